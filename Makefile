@@ -4,10 +4,12 @@ SHELL := /bin/bash
 GO ?= go
 export CGO_ENABLED ?= 0
 GEN := $(GO) run ./gen/cmd/gen
-# librdmacm-dev and libibverbs-dev bring the libraries too
-DEPS := gcc libc6-dev libibverbs-dev librdmacm-dev
+# the packages of headers bring the libraries too
+DEPS := gcc libc6-dev libibverbs-dev librdmacm-dev librpma-dev
 # programs of other machines are run with qemu-user
 EMULATORS := qemu-user
+# they say whether our packets are right, and whether programs of C run on our libraries
+JUDGES := tshark ibverbs-utils rdmacm-utils
 TARGETS := amd64,arm64,ppc64le,riscv64,s390x
 # the C witness for every release whose headers are here, on every target; a target without a C compiler is a failure, and so are
 # fewer releases than there are, up to three
@@ -23,8 +25,10 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: demo
-demo: ## send on the software device; check the Go packages against the headers and libraries installed here; count what is generated; 20 s
+demo: ## send on the software device, and between two processes; append to a remote log and read it; check the Go packages against the headers and libraries installed here; count what is generated; 20 s
 	@$(GO) run ./examples/demo
+	@echo; $(GO) run ./examples/wire
+	@echo; $(GO) run ./examples/rpma-log
 	@echo; .ci/deps $(DEPS)
 	@$(GO) run ./conformance/abi/cmd/abicheck
 	@echo; $(GEN) generate; $(GEN) summary --short
@@ -48,8 +52,10 @@ test: deps ## set up and test what a change may break; 20 min from nothing, less
 .PHONY: test-all
 test-all: ## all of make test, and what takes long and seldom fails alone: every kernel, more machines, gRPC, fuzzing; 40 min
 	@GOVERBS_EVERYTHING=1 $(MAKE) --no-print-directory test TESTKERNEL=all AGAIN=true
+	@.ci/step dax $(MAKE) --no-print-directory vm-dax
 	@.ci/step grpc $(MAKE) --no-print-directory check-grpc
 	@.ci/step fuzz $(MAKE) --no-print-directory fuzz FUZZTIME=1500x
+	GOVERBS_PACKETS=10000000 $(GO) test -count=1 -timeout 20m ./rdma/soft -run TestHostilePackets
 
 step-%:
 	@.ci/step $* $(MAKE) --no-print-directory check-$*
@@ -60,7 +66,7 @@ GOTEST := $(GO) test -vet=off -timeout 30m
 check-generated: # is what it would be made again, and everything is formatted
 	$(GEN) headers --available
 	$(GEN) generate --check
-	test -z "$$(gofmt -l gen headers generated conformance runtime rdma examples | tee /dev/stderr)"
+	test -z "$$(gofmt -l gen headers generated conformance runtime rdma rpma internal examples | tee /dev/stderr)"
 
 check-vet:
 	$(GO) vet ./...
@@ -72,7 +78,7 @@ check-vm:
 	@$(MAKE) --no-print-directory vm KERNEL=$(TESTKERNEL) VMFLAGS="-again=$(AGAIN) -timeout=15m"
 
 check-go:
-	GOVERBS_VM=1 $(GO) tool gotestsum --format pkgname --format-hide-empty-pkg -- -vet=off -timeout 30m ./...
+	GOVERBS_VM=1 GOVERBS_TSHARK=1 $(GO) tool gotestsum --format pkgname --format-hide-empty-pkg -- -vet=off -timeout 30m ./...
 
 # Packages with goroutines: elsewhere the race detector finds nothing.
 RACING = $$(grep -rlE '\.Go\(|^\s*go |AfterFunc|Parallel\(' --include='*.go' rdma | xargs -n1 dirname | sort -u | sed 's,^,./,')
@@ -83,6 +89,7 @@ check-race:
 
 check-encoded:
 	$(MAKE) --no-print-directory soft-encoded
+	$(MAKE) --no-print-directory soft-lossy
 
 check-nofd: # as on systems without eventfd
 	RAPID_CHECKS=5 GOVERBS_ROUNDS=200 $(GOTEST) -tags goverbs_nofd ./rdma/...
@@ -103,6 +110,9 @@ test-32: ## the objects' tests with 32 bits, on the software device: an amd64 ru
 
 VM := $(GO) run ./conformance/vm/cmd/vmtest
 KERNEL ?= all
+# kernels beside whose libraries the archive has librpma, which is no longer developed
+RPMAKERNEL = $(if $(filter all,$(KERNEL)),6.1$(comma)6.12,$(KERNEL))
+comma := ,
 
 .PHONY: vm-deps
 vm-deps: ## install QEMU and bring the kernels of KERNEL into the cache; 1 min 30 s, then 1 s
@@ -111,10 +121,18 @@ vm-deps: ## install QEMU and bring the kernels of KERNEL into the cache; 1 min 3
 
 .PHONY: vm
 vm: vm-deps ## tests on real kernels with Soft-RoCE; KERNEL=6.1 for one; 4 to 6 min a kernel, 15 s when nothing but the software device has changed (VMFLAGS=-again=false)
-	@$(VM) $(VMFLAGS) -kernel '$(KERNEL)' -with ./examples/... -- ./conformance/vm/rxe ./conformance/vm/objects ./conformance/vm/interop
+	@$(VM) $(VMFLAGS) -kernel '$(KERNEL)' -with ./examples/... -- ./conformance/vm/rxe ./conformance/vm/promises ./conformance/vm/objects ./conformance/vm/interop ./conformance/vm/roce
 	@$(VM) $(VMFLAGS) -kernel '$(KERNEL)' -with ./examples/http -with ./conformance/vm/cm/peer/cmpeer.c -- ./conformance/vm/cm
+	@.ci/deps librpma-dev
+	@$(VM) $(VMFLAGS) -kernel '$(RPMAKERNEL)' -with ./conformance/vm/rpma/peer/rpmapeer.c -- ./conformance/vm/rpma
 	@$(VM) $(VMFLAGS) -kernel '$(KERNEL)' -pair -cpus 1 -- ./conformance/vm/pair
 	@$(VM) $(VMFLAGS) -kernel '$(KERNEL)' -pair -cpus 1 -- ./conformance/vm/cm -run TwoHosts
+
+.PHONY: vm-dax
+vm-dax: vm-deps ## persistent memory of a kernel, an NVDIMM of QEMU: registered, and flushed for persistence; 1 min
+	@.ci/deps e2fsprogs
+	@dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT && truncate -s 128M "$$dir/nvdimm" && /sbin/mke2fs -q -t ext4 -b 4096 "$$dir/nvdimm" 64M && \
+		$(VM) -kernel '$(if $(filter all,$(KERNEL)),6.12,$(KERNEL))' -nvdimm "$$dir/nvdimm" -- ./conformance/vm/rpma -run TestPersistentMemory
 
 .PHONY: vm-grpc
 vm-grpc: vm-deps ## gRPC over RDMA, the example in a module of its own, on a real kernel; 1 min
@@ -123,18 +141,31 @@ vm-grpc: vm-deps ## gRPC over RDMA, the example in a module of its own, on a rea
 
 .PHONY: soft
 soft: ## the suites of Soft-RoCE on the software device, each difference with its reason; OUT=DIR is where their tables go; 5 s
-	@out='$(abspath $(or $(OUT),$(CURDIR)/.soft))'; mkdir -p "$$out"; GOVERBS_OUT="$$out" $(GO) test -count=1 ./conformance/vm/rxe ./conformance/vm/objects ./conformance/vm/cm
+	@out='$(abspath $(or $(OUT),$(CURDIR)/.soft))'; mkdir -p "$$out"; GOVERBS_OUT="$$out" $(GO) test -count=1 ./conformance/vm/rxe ./conformance/vm/promises ./conformance/vm/objects ./conformance/vm/cm ./conformance/vm/rpma
 
 .PHONY: soft-encoded
 soft-encoded: ## the same suites and the software device's tests with a wire that makes bytes of every message and reads them again; 40 s
-	GOVERBS_SOFT_WIRE=encoded $(GO) test ./conformance/vm/rxe ./conformance/vm/objects ./conformance/vm/cm ./rdma/soft/... ./rdma/cm
+	GOVERBS_SOFT_WIRE=encoded $(GO) test ./conformance/vm/rxe ./conformance/vm/promises ./conformance/vm/objects ./conformance/vm/cm ./conformance/vm/rpma ./rdma/soft/... ./rdma/cm
+	GOVERBS_SOFT_WIRE=packets $(GO) test ./conformance/vm/rxe ./conformance/vm/promises ./conformance/vm/objects ./conformance/vm/cm ./conformance/vm/rpma
+
+LOSSES = lossy:1:10 lossy:2:10 lossy:3:5 lossy:4:1
+# the first of LOSSES is for these too
+LOSSY = ./conformance/vm/cm ./conformance/vm/rpma ./rpma ./rdma/cm
+.PHONY: soft-lossy
+soft-lossy: ## suites over packets of which some are lost, repeated, overtaken, damaged and late, by seeds and percents of LOSSES, with a virtual clock; 50 s
+	@for l in $(LOSSES); do echo $$l; .ci/lossy $$l ./conformance/vm/rxe ./conformance/vm/promises ./conformance/vm/objects || exit 1; done
+	@.ci/lossy $(firstword $(LOSSES)) $(LOSSY)
 
 .PHONY: vm-bench
-vm-bench: vm-deps ## latency of our ping-pong beside those in C, and streams beside raw writes and TCP; writes conformance/vm/results/{pingpong,cm-speed}-*; 6 min
+vm-bench: vm-deps ## latency of our ping-pong beside those in C, streams beside raw writes and TCP, registrations beside a cache, the wire beside Soft-RoCE; writes conformance/vm/results/{pingpong,cm-speed,registration,roce-speed}-*; 8 min
 	@.ci/deps $(DEPS)
 	@$(VM) -kernel '$(if $(filter all,$(KERNEL)),6.1,$(KERNEL))' -cpus 2 -timeout 20m -env GOVERBS_MEASURE=1 -out conformance/vm/results -with ./examples/rc-pingpong \
 		-with conformance/vm/interop/c/rc-latency.c -- ./conformance/vm/interop -run TestLatency -v
 	@$(VM) -kernel '$(if $(filter all,$(KERNEL)),6.1,$(KERNEL))' -cpus 2 -env GOVERBS_SPEED=1 -out conformance/vm/results -- ./conformance/vm/cm -run TestSpeed -v
+	@$(VM) -kernel '$(if $(filter all,$(KERNEL)),6.1,$(KERNEL))' -cpus 2 -env GOVERBS_SPEED=1 -out conformance/vm/results -- ./conformance/vm/objects -run TestRegistrationSpeed -v
+	@$(VM) -kernel '$(KERNEL)' -cpus 2 -env GOVERBS_SPEED=1 -out conformance/vm/results -- ./conformance/vm/roce -run TestSpeed -v
+	@$(VM) -kernel '$(RPMAKERNEL)' -cpus 2 -env GOVERBS_SPEED=1 -out conformance/vm/results -with ./conformance/vm/rpma/peer/rpmapeer.c \
+		-- ./conformance/vm/rpma -run TestSpeed -v
 
 .PHONY: vm-race
 vm-race: vm-deps ## tests of rdma's objects on real kernels with the race detector; 3 min a kernel
@@ -160,7 +191,7 @@ stress: deps ## the storms of the call layer for STRESS, which is 10m unless giv
 .PHONY: fuzz
 FUZZTIME ?= 30s
 fuzz: ## run every fuzz target for FUZZTIME, which is 30s unless given; FUZZTIME=1500x takes 2 min
-	@for pkg in $$($(GO) list ./gen/... ./rdma/...); do \
+	@for pkg in $$($(GO) list ./gen/... ./rdma/... ./rpma/...); do \
 		dir=$$($(GO) list -f '{{.Dir}}' $$pkg); \
 		for f in $$(grep -hoE '^func Fuzz[A-Za-z0-9]+' $$dir/*_test.go 2>/dev/null | cut -c6-); do \
 			out=$$($(GO) test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 1x $$pkg 2>&1) || { echo "$$out"; exit 1; }; \
@@ -183,8 +214,8 @@ tables: ## print the tables of what is valid; FORMAT=text, json or html, TABLE=N
 	@$(GEN) tables --format '$(FORMAT)' $(if $(TABLE),--table '$(TABLE)') $(if $(OUT),--out '$(OUT)')
 
 .PHONY: docs
-docs: ## write docs/verbs.md: where each function of verbs.h is in Go; 1 s
-	@$(GO) test ./conformance/verbsdoc -run TestPage -update
+docs: ## write docs/verbs.md and docs/rpma.md, where each function of C is in Go, docs/conformance.md, what the pages of posting promise, and docs/suites.md, how suites of others end; 5 s
+	@$(GO) test ./conformance/verbsdoc ./conformance/vm/promises ./conformance/suites -run TestPage -update
 
 .PHONY: api
 PACKAGES ?= ./rdma/... ./runtime/...
@@ -221,7 +252,17 @@ bench-post: ## posting and polling from Go against C, cgo and purego; writes con
 
 .PHONY: bench-beside
 bench-beside: ## posting and polling of this tree beside those of another commit, in turn: BASE=COMMIT, CELLS=REGEXP; 6 rounds of bench-post in both trees
-	@sh conformance/bench/beside.sh $(BASE) $(CELLS)
+	@sh conformance/bench/beside.sh post $(BASE) $(CELLS)
+
+.PHONY: bench-soft-beside
+bench-soft-beside: ## every operation of examples/demo, streams and connections on software devices beside those of another commit, in turn: BASE=COMMIT; fails if one is more than 3 % slower; 1 min
+	@sh conformance/bench/beside.sh soft $(BASE)
+
+.PHONY: bench-wire
+bench-wire: ## RDMA between two processes over UDP beside bare UDP sockets, in turn; fails below 0.7 of their speed; 30 s
+	@dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT && cd conformance/bench && $(GO) build -o "$$dir/" ./bare ./wire ./ratios && \
+		for _ in 1 2 3 4 5 6; do "$$dir/bare" -time 1s >>"$$dir/bare.txt" && "$$dir/wire" -time 1s >>"$$dir/wire.txt" || exit 1; done && \
+		"$$dir/ratios" -most 30 "$$dir/bare.txt" "$$dir/wire.txt"
 
 .PHONY: bench-soft
 bench-soft: ## operations a second between two software devices on one core, and on Soft-RoCE in an emulated guest beside; 45 s
@@ -230,6 +271,26 @@ bench-soft: ## operations a second between two software devices on one core, and
 		$(VM) -kernel 6.12 -out "$$dir" -- "$$dir/demo" -- -device rxe0 -time 200ms -write /out/rxe-6.12-emulated.csv >"$$dir/log" || { cat "$$dir/log"; exit 1; }; \
 		GOMAXPROCS=1 $(GO) run ./examples/demo -time 500ms -beside "$$dir/rxe-6.12-emulated.csv"
 
+DROPIN ?= bin/dropin
+.PHONY: dropin
+dropin: ## build the drop-in libraries for programs of C, with goverbs-run, a tarball and a Debian package, into bin/dropin; 1 min
+	@.ci/deps gcc libc6-dev
+	@dropin/build $(DROPIN)
+	@install dropin/goverbs-run $(DROPIN)
+	@dropin/pack $(DROPIN) "$$(git describe --tags --match 'v*' 2>/dev/null || echo 0.0.0)"
+
+.PHONY: bench-dropin
+bench-dropin: dropin ## what a call of C through the drop-in libraries costs; 10 s
+	@dir=$$(mktemp -d); trap 'rm -rf "$$dir"' EXIT; .ci/deps libibverbs-dev; \
+		$${CC:-cc} -O1 -o "$$dir/host" conformance/dropin/testdata/host.c $(DROPIN)/libibverbs.so.1 -pthread && \
+		$(DROPIN)/goverbs-run "$$dir/host" costs
+
 .PHONY: deps
-deps: ## install what is missing: C compilers for five targets, the C library's headers, rdma-core's headers and libraries; 1 s when all is there
-	@.ci/deps $(DEPS) cross $(EMULATORS)
+deps: ## install what is missing: C compilers for five targets, the C library's headers, rdma-core's headers and libraries, tshark, Go modules; 1 s when all is there
+	@.ci/deps $(DEPS) cross $(EMULATORS) $(JUDGES)
+	@.ci/modules . conformance/bench examples/grpc
+
+.PHONY: suites
+SUITES ?= ibverbs-utils,rdmacm-utils,pyverbs-44.0,perftest,qperf
+suites: ## test suites of others on the drop-in libraries: installs them, runs them and compares with what docs/suites.md says; SUITES=NAME,NAME for some, UPDATE=1 writes the results; 10 min
+	@$(GO) run ./conformance/suites/cmd/suites -suites '$(SUITES)' $(if $(UPDATE),-update)

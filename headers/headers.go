@@ -18,14 +18,15 @@ var files embed.FS
 // Lock is the text of headers.lock.
 func Lock() []byte { return must(files.ReadFile("headers.lock")) }
 
-// Primary is the release that the lock calls primary: what generated/ is made from.
-func Primary() string {
+// Primary is the release of a project that the lock calls primary: what generated/ is made from.
+func Primary(project string) string {
 	for line := range strings.Lines(string(Lock())) {
-		if words := strings.Fields(line); len(words) == 3 && words[0] == "release" && words[2] == "primary" {
-			return words[1]
+		words := strings.Fields(line)
+		if len(words) == 4 && words[0] == "release" && words[1] == project && words[3] == "primary" {
+			return words[2]
 		}
 	}
-	panic("headers.lock names no primary release") // gen/fetch refuses such a lock
+	panic("headers.lock names no primary release of " + project) // gen/fetch refuses such a lock
 }
 
 // Shim is the include directory of our own C library headers.
@@ -49,8 +50,8 @@ func Targets() []string {
 	return all
 }
 
-// Model is the recorded model of a release, as JSON.
-func Model(release string) ([]byte, error) { return files.ReadFile("models/" + release + ".json") }
+// Model is the recorded model of a release, as JSON. It is named as its file: "65.0", "librpma-1.3.0".
+func Model(file string) ([]byte, error) { return files.ReadFile("models/" + file + ".json") }
 
 func btoi(b bool) int {
 	if b {

@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
+	"log/slog"
 	"sync"
 
 	"github.com/goverbs/goverbs/generated/ibv"
@@ -47,6 +49,9 @@ func (e AsyncEvent) String() string {
 	}
 	return s
 }
+
+// LogValue is String, for package log/slog.
+func (e AsyncEvent) LogValue() slog.Value { return slog.StringValue(e.String()) }
 
 // asyncBacklog is how many events wait for a reader.
 const asyncBacklog = 1024
@@ -272,6 +277,12 @@ func (d *Device) Event(ctx context.Context) (AsyncEvent, error) {
 			return AsyncEvent{}, ctx.Err()
 		}
 	}
+}
+
+// Events waits for events, one after the other, until there is an error, which it gives, too; see [Device.Event]. The
+// loop may end at any time.
+func (d *Device) Events(ctx context.Context) iter.Seq2[AsyncEvent, error] {
+	return each(func() (AsyncEvent, error) { return d.Event(ctx) })
 }
 
 // occasion is an event that happens once and that goroutines can wait for.

@@ -5,7 +5,10 @@ package rdma
 import (
 	"context"
 	"errors"
+	"fmt"
+	"log/slog"
 	"sync"
+	"sync/atomic"
 
 	"github.com/goverbs/goverbs/generated/ibv"
 )
@@ -26,6 +29,11 @@ type Calls struct {
 	spare []*callSlot
 	got   []Completed[*callSlot] // guarded by turn
 	other func(ibv.WC)
+
+	settling  atomic.Bool          // Close wants the turn
+	abandoned map[uint64]*callSlot // by id: calls that nobody waits for, and that the device may still carry out
+	waits     sync.WaitGroup       // of goroutines for abandoned calls
+	over      bool                 // closed, or being closed: no call is abandoned any more
 }
 
 // ErrNoCompletion is what errors.Is finds in the error of a call whose request has no completion of its own: the
@@ -33,8 +41,8 @@ type Calls struct {
 var ErrNoCompletion = errors.New("the request ended without a completion: it was not signalled, or its queue pair " +
 	"was reset or closed")
 
-// Call is one request that its goroutine waits for. It ends when Wait returns its completion, or by Cancel. Copies are
-// the same call. The zero value is a call that has ended.
+// Call is one request that its goroutine waits for. It ends when Wait returns its completion, or by Cancel; a goroutine
+// that waits no longer calls Abandon. Copies are the same call. The zero value is a call that has ended.
 type Call struct {
 	calls *Calls
 	slot  *callSlot
@@ -53,16 +61,28 @@ type callSlot struct {
 }
 
 // NewCalls creates a [Poller] of the queue for a number of calls at once. It calls other, which may be nil, with
-// completions that belong to no call, from one goroutine at a time. other must not wait for a call.
+// completions that belong to no call, from one goroutine at a time. other must not wait for a call, nor call Close.
 func NewCalls(cq *CQ, most int, other func(ibv.WC)) (*Calls, error) {
-	c := &Calls{turn: make(chan struct{}, 1), got: make([]Completed[*callSlot], atOnce), other: other}
-	p, err := newPollerOf(cq, most, c.lost)
+	c := &Calls{turn: make(chan struct{}, 1), got: make([]Completed[*callSlot], atOnce), other: other,
+		abandoned: map[uint64]*callSlot{}}
+	p, err := newPollerOf(cq, most, newCalls, c.lost)
 	if err != nil {
 		return nil, err
 	}
 	c.poller = p
 	return c, nil
 }
+
+// String names the calls by their queue: "calls of CQ 3 on mlx5_0".
+func (c *Calls) String() string {
+	if c.poller == nil {
+		return new(object).String()
+	}
+	return c.poller.String()
+}
+
+// LogValue is String, for package log/slog.
+func (c *Calls) LogValue() slog.Value { return slog.StringValue(c.String()) }
 
 // lost ends a call whose request has no completion.
 func (c *Calls) lost(s *callSlot) {
@@ -138,9 +158,26 @@ func (c Call) Cancel() {
 	}
 }
 
+// Abandon gives the call up, after its context has ended for example: nobody waits for it any more. The memory of its
+// request belongs to the device until the request has completed, or its queue pair is closed. Then release is called,
+// in a goroutine of its own: it returns the memory to where it came from. What release refers to is kept until then. If
+// the call has ended already, release is called at once.
+//
+// Calls cannot be closed before that.
+func (c Call) Abandon(release func()) {
+	if c.calls == nil || !c.calls.outlives(c) {
+		go release()
+		return
+	}
+	go func() {
+		c.outlive()
+		release()
+	}()
+}
+
 // Wait waits for the call's completion; [CompletionErr] says whether it succeeded. If ctx ends, or the queue can no
-// longer be polled, Wait returns the error and the call goes on: its memory belongs to the device, and Wait may be
-// called again. If a request ends without a completion, its call ends with [ErrNoCompletion]. Waiting for a call that
+// longer be polled, Wait returns the error and the call goes on: its memory belongs to the device. Then wait again, or
+// call Abandon. If a request ends without a completion, its call ends with [ErrNoCompletion]. Waiting for a call that
 // has ended fails with [ErrClosed].
 func (c Call) Wait(ctx context.Context) (ibv.WC, error) {
 	if c.calls == nil {
@@ -163,6 +200,40 @@ func (c Call) Wait(ctx context.Context) (ibv.WC, error) {
 			}
 		}
 	}
+}
+
+// outlives notes that a call is abandoned, or says that it has ended.
+func (c *Calls) outlives(call Call) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if call.slot.id != call.id || c.over {
+		return false
+	}
+	c.abandoned[call.id] = call.slot
+	c.waits.Add(1)
+	return true
+}
+
+// outlive returns when an abandoned call has ended.
+func (c Call) outlive() {
+	defer c.calls.waits.Done()
+	for {
+		if _, over, _ := c.result(); over {
+			break
+		}
+		select {
+		case <-c.slot.done:
+		case c.calls.turn <- struct{}{}:
+			err := c.calls.serve(context.Background(), c.slot)
+			<-c.calls.turn
+			if err != nil {
+				<-c.slot.done // the queue cannot be polled: closing the queue pair ends the call
+			}
+		}
+	}
+	c.calls.mu.Lock()
+	defer c.calls.mu.Unlock()
+	delete(c.calls.abandoned, c.id)
 }
 
 // result returns how the call ended, if it is over, and frees its slot.
@@ -190,19 +261,11 @@ func (c Call) failed(reason string, err error) error {
 	return &VerbError{Verb: "Wait", Object: c.calls.poller.name, Reason: reason, Err: err}
 }
 
-// serve polls for all goroutines until a slot has something new.
+// serve polls for all goroutines until a slot has something new, or Close wants to.
 func (c *Calls) serve(ctx context.Context, own *callSlot) error {
-	for len(own.done) == 0 {
-		n, err := c.poller.waitUntil(ctx, c.got, func() bool { return len(own.done) > 0 })
-		for i := range n {
-			switch got := &c.got[i]; {
-			case got.Known:
-				c.end(got.Value, &got.WC)
-			case c.other != nil:
-				c.other(got.WC)
-			}
-			c.got[i].Value = nil
-		}
+	for len(own.done) == 0 && !c.settling.Load() {
+		n, err := c.poller.waitUntil(ctx, c.got, func() bool { return len(own.done) > 0 || c.settling.Load() })
+		c.dispatch(c.got[:n])
 		if err != nil {
 			return err
 		}
@@ -210,5 +273,62 @@ func (c *Calls) serve(ctx context.Context, own *callSlot) error {
 	return nil
 }
 
-// Close releases the queue. It fails with [ErrInUse] while a goroutine waits. A second Close does nothing.
-func (c *Calls) Close() error { return c.poller.Close() }
+// dispatch hands completions to their calls. The caller has the turn.
+func (c *Calls) dispatch(all []Completed[*callSlot]) {
+	for i := range all {
+		switch got := &all[i]; {
+		case got.Known:
+			c.end(got.Value, &got.WC)
+		case c.other != nil:
+			c.other(got.WC)
+		}
+		all[i].Value = nil
+	}
+}
+
+// Close releases the queue. It fails with [ErrInUse] while a goroutine waits, or the device has an abandoned call. A
+// second Close does nothing.
+func (c *Calls) Close() error {
+	if err := c.settle(); err != nil {
+		return err
+	}
+	c.waits.Wait()
+	err := c.poller.Close()
+	if err != nil {
+		c.mu.Lock()
+		c.over = false
+		c.mu.Unlock()
+	}
+	return err
+}
+
+// settle ends abandoned calls that have completed, and fails if there are others.
+func (c *Calls) settle() error {
+	c.mu.Lock()
+	n := len(c.abandoned)
+	c.mu.Unlock()
+	if n > 0 {
+		c.settling.Store(true)
+		c.poller.cq.wake()
+		c.turn <- struct{}{} // whoever polled has handed out what it found
+		for n, err := c.poller.Poll(c.got); n > 0 && err == nil; n, err = c.poller.Poll(c.got) {
+			c.dispatch(c.got[:n])
+		}
+		c.settling.Store(false)
+		<-c.turn
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n = 0
+	for id, s := range c.abandoned {
+		if s.id == id && !s.ended {
+			n++
+		}
+	}
+	if n > 0 {
+		return &VerbError{Verb: "Close", Object: c.poller.name, Errno: ebusy, Err: ErrInUse,
+			Reason: fmt.Sprintf("%d abandoned calls have not completed: close or drain their queue pairs first", n)}
+	}
+	c.over = true
+	return nil
+}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/libibverbs"
@@ -59,8 +60,8 @@ func (d *Device) CreateCompChannel() (*CompChannel, error) {
 		return nil
 	}
 	ch.life.Wake = func() { ch.ready.Poke() }
-	return made(ch, birth(d, &ch.object, &ch.c, ch, "completion channel", "ibv_create_comp_channel", create, destroy,
-		func(c *ibv.CompChannel) string { return fmt.Sprintf("completion channel %d of %s", c.FD, d.name) }))
+	return made(ch, birth(d, &ch.object, &ch.c, ch, "ibv_create_comp_channel", create, destroy,
+		func(c *ibv.CompChannel) string { return fmt.Sprintf("completion channel %d on %s", c.FD, d.name) }))
 }
 
 // C returns C's object, for calls of generated/libibverbs. It belongs to the CompChannel.
@@ -130,6 +131,12 @@ func (ch *CompChannel) Wait(ctx context.Context) (*CQ, error) {
 			return nil, &VerbError{Verb: verb, Object: ch.name, Errno: einval, Err: ErrClosed}
 		}
 	}
+}
+
+// Events waits for events, one after the other, until there is an error, which it gives, too; see [CompChannel.Wait].
+// The loop may end at any time.
+func (ch *CompChannel) Events(ctx context.Context) iter.Seq2[*CQ, error] {
+	return each(func() (*CQ, error) { return ch.Wait(ctx) })
 }
 
 // Close closes the channel. Close its completion queues first.

@@ -3,9 +3,10 @@
 package rdma
 
 import (
+	"crypto/rand"
+	"encoding/binary"
 	"fmt"
 	"math"
-	"math/rand/v2"
 	"net/netip"
 	"strconv"
 	"strings"
@@ -46,7 +47,7 @@ type Endpoint struct {
 // String returns the same text as MarshalText: "qpn=0x12 psn=0x3456 gid=::ffff:10.0.0.1 lid=0 mtu=1024 rd_atomic=16
 // qkey=0x0".
 func (e Endpoint) String() string {
-	return fmt.Sprintf("qpn=%#x psn=%#x gid=%s lid=%d mtu=%d rd_atomic=%d qkey=%#x", e.QPNum, e.PSN, GIDString(e.GID),
+	return fmt.Sprintf("qpn=%#x psn=%#x gid=%s lid=%d mtu=%d rd_atomic=%d qkey=%#x", e.QPNum, e.PSN, e.GID,
 		e.LID, MTUBytes(e.MTU), e.ReadAtomic, e.QKey)
 }
 
@@ -196,7 +197,9 @@ func (q *QP) decide(on GIDQuery) error {
 	if err != nil {
 		return err
 	}
-	psn := rand.Uint32() & 0xffffff
+	var b [4]byte
+	rand.Read(b[:]) // which nobody can guess
+	psn := binary.NativeEndian.Uint32(b[:]) & 0xffffff
 	l.endpoint = Endpoint{QPNum: q.Num(), PSN: psn, GID: entry.GID, LID: port.LID, MTU: port.ActiveMTU,
 		ReadAtomic: uint8(min(caps.MaxQPRdAtom, DefaultReadAtomic))}
 	if q.Type() == ibv.QPT_UD {
@@ -210,8 +213,9 @@ func (q *QP) decide(on GIDQuery) error {
 // queue pair, each request names its peer instead; see [QP.Path].
 //
 // The kernel may wait until the network resolves the peer's Ethernet address; ETIMEDOUT means that nothing answered.
-// Connect does not talk to the peer, which has to connect as well. If Connect fails, the queue pair stays in the state
-// that it has reached; RESET makes it usable again.
+// Connect does not talk to the peer, which has to connect as well: connecting to the number of a queue pair that does
+// not exist succeeds, as in C, and the first request then completes with RETRY_EXC_ERR (status 12). If Connect fails,
+// the queue pair stays in the state that it has reached; RESET makes it usable again.
 //
 // C: ibv_modify_qp
 //

@@ -119,7 +119,7 @@ func TestConnectSaysWhichAttribute(t *testing.T) {
 			a.DestQPNum = 1 << 24
 		},
 		"this flag belongs to memory": func(a *ibv.QPAttr) {
-			a.QPAccessFlags = ibv.ACCESS_ON_DEMAND
+			a.QPAccessFlags = ibv.ACCESS_ZERO_BASED
 		},
 		"no entry 200 (sgid_index)": func(a *ibv.QPAttr) {
 			a.AHAttr.GRH.SGIDIndex = 200
@@ -218,13 +218,36 @@ func TestReadsThatTheDepthForbids(t *testing.T) {
 	assert.EqualValues(t, 1, got.MaxRdAtomic)
 }
 
+// TestQueriedDepth: after another library has connected a queue pair, a query tells the checks that there are no reads,
+// except on iWARP, whose drivers may leave the number 0.
+func TestQueriedDepth(t *testing.T) {
+	for transport, forbidden := range map[ibv.TransportType]bool{ibv.TRANSPORT_IB: true, ibv.TRANSPORT_IWARP: false} {
+		e := newSoftEnd(t, softPD(t), ibv.QPT_RC)
+		own, err := e.qp.Endpoint()
+		require.NoError(t, err)
+		attr, err := e.qp.ConnectAttr(own)
+		require.NoError(t, err)
+		attr.MaxRdAtomic = 0
+		require.NoError(t, e.qp.ConnectWith(attr))
+		e.qp.limitReads(1) // the checks know of no connection
+		e.qp.device.info.Transport = transport
+		got, _, err := e.qp.Query(ibv.QP_MAX_QP_RD_ATOMIC)
+		require.NoError(t, err)
+		assert.Zero(t, got.MaxRdAtomic)
+		b := sendBatch(t, 1, 1, 0)
+		b.Read(1, 0, 0).SGE(0, 8, 0).Signaled()
+		_, err = e.qp.PostSend(b)
+		assert.Equal(t, forbidden, err != nil, "%v: %v", transport, err)
+	}
+}
+
 // TestConnectToNobody: the GID that nobody has is named, and that which the path begins at.
 func TestConnectToNobody(t *testing.T) {
 	pd := softPD(t)
 	e := newSoftEnd(t, pd, ibv.QPT_RC)
 	peer, err := e.qp.Endpoint()
 	require.NoError(t, err)
-	from := GIDString(peer.GID)
+	from := peer.GID.String()
 	*peer.GID.Raw() = netip.MustParseAddr("::ffff:10.9.9.9").As16()
 	want := "it may be that nobody has the GID ::ffff:10.9.9.9 (grh.dgid), or that it is not reached from the GID " +
 		from
@@ -234,4 +257,25 @@ func TestConnectToNobody(t *testing.T) {
 	path.PortNum = 7
 	_, err = pd.CreateAH(&path)
 	assert.ErrorContains(t, err, "the path leads through port 7, which the device does not have")
+}
+
+// TestConnectToNoQueuePair: connecting does not ask the peer, so it succeeds without one; the first request tells.
+func TestConnectToNoQueuePair(t *testing.T) {
+	e := self(t, ibv.QPT_RC)
+	require.NoError(t, e.qp.Modify(&ibv.QPAttr{QPState: ibv.QPS_RESET}, ibv.QP_STATE))
+	peer, err := e.qp.Endpoint()
+	require.NoError(t, err)
+	peer.QPNum = 0xfffffe
+	attr, err := e.qp.ConnectAttr(peer)
+	require.NoError(t, err)
+	attr.Timeout, attr.RetryCnt = 1, 0
+	require.NoError(t, e.qp.ConnectWith(attr))
+	b := sendBatch(t, 1, 1, 64)
+	b.Send(1).Signaled()
+	_, err = e.qp.PostSend(b)
+	require.NoError(t, err)
+	wcs := make([]ibv.WC, 1)
+	_, err = e.cq.WaitBusy(t.Context(), wcs)
+	require.NoError(t, err)
+	assert.ErrorIs(t, CompletionErr(&wcs[0]), &CompletionError{Status: ibv.WC_RETRY_EXC_ERR})
 }

@@ -19,20 +19,21 @@ import (
 // Any number of goroutines may poll it at once; each completion goes to one of them. Polling gives back the slots of
 // its queue pairs, so a queue pair fills up if nobody polls its completions.
 //
-// A CQ takes 808 bytes of Go's memory beside C's, and 43 to 128 more for each of its queue pairs.
+// A CQ takes 792 bytes of Go's memory beside C's, and 43 to 128 more for each of its queue pairs.
 //
 // Man: ibv_create_cq(3)
 type CQ struct {
 	object
 	c       *ibv.CQ
-	ex      *ibv.CQEx // nil if the queue is not extended
+	ex      *extended // nil if the queue is not extended
 	device  *Device
 	channel *CompChannel // or nil
 	queue   *CompletionQueue
-	users   atomic.Pointer[CompletionQueue] // queue; or nil while a Poller polls it and its users must not
+	users   atomic.Pointer[CompletionQueue] // queue; or nil while its consumer polls it and its users must not
 
 	event   chan struct{} // holds a token if there may be completions to poll
 	waiters atomic.Int32
+	calls   atomic.Bool               // the consumer is Calls; otherwise a Poller
 	dead    atomic.Pointer[VerbError] // the queue has overrun, or failed otherwise
 	busy    busyPoll
 	look    func() bool
@@ -46,6 +47,13 @@ type CQ struct {
 	srqs     map[*SRQ]srqRoom // of shared receive queues
 	unacked  uint32           // events that were not yet acknowledged to C
 	flushing bool             // C waits for the acknowledgement of every event
+}
+
+// extended is what an extended queue has besides.
+type extended struct {
+	c       *ibv.CQEx
+	values  ibv.CreateCQWCFlags // that it has of each completion
+	options QueueOptions
 }
 
 // reserve is the number of completions that a queue holds in addition to its users', for the markers of a drain.
@@ -107,7 +115,7 @@ func (d *Device) CreateCQEx(attr *ibv.CQInitAttrEx, options ...QueueOptions) (*C
 		if err != nil {
 			return nil, err
 		}
-		q.ex = ex
+		q.ex = &extended{c: ex, values: ibv.CreateCQWCFlags(attr.WCFlags)}
 		return libibverbs.CQExToCQ(ex), nil
 	}, parents...))
 }
@@ -145,13 +153,16 @@ func (q *CQ) create(verb string, entries, vector int, options []QueueOptions, cr
 			libibverbs.DestroyCQ(c)
 			return nil, err
 		}
+		if q.ex != nil {
+			q.ex.options = o
+		}
 		q.users.Store(q.queue)
 		q.entries = int(c.CQE) - hidden
 		return c, nil
 	}
 	q.life.Hooks = life.Hooks{Wake: q.endWaits, Revive: func() { wq.RefusePolls(q.queue, nil) }}
-	return birth(d, &q.object, &q.c, q, "CQ", verb, creating, q.destroyC,
-		func(c *ibv.CQ) string { return fmt.Sprintf("CQ %d of %s", c.Handle, d.name) }, parents...)
+	return birth(d, &q.object, &q.c, q, verb, creating, q.destroyC,
+		func(c *ibv.CQ) string { return fmt.Sprintf("CQ %d on %s", c.Handle, d.name) }, parents...)
 }
 
 // unfitCQ says why no queue can have this number of completions, or returns "".
@@ -193,7 +204,12 @@ func (q *CQ) mark() drainMarker {
 func (q *CQ) C() *ibv.CQ { return whileOpen(&q.object, q.c) }
 
 // CEx returns C's extended object, or nil.
-func (q *CQ) CEx() *ibv.CQEx { return whileOpen(&q.object, q.ex) }
+func (q *CQ) CEx() *ibv.CQEx {
+	if q.ex == nil {
+		return nil
+	}
+	return whileOpen(&q.object, q.ex.c)
+}
 
 // Ptr returns the queue for use in attributes.
 func (q *CQ) Ptr() ibv.Ptr[ibv.CQ] { return ptrWhileOpen(&q.object, q.c) }
@@ -225,13 +241,21 @@ func (q *CQ) notForUsers(verb string) error {
 		return q.use(verb) // which refuses the zero value
 	}
 	return &VerbError{Verb: verb, Object: q.name, Errno: ebusy,
-		Reason: "it has a Poller, or Calls, which takes all completions: poll or wait there", Err: ErrInUse}
+		Reason: "the queue has " + q.consumer() + ", which takes all completions: poll or wait there", Err: ErrInUse}
 }
 
-// PollProgram polls an extended queue with a program for it; see [NewPollProgram]. Slots are given back as with Poll,
-// if the program reads the values that this needs. The slice belongs to the program and is valid until it polls again.
-// Completions that a drain, or a move of a queue pair to RESET, has polled have only the values of ibv_poll_cq: times,
-// VLANs, flow tags and tags are 0.
+// consumer names what polls the queue in place of its users.
+func (q *CQ) consumer() string {
+	if q.calls.Load() {
+		return "Calls"
+	}
+	return "a Poller"
+}
+
+// PollProgram polls an extended queue with a program for it, without waiting; see [CQ.NewPollProgram]. Slots are given
+// back as with Poll, if the program reads the values that this needs. The slice belongs to the program and is valid
+// until it polls again. Completions that a drain, or a move of a queue pair to RESET, has polled have only the values
+// of ibv_poll_cq: times, VLANs, flow tags and tags are 0.
 //
 // C: ibv_start_poll, ibv_next_poll, ibv_end_poll
 //
@@ -240,15 +264,45 @@ func (q *CQ) PollProgram(p *PollProgram) ([]Completion, error) {
 	if err := q.notForUsers("ibv_start_poll"); err != nil {
 		return nil, err
 	}
-	found, err := wq.PollBy(q.queue, q.ex, p)
-	if err == wq.ErrOtherQueue {
-		return nil, invalid("ibv_start_poll", q.name, "%v", err)
+	if q.ex == nil {
+		return nil, q.notExtended()
 	}
-	return found, err
+	found, err := wq.PollBy(q.queue, q.ex.c, p)
+	return found, q.ofOther(err)
 }
 
-// Modify sets the moderation of the queue's events: one event for a number of completions, or after a number of
-// microseconds.
+func (q *CQ) notExtended() error {
+	return invalid("ibv_start_poll", q.name, "the queue is not an extended one: CreateCQEx creates those")
+}
+
+// ofOther explains the error of a program of another queue.
+func (q *CQ) ofOther(err error) error {
+	if err == wq.ErrOtherQueue {
+		return invalid("ibv_start_poll", q.name, "%v", err)
+	}
+	return err
+}
+
+// NewPollProgram creates a program that reads up to n completions at once, with all values that the queue was created
+// for (WCFlags). PollProgram and WaitProgram run it. Close it before the queue.
+//
+// Man: ibv_create_cq_ex(3)
+func (q *CQ) NewPollProgram(n int) (*PollProgram, error) {
+	const verb = "ibv_start_poll"
+	if err := q.use(verb); err != nil {
+		return nil, err
+	}
+	defer q.done()
+	if q.ex == nil {
+		return nil, q.notExtended()
+	}
+	p, err := NewPollProgram(q.ex.c, n, q.ex.values, q.ex.options)
+	return p, wrap(verb, q.name, err)
+}
+
+// Modify sets the moderation of the queue's events: one event for a number of completions, or for fewer when a number
+// of microseconds has passed since the first of them. cq_mod_caps of [Device.QueryEx] has the largest values. Where
+// either number is 0, an event comes for each completion, as without moderation.
 //
 // C: ibv_modify_cq
 //

@@ -34,7 +34,7 @@ type busyPoll struct {
 func (q *CQ) SetBusyPoll(d time.Duration) { q.busy.most.Store(int64(d)) }
 
 // linger polls for a while before a wait sleeps.
-func (q *CQ) linger(dst []ibv.WC) (n int, err error) {
+func (q *CQ) linger(to into) (n int, err error) {
 	b := &q.busy
 	most := time.Duration(b.most.Load())
 	pays := b.pays.Load()
@@ -42,7 +42,7 @@ func (q *CQ) linger(dst []ibv.WC) (n int, err error) {
 		return 0, nil
 	}
 	for began := time.Now(); time.Since(began) < most; goruntime.Gosched() {
-		if n, err = wq.PollOften(q.queue, dst, looks); n > 0 || err != nil {
+		if n, err = q.takeOften(to); n > 0 || err != nil {
 			if !pays {
 				b.pays.Store(true)
 			}
@@ -55,6 +55,19 @@ func (q *CQ) linger(dst []ibv.WC) (n int, err error) {
 	return 0, nil
 }
 
+// takeOften polls some times.
+func (q *CQ) takeOften(to into) (n int, err error) {
+	if to.program == nil {
+		return wq.PollOften(q.queue, to.wcs, looks)
+	}
+	for range looks {
+		if n, err = q.take(to); n > 0 || err != nil {
+			break
+		}
+	}
+	return n, err
+}
+
 // WaitBusy polls until there is at least one completion, without sleeping. It uses a whole processor for the lowest
 // latency; see [PinThread]. It needs no channel. Everything else is as with Wait.
 //
@@ -63,13 +76,13 @@ func (q *CQ) WaitBusy(ctx context.Context, dst []ibv.WC) (n int, err error) {
 	if err := q.notWaited("ibv_poll_cq", dst); err != nil {
 		return 0, err
 	}
-	return q.waitBusyUntil(ctx, dst, never)
+	return q.waitBusyUntil(ctx, into{wcs: dst}, never)
 }
 
-func (q *CQ) waitBusyUntil(ctx context.Context, dst []ibv.WC, over func() bool) (n int, err error) {
+func (q *CQ) waitBusyUntil(ctx context.Context, to into, over func() bool) (n int, err error) {
 	for !over() {
 		for range looks {
-			if n, err = wq.PollOften(q.queue, dst, looks); n > 0 || err != nil {
+			if n, err = q.takeOften(to); n > 0 || err != nil {
 				return n, err
 			}
 		}

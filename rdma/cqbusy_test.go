@@ -25,7 +25,7 @@ func TestBusyPoll(t *testing.T) {
 	poll := wq.ReplacePath(e.cq.queue, polling(func() { polls++ }))
 	lingers := func() bool {
 		polls = 0
-		n, err := e.cq.linger(wcs)
+		n, err := e.cq.linger(into{wcs: wcs})
 		require.NoError(t, err)
 		require.Zero(t, n)
 		return polls > 0
@@ -46,7 +46,7 @@ func TestBusyPoll(t *testing.T) {
 		_, err := e.qp.PostSend(b)
 		posted <- err
 	})
-	n, err := e.cq.linger(wcs)
+	n, err := e.cq.linger(into{wcs: wcs})
 	require.NoError(t, err)
 	require.Equal(t, 1, n)
 	require.NoError(t, <-posted)
@@ -54,7 +54,7 @@ func TestBusyPoll(t *testing.T) {
 	assert.True(t, e.cq.busy.pays.Load())
 
 	e.cq.SetBusyPoll(0)
-	n, err = e.cq.linger(wcs)
+	n, err = e.cq.linger(into{wcs: wcs})
 	require.NoError(t, err)
 	assert.Zero(t, n)
 	assert.True(t, e.cq.busy.pays.Load(), "nothing was tried")

@@ -5,6 +5,7 @@ package rdma
 import (
 	"context"
 	"fmt"
+	"iter"
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/libibverbs"
@@ -53,11 +54,78 @@ func (q *CQ) WaitSolicited(ctx context.Context, dst []ibv.WC) (n int, err error)
 	return q.wait(ctx, dst, true)
 }
 
+// WaitProgram is [CQ.PollProgram] that waits until there is at least one completion. It sleeps like Wait, or polls like
+// WaitBusy if the queue has no channel.
+//
+// C: ibv_start_poll, ibv_next_poll, ibv_end_poll, ibv_get_cq_event, ibv_ack_cq_events, ibv_req_notify_cq
+//
+// Man: ibv_create_cq_ex(3)
+func (q *CQ) WaitProgram(ctx context.Context, p *PollProgram) ([]Completion, error) {
+	if err := q.notForUsers("ibv_start_poll"); err != nil {
+		return nil, err
+	}
+	if q.ex == nil {
+		return nil, q.notExtended()
+	}
+	n, err := q.waitFor(ctx, into{program: p}, never)
+	return wq.Polled(p)[:n], err
+}
+
+// All waits for completions, one after the other, without end:
+//
+//	for wc, err := range cq.All(ctx) {
+//		if err == nil {
+//			err = rdma.CompletionErr(&wc)
+//		}
+//		…
+//	}
+//
+// It sleeps like Wait, or polls like WaitBusy if the queue has no channel. An error is that of the wait, and the last
+// thing that All gives; a failed completion is none. All takes no completion before the loop asks for it, so the loop
+// may end at any time, poll and wait by itself, or close queue pairs. It allocates nothing for each completion. Poll
+// and Wait take many completions at once, which costs less.
+func (q *CQ) All(ctx context.Context) iter.Seq2[ibv.WC, error] {
+	one := into{wcs: make([]ibv.WC, 1)}
+	return each(func() (ibv.WC, error) {
+		err := q.notForUsers("ibv_poll_cq")
+		if err == nil {
+			_, err = q.waitFor(ctx, one, never)
+		}
+		if err != nil {
+			return ibv.WC{}, err
+		}
+		return one.wcs[0], nil
+	})
+}
+
+// waitFor is waitUntil for queues with a channel, and waitBusyUntil for others.
+func (q *CQ) waitFor(ctx context.Context, to into, over func() bool) (n int, err error) {
+	if q.channel == nil {
+		return q.waitBusyUntil(ctx, to, over)
+	}
+	return q.waitUntil(ctx, to, false, over)
+}
+
 func (q *CQ) wait(ctx context.Context, dst []ibv.WC, solicited bool) (n int, err error) {
 	if err := q.notWaited("ibv_get_cq_event", dst); err != nil {
 		return 0, err
 	}
-	return q.waitUntil(ctx, dst, solicited, never)
+	return q.waitUntil(ctx, into{wcs: dst}, solicited, never)
+}
+
+// into is where a wait puts completions.
+type into struct {
+	wcs     []ibv.WC     // or
+	program *PollProgram // which has memory of its own
+}
+
+// take polls once.
+func (q *CQ) take(to into) (n int, err error) {
+	if to.program == nil {
+		return q.queue.Poll(to.wcs)
+	}
+	found, err := wq.PollBy(q.queue, q.ex.c, to.program)
+	return len(found), q.ofOther(err)
 }
 
 // notWaited says why a user cannot wait, or returns nil.
@@ -82,9 +150,14 @@ func (q *CQ) roomIn(verb string, n int) error {
 func never() bool { return false }
 
 // waitUntil is Wait that returns nothing if over is true. It calls over after every wake.
-func (q *CQ) waitUntil(ctx context.Context, dst []ibv.WC, solicited bool, over func() bool) (n int, err error) {
+func (q *CQ) waitUntil(ctx context.Context, to into, solicited bool, over func() bool) (n int, err error) {
 	const verb = "ibv_get_cq_event"
-	if n, err = wq.PollOwned(q.queue, dst); n > 0 || err != nil {
+	if to.program == nil {
+		n, err = wq.PollOwned(q.queue, to.wcs)
+	} else {
+		n, err = q.take(to)
+	}
+	if n > 0 || err != nil {
 		return n, err
 	}
 	if q.channel == nil {
@@ -92,7 +165,7 @@ func (q *CQ) waitUntil(ctx context.Context, dst []ibv.WC, solicited bool, over f
 			"the queue was created without a completion channel, so Wait cannot sleep: use WaitBusy, which polls")
 	}
 	if !solicited {
-		if n, err = q.linger(dst); n > 0 || err != nil {
+		if n, err = q.linger(to); n > 0 || err != nil {
 			return n, err
 		}
 	}
@@ -103,9 +176,9 @@ func (q *CQ) waitUntil(ctx context.Context, dst []ibv.WC, solicited bool, over f
 	q.waiters.Add(1)
 	defer q.waiters.Add(-1)
 	for !over() {
-		n, err = q.sleep(ctx, dst, solicited, over)
+		n, err = q.sleep(ctx, to, solicited, over)
 		if n == 0 && err == nil {
-			n, err = q.queue.Poll(dst)
+			n, err = q.take(to)
 		}
 		if n > 0 || err != nil {
 			break
@@ -117,12 +190,12 @@ func (q *CQ) waitUntil(ctx context.Context, dst []ibv.WC, solicited bool, over f
 
 // sleep returns when there may be completions to poll, or with those that it found after arming the queue. One of the
 // waiting goroutines reads the events of the channel for all its queues.
-func (q *CQ) sleep(ctx context.Context, dst []ibv.WC, solicited bool, over func() bool) (n int, err error) {
+func (q *CQ) sleep(ctx context.Context, to into, solicited bool, over func() bool) (n int, err error) {
 	turn := q.channel.ready.Turn
 	select {
 	case turn <- struct{}{}:
 	default: // another goroutine reads
-		if n, err = q.arm(dst, solicited); n > 0 || err != nil {
+		if n, err = q.arm(to, solicited); n > 0 || err != nil {
 			return n, err
 		}
 		if err = q.failure(); err != nil { // another goroutine has taken its token
@@ -142,29 +215,29 @@ func (q *CQ) sleep(ctx context.Context, dst []ibv.WC, solicited bool, over func(
 		}
 	}
 	defer func() { <-turn }()
-	return q.read(ctx, dst, solicited, over)
+	return q.read(ctx, to, solicited, over)
 }
 
 // arm asks for an event, and polls completions that came before it.
-func (q *CQ) arm(dst []ibv.WC, solicited bool) (n int, err error) {
+func (q *CQ) arm(to into, solicited bool) (n int, err error) {
 	if err = q.queue.ReqNotify(solicited); err != nil {
 		return 0, wrap("", q.name, err)
 	}
-	return q.queue.Poll(dst)
+	return q.take(to)
 }
 
 // asleep is the wait of the goroutine that has the channel's turn.
 type asleep struct {
-	dst       []ibv.WC
-	solicited bool
+	to        into
 	n         int
 	err       error
+	solicited bool
 	got       bool // an event was read, or there is a reason why there is none
 }
 
 // read arms the queue and reads events of the channel until one is for this queue. Events of other queues wake their
 // waiting goroutines. The caller has the channel's turn.
-func (q *CQ) read(ctx context.Context, dst []ibv.WC, solicited bool, over func() bool) (n int, err error) {
+func (q *CQ) read(ctx context.Context, to into, solicited bool, over func() bool) (n int, err error) {
 	s := &q.asleep
 	defer func() { *s = asleep{} }()
 	for {
@@ -176,7 +249,7 @@ func (q *CQ) read(ctx context.Context, dst []ibv.WC, solicited bool, over func()
 			return 0, nil
 		default:
 		}
-		*s = asleep{dst: dst, solicited: solicited}
+		*s = asleep{to: to, solicited: solicited}
 		_, err = q.channel.ready.Wait(ctx, q.look,
 			func() bool { return q.failure() != nil || len(q.event) > 0 || over() })
 		switch {
@@ -213,7 +286,7 @@ func (q *CQ) looked() bool {
 			return true
 		}
 	}
-	s.n, s.err = q.arm(s.dst, s.solicited)
+	s.n, s.err = q.arm(s.to, s.solicited)
 	return s.n > 0 || s.err != nil
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/libibverbs"
 	"github.com/goverbs/goverbs/rdma/internal/refusal"
+	"github.com/goverbs/goverbs/rdma/internal/verberr"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -41,7 +42,7 @@ type Device struct {
 func open(d *ibv.Device, info DeviceInfo) (*Device, error) {
 	c, err := libibverbs.OpenDevice(d)
 	if err != nil {
-		return nil, wrap("ibv_open_device", info.Name, err)
+		return nil, wrap("ibv_open_device", info.Name, verberr.Injected(info.Backend, err))
 	}
 	return adoptDevice(c, info, libibverbs.CloseDevice)
 }
@@ -49,7 +50,7 @@ func open(d *ibv.Device, info DeviceInfo) (*Device, error) {
 // adoptDevice makes an open context a Device, which owns it from now on. If it fails, it closes the context.
 func adoptDevice(c *ibv.Context, info DeviceInfo, release func(*ibv.Context) error) (*Device, error) {
 	d := &Device{c: c, info: info, vectors: int(c.NumCompVectors)}
-	d.born("device", info.Name, func() error {
+	d.born(info.Name, func() error {
 		d.events.stop()
 		return release(c)
 	})
@@ -68,11 +69,17 @@ func adoptDevice(c *ibv.Context, info DeviceInfo, release func(*ibv.Context) err
 //
 // Man: ibv_import_device(3)
 func ImportDevice(name string, commands int) (*Device, error) {
-	c, err := libibverbs.ImportDevice(commands)
+	return ImportDeviceOn(nil, name, commands)
+}
+
+// ImportDeviceOn is ImportDevice of a software backend, whose device this process has open; nil means the native
+// library. After an error the descriptor stays the caller's.
+func ImportDeviceOn(backend runtime.Backend, name string, commands int) (*Device, error) {
+	c, err := libibverbs.From{Backend: backend}.ImportDevice(commands)
 	if err != nil {
-		return nil, wrap("ibv_import_device", name, err)
+		return nil, wrap("ibv_import_device", name, verberr.Injected(backend, err))
 	}
-	return adoptDevice(c, DeviceInfo{Name: name, Index: -1}, libibverbs.CloseDevice)
+	return adoptDevice(c, DeviceInfo{Name: name, Index: -1, Backend: backend}, libibverbs.CloseDevice)
 }
 
 // Name returns the name of the device: "mlx5_0".

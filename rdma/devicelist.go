@@ -22,26 +22,32 @@ import (
 // Man: ibv_get_device_list(3)
 type DeviceInfo struct {
 	Name      string   // "mlx5_0"
-	GUID      ibv.BE64 // of the node, in network byte order
+	GUID      ibv.GUID // of the node
 	Index     int      // the kernel's number of the device, or -1 if unknown
 	NodeType  ibv.NodeType
 	Transport ibv.TransportType
 	Backend   runtime.Backend // nil: the native library
 }
 
-// Devices lists the devices of the native library and those of the built-in software fabric. On a machine without
-// rdma-core, or whose kernel has no RDMA, it lists only the latter. That is no error; DevicesOf(nil) returns the cause.
+// Devices lists the devices of the native library, those of the built-in software fabric, and those with an address in
+// their names ("soft@192.0.2.1") that this process has opened. On a machine without rdma-core, or whose kernel has no
+// RDMA, it lists only devices in software. That is no error; DevicesOf(nil) returns the cause.
 func Devices() ([]DeviceInfo, error) {
 	all, err := DevicesOf(nil)
 	if noRDMA(err) {
 		err = nil
 	}
 	fabric, err2 := embedded()
-	if fabric == nil {
-		return all, errors.Join(err, err2)
+	err = errors.Join(err, err2)
+	if fabric != nil {
+		own, err2 := DevicesOf(fabric)
+		all, err = append(all, own...), errors.Join(err, err2)
 	}
-	soft, err2 := DevicesOf(fabric)
-	return append(all, soft...), errors.Join(err, err2)
+	if fabric := soft.Wired(); fabric != nil {
+		own, err2 := DevicesOf(fabric)
+		all, err = append(all, own...), errors.Join(err, err2)
+	}
+	return all, err
 }
 
 // noRDMA reports whether an error of the list of devices means that there can be none here.
@@ -98,6 +104,10 @@ func listReason(err error) string {
 // Open opens the device with a name: of the native library or, like "soft0", of the built-in software fabric. If both
 // have the name, Open takes the native library's device.
 //
+// A name with an address of this machine, like "soft@192.0.2.1", "soft@2001:db8::1" or "soft@fe80::1%eth0", opens a
+// software device that speaks RoCE v2 over UDP port 4791 to devices at other addresses: of other processes and hosts,
+// of Soft-RoCE, and adapters. See soft.Named. Peers can reach such a device: docs/wire.md says what that means.
+//
 // Without a name, Open takes that of the environment variable GOVERBS_DEVICE. If it is not set either, Open takes the
 // native library's first device. Programs with more rights than their user (set-uid, set-gid, file capabilities) ignore
 // the variable.
@@ -106,11 +116,20 @@ func listReason(err error) string {
 //
 // Man: ibv_open_device(3)
 func Open(name string) (*Device, error) {
-	if name == "" {
+	named := name != ""
+	if !named {
 		if name = chosen.Device(); name == "" {
 			return openFirst()
 		}
-		// rdma/cm goes by the same order
+	}
+	if strings.HasPrefix(name, soft.Prefix) {
+		fabric, device, err := soft.Named(name)
+		if err != nil {
+			return nil, err
+		}
+		return OpenOn(fabric, device)
+	}
+	if !named { // rdma/cm goes by the same order
 		if fabric, err := chosen.Backend(); err == nil && fabric != nil {
 			return OpenOn(fabric, name)
 		}

@@ -6,6 +6,10 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
 	"time"
 	"unsafe"
 
@@ -102,6 +106,44 @@ func (d *Device) PortSpeed(port uint8) (mbps uint64, err error) {
 	return speed * unit, err
 }
 
+// HWCounters returns what the driver counts at a port: packets, what was sent again, errors. Names are those of the
+// files in /sys/class/infiniband/DEVICE/ports/PORT/hw_counters, and differ between drivers; docs/wire.md explains those
+// of software devices. It reads a file for each counter. Where a driver has none, errors.Is finds fs.ErrNotExist.
+func (d *Device) HWCounters(port uint8) (all map[string]uint64, err error) {
+	const verb = "HWCounters"
+	if _, err := d.Port(port); err != nil {
+		return nil, err
+	}
+	type counter interface {
+		HWCounters(device string) map[string]uint64
+	}
+	if own, ok := d.info.Backend.(counter); ok {
+		if all = own.HWCounters(d.info.Name); all == nil { // it was unplugged
+			err = invalid(verb, d.name, "the device is gone")
+		}
+		return all, err
+	}
+	dir := filepath.Join("/sys/class/infiniband", d.info.Name, "ports", strconv.Itoa(int(port)), "hw_counters")
+	files, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, wrap(verb, d.name, err)
+	}
+	all = map[string]uint64{}
+	for _, f := range files {
+		text, err := os.ReadFile(filepath.Join(dir, f.Name()))
+		if err != nil {
+			return nil, wrap(verb, d.name, err)
+		}
+		if f.Name() == "lifespan" { // how old they may be, in milliseconds
+			continue
+		}
+		if all[f.Name()], err = strconv.ParseUint(strings.TrimSpace(string(text)), 10, 64); err != nil {
+			return nil, wrap(verb, d.name, fmt.Errorf("%s: %w", f.Name(), err))
+		}
+	}
+	return all, nil
+}
+
 // PKey reads an entry of a port's table of partition keys.
 //
 // C: ibv_query_pkey
@@ -169,14 +211,24 @@ func (d *Device) GID(port uint8, index int) (*ibv.GIDEntry, error) {
 }
 
 // GIDQuery describes a GID. A field that is not set matches every GID.
+//
+// Fields, which go doc rdma/internal/gid.Query explains:
+//
+//	Port uint8
+//	Address netip.Addr
+//	Type *ibv.GIDType
+//	Interface string
+//	VLAN *uint16
+//	GID *ibv.GID
+//
+// Methods, which go doc rdma/internal/gid.Query explains:
+//
+//	String() string
 type GIDQuery = gid.Query
 
 // GIDAddress returns a GID as an IP address. For RoCE v2 it is that of the network interface; other GIDs only look like
 // one.
 func GIDAddress(g ibv.GID) netip.Addr { return gid.Address(g) }
-
-// GIDString returns a GID as people write it.
-func GIDString(g ibv.GID) string { return gid.String(g) }
 
 // FindGID finds the GID of the device that matches a query. If there are several, it prefers one whose network
 // interface is in the network namespace of the calling thread, then RoCE v2, then IPv4 over IPv6, and link-local

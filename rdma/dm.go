@@ -50,8 +50,8 @@ func (d *Device) ImportDM(handle uint32) (*DM, error) {
 }
 
 func (d *Device) newDM(m *DM, verb string, create func() (*ibv.DM, error), destroy func(*ibv.DM) error) (*DM, error) {
-	err := birth(d, &m.object, &m.c, m, "DM", verb, create, destroy,
-		func(c *ibv.DM) string { return fmt.Sprintf("DM %d of %s", c.Handle, d.name) })
+	err := birth(d, &m.object, &m.c, m, verb, create, destroy,
+		func(c *ibv.DM) string { return fmt.Sprintf("DM %d on %s", c.Handle, d.name) })
 	return made(m, err)
 }
 
@@ -75,7 +75,8 @@ func (m *DM) within(verb string, off int64, n int) (int, error) {
 }
 
 // WriteAt copies b to the memory, starting at an offset. The device may be using the memory meanwhile. Bytes that do
-// not fit are not written, and the error says so.
+// not fit are not written, and the error says so. Offsets and lengths are multiples of 4, which devices of mlx5 demand,
+// and so the software device.
 //
 // C: ibv_memcpy_to_dm
 //
@@ -98,12 +99,13 @@ func (m *DM) WriteAt(b []byte, off int64) (n int, err error) {
 	}
 	defer m.done()
 	if e := libibverbs.MemcpyToDM(m.c, uint64(off), uintptr(unsafe.Pointer(unsafe.SliceData(b))), uint64(n)); e != nil {
-		return 0, wrap(verb, m.name, e)
+		return 0, m.uncopied(verb, off, n, e)
 	}
 	return n, err
 }
 
-// ReadAt copies from the memory, starting at an offset, to b. At the end of the memory the error is io.EOF.
+// ReadAt copies from the memory, starting at an offset, to b. At the end of the memory the error is io.EOF. Offsets and
+// lengths are multiples of 4, as for WriteAt.
 //
 // C: ibv_memcpy_from_dm
 //
@@ -123,9 +125,17 @@ func (m *DM) ReadAt(b []byte, off int64) (n int, err error) {
 	defer m.done()
 	if e := libibverbs.MemcpyFromDM(uintptr(unsafe.Pointer(unsafe.SliceData(b))), m.c, uint64(off),
 		uint64(n)); e != nil {
-		return 0, wrap(verb, m.name, e)
+		return 0, m.uncopied(verb, off, n, e)
 	}
 	return n, err
+}
+
+// uncopied says why nothing was copied.
+func (m *DM) uncopied(verb string, off int64, n int, err error) error {
+	if errors.Is(err, einval) && (off%4 != 0 || n%4 != 0) {
+		return explain(verb, m.name, fmt.Sprintf("%d bytes at %d: both have to be multiples of 4", n, off), err)
+	}
+	return wrap(verb, m.name, err)
 }
 
 // ExportDMABuf returns a descriptor of a dma-buf of the memory, for [PD.RegDMABuf] of other devices. The caller closes

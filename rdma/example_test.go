@@ -33,52 +33,34 @@ func check(err error) {
 func Example() {
 	device := must(rdma.Open("soft0")) // or mlx5_0, rxe0: rdma.Devices lists them
 	defer device.Close()
-	pd := must(device.AllocPD())
-	defer pd.Close()
-	channel := must(device.CreateCompChannel())
-	defer channel.Close()
-	cq := must(device.CreateCQ(16, channel, 0))
-	defer cq.Close()
 
-	attr := &ibv.QPInitAttr{
-		QPType: ibv.QPT_RC, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(),
-		Cap: ibv.QPCap{MaxSendWR: 4, MaxRecvWR: 4, MaxSendSGE: 1, MaxRecvSGE: 1},
-	}
-	a := must(pd.CreateQP(attr, rdma.QueueOptions{}))
+	a := must(device.NewRC(rdma.QPParts{}))
 	defer a.Close()
-	b := must(pd.CreateQP(attr, rdma.QueueOptions{}))
+	b := must(device.NewRC(rdma.QPParts{}))
 	defer b.Close()
 	check(a.Connect(must(b.Endpoint())))
 	check(b.Connect(must(a.Endpoint())))
 
-	memory := make([]byte, 4096)
-	mr := must(pd.RegMR(memory, ibv.ACCESS_LOCAL_WRITE))
-	defer mr.Close()
+	here := must(a.RegMR([]byte("hello"), 0))
+	there := must(b.RegMR(make([]byte, 4096), ibv.ACCESS_LOCAL_WRITE))
 
 	recvs := must(rdma.NewRecvBatch(1, 1))
 	defer recvs.Close()
-	recvs.Recv(1).Add(mr.SGE(2048, 2048))
+	recvs.Recv(1).Add(there.SGEOf(there.Bytes()))
 	must(b.PostRecv(recvs))
 
 	sends := must(rdma.NewSendBatch(1, 1, 0))
 	defer sends.Close()
-	n := copy(memory, "hello")
-	sends.Send(2).Add(mr.SGE(0, uint32(n))).Signaled()
+	sends.Send(2).Add(here.SGEOf(here.Bytes())).Signaled()
 	must(a.PostSend(sends))
 
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
-	wcs := make([]ibv.WC, 16)
-	for done := 0; done < 2; {
-		n := must(cq.Wait(ctx, wcs))
-		for i := range wcs[:n] {
-			wc := &wcs[i]
-			check(rdma.CompletionErr(wc))
-			if wc.WRID == 1 {
-				fmt.Printf("%s\n", memory[2048:][:wc.ByteLen])
-			}
-		}
-		done += n
+	for wc, err := range b.RecvCQ().All(ctx) {
+		check(err)
+		check(rdma.CompletionErr(&wc))
+		fmt.Printf("%s\n", there.Bytes()[:wc.ByteLen])
+		break
 	}
 	// Output: hello
 }

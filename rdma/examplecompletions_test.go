@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma"
@@ -85,8 +86,8 @@ func ExamplePoller() {
 func ExampleWRProgram() {
 	device := must(rdma.Open("soft0"))
 	pd := must(device.AllocPD())
-	values := ibv.WC_EX_WITH_QP_NUM
-	cq := must(device.CreateCQEx(&ibv.CQInitAttrEx{CQE: 16, WCFlags: uint64(values)}))
+	ctx := context.Background()
+	cq := must(device.CreateCQEx(&ibv.CQInitAttrEx{CQE: 16, WCFlags: uint64(ibv.WC_EX_WITH_QP_NUM)}))
 	attr := &ibv.QPInitAttrEx{
 		QPType: ibv.QPT_RC, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(), PD: pd.Ptr(),
 		Cap:          ibv.QPCap{MaxSendWR: 4, MaxSendSGE: 1},
@@ -99,16 +100,12 @@ func ExampleWRProgram() {
 	away := must(pd.RegMR(make([]byte, 8), ibv.ACCESS_LOCAL_WRITE|ibv.ACCESS_REMOTE_WRITE))
 
 	program := must(a.NewWRProgram())
-	program.AtomicWrite(1, ibv.SEND_SIGNALED, away.Address(), away.RKey(), [8]byte([]byte("at once!")))
+	program.AtomicWrite(1, away.Address(), away.RKey(), [8]byte([]byte("at once!"))).Signaled()
 	check(a.PostProgram(program))
 
-	polls := must(rdma.NewPollProgram(cq.CEx(), 4, values, rdma.QueueOptions{}))
-	for done := 0; done == 0; {
-		found := must(cq.PollProgram(polls))
-		for _, c := range found {
-			fmt.Println(c.WRID, c.Status, c.QPNum == a.Num())
-		}
-		done = len(found)
+	polls := must(cq.NewPollProgram(4)) // it reads what the queue was created for
+	for _, c := range must(cq.WaitProgram(ctx, polls)) {
+		fmt.Println(c.WRID, c.Status, c.QPNum == a.Num())
 	}
 	fmt.Printf("%s\n", away.Bytes())
 	check(polls.Close())
@@ -145,8 +142,7 @@ func ExampleTagBatch() {
 	tags := must(rdma.NewTagBatch(2, 1))
 	defer tags.Close()
 	for i, tag := range []uint64{7, 9} { // the buffer of tag 7, then that of tag 9
-		at := away.SGE(uint64(i)*64, 64)
-		tags.Add(100+tag, 200+tag, tag, ^uint64(0)).SGE(at.Addr, at.Length, at.LKey)
+		tags.AddTag(100+tag, 200+tag, tag, ^uint64(0)).Add(away.SGE(uint64(i)*64, 64))
 	}
 	must(srq.PostTags(tags))
 
@@ -179,4 +175,58 @@ func ExampleTagBatch() {
 	// [207 209]
 	// for tag 7
 	// for tag 9
+}
+
+// Many completions are taken at once, into a slice that is used again and again.
+func ExampleCQ_Wait() {
+	p := newPair(ibv.QPT_RC)
+	defer p.close()
+	batch := must(rdma.NewSendBatch(2, 1, 0))
+	defer batch.Close()
+	batch.Write(1, p.away.Address(), p.away.RKey()).Add(p.here.SGE(0, 8)).Signaled()
+	batch.Write(2, p.away.Address()+8, p.away.RKey()).Add(p.here.SGE(8, 8)).Signaled()
+	must(p.a.PostSend(batch))
+
+	cq, ctx := p.cq, context.Background()
+	wcs := make([]ibv.WC, 16)
+	for done := 0; done < 2; {
+		n := must(cq.Wait(ctx, wcs))
+		for i := range wcs[:n] {
+			check(rdma.CompletionErr(&wcs[i]))
+		}
+		done += n
+	}
+	// Output:
+}
+
+// A goroutine whose context has ended leaves its buffer to the call, which gives it back when the device has done with
+// it: here, when a message has come after all.
+func ExampleCall_Abandon() {
+	p := newPair(ibv.QPT_RC)
+	defer p.close()
+	calls := must(rdma.NewCalls(p.cq, 8, nil))
+	defer calls.Close()
+	buffers := make(chan []byte, 1) // a pool
+
+	recvs := must(rdma.NewRecvBatch(1, 1))
+	defer recvs.Close()
+	buffer := p.away.Bytes()[:64]
+	call := must(calls.Begin())
+	recvs.Recv(call.ID()).Add(p.away.SGEOf(buffer))
+	must(p.b.PostRecv(recvs))
+	ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
+	defer cancel()
+	if _, err := call.Wait(ctx); err != nil {
+		fmt.Println(err)
+		call.Abandon(func() { buffers <- buffer })
+	}
+
+	sends := must(rdma.NewSendBatch(1, 1, 0))
+	defer sends.Close()
+	sends.Send(1).Add(p.here.SGEOf(p.here.Bytes()[:copy(p.here.Bytes(), "too late")])).Signaled()
+	must(p.a.PostSend(sends))
+	fmt.Printf("%.8s\n", <-buffers)
+	// Output:
+	// context deadline exceeded
+	// too late
 }

@@ -65,7 +65,7 @@ func (q *QP) CreateFlow(attr *ibv.FlowAttr, specs ...*ibv.FlowSpec) (*Flow, erro
 	if reason != "" {
 		return nil, invalid(verb, q.name, "%s", reason)
 	}
-	err := birth(q.device, &f.object, &f.c, f, "flow", verb,
+	err := birth(q.device, &f.object, &f.c, f, verb,
 		func() (*ibv.Flow, error) { return libibverbs.CreateFlow(q.c, packed) }, libibverbs.DestroyFlow,
 		func(c *ibv.Flow) string { return fmt.Sprintf("flow %d of %s", c.Handle, q.name) },
 		append(parents, &q.object)...)

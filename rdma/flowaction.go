@@ -71,8 +71,8 @@ func (d *Device) CreateFlowActionESP(esp *ESP) (*FlowAction, error) {
 		})
 		return c, err
 	}
-	err := birth(d, &a.object, &a.c, a, "flow action", verb, create, libibverbs.DestroyFlowAction,
-		func(*ibv.FlowAction) string { return fmt.Sprintf("flow action of %s", d.name) })
+	err := birth(d, &a.object, &a.c, a, verb, create, libibverbs.DestroyFlowAction,
+		func(*ibv.FlowAction) string { return fmt.Sprintf("flow action on %s", d.name) })
 	return made(a, err)
 }
 

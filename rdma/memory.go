@@ -10,6 +10,7 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/libibverbs"
+	"github.com/goverbs/goverbs/rdma/internal/mapped"
 	"github.com/goverbs/goverbs/runtime/offheap"
 )
 
@@ -35,12 +36,18 @@ func (r Region) outside(offset uint64, length uint32) {
 }
 
 // MapOptions say where and how a [Buffer]'s memory is mapped. The zero value is plain memory on any node.
+//
+// Fields, which go doc runtime/offheap.Options explains:
+//
+//	HugePages bool
+//	Node int
 type MapOptions = offheap.Options
 
 // Buffer is memory that the garbage collector does not own, aligned to a page. A device may use it until it is closed.
 // Any number of goroutines may use it; call Close when none does.
 type Buffer struct {
 	mapping *offheap.Mapping
+	known   *mapped.Memory
 	size    int
 
 	mu      sync.Mutex
@@ -54,7 +61,7 @@ func NewBuffer(size int, o MapOptions) (*Buffer, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Buffer{mapping: m, size: size}, nil
+	return &Buffer{mapping: m, known: mapped.Add(m.Address(), uintptr(size)), size: size}, nil
 }
 
 // Bytes returns the memory, or nil after Close.
@@ -89,17 +96,25 @@ func (b *Buffer) release() {
 	b.holders--
 }
 
-// Close unmaps the memory. Do not use any slice of it afterwards. Close fails while the memory has memory regions. A
-// second Close does nothing.
+// Close unmaps the memory. Do not use any slice of it afterwards. Close fails while the memory has memory regions, or
+// leases of a registration cache. A second Close does nothing.
 func (b *Buffer) Close() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.holders > 0 {
-		return &VerbError{Verb: "Close", Object: "buffer", Errno: ebusy,
-			Reason: fmt.Sprintf("%d memory regions over it have to be closed first", b.holders), Err: ErrInUse}
+		return b.inUse(fmt.Sprintf("%d memory regions over it have to be closed first", b.holders))
+	}
+	if b.known != nil {
+		if err := b.known.Leave(); err != nil {
+			return b.inUse(err.Error())
+		}
 	}
 	b.closed = true
 	return b.mapping.Close()
+}
+
+func (b *Buffer) inUse(reason string) error {
+	return &VerbError{Verb: "Close", Object: "buffer", Errno: ebusy, Reason: reason, Err: ErrInUse}
 }
 
 // Pinned is a Go slice that the garbage collector keeps alive and in place until Unpin, even if nothing else refers to

@@ -5,9 +5,11 @@ package rdma
 import (
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"sync"
 	"sync/atomic"
+	"unsafe"
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/libibverbs"
@@ -236,8 +238,10 @@ func (r *MR) create(verb string, m registration, create func() (*ibv.MR, error),
 		}
 		return c, err
 	}
-	return birth(m.pd.device, &r.object, &r.c, r, "MR", verb, creating, ended,
-		func(c *ibv.MR) string { return fmt.Sprintf("MR %#x", c.LKey) }, append(parents, &m.pd.object)...)
+	return birth(m.pd.device, &r.object, &r.c, r, verb, creating, ended,
+		func(c *ibv.MR) string { // by its handle: on many devices the local key is also the remote one
+			return fmt.Sprintf("MR %d on %s", c.Handle, m.pd.device.name)
+		}, append(parents, &m.pd.object)...)
 }
 
 // letGo releases the memory.
@@ -269,6 +273,32 @@ func (r *MR) Region() Region { return r.now.Load().region }
 // SGE returns the entry of length bytes at offset, for a work request. Like slicing, it panics outside the region.
 func (r *MR) SGE(offset uint64, length uint32) ibv.SGE {
 	return r.now.Load().region.SGE(offset, length)
+}
+
+// SGEOf returns the entry of a slice of the region's memory, of [MR.Bytes] for example, for a work request. Like SGE,
+// it panics if a part of the slice is outside the region, and for memory that Go cannot reach.
+func (r *MR) SGEOf(b []byte) ibv.SGE {
+	now := r.now.Load()
+	if len(b) == 0 {
+		return now.region.SGE(0, 0)
+	}
+	from := uintptr(unsafe.Pointer(unsafe.SliceData(b))) - uintptr(unsafe.Pointer(unsafe.SliceData(now.bytes)))
+	if size := uintptr(len(now.bytes)); from > size || uintptr(len(b)) > size-from || uint64(len(b)) > math.MaxUint32 {
+		panic(outside(len(b), now))
+	}
+	return ibv.SGE{Addr: now.region.Address + uint64(from), Length: uint32(len(b)), LKey: now.region.LKey}
+}
+
+// outside says why a slice has no entry.
+func outside(n int, now *registration) string {
+	switch {
+	case now.bytes == nil:
+		return "rdma: SGEOf of a region that is not over a Go slice or a Buffer: SGE takes an offset"
+	case uint64(n) > math.MaxUint32:
+		return fmt.Sprintf("rdma: SGEOf of a slice of %d bytes; an entry has less than 4 GiB", n)
+	}
+	return fmt.Sprintf("rdma: SGEOf of a slice of %d bytes that is not, or not whole, in the region's %d bytes: slice "+
+		"MR.Bytes, or the memory that was registered", n, len(now.bytes))
 }
 
 // LKey returns the key for local work requests, in host byte order.

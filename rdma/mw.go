@@ -44,8 +44,8 @@ func (p *PD) AllocMW(kind ibv.MWType) (*MW, error) {
 		}
 		return c, err
 	}
-	return made(m, birth(p.device, &m.object, &m.c, m, "MW", "ibv_alloc_mw", create, libibverbs.DeallocMW,
-		func(c *ibv.MW) string { return fmt.Sprintf("MW %d of %s", c.Handle, p.device.name) }, &p.object))
+	return made(m, birth(p.device, &m.object, &m.c, m, "ibv_alloc_mw", create, libibverbs.DeallocMW,
+		func(c *ibv.MW) string { return fmt.Sprintf("MW %d on %s", c.Handle, p.device.name) }, &p.object))
 }
 
 // C returns C's object, for calls of generated/libibverbs. It belongs to the MW.

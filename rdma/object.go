@@ -5,23 +5,26 @@ package rdma
 import (
 	"errors"
 	"io"
+	"iter"
+	"log/slog"
+	"strings"
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma/internal/life"
+	"github.com/goverbs/goverbs/rdma/internal/verberr"
 )
 
 // object is the common part of all objects of a device: a lifetime that begins and ends in C, with the rules of
 // [Device].
 type object struct {
-	life life.Life
-	verb string // C function that created it, for errors
-	kind string // "QP"
-	name string // "QP 0x12"; complete after the object was created
+	life   life.Life
+	name   string // "QP 0x12 (RC)", "PD 3 on mlx5_0"; complete after the object was created
+	device string // that it comes from, or ""
 }
 
 // born makes the object live, as a child of its parents, which the caller keeps open by use. destroy destroys it in C.
-func (o *object) born(kind, name string, destroy func() error, parents ...*object) {
-	o.kind, o.name = kind, name
+func (o *object) born(name string, destroy func() error, parents ...*object) {
+	o.name = name
 	o.life.Begin(name, func() (gone bool, err error) {
 		err = destroy()
 		return err == nil, wrap("", name, err)
@@ -35,6 +38,25 @@ func lives(all []*object) []*life.Life {
 	}
 	return own
 }
+
+// String names the object, for logs: "QP 0x11 (RC) on mlx5_0", or "QP 0x11 (RC) on mlx5_0, closed". It has no keys,
+// because they give access to memory. It neither calls C nor waits; any goroutine may call it at any time.
+func (o *object) String() string {
+	name := o.name
+	if name == "" {
+		return "an object that was never created"
+	}
+	if on := " on " + o.device; o.device != "" && !strings.HasSuffix(name, on) { // of numbers that only one object has
+		name += on
+	}
+	if o.life.IsGone() {
+		name += ", closed"
+	}
+	return name
+}
+
+// LogValue is String, for package log/slog.
+func (o *object) LogValue() slog.Value { return slog.StringValue(o.String()) }
 
 // use begins a call, which Close waits for; done ends it. It fails if the object is closed.
 func (o *object) use(verb string) error { return o.life.Use(verb) }
@@ -61,9 +83,12 @@ type Object interface {
 func (o *object) itself() *object { return o }
 
 func livesOf(all []Object) []*life.Life {
-	own := make([]*life.Life, len(all))
-	for i, o := range all {
-		own[i] = &o.itself().life
+	own := make([]*life.Life, 0, len(all))
+	for _, o := range all {
+		own = append(own, &o.itself().life)
+		if o, ok := o.(interface{ parts() []Object }); ok {
+			own = append(own, livesOf(o.parts())...)
+		}
 	}
 	return own
 }
@@ -93,7 +118,7 @@ const goneForGood = "the device was unplugged; libibverbs then frees its objects
 // birth creates an object in C, under its device and other parents, and registers it. Every constructor calls it. owner
 // is the object that the user gets; it is complete, because events find it from here on. The parents stay open
 // meanwhile.
-func birth[C any](d *Device, o *object, to **C, owner any, kind, verb string, create func() (*C, error),
+func birth[C any](d *Device, o *object, to **C, owner any, verb string, create func() (*C, error),
 	destroy func(*C) error, name func(*C) string, parents ...*object) error {
 	if d == nil { // of a parent that is the zero value of its type, which cannot be used
 		return useAll(verb, parents...)
@@ -105,11 +130,12 @@ func birth[C any](d *Device, o *object, to **C, owner any, kind, verb string, cr
 	defer doneAll(parents...)
 	c, err := create()
 	if err != nil {
-		return wrap(verb, parents[len(parents)-1].name, err)
+		return wrap(verb, parents[len(parents)-1].name, verberr.Injected(d.info.Backend, err))
 	}
 	*to = c
 	at := address(c)
-	o.born(kind, name(c), func() error {
+	o.device = d.name
+	o.born(name(c), func() error {
 		d.objects.remove(at)
 		err := destroy(c)
 		if err != nil {
@@ -149,4 +175,16 @@ func made[T any](o *T, err error) (*T, error) {
 		return nil, err
 	}
 	return o, nil
+}
+
+// each gives what next returns until there is an error, which it gives, too.
+func each[T any](next func() (T, error)) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		for {
+			v, err := next()
+			if !yield(v, err) || err != nil {
+				return
+			}
+		}
+	}
 }

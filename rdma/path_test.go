@@ -138,9 +138,9 @@ func TestPathOfADevice(t *testing.T) {
 
 			p, err := qp.NewWRProgram()
 			require.NoError(t, err)
-			first := p.WriteImm(7, ibv.SEND_SIGNALED, 8, mr.RKey(), 0x1234).SGE(8, 8, mr.LKey())
-			add := p.FetchAdd(8, ibv.SEND_SIGNALED, 8, mr.RKey(), 3).SGE(at+32, 8, mr.LKey())
-			inline := p.Write(9, ibv.SEND_SIGNALED, at+40, mr.RKey()).Inline([]byte("in line!"))
+			first := p.WriteImm(7, 8, mr.RKey(), 0x1234).Signaled().SGE(8, 8, mr.LKey())
+			add := p.FetchAdd(8, 8, mr.RKey(), 3).Signaled().SGE(at+32, 8, mr.LKey())
+			inline := p.Write(9, at+40, mr.RKey()).Signaled().Inline([]byte("in line!"))
 			first.SetRemote(at+48, mr.RKey())
 			first.SetSGE(at, 8, mr.LKey())
 			add.SetRemote(at+24, mr.RKey())
@@ -176,7 +176,7 @@ func TestPathOfADevice(t *testing.T) {
 			used.full = false
 
 			p.Reset()
-			p.AtomicWrite(1, ibv.SEND_SIGNALED, at, mr.RKey(), [8]byte{})
+			p.AtomicWrite(1, at, mr.RKey(), [8]byte{}).Signaled()
 			assert.ErrorIs(t, qp.PostProgram(p), ErrNotSupported, "there is no ibv_send_wr for it")
 			times, err := NewPollProgram(cq.CEx(), 1, ibv.WC_EX_WITH_COMPLETION_TIMESTAMP, QueueOptions{})
 			times = keep(t, times, err)

@@ -5,6 +5,7 @@ package rdma
 import (
 	"context"
 	"fmt"
+	"iter"
 	"sync"
 
 	"github.com/goverbs/goverbs/generated/ibv"
@@ -45,6 +46,8 @@ type ticket[T any] struct {
 	taken      bool
 }
 
+const newCalls = "NewCalls"
+
 const none = ^uint32(0)
 
 // Completed is a completion with the value of its request's ticket.
@@ -59,12 +62,12 @@ type Completed[T any] struct {
 // NewPoller creates a poller with a number of tickets: the largest number of outstanding requests, over all queues that
 // complete in the completion queue. Close it before the queue. A queue has at most one Poller.
 func NewPoller[T any](cq *CQ, tickets int) (*Poller[T], error) {
-	return newPollerOf(cq, tickets, func(T) {})
+	return newPollerOf(cq, tickets, "NewPoller", func(T) {})
 }
 
-// newPollerOf is NewPoller. It calls lost with tickets that return without a completion, while the queue is locked.
-func newPollerOf[T any](cq *CQ, tickets int, lost func(T)) (*Poller[T], error) {
-	const verb = "NewPoller"
+// newPollerOf is NewPoller, also for NewCalls. It calls lost with tickets that return without a completion, while the
+// queue is locked.
+func newPollerOf[T any](cq *CQ, tickets int, verb string, lost func(T)) (*Poller[T], error) {
 	if tickets < 1 || tickets > 1<<30 {
 		return nil, invalid(verb, cq.name, "%d tickets; it must be from 1 to %d", tickets, 1<<30)
 	}
@@ -73,15 +76,20 @@ func newPollerOf[T any](cq *CQ, tickets int, lost func(T)) (*Poller[T], error) {
 	}
 	defer cq.done()
 	if !cq.users.CompareAndSwap(cq.queue, nil) {
-		return nil, &VerbError{Verb: verb, Object: cq.name, Errno: ebusy, Reason: "the queue has a Poller",
-			Err: ErrInUse}
+		return nil, &VerbError{Verb: verb, Object: cq.name, Errno: ebusy,
+			Reason: "the queue has " + cq.consumer() + " already, which takes all completions", Err: ErrInUse}
 	}
+	cq.calls.Store(verb == newCalls)
 	p := &Poller[T]{cq: cq, slab: make([]ticket[T], tickets)}
 	for i := range p.slab {
 		p.slab[i] = ticket[T]{generation: 1, next: uint32(i) + 1}
 	}
 	p.slab[tickets-1].next = none
-	p.born("poller", "a poller of "+cq.name, func() error {
+	name := "a poller of "
+	if verb == newCalls {
+		name = "calls of "
+	}
+	p.born(name+cq.name, func() error {
 		if err := p.leave(); err != nil {
 			return err
 		}
@@ -172,6 +180,17 @@ func (p *Poller[T]) Wait(ctx context.Context, dst []Completed[T]) (n int, err er
 	return p.waitUntil(ctx, dst, never)
 }
 
+// All is [CQ.All] with the values of the tickets: it waits for completions, one after the other, without end.
+func (p *Poller[T]) All(ctx context.Context) iter.Seq2[Completed[T], error] {
+	one := make([]Completed[T], 1)
+	return each(func() (Completed[T], error) {
+		if n, err := p.Wait(ctx, one); n == 0 {
+			return Completed[T]{}, err
+		}
+		return one[0], nil
+	})
+}
+
 // waitUntil is Wait that returns nothing if over is true. It calls over after every wake of the queue.
 func (p *Poller[T]) waitUntil(ctx context.Context, dst []Completed[T], over func() bool) (n int, err error) {
 	if err := p.cq.roomIn("Wait", len(dst)); err != nil {
@@ -181,10 +200,7 @@ func (p *Poller[T]) waitUntil(ctx context.Context, dst []Completed[T], over func
 		return n, err
 	}
 	return p.poll(dst, func(wcs []ibv.WC) (int, error) {
-		if p.cq.channel == nil {
-			return p.cq.waitBusyUntil(ctx, wcs, over)
-		}
-		return p.cq.waitUntil(ctx, wcs, false, over)
+		return p.cq.waitFor(ctx, into{wcs: wcs}, over)
 	})
 }
 

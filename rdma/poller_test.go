@@ -5,8 +5,6 @@ package rdma
 import (
 	"context"
 	"errors"
-	goruntime "runtime"
-	"sync"
 	"testing"
 	"time"
 
@@ -78,6 +76,23 @@ func TestPollerRoutes(t *testing.T) {
 	_, err = NewPoller[int](e.cq, 1)
 	assert.ErrorIs(t, err, ErrInUse)
 	assert.ErrorContains(t, e.cq.Close(), "a poller of")
+}
+
+// TestConsumersAreNamed: an error about a queue's consumer says which one that is.
+func TestConsumersAreNamed(t *testing.T) {
+	e := self(t, ibv.QPT_RC)
+	for name, create := range map[string]func() (interface{ Close() error }, error){
+		"a Poller": func() (interface{ Close() error }, error) { return NewPoller[int](e.cq, 1) },
+		"Calls":    func() (interface{ Close() error }, error) { return NewCalls(e.cq, 1, nil) },
+	} {
+		own, err := create()
+		require.NoError(t, err)
+		_, err = NewPoller[int](e.cq, 1)
+		assert.ErrorContains(t, err, "the queue has "+name+" already")
+		_, err = e.cq.Poll(make([]ibv.WC, 1))
+		assert.ErrorContains(t, err, "the queue has "+name+", which takes all completions")
+		require.NoError(t, own.Close())
+	}
 }
 
 // Requests without a completion of their own give their tickets back with the next completion, with RESET, and with
@@ -188,58 +203,6 @@ func TestPollerAllocatesNothing(t *testing.T) {
 	}))
 }
 
-// Goroutines each wait for their own requests, of several queue pairs that come and go; each gets its own completions,
-// in any order.
-func TestCallsOfManyGoroutines(t *testing.T) {
-	e := self(t, ibv.QPT_RC)
-	calls, err := NewCalls(e.cq, 40, func(wc ibv.WC) { t.Error("nobody's:", wc) })
-	closeAtEnd(t, calls, err)
-	ctx := soon(t)
-	var all sync.WaitGroup
-	for g := range 8 {
-		all.Go(func() {
-			batch, err := NewSendBatch(1, 1, 0)
-			require.NoError(t, err)
-			defer batch.Close()
-			for i := range rounds(t, 1000) {
-				call, err := calls.Begin()
-				if !assert.NoError(t, err) {
-					return
-				}
-				for _, err = e.qp.PostSend(emptyWrites(batch, call.ID(), 1)); errors.Is(err, enomem); _,
-					err = e.qp.PostSend(batch) {
-					goruntime.Gosched()
-				}
-				if !assert.NoError(t, err) {
-					return
-				}
-				if (g+i)%7 == 0 { // given up, and waited for again
-					short, cancel := context.WithTimeout(ctx, time.Nanosecond)
-					wc, err := call.Wait(short)
-					cancel()
-					if err == nil {
-						assert.Equal(t, ibv.WC_SUCCESS, wc.Status)
-						continue
-					}
-					assert.ErrorIs(t, err, context.DeadlineExceeded)
-				}
-				id := call.ID()
-				wc, err := call.Wait(ctx)
-				if !assert.NoError(t, err) {
-					return
-				}
-				assert.Equal(t, id, wc.WRID)
-			}
-		})
-	}
-	all.Wait()
-	assert.Zero(t, calls.poller.Out())
-	call, err := calls.Begin()
-	require.NoError(t, err)
-	call.Cancel()
-	assert.Zero(t, calls.poller.Out())
-}
-
 // A poller is not closed while a goroutine waits with it, and a closed one gives no tickets.
 func TestPollerClosesWhenNobodyWaits(t *testing.T) {
 	e := self(t, ibv.QPT_RC)
@@ -264,43 +227,6 @@ func TestPollerClosesWhenNobodyWaits(t *testing.T) {
 	_, err = p.Wait(soon(t), make([]Completed[int], 1))
 	assert.ErrorIs(t, err, ErrClosed)
 	newPoller[int](t, e, 1)
-}
-
-// Nobody waits for ever for a request that has no completion: whoever polls for all looks at its own call, too.
-func TestCallsWithoutCompletion(t *testing.T) {
-	e, _ := stuck(t)
-	e.cq.SetBusyPoll(0)
-	require.NoError(t, e.qp.Modify(&ibv.QPAttr{QPState: ibv.QPS_RESET}, ibv.QP_STATE))
-	loop(t, e.qp)
-	calls, err := NewCalls(e.cq, 8, nil)
-	closeAtEnd(t, calls, err)
-	lost := make(chan error, 3)
-	e.recv.Reset()
-	for range cap(lost) {
-		call, err := calls.Begin()
-		require.NoError(t, err)
-		e.recv.Recv(call.ID())
-		go func() {
-			_, err := call.Wait(soon(t))
-			lost <- err
-		}()
-	}
-	_, err = e.qp.PostRecv(e.recv)
-	require.NoError(t, err)
-	require.Eventually(t, func() bool { return e.cq.waiters.Load() > 0 }, 10*time.Second, time.Millisecond,
-		"one of them sleeps")
-	require.NoError(t, e.qp.Modify(&ibv.QPAttr{QPState: ibv.QPS_RESET}, ibv.QP_STATE))
-	for range cap(lost) {
-		assert.ErrorIs(t, requireEnd(t, lost), ErrNoCompletion)
-	}
-	assert.Zero(t, calls.poller.Out())
-	call, err := calls.Begin() // one of those
-	require.NoError(t, err)
-	loop(t, e.qp)
-	e.write(call.ID(), 1)
-	wc, err := call.Wait(soon(t))
-	require.NoError(t, err)
-	assert.Equal(t, call.ID(), wc.WRID)
 }
 
 // What is done again and again by objects allocates nothing.
@@ -369,7 +295,7 @@ func TestPollsBesideAPoller(t *testing.T) {
 		n, err := poll()
 		assert.Zero(t, n, name)
 		assert.ErrorIs(t, err, ErrInUse, name)
-		assert.ErrorContains(t, err, "it has a Poller, or Calls, which takes all completions: poll or wait there", name)
+		assert.ErrorContains(t, err, "which takes all completions: poll or wait there", name)
 	}
 	got := make([]Completed[int], 1)
 	n, err := p.Wait(soon(t), got)
@@ -400,51 +326,4 @@ func TestWaitsForNoCompletion(t *testing.T) {
 		assert.ErrorIs(t, err, einval, name)
 		assert.ErrorContains(t, err, "there is no room for a completion: the slice is empty", name)
 	}
-}
-
-// A call that has ended has no completion to wait for, and its place may be another call's by then.
-func TestACallEndsOnce(t *testing.T) {
-	e := self(t, ibv.QPT_RC)
-	calls, err := NewCalls(e.cq, 4, nil)
-	closeAtEnd(t, calls, err)
-	run := func() Call {
-		call, err := calls.Begin()
-		require.NoError(t, err)
-		e.send.Reset()
-		e.send.Write(call.ID(), 0, 0).Signaled()
-		_, err = e.qp.PostSend(e.send)
-		require.NoError(t, err)
-		return call
-	}
-	over := func(call Call) {
-		t.Helper()
-		_, err := call.Wait(soon(t))
-		assert.ErrorIs(t, err, ErrClosed)
-	}
-	first := run()
-	wc, err := first.Wait(soon(t))
-	require.NoError(t, err)
-	assert.Equal(t, first.ID(), wc.WRID)
-	over(first)
-	second := run()
-	over(first)
-	first.Cancel()
-	wc, err = second.Wait(soon(t))
-	require.NoError(t, err)
-	assert.Equal(t, second.ID(), wc.WRID)
-
-	cancelled, err := calls.Begin()
-	require.NoError(t, err)
-	waits := make(chan error)
-	go func() {
-		_, err := cancelled.Wait(soon(t))
-		waits <- err
-	}()
-	for e.cq.waiters.Load() == 0 {
-		goruntime.Gosched()
-	}
-	cancelled.Cancel()
-	over(cancelled)
-	over(Call{})
-	assert.ErrorIs(t, <-waits, ErrClosed)
 }

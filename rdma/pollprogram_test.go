@@ -26,10 +26,12 @@ func TestProgramsPollObjects(t *testing.T) {
 	other, others := create()
 	plain, err := pd.Device().CreateCQ(16, nil, 0)
 	plain = keep(t, plain, err)
-	for _, q := range []*CQ{other, plain} {
+	for q, reason := range map[*CQ]string{
+		other: "the program polls another completion queue", plain: "the queue is not an extended one",
+	} {
 		_, err = q.PollProgram(p)
 		assert.ErrorIs(t, err, einval)
-		assert.ErrorContains(t, err, "the program polls another completion queue")
+		assert.ErrorContains(t, err, reason)
 	}
 
 	mr, err := pd.RegMR(make([]byte, 64), ibv.ACCESS_LOCAL_WRITE)
@@ -73,7 +75,7 @@ func TestProgramsPollObjects(t *testing.T) {
 
 	require.NoError(t, others.Close())
 	_, err = other.PollProgram(others)
-	assert.EqualError(t, err, "rdma: the program is closed")
+	assert.EqualError(t, err, "program: closed")
 	require.NoError(t, qp.Close())
 	require.NoError(t, cq.Close())
 	_, err = cq.PollProgram(p)

@@ -3,8 +3,10 @@
 package rdma
 
 import (
+	"context"
 	"sync"
 	"sync/atomic"
+	"time"
 	"unsafe"
 
 	"github.com/goverbs/goverbs/generated/ibv"
@@ -18,7 +20,7 @@ import (
 // waits only for other posts. Posted work completes in the queue pair's completion queues, and polling them gives the
 // slots back.
 //
-// A QP takes 728 bytes of Go's memory beside C's, and its queues what [SendQueue] says.
+// A QP takes 720 bytes of Go's memory beside C's, and its queues what [SendQueue] says.
 //
 // Man: ibv_create_qp(3)
 type QP struct {
@@ -35,6 +37,7 @@ type QP struct {
 	cap     ibv.QPCap  // what the user may use of C's capacities
 	options QueueOptions
 	endC    func(*ibv.QP) error // destroys the queue pair in C
+	owned   atomic.Pointer[owned]
 
 	num     atomic.Uint32 // of a target of dynamic connections, from RTR on
 	kind    ibv.QPType
@@ -103,7 +106,9 @@ func (q *QP) SendQueue() *SendQueue { return q.send }
 func (q *QP) RecvQueue() *RecvQueue { return q.recv }
 
 // PostSend posts a whole batch in one call. posted is the number of requests that were posted: all of them, or with an
-// error those before the one that failed. The error is a [*PostError], or that of the batch.
+// error those before the one that failed. The error is a [*PostError], or says as a [*VerbError] that the queue pair is
+// closed or takes nothing now; errors.As finds a VerbError in both. An empty batch is an error, because no completion
+// would come.
 //
 // The memory of the requests, except inline data, belongs to the device until they have completed.
 //
@@ -170,8 +175,10 @@ func (q *QP) NewWRProgram() (*WRProgram, error) {
 	return NewWRProgram(q.ex), nil
 }
 
-// Query returns the queue pair's attributes. mask selects them; the device may return more. If another library has
-// connected the queue pair, a query of IBV_QP_MAX_QP_RD_ATOMIC tells its checks whether reads are possible.
+// Query returns the queue pair's attributes. mask selects them; the device may return more. Capacities are what the
+// device has: a slot more in each queue than [QP.Cap], for the marker of a drain, and what it has rounded up. If
+// another library has connected the queue pair, a query of IBV_QP_MAX_QP_RD_ATOMIC tells its checks whether reads are
+// possible.
 //
 // C: ibv_query_qp
 //
@@ -237,4 +244,93 @@ func (q *QP) SetECE(ece *ibv.ECE) error {
 	}
 	defer q.done()
 	return wrap(verb, q.name, libibverbs.SetECE(q.c, ece))
+}
+
+// closeDrains is how long Close waits for outstanding work before it destroys the queue pair anyway.
+const closeDrains = 2 * time.Second
+
+// idle reports whether the accounting knows that nothing is outstanding.
+func (q *QP) idle() bool {
+	switch {
+	case q.state() == ibv.QPS_RESET:
+		return true
+	case q.options.Unchecked, q.srq != nil && q.received, q.sendMark.done != nil, q.recvMark.done != nil:
+		return false
+	}
+	return (q.send == nil || wq.Idle(q.send)) && (q.recv == nil || wq.Idle(q.recv))
+}
+
+// lentQueue returns an error if one of the queues has an exclusive handle.
+func (q *QP) lentQueue() error {
+	if q.send != nil {
+		if err := wq.Lent(q.send); err != nil {
+			return err
+		}
+	}
+	if q.recv != nil {
+		return wq.Lent(q.recv)
+	}
+	return nil
+}
+
+// refusePosts makes both queues refuse posts.
+func (q *QP) refusePosts() error {
+	return q.refuse(&VerbError{Object: q.name, Errno: einval, Err: ErrClosed})
+}
+
+// livesOn is called if Close did not destroy the queue pair.
+func (q *QP) livesOn() {
+	q.ends.again()
+	q.refuse(nil)
+}
+
+// settleDown drains the queue pair before it is destroyed.
+func (q *QP) settleDown() error {
+	q.changes.Lock()
+	defer q.changes.Unlock()
+	if !q.idle() {
+		ctx, cancel := context.WithTimeout(context.Background(), closeDrains)
+		defer cancel()
+		// destroying the queue pair releases the memory, whether it was drained or not
+		_ = q.drain(patience{Context: ctx})
+	}
+	return nil
+}
+
+// destroyC destroys the queue pair, which refuses posts already.
+func (q *QP) destroyC(c *ibv.QP) error {
+	q.changes.Lock()
+	defer q.changes.Unlock()
+	q.collect() // so that slots of a shared receive queue come back
+	q.leaveGroups()
+	q.untrack() // from here on another queue pair may have the number, and C's memory goes
+	if err := q.endC(c); err != nil {
+		q.track()
+		return err
+	}
+	q.collect()
+	if q.send != nil {
+		wq.Quiet(q.sendCQ.queue, q.send.Reset) // work that was not drained has no completion
+	}
+	if q.recv != nil {
+		wq.Quiet(q.recvCQ.queue, q.recv.Reset)
+	}
+	q.sendMark.forget()
+	q.recvMark.forget()
+	q.leave()
+	return nil
+}
+
+// Close drains the queue pair, for two seconds at most, and destroys it. The device then uses no memory of its
+// requests. Completions that nobody has polled can still be polled, unless [Device.NewRC] or its like made the
+// completion queue, which is closed as well, like regions of [QP.RegMR].
+//
+// C: ibv_destroy_qp
+//
+// Man: ibv_create_qp(3)
+func (q *QP) Close() error {
+	if len(q.parts()) == 0 {
+		return q.end()
+	}
+	return CloseAll(nil, q)
 }

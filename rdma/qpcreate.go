@@ -193,7 +193,7 @@ func (q *QP) create(in *qpInit, o QueueOptions, parents []*object,
 	if len(parents) > 1 {
 		parents = append(parents[1:], parents[0])
 	}
-	if err = birth(d, &q.object, &q.c, q, "QP", in.verb, creating, q.destroyC, name, parents...); err != nil {
+	if err = birth(d, &q.object, &q.c, q, in.verb, creating, q.destroyC, name, parents...); err != nil {
 		undo()
 		return err
 	}

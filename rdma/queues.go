@@ -19,31 +19,108 @@ import (
 // each of its slots, whose number is rounded up to a power of two. A post uses two cache lines of the queue and one or
 // two of its slots.
 //
+// Methods, which go doc rdma/internal/wq.SendQueue explains:
+//
+//	BindMW(mw *ibv.MW, bind *ibv.MWBind) error
+//	Way() runtime.Way
+//	Provider() string
+//	Free() int
+//	Reset()
+//	Post(b *SendBatch) (posted int, err error)
+//	PostRange(b *SendBatch, from int, to int) (posted int, err error)
+//	Retire(wcs []ibv.WC)
+//	Exclusive() (*ExclusiveSendQueue, error)
+//	PostProgram(p *WRProgram) error
+//
 // Man: ibv_post_send(3)
 type SendQueue = wq.SendQueue
 
 // RecvQueue posts to the receive queue of a queue pair, or to a shared one. Any number of goroutines may use it at
 // once, each with its own batch.
 //
+// Methods, which go doc rdma/internal/wq.RecvQueue explains:
+//
+//	Way() runtime.Way
+//	Provider() string
+//	Free() int
+//	Reset()
+//	Post(b *RecvBatch) (posted int, err error)
+//	PostRange(b *RecvBatch, from int, to int) (posted int, err error)
+//	Retire(wcs []ibv.WC)
+//	Exclusive() (*ExclusiveRecvQueue, error)
+//
 // Man: ibv_post_recv(3), ibv_post_srq_recv(3)
 type RecvQueue = wq.RecvQueue
 
 // CompletionQueue polls a completion queue. Any number of goroutines may use it at once.
 //
+// Methods, which go doc rdma/internal/wq.CompletionQueue explains:
+//
+//	Way() runtime.Way
+//	Provider() string
+//	Track(qpNum uint32, send *SendQueue, recv *RecvQueue)
+//	Untrack(qpNum uint32)
+//	Poll(dst []ibv.WC) (n int, err error)
+//	ReqNotify(solicitedOnly bool) error
+//	Exclusive() (*ExclusiveCompletionQueue, error)
+//
 // Man: ibv_poll_cq(3), ibv_req_notify_cq(3)
 type CompletionQueue = wq.CompletionQueue
 
 // ExclusiveSendQueue is a [SendQueue] for the goroutine that uses it first, until that goroutine calls Release.
+//
+// Methods, which go doc rdma/internal/wq.ExclusiveSendQueue explains:
+//
+//	BindMW(mw *ibv.MW, bind *ibv.MWBind) error
+//	Way() runtime.Way
+//	Provider() string
+//	Release()
+//	Close() error
+//	Post(b *SendBatch) (posted int, err error)
+//	PostRange(b *SendBatch, from int, to int) (posted int, err error)
+//	Retire(wcs []ibv.WC)
+//	PostProgram(p *WRProgram) error
 type ExclusiveSendQueue = wq.ExclusiveSendQueue
 
 // ExclusiveRecvQueue is a [RecvQueue] for the goroutine that uses it first, until that goroutine calls Release.
+//
+// Methods, which go doc rdma/internal/wq.ExclusiveRecvQueue explains:
+//
+//	Way() runtime.Way
+//	Provider() string
+//	Release()
+//	Close() error
+//	Post(b *RecvBatch) (posted int, err error)
+//	PostRange(b *RecvBatch, from int, to int) (posted int, err error)
+//	Retire(wcs []ibv.WC)
 type ExclusiveRecvQueue = wq.ExclusiveRecvQueue
 
 // ExclusiveCompletionQueue is a [CompletionQueue] for the goroutine that uses it first, until that goroutine calls
 // Release.
+//
+// Methods, which go doc rdma/internal/wq.ExclusiveCompletionQueue explains:
+//
+//	Way() runtime.Way
+//	Provider() string
+//	Poll(dst []ibv.WC) (n int, err error)
+//	ReqNotify(solicitedOnly bool) error
+//	Release()
+//	Close() error
 type ExclusiveCompletionQueue = wq.ExclusiveCompletionQueue
 
 // QueueOptions describe a queue where C's structures do not.
+//
+// Fields, which go doc rdma/internal/wq.QueueOptions explains:
+//
+//	Cap ibv.QPCap
+//	SQSigAll bool
+//	MaxMessage uint32
+//	NoIPChecksum bool
+//	Overcommit bool
+//	Unchecked bool
+//	Way string
+//	Path Path
+//	Providers []Provider
 type QueueOptions = wq.QueueOptions
 
 // Path is how queues reach their device. It is chosen when a queue is made: that of [QueueOptions]; or the device's,
@@ -55,6 +132,15 @@ type QueueOptions = wq.QueueOptions
 // Programs use it, too: a [WRProgram] is posted as a list, and a [PollProgram] polls, with the values that ibv_poll_cq
 // has. What lists and ibv_poll_cq cannot say is [ErrNotSupported]. BindMW, and operations of shared receive queues with
 // tag matching, are calls of the device's own functions.
+//
+// Methods, which go doc rdma/internal/datapath.Path explains:
+//
+//	PostSend(qp *ibv.QP, list *ibv.SendWR, bad *ibv.Ptr[ibv.SendWR]) int32
+//	PostRecv(qp *ibv.QP, list *ibv.RecvWR, bad *ibv.Ptr[ibv.RecvWR]) int32
+//	PostSRQRecv(srq *ibv.SRQ, list *ibv.RecvWR, bad *ibv.Ptr[ibv.RecvWR]) int32
+//	PostWQRecv(wq *ibv.WQ, list *ibv.RecvWR, bad *ibv.Ptr[ibv.RecvWR]) int32
+//	Poll(cq *ibv.CQ, wcs []ibv.WC) int32
+//	Arm(cq *ibv.CQ, solicitedOnly bool) int32
 type Path = datapath.Path
 
 // NewSendQueue returns the send queue of a queue pair, which has to outlive it; see [QP.SendQueue] for that of an
@@ -77,108 +163,9 @@ func NewCompletionQueue(cq *ibv.CQ, o QueueOptions) (*CompletionQueue, error) {
 	return wq.NewCompletionQueue(cq, o)
 }
 
-// SendBatch is a chain of send work requests with their scatter/gather entries and inline bytes, in one piece of memory
-// that the garbage collector does not own. A method named after an operation appends a request and returns it; methods
-// of the request set everything else:
-//
-//	b.Write(id, remoteAddress, rkey).SGE(address, length, lkey).Signaled()
-//
-// A batch can be posted any number of times; WR and SGEs change fields in between. It is for one goroutine at a time
-// and allocates nothing.
-type SendBatch = wq.SendBatch
-
-// SendRequest is a work request in a [SendBatch]; its methods set everything but the operation. It is valid until
-// Reset.
-type SendRequest = wq.SendRequest
-
-// NewSendBatch creates an empty batch with room for requests of a number of entries each, and with inline bytes in each
-// request for the data that Inline and TSO copy.
-func NewSendBatch(requests, sges, inline int) (*SendBatch, error) {
-	return wq.NewSendBatch(requests, sges, inline)
-}
-
-// RecvBatch is a chain of receive work requests with their scatter entries, for a [RecvQueue] of a queue pair or a
-// shared one:
-//
-//	b.Recv(id).SGE(address, length, lkey)
-//
-// Everything else is as with [SendBatch].
-type RecvBatch = wq.RecvBatch
-
-// RecvRequest is a work request in a [RecvBatch]. It is valid until Reset.
-type RecvRequest = wq.RecvRequest
-
-// NewRecvBatch creates an empty batch with room for requests of a number of entries each.
-func NewRecvBatch(requests, sges int) (*RecvBatch, error) { return wq.NewRecvBatch(requests, sges) }
-
-// TagBatch is a chain of operations on the tag list of an [SRQ] of type IBV_SRQT_TM, with their scatter entries, for
-// [SRQ.PostTags]:
-//
-//	add := b.Add(id, recvID, tag, mask).SGE(address, length, lkey).Signaled()
-//
-// Man: ibv_post_srq_ops(3)
-type TagBatch = wq.TagBatch
-
-// TagRequest is an operation in a [TagBatch]. It is valid until Reset.
-type TagRequest = wq.TagRequest
-
-// NewTagBatch creates an empty batch with room for operations of a number of entries each.
-func NewTagBatch(operations, sges int) (*TagBatch, error) { return wq.NewTagBatch(operations, sges) }
-
-// WRProgram is work that is posted through an extended queue pair: a region from ibv_wr_start to ibv_wr_complete, which
-// runs as one call. Build it once, run it any number of times with [QP.PostProgram], and change fields in between:
-//
-//	p.Write(id, ibv.SEND_SIGNALED, remoteAddress, rkey).SGE(address, length, lkey)
-//
-// Man: ibv_wr_post(3)
-type WRProgram = wq.WRProgram
-
-// WRRequest is a request in a [WRProgram]. It is valid until Reset.
-type WRRequest = wq.WRRequest
-
-// NewWRProgram creates an empty program for a queue pair, which has to outlive it; see [QP.NewWRProgram] for that of an
-// object.
-func NewWRProgram(qp *ibv.QPEx) *WRProgram { return wq.NewWRProgram(qp) }
-
-// PollProgram polls an extended completion queue: a region from ibv_start_poll to ibv_end_poll, which runs as one call;
-// see [CQ.PollProgram].
-//
-// Man: ibv_create_cq_ex(3)
-type PollProgram = wq.PollProgram
-
-// Completion holds what a [PollProgram] reads of a completion.
-type Completion = wq.Completion
-
-// NewPollProgram creates a program that reads up to n completions of a queue, which has to outlive it. flags select the
-// values to read; the queue must have been created with them. Of the options, Way and Providers have an effect.
-func NewPollProgram(cq *ibv.CQEx, n int, flags ibv.CreateCQWCFlags, o QueueOptions) (*PollProgram, error) {
-	return wq.NewPollProgram(cq, n, flags, o)
-}
-
-// PostError says why a list was not posted, or only a part of it. errors.Is finds Errno in it.
-type PostError = wq.PostError
-
-// CompletionError says that a work request failed, what the status means, and which causes are likely. errors.As finds
-// it.
-//
-// Man: ibv_poll_cq(3)
-type CompletionError = wq.CompletionError
-
-// CompletionErr returns nil for a successful completion, and a [*CompletionError] for any other.
-func CompletionErr(wc *ibv.WC) error { return wq.CompletionErr(wc) }
-
 // GRHBytes is the size of the global routing header. A receive of a UD queue pair needs this room in front of the
 // message.
 const GRHBytes = wq.GRHBytes
-
-// Datagram splits a completed receive of a UD queue pair. buffer is the posted memory, in one piece from its first
-// byte, and wc the completion. payload is the part of buffer with the message. grh is the header in front of it, or nil
-// if the completion says that there is none; the bytes mean nothing then. Neither is a copy.
-//
-// Man: ibv_poll_cq(3)
-func Datagram(wc *ibv.WC, buffer []byte) (payload []byte, grh *ibv.GRH, err error) {
-	return wq.Datagram(wc, buffer)
-}
 
 // EnvCall is the environment variable that forces one way to call every queue without a Way option: blocking, system or
 // exclusive.
@@ -197,6 +184,12 @@ const (
 
 // Provider describes a provider: the verbs that it executes in user space alone. They may be called without telling
 // Go's scheduler.
+//
+// Fields, which go doc rdma/internal/provider.Provider explains:
+//
+//	Name string
+//	Pure Verbs
+//	Reason string
 type Provider = provider.Provider
 
 // Providers returns the built-in list. A provider that is not in it, or a verb that is not in its Pure, is called the
@@ -272,11 +265,14 @@ func inlined() {
 
 	tags.Reset()
 	tags.Len()
-	t := tags.Add(0, 0, 0, 0)
-	tags.Del(0, 0)
+	tags.Cap()
+	t := tags.AddTag(0, 0, 0, 0)
+	tags.DelTag(0, 0)
 	tags.Sync(0, 0)
 	t = t.SGE(0, 0, 0)
+	t = t.Add(entry)
 	t = t.Signaled()
+	t.Index()
 	t.Unexpected(0)
 
 	wrs.Len()

@@ -3,18 +3,14 @@
 package rdma
 
 import (
-	"context"
 	"strings"
 	"testing"
-	"time"
 	"unsafe"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/goverbs/goverbs/generated/ibv"
-	"github.com/goverbs/goverbs/rdma/internal/wq"
-	"github.com/goverbs/goverbs/rdma/soft"
 )
 
 // What the device refuses to create names what was wrong, and what would be right where that is known.
@@ -327,90 +323,5 @@ func TestNoAttributes(t *testing.T) {
 		err := call()
 		require.ErrorIs(t, err, einval, verb)
 		assert.ErrorContains(t, err, verb)
-	}
-}
-
-// A post that is refused, because the queue pair is drained, closed or lent, says which queue pair, and why.
-func TestRefusedWork(t *testing.T) {
-	e := self(t, ibv.QPT_RC)
-	refused := func(is error, why string) {
-		t.Helper()
-		emptyWrites(e.send, 1, 1)
-		e.recv.Reset()
-		e.recv.Recv(1)
-		_, send := e.qp.PostSend(e.send)
-		_, recv := e.qp.PostRecv(e.recv)
-		for verb, err := range map[string]error{"ibv_post_send": send, "ibv_post_recv": recv} {
-			assert.EqualError(t, err, verb+": "+e.qp.name+": "+why)
-			assert.ErrorIs(t, err, is)
-		}
-	}
-	leave, err := e.qp.alone(patience{Context: context.Background()}) // another queue pair's drain of the same queue
-	require.NoError(t, err)
-	drained := make(chan error, 1)
-	go func() { drained <- e.qp.Drain(soon(t)) }()
-	require.Eventually(t, func() bool { return wq.Refusal(e.qp.recv) != nil }, 20*time.Second, time.Millisecond)
-	refused(ebusy, "it is being drained, and takes no work requests until that ends: device or resource busy")
-	leave()
-	require.NoError(t, requireEnd(t, drained))
-
-	x, err := e.qp.SendQueue().Exclusive()
-	require.NoError(t, err)
-	_, err = e.qp.PostSend(emptyWrites(e.send, 1, 1))
-	assert.ErrorIs(t, err, ErrInUse)
-	for verb, err := range map[string]error{"Close": e.qp.Close(), "Drain": e.qp.Drain(soon(t))} {
-		assert.EqualError(t, err,
-			verb+": "+e.qp.name+": rdma: an exclusive handle of the queue is in use: post by it, or close it")
-		assert.ErrorIs(t, err, ErrInUse)
-	}
-	require.NoError(t, x.Close())
-	_, err = x.Post(e.send)
-	assert.ErrorIs(t, err, ErrClosed)
-
-	require.NoError(t, e.qp.Close())
-	refused(ErrClosed, "closed")
-	require.NoError(t, e.send.Close())
-	assert.ErrorIs(t, e.send.Err(), ErrClosed)
-}
-
-// Memory that a software device was asked not to have is missed, of whatever object, which nothing is left of.
-func TestOutOfMemory(t *testing.T) {
-	fabric, err := soft.New(soft.Options{})
-	require.NoError(t, err)
-	d, err := OpenOn(fabric, "soft0")
-	closeAtEnd(t, d, err)
-	pd, err := d.AllocPD()
-	closeAtEnd(t, pd, err)
-	e := newEnd(t, pd, ibv.QPT_RC, nil, QueueOptions{})
-	ready := loop(t, e.qp)
-	path, err := ready.Path(must(ready.Endpoint()))
-	require.NoError(t, err)
-	before, free := fabric.Resources(), e.cq.Free()
-	type closer interface{ Close() error }
-	for name, create := range map[string]func() (closer, error){
-		"pd":      func() (closer, error) { return d.AllocPD() },
-		"channel": func() (closer, error) { return d.CreateCompChannel() },
-		"cq":      func() (closer, error) { return d.CreateCQ(4, nil, 0) },
-		"cq ex":   func() (closer, error) { return d.CreateCQEx(&ibv.CQInitAttrEx{CQE: 4}) },
-		"mr":      func() (closer, error) { return pd.RegMR(make([]byte, 64), 0) },
-		"mw":      func() (closer, error) { return pd.AllocMW(ibv.MW_TYPE_1) },
-		"ah":      func() (closer, error) { return pd.CreateAH(&path) },
-		"srq":     func() (closer, error) { return pd.CreateSRQ(ibv.SRQAttr{MaxWR: 4, MaxSGE: 1}, QueueOptions{}) },
-		"qp": func() (closer, error) {
-			return pd.CreateQP(&ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: e.cq.Ptr(), RecvCQ: e.cq.Ptr(),
-				Cap: endCaps}, QueueOptions{})
-		},
-		"dm": func() (closer, error) { return d.AllocDM(&ibv.AllocDMAttr{Length: 64}) },
-		"td": func() (closer, error) { return d.AllocTD(new(ibv.TDInitAttr)) },
-	} {
-		fabric.SetFaults(soft.Faults{FailAllocation: 1})
-		_, err := create()
-		assert.ErrorIs(t, err, enomem, name)
-		assert.NotContains(t, err.Error(), "more than the device", name)
-		assert.Equal(t, before, fabric.Resources(), name)
-		assert.Equal(t, free, e.cq.Free(), name)
-		o, err := create()
-		require.NoError(t, err, "%s: the next one finds some", name)
-		require.NoError(t, o.Close())
 	}
 }

@@ -170,7 +170,7 @@ func TestSleepsReadTheirEventAlone(t *testing.T) {
 func TestSleepersReadWhatIsLeft(t *testing.T) {
 	e := self(t, ibv.QPT_RC)
 	look := func() bool {
-		e.cq.asleep = asleep{dst: e.wcs}
+		e.cq.asleep = asleep{to: into{wcs: e.wcs}}
 		return e.cq.look()
 	}
 	leave := func() {

@@ -149,8 +149,8 @@ func (q *SRQ) create(verb string, o QueueOptions, asked ibv.SRQAttr, create func
 		},
 		Revive: func() { wq.Refuse(q.queue, nil) },
 	}
-	return birth(q.device, &q.object, &q.c, q, "SRQ", verb, creating, destroy,
-		func(c *ibv.SRQ) string { return fmt.Sprintf("SRQ %d of %s", c.Handle, q.device.name) }, parents...)
+	return birth(q.device, &q.object, &q.c, q, verb, creating, destroy,
+		func(c *ibv.SRQ) string { return fmt.Sprintf("SRQ %d on %s", c.Handle, q.device.name) }, parents...)
 }
 
 // admit reserves room in the queue's own completion queue, if it has one, which then gives slots back.
@@ -205,7 +205,7 @@ func (q *SRQ) depth() int { return int(q.size.Load()) + q.tags }
 func (q *SRQ) Queue() *RecvQueue { return q.queue }
 
 // PostRecv posts a whole batch in one call. posted is the number of requests that were posted: all of them, or with an
-// error those before the one that failed. The error is a [*PostError], or that of the batch. The memory belongs to the
+// error those before the one that failed. The error is a [*PostError] or a [*VerbError]. The memory belongs to the
 // device until the receives have completed.
 //
 // C: ibv_post_srq_recv
@@ -320,16 +320,13 @@ func (q *SRQ) notModified(attr *ibv.SRQAttr, mask ibv.SRQAttrMask, err error) er
 // once, each with its own batch. The memory of a tag's entries belongs to the device until a message has arrived or the
 // tag is deleted.
 //
-// The error is a [*PostError], or that of the batch.
+// The error is a [*PostError], or that of a queue that takes nothing.
 //
 // C: ibv_post_srq_ops
 //
 // Man: ibv_post_srq_ops(3)
 func (q *SRQ) PostTags(b *TagBatch) (posted int, err error) {
 	const verb = "ibv_post_srq_ops"
-	if err := b.Err(); err != nil || b.Len() == 0 {
-		return 0, err
-	}
 	if err := q.use(verb); err != nil {
 		return 0, err
 	}

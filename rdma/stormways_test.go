@@ -73,7 +73,7 @@ var stormWays = []func(s *stormer){
 		s.use(func(_ *stormPlace, q *QP) {
 			if p, err := q.NewWRProgram(); err == nil && q.Type() != ibv.QPT_UD {
 				for range 1 + s.r.IntN(3) {
-					p.Write(s.id(), ibv.SEND_SIGNALED, s.mr.Address(), s.mr.RKey()).Inline([]byte("hello"))
+					p.Write(s.id(), s.mr.Address(), s.mr.RKey()).Signaled().Inline([]byte("hello"))
 				}
 				q.PostProgram(p)
 			}

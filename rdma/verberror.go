@@ -9,6 +9,21 @@ import (
 
 // VerbError says which verb failed on which object and, if known, why. errors.Is finds Errno in it, and the errors in
 // Err: [ErrClosed], [ErrInUse], [ErrNotSupported].
+//
+// Fields, which go doc rdma/internal/verberr.VerbError explains:
+//
+//	Verb string
+//	Object string
+//	Errno runtime.Errno
+//	Reason string
+//	Err error
+//
+// Methods, which go doc rdma/internal/verberr.VerbError explains:
+//
+//	Error() string
+//	Is(target error) bool
+//	Timeout() bool
+//	Unwrap() error
 type VerbError = verberr.VerbError
 
 // ErrClosed is what errors.Is finds in an error of a method of an object that is closed or being closed.

@@ -82,7 +82,7 @@ func (d *Device) CreateWQ(attr *ibv.WQInitAttr, o QueueOptions) (*WQ, error) {
 		},
 		Revive: func() { wq.Refuse(w.queue, nil) },
 	}
-	err = birth(d, &w.object, &w.c, w, "WQ", verb, create, destroy,
+	err = birth(d, &w.object, &w.c, w, verb, create, destroy,
 		func(c *ibv.WQ) string { return fmt.Sprintf("WQ %#x", c.WQNum) }, &cq.object, &pd.object)
 	return made(w, err)
 }
@@ -110,7 +110,7 @@ func (w *WQ) State() ibv.WQState {
 
 // PostRecv posts a whole batch in one call, in state RDY or ERR. The memory belongs to the device until the receives
 // have completed. Any number of goroutines may post at once, each with its own batch; it does not block. The error is a
-// [*PostError], or that of the batch.
+// [*PostError] or a [*VerbError].
 //
 // C: ibv_post_wq_recv
 func (w *WQ) PostRecv(b *RecvBatch) (posted int, err error) {
@@ -186,7 +186,7 @@ func (d *Device) CreateRWQIndTable(table []*WQ) (*RWQIndTable, error) {
 			LogIndTblSize: uint32(bits.Len(uint(len(entries))) - 1), IndTbl: ibv.PtrTo(unsafe.SliceData(entries)),
 		})
 	}
-	err := birth(d, &t.object, &t.c, t, "RWQ table", verb, create, libibverbs.DestroyRWQIndTable,
+	err := birth(d, &t.object, &t.c, t, verb, create, libibverbs.DestroyRWQIndTable,
 		func(c *ibv.RWQIndTable) string { return fmt.Sprintf("RWQ table %#x", c.IndTblNum) }, parents...)
 	return made(t, err)
 }

@@ -231,7 +231,7 @@ TEXT thunk3<>(SB), NOSPLIT|NOFRAME, $0
 TEXT thunkFrame<>(SB), NOSPLIT|NOFRAME, $0
 	PUSHQ	BX
 	PUSHQ	R12
-	SUBQ	$24, SP	// two arguments on the stack, and the alignment of a call
+	SUBQ	$24, SP	// three arguments on the stack, which are the alignment of a call as well
 	MOVQ	DI, BX
 	XORL	R12, R12
 	MOVQ	frame_errnoLocation(BX), AX
@@ -245,6 +245,8 @@ call:
 	MOVQ	AX, 0(SP)
 	MOVQ	(frame_args+56)(BX), AX
 	MOVQ	AX, 8(SP)
+	MOVQ	(frame_args+64)(BX), AX
+	MOVQ	AX, 16(SP)
 	MOVQ	frame_args(BX), DI
 	MOVQ	(frame_args+8)(BX), SI
 	MOVQ	(frame_args+16)(BX), DX

@@ -215,10 +215,10 @@ TEXT thunk3<>(SB), NOSPLIT|NOFRAME, $0
 
 // thunkFrame calls what a frame says and leaves result and errno in it.
 TEXT thunkFrame<>(SB), NOSPLIT|NOFRAME, $0
-	SUB	$48, RSP
-	STP	(R29, R30), 0(RSP)
-	STP	(R19, R20), 16(RSP)
-	MOVD	RSP, R29
+	SUB	$48, RSP	// the ninth argument, the alignment, and what is kept
+	STP	(R29, R30), 16(RSP)
+	STP	(R19, R20), 32(RSP)
+	ADD	$16, RSP, R29
 	MOVD	R0, R19
 	MOVD	ZR, R20
 	MOVD	frame_errnoLocation(R19), R9
@@ -231,6 +231,8 @@ call:
 	LDP	(frame_args+16)(R19), (R2, R3)
 	LDP	(frame_args+32)(R19), (R4, R5)
 	LDP	(frame_args+48)(R19), (R6, R7)
+	MOVD	(frame_args+64)(R19), R9
+	MOVD	R9, 0(RSP)
 	MOVD	frame_fn(R19), R9
 	BL	(R9)
 	MOVD	R0, frame_result(R19)
@@ -239,8 +241,8 @@ call:
 	MOVWU	(R20), R1
 done:
 	MOVD	R1, frame_errno(R19)
-	LDP	16(RSP), (R19, R20)
-	LDP	0(RSP), (R29, R30)
+	LDP	32(RSP), (R19, R20)
+	LDP	16(RSP), (R29, R30)
 	ADD	$48, RSP
 	RET
 

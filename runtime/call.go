@@ -159,6 +159,30 @@ func (c Call) NegativeErrnoLong(args ...uintptr) (int64, error) {
 	return r, c.failed(negative(r, errno))
 }
 
+// Code is for functions that return a C int: 0, or an error number of the library's own, of which code makes an error.
+// It does not allocate if the function fails as it did before, because a program that polls gets such an error often.
+//
+//go:uintptrescapes
+func (c Call) Code(code func(int32) error, args ...uintptr) error {
+	result, errno, err := c.do(args)
+	n := int32(result)
+	if err != nil || n == 0 {
+		return err
+	}
+	last := c.function.code.Load()
+	if last == nil || last.number != n || last.Errno != errno {
+		last = &failure{CodeError{Function: c.function.Name, Code: code(n), Errno: errno}, n}
+		c.function.code.Store(last)
+	}
+	return &last.CodeError
+}
+
+// failure is an error of the library's own, with its number.
+type failure struct {
+	CodeError
+	number int32
+}
+
 // Null is for functions that return a pointer: NULL after an error, with errno set.
 //
 //go:uintptrescapes

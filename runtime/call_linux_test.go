@@ -19,7 +19,7 @@ import (
 )
 
 // weigh is what testdata/calls.c computes from arguments.
-const maxArgs = 8 // of a function
+const maxArgs = 9 // of a function
 
 func weigh(args ...uintptr) uintptr {
 	sum := uintptr(len(args))
@@ -30,7 +30,7 @@ func weigh(args ...uintptr) uintptr {
 }
 
 var distinct = []uintptr{0x1111111111111111, 0x2222222222222222, 3, 0x4444444444444444, 5, ^uintptr(0),
-	0x7777777777777777, 0x8888888888888888}
+	0x7777777777777777, 0x8888888888888888, 0x9999999999999999}
 
 func TestEveryArgumentArrives(t *testing.T) {
 	for n := range maxArgs + 1 {
@@ -43,8 +43,32 @@ func TestEveryArgumentArrives(t *testing.T) {
 		require.NoError(t, err)
 		assert.EqualValues(t, weigh(distinct[:n]...), got, "%d arguments of a variadic function", n)
 	}
-	assert.Panics(t, func() { function("weigh8").Exported().Value(make([]uintptr, maxArgs+1)...) })
+	assert.Panics(t, func() { function("weigh9").Exported().Value(make([]uintptr, maxArgs+1)...) })
 }
+
+// An error of a library's own numbers is what the given function makes of the number.
+func TestErrorsOfCodes(t *testing.T) {
+	give := function("give_int")
+	give = &runtime.Function{Library: give.Library, Name: give.Name}
+	assert.NoError(t, give.Exported().Code(codeOf, 0, arg(int64(syscall.EAGAIN))))
+	err := give.Exported().Code(codeOf, arg(-100004), arg(int64(syscall.EADDRINUSE)))
+	assert.ErrorIs(t, err, code(-100004))
+	assert.NotErrorIs(t, err, code(-100003))
+	var failed *runtime.CodeError
+	require.ErrorAs(t, err, &failed)
+	assert.Equal(t, runtime.CodeError{Function: "give_int", Code: code(-100004), Errno: syscall.EADDRINUSE}, *failed)
+	assert.EqualError(t, err, "give_int: code -100004 (errno: address already in use)")
+	again := give.Exported().Code(codeOf, arg(-100004), arg(int64(syscall.EADDRINUSE)))
+	assert.Same(t, err, again, "the error of a function that is called again and again is made once")
+	err = give.Exported().Code(codeOf, arg(-100005), 0)
+	assert.EqualError(t, err, "give_int: code -100005")
+	assert.ErrorContains(t, function("gone").Exported().Code(codeOf), "does not export it")
+}
+
+type code int32
+
+func codeOf(n int32) error   { return code(n) }
+func (c code) Error() string { return fmt.Sprintf("code %d", int32(c)) }
 
 func arg(n int64) uintptr { return uintptr(n) }
 

@@ -20,7 +20,7 @@ import (
 // compiled before into GOVERBS_TEST_LIBRARIES. GOVERBS_TEST_EMULATOR runs this test program in a process of its own
 // where the kernel cannot.
 var (
-	calls    = &runtime.Library{Name: "calls", SOName: "calls.so"}
+	calls    = &runtime.Library{Name: "calls", SOName: "calls.so", Project: "rdma-core"}
 	versions = &runtime.Library{Name: "versions", SOName: "versions.so"}
 
 	libraries string // the directory they are in

@@ -14,7 +14,8 @@ var ErrNotSupported = errors.New("not supported")
 type NotSupportedError struct {
 	Function string // C name: "ibv_reg_mr_ex"
 	Missing  string // the missing thing: "libibverbs.so.1 does not export it"
-	Since    string // first pinned release of rdma-core that has it, or ""
+	Project  string // whose library has to have it: "rdma-core", or "" for a library of nobody's that is known
+	Since    string // first pinned release of the project that has it, or ""
 	Err      error  // the cause, or nil
 }
 
@@ -24,7 +25,11 @@ func (e *NotSupportedError) Error() string {
 		s = e.Function + ": " + s
 	}
 	if e.Since != "" {
-		s += " (rdma-core has it since " + e.Since + ")"
+		who := e.Project
+		if who == "" {
+			who = "the library"
+		}
+		s += " (" + who + " has it since " + e.Since + ")"
 	}
 	if e.Err != nil {
 		s += ": " + e.Err.Error()
@@ -75,6 +80,25 @@ func (e *CallError) Unwrap() error {
 	}
 	return e.Errno
 }
+
+// CodeError says that a C function failed with an error number of its library's own.
+type CodeError struct {
+	Function string // C name: "rpma_peer_new"
+	Code     error  // of the library's type of errors; errors.Is finds it
+	// Errno is what the C call left in errno, or 0. It is the reason where the library reports the failure of another
+	// one, and may be anything where it does not.
+	Errno Errno
+}
+
+func (e *CodeError) Error() string {
+	s := e.Function + ": " + e.Code.Error()
+	if e.Errno != 0 {
+		s += " (errno: " + e.Errno.Error() + ")"
+	}
+	return s
+}
+
+func (e *CodeError) Unwrap() error { return e.Code }
 
 // NilError says that a pointer is nil that the function has to follow before it can call C. No C function was called.
 type NilError struct {

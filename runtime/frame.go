@@ -23,7 +23,7 @@ func (w Way) Call3(fn, a, b, c uintptr) int32 {
 // frame holds a call: everything that C may need, and its results. The assembly knows its layout.
 type frame struct {
 	fn            uintptr
-	args          [8]uintptr
+	args          [9]uintptr
 	result        uintptr
 	errnoLocation uintptr // address of __errno_location, or 0
 	errno         uintptr

@@ -13,8 +13,9 @@ import (
 
 // Library is a shared library. The first lookup of a symbol opens it, and it stays open.
 type Library struct {
-	Name   string // "libibverbs"
-	SOName string // "libibverbs.so.1", which the system's loader looks for unless a path is given
+	Name    string // "libibverbs"
+	SOName  string // "libibverbs.so.1", which the system's loader looks for unless a path is given
+	Project string // whose library it is: "rdma-core"
 	// Check may refuse a library after it was opened; it may be nil. Its argument is open, so Check can look up
 	// symbols.
 	Check func(*Library) error
@@ -52,6 +53,14 @@ func (l *Library) SetPath(path string) error {
 // pathVariable returns the name of the environment variable with the library's path: GOVERBS_LIBIBVERBS.
 func (l *Library) pathVariable() string { return "GOVERBS_" + strings.ToUpper(l.Name) }
 
+// of says in brackets whose library it is.
+func (l *Library) of() string {
+	if l.Project == "" {
+		return ""
+	}
+	return " (" + l.Project + ")"
+}
+
 // file returns the name of the file to open.
 func (l *Library) file() string {
 	if l.path != "" {
@@ -87,10 +96,10 @@ func (l *Library) open() (uintptr, error) {
 		missing := l.file() + " cannot be opened"
 		switch {
 		case opensLibraries && rights.More():
-			missing += fmt.Sprintf("; install it (rdma-core); the program runs with more rights than its user, so %s "+
-				"is ignored", l.pathVariable())
+			missing += fmt.Sprintf("; install it%s; the program runs with more rights than its user, so %s "+
+				"is ignored", l.of(), l.pathVariable())
 		case opensLibraries:
-			missing += fmt.Sprintf("; install it (rdma-core), or name its file in %s", l.pathVariable())
+			missing += fmt.Sprintf("; install it%s, or name its file in %s", l.of(), l.pathVariable())
 		}
 		l.err = &NotSupportedError{Missing: missing, Err: err}
 		return 0, l.err
@@ -131,6 +140,7 @@ type Function struct {
 
 	address atomic.Uintptr // of the symbol, or of With, after it was found
 	again   atomic.Pointer[CallError]
+	code    atomic.Pointer[failure]
 }
 
 // Available returns nil if the library exports the function, and the reason otherwise. It does not ask what a device
@@ -145,14 +155,13 @@ func (f *Function) Available() error {
 func (f *Function) Has(slot uintptr) error {
 	switch {
 	case slot == 0:
-		return &NotSupportedError{Function: f.Name, Missing: "the device's provider does not have it", Since: f.Since}
+		return f.missing("the device's provider does not have it", nil)
 	case f.With == "" || f.address.Load() != 0 || inSpace(slot):
 		return nil
 	}
 	address, err := f.Library.Symbol(f.With)
 	if err == nil && address == 0 {
-		err = &NotSupportedError{Function: f.Name, Missing: "objects of " + f.Library.file() + " do not have the slot",
-			Since: f.Since}
+		err = f.missing("objects of "+f.Library.file()+" do not have the slot", nil)
 	}
 	f.address.Store(address)
 	return err
@@ -166,14 +175,18 @@ func (f *Function) find() (uintptr, error) {
 	address, err := f.Library.Symbol(f.Name)
 	if err != nil {
 		missing := err.(*NotSupportedError)
-		return 0, &NotSupportedError{Function: f.Name, Missing: missing.Missing, Since: f.Since, Err: missing.Err}
+		return 0, f.missing(missing.Missing, missing.Err)
 	}
 	if address == 0 {
-		return 0, &NotSupportedError{Function: f.Name, Missing: f.Library.file() + " does not export it",
-			Since: f.Since}
+		return 0, f.missing(f.Library.file()+" does not export it", nil)
 	}
 	f.address.Store(address)
 	return address, nil
+}
+
+// missing returns the error for a function that cannot be called.
+func (f *Function) missing(what string, cause error) error {
+	return &NotSupportedError{Function: f.Name, Missing: what, Project: f.Library.Project, Since: f.Since, Err: cause}
 }
 
 // Nil returns the error for an argument that must not be nil.

@@ -17,7 +17,7 @@ import (
 )
 
 func TestMissingLibrary(t *testing.T) {
-	gone := &runtime.Library{Name: "libgone", SOName: "libgone.so.7"}
+	gone := &runtime.Library{Name: "libgone", SOName: "libgone.so.7", Project: "rdma-core"}
 	f := &runtime.Function{Library: gone, Name: "ibv_open_device"}
 	for range 2 {
 		err := f.Exported().Errno()
@@ -35,7 +35,8 @@ func TestMissingLibrary(t *testing.T) {
 }
 
 func TestMissingSymbol(t *testing.T) {
-	f := &runtime.Function{Library: &runtime.Library{Name: "calls", SOName: pathOf("calls.so")}, Name: "ibv_reg_mr_ex",
+	f := &runtime.Function{Library: &runtime.Library{Name: "calls", SOName: pathOf("calls.so"),
+		Project: "rdma-core"}, Name: "ibv_reg_mr_ex",
 		Since: "65.0"}
 	err := f.Exported().Errno()
 	require.ErrorIs(t, err, runtime.ErrNotSupported)

@@ -5,6 +5,7 @@ package runtime
 import (
 	"errors"
 	"fmt"
+	"math/bits"
 	"sync"
 	"sync/atomic"
 	"unsafe"
@@ -34,6 +35,7 @@ type SlotFunc func(a, b, c, d, e, f uint64) (result uint64, errno Errno)
 type Space struct {
 	backend Backend
 	base    uintptr
+	limit   uintptr // bytes that it may have
 	mu      sync.Mutex
 	slots   atomic.Pointer[[]SlotFunc]
 	used    uintptr // offset of the first byte that was never allocated
@@ -48,8 +50,10 @@ const (
 	spaceMax   = 64                    // largest number of Spaces
 	spaceSize  = spaceMax << spaceBits // a quarter of a process's addresses on riscv64 with three levels of page tables
 	nowhere    = ^(^uintptr(0) >> 1)   // the upper half of all addresses, where a process has no memory
-	slotStride = 16
+	slotBits   = 4
+	slotStride = 1 << slotBits
 	slotBytes  = 1 << 20 // size of the part that stands for functions
+	slotCode   = 1 << 16 // what is used of it, and may hold code; Callable needs the last place
 	spaceChunk = 1 << 20 // memory is made accessible in pieces of this size
 )
 
@@ -60,6 +64,7 @@ var spaceBase uintptr = nowhere
 var spaces struct {
 	sync.Mutex
 	count int
+	size  uintptr // what was reserved from spaceBase on; spaceSize, unless the process may not have so much
 	all   [spaceMax]atomic.Pointer[Space]
 }
 
@@ -95,13 +100,18 @@ func NewSpace(b Backend) (*Space, error) {
 	base := atomic.LoadUintptr(&spaceBase)
 	if base == nowhere {
 		var err error
-		base, err = reserve(spaceSize)
+		base, spaces.size, err = reserveSpaces()
 		if err != nil {
 			return nil, fmt.Errorf("goverbs: reserving addresses for a software backend: %w", err)
 		}
 		atomic.StoreUintptr(&spaceBase, base)
 	}
-	s := &Space{backend: b, base: base + uintptr(spaces.count)<<spaceBits, used: slotBytes,
+	start := uintptr(spaces.count) << spaceBits
+	if start >= spaces.size {
+		return nil, fmt.Errorf("goverbs: there are %d software backends already; more addresses could not be reserved "+
+			"(ulimit -v)", spaces.count)
+	}
+	s := &Space{backend: b, base: base + start, limit: min(spaces.size-start, 1<<spaceBits), used: slotBytes,
 		free: map[uintptr][]uintptr{}, size: map[uintptr]uintptr{}}
 	s.slots.Store(&[]SlotFunc{})
 	spaces.all[spaces.count].Store(s)
@@ -109,12 +119,27 @@ func NewSpace(b Backend) (*Space, error) {
 	return s, nil
 }
 
+// reserveSpaces reserves the range of all Spaces, or its start, where the process may not have so many addresses. No
+// comparison knows that the rest is not reserved, so such a start lies where nothing else gets memory.
+func reserveSpaces() (base, size uintptr, err error) {
+	if base, err = reserve(spaceSize); err == nil {
+		return base, spaceSize, nil
+	}
+	const least = 16 << 20
+	for size := uintptr(spaceSize) / 4; size >= least; size /= 4 {
+		if base, farErr := reserveFar(size); farErr == nil {
+			return base, size, nil
+		}
+	}
+	return 0, 0, err
+}
+
 // Slot returns an address for a Go function, to be stored where C stores the address of a function.
 func (s *Space) Slot(f SlotFunc) (address uintptr, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	old := *s.slots.Load()
-	if len(old) == slotBytes/slotStride {
+	if len(old) == slotCode/slotStride-1 {
 		return 0, errors.New("goverbs: a software backend has too many slots")
 	}
 	all := append(old[:len(old):len(old)], f)
@@ -132,15 +157,37 @@ func callSpace3(fn, a, b, c uintptr) uint64 {
 
 // CallSlot calls the Go function that an address of [Space.Slot] stands for.
 func CallSlot(fn uintptr, a *[6]uint64) (uint64, Errno) {
-	s := spaceOf(fn)
-	if s == nil {
-		panic(fmt.Sprintf("goverbs: %#x is not a function of a software backend", fn))
+	f := slotAt(fn)
+	if f == nil {
+		noSlot(fn)
 	}
-	slots, i := *s.slots.Load(), (fn-s.base)/slotStride
-	if i >= uintptr(len(slots)) || fn%slotStride != 0 {
-		panic(fmt.Sprintf("goverbs: %#x is not a function of a software backend", fn))
+	return f(a[0], a[1], a[2], a[3], a[4], a[5])
+}
+
+// SlotOf gives the Go function that an address of [Space.Slot] stands for, which never changes. It panics for any other
+// address.
+func SlotOf(fn uintptr) SlotFunc {
+	f := slotAt(fn)
+	if f == nil {
+		noSlot(fn)
 	}
-	return slots[i](a[0], a[1], a[2], a[3], a[4], a[5])
+	return f
+}
+
+// slotAt gives the Go function that an address stands for, or nil. The compiler inlines it.
+func slotAt(fn uintptr) SlotFunc {
+	if s := spaceOf(fn); s != nil {
+		// a division that gives a large number for an address between two slots
+		i := bits.RotateLeft(uint(fn-s.base), -slotBits)
+		if slots := *s.slots.Load(); i < uint(len(slots)) {
+			return slots[i]
+		}
+	}
+	return nil
+}
+
+func noSlot(fn uintptr) {
+	panic(fmt.Sprintf("goverbs: %#x is not a function of a software backend", fn))
 }
 
 // Alloc allocates size zeroed bytes, aligned to 64 bytes.
@@ -155,8 +202,8 @@ func (s *Space) Alloc(size int) (unsafe.Pointer, error) {
 		s.size[address] = n
 		return pointer(address), nil
 	}
-	if s.used+n > 1<<spaceBits {
-		return nil, fmt.Errorf("goverbs: a software backend has used up its %d bytes", 1<<spaceBits)
+	if s.used+n > s.limit {
+		return nil, fmt.Errorf("goverbs: a software backend has used up its %d bytes", s.limit)
 	}
 	have, want := (s.used+spaceChunk-1)&^(spaceChunk-1), (s.used+n+spaceChunk-1)&^(spaceChunk-1)
 	if want > have {

@@ -174,6 +174,17 @@ func (w *Witness) function(f *model.Func) error {
 	return nil
 }
 
+// funcType asserts what a typedef of a function's type stands for, by a pointer to it.
+func (w *Witness) funcType(f *model.Func) error {
+	want, err := protoType(&f.Proto, "(*)")
+	if err != nil {
+		return err
+	}
+	w.Counts.Prototypes++
+	w.pointer(Item{Kind: FuncItem, Name: f.Name, Fact: "type"}, "("+f.Name+" *)0", want)
+	return nil
+}
+
 func pointerTo(spelled string) string {
 	t, err := model.ParseType(spelled)
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/goverbs/goverbs/gen/model"
+	"github.com/goverbs/goverbs/gen/project"
 	"github.com/goverbs/goverbs/gen/rules"
 	"github.com/goverbs/goverbs/generated/witness"
 )
@@ -28,17 +29,18 @@ const (
 
 // Question is what Ask needs to know.
 type Question struct {
-	Packages    []rules.Package // to check; all when empty
-	Include     string          // include directory that holds infiniband/verbs.h; the compiler's own when empty
-	CC          Compiler        // for Target
-	Target      string          // GOARCH
-	Release     string          // of the installed headers, where the user states it
-	Only        Part            // look at nothing else; everything when empty
-	LibraryDirs []string        // where the libraries are; where the loader looks when empty
+	Packages []rules.Package // to check; all when empty
+	Include  string          // include directory that holds the headers; the compiler's own when empty
+	CC       Compiler        // for Target
+	Target   string          // GOARCH
+	// Release is that of what is installed, by project, where the user states it.
+	Release     map[string]string
+	Only        Part     // look at nothing else; everything when empty
+	LibraryDirs []string // where the libraries are; where the loader looks when empty
 	// the Go packages; empty when they were not compiled for Target, and their model stands for them
 	Go       []witness.Package
-	Primary  *model.Release   // the model that the Go packages were generated from
-	Recorded []*model.Release // all recorded releases
+	Primary  rules.Recorded // the models that the Go packages were generated from, one of each project
+	Recorded rules.Recorded // all recorded releases
 }
 
 func (q Question) packages() []rules.Package {
@@ -58,16 +60,22 @@ const (
 
 // Answer is what is installed, and how the Go packages go with it.
 type Answer struct {
-	Verdict      Verdict      `json:"verdict"`     // of everything below
-	Headers      Verdict      `json:"headers"`     // empty where no headers were looked at
-	Packages     []string     `json:"packages"`    // whose headers were compared
-	Include      string       `json:"include"`     // where they are
-	Release      string       `json:"release"`     // of the headers: "44.0", or how it lies to the recorded ones
-	Primary      string       `json:"primary"`     // the release that the Go packages were generated from
-	Report       *Report      `json:"report"`      // of the C compiler, about our reading of the headers
-	Differences  []Difference `json:"differences"` // between the headers and the Go packages
-	Libraries    []*Library   `json:"libraries"`
-	NotInstalled []Absent     `json:"not_installed"` // packages whose headers, and libraries that, are not here
+	Verdict      Verdict    `json:"verdict"` // of everything below
+	Headers      []*Include `json:"headers"` // of each project whose headers were compared
+	Libraries    []*Library `json:"libraries"`
+	NotInstalled []Absent   `json:"not_installed"` // packages whose headers, and libraries that, are not here
+}
+
+// Include is how the installed headers of a project go with the Go packages.
+type Include struct {
+	Project     string       `json:"project"`
+	Verdict     Verdict      `json:"verdict"`
+	Packages    []string     `json:"packages"`    // whose headers were compared
+	Dir         string       `json:"include"`     // where they are
+	Release     string       `json:"release"`     // of the headers: "44.0", or how it lies to the recorded ones
+	Primary     string       `json:"primary"`     // the release that the Go packages were generated from
+	Report      *Report      `json:"report"`      // of the C compiler, about our reading of the headers
+	Differences []Difference `json:"differences"` // between the headers and the Go packages
 }
 
 // Absent is something that a machine has not.
@@ -79,16 +87,30 @@ type Absent struct {
 // Ask compares what is installed with the Go packages. An error means that there is no verdict; that some of it is not
 // installed is none, unless nothing is.
 func Ask(ctx context.Context, q Question) (*Answer, error) {
-	a := &Answer{Primary: q.Primary.Name, Packages: []string{}, Differences: []Difference{}, Libraries: []*Library{},
-		NotInstalled: []Absent{}}
+	a := &Answer{Headers: []*Include{}, Libraries: []*Library{}, NotInstalled: []Absent{}}
+	for of, release := range q.Release {
+		if project.Named(of) == nil {
+			return nil, fmt.Errorf("%q is no project; there are %s", of, strings.Join(project.Names(), ", "))
+		}
+		if release != "" && !releaseName.MatchString(release) {
+			return nil, fmt.Errorf("%q is no release of %s; name one like %s", release, of, q.Primary.Of(of)[0].Name)
+		}
+	}
 	var none error
 	if q.Only != Libraries {
-		none = a.askHeaders(ctx, q)
-		if none != nil && (q.Only == Headers || q.Include != "" || !errors.Is(none, ErrNoHeaders)) {
-			return nil, none
+		projects, packages := projectsOf(q.packages())
+		for _, of := range projects {
+			err := a.askHeaders(ctx, q, of, packages[of.Name])
+			if err != nil && !errors.Is(err, ErrNoHeaders) {
+				return nil, err
+			}
+			if err != nil {
+				none = cmp.Or(none, err)
+				a.NotInstalled = append(a.NotInstalled, Absent{Name: "headers of " + of.Name, Why: err.Error()})
+			}
 		}
-		if none != nil {
-			a.NotInstalled = append(a.NotInstalled, Absent{Name: "headers", Why: none.Error()})
+		if len(a.Headers) == 0 && none != nil && (q.Only == Headers || q.Include != "") {
+			return nil, none
 		}
 	}
 	if q.Only != Headers {
@@ -99,7 +121,7 @@ func Ask(ctx context.Context, q Question) (*Answer, error) {
 		a.Libraries = append(a.Libraries, found...)
 		a.NotInstalled = append(a.NotInstalled, absent...)
 	}
-	if a.Report == nil && len(a.Libraries) == 0 {
+	if len(a.Headers) == 0 && len(a.Libraries) == 0 {
 		if none == nil {
 			none = errors.New(a.NotInstalled[0].Why)
 		}
@@ -109,61 +131,62 @@ func Ask(ctx context.Context, q Question) (*Answer, error) {
 	return a, nil
 }
 
-// askHeaders reads the installed headers, compares them with the Go packages, and lets the C compiler prove the
-// reading, so that the verdict does not rest on a C reader of our own.
-func (a *Answer) askHeaders(ctx context.Context, q Question) error {
-	if q.Release != "" && !releaseName.MatchString(q.Release) {
-		return fmt.Errorf("%q is no release of rdma-core; name one like 44.0", q.Release)
-	}
+// askHeaders reads the installed headers of a project, compares them with the Go packages, and lets the C compiler
+// prove the reading, so that the verdict does not rest on a C reader of our own.
+func (a *Answer) askHeaders(ctx context.Context, q Question, of *project.Project, packages []rules.Package) error {
 	include := q.Include
 	if include == "" {
 		var err error
-		if include, err = FindHeaders(ctx, q.CC); err != nil {
+		if include, err = FindHeaders(ctx, q.CC, of); err != nil {
 			return err
 		}
 	}
-	if err := hasHeaders(include); err != nil {
+	if err := hasHeaders(include, of); err != nil {
 		return err
 	}
-	packages, absent := installed(include, q.packages())
+	packages, absent := installed(include, packages)
 	if a.NotInstalled = append(a.NotInstalled, absent...); len(packages) == 0 {
 		return fmt.Errorf("%w of %s: %s", ErrNoHeaders, absent[0].Name, absent[0].Why)
 	}
-	read, err := ReadHeaders(include, q.Target, withImports(packages))
+	read, err := ReadHeaders(include, q.Target, ofProject(withImports(packages), of.Name))
 	if err != nil {
 		return err
 	}
+	ours := q.Primary.Of(of.Name)[0]
+	h := &Include{Project: of.Name, Primary: ours.Name, Dir: include, Packages: namesOf(packages),
+		Differences: []Difference{}}
 	if len(q.Go) > 0 {
-		differences, err := q.compareGo(packages)
+		differences, err := q.compareGo(ours, packages)
 		if err != nil {
 			return err
 		}
-		a.Differences = append(a.Differences, differences...)
+		h.Differences = append(h.Differences, differences...)
 	}
-	theirs, primary := restrict(read, packages), restrict(q.Primary, packages)
+	theirs, primary := restrict(read, packages), restrict(ours, packages)
 	var recorded []*model.Release
-	for _, r := range q.Recorded {
+	for _, r := range q.Recorded.Of(of.Name) {
 		recorded = append(recorded, restrict(r, packages))
 	}
-	stated := cmp.Or(q.Release, Identify(theirs, recorded, q.Target), StatedRelease(include))
+	stated := StatedRelease(include, of)
+	stated = cmp.Or(q.Release[of.Name], Identify(theirs, recorded, q.Target, stated), stated)
 	theirs.Name = stated
 	differences := Compare(primary, theirs, recorded, q.Target)
-	a.Differences = append(a.Differences, differences...)
-	a.Include, a.Packages = include, namesOf(packages)
-	a.Release = cmp.Or(stated, place(differences, recorded))
+	h.Differences = append(h.Differences, differences...)
+	h.Release = cmp.Or(stated, place(differences, recorded))
 	theirs.Name = cmp.Or(stated, "?")
-	if a.Report, err = CWitness(ctx, q.CC, q.Include, theirs, q.Target); err != nil {
+	if h.Report, err = CWitness(ctx, q.CC, q.Include, theirs, q.Target); err != nil {
 		return err
 	}
-	a.Headers = a.headersVerdict()
+	h.Verdict = h.verdict()
+	a.Headers = append(a.Headers, h)
 	return nil
 }
 
 var releaseName = regexp.MustCompile(`^[0-9]+(\.[0-9]+)*$`)
 
 // compareGo measures the Go packages, with those whose types they use, and compares them with their model.
-func (q Question) compareGo(packages []rules.Package) ([]Difference, error) {
-	packages = withImports(packages)
+func (q Question) compareGo(ours *model.Release, packages []rules.Package) ([]Difference, error) {
+	packages = ofProject(withImports(packages), ours.Project)
 	var compiled []witness.Package
 	for _, p := range q.Go {
 		if slices.Contains(namesOf(packages), p.Name) {
@@ -174,12 +197,15 @@ func (q Question) compareGo(packages []rules.Package) ([]Difference, error) {
 	if err != nil {
 		return nil, err
 	}
-	return facts.CompareModel(restrict(q.Primary, packages), q.Target), nil
+	return facts.CompareModel(restrict(ours, packages), q.Target), nil
 }
 
 // verdict is the worst of all.
 func (a *Answer) verdict() Verdict {
-	all := map[Verdict]bool{a.Headers: true}
+	all := map[Verdict]bool{}
+	for _, h := range a.Headers {
+		all[h.Verdict] = true
+	}
 	for _, l := range a.Libraries {
 		all[l.Verdict] = true
 	}
@@ -192,11 +218,11 @@ func (a *Answer) verdict() Verdict {
 	return Identical
 }
 
-func (a *Answer) headersVerdict() Verdict {
+func (h *Include) verdict() Verdict {
 	switch {
-	case a.Mismatches() > 0:
+	case h.Mismatches() > 0:
 		return Incompatible
-	case len(a.Differences) > 0:
+	case len(h.Differences) > 0:
 		return Compatible
 	}
 	return Identical
@@ -204,9 +230,9 @@ func (a *Answer) headersVerdict() Verdict {
 
 // Mismatches counts what makes the headers incompatible: what the C compiler has otherwise than we read it, and what
 // they have otherwise than the Go packages.
-func (a *Answer) Mismatches() int {
-	n := len(a.Report.Mismatches)
-	for _, d := range a.Differences {
+func (h *Include) Mismatches() int {
+	n := len(h.Report.Mismatches)
+	for _, d := range h.Differences {
 		if !d.Compatible {
 			n++
 		}
@@ -241,12 +267,11 @@ func place(differences []Difference, recorded []*model.Release) string {
 // headers and for each library, or with verbose each is a line.
 func (a *Answer) Print(w io.Writer, verbose bool) error {
 	p := printer{w: w}
-	if a.Report != nil {
-		p.line("%s", a.Report.line(a.Mismatches()))
-		verdict := fmt.Sprintf("%s: the headers in %s are of rdma-core %s; the Go packages %s were generated from %s",
-			a.Headers, a.Include, a.Release,
-			strings.Join(a.Packages, ", "), a.Primary)
-		if n := len(a.Differences); n > 0 {
+	for _, h := range a.Headers {
+		p.line("%s", h.Report.line(h.Mismatches()))
+		verdict := fmt.Sprintf("%s: the headers in %s are of %s %s; the Go packages %s were generated from %s",
+			h.Verdict, h.Dir, h.Project, h.Release, strings.Join(h.Packages, ", "), h.Primary)
+		if n := len(h.Differences); n > 0 {
 			verdict += fmt.Sprintf("; %d differences", n)
 		}
 		p.line("%s", verdict)
@@ -272,14 +297,16 @@ func (a *Answer) Print(w io.Writer, verbose bool) error {
 }
 
 func (a *Answer) printDifferences(p *printer, compatible bool, word string) {
-	if a.Report != nil && !compatible {
-		for _, m := range a.Report.Mismatches {
-			p.line("  %s: the C compiler has it otherwise than it was read: %s", word, m)
+	for _, h := range a.Headers {
+		if !compatible {
+			for _, m := range h.Report.Mismatches {
+				p.line("  %s: the C compiler has it otherwise than it was read: %s", word, m)
+			}
 		}
-	}
-	for _, d := range a.Differences {
-		if d.Compatible == compatible {
-			p.line("  %s: %s", word, d)
+		for _, d := range h.Differences {
+			if d.Compatible == compatible {
+				p.line("  %s: %s", word, d)
+			}
 		}
 	}
 	for _, l := range a.Libraries {
@@ -299,13 +326,15 @@ func (a *Answer) countDifferences(p *printer) {
 			p.line("  fine : %s: %d differences", where, n)
 		}
 	}
-	n := 0
-	for _, d := range a.Differences {
-		if d.Compatible {
-			n++
+	for _, h := range a.Headers {
+		n := 0
+		for _, d := range h.Differences {
+			if d.Compatible {
+				n++
+			}
 		}
+		count("headers of "+h.Project, n)
 	}
-	count("headers", n)
 	for _, l := range a.Libraries {
 		count(l.Name, len(l.Problems)-l.Wrong())
 	}
@@ -326,11 +355,23 @@ func (p *printer) line(format string, args ...any) {
 	}
 }
 
+// headersOfPackage is how an answer names the headers that a package is made of, where none of them are here.
+func headersOfPackage(name string) string {
+	for _, p := range rules.Packages {
+		if p.Name == name {
+			return "headers of " + p.Project()
+		}
+	}
+	return ""
+}
+
 // Require is an error that names those of the packages and libraries that were not checked.
 func (a *Answer) Require(names []string) error {
 	checked := map[string]bool{}
-	for _, p := range a.Packages {
-		checked[p] = true
+	for _, h := range a.Headers {
+		for _, p := range h.Packages {
+			checked[p] = true
+		}
 	}
 	for _, l := range a.Libraries {
 		checked[l.Name] = true
@@ -340,7 +381,7 @@ func (a *Answer) Require(names []string) error {
 		if !checked[name] {
 			why := "it was not asked for"
 			for _, n := range a.NotInstalled {
-				if n.Name == name || n.Name == "headers" && why == "it was not asked for" {
+				if n.Name == name || n.Name == headersOfPackage(name) {
 					why = n.Why
 				}
 			}

@@ -15,8 +15,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/goverbs/goverbs/gen/model"
+	"github.com/goverbs/goverbs/gen/project"
 	"github.com/goverbs/goverbs/gen/rules"
 )
+
+// rdmaCore is the project that most tests are about.
+var rdmaCore = project.Named("rdma-core")
 
 // smallVerbs is a verbs.h of our own, small enough to change in every way.
 const smallVerbs = `#ifndef VERBS_H
@@ -52,7 +56,7 @@ func writeHeaders(t *testing.T, verbs string) string {
 	dir := filepath.Join(t.TempDir(), "include")
 	require.NoError(t, os.MkdirAll(filepath.Join(dir, "infiniband"), 0o755))
 	for name, text := range map[string]string{"verbs.h": verbs, "verbs_api.h": "", "ib_user_ioctl_verbs.h": "",
-		"tm_types.h": ""} {
+		"tm_types.h": "", "opcode.h": ""} {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, "infiniband", name), []byte(text), 0o644))
 	}
 	return dir
@@ -115,14 +119,14 @@ func TestAsk(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			a, err := Ask(context.Background(), Question{
 				Only: Headers, Packages: rules.Packages[:1], Include: writeHeaders(t, test.verbs), CC: cc,
-				Target: runtime.GOARCH, Primary: primary, Recorded: recorded,
+				Target: runtime.GOARCH, Primary: rules.Recorded{primary}, Recorded: recorded,
 			})
 			require.NoError(t, err)
 			var b strings.Builder
 			require.NoError(t, a.Print(&b, true))
 			assert.Equal(t, test.verdict, a.Verdict, b.String())
-			assert.Equal(t, test.release, a.Release)
-			assert.Equal(t, test.verdict == Incompatible, a.Mismatches() > 0)
+			assert.Equal(t, test.release, a.Headers[0].Release)
+			assert.Equal(t, test.verdict == Incompatible, a.Headers[0].Mismatches() > 0)
 			for _, want := range test.want {
 				assert.Contains(t, b.String(), want)
 			}
@@ -138,7 +142,7 @@ func TestAskTrustsTheCompiler(t *testing.T) {
 	primary := smallRelease(t, "2.0", tricky)
 	a, err := Ask(context.Background(), Question{
 		Only: Headers, Packages: rules.Packages[:1], Include: writeHeaders(t, tricky), CC: hostCompiler(t),
-		Target: runtime.GOARCH, Primary: primary, Recorded: []*model.Release{primary},
+		Target: runtime.GOARCH, Primary: rules.Recorded{primary}, Recorded: rules.Recorded{primary},
 	})
 	require.NoError(t, err)
 	assert.Equal(t, Incompatible, a.Verdict)
@@ -152,7 +156,7 @@ func TestAskCannotTell(t *testing.T) {
 	cc := hostCompiler(t)
 	ask := func(include string, cc Compiler) error {
 		_, err := Ask(context.Background(), Question{Only: Headers, Packages: rules.Packages[:1], Include: include,
-			CC: cc, Target: runtime.GOARCH, Primary: primary, Recorded: []*model.Release{primary}})
+			CC: cc, Target: runtime.GOARCH, Primary: rules.Recorded{primary}, Recorded: rules.Recorded{primary}})
 		return err
 	}
 	err := ask(t.TempDir(), cc)
@@ -175,38 +179,39 @@ func TestStatedRelease(t *testing.T) {
 		require.NoError(t, os.MkdirAll(dir, 0o755))
 		require.NoError(t, os.WriteFile(filepath.Join(dir, "libibverbs.pc"), []byte(text), 0o644))
 	}
-	assert.Empty(t, StatedRelease(include))
+	assert.Empty(t, StatedRelease(include, rdmaCore))
 	write("lib/x86_64-linux-gnu/pkgconfig", "Name: libibverbs\nVersion: 1.14.44.0\nLibs: -libverbs\n")
-	assert.Equal(t, "44.0", StatedRelease(include))
-	assert.Equal(t, "44.0", StatedRelease(include+"/"))
+	assert.Equal(t, "44.0", StatedRelease(include, rdmaCore))
+	assert.Equal(t, "44.0", StatedRelease(include+"/", rdmaCore))
 	write("lib64/pkgconfig", "Version: 1.14.44.0\n")
-	assert.Equal(t, "44.0", StatedRelease(include))
+	assert.Equal(t, "44.0", StatedRelease(include, rdmaCore))
 	write("lib/pkgconfig", "Version: 1.18.65.0\n")
-	assert.Empty(t, StatedRelease(include), "two that do not agree")
+	assert.Empty(t, StatedRelease(include, rdmaCore), "two that do not agree")
 	write("lib/pkgconfig", "Version: unknown\n")
-	assert.Empty(t, StatedRelease(include))
+	assert.Empty(t, StatedRelease(include, rdmaCore))
 }
 
 func TestFindHeaders(t *testing.T) {
 	cc := hostCompiler(t)
 	dir := writeHeaders(t, smallVerbs)
 	t.Setenv("C_INCLUDE_PATH", dir)
-	found, err := FindHeaders(context.Background(), cc)
+	found, err := FindHeaders(context.Background(), cc, rdmaCore)
 	require.NoError(t, err)
 	assert.Equal(t, dir, found)
-	found, err = FindHeaders(context.Background(), append(cc, "-nostdinc", "-I"+dir))
+	found, err = FindHeaders(context.Background(), append(cc, "-nostdinc", "-I"+dir), rdmaCore)
 	require.NoError(t, err)
 	assert.Equal(t, dir, found)
 	t.Setenv("C_INCLUDE_PATH", "")
-	_, err = FindHeaders(context.Background(), append(cc, "-nostdinc", "-I"+t.TempDir()))
+	_, err = FindHeaders(context.Background(), append(cc, "-nostdinc", "-I"+t.TempDir()), rdmaCore)
 	assert.ErrorIs(t, err, ErrNoHeaders)
 	assert.ErrorContains(t, err, "install libibverbs-dev")
-	_, err = FindHeaders(context.Background(), Compiler{"true"})
+	_, err = FindHeaders(context.Background(), Compiler{"true"}, rdmaCore)
 	assert.ErrorContains(t, err, "with -I")
 }
 
 func TestPrintReportsWriteErrors(t *testing.T) {
-	a := &Answer{Report: &Report{Mismatches: []Mismatch{{}}}, Differences: []Difference{{}}} // four lines
+	h := &Include{Report: &Report{Mismatches: []Mismatch{{}}}, Differences: []Difference{{}}}
+	a := &Answer{Headers: []*Include{h}} // four lines
 	for n := range 4 {
 		assert.Error(t, a.Print(&fullAfter{n}, true), "after %d lines", n)
 	}

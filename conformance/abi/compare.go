@@ -44,14 +44,16 @@ func Compare(ours, theirs *model.Release, recorded []*model.Release, target stri
 	return c.all
 }
 
-// Identify gives the recorded release that the headers are equal to, or "".
-func Identify(headers *model.Release, recorded []*model.Release, target string) string {
+// Identify gives the recorded release that the headers are equal to, or "". Of several that have the same headers it is
+// the stated one, where that is among them.
+func Identify(headers *model.Release, recorded []*model.Release, target, stated string) string {
+	found := ""
 	for _, r := range recorded {
-		if len(Compare(r, headers, []*model.Release{r}, target)) == 0 {
-			return r.Name
+		if (found == "" || r.Name == stated) && len(Compare(r, headers, []*model.Release{r}, target)) == 0 {
+			found = r.Name
 		}
 	}
-	return ""
+	return found
 }
 
 type comparer struct {

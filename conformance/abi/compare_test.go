@@ -108,12 +108,14 @@ func compareWith(t *testing.T, theirs *model.Release) []Difference {
 	t.Helper()
 	primary, all, err := Recorded()
 	require.NoError(t, err)
-	return Compare(primary, theirs, all, "amd64")
+	return Compare(primary.Of("rdma-core")[0], theirs, all.Of("rdma-core"), "amd64")
 }
 
 func TestCompareRecordedReleases(t *testing.T) {
-	primary, all, err := Recorded()
+	primaries, all, err := Recorded()
 	require.NoError(t, err)
+	primary := primaries.Of("rdma-core")[0]
+	all = all.Of("rdma-core")
 	for _, ours := range all {
 		for _, theirs := range all {
 			for _, target := range []string{"amd64", "arm64"} { // the only layouts that differ
@@ -126,7 +128,7 @@ func TestCompareRecordedReleases(t *testing.T) {
 						d)
 					assert.NotEmpty(t, d.Since, "%s", d)
 				}
-				assert.Equal(t, theirs.Name, Identify(theirs, all, target))
+				assert.Equal(t, theirs.Name, Identify(theirs, all, target, ""))
 			}
 		}
 	}
@@ -314,8 +316,8 @@ func TestCompareNewerRelease(t *testing.T) {
 	}, lines)
 	_, all, err := Recorded()
 	require.NoError(t, err)
-	assert.Equal(t, "newer than 65.0", place(differences, all))
-	assert.Empty(t, Identify(theirs, all, "amd64"))
+	assert.Equal(t, "newer than 65.0", place(differences, all.Of("rdma-core")))
+	assert.Empty(t, Identify(theirs, all, "amd64", ""))
 }
 
 // What the oldest recorded release has may be missing only from headers that are known to be older still.
@@ -356,7 +358,7 @@ func TestCompareOlderRelease(t *testing.T) {
 	}
 	_, all, err := Recorded()
 	require.NoError(t, err)
-	assert.Equal(t, "between 33.2 and 65.0", place(compareWith(t, between), all))
+	assert.Equal(t, "between 33.2 and 65.0", place(compareWith(t, between), all.Of("rdma-core")))
 }
 
 func TestCompareHarmless(t *testing.T) {

@@ -50,7 +50,8 @@ func (w *Witness) Check(ctx context.Context, cc Compiler, includeDir string) (*R
 		return nil, fmt.Errorf("%s for %s: %d assertions were written but %d compiled", cc, w.Target, len(w.checks),
 			counted)
 	}
-	r := &Report{Release: w.Release, Target: w.Target, Counts: w.Counts, Facts: len(w.checks), Mismatches: []Mismatch{}}
+	r := &Report{Project: w.Project, Release: w.Release, Target: w.Target, Counts: w.Counts, Facts: len(w.checks),
+		Mismatches: []Mismatch{}}
 	var found []check
 	for i, c := range w.checks {
 		if message, ok := messages[i]; ok {

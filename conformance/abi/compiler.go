@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -80,7 +81,9 @@ func (c Compiler) run(ctx context.Context, includeDir, text string, more ...stri
 		args = append(args, "-fmax-errors=0", "-fno-diagnostics-show-caret")
 	}
 	if includeDir != "" {
-		args = append(args, "-isystem", includeDir)
+		for _, dir := range filepath.SplitList(includeDir) {
+			args = append(args, "-isystem", dir)
+		}
 	}
 	args = append(append(args, more...), "-x", "c", "-")
 	return c.output(ctx, strings.NewReader(text), args...)

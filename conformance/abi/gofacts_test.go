@@ -4,6 +4,7 @@ package abi
 
 import (
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"unsafe"
@@ -12,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/goverbs/goverbs/gen/model"
+	"github.com/goverbs/goverbs/gen/rules"
 	"github.com/goverbs/goverbs/generated/witness"
 )
 
@@ -71,9 +73,19 @@ func TestMeasureRefuses(t *testing.T) {
 
 // The generated package has what its model says, and every difference from it is found.
 func TestCompareModel(t *testing.T) {
-	primary, _, err := Recorded()
+	primaries, _, err := Recorded()
 	require.NoError(t, err)
-	facts, err := Measure(witness.All()...)
+	primary := primaries.Of("rdma-core")[0]
+	of := map[string][]witness.Package{}
+	for _, p := range packages(t) {
+		of[p.Project()] = append(of[p.Project()], witness.All()[slices.Index(namesOf(rules.Packages), p.Name)])
+	}
+	for name, all := range of {
+		facts, err := Measure(all...)
+		require.NoError(t, err)
+		assert.Empty(t, facts.CompareModel(primaries.Of(name)[0], runtime.GOARCH), name)
+	}
+	facts, err := Measure(of["rdma-core"]...)
 	require.NoError(t, err)
 	assert.Empty(t, facts.CompareModel(primary, runtime.GOARCH))
 

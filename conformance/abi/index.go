@@ -79,6 +79,10 @@ func newIndex(r *model.Release, target string) *index {
 			x.funcs[h.Funcs[j].Name] = &h.Funcs[j]
 			add(h.Funcs[j].Name)
 		}
+		for j := range h.FuncTypes {
+			x.funcs[h.FuncTypes[j].Name] = &h.FuncTypes[j]
+			add(h.FuncTypes[j].Name)
+		}
 	}
 	for i := range r.Headers { // aliases need the enumerators of every header
 		for j := range r.Headers[i].Macros {

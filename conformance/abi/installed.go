@@ -8,43 +8,43 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 
 	"github.com/goverbs/goverbs/gen/model"
 	"github.com/goverbs/goverbs/gen/parse"
+	"github.com/goverbs/goverbs/gen/project"
 	"github.com/goverbs/goverbs/gen/rules"
 )
 
-// ErrNoHeaders is the error where a machine has no rdma-core headers.
-var ErrNoHeaders = errors.New("no rdma-core headers")
+// ErrNoHeaders is the error where a machine does not have the headers of a project.
+var ErrNoHeaders = errors.New("no headers")
 
-// FindHeaders finds the include directory that a C compiler takes <infiniband/verbs.h> from.
-func FindHeaders(ctx context.Context, cc Compiler) (string, error) {
+// FindHeaders finds the include directory that a C compiler takes the headers of a project from.
+func FindHeaders(ctx context.Context, cc Compiler, of *project.Project) (string, error) {
 	dirs, err := cc.defaultInclude(ctx)
 	if err != nil {
 		return "", err
 	}
 	for _, dir := range dirs {
-		if _, err := os.Stat(filepath.Join(dir, "infiniband", "verbs.h")); err == nil {
+		if hasHeaders(dir, of) == nil {
 			return dir, nil
 		}
 	}
-	return "", fmt.Errorf("%w: infiniband/verbs.h is in none of the directories that %s looks in (%s); install "+
-		"libibverbs-dev (rdma-core-devel), or name the include directory with -I",
-		ErrNoHeaders, cc, strings.Join(dirs, ", "))
+	return "", fmt.Errorf("%w of %s: %s is in none of the directories that %s looks in (%s); install %s, or name the "+
+		"include directory with -I", ErrNoHeaders, of.Name, of.Mark, cc, strings.Join(dirs, ", "), development(of.Mark))
 }
 
-// hasHeaders reports as an error that a directory has no rdma-core headers.
-func hasHeaders(includeDir string) error {
-	if _, err := os.Stat(filepath.Join(includeDir, "infiniband", "verbs.h")); err != nil {
-		return fmt.Errorf("%w in %s: %w; name the directory that holds infiniband/verbs.h with -I", ErrNoHeaders,
-			includeDir, err)
+// hasHeaders reports as an error that a directory does not have the headers of a project.
+func hasHeaders(includeDir string, of *project.Project) error {
+	if _, err := os.Stat(filepath.Join(includeDir, of.Mark)); err != nil {
+		return fmt.Errorf("%w of %s in %s: %w; name the directory that holds %s with -I", ErrNoHeaders, of.Name,
+			includeDir, err, of.Mark)
 	}
 	return nil
 }
 
-// ReadHeaders reads installed headers for one target, those of some packages. No C compiler has a part in it.
+// ReadHeaders reads installed headers for one target, those of some packages of one project. No C compiler has a part
+// in it.
 func ReadHeaders(includeDir, target string, packages []rules.Package) (*model.Release, error) {
 	return parse.Read(parse.Source{
 		Release: "installed", Include: os.DirFS(includeDir), Name: includeDir, Headers: headersOf(packages),
@@ -52,21 +52,19 @@ func ReadHeaders(includeDir, target string, packages []rules.Package) (*model.Re
 	})
 }
 
-var pcVersion = regexp.MustCompile(`(?m)^Version:\s*\d+\.\d+\.(\d+\.\d+)\s*$`)
-
-// StatedRelease is the release that the pkg-config files beside an include directory name, or "" where there are none
-// or they do not agree. The version of libibverbs ends in it: 1.14.44.0.
-func StatedRelease(includeDir string) string {
+// StatedRelease is the release of a project that the pkg-config files beside an include directory name, or "" where
+// there are none or they do not agree.
+func StatedRelease(includeDir string, of *project.Project) string {
 	prefix := filepath.Dir(filepath.Clean(includeDir))
 	stated := ""
 	for _, pattern := range []string{"lib/pkgconfig", "lib64/pkgconfig", "lib/*/pkgconfig", "share/pkgconfig"} {
-		files, _ := filepath.Glob(filepath.Join(prefix, pattern, "libibverbs.pc")) // the patterns are well formed
+		files, _ := filepath.Glob(filepath.Join(prefix, pattern, of.PkgConfig+".pc")) // the patterns are well formed
 		for _, name := range files {
 			text, err := os.ReadFile(name)
 			if err != nil {
 				continue
 			}
-			m := pcVersion.FindSubmatch(text)
+			m := of.Version.FindSubmatch(text)
 			if m == nil || (stated != "" && stated != string(m[1])) {
 				return ""
 			}

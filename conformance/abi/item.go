@@ -70,6 +70,7 @@ func (c Counts) String() string {
 
 // Report is what the C witness says about one release on one target.
 type Report struct {
+	Project    string     `json:"project"`
 	Release    string     `json:"release"`
 	Target     string     `json:"target"` // GOARCH
 	Counts     Counts     `json:"counts"`
@@ -81,5 +82,5 @@ type Report struct {
 func (r *Report) String() string { return r.line(len(r.Mismatches)) }
 
 func (r *Report) line(mismatches int) string {
-	return fmt.Sprintf("rdma-core %-5s %-8s %s, %d mismatches", r.Release, r.Target, r.Counts, mismatches)
+	return fmt.Sprintf("%-15s %-8s %s, %d mismatches", r.Project+" "+r.Release, r.Target, r.Counts, mismatches)
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/goverbs/goverbs/generated/mlx4dv"
 	"github.com/goverbs/goverbs/generated/mlx5dv"
 	"github.com/goverbs/goverbs/generated/rdmacm"
+	"github.com/goverbs/goverbs/generated/rpma"
 )
 
 // library is what a generated package's functions come from.
@@ -35,6 +36,7 @@ var libraries = map[string]library{
 	"mlx5dv": {"libmlx5.so.1", "ibverbs-providers", mlx5dv.Functions},
 	"mlx4dv": {"libmlx4.so.1", "ibverbs-providers", mlx4dv.Functions},
 	"efadv":  {"libefa.so.1", "ibverbs-providers", efadv.Functions},
+	"rpma":   {"librpma.so.0", "librpma0", rpma.Functions},
 }
 
 // Library is how an installed library goes with the function table of a generated package.
@@ -42,7 +44,8 @@ type Library struct {
 	Name     string             `json:"name"` // "libibverbs.so.1"
 	Package  string             `json:"package"`
 	Path     string             `json:"path"`
-	Release  string             `json:"release,omitempty"` // of rdma-core; empty where nothing tells
+	Project  string             `json:"project"`           // whose library it is
+	Release  string             `json:"release,omitempty"` // empty where nothing tells
 	Verdict  Verdict            `json:"verdict"`
 	Total    int                `json:"total"`     // functions of the table that a library exports
 	Bound    []Symbol           `json:"functions"` // those that this one has, with their default versions
@@ -59,7 +62,7 @@ type Symbol struct {
 // SymbolDifference is a function of the table that a program does not find in the library as the table has it.
 type SymbolDifference struct {
 	Name       string `json:"name"`
-	Since      string `json:"since,omitempty"` // rdma-core release
+	Since      string `json:"since,omitempty"` // release of the project
 	Compatible bool   `json:"compatible"`
 	Why        string `json:"why"`
 }
@@ -93,7 +96,8 @@ func checkLibraries(ctx context.Context, q Question) (found []*Library, absent [
 		if err != nil {
 			return nil, nil, err
 		}
-		l, err := readLibrary(path, p, lib, pastFunctions(q.Recorded, p), rows, q.Release)
+		l, err := readLibrary(path, p, lib, pastFunctions(q.Recorded.Of(p.Project()), p), rows,
+			q.Release[p.Project()])
 		if err != nil {
 			return nil, nil, fmt.Errorf("%s: %w", path, err)
 		}
@@ -152,8 +156,8 @@ func readLibrary(path string, p rules.Package, lib library, past []pastFunction,
 	if err != nil {
 		return nil, err
 	}
-	l := &Library{Name: lib.name, Package: p.Name, Path: path, Problems: []SymbolDifference{}, New: []Symbol{},
-		Bound: []Symbol{}}
+	l := &Library{Name: lib.name, Package: p.Name, Project: p.Project(), Path: path,
+		Problems: []SymbolDifference{}, New: []Symbol{}, Bound: []Symbol{}}
 	l.Release = cmp.Or(releaseOfFile(path), stated, releaseOfSymbols(have, past))
 	l.compare(lib.functions, have, past, rows)
 	return l, nil
@@ -254,8 +258,8 @@ func (l *Library) Wrong() int {
 
 // String is the library on one line.
 func (l *Library) String() string {
-	s := fmt.Sprintf("%s: %s of rdma-core %s (%s): %d of %d functions, %d mismatches", l.Verdict, l.Name,
-		cmp.Or(l.Release, "unknown"), l.Path, len(l.Bound), l.Total, l.Wrong())
+	s := fmt.Sprintf("%s: %s of %s %s (%s): %d of %d functions, %d mismatches", l.Verdict, l.Name,
+		l.Project, cmp.Or(l.Release, "unknown"), l.Path, len(l.Bound), l.Total, l.Wrong())
 	if n := len(l.New); n > 0 {
 		s += fmt.Sprintf("; %d symbols that no table knows", n)
 	}

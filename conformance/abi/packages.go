@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/goverbs/goverbs/gen/model"
+	"github.com/goverbs/goverbs/gen/project"
 	"github.com/goverbs/goverbs/gen/rules"
 )
 
@@ -33,6 +34,27 @@ func Packages(names ...string) ([]rules.Package, error) {
 		}
 	}
 	return all, nil
+}
+
+// projectsOf are the projects whose headers packages are made of, each with those packages.
+func projectsOf(packages []rules.Package) (all []*project.Project, by map[string][]rules.Package) {
+	by = map[string][]rules.Package{}
+	for _, p := range project.All {
+		for _, pkg := range packages {
+			if pkg.Project() == p.Name {
+				by[p.Name] = append(by[p.Name], pkg)
+			}
+		}
+		if len(by[p.Name]) > 0 {
+			all = append(all, p)
+		}
+	}
+	return all, by
+}
+
+// ofProject are those of packages that are made of a project's headers.
+func ofProject(packages []rules.Package, of string) []rules.Package {
+	return slices.DeleteFunc(packages, func(p rules.Package) bool { return p.Project() != of })
 }
 
 // withImports adds the packages whose types the packages use.
@@ -61,10 +83,11 @@ func namesOf(packages []rules.Package) []string {
 
 // development is the Debian package that brings a header.
 func development(header string) string {
-	if strings.HasPrefix(header, "rdma/") {
-		return "librdmacm-dev"
+	of := project.Of(header)
+	if of == nil {
+		return "the package that has it"
 	}
-	return "libibverbs-dev"
+	return of.Brings(header)
 }
 
 // installed parts packages into those whose first header, and those of what they import, is in an include directory,
@@ -176,5 +199,8 @@ func need(h *model.Header, needed map[string]bool) {
 	}
 	for i := range h.Funcs {
 		proto(&h.Funcs[i].Proto)
+	}
+	for i := range h.FuncTypes {
+		proto(&h.FuncTypes[i].Proto)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -30,7 +31,7 @@ func TestPackages(t *testing.T) {
 	assert.Equal(t, []string{"ibv", "mlx5dv"}, namesOf(packages(t, "mlx5dv", "ibv")))
 	assert.Equal(t, []string{"ibv", "efadv"}, namesOf(withImports(packages(t, "efadv"))))
 	_, err := Packages("ibv", "mlx6dv")
-	assert.EqualError(t, err, `no package "mlx6dv"; there are ibv, rdmacm, mlx5dv, mlx4dv, efadv`)
+	assert.EqualError(t, err, `no package "mlx6dv"; there are ibv, rdmacm, mlx5dv, mlx4dv, efadv, rpma`)
 	names := []string{}
 	for _, p := range witness.All() {
 		names = append(names, p.Name)
@@ -40,8 +41,9 @@ func TestPackages(t *testing.T) {
 
 // A restricted release has the headers of its packages, what these need of the C library, and nothing else.
 func TestRestrict(t *testing.T) {
-	primary, _, err := Recorded()
+	primaries, _, err := Recorded()
 	require.NoError(t, err)
+	primary := primaries.Of("rdma-core")[0]
 	tags := func(r *model.Release) map[string]model.RecordKind {
 		all := map[string]model.RecordKind{}
 		for _, h := range r.Headers {
@@ -51,7 +53,7 @@ func TestRestrict(t *testing.T) {
 		}
 		return all
 	}
-	all := tags(restrict(primary, rules.Packages))
+	all := tags(restrict(primary, ofProject(slices.Clone(rules.Packages), "rdma-core")))
 	assert.Equal(t, tags(primary), all)
 	ibv := tags(restrict(primary, packages(t, "ibv")))
 	for _, tag := range []string{"ibv_qp", "timespec", "pthread_mutex_t", "ib_uverbs_query_port_resp",
@@ -93,7 +95,8 @@ func TestAskSomePackages(t *testing.T) {
 	a, text, err := ask()
 	require.NoError(t, err)
 	assert.Equal(t, Identical, a.Verdict, text)
-	assert.Equal(t, []string{"ibv", "mlx5dv", "mlx4dv", "efadv"}, a.Packages)
+	assert.Equal(t, []string{"ibv", "mlx5dv", "mlx4dv", "efadv"}, a.Headers[0].Packages)
+	assert.Contains(t, text, "\nnot installed: headers of librpma: no headers of librpma in "+dir)
 	assert.Contains(t, text, "\nnot installed: rdmacm: rdma/rdma_cma.h is not in "+dir+"; librdmacm-dev brings it\n")
 	assert.NoError(t, a.Require([]string{"ibv", "efadv"}))
 	assert.ErrorContains(t, a.Require([]string{"ibv", "rdmacm"}),
@@ -103,8 +106,8 @@ func TestAskSomePackages(t *testing.T) {
 	a, text, err = ask("mlx5dv", "rdmacm")
 	require.NoError(t, err)
 	assert.Equal(t, Identical, a.Verdict, text)
-	assert.Equal(t, []string{"mlx5dv"}, a.Packages)
-	assert.Less(t, a.Report.Counts.Prototypes, 184, "those of verbs.h are not asked for")
+	assert.Equal(t, []string{"mlx5dv"}, a.Headers[0].Packages)
+	assert.Less(t, a.Headers[0].Report.Counts.Prototypes, 184, "those of verbs.h are not asked for")
 
 	_, _, err = ask("rdmacm")
 	assert.ErrorIs(t, err, ErrNoHeaders)
@@ -141,15 +144,16 @@ func TestAskLibrariesAlone(t *testing.T) {
 	assert.ErrorContains(t, err, "libibverbs1 brings it")
 
 	library := buildLibrary(t, "libibverbs.so.1", "int ibv_fork_init(void) { return 0; }\n", "")
-	q.Only, q.LibraryDirs, q.Release = "", []string{filepath.Dir(library)}, "1.0"
+	q.Only, q.LibraryDirs, q.Release = "", []string{filepath.Dir(library)}, map[string]string{"rdma-core": "1.0"}
 	a, err := Ask(context.Background(), q)
 	require.NoError(t, err)
 	assert.Equal(t, Compatible, a.Verdict)
-	assert.Nil(t, a.Report)
-	assert.Equal(t, "headers", a.NotInstalled[0].Name)
+	assert.Empty(t, a.Headers)
+	assert.Equal(t, "headers of rdma-core", a.NotInstalled[0].Name)
 	assert.Len(t, a.Libraries, 1)
-	assert.ErrorContains(t, a.Require([]string{"ibv"}), "ibv is required and was not checked: no rdma-core headers")
-	q.Release = "44.0"
+	assert.ErrorContains(t, a.Require([]string{"ibv"}), "ibv is required and was not checked: no headers of rdma-core")
+	assert.ErrorContains(t, a.Require([]string{"rpma"}), "rpma is required and was not checked: no headers of librpma")
+	q.Release = map[string]string{"rdma-core": "44.0"}
 	a, err = Ask(context.Background(), q)
 	require.NoError(t, err)
 	assert.Equal(t, Incompatible, a.Verdict, "a library of 44.0 has more than that")

@@ -15,12 +15,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/goverbs/goverbs/gen/model"
+	"github.com/goverbs/goverbs/gen/project"
 	"github.com/goverbs/goverbs/gen/rules"
 )
 
 const cacheDir = "../../headers/cache"
 
-// realHeaders gives the include directory of a pinned release.
+// realHeaders gives the include directory of a pinned release of rdma-core.
 func realHeaders(t *testing.T, release string) string {
 	t.Helper()
 	dir := filepath.Join(cacheDir, release, "include")
@@ -32,9 +33,9 @@ func realHeaders(t *testing.T, release string) string {
 
 // Every recorded model, against its headers, under every C compiler of this machine.
 func TestRecordedModels(t *testing.T) {
-	_, recorded, err := Recorded()
+	primary, recorded, err := Recorded()
 	require.NoError(t, err)
-	s, err := Summarize(context.Background(), cacheDir, recorded)
+	s, err := Summarize(context.Background(), cacheDir, primary, recorded)
 	require.NoError(t, err)
 	var b strings.Builder
 	if err := s.Print(&b); len(s.Reports) == 0 {
@@ -53,7 +54,7 @@ func TestRecordedModels(t *testing.T) {
 	}
 	here := 0
 	for _, r := range recorded {
-		if hasHeaders(filepath.Join(cacheDir, r.Name, "include")) == nil {
+		if hasHeaders(filepath.Join(cacheDir, rules.FileOf(r), "include"), project.Named(r.Project)) == nil {
 			here++
 			assert.True(t, checked[r.Name+" "+runtime.GOARCH], "the machine's own target is always checked")
 		}
@@ -65,8 +66,9 @@ func TestRecordedModels(t *testing.T) {
 
 // The counts of all headers, taken from the model by other means, so that nothing vanishes from the witness.
 func TestCountsOfPrimary(t *testing.T) {
-	primary, _, err := Recorded()
+	primaries, _, err := Recorded()
 	require.NoError(t, err)
+	primary := primaries.Of("rdma-core")[0]
 	w, err := NewWitness(primary, "amd64")
 	require.NoError(t, err)
 	var want Counts
@@ -181,6 +183,49 @@ func TestRealMutations(t *testing.T) {
 	}
 }
 
+// The same for the header of another project, which includes rdma-core's.
+func TestRPMAMutations(t *testing.T) {
+	include := filepath.Join(cacheDir, "librpma-1.3.0", "include")
+	if err := hasHeaders(include, project.Named("librpma")); err != nil {
+		t.Skipf("%v; make headers brings them", err)
+	}
+	include += string(filepath.ListSeparator) + realHeaders(t, "65.0")
+	for _, test := range []struct {
+		name   string
+		mutate func(r *model.Release)
+		want   string
+	}{
+		{"nothing", func(*model.Release) {}, ""},
+		{"function type", func(r *model.Release) { r.Headers[0].FuncTypes[0].Params[2].Type = "long" },
+			"rpma_log_function,,type: want void (*)(enum rpma_log_level, const char *, long, const char *, " +
+				"const char *, ...)"},
+		{"function type without an end", func(r *model.Release) { r.Headers[0].FuncTypes[0].Variadic = false },
+			"rpma_log_function,,type"},
+		{"member", func(r *model.Release) {
+			findField(t, findRecord(t, r, "rpma_conn_private_data"), "len").Offset = model.Same(12)
+		}, "rpma_conn_private_data,len,offset: want 12, found 8"},
+		{"error number", func(r *model.Release) { *findMacro(t, r, "RPMA_E_AGAIN").Value = "-100008" },
+			"-,RPMA_E_AGAIN,value: want -100008, found -100007"},
+		{"enumerator", func(r *model.Release) { findEnum(t, r, "rpma_conn_event").Enumerators[0].Value = "-2" },
+			"rpma_conn_event,RPMA_CONN_UNDEFINED,value: want -2, found -1"},
+		{"prototype", func(r *model.Release) { findFunc(t, r, "rpma_cq_get_wc").Params[2].Type = "struct ibv_qp *" },
+			"rpma_cq_get_wc,,prototype"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			mutant := recordedModel(t, "1.3.0")
+			test.mutate(mutant)
+			r, err := CWitness(context.Background(), hostCompiler(t), include, mutant, runtime.GOARCH)
+			require.NoError(t, err)
+			if test.want == "" {
+				assert.Empty(t, r.Mismatches)
+				return
+			}
+			require.Len(t, r.Mismatches, 1)
+			assert.Contains(t, r.Mismatches[0].String(), test.want)
+		})
+	}
+}
+
 // What arm64 alone has must be wrong there and only there.
 func TestTargetMutations(t *testing.T) {
 	include := realHeaders(t, "65.0")
@@ -214,21 +259,21 @@ func contains(r *Report, item Item) bool {
 }
 
 func TestSummarizeNamesWhatIsMissing(t *testing.T) {
-	_, recorded, err := Recorded()
+	primary, recorded, err := Recorded()
 	require.NoError(t, err)
-	s, err := Summarize(context.Background(), t.TempDir(), recorded)
+	s, err := Summarize(context.Background(), t.TempDir(), primary, recorded)
 	require.NoError(t, err)
 	assert.Len(t, s.Skipped, len(recorded)*len(recorded[0].Targets))
 	assert.ErrorIs(t, s.Skipped[0].Why, ErrNoHeaders)
 	var b strings.Builder
 	assert.ErrorContains(t, s.Print(&b), "nothing could be checked")
-	assert.Contains(t, b.String(), "not checked: rdma-core 65.0 amd64, 65.0 arm64")
+	assert.Contains(t, b.String(), "not checked: rdma-core 65.0 amd64, rdma-core 65.0 arm64")
 	assert.Contains(t, b.String(), "make headers")
 
 	dir := realHeaders(t, "65.0")
 	t.Setenv("PATH", t.TempDir())
 	t.Setenv("CC", "")
-	s, err = Summarize(context.Background(), filepath.Dir(filepath.Dir(dir)), recorded)
+	s, err = Summarize(context.Background(), filepath.Dir(filepath.Dir(dir)), primary, recorded)
 	require.NoError(t, err)
 	assert.Empty(t, s.Reports)
 	assert.ErrorContains(t, s.Require([]string{"arm64"}, 1),

@@ -11,6 +11,7 @@ import (
 
 // Witness is a C file that compiles only if the headers it includes agree with a model on one target.
 type Witness struct {
+	Project string
 	Release string
 	Target  string // GOARCH
 	Counts  Counts // what the file asserts, counted from the model
@@ -45,7 +46,7 @@ func NewWitness(r *model.Release, target string) (*Witness, error) {
 	if !ok {
 		return nil, fmt.Errorf("no C compiler is known for target %s; add it to conformance/abi", target)
 	}
-	w := &Witness{Release: r.Name, Target: target}
+	w := &Witness{Project: r.Project, Release: r.Name, Target: target}
 	w.prelude = append(w.prelude,
 		fmt.Sprintf("#if !defined(__LP64__) || !(%s)", arch),
 		fmt.Sprintf("#error this C compiler does not make code for %s", target),
@@ -81,6 +82,11 @@ func (w *Witness) header(h *model.Header, names *names) error {
 	}
 	for _, m := range h.Macros {
 		w.macro(&m, names)
+	}
+	for _, f := range h.FuncTypes {
+		if err := w.funcType(&f); err != nil {
+			return fmt.Errorf("%s: %w", f.Name, err)
+		}
 	}
 	for _, f := range h.Funcs {
 		if err := w.function(&f); err != nil {

@@ -12,7 +12,8 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/goverbs/goverbs/gen/model"
+	"github.com/goverbs/goverbs/gen/project"
+	"github.com/goverbs/goverbs/gen/rules"
 )
 
 // Summary is what the C witness says about every recorded release on every target, as far as this machine can tell.
@@ -27,33 +28,39 @@ type Skipped struct {
 	Why             error
 }
 
-// Summarize runs the C witness for every model on every target, against the headers in cacheDir/RELEASE/include; a few
-// at a time.
-func Summarize(ctx context.Context, cacheDir string, releases []*model.Release) (*Summary, error) {
+// Summarize runs the C witness for every model on every target, against the headers in cacheDir; a few at a time.
+// What a project's headers include of another one's is that one's primary release.
+func Summarize(ctx context.Context, cacheDir string, primary, releases rules.Recorded) (*Summary, error) {
 	s := &Summary{}
 	compilers := map[string]Compiler{}
 	unable := map[string]error{}
 	var todo []func() (*Report, error)
 	for _, r := range releases {
-		include := filepath.Join(cacheDir, r.Name, "include")
-		headers := hasHeaders(include)
+		of := project.Named(r.Project)
+		include := []string{filepath.Join(cacheDir, of.File(r.Name), "include")}
+		headers := hasHeaders(include[0], of)
+		if beside := primary.Of(of.Includes); headers == nil && len(beside) > 0 {
+			include = append(include, filepath.Join(cacheDir, rules.FileOf(beside[0]), "include"))
+			headers = hasHeaders(include[1], project.Named(of.Includes))
+		}
 		for _, target := range r.Targets {
 			if headers != nil {
 				s.Skipped = append(s.Skipped,
-					Skipped{r.Name, target, fmt.Errorf("%w; bring them with make headers", headers)})
+					Skipped{r.String(), target, fmt.Errorf("%w; bring them with make headers", headers)})
 				continue
 			}
 			if compilers[target] == nil && unable[target] == nil {
 				compilers[target], unable[target] = completeCompiler(ctx, target)
 			}
 			if err := unable[target]; err != nil {
-				s.Skipped = append(s.Skipped, Skipped{r.Name, target, err})
+				s.Skipped = append(s.Skipped, Skipped{r.String(), target, err})
 				continue
 			}
 			todo = append(todo, func() (*Report, error) {
-				report, err := CWitness(ctx, compilers[target], include, r, target)
+				dirs := strings.Join(include, string(filepath.ListSeparator))
+				report, err := CWitness(ctx, compilers[target], dirs, r, target)
 				if err != nil {
-					return nil, fmt.Errorf("rdma-core %s: %w", r.Name, err)
+					return nil, fmt.Errorf("%s: %w", r, err)
 				}
 				return report, nil
 			})
@@ -150,7 +157,7 @@ func (s *Summary) Print(w io.Writer) error {
 			names = append(names, other.Release+" "+other.Target)
 		}
 		if len(names) > 0 {
-			p.line("not checked: rdma-core %s: %v", strings.Join(names, ", "), skipped.Why)
+			p.line("not checked: %s: %v", strings.Join(names, ", "), skipped.Why)
 		}
 	}
 	p.line("C witness: %d of %d releases × targets heard, %d mismatches", len(s.Reports), len(s.Reports)+len(s.Skipped),

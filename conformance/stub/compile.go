@@ -19,6 +19,7 @@ import (
 
 	"github.com/goverbs/goverbs/conformance/abi"
 	"github.com/goverbs/goverbs/gen/model"
+	"github.com/goverbs/goverbs/gen/project"
 	"github.com/goverbs/goverbs/gen/rules"
 	"github.com/goverbs/goverbs/headers"
 )
@@ -140,34 +141,43 @@ func run(ctx context.Context, cc abi.Compiler, dir, include string, texts map[st
 // release, say. It then is a provider of that release.
 const EnvHeaders = "GOVERBS_STUB_HEADERS"
 
+// rdmaCore is the project whose providers the stub is one of.
+var rdmaCore = project.Named("rdma-core")
+
+// packages are those that are made of its headers.
+func packages() []rules.Package {
+	return slices.DeleteFunc(slices.Clone(rules.Packages),
+		func(p rules.Package) bool { return p.Project() != rdmaCore.Name })
+}
+
 // findHeaders is the include directory and its model: what EnvHeaders says, the primary release where its headers are
 // in headers/cache, or else what is installed.
 func findHeaders(ctx context.Context, cc abi.Compiler) (include string, r *model.Release, err error) {
 	if include = os.Getenv(EnvHeaders); include != "" {
-		r, err = abi.ReadHeaders(include, goruntime.GOARCH, rules.Packages)
+		r, err = abi.ReadHeaders(include, goruntime.GOARCH, packages())
 		return include, r, err
 	}
 	if root, err := moduleRoot(); err == nil {
-		include = filepath.Join(root, "headers", "cache", headers.Primary(), "include")
+		include = filepath.Join(root, "headers", "cache", headers.Primary("rdma-core"), "include")
 		if _, err := os.Stat(filepath.Join(include, "infiniband", "verbs.h")); err == nil {
-			data, err := headers.Model(headers.Primary())
+			data, err := headers.Model(headers.Primary("rdma-core"))
 			if err != nil {
 				return "", nil, err
 			}
-			r, err = model.Decode(headers.Primary(), data)
+			r, err = model.Decode(headers.Primary("rdma-core"), data)
 			return include, r, err
 		}
 	}
-	if include, err = abi.FindHeaders(ctx, cc); err != nil {
+	if include, err = abi.FindHeaders(ctx, cc, rdmaCore); err != nil {
 		return "", nil,
 			fmt.Errorf("the stub provider is compiled with rdma-core's headers: %w (make headers brings those of %s)",
-				err, headers.Primary())
+				err, headers.Primary("rdma-core"))
 	}
-	r, err = abi.ReadHeaders(include, goruntime.GOARCH, rules.Packages)
+	r, err = abi.ReadHeaders(include, goruntime.GOARCH, packages())
 	if err != nil {
 		return "", nil, err
 	}
-	if stated := abi.StatedRelease(include); stated != "" {
+	if stated := abi.StatedRelease(include, rdmaCore); stated != "" {
 		r.Name = stated
 	}
 	return include, r, nil

@@ -15,11 +15,11 @@ import (
 
 // primary is the model that the Go packages were generated from.
 var primary = sync.OnceValue(func() *model.Release {
-	data, err := headers.Model(headers.Primary())
+	data, err := headers.Model(headers.Primary("rdma-core"))
 	if err != nil {
 		panic(err)
 	}
-	r, err := model.Decode(headers.Primary(), data)
+	r, err := model.Decode(headers.Primary("rdma-core"), data)
 	if err != nil {
 		panic(err)
 	}

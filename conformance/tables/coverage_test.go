@@ -35,7 +35,8 @@ func providers(at []string) bool {
 // grids are the tables of all packages.
 func grids(t *testing.T) map[string]*rules.Grid {
 	t.Helper()
-	res, err := generate.FromModels("../../headers/models", "../../headers/measured", headers.Primary())
+	res, err := generate.FromModels("../../headers/models", "../../headers/measured", headers.Primary("rdma-core"),
+		"librpma-"+headers.Primary("librpma"))
 	require.NoError(t, err)
 	all := map[string]*rules.Grid{}
 	for _, p := range res.Plans {

@@ -73,9 +73,9 @@ var factTables = map[string]factTable{
 
 func recordedRelease(t *testing.T) *model.Release {
 	t.Helper()
-	text, err := headers.Model(headers.Primary())
+	text, err := headers.Model(headers.Primary("rdma-core"))
 	require.NoError(t, err)
-	r, err := model.Decode(headers.Primary()+".json", text)
+	r, err := model.Decode(headers.Primary("rdma-core")+".json", text)
 	require.NoError(t, err)
 	return r
 }

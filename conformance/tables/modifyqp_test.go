@@ -33,9 +33,9 @@ var transitions = map[ibv.QPState][]ibv.QPState{
 
 func table(t *testing.T, name string) *model.Table {
 	t.Helper()
-	text, err := headers.Model(headers.Primary())
+	text, err := headers.Model(headers.Primary("rdma-core"))
 	require.NoError(t, err)
-	r, err := model.Decode(headers.Primary()+".json", text)
+	r, err := model.Decode(headers.Primary("rdma-core")+".json", text)
 	require.NoError(t, err)
 	for i := range r.Tables {
 		if r.Tables[i].Name == name {
@@ -63,7 +63,7 @@ func TestModifyQPIsThePage(t *testing.T) {
 			assert.ElementsMatch(t, strings.Split(row.Cells[i], ", "), strings.Split(required.String(), "|"),
 				"%s %v → %v", row.Name, from, to)
 			assert.Contains(t, ibv.ModifyQP(types[row.Name], from, to).Source,
-				"ibv_modify_qp.3, rdma-core "+headers.Primary())
+				"ibv_modify_qp.3, rdma-core "+headers.Primary("rdma-core"))
 			from = to
 		}
 	}

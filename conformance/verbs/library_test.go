@@ -6,7 +6,6 @@ import (
 	"errors"
 	"os"
 	"os/exec"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -15,12 +14,14 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/goverbs/goverbs/gen/project"
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/libefa"
 	"github.com/goverbs/goverbs/generated/libibverbs"
 	"github.com/goverbs/goverbs/generated/libmlx4"
 	"github.com/goverbs/goverbs/generated/libmlx5"
 	"github.com/goverbs/goverbs/generated/librdmacm"
+	"github.com/goverbs/goverbs/generated/librpma"
 	"github.com/goverbs/goverbs/generated/mlx5dv"
 	"github.com/goverbs/goverbs/generated/rdmacm"
 	"github.com/goverbs/goverbs/runtime"
@@ -30,8 +31,11 @@ import (
 var libraries = map[*runtime.Library][]*runtime.Function{
 	libibverbs.Library: libibverbs.Functions, librdmacm.Library: librdmacm.Functions,
 	libmlx5.Library: libmlx5.Functions,
-	libmlx4.Library: libmlx4.Functions, libefa.Library: libefa.Functions,
+	libmlx4.Library: libmlx4.Functions, libefa.Library: libefa.Functions, librpma.Library: librpma.Functions,
 }
+
+// debian is the package of each project's library, whose version is that of the project's release.
+var debian = map[string]string{"rdma-core": "libibverbs1", "librpma": "librpma0"}
 
 // needLibraries skips a test where rdma-core's libraries are not installed.
 func needLibraries(t *testing.T) {
@@ -50,16 +54,19 @@ func needLibraries(t *testing.T) {
 // newer is missing, and says since when rdma-core has it; everything else is there.
 func TestInstalledLibrary(t *testing.T) {
 	needLibraries(t)
-	out, err := exec.Command("dpkg-query", "-W", "-f", "${Version}", "libibverbs1").Output()
-	if err != nil {
-		t.Skip("dpkg-query does not tell which release is installed")
+	installed := map[string]string{}
+	for of, pkg := range debian {
+		out, err := exec.Command("dpkg-query", "-W", "-f", "${Version}", pkg).Output()
+		if err != nil {
+			t.Skip("dpkg-query does not tell which release is installed")
+		}
+		installed[of], _, _ = strings.Cut(string(out), "-")
 	}
-	installed := number(t, string(out))
 	counts := map[bool]int{}
 	for l, all := range libraries {
 		for _, f := range all {
 			err := f.Available()
-			there := f.Since == "" || number(t, f.Since) <= installed
+			there := f.Since == "" || project.CompareReleases(f.Since, installed[l.Project]) <= 0
 			counts[there]++
 			if there {
 				assert.NoError(t, err, "%s", l.SOName)
@@ -69,26 +76,18 @@ func TestInstalledLibrary(t *testing.T) {
 			if assert.ErrorAs(t, err, &missing, f.Name) {
 				assert.Equal(t, f.Since, missing.Since)
 				assert.Contains(t, err.Error(),
-					f.Name+": "+l.SOName+" does not export it (rdma-core has it since "+f.Since+")")
+					f.Name+": "+l.SOName+" does not export it ("+l.Project+" has it since "+f.Since+")")
 				assert.ErrorIs(t, err, syscall.EOPNOTSUPP)
 			}
 		}
 	}
-	t.Logf("release %s: %d there, %d newer", out, counts[true], counts[false])
-	if installed == 44.0 {
+	t.Logf("releases %v: %d there, %d newer", installed, counts[true], counts[false])
+	if installed["rdma-core"] == "44.0" {
 		assert.Greater(t, counts[false], 15)
 		_, err := libibverbs.RegMREx(nil, nil)
 		assert.ErrorIs(t, err, runtime.ErrNotSupported)
 		assert.EqualError(t, err, "ibv_reg_mr_ex: libibverbs.so.1 does not export it (rdma-core has it since 65.0)")
 	}
-}
-
-func number(t *testing.T, version string) float64 {
-	t.Helper()
-	version, _, _ = strings.Cut(version, "-")
-	n, err := strconv.ParseFloat(version, 64)
-	require.NoError(t, err)
-	return n
 }
 
 // TestNumbersAndTexts calls what needs no device.

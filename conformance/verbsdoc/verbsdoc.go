@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
 // Package verbsdoc makes docs/verbs.md: for every function of verbs.h, where it is in package rdma, or which function
-// of generated/libibverbs calls it.
+// of generated/libibverbs calls it; and docs/rpma.md: for every function of librpma.h, where it is in package rpma.
 package verbsdoc
 
 import (
@@ -59,6 +59,9 @@ func ReadRDMA(dirs ...string) ([]Stated, error) {
 					if err := stated(&all, set, doc, t.Name.Name); err != nil {
 						return err
 					}
+					if err := fields(&all, set, t); err != nil {
+						return err
+					}
 				}
 			}
 		}
@@ -70,6 +73,25 @@ func ReadRDMA(dirs ...string) ([]Stated, error) {
 		}
 	}
 	return all, nil
+}
+
+// fields reads the comments of a struct's exported fields.
+func fields(all *[]Stated, set *token.FileSet, t *ast.TypeSpec) error {
+	structure, ok := t.Type.(*ast.StructType)
+	if !ok {
+		return nil
+	}
+	for _, f := range structure.Fields.List {
+		for _, name := range f.Names {
+			if !name.IsExported() {
+				continue
+			}
+			if err := stated(all, set, f.Doc, t.Name.Name+"."+name.Name); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 func stated(all *[]Stated, set *token.FileSet, doc *ast.CommentGroup, name string) error {
@@ -155,11 +177,11 @@ func eachFile(dir string, f func(*token.FileSet, *ast.File) error) error {
 
 // Page is the page, from the files below root.
 func Page(root string) (string, error) {
-	data, err := headers.Model(headers.Primary())
+	data, err := headers.Model(headers.Primary("rdma-core"))
 	if err != nil {
 		return "", err
 	}
-	release, err := model.Decode(headers.Primary(), data)
+	release, err := model.Decode(headers.Primary("rdma-core"), data)
 	if err != nil {
 		return "", err
 	}
@@ -279,11 +301,26 @@ func code(names []string) string {
 	return "`" + strings.Join(names, "`, `") + "`"
 }
 
-// Write writes the page.
+// Pages are the pages by their files in docs.
+func Pages(root string) (map[string]string, error) {
+	verbs, err := Page(root)
+	if err != nil {
+		return nil, err
+	}
+	rpma, err := RPMAPage(root)
+	return map[string]string{"verbs.md": verbs, "rpma.md": rpma}, err
+}
+
+// Write writes the pages.
 func Write(root string) error {
-	text, err := Page(root)
+	pages, err := Pages(root)
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(root, "docs", "verbs.md"), []byte(text), 0o666)
+	for name, text := range pages {
+		if err := os.WriteFile(filepath.Join(root, "docs", name), []byte(text), 0o666); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -18,16 +18,33 @@ const root = "../.."
 
 var update = flag.Bool("update", false, "write docs/verbs.md")
 
-// TestPage: make docs writes it.
+// TestPage: make docs writes them.
 func TestPage(t *testing.T) {
 	if *update {
 		require.NoError(t, Write(root))
 	}
-	want, err := Page(root)
+	pages, err := Pages(root)
 	require.NoError(t, err)
-	got, err := os.ReadFile(filepath.Join(root, "docs", "verbs.md"))
+	for name, want := range pages {
+		got, err := os.ReadFile(filepath.Join(root, "docs", name))
+		require.NoError(t, err)
+		assert.Equal(t, want, string(got), "docs/%s is stale: make docs writes it", name)
+	}
+}
+
+// TestWhatThePageOfLibrpmaRefuses: a name that there is not, and a function without a counterpart.
+func TestWhatThePageOfLibrpmaRefuses(t *testing.T) {
+	of := &model.Release{Name: "1.3.0", Headers: []model.Header{{Name: "librpma.h",
+		Funcs: []model.Func{{Name: "rpma_send"}, {Name: "rpma_recv"}}}}}
+	generated := map[string]string{"rpma_send": "Send", "rpma_recv": "Recv"}
+	in := []Stated{{"rpma_send", "Conn.Send", "x.go:1"}}
+	_, err := rpmaPage(of, in, generated)
+	assert.EqualError(t, err, "rpma or generated/librpma lacks rpma_recv")
+	_, err = rpmaPage(of, append(in, Stated{"rpma_typo", "Conn.Typo", "x.go:2"}), generated)
+	assert.EqualError(t, err, "rpma/x.go:2: Conn.Typo is said to be for rpma_typo, which librpma.h does not have")
+	text, err := rpmaPage(of, append(in, Stated{"rpma_recv", "ConnConfig.Recv", "x.go:3"}), generated)
 	require.NoError(t, err)
-	assert.Equal(t, want, string(got), "docs/verbs.md is stale: make docs writes it")
+	assert.Contains(t, text, "\n| rpma_recv | `ConnConfig.Recv` | `librpma.Recv` |\n| rpma_send |")
 }
 
 func release(names ...string) *model.Release {

@@ -97,15 +97,20 @@ func Build(ctx context.Context, dir string, patterns, buildFlags, args []string,
 }
 
 // BuildHelpers compiles programs that tests run in the guest, where they are in /usr/bin under the name of their
-// directory or, of C, their file: packages of Go by patterns, and files of C that need libibverbs alone.
+// directory or, of C, their file: packages of Go by patterns, and files of C that may need libibverbs, librdmacm and,
+// where they include its header, librpma.
 func BuildHelpers(ctx context.Context, dir string, what, buildFlags []string, log Logf) (files []File, err error) {
 	var patterns []string
 	for _, name := range what {
 		if base, ok := strings.CutSuffix(filepath.Base(name), ".c"); ok {
 			host := filepath.Join(dir, "helper-"+base)
 			log.printf("compiling %s", base)
-			if out, err := exec.CommandContext(ctx, "gcc", "-O2", "-Wall", "-Werror", "-o", host, name,
-				"-Wl,--as-needed", "-lrdmacm", "-libverbs").CombinedOutput(); err != nil {
+			libraries := []string{"-lrdmacm", "-libverbs"}
+			if text, err := os.ReadFile(name); err == nil && bytes.Contains(text, []byte("<librpma.h>")) {
+				libraries = append(libraries, "-lrpma") // not everyone has it installed
+			}
+			args := append([]string{"-O2", "-Wall", "-Werror", "-o", host, name, "-Wl,--as-needed"}, libraries...)
+			if out, err := exec.CommandContext(ctx, "gcc", args...).CombinedOutput(); err != nil {
 				return nil, fmt.Errorf("%s: %w\n%s", name, err, bytes.TrimSpace(out))
 			}
 			files = append(files, File{Name: "/usr/bin/" + base, Host: host})

@@ -25,6 +25,9 @@ var searched = []string{libraryDir, "lib/x86_64-linux-gnu", "usr/lib64", "lib64"
 var opened = []string{"libibverbs.so.1", "librdmacm.so.1", "libgcc_s.so.1", "libmlx5.so.1",
 	"libmlx4.so.1", "libefa.so.1"}
 
+// openedIfThere are those of optionalPackages.
+var openedIfThere = []string{"librpma.so.0"}
+
 // closure finds in an unpacked root the shared libraries that files need, and those of more by name, with all that they
 // need: by name, where they are. files are paths on the host.
 func closure(root string, files, more []string) (map[string]string, error) {

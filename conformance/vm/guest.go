@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"time"
 
@@ -43,6 +44,7 @@ type Guest struct {
 	Socket   string        // of two guests: the unix socket between them
 	Host     int           // of two guests: which, 0 or 1
 	Append   string        // more for the kernel's command line
+	NVDIMM   string        // a file of the host whose content is persistent memory of the guest, /dev/pmem0, or ""
 	// Passed is a directory with notes of what has passed, which is not run again while nothing of it changes, or "".
 	Passed string
 
@@ -123,6 +125,9 @@ func (g *Guest) config() wire.Config {
 	if g.NoDevice {
 		c.Modules = nil
 	}
+	if g.NVDIMM != "" {
+		c.Modules = append(slices.Clip(c.Modules), g.Image.NVDIMM...)
+	}
 	for n, p := range g.Programs {
 		dir := path.Join("/programs", strconv.Itoa(n))
 		c.Programs = append(c.Programs, wire.Program{
@@ -175,6 +180,9 @@ func (g *Guest) command(initrd string) []string {
 		"-chardev", "file,id=console,path=/proc/self/fd/3", "-serial", "chardev:console",
 		"-chardev", "file,id=line,path=/proc/self/fd/4", "-serial", "chardev:line",
 	}
+	if g.NVDIMM != "" {
+		args = append(args, g.nvdimm()...)
+	}
 	if g.Socket != "" {
 		server := "on"
 		if g.Host != 0 {
@@ -185,6 +193,19 @@ func (g *Guest) command(initrd string) []string {
 			"-device", fmt.Sprintf("virtio-net-pci,netdev=peer,romfile=,mac=52:54:00:77:00:%02x", 1+g.Host))
 	}
 	return args
+}
+
+// nvdimm are the arguments for persistent memory. What the guest writes there is not written to the host's file. A
+// kernel wants the size to be a multiple of 128 MiB.
+func (g *Guest) nvdimm() []string {
+	size := int64(0)
+	if info, err := os.Stat(g.NVDIMM); err == nil { // or QEMU says what is wrong
+		size = info.Size()
+	}
+	return []string{"-machine", "pc,hpet=off,nvdimm=on", "-m", fmt.Sprintf("%dM,slots=1,maxmem=%dM",
+		orDefault(g.Memory, 1024), int64(orDefault(g.Memory, 1024))+size>>20+1024),
+		"-object", fmt.Sprintf("memory-backend-file,id=persistent,mem-path=%s,size=%d,share=off", g.NVDIMM, size),
+		"-device", "nvdimm,memdev=persistent"}
 }
 
 // buildInit compiles the guest's init: a static program.

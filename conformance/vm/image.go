@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 )
 
@@ -34,11 +35,17 @@ var wantedModules = []string{"crc32_generic", "dummy", "veth", "8021q", "bonding
 	"ib_uverbs", "rdma_ucm", "rdma_rxe"}
 
 // optionalModules are built in, or gone, in some of the kernels.
-var optionalModules = map[string]bool{"crc32_generic": true}
+var optionalModules = map[string]bool{"crc32_generic": true, "crc32c_generic": true}
+
+// nvdimmModules are loaded in guests with persistent memory: its drivers, and a file system for it.
+var nvdimmModules = []string{"crc32c_generic", "ext4", "nfit", "nd_pmem", "device_dax", "dax_pmem"}
 
 // libraryPackages hold the shared libraries that a guest can have, and upstream's own test programs.
 var libraryPackages = []string{"libc6", "libgcc-s1", "libibverbs1", "ibverbs-providers", "librdmacm1", "libnl-3-200",
-	"libnl-route-3-200", "ibverbs-utils", "rdmacm-utils"}
+	"libnl-route-3-200", "ibverbs-utils", "rdmacm-utils", "librpma0"}
+
+// optionalPackages are not in every suite: librpma is no longer developed.
+var optionalPackages = map[string]bool{"librpma0": true}
 
 // Image is a kernel with modules and libraries, on disk.
 type Image struct {
@@ -46,6 +53,7 @@ type Image struct {
 	Version string   // of the kernel's package: "6.1.192-2"
 	Library string   // version of libibverbs1
 	Modules []string // in the order of loading; files of the directory modules
+	NVDIMM  []string // more modules, likewise: for persistent memory
 	dir     string
 }
 
@@ -76,7 +84,7 @@ func find(name string) (Kernel, error) {
 
 // recipe tells images apart that were made by different versions of this package.
 func (k Kernel) recipe() string {
-	text, err := json.Marshal([]any{"1", k, wantedModules, libraryPackages})
+	text, err := json.Marshal([]any{"1", k, wantedModules, nvdimmModules, libraryPackages})
 	if err != nil {
 		panic(err)
 	}
@@ -189,6 +197,9 @@ func (a *archive) libraries(ctx context.Context) ([]string, error) {
 	var all []string
 	for _, name := range libraryPackages {
 		for _, called := range []string{name, name + "t64", ""} {
+			if called == "" && optionalPackages[name] {
+				break
+			}
 			if called == "" {
 				return nil, fmt.Errorf("the archive has no package %s", name)
 			}
@@ -260,11 +271,9 @@ func (i *Image) takeKernel(dir string) error {
 	if err != nil {
 		return err
 	}
-	var wanted []string
-	for _, name := range wantedModules {
-		if found[name] != "" || !optionalModules[name] {
-			wanted = append(wanted, name)
-		}
+	wanted := func(all []string) []string {
+		return slices.DeleteFunc(slices.Clone(all),
+			func(name string) bool { return found[name] == "" && optionalModules[name] })
 	}
 	plain := map[string][]byte{}
 	get := func(file string) ([]byte, error) {
@@ -275,10 +284,14 @@ func (i *Image) takeKernel(dir string) error {
 		plain[file], err = decompress(file, data)
 		return plain[file], err
 	}
-	if i.Modules, err = found.loadOrder(wanted, builtin, get); err != nil {
+	if i.Modules, err = found.loadOrder(wanted(wantedModules), builtin, get); err != nil {
 		return err
 	}
-	for _, name := range i.Modules {
+	if i.NVDIMM, err = found.loadOrder(wanted(nvdimmModules), builtin, get); err != nil {
+		return err
+	}
+	i.NVDIMM = slices.DeleteFunc(i.NVDIMM, func(name string) bool { return slices.Contains(i.Modules, name) })
+	for _, name := range append(slices.Clip(i.Modules), i.NVDIMM...) {
 		if err := os.WriteFile(i.moduleFile(name), plain[found[name]], 0o644); err != nil {
 			return err
 		}

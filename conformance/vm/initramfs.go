@@ -180,7 +180,13 @@ func (i *Image) libraries(a *archiveWriter, executables []string) error {
 			executables = append(executables, file)
 		}
 	}
-	found, err := closure(i.root(), executables, opened)
+	libraries := slices.Clone(opened)
+	for _, name := range openedIfThere {
+		if _, err := resolve(i.root(), path.Join(libraryDir, name)); err == nil {
+			libraries = append(libraries, name)
+		}
+	}
+	found, err := closure(i.root(), executables, libraries)
 	if err != nil {
 		return err
 	}

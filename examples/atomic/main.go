@@ -34,7 +34,7 @@ type counter struct {
 	RKey      uint32
 }
 
-// domain holds what both ends need: a device, memory, and queue pairs with a completion queue each.
+// domain holds what both ends need: a device, memory, and queue pairs.
 type domain struct {
 	mr     *rdma.MR
 	qps    [workers]*rdma.QP
@@ -69,14 +69,8 @@ func (d *domain) open(name string, access ibv.AccessFlags) error {
 		return err
 	}
 	for i := range d.qps {
-		cq, err := device.CreateCQ(1, nil, 0)
-		if cq, err = keep(d, cq, err); err != nil {
-			return err
-		}
-		d.qps[i], err = pd.CreateQP(&ibv.QPInitAttr{
-			QPType: ibv.QPT_RC, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(), Cap: ibv.QPCap{MaxSendWR: 1, MaxSendSGE: 1},
-		}, rdma.QueueOptions{})
-		if d.qps[i], err = keep(d, d.qps[i], err); err != nil {
+		qp, err := device.NewRC(rdma.QPParts{PD: pd, Cap: ibv.QPCap{MaxSendWR: 1, MaxSendSGE: 1}})
+		if d.qps[i], err = keep(d, qp, err); err != nil {
 			return err
 		}
 	}

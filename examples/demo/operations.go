@@ -84,13 +84,13 @@ var operations = []operation{
 	{name: "ATOMIC_WRITE", on: "RC", kind: ibv.QPT_RC, bytes: 8, builds: ibv.QP_EX_WITH_ATOMIC_WRITE, check: arrived,
 		build: func(s *stage, i int, flags ibv.SendFlags) {
 			at, rkey := s.remote(i)
-			s.built.AtomicWrite(uint64(i), flags, at, rkey, [8]byte(s.a.bytes(i, 8)))
+			s.built.AtomicWrite(uint64(i), at, rkey, [8]byte(s.a.bytes(i, 8))).Flags(flags)
 		}},
 	{name: "FLUSH", on: "RC", kind: ibv.QPT_RC, bytes: 64, builds: ibv.QP_EX_WITH_FLUSH,
 		access: ibv.ACCESS_FLUSH_GLOBAL, check: nothing, build: func(s *stage, i int, flags ibv.SendFlags) {
 			at, rkey := s.remote(i)
-			s.built.Flush(uint64(i), flags, at, rkey, uint64(s.op.bytes), uint8(ibv.FLUSH_GLOBAL),
-				uint8(ibv.FLUSH_RANGE))
+			s.built.Flush(uint64(i), at, rkey, uint64(s.op.bytes), uint8(ibv.FLUSH_GLOBAL),
+				uint8(ibv.FLUSH_RANGE)).Flags(flags)
 		}},
 	{name: "BIND_MW and LOCAL_INV", on: "RC", kind: ibv.QPT_RC, count: 2, check: nothing,
 		request: func(s *stage, i int) rdma.SendRequest {

@@ -86,7 +86,7 @@ func (s *stage) expect() error {
 	s.tags.Reset()
 	for i := batch - 1; i >= 0; i-- {
 		at := s.b.mr.SGE(uint64(i*stride), uint32(s.op.bytes))
-		s.tags.Add(uint64(i), uint64(i), uint64(i), ^uint64(0)).SGE(at.Addr, at.Length, at.LKey)
+		s.tags.AddTag(uint64(i), uint64(i), uint64(i), ^uint64(0)).SGE(at.Addr, at.Length, at.LKey)
 	}
 	_, err := s.b.srq.PostTags(s.tags)
 	return err

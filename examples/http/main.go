@@ -5,7 +5,9 @@
 //	http -listen 10.0.0.1:8080 DIRECTORY
 //	http http://10.0.0.1:8080/FILE
 //
-// The address is that of a network interface with an RDMA device.
+// The address is that of a network interface with an RDMA device. GOVERBS_DEVICE=soft@127.0.0.2 in the environment
+// makes one of an address of this machine, without an adapter and without root: the other process takes another
+// address.
 package main
 
 import (

@@ -31,8 +31,6 @@ type memory struct {
 // end holds what each end needs.
 type end struct {
 	device *rdma.Device
-	pd     *rdma.PD
-	cq     *rdma.CQ
 	qp     *rdma.QP
 	mr     *rdma.MR
 }
@@ -42,36 +40,17 @@ func open(name string, access ibv.AccessFlags) (e *end, err error) {
 	if e.device, err = rdma.Open(name); err != nil {
 		return e, err
 	}
-	if e.pd, err = e.device.AllocPD(); err != nil {
+	if e.qp, err = e.device.NewRC(rdma.QPParts{Cap: ibv.QPCap{MaxSendWR: 2, MaxSendSGE: 1}}); err != nil {
 		return e, err
 	}
-	if e.cq, err = e.device.CreateCQ(2, nil, 0); err != nil {
-		return e, err
-	}
-	e.qp, err = e.pd.CreateQP(&ibv.QPInitAttr{
-		QPType: ibv.QPT_RC, SendCQ: e.cq.Ptr(), RecvCQ: e.cq.Ptr(),
-		Cap: ibv.QPCap{MaxSendWR: 2, MaxSendSGE: 1},
-	}, rdma.QueueOptions{})
-	if err != nil {
-		return e, err
-	}
-	e.mr, err = e.pd.RegMR(make([]byte, 4096), access)
+	e.mr, err = e.qp.RegMR(make([]byte, 4096), access)
 	return e, err
 }
 
-// close closes the objects, each before those that it needs.
+// close closes the queue pair, with its memory region, and the device.
 func (e *end) close() {
-	if e.mr != nil {
-		e.mr.Close()
-	}
 	if e.qp != nil {
 		e.qp.Close()
-	}
-	if e.cq != nil {
-		e.cq.Close()
-	}
-	if e.pd != nil {
-		e.pd.Close()
 	}
 	if e.device != nil {
 		e.device.Close()
@@ -146,7 +125,7 @@ func call(device string, peer *meet.Peer) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	wcs := make([]ibv.WC, 1)
-	if _, err = e.cq.WaitBusy(ctx, wcs); err != nil {
+	if _, err = e.qp.SendCQ().WaitBusy(ctx, wcs); err != nil {
 		return err
 	}
 	if err = rdma.CompletionErr(&wcs[0]); err != nil {

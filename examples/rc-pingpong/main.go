@@ -6,13 +6,20 @@
 //	rc-pingpong -device rxe0 -listen    one end
 //	rc-pingpong -device rxe0 HOST       the other end
 //
-// Either end may be rdma-core's ibv_rc_pingpong instead, with -g and the index of a GID.
+// Without an adapter and without root, two processes of one machine, or of two with their addresses:
+//
+//	rc-pingpong -device soft@127.0.0.2 -listen
+//	rc-pingpong -device soft@127.0.0.3 127.0.0.1
+//
+// Either end may be rdma-core's ibv_rc_pingpong instead, with -g and the index of a GID. With -uc the connection is
+// unreliable, and the other end may be ibv_uc_pingpong.
 package main
 
 import (
 	"bytes"
 	"context"
 	"errors"
+	"flag"
 	"time"
 
 	"github.com/goverbs/goverbs/examples/internal/pingpong"
@@ -20,7 +27,14 @@ import (
 	"github.com/goverbs/goverbs/rdma"
 )
 
-func main() { pingpong.Main("rc-pingpong", 4096, end) }
+func main() {
+	pingpong.Main("rc-pingpong", 4096, end, func(set *flag.FlagSet) {
+		set.BoolVar(&unreliable, "uc", false, "use an unreliable connection: a message that is lost stays lost")
+	})
+}
+
+// unreliable is the flag -uc.
+var unreliable bool
 
 // The wr_ids of the work requests; completions return them.
 const (
@@ -35,36 +49,23 @@ func end(o *pingpong.Options, link *pingpong.Link) error {
 		return err
 	}
 	defer device.Close()
-	pd, err := device.AllocPD()
-	if err != nil {
-		return err
+	create := device.NewRC
+	if unreliable {
+		create = device.NewUC
 	}
-	defer pd.Close()
-	channel, err := device.CreateCompChannel()
-	if err != nil {
-		return err
-	}
-	defer channel.Close()
-	cq, err := device.CreateCQ(o.Depth+1, channel, 0)
-	if err != nil {
-		return err
-	}
-	defer cq.Close()
-	// The first half of the memory holds sent data, the second half received data.
-	mr, err := pd.RegMR(make([]byte, 2*o.Size), ibv.ACCESS_LOCAL_WRITE)
-	if err != nil {
-		return err
-	}
-	defer mr.Close()
-	qp, err := pd.CreateQP(&ibv.QPInitAttr{
-		QPType: ibv.QPT_RC, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(),
+	qp, err := create(rdma.QPParts{
 		Cap: ibv.QPCap{MaxSendWR: 1, MaxRecvWR: uint32(o.Depth), MaxSendSGE: 1, MaxRecvSGE: 1},
-	}, rdma.QueueOptions{})
+	})
 	if err != nil {
 		return err
 	}
-	defer qp.Close() // closed first, because it needs the other objects
-	p := &player{o: o, link: link, cq: cq, qp: qp, wcs: make([]ibv.WC, 2)}
+	defer qp.Close() // with its completion queue and its memory
+	// The first half of the memory holds sent data, the second half received data.
+	mr, err := qp.RegMR(make([]byte, 2*o.Size), ibv.ACCESS_LOCAL_WRITE)
+	if err != nil {
+		return err
+	}
+	p := &player{o: o, link: link, cq: qp.SendCQ(), qp: qp, wcs: make([]ibv.WC, 2)}
 	p.out, p.in = mr.Bytes()[:o.Size], mr.Bytes()[o.Size:]
 
 	// Work requests are written once and posted again and again.

@@ -89,10 +89,8 @@ func serve(name string, peer *meet.Peer) error {
 		}
 	}
 	for range clients {
-		qp, err := pd.CreateQP(&ibv.QPInitAttr{
-			QPType: ibv.QPT_RC, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(), SRQ: srq.Ptr(),
-			Cap: ibv.QPCap{MaxSendWR: buffers, MaxSendSGE: 1},
-		}, rdma.QueueOptions{})
+		qp, err := device.NewRC(rdma.QPParts{PD: pd, CQ: cq, SRQ: srq,
+			Cap: ibv.QPCap{MaxSendWR: buffers, MaxSendSGE: 1}})
 		if err != nil {
 			return err
 		}
@@ -179,21 +177,11 @@ func call(name string, peer *meet.Peer) error {
 		return err
 	}
 	defer device.Close()
-	pd, err := device.AllocPD()
-	if err != nil {
-		return err
-	}
-	defer pd.Close()
-	channel, err := device.CreateCompChannel()
-	if err != nil {
-		return err
-	}
-	defer channel.Close()
 	var all []*client
 	for i := range clients {
 		c := &client{name: fmt.Sprintf("client %d", i)}
 		defer c.close()
-		if err := c.open(pd, channel); err != nil {
+		if err := c.open(device); err != nil {
 			return err
 		}
 		own, err := c.qp.Endpoint()
@@ -226,25 +214,18 @@ func call(name string, peer *meet.Peer) error {
 // client sends requests and waits for their answers.
 type client struct {
 	name    string
-	cq      *rdma.CQ
-	qp      *rdma.QP
+	qp      *rdma.QP // with a completion queue of its own, where a goroutine waits
 	mr      *rdma.MR
 	request *rdma.SendBatch
 	answer  *rdma.RecvBatch
 }
 
-func (c *client) open(pd *rdma.PD, channel *rdma.CompChannel) (err error) {
-	if c.cq, err = pd.Device().CreateCQ(2, channel, 0); err != nil {
-		return err
-	}
-	c.qp, err = pd.CreateQP(&ibv.QPInitAttr{
-		QPType: ibv.QPT_RC, SendCQ: c.cq.Ptr(), RecvCQ: c.cq.Ptr(),
-		Cap: ibv.QPCap{MaxSendWR: 1, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1},
-	}, rdma.QueueOptions{})
+func (c *client) open(device *rdma.Device) (err error) {
+	c.qp, err = device.NewRC(rdma.QPParts{Cap: ibv.QPCap{MaxSendWR: 1, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1}})
 	if err != nil {
 		return err
 	}
-	if c.mr, err = pd.RegMR(make([]byte, 2*size), ibv.ACCESS_LOCAL_WRITE); err != nil {
+	if c.mr, err = c.qp.RegMR(make([]byte, 2*size), ibv.ACCESS_LOCAL_WRITE); err != nil {
 		return err
 	}
 	if c.request, err = rdma.NewSendBatch(1, 1, 0); err != nil {
@@ -258,12 +239,6 @@ func (c *client) close() {
 	if c.qp != nil {
 		c.qp.Close()
 	}
-	if c.mr != nil {
-		c.mr.Close()
-	}
-	if c.cq != nil {
-		c.cq.Close()
-	}
 	if c.request != nil {
 		c.request.Close()
 	}
@@ -275,7 +250,6 @@ func (c *client) close() {
 func (c *client) run() error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	wcs := make([]ibv.WC, 2)
 	c.answer.Recv(0).Add(c.mr.SGE(size, size))
 	for i := range requests {
 		text := fmt.Sprintf("%s, request %d", c.name, i)
@@ -288,17 +262,17 @@ func (c *client) run() error {
 		if _, err := c.qp.PostSend(c.request); err != nil {
 			return err
 		}
-		for done := 0; done < 2; { // the send and the answer
-			n, err := c.cq.Wait(ctx, wcs)
+		done := 0 // the send and the answer
+		for wc, err := range c.qp.SendCQ().All(ctx) {
+			if err == nil {
+				err = rdma.CompletionErr(&wc)
+			}
 			if err != nil {
 				return err
 			}
-			for j := range wcs[:n] {
-				if err := rdma.CompletionErr(&wcs[j]); err != nil {
-					return err
-				}
+			if done++; done == 2 {
+				break
 			}
-			done += n
 		}
 		want := fmt.Sprintf("CLIENT%s, REQUEST %d", c.name[len("client"):], i)
 		if got := string(c.mr.Bytes()[size:][:len(text)]); got != want {

@@ -36,44 +36,23 @@ func end(o *pingpong.Options, link *pingpong.Link) error {
 		return err
 	}
 	defer device.Close()
-	pd, err := device.AllocPD()
+	qp, err := device.NewUD(rdma.QPParts{
+		Cap: ibv.QPCap{MaxSendWR: 1, MaxRecvWR: uint32(o.Depth), MaxSendSGE: 1, MaxRecvSGE: 1},
+	})
 	if err != nil {
 		return err
 	}
-	defer pd.Close()
-	channel, err := device.CreateCompChannel()
-	if err != nil {
-		return err
-	}
-	defer channel.Close()
-	cq, err := device.CreateCQ(o.Depth+1, channel, 0)
-	if err != nil {
-		return err
-	}
-	defer cq.Close()
+	defer qp.Close() // with its completion queue and its memory
 	// The first part of the memory holds sent data. The second part holds received data, with the header in front of
 	// it.
-	mr, err := pd.RegMR(make([]byte, o.Size+rdma.GRHBytes+o.Size), ibv.ACCESS_LOCAL_WRITE)
+	mr, err := qp.RegMR(make([]byte, o.Size+rdma.GRHBytes+o.Size), ibv.ACCESS_LOCAL_WRITE)
 	if err != nil {
 		return err
 	}
-	defer mr.Close()
-	qp, err := pd.CreateQP(&ibv.QPInitAttr{
-		QPType: ibv.QPT_UD, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(),
-		Cap: ibv.QPCap{MaxSendWR: 1, MaxRecvWR: uint32(o.Depth), MaxSendSGE: 1, MaxRecvSGE: 1},
-	}, rdma.QueueOptions{})
-	if err != nil {
-		return err
-	}
-	defer qp.Close() // closed first, because it needs the other objects
-	p := &player{o: o, link: link, cq: cq, qp: qp, wcs: make([]ibv.WC, 2)}
+	p := &player{o: o, link: link, cq: qp.SendCQ(), qp: qp, wcs: make([]ibv.WC, 2)}
 	p.out, p.in = mr.Bytes()[:o.Size], mr.Bytes()[o.Size:]
 	defer p.forget()
 
-	// A queue pair for datagrams has no fixed peer, so it becomes ready without one.
-	if err = qp.Ready(); err != nil {
-		return err
-	}
 	size := uint32(o.Size)
 	p.message = mr.SGE(0, size)
 	if p.sends, err = rdma.NewSendBatch(1, 1, 0); err != nil {
@@ -102,7 +81,7 @@ func end(o *pingpong.Options, link *pingpong.Link) error {
 		if err != nil {
 			return err
 		}
-		if p.ah, err = pd.CreateAH(&path); err != nil {
+		if p.ah, err = qp.PD().CreateAH(&path); err != nil {
 			return err
 		}
 		p.address(peer.QPNum)

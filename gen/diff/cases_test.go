@@ -6,6 +6,7 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -21,9 +22,9 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the expected reports in testdata")
 
-// TestCases compares two small headers for each rule. A file holds old.h, new.h, perhaps judgements.txt and a table
-// in the form of gen/rules/tables, and the report; the first word of its name is the verdict, which -update does not
-// rewrite. Rows of a case that make no difference are refused.
+// TestCases compares two small headers for each rule. A file holds old.h, new.h, perhaps what a library exports
+// (old.symbols, new.symbols), judgements.txt and a table in the form of gen/rules/tables, and the report; the first
+// word of its name is the verdict, which -update does not rewrite. Rows of a case that make no difference are refused.
 func TestCases(t *testing.T) {
 	cases, err := filepath.Glob("testdata/*.txtar")
 	require.NoError(t, err)
@@ -41,6 +42,7 @@ func TestCases(t *testing.T) {
 			j, err := ParseJudgements("judgements.txt", text["judgements.txt"])
 			require.NoError(t, err)
 			old, new := fromC(t, "1.0", text["old.h"]), fromC(t, "2.0", text["new.h"])
+			old.Libraries, new.Libraries = exports(t, text["old.symbols"]), exports(t, text["new.symbols"])
 			r := Compare(planned(t, old, text["acts.txt"]), planned(t, new, text["acts.txt"]), j)
 			want, _, _ := strings.Cut(name, "-")
 			assert.Equal(t, want, r.Verdict.String(), "the verdict that the name of the case promises:\n%s", r.Text())
@@ -82,4 +84,33 @@ func fromC(t *testing.T, release, header string) *model.Release {
 	require.NoError(t, err)
 	r.Tables = []model.Table{{Name: "t", Page: "t.3"}}
 	return r
+}
+
+// exports are the libraries of a text whose lines are "library NAME", "version NAME", and symbols as nm writes them:
+// "NAME@@VERSION", and "object SIZE" behind that of an object.
+func exports(t *testing.T, text string) (all []model.Library) {
+	t.Helper()
+	for line := range strings.Lines(text) {
+		words := strings.Fields(line)
+		if words[0] == "library" {
+			all = append(all, model.Library{Name: words[1]})
+			continue
+		}
+		lib := &all[len(all)-1]
+		if words[0] == "version" {
+			lib.Versions = append(lib.Versions, model.Version{Name: words[1]})
+			continue
+		}
+		name, version, _ := strings.Cut(words[0], "@")
+		s := model.Symbol{Name: name, Version: strings.TrimPrefix(version, "@")}
+		s.Old = s.Version != "" && s.Version == version
+		if len(words) > 1 {
+			size, err := strconv.ParseInt(words[2], 10, 64)
+			require.NoError(t, err)
+			s.Object, s.Size = true, size
+		}
+		lib.Symbols = append(lib.Symbols, s)
+	}
+	require.NoError(t, (&model.Release{Project: "p", Name: "1", Targets: []string{"amd64"}, Libraries: all}).Check())
+	return all
 }

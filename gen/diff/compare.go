@@ -29,7 +29,7 @@ func Planned(r *model.Release, api API) Generation {
 func Compare(old, new Generation, j *Judgements) *Report {
 	o, n := newIndex(old.Release), newIndex(new.Release)
 	c := &comparison{
-		Report: &Report{Old: old.Name, New: new.Name}, j: j, old: o, new: n,
+		Report: &Report{Project: old.Project, Old: old.Name, New: new.Name}, j: j, old: o, new: n,
 		judge: &judge{old: o, new: n, uses: uses(o, j)}, targets: commonTargets(old.Release, new.Release),
 	}
 	if !slices.Equal(old.Targets, new.Targets) {
@@ -42,6 +42,8 @@ func Compare(old, new Generation, j *Judgements) *Report {
 	c.constants()
 	c.macros()
 	c.functions()
+	c.funcTypes()
+	c.libraries()
 	c.tables()
 	c.grids(old, new)
 	c.goNames(old.Go, new.Go)
@@ -88,12 +90,17 @@ func (c *comparison) headers() {
 	}
 }
 
-// places is the order of a report: headers, man pages, tables, packages.
+// places is the order of a report: headers, libraries, man pages, tables, packages.
 func (c *comparison) places(old, new Generation) []string {
 	var all []string
 	for _, r := range []Generation{new, old} {
 		for _, h := range r.Headers {
 			all = append(all, h.Name)
+		}
+	}
+	for _, r := range []Generation{new, old} {
+		for _, l := range r.Libraries {
+			all = append(all, l.Name)
 		}
 	}
 	for _, r := range []Generation{new, old} {

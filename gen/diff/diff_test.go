@@ -63,6 +63,10 @@ func TestGoldenReports(t *testing.T) {
 				"RDMA_CM_EVENT_ADDRINFO_ERROR, RDMA_CM_EVENT_USER, RDMA_CM_EVENT_INTERNAL × connected, connected " +
 				"AF_IB, datagram, datagram AF_IB, iWARP × caller, listener", Added, "", "no", Additive, ""},
 			{"infiniband/efadv.h", Record, "struct efadv_cq_init_attr", Resized, "16", "56", Additive, ""},
+			{"librdmacm.so.1", SymbolVersion, "RDMACM_1.4", Added, "", "", Additive, ""},
+			{"librdmacm.so.1", Symbol, "rdma_resolve_addrinfo@@RDMACM_1.4", Added, "", "function", Additive, "new"},
+			{"libibverbs.so.1", Symbol, "ibv_cmd_reg_mr_ex@@IBVERBS_PRIVATE_65", Added, "", "function", None, ""},
+			{"libibverbs.so.1", Symbol, "ibv_wr_opcode_str@@IBVERBS_PRIVATE_34", Removed, "function", "", Breaking, ""},
 		}},
 	} {
 		t.Run(c.old+" to "+c.new, func(t *testing.T) {
@@ -90,8 +94,14 @@ func TestGoldenReports(t *testing.T) {
 			assert.Equal(t, string(text), r.Text(), "run go test ./gen/diff -update and read the difference")
 		})
 	}
-	_, err := Recorded(all, "44.0", "57.0", rows)
-	assert.ErrorContains(t, err, "release 57.0 is not recorded (recorded: 33.2, 44.0, 56.1, 65.0)")
+	same, err := Recorded(all, "1.2.0", "librpma-1.3.0", rows)
+	require.NoError(t, err)
+	assert.Equal(t, "librpma 1.2.0 → 1.3.0: none (exit status 0)\n0 breaking, 0 additive, 0 without effect\n",
+		same.Text(), "both have the same header and export the same")
+	_, err = Recorded(all, "1.3.0", "65.0", rows)
+	assert.ErrorContains(t, err, "librpma 1.3.0 and rdma-core 65.0 are releases of different projects")
+	_, err = Recorded(all, "44.0", "57.0", rows)
+	assert.ErrorContains(t, err, "release 57.0 is not recorded (recorded: 33.2, 44.0, 56.1, 65.0, ")
 }
 
 // TestSameRelease compares each release with itself: nothing may differ.
@@ -99,19 +109,19 @@ func TestSameRelease(t *testing.T) {
 	all, rows := recorded(t)
 	j, err := DefaultJudgements()
 	require.NoError(t, err)
-	for _, one := range all[len(all)-2:] {
-		api, notes, err := GoAPI(one, recordedUpTo(all, one), rows)
+	for _, c := range []struct {
+		release, pkg string
+		names        int
+	}{{"56.1", "ibv", 500}, {"65.0", "ibv", 500}, {"1.2.0", "rpma", 50}, {"1.3.0", "rpma", 50}} {
+		one := all.Find(c.release)[0]
+		api, notes, err := GoAPI(one, all, rows)
 		require.NoError(t, err)
 		assert.Empty(t, notes)
-		assert.Greater(t, len(api["ibv"]), 500)
+		assert.Greater(t, len(api[c.pkg]), c.names)
 		r := Compare(Planned(one, api), Planned(one, api), j)
 		assert.Empty(t, r.Entries, one.Name)
 		assert.Equal(t, None, r.Verdict)
 	}
-}
-
-func recordedUpTo(all rules.Recorded, last *model.Release) rules.Recorded {
-	return all[:slices.Index(all, last)+1]
 }
 
 // TestNoStaleJudgement holds every row against all recorded releases.
@@ -130,7 +140,7 @@ func TestRoles(t *testing.T) {
 	all, _ := recorded(t)
 	j, err := DefaultJudgements()
 	require.NoError(t, err)
-	u := uses(newIndex(all[len(all)-1]), j)
+	u := uses(newIndex(all.Find("65.0")[0]), j)
 	for _, handed := range []string{"ibv_qp", "ibv_cq_ex", "ibv_mr", "ibv_device", "rdma_cm_id", "mlx5dv_qp_ex"} {
 		assert.NotEmpty(t, u["struct "+handed].handed, handed)
 	}
@@ -138,7 +148,7 @@ func TestRoles(t *testing.T) {
 		"rdma_conn_param", "mlx5dv_flow_action_attr"} {
 		assert.Empty(t, u["struct "+given].handed, given)
 	}
-	arrays, err := Arrays(all[len(all)-1])
+	arrays, err := Arrays(all.Find("65.0")[0])
 	require.NoError(t, err)
 	array := func(tag string) []string { return arrays["struct "+tag] }
 	assert.Subset(t, array("ibv_wc"), []string{"ibv_context_ops.poll_cq.wc"})
@@ -181,7 +191,7 @@ func TestJudgementsRefused(t *testing.T) {
 
 func TestReport(t *testing.T) {
 	assert.Equal(t, []int{0, 3, 4}, []int{None.ExitStatus(), Additive.ExitStatus(), Breaking.ExitStatus()})
-	r := &Report{Old: "1", New: "2", Entries: []Entry{
+	r := &Report{Project: "rdma-core", Old: "1", New: "2", Entries: []Entry{
 		{"b.h", Function, "f", Added, "", "int f(void)", Additive, "new"},
 		{"b.h", Record, "struct r", Resized, "8", "4", Breaking, "shrunk"},
 		{"a.h", Constant, "C", Retyped, "int", "unsigned int", None, "the same number"},
@@ -205,7 +215,7 @@ b.h
   + f  added  int f(void)
 `, r.Text())
 	long := strings.Repeat("x", widest)
-	wide := &Report{Old: "1", New: "2", Entries: []Entry{
+	wide := &Report{Project: "rdma-core", Old: "1", New: "2", Entries: []Entry{
 		{"b.h", Cell, "short", Added, "", "yes", Additive, "new"},
 		{"b.h", Cell, long + "y", Added, "", "no", Breaking, "why"},
 		{"b.h", Cell, "other", Changed, long, "no", Additive, "why"},

@@ -4,6 +4,7 @@ package diff
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/goverbs/goverbs/gen/model"
@@ -53,6 +54,45 @@ func (c *comparison) functions() {
 		}
 		c.add(Entry{o.header, Function, o.Name, Removed, linkage(o) + o.Declare(o.Name), "", Breaking, why})
 	}
+}
+
+// funcTypes compares the types that a header gives functions of programs. Such a function has the old type, so that
+// another one breaks it, whichever way.
+func (c *comparison) funcTypes() {
+	was, is := funcTypes(c.old.Release), funcTypes(c.new.Release)
+	for _, n := range is {
+		i := slices.IndexFunc(was, func(o function) bool { return o.Name == n.Name })
+		if i < 0 {
+			c.add(Entry{n.header, FuncType, n.Name, Added, "", n.Declare(n.Name), Additive, "new"})
+			continue
+		}
+		before, now := was[i].Declare(n.Name), n.Declare(n.Name)
+		if before == now {
+			continue
+		}
+		v, why := protoVerdict(&was[i].Proto, &n.Proto)
+		change := Retyped
+		if v == None {
+			change = Renamed
+		} else {
+			v, why = Breaking, why+": functions of programs have the old type"
+		}
+		c.add(Entry{n.header, FuncType, n.Name, change, before, now, v, why})
+	}
+	for _, o := range was {
+		if !slices.ContainsFunc(is, func(n function) bool { return n.Name == o.Name }) {
+			c.add(Entry{o.header, FuncType, o.Name, Removed, o.Declare(o.Name), "", Breaking, "gone"})
+		}
+	}
+}
+
+func funcTypes(r *model.Release) (all []function) {
+	for i := range r.Headers {
+		for k := range r.Headers[i].FuncTypes {
+			all = append(all, function{&r.Headers[i].FuncTypes[k], r.Headers[i].Name})
+		}
+	}
+	return all
 }
 
 func linkage(f function) string {

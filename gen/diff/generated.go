@@ -12,15 +12,27 @@ import (
 
 	"github.com/goverbs/goverbs/gen/emit"
 	"github.com/goverbs/goverbs/gen/model"
+	"github.com/goverbs/goverbs/gen/project"
 	"github.com/goverbs/goverbs/gen/rules"
 )
 
 // GoAPI generates the packages of a release, in memory and under today's rules, and reads what they export. recorded
-// are the releases up to it, rows the text of gen/rules/exceptions.txt. Those rows and the errata of tables are
-// written for the primary release: a row that an older one has no use for is left out, and so are the tables. What
-// cannot be generated all the same is not compared, and the notes say why.
+// are all releases, rows the text of gen/rules/exceptions.txt. Those rows and the errata of tables are written for the
+// primary release: a row that an older one has no use for is left out, and so are the tables. What cannot be generated
+// all the same is not compared, and the notes say why. The newest releases of other projects stand for what its
+// packages import of them.
 func GoAPI(r *model.Release, recorded rules.Recorded, rows string) (API, []string, error) {
-	exceptions, err := rules.ParseExceptions("gen/rules/exceptions.txt", applicable(rows, r))
+	until := rules.Recorded{}
+	others := map[string]*model.Release{}
+	for _, other := range recorded {
+		if other.Project != r.Project {
+			others[other.Project] = other
+			until = append(until, other)
+		} else if project.CompareReleases(other.Name, r.Name) <= 0 {
+			until = append(until, other)
+		}
+	}
+	exceptions, err := rules.ParseExceptions("gen/rules/exceptions.txt", applicable(rows, r, others))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -28,18 +40,30 @@ func GoAPI(r *model.Release, recorded rules.Recorded, rows string) (API, []strin
 	if err != nil {
 		return nil, nil, err
 	}
-	in := rules.Input{Release: r, Path: r.Name + ".json", Text: text}
+	in := rules.Input{Release: r, Path: rules.FileOf(r) + ".json", Text: text, Recorded: until}
 	files := map[string][]byte{}
 	var plans []*rules.Plan
 	var notes []string
 	for _, p := range rules.Packages {
-		plan, err := rules.Resolve(bare(p), in, recorded, exceptions, plans)
+		in := in
+		if p.Project() != r.Project {
+			if in.Release = others[p.Project()]; in.Release == nil {
+				continue // nor can a package be made that imports it, which Resolve tells
+			}
+		}
+		plan, err := rules.Resolve(bare(p), in, exceptions, plans)
+		if err != nil && in.Release != r {
+			continue
+		}
 		if err != nil {
 			notes = append(notes, fmt.Sprintf("package %s of %s cannot be generated and is not compared: %v", p.Name,
 				r.Name, err))
 			continue
 		}
 		plans = append(plans, plan)
+		if in.Release != r {
+			continue
+		}
 		printed, err := emit.Package(plan)
 		if err != nil {
 			return nil, nil, fmt.Errorf("package %s of %s: %w", p.Name, r.Name, err)
@@ -65,14 +89,16 @@ func bare(p rules.Package) rules.Package {
 	return p
 }
 
-// applicable blanks the rows whose argument is an enum that the release does not have, and keeps the numbers of the
+// applicable blanks the rows whose argument is an enum that the releases do not have, and keeps the numbers of the
 // lines.
-func applicable(rows string, r *model.Release) string {
+func applicable(rows string, r *model.Release, others map[string]*model.Release) string {
 	have := map[string]bool{}
-	for _, h := range r.Headers {
-		for _, e := range h.Enums {
-			have[e.Tag] = true
-			have[e.Enumerators[0].Name] = true
+	for _, r := range append(slices.Collect(maps.Values(others)), r) {
+		for _, h := range r.Headers {
+			for _, e := range h.Enums {
+				have[e.Tag] = true
+				have[e.Enumerators[0].Name] = true
+			}
 		}
 	}
 	lines := strings.Split(rows, "\n")
@@ -85,11 +111,12 @@ func applicable(rows string, r *model.Release) string {
 	return strings.Join(lines, "\n")
 }
 
-// Public are the files of the packages that people import among all that were generated: all but the proof's own.
+// Public are the files of the packages that people import among all that were generated: Go, and all but the proof's
+// own.
 func Public(files emit.Files) map[string][]byte {
 	public := map[string][]byte{}
 	for name, text := range files {
-		if path.Dir(name) != witness {
+		if path.Ext(name) == ".go" && path.Dir(name) != witness {
 			public[name] = text
 		}
 	}
@@ -109,20 +136,27 @@ func Recorded(recorded rules.Recorded, old, new, rows string) (*Report, error) {
 	var sides [2]Generation
 	var notes []string
 	for side, name := range []string{old, new} {
-		at := slices.IndexFunc(recorded, func(r *model.Release) bool { return r.Name == name })
-		if at < 0 {
+		found := recorded.Find(name)
+		if len(found) != 1 {
 			var have []string
 			for _, r := range recorded {
-				have = append(have, r.Name)
+				have = append(have, rules.FileOf(r))
+			}
+			if len(found) > 1 {
+				return nil, fmt.Errorf("several projects have a release %s (recorded: %s)", name,
+					strings.Join(have, ", "))
 			}
 			return nil, fmt.Errorf("release %s is not recorded (recorded: %s)", name, strings.Join(have, ", "))
 		}
-		api, why, err := GoAPI(recorded[at], recorded[:at+1], rows)
+		api, why, err := GoAPI(found[0], recorded, rows)
 		if err != nil {
 			return nil, err
 		}
-		sides[side] = Planned(recorded[at], api)
+		sides[side] = Planned(found[0], api)
 		notes = append(notes, why...)
+	}
+	if a, b := sides[0].Release, sides[1].Release; a.Project != b.Project {
+		return nil, fmt.Errorf("%s and %s are releases of different projects", a, b)
 	}
 	// A package that one side lacks for want of rules is no news about the other.
 	for _, pair := range [][2]API{{sides[0].Go, sides[1].Go}, {sides[1].Go, sides[0].Go}} {

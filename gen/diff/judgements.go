@@ -21,7 +21,7 @@ type Judgements struct{ *rows.File }
 // actions tells whether an action takes an argument.
 var actions = map[string]bool{
 	"count": false, "size": false, "plain": false, "reserved": false, "guard": false,
-	"handed": false, "guarded": false, "single": false, "verdict": true,
+	"handed": false, "guarded": false, "single": false, "private": false, "verdict": true,
 }
 
 // DefaultJudgements are the rows of judgements.txt.

@@ -158,7 +158,7 @@ func (c *comparison) enums() {
 		name := "enum " + n.Tag
 		o, had := before[n.Tag]
 		if !had {
-			c.add(Entry{n.header, Enum, name, Added, "", names(len(n.Enumerators)), Additive, "new"})
+			c.add(Entry{n.header, Enum, name, Added, "", counted(len(n.Enumerators), "name"), Additive, "new"})
 			continue
 		}
 		if o.header != n.header {
@@ -175,7 +175,8 @@ func (c *comparison) enums() {
 	}
 	for _, o := range was {
 		if _, has := now[o.Tag]; !has {
-			c.add(Entry{o.header, Enum, "enum " + o.Tag, Removed, names(len(o.Enumerators)), "", Breaking, "gone"})
+			c.add(Entry{o.header, Enum, "enum " + o.Tag, Removed, counted(len(o.Enumerators), "name"), "", Breaking,
+				"gone"})
 		}
 	}
 }
@@ -246,9 +247,10 @@ func sameCount(a, b string) bool {
 		(a == "()") == (b == "()")
 }
 
-func names(n int) string {
+// counted is a number of things: "1 name", "2 names".
+func counted(n int, thing string) string {
 	if n == 1 {
-		return "1 name"
+		return "1 " + thing
 	}
-	return fmt.Sprintf("%d names", n)
+	return fmt.Sprintf("%d %ss", n, thing)
 }

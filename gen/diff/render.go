@@ -14,9 +14,11 @@ import (
 var headings = map[Kind]string{
 	Record: "structures and unions", Member: "members", Slot: "slots", Enum: "enums", Enumerator: "enumerators",
 	Constant: "constants",
-	Macro:    "macros", Function: "functions", Dispatch: "dispatch of inline functions", Column: "columns", Row: "rows",
+	Macro:    "macros", Function: "functions", FuncType: "types of functions",
+	Dispatch: "dispatch of inline functions", Column: "columns", Row: "rows",
 	Cell:     "cells",
 	FlagRule: "flags", GoName: "Go identifiers",
+	Library: "libraries", SymbolVersion: "versions of symbols", Symbol: "symbols",
 }
 
 // JSON renders the report for programs.
@@ -36,7 +38,7 @@ func (r *Report) JSON() ([]byte, error) {
 // Text renders the report for a reviewer: what breaks first, then everything by place and kind.
 func (r *Report) Text() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "rdma-core %s → %s: %s (exit status %d)\n", r.Old, r.New, r.Verdict, r.Verdict.ExitStatus())
+	fmt.Fprintf(&b, "%s %s → %s: %s (exit status %d)\n", r.Project, r.Old, r.New, r.Verdict, r.Verdict.ExitStatus())
 	fmt.Fprintf(&b, "%d breaking, %d additive, %d without effect\n", r.Count(Breaking), r.Count(Additive),
 		r.Count(None))
 	for _, n := range r.Notes {

@@ -45,17 +45,22 @@ const (
 	Constant   Kind = "constant" // macro with a value
 	Macro      Kind = "macro"    // alias, function-like or other text
 	Function   Kind = "function"
-	Dispatch   Kind = "dispatch" // how an inline function gets to what it calls
-	Row        Kind = "row"      // of a man page's table
+	FuncType   Kind = "function type" // a typedef, which programs write functions of
+	Dispatch   Kind = "dispatch"      // how an inline function gets to what it calls
+	Row        Kind = "row"           // of a man page's table
 	Column     Kind = "column"
 	Cell       Kind = "cell" // of a man page's table, or cells of a generated one
 	FlagRule   Kind = "flag rule"
 	GoName     Kind = "Go identifier"
+
+	Library       Kind = "library"        // shared
+	SymbolVersion Kind = "symbol version" // a name that its symbols have beside their own
+	Symbol        Kind = "symbol"         // what it exports, with the version: name@@VERSION
 )
 
 // kinds in the order of a report.
-var kinds = []Kind{Record, Member, Slot, Enum, Enumerator, Constant, Macro, Function, Dispatch, Column, Row, Cell,
-	FlagRule, GoName}
+var kinds = []Kind{Record, Member, Slot, Enum, Enumerator, Constant, Macro, Function, FuncType, Dispatch,
+	Library, SymbolVersion, Symbol, Column, Row, Cell, FlagRule, GoName}
 
 // Change tells how.
 type Change string
@@ -73,7 +78,7 @@ const (
 
 // Entry is one change.
 type Entry struct {
-	Where   string  `json:"where"` // header, man page, "table post_send", or "package ibv"
+	Where   string  `json:"where"` // header, library, man page, "table post_send", or "package ibv"
 	Kind    Kind    `json:"kind"`
 	Name    string  `json:"name"` // C name with the full path of a member, table and cells, or Go identifier
 	Change  Change  `json:"change"`
@@ -85,6 +90,7 @@ type Entry struct {
 
 // Report is every change between two releases.
 type Report struct {
+	Project string   `json:"project"`
 	Old     string   `json:"old"`
 	New     string   `json:"new"`
 	Verdict Verdict  `json:"verdict"` // the gravest of the entries

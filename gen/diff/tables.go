@@ -8,10 +8,14 @@ import (
 	"strings"
 
 	"github.com/goverbs/goverbs/gen/model"
+	"github.com/goverbs/goverbs/gen/project"
 )
 
 // tables compares what man pages say. A release read without its pages says nothing.
 func (c *comparison) tables() {
+	if p := project.Named(c.new.Project); p != nil && !p.Tables {
+		return
+	}
 	for _, r := range []*model.Release{c.old.Release, c.new.Release} {
 		if len(r.Tables) == 0 && len(r.Flags) == 0 {
 			c.note("%s was read without man pages: tables are not compared", r.Name)

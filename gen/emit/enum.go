@@ -4,17 +4,20 @@ package emit
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/dave/jennifer/jen"
 
-	"github.com/goverbs/goverbs/gen/model"
 	"github.com/goverbs/goverbs/gen/rules"
 )
 
-// enums prints the typed enumerations, each with its names and a String that prints C's.
+// enums prints the typed enumerations, each with its names, by which it prints and is read.
 func (e *emitter) enums(f *jen.File) {
 	for _, en := range e.plan.Enums {
 		what := "is an enumeration; values that it does not name print as numbers"
+		if en.Errors {
+			what = "is an error of the library; numbers that it does not name print as numbers"
+		}
 		if en.Flags {
 			what = "is a set of flags; bits that it does not name print in hex"
 		}
@@ -32,10 +35,24 @@ func (e *emitter) enums(f *jen.File) {
 			defs = append(defs, def)
 		}
 		f.Const().Defs(defs...)
-		if en.Flags {
-			e.flagString(f, en)
-		} else {
-			e.enumString(f, en)
+		var all []namedValue
+		for _, n := range en.Names { // of names for one value, the first one is printed, and all are read
+			all = append(all, namedValue{n.Go, n.C})
+		}
+		for _, c := range e.plan.Consts { // macros
+			if slices.ContainsFunc(en.Names, func(n rules.Const) bool { return n.Go == c.AliasOf }) {
+				all = append(all, namedValue{c.Go, c.C})
+			}
+		}
+		tag := en.Tag
+		if tag == "" {
+			tag = en.Go
+		}
+		texts(f, en.Go, tag, en.Flags, all)
+		if en.Errors {
+			comment(f, "Error is the C name, as String gives it.")
+			f.Func().Params(jen.Id("v").Id(en.Go)).Id("Error").Params().String().Block(
+				jen.Return(jen.Id("v").Dot("String").Call()))
 		}
 	}
 }
@@ -48,40 +65,53 @@ func underlying(en rules.Enum) string {
 	return name
 }
 
-func (e *emitter) enumString(f *jen.File, en rules.Enum) {
-	seen := map[model.Int]bool{}
-	var cases []jen.Code
-	for _, n := range en.Names {
-		if !seen[n.Value] { // a repeated value prints its first name
-			cases = append(cases, jen.Case(jen.Id(n.Go)).Block(jen.Return(jen.Lit(n.C))))
-		}
-		seen[n.Value] = true
-	}
-	name := en.Tag
-	if name == "" {
-		name = en.Go
-	}
-	comment(f, "String is the C name, or the enum's with the number.")
-	f.Func().Params(jen.Id("v").Id(en.Go)).Id("String").Params().String().Block(
-		jen.Switch(jen.Id("v")).Block(cases...),
-		jen.Return(jen.Id("formatUnknown").Call(jen.Lit(name), jen.Int64().Parens(jen.Id("v")))),
-	)
-}
+// namedValue is a constant and its name.
+type namedValue struct{ constant, name string }
 
-func (e *emitter) flagString(f *jen.File, en rules.Enum) {
-	table := "namesOf" + en.Go
+// texts prints what a typed enumeration or set of flags needs to print itself and to be read: by fmt, and as text and
+// JSON.
+func texts(f *jen.File, typ, tag string, flags bool, all []namedValue) {
 	var rows []jen.Code
-	seen := map[model.Int]bool{"0": true}
-	for _, n := range en.Names {
-		if !seen[n.Value] {
-			rows = append(rows, jen.Line().Values(jen.Uint64().Parens(jen.Id(n.Go)), jen.Lit(n.C)))
-		}
-		seen[n.Value] = true
+	for _, v := range all {
+		rows = append(rows, jen.Line().Values(jen.Id(v.constant), jen.Lit(v.name)))
 	}
-	rows = append(rows, jen.Line())
-	f.Var().Id(table).Op("=").Index(jen.Op("...")).Id("bitName").Values(rows...)
-	comment(f, "String joins the C names of the bits with |.")
-	f.Func().Params(jen.Id("v").Id(en.Go)).Id("String").Params().String().Block(
-		jen.Return(jen.Id("formatFlags").Call(jen.Uint64().Parens(jen.Id("v")), jen.Id(table).Index(jen.Op(":")))),
-	)
+	names := "namesOf" + typ
+	f.Var().Id(names).Op("=").Index(jen.Op("...")).Id("named").Types(jen.Id(typ)).Values(append(rows, jen.Line())...)
+
+	v, bytes := jen.Id("v"), jen.Index().Byte()
+	list := jen.Id(names).Index(jen.Op(":"))
+	method := func(doc, name string, self, params, results, result jen.Code) {
+		comment(f, doc)
+		f.Func().Params(self).Id(name).Params(params).Add(results).Block(jen.Return(result))
+	}
+	value, pointer := jen.Id("v").Id(typ), jen.Id("v").Op("*").Id(typ)
+	marshals := jen.Params(bytes, jen.Error())
+	text, parse, docs := "enumText", "parseEnum", []string{
+		"String is the name, or the enumeration's with the number.",
+		"MarshalText is the name, or the number.",
+		"UnmarshalText reads a name, also without the prefix of the C library, or a number.",
+		"MarshalJSON is the name, or the number if there is none.",
+		"UnmarshalJSON reads a name or a number.",
+	}
+	print := jen.Id("enumString").Call(v, jen.Lit(tag), list)
+	toText, toJSON := jen.Id(text).Call(v, list), jen.Id("enumJSON").Call(v, list)
+	if flags {
+		parse, docs = "parseFlags", []string{
+			"String joins the names of the bits with |; those without a name are in hex.",
+			"MarshalText is String.",
+			"UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.",
+			"MarshalJSON is String, as a string.",
+			"UnmarshalJSON reads such a string, or a number.",
+		}
+		print = jen.Id("flagString").Call(v, list)
+		toText = bytes.Clone().Parens(jen.Id("v").Dot("String").Call())
+		toJSON = jen.Id("quoted").Call(jen.Id("v").Dot("String").Call())
+	}
+	method(docs[0], "String", value, nil, jen.String(), print)
+	method(docs[1], "MarshalText", value, nil, marshals, jen.List(toText, jen.Nil()))
+	method(docs[2], "UnmarshalText", pointer, jen.Id("text").Add(bytes), jen.Error(),
+		jen.Id(parse).Call(v, jen.Lit(tag), jen.Id("text"), list))
+	method(docs[3], "MarshalJSON", value, nil, marshals, jen.List(toJSON, jen.Nil()))
+	method(docs[4], "UnmarshalJSON", pointer, jen.Id("json").Add(bytes), jen.Error(),
+		jen.Id("fromJSON").Call(jen.Id("json"), jen.Id("v").Dot("UnmarshalText")))
 }

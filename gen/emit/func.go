@@ -64,7 +64,7 @@ func functionTypes(f *jen.File) {
 		jen.Id("Prototype").String().Comment("// C declaration"),
 		jen.Id("Header").String(),
 		jen.Id("Man").String().Comment(`// "ibv_post_send(3)", or ""`),
-		jen.Id("Since").String().Comment("// rdma-core release"),
+		jen.Id("Since").String().Comment("// release of the project"),
 		jen.Id("Inline").Op("*").Id("Inline").Comment("// nil for a function that the library exports"),
 	)
 	comment(f, "Inline tells what an inline function does.")
@@ -78,4 +78,12 @@ func functionTypes(f *jen.File) {
 		jen.Id("Calls").Index().String().Comment("// functions called"),
 		jen.Id("Args").Index().String().Comment("// arguments of the slot or call, in C"),
 	)
+}
+
+// funcTypes prints the types of functions' addresses.
+func (e *emitter) funcTypes(f *jen.File) {
+	for _, t := range e.plan.FuncTypes {
+		comment(f, docLines(t.Go, "is the address of a C function of the type "+t.C+"; 0 is NULL", t.Doc))
+		f.Type().Id(t.Go).Add(qualified(e.plan.Shared, "FuncPtr"))
+	}
 }

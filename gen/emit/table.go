@@ -66,21 +66,18 @@ func answerTypes(f *jen.File, origin string) {
 	comment(f, "Answer is what a table says about one combination.")
 	f.Type().Id("Answer").Uint8()
 	comment(f, "Values of Answer.")
-	var consts, cases []jen.Code
+	var consts []jen.Code
+	var all []namedValue
 	for i, a := range answers {
 		def := jen.Id(a.name).Id("Answer").Op("=").Lit(i)
 		if a.about != "" {
 			def.Comment("// " + a.about)
 		}
 		consts = append(consts, def)
-		cases = append(cases, jen.Case(jen.Id(a.name)).Block(jen.Return(jen.Lit(a.prints))))
+		all = append(all, namedValue{a.name, a.prints})
 	}
 	f.Const().Defs(consts...)
-	comment(f, "String is the answer in words.")
-	f.Func().Params(jen.Id("a").Id("Answer")).Id("String").Params().String().Block(
-		jen.Switch(jen.Id("a")).Block(cases...),
-		jen.Return(jen.Id("formatUnknown").Call(jen.Lit("Answer"), jen.Int64().Parens(jen.Id("a")))),
-	)
+	texts(f, "Answer", "Answer", false, all)
 	comment(f, "Validity is the answer of a table, and why.")
 	f.Type().Id("Validity").Struct(
 		jen.Id("Answer").Id("Answer"),
@@ -205,7 +202,8 @@ func (t *gridTable) ownType(typ *rules.GridType) {
 	comment(f, wrap(typ.Name+" "+typ.Doc)+"\n\n"+t.man())
 	f.Type().Id(typ.Name).Uint32()
 	comment(f, "Values of "+typ.Name+".")
-	var consts, cases, names []jen.Code
+	var consts []jen.Code
+	var all []namedValue
 	for i, item := range typ.Items {
 		value := jen.Lit(i)
 		if typ.Set {
@@ -216,23 +214,10 @@ func (t *gridTable) ownType(typ *rules.GridType) {
 			def.Comment("// " + item.Doc)
 		}
 		consts = append(consts, def)
-		cases = append(cases, jen.Case(jen.Id(item.Go)).Block(jen.Return(jen.Lit(item.Prints))))
-		names = append(names, jen.Line().Values(jen.Uint64().Parens(jen.Id(item.Go)), jen.Lit(item.Prints)))
+		all = append(all, namedValue{item.Go, item.Prints})
 	}
 	f.Const().Defs(consts...)
-	method := f.Func
-	if typ.Set {
-		f.Var().Id("namesOf" + typ.Name).Op("=").Index(jen.Op("...")).Id("bitName").Values(append(names, jen.Line())...)
-		comment(f, "String joins the names of the bits with |.")
-		method().Params(jen.Id("v").Id(typ.Name)).Id("String").Params().String().Block(
-			jen.Return(jen.Id("formatFlags").Call(jen.Uint64().Parens(jen.Id("v")),
-				jen.Id("namesOf"+typ.Name).Index(jen.Op(":")))))
-		return
-	}
-	comment(f, "String is the name, or the type's with the number.")
-	method().Params(jen.Id("v").Id(typ.Name)).Id("String").Params().String().Block(
-		jen.Switch(jen.Id("v")).Block(cases...),
-		jen.Return(jen.Id("formatUnknown").Call(jen.Lit(typ.Name), jen.Int64().Parens(jen.Id("v")))))
+	texts(f, typ.Name, typ.Name, typ.Set, all)
 }
 
 // result prints the type of the answers when they have values.

@@ -91,19 +91,8 @@ func Test(t *testing.T) {
 // TestGrid compiles a table with values and asks it.
 func TestGrid(t *testing.T) {
 	files := printGrids(t, []*rules.Grid{smallGrid()})
-	support, err := os.ReadFile("internal/support/helpers.go")
-	require.NoError(t, err)
-	numbers, err := os.ReadFile("internal/support/support.go")
-	require.NoError(t, err)
-	named := func(src []byte) []byte {
-		return bytes.Replace(src, []byte("\npackage support"), []byte("\npackage ibv"), 1)
-	}
-	enums := smallEnums[:strings.Index(smallEnums, "import")] + smallEnums[strings.Index(smallEnums, "type QPType"):]
-	enums = regexp.MustCompile(`(?m)^func formatUnknown.*$`).ReplaceAllString(enums, "")
 	files["go.mod"], files["enum.go"], files["use_test.go"] = []byte("module example.org/ibv\n\ngo 1.26\n"),
-		[]byte(enums), []byte(gridUse)
-	files["helpers.go"], files["support.go"] = bytes.Replace(support, []byte("package support"), []byte("package ibv"),
-		1), named(numbers)
+		[]byte(smallEnums), []byte(gridUse)
 	dir := t.TempDir()
 	for name, text := range files {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), text, 0o644))

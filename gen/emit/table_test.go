@@ -63,13 +63,9 @@ func cellsOf(all ...rules.Validity) []rules.Cell {
 
 const smallEnums = `package ibv
 
-import "strconv"
-
 type QPType uint32
 type WROpcode uint32
 type SendFlags uint32
-
-func formatUnknown(enum string, v int64) string { return enum + "(" + strconv.FormatInt(v, 10) + ")" }
 
 const (
 	QPT_RC     QPType = 2
@@ -118,11 +114,12 @@ func Test(t *testing.T) {
 }
 `
 
-// printGrids prints tables as a package would, a file for each.
+// printGrids prints tables as a package would, a file for each, and what they need of the support files.
 func printGrids(t *testing.T, grids []*rules.Grid) Files {
 	t.Helper()
 	e := &emitter{out: Files{}, plan: &rules.Plan{Package: rules.Packages[0], Release: "9.0", Grids: grids}}
 	e.grids()
+	e.copy("support", "helpers.go", "support.go", "address.go", "text.go")
 	require.NoError(t, e.err)
 	return e.out
 }
@@ -131,7 +128,7 @@ func printGrids(t *testing.T, grids []*rules.Grid) Files {
 func TestPostSend(t *testing.T) {
 	dir := t.TempDir()
 	files := printGrids(t, smallPostSend())
-	require.Len(t, files, 3)
+	require.Len(t, files, 3+4)
 	files["go.mod"], files["enum.go"], files["use_test.go"] = []byte("module example.org/ibv\n\ngo 1.26\n"),
 		[]byte(smallEnums), []byte(smallUse)
 	for name, text := range files {

@@ -29,7 +29,7 @@ func Verbs(p *rules.VerbsPlan) (Files, error) {
 	base := &emitter{out: Files{}, plan: &rules.Plan{
 		Package: rules.Package{Name: p.Verbs.Name,
 			Imports: append([]string{p.Noun.Package.Name}, p.Noun.Package.Imports...)},
-		Import: p.Import, Release: p.Noun.Release, Shared: p.Noun.Shared,
+		Import: p.Import, Project: p.Noun.Project, Release: p.Noun.Release, Shared: p.Noun.Shared,
 	}}
 	if base.plan.Shared == "" {
 		base.plan.Shared = p.Noun.Import
@@ -94,7 +94,7 @@ func (e *verbsEmitter) copyWritten(name, dir, source string, found map[string]*r
 		return
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, generated+"\n\npackage %s\n", e.plan.Release, e.plan.Package.Name)
+	fmt.Fprintf(&b, generated+"\n\npackage %s\n", e.plan.Source(), e.plan.Package.Name)
 	previous := false
 	for line := range strings.Lines(body) {
 		prototype, marked := strings.CutPrefix(line, marker)
@@ -141,10 +141,16 @@ func (e *verbsEmitter) library(f *jen.File) {
 		"Library.SetPath says which file.", v.SOName, strings.ToUpper(v.Name)))
 	d := jen.Dict{jen.Id("Name"): jen.Lit(v.Name), jen.Id("SOName"): jen.Lit(v.SOName),
 		jen.Id("Check"): jen.Id("check")}
+	d[jen.Id("Project")] = jen.Lit(e.verbs.Noun.Project)
 	if v.Needs != "" {
 		d[jen.Id("Needs")] = jen.Qual(path.Join(path.Dir(e.verbs.Import), v.Needs), "Library")
 	}
 	f.Var().Id("Library").Op("=").Op("&").Qual(runtimePath, "Library").Values(d)
+	if t := e.verbs.Errors; t.Name != "" {
+		comment(f, "code is the error that a number stands for.")
+		f.Func().Id("code").Params(jen.Id("n").Int32()).Error().Block(
+			jen.Return(qualified(t.Import, t.Name).Call(jen.Id("n"))))
+	}
 	if !e.hasFree() {
 		return
 	}
@@ -208,10 +214,18 @@ func (e *verbsEmitter) variables(f *jen.File) {
 func (e *verbsEmitter) verbsDoc() {
 	v, noun := e.verbs.Verbs, e.verbs.Noun.Package
 	var b strings.Builder
-	fmt.Fprintf(&b, generated+"\n\n", e.plan.Release)
+	fmt.Fprintf(&b, generated+"\n\n", e.plan.Source())
 	fmt.Fprintf(&b, "// Package %s calls %s: one function for each of C's, exported or inline, over the types of "+
 		"package %s.\n", v.Name, v.SOName, noun.Name)
 	b.WriteString(verbsRules)
+	if t := e.verbs.Errors; t.Name != "" {
+		fmt.Fprintf(&b, verbsCodes, noun.Name, t.Name)
+	}
+	if v.Alone {
+		b.WriteString(verbsAlone)
+	} else {
+		b.WriteString(verbsBackend)
+	}
 	if e.hasFree() {
 		b.WriteString(verbsFrom)
 	}
@@ -233,8 +247,18 @@ const verbsRules = `//
 //
 // Every function may be called by several goroutines at once as far as the C function may be by several threads, and may block
 // its thread; the scheduler knows. Objects belong to the library until their destroying function is called.
-//
+`
+
+const verbsCodes = `//
+// Where C returns an error number of the library's own, the error is a *runtime.CodeError, in which errors.Is finds the %[1]s.%[2]s.
+`
+
+const verbsBackend = `//
 // A call goes to the backend that the object belongs to: the native library, or a software device (runtime.Space).
+`
+
+const verbsAlone = `//
+// No software device has these functions: a call with an object of one is refused by a *runtime.NotSupportedError.
 `
 
 const verbsFrom = `// Functions without an object are the native library's; [From] has them for a backend.

@@ -63,6 +63,8 @@ func (e *verbsEmitter) story(fn *rules.VerbFunc) []string {
 		s += "After -1 the error is errno."
 	case rules.ReturnsNegativeErrno:
 		s += "The error is a negative result of C's."
+	case rules.ReturnsCode:
+		s += "The error is the number that C returns."
 	case rules.ReturnsNull:
 		s += "After NULL the error is errno."
 	case rules.ReturnsNullOK:
@@ -88,8 +90,8 @@ func (e *verbsEmitter) story(fn *rules.VerbFunc) []string {
 // factLines are the lines that every function's comment ends with.
 func factLines(fn *rules.VerbFunc) []string {
 	return []string{
-		fmt.Sprintf("C: %s (%s)", fn.Doc.C, fn.Doc.Header), "Man: " + orNone(fn.Doc.Man), "Since: rdma-core " +
-			fn.Doc.Since,
+		fmt.Sprintf("C: %s (%s)", fn.Doc.C, fn.Doc.Header), "Man: " + orNone(fn.Doc.Man),
+		"Since: " + fn.Doc.Project + " " + fn.Doc.Since,
 	}
 }
 
@@ -128,7 +130,7 @@ func (e *verbsEmitter) results(fn *rules.VerbFunc) *jen.Statement {
 // result is the type of the value beside the error, or nil.
 func (e *verbsEmitter) result(fn *rules.VerbFunc) *jen.Statement {
 	switch fn.Convention {
-	case rules.ReturnsVoid, rules.ReturnsErrno, rules.ReturnsStatus:
+	case rules.ReturnsVoid, rules.ReturnsErrno, rules.ReturnsStatus, rules.ReturnsCode:
 		return nil
 	case rules.ReturnsBool:
 		return jen.Bool()
@@ -198,7 +200,7 @@ func (e *verbsEmitter) returned(fn *rules.VerbFunc, call *jen.Statement) jen.Cod
 	}
 	method := map[rules.Convention]string{
 		rules.ReturnsVoid: "Void", rules.ReturnsErrno: "Errno", rules.ReturnsMinusOne: "MinusOne" +
-			long, rules.ReturnsStatus: "Status",
+			long, rules.ReturnsStatus: "Status", rules.ReturnsCode: "Code",
 		rules.ReturnsNegativeErrno: "NegativeErrno" +
 			long, rules.ReturnsNull: "Null", rules.ReturnsNullOK: "NullOK", rules.ReturnsValue: "Value",
 		rules.ReturnsBool: "Value",
@@ -207,6 +209,9 @@ func (e *verbsEmitter) returned(fn *rules.VerbFunc, call *jen.Statement) jen.Cod
 		method = "Status3"
 	}
 	var args []jen.Code
+	if fn.Convention == rules.ReturnsCode {
+		args = append(args, jen.Id("code"))
+	}
 	for i, p := range fn.Params {
 		args = append(args, argument(p))
 		if p.Wide() {

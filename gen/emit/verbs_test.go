@@ -15,11 +15,13 @@ import (
 func emitterOf() *verbsEmitter {
 	plan := &rules.VerbsPlan{Verbs: rules.Verbs{Name: "libgolden"}, Funcs: []*rules.VerbFunc{
 		{C: "t_twice", Go: "Twice", Prototype: "int t_twice(int n)", Via: rules.Written,
-			Doc: rules.Doc{C: "int t_twice(int n)", Header: "in.h", Since: "1.0"}},
+			Doc: rules.Doc{C: "int t_twice(int n)", Header: "in.h", Since: "1.0",
+				Project: "rdma-core"}},
 		{C: "t_open", Go: "Open", Prototype: "int t_open(void)", Via: rules.Exported},
 	}}
 	return &verbsEmitter{verbs: plan,
-		emitter: &emitter{out: Files{}, plan: &rules.Plan{Package: rules.Package{Name: "libgolden"}, Release: "1.0"}}}
+		emitter: &emitter{out: Files{}, plan: &rules.Plan{Package: rules.Package{Name: "libgolden"},
+			Project: "rdma-core", Release: "1.0"}}}
 }
 
 // TestWritten: a written function gets the lines that every comment has, in the place of the one that names its C

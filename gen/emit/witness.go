@@ -16,13 +16,13 @@ import (
 // Go types themselves, through reflection and the arm accessors, and never at the model that the types came from.
 func Witness(plans []*rules.Plan) (Files, error) {
 	out := Files{}
-	f := witnessFile(plans[0].Release)
+	f := witnessFile(plans[0].Source())
 	f.PackageComment("// Package witness lists the types and constants of the generated packages under their C " +
 		"names. It serves proofs and")
 	f.PackageComment("// tools, such as conformance/abi; a program has no use for it.")
 	comment(f, "Package is what one generated package has.")
 	f.Type().Id("Package").Struct(
-		jen.Id("Name").String().Comment(`// "ibv"`), jen.Id("Release").String().Comment("// of rdma-core"),
+		jen.Id("Name").String().Comment(`// "ibv"`), jen.Id("Release").String().Comment("// of its project"),
 		jen.Id("Records").Index().Id("Record"), jen.Id("Constants").Index().Id("Constant"))
 	comment(f, "Record is a structure, a union or an opaque type.")
 	f.Type().Id("Record").Struct(
@@ -55,15 +55,15 @@ func Witness(plans []*rules.Plan) (Files, error) {
 	return out, nil
 }
 
-func witnessFile(release string) *jen.File {
+func witnessFile(source string) *jen.File {
 	f := jen.NewFile("witness")
-	f.HeaderComment(fmt.Sprintf(generated, release))
+	f.HeaderComment(fmt.Sprintf(generated, source))
 	return f
 }
 
 func witnessOf(p *rules.Plan) *jen.File {
 	pkg := p.Import
-	f := witnessFile(p.Release)
+	f := witnessFile(p.Source())
 	f.ImportName(pkg, p.Package.Name)
 	var records []jen.Code
 	for _, rec := range p.Records {

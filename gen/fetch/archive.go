@@ -10,81 +10,104 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/goverbs/goverbs/gen/project"
 )
 
 // FromArchive fills the cache of rel from the Debian archive that this machine's apt is set up to use. It installs
 // nothing, needs no privileges, and leaves apt's own lists alone. Errors: [ErrNoApt], [ErrNoArchive], [*ArchiveError]
 // when the archive could not be asked, [*GoneError] when it does not carry the release, [*MismatchError] when a file
-// is not as pinned.
+// is not as pinned, [*IncompleteError] when it carries a library only as rebuilt, with other bytes: the cache is then
+// filled with everything else.
 func FromArchive(ctx context.Context, rel *Release, cacheDir string, log Logf) error {
 	dir, err := os.MkdirTemp("", "goverbs-fetch-")
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	if err := Unpack(ctx, rel, dir, log); err != nil {
-		return err
-	}
-	src, err := openSource(dir)
-	if err != nil {
-		return fmt.Errorf("rdma-core %s: the packages of the archive: %w", rel.Name, err)
-	}
-	c, err := collect(src, rel,
-		"the archive's package is not the one that was pinned: compare the two, then pin it or use FROM=")
+	rebuilt, err := unpack(ctx, rel, dir, log)
 	if err != nil {
 		return err
 	}
-	if len(c.missing) > 0 {
-		return fmt.Errorf("rdma-core %s: the archive's packages lack pinned man pages: %s", rel.Name,
-			strings.Join(c.missing, ", "))
+	src, err := openSource(rel.Project, dir)
+	if err != nil {
+		return fmt.Errorf("%s: the packages of the archive: %w", rel, err)
+	}
+	c, err := collect(src, rel, mendArchive)
+	if err != nil {
+		return err
+	}
+	others := slices.DeleteFunc(c.rebuilt, func(d Diff) bool { return slices.Contains(rebuilt, d.File) })
+	lacks := slices.DeleteFunc(slices.Clone(c.missing),
+		func(name string) bool { return slices.Contains(rebuilt, name) })
+	switch {
+	case len(others) > 0:
+		return &MismatchError{Release: rel.String(), Dir: src.dir, Diffs: others, Mend: mendArchive}
+	case len(lacks) > 0:
+		return fmt.Errorf("%s: the archive's packages lack pinned man pages or libraries: %s", rel,
+			strings.Join(lacks, ", "))
 	}
 	if err := c.put(cacheDir, rel); err != nil {
 		return err
 	}
-	log.printf("rdma-core %s: %d files from the archive agree with headers.lock", rel.Name, len(c.files))
+	log.printf("%s: %d files from the archive agree with headers.lock", rel, len(c.files))
+	if len(c.missing) > 0 {
+		return incomplete(rel, c.missing)
+	}
 	return nil
 }
 
-// Unpack downloads the packages of rel and unpacks them below dir, without looking at sums: for FromArchive, and to
-// pin a new release, of which only the name, suites and package versions need be known (see [Pin]).
+const mendArchive = "the archive's package is not the one that was pinned: compare the two, then pin it or use FROM="
+
+// Unpack downloads the packages of rel and unpacks them below dir, without looking at sums, to pin a new release, of
+// which only the name, suites and package versions need be known (see [Pin]). A package that libraries are read of gets
+// the very version that was found.
 func Unpack(ctx context.Context, rel *Release, dir string, log Logf) error {
+	_, err := unpack(ctx, rel, dir, log)
+	return err
+}
+
+// unpack downloads and unpacks packages. Pinned libraries of those that the archive has only as rebuilt are not brought
+// but returned by name. All are of amd64, whatever the machine is: a lock pins the bytes of one architecture.
+func unpack(ctx context.Context, rel *Release, dir string, log Logf) (rebuilt []string, err error) {
 	work, err := os.MkdirTemp("", "goverbs-apt-")
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer os.RemoveAll(work)
-	a, err := newApt(rel.Name, work)
+	a, err := newApt(rel.String(), work)
 	if err != nil {
-		return err
+		return nil, err
 	}
+	a.arch = "amd64"
 	mirrors, err := a.mirrors(ctx, rel.Suites)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	gone, unasked, err := a.search(ctx, mirrors, rel, dir, log)
+	rebuilt, gone, unasked, err := a.search(ctx, mirrors, rel, dir, log)
 	switch {
 	case err != nil:
-		return err
+		return nil, err
 	case gone == nil:
-		return nil
+		return rebuilt, nil
 	case len(unasked) > 0:
 		// A suite that did not answer may have it, so it is not known to be gone.
-		return errors.Join(unasked...)
+		return nil, errors.Join(unasked...)
 	}
-	return gone
+	return nil, gone
 }
 
 // search asks each suite of each mirror until one has every package; gone is nil when the packages were unpacked.
-func (a *apt) search(ctx context.Context, mirrors []mirror, rel *Release, dir string, log Logf) (gone *GoneError,
-	unasked []error, err error) {
+func (a *apt) search(ctx context.Context, mirrors []mirror, rel *Release, dir string, log Logf) (rebuilt []string,
+	gone *GoneError, unasked []error, err error) {
 	var have []string
 	first := rel.Packages[0]
-	gone = &GoneError{Release: rel.Name, Package: first.Name, Want: first.Version}
+	gone = &GoneError{Release: rel.String(), Package: first.Name, Want: first.Version}
 	for _, m := range mirrors {
 		for _, suite := range rel.Suites {
-			log.printf("rdma-core %s: asking suite %s of %s", rel.Name, suite, m)
+			log.printf("%s: asking suite %s of %s", rel, suite, m)
 			if err := a.use(m, suite); err != nil {
-				return nil, nil, err
+				return nil, nil, nil, err
 			}
 			err := a.update(ctx, suite)
 			if errors.Is(err, errNoSuite) {
@@ -92,7 +115,7 @@ func (a *apt) search(ctx context.Context, mirrors []mirror, rel *Release, dir st
 				continue
 			}
 			if ctx.Err() != nil {
-				return nil, nil, err
+				return nil, nil, nil, err
 			}
 			if err != nil {
 				unasked = append(unasked, err)
@@ -101,19 +124,20 @@ func (a *apt) search(ctx context.Context, mirrors []mirror, rel *Release, dir st
 				}
 				break // the other suites of a mirror that cannot be reached would only take as long again
 			}
-			exact, lacking, found, err := a.choose(ctx, rel)
+			all, lacking, found, err := a.choose(ctx, rel)
 			if err != nil {
-				return nil, nil, err
+				return nil, nil, nil, err
 			}
 			if lacking == nil {
-				return nil, nil, a.unpackAll(ctx, rel, exact, dir, log)
+				rebuilt, err := a.unpackAll(ctx, rel, all, dir, log)
+				return rebuilt, nil, nil, err
 			}
 			gone.Package, gone.Want = lacking.Name, lacking.Version
 			have = append(have, found+" in "+suite)
 		}
 	}
 	gone.Have = strings.Join(have, ", ")
-	return gone, unasked, nil
+	return nil, gone, unasked, nil
 }
 
 var trustWords = regexp.MustCompile(`NO_PUBKEY|signature|not signed|no longer signed`)
@@ -124,34 +148,75 @@ func isTrust(err error) bool {
 	return errors.As(err, &e) && trustWords.MatchString(e.all)
 }
 
-// choose finds the versions to download in the suite in use, or names the first package that is not there and what is
-// instead.
-func (a *apt) choose(ctx context.Context, rel *Release) (exact []string, lacking *Package, found string, err error) {
+// chosen is the package of a suite that is as good as a pinned one.
+type chosen struct{ name, version string }
+
+// choose finds the packages to download in the suite in use, or names the first that is not there and what is instead.
+func (a *apt) choose(ctx context.Context, rel *Release) (all []chosen, lacking *Package, found string, err error) {
 	for _, p := range rel.Packages {
-		have, err := a.versions(ctx, p.Name)
-		if err != nil {
+		best, others, err := a.like(ctx, rel.Project, p)
+		switch {
+		case err != nil:
 			return nil, nil, "", err
+		case best.version == "" && len(others) == 0:
+			return nil, p, "none", nil
+		case best.version == "":
+			return nil, p, strings.Join(others, " and "), nil
 		}
-		// A rebuild of the same source (44.0-2+b1) is as good: the sums decide.
-		i := slices.IndexFunc(have,
-			func(v string) bool { return v == p.Version || strings.HasPrefix(v, p.Version+"+b") })
-		if i < 0 {
-			if len(have) == 0 {
-				have = []string{"none"}
-			}
-			return nil, p, strings.Join(have, " and "), nil
-		}
-		exact = append(exact, have[i])
+		all = append(all, best)
 	}
-	return exact, nil, "", nil
+	return all, nil, "", nil
 }
 
-func (a *apt) unpackAll(ctx context.Context, rel *Release, versions []string, dir string, log Logf) error {
+// like finds the package itself, under any of its names, or a rebuild of the same source (44.0-2+b1), which has the
+// same headers and pages: the sums decide. Otherwise it gives the versions that are there.
+func (a *apt) like(ctx context.Context, of string, p *Package) (best chosen, others []string, err error) {
+	names := []string{p.Name}
+	if spec := project.Named(of).Package(p.Name); spec != nil {
+		names = spec.Names()
+	}
+	for _, name := range names {
+		have, err := a.versions(ctx, name)
+		if err != nil {
+			return best, nil, err
+		}
+		i := slices.Index(have, p.Version)
+		if i < 0 {
+			i = slices.IndexFunc(have, func(v string) bool { return sourceOf(v) == sourceOf(p.Version) })
+		}
+		if i >= 0 {
+			return chosen{name, have[i]}, nil, nil
+		}
+		others = append(others, have...)
+	}
+	return best, others, nil
+}
+
+var rebuild = regexp.MustCompile(`\+b[0-9]+$`)
+
+// sourceOf is the version of the source that a package was built of: 44.0-2 of 44.0-2+b1.
+func sourceOf(version string) string { return rebuild.ReplaceAllString(version, "") }
+
+func (a *apt) unpackAll(ctx context.Context, rel *Release, all []chosen, dir string, log Logf) (rebuilt []string,
+	err error) {
 	for i, p := range rel.Packages {
-		log.printf("rdma-core %s: downloading %s %s", rel.Name, p.Name, versions[i])
-		if err := a.unpack(ctx, p.Name, versions[i], dir); err != nil {
-			return err
+		found, spec := all[i], project.Named(rel.Project).Package(p.Name)
+		switch {
+		case found == chosen{p.Name, p.Version}:
+		case len(p.Libraries) > 0 && found.version != p.Version:
+			log.printf("%s: %s %s is a rebuild of the pinned %s: its libraries have other bytes and are not brought",
+				rel, p.Name, found.version, p.Version)
+			for _, f := range p.Libraries {
+				rebuilt = append(rebuilt, f.Name)
+			}
+			continue
+		case spec != nil && len(spec.Libraries) > 0 && len(p.Libraries) == 0: // to be pinned
+			p.Name, p.Version = found.name, found.version
+		}
+		log.printf("%s: downloading %s %s", rel, found.name, found.version)
+		if err := a.unpack(ctx, found.name, found.version, dir); err != nil {
+			return nil, err
 		}
 	}
-	return nil
+	return rebuilt, nil
 }

@@ -107,11 +107,11 @@ func TestFromArchiveGone(t *testing.T) {
 	cache, _, err := fetchIt(t)
 	var gone *GoneError
 	require.ErrorAs(t, err, &gone)
-	assert.Equal(t, &GoneError{Release: "9.0", Package: "libibverbs-dev", Want: "9.0-1",
+	assert.Equal(t, &GoneError{Release: "rdma-core 9.0", Package: "libibverbs-dev", Want: "9.0-1",
 		Have: "9.0-10 in sid, 8.0-1 in forky"}, gone)
 	assert.EqualError(t, err,
 		"rdma-core 9.0: the archive does not carry libibverbs-dev 9.0-1, it has 9.0-10 in sid, 8.0-1 in forky; "+
-			"give the files with FROM=<include directory or rdma-core source tree> of that release, or pin another "+
+			"give the files with FROM=<include directory or source tree> of that release, or pin another "+
 			"release")
 	assert.Empty(t, below(t, cache))
 
@@ -131,7 +131,7 @@ func TestFromArchiveNoNetwork(t *testing.T) {
 	require.ErrorAs(t, err, &e)
 	assert.EqualError(t, err, "rdma-core 9.0: asking the archive for suite sid: apt-get: exit status 100\n"+
 		"\tE: Failed to fetch InRelease  Could not resolve 'mirror.test'\n"+
-		"mend the network or the apt sources, or give the files with FROM=<include directory or rdma-core source tree>")
+		"mend the network or the apt sources, or give the files with FROM=<include directory or source tree>")
 	assert.NotContains(t, calls(t, dir), "Suites: forky", "one wait for a mirror that does not answer is enough")
 	var gone *GoneError
 	assert.False(t, errors.As(err, &gone))
@@ -177,7 +177,7 @@ func TestFromArchiveNoApt(t *testing.T) {
 	_, _, err := fetchIt(t)
 	assert.ErrorIs(t, err, ErrNoApt)
 	assert.EqualError(t, err, "rdma-core 9.0: no apt on this machine: no command apt-get; give the files with "+
-		"FROM=<include directory or rdma-core source tree>")
+		"FROM=<include directory or source tree>")
 }
 
 func TestFromArchiveNoDebian(t *testing.T) {
@@ -213,7 +213,8 @@ func TestFromArchiveLacksPage(t *testing.T) {
 	require.NoError(t, os.Symlink(unpacked(t, but(map[string]string{"share/man/man3/ibv_post_send.3": ""})),
 		filepath.Join(dir, "root")))
 	_, _, err := fetchIt(t)
-	assert.EqualError(t, err, "rdma-core 9.0: the archive's packages lack pinned man pages: ibv_post_send.3")
+	assert.EqualError(t, err, "rdma-core 9.0: the archive's packages lack pinned man pages or libraries: "+
+		"ibv_post_send.3")
 }
 
 func TestFromArchiveBounded(t *testing.T) {
@@ -248,12 +249,12 @@ func TestFromArchiveReal(t *testing.T) {
 	require.NoError(t, err)
 	l, err := ParseLock("headers.lock", data)
 	require.NoError(t, err)
-	rel, err := l.Release("44.0")
+	rel, err := l.Release(rdmaCore, "44.0")
 	require.NoError(t, err)
 	ctx, stop := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer stop()
 	cache := t.TempDir()
 	require.NoError(t, FromArchive(ctx, rel, cache, t.Logf))
 	assert.NoError(t, Verify(cache, rel))
-	assert.Equal(t, "44.0", l.Detect(filepath.Join(cache, "44.0")))
+	assert.Equal(t, "44.0", nameOf(l.Detect(rdmaCore, filepath.Join(cache, "44.0"))))
 }

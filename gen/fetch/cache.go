@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -23,7 +24,7 @@ const mendCache = "fetch the release again, or " + mendFrom
 func (c *collection) put(cacheDir string, rel *Release) (err error) {
 	defer func() {
 		if err != nil {
-			err = fmt.Errorf("rdma-core %s: cannot write the cache: %w", rel.Name, err)
+			err = fmt.Errorf("%s: cannot write the cache: %w", rel, err)
 		}
 	}()
 	if err := os.MkdirAll(cacheDir, 0o755); err != nil {
@@ -35,7 +36,7 @@ func (c *collection) put(cacheDir string, rel *Release) (err error) {
 		return err
 	}
 	defer os.RemoveAll(aside)
-	fresh, stale, home := filepath.Join(aside, "new"), filepath.Join(aside, "old"), filepath.Join(cacheDir, rel.Name)
+	fresh, stale, home := filepath.Join(aside, "new"), filepath.Join(aside, "old"), filepath.Join(cacheDir, rel.File())
 	if err := c.write(fresh); err != nil {
 		return err
 	}
@@ -82,12 +83,12 @@ func sweep(cacheDir string) {
 }
 
 // Verify checks that the cache holds rel byte for byte, and nothing else, without any network. The error is
-// [ErrNotCached], a [*MismatchError], or a [*PagesMissingError] when the only lack is man pages that the source could
-// not supply.
+// [ErrNotCached], a [*MismatchError], or a [*IncompleteError] when the only lack is man pages or libraries that the
+// source could not supply.
 func Verify(cacheDir string, rel *Release) error {
-	home := filepath.Join(cacheDir, rel.Name)
+	home := filepath.Join(cacheDir, rel.File())
 	if _, err := os.Stat(home); errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("rdma-core %s: %w (%s): fetch it, or %s", rel.Name, ErrNotCached, cacheDir, mendFrom)
+		return fmt.Errorf("%s: %w (%s): fetch it, or %s", rel, ErrNotCached, cacheDir, mendFrom)
 	}
 	want := rel.entries()
 	var diffs []Diff
@@ -114,23 +115,23 @@ func Verify(cacheDir string, rel *Release) error {
 		return nil
 	})
 	if err != nil {
-		return fmt.Errorf("rdma-core %s: cannot read the cache: %w", rel.Name, err)
+		return fmt.Errorf("%s: cannot read the cache: %w", rel, err)
 	}
-	var pages []string
+	var missing []string
 	for name, w := range want {
-		if page, isPage := strings.CutPrefix(name, "man/"); isPage {
-			pages = append(pages, page)
+		if dir, file := path.Split(name); dir == "man/" || dir == "lib/" {
+			missing = append(missing, file)
 		} else {
 			diffs = append(diffs, Diff{name, w.words(), "<missing>"})
 		}
 	}
 	if len(diffs) > 0 {
 		slices.SortFunc(diffs, func(a, b Diff) int { return strings.Compare(a.File, b.File) })
-		return &MismatchError{Release: rel.Name, Dir: home, Diffs: diffs, Mend: mendCache}
+		return &MismatchError{Release: rel.String(), Dir: home, Diffs: diffs, Mend: mendCache}
 	}
-	if len(pages) > 0 {
-		slices.Sort(pages)
-		return &PagesMissingError{Release: rel.Name, Pages: pages}
+	if len(missing) > 0 {
+		slices.Sort(missing)
+		return incomplete(rel, missing)
 	}
 	return nil
 }

@@ -10,14 +10,14 @@ import (
 )
 
 // FromDir fills the cache of rel from dir: an include directory (its man pages are looked for in ../share/man/man3,
-// compressed or not), a directory that packages were unpacked to, or an rdma-core source tree. Headers that are
-// missing or differ are a [*MismatchError], and so are man pages that differ. Man pages that dir does not have are
-// returned by name, for the caller to report: most pages of a source tree exist only as Markdown until they are
-// built.
+// compressed or not, its libraries in ../lib/x86_64-linux-gnu), a directory that packages were unpacked to, or a source
+// tree. Headers that are missing or differ are a [*MismatchError], and so are man pages that differ. Man pages and
+// libraries that dir does not have are returned by name, for the caller to report: most pages of a source tree exist
+// only as Markdown until they are built. A library of another build has other bytes, and counts as missing.
 func FromDir(dir string, rel *Release, cacheDir string, log Logf) (missing []string, err error) {
-	src, err := openSource(dir)
+	src, err := openSource(rel.Project, dir)
 	if err != nil {
-		return nil, fmt.Errorf("rdma-core %s: %w", rel.Name, err)
+		return nil, fmt.Errorf("%s: %w", rel, err)
 	}
 	c, err := collect(src, rel, "a different release was given: check FROM=, or leave it out to ask the archive")
 	if err != nil {
@@ -26,7 +26,7 @@ func FromDir(dir string, rel *Release, cacheDir string, log Logf) (missing []str
 	if err := c.put(cacheDir, rel); err != nil {
 		return nil, err
 	}
-	log.printf("rdma-core %s: %d files from %s agree with headers.lock", rel.Name, len(c.files), src.dir)
+	log.printf("%s: %d files from %s agree with headers.lock", rel, len(c.files), src.dir)
 	return c.missing, nil
 }
 
@@ -34,7 +34,8 @@ func FromDir(dir string, rel *Release, cacheDir string, log Logf) (missing []str
 type collection struct {
 	files   map[string][]byte // by path in the cache
 	links   map[string]string
-	missing []string // names of man pages
+	missing []string // names of man pages and libraries
+	rebuilt []Diff   // libraries that are there, of another build; they are missing, too
 }
 
 // collect reads every pinned file of a source once and checks it. What it returns are the very bytes that were checked.
@@ -78,10 +79,25 @@ func collect(src *source, rel *Release, mend string) (*collection, error) {
 			note(k.Name, linkWords(k.Target), found, err)
 			c.links[pagePath(k.Name)] = k.Target
 		}
+		for _, f := range p.Libraries {
+			data, err := src.library(f.Name)
+			found := sum(data)
+			switch {
+			case errors.Is(err, fs.ErrNotExist):
+				c.missing = append(c.missing, f.Name)
+			case err == nil && f.Sum != "" && f.Sum != found:
+				c.missing = append(c.missing, f.Name)
+				c.rebuilt = append(c.rebuilt, Diff{f.Name, f.Sum, found})
+			default:
+				note(f.Name, f.Sum, found, err)
+				c.files[libraryPath(f.Name)] = data
+			}
+		}
 	}
 	slices.Sort(c.missing)
 	if len(diffs) > 0 {
-		damaged = append([]error{&MismatchError{Release: rel.Name, Dir: src.dir, Diffs: diffs, Mend: mend}}, damaged...)
+		mismatch := &MismatchError{Release: rel.String(), Dir: src.dir, Diffs: diffs, Mend: mend}
+		damaged = append([]error{mismatch}, damaged...)
 	}
 	if len(damaged) > 0 {
 		return nil, errors.Join(damaged...)
@@ -93,8 +109,8 @@ func linkWords(target string) string { return "<link to " + target + ">" }
 
 // Markdown reads what a source tree has of a man page that only a build makes; errors.Is(err, fs.ErrNotExist) where
 // dir has none.
-func Markdown(dir, page string) ([]byte, error) {
-	src, err := openSource(dir)
+func Markdown(of, dir, page string) ([]byte, error) {
+	src, err := openSource(of, dir)
 	if err != nil {
 		return nil, err
 	}

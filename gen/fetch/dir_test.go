@@ -83,12 +83,12 @@ func TestFromDirSourceTree(t *testing.T) {
 	want := []string{"ibv_rate_to_mbps.3", "mbps_to_ibv_rate.3", "mult_to_ibv_rate.3"}
 	assert.Equal(t, want, missing)
 
-	var lacks *PagesMissingError
+	var lacks *IncompleteError
 	require.ErrorAs(t, Verify(cache, rel), &lacks)
 	assert.Equal(t, want, lacks.Pages)
 	assert.EqualError(t, lacks, "rdma-core 9.0: the cache has all headers but lacks 3 man pages: "+
 		"ibv_rate_to_mbps.3, mbps_to_ibv_rate.3, mult_to_ibv_rate.3; fetch the release from the archive, "+
-		"or give the files with FROM=<include directory or rdma-core source tree> that has them")
+		"or give the files with FROM=<include directory or source tree> that has them")
 }
 
 func TestFromDirMismatch(t *testing.T) {
@@ -178,20 +178,20 @@ func TestPin(t *testing.T) {
 	cache := t.TempDir()
 	_, err := FromDir(unpacked(t, packageFiles), rel, cache, nil)
 	require.NoError(t, err)
-	again := &Release{Name: "9.0", Packages: []*Package{{Name: "libibverbs-dev", Version: "9.0-1"}}}
+	again := &Release{Project: rdmaCore, Name: "9.0", Packages: []*Package{{Name: "libibverbs-dev", Version: "9.0-1"}}}
 	require.NoError(t, Pin(filepath.Join(cache, "9.0"), again))
 	assert.Equal(t, want, again.Packages[0])
 }
 
 func TestPinErrors(t *testing.T) {
 	pin := func(dir, pkg string) error {
-		return Pin(dir, &Release{Name: "9.0", Packages: []*Package{{Name: pkg, Version: "1"}}})
+		return Pin(dir, &Release{Project: rdmaCore, Name: "9.0", Packages: []*Package{{Name: pkg, Version: "1"}}})
 	}
 	err := pin(unpacked(t, but(map[string]string{"include/infiniband/tm_types.h": ""})), "libibverbs-dev")
 	assert.ErrorIs(t, err, fs.ErrNotExist)
 	assert.ErrorContains(t, err, "infiniband/tm_types.h")
 	assert.ErrorContains(t, pin(sourceTree(t), "libibverbs-dev"), "is a source tree")
-	assert.ErrorContains(t, pin(unpacked(t, packageFiles), "libother-dev"), "add it to fetch.Specs")
+	assert.ErrorContains(t, pin(unpacked(t, packageFiles), "libother-dev"), "add it to gen/project")
 	assert.ErrorContains(t, pin(unpacked(t, but(map[string]string{"share/man/man3/mult_to_ibv_rate.3": ""})),
 		"libibverbs-dev"),
 		"no man page mult_to_ibv_rate.3 in ")
@@ -206,9 +206,22 @@ func TestDetect(t *testing.T) {
 	other.Packages[0].Headers[3].Sum = sumA
 	l := &Lock{Releases: []*Release{other, pinned(t)}}
 	root := unpacked(t, packageFiles)
-	assert.Equal(t, "9.0", l.Detect(filepath.Join(root, "usr/include")))
-	assert.Equal(t, "9.0", l.Detect(sourceTree(t)))
-	assert.Equal(t, "", l.Detect(t.TempDir()))
+	assert.Equal(t, "9.0", nameOf(l.Detect(rdmaCore, filepath.Join(root, "usr/include"))))
+	assert.Equal(t, "9.0", nameOf(l.Detect(rdmaCore, sourceTree(t))))
+	twin := pinned(t) // has the same headers
+	twin.Name = "7.0"
+	twin.Packages[0].Pages[0].Sum = sumA
+	twins := &Lock{Releases: []*Release{twin, pinned(t)}}
+	assert.Equal(t, "9.0", nameOf(twins.Detect(rdmaCore, filepath.Join(root, "usr/include"))), "by its man pages")
+	assert.Equal(t, "", nameOf(l.Detect(rdmaCore, t.TempDir())))
 	write(t, filepath.Join(root, "usr/include/infiniband/verbs_api.h"), []byte("int patched;\n"))
-	assert.Equal(t, "", l.Detect(filepath.Join(root, "usr/include")))
+	assert.Equal(t, "", nameOf(l.Detect(rdmaCore, filepath.Join(root, "usr/include"))))
+}
+
+// nameOf is the number of a release, or "" for none.
+func nameOf(r *Release) string {
+	if r == nil {
+		return ""
+	}
+	return r.Name
 }

@@ -17,14 +17,14 @@ var (
 	ErrNoArchive = errors.New("no Debian archive among this machine's apt sources")
 )
 
-const mendFrom = "give the files with FROM=<include directory or rdma-core source tree>"
+const mendFrom = "give the files with FROM=<include directory or source tree>"
 
 // of is the release that an error is about, where it is about one.
 func of(rel string) string {
 	if rel == "" {
 		return ""
 	}
-	return "rdma-core " + rel + ": "
+	return rel + ": "
 }
 
 func mend(rel string) string {
@@ -42,7 +42,7 @@ type GoneError struct {
 }
 
 func (e *GoneError) Error() string {
-	return fmt.Sprintf("rdma-core %s: the archive does not carry %s %s, it has %s; %s of that release, or pin "+
+	return fmt.Sprintf("%s: the archive does not carry %s %s, it has %s; %s of that release, or pin "+
 		"another release",
 		e.Release, e.Package, e.Want, e.Have, mendFrom)
 }
@@ -81,22 +81,41 @@ type MismatchError struct {
 
 func (e *MismatchError) Error() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "rdma-core %s: %s is not what headers.lock pins:", e.Release, e.Dir)
+	fmt.Fprintf(&b, "%s: %s is not what headers.lock pins:", e.Release, e.Dir)
 	for _, d := range e.Diffs {
 		fmt.Fprintf(&b, "\n\t%s\n\t\twanted %s\n\t\tfound  %s", d.File, d.Want, d.Found)
 	}
 	return b.String() + "\n" + e.Mend
 }
 
-// PagesMissingError says that the cache holds every header as pinned but not every man page, because it was filled
-// from a source that could not supply them. A caller that reads headers only can go on.
-type PagesMissingError struct {
-	Release string
-	Pages   []string
+// IncompleteError says that the cache holds every header as pinned but not every man page or library, because it was
+// filled from a source that could not supply them. A caller that reads headers only can go on.
+type IncompleteError struct {
+	Release          string
+	Pages, Libraries []string
 }
 
-func (e *PagesMissingError) Error() string {
-	return fmt.Sprintf("rdma-core %s: the cache has all headers but lacks %d man pages: %s; fetch the release from "+
-		"the archive, or %s that has them",
-		e.Release, len(e.Pages), strings.Join(e.Pages, ", "), mendFrom)
+func (e *IncompleteError) Error() string {
+	var lacks []string
+	if n := len(e.Pages); n > 0 {
+		lacks = append(lacks, fmt.Sprintf("%d man pages: %s", n, strings.Join(e.Pages, ", ")))
+	}
+	if len(e.Libraries) > 0 {
+		lacks = append(lacks, strings.Join(e.Libraries, " and "))
+	}
+	return fmt.Sprintf("%s: the cache has all headers but lacks %s; fetch the release from the archive, or %s that "+
+		"has them", e.Release, strings.Join(lacks, ", and "), mendFrom)
+}
+
+// incomplete is the error for man pages and libraries that are missing from a release.
+func incomplete(rel *Release, missing []string) *IncompleteError {
+	e := &IncompleteError{Release: rel.String()}
+	for _, name := range missing {
+		if libraryName.MatchString(name) {
+			e.Libraries = append(e.Libraries, name)
+		} else {
+			e.Pages = append(e.Pages, name)
+		}
+	}
+	return e
 }

@@ -13,7 +13,12 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/gen/project"
 )
+
+// rdmaCore is the project whose releases the tests are about.
+const rdmaCore = "rdma-core"
 
 // What a small package holds, by path below usr/; pages are gzipped and links made when it is laid out.
 var packageFiles = map[string]string{
@@ -67,7 +72,7 @@ func unpacked(t *testing.T, files map[string]string) string {
 // pinned is the release that packageFiles are.
 func pinned(t *testing.T) *Release {
 	rel := &Release{
-		Name: "9.0", Role: Primary, Suites: []string{"sid", "forky"},
+		Project: rdmaCore, Name: "9.0", Role: Primary, Suites: []string{"sid", "forky"},
 		Packages: []*Package{{Name: "libibverbs-dev", Version: "9.0-1"}},
 	}
 	require.NoError(t, Pin(unpacked(t, packageFiles), rel))
@@ -100,13 +105,15 @@ func below(t *testing.T, dir string) []string {
 	return all
 }
 
-// TestMain reads less of a package than the real Specs do, so that the test packages stay small.
+// TestMain reads less of a package than the project's rows do, so that the test packages stay small.
 func TestMain(m *testing.M) {
-	Specs = []Spec{{
-		Package: "libibverbs-dev",
+	project.Named(rdmaCore).Packages = []project.Package{{
+		Name: "libibverbs-dev",
 		Headers: []string{"infiniband/verbs.h", "infiniband/verbs_api.h", "infiniband/ib_user_ioctl_verbs.h",
 			"infiniband/tm_types.h"},
 		Pages: []string{"ibv_*.3", "mbps_to_ibv_rate.3", "mult_to_ibv_rate.3"},
+	}, {
+		Name: "libibverbs1t64", Formerly: "libibverbs1", Libraries: []string{soname},
 	}}
 	os.Exit(m.Run())
 }

@@ -3,10 +3,13 @@
 package fetch
 
 import (
+	"cmp"
 	"fmt"
 	"path"
 	"slices"
 	"strings"
+
+	"github.com/goverbs/goverbs/gen/project"
 )
 
 // Role is what a pinned release is for.
@@ -22,8 +25,9 @@ type Lock struct {
 	Releases []*Release
 }
 
-// Release is a pinned release of rdma-core.
+// Release is a pinned release of a project.
 type Release struct {
+	Project  string // as gen/project names it: rdma-core
 	Name     string // as upstream numbers it: 65.0
 	Role     Role
 	Suites   []string // archive suites to ask for it, in this order
@@ -36,45 +40,90 @@ type Package struct {
 	Headers       []File // paths below the include directory
 	Pages         []File // man pages, uncompressed
 	Links         []Link // man pages that are another name of a page
+	Libraries     []File // shared libraries by their sonames, for amd64
 }
 
-// File is a name and the lower-case hexadecimal sha256 of the content. Of is set where a man page of another release
-// stands in for one that could not be had.
+// File is a name and the lower-case hexadecimal sha256 of the content. Of is set where a man page or library of another
+// release stands in for one that could not be had.
 type File struct{ Name, Sum, Of string }
 
 // Link is a man page that is a link to another page of its package.
 type Link struct{ Name, Target string }
 
-// Release gives the release of that name.
-func (l *Lock) Release(name string) (*Release, error) {
+// String is how messages name the release: rdma-core 65.0.
+func (r *Release) String() string { return r.Project + " " + r.Name }
+
+// File is what its directory of the cache and its model are named after: 65.0.
+func (r *Release) File() string {
+	if p := project.Named(r.Project); p != nil { // ParseLock sees to it
+		return p.File(r.Name)
+	}
+	return r.Name
+}
+
+// Release gives the release of a project by its number.
+func (l *Lock) Release(of, name string) (*Release, error) {
 	var have []string
 	for _, r := range l.Releases {
+		if r.Project != of {
+			continue
+		}
 		if r.Name == name {
 			return r, nil
 		}
 		have = append(have, r.Name)
 	}
-	return nil, fmt.Errorf("release %s is not pinned in headers.lock (pinned: %s)", name, strings.Join(have, ", "))
+	return nil, fmt.Errorf("%s %s is not pinned in headers.lock (pinned: %s)", of, name, strings.Join(have, ", "))
 }
 
-// Primary gives the release that generated/ is made from; ParseLock sees to it that there is one.
-func (l *Lock) Primary() *Release {
+// Find gives the releases of that number, of whatever projects, or of that file.
+func (l *Lock) Find(name string) []*Release {
+	return slices.DeleteFunc(slices.Clone(l.Releases), func(r *Release) bool {
+		return r.Name != name && r.File() != name
+	})
+}
+
+// Primary gives the release of a project that generated/ is made from; nil for a project that is not pinned.
+func (l *Lock) Primary(of string) *Release {
 	for _, r := range l.Releases {
-		if r.Role == Primary {
+		if r.Project == of && r.Role == Primary {
 			return r
 		}
 	}
 	return nil
 }
 
-const lockHead = `# What is read of rdma-core, and the sha256 of every byte of it. No upstream text is kept in this repository.
+// Put pins a release in place of one of the same number. A primary one takes the place of the project's other.
+func (l *Lock) Put(rel *Release) {
+	kept := []*Release{}
+	for _, old := range l.Releases {
+		switch {
+		case old.Project != rel.Project:
+			kept = append(kept, old)
+		case old.Name != rel.Name:
+			other := *old
+			if rel.Role == Primary {
+				other.Role = Recorded
+			}
+			kept = append(kept, &other)
+		}
+	}
+	l.Releases = append(kept, rel)
+	slices.SortStableFunc(l.Releases, func(a, b *Release) int {
+		return cmp.Or(cmp.Compare(slices.Index(project.Names(), a.Project), slices.Index(project.Names(), b.Project)),
+			project.CompareReleases(b.Name, a.Name))
+	})
+}
+
+const lockHead = `# What is read of other projects, and the sha256 of every byte of it. No upstream text is kept in this repository.
 #
-#   release NAME ROLE          primary (generated/ is made from it; there is one) or recorded
+#   release PROJECT NAME ROLE  primary (generated/ is made from it; each project has one) or recorded
 #   suites NAME...             the archive suites to ask, in this order
 #   package NAME VERSION       and what is read of it:
 #   header SHA256 PATH         below the include directory
 #   page SHA256 NAME           a man page, uncompressed; "of RELEASE" follows where it is another release's, which stands in
 #   link NAME -> PAGE          a man page that is another name of a page
+#   library SHA256 SONAME      a shared library for amd64, of which the exported symbols are read; "of RELEASE" as for a page
 #
 # Written by a program from the files themselves. Comments other than this one are lost when it is written again.
 `
@@ -84,34 +133,41 @@ func (l *Lock) Encode() []byte {
 	var b strings.Builder
 	b.WriteString(lockHead)
 	for _, r := range l.Releases {
-		fmt.Fprintf(&b, "\nrelease %s %s\nsuites %s\n", r.Name, r.Role, strings.Join(r.Suites, " "))
+		fmt.Fprintf(&b, "\nrelease %s %s %s\nsuites %s\n", r.Project, r.Name, r.Role, strings.Join(r.Suites, " "))
 		for _, p := range r.Packages {
 			fmt.Fprintf(&b, "package %s %s\n", p.Name, p.Version)
 			for _, f := range p.Headers {
 				fmt.Fprintf(&b, "header %s %s\n", f.Sum, f.Name)
 			}
 			for _, f := range p.Pages {
-				fmt.Fprintf(&b, "page %s %s", f.Sum, f.Name)
-				if f.Of != "" {
-					fmt.Fprintf(&b, " of %s", f.Of)
-				}
-				b.WriteByte('\n')
+				fmt.Fprintf(&b, "page %s\n", f.words())
 			}
 			for _, k := range p.Links {
 				fmt.Fprintf(&b, "link %s -> %s\n", k.Name, k.Target)
+			}
+			for _, f := range p.Libraries {
+				fmt.Fprintf(&b, "library %s\n", f.words())
 			}
 		}
 	}
 	return []byte(b.String())
 }
 
-// StandIns are the man pages that are another release's, with that release; what a page's Markdown is of counts where
-// it is there.
+func (f File) words() string {
+	words := f.Sum + " " + f.Name
+	if f.Of != "" {
+		words += " of " + f.Of
+	}
+	return words
+}
+
+// StandIns are the man pages and libraries that are another release's, with that release; what a page's Markdown is of
+// counts where it is there.
 func (r *Release) StandIns() map[string]string {
 	all := map[string]string{}
 	for _, markdown := range []bool{false, true} {
 		for _, p := range r.Packages {
-			for _, f := range p.Pages {
+			for _, f := range slices.Concat(p.Pages, p.Libraries) {
 				page, is := strings.CutSuffix(f.Name, ".md")
 				if is != markdown {
 					continue
@@ -150,8 +206,9 @@ func (r *Release) Differences(found *Release) []Diff {
 // entry is what must be at one path of a release's cache: a file with this sum, or a link.
 type entry struct{ sum, link string }
 
-func headerPath(name string) string { return path.Join("include", name) }
-func pagePath(name string) string   { return path.Join("man", name) }
+func headerPath(name string) string  { return path.Join("include", name) }
+func pagePath(name string) string    { return path.Join("man", name) }
+func libraryPath(name string) string { return path.Join("lib", name) }
 
 // entries maps each path of the release's cache, with slashes, to what must be there.
 func (r *Release) entries() map[string]entry {
@@ -165,6 +222,9 @@ func (r *Release) entries() map[string]entry {
 		}
 		for _, k := range p.Links {
 			all[pagePath(k.Name)] = entry{link: k.Target}
+		}
+		for _, f := range p.Libraries {
+			all[libraryPath(f.Name)] = entry{sum: f.Sum}
 		}
 	}
 	return all

@@ -17,51 +17,59 @@ const (
 	sumA = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
 	sumB = "bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb"
 
-	head = "release 65.0 primary\nsuites sid\npackage libibverbs-dev 65.0-1\n" // lines 1 to 3
+	head = "release rdma-core 65.0 primary\nsuites sid\npackage libibverbs-dev 65.0-1\n" // lines 1 to 3
 )
 
 func TestParseLock(t *testing.T) {
 	got, err := ParseLock("l", []byte(`# all of it
-release 65.0 primary # trailing
+release rdma-core 65.0 primary # trailing
 suites sid forky
 
 package libibverbs-dev 65.0-1.1
   header `+sumA+` infiniband/verbs.h
 page `+sumB+` ibv_wr_post.3
 link ibv_wr_send.3 -> ibv_wr_post.3
-release 44.0 recorded
+package libibverbs1 65.0-1.1+b1
+library `+sumA+` libibverbs.so.1
+library `+sumB+` libibumad.so.3 of 44.0
+release rdma-core 44.0 recorded
 suites bookworm
 package librdmacm-dev 1:44.0-2~bpo+1
 header `+sumB+` rdma/rdma_cma.h
 `))
 	require.NoError(t, err)
 	want := &Lock{Releases: []*Release{{
-		Name: "65.0", Role: Primary, Suites: []string{"sid", "forky"},
+		Project: rdmaCore, Name: "65.0", Role: Primary, Suites: []string{"sid", "forky"},
 		Packages: []*Package{{
 			Name: "libibverbs-dev", Version: "65.0-1.1",
 			Headers: []File{{Name: "infiniband/verbs.h", Sum: sumA}},
 			Pages:   []File{{Name: "ibv_wr_post.3", Sum: sumB}},
 			Links:   []Link{{"ibv_wr_send.3", "ibv_wr_post.3"}},
+		}, {
+			Name: "libibverbs1", Version: "65.0-1.1+b1",
+			Libraries: []File{{Name: "libibverbs.so.1", Sum: sumA},
+				{Name: "libibumad.so.3", Sum: sumB, Of: "44.0"}},
 		}},
 	}, {
-		Name: "44.0", Role: Recorded, Suites: []string{"bookworm"},
+		Project: rdmaCore, Name: "44.0", Role: Recorded, Suites: []string{"bookworm"},
 		Packages: []*Package{{
 			Name: "librdmacm-dev", Version: "1:44.0-2~bpo+1",
 			Headers: []File{{Name: "rdma/rdma_cma.h", Sum: sumB}},
 		}},
 	}}}
 	assert.Equal(t, want, got)
-	assert.Equal(t, "65.0", got.Primary().Name)
+	assert.Equal(t, "65.0", got.Primary(rdmaCore).Name)
+	assert.Equal(t, map[string]string{"libibumad.so.3": "44.0"}, want.Releases[0].StandIns())
 
 	again, err := ParseLock("l", got.Encode())
 	require.NoError(t, err)
 	assert.Equal(t, want, again)
 
-	rel, err := got.Release("44.0")
+	rel, err := got.Release(rdmaCore, "44.0")
 	require.NoError(t, err)
 	assert.Equal(t, want.Releases[1], rel)
-	_, err = got.Release("1.0")
-	assert.EqualError(t, err, "release 1.0 is not pinned in headers.lock (pinned: 65.0, 44.0)")
+	_, err = got.Release(rdmaCore, "1.0")
+	assert.EqualError(t, err, "rdma-core 1.0 is not pinned in headers.lock (pinned: 65.0, 44.0)")
 }
 
 func TestParseLockErrors(t *testing.T) {
@@ -69,25 +77,26 @@ func TestParseLockErrors(t *testing.T) {
 	for _, c := range []struct{ text, want string }{
 		{"", `l: no release is pinned`},
 		{"# nothing\n", `l: no release is pinned`},
-		{"releases 1.0\n", `l:1: unknown word "releases": want release, suites, package, header, page or link`},
-		{"release 65.0\n", `l:1: "release" has 2 words: want "release NAME primary|recorded"`},
-		{"release 65.0 first\n", `l:1: role "first" of release 65.0: want primary or recorded`},
-		{"release ../x primary\n", `l:1: "../x" is not the number of a release`},
+		{"releases 1.0\n",
+			`l:1: unknown word "releases": want release, suites, package, header, page, link or library`},
+		{"release 65.0\n", `l:1: "release" has 2 words: want "release PROJECT NAME primary|recorded"`},
+		{"release rdma-core 65.0 first\n", `l:1: role "first" of release 65.0: want primary or recorded`},
+		{"release rdma-core ../x primary\n", `l:1: "../x" is not the number of a release`},
 		{"\nsuites sid\n", `l:2: "suites" before the first "release" line`},
-		{"release 65.0 primary\npackage p 1\n", `l:2: "p" is not the name of a package`},
-		{"release 65.0 primary\npackage -o=x 1\n", `l:2: "-o=x" is not the name of a package`},
-		{"release 65.0 primary\npackage pkg v1\n", `l:2: "v1" is not the version of a package`},
-		{"release 65.0 primary\npackage pkg\n", `l:2: "package" has 2 words: want "package NAME VERSION"`},
-		{"release 65.0 primary\nsuites\n", `l:2: "suites" has 1 words: want "suites NAME..."`},
-		{"release 65.0 primary\nsuites sid Sid\n", `l:2: "Sid" is not the name of a suite`},
-		{"release 65.0 primary\nsuites sid sid\n", `l:2: suite sid is named twice`},
-		{"release 65.0 primary\nsuites sid\nsuites sid\n", `l:3: release 65.0 has a second "suites" line`},
-		{"release 65.0 primary\n" + file, `l:2: "header" before the first "package" line of release 65.0`},
-		{"release 65.0 primary\npackage pkg 1\n", `l:1: release 65.0 has no suites`},
-		{"release 65.0 primary\nsuites sid\n", `l:1: release 65.0 has no package`},
-		{"release 65.0 primary\nsuites sid\nrelease 44.0 recorded\n",
+		{"release rdma-core 65.0 primary\npackage p 1\n", `l:2: "p" is not the name of a package`},
+		{"release rdma-core 65.0 primary\npackage -o=x 1\n", `l:2: "-o=x" is not the name of a package`},
+		{"release rdma-core 65.0 primary\npackage pkg v1\n", `l:2: "v1" is not the version of a package`},
+		{"release rdma-core 65.0 primary\npackage pkg\n", `l:2: "package" has 2 words: want "package NAME VERSION"`},
+		{"release rdma-core 65.0 primary\nsuites\n", `l:2: "suites" has 1 words: want "suites NAME..."`},
+		{"release rdma-core 65.0 primary\nsuites sid Sid\n", `l:2: "Sid" is not the name of a suite`},
+		{"release rdma-core 65.0 primary\nsuites sid sid\n", `l:2: suite sid is named twice`},
+		{"release rdma-core 65.0 primary\nsuites sid\nsuites sid\n", `l:3: release 65.0 has a second "suites" line`},
+		{"release rdma-core 65.0 primary\n" + file, `l:2: "header" before the first "package" line of release 65.0`},
+		{"release rdma-core 65.0 primary\npackage pkg 1\n", `l:1: release 65.0 has no suites`},
+		{"release rdma-core 65.0 primary\nsuites sid\n", `l:1: release 65.0 has no package`},
+		{"release rdma-core 65.0 primary\nsuites sid\nrelease rdma-core 44.0 recorded\n",
 			`l:3: release 65.0 has no package (it began in line 1)`},
-		{head, `l:1: release 65.0: package libibverbs-dev has no header and no page`},
+		{head, `l:1: release 65.0: package libibverbs-dev has no header, no page and no library`},
 		{head + "header " + sumA + "\n", `l:4: "header" has 2 words: want "header SHA256 PATH"`},
 		{head + "header abc infiniband/verbs.h\n", `l:4: "abc" is not a sha256: want 64 lower-case hexadecimal digits`},
 		{head + "header " + strings.ToUpper(sumA) + " infiniband/verbs.h\n",
@@ -97,6 +106,12 @@ func TestParseLockErrors(t *testing.T) {
 		{head + "header " + sumA + " /etc/x.h\n", `l:4: "/etc/x.h" is not the name of a header`},
 		{head + "page " + sumA + " man3/x.3\n", `l:4: "man3/x.3" is not the name of a man page`},
 		{head + "page " + sumA + " x.3.gz\n", `l:4: "x.3.gz" is not the name of a man page`},
+		{head + "library " + sumA + " x86_64-linux-gnu/libibverbs.so.1\n",
+			`l:4: "x86_64-linux-gnu/libibverbs.so.1" is not the name of a library`},
+		{head + "library " + sumA + " libibverbs.so\n", `l:4: "libibverbs.so" is not the name of a library`},
+		{head + "library " + sumA + " a.so.1 of 65.0\n",
+			`l:4: library a.so.1: "65.0" is not the number of another release`},
+		{head + "library " + sumA + "\n", `l:4: "library" has 2 words: want "library SHA256 SONAME [of RELEASE]"`},
 		{head + file + file, `l:5: infiniband/verbs.h is pinned twice in release 65.0 (first in line 4)`},
 		{head + "page " + sumA + " a.3\nlink a.3 -> a.3\n",
 			`l:5: a.3 is pinned twice in release 65.0 (first in line 4)`},
@@ -105,10 +120,10 @@ func TestParseLockErrors(t *testing.T) {
 		{head + file + "link a.3 -> b.3\n",
 			`l:1: release 65.0: link a.3 in line 5: package libibverbs-dev has no page b.3`},
 		{head + file + "package libibverbs-dev 2\n", `l:5: package libibverbs-dev is named twice in release 65.0`},
-		{head + file + "release 65.0 recorded\n", `l:5: release 65.0 is pinned twice`},
-		{head + file + "release 44.0 primary\n", `l:5: release 44.0 is primary, but release 65.0 already is`},
+		{head + file + "release rdma-core 65.0 recorded\n", `l:5: release 65.0 is pinned twice`},
+		{head + file + "release rdma-core 44.0 primary\n", `l:5: release 44.0 is primary, but release 65.0 already is`},
 		{strings.Replace(head, "primary", "recorded", 1) + file,
-			`l: no release is primary: one "release" line must say so`},
+			`l: no release of rdma-core is primary: one "release" line must say so`},
 	} {
 		t.Run(c.want, func(t *testing.T) {
 			_, err := ParseLock("l", []byte(c.text))
@@ -117,28 +132,34 @@ func TestParseLockErrors(t *testing.T) {
 	}
 }
 
-// The committed lock is what the program writes, and pins all that Specs says is read.
+// The committed lock is what the program writes, and pins all that gen/project says is read.
 func TestCommittedLock(t *testing.T) {
 	data, err := os.ReadFile("../../headers/headers.lock")
 	require.NoError(t, err)
 	l, err := ParseLock("headers/headers.lock", data)
 	require.NoError(t, err)
 	assert.Equal(t, string(data), string(l.Encode()), "pin the releases again instead of editing headers.lock")
-	assert.Equal(t, "65.0", l.Primary().Name)
+	assert.Equal(t, "65.0", l.Primary(rdmaCore).Name)
+	assert.Equal(t, "1.3.0", l.Primary("librpma").Name)
+	libraries := map[string][]string{rdmaCore: {"libibverbs.so.1", "librdmacm.so.1"}, "librpma": {"librpma.so.0"}}
 	for _, r := range l.Releases {
-		var have []string
+		var have, sonames []string
 		for _, p := range r.Packages {
+			for _, l := range p.Libraries {
+				sonames = append(sonames, l.Name)
+			}
 			for _, h := range p.Headers {
 				have = append(have, h.Name)
 			}
 		}
-		assert.Subset(t, have, rules.PublicHeaders(), "headers of %s", r.Name)
+		assert.Subset(t, have, rules.PublicHeaders(r.Project), "headers of %s", r)
+		assert.Equal(t, libraries[r.Project], sonames, "libraries of %s", r)
 	}
 }
 
 func FuzzParseLock(f *testing.F) {
 	f.Add(head + "page " + sumA + " a.3\nlink b.3 -> a.3\n")
-	f.Add("release 1 recorded\n")
+	f.Add("release rdma-core 1 recorded\n")
 	f.Fuzz(func(t *testing.T, text string) {
 		l, err := ParseLock("l", []byte(text))
 		if err != nil {
@@ -153,7 +174,7 @@ func FuzzParseLock(f *testing.F) {
 // TestStandIns: a page of another release is told from the release's own, and so is one that its Markdown is read of.
 func TestStandIns(t *testing.T) {
 	sum := strings.Repeat("0", 64)
-	text := "release 66.0 primary\nsuites none\npackage libibverbs-dev 66.0\n" +
+	text := "release rdma-core 66.0 primary\nsuites none\npackage libibverbs-dev 66.0\n" +
 		"page " + sum + " ibv_a.3\npage " + sum + " ibv_b.3 of 65.0\npage " + sum + " ibv_c.3 of 65.0\npage " + sum +
 		" ibv_c.3.md\n" +
 		"page " + sum + " ibv_d.3 of 65.0\npage " + sum + " ibv_d.3.md of 64.0\n"
@@ -169,8 +190,8 @@ func TestStandIns(t *testing.T) {
 		"ibv_a.3 of 66.0":       `page ibv_a.3: "66.0" is not the number of another release`,
 		"infiniband/a.3 of 1.0": "is not the name of a man page",
 	} {
-		_, err := ParseLock("l", []byte("release 66.0 primary\nsuites none\npackage libibverbs-dev 66.0\npage "+sum+" "+
-			line+"\n"))
+		_, err := ParseLock("l", []byte("release rdma-core 66.0 primary\nsuites none\npackage libibverbs-dev 66.0\n"+
+			"page "+sum+" "+line+"\n"))
 		assert.ErrorContains(t, err, want, line)
 	}
 }

@@ -8,6 +8,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/goverbs/goverbs/gen/project"
 )
 
 // What names may look like: they become file names and arguments of commands, so a stray "../" or "-o" must not get
@@ -19,6 +21,7 @@ var (
 	versionText = regexp.MustCompile(`^[0-9][0-9A-Za-z.+~:-]*$`)
 	headerName  = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_./-]*\.h$`)
 	pageName    = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]*\.[0-9](\.md)?$`)
+	libraryName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_+-]*\.so\.[0-9]+$`)
 	sumText     = regexp.MustCompile(`^[0-9a-f]{64}$`)
 )
 
@@ -60,8 +63,10 @@ func ParseLock(name string, data []byte) (*Lock, error) {
 	if err := p.endRelease(); err != nil {
 		return nil, fmt.Errorf("%s:%d: %w", name, p.relLine, err)
 	}
-	if p.lock.Primary() == nil {
-		return nil, fmt.Errorf("%s: no release is primary: one \"release\" line must say so", name)
+	for _, r := range p.lock.Releases {
+		if p.lock.Primary(r.Project) == nil {
+			return nil, fmt.Errorf("%s: no release of %s is primary: one \"release\" line must say so", name, r.Project)
+		}
 	}
 	return p.lock, nil
 }
@@ -83,24 +88,26 @@ type linkLine struct {
 
 // forms is each kind of line as a reader should see it in an error.
 var forms = map[string]string{
-	"release": "release NAME primary|recorded",
+	"release": "release PROJECT NAME primary|recorded",
 	"suites":  "suites NAME...",
 	"package": "package NAME VERSION",
 	"header":  "header SHA256 PATH",
 	"page":    "page SHA256 NAME [of RELEASE]",
 	"link":    "link NAME -> PAGE",
+	"library": "library SHA256 SONAME [of RELEASE]",
 }
 
 func (p *lockParser) line(n int, w []string) error {
 	form, known := forms[w[0]]
 	if !known {
-		return fmt.Errorf("unknown word %q: want release, suites, package, header, page or link", w[0])
+		return fmt.Errorf("unknown word %q: want release, suites, package, header, page, link or library", w[0])
 	}
 	want := len(strings.Fields(form))
+	mayBeOf := w[0] == "page" || w[0] == "library"
 	switch {
-	case w[0] == "suites" && len(w) > want, w[0] == "page" && len(w) == want && w[3] == "of":
+	case w[0] == "suites" && len(w) > want, mayBeOf && len(w) == want && w[3] == "of":
 		want = len(w)
-	case w[0] == "page":
+	case mayBeOf:
 		want -= 2
 	}
 	if len(w) != want {
@@ -109,41 +116,40 @@ func (p *lockParser) line(n int, w []string) error {
 	if w[0] != "release" && p.rel == nil {
 		return fmt.Errorf("%q before the first \"release\" line", w[0])
 	}
-	if (w[0] == "header" || w[0] == "page" || w[0] == "link") && p.pkg == nil {
+	if slices.Contains([]string{"header", "page", "link", "library"}, w[0]) && p.pkg == nil {
 		return fmt.Errorf("%q before the first \"package\" line of release %s", w[0], p.rel.Name)
 	}
 	switch w[0] {
 	case "release":
-		return p.release(n, w[1], Role(w[2]))
+		return p.release(n, w[1], w[2], Role(w[3]))
 	case "suites":
 		return p.suites(w[1:])
 	case "package":
 		return p.newPackage(w[1], w[2])
 	case "header":
-		if err := p.file(n, w[1], w[2], headerPath(w[2]), headerName); err != nil {
-			return err
-		}
-		p.pkg.Headers = append(p.pkg.Headers, File{Name: w[2], Sum: w[1]})
+		f, err := p.file(n, w, headerPath(w[2]), headerName)
+		p.pkg.Headers = append(p.pkg.Headers, f)
+		return err
 	case "page":
-		if err := p.file(n, w[1], w[2], pagePath(w[2]), pageName); err != nil {
-			return err
-		}
-		f := File{Name: w[2], Sum: w[1]}
-		if len(w) > 3 {
-			if f.Of = w[4]; !releaseName.MatchString(f.Of) || f.Of == p.rel.Name {
-				return fmt.Errorf("page %s: %q is not the number of another release", f.Name, f.Of)
-			}
-		}
+		f, err := p.file(n, w, pagePath(w[2]), pageName)
 		p.pkg.Pages = append(p.pkg.Pages, f)
+		return err
+	case "library":
+		f, err := p.file(n, w, libraryPath(w[2]), libraryName)
+		p.pkg.Libraries = append(p.pkg.Libraries, f)
+		return err
 	case "link":
 		return p.link(n, w)
 	}
 	return nil
 }
 
-func (p *lockParser) release(n int, name string, role Role) error {
+func (p *lockParser) release(n int, of, name string, role Role) error {
 	if err := p.endRelease(); err != nil {
 		return fmt.Errorf("%w (it began in line %d)", err, p.relLine)
+	}
+	if project.Named(of) == nil {
+		return project.Unknown(of)
 	}
 	if !releaseName.MatchString(name) {
 		return fmt.Errorf("%q is not the number of a release", name)
@@ -152,6 +158,9 @@ func (p *lockParser) release(n int, name string, role Role) error {
 		return fmt.Errorf("role %q of release %s: want %s or %s", role, name, Primary, Recorded)
 	}
 	for _, r := range p.lock.Releases {
+		if r.Project != of {
+			continue
+		}
 		if r.Name == name {
 			return fmt.Errorf("release %s is pinned twice", name)
 		}
@@ -159,7 +168,8 @@ func (p *lockParser) release(n int, name string, role Role) error {
 			return fmt.Errorf("release %s is primary, but release %s already is", name, r.Name)
 		}
 	}
-	p.rel, p.relLine, p.pkg, p.links, p.seen = &Release{Name: name, Role: role}, n, nil, nil, map[string]int{}
+	p.rel, p.relLine = &Release{Project: of, Name: name, Role: role}, n
+	p.pkg, p.links, p.seen = nil, nil, map[string]int{}
 	p.lock.Releases = append(p.lock.Releases, p.rel)
 	return nil
 }
@@ -181,8 +191,8 @@ func (p *lockParser) endRelease() error {
 		}
 	}
 	for _, g := range p.rel.Packages {
-		if len(g.Headers)+len(g.Pages) == 0 {
-			return fmt.Errorf("release %s: package %s has no header and no page", p.rel.Name, g.Name)
+		if len(g.Headers)+len(g.Pages)+len(g.Libraries) == 0 {
+			return fmt.Errorf("release %s: package %s has no header, no page and no library", p.rel.Name, g.Name)
 		}
 	}
 	return nil
@@ -221,11 +231,18 @@ func (p *lockParser) newPackage(name, version string) error {
 	return nil
 }
 
-func (p *lockParser) file(n int, sum, name, path string, shape *regexp.Regexp) error {
-	if !sumText.MatchString(sum) {
-		return fmt.Errorf("%q is not a sha256: want 64 lower-case hexadecimal digits", sum)
+// file reads the words of a file: header, page or library, its sum and name, and perhaps the release that it is of.
+func (p *lockParser) file(n int, w []string, path string, shape *regexp.Regexp) (File, error) {
+	f := File{Name: w[2], Sum: w[1]}
+	if !sumText.MatchString(f.Sum) {
+		return f, fmt.Errorf("%q is not a sha256: want 64 lower-case hexadecimal digits", f.Sum)
 	}
-	return p.name(n, name, path, shape)
+	if len(w) > 3 {
+		if f.Of = w[4]; !releaseName.MatchString(f.Of) || f.Of == p.rel.Name {
+			return f, fmt.Errorf("%s %s: %q is not the number of another release", w[0], f.Name, f.Of)
+		}
+	}
+	return f, p.name(n, f.Name, path, shape)
 }
 
 func (p *lockParser) link(n int, w []string) error {
@@ -245,10 +262,7 @@ func (p *lockParser) link(n int, w []string) error {
 
 func (p *lockParser) name(n int, name, path string, shape *regexp.Regexp) error {
 	if !shape.MatchString(name) || !fs.ValidPath(name) {
-		kind := "man page"
-		if shape == headerName {
-			kind = "header"
-		}
+		kind := map[*regexp.Regexp]string{headerName: "header", pageName: "man page", libraryName: "library"}[shape]
 		return fmt.Errorf("%q is not the name of a %s", name, kind)
 	}
 	if at, twice := p.seen[path]; twice {

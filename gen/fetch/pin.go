@@ -3,41 +3,43 @@
 package fetch
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path"
 	"slices"
 	"strings"
+
+	"github.com/goverbs/goverbs/gen/project"
 )
 
 // Pin fills in the sums of rel, which has its name, role, suites and packages with versions, from the files in dir:
 // the directory its packages were unpacked to (see [Unpack]), or an include directory with its man pages beside it.
-// [Specs] says what is read.
+// gen/project says what is read.
 func Pin(dir string, rel *Release) error {
-	src, err := openSource(dir)
+	src, err := openSource(rel.Project, dir)
 	if err != nil {
 		return err
 	}
 	if src.tree {
 		return fmt.Errorf("pin %s: %s is a source tree, which lacks the man pages that only the build makes: unpack "+
-			"the packages", rel.Name, dir)
+			"the packages", rel, dir)
 	}
 	for _, p := range rel.Packages {
-		i := slices.IndexFunc(Specs, func(s Spec) bool { return s.Package == p.Name })
-		if i < 0 {
-			return fmt.Errorf("pin %s: nothing says what to read of package %s: add it to fetch.Specs", rel.Name,
-				p.Name)
+		spec := project.Named(rel.Project).Package(p.Name)
+		if spec == nil {
+			return fmt.Errorf("pin %s: nothing says what to read of package %s: add it to gen/project", rel, p.Name)
 		}
-		if err := pinPackage(src, p, Specs[i]); err != nil {
-			return fmt.Errorf("pin %s: package %s: %w", rel.Name, p.Name, err)
+		if err := pinPackage(src, p, spec); err != nil {
+			return fmt.Errorf("pin %s: package %s: %w", rel, p.Name, err)
 		}
 	}
 	return nil
 }
 
-func pinPackage(src *source, p *Package, spec Spec) error {
-	p.Headers, p.Pages, p.Links = nil, nil, nil
+func pinPackage(src *source, p *Package, spec *project.Package) error {
+	p.Headers, p.Pages, p.Links, p.Libraries = nil, nil, nil, nil
 	headers, err := src.headerNames(spec.Headers)
 	if err != nil {
 		return err
@@ -79,6 +81,16 @@ func pinPackage(src *source, p *Package, spec Spec) error {
 				k.Target)
 		}
 	}
+	for _, name := range spec.Libraries {
+		data, err := src.library(name)
+		if errors.Is(err, fs.ErrNotExist) {
+			err = fmt.Errorf("no library %s in %s", name, strings.Join(src.libraryDirs, ", "))
+		}
+		if err != nil {
+			return err
+		}
+		p.Libraries = append(p.Libraries, File{Name: name, Sum: sum(data)})
+	}
 	return nil
 }
 
@@ -98,19 +110,43 @@ func (s *source) headerNames(patterns []string) ([]string, error) {
 	return names, nil
 }
 
-// Detect says which pinned release the headers in dir are, an include directory or an rdma-core source tree: the
-// first release all of whose pinned headers are there byte for byte; "" when there is none.
-func (l *Lock) Detect(dir string) string {
-	src, err := openSource(dir)
+// Detect says which pinned release of a project the headers in dir are, an include directory or a source tree: the
+// first release all of whose pinned headers are there byte for byte, or of those the one with the most man pages; nil
+// when there is none.
+func (l *Lock) Detect(of, dir string) *Release {
+	src, err := openSource(of, dir)
 	if err != nil {
-		return ""
+		return nil
 	}
+	var found *Release
+	most := -1
 	for _, r := range l.Releases {
-		if r.headersMatch(src) {
-			return r.Name
+		if r.Project == of && r.headersMatch(src) {
+			if n := r.pagesMatch(src); n > most {
+				found, most = r, n
+			}
 		}
 	}
-	return ""
+	return found
+}
+
+// pagesMatch counts the man pages that the source has as they are pinned.
+func (r *Release) pagesMatch(src *source) int {
+	n := 0
+	for _, p := range r.Packages {
+		for _, f := range p.Pages {
+			if text, err := src.pageText(f.Name); err == nil && sum(text) == f.Sum {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// Has reports whether a directory is an include directory or a source tree of a project.
+func Has(of, dir string) bool {
+	_, err := openSource(of, dir)
+	return err == nil
 }
 
 func (r *Release) headersMatch(src *source) bool {

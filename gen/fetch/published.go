@@ -10,20 +10,22 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/goverbs/goverbs/gen/project"
 )
 
 // published is how a source tree says which headers it installs, and where: publish_headers(infiniband verbs.h …).
 var published = regexp.MustCompile(`(?m)^\s*publish_headers\s*\(\s*(infiniband|rdma)\s([^)]*)\)`)
 
-// Published lists the headers that dir installs and [Specs] would have pinned, by package. A source tree's build
+// Published lists the headers that dir installs and a pin of the project would have, by package. A source tree's build
 // files tell them from the headers that it keeps to itself.
-func Published(dir string) (map[string][]string, error) {
-	src, err := openSource(dir)
+func Published(of, dir string) (map[string][]string, error) {
+	src, err := openSource(of, dir)
 	if err != nil {
 		return nil, err
 	}
 	all := map[string][]string{}
-	for _, spec := range Specs {
+	for _, spec := range project.Named(of).Packages {
 		var names []string
 		if src.tree {
 			names, err = src.publishedFor(spec)
@@ -33,7 +35,7 @@ func Published(dir string) (map[string][]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		all[spec.Package] = names
+		all[spec.Name] = names
 	}
 	return all, nil
 }
@@ -52,7 +54,7 @@ func (s *source) matching(patterns []string) (names []string, err error) {
 
 // publishedFor reads the build files of a source tree. What librdmacm puts among the headers of libibverbs is not in
 // the package of either.
-func (s *source) publishedFor(spec Spec) ([]string, error) {
+func (s *source) publishedFor(spec project.Package) ([]string, error) {
 	var names []string
 	for _, pattern := range treeDirs {
 		if pattern == "kernel-headers/rdma" {
@@ -87,7 +89,11 @@ func (s *source) publishedFor(spec Spec) ([]string, error) {
 
 // Locate is the file that a header (infiniband/verbs.h) is read from, or "" where dir has none of that name.
 func Locate(dir, header string) string {
-	if src, err := openSource(dir); err == nil {
+	p := project.Of(header)
+	if p == nil {
+		return ""
+	}
+	if src, err := openSource(p.Name, dir); err == nil {
 		for _, file := range src.find(header) {
 			if isFile(file) {
 				return file

@@ -15,45 +15,57 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
+
+	"github.com/goverbs/goverbs/gen/project"
 )
 
 // maxFile bounds what is read of one file, so that a damaged or hostile archive cannot fill the memory.
 const maxFile = 16 << 20
 
-// source is a directory that headers and man pages are read from.
+// source is a directory that headers, man pages and libraries are read from.
 type source struct {
-	dir      string
-	tree     bool // an rdma-core source tree
-	find     func(header string) []string
-	pageDirs []string
+	dir         string
+	tree        bool // an rdma-core source tree
+	find        func(header string) []string
+	pageDirs    []string
+	libraryDirs []string // none for a source tree
 }
 
 // treeDirs is where a source tree keeps the headers and, in man/ below, the man pages that a package installs.
 var treeDirs = []string{"libibverbs", "librdmacm", "kernel-headers/rdma", "providers/*"}
 
-// openSource recognises an include directory (or a directory with one below it, as a package unpacks to) and a source
-// tree.
-func openSource(dir string) (*source, error) {
+// openSource recognises an include directory of a project (or a directory with one below it, as a package unpacks to)
+// and a source tree.
+func openSource(of, dir string) (*source, error) {
+	p := project.Named(of)
+	if p == nil {
+		return nil, project.Unknown(of)
+	}
 	dir, err := filepath.Abs(dir)
 	if err != nil {
 		return nil, err
 	}
-	if isFile(filepath.Join(dir, "libibverbs", "verbs.h")) {
+	if p.Tree != "" && isFile(filepath.Join(dir, p.Tree)) {
 		return openTree(dir)
 	}
 	for _, below := range []string{".", "include", "usr/include"} {
 		inc := filepath.Join(dir, below)
-		if isFile(filepath.Join(inc, "infiniband", "verbs.h")) {
+		if isFile(filepath.Join(inc, p.Mark)) {
 			return &source{
 				dir:  inc,
 				find: func(h string) []string { return []string{filepath.Join(inc, h)} },
 				// The first as installed, the second as in our cache.
 				pageDirs: []string{filepath.Join(inc, "..", "share", "man", "man3"), filepath.Join(inc, "..", "man")},
+				libraryDirs: []string{filepath.Join(inc, "..", "lib", "x86_64-linux-gnu"),
+					filepath.Join(inc, "..", "lib")},
 			}, nil
 		}
 	}
-	return nil, fmt.Errorf("%s is neither an include directory (it has no infiniband/verbs.h) nor an rdma-core "+
-		"source tree (it has no libibverbs/verbs.h)", dir)
+	if p.Tree == "" {
+		return nil, fmt.Errorf("%s is no include directory of %s: it has no %s", dir, of, p.Mark)
+	}
+	return nil, fmt.Errorf("%s is neither an include directory (it has no %s) nor an %s source tree (it has no %s)",
+		dir, p.Mark, of, p.Tree)
 }
 
 func openTree(dir string) (*source, error) {
@@ -88,6 +100,17 @@ func (s *source) header(name string) ([]byte, error) {
 		}
 	}
 	return nil, fmt.Errorf("%s: %s: %w", s.dir, name, fs.ErrNotExist)
+}
+
+// library reads a shared library; errors.Is(err, fs.ErrNotExist) when the source has none of that name.
+func (s *source) library(soname string) ([]byte, error) {
+	for _, dir := range s.libraryDirs {
+		data, err := readFile(filepath.Join(dir, soname))
+		if !errors.Is(err, fs.ErrNotExist) {
+			return data, err
+		}
+	}
+	return nil, fmt.Errorf("library %s: %w", soname, fs.ErrNotExist)
 }
 
 // page is where a man page of a source lies, and the page it links to, if it is a link.

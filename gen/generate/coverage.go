@@ -18,7 +18,7 @@ import (
 
 // Kinds are the kinds of declaration that are counted, in the order of the summary.
 var Kinds = []string{"structs", "unions", "enums", "enumerators", "functions", "inline functions", Callable, "slots",
-	"macros"}
+	"function types", "macros"}
 
 // Count is how many declarations of one kind a header has, and what became of them.
 type Count struct {
@@ -48,8 +48,7 @@ func cover(res *Result) ([]HeaderCoverage, error) {
 				return nil, err
 			}
 		}
-		for i := range res.Primary.Headers {
-			h := &res.Primary.Headers[i]
+		for _, h := range res.headers() {
 			if h.Support || !slices.Contains(plan.Package.Headers, h.Name) {
 				continue
 			}
@@ -74,6 +73,17 @@ func cover(res *Result) ([]HeaderCoverage, error) {
 			strings.Join(missing, "\n\t"))
 	}
 	return all, nil
+}
+
+// headers are those of all the models.
+func (res *Result) headers() []*model.Header {
+	var all []*model.Header
+	for _, r := range res.Primary {
+		for i := range r.Headers {
+			all = append(all, &r.Headers[i])
+		}
+	}
+	return all
 }
 
 // source is what the generated files of a package declare.
@@ -112,6 +122,9 @@ func readSource(files emit.Files, plan *rules.Plan) (*source, error) {
 	}
 	for _, c := range plan.Consts {
 		s.goOf[c.C] = c.Go
+	}
+	for _, t := range plan.FuncTypes {
+		s.goOf[t.C] = t.Go
 	}
 	for _, a := range plan.Aliases {
 		s.goOf[a.C] = a.Go
@@ -211,6 +224,9 @@ func (s *source) cover(h *model.Header, by map[string]*Count) {
 	}
 	for _, m := range h.Macros {
 		count("macros", "macro "+m.Name, declared(m.Name))
+	}
+	for _, t := range h.FuncTypes {
+		count("function types", t.Name, declared(t.Name))
 	}
 	for _, f := range h.Funcs {
 		kind := "functions"

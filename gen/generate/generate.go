@@ -11,7 +11,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 
@@ -19,32 +18,24 @@ import (
 
 	"github.com/goverbs/goverbs/gen/emit"
 	"github.com/goverbs/goverbs/gen/model"
+	"github.com/goverbs/goverbs/gen/project"
 	"github.com/goverbs/goverbs/gen/rules"
 )
 
 // Result is everything that was generated.
 type Result struct {
-	Primary  *model.Release
+	Primary  []*model.Release // of each project
 	Plans    []*rules.Plan
 	Files    emit.Files // by path below generated/: "ibv/struct.go"
 	Coverage []HeaderCoverage
 	Unread   []rules.Exception // upstream headers that no package is made of
+	recorded rules.Recorded
 }
 
-// FromModels generates from the models in a directory, and what was measured in another; primary names the release
-// that generated/ is.
-func FromModels(dir, measured, primary string) (*Result, error) {
+// FromModels generates from the models in a directory, and what was measured in another; primary names the files of
+// the releases that generated/ is, one of each project.
+func FromModels(dir, measured string, primary ...string) (*Result, error) {
 	recorded, err := ReadModels(dir)
-	if err != nil {
-		return nil, err
-	}
-	at := slices.IndexFunc(recorded, func(r *model.Release) bool { return r.Name == primary })
-	if at < 0 {
-		return nil, fmt.Errorf("%s: no model of release %s, which headers.lock calls primary; run make record", dir,
-			primary)
-	}
-	path := filepath.Join(dir, primary+".json")
-	text, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}
@@ -52,11 +43,25 @@ func FromModels(dir, measured, primary string) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	in := rules.Input{Release: recorded[at], Path: path, Text: text}
-	if in.Measured, err = ReadMeasured(measured); err != nil {
+	answers, err := ReadMeasured(measured)
+	if err != nil {
 		return nil, err
 	}
-	return FromInput(in, recorded, rules.Packages, exceptions)
+	var inputs []rules.Input
+	for _, name := range primary {
+		found := recorded.Find(name)
+		path := filepath.Join(dir, name+".json")
+		if len(found) != 1 {
+			return nil, fmt.Errorf("%s: no model of the release that headers.lock calls primary; run make record", path)
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return nil, err
+		}
+		inputs = append(inputs, rules.Input{Release: found[0], Path: path, Text: text, Measured: answers,
+			Recorded: recorded})
+	}
+	return FromInputs(inputs, rules.Packages, exceptions)
 }
 
 // ReadMeasured reads all that was measured.
@@ -81,38 +86,47 @@ func ReadMeasured(dir string) ([]*model.Measured, error) {
 	return all, errors.Join(errs...)
 }
 
-// CheckPinned refuses a directory of models that does not have exactly the pinned releases: "since" is only as true
-// as the models are complete.
+// CheckPinned refuses a directory of models that does not have exactly the pinned releases, given by the names of their
+// files: "since" is only as true as the models are complete.
 func CheckPinned(dir string, pinned []string) error {
 	recorded, err := ReadModels(dir)
 	if err != nil {
 		return err
 	}
 	for _, name := range pinned {
-		if !slices.ContainsFunc(recorded, func(r *model.Release) bool { return r.Name == name }) {
+		if !slices.ContainsFunc(recorded, func(r *model.Release) bool { return rules.FileOf(r) == name }) {
 			return fmt.Errorf("%s: no model of release %s, which headers.lock pins; run make record", dir, name)
 		}
 	}
 	for _, r := range recorded {
-		if !slices.Contains(pinned, r.Name) {
-			return fmt.Errorf("%s: a model of release %s, which headers.lock does not pin; pin it or remove the model",
-				dir, r.Name)
+		if !slices.Contains(pinned, rules.FileOf(r)) {
+			return fmt.Errorf("%s: a model of %s, which headers.lock does not pin; pin it or remove the model", dir, r)
 		}
 	}
 	return nil
 }
 
-// FromInput generates the given packages from one model.
-func FromInput(in rules.Input, recorded rules.Recorded, packages []rules.Package,
-	exceptions *rules.Exceptions) (*Result, error) {
-	res := &Result{Primary: in.Release, Files: emit.Files{}}
-	unread, err := rules.CheckUnread(in, exceptions)
-	if err != nil {
-		return nil, err
+// FromInputs generates the given packages from models, one of each project.
+func FromInputs(inputs []rules.Input, packages []rules.Package, exceptions *rules.Exceptions) (*Result, error) {
+	res := &Result{Files: emit.Files{}}
+	of := map[string]rules.Input{}
+	for _, in := range inputs {
+		unread, err := rules.CheckUnread(in, exceptions)
+		if err != nil {
+			return nil, err
+		}
+		res.Unread = append(res.Unread, unread...)
+		res.Primary = append(res.Primary, in.Release)
+		of[in.Release.Project] = in
+		res.recorded = in.Recorded
 	}
-	res.Unread = unread
 	for _, p := range packages {
-		plan, err := rules.Resolve(p, in, recorded, exceptions, res.Plans)
+		in, ok := of[p.Project()]
+		if !ok {
+			return nil, fmt.Errorf("package %s: headers.lock pins no release of the project that installs %s", p.Name,
+				p.Headers[0])
+		}
+		plan, err := rules.Resolve(p, in, exceptions, res.Plans)
 		if err != nil {
 			return nil, err
 		}
@@ -124,10 +138,9 @@ func FromInput(in rules.Input, recorded rules.Recorded, packages []rules.Package
 	if err := res.emit(); err != nil {
 		return nil, err
 	}
-	if res.Coverage, err = cover(res); err != nil {
-		return nil, err
-	}
-	return res, nil
+	var err error
+	res.Coverage, err = cover(res)
+	return res, err
 }
 
 // emit prints the packages of nouns and of functions and the witness, side by side.
@@ -140,6 +153,18 @@ func (res *Result) emit() error {
 		if plan.Verbs != nil {
 			print[plan.Verbs.Verbs.Name] = func() (emit.Files, error) { return emit.Verbs(plan.Verbs) }
 		}
+	}
+	libraries, err := rules.Dropins(res.recorded, res.Plans)
+	if err != nil {
+		return err
+	}
+	if len(libraries) > 0 {
+		with := slices.IndexFunc(res.Plans, func(p *rules.Plan) bool { return p.Verbs != nil && p.Verbs.Verbs.Dropin })
+		slots, err := rules.ContextSlots(res.Plans[with].Model)
+		if err != nil {
+			return err
+		}
+		print["dropin"] = func() (emit.Files, error) { return emit.Dropins(libraries, slots) }
 	}
 	var printed sync.Map
 	var group errgroup.Group
@@ -165,7 +190,7 @@ func (res *Result) emit() error {
 	return nil
 }
 
-// ReadModels reads all the models of a directory, the earliest release first.
+// ReadModels reads all the models of a directory: project by project, the earliest release first.
 func ReadModels(dir string) (rules.Recorded, error) {
 	paths, err := filepath.Glob(filepath.Join(dir, "*.json"))
 	if err != nil {
@@ -177,28 +202,19 @@ func ReadModels(dir string) (rules.Recorded, error) {
 		if err != nil {
 			return nil, err
 		}
-		if base := strings.TrimSuffix(filepath.Base(path), ".json"); base != r.Name {
-			return nil, fmt.Errorf("%s: is the model of release %s; name it %[2]s.json", path, r.Name)
+		if project.Named(r.Project) == nil {
+			return nil, fmt.Errorf("%s: is of project %q; gen/project has rows of %s", path, r.Project,
+				strings.Join(project.Names(), ", "))
+		}
+		if base := strings.TrimSuffix(filepath.Base(path), ".json"); base != rules.FileOf(r) {
+			return nil, fmt.Errorf("%s: is the model of %s; name it %s.json", path, r, rules.FileOf(r))
 		}
 		all = append(all, r)
 	}
-	slices.SortFunc(all, func(a, b *model.Release) int { return CompareReleases(a.Name, b.Name) })
+	names := project.Names()
+	slices.SortFunc(all, func(a, b *model.Release) int {
+		return cmp.Or(slices.Index(names, a.Project)-slices.Index(names, b.Project),
+			project.CompareReleases(a.Name, b.Name))
+	})
 	return all, nil
-}
-
-// CompareReleases orders "9.0" before "44.0".
-func CompareReleases(a, b string) int {
-	as, bs := strings.Split(a, "."), strings.Split(b, ".")
-	for i := range min(len(as), len(bs)) {
-		x, errX := strconv.Atoi(as[i])
-		y, errY := strconv.Atoi(bs[i])
-		c := cmp.Compare(x, y)
-		if errX != nil || errY != nil {
-			c = cmp.Compare(as[i], bs[i])
-		}
-		if c != 0 {
-			return c
-		}
-	}
-	return len(as) - len(bs)
 }

@@ -26,7 +26,10 @@ const (
 	measuredDir = "../../headers/measured"
 )
 
-var primary = headers.Primary()
+var primary = headers.Primary("rdma-core")
+
+// primaries are the files of the primary releases.
+var primaries = []string{primary, "librpma-" + headers.Primary("librpma")}
 
 // fromModels generates once for all the tests, which leave the result as it is.
 func fromModels(t *testing.T) *Result {
@@ -36,7 +39,7 @@ func fromModels(t *testing.T) *Result {
 	return res
 }
 
-var once = sync.OnceValues(func() (*Result, error) { return FromModels(modelDir, measuredDir, primary) })
+var once = sync.OnceValues(func() (*Result, error) { return FromModels(modelDir, measuredDir, primaries...) })
 
 // headerCounts are what a header declares, the untagged records and enums apart from the tagged ones.
 type headerCounts struct {
@@ -96,15 +99,22 @@ func countHeader(h *model.Header) headerCounts {
 	return n
 }
 
-// counted is the model of the release whose declarations were counted apart from this generator.
-func counted(t *testing.T) *model.Release {
+// counted are the headers of the releases whose declarations were counted apart from this generator.
+func counted(t *testing.T) []*model.Header {
 	t.Helper()
-	r, err := model.ReadFile(filepath.Join(modelDir, "65.0.json"))
-	require.NoError(t, err)
-	return r
+	var all []*model.Header
+	for _, name := range []string{"65.0", "librpma-1.3.0"} {
+		r, err := model.ReadFile(filepath.Join(modelDir, name+".json"))
+		require.NoError(t, err)
+		for i := range r.Headers {
+			all = append(all, &r.Headers[i])
+		}
+	}
+	return all
 }
 
-// TestHeaderCounts holds the numbers of every header of 65.0 against loss: they were counted apart from this generator.
+// TestHeaderCounts holds the numbers of every header of rdma-core 65.0 and librpma 1.3.0 against loss: they were
+// counted apart from this generator.
 func TestHeaderCounts(t *testing.T) {
 	want := map[string]headerCounts{
 		"infiniband/verbs.h":    {107, 11, 1, 7, 70, 5, 446, 9, 87, 97, 122},
@@ -118,10 +128,9 @@ func TestHeaderCounts(t *testing.T) {
 			extern: 13, inline: 3, slots: 3},
 		"infiniband/mlx4dv.h": {structs: 21, untaggedStructs: 13, untaggedUnions: 3, enums: 6, untaggedEnums: 11,
 			enumerators: 70, constants: 2, extern: 4, inline: 6, slots: 2},
+		"librpma.h": {structs: 1, enums: 5, enumerators: 20, constants: 24, extern: 84},
 	}
-	counted := counted(t)
-	for i := range counted.Headers {
-		h := &counted.Headers[i]
+	for _, h := range counted(t) {
 		if n, ok := want[h.Name]; ok {
 			assert.Equal(t, n, countHeader(h), h.Name)
 			delete(want, h.Name)
@@ -138,7 +147,7 @@ func TestHeaderCounts(t *testing.T) {
 // TestInlineKinds holds how the inline functions of verbs.h dispatch, and that nothing is missing.
 func TestInlineKinds(t *testing.T) {
 	res := fromModels(t)
-	verbs := counted(t).Headers[0]
+	verbs := counted(t)[0]
 	require.Equal(t, "infiniband/verbs.h", verbs.Name)
 	kinds := map[model.InlineKind]int{}
 	absent := map[model.Errors]int{}
@@ -212,7 +221,7 @@ func TestReservedNames(t *testing.T) {
 // TestReproducible: the same models give the same bytes, and generated/ holds them.
 func TestReproducible(t *testing.T) {
 	a := fromModels(t)
-	b, err := FromModels(modelDir, measuredDir, primary)
+	b, err := FromModels(modelDir, measuredDir, primaries...)
 	require.NoError(t, err)
 	assert.Equal(t, a.Files, b.Files)
 	names, err := Differs("../../generated", a.Files)
@@ -222,26 +231,26 @@ func TestReproducible(t *testing.T) {
 
 func TestModelsRefused(t *testing.T) {
 	dir := t.TempDir()
-	_, err := FromModels(dir, measuredDir, primary)
-	assert.ErrorContains(t, err, "no model of release "+primary)
+	_, err := FromModels(dir, measuredDir, primaries...)
+	assert.ErrorContains(t, err, primary+".json: no model of the release that headers.lock calls primary")
 	text, err := os.ReadFile(filepath.Join(modelDir, "44.0.json"))
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(filepath.Join(dir, primary+".json"), text, 0o644))
-	_, err = FromModels(dir, measuredDir, primary)
-	assert.ErrorContains(t, err, "is the model of release 44.0; name it 44.0.json")
+	_, err = FromModels(dir, measuredDir, primaries...)
+	assert.ErrorContains(t, err, "is the model of rdma-core 44.0; name it 44.0.json")
 }
 
 // TestMeasuredRefused: what is wrong in headers/measured stops generating, with the file's name.
 func TestMeasuredRefused(t *testing.T) {
-	_, err := FromModels(modelDir, filepath.Join(t.TempDir(), "nowhere"), primary)
+	_, err := FromModels(modelDir, filepath.Join(t.TempDir(), "nowhere"), primaries...)
 	assert.ErrorIs(t, err, os.ErrNotExist)
 	dir := t.TempDir()
-	_, err = FromModels(modelDir, dir, primary)
+	_, err = FromModels(modelDir, dir, primaries...)
 	assert.ErrorContains(t, err, "rxe 6.1 was not measured", "a row of gen/rules/measured.txt is stale")
 	for name, text := range map[string]string{"rxe-6.1-post_send.csv": "qp_type\n", "notes.txt": ""} {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644))
 	}
-	_, err = FromModels(modelDir, dir, primary)
+	_, err = FromModels(modelDir, dir, primaries...)
 	assert.ErrorContains(t, err, dir+": rxe-6.1-post_send.csv: the first line does not say what was measured")
 	assert.ErrorContains(t, err, dir+": notes.txt: the name is no PROVIDER-KERNEL-TABLE.csv")
 }
@@ -252,33 +261,26 @@ func TestCheckPinned(t *testing.T) {
 	require.NoError(t, err)
 	var all []string
 	for _, rel := range lock.Releases {
-		all = append(all, rel.Name)
+		all = append(all, rel.File())
 	}
 	assert.NoError(t, CheckPinned(modelDir, all))
 	assert.ErrorContains(t, CheckPinned(modelDir, append(all, "999.0")),
 		"no model of release 999.0, which headers.lock pins")
 	assert.ErrorContains(t, CheckPinned(modelDir, all[1:]),
-		"a model of release "+all[0]+", which headers.lock does not pin")
+		"a model of rdma-core "+all[0]+", which headers.lock does not pin")
 }
 
 // TestRepeatedEnumerator: one name twice within an enum is refused like any other collision.
 func TestRepeatedEnumerator(t *testing.T) {
 	recorded, err := ReadModels(modelDir)
 	require.NoError(t, err)
-	r := recorded[len(recorded)-1]
+	r := recorded.Find(primary)[0]
 	e := r.Headers[0].Enums[0].Enumerators
 	e[1].Name = e[0].Name
 	x, err := rules.DefaultExceptions()
 	require.NoError(t, err)
-	_, err = FromInput(rules.Input{Release: r, Path: "m.json"}, recorded, rules.Packages, x)
+	_, err = FromInputs([]rules.Input{{Release: r, Path: "m.json", Recorded: recorded}}, rules.Packages, x)
 	assert.ErrorContains(t, err, "its Go name GID_TYPE_IB is taken by IBV_GID_TYPE_IB")
-}
-
-func TestReleaseOrder(t *testing.T) {
-	assert.Negative(t, CompareReleases("9.1", "44.0"))
-	assert.Negative(t, CompareReleases("56.0", "56.1"))
-	assert.Positive(t, CompareReleases("56.1", "56"))
-	assert.Zero(t, CompareReleases("56.1", "56.1"))
 }
 
 func TestWrite(t *testing.T) {
@@ -386,7 +388,7 @@ func TestStaleExceptionStopsGeneration(t *testing.T) {
 	require.NoError(t, err)
 	x, err := rules.ParseExceptions("x", "ibv_gone | skip | | was there once\n")
 	require.NoError(t, err)
-	r := &model.Release{Name: "1", Targets: []string{"amd64"}}
-	_, err = FromInput(rules.Input{Release: r}, recorded[:1], nil, x)
+	r := &model.Release{Project: "rdma-core", Name: "1", Targets: []string{"amd64"}}
+	_, err = FromInputs([]rules.Input{{Release: r, Recorded: recorded[:1]}}, nil, x)
 	assert.ErrorContains(t, err, "stale exception")
 }

@@ -10,8 +10,8 @@ import (
 
 // Check refuses a model that no header could have given, so that what reads it need not.
 func (r *Release) Check() error {
-	if !isPlain(r.Name) || len(r.Targets) == 0 {
-		return fmt.Errorf("model names no release (it has %q) or no targets", r.Name)
+	if !isPlain(r.Project) || !isPlain(r.Name) || len(r.Targets) == 0 {
+		return fmt.Errorf("model names no project (it has %q), no release (%q) or no targets", r.Project, r.Name)
 	}
 	if err := r.checkNames(); err != nil {
 		return err
@@ -66,7 +66,7 @@ func (r *Release) Check() error {
 				return fmt.Errorf("%s: macro %s: %w", h.Name, m.Name, err)
 			}
 		}
-		for _, f := range h.Funcs {
+		for _, f := range slices.Concat(h.Funcs, h.FuncTypes) {
 			if !isName(f.Name) {
 				return fmt.Errorf("%s: function %q has no C name", h.Name, f.Name)
 			}
@@ -76,6 +76,15 @@ func (r *Release) Check() error {
 			if err := f.Inline.check(); err != nil {
 				return fmt.Errorf("%s: %s: inline function: %w", h.Name, f.Name, err)
 			}
+		}
+	}
+	for i := range r.Libraries {
+		l := &r.Libraries[i]
+		if err := l.check(); err != nil {
+			return fmt.Errorf("library %q: %w", l.Name, err)
+		}
+		if r.Library(l.Name) != l {
+			return fmt.Errorf("library %s stands twice", l.Name)
 		}
 	}
 	for _, t := range r.Tables {

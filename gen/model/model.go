@@ -1,26 +1,32 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package model is what one rdma-core release says, as plain data: every structure, union, enum, constant, function and
-// man-page table that the generator knows. It imports nothing of this module. A model is recorded from real headers by
-// gen/parse and gen/tables, committed as JSON under headers/models, diffed on a header bump, and read by every
-// emitter and check.
+// Package model is what one release of a project says, as plain data: every structure, union, enum, constant, function,
+// man-page table and exported symbol that the generator knows. It imports nothing of this module. A model is recorded
+// from real headers, pages and libraries by gen/parse, gen/tables and gen/symbols, committed as JSON under
+// headers/models, diffed on a header bump, and read by every emitter and check.
 package model
 
-// Release is one rdma-core release.
+// Release is one release of a project.
 type Release struct {
+	Project string   `json:"project"` // "rdma-core"
 	Name    string   `json:"release"` // "65.0"
 	Targets []string `json:"targets"` // the GOARCH values it was read for, the default target first
 	Headers []Header `json:"headers"`
 	Tables  []Table  `json:"tables,omitempty"`
 	Flags   []Flag   `json:"flags,omitempty"`
 	Unread  []string `json:"unread,omitempty"` // headers that the release installs and no package is made of
-	// StandIns are the man pages that could not be had, and the release that was read instead of each.
+	// Libraries are the shared libraries, and what each exports.
+	Libraries []Library `json:"libraries,omitempty"`
+	// StandIns are the man pages and libraries that could not be had, and the release that was read instead of each.
 	StandIns map[string]string `json:"stand_ins,omitempty"`
 }
 
-// PageRelease is the release that a man page was read of: this one, unless another's stood in for it.
-func (r *Release) PageRelease(page string) string {
-	if other := r.StandIns[page]; other != "" {
+// String is how messages name the release: rdma-core 65.0.
+func (r *Release) String() string { return r.Project + " " + r.Name }
+
+// ReleaseOf is the release that a man page or library was read of: this one, unless another's stood in for it.
+func (r *Release) ReleaseOf(file string) string {
+	if other := r.StandIns[file]; other != "" {
 		return other
 	}
 	return r.Name
@@ -36,6 +42,8 @@ type Header struct {
 	Enums   []Enum   `json:"enums,omitempty"`
 	Macros  []Macro  `json:"macros,omitempty"`
 	Funcs   []Func   `json:"funcs,omitempty"`
+	// FuncTypes are the typedefs of functions' types, which parameters point to.
+	FuncTypes []Func `json:"func_types,omitempty"`
 }
 
 // RecordKind tells how the members of a Record share its bytes.

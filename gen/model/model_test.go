@@ -14,7 +14,7 @@ import (
 func sample() *Release {
 	high := UintOf(1<<64 - 1)
 	return &Release{
-		Name: "1.0", Targets: []string{"amd64", "arm64"},
+		Project: "rdma-core", Name: "1.0", Targets: []string{"amd64", "arm64"},
 		Headers: []Header{{
 			Name: "infiniband/a.h",
 			Records: []Record{{Kind: Struct, Tag: "a", Size: Per{Default: 8, Only: map[string]int64{"arm64": 16}},
@@ -28,6 +28,12 @@ func sample() *Release {
 				Proto: Proto{Result: "const char *",
 					Params: []Param{{Name: "a", Type: "struct a *"}}}, Inline: &Inline{Kind: Compute}}},
 		}},
+		Libraries: []Library{{Name: "liba.so.1",
+			Versions: []Version{{Name: "A_1.0"}, {Name: "A_1.10", After: []string{"A_1.0"}}, {Name: "A_1.9"}},
+			Symbols: []Symbol{
+				{Name: "f", Version: "A_1.0", Old: true}, {Name: "f", Version: "A_1.10"}, {Name: "g"},
+				{Name: "x", Version: "A_1.9", Object: true, Size: 4},
+			}}},
 		Tables: []Table{{Name: "t", Page: "p.3", Columns: []string{"C"},
 			Rows: []TableRow{{Name: "R", Cells: []string{"yes"}}}}},
 	}
@@ -44,6 +50,7 @@ func TestEncodeDecode(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, string(text), string(again))
 	assert.Contains(t, string(text), `{"name":"E_B","value":2,"shift":true}`)
+	assert.Contains(t, string(text), "\t\t\t\t{\"name\":\"f\",\"version\":\"A_1.0\",\"old\":true},\n")
 	for line := range strings.Lines(string(text)) {
 		assert.Less(t, len(line), lineWidth+20, line)
 	}
@@ -54,8 +61,8 @@ func TestDecodeRefuses(t *testing.T) {
 	text, err := sample().Encode()
 	require.NoError(t, err)
 	for _, c := range []struct{ old, new, want string }{
-		{`"release": "1.0"`, `"release": ""`, "names no release"},
-		{`"release"`, `"relaese"`, `m:2: not a model: json: unknown field "relaese"`},
+		{`"release": "1.0"`, `"release": ""`, `no release ("")`},
+		{`"release"`, `"relaese"`, `m:3: not a model: json: unknown field "relaese"`},
 		{`"value":2`, `"value":1.5`, "1.5"},
 		{`"value":2`, `"value":99999999999999999999`, "is not an integer of 64 bits"},
 		{`"size":8`, `"size":80`, "reach past the record's 8"},
@@ -68,6 +75,16 @@ func TestDecodeRefuses(t *testing.T) {
 		{`"cells":["yes"]`, `"cells":[]`, "0 cells for 1 columns"},
 		{`"name":"f"`, `"name":"f()"`, "has no C name"},
 		{`"kind":"constant"`, `"kind":"alias"`, "does not hold together"},
+		{`"liba.so.1"`, `"liba.so"`, `library "liba.so": "liba.so" is no name of a shared library`},
+		{`"after":["A_1.0"]`, `"after":["A_1.1"]`, `version A_1.10 inherits from "A_1.1", which is no other version`},
+		{`"after":["A_1.0"]`, `"after":["A_1.10"]`, `inherits from "A_1.10", which is no other version`},
+		{`{"name":"A_1.9"}`, `{"name":"A_1.0"}`, `version "A_1.0" stands twice`},
+		{`"version":"A_1.9"`, `"version":"A_1.8"`, `symbol "x@@A_1.8" has a version that the library does not define`},
+		{`{"name":"g"}`, `{"name":"g","old":true}`, `symbol "g" has a version that`},
+		{`{"name":"g"}`, `{"name":"e"}`, `symbol "e" stands twice or out of order`},
+		{`{"name":"g"}`, `{"name":"g","size":4}`, `symbol "g" cannot have 4 bytes`},
+		{`"version":"A_1.0","old":true`, `"version":"A_1.0"`, `symbol "f" has two default versions`},
+		{`"version":"A_1.10"}`, `"version":"A_1.0"}`, `symbol "f@@A_1.0" stands twice`},
 	} {
 		bad := strings.Replace(string(text), c.old, c.new, 1)
 		if bad == string(text) { // written with a space after the colon
@@ -83,7 +100,7 @@ func TestDecodeRefuses(t *testing.T) {
 	}
 	_, err = Decode("m", []byte(strings.Replace(string(text), `"kind":"compute"`, `"kind":"wormhole"`, 1)))
 	assert.ErrorContains(t, err, "unknown kind of inline function")
-	_, err = Decode("m", []byte(`{"release":"1","targets":["amd64"],"headers":[null]}`))
+	_, err = Decode("m", []byte(`{"project":"p","release":"1","targets":["amd64"],"headers":[null]}`))
 	assert.ErrorContains(t, err, `header 0: "" is no name of a header`)
 	_, err = Decode("m", append(text, "x"...))
 	assert.ErrorContains(t, err, "text after the model")
@@ -131,7 +148,7 @@ func FuzzDecode(f *testing.F) {
 	text, err := sample().Encode()
 	require.NoError(f, err)
 	f.Add(text)
-	f.Add([]byte(`{"release":"1","targets":["amd64"],"headers":[{"name":"h","records":[{"kind":"union","tag":"u","size":8,"align":8,"fields":[{"name":"a","func":{"result":"void","params":[]},"offset":0,"size":8}]}]}]}`))
+	f.Add([]byte(`{"project":"p","release":"1","targets":["amd64"],"headers":[{"name":"h","records":[{"kind":"union","tag":"u","size":8,"align":8,"fields":[{"name":"a","func":{"result":"void","params":[]},"offset":0,"size":8}]}]}]}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		r, err := Decode("m", data)
 		if err != nil {
@@ -158,4 +175,16 @@ func FuzzParseType(f *testing.F) {
 		require.NoError(t, err)
 		require.Equal(t, typ, back)
 	})
+}
+
+func TestSymbols(t *testing.T) {
+	lib := sample().Library("liba.so.1")
+	var all []string
+	for _, s := range lib.Symbols {
+		all = append(all, s.String())
+	}
+	assert.Equal(t, []string{"f@A_1.0", "f@@A_1.10", "g", "x@@A_1.9"}, all)
+	assert.True(t, lib.Defines("A_1.9"))
+	assert.False(t, lib.Defines("A_1.8"))
+	assert.Nil(t, sample().Library("libb.so.1"))
 }

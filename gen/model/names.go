@@ -3,7 +3,6 @@
 package model
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"regexp"
@@ -58,9 +57,12 @@ func (r *Release) checkNames() error {
 			return fmt.Errorf("%q is no name of a header", h)
 		}
 	}
-	for _, page := range slices.Sorted(maps.Keys(r.StandIns)) {
-		if err := checkPage(page); err != nil || !isPlain(r.StandIns[page]) {
-			return cmp.Or(err, fmt.Errorf("man page %s: %q is no release", page, r.StandIns[page]))
+	for _, file := range slices.Sorted(maps.Keys(r.StandIns)) {
+		if err := checkPage(file); err != nil && !isLibrary(file) {
+			return err
+		}
+		if !isPlain(r.StandIns[file]) {
+			return fmt.Errorf("stand-in for %s: %q is no release", file, r.StandIns[file])
 		}
 	}
 	for _, f := range r.Flags {

@@ -18,8 +18,8 @@ func whole() *Release {
 	proto := Proto{Result: "int",
 		Params: []Param{{Name: "param", Type: "size_t"}, {Name: "callback", Func: &Proto{Result: "void"}}}}
 	return &Release{
-		Name: "1.0", Targets: []string{"amd64"}, Unread: []string{"infiniband/b.h"},
-		StandIns: map[string]string{"a.3": "0.9"},
+		Project: "rdma-core", Name: "1.0", Targets: []string{"amd64"}, Unread: []string{"infiniband/b.h"},
+		StandIns: map[string]string{"a.3": "0.9", "liba.so.1": "0.8"},
 		Headers: []Header{{
 			Name: "infiniband/a.h",
 			Records: []Record{{Kind: Struct, Tag: "record", Size: Same(8), Align: Same(8), Man: "a.3", Fields: []Field{
@@ -38,6 +38,9 @@ func whole() *Release {
 		}},
 		Tables: []Table{{Name: "table", Page: "a.3", Columns: []string{"column"},
 			Rows: []TableRow{{Name: "row", Cells: []string{"yes"}}}}},
+		Libraries: []Library{{Name: "liba.so.1", Versions: []Version{{Name: "A_1.0"},
+			{Name: "A_1.1", After: []string{"A_1.0"}}},
+			Symbols: []Symbol{{Name: "exported", Version: "A_1.0", Object: true, Size: 4}}}},
 		Flags: []Flag{{Name: "flag", Page: "a.3", QPTypes: []string{"qpt"}, Opcodes: []string{"opcode"},
 			Capability: "capability"}},
 	}

@@ -339,68 +339,6 @@ func (e *evaluator) address(n *cc.UnaryExpression) (number, error) {
 	return v, err
 }
 
-// cast converts to the type that the header names.
-func (e *evaluator) cast(n *cc.CastExpression) (number, error) {
-	to, err := e.typeOf(n.TypeName.Type())
-	if err != nil {
-		return number{}, fmt.Errorf("%s: %w", text(n.TypeName), err)
-	}
-	if f, ok := n.CastExpression.(cc.ExpressionNode); ok {
-		if x, ok := f.Value().(cc.Float64Value); ok {
-			return e.truncate(float64(x), to)
-		}
-	}
-	v, err := e.value(n.CastExpression)
-	if err != nil {
-		return number{}, err
-	}
-	plain := v.n.Sign() >= 0 && v.n.Cmp(big.NewInt(127)) <= 0
-	if v = v.as(to); n.TypeName.Type().Kind() == cc.Char && !plain {
-		return e.overflow(v, "%s has another value where char is unsigned; write signed char or unsigned char",
-			text(n))
-	}
-	return v, nil
-}
-
-// truncate makes an integer of a floating-point number.
-func (e *evaluator) truncate(f float64, to number) (number, error) {
-	if to.bits == 1 {
-		to.n = truth(f != 0).n
-		return to, nil
-	}
-	to.n = new(big.Int)
-	if math.IsNaN(f) || math.IsInf(f, 0) {
-		return e.overflow(to, "%g is no integer; correct the number", f)
-	}
-	if n, _ := big.NewFloat(f).Int(nil); n.Sign() != 0 {
-		to.n = n
-	}
-	if !to.fits() {
-		return e.overflow(to, "%g does not fit %s; %s", f, to.integer(), to.longer())
-	}
-	return to, nil
-}
-
-// typeOf is a type of C as a number without a value.
-func (e *evaluator) typeOf(t cc.Type) (number, error) {
-	if enum, ok := t.(*cc.EnumType); ok {
-		return e.r.enumType(enum)
-	}
-	if t.Kind() == cc.Ptr {
-		return number{bits: e.r.bitsOf(cc.Ptr), unsigned: true, pointer: true}, nil
-	}
-	if t.Kind() == cc.Bool {
-		return number{bits: 1, unsigned: true}, nil
-	}
-	if !cc.IsIntegerType(t) || t.Size() > 8 {
-		return number{}, fmt.Errorf("a cast to what is no integer of at most 64 bits %w", errUnknown)
-	}
-	return number{bits: uint(t.Size()) * 8, unsigned: !cc.IsSignedInteger(t)}, nil
-}
-
-// bitsOf is how long the integers of a kind are on this target.
-func (r *reader) bitsOf(kind cc.Kind) uint { return uint(r.ast.ABI.Types[kind].Size) * 8 }
-
 // primary is a number, a character, an enumerator or an expression in parentheses.
 func (e *evaluator) primary(n *cc.PrimaryExpression) (number, error) {
 	switch n.Case {

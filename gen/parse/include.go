@@ -61,15 +61,18 @@ func includes(text string) bool {
 }
 
 // guarded reports whether a header's first and last directives are an include guard.
-func guarded(text string) bool {
+func guarded(text string) bool { return guardOf(text) != "" }
+
+// guardOf is the macro of a header's include guard, or "".
+func guardOf(text string) string {
 	all := directives(text)
 	if len(all) < 3 || all[1][1] != "define" {
-		return false
+		return ""
 	}
 	m := includeGuard.FindStringSubmatch(all[0][1] + " " + all[0][2])
 	words := strings.Fields(all[1][2])
 	if m == nil || len(words) == 0 || words[0] != m[1] {
-		return false
+		return ""
 	}
 	name := m[1]
 	depth := 0
@@ -81,16 +84,16 @@ func guarded(text string) bool {
 			depth--
 		case "else", "elif":
 			if depth == 1 {
-				return false
+				return ""
 			}
 		case "undef":
 			if strings.TrimSpace(d[2]) == name {
-				return false
+				return ""
 			}
 		}
 		if depth == 0 && i < len(all)-1 {
-			return false
+			return ""
 		}
 	}
-	return true
+	return name
 }

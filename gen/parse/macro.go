@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io/fs"
 	"slices"
 	"strings"
 
@@ -30,7 +31,7 @@ func (r *reader) readMacros() error {
 		if err != nil {
 			return err
 		}
-		if !public || (!m.IsFnLike && len(m.ReplacementList()) == 0) { // include guards
+		if !public || !m.IsFnLike && (len(m.ReplacementList()) == 0 || r.isGuard(header, m.Name.SrcStr())) {
 			continue
 		}
 		rec := model.Macro{Name: m.Name.SrcStr()}
@@ -71,6 +72,18 @@ func (r *reader) readMacros() error {
 		h.Macros = append(h.Macros, rec)
 	}
 	return nil
+}
+
+// isGuard reports whether a macro is the include guard of its header, which may have a value.
+func (r *reader) isGuard(header, macro string) bool {
+	guard, known := r.guards[header]
+	if !known {
+		if text, err := fs.ReadFile(r.src.Include, header); err == nil {
+			guard = guardOf(string(text))
+		}
+		r.guards[header] = guard
+	}
+	return macro == guard
 }
 
 // checkLiterals refuses numbers for which C has no type, and for which the C reader gives a macro no value.

@@ -18,15 +18,18 @@ import (
 	"modernc.org/cc/v4"
 
 	"github.com/goverbs/goverbs/gen/model"
+	"github.com/goverbs/goverbs/gen/project"
 	"github.com/goverbs/goverbs/headers"
 )
 
 // Source says what to read.
 type Source struct {
-	Release string   // name of the release, as it will stand in the model
-	Include fs.FS    // include directory that holds the upstream headers
-	Name    string   // how errors call that directory
-	Headers []string // the public headers, each as written between < and >
+	Release string // name of the release, as it will stand in the model
+	Include fs.FS  // include directory that holds the upstream headers
+	Name    string // how errors call that directory
+	// Headers are the public headers, each as written between < and >; all are of the project that is read. What they
+	// include of other projects is read for its types, and none of it is recorded.
+	Headers []string
 	Targets []string // GOARCH values; headers.Targets() when empty
 
 	checked *sync.Map // name of a header → what checkText said of it, so that it is checked once for all targets
@@ -73,11 +76,29 @@ func Read(src Source) (*model.Release, error) {
 	if err := read[0].readInlines(); err != nil { // once: how a function dispatches does not depend on the target
 		return nil, err
 	}
-	release := &model.Release{Name: src.Release, Targets: src.Targets, Headers: read[0].headers}
+	release := &model.Release{Project: src.project(), Name: src.Release, Targets: src.Targets, Headers: read[0].headers}
 	if err := release.Check(); err != nil {
 		return nil, fmt.Errorf("%s: %w", src.Name, err)
 	}
 	return release, nil
+}
+
+// project is the project that the headers are of.
+func (src Source) project() string {
+	if len(src.Headers) > 0 {
+		if p := project.Of(src.Headers[0]); p != nil {
+			return p.Name
+		}
+	}
+	return ""
+}
+
+// install says which package brings a header, where one is known.
+func install(header string) string {
+	if p := project.Of(header); p != nil {
+		return "install " + p.Brings(header) + ", or "
+	}
+	return ""
 }
 
 // check gives the commonest mistakes a message of their own, before a C parser words them.
@@ -87,8 +108,8 @@ func (src Source) check() error {
 		f, err := src.Include.Open(name)
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
-			missing = append(missing, fmt.Errorf("%s: no such header; install libibverbs-dev, or name another "+
-				"include directory (%w)", path.Join(src.Name, name), err))
+			missing = append(missing, fmt.Errorf("%s: no such header; %sname another "+
+				"include directory (%w)", path.Join(src.Name, name), install(name), err))
 		case err != nil:
 			missing = append(missing, fmt.Errorf("%s: %w", path.Join(src.Name, name), err))
 		default:
@@ -262,11 +283,6 @@ func (src Source) checkText(name, text string) error {
 	return err
 }
 
-// upstream reports whether rdma-core installs a header of this name; the rest of an include directory is the C
+// upstream reports whether a project installs a header of this name; the rest of an include directory is the C
 // library's and the kernel's, which the shim stands for.
-func upstream(name string) bool {
-	return strings.HasPrefix(name, "infiniband/") ||
-		(strings.HasPrefix(name, "rdma/") && slices.Contains(rdmaDir, name))
-}
-
-var rdmaDir = []string{"rdma/rdma_cma.h", "rdma/rdma_verbs.h", "rdma/rsocket.h", "rdma/rdma_cma_abi.h"}
+func upstream(name string) bool { return project.Of(name) != nil }

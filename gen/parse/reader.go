@@ -12,6 +12,7 @@ import (
 	"modernc.org/token"
 
 	"github.com/goverbs/goverbs/gen/model"
+	"github.com/goverbs/goverbs/gen/project"
 )
 
 // reader turns the syntax tree of one target into model headers.
@@ -32,6 +33,7 @@ type reader struct {
 	usedIn   map[string]string       // wanted name → the header that uses it first
 	opaques  map[string]*cc.Declarator
 	inlines  []inlineBody
+	guards   map[string]string // by header: the macro of its include guard, or ""
 
 	enumOf      map[*cc.Enumerator]*locatedEnum
 	enumerators map[*cc.Enumerator]number // once computed
@@ -66,6 +68,7 @@ func newReader(src Source, target string, ast *cc.AST) *reader {
 		usedIn:  map[string]string{},
 		opaques: map[string]*cc.Declarator{},
 		isConst: map[*cc.Declarator]bool{},
+		guards:  map[string]string{},
 
 		enumOf:      map[*cc.Enumerator]*locatedEnum{},
 		enumerators: map[*cc.Enumerator]number{},
@@ -120,11 +123,14 @@ func (r *reader) findAll() error {
 }
 
 // where gives the header of a position: its name as written in an #include, and whether it is one of the public
-// headers. A header of rdma-core that is in no list is refused, so that a new one is noticed.
+// headers. A header of the project that is in no list is refused, so that a new one is noticed.
 func (r *reader) where(pos token.Position) (name string, public bool, err error) {
 	dir, rest, ok := strings.Cut(path.Clean(pos.Filename), "/")
 	switch {
 	case ok && dir == includeDir:
+		if r.foreign(rest) {
+			return rest, false, nil
+		}
 		if !slices.Contains(r.src.Headers, rest) {
 			return "", false, fmt.Errorf("%s: header %s is in no list of public headers; add it to "+
 				"gen/rules/packages.go", r.pos(pos), rest)
@@ -134,6 +140,12 @@ func (r *reader) where(pos token.Position) (name string, public bool, err error)
 		return rest, false, nil
 	}
 	return "", false, nil
+}
+
+// foreign reports whether a header is another project's, whose own model has what it declares.
+func (r *reader) foreign(header string) bool {
+	p := project.Of(header)
+	return p != nil && p.Name != r.src.project()
 }
 
 // pos writes a position the way errors do: with the include directory that the user named.
@@ -285,7 +297,9 @@ func (r *reader) readDeclaration(d *cc.ExternalDeclaration) error {
 		switch {
 		case decl.IsTypename():
 			if public {
-				return fmt.Errorf("%s: %s: a typedef, for which there is no rule", r.pos(decl.Position()), decl.Name())
+				if err := r.recordFuncType(header, decl); err != nil {
+					return err
+				}
 			}
 		case !public:
 		case decl.Type().Kind() == cc.Function:
@@ -297,6 +311,21 @@ func (r *reader) readDeclaration(d *cc.ExternalDeclaration) error {
 				decl.Name(), decl.Type())
 		}
 	}
+	return nil
+}
+
+// recordFuncType records a typedef of a function's type; there is no rule for any other.
+func (r *reader) recordFuncType(header string, decl *cc.Declarator) error {
+	t, ok := decl.Type().(*cc.FunctionType)
+	if !ok {
+		return fmt.Errorf("%s: %s: a typedef, for which there is no rule", r.pos(decl.Position()), decl.Name())
+	}
+	proto, err := r.proto(header, t)
+	if err != nil {
+		return fmt.Errorf("%s: %s: %w", r.pos(decl.Position()), decl.Name(), err)
+	}
+	h := r.header(header, true)
+	h.FuncTypes = append(h.FuncTypes, model.Func{Name: decl.Name(), Proto: *proto})
 	return nil
 }
 
@@ -332,7 +361,7 @@ func (r *reader) recordWanted() error {
 			if at == nil {
 				return fmt.Errorf("%s: enum %s is used but never defined", r.usedIn[name], tag)
 			}
-			if !at.public {
+			if !at.public && !r.foreign(at.header) {
 				if err := r.recordEnum(at); err != nil {
 					return err
 				}
@@ -352,7 +381,7 @@ func (r *reader) recordWanted() error {
 			continue
 		}
 		if at := r.records[name]; at != nil {
-			if !at.done {
+			if !at.done && !r.foreign(at.header) {
 				if err := r.recordTagged(name); err != nil {
 					return err
 				}

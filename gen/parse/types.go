@@ -87,7 +87,8 @@ func tagOf(t cc.Type) string {
 func (r *reader) spellTypedef(header string, m *model.Type, t cc.Type, decl *cc.Declarator) error {
 	m.Base = decl.Name()
 	m.Const = isConst(t)
-	if _, isEnum := t.(*cc.EnumType); isEnum || cc.IsIntegerType(t) || t.Kind() == cc.Void {
+	if _, isEnum := t.(*cc.EnumType); isEnum || cc.IsIntegerType(t) || t.Kind() == cc.Void ||
+		t.Kind() == cc.Function && m.Pointers > 0 {
 		return nil
 	}
 	_, public, err := r.where(decl.Position())
@@ -143,7 +144,7 @@ func (r *reader) proto(header string, t *cc.FunctionType) (*model.Proto, error) 
 	for i, a := range params {
 		param := model.Param{Name: a.Name()}
 		at := a.Type().Decay()
-		if f := pointedFunction(at); f != nil {
+		if f := pointedFunction(at); f != nil && f.Typedef() == nil {
 			if param.Func, err = r.proto(header, f); err != nil {
 				return nil, fmt.Errorf("parameter %d: %w", i+1, err)
 			}

@@ -4,6 +4,7 @@ package rules
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/goverbs/goverbs/gen/model"
 )
@@ -69,6 +70,10 @@ func (r *resolver) macros() {
 				one := Const{Doc: doc, C: m.Name, Go: r.pkg.ConstName(m.Name), Enum: "-", Value: *m.Value,
 					Pointer: t.Pointers > 0}
 				r.claim(one.Go, m.Name)
+				if group := r.exceptions.group(m.Name); group != nil {
+					r.group(group, one)
+					continue
+				}
 				r.plan.Consts = append(r.plan.Consts, one)
 			case model.Alias:
 				r.alias(m, doc)
@@ -81,6 +86,22 @@ func (r *resolver) macros() {
 			}
 		}
 	}
+}
+
+// group adds a macro to those that a row makes one type of.
+func (r *resolver) group(row *Exception, one Const) {
+	i := slices.IndexFunc(r.plan.Enums, func(e Enum) bool { return e.Go == row.Argument })
+	if i < 0 {
+		prefix := strings.TrimPrefix(row.C, "macros ")
+		r.claim(row.Argument, row.C)
+		r.own("enum "+prefix, row.Argument)
+		doc := one.Doc
+		doc.C = "macros " + prefix + "*"
+		i = len(r.plan.Enums)
+		r.plan.Enums = append(r.plan.Enums, Enum{Doc: doc, Go: row.Argument, Size: 4, Signed: row.Action == Errors,
+			Flags: row.Action == Flags, Errors: row.Action == Errors})
+	}
+	r.plan.Enums[i].Names = append(r.plan.Enums[i].Names, one)
 }
 
 // alias plans a macro that stands for a tag or an enumerator.

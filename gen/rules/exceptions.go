@@ -6,6 +6,7 @@ import (
 	_ "embed"
 	"fmt"
 	"go/token"
+	"strings"
 
 	"github.com/goverbs/goverbs/gen/rows"
 )
@@ -21,9 +22,13 @@ const (
 	NotFlags Action = "not flags" // an enum that is written with shifts but is no set of flags
 	Name     Action = "name"      // the Go name, for a nested or untagged type or one whose own name would collide
 	Holds    Action = "holds"     // a member declared as a plain integer that holds values of an enum
+	Is       Action = "is"        // a member that has a type of gen/emit/internal/support, which C has no name for
+	Flags    Action = "flags"     // macros whose names begin so are the bits of one set of flags, of the Go type
+	Errors   Action = "errors"    // macros whose names begin so are error numbers, of the Go type, which is an error
 )
 
-var arguments = map[Action]bool{Skip: false, NotFlags: false, Name: true, Holds: true}
+var arguments = map[Action]bool{Skip: false, NotFlags: false, Name: true, Holds: true, Is: true, Flags: true,
+	Errors: true}
 
 // Exception is one deviation from the general rules.
 type Exception struct {
@@ -58,10 +63,11 @@ func ParseExceptions(name, text string) (*Exceptions, error) {
 		wants, known := arguments[e.Action]
 		switch {
 		case !known:
-			f.Fail(e.At, "unknown action %q; want skip, not flags, name or holds", e.Action)
+			f.Fail(e.At, "unknown action %q; want skip, not flags, name, holds, is, flags or errors", e.Action)
 		case e.C == "" || e.Why == "" || wants != (e.Argument != ""):
 			f.Fail(e.At, "%s needs a C name and a reason, and an argument only where the action takes one", e.Action)
-		case e.Action == Name && (!token.IsExported(e.Argument) || !token.IsIdentifier(e.Argument)):
+		case (e.Action == Name || e.Action == Flags || e.Action == Errors) &&
+			(!token.IsExported(e.Argument) || !token.IsIdentifier(e.Argument)):
 			f.Fail(e.At, "%q is no exported Go name", e.Argument)
 		}
 	}
@@ -71,6 +77,18 @@ func ParseExceptions(name, text string) (*Exceptions, error) {
 // find gives the exception for a C name and marks it as used, or nil.
 func (x *Exceptions) find(action Action, c string) *Exception {
 	return exceptionOf(x.Find(string(action), c))
+}
+
+// group gives the row whose macros a macro is one of, and marks it as used, or nil.
+func (x *Exceptions) group(macro string) *Exception {
+	for _, row := range x.Rows {
+		e := exceptionOf(row)
+		prefix, ok := strings.CutPrefix(e.C, "macros ")
+		if ok && (e.Action == Flags || e.Action == Errors) && strings.HasPrefix(macro, prefix) {
+			return x.find(e.Action, e.C)
+		}
+	}
+	return nil
 }
 
 // stale lists the rows that did not fire.

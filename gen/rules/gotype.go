@@ -5,6 +5,7 @@ package rules
 import (
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 
 	"github.com/goverbs/goverbs/gen/model"
@@ -75,7 +76,15 @@ func (r *resolver) goType(spelled string) (GoType, error) {
 		return g, fmt.Errorf("no Go type is known for %s; add it to gen/rules/gotype.go", t.Base)
 	}
 	g.Import, g.Name = name.Import, name.Name
+	if r.isFuncType(t.Base) {
+		g.Pointers-- // Go's type is the address
+	}
 	return g, nil
+}
+
+// isFuncType reports whether a typedef of this package's headers is the type of a function.
+func (r *resolver) isFuncType(name string) bool {
+	return slices.ContainsFunc(r.plan.FuncTypes, func(t FuncType) bool { return t.C == name })
 }
 
 // storage is an array of unsigned integers with the given size and alignment.

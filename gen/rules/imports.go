@@ -24,6 +24,9 @@ func (r *resolver) importTypes(earlier []*Plan) error {
 		for c, goType := range p.types {
 			r.goOf[c] = goName{Import: p.Import, Name: goType}
 		}
+		for tag, e := range p.enumOf {
+			r.enumOf[tag] = e
+		}
 	}
 	for _, h := range r.in.Release.Headers {
 		for _, e := range h.Enums {
@@ -50,8 +53,8 @@ func (r *resolver) chooseHeaders() {
 			for j := range h.Records {
 				need(&h.Records[j], needed)
 			}
-			for j := range h.Funcs {
-				needProto(&h.Funcs[j].Proto, needed)
+			for _, f := range slices.Concat(h.Funcs, h.FuncTypes) {
+				needProto(&f.Proto, needed)
 			}
 		}
 	}
@@ -126,9 +129,9 @@ func CheckUnread(in Input, x *Exceptions) (excepted []Exception, err error) {
 		}
 	}
 	if len(missing) > 0 {
-		return nil, fmt.Errorf("%s: rdma-core installs headers that no package is made of: %s; add them to "+
+		return nil, fmt.Errorf("%s: %s installs headers that no package is made of: %s; add them to "+
 			"gen/rules/packages.go, or skip rows for \"header NAME\" to gen/rules/exceptions.txt", in.Path,
-			strings.Join(missing, ", "))
+			in.Release.Project, strings.Join(missing, ", "))
 	}
 	return excepted, nil
 }

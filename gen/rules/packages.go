@@ -4,26 +4,28 @@
 // must not be lost. It reads models and gives plans, which gen/emit prints without deciding anything.
 package rules
 
+import "github.com/goverbs/goverbs/gen/project"
+
 // Package is one generated package of nouns.
 type Package struct {
 	Name     string   // "ibv"
 	Prefixes []string // what Go names lose: "ibv_" and "IBV_"
-	Headers  []string // the headers whose declarations it holds, as written between < and >
+	Headers  []string // the headers whose declarations it holds, as written between < and >; all are of one project
 	Imports  []string // the packages whose types it uses, and whose byte-order and address types it shares
 	Synopsis string   // completes "Package ibv …"
 	Verbs    *Verbs   // the package of its functions; nil for none
 }
 
-// Packages are the generated packages. A header that rdma-core installs and that stands nowhere here is refused when
-// another header includes it.
+// Packages are the generated packages. A header that a project of gen/project installs and that stands nowhere
+// here is refused when another header of that project includes it.
 var Packages = []Package{
 	{
 		Name:     "ibv",
 		Prefixes: []string{"ibv_", "IBV_"},
 		Headers: []string{"infiniband/verbs.h", "infiniband/verbs_api.h", "infiniband/ib_user_ioctl_verbs.h",
-			"infiniband/tm_types.h"},
+			"infiniband/tm_types.h", "infiniband/opcode.h"},
 		Synopsis: "has the types, constants and tables of libibverbs, in the C layout of 64-bit Linux",
-		Verbs:    &Verbs{Name: "libibverbs", SOName: "libibverbs.so.1"},
+		Verbs:    &Verbs{Name: "libibverbs", SOName: "libibverbs.so.1", Dropin: true},
 	},
 	{
 		Name:     "rdmacm",
@@ -32,7 +34,8 @@ var Packages = []Package{
 			"infiniband/ib.h"},
 		Imports:  []string{"ibv"},
 		Synopsis: "has the types and constants of librdmacm, the connection manager, in the C layout of 64-bit Linux",
-		Verbs:    &Verbs{Name: "librdmacm", SOName: "librdmacm.so.1", Needs: "libibverbs", Sockets: "rdma/rsocket.h"},
+		Verbs: &Verbs{Name: "librdmacm", SOName: "librdmacm.so.1", Needs: "libibverbs", Sockets: "rdma/rsocket.h",
+			Dropin: true},
 	},
 	{
 		Name:     "mlx5dv",
@@ -58,13 +61,34 @@ var Packages = []Package{
 		Synopsis: "has the types and constants of libefa's direct verbs, in the C layout of 64-bit Linux",
 		Verbs:    &Verbs{Name: "libefa", SOName: "libefa.so.1", Needs: "libibverbs"},
 	},
+	{
+		Name:     "rpma",
+		Prefixes: []string{"rpma_", "RPMA_"},
+		Headers:  []string{"librpma.h"},
+		Imports:  []string{"ibv"},
+		Synopsis: "has the types and constants of librpma, remote persistent memory access, in the C layout of " +
+			"64-bit Linux",
+		Verbs: &Verbs{Name: "librpma", SOName: "librpma.so.0", Needs: "librdmacm", Alone: true},
+	},
 }
 
-// PublicHeaders are all the headers that are read, each once.
-func PublicHeaders() []string {
+// Project is the project that the package's headers are of.
+func (p Package) Project() string {
+	if len(p.Headers) > 0 {
+		if of := project.Of(p.Headers[0]); of != nil {
+			return of.Name
+		}
+	}
+	return ""
+}
+
+// PublicHeaders are all the headers of a project that are read, each once.
+func PublicHeaders(project string) []string {
 	var all []string
 	for _, p := range Packages {
-		all = append(all, p.Headers...)
+		if p.Project() == project {
+			all = append(all, p.Headers...)
+		}
 	}
 	return all
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/goverbs/goverbs/gen/model"
+	"github.com/goverbs/goverbs/gen/project"
 )
 
 // Plan is one Go package with every decision taken. Emitters print it.
@@ -17,19 +18,27 @@ type Plan struct {
 	Package Package
 	Import  string // import path
 	Shared  string // import path of the package whose byte-order and address types it uses; "" when it has its own
-	Release string
+	Project string // "librpma", whose headers it is of
+	Release string // "1.3.0"
+	Model   *model.Release
 	Targets []string
 	Records []Record
 	Enums   []Enum
 	Consts  []Const
 	Aliases []Alias
 	Funcs   []Func
-	Grids   []*Grid           // the tables, and those of what was measured behind them
-	Parts   []*Grid           // the tables that are printed as parts of others alone
-	Verbs   *VerbsPlan        // the package of functions; nil for none
-	Skipped []Exception       // declarations that are not emitted, with the reason
-	types   map[string]string // C type → Go name, for the packages that import this one
+	// FuncTypes are the types of functions that parameters point to; Go has their addresses.
+	FuncTypes []FuncType
+	Grids     []*Grid           // the tables, and those of what was measured behind them
+	Parts     []*Grid           // the tables that are printed as parts of others alone
+	Verbs     *VerbsPlan        // the package of functions; nil for none
+	Skipped   []Exception       // declarations that are not emitted, with the reason
+	types     map[string]string // C type → Go name, for the packages that import this one
+	enumOf    map[string]model.Enum
 }
+
+// Source is the release that the package is made from: "librpma 1.3.0".
+func (p *Plan) Source() string { return p.Project + " " + p.Release }
 
 // Doc is what the comment of every declaration says.
 type Doc struct {
@@ -37,6 +46,8 @@ type Doc struct {
 	Header string // "verbs.h"
 	Man    string // "ibv_poll_cq(3)", or ""
 	Since  string // "65.0", or "44.0 or earlier"
+	// Project is the one whose releases Since is about: "rdma-core".
+	Project string
 }
 
 // Enum is a typed enumeration.
@@ -47,6 +58,7 @@ type Enum struct {
 	Size   int64 // bytes
 	Signed bool
 	Flags  bool
+	Errors bool // each value is an error
 	Names  []Const
 }
 
@@ -69,6 +81,13 @@ type Alias struct {
 	Of  string // Go name
 }
 
+// FuncType is the address of a C function of a named type.
+type FuncType struct {
+	Doc Doc // C is the declaration: "void rpma_log_function(enum rpma_log_level level, …)"
+	C   string
+	Go  string
+}
+
 // Func is one row of the function table.
 type Func struct {
 	Doc       Doc
@@ -84,11 +103,32 @@ type Input struct {
 	Text    []byte // the JSON, to find lines in
 	// Measured is what providers answered: tables of their own beside what is documented.
 	Measured []*model.Measured
+	// Recorded are the models of all projects. "Since" is computed from those of Release's project.
+	Recorded Recorded
 }
 
-// Recorded are the models that "since" is computed from, by release in ascending order; the last but one that has a
-// declaration decides. Primary is among them.
+// Recorded are models, those of a project by release in ascending order.
 type Recorded []*model.Release
+
+// Of are those of a project.
+func (all Recorded) Of(project string) Recorded {
+	return slices.DeleteFunc(slices.Clone(all), func(r *model.Release) bool { return r.Project != project })
+}
+
+// Find gives the releases of that number, or whose files are named so: "1.3.0", "librpma-1.3.0".
+func (all Recorded) Find(name string) Recorded {
+	return slices.DeleteFunc(slices.Clone(all), func(r *model.Release) bool {
+		return r.Name != name && FileOf(r) != name
+	})
+}
+
+// FileOf is what the files of a release are named after.
+func FileOf(r *model.Release) string {
+	if p := project.Named(r.Project); p != nil {
+		return p.File(r.Name)
+	}
+	return r.Name
+}
 
 // Module is the import path of this module.
 const Module = "github.com/goverbs/goverbs"
@@ -97,12 +137,13 @@ const Module = "github.com/goverbs/goverbs"
 type goName struct{ Import, Name string }
 
 // Resolve takes every decision for a package. The plans of the packages that it imports are among earlier.
-func Resolve(p Package, in Input, recorded Recorded, exceptions *Exceptions, earlier []*Plan) (*Plan, error) {
+func Resolve(p Package, in Input, exceptions *Exceptions, earlier []*Plan) (*Plan, error) {
 	r := &resolver{
 		pkg: p, in: in, exceptions: exceptions,
-		since: newHistory(recorded),
-		plan: &Plan{Package: p, Import: Module + "/generated/" + p.Name, Release: in.Release.Name,
-			Targets: in.Release.Targets, types: map[string]string{}},
+		since: newHistory(in.Recorded.Of(in.Release.Project)),
+		plan: &Plan{Package: p, Import: Module + "/generated/" + p.Name, Project: in.Release.Project,
+			Release: in.Release.Name, Model: in.Release, Targets: in.Release.Targets, types: map[string]string{},
+			enumOf: map[string]model.Enum{}},
 		goOf:   map[string]goName{},
 		owners: map[string]string{},
 	}
@@ -131,9 +172,14 @@ func Finish(x *Exceptions) error { return errors.Join(x.stale()...) }
 
 // reserved are the package-level names that do not come from a header: those of the support file. tableNames has more.
 var reserved = []string{
-	"BE16", "BE32", "BE64", "ToBE16", "ToBE32", "ToBE64", "hostIsBigEndian", "Ptr", "PtrTo", "never", "escaped",
-	"FuncPtr", "arm", "trailing", "loadUnaligned",
-	"storeUnaligned", "bitName", "formatFlags", "formatUnknown", "layout", "Function", "Functions", "Inline",
+	"BE16", "BE32", "BE64", "ToBE16", "ToBE32", "ToBE64", "parseBE", "hostIsBigEndian", "Ptr", "PtrTo", "never",
+	"escaped", "FuncPtr", "arm", "trailing", "loadUnaligned", "storeUnaligned", "layout", "Function", "Functions",
+	"Inline",
+	"integer", "named", "nameOf", "enumString", "enumText", "enumJSON", "parseEnum", "flagString", "parseFlags",
+	"valueOf", "withoutPrefix", "fromJSON", "quoted", "textError", "listed", "trim", "appendInteger", "appendNumber",
+	"parseInteger", "parseNumber", "digit",
+	"GUID", "ParseGUID", "MAC", "ParseGID", "groups", "appendGroups", "bigEndian", "withoutHex", "formatGID", "mapped",
+	"parseGID", "isHalf", "halves", "parseIPv4", "parseIPv6", "hex",
 }
 
 type resolver struct {
@@ -172,7 +218,7 @@ func (r *resolver) skipped(c string) bool {
 }
 
 func (r *resolver) doc(c string, h *model.Header, man, since string) Doc {
-	return Doc{C: c, Header: path.Base(h.Name), Man: manual(man), Since: since}
+	return Doc{C: c, Header: path.Base(h.Name), Man: manual(man), Since: since, Project: r.in.Release.Project}
 }
 
 // manual writes a page the way people cite it: ibv_poll_cq.3 → ibv_poll_cq(3).
@@ -204,6 +250,13 @@ func (r *resolver) nameTypes() {
 			r.claim(name, rec.CName())
 			r.own(rec.CName(), name)
 		}
+		for _, t := range h.FuncTypes {
+			name := r.pkg.TypeName(t.Name)
+			r.claim(name, t.Name)
+			r.own(t.Name, name)
+			r.plan.FuncTypes = append(r.plan.FuncTypes, FuncType{
+				Doc: r.doc(t.Declare(t.Name), h, t.Man, r.since.of(t.Name)), C: t.Name, Go: name})
+		}
 		for _, e := range h.Enums {
 			key := e.Tag
 			name := ""
@@ -216,6 +269,7 @@ func (r *resolver) nameTypes() {
 				name = x.Argument
 			}
 			r.enumOf[key] = e
+			r.plan.enumOf[key] = e
 			if name != "" {
 				r.claim(name, "enum "+key)
 				r.own("enum "+key, name)

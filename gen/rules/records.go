@@ -184,6 +184,9 @@ func (r *resolver) nestedName(path string) string {
 	return name
 }
 
+// like has the types that a row may give a member, and what they replace.
+var like = map[string]string{"GUID": "BE64", "MAC": "[6]uint8"}
+
 // memberType is the Go type of a field, and the note that says what it holds.
 func (r *resolver) memberType(f *model.Field, path string) (GoType, []string, error) {
 	var notes []string
@@ -199,6 +202,12 @@ func (r *resolver) memberType(f *model.Field, path string) (GoType, []string, er
 	t, err := r.goType(f.Type)
 	if err != nil {
 		return t, nil, fmt.Errorf("%s: %w", path, err)
+	}
+	if e := r.exceptions.find(Is, path); e != nil {
+		if spelled, ok := like[e.Argument]; !ok || (GoType{Name: t.Name, Dims: t.Dims}).String() != spelled {
+			return t, nil, fmt.Errorf("%s: %s is %v in C, which is no %s", e.At, path, t, e.Argument)
+		}
+		return GoType{Import: r.plan.Shared, Name: e.Argument}, notes, nil
 	}
 	if e := r.exceptions.find(Holds, path); e != nil {
 		enum, ok := r.enumOf[e.Argument]

@@ -2,7 +2,11 @@
 
 package rules
 
-import "github.com/goverbs/goverbs/gen/model"
+import (
+	"slices"
+
+	"github.com/goverbs/goverbs/gen/model"
+)
 
 // history tells since which recorded release something exists.
 type history struct {
@@ -59,7 +63,7 @@ func declared(h *model.Header) []string {
 	for _, m := range h.Macros {
 		all = append(all, m.Name)
 	}
-	for _, f := range h.Funcs {
+	for _, f := range slices.Concat(h.Funcs, h.FuncTypes) {
 		all = append(all, f.Name)
 	}
 	return all

@@ -254,6 +254,13 @@ func (x *gridResolver) dim(r *model.Release, types map[string]*GridType, d gridD
 	x.g.Dims = append(x.g.Dims, dim)
 }
 
+// UnknownName is the error of a row about something that the release does not have.
+type UnknownName struct{ At, Name, What, Of string }
+
+func (e *UnknownName) Error() string {
+	return fmt.Sprintf("%s: %s is no %s of this table (%s)", e.At, e.Name, e.What, e.Of)
+}
+
 // row applies a row to each of its cells.
 func (x *gridResolver) row(row *gridRow) {
 	known := make([][]string, len(row.items))
@@ -261,7 +268,8 @@ func (x *gridResolver) row(row *gridRow) {
 		for _, name := range items {
 			name = x.prints(x.g.Dims[i].Type, name)
 			if !slices.Contains(x.g.Dims[i].Names, name) {
-				x.errorf(row.at, "%s is no %s of this table (%s)", name, x.g.Dims[i].What, x.g.Dims[i].Type)
+				x.errs = append(x.errs, &UnknownName{At: row.at, Name: name, What: x.g.Dims[i].What,
+					Of: x.g.Dims[i].Type})
 				continue
 			}
 			known[i] = append(known[i], name)

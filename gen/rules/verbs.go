@@ -7,6 +7,7 @@ import (
 	"go/token"
 	"go/types"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/goverbs/goverbs/gen/model"
@@ -15,12 +16,16 @@ import (
 
 // Verbs is the package of functions that belongs to a package of nouns.
 type Verbs struct {
+	Dropin bool   // a library of C over the software device stands in for it
 	Name   string // "libibverbs", which is the library's name as well
 	SOName string // "libibverbs.so.1"
 	Needs  string // the library that it is linked with: "libibverbs", or ""
 	// a header whose functions are those of the C library with one more letter in front: socket → rsocket
 	Sockets string
-	Rows    *VerbRows // nil for those of this directory
+	// Alone says that no software backend has these functions: those that take no object are the library's, and the
+	// objects of a backend are refused.
+	Alone bool
+	Rows  *VerbRows // nil for those of this directory
 }
 
 // VerbsPlan is a package of functions with every decision taken.
@@ -30,6 +35,7 @@ type VerbsPlan struct {
 	Noun    *Plan
 	Funcs   []*VerbFunc
 	Skipped []Exception // functions that cannot be called, with the reason
+	Errors  GoType      // of the numbers that functions return by the convention "code"
 }
 
 // Via tells how a Go function reaches the code that does the work.
@@ -57,6 +63,7 @@ const (
 	ReturnsNullOK        Convention = "null-ok"
 	ReturnsValue         Convention = "value"
 	ReturnsBool          Convention = "bool"
+	ReturnsCode          Convention = "code"
 	ReturnsSpecial       Convention = "special" // by no rule: the function is written
 )
 
@@ -243,6 +250,9 @@ func (r *verbResolver) param(function string, p model.Param) VerbParam {
 	if row := r.rows.verbs.Find("holds", function+"."+p.Name); row != nil {
 		v.Type = r.holds(function, row)
 	}
+	if row := r.rows.verbs.Find("bytes", function+"."+p.Name); row != nil {
+		return r.bytes(function, v, row)
+	}
 	switch {
 	case t.Base == "char" && t.Const && t.Pointers == 1:
 		v.Kind, v.Type = TextParam, GoType{Name: "string"}
@@ -280,8 +290,21 @@ func (r *verbResolver) verbType(t model.Type) (GoType, error) {
 	return g, err
 }
 
-// holds is the enum that a row says a parameter or a result holds.
+// bytes is a parameter that points to as many bytes as a row says.
+func (r *verbResolver) bytes(function string, v VerbParam, row *rows.Row) VerbParam {
+	n, err := strconv.ParseInt(row.Columns[2], 10, 32)
+	if err != nil || n < 1 || v.Type.Name != "byte" || v.Type.Pointers != 1 {
+		r.fail(function, "%s: want a number of bytes, and a parameter that points to some", row.At)
+	}
+	v.Kind, v.Type.Dims = AddressParam, []int64{n}
+	return v
+}
+
+// holds is the enum, or the type of ours, that a row says a parameter or a result holds.
 func (r *verbResolver) holds(function string, row *rows.Row) GoType {
+	if name := row.Columns[2]; like[name] != "" {
+		return GoType{Import: r.resolver.plan.Import, Name: name}
+	}
 	name, ok := r.goOf["enum "+row.Columns[2]]
 	if !ok {
 		r.fail(function, "%s: no enum %s", row.At, row.Columns[2])
@@ -324,8 +347,9 @@ func (r *verbResolver) stale() {
 		return slices.ContainsFunc(r.plan.Funcs, func(f *VerbFunc) bool { return f.C == name }) ||
 			slices.ContainsFunc(r.plan.Skipped, func(e Exception) bool { return e.C == name })
 	}
+	past := newHistory(r.in.Recorded) // of all projects: the rows of all stand in the same files
 	anywhere := func(name string) bool {
-		return slices.ContainsFunc(r.since.have, func(have map[string]bool) bool { return have[name] })
+		return slices.ContainsFunc(past.have, func(have map[string]bool) bool { return have[name] })
 	}
 	r.errs = append(r.errs, staleVerbs(r.rows.conventions, 0, here, anywhere)...)
 	r.errs = append(r.errs, staleVerbs(r.rows.routing, 0, here, anywhere)...)

@@ -39,13 +39,16 @@ func (r *verbResolver) convention(fn *VerbFunc, f *model.Func) {
 		ReturnsVoid: t.IsVoid(), ReturnsErrno: t.String() == "int", ReturnsMinusOne: integer, ReturnsStatus: integer,
 		ReturnsNegativeErrno: integer,
 		ReturnsNull:          t.Pointers > 0, ReturnsNullOK: t.Pointers > 0, ReturnsValue: !t.IsVoid(),
-		ReturnsBool: integer || t.Base == "_Bool", ReturnsSpecial: true,
+		ReturnsBool: integer || t.Base == "_Bool", ReturnsCode: t.String() == "int", ReturnsSpecial: true,
 	}[fn.Convention]
 	switch {
 	case !known:
 		r.fail(fn.C, "%s: no convention is called %q", row.At, fn.Convention)
 	case !fits:
 		r.fail(fn.C, "%s: a result of type %s cannot be %s", row.At, f.Result, fn.Convention)
+	}
+	if fn.Convention == ReturnsCode {
+		r.errorsType(fn)
 	}
 	switch {
 	case t.IsVoid():
@@ -63,6 +66,17 @@ func (r *verbResolver) convention(fn *VerbFunc, f *model.Func) {
 	}
 }
 
+// errorsType notes the type of the errors that functions return by number.
+func (r *verbResolver) errorsType(fn *VerbFunc) {
+	i := slices.IndexFunc(r.resolver.plan.Enums, func(e Enum) bool { return e.Errors })
+	if i < 0 {
+		r.fail(fn.C, "it returns error numbers of the library, and no row of gen/rules/exceptions.txt says which "+
+			"macros they are")
+		return
+	}
+	r.plan.Errors = GoType{Import: r.resolver.plan.Import, Name: r.resolver.plan.Enums[i].Go}
+}
+
 // route decides which backend serves a call: that of the first pointer to a structure, unless a row knows better.
 func (r *verbResolver) route(fn *VerbFunc) {
 	row := r.rows.routing.Find(fn.C)
@@ -70,7 +84,7 @@ func (r *verbResolver) route(fn *VerbFunc) {
 		fn.Routed = slices.IndexFunc(fn.Params, func(p VerbParam) bool {
 			return p.Kind == AddressParam && p.Type.Pointers == 1 && p.Type.Import != ""
 		})
-		if fn.Routed < 0 {
+		if fn.Routed < 0 && !r.pkg.Verbs.Alone {
 			r.fail(fn.C, "none of its arguments is an object that could tell its backend; add a row to "+
 				"gen/rules/routing.txt")
 		}

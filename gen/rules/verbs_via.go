@@ -14,7 +14,7 @@ import (
 func (r *verbResolver) via(fn *VerbFunc, f *model.Func) {
 	in := f.Inline
 	switch {
-	case fn.Convention == ReturnsSpecial || fn.Routed < 0 && !fn.Free:
+	case fn.Convention == ReturnsSpecial || fn.Routed < 0 && !fn.Free && !r.pkg.Verbs.Alone:
 		fn.Via = Written
 	case in == nil:
 		fn.Via = Exported

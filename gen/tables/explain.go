@@ -40,6 +40,10 @@ func (p *Pages) Explain(r *model.Release) {
 			f.Man = x.function(f.Name)
 			x.uses(&f.Proto, f.Man)
 		}
+		for j := range r.Headers[i].FuncTypes {
+			f := &r.Headers[i].FuncTypes[j]
+			f.Man = x.function(f.Name)
+		}
 	}
 	for i := range r.Headers {
 		h := &r.Headers[i]

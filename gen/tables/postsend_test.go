@@ -178,7 +178,9 @@ func FuzzReadPostSend(f *testing.F) {
 		require.Len(t, table.Columns, postSendColumns)
 		require.Len(t, table.Rows, postSendRows)
 		require.Len(t, flags, postSendFlags)
-		r := model.Release{Name: "1", Targets: []string{"amd64"}, Tables: []model.Table{table}, Flags: flags}
+		r := model.Release{
+			Project: "rdma-core", Name: "1", Targets: []string{"amd64"}, Tables: []model.Table{table}, Flags: flags,
+		}
 		encoded, err := r.Encode()
 		require.NoError(t, err)
 		_, err = model.Decode("model", encoded)

@@ -21,19 +21,39 @@ const (
 	DEVICE_ATTR_CAPS_COMP_CNTR              DeviceAttrCaps = 64 // C: EFADV_DEVICE_ATTR_CAPS_COMP_CNTR, since 65.0
 )
 
-var namesOfDeviceAttrCaps = [...]bitName{
-	{uint64(DEVICE_ATTR_CAPS_RDMA_READ), "EFADV_DEVICE_ATTR_CAPS_RDMA_READ"},
-	{uint64(DEVICE_ATTR_CAPS_RNR_RETRY), "EFADV_DEVICE_ATTR_CAPS_RNR_RETRY"},
-	{uint64(DEVICE_ATTR_CAPS_CQ_WITH_SGID), "EFADV_DEVICE_ATTR_CAPS_CQ_WITH_SGID"},
-	{uint64(DEVICE_ATTR_CAPS_RDMA_WRITE), "EFADV_DEVICE_ATTR_CAPS_RDMA_WRITE"},
-	{uint64(DEVICE_ATTR_CAPS_UNSOLICITED_WRITE_RECV), "EFADV_DEVICE_ATTR_CAPS_UNSOLICITED_WRITE_RECV"},
-	{uint64(DEVICE_ATTR_CAPS_CQ_WITH_EXT_MEM_DMABUF), "EFADV_DEVICE_ATTR_CAPS_CQ_WITH_EXT_MEM_DMABUF"},
-	{uint64(DEVICE_ATTR_CAPS_COMP_CNTR), "EFADV_DEVICE_ATTR_CAPS_COMP_CNTR"},
+var namesOfDeviceAttrCaps = [...]named[DeviceAttrCaps]{
+	{DEVICE_ATTR_CAPS_RDMA_READ, "EFADV_DEVICE_ATTR_CAPS_RDMA_READ"},
+	{DEVICE_ATTR_CAPS_RNR_RETRY, "EFADV_DEVICE_ATTR_CAPS_RNR_RETRY"},
+	{DEVICE_ATTR_CAPS_CQ_WITH_SGID, "EFADV_DEVICE_ATTR_CAPS_CQ_WITH_SGID"},
+	{DEVICE_ATTR_CAPS_RDMA_WRITE, "EFADV_DEVICE_ATTR_CAPS_RDMA_WRITE"},
+	{DEVICE_ATTR_CAPS_UNSOLICITED_WRITE_RECV, "EFADV_DEVICE_ATTR_CAPS_UNSOLICITED_WRITE_RECV"},
+	{DEVICE_ATTR_CAPS_CQ_WITH_EXT_MEM_DMABUF, "EFADV_DEVICE_ATTR_CAPS_CQ_WITH_EXT_MEM_DMABUF"},
+	{DEVICE_ATTR_CAPS_COMP_CNTR, "EFADV_DEVICE_ATTR_CAPS_COMP_CNTR"},
 }
 
-// String joins the C names of the bits with |.
+// String joins the names of the bits with |; those without a name are in hex.
 func (v DeviceAttrCaps) String() string {
-	return formatFlags(uint64(v), namesOfDeviceAttrCaps[:])
+	return flagString(v, namesOfDeviceAttrCaps[:])
+}
+
+// MarshalText is String.
+func (v DeviceAttrCaps) MarshalText() ([]byte, error) {
+	return []byte(v.String()), nil
+}
+
+// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+func (v *DeviceAttrCaps) UnmarshalText(text []byte) error {
+	return parseFlags(v, "DeviceAttrCaps", text, namesOfDeviceAttrCaps[:])
+}
+
+// MarshalJSON is String, as a string.
+func (v DeviceAttrCaps) MarshalJSON() ([]byte, error) {
+	return quoted(v.String()), nil
+}
+
+// UnmarshalJSON reads such a string, or a number.
+func (v *DeviceAttrCaps) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // SQDepthAttrFlags is a set of flags; bits that it does not name print in hex.
@@ -48,13 +68,33 @@ const (
 	SQ_DEPTH_ATTR_INLINE_WRITE SQDepthAttrFlags = 1 // C: EFADV_SQ_DEPTH_ATTR_INLINE_WRITE
 )
 
-var namesOfSQDepthAttrFlags = [...]bitName{
-	{uint64(SQ_DEPTH_ATTR_INLINE_WRITE), "EFADV_SQ_DEPTH_ATTR_INLINE_WRITE"},
+var namesOfSQDepthAttrFlags = [...]named[SQDepthAttrFlags]{
+	{SQ_DEPTH_ATTR_INLINE_WRITE, "EFADV_SQ_DEPTH_ATTR_INLINE_WRITE"},
 }
 
-// String joins the C names of the bits with |.
+// String joins the names of the bits with |; those without a name are in hex.
 func (v SQDepthAttrFlags) String() string {
-	return formatFlags(uint64(v), namesOfSQDepthAttrFlags[:])
+	return flagString(v, namesOfSQDepthAttrFlags[:])
+}
+
+// MarshalText is String.
+func (v SQDepthAttrFlags) MarshalText() ([]byte, error) {
+	return []byte(v.String()), nil
+}
+
+// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+func (v *SQDepthAttrFlags) UnmarshalText(text []byte) error {
+	return parseFlags(v, "SQDepthAttrFlags", text, namesOfSQDepthAttrFlags[:])
+}
+
+// MarshalJSON is String, as a string.
+func (v SQDepthAttrFlags) MarshalJSON() ([]byte, error) {
+	return quoted(v.String()), nil
+}
+
+// UnmarshalJSON reads such a string, or a number.
+func (v *SQDepthAttrFlags) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // QPDriverType is an enumeration; values that it does not name print as numbers.
@@ -69,13 +109,33 @@ const (
 	QP_DRIVER_TYPE_SRD QPDriverType = 0 // C: EFADV_QP_DRIVER_TYPE_SRD
 )
 
-// String is the C name, or the enum's with the number.
+var namesOfQPDriverType = [...]named[QPDriverType]{
+	{QP_DRIVER_TYPE_SRD, "EFADV_QP_DRIVER_TYPE_SRD"},
+}
+
+// String is the name, or the enumeration's with the number.
 func (v QPDriverType) String() string {
-	switch v {
-	case QP_DRIVER_TYPE_SRD:
-		return "EFADV_QP_DRIVER_TYPE_SRD"
-	}
-	return formatUnknown("QPDriverType", int64(v))
+	return enumString(v, "QPDriverType", namesOfQPDriverType[:])
+}
+
+// MarshalText is the name, or the number.
+func (v QPDriverType) MarshalText() ([]byte, error) {
+	return enumText(v, namesOfQPDriverType[:]), nil
+}
+
+// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+func (v *QPDriverType) UnmarshalText(text []byte) error {
+	return parseEnum(v, "QPDriverType", text, namesOfQPDriverType[:])
+}
+
+// MarshalJSON is the name, or the number if there is none.
+func (v QPDriverType) MarshalJSON() ([]byte, error) {
+	return enumJSON(v, namesOfQPDriverType[:]), nil
+}
+
+// UnmarshalJSON reads a name or a number.
+func (v *QPDriverType) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // QPFlags is a set of flags; bits that it does not name print in hex.
@@ -91,14 +151,34 @@ const (
 	QP_FLAGS_INLINE_WRITE           QPFlags = 2 // C: EFADV_QP_FLAGS_INLINE_WRITE, since 65.0
 )
 
-var namesOfQPFlags = [...]bitName{
-	{uint64(QP_FLAGS_UNSOLICITED_WRITE_RECV), "EFADV_QP_FLAGS_UNSOLICITED_WRITE_RECV"},
-	{uint64(QP_FLAGS_INLINE_WRITE), "EFADV_QP_FLAGS_INLINE_WRITE"},
+var namesOfQPFlags = [...]named[QPFlags]{
+	{QP_FLAGS_UNSOLICITED_WRITE_RECV, "EFADV_QP_FLAGS_UNSOLICITED_WRITE_RECV"},
+	{QP_FLAGS_INLINE_WRITE, "EFADV_QP_FLAGS_INLINE_WRITE"},
 }
 
-// String joins the C names of the bits with |.
+// String joins the names of the bits with |; those without a name are in hex.
 func (v QPFlags) String() string {
-	return formatFlags(uint64(v), namesOfQPFlags[:])
+	return flagString(v, namesOfQPFlags[:])
+}
+
+// MarshalText is String.
+func (v QPFlags) MarshalText() ([]byte, error) {
+	return []byte(v.String()), nil
+}
+
+// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+func (v *QPFlags) UnmarshalText(text []byte) error {
+	return parseFlags(v, "QPFlags", text, namesOfQPFlags[:])
+}
+
+// MarshalJSON is String, as a string.
+func (v QPFlags) MarshalJSON() ([]byte, error) {
+	return quoted(v.String()), nil
+}
+
+// UnmarshalJSON reads such a string, or a number.
+func (v *QPFlags) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // WRProcessingHint is a set of flags; bits that it does not name print in hex.
@@ -113,13 +193,33 @@ const (
 	WR_PROCESSING_HINT_BURST_PPS_SENSITIVE WRProcessingHint = 1 // C: EFADV_WR_PROCESSING_HINT_BURST_PPS_SENSITIVE
 )
 
-var namesOfWRProcessingHint = [...]bitName{
-	{uint64(WR_PROCESSING_HINT_BURST_PPS_SENSITIVE), "EFADV_WR_PROCESSING_HINT_BURST_PPS_SENSITIVE"},
+var namesOfWRProcessingHint = [...]named[WRProcessingHint]{
+	{WR_PROCESSING_HINT_BURST_PPS_SENSITIVE, "EFADV_WR_PROCESSING_HINT_BURST_PPS_SENSITIVE"},
 }
 
-// String joins the C names of the bits with |.
+// String joins the names of the bits with |; those without a name are in hex.
 func (v WRProcessingHint) String() string {
-	return formatFlags(uint64(v), namesOfWRProcessingHint[:])
+	return flagString(v, namesOfWRProcessingHint[:])
+}
+
+// MarshalText is String.
+func (v WRProcessingHint) MarshalText() ([]byte, error) {
+	return []byte(v.String()), nil
+}
+
+// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+func (v *WRProcessingHint) UnmarshalText(text []byte) error {
+	return parseFlags(v, "efadv_wr_processing_hint", text, namesOfWRProcessingHint[:])
+}
+
+// MarshalJSON is String, as a string.
+func (v WRProcessingHint) MarshalJSON() ([]byte, error) {
+	return quoted(v.String()), nil
+}
+
+// UnmarshalJSON reads such a string, or a number.
+func (v *WRProcessingHint) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // MemoryLocationType is an enumeration; values that it does not name print as numbers.
@@ -135,13 +235,32 @@ const (
 	MEMORY_LOCATION_DMABUF MemoryLocationType = 1 // C: EFADV_MEMORY_LOCATION_DMABUF
 )
 
-// String is the C name, or the enum's with the number.
+var namesOfMemoryLocationType = [...]named[MemoryLocationType]{
+	{MEMORY_LOCATION_VA, "EFADV_MEMORY_LOCATION_VA"},
+	{MEMORY_LOCATION_DMABUF, "EFADV_MEMORY_LOCATION_DMABUF"},
+}
+
+// String is the name, or the enumeration's with the number.
 func (v MemoryLocationType) String() string {
-	switch v {
-	case MEMORY_LOCATION_VA:
-		return "EFADV_MEMORY_LOCATION_VA"
-	case MEMORY_LOCATION_DMABUF:
-		return "EFADV_MEMORY_LOCATION_DMABUF"
-	}
-	return formatUnknown("MemoryLocationType", int64(v))
+	return enumString(v, "MemoryLocationType", namesOfMemoryLocationType[:])
+}
+
+// MarshalText is the name, or the number.
+func (v MemoryLocationType) MarshalText() ([]byte, error) {
+	return enumText(v, namesOfMemoryLocationType[:]), nil
+}
+
+// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+func (v *MemoryLocationType) UnmarshalText(text []byte) error {
+	return parseEnum(v, "MemoryLocationType", text, namesOfMemoryLocationType[:])
+}
+
+// MarshalJSON is the name, or the number if there is none.
+func (v MemoryLocationType) MarshalJSON() ([]byte, error) {
+	return enumJSON(v, namesOfMemoryLocationType[:]), nil
+}
+
+// UnmarshalJSON reads a name or a number.
+func (v *MemoryLocationType) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }

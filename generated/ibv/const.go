@@ -6,11 +6,102 @@ package ibv
 // C: macros and enumerators of untagged enums (verbs.h)
 // Man: none
 const (
-	WC_IP_CSUM_OK_SHIFT              = 2             // C: IBV_WC_IP_CSUM_OK_SHIFT, since 33.2 or earlier
-	WC_STANDARD_FLAGS                = 127           // C: IBV_WC_STANDARD_FLAGS, since 33.2 or earlier
-	CREATE_CQ_SUP_WC_FLAGS           = 4095          // C: IBV_CREATE_CQ_SUP_WC_FLAGS, since 33.2 or earlier
-	SYSFS_NAME_MAX                   = 64            // C: IBV_SYSFS_NAME_MAX, since 33.2 or earlier
-	SYSFS_PATH_MAX                   = 256           // C: IBV_SYSFS_PATH_MAX, since 33.2 or earlier
+	WC_IP_CSUM_OK_SHIFT    = 2    // C: IBV_WC_IP_CSUM_OK_SHIFT, since 33.2 or earlier
+	WC_STANDARD_FLAGS      = 127  // C: IBV_WC_STANDARD_FLAGS, since 33.2 or earlier
+	CREATE_CQ_SUP_WC_FLAGS = 4095 // C: IBV_CREATE_CQ_SUP_WC_FLAGS, since 33.2 or earlier
+	SYSFS_NAME_MAX         = 64   // C: IBV_SYSFS_NAME_MAX, since 33.2 or earlier
+	SYSFS_PATH_MAX         = 256  // C: IBV_SYSFS_PATH_MAX, since 33.2 or earlier
+)
+
+// C: macros and enumerators of untagged enums (opcode.h)
+// Man: none
+const (
+	OPCODE_RC                                = 0   // C: IBV_OPCODE_RC, since 33.2 or earlier
+	OPCODE_UC                                = 32  // C: IBV_OPCODE_UC, since 33.2 or earlier
+	OPCODE_RD                                = 64  // C: IBV_OPCODE_RD, since 33.2 or earlier
+	OPCODE_UD                                = 96  // C: IBV_OPCODE_UD, since 33.2 or earlier
+	OPCODE_SEND_FIRST                        = 0   // C: IBV_OPCODE_SEND_FIRST, since 33.2 or earlier
+	OPCODE_SEND_MIDDLE                       = 1   // C: IBV_OPCODE_SEND_MIDDLE, since 33.2 or earlier
+	OPCODE_SEND_LAST                         = 2   // C: IBV_OPCODE_SEND_LAST, since 33.2 or earlier
+	OPCODE_SEND_LAST_WITH_IMMEDIATE          = 3   // C: IBV_OPCODE_SEND_LAST_WITH_IMMEDIATE, since 33.2 or earlier
+	OPCODE_SEND_ONLY                         = 4   // C: IBV_OPCODE_SEND_ONLY, since 33.2 or earlier
+	OPCODE_SEND_ONLY_WITH_IMMEDIATE          = 5   // C: IBV_OPCODE_SEND_ONLY_WITH_IMMEDIATE, since 33.2 or earlier
+	OPCODE_RDMA_WRITE_FIRST                  = 6   // C: IBV_OPCODE_RDMA_WRITE_FIRST, since 33.2 or earlier
+	OPCODE_RDMA_WRITE_MIDDLE                 = 7   // C: IBV_OPCODE_RDMA_WRITE_MIDDLE, since 33.2 or earlier
+	OPCODE_RDMA_WRITE_LAST                   = 8   // C: IBV_OPCODE_RDMA_WRITE_LAST, since 33.2 or earlier
+	OPCODE_RDMA_WRITE_LAST_WITH_IMMEDIATE    = 9   // C: IBV_OPCODE_RDMA_WRITE_LAST_WITH_IMMEDIATE, since 33.2 or earlier
+	OPCODE_RDMA_WRITE_ONLY                   = 10  // C: IBV_OPCODE_RDMA_WRITE_ONLY, since 33.2 or earlier
+	OPCODE_RDMA_WRITE_ONLY_WITH_IMMEDIATE    = 11  // C: IBV_OPCODE_RDMA_WRITE_ONLY_WITH_IMMEDIATE, since 33.2 or earlier
+	OPCODE_RDMA_READ_REQUEST                 = 12  // C: IBV_OPCODE_RDMA_READ_REQUEST, since 33.2 or earlier
+	OPCODE_RDMA_READ_RESPONSE_FIRST          = 13  // C: IBV_OPCODE_RDMA_READ_RESPONSE_FIRST, since 33.2 or earlier
+	OPCODE_RDMA_READ_RESPONSE_MIDDLE         = 14  // C: IBV_OPCODE_RDMA_READ_RESPONSE_MIDDLE, since 33.2 or earlier
+	OPCODE_RDMA_READ_RESPONSE_LAST           = 15  // C: IBV_OPCODE_RDMA_READ_RESPONSE_LAST, since 33.2 or earlier
+	OPCODE_RDMA_READ_RESPONSE_ONLY           = 16  // C: IBV_OPCODE_RDMA_READ_RESPONSE_ONLY, since 33.2 or earlier
+	OPCODE_ACKNOWLEDGE                       = 17  // C: IBV_OPCODE_ACKNOWLEDGE, since 33.2 or earlier
+	OPCODE_ATOMIC_ACKNOWLEDGE                = 18  // C: IBV_OPCODE_ATOMIC_ACKNOWLEDGE, since 33.2 or earlier
+	OPCODE_COMPARE_SWAP                      = 19  // C: IBV_OPCODE_COMPARE_SWAP, since 33.2 or earlier
+	OPCODE_FETCH_ADD                         = 20  // C: IBV_OPCODE_FETCH_ADD, since 33.2 or earlier
+	OPCODE_RC_SEND_FIRST                     = 0   // C: IBV_OPCODE_RC_SEND_FIRST, since 33.2 or earlier
+	OPCODE_RC_SEND_MIDDLE                    = 1   // C: IBV_OPCODE_RC_SEND_MIDDLE, since 33.2 or earlier
+	OPCODE_RC_SEND_LAST                      = 2   // C: IBV_OPCODE_RC_SEND_LAST, since 33.2 or earlier
+	OPCODE_RC_SEND_LAST_WITH_IMMEDIATE       = 3   // C: IBV_OPCODE_RC_SEND_LAST_WITH_IMMEDIATE, since 33.2 or earlier
+	OPCODE_RC_SEND_ONLY                      = 4   // C: IBV_OPCODE_RC_SEND_ONLY, since 33.2 or earlier
+	OPCODE_RC_SEND_ONLY_WITH_IMMEDIATE       = 5   // C: IBV_OPCODE_RC_SEND_ONLY_WITH_IMMEDIATE, since 33.2 or earlier
+	OPCODE_RC_RDMA_WRITE_FIRST               = 6   // C: IBV_OPCODE_RC_RDMA_WRITE_FIRST, since 33.2 or earlier
+	OPCODE_RC_RDMA_WRITE_MIDDLE              = 7   // C: IBV_OPCODE_RC_RDMA_WRITE_MIDDLE, since 33.2 or earlier
+	OPCODE_RC_RDMA_WRITE_LAST                = 8   // C: IBV_OPCODE_RC_RDMA_WRITE_LAST, since 33.2 or earlier
+	OPCODE_RC_RDMA_WRITE_LAST_WITH_IMMEDIATE = 9   // C: IBV_OPCODE_RC_RDMA_WRITE_LAST_WITH_IMMEDIATE, since 33.2 or earlier
+	OPCODE_RC_RDMA_WRITE_ONLY                = 10  // C: IBV_OPCODE_RC_RDMA_WRITE_ONLY, since 33.2 or earlier
+	OPCODE_RC_RDMA_WRITE_ONLY_WITH_IMMEDIATE = 11  // C: IBV_OPCODE_RC_RDMA_WRITE_ONLY_WITH_IMMEDIATE, since 33.2 or earlier
+	OPCODE_RC_RDMA_READ_REQUEST              = 12  // C: IBV_OPCODE_RC_RDMA_READ_REQUEST, since 33.2 or earlier
+	OPCODE_RC_RDMA_READ_RESPONSE_FIRST       = 13  // C: IBV_OPCODE_RC_RDMA_READ_RESPONSE_FIRST, since 33.2 or earlier
+	OPCODE_RC_RDMA_READ_RESPONSE_MIDDLE      = 14  // C: IBV_OPCODE_RC_RDMA_READ_RESPONSE_MIDDLE, since 33.2 or earlier
+	OPCODE_RC_RDMA_READ_RESPONSE_LAST        = 15  // C: IBV_OPCODE_RC_RDMA_READ_RESPONSE_LAST, since 33.2 or earlier
+	OPCODE_RC_RDMA_READ_RESPONSE_ONLY        = 16  // C: IBV_OPCODE_RC_RDMA_READ_RESPONSE_ONLY, since 33.2 or earlier
+	OPCODE_RC_ACKNOWLEDGE                    = 17  // C: IBV_OPCODE_RC_ACKNOWLEDGE, since 33.2 or earlier
+	OPCODE_RC_ATOMIC_ACKNOWLEDGE             = 18  // C: IBV_OPCODE_RC_ATOMIC_ACKNOWLEDGE, since 33.2 or earlier
+	OPCODE_RC_COMPARE_SWAP                   = 19  // C: IBV_OPCODE_RC_COMPARE_SWAP, since 33.2 or earlier
+	OPCODE_RC_FETCH_ADD                      = 20  // C: IBV_OPCODE_RC_FETCH_ADD, since 33.2 or earlier
+	OPCODE_UC_SEND_FIRST                     = 32  // C: IBV_OPCODE_UC_SEND_FIRST, since 33.2 or earlier
+	OPCODE_UC_SEND_MIDDLE                    = 33  // C: IBV_OPCODE_UC_SEND_MIDDLE, since 33.2 or earlier
+	OPCODE_UC_SEND_LAST                      = 34  // C: IBV_OPCODE_UC_SEND_LAST, since 33.2 or earlier
+	OPCODE_UC_SEND_LAST_WITH_IMMEDIATE       = 35  // C: IBV_OPCODE_UC_SEND_LAST_WITH_IMMEDIATE, since 33.2 or earlier
+	OPCODE_UC_SEND_ONLY                      = 36  // C: IBV_OPCODE_UC_SEND_ONLY, since 33.2 or earlier
+	OPCODE_UC_SEND_ONLY_WITH_IMMEDIATE       = 37  // C: IBV_OPCODE_UC_SEND_ONLY_WITH_IMMEDIATE, since 33.2 or earlier
+	OPCODE_UC_RDMA_WRITE_FIRST               = 38  // C: IBV_OPCODE_UC_RDMA_WRITE_FIRST, since 33.2 or earlier
+	OPCODE_UC_RDMA_WRITE_MIDDLE              = 39  // C: IBV_OPCODE_UC_RDMA_WRITE_MIDDLE, since 33.2 or earlier
+	OPCODE_UC_RDMA_WRITE_LAST                = 40  // C: IBV_OPCODE_UC_RDMA_WRITE_LAST, since 33.2 or earlier
+	OPCODE_UC_RDMA_WRITE_LAST_WITH_IMMEDIATE = 41  // C: IBV_OPCODE_UC_RDMA_WRITE_LAST_WITH_IMMEDIATE, since 33.2 or earlier
+	OPCODE_UC_RDMA_WRITE_ONLY                = 42  // C: IBV_OPCODE_UC_RDMA_WRITE_ONLY, since 33.2 or earlier
+	OPCODE_UC_RDMA_WRITE_ONLY_WITH_IMMEDIATE = 43  // C: IBV_OPCODE_UC_RDMA_WRITE_ONLY_WITH_IMMEDIATE, since 33.2 or earlier
+	OPCODE_RD_SEND_FIRST                     = 64  // C: IBV_OPCODE_RD_SEND_FIRST, since 33.2 or earlier
+	OPCODE_RD_SEND_MIDDLE                    = 65  // C: IBV_OPCODE_RD_SEND_MIDDLE, since 33.2 or earlier
+	OPCODE_RD_SEND_LAST                      = 66  // C: IBV_OPCODE_RD_SEND_LAST, since 33.2 or earlier
+	OPCODE_RD_SEND_LAST_WITH_IMMEDIATE       = 67  // C: IBV_OPCODE_RD_SEND_LAST_WITH_IMMEDIATE, since 33.2 or earlier
+	OPCODE_RD_SEND_ONLY                      = 68  // C: IBV_OPCODE_RD_SEND_ONLY, since 33.2 or earlier
+	OPCODE_RD_SEND_ONLY_WITH_IMMEDIATE       = 69  // C: IBV_OPCODE_RD_SEND_ONLY_WITH_IMMEDIATE, since 33.2 or earlier
+	OPCODE_RD_RDMA_WRITE_FIRST               = 70  // C: IBV_OPCODE_RD_RDMA_WRITE_FIRST, since 33.2 or earlier
+	OPCODE_RD_RDMA_WRITE_MIDDLE              = 71  // C: IBV_OPCODE_RD_RDMA_WRITE_MIDDLE, since 33.2 or earlier
+	OPCODE_RD_RDMA_WRITE_LAST                = 72  // C: IBV_OPCODE_RD_RDMA_WRITE_LAST, since 33.2 or earlier
+	OPCODE_RD_RDMA_WRITE_LAST_WITH_IMMEDIATE = 73  // C: IBV_OPCODE_RD_RDMA_WRITE_LAST_WITH_IMMEDIATE, since 33.2 or earlier
+	OPCODE_RD_RDMA_WRITE_ONLY                = 74  // C: IBV_OPCODE_RD_RDMA_WRITE_ONLY, since 33.2 or earlier
+	OPCODE_RD_RDMA_WRITE_ONLY_WITH_IMMEDIATE = 75  // C: IBV_OPCODE_RD_RDMA_WRITE_ONLY_WITH_IMMEDIATE, since 33.2 or earlier
+	OPCODE_RD_RDMA_READ_REQUEST              = 76  // C: IBV_OPCODE_RD_RDMA_READ_REQUEST, since 33.2 or earlier
+	OPCODE_RD_RDMA_READ_RESPONSE_FIRST       = 77  // C: IBV_OPCODE_RD_RDMA_READ_RESPONSE_FIRST, since 33.2 or earlier
+	OPCODE_RD_RDMA_READ_RESPONSE_MIDDLE      = 78  // C: IBV_OPCODE_RD_RDMA_READ_RESPONSE_MIDDLE, since 33.2 or earlier
+	OPCODE_RD_RDMA_READ_RESPONSE_LAST        = 79  // C: IBV_OPCODE_RD_RDMA_READ_RESPONSE_LAST, since 33.2 or earlier
+	OPCODE_RD_RDMA_READ_RESPONSE_ONLY        = 80  // C: IBV_OPCODE_RD_RDMA_READ_RESPONSE_ONLY, since 33.2 or earlier
+	OPCODE_RD_ACKNOWLEDGE                    = 81  // C: IBV_OPCODE_RD_ACKNOWLEDGE, since 33.2 or earlier
+	OPCODE_RD_ATOMIC_ACKNOWLEDGE             = 82  // C: IBV_OPCODE_RD_ATOMIC_ACKNOWLEDGE, since 33.2 or earlier
+	OPCODE_RD_COMPARE_SWAP                   = 83  // C: IBV_OPCODE_RD_COMPARE_SWAP, since 33.2 or earlier
+	OPCODE_RD_FETCH_ADD                      = 84  // C: IBV_OPCODE_RD_FETCH_ADD, since 33.2 or earlier
+	OPCODE_UD_SEND_ONLY                      = 100 // C: IBV_OPCODE_UD_SEND_ONLY, since 33.2 or earlier
+	OPCODE_UD_SEND_ONLY_WITH_IMMEDIATE       = 101 // C: IBV_OPCODE_UD_SEND_ONLY_WITH_IMMEDIATE, since 33.2 or earlier
+)
+
+// C: macros and enumerators of untagged enums (verbs.h)
+// Man: none
+const (
 	VERBS_ABI_IS_EXTENDED            = ^uintptr(0)   // C: __VERBS_ABI_IS_EXTENDED, since 33.2 or earlier
 	DEVICE_RAW_SCATTER_FCS           = 17179869184   // C: IBV_DEVICE_RAW_SCATTER_FCS, since 33.2 or earlier
 	DEVICE_PCI_WRITE_END_PADDING     = 68719476736   // C: IBV_DEVICE_PCI_WRITE_END_PADDING, since 33.2 or earlier

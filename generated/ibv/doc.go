@@ -3,7 +3,7 @@
 
 // Package ibv has the types, constants and tables of libibverbs, in the C layout of 64-bit Linux.
 //
-// It is generated from <infiniband/verbs.h>, <infiniband/verbs_api.h>, <infiniband/ib_user_ioctl_verbs.h>, <infiniband/tm_types.h> of rdma-core 65.0. Layouts are
+// It is generated from <infiniband/verbs.h>, <infiniband/verbs_api.h>, <infiniband/ib_user_ioctl_verbs.h>, <infiniband/tm_types.h>, <infiniband/opcode.h> of rdma-core 65.0. Layouts are
 // asserted at compile time on linux/amd64, linux/arm64, linux/loong64, linux/mips64, linux/mips64le, linux/ppc64, linux/ppc64le, linux/riscv64, linux/s390x; elsewhere the package compiles, and its layouts mean nothing.
 // Constants keep their C spelling without the prefix, types and fields follow Go.
 package ibv

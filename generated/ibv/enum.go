@@ -17,17 +17,35 @@ const (
 	GID_TYPE_ROCE_V2 GIDType = 2 // C: IBV_GID_TYPE_ROCE_V2
 )
 
-// String is the C name, or the enum's with the number.
+var namesOfGIDType = [...]named[GIDType]{
+	{GID_TYPE_IB, "IBV_GID_TYPE_IB"},
+	{GID_TYPE_ROCE_V1, "IBV_GID_TYPE_ROCE_V1"},
+	{GID_TYPE_ROCE_V2, "IBV_GID_TYPE_ROCE_V2"},
+}
+
+// String is the name, or the enumeration's with the number.
 func (v GIDType) String() string {
-	switch v {
-	case GID_TYPE_IB:
-		return "IBV_GID_TYPE_IB"
-	case GID_TYPE_ROCE_V1:
-		return "IBV_GID_TYPE_ROCE_V1"
-	case GID_TYPE_ROCE_V2:
-		return "IBV_GID_TYPE_ROCE_V2"
-	}
-	return formatUnknown("ibv_gid_type", int64(v))
+	return enumString(v, "ibv_gid_type", namesOfGIDType[:])
+}
+
+// MarshalText is the name, or the number.
+func (v GIDType) MarshalText() ([]byte, error) {
+	return enumText(v, namesOfGIDType[:]), nil
+}
+
+// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+func (v *GIDType) UnmarshalText(text []byte) error {
+	return parseEnum(v, "ibv_gid_type", text, namesOfGIDType[:])
+}
+
+// MarshalJSON is the name, or the number if there is none.
+func (v GIDType) MarshalJSON() ([]byte, error) {
+	return enumJSON(v, namesOfGIDType[:]), nil
+}
+
+// UnmarshalJSON reads a name or a number.
+func (v *GIDType) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // NodeType is an enumeration; values that it does not name print as numbers.
@@ -49,27 +67,40 @@ const (
 	NODE_UNSPECIFIED NodeType = 7  // C: IBV_NODE_UNSPECIFIED
 )
 
-// String is the C name, or the enum's with the number.
+var namesOfNodeType = [...]named[NodeType]{
+	{NODE_UNKNOWN, "IBV_NODE_UNKNOWN"},
+	{NODE_CA, "IBV_NODE_CA"},
+	{NODE_SWITCH, "IBV_NODE_SWITCH"},
+	{NODE_ROUTER, "IBV_NODE_ROUTER"},
+	{NODE_RNIC, "IBV_NODE_RNIC"},
+	{NODE_USNIC, "IBV_NODE_USNIC"},
+	{NODE_USNIC_UDP, "IBV_NODE_USNIC_UDP"},
+	{NODE_UNSPECIFIED, "IBV_NODE_UNSPECIFIED"},
+}
+
+// String is the name, or the enumeration's with the number.
 func (v NodeType) String() string {
-	switch v {
-	case NODE_UNKNOWN:
-		return "IBV_NODE_UNKNOWN"
-	case NODE_CA:
-		return "IBV_NODE_CA"
-	case NODE_SWITCH:
-		return "IBV_NODE_SWITCH"
-	case NODE_ROUTER:
-		return "IBV_NODE_ROUTER"
-	case NODE_RNIC:
-		return "IBV_NODE_RNIC"
-	case NODE_USNIC:
-		return "IBV_NODE_USNIC"
-	case NODE_USNIC_UDP:
-		return "IBV_NODE_USNIC_UDP"
-	case NODE_UNSPECIFIED:
-		return "IBV_NODE_UNSPECIFIED"
-	}
-	return formatUnknown("ibv_node_type", int64(v))
+	return enumString(v, "ibv_node_type", namesOfNodeType[:])
+}
+
+// MarshalText is the name, or the number.
+func (v NodeType) MarshalText() ([]byte, error) {
+	return enumText(v, namesOfNodeType[:]), nil
+}
+
+// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+func (v *NodeType) UnmarshalText(text []byte) error {
+	return parseEnum(v, "ibv_node_type", text, namesOfNodeType[:])
+}
+
+// MarshalJSON is the name, or the number if there is none.
+func (v NodeType) MarshalJSON() ([]byte, error) {
+	return enumJSON(v, namesOfNodeType[:]), nil
+}
+
+// UnmarshalJSON reads a name or a number.
+func (v *NodeType) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // TransportType is an enumeration; values that it does not name print as numbers.
@@ -89,23 +120,38 @@ const (
 	TRANSPORT_UNSPECIFIED TransportType = 4  // C: IBV_TRANSPORT_UNSPECIFIED
 )
 
-// String is the C name, or the enum's with the number.
+var namesOfTransportType = [...]named[TransportType]{
+	{TRANSPORT_UNKNOWN, "IBV_TRANSPORT_UNKNOWN"},
+	{TRANSPORT_IB, "IBV_TRANSPORT_IB"},
+	{TRANSPORT_IWARP, "IBV_TRANSPORT_IWARP"},
+	{TRANSPORT_USNIC, "IBV_TRANSPORT_USNIC"},
+	{TRANSPORT_USNIC_UDP, "IBV_TRANSPORT_USNIC_UDP"},
+	{TRANSPORT_UNSPECIFIED, "IBV_TRANSPORT_UNSPECIFIED"},
+}
+
+// String is the name, or the enumeration's with the number.
 func (v TransportType) String() string {
-	switch v {
-	case TRANSPORT_UNKNOWN:
-		return "IBV_TRANSPORT_UNKNOWN"
-	case TRANSPORT_IB:
-		return "IBV_TRANSPORT_IB"
-	case TRANSPORT_IWARP:
-		return "IBV_TRANSPORT_IWARP"
-	case TRANSPORT_USNIC:
-		return "IBV_TRANSPORT_USNIC"
-	case TRANSPORT_USNIC_UDP:
-		return "IBV_TRANSPORT_USNIC_UDP"
-	case TRANSPORT_UNSPECIFIED:
-		return "IBV_TRANSPORT_UNSPECIFIED"
-	}
-	return formatUnknown("ibv_transport_type", int64(v))
+	return enumString(v, "ibv_transport_type", namesOfTransportType[:])
+}
+
+// MarshalText is the name, or the number.
+func (v TransportType) MarshalText() ([]byte, error) {
+	return enumText(v, namesOfTransportType[:]), nil
+}
+
+// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+func (v *TransportType) UnmarshalText(text []byte) error {
+	return parseEnum(v, "ibv_transport_type", text, namesOfTransportType[:])
+}
+
+// MarshalJSON is the name, or the number if there is none.
+func (v TransportType) MarshalJSON() ([]byte, error) {
+	return enumJSON(v, namesOfTransportType[:]), nil
+}
+
+// UnmarshalJSON reads a name or a number.
+func (v *TransportType) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // DeviceCapFlags is a set of flags; bits that it does not name print in hex.
@@ -143,36 +189,56 @@ const (
 	DEVICE_MANAGED_FLOW_STEERING DeviceCapFlags = 536870912 // C: IBV_DEVICE_MANAGED_FLOW_STEERING
 )
 
-var namesOfDeviceCapFlags = [...]bitName{
-	{uint64(DEVICE_RESIZE_MAX_WR), "IBV_DEVICE_RESIZE_MAX_WR"},
-	{uint64(DEVICE_BAD_PKEY_CNTR), "IBV_DEVICE_BAD_PKEY_CNTR"},
-	{uint64(DEVICE_BAD_QKEY_CNTR), "IBV_DEVICE_BAD_QKEY_CNTR"},
-	{uint64(DEVICE_RAW_MULTI), "IBV_DEVICE_RAW_MULTI"},
-	{uint64(DEVICE_AUTO_PATH_MIG), "IBV_DEVICE_AUTO_PATH_MIG"},
-	{uint64(DEVICE_CHANGE_PHY_PORT), "IBV_DEVICE_CHANGE_PHY_PORT"},
-	{uint64(DEVICE_UD_AV_PORT_ENFORCE), "IBV_DEVICE_UD_AV_PORT_ENFORCE"},
-	{uint64(DEVICE_CURR_QP_STATE_MOD), "IBV_DEVICE_CURR_QP_STATE_MOD"},
-	{uint64(DEVICE_SHUTDOWN_PORT), "IBV_DEVICE_SHUTDOWN_PORT"},
-	{uint64(DEVICE_INIT_TYPE), "IBV_DEVICE_INIT_TYPE"},
-	{uint64(DEVICE_PORT_ACTIVE_EVENT), "IBV_DEVICE_PORT_ACTIVE_EVENT"},
-	{uint64(DEVICE_SYS_IMAGE_GUID), "IBV_DEVICE_SYS_IMAGE_GUID"},
-	{uint64(DEVICE_RC_RNR_NAK_GEN), "IBV_DEVICE_RC_RNR_NAK_GEN"},
-	{uint64(DEVICE_SRQ_RESIZE), "IBV_DEVICE_SRQ_RESIZE"},
-	{uint64(DEVICE_N_NOTIFY_CQ), "IBV_DEVICE_N_NOTIFY_CQ"},
-	{uint64(DEVICE_MEM_WINDOW), "IBV_DEVICE_MEM_WINDOW"},
-	{uint64(DEVICE_UD_IP_CSUM), "IBV_DEVICE_UD_IP_CSUM"},
-	{uint64(DEVICE_XRC), "IBV_DEVICE_XRC"},
-	{uint64(DEVICE_MEM_MGT_EXTENSIONS), "IBV_DEVICE_MEM_MGT_EXTENSIONS"},
-	{uint64(DEVICE_MEM_WINDOW_TYPE_2A), "IBV_DEVICE_MEM_WINDOW_TYPE_2A"},
-	{uint64(DEVICE_MEM_WINDOW_TYPE_2B), "IBV_DEVICE_MEM_WINDOW_TYPE_2B"},
-	{uint64(DEVICE_RC_IP_CSUM), "IBV_DEVICE_RC_IP_CSUM"},
-	{uint64(DEVICE_RAW_IP_CSUM), "IBV_DEVICE_RAW_IP_CSUM"},
-	{uint64(DEVICE_MANAGED_FLOW_STEERING), "IBV_DEVICE_MANAGED_FLOW_STEERING"},
+var namesOfDeviceCapFlags = [...]named[DeviceCapFlags]{
+	{DEVICE_RESIZE_MAX_WR, "IBV_DEVICE_RESIZE_MAX_WR"},
+	{DEVICE_BAD_PKEY_CNTR, "IBV_DEVICE_BAD_PKEY_CNTR"},
+	{DEVICE_BAD_QKEY_CNTR, "IBV_DEVICE_BAD_QKEY_CNTR"},
+	{DEVICE_RAW_MULTI, "IBV_DEVICE_RAW_MULTI"},
+	{DEVICE_AUTO_PATH_MIG, "IBV_DEVICE_AUTO_PATH_MIG"},
+	{DEVICE_CHANGE_PHY_PORT, "IBV_DEVICE_CHANGE_PHY_PORT"},
+	{DEVICE_UD_AV_PORT_ENFORCE, "IBV_DEVICE_UD_AV_PORT_ENFORCE"},
+	{DEVICE_CURR_QP_STATE_MOD, "IBV_DEVICE_CURR_QP_STATE_MOD"},
+	{DEVICE_SHUTDOWN_PORT, "IBV_DEVICE_SHUTDOWN_PORT"},
+	{DEVICE_INIT_TYPE, "IBV_DEVICE_INIT_TYPE"},
+	{DEVICE_PORT_ACTIVE_EVENT, "IBV_DEVICE_PORT_ACTIVE_EVENT"},
+	{DEVICE_SYS_IMAGE_GUID, "IBV_DEVICE_SYS_IMAGE_GUID"},
+	{DEVICE_RC_RNR_NAK_GEN, "IBV_DEVICE_RC_RNR_NAK_GEN"},
+	{DEVICE_SRQ_RESIZE, "IBV_DEVICE_SRQ_RESIZE"},
+	{DEVICE_N_NOTIFY_CQ, "IBV_DEVICE_N_NOTIFY_CQ"},
+	{DEVICE_MEM_WINDOW, "IBV_DEVICE_MEM_WINDOW"},
+	{DEVICE_UD_IP_CSUM, "IBV_DEVICE_UD_IP_CSUM"},
+	{DEVICE_XRC, "IBV_DEVICE_XRC"},
+	{DEVICE_MEM_MGT_EXTENSIONS, "IBV_DEVICE_MEM_MGT_EXTENSIONS"},
+	{DEVICE_MEM_WINDOW_TYPE_2A, "IBV_DEVICE_MEM_WINDOW_TYPE_2A"},
+	{DEVICE_MEM_WINDOW_TYPE_2B, "IBV_DEVICE_MEM_WINDOW_TYPE_2B"},
+	{DEVICE_RC_IP_CSUM, "IBV_DEVICE_RC_IP_CSUM"},
+	{DEVICE_RAW_IP_CSUM, "IBV_DEVICE_RAW_IP_CSUM"},
+	{DEVICE_MANAGED_FLOW_STEERING, "IBV_DEVICE_MANAGED_FLOW_STEERING"},
 }
 
-// String joins the C names of the bits with |.
+// String joins the names of the bits with |; those without a name are in hex.
 func (v DeviceCapFlags) String() string {
-	return formatFlags(uint64(v), namesOfDeviceCapFlags[:])
+	return flagString(v, namesOfDeviceCapFlags[:])
+}
+
+// MarshalText is String.
+func (v DeviceCapFlags) MarshalText() ([]byte, error) {
+	return []byte(v.String()), nil
+}
+
+// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+func (v *DeviceCapFlags) UnmarshalText(text []byte) error {
+	return parseFlags(v, "ibv_device_cap_flags", text, namesOfDeviceCapFlags[:])
+}
+
+// MarshalJSON is String, as a string.
+func (v DeviceCapFlags) MarshalJSON() ([]byte, error) {
+	return quoted(v.String()), nil
+}
+
+// UnmarshalJSON reads such a string, or a number.
+func (v *DeviceCapFlags) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // ForkStatus is an enumeration; values that it does not name print as numbers.
@@ -189,17 +255,35 @@ const (
 	FORK_UNNEEDED ForkStatus = 2 // C: IBV_FORK_UNNEEDED
 )
 
-// String is the C name, or the enum's with the number.
+var namesOfForkStatus = [...]named[ForkStatus]{
+	{FORK_DISABLED, "IBV_FORK_DISABLED"},
+	{FORK_ENABLED, "IBV_FORK_ENABLED"},
+	{FORK_UNNEEDED, "IBV_FORK_UNNEEDED"},
+}
+
+// String is the name, or the enumeration's with the number.
 func (v ForkStatus) String() string {
-	switch v {
-	case FORK_DISABLED:
-		return "IBV_FORK_DISABLED"
-	case FORK_ENABLED:
-		return "IBV_FORK_ENABLED"
-	case FORK_UNNEEDED:
-		return "IBV_FORK_UNNEEDED"
-	}
-	return formatUnknown("ibv_fork_status", int64(v))
+	return enumString(v, "ibv_fork_status", namesOfForkStatus[:])
+}
+
+// MarshalText is the name, or the number.
+func (v ForkStatus) MarshalText() ([]byte, error) {
+	return enumText(v, namesOfForkStatus[:]), nil
+}
+
+// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+func (v *ForkStatus) UnmarshalText(text []byte) error {
+	return parseEnum(v, "ibv_fork_status", text, namesOfForkStatus[:])
+}
+
+// MarshalJSON is the name, or the number if there is none.
+func (v ForkStatus) MarshalJSON() ([]byte, error) {
+	return enumJSON(v, namesOfForkStatus[:]), nil
+}
+
+// UnmarshalJSON reads a name or a number.
+func (v *ForkStatus) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // AtomicCap is an enumeration; values that it does not name print as numbers.
@@ -216,17 +300,35 @@ const (
 	ATOMIC_GLOB AtomicCap = 2 // C: IBV_ATOMIC_GLOB
 )
 
-// String is the C name, or the enum's with the number.
+var namesOfAtomicCap = [...]named[AtomicCap]{
+	{ATOMIC_NONE, "IBV_ATOMIC_NONE"},
+	{ATOMIC_HCA, "IBV_ATOMIC_HCA"},
+	{ATOMIC_GLOB, "IBV_ATOMIC_GLOB"},
+}
+
+// String is the name, or the enumeration's with the number.
 func (v AtomicCap) String() string {
-	switch v {
-	case ATOMIC_NONE:
-		return "IBV_ATOMIC_NONE"
-	case ATOMIC_HCA:
-		return "IBV_ATOMIC_HCA"
-	case ATOMIC_GLOB:
-		return "IBV_ATOMIC_GLOB"
-	}
-	return formatUnknown("ibv_atomic_cap", int64(v))
+	return enumString(v, "ibv_atomic_cap", namesOfAtomicCap[:])
+}
+
+// MarshalText is the name, or the number.
+func (v AtomicCap) MarshalText() ([]byte, error) {
+	return enumText(v, namesOfAtomicCap[:]), nil
+}
+
+// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+func (v *AtomicCap) UnmarshalText(text []byte) error {
+	return parseEnum(v, "ibv_atomic_cap", text, namesOfAtomicCap[:])
+}
+
+// MarshalJSON is the name, or the number if there is none.
+func (v AtomicCap) MarshalJSON() ([]byte, error) {
+	return enumJSON(v, namesOfAtomicCap[:]), nil
+}
+
+// UnmarshalJSON reads a name or a number.
+func (v *AtomicCap) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // DMMask is a set of flags; bits that it does not name print in hex.
@@ -241,13 +343,33 @@ const (
 	DM_MASK_HANDLE DMMask = 1 // C: IBV_DM_MASK_HANDLE
 )
 
-var namesOfDMMask = [...]bitName{
-	{uint64(DM_MASK_HANDLE), "IBV_DM_MASK_HANDLE"},
+var namesOfDMMask = [...]named[DMMask]{
+	{DM_MASK_HANDLE, "IBV_DM_MASK_HANDLE"},
 }
 
-// String joins the C names of the bits with |.
+// String joins the names of the bits with |; those without a name are in hex.
 func (v DMMask) String() string {
-	return formatFlags(uint64(v), namesOfDMMask[:])
+	return flagString(v, namesOfDMMask[:])
+}
+
+// MarshalText is String.
+func (v DMMask) MarshalText() ([]byte, error) {
+	return []byte(v.String()), nil
+}
+
+// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+func (v *DMMask) UnmarshalText(text []byte) error {
+	return parseFlags(v, "ibv_dm_mask", text, namesOfDMMask[:])
+}
+
+// MarshalJSON is String, as a string.
+func (v DMMask) MarshalJSON() ([]byte, error) {
+	return quoted(v.String()), nil
+}
+
+// UnmarshalJSON reads such a string, or a number.
+func (v *DMMask) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // ODPGeneralCaps is a set of flags; bits that it does not name print in hex.
@@ -263,14 +385,34 @@ const (
 	ODP_SUPPORT_IMPLICIT ODPGeneralCaps = 2 // C: IBV_ODP_SUPPORT_IMPLICIT
 )
 
-var namesOfODPGeneralCaps = [...]bitName{
-	{uint64(ODP_SUPPORT), "IBV_ODP_SUPPORT"},
-	{uint64(ODP_SUPPORT_IMPLICIT), "IBV_ODP_SUPPORT_IMPLICIT"},
+var namesOfODPGeneralCaps = [...]named[ODPGeneralCaps]{
+	{ODP_SUPPORT, "IBV_ODP_SUPPORT"},
+	{ODP_SUPPORT_IMPLICIT, "IBV_ODP_SUPPORT_IMPLICIT"},
 }
 
-// String joins the C names of the bits with |.
+// String joins the names of the bits with |; those without a name are in hex.
 func (v ODPGeneralCaps) String() string {
-	return formatFlags(uint64(v), namesOfODPGeneralCaps[:])
+	return flagString(v, namesOfODPGeneralCaps[:])
+}
+
+// MarshalText is String.
+func (v ODPGeneralCaps) MarshalText() ([]byte, error) {
+	return []byte(v.String()), nil
+}
+
+// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+func (v *ODPGeneralCaps) UnmarshalText(text []byte) error {
+	return parseFlags(v, "ibv_odp_general_caps", text, namesOfODPGeneralCaps[:])
+}
+
+// MarshalJSON is String, as a string.
+func (v ODPGeneralCaps) MarshalJSON() ([]byte, error) {
+	return quoted(v.String()), nil
+}
+
+// UnmarshalJSON reads such a string, or a number.
+func (v *ODPGeneralCaps) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // ODPTransportCapBits is a set of flags; bits that it does not name print in hex.
@@ -292,20 +434,40 @@ const (
 	ODP_SUPPORT_ATOMIC_WRITE ODPTransportCapBits = 128 // C: IBV_ODP_SUPPORT_ATOMIC_WRITE, since 65.0
 )
 
-var namesOfODPTransportCapBits = [...]bitName{
-	{uint64(ODP_SUPPORT_SEND), "IBV_ODP_SUPPORT_SEND"},
-	{uint64(ODP_SUPPORT_RECV), "IBV_ODP_SUPPORT_RECV"},
-	{uint64(ODP_SUPPORT_WRITE), "IBV_ODP_SUPPORT_WRITE"},
-	{uint64(ODP_SUPPORT_READ), "IBV_ODP_SUPPORT_READ"},
-	{uint64(ODP_SUPPORT_ATOMIC), "IBV_ODP_SUPPORT_ATOMIC"},
-	{uint64(ODP_SUPPORT_SRQ_RECV), "IBV_ODP_SUPPORT_SRQ_RECV"},
-	{uint64(ODP_SUPPORT_FLUSH), "IBV_ODP_SUPPORT_FLUSH"},
-	{uint64(ODP_SUPPORT_ATOMIC_WRITE), "IBV_ODP_SUPPORT_ATOMIC_WRITE"},
+var namesOfODPTransportCapBits = [...]named[ODPTransportCapBits]{
+	{ODP_SUPPORT_SEND, "IBV_ODP_SUPPORT_SEND"},
+	{ODP_SUPPORT_RECV, "IBV_ODP_SUPPORT_RECV"},
+	{ODP_SUPPORT_WRITE, "IBV_ODP_SUPPORT_WRITE"},
+	{ODP_SUPPORT_READ, "IBV_ODP_SUPPORT_READ"},
+	{ODP_SUPPORT_ATOMIC, "IBV_ODP_SUPPORT_ATOMIC"},
+	{ODP_SUPPORT_SRQ_RECV, "IBV_ODP_SUPPORT_SRQ_RECV"},
+	{ODP_SUPPORT_FLUSH, "IBV_ODP_SUPPORT_FLUSH"},
+	{ODP_SUPPORT_ATOMIC_WRITE, "IBV_ODP_SUPPORT_ATOMIC_WRITE"},
 }
 
-// String joins the C names of the bits with |.
+// String joins the names of the bits with |; those without a name are in hex.
 func (v ODPTransportCapBits) String() string {
-	return formatFlags(uint64(v), namesOfODPTransportCapBits[:])
+	return flagString(v, namesOfODPTransportCapBits[:])
+}
+
+// MarshalText is String.
+func (v ODPTransportCapBits) MarshalText() ([]byte, error) {
+	return []byte(v.String()), nil
+}
+
+// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+func (v *ODPTransportCapBits) UnmarshalText(text []byte) error {
+	return parseFlags(v, "ibv_odp_transport_cap_bits", text, namesOfODPTransportCapBits[:])
+}
+
+// MarshalJSON is String, as a string.
+func (v ODPTransportCapBits) MarshalJSON() ([]byte, error) {
+	return quoted(v.String()), nil
+}
+
+// UnmarshalJSON reads such a string, or a number.
+func (v *ODPTransportCapBits) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // RXHashFunctionFlags is a set of flags; bits that it does not name print in hex.
@@ -320,13 +482,33 @@ const (
 	RX_HASH_FUNC_TOEPLITZ RXHashFunctionFlags = 1 // C: IBV_RX_HASH_FUNC_TOEPLITZ
 )
 
-var namesOfRXHashFunctionFlags = [...]bitName{
-	{uint64(RX_HASH_FUNC_TOEPLITZ), "IBV_RX_HASH_FUNC_TOEPLITZ"},
+var namesOfRXHashFunctionFlags = [...]named[RXHashFunctionFlags]{
+	{RX_HASH_FUNC_TOEPLITZ, "IBV_RX_HASH_FUNC_TOEPLITZ"},
 }
 
-// String joins the C names of the bits with |.
+// String joins the names of the bits with |; those without a name are in hex.
 func (v RXHashFunctionFlags) String() string {
-	return formatFlags(uint64(v), namesOfRXHashFunctionFlags[:])
+	return flagString(v, namesOfRXHashFunctionFlags[:])
+}
+
+// MarshalText is String.
+func (v RXHashFunctionFlags) MarshalText() ([]byte, error) {
+	return []byte(v.String()), nil
+}
+
+// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+func (v *RXHashFunctionFlags) UnmarshalText(text []byte) error {
+	return parseFlags(v, "ibv_rx_hash_function_flags", text, namesOfRXHashFunctionFlags[:])
+}
+
+// MarshalJSON is String, as a string.
+func (v RXHashFunctionFlags) MarshalJSON() ([]byte, error) {
+	return quoted(v.String()), nil
+}
+
+// UnmarshalJSON reads such a string, or a number.
+func (v *RXHashFunctionFlags) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // RXHashFields is a set of flags; bits that it does not name print in hex.
@@ -350,22 +532,42 @@ const (
 	RX_HASH_INNER        RXHashFields = 2147483648 // C: IBV_RX_HASH_INNER
 )
 
-var namesOfRXHashFields = [...]bitName{
-	{uint64(RX_HASH_SRC_IPV4), "IBV_RX_HASH_SRC_IPV4"},
-	{uint64(RX_HASH_DST_IPV4), "IBV_RX_HASH_DST_IPV4"},
-	{uint64(RX_HASH_SRC_IPV6), "IBV_RX_HASH_SRC_IPV6"},
-	{uint64(RX_HASH_DST_IPV6), "IBV_RX_HASH_DST_IPV6"},
-	{uint64(RX_HASH_SRC_PORT_TCP), "IBV_RX_HASH_SRC_PORT_TCP"},
-	{uint64(RX_HASH_DST_PORT_TCP), "IBV_RX_HASH_DST_PORT_TCP"},
-	{uint64(RX_HASH_SRC_PORT_UDP), "IBV_RX_HASH_SRC_PORT_UDP"},
-	{uint64(RX_HASH_DST_PORT_UDP), "IBV_RX_HASH_DST_PORT_UDP"},
-	{uint64(RX_HASH_IPSEC_SPI), "IBV_RX_HASH_IPSEC_SPI"},
-	{uint64(RX_HASH_INNER), "IBV_RX_HASH_INNER"},
+var namesOfRXHashFields = [...]named[RXHashFields]{
+	{RX_HASH_SRC_IPV4, "IBV_RX_HASH_SRC_IPV4"},
+	{RX_HASH_DST_IPV4, "IBV_RX_HASH_DST_IPV4"},
+	{RX_HASH_SRC_IPV6, "IBV_RX_HASH_SRC_IPV6"},
+	{RX_HASH_DST_IPV6, "IBV_RX_HASH_DST_IPV6"},
+	{RX_HASH_SRC_PORT_TCP, "IBV_RX_HASH_SRC_PORT_TCP"},
+	{RX_HASH_DST_PORT_TCP, "IBV_RX_HASH_DST_PORT_TCP"},
+	{RX_HASH_SRC_PORT_UDP, "IBV_RX_HASH_SRC_PORT_UDP"},
+	{RX_HASH_DST_PORT_UDP, "IBV_RX_HASH_DST_PORT_UDP"},
+	{RX_HASH_IPSEC_SPI, "IBV_RX_HASH_IPSEC_SPI"},
+	{RX_HASH_INNER, "IBV_RX_HASH_INNER"},
 }
 
-// String joins the C names of the bits with |.
+// String joins the names of the bits with |; those without a name are in hex.
 func (v RXHashFields) String() string {
-	return formatFlags(uint64(v), namesOfRXHashFields[:])
+	return flagString(v, namesOfRXHashFields[:])
+}
+
+// MarshalText is String.
+func (v RXHashFields) MarshalText() ([]byte, error) {
+	return []byte(v.String()), nil
+}
+
+// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+func (v *RXHashFields) UnmarshalText(text []byte) error {
+	return parseFlags(v, "ibv_rx_hash_fields", text, namesOfRXHashFields[:])
+}
+
+// MarshalJSON is String, as a string.
+func (v RXHashFields) MarshalJSON() ([]byte, error) {
+	return quoted(v.String()), nil
+}
+
+// UnmarshalJSON reads such a string, or a number.
+func (v *RXHashFields) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // RawPacketCaps is a set of flags; bits that it does not name print in hex.
@@ -383,16 +585,36 @@ const (
 	RAW_PACKET_CAP_DELAY_DROP      RawPacketCaps = 8 // C: IBV_RAW_PACKET_CAP_DELAY_DROP
 )
 
-var namesOfRawPacketCaps = [...]bitName{
-	{uint64(RAW_PACKET_CAP_CVLAN_STRIPPING), "IBV_RAW_PACKET_CAP_CVLAN_STRIPPING"},
-	{uint64(RAW_PACKET_CAP_SCATTER_FCS), "IBV_RAW_PACKET_CAP_SCATTER_FCS"},
-	{uint64(RAW_PACKET_CAP_IP_CSUM), "IBV_RAW_PACKET_CAP_IP_CSUM"},
-	{uint64(RAW_PACKET_CAP_DELAY_DROP), "IBV_RAW_PACKET_CAP_DELAY_DROP"},
+var namesOfRawPacketCaps = [...]named[RawPacketCaps]{
+	{RAW_PACKET_CAP_CVLAN_STRIPPING, "IBV_RAW_PACKET_CAP_CVLAN_STRIPPING"},
+	{RAW_PACKET_CAP_SCATTER_FCS, "IBV_RAW_PACKET_CAP_SCATTER_FCS"},
+	{RAW_PACKET_CAP_IP_CSUM, "IBV_RAW_PACKET_CAP_IP_CSUM"},
+	{RAW_PACKET_CAP_DELAY_DROP, "IBV_RAW_PACKET_CAP_DELAY_DROP"},
 }
 
-// String joins the C names of the bits with |.
+// String joins the names of the bits with |; those without a name are in hex.
 func (v RawPacketCaps) String() string {
-	return formatFlags(uint64(v), namesOfRawPacketCaps[:])
+	return flagString(v, namesOfRawPacketCaps[:])
+}
+
+// MarshalText is String.
+func (v RawPacketCaps) MarshalText() ([]byte, error) {
+	return []byte(v.String()), nil
+}
+
+// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+func (v *RawPacketCaps) UnmarshalText(text []byte) error {
+	return parseFlags(v, "ibv_raw_packet_caps", text, namesOfRawPacketCaps[:])
+}
+
+// MarshalJSON is String, as a string.
+func (v RawPacketCaps) MarshalJSON() ([]byte, error) {
+	return quoted(v.String()), nil
+}
+
+// UnmarshalJSON reads such a string, or a number.
+func (v *RawPacketCaps) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // TMCapFlags is a set of flags; bits that it does not name print in hex.
@@ -407,13 +629,33 @@ const (
 	TM_CAP_RC TMCapFlags = 1 // C: IBV_TM_CAP_RC
 )
 
-var namesOfTMCapFlags = [...]bitName{
-	{uint64(TM_CAP_RC), "IBV_TM_CAP_RC"},
+var namesOfTMCapFlags = [...]named[TMCapFlags]{
+	{TM_CAP_RC, "IBV_TM_CAP_RC"},
 }
 
-// String joins the C names of the bits with |.
+// String joins the names of the bits with |; those without a name are in hex.
 func (v TMCapFlags) String() string {
-	return formatFlags(uint64(v), namesOfTMCapFlags[:])
+	return flagString(v, namesOfTMCapFlags[:])
+}
+
+// MarshalText is String.
+func (v TMCapFlags) MarshalText() ([]byte, error) {
+	return []byte(v.String()), nil
+}
+
+// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+func (v *TMCapFlags) UnmarshalText(text []byte) error {
+	return parseFlags(v, "ibv_tm_cap_flags", text, namesOfTMCapFlags[:])
+}
+
+// MarshalJSON is String, as a string.
+func (v TMCapFlags) MarshalJSON() ([]byte, error) {
+	return quoted(v.String()), nil
+}
+
+// UnmarshalJSON reads such a string, or a number.
+func (v *TMCapFlags) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // PCIAtomicOpSize is a set of flags; bits that it does not name print in hex.
@@ -430,15 +672,35 @@ const (
 	PCI_ATOMIC_OPERATION_16_BYTE_SIZE_SUP PCIAtomicOpSize = 4 // C: IBV_PCI_ATOMIC_OPERATION_16_BYTE_SIZE_SUP
 )
 
-var namesOfPCIAtomicOpSize = [...]bitName{
-	{uint64(PCI_ATOMIC_OPERATION_4_BYTE_SIZE_SUP), "IBV_PCI_ATOMIC_OPERATION_4_BYTE_SIZE_SUP"},
-	{uint64(PCI_ATOMIC_OPERATION_8_BYTE_SIZE_SUP), "IBV_PCI_ATOMIC_OPERATION_8_BYTE_SIZE_SUP"},
-	{uint64(PCI_ATOMIC_OPERATION_16_BYTE_SIZE_SUP), "IBV_PCI_ATOMIC_OPERATION_16_BYTE_SIZE_SUP"},
+var namesOfPCIAtomicOpSize = [...]named[PCIAtomicOpSize]{
+	{PCI_ATOMIC_OPERATION_4_BYTE_SIZE_SUP, "IBV_PCI_ATOMIC_OPERATION_4_BYTE_SIZE_SUP"},
+	{PCI_ATOMIC_OPERATION_8_BYTE_SIZE_SUP, "IBV_PCI_ATOMIC_OPERATION_8_BYTE_SIZE_SUP"},
+	{PCI_ATOMIC_OPERATION_16_BYTE_SIZE_SUP, "IBV_PCI_ATOMIC_OPERATION_16_BYTE_SIZE_SUP"},
 }
 
-// String joins the C names of the bits with |.
+// String joins the names of the bits with |; those without a name are in hex.
 func (v PCIAtomicOpSize) String() string {
-	return formatFlags(uint64(v), namesOfPCIAtomicOpSize[:])
+	return flagString(v, namesOfPCIAtomicOpSize[:])
+}
+
+// MarshalText is String.
+func (v PCIAtomicOpSize) MarshalText() ([]byte, error) {
+	return []byte(v.String()), nil
+}
+
+// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+func (v *PCIAtomicOpSize) UnmarshalText(text []byte) error {
+	return parseFlags(v, "ibv_pci_atomic_op_size", text, namesOfPCIAtomicOpSize[:])
+}
+
+// MarshalJSON is String, as a string.
+func (v PCIAtomicOpSize) MarshalJSON() ([]byte, error) {
+	return quoted(v.String()), nil
+}
+
+// UnmarshalJSON reads such a string, or a number.
+func (v *PCIAtomicOpSize) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // MTU is an enumeration; values that it does not name print as numbers.
@@ -457,21 +719,37 @@ const (
 	MTU_4096 MTU = 5 // C: IBV_MTU_4096
 )
 
-// String is the C name, or the enum's with the number.
+var namesOfMTU = [...]named[MTU]{
+	{MTU_256, "IBV_MTU_256"},
+	{MTU_512, "IBV_MTU_512"},
+	{MTU_1024, "IBV_MTU_1024"},
+	{MTU_2048, "IBV_MTU_2048"},
+	{MTU_4096, "IBV_MTU_4096"},
+}
+
+// String is the name, or the enumeration's with the number.
 func (v MTU) String() string {
-	switch v {
-	case MTU_256:
-		return "IBV_MTU_256"
-	case MTU_512:
-		return "IBV_MTU_512"
-	case MTU_1024:
-		return "IBV_MTU_1024"
-	case MTU_2048:
-		return "IBV_MTU_2048"
-	case MTU_4096:
-		return "IBV_MTU_4096"
-	}
-	return formatUnknown("ibv_mtu", int64(v))
+	return enumString(v, "ibv_mtu", namesOfMTU[:])
+}
+
+// MarshalText is the name, or the number.
+func (v MTU) MarshalText() ([]byte, error) {
+	return enumText(v, namesOfMTU[:]), nil
+}
+
+// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+func (v *MTU) UnmarshalText(text []byte) error {
+	return parseEnum(v, "ibv_mtu", text, namesOfMTU[:])
+}
+
+// MarshalJSON is the name, or the number if there is none.
+func (v MTU) MarshalJSON() ([]byte, error) {
+	return enumJSON(v, namesOfMTU[:]), nil
+}
+
+// UnmarshalJSON reads a name or a number.
+func (v *MTU) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // PortState is an enumeration; values that it does not name print as numbers.
@@ -491,23 +769,38 @@ const (
 	PORT_ACTIVE_DEFER PortState = 5 // C: IBV_PORT_ACTIVE_DEFER
 )
 
-// String is the C name, or the enum's with the number.
+var namesOfPortState = [...]named[PortState]{
+	{PORT_NOP, "IBV_PORT_NOP"},
+	{PORT_DOWN, "IBV_PORT_DOWN"},
+	{PORT_INIT, "IBV_PORT_INIT"},
+	{PORT_ARMED, "IBV_PORT_ARMED"},
+	{PORT_ACTIVE, "IBV_PORT_ACTIVE"},
+	{PORT_ACTIVE_DEFER, "IBV_PORT_ACTIVE_DEFER"},
+}
+
+// String is the name, or the enumeration's with the number.
 func (v PortState) String() string {
-	switch v {
-	case PORT_NOP:
-		return "IBV_PORT_NOP"
-	case PORT_DOWN:
-		return "IBV_PORT_DOWN"
-	case PORT_INIT:
-		return "IBV_PORT_INIT"
-	case PORT_ARMED:
-		return "IBV_PORT_ARMED"
-	case PORT_ACTIVE:
-		return "IBV_PORT_ACTIVE"
-	case PORT_ACTIVE_DEFER:
-		return "IBV_PORT_ACTIVE_DEFER"
-	}
-	return formatUnknown("ibv_port_state", int64(v))
+	return enumString(v, "ibv_port_state", namesOfPortState[:])
+}
+
+// MarshalText is the name, or the number.
+func (v PortState) MarshalText() ([]byte, error) {
+	return enumText(v, namesOfPortState[:]), nil
+}
+
+// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+func (v *PortState) UnmarshalText(text []byte) error {
+	return parseEnum(v, "ibv_port_state", text, namesOfPortState[:])
+}
+
+// MarshalJSON is the name, or the number if there is none.
+func (v PortState) MarshalJSON() ([]byte, error) {
+	return enumJSON(v, namesOfPortState[:]), nil
+}
+
+// UnmarshalJSON reads a name or a number.
+func (v *PortState) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // LinkLayer is an enumeration; values that it does not name print as numbers.
@@ -524,17 +817,35 @@ const (
 	LINK_LAYER_ETHERNET    LinkLayer = 2 // C: IBV_LINK_LAYER_ETHERNET
 )
 
-// String is the C name, or the enum's with the number.
+var namesOfLinkLayer = [...]named[LinkLayer]{
+	{LINK_LAYER_UNSPECIFIED, "IBV_LINK_LAYER_UNSPECIFIED"},
+	{LINK_LAYER_INFINIBAND, "IBV_LINK_LAYER_INFINIBAND"},
+	{LINK_LAYER_ETHERNET, "IBV_LINK_LAYER_ETHERNET"},
+}
+
+// String is the name, or the enumeration's with the number.
 func (v LinkLayer) String() string {
-	switch v {
-	case LINK_LAYER_UNSPECIFIED:
-		return "IBV_LINK_LAYER_UNSPECIFIED"
-	case LINK_LAYER_INFINIBAND:
-		return "IBV_LINK_LAYER_INFINIBAND"
-	case LINK_LAYER_ETHERNET:
-		return "IBV_LINK_LAYER_ETHERNET"
-	}
-	return formatUnknown("LinkLayer", int64(v))
+	return enumString(v, "LinkLayer", namesOfLinkLayer[:])
+}
+
+// MarshalText is the name, or the number.
+func (v LinkLayer) MarshalText() ([]byte, error) {
+	return enumText(v, namesOfLinkLayer[:]), nil
+}
+
+// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+func (v *LinkLayer) UnmarshalText(text []byte) error {
+	return parseEnum(v, "LinkLayer", text, namesOfLinkLayer[:])
+}
+
+// MarshalJSON is the name, or the number if there is none.
+func (v LinkLayer) MarshalJSON() ([]byte, error) {
+	return enumJSON(v, namesOfLinkLayer[:]), nil
+}
+
+// UnmarshalJSON reads a name or a number.
+func (v *LinkLayer) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // PortCapFlags is a set of flags; bits that it does not name print in hex.
@@ -572,36 +883,56 @@ const (
 	PORT_IP_BASED_GIDS             PortCapFlags = 67108864 // C: IBV_PORT_IP_BASED_GIDS
 )
 
-var namesOfPortCapFlags = [...]bitName{
-	{uint64(PORT_SM), "IBV_PORT_SM"},
-	{uint64(PORT_NOTICE_SUP), "IBV_PORT_NOTICE_SUP"},
-	{uint64(PORT_TRAP_SUP), "IBV_PORT_TRAP_SUP"},
-	{uint64(PORT_OPT_IPD_SUP), "IBV_PORT_OPT_IPD_SUP"},
-	{uint64(PORT_AUTO_MIGR_SUP), "IBV_PORT_AUTO_MIGR_SUP"},
-	{uint64(PORT_SL_MAP_SUP), "IBV_PORT_SL_MAP_SUP"},
-	{uint64(PORT_MKEY_NVRAM), "IBV_PORT_MKEY_NVRAM"},
-	{uint64(PORT_PKEY_NVRAM), "IBV_PORT_PKEY_NVRAM"},
-	{uint64(PORT_LED_INFO_SUP), "IBV_PORT_LED_INFO_SUP"},
-	{uint64(PORT_SYS_IMAGE_GUID_SUP), "IBV_PORT_SYS_IMAGE_GUID_SUP"},
-	{uint64(PORT_PKEY_SW_EXT_PORT_TRAP_SUP), "IBV_PORT_PKEY_SW_EXT_PORT_TRAP_SUP"},
-	{uint64(PORT_EXTENDED_SPEEDS_SUP), "IBV_PORT_EXTENDED_SPEEDS_SUP"},
-	{uint64(PORT_CAP_MASK2_SUP), "IBV_PORT_CAP_MASK2_SUP"},
-	{uint64(PORT_CM_SUP), "IBV_PORT_CM_SUP"},
-	{uint64(PORT_SNMP_TUNNEL_SUP), "IBV_PORT_SNMP_TUNNEL_SUP"},
-	{uint64(PORT_REINIT_SUP), "IBV_PORT_REINIT_SUP"},
-	{uint64(PORT_DEVICE_MGMT_SUP), "IBV_PORT_DEVICE_MGMT_SUP"},
-	{uint64(PORT_VENDOR_CLASS_SUP), "IBV_PORT_VENDOR_CLASS_SUP"},
-	{uint64(PORT_DR_NOTICE_SUP), "IBV_PORT_DR_NOTICE_SUP"},
-	{uint64(PORT_CAP_MASK_NOTICE_SUP), "IBV_PORT_CAP_MASK_NOTICE_SUP"},
-	{uint64(PORT_BOOT_MGMT_SUP), "IBV_PORT_BOOT_MGMT_SUP"},
-	{uint64(PORT_LINK_LATENCY_SUP), "IBV_PORT_LINK_LATENCY_SUP"},
-	{uint64(PORT_CLIENT_REG_SUP), "IBV_PORT_CLIENT_REG_SUP"},
-	{uint64(PORT_IP_BASED_GIDS), "IBV_PORT_IP_BASED_GIDS"},
+var namesOfPortCapFlags = [...]named[PortCapFlags]{
+	{PORT_SM, "IBV_PORT_SM"},
+	{PORT_NOTICE_SUP, "IBV_PORT_NOTICE_SUP"},
+	{PORT_TRAP_SUP, "IBV_PORT_TRAP_SUP"},
+	{PORT_OPT_IPD_SUP, "IBV_PORT_OPT_IPD_SUP"},
+	{PORT_AUTO_MIGR_SUP, "IBV_PORT_AUTO_MIGR_SUP"},
+	{PORT_SL_MAP_SUP, "IBV_PORT_SL_MAP_SUP"},
+	{PORT_MKEY_NVRAM, "IBV_PORT_MKEY_NVRAM"},
+	{PORT_PKEY_NVRAM, "IBV_PORT_PKEY_NVRAM"},
+	{PORT_LED_INFO_SUP, "IBV_PORT_LED_INFO_SUP"},
+	{PORT_SYS_IMAGE_GUID_SUP, "IBV_PORT_SYS_IMAGE_GUID_SUP"},
+	{PORT_PKEY_SW_EXT_PORT_TRAP_SUP, "IBV_PORT_PKEY_SW_EXT_PORT_TRAP_SUP"},
+	{PORT_EXTENDED_SPEEDS_SUP, "IBV_PORT_EXTENDED_SPEEDS_SUP"},
+	{PORT_CAP_MASK2_SUP, "IBV_PORT_CAP_MASK2_SUP"},
+	{PORT_CM_SUP, "IBV_PORT_CM_SUP"},
+	{PORT_SNMP_TUNNEL_SUP, "IBV_PORT_SNMP_TUNNEL_SUP"},
+	{PORT_REINIT_SUP, "IBV_PORT_REINIT_SUP"},
+	{PORT_DEVICE_MGMT_SUP, "IBV_PORT_DEVICE_MGMT_SUP"},
+	{PORT_VENDOR_CLASS_SUP, "IBV_PORT_VENDOR_CLASS_SUP"},
+	{PORT_DR_NOTICE_SUP, "IBV_PORT_DR_NOTICE_SUP"},
+	{PORT_CAP_MASK_NOTICE_SUP, "IBV_PORT_CAP_MASK_NOTICE_SUP"},
+	{PORT_BOOT_MGMT_SUP, "IBV_PORT_BOOT_MGMT_SUP"},
+	{PORT_LINK_LATENCY_SUP, "IBV_PORT_LINK_LATENCY_SUP"},
+	{PORT_CLIENT_REG_SUP, "IBV_PORT_CLIENT_REG_SUP"},
+	{PORT_IP_BASED_GIDS, "IBV_PORT_IP_BASED_GIDS"},
 }
 
-// String joins the C names of the bits with |.
+// String joins the names of the bits with |; those without a name are in hex.
 func (v PortCapFlags) String() string {
-	return formatFlags(uint64(v), namesOfPortCapFlags[:])
+	return flagString(v, namesOfPortCapFlags[:])
+}
+
+// MarshalText is String.
+func (v PortCapFlags) MarshalText() ([]byte, error) {
+	return []byte(v.String()), nil
+}
+
+// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+func (v *PortCapFlags) UnmarshalText(text []byte) error {
+	return parseFlags(v, "ibv_port_cap_flags", text, namesOfPortCapFlags[:])
+}
+
+// MarshalJSON is String, as a string.
+func (v PortCapFlags) MarshalJSON() ([]byte, error) {
+	return quoted(v.String()), nil
+}
+
+// UnmarshalJSON reads such a string, or a number.
+func (v *PortCapFlags) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // PortCapFlags2 is a set of flags; bits that it does not name print in hex.
@@ -623,20 +954,40 @@ const (
 	PORT_LINK_SPEED_XDR_SUP          PortCapFlags2 = 4096 // C: IBV_PORT_LINK_SPEED_XDR_SUP, since 56.1
 )
 
-var namesOfPortCapFlags2 = [...]bitName{
-	{uint64(PORT_SET_NODE_DESC_SUP), "IBV_PORT_SET_NODE_DESC_SUP"},
-	{uint64(PORT_INFO_EXT_SUP), "IBV_PORT_INFO_EXT_SUP"},
-	{uint64(PORT_VIRT_SUP), "IBV_PORT_VIRT_SUP"},
-	{uint64(PORT_SWITCH_PORT_STATE_TABLE_SUP), "IBV_PORT_SWITCH_PORT_STATE_TABLE_SUP"},
-	{uint64(PORT_LINK_WIDTH_2X_SUP), "IBV_PORT_LINK_WIDTH_2X_SUP"},
-	{uint64(PORT_LINK_SPEED_HDR_SUP), "IBV_PORT_LINK_SPEED_HDR_SUP"},
-	{uint64(PORT_LINK_SPEED_NDR_SUP), "IBV_PORT_LINK_SPEED_NDR_SUP"},
-	{uint64(PORT_LINK_SPEED_XDR_SUP), "IBV_PORT_LINK_SPEED_XDR_SUP"},
+var namesOfPortCapFlags2 = [...]named[PortCapFlags2]{
+	{PORT_SET_NODE_DESC_SUP, "IBV_PORT_SET_NODE_DESC_SUP"},
+	{PORT_INFO_EXT_SUP, "IBV_PORT_INFO_EXT_SUP"},
+	{PORT_VIRT_SUP, "IBV_PORT_VIRT_SUP"},
+	{PORT_SWITCH_PORT_STATE_TABLE_SUP, "IBV_PORT_SWITCH_PORT_STATE_TABLE_SUP"},
+	{PORT_LINK_WIDTH_2X_SUP, "IBV_PORT_LINK_WIDTH_2X_SUP"},
+	{PORT_LINK_SPEED_HDR_SUP, "IBV_PORT_LINK_SPEED_HDR_SUP"},
+	{PORT_LINK_SPEED_NDR_SUP, "IBV_PORT_LINK_SPEED_NDR_SUP"},
+	{PORT_LINK_SPEED_XDR_SUP, "IBV_PORT_LINK_SPEED_XDR_SUP"},
 }
 
-// String joins the C names of the bits with |.
+// String joins the names of the bits with |; those without a name are in hex.
 func (v PortCapFlags2) String() string {
-	return formatFlags(uint64(v), namesOfPortCapFlags2[:])
+	return flagString(v, namesOfPortCapFlags2[:])
+}
+
+// MarshalText is String.
+func (v PortCapFlags2) MarshalText() ([]byte, error) {
+	return []byte(v.String()), nil
+}
+
+// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+func (v *PortCapFlags2) UnmarshalText(text []byte) error {
+	return parseFlags(v, "ibv_port_cap_flags2", text, namesOfPortCapFlags2[:])
+}
+
+// MarshalJSON is String, as a string.
+func (v PortCapFlags2) MarshalJSON() ([]byte, error) {
+	return quoted(v.String()), nil
+}
+
+// UnmarshalJSON reads such a string, or a number.
+func (v *PortCapFlags2) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // EventType is an enumeration; values that it does not name print as numbers.
@@ -671,53 +1022,53 @@ const (
 	EVENT_DEVICE_SPEED_CHANGE EventType = 20 // C: IBV_EVENT_DEVICE_SPEED_CHANGE, since 65.0
 )
 
-// String is the C name, or the enum's with the number.
+var namesOfEventType = [...]named[EventType]{
+	{EVENT_CQ_ERR, "IBV_EVENT_CQ_ERR"},
+	{EVENT_QP_FATAL, "IBV_EVENT_QP_FATAL"},
+	{EVENT_QP_REQ_ERR, "IBV_EVENT_QP_REQ_ERR"},
+	{EVENT_QP_ACCESS_ERR, "IBV_EVENT_QP_ACCESS_ERR"},
+	{EVENT_COMM_EST, "IBV_EVENT_COMM_EST"},
+	{EVENT_SQ_DRAINED, "IBV_EVENT_SQ_DRAINED"},
+	{EVENT_PATH_MIG, "IBV_EVENT_PATH_MIG"},
+	{EVENT_PATH_MIG_ERR, "IBV_EVENT_PATH_MIG_ERR"},
+	{EVENT_DEVICE_FATAL, "IBV_EVENT_DEVICE_FATAL"},
+	{EVENT_PORT_ACTIVE, "IBV_EVENT_PORT_ACTIVE"},
+	{EVENT_PORT_ERR, "IBV_EVENT_PORT_ERR"},
+	{EVENT_LID_CHANGE, "IBV_EVENT_LID_CHANGE"},
+	{EVENT_PKEY_CHANGE, "IBV_EVENT_PKEY_CHANGE"},
+	{EVENT_SM_CHANGE, "IBV_EVENT_SM_CHANGE"},
+	{EVENT_SRQ_ERR, "IBV_EVENT_SRQ_ERR"},
+	{EVENT_SRQ_LIMIT_REACHED, "IBV_EVENT_SRQ_LIMIT_REACHED"},
+	{EVENT_QP_LAST_WQE_REACHED, "IBV_EVENT_QP_LAST_WQE_REACHED"},
+	{EVENT_CLIENT_REREGISTER, "IBV_EVENT_CLIENT_REREGISTER"},
+	{EVENT_GID_CHANGE, "IBV_EVENT_GID_CHANGE"},
+	{EVENT_WQ_FATAL, "IBV_EVENT_WQ_FATAL"},
+	{EVENT_DEVICE_SPEED_CHANGE, "IBV_EVENT_DEVICE_SPEED_CHANGE"},
+}
+
+// String is the name, or the enumeration's with the number.
 func (v EventType) String() string {
-	switch v {
-	case EVENT_CQ_ERR:
-		return "IBV_EVENT_CQ_ERR"
-	case EVENT_QP_FATAL:
-		return "IBV_EVENT_QP_FATAL"
-	case EVENT_QP_REQ_ERR:
-		return "IBV_EVENT_QP_REQ_ERR"
-	case EVENT_QP_ACCESS_ERR:
-		return "IBV_EVENT_QP_ACCESS_ERR"
-	case EVENT_COMM_EST:
-		return "IBV_EVENT_COMM_EST"
-	case EVENT_SQ_DRAINED:
-		return "IBV_EVENT_SQ_DRAINED"
-	case EVENT_PATH_MIG:
-		return "IBV_EVENT_PATH_MIG"
-	case EVENT_PATH_MIG_ERR:
-		return "IBV_EVENT_PATH_MIG_ERR"
-	case EVENT_DEVICE_FATAL:
-		return "IBV_EVENT_DEVICE_FATAL"
-	case EVENT_PORT_ACTIVE:
-		return "IBV_EVENT_PORT_ACTIVE"
-	case EVENT_PORT_ERR:
-		return "IBV_EVENT_PORT_ERR"
-	case EVENT_LID_CHANGE:
-		return "IBV_EVENT_LID_CHANGE"
-	case EVENT_PKEY_CHANGE:
-		return "IBV_EVENT_PKEY_CHANGE"
-	case EVENT_SM_CHANGE:
-		return "IBV_EVENT_SM_CHANGE"
-	case EVENT_SRQ_ERR:
-		return "IBV_EVENT_SRQ_ERR"
-	case EVENT_SRQ_LIMIT_REACHED:
-		return "IBV_EVENT_SRQ_LIMIT_REACHED"
-	case EVENT_QP_LAST_WQE_REACHED:
-		return "IBV_EVENT_QP_LAST_WQE_REACHED"
-	case EVENT_CLIENT_REREGISTER:
-		return "IBV_EVENT_CLIENT_REREGISTER"
-	case EVENT_GID_CHANGE:
-		return "IBV_EVENT_GID_CHANGE"
-	case EVENT_WQ_FATAL:
-		return "IBV_EVENT_WQ_FATAL"
-	case EVENT_DEVICE_SPEED_CHANGE:
-		return "IBV_EVENT_DEVICE_SPEED_CHANGE"
-	}
-	return formatUnknown("ibv_event_type", int64(v))
+	return enumString(v, "ibv_event_type", namesOfEventType[:])
+}
+
+// MarshalText is the name, or the number.
+func (v EventType) MarshalText() ([]byte, error) {
+	return enumText(v, namesOfEventType[:]), nil
+}
+
+// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+func (v *EventType) UnmarshalText(text []byte) error {
+	return parseEnum(v, "ibv_event_type", text, namesOfEventType[:])
+}
+
+// MarshalJSON is the name, or the number if there is none.
+func (v EventType) MarshalJSON() ([]byte, error) {
+	return enumJSON(v, namesOfEventType[:]), nil
+}
+
+// UnmarshalJSON reads a name or a number.
+func (v *EventType) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // WCStatus is an enumeration; values that it does not name print as numbers.
@@ -755,59 +1106,56 @@ const (
 	WC_TM_RNDV_INCOMPLETE WCStatus = 23 // C: IBV_WC_TM_RNDV_INCOMPLETE
 )
 
-// String is the C name, or the enum's with the number.
+var namesOfWCStatus = [...]named[WCStatus]{
+	{WC_SUCCESS, "IBV_WC_SUCCESS"},
+	{WC_LOC_LEN_ERR, "IBV_WC_LOC_LEN_ERR"},
+	{WC_LOC_QP_OP_ERR, "IBV_WC_LOC_QP_OP_ERR"},
+	{WC_LOC_EEC_OP_ERR, "IBV_WC_LOC_EEC_OP_ERR"},
+	{WC_LOC_PROT_ERR, "IBV_WC_LOC_PROT_ERR"},
+	{WC_WR_FLUSH_ERR, "IBV_WC_WR_FLUSH_ERR"},
+	{WC_MW_BIND_ERR, "IBV_WC_MW_BIND_ERR"},
+	{WC_BAD_RESP_ERR, "IBV_WC_BAD_RESP_ERR"},
+	{WC_LOC_ACCESS_ERR, "IBV_WC_LOC_ACCESS_ERR"},
+	{WC_REM_INV_REQ_ERR, "IBV_WC_REM_INV_REQ_ERR"},
+	{WC_REM_ACCESS_ERR, "IBV_WC_REM_ACCESS_ERR"},
+	{WC_REM_OP_ERR, "IBV_WC_REM_OP_ERR"},
+	{WC_RETRY_EXC_ERR, "IBV_WC_RETRY_EXC_ERR"},
+	{WC_RNR_RETRY_EXC_ERR, "IBV_WC_RNR_RETRY_EXC_ERR"},
+	{WC_LOC_RDD_VIOL_ERR, "IBV_WC_LOC_RDD_VIOL_ERR"},
+	{WC_REM_INV_RD_REQ_ERR, "IBV_WC_REM_INV_RD_REQ_ERR"},
+	{WC_REM_ABORT_ERR, "IBV_WC_REM_ABORT_ERR"},
+	{WC_INV_EECN_ERR, "IBV_WC_INV_EECN_ERR"},
+	{WC_INV_EEC_STATE_ERR, "IBV_WC_INV_EEC_STATE_ERR"},
+	{WC_FATAL_ERR, "IBV_WC_FATAL_ERR"},
+	{WC_RESP_TIMEOUT_ERR, "IBV_WC_RESP_TIMEOUT_ERR"},
+	{WC_GENERAL_ERR, "IBV_WC_GENERAL_ERR"},
+	{WC_TM_ERR, "IBV_WC_TM_ERR"},
+	{WC_TM_RNDV_INCOMPLETE, "IBV_WC_TM_RNDV_INCOMPLETE"},
+}
+
+// String is the name, or the enumeration's with the number.
 func (v WCStatus) String() string {
-	switch v {
-	case WC_SUCCESS:
-		return "IBV_WC_SUCCESS"
-	case WC_LOC_LEN_ERR:
-		return "IBV_WC_LOC_LEN_ERR"
-	case WC_LOC_QP_OP_ERR:
-		return "IBV_WC_LOC_QP_OP_ERR"
-	case WC_LOC_EEC_OP_ERR:
-		return "IBV_WC_LOC_EEC_OP_ERR"
-	case WC_LOC_PROT_ERR:
-		return "IBV_WC_LOC_PROT_ERR"
-	case WC_WR_FLUSH_ERR:
-		return "IBV_WC_WR_FLUSH_ERR"
-	case WC_MW_BIND_ERR:
-		return "IBV_WC_MW_BIND_ERR"
-	case WC_BAD_RESP_ERR:
-		return "IBV_WC_BAD_RESP_ERR"
-	case WC_LOC_ACCESS_ERR:
-		return "IBV_WC_LOC_ACCESS_ERR"
-	case WC_REM_INV_REQ_ERR:
-		return "IBV_WC_REM_INV_REQ_ERR"
-	case WC_REM_ACCESS_ERR:
-		return "IBV_WC_REM_ACCESS_ERR"
-	case WC_REM_OP_ERR:
-		return "IBV_WC_REM_OP_ERR"
-	case WC_RETRY_EXC_ERR:
-		return "IBV_WC_RETRY_EXC_ERR"
-	case WC_RNR_RETRY_EXC_ERR:
-		return "IBV_WC_RNR_RETRY_EXC_ERR"
-	case WC_LOC_RDD_VIOL_ERR:
-		return "IBV_WC_LOC_RDD_VIOL_ERR"
-	case WC_REM_INV_RD_REQ_ERR:
-		return "IBV_WC_REM_INV_RD_REQ_ERR"
-	case WC_REM_ABORT_ERR:
-		return "IBV_WC_REM_ABORT_ERR"
-	case WC_INV_EECN_ERR:
-		return "IBV_WC_INV_EECN_ERR"
-	case WC_INV_EEC_STATE_ERR:
-		return "IBV_WC_INV_EEC_STATE_ERR"
-	case WC_FATAL_ERR:
-		return "IBV_WC_FATAL_ERR"
-	case WC_RESP_TIMEOUT_ERR:
-		return "IBV_WC_RESP_TIMEOUT_ERR"
-	case WC_GENERAL_ERR:
-		return "IBV_WC_GENERAL_ERR"
-	case WC_TM_ERR:
-		return "IBV_WC_TM_ERR"
-	case WC_TM_RNDV_INCOMPLETE:
-		return "IBV_WC_TM_RNDV_INCOMPLETE"
-	}
-	return formatUnknown("ibv_wc_status", int64(v))
+	return enumString(v, "ibv_wc_status", namesOfWCStatus[:])
+}
+
+// MarshalText is the name, or the number.
+func (v WCStatus) MarshalText() ([]byte, error) {
+	return enumText(v, namesOfWCStatus[:]), nil
+}
+
+// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+func (v *WCStatus) UnmarshalText(text []byte) error {
+	return parseEnum(v, "ibv_wc_status", text, namesOfWCStatus[:])
+}
+
+// MarshalJSON is the name, or the number if there is none.
+func (v WCStatus) MarshalJSON() ([]byte, error) {
+	return enumJSON(v, namesOfWCStatus[:]), nil
+}
+
+// UnmarshalJSON reads a name or a number.
+func (v *WCStatus) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // WCOpcode is an enumeration; values that it does not name print as numbers.
@@ -841,51 +1189,52 @@ const (
 	WC_DRIVER3            WCOpcode = 137 // C: IBV_WC_DRIVER3, since 44.0
 )
 
-// String is the C name, or the enum's with the number.
+var namesOfWCOpcode = [...]named[WCOpcode]{
+	{WC_SEND, "IBV_WC_SEND"},
+	{WC_RDMA_WRITE, "IBV_WC_RDMA_WRITE"},
+	{WC_RDMA_READ, "IBV_WC_RDMA_READ"},
+	{WC_COMP_SWAP, "IBV_WC_COMP_SWAP"},
+	{WC_FETCH_ADD, "IBV_WC_FETCH_ADD"},
+	{WC_BIND_MW, "IBV_WC_BIND_MW"},
+	{WC_LOCAL_INV, "IBV_WC_LOCAL_INV"},
+	{WC_TSO, "IBV_WC_TSO"},
+	{WC_FLUSH, "IBV_WC_FLUSH"},
+	{WC_ATOMIC_WRITE, "IBV_WC_ATOMIC_WRITE"},
+	{WC_RECV, "IBV_WC_RECV"},
+	{WC_RECV_RDMA_WITH_IMM, "IBV_WC_RECV_RDMA_WITH_IMM"},
+	{WC_TM_ADD, "IBV_WC_TM_ADD"},
+	{WC_TM_DEL, "IBV_WC_TM_DEL"},
+	{WC_TM_SYNC, "IBV_WC_TM_SYNC"},
+	{WC_TM_RECV, "IBV_WC_TM_RECV"},
+	{WC_TM_NO_TAG, "IBV_WC_TM_NO_TAG"},
+	{WC_DRIVER1, "IBV_WC_DRIVER1"},
+	{WC_DRIVER2, "IBV_WC_DRIVER2"},
+	{WC_DRIVER3, "IBV_WC_DRIVER3"},
+}
+
+// String is the name, or the enumeration's with the number.
 func (v WCOpcode) String() string {
-	switch v {
-	case WC_SEND:
-		return "IBV_WC_SEND"
-	case WC_RDMA_WRITE:
-		return "IBV_WC_RDMA_WRITE"
-	case WC_RDMA_READ:
-		return "IBV_WC_RDMA_READ"
-	case WC_COMP_SWAP:
-		return "IBV_WC_COMP_SWAP"
-	case WC_FETCH_ADD:
-		return "IBV_WC_FETCH_ADD"
-	case WC_BIND_MW:
-		return "IBV_WC_BIND_MW"
-	case WC_LOCAL_INV:
-		return "IBV_WC_LOCAL_INV"
-	case WC_TSO:
-		return "IBV_WC_TSO"
-	case WC_FLUSH:
-		return "IBV_WC_FLUSH"
-	case WC_ATOMIC_WRITE:
-		return "IBV_WC_ATOMIC_WRITE"
-	case WC_RECV:
-		return "IBV_WC_RECV"
-	case WC_RECV_RDMA_WITH_IMM:
-		return "IBV_WC_RECV_RDMA_WITH_IMM"
-	case WC_TM_ADD:
-		return "IBV_WC_TM_ADD"
-	case WC_TM_DEL:
-		return "IBV_WC_TM_DEL"
-	case WC_TM_SYNC:
-		return "IBV_WC_TM_SYNC"
-	case WC_TM_RECV:
-		return "IBV_WC_TM_RECV"
-	case WC_TM_NO_TAG:
-		return "IBV_WC_TM_NO_TAG"
-	case WC_DRIVER1:
-		return "IBV_WC_DRIVER1"
-	case WC_DRIVER2:
-		return "IBV_WC_DRIVER2"
-	case WC_DRIVER3:
-		return "IBV_WC_DRIVER3"
-	}
-	return formatUnknown("ibv_wc_opcode", int64(v))
+	return enumString(v, "ibv_wc_opcode", namesOfWCOpcode[:])
+}
+
+// MarshalText is the name, or the number.
+func (v WCOpcode) MarshalText() ([]byte, error) {
+	return enumText(v, namesOfWCOpcode[:]), nil
+}
+
+// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+func (v *WCOpcode) UnmarshalText(text []byte) error {
+	return parseEnum(v, "ibv_wc_opcode", text, namesOfWCOpcode[:])
+}
+
+// MarshalJSON is the name, or the number if there is none.
+func (v WCOpcode) MarshalJSON() ([]byte, error) {
+	return enumJSON(v, namesOfWCOpcode[:]), nil
+}
+
+// UnmarshalJSON reads a name or a number.
+func (v *WCOpcode) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // CreateCQWCFlags is a set of flags; bits that it does not name print in hex.
@@ -911,24 +1260,44 @@ const (
 	WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK CreateCQWCFlags = 2048 // C: IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK
 )
 
-var namesOfCreateCQWCFlags = [...]bitName{
-	{uint64(WC_EX_WITH_BYTE_LEN), "IBV_WC_EX_WITH_BYTE_LEN"},
-	{uint64(WC_EX_WITH_IMM), "IBV_WC_EX_WITH_IMM"},
-	{uint64(WC_EX_WITH_QP_NUM), "IBV_WC_EX_WITH_QP_NUM"},
-	{uint64(WC_EX_WITH_SRC_QP), "IBV_WC_EX_WITH_SRC_QP"},
-	{uint64(WC_EX_WITH_SLID), "IBV_WC_EX_WITH_SLID"},
-	{uint64(WC_EX_WITH_SL), "IBV_WC_EX_WITH_SL"},
-	{uint64(WC_EX_WITH_DLID_PATH_BITS), "IBV_WC_EX_WITH_DLID_PATH_BITS"},
-	{uint64(WC_EX_WITH_COMPLETION_TIMESTAMP), "IBV_WC_EX_WITH_COMPLETION_TIMESTAMP"},
-	{uint64(WC_EX_WITH_CVLAN), "IBV_WC_EX_WITH_CVLAN"},
-	{uint64(WC_EX_WITH_FLOW_TAG), "IBV_WC_EX_WITH_FLOW_TAG"},
-	{uint64(WC_EX_WITH_TM_INFO), "IBV_WC_EX_WITH_TM_INFO"},
-	{uint64(WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK), "IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK"},
+var namesOfCreateCQWCFlags = [...]named[CreateCQWCFlags]{
+	{WC_EX_WITH_BYTE_LEN, "IBV_WC_EX_WITH_BYTE_LEN"},
+	{WC_EX_WITH_IMM, "IBV_WC_EX_WITH_IMM"},
+	{WC_EX_WITH_QP_NUM, "IBV_WC_EX_WITH_QP_NUM"},
+	{WC_EX_WITH_SRC_QP, "IBV_WC_EX_WITH_SRC_QP"},
+	{WC_EX_WITH_SLID, "IBV_WC_EX_WITH_SLID"},
+	{WC_EX_WITH_SL, "IBV_WC_EX_WITH_SL"},
+	{WC_EX_WITH_DLID_PATH_BITS, "IBV_WC_EX_WITH_DLID_PATH_BITS"},
+	{WC_EX_WITH_COMPLETION_TIMESTAMP, "IBV_WC_EX_WITH_COMPLETION_TIMESTAMP"},
+	{WC_EX_WITH_CVLAN, "IBV_WC_EX_WITH_CVLAN"},
+	{WC_EX_WITH_FLOW_TAG, "IBV_WC_EX_WITH_FLOW_TAG"},
+	{WC_EX_WITH_TM_INFO, "IBV_WC_EX_WITH_TM_INFO"},
+	{WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK, "IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK"},
 }
 
-// String joins the C names of the bits with |.
+// String joins the names of the bits with |; those without a name are in hex.
 func (v CreateCQWCFlags) String() string {
-	return formatFlags(uint64(v), namesOfCreateCQWCFlags[:])
+	return flagString(v, namesOfCreateCQWCFlags[:])
+}
+
+// MarshalText is String.
+func (v CreateCQWCFlags) MarshalText() ([]byte, error) {
+	return []byte(v.String()), nil
+}
+
+// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+func (v *CreateCQWCFlags) UnmarshalText(text []byte) error {
+	return parseFlags(v, "ibv_create_cq_wc_flags", text, namesOfCreateCQWCFlags[:])
+}
+
+// MarshalJSON is String, as a string.
+func (v CreateCQWCFlags) MarshalJSON() ([]byte, error) {
+	return quoted(v.String()), nil
+}
+
+// UnmarshalJSON reads such a string, or a number.
+func (v *CreateCQWCFlags) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // WCFlags is a set of flags; bits that it does not name print in hex.
@@ -949,19 +1318,39 @@ const (
 	WC_TM_DATA_VALID WCFlags = 64 // C: IBV_WC_TM_DATA_VALID
 )
 
-var namesOfWCFlags = [...]bitName{
-	{uint64(WC_GRH), "IBV_WC_GRH"},
-	{uint64(WC_WITH_IMM), "IBV_WC_WITH_IMM"},
-	{uint64(WC_IP_CSUM_OK), "IBV_WC_IP_CSUM_OK"},
-	{uint64(WC_WITH_INV), "IBV_WC_WITH_INV"},
-	{uint64(WC_TM_SYNC_REQ), "IBV_WC_TM_SYNC_REQ"},
-	{uint64(WC_TM_MATCH), "IBV_WC_TM_MATCH"},
-	{uint64(WC_TM_DATA_VALID), "IBV_WC_TM_DATA_VALID"},
+var namesOfWCFlags = [...]named[WCFlags]{
+	{WC_GRH, "IBV_WC_GRH"},
+	{WC_WITH_IMM, "IBV_WC_WITH_IMM"},
+	{WC_IP_CSUM_OK, "IBV_WC_IP_CSUM_OK"},
+	{WC_WITH_INV, "IBV_WC_WITH_INV"},
+	{WC_TM_SYNC_REQ, "IBV_WC_TM_SYNC_REQ"},
+	{WC_TM_MATCH, "IBV_WC_TM_MATCH"},
+	{WC_TM_DATA_VALID, "IBV_WC_TM_DATA_VALID"},
 }
 
-// String joins the C names of the bits with |.
+// String joins the names of the bits with |; those without a name are in hex.
 func (v WCFlags) String() string {
-	return formatFlags(uint64(v), namesOfWCFlags[:])
+	return flagString(v, namesOfWCFlags[:])
+}
+
+// MarshalText is String.
+func (v WCFlags) MarshalText() ([]byte, error) {
+	return []byte(v.String()), nil
+}
+
+// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+func (v *WCFlags) UnmarshalText(text []byte) error {
+	return parseFlags(v, "ibv_wc_flags", text, namesOfWCFlags[:])
+}
+
+// MarshalJSON is String, as a string.
+func (v WCFlags) MarshalJSON() ([]byte, error) {
+	return quoted(v.String()), nil
+}
+
+// UnmarshalJSON reads such a string, or a number.
+func (v *WCFlags) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // AccessFlags is a set of flags; bits that it does not name print in hex.
@@ -986,23 +1375,43 @@ const (
 	ACCESS_RELAXED_ORDERING AccessFlags = 1048576 // C: IBV_ACCESS_RELAXED_ORDERING
 )
 
-var namesOfAccessFlags = [...]bitName{
-	{uint64(ACCESS_LOCAL_WRITE), "IBV_ACCESS_LOCAL_WRITE"},
-	{uint64(ACCESS_REMOTE_WRITE), "IBV_ACCESS_REMOTE_WRITE"},
-	{uint64(ACCESS_REMOTE_READ), "IBV_ACCESS_REMOTE_READ"},
-	{uint64(ACCESS_REMOTE_ATOMIC), "IBV_ACCESS_REMOTE_ATOMIC"},
-	{uint64(ACCESS_MW_BIND), "IBV_ACCESS_MW_BIND"},
-	{uint64(ACCESS_ZERO_BASED), "IBV_ACCESS_ZERO_BASED"},
-	{uint64(ACCESS_ON_DEMAND), "IBV_ACCESS_ON_DEMAND"},
-	{uint64(ACCESS_HUGETLB), "IBV_ACCESS_HUGETLB"},
-	{uint64(ACCESS_FLUSH_GLOBAL), "IBV_ACCESS_FLUSH_GLOBAL"},
-	{uint64(ACCESS_FLUSH_PERSISTENT), "IBV_ACCESS_FLUSH_PERSISTENT"},
-	{uint64(ACCESS_RELAXED_ORDERING), "IBV_ACCESS_RELAXED_ORDERING"},
+var namesOfAccessFlags = [...]named[AccessFlags]{
+	{ACCESS_LOCAL_WRITE, "IBV_ACCESS_LOCAL_WRITE"},
+	{ACCESS_REMOTE_WRITE, "IBV_ACCESS_REMOTE_WRITE"},
+	{ACCESS_REMOTE_READ, "IBV_ACCESS_REMOTE_READ"},
+	{ACCESS_REMOTE_ATOMIC, "IBV_ACCESS_REMOTE_ATOMIC"},
+	{ACCESS_MW_BIND, "IBV_ACCESS_MW_BIND"},
+	{ACCESS_ZERO_BASED, "IBV_ACCESS_ZERO_BASED"},
+	{ACCESS_ON_DEMAND, "IBV_ACCESS_ON_DEMAND"},
+	{ACCESS_HUGETLB, "IBV_ACCESS_HUGETLB"},
+	{ACCESS_FLUSH_GLOBAL, "IBV_ACCESS_FLUSH_GLOBAL"},
+	{ACCESS_FLUSH_PERSISTENT, "IBV_ACCESS_FLUSH_PERSISTENT"},
+	{ACCESS_RELAXED_ORDERING, "IBV_ACCESS_RELAXED_ORDERING"},
 }
 
-// String joins the C names of the bits with |.
+// String joins the names of the bits with |; those without a name are in hex.
 func (v AccessFlags) String() string {
-	return formatFlags(uint64(v), namesOfAccessFlags[:])
+	return flagString(v, namesOfAccessFlags[:])
+}
+
+// MarshalText is String.
+func (v AccessFlags) MarshalText() ([]byte, error) {
+	return []byte(v.String()), nil
+}
+
+// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+func (v *AccessFlags) UnmarshalText(text []byte) error {
+	return parseFlags(v, "ibv_access_flags", text, namesOfAccessFlags[:])
+}
+
+// MarshalJSON is String, as a string.
+func (v AccessFlags) MarshalJSON() ([]byte, error) {
+	return quoted(v.String()), nil
+}
+
+// UnmarshalJSON reads such a string, or a number.
+func (v *AccessFlags) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // XRCDInitAttrMask is a set of flags; bits that it does not name print in hex.
@@ -1019,15 +1428,35 @@ const (
 	XRCD_INIT_ATTR_RESERVED XRCDInitAttrMask = 4 // C: IBV_XRCD_INIT_ATTR_RESERVED
 )
 
-var namesOfXRCDInitAttrMask = [...]bitName{
-	{uint64(XRCD_INIT_ATTR_FD), "IBV_XRCD_INIT_ATTR_FD"},
-	{uint64(XRCD_INIT_ATTR_OFLAGS), "IBV_XRCD_INIT_ATTR_OFLAGS"},
-	{uint64(XRCD_INIT_ATTR_RESERVED), "IBV_XRCD_INIT_ATTR_RESERVED"},
+var namesOfXRCDInitAttrMask = [...]named[XRCDInitAttrMask]{
+	{XRCD_INIT_ATTR_FD, "IBV_XRCD_INIT_ATTR_FD"},
+	{XRCD_INIT_ATTR_OFLAGS, "IBV_XRCD_INIT_ATTR_OFLAGS"},
+	{XRCD_INIT_ATTR_RESERVED, "IBV_XRCD_INIT_ATTR_RESERVED"},
 }
 
-// String joins the C names of the bits with |.
+// String joins the names of the bits with |; those without a name are in hex.
 func (v XRCDInitAttrMask) String() string {
-	return formatFlags(uint64(v), namesOfXRCDInitAttrMask[:])
+	return flagString(v, namesOfXRCDInitAttrMask[:])
+}
+
+// MarshalText is String.
+func (v XRCDInitAttrMask) MarshalText() ([]byte, error) {
+	return []byte(v.String()), nil
+}
+
+// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+func (v *XRCDInitAttrMask) UnmarshalText(text []byte) error {
+	return parseFlags(v, "ibv_xrcd_init_attr_mask", text, namesOfXRCDInitAttrMask[:])
+}
+
+// MarshalJSON is String, as a string.
+func (v XRCDInitAttrMask) MarshalJSON() ([]byte, error) {
+	return quoted(v.String()), nil
+}
+
+// UnmarshalJSON reads such a string, or a number.
+func (v *XRCDInitAttrMask) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // ReregMRFlags is a set of flags; bits that it does not name print in hex.
@@ -1045,16 +1474,36 @@ const (
 	REREG_MR_FLAGS_SUPPORTED    ReregMRFlags = 7 // C: IBV_REREG_MR_FLAGS_SUPPORTED
 )
 
-var namesOfReregMRFlags = [...]bitName{
-	{uint64(REREG_MR_CHANGE_TRANSLATION), "IBV_REREG_MR_CHANGE_TRANSLATION"},
-	{uint64(REREG_MR_CHANGE_PD), "IBV_REREG_MR_CHANGE_PD"},
-	{uint64(REREG_MR_CHANGE_ACCESS), "IBV_REREG_MR_CHANGE_ACCESS"},
-	{uint64(REREG_MR_FLAGS_SUPPORTED), "IBV_REREG_MR_FLAGS_SUPPORTED"},
+var namesOfReregMRFlags = [...]named[ReregMRFlags]{
+	{REREG_MR_CHANGE_TRANSLATION, "IBV_REREG_MR_CHANGE_TRANSLATION"},
+	{REREG_MR_CHANGE_PD, "IBV_REREG_MR_CHANGE_PD"},
+	{REREG_MR_CHANGE_ACCESS, "IBV_REREG_MR_CHANGE_ACCESS"},
+	{REREG_MR_FLAGS_SUPPORTED, "IBV_REREG_MR_FLAGS_SUPPORTED"},
 }
 
-// String joins the C names of the bits with |.
+// String joins the names of the bits with |; those without a name are in hex.
 func (v ReregMRFlags) String() string {
-	return formatFlags(uint64(v), namesOfReregMRFlags[:])
+	return flagString(v, namesOfReregMRFlags[:])
+}
+
+// MarshalText is String.
+func (v ReregMRFlags) MarshalText() ([]byte, error) {
+	return []byte(v.String()), nil
+}
+
+// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+func (v *ReregMRFlags) UnmarshalText(text []byte) error {
+	return parseFlags(v, "ibv_rereg_mr_flags", text, namesOfReregMRFlags[:])
+}
+
+// MarshalJSON is String, as a string.
+func (v ReregMRFlags) MarshalJSON() ([]byte, error) {
+	return quoted(v.String()), nil
+}
+
+// UnmarshalJSON reads such a string, or a number.
+func (v *ReregMRFlags) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // MRInitAttrMask is a set of flags; bits that it does not name print in hex.
@@ -1074,18 +1523,38 @@ const (
 	REG_MR_MASK_BUF       MRInitAttrMask = 32 // C: IBV_REG_MR_MASK_BUF
 )
 
-var namesOfMRInitAttrMask = [...]bitName{
-	{uint64(REG_MR_MASK_IOVA), "IBV_REG_MR_MASK_IOVA"},
-	{uint64(REG_MR_MASK_ADDR), "IBV_REG_MR_MASK_ADDR"},
-	{uint64(REG_MR_MASK_FD), "IBV_REG_MR_MASK_FD"},
-	{uint64(REG_MR_MASK_FD_OFFSET), "IBV_REG_MR_MASK_FD_OFFSET"},
-	{uint64(REG_MR_MASK_DMAH), "IBV_REG_MR_MASK_DMAH"},
-	{uint64(REG_MR_MASK_BUF), "IBV_REG_MR_MASK_BUF"},
+var namesOfMRInitAttrMask = [...]named[MRInitAttrMask]{
+	{REG_MR_MASK_IOVA, "IBV_REG_MR_MASK_IOVA"},
+	{REG_MR_MASK_ADDR, "IBV_REG_MR_MASK_ADDR"},
+	{REG_MR_MASK_FD, "IBV_REG_MR_MASK_FD"},
+	{REG_MR_MASK_FD_OFFSET, "IBV_REG_MR_MASK_FD_OFFSET"},
+	{REG_MR_MASK_DMAH, "IBV_REG_MR_MASK_DMAH"},
+	{REG_MR_MASK_BUF, "IBV_REG_MR_MASK_BUF"},
 }
 
-// String joins the C names of the bits with |.
+// String joins the names of the bits with |; those without a name are in hex.
 func (v MRInitAttrMask) String() string {
-	return formatFlags(uint64(v), namesOfMRInitAttrMask[:])
+	return flagString(v, namesOfMRInitAttrMask[:])
+}
+
+// MarshalText is String.
+func (v MRInitAttrMask) MarshalText() ([]byte, error) {
+	return []byte(v.String()), nil
+}
+
+// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+func (v *MRInitAttrMask) UnmarshalText(text []byte) error {
+	return parseFlags(v, "ibv_mr_init_attr_mask", text, namesOfMRInitAttrMask[:])
+}
+
+// MarshalJSON is String, as a string.
+func (v MRInitAttrMask) MarshalJSON() ([]byte, error) {
+	return quoted(v.String()), nil
+}
+
+// UnmarshalJSON reads such a string, or a number.
+func (v *MRInitAttrMask) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // MWType is an enumeration; values that it does not name print as numbers.
@@ -1101,15 +1570,34 @@ const (
 	MW_TYPE_2 MWType = 2 // C: IBV_MW_TYPE_2
 )
 
-// String is the C name, or the enum's with the number.
+var namesOfMWType = [...]named[MWType]{
+	{MW_TYPE_1, "IBV_MW_TYPE_1"},
+	{MW_TYPE_2, "IBV_MW_TYPE_2"},
+}
+
+// String is the name, or the enumeration's with the number.
 func (v MWType) String() string {
-	switch v {
-	case MW_TYPE_1:
-		return "IBV_MW_TYPE_1"
-	case MW_TYPE_2:
-		return "IBV_MW_TYPE_2"
-	}
-	return formatUnknown("ibv_mw_type", int64(v))
+	return enumString(v, "ibv_mw_type", namesOfMWType[:])
+}
+
+// MarshalText is the name, or the number.
+func (v MWType) MarshalText() ([]byte, error) {
+	return enumText(v, namesOfMWType[:]), nil
+}
+
+// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+func (v *MWType) UnmarshalText(text []byte) error {
+	return parseEnum(v, "ibv_mw_type", text, namesOfMWType[:])
+}
+
+// MarshalJSON is the name, or the number if there is none.
+func (v MWType) MarshalJSON() ([]byte, error) {
+	return enumJSON(v, namesOfMWType[:]), nil
+}
+
+// UnmarshalJSON reads a name or a number.
+func (v *MWType) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // Rate is an enumeration; values that it does not name print as numbers.
@@ -1147,59 +1635,56 @@ const (
 	RATE_1200_GBPS Rate = 24 // C: IBV_RATE_1200_GBPS, since 44.0
 )
 
-// String is the C name, or the enum's with the number.
+var namesOfRate = [...]named[Rate]{
+	{RATE_MAX, "IBV_RATE_MAX"},
+	{RATE_2_5_GBPS, "IBV_RATE_2_5_GBPS"},
+	{RATE_5_GBPS, "IBV_RATE_5_GBPS"},
+	{RATE_10_GBPS, "IBV_RATE_10_GBPS"},
+	{RATE_20_GBPS, "IBV_RATE_20_GBPS"},
+	{RATE_30_GBPS, "IBV_RATE_30_GBPS"},
+	{RATE_40_GBPS, "IBV_RATE_40_GBPS"},
+	{RATE_60_GBPS, "IBV_RATE_60_GBPS"},
+	{RATE_80_GBPS, "IBV_RATE_80_GBPS"},
+	{RATE_120_GBPS, "IBV_RATE_120_GBPS"},
+	{RATE_14_GBPS, "IBV_RATE_14_GBPS"},
+	{RATE_56_GBPS, "IBV_RATE_56_GBPS"},
+	{RATE_112_GBPS, "IBV_RATE_112_GBPS"},
+	{RATE_168_GBPS, "IBV_RATE_168_GBPS"},
+	{RATE_25_GBPS, "IBV_RATE_25_GBPS"},
+	{RATE_100_GBPS, "IBV_RATE_100_GBPS"},
+	{RATE_200_GBPS, "IBV_RATE_200_GBPS"},
+	{RATE_300_GBPS, "IBV_RATE_300_GBPS"},
+	{RATE_28_GBPS, "IBV_RATE_28_GBPS"},
+	{RATE_50_GBPS, "IBV_RATE_50_GBPS"},
+	{RATE_400_GBPS, "IBV_RATE_400_GBPS"},
+	{RATE_600_GBPS, "IBV_RATE_600_GBPS"},
+	{RATE_800_GBPS, "IBV_RATE_800_GBPS"},
+	{RATE_1200_GBPS, "IBV_RATE_1200_GBPS"},
+}
+
+// String is the name, or the enumeration's with the number.
 func (v Rate) String() string {
-	switch v {
-	case RATE_MAX:
-		return "IBV_RATE_MAX"
-	case RATE_2_5_GBPS:
-		return "IBV_RATE_2_5_GBPS"
-	case RATE_5_GBPS:
-		return "IBV_RATE_5_GBPS"
-	case RATE_10_GBPS:
-		return "IBV_RATE_10_GBPS"
-	case RATE_20_GBPS:
-		return "IBV_RATE_20_GBPS"
-	case RATE_30_GBPS:
-		return "IBV_RATE_30_GBPS"
-	case RATE_40_GBPS:
-		return "IBV_RATE_40_GBPS"
-	case RATE_60_GBPS:
-		return "IBV_RATE_60_GBPS"
-	case RATE_80_GBPS:
-		return "IBV_RATE_80_GBPS"
-	case RATE_120_GBPS:
-		return "IBV_RATE_120_GBPS"
-	case RATE_14_GBPS:
-		return "IBV_RATE_14_GBPS"
-	case RATE_56_GBPS:
-		return "IBV_RATE_56_GBPS"
-	case RATE_112_GBPS:
-		return "IBV_RATE_112_GBPS"
-	case RATE_168_GBPS:
-		return "IBV_RATE_168_GBPS"
-	case RATE_25_GBPS:
-		return "IBV_RATE_25_GBPS"
-	case RATE_100_GBPS:
-		return "IBV_RATE_100_GBPS"
-	case RATE_200_GBPS:
-		return "IBV_RATE_200_GBPS"
-	case RATE_300_GBPS:
-		return "IBV_RATE_300_GBPS"
-	case RATE_28_GBPS:
-		return "IBV_RATE_28_GBPS"
-	case RATE_50_GBPS:
-		return "IBV_RATE_50_GBPS"
-	case RATE_400_GBPS:
-		return "IBV_RATE_400_GBPS"
-	case RATE_600_GBPS:
-		return "IBV_RATE_600_GBPS"
-	case RATE_800_GBPS:
-		return "IBV_RATE_800_GBPS"
-	case RATE_1200_GBPS:
-		return "IBV_RATE_1200_GBPS"
-	}
-	return formatUnknown("ibv_rate", int64(v))
+	return enumString(v, "ibv_rate", namesOfRate[:])
+}
+
+// MarshalText is the name, or the number.
+func (v Rate) MarshalText() ([]byte, error) {
+	return enumText(v, namesOfRate[:]), nil
+}
+
+// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+func (v *Rate) UnmarshalText(text []byte) error {
+	return parseEnum(v, "ibv_rate", text, namesOfRate[:])
+}
+
+// MarshalJSON is the name, or the number if there is none.
+func (v Rate) MarshalJSON() ([]byte, error) {
+	return enumJSON(v, namesOfRate[:]), nil
+}
+
+// UnmarshalJSON reads a name or a number.
+func (v *Rate) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // SRQAttrMask is a set of flags; bits that it does not name print in hex.
@@ -1215,14 +1700,34 @@ const (
 	SRQ_LIMIT  SRQAttrMask = 2 // C: IBV_SRQ_LIMIT
 )
 
-var namesOfSRQAttrMask = [...]bitName{
-	{uint64(SRQ_MAX_WR), "IBV_SRQ_MAX_WR"},
-	{uint64(SRQ_LIMIT), "IBV_SRQ_LIMIT"},
+var namesOfSRQAttrMask = [...]named[SRQAttrMask]{
+	{SRQ_MAX_WR, "IBV_SRQ_MAX_WR"},
+	{SRQ_LIMIT, "IBV_SRQ_LIMIT"},
 }
 
-// String joins the C names of the bits with |.
+// String joins the names of the bits with |; those without a name are in hex.
 func (v SRQAttrMask) String() string {
-	return formatFlags(uint64(v), namesOfSRQAttrMask[:])
+	return flagString(v, namesOfSRQAttrMask[:])
+}
+
+// MarshalText is String.
+func (v SRQAttrMask) MarshalText() ([]byte, error) {
+	return []byte(v.String()), nil
+}
+
+// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+func (v *SRQAttrMask) UnmarshalText(text []byte) error {
+	return parseFlags(v, "ibv_srq_attr_mask", text, namesOfSRQAttrMask[:])
+}
+
+// MarshalJSON is String, as a string.
+func (v SRQAttrMask) MarshalJSON() ([]byte, error) {
+	return quoted(v.String()), nil
+}
+
+// UnmarshalJSON reads such a string, or a number.
+func (v *SRQAttrMask) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // SRQType is an enumeration; values that it does not name print as numbers.
@@ -1239,17 +1744,35 @@ const (
 	SRQT_TM    SRQType = 2 // C: IBV_SRQT_TM
 )
 
-// String is the C name, or the enum's with the number.
+var namesOfSRQType = [...]named[SRQType]{
+	{SRQT_BASIC, "IBV_SRQT_BASIC"},
+	{SRQT_XRC, "IBV_SRQT_XRC"},
+	{SRQT_TM, "IBV_SRQT_TM"},
+}
+
+// String is the name, or the enumeration's with the number.
 func (v SRQType) String() string {
-	switch v {
-	case SRQT_BASIC:
-		return "IBV_SRQT_BASIC"
-	case SRQT_XRC:
-		return "IBV_SRQT_XRC"
-	case SRQT_TM:
-		return "IBV_SRQT_TM"
-	}
-	return formatUnknown("ibv_srq_type", int64(v))
+	return enumString(v, "ibv_srq_type", namesOfSRQType[:])
+}
+
+// MarshalText is the name, or the number.
+func (v SRQType) MarshalText() ([]byte, error) {
+	return enumText(v, namesOfSRQType[:]), nil
+}
+
+// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+func (v *SRQType) UnmarshalText(text []byte) error {
+	return parseEnum(v, "ibv_srq_type", text, namesOfSRQType[:])
+}
+
+// MarshalJSON is the name, or the number if there is none.
+func (v SRQType) MarshalJSON() ([]byte, error) {
+	return enumJSON(v, namesOfSRQType[:]), nil
+}
+
+// UnmarshalJSON reads a name or a number.
+func (v *SRQType) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // SRQInitAttrMask is a set of flags; bits that it does not name print in hex.
@@ -1269,18 +1792,38 @@ const (
 	SRQ_INIT_ATTR_RESERVED SRQInitAttrMask = 32 // C: IBV_SRQ_INIT_ATTR_RESERVED
 )
 
-var namesOfSRQInitAttrMask = [...]bitName{
-	{uint64(SRQ_INIT_ATTR_TYPE), "IBV_SRQ_INIT_ATTR_TYPE"},
-	{uint64(SRQ_INIT_ATTR_PD), "IBV_SRQ_INIT_ATTR_PD"},
-	{uint64(SRQ_INIT_ATTR_XRCD), "IBV_SRQ_INIT_ATTR_XRCD"},
-	{uint64(SRQ_INIT_ATTR_CQ), "IBV_SRQ_INIT_ATTR_CQ"},
-	{uint64(SRQ_INIT_ATTR_TM), "IBV_SRQ_INIT_ATTR_TM"},
-	{uint64(SRQ_INIT_ATTR_RESERVED), "IBV_SRQ_INIT_ATTR_RESERVED"},
+var namesOfSRQInitAttrMask = [...]named[SRQInitAttrMask]{
+	{SRQ_INIT_ATTR_TYPE, "IBV_SRQ_INIT_ATTR_TYPE"},
+	{SRQ_INIT_ATTR_PD, "IBV_SRQ_INIT_ATTR_PD"},
+	{SRQ_INIT_ATTR_XRCD, "IBV_SRQ_INIT_ATTR_XRCD"},
+	{SRQ_INIT_ATTR_CQ, "IBV_SRQ_INIT_ATTR_CQ"},
+	{SRQ_INIT_ATTR_TM, "IBV_SRQ_INIT_ATTR_TM"},
+	{SRQ_INIT_ATTR_RESERVED, "IBV_SRQ_INIT_ATTR_RESERVED"},
 }
 
-// String joins the C names of the bits with |.
+// String joins the names of the bits with |; those without a name are in hex.
 func (v SRQInitAttrMask) String() string {
-	return formatFlags(uint64(v), namesOfSRQInitAttrMask[:])
+	return flagString(v, namesOfSRQInitAttrMask[:])
+}
+
+// MarshalText is String.
+func (v SRQInitAttrMask) MarshalText() ([]byte, error) {
+	return []byte(v.String()), nil
+}
+
+// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+func (v *SRQInitAttrMask) UnmarshalText(text []byte) error {
+	return parseFlags(v, "ibv_srq_init_attr_mask", text, namesOfSRQInitAttrMask[:])
+}
+
+// MarshalJSON is String, as a string.
+func (v SRQInitAttrMask) MarshalJSON() ([]byte, error) {
+	return quoted(v.String()), nil
+}
+
+// UnmarshalJSON reads such a string, or a number.
+func (v *SRQInitAttrMask) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // WQType is an enumeration; values that it does not name print as numbers.
@@ -1295,13 +1838,33 @@ const (
 	WQT_RQ WQType = 0 // C: IBV_WQT_RQ
 )
 
-// String is the C name, or the enum's with the number.
+var namesOfWQType = [...]named[WQType]{
+	{WQT_RQ, "IBV_WQT_RQ"},
+}
+
+// String is the name, or the enumeration's with the number.
 func (v WQType) String() string {
-	switch v {
-	case WQT_RQ:
-		return "IBV_WQT_RQ"
-	}
-	return formatUnknown("ibv_wq_type", int64(v))
+	return enumString(v, "ibv_wq_type", namesOfWQType[:])
+}
+
+// MarshalText is the name, or the number.
+func (v WQType) MarshalText() ([]byte, error) {
+	return enumText(v, namesOfWQType[:]), nil
+}
+
+// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+func (v *WQType) UnmarshalText(text []byte) error {
+	return parseEnum(v, "ibv_wq_type", text, namesOfWQType[:])
+}
+
+// MarshalJSON is the name, or the number if there is none.
+func (v WQType) MarshalJSON() ([]byte, error) {
+	return enumJSON(v, namesOfWQType[:]), nil
+}
+
+// UnmarshalJSON reads a name or a number.
+func (v *WQType) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // WQInitAttrMask is a set of flags; bits that it does not name print in hex.
@@ -1317,14 +1880,34 @@ const (
 	WQ_INIT_ATTR_RESERVED WQInitAttrMask = 2 // C: IBV_WQ_INIT_ATTR_RESERVED
 )
 
-var namesOfWQInitAttrMask = [...]bitName{
-	{uint64(WQ_INIT_ATTR_FLAGS), "IBV_WQ_INIT_ATTR_FLAGS"},
-	{uint64(WQ_INIT_ATTR_RESERVED), "IBV_WQ_INIT_ATTR_RESERVED"},
+var namesOfWQInitAttrMask = [...]named[WQInitAttrMask]{
+	{WQ_INIT_ATTR_FLAGS, "IBV_WQ_INIT_ATTR_FLAGS"},
+	{WQ_INIT_ATTR_RESERVED, "IBV_WQ_INIT_ATTR_RESERVED"},
 }
 
-// String joins the C names of the bits with |.
+// String joins the names of the bits with |; those without a name are in hex.
 func (v WQInitAttrMask) String() string {
-	return formatFlags(uint64(v), namesOfWQInitAttrMask[:])
+	return flagString(v, namesOfWQInitAttrMask[:])
+}
+
+// MarshalText is String.
+func (v WQInitAttrMask) MarshalText() ([]byte, error) {
+	return []byte(v.String()), nil
+}
+
+// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+func (v *WQInitAttrMask) UnmarshalText(text []byte) error {
+	return parseFlags(v, "ibv_wq_init_attr_mask", text, namesOfWQInitAttrMask[:])
+}
+
+// MarshalJSON is String, as a string.
+func (v WQInitAttrMask) MarshalJSON() ([]byte, error) {
+	return quoted(v.String()), nil
+}
+
+// UnmarshalJSON reads such a string, or a number.
+func (v *WQInitAttrMask) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // WQFlags is a set of flags; bits that it does not name print in hex.
@@ -1343,17 +1926,37 @@ const (
 	WQ_FLAGS_RESERVED              WQFlags = 16 // C: IBV_WQ_FLAGS_RESERVED
 )
 
-var namesOfWQFlags = [...]bitName{
-	{uint64(WQ_FLAGS_CVLAN_STRIPPING), "IBV_WQ_FLAGS_CVLAN_STRIPPING"},
-	{uint64(WQ_FLAGS_SCATTER_FCS), "IBV_WQ_FLAGS_SCATTER_FCS"},
-	{uint64(WQ_FLAGS_DELAY_DROP), "IBV_WQ_FLAGS_DELAY_DROP"},
-	{uint64(WQ_FLAGS_PCI_WRITE_END_PADDING), "IBV_WQ_FLAGS_PCI_WRITE_END_PADDING"},
-	{uint64(WQ_FLAGS_RESERVED), "IBV_WQ_FLAGS_RESERVED"},
+var namesOfWQFlags = [...]named[WQFlags]{
+	{WQ_FLAGS_CVLAN_STRIPPING, "IBV_WQ_FLAGS_CVLAN_STRIPPING"},
+	{WQ_FLAGS_SCATTER_FCS, "IBV_WQ_FLAGS_SCATTER_FCS"},
+	{WQ_FLAGS_DELAY_DROP, "IBV_WQ_FLAGS_DELAY_DROP"},
+	{WQ_FLAGS_PCI_WRITE_END_PADDING, "IBV_WQ_FLAGS_PCI_WRITE_END_PADDING"},
+	{WQ_FLAGS_RESERVED, "IBV_WQ_FLAGS_RESERVED"},
 }
 
-// String joins the C names of the bits with |.
+// String joins the names of the bits with |; those without a name are in hex.
 func (v WQFlags) String() string {
-	return formatFlags(uint64(v), namesOfWQFlags[:])
+	return flagString(v, namesOfWQFlags[:])
+}
+
+// MarshalText is String.
+func (v WQFlags) MarshalText() ([]byte, error) {
+	return []byte(v.String()), nil
+}
+
+// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+func (v *WQFlags) UnmarshalText(text []byte) error {
+	return parseFlags(v, "ibv_wq_flags", text, namesOfWQFlags[:])
+}
+
+// MarshalJSON is String, as a string.
+func (v WQFlags) MarshalJSON() ([]byte, error) {
+	return quoted(v.String()), nil
+}
+
+// UnmarshalJSON reads such a string, or a number.
+func (v *WQFlags) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // WQState is an enumeration; values that it does not name print as numbers.
@@ -1371,19 +1974,36 @@ const (
 	WQS_UNKNOWN WQState = 3 // C: IBV_WQS_UNKNOWN
 )
 
-// String is the C name, or the enum's with the number.
+var namesOfWQState = [...]named[WQState]{
+	{WQS_RESET, "IBV_WQS_RESET"},
+	{WQS_RDY, "IBV_WQS_RDY"},
+	{WQS_ERR, "IBV_WQS_ERR"},
+	{WQS_UNKNOWN, "IBV_WQS_UNKNOWN"},
+}
+
+// String is the name, or the enumeration's with the number.
 func (v WQState) String() string {
-	switch v {
-	case WQS_RESET:
-		return "IBV_WQS_RESET"
-	case WQS_RDY:
-		return "IBV_WQS_RDY"
-	case WQS_ERR:
-		return "IBV_WQS_ERR"
-	case WQS_UNKNOWN:
-		return "IBV_WQS_UNKNOWN"
-	}
-	return formatUnknown("ibv_wq_state", int64(v))
+	return enumString(v, "ibv_wq_state", namesOfWQState[:])
+}
+
+// MarshalText is the name, or the number.
+func (v WQState) MarshalText() ([]byte, error) {
+	return enumText(v, namesOfWQState[:]), nil
+}
+
+// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+func (v *WQState) UnmarshalText(text []byte) error {
+	return parseEnum(v, "ibv_wq_state", text, namesOfWQState[:])
+}
+
+// MarshalJSON is the name, or the number if there is none.
+func (v WQState) MarshalJSON() ([]byte, error) {
+	return enumJSON(v, namesOfWQState[:]), nil
+}
+
+// UnmarshalJSON reads a name or a number.
+func (v *WQState) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // WQAttrMask is a set of flags; bits that it does not name print in hex.
@@ -1401,16 +2021,36 @@ const (
 	WQ_ATTR_RESERVED   WQAttrMask = 8 // C: IBV_WQ_ATTR_RESERVED
 )
 
-var namesOfWQAttrMask = [...]bitName{
-	{uint64(WQ_ATTR_STATE), "IBV_WQ_ATTR_STATE"},
-	{uint64(WQ_ATTR_CURR_STATE), "IBV_WQ_ATTR_CURR_STATE"},
-	{uint64(WQ_ATTR_FLAGS), "IBV_WQ_ATTR_FLAGS"},
-	{uint64(WQ_ATTR_RESERVED), "IBV_WQ_ATTR_RESERVED"},
+var namesOfWQAttrMask = [...]named[WQAttrMask]{
+	{WQ_ATTR_STATE, "IBV_WQ_ATTR_STATE"},
+	{WQ_ATTR_CURR_STATE, "IBV_WQ_ATTR_CURR_STATE"},
+	{WQ_ATTR_FLAGS, "IBV_WQ_ATTR_FLAGS"},
+	{WQ_ATTR_RESERVED, "IBV_WQ_ATTR_RESERVED"},
 }
 
-// String joins the C names of the bits with |.
+// String joins the names of the bits with |; those without a name are in hex.
 func (v WQAttrMask) String() string {
-	return formatFlags(uint64(v), namesOfWQAttrMask[:])
+	return flagString(v, namesOfWQAttrMask[:])
+}
+
+// MarshalText is String.
+func (v WQAttrMask) MarshalText() ([]byte, error) {
+	return []byte(v.String()), nil
+}
+
+// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+func (v *WQAttrMask) UnmarshalText(text []byte) error {
+	return parseFlags(v, "ibv_wq_attr_mask", text, namesOfWQAttrMask[:])
+}
+
+// MarshalJSON is String, as a string.
+func (v WQAttrMask) MarshalJSON() ([]byte, error) {
+	return quoted(v.String()), nil
+}
+
+// UnmarshalJSON reads such a string, or a number.
+func (v *WQAttrMask) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // IndTableInitAttrMask is a set of flags; bits that it does not name print in hex.
@@ -1425,13 +2065,33 @@ const (
 	CREATE_IND_TABLE_RESERVED IndTableInitAttrMask = 1 // C: IBV_CREATE_IND_TABLE_RESERVED
 )
 
-var namesOfIndTableInitAttrMask = [...]bitName{
-	{uint64(CREATE_IND_TABLE_RESERVED), "IBV_CREATE_IND_TABLE_RESERVED"},
+var namesOfIndTableInitAttrMask = [...]named[IndTableInitAttrMask]{
+	{CREATE_IND_TABLE_RESERVED, "IBV_CREATE_IND_TABLE_RESERVED"},
 }
 
-// String joins the C names of the bits with |.
+// String joins the names of the bits with |; those without a name are in hex.
 func (v IndTableInitAttrMask) String() string {
-	return formatFlags(uint64(v), namesOfIndTableInitAttrMask[:])
+	return flagString(v, namesOfIndTableInitAttrMask[:])
+}
+
+// MarshalText is String.
+func (v IndTableInitAttrMask) MarshalText() ([]byte, error) {
+	return []byte(v.String()), nil
+}
+
+// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+func (v *IndTableInitAttrMask) UnmarshalText(text []byte) error {
+	return parseFlags(v, "ibv_ind_table_init_attr_mask", text, namesOfIndTableInitAttrMask[:])
+}
+
+// MarshalJSON is String, as a string.
+func (v IndTableInitAttrMask) MarshalJSON() ([]byte, error) {
+	return quoted(v.String()), nil
+}
+
+// UnmarshalJSON reads such a string, or a number.
+func (v *IndTableInitAttrMask) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // QPType is an enumeration; values that it does not name print as numbers.
@@ -1452,25 +2112,39 @@ const (
 	QPT_DRIVER     QPType = 255 // C: IBV_QPT_DRIVER
 )
 
-// String is the C name, or the enum's with the number.
+var namesOfQPType = [...]named[QPType]{
+	{QPT_RC, "IBV_QPT_RC"},
+	{QPT_UC, "IBV_QPT_UC"},
+	{QPT_UD, "IBV_QPT_UD"},
+	{QPT_RAW_PACKET, "IBV_QPT_RAW_PACKET"},
+	{QPT_XRC_SEND, "IBV_QPT_XRC_SEND"},
+	{QPT_XRC_RECV, "IBV_QPT_XRC_RECV"},
+	{QPT_DRIVER, "IBV_QPT_DRIVER"},
+}
+
+// String is the name, or the enumeration's with the number.
 func (v QPType) String() string {
-	switch v {
-	case QPT_RC:
-		return "IBV_QPT_RC"
-	case QPT_UC:
-		return "IBV_QPT_UC"
-	case QPT_UD:
-		return "IBV_QPT_UD"
-	case QPT_RAW_PACKET:
-		return "IBV_QPT_RAW_PACKET"
-	case QPT_XRC_SEND:
-		return "IBV_QPT_XRC_SEND"
-	case QPT_XRC_RECV:
-		return "IBV_QPT_XRC_RECV"
-	case QPT_DRIVER:
-		return "IBV_QPT_DRIVER"
-	}
-	return formatUnknown("ibv_qp_type", int64(v))
+	return enumString(v, "ibv_qp_type", namesOfQPType[:])
+}
+
+// MarshalText is the name, or the number.
+func (v QPType) MarshalText() ([]byte, error) {
+	return enumText(v, namesOfQPType[:]), nil
+}
+
+// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+func (v *QPType) UnmarshalText(text []byte) error {
+	return parseEnum(v, "ibv_qp_type", text, namesOfQPType[:])
+}
+
+// MarshalJSON is the name, or the number if there is none.
+func (v QPType) MarshalJSON() ([]byte, error) {
+	return enumJSON(v, namesOfQPType[:]), nil
+}
+
+// UnmarshalJSON reads a name or a number.
+func (v *QPType) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // QPInitAttrMask is a set of flags; bits that it does not name print in hex.
@@ -1491,19 +2165,39 @@ const (
 	QP_INIT_ATTR_SEND_OPS_FLAGS QPInitAttrMask = 64 // C: IBV_QP_INIT_ATTR_SEND_OPS_FLAGS
 )
 
-var namesOfQPInitAttrMask = [...]bitName{
-	{uint64(QP_INIT_ATTR_PD), "IBV_QP_INIT_ATTR_PD"},
-	{uint64(QP_INIT_ATTR_XRCD), "IBV_QP_INIT_ATTR_XRCD"},
-	{uint64(QP_INIT_ATTR_CREATE_FLAGS), "IBV_QP_INIT_ATTR_CREATE_FLAGS"},
-	{uint64(QP_INIT_ATTR_MAX_TSO_HEADER), "IBV_QP_INIT_ATTR_MAX_TSO_HEADER"},
-	{uint64(QP_INIT_ATTR_IND_TABLE), "IBV_QP_INIT_ATTR_IND_TABLE"},
-	{uint64(QP_INIT_ATTR_RX_HASH), "IBV_QP_INIT_ATTR_RX_HASH"},
-	{uint64(QP_INIT_ATTR_SEND_OPS_FLAGS), "IBV_QP_INIT_ATTR_SEND_OPS_FLAGS"},
+var namesOfQPInitAttrMask = [...]named[QPInitAttrMask]{
+	{QP_INIT_ATTR_PD, "IBV_QP_INIT_ATTR_PD"},
+	{QP_INIT_ATTR_XRCD, "IBV_QP_INIT_ATTR_XRCD"},
+	{QP_INIT_ATTR_CREATE_FLAGS, "IBV_QP_INIT_ATTR_CREATE_FLAGS"},
+	{QP_INIT_ATTR_MAX_TSO_HEADER, "IBV_QP_INIT_ATTR_MAX_TSO_HEADER"},
+	{QP_INIT_ATTR_IND_TABLE, "IBV_QP_INIT_ATTR_IND_TABLE"},
+	{QP_INIT_ATTR_RX_HASH, "IBV_QP_INIT_ATTR_RX_HASH"},
+	{QP_INIT_ATTR_SEND_OPS_FLAGS, "IBV_QP_INIT_ATTR_SEND_OPS_FLAGS"},
 }
 
-// String joins the C names of the bits with |.
+// String joins the names of the bits with |; those without a name are in hex.
 func (v QPInitAttrMask) String() string {
-	return formatFlags(uint64(v), namesOfQPInitAttrMask[:])
+	return flagString(v, namesOfQPInitAttrMask[:])
+}
+
+// MarshalText is String.
+func (v QPInitAttrMask) MarshalText() ([]byte, error) {
+	return []byte(v.String()), nil
+}
+
+// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+func (v *QPInitAttrMask) UnmarshalText(text []byte) error {
+	return parseFlags(v, "ibv_qp_init_attr_mask", text, namesOfQPInitAttrMask[:])
+}
+
+// MarshalJSON is String, as a string.
+func (v QPInitAttrMask) MarshalJSON() ([]byte, error) {
+	return quoted(v.String()), nil
+}
+
+// UnmarshalJSON reads such a string, or a number.
+func (v *QPInitAttrMask) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // QPCreateFlags is a set of flags; bits that it does not name print in hex.
@@ -1522,17 +2216,37 @@ const (
 	QP_CREATE_PCI_WRITE_END_PADDING QPCreateFlags = 2048 // C: IBV_QP_CREATE_PCI_WRITE_END_PADDING
 )
 
-var namesOfQPCreateFlags = [...]bitName{
-	{uint64(QP_CREATE_BLOCK_SELF_MCAST_LB), "IBV_QP_CREATE_BLOCK_SELF_MCAST_LB"},
-	{uint64(QP_CREATE_SCATTER_FCS), "IBV_QP_CREATE_SCATTER_FCS"},
-	{uint64(QP_CREATE_CVLAN_STRIPPING), "IBV_QP_CREATE_CVLAN_STRIPPING"},
-	{uint64(QP_CREATE_SOURCE_QPN), "IBV_QP_CREATE_SOURCE_QPN"},
-	{uint64(QP_CREATE_PCI_WRITE_END_PADDING), "IBV_QP_CREATE_PCI_WRITE_END_PADDING"},
+var namesOfQPCreateFlags = [...]named[QPCreateFlags]{
+	{QP_CREATE_BLOCK_SELF_MCAST_LB, "IBV_QP_CREATE_BLOCK_SELF_MCAST_LB"},
+	{QP_CREATE_SCATTER_FCS, "IBV_QP_CREATE_SCATTER_FCS"},
+	{QP_CREATE_CVLAN_STRIPPING, "IBV_QP_CREATE_CVLAN_STRIPPING"},
+	{QP_CREATE_SOURCE_QPN, "IBV_QP_CREATE_SOURCE_QPN"},
+	{QP_CREATE_PCI_WRITE_END_PADDING, "IBV_QP_CREATE_PCI_WRITE_END_PADDING"},
 }
 
-// String joins the C names of the bits with |.
+// String joins the names of the bits with |; those without a name are in hex.
 func (v QPCreateFlags) String() string {
-	return formatFlags(uint64(v), namesOfQPCreateFlags[:])
+	return flagString(v, namesOfQPCreateFlags[:])
+}
+
+// MarshalText is String.
+func (v QPCreateFlags) MarshalText() ([]byte, error) {
+	return []byte(v.String()), nil
+}
+
+// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+func (v *QPCreateFlags) UnmarshalText(text []byte) error {
+	return parseFlags(v, "ibv_qp_create_flags", text, namesOfQPCreateFlags[:])
+}
+
+// MarshalJSON is String, as a string.
+func (v QPCreateFlags) MarshalJSON() ([]byte, error) {
+	return quoted(v.String()), nil
+}
+
+// UnmarshalJSON reads such a string, or a number.
+func (v *QPCreateFlags) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // QPCreateSendOpsFlags is a set of flags; bits that it does not name print in hex.
@@ -1559,25 +2273,45 @@ const (
 	QP_EX_WITH_ATOMIC_WRITE         QPCreateSendOpsFlags = 4096 // C: IBV_QP_EX_WITH_ATOMIC_WRITE, since 44.0
 )
 
-var namesOfQPCreateSendOpsFlags = [...]bitName{
-	{uint64(QP_EX_WITH_RDMA_WRITE), "IBV_QP_EX_WITH_RDMA_WRITE"},
-	{uint64(QP_EX_WITH_RDMA_WRITE_WITH_IMM), "IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM"},
-	{uint64(QP_EX_WITH_SEND), "IBV_QP_EX_WITH_SEND"},
-	{uint64(QP_EX_WITH_SEND_WITH_IMM), "IBV_QP_EX_WITH_SEND_WITH_IMM"},
-	{uint64(QP_EX_WITH_RDMA_READ), "IBV_QP_EX_WITH_RDMA_READ"},
-	{uint64(QP_EX_WITH_ATOMIC_CMP_AND_SWP), "IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP"},
-	{uint64(QP_EX_WITH_ATOMIC_FETCH_AND_ADD), "IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD"},
-	{uint64(QP_EX_WITH_LOCAL_INV), "IBV_QP_EX_WITH_LOCAL_INV"},
-	{uint64(QP_EX_WITH_BIND_MW), "IBV_QP_EX_WITH_BIND_MW"},
-	{uint64(QP_EX_WITH_SEND_WITH_INV), "IBV_QP_EX_WITH_SEND_WITH_INV"},
-	{uint64(QP_EX_WITH_TSO), "IBV_QP_EX_WITH_TSO"},
-	{uint64(QP_EX_WITH_FLUSH), "IBV_QP_EX_WITH_FLUSH"},
-	{uint64(QP_EX_WITH_ATOMIC_WRITE), "IBV_QP_EX_WITH_ATOMIC_WRITE"},
+var namesOfQPCreateSendOpsFlags = [...]named[QPCreateSendOpsFlags]{
+	{QP_EX_WITH_RDMA_WRITE, "IBV_QP_EX_WITH_RDMA_WRITE"},
+	{QP_EX_WITH_RDMA_WRITE_WITH_IMM, "IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM"},
+	{QP_EX_WITH_SEND, "IBV_QP_EX_WITH_SEND"},
+	{QP_EX_WITH_SEND_WITH_IMM, "IBV_QP_EX_WITH_SEND_WITH_IMM"},
+	{QP_EX_WITH_RDMA_READ, "IBV_QP_EX_WITH_RDMA_READ"},
+	{QP_EX_WITH_ATOMIC_CMP_AND_SWP, "IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP"},
+	{QP_EX_WITH_ATOMIC_FETCH_AND_ADD, "IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD"},
+	{QP_EX_WITH_LOCAL_INV, "IBV_QP_EX_WITH_LOCAL_INV"},
+	{QP_EX_WITH_BIND_MW, "IBV_QP_EX_WITH_BIND_MW"},
+	{QP_EX_WITH_SEND_WITH_INV, "IBV_QP_EX_WITH_SEND_WITH_INV"},
+	{QP_EX_WITH_TSO, "IBV_QP_EX_WITH_TSO"},
+	{QP_EX_WITH_FLUSH, "IBV_QP_EX_WITH_FLUSH"},
+	{QP_EX_WITH_ATOMIC_WRITE, "IBV_QP_EX_WITH_ATOMIC_WRITE"},
 }
 
-// String joins the C names of the bits with |.
+// String joins the names of the bits with |; those without a name are in hex.
 func (v QPCreateSendOpsFlags) String() string {
-	return formatFlags(uint64(v), namesOfQPCreateSendOpsFlags[:])
+	return flagString(v, namesOfQPCreateSendOpsFlags[:])
+}
+
+// MarshalText is String.
+func (v QPCreateSendOpsFlags) MarshalText() ([]byte, error) {
+	return []byte(v.String()), nil
+}
+
+// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+func (v *QPCreateSendOpsFlags) UnmarshalText(text []byte) error {
+	return parseFlags(v, "ibv_qp_create_send_ops_flags", text, namesOfQPCreateSendOpsFlags[:])
+}
+
+// MarshalJSON is String, as a string.
+func (v QPCreateSendOpsFlags) MarshalJSON() ([]byte, error) {
+	return quoted(v.String()), nil
+}
+
+// UnmarshalJSON reads such a string, or a number.
+func (v *QPCreateSendOpsFlags) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // QPOpenAttrMask is a set of flags; bits that it does not name print in hex.
@@ -1596,17 +2330,37 @@ const (
 	QP_OPEN_ATTR_RESERVED QPOpenAttrMask = 16 // C: IBV_QP_OPEN_ATTR_RESERVED
 )
 
-var namesOfQPOpenAttrMask = [...]bitName{
-	{uint64(QP_OPEN_ATTR_NUM), "IBV_QP_OPEN_ATTR_NUM"},
-	{uint64(QP_OPEN_ATTR_XRCD), "IBV_QP_OPEN_ATTR_XRCD"},
-	{uint64(QP_OPEN_ATTR_CONTEXT), "IBV_QP_OPEN_ATTR_CONTEXT"},
-	{uint64(QP_OPEN_ATTR_TYPE), "IBV_QP_OPEN_ATTR_TYPE"},
-	{uint64(QP_OPEN_ATTR_RESERVED), "IBV_QP_OPEN_ATTR_RESERVED"},
+var namesOfQPOpenAttrMask = [...]named[QPOpenAttrMask]{
+	{QP_OPEN_ATTR_NUM, "IBV_QP_OPEN_ATTR_NUM"},
+	{QP_OPEN_ATTR_XRCD, "IBV_QP_OPEN_ATTR_XRCD"},
+	{QP_OPEN_ATTR_CONTEXT, "IBV_QP_OPEN_ATTR_CONTEXT"},
+	{QP_OPEN_ATTR_TYPE, "IBV_QP_OPEN_ATTR_TYPE"},
+	{QP_OPEN_ATTR_RESERVED, "IBV_QP_OPEN_ATTR_RESERVED"},
 }
 
-// String joins the C names of the bits with |.
+// String joins the names of the bits with |; those without a name are in hex.
 func (v QPOpenAttrMask) String() string {
-	return formatFlags(uint64(v), namesOfQPOpenAttrMask[:])
+	return flagString(v, namesOfQPOpenAttrMask[:])
+}
+
+// MarshalText is String.
+func (v QPOpenAttrMask) MarshalText() ([]byte, error) {
+	return []byte(v.String()), nil
+}
+
+// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+func (v *QPOpenAttrMask) UnmarshalText(text []byte) error {
+	return parseFlags(v, "ibv_qp_open_attr_mask", text, namesOfQPOpenAttrMask[:])
+}
+
+// MarshalJSON is String, as a string.
+func (v QPOpenAttrMask) MarshalJSON() ([]byte, error) {
+	return quoted(v.String()), nil
+}
+
+// UnmarshalJSON reads such a string, or a number.
+func (v *QPOpenAttrMask) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // QPAttrMask is a set of flags; bits that it does not name print in hex.
@@ -1642,34 +2396,54 @@ const (
 	QP_RATE_LIMIT          QPAttrMask = 33554432 // C: IBV_QP_RATE_LIMIT
 )
 
-var namesOfQPAttrMask = [...]bitName{
-	{uint64(QP_STATE), "IBV_QP_STATE"},
-	{uint64(QP_CUR_STATE), "IBV_QP_CUR_STATE"},
-	{uint64(QP_EN_SQD_ASYNC_NOTIFY), "IBV_QP_EN_SQD_ASYNC_NOTIFY"},
-	{uint64(QP_ACCESS_FLAGS), "IBV_QP_ACCESS_FLAGS"},
-	{uint64(QP_PKEY_INDEX), "IBV_QP_PKEY_INDEX"},
-	{uint64(QP_PORT), "IBV_QP_PORT"},
-	{uint64(QP_QKEY), "IBV_QP_QKEY"},
-	{uint64(QP_AV), "IBV_QP_AV"},
-	{uint64(QP_PATH_MTU), "IBV_QP_PATH_MTU"},
-	{uint64(QP_TIMEOUT), "IBV_QP_TIMEOUT"},
-	{uint64(QP_RETRY_CNT), "IBV_QP_RETRY_CNT"},
-	{uint64(QP_RNR_RETRY), "IBV_QP_RNR_RETRY"},
-	{uint64(QP_RQ_PSN), "IBV_QP_RQ_PSN"},
-	{uint64(QP_MAX_QP_RD_ATOMIC), "IBV_QP_MAX_QP_RD_ATOMIC"},
-	{uint64(QP_ALT_PATH), "IBV_QP_ALT_PATH"},
-	{uint64(QP_MIN_RNR_TIMER), "IBV_QP_MIN_RNR_TIMER"},
-	{uint64(QP_SQ_PSN), "IBV_QP_SQ_PSN"},
-	{uint64(QP_MAX_DEST_RD_ATOMIC), "IBV_QP_MAX_DEST_RD_ATOMIC"},
-	{uint64(QP_PATH_MIG_STATE), "IBV_QP_PATH_MIG_STATE"},
-	{uint64(QP_CAP), "IBV_QP_CAP"},
-	{uint64(QP_DEST_QPN), "IBV_QP_DEST_QPN"},
-	{uint64(QP_RATE_LIMIT), "IBV_QP_RATE_LIMIT"},
+var namesOfQPAttrMask = [...]named[QPAttrMask]{
+	{QP_STATE, "IBV_QP_STATE"},
+	{QP_CUR_STATE, "IBV_QP_CUR_STATE"},
+	{QP_EN_SQD_ASYNC_NOTIFY, "IBV_QP_EN_SQD_ASYNC_NOTIFY"},
+	{QP_ACCESS_FLAGS, "IBV_QP_ACCESS_FLAGS"},
+	{QP_PKEY_INDEX, "IBV_QP_PKEY_INDEX"},
+	{QP_PORT, "IBV_QP_PORT"},
+	{QP_QKEY, "IBV_QP_QKEY"},
+	{QP_AV, "IBV_QP_AV"},
+	{QP_PATH_MTU, "IBV_QP_PATH_MTU"},
+	{QP_TIMEOUT, "IBV_QP_TIMEOUT"},
+	{QP_RETRY_CNT, "IBV_QP_RETRY_CNT"},
+	{QP_RNR_RETRY, "IBV_QP_RNR_RETRY"},
+	{QP_RQ_PSN, "IBV_QP_RQ_PSN"},
+	{QP_MAX_QP_RD_ATOMIC, "IBV_QP_MAX_QP_RD_ATOMIC"},
+	{QP_ALT_PATH, "IBV_QP_ALT_PATH"},
+	{QP_MIN_RNR_TIMER, "IBV_QP_MIN_RNR_TIMER"},
+	{QP_SQ_PSN, "IBV_QP_SQ_PSN"},
+	{QP_MAX_DEST_RD_ATOMIC, "IBV_QP_MAX_DEST_RD_ATOMIC"},
+	{QP_PATH_MIG_STATE, "IBV_QP_PATH_MIG_STATE"},
+	{QP_CAP, "IBV_QP_CAP"},
+	{QP_DEST_QPN, "IBV_QP_DEST_QPN"},
+	{QP_RATE_LIMIT, "IBV_QP_RATE_LIMIT"},
 }
 
-// String joins the C names of the bits with |.
+// String joins the names of the bits with |; those without a name are in hex.
 func (v QPAttrMask) String() string {
-	return formatFlags(uint64(v), namesOfQPAttrMask[:])
+	return flagString(v, namesOfQPAttrMask[:])
+}
+
+// MarshalText is String.
+func (v QPAttrMask) MarshalText() ([]byte, error) {
+	return []byte(v.String()), nil
+}
+
+// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+func (v *QPAttrMask) UnmarshalText(text []byte) error {
+	return parseFlags(v, "ibv_qp_attr_mask", text, namesOfQPAttrMask[:])
+}
+
+// MarshalJSON is String, as a string.
+func (v QPAttrMask) MarshalJSON() ([]byte, error) {
+	return quoted(v.String()), nil
+}
+
+// UnmarshalJSON reads such a string, or a number.
+func (v *QPAttrMask) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // QueryQPDataInOrderFlags is a set of flags; bits that it does not name print in hex.
@@ -1685,14 +2459,34 @@ const (
 	QUERY_QP_DATA_IN_ORDER_DEVICE_ONLY QueryQPDataInOrderFlags = 2 // C: IBV_QUERY_QP_DATA_IN_ORDER_DEVICE_ONLY, since 65.0
 )
 
-var namesOfQueryQPDataInOrderFlags = [...]bitName{
-	{uint64(QUERY_QP_DATA_IN_ORDER_RETURN_CAPS), "IBV_QUERY_QP_DATA_IN_ORDER_RETURN_CAPS"},
-	{uint64(QUERY_QP_DATA_IN_ORDER_DEVICE_ONLY), "IBV_QUERY_QP_DATA_IN_ORDER_DEVICE_ONLY"},
+var namesOfQueryQPDataInOrderFlags = [...]named[QueryQPDataInOrderFlags]{
+	{QUERY_QP_DATA_IN_ORDER_RETURN_CAPS, "IBV_QUERY_QP_DATA_IN_ORDER_RETURN_CAPS"},
+	{QUERY_QP_DATA_IN_ORDER_DEVICE_ONLY, "IBV_QUERY_QP_DATA_IN_ORDER_DEVICE_ONLY"},
 }
 
-// String joins the C names of the bits with |.
+// String joins the names of the bits with |; those without a name are in hex.
 func (v QueryQPDataInOrderFlags) String() string {
-	return formatFlags(uint64(v), namesOfQueryQPDataInOrderFlags[:])
+	return flagString(v, namesOfQueryQPDataInOrderFlags[:])
+}
+
+// MarshalText is String.
+func (v QueryQPDataInOrderFlags) MarshalText() ([]byte, error) {
+	return []byte(v.String()), nil
+}
+
+// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+func (v *QueryQPDataInOrderFlags) UnmarshalText(text []byte) error {
+	return parseFlags(v, "ibv_query_qp_data_in_order_flags", text, namesOfQueryQPDataInOrderFlags[:])
+}
+
+// MarshalJSON is String, as a string.
+func (v QueryQPDataInOrderFlags) MarshalJSON() ([]byte, error) {
+	return quoted(v.String()), nil
+}
+
+// UnmarshalJSON reads such a string, or a number.
+func (v *QueryQPDataInOrderFlags) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // QueryQPDataInOrderCaps is a set of flags; bits that it does not name print in hex.
@@ -1708,14 +2502,34 @@ const (
 	QUERY_QP_DATA_IN_ORDER_ALIGNED_128_BYTES QueryQPDataInOrderCaps = 2 // C: IBV_QUERY_QP_DATA_IN_ORDER_ALIGNED_128_BYTES
 )
 
-var namesOfQueryQPDataInOrderCaps = [...]bitName{
-	{uint64(QUERY_QP_DATA_IN_ORDER_WHOLE_MSG), "IBV_QUERY_QP_DATA_IN_ORDER_WHOLE_MSG"},
-	{uint64(QUERY_QP_DATA_IN_ORDER_ALIGNED_128_BYTES), "IBV_QUERY_QP_DATA_IN_ORDER_ALIGNED_128_BYTES"},
+var namesOfQueryQPDataInOrderCaps = [...]named[QueryQPDataInOrderCaps]{
+	{QUERY_QP_DATA_IN_ORDER_WHOLE_MSG, "IBV_QUERY_QP_DATA_IN_ORDER_WHOLE_MSG"},
+	{QUERY_QP_DATA_IN_ORDER_ALIGNED_128_BYTES, "IBV_QUERY_QP_DATA_IN_ORDER_ALIGNED_128_BYTES"},
 }
 
-// String joins the C names of the bits with |.
+// String joins the names of the bits with |; those without a name are in hex.
 func (v QueryQPDataInOrderCaps) String() string {
-	return formatFlags(uint64(v), namesOfQueryQPDataInOrderCaps[:])
+	return flagString(v, namesOfQueryQPDataInOrderCaps[:])
+}
+
+// MarshalText is String.
+func (v QueryQPDataInOrderCaps) MarshalText() ([]byte, error) {
+	return []byte(v.String()), nil
+}
+
+// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+func (v *QueryQPDataInOrderCaps) UnmarshalText(text []byte) error {
+	return parseFlags(v, "ibv_query_qp_data_in_order_caps", text, namesOfQueryQPDataInOrderCaps[:])
+}
+
+// MarshalJSON is String, as a string.
+func (v QueryQPDataInOrderCaps) MarshalJSON() ([]byte, error) {
+	return quoted(v.String()), nil
+}
+
+// UnmarshalJSON reads such a string, or a number.
+func (v *QueryQPDataInOrderCaps) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // QPState is an enumeration; values that it does not name print as numbers.
@@ -1737,27 +2551,40 @@ const (
 	QPS_UNKNOWN QPState = 7 // C: IBV_QPS_UNKNOWN
 )
 
-// String is the C name, or the enum's with the number.
+var namesOfQPState = [...]named[QPState]{
+	{QPS_RESET, "IBV_QPS_RESET"},
+	{QPS_INIT, "IBV_QPS_INIT"},
+	{QPS_RTR, "IBV_QPS_RTR"},
+	{QPS_RTS, "IBV_QPS_RTS"},
+	{QPS_SQD, "IBV_QPS_SQD"},
+	{QPS_SQE, "IBV_QPS_SQE"},
+	{QPS_ERR, "IBV_QPS_ERR"},
+	{QPS_UNKNOWN, "IBV_QPS_UNKNOWN"},
+}
+
+// String is the name, or the enumeration's with the number.
 func (v QPState) String() string {
-	switch v {
-	case QPS_RESET:
-		return "IBV_QPS_RESET"
-	case QPS_INIT:
-		return "IBV_QPS_INIT"
-	case QPS_RTR:
-		return "IBV_QPS_RTR"
-	case QPS_RTS:
-		return "IBV_QPS_RTS"
-	case QPS_SQD:
-		return "IBV_QPS_SQD"
-	case QPS_SQE:
-		return "IBV_QPS_SQE"
-	case QPS_ERR:
-		return "IBV_QPS_ERR"
-	case QPS_UNKNOWN:
-		return "IBV_QPS_UNKNOWN"
-	}
-	return formatUnknown("ibv_qp_state", int64(v))
+	return enumString(v, "ibv_qp_state", namesOfQPState[:])
+}
+
+// MarshalText is the name, or the number.
+func (v QPState) MarshalText() ([]byte, error) {
+	return enumText(v, namesOfQPState[:]), nil
+}
+
+// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+func (v *QPState) UnmarshalText(text []byte) error {
+	return parseEnum(v, "ibv_qp_state", text, namesOfQPState[:])
+}
+
+// MarshalJSON is the name, or the number if there is none.
+func (v QPState) MarshalJSON() ([]byte, error) {
+	return enumJSON(v, namesOfQPState[:]), nil
+}
+
+// UnmarshalJSON reads a name or a number.
+func (v *QPState) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // MigState is an enumeration; values that it does not name print as numbers.
@@ -1774,17 +2601,35 @@ const (
 	MIG_ARMED    MigState = 2 // C: IBV_MIG_ARMED
 )
 
-// String is the C name, or the enum's with the number.
+var namesOfMigState = [...]named[MigState]{
+	{MIG_MIGRATED, "IBV_MIG_MIGRATED"},
+	{MIG_REARM, "IBV_MIG_REARM"},
+	{MIG_ARMED, "IBV_MIG_ARMED"},
+}
+
+// String is the name, or the enumeration's with the number.
 func (v MigState) String() string {
-	switch v {
-	case MIG_MIGRATED:
-		return "IBV_MIG_MIGRATED"
-	case MIG_REARM:
-		return "IBV_MIG_REARM"
-	case MIG_ARMED:
-		return "IBV_MIG_ARMED"
-	}
-	return formatUnknown("ibv_mig_state", int64(v))
+	return enumString(v, "ibv_mig_state", namesOfMigState[:])
+}
+
+// MarshalText is the name, or the number.
+func (v MigState) MarshalText() ([]byte, error) {
+	return enumText(v, namesOfMigState[:]), nil
+}
+
+// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+func (v *MigState) UnmarshalText(text []byte) error {
+	return parseEnum(v, "ibv_mig_state", text, namesOfMigState[:])
+}
+
+// MarshalJSON is the name, or the number if there is none.
+func (v MigState) MarshalJSON() ([]byte, error) {
+	return enumJSON(v, namesOfMigState[:]), nil
+}
+
+// UnmarshalJSON reads a name or a number.
+func (v *MigState) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // WROpcode is an enumeration; values that it does not name print as numbers.
@@ -1812,39 +2657,46 @@ const (
 	WR_ATOMIC_WRITE         WROpcode = 15 // C: IBV_WR_ATOMIC_WRITE, since 44.0
 )
 
-// String is the C name, or the enum's with the number.
+var namesOfWROpcode = [...]named[WROpcode]{
+	{WR_RDMA_WRITE, "IBV_WR_RDMA_WRITE"},
+	{WR_RDMA_WRITE_WITH_IMM, "IBV_WR_RDMA_WRITE_WITH_IMM"},
+	{WR_SEND, "IBV_WR_SEND"},
+	{WR_SEND_WITH_IMM, "IBV_WR_SEND_WITH_IMM"},
+	{WR_RDMA_READ, "IBV_WR_RDMA_READ"},
+	{WR_ATOMIC_CMP_AND_SWP, "IBV_WR_ATOMIC_CMP_AND_SWP"},
+	{WR_ATOMIC_FETCH_AND_ADD, "IBV_WR_ATOMIC_FETCH_AND_ADD"},
+	{WR_LOCAL_INV, "IBV_WR_LOCAL_INV"},
+	{WR_BIND_MW, "IBV_WR_BIND_MW"},
+	{WR_SEND_WITH_INV, "IBV_WR_SEND_WITH_INV"},
+	{WR_TSO, "IBV_WR_TSO"},
+	{WR_DRIVER1, "IBV_WR_DRIVER1"},
+	{WR_FLUSH, "IBV_WR_FLUSH"},
+	{WR_ATOMIC_WRITE, "IBV_WR_ATOMIC_WRITE"},
+}
+
+// String is the name, or the enumeration's with the number.
 func (v WROpcode) String() string {
-	switch v {
-	case WR_RDMA_WRITE:
-		return "IBV_WR_RDMA_WRITE"
-	case WR_RDMA_WRITE_WITH_IMM:
-		return "IBV_WR_RDMA_WRITE_WITH_IMM"
-	case WR_SEND:
-		return "IBV_WR_SEND"
-	case WR_SEND_WITH_IMM:
-		return "IBV_WR_SEND_WITH_IMM"
-	case WR_RDMA_READ:
-		return "IBV_WR_RDMA_READ"
-	case WR_ATOMIC_CMP_AND_SWP:
-		return "IBV_WR_ATOMIC_CMP_AND_SWP"
-	case WR_ATOMIC_FETCH_AND_ADD:
-		return "IBV_WR_ATOMIC_FETCH_AND_ADD"
-	case WR_LOCAL_INV:
-		return "IBV_WR_LOCAL_INV"
-	case WR_BIND_MW:
-		return "IBV_WR_BIND_MW"
-	case WR_SEND_WITH_INV:
-		return "IBV_WR_SEND_WITH_INV"
-	case WR_TSO:
-		return "IBV_WR_TSO"
-	case WR_DRIVER1:
-		return "IBV_WR_DRIVER1"
-	case WR_FLUSH:
-		return "IBV_WR_FLUSH"
-	case WR_ATOMIC_WRITE:
-		return "IBV_WR_ATOMIC_WRITE"
-	}
-	return formatUnknown("ibv_wr_opcode", int64(v))
+	return enumString(v, "ibv_wr_opcode", namesOfWROpcode[:])
+}
+
+// MarshalText is the name, or the number.
+func (v WROpcode) MarshalText() ([]byte, error) {
+	return enumText(v, namesOfWROpcode[:]), nil
+}
+
+// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+func (v *WROpcode) UnmarshalText(text []byte) error {
+	return parseEnum(v, "ibv_wr_opcode", text, namesOfWROpcode[:])
+}
+
+// MarshalJSON is the name, or the number if there is none.
+func (v WROpcode) MarshalJSON() ([]byte, error) {
+	return enumJSON(v, namesOfWROpcode[:]), nil
+}
+
+// UnmarshalJSON reads a name or a number.
+func (v *WROpcode) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // SendFlags is a set of flags; bits that it does not name print in hex.
@@ -1863,17 +2715,37 @@ const (
 	SEND_IP_CSUM   SendFlags = 16 // C: IBV_SEND_IP_CSUM
 )
 
-var namesOfSendFlags = [...]bitName{
-	{uint64(SEND_FENCE), "IBV_SEND_FENCE"},
-	{uint64(SEND_SIGNALED), "IBV_SEND_SIGNALED"},
-	{uint64(SEND_SOLICITED), "IBV_SEND_SOLICITED"},
-	{uint64(SEND_INLINE), "IBV_SEND_INLINE"},
-	{uint64(SEND_IP_CSUM), "IBV_SEND_IP_CSUM"},
+var namesOfSendFlags = [...]named[SendFlags]{
+	{SEND_FENCE, "IBV_SEND_FENCE"},
+	{SEND_SIGNALED, "IBV_SEND_SIGNALED"},
+	{SEND_SOLICITED, "IBV_SEND_SOLICITED"},
+	{SEND_INLINE, "IBV_SEND_INLINE"},
+	{SEND_IP_CSUM, "IBV_SEND_IP_CSUM"},
 }
 
-// String joins the C names of the bits with |.
+// String joins the names of the bits with |; those without a name are in hex.
 func (v SendFlags) String() string {
-	return formatFlags(uint64(v), namesOfSendFlags[:])
+	return flagString(v, namesOfSendFlags[:])
+}
+
+// MarshalText is String.
+func (v SendFlags) MarshalText() ([]byte, error) {
+	return []byte(v.String()), nil
+}
+
+// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+func (v *SendFlags) UnmarshalText(text []byte) error {
+	return parseFlags(v, "ibv_send_flags", text, namesOfSendFlags[:])
+}
+
+// MarshalJSON is String, as a string.
+func (v SendFlags) MarshalJSON() ([]byte, error) {
+	return quoted(v.String()), nil
+}
+
+// UnmarshalJSON reads such a string, or a number.
+func (v *SendFlags) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // PlacementType is a set of flags; bits that it does not name print in hex.
@@ -1889,14 +2761,34 @@ const (
 	FLUSH_PERSISTENT PlacementType = 2 // C: IBV_FLUSH_PERSISTENT
 )
 
-var namesOfPlacementType = [...]bitName{
-	{uint64(FLUSH_GLOBAL), "IBV_FLUSH_GLOBAL"},
-	{uint64(FLUSH_PERSISTENT), "IBV_FLUSH_PERSISTENT"},
+var namesOfPlacementType = [...]named[PlacementType]{
+	{FLUSH_GLOBAL, "IBV_FLUSH_GLOBAL"},
+	{FLUSH_PERSISTENT, "IBV_FLUSH_PERSISTENT"},
 }
 
-// String joins the C names of the bits with |.
+// String joins the names of the bits with |; those without a name are in hex.
 func (v PlacementType) String() string {
-	return formatFlags(uint64(v), namesOfPlacementType[:])
+	return flagString(v, namesOfPlacementType[:])
+}
+
+// MarshalText is String.
+func (v PlacementType) MarshalText() ([]byte, error) {
+	return []byte(v.String()), nil
+}
+
+// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+func (v *PlacementType) UnmarshalText(text []byte) error {
+	return parseFlags(v, "ibv_placement_type", text, namesOfPlacementType[:])
+}
+
+// MarshalJSON is String, as a string.
+func (v PlacementType) MarshalJSON() ([]byte, error) {
+	return quoted(v.String()), nil
+}
+
+// UnmarshalJSON reads such a string, or a number.
+func (v *PlacementType) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // SelectivityLevel is an enumeration; values that it does not name print as numbers.
@@ -1912,15 +2804,34 @@ const (
 	FLUSH_MR    SelectivityLevel = 1 // C: IBV_FLUSH_MR
 )
 
-// String is the C name, or the enum's with the number.
+var namesOfSelectivityLevel = [...]named[SelectivityLevel]{
+	{FLUSH_RANGE, "IBV_FLUSH_RANGE"},
+	{FLUSH_MR, "IBV_FLUSH_MR"},
+}
+
+// String is the name, or the enumeration's with the number.
 func (v SelectivityLevel) String() string {
-	switch v {
-	case FLUSH_RANGE:
-		return "IBV_FLUSH_RANGE"
-	case FLUSH_MR:
-		return "IBV_FLUSH_MR"
-	}
-	return formatUnknown("ibv_selectivity_level", int64(v))
+	return enumString(v, "ibv_selectivity_level", namesOfSelectivityLevel[:])
+}
+
+// MarshalText is the name, or the number.
+func (v SelectivityLevel) MarshalText() ([]byte, error) {
+	return enumText(v, namesOfSelectivityLevel[:]), nil
+}
+
+// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+func (v *SelectivityLevel) UnmarshalText(text []byte) error {
+	return parseEnum(v, "ibv_selectivity_level", text, namesOfSelectivityLevel[:])
+}
+
+// MarshalJSON is the name, or the number if there is none.
+func (v SelectivityLevel) MarshalJSON() ([]byte, error) {
+	return enumJSON(v, namesOfSelectivityLevel[:]), nil
+}
+
+// UnmarshalJSON reads a name or a number.
+func (v *SelectivityLevel) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // OpsWROpcode is an enumeration; values that it does not name print as numbers.
@@ -1937,17 +2848,35 @@ const (
 	WR_TAG_SYNC OpsWROpcode = 2 // C: IBV_WR_TAG_SYNC
 )
 
-// String is the C name, or the enum's with the number.
+var namesOfOpsWROpcode = [...]named[OpsWROpcode]{
+	{WR_TAG_ADD, "IBV_WR_TAG_ADD"},
+	{WR_TAG_DEL, "IBV_WR_TAG_DEL"},
+	{WR_TAG_SYNC, "IBV_WR_TAG_SYNC"},
+}
+
+// String is the name, or the enumeration's with the number.
 func (v OpsWROpcode) String() string {
-	switch v {
-	case WR_TAG_ADD:
-		return "IBV_WR_TAG_ADD"
-	case WR_TAG_DEL:
-		return "IBV_WR_TAG_DEL"
-	case WR_TAG_SYNC:
-		return "IBV_WR_TAG_SYNC"
-	}
-	return formatUnknown("ibv_ops_wr_opcode", int64(v))
+	return enumString(v, "ibv_ops_wr_opcode", namesOfOpsWROpcode[:])
+}
+
+// MarshalText is the name, or the number.
+func (v OpsWROpcode) MarshalText() ([]byte, error) {
+	return enumText(v, namesOfOpsWROpcode[:]), nil
+}
+
+// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+func (v *OpsWROpcode) UnmarshalText(text []byte) error {
+	return parseEnum(v, "ibv_ops_wr_opcode", text, namesOfOpsWROpcode[:])
+}
+
+// MarshalJSON is the name, or the number if there is none.
+func (v OpsWROpcode) MarshalJSON() ([]byte, error) {
+	return enumJSON(v, namesOfOpsWROpcode[:]), nil
+}
+
+// UnmarshalJSON reads a name or a number.
+func (v *OpsWROpcode) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // OpsFlags is a set of flags; bits that it does not name print in hex.
@@ -1963,14 +2892,34 @@ const (
 	OPS_TM_SYNC  OpsFlags = 2 // C: IBV_OPS_TM_SYNC
 )
 
-var namesOfOpsFlags = [...]bitName{
-	{uint64(OPS_SIGNALED), "IBV_OPS_SIGNALED"},
-	{uint64(OPS_TM_SYNC), "IBV_OPS_TM_SYNC"},
+var namesOfOpsFlags = [...]named[OpsFlags]{
+	{OPS_SIGNALED, "IBV_OPS_SIGNALED"},
+	{OPS_TM_SYNC, "IBV_OPS_TM_SYNC"},
 }
 
-// String joins the C names of the bits with |.
+// String joins the names of the bits with |; those without a name are in hex.
 func (v OpsFlags) String() string {
-	return formatFlags(uint64(v), namesOfOpsFlags[:])
+	return flagString(v, namesOfOpsFlags[:])
+}
+
+// MarshalText is String.
+func (v OpsFlags) MarshalText() ([]byte, error) {
+	return []byte(v.String()), nil
+}
+
+// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+func (v *OpsFlags) UnmarshalText(text []byte) error {
+	return parseFlags(v, "ibv_ops_flags", text, namesOfOpsFlags[:])
+}
+
+// MarshalJSON is String, as a string.
+func (v OpsFlags) MarshalJSON() ([]byte, error) {
+	return quoted(v.String()), nil
+}
+
+// UnmarshalJSON reads such a string, or a number.
+func (v *OpsFlags) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // CQAttrMask is a set of flags; bits that it does not name print in hex.
@@ -1986,14 +2935,34 @@ const (
 	CQ_ATTR_RESERVED CQAttrMask = 2 // C: IBV_CQ_ATTR_RESERVED
 )
 
-var namesOfCQAttrMask = [...]bitName{
-	{uint64(CQ_ATTR_MODERATE), "IBV_CQ_ATTR_MODERATE"},
-	{uint64(CQ_ATTR_RESERVED), "IBV_CQ_ATTR_RESERVED"},
+var namesOfCQAttrMask = [...]named[CQAttrMask]{
+	{CQ_ATTR_MODERATE, "IBV_CQ_ATTR_MODERATE"},
+	{CQ_ATTR_RESERVED, "IBV_CQ_ATTR_RESERVED"},
 }
 
-// String joins the C names of the bits with |.
+// String joins the names of the bits with |; those without a name are in hex.
 func (v CQAttrMask) String() string {
-	return formatFlags(uint64(v), namesOfCQAttrMask[:])
+	return flagString(v, namesOfCQAttrMask[:])
+}
+
+// MarshalText is String.
+func (v CQAttrMask) MarshalText() ([]byte, error) {
+	return []byte(v.String()), nil
+}
+
+// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+func (v *CQAttrMask) UnmarshalText(text []byte) error {
+	return parseFlags(v, "ibv_cq_attr_mask", text, namesOfCQAttrMask[:])
+}
+
+// MarshalJSON is String, as a string.
+func (v CQAttrMask) MarshalJSON() ([]byte, error) {
+	return quoted(v.String()), nil
+}
+
+// UnmarshalJSON reads such a string, or a number.
+func (v *CQAttrMask) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // FlowFlags is a set of flags; bits that it does not name print in hex.
@@ -2009,14 +2978,34 @@ const (
 	FLOW_ATTR_FLAGS_EGRESS    FlowFlags = 4 // C: IBV_FLOW_ATTR_FLAGS_EGRESS
 )
 
-var namesOfFlowFlags = [...]bitName{
-	{uint64(FLOW_ATTR_FLAGS_DONT_TRAP), "IBV_FLOW_ATTR_FLAGS_DONT_TRAP"},
-	{uint64(FLOW_ATTR_FLAGS_EGRESS), "IBV_FLOW_ATTR_FLAGS_EGRESS"},
+var namesOfFlowFlags = [...]named[FlowFlags]{
+	{FLOW_ATTR_FLAGS_DONT_TRAP, "IBV_FLOW_ATTR_FLAGS_DONT_TRAP"},
+	{FLOW_ATTR_FLAGS_EGRESS, "IBV_FLOW_ATTR_FLAGS_EGRESS"},
 }
 
-// String joins the C names of the bits with |.
+// String joins the names of the bits with |; those without a name are in hex.
 func (v FlowFlags) String() string {
-	return formatFlags(uint64(v), namesOfFlowFlags[:])
+	return flagString(v, namesOfFlowFlags[:])
+}
+
+// MarshalText is String.
+func (v FlowFlags) MarshalText() ([]byte, error) {
+	return []byte(v.String()), nil
+}
+
+// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+func (v *FlowFlags) UnmarshalText(text []byte) error {
+	return parseFlags(v, "ibv_flow_flags", text, namesOfFlowFlags[:])
+}
+
+// MarshalJSON is String, as a string.
+func (v FlowFlags) MarshalJSON() ([]byte, error) {
+	return quoted(v.String()), nil
+}
+
+// UnmarshalJSON reads such a string, or a number.
+func (v *FlowFlags) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // FlowAttrType is an enumeration; values that it does not name print as numbers.
@@ -2034,19 +3023,36 @@ const (
 	FLOW_ATTR_SNIFFER     FlowAttrType = 3 // C: IBV_FLOW_ATTR_SNIFFER
 )
 
-// String is the C name, or the enum's with the number.
+var namesOfFlowAttrType = [...]named[FlowAttrType]{
+	{FLOW_ATTR_NORMAL, "IBV_FLOW_ATTR_NORMAL"},
+	{FLOW_ATTR_ALL_DEFAULT, "IBV_FLOW_ATTR_ALL_DEFAULT"},
+	{FLOW_ATTR_MC_DEFAULT, "IBV_FLOW_ATTR_MC_DEFAULT"},
+	{FLOW_ATTR_SNIFFER, "IBV_FLOW_ATTR_SNIFFER"},
+}
+
+// String is the name, or the enumeration's with the number.
 func (v FlowAttrType) String() string {
-	switch v {
-	case FLOW_ATTR_NORMAL:
-		return "IBV_FLOW_ATTR_NORMAL"
-	case FLOW_ATTR_ALL_DEFAULT:
-		return "IBV_FLOW_ATTR_ALL_DEFAULT"
-	case FLOW_ATTR_MC_DEFAULT:
-		return "IBV_FLOW_ATTR_MC_DEFAULT"
-	case FLOW_ATTR_SNIFFER:
-		return "IBV_FLOW_ATTR_SNIFFER"
-	}
-	return formatUnknown("ibv_flow_attr_type", int64(v))
+	return enumString(v, "ibv_flow_attr_type", namesOfFlowAttrType[:])
+}
+
+// MarshalText is the name, or the number.
+func (v FlowAttrType) MarshalText() ([]byte, error) {
+	return enumText(v, namesOfFlowAttrType[:]), nil
+}
+
+// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+func (v *FlowAttrType) UnmarshalText(text []byte) error {
+	return parseEnum(v, "ibv_flow_attr_type", text, namesOfFlowAttrType[:])
+}
+
+// MarshalJSON is the name, or the number if there is none.
+func (v FlowAttrType) MarshalJSON() ([]byte, error) {
+	return enumJSON(v, namesOfFlowAttrType[:]), nil
+}
+
+// UnmarshalJSON reads a name or a number.
+func (v *FlowAttrType) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // FlowSpecType is an enumeration; values that it does not name print as numbers.
@@ -2075,41 +3081,47 @@ const (
 	FLOW_SPEC_ACTION_COUNT  FlowSpecType = 4099 // C: IBV_FLOW_SPEC_ACTION_COUNT
 )
 
-// String is the C name, or the enum's with the number.
+var namesOfFlowSpecType = [...]named[FlowSpecType]{
+	{FLOW_SPEC_ETH, "IBV_FLOW_SPEC_ETH"},
+	{FLOW_SPEC_IPV4, "IBV_FLOW_SPEC_IPV4"},
+	{FLOW_SPEC_IPV6, "IBV_FLOW_SPEC_IPV6"},
+	{FLOW_SPEC_IPV4_EXT, "IBV_FLOW_SPEC_IPV4_EXT"},
+	{FLOW_SPEC_ESP, "IBV_FLOW_SPEC_ESP"},
+	{FLOW_SPEC_TCP, "IBV_FLOW_SPEC_TCP"},
+	{FLOW_SPEC_UDP, "IBV_FLOW_SPEC_UDP"},
+	{FLOW_SPEC_VXLAN_TUNNEL, "IBV_FLOW_SPEC_VXLAN_TUNNEL"},
+	{FLOW_SPEC_GRE, "IBV_FLOW_SPEC_GRE"},
+	{FLOW_SPEC_MPLS, "IBV_FLOW_SPEC_MPLS"},
+	{FLOW_SPEC_INNER, "IBV_FLOW_SPEC_INNER"},
+	{FLOW_SPEC_ACTION_TAG, "IBV_FLOW_SPEC_ACTION_TAG"},
+	{FLOW_SPEC_ACTION_DROP, "IBV_FLOW_SPEC_ACTION_DROP"},
+	{FLOW_SPEC_ACTION_HANDLE, "IBV_FLOW_SPEC_ACTION_HANDLE"},
+	{FLOW_SPEC_ACTION_COUNT, "IBV_FLOW_SPEC_ACTION_COUNT"},
+}
+
+// String is the name, or the enumeration's with the number.
 func (v FlowSpecType) String() string {
-	switch v {
-	case FLOW_SPEC_ETH:
-		return "IBV_FLOW_SPEC_ETH"
-	case FLOW_SPEC_IPV4:
-		return "IBV_FLOW_SPEC_IPV4"
-	case FLOW_SPEC_IPV6:
-		return "IBV_FLOW_SPEC_IPV6"
-	case FLOW_SPEC_IPV4_EXT:
-		return "IBV_FLOW_SPEC_IPV4_EXT"
-	case FLOW_SPEC_ESP:
-		return "IBV_FLOW_SPEC_ESP"
-	case FLOW_SPEC_TCP:
-		return "IBV_FLOW_SPEC_TCP"
-	case FLOW_SPEC_UDP:
-		return "IBV_FLOW_SPEC_UDP"
-	case FLOW_SPEC_VXLAN_TUNNEL:
-		return "IBV_FLOW_SPEC_VXLAN_TUNNEL"
-	case FLOW_SPEC_GRE:
-		return "IBV_FLOW_SPEC_GRE"
-	case FLOW_SPEC_MPLS:
-		return "IBV_FLOW_SPEC_MPLS"
-	case FLOW_SPEC_INNER:
-		return "IBV_FLOW_SPEC_INNER"
-	case FLOW_SPEC_ACTION_TAG:
-		return "IBV_FLOW_SPEC_ACTION_TAG"
-	case FLOW_SPEC_ACTION_DROP:
-		return "IBV_FLOW_SPEC_ACTION_DROP"
-	case FLOW_SPEC_ACTION_HANDLE:
-		return "IBV_FLOW_SPEC_ACTION_HANDLE"
-	case FLOW_SPEC_ACTION_COUNT:
-		return "IBV_FLOW_SPEC_ACTION_COUNT"
-	}
-	return formatUnknown("ibv_flow_spec_type", int64(v))
+	return enumString(v, "ibv_flow_spec_type", namesOfFlowSpecType[:])
+}
+
+// MarshalText is the name, or the number.
+func (v FlowSpecType) MarshalText() ([]byte, error) {
+	return enumText(v, namesOfFlowSpecType[:]), nil
+}
+
+// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+func (v *FlowSpecType) UnmarshalText(text []byte) error {
+	return parseEnum(v, "ibv_flow_spec_type", text, namesOfFlowSpecType[:])
+}
+
+// MarshalJSON is the name, or the number if there is none.
+func (v FlowSpecType) MarshalJSON() ([]byte, error) {
+	return enumJSON(v, namesOfFlowSpecType[:]), nil
+}
+
+// UnmarshalJSON reads a name or a number.
+func (v *FlowSpecType) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // FlowActionESPMask is a set of flags; bits that it does not name print in hex.
@@ -2124,13 +3136,33 @@ const (
 	FLOW_ACTION_ESP_MASK_ESN FlowActionESPMask = 1 // C: IBV_FLOW_ACTION_ESP_MASK_ESN
 )
 
-var namesOfFlowActionESPMask = [...]bitName{
-	{uint64(FLOW_ACTION_ESP_MASK_ESN), "IBV_FLOW_ACTION_ESP_MASK_ESN"},
+var namesOfFlowActionESPMask = [...]named[FlowActionESPMask]{
+	{FLOW_ACTION_ESP_MASK_ESN, "IBV_FLOW_ACTION_ESP_MASK_ESN"},
 }
 
-// String joins the C names of the bits with |.
+// String joins the names of the bits with |; those without a name are in hex.
 func (v FlowActionESPMask) String() string {
-	return formatFlags(uint64(v), namesOfFlowActionESPMask[:])
+	return flagString(v, namesOfFlowActionESPMask[:])
+}
+
+// MarshalText is String.
+func (v FlowActionESPMask) MarshalText() ([]byte, error) {
+	return []byte(v.String()), nil
+}
+
+// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+func (v *FlowActionESPMask) UnmarshalText(text []byte) error {
+	return parseFlags(v, "ibv_flow_action_esp_mask", text, namesOfFlowActionESPMask[:])
+}
+
+// MarshalJSON is String, as a string.
+func (v FlowActionESPMask) MarshalJSON() ([]byte, error) {
+	return quoted(v.String()), nil
+}
+
+// UnmarshalJSON reads such a string, or a number.
+func (v *FlowActionESPMask) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // CQInitAttrMask is a set of flags; bits that it does not name print in hex.
@@ -2146,14 +3178,34 @@ const (
 	CQ_INIT_ATTR_MASK_PD    CQInitAttrMask = 2 // C: IBV_CQ_INIT_ATTR_MASK_PD
 )
 
-var namesOfCQInitAttrMask = [...]bitName{
-	{uint64(CQ_INIT_ATTR_MASK_FLAGS), "IBV_CQ_INIT_ATTR_MASK_FLAGS"},
-	{uint64(CQ_INIT_ATTR_MASK_PD), "IBV_CQ_INIT_ATTR_MASK_PD"},
+var namesOfCQInitAttrMask = [...]named[CQInitAttrMask]{
+	{CQ_INIT_ATTR_MASK_FLAGS, "IBV_CQ_INIT_ATTR_MASK_FLAGS"},
+	{CQ_INIT_ATTR_MASK_PD, "IBV_CQ_INIT_ATTR_MASK_PD"},
 }
 
-// String joins the C names of the bits with |.
+// String joins the names of the bits with |; those without a name are in hex.
 func (v CQInitAttrMask) String() string {
-	return formatFlags(uint64(v), namesOfCQInitAttrMask[:])
+	return flagString(v, namesOfCQInitAttrMask[:])
+}
+
+// MarshalText is String.
+func (v CQInitAttrMask) MarshalText() ([]byte, error) {
+	return []byte(v.String()), nil
+}
+
+// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+func (v *CQInitAttrMask) UnmarshalText(text []byte) error {
+	return parseFlags(v, "ibv_cq_init_attr_mask", text, namesOfCQInitAttrMask[:])
+}
+
+// MarshalJSON is String, as a string.
+func (v CQInitAttrMask) MarshalJSON() ([]byte, error) {
+	return quoted(v.String()), nil
+}
+
+// UnmarshalJSON reads such a string, or a number.
+func (v *CQInitAttrMask) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // CreateCQAttrFlags is a set of flags; bits that it does not name print in hex.
@@ -2169,14 +3221,34 @@ const (
 	CREATE_CQ_ATTR_IGNORE_OVERRUN  CreateCQAttrFlags = 2 // C: IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN
 )
 
-var namesOfCreateCQAttrFlags = [...]bitName{
-	{uint64(CREATE_CQ_ATTR_SINGLE_THREADED), "IBV_CREATE_CQ_ATTR_SINGLE_THREADED"},
-	{uint64(CREATE_CQ_ATTR_IGNORE_OVERRUN), "IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN"},
+var namesOfCreateCQAttrFlags = [...]named[CreateCQAttrFlags]{
+	{CREATE_CQ_ATTR_SINGLE_THREADED, "IBV_CREATE_CQ_ATTR_SINGLE_THREADED"},
+	{CREATE_CQ_ATTR_IGNORE_OVERRUN, "IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN"},
 }
 
-// String joins the C names of the bits with |.
+// String joins the names of the bits with |; those without a name are in hex.
 func (v CreateCQAttrFlags) String() string {
-	return formatFlags(uint64(v), namesOfCreateCQAttrFlags[:])
+	return flagString(v, namesOfCreateCQAttrFlags[:])
+}
+
+// MarshalText is String.
+func (v CreateCQAttrFlags) MarshalText() ([]byte, error) {
+	return []byte(v.String()), nil
+}
+
+// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+func (v *CreateCQAttrFlags) UnmarshalText(text []byte) error {
+	return parseFlags(v, "ibv_create_cq_attr_flags", text, namesOfCreateCQAttrFlags[:])
+}
+
+// MarshalJSON is String, as a string.
+func (v CreateCQAttrFlags) MarshalJSON() ([]byte, error) {
+	return quoted(v.String()), nil
+}
+
+// UnmarshalJSON reads such a string, or a number.
+func (v *CreateCQAttrFlags) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // QPAttachCompCntrOp is a set of flags; bits that it does not name print in hex.
@@ -2196,18 +3268,38 @@ const (
 	QP_ATTACH_COMP_CNTR_OP_REMOTE_RDMA_WRITE QPAttachCompCntrOp = 32 // C: IBV_QP_ATTACH_COMP_CNTR_OP_REMOTE_RDMA_WRITE
 )
 
-var namesOfQPAttachCompCntrOp = [...]bitName{
-	{uint64(QP_ATTACH_COMP_CNTR_OP_SEND), "IBV_QP_ATTACH_COMP_CNTR_OP_SEND"},
-	{uint64(QP_ATTACH_COMP_CNTR_OP_RECV), "IBV_QP_ATTACH_COMP_CNTR_OP_RECV"},
-	{uint64(QP_ATTACH_COMP_CNTR_OP_RDMA_READ), "IBV_QP_ATTACH_COMP_CNTR_OP_RDMA_READ"},
-	{uint64(QP_ATTACH_COMP_CNTR_OP_REMOTE_RDMA_READ), "IBV_QP_ATTACH_COMP_CNTR_OP_REMOTE_RDMA_READ"},
-	{uint64(QP_ATTACH_COMP_CNTR_OP_RDMA_WRITE), "IBV_QP_ATTACH_COMP_CNTR_OP_RDMA_WRITE"},
-	{uint64(QP_ATTACH_COMP_CNTR_OP_REMOTE_RDMA_WRITE), "IBV_QP_ATTACH_COMP_CNTR_OP_REMOTE_RDMA_WRITE"},
+var namesOfQPAttachCompCntrOp = [...]named[QPAttachCompCntrOp]{
+	{QP_ATTACH_COMP_CNTR_OP_SEND, "IBV_QP_ATTACH_COMP_CNTR_OP_SEND"},
+	{QP_ATTACH_COMP_CNTR_OP_RECV, "IBV_QP_ATTACH_COMP_CNTR_OP_RECV"},
+	{QP_ATTACH_COMP_CNTR_OP_RDMA_READ, "IBV_QP_ATTACH_COMP_CNTR_OP_RDMA_READ"},
+	{QP_ATTACH_COMP_CNTR_OP_REMOTE_RDMA_READ, "IBV_QP_ATTACH_COMP_CNTR_OP_REMOTE_RDMA_READ"},
+	{QP_ATTACH_COMP_CNTR_OP_RDMA_WRITE, "IBV_QP_ATTACH_COMP_CNTR_OP_RDMA_WRITE"},
+	{QP_ATTACH_COMP_CNTR_OP_REMOTE_RDMA_WRITE, "IBV_QP_ATTACH_COMP_CNTR_OP_REMOTE_RDMA_WRITE"},
 }
 
-// String joins the C names of the bits with |.
+// String joins the names of the bits with |; those without a name are in hex.
 func (v QPAttachCompCntrOp) String() string {
-	return formatFlags(uint64(v), namesOfQPAttachCompCntrOp[:])
+	return flagString(v, namesOfQPAttachCompCntrOp[:])
+}
+
+// MarshalText is String.
+func (v QPAttachCompCntrOp) MarshalText() ([]byte, error) {
+	return []byte(v.String()), nil
+}
+
+// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+func (v *QPAttachCompCntrOp) UnmarshalText(text []byte) error {
+	return parseFlags(v, "ibv_qp_attach_comp_cntr_op", text, namesOfQPAttachCompCntrOp[:])
+}
+
+// MarshalJSON is String, as a string.
+func (v QPAttachCompCntrOp) MarshalJSON() ([]byte, error) {
+	return quoted(v.String()), nil
+}
+
+// UnmarshalJSON reads such a string, or a number.
+func (v *QPAttachCompCntrOp) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // CompCntrType is an enumeration; values that it does not name print as numbers.
@@ -2223,15 +3315,34 @@ const (
 	COMP_CNTR_TYPE_BYTES CompCntrType = 1 // C: IBV_COMP_CNTR_TYPE_BYTES
 )
 
-// String is the C name, or the enum's with the number.
+var namesOfCompCntrType = [...]named[CompCntrType]{
+	{COMP_CNTR_TYPE_WRS, "IBV_COMP_CNTR_TYPE_WRS"},
+	{COMP_CNTR_TYPE_BYTES, "IBV_COMP_CNTR_TYPE_BYTES"},
+}
+
+// String is the name, or the enumeration's with the number.
 func (v CompCntrType) String() string {
-	switch v {
-	case COMP_CNTR_TYPE_WRS:
-		return "IBV_COMP_CNTR_TYPE_WRS"
-	case COMP_CNTR_TYPE_BYTES:
-		return "IBV_COMP_CNTR_TYPE_BYTES"
-	}
-	return formatUnknown("ibv_comp_cntr_type", int64(v))
+	return enumString(v, "ibv_comp_cntr_type", namesOfCompCntrType[:])
+}
+
+// MarshalText is the name, or the number.
+func (v CompCntrType) MarshalText() ([]byte, error) {
+	return enumText(v, namesOfCompCntrType[:]), nil
+}
+
+// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+func (v *CompCntrType) UnmarshalText(text []byte) error {
+	return parseEnum(v, "ibv_comp_cntr_type", text, namesOfCompCntrType[:])
+}
+
+// MarshalJSON is the name, or the number if there is none.
+func (v CompCntrType) MarshalJSON() ([]byte, error) {
+	return enumJSON(v, namesOfCompCntrType[:]), nil
+}
+
+// UnmarshalJSON reads a name or a number.
+func (v *CompCntrType) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // ParentDomainInitAttrMask is a set of flags; bits that it does not name print in hex.
@@ -2248,15 +3359,35 @@ const (
 	PARENT_DOMAIN_INIT_ATTR_ALLOW_CC_UNPROTECTED_ALLOC ParentDomainInitAttrMask = 4 // C: IBV_PARENT_DOMAIN_INIT_ATTR_ALLOW_CC_UNPROTECTED_ALLOC, since 65.0
 )
 
-var namesOfParentDomainInitAttrMask = [...]bitName{
-	{uint64(PARENT_DOMAIN_INIT_ATTR_ALLOCATORS), "IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS"},
-	{uint64(PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT), "IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT"},
-	{uint64(PARENT_DOMAIN_INIT_ATTR_ALLOW_CC_UNPROTECTED_ALLOC), "IBV_PARENT_DOMAIN_INIT_ATTR_ALLOW_CC_UNPROTECTED_ALLOC"},
+var namesOfParentDomainInitAttrMask = [...]named[ParentDomainInitAttrMask]{
+	{PARENT_DOMAIN_INIT_ATTR_ALLOCATORS, "IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS"},
+	{PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT, "IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT"},
+	{PARENT_DOMAIN_INIT_ATTR_ALLOW_CC_UNPROTECTED_ALLOC, "IBV_PARENT_DOMAIN_INIT_ATTR_ALLOW_CC_UNPROTECTED_ALLOC"},
 }
 
-// String joins the C names of the bits with |.
+// String joins the names of the bits with |; those without a name are in hex.
 func (v ParentDomainInitAttrMask) String() string {
-	return formatFlags(uint64(v), namesOfParentDomainInitAttrMask[:])
+	return flagString(v, namesOfParentDomainInitAttrMask[:])
+}
+
+// MarshalText is String.
+func (v ParentDomainInitAttrMask) MarshalText() ([]byte, error) {
+	return []byte(v.String()), nil
+}
+
+// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+func (v *ParentDomainInitAttrMask) UnmarshalText(text []byte) error {
+	return parseFlags(v, "ibv_parent_domain_init_attr_mask", text, namesOfParentDomainInitAttrMask[:])
+}
+
+// MarshalJSON is String, as a string.
+func (v ParentDomainInitAttrMask) MarshalJSON() ([]byte, error) {
+	return quoted(v.String()), nil
+}
+
+// UnmarshalJSON reads such a string, or a number.
+func (v *ParentDomainInitAttrMask) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // TPHMemType is an enumeration; values that it does not name print as numbers.
@@ -2272,15 +3403,34 @@ const (
 	TPH_MEM_TYPE_PM TPHMemType = 1 // C: IBV_TPH_MEM_TYPE_PM
 )
 
-// String is the C name, or the enum's with the number.
+var namesOfTPHMemType = [...]named[TPHMemType]{
+	{TPH_MEM_TYPE_VM, "IBV_TPH_MEM_TYPE_VM"},
+	{TPH_MEM_TYPE_PM, "IBV_TPH_MEM_TYPE_PM"},
+}
+
+// String is the name, or the enumeration's with the number.
 func (v TPHMemType) String() string {
-	switch v {
-	case TPH_MEM_TYPE_VM:
-		return "IBV_TPH_MEM_TYPE_VM"
-	case TPH_MEM_TYPE_PM:
-		return "IBV_TPH_MEM_TYPE_PM"
-	}
-	return formatUnknown("ibv_tph_mem_type", int64(v))
+	return enumString(v, "ibv_tph_mem_type", namesOfTPHMemType[:])
+}
+
+// MarshalText is the name, or the number.
+func (v TPHMemType) MarshalText() ([]byte, error) {
+	return enumText(v, namesOfTPHMemType[:]), nil
+}
+
+// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+func (v *TPHMemType) UnmarshalText(text []byte) error {
+	return parseEnum(v, "ibv_tph_mem_type", text, namesOfTPHMemType[:])
+}
+
+// MarshalJSON is the name, or the number if there is none.
+func (v TPHMemType) MarshalJSON() ([]byte, error) {
+	return enumJSON(v, namesOfTPHMemType[:]), nil
+}
+
+// UnmarshalJSON reads a name or a number.
+func (v *TPHMemType) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // DMAHInitAttrMask is a set of flags; bits that it does not name print in hex.
@@ -2297,15 +3447,35 @@ const (
 	DMAH_INIT_ATTR_MASK_TPH_MEM_TYPE DMAHInitAttrMask = 4 // C: IBV_DMAH_INIT_ATTR_MASK_TPH_MEM_TYPE
 )
 
-var namesOfDMAHInitAttrMask = [...]bitName{
-	{uint64(DMAH_INIT_ATTR_MASK_CPU_ID), "IBV_DMAH_INIT_ATTR_MASK_CPU_ID"},
-	{uint64(DMAH_INIT_ATTR_MASK_PH), "IBV_DMAH_INIT_ATTR_MASK_PH"},
-	{uint64(DMAH_INIT_ATTR_MASK_TPH_MEM_TYPE), "IBV_DMAH_INIT_ATTR_MASK_TPH_MEM_TYPE"},
+var namesOfDMAHInitAttrMask = [...]named[DMAHInitAttrMask]{
+	{DMAH_INIT_ATTR_MASK_CPU_ID, "IBV_DMAH_INIT_ATTR_MASK_CPU_ID"},
+	{DMAH_INIT_ATTR_MASK_PH, "IBV_DMAH_INIT_ATTR_MASK_PH"},
+	{DMAH_INIT_ATTR_MASK_TPH_MEM_TYPE, "IBV_DMAH_INIT_ATTR_MASK_TPH_MEM_TYPE"},
 }
 
-// String joins the C names of the bits with |.
+// String joins the names of the bits with |; those without a name are in hex.
 func (v DMAHInitAttrMask) String() string {
-	return formatFlags(uint64(v), namesOfDMAHInitAttrMask[:])
+	return flagString(v, namesOfDMAHInitAttrMask[:])
+}
+
+// MarshalText is String.
+func (v DMAHInitAttrMask) MarshalText() ([]byte, error) {
+	return []byte(v.String()), nil
+}
+
+// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+func (v *DMAHInitAttrMask) UnmarshalText(text []byte) error {
+	return parseFlags(v, "ibv_dmah_init_attr_mask", text, namesOfDMAHInitAttrMask[:])
+}
+
+// MarshalJSON is String, as a string.
+func (v DMAHInitAttrMask) MarshalJSON() ([]byte, error) {
+	return quoted(v.String()), nil
+}
+
+// UnmarshalJSON reads such a string, or a number.
+func (v *DMAHInitAttrMask) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // CounterDescription is an enumeration; values that it does not name print as numbers.
@@ -2321,15 +3491,34 @@ const (
 	COUNTER_BYTES   CounterDescription = 1 // C: IBV_COUNTER_BYTES
 )
 
-// String is the C name, or the enum's with the number.
+var namesOfCounterDescription = [...]named[CounterDescription]{
+	{COUNTER_PACKETS, "IBV_COUNTER_PACKETS"},
+	{COUNTER_BYTES, "IBV_COUNTER_BYTES"},
+}
+
+// String is the name, or the enumeration's with the number.
 func (v CounterDescription) String() string {
-	switch v {
-	case COUNTER_PACKETS:
-		return "IBV_COUNTER_PACKETS"
-	case COUNTER_BYTES:
-		return "IBV_COUNTER_BYTES"
-	}
-	return formatUnknown("ibv_counter_description", int64(v))
+	return enumString(v, "ibv_counter_description", namesOfCounterDescription[:])
+}
+
+// MarshalText is the name, or the number.
+func (v CounterDescription) MarshalText() ([]byte, error) {
+	return enumText(v, namesOfCounterDescription[:]), nil
+}
+
+// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+func (v *CounterDescription) UnmarshalText(text []byte) error {
+	return parseEnum(v, "ibv_counter_description", text, namesOfCounterDescription[:])
+}
+
+// MarshalJSON is the name, or the number if there is none.
+func (v CounterDescription) MarshalJSON() ([]byte, error) {
+	return enumJSON(v, namesOfCounterDescription[:]), nil
+}
+
+// UnmarshalJSON reads a name or a number.
+func (v *CounterDescription) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // ReadCountersFlags is a set of flags; bits that it does not name print in hex.
@@ -2344,13 +3533,33 @@ const (
 	READ_COUNTERS_ATTR_PREFER_CACHED ReadCountersFlags = 1 // C: IBV_READ_COUNTERS_ATTR_PREFER_CACHED
 )
 
-var namesOfReadCountersFlags = [...]bitName{
-	{uint64(READ_COUNTERS_ATTR_PREFER_CACHED), "IBV_READ_COUNTERS_ATTR_PREFER_CACHED"},
+var namesOfReadCountersFlags = [...]named[ReadCountersFlags]{
+	{READ_COUNTERS_ATTR_PREFER_CACHED, "IBV_READ_COUNTERS_ATTR_PREFER_CACHED"},
 }
 
-// String joins the C names of the bits with |.
+// String joins the names of the bits with |; those without a name are in hex.
 func (v ReadCountersFlags) String() string {
-	return formatFlags(uint64(v), namesOfReadCountersFlags[:])
+	return flagString(v, namesOfReadCountersFlags[:])
+}
+
+// MarshalText is String.
+func (v ReadCountersFlags) MarshalText() ([]byte, error) {
+	return []byte(v.String()), nil
+}
+
+// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+func (v *ReadCountersFlags) UnmarshalText(text []byte) error {
+	return parseFlags(v, "ibv_read_counters_flags", text, namesOfReadCountersFlags[:])
+}
+
+// MarshalJSON is String, as a string.
+func (v ReadCountersFlags) MarshalJSON() ([]byte, error) {
+	return quoted(v.String()), nil
+}
+
+// UnmarshalJSON reads such a string, or a number.
+func (v *ReadCountersFlags) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // ValuesMask is a set of flags; bits that it does not name print in hex.
@@ -2366,14 +3575,34 @@ const (
 	VALUES_MASK_RESERVED  ValuesMask = 2 // C: IBV_VALUES_MASK_RESERVED
 )
 
-var namesOfValuesMask = [...]bitName{
-	{uint64(VALUES_MASK_RAW_CLOCK), "IBV_VALUES_MASK_RAW_CLOCK"},
-	{uint64(VALUES_MASK_RESERVED), "IBV_VALUES_MASK_RESERVED"},
+var namesOfValuesMask = [...]named[ValuesMask]{
+	{VALUES_MASK_RAW_CLOCK, "IBV_VALUES_MASK_RAW_CLOCK"},
+	{VALUES_MASK_RESERVED, "IBV_VALUES_MASK_RESERVED"},
 }
 
-// String joins the C names of the bits with |.
+// String joins the names of the bits with |; those without a name are in hex.
 func (v ValuesMask) String() string {
-	return formatFlags(uint64(v), namesOfValuesMask[:])
+	return flagString(v, namesOfValuesMask[:])
+}
+
+// MarshalText is String.
+func (v ValuesMask) MarshalText() ([]byte, error) {
+	return []byte(v.String()), nil
+}
+
+// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+func (v *ValuesMask) UnmarshalText(text []byte) error {
+	return parseFlags(v, "ibv_values_mask", text, namesOfValuesMask[:])
+}
+
+// MarshalJSON is String, as a string.
+func (v ValuesMask) MarshalJSON() ([]byte, error) {
+	return quoted(v.String()), nil
+}
+
+// UnmarshalJSON reads such a string, or a number.
+func (v *ValuesMask) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // ReregMRErrCode is an enumeration; values that it does not name print as numbers.
@@ -2392,21 +3621,37 @@ const (
 	REREG_MR_ERR_CMD_AND_DO_FORK_NEW ReregMRErrCode = -5 // C: IBV_REREG_MR_ERR_CMD_AND_DO_FORK_NEW
 )
 
-// String is the C name, or the enum's with the number.
+var namesOfReregMRErrCode = [...]named[ReregMRErrCode]{
+	{REREG_MR_ERR_INPUT, "IBV_REREG_MR_ERR_INPUT"},
+	{REREG_MR_ERR_DONT_FORK_NEW, "IBV_REREG_MR_ERR_DONT_FORK_NEW"},
+	{REREG_MR_ERR_DO_FORK_OLD, "IBV_REREG_MR_ERR_DO_FORK_OLD"},
+	{REREG_MR_ERR_CMD, "IBV_REREG_MR_ERR_CMD"},
+	{REREG_MR_ERR_CMD_AND_DO_FORK_NEW, "IBV_REREG_MR_ERR_CMD_AND_DO_FORK_NEW"},
+}
+
+// String is the name, or the enumeration's with the number.
 func (v ReregMRErrCode) String() string {
-	switch v {
-	case REREG_MR_ERR_INPUT:
-		return "IBV_REREG_MR_ERR_INPUT"
-	case REREG_MR_ERR_DONT_FORK_NEW:
-		return "IBV_REREG_MR_ERR_DONT_FORK_NEW"
-	case REREG_MR_ERR_DO_FORK_OLD:
-		return "IBV_REREG_MR_ERR_DO_FORK_OLD"
-	case REREG_MR_ERR_CMD:
-		return "IBV_REREG_MR_ERR_CMD"
-	case REREG_MR_ERR_CMD_AND_DO_FORK_NEW:
-		return "IBV_REREG_MR_ERR_CMD_AND_DO_FORK_NEW"
-	}
-	return formatUnknown("ibv_rereg_mr_err_code", int64(v))
+	return enumString(v, "ibv_rereg_mr_err_code", namesOfReregMRErrCode[:])
+}
+
+// MarshalText is the name, or the number.
+func (v ReregMRErrCode) MarshalText() ([]byte, error) {
+	return enumText(v, namesOfReregMRErrCode[:]), nil
+}
+
+// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+func (v *ReregMRErrCode) UnmarshalText(text []byte) error {
+	return parseEnum(v, "ibv_rereg_mr_err_code", text, namesOfReregMRErrCode[:])
+}
+
+// MarshalJSON is the name, or the number if there is none.
+func (v ReregMRErrCode) MarshalJSON() ([]byte, error) {
+	return enumJSON(v, namesOfReregMRErrCode[:]), nil
+}
+
+// UnmarshalJSON reads a name or a number.
+func (v *ReregMRErrCode) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // IBUverbsCoreSupport is a set of flags; bits that it does not name print in hex.
@@ -2422,14 +3667,34 @@ const (
 	IB_UVERBS_CORE_SUPPORT_ROBUST_UDATA       IBUverbsCoreSupport = 2 // C: IB_UVERBS_CORE_SUPPORT_ROBUST_UDATA, since 65.0
 )
 
-var namesOfIBUverbsCoreSupport = [...]bitName{
-	{uint64(IB_UVERBS_CORE_SUPPORT_OPTIONAL_MR_ACCESS), "IB_UVERBS_CORE_SUPPORT_OPTIONAL_MR_ACCESS"},
-	{uint64(IB_UVERBS_CORE_SUPPORT_ROBUST_UDATA), "IB_UVERBS_CORE_SUPPORT_ROBUST_UDATA"},
+var namesOfIBUverbsCoreSupport = [...]named[IBUverbsCoreSupport]{
+	{IB_UVERBS_CORE_SUPPORT_OPTIONAL_MR_ACCESS, "IB_UVERBS_CORE_SUPPORT_OPTIONAL_MR_ACCESS"},
+	{IB_UVERBS_CORE_SUPPORT_ROBUST_UDATA, "IB_UVERBS_CORE_SUPPORT_ROBUST_UDATA"},
 }
 
-// String joins the C names of the bits with |.
+// String joins the names of the bits with |; those without a name are in hex.
 func (v IBUverbsCoreSupport) String() string {
-	return formatFlags(uint64(v), namesOfIBUverbsCoreSupport[:])
+	return flagString(v, namesOfIBUverbsCoreSupport[:])
+}
+
+// MarshalText is String.
+func (v IBUverbsCoreSupport) MarshalText() ([]byte, error) {
+	return []byte(v.String()), nil
+}
+
+// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+func (v *IBUverbsCoreSupport) UnmarshalText(text []byte) error {
+	return parseFlags(v, "ib_uverbs_core_support", text, namesOfIBUverbsCoreSupport[:])
+}
+
+// MarshalJSON is String, as a string.
+func (v IBUverbsCoreSupport) MarshalJSON() ([]byte, error) {
+	return quoted(v.String()), nil
+}
+
+// UnmarshalJSON reads such a string, or a number.
+func (v *IBUverbsCoreSupport) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // IBUverbsAccessFlags is a set of flags; bits that it does not name print in hex.
@@ -2455,24 +3720,45 @@ const (
 	IB_UVERBS_ACCESS_OPTIONAL_RANGE   IBUverbsAccessFlags = 1072693248 // C: IB_UVERBS_ACCESS_OPTIONAL_RANGE
 )
 
-var namesOfIBUverbsAccessFlags = [...]bitName{
-	{uint64(IB_UVERBS_ACCESS_LOCAL_WRITE), "IB_UVERBS_ACCESS_LOCAL_WRITE"},
-	{uint64(IB_UVERBS_ACCESS_REMOTE_WRITE), "IB_UVERBS_ACCESS_REMOTE_WRITE"},
-	{uint64(IB_UVERBS_ACCESS_REMOTE_READ), "IB_UVERBS_ACCESS_REMOTE_READ"},
-	{uint64(IB_UVERBS_ACCESS_REMOTE_ATOMIC), "IB_UVERBS_ACCESS_REMOTE_ATOMIC"},
-	{uint64(IB_UVERBS_ACCESS_MW_BIND), "IB_UVERBS_ACCESS_MW_BIND"},
-	{uint64(IB_UVERBS_ACCESS_ZERO_BASED), "IB_UVERBS_ACCESS_ZERO_BASED"},
-	{uint64(IB_UVERBS_ACCESS_ON_DEMAND), "IB_UVERBS_ACCESS_ON_DEMAND"},
-	{uint64(IB_UVERBS_ACCESS_HUGETLB), "IB_UVERBS_ACCESS_HUGETLB"},
-	{uint64(IB_UVERBS_ACCESS_FLUSH_GLOBAL), "IB_UVERBS_ACCESS_FLUSH_GLOBAL"},
-	{uint64(IB_UVERBS_ACCESS_FLUSH_PERSISTENT), "IB_UVERBS_ACCESS_FLUSH_PERSISTENT"},
-	{uint64(IB_UVERBS_ACCESS_RELAXED_ORDERING), "IB_UVERBS_ACCESS_RELAXED_ORDERING"},
-	{uint64(IB_UVERBS_ACCESS_OPTIONAL_RANGE), "IB_UVERBS_ACCESS_OPTIONAL_RANGE"},
+var namesOfIBUverbsAccessFlags = [...]named[IBUverbsAccessFlags]{
+	{IB_UVERBS_ACCESS_LOCAL_WRITE, "IB_UVERBS_ACCESS_LOCAL_WRITE"},
+	{IB_UVERBS_ACCESS_REMOTE_WRITE, "IB_UVERBS_ACCESS_REMOTE_WRITE"},
+	{IB_UVERBS_ACCESS_REMOTE_READ, "IB_UVERBS_ACCESS_REMOTE_READ"},
+	{IB_UVERBS_ACCESS_REMOTE_ATOMIC, "IB_UVERBS_ACCESS_REMOTE_ATOMIC"},
+	{IB_UVERBS_ACCESS_MW_BIND, "IB_UVERBS_ACCESS_MW_BIND"},
+	{IB_UVERBS_ACCESS_ZERO_BASED, "IB_UVERBS_ACCESS_ZERO_BASED"},
+	{IB_UVERBS_ACCESS_ON_DEMAND, "IB_UVERBS_ACCESS_ON_DEMAND"},
+	{IB_UVERBS_ACCESS_HUGETLB, "IB_UVERBS_ACCESS_HUGETLB"},
+	{IB_UVERBS_ACCESS_FLUSH_GLOBAL, "IB_UVERBS_ACCESS_FLUSH_GLOBAL"},
+	{IB_UVERBS_ACCESS_FLUSH_PERSISTENT, "IB_UVERBS_ACCESS_FLUSH_PERSISTENT"},
+	{IB_UVERBS_ACCESS_RELAXED_ORDERING, "IB_UVERBS_ACCESS_RELAXED_ORDERING"},
+	{IB_UVERBS_ACCESS_OPTIONAL_RANGE, "IB_UVERBS_ACCESS_OPTIONAL_RANGE"},
+	{ACCESS_OPTIONAL_RANGE, "IBV_ACCESS_OPTIONAL_RANGE"},
 }
 
-// String joins the C names of the bits with |.
+// String joins the names of the bits with |; those without a name are in hex.
 func (v IBUverbsAccessFlags) String() string {
-	return formatFlags(uint64(v), namesOfIBUverbsAccessFlags[:])
+	return flagString(v, namesOfIBUverbsAccessFlags[:])
+}
+
+// MarshalText is String.
+func (v IBUverbsAccessFlags) MarshalText() ([]byte, error) {
+	return []byte(v.String()), nil
+}
+
+// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+func (v *IBUverbsAccessFlags) UnmarshalText(text []byte) error {
+	return parseFlags(v, "ib_uverbs_access_flags", text, namesOfIBUverbsAccessFlags[:])
+}
+
+// MarshalJSON is String, as a string.
+func (v IBUverbsAccessFlags) MarshalJSON() ([]byte, error) {
+	return quoted(v.String()), nil
+}
+
+// UnmarshalJSON reads such a string, or a number.
+func (v *IBUverbsAccessFlags) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // IBUverbsSRQType is an enumeration; values that it does not name print as numbers.
@@ -2489,17 +3775,35 @@ const (
 	IB_UVERBS_SRQT_TM    IBUverbsSRQType = 2 // C: IB_UVERBS_SRQT_TM
 )
 
-// String is the C name, or the enum's with the number.
+var namesOfIBUverbsSRQType = [...]named[IBUverbsSRQType]{
+	{IB_UVERBS_SRQT_BASIC, "IB_UVERBS_SRQT_BASIC"},
+	{IB_UVERBS_SRQT_XRC, "IB_UVERBS_SRQT_XRC"},
+	{IB_UVERBS_SRQT_TM, "IB_UVERBS_SRQT_TM"},
+}
+
+// String is the name, or the enumeration's with the number.
 func (v IBUverbsSRQType) String() string {
-	switch v {
-	case IB_UVERBS_SRQT_BASIC:
-		return "IB_UVERBS_SRQT_BASIC"
-	case IB_UVERBS_SRQT_XRC:
-		return "IB_UVERBS_SRQT_XRC"
-	case IB_UVERBS_SRQT_TM:
-		return "IB_UVERBS_SRQT_TM"
-	}
-	return formatUnknown("ib_uverbs_srq_type", int64(v))
+	return enumString(v, "ib_uverbs_srq_type", namesOfIBUverbsSRQType[:])
+}
+
+// MarshalText is the name, or the number.
+func (v IBUverbsSRQType) MarshalText() ([]byte, error) {
+	return enumText(v, namesOfIBUverbsSRQType[:]), nil
+}
+
+// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+func (v *IBUverbsSRQType) UnmarshalText(text []byte) error {
+	return parseEnum(v, "ib_uverbs_srq_type", text, namesOfIBUverbsSRQType[:])
+}
+
+// MarshalJSON is the name, or the number if there is none.
+func (v IBUverbsSRQType) MarshalJSON() ([]byte, error) {
+	return enumJSON(v, namesOfIBUverbsSRQType[:]), nil
+}
+
+// UnmarshalJSON reads a name or a number.
+func (v *IBUverbsSRQType) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // IBUverbsWQType is an enumeration; values that it does not name print as numbers.
@@ -2514,13 +3818,33 @@ const (
 	IB_UVERBS_WQT_RQ IBUverbsWQType = 0 // C: IB_UVERBS_WQT_RQ
 )
 
-// String is the C name, or the enum's with the number.
+var namesOfIBUverbsWQType = [...]named[IBUverbsWQType]{
+	{IB_UVERBS_WQT_RQ, "IB_UVERBS_WQT_RQ"},
+}
+
+// String is the name, or the enumeration's with the number.
 func (v IBUverbsWQType) String() string {
-	switch v {
-	case IB_UVERBS_WQT_RQ:
-		return "IB_UVERBS_WQT_RQ"
-	}
-	return formatUnknown("ib_uverbs_wq_type", int64(v))
+	return enumString(v, "ib_uverbs_wq_type", namesOfIBUverbsWQType[:])
+}
+
+// MarshalText is the name, or the number.
+func (v IBUverbsWQType) MarshalText() ([]byte, error) {
+	return enumText(v, namesOfIBUverbsWQType[:]), nil
+}
+
+// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+func (v *IBUverbsWQType) UnmarshalText(text []byte) error {
+	return parseEnum(v, "ib_uverbs_wq_type", text, namesOfIBUverbsWQType[:])
+}
+
+// MarshalJSON is the name, or the number if there is none.
+func (v IBUverbsWQType) MarshalJSON() ([]byte, error) {
+	return enumJSON(v, namesOfIBUverbsWQType[:]), nil
+}
+
+// UnmarshalJSON reads a name or a number.
+func (v *IBUverbsWQType) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // IBUverbsWQFlags is a set of flags; bits that it does not name print in hex.
@@ -2538,16 +3862,36 @@ const (
 	IB_UVERBS_WQ_FLAGS_PCI_WRITE_END_PADDING IBUverbsWQFlags = 8 // C: IB_UVERBS_WQ_FLAGS_PCI_WRITE_END_PADDING
 )
 
-var namesOfIBUverbsWQFlags = [...]bitName{
-	{uint64(IB_UVERBS_WQ_FLAGS_CVLAN_STRIPPING), "IB_UVERBS_WQ_FLAGS_CVLAN_STRIPPING"},
-	{uint64(IB_UVERBS_WQ_FLAGS_SCATTER_FCS), "IB_UVERBS_WQ_FLAGS_SCATTER_FCS"},
-	{uint64(IB_UVERBS_WQ_FLAGS_DELAY_DROP), "IB_UVERBS_WQ_FLAGS_DELAY_DROP"},
-	{uint64(IB_UVERBS_WQ_FLAGS_PCI_WRITE_END_PADDING), "IB_UVERBS_WQ_FLAGS_PCI_WRITE_END_PADDING"},
+var namesOfIBUverbsWQFlags = [...]named[IBUverbsWQFlags]{
+	{IB_UVERBS_WQ_FLAGS_CVLAN_STRIPPING, "IB_UVERBS_WQ_FLAGS_CVLAN_STRIPPING"},
+	{IB_UVERBS_WQ_FLAGS_SCATTER_FCS, "IB_UVERBS_WQ_FLAGS_SCATTER_FCS"},
+	{IB_UVERBS_WQ_FLAGS_DELAY_DROP, "IB_UVERBS_WQ_FLAGS_DELAY_DROP"},
+	{IB_UVERBS_WQ_FLAGS_PCI_WRITE_END_PADDING, "IB_UVERBS_WQ_FLAGS_PCI_WRITE_END_PADDING"},
 }
 
-// String joins the C names of the bits with |.
+// String joins the names of the bits with |; those without a name are in hex.
 func (v IBUverbsWQFlags) String() string {
-	return formatFlags(uint64(v), namesOfIBUverbsWQFlags[:])
+	return flagString(v, namesOfIBUverbsWQFlags[:])
+}
+
+// MarshalText is String.
+func (v IBUverbsWQFlags) MarshalText() ([]byte, error) {
+	return []byte(v.String()), nil
+}
+
+// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+func (v *IBUverbsWQFlags) UnmarshalText(text []byte) error {
+	return parseFlags(v, "ib_uverbs_wq_flags", text, namesOfIBUverbsWQFlags[:])
+}
+
+// MarshalJSON is String, as a string.
+func (v IBUverbsWQFlags) MarshalJSON() ([]byte, error) {
+	return quoted(v.String()), nil
+}
+
+// UnmarshalJSON reads such a string, or a number.
+func (v *IBUverbsWQFlags) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // IBUverbsQPType is an enumeration; values that it does not name print as numbers.
@@ -2568,25 +3912,39 @@ const (
 	IB_UVERBS_QPT_DRIVER     IBUverbsQPType = 255 // C: IB_UVERBS_QPT_DRIVER
 )
 
-// String is the C name, or the enum's with the number.
+var namesOfIBUverbsQPType = [...]named[IBUverbsQPType]{
+	{IB_UVERBS_QPT_RC, "IB_UVERBS_QPT_RC"},
+	{IB_UVERBS_QPT_UC, "IB_UVERBS_QPT_UC"},
+	{IB_UVERBS_QPT_UD, "IB_UVERBS_QPT_UD"},
+	{IB_UVERBS_QPT_RAW_PACKET, "IB_UVERBS_QPT_RAW_PACKET"},
+	{IB_UVERBS_QPT_XRC_INI, "IB_UVERBS_QPT_XRC_INI"},
+	{IB_UVERBS_QPT_XRC_TGT, "IB_UVERBS_QPT_XRC_TGT"},
+	{IB_UVERBS_QPT_DRIVER, "IB_UVERBS_QPT_DRIVER"},
+}
+
+// String is the name, or the enumeration's with the number.
 func (v IBUverbsQPType) String() string {
-	switch v {
-	case IB_UVERBS_QPT_RC:
-		return "IB_UVERBS_QPT_RC"
-	case IB_UVERBS_QPT_UC:
-		return "IB_UVERBS_QPT_UC"
-	case IB_UVERBS_QPT_UD:
-		return "IB_UVERBS_QPT_UD"
-	case IB_UVERBS_QPT_RAW_PACKET:
-		return "IB_UVERBS_QPT_RAW_PACKET"
-	case IB_UVERBS_QPT_XRC_INI:
-		return "IB_UVERBS_QPT_XRC_INI"
-	case IB_UVERBS_QPT_XRC_TGT:
-		return "IB_UVERBS_QPT_XRC_TGT"
-	case IB_UVERBS_QPT_DRIVER:
-		return "IB_UVERBS_QPT_DRIVER"
-	}
-	return formatUnknown("ib_uverbs_qp_type", int64(v))
+	return enumString(v, "ib_uverbs_qp_type", namesOfIBUverbsQPType[:])
+}
+
+// MarshalText is the name, or the number.
+func (v IBUverbsQPType) MarshalText() ([]byte, error) {
+	return enumText(v, namesOfIBUverbsQPType[:]), nil
+}
+
+// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+func (v *IBUverbsQPType) UnmarshalText(text []byte) error {
+	return parseEnum(v, "ib_uverbs_qp_type", text, namesOfIBUverbsQPType[:])
+}
+
+// MarshalJSON is the name, or the number if there is none.
+func (v IBUverbsQPType) MarshalJSON() ([]byte, error) {
+	return enumJSON(v, namesOfIBUverbsQPType[:]), nil
+}
+
+// UnmarshalJSON reads a name or a number.
+func (v *IBUverbsQPType) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // IBUverbsQPCreateFlags is a set of flags; bits that it does not name print in hex.
@@ -2605,17 +3963,37 @@ const (
 	IB_UVERBS_QP_CREATE_SQ_SIG_ALL               IBUverbsQPCreateFlags = 4096 // C: IB_UVERBS_QP_CREATE_SQ_SIG_ALL
 )
 
-var namesOfIBUverbsQPCreateFlags = [...]bitName{
-	{uint64(IB_UVERBS_QP_CREATE_BLOCK_MULTICAST_LOOPBACK), "IB_UVERBS_QP_CREATE_BLOCK_MULTICAST_LOOPBACK"},
-	{uint64(IB_UVERBS_QP_CREATE_SCATTER_FCS), "IB_UVERBS_QP_CREATE_SCATTER_FCS"},
-	{uint64(IB_UVERBS_QP_CREATE_CVLAN_STRIPPING), "IB_UVERBS_QP_CREATE_CVLAN_STRIPPING"},
-	{uint64(IB_UVERBS_QP_CREATE_PCI_WRITE_END_PADDING), "IB_UVERBS_QP_CREATE_PCI_WRITE_END_PADDING"},
-	{uint64(IB_UVERBS_QP_CREATE_SQ_SIG_ALL), "IB_UVERBS_QP_CREATE_SQ_SIG_ALL"},
+var namesOfIBUverbsQPCreateFlags = [...]named[IBUverbsQPCreateFlags]{
+	{IB_UVERBS_QP_CREATE_BLOCK_MULTICAST_LOOPBACK, "IB_UVERBS_QP_CREATE_BLOCK_MULTICAST_LOOPBACK"},
+	{IB_UVERBS_QP_CREATE_SCATTER_FCS, "IB_UVERBS_QP_CREATE_SCATTER_FCS"},
+	{IB_UVERBS_QP_CREATE_CVLAN_STRIPPING, "IB_UVERBS_QP_CREATE_CVLAN_STRIPPING"},
+	{IB_UVERBS_QP_CREATE_PCI_WRITE_END_PADDING, "IB_UVERBS_QP_CREATE_PCI_WRITE_END_PADDING"},
+	{IB_UVERBS_QP_CREATE_SQ_SIG_ALL, "IB_UVERBS_QP_CREATE_SQ_SIG_ALL"},
 }
 
-// String joins the C names of the bits with |.
+// String joins the names of the bits with |; those without a name are in hex.
 func (v IBUverbsQPCreateFlags) String() string {
-	return formatFlags(uint64(v), namesOfIBUverbsQPCreateFlags[:])
+	return flagString(v, namesOfIBUverbsQPCreateFlags[:])
+}
+
+// MarshalText is String.
+func (v IBUverbsQPCreateFlags) MarshalText() ([]byte, error) {
+	return []byte(v.String()), nil
+}
+
+// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+func (v *IBUverbsQPCreateFlags) UnmarshalText(text []byte) error {
+	return parseFlags(v, "ib_uverbs_qp_create_flags", text, namesOfIBUverbsQPCreateFlags[:])
+}
+
+// MarshalJSON is String, as a string.
+func (v IBUverbsQPCreateFlags) MarshalJSON() ([]byte, error) {
+	return quoted(v.String()), nil
+}
+
+// UnmarshalJSON reads such a string, or a number.
+func (v *IBUverbsQPCreateFlags) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // IBUverbsQueryPortCapFlags is a set of flags; bits that it does not name print in hex.
@@ -2658,41 +4036,61 @@ const (
 	IB_UVERBS_PCF_IP_BASED_GIDS                   IBUverbsQueryPortCapFlags = 67108864   // C: IB_UVERBS_PCF_IP_BASED_GIDS
 )
 
-var namesOfIBUverbsQueryPortCapFlags = [...]bitName{
-	{uint64(IB_UVERBS_PCF_SM), "IB_UVERBS_PCF_SM"},
-	{uint64(IB_UVERBS_PCF_NOTICE_SUP), "IB_UVERBS_PCF_NOTICE_SUP"},
-	{uint64(IB_UVERBS_PCF_TRAP_SUP), "IB_UVERBS_PCF_TRAP_SUP"},
-	{uint64(IB_UVERBS_PCF_OPT_IPD_SUP), "IB_UVERBS_PCF_OPT_IPD_SUP"},
-	{uint64(IB_UVERBS_PCF_AUTO_MIGR_SUP), "IB_UVERBS_PCF_AUTO_MIGR_SUP"},
-	{uint64(IB_UVERBS_PCF_SL_MAP_SUP), "IB_UVERBS_PCF_SL_MAP_SUP"},
-	{uint64(IB_UVERBS_PCF_MKEY_NVRAM), "IB_UVERBS_PCF_MKEY_NVRAM"},
-	{uint64(IB_UVERBS_PCF_PKEY_NVRAM), "IB_UVERBS_PCF_PKEY_NVRAM"},
-	{uint64(IB_UVERBS_PCF_LED_INFO_SUP), "IB_UVERBS_PCF_LED_INFO_SUP"},
-	{uint64(IB_UVERBS_PCF_SM_DISABLED), "IB_UVERBS_PCF_SM_DISABLED"},
-	{uint64(IB_UVERBS_PCF_SYS_IMAGE_GUID_SUP), "IB_UVERBS_PCF_SYS_IMAGE_GUID_SUP"},
-	{uint64(IB_UVERBS_PCF_PKEY_SW_EXT_PORT_TRAP_SUP), "IB_UVERBS_PCF_PKEY_SW_EXT_PORT_TRAP_SUP"},
-	{uint64(IB_UVERBS_PCF_EXTENDED_SPEEDS_SUP), "IB_UVERBS_PCF_EXTENDED_SPEEDS_SUP"},
-	{uint64(IB_UVERBS_PCF_CM_SUP), "IB_UVERBS_PCF_CM_SUP"},
-	{uint64(IB_UVERBS_PCF_SNMP_TUNNEL_SUP), "IB_UVERBS_PCF_SNMP_TUNNEL_SUP"},
-	{uint64(IB_UVERBS_PCF_REINIT_SUP), "IB_UVERBS_PCF_REINIT_SUP"},
-	{uint64(IB_UVERBS_PCF_DEVICE_MGMT_SUP), "IB_UVERBS_PCF_DEVICE_MGMT_SUP"},
-	{uint64(IB_UVERBS_PCF_VENDOR_CLASS_SUP), "IB_UVERBS_PCF_VENDOR_CLASS_SUP"},
-	{uint64(IB_UVERBS_PCF_DR_NOTICE_SUP), "IB_UVERBS_PCF_DR_NOTICE_SUP"},
-	{uint64(IB_UVERBS_PCF_CAP_MASK_NOTICE_SUP), "IB_UVERBS_PCF_CAP_MASK_NOTICE_SUP"},
-	{uint64(IB_UVERBS_PCF_BOOT_MGMT_SUP), "IB_UVERBS_PCF_BOOT_MGMT_SUP"},
-	{uint64(IB_UVERBS_PCF_LINK_LATENCY_SUP), "IB_UVERBS_PCF_LINK_LATENCY_SUP"},
-	{uint64(IB_UVERBS_PCF_CLIENT_REG_SUP), "IB_UVERBS_PCF_CLIENT_REG_SUP"},
-	{uint64(IB_UVERBS_PCF_LINK_SPEED_WIDTH_TABLE_SUP), "IB_UVERBS_PCF_LINK_SPEED_WIDTH_TABLE_SUP"},
-	{uint64(IB_UVERBS_PCF_VENDOR_SPECIFIC_MADS_TABLE_SUP), "IB_UVERBS_PCF_VENDOR_SPECIFIC_MADS_TABLE_SUP"},
-	{uint64(IB_UVERBS_PCF_MCAST_PKEY_TRAP_SUPPRESSION_SUP), "IB_UVERBS_PCF_MCAST_PKEY_TRAP_SUPPRESSION_SUP"},
-	{uint64(IB_UVERBS_PCF_MCAST_FDB_TOP_SUP), "IB_UVERBS_PCF_MCAST_FDB_TOP_SUP"},
-	{uint64(IB_UVERBS_PCF_HIERARCHY_INFO_SUP), "IB_UVERBS_PCF_HIERARCHY_INFO_SUP"},
-	{uint64(IB_UVERBS_PCF_IP_BASED_GIDS), "IB_UVERBS_PCF_IP_BASED_GIDS"},
+var namesOfIBUverbsQueryPortCapFlags = [...]named[IBUverbsQueryPortCapFlags]{
+	{IB_UVERBS_PCF_SM, "IB_UVERBS_PCF_SM"},
+	{IB_UVERBS_PCF_NOTICE_SUP, "IB_UVERBS_PCF_NOTICE_SUP"},
+	{IB_UVERBS_PCF_TRAP_SUP, "IB_UVERBS_PCF_TRAP_SUP"},
+	{IB_UVERBS_PCF_OPT_IPD_SUP, "IB_UVERBS_PCF_OPT_IPD_SUP"},
+	{IB_UVERBS_PCF_AUTO_MIGR_SUP, "IB_UVERBS_PCF_AUTO_MIGR_SUP"},
+	{IB_UVERBS_PCF_SL_MAP_SUP, "IB_UVERBS_PCF_SL_MAP_SUP"},
+	{IB_UVERBS_PCF_MKEY_NVRAM, "IB_UVERBS_PCF_MKEY_NVRAM"},
+	{IB_UVERBS_PCF_PKEY_NVRAM, "IB_UVERBS_PCF_PKEY_NVRAM"},
+	{IB_UVERBS_PCF_LED_INFO_SUP, "IB_UVERBS_PCF_LED_INFO_SUP"},
+	{IB_UVERBS_PCF_SM_DISABLED, "IB_UVERBS_PCF_SM_DISABLED"},
+	{IB_UVERBS_PCF_SYS_IMAGE_GUID_SUP, "IB_UVERBS_PCF_SYS_IMAGE_GUID_SUP"},
+	{IB_UVERBS_PCF_PKEY_SW_EXT_PORT_TRAP_SUP, "IB_UVERBS_PCF_PKEY_SW_EXT_PORT_TRAP_SUP"},
+	{IB_UVERBS_PCF_EXTENDED_SPEEDS_SUP, "IB_UVERBS_PCF_EXTENDED_SPEEDS_SUP"},
+	{IB_UVERBS_PCF_CM_SUP, "IB_UVERBS_PCF_CM_SUP"},
+	{IB_UVERBS_PCF_SNMP_TUNNEL_SUP, "IB_UVERBS_PCF_SNMP_TUNNEL_SUP"},
+	{IB_UVERBS_PCF_REINIT_SUP, "IB_UVERBS_PCF_REINIT_SUP"},
+	{IB_UVERBS_PCF_DEVICE_MGMT_SUP, "IB_UVERBS_PCF_DEVICE_MGMT_SUP"},
+	{IB_UVERBS_PCF_VENDOR_CLASS_SUP, "IB_UVERBS_PCF_VENDOR_CLASS_SUP"},
+	{IB_UVERBS_PCF_DR_NOTICE_SUP, "IB_UVERBS_PCF_DR_NOTICE_SUP"},
+	{IB_UVERBS_PCF_CAP_MASK_NOTICE_SUP, "IB_UVERBS_PCF_CAP_MASK_NOTICE_SUP"},
+	{IB_UVERBS_PCF_BOOT_MGMT_SUP, "IB_UVERBS_PCF_BOOT_MGMT_SUP"},
+	{IB_UVERBS_PCF_LINK_LATENCY_SUP, "IB_UVERBS_PCF_LINK_LATENCY_SUP"},
+	{IB_UVERBS_PCF_CLIENT_REG_SUP, "IB_UVERBS_PCF_CLIENT_REG_SUP"},
+	{IB_UVERBS_PCF_LINK_SPEED_WIDTH_TABLE_SUP, "IB_UVERBS_PCF_LINK_SPEED_WIDTH_TABLE_SUP"},
+	{IB_UVERBS_PCF_VENDOR_SPECIFIC_MADS_TABLE_SUP, "IB_UVERBS_PCF_VENDOR_SPECIFIC_MADS_TABLE_SUP"},
+	{IB_UVERBS_PCF_MCAST_PKEY_TRAP_SUPPRESSION_SUP, "IB_UVERBS_PCF_MCAST_PKEY_TRAP_SUPPRESSION_SUP"},
+	{IB_UVERBS_PCF_MCAST_FDB_TOP_SUP, "IB_UVERBS_PCF_MCAST_FDB_TOP_SUP"},
+	{IB_UVERBS_PCF_HIERARCHY_INFO_SUP, "IB_UVERBS_PCF_HIERARCHY_INFO_SUP"},
+	{IB_UVERBS_PCF_IP_BASED_GIDS, "IB_UVERBS_PCF_IP_BASED_GIDS"},
 }
 
-// String joins the C names of the bits with |.
+// String joins the names of the bits with |; those without a name are in hex.
 func (v IBUverbsQueryPortCapFlags) String() string {
-	return formatFlags(uint64(v), namesOfIBUverbsQueryPortCapFlags[:])
+	return flagString(v, namesOfIBUverbsQueryPortCapFlags[:])
+}
+
+// MarshalText is String.
+func (v IBUverbsQueryPortCapFlags) MarshalText() ([]byte, error) {
+	return []byte(v.String()), nil
+}
+
+// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+func (v *IBUverbsQueryPortCapFlags) UnmarshalText(text []byte) error {
+	return parseFlags(v, "ib_uverbs_query_port_cap_flags", text, namesOfIBUverbsQueryPortCapFlags[:])
+}
+
+// MarshalJSON is String, as a string.
+func (v IBUverbsQueryPortCapFlags) MarshalJSON() ([]byte, error) {
+	return quoted(v.String()), nil
+}
+
+// UnmarshalJSON reads such a string, or a number.
+func (v *IBUverbsQueryPortCapFlags) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // IBUverbsQueryPortFlags is a set of flags; bits that it does not name print in hex.
@@ -2707,13 +4105,34 @@ const (
 	IB_UVERBS_QPF_GRH_REQUIRED IBUverbsQueryPortFlags = 1 // C: IB_UVERBS_QPF_GRH_REQUIRED
 )
 
-var namesOfIBUverbsQueryPortFlags = [...]bitName{
-	{uint64(IB_UVERBS_QPF_GRH_REQUIRED), "IB_UVERBS_QPF_GRH_REQUIRED"},
+var namesOfIBUverbsQueryPortFlags = [...]named[IBUverbsQueryPortFlags]{
+	{IB_UVERBS_QPF_GRH_REQUIRED, "IB_UVERBS_QPF_GRH_REQUIRED"},
+	{QPF_GRH_REQUIRED, "IBV_QPF_GRH_REQUIRED"},
 }
 
-// String joins the C names of the bits with |.
+// String joins the names of the bits with |; those without a name are in hex.
 func (v IBUverbsQueryPortFlags) String() string {
-	return formatFlags(uint64(v), namesOfIBUverbsQueryPortFlags[:])
+	return flagString(v, namesOfIBUverbsQueryPortFlags[:])
+}
+
+// MarshalText is String.
+func (v IBUverbsQueryPortFlags) MarshalText() ([]byte, error) {
+	return []byte(v.String()), nil
+}
+
+// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+func (v *IBUverbsQueryPortFlags) UnmarshalText(text []byte) error {
+	return parseFlags(v, "ib_uverbs_query_port_flags", text, namesOfIBUverbsQueryPortFlags[:])
+}
+
+// MarshalJSON is String, as a string.
+func (v IBUverbsQueryPortFlags) MarshalJSON() ([]byte, error) {
+	return quoted(v.String()), nil
+}
+
+// UnmarshalJSON reads such a string, or a number.
+func (v *IBUverbsQueryPortFlags) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // IBUverbsFlowActionESPKeymat is an enumeration; values that it does not name print as numbers.
@@ -2728,13 +4147,34 @@ const (
 	IB_UVERBS_FLOW_ACTION_ESP_KEYMAT_AES_GCM IBUverbsFlowActionESPKeymat = 0 // C: IB_UVERBS_FLOW_ACTION_ESP_KEYMAT_AES_GCM
 )
 
-// String is the C name, or the enum's with the number.
+var namesOfIBUverbsFlowActionESPKeymat = [...]named[IBUverbsFlowActionESPKeymat]{
+	{IB_UVERBS_FLOW_ACTION_ESP_KEYMAT_AES_GCM, "IB_UVERBS_FLOW_ACTION_ESP_KEYMAT_AES_GCM"},
+	{FLOW_ACTION_ESP_KEYMAT_AES_GCM, "IBV_FLOW_ACTION_ESP_KEYMAT_AES_GCM"},
+}
+
+// String is the name, or the enumeration's with the number.
 func (v IBUverbsFlowActionESPKeymat) String() string {
-	switch v {
-	case IB_UVERBS_FLOW_ACTION_ESP_KEYMAT_AES_GCM:
-		return "IB_UVERBS_FLOW_ACTION_ESP_KEYMAT_AES_GCM"
-	}
-	return formatUnknown("ib_uverbs_flow_action_esp_keymat", int64(v))
+	return enumString(v, "ib_uverbs_flow_action_esp_keymat", namesOfIBUverbsFlowActionESPKeymat[:])
+}
+
+// MarshalText is the name, or the number.
+func (v IBUverbsFlowActionESPKeymat) MarshalText() ([]byte, error) {
+	return enumText(v, namesOfIBUverbsFlowActionESPKeymat[:]), nil
+}
+
+// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+func (v *IBUverbsFlowActionESPKeymat) UnmarshalText(text []byte) error {
+	return parseEnum(v, "ib_uverbs_flow_action_esp_keymat", text, namesOfIBUverbsFlowActionESPKeymat[:])
+}
+
+// MarshalJSON is the name, or the number if there is none.
+func (v IBUverbsFlowActionESPKeymat) MarshalJSON() ([]byte, error) {
+	return enumJSON(v, namesOfIBUverbsFlowActionESPKeymat[:]), nil
+}
+
+// UnmarshalJSON reads a name or a number.
+func (v *IBUverbsFlowActionESPKeymat) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // IBUverbsFlowActionESPKeymatAESGCMIVAlgo is an enumeration; values that it does not name print as numbers.
@@ -2749,13 +4189,34 @@ const (
 	IB_UVERBS_FLOW_ACTION_IV_ALGO_SEQ IBUverbsFlowActionESPKeymatAESGCMIVAlgo = 0 // C: IB_UVERBS_FLOW_ACTION_IV_ALGO_SEQ
 )
 
-// String is the C name, or the enum's with the number.
+var namesOfIBUverbsFlowActionESPKeymatAESGCMIVAlgo = [...]named[IBUverbsFlowActionESPKeymatAESGCMIVAlgo]{
+	{IB_UVERBS_FLOW_ACTION_IV_ALGO_SEQ, "IB_UVERBS_FLOW_ACTION_IV_ALGO_SEQ"},
+	{FLOW_ACTION_IV_ALGO_SEQ, "IBV_FLOW_ACTION_IV_ALGO_SEQ"},
+}
+
+// String is the name, or the enumeration's with the number.
 func (v IBUverbsFlowActionESPKeymatAESGCMIVAlgo) String() string {
-	switch v {
-	case IB_UVERBS_FLOW_ACTION_IV_ALGO_SEQ:
-		return "IB_UVERBS_FLOW_ACTION_IV_ALGO_SEQ"
-	}
-	return formatUnknown("ib_uverbs_flow_action_esp_keymat_aes_gcm_iv_algo", int64(v))
+	return enumString(v, "ib_uverbs_flow_action_esp_keymat_aes_gcm_iv_algo", namesOfIBUverbsFlowActionESPKeymatAESGCMIVAlgo[:])
+}
+
+// MarshalText is the name, or the number.
+func (v IBUverbsFlowActionESPKeymatAESGCMIVAlgo) MarshalText() ([]byte, error) {
+	return enumText(v, namesOfIBUverbsFlowActionESPKeymatAESGCMIVAlgo[:]), nil
+}
+
+// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+func (v *IBUverbsFlowActionESPKeymatAESGCMIVAlgo) UnmarshalText(text []byte) error {
+	return parseEnum(v, "ib_uverbs_flow_action_esp_keymat_aes_gcm_iv_algo", text, namesOfIBUverbsFlowActionESPKeymatAESGCMIVAlgo[:])
+}
+
+// MarshalJSON is the name, or the number if there is none.
+func (v IBUverbsFlowActionESPKeymatAESGCMIVAlgo) MarshalJSON() ([]byte, error) {
+	return enumJSON(v, namesOfIBUverbsFlowActionESPKeymatAESGCMIVAlgo[:]), nil
+}
+
+// UnmarshalJSON reads a name or a number.
+func (v *IBUverbsFlowActionESPKeymatAESGCMIVAlgo) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // IBUverbsFlowActionESPReplay is an enumeration; values that it does not name print as numbers.
@@ -2771,15 +4232,36 @@ const (
 	IB_UVERBS_FLOW_ACTION_ESP_REPLAY_BMP  IBUverbsFlowActionESPReplay = 1 // C: IB_UVERBS_FLOW_ACTION_ESP_REPLAY_BMP
 )
 
-// String is the C name, or the enum's with the number.
+var namesOfIBUverbsFlowActionESPReplay = [...]named[IBUverbsFlowActionESPReplay]{
+	{IB_UVERBS_FLOW_ACTION_ESP_REPLAY_NONE, "IB_UVERBS_FLOW_ACTION_ESP_REPLAY_NONE"},
+	{IB_UVERBS_FLOW_ACTION_ESP_REPLAY_BMP, "IB_UVERBS_FLOW_ACTION_ESP_REPLAY_BMP"},
+	{FLOW_ACTION_ESP_REPLAY_NONE, "IBV_FLOW_ACTION_ESP_REPLAY_NONE"},
+	{FLOW_ACTION_ESP_REPLAY_BMP, "IBV_FLOW_ACTION_ESP_REPLAY_BMP"},
+}
+
+// String is the name, or the enumeration's with the number.
 func (v IBUverbsFlowActionESPReplay) String() string {
-	switch v {
-	case IB_UVERBS_FLOW_ACTION_ESP_REPLAY_NONE:
-		return "IB_UVERBS_FLOW_ACTION_ESP_REPLAY_NONE"
-	case IB_UVERBS_FLOW_ACTION_ESP_REPLAY_BMP:
-		return "IB_UVERBS_FLOW_ACTION_ESP_REPLAY_BMP"
-	}
-	return formatUnknown("ib_uverbs_flow_action_esp_replay", int64(v))
+	return enumString(v, "ib_uverbs_flow_action_esp_replay", namesOfIBUverbsFlowActionESPReplay[:])
+}
+
+// MarshalText is the name, or the number.
+func (v IBUverbsFlowActionESPReplay) MarshalText() ([]byte, error) {
+	return enumText(v, namesOfIBUverbsFlowActionESPReplay[:]), nil
+}
+
+// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+func (v *IBUverbsFlowActionESPReplay) UnmarshalText(text []byte) error {
+	return parseEnum(v, "ib_uverbs_flow_action_esp_replay", text, namesOfIBUverbsFlowActionESPReplay[:])
+}
+
+// MarshalJSON is the name, or the number if there is none.
+func (v IBUverbsFlowActionESPReplay) MarshalJSON() ([]byte, error) {
+	return enumJSON(v, namesOfIBUverbsFlowActionESPReplay[:]), nil
+}
+
+// UnmarshalJSON reads a name or a number.
+func (v *IBUverbsFlowActionESPReplay) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // IBUverbsFlowActionESPFlags is a set of flags; bits that it does not name print in hex.
@@ -2800,16 +4282,46 @@ const (
 	IB_UVERBS_FLOW_ACTION_ESP_FLAGS_ESN_NEW_WINDOW IBUverbsFlowActionESPFlags = 8 // C: IB_UVERBS_FLOW_ACTION_ESP_FLAGS_ESN_NEW_WINDOW
 )
 
-var namesOfIBUverbsFlowActionESPFlags = [...]bitName{
-	{uint64(IB_UVERBS_FLOW_ACTION_ESP_FLAGS_FULL_OFFLOAD), "IB_UVERBS_FLOW_ACTION_ESP_FLAGS_FULL_OFFLOAD"},
-	{uint64(IB_UVERBS_FLOW_ACTION_ESP_FLAGS_TRANSPORT), "IB_UVERBS_FLOW_ACTION_ESP_FLAGS_TRANSPORT"},
-	{uint64(IB_UVERBS_FLOW_ACTION_ESP_FLAGS_ENCRYPT), "IB_UVERBS_FLOW_ACTION_ESP_FLAGS_ENCRYPT"},
-	{uint64(IB_UVERBS_FLOW_ACTION_ESP_FLAGS_ESN_NEW_WINDOW), "IB_UVERBS_FLOW_ACTION_ESP_FLAGS_ESN_NEW_WINDOW"},
+var namesOfIBUverbsFlowActionESPFlags = [...]named[IBUverbsFlowActionESPFlags]{
+	{IB_UVERBS_FLOW_ACTION_ESP_FLAGS_INLINE_CRYPTO, "IB_UVERBS_FLOW_ACTION_ESP_FLAGS_INLINE_CRYPTO"},
+	{IB_UVERBS_FLOW_ACTION_ESP_FLAGS_FULL_OFFLOAD, "IB_UVERBS_FLOW_ACTION_ESP_FLAGS_FULL_OFFLOAD"},
+	{IB_UVERBS_FLOW_ACTION_ESP_FLAGS_TUNNEL, "IB_UVERBS_FLOW_ACTION_ESP_FLAGS_TUNNEL"},
+	{IB_UVERBS_FLOW_ACTION_ESP_FLAGS_TRANSPORT, "IB_UVERBS_FLOW_ACTION_ESP_FLAGS_TRANSPORT"},
+	{IB_UVERBS_FLOW_ACTION_ESP_FLAGS_DECRYPT, "IB_UVERBS_FLOW_ACTION_ESP_FLAGS_DECRYPT"},
+	{IB_UVERBS_FLOW_ACTION_ESP_FLAGS_ENCRYPT, "IB_UVERBS_FLOW_ACTION_ESP_FLAGS_ENCRYPT"},
+	{IB_UVERBS_FLOW_ACTION_ESP_FLAGS_ESN_NEW_WINDOW, "IB_UVERBS_FLOW_ACTION_ESP_FLAGS_ESN_NEW_WINDOW"},
+	{FLOW_ACTION_ESP_FLAGS_INLINE_CRYPTO, "IBV_FLOW_ACTION_ESP_FLAGS_INLINE_CRYPTO"},
+	{FLOW_ACTION_ESP_FLAGS_FULL_OFFLOAD, "IBV_FLOW_ACTION_ESP_FLAGS_FULL_OFFLOAD"},
+	{FLOW_ACTION_ESP_FLAGS_TUNNEL, "IBV_FLOW_ACTION_ESP_FLAGS_TUNNEL"},
+	{FLOW_ACTION_ESP_FLAGS_TRANSPORT, "IBV_FLOW_ACTION_ESP_FLAGS_TRANSPORT"},
+	{FLOW_ACTION_ESP_FLAGS_DECRYPT, "IBV_FLOW_ACTION_ESP_FLAGS_DECRYPT"},
+	{FLOW_ACTION_ESP_FLAGS_ENCRYPT, "IBV_FLOW_ACTION_ESP_FLAGS_ENCRYPT"},
+	{FLOW_ACTION_ESP_FLAGS_ESN_NEW_WINDOW, "IBV_FLOW_ACTION_ESP_FLAGS_ESN_NEW_WINDOW"},
 }
 
-// String joins the C names of the bits with |.
+// String joins the names of the bits with |; those without a name are in hex.
 func (v IBUverbsFlowActionESPFlags) String() string {
-	return formatFlags(uint64(v), namesOfIBUverbsFlowActionESPFlags[:])
+	return flagString(v, namesOfIBUverbsFlowActionESPFlags[:])
+}
+
+// MarshalText is String.
+func (v IBUverbsFlowActionESPFlags) MarshalText() ([]byte, error) {
+	return []byte(v.String()), nil
+}
+
+// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+func (v *IBUverbsFlowActionESPFlags) UnmarshalText(text []byte) error {
+	return parseFlags(v, "ib_uverbs_flow_action_esp_flags", text, namesOfIBUverbsFlowActionESPFlags[:])
+}
+
+// MarshalJSON is String, as a string.
+func (v IBUverbsFlowActionESPFlags) MarshalJSON() ([]byte, error) {
+	return quoted(v.String()), nil
+}
+
+// UnmarshalJSON reads such a string, or a number.
+func (v *IBUverbsFlowActionESPFlags) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // IBUverbsReadCountersFlags is a set of flags; bits that it does not name print in hex.
@@ -2824,13 +4336,33 @@ const (
 	IB_UVERBS_READ_COUNTERS_PREFER_CACHED IBUverbsReadCountersFlags = 1 // C: IB_UVERBS_READ_COUNTERS_PREFER_CACHED
 )
 
-var namesOfIBUverbsReadCountersFlags = [...]bitName{
-	{uint64(IB_UVERBS_READ_COUNTERS_PREFER_CACHED), "IB_UVERBS_READ_COUNTERS_PREFER_CACHED"},
+var namesOfIBUverbsReadCountersFlags = [...]named[IBUverbsReadCountersFlags]{
+	{IB_UVERBS_READ_COUNTERS_PREFER_CACHED, "IB_UVERBS_READ_COUNTERS_PREFER_CACHED"},
 }
 
-// String joins the C names of the bits with |.
+// String joins the names of the bits with |; those without a name are in hex.
 func (v IBUverbsReadCountersFlags) String() string {
-	return formatFlags(uint64(v), namesOfIBUverbsReadCountersFlags[:])
+	return flagString(v, namesOfIBUverbsReadCountersFlags[:])
+}
+
+// MarshalText is String.
+func (v IBUverbsReadCountersFlags) MarshalText() ([]byte, error) {
+	return []byte(v.String()), nil
+}
+
+// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+func (v *IBUverbsReadCountersFlags) UnmarshalText(text []byte) error {
+	return parseFlags(v, "ib_uverbs_read_counters_flags", text, namesOfIBUverbsReadCountersFlags[:])
+}
+
+// MarshalJSON is String, as a string.
+func (v IBUverbsReadCountersFlags) MarshalJSON() ([]byte, error) {
+	return quoted(v.String()), nil
+}
+
+// UnmarshalJSON reads such a string, or a number.
+func (v *IBUverbsReadCountersFlags) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // IBUverbsAdviseMRAdvice is an enumeration; values that it does not name print as numbers.
@@ -2847,17 +4379,38 @@ const (
 	IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT IBUverbsAdviseMRAdvice = 2 // C: IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT
 )
 
-// String is the C name, or the enum's with the number.
+var namesOfIBUverbsAdviseMRAdvice = [...]named[IBUverbsAdviseMRAdvice]{
+	{IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH, "IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH"},
+	{IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH_WRITE, "IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH_WRITE"},
+	{IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT, "IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT"},
+	{ADVISE_MR_ADVICE_PREFETCH, "IBV_ADVISE_MR_ADVICE_PREFETCH"},
+	{ADVISE_MR_ADVICE_PREFETCH_WRITE, "IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE"},
+	{ADVISE_MR_ADVICE_PREFETCH_NO_FAULT, "IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT"},
+}
+
+// String is the name, or the enumeration's with the number.
 func (v IBUverbsAdviseMRAdvice) String() string {
-	switch v {
-	case IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH:
-		return "IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH"
-	case IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH_WRITE:
-		return "IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH_WRITE"
-	case IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT:
-		return "IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT"
-	}
-	return formatUnknown("ib_uverbs_advise_mr_advice", int64(v))
+	return enumString(v, "ib_uverbs_advise_mr_advice", namesOfIBUverbsAdviseMRAdvice[:])
+}
+
+// MarshalText is the name, or the number.
+func (v IBUverbsAdviseMRAdvice) MarshalText() ([]byte, error) {
+	return enumText(v, namesOfIBUverbsAdviseMRAdvice[:]), nil
+}
+
+// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+func (v *IBUverbsAdviseMRAdvice) UnmarshalText(text []byte) error {
+	return parseEnum(v, "ib_uverbs_advise_mr_advice", text, namesOfIBUverbsAdviseMRAdvice[:])
+}
+
+// MarshalJSON is the name, or the number if there is none.
+func (v IBUverbsAdviseMRAdvice) MarshalJSON() ([]byte, error) {
+	return enumJSON(v, namesOfIBUverbsAdviseMRAdvice[:]), nil
+}
+
+// UnmarshalJSON reads a name or a number.
+func (v *IBUverbsAdviseMRAdvice) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // IBUverbsAdviseMRFlag is a set of flags; bits that it does not name print in hex.
@@ -2872,13 +4425,34 @@ const (
 	IB_UVERBS_ADVISE_MR_FLAG_FLUSH IBUverbsAdviseMRFlag = 1 // C: IB_UVERBS_ADVISE_MR_FLAG_FLUSH
 )
 
-var namesOfIBUverbsAdviseMRFlag = [...]bitName{
-	{uint64(IB_UVERBS_ADVISE_MR_FLAG_FLUSH), "IB_UVERBS_ADVISE_MR_FLAG_FLUSH"},
+var namesOfIBUverbsAdviseMRFlag = [...]named[IBUverbsAdviseMRFlag]{
+	{IB_UVERBS_ADVISE_MR_FLAG_FLUSH, "IB_UVERBS_ADVISE_MR_FLAG_FLUSH"},
+	{ADVISE_MR_FLAG_FLUSH, "IBV_ADVISE_MR_FLAG_FLUSH"},
 }
 
-// String joins the C names of the bits with |.
+// String joins the names of the bits with |; those without a name are in hex.
 func (v IBUverbsAdviseMRFlag) String() string {
-	return formatFlags(uint64(v), namesOfIBUverbsAdviseMRFlag[:])
+	return flagString(v, namesOfIBUverbsAdviseMRFlag[:])
+}
+
+// MarshalText is String.
+func (v IBUverbsAdviseMRFlag) MarshalText() ([]byte, error) {
+	return []byte(v.String()), nil
+}
+
+// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+func (v *IBUverbsAdviseMRFlag) UnmarshalText(text []byte) error {
+	return parseFlags(v, "ib_uverbs_advise_mr_flag", text, namesOfIBUverbsAdviseMRFlag[:])
+}
+
+// MarshalJSON is String, as a string.
+func (v IBUverbsAdviseMRFlag) MarshalJSON() ([]byte, error) {
+	return quoted(v.String()), nil
+}
+
+// UnmarshalJSON reads such a string, or a number.
+func (v *IBUverbsAdviseMRFlag) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // RDMADriverID is an enumeration; values that it does not name print as numbers.
@@ -2915,55 +4489,55 @@ const (
 	RDMA_DRIVER_IONIC      RDMADriverID = 21 // C: RDMA_DRIVER_IONIC, since 65.0
 )
 
-// String is the C name, or the enum's with the number.
+var namesOfRDMADriverID = [...]named[RDMADriverID]{
+	{RDMA_DRIVER_UNKNOWN, "RDMA_DRIVER_UNKNOWN"},
+	{RDMA_DRIVER_MLX5, "RDMA_DRIVER_MLX5"},
+	{RDMA_DRIVER_MLX4, "RDMA_DRIVER_MLX4"},
+	{RDMA_DRIVER_CXGB3, "RDMA_DRIVER_CXGB3"},
+	{RDMA_DRIVER_CXGB4, "RDMA_DRIVER_CXGB4"},
+	{RDMA_DRIVER_MTHCA, "RDMA_DRIVER_MTHCA"},
+	{RDMA_DRIVER_BNXT_RE, "RDMA_DRIVER_BNXT_RE"},
+	{RDMA_DRIVER_OCRDMA, "RDMA_DRIVER_OCRDMA"},
+	{RDMA_DRIVER_NES, "RDMA_DRIVER_NES"},
+	{RDMA_DRIVER_I40IW, "RDMA_DRIVER_I40IW"},
+	{RDMA_DRIVER_IRDMA, "RDMA_DRIVER_IRDMA"},
+	{RDMA_DRIVER_VMW_PVRDMA, "RDMA_DRIVER_VMW_PVRDMA"},
+	{RDMA_DRIVER_QEDR, "RDMA_DRIVER_QEDR"},
+	{RDMA_DRIVER_HNS, "RDMA_DRIVER_HNS"},
+	{RDMA_DRIVER_USNIC, "RDMA_DRIVER_USNIC"},
+	{RDMA_DRIVER_RXE, "RDMA_DRIVER_RXE"},
+	{RDMA_DRIVER_HFI1, "RDMA_DRIVER_HFI1"},
+	{RDMA_DRIVER_QIB, "RDMA_DRIVER_QIB"},
+	{RDMA_DRIVER_EFA, "RDMA_DRIVER_EFA"},
+	{RDMA_DRIVER_SIW, "RDMA_DRIVER_SIW"},
+	{RDMA_DRIVER_ERDMA, "RDMA_DRIVER_ERDMA"},
+	{RDMA_DRIVER_MANA, "RDMA_DRIVER_MANA"},
+	{RDMA_DRIVER_IONIC, "RDMA_DRIVER_IONIC"},
+}
+
+// String is the name, or the enumeration's with the number.
 func (v RDMADriverID) String() string {
-	switch v {
-	case RDMA_DRIVER_UNKNOWN:
-		return "RDMA_DRIVER_UNKNOWN"
-	case RDMA_DRIVER_MLX5:
-		return "RDMA_DRIVER_MLX5"
-	case RDMA_DRIVER_MLX4:
-		return "RDMA_DRIVER_MLX4"
-	case RDMA_DRIVER_CXGB3:
-		return "RDMA_DRIVER_CXGB3"
-	case RDMA_DRIVER_CXGB4:
-		return "RDMA_DRIVER_CXGB4"
-	case RDMA_DRIVER_MTHCA:
-		return "RDMA_DRIVER_MTHCA"
-	case RDMA_DRIVER_BNXT_RE:
-		return "RDMA_DRIVER_BNXT_RE"
-	case RDMA_DRIVER_OCRDMA:
-		return "RDMA_DRIVER_OCRDMA"
-	case RDMA_DRIVER_NES:
-		return "RDMA_DRIVER_NES"
-	case RDMA_DRIVER_I40IW:
-		return "RDMA_DRIVER_I40IW"
-	case RDMA_DRIVER_VMW_PVRDMA:
-		return "RDMA_DRIVER_VMW_PVRDMA"
-	case RDMA_DRIVER_QEDR:
-		return "RDMA_DRIVER_QEDR"
-	case RDMA_DRIVER_HNS:
-		return "RDMA_DRIVER_HNS"
-	case RDMA_DRIVER_USNIC:
-		return "RDMA_DRIVER_USNIC"
-	case RDMA_DRIVER_RXE:
-		return "RDMA_DRIVER_RXE"
-	case RDMA_DRIVER_HFI1:
-		return "RDMA_DRIVER_HFI1"
-	case RDMA_DRIVER_QIB:
-		return "RDMA_DRIVER_QIB"
-	case RDMA_DRIVER_EFA:
-		return "RDMA_DRIVER_EFA"
-	case RDMA_DRIVER_SIW:
-		return "RDMA_DRIVER_SIW"
-	case RDMA_DRIVER_ERDMA:
-		return "RDMA_DRIVER_ERDMA"
-	case RDMA_DRIVER_MANA:
-		return "RDMA_DRIVER_MANA"
-	case RDMA_DRIVER_IONIC:
-		return "RDMA_DRIVER_IONIC"
-	}
-	return formatUnknown("rdma_driver_id", int64(v))
+	return enumString(v, "rdma_driver_id", namesOfRDMADriverID[:])
+}
+
+// MarshalText is the name, or the number.
+func (v RDMADriverID) MarshalText() ([]byte, error) {
+	return enumText(v, namesOfRDMADriverID[:]), nil
+}
+
+// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+func (v *RDMADriverID) UnmarshalText(text []byte) error {
+	return parseEnum(v, "rdma_driver_id", text, namesOfRDMADriverID[:])
+}
+
+// MarshalJSON is the name, or the number if there is none.
+func (v RDMADriverID) MarshalJSON() ([]byte, error) {
+	return enumJSON(v, namesOfRDMADriverID[:]), nil
+}
+
+// UnmarshalJSON reads a name or a number.
+func (v *RDMADriverID) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // IBUverbsGIDType is an enumeration; values that it does not name print as numbers.
@@ -2980,17 +4554,35 @@ const (
 	IB_UVERBS_GID_TYPE_ROCE_V2 IBUverbsGIDType = 2 // C: IB_UVERBS_GID_TYPE_ROCE_V2
 )
 
-// String is the C name, or the enum's with the number.
+var namesOfIBUverbsGIDType = [...]named[IBUverbsGIDType]{
+	{IB_UVERBS_GID_TYPE_IB, "IB_UVERBS_GID_TYPE_IB"},
+	{IB_UVERBS_GID_TYPE_ROCE_V1, "IB_UVERBS_GID_TYPE_ROCE_V1"},
+	{IB_UVERBS_GID_TYPE_ROCE_V2, "IB_UVERBS_GID_TYPE_ROCE_V2"},
+}
+
+// String is the name, or the enumeration's with the number.
 func (v IBUverbsGIDType) String() string {
-	switch v {
-	case IB_UVERBS_GID_TYPE_IB:
-		return "IB_UVERBS_GID_TYPE_IB"
-	case IB_UVERBS_GID_TYPE_ROCE_V1:
-		return "IB_UVERBS_GID_TYPE_ROCE_V1"
-	case IB_UVERBS_GID_TYPE_ROCE_V2:
-		return "IB_UVERBS_GID_TYPE_ROCE_V2"
-	}
-	return formatUnknown("ib_uverbs_gid_type", int64(v))
+	return enumString(v, "ib_uverbs_gid_type", namesOfIBUverbsGIDType[:])
+}
+
+// MarshalText is the name, or the number.
+func (v IBUverbsGIDType) MarshalText() ([]byte, error) {
+	return enumText(v, namesOfIBUverbsGIDType[:]), nil
+}
+
+// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+func (v *IBUverbsGIDType) UnmarshalText(text []byte) error {
+	return parseEnum(v, "ib_uverbs_gid_type", text, namesOfIBUverbsGIDType[:])
+}
+
+// MarshalJSON is the name, or the number if there is none.
+func (v IBUverbsGIDType) MarshalJSON() ([]byte, error) {
+	return enumJSON(v, namesOfIBUverbsGIDType[:]), nil
+}
+
+// UnmarshalJSON reads a name or a number.
+func (v *IBUverbsGIDType) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // IBUverbsBufferType is an enumeration; values that it does not name print as numbers.
@@ -3006,15 +4598,34 @@ const (
 	IB_UVERBS_BUFFER_TYPE_VA     IBUverbsBufferType = 1 // C: IB_UVERBS_BUFFER_TYPE_VA
 )
 
-// String is the C name, or the enum's with the number.
+var namesOfIBUverbsBufferType = [...]named[IBUverbsBufferType]{
+	{IB_UVERBS_BUFFER_TYPE_DMABUF, "IB_UVERBS_BUFFER_TYPE_DMABUF"},
+	{IB_UVERBS_BUFFER_TYPE_VA, "IB_UVERBS_BUFFER_TYPE_VA"},
+}
+
+// String is the name, or the enumeration's with the number.
 func (v IBUverbsBufferType) String() string {
-	switch v {
-	case IB_UVERBS_BUFFER_TYPE_DMABUF:
-		return "IB_UVERBS_BUFFER_TYPE_DMABUF"
-	case IB_UVERBS_BUFFER_TYPE_VA:
-		return "IB_UVERBS_BUFFER_TYPE_VA"
-	}
-	return formatUnknown("ib_uverbs_buffer_type", int64(v))
+	return enumString(v, "ib_uverbs_buffer_type", namesOfIBUverbsBufferType[:])
+}
+
+// MarshalText is the name, or the number.
+func (v IBUverbsBufferType) MarshalText() ([]byte, error) {
+	return enumText(v, namesOfIBUverbsBufferType[:]), nil
+}
+
+// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+func (v *IBUverbsBufferType) UnmarshalText(text []byte) error {
+	return parseEnum(v, "ib_uverbs_buffer_type", text, namesOfIBUverbsBufferType[:])
+}
+
+// MarshalJSON is the name, or the number if there is none.
+func (v IBUverbsBufferType) MarshalJSON() ([]byte, error) {
+	return enumJSON(v, namesOfIBUverbsBufferType[:]), nil
+}
+
+// UnmarshalJSON reads a name or a number.
+func (v *IBUverbsBufferType) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // IBUverbsCompCntrEntry is an enumeration; values that it does not name print as numbers.
@@ -3030,15 +4641,34 @@ const (
 	IB_UVERBS_COMP_CNTR_ENTRY_ERR  IBUverbsCompCntrEntry = 1 // C: IB_UVERBS_COMP_CNTR_ENTRY_ERR
 )
 
-// String is the C name, or the enum's with the number.
+var namesOfIBUverbsCompCntrEntry = [...]named[IBUverbsCompCntrEntry]{
+	{IB_UVERBS_COMP_CNTR_ENTRY_COMP, "IB_UVERBS_COMP_CNTR_ENTRY_COMP"},
+	{IB_UVERBS_COMP_CNTR_ENTRY_ERR, "IB_UVERBS_COMP_CNTR_ENTRY_ERR"},
+}
+
+// String is the name, or the enumeration's with the number.
 func (v IBUverbsCompCntrEntry) String() string {
-	switch v {
-	case IB_UVERBS_COMP_CNTR_ENTRY_COMP:
-		return "IB_UVERBS_COMP_CNTR_ENTRY_COMP"
-	case IB_UVERBS_COMP_CNTR_ENTRY_ERR:
-		return "IB_UVERBS_COMP_CNTR_ENTRY_ERR"
-	}
-	return formatUnknown("ib_uverbs_comp_cntr_entry", int64(v))
+	return enumString(v, "ib_uverbs_comp_cntr_entry", namesOfIBUverbsCompCntrEntry[:])
+}
+
+// MarshalText is the name, or the number.
+func (v IBUverbsCompCntrEntry) MarshalText() ([]byte, error) {
+	return enumText(v, namesOfIBUverbsCompCntrEntry[:]), nil
+}
+
+// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+func (v *IBUverbsCompCntrEntry) UnmarshalText(text []byte) error {
+	return parseEnum(v, "ib_uverbs_comp_cntr_entry", text, namesOfIBUverbsCompCntrEntry[:])
+}
+
+// MarshalJSON is the name, or the number if there is none.
+func (v IBUverbsCompCntrEntry) MarshalJSON() ([]byte, error) {
+	return enumJSON(v, namesOfIBUverbsCompCntrEntry[:]), nil
+}
+
+// UnmarshalJSON reads a name or a number.
+func (v *IBUverbsCompCntrEntry) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // IBUverbsCompCntrModifyOp is an enumeration; values that it does not name print as numbers.
@@ -3054,15 +4684,34 @@ const (
 	IB_UVERBS_COMP_CNTR_MODIFY_OP_INC IBUverbsCompCntrModifyOp = 1 // C: IB_UVERBS_COMP_CNTR_MODIFY_OP_INC
 )
 
-// String is the C name, or the enum's with the number.
+var namesOfIBUverbsCompCntrModifyOp = [...]named[IBUverbsCompCntrModifyOp]{
+	{IB_UVERBS_COMP_CNTR_MODIFY_OP_SET, "IB_UVERBS_COMP_CNTR_MODIFY_OP_SET"},
+	{IB_UVERBS_COMP_CNTR_MODIFY_OP_INC, "IB_UVERBS_COMP_CNTR_MODIFY_OP_INC"},
+}
+
+// String is the name, or the enumeration's with the number.
 func (v IBUverbsCompCntrModifyOp) String() string {
-	switch v {
-	case IB_UVERBS_COMP_CNTR_MODIFY_OP_SET:
-		return "IB_UVERBS_COMP_CNTR_MODIFY_OP_SET"
-	case IB_UVERBS_COMP_CNTR_MODIFY_OP_INC:
-		return "IB_UVERBS_COMP_CNTR_MODIFY_OP_INC"
-	}
-	return formatUnknown("ib_uverbs_comp_cntr_modify_op", int64(v))
+	return enumString(v, "ib_uverbs_comp_cntr_modify_op", namesOfIBUverbsCompCntrModifyOp[:])
+}
+
+// MarshalText is the name, or the number.
+func (v IBUverbsCompCntrModifyOp) MarshalText() ([]byte, error) {
+	return enumText(v, namesOfIBUverbsCompCntrModifyOp[:]), nil
+}
+
+// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+func (v *IBUverbsCompCntrModifyOp) UnmarshalText(text []byte) error {
+	return parseEnum(v, "ib_uverbs_comp_cntr_modify_op", text, namesOfIBUverbsCompCntrModifyOp[:])
+}
+
+// MarshalJSON is the name, or the number if there is none.
+func (v IBUverbsCompCntrModifyOp) MarshalJSON() ([]byte, error) {
+	return enumJSON(v, namesOfIBUverbsCompCntrModifyOp[:]), nil
+}
+
+// UnmarshalJSON reads a name or a number.
+func (v *IBUverbsCompCntrModifyOp) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // IBUverbsQPAttachCompCntrOp is a set of flags; bits that it does not name print in hex.
@@ -3082,18 +4731,38 @@ const (
 	IB_UVERBS_QP_ATTACH_COMP_CNTR_OP_REMOTE_RDMA_WRITE IBUverbsQPAttachCompCntrOp = 32 // C: IB_UVERBS_QP_ATTACH_COMP_CNTR_OP_REMOTE_RDMA_WRITE
 )
 
-var namesOfIBUverbsQPAttachCompCntrOp = [...]bitName{
-	{uint64(IB_UVERBS_QP_ATTACH_COMP_CNTR_OP_SEND), "IB_UVERBS_QP_ATTACH_COMP_CNTR_OP_SEND"},
-	{uint64(IB_UVERBS_QP_ATTACH_COMP_CNTR_OP_RECV), "IB_UVERBS_QP_ATTACH_COMP_CNTR_OP_RECV"},
-	{uint64(IB_UVERBS_QP_ATTACH_COMP_CNTR_OP_RDMA_READ), "IB_UVERBS_QP_ATTACH_COMP_CNTR_OP_RDMA_READ"},
-	{uint64(IB_UVERBS_QP_ATTACH_COMP_CNTR_OP_REMOTE_RDMA_READ), "IB_UVERBS_QP_ATTACH_COMP_CNTR_OP_REMOTE_RDMA_READ"},
-	{uint64(IB_UVERBS_QP_ATTACH_COMP_CNTR_OP_RDMA_WRITE), "IB_UVERBS_QP_ATTACH_COMP_CNTR_OP_RDMA_WRITE"},
-	{uint64(IB_UVERBS_QP_ATTACH_COMP_CNTR_OP_REMOTE_RDMA_WRITE), "IB_UVERBS_QP_ATTACH_COMP_CNTR_OP_REMOTE_RDMA_WRITE"},
+var namesOfIBUverbsQPAttachCompCntrOp = [...]named[IBUverbsQPAttachCompCntrOp]{
+	{IB_UVERBS_QP_ATTACH_COMP_CNTR_OP_SEND, "IB_UVERBS_QP_ATTACH_COMP_CNTR_OP_SEND"},
+	{IB_UVERBS_QP_ATTACH_COMP_CNTR_OP_RECV, "IB_UVERBS_QP_ATTACH_COMP_CNTR_OP_RECV"},
+	{IB_UVERBS_QP_ATTACH_COMP_CNTR_OP_RDMA_READ, "IB_UVERBS_QP_ATTACH_COMP_CNTR_OP_RDMA_READ"},
+	{IB_UVERBS_QP_ATTACH_COMP_CNTR_OP_REMOTE_RDMA_READ, "IB_UVERBS_QP_ATTACH_COMP_CNTR_OP_REMOTE_RDMA_READ"},
+	{IB_UVERBS_QP_ATTACH_COMP_CNTR_OP_RDMA_WRITE, "IB_UVERBS_QP_ATTACH_COMP_CNTR_OP_RDMA_WRITE"},
+	{IB_UVERBS_QP_ATTACH_COMP_CNTR_OP_REMOTE_RDMA_WRITE, "IB_UVERBS_QP_ATTACH_COMP_CNTR_OP_REMOTE_RDMA_WRITE"},
 }
 
-// String joins the C names of the bits with |.
+// String joins the names of the bits with |; those without a name are in hex.
 func (v IBUverbsQPAttachCompCntrOp) String() string {
-	return formatFlags(uint64(v), namesOfIBUverbsQPAttachCompCntrOp[:])
+	return flagString(v, namesOfIBUverbsQPAttachCompCntrOp[:])
+}
+
+// MarshalText is String.
+func (v IBUverbsQPAttachCompCntrOp) MarshalText() ([]byte, error) {
+	return []byte(v.String()), nil
+}
+
+// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+func (v *IBUverbsQPAttachCompCntrOp) UnmarshalText(text []byte) error {
+	return parseFlags(v, "ib_uverbs_qp_attach_comp_cntr_op", text, namesOfIBUverbsQPAttachCompCntrOp[:])
+}
+
+// MarshalJSON is String, as a string.
+func (v IBUverbsQPAttachCompCntrOp) MarshalJSON() ([]byte, error) {
+	return quoted(v.String()), nil
+}
+
+// UnmarshalJSON reads such a string, or a number.
+func (v *IBUverbsQPAttachCompCntrOp) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // TMHOp is an enumeration; values that it does not name print as numbers.
@@ -3111,17 +4780,34 @@ const (
 	TMH_EAGER  TMHOp = 3 // C: IBV_TMH_EAGER
 )
 
-// String is the C name, or the enum's with the number.
+var namesOfTMHOp = [...]named[TMHOp]{
+	{TMH_NO_TAG, "IBV_TMH_NO_TAG"},
+	{TMH_RNDV, "IBV_TMH_RNDV"},
+	{TMH_FIN, "IBV_TMH_FIN"},
+	{TMH_EAGER, "IBV_TMH_EAGER"},
+}
+
+// String is the name, or the enumeration's with the number.
 func (v TMHOp) String() string {
-	switch v {
-	case TMH_NO_TAG:
-		return "IBV_TMH_NO_TAG"
-	case TMH_RNDV:
-		return "IBV_TMH_RNDV"
-	case TMH_FIN:
-		return "IBV_TMH_FIN"
-	case TMH_EAGER:
-		return "IBV_TMH_EAGER"
-	}
-	return formatUnknown("ibv_tmh_op", int64(v))
+	return enumString(v, "ibv_tmh_op", namesOfTMHOp[:])
+}
+
+// MarshalText is the name, or the number.
+func (v TMHOp) MarshalText() ([]byte, error) {
+	return enumText(v, namesOfTMHOp[:]), nil
+}
+
+// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+func (v *TMHOp) UnmarshalText(text []byte) error {
+	return parseEnum(v, "ibv_tmh_op", text, namesOfTMHOp[:])
+}
+
+// MarshalJSON is the name, or the number if there is none.
+func (v TMHOp) MarshalJSON() ([]byte, error) {
+	return enumJSON(v, namesOfTMHOp[:]), nil
+}
+
+// UnmarshalJSON reads a name or a number.
+func (v *TMHOp) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }

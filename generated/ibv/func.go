@@ -9,7 +9,7 @@ type Function struct {
 	Prototype string // C declaration
 	Header    string
 	Man       string  // "ibv_post_send(3)", or ""
-	Since     string  // rdma-core release
+	Since     string  // release of the project
 	Inline    *Inline // nil for a function that the library exports
 }
 

@@ -67,8 +67,8 @@ type DM struct {
 type DeviceAttr struct {
 	_                     structs.HostLayout
 	FWVer                 [64]byte       // C: fw_ver
-	NodeGUID              BE64           // C: node_guid
-	SysImageGUID          BE64           // C: sys_image_guid
+	NodeGUID              GUID           // C: node_guid
+	SysImageGUID          GUID           // C: sys_image_guid
 	MaxMRSize             uint64         // C: max_mr_size
 	PageSizeCap           uint64         // C: page_size_cap
 	VendorID              uint32         // C: vendor_id
@@ -1227,10 +1227,10 @@ type AH struct {
 // Since: rdma-core 33.2 or earlier
 type FlowEthFilter struct {
 	_         structs.HostLayout
-	DstMAC    [6]uint8 // C: dst_mac
-	SrcMAC    [6]uint8 // C: src_mac
-	EtherType uint16   // C: ether_type
-	VLANTag   uint16   // C: vlan_tag
+	DstMAC    MAC    // C: dst_mac
+	SrcMAC    MAC    // C: src_mac
+	EtherType uint16 // C: ether_type
+	VLANTag   uint16 // C: vlan_tag
 }
 
 // FlowSpecEth has 40 bytes.

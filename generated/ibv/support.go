@@ -51,13 +51,65 @@ func (v BE64) Host() uint64 {
 }
 
 // String prints the number, not its bytes: as Host does.
-func (v BE16) String() string { return string(appendNumber(nil, uint64(v.Host()), 10)) }
+func (v BE16) String() string { return string(appendInteger(nil, v.Host())) }
+
+// MarshalText is String.
+func (v BE16) MarshalText() ([]byte, error) { return appendInteger(nil, v.Host()), nil }
+
+// UnmarshalText reads the number, in decimal or in hex after 0x.
+func (v *BE16) UnmarshalText(text []byte) error {
+	return parseBE(text, "16", func(n uint16) { *v = ToBE16(n) })
+}
+
+// MarshalJSON is the number.
+func (v BE16) MarshalJSON() ([]byte, error) { return v.MarshalText() }
+
+// UnmarshalJSON reads the number, also from a string.
+func (v *BE16) UnmarshalJSON(json []byte) error { return fromJSON(json, v.UnmarshalText) }
 
 // String prints the number, not its bytes: as Host does.
-func (v BE32) String() string { return string(appendNumber(nil, uint64(v.Host()), 10)) }
+func (v BE32) String() string { return string(appendInteger(nil, v.Host())) }
+
+// MarshalText is String.
+func (v BE32) MarshalText() ([]byte, error) { return appendInteger(nil, v.Host()), nil }
+
+// UnmarshalText reads the number, in decimal or in hex after 0x.
+func (v *BE32) UnmarshalText(text []byte) error {
+	return parseBE(text, "32", func(n uint32) { *v = ToBE32(n) })
+}
+
+// MarshalJSON is the number.
+func (v BE32) MarshalJSON() ([]byte, error) { return v.MarshalText() }
+
+// UnmarshalJSON reads the number, also from a string.
+func (v *BE32) UnmarshalJSON(json []byte) error { return fromJSON(json, v.UnmarshalText) }
 
 // String prints the number, not its bytes: as Host does.
-func (v BE64) String() string { return string(appendNumber(nil, v.Host(), 10)) }
+func (v BE64) String() string { return string(appendInteger(nil, v.Host())) }
+
+// MarshalText is String.
+func (v BE64) MarshalText() ([]byte, error) { return appendInteger(nil, v.Host()), nil }
+
+// UnmarshalText reads the number, in decimal or in hex after 0x.
+func (v *BE64) UnmarshalText(text []byte) error {
+	return parseBE(text, "64", func(n uint64) { *v = ToBE64(n) })
+}
+
+// MarshalJSON is the number.
+func (v BE64) MarshalJSON() ([]byte, error) { return v.MarshalText() }
+
+// UnmarshalJSON reads the number, also from a string.
+func (v *BE64) UnmarshalJSON(json []byte) error { return fromJSON(json, v.UnmarshalText) }
+
+// parseBE reads a number in the byte order of the machine.
+func parseBE[T integer](text []byte, bits string, set func(T)) error {
+	n, ok := parseInteger[T](trim(string(text)))
+	if !ok {
+		return &textError{string(text), "a number of " + bits + " bits", "write it in decimal, or in hex after 0x"}
+	}
+	set(n)
+	return nil
+}
 
 // hostIsBigEndian looks at how the machine stores a number; the compiler decides it.
 func hostIsBigEndian() bool {

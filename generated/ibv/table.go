@@ -15,21 +15,37 @@ const (
 	AnswerNeedsCapability Answer = 4 // yes where the device has the capability that Condition names
 )
 
-// String is the answer in words.
-func (a Answer) String() string {
-	switch a {
-	case AnswerUnspecified:
-		return "unspecified"
-	case AnswerYes:
-		return "yes"
-	case AnswerNo:
-		return "no"
-	case AnswerNotInVerb:
-		return "not in this verb"
-	case AnswerNeedsCapability:
-		return "needs a capability"
-	}
-	return formatUnknown("Answer", int64(a))
+var namesOfAnswer = [...]named[Answer]{
+	{AnswerUnspecified, "unspecified"},
+	{AnswerYes, "yes"},
+	{AnswerNo, "no"},
+	{AnswerNotInVerb, "not in this verb"},
+	{AnswerNeedsCapability, "needs a capability"},
+}
+
+// String is the name, or the enumeration's with the number.
+func (v Answer) String() string {
+	return enumString(v, "Answer", namesOfAnswer[:])
+}
+
+// MarshalText is the name, or the number.
+func (v Answer) MarshalText() ([]byte, error) {
+	return enumText(v, namesOfAnswer[:]), nil
+}
+
+// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+func (v *Answer) UnmarshalText(text []byte) error {
+	return parseEnum(v, "Answer", text, namesOfAnswer[:])
+}
+
+// MarshalJSON is the name, or the number if there is none.
+func (v Answer) MarshalJSON() ([]byte, error) {
+	return enumJSON(v, namesOfAnswer[:]), nil
+}
+
+// UnmarshalJSON reads a name or a number.
+func (v *Answer) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // Validity is the answer of a table, and why.

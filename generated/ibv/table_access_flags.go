@@ -28,43 +28,48 @@ const (
 	AccessQPDriver    AccessUse = 15
 )
 
-// String is the name, or the type's with the number.
+var namesOfAccessUse = [...]named[AccessUse]{
+	{AccessUseNone, "nothing"},
+	{AccessRegMR, "ibv_reg_mr"},
+	{AccessRegMRIOVA, "ibv_reg_mr_iova"},
+	{AccessReregMR, "ibv_rereg_mr"},
+	{AccessRegDMABufMR, "ibv_reg_dmabuf_mr"},
+	{AccessRegDMMR, "ibv_reg_dm_mr"},
+	{AccessNullMR, "ibv_alloc_null_mr"},
+	{AccessBindMW1, "ibv_bind_mw"},
+	{AccessBindMW2, "IBV_WR_BIND_MW"},
+	{AccessQPRC, "RC queue pair"},
+	{AccessQPUC, "UC queue pair"},
+	{AccessQPUD, "UD queue pair"},
+	{AccessQPRawPacket, "RAW_PACKET queue pair"},
+	{AccessQPXRCSend, "XRC_SEND queue pair"},
+	{AccessQPXRCRecv, "XRC_RECV queue pair"},
+	{AccessQPDriver, "DRIVER queue pair"},
+}
+
+// String is the name, or the enumeration's with the number.
 func (v AccessUse) String() string {
-	switch v {
-	case AccessUseNone:
-		return "nothing"
-	case AccessRegMR:
-		return "ibv_reg_mr"
-	case AccessRegMRIOVA:
-		return "ibv_reg_mr_iova"
-	case AccessReregMR:
-		return "ibv_rereg_mr"
-	case AccessRegDMABufMR:
-		return "ibv_reg_dmabuf_mr"
-	case AccessRegDMMR:
-		return "ibv_reg_dm_mr"
-	case AccessNullMR:
-		return "ibv_alloc_null_mr"
-	case AccessBindMW1:
-		return "ibv_bind_mw"
-	case AccessBindMW2:
-		return "IBV_WR_BIND_MW"
-	case AccessQPRC:
-		return "RC queue pair"
-	case AccessQPUC:
-		return "UC queue pair"
-	case AccessQPUD:
-		return "UD queue pair"
-	case AccessQPRawPacket:
-		return "RAW_PACKET queue pair"
-	case AccessQPXRCSend:
-		return "XRC_SEND queue pair"
-	case AccessQPXRCRecv:
-		return "XRC_RECV queue pair"
-	case AccessQPDriver:
-		return "DRIVER queue pair"
-	}
-	return formatUnknown("AccessUse", int64(v))
+	return enumString(v, "AccessUse", namesOfAccessUse[:])
+}
+
+// MarshalText is the name, or the number.
+func (v AccessUse) MarshalText() ([]byte, error) {
+	return enumText(v, namesOfAccessUse[:]), nil
+}
+
+// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+func (v *AccessUse) UnmarshalText(text []byte) error {
+	return parseEnum(v, "AccessUse", text, namesOfAccessUse[:])
+}
+
+// MarshalJSON is the name, or the number if there is none.
+func (v AccessUse) MarshalJSON() ([]byte, error) {
+	return enumJSON(v, namesOfAccessUse[:]), nil
+}
+
+// UnmarshalJSON reads a name or a number.
+func (v *AccessUse) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // AccessFlagRule is the answer about one access flag.

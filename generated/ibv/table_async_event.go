@@ -19,25 +19,39 @@ const (
 	AsyncElementDevice  AsyncElement = 6 // no member: the context that the event was read from
 )
 
-// String is the name, or the type's with the number.
+var namesOfAsyncElement = [...]named[AsyncElement]{
+	{AsyncElementUnknown, "unknown"},
+	{AsyncElementCQ, "cq"},
+	{AsyncElementQP, "qp"},
+	{AsyncElementSRQ, "srq"},
+	{AsyncElementWQ, "wq"},
+	{AsyncElementPort, "port_num"},
+	{AsyncElementDevice, "device"},
+}
+
+// String is the name, or the enumeration's with the number.
 func (v AsyncElement) String() string {
-	switch v {
-	case AsyncElementUnknown:
-		return "unknown"
-	case AsyncElementCQ:
-		return "cq"
-	case AsyncElementQP:
-		return "qp"
-	case AsyncElementSRQ:
-		return "srq"
-	case AsyncElementWQ:
-		return "wq"
-	case AsyncElementPort:
-		return "port_num"
-	case AsyncElementDevice:
-		return "device"
-	}
-	return formatUnknown("AsyncElement", int64(v))
+	return enumString(v, "AsyncElement", namesOfAsyncElement[:])
+}
+
+// MarshalText is the name, or the number.
+func (v AsyncElement) MarshalText() ([]byte, error) {
+	return enumText(v, namesOfAsyncElement[:]), nil
+}
+
+// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+func (v *AsyncElement) UnmarshalText(text []byte) error {
+	return parseEnum(v, "AsyncElement", text, namesOfAsyncElement[:])
+}
+
+// MarshalJSON is the name, or the number if there is none.
+func (v AsyncElement) MarshalJSON() ([]byte, error) {
+	return enumJSON(v, namesOfAsyncElement[:]), nil
+}
+
+// UnmarshalJSON reads a name or a number.
+func (v *AsyncElement) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // AsyncSeverity is how bad an asynchronous event is.
@@ -54,21 +68,37 @@ const (
 	AsyncSeverityFatal   AsyncSeverity = 4 // the device no longer works
 )
 
-// String is the name, or the type's with the number.
+var namesOfAsyncSeverity = [...]named[AsyncSeverity]{
+	{AsyncSeverityUnknown, "unknown"},
+	{AsyncSeverityInfo, "information"},
+	{AsyncSeverityWarning, "warning"},
+	{AsyncSeverityError, "error"},
+	{AsyncSeverityFatal, "fatal"},
+}
+
+// String is the name, or the enumeration's with the number.
 func (v AsyncSeverity) String() string {
-	switch v {
-	case AsyncSeverityUnknown:
-		return "unknown"
-	case AsyncSeverityInfo:
-		return "information"
-	case AsyncSeverityWarning:
-		return "warning"
-	case AsyncSeverityError:
-		return "error"
-	case AsyncSeverityFatal:
-		return "fatal"
-	}
-	return formatUnknown("AsyncSeverity", int64(v))
+	return enumString(v, "AsyncSeverity", namesOfAsyncSeverity[:])
+}
+
+// MarshalText is the name, or the number.
+func (v AsyncSeverity) MarshalText() ([]byte, error) {
+	return enumText(v, namesOfAsyncSeverity[:]), nil
+}
+
+// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+func (v *AsyncSeverity) UnmarshalText(text []byte) error {
+	return parseEnum(v, "AsyncSeverity", text, namesOfAsyncSeverity[:])
+}
+
+// MarshalJSON is the name, or the number if there is none.
+func (v AsyncSeverity) MarshalJSON() ([]byte, error) {
+	return enumJSON(v, namesOfAsyncSeverity[:]), nil
+}
+
+// UnmarshalJSON reads a name or a number.
+func (v *AsyncSeverity) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // AsyncEventRule is the explanation of one asynchronous event.

@@ -15,17 +15,35 @@ const (
 	BindMWWR       BindMWPath = 2 // the work request builder
 )
 
-// String is the name, or the type's with the number.
+var namesOfBindMWPath = [...]named[BindMWPath]{
+	{BindMWVerb, "ibv_bind_mw"},
+	{BindMWPostSend, "ibv_post_send"},
+	{BindMWWR, "ibv_wr_bind_mw"},
+}
+
+// String is the name, or the enumeration's with the number.
 func (v BindMWPath) String() string {
-	switch v {
-	case BindMWVerb:
-		return "ibv_bind_mw"
-	case BindMWPostSend:
-		return "ibv_post_send"
-	case BindMWWR:
-		return "ibv_wr_bind_mw"
-	}
-	return formatUnknown("BindMWPath", int64(v))
+	return enumString(v, "BindMWPath", namesOfBindMWPath[:])
+}
+
+// MarshalText is the name, or the number.
+func (v BindMWPath) MarshalText() ([]byte, error) {
+	return enumText(v, namesOfBindMWPath[:]), nil
+}
+
+// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+func (v *BindMWPath) UnmarshalText(text []byte) error {
+	return parseEnum(v, "BindMWPath", text, namesOfBindMWPath[:])
+}
+
+// MarshalJSON is the name, or the number if there is none.
+func (v BindMWPath) MarshalJSON() ([]byte, error) {
+	return enumJSON(v, namesOfBindMWPath[:]), nil
+}
+
+// UnmarshalJSON reads a name or a number.
+func (v *BindMWPath) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // BindMWValidity says whether a memory window of a type can be bound in one of three ways on a queue pair of a type. Any

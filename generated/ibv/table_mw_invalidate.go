@@ -19,25 +19,39 @@ const (
 	InvalidateMWDestroyQP   InvalidateMW = 6 // of the queue pair that it was bound through
 )
 
-// String is the name, or the type's with the number.
+var namesOfInvalidateMW = [...]named[InvalidateMW]{
+	{InvalidateMWBindZero, "bind of length zero"},
+	{InvalidateMWLocalInv, "IBV_WR_LOCAL_INV"},
+	{InvalidateMWSendWithInv, "IBV_WR_SEND_WITH_INV"},
+	{InvalidateMWRebind, "bind to another range"},
+	{InvalidateMWDealloc, "ibv_dealloc_mw"},
+	{InvalidateMWDeregMR, "ibv_dereg_mr"},
+	{InvalidateMWDestroyQP, "ibv_destroy_qp"},
+}
+
+// String is the name, or the enumeration's with the number.
 func (v InvalidateMW) String() string {
-	switch v {
-	case InvalidateMWBindZero:
-		return "bind of length zero"
-	case InvalidateMWLocalInv:
-		return "IBV_WR_LOCAL_INV"
-	case InvalidateMWSendWithInv:
-		return "IBV_WR_SEND_WITH_INV"
-	case InvalidateMWRebind:
-		return "bind to another range"
-	case InvalidateMWDealloc:
-		return "ibv_dealloc_mw"
-	case InvalidateMWDeregMR:
-		return "ibv_dereg_mr"
-	case InvalidateMWDestroyQP:
-		return "ibv_destroy_qp"
-	}
-	return formatUnknown("InvalidateMW", int64(v))
+	return enumString(v, "InvalidateMW", namesOfInvalidateMW[:])
+}
+
+// MarshalText is the name, or the number.
+func (v InvalidateMW) MarshalText() ([]byte, error) {
+	return enumText(v, namesOfInvalidateMW[:]), nil
+}
+
+// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+func (v *InvalidateMW) UnmarshalText(text []byte) error {
+	return parseEnum(v, "InvalidateMW", text, namesOfInvalidateMW[:])
+}
+
+// MarshalJSON is the name, or the number if there is none.
+func (v InvalidateMW) MarshalJSON() ([]byte, error) {
+	return enumJSON(v, namesOfInvalidateMW[:]), nil
+}
+
+// UnmarshalJSON reads a name or a number.
+func (v *InvalidateMW) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // InvalidateMWValidity says whether something ends the binding of a memory window of a type; the queue pair must take the

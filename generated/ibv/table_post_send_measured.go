@@ -15,17 +15,35 @@ const (
 	MeasuredRXE_7    Measurement = 2 // Soft-RoCE, Linux 7.2.12, rdma-core 65.0
 )
 
-// String is the name, or the type's with the number.
+var namesOfMeasurement = [...]named[Measurement]{
+	{MeasuredRXE_6_1, "rxe 6.1"},
+	{MeasuredRXE_6_12, "rxe 6.12"},
+	{MeasuredRXE_7, "rxe 7"},
+}
+
+// String is the name, or the enumeration's with the number.
 func (v Measurement) String() string {
-	switch v {
-	case MeasuredRXE_6_1:
-		return "rxe 6.1"
-	case MeasuredRXE_6_12:
-		return "rxe 6.12"
-	case MeasuredRXE_7:
-		return "rxe 7"
-	}
-	return formatUnknown("Measurement", int64(v))
+	return enumString(v, "Measurement", namesOfMeasurement[:])
+}
+
+// MarshalText is the name, or the number.
+func (v Measurement) MarshalText() ([]byte, error) {
+	return enumText(v, namesOfMeasurement[:]), nil
+}
+
+// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+func (v *Measurement) UnmarshalText(text []byte) error {
+	return parseEnum(v, "Measurement", text, namesOfMeasurement[:])
+}
+
+// MarshalJSON is the name, or the number if there is none.
+func (v Measurement) MarshalJSON() ([]byte, error) {
+	return enumJSON(v, namesOfMeasurement[:]), nil
+}
+
+// UnmarshalJSON reads a name or a number.
+func (v *Measurement) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // PostSendResult is what came of an operation when it was measured.

@@ -14,15 +14,34 @@ const (
 	WorkQueueRecv WorkQueue = 1 // takes what ibv_post_recv posts; a shared receive queue is not part of the queue pair and has no such states
 )
 
-// String is the name, or the type's with the number.
+var namesOfWorkQueue = [...]named[WorkQueue]{
+	{WorkQueueSend, "send queue"},
+	{WorkQueueRecv, "receive queue"},
+}
+
+// String is the name, or the enumeration's with the number.
 func (v WorkQueue) String() string {
-	switch v {
-	case WorkQueueSend:
-		return "send queue"
-	case WorkQueueRecv:
-		return "receive queue"
-	}
-	return formatUnknown("WorkQueue", int64(v))
+	return enumString(v, "WorkQueue", namesOfWorkQueue[:])
+}
+
+// MarshalText is the name, or the number.
+func (v WorkQueue) MarshalText() ([]byte, error) {
+	return enumText(v, namesOfWorkQueue[:]), nil
+}
+
+// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+func (v *WorkQueue) UnmarshalText(text []byte) error {
+	return parseEnum(v, "WorkQueue", text, namesOfWorkQueue[:])
+}
+
+// MarshalJSON is the name, or the number if there is none.
+func (v WorkQueue) MarshalJSON() ([]byte, error) {
+	return enumJSON(v, namesOfWorkQueue[:]), nil
+}
+
+// UnmarshalJSON reads a name or a number.
+func (v *WorkQueue) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // PostRule is the answer of PostInState.

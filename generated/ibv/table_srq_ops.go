@@ -21,29 +21,41 @@ const (
 	SRQDestroy     SRQOp = 8
 )
 
-// String is the name, or the type's with the number.
+var namesOfSRQOp = [...]named[SRQOp]{
+	{SRQCreate, "ibv_create_srq"},
+	{SRQCreateEx, "ibv_create_srq_ex"},
+	{SRQPostRecv, "ibv_post_srq_recv"},
+	{SRQPostOps, "ibv_post_srq_ops"},
+	{SRQModifyLimit, "IBV_SRQ_LIMIT"},
+	{SRQModifyMaxWR, "IBV_SRQ_MAX_WR"},
+	{SRQGetNum, "ibv_get_srq_num"},
+	{SRQQuery, "ibv_query_srq"},
+	{SRQDestroy, "ibv_destroy_srq"},
+}
+
+// String is the name, or the enumeration's with the number.
 func (v SRQOp) String() string {
-	switch v {
-	case SRQCreate:
-		return "ibv_create_srq"
-	case SRQCreateEx:
-		return "ibv_create_srq_ex"
-	case SRQPostRecv:
-		return "ibv_post_srq_recv"
-	case SRQPostOps:
-		return "ibv_post_srq_ops"
-	case SRQModifyLimit:
-		return "IBV_SRQ_LIMIT"
-	case SRQModifyMaxWR:
-		return "IBV_SRQ_MAX_WR"
-	case SRQGetNum:
-		return "ibv_get_srq_num"
-	case SRQQuery:
-		return "ibv_query_srq"
-	case SRQDestroy:
-		return "ibv_destroy_srq"
-	}
-	return formatUnknown("SRQOp", int64(v))
+	return enumString(v, "SRQOp", namesOfSRQOp[:])
+}
+
+// MarshalText is the name, or the number.
+func (v SRQOp) MarshalText() ([]byte, error) {
+	return enumText(v, namesOfSRQOp[:]), nil
+}
+
+// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+func (v *SRQOp) UnmarshalText(text []byte) error {
+	return parseEnum(v, "SRQOp", text, namesOfSRQOp[:])
+}
+
+// MarshalJSON is the name, or the number if there is none.
+func (v SRQOp) MarshalJSON() ([]byte, error) {
+	return enumJSON(v, namesOfSRQOp[:]), nil
+}
+
+// UnmarshalJSON reads a name or a number.
+func (v *SRQOp) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // SRQOpValidity says whether something can be done with a shared receive queue of a type. Any values may be asked; unknown

@@ -31,49 +31,51 @@ const (
 	WCFieldTMInfo          WCField = 18 // ibv_wc_read_tm_info only
 )
 
-// String is the name, or the type's with the number.
+var namesOfWCField = [...]named[WCField]{
+	{WCFieldWRID, "wr_id"},
+	{WCFieldStatus, "status"},
+	{WCFieldOpcode, "opcode"},
+	{WCFieldVendorErr, "vendor_err"},
+	{WCFieldByteLen, "byte_len"},
+	{WCFieldImmData, "imm_data"},
+	{WCFieldInvalidatedRKey, "invalidated_rkey"},
+	{WCFieldQPNum, "qp_num"},
+	{WCFieldSrcQP, "src_qp"},
+	{WCFieldWCFlags, "wc_flags"},
+	{WCFieldPKeyIndex, "pkey_index"},
+	{WCFieldSLID, "slid"},
+	{WCFieldSL, "sl"},
+	{WCFieldDLIDPathBits, "dlid_path_bits"},
+	{WCFieldCompletionTS, "completion_ts"},
+	{WCFieldWallclock, "completion_wallclock_ns"},
+	{WCFieldCVLAN, "cvlan"},
+	{WCFieldFlowTag, "flow_tag"},
+	{WCFieldTMInfo, "tm_info"},
+}
+
+// String is the name, or the enumeration's with the number.
 func (v WCField) String() string {
-	switch v {
-	case WCFieldWRID:
-		return "wr_id"
-	case WCFieldStatus:
-		return "status"
-	case WCFieldOpcode:
-		return "opcode"
-	case WCFieldVendorErr:
-		return "vendor_err"
-	case WCFieldByteLen:
-		return "byte_len"
-	case WCFieldImmData:
-		return "imm_data"
-	case WCFieldInvalidatedRKey:
-		return "invalidated_rkey"
-	case WCFieldQPNum:
-		return "qp_num"
-	case WCFieldSrcQP:
-		return "src_qp"
-	case WCFieldWCFlags:
-		return "wc_flags"
-	case WCFieldPKeyIndex:
-		return "pkey_index"
-	case WCFieldSLID:
-		return "slid"
-	case WCFieldSL:
-		return "sl"
-	case WCFieldDLIDPathBits:
-		return "dlid_path_bits"
-	case WCFieldCompletionTS:
-		return "completion_ts"
-	case WCFieldWallclock:
-		return "completion_wallclock_ns"
-	case WCFieldCVLAN:
-		return "cvlan"
-	case WCFieldFlowTag:
-		return "flow_tag"
-	case WCFieldTMInfo:
-		return "tm_info"
-	}
-	return formatUnknown("WCField", int64(v))
+	return enumString(v, "WCField", namesOfWCField[:])
+}
+
+// MarshalText is the name, or the number.
+func (v WCField) MarshalText() ([]byte, error) {
+	return enumText(v, namesOfWCField[:]), nil
+}
+
+// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+func (v *WCField) UnmarshalText(text []byte) error {
+	return parseEnum(v, "WCField", text, namesOfWCField[:])
+}
+
+// MarshalJSON is the name, or the number if there is none.
+func (v WCField) MarshalJSON() ([]byte, error) {
+	return enumJSON(v, namesOfWCField[:]), nil
+}
+
+// UnmarshalJSON reads a name or a number.
+func (v *WCField) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // WCFieldRule is the answer about one field of a completion.

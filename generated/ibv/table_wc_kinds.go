@@ -20,27 +20,40 @@ const (
 	WCKindTagMessage WCKind = 7 // a message in a tag matching queue
 )
 
-// String is the name, or the type's with the number.
+var namesOfWCKind = [...]named[WCKind]{
+	{WCKindError, "error"},
+	{WCKindSent, "sent"},
+	{WCKindFetched, "fetched"},
+	{WCKindReceived, "received"},
+	{WCKindDatagram, "datagram"},
+	{WCKindRaw, "raw packet"},
+	{WCKindTagOp, "tag list"},
+	{WCKindTagMessage, "tag message"},
+}
+
+// String is the name, or the enumeration's with the number.
 func (v WCKind) String() string {
-	switch v {
-	case WCKindError:
-		return "error"
-	case WCKindSent:
-		return "sent"
-	case WCKindFetched:
-		return "fetched"
-	case WCKindReceived:
-		return "received"
-	case WCKindDatagram:
-		return "datagram"
-	case WCKindRaw:
-		return "raw packet"
-	case WCKindTagOp:
-		return "tag list"
-	case WCKindTagMessage:
-		return "tag message"
-	}
-	return formatUnknown("WCKind", int64(v))
+	return enumString(v, "WCKind", namesOfWCKind[:])
+}
+
+// MarshalText is the name, or the number.
+func (v WCKind) MarshalText() ([]byte, error) {
+	return enumText(v, namesOfWCKind[:]), nil
+}
+
+// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+func (v *WCKind) UnmarshalText(text []byte) error {
+	return parseEnum(v, "WCKind", text, namesOfWCKind[:])
+}
+
+// MarshalJSON is the name, or the number if there is none.
+func (v WCKind) MarshalJSON() ([]byte, error) {
+	return enumJSON(v, namesOfWCKind[:]), nil
+}
+
+// UnmarshalJSON reads a name or a number.
+func (v *WCKind) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // WCKindRule is the answer of WCKindOf.

@@ -19,25 +19,39 @@ const (
 	WCDetectorProvider  WCDetector = 6 // the provider alone knows
 )
 
-// String is the name, or the type's with the number.
+var namesOfWCDetector = [...]named[WCDetector]{
+	{WCDetectorUnknown, "unknown"},
+	{WCDetectorNone, "nobody"},
+	{WCDetectorLocal, "local"},
+	{WCDetectorRemote, "remote"},
+	{WCDetectorEither, "either"},
+	{WCDetectorTransport, "transport"},
+	{WCDetectorProvider, "provider"},
+}
+
+// String is the name, or the enumeration's with the number.
 func (v WCDetector) String() string {
-	switch v {
-	case WCDetectorUnknown:
-		return "unknown"
-	case WCDetectorNone:
-		return "nobody"
-	case WCDetectorLocal:
-		return "local"
-	case WCDetectorRemote:
-		return "remote"
-	case WCDetectorEither:
-		return "either"
-	case WCDetectorTransport:
-		return "transport"
-	case WCDetectorProvider:
-		return "provider"
-	}
-	return formatUnknown("WCDetector", int64(v))
+	return enumString(v, "WCDetector", namesOfWCDetector[:])
+}
+
+// MarshalText is the name, or the number.
+func (v WCDetector) MarshalText() ([]byte, error) {
+	return enumText(v, namesOfWCDetector[:]), nil
+}
+
+// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+func (v *WCDetector) UnmarshalText(text []byte) error {
+	return parseEnum(v, "WCDetector", text, namesOfWCDetector[:])
+}
+
+// MarshalJSON is the name, or the number if there is none.
+func (v WCDetector) MarshalJSON() ([]byte, error) {
+	return enumJSON(v, namesOfWCDetector[:]), nil
+}
+
+// UnmarshalJSON reads a name or a number.
+func (v *WCDetector) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // WCStatusRule is the explanation of one completion status.

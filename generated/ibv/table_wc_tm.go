@@ -18,23 +18,38 @@ const (
 	TMMessageUntagged   TMMessage = 5 // not meant for tag matching: in a receive of ibv_post_srq_recv
 )
 
-// String is the name, or the type's with the number.
+var namesOfTMMessage = [...]named[TMMessage]{
+	{TMMessageMatched, "matched"},
+	{TMMessageAnnounced, "announced"},
+	{TMMessageFetched, "fetched"},
+	{TMMessageSoftware, "left to software"},
+	{TMMessageUnexpected, "unexpected"},
+	{TMMessageUntagged, "untagged"},
+}
+
+// String is the name, or the enumeration's with the number.
 func (v TMMessage) String() string {
-	switch v {
-	case TMMessageMatched:
-		return "matched"
-	case TMMessageAnnounced:
-		return "announced"
-	case TMMessageFetched:
-		return "fetched"
-	case TMMessageSoftware:
-		return "left to software"
-	case TMMessageUnexpected:
-		return "unexpected"
-	case TMMessageUntagged:
-		return "untagged"
-	}
-	return formatUnknown("TMMessage", int64(v))
+	return enumString(v, "TMMessage", namesOfTMMessage[:])
+}
+
+// MarshalText is the name, or the number.
+func (v TMMessage) MarshalText() ([]byte, error) {
+	return enumText(v, namesOfTMMessage[:]), nil
+}
+
+// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+func (v *TMMessage) UnmarshalText(text []byte) error {
+	return parseEnum(v, "TMMessage", text, namesOfTMMessage[:])
+}
+
+// MarshalJSON is the name, or the number if there is none.
+func (v TMMessage) MarshalJSON() ([]byte, error) {
+	return enumJSON(v, namesOfTMMessage[:]), nil
+}
+
+// UnmarshalJSON reads a name or a number.
+func (v *TMMessage) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // TMCompletionRule is the answer of TMCompletion.

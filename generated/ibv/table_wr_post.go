@@ -18,18 +18,38 @@ const (
 	WRSetXRCSRQN        WRSetters = 32
 )
 
-var namesOfWRSetters = [...]bitName{
-	{uint64(WRSetSGE), "ibv_wr_set_sge"},
-	{uint64(WRSetSGEList), "ibv_wr_set_sge_list"},
-	{uint64(WRSetInlineData), "ibv_wr_set_inline_data"},
-	{uint64(WRSetInlineDataList), "ibv_wr_set_inline_data_list"},
-	{uint64(WRSetUDAddr), "ibv_wr_set_ud_addr"},
-	{uint64(WRSetXRCSRQN), "ibv_wr_set_xrc_srqn"},
+var namesOfWRSetters = [...]named[WRSetters]{
+	{WRSetSGE, "ibv_wr_set_sge"},
+	{WRSetSGEList, "ibv_wr_set_sge_list"},
+	{WRSetInlineData, "ibv_wr_set_inline_data"},
+	{WRSetInlineDataList, "ibv_wr_set_inline_data_list"},
+	{WRSetUDAddr, "ibv_wr_set_ud_addr"},
+	{WRSetXRCSRQN, "ibv_wr_set_xrc_srqn"},
 }
 
-// String joins the names of the bits with |.
+// String joins the names of the bits with |; those without a name are in hex.
 func (v WRSetters) String() string {
-	return formatFlags(uint64(v), namesOfWRSetters[:])
+	return flagString(v, namesOfWRSetters[:])
+}
+
+// MarshalText is String.
+func (v WRSetters) MarshalText() ([]byte, error) {
+	return []byte(v.String()), nil
+}
+
+// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+func (v *WRSetters) UnmarshalText(text []byte) error {
+	return parseFlags(v, "WRSetters", text, namesOfWRSetters[:])
+}
+
+// MarshalJSON is String, as a string.
+func (v WRSetters) MarshalJSON() ([]byte, error) {
+	return quoted(v.String()), nil
+}
+
+// UnmarshalJSON reads such a string, or a number.
+func (v *WRSetters) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // WRPostRule is the answer of WRPost.

@@ -10,8 +10,9 @@ import (
 
 // Library is libefa.so.1. It is opened when its first function is called; GOVERBS_LIBEFA or Library.SetPath says which file.
 var Library = &runtime.Library{
-	Check:  check,
-	Name:   "libefa",
-	Needs:  libibverbs.Library,
-	SOName: "libefa.so.1",
+	Check:   check,
+	Name:    "libefa",
+	Needs:   libibverbs.Library,
+	Project: "rdma-core",
+	SOName:  "libefa.so.1",
 }

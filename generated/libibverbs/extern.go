@@ -148,8 +148,8 @@ func GetDeviceIndex(device *ibv.Device) (int, error) {
 // C: __be64 ibv_get_device_guid(struct ibv_device *device) (verbs.h)
 // Man: ibv_get_device_guid(3)
 // Since: rdma-core 33.2 or earlier
-func GetDeviceGUID(device *ibv.Device) (ibv.BE64, error) {
-	return asNumber[ibv.BE64](fnGetDeviceGUID.Exported().Value(uintptr(unsafe.Pointer(device))))
+func GetDeviceGUID(device *ibv.Device) (ibv.GUID, error) {
+	return asNumber[ibv.GUID](fnGetDeviceGUID.Exported().Value(uintptr(unsafe.Pointer(device))))
 }
 
 // OpenDevice calls ibv_open_device. After NULL the error is errno.

@@ -7,9 +7,10 @@ import "github.com/goverbs/goverbs/runtime"
 
 // Library is libibverbs.so.1. It is opened when its first function is called; GOVERBS_LIBIBVERBS or Library.SetPath says which file.
 var Library = &runtime.Library{
-	Check:  check,
-	Name:   "libibverbs",
-	SOName: "libibverbs.so.1",
+	Check:   check,
+	Name:    "libibverbs",
+	Project: "rdma-core",
+	SOName:  "libibverbs.so.1",
 }
 
 // From calls the functions that take no object, which could say whose it is: of a software backend, or of the library where Backend

@@ -10,10 +10,11 @@ import (
 
 // Library is libmlx5.so.1. It is opened when its first function is called; GOVERBS_LIBMLX5 or Library.SetPath says which file.
 var Library = &runtime.Library{
-	Check:  check,
-	Name:   "libmlx5",
-	Needs:  libibverbs.Library,
-	SOName: "libmlx5.so.1",
+	Check:   check,
+	Name:    "libmlx5",
+	Needs:   libibverbs.Library,
+	Project: "rdma-core",
+	SOName:  "libmlx5.so.1",
 }
 
 // From calls the functions that take no object, which could say whose it is: of a software backend, or of the library where Backend

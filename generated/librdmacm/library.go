@@ -10,10 +10,11 @@ import (
 
 // Library is librdmacm.so.1. It is opened when its first function is called; GOVERBS_LIBRDMACM or Library.SetPath says which file.
 var Library = &runtime.Library{
-	Check:  check,
-	Name:   "librdmacm",
-	Needs:  libibverbs.Library,
-	SOName: "librdmacm.so.1",
+	Check:   check,
+	Name:    "librdmacm",
+	Needs:   libibverbs.Library,
+	Project: "rdma-core",
+	SOName:  "librdmacm.so.1",
 }
 
 // From calls the functions that take no object, which could say whose it is: of a software backend, or of the library where Backend

@@ -18,16 +18,36 @@ const (
 	MLX4_CQE_STATUS_IPV4_CSUM_OK    MLX4CQEStatus = 272629764 // C: MLX4_CQE_STATUS_IPV4_CSUM_OK
 )
 
-var namesOfMLX4CQEStatus = [...]bitName{
-	{uint64(MLX4_CQE_STATUS_TCP_UDP_CSUM_OK), "MLX4_CQE_STATUS_TCP_UDP_CSUM_OK"},
-	{uint64(MLX4_CQE_STATUS_IPV4_PKT), "MLX4_CQE_STATUS_IPV4_PKT"},
-	{uint64(MLX4_CQE_STATUS_IP_HDR_CSUM_OK), "MLX4_CQE_STATUS_IP_HDR_CSUM_OK"},
-	{uint64(MLX4_CQE_STATUS_IPV4_CSUM_OK), "MLX4_CQE_STATUS_IPV4_CSUM_OK"},
+var namesOfMLX4CQEStatus = [...]named[MLX4CQEStatus]{
+	{MLX4_CQE_STATUS_TCP_UDP_CSUM_OK, "MLX4_CQE_STATUS_TCP_UDP_CSUM_OK"},
+	{MLX4_CQE_STATUS_IPV4_PKT, "MLX4_CQE_STATUS_IPV4_PKT"},
+	{MLX4_CQE_STATUS_IP_HDR_CSUM_OK, "MLX4_CQE_STATUS_IP_HDR_CSUM_OK"},
+	{MLX4_CQE_STATUS_IPV4_CSUM_OK, "MLX4_CQE_STATUS_IPV4_CSUM_OK"},
 }
 
-// String joins the C names of the bits with |.
+// String joins the names of the bits with |; those without a name are in hex.
 func (v MLX4CQEStatus) String() string {
-	return formatFlags(uint64(v), namesOfMLX4CQEStatus[:])
+	return flagString(v, namesOfMLX4CQEStatus[:])
+}
+
+// MarshalText is String.
+func (v MLX4CQEStatus) MarshalText() ([]byte, error) {
+	return []byte(v.String()), nil
+}
+
+// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+func (v *MLX4CQEStatus) UnmarshalText(text []byte) error {
+	return parseFlags(v, "mlx4_cqe_status", text, namesOfMLX4CQEStatus[:])
+}
+
+// MarshalJSON is String, as a string.
+func (v MLX4CQEStatus) MarshalJSON() ([]byte, error) {
+	return quoted(v.String()), nil
+}
+
+// UnmarshalJSON reads such a string, or a number.
+func (v *MLX4CQEStatus) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // QPCompMask is a set of flags; bits that it does not name print in hex.
@@ -42,13 +62,33 @@ const (
 	QP_MASK_UAR_MMAP_OFFSET QPCompMask = 1 // C: MLX4DV_QP_MASK_UAR_MMAP_OFFSET
 )
 
-var namesOfQPCompMask = [...]bitName{
-	{uint64(QP_MASK_UAR_MMAP_OFFSET), "MLX4DV_QP_MASK_UAR_MMAP_OFFSET"},
+var namesOfQPCompMask = [...]named[QPCompMask]{
+	{QP_MASK_UAR_MMAP_OFFSET, "MLX4DV_QP_MASK_UAR_MMAP_OFFSET"},
 }
 
-// String joins the C names of the bits with |.
+// String joins the names of the bits with |; those without a name are in hex.
 func (v QPCompMask) String() string {
-	return formatFlags(uint64(v), namesOfQPCompMask[:])
+	return flagString(v, namesOfQPCompMask[:])
+}
+
+// MarshalText is String.
+func (v QPCompMask) MarshalText() ([]byte, error) {
+	return []byte(v.String()), nil
+}
+
+// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+func (v *QPCompMask) UnmarshalText(text []byte) error {
+	return parseFlags(v, "mlx4dv_qp_comp_mask", text, namesOfQPCompMask[:])
+}
+
+// MarshalJSON is String, as a string.
+func (v QPCompMask) MarshalJSON() ([]byte, error) {
+	return quoted(v.String()), nil
+}
+
+// UnmarshalJSON reads such a string, or a number.
+func (v *QPCompMask) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // CQCompMask is a set of flags; bits that it does not name print in hex.
@@ -63,13 +103,33 @@ const (
 	CQ_MASK_UAR CQCompMask = 1 // C: MLX4DV_CQ_MASK_UAR
 )
 
-var namesOfCQCompMask = [...]bitName{
-	{uint64(CQ_MASK_UAR), "MLX4DV_CQ_MASK_UAR"},
+var namesOfCQCompMask = [...]named[CQCompMask]{
+	{CQ_MASK_UAR, "MLX4DV_CQ_MASK_UAR"},
 }
 
-// String joins the C names of the bits with |.
+// String joins the names of the bits with |; those without a name are in hex.
 func (v CQCompMask) String() string {
-	return formatFlags(uint64(v), namesOfCQCompMask[:])
+	return flagString(v, namesOfCQCompMask[:])
+}
+
+// MarshalText is String.
+func (v CQCompMask) MarshalText() ([]byte, error) {
+	return []byte(v.String()), nil
+}
+
+// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+func (v *CQCompMask) UnmarshalText(text []byte) error {
+	return parseFlags(v, "mlx4dv_cq_comp_mask", text, namesOfCQCompMask[:])
+}
+
+// MarshalJSON is String, as a string.
+func (v CQCompMask) MarshalJSON() ([]byte, error) {
+	return quoted(v.String()), nil
+}
+
+// UnmarshalJSON reads such a string, or a number.
+func (v *CQCompMask) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // ObjType is a set of flags; bits that it does not name print in hex.
@@ -87,16 +147,36 @@ const (
 	OBJ_RWQ ObjType = 8 // C: MLX4DV_OBJ_RWQ
 )
 
-var namesOfObjType = [...]bitName{
-	{uint64(OBJ_QP), "MLX4DV_OBJ_QP"},
-	{uint64(OBJ_CQ), "MLX4DV_OBJ_CQ"},
-	{uint64(OBJ_SRQ), "MLX4DV_OBJ_SRQ"},
-	{uint64(OBJ_RWQ), "MLX4DV_OBJ_RWQ"},
+var namesOfObjType = [...]named[ObjType]{
+	{OBJ_QP, "MLX4DV_OBJ_QP"},
+	{OBJ_CQ, "MLX4DV_OBJ_CQ"},
+	{OBJ_SRQ, "MLX4DV_OBJ_SRQ"},
+	{OBJ_RWQ, "MLX4DV_OBJ_RWQ"},
 }
 
-// String joins the C names of the bits with |.
+// String joins the names of the bits with |; those without a name are in hex.
 func (v ObjType) String() string {
-	return formatFlags(uint64(v), namesOfObjType[:])
+	return flagString(v, namesOfObjType[:])
+}
+
+// MarshalText is String.
+func (v ObjType) MarshalText() ([]byte, error) {
+	return []byte(v.String()), nil
+}
+
+// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+func (v *ObjType) UnmarshalText(text []byte) error {
+	return parseFlags(v, "mlx4dv_obj_type", text, namesOfObjType[:])
+}
+
+// MarshalJSON is String, as a string.
+func (v ObjType) MarshalJSON() ([]byte, error) {
+	return quoted(v.String()), nil
+}
+
+// UnmarshalJSON reads such a string, or a number.
+func (v *ObjType) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // QPInitAttrMask is a set of flags; bits that it does not name print in hex.
@@ -112,14 +192,34 @@ const (
 	QP_INIT_ATTR_MASK_RESERVED QPInitAttrMask = 2 // C: MLX4DV_QP_INIT_ATTR_MASK_RESERVED
 )
 
-var namesOfQPInitAttrMask = [...]bitName{
-	{uint64(QP_INIT_ATTR_MASK_INL_RECV), "MLX4DV_QP_INIT_ATTR_MASK_INL_RECV"},
-	{uint64(QP_INIT_ATTR_MASK_RESERVED), "MLX4DV_QP_INIT_ATTR_MASK_RESERVED"},
+var namesOfQPInitAttrMask = [...]named[QPInitAttrMask]{
+	{QP_INIT_ATTR_MASK_INL_RECV, "MLX4DV_QP_INIT_ATTR_MASK_INL_RECV"},
+	{QP_INIT_ATTR_MASK_RESERVED, "MLX4DV_QP_INIT_ATTR_MASK_RESERVED"},
 }
 
-// String joins the C names of the bits with |.
+// String joins the names of the bits with |; those without a name are in hex.
 func (v QPInitAttrMask) String() string {
-	return formatFlags(uint64(v), namesOfQPInitAttrMask[:])
+	return flagString(v, namesOfQPInitAttrMask[:])
+}
+
+// MarshalText is String.
+func (v QPInitAttrMask) MarshalText() ([]byte, error) {
+	return []byte(v.String()), nil
+}
+
+// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+func (v *QPInitAttrMask) UnmarshalText(text []byte) error {
+	return parseFlags(v, "mlx4dv_qp_init_attr_mask", text, namesOfQPInitAttrMask[:])
+}
+
+// MarshalJSON is String, as a string.
+func (v QPInitAttrMask) MarshalJSON() ([]byte, error) {
+	return quoted(v.String()), nil
+}
+
+// UnmarshalJSON reads such a string, or a number.
+func (v *QPInitAttrMask) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // SetCtxAttrType is an enumeration; values that it does not name print as numbers.
@@ -135,13 +235,32 @@ const (
 	SET_CTX_ATTR_BUF_ALLOCATORS   SetCtxAttrType = 1 // C: MLX4DV_SET_CTX_ATTR_BUF_ALLOCATORS
 )
 
-// String is the C name, or the enum's with the number.
+var namesOfSetCtxAttrType = [...]named[SetCtxAttrType]{
+	{SET_CTX_ATTR_LOG_WQS_RANGE_SZ, "MLX4DV_SET_CTX_ATTR_LOG_WQS_RANGE_SZ"},
+	{SET_CTX_ATTR_BUF_ALLOCATORS, "MLX4DV_SET_CTX_ATTR_BUF_ALLOCATORS"},
+}
+
+// String is the name, or the enumeration's with the number.
 func (v SetCtxAttrType) String() string {
-	switch v {
-	case SET_CTX_ATTR_LOG_WQS_RANGE_SZ:
-		return "MLX4DV_SET_CTX_ATTR_LOG_WQS_RANGE_SZ"
-	case SET_CTX_ATTR_BUF_ALLOCATORS:
-		return "MLX4DV_SET_CTX_ATTR_BUF_ALLOCATORS"
-	}
-	return formatUnknown("mlx4dv_set_ctx_attr_type", int64(v))
+	return enumString(v, "mlx4dv_set_ctx_attr_type", namesOfSetCtxAttrType[:])
+}
+
+// MarshalText is the name, or the number.
+func (v SetCtxAttrType) MarshalText() ([]byte, error) {
+	return enumText(v, namesOfSetCtxAttrType[:]), nil
+}
+
+// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+func (v *SetCtxAttrType) UnmarshalText(text []byte) error {
+	return parseEnum(v, "mlx4dv_set_ctx_attr_type", text, namesOfSetCtxAttrType[:])
+}
+
+// MarshalJSON is the name, or the number if there is none.
+func (v SetCtxAttrType) MarshalJSON() ([]byte, error) {
+	return enumJSON(v, namesOfSetCtxAttrType[:]), nil
+}
+
+// UnmarshalJSON reads a name or a number.
+func (v *SetCtxAttrType) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }

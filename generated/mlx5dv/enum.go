@@ -31,29 +31,49 @@ const (
 	CONTEXT_MASK_OOO_RECV_WRS      ContextCompMask = 65536 // C: MLX5DV_CONTEXT_MASK_OOO_RECV_WRS, since 56.1
 )
 
-var namesOfContextCompMask = [...]bitName{
-	{uint64(CONTEXT_MASK_CQE_COMPRESION), "MLX5DV_CONTEXT_MASK_CQE_COMPRESION"},
-	{uint64(CONTEXT_MASK_SWP), "MLX5DV_CONTEXT_MASK_SWP"},
-	{uint64(CONTEXT_MASK_STRIDING_RQ), "MLX5DV_CONTEXT_MASK_STRIDING_RQ"},
-	{uint64(CONTEXT_MASK_TUNNEL_OFFLOADS), "MLX5DV_CONTEXT_MASK_TUNNEL_OFFLOADS"},
-	{uint64(CONTEXT_MASK_DYN_BFREGS), "MLX5DV_CONTEXT_MASK_DYN_BFREGS"},
-	{uint64(CONTEXT_MASK_CLOCK_INFO_UPDATE), "MLX5DV_CONTEXT_MASK_CLOCK_INFO_UPDATE"},
-	{uint64(CONTEXT_MASK_FLOW_ACTION_FLAGS), "MLX5DV_CONTEXT_MASK_FLOW_ACTION_FLAGS"},
-	{uint64(CONTEXT_MASK_DC_ODP_CAPS), "MLX5DV_CONTEXT_MASK_DC_ODP_CAPS"},
-	{uint64(CONTEXT_MASK_HCA_CORE_CLOCK), "MLX5DV_CONTEXT_MASK_HCA_CORE_CLOCK"},
-	{uint64(CONTEXT_MASK_NUM_LAG_PORTS), "MLX5DV_CONTEXT_MASK_NUM_LAG_PORTS"},
-	{uint64(CONTEXT_MASK_SIGNATURE_OFFLOAD), "MLX5DV_CONTEXT_MASK_SIGNATURE_OFFLOAD"},
-	{uint64(CONTEXT_MASK_DCI_STREAMS), "MLX5DV_CONTEXT_MASK_DCI_STREAMS"},
-	{uint64(CONTEXT_MASK_WR_MEMCPY_LENGTH), "MLX5DV_CONTEXT_MASK_WR_MEMCPY_LENGTH"},
-	{uint64(CONTEXT_MASK_CRYPTO_OFFLOAD), "MLX5DV_CONTEXT_MASK_CRYPTO_OFFLOAD"},
-	{uint64(CONTEXT_MASK_MAX_DC_RD_ATOM), "MLX5DV_CONTEXT_MASK_MAX_DC_RD_ATOM"},
-	{uint64(CONTEXT_MASK_REG_C0), "MLX5DV_CONTEXT_MASK_REG_C0"},
-	{uint64(CONTEXT_MASK_OOO_RECV_WRS), "MLX5DV_CONTEXT_MASK_OOO_RECV_WRS"},
+var namesOfContextCompMask = [...]named[ContextCompMask]{
+	{CONTEXT_MASK_CQE_COMPRESION, "MLX5DV_CONTEXT_MASK_CQE_COMPRESION"},
+	{CONTEXT_MASK_SWP, "MLX5DV_CONTEXT_MASK_SWP"},
+	{CONTEXT_MASK_STRIDING_RQ, "MLX5DV_CONTEXT_MASK_STRIDING_RQ"},
+	{CONTEXT_MASK_TUNNEL_OFFLOADS, "MLX5DV_CONTEXT_MASK_TUNNEL_OFFLOADS"},
+	{CONTEXT_MASK_DYN_BFREGS, "MLX5DV_CONTEXT_MASK_DYN_BFREGS"},
+	{CONTEXT_MASK_CLOCK_INFO_UPDATE, "MLX5DV_CONTEXT_MASK_CLOCK_INFO_UPDATE"},
+	{CONTEXT_MASK_FLOW_ACTION_FLAGS, "MLX5DV_CONTEXT_MASK_FLOW_ACTION_FLAGS"},
+	{CONTEXT_MASK_DC_ODP_CAPS, "MLX5DV_CONTEXT_MASK_DC_ODP_CAPS"},
+	{CONTEXT_MASK_HCA_CORE_CLOCK, "MLX5DV_CONTEXT_MASK_HCA_CORE_CLOCK"},
+	{CONTEXT_MASK_NUM_LAG_PORTS, "MLX5DV_CONTEXT_MASK_NUM_LAG_PORTS"},
+	{CONTEXT_MASK_SIGNATURE_OFFLOAD, "MLX5DV_CONTEXT_MASK_SIGNATURE_OFFLOAD"},
+	{CONTEXT_MASK_DCI_STREAMS, "MLX5DV_CONTEXT_MASK_DCI_STREAMS"},
+	{CONTEXT_MASK_WR_MEMCPY_LENGTH, "MLX5DV_CONTEXT_MASK_WR_MEMCPY_LENGTH"},
+	{CONTEXT_MASK_CRYPTO_OFFLOAD, "MLX5DV_CONTEXT_MASK_CRYPTO_OFFLOAD"},
+	{CONTEXT_MASK_MAX_DC_RD_ATOM, "MLX5DV_CONTEXT_MASK_MAX_DC_RD_ATOM"},
+	{CONTEXT_MASK_REG_C0, "MLX5DV_CONTEXT_MASK_REG_C0"},
+	{CONTEXT_MASK_OOO_RECV_WRS, "MLX5DV_CONTEXT_MASK_OOO_RECV_WRS"},
 }
 
-// String joins the C names of the bits with |.
+// String joins the names of the bits with |; those without a name are in hex.
 func (v ContextCompMask) String() string {
-	return formatFlags(uint64(v), namesOfContextCompMask[:])
+	return flagString(v, namesOfContextCompMask[:])
+}
+
+// MarshalText is String.
+func (v ContextCompMask) MarshalText() ([]byte, error) {
+	return []byte(v.String()), nil
+}
+
+// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+func (v *ContextCompMask) UnmarshalText(text []byte) error {
+	return parseFlags(v, "mlx5dv_context_comp_mask", text, namesOfContextCompMask[:])
+}
+
+// MarshalJSON is String, as a string.
+func (v ContextCompMask) MarshalJSON() ([]byte, error) {
+	return quoted(v.String()), nil
+}
+
+// UnmarshalJSON reads such a string, or a number.
+func (v *ContextCompMask) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // TunnelOffloads is a set of flags; bits that it does not name print in hex.
@@ -72,17 +92,37 @@ const (
 	RAW_PACKET_CAP_TUNNELED_OFFLOAD_CW_MPLS_OVER_UDP TunnelOffloads = 16 // C: MLX5DV_RAW_PACKET_CAP_TUNNELED_OFFLOAD_CW_MPLS_OVER_UDP
 )
 
-var namesOfTunnelOffloads = [...]bitName{
-	{uint64(RAW_PACKET_CAP_TUNNELED_OFFLOAD_VXLAN), "MLX5DV_RAW_PACKET_CAP_TUNNELED_OFFLOAD_VXLAN"},
-	{uint64(RAW_PACKET_CAP_TUNNELED_OFFLOAD_GRE), "MLX5DV_RAW_PACKET_CAP_TUNNELED_OFFLOAD_GRE"},
-	{uint64(RAW_PACKET_CAP_TUNNELED_OFFLOAD_GENEVE), "MLX5DV_RAW_PACKET_CAP_TUNNELED_OFFLOAD_GENEVE"},
-	{uint64(RAW_PACKET_CAP_TUNNELED_OFFLOAD_CW_MPLS_OVER_GRE), "MLX5DV_RAW_PACKET_CAP_TUNNELED_OFFLOAD_CW_MPLS_OVER_GRE"},
-	{uint64(RAW_PACKET_CAP_TUNNELED_OFFLOAD_CW_MPLS_OVER_UDP), "MLX5DV_RAW_PACKET_CAP_TUNNELED_OFFLOAD_CW_MPLS_OVER_UDP"},
+var namesOfTunnelOffloads = [...]named[TunnelOffloads]{
+	{RAW_PACKET_CAP_TUNNELED_OFFLOAD_VXLAN, "MLX5DV_RAW_PACKET_CAP_TUNNELED_OFFLOAD_VXLAN"},
+	{RAW_PACKET_CAP_TUNNELED_OFFLOAD_GRE, "MLX5DV_RAW_PACKET_CAP_TUNNELED_OFFLOAD_GRE"},
+	{RAW_PACKET_CAP_TUNNELED_OFFLOAD_GENEVE, "MLX5DV_RAW_PACKET_CAP_TUNNELED_OFFLOAD_GENEVE"},
+	{RAW_PACKET_CAP_TUNNELED_OFFLOAD_CW_MPLS_OVER_GRE, "MLX5DV_RAW_PACKET_CAP_TUNNELED_OFFLOAD_CW_MPLS_OVER_GRE"},
+	{RAW_PACKET_CAP_TUNNELED_OFFLOAD_CW_MPLS_OVER_UDP, "MLX5DV_RAW_PACKET_CAP_TUNNELED_OFFLOAD_CW_MPLS_OVER_UDP"},
 }
 
-// String joins the C names of the bits with |.
+// String joins the names of the bits with |; those without a name are in hex.
 func (v TunnelOffloads) String() string {
-	return formatFlags(uint64(v), namesOfTunnelOffloads[:])
+	return flagString(v, namesOfTunnelOffloads[:])
+}
+
+// MarshalText is String.
+func (v TunnelOffloads) MarshalText() ([]byte, error) {
+	return []byte(v.String()), nil
+}
+
+// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+func (v *TunnelOffloads) UnmarshalText(text []byte) error {
+	return parseFlags(v, "mlx5dv_tunnel_offloads", text, namesOfTunnelOffloads[:])
+}
+
+// MarshalJSON is String, as a string.
+func (v TunnelOffloads) MarshalJSON() ([]byte, error) {
+	return quoted(v.String()), nil
+}
+
+// UnmarshalJSON reads such a string, or a number.
+func (v *TunnelOffloads) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // FlowActionCapFlags is a set of flags; bits that it does not name print in hex.
@@ -101,17 +141,37 @@ const (
 	FLOW_ACTION_FLAGS_ESP_AES_GCM_TX_IV_IS_ESN FlowActionCapFlags = 16 // C: MLX5DV_FLOW_ACTION_FLAGS_ESP_AES_GCM_TX_IV_IS_ESN
 )
 
-var namesOfFlowActionCapFlags = [...]bitName{
-	{uint64(FLOW_ACTION_FLAGS_ESP_AES_GCM), "MLX5DV_FLOW_ACTION_FLAGS_ESP_AES_GCM"},
-	{uint64(FLOW_ACTION_FLAGS_ESP_AES_GCM_REQ_METADATA), "MLX5DV_FLOW_ACTION_FLAGS_ESP_AES_GCM_REQ_METADATA"},
-	{uint64(FLOW_ACTION_FLAGS_ESP_AES_GCM_SPI_STEERING), "MLX5DV_FLOW_ACTION_FLAGS_ESP_AES_GCM_SPI_STEERING"},
-	{uint64(FLOW_ACTION_FLAGS_ESP_AES_GCM_FULL_OFFLOAD), "MLX5DV_FLOW_ACTION_FLAGS_ESP_AES_GCM_FULL_OFFLOAD"},
-	{uint64(FLOW_ACTION_FLAGS_ESP_AES_GCM_TX_IV_IS_ESN), "MLX5DV_FLOW_ACTION_FLAGS_ESP_AES_GCM_TX_IV_IS_ESN"},
+var namesOfFlowActionCapFlags = [...]named[FlowActionCapFlags]{
+	{FLOW_ACTION_FLAGS_ESP_AES_GCM, "MLX5DV_FLOW_ACTION_FLAGS_ESP_AES_GCM"},
+	{FLOW_ACTION_FLAGS_ESP_AES_GCM_REQ_METADATA, "MLX5DV_FLOW_ACTION_FLAGS_ESP_AES_GCM_REQ_METADATA"},
+	{FLOW_ACTION_FLAGS_ESP_AES_GCM_SPI_STEERING, "MLX5DV_FLOW_ACTION_FLAGS_ESP_AES_GCM_SPI_STEERING"},
+	{FLOW_ACTION_FLAGS_ESP_AES_GCM_FULL_OFFLOAD, "MLX5DV_FLOW_ACTION_FLAGS_ESP_AES_GCM_FULL_OFFLOAD"},
+	{FLOW_ACTION_FLAGS_ESP_AES_GCM_TX_IV_IS_ESN, "MLX5DV_FLOW_ACTION_FLAGS_ESP_AES_GCM_TX_IV_IS_ESN"},
 }
 
-// String joins the C names of the bits with |.
+// String joins the names of the bits with |; those without a name are in hex.
 func (v FlowActionCapFlags) String() string {
-	return formatFlags(uint64(v), namesOfFlowActionCapFlags[:])
+	return flagString(v, namesOfFlowActionCapFlags[:])
+}
+
+// MarshalText is String.
+func (v FlowActionCapFlags) MarshalText() ([]byte, error) {
+	return []byte(v.String()), nil
+}
+
+// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+func (v *FlowActionCapFlags) UnmarshalText(text []byte) error {
+	return parseFlags(v, "mlx5dv_flow_action_cap_flags", text, namesOfFlowActionCapFlags[:])
+}
+
+// MarshalJSON is String, as a string.
+func (v FlowActionCapFlags) MarshalJSON() ([]byte, error) {
+	return quoted(v.String()), nil
+}
+
+// UnmarshalJSON reads such a string, or a number.
+func (v *FlowActionCapFlags) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // SigType is an enumeration; values that it does not name print as numbers.
@@ -127,15 +187,34 @@ const (
 	SIG_TYPE_CRC    SigType = 1 // C: MLX5DV_SIG_TYPE_CRC
 )
 
-// String is the C name, or the enum's with the number.
+var namesOfSigType = [...]named[SigType]{
+	{SIG_TYPE_T10DIF, "MLX5DV_SIG_TYPE_T10DIF"},
+	{SIG_TYPE_CRC, "MLX5DV_SIG_TYPE_CRC"},
+}
+
+// String is the name, or the enumeration's with the number.
 func (v SigType) String() string {
-	switch v {
-	case SIG_TYPE_T10DIF:
-		return "MLX5DV_SIG_TYPE_T10DIF"
-	case SIG_TYPE_CRC:
-		return "MLX5DV_SIG_TYPE_CRC"
-	}
-	return formatUnknown("mlx5dv_sig_type", int64(v))
+	return enumString(v, "mlx5dv_sig_type", namesOfSigType[:])
+}
+
+// MarshalText is the name, or the number.
+func (v SigType) MarshalText() ([]byte, error) {
+	return enumText(v, namesOfSigType[:]), nil
+}
+
+// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+func (v *SigType) UnmarshalText(text []byte) error {
+	return parseEnum(v, "mlx5dv_sig_type", text, namesOfSigType[:])
+}
+
+// MarshalJSON is the name, or the number if there is none.
+func (v SigType) MarshalJSON() ([]byte, error) {
+	return enumJSON(v, namesOfSigType[:]), nil
+}
+
+// UnmarshalJSON reads a name or a number.
+func (v *SigType) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // SigProtCaps is a set of flags; bits that it does not name print in hex.
@@ -151,14 +230,34 @@ const (
 	SIG_PROT_CAP_CRC    SigProtCaps = 2 // C: MLX5DV_SIG_PROT_CAP_CRC
 )
 
-var namesOfSigProtCaps = [...]bitName{
-	{uint64(SIG_PROT_CAP_T10DIF), "MLX5DV_SIG_PROT_CAP_T10DIF"},
-	{uint64(SIG_PROT_CAP_CRC), "MLX5DV_SIG_PROT_CAP_CRC"},
+var namesOfSigProtCaps = [...]named[SigProtCaps]{
+	{SIG_PROT_CAP_T10DIF, "MLX5DV_SIG_PROT_CAP_T10DIF"},
+	{SIG_PROT_CAP_CRC, "MLX5DV_SIG_PROT_CAP_CRC"},
 }
 
-// String joins the C names of the bits with |.
+// String joins the names of the bits with |; those without a name are in hex.
 func (v SigProtCaps) String() string {
-	return formatFlags(uint64(v), namesOfSigProtCaps[:])
+	return flagString(v, namesOfSigProtCaps[:])
+}
+
+// MarshalText is String.
+func (v SigProtCaps) MarshalText() ([]byte, error) {
+	return []byte(v.String()), nil
+}
+
+// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+func (v *SigProtCaps) UnmarshalText(text []byte) error {
+	return parseFlags(v, "mlx5dv_sig_prot_caps", text, namesOfSigProtCaps[:])
+}
+
+// MarshalJSON is String, as a string.
+func (v SigProtCaps) MarshalJSON() ([]byte, error) {
+	return quoted(v.String()), nil
+}
+
+// UnmarshalJSON reads such a string, or a number.
+func (v *SigProtCaps) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // SigT10DIFBGType is an enumeration; values that it does not name print as numbers.
@@ -174,15 +273,34 @@ const (
 	SIG_T10DIF_CSUM SigT10DIFBGType = 1 // C: MLX5DV_SIG_T10DIF_CSUM
 )
 
-// String is the C name, or the enum's with the number.
+var namesOfSigT10DIFBGType = [...]named[SigT10DIFBGType]{
+	{SIG_T10DIF_CRC, "MLX5DV_SIG_T10DIF_CRC"},
+	{SIG_T10DIF_CSUM, "MLX5DV_SIG_T10DIF_CSUM"},
+}
+
+// String is the name, or the enumeration's with the number.
 func (v SigT10DIFBGType) String() string {
-	switch v {
-	case SIG_T10DIF_CRC:
-		return "MLX5DV_SIG_T10DIF_CRC"
-	case SIG_T10DIF_CSUM:
-		return "MLX5DV_SIG_T10DIF_CSUM"
-	}
-	return formatUnknown("mlx5dv_sig_t10dif_bg_type", int64(v))
+	return enumString(v, "mlx5dv_sig_t10dif_bg_type", namesOfSigT10DIFBGType[:])
+}
+
+// MarshalText is the name, or the number.
+func (v SigT10DIFBGType) MarshalText() ([]byte, error) {
+	return enumText(v, namesOfSigT10DIFBGType[:]), nil
+}
+
+// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+func (v *SigT10DIFBGType) UnmarshalText(text []byte) error {
+	return parseEnum(v, "mlx5dv_sig_t10dif_bg_type", text, namesOfSigT10DIFBGType[:])
+}
+
+// MarshalJSON is the name, or the number if there is none.
+func (v SigT10DIFBGType) MarshalJSON() ([]byte, error) {
+	return enumJSON(v, namesOfSigT10DIFBGType[:]), nil
+}
+
+// UnmarshalJSON reads a name or a number.
+func (v *SigT10DIFBGType) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // SigT10DIFBGCaps is a set of flags; bits that it does not name print in hex.
@@ -198,14 +316,34 @@ const (
 	SIG_T10DIF_BG_CAP_CSUM SigT10DIFBGCaps = 2 // C: MLX5DV_SIG_T10DIF_BG_CAP_CSUM
 )
 
-var namesOfSigT10DIFBGCaps = [...]bitName{
-	{uint64(SIG_T10DIF_BG_CAP_CRC), "MLX5DV_SIG_T10DIF_BG_CAP_CRC"},
-	{uint64(SIG_T10DIF_BG_CAP_CSUM), "MLX5DV_SIG_T10DIF_BG_CAP_CSUM"},
+var namesOfSigT10DIFBGCaps = [...]named[SigT10DIFBGCaps]{
+	{SIG_T10DIF_BG_CAP_CRC, "MLX5DV_SIG_T10DIF_BG_CAP_CRC"},
+	{SIG_T10DIF_BG_CAP_CSUM, "MLX5DV_SIG_T10DIF_BG_CAP_CSUM"},
 }
 
-// String joins the C names of the bits with |.
+// String joins the names of the bits with |; those without a name are in hex.
 func (v SigT10DIFBGCaps) String() string {
-	return formatFlags(uint64(v), namesOfSigT10DIFBGCaps[:])
+	return flagString(v, namesOfSigT10DIFBGCaps[:])
+}
+
+// MarshalText is String.
+func (v SigT10DIFBGCaps) MarshalText() ([]byte, error) {
+	return []byte(v.String()), nil
+}
+
+// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+func (v *SigT10DIFBGCaps) UnmarshalText(text []byte) error {
+	return parseFlags(v, "mlx5dv_sig_t10dif_bg_caps", text, namesOfSigT10DIFBGCaps[:])
+}
+
+// MarshalJSON is String, as a string.
+func (v SigT10DIFBGCaps) MarshalJSON() ([]byte, error) {
+	return quoted(v.String()), nil
+}
+
+// UnmarshalJSON reads such a string, or a number.
+func (v *SigT10DIFBGCaps) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // SigCRCType is an enumeration; values that it does not name print as numbers.
@@ -222,17 +360,35 @@ const (
 	SIG_CRC_TYPE_CRC64_XP10 SigCRCType = 2 // C: MLX5DV_SIG_CRC_TYPE_CRC64_XP10
 )
 
-// String is the C name, or the enum's with the number.
+var namesOfSigCRCType = [...]named[SigCRCType]{
+	{SIG_CRC_TYPE_CRC32, "MLX5DV_SIG_CRC_TYPE_CRC32"},
+	{SIG_CRC_TYPE_CRC32C, "MLX5DV_SIG_CRC_TYPE_CRC32C"},
+	{SIG_CRC_TYPE_CRC64_XP10, "MLX5DV_SIG_CRC_TYPE_CRC64_XP10"},
+}
+
+// String is the name, or the enumeration's with the number.
 func (v SigCRCType) String() string {
-	switch v {
-	case SIG_CRC_TYPE_CRC32:
-		return "MLX5DV_SIG_CRC_TYPE_CRC32"
-	case SIG_CRC_TYPE_CRC32C:
-		return "MLX5DV_SIG_CRC_TYPE_CRC32C"
-	case SIG_CRC_TYPE_CRC64_XP10:
-		return "MLX5DV_SIG_CRC_TYPE_CRC64_XP10"
-	}
-	return formatUnknown("mlx5dv_sig_crc_type", int64(v))
+	return enumString(v, "mlx5dv_sig_crc_type", namesOfSigCRCType[:])
+}
+
+// MarshalText is the name, or the number.
+func (v SigCRCType) MarshalText() ([]byte, error) {
+	return enumText(v, namesOfSigCRCType[:]), nil
+}
+
+// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+func (v *SigCRCType) UnmarshalText(text []byte) error {
+	return parseEnum(v, "mlx5dv_sig_crc_type", text, namesOfSigCRCType[:])
+}
+
+// MarshalJSON is the name, or the number if there is none.
+func (v SigCRCType) MarshalJSON() ([]byte, error) {
+	return enumJSON(v, namesOfSigCRCType[:]), nil
+}
+
+// UnmarshalJSON reads a name or a number.
+func (v *SigCRCType) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // SigCRCTypeCaps is a set of flags; bits that it does not name print in hex.
@@ -249,15 +405,35 @@ const (
 	SIG_CRC_TYPE_CAP_CRC64_XP10 SigCRCTypeCaps = 4 // C: MLX5DV_SIG_CRC_TYPE_CAP_CRC64_XP10
 )
 
-var namesOfSigCRCTypeCaps = [...]bitName{
-	{uint64(SIG_CRC_TYPE_CAP_CRC32), "MLX5DV_SIG_CRC_TYPE_CAP_CRC32"},
-	{uint64(SIG_CRC_TYPE_CAP_CRC32C), "MLX5DV_SIG_CRC_TYPE_CAP_CRC32C"},
-	{uint64(SIG_CRC_TYPE_CAP_CRC64_XP10), "MLX5DV_SIG_CRC_TYPE_CAP_CRC64_XP10"},
+var namesOfSigCRCTypeCaps = [...]named[SigCRCTypeCaps]{
+	{SIG_CRC_TYPE_CAP_CRC32, "MLX5DV_SIG_CRC_TYPE_CAP_CRC32"},
+	{SIG_CRC_TYPE_CAP_CRC32C, "MLX5DV_SIG_CRC_TYPE_CAP_CRC32C"},
+	{SIG_CRC_TYPE_CAP_CRC64_XP10, "MLX5DV_SIG_CRC_TYPE_CAP_CRC64_XP10"},
 }
 
-// String joins the C names of the bits with |.
+// String joins the names of the bits with |; those without a name are in hex.
 func (v SigCRCTypeCaps) String() string {
-	return formatFlags(uint64(v), namesOfSigCRCTypeCaps[:])
+	return flagString(v, namesOfSigCRCTypeCaps[:])
+}
+
+// MarshalText is String.
+func (v SigCRCTypeCaps) MarshalText() ([]byte, error) {
+	return []byte(v.String()), nil
+}
+
+// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+func (v *SigCRCTypeCaps) UnmarshalText(text []byte) error {
+	return parseFlags(v, "mlx5dv_sig_crc_type_caps", text, namesOfSigCRCTypeCaps[:])
+}
+
+// MarshalJSON is String, as a string.
+func (v SigCRCTypeCaps) MarshalJSON() ([]byte, error) {
+	return quoted(v.String()), nil
+}
+
+// UnmarshalJSON reads such a string, or a number.
+func (v *SigCRCTypeCaps) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // BlockSize is an enumeration; values that it does not name print as numbers.
@@ -276,21 +452,37 @@ const (
 	BLOCK_SIZE_4160 BlockSize = 4 // C: MLX5DV_BLOCK_SIZE_4160
 )
 
-// String is the C name, or the enum's with the number.
+var namesOfBlockSize = [...]named[BlockSize]{
+	{BLOCK_SIZE_512, "MLX5DV_BLOCK_SIZE_512"},
+	{BLOCK_SIZE_520, "MLX5DV_BLOCK_SIZE_520"},
+	{BLOCK_SIZE_4048, "MLX5DV_BLOCK_SIZE_4048"},
+	{BLOCK_SIZE_4096, "MLX5DV_BLOCK_SIZE_4096"},
+	{BLOCK_SIZE_4160, "MLX5DV_BLOCK_SIZE_4160"},
+}
+
+// String is the name, or the enumeration's with the number.
 func (v BlockSize) String() string {
-	switch v {
-	case BLOCK_SIZE_512:
-		return "MLX5DV_BLOCK_SIZE_512"
-	case BLOCK_SIZE_520:
-		return "MLX5DV_BLOCK_SIZE_520"
-	case BLOCK_SIZE_4048:
-		return "MLX5DV_BLOCK_SIZE_4048"
-	case BLOCK_SIZE_4096:
-		return "MLX5DV_BLOCK_SIZE_4096"
-	case BLOCK_SIZE_4160:
-		return "MLX5DV_BLOCK_SIZE_4160"
-	}
-	return formatUnknown("mlx5dv_block_size", int64(v))
+	return enumString(v, "mlx5dv_block_size", namesOfBlockSize[:])
+}
+
+// MarshalText is the name, or the number.
+func (v BlockSize) MarshalText() ([]byte, error) {
+	return enumText(v, namesOfBlockSize[:]), nil
+}
+
+// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+func (v *BlockSize) UnmarshalText(text []byte) error {
+	return parseEnum(v, "mlx5dv_block_size", text, namesOfBlockSize[:])
+}
+
+// MarshalJSON is the name, or the number if there is none.
+func (v BlockSize) MarshalJSON() ([]byte, error) {
+	return enumJSON(v, namesOfBlockSize[:]), nil
+}
+
+// UnmarshalJSON reads a name or a number.
+func (v *BlockSize) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // BlockSizeCaps is a set of flags; bits that it does not name print in hex.
@@ -309,17 +501,37 @@ const (
 	BLOCK_SIZE_CAP_4160 BlockSizeCaps = 16 // C: MLX5DV_BLOCK_SIZE_CAP_4160
 )
 
-var namesOfBlockSizeCaps = [...]bitName{
-	{uint64(BLOCK_SIZE_CAP_512), "MLX5DV_BLOCK_SIZE_CAP_512"},
-	{uint64(BLOCK_SIZE_CAP_520), "MLX5DV_BLOCK_SIZE_CAP_520"},
-	{uint64(BLOCK_SIZE_CAP_4048), "MLX5DV_BLOCK_SIZE_CAP_4048"},
-	{uint64(BLOCK_SIZE_CAP_4096), "MLX5DV_BLOCK_SIZE_CAP_4096"},
-	{uint64(BLOCK_SIZE_CAP_4160), "MLX5DV_BLOCK_SIZE_CAP_4160"},
+var namesOfBlockSizeCaps = [...]named[BlockSizeCaps]{
+	{BLOCK_SIZE_CAP_512, "MLX5DV_BLOCK_SIZE_CAP_512"},
+	{BLOCK_SIZE_CAP_520, "MLX5DV_BLOCK_SIZE_CAP_520"},
+	{BLOCK_SIZE_CAP_4048, "MLX5DV_BLOCK_SIZE_CAP_4048"},
+	{BLOCK_SIZE_CAP_4096, "MLX5DV_BLOCK_SIZE_CAP_4096"},
+	{BLOCK_SIZE_CAP_4160, "MLX5DV_BLOCK_SIZE_CAP_4160"},
 }
 
-// String joins the C names of the bits with |.
+// String joins the names of the bits with |; those without a name are in hex.
 func (v BlockSizeCaps) String() string {
-	return formatFlags(uint64(v), namesOfBlockSizeCaps[:])
+	return flagString(v, namesOfBlockSizeCaps[:])
+}
+
+// MarshalText is String.
+func (v BlockSizeCaps) MarshalText() ([]byte, error) {
+	return []byte(v.String()), nil
+}
+
+// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+func (v *BlockSizeCaps) UnmarshalText(text []byte) error {
+	return parseFlags(v, "mlx5dv_block_size_caps", text, namesOfBlockSizeCaps[:])
+}
+
+// MarshalJSON is String, as a string.
+func (v BlockSizeCaps) MarshalJSON() ([]byte, error) {
+	return quoted(v.String()), nil
+}
+
+// UnmarshalJSON reads such a string, or a number.
+func (v *BlockSizeCaps) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // CryptoEnginesCaps is a set of flags; bits that it does not name print in hex.
@@ -336,15 +548,35 @@ const (
 	CRYPTO_ENGINES_CAP_AES_XTS_MULTI_BLOCK  CryptoEnginesCaps = 4 // C: MLX5DV_CRYPTO_ENGINES_CAP_AES_XTS_MULTI_BLOCK
 )
 
-var namesOfCryptoEnginesCaps = [...]bitName{
-	{uint64(CRYPTO_ENGINES_CAP_AES_XTS), "MLX5DV_CRYPTO_ENGINES_CAP_AES_XTS"},
-	{uint64(CRYPTO_ENGINES_CAP_AES_XTS_SINGLE_BLOCK), "MLX5DV_CRYPTO_ENGINES_CAP_AES_XTS_SINGLE_BLOCK"},
-	{uint64(CRYPTO_ENGINES_CAP_AES_XTS_MULTI_BLOCK), "MLX5DV_CRYPTO_ENGINES_CAP_AES_XTS_MULTI_BLOCK"},
+var namesOfCryptoEnginesCaps = [...]named[CryptoEnginesCaps]{
+	{CRYPTO_ENGINES_CAP_AES_XTS, "MLX5DV_CRYPTO_ENGINES_CAP_AES_XTS"},
+	{CRYPTO_ENGINES_CAP_AES_XTS_SINGLE_BLOCK, "MLX5DV_CRYPTO_ENGINES_CAP_AES_XTS_SINGLE_BLOCK"},
+	{CRYPTO_ENGINES_CAP_AES_XTS_MULTI_BLOCK, "MLX5DV_CRYPTO_ENGINES_CAP_AES_XTS_MULTI_BLOCK"},
 }
 
-// String joins the C names of the bits with |.
+// String joins the names of the bits with |; those without a name are in hex.
 func (v CryptoEnginesCaps) String() string {
-	return formatFlags(uint64(v), namesOfCryptoEnginesCaps[:])
+	return flagString(v, namesOfCryptoEnginesCaps[:])
+}
+
+// MarshalText is String.
+func (v CryptoEnginesCaps) MarshalText() ([]byte, error) {
+	return []byte(v.String()), nil
+}
+
+// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+func (v *CryptoEnginesCaps) UnmarshalText(text []byte) error {
+	return parseFlags(v, "mlx5dv_crypto_engines_caps", text, namesOfCryptoEnginesCaps[:])
+}
+
+// MarshalJSON is String, as a string.
+func (v CryptoEnginesCaps) MarshalJSON() ([]byte, error) {
+	return quoted(v.String()), nil
+}
+
+// UnmarshalJSON reads such a string, or a number.
+func (v *CryptoEnginesCaps) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // CryptoWrappedImportMethodCaps is a set of flags; bits that it does not name print in hex.
@@ -359,13 +591,33 @@ const (
 	CRYPTO_WRAPPED_IMPORT_METHOD_CAP_AES_XTS CryptoWrappedImportMethodCaps = 1 // C: MLX5DV_CRYPTO_WRAPPED_IMPORT_METHOD_CAP_AES_XTS
 )
 
-var namesOfCryptoWrappedImportMethodCaps = [...]bitName{
-	{uint64(CRYPTO_WRAPPED_IMPORT_METHOD_CAP_AES_XTS), "MLX5DV_CRYPTO_WRAPPED_IMPORT_METHOD_CAP_AES_XTS"},
+var namesOfCryptoWrappedImportMethodCaps = [...]named[CryptoWrappedImportMethodCaps]{
+	{CRYPTO_WRAPPED_IMPORT_METHOD_CAP_AES_XTS, "MLX5DV_CRYPTO_WRAPPED_IMPORT_METHOD_CAP_AES_XTS"},
 }
 
-// String joins the C names of the bits with |.
+// String joins the names of the bits with |; those without a name are in hex.
 func (v CryptoWrappedImportMethodCaps) String() string {
-	return formatFlags(uint64(v), namesOfCryptoWrappedImportMethodCaps[:])
+	return flagString(v, namesOfCryptoWrappedImportMethodCaps[:])
+}
+
+// MarshalText is String.
+func (v CryptoWrappedImportMethodCaps) MarshalText() ([]byte, error) {
+	return []byte(v.String()), nil
+}
+
+// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+func (v *CryptoWrappedImportMethodCaps) UnmarshalText(text []byte) error {
+	return parseFlags(v, "mlx5dv_crypto_wrapped_import_method_caps", text, namesOfCryptoWrappedImportMethodCaps[:])
+}
+
+// MarshalJSON is String, as a string.
+func (v CryptoWrappedImportMethodCaps) MarshalJSON() ([]byte, error) {
+	return quoted(v.String()), nil
+}
+
+// UnmarshalJSON reads such a string, or a number.
+func (v *CryptoWrappedImportMethodCaps) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // CryptoCapsFlags is a set of flags; bits that it does not name print in hex.
@@ -382,15 +634,35 @@ const (
 	CRYPTO_CAPS_WRAPPED_CRYPTO_GOING_TO_COMMISSIONING CryptoCapsFlags = 4 // C: MLX5DV_CRYPTO_CAPS_WRAPPED_CRYPTO_GOING_TO_COMMISSIONING
 )
 
-var namesOfCryptoCapsFlags = [...]bitName{
-	{uint64(CRYPTO_CAPS_CRYPTO), "MLX5DV_CRYPTO_CAPS_CRYPTO"},
-	{uint64(CRYPTO_CAPS_WRAPPED_CRYPTO_OPERATIONAL), "MLX5DV_CRYPTO_CAPS_WRAPPED_CRYPTO_OPERATIONAL"},
-	{uint64(CRYPTO_CAPS_WRAPPED_CRYPTO_GOING_TO_COMMISSIONING), "MLX5DV_CRYPTO_CAPS_WRAPPED_CRYPTO_GOING_TO_COMMISSIONING"},
+var namesOfCryptoCapsFlags = [...]named[CryptoCapsFlags]{
+	{CRYPTO_CAPS_CRYPTO, "MLX5DV_CRYPTO_CAPS_CRYPTO"},
+	{CRYPTO_CAPS_WRAPPED_CRYPTO_OPERATIONAL, "MLX5DV_CRYPTO_CAPS_WRAPPED_CRYPTO_OPERATIONAL"},
+	{CRYPTO_CAPS_WRAPPED_CRYPTO_GOING_TO_COMMISSIONING, "MLX5DV_CRYPTO_CAPS_WRAPPED_CRYPTO_GOING_TO_COMMISSIONING"},
 }
 
-// String joins the C names of the bits with |.
+// String joins the names of the bits with |; those without a name are in hex.
 func (v CryptoCapsFlags) String() string {
-	return formatFlags(uint64(v), namesOfCryptoCapsFlags[:])
+	return flagString(v, namesOfCryptoCapsFlags[:])
+}
+
+// MarshalText is String.
+func (v CryptoCapsFlags) MarshalText() ([]byte, error) {
+	return []byte(v.String()), nil
+}
+
+// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+func (v *CryptoCapsFlags) UnmarshalText(text []byte) error {
+	return parseFlags(v, "mlx5dv_crypto_caps_flags", text, namesOfCryptoCapsFlags[:])
+}
+
+// MarshalJSON is String, as a string.
+func (v CryptoCapsFlags) MarshalJSON() ([]byte, error) {
+	return quoted(v.String()), nil
+}
+
+// UnmarshalJSON reads such a string, or a number.
+func (v *CryptoCapsFlags) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // ContextFlags is a set of flags; bits that it does not name print in hex.
@@ -413,21 +685,41 @@ const (
 	CONTEXT_FLAGS_BLUEFLAME                ContextFlags = 256 // C: MLX5DV_CONTEXT_FLAGS_BLUEFLAME, since 65.0
 )
 
-var namesOfContextFlags = [...]bitName{
-	{uint64(CONTEXT_FLAGS_CQE_V1), "MLX5DV_CONTEXT_FLAGS_CQE_V1"},
-	{uint64(CONTEXT_FLAGS_OBSOLETE), "MLX5DV_CONTEXT_FLAGS_OBSOLETE"},
-	{uint64(CONTEXT_FLAGS_MPW_ALLOWED), "MLX5DV_CONTEXT_FLAGS_MPW_ALLOWED"},
-	{uint64(CONTEXT_FLAGS_ENHANCED_MPW), "MLX5DV_CONTEXT_FLAGS_ENHANCED_MPW"},
-	{uint64(CONTEXT_FLAGS_CQE_128B_COMP), "MLX5DV_CONTEXT_FLAGS_CQE_128B_COMP"},
-	{uint64(CONTEXT_FLAGS_CQE_128B_PAD), "MLX5DV_CONTEXT_FLAGS_CQE_128B_PAD"},
-	{uint64(CONTEXT_FLAGS_PACKET_BASED_CREDIT_MODE), "MLX5DV_CONTEXT_FLAGS_PACKET_BASED_CREDIT_MODE"},
-	{uint64(CONTEXT_FLAGS_REAL_TIME_TS), "MLX5DV_CONTEXT_FLAGS_REAL_TIME_TS"},
-	{uint64(CONTEXT_FLAGS_BLUEFLAME), "MLX5DV_CONTEXT_FLAGS_BLUEFLAME"},
+var namesOfContextFlags = [...]named[ContextFlags]{
+	{CONTEXT_FLAGS_CQE_V1, "MLX5DV_CONTEXT_FLAGS_CQE_V1"},
+	{CONTEXT_FLAGS_OBSOLETE, "MLX5DV_CONTEXT_FLAGS_OBSOLETE"},
+	{CONTEXT_FLAGS_MPW_ALLOWED, "MLX5DV_CONTEXT_FLAGS_MPW_ALLOWED"},
+	{CONTEXT_FLAGS_ENHANCED_MPW, "MLX5DV_CONTEXT_FLAGS_ENHANCED_MPW"},
+	{CONTEXT_FLAGS_CQE_128B_COMP, "MLX5DV_CONTEXT_FLAGS_CQE_128B_COMP"},
+	{CONTEXT_FLAGS_CQE_128B_PAD, "MLX5DV_CONTEXT_FLAGS_CQE_128B_PAD"},
+	{CONTEXT_FLAGS_PACKET_BASED_CREDIT_MODE, "MLX5DV_CONTEXT_FLAGS_PACKET_BASED_CREDIT_MODE"},
+	{CONTEXT_FLAGS_REAL_TIME_TS, "MLX5DV_CONTEXT_FLAGS_REAL_TIME_TS"},
+	{CONTEXT_FLAGS_BLUEFLAME, "MLX5DV_CONTEXT_FLAGS_BLUEFLAME"},
 }
 
-// String joins the C names of the bits with |.
+// String joins the names of the bits with |; those without a name are in hex.
 func (v ContextFlags) String() string {
-	return formatFlags(uint64(v), namesOfContextFlags[:])
+	return flagString(v, namesOfContextFlags[:])
+}
+
+// MarshalText is String.
+func (v ContextFlags) MarshalText() ([]byte, error) {
+	return []byte(v.String()), nil
+}
+
+// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+func (v *ContextFlags) UnmarshalText(text []byte) error {
+	return parseFlags(v, "mlx5dv_context_flags", text, namesOfContextFlags[:])
+}
+
+// MarshalJSON is String, as a string.
+func (v ContextFlags) MarshalJSON() ([]byte, error) {
+	return quoted(v.String()), nil
+}
+
+// UnmarshalJSON reads such a string, or a number.
+func (v *ContextFlags) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // CQInitAttrMask is a set of flags; bits that it does not name print in hex.
@@ -444,15 +736,35 @@ const (
 	CQ_INIT_ATTR_MASK_CQE_SIZE       CQInitAttrMask = 4 // C: MLX5DV_CQ_INIT_ATTR_MASK_CQE_SIZE
 )
 
-var namesOfCQInitAttrMask = [...]bitName{
-	{uint64(CQ_INIT_ATTR_MASK_COMPRESSED_CQE), "MLX5DV_CQ_INIT_ATTR_MASK_COMPRESSED_CQE"},
-	{uint64(CQ_INIT_ATTR_MASK_FLAGS), "MLX5DV_CQ_INIT_ATTR_MASK_FLAGS"},
-	{uint64(CQ_INIT_ATTR_MASK_CQE_SIZE), "MLX5DV_CQ_INIT_ATTR_MASK_CQE_SIZE"},
+var namesOfCQInitAttrMask = [...]named[CQInitAttrMask]{
+	{CQ_INIT_ATTR_MASK_COMPRESSED_CQE, "MLX5DV_CQ_INIT_ATTR_MASK_COMPRESSED_CQE"},
+	{CQ_INIT_ATTR_MASK_FLAGS, "MLX5DV_CQ_INIT_ATTR_MASK_FLAGS"},
+	{CQ_INIT_ATTR_MASK_CQE_SIZE, "MLX5DV_CQ_INIT_ATTR_MASK_CQE_SIZE"},
 }
 
-// String joins the C names of the bits with |.
+// String joins the names of the bits with |; those without a name are in hex.
 func (v CQInitAttrMask) String() string {
-	return formatFlags(uint64(v), namesOfCQInitAttrMask[:])
+	return flagString(v, namesOfCQInitAttrMask[:])
+}
+
+// MarshalText is String.
+func (v CQInitAttrMask) MarshalText() ([]byte, error) {
+	return []byte(v.String()), nil
+}
+
+// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+func (v *CQInitAttrMask) UnmarshalText(text []byte) error {
+	return parseFlags(v, "mlx5dv_cq_init_attr_mask", text, namesOfCQInitAttrMask[:])
+}
+
+// MarshalJSON is String, as a string.
+func (v CQInitAttrMask) MarshalJSON() ([]byte, error) {
+	return quoted(v.String()), nil
+}
+
+// UnmarshalJSON reads such a string, or a number.
+func (v *CQInitAttrMask) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // CQInitAttrFlags is a set of flags; bits that it does not name print in hex.
@@ -468,14 +780,34 @@ const (
 	CQ_INIT_ATTR_FLAGS_RESERVED CQInitAttrFlags = 2 // C: MLX5DV_CQ_INIT_ATTR_FLAGS_RESERVED
 )
 
-var namesOfCQInitAttrFlags = [...]bitName{
-	{uint64(CQ_INIT_ATTR_FLAGS_CQE_PAD), "MLX5DV_CQ_INIT_ATTR_FLAGS_CQE_PAD"},
-	{uint64(CQ_INIT_ATTR_FLAGS_RESERVED), "MLX5DV_CQ_INIT_ATTR_FLAGS_RESERVED"},
+var namesOfCQInitAttrFlags = [...]named[CQInitAttrFlags]{
+	{CQ_INIT_ATTR_FLAGS_CQE_PAD, "MLX5DV_CQ_INIT_ATTR_FLAGS_CQE_PAD"},
+	{CQ_INIT_ATTR_FLAGS_RESERVED, "MLX5DV_CQ_INIT_ATTR_FLAGS_RESERVED"},
 }
 
-// String joins the C names of the bits with |.
+// String joins the names of the bits with |; those without a name are in hex.
 func (v CQInitAttrFlags) String() string {
-	return formatFlags(uint64(v), namesOfCQInitAttrFlags[:])
+	return flagString(v, namesOfCQInitAttrFlags[:])
+}
+
+// MarshalText is String.
+func (v CQInitAttrFlags) MarshalText() ([]byte, error) {
+	return []byte(v.String()), nil
+}
+
+// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+func (v *CQInitAttrFlags) UnmarshalText(text []byte) error {
+	return parseFlags(v, "mlx5dv_cq_init_attr_flags", text, namesOfCQInitAttrFlags[:])
+}
+
+// MarshalJSON is String, as a string.
+func (v CQInitAttrFlags) MarshalJSON() ([]byte, error) {
+	return quoted(v.String()), nil
+}
+
+// UnmarshalJSON reads such a string, or a number.
+func (v *CQInitAttrFlags) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // QPCreateFlags is a set of flags; bits that it does not name print in hex.
@@ -497,20 +829,40 @@ const (
 	QP_CREATE_OOO_DP                     QPCreateFlags = 128 // C: MLX5DV_QP_CREATE_OOO_DP, since 56.1
 )
 
-var namesOfQPCreateFlags = [...]bitName{
-	{uint64(QP_CREATE_TUNNEL_OFFLOADS), "MLX5DV_QP_CREATE_TUNNEL_OFFLOADS"},
-	{uint64(QP_CREATE_TIR_ALLOW_SELF_LOOPBACK_UC), "MLX5DV_QP_CREATE_TIR_ALLOW_SELF_LOOPBACK_UC"},
-	{uint64(QP_CREATE_TIR_ALLOW_SELF_LOOPBACK_MC), "MLX5DV_QP_CREATE_TIR_ALLOW_SELF_LOOPBACK_MC"},
-	{uint64(QP_CREATE_DISABLE_SCATTER_TO_CQE), "MLX5DV_QP_CREATE_DISABLE_SCATTER_TO_CQE"},
-	{uint64(QP_CREATE_ALLOW_SCATTER_TO_CQE), "MLX5DV_QP_CREATE_ALLOW_SCATTER_TO_CQE"},
-	{uint64(QP_CREATE_PACKET_BASED_CREDIT_MODE), "MLX5DV_QP_CREATE_PACKET_BASED_CREDIT_MODE"},
-	{uint64(QP_CREATE_SIG_PIPELINING), "MLX5DV_QP_CREATE_SIG_PIPELINING"},
-	{uint64(QP_CREATE_OOO_DP), "MLX5DV_QP_CREATE_OOO_DP"},
+var namesOfQPCreateFlags = [...]named[QPCreateFlags]{
+	{QP_CREATE_TUNNEL_OFFLOADS, "MLX5DV_QP_CREATE_TUNNEL_OFFLOADS"},
+	{QP_CREATE_TIR_ALLOW_SELF_LOOPBACK_UC, "MLX5DV_QP_CREATE_TIR_ALLOW_SELF_LOOPBACK_UC"},
+	{QP_CREATE_TIR_ALLOW_SELF_LOOPBACK_MC, "MLX5DV_QP_CREATE_TIR_ALLOW_SELF_LOOPBACK_MC"},
+	{QP_CREATE_DISABLE_SCATTER_TO_CQE, "MLX5DV_QP_CREATE_DISABLE_SCATTER_TO_CQE"},
+	{QP_CREATE_ALLOW_SCATTER_TO_CQE, "MLX5DV_QP_CREATE_ALLOW_SCATTER_TO_CQE"},
+	{QP_CREATE_PACKET_BASED_CREDIT_MODE, "MLX5DV_QP_CREATE_PACKET_BASED_CREDIT_MODE"},
+	{QP_CREATE_SIG_PIPELINING, "MLX5DV_QP_CREATE_SIG_PIPELINING"},
+	{QP_CREATE_OOO_DP, "MLX5DV_QP_CREATE_OOO_DP"},
 }
 
-// String joins the C names of the bits with |.
+// String joins the names of the bits with |; those without a name are in hex.
 func (v QPCreateFlags) String() string {
-	return formatFlags(uint64(v), namesOfQPCreateFlags[:])
+	return flagString(v, namesOfQPCreateFlags[:])
+}
+
+// MarshalText is String.
+func (v QPCreateFlags) MarshalText() ([]byte, error) {
+	return []byte(v.String()), nil
+}
+
+// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+func (v *QPCreateFlags) UnmarshalText(text []byte) error {
+	return parseFlags(v, "mlx5dv_qp_create_flags", text, namesOfQPCreateFlags[:])
+}
+
+// MarshalJSON is String, as a string.
+func (v QPCreateFlags) MarshalJSON() ([]byte, error) {
+	return quoted(v.String()), nil
+}
+
+// UnmarshalJSON reads such a string, or a number.
+func (v *QPCreateFlags) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // MKeyInitAttrFlags is a set of flags; bits that it does not name print in hex.
@@ -529,17 +881,37 @@ const (
 	MKEY_INIT_ATTR_FLAGS_REMOTE_INVALIDATE MKeyInitAttrFlags = 16 // C: MLX5DV_MKEY_INIT_ATTR_FLAGS_REMOTE_INVALIDATE, since 44.0
 )
 
-var namesOfMKeyInitAttrFlags = [...]bitName{
-	{uint64(MKEY_INIT_ATTR_FLAGS_INDIRECT), "MLX5DV_MKEY_INIT_ATTR_FLAGS_INDIRECT"},
-	{uint64(MKEY_INIT_ATTR_FLAGS_BLOCK_SIGNATURE), "MLX5DV_MKEY_INIT_ATTR_FLAGS_BLOCK_SIGNATURE"},
-	{uint64(MKEY_INIT_ATTR_FLAGS_CRYPTO), "MLX5DV_MKEY_INIT_ATTR_FLAGS_CRYPTO"},
-	{uint64(MKEY_INIT_ATTR_FLAGS_UPDATE_TAG), "MLX5DV_MKEY_INIT_ATTR_FLAGS_UPDATE_TAG"},
-	{uint64(MKEY_INIT_ATTR_FLAGS_REMOTE_INVALIDATE), "MLX5DV_MKEY_INIT_ATTR_FLAGS_REMOTE_INVALIDATE"},
+var namesOfMKeyInitAttrFlags = [...]named[MKeyInitAttrFlags]{
+	{MKEY_INIT_ATTR_FLAGS_INDIRECT, "MLX5DV_MKEY_INIT_ATTR_FLAGS_INDIRECT"},
+	{MKEY_INIT_ATTR_FLAGS_BLOCK_SIGNATURE, "MLX5DV_MKEY_INIT_ATTR_FLAGS_BLOCK_SIGNATURE"},
+	{MKEY_INIT_ATTR_FLAGS_CRYPTO, "MLX5DV_MKEY_INIT_ATTR_FLAGS_CRYPTO"},
+	{MKEY_INIT_ATTR_FLAGS_UPDATE_TAG, "MLX5DV_MKEY_INIT_ATTR_FLAGS_UPDATE_TAG"},
+	{MKEY_INIT_ATTR_FLAGS_REMOTE_INVALIDATE, "MLX5DV_MKEY_INIT_ATTR_FLAGS_REMOTE_INVALIDATE"},
 }
 
-// String joins the C names of the bits with |.
+// String joins the names of the bits with |; those without a name are in hex.
 func (v MKeyInitAttrFlags) String() string {
-	return formatFlags(uint64(v), namesOfMKeyInitAttrFlags[:])
+	return flagString(v, namesOfMKeyInitAttrFlags[:])
+}
+
+// MarshalText is String.
+func (v MKeyInitAttrFlags) MarshalText() ([]byte, error) {
+	return []byte(v.String()), nil
+}
+
+// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+func (v *MKeyInitAttrFlags) UnmarshalText(text []byte) error {
+	return parseFlags(v, "mlx5dv_mkey_init_attr_flags", text, namesOfMKeyInitAttrFlags[:])
+}
+
+// MarshalJSON is String, as a string.
+func (v MKeyInitAttrFlags) MarshalJSON() ([]byte, error) {
+	return quoted(v.String()), nil
+}
+
+// UnmarshalJSON reads such a string, or a number.
+func (v *MKeyInitAttrFlags) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // QPInitAttrMask is a set of flags; bits that it does not name print in hex.
@@ -557,16 +929,36 @@ const (
 	QP_INIT_ATTR_MASK_DCI_STREAMS     QPInitAttrMask = 8 // C: MLX5DV_QP_INIT_ATTR_MASK_DCI_STREAMS, since 44.0
 )
 
-var namesOfQPInitAttrMask = [...]bitName{
-	{uint64(QP_INIT_ATTR_MASK_QP_CREATE_FLAGS), "MLX5DV_QP_INIT_ATTR_MASK_QP_CREATE_FLAGS"},
-	{uint64(QP_INIT_ATTR_MASK_DC), "MLX5DV_QP_INIT_ATTR_MASK_DC"},
-	{uint64(QP_INIT_ATTR_MASK_SEND_OPS_FLAGS), "MLX5DV_QP_INIT_ATTR_MASK_SEND_OPS_FLAGS"},
-	{uint64(QP_INIT_ATTR_MASK_DCI_STREAMS), "MLX5DV_QP_INIT_ATTR_MASK_DCI_STREAMS"},
+var namesOfQPInitAttrMask = [...]named[QPInitAttrMask]{
+	{QP_INIT_ATTR_MASK_QP_CREATE_FLAGS, "MLX5DV_QP_INIT_ATTR_MASK_QP_CREATE_FLAGS"},
+	{QP_INIT_ATTR_MASK_DC, "MLX5DV_QP_INIT_ATTR_MASK_DC"},
+	{QP_INIT_ATTR_MASK_SEND_OPS_FLAGS, "MLX5DV_QP_INIT_ATTR_MASK_SEND_OPS_FLAGS"},
+	{QP_INIT_ATTR_MASK_DCI_STREAMS, "MLX5DV_QP_INIT_ATTR_MASK_DCI_STREAMS"},
 }
 
-// String joins the C names of the bits with |.
+// String joins the names of the bits with |; those without a name are in hex.
 func (v QPInitAttrMask) String() string {
-	return formatFlags(uint64(v), namesOfQPInitAttrMask[:])
+	return flagString(v, namesOfQPInitAttrMask[:])
+}
+
+// MarshalText is String.
+func (v QPInitAttrMask) MarshalText() ([]byte, error) {
+	return []byte(v.String()), nil
+}
+
+// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+func (v *QPInitAttrMask) UnmarshalText(text []byte) error {
+	return parseFlags(v, "mlx5dv_qp_init_attr_mask", text, namesOfQPInitAttrMask[:])
+}
+
+// MarshalJSON is String, as a string.
+func (v QPInitAttrMask) MarshalJSON() ([]byte, error) {
+	return quoted(v.String()), nil
+}
+
+// UnmarshalJSON reads such a string, or a number.
+func (v *QPInitAttrMask) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // DCType is an enumeration; values that it does not name print as numbers.
@@ -582,15 +974,34 @@ const (
 	DCTYPE_DCI DCType = 2 // C: MLX5DV_DCTYPE_DCI
 )
 
-// String is the C name, or the enum's with the number.
+var namesOfDCType = [...]named[DCType]{
+	{DCTYPE_DCT, "MLX5DV_DCTYPE_DCT"},
+	{DCTYPE_DCI, "MLX5DV_DCTYPE_DCI"},
+}
+
+// String is the name, or the enumeration's with the number.
 func (v DCType) String() string {
-	switch v {
-	case DCTYPE_DCT:
-		return "MLX5DV_DCTYPE_DCT"
-	case DCTYPE_DCI:
-		return "MLX5DV_DCTYPE_DCI"
-	}
-	return formatUnknown("mlx5dv_dc_type", int64(v))
+	return enumString(v, "mlx5dv_dc_type", namesOfDCType[:])
+}
+
+// MarshalText is the name, or the number.
+func (v DCType) MarshalText() ([]byte, error) {
+	return enumText(v, namesOfDCType[:]), nil
+}
+
+// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+func (v *DCType) UnmarshalText(text []byte) error {
+	return parseEnum(v, "mlx5dv_dc_type", text, namesOfDCType[:])
+}
+
+// MarshalJSON is the name, or the number if there is none.
+func (v DCType) MarshalJSON() ([]byte, error) {
+	return enumJSON(v, namesOfDCType[:]), nil
+}
+
+// UnmarshalJSON reads a name or a number.
+func (v *DCType) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // QPCreateSendOpsFlags is a set of flags; bits that it does not name print in hex.
@@ -609,17 +1020,37 @@ const (
 	QP_EX_WITH_MEMCPY         QPCreateSendOpsFlags = 16 // C: MLX5DV_QP_EX_WITH_MEMCPY, since 44.0
 )
 
-var namesOfQPCreateSendOpsFlags = [...]bitName{
-	{uint64(QP_EX_WITH_MR_INTERLEAVED), "MLX5DV_QP_EX_WITH_MR_INTERLEAVED"},
-	{uint64(QP_EX_WITH_MR_LIST), "MLX5DV_QP_EX_WITH_MR_LIST"},
-	{uint64(QP_EX_WITH_MKEY_CONFIGURE), "MLX5DV_QP_EX_WITH_MKEY_CONFIGURE"},
-	{uint64(QP_EX_WITH_RAW_WQE), "MLX5DV_QP_EX_WITH_RAW_WQE"},
-	{uint64(QP_EX_WITH_MEMCPY), "MLX5DV_QP_EX_WITH_MEMCPY"},
+var namesOfQPCreateSendOpsFlags = [...]named[QPCreateSendOpsFlags]{
+	{QP_EX_WITH_MR_INTERLEAVED, "MLX5DV_QP_EX_WITH_MR_INTERLEAVED"},
+	{QP_EX_WITH_MR_LIST, "MLX5DV_QP_EX_WITH_MR_LIST"},
+	{QP_EX_WITH_MKEY_CONFIGURE, "MLX5DV_QP_EX_WITH_MKEY_CONFIGURE"},
+	{QP_EX_WITH_RAW_WQE, "MLX5DV_QP_EX_WITH_RAW_WQE"},
+	{QP_EX_WITH_MEMCPY, "MLX5DV_QP_EX_WITH_MEMCPY"},
 }
 
-// String joins the C names of the bits with |.
+// String joins the names of the bits with |; those without a name are in hex.
 func (v QPCreateSendOpsFlags) String() string {
-	return formatFlags(uint64(v), namesOfQPCreateSendOpsFlags[:])
+	return flagString(v, namesOfQPCreateSendOpsFlags[:])
+}
+
+// MarshalText is String.
+func (v QPCreateSendOpsFlags) MarshalText() ([]byte, error) {
+	return []byte(v.String()), nil
+}
+
+// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+func (v *QPCreateSendOpsFlags) UnmarshalText(text []byte) error {
+	return parseFlags(v, "mlx5dv_qp_create_send_ops_flags", text, namesOfQPCreateSendOpsFlags[:])
+}
+
+// MarshalJSON is String, as a string.
+func (v QPCreateSendOpsFlags) MarshalJSON() ([]byte, error) {
+	return quoted(v.String()), nil
+}
+
+// UnmarshalJSON reads such a string, or a number.
+func (v *QPCreateSendOpsFlags) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // SigT10DIFFlags is a set of flags; bits that it does not name print in hex.
@@ -636,15 +1067,35 @@ const (
 	SIG_T10DIF_FLAG_APP_REF_ESCAPE SigT10DIFFlags = 4 // C: MLX5DV_SIG_T10DIF_FLAG_APP_REF_ESCAPE
 )
 
-var namesOfSigT10DIFFlags = [...]bitName{
-	{uint64(SIG_T10DIF_FLAG_REF_REMAP), "MLX5DV_SIG_T10DIF_FLAG_REF_REMAP"},
-	{uint64(SIG_T10DIF_FLAG_APP_ESCAPE), "MLX5DV_SIG_T10DIF_FLAG_APP_ESCAPE"},
-	{uint64(SIG_T10DIF_FLAG_APP_REF_ESCAPE), "MLX5DV_SIG_T10DIF_FLAG_APP_REF_ESCAPE"},
+var namesOfSigT10DIFFlags = [...]named[SigT10DIFFlags]{
+	{SIG_T10DIF_FLAG_REF_REMAP, "MLX5DV_SIG_T10DIF_FLAG_REF_REMAP"},
+	{SIG_T10DIF_FLAG_APP_ESCAPE, "MLX5DV_SIG_T10DIF_FLAG_APP_ESCAPE"},
+	{SIG_T10DIF_FLAG_APP_REF_ESCAPE, "MLX5DV_SIG_T10DIF_FLAG_APP_REF_ESCAPE"},
 }
 
-// String joins the C names of the bits with |.
+// String joins the names of the bits with |; those without a name are in hex.
 func (v SigT10DIFFlags) String() string {
-	return formatFlags(uint64(v), namesOfSigT10DIFFlags[:])
+	return flagString(v, namesOfSigT10DIFFlags[:])
+}
+
+// MarshalText is String.
+func (v SigT10DIFFlags) MarshalText() ([]byte, error) {
+	return []byte(v.String()), nil
+}
+
+// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+func (v *SigT10DIFFlags) UnmarshalText(text []byte) error {
+	return parseFlags(v, "mlx5dv_sig_t10dif_flags", text, namesOfSigT10DIFFlags[:])
+}
+
+// MarshalJSON is String, as a string.
+func (v SigT10DIFFlags) MarshalJSON() ([]byte, error) {
+	return quoted(v.String()), nil
+}
+
+// UnmarshalJSON reads such a string, or a number.
+func (v *SigT10DIFFlags) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // SigMask is an enumeration; values that it does not name print as numbers.
@@ -664,21 +1115,38 @@ const (
 	SIG_MASK_CRC64_XP10    SigMask = 255 // C: MLX5DV_SIG_MASK_CRC64_XP10
 )
 
-// String is the C name, or the enum's with the number.
+var namesOfSigMask = [...]named[SigMask]{
+	{SIG_MASK_T10DIF_GUARD, "MLX5DV_SIG_MASK_T10DIF_GUARD"},
+	{SIG_MASK_T10DIF_APPTAG, "MLX5DV_SIG_MASK_T10DIF_APPTAG"},
+	{SIG_MASK_T10DIF_REFTAG, "MLX5DV_SIG_MASK_T10DIF_REFTAG"},
+	{SIG_MASK_CRC32, "MLX5DV_SIG_MASK_CRC32"},
+	{SIG_MASK_CRC32C, "MLX5DV_SIG_MASK_CRC32C"},
+	{SIG_MASK_CRC64_XP10, "MLX5DV_SIG_MASK_CRC64_XP10"},
+}
+
+// String is the name, or the enumeration's with the number.
 func (v SigMask) String() string {
-	switch v {
-	case SIG_MASK_T10DIF_GUARD:
-		return "MLX5DV_SIG_MASK_T10DIF_GUARD"
-	case SIG_MASK_T10DIF_APPTAG:
-		return "MLX5DV_SIG_MASK_T10DIF_APPTAG"
-	case SIG_MASK_T10DIF_REFTAG:
-		return "MLX5DV_SIG_MASK_T10DIF_REFTAG"
-	case SIG_MASK_CRC32:
-		return "MLX5DV_SIG_MASK_CRC32"
-	case SIG_MASK_CRC64_XP10:
-		return "MLX5DV_SIG_MASK_CRC64_XP10"
-	}
-	return formatUnknown("mlx5dv_sig_mask", int64(v))
+	return enumString(v, "mlx5dv_sig_mask", namesOfSigMask[:])
+}
+
+// MarshalText is the name, or the number.
+func (v SigMask) MarshalText() ([]byte, error) {
+	return enumText(v, namesOfSigMask[:]), nil
+}
+
+// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+func (v *SigMask) UnmarshalText(text []byte) error {
+	return parseEnum(v, "mlx5dv_sig_mask", text, namesOfSigMask[:])
+}
+
+// MarshalJSON is the name, or the number if there is none.
+func (v SigMask) MarshalJSON() ([]byte, error) {
+	return enumJSON(v, namesOfSigMask[:]), nil
+}
+
+// UnmarshalJSON reads a name or a number.
+func (v *SigMask) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // SigBlockAttrFlags is a set of flags; bits that it does not name print in hex.
@@ -693,13 +1161,33 @@ const (
 	SIG_BLOCK_ATTR_FLAG_COPY_MASK SigBlockAttrFlags = 1 // C: MLX5DV_SIG_BLOCK_ATTR_FLAG_COPY_MASK
 )
 
-var namesOfSigBlockAttrFlags = [...]bitName{
-	{uint64(SIG_BLOCK_ATTR_FLAG_COPY_MASK), "MLX5DV_SIG_BLOCK_ATTR_FLAG_COPY_MASK"},
+var namesOfSigBlockAttrFlags = [...]named[SigBlockAttrFlags]{
+	{SIG_BLOCK_ATTR_FLAG_COPY_MASK, "MLX5DV_SIG_BLOCK_ATTR_FLAG_COPY_MASK"},
 }
 
-// String joins the C names of the bits with |.
+// String joins the names of the bits with |; those without a name are in hex.
 func (v SigBlockAttrFlags) String() string {
-	return formatFlags(uint64(v), namesOfSigBlockAttrFlags[:])
+	return flagString(v, namesOfSigBlockAttrFlags[:])
+}
+
+// MarshalText is String.
+func (v SigBlockAttrFlags) MarshalText() ([]byte, error) {
+	return []byte(v.String()), nil
+}
+
+// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+func (v *SigBlockAttrFlags) UnmarshalText(text []byte) error {
+	return parseFlags(v, "mlx5dv_sig_block_attr_flags", text, namesOfSigBlockAttrFlags[:])
+}
+
+// MarshalJSON is String, as a string.
+func (v SigBlockAttrFlags) MarshalJSON() ([]byte, error) {
+	return quoted(v.String()), nil
+}
+
+// UnmarshalJSON reads such a string, or a number.
+func (v *SigBlockAttrFlags) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // CryptoStandard is an enumeration; values that it does not name print as numbers.
@@ -714,13 +1202,33 @@ const (
 	CRYPTO_STANDARD_AES_XTS CryptoStandard = 0 // C: MLX5DV_CRYPTO_STANDARD_AES_XTS
 )
 
-// String is the C name, or the enum's with the number.
+var namesOfCryptoStandard = [...]named[CryptoStandard]{
+	{CRYPTO_STANDARD_AES_XTS, "MLX5DV_CRYPTO_STANDARD_AES_XTS"},
+}
+
+// String is the name, or the enumeration's with the number.
 func (v CryptoStandard) String() string {
-	switch v {
-	case CRYPTO_STANDARD_AES_XTS:
-		return "MLX5DV_CRYPTO_STANDARD_AES_XTS"
-	}
-	return formatUnknown("mlx5dv_crypto_standard", int64(v))
+	return enumString(v, "mlx5dv_crypto_standard", namesOfCryptoStandard[:])
+}
+
+// MarshalText is the name, or the number.
+func (v CryptoStandard) MarshalText() ([]byte, error) {
+	return enumText(v, namesOfCryptoStandard[:]), nil
+}
+
+// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+func (v *CryptoStandard) UnmarshalText(text []byte) error {
+	return parseEnum(v, "mlx5dv_crypto_standard", text, namesOfCryptoStandard[:])
+}
+
+// MarshalJSON is the name, or the number if there is none.
+func (v CryptoStandard) MarshalJSON() ([]byte, error) {
+	return enumJSON(v, namesOfCryptoStandard[:]), nil
+}
+
+// UnmarshalJSON reads a name or a number.
+func (v *CryptoStandard) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // SignatureCryptoOrder is an enumeration; values that it does not name print as numbers.
@@ -736,15 +1244,34 @@ const (
 	SIGNATURE_CRYPTO_ORDER_SIGNATURE_BEFORE_CRYPTO_ON_TX SignatureCryptoOrder = 1 // C: MLX5DV_SIGNATURE_CRYPTO_ORDER_SIGNATURE_BEFORE_CRYPTO_ON_TX
 )
 
-// String is the C name, or the enum's with the number.
+var namesOfSignatureCryptoOrder = [...]named[SignatureCryptoOrder]{
+	{SIGNATURE_CRYPTO_ORDER_SIGNATURE_AFTER_CRYPTO_ON_TX, "MLX5DV_SIGNATURE_CRYPTO_ORDER_SIGNATURE_AFTER_CRYPTO_ON_TX"},
+	{SIGNATURE_CRYPTO_ORDER_SIGNATURE_BEFORE_CRYPTO_ON_TX, "MLX5DV_SIGNATURE_CRYPTO_ORDER_SIGNATURE_BEFORE_CRYPTO_ON_TX"},
+}
+
+// String is the name, or the enumeration's with the number.
 func (v SignatureCryptoOrder) String() string {
-	switch v {
-	case SIGNATURE_CRYPTO_ORDER_SIGNATURE_AFTER_CRYPTO_ON_TX:
-		return "MLX5DV_SIGNATURE_CRYPTO_ORDER_SIGNATURE_AFTER_CRYPTO_ON_TX"
-	case SIGNATURE_CRYPTO_ORDER_SIGNATURE_BEFORE_CRYPTO_ON_TX:
-		return "MLX5DV_SIGNATURE_CRYPTO_ORDER_SIGNATURE_BEFORE_CRYPTO_ON_TX"
-	}
-	return formatUnknown("mlx5dv_signature_crypto_order", int64(v))
+	return enumString(v, "mlx5dv_signature_crypto_order", namesOfSignatureCryptoOrder[:])
+}
+
+// MarshalText is the name, or the number.
+func (v SignatureCryptoOrder) MarshalText() ([]byte, error) {
+	return enumText(v, namesOfSignatureCryptoOrder[:]), nil
+}
+
+// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+func (v *SignatureCryptoOrder) UnmarshalText(text []byte) error {
+	return parseEnum(v, "mlx5dv_signature_crypto_order", text, namesOfSignatureCryptoOrder[:])
+}
+
+// MarshalJSON is the name, or the number if there is none.
+func (v SignatureCryptoOrder) MarshalJSON() ([]byte, error) {
+	return enumJSON(v, namesOfSignatureCryptoOrder[:]), nil
+}
+
+// UnmarshalJSON reads a name or a number.
+func (v *SignatureCryptoOrder) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // MKeyConfFlags is a set of flags; bits that it does not name print in hex.
@@ -759,13 +1286,33 @@ const (
 	MKEY_CONF_FLAG_RESET_SIG_ATTR MKeyConfFlags = 1 // C: MLX5DV_MKEY_CONF_FLAG_RESET_SIG_ATTR
 )
 
-var namesOfMKeyConfFlags = [...]bitName{
-	{uint64(MKEY_CONF_FLAG_RESET_SIG_ATTR), "MLX5DV_MKEY_CONF_FLAG_RESET_SIG_ATTR"},
+var namesOfMKeyConfFlags = [...]named[MKeyConfFlags]{
+	{MKEY_CONF_FLAG_RESET_SIG_ATTR, "MLX5DV_MKEY_CONF_FLAG_RESET_SIG_ATTR"},
 }
 
-// String joins the C names of the bits with |.
+// String joins the names of the bits with |; those without a name are in hex.
 func (v MKeyConfFlags) String() string {
-	return formatFlags(uint64(v), namesOfMKeyConfFlags[:])
+	return flagString(v, namesOfMKeyConfFlags[:])
+}
+
+// MarshalText is String.
+func (v MKeyConfFlags) MarshalText() ([]byte, error) {
+	return []byte(v.String()), nil
+}
+
+// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+func (v *MKeyConfFlags) UnmarshalText(text []byte) error {
+	return parseFlags(v, "mlx5dv_mkey_conf_flags", text, namesOfMKeyConfFlags[:])
+}
+
+// MarshalJSON is String, as a string.
+func (v MKeyConfFlags) MarshalJSON() ([]byte, error) {
+	return quoted(v.String()), nil
+}
+
+// UnmarshalJSON reads such a string, or a number.
+func (v *MKeyConfFlags) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // WCOpcode is an enumeration; values that it does not name print as numbers.
@@ -782,17 +1329,35 @@ const (
 	WC_MEMCPY  WCOpcode = 137 // C: MLX5DV_WC_MEMCPY, since 44.0
 )
 
-// String is the C name, or the enum's with the number.
+var namesOfWCOpcode = [...]named[WCOpcode]{
+	{WC_UMR, "MLX5DV_WC_UMR"},
+	{WC_RAW_WQE, "MLX5DV_WC_RAW_WQE"},
+	{WC_MEMCPY, "MLX5DV_WC_MEMCPY"},
+}
+
+// String is the name, or the enumeration's with the number.
 func (v WCOpcode) String() string {
-	switch v {
-	case WC_UMR:
-		return "MLX5DV_WC_UMR"
-	case WC_RAW_WQE:
-		return "MLX5DV_WC_RAW_WQE"
-	case WC_MEMCPY:
-		return "MLX5DV_WC_MEMCPY"
-	}
-	return formatUnknown("mlx5dv_wc_opcode", int64(v))
+	return enumString(v, "mlx5dv_wc_opcode", namesOfWCOpcode[:])
+}
+
+// MarshalText is the name, or the number.
+func (v WCOpcode) MarshalText() ([]byte, error) {
+	return enumText(v, namesOfWCOpcode[:]), nil
+}
+
+// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+func (v *WCOpcode) UnmarshalText(text []byte) error {
+	return parseEnum(v, "mlx5dv_wc_opcode", text, namesOfWCOpcode[:])
+}
+
+// MarshalJSON is the name, or the number if there is none.
+func (v WCOpcode) MarshalJSON() ([]byte, error) {
+	return enumJSON(v, namesOfWCOpcode[:]), nil
+}
+
+// UnmarshalJSON reads a name or a number.
+func (v *WCOpcode) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // MKeyErrType is an enumeration; values that it does not name print as numbers.
@@ -810,19 +1375,36 @@ const (
 	MKEY_SIG_BLOCK_BAD_APPTAG MKeyErrType = 3 // C: MLX5DV_MKEY_SIG_BLOCK_BAD_APPTAG
 )
 
-// String is the C name, or the enum's with the number.
+var namesOfMKeyErrType = [...]named[MKeyErrType]{
+	{MKEY_NO_ERR, "MLX5DV_MKEY_NO_ERR"},
+	{MKEY_SIG_BLOCK_BAD_GUARD, "MLX5DV_MKEY_SIG_BLOCK_BAD_GUARD"},
+	{MKEY_SIG_BLOCK_BAD_REFTAG, "MLX5DV_MKEY_SIG_BLOCK_BAD_REFTAG"},
+	{MKEY_SIG_BLOCK_BAD_APPTAG, "MLX5DV_MKEY_SIG_BLOCK_BAD_APPTAG"},
+}
+
+// String is the name, or the enumeration's with the number.
 func (v MKeyErrType) String() string {
-	switch v {
-	case MKEY_NO_ERR:
-		return "MLX5DV_MKEY_NO_ERR"
-	case MKEY_SIG_BLOCK_BAD_GUARD:
-		return "MLX5DV_MKEY_SIG_BLOCK_BAD_GUARD"
-	case MKEY_SIG_BLOCK_BAD_REFTAG:
-		return "MLX5DV_MKEY_SIG_BLOCK_BAD_REFTAG"
-	case MKEY_SIG_BLOCK_BAD_APPTAG:
-		return "MLX5DV_MKEY_SIG_BLOCK_BAD_APPTAG"
-	}
-	return formatUnknown("mlx5dv_mkey_err_type", int64(v))
+	return enumString(v, "mlx5dv_mkey_err_type", namesOfMKeyErrType[:])
+}
+
+// MarshalText is the name, or the number.
+func (v MKeyErrType) MarshalText() ([]byte, error) {
+	return enumText(v, namesOfMKeyErrType[:]), nil
+}
+
+// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+func (v *MKeyErrType) UnmarshalText(text []byte) error {
+	return parseEnum(v, "mlx5dv_mkey_err_type", text, namesOfMKeyErrType[:])
+}
+
+// MarshalJSON is the name, or the number if there is none.
+func (v MKeyErrType) MarshalJSON() ([]byte, error) {
+	return enumJSON(v, namesOfMKeyErrType[:]), nil
+}
+
+// UnmarshalJSON reads a name or a number.
+func (v *MKeyErrType) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // CryptoLoginState is an enumeration; values that it does not name print as numbers.
@@ -839,17 +1421,35 @@ const (
 	CRYPTO_LOGIN_STATE_INVALID  CryptoLoginState = 2 // C: MLX5DV_CRYPTO_LOGIN_STATE_INVALID
 )
 
-// String is the C name, or the enum's with the number.
+var namesOfCryptoLoginState = [...]named[CryptoLoginState]{
+	{CRYPTO_LOGIN_STATE_VALID, "MLX5DV_CRYPTO_LOGIN_STATE_VALID"},
+	{CRYPTO_LOGIN_STATE_NO_LOGIN, "MLX5DV_CRYPTO_LOGIN_STATE_NO_LOGIN"},
+	{CRYPTO_LOGIN_STATE_INVALID, "MLX5DV_CRYPTO_LOGIN_STATE_INVALID"},
+}
+
+// String is the name, or the enumeration's with the number.
 func (v CryptoLoginState) String() string {
-	switch v {
-	case CRYPTO_LOGIN_STATE_VALID:
-		return "MLX5DV_CRYPTO_LOGIN_STATE_VALID"
-	case CRYPTO_LOGIN_STATE_NO_LOGIN:
-		return "MLX5DV_CRYPTO_LOGIN_STATE_NO_LOGIN"
-	case CRYPTO_LOGIN_STATE_INVALID:
-		return "MLX5DV_CRYPTO_LOGIN_STATE_INVALID"
-	}
-	return formatUnknown("mlx5dv_crypto_login_state", int64(v))
+	return enumString(v, "mlx5dv_crypto_login_state", namesOfCryptoLoginState[:])
+}
+
+// MarshalText is the name, or the number.
+func (v CryptoLoginState) MarshalText() ([]byte, error) {
+	return enumText(v, namesOfCryptoLoginState[:]), nil
+}
+
+// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+func (v *CryptoLoginState) UnmarshalText(text []byte) error {
+	return parseEnum(v, "mlx5dv_crypto_login_state", text, namesOfCryptoLoginState[:])
+}
+
+// MarshalJSON is the name, or the number if there is none.
+func (v CryptoLoginState) MarshalJSON() ([]byte, error) {
+	return enumJSON(v, namesOfCryptoLoginState[:]), nil
+}
+
+// UnmarshalJSON reads a name or a number.
+func (v *CryptoLoginState) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // CryptoKeySize is an enumeration; values that it does not name print as numbers.
@@ -865,15 +1465,34 @@ const (
 	CRYPTO_KEY_SIZE_256 CryptoKeySize = 1 // C: MLX5DV_CRYPTO_KEY_SIZE_256
 )
 
-// String is the C name, or the enum's with the number.
+var namesOfCryptoKeySize = [...]named[CryptoKeySize]{
+	{CRYPTO_KEY_SIZE_128, "MLX5DV_CRYPTO_KEY_SIZE_128"},
+	{CRYPTO_KEY_SIZE_256, "MLX5DV_CRYPTO_KEY_SIZE_256"},
+}
+
+// String is the name, or the enumeration's with the number.
 func (v CryptoKeySize) String() string {
-	switch v {
-	case CRYPTO_KEY_SIZE_128:
-		return "MLX5DV_CRYPTO_KEY_SIZE_128"
-	case CRYPTO_KEY_SIZE_256:
-		return "MLX5DV_CRYPTO_KEY_SIZE_256"
-	}
-	return formatUnknown("mlx5dv_crypto_key_size", int64(v))
+	return enumString(v, "mlx5dv_crypto_key_size", namesOfCryptoKeySize[:])
+}
+
+// MarshalText is the name, or the number.
+func (v CryptoKeySize) MarshalText() ([]byte, error) {
+	return enumText(v, namesOfCryptoKeySize[:]), nil
+}
+
+// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+func (v *CryptoKeySize) UnmarshalText(text []byte) error {
+	return parseEnum(v, "mlx5dv_crypto_key_size", text, namesOfCryptoKeySize[:])
+}
+
+// MarshalJSON is the name, or the number if there is none.
+func (v CryptoKeySize) MarshalJSON() ([]byte, error) {
+	return enumJSON(v, namesOfCryptoKeySize[:]), nil
+}
+
+// UnmarshalJSON reads a name or a number.
+func (v *CryptoKeySize) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // CryptoKeyPurpose is an enumeration; values that it does not name print as numbers.
@@ -888,13 +1507,33 @@ const (
 	CRYPTO_KEY_PURPOSE_AES_XTS CryptoKeyPurpose = 0 // C: MLX5DV_CRYPTO_KEY_PURPOSE_AES_XTS
 )
 
-// String is the C name, or the enum's with the number.
+var namesOfCryptoKeyPurpose = [...]named[CryptoKeyPurpose]{
+	{CRYPTO_KEY_PURPOSE_AES_XTS, "MLX5DV_CRYPTO_KEY_PURPOSE_AES_XTS"},
+}
+
+// String is the name, or the enumeration's with the number.
 func (v CryptoKeyPurpose) String() string {
-	switch v {
-	case CRYPTO_KEY_PURPOSE_AES_XTS:
-		return "MLX5DV_CRYPTO_KEY_PURPOSE_AES_XTS"
-	}
-	return formatUnknown("mlx5dv_crypto_key_purpose", int64(v))
+	return enumString(v, "mlx5dv_crypto_key_purpose", namesOfCryptoKeyPurpose[:])
+}
+
+// MarshalText is the name, or the number.
+func (v CryptoKeyPurpose) MarshalText() ([]byte, error) {
+	return enumText(v, namesOfCryptoKeyPurpose[:]), nil
+}
+
+// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+func (v *CryptoKeyPurpose) UnmarshalText(text []byte) error {
+	return parseEnum(v, "mlx5dv_crypto_key_purpose", text, namesOfCryptoKeyPurpose[:])
+}
+
+// MarshalJSON is the name, or the number if there is none.
+func (v CryptoKeyPurpose) MarshalJSON() ([]byte, error) {
+	return enumJSON(v, namesOfCryptoKeyPurpose[:]), nil
+}
+
+// UnmarshalJSON reads a name or a number.
+func (v *CryptoKeyPurpose) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // DEKState is an enumeration; values that it does not name print as numbers.
@@ -910,15 +1549,34 @@ const (
 	DEK_STATE_ERROR DEKState = 1 // C: MLX5DV_DEK_STATE_ERROR
 )
 
-// String is the C name, or the enum's with the number.
+var namesOfDEKState = [...]named[DEKState]{
+	{DEK_STATE_READY, "MLX5DV_DEK_STATE_READY"},
+	{DEK_STATE_ERROR, "MLX5DV_DEK_STATE_ERROR"},
+}
+
+// String is the name, or the enumeration's with the number.
 func (v DEKState) String() string {
-	switch v {
-	case DEK_STATE_READY:
-		return "MLX5DV_DEK_STATE_READY"
-	case DEK_STATE_ERROR:
-		return "MLX5DV_DEK_STATE_ERROR"
-	}
-	return formatUnknown("mlx5dv_dek_state", int64(v))
+	return enumString(v, "mlx5dv_dek_state", namesOfDEKState[:])
+}
+
+// MarshalText is the name, or the number.
+func (v DEKState) MarshalText() ([]byte, error) {
+	return enumText(v, namesOfDEKState[:]), nil
+}
+
+// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+func (v *DEKState) UnmarshalText(text []byte) error {
+	return parseEnum(v, "mlx5dv_dek_state", text, namesOfDEKState[:])
+}
+
+// MarshalJSON is the name, or the number if there is none.
+func (v DEKState) MarshalJSON() ([]byte, error) {
+	return enumJSON(v, namesOfDEKState[:]), nil
+}
+
+// UnmarshalJSON reads a name or a number.
+func (v *DEKState) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // DEKInitAttrMask is a set of flags; bits that it does not name print in hex.
@@ -933,13 +1591,33 @@ const (
 	DEK_INIT_ATTR_CRYPTO_LOGIN DEKInitAttrMask = 1 // C: MLX5DV_DEK_INIT_ATTR_CRYPTO_LOGIN
 )
 
-var namesOfDEKInitAttrMask = [...]bitName{
-	{uint64(DEK_INIT_ATTR_CRYPTO_LOGIN), "MLX5DV_DEK_INIT_ATTR_CRYPTO_LOGIN"},
+var namesOfDEKInitAttrMask = [...]named[DEKInitAttrMask]{
+	{DEK_INIT_ATTR_CRYPTO_LOGIN, "MLX5DV_DEK_INIT_ATTR_CRYPTO_LOGIN"},
 }
 
-// String joins the C names of the bits with |.
+// String joins the names of the bits with |; those without a name are in hex.
 func (v DEKInitAttrMask) String() string {
-	return formatFlags(uint64(v), namesOfDEKInitAttrMask[:])
+	return flagString(v, namesOfDEKInitAttrMask[:])
+}
+
+// MarshalText is String.
+func (v DEKInitAttrMask) MarshalText() ([]byte, error) {
+	return []byte(v.String()), nil
+}
+
+// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+func (v *DEKInitAttrMask) UnmarshalText(text []byte) error {
+	return parseFlags(v, "mlx5dv_dek_init_attr_mask", text, namesOfDEKInitAttrMask[:])
+}
+
+// MarshalJSON is String, as a string.
+func (v DEKInitAttrMask) MarshalJSON() ([]byte, error) {
+	return quoted(v.String()), nil
+}
+
+// UnmarshalJSON reads such a string, or a number.
+func (v *DEKInitAttrMask) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // FlowActionESPMask is a set of flags; bits that it does not name print in hex.
@@ -954,13 +1632,33 @@ const (
 	FLOW_ACTION_ESP_MASK_FLAGS FlowActionESPMask = 1 // C: MLX5DV_FLOW_ACTION_ESP_MASK_FLAGS
 )
 
-var namesOfFlowActionESPMask = [...]bitName{
-	{uint64(FLOW_ACTION_ESP_MASK_FLAGS), "MLX5DV_FLOW_ACTION_ESP_MASK_FLAGS"},
+var namesOfFlowActionESPMask = [...]named[FlowActionESPMask]{
+	{FLOW_ACTION_ESP_MASK_FLAGS, "MLX5DV_FLOW_ACTION_ESP_MASK_FLAGS"},
 }
 
-// String joins the C names of the bits with |.
+// String joins the names of the bits with |; those without a name are in hex.
 func (v FlowActionESPMask) String() string {
-	return formatFlags(uint64(v), namesOfFlowActionESPMask[:])
+	return flagString(v, namesOfFlowActionESPMask[:])
+}
+
+// MarshalText is String.
+func (v FlowActionESPMask) MarshalText() ([]byte, error) {
+	return []byte(v.String()), nil
+}
+
+// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+func (v *FlowActionESPMask) UnmarshalText(text []byte) error {
+	return parseFlags(v, "mlx5dv_flow_action_esp_mask", text, namesOfFlowActionESPMask[:])
+}
+
+// MarshalJSON is String, as a string.
+func (v FlowActionESPMask) MarshalJSON() ([]byte, error) {
+	return quoted(v.String()), nil
+}
+
+// UnmarshalJSON reads such a string, or a number.
+func (v *FlowActionESPMask) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // FlowMatcherAttrMask is a set of flags; bits that it does not name print in hex.
@@ -976,14 +1674,34 @@ const (
 	FLOW_MATCHER_MASK_IB_PORT FlowMatcherAttrMask = 2 // C: MLX5DV_FLOW_MATCHER_MASK_IB_PORT, since 65.0
 )
 
-var namesOfFlowMatcherAttrMask = [...]bitName{
-	{uint64(FLOW_MATCHER_MASK_FT_TYPE), "MLX5DV_FLOW_MATCHER_MASK_FT_TYPE"},
-	{uint64(FLOW_MATCHER_MASK_IB_PORT), "MLX5DV_FLOW_MATCHER_MASK_IB_PORT"},
+var namesOfFlowMatcherAttrMask = [...]named[FlowMatcherAttrMask]{
+	{FLOW_MATCHER_MASK_FT_TYPE, "MLX5DV_FLOW_MATCHER_MASK_FT_TYPE"},
+	{FLOW_MATCHER_MASK_IB_PORT, "MLX5DV_FLOW_MATCHER_MASK_IB_PORT"},
 }
 
-// String joins the C names of the bits with |.
+// String joins the names of the bits with |; those without a name are in hex.
 func (v FlowMatcherAttrMask) String() string {
-	return formatFlags(uint64(v), namesOfFlowMatcherAttrMask[:])
+	return flagString(v, namesOfFlowMatcherAttrMask[:])
+}
+
+// MarshalText is String.
+func (v FlowMatcherAttrMask) MarshalText() ([]byte, error) {
+	return []byte(v.String()), nil
+}
+
+// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+func (v *FlowMatcherAttrMask) UnmarshalText(text []byte) error {
+	return parseFlags(v, "mlx5dv_flow_matcher_attr_mask", text, namesOfFlowMatcherAttrMask[:])
+}
+
+// MarshalJSON is String, as a string.
+func (v FlowMatcherAttrMask) MarshalJSON() ([]byte, error) {
+	return quoted(v.String()), nil
+}
+
+// UnmarshalJSON reads such a string, or a number.
+func (v *FlowMatcherAttrMask) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // FlowActionType is an enumeration; values that it does not name print as numbers.
@@ -1006,29 +1724,41 @@ const (
 	FLOW_ACTION_COUNTERS_DEVX_WITH_OFFSET FlowActionType = 8 // C: MLX5DV_FLOW_ACTION_COUNTERS_DEVX_WITH_OFFSET, since 65.0
 )
 
-// String is the C name, or the enum's with the number.
+var namesOfFlowActionType = [...]named[FlowActionType]{
+	{FLOW_ACTION_DEST_IBV_QP, "MLX5DV_FLOW_ACTION_DEST_IBV_QP"},
+	{FLOW_ACTION_DROP, "MLX5DV_FLOW_ACTION_DROP"},
+	{FLOW_ACTION_IBV_COUNTER, "MLX5DV_FLOW_ACTION_IBV_COUNTER"},
+	{FLOW_ACTION_IBV_FLOW_ACTION, "MLX5DV_FLOW_ACTION_IBV_FLOW_ACTION"},
+	{FLOW_ACTION_TAG, "MLX5DV_FLOW_ACTION_TAG"},
+	{FLOW_ACTION_DEST_DEVX, "MLX5DV_FLOW_ACTION_DEST_DEVX"},
+	{FLOW_ACTION_COUNTERS_DEVX, "MLX5DV_FLOW_ACTION_COUNTERS_DEVX"},
+	{FLOW_ACTION_DEFAULT_MISS, "MLX5DV_FLOW_ACTION_DEFAULT_MISS"},
+	{FLOW_ACTION_COUNTERS_DEVX_WITH_OFFSET, "MLX5DV_FLOW_ACTION_COUNTERS_DEVX_WITH_OFFSET"},
+}
+
+// String is the name, or the enumeration's with the number.
 func (v FlowActionType) String() string {
-	switch v {
-	case FLOW_ACTION_DEST_IBV_QP:
-		return "MLX5DV_FLOW_ACTION_DEST_IBV_QP"
-	case FLOW_ACTION_DROP:
-		return "MLX5DV_FLOW_ACTION_DROP"
-	case FLOW_ACTION_IBV_COUNTER:
-		return "MLX5DV_FLOW_ACTION_IBV_COUNTER"
-	case FLOW_ACTION_IBV_FLOW_ACTION:
-		return "MLX5DV_FLOW_ACTION_IBV_FLOW_ACTION"
-	case FLOW_ACTION_TAG:
-		return "MLX5DV_FLOW_ACTION_TAG"
-	case FLOW_ACTION_DEST_DEVX:
-		return "MLX5DV_FLOW_ACTION_DEST_DEVX"
-	case FLOW_ACTION_COUNTERS_DEVX:
-		return "MLX5DV_FLOW_ACTION_COUNTERS_DEVX"
-	case FLOW_ACTION_DEFAULT_MISS:
-		return "MLX5DV_FLOW_ACTION_DEFAULT_MISS"
-	case FLOW_ACTION_COUNTERS_DEVX_WITH_OFFSET:
-		return "MLX5DV_FLOW_ACTION_COUNTERS_DEVX_WITH_OFFSET"
-	}
-	return formatUnknown("mlx5dv_flow_action_type", int64(v))
+	return enumString(v, "mlx5dv_flow_action_type", namesOfFlowActionType[:])
+}
+
+// MarshalText is the name, or the number.
+func (v FlowActionType) MarshalText() ([]byte, error) {
+	return enumText(v, namesOfFlowActionType[:]), nil
+}
+
+// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+func (v *FlowActionType) UnmarshalText(text []byte) error {
+	return parseEnum(v, "mlx5dv_flow_action_type", text, namesOfFlowActionType[:])
+}
+
+// MarshalJSON is the name, or the number if there is none.
+func (v FlowActionType) MarshalJSON() ([]byte, error) {
+	return enumJSON(v, namesOfFlowActionType[:]), nil
+}
+
+// UnmarshalJSON reads a name or a number.
+func (v *FlowActionType) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // QPCompMask is a set of flags; bits that it does not name print in hex.
@@ -1045,15 +1775,35 @@ const (
 	QP_MASK_RAW_QP_TIR_ADDR QPCompMask = 4 // C: MLX5DV_QP_MASK_RAW_QP_TIR_ADDR
 )
 
-var namesOfQPCompMask = [...]bitName{
-	{uint64(QP_MASK_UAR_MMAP_OFFSET), "MLX5DV_QP_MASK_UAR_MMAP_OFFSET"},
-	{uint64(QP_MASK_RAW_QP_HANDLES), "MLX5DV_QP_MASK_RAW_QP_HANDLES"},
-	{uint64(QP_MASK_RAW_QP_TIR_ADDR), "MLX5DV_QP_MASK_RAW_QP_TIR_ADDR"},
+var namesOfQPCompMask = [...]named[QPCompMask]{
+	{QP_MASK_UAR_MMAP_OFFSET, "MLX5DV_QP_MASK_UAR_MMAP_OFFSET"},
+	{QP_MASK_RAW_QP_HANDLES, "MLX5DV_QP_MASK_RAW_QP_HANDLES"},
+	{QP_MASK_RAW_QP_TIR_ADDR, "MLX5DV_QP_MASK_RAW_QP_TIR_ADDR"},
 }
 
-// String joins the C names of the bits with |.
+// String joins the names of the bits with |; those without a name are in hex.
 func (v QPCompMask) String() string {
-	return formatFlags(uint64(v), namesOfQPCompMask[:])
+	return flagString(v, namesOfQPCompMask[:])
+}
+
+// MarshalText is String.
+func (v QPCompMask) MarshalText() ([]byte, error) {
+	return []byte(v.String()), nil
+}
+
+// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+func (v *QPCompMask) UnmarshalText(text []byte) error {
+	return parseFlags(v, "mlx5dv_qp_comp_mask", text, namesOfQPCompMask[:])
+}
+
+// MarshalJSON is String, as a string.
+func (v QPCompMask) MarshalJSON() ([]byte, error) {
+	return quoted(v.String()), nil
+}
+
+// UnmarshalJSON reads such a string, or a number.
+func (v *QPCompMask) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // SRQCompMask is a set of flags; bits that it does not name print in hex.
@@ -1068,13 +1818,33 @@ const (
 	SRQ_MASK_SRQN SRQCompMask = 1 // C: MLX5DV_SRQ_MASK_SRQN
 )
 
-var namesOfSRQCompMask = [...]bitName{
-	{uint64(SRQ_MASK_SRQN), "MLX5DV_SRQ_MASK_SRQN"},
+var namesOfSRQCompMask = [...]named[SRQCompMask]{
+	{SRQ_MASK_SRQN, "MLX5DV_SRQ_MASK_SRQN"},
 }
 
-// String joins the C names of the bits with |.
+// String joins the names of the bits with |; those without a name are in hex.
 func (v SRQCompMask) String() string {
-	return formatFlags(uint64(v), namesOfSRQCompMask[:])
+	return flagString(v, namesOfSRQCompMask[:])
+}
+
+// MarshalText is String.
+func (v SRQCompMask) MarshalText() ([]byte, error) {
+	return []byte(v.String()), nil
+}
+
+// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+func (v *SRQCompMask) UnmarshalText(text []byte) error {
+	return parseFlags(v, "mlx5dv_srq_comp_mask", text, namesOfSRQCompMask[:])
+}
+
+// MarshalJSON is String, as a string.
+func (v SRQCompMask) MarshalJSON() ([]byte, error) {
+	return quoted(v.String()), nil
+}
+
+// UnmarshalJSON reads such a string, or a number.
+func (v *SRQCompMask) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // DMCompMask is a set of flags; bits that it does not name print in hex.
@@ -1089,13 +1859,33 @@ const (
 	DM_MASK_REMOTE_VA DMCompMask = 1 // C: MLX5DV_DM_MASK_REMOTE_VA
 )
 
-var namesOfDMCompMask = [...]bitName{
-	{uint64(DM_MASK_REMOTE_VA), "MLX5DV_DM_MASK_REMOTE_VA"},
+var namesOfDMCompMask = [...]named[DMCompMask]{
+	{DM_MASK_REMOTE_VA, "MLX5DV_DM_MASK_REMOTE_VA"},
 }
 
-// String joins the C names of the bits with |.
+// String joins the names of the bits with |; those without a name are in hex.
 func (v DMCompMask) String() string {
-	return formatFlags(uint64(v), namesOfDMCompMask[:])
+	return flagString(v, namesOfDMCompMask[:])
+}
+
+// MarshalText is String.
+func (v DMCompMask) MarshalText() ([]byte, error) {
+	return []byte(v.String()), nil
+}
+
+// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+func (v *DMCompMask) UnmarshalText(text []byte) error {
+	return parseFlags(v, "mlx5dv_dm_comp_mask", text, namesOfDMCompMask[:])
+}
+
+// MarshalJSON is String, as a string.
+func (v DMCompMask) MarshalJSON() ([]byte, error) {
+	return quoted(v.String()), nil
+}
+
+// UnmarshalJSON reads such a string, or a number.
+func (v *DMCompMask) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // ObjType is a set of flags; bits that it does not name print in hex.
@@ -1117,20 +1907,40 @@ const (
 	OBJ_DEVX ObjType = 128 // C: MLX5DV_OBJ_DEVX, since 56.1
 )
 
-var namesOfObjType = [...]bitName{
-	{uint64(OBJ_QP), "MLX5DV_OBJ_QP"},
-	{uint64(OBJ_CQ), "MLX5DV_OBJ_CQ"},
-	{uint64(OBJ_SRQ), "MLX5DV_OBJ_SRQ"},
-	{uint64(OBJ_RWQ), "MLX5DV_OBJ_RWQ"},
-	{uint64(OBJ_DM), "MLX5DV_OBJ_DM"},
-	{uint64(OBJ_AH), "MLX5DV_OBJ_AH"},
-	{uint64(OBJ_PD), "MLX5DV_OBJ_PD"},
-	{uint64(OBJ_DEVX), "MLX5DV_OBJ_DEVX"},
+var namesOfObjType = [...]named[ObjType]{
+	{OBJ_QP, "MLX5DV_OBJ_QP"},
+	{OBJ_CQ, "MLX5DV_OBJ_CQ"},
+	{OBJ_SRQ, "MLX5DV_OBJ_SRQ"},
+	{OBJ_RWQ, "MLX5DV_OBJ_RWQ"},
+	{OBJ_DM, "MLX5DV_OBJ_DM"},
+	{OBJ_AH, "MLX5DV_OBJ_AH"},
+	{OBJ_PD, "MLX5DV_OBJ_PD"},
+	{OBJ_DEVX, "MLX5DV_OBJ_DEVX"},
 }
 
-// String joins the C names of the bits with |.
+// String joins the names of the bits with |; those without a name are in hex.
 func (v ObjType) String() string {
-	return formatFlags(uint64(v), namesOfObjType[:])
+	return flagString(v, namesOfObjType[:])
+}
+
+// MarshalText is String.
+func (v ObjType) MarshalText() ([]byte, error) {
+	return []byte(v.String()), nil
+}
+
+// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+func (v *ObjType) UnmarshalText(text []byte) error {
+	return parseFlags(v, "mlx5dv_obj_type", text, namesOfObjType[:])
+}
+
+// MarshalJSON is String, as a string.
+func (v ObjType) MarshalJSON() ([]byte, error) {
+	return quoted(v.String()), nil
+}
+
+// UnmarshalJSON reads such a string, or a number.
+func (v *ObjType) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // WQInitAttrMask is a set of flags; bits that it does not name print in hex.
@@ -1145,13 +1955,33 @@ const (
 	WQ_INIT_ATTR_MASK_STRIDING_RQ WQInitAttrMask = 1 // C: MLX5DV_WQ_INIT_ATTR_MASK_STRIDING_RQ
 )
 
-var namesOfWQInitAttrMask = [...]bitName{
-	{uint64(WQ_INIT_ATTR_MASK_STRIDING_RQ), "MLX5DV_WQ_INIT_ATTR_MASK_STRIDING_RQ"},
+var namesOfWQInitAttrMask = [...]named[WQInitAttrMask]{
+	{WQ_INIT_ATTR_MASK_STRIDING_RQ, "MLX5DV_WQ_INIT_ATTR_MASK_STRIDING_RQ"},
 }
 
-// String joins the C names of the bits with |.
+// String joins the names of the bits with |; those without a name are in hex.
 func (v WQInitAttrMask) String() string {
-	return formatFlags(uint64(v), namesOfWQInitAttrMask[:])
+	return flagString(v, namesOfWQInitAttrMask[:])
+}
+
+// MarshalText is String.
+func (v WQInitAttrMask) MarshalText() ([]byte, error) {
+	return []byte(v.String()), nil
+}
+
+// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+func (v *WQInitAttrMask) UnmarshalText(text []byte) error {
+	return parseFlags(v, "mlx5dv_wq_init_attr_mask", text, namesOfWQInitAttrMask[:])
+}
+
+// MarshalJSON is String, as a string.
+func (v WQInitAttrMask) MarshalJSON() ([]byte, error) {
+	return quoted(v.String()), nil
+}
+
+// UnmarshalJSON reads such a string, or a number.
+func (v *WQInitAttrMask) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // CQECompResFormat is a set of flags; bits that it does not name print in hex.
@@ -1168,15 +1998,35 @@ const (
 	CQE_RES_FORMAT_CSUM_STRIDX CQECompResFormat = 4 // C: MLX5DV_CQE_RES_FORMAT_CSUM_STRIDX
 )
 
-var namesOfCQECompResFormat = [...]bitName{
-	{uint64(CQE_RES_FORMAT_HASH), "MLX5DV_CQE_RES_FORMAT_HASH"},
-	{uint64(CQE_RES_FORMAT_CSUM), "MLX5DV_CQE_RES_FORMAT_CSUM"},
-	{uint64(CQE_RES_FORMAT_CSUM_STRIDX), "MLX5DV_CQE_RES_FORMAT_CSUM_STRIDX"},
+var namesOfCQECompResFormat = [...]named[CQECompResFormat]{
+	{CQE_RES_FORMAT_HASH, "MLX5DV_CQE_RES_FORMAT_HASH"},
+	{CQE_RES_FORMAT_CSUM, "MLX5DV_CQE_RES_FORMAT_CSUM"},
+	{CQE_RES_FORMAT_CSUM_STRIDX, "MLX5DV_CQE_RES_FORMAT_CSUM_STRIDX"},
 }
 
-// String joins the C names of the bits with |.
+// String joins the names of the bits with |; those without a name are in hex.
 func (v CQECompResFormat) String() string {
-	return formatFlags(uint64(v), namesOfCQECompResFormat[:])
+	return flagString(v, namesOfCQECompResFormat[:])
+}
+
+// MarshalText is String.
+func (v CQECompResFormat) MarshalText() ([]byte, error) {
+	return []byte(v.String()), nil
+}
+
+// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+func (v *CQECompResFormat) UnmarshalText(text []byte) error {
+	return parseFlags(v, "mlx5dv_cqe_comp_res_format", text, namesOfCQECompResFormat[:])
+}
+
+// MarshalJSON is String, as a string.
+func (v CQECompResFormat) MarshalJSON() ([]byte, error) {
+	return quoted(v.String()), nil
+}
+
+// UnmarshalJSON reads such a string, or a number.
+func (v *CQECompResFormat) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // SWParsingOffloads is a set of flags; bits that it does not name print in hex.
@@ -1193,15 +2043,35 @@ const (
 	SW_PARSING_LSO  SWParsingOffloads = 4 // C: MLX5DV_SW_PARSING_LSO
 )
 
-var namesOfSWParsingOffloads = [...]bitName{
-	{uint64(SW_PARSING), "MLX5DV_SW_PARSING"},
-	{uint64(SW_PARSING_CSUM), "MLX5DV_SW_PARSING_CSUM"},
-	{uint64(SW_PARSING_LSO), "MLX5DV_SW_PARSING_LSO"},
+var namesOfSWParsingOffloads = [...]named[SWParsingOffloads]{
+	{SW_PARSING, "MLX5DV_SW_PARSING"},
+	{SW_PARSING_CSUM, "MLX5DV_SW_PARSING_CSUM"},
+	{SW_PARSING_LSO, "MLX5DV_SW_PARSING_LSO"},
 }
 
-// String joins the C names of the bits with |.
+// String joins the names of the bits with |; those without a name are in hex.
 func (v SWParsingOffloads) String() string {
-	return formatFlags(uint64(v), namesOfSWParsingOffloads[:])
+	return flagString(v, namesOfSWParsingOffloads[:])
+}
+
+// MarshalText is String.
+func (v SWParsingOffloads) MarshalText() ([]byte, error) {
+	return []byte(v.String()), nil
+}
+
+// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+func (v *SWParsingOffloads) UnmarshalText(text []byte) error {
+	return parseFlags(v, "mlx5dv_sw_parsing_offloads", text, namesOfSWParsingOffloads[:])
+}
+
+// MarshalJSON is String, as a string.
+func (v SWParsingOffloads) MarshalJSON() ([]byte, error) {
+	return quoted(v.String()), nil
+}
+
+// UnmarshalJSON reads such a string, or a number.
+func (v *SWParsingOffloads) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // SetCtxAttrType is an enumeration; values that it does not name print as numbers.
@@ -1216,13 +2086,33 @@ const (
 	CTX_ATTR_BUF_ALLOCATORS SetCtxAttrType = 1 // C: MLX5DV_CTX_ATTR_BUF_ALLOCATORS
 )
 
-// String is the C name, or the enum's with the number.
+var namesOfSetCtxAttrType = [...]named[SetCtxAttrType]{
+	{CTX_ATTR_BUF_ALLOCATORS, "MLX5DV_CTX_ATTR_BUF_ALLOCATORS"},
+}
+
+// String is the name, or the enumeration's with the number.
 func (v SetCtxAttrType) String() string {
-	switch v {
-	case CTX_ATTR_BUF_ALLOCATORS:
-		return "MLX5DV_CTX_ATTR_BUF_ALLOCATORS"
-	}
-	return formatUnknown("mlx5dv_set_ctx_attr_type", int64(v))
+	return enumString(v, "mlx5dv_set_ctx_attr_type", namesOfSetCtxAttrType[:])
+}
+
+// MarshalText is the name, or the number.
+func (v SetCtxAttrType) MarshalText() ([]byte, error) {
+	return enumText(v, namesOfSetCtxAttrType[:]), nil
+}
+
+// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+func (v *SetCtxAttrType) UnmarshalText(text []byte) error {
+	return parseEnum(v, "mlx5dv_set_ctx_attr_type", text, namesOfSetCtxAttrType[:])
+}
+
+// MarshalJSON is the name, or the number if there is none.
+func (v SetCtxAttrType) MarshalJSON() ([]byte, error) {
+	return enumJSON(v, namesOfSetCtxAttrType[:]), nil
+}
+
+// UnmarshalJSON reads a name or a number.
+func (v *SetCtxAttrType) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // ContextAttrFlags is a set of flags; bits that it does not name print in hex.
@@ -1237,13 +2127,33 @@ const (
 	CONTEXT_FLAGS_DEVX ContextAttrFlags = 1 // C: MLX5DV_CONTEXT_FLAGS_DEVX
 )
 
-var namesOfContextAttrFlags = [...]bitName{
-	{uint64(CONTEXT_FLAGS_DEVX), "MLX5DV_CONTEXT_FLAGS_DEVX"},
+var namesOfContextAttrFlags = [...]named[ContextAttrFlags]{
+	{CONTEXT_FLAGS_DEVX, "MLX5DV_CONTEXT_FLAGS_DEVX"},
 }
 
-// String joins the C names of the bits with |.
+// String joins the names of the bits with |; those without a name are in hex.
 func (v ContextAttrFlags) String() string {
-	return formatFlags(uint64(v), namesOfContextAttrFlags[:])
+	return flagString(v, namesOfContextAttrFlags[:])
+}
+
+// MarshalText is String.
+func (v ContextAttrFlags) MarshalText() ([]byte, error) {
+	return []byte(v.String()), nil
+}
+
+// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+func (v *ContextAttrFlags) UnmarshalText(text []byte) error {
+	return parseFlags(v, "mlx5dv_context_attr_flags", text, namesOfContextAttrFlags[:])
+}
+
+// MarshalJSON is String, as a string.
+func (v ContextAttrFlags) MarshalJSON() ([]byte, error) {
+	return quoted(v.String()), nil
+}
+
+// UnmarshalJSON reads such a string, or a number.
+func (v *ContextAttrFlags) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // ContextAttrCompMask is a set of flags; bits that it does not name print in hex.
@@ -1258,13 +2168,33 @@ const (
 	CONTEXT_ATTR_MASK_FD_ARRAY ContextAttrCompMask = 1 // C: MLX5DV_CONTEXT_ATTR_MASK_FD_ARRAY
 )
 
-var namesOfContextAttrCompMask = [...]bitName{
-	{uint64(CONTEXT_ATTR_MASK_FD_ARRAY), "MLX5DV_CONTEXT_ATTR_MASK_FD_ARRAY"},
+var namesOfContextAttrCompMask = [...]named[ContextAttrCompMask]{
+	{CONTEXT_ATTR_MASK_FD_ARRAY, "MLX5DV_CONTEXT_ATTR_MASK_FD_ARRAY"},
 }
 
-// String joins the C names of the bits with |.
+// String joins the names of the bits with |; those without a name are in hex.
 func (v ContextAttrCompMask) String() string {
-	return formatFlags(uint64(v), namesOfContextAttrCompMask[:])
+	return flagString(v, namesOfContextAttrCompMask[:])
+}
+
+// MarshalText is String.
+func (v ContextAttrCompMask) MarshalText() ([]byte, error) {
+	return []byte(v.String()), nil
+}
+
+// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+func (v *ContextAttrCompMask) UnmarshalText(text []byte) error {
+	return parseFlags(v, "mlx5dv_context_attr_comp_mask", text, namesOfContextAttrCompMask[:])
+}
+
+// MarshalJSON is String, as a string.
+func (v ContextAttrCompMask) MarshalJSON() ([]byte, error) {
+	return quoted(v.String()), nil
+}
+
+// UnmarshalJSON reads such a string, or a number.
+func (v *ContextAttrCompMask) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // VFIOContextAttrFlags is a set of flags; bits that it does not name print in hex.
@@ -1279,13 +2209,33 @@ const (
 	VFIO_CTX_FLAGS_INIT_LINK_DOWN VFIOContextAttrFlags = 1 // C: MLX5DV_VFIO_CTX_FLAGS_INIT_LINK_DOWN
 )
 
-var namesOfVFIOContextAttrFlags = [...]bitName{
-	{uint64(VFIO_CTX_FLAGS_INIT_LINK_DOWN), "MLX5DV_VFIO_CTX_FLAGS_INIT_LINK_DOWN"},
+var namesOfVFIOContextAttrFlags = [...]named[VFIOContextAttrFlags]{
+	{VFIO_CTX_FLAGS_INIT_LINK_DOWN, "MLX5DV_VFIO_CTX_FLAGS_INIT_LINK_DOWN"},
 }
 
-// String joins the C names of the bits with |.
+// String joins the names of the bits with |; those without a name are in hex.
 func (v VFIOContextAttrFlags) String() string {
-	return formatFlags(uint64(v), namesOfVFIOContextAttrFlags[:])
+	return flagString(v, namesOfVFIOContextAttrFlags[:])
+}
+
+// MarshalText is String.
+func (v VFIOContextAttrFlags) MarshalText() ([]byte, error) {
+	return []byte(v.String()), nil
+}
+
+// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+func (v *VFIOContextAttrFlags) UnmarshalText(text []byte) error {
+	return parseFlags(v, "mlx5dv_vfio_context_attr_flags", text, namesOfVFIOContextAttrFlags[:])
+}
+
+// MarshalJSON is String, as a string.
+func (v VFIOContextAttrFlags) MarshalJSON() ([]byte, error) {
+	return quoted(v.String()), nil
+}
+
+// UnmarshalJSON reads such a string, or a number.
+func (v *VFIOContextAttrFlags) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // DevxUMemInMask is a set of flags; bits that it does not name print in hex.
@@ -1300,13 +2250,33 @@ const (
 	UMEM_MASK_DMABUF DevxUMemInMask = 1 // C: MLX5DV_UMEM_MASK_DMABUF
 )
 
-var namesOfDevxUMemInMask = [...]bitName{
-	{uint64(UMEM_MASK_DMABUF), "MLX5DV_UMEM_MASK_DMABUF"},
+var namesOfDevxUMemInMask = [...]named[DevxUMemInMask]{
+	{UMEM_MASK_DMABUF, "MLX5DV_UMEM_MASK_DMABUF"},
 }
 
-// String joins the C names of the bits with |.
+// String joins the names of the bits with |; those without a name are in hex.
 func (v DevxUMemInMask) String() string {
-	return formatFlags(uint64(v), namesOfDevxUMemInMask[:])
+	return flagString(v, namesOfDevxUMemInMask[:])
+}
+
+// MarshalText is String.
+func (v DevxUMemInMask) MarshalText() ([]byte, error) {
+	return []byte(v.String()), nil
+}
+
+// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+func (v *DevxUMemInMask) UnmarshalText(text []byte) error {
+	return parseFlags(v, "mlx5dv_devx_umem_in_mask", text, namesOfDevxUMemInMask[:])
+}
+
+// MarshalJSON is String, as a string.
+func (v DevxUMemInMask) MarshalJSON() ([]byte, error) {
+	return quoted(v.String()), nil
+}
+
+// UnmarshalJSON reads such a string, or a number.
+func (v *DevxUMemInMask) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // DRDomainType is an enumeration; values that it does not name print as numbers.
@@ -1323,17 +2293,35 @@ const (
 	DR_DOMAIN_TYPE_FDB    DRDomainType = 2 // C: MLX5DV_DR_DOMAIN_TYPE_FDB
 )
 
-// String is the C name, or the enum's with the number.
+var namesOfDRDomainType = [...]named[DRDomainType]{
+	{DR_DOMAIN_TYPE_NIC_RX, "MLX5DV_DR_DOMAIN_TYPE_NIC_RX"},
+	{DR_DOMAIN_TYPE_NIC_TX, "MLX5DV_DR_DOMAIN_TYPE_NIC_TX"},
+	{DR_DOMAIN_TYPE_FDB, "MLX5DV_DR_DOMAIN_TYPE_FDB"},
+}
+
+// String is the name, or the enumeration's with the number.
 func (v DRDomainType) String() string {
-	switch v {
-	case DR_DOMAIN_TYPE_NIC_RX:
-		return "MLX5DV_DR_DOMAIN_TYPE_NIC_RX"
-	case DR_DOMAIN_TYPE_NIC_TX:
-		return "MLX5DV_DR_DOMAIN_TYPE_NIC_TX"
-	case DR_DOMAIN_TYPE_FDB:
-		return "MLX5DV_DR_DOMAIN_TYPE_FDB"
-	}
-	return formatUnknown("mlx5dv_dr_domain_type", int64(v))
+	return enumString(v, "mlx5dv_dr_domain_type", namesOfDRDomainType[:])
+}
+
+// MarshalText is the name, or the number.
+func (v DRDomainType) MarshalText() ([]byte, error) {
+	return enumText(v, namesOfDRDomainType[:]), nil
+}
+
+// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+func (v *DRDomainType) UnmarshalText(text []byte) error {
+	return parseEnum(v, "mlx5dv_dr_domain_type", text, namesOfDRDomainType[:])
+}
+
+// MarshalJSON is the name, or the number if there is none.
+func (v DRDomainType) MarshalJSON() ([]byte, error) {
+	return enumJSON(v, namesOfDRDomainType[:]), nil
+}
+
+// UnmarshalJSON reads a name or a number.
+func (v *DRDomainType) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // DRDomainSyncFlags is a set of flags; bits that it does not name print in hex.
@@ -1350,15 +2338,35 @@ const (
 	DR_DOMAIN_SYNC_FLAGS_MEM DRDomainSyncFlags = 4 // C: MLX5DV_DR_DOMAIN_SYNC_FLAGS_MEM
 )
 
-var namesOfDRDomainSyncFlags = [...]bitName{
-	{uint64(DR_DOMAIN_SYNC_FLAGS_SW), "MLX5DV_DR_DOMAIN_SYNC_FLAGS_SW"},
-	{uint64(DR_DOMAIN_SYNC_FLAGS_HW), "MLX5DV_DR_DOMAIN_SYNC_FLAGS_HW"},
-	{uint64(DR_DOMAIN_SYNC_FLAGS_MEM), "MLX5DV_DR_DOMAIN_SYNC_FLAGS_MEM"},
+var namesOfDRDomainSyncFlags = [...]named[DRDomainSyncFlags]{
+	{DR_DOMAIN_SYNC_FLAGS_SW, "MLX5DV_DR_DOMAIN_SYNC_FLAGS_SW"},
+	{DR_DOMAIN_SYNC_FLAGS_HW, "MLX5DV_DR_DOMAIN_SYNC_FLAGS_HW"},
+	{DR_DOMAIN_SYNC_FLAGS_MEM, "MLX5DV_DR_DOMAIN_SYNC_FLAGS_MEM"},
 }
 
-// String joins the C names of the bits with |.
+// String joins the names of the bits with |; those without a name are in hex.
 func (v DRDomainSyncFlags) String() string {
-	return formatFlags(uint64(v), namesOfDRDomainSyncFlags[:])
+	return flagString(v, namesOfDRDomainSyncFlags[:])
+}
+
+// MarshalText is String.
+func (v DRDomainSyncFlags) MarshalText() ([]byte, error) {
+	return []byte(v.String()), nil
+}
+
+// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+func (v *DRDomainSyncFlags) UnmarshalText(text []byte) error {
+	return parseFlags(v, "mlx5dv_dr_domain_sync_flags", text, namesOfDRDomainSyncFlags[:])
+}
+
+// MarshalJSON is String, as a string.
+func (v DRDomainSyncFlags) MarshalJSON() ([]byte, error) {
+	return quoted(v.String()), nil
+}
+
+// UnmarshalJSON reads such a string, or a number.
+func (v *DRDomainSyncFlags) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // DRMatcherLayoutFlags is a set of flags; bits that it does not name print in hex.
@@ -1374,14 +2382,34 @@ const (
 	DR_MATCHER_LAYOUT_NUM_RULE  DRMatcherLayoutFlags = 2 // C: MLX5DV_DR_MATCHER_LAYOUT_NUM_RULE
 )
 
-var namesOfDRMatcherLayoutFlags = [...]bitName{
-	{uint64(DR_MATCHER_LAYOUT_RESIZABLE), "MLX5DV_DR_MATCHER_LAYOUT_RESIZABLE"},
-	{uint64(DR_MATCHER_LAYOUT_NUM_RULE), "MLX5DV_DR_MATCHER_LAYOUT_NUM_RULE"},
+var namesOfDRMatcherLayoutFlags = [...]named[DRMatcherLayoutFlags]{
+	{DR_MATCHER_LAYOUT_RESIZABLE, "MLX5DV_DR_MATCHER_LAYOUT_RESIZABLE"},
+	{DR_MATCHER_LAYOUT_NUM_RULE, "MLX5DV_DR_MATCHER_LAYOUT_NUM_RULE"},
 }
 
-// String joins the C names of the bits with |.
+// String joins the names of the bits with |; those without a name are in hex.
 func (v DRMatcherLayoutFlags) String() string {
-	return formatFlags(uint64(v), namesOfDRMatcherLayoutFlags[:])
+	return flagString(v, namesOfDRMatcherLayoutFlags[:])
+}
+
+// MarshalText is String.
+func (v DRMatcherLayoutFlags) MarshalText() ([]byte, error) {
+	return []byte(v.String()), nil
+}
+
+// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+func (v *DRMatcherLayoutFlags) UnmarshalText(text []byte) error {
+	return parseFlags(v, "mlx5dv_dr_matcher_layout_flags", text, namesOfDRMatcherLayoutFlags[:])
+}
+
+// MarshalJSON is String, as a string.
+func (v DRMatcherLayoutFlags) MarshalJSON() ([]byte, error) {
+	return quoted(v.String()), nil
+}
+
+// UnmarshalJSON reads such a string, or a number.
+func (v *DRMatcherLayoutFlags) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // DRActionFlags is a set of flags; bits that it does not name print in hex.
@@ -1396,13 +2424,33 @@ const (
 	DR_ACTION_FLAGS_ROOT_LEVEL DRActionFlags = 1 // C: MLX5DV_DR_ACTION_FLAGS_ROOT_LEVEL
 )
 
-var namesOfDRActionFlags = [...]bitName{
-	{uint64(DR_ACTION_FLAGS_ROOT_LEVEL), "MLX5DV_DR_ACTION_FLAGS_ROOT_LEVEL"},
+var namesOfDRActionFlags = [...]named[DRActionFlags]{
+	{DR_ACTION_FLAGS_ROOT_LEVEL, "MLX5DV_DR_ACTION_FLAGS_ROOT_LEVEL"},
 }
 
-// String joins the C names of the bits with |.
+// String joins the names of the bits with |; those without a name are in hex.
 func (v DRActionFlags) String() string {
-	return formatFlags(uint64(v), namesOfDRActionFlags[:])
+	return flagString(v, namesOfDRActionFlags[:])
+}
+
+// MarshalText is String.
+func (v DRActionFlags) MarshalText() ([]byte, error) {
+	return []byte(v.String()), nil
+}
+
+// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+func (v *DRActionFlags) UnmarshalText(text []byte) error {
+	return parseFlags(v, "mlx5dv_dr_action_flags", text, namesOfDRActionFlags[:])
+}
+
+// MarshalJSON is String, as a string.
+func (v DRActionFlags) MarshalJSON() ([]byte, error) {
+	return quoted(v.String()), nil
+}
+
+// UnmarshalJSON reads such a string, or a number.
+func (v *DRActionFlags) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // DRActionDestType is an enumeration; values that it does not name print as numbers.
@@ -1418,15 +2466,34 @@ const (
 	DR_ACTION_DEST_REFORMAT DRActionDestType = 1 // C: MLX5DV_DR_ACTION_DEST_REFORMAT
 )
 
-// String is the C name, or the enum's with the number.
+var namesOfDRActionDestType = [...]named[DRActionDestType]{
+	{DR_ACTION_DEST, "MLX5DV_DR_ACTION_DEST"},
+	{DR_ACTION_DEST_REFORMAT, "MLX5DV_DR_ACTION_DEST_REFORMAT"},
+}
+
+// String is the name, or the enumeration's with the number.
 func (v DRActionDestType) String() string {
-	switch v {
-	case DR_ACTION_DEST:
-		return "MLX5DV_DR_ACTION_DEST"
-	case DR_ACTION_DEST_REFORMAT:
-		return "MLX5DV_DR_ACTION_DEST_REFORMAT"
-	}
-	return formatUnknown("mlx5dv_dr_action_dest_type", int64(v))
+	return enumString(v, "mlx5dv_dr_action_dest_type", namesOfDRActionDestType[:])
+}
+
+// MarshalText is the name, or the number.
+func (v DRActionDestType) MarshalText() ([]byte, error) {
+	return enumText(v, namesOfDRActionDestType[:]), nil
+}
+
+// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+func (v *DRActionDestType) UnmarshalText(text []byte) error {
+	return parseEnum(v, "mlx5dv_dr_action_dest_type", text, namesOfDRActionDestType[:])
+}
+
+// MarshalJSON is the name, or the number if there is none.
+func (v DRActionDestType) MarshalJSON() ([]byte, error) {
+	return enumJSON(v, namesOfDRActionDestType[:]), nil
+}
+
+// UnmarshalJSON reads a name or a number.
+func (v *DRActionDestType) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // DRActionASOFirstHitFlags is a set of flags; bits that it does not name print in hex.
@@ -1441,13 +2508,33 @@ const (
 	DR_ACTION_FLAGS_ASO_FIRST_HIT_SET DRActionASOFirstHitFlags = 1 // C: MLX5DV_DR_ACTION_FLAGS_ASO_FIRST_HIT_SET
 )
 
-var namesOfDRActionASOFirstHitFlags = [...]bitName{
-	{uint64(DR_ACTION_FLAGS_ASO_FIRST_HIT_SET), "MLX5DV_DR_ACTION_FLAGS_ASO_FIRST_HIT_SET"},
+var namesOfDRActionASOFirstHitFlags = [...]named[DRActionASOFirstHitFlags]{
+	{DR_ACTION_FLAGS_ASO_FIRST_HIT_SET, "MLX5DV_DR_ACTION_FLAGS_ASO_FIRST_HIT_SET"},
 }
 
-// String joins the C names of the bits with |.
+// String joins the names of the bits with |; those without a name are in hex.
 func (v DRActionASOFirstHitFlags) String() string {
-	return formatFlags(uint64(v), namesOfDRActionASOFirstHitFlags[:])
+	return flagString(v, namesOfDRActionASOFirstHitFlags[:])
+}
+
+// MarshalText is String.
+func (v DRActionASOFirstHitFlags) MarshalText() ([]byte, error) {
+	return []byte(v.String()), nil
+}
+
+// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+func (v *DRActionASOFirstHitFlags) UnmarshalText(text []byte) error {
+	return parseFlags(v, "mlx5dv_dr_action_aso_first_hit_flags", text, namesOfDRActionASOFirstHitFlags[:])
+}
+
+// MarshalJSON is String, as a string.
+func (v DRActionASOFirstHitFlags) MarshalJSON() ([]byte, error) {
+	return quoted(v.String()), nil
+}
+
+// UnmarshalJSON reads such a string, or a number.
+func (v *DRActionASOFirstHitFlags) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // DRActionASOFlowMeterFlags is a set of flags; bits that it does not name print in hex.
@@ -1465,16 +2552,36 @@ const (
 	DR_ACTION_FLAGS_ASO_FLOW_METER_UNDEFINED DRActionASOFlowMeterFlags = 8 // C: MLX5DV_DR_ACTION_FLAGS_ASO_FLOW_METER_UNDEFINED
 )
 
-var namesOfDRActionASOFlowMeterFlags = [...]bitName{
-	{uint64(DR_ACTION_FLAGS_ASO_FLOW_METER_RED), "MLX5DV_DR_ACTION_FLAGS_ASO_FLOW_METER_RED"},
-	{uint64(DR_ACTION_FLAGS_ASO_FLOW_METER_YELLOW), "MLX5DV_DR_ACTION_FLAGS_ASO_FLOW_METER_YELLOW"},
-	{uint64(DR_ACTION_FLAGS_ASO_FLOW_METER_GREEN), "MLX5DV_DR_ACTION_FLAGS_ASO_FLOW_METER_GREEN"},
-	{uint64(DR_ACTION_FLAGS_ASO_FLOW_METER_UNDEFINED), "MLX5DV_DR_ACTION_FLAGS_ASO_FLOW_METER_UNDEFINED"},
+var namesOfDRActionASOFlowMeterFlags = [...]named[DRActionASOFlowMeterFlags]{
+	{DR_ACTION_FLAGS_ASO_FLOW_METER_RED, "MLX5DV_DR_ACTION_FLAGS_ASO_FLOW_METER_RED"},
+	{DR_ACTION_FLAGS_ASO_FLOW_METER_YELLOW, "MLX5DV_DR_ACTION_FLAGS_ASO_FLOW_METER_YELLOW"},
+	{DR_ACTION_FLAGS_ASO_FLOW_METER_GREEN, "MLX5DV_DR_ACTION_FLAGS_ASO_FLOW_METER_GREEN"},
+	{DR_ACTION_FLAGS_ASO_FLOW_METER_UNDEFINED, "MLX5DV_DR_ACTION_FLAGS_ASO_FLOW_METER_UNDEFINED"},
 }
 
-// String joins the C names of the bits with |.
+// String joins the names of the bits with |; those without a name are in hex.
 func (v DRActionASOFlowMeterFlags) String() string {
-	return formatFlags(uint64(v), namesOfDRActionASOFlowMeterFlags[:])
+	return flagString(v, namesOfDRActionASOFlowMeterFlags[:])
+}
+
+// MarshalText is String.
+func (v DRActionASOFlowMeterFlags) MarshalText() ([]byte, error) {
+	return []byte(v.String()), nil
+}
+
+// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+func (v *DRActionASOFlowMeterFlags) UnmarshalText(text []byte) error {
+	return parseFlags(v, "mlx5dv_dr_action_aso_flow_meter_flags", text, namesOfDRActionASOFlowMeterFlags[:])
+}
+
+// MarshalJSON is String, as a string.
+func (v DRActionASOFlowMeterFlags) MarshalJSON() ([]byte, error) {
+	return quoted(v.String()), nil
+}
+
+// UnmarshalJSON reads such a string, or a number.
+func (v *DRActionASOFlowMeterFlags) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // DRActionASOCTFlags is a set of flags; bits that it does not name print in hex.
@@ -1490,14 +2597,34 @@ const (
 	DR_ACTION_FLAGS_ASO_CT_DIRECTION_RESPONDER DRActionASOCTFlags = 2 // C: MLX5DV_DR_ACTION_FLAGS_ASO_CT_DIRECTION_RESPONDER
 )
 
-var namesOfDRActionASOCTFlags = [...]bitName{
-	{uint64(DR_ACTION_FLAGS_ASO_CT_DIRECTION_INITIATOR), "MLX5DV_DR_ACTION_FLAGS_ASO_CT_DIRECTION_INITIATOR"},
-	{uint64(DR_ACTION_FLAGS_ASO_CT_DIRECTION_RESPONDER), "MLX5DV_DR_ACTION_FLAGS_ASO_CT_DIRECTION_RESPONDER"},
+var namesOfDRActionASOCTFlags = [...]named[DRActionASOCTFlags]{
+	{DR_ACTION_FLAGS_ASO_CT_DIRECTION_INITIATOR, "MLX5DV_DR_ACTION_FLAGS_ASO_CT_DIRECTION_INITIATOR"},
+	{DR_ACTION_FLAGS_ASO_CT_DIRECTION_RESPONDER, "MLX5DV_DR_ACTION_FLAGS_ASO_CT_DIRECTION_RESPONDER"},
 }
 
-// String joins the C names of the bits with |.
+// String joins the names of the bits with |; those without a name are in hex.
 func (v DRActionASOCTFlags) String() string {
-	return formatFlags(uint64(v), namesOfDRActionASOCTFlags[:])
+	return flagString(v, namesOfDRActionASOCTFlags[:])
+}
+
+// MarshalText is String.
+func (v DRActionASOCTFlags) MarshalText() ([]byte, error) {
+	return []byte(v.String()), nil
+}
+
+// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+func (v *DRActionASOCTFlags) UnmarshalText(text []byte) error {
+	return parseFlags(v, "mlx5dv_dr_action_aso_ct_flags", text, namesOfDRActionASOCTFlags[:])
+}
+
+// MarshalJSON is String, as a string.
+func (v DRActionASOCTFlags) MarshalJSON() ([]byte, error) {
+	return quoted(v.String()), nil
+}
+
+// UnmarshalJSON reads such a string, or a number.
+func (v *DRActionASOCTFlags) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // SchedElemAttrFlags is a set of flags; bits that it does not name print in hex.
@@ -1513,14 +2640,34 @@ const (
 	SCHED_ELEM_ATTR_FLAGS_MAX_AVG_BW SchedElemAttrFlags = 2 // C: MLX5DV_SCHED_ELEM_ATTR_FLAGS_MAX_AVG_BW
 )
 
-var namesOfSchedElemAttrFlags = [...]bitName{
-	{uint64(SCHED_ELEM_ATTR_FLAGS_BW_SHARE), "MLX5DV_SCHED_ELEM_ATTR_FLAGS_BW_SHARE"},
-	{uint64(SCHED_ELEM_ATTR_FLAGS_MAX_AVG_BW), "MLX5DV_SCHED_ELEM_ATTR_FLAGS_MAX_AVG_BW"},
+var namesOfSchedElemAttrFlags = [...]named[SchedElemAttrFlags]{
+	{SCHED_ELEM_ATTR_FLAGS_BW_SHARE, "MLX5DV_SCHED_ELEM_ATTR_FLAGS_BW_SHARE"},
+	{SCHED_ELEM_ATTR_FLAGS_MAX_AVG_BW, "MLX5DV_SCHED_ELEM_ATTR_FLAGS_MAX_AVG_BW"},
 }
 
-// String joins the C names of the bits with |.
+// String joins the names of the bits with |; those without a name are in hex.
 func (v SchedElemAttrFlags) String() string {
-	return formatFlags(uint64(v), namesOfSchedElemAttrFlags[:])
+	return flagString(v, namesOfSchedElemAttrFlags[:])
+}
+
+// MarshalText is String.
+func (v SchedElemAttrFlags) MarshalText() ([]byte, error) {
+	return []byte(v.String()), nil
+}
+
+// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+func (v *SchedElemAttrFlags) UnmarshalText(text []byte) error {
+	return parseFlags(v, "mlx5dv_sched_elem_attr_flags", text, namesOfSchedElemAttrFlags[:])
+}
+
+// MarshalJSON is String, as a string.
+func (v SchedElemAttrFlags) MarshalJSON() ([]byte, error) {
+	return quoted(v.String()), nil
+}
+
+// UnmarshalJSON reads such a string, or a number.
+func (v *SchedElemAttrFlags) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // MLX5IBUAPIFlowActionFlags is a set of flags; bits that it does not name print in hex.
@@ -1535,13 +2682,34 @@ const (
 	MLX5_IB_UAPI_FLOW_ACTION_FLAGS_REQUIRE_METADATA MLX5IBUAPIFlowActionFlags = 1 // C: MLX5_IB_UAPI_FLOW_ACTION_FLAGS_REQUIRE_METADATA
 )
 
-var namesOfMLX5IBUAPIFlowActionFlags = [...]bitName{
-	{uint64(MLX5_IB_UAPI_FLOW_ACTION_FLAGS_REQUIRE_METADATA), "MLX5_IB_UAPI_FLOW_ACTION_FLAGS_REQUIRE_METADATA"},
+var namesOfMLX5IBUAPIFlowActionFlags = [...]named[MLX5IBUAPIFlowActionFlags]{
+	{MLX5_IB_UAPI_FLOW_ACTION_FLAGS_REQUIRE_METADATA, "MLX5_IB_UAPI_FLOW_ACTION_FLAGS_REQUIRE_METADATA"},
+	{FLOW_ACTION_FLAGS_REQUIRE_METADATA, "MLX5DV_FLOW_ACTION_FLAGS_REQUIRE_METADATA"},
 }
 
-// String joins the C names of the bits with |.
+// String joins the names of the bits with |; those without a name are in hex.
 func (v MLX5IBUAPIFlowActionFlags) String() string {
-	return formatFlags(uint64(v), namesOfMLX5IBUAPIFlowActionFlags[:])
+	return flagString(v, namesOfMLX5IBUAPIFlowActionFlags[:])
+}
+
+// MarshalText is String.
+func (v MLX5IBUAPIFlowActionFlags) MarshalText() ([]byte, error) {
+	return []byte(v.String()), nil
+}
+
+// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+func (v *MLX5IBUAPIFlowActionFlags) UnmarshalText(text []byte) error {
+	return parseFlags(v, "mlx5_ib_uapi_flow_action_flags", text, namesOfMLX5IBUAPIFlowActionFlags[:])
+}
+
+// MarshalJSON is String, as a string.
+func (v MLX5IBUAPIFlowActionFlags) MarshalJSON() ([]byte, error) {
+	return quoted(v.String()), nil
+}
+
+// UnmarshalJSON reads such a string, or a number.
+func (v *MLX5IBUAPIFlowActionFlags) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // MLX5IBUAPIFlowTableType is an enumeration; values that it does not name print as numbers.
@@ -1562,25 +2730,46 @@ const (
 	MLX5_IB_UAPI_FLOW_TABLE_TYPE_RDMA_TRANSPORT_TX MLX5IBUAPIFlowTableType = 6 // C: MLX5_IB_UAPI_FLOW_TABLE_TYPE_RDMA_TRANSPORT_TX, since 65.0
 )
 
-// String is the C name, or the enum's with the number.
+var namesOfMLX5IBUAPIFlowTableType = [...]named[MLX5IBUAPIFlowTableType]{
+	{MLX5_IB_UAPI_FLOW_TABLE_TYPE_NIC_RX, "MLX5_IB_UAPI_FLOW_TABLE_TYPE_NIC_RX"},
+	{MLX5_IB_UAPI_FLOW_TABLE_TYPE_NIC_TX, "MLX5_IB_UAPI_FLOW_TABLE_TYPE_NIC_TX"},
+	{MLX5_IB_UAPI_FLOW_TABLE_TYPE_FDB, "MLX5_IB_UAPI_FLOW_TABLE_TYPE_FDB"},
+	{MLX5_IB_UAPI_FLOW_TABLE_TYPE_RDMA_RX, "MLX5_IB_UAPI_FLOW_TABLE_TYPE_RDMA_RX"},
+	{MLX5_IB_UAPI_FLOW_TABLE_TYPE_RDMA_TX, "MLX5_IB_UAPI_FLOW_TABLE_TYPE_RDMA_TX"},
+	{MLX5_IB_UAPI_FLOW_TABLE_TYPE_RDMA_TRANSPORT_RX, "MLX5_IB_UAPI_FLOW_TABLE_TYPE_RDMA_TRANSPORT_RX"},
+	{MLX5_IB_UAPI_FLOW_TABLE_TYPE_RDMA_TRANSPORT_TX, "MLX5_IB_UAPI_FLOW_TABLE_TYPE_RDMA_TRANSPORT_TX"},
+	{FLOW_TABLE_TYPE_NIC_RX, "MLX5DV_FLOW_TABLE_TYPE_NIC_RX"},
+	{FLOW_TABLE_TYPE_NIC_TX, "MLX5DV_FLOW_TABLE_TYPE_NIC_TX"},
+	{FLOW_TABLE_TYPE_FDB, "MLX5DV_FLOW_TABLE_TYPE_FDB"},
+	{FLOW_TABLE_TYPE_RDMA_RX, "MLX5DV_FLOW_TABLE_TYPE_RDMA_RX"},
+	{FLOW_TABLE_TYPE_RDMA_TX, "MLX5DV_FLOW_TABLE_TYPE_RDMA_TX"},
+	{FLOW_TABLE_TYPE_RDMA_TRANSPORT_RX, "MLX5DV_FLOW_TABLE_TYPE_RDMA_TRANSPORT_RX"},
+	{FLOW_TABLE_TYPE_RDMA_TRANSPORT_TX, "MLX5DV_FLOW_TABLE_TYPE_RDMA_TRANSPORT_TX"},
+}
+
+// String is the name, or the enumeration's with the number.
 func (v MLX5IBUAPIFlowTableType) String() string {
-	switch v {
-	case MLX5_IB_UAPI_FLOW_TABLE_TYPE_NIC_RX:
-		return "MLX5_IB_UAPI_FLOW_TABLE_TYPE_NIC_RX"
-	case MLX5_IB_UAPI_FLOW_TABLE_TYPE_NIC_TX:
-		return "MLX5_IB_UAPI_FLOW_TABLE_TYPE_NIC_TX"
-	case MLX5_IB_UAPI_FLOW_TABLE_TYPE_FDB:
-		return "MLX5_IB_UAPI_FLOW_TABLE_TYPE_FDB"
-	case MLX5_IB_UAPI_FLOW_TABLE_TYPE_RDMA_RX:
-		return "MLX5_IB_UAPI_FLOW_TABLE_TYPE_RDMA_RX"
-	case MLX5_IB_UAPI_FLOW_TABLE_TYPE_RDMA_TX:
-		return "MLX5_IB_UAPI_FLOW_TABLE_TYPE_RDMA_TX"
-	case MLX5_IB_UAPI_FLOW_TABLE_TYPE_RDMA_TRANSPORT_RX:
-		return "MLX5_IB_UAPI_FLOW_TABLE_TYPE_RDMA_TRANSPORT_RX"
-	case MLX5_IB_UAPI_FLOW_TABLE_TYPE_RDMA_TRANSPORT_TX:
-		return "MLX5_IB_UAPI_FLOW_TABLE_TYPE_RDMA_TRANSPORT_TX"
-	}
-	return formatUnknown("mlx5_ib_uapi_flow_table_type", int64(v))
+	return enumString(v, "mlx5_ib_uapi_flow_table_type", namesOfMLX5IBUAPIFlowTableType[:])
+}
+
+// MarshalText is the name, or the number.
+func (v MLX5IBUAPIFlowTableType) MarshalText() ([]byte, error) {
+	return enumText(v, namesOfMLX5IBUAPIFlowTableType[:]), nil
+}
+
+// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+func (v *MLX5IBUAPIFlowTableType) UnmarshalText(text []byte) error {
+	return parseEnum(v, "mlx5_ib_uapi_flow_table_type", text, namesOfMLX5IBUAPIFlowTableType[:])
+}
+
+// MarshalJSON is the name, or the number if there is none.
+func (v MLX5IBUAPIFlowTableType) MarshalJSON() ([]byte, error) {
+	return enumJSON(v, namesOfMLX5IBUAPIFlowTableType[:]), nil
+}
+
+// UnmarshalJSON reads a name or a number.
+func (v *MLX5IBUAPIFlowTableType) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // MLX5IBUAPIFlowActionPacketReformatType is an enumeration; values that it does not name print as numbers.
@@ -1598,19 +2787,40 @@ const (
 	MLX5_IB_UAPI_FLOW_ACTION_PACKET_REFORMAT_TYPE_L2_TO_L3_TUNNEL MLX5IBUAPIFlowActionPacketReformatType = 3 // C: MLX5_IB_UAPI_FLOW_ACTION_PACKET_REFORMAT_TYPE_L2_TO_L3_TUNNEL
 )
 
-// String is the C name, or the enum's with the number.
+var namesOfMLX5IBUAPIFlowActionPacketReformatType = [...]named[MLX5IBUAPIFlowActionPacketReformatType]{
+	{MLX5_IB_UAPI_FLOW_ACTION_PACKET_REFORMAT_TYPE_L2_TUNNEL_TO_L2, "MLX5_IB_UAPI_FLOW_ACTION_PACKET_REFORMAT_TYPE_L2_TUNNEL_TO_L2"},
+	{MLX5_IB_UAPI_FLOW_ACTION_PACKET_REFORMAT_TYPE_L2_TO_L2_TUNNEL, "MLX5_IB_UAPI_FLOW_ACTION_PACKET_REFORMAT_TYPE_L2_TO_L2_TUNNEL"},
+	{MLX5_IB_UAPI_FLOW_ACTION_PACKET_REFORMAT_TYPE_L3_TUNNEL_TO_L2, "MLX5_IB_UAPI_FLOW_ACTION_PACKET_REFORMAT_TYPE_L3_TUNNEL_TO_L2"},
+	{MLX5_IB_UAPI_FLOW_ACTION_PACKET_REFORMAT_TYPE_L2_TO_L3_TUNNEL, "MLX5_IB_UAPI_FLOW_ACTION_PACKET_REFORMAT_TYPE_L2_TO_L3_TUNNEL"},
+	{FLOW_ACTION_PACKET_REFORMAT_TYPE_L2_TUNNEL_TO_L2, "MLX5DV_FLOW_ACTION_PACKET_REFORMAT_TYPE_L2_TUNNEL_TO_L2"},
+	{FLOW_ACTION_PACKET_REFORMAT_TYPE_L2_TO_L2_TUNNEL, "MLX5DV_FLOW_ACTION_PACKET_REFORMAT_TYPE_L2_TO_L2_TUNNEL"},
+	{FLOW_ACTION_PACKET_REFORMAT_TYPE_L3_TUNNEL_TO_L2, "MLX5DV_FLOW_ACTION_PACKET_REFORMAT_TYPE_L3_TUNNEL_TO_L2"},
+	{FLOW_ACTION_PACKET_REFORMAT_TYPE_L2_TO_L3_TUNNEL, "MLX5DV_FLOW_ACTION_PACKET_REFORMAT_TYPE_L2_TO_L3_TUNNEL"},
+}
+
+// String is the name, or the enumeration's with the number.
 func (v MLX5IBUAPIFlowActionPacketReformatType) String() string {
-	switch v {
-	case MLX5_IB_UAPI_FLOW_ACTION_PACKET_REFORMAT_TYPE_L2_TUNNEL_TO_L2:
-		return "MLX5_IB_UAPI_FLOW_ACTION_PACKET_REFORMAT_TYPE_L2_TUNNEL_TO_L2"
-	case MLX5_IB_UAPI_FLOW_ACTION_PACKET_REFORMAT_TYPE_L2_TO_L2_TUNNEL:
-		return "MLX5_IB_UAPI_FLOW_ACTION_PACKET_REFORMAT_TYPE_L2_TO_L2_TUNNEL"
-	case MLX5_IB_UAPI_FLOW_ACTION_PACKET_REFORMAT_TYPE_L3_TUNNEL_TO_L2:
-		return "MLX5_IB_UAPI_FLOW_ACTION_PACKET_REFORMAT_TYPE_L3_TUNNEL_TO_L2"
-	case MLX5_IB_UAPI_FLOW_ACTION_PACKET_REFORMAT_TYPE_L2_TO_L3_TUNNEL:
-		return "MLX5_IB_UAPI_FLOW_ACTION_PACKET_REFORMAT_TYPE_L2_TO_L3_TUNNEL"
-	}
-	return formatUnknown("mlx5_ib_uapi_flow_action_packet_reformat_type", int64(v))
+	return enumString(v, "mlx5_ib_uapi_flow_action_packet_reformat_type", namesOfMLX5IBUAPIFlowActionPacketReformatType[:])
+}
+
+// MarshalText is the name, or the number.
+func (v MLX5IBUAPIFlowActionPacketReformatType) MarshalText() ([]byte, error) {
+	return enumText(v, namesOfMLX5IBUAPIFlowActionPacketReformatType[:]), nil
+}
+
+// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+func (v *MLX5IBUAPIFlowActionPacketReformatType) UnmarshalText(text []byte) error {
+	return parseEnum(v, "mlx5_ib_uapi_flow_action_packet_reformat_type", text, namesOfMLX5IBUAPIFlowActionPacketReformatType[:])
+}
+
+// MarshalJSON is the name, or the number if there is none.
+func (v MLX5IBUAPIFlowActionPacketReformatType) MarshalJSON() ([]byte, error) {
+	return enumJSON(v, namesOfMLX5IBUAPIFlowActionPacketReformatType[:]), nil
+}
+
+// UnmarshalJSON reads a name or a number.
+func (v *MLX5IBUAPIFlowActionPacketReformatType) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // MLX5IBUAPIRegDMABufFlags is a set of flags; bits that it does not name print in hex.
@@ -1625,13 +2835,34 @@ const (
 	MLX5_IB_UAPI_REG_DMABUF_ACCESS_DATA_DIRECT MLX5IBUAPIRegDMABufFlags = 1 // C: MLX5_IB_UAPI_REG_DMABUF_ACCESS_DATA_DIRECT
 )
 
-var namesOfMLX5IBUAPIRegDMABufFlags = [...]bitName{
-	{uint64(MLX5_IB_UAPI_REG_DMABUF_ACCESS_DATA_DIRECT), "MLX5_IB_UAPI_REG_DMABUF_ACCESS_DATA_DIRECT"},
+var namesOfMLX5IBUAPIRegDMABufFlags = [...]named[MLX5IBUAPIRegDMABufFlags]{
+	{MLX5_IB_UAPI_REG_DMABUF_ACCESS_DATA_DIRECT, "MLX5_IB_UAPI_REG_DMABUF_ACCESS_DATA_DIRECT"},
+	{REG_DMABUF_ACCESS_DATA_DIRECT, "MLX5DV_REG_DMABUF_ACCESS_DATA_DIRECT"},
 }
 
-// String joins the C names of the bits with |.
+// String joins the names of the bits with |; those without a name are in hex.
 func (v MLX5IBUAPIRegDMABufFlags) String() string {
-	return formatFlags(uint64(v), namesOfMLX5IBUAPIRegDMABufFlags[:])
+	return flagString(v, namesOfMLX5IBUAPIRegDMABufFlags[:])
+}
+
+// MarshalText is String.
+func (v MLX5IBUAPIRegDMABufFlags) MarshalText() ([]byte, error) {
+	return []byte(v.String()), nil
+}
+
+// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+func (v *MLX5IBUAPIRegDMABufFlags) UnmarshalText(text []byte) error {
+	return parseFlags(v, "mlx5_ib_uapi_reg_dmabuf_flags", text, namesOfMLX5IBUAPIRegDMABufFlags[:])
+}
+
+// MarshalJSON is String, as a string.
+func (v MLX5IBUAPIRegDMABufFlags) MarshalJSON() ([]byte, error) {
+	return quoted(v.String()), nil
+}
+
+// UnmarshalJSON reads such a string, or a number.
+func (v *MLX5IBUAPIRegDMABufFlags) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // MLX5IBUAPIDMType is an enumeration; values that it does not name print as numbers.
@@ -1650,21 +2881,42 @@ const (
 	MLX5_IB_UAPI_DM_TYPE_ENCAP_SW_ICM                 MLX5IBUAPIDMType = 4 // C: MLX5_IB_UAPI_DM_TYPE_ENCAP_SW_ICM, since 56.1
 )
 
-// String is the C name, or the enum's with the number.
+var namesOfMLX5IBUAPIDMType = [...]named[MLX5IBUAPIDMType]{
+	{MLX5_IB_UAPI_DM_TYPE_MEMIC, "MLX5_IB_UAPI_DM_TYPE_MEMIC"},
+	{MLX5_IB_UAPI_DM_TYPE_STEERING_SW_ICM, "MLX5_IB_UAPI_DM_TYPE_STEERING_SW_ICM"},
+	{MLX5_IB_UAPI_DM_TYPE_HEADER_MODIFY_SW_ICM, "MLX5_IB_UAPI_DM_TYPE_HEADER_MODIFY_SW_ICM"},
+	{MLX5_IB_UAPI_DM_TYPE_HEADER_MODIFY_PATTERN_SW_ICM, "MLX5_IB_UAPI_DM_TYPE_HEADER_MODIFY_PATTERN_SW_ICM"},
+	{MLX5_IB_UAPI_DM_TYPE_ENCAP_SW_ICM, "MLX5_IB_UAPI_DM_TYPE_ENCAP_SW_ICM"},
+	{DM_TYPE_MEMIC, "MLX5DV_DM_TYPE_MEMIC"},
+	{DM_TYPE_STEERING_SW_ICM, "MLX5DV_DM_TYPE_STEERING_SW_ICM"},
+	{DM_TYPE_HEADER_MODIFY_SW_ICM, "MLX5DV_DM_TYPE_HEADER_MODIFY_SW_ICM"},
+	{DM_TYPE_HEADER_MODIFY_PATTERN_SW_ICM, "MLX5DV_DM_TYPE_HEADER_MODIFY_PATTERN_SW_ICM"},
+	{DM_TYPE_ENCAP_SW_ICM, "MLX5DV_DM_TYPE_ENCAP_SW_ICM"},
+}
+
+// String is the name, or the enumeration's with the number.
 func (v MLX5IBUAPIDMType) String() string {
-	switch v {
-	case MLX5_IB_UAPI_DM_TYPE_MEMIC:
-		return "MLX5_IB_UAPI_DM_TYPE_MEMIC"
-	case MLX5_IB_UAPI_DM_TYPE_STEERING_SW_ICM:
-		return "MLX5_IB_UAPI_DM_TYPE_STEERING_SW_ICM"
-	case MLX5_IB_UAPI_DM_TYPE_HEADER_MODIFY_SW_ICM:
-		return "MLX5_IB_UAPI_DM_TYPE_HEADER_MODIFY_SW_ICM"
-	case MLX5_IB_UAPI_DM_TYPE_HEADER_MODIFY_PATTERN_SW_ICM:
-		return "MLX5_IB_UAPI_DM_TYPE_HEADER_MODIFY_PATTERN_SW_ICM"
-	case MLX5_IB_UAPI_DM_TYPE_ENCAP_SW_ICM:
-		return "MLX5_IB_UAPI_DM_TYPE_ENCAP_SW_ICM"
-	}
-	return formatUnknown("mlx5_ib_uapi_dm_type", int64(v))
+	return enumString(v, "mlx5_ib_uapi_dm_type", namesOfMLX5IBUAPIDMType[:])
+}
+
+// MarshalText is the name, or the number.
+func (v MLX5IBUAPIDMType) MarshalText() ([]byte, error) {
+	return enumText(v, namesOfMLX5IBUAPIDMType[:]), nil
+}
+
+// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+func (v *MLX5IBUAPIDMType) UnmarshalText(text []byte) error {
+	return parseEnum(v, "mlx5_ib_uapi_dm_type", text, namesOfMLX5IBUAPIDMType[:])
+}
+
+// MarshalJSON is the name, or the number if there is none.
+func (v MLX5IBUAPIDMType) MarshalJSON() ([]byte, error) {
+	return enumJSON(v, namesOfMLX5IBUAPIDMType[:]), nil
+}
+
+// UnmarshalJSON reads a name or a number.
+func (v *MLX5IBUAPIDMType) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // MLX5IBUAPIDevxCreateEventChannelFlags is a set of flags; bits that it does not name print in hex.
@@ -1679,13 +2931,34 @@ const (
 	MLX5_IB_UAPI_DEVX_CR_EV_CH_FLAGS_OMIT_DATA MLX5IBUAPIDevxCreateEventChannelFlags = 1 // C: MLX5_IB_UAPI_DEVX_CR_EV_CH_FLAGS_OMIT_DATA
 )
 
-var namesOfMLX5IBUAPIDevxCreateEventChannelFlags = [...]bitName{
-	{uint64(MLX5_IB_UAPI_DEVX_CR_EV_CH_FLAGS_OMIT_DATA), "MLX5_IB_UAPI_DEVX_CR_EV_CH_FLAGS_OMIT_DATA"},
+var namesOfMLX5IBUAPIDevxCreateEventChannelFlags = [...]named[MLX5IBUAPIDevxCreateEventChannelFlags]{
+	{MLX5_IB_UAPI_DEVX_CR_EV_CH_FLAGS_OMIT_DATA, "MLX5_IB_UAPI_DEVX_CR_EV_CH_FLAGS_OMIT_DATA"},
+	{DEVX_CREATE_EVENT_CHANNEL_FLAGS_OMIT_EV_DATA, "MLX5DV_DEVX_CREATE_EVENT_CHANNEL_FLAGS_OMIT_EV_DATA"},
 }
 
-// String joins the C names of the bits with |.
+// String joins the names of the bits with |; those without a name are in hex.
 func (v MLX5IBUAPIDevxCreateEventChannelFlags) String() string {
-	return formatFlags(uint64(v), namesOfMLX5IBUAPIDevxCreateEventChannelFlags[:])
+	return flagString(v, namesOfMLX5IBUAPIDevxCreateEventChannelFlags[:])
+}
+
+// MarshalText is String.
+func (v MLX5IBUAPIDevxCreateEventChannelFlags) MarshalText() ([]byte, error) {
+	return []byte(v.String()), nil
+}
+
+// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+func (v *MLX5IBUAPIDevxCreateEventChannelFlags) UnmarshalText(text []byte) error {
+	return parseFlags(v, "mlx5_ib_uapi_devx_create_event_channel_flags", text, namesOfMLX5IBUAPIDevxCreateEventChannelFlags[:])
+}
+
+// MarshalJSON is String, as a string.
+func (v MLX5IBUAPIDevxCreateEventChannelFlags) MarshalJSON() ([]byte, error) {
+	return quoted(v.String()), nil
+}
+
+// UnmarshalJSON reads such a string, or a number.
+func (v *MLX5IBUAPIDevxCreateEventChannelFlags) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // MLX5IBUAPIPPAllocFlags is a set of flags; bits that it does not name print in hex.
@@ -1700,13 +2973,34 @@ const (
 	MLX5_IB_UAPI_PP_ALLOC_FLAGS_DEDICATED_INDEX MLX5IBUAPIPPAllocFlags = 1 // C: MLX5_IB_UAPI_PP_ALLOC_FLAGS_DEDICATED_INDEX
 )
 
-var namesOfMLX5IBUAPIPPAllocFlags = [...]bitName{
-	{uint64(MLX5_IB_UAPI_PP_ALLOC_FLAGS_DEDICATED_INDEX), "MLX5_IB_UAPI_PP_ALLOC_FLAGS_DEDICATED_INDEX"},
+var namesOfMLX5IBUAPIPPAllocFlags = [...]named[MLX5IBUAPIPPAllocFlags]{
+	{MLX5_IB_UAPI_PP_ALLOC_FLAGS_DEDICATED_INDEX, "MLX5_IB_UAPI_PP_ALLOC_FLAGS_DEDICATED_INDEX"},
+	{PP_ALLOC_FLAGS_DEDICATED_INDEX, "MLX5DV_PP_ALLOC_FLAGS_DEDICATED_INDEX"},
 }
 
-// String joins the C names of the bits with |.
+// String joins the names of the bits with |; those without a name are in hex.
 func (v MLX5IBUAPIPPAllocFlags) String() string {
-	return formatFlags(uint64(v), namesOfMLX5IBUAPIPPAllocFlags[:])
+	return flagString(v, namesOfMLX5IBUAPIPPAllocFlags[:])
+}
+
+// MarshalText is String.
+func (v MLX5IBUAPIPPAllocFlags) MarshalText() ([]byte, error) {
+	return []byte(v.String()), nil
+}
+
+// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+func (v *MLX5IBUAPIPPAllocFlags) UnmarshalText(text []byte) error {
+	return parseFlags(v, "mlx5_ib_uapi_pp_alloc_flags", text, namesOfMLX5IBUAPIPPAllocFlags[:])
+}
+
+// MarshalJSON is String, as a string.
+func (v MLX5IBUAPIPPAllocFlags) MarshalJSON() ([]byte, error) {
+	return quoted(v.String()), nil
+}
+
+// UnmarshalJSON reads such a string, or a number.
+func (v *MLX5IBUAPIPPAllocFlags) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // MLX5IBUAPIUARAllocType is an enumeration; values that it does not name print as numbers.
@@ -1722,15 +3016,36 @@ const (
 	MLX5_IB_UAPI_UAR_ALLOC_TYPE_NC MLX5IBUAPIUARAllocType = 1 // C: MLX5_IB_UAPI_UAR_ALLOC_TYPE_NC
 )
 
-// String is the C name, or the enum's with the number.
+var namesOfMLX5IBUAPIUARAllocType = [...]named[MLX5IBUAPIUARAllocType]{
+	{MLX5_IB_UAPI_UAR_ALLOC_TYPE_BF, "MLX5_IB_UAPI_UAR_ALLOC_TYPE_BF"},
+	{MLX5_IB_UAPI_UAR_ALLOC_TYPE_NC, "MLX5_IB_UAPI_UAR_ALLOC_TYPE_NC"},
+	{UAR_ALLOC_TYPE_BF, "MLX5DV_UAR_ALLOC_TYPE_BF"},
+	{UAR_ALLOC_TYPE_NC, "MLX5DV_UAR_ALLOC_TYPE_NC"},
+}
+
+// String is the name, or the enumeration's with the number.
 func (v MLX5IBUAPIUARAllocType) String() string {
-	switch v {
-	case MLX5_IB_UAPI_UAR_ALLOC_TYPE_BF:
-		return "MLX5_IB_UAPI_UAR_ALLOC_TYPE_BF"
-	case MLX5_IB_UAPI_UAR_ALLOC_TYPE_NC:
-		return "MLX5_IB_UAPI_UAR_ALLOC_TYPE_NC"
-	}
-	return formatUnknown("mlx5_ib_uapi_uar_alloc_type", int64(v))
+	return enumString(v, "mlx5_ib_uapi_uar_alloc_type", namesOfMLX5IBUAPIUARAllocType[:])
+}
+
+// MarshalText is the name, or the number.
+func (v MLX5IBUAPIUARAllocType) MarshalText() ([]byte, error) {
+	return enumText(v, namesOfMLX5IBUAPIUARAllocType[:]), nil
+}
+
+// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+func (v *MLX5IBUAPIUARAllocType) UnmarshalText(text []byte) error {
+	return parseEnum(v, "mlx5_ib_uapi_uar_alloc_type", text, namesOfMLX5IBUAPIUARAllocType[:])
+}
+
+// MarshalJSON is the name, or the number if there is none.
+func (v MLX5IBUAPIUARAllocType) MarshalJSON() ([]byte, error) {
+	return enumJSON(v, namesOfMLX5IBUAPIUARAllocType[:]), nil
+}
+
+// UnmarshalJSON reads a name or a number.
+func (v *MLX5IBUAPIUARAllocType) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // MLX5IBUAPIQueryPortFlags is a set of flags; bits that it does not name print in hex.
@@ -1750,18 +3065,44 @@ const (
 	MLX5_IB_UAPI_QUERY_PORT_ESW_OWNER_VHCA_ID     MLX5IBUAPIQueryPortFlags = 32 // C: MLX5_IB_UAPI_QUERY_PORT_ESW_OWNER_VHCA_ID
 )
 
-var namesOfMLX5IBUAPIQueryPortFlags = [...]bitName{
-	{uint64(MLX5_IB_UAPI_QUERY_PORT_VPORT), "MLX5_IB_UAPI_QUERY_PORT_VPORT"},
-	{uint64(MLX5_IB_UAPI_QUERY_PORT_VPORT_VHCA_ID), "MLX5_IB_UAPI_QUERY_PORT_VPORT_VHCA_ID"},
-	{uint64(MLX5_IB_UAPI_QUERY_PORT_VPORT_STEERING_ICM_RX), "MLX5_IB_UAPI_QUERY_PORT_VPORT_STEERING_ICM_RX"},
-	{uint64(MLX5_IB_UAPI_QUERY_PORT_VPORT_STEERING_ICM_TX), "MLX5_IB_UAPI_QUERY_PORT_VPORT_STEERING_ICM_TX"},
-	{uint64(MLX5_IB_UAPI_QUERY_PORT_VPORT_REG_C0), "MLX5_IB_UAPI_QUERY_PORT_VPORT_REG_C0"},
-	{uint64(MLX5_IB_UAPI_QUERY_PORT_ESW_OWNER_VHCA_ID), "MLX5_IB_UAPI_QUERY_PORT_ESW_OWNER_VHCA_ID"},
+var namesOfMLX5IBUAPIQueryPortFlags = [...]named[MLX5IBUAPIQueryPortFlags]{
+	{MLX5_IB_UAPI_QUERY_PORT_VPORT, "MLX5_IB_UAPI_QUERY_PORT_VPORT"},
+	{MLX5_IB_UAPI_QUERY_PORT_VPORT_VHCA_ID, "MLX5_IB_UAPI_QUERY_PORT_VPORT_VHCA_ID"},
+	{MLX5_IB_UAPI_QUERY_PORT_VPORT_STEERING_ICM_RX, "MLX5_IB_UAPI_QUERY_PORT_VPORT_STEERING_ICM_RX"},
+	{MLX5_IB_UAPI_QUERY_PORT_VPORT_STEERING_ICM_TX, "MLX5_IB_UAPI_QUERY_PORT_VPORT_STEERING_ICM_TX"},
+	{MLX5_IB_UAPI_QUERY_PORT_VPORT_REG_C0, "MLX5_IB_UAPI_QUERY_PORT_VPORT_REG_C0"},
+	{MLX5_IB_UAPI_QUERY_PORT_ESW_OWNER_VHCA_ID, "MLX5_IB_UAPI_QUERY_PORT_ESW_OWNER_VHCA_ID"},
+	{QUERY_PORT_VPORT, "MLX5DV_QUERY_PORT_VPORT"},
+	{QUERY_PORT_VPORT_VHCA_ID, "MLX5DV_QUERY_PORT_VPORT_VHCA_ID"},
+	{QUERY_PORT_VPORT_STEERING_ICM_RX, "MLX5DV_QUERY_PORT_VPORT_STEERING_ICM_RX"},
+	{QUERY_PORT_VPORT_STEERING_ICM_TX, "MLX5DV_QUERY_PORT_VPORT_STEERING_ICM_TX"},
+	{QUERY_PORT_VPORT_REG_C0, "MLX5DV_QUERY_PORT_VPORT_REG_C0"},
+	{QUERY_PORT_ESW_OWNER_VHCA_ID, "MLX5DV_QUERY_PORT_ESW_OWNER_VHCA_ID"},
 }
 
-// String joins the C names of the bits with |.
+// String joins the names of the bits with |; those without a name are in hex.
 func (v MLX5IBUAPIQueryPortFlags) String() string {
-	return formatFlags(uint64(v), namesOfMLX5IBUAPIQueryPortFlags[:])
+	return flagString(v, namesOfMLX5IBUAPIQueryPortFlags[:])
+}
+
+// MarshalText is String.
+func (v MLX5IBUAPIQueryPortFlags) MarshalText() ([]byte, error) {
+	return []byte(v.String()), nil
+}
+
+// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+func (v *MLX5IBUAPIQueryPortFlags) UnmarshalText(text []byte) error {
+	return parseFlags(v, "mlx5_ib_uapi_query_port_flags", text, namesOfMLX5IBUAPIQueryPortFlags[:])
+}
+
+// MarshalJSON is String, as a string.
+func (v MLX5IBUAPIQueryPortFlags) MarshalJSON() ([]byte, error) {
+	return quoted(v.String()), nil
+}
+
+// UnmarshalJSON reads such a string, or a number.
+func (v *MLX5IBUAPIQueryPortFlags) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // MLX5IBUAPIVarAllocFlags is a set of flags; bits that it does not name print in hex.
@@ -1776,11 +3117,32 @@ const (
 	MLX5_IB_UAPI_VAR_ALLOC_FLAG_TLP MLX5IBUAPIVarAllocFlags = 1 // C: MLX5_IB_UAPI_VAR_ALLOC_FLAG_TLP
 )
 
-var namesOfMLX5IBUAPIVarAllocFlags = [...]bitName{
-	{uint64(MLX5_IB_UAPI_VAR_ALLOC_FLAG_TLP), "MLX5_IB_UAPI_VAR_ALLOC_FLAG_TLP"},
+var namesOfMLX5IBUAPIVarAllocFlags = [...]named[MLX5IBUAPIVarAllocFlags]{
+	{MLX5_IB_UAPI_VAR_ALLOC_FLAG_TLP, "MLX5_IB_UAPI_VAR_ALLOC_FLAG_TLP"},
+	{VAR_ALLOC_FLAG_TLP, "MLX5DV_VAR_ALLOC_FLAG_TLP"},
 }
 
-// String joins the C names of the bits with |.
+// String joins the names of the bits with |; those without a name are in hex.
 func (v MLX5IBUAPIVarAllocFlags) String() string {
-	return formatFlags(uint64(v), namesOfMLX5IBUAPIVarAllocFlags[:])
+	return flagString(v, namesOfMLX5IBUAPIVarAllocFlags[:])
+}
+
+// MarshalText is String.
+func (v MLX5IBUAPIVarAllocFlags) MarshalText() ([]byte, error) {
+	return []byte(v.String()), nil
+}
+
+// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+func (v *MLX5IBUAPIVarAllocFlags) UnmarshalText(text []byte) error {
+	return parseFlags(v, "mlx5_ib_uapi_var_alloc_flags", text, namesOfMLX5IBUAPIVarAllocFlags[:])
+}
+
+// MarshalJSON is String, as a string.
+func (v MLX5IBUAPIVarAllocFlags) MarshalJSON() ([]byte, error) {
+	return quoted(v.String()), nil
+}
+
+// UnmarshalJSON reads such a string, or a number.
+func (v *MLX5IBUAPIVarAllocFlags) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }

@@ -34,51 +34,52 @@ const (
 	CM_EVENT_INTERNAL          CMEventType = 19 // C: RDMA_CM_EVENT_INTERNAL, since 65.0
 )
 
-// String is the C name, or the enum's with the number.
+var namesOfCMEventType = [...]named[CMEventType]{
+	{CM_EVENT_ADDR_RESOLVED, "RDMA_CM_EVENT_ADDR_RESOLVED"},
+	{CM_EVENT_ADDR_ERROR, "RDMA_CM_EVENT_ADDR_ERROR"},
+	{CM_EVENT_ROUTE_RESOLVED, "RDMA_CM_EVENT_ROUTE_RESOLVED"},
+	{CM_EVENT_ROUTE_ERROR, "RDMA_CM_EVENT_ROUTE_ERROR"},
+	{CM_EVENT_CONNECT_REQUEST, "RDMA_CM_EVENT_CONNECT_REQUEST"},
+	{CM_EVENT_CONNECT_RESPONSE, "RDMA_CM_EVENT_CONNECT_RESPONSE"},
+	{CM_EVENT_CONNECT_ERROR, "RDMA_CM_EVENT_CONNECT_ERROR"},
+	{CM_EVENT_UNREACHABLE, "RDMA_CM_EVENT_UNREACHABLE"},
+	{CM_EVENT_REJECTED, "RDMA_CM_EVENT_REJECTED"},
+	{CM_EVENT_ESTABLISHED, "RDMA_CM_EVENT_ESTABLISHED"},
+	{CM_EVENT_DISCONNECTED, "RDMA_CM_EVENT_DISCONNECTED"},
+	{CM_EVENT_DEVICE_REMOVAL, "RDMA_CM_EVENT_DEVICE_REMOVAL"},
+	{CM_EVENT_MULTICAST_JOIN, "RDMA_CM_EVENT_MULTICAST_JOIN"},
+	{CM_EVENT_MULTICAST_ERROR, "RDMA_CM_EVENT_MULTICAST_ERROR"},
+	{CM_EVENT_ADDR_CHANGE, "RDMA_CM_EVENT_ADDR_CHANGE"},
+	{CM_EVENT_TIMEWAIT_EXIT, "RDMA_CM_EVENT_TIMEWAIT_EXIT"},
+	{CM_EVENT_ADDRINFO_RESOLVED, "RDMA_CM_EVENT_ADDRINFO_RESOLVED"},
+	{CM_EVENT_ADDRINFO_ERROR, "RDMA_CM_EVENT_ADDRINFO_ERROR"},
+	{CM_EVENT_USER, "RDMA_CM_EVENT_USER"},
+	{CM_EVENT_INTERNAL, "RDMA_CM_EVENT_INTERNAL"},
+}
+
+// String is the name, or the enumeration's with the number.
 func (v CMEventType) String() string {
-	switch v {
-	case CM_EVENT_ADDR_RESOLVED:
-		return "RDMA_CM_EVENT_ADDR_RESOLVED"
-	case CM_EVENT_ADDR_ERROR:
-		return "RDMA_CM_EVENT_ADDR_ERROR"
-	case CM_EVENT_ROUTE_RESOLVED:
-		return "RDMA_CM_EVENT_ROUTE_RESOLVED"
-	case CM_EVENT_ROUTE_ERROR:
-		return "RDMA_CM_EVENT_ROUTE_ERROR"
-	case CM_EVENT_CONNECT_REQUEST:
-		return "RDMA_CM_EVENT_CONNECT_REQUEST"
-	case CM_EVENT_CONNECT_RESPONSE:
-		return "RDMA_CM_EVENT_CONNECT_RESPONSE"
-	case CM_EVENT_CONNECT_ERROR:
-		return "RDMA_CM_EVENT_CONNECT_ERROR"
-	case CM_EVENT_UNREACHABLE:
-		return "RDMA_CM_EVENT_UNREACHABLE"
-	case CM_EVENT_REJECTED:
-		return "RDMA_CM_EVENT_REJECTED"
-	case CM_EVENT_ESTABLISHED:
-		return "RDMA_CM_EVENT_ESTABLISHED"
-	case CM_EVENT_DISCONNECTED:
-		return "RDMA_CM_EVENT_DISCONNECTED"
-	case CM_EVENT_DEVICE_REMOVAL:
-		return "RDMA_CM_EVENT_DEVICE_REMOVAL"
-	case CM_EVENT_MULTICAST_JOIN:
-		return "RDMA_CM_EVENT_MULTICAST_JOIN"
-	case CM_EVENT_MULTICAST_ERROR:
-		return "RDMA_CM_EVENT_MULTICAST_ERROR"
-	case CM_EVENT_ADDR_CHANGE:
-		return "RDMA_CM_EVENT_ADDR_CHANGE"
-	case CM_EVENT_TIMEWAIT_EXIT:
-		return "RDMA_CM_EVENT_TIMEWAIT_EXIT"
-	case CM_EVENT_ADDRINFO_RESOLVED:
-		return "RDMA_CM_EVENT_ADDRINFO_RESOLVED"
-	case CM_EVENT_ADDRINFO_ERROR:
-		return "RDMA_CM_EVENT_ADDRINFO_ERROR"
-	case CM_EVENT_USER:
-		return "RDMA_CM_EVENT_USER"
-	case CM_EVENT_INTERNAL:
-		return "RDMA_CM_EVENT_INTERNAL"
-	}
-	return formatUnknown("rdma_cm_event_type", int64(v))
+	return enumString(v, "rdma_cm_event_type", namesOfCMEventType[:])
+}
+
+// MarshalText is the name, or the number.
+func (v CMEventType) MarshalText() ([]byte, error) {
+	return enumText(v, namesOfCMEventType[:]), nil
+}
+
+// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+func (v *CMEventType) UnmarshalText(text []byte) error {
+	return parseEnum(v, "rdma_cm_event_type", text, namesOfCMEventType[:])
+}
+
+// MarshalJSON is the name, or the number if there is none.
+func (v CMEventType) MarshalJSON() ([]byte, error) {
+	return enumJSON(v, namesOfCMEventType[:]), nil
+}
+
+// UnmarshalJSON reads a name or a number.
+func (v *CMEventType) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // PortSpace is an enumeration; values that it does not name print as numbers.
@@ -96,19 +97,36 @@ const (
 	PS_IB    PortSpace = 319 // C: RDMA_PS_IB
 )
 
-// String is the C name, or the enum's with the number.
+var namesOfPortSpace = [...]named[PortSpace]{
+	{PS_IPOIB, "RDMA_PS_IPOIB"},
+	{PS_TCP, "RDMA_PS_TCP"},
+	{PS_UDP, "RDMA_PS_UDP"},
+	{PS_IB, "RDMA_PS_IB"},
+}
+
+// String is the name, or the enumeration's with the number.
 func (v PortSpace) String() string {
-	switch v {
-	case PS_IPOIB:
-		return "RDMA_PS_IPOIB"
-	case PS_TCP:
-		return "RDMA_PS_TCP"
-	case PS_UDP:
-		return "RDMA_PS_UDP"
-	case PS_IB:
-		return "RDMA_PS_IB"
-	}
-	return formatUnknown("rdma_port_space", int64(v))
+	return enumString(v, "rdma_port_space", namesOfPortSpace[:])
+}
+
+// MarshalText is the name, or the number.
+func (v PortSpace) MarshalText() ([]byte, error) {
+	return enumText(v, namesOfPortSpace[:]), nil
+}
+
+// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+func (v *PortSpace) UnmarshalText(text []byte) error {
+	return parseEnum(v, "rdma_port_space", text, namesOfPortSpace[:])
+}
+
+// MarshalJSON is the name, or the number if there is none.
+func (v PortSpace) MarshalJSON() ([]byte, error) {
+	return enumJSON(v, namesOfPortSpace[:]), nil
+}
+
+// UnmarshalJSON reads a name or a number.
+func (v *PortSpace) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // CMJoinMCAttrMask is a set of flags; bits that it does not name print in hex.
@@ -125,15 +143,35 @@ const (
 	CM_JOIN_MC_ATTR_RESERVED   CMJoinMCAttrMask = 4 // C: RDMA_CM_JOIN_MC_ATTR_RESERVED
 )
 
-var namesOfCMJoinMCAttrMask = [...]bitName{
-	{uint64(CM_JOIN_MC_ATTR_ADDRESS), "RDMA_CM_JOIN_MC_ATTR_ADDRESS"},
-	{uint64(CM_JOIN_MC_ATTR_JOIN_FLAGS), "RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS"},
-	{uint64(CM_JOIN_MC_ATTR_RESERVED), "RDMA_CM_JOIN_MC_ATTR_RESERVED"},
+var namesOfCMJoinMCAttrMask = [...]named[CMJoinMCAttrMask]{
+	{CM_JOIN_MC_ATTR_ADDRESS, "RDMA_CM_JOIN_MC_ATTR_ADDRESS"},
+	{CM_JOIN_MC_ATTR_JOIN_FLAGS, "RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS"},
+	{CM_JOIN_MC_ATTR_RESERVED, "RDMA_CM_JOIN_MC_ATTR_RESERVED"},
 }
 
-// String joins the C names of the bits with |.
+// String joins the names of the bits with |; those without a name are in hex.
 func (v CMJoinMCAttrMask) String() string {
-	return formatFlags(uint64(v), namesOfCMJoinMCAttrMask[:])
+	return flagString(v, namesOfCMJoinMCAttrMask[:])
+}
+
+// MarshalText is String.
+func (v CMJoinMCAttrMask) MarshalText() ([]byte, error) {
+	return []byte(v.String()), nil
+}
+
+// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+func (v *CMJoinMCAttrMask) UnmarshalText(text []byte) error {
+	return parseFlags(v, "rdma_cm_join_mc_attr_mask", text, namesOfCMJoinMCAttrMask[:])
+}
+
+// MarshalJSON is String, as a string.
+func (v CMJoinMCAttrMask) MarshalJSON() ([]byte, error) {
+	return quoted(v.String()), nil
+}
+
+// UnmarshalJSON reads such a string, or a number.
+func (v *CMJoinMCAttrMask) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // CMMCJoinFlags is an enumeration; values that it does not name print as numbers.
@@ -150,15 +188,33 @@ const (
 	MC_JOIN_FLAG_RESERVED            CMMCJoinFlags = 2 // C: RDMA_MC_JOIN_FLAG_RESERVED
 )
 
-// String is the C name, or the enum's with the number.
+var namesOfCMMCJoinFlags = [...]named[CMMCJoinFlags]{
+	{MC_JOIN_FLAG_FULLMEMBER, "RDMA_MC_JOIN_FLAG_FULLMEMBER"},
+	{MC_JOIN_FLAG_SENDONLY_FULLMEMBER, "RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER"},
+	{MC_JOIN_FLAG_RESERVED, "RDMA_MC_JOIN_FLAG_RESERVED"},
+}
+
+// String is the name, or the enumeration's with the number.
 func (v CMMCJoinFlags) String() string {
-	switch v {
-	case MC_JOIN_FLAG_FULLMEMBER:
-		return "RDMA_MC_JOIN_FLAG_FULLMEMBER"
-	case MC_JOIN_FLAG_SENDONLY_FULLMEMBER:
-		return "RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER"
-	case MC_JOIN_FLAG_RESERVED:
-		return "RDMA_MC_JOIN_FLAG_RESERVED"
-	}
-	return formatUnknown("rdma_cm_mc_join_flags", int64(v))
+	return enumString(v, "rdma_cm_mc_join_flags", namesOfCMMCJoinFlags[:])
+}
+
+// MarshalText is the name, or the number.
+func (v CMMCJoinFlags) MarshalText() ([]byte, error) {
+	return enumText(v, namesOfCMMCJoinFlags[:]), nil
+}
+
+// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+func (v *CMMCJoinFlags) UnmarshalText(text []byte) error {
+	return parseEnum(v, "rdma_cm_mc_join_flags", text, namesOfCMMCJoinFlags[:])
+}
+
+// MarshalJSON is the name, or the number if there is none.
+func (v CMMCJoinFlags) MarshalJSON() ([]byte, error) {
+	return enumJSON(v, namesOfCMMCJoinFlags[:]), nil
+}
+
+// UnmarshalJSON reads a name or a number.
+func (v *CMMCJoinFlags) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }

@@ -18,23 +18,38 @@ const (
 	EventSideNone      EventSide = 5 // not for programs, or for whom the program chooses
 )
 
-// String is the name, or the type's with the number.
+var namesOfEventSide = [...]named[EventSide]{
+	{EventSideUnknown, "unknown"},
+	{EventSideActive, "active"},
+	{EventSidePassive, "passive"},
+	{EventSideBoth, "both"},
+	{EventSideMulticast, "multicast"},
+	{EventSideNone, "none"},
+}
+
+// String is the name, or the enumeration's with the number.
 func (v EventSide) String() string {
-	switch v {
-	case EventSideUnknown:
-		return "unknown"
-	case EventSideActive:
-		return "active"
-	case EventSidePassive:
-		return "passive"
-	case EventSideBoth:
-		return "both"
-	case EventSideMulticast:
-		return "multicast"
-	case EventSideNone:
-		return "none"
-	}
-	return formatUnknown("EventSide", int64(v))
+	return enumString(v, "EventSide", namesOfEventSide[:])
+}
+
+// MarshalText is the name, or the number.
+func (v EventSide) MarshalText() ([]byte, error) {
+	return enumText(v, namesOfEventSide[:]), nil
+}
+
+// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+func (v *EventSide) UnmarshalText(text []byte) error {
+	return parseEnum(v, "EventSide", text, namesOfEventSide[:])
+}
+
+// MarshalJSON is the name, or the number if there is none.
+func (v EventSide) MarshalJSON() ([]byte, error) {
+	return enumJSON(v, namesOfEventSide[:]), nil
+}
+
+// UnmarshalJSON reads a name or a number.
+func (v *EventSide) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // EventParam is the member of the event's param that is valid.
@@ -51,21 +66,37 @@ const (
 	EventParamArg         EventParam = 4
 )
 
-// String is the name, or the type's with the number.
+var namesOfEventParam = [...]named[EventParam]{
+	{EventParamNone, "nothing"},
+	{EventParamConn, "conn"},
+	{EventParamUD, "ud"},
+	{EventParamPrivateData, "private_data"},
+	{EventParamArg, "arg"},
+}
+
+// String is the name, or the enumeration's with the number.
 func (v EventParam) String() string {
-	switch v {
-	case EventParamNone:
-		return "nothing"
-	case EventParamConn:
-		return "conn"
-	case EventParamUD:
-		return "ud"
-	case EventParamPrivateData:
-		return "private_data"
-	case EventParamArg:
-		return "arg"
-	}
-	return formatUnknown("EventParam", int64(v))
+	return enumString(v, "EventParam", namesOfEventParam[:])
+}
+
+// MarshalText is the name, or the number.
+func (v EventParam) MarshalText() ([]byte, error) {
+	return enumText(v, namesOfEventParam[:]), nil
+}
+
+// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+func (v *EventParam) UnmarshalText(text []byte) error {
+	return parseEnum(v, "EventParam", text, namesOfEventParam[:])
+}
+
+// MarshalJSON is the name, or the number if there is none.
+func (v EventParam) MarshalJSON() ([]byte, error) {
+	return enumJSON(v, namesOfEventParam[:]), nil
+}
+
+// UnmarshalJSON reads a name or a number.
+func (v *EventParam) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // IDState is the state of an identifier in the kernel.
@@ -90,37 +121,45 @@ const (
 	IDStateAddrInfoResolved IDState = 12
 )
 
-// String is the name, or the type's with the number.
+var namesOfIDState = [...]named[IDState]{
+	{IDStateNew, "new"},
+	{IDStateIdle, "idle"},
+	{IDStateAddrBound, "address bound"},
+	{IDStateListen, "listening"},
+	{IDStateAddrQuery, "resolving address"},
+	{IDStateAddrResolved, "address resolved"},
+	{IDStateRouteQuery, "resolving route"},
+	{IDStateRouteResolved, "route resolved"},
+	{IDStateConnect, "connecting"},
+	{IDStateDisconnect, "disconnected"},
+	{IDStateDeviceRemoval, "device removed"},
+	{IDStateAddrInfoQuery, "resolving service"},
+	{IDStateAddrInfoResolved, "service resolved"},
+}
+
+// String is the name, or the enumeration's with the number.
 func (v IDState) String() string {
-	switch v {
-	case IDStateNew:
-		return "new"
-	case IDStateIdle:
-		return "idle"
-	case IDStateAddrBound:
-		return "address bound"
-	case IDStateListen:
-		return "listening"
-	case IDStateAddrQuery:
-		return "resolving address"
-	case IDStateAddrResolved:
-		return "address resolved"
-	case IDStateRouteQuery:
-		return "resolving route"
-	case IDStateRouteResolved:
-		return "route resolved"
-	case IDStateConnect:
-		return "connecting"
-	case IDStateDisconnect:
-		return "disconnected"
-	case IDStateDeviceRemoval:
-		return "device removed"
-	case IDStateAddrInfoQuery:
-		return "resolving service"
-	case IDStateAddrInfoResolved:
-		return "service resolved"
-	}
-	return formatUnknown("IDState", int64(v))
+	return enumString(v, "IDState", namesOfIDState[:])
+}
+
+// MarshalText is the name, or the number.
+func (v IDState) MarshalText() ([]byte, error) {
+	return enumText(v, namesOfIDState[:]), nil
+}
+
+// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+func (v *IDState) UnmarshalText(text []byte) error {
+	return parseEnum(v, "IDState", text, namesOfIDState[:])
+}
+
+// MarshalJSON is the name, or the number if there is none.
+func (v IDState) MarshalJSON() ([]byte, error) {
+	return enumJSON(v, namesOfIDState[:]), nil
+}
+
+// UnmarshalJSON reads a name or a number.
+func (v *IDState) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // EventRule is the explanation of one event of the connection manager.

@@ -17,21 +17,37 @@ const (
 	ServiceIWARP    Service = 4 // RDMA_PS_TCP over iWARP
 )
 
-// String is the name, or the type's with the number.
+var namesOfService = [...]named[Service]{
+	{ServiceIB, "connected"},
+	{ServiceIBNative, "connected AF_IB"},
+	{ServiceUD, "datagram"},
+	{ServiceUDNative, "datagram AF_IB"},
+	{ServiceIWARP, "iWARP"},
+}
+
+// String is the name, or the enumeration's with the number.
 func (v Service) String() string {
-	switch v {
-	case ServiceIB:
-		return "connected"
-	case ServiceIBNative:
-		return "connected AF_IB"
-	case ServiceUD:
-		return "datagram"
-	case ServiceUDNative:
-		return "datagram AF_IB"
-	case ServiceIWARP:
-		return "iWARP"
-	}
-	return formatUnknown("Service", int64(v))
+	return enumString(v, "Service", namesOfService[:])
+}
+
+// MarshalText is the name, or the number.
+func (v Service) MarshalText() ([]byte, error) {
+	return enumText(v, namesOfService[:]), nil
+}
+
+// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+func (v *Service) UnmarshalText(text []byte) error {
+	return parseEnum(v, "Service", text, namesOfService[:])
+}
+
+// MarshalJSON is the name, or the number if there is none.
+func (v Service) MarshalJSON() ([]byte, error) {
+	return enumJSON(v, namesOfService[:]), nil
+}
+
+// UnmarshalJSON reads a name or a number.
+func (v *Service) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // ConnSide is one of the two sides of a connection.
@@ -45,15 +61,34 @@ const (
 	ConnSidePassive ConnSide = 1 // the side that called rdma_listen
 )
 
-// String is the name, or the type's with the number.
+var namesOfConnSide = [...]named[ConnSide]{
+	{ConnSideActive, "caller"},
+	{ConnSidePassive, "listener"},
+}
+
+// String is the name, or the enumeration's with the number.
 func (v ConnSide) String() string {
-	switch v {
-	case ConnSideActive:
-		return "caller"
-	case ConnSidePassive:
-		return "listener"
-	}
-	return formatUnknown("ConnSide", int64(v))
+	return enumString(v, "ConnSide", namesOfConnSide[:])
+}
+
+// MarshalText is the name, or the number.
+func (v ConnSide) MarshalText() ([]byte, error) {
+	return enumText(v, namesOfConnSide[:]), nil
+}
+
+// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+func (v *ConnSide) UnmarshalText(text []byte) error {
+	return parseEnum(v, "ConnSide", text, namesOfConnSide[:])
+}
+
+// MarshalJSON is the name, or the number if there is none.
+func (v ConnSide) MarshalJSON() ([]byte, error) {
+	return enumJSON(v, namesOfConnSide[:]), nil
+}
+
+// UnmarshalJSON reads a name or a number.
+func (v *ConnSide) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // PrivateDataRule is the answer about private data of an event.

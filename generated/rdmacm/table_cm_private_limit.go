@@ -15,17 +15,35 @@ const (
 	CallReject  Call = 2
 )
 
-// String is the name, or the type's with the number.
+var namesOfCall = [...]named[Call]{
+	{CallConnect, "rdma_connect"},
+	{CallAccept, "rdma_accept"},
+	{CallReject, "rdma_reject"},
+}
+
+// String is the name, or the enumeration's with the number.
 func (v Call) String() string {
-	switch v {
-	case CallConnect:
-		return "rdma_connect"
-	case CallAccept:
-		return "rdma_accept"
-	case CallReject:
-		return "rdma_reject"
-	}
-	return formatUnknown("Call", int64(v))
+	return enumString(v, "Call", namesOfCall[:])
+}
+
+// MarshalText is the name, or the number.
+func (v Call) MarshalText() ([]byte, error) {
+	return enumText(v, namesOfCall[:]), nil
+}
+
+// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+func (v *Call) UnmarshalText(text []byte) error {
+	return parseEnum(v, "Call", text, namesOfCall[:])
+}
+
+// MarshalJSON is the name, or the number if there is none.
+func (v Call) MarshalJSON() ([]byte, error) {
+	return enumJSON(v, namesOfCall[:]), nil
+}
+
+// UnmarshalJSON reads a name or a number.
+func (v *Call) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
 }
 
 // PrivateDataLimitRule is the answer about private data of a call.

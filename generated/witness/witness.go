@@ -8,7 +8,7 @@ package witness
 // Package is what one generated package has.
 type Package struct {
 	Name      string // "ibv"
-	Release   string // of rdma-core
+	Release   string // of its project
 	Records   []Record
 	Constants []Constant
 }
@@ -38,5 +38,5 @@ type Constant struct {
 
 // All are the generated packages.
 func All() []Package {
-	return []Package{IBV, RDMACM, MLX5DV, MLX4DV, EFADV}
+	return []Package{IBV, RDMACM, MLX5DV, MLX4DV, EFADV, RPMA}
 }

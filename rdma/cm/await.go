@@ -23,7 +23,7 @@ func (id *ID) beginEvent(ctx context.Context, verb string, do func() error, succ
 	}
 	defer id.done()
 	if err := ctx.Err(); err != nil {
-		return Event{}, err
+		return Event{}, id.failed(verb, err)
 	}
 	if err := id.still(do); err != nil {
 		return Event{}, id.failed(verb, err)
@@ -83,7 +83,7 @@ func (id *ID) ownChannel(verb string) (*EventChannel, error) {
 	id.mu.Lock()
 	defer id.mu.Unlock()
 	if !id.sync {
-		return nil, verberr.Invalid(verb, "ID", "it is asynchronous: its events arrive at its event channel")
+		return nil, verberr.Invalid(verb, id.name(), "it is asynchronous: its events arrive at its event channel")
 	}
 	return id.channel, nil
 }
@@ -116,7 +116,8 @@ func takeFirst(events *[]Event, wanted func(Event) bool) (e Event, ok bool) {
 }
 
 // Event waits for the next event of a synchronous ID that no other method has waited for, such as the peer's
-// disconnect. Events of an asynchronous ID arrive at its channel.
+// disconnect. Events of an asynchronous ID arrive at its channel. If ctx ends before an event comes, errors.Is finds
+// its error.
 //
 // C: rdma_get_cm_event, rdma_ack_cm_event
 //
@@ -134,5 +135,6 @@ func (id *ID) Event(ctx context.Context) (Event, error) {
 	if e, ok := id.takePending(func(Event) bool { return true }); ok {
 		return e, nil
 	}
-	return ch.Event(ctx)
+	e, err := ch.Event(ctx)
+	return e, id.failed(verb, err)
 }

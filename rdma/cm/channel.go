@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"sync"
 	"sync/atomic"
 
@@ -72,7 +73,7 @@ func CreateEventChannelOn(backend runtime.Backend) (*EventChannel, error) {
 			reason = "is there an RDMA device, and is the module rdma_ucm loaded? Without an adapter, " +
 				chosen.Variable + "=soft0 in the environment, or a Backend, takes the software devices"
 		}
-		return nil, verberr.Explain(verb, "", reason, err)
+		return nil, verberr.Injected(backend, verberr.Explain(verb, "", reason, err))
 	}
 	ch := &EventChannel{c: c, fd: c.FD, backend: backend, number: channels.Add(1), ids: map[*ID]struct{}{},
 		c1: new(ibv.Ptr[rdmacm.CMEvent])}
@@ -98,8 +99,11 @@ func (ch *EventChannel) take() bool {
 		return !errors.Is(ch.err, verberr.EAGAIN)
 	}
 	ch.event = ch.copyEvent(ch.c1.Deref())
-	if id := ch.event.ID; id != nil && ends[ch.event.Type] {
-		id.parted.Store(true)
+	if id := ch.event.ID; id != nil {
+		id.learn()
+		if ends[ch.event.Type] {
+			id.parted.Store(true)
+		}
 	}
 	ch.err = librdmacm.AckCMEvent(ch.c1.Deref())
 	return true
@@ -152,6 +156,19 @@ func (ch *EventChannel) Event(ctx context.Context) (Event, error) {
 			continue
 		}
 		return Event{}, closedError(verb, ch.name())
+	}
+}
+
+// Events waits for events, one after the other, until there is an error, which it gives, too; see [EventChannel.Event].
+// The loop may end at any time.
+func (ch *EventChannel) Events(ctx context.Context) iter.Seq2[Event, error] {
+	return func(yield func(Event, error) bool) {
+		for {
+			e, err := ch.Event(ctx)
+			if !yield(e, err) || err != nil {
+				return
+			}
+		}
 	}
 }
 
@@ -213,7 +230,7 @@ func (ch *EventChannel) CreateID(ps rdmacm.PortSpace) (*ID, error) {
 	defer ch.done()
 	c := new(ibv.Ptr[rdmacm.CMID])
 	if err := librdmacm.CreateID(ch.c, c, 0, ps); err != nil {
-		return nil, verberr.Explain(verb, "", portSpaceReason(ps, err), err)
+		return nil, verberr.Injected(ch.backend, verberr.Explain(verb, "", portSpaceReason(ps, err), err))
 	}
 	return newID(ch, c.Deref(), nil), nil
 }

@@ -46,6 +46,14 @@ func (id *ID) privateFits(verb string, call rdmacm.Call, data []byte) error {
 	return nil
 }
 
+// givenPrivate returns the private data that a user gives: as the argument, or else in C's parameters.
+func givenPrivate(param *rdmacm.ConnParam, private []byte) []byte {
+	if private == nil && param != nil {
+		return copyBytes(param.PrivateData, param.PrivateDataLen)
+	}
+	return private
+}
+
 // withPrivate calls do with connection parameters and private data, which stays in place meanwhile. nil parameters
 // without data stay nil.
 func withPrivate(param *rdmacm.ConnParam, data []byte, do func(*rdmacm.ConnParam) error) error {
@@ -75,7 +83,8 @@ func DefaultConnParam() rdmacm.ConnParam {
 }
 
 // Listen accepts requests: they arrive as RDMA_CM_EVENT_CONNECT_REQUEST, or in GetRequest. backlog is how many may wait
-// for an answer; 0 means the kernel's maximum.
+// for an answer; 0 means the kernel's maximum. An ID that is not bound is bound to all addresses and a free port, which
+// LocalAddr returns.
 //
 // C: rdma_listen
 //
@@ -88,6 +97,7 @@ func (id *ID) Listen(backlog int) error {
 	defer id.done()
 	err := id.still(func() error { return librdmacm.Listen(id.c, backlog) })
 	if err == nil {
+		id.listens.Store(true)
 		return nil
 	}
 	at := id.LocalAddr()
@@ -103,10 +113,11 @@ func (id *ID) Listen(backlog int) error {
 	return id.failed(verb, err, because{verberr.EINVAL, "it listens already, or connects"})
 }
 
-// Connect connects to the peer, whose route has to be resolved. param is nil for [DefaultConnParam]; private replaces
-// its PrivateData. With a queue pair of CreateQP, the connection is established when Connect returns, if the ID is
-// synchronous; otherwise RDMA_CM_EVENT_ESTABLISHED reports it. Without one, the peer's answer is
-// RDMA_CM_EVENT_CONNECT_RESPONSE, and Establish completes the connection.
+// Connect connects to the peer, whose route has to be resolved. param is nil for [DefaultConnParam]. The peer gets
+// private, or if that is nil the PrivateData of param; what the peer answers with, ConnectEvent returns. With a queue
+// pair of CreateQP, the connection is established when Connect returns, if the ID is synchronous; otherwise
+// RDMA_CM_EVENT_ESTABLISHED reports it. Without one, the peer's answer is RDMA_CM_EVENT_CONNECT_RESPONSE, and Establish
+// completes the connection.
 //
 // C: rdma_connect
 //
@@ -123,6 +134,7 @@ func (id *ID) ConnectEvent(ctx context.Context, param *rdmacm.ConnParam, private
 		if id.c.Verbs == 0 { // C dereferences it
 			return verberr.Invalid(verb, id.name(), "its route is not resolved yet")
 		}
+		private := givenPrivate(param, private)
 		if err := id.privateFits(verb, rdmacm.CallConnect, private); err != nil {
 			return err
 		}
@@ -152,6 +164,9 @@ func (id *ID) learnReads(depth uint8) {
 	}
 }
 
+const withoutQP = "it has no queue pair: call CreateQP before; or give parameters that name a queue pair of your " +
+	"own (QPNum)"
+
 // connReason says why C may have refused parameters.
 func (id *ID) connReason(p *rdmacm.ConnParam, err error) string {
 	if !errors.Is(err, verberr.EINVAL) {
@@ -159,7 +174,7 @@ func (id *ID) connReason(p *rdmacm.ConnParam, err error) string {
 	}
 	switch {
 	case p == nil && id.c.QP == 0 && id.c.PS == rdmacm.PS_TCP:
-		return "an ID without a queue pair needs parameters with a queue pair number"
+		return withoutQP
 	case p != nil && id.c.PS == rdmacm.PS_TCP:
 		d, err := id.Device()
 		if err != nil {
@@ -179,8 +194,13 @@ func (id *ID) connReason(p *rdmacm.ConnParam, err error) string {
 	return "the ID is in the wrong state: its route must be resolved, and it connects only once (see Retry)"
 }
 
-// Accept accepts a request. param is nil for [DefaultConnParam]; private replaces its PrivateData. The queue pair is in
-// RTS when Accept returns. A synchronous ID waits until the peer has confirmed.
+// Accept accepts a request. param is nil for [DefaultConnParam]. The peer gets private, or if that is nil the
+// PrivateData of param. The queue pair is in RTS when Accept returns. A synchronous ID waits until the peer has
+// confirmed.
+//
+// If ctx ends during that wait, the error is a [*rdma.VerbError] in which errors.Is finds that of ctx. The request
+// stays accepted: the peer may be connected by then, or be so later, and Event returns the outcome. Close the ID to
+// give the connection up. The same holds for Connect and for the other methods that wait: what they have begun goes on.
 //
 // C: rdma_accept
 //
@@ -196,8 +216,9 @@ func (id *ID) Accept(ctx context.Context, param *rdmacm.ConnParam, private []byt
 			return verberr.Invalid(verb, "", "it is no ID of a request")
 		}
 		if param == nil && id.c.QP == 0 { // C reads its number
-			return verberr.Invalid(verb, "", "an ID without a queue pair needs parameters with a queue pair number")
+			return verberr.Invalid(verb, "", withoutQP)
 		}
+		private := givenPrivate(param, private)
 		if err := id.privateFits(verb, rdmacm.CallAccept, private); err != nil {
 			return err
 		}
@@ -277,6 +298,10 @@ func (id *ID) Notify(event ibv.EventType) error {
 // Disconnect ends the connection and flushes outstanding work. A synchronous ID waits for the event, which comes after
 // the peer has disconnected, too. It does not wait if there will be no event: another method has returned it already,
 // or one that says that the connection was rejected or failed, or this side has rejected it.
+//
+// Disconnect when the peer has its completions: a device may complete a receive here before it acknowledges the
+// message, as Soft-RoCE does, and a queue pair that is flushed in between never does. The peer's send then completes
+// after its last retry, with IBV_WC_RETRY_EXC_ERR.
 //
 // C: rdma_disconnect
 //

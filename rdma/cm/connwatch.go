@@ -86,12 +86,12 @@ func (c *Conn) beat(ctx context.Context) {
 
 // completionFailed ends the connection because a completion failed. The caller holds mu.
 func (c *Conn) completionFailed(wc *ibv.WC) {
+	if known := c.err != nil || c.gone || isDone(c.closed); known && wc.Status == ibv.WC_WR_FLUSH_ERR {
+		return // every receive of a stream that ends is flushed, and the stream tells the reason itself
+	}
 	err := rdma.CompletionErr(wc)
 	switch wc.Status {
 	case ibv.WC_WR_FLUSH_ERR:
-		if c.err != nil || c.gone || isDone(c.closed) { // which tells its reason itself
-			return
-		}
 		err = fmt.Errorf("%w: the queue pair has failed: %w", verberr.ECONNRESET, err)
 	case ibv.WC_RETRY_EXC_ERR:
 		err = fmt.Errorf("%w: the peer does not answer: %w", verberr.ETIMEDOUT, err)

@@ -10,8 +10,9 @@
 //
 // Everything here also runs on the software devices of package soft, without an adapter, a kernel module or another
 // process. The environment variable GOVERBS_DEVICE chooses: with soft0, or another device of soft.Default, programs
-// that name no backend use that fabric; otherwise they use the native library. Which of the fabric's devices is used
-// depends on the addresses, as on hardware. Programs with more rights than their user ignore the variable.
+// that name no backend use that fabric; with soft@192.0.2.1, they use a device at that address of this machine, which
+// reaches other processes and hosts (soft.Named); otherwise they use the native library. Which of the fabric's devices
+// is used depends on the addresses, as on hardware. Programs with more rights than their user ignore the variable.
 //
 // A program chooses by itself with Config.Backend, or with the functions whose names end in On. Device.Info of package
 // rdma has the backend of a device that was opened by its name. The rules for private data below are the same.

@@ -5,14 +5,17 @@ package cm
 import (
 	"errors"
 	"strconv"
+	"strings"
 
 	"github.com/goverbs/goverbs/generated/rdmacm"
+	"github.com/goverbs/goverbs/rdma"
 	"github.com/goverbs/goverbs/rdma/internal/verberr"
 	"github.com/goverbs/goverbs/runtime"
 )
 
 // EventError says that an operation has failed, and has the event that reported it. errors.Is finds the matching errno:
 // ECONNREFUSED for a rejection, ETIMEDOUT for a peer that does not answer, ENODEV for a device that is gone, and so on.
+// errors.As finds an rdma.VerbError as well, with the same errno.
 //
 // Man: rdma_get_cm_event(3)
 type EventError struct {
@@ -116,8 +119,27 @@ func (e *EventError) Is(target error) bool {
 	return target == errno || (&runtime.CallError{Errno: errno}).Is(target)
 }
 
+// As gives the error as an [rdma.VerbError], which all other methods fail with.
+func (e *EventError) As(target any) bool {
+	to, ok := target.(**rdma.VerbError)
+	if ok {
+		*to = &rdma.VerbError{Verb: e.Verb, Object: e.Object, Errno: e.errno(),
+			Reason: strings.TrimSuffix(e.Event.Type.String()+": "+e.reason(), ": ")}
+	}
+	return ok
+}
+
 // Timeout reports whether the peer did not answer. With it, a net.OpError is a timeout, too.
 func (e *EventError) Timeout() bool { return e.errno() == verberr.ETIMEDOUT }
+
+// invalid is the error of arguments that the ID, if it is open, does not take.
+func (id *ID) invalid(verb, reason string) error {
+	if err := id.use(verb, id.name); err != nil {
+		return err
+	}
+	defer id.done()
+	return verberr.Invalid(verb, id.named(), "%s", reason)
+}
 
 // because is the meaning of an errno in a call for which C says no more.
 type because struct {
@@ -136,5 +158,5 @@ func (id *ID) failed(verb string, err error, reasons ...because) error {
 			reason = b.reason
 		}
 	}
-	return verberr.Explain(verb, id.name(), reason, err)
+	return verberr.Injected(id.backend, verberr.Explain(verb, id.name(), reason, err))
 }

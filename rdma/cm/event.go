@@ -4,6 +4,7 @@ package cm
 
 import (
 	"fmt"
+	"log/slog"
 	"unsafe"
 
 	"github.com/goverbs/goverbs/generated/ibv"
@@ -37,15 +38,18 @@ type Event struct {
 	Arg uint64
 }
 
-// String names the event and its ID.
+// String names the event and its ID. The zero value is "no event".
 //
 // C: rdma_event_str
 //
 // Man: rdma_event_str(3)
 func (e Event) String() string {
+	if e.ID == nil && e.Type == 0 { // every event has an ID
+		return "no event"
+	}
 	s := e.Type.String()
 	if e.ID != nil {
-		s += " of " + e.ID.name()
+		s += " of " + e.ID.String()
 	}
 	if e.Status != 0 {
 		s += fmt.Sprintf(" with status %d", e.Status)
@@ -93,3 +97,6 @@ func copyBytes(address uintptr, n uint8) []byte {
 	}
 	return append([]byte(nil), unsafe.Slice(ibv.Ptr[byte](address).Deref(), n)...)
 }
+
+// LogValue is String, for package log/slog.
+func (e Event) LogValue() slog.Value { return slog.StringValue(e.String()) }

@@ -8,7 +8,6 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/rdmacm"
-	"github.com/goverbs/goverbs/rdma"
 )
 
 // IBAddr is an AF_IB address: a port's GID, and a service ID in place of a port number. It needs no IP address and no
@@ -60,7 +59,7 @@ func (IBAddr) Network() string { return "rdma" }
 
 // String returns the GID, the service ID and the partition.
 func (a IBAddr) String() string {
-	return fmt.Sprintf("ib[%s]:%#x pkey %#x", rdma.GIDString(a.GID), a.ServiceID, a.PKey)
+	return fmt.Sprintf("ib[%s]:%#x pkey %#x", a.GID, a.ServiceID, a.PKey)
 }
 
 // sockaddr is the address as C takes it.

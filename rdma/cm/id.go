@@ -24,6 +24,15 @@ import (
 // context wait for the outcome if the ID is synchronous, and return an [EventError] if it failed. On an asynchronous ID
 // they only start the operation, and events report the outcome.
 //
+// # When the peer is gone
+//
+// A peer that calls Disconnect or Close, or whose process ends, tells its kernel, and this end gets
+// RDMA_CM_EVENT_DISCONNECTED: [ID.Event] returns it, which a passive server waits for in a goroutine. Outstanding
+// receives do not complete by that. Call Disconnect then: they complete with IBV_WC_WR_FLUSH_ERR, and waits for
+// completions end. A peer whose machine or link is gone tells nobody: only a send, write or read of this end fails,
+// with IBV_WC_RETRY_EXC_ERR after some seconds; a server that serves one-sided reads alone learns nothing. Let such a
+// server send something now and then, or use [Conn], which does.
+//
 // Man: rdma_create_id(3), rdma_cm(7)
 type ID struct {
 	object
@@ -34,6 +43,8 @@ type ID struct {
 	value   atomic.Value
 	noReads atomic.Bool // an end has said that there will be no reads
 	request bool        // it is the ID of a request
+	listens atomic.Bool
+	text    atomic.Pointer[string] // "ID 127.0.0.1:7 on soft0": as it was after the last call, for String
 
 	mu      sync.Mutex // guards what follows, up to record
 	channel *EventChannel
@@ -80,6 +91,7 @@ func newID(ch *EventChannel, c *rdmacm.CMID, listener *ID) *ID {
 		}
 		return gone, err
 	})
+	id.learn()
 	ch.mu.Lock()
 	ch.ids[id] = struct{}{}
 	ch.mu.Unlock()
@@ -131,23 +143,6 @@ func (id *ID) Value() any {
 // valueOf lets values of different types, and nil, be stored one after the other.
 type valueOf struct{ any }
 
-// name returns the ID's name in messages.
-func (id *ID) name() string {
-	if !id.life.TryUse() {
-		return "ID"
-	}
-	defer id.done()
-	c := librdmacm.GetPeerAddr(id.c)
-	local, peer := addressString(librdmacm.GetLocalAddr(id.c)), addressString(c)
-	switch {
-	case local != "" && peer != "" && !addrPort(c).Addr().IsUnspecified():
-		return "ID " + local + " to " + peer
-	case local != "":
-		return "ID " + local
-	}
-	return "ID"
-}
-
 // PortSpace returns the ID's port space: RDMA_PS_TCP for connections, RDMA_PS_UDP for datagrams.
 func (id *ID) PortSpace() rdmacm.PortSpace { return id.ps }
 
@@ -169,7 +164,8 @@ func (id *ID) Device() (*rdma.Device, error) {
 	return s.device, nil
 }
 
-// PD returns a protection domain that all IDs on the device share.
+// PD returns a protection domain that all IDs on the device share. Like Device, it has an error, because the first call
+// allocates it, and an ID that has no device yet has none.
 func (id *ID) PD() (*rdma.PD, error) {
 	s, err := id.share()
 	if err != nil {
@@ -213,6 +209,7 @@ func (id *ID) call(verb string, do func() error, reasons ...because) error {
 func (id *ID) still(do func() error) error {
 	id.record.RLock()
 	defer id.record.RUnlock()
+	defer id.learn()
 	return do()
 }
 
@@ -319,7 +316,7 @@ func (id *ID) destroy() (gone bool, err error) {
 	id.shared = nil
 	id.mu.Unlock()
 	if err := id.verbs.close(); err != nil {
-		return false, verberr.Explain("", "ID", "its objects are closed", err)
+		return false, verberr.Explain("", id.name(), "its objects are closed", err)
 	}
 	ch := id.channel
 	ch.calls.Lock()
@@ -327,7 +324,7 @@ func (id *ID) destroy() (gone bool, err error) {
 	if err := librdmacm.DestroyID(id.c); err != nil {
 		known.Store(uintptr(unsafe.Pointer(id.c)), id)
 		ch.calls.Unlock()
-		return false, verberr.Explain("rdma_destroy_id", "ID", "its objects are closed", err)
+		return false, verberr.Explain("rdma_destroy_id", id.name(), "its objects are closed", err)
 	}
 	ch.forget(id)
 	ch.calls.Unlock()
@@ -352,7 +349,7 @@ func (f farewell) explain(err error) error {
 // way.
 func (id *ID) leaveAll(left *farewell) error {
 	if err := id.leaveGroups(&left.groups); err != nil {
-		return verberr.Wrap("rdma_leave_multicast", "ID", err)
+		return verberr.Wrap("rdma_leave_multicast", id.name(), err)
 	}
 	for {
 		back := func(e Event) { id.keep(e, false) }

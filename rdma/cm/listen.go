@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"github.com/goverbs/goverbs/generated/rdmacm"
+	"github.com/goverbs/goverbs/rdma/internal/made"
 )
 
 // Listener is a net.Listener of stream connections.
@@ -96,15 +97,16 @@ func (c Config) listenOnce(at net.Addr) (*Listener, error) {
 		failed: make(chan struct{})}
 	l.local, _ = id.netAddrs()
 	l.ctx, l.cancel = context.WithCancel(context.Background())
-	l.workers.Go(l.serve)
+	by := made.Here()
+	l.workers.Go(func() { made.For(by, func() { l.serve(by) }) })
 	return l, nil
 }
 
 // Addr returns an [Addr], or an [IBAddr] after ListenIB.
 func (l *Listener) Addr() net.Addr { return l.local }
 
-// serve takes requests.
-func (l *Listener) serve() {
+// serve takes requests. What it makes is made for the program at by.
+func (l *Listener) serve(by made.Place) {
 	for {
 		select {
 		case l.slots <- struct{}{}:
@@ -127,7 +129,7 @@ func (l *Listener) serve() {
 		}
 		l.workers.Go(func() {
 			defer func() { <-l.slots }()
-			l.handshake(id, e)
+			made.For(by, func() { l.handshake(id, e) })
 		})
 	}
 }

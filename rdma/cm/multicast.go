@@ -15,7 +15,12 @@ import (
 
 // Join joins a multicast group. The ID has to be bound, or an address of the group's network resolved. The event says
 // how to reach the group (UD); its Group is the number that Join returns. The queue pair of CreateQP is attached by
-// then. A synchronous ID waits for the event and returns it.
+// then. A synchronous ID waits for the event and returns it. Over RoCE v2, Linux joins groups of IPv4 alone; others are
+// [rdma.ErrNotSupported].
+//
+// To send, make an address handle of the event's UD.AHAttr, and give it to PostUDSend with UD.QPNum. A receive needs 40
+// bytes in front of the message, which rdma.Datagram splits off. A member also gets what it sends itself, unless its
+// queue pair has IBV_QP_CREATE_BLOCK_SELF_MCAST_LB, which not every device takes.
 //
 // C: rdma_join_multicast
 //

@@ -12,6 +12,7 @@ import (
 	"github.com/goverbs/goverbs/generated/rdmacm"
 	"github.com/goverbs/goverbs/rdma"
 	"github.com/goverbs/goverbs/rdma/internal/verberr"
+	"github.com/goverbs/goverbs/rdma/internal/wq"
 )
 
 // objects are the objects that an ID has created. It creates a completion queue if the caller names none.
@@ -39,8 +40,9 @@ func (o *owner) destroySRQ(srq *ibv.SRQ) error { return o.Load().destroySRQ(srq)
 // CreateQP creates the ID's queue pair, in a state in which receives may be posted, or for datagrams ready for use. pd
 // is nil for [ID.PD]. attr names completion queues of the ID's device with their Ptr methods; for each one that it does
 // not name, the ID creates one with a channel that is large enough. The queue pair uses the ID's shared receive queue
-// if attr names none. Accept and Connect bring the queue pair to RTS: sends may be posted after Accept has returned, or
-// after RDMA_CM_EVENT_ESTABLISHED.
+// if attr names none. Its type is the ID's if attr has none, which is RC for RDMA_PS_TCP and UD for RDMA_PS_UDP. A Cap
+// that is all zero is that of rdma.QPParts: 64 sends and 64 receives of one entry each. Accept and Connect bring the
+// queue pair to RTS: sends may be posted after Accept has returned, or after RDMA_CM_EVENT_ESTABLISHED.
 //
 // C: rdma_create_qp
 //
@@ -72,9 +74,7 @@ func (id *ID) CreateQPEx(attr *ibv.QPInitAttrEx, o rdma.QueueOptions) (*rdma.QP,
 	return id.createQP("rdma_create_qp_ex", &own, o)
 }
 
-func (id *ID) noAttributes(verb string) error {
-	return verberr.Invalid(verb, id.name(), "it needs attributes")
-}
+func (id *ID) noAttributes(verb string) error { return id.invalid(verb, "it needs attributes") }
 
 // createQP may change attr.
 func (id *ID) createQP(verb string, attr *ibv.QPInitAttrEx, o rdma.QueueOptions) (*rdma.QP, error) {
@@ -106,6 +106,9 @@ func (id *ID) createQP(verb string, attr *ibv.QPInitAttrEx, o rdma.QueueOptions)
 	}
 	if attr.QPType == 0 {
 		attr.QPType = id.c.QPType
+	}
+	if attr.Cap == (ibv.QPCap{}) {
+		attr.Cap = wq.DefaultCap(attr.QPType, attr.SRQ != 0)
 	}
 	made, err := id.objects.makeCQs(s.device, attr)
 	if err != nil {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/goverbs/goverbs/generated/librdmacm"
 	"github.com/goverbs/goverbs/generated/rdmacm"
+	"github.com/goverbs/goverbs/rdma"
 	"github.com/goverbs/goverbs/rdma/internal/verberr"
 )
 
@@ -164,7 +165,7 @@ func (id *ID) ResolveIBAddr(ctx context.Context, source *IBAddr, peer IBAddr, ti
 func (id *ID) resolveAddr(ctx context.Context, from, to *rdmacm.Sockaddr, timeout time.Duration,
 	noDevice string) error {
 	const verb = "rdma_resolve_addr"
-	return id.begin(ctx, verb, func() error {
+	err := id.begin(ctx, verb, func() error {
 		err := librdmacm.ResolveAddr(id.c, from, to, milliseconds(timeout))
 		reason := ""
 		switch {
@@ -174,11 +175,17 @@ func (id *ID) resolveAddr(ctx context.Context, from, to *rdmacm.Sockaddr, timeou
 			reason = "there is no route to " + addressString(to)
 		case errors.Is(err, verberr.EPROTONOSUPPORT):
 			reason = "the service ID is in no port space that the ID accepts"
+		case errors.Is(err, verberr.EINVAL) && id.listens.Load():
+			reason = "it listens, and an ID that listens has no peer: connect with another ID"
 		case errors.Is(err, verberr.EINVAL):
 			reason = "an ID resolves an address once, and one of the same family as its own"
 		}
 		return verberr.Explain(verb, "", reason, err)
 	}, rdmacm.CM_EVENT_ADDR_RESOLVED)
+	if v, ok := err.(*rdma.VerbError); ok && v.Object == unbound {
+		v.Object = "ID to " + addressString(to)
+	}
+	return err
 }
 
 // ResolveRoute finds the path to the peer. Its address has to be resolved.

@@ -76,9 +76,9 @@ func isAddress(verb, what string, a netip.AddrPort) error {
 	zone := a.Addr().Zone()
 	switch {
 	case !a.IsValid():
-		return verberr.Invalid(verb, "ID", "%s is not valid", what)
+		return verberr.Invalid(verb, "", "%s is not valid", what)
 	case zone != "" && scope(zone) == 0:
-		return verberr.Invalid(verb, "ID", "%s %v: there is no network interface %q", what, a, zone)
+		return verberr.Invalid(verb, "", "%s %v: there is no network interface %q", what, a, zone)
 	}
 	return nil
 }

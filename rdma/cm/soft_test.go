@@ -5,8 +5,10 @@ package cm
 import (
 	"context"
 	"net/netip"
+	goruntime "runtime"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -89,4 +91,48 @@ func TestSoftwareDevice(t *testing.T) {
 	<-served
 	require.NoError(t, id.QP().Close())
 	require.NoError(t, mr.Close())
+}
+
+// TestPrivateDataOfParameters: private data in C's parameters, where C programs have it, arrives like the argument.
+func TestPrivateDataOfParameters(t *testing.T) {
+	f, err := soft.New(soft.Options{})
+	keep(t, f, err)
+	l, err := CreateIDOn(f, rdmacm.PS_TCP)
+	keep(t, l, err)
+	require.NoError(t, l.Bind(netip.MustParseAddrPort("127.0.0.1:0")))
+	require.NoError(t, l.Listen(1))
+	with := func(text string) *rdmacm.ConnParam {
+		var pin goruntime.Pinner
+		data := []byte(text)
+		pin.Pin(&data[0])
+		t.Cleanup(pin.Unpin)
+		p := DefaultConnParam()
+		p.PrivateData, p.PrivateDataLen = uintptr(unsafe.Pointer(&data[0])), uint8(len(data))
+		return &p
+	}
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		id, e, err := l.GetRequest(soon(t))
+		if !assert.NoError(t, err) {
+			return
+		}
+		assert.Equal(t, "asked", string(e.PrivateData[:5]))
+		_, err = id.CreateQP(nil, &softAttr, rdma.QueueOptions{})
+		assert.NoError(t, err)
+		assert.NoError(t, id.Accept(soon(t), with("answered"), nil))
+		assert.NoError(t, id.Disconnect(soon(t)))
+		assert.NoError(t, id.Close())
+	}()
+	id, err := CreateIDOn(f, rdmacm.PS_TCP)
+	keep(t, id, err)
+	require.NoError(t, id.ResolveAddr(soon(t), netip.AddrPort{}, l.LocalAddr(), time.Second))
+	require.NoError(t, id.ResolveRoute(soon(t), time.Second))
+	_, err = id.CreateQP(nil, &softAttr, rdma.QueueOptions{})
+	require.NoError(t, err)
+	e, err := id.ConnectEvent(soon(t), with("asked"), nil)
+	require.NoError(t, err)
+	assert.Equal(t, "answered", string(e.PrivateData[:8]))
+	require.NoError(t, id.Disconnect(soon(t)))
+	<-served
 }

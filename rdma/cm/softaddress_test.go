@@ -234,7 +234,8 @@ func TestSoftAttributes(t *testing.T) {
 	assert.Equal(t, rts.SQPSN, theirs.RQPSN)
 	init, _, err := other.InitQPAttr(ibv.QPS_INIT)
 	require.NoError(t, err)
-	assert.Equal(t, ibv.ACCESS_REMOTE_WRITE|ibv.ACCESS_REMOTE_READ|ibv.ACCESS_REMOTE_ATOMIC, init.QPAccessFlags)
+	assert.Equal(t, ibv.ACCESS_REMOTE_WRITE|ibv.ACCESS_REMOTE_READ|ibv.ACCESS_REMOTE_ATOMIC|ibv.ACCESS_FLUSH_GLOBAL|
+		ibv.ACCESS_FLUSH_PERSISTENT, init.QPAccessFlags)
 }
 
 // TestSoftNames: what names stand for.

@@ -10,10 +10,11 @@ import (
 	"github.com/goverbs/goverbs/rdma"
 )
 
-// Sizes of a stream's queues.
+// Sizes of a stream's queues. With the slot that rdma adds to each for its markers, they are powers of two, to which
+// devices round up.
 const (
-	recvDepth   = 64
-	sendDepth   = 64
+	recvDepth   = 63
+	sendDepth   = 63
 	signalEvery = 8       // at least one of this many sends is signalled
 	maxPiece    = 1 << 20 // bytes of one write
 	maxInline   = 64      // requested from the device
@@ -70,7 +71,7 @@ func (s *stream) open(id *ID, config *Config) (err error) {
 	if s.channel, err = d.CreateCompChannel(); err != nil {
 		return err
 	}
-	if s.cq, err = d.CreateCQ(2*(sendDepth+recvDepth), s.channel, 0); err != nil {
+	if s.cq, err = d.CreateCQ(sendDepth+recvDepth, s.channel, 0); err != nil {
 		return err
 	}
 	s.cq.SetBusyPoll(config.BusyPoll)
@@ -83,7 +84,11 @@ func (s *stream) open(id *ID, config *Config) (err error) {
 		return err
 	}
 	s.inline = int(min(s.qp.Cap().MaxInlineData, maxInline))
-	for i, size := range [2]int{buffer + recvDepth*controlSize, buffer/stagingPart + sendDepth*controlSize} {
+	staged := buffer / stagingPart
+	if controlSize > s.inline {
+		staged += sendDepth * controlSize
+	}
+	for i, size := range [2]int{buffer + recvDepth*controlSize, staged} {
 		if s.buffers[i], err = rdma.NewBuffer(size, rdma.MapOptions{}); err != nil {
 			return err
 		}

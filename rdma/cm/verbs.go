@@ -4,7 +4,6 @@ package cm
 
 import (
 	"context"
-	"fmt"
 	"math"
 	"sync"
 	"unsafe"
@@ -127,8 +126,7 @@ func element(verb string, b []byte, mr *rdma.MR) (ibv.SGE, error) {
 		s.Addr = r.Address
 	}
 	if s.Addr < r.Address || s.Addr-r.Address > r.Length || uint64(len(b)) > r.Length-(s.Addr-r.Address) {
-		return s, verberr.Invalid(verb, fmt.Sprintf("MR %#x", r.LKey), "%d bytes at %#x are not inside the region",
-			len(b), s.Addr)
+		return s, verberr.Invalid(verb, mr.String(), "%d bytes at %#x are not inside the region", len(b), s.Addr)
 	}
 	s.LKey = r.LKey
 	return s, nil
@@ -143,7 +141,7 @@ func element(verb string, b []byte, mr *rdma.MR) (ibv.SGE, error) {
 func (id *ID) PostRecv(context uint64, b []byte, mr *rdma.MR) error {
 	const verb = "rdma_post_recv"
 	if mr == nil {
-		return verberr.Invalid(verb, id.name(), "a receive needs a memory region")
+		return id.invalid(verb, "a receive needs a memory region")
 	}
 	s, err := element(verb, b, mr)
 	if err != nil {
@@ -219,7 +217,7 @@ func (id *ID) PostSend(context uint64, b []byte, mr *rdma.MR, flags ibv.SendFlag
 func (id *ID) PostRead(context uint64, b []byte, mr *rdma.MR, flags ibv.SendFlags, remote uint64, rkey uint32) error {
 	const verb = "rdma_post_read"
 	if mr == nil {
-		return verberr.Invalid(verb, id.name(), "a read needs a memory region")
+		return id.invalid(verb, "a read needs a memory region")
 	}
 	return id.postOne(verb, b, mr, flags,
 		func(batch *rdma.SendBatch) rdma.SendRequest { return batch.Read(context, remote, rkey) })
@@ -243,7 +241,7 @@ func (id *ID) PostWrite(context uint64, b []byte, mr *rdma.MR, flags ibv.SendFla
 func (id *ID) PostUDSend(context uint64, b []byte, mr *rdma.MR, flags ibv.SendFlags, ah *rdma.AH, qpn uint32) error {
 	const verb = "rdma_post_ud_send"
 	if ah == nil {
-		return verberr.Invalid(verb, id.name(), "a datagram needs an address handle")
+		return id.invalid(verb, "a datagram needs an address handle")
 	}
 	return id.postOne(verb, b, mr, flags, func(batch *rdma.SendBatch) rdma.SendRequest {
 		return batch.Send(context).UD(ah.Ptr(), qpn, rdmacm.UDP_QKEY)
@@ -288,7 +286,7 @@ func (id *ID) postOne(verb string, b []byte, mr *rdma.MR, flags ibv.SendFlags,
 		return err
 	}
 	if mr == nil && flags&ibv.SEND_INLINE == 0 && len(b) > 0 {
-		return verberr.Invalid(verb, id.name(), "without a memory region the data has to be inline: IBV_SEND_INLINE")
+		return id.invalid(verb, "without a memory region the data has to be inline: IBV_SEND_INLINE")
 	}
 	if flags&ibv.SEND_INLINE != 0 {
 		return id.postWith(verb, flags, 1, len(b),
@@ -395,7 +393,7 @@ func (id *ID) completion(ctx context.Context, verb string, side int) (ibv.WC, er
 	case turn <- struct{}{}:
 		defer func() { <-turn }()
 	case <-ctx.Done():
-		return ibv.WC{}, ctx.Err()
+		return ibv.WC{}, id.failed(verb, ctx.Err())
 	}
 	wcs := &id.verbs.wcs[side]
 	if *wcs == nil {

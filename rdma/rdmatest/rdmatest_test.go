@@ -4,10 +4,13 @@ package rdmatest
 
 import (
 	"fmt"
+	"io"
+	"net"
 	"os"
 	"os/exec"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -172,4 +175,36 @@ not closed: PD \d+.*, made at rdmatest/rdmatest_test.go`, string(out))
 		}
 		assert.Equal(t, n, strings.Count(string(out), "not closed"), "%s", out)
 	}
+}
+
+// TestLeaksOfStreams: what a listener has made in a goroutine of its own is said to be made where the program listens;
+// calls through Go's library are passed over.
+func TestLeaksOfStreams(t *testing.T) {
+	f := &fake{TB: t}
+	fabric := NewFabric(f, soft.Options{})
+	config := &cm.Config{Backend: fabric}
+	var l *cm.Listener
+	var here, there net.Conn
+	var err error
+	sync.OnceFunc(func() { l, err = config.Listen(t.Context(), "127.0.0.1:0") })() // by way of package sync
+	require.NoError(t, err)
+	_ = slices.ContainsFunc([]int{1}, func(int) bool { // by way of package slices
+		here, err = config.Dial(t.Context(), l.Addr().String())
+		return true
+	})
+	require.NoError(t, err)
+	there, err = l.Accept()
+	require.NoError(t, err)
+	f.end()
+	all := strings.Join(f.failures, "\n")
+	require.NotEmpty(t, all)
+	for _, line := range f.failures {
+		assert.Regexp(t, `made at rdmatest/rdmatest_test.go:\d+ \(rdmatest.TestLeaksOfStreams`, line)
+	}
+	assert.GreaterOrEqual(t, strings.Count(all, "cm_id"), 3, "of the listener and of both ends: %s", all)
+	for _, c := range []io.Closer{here, there, l} {
+		require.NoError(t, c.Close())
+	}
+	require.Eventually(t, func() bool { return len(fabric.Held()) == 0 }, 20*time.Second, time.Millisecond)
+	require.NoError(t, fabric.Close())
 }

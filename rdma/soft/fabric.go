@@ -81,8 +81,17 @@ func (f *Fabric) SetFaults(o Faults) error {
 	return nil
 }
 
+// FailedAllocation says whether Faults.FailAllocation made an allocation fail since it was last asked. It is for error
+// texts, which ask it by themselves.
+func (f *Fabric) FailedAllocation() bool { return f.fabric.FailedAllocation() }
+
 // Counters are those of the fabric.
 func (f *Fabric) Counters() Counters { return Counters(f.fabric.Counters()) }
+
+// HWCounters are what a device counted since it was added, or nil if there is no device of the name. rdma's
+// Device.HWCounters has the same. docs/wire.md says what each counts; names are those of the kernel's hw_counters where
+// a driver counts the same.
+func (f *Fabric) HWCounters(device string) map[string]uint64 { return f.fabric.HWCounters(device) }
 
 // Advance lets a virtual clock go on by a time, and what is due happen. With a real clock it does nothing.
 func (f *Fabric) Advance(d time.Duration) { f.fabric.Advance(d) }

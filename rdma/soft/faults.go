@@ -48,9 +48,12 @@ func (o Faults) check() error {
 	return nil
 }
 
-// Counters count events on a fabric since its creation, whether caused by faults or by programs.
+// Counters count events on a fabric since its creation, whether caused by faults or by programs. HWCounters has more,
+// for each device.
 type Counters struct {
 	Lost       uint64 // lost messages of connected queue pairs, or their acknowledgements
 	Duplicates uint64 // repeated messages that connected queue pairs did not execute again
 	NotReady   uint64 // answers "receiver not ready" (RNR)
+	Retries    uint64 // times that a queue pair went back to a message or packet that was lost
+	Gaps       uint64 // packets that were missing when a later one came, on a wire of packets
 }

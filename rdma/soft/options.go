@@ -34,6 +34,10 @@ type DeviceOptions struct {
 	MTU     ibv.MTU    // active MTU; 4096 bytes by default
 	// Persistent allows memory regions with ACCESS_FLUSH_PERSISTENT, as if the memory were persistent.
 	Persistent bool
+	// Wire lets the device speak RoCE v2 over UDP, port 4791, to devices at other addresses: of other processes and
+	// hosts, of Soft-RoCE, and adapters. Its only GID is then Address, which has to be one of this machine's, and its
+	// MTU is at most what the interface with Address takes.
+	Wire bool
 	// Down starts the device with its link down; to its peers it is gone. SetLink changes it.
 	Down bool
 }

@@ -59,13 +59,18 @@ func (m *Mapping) Close() error {
 	return unmapMemory(m.bytes)
 }
 
-// Retire is Close of memory that stale pointers may still lead to. It gives the pages back to the system where it can,
-// and keeps the addresses readable and writable as long as the Mapping is reachable.
+// Retire is Close of memory that stale pointers may still lead to. It keeps the addresses readable and writable as long
+// as the Mapping is reachable. It gives the pages back to the system at once where it can; a few, which are not worth a
+// system call, it clears and keeps until then. Where pages are given back or cleared, stale pointers find zeros.
 func (m *Mapping) Retire() error {
 	if m.closed.Swap(true) {
 		return nil
 	}
 	runtime.AddCleanup(m, func(b []byte) { unmapMemory(b) }, m.bytes)
+	if len(m.bytes) <= 4*pageSize() {
+		clear(m.bytes)
+		return nil
+	}
 	return discard(m.bytes)
 }
 

@@ -118,6 +118,15 @@ func (p *Program) Target(jump Step) {
 // SetArg changes argument i of a call, the value of a store (i = 0), or the address that a copy reads (i = 0).
 func (p *Program) SetArg(s Step, i int, value uint64) { p.steps[s].args[i] = value }
 
+// SetCall puts another call in the place of one.
+func (p *Program) SetCall(s Step, fn uintptr, args ...uint64) {
+	if p.steps[s].op != stepCall || len(args) > MaxArgs {
+		panic(fmt.Sprintf("goverbs: step %d of the program is not a call, or gets %d arguments", s, len(args)))
+	}
+	p.steps[s].address, p.steps[s].args = fn, [MaxArgs]uint64{}
+	copy(p.steps[s].args[:], args)
+}
+
 // SetAddress changes the address of a store, a copy or a jump.
 func (p *Program) SetAddress(s Step, address uintptr) {
 	if p.steps[s].op == stepCall {

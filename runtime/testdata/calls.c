@@ -23,10 +23,11 @@ u weigh5(u a, u b, u c, u d, u e) { u x[] = {a, b, c, d, e}; return weigh(5, x);
 u weigh6(u a, u b, u c, u d, u e, u f) { u x[] = {a, b, c, d, e, f}; return weigh(6, x); }
 u weigh7(u a, u b, u c, u d, u e, u f, u g) { u x[] = {a, b, c, d, e, f, g}; return weigh(7, x); }
 u weigh8(u a, u b, u c, u d, u e, u f, u g, u h) { u x[] = {a, b, c, d, e, f, g, h}; return weigh(8, x); }
+u weigh9(u a, u b, u c, u d, u e, u f, u g, u h, u i) { u x[] = {a, b, c, d, e, f, g, h, i}; return weigh(9, x); }
 
 u weighvar(int n, ...)
 {
-	u x[7];
+	u x[8];
 	va_list list;
 	va_start(list, n);
 	for (int i = 0; i < n; i++)

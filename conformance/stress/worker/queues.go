@@ -92,7 +92,7 @@ func fillProgram(p *rdma.WRProgram, first uint64, n int) {
 		if signalled(id, first, n) {
 			flags = ibv.SEND_SIGNALED
 		}
-		p.Write(id, flags, remote(id), 7).SGE(local(id), 8, 0)
+		p.Write(id, remote(id), 7).Flags(flags).SGE(local(id), 8, 0)
 	}
 }
 

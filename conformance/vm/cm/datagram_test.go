@@ -100,3 +100,19 @@ func TestEventsOfMulticast(t *testing.T) {
 	require.NoError(t, b.QP().Close())
 	require.NoError(t, mr.Close())
 }
+
+// TestIPv6Multicast: Linux joins no IPv6 group over RoCE v2, and neither does the software device.
+func TestIPv6Multicast(t *testing.T) {
+	s := newScene(t)
+	id, err := s.ch.CreateID(rdmacm.PS_UDP)
+	keep(t, id, err)
+	require.NoError(t, id.Bind(address(t, 0)))
+	withQP(t, id)
+	_, _, err = id.Join(soon(t), netip.MustParseAddrPort("[ff15::7:7]:0"))
+	assert.ErrorIs(t, err, rdma.ErrNotSupported)
+	assert.ErrorContains(t, err, "ENOTSUPP, errno 524")
+	_, _, err = id.Join(soon(t), netip.MustParseAddrPort("239.7.7.8:0"))
+	require.NoError(t, err)
+	expect(t, s.ch, rdmacm.CM_EVENT_MULTICAST_JOIN)
+	require.NoError(t, id.Leave(netip.MustParseAddrPort("239.7.7.8:0")))
+}

@@ -3,6 +3,7 @@
 package cm
 
 import (
+	"errors"
 	"net/netip"
 	"testing"
 	"time"
@@ -42,9 +43,12 @@ func resolve(t testing.TB, to netip.AddrPort) *cm.ID {
 	return id
 }
 
+// TestAMessageEachWay has both ends disconnect when both have all their completions. Soft-RoCE completes a receive
+// before it acknowledges the message: an end that disconnects in between acknowledges it never, and the send of the
+// other one fails after all its retries, which take longer than the test.
 func TestAMessageEachWay(t *testing.T) {
 	l := listen(t, 7471)
-	server := make(chan error, 1)
+	server, done := make(chan error, 1), make(chan struct{})
 	go func() {
 		server <- func() error {
 			id, e, err := l.GetRequest(soon(t))
@@ -80,6 +84,11 @@ func TestAMessageEachWay(t *testing.T) {
 				return err
 			}
 			assert.EqualValues(t, 2, wc.WRID)
+			select {
+			case done <- struct{}{}: // the client has its completions, too
+			case <-soon(t).Done():
+				return errors.New("the client has not got its completions")
+			}
 			return id.Disconnect(soon(t))
 		}()
 	}()
@@ -101,6 +110,11 @@ func TestAMessageEachWay(t *testing.T) {
 	require.NoError(t, err)
 	assert.EqualValues(t, 3, wc.WRID)
 	assert.Equal(t, "hello", string(mr.Bytes()[:wc.ByteLen]))
+	select {
+	case <-done:
+	case err := <-server:
+		t.Fatal("the server: ", err)
+	}
 	require.NoError(t, id.Disconnect(soon(t)))
 	require.NoError(t, <-server)
 }

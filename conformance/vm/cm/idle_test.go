@@ -58,7 +58,7 @@ func TestAnIdleID(t *testing.T) {
 		} {
 			err := call()
 			require.Error(t, err, name)
-			assert.ErrorContains(t, err, name+": ID: ", name)
+			assert.ErrorContains(t, err, name+": unbound ID: ", name)
 			var own *rdma.VerbError
 			if assert.ErrorAs(t, err, &own, name) {
 				assert.NotEmpty(t, own.Reason, "%v", err)

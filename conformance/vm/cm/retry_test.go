@@ -67,7 +67,7 @@ func TestRetry(t *testing.T) {
 
 	l := listen(t, 7562)
 	l.SetValue("server")
-	server := make(chan error, 1)
+	server, sent := make(chan error, 1), make(chan struct{})
 	go func() {
 		server <- func() error {
 			id, _, err := l.GetRequest(soon(t))
@@ -85,7 +85,9 @@ func TestRetry(t *testing.T) {
 			if err = id.PostSend(3, []byte("hello"), nil, ibv.SEND_INLINE); err != nil {
 				return err
 			}
-			if _, err = id.GetSendComp(soon(t)); err != nil {
+			_, err = id.GetSendComp(soon(t))
+			close(sent) // see TestAMessageEachWay
+			if err != nil {
 				return err
 			}
 			return id.Disconnect(soon(t))
@@ -100,6 +102,11 @@ func TestRetry(t *testing.T) {
 	require.NoError(t, rdma.CompletionErr(&wc))
 	assert.EqualValues(t, 2, wc.WRID)
 	assert.Equal(t, "hello", string(mr.Bytes()[:wc.ByteLen]))
+	select {
+	case <-sent:
+	case err := <-server:
+		t.Fatal("the server: ", err)
+	}
 	require.NoError(t, id.Disconnect(soon(t)))
 	require.NoError(t, <-server)
 }

@@ -16,10 +16,12 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/goverbs/goverbs/conformance/vm/rig"
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/rdmacm"
 	"github.com/goverbs/goverbs/rdma"
 	"github.com/goverbs/goverbs/rdma/cm"
+	"github.com/goverbs/goverbs/runtime"
 )
 
 // program is one of upstream's, running.
@@ -59,14 +61,41 @@ func patiently[T any](t *testing.T, f func() (T, error)) T {
 	}
 }
 
+// ends are where Go's end of a test is, and C's.
+type ends struct {
+	backend runtime.Backend // Go's; nil is C's library
+	own     netip.Addr      // Go's
+	theirs  netip.Addr
+}
+
+// onEnds runs a test against C's programs: with Go over C's library on the same device, and with Go on the software
+// device, which speaks to Soft-RoCE over IPv4 and IPv6.
+func onEnds(t *testing.T, test func(t *testing.T, e ends)) {
+	t.Helper()
+	inGuest(t, "the other end is a program of rdmacm-utils")
+	t.Run("libraries", func(t *testing.T) {
+		ip := address(t, 0).Addr()
+		test(t, ends{own: ip, theirs: ip})
+	})
+	t.Run("packets", func(t *testing.T) {
+		a := rig.OpenAcross(t)
+		fabric := a.Soft(t)
+		for _, e := range []ends{{fabric, a.Soft4, a.Kernel4}, {fabric, a.Soft6, a.Kernel6}} {
+			t.Run(rig.Version(e.own), func(t *testing.T) { test(t, e) })
+		}
+		a.NoRepeats(t)
+	})
+}
+
 // sixteen is what the rdma_client and rdma_server of rdmacm-utils say to each other: 16 bytes.
 var sixteen = ibv.QPInitAttr{Cap: ibv.QPCap{MaxSendWR: 1, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1,
 	MaxInlineData: 16}, SQSigAll: 1}
 
-func TestRDMAClientOfC(t *testing.T) {
-	inGuest(t, "the other end is a program of rdmacm-utils")
-	at := address(t, 7474)
-	info, err := getAddrInfo(soon(t), at.Addr().String(), "7474", cm.Hints{Flags: rdmacm.RAI_PASSIVE})
+func TestRDMAClientOfC(t *testing.T) { onEnds(t, rdmaClient) }
+
+func rdmaClient(t *testing.T, e ends) {
+	at := netip.AddrPortFrom(e.own, 7474)
+	info, err := cm.GetAddrInfoOn(soon(t), e.backend, at.Addr().String(), "7474", cm.Hints{Flags: rdmacm.RAI_PASSIVE})
 	require.NoError(t, err)
 	defer info.Close()
 	l, err := cm.CreateEP(soon(t), info, nil, &sixteen, rdma.QueueOptions{})
@@ -94,13 +123,39 @@ func TestRDMAClientOfC(t *testing.T) {
 	assert.Contains(t, c.ended(t), "rdma_client: end 0")
 }
 
-func TestRDMAServerOfC(t *testing.T) {
-	inGuest(t, "the other end is a program of rdmacm-utils")
-	at := address(t, 7475)
+// TestClientOfCAsksAtOnce: what C asks for a connection comes to the software device without a timeout before it.
+func TestClientOfCAsksAtOnce(t *testing.T) {
+	const timeout = 2 * time.Second // of rping, for rdma_resolve_addr and rdma_resolve_route
+	var took time.Duration
+	for try := 1; try == 1 || try <= 3 && took >= timeout; try++ { // a busy machine may be slow once
+		t.Run(strconv.Itoa(try), func(t *testing.T) {
+			a := rig.OpenAcross(t) // with another cable: ends that have spoken know each other
+			ch, err := cm.CreateEventChannelOn(a.Soft(t))
+			keep(t, ch, err)
+			own, err := ch.CreateID(rdmacm.PS_TCP)
+			l := keep(t, own, err)
+			require.NoError(t, l.Bind(netip.AddrPortFrom(a.Soft4, 7473)))
+			require.NoError(t, l.Listen(0))
+			began := time.Now()
+			c := run(t, "rping", "-c", "-a", a.Soft4.String(), "-p", "7473", "-C", "1")
+			asked := expect(t, ch, rdmacm.CM_EVENT_CONNECT_REQUEST)
+			took = time.Since(began)
+			require.NoError(t, asked.ID.Reject(nil))
+			require.NoError(t, asked.ID.Close())
+			assert.Error(t, <-c.done, "it was refused")
+		})
+	}
+	assert.Less(t, took, timeout)
+}
+
+func TestRDMAServerOfC(t *testing.T) { onEnds(t, rdmaServer) }
+
+func rdmaServer(t *testing.T, e ends) {
+	at := netip.AddrPortFrom(e.theirs, 7475)
 	s := run(t, "rdma_server", "-s", at.Addr().String(), "-p", "7475")
 	mem := make([]byte, 16)
 	id := patiently(t, func() (*cm.ID, error) {
-		info, err := getAddrInfo(soon(t), at.Addr().String(), "7475", cm.Hints{})
+		info, err := cm.GetAddrInfoOn(soon(t), e.backend, at.Addr().String(), "7475", cm.Hints{})
 		if err != nil {
 			return nil, err
 		}
@@ -213,18 +268,19 @@ func (p *ping) tell(t *testing.T, length int) {
 	require.NoError(t, p.id.PostSend(2, b, p.out, 0))
 }
 
-func TestRPingClientOfC(t *testing.T) {
-	inGuest(t, "the other end is a program of rdmacm-utils")
-	at := address(t, 7476)
-	ch, err := createEventChannel()
+func TestRPingClientOfC(t *testing.T) { onEnds(t, rpingClient) }
+
+func rpingClient(t *testing.T, e ends) {
+	at := netip.AddrPortFrom(e.own, 7476)
+	ch, err := cm.CreateEventChannelOn(e.backend)
 	keep(t, ch, err)
 	own, err := ch.CreateID(rdmacm.PS_TCP)
 	l := keep(t, own, err)
 	require.NoError(t, l.Bind(at))
 	require.NoError(t, l.Listen(0))
 	c := run(t, "rping", "-c", "-a", at.Addr().String(), "-p", "7476", "-C", strconv.Itoa(pings), "-v", "-V")
-	e := expect(t, ch, rdmacm.CM_EVENT_CONNECT_REQUEST)
-	id := keep(t, e.ID, nil)
+	asked := expect(t, ch, rdmacm.CM_EVENT_CONNECT_REQUEST)
+	id := keep(t, asked.ID, nil)
 	p := newPing(t, id)
 	require.NoError(t, id.Accept(soon(t), rpingParam(), nil))
 	expect(t, ch, rdmacm.CM_EVENT_ESTABLISHED)
@@ -250,11 +306,12 @@ func TestRPingClientOfC(t *testing.T) {
 	assert.Contains(t, c.ended(t), fmt.Sprintf("ping data: rdma-ping-%d: ", pings-1))
 }
 
-func TestRPingServerOfC(t *testing.T) {
-	inGuest(t, "the other end is a program of rdmacm-utils")
-	at := address(t, 7477)
+func TestRPingServerOfC(t *testing.T) { onEnds(t, rpingServer) }
+
+func rpingServer(t *testing.T, e ends) {
+	at := netip.AddrPortFrom(e.theirs, 7477)
 	s := run(t, "rping", "-s", "-a", at.Addr().String(), "-p", "7477", "-C", strconv.Itoa(pings), "-v")
-	ch, err := createEventChannel()
+	ch, err := cm.CreateEventChannelOn(e.backend)
 	keep(t, ch, err)
 	var p *ping
 	patiently(t, func() (*cm.ID, error) {
@@ -267,10 +324,10 @@ func TestRPingServerOfC(t *testing.T) {
 		keep(t, id, nil)
 		p = newPing(t, id)
 		require.NoError(t, id.Connect(soon(t), rpingParam(), nil))
-		e, err := ch.Event(soon(t))
+		answer, err := ch.Event(soon(t))
 		require.NoError(t, err)
-		if e.Type != rdmacm.CM_EVENT_ESTABLISHED {
-			return nil, fmt.Errorf("%v", e)
+		if answer.Type != rdmacm.CM_EVENT_ESTABLISHED {
+			return nil, fmt.Errorf("%v", answer)
 		}
 		return id, nil
 	})

@@ -23,7 +23,8 @@ func TestExamples(t *testing.T) {
 	} {
 		t.Run(e.name, func(t *testing.T) {
 			port := 18400 + i
-			p := program{e.name, []string{"-device", os.Getenv(wire.EnvDevice), "-port", strconv.Itoa(port)}, "-"}
+			p := program{name: e.name, dash: "-",
+				args: []string{"-device", os.Getenv(wire.EnvDevice), "-port", strconv.Itoa(port)}}
 			called, calls := play(t, p.with("-listen"), p.with("127.0.0.1"), port)
 			assert.Contains(t, called, e.called)
 			assert.Contains(t, calls, e.calls)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/goverbs/goverbs/conformance/vm/rig"
 	"github.com/goverbs/goverbs/conformance/vm/wire"
+	"github.com/goverbs/goverbs/rdma"
 )
 
 // How TestLatency measures: rounds that count, and the port of the first.
@@ -50,7 +51,8 @@ func TestLatency(t *testing.T) {
 	if os.Getenv("GOVERBS_MEASURE") == "" {
 		t.Skip("measures: make vm-bench")
 	}
-	device, index := os.Getenv(wire.EnvDevice), strconv.Itoa(gidIndex(t))
+	device := os.Getenv(wire.EnvDevice)
+	index := strconv.Itoa(gidIndex(t, device, rdma.GIDQuery{}))
 	number := regexp.MustCompile(`= ([0-9.]+) usec/iter`)
 	port := firstPort
 	players := []struct {
@@ -59,7 +61,7 @@ func TestLatency(t *testing.T) {
 	}{
 		{"Go", func(mode string, size int) latencies {
 			events := mode != polling
-			p := program{"rc-pingpong", []string{"-device", device, "-csv"}, "-"}
+			p := program{name: "rc-pingpong", args: []string{"-device", device, "-csv"}, dash: "-"}
 			p.number("port", port).number("iters", measured(events)).number("size", size).flag("events", events)
 			if mode == sleeping {
 				p.args = append(p.args, "-busy-poll=0")
@@ -69,14 +71,14 @@ func TestLatency(t *testing.T) {
 		}},
 		{"C", func(mode string, size int) latencies {
 			events := mode != polling
-			p := program{"rc-latency", []string{device, index, strconv.Itoa(size), strconv.Itoa(measured(events)),
-				map[bool]string{false: "0", true: "1"}[events], strconv.Itoa(port)}, ""}
+			p := program{name: "rc-latency", args: []string{device, index, strconv.Itoa(size),
+				strconv.Itoa(measured(events)), map[bool]string{false: "0", true: "1"}[events], strconv.Itoa(port)}}
 			_, line := play(t, p, p.with("127.0.0.1"), port)
 			return parse(t, line)
 		}},
 		{"ibv_rc_pingpong", func(mode string, size int) latencies {
 			events := mode != polling
-			p := program{"ibv_rc_pingpong", []string{"-d", device, "-g", index}, "-"}
+			p := program{name: "ibv_rc_pingpong", args: []string{"-d", device, "-g", index}, dash: "-"}
 			p.number("p", port).number("n", measured(events)).number("s", size).flag("e", events)
 			_, text := play(t, p, p.with("127.0.0.1"), port)
 			found := number.FindStringSubmatch(text)

@@ -6,10 +6,12 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"net/netip"
 	"os"
 	"os/exec"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -29,27 +31,63 @@ const iters = 100
 // is called, sleeping and polling, with data that both check.
 func TestPingPong(t *testing.T) {
 	rig.Kernel(t)
-	index := gidIndex(t)
+	device := os.Getenv(wire.EnvDevice)
+	own, err := netip.ParseAddr(os.Getenv(wire.EnvAddress))
+	require.NoError(t, err)
+	here := netip.MustParseAddr("127.0.0.1")
+	pingPong(t, places{device: device, address: own, own: device, at: here, ownAt: here})
+}
+
+// TestPingPongAcross is TestPingPong with ours on a software device, in a namespace of its own, as a user without
+// privileges.
+func TestPingPongAcross(t *testing.T) {
+	over := rig.OpenAcross(t)
+	for _, p := range []places{
+		{device: over.Device, address: over.Kernel4, at: over.Kernel4, ownAt: over.Soft4, over: over},
+		{device: over.Device, address: over.Kernel6, at: over.Kernel4, ownAt: over.Soft6, over: over},
+	} {
+		p.own = "soft@" + p.ownAt.String()
+		t.Run(p.own, func(t *testing.T) { pingPong(t, p) })
+	}
+}
+
+// places are where C's program is and where ours is.
+type places struct {
+	device, own string     // C's device and ours
+	address     netip.Addr // whose GID C uses
+	at, ownAt   netip.Addr // where they are called; C's programs listen at addresses of IPv4 alone
+	over        *rig.Across
+}
+
+func pingPong(t *testing.T, at places) {
+	index := gidIndex(t, at.device, rdma.GIDQuery{Address: at.address})
 	port := 18515
 	for _, kind := range []struct {
-		name  string
-		sizes []int
-	}{{"rc", []int{64, 4096, 10000}}, {"ud", []int{64, 1024}}} {
-		for _, events := range []bool{true, false} {
+		name   string
+		own    string // our program
+		events []bool
+		sizes  []int
+	}{
+		{"rc", "rc-pingpong", []bool{true, false}, []int{64, 4096, 10000}},
+		{"uc", "rc-pingpong", []bool{true}, []int{64, 10000}},
+		{"ud", "ud-pingpong", []bool{true, false}, []int{64, 1024}},
+	} {
+		for _, events := range kind.events {
 			for _, size := range kind.sizes {
 				port++
-				c := program{"ibv_" + kind.name + "_pingpong",
-					[]string{"-d", os.Getenv(wire.EnvDevice), "-g", strconv.Itoa(index), "-c"}, "-"}
+				c := program{name: "ibv_" + kind.name + "_pingpong", dash: "-",
+					args: []string{"-d", at.device, "-g", strconv.Itoa(index), "-c"}}
 				c.number("p", port).number("n", iters).number("s", size).flag("e", events)
-				own := program{kind.name + "-pingpong", []string{"-device", os.Getenv(wire.EnvDevice), "-check"}, "-"}
+				own := program{name: kind.own, dash: "-", over: at.over, args: []string{"-device", at.own, "-check"}}
+				own.flag("uc", kind.name == "uc")
 				own.number("port", port).number("iters", iters).number("size", size).flag("events", events)
 				t.Run(fmt.Sprintf("%s/events=%v/%d/C calls", kind.name, events, size), func(t *testing.T) {
-					ours, theirs := play(t, own.with("-listen"), c.with("127.0.0.1"), port)
+					ours, theirs := play(t, own.with("-listen"), c.with(at.ownAt.String()), port)
 					assert.Contains(t, theirs, strconv.Itoa(iters)+" iters in")
 					assert.Contains(t, ours, "messages of "+strconv.Itoa(size)+" bytes there and back")
 				})
 				t.Run(fmt.Sprintf("%s/events=%v/%d/Go calls", kind.name, events, size), func(t *testing.T) {
-					theirs, ours := play(t, c, own.with("127.0.0.1"), port)
+					theirs, ours := play(t, c, own.with(at.at.String()), port)
 					assert.Contains(t, theirs, strconv.Itoa(iters)+" iters in")
 					assert.NotContains(t, theirs, "invalid data")
 					assert.Contains(t, ours, strconv.Itoa(iters)+" messages")
@@ -64,6 +102,16 @@ type program struct {
 	name string
 	args []string
 	dash string
+	over *rig.Across // beyond whose cable it runs, without privileges; nil is here
+}
+
+func (p program) start(t *testing.T, cmd *exec.Cmd) {
+	t.Helper()
+	if p.over == nil {
+		require.NoError(t, cmd.Start())
+		return
+	}
+	require.NoError(t, p.over.Inside(cmd.Start))
 }
 
 func (p *program) number(name string, n int) *program {
@@ -89,9 +137,10 @@ func play(t *testing.T, called, calling program, port int) (first, second string
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	a, b := called.command(t, ctx), calling.command(t, ctx)
-	require.NoError(t, a.Start())
-	listening(t, port)
-	err := b.Run()
+	called.start(t, a)
+	listening(t, a, port)
+	calling.start(t, b)
+	err := b.Wait()
 	first, second = text(a), text(b)
 	require.NoError(t, err, "%s: %s\n%s: %s", calling.name, second, called.name, first)
 	err = a.Wait()
@@ -105,6 +154,10 @@ func (p program) command(t *testing.T, ctx context.Context) *exec.Cmd {
 	path, err := exec.LookPath(p.name)
 	require.NoError(t, err, "the guest has the examples when they are given to it: -with ./examples/...")
 	cmd := exec.CommandContext(ctx, path, p.args...)
+	if p.over != nil {
+		const nobody = 65534
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+	}
 	out := new(bytes.Buffer)
 	cmd.Stdout, cmd.Stderr = out, out
 	return cmd
@@ -112,11 +165,13 @@ func (p program) command(t *testing.T, ctx context.Context) *exec.Cmd {
 
 func text(cmd *exec.Cmd) string { return cmd.Stdout.(*bytes.Buffer).String() }
 
-// listening waits until somebody listens at a TCP port, without calling: whoever listens takes one call.
-func listening(t *testing.T, port int) {
+// listening waits until somebody listens at a TCP port where a process is, without calling: whoever listens takes one
+// call.
+func listening(t *testing.T, where *exec.Cmd, port int) {
 	t.Helper()
+	net := fmt.Sprintf("/proc/%d/net/", where.Process.Pid)
 	require.Eventually(t, func() bool {
-		for _, file := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
+		for _, file := range []string{net + "tcp", net + "tcp6"} {
 			table, err := os.ReadFile(file)
 			for line := range strings.Lines(string(table)) { // "0: 00000000:4853 00000000:0000 0A …", 0A: LISTEN
 				fields := strings.Fields(line)
@@ -130,13 +185,14 @@ func listening(t *testing.T, port int) {
 	}, 10*time.Second, 5*time.Millisecond, "nobody listens at port %d", port)
 }
 
-// gidIndex is the index of the GID that our end chooses by itself, which C's has to be told.
-func gidIndex(t *testing.T) int {
+// gidIndex is the index of a GID, which C's program has to be told. Without a query it is the one that our end chooses
+// by itself.
+func gidIndex(t *testing.T, device string, of rdma.GIDQuery) int {
 	t.Helper()
-	d, err := rdma.Open(os.Getenv(wire.EnvDevice))
+	d, err := rdma.Open(device)
 	require.NoError(t, err)
 	defer d.Close()
-	entry, err := d.FindGID(rdma.GIDQuery{})
+	entry, err := d.FindGID(of)
 	require.NoError(t, err)
 	return int(entry.GIDIndex)
 }

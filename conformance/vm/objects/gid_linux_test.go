@@ -7,7 +7,10 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"os/exec"
+	"path/filepath"
 	goruntime "runtime"
+	"strings"
 	"testing"
 	"time"
 
@@ -228,4 +231,39 @@ func inside(t *testing.T, link netlink.Link, there func(link netlink.Link), here
 	here()
 	ready <- true
 	<-done
+}
+
+// TestNumbersAsTheKernelWritesThem: GIDs and GUIDs are read as sysfs has them. A GUID prints as there, and a GID as
+// ibv_devinfo prints those of RoCE v2.
+func TestNumbersAsTheKernelWritesThem(t *testing.T) {
+	if rig.Kernel(t) == rig.Soft {
+		t.Skip("a software device is not in sysfs")
+	}
+	d := open(t)
+	dir := filepath.Join("/sys/class/infiniband", d.Name())
+	text, err := os.ReadFile(filepath.Join(dir, "node_guid"))
+	require.NoError(t, err)
+	guid, err := ibv.ParseGUID(string(text))
+	require.NoError(t, err)
+	assert.Equal(t, guid, d.Info().GUID)
+	assert.Equal(t, strings.TrimSpace(string(text)), d.Info().GUID.String())
+	attr, err := d.Query()
+	require.NoError(t, err)
+	assert.Equal(t, guid, attr.NodeGUID)
+
+	devinfo, err := exec.Command("ibv_devinfo", "-v", "-d", d.Name()).Output()
+	require.NoError(t, err)
+	assert.Regexp(t, `node_guid:\s+`+d.Info().GUID.String(), string(devinfo))
+
+	gids, err := d.GIDs()
+	require.NoError(t, err)
+	require.NotEmpty(t, gids)
+	for _, g := range gids {
+		assert.Regexp(t, fmt.Sprintf(`GID\[ *%d\]:\s+%v, RoCE v2`, g.GIDIndex, g.GID), string(devinfo))
+		text, err := os.ReadFile(fmt.Sprintf("%s/ports/%d/gids/%d", dir, g.PortNum, g.GIDIndex))
+		require.NoError(t, err)
+		gid, err := ibv.ParseGID(string(text))
+		require.NoError(t, err)
+		assert.Equal(t, g.GID, gid)
+	}
 }

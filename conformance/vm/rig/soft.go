@@ -4,6 +4,9 @@ package rig
 
 import (
 	"os"
+	"strings"
+	"testing"
+	"time"
 
 	"github.com/goverbs/goverbs/conformance/vm/wire"
 	"github.com/goverbs/goverbs/rdma/soft"
@@ -33,6 +36,30 @@ func Backend() (runtime.Backend, error) {
 		return nil, nil
 	}
 	return soft.Default()
+}
+
+// Lossy says whether the software device loses packets, with a virtual clock: see soft-lossy in the Makefile.
+func Lossy() bool { return strings.HasPrefix(os.Getenv("GOVERBS_SOFT_WIRE"), "lossy") }
+
+// Immediate skips a test, or a part of one, that asserts times of the clock or when a message arrives, which a lossy
+// wire with a virtual clock leaves open.
+func Immediate(t testing.TB, why string) {
+	t.Helper()
+	if Lossy() {
+		t.Skip("a lossy wire with a virtual clock: " + why)
+	}
+}
+
+// Elapse lets the time of a lossy wire go on. Otherwise polls do.
+func Elapse(d time.Duration) error {
+	if !Lossy() {
+		return nil
+	}
+	f, err := soft.Default()
+	if err == nil {
+		f.Advance(d)
+	}
+	return err
 }
 
 // softResources counts what is held of the software fabric.

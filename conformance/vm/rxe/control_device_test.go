@@ -3,6 +3,7 @@
 package rxe
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"testing"
@@ -64,10 +65,17 @@ var deviceControls = []control{
 		r.Check(err)
 		return verbs.CloseDevice(context)
 	})},
-	{verb: "ibv_close_device", what: "any", why: "the library closes it whatever is left in it"},
+	{verb: "ibv_close_device", what: "objects left", call: func(*rig.Rig) error { // which stay until the process ends
+		return alone("^TestCloseWithObjects$")
+	}},
 
 	{verb: "ibv_query_device", what: works,
 		call: func(r *rig.Rig) error { return verbs.QueryDevice(r.Context, new(ibv.DeviceAttr)) }},
+	{verb: "ibv_query_device", what: "a vendor", call: func(r *rig.Rig) error {
+		attr := new(ibv.DeviceAttr)
+		r.Check(verbs.QueryDevice(r.Context, attr))
+		return failed(fmt.Sprintf("%#x", attr.VendorID))
+	}},
 	{verb: "ibv_query_device", what: "any", why: "the page tells none, and it has no argument that can be wrong"},
 	{verb: "ibv_query_device_ex", what: works,
 		call: func(r *rig.Rig) error { return verbs.QueryDeviceEx(r.Context, nil, new(ibv.DeviceAttrEx)) }},
@@ -122,9 +130,7 @@ var deviceControls = []control{
 		return err
 	}},
 	{verb: "ibv_fork_init", what: works, call: func(r *rig.Rig) error { // before anything else of a process
-		again := exec.Command(os.Args[0], "-test.run=^TestForkInit$")
-		again.Env = append(os.Environ(), "GOVERBS_FORK=1")
-		return again.Run()
+		return alone("^TestForkInit$")
 	}},
 	{verb: "ibv_fork_init", what: "memory was registered before", call: func(r *rig.Rig) error {
 		r.Buffer(64, local)
@@ -181,11 +187,44 @@ func gidTable(room uint64, flags uint32) func(*rig.Rig) error {
 	}
 }
 
-// TestForkInit is the first and only thing of a process that TestControl starts.
-func TestForkInit(t *testing.T) {
+// alone runs a test of this program in a process of its own.
+func alone(test string) error {
+	again := exec.Command(os.Args[0], "-test.run="+test)
+	again.Env = append(os.Environ(), "GOVERBS_ALONE=1")
+	return again.Run()
+}
+
+// isAlone skips a test but in a process that alone started.
+func isAlone(t *testing.T) {
 	rig.Kernel(t)
-	if os.Getenv("GOVERBS_FORK") == "" {
+	if os.Getenv("GOVERBS_ALONE") == "" {
 		t.Skip("belongs into a process of its own, which TestControl starts")
 	}
+}
+
+// TestForkInit is the first and only thing of a process that TestControl starts.
+func TestForkInit(t *testing.T) {
+	isAlone(t)
 	require.NoError(t, verbs.ForkInit())
+}
+
+// TestCloseWithObjects: a device can be closed with all that was made of it. Its objects keep the kernel's context,
+// too, until the process ends: so the test ends it, before anybody counts what is left.
+func TestCloseWithObjects(t *testing.T) {
+	isAlone(t)
+	context := rig.OpenDevice(t)
+	pd, err := verbs.AllocPD(context)
+	require.NoError(t, err)
+	memory := rig.Open(t).Memory(4096)
+	_, err = verbs.RegMR(pd, address(&memory[0]), 4096, local)
+	require.NoError(t, err)
+	channel, err := verbs.CreateCompChannel(context)
+	require.NoError(t, err)
+	cq, err := verbs.CreateCQ(context, 16, 0, channel, 0)
+	require.NoError(t, err)
+	_, err = verbs.CreateQP(pd, &ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: ibv.PtrTo(cq), RecvCQ: ibv.PtrTo(cq),
+		Cap: rig.Caps})
+	require.NoError(t, err)
+	require.NoError(t, verbs.CloseDevice(context))
+	os.Exit(0)
 }

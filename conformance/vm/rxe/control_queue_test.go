@@ -3,6 +3,8 @@
 package rxe
 
 import (
+	"fmt"
+
 	"golang.org/x/sys/unix"
 
 	"github.com/goverbs/goverbs/conformance/vm/rig"
@@ -117,6 +119,23 @@ var queueControls = []control{
 	{verb: "ibv_ack_cq_events", what: works, call: func(r *rig.Rig) error { return verbs.AckCQEvents(r.CQ(4), 0) }},
 	{verb: "ibv_ack_cq_events", what: "any", why: "it has no result"},
 
+	{verb: "ibv_modify_qp", what: works, call: queueAccess(remote)},
+	{verb: "ibv_modify_qp", what: "on demand, which is no access of a queue pair",
+		call: queueAccess(remote | ibv.ACCESS_ON_DEMAND)},
+	{verb: "ibv_modify_qp", what: "zero based, which is no access of a queue pair",
+		call: queueAccess(remote | ibv.ACCESS_ZERO_BASED)},
+	{verb: "ibv_modify_qp", what: "relaxed ordering, which is no access of a queue pair",
+		call: queueAccess(remote | ibv.ACCESS_RELAXED_ORDERING)},
+	{verb: "ibv_modify_qp", what: "unknown access flag", call: queueAccess(remote | 1<<18)},
+	{verb: "ibv_modify_qp", what: "unknown access flag beyond the optional ones", call: queueAccess(remote | 1<<30)},
+	{verb: "ibv_modify_qp", what: "to RESET, with a completion that nobody polled",
+		call: unpolled(func(qp *ibv.QP) error {
+			if err := verbs.ModifyQP(qp, &ibv.QPAttr{QPState: ibv.QPS_RESET}, ibv.QP_STATE); err != nil {
+				return err
+			}
+			return verbs.DestroyQP(qp)
+		})},
+	{verb: "ibv_destroy_qp", what: "with a completion that nobody polled", call: unpolled(verbs.DestroyQP)},
 	{verb: "ibv_create_qp", what: works, call: createQP(func(*ibv.QPInitAttr) {})},
 	{verb: "ibv_create_qp", what: "type that the device lacks",
 		call: createQP(func(a *ibv.QPInitAttr) { a.QPType = ibv.QPT_RAW_PACKET })},
@@ -234,4 +253,40 @@ func event(r *rig.Rig, channel *ibv.CompChannel, of *ibv.CQ) error {
 		return failed("an event of another queue")
 	}
 	return nil
+}
+
+// queueAccess brings a queue pair to INIT with access flags.
+func queueAccess(access ibv.AccessFlags) func(*rig.Rig) error {
+	return func(r *rig.Rig) error {
+		cq := r.CQ(4)
+		return verbs.ModifyQP(r.QP(ibv.QPT_RC, cq, cq), &ibv.QPAttr{QPState: ibv.QPS_INIT, PortNum: rig.PortNum,
+			QPAccessFlags: access}, ibv.QP_STATE|ibv.QP_PKEY_INDEX|ibv.QP_PORT|ibv.QP_ACCESS_FLAGS)
+	}
+}
+
+// unpolled calls f with a queue pair that has received, and of which nobody polled the completion. It answers how many
+// completions there are after the call.
+func unpolled(f func(*ibv.QP) error) func(*rig.Rig) error {
+	return func(r *rig.Rig) error {
+		sends, recvs := r.CQ(4), r.CQ(4)
+		from := r.QP(ibv.QPT_RC, sends, sends)
+		to, err := verbs.CreateQP(r.PD, &ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: ibv.PtrTo(recvs),
+			RecvCQ: ibv.PtrTo(recvs), Cap: rig.Caps})
+		r.Check(err)
+		r.Connect(from, to)
+		r.Recv(to, 1, r.Buffer(64, local).SGE(0, 64))
+		l := r.Sends(1)
+		l.WRs[0].Opcode, l.WRs[0].SendFlags, l.WRs[0].NumSGE = ibv.WR_SEND, ibv.SEND_SIGNALED, 0
+		_, err = l.Post(from)
+		r.Check(err)
+		r.Check(status(r.Completion(sends)))
+		r.Check(f(to))
+		for n := 0; ; n++ {
+			_, came, err := rig.Poll(recvs, nothingMore)
+			r.Check(err)
+			if !came {
+				return failed(fmt.Sprintf("%d completions", n))
+			}
+		}
+	}
 }

@@ -62,7 +62,6 @@ var elsewhere = map[string]string{
 	"ibv_post_recv":               "TestRecvInStates",
 	"ibv_post_srq_recv":           "TestSharedReceives",
 	"ibv_poll_cq":                 "every test",
-	"ibv_modify_qp":               "TestModifyQP",
 	"ibv_get_async_event":         "TestEvents",
 	"ibv_ack_async_event":         "TestEvents",
 	"ibv_start_poll":              "TestExtendedCompletions",

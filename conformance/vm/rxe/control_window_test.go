@@ -61,6 +61,9 @@ var windowControls = []control{
 	{verb: "ibv_bind_mw", what: "local write, which is no access of a window", call: windowed(func(w *windows) error {
 		return w.bind(w.window(ibv.MW_TYPE_1), w.there, 0, bufferLen, local)
 	})},
+	{verb: "ibv_bind_mw", what: "on demand, which is no access of a window", call: windowed(func(w *windows) error {
+		return w.bind(w.window(ibv.MW_TYPE_1), w.there, 0, bufferLen, window|ibv.ACCESS_ON_DEMAND)
+	})},
 	{verb: "ibv_bind_mw", what: "zero based", call: windowed(func(w *windows) error {
 		return w.bind(w.window(ibv.MW_TYPE_1), w.there, 0, bufferLen, window|ibv.ACCESS_ZERO_BASED)
 	})},

@@ -184,6 +184,7 @@ func TestEvents(t *testing.T) {
 			require.NoError(t, unix.SetNonblock(int(r.Context.AsyncFD), true))
 			events(t, r, nil) // of the device's own beginning
 			element := o.of(r, spare)
+			require.NoError(t, rig.Elapse(time.Second))
 			table.Rows = append(table.Rows, []string{o.what, events(t, r, element), "-"})
 		})
 	}

@@ -101,8 +101,12 @@ var unsupported = []struct {
 	{"ibv_set_ece", func(r *bare) error { return verbs.SetECE(r.qp, new(ibv.ECE)) }},
 	{"ibv_import_device",
 		func(r *bare) error { return made(r.Rig, verbs.CloseDevice)(verbs.ImportDevice(int(r.Context.CmdFD))) }},
-	{"ibv_import_pd", func(r *bare) error { _, err := verbs.ImportPD(r.Context, r.PD.Handle); return err }},
-	{"ibv_import_mr", func(r *bare) error { _, err := verbs.ImportMR(r.PD, r.buffer.MR.Handle); return err }},
+	{"ibv_import_pd", func(r *bare) error {
+		return made(r.Rig, verbs.UnimportPD)(verbs.ImportPD(r.Context, r.PD.Handle))
+	}},
+	{"ibv_import_mr", func(r *bare) error {
+		return made(r.Rig, verbs.UnimportMR)(verbs.ImportMR(r.PD, r.buffer.MR.Handle))
+	}},
 	{"ibv_import_dm", func(r *bare) error { _, err := verbs.ImportDM(r.Context, 1); return err }},
 	{"ibv_create_flow_action_esp", func(r *bare) error {
 		_, err := verbs.CreateFlowActionESP(r.Context, &ibv.FlowActionESPAttr{})

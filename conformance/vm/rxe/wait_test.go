@@ -17,6 +17,7 @@ import (
 // TestWaitingForAReceive: a sender that found no receive tries again when the peer's min_rnr_timer is over. Neither a
 // receive nor another message makes it hurry, and the messages stay in order.
 func TestWaitingForAReceive(t *testing.T) {
+	rig.Immediate(t, "the timer takes no time")
 	r := rig.Open(t)
 	p := r.Pair(ibv.QPT_RC)
 	const code, least = 28, 110 * time.Millisecond // 163.84 ms; the ticks of an emulated kernel come late at times

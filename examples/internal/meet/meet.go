@@ -12,8 +12,10 @@ import (
 	"net"
 	"os"
 	"strconv"
+	"strings"
 
 	"github.com/goverbs/goverbs/rdma"
+	"github.com/goverbs/goverbs/rdma/soft"
 )
 
 // Options are the flags that every example has.
@@ -27,7 +29,8 @@ type Options struct {
 
 // Flags adds the flags to a set. usage describes the example.
 func (o *Options) Flags(set *flag.FlagSet) {
-	set.StringVar(&o.Device, "device", "soft0", "RDMA `device`: rxe0, mlx5_0, or soft0, which every machine has")
+	set.StringVar(&o.Device, "device", "soft0", "RDMA `device`: rxe0, mlx5_0, soft0 for both ends in this process, "+
+		"or soft@ADDRESS, with an address of this machine")
 	set.BoolVar(&o.listen, "listen", false, "be the end that waits for the other one")
 	set.IntVar(&o.port, "port", 18515, "TCP port to meet at")
 	set.Usage = func() {
@@ -109,13 +112,16 @@ func (o *Options) Run(end func(conn net.Conn, called, both bool) error) error {
 
 // reachesOthers returns an error if the device is one that other processes cannot reach.
 func (o *Options) reachesOthers() error {
+	if strings.HasPrefix(o.Device, soft.Prefix) {
+		return nil
+	}
 	all, err := rdma.Devices()
 	for _, info := range all {
 		if info.Name == o.Device {
 			if info.Backend != nil {
 				return fmt.Errorf("%s is a software device inside this process, which other processes do not see: "+
-					"leave -listen and HOST out to run both ends in this process, or give a device of the kernel, "+
-					"such as -device rxe0", o.Device)
+					"leave -listen and HOST out to run both ends in this process, or give a device that speaks "+
+					"to others, such as -device rxe0 or -device soft@ with an address of this machine", o.Device)
 			}
 			return nil
 		}

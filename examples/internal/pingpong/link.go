@@ -100,6 +100,6 @@ func parse(text string) (peer rdma.Endpoint, err error) {
 
 func (l *Link) print(which string, e rdma.Endpoint) {
 	if !l.quiet {
-		fmt.Printf("%s: LID %#04x, QPN %#06x, PSN %#06x, GID %s\n", which, e.LID, e.QPNum, e.PSN, rdma.GIDString(e.GID))
+		fmt.Printf("%s: LID %#04x, QPN %#06x, PSN %#06x, GID %s\n", which, e.LID, e.QPNum, e.PSN, e.GID)
 	}
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
 // Package pingpong holds what the two ping-pong examples need beside RDMA: flags, the exchange of endpoints over TCP,
-// and the report. The exchange is that of rdma-core's ibv_rc_pingpong and ibv_ud_pingpong, so that either of them can
-// be the other end.
+// and the report. The exchange is that of rdma-core's ibv_rc_pingpong, ibv_uc_pingpong and ibv_ud_pingpong, so that any
+// of them can be the other end.
 package pingpong
 
 import (
@@ -33,8 +33,8 @@ type Options struct {
 	busyPoll time.Duration
 }
 
-// Main is the main function of an example. The function end runs one end.
-func Main(name string, size int, end func(o *Options, l *Link) error) {
+// Main is the main function of an example. The function end runs one end; own adds flags that no other example has.
+func Main(name string, size int, end func(o *Options, l *Link) error, own ...func(*flag.FlagSet)) {
 	o, set := new(Options), flag.NewFlagSet(name, flag.ExitOnError)
 	o.Options.Flags(set)
 	set.IntVar(&o.Size, "size", size, "bytes of a message")
@@ -44,6 +44,9 @@ func Main(name string, size int, end func(o *Options, l *Link) error) {
 	set.DurationVar(&o.busyPoll, "busy-poll", rdma.DefaultBusyPoll, "with -events: how long to poll before sleeping")
 	set.BoolVar(&o.Check, "check", false, "look at the data, too")
 	set.BoolVar(&o.csv, "csv", false, "print latencies as mean,p50,p99 in nanoseconds, last")
+	for _, add := range own {
+		add(set)
+	}
 	err := o.Parse(set, os.Args[1:])
 	if err == nil && (o.Size < 1 || o.Iters < 1 || o.Depth < 1) {
 		err = errors.New("size, iters and rx-depth are at least 1")

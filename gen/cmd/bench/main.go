@@ -44,18 +44,24 @@ func run() error {
 		runtime.GOMAXPROCS(0))
 	for _, rel := range lock.Releases {
 		if err := fetch.Verify("headers/cache", rel); err != nil {
-			fmt.Printf("read rdma-core %-14s not measured: %v\n", rel.Name, err)
+			fmt.Printf("read %-24s not measured: %v\n", rel, err)
 			continue
 		}
-		if err := measure("read rdma-core "+rel.Name, func() error {
-			_, err := record.FromCache("headers/cache", rel)
+		if err := measure("read "+rel.String(), func() error {
+			_, err := record.FromCache("headers/cache", "headers/cache", lock, rel, nil)
 			return err
 		}); err != nil {
 			return err
 		}
 	}
+	var primary []string
+	for _, rel := range lock.Releases {
+		if rel.Role == fetch.Primary {
+			primary = append(primary, rel.File())
+		}
+	}
 	if err := measure("emit generated/", func() error {
-		_, err := generate.FromModels("headers/models", "headers/measured", lock.Primary().Name)
+		_, err := generate.FromModels("headers/models", "headers/measured", primary...)
 		return err
 	}); err != nil {
 		return err

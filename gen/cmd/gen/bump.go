@@ -16,11 +16,14 @@ import (
 	"github.com/goverbs/goverbs/gen/fetch"
 	"github.com/goverbs/goverbs/gen/generate"
 	"github.com/goverbs/goverbs/gen/model"
+	"github.com/goverbs/goverbs/gen/project"
+	"github.com/goverbs/goverbs/gen/rules"
 )
 
 const statusHelp = "Exit status: 0 nothing changed, 3 additions only, 4 something breaks, 1 error, 2 wrong usage."
 
 type bumpCmd struct {
+	Project string        `help:"Project that FROM is a release of." default:"rdma-core" placeholder:"NAME"`
 	From    string        `arg:"" optional:"" help:"${bump_from}" placeholder:"FROM"`
 	DryRun  bool          `help:"Report only; write nothing."`
 	Release string        `help:"${bump_release}" placeholder:"NAME"`
@@ -38,11 +41,11 @@ func (c *bumpCmd) Help() string {
 }
 
 // errNoFrom is what make bump passes on.
-var errNoFrom = errors.New(`FROM is missing: which rdma-core release? It may be
+var errNoFrom = errors.New(`FROM is missing: which release? It may be
 	66.0-1@sid           packages of the archive: their version, and a suite that has it
 	56.1                 a release that headers/headers.lock pins
 	/usr/include         an include directory, or one that packages were unpacked to
-	../rdma-core         an rdma-core source tree
+	../rdma-core         a source tree of rdma-core
 as in: make bump FROM=66.0-1@sid DRY_RUN=1 (or gen bump 66.0-1@sid --dry-run), which only reports`)
 
 // Run ends the program with the verdict as its status.
@@ -62,7 +65,11 @@ func (c *bumpCmd) bump(t tree) (diff.Verdict, error) {
 	if err != nil {
 		return 0, err
 	}
-	old, err := model.ReadFile(filepath.Join(t.models(), lock.Primary().Name+".json"))
+	primary := lock.Primary(c.Project)
+	if primary == nil {
+		return 0, fmt.Errorf("headers.lock pins no release of %s yet: gen pin pins the first", c.Project)
+	}
+	old, err := model.ReadFile(filepath.Join(t.models(), primary.File()+".json"))
 	if err != nil {
 		return 0, err
 	}
@@ -81,31 +88,40 @@ func (c *bumpCmd) bump(t tree) (diff.Verdict, error) {
 		return 0, err
 	}
 	models := filepath.Join(work, "models")
-	fresh, failed := regenerate(t, in.model, models)
+	fresh, failed := regenerate(t, lock, in.model, models)
 	report, err := c.report(t, old, in, fresh, models)
 	if err != nil {
 		return 0, err
 	}
-	if failed != nil {
-		report.Notes = append(report.Notes, "generating from "+in.model.Name+" fails: see below what has to be mended")
+	newer := rowsOfNewer(failed, in.model, old)
+	switch {
+	case newer:
+		report.Notes = append(report.Notes, fmt.Sprintf("generating from %s fails: rows name what came after it",
+			in.model))
+	case failed != nil:
+		report.Notes = append(report.Notes, fmt.Sprintf("generating from %s fails: see below what has to be mended",
+			in.model))
 	}
 	if err := printReport(report, c.JSON); err != nil {
 		return 0, err
 	}
 	switch {
+	case c.DryRun && newer: // nothing has to be mended: the release is an old one
+		say("dry run: nothing is written; to generate from %s, these rows would have to go:\n%v", in.model, failed)
+		return report.Verdict, nil
 	case c.DryRun && failed != nil:
-		return 0, fmt.Errorf("dry run: nothing is written; generating from rdma-core %s fails:\n%w", in.model.Name,
+		return 0, fmt.Errorf("dry run: nothing is written; generating from %s fails:\n%w", in.model,
 			failed)
 	case c.DryRun:
 		say("dry run: nothing is written")
 		return report.Verdict, nil
 	case failed != nil:
 		keepWork = true
-		return 0, fmt.Errorf("rdma-core %s is read, but generating from it fails; nothing is written, and its model "+
+		return 0, fmt.Errorf("%s is read, but generating from it fails; nothing is written, and its model "+
 			"is kept in %s:\n%w",
-			in.model.Name, models, failed)
+			in.model, models, failed)
 	case in.unpinned != nil:
-		return 0, fmt.Errorf("rdma-core %s cannot be pinned, so nothing is written: %w", in.model.Name, in.unpinned)
+		return 0, fmt.Errorf("%s cannot be pinned, so nothing is written: %w", in.model, in.unpinned)
 	}
 	if err := write(t, lock, in, fresh); err != nil {
 		return 0, err
@@ -115,16 +131,39 @@ func (c *bumpCmd) bump(t tree) (diff.Verdict, error) {
 			say("headers/cache: %v", err) // it only saves a download
 		}
 	}
-	say("written: headers/headers.lock, headers/models/%s.json, generated/", in.model.Name)
+	say("written: headers/headers.lock, headers/models/%s.json, generated/", rules.FileOf(in.model))
 	say("Now read the report and tell users what breaks for them; make test; git add headers generated; git commit.")
 	return report.Verdict, nil
+}
+
+// rowsOfNewer reports whether all that keeps an older release from being generated is rows about names that the primary
+// release has.
+func rowsOfNewer(failed error, older, primary *model.Release) bool {
+	if failed == nil || project.CompareReleases(older.Name, primary.Name) >= 0 {
+		return false
+	}
+	switch e := failed.(type) {
+	case *rules.UnknownName:
+		for _, h := range primary.Headers {
+			for _, enum := range h.Enums {
+				if slices.ContainsFunc(enum.Enumerators, func(v model.Enumerator) bool { return v.Name == e.Name }) {
+					return true
+				}
+			}
+		}
+	case interface{ Unwrap() []error }:
+		return !slices.ContainsFunc(e.Unwrap(), func(e error) bool { return !rowsOfNewer(e, older, primary) })
+	case interface{ Unwrap() error }:
+		return rowsOfNewer(e.Unwrap(), older, primary)
+	}
+	return false
 }
 
 // say keeps the report on standard output apart from what is told about the work.
 func say(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }
 
 // regenerate makes everything from the recorded models and a new one, in a directory of its own.
-func regenerate(t tree, m *model.Release, dir string) (*generate.Result, error) {
+func regenerate(t tree, lock *fetch.Lock, m *model.Release, dir string) (*generate.Result, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
 	}
@@ -145,10 +184,16 @@ func regenerate(t tree, m *model.Release, dir string) (*generate.Result, error) 
 	if err != nil {
 		return nil, err
 	}
-	if err := os.WriteFile(filepath.Join(dir, m.Name+".json"), text, 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, rules.FileOf(m)+".json"), text, 0o644); err != nil {
 		return nil, err
 	}
-	return generate.FromModels(dir, t.measured(), m.Name)
+	primary := []string{rules.FileOf(m)}
+	for _, rel := range lock.Releases {
+		if rel.Role == fetch.Primary && rel.Project != m.Project {
+			primary = append(primary, rel.File())
+		}
+	}
+	return generate.FromModels(dir, t.measured(), primary...)
 }
 
 // report compares with what generated/ is now: rules that were mended for the new release may no longer suit the old
@@ -174,7 +219,7 @@ func (c *bumpCmd) report(t tree, old *model.Release, in *incoming, fresh *genera
 			return nil, err
 		}
 	case old.Name != in.model.Name:
-		return recordedReport(t, models, old.Name, in.model.Name)
+		return recordedReport(t, models, rules.FileOf(old), rules.FileOf(in.model))
 	}
 	j, err := diff.DefaultJudgements()
 	if err != nil {
@@ -230,7 +275,7 @@ func write(t tree, lock *fetch.Lock, in *incoming, fresh *generate.Result) (err 
 	if err != nil {
 		return err
 	}
-	lockFile, modelFile := t.at("headers/headers.lock"), filepath.Join(t.models(), in.model.Name+".json")
+	lockFile, modelFile := t.at("headers/headers.lock"), filepath.Join(t.models(), rules.FileOf(in.model)+".json")
 	pinned, err := repin(lockFile, lock, in.pin)
 	if err != nil {
 		return err
@@ -272,18 +317,10 @@ func keep(path string) (undo func() error, err error) {
 
 // repin is the text of a lock that has the release as its primary, in place of one of the same name.
 func repin(name string, lock *fetch.Lock, primary *fetch.Release) ([]byte, error) {
-	next := &fetch.Lock{}
-	for _, r := range lock.Releases {
-		if r.Name != primary.Name {
-			other := *r
-			other.Role = fetch.Recorded
-			next.Releases = append(next.Releases, &other)
-		}
-	}
 	self := *primary
 	self.Role = fetch.Primary
-	next.Releases = append(next.Releases, &self)
-	slices.SortFunc(next.Releases, func(a, b *fetch.Release) int { return -generate.CompareReleases(a.Name, b.Name) })
+	next := &fetch.Lock{Releases: lock.Releases}
+	next.Put(&self)
 	text := next.Encode()
 	_, err := fetch.ParseLock(name, text)
 	return text, err

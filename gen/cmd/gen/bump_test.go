@@ -49,7 +49,7 @@ func copied(t *testing.T) (root, primary string) {
 	real := tree{root: module}
 	lock, err := real.lock()
 	require.NoError(t, err)
-	rel := lock.Primary()
+	rel := lock.Primary("rdma-core")
 	if err := fetch.Verify(real.cache(), rel); err != nil {
 		t.Skipf("rdma-core %s is not whole in headers/cache (%v; make headers brings it): bumps were not tried",
 			rel.Name, err)
@@ -125,9 +125,14 @@ func TestStatus(t *testing.T) {
 		{[]string{"diff", "44.0", "56.1"}, 3, "additive (exit status 3)"},
 		{[]string{"diff", "56.1", "65.0"}, 4, "breaking (exit status 4)"},
 		{[]string{"diff", "--json", "56.1", "65.0"}, 4, `"verdict": "breaking"`},
+		{[]string{"diff", "1.2.0", "1.3.0"}, 0, "librpma 1.2.0 → 1.3.0: none (exit status 0)"},
+		{[]string{"diff", "librpma-1.2.0", "librpma-1.3.0"}, 0, "none (exit status 0)"},
+		{[]string{"diff", "1.3.0", "65.0"}, 1, "releases of different projects"},
+		{[]string{"bump", "1.2.0", "--dry-run"}, 2, "give --project librpma"},
+		{[]string{"bump", "1.2.0", "--dry-run", "--project", "libnone"}, 2, "there are rdma-core, librpma"},
 		{[]string{"diff", "56.1", "nothing"}, 1, "release nothing is not recorded"},
 		{[]string{"diff", "56.1"}, 2, "Usage: gen diff"},
-		{[]string{"bump"}, 2, "FROM is missing: which rdma-core release? It may be"},
+		{[]string{"bump"}, 2, "FROM is missing: which release? It may be"},
 		{[]string{"bump", "", "--dry-run"}, 2, "66.0-1@sid"}, // make bump without FROM
 		{[]string{"bump", "a", "b"}, 2, "Usage: gen bump"},
 		{[]string{"bump", "--help"}, 0, "4 something breaks"},
@@ -188,14 +193,14 @@ func TestBump(t *testing.T) {
 	assert.Equal(t, 3, status, complaints)
 	lock, err := tree{root: root}.lock()
 	require.NoError(t, err)
-	assert.Equal(t, "99.0", lock.Primary().Name)
-	assert.Equal(t, "99.0-1", lock.Primary().Packages[0].Version)
+	assert.Equal(t, "99.0", lock.Primary("rdma-core").Name)
+	assert.Equal(t, "99.0-1", lock.Primary("rdma-core").Packages[0].Version)
 	again, err := tree{root: root}.result()
 	require.NoError(t, err)
 	differs, err := generate.Differs(filepath.Join(root, "generated"), again.Files)
 	require.NoError(t, err)
 	assert.Empty(t, differs)
-	require.NoError(t, fetch.Verify(filepath.Join(root, "headers/cache"), lock.Primary()))
+	require.NoError(t, fetch.Verify(filepath.Join(root, "headers/cache"), lock.Primary("rdma-core")))
 
 	status, out, _ = gen(root, "bump", "99.0")
 	assert.Equal(t, 0, status, "a second time nothing changes")
@@ -206,7 +211,7 @@ func TestBump(t *testing.T) {
 	assert.Contains(t, out, "DeviceAttrEx.BumpTest  removed")
 	lock, err = tree{root: root}.lock()
 	require.NoError(t, err)
-	assert.Equal(t, primary, lock.Primary().Name)
+	assert.Equal(t, primary, lock.Primary("rdma-core").Name)
 }
 
 // TestBumpOfTables gives an opcode that no row of the tables knows.
@@ -225,6 +230,67 @@ func TestBumpOfTables(t *testing.T) {
 	}
 }
 
+// TestBumpToAnOlderRelease gives a header without an event that rows name: an older release cannot have it, and a newer
+// one that lacks it needs other rows.
+func TestBumpToAnOlderRelease(t *testing.T) {
+	gen := command(t)
+	root, primary := copied(t)
+	from := unpacked(t, root, primary, "\tIBV_EVENT_DEVICE_SPEED_CHANGE,\n", "")
+	const row = "IBV_EVENT_DEVICE_SPEED_CHANGE is no asynchronous event of this table"
+	status, out, complaints := gen(root, "bump", from, "--release", "1.0", "--dry-run")
+	assert.Equal(t, 4, status, complaints)
+	assert.Contains(t, out, "IBV_EVENT_DEVICE_SPEED_CHANGE  removed")
+	assert.Contains(t, out, "note: generating from rdma-core 1.0 fails: rows name what came after it")
+	assert.Contains(t, complaints, "to generate from rdma-core 1.0, these rows would have to go:\ngen/rules/tables/")
+	assert.Contains(t, complaints, row)
+
+	status, out, complaints = gen(root, "bump", from, "--release", "99.0", "--dry-run")
+	assert.Equal(t, 1, status, complaints)
+	assert.Contains(t, out, "note: generating from rdma-core 99.0 fails: see below what has to be mended")
+	assert.Contains(t, complaints, row)
+}
+
+// TestBumpOfAnotherProject: a release of librpma becomes the primary one of librpma, and rdma-core's stays.
+func TestBumpOfAnotherProject(t *testing.T) {
+	gen := command(t)
+	root, primary := copied(t)
+	real := tree{root: module}
+	lock, err := real.lock()
+	require.NoError(t, err)
+	was := lock.Primary("librpma")
+	if err := fetch.Verify(real.cache(), was); err != nil {
+		t.Skipf("%s is not whole in headers/cache (%v; make headers brings it): its bump was not tried", was, err)
+	}
+	from := t.TempDir()
+	require.NoError(t, os.CopyFS(from, os.DirFS(filepath.Join(real.cache(), was.File()))))
+	path := filepath.Join(from, "include/librpma.h")
+	text, err := os.ReadFile(path)
+	require.NoError(t, err)
+	const last = "#define RPMA_ATOMIC_WRITE_ALIGNMENT 8\n"
+	require.Equal(t, 1, strings.Count(string(text), last), "the line that the test edits")
+	require.NoError(t, os.WriteFile(path, []byte(strings.Replace(string(text), last,
+		last+"#define RPMA_BUMP_TEST 9\n", 1)), 0o644))
+
+	status, out, complaints := gen(root, "bump", "--project", "librpma", from, "--release", "9.0", "--version", "9.0-1",
+		"--suite", "sid")
+	require.Equal(t, 3, status, complaints)
+	assert.Contains(t, out, "librpma "+was.Name+" → 9.0: additive (exit status 3)")
+	assert.Contains(t, out, "RPMA_BUMP_TEST  added")
+	at := tree{root: root}
+	lock, err = at.lock()
+	require.NoError(t, err)
+	assert.Equal(t, "9.0", lock.Primary("librpma").Name)
+	assert.Equal(t, primary, lock.Primary("rdma-core").Name)
+	assert.FileExists(t, filepath.Join(at.models(), "librpma-9.0.json"))
+	made, err := os.ReadFile(filepath.Join(root, "generated/rpma/const.go"))
+	require.NoError(t, err)
+	assert.Regexp(t, `BUMP_TEST += 9 +// C: RPMA_BUMP_TEST, since 9.0`, string(made))
+	status, _, complaints = gen(root, "generate", "--check")
+	assert.Equal(t, 0, status, complaints)
+	status, out, _ = gen(root, "diff", was.Name, "9.0")
+	assert.Equal(t, 3, status, out)
+}
+
 // TestBumpThatCannotGenerate gives a header with something that no rule covers.
 func TestBumpThatCannotGenerate(t *testing.T) {
 	gen := command(t)
@@ -241,7 +307,7 @@ func TestBumpThatCannotGenerate(t *testing.T) {
 
 	status, out, _ = gen(root, append(args, "--dry-run")...)
 	assert.Equal(t, 1, status, "as without --dry-run")
-	assert.Contains(t, out, "note: generating from 99.0 fails")
+	assert.Contains(t, out, "note: generating from rdma-core 99.0 fails")
 	assert.Equal(t, before, contents(t, root))
 }
 
@@ -252,8 +318,9 @@ func TestBumpUndone(t *testing.T) {
 	require.NoError(t, os.MkdirAll(at.models(), 0o755))
 	sum := strings.Repeat("0", 64)
 	release := func(name string) *fetch.Release {
-		return &fetch.Release{Name: name, Role: fetch.Primary, Suites: []string{"sid"}, Packages: []*fetch.Package{
-			{Name: "pkg", Version: name, Headers: []fetch.File{{Name: "infiniband/verbs.h", Sum: sum}}}}}
+		return &fetch.Release{Project: "rdma-core", Name: name, Role: fetch.Primary, Suites: []string{"sid"},
+			Packages: []*fetch.Package{{Name: "pkg", Version: name,
+				Headers: []fetch.File{{Name: "infiniband/verbs.h", Sum: sum}}}}}
 	}
 	lock := &fetch.Lock{Releases: []*fetch.Release{release("1.0")}}
 	require.NoError(t, os.WriteFile(at.at("headers/headers.lock"), lock.Encode(), 0o644))
@@ -268,6 +335,6 @@ func TestBumpUndone(t *testing.T) {
 	assert.FileExists(t, filepath.Join(at.models(), "2.0.json"))
 	next, err := at.lock()
 	require.NoError(t, err)
-	assert.Equal(t, "2.0", next.Primary().Name)
+	assert.Equal(t, "2.0", next.Primary("rdma-core").Name)
 	assert.Len(t, next.Releases, 2)
 }

@@ -15,7 +15,7 @@ import (
 
 	"github.com/goverbs/goverbs/gen/fetch"
 	"github.com/goverbs/goverbs/gen/model"
-	"github.com/goverbs/goverbs/gen/record"
+	"github.com/goverbs/goverbs/gen/project"
 	"github.com/goverbs/goverbs/gen/rules"
 )
 
@@ -32,6 +32,9 @@ func (c *bumpCmd) check() error {
 	case (c.Version == "") != (len(c.Suite) == 0):
 		return usagef("--version and --suite go together: the Debian packages of a release have a version, and " +
 			"suites have that version")
+	}
+	if _, err := projectNamed(c.Project); err != nil {
+		return err
 	}
 	if err := fetch.CheckName(c.Release, ""); err != nil {
 		return usagef("--release: %w", err)
@@ -70,17 +73,17 @@ func isDir(name string) bool {
 }
 
 // record records a release from a cache.
-func (c *bumpCmd) record(cache string, rel *fetch.Release) (*model.Release, error) {
-	if err := c.complete(filepath.Join(cache, rel.Name, "include")); err != nil {
+func (c *bumpCmd) record(t tree, lock *fetch.Lock, cache string, rel *fetch.Release) (*model.Release, error) {
+	if err := c.complete(filepath.Join(cache, rel.File(), "include")); err != nil {
 		return nil, err
 	}
-	return record.FromCache(cache, rel)
+	return t.record(cache, lock, rel)
 }
 
 // complete refuses headers of which packages could not be made.
 func (c *bumpCmd) complete(include string) error {
 	var lacks []string
-	for _, name := range rules.PublicHeaders() {
+	for _, name := range rules.PublicHeaders(c.Project) {
 		if _, err := os.Stat(filepath.Join(include, name)); errors.Is(err, fs.ErrNotExist) {
 			lacks = append(lacks, name)
 		}
@@ -89,8 +92,10 @@ func (c *bumpCmd) complete(include string) error {
 		return nil
 	}
 	var packages []string
-	for _, spec := range fetch.Specs {
-		packages = append(packages, spec.Package)
+	for _, p := range project.Named(c.Project).Packages {
+		if len(p.Headers) > 0 {
+			packages = append(packages, p.Name)
+		}
 	}
 	return fmt.Errorf("%s lacks %s, which generated/ is made from; a release is what %s install, or a whole source "+
 		"tree",
@@ -113,7 +118,7 @@ func (c *bumpCmd) inFrom(err error, work string) error {
 		if real := fetch.Locate(c.From, header); isHeader && real != "" {
 			return real
 		}
-		if slices.Contains([]string{"", "include", "man"}, rest) {
+		if slices.Contains([]string{"", "include", "man", "lib"}, rest) {
 			return c.From
 		}
 		return path.Join(c.From, rest)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/goverbs/goverbs/gen/fetch"
 	"github.com/goverbs/goverbs/gen/model"
+	"github.com/goverbs/goverbs/gen/project"
 )
 
 // incoming is a release that was read and may become the primary one.
@@ -31,32 +32,46 @@ func (c *bumpCmd) read(t tree, lock *fetch.Lock, old *model.Release, work string
 		return c.fromDir(t, lock, old, work)
 	}
 	if version, suite, ok := strings.Cut(c.From, "@"); ok {
-		return c.fromArchive(lock, version, suite, work)
+		return c.fromArchive(t, lock, version, suite, work)
 	}
-	rel, err := lock.Release(c.From)
+	rel, err := lock.Release(c.Project, c.From)
+	if others := lock.Find(c.From); err != nil && len(others) > 0 {
+		return nil, usagef("%s is pinned, which is no release of %s: give --project %s", others[0], c.Project,
+			others[0].Project)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("FROM=%s is no directory and no VERSION@SUITE of the archive, and %w", c.From, err)
 	}
 	cache := t.cache()
-	if err := fetch.Verify(cache, rel); err != nil {
+	kept, err := symbolsKept(fetch.Verify(cache, rel))
+	if err != nil {
 		cache = work
 		ctx, cancel := context.WithTimeout(context.Background(), c.Timeout)
 		defer cancel()
-		if err := fetch.FromArchive(ctx, rel, cache, say); err != nil {
+		if kept, err = symbolsKept(fetch.FromArchive(ctx, rel, cache, say)); err != nil {
 			return nil, err
 		}
 	}
-	in = &incoming{pin: rel}
+	in = &incoming{pin: rel, notes: keptNotes(rel, kept)}
 	if cache == work {
-		in.files = filepath.Join(work, rel.Name)
+		in.files = filepath.Join(work, rel.File())
 	}
-	in.model, err = c.record(cache, rel)
+	in.model, err = c.record(t, lock, cache, rel)
 	return in, err
 }
 
+// keptNotes says of which libraries no symbols were read.
+func keptNotes(rel *fetch.Release, libraries []string) []string {
+	if len(libraries) == 0 {
+		return nil
+	}
+	return []string{fmt.Sprintf("%s could not be had as headers.lock pins them: their symbols are those that are "+
+		"recorded of %s", strings.Join(libraries, " and "), rel)}
+}
+
 // fromArchive downloads the packages of a version and pins what is in them.
-func (c *bumpCmd) fromArchive(lock *fetch.Lock, version, suite, work string) (*incoming, error) {
-	rel := named(releaseOfVersion(version), version, []string{suite})
+func (c *bumpCmd) fromArchive(t tree, lock *fetch.Lock, version, suite, work string) (*incoming, error) {
+	rel := c.unpinned(releaseOfVersion(version), version, []string{suite})
 	ctx, cancel := context.WithTimeout(context.Background(), c.Timeout)
 	defer cancel()
 	root := filepath.Join(work, "unpacked")
@@ -76,15 +91,15 @@ func (c *bumpCmd) fromArchive(lock *fetch.Lock, version, suite, work string) (*i
 	if _, err := fetch.FromDir(root, rel, work, nil); err != nil {
 		return nil, err
 	}
-	m, err := c.record(work, rel)
-	return &incoming{model: m, pin: rel, notes: notes, files: filepath.Join(work, rel.Name)}, err
+	m, err := c.record(t, lock, work, rel)
+	return &incoming{model: m, pin: rel, notes: notes, files: filepath.Join(work, rel.File())}, err
 }
 
 // settle gives the pin of a release that was brought from the archive: the one that stands already, where its files
 // are the same. A version of packages never changes its files. What another version or no archive's files were pinned
 // as is replaced, and the notes say so.
 func settle(lock *fetch.Lock, found *fetch.Release, from string) (pin *fetch.Release, notes []string, err error) {
-	pinned, err := lock.Release(found.Name)
+	pinned, err := lock.Release(found.Project, found.Name)
 	if err != nil {
 		sayTaken(found, "the archive")
 		return found, nil, nil
@@ -121,13 +136,9 @@ func listed(diffs []fetch.Diff) string {
 	return "other files are " + strings.Join(all, " ")
 }
 
-// named is a release that is still to be pinned.
-func named(name, version string, suites []string) *fetch.Release {
-	rel := &fetch.Release{Name: name, Role: fetch.Recorded, Suites: suites}
-	for _, spec := range fetch.Specs {
-		rel.Packages = append(rel.Packages, &fetch.Package{Name: spec.Package, Version: version})
-	}
-	return rel
+// unpinned is a release that is still to be pinned.
+func (c *bumpCmd) unpinned(name, version string, suites []string) *fetch.Release {
+	return unpinnedRelease(project.Named(c.Project), name, version, suites)
 }
 
 // releaseOfVersion is the upstream part of a package's version: 65.0 of 65.0-1.1.
@@ -142,11 +153,11 @@ func releaseOfVersion(version string) string {
 // fromDir reads an include directory, a directory that packages were unpacked to, or a source tree.
 func (c *bumpCmd) fromDir(t tree, lock *fetch.Lock, old *model.Release, work string) (*incoming, error) {
 	name := c.Release
-	if found := lock.Detect(c.From); found != "" && (name == "" || name == found) {
-		name = found
+	if found := lock.Detect(c.Project, c.From); found != nil && (name == "" || name == found.Name) {
+		name = found.Name
 	}
 	if name == "" {
-		if name = releaseOfDir(c.From); name == "" {
+		if name = c.releaseOfDir(); name == "" {
 			return nil, fmt.Errorf("%s does not tell which release it is: give --release", c.From)
 		}
 	}
@@ -157,19 +168,19 @@ func (c *bumpCmd) fromDir(t tree, lock *fetch.Lock, old *model.Release, work str
 		return nil, usagef("--version %s is of release %s, and %s is %s", c.Version, releaseOfVersion(c.Version),
 			c.From, name)
 	}
-	if rel, err := lock.Release(name); err == nil {
+	if rel, err := lock.Release(c.Project, name); err == nil {
 		return c.fromPinned(t, lock, old, rel, work)
 	}
-	rel := named(name, c.Version, c.Suite)
+	rel := c.unpinned(name, c.Version, c.Suite)
 	var notes []string
 	if c.Version == "" {
-		rel = named(name, name, []string{noSuite})
+		rel = c.unpinned(name, name, []string{noSuite})
 		notes = append(notes, fmt.Sprintf("no packages of the archive are known for %s: headers.lock says suite %s, "+
 			"and make headers cannot bring it "+
 			"elsewhere; once an archive has them, bump again with FROM=VERSION@SUITE", name, noSuite))
 	}
 	if lacks := fetch.Pin(c.From, rel); lacks != nil {
-		primary := lock.Primary()
+		primary := lock.Primary(c.Project)
 		var err error
 		if rel, err = likeness(c.From, rel, primary); err != nil {
 			return nil, err
@@ -197,7 +208,7 @@ func (c *bumpCmd) fromPinned(t tree, lock *fetch.Lock, old *model.Release, rel *
 		return nil, err
 	}
 	sayPinned(rel)
-	installs, err := fetch.Published(c.From)
+	installs, err := fetch.Published(c.Project, c.From)
 	if err != nil {
 		return nil, err
 	}
@@ -220,33 +231,32 @@ func unpinned(p *fetch.Package, names []string) []string {
 
 // sayTaken tells of files that no lock knows yet.
 func sayTaken(rel *fetch.Release, from string) {
-	say("rdma-core %s: the sums of the files from %s are taken as they are; headers.lock has none to compare them with",
-		rel.Name, from)
+	say("%s: the sums of the files from %s are taken as they are; headers.lock has none to compare them with", rel,
+		from)
 }
 
 func sayPinned(rel *fetch.Release) {
-	say("rdma-core %s is pinned already, with the same sums: its pin stays as it is", rel.Name)
+	say("%s is pinned already, with the same sums: its pin stays as it is", rel)
 }
 
 // noSuite stands in the lock for a release that no archive is known to have.
 const noSuite = "none"
 
-var (
-	treeVersion    = regexp.MustCompile(`(?mi)^\s*set\s*\(\s*PACKAGE_VERSION\s+"([0-9.]+)"`)
-	libraryVersion = regexp.MustCompile(`(?m)^Version: *[0-9]+\.[0-9]+\.([0-9]+(?:\.[0-9]+)+)\s*$`)
-)
+var treeVersion = regexp.MustCompile(`(?mi)^\s*set\s*\(\s*PACKAGE_VERSION\s+"([0-9.]+)"`)
 
 // releaseOfDir asks a source tree's build file, or the pkg-config file beside an include directory, for the release.
-func releaseOfDir(dir string) string {
+func (c *bumpCmd) releaseOfDir() string {
+	of := project.Named(c.Project)
+	stated := "pkgconfig/" + of.PkgConfig + ".pc"
 	for _, place := range []struct {
 		pattern string
 		version *regexp.Regexp
 	}{
 		{"CMakeLists.txt", treeVersion},
-		{"../lib*/pkgconfig/libibverbs.pc", libraryVersion}, {"../lib/*/pkgconfig/libibverbs.pc", libraryVersion},
-		{"usr/lib*/pkgconfig/libibverbs.pc", libraryVersion}, {"usr/lib/*/pkgconfig/libibverbs.pc", libraryVersion},
+		{"../lib*/" + stated, of.Version}, {"../lib/*/" + stated, of.Version},
+		{"usr/lib*/" + stated, of.Version}, {"usr/lib/*/" + stated, of.Version},
 	} {
-		files, _ := filepath.Glob(filepath.Join(dir, place.pattern))
+		files, _ := filepath.Glob(filepath.Join(c.From, place.pattern))
 		for _, file := range files {
 			if text, err := os.ReadFile(file); err == nil {
 				if m := place.version.FindSubmatch(text); m != nil {

@@ -13,6 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/goverbs/goverbs/gen/fetch"
+	"github.com/goverbs/goverbs/gen/model"
+	"github.com/goverbs/goverbs/gen/project"
 )
 
 // generatedText is the text of package ibv.
@@ -70,10 +72,45 @@ func TestBumpOfPinned(t *testing.T) {
 	assert.Equal(t, before, contents(t, root))
 }
 
+// TestSymbolsKept: where the pinned libraries cannot be had, what is recorded of them stays, and both commands say so.
+func TestSymbolsKept(t *testing.T) {
+	gen := command(t)
+	root, primary := copied(t)
+	home := filepath.Join(root, "headers/cache", primary)
+	require.NoError(t, os.RemoveAll(filepath.Join(home, "lib")))
+	before := contents(t, root)
+	status, out, complaints := gen(root, "record", "--release", primary)
+	assert.Equal(t, 0, status, complaints)
+	assert.Contains(t, out, "headers/cache lacks libibverbs.so.1 librdmacm.so.1: the symbols stay as they were "+
+		"recorded before")
+	assert.Equal(t, before, contents(t, root))
+
+	from := t.TempDir()
+	require.NoError(t, os.CopyFS(from, os.DirFS(home)))
+	for _, release := range []string{from, primary} {
+		status, out, complaints = gen(root, "bump", release, "--dry-run")
+		assert.Equal(t, 0, status, complaints)
+		assert.Contains(t, out, "note: libibverbs.so.1 and librdmacm.so.1 could not be had as headers.lock pins them: "+
+			"their symbols are those that are recorded of rdma-core "+primary)
+		assert.Contains(t, out, "0 breaking, 0 additive, 0 without effect")
+	}
+
+	path := filepath.Join(root, "headers/models", primary+".json")
+	m, err := model.ReadFile(path)
+	require.NoError(t, err)
+	m.Libraries = m.Libraries[:1]
+	text, err := m.Encode()
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(path, text, 0o644))
+	status, _, complaints = gen(root, "record", "--release", primary)
+	assert.Equal(t, 1, status)
+	assert.Contains(t, complaints, "librdmacm.so.1: no such file or directory")
+}
+
 // TestSettle: what the archive gives against what is pinned.
 func TestSettle(t *testing.T) {
 	release := func(version, suite, sum string) *fetch.Release {
-		rel := named(releaseOfVersion(version), version, []string{suite})
+		rel := unpinnedRelease(project.Named("rdma-core"), releaseOfVersion(version), version, []string{suite})
 		for _, p := range rel.Packages {
 			p.Headers = []fetch.File{{Name: "infiniband/" + p.Name + ".h", Sum: "1"},
 				{Name: "infiniband/verbs.h", Sum: sum}}

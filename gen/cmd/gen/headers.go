@@ -7,16 +7,16 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/goverbs/goverbs/gen/fetch"
-	"github.com/goverbs/goverbs/gen/generate"
+	"github.com/goverbs/goverbs/gen/project"
 )
 
 type headersCmd struct {
 	From      string        `help:"${headers_from}" placeholder:"DIR"`
+	Project   string        `help:"With --from: whose headers they are; otherwise found out." placeholder:"NAME"`
 	Release   []string      `help:"Only these releases." placeholder:"NAME"`
 	Available bool          `help:"Report what cannot be had, and go on; a wrong sum still fails."`
 	Timeout   time.Duration `help:"For each release." default:"5m"`
@@ -29,31 +29,66 @@ func (c *headersCmd) Run(t tree) error {
 	}
 	names := c.Release
 	if c.From != "" && len(names) == 0 {
-		name := lock.Detect(c.From)
-		if name == "" {
-			name = lock.Primary().Name // FromDir then names every file that differs
+		rel, err := c.detect(lock)
+		if err != nil {
+			return err
 		}
-		names = []string{name}
+		names = []string{rel.File()}
 	}
 	var failed []error
+	for _, name := range names {
+		if len(lock.Find(name)) == 0 {
+			failed = append(failed, fmt.Errorf("release %s is not pinned in headers.lock (pinned: %s)", name,
+				strings.Join(filesOf(lock), ", ")))
+		}
+	}
 	for _, rel := range lock.Releases {
-		if len(names) > 0 && !contains(names, rel.Name) {
+		if len(names) > 0 && !named(rel, names) {
 			continue
 		}
 		if err := c.bring(t, rel); err != nil {
 			failed = append(failed, err)
 		}
 	}
-	for _, name := range names {
-		if _, err := lock.Release(name); err != nil {
-			failed = append(failed, err)
-		}
-	}
 	return errors.Join(failed...)
 }
 
+// detect finds the release that a directory is of. Where it is none, it is compared with the primary release of the
+// project whose headers it has, so that every file that differs is named.
+func (c *headersCmd) detect(lock *fetch.Lock) (*fetch.Release, error) {
+	var near *fetch.Release
+	for _, p := range project.All {
+		if c.Project != "" && c.Project != p.Name {
+			continue
+		}
+		if rel := lock.Detect(p.Name, c.From); rel != nil {
+			return rel, nil
+		}
+		if near == nil && (c.Project != "" || fetch.Has(p.Name, c.From)) {
+			near = lock.Primary(p.Name)
+		}
+	}
+	if near == nil {
+		near = lock.Releases[0]
+	}
+	return near, nil
+}
+
+// named reports whether a release is among names: its number, or what its files are named after.
+func named(rel *fetch.Release, names []string) bool {
+	return contains(names, rel.Name) || contains(names, rel.File())
+}
+
+func filesOf(lock *fetch.Lock) []string {
+	var all []string
+	for _, rel := range lock.Releases {
+		all = append(all, rel.File())
+	}
+	return all
+}
+
 func (c *headersCmd) bring(t tree, rel *fetch.Release) error {
-	say := func(format string, args ...any) { fmt.Printf("rdma-core "+rel.Name+": "+format+"\n", args...) }
+	say := func(format string, args ...any) { fmt.Printf(rel.String()+": "+format+"\n", args...) }
 	log := func(format string, args ...any) { fmt.Printf(format+"\n", args...) }
 	if c.From != "" { // asked for by name: what the cache holds is no answer
 		missing, err := fetch.FromDir(c.From, rel, t.cache(), log)
@@ -61,8 +96,8 @@ func (c *headersCmd) bring(t tree, rel *fetch.Release) error {
 			return err
 		}
 		if len(missing) > 0 {
-			say("headers as pinned; %d man pages are not in %s and were not compared: %s", len(missing), c.From,
-				strings.Join(missing, " "))
+			say("headers as pinned; %d man pages and libraries are not in %s as pinned and were not compared: %s",
+				len(missing), c.From, strings.Join(missing, " "))
 			return nil
 		}
 		say("brought from %s, every sum as pinned", c.From)
@@ -73,8 +108,8 @@ func (c *headersCmd) bring(t tree, rel *fetch.Release) error {
 		say("in headers/cache, every sum as pinned")
 		return nil
 	}
-	if lacking := (*fetch.PagesMissingError)(nil); errors.Is(damaged, fetch.ErrNotCached) ||
-		errors.As(damaged, &lacking) {
+	lacking := (*fetch.IncompleteError)(nil)
+	if errors.Is(damaged, fetch.ErrNotCached) || errors.As(damaged, &lacking) {
 		damaged = nil
 	} else {
 		say("headers/cache is not as pinned; bringing it again. It was:\n%v", damaged)
@@ -85,6 +120,10 @@ func (c *headersCmd) bring(t tree, rel *fetch.Release) error {
 	switch {
 	case err == nil:
 		say("brought from the archive, every sum as pinned")
+	case errors.As(err, &lacking): // nor will it be had later, and record can do without
+		say("brought from the archive, except %s, of which only a rebuild is there: their symbols are not compared",
+			strings.Join(lacking.Libraries, " and "))
+		return nil
 	case damaged != nil:
 		return fmt.Errorf("%w\nit could not be brought again: %w", damaged, err) // others read the cache
 	case c.Available && cannotBeHad(err):
@@ -101,6 +140,7 @@ func cannotBeHad(err error) bool {
 }
 
 type pinCmd struct {
+	Project string        `help:"Project that it is a release of." default:"rdma-core" placeholder:"NAME"`
 	Release string        `required:"" help:"Name of the release: 56.1." placeholder:"NAME"`
 	Version string        `required:"" help:"Version of its Debian packages: 56.1-1." placeholder:"VERSION"`
 	Suite   []string      `required:"" help:"Archive suites that carry it: trixie." placeholder:"SUITE"`
@@ -116,10 +156,11 @@ func (c *pinCmd) Run(t tree) error {
 	if err != nil {
 		return err
 	}
-	rel := &fetch.Release{Name: c.Release, Role: fetch.Recorded, Suites: c.Suite}
-	for _, spec := range fetch.Specs {
-		rel.Packages = append(rel.Packages, &fetch.Package{Name: spec.Package, Version: c.Version})
+	of, err := projectNamed(c.Project)
+	if err != nil {
+		return err
 	}
+	rel := unpinnedRelease(of, c.Release, c.Version, c.Suite)
 	dir, err := os.MkdirTemp("", "goverbs-pin-")
 	if err != nil {
 		return err
@@ -134,18 +175,10 @@ func (c *pinCmd) Run(t tree) error {
 	if err := fetch.Pin(dir, rel); err != nil {
 		return err
 	}
-	if c.Primary {
-		lock.Primary().Role = fetch.Recorded
+	if c.Primary || lock.Primary(of.Name) == nil {
 		rel.Role = fetch.Primary
 	}
-	kept := []*fetch.Release{}
-	for _, old := range lock.Releases {
-		if old.Name != rel.Name {
-			kept = append(kept, old)
-		}
-	}
-	lock.Releases = append(kept, rel)
-	slices.SortFunc(lock.Releases, func(a, b *fetch.Release) int { return -generate.CompareReleases(a.Name, b.Name) })
+	lock.Put(rel)
 	return os.WriteFile(t.at("headers/headers.lock"), lock.Encode(), 0o644)
 }
 
@@ -156,4 +189,21 @@ func contains(all []string, one string) bool {
 		}
 	}
 	return false
+}
+
+// projectNamed is the project of that name; another name is wrong usage.
+func projectNamed(name string) (*project.Project, error) {
+	if p := project.Named(name); p != nil {
+		return p, nil
+	}
+	return nil, usagef("--project %s: there are %s", name, strings.Join(project.Names(), ", "))
+}
+
+// unpinnedRelease is a release that is still to be pinned.
+func unpinnedRelease(of *project.Project, name, version string, suites []string) *fetch.Release {
+	rel := &fetch.Release{Project: of.Name, Name: name, Role: fetch.Recorded, Suites: suites}
+	for _, p := range of.Packages {
+		rel.Packages = append(rel.Packages, &fetch.Package{Name: p.Name, Version: version})
+	}
+	return rel
 }

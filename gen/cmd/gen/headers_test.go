@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -24,7 +25,7 @@ func pinnedTree(t *testing.T) (tree, string) {
 	require.NoError(t, os.MkdirAll(filepath.Join(include, "infiniband"), 0o755))
 	require.NoError(t, os.WriteFile(filepath.Join(include, "infiniband", "verbs.h"), text, 0o644))
 	require.NoError(t, os.MkdirAll(filepath.Join(root, "headers", "cache"), 0o755))
-	lock := fmt.Sprintf("release 9.0 primary\nsuites none\npackage libibverbs-dev 9.0-1\nheader %x "+
+	lock := fmt.Sprintf("release rdma-core 9.0 primary\nsuites none\npackage libibverbs-dev 9.0-1\nheader %x "+
 		"infiniband/verbs.h\n", sha256.Sum256(text))
 	require.NoError(t, os.WriteFile(filepath.Join(root, "headers", "headers.lock"), []byte(lock), 0o644))
 	return tree{root: root}, include
@@ -70,6 +71,41 @@ func TestTamperedCache(t *testing.T) {
 				sha256.Sum256(changed)))
 		assert.ErrorContains(t, err, "it could not be brought again: rdma-core 9.0: no apt on this machine")
 	}
+}
+
+// TestHeadersOfARebuild: where the archive has nothing but a rebuild of a library, everything else is brought.
+func TestHeadersOfARebuild(t *testing.T) {
+	tr, include := pinnedTree(t)
+	lock, err := os.ReadFile(tr.at("headers/headers.lock"))
+	require.NoError(t, err)
+	lock = fmt.Appendf(lock, "package libibverbs1 9.0-1\nlibrary %x libibverbs.so.1\n", sha256.Sum256(nil))
+	require.NoError(t, os.WriteFile(tr.at("headers/headers.lock"), lock, 0o644))
+
+	archive := t.TempDir() // as gen/fetch/testdata/bin/apt-get reads it
+	target := "Release: sid\nComponent: main\nIdentifier: Packages\nRepo-URI: http://mirror.test/debian/\n" +
+		"Sourcesentry: none:1\nOrigin: Debian\nLabel: Debian\n\n"
+	for name, text := range map[string]string{
+		"targets": target, "targets-fresh": target,
+		"suites/none": "libibverbs-dev | 9.0-1 | x none/main amd64 Packages\n" +
+			"libibverbs1 | 9.0-1+b1 | x none/main amd64 Packages\n",
+	} {
+		require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(archive, name)), 0o755))
+		require.NoError(t, os.WriteFile(filepath.Join(archive, name), []byte(text), 0o644))
+	}
+	require.NoError(t, os.Symlink(filepath.Dir(include), filepath.Join(archive, "root")))
+	bin, err := filepath.Abs("../../fetch/testdata/bin")
+	require.NoError(t, err)
+	t.Setenv("PATH", bin+string(os.PathListSeparator)+os.Getenv("PATH"))
+	t.Setenv("FAKE_APT", archive)
+	require.NoError(t, (&headersCmd{Timeout: time.Minute}).Run(tr))
+	assert.FileExists(t, filepath.Join(tr.cache(), "9.0/include/infiniband/verbs.h"))
+	assert.NoDirExists(t, filepath.Join(tr.cache(), "9.0/lib"))
+
+	rebuilt := filepath.Join(tr.cache(), "9.0/lib/libibverbs.so.1")
+	require.NoError(t, os.MkdirAll(filepath.Dir(rebuilt), 0o755))
+	require.NoError(t, os.WriteFile(rebuilt, []byte("of another build"), 0o644))
+	require.NoError(t, (&headersCmd{Timeout: time.Minute}).Run(tr), "what was wrong in the cache is gone")
+	assert.NoFileExists(t, rebuilt)
 }
 
 // TestCannotBeHad: with --available only a release out of reach is passed over, never a wrong sum.

@@ -21,24 +21,24 @@ type cli struct {
 	Root string `help:"Top of the module; found from the working directory when not given." type:"existingdir"`
 
 	Headers  headersCmd  `cmd:"" help:"Bring the pinned headers and man pages into headers/cache and check every sum."`
-	Pin      pinCmd      `cmd:"" help:"Pin another rdma-core release of the archive in headers.lock."`
+	Pin      pinCmd      `cmd:"" help:"Pin another release of the archive in headers.lock."`
 	Record   recordCmd   `cmd:"" help:"Record the models of the releases in headers/cache."`
 	Measured measuredCmd `cmd:"" help:"Promote what was measured of a provider to headers/measured."`
 	Generate generateCmd `cmd:"" help:"Make generated/ from the recorded models."`
-	Summary  summaryCmd  `cmd:"" help:"Print what became of every declaration, and the tables."`
+	Summary  summaryCmd  `cmd:"" help:"Print what became of every declaration, what libraries export, and the tables."`
 	Tables   tablesCmd   `cmd:"" help:"Print the tables of what is valid, as text, JSON or HTML."`
-	Bump     bumpCmd     `cmd:"" help:"Make another rdma-core release the primary one, and report what changes."`
+	Bump     bumpCmd     `cmd:"" help:"Make another release of a project the primary one, and report what changes."`
 	Diff     diffCmd     `cmd:"" help:"Report what changed between two recorded releases."`
 }
 
 // helps are the longer texts of flags and arguments.
 var helps = kong.Vars{
-	"bump_from": "Include directory, rdma-core source tree, package version and suite of the " +
+	"bump_from": "Include directory, source tree, package version and suite of the " +
 		"archive (65.0-1.1@sid), or a pinned release (56.1).",
 	"bump_release": "Name of the release in a directory, where the directory does not tell.",
 	"bump_version": "Version of the Debian packages that a directory is of; without it, nothing but " +
 		"FROM can bring the release elsewhere.",
-	"headers_from": "Take them from this include directory or rdma-core source tree instead of the " +
+	"headers_from": "Take them from this include directory or source tree instead of the " +
 		"archive.",
 	"measured_kernel": "Kernel that it was measured on, as the names of the files have it.",
 	"measured_source": "What was measured, with versions: \"Soft-RoCE, Linux 6.1.176, rdma-core 44.0\". " +
@@ -68,14 +68,17 @@ func (t tree) result() (*generate.Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	var pinned []string
+	var pinned, primary []string
 	for _, rel := range lock.Releases {
-		pinned = append(pinned, rel.Name)
+		pinned = append(pinned, rel.File())
+		if rel.Role == fetch.Primary {
+			primary = append(primary, rel.File())
+		}
 	}
 	if err := generate.CheckPinned(t.models(), pinned); err != nil {
 		return nil, err
 	}
-	return generate.FromModels(t.models(), t.measured(), lock.Primary().Name)
+	return generate.FromModels(t.models(), t.measured(), primary...)
 }
 
 func main() {

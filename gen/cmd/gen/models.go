@@ -7,9 +7,11 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/goverbs/goverbs/gen/fetch"
 	"github.com/goverbs/goverbs/gen/generate"
+	"github.com/goverbs/goverbs/gen/model"
 	"github.com/goverbs/goverbs/gen/record"
 )
 
@@ -24,19 +26,19 @@ func (c *recordCmd) Run(t tree) error {
 	}
 	recorded := 0
 	for _, rel := range lock.Releases {
-		if len(c.Release) > 0 && !contains(c.Release, rel.Name) {
+		if len(c.Release) > 0 && !named(rel, c.Release) {
 			continue
 		}
 		err := fetch.Verify(t.cache(), rel)
 		if errors.Is(err, fetch.ErrNotCached) && len(c.Release) == 0 {
-			fmt.Printf("rdma-core %s: not in headers/cache, its model stays as it is; make headers brings it\n",
-				rel.Name)
+			fmt.Printf("%s: not in headers/cache, its model stays as it is; make headers brings it\n", rel)
 			continue
 		}
+		kept, err := symbolsKept(err)
 		if err != nil {
 			return err
 		}
-		m, err := record.FromCache(t.cache(), rel)
+		m, err := t.record(t.cache(), lock, rel)
 		if err != nil {
 			return err
 		}
@@ -44,17 +46,37 @@ func (c *recordCmd) Run(t tree) error {
 		if err != nil {
 			return err
 		}
-		path := filepath.Join(t.models(), rel.Name+".json")
+		path := filepath.Join(t.models(), rel.File()+".json")
 		if err := replaceFile(path, text); err != nil {
 			return err
 		}
-		fmt.Printf("rdma-core %s: recorded in headers/models/%s.json\n", rel.Name, rel.Name)
+		fmt.Printf("%s: recorded in headers/models/%s.json\n", rel, rel.File())
+		if len(kept) > 0 {
+			fmt.Printf("%s: headers/cache lacks %s: the symbols stay as they were recorded before\n", rel,
+				strings.Join(kept, " "))
+		}
 		recorded++
 	}
 	if recorded == 0 {
 		return errors.New("no release was recorded; make headers brings the pinned ones")
 	}
 	return nil
+}
+
+// symbolsKept takes from an error of fetch.Verify that libraries are missing, whose symbols then stay as they are
+// recorded, and gives their names. Any other error remains one.
+func symbolsKept(err error) ([]string, error) {
+	lacking := (*fetch.IncompleteError)(nil)
+	if errors.As(err, &lacking) && len(lacking.Pages) == 0 {
+		return lacking.Libraries, nil
+	}
+	return nil, err
+}
+
+// record records a pinned release from a cache. Symbols of libraries that the cache lacks stay as they are recorded.
+func (t tree) record(cache string, lock *fetch.Lock, rel *fetch.Release) (*model.Release, error) {
+	before, _ := model.ReadFile(filepath.Join(t.models(), rel.File()+".json")) // nil where none can be read
+	return record.FromCache(cache, t.cache(), lock, rel, before)
 }
 
 // replaceFile writes a file whole or not at all.
@@ -88,9 +110,18 @@ func (c *generateCmd) Run(t tree) error {
 		return err
 	}
 	if changed {
-		fmt.Printf("generated/: written, %d files from rdma-core %s\n", len(res.Files), res.Primary.Name)
+		fmt.Printf("generated/: written, %d files from %s\n", len(res.Files), sourcesOf(res))
 	} else {
-		fmt.Printf("generated/: %d files are what rdma-core %s gives\n", len(res.Files), res.Primary.Name)
+		fmt.Printf("generated/: %d files are what %s gives\n", len(res.Files), sourcesOf(res))
 	}
 	return nil
+}
+
+// sourcesOf names the releases that generated/ is made from.
+func sourcesOf(res *generate.Result) string {
+	var all []string
+	for _, r := range res.Primary {
+		all = append(all, r.String())
+	}
+	return strings.Join(all, " and ")
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/goverbs/goverbs/gen/fetch"
 	"github.com/goverbs/goverbs/gen/model"
+	"github.com/goverbs/goverbs/gen/project"
 	"github.com/goverbs/goverbs/gen/record"
 	"github.com/goverbs/goverbs/gen/tables"
 )
@@ -22,7 +23,7 @@ import (
 // the sums of all that it finds. A source tree lacks the pages that only a build makes.
 func likeness(dir string, rel, like *fetch.Release) (*fetch.Release, error) {
 	version := rel.Packages[0].Version
-	installs, err := fetch.Published(dir)
+	installs, err := fetch.Published(rel.Project, dir)
 	if err != nil {
 		return nil, err
 	}
@@ -39,6 +40,9 @@ func likeness(dir string, rel, like *fetch.Release) (*fetch.Release, error) {
 			q.Pages = append(q.Pages, fetch.File{Name: f.Name})
 		}
 		q.Links = slices.Clone(p.Links)
+		for _, f := range p.Libraries {
+			q.Libraries = append(q.Libraries, fetch.File{Name: f.Name})
+		}
 		rel.Packages = append(rel.Packages, q)
 	}
 	nowhere, err := os.MkdirTemp("", "goverbs-bump-")
@@ -61,7 +65,7 @@ func likeness(dir string, rel, like *fetch.Release) (*fetch.Release, error) {
 			case !differs && found[strings.TrimSuffix(f.Name, markdown)] != "":
 			// Markdown of a page that is there itself
 			case !differs:
-				kept = append(kept, f) // a page that is not there, which FromDir reports
+				kept = append(kept, f) // a page or library that is not there, which FromDir reports
 			case sum != "<missing>":
 				kept = append(kept, fetch.File{Name: f.Name, Sum: sum})
 			}
@@ -69,15 +73,16 @@ func likeness(dir string, rel, like *fetch.Release) (*fetch.Release, error) {
 		return kept
 	}
 	for _, p := range rel.Packages {
-		p.Headers, p.Pages = take(p.Headers), take(p.Pages)
+		p.Headers, p.Pages, p.Libraries = take(p.Headers), take(p.Pages), take(p.Libraries)
 		p.Links = slices.DeleteFunc(p.Links, func(k fetch.Link) bool { return found[k.Name] != "" })
 	}
 	return rel, nil
 }
 
-// collect brings a directory's files into a cache below work and records them. Man pages that the directory lacks are
-// read from the primary release and pinned with its sums, so that recording again gives the same model; or, where
-// that is not at hand, its tables are taken as they are, which cannot be pinned.
+// collect brings a directory's files into a cache below work and records them. Man pages and libraries that the
+// directory lacks are read from the primary release and pinned with its sums, so that recording again gives the same
+// model; or, where that is not at hand, its tables and symbols are taken as they are, which cannot be pinned. Of a
+// library that is pinned already, what is recorded stays.
 func (c *bumpCmd) collect(t tree, lock *fetch.Lock, old *model.Release, rel *fetch.Release, work string,
 	notes []string) (*incoming, error) {
 	missing, err := fetch.FromDir(c.From, rel, work, nil)
@@ -89,13 +94,18 @@ func (c *bumpCmd) collect(t tree, lock *fetch.Lock, old *model.Release, rel *fet
 	if err != nil {
 		return nil, err
 	}
-	in := &incoming{pin: rel, notes: notes, files: filepath.Join(work, rel.Name)}
+	in := &incoming{pin: rel, notes: notes, files: filepath.Join(work, rel.File())}
+	missing, kept, err := ownLibraries(rel, missing, filepath.Join(t.cache(), rel.File()), in.files)
+	if err != nil {
+		return nil, err
+	}
+	in.notes = append(in.notes, keptNotes(rel, kept)...)
 	if len(missing) > 0 {
-		others, marked, err := in.standIns(t.cache(), lock.Primary(), missing, c.From)
+		others, marked, err := in.standIns(t.cache(), lock.Primary(c.Project), missing, c.From)
 		if errors.Is(err, fs.ErrNotExist) {
-			in.unpinned = fmt.Errorf("%s lacks %d man pages, and those of %s are not in headers/cache: run make "+
-				"headers first", c.From, len(missing), old.Name)
-			return in, c.withoutPages(in, old, work, missing)
+			in.unpinned = fmt.Errorf("%s lacks %d man pages and libraries, and those of %s are not in headers/cache: "+
+				"run make headers first", c.From, len(missing), old.Name)
+			return in, c.withoutPages(t, lock, in, old, work, missing)
 		}
 		if err != nil {
 			return nil, err
@@ -108,66 +118,103 @@ func (c *bumpCmd) collect(t tree, lock *fetch.Lock, old *model.Release, rel *fet
 			in.notes = append(in.notes, fmt.Sprintf("%s was read as Markdown, for its tables", name))
 			missing = slices.DeleteFunc(missing, func(m string) bool { return m == name })
 		}
-		in.notes = append(in.notes, fmt.Sprintf("%d man pages are not in %s; those of %s were read instead, so what "+
-			"they say is no news of %s: %s",
+		in.notes = append(in.notes, fmt.Sprintf("%d man pages and libraries are not in %s; those of %s were read "+
+			"instead, so what they say is no news of %s: %s",
 			len(missing), c.From, old.Name, rel.Name, strings.Join(missing, " ")))
 	}
-	in.model, err = c.record(work, in.pin)
+	in.model, err = c.record(t, lock, work, in.pin)
 	return in, err
 }
 
-// standIns takes the missing pages from the primary release in the cache, where they have to be as pinned, and pins
-// those that have no sum yet; beside a page that is not the release's own lies its Markdown, where the directory has
-// that. others tells that a page is pinned with another sum, marked names the pages that are there as Markdown.
+// ownLibraries takes pinned libraries that a directory lacks from the cache of the same release. It gives what is still
+// missing, and beside that the pinned libraries that the cache does not have either.
+func ownLibraries(rel *fetch.Release, missing []string, cache, to string) (rest, kept []string, err error) {
+	rest = missing
+	for _, p := range rel.Packages {
+		for _, f := range p.Libraries {
+			if f.Sum == "" || !slices.Contains(rest, f.Name) {
+				continue
+			}
+			rest = slices.DeleteFunc(rest, func(name string) bool { return name == f.Name })
+			data, err := os.ReadFile(filepath.Join(cache, "lib", f.Name))
+			if err != nil || sum(data) != f.Sum {
+				kept = append(kept, f.Name)
+				continue
+			}
+			if err := place(to, "lib", f.Name, data); err != nil {
+				return nil, nil, err
+			}
+		}
+	}
+	return rest, kept, nil
+}
+
+// place writes a file to a directory below those of a release.
+func place(files, dir, name string, data []byte) error {
+	to := filepath.Join(files, dir)
+	if err := os.MkdirAll(to, 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(to, name), data, 0o644)
+}
+
+// standIns takes the missing pages and libraries from the primary release in the cache, where they have to be as
+// pinned, and pins those that have no sum yet; beside a page that is not the release's own lies its Markdown, where the
+// directory has that. others tells that a page is pinned with another sum, marked names the pages that are there as
+// Markdown.
 func (in *incoming) standIns(cache string, primary *fetch.Release, missing []string, dir string) (others bool,
 	marked []string, err error) {
-	to := filepath.Join(in.files, "man")
-	if err := os.MkdirAll(to, 0o755); err != nil {
-		return false, nil, err
-	}
-	rel := *in.pin
-	rel.Packages = nil
 	lent := map[string]fetch.File{}
 	for _, p := range primary.Packages {
-		for _, f := range p.Pages {
+		for _, f := range slices.Concat(p.Pages, p.Libraries) {
+			if f.Of == "" {
+				f.Of = primary.Name
+			}
 			lent[f.Name] = f
 		}
 	}
 	var diffs []fetch.Diff
+	// lend takes a missing file from the primary release. One that is there, or is the same file, stays as it is.
+	lend := func(below string, f fetch.File) (fetch.File, error) {
+		if !slices.Contains(missing, f.Name) {
+			return f, nil
+		}
+		pinned, ok := lent[f.Name]
+		if !ok {
+			return f, fmt.Errorf("%s of %s: %w", f.Name, primary.Name, fs.ErrNotExist)
+		}
+		data, err := os.ReadFile(filepath.Join(cache, primary.File(), below, f.Name))
+		if err != nil {
+			return f, err
+		}
+		if found := sum(data); found != pinned.Sum {
+			diffs = append(diffs, fetch.Diff{File: below + "/" + f.Name, Want: pinned.Sum, Found: found})
+			return f, nil
+		}
+		if f.Sum != pinned.Sum {
+			others = others || f.Sum != ""
+			f = pinned
+		}
+		return f, place(in.files, below, f.Name, data)
+	}
+	rel := *in.pin
+	rel.Packages = nil
 	for _, p := range in.pin.Packages {
 		q := *p
-		q.Pages = slices.Clone(p.Pages)
+		q.Pages, q.Libraries = slices.Clone(p.Pages), slices.Clone(p.Libraries)
+		for i, f := range p.Libraries {
+			if q.Libraries[i], err = lend("lib", f); err != nil {
+				return false, nil, err
+			}
+		}
 		for i, f := range p.Pages {
-			if !slices.Contains(missing, f.Name) {
-				continue
-			}
-			pinned, ok := lent[f.Name]
-			if !ok {
-				return false, nil, fmt.Errorf("page %s of %s: %w", f.Name, primary.Name, fs.ErrNotExist)
-			}
-			text, err := os.ReadFile(filepath.Join(cache, primary.Name, "man", f.Name))
-			if err != nil {
+			if q.Pages[i], err = lend("man", f); err != nil {
 				return false, nil, err
 			}
-			if found := sum(text); found != pinned.Sum {
-				diffs = append(diffs, fetch.Diff{File: "man/" + f.Name, Want: pinned.Sum, Found: found})
+			if q.Pages[i] == f || !slices.Contains(tables.Markdown, f.Name) {
 				continue
 			}
-			if err := os.WriteFile(filepath.Join(to, f.Name), text, 0o644); err != nil {
-				return false, nil, err
-			}
-			if f.Sum == pinned.Sum {
-				continue // the release's own
-			}
-			q.Pages[i] = fetch.File{Name: f.Name, Sum: pinned.Sum, Of: primary.Name}
-			if pinned.Of != "" {
-				q.Pages[i].Of = pinned.Of
-			}
-			others = others || f.Sum != ""
-			if !slices.Contains(tables.Markdown, f.Name) {
-				continue
-			}
-			text, err = fetch.Markdown(dir, f.Name)
+			text, err := fetch.Markdown(primary.Project, dir, f.Name)
 			if errors.Is(err, fs.ErrNotExist) {
 				continue
 			}
@@ -176,7 +223,7 @@ func (in *incoming) standIns(cache string, primary *fetch.Release, missing []str
 			}
 			marked = append(marked, f.Name)
 			md := fetch.File{Name: f.Name + markdown, Sum: sum(text)}
-			if err := os.WriteFile(filepath.Join(to, md.Name), text, 0o644); err != nil {
+			if err := place(in.files, "man", md.Name, text); err != nil {
 				return false, nil, err
 			}
 			if !slices.Contains(q.Pages, md) { // unless the release before was of a source tree, too
@@ -187,7 +234,7 @@ func (in *incoming) standIns(cache string, primary *fetch.Release, missing []str
 			if !slices.Contains(missing, k.Name) {
 				continue
 			}
-			if err := os.Symlink(k.Target, filepath.Join(to, k.Name)); err != nil {
+			if err := os.Symlink(k.Target, filepath.Join(in.files, "man", k.Name)); err != nil {
 				return false, nil, err
 			}
 		}
@@ -195,8 +242,9 @@ func (in *incoming) standIns(cache string, primary *fetch.Release, missing []str
 	}
 	if len(diffs) > 0 {
 		return false, nil, &fetch.MismatchError{
-			Release: primary.Name, Dir: filepath.Join(cache, primary.Name), Diffs: diffs,
-			Mend: "its man pages were to stand in for those that FROM lacks: run make headers, which brings them again",
+			Release: primary.String(), Dir: filepath.Join(cache, primary.File()), Diffs: diffs,
+			Mend: "its man pages and libraries were to stand in for those that FROM lacks: run make headers, which " +
+				"brings them again",
 		}
 	}
 	in.pin = &rel
@@ -208,21 +256,27 @@ const markdown = ".md"
 
 func sum(text []byte) string { return fmt.Sprintf("%x", sha256.Sum256(text)) }
 
-func (c *bumpCmd) withoutPages(in *incoming, old *model.Release, work string, missing []string) (err error) {
+func (c *bumpCmd) withoutPages(t tree, lock *fetch.Lock, in *incoming, old *model.Release,
+	work string, missing []string) (err error) {
 	name := in.pin.Name
-	include := filepath.Join(work, name, "include")
+	of := project.Named(c.Project)
+	include := filepath.Join(work, in.pin.File(), "include")
 	if err := c.complete(include); err != nil {
 		return err
 	}
-	if in.model, err = record.Release(name, os.DirFS(include), include, nil, ""); err != nil {
+	files, err := record.Beside(os.DirFS(include), t.cache(), lock, of)
+	if err != nil {
+		return err
+	}
+	if in.model, err = record.Release(of, name, files, include, nil, ""); err != nil {
 		return err
 	}
 	in.model.Tables, in.model.Flags, in.model.Unread = old.Tables, old.Flags, old.Unread
-	in.model.StandIns = map[string]string{}
-	for _, page := range missing {
-		in.model.StandIns[page] = old.PageRelease(page)
+	in.model.Libraries, in.model.StandIns = old.Libraries, map[string]string{}
+	for _, file := range missing {
+		in.model.StandIns[file] = old.ReleaseOf(file)
 	}
-	in.notes = append(in.notes, fmt.Sprintf("%d man pages are not in %s; the tables of %s were taken instead, and "+
-		"are not compared", len(missing), c.From, old.Name))
+	in.notes = append(in.notes, fmt.Sprintf("%d man pages and libraries are not in %s; the tables and symbols of %s "+
+		"were taken instead, and are not compared", len(missing), c.From, old.Name))
 	return nil
 }

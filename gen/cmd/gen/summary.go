@@ -11,6 +11,7 @@ import (
 	"text/tabwriter"
 
 	"github.com/goverbs/goverbs/gen/generate"
+	"github.com/goverbs/goverbs/gen/model"
 	"github.com/goverbs/goverbs/gen/rules"
 )
 
@@ -18,17 +19,18 @@ type summaryCmd struct {
 	Short bool `help:"One line for each header, and no footnotes."`
 }
 
-// Run prints, for each header and kind, what was emitted, excepted and missing.
+// Run prints, for each header and kind, what was emitted, excepted and missing, and what the libraries
+// export.
 func (c *summaryCmd) Run(t tree) error {
 	res, err := t.result()
 	if err != nil {
 		return err
 	}
-	fmt.Printf("rdma-core %s → generated/\n\n", res.Primary.Name)
+	fmt.Printf("%s → generated/\n\n", sourcesOf(res))
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
 	if c.Short {
 		printHeaders(w, res)
-		return w.Flush()
+		return printLibraries(w, res)
 	}
 	fmt.Fprintln(w, "header\tkind\tdeclared\temitted\texcepted\tmissing\t")
 	var sum generate.Count
@@ -43,12 +45,12 @@ func (c *summaryCmd) Run(t tree) error {
 		}
 	}
 	fmt.Fprintf(w, "all\t\t%d\t%d\t%d\t%d\t\n", sum.Total, sum.Emitted, sum.Excepted, len(sum.Missing))
-	if err := w.Flush(); err != nil {
+	if err := printLibraries(w, res); err != nil {
 		return err
 	}
 	printExcepted(res)
 	for _, plan := range res.Plans {
-		if text := rules.RenderPostSend(res.Primary, slices.Concat(plan.Grids, plan.Parts)); text != "" {
+		if text := rules.RenderPostSend(plan.Model, slices.Concat(plan.Grids, plan.Parts)); text != "" {
 			fmt.Printf("\n%s", text)
 		}
 	}
@@ -72,6 +74,37 @@ func printHeaders(w io.Writer, res *generate.Result) {
 		add(&sum, &all)
 	}
 	line("all", &sum)
+}
+
+// printLibraries prints a line for each library whose symbols are recorded, behind what w holds.
+func printLibraries(w *tabwriter.Writer, res *generate.Result) error {
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	fmt.Println()
+	fmt.Fprintln(w, "library\tversions\tsymbols\tof old versions\tobjects\tin no header\t")
+	for _, r := range res.Primary {
+		declared := map[string]bool{}
+		for _, h := range r.Headers {
+			for _, f := range h.Funcs {
+				declared[f.Name] = f.Inline == nil
+			}
+		}
+		for _, l := range r.Libraries {
+			count := func(is func(model.Symbol) bool) (n int) {
+				for _, s := range l.Symbols {
+					if is(s) {
+						n++
+					}
+				}
+				return n
+			}
+			fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%d\t%d\t\n", l.Name, len(l.Versions), len(l.Symbols),
+				count(func(s model.Symbol) bool { return s.Old }), count(func(s model.Symbol) bool { return s.Object }),
+				count(func(s model.Symbol) bool { return !declared[s.Name] }))
+		}
+	}
+	return w.Flush()
 }
 
 // add adds a count to a sum.

@@ -13,7 +13,7 @@ import (
 )
 
 // Path is the path to a function of a software backend: the backend, if it is a Path, or the function that the slot
-// stands for. It is nil for a function in C.
+// stands for. It is nil for a function in C. It panics for an address of a backend that no function stands at.
 func Path(fn uintptr) datapath.Path {
 	b := runtime.BackendOf(fn)
 	if p, ok := b.(datapath.Path); ok {
@@ -22,49 +22,48 @@ func Path(fn uintptr) datapath.Path {
 	if b == nil {
 		return nil
 	}
-	return slot(fn)
+	return function(runtime.SlotOf(fn))
 }
 
-// slot is the address of a backend's function. Of its methods, the one that is named after the function makes sense,
-// and Run.
-type slot uintptr
+// function is a backend's function. Of its methods, the one that is named after the function makes sense, and Run.
+type function runtime.SlotFunc
 
-func (s slot) call(a, b, c uintptr) int32 {
-	result, _ := runtime.CallSlot(uintptr(s), &[6]uint64{uint64(a), uint64(b), uint64(c)})
+func (f function) call(a, b, c uintptr) int32 {
+	result, _ := f(uint64(a), uint64(b), uint64(c), 0, 0, 0)
 	return int32(result)
 }
 
-func post[O, W any](s slot, object *O, list *W, bad *ibv.Ptr[W]) int32 {
-	return s.call(uintptr(unsafe.Pointer(object)), uintptr(unsafe.Pointer(list)), uintptr(unsafe.Pointer(bad)))
+func post[O, W any](f function, object *O, list *W, bad *ibv.Ptr[W]) int32 {
+	return f.call(uintptr(unsafe.Pointer(object)), uintptr(unsafe.Pointer(list)), uintptr(unsafe.Pointer(bad)))
 }
 
-func (s slot) PostSend(qp *ibv.QP, list *ibv.SendWR, bad *ibv.Ptr[ibv.SendWR]) int32 {
-	return post(s, qp, list, bad)
+func (f function) PostSend(qp *ibv.QP, list *ibv.SendWR, bad *ibv.Ptr[ibv.SendWR]) int32 {
+	return post(f, qp, list, bad)
 }
 
-func (s slot) PostRecv(qp *ibv.QP, list *ibv.RecvWR, bad *ibv.Ptr[ibv.RecvWR]) int32 {
-	return post(s, qp, list, bad)
+func (f function) PostRecv(qp *ibv.QP, list *ibv.RecvWR, bad *ibv.Ptr[ibv.RecvWR]) int32 {
+	return post(f, qp, list, bad)
 }
 
-func (s slot) PostSRQRecv(srq *ibv.SRQ, list *ibv.RecvWR, bad *ibv.Ptr[ibv.RecvWR]) int32 {
-	return post(s, srq, list, bad)
+func (f function) PostSRQRecv(srq *ibv.SRQ, list *ibv.RecvWR, bad *ibv.Ptr[ibv.RecvWR]) int32 {
+	return post(f, srq, list, bad)
 }
 
-func (s slot) PostWQRecv(wq *ibv.WQ, list *ibv.RecvWR, bad *ibv.Ptr[ibv.RecvWR]) int32 {
-	return post(s, wq, list, bad)
+func (f function) PostWQRecv(wq *ibv.WQ, list *ibv.RecvWR, bad *ibv.Ptr[ibv.RecvWR]) int32 {
+	return post(f, wq, list, bad)
 }
 
-func (s slot) Poll(cq *ibv.CQ, wcs []ibv.WC) int32 {
-	return s.call(uintptr(unsafe.Pointer(cq)), uintptr(len(wcs)), uintptr(unsafe.Pointer(unsafe.SliceData(wcs))))
+func (f function) Poll(cq *ibv.CQ, wcs []ibv.WC) int32 {
+	return f.call(uintptr(unsafe.Pointer(cq)), uintptr(len(wcs)), uintptr(unsafe.Pointer(unsafe.SliceData(wcs))))
 }
 
-func (s slot) Arm(cq *ibv.CQ, solicitedOnly bool) int32 {
+func (f function) Arm(cq *ibv.CQ, solicitedOnly bool) int32 {
 	only := uintptr(0)
 	if solicitedOnly {
 		only = 1
 	}
-	return s.call(uintptr(unsafe.Pointer(cq)), only, 0)
+	return f.call(uintptr(unsafe.Pointer(cq)), only, 0)
 }
 
 // Run runs a program, whose calls are of the backend's functions.
-func (s slot) Run(p *program.Program) int32 { return p.Run(runtime.Blocking) }
+func (f function) Run(p *program.Program) int32 { return p.Run(runtime.Blocking) }

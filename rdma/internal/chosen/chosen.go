@@ -4,6 +4,9 @@
 package chosen
 
 import (
+	"fmt"
+	"strings"
+
 	"github.com/goverbs/goverbs/rdma/soft"
 	"github.com/goverbs/goverbs/runtime"
 	"github.com/goverbs/goverbs/runtime/rights"
@@ -16,12 +19,19 @@ const Variable = "GOVERBS_DEVICE"
 // Device is the name, or "".
 func Device() string { return rights.Getenv(Variable) }
 
-// Backend is the built-in software fabric if the device is one of its, and nil, the native library, otherwise. It makes
-// the fabric only if a device is named.
+// Backend is the software fabric that has the device, and nil, the native library, if none has it or no device is
+// named. It makes a fabric, and opens a device with an address in its name, only if that device is named.
 func Backend() (runtime.Backend, error) {
 	name := Device()
-	if name == "" {
+	switch {
+	case name == "":
 		return nil, nil
+	case strings.HasPrefix(name, soft.Prefix):
+		fabric, _, err := soft.Named(name)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", Variable, err)
+		}
+		return fabric, nil
 	}
 	fabric, err := soft.Default()
 	if err != nil {

@@ -45,7 +45,7 @@ func (q Query) String() string {
 		add(true, "VLAN %d", *q.VLAN)
 	}
 	if q.GID != nil {
-		add(true, "GID %s", String(*q.GID))
+		add(true, "GID %s", *q.GID)
 	}
 	if len(all) == 0 {
 		return "of any kind"
@@ -55,9 +55,6 @@ func (q Query) String() string {
 
 // Address returns a GID as an IP address.
 func Address(g ibv.GID) netip.Addr { return netip.AddrFrom16(*g.Raw()).Unmap() }
-
-// String returns a GID as people write it.
-func String(g ibv.GID) string { return netip.AddrFrom16(*g.Raw()).String() }
 
 // Choose returns the entry that fits a query best, and whether one fits. It prefers one whose network interface is in
 // the network namespace of the calling thread, then RoCE v2, then IPv4 over IPv6, and link-local addresses last.
@@ -148,7 +145,7 @@ func List(all []ibv.GIDEntry) string {
 	}
 	var names []string
 	for _, e := range all {
-		names = append(names, fmt.Sprintf("%s (port %d, %v)", String(e.GID), e.PortNum, e.GIDType))
+		names = append(names, fmt.Sprintf("%s (port %d, %v)", e.GID, e.PortNum, e.GIDType))
 	}
 	return strings.Join(names, ", ")
 }

@@ -27,7 +27,7 @@ func TestBetterGIDs(t *testing.T) {
 	} {
 		c, ok := fits(Query{}, e, interfaces{})
 		require.True(t, ok)
-		assert.Greater(t, c.rank, last, "%s %v", String(e.GID), e.GIDType)
+		assert.Greater(t, c.rank, last, "%s %v", e.GID, e.GIDType)
 		last = c.rank
 	}
 }

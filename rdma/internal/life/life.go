@@ -65,6 +65,9 @@ var begun atomic.Uint64
 // the caller of Close.
 func (l *Life) Begin(name string, destroy func() (gone bool, err error), parents ...*Life) {
 	l.name, l.destroy, l.number = name, destroy, begun.Add(1)
+	l.mu.Lock()
+	l.parents = slices.Grow(l.parents, len(parents))
+	l.mu.Unlock()
 	for _, p := range parents {
 		l.Join(p)
 	}

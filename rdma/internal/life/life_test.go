@@ -177,3 +177,18 @@ func TestClosersMeet(t *testing.T) {
 		}
 	}
 }
+
+// Connections close a dozen objects one by one.
+func TestClosingOneObjectAllocatesNothing(t *testing.T) {
+	const runs = 100
+	all := make([]*Life, runs+1) // AllocsPerRun has a run of its own before it counts
+	for i := range all {
+		all[i] = named("alone")
+	}
+	next := 0
+	assert.Zero(t, testing.AllocsPerRun(runs, func() {
+		all[next].Close()
+		next++
+	}))
+	assert.True(t, all[runs].IsGone())
+}

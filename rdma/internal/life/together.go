@@ -72,17 +72,16 @@ func Close(ready func() error, all ...*Life) error {
 			return err
 		}
 	}
-	var names []string
-	for _, l := range childrenFirst(all, open) {
+	order := childrenFirst(all, open)
+	for i, l := range order {
 		gone, err := l.finish()
 		if gone {
 			l.become(closed)
 			delete(open, l)
 		}
 		if err != nil {
-			return halfway(err, names)
+			return halfway(err, order[:i])
 		}
-		names = append(names, l.name)
 	}
 	return nil
 }
@@ -105,13 +104,17 @@ func Needed(all ...*Life) error {
 }
 
 // halfway adds to the error of an object that is not destroyed which ones were closed before it.
-func halfway(err error, gone []string) error {
+func halfway(err error, gone []*Life) error {
 	inner, ok := err.(*verberr.VerbError)
 	if !ok || len(gone) == 0 {
 		return err
 	}
+	names := make([]string, len(gone))
+	for i, l := range gone {
+		names[i] = l.name
+	}
 	e := *inner
-	e.Reason = "closed before it: " + strings.Join(gone, ", ")
+	e.Reason = "closed before it: " + strings.Join(names, ", ")
 	if inner.Reason != "" {
 		e.Reason = inner.Reason + "; " + e.Reason
 	}
@@ -121,6 +124,9 @@ func halfway(err error, gone []string) error {
 // youngestFirst is the order in which everybody begins to close objects, each once. Two that close the same ones then
 // do not wait for each other: a Close that waits for another one has begun nothing that the other one waits for.
 func youngestFirst(all []*Life) []*Life {
+	if len(all) < 2 {
+		return all
+	}
 	order := slices.Clone(all)
 	slices.SortFunc(order, func(a, b *Life) int { return cmp.Compare(b.number, a.number) })
 	return slices.Compact(order)
@@ -130,6 +136,9 @@ func youngestFirst(all []*Life) []*Life {
 // that need it. Age does not tell: a parent may be younger than the child that joined it. It needs no lock: no call is
 // under way that could change parents.
 func childrenFirst(all []*Life, open set) []*Life {
+	if len(all) == len(open) && len(all) < 2 {
+		return all
+	}
 	children := make(map[*Life][]*Life)
 	for _, l := range all {
 		if _, ok := open[l]; !ok {

@@ -4,10 +4,14 @@
 package made
 
 import (
+	"cmp"
 	"fmt"
 	"path/filepath"
 	"runtime"
+	"runtime/debug"
+	"slices"
 	"strings"
+	"sync"
 )
 
 // Place is where an object was made: the calls that led there.
@@ -16,35 +20,89 @@ type Place []uintptr
 // most is how many calls are noted. The program's own are behind those of this module.
 const most = 48
 
-// Here notes the calls that lead to the caller.
+// Here notes the calls that lead to the caller, and if the goroutine works for another one, those of [For].
 func Here() Place {
 	calls := make(Place, most)
-	return calls[:runtime.Callers(3, calls)]
+	calls = calls[:runtime.Callers(3, calls)]
+	if on, ok := behalf.Load(goroutine()); ok {
+		calls = append(calls, on.(Place)...)
+	}
+	return calls
+}
+
+// behalf has the place that each goroutine of For works for, by goroutine.
+var behalf sync.Map
+
+// For runs do, in which objects are made for the program that made the calls of p: a goroutine of this module's own has
+// none of the program's calls.
+func For(p Place, do func()) {
+	own := goroutine()
+	behalf.Store(own, p)
+	defer behalf.Delete(own)
+	do()
+}
+
+// goroutine returns the line with the number of the goroutine. Go has no other way to tell goroutines apart.
+func goroutine() string {
+	var b [40]byte
+	line, _, _ := strings.Cut(string(b[:runtime.Stack(b[:], false)]), "[")
+	return line
 }
 
 // module begins the names of functions that are not the program's.
 const module = "github.com/goverbs/goverbs/"
 
-// String returns the innermost call that is the program's: "shelf/server.go:12 (main.serve)". Where a goroutine of this
-// module made the object, it is the goroutine's function.
+// String returns the innermost call that is the program's: "shelf/server.go:12 (main.serve)". If there is none, because
+// Go's library called this module, it is the call of Go's library; or else the outermost of this module.
 func (p Place) String() string {
 	if len(p) == 0 {
 		return "an unknown place"
 	}
-	last := ""
+	last, library := "", ""
 	for frames := runtime.CallersFrames(p); ; {
 		f, more := frames.Next()
-		ours := isOurs(f.Function) && !strings.HasSuffix(f.File, "_test.go")
-		if text := text(f); !ours && !strings.HasPrefix(f.Function, "runtime.") {
-			return text
-		} else if ours {
-			last = text
+		switch {
+		case isOurs(f.Function) && !strings.HasSuffix(f.File, "_test.go"):
+			last = text(f)
+		case !isGos(f):
+			return text(f)
+		case !strings.HasPrefix(f.Function, "runtime.") && !strings.HasPrefix(f.Function, "sync."):
+			library = cmp.Or(library, text(f))
 		}
 		if !more {
-			return last
+			return cmp.Or(library, last)
 		}
 	}
 }
+
+// isGos reports whether a call is of Go's library, which is where package strings is. A build with -trimpath has names
+// of packages for directories; those of Go's library have no dot in their first part and are not the program's.
+func isGos(f runtime.Frame) bool {
+	root, ok := strings.CutSuffix(library(), "strings/strings.go")
+	if ok && root != "" {
+		return strings.HasPrefix(f.File, root)
+	}
+	first, _, _ := strings.Cut(f.File, "/")
+	return !strings.Contains(first, ".") && !slices.Contains(program(), first)
+}
+
+// library returns the file of a function of Go's library.
+var library = sync.OnceValue(func() string {
+	var pc [1]uintptr
+	strings.IndexFunc("x", func(rune) bool { return runtime.Callers(2, pc[:]) > 0 })
+	f, _ := runtime.CallersFrames(pc[:]).Next()
+	return f.File
+})
+
+// program returns how files of the program's module begin in a build with -trimpath.
+var program = sync.OnceValue(func() []string {
+	names := []string{"main", "command-line-arguments"}
+	if info, ok := debug.ReadBuildInfo(); ok {
+		first, _, _ := strings.Cut(info.Main.Path, "/")
+		names = append(names, first)
+	}
+	return names
+})
 
 func text(f runtime.Frame) string {
 	name := f.Function[strings.LastIndex(f.Function, "/")+1:]

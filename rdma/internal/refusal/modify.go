@@ -9,7 +9,6 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/libibverbs"
-	"github.com/goverbs/goverbs/rdma/internal/gid"
 	"github.com/goverbs/goverbs/rdma/internal/verberr"
 	"github.com/goverbs/goverbs/rdma/internal/wq"
 )
@@ -156,7 +155,7 @@ func (d Device) Unreached(path *ibv.AHAttr, err error) string {
 		return ""
 	}
 	return fmt.Sprintf("it may be that nobody has the GID %s (grh.dgid), or that it is not reached from the GID %s",
-		gid.String(path.GRH.DGID), gid.String(source.GID))
+		path.GRH.DGID, source.GID)
 }
 
 // MTUBytes is an MTU of the headers in bytes, and 0 of an unknown one.

@@ -108,6 +108,21 @@ func Explain(verb, object, reason string, err error) error {
 	return e
 }
 
+// Injected is err with the reason that a test made an allocation of the software device fail, if the backend says so.
+func Injected(backend any, err error) error {
+	b, ok := backend.(interface{ FailedAllocation() bool })
+	if !ok || !errors.Is(err, ENOMEM) || !b.FailedAllocation() {
+		return err
+	}
+	const reason = "this is the failure that Faults.FailAllocation of the software device asks for"
+	if e, ok := err.(*VerbError); ok {
+		own := *e
+		own.Reason = reason
+		return &own
+	}
+	return Explain("", "", reason, err)
+}
+
 // Invalid is an error of a check that C was not asked for.
 func Invalid(verb, object, format string, args ...any) error {
 	return &VerbError{Verb: verb, Object: object, Errno: EINVAL, Reason: fmt.Sprintf(format, args...)}

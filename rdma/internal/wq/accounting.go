@@ -10,7 +10,7 @@ import (
 	"unsafe"
 
 	"github.com/goverbs/goverbs/generated/ibv"
-	"github.com/goverbs/goverbs/rdma/internal/lock"
+	"github.com/goverbs/goverbs/internal/lock"
 )
 
 // slots counts the slots of a queue. A position counts the work requests that were ever posted, modulo 2³²; those from
@@ -41,6 +41,7 @@ type slots struct {
 	anyOrder bool        // shared receive queues: a completion gives one slot back, whichever it is
 	locked   bool        // posts hold mu: the queue is checked, or has an owner
 	plain    bool        // guarded by mu: posts may call C the System way, and nothing refuses them
+	checked  bool        // a send queue with checks
 	// a checked send queue whose requests have no addresses, as far as the tables know
 	connected bool
 
@@ -60,8 +61,8 @@ var begins atomic.Uint32
 // init makes room for capacity requests. It needs no lock: nobody posts yet.
 func (s *slots) init(capacity int, everyOne bool) error {
 	if capacity <= 0 || capacity > 1<<30 {
-		return fmt.Errorf("rdma: a checked queue needs its number of work requests: QueueOptions.Cap, as C returned "+
-			"it, has %d", capacity)
+		return invalid("a checked queue needs its number of work requests: QueueOptions.Cap, as C returned it, "+
+			"has %d", capacity)
 	}
 	s.everyOne = everyOne
 	s.resize(capacity)

@@ -8,6 +8,7 @@ import (
 	"unsafe"
 
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/internal/verberr"
 	"github.com/goverbs/goverbs/runtime"
 	"github.com/goverbs/goverbs/runtime/offheap"
 )
@@ -58,8 +59,8 @@ func ownBatch(self, at uintptr) error {
 }
 
 var (
-	errBatchZero   = fmt.Errorf("rdma: the batch is the zero value of its type, and needs its constructor: %w", einval)
-	errBatchCopied = fmt.Errorf("rdma: the batch is a copy of another one, whose memory it shares: %w", einval)
+	errBatchZero   = invalid("the batch is the zero value of its type, and needs its constructor")
+	errBatchCopied = invalid("the batch is a copy of another one, whose memory it shares")
 )
 
 // lack is what there was no room for.
@@ -121,14 +122,18 @@ func (b *batch) Err() error {
 	return batchErr(b.chain.Len, b.Cap(), b.sges, b.lacks, b.err)
 }
 
-var errBatchClosed = fmt.Errorf("rdma: the batch is %w", ErrClosed)
+// errBatchEmpty is the error of a post of nothing.
+var errBatchEmpty = invalid("the batch is empty, so there is nothing to post, and no completion will come")
+
+var errBatchClosed = closed("batch")
 
 func batchErr(n, capacity, sges int, l lack, inline error) error {
 	switch {
 	case n > capacity:
-		return fmt.Errorf("rdma: the batch is full: it was made for %d work requests, not for %d", capacity, n)
+		return &verberr.VerbError{Errno: enomem,
+			Reason: fmt.Sprintf("the batch is full: it was made for %d work requests, not for %d", capacity, n)}
 	case l&lackEntry != 0:
-		return fmt.Errorf("rdma: no room for another entry: the batch was made for %d in each work request", sges)
+		return invalid("no room for another entry: the batch was made for %d in each work request", sges)
 	}
 	return inline
 }
@@ -192,7 +197,8 @@ func (l *layout) add(n, each int, size uintptr) (offset int) {
 
 func (l *layout) mapMemory() (*offheap.Mapping, error) {
 	if l.tooMuch {
-		return nil, fmt.Errorf("rdma: so much memory cannot be had: %w", enomem)
+		return nil, &verberr.VerbError{Errno: enomem, Reason: "so much memory cannot be had"}
 	}
-	return offheap.Map(l.size, offheap.Options{})
+	m, err := offheap.Map(l.size, offheap.Options{})
+	return m, verberr.Wrap("", "", err)
 }

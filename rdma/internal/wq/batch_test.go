@@ -239,22 +239,24 @@ func TestBatchRoom(t *testing.T) {
 	b.Write(3, 0, 0).SGE(1, 2, 3)
 	b.Write(4, 0, 0)
 	assert.Equal(t, 2, b.Len())
-	assert.EqualError(t, b.Err(), "rdma: the batch is full: it was made for 2 work requests, not for 4")
+	assert.EqualError(t, b.Err(),
+		"the batch is full: it was made for 2 work requests, not for 4: cannot allocate memory")
 	b.Reset()
 	assert.NoError(t, b.Err())
 
 	b.Send(1).SGE(1, 2, 3).SGE(4, 5, 6)
-	assert.EqualError(t, b.Err(), "rdma: no room for another entry: the batch was made for 1 in each work request")
+	assert.EqualError(t, b.Err(),
+		"no room for another entry: the batch was made for 1 in each work request: invalid argument")
 	b.Reset()
 	assert.NoError(t, b.Err())
 
 	b.Send(1).Inline([]byte("12345"))
-	assert.EqualError(t, b.Err(), "rdma: WR 0: no room for 5 inline bytes behind 0: the batch was made for 4 in "+
-		"each work request")
+	assert.EqualError(t, b.Err(), "WR 0: no room for 5 inline bytes behind 0: the batch was made for 4 in "+
+		"each work request: invalid argument")
 	b.Reset()
 	b.TSO(1, []byte("1234"), 9).Inline([]byte("5"))
-	assert.EqualError(t, b.Err(), "rdma: WR 0: no room for 1 inline bytes behind 4: the batch was made for 4 in "+
-		"each work request")
+	assert.EqualError(t, b.Err(), "WR 0: no room for 1 inline bytes behind 4: the batch was made for 4 in "+
+		"each work request: invalid argument")
 
 	require.NoError(t, b.Close())
 	b.Write(1, 2, 3)
@@ -268,9 +270,11 @@ func TestBatchRoom(t *testing.T) {
 	}
 	r := recvBatch(t, 1, 1)
 	r.Recv(1).SGE(1, 2, 3).SGE(4, 5, 6)
-	assert.EqualError(t, r.Err(), "rdma: no room for another entry: the batch was made for 1 in each work request")
+	assert.EqualError(t, r.Err(),
+		"no room for another entry: the batch was made for 1 in each work request: invalid argument")
 	r.Recv(2)
-	assert.EqualError(t, r.Err(), "rdma: the batch is full: it was made for 1 work requests, not for 2")
+	assert.EqualError(t, r.Err(),
+		"the batch is full: it was made for 1 work requests, not for 2: cannot allocate memory")
 	r.Reset()
 	assert.NoError(t, r.Err())
 }

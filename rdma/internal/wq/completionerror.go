@@ -9,14 +9,14 @@ import (
 )
 
 // CompletionError says that a work request failed, what the status means, and which causes are likely. errors.As finds
-// it.
+// it. In JSON it has the members of a failed [ibv.WC].
 //
 // Man: ibv_poll_cq(3)
 type CompletionError struct {
-	WRID      uint64
-	QPNum     uint32
-	Status    ibv.WCStatus
-	VendorErr uint32 // a further code of the provider; its documents explain it
+	WRID      uint64       `json:"wr_id"`
+	QPNum     uint32       `json:"qp_num"`
+	Status    ibv.WCStatus `json:"status"`
+	VendorErr uint32       `json:"vendor_err"` // a further code of the provider; its documents explain it
 }
 
 // CompletionErr returns nil for a successful completion, and a [*CompletionError] for any other.

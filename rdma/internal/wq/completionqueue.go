@@ -3,15 +3,15 @@
 package wq
 
 import (
-	"errors"
 	"math/rand/v2"
 	"slices"
 	"sync/atomic"
 	"unsafe"
 
 	"github.com/goverbs/goverbs/generated/ibv"
-	"github.com/goverbs/goverbs/rdma/internal/lock"
+	"github.com/goverbs/goverbs/internal/lock"
 	"github.com/goverbs/goverbs/rdma/internal/provider"
+	"github.com/goverbs/goverbs/rdma/internal/verberr"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -149,8 +149,7 @@ func (q *CompletionQueue) pollUnusual(n int, wcs unsafe.Pointer) int {
 func (q *CompletionQueue) pollTracked(dst []ibv.WC) (n int, err error) {
 	q.mu.Lock()
 	if !q.plain || len(dst) == 0 {
-		q.mu.Unlock()
-		return q.poll(q.path, dst, 1)
+		return q.pollHeld(q.path, dst, 1)
 	}
 	n = q.poller.Poll(len(dst), unsafe.Pointer(unsafe.SliceData(dst)))
 	if uint(n) > uint(len(dst)) {
@@ -194,6 +193,11 @@ func (q *CompletionQueue) pollTracked(dst []ibv.WC) (n int, err error) {
 // poll polls by a path, up to so many times until there is something, and gives back slots.
 func (q *CompletionQueue) poll(p Path, dst []ibv.WC, times int) (n int, err error) {
 	q.mu.Lock()
+	return q.pollHeld(p, dst, times)
+}
+
+// pollHeld is poll with the lock. The caller holds CompletionQueue.mu; pollHeld releases it.
+func (q *CompletionQueue) pollHeld(p Path, dst []ibv.WC, times int) (n int, err error) {
 	defer q.mu.Unlock()
 	if q.refusal != nil || len(dst) == 0 {
 		return 0, q.refusal
@@ -375,7 +379,8 @@ func pollFailed(result int) error {
 	return errPoll
 }
 
-var errPoll = errors.New("ibv_poll_cq: the completion queue is broken, or the call failed without a reason")
+var errPoll = error(&verberr.VerbError{Verb: "ibv_poll_cq", Errno: eio,
+	Reason: "the completion queue is broken, or the call failed without a reason"})
 
 // refuse makes polls fail from now on, or succeed again with nil; none is under way when it returns.
 func (q *CompletionQueue) refuse(err error) {

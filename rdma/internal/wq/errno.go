@@ -16,3 +16,11 @@ var (
 	ErrClosed = verberr.ErrClosed
 	ErrInUse  = verberr.ErrInUse
 )
+
+// invalid is the error of a check, of something that has no name.
+func invalid(format string, args ...any) error { return verberr.Invalid("", "", format, args...) }
+
+// closed is the error of every use of something that is closed.
+func closed(what string) error {
+	return &verberr.VerbError{Object: what, Errno: einval, Err: ErrClosed}
+}

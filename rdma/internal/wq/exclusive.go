@@ -3,15 +3,15 @@
 package wq
 
 import (
-	"fmt"
-
 	"github.com/goverbs/goverbs/rdma/internal/provider"
+	"github.com/goverbs/goverbs/rdma/internal/verberr"
 	"github.com/goverbs/goverbs/runtime"
 )
 
 var (
-	errExclusive = fmt.Errorf("rdma: an exclusive handle of the queue is %w: post by it, or close it", ErrInUse)
-	errClosed    = fmt.Errorf("rdma: the exclusive handle is %w", ErrClosed)
+	errExclusive = error(&verberr.VerbError{Errno: verberr.EBUSY, Err: ErrInUse,
+		Reason: "an exclusive handle of the queue is open: post by it, or close it"})
+	errClosed = closed("exclusive handle")
 )
 
 // handle is what exclusive handles of queues that are posted to have in common. Its Poster goes to C at once where the
@@ -76,7 +76,7 @@ func (p *handlePosts) PostUnusual(c *runtime.Chain) error {
 	x, b := (*handle)(p), batchOf(c)
 	posted, err := x.post(b, 0, c.Len)
 	b.took(posted)
-	return err
+	return x.q.orEmpty(b, err)
 }
 
 // PostFailed makes an error of what C answered for a whole batch.
@@ -88,7 +88,7 @@ func (p *handlePosts) PostFailed(c *runtime.Chain, result int32) error {
 // handle.
 func (x *handle) post(b *batch, from, to int) (posted int, err error) {
 	if !b.postable(from, to) {
-		return 0, b.Err()
+		return 0, x.q.unfit(b.Err())
 	}
 	if err := x.own(); err != nil {
 		return 0, err

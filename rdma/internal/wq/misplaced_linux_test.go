@@ -83,9 +83,9 @@ func TestAnAddressInAProgramOfAConnectedQueue(t *testing.T) {
 	x := newExtended(t, ibv.QPT_RC)
 	q := x.queue(t, options(8, 1, 16))
 	p := NewWRProgram(&x.qp)
-	p.Send(1, 0).SGE(1, 2, 3).UD(8, 1, 1)
+	p.Send(1).SGE(1, 2, 3).UD(8, 1, 1)
 	assert.EqualError(t, q.PostProgram(p),
-		"rdma: WR 0: UD gives it the address of a datagram, and RC has none: invalid argument")
+		"ibv_wr_complete: QP 0x12 (RC): WR 0: UD gives it the address of a datagram, and RC has none: invalid argument")
 	assert.Empty(t, x.calls)
 }
 
@@ -156,7 +156,7 @@ func TestWhatIsLeftOfAClosedBatch(t *testing.T) {
 	tags, err := NewTagBatch(4, 1)
 	require.NoError(t, err)
 	c := copyOf(b)
-	s, r, add := b.Send(1), recvs.Recv(1), tags.Add(1, 2, 3, 4)
+	s, r, add := b.Send(1), recvs.Recv(1), tags.AddTag(1, 2, 3, 4)
 	c.Send(1)
 	require.NoError(t, b.Close())
 	require.NoError(t, recvs.Close())

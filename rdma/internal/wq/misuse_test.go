@@ -34,17 +34,19 @@ func TestHeadersThatCDoesNotTakeWhole(t *testing.T) {
 	b := sendBatch(t, 1, 1, 1<<17)
 	b.TSO(1, header, 1000)
 	_, err := q.Post(b)
-	assert.EqualError(t, err, "rdma: WR 0: a header of 65536 bytes, and the most is 65535")
+	assert.EqualError(t, err,
+		"ibv_post_send: QP 0x12 (UD): WR 0: a header of 65536 bytes, and the most is 65535: invalid argument")
 	b.Reset()
 	b.TSO(1, header[1:], 1000)
 	assert.NoError(t, b.Err())
 	assert.EqualValues(t, 1<<16-1, b.WR(0).TSO().HdrSz)
 
 	p := NewWRProgram(&x.qp)
-	p.TSO(1, 0, header, 1000)
-	assert.EqualError(t, q.PostProgram(p), "rdma: WR 0: a header of 65536 bytes, and the most is 65535")
+	p.TSO(1, header, 1000)
+	assert.EqualError(t, q.PostProgram(p),
+		"ibv_wr_complete: QP 0x12 (UD): WR 0: a header of 65536 bytes, and the most is 65535: invalid argument")
 	p.Reset()
-	p.TSO(1, 0, header[1:], 1000)
+	p.TSO(1, header[1:], 1000)
 	assert.NoError(t, p.Err())
 }
 
@@ -126,20 +128,26 @@ func TestPatchesOfWhatIsNotThere(t *testing.T) {
 	x := newExtended(t, ibv.QPT_RC)
 	q := x.queue(t, options(8, 1, 16))
 	for want, patch := range map[string]func(p *WRProgram){
-		"rdma: WR 0: SetRemote of IBV_WR_SEND_WITH_IMM, which has no remote address": func(p *WRProgram) {
-			p.SendImm(1, 0, 0).SGE(1, 2, 3).SetRemote(100, 7)
+		"WR 0: SetRemote of IBV_WR_SEND_WITH_IMM, which has no remote address": func(p *WRProgram) {
+			p.SendImm(1, 0).SGE(1, 2, 3).SetRemote(100, 7)
 		},
-		"rdma: WR 0: SetSGE of a request without an entry that SGE set": func(p *WRProgram) {
-			p.Write(1, 0, 100, 7).SGEList(ibv.SGE{}).SetSGE(1, 2, 3)
+		"WR 0: SetSGE of a request that has not one entry, appended by SGE or Add": func(p *WRProgram) {
+			p.Write(1, 100, 7).SGE(1, 2, 3).SGE(4, 5, 6).SetSGE(1, 2, 3)
 		},
-		"rdma: WR 1: SetSGE of a request without an entry that SGE set": func(p *WRProgram) {
-			p.Write(1, 0, 100, 7).SGE(1, 2, 3).SetSGE(4, 5, 6)
-			p.Write(1, 0, 100, 7).Inline([]byte("x")).SetSGE(1, 2, 3)
+		"WR 1: SetSGE of a request that has not one entry, appended by SGE or Add": func(p *WRProgram) {
+			p.Write(1, 100, 7).SGE(1, 2, 3).SetSGE(4, 5, 6)
+			p.Write(1, 100, 7).Inline([]byte("x")).SetSGE(1, 2, 3)
+		},
+		"WR 0: SetFlush of IBV_WR_RDMA_WRITE": func(p *WRProgram) {
+			p.Write(1, 100, 7).SGE(1, 2, 3).SetFlush(8, 1)
+		},
+		"WR 0: SetValue of IBV_WR_RDMA_WRITE": func(p *WRProgram) {
+			p.Write(1, 100, 7).SGE(1, 2, 3).SetValue([8]byte{1})
 		},
 	} {
 		p := NewWRProgram(&x.qp)
 		patch(p)
-		assert.EqualError(t, q.PostProgram(p), want)
+		assert.EqualError(t, q.PostProgram(p), "ibv_wr_complete: QP 0x12 (RC): "+want+": invalid argument")
 		assert.Empty(t, x.calls)
 	}
 }

@@ -106,7 +106,7 @@ func TestOthersTakeNoSlots(t *testing.T) {
 	nothing := d.context.Ops.ReqNotifyCQ // a function of C's that does nothing
 	extended := &ibv.QPEx{QPBase: d.qp, WRStart: nothing, WRComplete: nothing, WRLocalInv: nothing}
 	p := NewWRProgram(extended)
-	p.LocalInv(1, ibv.SEND_SIGNALED, 1)
+	p.LocalInv(1, 1).Signaled()
 	send, err := NewSendQueue(&extended.QPBase, nativeOptions("exclusive"))
 	require.NoError(t, err)
 	x, err := send.Exclusive()

@@ -50,12 +50,12 @@ func slotsOfRelease44(t *testing.T) {
 	require.NoError(t, err)
 
 	p := NewWRProgram(x)
-	p.AtomicWrite(1, ibv.SEND_SIGNALED, 8, 2, [8]byte{})
+	p.AtomicWrite(1, 8, 2, [8]byte{}).Signaled()
 	require.NoError(t, p.Err())
 	require.NoError(t, q.PostProgram(p), "release 44.0 has the slot")
 
 	p.Reset()
-	p.Flush(1, ibv.SEND_SIGNALED, 1, 2, 3, 1, 1)
+	p.Flush(1, 1, 2, 3, 1, 1).Signaled()
 	err = q.PostProgram(p)
 	assert.ErrorIs(t, err, runtime.ErrNotSupported)
 	assert.ErrorContains(t, err, "ibv_wr_flush: objects of ")
@@ -63,7 +63,7 @@ func slotsOfRelease44(t *testing.T) {
 
 	x.WRAtomicWrite = 0
 	p.Reset()
-	p.AtomicWrite(1, ibv.SEND_SIGNALED, 8, 2, [8]byte{})
+	p.AtomicWrite(1, 8, 2, [8]byte{}).Signaled()
 	assert.EqualError(t, p.Err(), "ibv_wr_atomic_write: the queue pair lacks the function: it was created without "+
 		"it (rdma-core has it since 44.0)")
 }

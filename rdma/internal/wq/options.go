@@ -38,3 +38,19 @@ type QueueOptions struct {
 	// Providers are looked up before the built-in ones.
 	Providers []provider.Provider
 }
+
+// defaultDepth is how many requests each queue of a queue pair takes whose creator does not say it.
+const defaultDepth = 64
+
+// DefaultCap is the capacities of a queue pair whose creator does not say them. One with a shared receive queue has no
+// other.
+func DefaultCap(kind ibv.QPType, sharedRecv bool) ibv.QPCap {
+	c := ibv.QPCap{MaxSendWR: defaultDepth, MaxSendSGE: 1, MaxRecvWR: defaultDepth, MaxRecvSGE: 1}
+	if kind == ibv.QPT_XRC_RECV {
+		c.MaxSendWR, c.MaxSendSGE = 0, 0
+	}
+	if sharedRecv || kind == ibv.QPT_XRC_RECV || kind == ibv.QPT_XRC_SEND {
+		c.MaxRecvWR, c.MaxRecvSGE = 0, 0
+	}
+	return c
+}

@@ -4,7 +4,6 @@ package wq
 
 import (
 	"errors"
-	"fmt"
 	"sync/atomic"
 	"unsafe"
 
@@ -137,6 +136,9 @@ func PollBy(q *CompletionQueue, ex *ibv.CQEx, p *PollProgram) ([]Completion, err
 	return q.pollProgram(p)
 }
 
+// Polled returns what the program has read last.
+func Polled(p *PollProgram) []Completion { return p.all[:p.state.n] }
+
 // ErrOtherQueue is what polling by a program of another completion queue gives.
 var ErrOtherQueue = errors.New("the program polls another completion queue")
 
@@ -180,7 +182,7 @@ func QPOf(r WRRequest) *ibv.QPEx { return r.p.qp }
 func CallSetter(r WRRequest, name string, fn ibv.FuncPtr, object uintptr, args ...uint64) WRRequest {
 	switch p := r.p; {
 	case r.index != len(p.wrs)-1 || p.closed:
-		p.fail(fmt.Errorf("rdma: WR %d: %s for a request that others follow", r.index, name))
+		p.fail(invalid("WR %d: %s for a request that others follow", r.index, name))
 	case fn == 0:
 		p.fail(&runtime.NotSupportedError{Function: name, Missing: "the queue pair was created without it"})
 	default:

@@ -65,7 +65,7 @@ func missing(fn ibv.FuncPtr, name, object string) error {
 	}
 	return &runtime.NotSupportedError{Function: name, Missing: object +
 		" lacks the function: it was created without it",
-		Since: since}
+		Project: "rdma-core", Since: since}
 }
 
 // errnoOf is the number of the error that a call gave. Some old libraries give -1, which says nothing.

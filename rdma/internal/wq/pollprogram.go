@@ -10,6 +10,7 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma/internal/datapath"
 	"github.com/goverbs/goverbs/rdma/internal/provider"
+	"github.com/goverbs/goverbs/rdma/internal/verberr"
 	"github.com/goverbs/goverbs/runtime"
 	"github.com/goverbs/goverbs/runtime/offheap"
 	"github.com/goverbs/goverbs/runtime/program"
@@ -88,7 +89,8 @@ type field struct {
 // values to read; the queue must have been created with them. Of the options, Way and Providers have an effect.
 func NewPollProgram(cq *ibv.CQEx, n int, flags ibv.CreateCQWCFlags, o QueueOptions) (*PollProgram, error) {
 	if n <= 0 {
-		return nil, fmt.Errorf("rdma: a program that polls %d completions; it must be at least one", n)
+		return nil, verberr.Invalid("NewPollProgram", "",
+			"a program that polls %d completions; it must be at least one", n)
 	}
 	if cq == nil {
 		return nil, &runtime.NilError{Function: "ibv_start_poll", Argument: "cq"}
@@ -249,7 +251,7 @@ func (p *PollProgram) PollOn(stack *runtime.Stack) ([]Completion, error) {
 	return p.end()
 }
 
-var errProgramClosed = fmt.Errorf("rdma: the program is %w", ErrClosed)
+var errProgramClosed = closed("program")
 
 func (p *PollProgram) start() {
 	clear(p.all[:p.state.n])

@@ -87,47 +87,51 @@ func (x *extended) queue(t *testing.T, o QueueOptions) *SendQueue {
 
 func TestWRProgram(t *testing.T) {
 	x := newExtended(t, ibv.QPT_RC)
-	q := x.queue(t, options(8, 1, 4))
+	q := x.queue(t, options(8, 2, 4))
 	p := NewWRProgram(&x.qp)
-	w := p.Write(1, 0, 100, 7).SGE(200, 64, 8)
+	w := p.Write(1, 100, 7).SGE(200, 64, 8)
 	data := []byte("data")
-	p.Send(2, ibv.SEND_SOLICITED).Inline(data)
+	p.Send(2).Flags(ibv.SEND_SOLICITED).Inline(data)
 	copy(data, "else")
-	p.CompareSwap(3, ibv.SEND_FENCE, 304, 9, 10, 11).SGEList(ibv.SGE{Addr: 1, Length: 8, LKey: 2})
-	p.Flush(4, 0, 400, 5, 6, 1, 2)
-	p.SendInv(5, ibv.SEND_SIGNALED, 12).InlineList([]byte("ab"), []byte("c"))
+	p.CompareSwap(3, 304, 9, 10, 11).Flags(ibv.SEND_FENCE).Add(ibv.SGE{Addr: 1, Length: 8, LKey: 2})
+	p.Flush(4, 400, 5, 6, 1, 2)
+	p.SendInv(5, 12).Signaled().Inline([]byte("ab")).Inline([]byte("c"))
+	p.Read(6, 500, 8).SGE(1, 2, 3).Add(ibv.SGE{Addr: 4, Length: 5, LKey: 6})
+	last := p.Send(7).Signaled() // an empty message, as in a batch
+	assert.Equal(t, 6, last.Index())
 	require.NoError(t, p.Err())
 	require.NoError(t, q.PostProgram(p))
 	assert.Equal(t, []string{"start",
 		"1 0: write 7 100", "sge 8 200 64",
 		"2 IBV_SEND_SOLICITED: send", "inline data",
-		"3 IBV_SEND_FENCE: cmp_swp 9 304 10 11", "entry 1 8 2",
+		"3 IBV_SEND_FENCE: cmp_swp 9 304 10 11", "sge 2 1 8",
 		"4 0: flush 5 400 6 1 2",
 		"5 IBV_SEND_SIGNALED: send_inv 12", "piece ab", "piece c",
+		"6 0: read 8 500", "entry 1 2 3", "entry 4 5 6",
+		"7 IBV_SEND_SIGNALED: send",
 		"complete"}, x.calls)
-	assert.Equal(t, 3, q.Free())
+	assert.Equal(t, 1, q.Free())
 	err := q.PostProgram(p)
 	assert.ErrorIs(t, err, syscall.ENOMEM)
-	assert.ErrorContains(t, err, "a list of 5 does not fit: 3 of 8 slots are free")
-	q.Retire([]ibv.WC{success(5)})
+	assert.ErrorContains(t, err, "a list of 7 does not fit: 1 of 8 slots are free")
+	q.Retire([]ibv.WC{success(7)})
 
 	x.calls = nil
-	w.SetID(21)
-	w.SetRemote(101, 17)
+	w.Renew(21, ibv.SEND_FENCE, 101, 17)
 	w.SetSGE(201, 65, 18)
 	x.result = syscall.ENOMEM
 	err = q.PostProgram(p)
 	assert.EqualError(t, err, "ibv_wr_complete: QP 0x12 (RC): WR 0 (id 0x15): none of the requests was posted: "+
 		"cannot allocate memory")
-	assert.Equal(t, []string{"21 0: write 17 101", "sge 18 201 65"}, x.calls[1:3])
+	assert.Equal(t, []string{"21 IBV_SEND_FENCE: write 17 101", "sge 18 201 65"}, x.calls[1:3])
 	assert.Equal(t, 8, q.Free(), "its slots came back")
 
-	p.Send(9, 0)
+	p.Send(9)
 	assert.ErrorContains(t, q.PostProgram(p), "cannot grow")
 	p.Reset()
 	assert.Zero(t, p.Len())
 	x.calls = nil
-	assert.NoError(t, q.PostProgram(p))
+	assert.ErrorContains(t, q.PostProgram(p), "the program is empty")
 	assert.Empty(t, x.calls)
 }
 
@@ -138,8 +142,8 @@ func TestWideWRProgram(t *testing.T) {
 	q := x.queue(t, options(8, 1, 0))
 	p := NewWRProgram(&x.qp)
 	const high = 1 << 32
-	w := p.CompareSwap(high+1, 0, high+2*8, 3, high+4, high+5).SGE(high+6, 8, 7)
-	p.Flush(8, ibv.SEND_SIGNALED, 9, 10, high+11, 1, 2)
+	w := p.CompareSwap(high+1, high+2*8, 3, high+4, high+5).SGE(high+6, 8, 7)
+	p.Flush(8, 9, 10, high+11, 1, 2).Signaled()
 	require.NoError(t, q.PostProgram(p))
 	assert.Equal(t, []string{"start", "4294967297 0: cmp_swp 3 4294967312 4294967300 4294967301", "sge 7 4294967302 8",
 		"8 IBV_SEND_SIGNALED: flush 10 9 4294967307 1 2", "complete"}, x.calls)
@@ -158,7 +162,7 @@ func TestWRProgramOfDatagrams(t *testing.T) {
 	o := options(8, 1, 0)
 	o.Unchecked = true
 	p := NewWRProgram(&x.qp)
-	r := p.SendImm(1, 0, 5).UD(2, 3, 4).SGE(6, 7, 8)
+	r := p.SendImm(1, 5).UD(2, 3, 4).SGE(6, 7, 8)
 	r.SetSGE(16, 17, 18)
 	h, err := x.queue(t, o).Exclusive()
 	require.NoError(t, err)
@@ -173,17 +177,13 @@ func TestWRProgramRules(t *testing.T) {
 		build func(*WRProgram)
 		want  string
 	}{
-		{func(p *WRProgram) { p.Write(1, 0, 1, 2) },
-			"ibv_wr_post: QP 0x12 (UC): WR 0 (id 0x1): it has no data " +
-				"(one of ibv_wr_set_sge|ibv_wr_set_sge_list|ibv_wr_set_inline_data|" +
-				"ibv_wr_set_inline_data_list has to follow): invalid argument"},
-		{func(p *WRProgram) { p.Write(1, 0, 1, 2).SGE(1, 2, 3); p.LocalInv(2, ibv.SEND_SOLICITED, 2) },
+		{func(p *WRProgram) { p.Write(1, 1, 2).SGE(1, 2, 3); p.LocalInv(2, 2).Flags(ibv.SEND_SOLICITED) },
 			"ibv_wr_post: QP 0x12 (UC): WR 1 (id 0x2): IBV_SEND_SOLICITED is not valid " +
 				"with ibv_wr_local_inv on UC: invalid argument"},
-		{func(p *WRProgram) { p.AtomicWrite(1, 0, 1, 2, [8]byte{}) }, "IBV_WR_ATOMIC_WRITE is not valid on UC"},
-		{func(p *WRProgram) { p.BindMW(1, 0, 1, 2, ibv.MWBindInfo{}) },
+		{func(p *WRProgram) { p.AtomicWrite(1, 1, 2, [8]byte{}) }, "IBV_WR_ATOMIC_WRITE is not valid on UC"},
+		{func(p *WRProgram) { p.BindMW(1, 1, 2, ibv.MWBindInfo{}) },
 			"ibv_wr_bind_mw: the queue pair lacks the function: it was created without it"},
-		{func(p *WRProgram) { a := p.Send(1, 0).SGE(1, 2, 3); p.Send(2, 0); a.SGE(4, 5, 6) },
+		{func(p *WRProgram) { a := p.Send(1).SGE(1, 2, 3); p.Send(2); a.SGE(4, 5, 6) },
 			"a request that others follow"},
 	} {
 		x := newExtended(t, ibv.QPT_UC)
@@ -194,7 +194,7 @@ func TestWRProgramRules(t *testing.T) {
 	}
 	x := newExtended(t, ibv.QPT_RC)
 	p := NewWRProgram(&x.qp)
-	p.Send(1, 0).SGE(1, 2, 3)
+	p.Send(1).SGE(1, 2, 3)
 	assert.ErrorContains(t, sendQueue(t, newDevice(t, ibv.QPT_RC), options(8, 1, 0)).PostProgram(p),
 		"the program is of QP")
 	x.qp.QPBase.State = ibv.QPS_INIT
@@ -290,7 +290,7 @@ func TestPollProgram(t *testing.T) {
 	require.NoError(t, p.Close())
 	require.NoError(t, p.Close())
 	_, err = p.Poll()
-	assert.EqualError(t, err, "rdma: the program is closed")
+	assert.EqualError(t, err, "program: closed")
 
 	_, err = NewPollProgram(&x.cq, 1, ibv.WC_EX_WITH_CVLAN, QueueOptions{})
 	assert.EqualError(t, err, "ibv_wc_read_cvlan: the completion queue lacks the function: it was created without it")
@@ -316,31 +316,31 @@ func TestProgramIsCheckedByItsQueue(t *testing.T) {
 	require.NoError(t, err)
 	p := NewWRProgram(x)
 	for want, add := range map[string]func(WRRequest){
-		"3 entries, and the queue pair takes 2 at most":      func(r WRRequest) { r.SGEList(make([]ibv.SGE, 3)...) },
+		"3 entries, and the queue pair takes 2 at most": func(r WRRequest) {
+			r.SGE(0, 0, 0).SGE(0, 0, 0).SGE(0, 0, 0)
+		},
 		"9 inline bytes, and the queue pair takes 8 at most": func(r WRRequest) { r.Inline(make([]byte, 9)) },
 		"10 inline bytes, and the queue pair takes 8 at most": func(r WRRequest) {
-			r.InlineList(make([]byte, 5),
-				make([]byte, 5))
+			r.Inline(make([]byte, 5)).Inline(make([]byte, 5))
 		},
 		"a message of 101 bytes, and the most is 100": func(r WRRequest) { r.SGE(1, 101, 1) },
 		"a message of 102 bytes, and the most is 100": func(r WRRequest) {
-			r.SGEList(ibv.SGE{Length: 51},
-				ibv.SGE{Length: 51})
+			r.SGE(1, 51, 1).SGE(1, 51, 1)
 		},
 		"a message of 103 bytes, and the most is 100": func(r WRRequest) { r.SGE(1, 1, 1).SetSGE(1, 103, 1) },
 	} {
 		p.Reset()
-		p.Write(1, ibv.SEND_SIGNALED, 1, 1).SGE(1, 100, 1)
-		add(p.Write(0x2a, ibv.SEND_SIGNALED, 1, 1))
+		p.Write(1, 1, 1).Signaled().SGE(1, 100, 1)
+		add(p.Write(0x2a, 1, 1).Signaled())
 		assert.ErrorContains(t, q.PostProgram(p), "WR 1 (id 0x2a): "+want)
 	}
 	for want, add := range map[string]func(){
-		"a datagram needs an address handle": func() { p.Write(1, 0, 8, 1).UD(0, 1, 1) },
+		"a datagram needs an address handle": func() { p.Write(1, 8, 1).UD(0, 1, 1) },
 		"binding needs a memory window and a memory region": func() {
-			p.BindMW(1, 0, 0, 1,
+			p.BindMW(1, 0, 1,
 				ibv.MWBindInfo{MR: 8, Length: 8})
 		},
-		"WR 0: binding needs a memory": func() { p.BindMW(1, 0, 8, 1, ibv.MWBindInfo{Length: 8}) },
+		"WR 0: binding needs a memory": func() { p.BindMW(1, 8, 1, ibv.MWBindInfo{Length: 8}) },
 	} {
 		p.Reset()
 		add()
@@ -349,42 +349,42 @@ func TestProgramIsCheckedByItsQueue(t *testing.T) {
 	}
 	for want, add := range map[string]func() WRRequest{
 		"of 4 bytes, and it has to be 8": func() WRRequest {
-			return p.FetchAdd(0x2a, 0, 16, 1, 1).SGE(1, 4, 1)
+			return p.FetchAdd(0x2a, 16, 1, 1).SGE(1, 4, 1)
 		},
 		"of 16 bytes, and it has to be 8": func() WRRequest {
-			return p.CompareSwap(0x2a, 0, 16, 1, 1, 1).SGE(1, 16, 1)
+			return p.CompareSwap(0x2a, 16, 1, 1, 1).SGE(1, 16, 1)
 		},
 		"at the remote address 0xc, and it has to be a multiple of 8": func() WRRequest {
-			return p.FetchAdd(0x2a, 0, 12, 1, 1).SGE(1, 8, 1)
+			return p.FetchAdd(0x2a, 12, 1, 1).SGE(1, 8, 1)
 		},
 		"at the remote address 0xd, and it has to be a multiple of 8": func() WRRequest {
-			return p.AtomicWrite(0x2a, 0, 13, 1, [8]byte{})
+			return p.AtomicWrite(0x2a, 13, 1, [8]byte{})
 		},
 		"at the remote address 0xe, and it has to be a multiple of 8": func() WRRequest {
-			r := p.FetchAdd(0x2a, 0, 16, 1, 1).SGE(1, 8, 1)
+			r := p.FetchAdd(0x2a, 16, 1, 1).SGE(1, 8, 1)
 			r.SetRemote(14, 1)
 			return r
 		},
 	} {
 		p.Reset()
-		p.Write(1, ibv.SEND_SIGNALED, 1, 1).SGE(1, 100, 1)
+		p.Write(1, 1, 1).Signaled().SGE(1, 100, 1)
 		add()
 		assert.ErrorContains(t, q.PostProgram(p), "WR 1 (id 0x2a): an atomic operation "+want)
 	}
 	p.Reset()
-	p.Write(0x2a, 1<<20, 1, 1).SGE(1, 100, 1)
+	p.Write(0x2a, 1, 1).Flags(1<<20).SGE(1, 100, 1)
 	assert.ErrorContains(t, q.PostProgram(p), "0x100000 is no send flag")
 	assert.Zero(t, calls, "refused before the call")
 	assert.Equal(t, 16, q.Free())
 	p.Reset()
-	p.Write(1, ibv.SEND_SIGNALED, 1, 1).Inline(make([]byte, 8))
-	p.Write(2, ibv.SEND_SIGNALED, 1, 1).SGEList(ibv.SGE{Length: 50}, ibv.SGE{Length: 50})
+	p.Write(1, 1, 1).Signaled().Inline(make([]byte, 8))
+	p.Write(2, 1, 1).Signaled().SGE(1, 50, 1).SGE(1, 50, 1)
 	assert.NoError(t, q.PostProgram(p), "the limits themselves are valid")
 
 	q, err = NewSendQueue(&x.QPBase, options(16, 2, 8))
 	require.NoError(t, err)
 	p.Reset()
-	p.Write(1, ibv.SEND_SIGNALED, 1, 1).SGEList(ibv.SGE{Length: 1 << 31}, ibv.SGE{Length: 1})
+	p.Write(1, 1, 1).Signaled().SGE(1, 1<<31, 1).SGE(1, 1, 1)
 	assert.ErrorContains(t, q.PostProgram(p), "a message of 2147483649 bytes, and the most is 2147483648")
 
 	x.QPBase.QPType = ibv.QPT_UD // a TSO sends many messages
@@ -392,9 +392,9 @@ func TestProgramIsCheckedByItsQueue(t *testing.T) {
 	q, err = NewSendQueue(&x.QPBase, o)
 	require.NoError(t, err)
 	p.Reset()
-	p.TSO(1, ibv.SEND_SIGNALED, nil, 50).UD(1, 2, 3).SGE(1, 1000, 1)
+	p.TSO(1, nil, 50).Signaled().UD(1, 2, 3).SGE(1, 1000, 1)
 	assert.NoError(t, q.PostProgram(p))
 	p.Reset()
-	p.Send(1, ibv.SEND_SIGNALED).UD(1, 2, 3).SGE(1, 1000, 1)
+	p.Send(1).Signaled().UD(1, 2, 3).SGE(1, 1000, 1)
 	assert.ErrorContains(t, q.PostProgram(p), "a message of 1000 bytes, and the most is 100")
 }

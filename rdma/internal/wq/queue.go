@@ -7,7 +7,7 @@ import (
 	"unsafe"
 
 	"github.com/goverbs/goverbs/generated/ibv"
-	"github.com/goverbs/goverbs/rdma/internal/lock"
+	"github.com/goverbs/goverbs/internal/lock"
 	"github.com/goverbs/goverbs/rdma/internal/provider"
 	"github.com/goverbs/goverbs/runtime"
 )
@@ -157,16 +157,22 @@ func (p *posts) PostUnusual(c *runtime.Chain) error {
 			return err
 		}
 	}
+	if q.checked {
+		w := ibv.Ptr[ibv.SendWR](c.First).Deref()
+		if c.Len != 1 || w.NumSGE != 1 {
+			return q.postSends(c)
+		}
+		_ = *w.SGList.Deref() // without the lock: this panics where the user's address is none
+	}
 	q.mu.Lock()
 	if !q.plain {
-		q.mu.Unlock()
-		return q.postWhole(b)
+		return q.postByPath(c)
 	}
 	var m mark
 	if checks := q.checks; checks != nil {
 		w, posted := ibv.Ptr[ibv.SendWR](c.First).Deref(), q.posted.Load()
 		rule := checks.rule(w)
-		if c.Len != 1 || w.NumSGE != 1 || w.Opcode >= knownOpcodes || w.SendFlags&rule.denied != 0 {
+		if w.Opcode >= knownOpcodes || w.SendFlags&rule.denied != 0 {
 			return q.postList(c)
 		}
 		if w.SGList.Deref().Length >= rule.alone || !checks.inState(q.qp) || int32(q.limit-posted) < 2 {
@@ -184,15 +190,65 @@ func (p *posts) PostUnusual(c *runtime.Chain) error {
 		return q.postList(c)
 	}
 	if m.result = q.poster.Call(c); m.result != 0 {
-		return q.notPosted(c, m, true)
+		return q.oneNotPosted(c, m)
 	}
 	q.mu.Unlock()
 	return nil
 }
 
-// postList is the rest of PostUnusual, for more than one request or one that is not of the usual kind. The caller holds
-// slots.mu; postList releases it.
+// oneNotPosted is notPosted, and releases slots.mu.
+func (q *queue) oneNotPosted(c *runtime.Chain, m mark) error {
+	defer q.mu.Unlock()
+	return q.notPosted(c, m)
+}
+
+// postByPath is the rest of PostUnusual for queues that are not plain. The caller holds slots.mu; postByPath releases
+// it.
+func (q *queue) postByPath(c *runtime.Chain) error {
+	defer q.mu.Unlock()
+	return q.postHeldWhole(batchOf(c))
+}
+
+// postHeldWhole is postHeld of a whole batch, which keeps how many requests were taken. The caller holds slots.mu.
+func (q *queue) postHeldWhole(b *batch) error {
+	posted, err := q.postHeld(b, 0, b.chain.Len)
+	b.took(posted)
+	return err
+}
+
+// notTaken is the error of a whole batch that the checks or the slots refuse. The caller holds slots.mu.
+func (q *queue) notTaken(b *batch) error {
+	b.took(0)
+	return q.kind.explain(b, 0, b.chain.Len)
+}
+
+// postSends is the rest of PostUnusual for a list of a checked send queue. It takes slots.mu, and releases it also when
+// what the requests name is not there, which panics. postList would do, one call later: the time that the defer costs.
+func (q *queue) postSends(c *runtime.Chain) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	b := batchOf(c)
+	if !q.plain {
+		return q.postHeldWhole(b)
+	}
+	var m mark
+	ok := q.checks.inState(q.qp)
+	if ok {
+		m, ok = q.takeSend(sends(b)[:c.Len], q.checks)
+	}
+	if !ok {
+		return q.notTaken(b)
+	}
+	if m.result = q.poster.Call(c); m.result != 0 {
+		return q.notPosted(c, m)
+	}
+	return nil
+}
+
+// postList is the rest of PostUnusual for lists of other queues, and a send that is not of the usual kind. The caller
+// holds slots.mu; postList releases it, also when what the requests name is not there, which panics.
 func (q *queue) postList(c *runtime.Chain) error {
+	defer q.mu.Unlock()
 	b := batchOf(c)
 	var m mark
 	ok := true
@@ -203,27 +259,20 @@ func (q *queue) postList(c *runtime.Chain) error {
 	} else if q.capacity > 0 {
 		m, ok = q.kind.take(b, 0, c.Len)
 	}
-	if ok {
-		if m.result = q.poster.Call(c); m.result == 0 {
-			q.mu.Unlock()
-			return nil
-		}
+	if !ok {
+		return q.notTaken(b)
 	}
-	return q.notPosted(c, m, ok)
+	if m.result = q.poster.Call(c); m.result != 0 {
+		return q.notPosted(c, m)
+	}
+	return nil
 }
 
-// notPosted is the error of a batch that C did not take whole, or that take had something against. The caller holds
-// slots.mu; notPosted releases it.
-func (q *queue) notPosted(c *runtime.Chain, m mark, taken bool) error {
-	defer q.mu.Unlock()
-	b := batchOf(c)
-	if !taken {
-		b.took(0)
-		return q.kind.explain(b, 0, c.Len)
-	}
+// notPosted is the error of a batch that C did not take whole. The caller holds slots.mu.
+func (q *queue) notPosted(c *runtime.Chain, m mark) error {
 	err := q.wholeFailed(c, m.result)
 	if q.capacity > 0 {
-		q.giveUp(m, b.posted, err)
+		q.giveUp(m, batchOf(c).posted, err)
 	}
 	return err
 }
@@ -232,13 +281,30 @@ func (q *queue) notPosted(c *runtime.Chain, m mark, taken bool) error {
 func (q *queue) postWhole(b *batch) error {
 	posted, err := q.post(b, 0, b.chain.Len)
 	b.took(posted)
+	return q.orEmpty(b, err)
+}
+
+// orEmpty is the error of a post of the whole batch, or says that there was nothing to post: a goroutine that waits for
+// a completion would wait for ever.
+func (q *queue) orEmpty(b *batch, err error) error {
+	if err == nil && b.chain.Len == 0 {
+		return q.unfit(errBatchEmpty)
+	}
 	return err
+}
+
+// unfit is the error of a post of a batch with that error, or nil.
+func (q *queue) unfit(err error) error {
+	if err == nil {
+		return nil
+	}
+	return q.kind.failure(-1, 0, 0, "").because(err)
 }
 
 // post posts the requests from one index up to another, exclusive.
 func (q *queue) post(b *batch, from, to int) (posted int, err error) {
 	if !b.postable(from, to) {
-		return 0, b.Err()
+		return 0, q.unfit(b.Err())
 	}
 	if err := q.misplaced(b, from, to); err != nil {
 		return 0, err
@@ -247,9 +313,15 @@ func (q *queue) post(b *batch, from, to int) (posted int, err error) {
 	if q.locked {
 		q.mu.Lock()
 		defer q.mu.Unlock()
-		if q.refusal != nil {
-			return 0, q.refusal
-		}
+		return q.postHeld(b, from, to)
+	}
+	return q.postBy(q.path, b, from, to)
+}
+
+// postHeld is the rest of post where posts hold slots.mu. The caller holds slots.mu.
+func (q *queue) postHeld(b *batch, from, to int) (posted int, err error) {
+	if q.refusal != nil {
+		return 0, q.refusal
 	}
 	return q.postBy(q.path, b, from, to)
 }
@@ -261,7 +333,7 @@ func (q *queue) misplaced(b *batch, from, to int) error {
 		return nil
 	}
 	if err := b.own(); err != nil {
-		return err
+		return q.unfit(err)
 	}
 	i := int((b.home - b.chain.First) / b.size)
 	if i < from || i >= to || !q.connected {

@@ -3,10 +3,10 @@
 package wq
 
 import (
-	"fmt"
 	"unsafe"
 
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/internal/verberr"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -30,8 +30,9 @@ type RecvRequest struct {
 // NewRecvBatch creates an empty batch with room for requests of a number of entries each.
 func NewRecvBatch(requests, sges int) (*RecvBatch, error) {
 	if requests <= 0 || sges < 0 {
-		return nil, fmt.Errorf("rdma: a batch of %d work requests with %d entries each: it needs at least one "+
-			"request, and no negative number", requests, sges)
+		return nil, verberr.Invalid("NewRecvBatch", "",
+			"a batch of %d work requests with %d entries each: it needs at least one "+
+				"request, and no negative number", requests, sges)
 	}
 	var l layout
 	wrs := l.add(requests+1, 1, unsafe.Sizeof(ibv.RecvWR{}))

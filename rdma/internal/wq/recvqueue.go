@@ -33,7 +33,7 @@ func NewRecvQueue(qp *ibv.QP, o QueueOptions) (*RecvQueue, error) {
 		return nil, &runtime.NilError{Function: "ibv_post_recv", Argument: "qp"}
 	}
 	if qp.SRQ != 0 && !o.Unchecked {
-		return nil, fmt.Errorf("rdma: QP %#x receives from a shared receive queue: %w", qp.QPNum, einval)
+		return nil, invalid("QP %#x receives from a shared receive queue", qp.QPNum)
 	}
 	q := &RecvQueue{verb: "ibv_post_recv", states: statesFor(ibv.WorkQueueRecv)}
 	q.qp, q.num = qp, qp.QPNum
@@ -60,7 +60,8 @@ func (q *RecvQueue) make(fn ibv.FuncPtr, object unsafe.Pointer, o *QueueOptions)
 }
 
 // Post posts the whole batch in one call. posted counts the requests that the queue has taken: all of them, or with an
-// error those before the one that failed. The error is a [*PostError], or that of the batch.
+// error those before the one that failed. The error is a [*PostError], or says why the queue takes nothing; an empty
+// batch is one.
 func (q *RecvQueue) Post(b *RecvBatch) (posted int, err error) {
 	err = q.poster.Post(&b.chain)
 	return b.posted, err

@@ -3,10 +3,10 @@
 package wq
 
 import (
-	"fmt"
 	"unsafe"
 
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/internal/verberr"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -40,8 +40,9 @@ type SendBatch struct {
 // for data that Inline and TSO copy.
 func NewSendBatch(requests, sges, inline int) (*SendBatch, error) {
 	if requests <= 0 || sges < 0 || inline < 0 {
-		return nil, fmt.Errorf("rdma: a batch of %d work requests with %d entries and %d inline bytes each: it "+
-			"needs at least one request, and no negative number", requests, sges, inline)
+		return nil, verberr.Invalid("NewSendBatch", "",
+			"a batch of %d work requests with %d entries and %d inline bytes each: it "+
+				"needs at least one request, and no negative number", requests, sges, inline)
 	}
 	b := &SendBatch{inline: inline}
 	var l layout

@@ -31,7 +31,7 @@ func NewSendQueue(qp *ibv.QP, o QueueOptions) (*SendQueue, error) {
 	if o.Unchecked {
 		return q, nil
 	}
-	q.checks, q.connected = sendChecksOf(qp.QPType, &o), !takesAddresses(qp.QPType)
+	q.checks, q.checked, q.connected = sendChecksOf(qp.QPType, &o), true, !takesAddresses(qp.QPType)
 	return q, q.count(int(o.Cap.MaxSendWR), o.SQSigAll)
 }
 
@@ -48,13 +48,15 @@ func (q *SendQueue) limit(change func(*QueueOptions) bool) {
 }
 
 // Post posts the whole batch in one call. posted counts the requests that the queue has taken: all of them, or with an
-// error those before the one that failed. The error is a [*PostError], or that of the batch.
+// error those before the one that failed. The error is a [*PostError], or says why the queue takes nothing; an empty
+// batch is one.
 func (q *SendQueue) Post(b *SendBatch) (posted int, err error) {
 	err = q.poster.Post(&b.chain)
 	return b.posted, err
 }
 
-// PostRange posts the requests from one index up to another, exclusive: the rest of a batch after a failure, say.
+// PostRange posts the requests from one index up to another, exclusive: the rest of a batch after a failure, say. There
+// may be none.
 func (q *SendQueue) PostRange(b *SendBatch, from, to int) (posted int, err error) {
 	return q.post(&b.batch, from, to)
 }

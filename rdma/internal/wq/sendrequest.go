@@ -127,7 +127,7 @@ func (b *SendBatch) TSO(id uint64, header []byte, mss uint16) SendRequest {
 	tso := r.w.TSO()
 	*tso = ibv.SendTSO{MSS: mss}
 	if len(header) > math.MaxUint16 {
-		r.lacksInline(fmt.Errorf("rdma: WR %d: %s", r.Index(), headerReason(header)))
+		r.lacksInline(invalid("WR %d: %s", r.Index(), headerReason(header)))
 	} else if at := r.room(len(header)); at != nil {
 		copy(at, header)
 		tso.Hdr, tso.HdrSz = uintptr(unsafe.Pointer(unsafe.SliceData(at))), uint16(len(header))
@@ -205,7 +205,7 @@ func (r SendRequest) room(size int) []byte {
 		}
 	}
 	if size > len(all)-used {
-		r.lacksInline(fmt.Errorf("rdma: WR %d: no room for %d inline bytes behind %d: the batch was made for %d in "+
+		r.lacksInline(invalid("WR %d: no room for %d inline bytes behind %d: the batch was made for %d in "+
 			"each work request", r.Index(), size, used, len(all)))
 		return nil
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/libibverbs"
+	"github.com/goverbs/goverbs/rdma/internal/verberr"
 	"github.com/goverbs/goverbs/runtime"
 	"github.com/goverbs/goverbs/runtime/offheap"
 )
@@ -16,10 +17,10 @@ import (
 // TagBatch is a chain of operations on the tag list of an [SRQ] of type IBV_SRQT_TM, with their scatter entries, in
 // memory that the garbage collector does not own:
 //
-//	add := b.Add(id, recvID, tag, mask).SGE(address, length, lkey).Signaled()
+//	tag := b.AddTag(id, recvID, tag, mask).SGE(address, length, lkey).Signaled()
 //	…
 //	srq.PostTags(b)
-//	handle := add.Handle()
+//	handle := tag.Handle()
 //
 // Use it like a [RecvBatch]: one goroutine at a time, posted any number of times. If there is no room for something,
 // Err and every post say so, until Reset.
@@ -46,8 +47,9 @@ type TagRequest struct {
 // NewTagBatch creates an empty batch with room for operations of a number of entries each.
 func NewTagBatch(operations, sges int) (*TagBatch, error) {
 	if operations <= 0 || sges < 0 {
-		return nil, fmt.Errorf("rdma: a batch of %d operations with %d entries each: it needs at least one "+
-			"operation, and no negative number", operations, sges)
+		return nil, verberr.Invalid("NewTagBatch", "",
+			"a batch of %d operations with %d entries each: it needs at least one "+
+				"operation, and no negative number", operations, sges)
 	}
 	b := &TagBatch{sges: sges}
 	var l layout
@@ -77,7 +79,10 @@ func (b *TagBatch) Close() error {
 }
 
 // Len is the number of operations.
-func (b *TagBatch) Len() int { return min(b.n, len(b.wrs)-1) }
+func (b *TagBatch) Len() int { return min(b.n, b.Cap()) }
+
+// Cap is the number of operations that there is room for.
+func (b *TagBatch) Cap() int { return len(b.wrs) - 1 }
 
 // Reset empties the batch.
 func (b *TagBatch) Reset() {
@@ -106,18 +111,18 @@ func (b *TagBatch) next(id uint64, op ibv.OpsWROpcode) TagRequest {
 	return TagRequest{w, b}
 }
 
-// Add appends IBV_WR_TAG_ADD: the next message whose tag, under the mask, is tag goes to the entries that follow, and
-// its completion has recvID. After the post, Handle returns the handle for Del.
-func (b *TagBatch) Add(id, recvID, tag, mask uint64) TagRequest {
+// AddTag appends IBV_WR_TAG_ADD: the next message whose tag, under the mask, is tag goes to the entries that follow,
+// and its completion has recvID. After the post, Handle returns the handle for DelTag.
+func (b *TagBatch) AddTag(id, recvID, tag, mask uint64) TagRequest {
 	r := b.next(id, ibv.WR_TAG_ADD)
 	add := &r.w.TM.Add
 	add.RecvWRID, add.Tag, add.Mask = recvID, tag, mask
 	return r
 }
 
-// Del appends IBV_WR_TAG_DEL of a tag by its handle. If a message has taken the tag meanwhile, the completion's status
-// is IBV_WC_TM_ERR.
-func (b *TagBatch) Del(id uint64, handle uint32) TagRequest {
+// DelTag appends IBV_WR_TAG_DEL of a tag by its handle. If a message has taken the tag meanwhile, the completion's
+// status is IBV_WC_TM_ERR.
+func (b *TagBatch) DelTag(id uint64, handle uint32) TagRequest {
 	r := b.next(id, ibv.WR_TAG_DEL)
 	r.w.TM.Handle = handle
 	return r
@@ -143,6 +148,14 @@ func (r TagRequest) SGE(address uint64, length, lkey uint32) TagRequest {
 	return r
 }
 
+// Add appends an entry, as returned by Region.SGE of package rdma.
+func (r TagRequest) Add(s ibv.SGE) TagRequest { return r.SGE(s.Addr, s.Length, s.LKey) }
+
+// Index is the operation's index in its batch.
+func (r TagRequest) Index() int {
+	return int((uintptr(unsafe.Pointer(r.w)) - uintptr(unsafe.Pointer(&r.b.wrs[0]))) / unsafe.Sizeof(ibv.OpsWR{}))
+}
+
 // Signaled asks for a completion of the operation, in the queue's own completion queue: IBV_OPS_SIGNALED.
 func (r TagRequest) Signaled() TagRequest {
 	r.w.Flags |= ibv.OPS_SIGNALED
@@ -157,13 +170,29 @@ func (r TagRequest) Unexpected(n uint32) TagRequest {
 	return r
 }
 
-// Handle returns the handle of an added tag for Del. It is valid after the post.
+// Handle returns the handle of an added tag for DelTag. It is valid after the post.
 func (r TagRequest) Handle() uint32 { return r.w.TM.Handle }
+
+// tagError is the error of a post to a shared receive queue, of a batch with that error.
+func tagError(c *ibv.SRQ, err error) *PostError {
+	e := &PostError{Verb: "ibv_post_srq_ops", QPNum: c.Handle, Errno: einval}
+	if err != nil {
+		e.Index = -1
+		e.because(err)
+	}
+	return e
+}
 
 // PostTags posts a whole batch to a shared receive queue. name is the queue's name in errors. The error is a
 // [*PostError], that of the batch, or one from before the call of C.
 func PostTags(c *ibv.SRQ, kind ibv.SRQType, name string, b *TagBatch) (posted int, err error) {
-	e := &PostError{Verb: "ibv_post_srq_ops", QPNum: c.Handle, Errno: einval}
+	if err := b.Err(); err != nil {
+		return 0, tagError(c, err)
+	}
+	if b.n == 0 {
+		return 0, tagError(c, errBatchEmpty)
+	}
+	e := tagError(c, nil)
 	if v := ibv.SRQOpValidity(kind, ibv.SRQPostOps); Refused(v) {
 		e.WRID, e.Reason = b.wrs[0].WRID, fmt.Sprintf("%s is of %v: %s", name, kind, v.Reason)
 		return 0, e

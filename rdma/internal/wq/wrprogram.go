@@ -3,7 +3,7 @@
 package wq
 
 import (
-	"bytes"
+	"errors"
 	"fmt"
 	"math"
 	goruntime "runtime"
@@ -11,15 +11,15 @@ import (
 	"unsafe"
 
 	"github.com/goverbs/goverbs/generated/ibv"
-	"github.com/goverbs/goverbs/rdma/internal/datapath"
+	"github.com/goverbs/goverbs/runtime"
 	"github.com/goverbs/goverbs/runtime/program"
 )
 
 // WRProgram is work that is posted through an extended queue pair: a region from ibv_wr_start to ibv_wr_complete. The
 // provider holds a lock inside the region, so it runs as one call without Go code in between. A method named after an
-// operation appends a request and returns it; methods of the request set its data and its address:
+// operation appends a request and returns it; methods of the request set everything else, like those of a [SendBatch]:
 //
-//	p.Write(id, ibv.SEND_SIGNALED, remoteAddress, rkey).SGE(address, length, lkey)
+//	p.Write(id, remoteAddress, rkey).SGE(address, length, lkey).Signaled()
 //
 // Build it once, run it any number of times with [SendQueue.PostProgram], and change fields in between. If the provider
 // lacks a slot or a request breaks a rule, Err has the error, and every post returns it. The program copies Go memory
@@ -34,6 +34,7 @@ type WRProgram struct {
 	closed  bool          // ibv_wr_complete was appended
 	wrs     []ibv.SendWR  // for the accounting, and for a path that takes lists
 	sizes   []wrSize      // for the checks
+	data    []wrData      // of each request
 	set     ibv.WRSetters // of the last request
 	keep    []any         // memory whose addresses are in the program
 	err     error
@@ -53,7 +54,7 @@ func NewWRProgram(qp *ibv.QPEx) *WRProgram {
 // Reset empties the program.
 func (p *WRProgram) Reset() {
 	p.program.Reset()
-	p.wrs, p.sizes, p.keep, p.closed, p.set = p.wrs[:0], p.sizes[:0], nil, false, 0
+	p.wrs, p.sizes, p.data, p.keep, p.closed, p.set = p.wrs[:0], p.sizes[:0], nil, nil, false, 0
 	p.err, p.unable, p.unlisted = nil, nil, nil
 	p.step(p.qp.WRStart, "ibv_wr_start")
 }
@@ -87,38 +88,60 @@ func (p *WRProgram) step(fn ibv.FuncPtr, name string, args ...uint64) program.St
 	return p.program.Call(uintptr(fn), append([]uint64{uint64(uintptr(unsafe.Pointer(p.qp)))}, args...)...)
 }
 
+// restep puts another call in the place of one.
+func (p *WRProgram) restep(s program.Step, fn ibv.FuncPtr, name string, args ...uint64) {
+	if err := missing(fn, name, "the queue pair"); err != nil && p.unable == nil {
+		p.unable = err
+	}
+	if p.unable == nil {
+		p.program.SetCall(s, uintptr(fn), append([]uint64{uint64(uintptr(unsafe.Pointer(p.qp)))}, args...)...)
+	}
+}
+
 // add appends a request.
-func (p *WRProgram) add(op ibv.WROpcode, id uint64, flags ibv.SendFlags, fn ibv.FuncPtr, args ...uint64) WRRequest {
+func (p *WRProgram) add(op ibv.WROpcode, id uint64, fn ibv.FuncPtr, args ...uint64) WRRequest {
 	p.complete()
 	p.reopen()
 	qpt := p.qp.QPBase.QPType
-	e := PostError{Verb: "ibv_wr_post", QPNum: p.qp.QPBase.QPNum, QPType: qpt, Index: len(p.wrs), WRID: id,
-		Errno: einval}
 	rule := ibv.WRBuilder(op)
-	if v := ibv.WRPost(qpt, op); Refused(v.Validity) {
-		e.Reason = fmt.Sprintf("%v is not valid on %s: %s", op, ShortName(qpt), v.Reason)
-		p.fail(&e)
-	}
-	for _, flag := range sendFlags {
-		if flags&flag != 0 && Refused(ibv.WRFlagValidity(qpt, op, flag)) {
-			e.Reason = fmt.Sprintf("%v is not valid with %s on %s", flag, rule.Builder, ShortName(qpt))
-			p.fail(&e)
-		}
-	}
 	r := WRRequest{p: p, index: len(p.wrs)}
 	r.id = p.program.Store(uintptr(unsafe.Pointer(&p.qp.WRID)), 8, id)
-	r.flags = p.program.Store(uintptr(unsafe.Pointer(&p.qp.WRFlags)), 4, uint64(flags))
+	r.flags = p.program.Store(uintptr(unsafe.Pointer(&p.qp.WRFlags)), 4, 0)
 	r.call = p.step(fn, rule.Builder, args...)
-	p.wrs = append(p.wrs, ibv.SendWR{WRID: id, SendFlags: flags, Opcode: op})
+	p.wrs = append(p.wrs, ibv.SendWR{WRID: id, Opcode: op})
 	p.sizes = append(p.sizes, wrSize{})
+	p.data = append(p.data, wrData{})
 	p.set = 0
+	if v := ibv.WRPost(qpt, op); Refused(v.Validity) {
+		e := p.failure(r.index)
+		e.Reason = fmt.Sprintf("%v is not valid on %s: %s", op, ShortName(qpt), v.Reason)
+		p.fail(e)
+	}
 	return r
 }
 
+// allowFlags fails if the queue pair's type does not allow flags for a request.
+func (p *WRProgram) allowFlags(index int, flags ibv.SendFlags) {
+	qpt, op := p.qp.QPBase.QPType, p.wrs[index].Opcode
+	for _, flag := range sendFlags {
+		if flags&flag != 0 && Refused(ibv.WRFlagValidity(qpt, op, flag)) {
+			e := p.failure(index)
+			e.Reason = fmt.Sprintf("%v is not valid with %s on %s", flag, ibv.WRBuilder(op).Builder, ShortName(qpt))
+			p.fail(e)
+		}
+	}
+}
+
+// failure is an error about a request.
+func (p *WRProgram) failure(i int) *PostError {
+	return &PostError{Verb: "ibv_wr_post", QPNum: p.qp.QPBase.QPNum, QPType: p.qp.QPBase.QPType, Index: i,
+		WRID: p.wrs[i].WRID, Errno: einval}
+}
+
 // addAtomic appends an atomic operation.
-func (p *WRProgram) addAtomic(remote uint64, op ibv.WROpcode, id uint64, flags ibv.SendFlags, fn ibv.FuncPtr,
+func (p *WRProgram) addAtomic(remote uint64, op ibv.WROpcode, id uint64, fn ibv.FuncPtr,
 	args ...uint64) WRRequest {
-	r := p.add(op, id, flags, fn, args...)
+	r := p.add(op, id, fn, args...)
 	p.sizes[r.index].remote = remote
 	return r
 }
@@ -133,8 +156,10 @@ func (p *WRProgram) complete() {
 	if rule.Answer != ibv.AnswerYes && rule.Answer != ibv.AnswerNeedsCapability {
 		return
 	}
-	e := PostError{Verb: "ibv_wr_post", QPNum: p.qp.QPBase.QPNum, QPType: p.qp.QPBase.QPType, Index: i,
-		WRID: p.wrs[i].WRID, Errno: einval}
+	if rule.Data&ibv.WRSetSGEList != 0 && p.set&rule.Data == 0 { // no entry, as in a batch
+		WRRequest{p: p, index: i}.setData()
+	}
+	e := p.failure(i)
 	switch {
 	case rule.Data != 0 && p.set&rule.Data == 0:
 		e.Reason = fmt.Sprintf("it has no data (one of %v has to follow)", rule.Data)
@@ -143,7 +168,7 @@ func (p *WRProgram) complete() {
 	default:
 		return
 	}
-	p.fail(&e)
+	p.fail(e)
 }
 
 // finish appends ibv_wr_complete.
@@ -159,7 +184,7 @@ func (p *WRProgram) finish() {
 // reopen removes the end before another request is appended. A program that has run cannot grow.
 func (p *WRProgram) reopen() {
 	if p.closed {
-		p.fail(fmt.Errorf("rdma: the program was posted, and cannot grow: Reset makes it empty"))
+		p.fail(invalid("the program was posted, and cannot grow: Reset makes it empty"))
 	}
 }
 
@@ -186,8 +211,8 @@ func word(v uint32) uint64 {
 // C: ibv_wr_send
 //
 // Man: ibv_wr_post(3)
-func (p *WRProgram) Send(id uint64, flags ibv.SendFlags) WRRequest {
-	return p.add(ibv.WR_SEND, id, flags, p.qp.WRSend)
+func (p *WRProgram) Send(id uint64) WRRequest {
+	return p.add(ibv.WR_SEND, id, p.qp.WRSend)
 }
 
 // SendImm appends ibv_wr_send_imm.
@@ -195,8 +220,8 @@ func (p *WRProgram) Send(id uint64, flags ibv.SendFlags) WRRequest {
 // C: ibv_wr_send_imm
 //
 // Man: ibv_wr_post(3)
-func (p *WRProgram) SendImm(id uint64, flags ibv.SendFlags, imm ibv.BE32) WRRequest {
-	return p.add(ibv.WR_SEND_WITH_IMM, id, flags, p.qp.WRSendImm,
+func (p *WRProgram) SendImm(id uint64, imm ibv.BE32) WRRequest {
+	return p.add(ibv.WR_SEND_WITH_IMM, id, p.qp.WRSendImm,
 		word(uint32(imm))).record(func(w *ibv.SendWR) { *w.ImmData() = imm })
 }
 
@@ -205,8 +230,8 @@ func (p *WRProgram) SendImm(id uint64, flags ibv.SendFlags, imm ibv.BE32) WRRequ
 // C: ibv_wr_send_inv
 //
 // Man: ibv_wr_post(3)
-func (p *WRProgram) SendInv(id uint64, flags ibv.SendFlags, rkey uint32) WRRequest {
-	return p.add(ibv.WR_SEND_WITH_INV, id, flags, p.qp.WRSendInv,
+func (p *WRProgram) SendInv(id uint64, rkey uint32) WRRequest {
+	return p.add(ibv.WR_SEND_WITH_INV, id, p.qp.WRSendInv,
 		word(rkey)).record(func(w *ibv.SendWR) { *w.InvalidateRKey() = rkey })
 }
 
@@ -215,12 +240,12 @@ func (p *WRProgram) SendInv(id uint64, flags ibv.SendFlags, rkey uint32) WRReque
 // C: ibv_wr_send_tso
 //
 // Man: ibv_wr_post(3)
-func (p *WRProgram) TSO(id uint64, flags ibv.SendFlags, header []byte, mss uint16) WRRequest {
+func (p *WRProgram) TSO(id uint64, header []byte, mss uint16) WRRequest {
 	if len(header) > math.MaxUint16 {
-		p.fail(fmt.Errorf("rdma: WR %d: %s", len(p.wrs), headerReason(header)))
+		p.fail(invalid("WR %d: %s", len(p.wrs), headerReason(header)))
 	}
 	at := held(p, header)
-	r := p.add(ibv.WR_TSO, id, flags, p.qp.WRSendTSO, at, uint64(len(header)), uint64(mss))
+	r := p.add(ibv.WR_TSO, id, p.qp.WRSendTSO, at, uint64(len(header)), uint64(mss))
 	return r.record(func(w *ibv.SendWR) {
 		*w.TSO() = ibv.SendTSO{Hdr: uintptr(at), HdrSz: uint16(len(header)),
 			MSS: mss}
@@ -232,8 +257,8 @@ func (p *WRProgram) TSO(id uint64, flags ibv.SendFlags, header []byte, mss uint1
 // C: ibv_wr_rdma_write
 //
 // Man: ibv_wr_post(3)
-func (p *WRProgram) Write(id uint64, flags ibv.SendFlags, remote uint64, rkey uint32) WRRequest {
-	return p.add(ibv.WR_RDMA_WRITE, id, flags, p.qp.WRRDMAWrite, word(rkey),
+func (p *WRProgram) Write(id, remote uint64, rkey uint32) WRRequest {
+	return p.add(ibv.WR_RDMA_WRITE, id, p.qp.WRRDMAWrite, word(rkey),
 		remote).record(func(w *ibv.SendWR) { *w.WR.RDMA() = ibv.SendRDMA{RemoteAddr: remote, RKey: rkey} })
 }
 
@@ -242,8 +267,8 @@ func (p *WRProgram) Write(id uint64, flags ibv.SendFlags, remote uint64, rkey ui
 // C: ibv_wr_rdma_write_imm
 //
 // Man: ibv_wr_post(3)
-func (p *WRProgram) WriteImm(id uint64, flags ibv.SendFlags, remote uint64, rkey uint32, imm ibv.BE32) WRRequest {
-	return p.add(ibv.WR_RDMA_WRITE_WITH_IMM, id, flags, p.qp.WRRDMAWriteImm, word(rkey), remote,
+func (p *WRProgram) WriteImm(id, remote uint64, rkey uint32, imm ibv.BE32) WRRequest {
+	return p.add(ibv.WR_RDMA_WRITE_WITH_IMM, id, p.qp.WRRDMAWriteImm, word(rkey), remote,
 		word(uint32(imm))).record(func(w *ibv.SendWR) {
 		*w.WR.RDMA(),
 			*w.ImmData() = ibv.SendRDMA{RemoteAddr: remote, RKey: rkey}, imm
@@ -255,8 +280,8 @@ func (p *WRProgram) WriteImm(id uint64, flags ibv.SendFlags, remote uint64, rkey
 // C: ibv_wr_rdma_read
 //
 // Man: ibv_wr_post(3)
-func (p *WRProgram) Read(id uint64, flags ibv.SendFlags, remote uint64, rkey uint32) WRRequest {
-	return p.add(ibv.WR_RDMA_READ, id, flags, p.qp.WRRDMARead, word(rkey),
+func (p *WRProgram) Read(id, remote uint64, rkey uint32) WRRequest {
+	return p.add(ibv.WR_RDMA_READ, id, p.qp.WRRDMARead, word(rkey),
 		remote).record(func(w *ibv.SendWR) { *w.WR.RDMA() = ibv.SendRDMA{RemoteAddr: remote, RKey: rkey} })
 }
 
@@ -266,9 +291,9 @@ func (p *WRProgram) Read(id uint64, flags ibv.SendFlags, remote uint64, rkey uin
 // C: ibv_wr_atomic_cmp_swp
 //
 // Man: ibv_wr_post(3)
-func (p *WRProgram) CompareSwap(id uint64, flags ibv.SendFlags, remote uint64, rkey uint32, compare,
+func (p *WRProgram) CompareSwap(id, remote uint64, rkey uint32, compare,
 	swap uint64) WRRequest {
-	return p.addAtomic(remote, ibv.WR_ATOMIC_CMP_AND_SWP, id, flags, p.qp.WRAtomicCmpSwp, word(rkey), remote,
+	return p.addAtomic(remote, ibv.WR_ATOMIC_CMP_AND_SWP, id, p.qp.WRAtomicCmpSwp, word(rkey), remote,
 		compare, swap).record(func(w *ibv.SendWR) {
 		*w.WR.Atomic() = ibv.SendAtomic{RemoteAddr: remote, CompareAdd: compare, Swap: swap, RKey: rkey}
 	})
@@ -280,8 +305,8 @@ func (p *WRProgram) CompareSwap(id uint64, flags ibv.SendFlags, remote uint64, r
 // C: ibv_wr_atomic_fetch_add
 //
 // Man: ibv_wr_post(3)
-func (p *WRProgram) FetchAdd(id uint64, flags ibv.SendFlags, remote uint64, rkey uint32, add uint64) WRRequest {
-	return p.addAtomic(remote, ibv.WR_ATOMIC_FETCH_AND_ADD, id, flags, p.qp.WRAtomicFetchAdd, word(rkey), remote,
+func (p *WRProgram) FetchAdd(id, remote uint64, rkey uint32, add uint64) WRRequest {
+	return p.addAtomic(remote, ibv.WR_ATOMIC_FETCH_AND_ADD, id, p.qp.WRAtomicFetchAdd, word(rkey), remote,
 		add).record(func(w *ibv.SendWR) {
 		*w.WR.Atomic() = ibv.SendAtomic{RemoteAddr: remote, CompareAdd: add,
 			RKey: rkey}
@@ -293,10 +318,14 @@ func (p *WRProgram) FetchAdd(id uint64, flags ibv.SendFlags, remote uint64, rkey
 // C: ibv_wr_atomic_write
 //
 // Man: ibv_wr_post(3)
-func (p *WRProgram) AtomicWrite(id uint64, flags ibv.SendFlags, remote uint64, rkey uint32, value [8]byte) WRRequest {
+func (p *WRProgram) AtomicWrite(id, remote uint64, rkey uint32, value [8]byte) WRRequest {
 	p.noList("ibv_wr_atomic_write")
-	return p.addAtomic(remote, ibv.WR_ATOMIC_WRITE, id, flags, p.qp.WRAtomicWrite, word(rkey), remote, held(p,
-		bytes.Clone(value[:])))
+	own := &value
+	p.keep = append(p.keep, own)
+	r := p.addAtomic(remote, ibv.WR_ATOMIC_WRITE, id, p.qp.WRAtomicWrite, word(rkey), remote,
+		uint64(uintptr(unsafe.Pointer(own))))
+	r.value = own
+	return r
 }
 
 // Flush appends ibv_wr_flush of remote memory, with values of enum ibv_placement_type and enum ibv_selectivity_level.
@@ -304,10 +333,10 @@ func (p *WRProgram) AtomicWrite(id uint64, flags ibv.SendFlags, remote uint64, r
 // C: ibv_wr_flush
 //
 // Man: ibv_wr_post(3)
-func (p *WRProgram) Flush(id uint64, flags ibv.SendFlags, remote uint64, rkey uint32, length uint64, placement,
+func (p *WRProgram) Flush(id, remote uint64, rkey uint32, length uint64, placement,
 	level uint8) WRRequest {
 	p.noList("ibv_wr_flush")
-	return p.add(ibv.WR_FLUSH, id, flags, p.qp.WRFlush, word(rkey), remote, length, uint64(placement), uint64(level))
+	return p.add(ibv.WR_FLUSH, id, p.qp.WRFlush, word(rkey), remote, length, uint64(placement), uint64(level))
 }
 
 // LocalInv appends ibv_wr_local_inv.
@@ -315,8 +344,8 @@ func (p *WRProgram) Flush(id uint64, flags ibv.SendFlags, remote uint64, rkey ui
 // C: ibv_wr_local_inv
 //
 // Man: ibv_wr_post(3)
-func (p *WRProgram) LocalInv(id uint64, flags ibv.SendFlags, rkey uint32) WRRequest {
-	return p.add(ibv.WR_LOCAL_INV, id, flags, p.qp.WRLocalInv,
+func (p *WRProgram) LocalInv(id uint64, rkey uint32) WRRequest {
+	return p.add(ibv.WR_LOCAL_INV, id, p.qp.WRLocalInv,
 		word(rkey)).record(func(w *ibv.SendWR) { *w.InvalidateRKey() = rkey })
 }
 
@@ -325,81 +354,30 @@ func (p *WRProgram) LocalInv(id uint64, flags ibv.SendFlags, rkey uint32) WRRequ
 // C: ibv_wr_bind_mw
 //
 // Man: ibv_wr_post(3)
-func (p *WRProgram) BindMW(id uint64, flags ibv.SendFlags, mw ibv.Ptr[ibv.MW], rkey uint32,
+func (p *WRProgram) BindMW(id uint64, mw ibv.Ptr[ibv.MW], rkey uint32,
 	info ibv.MWBindInfo) WRRequest {
 	if mw == 0 || info.MR == 0 && info.Length != 0 {
-		p.fail(fmt.Errorf("rdma: WR %d: binding needs a memory window and a memory region: %w", len(p.wrs), einval))
+		p.fail(invalid("WR %d: binding needs a memory window and a memory region", len(p.wrs)))
 	}
-	return p.add(ibv.WR_BIND_MW, id, flags, p.qp.WRBindMW, uint64(mw), word(rkey),
+	return p.add(ibv.WR_BIND_MW, id, p.qp.WRBindMW, uint64(mw), word(rkey),
 		held(p, []ibv.MWBindInfo{info})).record(func(w *ibv.SendWR) {
 		*w.BindMW() = ibv.SendBindMW{MW: mw, RKey: rkey,
 			BindInfo: info}
 	})
 }
 
-// PostProgram posts all requests of the program in one call: all of them, or none and an error. The program must be for
-// the queue's queue pair.
-func (q *SendQueue) PostProgram(p *WRProgram) error {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.refusal != nil {
-		return q.refusal
-	}
-	return q.postProgram(q.path, p)
-}
-
-// PostProgram is [SendQueue.PostProgram].
-func (x *ExclusiveSendQueue) PostProgram(p *WRProgram) error {
-	if err := x.own(); err != nil {
+// unfitProgram is the error of a post of a program with that error.
+func (q *SendQueue) unfitProgram(err error) error {
+	if _, ok := err.(*PostError); ok || errors.Is(err, runtime.ErrNotSupported) {
 		return err
 	}
-	// It needs no lock: the queue takes nothing but by the handle.
-	return x.send.postProgram(x.path, p)
+	return (&PostError{Verb: "ibv_wr_complete", QPNum: q.qp.QPNum, QPType: q.qp.QPType, Index: -1}).because(err)
 }
 
-// postProgram is PostProgram for all kinds of callers. The caller holds slots.mu, or has the exclusive handle.
-func (q *SendQueue) postProgram(path Path, p *WRProgram) error {
-	if p.finish(); p.err != nil || len(p.wrs) == 0 {
-		return p.err
+// noList says that a work request cannot hold what a function does.
+func (p *WRProgram) noList(function string) {
+	if p.unlisted == nil {
+		p.unlisted = &runtime.NotSupportedError{Function: function,
+			Missing: "the queue's Path takes lists of ibv_send_wr, and those cannot ask for it"}
 	}
-	runner, runs := path.(datapath.Runner)
-	if runs && p.unable != nil {
-		return p.unable
-	} else if !runs && p.unlisted != nil {
-		return p.unlisted
-	}
-	if q.qp != &p.qp.QPBase {
-		return fmt.Errorf("rdma: the program is of QP %#x, and the queue of QP %#x: %w", p.qp.QPBase.QPNum,
-			q.qp.QPNum, einval)
-	}
-	var m mark
-	if q.checks != nil {
-		if !q.checks.inState(q.qp) {
-			return &PostError{Verb: "ibv_wr_complete", QPNum: q.qp.QPNum, QPType: q.qp.QPType, WRID: p.wrs[0].WRID,
-				Errno: einval, Reason: stateReason(q.qp.State, ibv.WorkQueueSend)}
-		}
-		for i, size := range p.sizes {
-			if reason := q.checks.sizeReason(p.wrs[i].Opcode, p.wrs[i].SendFlags, size); reason != "" {
-				return &PostError{Verb: "ibv_wr_complete", QPNum: q.qp.QPNum, QPType: q.qp.QPType, Index: i,
-					WRID: p.wrs[i].WRID, Errno: einval, Reason: reason}
-			}
-		}
-		var ok bool
-		if m, ok = q.takeSend(p.wrs, nil); !ok {
-			return &PostError{Verb: "ibv_wr_complete", QPNum: q.qp.QPNum, QPType: q.qp.QPType, WRID: p.wrs[0].WRID,
-				Errno: enomem, Reason: q.reason(len(p.wrs))}
-		}
-	}
-	if !runs {
-		return q.postList(path, p, m)
-	}
-	r := runner.Run(&p.program)
-	if r == 0 {
-		return nil
-	}
-	if q.checks != nil {
-		q.undo(m, 0)
-	}
-	return &PostError{Verb: "ibv_wr_complete", QPNum: q.qp.QPNum, QPType: q.qp.QPType, WRID: p.wrs[0].WRID,
-		Errno: errnoOf(r), Reason: "none of the requests was posted"}
 }

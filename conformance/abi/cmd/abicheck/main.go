@@ -20,7 +20,7 @@ import (
 	"strings"
 
 	"github.com/goverbs/goverbs/conformance/abi"
-	"github.com/goverbs/goverbs/gen/model"
+	"github.com/goverbs/goverbs/gen/project"
 	"github.com/goverbs/goverbs/gen/rules"
 	"github.com/goverbs/goverbs/generated/witness"
 )
@@ -34,7 +34,7 @@ const (
 It reads the installed headers, compares every structure, member, enumerator, constant and prototype with the Go packages,
 and lets the C compiler prove the reading against the headers themselves. In the installed libraries it looks up every function
 that the Go packages know. It prints a line of counts, a verdict for the headers and one for each library, and every difference
-that matters, with the rdma-core release since which it exists. Differences that are fine are counted; -v lists them.
+that matters, with the release since which it exists. Differences that are fine are counted; -v lists them.
 
   identical     what is installed and the Go packages say the same
   compatible    one of them is older or newer; what both have is the same
@@ -71,12 +71,13 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	fs.BoolVar(&o.json, "json", false, "print the answer as JSON")
 	fs.BoolVar(&o.verbose, "v", false, "list the differences that are fine, too")
 	fs.StringVar(&o.include, "I", "",
-		"include `directory` that holds infiniband/verbs.h (default: where the C compiler finds it)")
+		"include `directory` that holds infiniband/verbs.h, librpma.h (default: where the C compiler finds them)")
 	fs.StringVar(&o.cc, "cc", "", "C compiler, perhaps with arguments (default: $CC, cc, gcc or clang; for another "+
 		"-target the cross gcc)")
 	fs.StringVar(&o.target, "target", runtime.GOARCH, "`GOARCH` to check")
 	fs.StringVar(&o.release, "release", "",
-		"`release` of what is installed, such as 33.2, where nothing tells it (default: found out)")
+		"`release` of what is installed, such as 33.2 or librpma=1.2.0, where nothing tells it; without a project,\n"+
+			"of rdma-core; several with commas between them (default: found out)")
 	fs.StringVar(&o.pkgs, "pkg", "",
 		"check these `packages` alone: "+strings.Join(packageNames(), ",")+" (default: all)")
 	fs.StringVar(&o.only, "only", "", "check the headers or the libraries alone: `headers|libraries`")
@@ -90,7 +91,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	fs.IntVar(&o.releases, "minimum-releases", 1,
 		"with -cache: how many releases have to be checked on each target that -require names")
 	fs.Usage = func() {
-		fmt.Fprintln(stderr, "abicheck tells whether the generated Go packages go with the rdma-core headers and "+
+		fmt.Fprintln(stderr, "abicheck tells whether the generated Go packages go with the headers and "+
 			"libraries installed here.")
 		fs.PrintDefaults()
 		fmt.Fprint(stderr, helpAfterFlags)
@@ -159,13 +160,13 @@ func check(ctx context.Context, o options, stdout io.Writer) (bool, error) {
 	case err != nil:
 		return false, err
 	case o.cache != "":
-		return checkCache(ctx, o, recorded, stdout)
+		return checkCache(ctx, o, primary, recorded, stdout)
 	case o.dump:
 		return true, dump(o, packages, stdout)
 	}
 	q := abi.Question{
-		Packages: packages, Include: o.include, CC: strings.Fields(o.cc), Target: o.target, Release: o.release,
-		Only:        abi.Part(o.only),
+		Packages: packages, Include: o.include, CC: strings.Fields(o.cc), Target: o.target,
+		Release: releases(o.release), Only: abi.Part(o.only),
 		LibraryDirs: filepath.SplitList(o.dirs), Primary: primary, Recorded: recorded,
 	}
 	if o.target == runtime.GOARCH {
@@ -193,9 +194,22 @@ func check(ctx context.Context, o options, stdout io.Writer) (bool, error) {
 	return answer.Verdict != abi.Incompatible, errors.Join(err, answer.Require(list(o.required)))
 }
 
+// releases reads what -release names: RELEASE or PROJECT=RELEASE.
+func releases(named string) map[string]string {
+	all := map[string]string{}
+	for _, one := range list(named) {
+		if of, release, ok := strings.Cut(one, "="); ok {
+			all[of] = release
+		} else {
+			all[project.All[0].Name] = one
+		}
+	}
+	return all
+}
+
 // checkCache checks the recorded models against the headers of a cache.
-func checkCache(ctx context.Context, o options, recorded []*model.Release, stdout io.Writer) (bool, error) {
-	s, err := abi.Summarize(ctx, o.cache, recorded)
+func checkCache(ctx context.Context, o options, primary, recorded rules.Recorded, stdout io.Writer) (bool, error) {
+	s, err := abi.Summarize(ctx, o.cache, primary, recorded)
 	if err != nil {
 		return false, err
 	}

@@ -64,7 +64,7 @@ func TestOlder(t *testing.T) {
 	old := headersOf(t, "44.0")
 	code, out, errs := abicheck("-only", "headers", "-I", old)
 	assert.Equal(t, 0, code, "%s%s", out, errs)
-	assert.Regexp(t, `\n  fine : headers: 2\d\d differences\n-v lists what is fine\n$`, out)
+	assert.Regexp(t, `\n  fine : headers of rdma-core: 2\d\d differences\n-v lists what is fine\n$`, out)
 	assert.Equal(t, 1, strings.Count(out, "fine :"))
 	code, out, errs = abicheck("-v", "-only", "headers", "-I", old)
 	assert.Equal(t, 0, code, "%s%s", out, errs)
@@ -111,10 +111,10 @@ func TestJSON(t *testing.T) {
 	var a abi.Answer
 	require.NoError(t, json.Unmarshal([]byte(out), &a))
 	assert.Equal(t, abi.Compatible, a.Verdict)
-	assert.Equal(t, "44.0", a.Release)
-	assert.NotEmpty(t, a.Differences)
-	assert.Len(t, a.Packages, 5)
-	assert.NotEmpty(t, a.Report.Facts)
+	assert.Equal(t, "44.0", a.Headers[0].Release)
+	assert.NotEmpty(t, a.Headers[0].Differences)
+	assert.Len(t, a.Headers[0].Packages, 5)
+	assert.NotEmpty(t, a.Headers[0].Report.Facts)
 }
 
 // What is installed here, of which there may be much or little.
@@ -143,7 +143,7 @@ func cached(t *testing.T) int {
 	require.NoError(t, err)
 	n := 0
 	for _, r := range lock.Releases {
-		if _, err := os.Stat(filepath.Join(cacheDir, r.Name, "include")); err == nil {
+		if _, err := os.Stat(filepath.Join(cacheDir, r.File(), "include")); err == nil {
 			n++
 		}
 	}
@@ -195,7 +195,7 @@ func TestCouldNotCheck(t *testing.T) {
 		want string
 	}{
 		{[]string{"-I", empty}, "name the directory that holds infiniband/verbs.h with -I"},
-		{[]string{"-release", "abc"}, "is no release of rdma-core; name one like 44.0"},
+		{[]string{"-release", "abc"}, "is no release of rdma-core; name one like 65.0"},
 		{[]string{"-cc", "goverbs-no-such-compiler"}, "name another C compiler"},
 		{[]string{"-cc", "true"}, "name the include directory with -I"},
 		{[]string{"-target", "wasm"}, "no C compiler is known for target wasm"},

@@ -35,6 +35,7 @@ type options struct {
 	cpus    int
 	memory  int
 	pair    bool
+	nvdimm  string
 	out     string
 	env     []string
 	build   []string
@@ -56,6 +57,8 @@ func main() {
 	set.IntVar(&o.memory, "memory", 1024, "memory of the guest, MiB")
 	set.BoolVar(&o.pair, "pair", false,
 		"boot two guests with a network between them; both run the programs, with $GOVERBS_HOST 0 and 1")
+	set.StringVar(&o.nvdimm, "nvdimm", "",
+		"FILE whose content is persistent memory of the guest, /dev/pmem0; the guest does not change it")
 	set.BoolVar(&o.again, "again", true, "run again what has passed and has not changed since")
 	set.StringVar(&o.out, "out", "", "directory for what programs leave in $GOVERBS_OUT")
 	set.Func("env", "NAME=VALUE for the programs; may be repeated",
@@ -149,8 +152,8 @@ func run(ctx context.Context, o options, args []string) (status int, err error) 
 // boot runs the programs in one guest, or in two.
 func boot(ctx context.Context, o options, image *vm.Image, programs []vm.Program, files []vm.File,
 	out *clock) ([]*vm.Outcome, error) {
-	guest := vm.Guest{Image: image, Programs: programs, Files: files, CPUs: o.cpus, Memory: o.memory, Output: out,
-		Log: out.printf}
+	guest := vm.Guest{Image: image, Programs: programs, Files: files, CPUs: o.cpus, Memory: o.memory, NVDIMM: o.nvdimm,
+		Output: out, Log: out.printf}
 	if !o.again {
 		guest.Passed = filepath.Join(vm.CacheDir(), "passed")
 	}

@@ -3,12 +3,12 @@
 package support
 
 import (
-	"fmt"
-	"math"
+	"encoding/json"
 	"testing"
 	"unsafe"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 func TestByteOrder(t *testing.T) {
@@ -43,16 +43,23 @@ func TestArmAndUnaligned(t *testing.T) {
 	assert.Equal(t, []uint32{2, 3}, trailing[uint32](unsafe.Pointer(&record), 4, 2))
 }
 
-func TestFormatFlags(t *testing.T) {
-	names := []bitName{{1, "A"}, {2, "B"}, {6, "B_AND_C"}, {1 << 31, "HIGH"}}
-	for v, want := range map[uint64]string{
-		0: "0", 1: "A", 3: "A|B", 6: "B_AND_C", 7: "A|B|0x4", 1 << 31: "HIGH", 1<<31 | 1<<40: "HIGH|0x10000000000",
-		0x40: "0x40",
-	} {
-		assert.Equal(t, want, formatFlags(v, names))
+// TestByteOrderInJSON: numbers are written in the byte order of the machine, also as keys.
+func TestByteOrderInJSON(t *testing.T) {
+	type all struct {
+		A BE16
+		B BE32
+		C BE64
+		M map[BE32]bool
 	}
-	for _, v := range []int64{0, 9, 10, -77, math.MaxInt64, math.MinInt64} {
-		assert.Equal(t, fmt.Sprintf("ibv_wr_opcode(%d)", v), formatUnknown("ibv_wr_opcode", v))
+	v := all{ToBE16(258), ToBE32(16909060), ToBE64(1 << 63), map[BE32]bool{ToBE32(7): true}}
+	text, err := json.Marshal(v)
+	require.NoError(t, err)
+	assert.Equal(t, `{"A":258,"B":16909060,"C":9223372036854775808,"M":{"7":true}}`, string(text))
+	var back all
+	require.NoError(t, json.Unmarshal([]byte(`{"A":"0x102","B":16909060,"C":"9223372036854775808",
+		"M":{"7":true}}`), &back))
+	assert.Equal(t, v, back)
+	for _, text := range []string{"65536", "-1", "1.0", `""`, "true"} {
+		assert.ErrorContains(t, json.Unmarshal([]byte(text), &back.A), "is not a number of 16 bits", text)
 	}
-	assert.Equal(t, "0xffffffffffffffff", formatFlags(math.MaxUint64, nil))
 }

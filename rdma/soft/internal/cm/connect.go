@@ -100,7 +100,7 @@ func connect(id *identifier, param ibv.Ptr[rdmacm.ConnParam]) runtime.Errno {
 	p.ResponderResources, p.InitiatorDepth = reads(p.ResponderResources, device.MaxReads),
 		reads(p.InitiatorDepth, device.MaxReads)
 	c := id.cm
-	id.psn, id.retries, id.tid, id.state = c.nextPSN(), p.RetryCount, c.nextTID(), requesting
+	id.psn, id.retries, id.tid, id.state = c.nextPSN(id.device), p.RetryCount, c.nextTID(), requesting
 	id.qpn = p.QPNum
 	id.takeNumber()
 	id.exchange(id.connectRequest(&p, private), id.unreachable)
@@ -207,7 +207,7 @@ func (id *identifier) reject(private ibv.Ptr[byte], n uint8, reason uint16) runt
 	}
 	id.state = over
 	id.forgetRemote()
-	id.answer(id.rejection(message.OfREQ, reason, said))
+	id.refuse(id.rejection(message.OfREQ, reason, said))
 	return 0
 }
 
@@ -224,8 +224,7 @@ func disconnect(id *identifier) runtime.Errno {
 		case id.number == 0 || id.datagrams():
 			return errnos.EINVAL
 		case id.state == established:
-			id.state = leaving
-			id.exchange(id.disconnectRequest(), func() { id.over(-int32(errnos.ETIMEDOUT)) })
+			id.leave()
 		case id.state == left:
 			id.sayGone()
 			id.over(0)

@@ -67,7 +67,7 @@ func (id *identifier) show(ch *channel, context uint64) (errno runtime.Errno) {
 
 // admit shows the identifier of a request to the program that takes it at a listener.
 func (id *identifier) admit(listener *identifier) runtime.Errno {
-	listener.waiting--
+	listener.wait(id, -1)
 	ch := listener.channel
 	if listener.sync {
 		ch = nil

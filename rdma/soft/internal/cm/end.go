@@ -12,9 +12,10 @@ import (
 // part ends all that the identifier does, and says so to the other side.
 func (id *identifier) part() {
 	c := id.cm
+	asked := id.asked
 	id.conclude()
 	c.Cancel(id.timer)
-	id.sayFarewell()
+	id.sayFarewell(asked)
 	for len(id.groups) > 0 {
 		id.leaveGroup(id.groups[0])
 	}
@@ -60,20 +61,24 @@ func (id *identifier) release() {
 	}
 }
 
-// sayFarewell tells the other side that the identifier is going.
-func (id *identifier) sayFarewell() {
+// sayFarewell tells the other side that the identifier is going, which waited for the answer to what it asked, or nil.
+func (id *identifier) sayFarewell(asked *exchange) {
 	switch id.state {
 	case requesting:
 		if !id.datagrams() {
 			id.send(id.rejection(message.OfREQ, message.RejectTimeout, nil))
 		}
 	case requested, accepting:
-		id.answer(id.rejection(message.OfREQ, message.RejectConsumer, nil))
+		id.refuse(id.rejection(message.OfREQ, message.RejectConsumer, nil))
 	case answered:
-		id.send(id.rejection(message.OfREP, message.RejectConsumer, nil))
+		id.refuse(id.rejection(message.OfREP, message.RejectConsumer, nil))
 	case established:
 		if !id.datagrams() {
-			id.send(id.disconnectRequest())
+			id.bidFarewell(&exchange{message: id.disconnectRequest()})
+		}
+	case leaving:
+		if asked != nil && asked.timer != 0 { // the other side has not said that its program has it in hand
+			id.bidFarewell(asked)
 		}
 	case left:
 		id.sayGone()
@@ -96,7 +101,7 @@ func (ch *channel) close() {
 // vanish takes back a request that no program has taken.
 func (id *identifier) vanish() {
 	id.listener.channel.events.Drop(func(e *event) bool { return e.request == id })
-	id.listener.waiting--
+	id.listener.wait(id, -1)
 	id.state = over
 	id.part()
 }

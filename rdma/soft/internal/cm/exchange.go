@@ -3,6 +3,8 @@
 package cm
 
 import (
+	"time"
+
 	"github.com/goverbs/goverbs/rdma/soft/internal/device"
 	"github.com/goverbs/goverbs/rdma/soft/internal/message"
 )
@@ -25,14 +27,28 @@ func (id *identifier) exchange(m *message.MAD, fail func()) {
 // The caller holds Fabric.mu.
 func (id *identifier) ask() {
 	x := id.asked
-	if x.sent > retries {
+	wait, ok := x.next(id.cm.response)
+	if !ok {
 		id.asked = nil
 		x.fail()
 		return
 	}
-	x.sent++
-	x.timer = id.cm.After(id.cm.response, id.ask) // before: the answer may come at once
+	x.timer = id.cm.After(wait, id.ask) // before: the answer may come at once
 	id.answer(x.message)
+}
+
+// next says whether the message is to be sent once more, and how long its answer is waited for. A DREQ is sent more
+// often at first: until it arrives, the other side may wait for acknowledgements of a queue pair that is gone.
+func (x *exchange) next(response time.Duration) (wait time.Duration, ok bool) {
+	n := x.sent
+	x.sent++
+	if x.message.Attribute == message.DREQ {
+		if parts := [...]time.Duration{1, 2, 5}; n < len(parts) {
+			return response * parts[n] / 8, true
+		}
+		n -= 2
+	}
+	return response, n <= retries
 }
 
 // conclude says that the answer came, or is not waited for any more.
@@ -43,21 +59,26 @@ func (id *identifier) conclude() {
 	}
 }
 
-// Two hints travel beside the messages, both as MRAs. One says that the receiver's program has the message in hand: the
-// sender does not send it again, and the answer has time. The other one says that the program has answered, so that the
-// usual time counts again: where the answer is lost, the message is sent again.
+// Within a fabric, two hints travel beside the messages, both as MRAs. One says that the receiver's program has the
+// message in hand: the sender does not send it again, and the answer has time. The other one says that the program has
+// answered, so that the usual time counts again: where the answer is lost, the message is sent again. Other fabrics and
+// kernels get the MRAs that Linux sends: one for each REQ and REP that comes again.
 
 // takeInHand says that the program has a message of the other side's.
 func (id *identifier) takeInHand(m *message.MAD) {
+	again := id.inHand == m.TID
 	id.inHand = m.TID
 	c := id.cm
+	if about := aboutOf(m.Attribute); m.From.IsRemote() && (!again || about == message.OfOther) {
+		return
+	}
 	id.send(&message.MAD{Attribute: message.MRA, TID: m.TID, Of: aboutOf(m.Attribute),
 		ServiceTimeout: timeCode((retries + 1) * c.response)})
 }
 
 // handBack says that the program has answered the message that it had in hand, if there was one.
 func (id *identifier) handBack() {
-	if id.inHand != 0 {
+	if id.inHand != 0 && !id.peer.IsRemote() {
 		id.send(&message.MAD{Attribute: message.MRA, TID: id.inHand, Of: message.OfOther})
 	}
 }
@@ -88,13 +109,13 @@ func (id *identifier) resume() {
 // send sends a message to the other end, or, as long as there is none, to the device that has the address looked for.
 func (id *identifier) send(m *message.MAD) {
 	c := id.cm
-	m.From, m.LocalID, m.To, m.RemoteID = id.device.Address(), id.number, id.peer, id.peerNumber
+	m.From, m.LocalID, m.To, m.RemoteID = id.device.AddressOf(id.local.Addr()), id.number, id.peer, id.peerNumber
 	if id.peerNumber == 0 {
-		to := c.Owner(id.to.Addr())
-		if to == nil {
+		to, ok := c.Reach(id.to.Addr())
+		if !ok {
 			return
 		}
-		id.peer = to.Address()
+		id.peer = to
 		m.To = id.peer
 	}
 	id.device.SendMAD(m)
@@ -106,20 +127,35 @@ func (id *identifier) answer(m *message.MAD) {
 	id.send(m)
 }
 
-// refuse answers a request that no identifier takes.
+// refuse answers a request for good, and again when it comes again.
+func (id *identifier) refuse(m *message.MAD) {
+	id.refusal = m
+	id.answer(m)
+}
+
+// refuse answers a request that no identifier takes, or the answer to one.
 func refuse(d *device.Device, m *message.MAD, reason uint16) {
-	r := &message.MAD{Attribute: message.REJ, From: d.Address(), To: m.From, TID: m.TID, RemoteID: m.LocalID,
-		Reason: reason}
+	r := &message.MAD{Attribute: message.REJ, From: m.To, To: m.From, TID: m.TID, LocalID: m.RemoteID,
+		RemoteID: m.LocalID, Of: aboutOf(m.Attribute), Reason: reason}
 	if m.Attribute == message.SIDRReq {
-		r.Attribute, r.Reason, r.Status = message.SIDRRep, 0, message.LookupUnsupported
+		r.Attribute, r.Of, r.Reason, r.Status = message.SIDRRep, 0, 0, message.LookupUnsupported
+		if reason == message.RejectConsumer {
+			r.Status = message.LookupRejected
+		}
 	}
 	d.SendMAD(r)
 }
 
-// disown answers an MRA of a request that its sender does not know of any more.
-func disown(d *device.Device, m *message.MAD) {
+// disown answers an MRA or a REP of a request that its sender does not know of any more.
+func disown(d *device.Device, m *message.MAD, of message.Of) {
 	d.SendMAD(&message.MAD{
-		Attribute: message.REJ, From: d.Address(), To: m.From, TID: m.TID, LocalID: m.RemoteID, RemoteID: m.LocalID,
-		Of: message.OfMRA, Reason: message.RejectInvalidID,
+		Attribute: message.REJ, From: m.To, To: m.From, TID: m.TID, LocalID: m.RemoteID, RemoteID: m.LocalID,
+		Of: of, Reason: message.RejectInvalidID,
 	})
+}
+
+// leaveUnknown answers the end of a connection that is forgotten here: its sender asks until it hears so.
+func leaveUnknown(d *device.Device, m *message.MAD) {
+	d.SendMAD(&message.MAD{Attribute: message.DREP, From: m.To, To: m.From, TID: m.TID, LocalID: m.RemoteID,
+		RemoteID: m.LocalID})
 }

@@ -41,20 +41,24 @@ type identifier struct {
 	timeout       uint8
 	ece, peerECE  eceOptions
 
-	backlog int // of a listener: how many requests may wait to be taken
-	waiting int
+	backlog   int // of a listener: how many requests may wait to be taken
+	waiting   int
+	waitingOf map[uint64]int // by the link address of their senders
 
 	// Of a connection.
 	number                   uint32          // its communication ID; 0 before it has sent or got a request
 	peer                     message.Address // the port of the other end
+	peerGUID                 uint64          // of the other end's device, once it is known
 	peerNumber               uint32          // the other end's communication ID, once it is known
 	tid                      uint64          // transaction ID of the request
+	refusal                  *message.MAD    // that answered the request; nil for none
 	inHand                   uint64          // transaction ID of the other side's message that the program has, or had
 	param                    rdmacm.ConnParam
 	private                  []byte
 	qpn, peerQPN             uint32
 	psn, peerPSN             uint32
-	initiator, responder     uint8 // initiator_depth and responder_resources of its queue pair
+	pathMTU                  ibv.MTU // that the other side proposed; 0 where this side did
+	initiator, responder     uint8   // initiator_depth and responder_resources of its queue pair
 	retries, notReadyRetries uint8
 
 	groups    []*group        // of multicast, that it has joined

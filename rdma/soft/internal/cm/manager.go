@@ -3,6 +3,8 @@
 package cm
 
 import (
+	"crypto/rand"
+	"encoding/binary"
 	"time"
 
 	"github.com/goverbs/goverbs/generated/rdmacm"
@@ -25,6 +27,8 @@ type Manager struct {
 	numbered   map[uint32]*identifier   // by communication ID
 	requests   map[peerKey]*identifier  // those that were made of a request, by its sender
 	connected  map[remoteQP]*identifier // those that are connected to a queue pair elsewhere, by that one
+	ended      endings                  // requests whose identifiers are gone
+	farewells  map[uint64]*farewell     // of identifiers that are gone, by transaction ID
 	lastNumber uint32                   // the last communication ID
 	lastTID    uint64
 }
@@ -42,6 +46,7 @@ func New(f *device.Fabric, response time.Duration) *Manager {
 		Fabric: f, response: response, bound: map[portKey][]*identifier{}, opened: map[*device.Device]*openDevice{},
 		lastPort: firstPort - 1,
 		numbered: map[uint32]*identifier{}, requests: map[peerKey]*identifier{}, connected: map[remoteQP]*identifier{},
+		farewells: map[uint64]*farewell{},
 	}
 	if c.response <= 0 {
 		c.response = defaultResponse
@@ -61,10 +66,10 @@ type peerKey struct {
 	number uint32
 }
 
-// remoteQP is a queue pair elsewhere.
+// remoteQP is a queue pair elsewhere. A process that starts again has a device with another GUID.
 type remoteQP struct {
-	link   uint64
-	number uint32
+	link, guid uint64
+	number     uint32
 }
 
 // nextTID is the ID of another transaction.
@@ -73,16 +78,31 @@ func (c *Manager) nextTID() uint64 {
 	return c.lastTID
 }
 
-// nextPSN is where the numbers of a connection's packets start.
-func (c *Manager) nextPSN() uint32 {
+// nextPSN is where the numbers of a connection's packets start: strangers cannot guess it.
+func (c *Manager) nextPSN(of *device.Device) uint32 {
+	if of.IsWired() {
+		return random() & message.Number
+	}
 	c.psn = (c.psn + 0x10001) & message.Number
 	return c.psn
+}
+
+// random is a number that nobody can guess.
+func random() uint32 {
+	var b [4]byte
+	rand.Read(b[:])
+	return binary.NativeEndian.Uint32(b[:])
 }
 
 // takeNumber gives the identifier its communication ID.
 func (id *identifier) takeNumber() {
 	c := id.cm
-	for c.lastNumber++; c.lastNumber == 0 || c.numbered[c.lastNumber] != nil; c.lastNumber++ {
+	next := func() {
+		if c.lastNumber++; id.device.IsWired() {
+			c.lastNumber = random()
+		}
+	}
+	for next(); c.lastNumber == 0 || c.numbered[c.lastNumber] != nil; next() {
 	}
 	id.number = c.lastNumber
 	c.numbered[id.number] = id
@@ -92,15 +112,20 @@ func (id *identifier) takeNumber() {
 func (id *identifier) forgetNumber() {
 	c := id.cm
 	delete(c.numbered, id.number)
-	if sender := (peerKey{id.peer.Link, id.peerNumber}); c.requests[sender] == id {
-		delete(c.requests, sender)
+	peer := peerKey{id.peer.Link, id.peerNumber}
+	asked := c.requests[peer] == id
+	if asked {
+		delete(c.requests, peer)
+	}
+	if asked || id.refusal != nil {
+		c.ended.add(peer, ending{id.tid, id.refusal})
 	}
 }
 
 // forgetRemote lets the other side's queue pair be connected again.
 func (id *identifier) forgetRemote() {
 	c := id.cm
-	if remote := (remoteQP{id.peer.Link, id.peerQPN}); c.connected[remote] == id {
+	if remote := (remoteQP{id.peer.Link, id.peerGUID, id.peerQPN}); c.connected[remote] == id {
 		delete(c.connected, remote)
 	}
 }

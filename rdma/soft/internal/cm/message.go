@@ -3,6 +3,7 @@
 package cm
 
 import (
+	"encoding/binary"
 	"math/bits"
 	"time"
 
@@ -30,7 +31,7 @@ func (id *identifier) connectRequest(p *rdmacm.ConnParam, private []byte) *messa
 	m.LocalTimeout, m.MaxRetries = m.RemoteTimeout, retries
 	m.Path = message.Path{
 		Local: d.GIDAtIP(id.local.Addr()), Remote: id.gidOfPeer(), Rate: uint8(ibv.RATE_100_GBPS), TrafficClass: id.tos,
-		HopLimit:   hops,
+		LocalLID: message.NoLID, RemoteLID: message.NoLID, HopLimit: hops,
 		AckTimeout: id.timeout, MTU: id.mtu(),
 	}
 	return m
@@ -51,7 +52,8 @@ func (id *identifier) connectReply() *message.MAD {
 // lookupReply is the message that answers a lookup.
 func (id *identifier) lookupReply() *message.MAD {
 	return &message.MAD{
-		Attribute: message.SIDRRep, TID: id.tid, Status: message.LookupFound, QPN: id.param.QPNum & message.Number,
+		Attribute: message.SIDRRep, TID: id.tid, ServiceID: serviceID(id.space, id.local.Port()),
+		Status: message.LookupFound, QPN: id.param.QPNum & message.Number,
 		QKey: rdmacm.UDP_QKEY, Private: id.private,
 	}
 }
@@ -61,7 +63,11 @@ func (id *identifier) rejection(of message.Of, reason uint16, private []byte) *m
 	if id.datagrams() {
 		return &message.MAD{Attribute: message.SIDRRep, TID: id.tid, Status: message.LookupRejected}
 	}
-	return &message.MAD{Attribute: message.REJ, TID: id.tid, Of: of, Reason: reason, Private: private}
+	m := &message.MAD{Attribute: message.REJ, TID: id.tid, Of: of, Reason: reason, Private: private}
+	if reason == message.RejectTimeout { // by which the other side finds the request
+		m.ARI = binary.BigEndian.AppendUint64(nil, id.device.GUID())
+	}
+	return m
 }
 
 // disconnectRequest is the message that ends a connection.

@@ -88,6 +88,9 @@ func (e *exchanged) none(ch *rdmacm.EventChannel) {
 	e.t.Helper()
 	var descriptors = []unix.PollFd{{Fd: ch.FD, Events: unix.POLLIN}}
 	n, err := unix.Poll(descriptors, 0)
+	for err == unix.EINTR {
+		n, err = unix.Poll(descriptors, 0)
+	}
 	require.NoError(e.t, err)
 	require.Zero(e.t, n, "an event waits")
 }

@@ -23,6 +23,9 @@ type group struct {
 	events   device.Reports
 }
 
+// noIPv6Groups is what Linux answers for every device with RoCE v2: ENOTSUPP, which only the kernel has a name for.
+const noIPv6Groups runtime.Errno = 524
+
 // joinMulticast is rdma_join_multicast.
 func joinMulticast(id *identifier, address ibv.Ptr[rdmacm.Sockaddr], context uint64) runtime.Errno {
 	return id.join(addressAt(address), rdmacm.MC_JOIN_FLAG_FULLMEMBER, context)
@@ -48,6 +51,9 @@ func (id *identifier) join(address netip.AddrPort, flags rdmacm.CMMCJoinFlags, c
 	if !address.IsValid() || !device.IsMulticast(address.Addr().As16()) || !id.datagrams() || id.device == nil ||
 		id.state != bound && id.state != addrResolved && id.state != routeResolved {
 		return errnos.EINVAL
+	}
+	if to := address.Addr(); to.Is6() && !to.Is4In6() {
+		return noIPv6Groups
 	}
 	g := &group{id: id, address: address, gid: address.Addr().As16(), context: context,
 		sendOnly: flags == rdmacm.MC_JOIN_FLAG_SENDONLY_FULLMEMBER}

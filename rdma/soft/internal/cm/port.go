@@ -106,6 +106,17 @@ func (c *Manager) AddressOwner(of *rdmacm.CMID, address netip.AddrPort) string {
 	return ""
 }
 
+// Ends are those of connections, by the numbers of their queue pairs. The caller holds Fabric.mu.
+func (c *Manager) Ends() map[uint32]device.ManagedEnd {
+	all := map[uint32]device.ManagedEnd{}
+	for _, id := range c.numbered {
+		if id.qpn != 0 && !id.datagrams() {
+			all[id.qpn] = device.ManagedEnd{ID: id.number, Local: id.local, Peer: id.to}
+		}
+	}
+	return all
+}
+
 func (id *identifier) describe() string {
 	does, where := "is bound to", "all devices"
 	switch {

@@ -36,12 +36,14 @@ func (id *identifier) qpAttr(to ibv.QPState) (attr ibv.QPAttr, mask ibv.QPAttrMa
 	}
 	attr.PortNum, attr.QPAccessFlags = device.PortNum, ibv.ACCESS_REMOTE_WRITE
 	if id.responder > 0 {
-		attr.QPAccessFlags |= ibv.ACCESS_REMOTE_READ | ibv.ACCESS_REMOTE_ATOMIC
+		// as Linux since 6.2 has it for a device with flush
+		attr.QPAccessFlags |= ibv.ACCESS_REMOTE_READ | ibv.ACCESS_REMOTE_ATOMIC | ibv.ACCESS_FLUSH_GLOBAL |
+			ibv.ACCESS_FLUSH_PERSISTENT
 	}
 	if to != ibv.QPS_INIT {
 		attr.AHAttr, attr.PathMTU = id.av(id.gidOfPeer()), id.mtu()
-		attr.DestQPNum, attr.RQPSN, attr.MaxDestRdAtomic = id.peerQPN, id.peerPSN, id.responder
-		attr.SQPSN, attr.MaxRdAtomic = id.psn, id.initiator
+		attr.DestQPNum, attr.RQPSN, attr.MaxDestRdAtomic = id.peerQPN, id.psn, id.responder
+		attr.SQPSN, attr.MaxRdAtomic = id.peerPSN, id.initiator
 		attr.Timeout, attr.RetryCnt, attr.RNRRetry = id.timeout, id.retries, id.notReadyRetries
 	}
 	mask, _, _ = ibv.ModifyQPMask(id.kind, from[to], to)

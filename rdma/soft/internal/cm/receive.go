@@ -15,6 +15,9 @@ import (
 // message, and heeds only its peer: the port that its messages go to, and there the identifier that it is connected to.
 // Other messages change nothing. The caller holds Fabric.mu.
 func (c *Manager) Receive(at *device.Device, m *message.MAD) {
+	if c.heard(at, m) {
+		return
+	}
 	switch m.Attribute {
 	case message.REQ, message.SIDRReq:
 		c.requested(at, m)
@@ -31,6 +34,14 @@ func (c *Manager) Receive(at *device.Device, m *message.MAD) {
 		}
 	}
 	if id == nil || id.device != at {
+		switch m.Attribute {
+		case message.DREQ:
+			leaveUnknown(at, m)
+		case message.REP:
+			if !c.ended.repeats(at, m) {
+				disown(at, m, message.OfREP)
+			}
+		}
 		return
 	}
 	switch m.Attribute {
@@ -72,30 +83,49 @@ func (id *identifier) asks(tid uint64) bool { return id.asked != nil && id.asked
 // requested has a request come in at a device.
 func (c *Manager) requested(at *device.Device, m *message.MAD) {
 	sender := peerKey{m.From.Link, m.LocalID}
-	if id := c.requests[sender]; id != nil && id.state != over {
+	if id := c.requests[sender]; id != nil && (id.state != over || id.tid == m.TID) {
 		id.requestedAgain(m)
+		return
+	}
+	if c.ended.repeats(at, m) {
 		return
 	}
 	datagrams := m.Attribute == message.SIDRReq
 	space, port := portOf(m.ServiceID)
-	l := c.listener(space, netip.AddrPortFrom(m.Dest, port))
-	remote := remoteQP{m.From.Link, m.QPN}
+	dest := m.Dest
+	if !dest.IsValid() {
+		dest = netip.AddrFrom16(m.To.GID).Unmap()
+	}
+	l := c.listener(space, netip.AddrPortFrom(dest, port))
+	remote := remoteQP{m.From.Link, m.CAGUID, m.QPN}
 	switch {
+	case m.From.IsRemote() && !isPath(m):
+		refuse(at, m, message.RejectInvalidGID)
+		return
 	case l == nil:
 		refuse(at, m, message.RejectNoListener)
 		return
+	case !m.Dest.IsValid(): // a listener of rdma_cm does not take what is not of IP
+		refuse(at, m, message.RejectConsumer)
+		return
 	case !datagrams && c.connected[remote] != nil:
 		refuse(at, m, message.RejectStale)
+		c.connected[remote].leave() // the other side has forgotten this connection
 		return
-	case l.waiting == l.backlog: // it will come again
+	case l.waiting == l.backlog || m.From.IsRemote() && l.waitingOf[m.From.Link] == l.share(): // it will come again
+		at.TurnAway()
 		return
 	}
 	id := &identifier{
 		cm: c, space: space, kind: l.kind, timeout: defaultTimeout, state: requested,
 		local: netip.AddrPortFrom(m.Dest, port), to: m.Source, device: at, tos: l.tos,
-		listener: l, peer: m.From, peerNumber: m.LocalID, tid: m.TID, peerQPN: m.QPN, peerPSN: m.PSN, psn: c.nextPSN(),
-		peerECE: eceOptions{m.ECE.Vendor, m.ECE.Options}, initiator: m.ResponderResources, responder: m.InitiatorDepth,
-		retries: m.RetryCount, notReadyRetries: m.RNRRetryCount,
+		listener: l, peer: m.From, peerNumber: m.LocalID, peerGUID: m.CAGUID, tid: m.TID,
+		peerQPN: m.QPN, peerPSN: m.PSN, psn: c.nextPSN(at), peerECE: eceOptions{m.ECE.Vendor, m.ECE.Options},
+		initiator: min(m.ResponderResources, device.MaxReads), responder: min(m.InitiatorDepth, device.MaxReads),
+		retries: m.RetryCount, notReadyRetries: m.RNRRetryCount, pathMTU: m.Path.MTU,
+	}
+	if m.Path.AckTimeout != 0 {
+		id.timeout = m.Path.AckTimeout
 	}
 	id.takeNumber()
 	c.requests[sender] = id
@@ -106,10 +136,32 @@ func (c *Manager) requested(at *device.Device, m *message.MAD) {
 		e.conn = connParam(m)
 		e.conn.ResponderResources, e.conn.InitiatorDepth = id.responder, id.initiator
 	}
-	l.waiting++
+	l.wait(id, 1)
 	if id.takeInHand(m); id.state == requested { // the sender waits for an answer
 		l.push(e)
 	}
+}
+
+// share is how many of a listener's requests may be one host's: the rest is left to others.
+func (id *identifier) share() int { return id.backlog - id.backlog/4 }
+
+// wait counts one request more or less that waits at a listener.
+func (id *identifier) wait(request *identifier, n int) {
+	id.waiting += n
+	if id.waitingOf == nil {
+		id.waitingOf = map[uint64]int{}
+	}
+	link := request.peer.Link
+	if id.waitingOf[link] += n; id.waitingOf[link] == 0 {
+		delete(id.waitingOf, link)
+	}
+}
+
+// isPath says whether a request of another fabric leads from the address that it came from to the one that it came to:
+// a stranger reaches no other address of this fabric.
+func isPath(m *message.MAD) bool {
+	return (!m.Dest.IsValid() || m.Source.Addr().As16() == m.From.GID && m.Dest.As16() == m.To.GID) &&
+		(m.Attribute != message.REQ || m.Path.Local == m.From.GID && m.Path.Remote == m.To.GID)
 }
 
 // requestedAgain has a request come in once more, because its answer was lost or the network repeated it.
@@ -119,7 +171,9 @@ func (id *identifier) requestedAgain(m *message.MAD) {
 		id.takeInHand(m)
 	case id.state == accepting:
 		id.answer(id.asked.message)
-	case id.datagrams():
+	case id.refusal != nil:
+		id.send(id.refusal)
+	case id.datagrams() && id.state == established:
 		id.answer(id.lookupReply())
 	}
 }
@@ -130,9 +184,14 @@ func (c *Manager) receiveMRA(at *device.Device, m *message.MAD) {
 	id := c.numbered[m.RemoteID]
 	if id != nil && id.device == at && id.asks(m.TID) && (id.isAnswer(m) || id.isPeer(m)) {
 		id.hinted(m)
-	} else if m.ServiceTimeout != 0 {
-		disown(at, m)
+	} else if m.ServiceTimeout != 0 && !(id != nil && id.isConnected(m)) {
+		disown(at, m, message.OfMRA)
 	}
+}
+
+// isConnected says whether a message of the other end is about a request that has its answer already.
+func (id *identifier) isConnected(m *message.MAD) bool {
+	return id.state >= answered && id.state <= left && m.From.Link == id.peer.Link && m.From.IsRemote()
 }
 
 // replied has the answer to a request come in.
@@ -140,8 +199,18 @@ func (id *identifier) replied(m *message.MAD) {
 	switch {
 	case id.isAnswer(m):
 		id.conclude()
+		remote := remoteQP{m.From.Link, m.CAGUID, m.QPN}
+		if old := id.cm.connected[remote]; old != nil {
+			refuse(id.device, m, message.RejectStale)
+			old.leave()
+			id.rejected(message.RejectStale, nil)
+			return
+		}
+		id.cm.connected[remote] = id
 		id.peer, id.peerNumber, id.peerQPN, id.peerPSN, id.state = m.From, m.LocalID, m.QPN, m.PSN, answered
-		id.initiator, id.responder, id.notReadyRetries = m.ResponderResources, m.InitiatorDepth, m.RNRRetryCount
+		id.peerGUID = m.CAGUID
+		id.initiator, id.responder = min(m.ResponderResources, device.MaxReads), min(m.InitiatorDepth, device.MaxReads)
+		id.notReadyRetries = m.RNRRetryCount
 		id.peerECE = eceOptions{m.ECE.Vendor, m.ECE.Options}
 		e := &event{kind: rdmacm.CM_EVENT_CONNECT_RESPONSE, private: padded(m.Private, m.Attribute),
 			conn: connParam(m)}
@@ -178,12 +247,13 @@ func (id *identifier) looked(m *message.MAD) {
 func (id *identifier) refused(m *message.MAD) {
 	switch {
 	case !id.isAnswer(m) && !id.isPeer(m):
-	case m.Of == message.OfMRA:
+	case m.Of == message.OfMRA && m.Reason == message.RejectInvalidID:
 		if id.state == requested && id.record == nil {
 			id.vanish()
 		}
 	case id.state == requested:
 		id.withdrawn()
+	case id.state == established && m.TID != id.tid: // of another request
 	default:
 		id.rejected(int32(m.Reason), m.Private)
 	}
@@ -191,9 +261,11 @@ func (id *identifier) refused(m *message.MAD) {
 
 // left has the other side's farewell come in.
 func (id *identifier) left(m *message.MAD) {
+	if id.state == accepting { // it had the answer, and its last word was lost
+		id.establish()
+	}
 	switch id.state {
-	case established, accepting:
-		id.conclude()
+	case established:
 		id.state = left
 		id.tell(rdmacm.CM_EVENT_DISCONNECTED, 0)
 		id.takeInHand(m)

@@ -111,6 +111,11 @@ func resolveAddr(id *identifier, from, peer ibv.Ptr[rdmacm.Sockaddr], timeout in
 	target := c.Owner(to.Addr())
 	if group := device.IsMulticast(to.Addr().As16()); group && id.device == nil && c.First() != nil {
 		id.start(c.First(), c.First().IP())
+	} else if d, own := c.Toward(to.Addr()); !group && target == nil && d != nil && (id.device == nil ||
+		id.device.IsWired()) {
+		if id.device == nil {
+			id.start(d, own)
+		}
 	} else if !group && target == nil { // no wire leads anywhere else, so nothing is waited for
 		id.state = bound
 		id.tell(rdmacm.CM_EVENT_ADDR_ERROR, -int32(errnos.EHOSTUNREACH))
@@ -140,7 +145,7 @@ func resolveRoute(id *identifier, timeout int32) runtime.Errno {
 		return errnos.EINVAL
 	}
 	c := id.cm
-	if !c.Routes(id.device, id.to.Addr()) {
+	if !c.Routes(id.device, id.local.Addr(), id.to.Addr()) {
 		id.state = routeQuery
 		id.timer = c.After(time.Duration(max(timeout, 0))*time.Millisecond, func() {
 			id.state = addrResolved
@@ -180,10 +185,13 @@ const hops = 64
 
 // mtu is the most that both ends take in a packet.
 func (id *identifier) mtu() ibv.MTU {
+	if id.pathMTU != 0 {
+		return min(id.device.MTU(), id.pathMTU)
+	}
 	if to := id.cm.Owner(id.to.Addr()); id.to.IsValid() && to != nil {
 		return min(id.device.MTU(), to.MTU())
 	}
-	return id.device.MTU()
+	return id.cm.PathMTU(id.device, id.local.Addr(), id.to.Addr())
 }
 
 // av is the way to a GID.

@@ -8,10 +8,11 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft/internal/message"
 )
 
-// rejected ends what was not established yet.
+// rejected ends what was not established yet, or is so for this side alone.
 func (id *identifier) rejected(reason int32, private []byte) {
-	switch id.state {
-	case requesting, accepting, answered:
+	switch {
+	case id.state == requesting, id.state == accepting, id.state == answered:
+	case id.state == established && !id.datagrams():
 	default:
 		return
 	}
@@ -26,6 +27,14 @@ func (id *identifier) establish() {
 	id.conclude()
 	id.state = established
 	id.tell(rdmacm.CM_EVENT_ESTABLISHED, 0)
+}
+
+// leave says the end of an established connection to the other side.
+func (id *identifier) leave() {
+	if id.state == established {
+		id.state = leaving
+		id.exchange(id.disconnectRequest(), func() { id.over(-int32(errnos.ETIMEDOUT)) })
+	}
 }
 
 // sayGone answers the other side's farewell.

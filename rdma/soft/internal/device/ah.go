@@ -3,7 +3,9 @@
 package device
 
 import (
+	"errors"
 	"slices"
+	"sync/atomic"
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
@@ -18,6 +20,9 @@ type ah struct {
 	owner  *pd
 	gid    [16]byte // where to
 	route  ibv.GlobalRoute
+	gone   atomic.Bool // destroyed
+	to     message.Address
+	moves  uint64 // Fabric.moves when to was looked up
 }
 
 // gidAt is the GID of an index, if there is one.
@@ -50,7 +55,7 @@ func (p *pd) newAH(attr *ibv.AHAttr) (uint64, runtime.Errno) {
 	}
 	h := &ah{context: p.context, record: record, owner: p, gid: *attr.GRH.DGID.Raw(), route: attr.GRH}
 	record.Context, record.PD, record.Handle = p.address(), ibv.PtrTo(p.record), p.device.handle()
-	p.uses++
+	p.hold(1)
 	p.context.uses++
 	enter(record, h)
 	return addressOf(record), 0
@@ -64,7 +69,8 @@ func (d *device) checkAH(attr *ibv.AHAttr) runtime.Errno {
 	if _, ok := d.gidAt(attr.GRH.SGIDIndex); !ok {
 		return errnos.ENODATA
 	}
-	if to := *attr.GRH.DGID.Raw(); d.fabric.gids[to] == nil && !isMulticast(to) { // no address resolves to it
+	if to := *attr.GRH.DGID.Raw(); d.fabric.gids[to] == nil && !isMulticast(to) && (!d.wired || to == [16]byte{}) {
+		// no address resolves to it
 		return errnos.EINVAL
 	}
 	return 0
@@ -102,7 +108,8 @@ const noVLAN = 0xffff
 
 // mac is the address of the device's port, which its GUID is made of.
 func (d *device) mac() [6]byte {
-	return [6]byte{0x02, 0, 0, byte(d.guid >> 16), byte(d.guid >> 8), byte(d.guid)}
+	return [6]byte{byte(d.guid >> 56), byte(d.guid >> 48), byte(d.guid >> 40), byte(d.guid >> 16), byte(d.guid >> 8),
+		byte(d.guid)}
 }
 
 func destroyAH(of ibv.Ptr[ibv.AH]) runtime.Errno {
@@ -114,8 +121,9 @@ func destroyAH(of ibv.Ptr[ibv.AH]) runtime.Errno {
 	if errno := mayGo(h.fabric(), of, h, never); errno != 0 {
 		return errno
 	}
-	h.owner.uses--
-	h.context.uses--
+	h.owner.hold(-1)
+	h.context.leave()
+	h.gone.Store(true)
 	forget(h.record)
 	return 0
 }
@@ -151,11 +159,43 @@ func (q *qp) attach(group [16]byte) runtime.Errno {
 		return errnos.ENOMEM
 	}
 	if same == 0 {
+		if errno := q.device.join(group); errno != 0 {
+			return errno
+		}
 		has.groups++
 	}
 	f.groups[group] = append(f.groups[group], q)
 	q.groups++
 	return 0
+}
+
+// join lets what other fabrics send to a multicast group come to the device.
+func (d *device) join(group [16]byte) runtime.Errno {
+	if !d.wired || d.gone {
+		return 0
+	}
+	for _, l := range d.links {
+		if !l.Reaches(group) {
+			continue
+		}
+		joined, err := d.fabric.outer.Join(l, group)
+		if err != nil {
+			errno := errnos.ENODEV // of an error of package net
+			errors.As(err, &errno)
+			return errno
+		}
+		d.joined[group] = joined
+		return 0
+	}
+	return errnos.EAFNOSUPPORT
+}
+
+// leave undoes join.
+func (d *device) leave(group [16]byte) {
+	if l := d.joined[group]; l != nil {
+		delete(d.joined, group)
+		d.fabric.outer.Detach(l)
+	}
 }
 
 func detachMcast(of ibv.Ptr[ibv.QP], group ibv.Ptr[[16]byte]) runtime.Errno {
@@ -179,6 +219,7 @@ func (q *qp) detach(group [16]byte) runtime.Errno {
 	f.groups[group] = slices.Delete(f.groups[group], i, i+1)
 	if !slices.ContainsFunc(f.groups[group], func(other *qp) bool { return other.device == q.device }) {
 		q.device.has.groups--
+		q.device.leave(group)
 	}
 	if len(f.groups[group]) == 0 {
 		delete(f.groups, group)
@@ -190,6 +231,25 @@ func (q *qp) detach(group [16]byte) runtime.Errno {
 // bytes is the most that a datagram has.
 func (d *device) bytes() uint64 { return 128 << d.mtu }
 
+// address is where the handle leads. It keeps the answer until a GID leads elsewhere, because looking it up costs a
+// tenth of a datagram.
+func (h *ah) address() *message.Address {
+	if f := h.device.fabric; h.moves != f.moves {
+		h.to, h.moves = f.addressOf(h.gid), f.moves
+	}
+	return &h.to
+}
+
+// reach lets a GID lead to a device, or to none.
+func (f *Fabric) reach(gid [16]byte, d *device) {
+	f.moves++
+	if d == nil {
+		delete(f.gids, gid)
+		return
+	}
+	f.gids[gid] = d
+}
+
 // addressOf is where a GID is reached: the address of the group that it names, or of the device that has it.
 func (f *Fabric) addressOf(gid [16]byte) message.Address {
 	if isMulticast(gid) {
@@ -197,6 +257,9 @@ func (f *Fabric) addressOf(gid [16]byte) message.Address {
 	}
 	if d := f.gids[gid]; d != nil {
 		return message.Address{Link: d.link, GID: gid}
+	}
+	if f.outer != nil && gid != [16]byte{} {
+		return message.Remote(gid)
 	}
 	return message.Address{GID: gid}
 }

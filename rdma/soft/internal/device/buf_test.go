@@ -40,8 +40,6 @@ func TestBuffers(t *testing.T) {
 	b := handle.Deref()
 	assert.Zero(t, at%pageSize)
 	assert.Equal(t, 1, s.fabric.Resources()["buf"])
-	_, err = verbs.ExportBufDMABufFD(b)
-	assert.ErrorIs(t, err, errnos.ENODATA)
 
 	register := func(pd *ibv.PD, offset, length uint64) (*ibv.MR, error) {
 		return verbs.RegBufMR(pd, b, uintptr(uint64(at)+offset), length, everything)
@@ -76,8 +74,8 @@ func TestBuffers(t *testing.T) {
 	assert.Equal(t, ibv.WC_SUCCESS, s.poll(s.p.aSend).Status)
 	assert.Equal(t, "into a buffer", string(list[byte](uint64(at)+4096, 13)), "a region keeps it")
 	require.NoError(t, verbs.DeregMR(mr))
-	assert.NotNil(t, memory.Bytes(), "one more region has it")
+	assert.NotZero(t, memory.Address(), "one more region has it")
 	require.NoError(t, verbs.DeregMR(extended))
-	assert.Nil(t, memory.Bytes())
+	assert.Zero(t, memory.Address())
 	assert.Equal(t, before, s.fabric.Resources())
 }

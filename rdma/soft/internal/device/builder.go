@@ -5,14 +5,14 @@ package device
 import (
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
+	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
 	"github.com/goverbs/goverbs/runtime"
 )
 
 // builder is the state between ibv_wr_start and ibv_wr_complete, in which the queue pair's post is locked.
 type builder struct {
 	ops   ibv.QPCreateSendOpsFlags
-	n     uint32   // requests
-	last  *request // that setters are for
+	n     uint32 // requests
 	errno runtime.Errno
 	spare request // takes what is set after an error
 }
@@ -40,7 +40,7 @@ func buildable(kind ibv.QPType, ops ibv.QPCreateSendOpsFlags) runtime.Errno {
 
 // extend gives the queue pair the functions that it was asked for. It needs no lock: the queue pair is new.
 func (q *qp) extend(ops ibv.QPCreateSendOpsFlags) {
-	q.build.ops, q.build.last = ops, &q.build.spare
+	q.build.ops = ops
 	all.slots.builder(&q.record.QPEx, ops)
 }
 
@@ -56,7 +56,7 @@ func toQPEx(of ibv.Ptr[ibv.QP]) (ibv.Ptr[ibv.QP], runtime.Errno) {
 func wrStart(address, _, _, _, _, _ uint64) (uint64, runtime.Errno) {
 	if q := qpOf(address); q != nil {
 		q.post.Lock()
-		q.build.n, q.build.last, q.build.errno = 0, &q.build.spare, 0
+		q.build.n, q.build.errno = 0, 0
 	}
 	return 0, 0
 }
@@ -111,7 +111,14 @@ func (b *builder) fail(errno runtime.Errno) {
 	if b.errno == 0 {
 		b.errno = errno
 	}
-	b.last = &b.spare
+}
+
+// built is the request that setters are for. The caller holds qp.post.
+func (q *qp) built() *request {
+	if q.build.n == 0 || q.build.errno != 0 {
+		return &q.build.spare
+	}
+	return &q.ring[q.position()&q.mask]
 }
 
 // position is the place of the last request.
@@ -127,12 +134,11 @@ func (q *qp) begin(op ibv.WROpcode) *request {
 	}
 	if errno != 0 {
 		b.fail(errno)
-		r = b.last
+		r = &b.spare
 	} else {
 		b.n++
-		b.last = r
 	}
-	*r = request{id: q.record.WRID, opcode: op, flags: flags, inline: -1}
+	r.start(q.record.WRID, op, flags)
 	return r
 }
 
@@ -149,13 +155,32 @@ func slotOf(f func(q *qp, a, b, c, d, e uint64)) runtime.SlotFunc {
 // remoteOp makes a builder for an operation whose first arguments are a key and an address. It needs no lock:
 // ibv_wr_start has taken qp.post for the builder.
 func remoteOp(op ibv.WROpcode, more func(r *request, a, b, c uint64)) runtime.SlotFunc {
-	return slotOf(func(q *qp, rkey, remote, a, b, c uint64) {
-		r := q.begin(op)
-		r.rkey, r.remote = uint32(rkey), remote
-		if more != nil {
-			more(r, a, b, c)
+	return func(address, rkey, remote, a, b, c uint64) (uint64, runtime.Errno) {
+		if q := qpOf(address); q != nil {
+			r := q.begin(op)
+			r.rkey, r.remote = uint32(rkey), remote
+			if more != nil {
+				more(r, a, b, c)
+			}
 		}
-	})
+		return 0, 0
+	}
+}
+
+// wrAtomicWrite is the slot wr_atomic_write. The caller holds qp.post, since ibv_wr_start.
+func wrAtomicWrite(address, rkey, remote, value, _, _ uint64) (uint64, runtime.Errno) {
+	q := qpOf(address)
+	if q == nil {
+		return 0, 0
+	}
+	r := q.begin(ibv.WR_ATOMIC_WRITE)
+	r.rkey, r.remote = uint32(rkey), remote
+	if ok := false; value == 0 {
+		q.build.fail(errnos.EINVAL)
+	} else if r.operand, ok = mem.TryLoad64(value); !ok {
+		q.build.fail(errnos.EFAULT)
+	}
+	return 0, 0
 }
 
 // withImm makes a builder for an operation whose argument is immediate data. It needs no lock: ibv_wr_start has taken
@@ -171,24 +196,26 @@ func wrBindMW(q *qp, window, rkey, info, _, _ uint64) {
 		q.build.fail(errnos.EINVAL)
 		return
 	}
-	if errno := q.fillBind(r, window, uint32(rkey), at[ibv.MWBindInfo](info)); errno != 0 {
-		q.build.fail(errno)
-	}
+	q.build.reads(func() {
+		if errno := q.fillBind(r, window, uint32(rkey), at[ibv.MWBindInfo](info)); errno != 0 {
+			q.build.fail(errno)
+		}
+	})
 }
 
 // wrSetUDAddr is the slot wr_set_ud_addr. The caller holds qp.post, since ibv_wr_start.
 func wrSetUDAddr(q *qp, handle, number, qkey, _, _ uint64) {
-	if errno := q.address(q.build.last, handle, uint32(number), uint32(qkey)); errno != 0 {
+	if errno := q.address(q.built(), handle, uint32(number), uint32(qkey)); errno != 0 {
 		q.build.fail(errno)
 	}
 }
 
 // wrSetXRCSRQN is the slot wr_set_xrc_srqn. The caller holds qp.post, since ibv_wr_start.
-func wrSetXRCSRQN(q *qp, number, _, _, _, _ uint64) { q.build.last.number = uint32(number) }
+func wrSetXRCSRQN(q *qp, number, _, _, _, _ uint64) { q.built().number = uint32(number) }
 
 // wrSetInlineData is the slot wr_set_inline_data. The caller holds qp.post, since ibv_wr_start.
 func wrSetInlineData(q *qp, address, length, _, _, _ uint64) {
-	q.setInline([]ibv.DataBuf{{Addr: uintptr(address), Length: length}})
+	q.build.reads(func() { q.setInline([]ibv.DataBuf{{Addr: uintptr(address), Length: length}}) })
 }
 
 // wrSetInlineDataList is the slot wr_set_inline_data_list. The caller holds qp.post, since ibv_wr_start.
@@ -197,11 +224,18 @@ func wrSetInlineDataList(q *qp, n, pieces, _, _, _ uint64) {
 		q.build.fail(errnos.EINVAL)
 		return
 	}
-	q.setInline(list[ibv.DataBuf](pieces, int(n)))
+	q.build.reads(func() { q.setInline(list[ibv.DataBuf](pieces, int(n))) })
+}
+
+// reads calls a function that reads memory of the program's, which may not be there.
+func (b *builder) reads(f func()) {
+	if !mem.Try(f) {
+		b.fail(errnos.EFAULT)
+	}
 }
 
 func (q *qp) setInline(pieces []ibv.DataBuf) {
-	r := q.build.last
+	r := q.built()
 	if q.build.errno != 0 {
 		return
 	}
@@ -233,7 +267,7 @@ func wrSetSGEList(q *qp, n, sges, _, _, _ uint64) {
 		q.build.fail(errnos.EINVAL)
 		return
 	}
-	q.setSGEs(list[ibv.SGE](sges, int(n)))
+	q.build.reads(func() { q.setSGEs(list[ibv.SGE](sges, int(n))) })
 }
 
 func (q *qp) setSGEs(sges []ibv.SGE) {
@@ -244,6 +278,6 @@ func (q *qp) setSGEs(sges []ibv.SGE) {
 		q.build.fail(errnos.EINVAL)
 		return
 	}
-	r := q.build.last
+	r := q.built()
 	r.sges = int32(copy(q.entries(q.position()), sges))
 }

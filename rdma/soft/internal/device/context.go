@@ -3,11 +3,13 @@
 package device
 
 import (
+	"iter"
 	"slices"
 	"unsafe"
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
+	"github.com/goverbs/goverbs/rdma/soft/internal/fd"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -17,7 +19,17 @@ type context struct {
 	record *ibv.VerbsContext
 	uses   int // objects
 	async  events[asyncEvent]
+	closed bool // before its objects were destroyed
+	file   *fd.Commands
+	opened *opened
 }
+
+// opened is what a context has in common with those that were imported by its descriptor: the objects of one can be
+// imported into the others.
+type opened struct{ name string } // of the file
+
+// closedContext takes the place of a context that is closed while it has objects: calls find no context there.
+type closedContext struct{ *context }
 
 func openDevice(of ibv.Ptr[ibv.Device]) (ibv.Ptr[ibv.Context], runtime.Errno) {
 	d := find[device](of)
@@ -38,11 +50,25 @@ func (d *device) open() (*context, runtime.Errno) {
 	if d.gone { // it was there when it was listed
 		return nil, errnos.ENOENT
 	}
+	file, errno := fd.NewCommands()
+	if errno != 0 {
+		return nil, errno
+	}
+	name, _ := fd.Name(file.Descriptor())
+	c, errno := d.openBy(file, &opened{name})
+	if errno != 0 {
+		file.Close()
+	}
+	return c, errno
+}
+
+// openBy makes a context that has a descriptor of its own, and closes it at its end.
+func (d *device) openBy(file *fd.Commands, shared *opened) (*context, runtime.Errno) {
 	record, errno := allocate[ibv.VerbsContext](d)
 	if errno != 0 {
 		return nil, errno
 	}
-	c := &context{device: d, record: record}
+	c := &context{device: d, record: record, file: file, opened: shared}
 	if errno := c.async.Open(); errno != 0 {
 		all.space.Free(unsafe.Pointer(record))
 		return nil, errno
@@ -51,41 +77,120 @@ func (d *device) open() (*context, runtime.Errno) {
 	record.Sz = uint64(unsafe.Sizeof(*record))
 	record.Context.ABICompat = ibv.VERBS_ABI_IS_EXTENDED
 	record.Context.Device = ibv.PtrTo(d.record)
-	record.Context.CmdFD, record.Context.AsyncFD, record.Context.NumCompVectors = -1, c.async.Descriptor(), 1
+	record.Context.CmdFD, record.Context.AsyncFD = file.Descriptor(), c.async.Descriptor()
+	record.Context.NumCompVectors = 1
 	d.contexts = append(d.contexts, c)
 	// The address of a context is that of the inner structure, but the record is freed as it was allocated.
 	enter(&record.Context, c)
 	return c, 0
 }
 
-// closeDevice is ibv_close_device. It fails while there are objects of the device.
+// closeDevice is ibv_close_device. As in libibverbs, it closes a device that has objects, too. They stay, can still be
+// destroyed, and are counted as what a program holds; the context's memory goes with the last one.
 func closeDevice(of ibv.Ptr[ibv.Context]) runtime.Errno {
 	c := locked[context](of)
 	if c == nil {
 		return errnos.EINVAL
 	}
-	f := c.device.fabric
+	f := c.fabric()
 	defer f.unlock()
-	if errno := c.close(); errno != 0 {
-		return errno
+	errno := c.close()
+	if errno == errnos.EBUSY {
+		c.abandon()
+		errno = 0
 	}
-	return 0
+	return errno
 }
 
-// close is closeDevice with the fabric's lock.
+// close closes a context that has no objects. The caller holds Fabric.mu.
 func (c *context) close() runtime.Errno {
 	if errno := mayGo(c.fabric(), uint64(c.address()), c, func() bool { return c.uses > 0 }); errno != 0 {
 		return errno
 	}
-	c.device.contexts = slices.DeleteFunc(c.device.contexts, func(other *context) bool { return other == c })
 	c.async.Close()
+	c.file.Close()
+	c.end()
+	return 0
+}
+
+// abandon closes a context that has objects. The caller holds Fabric.mu.
+func (c *context) abandon() {
+	c.closed = true
+	c.async.Drop(func(asyncEvent) bool { return true })
+	c.async.Close()
+	c.file.Close()
+	replace(uint64(c.address()), &closedContext{c})
+}
+
+// leave counts an object less.
+func (c *context) leave() {
+	if c.uses--; c.closed && c.uses == 0 {
+		c.end()
+	}
+}
+
+// end frees a context that is closed and has no objects.
+func (c *context) end() {
+	c.device.contexts = slices.DeleteFunc(c.device.contexts, func(other *context) bool { return other == c })
 	all.mu.Lock()
+	delete(all.made, all.objects[uint64(c.address())])
 	delete(all.objects, uint64(c.address()))
-	delete(all.made, c)
 	all.mu.Unlock()
 	all.space.Free(unsafe.Pointer(c.record))
 	c.device.release()
-	return 0
+}
+
+// imports are the handles of an object besides the one that it was made with. As in libibverbs, any handle destroys the
+// object; the others can then be unimported, and no more. It is under the fabric's lock.
+type imports[T any] struct {
+	handles []*T
+	left    bool // the handle that it was made with was unimported: it goes with the object
+}
+
+// remove takes one out.
+func (i *imports[T]) remove(h *T) {
+	i.handles = slices.DeleteFunc(i.handles, func(other *T) bool { return other == h })
+}
+
+// handlesOf are all handles of an object.
+func handlesOf[T any](made *T, i *imports[T]) iter.Seq[*T] {
+	return func(yield func(*T) bool) {
+		if yield(made) {
+			slices.Values(i.handles)(yield)
+		}
+	}
+}
+
+// stale is a handle of an object that was destroyed through another one.
+type stale struct {
+	*context
+	kind   string
+	forget func()
+}
+
+// drop frees a handle of an object that is destroyed, or leaves it to be unimported. The caller holds Fabric.mu.
+func drop[C any](c *context, record *C, kind string, free bool) {
+	if free {
+		c.leave()
+		forget(record)
+		return
+	}
+	replace(addressOf(record), &stale{c, kind, func() { forget(record) }})
+}
+
+// unimportStale forgets a handle that is stale, and says whether it is.
+func unimportStale[C any](of ibv.Ptr[C], kind string) bool {
+	s := locked[stale](of)
+	if s == nil {
+		return false
+	}
+	defer s.fabric().unlock()
+	if s.kind != kind {
+		return false
+	}
+	s.context.leave()
+	s.forget()
+	return true
 }
 
 func (c *context) address() ibv.Ptr[ibv.Context] { return ibv.PtrTo(&c.record.Context) }
@@ -111,6 +216,9 @@ func (d *device) release() {
 		return
 	}
 	f := d.fabric
+	if slices.Contains(f.gone, d) {
+		f.past.Add(&d.counts)
+	}
 	f.gone = slices.DeleteFunc(f.gone, func(other *device) bool { return other == d })
 	f.direct.Detach(d.link)
 	forget(d.record)

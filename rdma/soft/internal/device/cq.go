@@ -4,11 +4,15 @@ package device
 
 import (
 	"math/bits"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
+	"unsafe"
 
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/internal/lock"
 	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
+	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -32,19 +36,23 @@ type cq struct {
 	stamps  bool                // completions need the time
 	ignores bool                // overruns
 
-	entries  []completion
-	mask     uint32
-	capacity uint32
-	tail     uint32
-	tailSeen atomic.Uint32 // tail, for polls
-	armed    arming
-	broken   atomic.Bool // overrun
-	spare    completion
+	entries    []completion
+	stamped    []stamp // of the entries, if stamps
+	mask       uint32
+	capacity   uint32
+	tail       uint32
+	tailSeen   atomic.Uint32 // tail, for polls
+	armed      arming
+	moderation moderation
+	broken     atomic.Bool // overrun
+	spare      completion
 
-	mu      sync.Mutex // polls hold it; guards what follows
-	head    atomic.Uint32
-	current *completion // between ibv_start_poll and ibv_end_poll
-	ahead   uint32      // completions of it
+	mu   sync.Mutex // polls hold it; guards what follows
+	head atomic.Uint32
+	// between ibv_start_poll and ibv_end_poll, shown
+	current    *completion
+	shown      completion
+	shownStamp stamp // if stamps
 }
 
 type arming uint8
@@ -84,16 +92,16 @@ func (c *context) newCQ(attr *ibv.CQInitAttrEx, extended bool) (uint64, runtime.
 		return 0, errno
 	}
 	q := &cq{context: c, record: record, channel: ch, parent: parent}
-	q.resize(attr.CQE)
 	record.Context, record.Channel, record.CQContext = c.address(), attr.Channel, attr.CQContext
 	if extended {
 		q.extend(attr)
 	}
+	q.resize(attr.CQE)
 	q.index = all.cqs.add(q)
 	record.index, record.Handle = q.index, q.index
 	c.uses++
 	if parent != nil {
-		parent.uses++
+		parent.hold(1)
 	}
 	if ch != nil {
 		ch.uses++
@@ -106,10 +114,17 @@ func (c *context) newCQ(attr *ibv.CQInitAttrEx, extended bool) (uint64, runtime.
 // resize makes room for entries, and keeps those that are there.
 func (c *cq) resize(entries uint32) {
 	size := uint32(1) << bits.Len32(entries-1)
-	grown := make([]completion, size)
+	grown, stamped := make([]completion, size), []stamp(nil)
+	if c.stamps {
+		stamped = make([]stamp, size)
+	}
 	for i := c.head.Load(); i != c.tail; i++ {
 		grown[i&(size-1)] = c.entries[i&c.mask]
+		if c.stamps {
+			stamped[i&(size-1)] = c.stamped[i&c.mask]
+		}
 	}
+	c.stamped = stamped
 	c.entries, c.mask, c.capacity = grown, size-1, entries
 	c.record.CQE = int32(entries)
 }
@@ -142,18 +157,19 @@ func destroyCQ(of ibv.Ptr[ibv.CQ]) runtime.Errno {
 	}
 	c.silence(&c.asyncs)
 	if c.channel != nil {
+		c.quiet()
 		c.channel.events.Drop(func(other *cq) bool { return other == c })
 		c.channel.uses--
 		c.channel.record.Refcnt--
 	}
 	for i := c.head.Load(); i != c.tail; i++ { // nobody will poll them, and shared receive queues live on
-		c.entries[i&c.mask].retire()
+		c.entries[i&c.mask].retire(1)
 	}
 	if c.parent != nil {
-		c.parent.uses--
+		c.parent.hold(-1)
 	}
 	all.cqs.remove(c.index)
-	c.context.uses--
+	c.context.leave()
 	forget(c.record)
 	return 0
 }
@@ -173,18 +189,17 @@ func (c *cq) next() *completion {
 }
 
 func (c *cq) publish(e *completion, solicited bool) {
-	if c.stamps {
-		e.stamp, e.wall = c.fabric().clock.Now(), c.fabric().clock.Wall()
-	}
 	if e == &c.spare {
-		e.retire()
+		e.retire(1)
 		return
 	}
+	if c.stamps {
+		c.stamped[c.tail&c.mask] = stamp{c.fabric().clock.Now(), c.fabric().clock.Wall()}
+	}
 	c.tail++
-	c.tailSeen.Store(c.tail)
+	lock.StoreRelease32(&c.tailSeen, c.tail)
 	if c.armed != armedNot && c.channel != nil && (c.armed == armedNext || solicited || e.wc.Status != ibv.WC_SUCCESS) {
-		c.armed = armedNot
-		c.channel.events.Push(c)
+		c.moderate()
 	}
 }
 
@@ -198,31 +213,57 @@ func pollCQ(address, n, wcs, _, _, _ uint64) (uint64, runtime.Errno) {
 	if got == 0 && int32(n) > 0 && c.fabric().idle() {
 		got = c.poll(wcs, int32(n))
 	}
-	if got == 0 && c.broken.Load() {
+	if got < 0 || got == 0 && c.broken.Load() {
 		return ^uint64(0), 0
 	}
 	return uint64(got), 0
 }
 
+// poll takes completions as far as there is memory for them, or gives −1 where there is none.
 func (c *cq) poll(wcs uint64, n int32) (got int32) {
 	if n <= 0 || c.tailSeen.Load() == c.head.Load() {
 		return 0
 	}
 	c.mu.Lock()
-	defer c.mu.Unlock() // also when the completions are to go where no memory is
-	head := c.head.Load()
-	n = int32(min(uint32(n), c.tailSeen.Load()-head))
-	out := list[ibv.WC](wcs, int(n))
-	var slots freed
-	for i := range out {
-		e := &c.entries[head&c.mask]
-		out[i] = e.wc
-		slots.add(e)
-		head++
+	head, end := c.head.Load(), c.tailSeen.Load()
+	end = head + min(uint32(n), end-head)
+	next := head
+	// mem.Try, but with one deferred function for all that is to do at the end, because most polls take one completion
+	done, before := false, debug.SetPanicOnFault(true)
+	defer func() {
+		debug.SetPanicOnFault(before)
+		if got = int32(next - head); done {
+			c.free(head, next)
+			c.mu.Unlock()
+			return
+		}
+		c.free(head, next)
+		c.mu.Unlock()
+		if mem.OnlyFault(recover()); got == 0 {
+			got = -1
+		}
+	}()
+	for ; next != end; next++ {
+		*at[ibv.WC](wcs) = c.entries[next&c.mask].wc
+		wcs += uint64(unsafe.Sizeof(ibv.WC{}))
 	}
-	slots.free()
-	c.head.Store(head)
-	return n
+	done = true
+	return
+}
+
+// free gives back the places of completions that were polled, and the slots of their requests: those of one queue at
+// once. The caller holds cq.mu.
+func (c *cq) free(from, to uint32) {
+	for n := uint32(1); from != to; n++ {
+		e := &c.entries[from&c.mask]
+		if from++; from != to && c.entries[from&c.mask].isOf(e) {
+			continue
+		}
+		last := whose{e.sender, e.receiver, e.position}
+		lock.StoreRelease32(&c.head, from) // first, or a request in such a slot could find the completion queue full
+		last.retire(n)
+		n = 0
+	}
 }
 
 // reqNotifyCQ is the slot req_notify_cq.
@@ -242,6 +283,9 @@ func reqNotifyCQ(address, solicitedOnly, _, _, _, _ uint64) (uint64, runtime.Err
 		c.fabric().clock.Await(&ch.events)
 	}
 	c.fabric().mu.Unlock()
+	if w := c.fabric().polled.Load(); w != nil {
+		w.Armed()
+	}
 	return 0, 0
 }
 
@@ -266,4 +310,40 @@ func createCQEx(c *context, address uint64) (uint64, runtime.Errno) {
 		return 0, errnos.EOPNOTSUPP
 	}
 	return c.newCQ(&attr, true)
+}
+
+// completion is one entry.
+type completion struct {
+	wc ibv.WC
+	whose
+	priv uint32 // of a message with a tag, its context
+	tag  uint64
+}
+
+// whose says which slot a completion gives back when it is polled.
+type whose struct {
+	sender   *qp // of a send
+	receiver *recvQueue
+	position uint32 // behind the request in its queue
+}
+
+// isOf says whether two completions are of one queue.
+func (w *whose) isOf(other *completion) bool {
+	return w.sender == other.sender && w.receiver == other.receiver
+}
+
+// retire gives back the slots of n completions of one queue, of which this is the last one.
+func (w *whose) retire(n uint32) {
+	switch {
+	case w.sender != nil:
+		w.sender.retire(w.position)
+	case w.receiver != nil:
+		w.receiver.retire(w.position, n)
+	}
+}
+
+// stamp is when a completion was made, for extended completion queues that tell it.
+type stamp struct {
+	since int64 // nanoseconds since the fabric was made
+	wall  int64 // nanoseconds of wall clock
 }

@@ -3,8 +3,11 @@
 package device
 
 import (
+	"time"
+
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
+	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -27,11 +30,17 @@ func cqOf(address uint64) *cq {
 // startPoll is the slot start_poll. If there is a completion, it takes cq.mu for its caller, until ibv_end_poll.
 func startPoll(address, attr, _, _, _, _ uint64) (uint64, runtime.Errno) {
 	c := cqOf(address)
-	if c == nil || attr == 0 || at[ibv.PollCQAttr](attr).CompMask != 0 {
+	if c == nil || attr == 0 {
+		return uint64(errnos.EINVAL), 0
+	}
+	mask := uint32(0)
+	if !mem.Try(func() { mask = at[ibv.PollCQAttr](attr).CompMask }) {
+		return uint64(errnos.EFAULT), 0
+	}
+	if mask != 0 {
 		return uint64(errnos.EINVAL), 0
 	}
 	c.mu.Lock()
-	c.ahead = 0
 	if c.step() {
 		return 0, 0
 	}
@@ -49,15 +58,20 @@ func startPoll(address, attr, _, _, _, _ uint64) (uint64, runtime.Errno) {
 	return uint64(errnos.ENOENT), 0
 }
 
-// step shows the next completion. The caller holds cq.mu.
+// step shows the next completion, as a copy: its place and its request's slot are free from now on, because programs
+// post between ibv_start_poll and ibv_end_poll. The caller holds cq.mu.
 func (c *cq) step() bool {
-	at := c.head.Load() + c.ahead
+	at := c.head.Load()
 	if at == c.tailSeen.Load() {
 		return false
 	}
-	c.current = &c.entries[at&c.mask]
-	c.ahead++
-	c.record.WRID, c.record.Status = c.current.wc.WRID, c.current.wc.Status
+	c.shown = c.entries[at&c.mask]
+	if c.stamps {
+		c.shownStamp = c.stamped[at&c.mask]
+	}
+	c.current = &c.shown
+	c.record.WRID, c.record.Status = c.shown.wc.WRID, c.shown.wc.Status
+	c.free(at, at+1)
 	return true
 }
 
@@ -79,12 +93,7 @@ func endPoll(address, _, _, _, _, _ uint64) (uint64, runtime.Errno) {
 	if c == nil || c.current == nil {
 		return 0, errnos.EINVAL
 	}
-	head := c.head.Load()
-	for i := range c.ahead {
-		c.entries[(head+i)&c.mask].retire()
-	}
-	c.head.Store(head + c.ahead)
-	c.ahead, c.current = 0, nil
+	c.current, c.shown.whose = nil, whose{}
 	c.mu.Unlock()
 	return 0, 0
 }
@@ -100,18 +109,94 @@ func reader(f func(e *completion) uint64) runtime.SlotFunc {
 	}
 }
 
+// stampReader is reader of when a completion was made; 0 where the queue does not tell it.
+func stampReader(f func(s *stamp) int64) runtime.SlotFunc {
+	return func(address, _, _, _, _, _ uint64) (uint64, runtime.Errno) {
+		if c := cqOf(address); c != nil && c.current != nil && c.stamps {
+			return uint64(f(&c.shownStamp)), 0
+		}
+		return 0, 0
+	}
+}
+
 // readTMInfo is the slot read_tm_info. The caller holds cq.mu, since ibv_start_poll.
 func readTMInfo(address, info, _, _, _, _ uint64) (uint64, runtime.Errno) {
 	if c := cqOf(address); c != nil && c.current != nil && info != 0 {
-		*at[ibv.WCTMInfo](info) = c.current.tm
+		mem.Try(func() { *at[ibv.WCTMInfo](info) = ibv.WCTMInfo{Tag: c.current.tag, Priv: c.current.priv} })
 	}
 	return 0, 0
 }
 
-// modifyCQ is ibv_modify_cq. Events are not held back here, so that moderation changes nothing.
+// moderation holds back the events of a completion queue: one comes for count completions, or a period after the first
+// of them. It is under the fabric's lock.
+type moderation struct {
+	count  uint16 // 0 and 1 hold nothing back
+	period time.Duration
+	held   uint16 // completions since the queue was armed
+	timer  uint64
+	fire   func() // notify
+}
+
+// modifyCQ is ibv_modify_cq. A count without a period, and a period without a count, hold nothing back, as on devices
+// of mlx5: no event could be left out for good.
 func modifyCQ(address, record uint64) runtime.Errno {
-	if find[cq](address) == nil || record == 0 || at[ibv.ModifyCQAttr](record).AttrMask >= ibv.CQ_ATTR_RESERVED {
+	if record == 0 {
 		return errnos.EINVAL
 	}
-	return errnos.EOPNOTSUPP
+	attr := *at[ibv.ModifyCQAttr](record)
+	if attr.AttrMask >= ibv.CQ_ATTR_RESERVED {
+		return errnos.EINVAL
+	}
+	c := locked[cq](address)
+	if c == nil {
+		return errnos.EINVAL
+	}
+	defer c.fabric().unlock()
+	if attr.AttrMask&ibv.CQ_ATTR_MODERATE == 0 {
+		return 0
+	}
+	m := &c.moderation
+	m.fire = c.notify
+	m.count, m.period = attr.Moderate.CQCount, time.Duration(attr.Moderate.CQPeriod)*time.Microsecond
+	if m.period == 0 {
+		m.count = 0
+	}
+	if m.held == 0 {
+		return 0
+	}
+	c.fabric().clock.Cancel(m.timer)
+	if m.held >= m.count {
+		c.notify()
+	} else {
+		m.timer = c.fabric().clock.After(m.period, m.fire)
+	}
+	return 0
+}
+
+// moderate counts a completion that an event is to come for. The caller holds Fabric.mu.
+func (c *cq) moderate() {
+	m := &c.moderation
+	switch m.held++; {
+	case m.held >= m.count:
+		if m.held > 1 {
+			c.fabric().clock.Cancel(m.timer)
+		}
+		c.notify()
+	case m.held == 1:
+		m.timer = c.fabric().clock.After(m.period, m.fire)
+	}
+}
+
+// notify gives the event that the queue is armed for. The caller holds Fabric.mu.
+func (c *cq) notify() {
+	c.moderation.held = 0
+	c.armed = armedNot
+	c.channel.events.Push(c)
+}
+
+// quiet takes back an event that is held back. The caller holds Fabric.mu.
+func (c *cq) quiet() {
+	if c.moderation.held > 0 {
+		c.fabric().clock.Cancel(c.moderation.timer)
+	}
 }

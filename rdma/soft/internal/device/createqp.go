@@ -5,6 +5,7 @@ package device
 import (
 	"math/bits"
 	"slices"
+	"unsafe"
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
@@ -84,7 +85,7 @@ func (c *context) newQP(attr *ibv.QPInitAttrEx) (*qp, runtime.Errno) {
 	q.ring, q.mask = make([]request, size), size-1
 	q.sges, q.inline = make([]ibv.SGE, size*q.cap.MaxSendSGE), make([]byte, size*q.cap.MaxInlineData)
 	if q.srq == nil && q.kind != ibv.QPT_XRC_RECV && q.kind != ibv.QPT_XRC_SEND {
-		q.recvs = newRecvQueue(q.owner.protects(), q.cap.MaxRecvWR, q.cap.MaxRecvSGE, false)
+		q.recvs = newRecvQueue(q.protects, q.cap.MaxRecvWR, q.cap.MaxRecvSGE, false)
 	}
 	q.stall.fire = q.timeout
 	q.index = all.qps.add(q)
@@ -94,7 +95,7 @@ func (c *context) newQP(attr *ibv.QPInitAttrEx) (*qp, runtime.Errno) {
 		SRQ: attr.SRQ, Handle: q.index, QPNum: number, QPType: q.kind}
 	if q.owner != nil {
 		base.PD = ibv.PtrTo(q.owner.record)
-		q.owner.uses++
+		q.owner.hold(1)
 	}
 	c.uses++
 	for _, uses := range q.used() {
@@ -134,6 +135,7 @@ func (q *qp) parts(attr *ibv.QPInitAttrEx) runtime.Errno {
 	if q.owner = find[pd](uint64(attr.PD)); q.owner == nil || q.owner.device != of.device {
 		return errnos.EINVAL
 	}
+	q.protects = q.owner.protects()
 	if q.sendCQ = find[cq](uint64(attr.SendCQ)); q.sendCQ == nil || q.sendCQ.device != of.device {
 		return errnos.EINVAL
 	}
@@ -155,6 +157,8 @@ func (q *qp) parts(attr *ibv.QPInitAttrEx) runtime.Errno {
 		q.cap.MaxRecvSGE > maxSGE || q.cap.MaxInlineData > maxInline {
 		return errnos.EINVAL
 	}
+	// Inline data may take the place of the segments, as with Soft-RoCE. Some programs ask for none and use it.
+	q.cap.MaxInlineData = max(q.cap.MaxInlineData, q.cap.MaxSendSGE*uint32(unsafe.Sizeof(ibv.SGE{})))
 	return 0
 }
 
@@ -186,7 +190,7 @@ func destroyQP(of ibv.Ptr[ibv.QP]) runtime.Errno {
 		o.silence(&o.asyncs)
 		q := o.of
 		q.handles = slices.DeleteFunc(q.handles, func(other *openedQP) bool { return other == o })
-		o.context.uses--
+		o.context.leave()
 		forget(o.record)
 		if q.closed && len(q.handles) == 0 {
 			q.end()
@@ -212,7 +216,7 @@ func destroyQP(of ibv.Ptr[ibv.QP]) runtime.Errno {
 	}
 	q.silence(&q.asyncs)
 	all.qps.remove(q.index)
-	q.context.uses--
+	q.context.leave()
 	forget(q.record)
 	if q.closed = true; len(q.handles) == 0 {
 		q.end()
@@ -226,7 +230,7 @@ func (q *qp) end() {
 	q.fabric().numbers.remove(q.number)
 	q.fabric().faulty.Forget(q.number)
 	if q.owner != nil {
-		q.owner.uses--
+		q.owner.hold(-1)
 	}
 	for _, uses := range q.used() {
 		*uses--

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/soft/internal/counters"
 	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 	"github.com/goverbs/goverbs/rdma/soft/internal/message"
 	"github.com/goverbs/goverbs/runtime"
@@ -18,7 +19,7 @@ const grhSize = 40
 const (
 	ipv4At   = 20
 	ipv4Size = grhSize - ipv4At
-	udp      = 17
+	protoUDP = 17
 )
 
 // isIPv4 says whether a GID is an address of IPv4.
@@ -31,7 +32,7 @@ func grhOf(m *message.Request) (h [grhSize]byte) {
 		binary.BigEndian.PutUint32(h[0:],
 			6<<28|uint32(route.TrafficClass)<<20|route.FlowLabel&ibv.IB_GRH_FLOWLABEL_MASK)
 		binary.BigEndian.PutUint16(h[4:], uint16(m.Length))
-		h[6], h[7] = udp, route.HopLimit
+		h[6], h[7] = protoUDP, route.HopLimit
 		copy(h[8:], from[:])
 		copy(h[24:], to[:])
 		return h
@@ -39,7 +40,7 @@ func grhOf(m *message.Request) (h [grhSize]byte) {
 	ip := h[ipv4At:]
 	ip[0], ip[1] = 4<<4|ipv4Size/4, route.TrafficClass
 	binary.BigEndian.PutUint16(ip[2:], uint16(m.Length)+ipv4Size)
-	ip[8], ip[9] = route.HopLimit, udp
+	ip[8], ip[9] = route.HopLimit, protoUDP
 	copy(ip[12:], from[12:])
 	copy(ip[16:], to[12:])
 	binary.BigEndian.PutUint16(ip[10:], ^checksum(ip))
@@ -134,46 +135,24 @@ func createAHFromWC(of ibv.Ptr[ibv.PD], wc ibv.Ptr[ibv.WC], grh ibv.Ptr[[grhSize
 	return p.newAH(&attr)
 }
 
-// datagrams takes a datagram that is for one of the device's queue pairs, or for a group.
-func (d *device) datagrams(m *message.Request) {
-	f := d.fabric
-	if d.down {
-		return
-	}
-	if !m.To.IsGroup() {
-		if q := f.numbers.qp(m.DestQP); q != nil && q.kind == ibv.QPT_UD && q.device == d {
-			if f.bySender() {
-				q.carry(m)
-			} else {
-				d.guarded(m, q)
-			}
-		}
-		return
-	}
-	if m.DestQP != multicastQPN {
-		return
-	}
-	for _, q := range f.groups[m.To.GID] { // each by itself: others have the message already when memory of one is gone
-		if q.device == d {
-			d.guarded(m, q)
-		}
-	}
-}
-
 // carry takes a datagram into a receive, behind the header that tells where it came from. What may not come in is
-// dropped. The caller holds Fabric.mu.
-func (q *qp) carry(m *message.Request) {
+// dropped, and nobody is answered. The caller holds Fabric.mu.
+func (q *qp) carry(m *message.Request) *message.Answer {
 	f := q.fabric()
-	if !q.receives() || !q.inPartition(m) {
-		return
+	if !q.receives() {
+		q.count(counters.WrongState)
+		return nil
+	}
+	if !q.inPartition(m) {
+		return nil
 	}
 	if m.QKey != q.attr.QKey {
-		q.device.badQKeys++
-		return
+		q.count(counters.BadQKey)
+		return nil
 	}
 	recvs, s, _ := q.receiver(m)
 	if recvs == nil {
-		return
+		return nil
 	}
 	f.header = grhOf(m)
 	copy(f.framed[1:], m.Payload)
@@ -198,5 +177,8 @@ func (q *qp) carry(m *message.Request) {
 	q.recvCQ.publish(e, m.Solicited)
 	if status != ibv.WC_SUCCESS {
 		q.setState(ibv.QPS_ERR)
+		return nil
 	}
+	q.count(counters.Receives)
+	return nil
 }

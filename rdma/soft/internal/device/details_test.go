@@ -189,3 +189,77 @@ func TestAskedForMore(t *testing.T) {
 		})
 	}
 }
+
+// TestKeysOfWires: strangers cannot guess the keys of a device with a wire. Keys of regions that are gone mean nothing,
+// and each one that is not gone finds its memory.
+func TestKeysOfWires(t *testing.T) {
+	first := map[uint32]bool{}
+	for range 16 {
+		var k keys
+		k.hide()
+		var all []*memory
+		for i := range 1000 {
+			m := new(memory)
+			k.add(m)
+			require.NotZero(t, m.key)
+			if i == 0 {
+				first[m.key] = true
+			}
+			all = append(all, m)
+			if i%3 == 0 {
+				old := all[i/2]
+				if k.get(old.key) == old {
+					k.remove(old)
+					require.Nil(t, k.get(old.key))
+					k.add(old)
+				}
+			}
+		}
+		for _, m := range all {
+			require.Same(t, m, k.get(m.key))
+		}
+	}
+	require.Greater(t, len(first), 14, "keys begin at the same place")
+}
+
+// TestKeysDoNotTellOthers: whoever knows keys of a device with a wire guesses the next one no better than by chance, as
+// far as counting shows: their bits are evenly spread, also in what one key differs from the one before, and of these
+// differences, no more are equal than chance makes equal.
+func TestKeysDoNotTellOthers(t *testing.T) {
+	const n = 1 << 14
+	var k keys
+	k.hide()
+	all := make([]uint32, n)
+	for i := range all {
+		m := new(memory)
+		k.add(m)
+		all[i] = m.key
+		if i%2 == 1 { // and keys that are gone tell no more
+			k.remove(m)
+		}
+	}
+	for name, of := range map[string]func(i int) uint32{
+		"key":              func(i int) uint32 { return all[i] },
+		"difference":       func(i int) uint32 { return all[i] - all[i-1] },
+		"exclusive or":     func(i int) uint32 { return all[i] ^ all[i-1] },
+		"second":           func(i int) uint32 { return all[i] - 2*all[i-1] + all[max(i-2, 0)] },
+		"inverse product":  func(i int) uint32 { return all[i] * (all[i-1] | 1) },
+		"difference of 64": func(i int) uint32 { return all[i] - all[max(i-64, 0)] },
+	} {
+		var ones [32]int
+		places := map[uint32]int{}
+		for i := 64; i < n; i++ {
+			v := of(i)
+			places[v>>8]++
+			for bit := range ones {
+				ones[bit] += int(v >> bit & 1)
+			}
+		}
+		drawn := n - 64
+		// 7 times the standard deviation of evenly drawn bits, and of pairs, of which there are 8 to be expected
+		for bit, got := range ones {
+			assert.InDelta(t, drawn/2, got, 7*64, "%s, bit %d", name, bit)
+		}
+		assert.Less(t, drawn-len(places), 8+7*3, name)
+	}
+}

@@ -3,13 +3,16 @@
 package device
 
 import (
+	"crypto/rand"
 	"encoding/binary"
 	"slices"
 	"time"
 	"unsafe"
 
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/soft/internal/counters"
 	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
+	"github.com/goverbs/goverbs/rdma/soft/internal/wire/roce"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -27,6 +30,9 @@ type device struct {
 	gone   bool // it was taken away
 	// persistent says that memory may be registered as persistent.
 	persistent bool
+	links      []*roce.Link            // to other fabrics: one for each address, if it speaks to them
+	wired      bool                    // it does
+	joined     map[[16]byte]*roce.Link // groups of multicast that its queue pairs are in, then
 	contexts   []*context
 	lists      int // that ibv_get_device_list gave, and that it is in
 	keys       keys
@@ -35,9 +41,10 @@ type device struct {
 	dmUsed     uint64             // bytes of it that are given out
 	has        limits             // objects that there are
 	limits     limits
-	badPKeys   uint32
-	badQKeys   uint32
+	counts     counters.Counts
 }
+
+func (d *device) count(c counters.Counter) { d.counts[c]++ }
 
 // What a device can do.
 const (
@@ -76,14 +83,26 @@ func newDevice(f *Fabric, o DeviceOptions, ordinal uint32) (*device, error) {
 		d.mtu = ibv.MTU_4096
 	}
 	d.guid = 0x02_00_00_ff_fe_00_00_00 | uint64(ordinal&0xffffff)
+	if o.Wire { // peers know a device by it, and other processes have devices, too
+		var random [5]byte
+		rand.Read(random[:])
+		d.guid |= uint64(binary.BigEndian.Uint16(random[:])) << 40
+		d.guid = d.guid&^0xffffff | uint64(random[2])<<16 | uint64(random[3])<<8 | uint64(random[4])
+	}
 	local := [16]byte{0: 0xfe, 1: 0x80}
 	binary.BigEndian.PutUint64(local[8:], d.guid)
-	for _, gid := range [][16]byte{local, o.Address.As16()} {
-		d.gids = append(d.gids, gid)
-		f.gids[gid] = d
+	gids := [][16]byte{local, o.Address.As16()}
+	if d.wired = o.Wire; d.wired {
+		d.keys.hide()
+		d.joined = map[[16]byte]*roce.Link{}
+		gids = gids[1:] // others reach it by its address alone
 	}
 	mac := d.mac()
 	d.link = uint64(binary.BigEndian.Uint16(mac[:]))<<32 | uint64(binary.BigEndian.Uint32(mac[2:]))
+	for _, gid := range gids {
+		d.gids = append(d.gids, gid)
+		f.reach(gid, d)
+	}
 	f.direct.Attach(d.link, d)
 	enter(d.record, d)
 	return d, nil
@@ -154,10 +173,14 @@ func deviceGUID(of ibv.Ptr[ibv.Device]) (ibv.BE64, runtime.Errno) {
 	return ibv.ToBE64(d.guid), 0
 }
 
+// vendor is the number of none, which Soft-RoCE has, too.
+const vendor = 0xffffff
+
 // attributes are those of ibv_query_device.
 func (d *device) attributes() (a ibv.DeviceAttr) {
 	copy(a.FWVer[:], "1.0")
-	a.NodeGUID, a.SysImageGUID = ibv.ToBE64(d.guid), ibv.ToBE64(d.guid)
+	a.VendorID = vendor
+	a.NodeGUID, a.SysImageGUID = ibv.GUID(ibv.ToBE64(d.guid)), ibv.GUID(ibv.ToBE64(d.guid))
 	a.MaxMRSize, a.PageSizeCap = maxMRSize, ^uint64(0xfff)
 	most := &d.limits
 	a.MaxPD, a.MaxMR, a.MaxMW, a.MaxCQ = int32(most.pd), int32(most.mr), int32(most.mw), int32(most.cq)
@@ -201,6 +224,7 @@ func queryDeviceEx(c *context, record uint64, size uint64) runtime.Errno {
 		MaxSGE: maxSGE}
 	v.PhysPortCntEx = portNum
 	v.MaxDMSize = maxDM
+	v.CQModCaps = ibv.CQModerationCaps{MaxCQCount: ^uint16(0), MaxCQPeriod: ^uint16(0)}
 	v.ODPCaps.GeneralCaps = uint64(ibv.ODP_SUPPORT)
 	const datagrams = ibv.ODP_SUPPORT_SEND | ibv.ODP_SUPPORT_RECV | ibv.ODP_SUPPORT_SRQ_RECV
 	v.ODPCaps.PerTransportCaps = ibv.ODPTransportCaps{RCODPCaps: everyODP,
@@ -227,9 +251,11 @@ func (d *device) port() ibv.PortAttr {
 	a := ibv.PortAttr{
 		State: ibv.PORT_ACTIVE, MaxMTU: ibv.MTU_4096, ActiveMTU: d.mtu, GIDTblLen: gidEntries,
 		PortCapFlags: ibv.PORT_CM_SUP | ibv.PORT_IP_BASED_GIDS,
-		MaxMsgSz:     maxMessage, BadPKeyCntr: d.badPKeys, QKeyViolCntr: d.badQKeys, PKeyTblLen: uint16(len(d.pkeys)),
-		MaxVLNum:    1,
-		ActiveWidth: 2, ActiveSpeed: 32, PhysState: 5, LinkLayer: uint8(ibv.LINK_LAYER_ETHERNET),
+		MaxMsgSz:     maxMessage, BadPKeyCntr: uint32(d.counts[counters.BadPKey]),
+		QKeyViolCntr: uint32(d.counts[counters.BadQKey]),
+		PKeyTblLen:   uint16(len(d.pkeys)),
+		MaxVLNum:     1,
+		ActiveWidth:  2, ActiveSpeed: 32, PhysState: 5, LinkLayer: uint8(ibv.LINK_LAYER_ETHERNET),
 		Flags: uint8(ibv.QPF_GRH_REQUIRED),
 	}
 	if d.down {

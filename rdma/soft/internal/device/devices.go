@@ -5,12 +5,19 @@ package device
 import (
 	"encoding/binary"
 	"fmt"
+	"maps"
+	"math/bits"
 	"net/netip"
 	"slices"
 	"sync/atomic"
 
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/soft/internal/abi"
+	"github.com/goverbs/goverbs/rdma/soft/internal/counters"
 	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
+	"github.com/goverbs/goverbs/rdma/soft/internal/udp"
+	"github.com/goverbs/goverbs/rdma/soft/internal/wire/roce"
+	"github.com/goverbs/goverbs/runtime"
 )
 
 // ordinals number all devices of the process: no two have the same GUID.
@@ -42,10 +49,36 @@ func (f *Fabric) AddDevice(o DeviceOptions) error {
 	if err != nil {
 		return err
 	}
+	if err := d.connect(o.Address); err != nil {
+		d.gone = true
+		for _, gid := range d.gids {
+			f.reach(gid, nil)
+		}
+		d.release()
+		return err
+	}
 	d.index = f.made
 	f.made++
 	f.devices = append(f.devices, d)
 	return nil
+}
+
+// finder gives the functions of libibverbs by which a program comes to devices, or nil. It needs no lock.
+func (f *Fabric) finder(name string) runtime.Func {
+	switch name {
+	case "ibv_get_device_list":
+		return abi.Guarded(abi.Func1(f.deviceList))
+	case "ibv_import_device":
+		return abi.Func1(f.importDevice)
+	}
+	return nil
+}
+
+// HasDevice says whether there is a device of the name.
+func (f *Fabric) HasDevice(name string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.device(name) != nil
 }
 
 // device is one by its name, or nil.
@@ -70,7 +103,7 @@ func (f *Fabric) RemoveDevice(name string) bool {
 	d.gone, d.down = true, true
 	f.devices = slices.DeleteFunc(f.devices, func(other *device) bool { return other == d })
 	for _, gid := range d.gids {
-		delete(f.gids, gid)
+		f.reach(gid, nil)
 	}
 	d.tell(ibv.EVENT_DEVICE_FATAL)
 	f.manager.Removed(d)
@@ -81,6 +114,7 @@ func (f *Fabric) RemoveDevice(name string) bool {
 		}
 	}
 	f.gone = append(f.gone, d)
+	d.disconnect()
 	d.release()
 	return true
 }
@@ -102,6 +136,7 @@ func (f *Fabric) SetLink(name string, up bool) bool {
 		}
 		d.tell(event)
 		if d.down {
+			d.count(counters.LinkDowns)
 			f.manager.Cut(d)
 		}
 	}
@@ -119,10 +154,14 @@ func (f *Fabric) AddAddress(name string, address netip.Addr) error {
 	case f.gids[gid] != nil:
 		return fmt.Errorf("soft: device %s: %s has the address %v", name, text(f.gids[gid].record.Name[:]), address)
 	}
-	return d.addGID(gid)
+	return d.addGID(address)
 }
 
-func (d *device) addGID(gid [16]byte) error {
+func (d *device) addGID(address netip.Addr) error {
+	if err := d.connect(address); err != nil {
+		return err
+	}
+	gid := address.As16()
 	i := slices.Index(d.gids, [16]byte{})
 	switch {
 	case i >= 0:
@@ -132,9 +171,67 @@ func (d *device) addGID(gid [16]byte) error {
 	default:
 		d.gids = append(d.gids, gid)
 	}
-	d.fabric.gids[gid] = d
+	d.fabric.reach(gid, d)
 	d.tell(ibv.EVENT_GID_CHANGE)
 	return nil
+}
+
+// connect opens the socket of an address, if the device speaks to other fabrics. Its MTU becomes that of the path.
+func (d *device) connect(address netip.Addr) error {
+	if !d.wired {
+		return nil
+	}
+	f := d.fabric
+	f.reachOut()
+	l, err := f.outer.Attach(address, d.link, d, udp.Options{})
+	if err != nil {
+		return fmt.Errorf("soft: device %s: %w", text(d.record.Name[:]), err)
+	}
+	d.links = append(d.links, l)
+	n, err := l.MTU()
+	if err == nil && n == 0 {
+		err = fmt.Errorf("its path takes no packets of 256 bytes: %w", errnos.EMSGSIZE)
+	}
+	if err != nil {
+		d.disconnect()
+		return fmt.Errorf("soft: device %s: %w", text(d.record.Name[:]), err)
+	}
+	d.mtu = min(d.mtu, mtuOf(n))
+	return nil
+}
+
+// mtuOf is the code of an MTU of so many bytes.
+func mtuOf(n int) ibv.MTU { return ibv.MTU(bits.Len(uint(n)) - 8) }
+
+// disconnect closes the device's sockets. Readers of them end later.
+func (d *device) disconnect() (links []*roce.Link) {
+	links, d.links = d.links, nil
+	for group, l := range d.joined {
+		delete(d.joined, group)
+		links = append(links, l)
+	}
+	for _, l := range links {
+		d.fabric.outer.Detach(l)
+	}
+	return links
+}
+
+// reachOut puts the wire to other fabrics over the one within this fabric. The caller holds Fabric.mu, or nobody else
+// has the fabric yet.
+func (f *Fabric) reachOut() {
+	if f.outer != nil {
+		return
+	}
+	f.numbers.scatter()
+	f.outer = roce.Over(f.sound, f, &f.captures)
+	f.moves++
+	f.polled.Store(f.outer)
+	f.sound = f.outer
+	f.faulty.Under(f.sound)
+	f.wire, f.plain = f.sound, false
+	if !f.faulty.Idle() {
+		f.wire = f.faulty
+	}
 }
 
 // MoveAddress gives an address of one device to another, as a bond of network devices does that fails over. Connection
@@ -151,8 +248,10 @@ func (f *Fabric) MoveAddress(address netip.Addr, to string) error {
 		return fmt.Errorf("soft: no device has the address %v", address)
 	case from == d:
 		return nil
+	case from.wired || d.wired:
+		return fmt.Errorf("soft: %v: an address with a wire cannot move", address)
 	}
-	if err := d.addGID(gid); err != nil {
+	if err := d.addGID(address); err != nil {
 		return err
 	}
 	from.gids[slices.Index(from.gids, gid)] = [16]byte{}
@@ -186,6 +285,12 @@ func (d *device) tell(event ibv.EventType) {
 // Close gives up the fabric's memory. It fails with EBUSY while a program has a device or an event channel open. The
 // fabric is not to be used after it.
 func (f *Fabric) Close() error {
+	var links []*roce.Link
+	defer func() { // without the lock, which their readers take
+		for _, l := range links {
+			l.Wait()
+		}
+	}()
 	f.mu.Lock()
 	defer f.unlock()
 	for _, d := range slices.Concat(f.devices, f.gone) {
@@ -198,8 +303,53 @@ func (f *Fabric) Close() error {
 	}
 	for _, d := range f.devices {
 		d.gone = true
+		f.past.Add(&d.counts)
+		links = append(links, d.disconnect()...)
 		d.release()
 	}
 	f.devices = nil
 	return nil
+}
+
+// HWCounters are what a device counted; soft.Fabric explains them.
+func (f *Fabric) HWCounters(name string) map[string]uint64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	d := f.device(name)
+	if d == nil {
+		return nil
+	}
+	all := map[string]uint64{}
+	d.counts.Named(all)
+	for _, l := range d.links {
+		l.Counters(all)
+	}
+	for l := range maps.Values(d.joined) {
+		l.Counters(all)
+	}
+	return all
+}
+
+// Counters tell what happened on a fabric; soft.Counters explains them.
+type Counters struct {
+	Lost       uint64
+	Duplicates uint64
+	NotReady   uint64
+	Retries    uint64
+	Gaps       uint64
+}
+
+// Counters are those of the fabric: of all devices that it ever had.
+func (f *Fabric) Counters() Counters {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	total := f.past
+	for _, all := range [][]*device{f.devices, f.gone} {
+		for _, d := range all {
+			total.Add(&d.counts)
+		}
+	}
+	return Counters{Lost: f.lost + f.faulty.Lost(), Duplicates: total[counters.Repeats],
+		NotReady: total[counters.ToldNotReady],
+		Retries:  total[counters.WentBack], Gaps: total[counters.Gaps]}
 }

@@ -255,6 +255,32 @@ func TestDeviceTakenAway(t *testing.T) {
 	require.NoError(t, s.fabric.AddDevice(DeviceOptions{Name: "soft1"}), "one may come in its place")
 }
 
+// TestPostBetweenStartAndEndPoll: the slot of a completion that is shown is free for the next request, as with libmlx5:
+// ibv_rc_pingpong -t posts there. What is shown stays, even if its place in the queue is taken.
+func TestPostBetweenStartAndEndPoll(t *testing.T) {
+	r := newRig(t, Options{Virtual: true})
+	p := r.pair(ibv.QPT_RC)
+	cq, err := verbs.CreateCQEx(r.context[0], &ibv.CQInitAttrEx{CQE: 1, WCFlags: uint64(ibv.WC_EX_WITH_BYTE_LEN)})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, verbs.DestroyCQ(verbs.CQExToCQ(cq))) })
+	caps := testCaps
+	caps.MaxSendWR = 1
+	q := r.qp(0, ibv.QPT_RC, caps, verbs.CQExToCQ(cq), p.aRecv)
+	r.connect(q, 1, p.b.QPNum)
+	require.NoError(t, verbs.ModifyQP(q, &ibv.QPAttr{QPState: ibv.QPS_ERR}, ibv.QP_STATE))
+	require.NoError(t, r.post(q, r.send(1, ibv.WR_SEND)))
+	require.ErrorIs(t, r.post(q, r.send(2, ibv.WR_SEND)), errnos.ENOMEM)
+	require.NoError(t, verbs.StartPoll(cq, &ibv.PollCQAttr{}))
+	for id := uint64(2); id < 6; id++ {
+		require.NoError(t, r.post(q, r.send(id, ibv.WR_SEND)))
+		assert.Equal(t, id-1, cq.WRID)
+		require.NoError(t, verbs.NextPoll(cq))
+		assert.Equal(t, id, cq.WRID)
+		assert.Equal(t, ibv.WC_WR_FLUSH_ERR, cq.Status)
+	}
+	require.NoError(t, verbs.EndPoll(cq))
+}
+
 // TestResizeDuringExtendedPoll: resizing a queue waits for a poll of it, and nobody else waits for the resize.
 func TestResizeDuringExtendedPoll(t *testing.T) {
 	r := newRig(t, Options{})

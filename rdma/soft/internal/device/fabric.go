@@ -3,22 +3,33 @@
 package device
 
 import (
+	"crypto/rand"
+	"encoding/binary"
 	"errors"
+	"fmt"
+	"io"
 	"net/netip"
 	"runtime/debug"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma/soft/internal/abi"
 	"github.com/goverbs/goverbs/rdma/soft/internal/clock"
+	"github.com/goverbs/goverbs/rdma/soft/internal/counters"
+	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
+	"github.com/goverbs/goverbs/rdma/soft/internal/packet"
+	"github.com/goverbs/goverbs/rdma/soft/internal/pcap"
 	"github.com/goverbs/goverbs/rdma/soft/internal/wire"
 	"github.com/goverbs/goverbs/rdma/soft/internal/wire/delayed"
 	"github.com/goverbs/goverbs/rdma/soft/internal/wire/encoded"
 	"github.com/goverbs/goverbs/rdma/soft/internal/wire/faulty"
 	inprocess "github.com/goverbs/goverbs/rdma/soft/internal/wire/memory"
+	"github.com/goverbs/goverbs/rdma/soft/internal/wire/packets"
+	"github.com/goverbs/goverbs/rdma/soft/internal/wire/roce"
 	"github.com/goverbs/goverbs/runtime"
 	"github.com/goverbs/goverbs/runtime/rights"
 )
@@ -29,6 +40,7 @@ type Options struct {
 	Virtual bool
 	Faults  Faults
 	Trace   bool
+	losses  *packets.Losses // of tests: all devices are joined by packets, of which these are lost
 }
 
 // DeviceOptions say what a device is like; soft.DeviceOptions explains them.
@@ -38,12 +50,17 @@ type DeviceOptions struct {
 	PKeys      []uint16
 	MTU        ibv.MTU
 	Persistent bool
+	Wire       bool
 	Down       bool
 }
 
 // Fabric is a set of devices that reach each other. All its methods may be called by any number of goroutines.
 type Fabric struct {
-	traced bool // where objects are made is noted; it does not change
+	traced bool                      // where objects are made is noted; it does not change
+	failed atomic.Bool               // an allocation was made to fail, and nobody has asked yet
+	polled atomic.Pointer[roce.Wire] // outer
+
+	captures pcap.Captures // of the packets that it sends and receives
 
 	// mu is the fabric: whoever posts carries out what can be carried out under it, the receiving side included. So
 	// nothing can deadlock, whoever posts to whom, and what happens has one order. It guards what follows.
@@ -53,20 +70,23 @@ type Fabric struct {
 	made     int       // devices that there ever were
 	clock    clock.Clock
 	ready    []*qp // whose send queue may go on
-	sending  *qp   // whose message is on the wire
 	careful  bool  // memory of programs is looked at before it is used: some of it was gone
 	guarded  bool  // a caller further up recovers from memory that is gone
 	plain    bool  // wire is the one in memory, and nothing over it
 	tries    int   // how often the request that is sent began again for that
 	numbers  numbers
 	gids     map[[16]byte]*device
+	moves    uint64             // changes of what addressOf answers, from 1 on
 	groups   map[[16]byte][]*qp // of multicast
 	acked    sync.Cond          // an event was acknowledged
 	wire     wire.Wire
 	direct   *inprocess.Wire
-	sound    wire.Wire // the one without faults: direct, or what a test puts over it
+	sound    wire.Wire  // the one without faults: direct, or what a test puts over it, or outer
+	outer    *roce.Wire // leads to other fabrics; nil if no device speaks to them
+	outgoing bool       // it has packets to send
 	faulty   *faulty.Wire
-	counters Counters
+	lost     uint64          // messages, but for those that faulty loses
+	past     counters.Counts // of devices that are gone
 	overruns []*cq
 	lives    uint64 // of queue pairs, until now
 	manager  Manager
@@ -80,7 +100,8 @@ type Fabric struct {
 }
 
 // wireVariable is the environment variable that puts a wire between all devices, for tests: "encoded" makes bytes of
-// every message, "delayed" brings it when the clock has gone on.
+// every message, "delayed" brings it when the clock has gone on, "packets" makes RoCEv2 packets of it,
+// and "lossy" loses, repeats, delays, swaps and damages some of these, with a virtual clock: packets.Named says which.
 const wireVariable = "GOVERBS_SOFT_WIRE"
 
 // New makes a fabric, which stays until Close. It needs no lock: nobody else has the fabric yet.
@@ -88,19 +109,25 @@ func New(o Options) (*Fabric, error) {
 	if _, err := theHost(); err != nil {
 		return nil, err
 	}
-	f := &Fabric{traced: o.Trace, gids: map[[16]byte]*device{}, groups: map[[16]byte][]*qp{}}
+	f := &Fabric{traced: o.Trace, gids: map[[16]byte]*device{}, moves: 1, groups: map[[16]byte][]*qp{}}
 	f.acked.L = &f.mu
-	f.clock.Init(o.Virtual, f.due)
+	named := rights.Getenv(wireVariable)
+	losses, lossy := packets.Named(named)
+	f.clock.Init(o.Virtual || lossy, f.due) // what is lost is sent again without a wait
 	f.manager = unmanaged{}
 	f.direct = inprocess.New()
 	f.sound = f.direct
-	switch rights.Getenv(wireVariable) {
-	case "encoded":
+	switch {
+	case o.losses != nil:
+		f.sound = f.packetWire(*o.losses)
+	case named == "encoded":
 		f.sound = encoded.Over(f.direct)
-	case "delayed":
+	case named == "delayed":
 		f.sound = delayed.Over(f.direct, func(arrive func()) { f.clock.After(time.Microsecond, arrive) })
+	case named == "packets" || lossy:
+		f.sound = f.packetWire(losses)
 	}
-	f.faulty = faulty.Over(f.sound, func(d time.Duration, fire func()) { f.clock.After(d, fire) })
+	f.faulty = faulty.Over(f.sound, f.later)
 	f.setFaults(o.Faults)
 	if len(o.Devices) == 0 {
 		o.Devices = make([]DeviceOptions, 2)
@@ -113,6 +140,37 @@ func New(o Options) (*Fabric, error) {
 	return f, nil
 }
 
+// packetWire is a wire of packets in memory.
+func (f *Fabric) packetWire(losses packets.Losses) *packets.Wire {
+	w := packets.Over(f.direct, losses, f.later)
+	w.Watch(func(p []byte, from, to *packet.Endpoint) {
+		for _, c := range f.captures.All() {
+			at := time.Now()
+			if f.clock.IsVirtual() {
+				at = time.Unix(0, f.clock.Now())
+			}
+			c.Packet(at, p, from, to, 0)
+		}
+	})
+	return w
+}
+
+// Capture writes packets to a file; soft.Fabric explains it.
+func (f *Fabric) Capture(to io.Writer) (*pcap.Capture, error) {
+	f.mu.Lock()
+	_, inMemory := f.sound.(*packets.Wire)
+	sends := inMemory || f.outer != nil
+	f.mu.Unlock()
+	if !sends {
+		return nil, fmt.Errorf("soft: no device of the fabric sends packets, which those with an address do "+
+			"(soft@ADDRESS, or DeviceOptions.Wire): %w", errnos.EOPNOTSUPP)
+	}
+	return f.captures.Start(to)
+}
+
+// later calls a function after a time. The caller holds Fabric.mu.
+func (f *Fabric) later(d time.Duration, fire func()) { f.clock.After(d, fire) }
+
 // Function gives the functions of a library that take no object of the fabric's, and those that do.
 func (f *Fabric) Function(library, name string) runtime.Func {
 	if own := f.own(library, name); own != nil {
@@ -124,8 +182,8 @@ func (f *Fabric) Function(library, name string) runtime.Func {
 // own are the functions that take no object. It needs no lock: the manager stays the same one.
 func (f *Fabric) own(library, name string) runtime.Func {
 	switch {
-	case library == "libibverbs" && name == "ibv_get_device_list":
-		return abi.Guarded(abi.Func1(f.deviceList))
+	case library == "libibverbs":
+		return f.finder(name)
 	case library == "librdmacm":
 		if own := f.manager.Function(name); own != nil {
 			return abi.Guarded(own)
@@ -136,7 +194,7 @@ func (f *Fabric) own(library, name string) runtime.Func {
 
 // unlock lets all go on that can, and unlocks.
 func (f *Fabric) unlock() {
-	if len(f.ready)+len(f.overruns) > 0 {
+	if len(f.ready)+len(f.overruns) > 0 || f.outgoing {
 		f.workAndUnlock()
 		return
 	}
@@ -145,9 +203,24 @@ func (f *Fabric) unlock() {
 
 // workAndUnlock unlocks also where work panics. The caller holds Fabric.mu.
 func (f *Fabric) workAndUnlock() {
-	defer f.mu.Unlock()
+	defer f.sendAndUnlock()
 	f.work()
 }
+
+// sendAndUnlock unlocks, then sends what the outer wire has. The caller holds Fabric.mu.
+func (f *Fabric) sendAndUnlock() {
+	if !f.outgoing {
+		f.mu.Unlock()
+		return
+	}
+	f.outgoing = false
+	send := f.outer.Take()
+	f.mu.Unlock()
+	send()
+}
+
+// Filled says that the outer wire has packets to send. The caller holds Fabric.mu.
+func (f *Fabric) Filled() { f.outgoing = true }
 
 // work carries out what became ready. The caller holds Fabric.mu.
 func (f *Fabric) work() {
@@ -206,6 +279,25 @@ type numbers struct {
 	objects []numbered
 	free    []int
 	rounds  []uint8
+	begin   uint32 // what is added to places
+	low     uint8  // the least round
+	start   uint8  // round of new places
+}
+
+// scatter lets numbers begin anywhere, because other processes know them: one that starts again at the same address
+// must not have the numbers of the one before, to which peers may be connected still.
+func (n *numbers) scatter() {
+	var b [3]byte
+	rand.Read(b[:])
+	n.low, n.start = 1, 1+b[0]%254 // a number without rounds could be a low one now
+	if len(n.objects) == 0 {
+		n.begin = uint32(binary.NativeEndian.Uint16(b[1:]))
+	}
+}
+
+// place is where in the table a number is, if it is one.
+func (n *numbers) place(number uint32) int {
+	return int((number-n.begin)&(1<<numberBits-1)) - firstNumber
 }
 
 // numbered is what has a number: one of the two.
@@ -226,24 +318,26 @@ func (n *numbers) add(object numbered) (uint32, bool) {
 		n.free = n.free[1:]
 	} else if len(n.objects) < 1<<numberBits-firstNumber {
 		i = len(n.objects)
-		n.objects, n.rounds = append(n.objects, numbered{}), append(n.rounds, 0)
+		n.objects, n.rounds = append(n.objects, numbered{}), append(n.rounds, n.start)
 	} else {
 		return 0, false
 	}
 	n.objects[i] = object
-	return uint32(i+firstNumber) | uint32(n.rounds[i])<<numberBits, true
+	return (uint32(i+firstNumber)+n.begin)&(1<<numberBits-1) | uint32(n.rounds[i])<<numberBits, true
 }
 
 func (n *numbers) remove(number uint32) {
-	i := int(number&(1<<numberBits-1)) - firstNumber
+	i := n.place(number)
 	n.objects[i] = numbered{}
-	n.rounds[i] = (n.rounds[i] + 1) % 255 // 0xffffff is the number of multicast
+	if n.rounds[i]++; n.rounds[i] == 255 { // 0xffffff is the number of multicast
+		n.rounds[i] = n.low
+	}
 	n.free = append(n.free, i)
 }
 
 // get is what has a number, or nothing.
 func (n *numbers) get(number uint32) (o numbered) {
-	i := int(number&(1<<numberBits-1)) - firstNumber
+	i := n.place(number)
 	if uint(i) >= uint(len(n.objects)) || number>>numberBits != uint32(n.rounds[i]) {
 		return o
 	}
@@ -267,6 +361,9 @@ func (f *Fabric) due() {
 // idle is called by a goroutine that found nothing to do: a virtual clock goes on to the next timer. It says whether
 // there was one. It needs no lock: whether a clock is virtual does not change, and for the rest it takes it.
 func (f *Fabric) idle() bool {
+	if w := f.polled.Load(); w != nil && w.Poll() {
+		return true
+	}
 	if !f.clock.IsVirtual() {
 		return false
 	}
@@ -294,22 +391,6 @@ func (f *Fabric) Now() time.Duration {
 // Faults are what goes wrong on a fabric; soft.Faults explains them.
 type Faults = faulty.Faults
 
-// Counters tell what happened on a fabric; soft.Counters explains them.
-type Counters struct {
-	Lost       uint64
-	Duplicates uint64
-	NotReady   uint64
-}
-
-// Counters are those of the fabric.
-func (f *Fabric) Counters() Counters {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	c := f.counters
-	c.Lost += f.faulty.Lost()
-	return c
-}
-
 // SetFaults changes what goes wrong from now on.
 func (f *Fabric) SetFaults(o Faults) {
 	f.mu.Lock()
@@ -317,9 +398,13 @@ func (f *Fabric) SetFaults(o Faults) {
 	f.setFaults(o)
 }
 
+// FailedAllocation says whether a fault made an allocation fail since it was last asked.
+func (f *Fabric) FailedAllocation() bool { return f.failed.Swap(false) }
+
 // setFaults lets messages go by the wire on which things go wrong, if any do.
 func (f *Fabric) setFaults(o Faults) {
 	f.faulty.Set(o)
+	f.failed.Store(false)
 	f.wire = f.sound
 	if !f.faulty.Idle() {
 		f.wire = f.faulty
@@ -344,7 +429,7 @@ const attempts = 8
 // guard notes that the caller recovers, and lets memory that is gone panic. The caller undoes both by calling unguard
 // with what guard returns.
 func (f *Fabric) guard() (before guards) {
-	before = guards{guarded: f.guarded, sending: f.sending}
+	before = guards{guarded: f.guarded}
 	if !f.guarded {
 		before.panics = debug.SetPanicOnFault(true)
 		f.guarded = true
@@ -356,7 +441,6 @@ func (f *Fabric) guard() (before guards) {
 type guards struct {
 	guarded bool
 	panics  bool
-	sending *qp
 }
 
 func (f *Fabric) unguard(before guards) {
@@ -374,8 +458,7 @@ func (f *Fabric) calm() {
 }
 
 // fault makes a value of a panic of an access to memory that is gone. Other panics go on.
-func (f *Fabric) fault(panicked any, before guards) any {
-	f.sending = before.sending
+func (f *Fabric) fault(panicked any) any {
 	if !mem.FaultOf(panicked) {
 		panic(panicked)
 	}

@@ -54,6 +54,13 @@ var libibverbs = func() map[string]runtime.Func {
 		"ibv_query_pkey":       abi.Status(abi.Take4(queryPKey)),
 		"ibv_get_pkey_index":   abi.Func3(pkeyIndex),
 
+		"ibv_import_pd":   abi.Func2(importPD),
+		"ibv_import_mr":   abi.Func2(importMR),
+		"ibv_import_dm":   abi.Func2(importDM),
+		"ibv_unimport_pd": abi.Void(abi.Take1(unimportPD)),
+		"ibv_unimport_mr": abi.Void(abi.Take1(unimportMR)),
+		"ibv_unimport_dm": abi.Void(abi.Take1(unimportDM)),
+
 		"ibv_get_async_event": abi.Status(abi.Take2(getAsyncEvent)),
 		"ibv_ack_async_event": abi.Void(abi.Take1(ackAsyncEvent)),
 
@@ -70,7 +77,9 @@ var libibverbs = func() map[string]runtime.Func {
 		"ibv_alloc_buf":            abi.Func3(allocBuf),
 		"ibv_free_buf":             abi.Void(abi.Take1(freeBuf)),
 		"ibv_reg_buf_mr":           abi.Func5(regBufMR),
-		"ibv_export_buf_dmabuf_fd": abi.Status(abi.Take1(exportBuf)),
+		"ibv_export_buf_dmabuf_fd": abi.Func1(exportBuf),
+		"ibv_reg_dmabuf_mr":        abi.Func6(regDMABufMR),
+		"ibv_dm_export_dmabuf_fd":  abi.Func1(exportDM),
 
 		"ibv_create_comp_channel":  abi.Func1(createChannel),
 		"ibv_destroy_comp_channel": abi.Number(abi.Take1(destroyChannel)),

@@ -3,9 +3,7 @@
 package device
 
 import (
-	"runtime/debug"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 	"unsafe"
@@ -16,6 +14,7 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
+	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 	tests "github.com/goverbs/goverbs/rdma/soft/internal/rig"
 )
 
@@ -231,8 +230,8 @@ func TestDatagramTwiceOnMemoryThatIsGone(t *testing.T) {
 	assert.Equal(t, []ibv.WCStatus{ibv.WC_SUCCESS, ibv.WC_LOC_PROT_ERR, ibv.WC_WR_FLUSH_ERR}, s.statuses(s.p.bRecv))
 }
 
-// TestListsWhereNoMemoryIs: a call whose list is where no memory is panics, as C would end the program; a program that
-// goes on finds no lock held.
+// TestListsWhereNoMemoryIs: a post or a poll whose list is where no memory is fails with EFAULT, where C would end the
+// program; other calls panic. A program that goes on finds no lock held.
 func TestListsWhereNoMemoryIs(t *testing.T) {
 	page, err := unix.Mmap(-1, 0, unix.Getpagesize(), unix.PROT_NONE, unix.MAP_PRIVATE|unix.MAP_ANON)
 	require.NoError(t, err)
@@ -249,20 +248,109 @@ func TestListsWhereNoMemoryIs(t *testing.T) {
 		&outside[[2]uintptr](s.rig, 1)[0]
 	*recv = ibv.RecvWR{SGList: ibv.Ptr[ibv.SGE](nowhere), NumSGE: 1}
 	badSend, badRecv := (*ibv.Ptr[ibv.SendWR])(unsafe.Pointer(bad)), (*ibv.Ptr[ibv.RecvWR])(unsafe.Pointer(bad))
-	for what, call := range map[string]func(){
-		"entries of a receive":        func() { verbs.PostRecv(s.p.b, recv, badRecv) },
-		"entries of a shared receive": func() { verbs.PostSRQRecv(srq, recv, badRecv) },
-		"a list of receives":          func() { verbs.PostRecv(s.p.b, (*ibv.RecvWR)(pointer(nowhere)), badRecv) },
-		"a list of sends":             func() { verbs.PostSend(s.p.a, (*ibv.SendWR)(pointer(nowhere)), badSend) },
-		"entries of a send": func() {
-			*send = ibv.SendWR{SGList: ibv.Ptr[ibv.SGE](nowhere), NumSGE: 1}
-			verbs.PostSend(s.p.a, send, badSend)
+	// alive says whether others can go on.
+	alive := func(t *testing.T) bool {
+		lives := make(chan []ibv.WCStatus)
+		go func() {
+			s.statuses(s.p.bRecv)
+			s.statuses(s.p.aSend)
+			s.recv(s.p.b, 2, s.there.sge(0, 64))
+			assert.NoError(t, s.post(s.p.a, s.send(2, ibv.WR_SEND, s.here.sge(0, 8))))
+			attr := new(ibv.SRQAttr)
+			assert.NoError(t, verbs.QuerySRQ(srq, attr))
+			lives <- append(s.statuses(s.p.aSend), s.statuses(s.p.bRecv)...)
+		}()
+		select {
+		case got := <-lives:
+			assert.Equal(t, []ibv.WCStatus{ibv.WC_SUCCESS, ibv.WC_SUCCESS}, got)
+			return true
+		case <-time.After(tests.EventLimit):
+			return false
+		}
+	}
+	builder := newStage(t, ibv.QPT_RC, Options{}).extended(ibv.QP_EX_WITH_SEND)
+	wide, err := verbs.CreateCQEx(s.context[1], &ibv.CQInitAttrEx{CQE: 4})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, verbs.DestroyCQ(verbs.CQExToCQ(wide))) }()
+	build := func(what func()) error {
+		verbs.WRStart(builder)
+		builder.WRID = 1
+		verbs.WRSend(builder)
+		what()
+		return verbs.WRComplete(builder)
+	}
+	// What posts and polls give is an error.
+	for what, call := range map[string]func() error{
+		"entries of a receive":        func() error { return verbs.PostRecv(s.p.b, recv, badRecv) },
+		"entries of a shared receive": func() error { return verbs.PostSRQRecv(srq, recv, badRecv) },
+		"a list of receives": func() error {
+			return verbs.PostRecv(s.p.b, (*ibv.RecvWR)(pointer(nowhere)), badRecv)
 		},
-		"inline data": func() {
+		"a list of shared receives": func() error {
+			return verbs.PostSRQRecv(srq, (*ibv.RecvWR)(pointer(nowhere)), badRecv)
+		},
+		"a list of sends": func() error {
+			return verbs.PostSend(s.p.a, (*ibv.SendWR)(pointer(nowhere)), badSend)
+		},
+		"entries of a send": func() error {
+			*send = ibv.SendWR{SGList: ibv.Ptr[ibv.SGE](nowhere), NumSGE: 1}
+			return verbs.PostSend(s.p.a, send, badSend)
+		},
+		"where the bad request is to be told": func() error {
+			return verbs.PostSend(s.p.a, (*ibv.SendWR)(pointer(nowhere)), (*ibv.Ptr[ibv.SendWR])(pointer(nowhere)))
+		},
+		"inline data": func() error {
 			*send = *s.send(1, ibv.WR_SEND, ibv.SGE{Addr: nowhere, Length: 8})
 			send.SendFlags |= ibv.SEND_INLINE
-			verbs.PostSend(s.p.a, send, badSend)
+			return verbs.PostSend(s.p.a, send, badSend)
 		},
+		"inline data of a builder": func() error {
+			return build(func() { verbs.WRSetInlineData(builder, uintptr(nowhere), 8) })
+		},
+		"entries of a builder": func() error {
+			return build(func() { verbs.WRSetSGEList(builder, 1, (*ibv.SGE)(pointer(nowhere))) })
+		},
+		"attributes of a poll": func() error { return verbs.StartPoll(wide, (*ibv.PollCQAttr)(pointer(nowhere))) },
+	} {
+		t.Run(what, func(t *testing.T) {
+			assert.ErrorIs(t, call(), errnos.EFAULT)
+			require.True(t, alive(t), "the fabric is locked")
+		})
+	}
+	t.Run("requests before one that is not there", func(t *testing.T) {
+		*send = *s.send(7, ibv.WR_SEND, s.here.sge(0, 8))
+		send.Next = ibv.Ptr[ibv.SendWR](nowhere)
+		s.recv(s.p.b, 1, s.there.sge(0, 64))
+		assert.ErrorIs(t, verbs.PostSend(s.p.a, send, badSend), errnos.EFAULT)
+		assert.EqualValues(t, nowhere, *badSend)
+		assert.Equal(t, []ibv.WCStatus{ibv.WC_SUCCESS}, s.statuses(s.p.aSend), "it was posted")
+		require.True(t, alive(t), "the fabric is locked")
+	})
+	t.Run("completions", func(t *testing.T) {
+		const n = 3
+		for id := range uint64(n) {
+			s.recv(s.p.b, id, s.there.sge(0, 64))
+			require.NoError(t, s.post(s.p.a, s.send(id, ibv.WR_SEND, s.here.sge(0, 8))))
+		}
+		_, err := verbs.PollCQ(s.p.bRecv, n, (*ibv.WC)(pointer(nowhere)))
+		assert.Error(t, err)
+		// Memory for one: the others come to the next poll.
+		size := int(unsafe.Sizeof(ibv.WC{}))
+		onePage := unix.Getpagesize()
+		two, err := unix.Mmap(-1, 0, 2*onePage, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
+		require.NoError(t, err)
+		defer unix.Munmap(two)
+		require.NoError(t, unix.Mprotect(two[onePage:], unix.PROT_NONE))
+		wc := (*ibv.WC)(unsafe.Pointer(&two[onePage-size]))
+		got, err := verbs.PollCQ(s.p.bRecv, n, wc)
+		require.NoError(t, err)
+		assert.EqualValues(t, 1, got)
+		assert.EqualValues(t, 0, wc.WRID)
+		assert.Len(t, s.statuses(s.p.bRecv), n-1)
+		require.True(t, alive(t), "the fabric is locked")
+	})
+	// Other calls panic.
+	for what, call := range map[string]func(){
 		"attributes of a queue pair": func() {
 			verbs.ModifyQP(s.p.a, (*ibv.QPAttr)(pointer(nowhere)),
 				ibv.QP_ACCESS_FLAGS)
@@ -280,33 +368,10 @@ func TestListsWhereNoMemoryIs(t *testing.T) {
 			verbs.InitAHFromWC(s.context[0], 1, &ibv.WC{WCFlags: ibv.WC_GRH}, (*ibv.GRH)(pointer(nowhere)),
 				new(ibv.AHAttr))
 		},
-		"completions": func() {
-			s.recv(s.p.b, 1, s.there.sge(0, 64))
-			require.NoError(t, s.post(s.p.a, s.send(1, ibv.WR_SEND, s.here.sge(0, 8))))
-			verbs.PollCQ(s.p.bRecv, 1, (*ibv.WC)(pointer(nowhere)))
-		},
 	} {
 		t.Run(what, func(t *testing.T) {
-			// Other calls would end the process here. They hold no lock but the queue's.
-			own := strings.Contains(what, "send") || what == "inline data" || what == "completions"
-			defer debug.SetPanicOnFault(debug.SetPanicOnFault(own))
-			require.Panics(t, call)
-			lives := make(chan []ibv.WCStatus)
-			go func() {
-				s.statuses(s.p.bRecv)
-				s.statuses(s.p.aSend)
-				s.recv(s.p.b, 2, s.there.sge(0, 64))
-				assert.NoError(t, s.post(s.p.a, s.send(2, ibv.WR_SEND, s.here.sge(0, 8))))
-				attr := new(ibv.SRQAttr)
-				assert.NoError(t, verbs.QuerySRQ(srq, attr))
-				lives <- append(s.statuses(s.p.aSend), s.statuses(s.p.bRecv)...)
-			}()
-			select {
-			case got := <-lives:
-				assert.Equal(t, []ibv.WCStatus{ibv.WC_SUCCESS, ibv.WC_SUCCESS}, got)
-			case <-time.After(tests.EventLimit):
-				require.FailNow(t, "the fabric is locked")
-			}
+			assert.Panics(t, call)
+			require.True(t, alive(t), "the fabric is locked")
 		})
 	}
 }

@@ -4,6 +4,7 @@ package device
 
 import (
 	"testing"
+	"time"
 	"unsafe"
 
 	"github.com/stretchr/testify/assert"
@@ -342,4 +343,9 @@ type holding struct {
 	answer *message.Answer
 }
 
-func (h *holding) Answer(a *message.Answer) { h.answer = a.Clone() }
+func (h *holding) Send(m *message.Request) (*message.Answer, time.Duration) {
+	if a, _ := h.Wire.Send(m); a != nil {
+		h.answer = a.Clone()
+	}
+	return nil, 0
+}

@@ -116,10 +116,16 @@ func resource(object any) (kind string, of *Fabric) {
 	switch o := object.(type) {
 	case *context:
 		return "ctx", o.fabric()
+	case *closedContext:
+		return "ctx", o.fabric()
 	case *pd:
 		return "pd", o.fabric()
 	case *region:
 		return "mr", o.fabric()
+	case *importedMR:
+		return "mr", o.fabric()
+	case *stale:
+		return o.kind, o.fabric()
 	case *mw:
 		return "mw", o.fabric()
 	case *cq:

@@ -3,12 +3,15 @@
 package device
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/rdmacm"
+	"github.com/goverbs/goverbs/rdma/soft/internal/counters"
 	"github.com/goverbs/goverbs/rdma/soft/internal/message"
+	"github.com/goverbs/goverbs/rdma/soft/internal/udp"
 	"github.com/goverbs/goverbs/rdma/soft/internal/wire"
 	"github.com/goverbs/goverbs/runtime"
 )
@@ -31,6 +34,15 @@ type Manager interface {
 	OpenChannels() int
 	// AddressOwner is Fabric.AddressOwner. The caller holds Fabric.mu.
 	AddressOwner(of *rdmacm.CMID, address netip.AddrPort) string
+	// Ends are those of connections that the connection manager has, by the numbers of their queue pairs. The caller
+	// holds Fabric.mu.
+	Ends() map[uint32]ManagedEnd
+}
+
+// ManagedEnd is an end of a connection as the connection manager knows it.
+type ManagedEnd struct {
+	ID          uint32 // communication ID
+	Local, Peer netip.AddrPort
 }
 
 // Managed is an object of the connection manager's, for Resources.
@@ -58,6 +70,7 @@ func (unmanaged) Cut(*Device)                                      {}
 func (unmanaged) Moved([16]byte, *Device)                          {}
 func (unmanaged) OpenChannels() int                                { return 0 }
 func (unmanaged) AddressOwner(*rdmacm.CMID, netip.AddrPort) string { return "" }
+func (unmanaged) Ends() map[uint32]ManagedEnd                      { return nil }
 
 // AddressOwner says what keeps an ID from having an address; "" is nothing. It is for error texts.
 func (f *Fabric) AddressOwner(of *rdmacm.CMID, address netip.AddrPort) string {
@@ -82,26 +95,80 @@ func (f *Fabric) First() *device {
 	return f.devices[0]
 }
 
-// Owner is the device that has an address, or nil. 127.0.0.1 and ::1 are the first device's where no device has them.
-// The caller holds Fabric.mu.
+// Owner is the device that has an address, or nil. 127.0.0.1 and ::1 are the first device's where no device has them,
+// unless it has a wire: then they are other places. The caller holds Fabric.mu.
 func (f *Fabric) Owner(ip netip.Addr) *device {
 	if d := f.gids[ip.As16()]; d != nil {
 		return d
 	}
-	if ip == netip.IPv6Loopback() || ip == netip.AddrFrom4([4]byte{127, 0, 0, 1}) {
-		return f.First()
+	local := ip == netip.IPv6Loopback() || ip == netip.AddrFrom4([4]byte{127, 0, 0, 1})
+	if d := f.First(); local && d != nil && !d.wired {
+		return d
 	}
 	return nil
 }
 
-// Routes says whether there is a path from a device to an address. The caller holds Fabric.mu.
-func (f *Fabric) Routes(from *device, to netip.Addr) bool {
-	return f.wire.Routes(from.Address(), f.addressOf(to.As16()))
+// Reach is where an address is reached: at a device of the fabric, or through the wire to others. The caller holds
+// Fabric.mu.
+func (f *Fabric) Reach(ip netip.Addr) (to message.Address, ok bool) {
+	if d := f.Owner(ip); d != nil {
+		return d.Address(), true
+	}
+	if f.outer == nil || !ip.IsValid() || ip.IsUnspecified() {
+		return to, false
+	}
+	return message.Remote(ip.As16()), true
+}
+
+// Toward is the device with a wire to an address of another fabric, or nil; own is its address there. Where several
+// have one, it is the one with the address that the kernel would send from, or else the first. The caller holds
+// Fabric.mu.
+func (f *Fabric) Toward(ip netip.Addr) (d *device, own netip.Addr) {
+	wired := 0
+	for _, other := range f.devices {
+		for _, gid := range other.gids {
+			a := netip.AddrFrom16(gid).Unmap()
+			if !other.wired || a.Is4() != ip.Is4() {
+				continue
+			}
+			if wired++; wired == 1 {
+				d, own = other, a
+			}
+		}
+	}
+	if wired > 1 {
+		if from, err := udp.Source(ip); err == nil {
+			if other := f.gids[from.As16()]; other != nil && other.wired {
+				return other, from
+			}
+		}
+	}
+	return d, own
+}
+
+// Routes says whether there is a path from an address of a device to another address. The caller holds Fabric.mu.
+func (f *Fabric) Routes(from *device, own, to netip.Addr) bool {
+	return f.wire.Routes(from.AddressOf(own), f.addressOf(to.As16()))
+}
+
+// PathMTU is what packets hold on the way from an address of a device to one of another fabric. The caller holds
+// Fabric.mu.
+func (f *Fabric) PathMTU(from *device, own, to netip.Addr) ibv.MTU {
+	if f.outer == nil {
+		return from.mtu
+	}
+	if n := f.outer.PathMTU(from.GIDAtIP(own), to.As16()); n != 0 {
+		return min(from.mtu, mtuOf(n))
+	}
+	return from.mtu
 }
 
 // What it asks of a device, beside opening it and sending messages.
 
 func (d *device) Name() string { return text(d.record.Name[:]) }
+
+// IsWired says whether the device speaks to other fabrics.
+func (d *device) IsWired() bool { return d.wired }
 
 // PKey is the partition key that connections have.
 func (d *device) PKey() uint16 { return d.pkeys[0] }
@@ -132,6 +199,14 @@ func (d *device) Address() message.Address {
 	return message.Address{Link: d.link, GID: d.gids[0]}
 }
 
+// AddressOf is where the device's port is, by one of its own IP addresses.
+func (d *device) AddressOf(own netip.Addr) message.Address {
+	return message.Address{Link: d.link, GID: d.GIDAtIP(own)}
+}
+
+// TurnAway counts a request to connect that waits for others to be taken. The caller holds Fabric.mu.
+func (d *device) TurnAway() { d.count(counters.Crowded) }
+
 // SendMAD gives a message to the wire, unless the link is down. The caller holds Fabric.mu.
 func (d *device) SendMAD(m *message.MAD) {
 	if !d.down {
@@ -142,9 +217,11 @@ func (d *device) SendMAD(m *message.MAD) {
 // MAD handles a message of the connection manager that comes in, unless the link is down. The caller holds
 // Fabric.mu.
 func (d *device) MAD(m *message.MAD) {
-	if !d.down {
-		d.fabric.manager.Receive(d, m)
+	if d.down {
+		d.count(counters.WhileDown)
+		return
 	}
+	d.fabric.manager.Receive(d, m)
 }
 
 // What it asks of a queue pair, beside making and destroying it and its membership of groups.
@@ -163,4 +240,59 @@ func (q *qp) BreakNow() {
 		q.setState(ibv.QPS_ERR)
 		q.record.QPBase.State = ibv.QPS_ERR
 	}
+}
+
+// Connection is a connected queue pair; soft.Connection explains it.
+type Connection struct {
+	Device          string
+	Type            ibv.QPType
+	State           ibv.QPState
+	QPN, PeerQPN    uint32
+	Local, Peer     netip.Addr
+	MTU             ibv.MTU
+	NextPSN         uint32
+	ExpectedPSN     uint32
+	InFlight        uint32
+	Window          uint32
+	Queued          uint32
+	SentAgain       uint64
+	CMID            uint32
+	CMLocal, CMPeer netip.AddrPort
+}
+
+// Connections are the connected queue pairs, by device and number.
+func (f *Fabric) Connections() (all []Connection) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	ends := f.manager.Ends()
+	for _, object := range f.numbers.objects {
+		if q := object.qp; q != nil && q.kind != ibv.QPT_UD && q.state >= ibv.QPS_RTR && q.out.To.Link != 0 {
+			all = append(all, q.connection(ends[q.number]))
+		}
+	}
+	slices.SortFunc(all, func(a, b Connection) int {
+		return cmp.Or(cmp.Compare(a.Device, b.Device), cmp.Compare(a.QPN, b.QPN))
+	})
+	return all
+}
+
+func (q *qp) connection(end ManagedEnd) Connection {
+	c := Connection{
+		Device: q.device.Name(), Type: q.kind, State: q.state, QPN: q.number, PeerQPN: q.attr.DestQPNum,
+		Local: netip.AddrFrom16(q.out.From.GID).Unmap(), Peer: netip.AddrFrom16(q.out.To.GID).Unmap(),
+		MTU: q.attr.PathMTU, NextPSN: q.psn, ExpectedPSN: q.expects, Queued: q.posted - q.next,
+		CMID: end.ID, CMLocal: end.Local, CMPeer: end.Peer,
+	}
+	l := q.pipeline
+	if l == nil {
+		if q.awaits {
+			c.InFlight = q.out.Packets
+		}
+		return c
+	}
+	c.ExpectedPSN, c.SentAgain = l.receiver.Expects, l.again
+	if c.Window = l.sender.Window(); c.Window > 0 { // it may send
+		c.NextPSN, c.InFlight = l.sender.UnderWay()
+	}
+	return c
 }

@@ -3,15 +3,320 @@
 package device
 
 import (
-	"unsafe"
+	"runtime/debug"
 
-	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
+	"github.com/goverbs/goverbs/rdma/soft/internal/fd"
+	"github.com/goverbs/goverbs/runtime"
 )
 
-type segment = mem.Segment
+// bufRecord is a buffer as programs know it: by its address alone.
+type bufRecord struct{ _ uint64 }
 
-func pointer(address uint64) unsafe.Pointer { return mem.Pointer(address) }
-func at[T any](address uint64) *T           { return mem.At[T](address) }
-func list[T any](address uint64, n int) []T { return mem.List[T](address, n) }
-func addressOf[T any](v *T) uint64          { return mem.AddressOf(v) }
-func move(to, from, n uint64)               { mem.Move(to, from, n) }
+// buf is memory that the device allocates for a program: plain memory, which any device takes.
+type buf struct {
+	*context
+	record *bufRecord
+	owner  *pd
+	memory *fd.Memory
+	length uint64
+	freed  bool
+	uses   int // regions, which keep the memory
+}
+
+func (b *buf) base() uint64 { return b.memory.Address() }
+
+// holds says whether a range is in the memory.
+func (b *buf) holds(address, length uint64) bool {
+	offset := address - b.base()
+	return offset <= b.length && length <= b.length-offset
+}
+
+// allocBuf is ibv_alloc_buf. A buffer may be of no bytes, as C's may.
+func allocBuf(of ibv.Ptr[ibv.PD], length uint64, handle ibv.Ptr[uintptr]) (uint64, runtime.Errno) {
+	size := int(length)
+	if handle == 0 {
+		return 0, errnos.EINVAL
+	}
+	p := locked[pd](of)
+	if p == nil {
+		return 0, errnos.EINVAL
+	}
+	defer p.fabric().unlock()
+	if size < 0 || uint64(size) != length {
+		return 0, errnos.ENOMEM
+	}
+	record, errno := allocate[bufRecord](p.device)
+	if errno != 0 {
+		return 0, errno
+	}
+	memory, errno := fd.NewMemory(size)
+	if errno != 0 {
+		forget(record)
+		return 0, errno
+	}
+	b := &buf{context: p.context, record: record, owner: p, memory: memory, length: length}
+	p.hold(1)
+	p.context.uses++
+	enter(record, b)
+	*handle.Deref() = uintptr(addressOf(record))
+	return b.base(), 0
+}
+
+// freeBuf is ibv_free_buf. It cannot fail: memory that is registered stays until its last region is gone.
+func freeBuf(of ibv.Ptr[bufRecord]) runtime.Errno {
+	b := locked[buf](of)
+	if b == nil {
+		return 0
+	}
+	defer b.fabric().unlock()
+	b.owner.hold(-1)
+	b.context.leave()
+	forget(b.record)
+	b.freed = true
+	b.release()
+	return 0
+}
+
+// release unmaps the memory when nobody has it any more.
+func (b *buf) release() {
+	if b.freed && b.uses == 0 {
+		b.memory.Close()
+	}
+}
+
+// regBufMR is ibv_reg_buf_mr.
+func regBufMR(of ibv.Ptr[ibv.PD], handle, address, length uint64, access ibv.AccessFlags) (uint64, runtime.Errno) {
+	p := find[pd](of)
+	if p == nil {
+		return 0, errnos.EINVAL
+	}
+	return p.registerBuf(handle, address, length, address, access)
+}
+
+// registerBuf makes a region of a part of a buffer, which has to be of the same domain.
+func (p *pd) registerBuf(handle, address, length, iova uint64, access ibv.AccessFlags) (uint64, runtime.Errno) {
+	b := find[buf](handle)
+	if b == nil || b.owner.made() != p.made() || !b.holds(address, length) {
+		return 0, errnos.EINVAL
+	}
+	return p.register(address, length, iova, access, backing{buf: b})
+}
+
+// exportBuf is ibv_export_buf_dmabuf_fd. The descriptor keeps the memory.
+func exportBuf(of ibv.Ptr[bufRecord]) (int32, runtime.Errno) {
+	b := locked[buf](of)
+	if b == nil {
+		return -1, errnos.EINVAL
+	}
+	defer b.fabric().unlock()
+	return b.memory.Export()
+}
+
+// regMREx is ibv_reg_mr_ex.
+func regMREx(of ibv.Ptr[ibv.PD], init ibv.Ptr[ibv.MRInitAttr]) (uint64, runtime.Errno) {
+	p := find[pd](of)
+	if p == nil || init == 0 {
+		return 0, errnos.EINVAL
+	}
+	attr := init.Deref()
+	mask := ibv.MRInitAttrMask(attr.CompMask)
+	const file = ibv.REG_MR_MASK_FD | ibv.REG_MR_MASK_FD_OFFSET
+	const known = ibv.REG_MR_MASK_IOVA | ibv.REG_MR_MASK_ADDR | ibv.REG_MR_MASK_BUF | file
+	if mask&^known != 0 {
+		return 0, errnos.EOPNOTSUPP
+	}
+	if mask&file != 0 {
+		if mask != file|ibv.REG_MR_MASK_IOVA {
+			return 0, errnos.EINVAL
+		}
+		return p.registerFile(attr.FD, attr.FDOffset, attr.Length, attr.IOVA, attr.Access)
+	}
+	if mask&ibv.REG_MR_MASK_ADDR == 0 {
+		return 0, errnos.EINVAL
+	}
+	iova := uint64(attr.Addr)
+	if mask&ibv.REG_MR_MASK_IOVA != 0 {
+		iova = attr.IOVA
+	}
+	if mask&ibv.REG_MR_MASK_BUF != 0 {
+		return p.registerBuf(uint64(attr.Buf), uint64(attr.Addr), attr.Length, iova, attr.Access)
+	}
+	return p.register(uint64(attr.Addr), attr.Length, iova, attr.Access, backing{})
+}
+
+// regDMABufMR is ibv_reg_dmabuf_mr.
+func regDMABufMR(of ibv.Ptr[ibv.PD], offset, length, iova uint64, file int32, access ibv.AccessFlags) (uint64,
+	runtime.Errno) {
+	p := find[pd](of)
+	if p == nil {
+		return 0, errnos.EINVAL
+	}
+	return p.registerFile(file, offset, length, iova, access)
+}
+
+// fileAccess are the flags that regions of a dma-buf can have.
+const fileAccess = ibv.ACCESS_LOCAL_WRITE | ibv.ACCESS_REMOTE_WRITE | ibv.ACCESS_REMOTE_READ |
+	ibv.ACCESS_REMOTE_ATOMIC | ibv.ACCESS_RELAXED_ORDERING
+
+// registerFile makes a region of a part of a file: of a dma-buf, or of other memory that can be mapped.
+func (p *pd) registerFile(file int32, offset, length, iova uint64, access ibv.AccessFlags) (uint64, runtime.Errno) {
+	if access&^fileAccess != 0 || (offset^iova)%pageSize != 0 {
+		return 0, errnos.EINVAL
+	}
+	mapped, errno := fd.MapMemory(file, offset, length, access&ibv.ACCESS_LOCAL_WRITE != 0)
+	if errno != 0 {
+		return 0, errno
+	}
+	r, errno := p.register(mapped.Address(), length, iova, access, backing{mapped: mapped, offset: offset})
+	if errno != 0 {
+		mapped.Close()
+	}
+	return r, errno
+}
+
+// maxDM is how much memory a device has, in bytes.
+const maxDM = 1 << 20
+
+const maxDMAlign = 12 // log2 of the largest alignment that can be asked for
+
+// dm is memory of the device. Programs have no address of it.
+type dm struct {
+	*context
+	record *ibv.DM
+	memory *fd.Memory
+	length uint64
+	uses   int // regions, of the one that was made
+	of     *dm // of an import: the memory that was made
+	imports[dm]
+}
+
+// made is the memory that a program made, of which m may be an import.
+func (m *dm) made() *dm {
+	if m.of != nil {
+		return m.of
+	}
+	return m
+}
+
+func (m *dm) base() uint64 { return m.memory.Address() }
+
+// holds says whether a range is in the memory.
+func (m *dm) holds(offset, length uint64) bool {
+	return offset <= m.length && length <= m.length-offset
+}
+
+// allocDM is the operation alloc_dm.
+func allocDM(c *context, address uint64) (uint64, runtime.Errno) {
+	if address == 0 {
+		return 0, errnos.EINVAL
+	}
+	attr := at[ibv.AllocDMAttr](address)
+	if attr.CompMask != 0 || attr.Length == 0 || attr.Length > maxDM || attr.LogAlignReq > maxDMAlign {
+		return 0, errnos.EINVAL
+	}
+	c.fabric().mu.Lock()
+	defer c.fabric().unlock()
+	if c.device.dmUsed+attr.Length > maxDM {
+		return 0, errnos.ENOMEM
+	}
+	record, errno := allocate[ibv.DM](c.device)
+	if errno != 0 {
+		return 0, errno
+	}
+	memory, errno := fd.NewMemory(int(attr.Length))
+	if errno != 0 {
+		forget(record)
+		return 0, errno
+	}
+	*record = all.slots.dm
+	record.Context, record.Handle = c.address(), c.device.handle()
+	c.device.dmUsed += attr.Length
+	c.uses++
+	enter(record, &dm{context: c, record: record, memory: memory, length: attr.Length})
+	return addressOf(record), 0
+}
+
+// freeDM is the operation free_dm.
+func freeDM(address uint64) runtime.Errno {
+	m := locked[dm](address)
+	if m == nil {
+		return errnos.EINVAL
+	}
+	defer m.fabric().unlock()
+	of := m.made()
+	if errno := mayGo(m.fabric(), address, m, func() bool { return of.uses > 0 }); errno != 0 {
+		return errno
+	}
+	m.device.dmUsed -= m.length
+	m.memory.Close()
+	for h := range handlesOf(of, &of.imports) {
+		drop(h.context, h.record, "dm", h == m || h.left)
+	}
+	return 0
+}
+
+// exportDM is ibv_dm_export_dmabuf_fd. The descriptor keeps the memory.
+func exportDM(of ibv.Ptr[ibv.DM]) (int32, runtime.Errno) {
+	m := locked[dm](of)
+	if m == nil {
+		return -1, errnos.EINVAL
+	}
+	defer m.fabric().unlock()
+	return m.memory.Export()
+}
+
+// regDMMR is the operation reg_dm_mr. Addresses of the region count from 0.
+func regDMMR(domain, address, offset, length, flags, _ uint64) (uint64, runtime.Errno) {
+	p, access := locked[pd](domain), ibv.AccessFlags(flags)
+	if p == nil {
+		return 0, errnos.EINVAL
+	}
+	defer p.fabric().unlock()
+	m := find[dm](address)
+	if m == nil || m.device != p.device || !m.holds(offset, length) ||
+		access&ibv.ACCESS_ZERO_BASED == 0 {
+		return 0, errnos.EINVAL
+	}
+	if errno := p.device.checkAccess(access); errno != 0 {
+		return 0, errno
+	}
+	r, errno := p.newRegion(memory{length: length, base: m.base() + offset, access: access}, 0)
+	if errno != 0 {
+		return 0, errno
+	}
+	r.dm = m.made()
+	r.dm.uses++
+	return addressOf(r.record), 0
+}
+
+// memcpyToDM is the slot memcpy_to_dm, and memcpyFromDM is memcpy_from_dm.
+func memcpyToDM(address, offset, host, length, _, _ uint64) (uint64, runtime.Errno) {
+	return uint64(copyDM(address, offset, length, host, func(device uint64) { move(device, host, length) })), 0
+}
+
+func memcpyFromDM(host, address, offset, length, _, _ uint64) (uint64, runtime.Errno) {
+	return uint64(copyDM(address, offset, length, host, func(device uint64) { move(host, device, length) })), 0
+}
+
+// copyWords is what offsets and lengths of a copy to or from a device's memory have to be multiples of, in bytes:
+// libmlx5, whose devices alone have such memory, demands it.
+const copyWords = 4
+
+func copyDM(address, offset, length, host uint64, do func(device uint64)) runtime.Errno {
+	m := locked[dm](address)
+	if m == nil {
+		return errnos.EINVAL
+	}
+	defer m.fabric().unlock()
+	if !m.holds(offset, length) || host == 0 && length > 0 {
+		return errnos.EFAULT
+	}
+	if (offset|length)%copyWords != 0 {
+		return errnos.EINVAL
+	}
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true)) // the host's memory may be gone
+	do(m.base() + offset)
+	return 0
+}

@@ -4,6 +4,7 @@ package device
 
 import (
 	"encoding/binary"
+	"fmt"
 	"testing"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
 	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
+	"github.com/goverbs/goverbs/rdma/soft/internal/wire/packets"
 )
 
 // trial is a test that ends before the test that it is part of.
@@ -142,24 +144,38 @@ func (q *modelQP) fail(s modelSend, status ibv.WCStatus) {
 // order, and so is memory at the end. On a fabric that loses messages, delays them and lets them come twice, programs
 // without mistakes come to the same.
 func TestModel(t *testing.T) {
-	t.Run("a perfect fabric", func(t *testing.T) { models(t, Faults{}) })
+	t.Run("a perfect fabric", func(t *testing.T) { models(t, Options{}) })
 	t.Run("a bad one", func(t *testing.T) {
-		models(t,
-			Faults{Drop: 0.2, Duplicate: 0.3, Delay: 0.2, Late: time.Microsecond})
+		models(t, Options{Faults: Faults{Drop: 0.2, Duplicate: 0.3, Delay: 0.2, Late: time.Microsecond}})
 	})
+	t.Run("packets", func(t *testing.T) { models(t, Options{losses: &packets.Losses{}}) })
+	for _, percent := range []int{1, 10} {
+		t.Run(fmt.Sprintf("packets of which %d %% are lost", percent), func(t *testing.T) {
+			losses := packets.Evenly(1, float64(percent)/100)
+			models(t, Options{losses: &losses})
+		})
+	}
 }
 
-func models(t *testing.T, faults Faults) {
-	mistakes := faults == Faults{}
+func models(t *testing.T, o Options) {
+	lossy := o.losses != nil
+	mistakes := o.Faults == Faults{}
+	o.Virtual = true
 	rapid.Check(t, func(rt *rapid.T) {
 		own := &trial{TB: t}
 		defer own.end()
 		if !mistakes {
-			faults.Seed = rapid.Uint64().Draw(rt, "seed")
+			o.Faults.Seed = rapid.Uint64().Draw(rt, "seed")
 		}
-		r := newRig(own, Options{Virtual: true, Faults: faults})
+		if lossy {
+			o.losses.Seed = rapid.Uint64().Draw(rt, "seed")
+		}
+		r := newRig(own, o)
 		// for receives, and as often as the fabric loses something
 		wait := func() { r.fabric.Advance(2 * time.Millisecond) }
+		if lossy {
+			wait = func() { r.fabric.Advance(20 * time.Millisecond) }
+		}
 		const size, depth = 512, 8
 		buffers := []*buffer{r.buffer(0, size, everything), r.buffer(1, size, everything)}
 		memory := [][]byte{make([]byte, size), make([]byte, size)}
@@ -184,7 +200,10 @@ func models(t *testing.T, faults Faults) {
 			models[i].peer = models[peer]
 			r.toRTR(qps[i], peer%2, qps[peer].QPNum)
 			attr := &ibv.QPAttr{QPState: ibv.QPS_RTS, SQPSN: 77, RetryCnt: 7, RNRRetry: 7, MaxRdAtomic: 4}
-			if !mistakes {
+			switch {
+			case lossy:
+				attr.Timeout = 6 // 262 µs: longer than a packet is late
+			case !mistakes:
 				attr.Timeout = 1
 			}
 			require.NoError(own, verbs.ModifyQP(qps[i], attr,
@@ -219,6 +238,10 @@ func models(t *testing.T, faults Faults) {
 					rt.Fatalf("QP %d: the model has %d completions more: %v", i, len(*side.done), *side.done)
 				}
 			}
+		}
+		last := 4
+		if lossy { // one that is its own peer is broken before it hears why, and sends what it overwrites
+			last = 3
 		}
 		offset := rapid.Map(rapid.IntRange(0, size/8-9), func(i int) int { return 8 * i })
 		length := rapid.IntRange(0, 64)
@@ -259,6 +282,9 @@ func models(t *testing.T, faults Faults) {
 				*wr.WR.RDMA() = ibv.SendRDMA{RemoteAddr: peer.at(s.remote), RKey: key}
 			}
 			wr.SGList.Deref().Length = uint32(s.length)
+			if lossy { // what is read is there before a later request is sent
+				wr.SendFlags |= ibv.SEND_FENCE
+			}
 			err := r.post(qps[i], wr)
 			if m.posted-m.retired == depth {
 				if !assert.ErrorIs(rt, err, errnos.ENOMEM) {
@@ -279,9 +305,9 @@ func models(t *testing.T, faults Faults) {
 			wait()
 		}
 		rt.Repeat(map[string]func(*rapid.T){
-			"post": func(*rapid.T) { post(rapid.IntRange(0, 4).Draw(rt, "queue pair")) },
+			"post": func(*rapid.T) { post(rapid.IntRange(0, last).Draw(rt, "queue pair")) },
 			"receive": func(*rapid.T) {
-				i := rapid.IntRange(0, 4).Draw(rt, "queue pair")
+				i := rapid.IntRange(0, last).Draw(rt, "queue pair")
 				m := models[i]
 				id++
 				recv := modelRecv{id, offset.Draw(rt, "local"), 64}
@@ -307,7 +333,7 @@ func models(t *testing.T, faults Faults) {
 				m.peer.run()
 				wait()
 			},
-			"poll": func(*rapid.T) { poll(rapid.IntRange(0, 4).Draw(rt, "queue pair")) },
+			"poll": func(*rapid.T) { poll(rapid.IntRange(0, last).Draw(rt, "queue pair")) },
 			"": func(*rapid.T) {
 				for d := range memory {
 					for i, b := range buffers[d].bytes {

@@ -36,6 +36,7 @@ func (q *qp) modify(record *qpRecord, attr *ibv.QPAttr, mask ibv.QPAttrMask) run
 	if mask&ibv.QP_STATE != 0 {
 		to = attr.QPState
 	}
+	mask = q.answersTo(mask)
 	required, optional, ok := ibv.ModifyQPMask(q.kind, from, to)
 	if !ok || mask&required != required || mask&^(required|optional|ibv.QP_STATE) != 0 {
 		return errnos.EINVAL
@@ -58,15 +59,30 @@ func (q *qp) modify(record *qpRecord, attr *ibv.QPAttr, mask ibv.QPAttrMask) run
 	return 0
 }
 
+// answersTo leaves attributes out that belong to the other end of an XRC connection: the kernel's uverbs takes them
+// from programs, which set the same for RC, and ignores them.
+func (q *qp) answersTo(mask ibv.QPAttrMask) ibv.QPAttrMask {
+	switch q.kind {
+	case ibv.QPT_XRC_SEND:
+		return mask &^ (ibv.QP_MAX_DEST_RD_ATOMIC | ibv.QP_MIN_RNR_TIMER)
+	case ibv.QPT_XRC_RECV:
+		return mask &^ (ibv.QP_MAX_QP_RD_ATOMIC | ibv.QP_RETRY_CNT | ibv.QP_RNR_RETRY)
+	}
+	return mask
+}
+
+// qpAccess are the flags that queue pairs can have.
+const qpAccess = regionAccess | ibv.ACCESS_REMOTE_WRITE | ibv.ACCESS_REMOTE_READ | ibv.ACCESS_REMOTE_ATOMIC |
+	ibv.ACCESS_FLUSH_GLOBAL | ibv.ACCESS_FLUSH_PERSISTENT
+
 // check checks the values of attributes.
 func (q *qp) check(attr *ibv.QPAttr, mask ibv.QPAttrMask) runtime.Errno {
 	has := func(one ibv.QPAttrMask) bool { return mask&one != 0 }
 	const psn = 1<<24 - 1
-	access, _ := ibv.CheckAccess(ibv.AccessOfQP(q.kind).Use, attr.QPAccessFlags)
 	switch {
 	case has(ibv.QP_PORT) && attr.PortNum != portNum,
 		has(ibv.QP_PKEY_INDEX) && int(attr.PKeyIndex) >= len(q.device.pkeys),
-		has(ibv.QP_ACCESS_FLAGS) && refused(access),
+		has(ibv.QP_ACCESS_FLAGS) && attr.QPAccessFlags&^qpAccess != 0,
 		has(ibv.QP_AV) && q.device.checkAH(&attr.AHAttr) != 0,
 		has(ibv.QP_PATH_MTU) && (attr.PathMTU < ibv.MTU_256 || attr.PathMTU > q.device.mtu),
 		has(ibv.QP_DEST_QPN) && attr.DestQPNum > psn,
@@ -113,6 +129,7 @@ func (q *qp) set(attr *ibv.QPAttr, mask ibv.QPAttrMask) {
 		}
 		q.out.From.GID, _ = q.device.gidAt(attr.AHAttr.GRH.SGIDIndex)
 		q.back.From, q.back.To = q.out.From, q.out.To
+		q.usePackets()
 	}
 	if has(ibv.QP_PATH_MTU) {
 		to.PathMTU = attr.PathMTU
@@ -129,6 +146,9 @@ func (q *qp) set(attr *ibv.QPAttr, mask ibv.QPAttrMask) {
 	if has(ibv.QP_RQ_PSN) {
 		to.RQPSN = attr.RQPSN
 		q.expects, q.heard = attr.RQPSN&psnMask, false
+		if q.pipeline != nil {
+			q.pipeline.receiver.Reset(q.expects)
+		}
 	}
 	if has(ibv.QP_MAX_QP_RD_ATOMIC) {
 		to.MaxRdAtomic = attr.MaxRdAtomic

@@ -3,11 +3,16 @@
 package device
 
 import (
+	"crypto/rand"
+	"encoding/binary"
+	"runtime/debug"
+	"sync/atomic"
+
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
+	"github.com/goverbs/goverbs/rdma/soft/internal/fd"
 	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
 	"github.com/goverbs/goverbs/runtime"
-	"runtime/debug"
 )
 
 // memory is what a key lets in: a region, or a window into one.
@@ -26,47 +31,81 @@ type memory struct {
 type region struct {
 	*context
 	memory
-	record  *ibv.MR
-	owner   *pd
-	dm      *dm  // whose memory it is, or nil
-	buf     *buf // the same
-	windows int  // bound to it
+	record *ibv.MR
+	owner  *pd
+	backing
+	windows int // bound to it
+	gone    atomic.Bool
+	imports[importedMR]
 }
 
-// keys are those of a device, by their upper 24 bits: a place of its own for each region and window. Place 0 stays
-// empty, so that key 0 never means anything.
+// backing is whose the memory of a region is; it is empty for the program's own.
+type backing struct {
+	dm     *dm
+	buf    *buf
+	mapped *fd.Memory // of a file, from an offset
+	offset uint64
+}
+
+// keys are those of a device. A key is drawn until its place in the table is free, so that one look finds what it lets
+// in. The upper 24 bits of no two keys are the same: owners of windows change the lower 8. None has upper bits of 0, so
+// that key 0 never means anything.
 type keys struct {
-	entries []*memory
-	free    []uint32
-	last    []uint8
+	entries []*memory // by the low bits of the upper 24; a power of two, and half of them are free
+	used    int
+	last    uint32 // key that was drawn
+	hidden  bool   // keys are random, because strangers may try some
+}
+
+// hide lets nobody guess keys, whatever other ones are known: those that are drawn from now on are random. The others
+// tell that their places are not free, which leaves at least half of all keys.
+func (k *keys) hide() { k.hidden = true }
+
+// draw draws a key. Those that are not random come back late, so that the key of what is gone means nothing.
+func (k *keys) draw() uint32 {
+	if !k.hidden {
+		k.last += 1<<8 + 7
+		return k.last
+	}
+	var b [4]byte
+	rand.Read(b[:])
+	return binary.NativeEndian.Uint32(b[:])
 }
 
 func (k *keys) add(m *memory) {
-	if len(k.entries) == 0 {
-		k.entries, k.last = make([]*memory, 1), make([]uint8, 1)
+	if 2*k.used >= len(k.entries) {
+		k.grow()
 	}
-	var i uint32
-	if n := len(k.free); n > 0 {
-		i, k.free = k.free[0], k.free[1:]
-	} else {
-		i = uint32(len(k.entries))
-		k.entries, k.last = append(k.entries, nil), append(k.last, 0)
+	for m.key = k.draw(); m.key>>8 == 0 || *k.at(m.key) != nil; {
+		m.key = k.draw()
 	}
-	k.last[i] += 7 // so that the key of what is gone means nothing
-	m.key = i<<8 | uint32(k.last[i])
-	k.entries[i] = m
+	*k.at(m.key) = m
+	k.used++
+}
+
+// at is the place of a key. The table is not empty.
+func (k *keys) at(key uint32) **memory { return &k.entries[key>>8&uint32(len(k.entries)-1)] }
+
+// grow makes the table twice as large. What had different places has different ones again.
+func (k *keys) grow() {
+	old := k.entries
+	k.entries = make([]*memory, max(2*len(old), 16))
+	for _, m := range old {
+		if m != nil {
+			*k.at(m.key) = m
+		}
+	}
 }
 
 func (k *keys) remove(m *memory) {
-	i := m.key >> 8
-	k.entries[i], k.last[i] = nil, uint8(m.key)
-	k.free = append(k.free, i)
+	*k.at(m.key) = nil
+	k.used--
 }
 
 // get is what a key lets in, or nil.
 func (k *keys) get(key uint32) *memory {
-	if i := key >> 8; i < uint32(len(k.entries)) {
-		if m := k.entries[i]; m != nil && m.key == key {
+	if n := uint32(len(k.entries)); n > 0 {
+		if m := k.entries[key>>8&(n-1)]; m != nil && m.key == key {
 			return m
 		}
 	}
@@ -107,9 +146,9 @@ func (d *device) checkAccess(access ibv.AccessFlags) runtime.Errno {
 	return 0
 }
 
-// register makes a region of memory at an address, which peers know by iova, and which is a buffer's or, with nil, the
-// program's own.
-func (p *pd) register(address, length uint64, iova uint64, access ibv.AccessFlags, of *buf) (uint64, runtime.Errno) {
+// register makes a region of memory at an address, which peers know by iova.
+func (p *pd) register(address, length uint64, iova uint64, access ibv.AccessFlags, of backing) (uint64,
+	runtime.Errno) {
 	if errno := p.device.checkAccess(access); errno != 0 {
 		return 0, errno
 	}
@@ -120,25 +159,28 @@ func (p *pd) register(address, length uint64, iova uint64, access ibv.AccessFlag
 	if address == 0 && length == ^uint64(0) { // all memory that there is, and will be
 		return 0, errnos.EINVAL
 	}
-	if errno := accessible(address, length, access&ibv.ACCESS_LOCAL_WRITE != 0); errno != 0 {
+	shown := address
+	if of.mapped != nil { // all of it is there, and some of it may be no memory that the kernel has pages of
+		shown = of.offset // as libibverbs has it
+	} else if errno := accessible(address, length, access&ibv.ACCESS_LOCAL_WRITE != 0); errno != 0 {
 		return 0, errno
 	}
 	if p = locked[pd](addressOf(p.record)); p == nil {
 		return 0, errnos.EINVAL
 	}
 	defer p.fabric().unlock()
-	if of != nil && of.freed {
+	if of.buf != nil && of.buf.freed {
 		return 0, errnos.EINVAL
 	}
 	if access&ibv.ACCESS_ZERO_BASED != 0 {
 		iova = 0
 	}
-	r, errno := p.newRegion(memory{start: iova, length: length, base: address, access: access}, address)
+	r, errno := p.newRegion(memory{start: iova, length: length, base: address, access: access}, shown)
 	if errno != 0 {
 		return 0, errno
 	}
-	if r.buf = of; of != nil {
-		of.uses++
+	if r.backing = of; of.buf != nil {
+		of.buf.uses++
 	}
 	return addressOf(r.record), 0
 }
@@ -162,7 +204,7 @@ func (p *pd) newRegion(of memory, address uint64) (*region, runtime.Errno) {
 	p.device.keys.add(&r.memory)
 	*record = ibv.MR{Context: p.address(), PD: ibv.PtrTo(p.record), Addr: uintptr(address), Length: of.length,
 		Handle: p.device.handle(), LKey: r.key, RKey: r.key}
-	p.uses++
+	p.hold(1)
 	p.context.uses++
 	enter(record, r)
 	return r, 0
@@ -189,7 +231,7 @@ func regMR(of ibv.Ptr[ibv.PD], address, length uint64, access ibv.AccessFlags) (
 	if p == nil {
 		return 0, errnos.EINVAL
 	}
-	return p.register(address, length, address, access, nil)
+	return p.register(address, length, address, access, backing{})
 }
 
 func regMRIOVA(of ibv.Ptr[ibv.PD], address, length, iova uint64, access ibv.AccessFlags) (uint64, runtime.Errno) {
@@ -197,18 +239,33 @@ func regMRIOVA(of ibv.Ptr[ibv.PD], address, length, iova uint64, access ibv.Acce
 	if p == nil {
 		return 0, errnos.EINVAL
 	}
-	return p.register(address, length, iova, access, nil)
+	return p.register(address, length, iova, access, backing{})
 }
 
 func deregMR(of ibv.Ptr[ibv.MR]) runtime.Errno {
-	r := locked[region](of)
-	if r == nil {
-		return errnos.EINVAL
-	}
-	defer r.fabric().unlock()
-	if errno := mayGo(r.fabric(), of, r, func() bool { return r.windows > 0 }); errno != 0 {
+	if r := locked[region](of); r != nil {
+		defer r.fabric().unlock()
+		errno := mayGo(r.fabric(), of, r, func() bool { return r.windows > 0 })
+		if errno == 0 {
+			r.end(nil)
+		}
 		return errno
 	}
+	i := locked[importedMR](of)
+	if i == nil {
+		return errnos.EINVAL
+	}
+	defer i.fabric().unlock()
+	errno := mayGo(i.fabric(), of, i, func() bool { return i.of.windows > 0 })
+	if errno == 0 {
+		i.of.end(i)
+	}
+	return errno
+}
+
+// end is the end of a region that has no windows, by an import of it or, with nil, by the handle that it was made with.
+// The caller holds Fabric.mu.
+func (r *region) end(by *importedMR) {
 	r.device.keys.remove(&r.memory)
 	if r.dm != nil {
 		r.dm.uses--
@@ -217,10 +274,30 @@ func deregMR(of ibv.Ptr[ibv.MR]) runtime.Errno {
 		r.buf.uses--
 		r.buf.release()
 	}
-	r.owner.uses--
-	r.context.uses--
-	forget(r.record)
-	return 0
+	if r.mapped != nil {
+		r.mapped.Close()
+	}
+	r.owner.hold(-1)
+	r.gone.Store(true)
+	for _, i := range r.handles {
+		drop(i.context, i.record, "mr", i == by)
+	}
+	drop(r.context, r.record, "mr", by == nil || r.left)
+}
+
+// importedMR is a region that another context has made, or this one.
+type importedMR struct {
+	*context
+	record *ibv.MR
+	of     *region
+}
+
+// importedRegion is the region that the one at an address is an import of, or nil.
+func importedRegion(address uint64) *region {
+	if i := find[importedMR](address); i != nil {
+		return i.of
+	}
+	return nil
 }
 
 // reregMR is ibv_rereg_mr. Its results below 0 say what became of the region.
@@ -231,7 +308,7 @@ func reregMR(of ibv.Ptr[ibv.MR], flags ibv.ReregMRFlags, domain ibv.Ptr[ibv.PD],
 		return ibv.REREG_MR_ERR_INPUT, errnos.EINVAL
 	}
 	defer r.fabric().unlock()
-	if r.dm != nil || r.base == 0 || flags == 0 || flags&^ibv.REREG_MR_FLAGS_SUPPORTED != 0 {
+	if r.dm != nil || r.mapped != nil || r.base == 0 || flags == 0 || flags&^ibv.REREG_MR_FLAGS_SUPPORTED != 0 {
 		return ibv.REREG_MR_ERR_INPUT, errnos.EINVAL
 	}
 	to, owner := r.memory, r.owner
@@ -265,8 +342,8 @@ func reregMR(of ibv.Ptr[ibv.MR], flags ibv.ReregMRFlags, domain ibv.Ptr[ibv.PD],
 	if r.windows > 0 {
 		return ibv.REREG_MR_ERR_CMD, errnos.EBUSY
 	}
-	r.owner.uses--
-	owner.uses++
+	r.owner.hold(-1)
+	owner.hold(1)
 	r.owner, r.memory = owner, to
 	r.record.PD = ibv.PtrTo(owner.record)
 	r.record.Addr, r.record.Length = uintptr(to.base), to.length

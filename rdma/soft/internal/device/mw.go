@@ -3,6 +3,8 @@
 package device
 
 import (
+	"sync/atomic"
+
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 	"github.com/goverbs/goverbs/runtime"
@@ -15,7 +17,8 @@ type mw struct {
 	record *ibv.MW
 	owner  *pd
 	kind   ibv.MWType
-	region *region // that it is bound to, or nil
+	region *region     // that it is bound to, or nil
+	gone   atomic.Bool // destroyed
 }
 
 // binding is what a window is to be bound to.
@@ -45,7 +48,7 @@ func allocMW(domain, kind, _, _, _, _ uint64) (uint64, runtime.Errno) {
 	p.device.keys.add(&w.memory)
 	*record = ibv.MW{Context: p.address(), PD: ibv.PtrTo(p.record), RKey: w.key, Handle: p.device.handle(),
 		Type: w.kind}
-	p.uses++
+	p.hold(1)
 	p.context.uses++
 	enter(record, w)
 	return addressOf(record), 0
@@ -63,8 +66,9 @@ func deallocMW(address, _, _, _, _, _ uint64) (uint64, runtime.Errno) {
 	}
 	w.unbind()
 	w.device.keys.remove(&w.memory)
-	w.owner.uses--
-	w.context.uses--
+	w.owner.hold(-1)
+	w.context.leave()
+	w.gone.Store(true)
 	forget(w.record)
 	return 0, 0
 }
@@ -82,27 +86,48 @@ func (w *mw) unbind() {
 	w.start, w.length, w.base, w.access = 0, 0, 0, 0
 }
 
-// fillBind checks a request to bind a window, as far as that is done when it is posted.
+// lastBound are a window and a region that were looked up. Mostly the next request names them again, and then they are
+// found without a lock.
+type lastBound struct {
+	window *mw
+	region *region
+}
+
+// find is the window and the region at two addresses; either may be nil.
+func (l *lastBound) find(window, of uint64) (*mw, *region) {
+	if l.window == nil || addressOf(l.window.record) != window || l.window.gone.Load() {
+		l.window = find[mw](window)
+	}
+	if l.region == nil || addressOf(l.region.record) != of || l.region.gone.Load() {
+		if l.region = find[region](of); l.region == nil {
+			l.region = importedRegion(of)
+		}
+	}
+	return l.window, l.region
+}
+
+// fillBind checks a request to bind a window, as far as that is done when it is posted. The caller holds qp.post.
 func (q *qp) fillBind(r *request, window uint64, key uint32, info *ibv.MWBindInfo) runtime.Errno {
-	r.window = find[mw](window)
-	if r.window == nil || refused(ibv.BindMWValidity(r.window.kind, ibv.BindMWPostSend, q.kind)) {
+	w, m := q.binds.find(window, uint64(info.MR))
+	if w == nil || refused(ibv.BindMWValidity(w.kind, ibv.BindMWPostSend, q.kind)) {
 		return errnos.EINVAL
 	}
-	r.bind = binding{find[region](uint64(info.MR)), info.Addr, info.Length, info.MWAccessFlags, key}
-	if info.MR != 0 && r.bind.region == nil {
+	r.window, r.bind = w, binding{m, info.Addr, info.Length, info.MWAccessFlags, key}
+	if info.MR != 0 && m == nil {
 		return errnos.EINVAL
 	}
 	return 0
 }
 
 // mwAccess are the flags that windows can have.
-const mwAccess = ibv.ACCESS_REMOTE_WRITE | ibv.ACCESS_REMOTE_READ | ibv.ACCESS_REMOTE_ATOMIC | ibv.ACCESS_ZERO_BASED
+const mwAccess = regionAccess | ibv.ACCESS_REMOTE_WRITE | ibv.ACCESS_REMOTE_READ | ibv.ACCESS_REMOTE_ATOMIC |
+	ibv.ACCESS_ZERO_BASED
 
 // bindWindow carries out a request to bind.
 func (q *qp) bindWindow(r *request) verdict {
 	w, b := r.window, &r.bind
 	wrong := failed(ibv.WC_MW_BIND_ERR)
-	if w.key == 0 || q.device.keys.get(w.key) != &w.memory || w.pd != q.protects() { // gone since it was posted
+	if w.key == 0 || q.device.keys.get(w.key) != &w.memory || w.pd != q.protects { // gone since it was posted
 		return wrong
 	}
 	if w.kind == ibv.MW_TYPE_1 && b.length == 0 {

@@ -11,6 +11,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/internal/made"
 	"github.com/goverbs/goverbs/rdma/soft/internal/abi"
 	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
+	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -57,6 +58,7 @@ func allocate[T any](d *device) (*T, runtime.Errno) {
 // allocateOf is allocate for what is no device's.
 func allocateOf[T any](f *Fabric) (*T, runtime.Errno) {
 	if !f.faulty.Allocates() {
+		f.failed.Store(true)
 		return nil, errnos.ENOMEM
 	}
 	var v T
@@ -95,6 +97,18 @@ func forget[C any](record *C) {
 	delete(all.objects, addressOf(record))
 	all.mu.Unlock()
 	all.space.Free(unsafe.Pointer(record))
+}
+
+// replace puts another object at the address of one that is there. It takes host.mu.
+func replace(address uint64, by any) {
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	object := all.objects[address]
+	all.objects[address] = by
+	if place, ok := all.made[object]; ok {
+		delete(all.made, object)
+		all.made[by] = place
+	}
 }
 
 // find is the object at an address, or nil where there is none of the type. It takes host.mu.
@@ -192,3 +206,11 @@ func (t *table[T]) remove(i uint32) {
 	(*t.entries.Load())[i].Store(nil)
 	t.free = append(t.free, i)
 }
+
+type segment = mem.Segment
+
+func pointer(address uint64) unsafe.Pointer { return mem.Pointer(address) }
+func at[T any](address uint64) *T           { return mem.At[T](address) }
+func list[T any](address uint64, n int) []T { return mem.List[T](address, n) }
+func addressOf[T any](v *T) uint64          { return mem.AddressOf(v) }
+func move(to, from, n uint64)               { mem.Move(to, from, n) }

@@ -12,10 +12,23 @@ import (
 type pd struct {
 	*context
 	record *ibv.PD
-	uses   int
+	uses   int // of the domain that was made, by all of its handles
 	parent *pd // what a parent domain was made of
 	td     *td
+	of     *pd // of an import: the domain that was made
+	imports[pd]
 }
+
+// made is the domain that a program made, of which p may be an import.
+func (p *pd) made() *pd {
+	if p.of != nil {
+		return p.of
+	}
+	return p
+}
+
+// hold counts so many more objects in the domain. The caller holds Fabric.mu.
+func (p *pd) hold(n int) { p.made().uses += n }
 
 func allocPD(of ibv.Ptr[ibv.Context]) (uint64, runtime.Errno) {
 	c := locked[context](of)
@@ -53,26 +66,28 @@ func deallocPD(of ibv.Ptr[ibv.PD]) runtime.Errno {
 
 // dealloc is deallocPD with the fabric's lock.
 func (p *pd) dealloc() runtime.Errno {
-	if errno := mayGo(p.fabric(), addressOf(p.record), p, func() bool { return p.uses > 0 }); errno != 0 {
+	of := p.made()
+	if errno := mayGo(p.fabric(), addressOf(p.record), p, func() bool { return of.uses > 0 }); errno != 0 {
 		return errno
 	}
 	if p.parent != nil {
-		p.parent.uses--
+		p.parent.hold(-1)
 	}
 	if p.td != nil {
 		p.td.uses--
 	}
-	p.context.uses--
-	forget(p.record)
+	for h := range handlesOf(of, &of.imports) {
+		drop(h.context, h.record, "pd", h == p || h.left)
+	}
 	return 0
 }
 
 // protects is the domain whose keys count.
 func (p *pd) protects() *pd {
 	if p.parent != nil {
-		return p.parent
+		return p.parent.made()
 	}
-	return p
+	return p.made()
 }
 
 // td is a thread domain: a promise of the program's that this device has no use for.
@@ -107,7 +122,7 @@ func deallocTD(address uint64) runtime.Errno {
 	if errno := mayGo(t.fabric(), address, t, func() bool { return t.uses > 0 }); errno != 0 {
 		return errno
 	}
-	t.context.uses--
+	t.context.leave()
 	forget(t.record)
 	return 0
 }
@@ -132,7 +147,7 @@ func allocParentDomain(c *context, init uint64) (uint64, runtime.Errno) {
 		return 0, errno
 	}
 	p.parent = of
-	of.uses++
+	of.hold(1)
 	if with != nil {
 		p.td = with
 		with.uses++

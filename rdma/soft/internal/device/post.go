@@ -7,6 +7,7 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
+	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -17,23 +18,35 @@ func postSend(address, first, bad, _, _, _ uint64) (uint64, runtime.Errno) {
 		return uint64(errnos.EINVAL), 0
 	}
 	q.post.Lock()
-	defer q.post.Unlock() // also when the list is where no memory is
-	n, errno := uint32(0), runtime.Errno(0)
-	wr := first
-	for ; wr != 0; n++ {
-		w := at[ibv.SendWR](wr)
-		if errno = q.fill(q.posted+n, w); errno != 0 {
-			break
-		}
-		wr = uint64(w.Next)
-	}
+	defer q.post.Unlock()
+	n, wr, errno := q.fillList(first)
 	if !q.publish(n) && first != 0 {
 		errno, wr = errnos.EINVAL, first
 	}
-	if errno != 0 && bad != 0 {
-		*at[uintptr](bad) = uintptr(wr)
+	return tellBad(errno, bad, wr), 0
+}
+
+// fillList copies a list of work requests to the ring. It tells how many it took, and which one stopped it, and why.
+// It is mem.Try, written out, because most lists are short. The caller holds qp.post.
+func (q *qp) fillList(first uint64) (n uint32, wr uint64, errno runtime.Errno) {
+	wr, errno = first, errnos.EFAULT // until the list is read
+	done, before := false, debug.SetPanicOnFault(true)
+	defer func() {
+		debug.SetPanicOnFault(before)
+		if !done {
+			mem.OnlyFault(recover())
+		}
+	}()
+	for ; wr != 0; n++ {
+		w := at[ibv.SendWR](wr)
+		if filled := q.fill(q.posted+n, w); filled != 0 {
+			done = true
+			return n, wr, filled
+		}
+		wr = uint64(w.Next)
 	}
-	return uint64(errno), 0
+	done = true
+	return n, wr, 0
 }
 
 // publish shows the requests that were filled to the device, which carries out what it can. It says whether the queue
@@ -72,7 +85,8 @@ func (q *qp) fill(position uint32, w *ibv.SendWR) runtime.Errno {
 		w.SGList == 0 {
 		return errnos.EINVAL
 	}
-	*r = request{id: w.WRID, opcode: w.Opcode, flags: w.SendFlags, imm: uint32(*w.ImmData()), inline: -1}
+	r.start(w.WRID, w.Opcode, w.SendFlags)
+	r.imm = uint32(*w.ImmData())
 	if w.SendFlags&ibv.SEND_INLINE != 0 {
 		if errno := q.fillInline(position, r, list[ibv.SGE](uint64(w.SGList), int(w.NumSGE))); errno != 0 {
 			return errno
@@ -142,10 +156,14 @@ func (q *qp) inlineAt(position uint32) uint64 {
 
 // address says where a datagram goes.
 func (q *qp) address(r *request, handle uint64, number, qkey uint32) runtime.Errno {
-	if r.ah = find[ah](handle); r.ah == nil || r.ah.owner.protects() != q.protects() {
-		return errnos.EINVAL
+	h := q.latestAH // most datagrams go where the one before went: found without a lock
+	if h == nil || addressOf(h.record) != handle || h.gone.Load() {
+		if h = find[ah](handle); h == nil || h.owner.protects() != q.protects {
+			return errnos.EINVAL
+		}
+		q.latestAH = h
 	}
-	r.number, r.qkey = number, qkey
+	r.ah, r.number, r.qkey = h, number, qkey
 	return 0
 }
 
@@ -157,21 +175,15 @@ func postRecv(address, wr, bad, _, _, _ uint64) (uint64, runtime.Errno) {
 	}
 	f := q.fabric()
 	f.mu.Lock()
-	defer f.unlock() // also when the list is where no memory is
-	errno := runtime.Errno(0)
+	defer f.unlock()
 	if q.recvs == nil || q.state == ibv.QPS_RESET {
-		errno = errnos.EINVAL
-		if bad != 0 {
-			defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-			*at[uintptr](bad) = uintptr(wr)
-		}
-	} else {
-		errno = q.recvs.post(wr, bad)
-		if q.state == ibv.QPS_ERR {
-			q.flushRecvs()
-		}
+		return tellBad(errnos.EINVAL, bad, wr), 0
 	}
-	return uint64(errno), 0
+	errno := q.recvs.post(wr, bad)
+	if q.state == ibv.QPS_ERR {
+		q.flushRecvs()
+	}
+	return errno, 0
 }
 
 // bindMW is the slot bind_mw, for windows of type 1.
@@ -180,14 +192,18 @@ func bindMW(address, window, bind, _, _, _ uint64) (uint64, runtime.Errno) {
 	if q == nil || w == nil || bind == 0 || refused(ibv.BindMWValidity(w.kind, ibv.BindMWVerb, q.kind)) {
 		return uint64(errnos.EINVAL), 0
 	}
-	b := at[ibv.MWBind](bind)
+	var b ibv.MWBind
+	if !mem.Try(func() { b = *at[ibv.MWBind](bind) }) {
+		return uint64(errnos.EFAULT), 0
+	}
 	q.post.Lock()
 	defer q.post.Unlock()
 	r, errno := q.claim(q.posted)
 	if errno != 0 {
 		return uint64(errno), 0
 	}
-	*r = request{id: b.WRID, opcode: ibv.WR_BIND_MW, flags: b.SendFlags, inline: -1, window: w}
+	r.start(b.WRID, ibv.WR_BIND_MW, b.SendFlags)
+	r.window = w
 	r.bind = binding{region: find[region](uint64(b.BindInfo.MR)), address: b.BindInfo.Addr, length: b.BindInfo.Length,
 		access: b.BindInfo.MWAccessFlags}
 	// Of windows of type 1, addresses never count from 0 (InfiniBand architecture, o10-36.2.2).

@@ -58,13 +58,19 @@ type program struct {
 	last    map[*refQP]uint32 // key that was asked for last
 	id      uint64
 	right   int // how much more is right than wrong
+	// lossy is of packets, which travel for a time: all that happens does before the next action.
+	lossy bool
 }
 
-func newProgram(t testing.TB, rt *rapid.T, right int, faults Faults) *program {
-	p := &program{right: right, rig: newRig(t, Options{Virtual: true, Faults: faults}), rt: rt,
+func newProgram(t testing.TB, rt *rapid.T, right int, o Options) *program {
+	o.Virtual = true
+	p := &program{right: right, lossy: o.losses != nil, rig: newRig(t, o), rt: rt,
 		qps: map[*refQP]*ibv.QP{}, windows: map[*refQP]*ibv.MW{}, last: map[*refQP]uint32{},
 		built: map[*refQP]*ibv.QPEx{}}
 	p.notReady = programNotReady
+	if p.lossy {
+		p.notReady = 20 // 10 ms: few, of the time that all wait for answers
+	}
 	p.world = &refWorld{headers: p.header}
 	for d := range 2 {
 		p.areas[d] = outside[byte](p.rig, refSize+2*refGuard)
@@ -102,7 +108,7 @@ func newProgram(t testing.TB, rt *rapid.T, right int, faults Faults) *program {
 	p.connected(ibv.QPT_RC, true)
 	p.connected(ibv.QPT_UC, false)
 	p.overXRC()
-	if faults == (Faults{}) { // nobody says how often a datagram arrives
+	if o.Faults == (Faults{}) && !p.lossy { // nobody says how often a datagram arrives, and by which hops
 		p.make(ibv.QPT_UD, 0, false)
 		p.make(ibv.QPT_UD, 1, false)
 	}
@@ -172,6 +178,9 @@ func (p *program) pair(a, b *refQP) {
 		}
 		attr := &ibv.QPAttr{QPState: ibv.QPS_RTS, SQPSN: 77, Timeout: programTimeout, RetryCnt: 1, RNRRetry: 7,
 			MaxRdAtomic: 4}
+		if p.lossy { // as long, with more tries
+			attr.Timeout, attr.RetryCnt = programTimeout-2, 7
+		}
 		mask := ibv.QP_STATE | ibv.QP_SQ_PSN
 		if q.reliable() {
 			mask |= ibv.QP_TIMEOUT | ibv.QP_RETRY_CNT | ibv.QP_RNR_RETRY | ibv.QP_MAX_QP_RD_ATOMIC

@@ -124,6 +124,9 @@ func (p *program) request(q *refQP, built bool) (*ibv.SendWR, refSend) {
 	if !s.signalled {
 		wr.SendFlags = 0
 	}
+	if p.lossy && q.reliable() { // what is read is there before a later request is sent
+		wr.SendFlags |= ibv.SEND_FENCE
+	}
 	switch s.op {
 	case ibv.WR_SEND, ibv.WR_SEND_WITH_IMM, ibv.WR_SEND_WITH_INV, ibv.WR_RDMA_WRITE, ibv.WR_RDMA_WRITE_WITH_IMM:
 		beyond := slices.ContainsFunc(s.local, func(piece refPiece) bool { return piece.offset+piece.length > refSize })

@@ -126,6 +126,10 @@ func (p *program) receiveOne(q *refQP) {
 // run carries out what can be, on both sides. A sender that waits for a receive tries again after min_rnr_timer; what
 // it then does may be what its peer waits for.
 func (p *program) run() {
+	if p.lossy {
+		p.settle()
+		return
+	}
 	p.world.run()
 	p.fabric.Advance(4 * 40 * time.Microsecond) // programNotReady
 }

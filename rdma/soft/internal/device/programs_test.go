@@ -5,6 +5,7 @@ package device
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/soft/internal/wire/packets"
 )
 
 // TestPrograms runs random programs on queue pairs of all types that share completion queues and receives: every
@@ -19,22 +21,41 @@ import (
 // after each step. Messages that come twice change nothing.
 func TestPrograms(t *testing.T) {
 	for _, right := range []int{6, 20, 200} {
-		t.Run(fmt.Sprintf("one in %d is wrong", right), func(t *testing.T) { programs(t, right, Faults{}) })
+		t.Run(fmt.Sprintf("one in %d is wrong", right), func(t *testing.T) { programs(t, right, Options{}) })
 	}
-	t.Run("all comes twice", func(t *testing.T) { programs(t, 20, Faults{Duplicate: 1}) })
+	t.Run("all comes twice", func(t *testing.T) { programs(t, 20, Options{Faults: Faults{Duplicate: 1}}) })
+	t.Run("packets", func(t *testing.T) { programs(t, 20, Options{losses: &packets.Losses{}}) })
+	for _, percent := range []int{1, 10} {
+		t.Run(fmt.Sprintf("packets of which %d %% are lost", percent), func(t *testing.T) {
+			losses := packets.Evenly(1, float64(percent)/100)
+			programs(t, 20, Options{losses: &losses})
+		})
+	}
 }
 
-func programs(t *testing.T, right int, faults Faults) {
+func programs(t *testing.T, right int, o Options) {
 	rapid.Check(t, func(rt *rapid.T) {
 		own := &episode{TB: t}
 		defer own.end()
-		p := newProgram(own, rt, right, faults)
+		if o.losses != nil {
+			o.losses.Seed = rapid.Uint64().Draw(rt, "seed")
+		}
+		p := newProgram(own, rt, right, o)
+		touch := p.touch
+		if o.losses != nil { // packets that are under way have what was there before
+			touch = func() {
+				p.settle()
+				if !slices.ContainsFunc(p.world.qps, func(q *refQP) bool { return len(q.sends) > 0 }) {
+					p.touch()
+				}
+			}
+		}
 		actions := map[string]func(*rapid.T){"": func(*rapid.T) { p.memory() }}
 		for what, action := range map[string]struct {
 			often int
 			do    func()
 		}{"post": {6, p.post}, "build": {3, p.build}, "receive": {6, p.receive}, "poll": {2, p.poll},
-			"settle": {1, p.settle}, "touch": {1, p.touch}, "modify": {1, p.modify}, "destroy": {1, p.destroy}} {
+			"settle": {1, p.settle}, "touch": {1, touch}, "modify": {1, p.modify}, "destroy": {1, p.destroy}} {
 			for i := range action.often {
 				actions[fmt.Sprint(what, " ", i)] = func(*rapid.T) { action.do() }
 			}
@@ -125,7 +146,7 @@ func (p *program) poll() {
 func (p *program) settle() {
 	p.world.wait()
 	for range p.world.qps { // the end of one may be that of its peer, which then tries in vain
-		p.fabric.Advance(2 * 4096 * time.Nanosecond << programTimeout) // retry_cnt 1
+		p.fabric.Advance(2 * 4096 * time.Nanosecond << programTimeout) // retry_cnt 1, or 7 with packets
 	}
 	for vain := 0; vain < 40; vain++ {
 		for device := range 2 {

@@ -9,9 +9,15 @@ func (q *qp) progress() {
 	if q.moving { // its own peer
 		return
 	}
-	for !q.run() {
+	if q.pipeline == nil {
+		for !q.run() {
+		}
+	} else {
+		for !q.runPackets() {
+		}
 	}
-	if q.state == ibv.QPS_SQD && !q.stall.on && q.attr.SQDraining != 0 {
+	if q.state == ibv.QPS_SQD && q.attr.SQDraining != 0 && !q.stall.on &&
+		(q.pipeline == nil || q.pipeline.flight.len() == 0) {
 		q.attr.SQDraining = 0
 		if q.attr.EnSQDAsyncNotify != 0 {
 			q.attr.EnSQDAsyncNotify = 0
@@ -33,15 +39,9 @@ func (q *qp) run() (done bool) {
 			f.calm()
 			return
 		}
-		gone := f.fault(recover(), before)
-		if f.tries == attempts {
-			f.calm()
-			panic(gone)
-		}
-		f.careful = true
-		f.tries++
+		f.again(recover())
 	}()
-	for q.stall.timer == 0 && q.sendRendezvous() && q.next != q.posted {
+	for q.stall.timer == 0 && (q.rendezvous.len() == 0 || q.sendRendezvous()) && q.next != q.posted {
 		r := &q.ring[q.next&q.mask]
 		if q.state == ibv.QPS_ERR || q.state == ibv.QPS_SQE {
 			q.finish(r, ibv.WC_WR_FLUSH_ERR)
@@ -74,35 +74,41 @@ func (q *qp) run() (done bool) {
 	return true
 }
 
-// timeout is the timer of the first request.
-func (q *qp) timeout() {
-	q.stall.timer = 0
-	q.progress()
+// again lets a guard begin once more, with care, after a panic. Other panics, and too many, go on. The caller holds
+// Fabric.mu.
+func (f *Fabric) again(panicked any) {
+	gone := f.fault(panicked)
+	if f.tries == attempts {
+		f.calm()
+		panic(gone)
+	}
+	f.careful = true
+	f.tries++
 }
 
-// finish ends the first request of the send queue.
-func (q *qp) finish(r *request, status ibv.WCStatus) {
-	position := q.next
-	q.next++
-	if q.stall.on {
-		q.settle()
-	}
-	if status != ibv.WC_SUCCESS || r.flags&ibv.SEND_SIGNALED != 0 || q.signals {
-		e := q.sendCQ.next()
-		e.wc = ibv.WC{WRID: r.id, Status: status, Opcode: sendOpcodes[r.opcode], QPNum: q.number}
-		switch r.opcode {
-		case ibv.WR_RDMA_READ:
-			e.wc.ByteLen = total(q.entries(position)[:r.sges])
-		case ibv.WR_ATOMIC_CMP_AND_SWP, ibv.WR_ATOMIC_FETCH_AND_ADD:
-			e.wc.ByteLen = 8
+// runPackets is run for messages that travel as packets. A test of q.pipeline in run would cost each message of the
+// others. The caller holds Fabric.mu.
+func (q *qp) runPackets() (done bool) {
+	f := q.on
+	before := f.guard()
+	q.moving = true
+	defer func() {
+		f.unguard(before)
+		q.moving = false
+		if done {
+			f.calm()
+			return
 		}
-		e.sender, e.receiver, e.position = q, nil, q.next
-		q.sendCQ.publish(e, false)
+		f.again(recover())
+	}()
+	q.sendPackets()
+	return true
+}
+
+// timeout is the timer of the first request.
+func (q *qp) timeout() {
+	if q.stall.timer = 0; q.pipeline != nil {
+		q.fired()
 	}
-	if status == ibv.WC_SUCCESS {
-		return
-	}
-	if state, changes := stateAfter(status, q.kind); changes && q.state != ibv.QPS_ERR {
-		q.setState(state)
-	}
+	q.progress()
 }

@@ -9,7 +9,9 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma/soft/internal/abi"
+	"github.com/goverbs/goverbs/rdma/soft/internal/counters"
 	"github.com/goverbs/goverbs/rdma/soft/internal/message"
+	"github.com/goverbs/goverbs/rdma/soft/internal/transport"
 )
 
 // qpRecord is a queue pair as C knows it, with its place in the host's table.
@@ -30,6 +32,7 @@ type qp struct {
 	reliable  bool       // it answers, or is answered
 	expectsOf ibv.QPType // kind of the senders that it expects
 	owner     *pd
+	protects  *pd // the domain that its own keys have to be of: the owner, or what the owner is a part of
 	sendCQ    *cq
 	recvCQ    *cq
 	srq       *srq
@@ -66,19 +69,41 @@ type qp struct {
 
 	// Posting fills the ring under post alone, then takes the fabric's lock: posted and next are under that. Positions
 	// count requests that were ever posted, modulo 2³².
-	post    sync.Mutex
-	ring    []request
-	sges    []ibv.SGE // cap.MaxSendSGE for each place of the ring
-	inline  []byte    // cap.MaxInlineData for each place of the ring
-	mask    uint32
-	posted  uint32
-	next    uint32
-	retired atomic.Uint32 // slots before it are free, by polling
-	build   builder       // guarded by post
+	post     sync.Mutex
+	ring     []request
+	sges     []ibv.SGE // cap.MaxSendSGE for each place of the ring
+	inline   []byte    // cap.MaxInlineData for each place of the ring
+	mask     uint32
+	posted   uint32
+	next     uint32
+	retired  atomic.Uint32 // slots before it are free, by polling
+	build    builder       // guarded by post
+	pipeline *pipeline     // nil unless messages travel as packets
+	binds    lastBound     // guarded by post
+	latestAH *ah           // guarded by post
 
-	rendezvous []*rendezvous // of messages that matched tags of the shared receive queue
+	rendezvous fifo[rendezvous] // of messages that matched tags of the shared receive queue
 	stall      stall
 	moving     bool // in progress
+}
+
+// fifo is a queue. Its memory is used again once all that was added is dropped.
+type fifo[T any] struct {
+	all  []T
+	done int
+}
+
+func (l *fifo[T]) len() int    { return len(l.all) - l.done }
+func (l *fifo[T]) first() *T   { return &l.all[l.done] }
+func (l *fifo[T]) last() *T    { return &l.all[len(l.all)-1] }
+func (l *fifo[T]) at(i int) *T { return &l.all[l.done+i] }
+func (l *fifo[T]) add(v T)     { l.all = append(l.all, v) }
+func (l *fifo[T]) reset()      { l.all, l.done = nil, 0 }
+
+func (l *fifo[T]) drop() {
+	if l.done++; l.done == len(l.all) {
+		l.all, l.done = l.all[:0], 0
+	}
 }
 
 // stall is why the first request of the send queue is not done yet.
@@ -93,7 +118,7 @@ type stall struct {
 	fire       func()        // of the timer
 }
 
-// request is a send work request that was posted.
+// request is a send work request that was posted. What its opcode does not have is left over from another one.
 type request struct {
 	id      uint64
 	opcode  ibv.WROpcode
@@ -110,6 +135,17 @@ type request struct {
 	qkey    uint32
 	window  *mw
 	bind    binding
+}
+
+// start makes a place of the ring a request of which nothing else is known yet. It sets fields one by one: a literal
+// is made elsewhere first, and copied with its pointers.
+func (r *request) start(id uint64, op ibv.WROpcode, flags ibv.SendFlags) {
+	r.id, r.opcode, r.flags = id, op, flags
+	r.imm, r.rkey, r.remote, r.operand, r.swap = 0, 0, 0, 0, 0
+	r.sges, r.inline, r.number, r.qkey = 0, -1, 0, 0
+	if r.ah != nil {
+		r.ah = nil
+	}
 }
 
 // findQP is the queue pair of a handle.
@@ -133,8 +169,7 @@ func lockedQP[A abi.Address](address A) *qp {
 
 func (q *qp) fabric() *Fabric { return q.on }
 
-// protects is the domain that the queue pair's own keys have to be of.
-func (q *qp) protects() *pd { return q.owner.protects() }
+func (q *qp) count(c counters.Counter) { q.device.counts[c]++ }
 
 // retire gives back the slots up to a position: the completion before it was polled.
 func (q *qp) retire(position uint32) { freeUpTo(&q.retired, position) }
@@ -175,4 +210,79 @@ type reply struct {
 	there   bool
 	verdict verdict
 	timer   uint8 // code of the time that a peer that is not ready asks to wait
+}
+
+// completes is the completion queue that a receive completes in.
+func (q *qp) completes(s *srq) *cq {
+	if s != nil && s.cq != nil {
+		return s.cq
+	}
+	return q.recvCQ
+}
+
+// pipeline is what a queue pair has whose messages travel as packets: several are under way at once.
+type pipeline struct {
+	sender   transport.Sender
+	receiver transport.Receiver
+	flight   fifo[begun] // messages that were begun and are not done, as the sender counts them
+	begin    uint32      // position of the request that is begun next
+	part     part        // the message that is arriving
+	answers  fifo[waiting]
+	broke    message.Syndrome // of the request that broke the connection
+	brokeAt  uint32           // its sequence number
+
+	timer    uint64        // 0 for none
+	due      int64         // when it means something: an answer came since it was set, if it is later
+	pause    bool          // the timer is that of a peer that is not ready, or of the wire: nothing is sent until then
+	wait     time.Duration // that the peer asks for, until the timer is set
+	again    uint64        // packets that were sent again
+	lost     int           // times that no answer came
+	notReady int           // answers of the peer that it is not ready
+}
+
+// waiting is an answer that waits for those before it to be sent.
+type waiting struct {
+	answer  message.Answer // without its data
+	reading readRange
+}
+
+// readRange is memory that an answer brings; a length of 0 is none.
+type readRange struct {
+	remote uint64
+	rkey   uint32
+	length uint64
+}
+
+// begun is a message that was begun.
+type begun struct {
+	position   uint32
+	rendezvous kindOfStep
+	status     ibv.WCStatus // how it ends; until then WC_SUCCESS
+}
+
+// kindOfStep says which message of a rendezvous one is.
+type kindOfStep uint8
+
+const (
+	ownRequest kindOfStep = iota // none of a rendezvous
+	readStep
+	finStep
+)
+
+// part is a message that arrives in parts, of which some have come.
+type part struct {
+	on     bool // the first part has come, and the last has not
+	writes bool
+	done   uint64 // bytes that came
+	remote uint64 // where a write goes, its key, and its whole length
+	rkey   uint32
+	length uint64
+	whole  []byte // of a send that is matched by its tag, which needs all of it
+
+	held     bool // a receive is taken for the message; it stays for the next one of an unreliable connection
+	recvs    *recvQueue
+	srq      *srq
+	position uint32
+	id       uint64
+	sges     []ibv.SGE
 }

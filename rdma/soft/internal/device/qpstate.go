@@ -4,15 +4,16 @@ package device
 
 import (
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/soft/internal/counters"
 	"github.com/goverbs/goverbs/rdma/soft/internal/message"
 )
 
 // renew forgets what the queue pair knows of its peer, and of its messages.
 func (q *qp) renew() {
 	q.out = message.Request{From: message.Address{Link: q.device.link}, Transport: q.kind, PKey: q.device.pkeys[0],
-		SourceQP: q.number, Life: q.fabric().newLife()}
+		SourceQP: q.number, Life: q.on.newLife(), Payload: q.on.from[:0]}
 	q.back = message.Answer{}
-	q.psn, q.awaits, q.reply, q.reading = 0, false, reply{}, nil
+	q.psn, q.awaits, q.reply, q.reading, q.pipeline = 0, false, reply{}, nil, nil
 	q.heard, q.expects, q.last = false, 0, noPSN
 }
 
@@ -23,8 +24,11 @@ func (q *qp) setState(to ibv.QPState) {
 	switch to {
 	case ibv.QPS_RESET:
 		q.settle()
+		if q.pipeline != nil {
+			q.disarm()
+		}
 		q.next = q.posted
-		q.rendezvous = nil
+		q.rendezvous.reset()
 		q.retired.Store(q.posted)
 		if q.recvs != nil {
 			q.recvs.reset()
@@ -63,16 +67,26 @@ func (q *qp) settle() {
 	}
 }
 
-// flushRecvs gives back all receives that were not used.
+// flushRecvs gives back all receives that were not used: first the one that a message has of which parts are missing.
 func (q *qp) flushRecvs() {
+	if q.pipeline != nil {
+		if p := &q.pipeline.part; p.held {
+			q.flushRecv(q.completes(p.srq), p.recvs, p.position, p.id)
+		}
+		q.pipeline.part = part{}
+	}
 	for q.recvs != nil && !q.recvs.empty() {
 		got, _ := q.recvs.first()
 		q.recvs.take()
-		e := q.recvCQ.next()
-		e.wc = ibv.WC{WRID: got.id, Status: ibv.WC_WR_FLUSH_ERR, Opcode: ibv.WC_RECV, QPNum: q.number}
-		e.sender, e.receiver, e.position = nil, q.recvs, q.recvs.taken
-		q.recvCQ.publish(e, false)
+		q.flushRecv(q.recvCQ, q.recvs, q.recvs.taken, got.id)
 	}
+}
+
+func (q *qp) flushRecv(c *cq, recvs *recvQueue, position uint32, id uint64) {
+	e := c.next()
+	e.wc = ibv.WC{WRID: id, Status: ibv.WC_WR_FLUSH_ERR, Opcode: ibv.WC_RECV, QPNum: q.number}
+	e.sender, e.receiver, e.position = nil, recvs, position
+	c.publish(e, false)
 }
 
 // refuse is the answer to a request that may not be carried out: a reliable connection breaks on both sides, and an
@@ -81,6 +95,8 @@ func (q *qp) refuse(m *message.Request, s message.Syndrome) message.Syndrome {
 	if !m.IsReliable() {
 		return s
 	}
+	_, tells := counters.OfRefusal(s)
+	q.count(tells)
 	event := ibv.EVENT_QP_REQ_ERR
 	if s == message.RemoteAccess {
 		event = ibv.EVENT_QP_ACCESS_ERR
@@ -100,7 +116,7 @@ func (q *qp) inPartition(m *message.Request) bool {
 	if (a^b)&^full == 0 && (a|b)&full != 0 {
 		return true
 	}
-	q.device.badPKeys++
+	q.count(counters.BadPKey)
 	return false
 }
 
@@ -118,3 +134,10 @@ func (q *qp) reported() *reports { return &q.asyncs }
 
 // noPSN is no packet sequence number.
 const noPSN = 1 << 24
+
+func (q *qp) disarm() {
+	if l := q.pipeline; l.timer != 0 {
+		q.on.clock.Cancel(l.timer)
+		l.timer, l.pause = 0, false
+	}
+}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
+	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -51,32 +52,58 @@ func (r *recvQueue) resize(capacity uint32) {
 }
 
 // post takes a list of receives; bad is where it stopped.
-func (r *recvQueue) post(first, bad uint64) runtime.Errno {
-	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true)) // the list may be where no memory is
-	for address := first; address != 0; {
+func (r *recvQueue) post(first, bad uint64) uint64 {
+	address, errno := r.copyList(first)
+	return tellBad(errno, bad, address)
+}
+
+// copyList copies a list to the ring, and tells which receive stopped it, and why. It is mem.Try, written out, because
+// most lists are short.
+func (r *recvQueue) copyList(first uint64) (address uint64, errno runtime.Errno) {
+	address = first
+	done, before := false, debug.SetPanicOnFault(true)
+	defer func() {
+		debug.SetPanicOnFault(before)
+		if !done {
+			mem.OnlyFault(recover())
+			errno = errnos.EFAULT
+		}
+	}()
+	for address != 0 {
 		wr := at[ibv.RecvWR](address)
-		errno := runtime.Errno(0)
-		switch {
-		case wr.NumSGE < 0 || uint32(wr.NumSGE) > r.maxSGE || wr.NumSGE > 0 && wr.SGList == 0:
-			errno = errnos.EINVAL
-		case r.posted-r.freed.Load() >= r.capacity:
-			errno = errnos.ENOMEM
+		if errno = r.copyOne(wr); errno != 0 {
+			break
 		}
-		if errno != 0 {
-			if bad != 0 {
-				*at[uintptr](bad) = uintptr(address)
-			}
-			return errno
-		}
-		i := r.posted & r.mask
-		r.ring[i] = receive{wr.WRID, wr.NumSGE}
-		if wr.NumSGE > 0 {
-			copySGEs(r.sges[i*r.maxSGE:], uint64(wr.SGList), wr.NumSGE)
-		}
-		r.posted++
 		address = uint64(wr.Next)
 	}
+	done = true
+	return address, errno
+}
+
+// copyOne copies a receive to the ring.
+func (r *recvQueue) copyOne(wr *ibv.RecvWR) runtime.Errno {
+	n := wr.NumSGE
+	switch {
+	case n < 0 || uint32(n) > r.maxSGE || n > 0 && wr.SGList == 0:
+		return errnos.EINVAL
+	case r.posted-r.freed.Load() >= r.capacity:
+		return errnos.ENOMEM
+	}
+	i := r.posted & r.mask
+	r.ring[i] = receive{wr.WRID, n}
+	if n > 0 {
+		copySGEs(r.sges[i*r.maxSGE:], uint64(wr.SGList), n)
+	}
+	r.posted++
 	return 0
+}
+
+// tellBad tells where the first request is that was not posted, if one was not, and why.
+func tellBad(errno runtime.Errno, bad, wr uint64) uint64 {
+	if errno != 0 && bad != 0 {
+		mem.Try(func() { *at[uintptr](bad) = uintptr(wr) })
+	}
+	return uint64(errno)
 }
 
 func (r *recvQueue) empty() bool { return r.taken == r.posted }

@@ -7,7 +7,8 @@ import (
 )
 
 // rendezvous is data that a message announced, and for which it took a tag: the receiver reads it, then tells the
-// sender with a message, the FIN. Both go before requests of the receiving queue pair's own that were not begun.
+// sender with a message, the FIN. Both go before requests of the receiving queue pair's own that were not begun. Of an
+// eager message it is what there is to tell of it.
 type rendezvous struct {
 	tag       *tag
 	headers   tagHeaders
@@ -17,33 +18,14 @@ type rendezvous struct {
 }
 
 // startRendezvous lets the data of a rendezvous be read: behind the answer to the message that announced it.
-func (q *qp) startRendezvous(r *rendezvous) {
-	q.rendezvous = append(q.rendezvous, r)
+func (q *qp) startRendezvous(r rendezvous) {
+	q.rendezvous.add(r)
 	q.on.ready = append(q.on.ready, q)
-}
-
-// tryRendezvous is the first step of a rendezvous, where nothing else is under way, while the message that announced it
-// is on the wire. When memory is gone, the step is taken again behind that message, with care.
-func (q *qp) tryRendezvous() {
-	if len(q.rendezvous) > 1 || q.state != ibv.QPS_RTS || q.moving || q.stall.on {
-		return
-	}
-	f := q.on
-	done, before := false, f.guard()
-	q.moving = true
-	defer func() {
-		f.unguard(before)
-		if q.moving = false; !done {
-			f.fault(recover(), before)
-		}
-	}()
-	q.stepRendezvous()
-	done = true
 }
 
 // sendRendezvous sends what rendezvous need. It says whether requests of the queue pair's own may go on.
 func (q *qp) sendRendezvous() bool {
-	for len(q.rendezvous) > 0 && (!q.stall.on || q.stall.rendezvous) {
+	for q.rendezvous.len() > 0 && (!q.stall.on || q.stall.rendezvous) {
 		switch {
 		case q.state == ibv.QPS_ERR:
 			q.endRendezvous()
@@ -63,7 +45,7 @@ func (q *qp) sendRendezvous() bool {
 
 // stepRendezvous sends the next message of the first rendezvous, and says whether it was answered.
 func (q *qp) stepRendezvous() bool {
-	r := q.rendezvous[0]
+	r := q.rendezvous.first()
 	v, answered := q.answered()
 	if !answered {
 		v = q.sendOf(r)
@@ -78,11 +60,13 @@ func (q *qp) stepRendezvous() bool {
 	q.settle()
 	if !r.isRead {
 		q.told(r, status, ibv.WC_TM_DATA_VALID, r.headers.rvh.Len.Host())
+		q.srq.tags.recycle(r.tag)
 	}
 	if r.isRead || status != ibv.WC_SUCCESS {
-		q.rendezvous = q.rendezvous[1:]
+		q.rendezvous.drop()
+	} else {
+		r.isRead = true
 	}
-	r.isRead = true
 	if status != ibv.WC_SUCCESS {
 		q.setState(ibv.QPS_ERR)
 	}
@@ -91,12 +75,13 @@ func (q *qp) stepRendezvous() bool {
 
 // endRendezvous gives back the tags whose data was not read.
 func (q *qp) endRendezvous() {
-	for _, r := range q.rendezvous {
-		if !r.isRead {
+	for q.rendezvous.len() > 0 {
+		if r := q.rendezvous.first(); !r.isRead {
 			q.told(r, ibv.WC_WR_FLUSH_ERR, ibv.WC_TM_DATA_VALID, 0)
+			q.srq.tags.recycle(r.tag)
 		}
+		q.rendezvous.drop()
 	}
-	q.rendezvous = nil
 }
 
 // sendOf sends the read of a rendezvous, or its FIN.
@@ -105,11 +90,11 @@ func (q *qp) sendOf(r *rendezvous) verdict {
 		return failed(ibv.WC_RETRY_EXC_ERR)
 	}
 	m, h := &q.out, &r.headers
-	m.Solicited, m.Imm, m.SRQ, m.Payload, q.reading, q.returns = false, 0, 0, nil, nil, !r.isRead
+	m.Solicited, m.Imm, m.SRQ, m.Payload, q.reading, q.returns = false, 0, 0, m.Payload[:0], nil, !r.isRead
 	if r.isRead {
 		h.tmh.Opcode = uint8(ibv.TMH_FIN)
-		q.fabric().data[0] = segment{Base: addressOf(h), Length: tmhSize + rvhSize}
-		m.Opcode, m.Length, m.Payload = ibv.WR_SEND, tmhSize+rvhSize, q.fabric().data[:1]
+		q.on.from[0] = segment{Base: addressOf(h), Length: tmhSize + rvhSize}
+		m.Opcode, m.Length, m.Payload = ibv.WR_SEND, tmhSize+rvhSize, m.Payload[:1]
 		return q.transmit(m)
 	}
 	m.Opcode, m.Remote, m.RKey, m.Length = ibv.WR_RDMA_READ, h.rvh.VA.Host(), h.rvh.RKey.Host(),

@@ -4,108 +4,10 @@ package device
 
 import (
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/soft/internal/counters"
 	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
 	"github.com/goverbs/goverbs/rdma/soft/internal/message"
 )
-
-// Request takes a request that is for one of the device's queue pairs, or for a group of them, and answers it. The
-// caller holds Fabric.mu.
-func (d *device) Request(m *message.Request) {
-	f := d.fabric
-	switch {
-	case f.bySender() && m.Transport != ibv.QPT_UD: // the requester of this process has made it whole
-		d.carry(m)
-	case !m.IsWhole():
-		f.lose(m)
-	case m.Transport == ibv.QPT_UD:
-		d.datagrams(m)
-	default:
-		d.guarded(m, d)
-	}
-}
-
-// guarded lets a request be carried out, and again where memory of this side turns out to be gone. Where the memory of
-// the message is gone, its sender hears of the panic, if it is in the middle of sending; other messages are lost.
-func (d *device) guarded(m *message.Request, by carrier) {
-	f := d.fabric
-	gone := d.try(m, by)
-	if gone == nil {
-		return
-	}
-	defer func(before bool) { f.careful = before }(f.careful)
-	for range attempts {
-		if !mem.TouchAll(m.Payload) {
-			break
-		}
-		f.careful = true
-		if gone = d.try(m, by); gone == nil {
-			return
-		}
-	}
-	if f.guarded {
-		panic(gone)
-	}
-	f.lose(m)
-}
-
-// carrier is what a request is for: of connections a device, of datagrams a queue pair.
-type carrier interface {
-	// carry carries the request out. The caller holds Fabric.mu.
-	carry(m *message.Request)
-}
-
-// try lets a request be carried out. It returns a panic of memory that is gone.
-func (d *device) try(m *message.Request, by carrier) (gone any) {
-	f := d.fabric
-	done, before := false, f.guard()
-	defer func() {
-		f.unguard(before)
-		if !done {
-			gone = f.fault(recover(), before)
-		}
-	}()
-	by.carry(m)
-	done = true
-	return nil
-}
-
-// carry takes a request of a connection. The caller holds Fabric.mu.
-func (d *device) carry(m *message.Request) {
-	f, q := d.fabric, d.expecting(m)
-	if q == nil {
-		f.lose(m)
-		return
-	}
-	syndrome := q.take(m)
-	if !q.reliable {
-		return
-	}
-	a := &q.back
-	a.PSN, a.Life, a.Syndrome, a.Original = m.PSN, m.Life, syndrome, q.saved
-	switch {
-	case m.Opcode == ibv.WR_RDMA_READ && syndrome == message.Ack && m.Length > 0:
-		a.Data = f.read[:]
-	case a.Data != nil:
-		a.Data = nil
-	}
-	f.wire.Answer(a)
-	if len(q.rendezvous) > 0 {
-		q.tryRendezvous()
-	}
-}
-
-// expecting is the queue pair that a message is for, or nil where nobody answers: it does not exist, or does not expect
-// this one.
-func (d *device) expecting(m *message.Request) *qp {
-	q := d.fabric.numbers.qp(m.DestQP)
-	if q == nil || q.device != d || q.attr.DestQPNum != m.SourceQP || q.out.To.Link != m.From.Link || !q.receives() {
-		return nil
-	}
-	if m.Transport != q.expectsOf || d.down || !q.inPartition(m) || q.reliable && !q.inStep(m) {
-		return nil
-	}
-	return q
-}
 
 // inStep says whether a message of a reliable connection is the next one of the sender's, or the last one again. A
 // queue pair that has heard of no sender since its first number was set takes up with one whose next message has that
@@ -121,23 +23,20 @@ func (q *qp) inStep(m *message.Request) bool {
 	return true
 }
 
-// take carries a message out that comes in. One that was carried out already, whose answer was lost or that came twice,
-// is not carried out again but for reads: it is answered as the first time.
-func (q *qp) take(m *message.Request) message.Syndrome {
-	if m.PSN != q.expects && q.heard && m.Life == q.peerLife && m.PSN == q.last {
-		if !q.on.careful { // the answer to it was begun already
-			q.on.counters.Duplicates++
-		}
-		if m.Opcode == ibv.WR_RDMA_READ {
-			return q.readBy(m)
-		}
-		return message.Ack
+// isRepeated says whether a message was carried out already: the answer to it was lost, or it came twice.
+func (q *qp) isRepeated(m *message.Request) bool {
+	return m.PSN != q.expects && q.heard && m.Life == q.peerLife && m.PSN == q.last
+}
+
+// repeat answers such a message as the first time. Only a read is carried out again.
+func (q *qp) repeat(m *message.Request) message.Syndrome {
+	if !q.on.careful { // the answer to it was begun already
+		q.count(counters.Repeats)
 	}
-	s := q.carryOut(m)
-	if s != message.NotReady {
-		q.heard, q.peerLife, q.last, q.expects = true, m.Life, m.PSN, (m.PSN+m.Packets)&psnMask
+	if m.Opcode == ibv.WR_RDMA_READ {
+		return q.readBy(m)
 	}
-	return s
+	return message.Ack
 }
 
 // carryOut does what a message asks for. A reliable connection hears what went wrong; a message that an unreliable one
@@ -148,7 +47,7 @@ func (q *qp) carryOut(m *message.Request) message.Syndrome {
 	case ibv.WR_SEND, ibv.WR_SEND_WITH_IMM, ibv.WR_SEND_WITH_INV:
 		s = q.receive(m)
 	case ibv.WR_RDMA_WRITE, ibv.WR_RDMA_WRITE_WITH_IMM:
-		s = q.writtenBy(m)
+		s = q.writtenBy(m, m.Length)
 	case ibv.WR_RDMA_READ:
 		s = q.readBy(m)
 	case ibv.WR_ATOMIC_CMP_AND_SWP, ibv.WR_ATOMIC_FETCH_AND_ADD:
@@ -162,12 +61,20 @@ func (q *qp) carryOut(m *message.Request) message.Syndrome {
 		s = message.Ack
 	}
 	if s == message.Ack && !q.established {
-		q.established = true
-		if q.state == ibv.QPS_RTR {
-			q.tell(ibv.EVENT_COMM_EST)
-		}
+		q.establish()
 	}
 	return s
+}
+
+// establish notes that a message came.
+func (q *qp) establish() {
+	if q.established {
+		return
+	}
+	q.established = true
+	if q.state == ibv.QPS_RTR {
+		q.tell(ibv.EVENT_COMM_EST)
+	}
 }
 
 // remote is where a range is that a message is about, by a key.
@@ -189,14 +96,14 @@ func (q *qp) takesKeysOf(p *pd) bool {
 	if q.owner == nil {
 		return q.domain.pds[p] > 0
 	}
-	return q.protects() == p
+	return q.protects == p
 }
 
 // allows says whether the queue pair lets its peer do something.
 func (q *qp) allows(access ibv.AccessFlags) bool { return q.attr.QPAccessFlags&access == access }
 
-// writtenBy is a write.
-func (q *qp) writtenBy(m *message.Request) message.Syndrome {
+// writtenBy is a write, or the last part of one that has so many bytes as a whole.
+func (q *qp) writtenBy(m *message.Request, whole uint64) message.Syndrome {
 	if !q.allows(ibv.ACCESS_REMOTE_WRITE) {
 		return q.refuse(m, message.InvalidRequest)
 	}
@@ -223,11 +130,12 @@ func (q *qp) writtenBy(m *message.Request) message.Syndrome {
 	}
 	c := q.completes(s)
 	e := c.next()
-	e.wc = ibv.WC{WRID: got.id, Opcode: ibv.WC_RECV_RDMA_WITH_IMM, ByteLen: uint32(m.Length), QPNum: q.number,
+	e.wc = ibv.WC{WRID: got.id, Opcode: ibv.WC_RECV_RDMA_WITH_IMM, ByteLen: uint32(whole), QPNum: q.number,
 		SrcQP: m.SourceQP, WCFlags: ibv.WC_WITH_IMM}
 	*e.wc.ImmData() = m.Imm
 	e.sender, e.receiver, e.position = nil, recvs, recvs.taken
 	c.publish(e, m.Solicited)
+	q.count(counters.Receives)
 	return message.Ack
 }
 
@@ -240,15 +148,24 @@ func scatterTo(to segment, from []segment) {
 
 // readBy is a read.
 func (q *qp) readBy(m *message.Request) message.Syndrome {
+	s := q.reads(m)
+	if s != message.Ack {
+		return q.refuse(m, s)
+	}
+	return s
+}
+
+// reads finds what a read is of, or says why it may not be read.
+func (q *qp) reads(m *message.Request) message.Syndrome {
 	if !q.allows(ibv.ACCESS_REMOTE_READ) || q.attr.MaxDestRdAtomic == 0 {
-		return q.refuse(m, message.InvalidRequest)
+		return message.InvalidRequest
 	}
 	if m.Length == 0 {
 		return message.Ack
 	}
 	from, ok := q.remote(m, m.Length, ibv.ACCESS_REMOTE_READ)
 	if !ok {
-		return q.refuse(m, message.RemoteAccess)
+		return message.RemoteAccess
 	}
 	q.fabric().read[0] = from
 	return message.Ack
@@ -334,17 +251,6 @@ func (q *qp) receive(m *message.Request) message.Syndrome {
 	e.wc = ibv.WC{WRID: got.id, Status: status, Opcode: ibv.WC_RECV, ByteLen: uint32(m.Length), QPNum: q.number,
 		SrcQP: m.SourceQP}
 	e.sender, e.receiver, e.position = nil, recvs, recvs.taken
-	if status == ibv.WC_SUCCESS {
-		switch m.Opcode {
-		case ibv.WR_SEND_WITH_IMM:
-			e.wc.WCFlags = ibv.WC_WITH_IMM
-			*e.wc.ImmData() = m.Imm
-		case ibv.WR_SEND_WITH_INV:
-			q.boundWindow(uint32(m.Imm)).unbind()
-			e.wc.WCFlags = ibv.WC_WITH_INV
-			*e.wc.InvalidatedRKey() = uint32(m.Imm)
-		}
-	}
-	c.publish(e, m.Solicited)
+	q.received(m, status, c, e)
 	return q.answerOf(status)
 }

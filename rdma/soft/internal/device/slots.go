@@ -116,15 +116,7 @@ func (h *host) fillBuilders(set func(*ibv.FuncPtr, runtime.SlotFunc)) {
 	set(&q.WRFlush, remoteOp(ibv.WR_FLUSH, func(r *request, length, placement, level uint64) {
 		r.operand, r.swap = length, uint64(uint8(placement))|uint64(uint8(level))<<32
 	}))
-	set(&q.WRAtomicWrite, slotOf(func(q *qp, rkey, remote, value, _, _ uint64) {
-		r := q.begin(ibv.WR_ATOMIC_WRITE)
-		r.rkey, r.remote = uint32(rkey), remote
-		if value == 0 {
-			q.build.fail(errnos.EINVAL)
-			return
-		}
-		move(addressOf(&r.operand), value, 8)
-	}))
+	set(&q.WRAtomicWrite, wrAtomicWrite)
 	set(&q.WRSend, slotOf(func(q *qp, _, _, _, _, _ uint64) { q.begin(ibv.WR_SEND) }))
 	set(&q.WRSendImm, withImm(ibv.WR_SEND_WITH_IMM))
 	set(&q.WRSendInv, withImm(ibv.WR_SEND_WITH_INV))
@@ -153,8 +145,8 @@ func (h *host) fillReaders(set func(*ibv.FuncPtr, runtime.SlotFunc)) {
 	set(&c.ReadSLID, reader(func(e *completion) uint64 { return uint64(e.wc.SLID) }))
 	set(&c.ReadSL, reader(func(e *completion) uint64 { return uint64(e.wc.SL) }))
 	set(&c.ReadDLIDPathBits, reader(func(e *completion) uint64 { return uint64(e.wc.DLIDPathBits) }))
-	set(&c.ReadCompletionTS, reader(func(e *completion) uint64 { return uint64(e.stamp) }))
-	set(&c.ReadCompletionWallclockNs, reader(func(e *completion) uint64 { return uint64(e.wall) }))
+	set(&c.ReadCompletionTS, stampReader(func(s *stamp) int64 { return s.since }))
+	set(&c.ReadCompletionWallclockNs, stampReader(func(s *stamp) int64 { return s.wall }))
 	set(&c.ReadTMInfo, readTMInfo)
 }
 

@@ -127,7 +127,7 @@ func (c *context) newSRQ(attr *ibv.SRQInitAttrEx, p *pd, d *domain, q *cq) (*srq
 	s.index = all.srqs.add(s)
 	record.index, record.Handle = s.index, number
 	record.Context, record.SRQContext, record.PD = c.address(), attr.SRQContext, ibv.PtrTo(p.record)
-	p.uses++
+	p.hold(1)
 	c.uses++
 	if d != nil {
 		d.uses++
@@ -153,8 +153,8 @@ func destroySRQ(of ibv.Ptr[ibv.SRQ]) runtime.Errno {
 	s.silence(&s.asyncs)
 	f.numbers.remove(s.number)
 	all.srqs.remove(s.index)
-	s.owner.uses--
-	s.context.uses--
+	s.owner.hold(-1)
+	s.context.leave()
 	if s.domain != nil {
 		s.domain.uses--
 		if s.domain.pds[s.recvs.pd]--; s.domain.pds[s.recvs.pd] == 0 {
@@ -210,11 +210,14 @@ func querySRQ(of ibv.Ptr[ibv.SRQ], to ibv.Ptr[ibv.SRQAttr]) runtime.Errno {
 	return 0
 }
 
-// srqNumber is ibv_get_srq_num: XRC senders name a queue by it.
+// srqNumber is ibv_get_srq_num: XRC senders name a queue by it, and others have none that is of use.
 func srqNumber(address, number uint64) runtime.Errno {
 	s := find[srq](address)
-	if s == nil || number == 0 || refused(ibv.SRQOpValidity(s.kind, ibv.SRQGetNum)) {
+	switch {
+	case s == nil || number == 0:
 		return errnos.EINVAL
+	case refused(ibv.SRQOpValidity(s.kind, ibv.SRQGetNum)):
+		return errnos.EOPNOTSUPP
 	}
 	*at[uint32](number) = s.number
 	return 0
@@ -238,6 +241,6 @@ func postSRQRecv(address, wr, bad, _, _, _ uint64) (uint64, runtime.Errno) {
 	}
 	f := s.fabric()
 	f.mu.Lock()
-	defer f.unlock() // also when the list is where no memory is
-	return uint64(s.recvs.post(wr, bad)), 0
+	defer f.unlock()
+	return s.recvs.post(wr, bad), 0
 }

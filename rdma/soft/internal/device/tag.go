@@ -17,11 +17,13 @@ import (
 // tags are the tag list of a shared receive queue that matches tags.
 type tags struct {
 	entries    []*tag // in the order in which they match
+	free       []*tag // that are to be used again
 	most       int
-	last       uint32    // handle
-	ops        recvQueue // counts operations whose completions were not polled
-	unexpected uint32    // messages that matched no tag
-	told       uint32    // of those, what the program last said that it has seen
+	last       uint32     // handle
+	ops        recvQueue  // counts operations whose completions were not polled
+	unexpected uint32     // messages that matched no tag
+	told       uint32     // of those, what the program last said that it has seen
+	headers    tagHeaders // of the message that is carried out
 }
 
 // tag is an entry of the list.
@@ -69,12 +71,30 @@ func (t *tags) holds() bool {
 	return !t.inStep() && slices.ContainsFunc(t.entries, func(e *tag) bool { return e.held })
 }
 
-// match is the place of the first entry that a tag matches, or −1; take takes it out of the list.
+// match is the place of the first entry that a tag matches, or −1; take takes it out of the list. An entry whose tag
+// has a bit that its mask lacks matches nothing: ibv_post_srq_ops(3) masks the message's tag alone.
 func (t *tags) match(of uint64) int {
-	return slices.IndexFunc(t.entries, func(e *tag) bool { return !e.held && (of^e.tag)&e.mask == 0 })
+	return slices.IndexFunc(t.entries, func(e *tag) bool { return !e.held && of&e.mask == e.tag })
 }
 
 func (t *tags) take(i int) { t.entries = slices.Delete(t.entries, i, i+1) }
+
+// add adds an entry with so many buffers behind the others.
+func (t *tags) add(sges []ibv.SGE) *tag {
+	var e *tag
+	if n := len(t.free); n > 0 {
+		e, t.free = t.free[n-1], t.free[:n-1]
+	} else {
+		e = &tag{}
+	}
+	t.last++
+	*e = tag{handle: t.last, sges: append(e.sges[:0], sges...)}
+	t.entries = append(t.entries, e)
+	return e
+}
+
+// recycle gives back an entry that was taken, and that nobody needs any more.
+func (t *tags) recycle(e *tag) { t.free = append(t.free, e) }
 
 // postSRQOps is the operation post_srq_ops.
 func postSRQOps(address, first, bad, _, _, _ uint64) (uint64, runtime.Errno) {
@@ -131,26 +151,29 @@ func (s *srq) operate(w *ibv.OpsWR) runtime.Errno {
 	switch w.Opcode {
 	case ibv.WR_TAG_ADD:
 		add := &w.TM.Add
-		t.last++
-		w.TM.Handle = t.last
-		e := &tag{handle: t.last, id: add.RecvWRID, tag: add.Tag, mask: add.Mask, held: !t.inStep()}
+		var sges []ibv.SGE
 		if add.NumSGE > 0 {
-			e.sges = slices.Clone(list[ibv.SGE](uint64(add.SGList), int(add.NumSGE)))
+			sges = list[ibv.SGE](uint64(add.SGList), int(add.NumSGE))
 		}
-		t.entries = append(t.entries, e)
+		e := t.add(sges)
+		e.id, e.tag, e.mask, e.held = add.RecvWRID, add.Tag, add.Mask, !t.inStep()
+		w.TM.Handle = e.handle
 	case ibv.WR_TAG_DEL:
 		i := slices.IndexFunc(t.entries, func(e *tag) bool { return e.handle == w.TM.Handle })
 		if i < 0 { // a message took it
 			status = ibv.WC_TM_ERR
 		} else {
-			t.entries = slices.Delete(t.entries, i, i+1)
+			e := t.entries[i]
+			t.take(i)
+			t.recycle(e)
 		}
 	}
 	if w.Flags&ibv.OPS_SIGNALED == 0 && status == ibv.WC_SUCCESS {
 		return 0
 	}
 	e := s.cq.next()
-	*e = completion{wc: ibv.WC{WRID: w.WRID, Status: status, Opcode: opcode}, receiver: &t.ops}
+	*e = completion{wc: ibv.WC{WRID: w.WRID, Status: status, Opcode: opcode},
+		whose: whose{receiver: &t.ops}}
 	if !t.inStep() {
 		e.wc.WCFlags = ibv.WC_TM_SYNC_REQ
 	}
@@ -161,7 +184,7 @@ func (s *srq) operate(w *ibv.OpsWR) runtime.Errno {
 
 func (s *srq) checkTag(add *ibv.OpsTMAdd) runtime.Errno {
 	switch {
-	case add.NumSGE < 0 || add.NumSGE > maxSGE || add.NumSGE > 0 && add.SGList == 0:
+	case add.NumSGE < 0 || uint32(max(add.NumSGE, 0)) > s.recvs.maxSGE || add.NumSGE > 0 && add.SGList == 0:
 		return errnos.EINVAL
 	case len(s.tags.entries) >= s.tags.most:
 		return errnos.ENOMEM
@@ -193,9 +216,9 @@ type tagHeaders struct {
 }
 
 func (q *qp) matched(m *message.Request) message.Syndrome {
-	s := q.srq
-	var h tagHeaders
-	peek(addressOf(&h), tmhSize+rvhSize, m.Payload)
+	s, h := q.srq, &q.srq.tags.headers
+	*h = tagHeaders{}
+	peek(addressOf(h), tmhSize+rvhSize, m.Payload)
 	op := ibv.TMHOp(h.tmh.Opcode)
 	if m.Length < tmhSize || op == ibv.TMH_RNDV && (m.Length < tmhSize+rvhSize || m.Length > rndvBytes) {
 		op = ibv.TMH_NO_TAG
@@ -208,40 +231,46 @@ func (q *qp) matched(m *message.Request) message.Syndrome {
 		return q.untagged(m, ibv.WC_TM_RECV)
 	}
 	e := s.tags.entries[i]
-	r := &rendezvous{tag: e, headers: h, source: m.SourceQP, solicited: m.Solicited}
+	r := rendezvous{tag: e, headers: *h, source: m.SourceQP, solicited: m.Solicited}
 	if op == ibv.TMH_EAGER {
 		n := m.Length - tmhSize
 		payload := q.fabric().framed[:copy(q.fabric().framed[:], m.Payload)] // which the message keeps as it is
 		status := q.place(s.recvs.pd, e.sges, mem.Skip(payload, tmhSize), n)
 		s.tags.take(i)
-		q.told(r, status, ibv.WC_TM_MATCH|ibv.WC_TM_DATA_VALID, uint32(n))
+		q.told(&r, status, ibv.WC_TM_MATCH|ibv.WC_TM_DATA_VALID, uint32(n))
+		s.tags.recycle(e)
 		return q.answerOf(status)
 	}
 	n := h.rvh.Len.Host()
 	if uint64(n) > room(e.sges) { // the program has to go on: it finds both headers in the buffer
-		headers := segment{Base: addressOf(&h), Length: tmhSize + rvhSize}
+		headers := segment{Base: addressOf(h), Length: tmhSize + rvhSize}
 		status := q.place(s.recvs.pd, e.sges, []segment{headers}, headers.Length)
 		s.tags.take(i)
 		if status != ibv.WC_SUCCESS {
-			q.told(r, status, ibv.WC_TM_MATCH, 0)
+			q.told(&r, status, ibv.WC_TM_MATCH, 0)
+			s.tags.recycle(e)
 			return q.answerOf(status)
 		}
-		q.told(r, ibv.WC_TM_RNDV_INCOMPLETE, ibv.WC_TM_MATCH, uint32(headers.Length))
+		q.told(&r, ibv.WC_TM_RNDV_INCOMPLETE, ibv.WC_TM_MATCH, uint32(headers.Length))
+		s.tags.recycle(e)
 		return message.Ack
 	}
 	s.tags.take(i)
-	q.told(r, ibv.WC_SUCCESS, ibv.WC_TM_MATCH, n)
+	q.told(&r, ibv.WC_SUCCESS, ibv.WC_TM_MATCH, n)
 	q.startRendezvous(r)
 	return message.Ack
 }
 
-// told completes a receive by a tag, or a part of it.
+// told completes a receive by a tag, or a part of it. The tag stands in the completion of the message that matched it,
+// and not once more in that of the data that is read later.
 func (q *qp) told(r *rendezvous, status ibv.WCStatus, flags ibv.WCFlags, n uint32) {
 	c := q.srq.cq.next()
 	*c = completion{
 		wc: ibv.WC{WRID: r.tag.id, Status: status, Opcode: ibv.WC_TM_RECV, ByteLen: n, QPNum: q.number, SrcQP: r.source,
 			WCFlags: flags},
-		tm: ibv.WCTMInfo{Tag: r.headers.tmh.Tag.Host(), Priv: r.headers.tmh.AppCtx.Host()},
+	}
+	if flags&ibv.WC_TM_MATCH != 0 {
+		c.tag, c.priv = r.headers.tmh.Tag.Host(), r.headers.tmh.AppCtx.Host()
 	}
 	q.srq.cq.publish(c, r.solicited)
 }
@@ -258,7 +287,7 @@ func (q *qp) untagged(m *message.Request, opcode ibv.WCOpcode) message.Syndrome 
 	s.took()
 	c := s.cq.next()
 	*c = completion{wc: ibv.WC{WRID: got.id, Status: status, Opcode: opcode, ByteLen: uint32(m.Length), QPNum: q.number,
-		SrcQP: m.SourceQP}, receiver: recvs}
+		SrcQP: m.SourceQP}, whose: whose{receiver: recvs}}
 	switch m.Opcode {
 	case ibv.WR_SEND_WITH_IMM:
 		c.wc.WCFlags = ibv.WC_WITH_IMM

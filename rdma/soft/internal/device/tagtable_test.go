@@ -257,7 +257,7 @@ func TestTagPrograms(t *testing.T) {
 			"message": func(*rapid.T) {
 				tag, op := value("tag"), rapid.SampledFrom([]ibv.TMHOp{ibv.TMH_EAGER, ibv.TMH_EAGER, ibv.TMH_EAGER,
 					ibv.TMH_NO_TAG}).Draw(rt, "operation")
-				i := slices.IndexFunc(tags, func(t refTag) bool { return !t.held && (t.tag^tag)&t.mask == 0 })
+				i := slices.IndexFunc(tags, func(t refTag) bool { return !t.held && tag&t.mask == t.tag })
 				switch {
 				case op == ibv.TMH_EAGER && i >= 0:
 					want = append(want, done{id: tags[i].id, opcode: ibv.WC_TM_RECV, flags: matched})
@@ -288,7 +288,8 @@ func TestTagPrograms(t *testing.T) {
 	})
 }
 
-// TestTagInfo: an extended completion has the tag and the context that the sender's header has.
+// TestTagInfo: an extended completion of a message has the tag and the context that the sender's header has, and that
+// of the data of a rendezvous has neither, as pyverbs' test of tag matching expects it of hardware.
 func TestTagInfo(t *testing.T) {
 	r := newTagRig(t, 4, 4)
 	r.recv(r.p.a, 77, r.here.sge(3000, 64))
@@ -299,13 +300,13 @@ func TestTagInfo(t *testing.T) {
 	r.message(ibv.TMH_EAGER, 0xa, []byte("x"))
 	r.rendezvous(0xb, 1024, 8)
 	require.NoError(t, verbs.StartPoll(r.ex, new(ibv.PollCQAttr)))
-	for i, tag := range []uint64{0xa, 0xb, 0xb} {
+	for i, want := range []ibv.WCTMInfo{{Tag: 0xa, Priv: 99}, {Tag: 0xb, Priv: 99}, {}} {
 		if i > 0 {
 			require.NoError(t, verbs.NextPoll(r.ex))
 		}
-		info := new(ibv.WCTMInfo)
+		info := &ibv.WCTMInfo{Tag: 77, Priv: 77}
 		require.NoError(t, verbs.WCReadTMInfo(r.ex, info))
-		assert.Equal(t, ibv.WCTMInfo{Tag: tag, Priv: 99}, *info)
+		assert.Equal(t, want, *info)
 	}
 	require.NoError(t, verbs.EndPoll(r.ex))
 }

@@ -13,72 +13,6 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 )
 
-// ah makes an address handle of a device to another one.
-func (r *rig) ah(from, to int) *ibv.AH {
-	attr := r.av(to)
-	ah, err := verbs.CreateAH(r.pd[from], &attr)
-	require.NoError(r.t, err)
-	r.t.Cleanup(func() { require.NoError(r.t, verbs.DestroyAH(ah)) })
-	return ah
-}
-
-func datagram(wr *ibv.SendWR, ah *ibv.AH, qpn, qkey uint32) *ibv.SendWR {
-	*wr.WR.UD() = ibv.SendUD{AH: ibv.PtrTo(ah), RemoteQPN: qpn, RemoteQKey: qkey}
-	return wr
-}
-
-func TestDatagrams(t *testing.T) {
-	s := newStage(t, ibv.QPT_UD, Options{})
-	ah := s.ah(0, 1)
-	copy(s.here.bytes, "datagram")
-	send := func(id uint64, qpn, qkey uint32, length int) {
-		t.Helper()
-		require.NoError(t, s.post(s.p.a, datagram(s.send(id, ibv.WR_SEND, s.here.sge(0, length)), ah, qpn, qkey)))
-	}
-	s.recv(s.p.b, 7, s.there.sge(0, 100))
-	send(1, s.p.b.QPNum, testQKey, 8)
-	assert.Equal(t, ibv.WC_SUCCESS, s.poll(s.p.aSend).Status)
-	wc := s.poll(s.p.bRecv)
-	assert.Equal(t, ibv.WC{WRID: 7, Opcode: ibv.WC_RECV, ByteLen: 48, QPNum: s.p.b.QPNum, SrcQP: s.p.a.QPNum,
-		WCFlags: ibv.WC_GRH}, wc)
-	assert.Equal(t, "datagram", string(s.there.bytes[40:48]))
-
-	// The header tells the way back.
-	grh := (*ibv.GRH)(pointer(s.there.at(0)))
-	attr := new(ibv.AHAttr)
-	require.NoError(t, verbs.InitAHFromWC(s.context[1], 1, &wc, grh, attr))
-	assert.Equal(t, s.av(0).GRH.DGID, attr.GRH.DGID)
-	assert.EqualValues(t, 1, attr.GRH.SGIDIndex)
-	back, err := verbs.CreateAHFromWC(s.pd[1], &wc, grh, 1)
-	require.NoError(t, err)
-	s.recv(s.p.a, 8, s.here.sge(100, 100))
-	require.NoError(t, s.post(s.p.b, datagram(s.send(2, ibv.WR_SEND, s.there.sge(40, 8)), back, wc.SrcQP, testQKey)))
-	assert.EqualValues(t, 8, s.poll(s.p.aRecv).WRID)
-	assert.Equal(t, "datagram", string(s.here.bytes[140:148]))
-	require.NoError(t, verbs.DestroyAH(back))
-
-	// What may not come in is dropped; the receive stays.
-	s.recv(s.p.b, 9, s.there.sge(0, 100))
-	send(3, s.p.b.QPNum, testQKey+1, 8)
-	send(4, s.p.b.QPNum+100, testQKey, 8)
-	send(5, s.p.b.QPNum, 1<<31, 8) // the sender's own key, which is the right one
-	assert.Equal(t, []ibv.WCStatus{0, 0, 0}, s.statuses(s.p.aSend))
-	assert.Equal(t, []ibv.WCStatus{0}, s.statuses(s.p.bRecv))
-	port := new(ibv.PortAttr)
-	require.NoError(t, verbs.QueryPort(s.context[1], 1, port))
-	assert.EqualValues(t, 1, port.QKeyViolCntr)
-
-	big := s.buffer(0, 8192, everything)
-	require.NoError(t, s.post(s.p.a, datagram(s.send(6, ibv.WR_SEND, big.sge(0, 4097)), ah, s.p.b.QPNum, testQKey)))
-	assert.Equal(t, ibv.WC_LOC_LEN_ERR, s.poll(s.p.aSend).Status, "more than the path carries")
-	assert.Equal(t, ibv.QPS_SQE, s.state(s.p.a))
-	send(7, s.p.b.QPNum, testQKey, 8)
-	assert.Equal(t, []ibv.WCStatus{ibv.WC_WR_FLUSH_ERR}, s.statuses(s.p.aSend))
-	require.NoError(t, verbs.ModifyQP(s.p.a, &ibv.QPAttr{QPState: ibv.QPS_RTS}, ibv.QP_STATE))
-	send(8, s.p.b.QPNum, testQKey, 8)
-	assert.Equal(t, []ibv.WCStatus{ibv.WC_SUCCESS}, s.statuses(s.p.aSend))
-}
-
 func TestPartitions(t *testing.T) {
 	o := Options{Devices: []DeviceOptions{{PKeys: []uint16{0xffff, 0x1234}}, {PKeys: []uint16{0xffff, 0x9234, 0x1234}}}}
 	for _, c := range []struct {
@@ -99,65 +33,6 @@ func TestPartitions(t *testing.T) {
 		_, came := s.polled(s.p.bRecv)
 		assert.Equal(t, c.meet, came, "%d to %d", c.a, c.b)
 	}
-}
-
-// group is a queue pair that sends to a multicast group, and others that may join it.
-type group struct {
-	*rig
-	gid   *ibv.GID
-	from  *ibv.QP
-	sends *ibv.CQ
-	ah    *ibv.AH
-	to    []*ibv.QP
-	recvs []*ibv.CQ
-}
-
-func newGroup(r *rig, n int) *group {
-	g := &group{rig: r, gid: &outside[ibv.GID](r, 1)[0], sends: r.cq(0, 16)}
-	*g.gid.Raw() = [16]byte{10: 0xff, 11: 0xff, 12: 239, 13: 1, 14: 1, 15: 1}
-	g.from = r.qp(0, ibv.QPT_UD, testCaps, g.sends, g.sends)
-	r.connect(g.from, 0, 0)
-	attr := r.av(0)
-	attr.GRH.DGID = *g.gid
-	var err error
-	g.ah, err = verbs.CreateAH(r.pd[0], &attr)
-	require.NoError(r.t, err)
-	r.t.Cleanup(func() { require.NoError(r.t, verbs.DestroyAH(g.ah)) })
-	for range n {
-		cq := r.cq(1, 16)
-		qp := r.qp(1, ibv.QPT_UD, testCaps, cq, cq)
-		r.connect(qp, 1, 0)
-		g.to, g.recvs = append(g.to, qp), append(g.recvs, cq)
-	}
-	return g
-}
-
-// send posts a datagram for the group.
-func (g *group) send(id uint64, sges ...ibv.SGE) {
-	g.t.Helper()
-	require.NoError(g.t, g.post(g.from, datagram(g.rig.send(id, ibv.WR_SEND, sges...), g.ah, 0xffffff, testQKey)))
-}
-
-func TestMulticast(t *testing.T) {
-	r := newRig(t, Options{})
-	g := newGroup(r, 3)
-	b, to := r.buffer(1, 1024, everything), g.to
-	for i, qp := range to {
-		r.recv(qp, 7, b.sge(i*100, 100))
-	}
-	for _, qp := range to[:2] {
-		require.NoError(t, verbs.AttachMcast(qp, g.gid, 0))
-	}
-	g.send(1)
-	r.poll(g.sends)
-	for i, cq := range g.recvs {
-		_, came := r.polled(cq)
-		assert.Equal(t, i < 2, came)
-	}
-	require.NoError(t, verbs.DetachMcast(to[0], g.gid, 0))
-	assert.ErrorIs(t, verbs.DetachMcast(to[0], g.gid, 0), errnos.EINVAL)
-	assert.ErrorIs(t, verbs.DestroyQP(to[1]), errnos.EBUSY)
-	require.NoError(t, verbs.DetachMcast(to[1], g.gid, 0))
 }
 
 // TestXRC: one queue pair sends to several shared receive queues of a domain, which two handles of it have. What comes

@@ -92,7 +92,7 @@ func (x *xrcd) close() runtime.Errno {
 		delete(x.device.inodes, x.domain.file)
 	}
 	x.domain.handles--
-	x.context.uses--
+	x.context.leave()
 	forget(x.record)
 	return 0
 }

@@ -179,3 +179,18 @@ func TestDrainWithRendezvous(t *testing.T) {
 	assert.Zero(t, attr.SQDraining)
 	assert.NoError(t, verbs.ModifyQP(r.p.b, &ibv.QPAttr{QPState: ibv.QPS_RTS}, ibv.QP_STATE))
 }
+
+// TestXRCOtherEnd: attributes of the other end are ignored, whatever their values, and those of this end are not.
+func TestXRCOtherEnd(t *testing.T) {
+	r := newXRCRig(t, 16)
+	bad := &ibv.QPAttr{QPState: ibv.QPS_RTS, MaxRdAtomic: 255, MaxDestRdAtomic: 255, MinRNRTimer: 255, RetryCnt: 255,
+		RNRRetry: 255}
+	assert.NoError(t, verbs.ModifyQP(r.from, bad, ibv.QP_STATE|ibv.QP_MAX_DEST_RD_ATOMIC|ibv.QP_MIN_RNR_TIMER))
+	for _, mask := range []ibv.QPAttrMask{ibv.QP_MAX_QP_RD_ATOMIC, ibv.QP_RETRY_CNT, ibv.QP_RNR_RETRY} {
+		assert.ErrorIs(t, verbs.ModifyQP(r.from, bad, ibv.QP_STATE|mask), errnos.EINVAL, "%v", mask)
+	}
+	assert.ErrorIs(t, verbs.ModifyQP(r.to, bad, ibv.QP_STATE|ibv.QP_MIN_RNR_TIMER), errnos.EINVAL)
+	assert.NoError(t, verbs.ModifyQP(r.to, bad, ibv.QP_STATE|ibv.QP_SQ_PSN|ibv.QP_TIMEOUT|ibv.QP_MAX_QP_RD_ATOMIC|
+		ibv.QP_RETRY_CNT|ibv.QP_RNR_RETRY))
+	require.NoError(t, verbs.DestroyQP(r.to))
+}

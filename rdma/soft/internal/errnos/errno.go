@@ -11,6 +11,7 @@ const (
 	EPERM           = syscall.EPERM
 	ENOENT          = syscall.ENOENT
 	EIO             = syscall.EIO
+	EBADF           = syscall.EBADF
 	EAGAIN          = syscall.EAGAIN
 	ENOMEM          = syscall.ENOMEM
 	EFAULT          = syscall.EFAULT
@@ -26,4 +27,8 @@ const (
 	EADDRINUSE      = syscall.EADDRINUSE
 	EADDRNOTAVAIL   = syscall.EADDRNOTAVAIL
 	ECONNREFUSED    = syscall.ECONNREFUSED
+	EACCES          = syscall.EACCES
+	EMSGSIZE        = syscall.EMSGSIZE
+	EAFNOSUPPORT    = syscall.EAFNOSUPPORT
+	ENOBUFS         = syscall.ENOBUFS
 )

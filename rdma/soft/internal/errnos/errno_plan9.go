@@ -8,6 +8,7 @@ const (
 	EPERM           runtime.Errno = 1
 	ENOENT          runtime.Errno = 2
 	EIO             runtime.Errno = 5
+	EBADF           runtime.Errno = 9
 	EAGAIN          runtime.Errno = 11
 	ENOMEM          runtime.Errno = 12
 	EFAULT          runtime.Errno = 14
@@ -24,4 +25,8 @@ const (
 	EADDRINUSE      runtime.Errno = 98
 	EADDRNOTAVAIL   runtime.Errno = 99
 	ECONNREFUSED    runtime.Errno = 111
+	EACCES          runtime.Errno = 13
+	EMSGSIZE        runtime.Errno = 90
+	EAFNOSUPPORT    runtime.Errno = 97
+	ENOBUFS         runtime.Errno = 105
 )

@@ -9,7 +9,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -19,10 +18,7 @@ type Signal struct{ fd int32 }
 func (s *Signal) Open() runtime.Errno {
 	fd, err := unix.Eventfd(0, unix.EFD_SEMAPHORE|unix.EFD_CLOEXEC)
 	if err != nil {
-		if errno, ok := err.(runtime.Errno); ok {
-			return errno
-		}
-		return errnos.ENOMEM
+		return errnoOf(err)
 	}
 	s.fd = int32(fd)
 	return 0

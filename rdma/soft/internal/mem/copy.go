@@ -74,6 +74,10 @@ func Store64(at uint64, v uint64) { *(*uint64)(Pointer(at)) = v }
 
 // Scatter copies as many bytes as the source has; the destination has as many at least.
 func Scatter(to, from []Segment) {
+	if len(from) == 1 && len(to) > 0 && to[0].Length >= from[0].Length { // as it mostly is
+		Move(to[0].Base, from[0].Base, from[0].Length)
+		return
+	}
 	var t Segment
 	for _, s := range from {
 		for s.Length > 0 {

@@ -14,25 +14,52 @@ func FaultOf(panicked any) bool {
 	return ok
 }
 
-const pageSize = 4096 // the smallest that there is
-
-// Touch says whether all of a range can be read, or written. It leaves the memory as it is.
-func Touch(s Segment, write bool) (ok bool) {
-	if s.Base == 0 || s.Length == 0 {
-		return true
-	}
+// Try calls a function, and says whether all memory was there that it used. Other panics go on.
+func Try(f func()) (ok bool) {
 	before := debug.SetPanicOnFault(true)
 	defer func() {
 		debug.SetPanicOnFault(before)
-		if e := recover(); e != nil && !FaultOf(e) {
-			panic(e)
+		if ok { // recover costs more than the rest
+			return
+		}
+		OnlyFault(recover())
+	}()
+	f()
+	return true
+}
+
+// TryLoad64 loads 8 bytes, and says whether the memory was there. It is Try, without a function to call.
+func TryLoad64(at uint64) (value uint64, ok bool) {
+	before := debug.SetPanicOnFault(true)
+	defer func() {
+		debug.SetPanicOnFault(before)
+		if !ok {
+			OnlyFault(recover())
 		}
 	}()
-	last := s.Base + s.Length - 1
-	for at := s.Base; at <= last && at >= s.Base; at = at&^(pageSize-1) + pageSize {
-		touch(at&^3, write)
+	return Load64(at), true
+}
+
+// OnlyFault lets a recovered panic go on unless it is one of memory that is not there.
+func OnlyFault(panicked any) {
+	if panicked != nil && !FaultOf(panicked) {
+		panic(panicked)
 	}
-	return true
+}
+
+const pageSize = 4096 // the smallest that there is
+
+// Touch says whether all of a range can be read, or written. It leaves the memory as it is.
+func Touch(s Segment, write bool) bool {
+	if s.Base == 0 || s.Length == 0 {
+		return true
+	}
+	return Try(func() {
+		last := s.Base + s.Length - 1
+		for at := s.Base; at <= last && at >= s.Base; at = at&^(pageSize-1) + pageSize {
+			touch(at&^3, write)
+		}
+	})
 }
 
 // TouchAll is Touch of a list that is read.

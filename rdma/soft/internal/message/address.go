@@ -5,7 +5,10 @@
 // wire may bring it to another place.
 package message
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+	"hash/maphash"
+)
 
 // Address says where a port is. The zero value is nowhere.
 type Address struct {
@@ -26,3 +29,17 @@ func (a *Address) IsGroup() bool { return a.Link&group != 0 }
 func Group(gid [16]byte) Address {
 	return Address{0x3333<<32 | uint64(binary.BigEndian.Uint32(gid[12:])), gid}
 }
+
+// remote is the bit of a link address that says that it is made of a GID: no device of the fabric has it.
+const remote = 1 << 63
+
+// Remote is the address of a port that is reached by its GID alone.
+func Remote(gid [16]byte) Address {
+	return Address{maphash.Bytes(seed, gid[:])&^group | remote, gid}
+}
+
+// seed keeps strangers from choosing a GID whose link address is that of another one.
+var seed = maphash.MakeSeed()
+
+// IsRemote says whether the address is one of Remote's.
+func (a *Address) IsRemote() bool { return a.Link&remote != 0 }

@@ -2,7 +2,10 @@
 
 package message
 
-import "github.com/goverbs/goverbs/rdma/soft/internal/mem"
+import (
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
+)
 
 // Answer is what a responder answers to a request of a reliable connection: the fields of the AETH, and of the
 // AtomicAckETH or the data of a read. It is valid as long as a Request is; a Clone stays valid.
@@ -16,6 +19,15 @@ type Answer struct {
 	Original uint64        // what an atomic found
 	Data     []mem.Segment // of a read; at most MaxSegments
 
+	// What wires of packets bring, which answer several requests at once, and a read in parts.
+	Kind      Kind
+	Transport ibv.QPType // RC or XRC_SEND: that of the request
+	PKey      uint16     // partition of the responder
+	Count     uint32     // of messages that the responder carried out (MSN), 24 bits
+	MTU       uint32     // bytes of data that each packet but the last has
+	Continues bool       // of data: a part came before this one
+	More      bool       // of data: another part follows
+
 	kept []byte // of a clone: where its data lies
 }
 
@@ -27,6 +39,15 @@ func (a *Answer) Clone() *Answer {
 	return &c
 }
 
+// Kind says which packet an answer is.
+type Kind uint8
+
+const (
+	Plain      Kind = iota // an acknowledgement, or a refusal
+	ReadData               // data of a read, or what answers a flush or an atomic write
+	AtomicData             // what an atomic found
+)
+
 // Syndrome is what became of a request.
 type Syndrome uint8
 
@@ -36,4 +57,5 @@ const (
 	InvalidRequest                  // it is not allowed (NAK)
 	RemoteAccess                    // its key does not allow it (NAK)
 	RemoteOperation                 // the responder's own side failed (NAK)
+	OutOfOrder                      // a packet is missing: the answer's PSN is that of the one that is expected (NAK)
 )

@@ -21,8 +21,8 @@ var errLength = errors.New("message: the length is not that of the payload")
 
 // requestSize and answerSize are what comes before the payload.
 const (
-	requestSize = 2*addressSize + 6 + 4 + 4 + 1 + 2 + 4*4 + 8 + 4 + 4 + 4 + 8 + 4 + 3*8 + 4 + 4
-	answerSize  = 2*addressSize + 4 + 4 + 8 + 1 + 1 + 8
+	requestSize = 2*addressSize + 6 + 4 + 4 + 1 + 2 + 4 + 3 + 4*4 + 8 + 4 + 4 + 4 + 8 + 4 + 3*8 + 4 + 4
+	answerSize  = 2*addressSize + 4 + 4 + 8 + 1 + 1 + 8 + 1 + 4 + 2 + 4 + 4 + 2
 	addressSize = 8 + 16
 )
 
@@ -34,11 +34,9 @@ func (m *Request) Append(b []byte) []byte {
 	b = append(b, m.Route.TrafficClass, m.Route.HopLimit)
 	b = order.AppendUint32(b, uint32(m.Transport))
 	b = order.AppendUint32(b, uint32(m.Opcode))
-	b = append(b, 0)
-	if m.Solicited {
-		b[len(b)-1] = 1
-	}
+	b = append(b, bit(m.Solicited), bit(m.Continues), bit(m.More), bit(m.AckReq))
 	b = order.AppendUint16(b, m.PKey)
+	b = order.AppendUint32(b, m.MTU)
 	for _, v := range []uint32{m.SourceQP, m.DestQP, m.PSN, m.Packets} {
 		b = order.AppendUint32(b, v)
 	}
@@ -65,7 +63,8 @@ func (m *Request) Parse(b []byte) error {
 	*m = Request{From: r.address(), To: r.address(), Payload: m.Payload[:0]}
 	m.Route = Route{r.uint32(), r.uint8(), r.uint8()}
 	m.Transport, m.Opcode = ibv.QPType(r.uint32()), ibv.WROpcode(r.uint32())
-	m.Solicited, m.PKey = r.uint8() != 0, r.uint16()
+	m.Solicited, m.Continues, m.More, m.AckReq = r.bool(), r.bool(), r.bool(), r.bool()
+	m.PKey, m.MTU = r.uint16(), r.uint32()
 	m.SourceQP, m.DestQP, m.PSN, m.Packets, m.Life = r.uint32(), r.uint32(), r.uint32(), r.uint32(), r.uint64()
 	m.QKey, m.SRQ, m.Imm = r.uint32(), r.uint32(), ibv.BE32(r.uint32())
 	m.Remote, m.RKey = r.uint64(), r.uint32()
@@ -96,6 +95,12 @@ func (a *Answer) Append(b []byte) []byte {
 	b = order.AppendUint64(b, a.Life)
 	b = append(b, byte(a.Syndrome), a.Timer)
 	b = order.AppendUint64(b, a.Original)
+	b = append(b, byte(a.Kind))
+	b = order.AppendUint32(b, uint32(a.Transport))
+	b = order.AppendUint16(b, a.PKey)
+	b = order.AppendUint32(b, a.Count)
+	b = order.AppendUint32(b, a.MTU)
+	b = append(b, bit(a.Continues), bit(a.More))
 	return appendSegments(b, a.Data)
 }
 
@@ -108,6 +113,8 @@ func (a *Answer) Parse(b []byte) error {
 	*a = Answer{From: r.address(), To: r.address(), Data: a.Data[:0]}
 	a.DestQP, a.PSN, a.Life = r.uint32(), r.uint32(), r.uint64()
 	a.Syndrome, a.Timer, a.Original = Syndrome(r.uint8()), r.uint8(), r.uint64()
+	a.Kind, a.Transport, a.PKey, a.Count = Kind(r.uint8()), ibv.QPType(r.uint32()), r.uint16(), r.uint32()
+	a.MTU, a.Continues, a.More = r.uint32(), r.bool(), r.bool()
 	a.Data = segmentsOf(a.Data, r.b)
 	return nil
 }
@@ -139,6 +146,14 @@ func segmentsOf(to []mem.Segment, b []byte) []mem.Segment {
 	return append(to, mem.Segment{Base: mem.AddressOf(&b[0]), Length: uint64(len(b))})
 }
 
+// bit is 1 for true.
+func bit(v bool) byte {
+	if v {
+		return 1
+	}
+	return 0
+}
+
 // reader takes fields from bytes that have all of them.
 type reader struct{ b []byte }
 
@@ -154,3 +169,5 @@ func (r *reader) uint32() uint32 { return order.Uint32(r.take(4)) }
 func (r *reader) uint64() uint64 { return order.Uint64(r.take(8)) }
 
 func (r *reader) address() Address { return Address{r.uint64(), [16]byte(r.take(16))} }
+
+func (r *reader) bool() bool { return r.uint8() != 0 }

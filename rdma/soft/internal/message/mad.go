@@ -30,14 +30,14 @@ type MAD struct {
 	PKey      uint16
 	Path      Path           // REQ
 	Source    netip.AddrPort // IP address and port of the sender (IP addressing annex, before the private data)
-	Dest      netip.Addr     // IP address that is looked for; its port is in the service ID
+	Dest      netip.Addr     // IP address that is looked for; its port is in the service ID. Neither, or both
 
 	// Of REQ and REP, and of SIDR_REP, which has QPN and QKey alone; QPN is that of the receiver in a DREQ.
 	CAGUID             uint64    // of the sender's device
 	Transport          Transport // REQ
 	QPN                uint32    // 24 bits
 	QKey               uint32    // SIDR_REP
-	PSN                uint32    // the first that the sender uses, 24 bits
+	PSN                uint32    // the first that the receiver of the message sends with, 24 bits
 	ResponderResources uint8     // reads and atomics that the sender takes at once
 	InitiatorDepth     uint8     // reads and atomics that the sender has under way at once
 	RemoteTimeout      uint8     // REQ: code of the time within which the receiver is to answer, 5 bits
@@ -65,7 +65,9 @@ type MAD struct {
 type Path struct {
 	Local, Remote [16]byte // GIDs of the sender and of the receiver
 	FlowLabel     uint32   // 20 bits
-	Rate          uint8    // ibv.Rate, 6 bits
+	LocalLID      uint16   // which RoCE has none of
+	RemoteLID     uint16
+	Rate          uint8 // ibv.Rate, 6 bits
 	TrafficClass  uint8
 	HopLimit      uint8
 	AckTimeout    uint8 // code, 5 bits
@@ -139,6 +141,7 @@ const (
 	RejectInvalidID    = 6 // there is no such communication ID, or no longer
 	RejectNoListener   = 8 // nothing listens at the service ID
 	RejectStale        = 10
+	RejectInvalidGID   = 12 // the path does not lead from the sender to the receiver
 	RejectConsumer     = 28
 	RejectVendorOption = 35 // the ECE options are not acceptable
 )
@@ -149,6 +152,9 @@ const (
 	LookupUnsupported = 1 // nothing listens at the service ID
 	LookupRejected    = 2
 )
+
+// NoLID is the local identifier of ports that have none.
+const NoLID = 0xffff
 
 // Limits of fields.
 const (

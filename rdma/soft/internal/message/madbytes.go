@@ -75,7 +75,7 @@ func (m *MAD) Encode() ([]byte, error) {
 		copy(body[sidrARI:], m.ARI)
 	}
 	private := len(body) - m.Attribute.PrivateSize()
-	if m.Attribute.hasAddresses() {
+	if m.Attribute.hasAddresses() && m.Dest.IsValid() {
 		m.putAddresses(body[private-addressesSize:])
 	}
 	copy(body[private:], m.Private)
@@ -83,7 +83,7 @@ func (m *MAD) Encode() ([]byte, error) {
 }
 
 // DecodeMAD is the reverse of Encode. Private data comes with all bytes that the message has room for. Fields that are
-// reserved are ignored.
+// reserved are ignored. A REQ or SIDR_REQ whose addresses mean nothing, as those of other services than IP's, has none.
 func DecodeMAD(b []byte) (*MAD, error) {
 	if len(b) != MADSize {
 		return nil, fmt.Errorf("decode MAD: %d bytes instead of %d", len(b), MADSize)
@@ -103,7 +103,10 @@ func DecodeMAD(b []byte) (*MAD, error) {
 		f.set(m, f.read(body))
 	}
 	private := len(body) - m.Attribute.PrivateSize()
-	err := m.readRest(body, private)
+	if m.Attribute.hasAddresses() {
+		m.readAddresses(body[private-addressesSize:])
+	}
+	err := m.readInformation(body)
 	if err == nil {
 		err = m.check()
 	}
@@ -114,8 +117,8 @@ func DecodeMAD(b []byte) (*MAD, error) {
 	return m, nil
 }
 
-// readRest reads what is not a number.
-func (m *MAD) readRest(body []byte, private int) error {
+// readInformation reads what is not a number, before the addresses.
+func (m *MAD) readInformation(body []byte) error {
 	ari, n := 0, 0
 	switch m.Attribute {
 	case REQ:
@@ -130,9 +133,6 @@ func (m *MAD) readRest(body []byte, private int) error {
 	}
 	if n > 0 {
 		m.ARI = slices.Clone(body[ari : ari+n])
-	}
-	if m.Attribute.hasAddresses() {
-		return m.readAddresses(body[private-addressesSize:])
 	}
 	return nil
 }
@@ -150,13 +150,13 @@ func (m *MAD) check() error {
 		return fmt.Errorf("no transport %#x", uint8(m.Transport))
 	case m.Attribute == REQ && (m.Path.MTU < ibv.MTU_256 || m.Path.MTU > ibv.MTU_4096):
 		return fmt.Errorf("no path MTU %d", m.Path.MTU)
-	case m.Attribute.hasAddresses() && !m.addressesAreGood():
+	case m.Attribute.hasAddresses() && (m.Source.IsValid() || m.Dest.IsValid()) && !m.addressesAreGood():
 		return fmt.Errorf("addresses %v and %v are not two of one family", m.Source, m.Dest)
 	}
 	return nil
 }
 
-// hasAddresses says whether IP addresses come before the private data.
+// hasAddresses says whether IP addresses come before the private data, where the message has some.
 func (a Attribute) hasAddresses() bool { return a == REQ || a == SIDRReq }
 
 func (m *MAD) addressesAreGood() bool {
@@ -183,20 +183,21 @@ func (m *MAD) putAddresses(b []byte) {
 	copy(b[20:], to[:])
 }
 
-func (m *MAD) readAddresses(b []byte) error {
-	if b[0] != 0 {
-		return fmt.Errorf("addresses of version %#x", b[0])
-	}
+// readAddresses is the reverse of putAddresses. What means nothing is left out.
+func (m *MAD) readAddresses(b []byte) {
 	from, to := b[4:20], b[20:36]
-	switch b[1] >> 4 {
-	case 4:
+	switch version := b[1] >> 4; {
+	case b[0] != 0:
+		return
+	case version == 4:
 		from, to = from[12:], to[12:]
-	case 6:
-	default:
-		return fmt.Errorf("no IP version %d", b[1]>>4)
+	case version != 6:
+		return
 	}
 	source, _ := netip.AddrFromSlice(from)
 	m.Dest, _ = netip.AddrFromSlice(to)
 	m.Source = netip.AddrPortFrom(source, order.Uint16(b[2:]))
-	return nil
+	if !m.addressesAreGood() {
+		m.Source, m.Dest = netip.AddrPort{}, netip.Addr{}
+	}
 }

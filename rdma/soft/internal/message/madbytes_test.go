@@ -5,6 +5,7 @@ package message
 import (
 	"encoding/binary"
 	"net/netip"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -163,7 +164,7 @@ func TestMADsThatDoNotFit(t *testing.T) {
 		"no transport 0x3":     {Attribute: REQ, Transport: 3},
 		"extended transport":   {Attribute: REQ, Transport: 1 << 5},
 		"no path MTU 0":        {Attribute: REQ},
-		"not two of one":       {Attribute: REQ, Path: Path{MTU: 1}},
+		"not two of one":       {Attribute: REQ, Path: Path{MTU: 1}, Dest: netip.MustParseAddr("10.0.0.2")},
 		"additional":           {Attribute: REJ, ARI: make([]byte, 73)},
 		"private data, of at":  {Attribute: SIDRRep, Private: make([]byte, 137)},
 		"service timeout":      {Attribute: MRA, ServiceTimeout: 32},
@@ -208,14 +209,35 @@ func TestHostileMADs(t *testing.T) {
 		"no attribute 0x510": func(b []byte) []byte { b[16] = 5; return b },
 		"no transport":       func(b []byte) []byte { b[24+43] |= 2 << 1; return b },
 		"no path MTU 15":     func(b []byte) []byte { b[24+50] = 0xf0; return b },
-		"no IP version 5":    func(b []byte) []byte { b[24+141] = 5 << 4; return b },
-		"of version 0x1":     func(b []byte) []byte { b[24+140] = 1; return b },
-		"not two of one":     func(b []byte) []byte { b[24+141] = 6 << 4; b[24+154], b[24+155] = 0xff, 0xff; return b },
 		"73 bytes":           func(b []byte) []byte { b[17] = uint8(REJ); b[24+9] = 73 << 1; return b },
 	} {
 		b, err := good.Encode()
 		require.NoError(t, err)
 		_, err = DecodeMAD(harm(b))
 		assert.ErrorContains(t, err, want)
+	}
+}
+
+// TestNoAddresses: a request of another service than IP's is a request, without addresses.
+func TestNoAddresses(t *testing.T) {
+	for _, a := range []Attribute{REQ, SIDRReq} {
+		good := &MAD{Attribute: a, Path: Path{MTU: 1}, Source: netip.MustParseAddrPort("10.0.0.1:1"),
+			Dest: netip.MustParseAddr("10.0.0.2"), TID: 7}
+		b, err := good.Encode()
+		require.NoError(t, err)
+		at := MADSize - a.PrivateSize() - addressesSize
+		for name, harm := range map[string]func(b []byte){
+			"nothing":      func(b []byte) { clear(b) },
+			"IP version 5": func(b []byte) { b[1] = 5 << 4 },
+			"version 1":    func(b []byte) { b[0] = 1 },
+			"IPv4 as IPv6": func(b []byte) { b[1], b[14], b[15] = 6<<4, 0xff, 0xff },
+		} {
+			bad := slices.Clone(b)
+			harm(bad[at : at+addressesSize])
+			m, err := DecodeMAD(bad)
+			require.NoError(t, err, name)
+			assert.EqualValues(t, 7, m.TID, name)
+			assert.False(t, m.Source.IsValid() || m.Dest.IsValid(), name)
+		}
 	}
 }

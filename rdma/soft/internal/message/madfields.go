@@ -173,6 +173,8 @@ var fields = map[Attribute][]field{
 		number("max CM retries", 51, 8, 0, 4, func(m *MAD) *uint8 { return &m.MaxRetries }),
 		sharedReceiveQueue(51, 4),
 		high("extended transport type", 51, 5, 3, 2, service),
+		number("local LID", 52, 16, 0, 16, func(m *MAD) *uint16 { return &m.Path.LocalLID }),
+		number("remote LID", 54, 16, 0, 16, func(m *MAD) *uint16 { return &m.Path.RemoteLID }),
 		number("flow label", 88, 32, 0, 20, func(m *MAD) *uint32 { return &m.Path.FlowLabel }),
 		number("packet rate", 91, 8, 2, 6, func(m *MAD) *uint8 { return &m.Path.Rate }),
 		number("traffic class", 92, 8, 0, 8, func(m *MAD) *uint8 { return &m.Path.TrafficClass }),

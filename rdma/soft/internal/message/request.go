@@ -11,6 +11,10 @@ import (
 // AtomicETH, XRCETH, ImmDt, IETH and FETH, as far as its operation has them, and the payload. Numbers are in host byte
 // order where nothing else is said.
 //
+// A request may be a part of a message: a run of its packets. The first part has what the message's first packets have,
+// with the length of the whole message where it is a write; the last part has the immediate data or the key to
+// invalidate. Of others, Length is that of the part's payload.
+//
 // A request and its payload belong to the sender and are valid until the call that brings it returns. What keeps it
 // longer keeps a Clone.
 type Request struct {
@@ -25,6 +29,11 @@ type Request struct {
 	DestQP    uint32       // number of the receiver
 	PSN       uint32       // packet sequence number of the first packet, 24 bits
 	Packets   uint32       // sequence numbers that the request takes, at least 1
+	// A part of a message, as wires of packets bring it. Of a whole message, all four are zero.
+	MTU       uint32 // bytes of payload that each packet but the last has
+	Continues bool   // a part came before this one
+	More      bool   // another part follows
+	AckReq    bool   // the sender wants an answer now
 	// tells a queue pair from what it was before a reset: no packet carries it, and 0 is unknown
 	Life      uint64
 	QKey      uint32        // of a datagram
@@ -61,9 +70,17 @@ func (m *Request) IsWhole() bool {
 		n += m.Payload[i].Length
 	}
 	if m.carriesPayload() {
+		if m.More && !m.Continues && m.writes() { // Length is that of all parts
+			return n <= m.Length && m.Packets > 0 && len(m.Payload) <= MaxSegments
+		}
 		return n == m.Length && m.Packets > 0 && len(m.Payload) <= MaxSegments
 	}
 	return n == 0 && m.Packets > 0
+}
+
+// writes says whether the payload goes to memory that the request names.
+func (m *Request) writes() bool {
+	return m.Opcode == ibv.WR_RDMA_WRITE || m.Opcode == ibv.WR_RDMA_WRITE_WITH_IMM
 }
 
 // Route is what the global route header of a datagram says beside its two addresses.

@@ -20,10 +20,14 @@ type Wire struct {
 func Over(below wire.Wire, later func(func())) *Wire { return &Wire{below, later} }
 
 // Send brings a copy of a request.
-func (w *Wire) Send(m *message.Request) time.Duration {
+func (w *Wire) Send(m *message.Request) (*message.Answer, time.Duration) {
 	kept := m.Clone()
-	w.later(func() { w.Wire.Send(kept) })
-	return 0
+	w.later(func() {
+		if a, _ := w.Wire.Send(kept); a != nil {
+			w.Answer(a)
+		}
+	})
+	return nil, 0
 }
 
 // Answer brings a copy of an answer.

@@ -14,8 +14,9 @@ import (
 
 // Wire encodes and decodes what the wire below it brings.
 type Wire struct {
-	below wire.Wire
-	free  []*frame
+	below  wire.Wire
+	free   []*frame // of requests
+	answer frame    // of the last answer, whose receiver is done with it before another message is sent
 }
 
 // frame is where a message is written and read. Several are in use at once when a message is sent because of another.
@@ -45,26 +46,33 @@ func (w *Wire) keep(f *frame) {
 	w.free = append(w.free, f)
 }
 
-// Send brings what the bytes of a request say.
-func (w *Wire) Send(m *message.Request) time.Duration {
+// Send brings what the bytes of a request say, and returns what those of the answer say.
+func (w *Wire) Send(m *message.Request) (*message.Answer, time.Duration) {
+	clear(w.answer.bytes)
 	f := w.frame()
 	defer w.keep(f)
 	f.bytes = m.Append(f.bytes)
 	if err := f.request.Parse(f.bytes); err != nil {
 		panic(fmt.Sprintf("soft: a request that was written cannot be read: %v", err))
 	}
-	return w.below.Send(&f.request)
+	a, wait := w.below.Send(&f.request)
+	if a != nil {
+		a = w.read(a)
+	}
+	return a, wait
 }
 
 // Answer brings what the bytes of an answer say.
-func (w *Wire) Answer(a *message.Answer) {
-	f := w.frame()
-	defer w.keep(f)
-	f.bytes = a.Append(f.bytes)
+func (w *Wire) Answer(a *message.Answer) { w.below.Answer(w.read(a)) }
+
+// read is what the bytes of an answer say.
+func (w *Wire) read(a *message.Answer) *message.Answer {
+	f := &w.answer
+	f.bytes = a.Append(f.bytes[:0])
 	if err := f.answer.Parse(f.bytes); err != nil {
 		panic(fmt.Sprintf("soft: an answer that was written cannot be read: %v", err))
 	}
-	w.below.Answer(&f.answer)
+	return &f.answer
 }
 
 // SendMAD brings what the bytes of a datagram of the connection manager say. Headers before these carry its addresses.
@@ -83,3 +91,6 @@ func (w *Wire) SendMAD(m *message.MAD) {
 
 // Routes asks the wire below.
 func (w *Wire) Routes(from, to message.Address) bool { return w.below.Routes(from, to) }
+
+// Packets says what the wire below says.
+func (w *Wire) Packets(to *message.Address) bool { return w.below.Packets(to) }

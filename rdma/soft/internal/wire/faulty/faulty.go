@@ -31,7 +31,6 @@ type Wire struct {
 	allocations int
 	delayed     map[uint32]transmission // the request of a queue pair that waited last: it is not delayed again
 	muted       map[uint32]transmission // the request of a queue pair whose answer is to be lost
-	refused     bool                    // the last answer was not that the request was carried out
 	lost        uint64
 }
 
@@ -48,6 +47,9 @@ func Over(below wire.Wire, after func(time.Duration, func())) *Wire {
 	w.Set(Faults{})
 	return w
 }
+
+// Under lets another wire be the one below.
+func (w *Wire) Under(below wire.Wire) { w.below = below }
 
 // Forget forgets a queue pair that is gone.
 func (w *Wire) Forget(qp uint32) {
@@ -83,11 +85,11 @@ func (w *Wire) Allocates() bool {
 func (w *Wire) chance(p float64) bool { return p > 0 && w.random.Float64() < p }
 
 // Send may let a request wait, once, lose it or its answer, or bring it twice.
-func (w *Wire) Send(m *message.Request) time.Duration {
+func (w *Wire) Send(m *message.Request) (*message.Answer, time.Duration) {
 	t := transmission{m.SourceQP, m.PSN, m.Life}
 	if w.chance(w.faults.Delay) && w.faults.Late > 0 && w.delayed[t.qp] != t {
 		w.delayed[t.qp] = t
-		return w.faults.Late
+		return nil, w.faults.Late
 	}
 	delete(w.muted, t.qp)
 	if w.chance(w.faults.Drop) {
@@ -95,39 +97,48 @@ func (w *Wire) Send(m *message.Request) time.Duration {
 			if m.Transport != ibv.QPT_UD {
 				w.lost++
 			}
-			return 0
+			return nil, 0
 		}
 		w.muted[t.qp] = t
 		w.lost++
 	}
-	w.refused = false
-	w.deliver(m)
-	if !w.refused && w.chance(w.faults.Duplicate) {
-		w.deliver(m)
+	a := w.deliver(m)
+	if (a == nil || a.Syndrome == message.Ack) && w.chance(w.faults.Duplicate) {
+		a = w.deliver(m)
 	}
-	return 0
+	if a != nil && w.mutes(a) {
+		a = nil
+	}
+	if a != nil && w.below.Packets(&m.To) { // whose sender does not wait in Send
+		w.below.Answer(a)
+		a = nil
+	}
+	return a, 0
 }
 
 // notReadyTimer is the code of the time that a queue pair is asked to wait which is told that its peer is not ready: 10
 // µs.
 const notReadyTimer = 1
 
-func (w *Wire) deliver(m *message.Request) {
+func (w *Wire) deliver(m *message.Request) *message.Answer {
 	if w.faults.NotReady && m.IsReliable() && m.TakesReceive() {
-		w.Answer(&message.Answer{From: m.To, To: m.From, DestQP: m.SourceQP, PSN: m.PSN, Life: m.Life,
-			Syndrome: message.NotReady, Timer: notReadyTimer})
-		return
+		return &message.Answer{From: m.To, To: m.From, DestQP: m.SourceQP, PSN: m.PSN, Life: m.Life,
+			Syndrome: message.NotReady, Timer: notReadyTimer}
 	}
-	w.below.Send(m)
+	a, _ := w.below.Send(m)
+	return a
+}
+
+// mutes says whether an answer is one that is to be lost.
+func (w *Wire) mutes(a *message.Answer) bool {
+	return w.muted[a.DestQP] == transmission{a.DestQP, a.PSN, a.Life}
 }
 
 // Answer brings an answer, if it is not one that is to be lost.
 func (w *Wire) Answer(a *message.Answer) {
-	w.refused = a.Syndrome != message.Ack
-	if w.muted[a.DestQP] == (transmission{a.DestQP, a.PSN, a.Life}) {
-		return
+	if !w.mutes(a) {
+		w.below.Answer(a)
 	}
-	w.below.Answer(a)
 }
 
 // SendMAD may lose a datagram, bring it twice, or late. It lets hints pass.
@@ -158,3 +169,6 @@ func (w *Wire) SendMAD(m *message.MAD) {
 func (w *Wire) Routes(from, to message.Address) bool {
 	return !w.faults.NoRoute && w.below.Routes(from, to)
 }
+
+// Packets says what the wire below says.
+func (w *Wire) Packets(to *message.Address) bool { return w.below.Packets(to) }

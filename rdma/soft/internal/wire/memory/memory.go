@@ -49,18 +49,18 @@ func (w *Wire) port(link uint64) wire.Port {
 	return e.port
 }
 
-// Send gives a request to its port, or to all of them when it is for a group.
-func (w *Wire) Send(m *message.Request) time.Duration {
+// Send gives a request to its port, or to all of them when it is for a group, whose members do not answer.
+func (w *Wire) Send(m *message.Request) (*message.Answer, time.Duration) {
 	if m.To.IsGroup() {
 		for _, p := range w.order {
 			p.Request(m)
 		}
-		return 0
+		return nil, 0
 	}
 	if p := w.port(m.To.Link); p != nil {
-		p.Request(m)
+		return p.Request(m), 0
 	}
-	return 0
+	return nil, 0
 }
 
 // Answer gives an answer to its port.
@@ -79,3 +79,6 @@ func (w *Wire) SendMAD(m *message.MAD) {
 
 // Routes says that there is a path to every address that there is.
 func (w *Wire) Routes(_, _ message.Address) bool { return true }
+
+// Packets says that messages are whole.
+func (w *Wire) Packets(*message.Address) bool { return false }

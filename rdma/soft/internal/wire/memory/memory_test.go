@@ -12,9 +12,12 @@ import (
 
 type port struct{ requests int }
 
-func (p *port) Request(*message.Request) { p.requests++ }
-func (p *port) Answer(*message.Answer)   {}
-func (p *port) MAD(*message.MAD)         {}
+func (p *port) Request(*message.Request) *message.Answer {
+	p.requests++
+	return nil
+}
+func (p *port) Answer(*message.Answer) {}
+func (p *port) MAD(*message.MAD)       {}
 
 // TestDetach: a port that was taken away is reached by nobody, also if it was looked up just before.
 func TestDetach(t *testing.T) {

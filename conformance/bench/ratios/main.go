@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+// Command ratios compares the speeds of two programs that took turns:
+//
+//	ratios before.txt after.txt
+//
+// Each file has what examples/demo writes (operation,per second) or Go's benchmarks print (Benchmark… ns/op), once for
+// each round. It prints the ratios of the medians and of the best rounds, and fails if an operation is slower by both.
+// Other programs only ever slow a round down, so the best one says most on a busy machine.
+package main
+
+import (
+	"bufio"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+)
+
+func main() {
+	most := flag.Float64("most", 3, "how many `percent` slower an operation may be")
+	flag.Parse()
+	if err := run(os.Stdout, flag.Args(), *most); err != nil {
+		fmt.Fprintln(os.Stderr, "ratios:", err)
+		os.Exit(1)
+	}
+}
+
+func run(w io.Writer, names []string, most float64) error {
+	if len(names) != 2 {
+		return errors.New("name two files: of before and of after")
+	}
+	before, order, err := read(names[0])
+	if err != nil {
+		return err
+	}
+	after, _, err := read(names[1])
+	if err != nil {
+		return err
+	}
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(t, "operation\tbefore, ns\tafter, ns\tratio\tratio of medians\t\n")
+	var slower []string
+	for _, name := range order {
+		if len(after[name]) == 0 {
+			return fmt.Errorf("%s has no %s", names[1], name)
+		}
+		was, median := spread(before[name])
+		is, medianNow := spread(after[name])
+		verdict := ""
+		if least := 1 - most/100; is/was < least && medianNow/median < least {
+			verdict = "slower"
+			slower = append(slower, name)
+		}
+		fmt.Fprintf(t, "%s\t%10.1f\t%9.1f\t%.3f\t%.3f\t%s\n", name, 1e9/was, 1e9/is, is/was, medianNow/median, verdict)
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	switch {
+	case len(order) == 0:
+		return fmt.Errorf("%s has no speeds", names[0])
+	case len(slower) > 0:
+		return fmt.Errorf("more than %g %% slower: %s", most, strings.Join(slower, ", "))
+	}
+	return nil
+}
+
+// spread gives the best speed and the median.
+func spread(speeds []float64) (best, median float64) {
+	slices.Sort(speeds)
+	return speeds[len(speeds)-1], speeds[len(speeds)/2]
+}
+
+// read gives operations a second by the name of the operation, one for each round, and the names in their order.
+func read(file string) (speeds map[string][]float64, order []string, err error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer f.Close()
+	speeds = map[string][]float64{}
+	lines := bufio.NewScanner(f)
+	for lines.Scan() {
+		name, speed := parse(lines.Text())
+		if speed == 0 {
+			continue
+		}
+		if speeds[name] == nil {
+			order = append(order, name)
+		}
+		speeds[name] = append(speeds[name], speed)
+	}
+	return speeds, order, lines.Err()
+}
+
+// parse reads a line. The speed of a line that has none is 0.
+func parse(line string) (name string, perSecond float64) {
+	if benchmark, ok := strings.CutPrefix(line, "Benchmark"); ok {
+		fields := strings.Fields(benchmark)
+		if len(fields) < 4 || fields[3] != "ns/op" {
+			return "", 0
+		}
+		ns, err := strconv.ParseFloat(fields[2], 64)
+		if err != nil || ns <= 0 {
+			return "", 0
+		}
+		return fields[0], 1e9 / ns
+	}
+	i := strings.LastIndexByte(line, ',')
+	speed, err := strconv.ParseFloat(line[i+1:], 64)
+	if i < 0 || err != nil {
+		return "", 0
+	}
+	return line[:i], speed
+}

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestSlower(t *testing.T) {
+	const before = "SEND RC,1000\ngoos: linux\nBenchmarkEcho-2   100   1000 ns/op  5 MB/s\nSEND RC,900\nSEND RC,800\n"
+	for after, slower := range map[string]string{
+		before: "",
+		"SEND RC,1000\nSEND RC,500\nSEND RC,400\nBenchmarkEcho-2 9 1000 ns/op\n": "",        // the medians alone
+		"SEND RC,960\nSEND RC,900\nSEND RC,800\nBenchmarkEcho-2 9 1000 ns/op\n":  "",        // the best rounds alone
+		"SEND RC,960\nSEND RC,860\nSEND RC,800\nBenchmarkEcho-2 9 1029 ns/op\n":  "SEND RC", // 3 % for the other
+		"SEND RC,999\nBenchmarkEcho-2 9 1040.5 ns/op\n":                          "Echo-2",
+		"SEND RC,999\n": "has no Echo-2",
+	} {
+		dir := t.TempDir()
+		files := []string{filepath.Join(dir, "before"), filepath.Join(dir, "after")}
+		require.NoError(t, os.WriteFile(files[0], []byte(before), 0o600))
+		require.NoError(t, os.WriteFile(files[1], []byte(after), 0o600))
+		var out strings.Builder
+		err := run(&out, files, 3)
+		if slower == "" {
+			require.NoError(t, err, after)
+			continue
+		}
+		require.ErrorContains(t, err, slower)
+		require.NotContains(t, err.Error(), "SEND RC, Echo", after)
+	}
+}

@@ -1,0 +1,329 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+//go:build amd64 || arm64
+
+package dropin
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"debug/elf"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/rdma/soft"
+)
+
+// libraries builds the drop-in libraries, once, and gives their directory.
+var libraries = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "goverbs-dropin")
+	if err != nil {
+		return "", err
+	}
+	out, err := exec.Command("../../dropin/build", dir).CombinedOutput()
+	if err != nil {
+		return "", &buildError{string(out), err}
+	}
+	return dir, nil
+})
+
+type buildError struct {
+	out string
+	err error
+}
+
+func (e *buildError) Error() string { return e.err.Error() + "\n" + e.out }
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if dir, err := libraries(); err == nil {
+		os.RemoveAll(dir)
+	}
+	os.Exit(code)
+}
+
+// built skips a test where there is no C compiler, and gives the directory of the libraries.
+func built(t *testing.T) string {
+	if _, err := exec.LookPath("cc"); err != nil {
+		t.Skip("no C compiler is here: make deps installs one")
+	}
+	dir, err := libraries()
+	require.NoError(t, err)
+	return dir
+}
+
+// compile builds a program of testdata.
+func compile(t *testing.T, name string, flags ...string) string {
+	program := filepath.Join(t.TempDir(), name)
+	args := append([]string{"-Wall", "-Wextra", "-Werror", "-O1", "-o", program, "testdata/" + name + ".c"}, flags...)
+	out, err := exec.Command("cc", args...).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	return program
+}
+
+// with is a command over the drop-in libraries, which ends after a time.
+func with(t *testing.T, dir, program string, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(t.Context(), program, args...)
+	cmd.Env = append(os.Environ(), "LD_LIBRARY_PATH="+dir, "GOVERBS_DEVICE=")
+	cmd.WaitDelay = 10 * time.Second
+	return cmd
+}
+
+// TestHosts: threads with small stacks, signals, fork, and closing the library leave the program alive and right.
+func TestHosts(t *testing.T) {
+	dir := built(t)
+	host := compile(t, "host", filepath.Join(dir, "libibverbs.so.1"), "-pthread")
+	for _, name := range []string{"plain", "threads", "handlers", "forks"} {
+		t.Run(name, func(t *testing.T) {
+			out, err := with(t, dir, host, name).CombinedOutput()
+			require.NoError(t, err, "%s", out)
+			assert.Contains(t, string(out), name+": fine")
+		})
+	}
+	t.Run("close", func(t *testing.T) {
+		out, err := with(t, dir, compile(t, "close", "-ldl")).CombinedOutput()
+		require.NoError(t, err, "%s", out)
+	})
+	t.Run("ulimit", func(t *testing.T) {
+		out, err := with(t, dir, "bash", "-c", "ulimit -v 3000000; "+host+" plain").CombinedOutput()
+		require.NoError(t, err, "%s", out)
+	})
+}
+
+// TestSymbols: what the installed libraries of rdma-core export for programs, the drop-in libraries do, with the same
+// versions.
+func TestSymbols(t *testing.T) {
+	dir := built(t)
+	for _, name := range []string{"libibverbs.so.1", "librdmacm.so.1"} {
+		real, err := exec.Command("cc", "-print-file-name="+name).Output()
+		require.NoError(t, err)
+		theirs, ours := symbols(t, strings.TrimSpace(string(real))), symbols(t, filepath.Join(dir, name))
+		assert.Greater(t, len(theirs), 60)
+		for symbol := range theirs {
+			assert.True(t, ours[symbol], "%s: %s is not there", name, symbol)
+		}
+	}
+}
+
+// symbols are those that a library exports, as name@version.
+func symbols(t *testing.T, path string) map[string]bool {
+	f, err := elf.Open(path)
+	require.NoError(t, err)
+	defer f.Close()
+	all, err := f.DynamicSymbols()
+	require.NoError(t, err)
+	found := map[string]bool{}
+	for _, s := range all {
+		if s.Section != elf.SHN_UNDEF && s.Section != elf.SHN_ABS && s.HasVersion {
+			hidden := ""
+			// Which private version is the default does not matter: only providers of its release ask for one.
+			if s.VersionIndex.IsHidden() && !strings.Contains(s.Version, "_PRIVATE_") {
+				hidden = " (old)"
+			}
+			found[s.Name+"@"+s.Version+hidden] = true
+		}
+	}
+	return found
+}
+
+// TestFunctions: the software device has every function that the libraries call, but for these.
+func TestFunctions(t *testing.T) {
+	fabric, err := soft.New(soft.Options{})
+	require.NoError(t, err)
+	defer fabric.Close()
+	n := 0
+	for _, library := range []string{"libibverbs", "librdmacm"} {
+		text, err := os.ReadFile("../../generated/dropin/" + library + ".c")
+		require.NoError(t, err)
+		row := regexp.MustCompile(`(?m)^\t\{"(\w+)", "(\w+)", FAILS_`)
+		for _, m := range row.FindAllStringSubmatch(string(text), -1) {
+			n++
+			_, excepted := missing[m[2]]
+			if excepted = excepted || library == "librdmacm" && !strings.HasPrefix(m[2], "rdma_"); excepted {
+				assert.Nil(t, fabric.Function(m[1], m[2]), "%s is there: delete its row", m[2])
+			} else {
+				assert.NotNil(t, fabric.Function(m[1], m[2]), m[2])
+			}
+		}
+	}
+	assert.Greater(t, n, 130)
+}
+
+// missing are functions that the software device does not have, with the reason; beside them, those of rsockets, which
+// are not built on verbs of a device: programs that want sockets have sockets.
+var missing = func() map[string]string {
+	all := map[string]string{}
+	for reason, names := range map[string]string{
+		"no counters of completions, as with Soft-RoCE": "_ibv_query_comp_cntr_caps ibv_create_comp_cntr " +
+			"ibv_destroy_comp_cntr ibv_inc_comp_cntr ibv_inc_err_comp_cntr ibv_read_comp_cntr ibv_read_err_comp_cntr " +
+			"ibv_set_comp_cntr ibv_set_err_comp_cntr ibv_qp_attach_comp_cntr",
+		"no hints for a bus":                       "ibv_alloc_dmah ibv_dealloc_dmah",
+		"ibv_query_port says how fast the port is": "ibv_query_port_speed",
+	} {
+		for _, name := range strings.Fields(names) {
+			all[name] = reason
+		}
+	}
+	return all
+}()
+
+// TestPrograms: Debian's programs meet, each of a pair in a process of its own.
+func TestPrograms(t *testing.T) {
+	dir := built(t)
+	for _, pair := range []struct{ server, client, want string }{
+		{"ibv_rc_pingpong -g 0 -c -p PORT", "ibv_rc_pingpong -g 0 -c -p PORT 127.0.0.1", "1000 iters in"},
+		{"ibv_ud_pingpong -g 0 -n 100 -p PORT", "ibv_ud_pingpong -g 0 -n 100 -p PORT 127.0.0.1", "100 iters in"},
+		{"ibv_xsrq_pingpong -g 0 -n 100 -p PORT", "ibv_xsrq_pingpong -g 0 -n 100 -p PORT 127.0.0.1", "success"},
+		{"rping -s -a SERVER -p PORT -C 20 -V", "rping -c -a SERVER -p PORT -C 20 -V", ""},
+		{"udaddy -b SERVER", "udaddy -s SERVER", "return status 0"},
+	} {
+		server, client := strings.Fields(pair.server), strings.Fields(pair.client)
+		t.Run(server[0], func(t *testing.T) {
+			if _, err := exec.LookPath(server[0]); err != nil {
+				t.Skipf("%s is not installed: make deps brings ibverbs-utils and rdmacm-utils", server[0])
+			}
+			port, own, other := freePort(t), freeAddress(t), freeAddress(t)
+			fill := func(args []string) (filled []string) {
+				for _, a := range args {
+					filled = append(filled, strings.NewReplacer("PORT", port, "SERVER", own).Replace(a))
+				}
+				return filled
+			}
+			server, client := fill(server), fill(client)
+			var said bytes.Buffer
+			listens := with(t, dir, server[0], server[1:]...)
+			listens.Env = append(listens.Env, "GOVERBS_DEVICE=soft@"+own)
+			listens.Stdout, listens.Stderr = &said, &said
+			require.NoError(t, listens.Start())
+			var out []byte
+			require.EventuallyWithT(t, func(c *assert.CollectT) { // until the server listens
+				connects := with(t, dir, client[0], client[1:]...)
+				connects.Env = append(connects.Env, "GOVERBS_DEVICE=soft@"+other)
+				var err error
+				out, err = connects.CombinedOutput()
+				require.NoError(c, err, "%s", out)
+			}, time.Minute, 50*time.Millisecond)
+			require.NoError(t, listens.Wait(), "%s", said.String())
+			assert.Contains(t, string(out), pair.want)
+			assert.Contains(t, said.String(), pair.want)
+		})
+	}
+}
+
+// TestKilledPeer: the peer of a program that is killed gets an error, and ends by itself. One that has just been
+// answered waits for a message and has nothing to send, so it would wait for ever, as with an adapter: then once more.
+func TestKilledPeer(t *testing.T) {
+	dir := built(t)
+	if _, err := exec.LookPath("ibv_rc_pingpong"); err != nil {
+		t.Skip("ibv_rc_pingpong is not installed: make deps brings ibverbs-utils")
+	}
+	for range 20 {
+		if said, ended := killed(t, dir); ended {
+			assert.Contains(t, said, "(12) for wr_id")
+			return
+		}
+	}
+	t.Fatal("no peer ends")
+}
+
+// killed starts a ping-pong, kills the server, and gives what the client said, if it ended.
+func killed(t *testing.T, dir string) (said string, ended bool) {
+	port, own, other := freePort(t), freeAddress(t), freeAddress(t)
+	long := []string{"-oL", "ibv_rc_pingpong", "-g", "0", "-n", "100000000", "-p", port} // whole lines, for stdbuf
+	victim := with(t, dir, "stdbuf", long...)
+	victim.Env = append(victim.Env, "GOVERBS_DEVICE=soft@"+own)
+	out, err := victim.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, victim.Start())
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	peer := make(chan string, 1)
+	go func() {
+		for ctx.Err() == nil { // until the victim listens
+			client := exec.CommandContext(ctx, "stdbuf", append(long, "127.0.0.1")...)
+			client.Env = append(os.Environ(), "LD_LIBRARY_PATH="+dir, "GOVERBS_DEVICE=soft@"+other)
+			text, _ := client.CombinedOutput()
+			if !bytes.Contains(text, []byte("Couldn't connect")) {
+				peer <- string(text)
+				return
+			}
+		}
+	}()
+	lines := bufio.NewScanner(out)
+	for lines.Scan() && !strings.Contains(lines.Text(), "remote address") {
+	}
+	time.Sleep(50 * time.Millisecond) // some traffic
+	require.NoError(t, victim.Process.Kill())
+	victim.Wait()
+	select {
+	case said := <-peer:
+		return said, true
+	case <-time.After(10 * time.Second):
+		return "", false
+	}
+}
+
+// TestARM64 runs programs for arm64 in an emulator.
+func TestARM64(t *testing.T) {
+	if os.Getenv("GOVERBS_EVERYTHING") == "" {
+		t.Skip("it compiles Go's library once more: make test-all runs it")
+	}
+	dir := t.TempDir()
+	build := exec.Command("../../dropin/build", dir)
+	build.Env = append(os.Environ(), "CC=aarch64-linux-gnu-gcc", "GOARCH=arm64")
+	out, err := build.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	headers := t.TempDir() // the emulated machine's own directories have none
+	require.NoError(t, os.Symlink("/usr/include/infiniband", filepath.Join(headers, "infiniband")))
+	host := filepath.Join(dir, "host")
+	out, err = exec.Command("aarch64-linux-gnu-gcc", "-I"+headers, "-O1", "-o", host, "testdata/host.c",
+		filepath.Join(dir, "libibverbs.so.1"), "-pthread").CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	for _, name := range []string{"plain", "threads", "handlers"} { // the emulator itself does not survive fork
+		cmd := exec.Command("qemu-aarch64", "-L", "/usr/aarch64-linux-gnu", "-E", "LD_LIBRARY_PATH="+dir, host, name)
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err, "%s", out)
+		assert.Contains(t, string(out), name+": fine")
+	}
+}
+
+// freePort is a port of TCP that nothing listens at.
+func freePort(t *testing.T) string {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	_, port, err := net.SplitHostPort(l.Addr().String())
+	require.NoError(t, err)
+	return port
+}
+
+var addresses = struct {
+	sync.Mutex
+	last byte
+}{}
+
+// freeAddress is a loopback address whose port of RoCE v2 is free.
+func freeAddress(t *testing.T) string {
+	addresses.Lock()
+	defer addresses.Unlock()
+	for addresses.last++; addresses.last != 0; addresses.last++ {
+		address := net.IPv4(127, 77, 0, addresses.last)
+		if l, err := net.ListenUDP("udp4", &net.UDPAddr{IP: address, Port: 4791}); err == nil {
+			l.Close()
+			return address.String()
+		}
+	}
+	t.Fatal("no loopback address is free")
+	return ""
+}

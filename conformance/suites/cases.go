@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package suites
+
+import (
+	"embed"
+	"fmt"
+	"path"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/goverbs/goverbs/gen/rows"
+)
+
+//go:embed cases/*.txt
+var casesFiles embed.FS
+
+// Suite is what one file of cases says.
+type Suite struct {
+	Name     string
+	Title    string        // what the page calls it
+	Packages []Package     // what it needs of the archive
+	Build    string        // a script in build, which makes what the archive has only as source; or ""
+	Python   string        // the directory with tests of pyverbs; then Cases are empty, and the tests name themselves
+	Limit    time.Duration // for each case, or for each module of Python
+	Skips    []int         // exit statuses with which programs say that they skip
+	Cases    []Case
+}
+
+// Package is a package of the archive.
+type Package struct{ Name, Version string }
+
+// Case is a program, or a server and its client, each with its arguments. {port} is a port of the case's own, {server}
+// and {client} are the addresses of the two devices, and {cache} is where Build puts things. NAME=VALUE in front is for
+// the environment.
+type Case struct {
+	Name   string
+	Server []string // empty for a program that runs alone
+	Stays  bool     // the server does not end by itself
+	Client []string
+	Prints string // what the client's output has in it
+}
+
+// Names are the suites there are, in the order in which they run.
+var Names = []string{"ibverbs-utils", "rdmacm-utils", "pyverbs-44.0", "perftest", "qperf"}
+
+// Read reads the cases of a suite.
+func Read(name string) (*Suite, error) {
+	text, err := casesFiles.ReadFile(path.Join("cases", name+".txt"))
+	if err != nil {
+		return nil, fmt.Errorf("no suite %q; there are %s", name, strings.Join(Names, ", "))
+	}
+	return parse(name, "conformance/suites/cases/"+name+".txt", string(text))
+}
+
+func parse(name, file, text string) (*Suite, error) {
+	f := rows.Read(file, text, rows.Form{Want: "case | server | client | what the client prints", Least: 1, Most: 4,
+		Key: []int{0}, Directives: true})
+	s := &Suite{Name: name, Limit: time.Minute}
+	var server, client string
+	for _, row := range f.Rows {
+		c := row.Columns
+		if row.Directive {
+			word, rest, _ := strings.Cut(c[0], " ")
+			switch word {
+			case "server":
+				server = rest
+			case "client":
+				client = rest
+			default:
+				if err := s.directive(word, rest); err != nil {
+					f.Fail(row.At, "%w", err)
+				}
+			}
+			continue
+		}
+		one := Case{Name: c[0]}
+		of, by := server, client
+		if len(c) > 2 {
+			of, by = c[1], c[2]
+		}
+		if len(c) == 4 {
+			one.Prints = c[3]
+		}
+		one.Server = strings.Fields(strings.ReplaceAll(of, "{case}", c[0]))
+		one.Client = strings.Fields(strings.ReplaceAll(by, "{case}", c[0]))
+		if len(one.Server) > 0 && one.Server[0] == "&" {
+			one.Stays, one.Server = true, one.Server[1:]
+		}
+		if len(one.Client) == 0 {
+			f.Fail(row.At, "%s has no client, and no line @ client stands above", c[0])
+		}
+		s.Cases = append(s.Cases, one)
+	}
+	return s, f.Err()
+}
+
+func (s *Suite) directive(word, rest string) error {
+	fields := strings.Fields(rest)
+	switch {
+	case word == "title" && rest != "":
+		s.Title = rest
+	case word == "package" && len(fields) == 2:
+		s.Packages = append(s.Packages, Package{fields[0], fields[1]})
+	case word == "build" && len(fields) == 1:
+		s.Build = rest
+	case word == "python" && len(fields) == 1:
+		s.Python = rest
+	case word == "limit" && len(fields) == 1:
+		limit, err := time.ParseDuration(rest)
+		s.Limit = limit
+		return err
+	case word == "skips" && len(fields) > 0:
+		for _, field := range fields {
+			status, err := strconv.Atoi(field)
+			if err != nil {
+				return err
+			}
+			s.Skips = append(s.Skips, status)
+		}
+	default:
+		return fmt.Errorf("@ %s %s; want @ title TEXT, @ package NAME VERSION, @ build SCRIPT, @ python DIRECTORY, "+
+			"@ limit DURATION, @ skips STATUS..., @ server COMMAND or @ client COMMAND", word, rest)
+	}
+	return nil
+}

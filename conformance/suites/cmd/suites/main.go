@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+// Command suites runs test suites of others on the drop-in libraries and compares what they say with the results that
+// are expected. The exit status is 1 when something differs.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/goverbs/goverbs/conformance/suites"
+)
+
+func main() {
+	var o options
+	flag.StringVar(&o.names, "suites", strings.Join(suites.Names, ","), "suites to run, with commas between")
+	flag.StringVar(&o.run, "run", "",
+		"only cases that match this regular expression; results of others are not looked for")
+	flag.StringVar(&o.libraries, "libraries", "", "directory of the drop-in libraries; without it they are built")
+	flag.BoolVar(&o.update, "update", false, "write conformance/suites/results")
+	flag.Parse()
+	if flag.NArg() > 0 || o.update && o.run != "" {
+		flag.Usage()
+		os.Exit(2)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, o)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+type options struct {
+	names, run, libraries string
+	update                bool
+}
+
+const results = "conformance/suites/results"
+
+func run(ctx context.Context, o options) error {
+	only, err := regexp.Compile(o.run)
+	if err != nil {
+		return err
+	}
+	cache, err := filepath.Abs("conformance/suites/cache")
+	if err != nil {
+		return err
+	}
+	if o.libraries == "" {
+		dir, err := os.MkdirTemp("", "goverbs-dropin-")
+		if err != nil {
+			return err
+		}
+		defer os.RemoveAll(dir)
+		if err := command(ctx, "dropin/build", dir); err != nil {
+			return err
+		}
+		o.libraries = dir
+	}
+	r := &suites.Runner{Libraries: o.libraries, Cache: cache, Log: func(format string, args ...any) {
+		fmt.Printf(format+"\n", args...)
+	}}
+	var errs []error
+	for name := range strings.SplitSeq(o.names, ",") {
+		errs = append(errs, one(ctx, r, name, only, o))
+	}
+	return errors.Join(errs...)
+}
+
+// one runs a suite.
+func one(ctx context.Context, r *suites.Runner, name string, only *regexp.Regexp, o options) error {
+	s, err := suites.Read(name)
+	if err != nil {
+		return err
+	}
+	if err := prepare(ctx, r, s); err != nil {
+		return err
+	}
+	began := time.Now()
+	got, err := r.All(ctx, s, only.MatchString)
+	if err != nil {
+		return err
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	count := map[string]int{}
+	for _, g := range got {
+		count[g.Ends]++
+	}
+	fmt.Printf("%s: %d pass, %d skip, %d fail; %.0f s\n", name, count[suites.Pass], count[suites.Skip],
+		count[suites.Fail], time.Since(began).Seconds())
+	want, err := suites.Expected(results, name)
+	if o.update {
+		return suites.Update(results, name, want, got)
+	}
+	if o.run != "" {
+		want = suites.Of(want, got)
+	}
+	return errors.Join(err, suites.Compare(name, want, got))
+}
+
+// prepare installs the packages of a suite and builds what is built of it.
+func prepare(ctx context.Context, r *suites.Runner, s *suites.Suite) error {
+	var names []string
+	for _, p := range s.Packages {
+		names = append(names, p.Name)
+	}
+	if err := command(ctx, ".ci/deps", names...); err != nil {
+		return err
+	}
+	for _, p := range s.Packages {
+		out, err := exec.CommandContext(ctx, "dpkg-query", "-W", "-f", "${Version}", p.Name).Output()
+		if err != nil {
+			return fmt.Errorf("dpkg-query %s: %w", p.Name, err)
+		}
+		if string(out) != p.Version {
+			return fmt.Errorf("%s is %s here, and the expected results are of %s: install that, or pin the other in "+
+				"conformance/suites/cases/%s.txt and run with -update", p.Name, out, p.Version, s.Name)
+		}
+	}
+	if s.Build == "" {
+		return nil
+	}
+	if err := os.MkdirAll(r.Cache, 0o755); err != nil {
+		return err
+	}
+	return command(ctx, "conformance/suites/build/"+s.Build, r.Cache, r.Libraries)
+}
+
+func command(ctx context.Context, name string, args ...string) error {
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	return nil
+}

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package suites
+
+import (
+	"bufio"
+	"compress/gzip"
+	"context"
+	_ "embed"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// pyverbsTests runs modules of pyverbs' tests, and says of each test how it ended.
+//
+//go:embed unittests.py
+var pyverbsTests []byte
+
+// RunPython runs the tests of pyverbs in s.Python, each module whose name is wanted in a process of its own.
+func (r *Runner) RunPython(ctx context.Context, s *Suite, wanted func(name string) bool) ([]Result, error) {
+	dir, err := os.MkdirTemp("", "goverbs-pyverbs-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	from := strings.ReplaceAll(s.Python, "{cache}", r.Cache)
+	modules, err := unzip(filepath.Join(dir, "tests"), from)
+	if err != nil {
+		return nil, err
+	}
+	script := filepath.Join(dir, "unittests.py")
+	if err := os.WriteFile(script, pyverbsTests, 0o644); err != nil {
+		return nil, err
+	}
+	var all []Result
+	for _, module := range modules {
+		if !wanted(module) {
+			continue
+		}
+		some := r.module(ctx, s, dir, script, module)
+		for _, one := range some {
+			r.Log("%s: %s: %s%s", s.Name, one.Case, one, one.detail())
+		}
+		all = append(all, some...)
+	}
+	return all, nil
+}
+
+// module runs a module. A test that ends the process, or never ends, fails, and the module runs again without the tests
+// that had their turn.
+func (r *Runner) module(ctx context.Context, s *Suite, dir, script, module string) (all []Result) {
+	command := []string{"PYTHONPATH=" + filepath.Dir(strings.ReplaceAll(s.Python, "{cache}", r.Cache)),
+		"/usr/bin/python3", script, "{server}", dir, module}
+	for {
+		done := len(all)
+		at := address()
+		p, err := r.start(at, strings.NewReplacer("{server}", at), command)
+		if err != nil {
+			return append(all, Result{module, Fail, err.Error(), ""})
+		}
+		within, cancel := context.WithTimeout(ctx, s.Limit)
+		err = p.end(within)
+		cancel()
+		p.kill()
+		some, begun := read(p.said())
+		all = append(all, some...)
+		for _, one := range some {
+			command = append(command, one.Case)
+		}
+		if begun == "" {
+			if err != nil && done == len(all) {
+				all = append(all, Result{module, Fail, err.Error() + ": " + last(p.said()), p.said()})
+			}
+			return all
+		}
+		all = append(all, Result{begun, Fail, err.Error() + ": " + last(p.said()), p.said()})
+		command = append(command, begun)
+	}
+}
+
+// read reads what unittests.py prints: the results, and the test that began and did not end.
+func read(text string) (all []Result, begun string) {
+	for line := range strings.Lines(text) {
+		word, rest, ok := strings.Cut(strings.TrimRight(line, "\n"), "\t")
+		name, reason, _ := strings.Cut(rest, "\t")
+		switch {
+		case !ok:
+		case word == "begin":
+			begun = name
+		case word == Pass || word == Skip || word == Fail:
+			begun = ""
+			r := Result{name, word, strings.ReplaceAll(strings.ReplaceAll(reason, "|", "/"), `\n`, " "), ""}
+			if word == Fail {
+				r.output = strings.ReplaceAll(reason, `\n`, "\n")
+				r.Reason = last(r.output)
+			}
+			all = append(all, r)
+		}
+	}
+	return all, begun
+}
+
+// unzip copies tests, which Debian has partly compressed, and names the modules with tests.
+func unzip(to, from string) (modules []string, err error) {
+	if err := os.Mkdir(to, 0o755); err != nil {
+		return nil, err
+	}
+	files, err := os.ReadDir(from)
+	if err != nil {
+		return nil, err
+	}
+	for _, file := range files {
+		plain, zipped := strings.CutSuffix(file.Name(), ".gz")
+		if filepath.Ext(plain) != ".py" {
+			continue
+		}
+		if err := unzipFile(filepath.Join(to, plain), filepath.Join(from, file.Name()), zipped); err != nil {
+			return nil, err
+		}
+		if module, ok := strings.CutSuffix(plain, ".py"); ok && strings.HasPrefix(module, "test_") {
+			modules = append(modules, module)
+		}
+	}
+	slices.Sort(modules)
+	return modules, nil
+}
+
+func unzipFile(to, from string, zipped bool) error {
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	var text io.Reader = bufio.NewReader(in)
+	if zipped {
+		if text, err = gzip.NewReader(text); err != nil {
+			return err
+		}
+	}
+	b, err := io.ReadAll(text)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(to, b, 0o644)
+}

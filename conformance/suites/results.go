@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package suites
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/goverbs/goverbs/gen/rows"
+)
+
+// How a case ended.
+const (
+	Pass = "pass"
+	Skip = "skip"
+	Fail = "fail"
+)
+
+// Result is how a case ended, or is expected to.
+type Result struct {
+	Case string
+	Ends string // Pass, Skip or Fail
+	// why it was skipped, in the words of the suite; why it fails, in ours, or, of a case that has just run, the last
+	// that its programs wrote
+	Reason string
+	// all that the programs of a case that failed wrote
+	output string
+}
+
+// noReason is what Update writes for a failure that no row explains yet.
+const noReason = "?"
+
+// Expected reads the results that are expected of a suite. A file that is not there has none.
+func Expected(dir, suite string) ([]Result, error) {
+	name := filepath.Join(dir, suite+".txt")
+	text, err := os.ReadFile(name)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	f := rows.Read(name, string(text), rows.Form{Want: "case | result | reason", Least: 2, Most: 3, Key: []int{0}})
+	var all []Result
+	for _, row := range f.Rows {
+		r := Result{Case: row.Columns[0], Ends: row.Columns[1], Reason: row.Rest(2)}
+		switch {
+		case r.Ends != Pass && r.Ends != Skip && r.Ends != Fail:
+			f.Fail(row.At, "%s is no result; want pass, skip or fail", r.Ends)
+		case r.Ends == Pass && r.Reason != "":
+			f.Fail(row.At, "what passes needs no reason")
+		case r.Ends != Pass && (r.Reason == "" || r.Reason == noReason):
+			f.Fail(row.At, "%s: write why, in the third column", r.Ends)
+		}
+		all = append(all, r)
+	}
+	return all, f.Err()
+}
+
+// Compare says in what the results differ from the expected ones. Reasons of what fails are ours, and are not compared.
+func Compare(suite string, want, got []Result) error {
+	var errs []error
+	for _, g := range got {
+		i := slices.IndexFunc(want, func(w Result) bool { return w.Case == g.Case })
+		switch {
+		case i < 0:
+			errs = append(errs, fmt.Errorf("%s: %s: %s, and no row says so", suite, g.Case, g))
+		case want[i].Ends != g.Ends:
+			errs = append(errs, fmt.Errorf("%s: %s: %s, but expected is %s", suite, g.Case, g, want[i]))
+		case g.Ends == Skip && want[i].Reason != g.Reason:
+			errs = append(errs, fmt.Errorf("%s: %s: %s, but expected is %s", suite, g.Case, g, want[i]))
+		}
+	}
+	for _, w := range want {
+		if !slices.ContainsFunc(got, func(g Result) bool { return w.Case == g.Case }) {
+			errs = append(errs, fmt.Errorf("%s: %s: is expected, but no such case has run; delete its row", suite,
+				w.Case))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Update writes the results of a suite; failures keep the reasons that stood there.
+func Update(dir, suite string, want, got []Result) error {
+	var text strings.Builder
+	fmt.Fprintf(&text, "# How the cases of %s end on the software device. make suites UPDATE=1 writes it, and leaves "+
+		"the reasons of failures to us.\n#\n"+
+		"# case | result | the suite's reason for a skip, ours for a failure\n", suite)
+	for _, g := range got {
+		reason := g.Reason
+		if g.Ends == Fail {
+			reason = noReason
+			if i := slices.IndexFunc(want, func(w Result) bool { return w.Case == g.Case && w.Ends == Fail }); i >= 0 {
+				reason = want[i].Reason
+			}
+		}
+		fmt.Fprintln(&text, strings.TrimRight(strings.Join([]string{g.Case, g.Ends, reason}, " | "), " |"))
+	}
+	return os.WriteFile(filepath.Join(dir, suite+".txt"), []byte(text.String()), 0o644)
+}
+
+func (r Result) String() string {
+	if r.Reason == "" {
+		return r.Ends
+	}
+	return r.Ends + " (" + r.Reason + ")"
+}
+
+func (r Result) detail() string {
+	if r.output == "" {
+		return ""
+	}
+	return "\n\t" + strings.ReplaceAll(strings.TrimSpace(r.output), "\n", "\n\t")
+}
+
+// Of gives the expected results of cases that have run.
+func Of(want, got []Result) []Result {
+	return slices.DeleteFunc(slices.Clone(want), func(w Result) bool {
+		return !slices.ContainsFunc(got, func(g Result) bool { return g.Case == w.Case })
+	})
+}

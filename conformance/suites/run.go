@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package suites
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+// Runner runs cases, one after the other.
+type Runner struct {
+	Libraries string // the directory of the drop-in libraries
+	Cache     string // for what is built
+	Log       func(format string, args ...any)
+}
+
+// addresses counts those that the devices of cases have had: a run does not use one twice.
+var addresses atomic.Uint32
+
+// address gives a loopback address for a device. Several runs on one machine do not meet: their ids are in it.
+func address() string {
+	n := addresses.Add(1)
+	return fmt.Sprintf("127.%d.%d.%d", 64+os.Getpid()%128, n/250%250, 1+n%250)
+}
+
+// freePort gives a port that nobody listens at.
+func freePort() (string, error) {
+	l, err := net.Listen("tcp", ":0")
+	if err != nil {
+		return "", err
+	}
+	defer l.Close()
+	_, port, err := net.SplitHostPort(l.Addr().String())
+	return port, err
+}
+
+// Run runs a case of a suite.
+func (r *Runner) Run(ctx context.Context, s *Suite, c Case) Result {
+	ctx, cancel := context.WithTimeout(ctx, s.Limit)
+	defer cancel()
+	server, client := address(), address()
+	port, err := freePort()
+	if err != nil {
+		return Result{c.Name, Fail, err.Error(), ""}
+	}
+	fill := strings.NewReplacer("{port}", port, "{server}", server, "{client}", client, "{cache}", r.Cache)
+	var serving *process
+	if len(c.Server) > 0 {
+		if serving, err = r.start(server, fill, c.Server); err != nil {
+			return Result{c.Name, Fail, err.Error(), ""}
+		}
+		defer serving.kill()
+		serving.waits(ctx)
+	}
+	asking, err := r.start(client, fill, c.Client)
+	if err != nil {
+		return Result{c.Name, Fail, err.Error(), ""}
+	}
+	defer asking.kill()
+	asked, said := asking.end(ctx), asking.said
+	switch {
+	case asked == nil && !strings.Contains(asking.said(), c.Prints):
+		asked = fmt.Errorf("%q is not in the output", c.Prints)
+	case asked == nil && serving != nil && !c.Stays:
+		if err := serving.end(ctx); err != nil {
+			asked, said = fmt.Errorf("the server: %w", err), serving.said
+		}
+	}
+	if asked == nil {
+		return Result{c.Name, Pass, "", ""}
+	}
+	var exit *exec.ExitError
+	if errors.As(asked, &exit) && slices.Contains(s.Skips, exit.ExitCode()) {
+		return Result{c.Name, Skip, last(asking.said()), ""}
+	}
+	result := Result{c.Name, Fail, fmt.Sprintf("%v: %s", asked, last(said())), "client: " + asking.said()}
+	if serving != nil {
+		result.output += "server: " + serving.said()
+	}
+	return result
+}
+
+// process is a process with a group of its own.
+type process struct {
+	cmd    *exec.Cmd
+	mu     sync.Mutex // guards what follows
+	output bytes.Buffer
+
+	ended chan struct{} // closed when err is set
+	err   error
+}
+
+// start starts a command on a device of its own.
+func (r *Runner) start(address string, fill *strings.Replacer, command []string) (*process, error) {
+	var words, env []string
+	for _, word := range command {
+		word = fill.Replace(word)
+		if len(words) == 0 && strings.Contains(word, "=") {
+			env = append(env, word)
+		} else {
+			words = append(words, word)
+		}
+	}
+	p := &process{cmd: exec.Command(words[0], words[1:]...), ended: make(chan struct{})}
+	p.cmd.Env = append(append(os.Environ(), "LD_LIBRARY_PATH="+r.Libraries, "GOVERBS_DEVICE=soft@"+address), env...)
+	p.cmd.Stdout, p.cmd.Stderr = p, p
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	p.cmd.WaitDelay = time.Second
+	if err := p.cmd.Start(); err != nil {
+		return nil, err
+	}
+	go func() {
+		p.err = p.cmd.Wait()
+		close(p.ended)
+	}()
+	return p, nil
+}
+
+// Write keeps what the process writes.
+func (p *process) Write(b []byte) (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.output.Write(b)
+}
+
+func (p *process) said() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.output.String()
+}
+
+// end waits for the end of the process, or of ctx.
+func (p *process) end(ctx context.Context) error {
+	select {
+	case <-p.ended:
+		return p.err
+	case <-ctx.Done():
+		return errors.New("it did not end in time")
+	}
+}
+
+// kill kills the process and all of its group, and waits for its end.
+func (p *process) kill() {
+	_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL)
+	<-p.ended
+}
+
+// waits returns when the process waits for its clients: none of its threads has run, or wanted to, in ten looks 20 ms
+// apart. It returns at the latest after 10 s, because there are servers that never rest.
+func (p *process) waits(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for quiet := 0; quiet < 10; quiet++ {
+		select {
+		case <-p.ended:
+			return
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			if !asleep(p.cmd.Process.Pid) {
+				quiet = 0
+			}
+		}
+	}
+}
+
+// asleep reports whether all threads of a process sleep.
+func asleep(pid int) bool {
+	tasks, _ := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
+	for _, task := range tasks {
+		stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%s/stat", pid, task.Name()))
+		// the name of the program stands in parentheses and may have any character
+		if i := bytes.LastIndexByte(stat, ')'); i < 0 || !bytes.HasPrefix(stat[i+1:], []byte(" S")) {
+			return false
+		}
+	}
+	return len(tasks) > 0
+}
+
+// last is the last line of a text that says something.
+func last(text string) string {
+	lines := strings.Split(strings.TrimSpace(text), "\n")
+	line := strings.TrimSpace(lines[len(lines)-1])
+	for i := len(lines) - 1; i >= 0 && strings.Trim(line, "-= ") == ""; i-- {
+		line = strings.TrimSpace(lines[i])
+	}
+	return strings.ReplaceAll(line, "|", "/")
+}
+
+// All runs the cases of a suite whose names are wanted.
+func (r *Runner) All(ctx context.Context, s *Suite, wanted func(name string) bool) ([]Result, error) {
+	if s.Python != "" {
+		return r.RunPython(ctx, s, wanted)
+	}
+	var all []Result
+	for _, c := range s.Cases {
+		if !wanted(c.Name) {
+			continue
+		}
+		began := time.Now()
+		result := r.Run(ctx, s, c)
+		r.Log("%s: %s: %s; %.1f s%s", s.Name, c.Name, result, time.Since(began).Seconds(), result.detail())
+		all = append(all, result)
+	}
+	return all, nil
+}

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package suites
+
+import (
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+const root = "../.."
+
+var update = flag.Bool("update", false, "write docs/suites.md")
+
+// TestPage: make docs writes it. That also reads all cases and all expected results; each failure has a reason.
+func TestPage(t *testing.T) {
+	want, err := Page(root)
+	require.NoError(t, err)
+	name := filepath.Join(root, "docs", "suites.md")
+	if *update {
+		require.NoError(t, os.WriteFile(name, []byte(want), 0o644))
+	}
+	got, err := os.ReadFile(name)
+	require.NoError(t, err)
+	assert.Equal(t, want, string(got), "docs/suites.md is stale: make docs writes it")
+}
+
+// TestExpectedAreOfCases: what is expected is of cases that there are, and of all of them.
+func TestExpectedAreOfCases(t *testing.T) {
+	for _, name := range Names {
+		s, err := Read(name)
+		require.NoError(t, err)
+		want, err := Expected("results", name)
+		require.NoError(t, err)
+		assert.NotEmpty(t, want, name)
+		if s.Python != "" {
+			continue
+		}
+		var cases, expected []string
+		for _, c := range s.Cases {
+			cases = append(cases, c.Name)
+		}
+		for _, w := range want {
+			expected = append(expected, w.Case)
+		}
+		assert.Equal(t, cases, expected, "%s: run go run ./conformance/suites/cmd/suites -suites %[1]s -update", name)
+	}
+	files, err := filepath.Glob("cases/*.txt")
+	require.NoError(t, err)
+	assert.Len(t, Names, len(files), "each file of cases is a suite in Names")
+}
+
+func runner(t *testing.T) *Runner {
+	return &Runner{Libraries: t.TempDir(), Cache: t.TempDir(), Log: t.Logf}
+}
+
+// TestRun: how a pair of programs ends, with programs that every machine has.
+func TestRun(t *testing.T) {
+	s, err := parse("made", "made.txt", `
+@ limit 20s
+@ skips 77
+alone         |                    | X=hello printenv X            | hello
+other words   |                    | X=hello printenv X            | goodbye
+status        |                    | false
+skipped       |                    | sh -c exit${IFS}77
+both          | true               | true
+server fails  | false              | true
+server stays  | & sleep 3600       | printenv GOVERBS_DEVICE       | soft@127.
+no program    |                    | goverbs-has-no-such-program
+`)
+	require.NoError(t, err)
+	ends := map[string]string{}
+	for _, c := range s.Cases {
+		ends[c.Name] = runner(t).Run(t.Context(), s, c).String()
+	}
+	assert.Equal(t, map[string]string{
+		"alone":        "pass",
+		"other words":  `fail ("goodbye" is not in the output: hello)`,
+		"status":       "fail (exit status 1: )",
+		"skipped":      "skip",
+		"both":         "pass",
+		"server fails": "fail (the server: exit status 1: )",
+		"server stays": "pass",
+		"no program":   `fail (exec: "goverbs-has-no-such-program": executable file not found in $PATH)`,
+	}, ends)
+}
+
+// TestRunEnds: a program that hangs fails, and what it started ends too.
+func TestRunEnds(t *testing.T) {
+	s := &Suite{Limit: 300 * time.Millisecond}
+	pids := filepath.Join(t.TempDir(), "pid")
+	script := filepath.Join(t.TempDir(), "script")
+	require.NoError(t, os.WriteFile(script, []byte("sleep 3600 & echo $! >"+pids+"; wait\n"), 0o600))
+	r := runner(t).Run(t.Context(), s, Case{Name: "hangs", Client: []string{"sh", script}})
+	assert.Equal(t, "fail (it did not end in time: )", r.String())
+	pid, err := os.ReadFile(pids)
+	require.NoError(t, err)
+	assert.Eventually(t, func() bool {
+		stat, err := os.ReadFile("/proc/" + strings.TrimSpace(string(pid)) + "/stat")
+		return err != nil || strings.Contains(string(stat), ") Z ")
+	}, 10*time.Second, 10*time.Millisecond, "sleep lives")
+}
+
+// TestCompare: a difference in either direction is one, and so is a row without a case.
+func TestCompare(t *testing.T) {
+	pass, fail := Result{Case: "a", Ends: Pass}, Result{Case: "a", Ends: Fail, Reason: "b"}
+	skip := Result{Case: "a", Ends: Skip, Reason: "no such device"}
+	other := Result{Case: "a", Ends: Skip, Reason: "no such port"}
+	for _, c := range []struct {
+		want, got []Result
+		differs   string
+	}{
+		{[]Result{pass}, []Result{pass}, ""},
+		{[]Result{fail}, []Result{{Case: "a", Ends: Fail, Reason: "other words"}}, ""},
+		{[]Result{fail}, []Result{pass}, "s: a: pass, but expected is fail (b)"},
+		{[]Result{pass}, []Result{fail}, "s: a: fail (b), but expected is pass"},
+		{[]Result{skip}, []Result{other}, "s: a: skip (no such port), but expected is skip (no such device)"},
+		{nil, []Result{pass}, "s: a: pass, and no row says so"},
+		{[]Result{pass}, nil, "s: a: is expected, but no such case has run; delete its row"},
+	} {
+		err := Compare("s", c.want, c.got)
+		if c.differs == "" {
+			assert.NoError(t, err)
+		} else {
+			assert.EqualError(t, err, c.differs)
+		}
+	}
+}
+
+// TestUpdate: it keeps reasons, and asks for those that are missing.
+func TestUpdate(t *testing.T) {
+	dir := t.TempDir()
+	old := []Result{{Case: "a", Ends: Fail, Reason: "ours"}, {Case: "gone", Ends: Pass}}
+	now := []Result{{Case: "a", Ends: Fail, Reason: "theirs"}, {Case: "b", Ends: Pass}}
+	require.NoError(t, Update(dir, "s", old, now))
+	got, err := Expected(dir, "s")
+	require.NoError(t, err)
+	assert.Equal(t, []Result{{Case: "a", Ends: Fail, Reason: "ours"}, {Case: "b", Ends: Pass}}, got)
+
+	require.NoError(t, Update(dir, "s", got, []Result{{Case: "c", Ends: Fail, Reason: "theirs"}}))
+	_, err = Expected(dir, "s")
+	assert.ErrorContains(t, err, "s.txt:4: fail: write why, in the third column")
+}
+
+// TestRead: what the script for tests of pyverbs prints.
+func TestRead(t *testing.T) {
+	got, begun := read("begin\ta\npass\ta\nnoise\nbegin\tb\nskip\tb\tno such device\n" +
+		"begin\tc\nfail\tc\tFile x\\nError: y\\n\nbegin\td\n")
+	assert.Equal(t, "d", begun)
+	assert.Equal(t, []Result{{Case: "a", Ends: Pass}, {Case: "b", Ends: Skip, Reason: "no such device"},
+		{"c", Fail, "Error: y", "File x\nError: y\n"}}, got)
+}
+
+func TestCasesRefuse(t *testing.T) {
+	_, err := parse("s", "s.txt", "@ limit never\n@ colour red\na\n")
+	assert.ErrorContains(t, err, `s.txt:1: time: invalid duration "never"`)
+	assert.ErrorContains(t, err, "s.txt:2: @ colour red; want @ title TEXT")
+	assert.ErrorContains(t, err, "s.txt:3: a has no client, and no line @ client stands above")
+}

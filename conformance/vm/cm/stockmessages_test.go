@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package cm
+
+import (
+	"bytes"
+	"fmt"
+	"net/netip"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/generated/rdmacm"
+	"github.com/goverbs/goverbs/rdma"
+	"github.com/goverbs/goverbs/rdma/cm"
+)
+
+// What ucmatose and udaddy send, by default.
+const (
+	messages    = 10
+	messageSize = 100
+)
+
+// exchanger is an ID that exchanges messages with one of these programs.
+type exchanger struct {
+	id *cm.ID
+	mr *rdma.MR // a place for each message, behind the header of UD, and one to send from
+}
+
+const place = 40 + messageSize
+
+func newExchanger(t *testing.T, id *cm.ID) *exchanger {
+	t.Helper()
+	attr := qpAttr
+	if id.PortSpace() == rdmacm.PS_UDP {
+		attr.QPType = ibv.QPT_UD
+	}
+	_, err := id.CreateQP(nil, &attr, rdma.QueueOptions{})
+	require.NoError(t, err)
+	x := &exchanger{id: id}
+	x.mr, err = id.RegMsgs(bytes.Repeat([]byte{0xee}, (messages+1)*place))
+	keep(t, x.mr, err)
+	for i := range messages {
+		require.NoError(t, id.PostRecv(uint64(i), x.mr.Bytes()[i*place:(i+1)*place], x.mr))
+	}
+	t.Cleanup(func() { assert.NoError(t, id.QP().Close()) })
+	return x
+}
+
+// sends sends all messages, of UD to one queue pair.
+func (x *exchanger) sends(t *testing.T, to func(rdma.SendRequest)) {
+	t.Helper()
+	b, err := rdma.NewSendBatch(1, 1, 0)
+	require.NoError(t, err)
+	defer b.Close()
+	for range messages {
+		b.Reset()
+		// by its immediate data, udaddy knows whom to answer
+		r := b.SendImm(2, ibv.ToBE32(x.id.QP().Num())).Signaled().Add(x.mr.SGE(messages*place, messageSize))
+		if to != nil {
+			to(r)
+		}
+		_, err := x.id.QP().PostSend(b)
+		require.NoError(t, err)
+		wc, err := x.id.GetSendComp(soon(t))
+		require.NoError(t, err)
+		require.NoError(t, rdma.CompletionErr(&wc))
+	}
+}
+
+// receives waits for all messages, and gives the last completion.
+func (x *exchanger) receives(t *testing.T, before int) (wc ibv.WC) {
+	t.Helper()
+	for i := range messages {
+		var err error
+		wc, err = x.id.GetRecvComp(soon(t))
+		require.NoError(t, err)
+		require.NoError(t, rdma.CompletionErr(&wc))
+		require.EqualValues(t, i, wc.WRID)
+		require.EqualValues(t, before+messageSize, wc.ByteLen)
+	}
+	return wc
+}
+
+func TestUCMatoseClientOfC(t *testing.T) { onEnds(t, ucmatoseClient) }
+
+func ucmatoseClient(t *testing.T, e ends) {
+	at := netip.AddrPortFrom(e.own, 7478)
+	ch, err := cm.CreateEventChannelOn(e.backend)
+	keep(t, ch, err)
+	own, err := ch.CreateID(rdmacm.PS_TCP)
+	l := keep(t, own, err)
+	require.NoError(t, l.Bind(at))
+	require.NoError(t, l.Listen(0))
+	c := run(t, "ucmatose", "-s", at.Addr().String(), "-p", "7478")
+	asked := expect(t, ch, rdmacm.CM_EVENT_CONNECT_REQUEST)
+	x := newExchanger(t, keep(t, asked.ID, nil))
+	require.NoError(t, x.id.Accept(soon(t), nil, nil))
+	expect(t, ch, rdmacm.CM_EVENT_ESTABLISHED)
+	x.sends(t, nil)
+	x.receives(t, 0)
+	require.NoError(t, x.id.Disconnect(soon(t)))
+	expect(t, ch, rdmacm.CM_EVENT_DISCONNECTED)
+	assert.Contains(t, c.ended(t), "return status 0")
+}
+
+func TestUCMatoseServerOfC(t *testing.T) { onEnds(t, ucmatoseServer) }
+
+func ucmatoseServer(t *testing.T, e ends) {
+	at := netip.AddrPortFrom(e.theirs, 7479)
+	s := run(t, "ucmatose", "-b", at.Addr().String(), "-p", "7479")
+	ch, x, _ := exchanging(t, e, rdmacm.PS_TCP, at)
+	x.receives(t, 0)
+	x.sends(t, nil)
+	expect(t, ch, rdmacm.CM_EVENT_DISCONNECTED)
+	require.NoError(t, x.id.Disconnect(soon(t)))
+	assert.Contains(t, s.ended(t), "return status 0")
+}
+
+// exchanging is the end that has connected to a program of C's, or looked it up.
+func exchanging(t *testing.T, e ends, space rdmacm.PortSpace, at netip.AddrPort) (ch *cm.EventChannel, x *exchanger,
+	answer cm.Event) {
+	t.Helper()
+	ch, err := cm.CreateEventChannelOn(e.backend)
+	keep(t, ch, err)
+	patiently(t, func() (*cm.ID, error) {
+		id, err := ch.CreateID(space)
+		keep(t, id, err)
+		require.NoError(t, id.ResolveAddr(soon(t), netip.AddrPort{}, at, time.Second))
+		expect(t, ch, rdmacm.CM_EVENT_ADDR_RESOLVED)
+		require.NoError(t, id.ResolveRoute(soon(t), time.Second))
+		expect(t, ch, rdmacm.CM_EVENT_ROUTE_RESOLVED)
+		x = newExchanger(t, id)
+		require.NoError(t, id.Connect(soon(t), nil, nil))
+		answer, err = ch.Event(soon(t))
+		require.NoError(t, err)
+		if answer.Type != rdmacm.CM_EVENT_ESTABLISHED {
+			return nil, fmt.Errorf("%v", answer)
+		}
+		return id, nil
+	})
+	return ch, x, answer
+}
+
+// toUD sends datagrams one way.
+func (x *exchanger) toUD(t *testing.T, attr ibv.AHAttr, qpn uint32) func(rdma.SendRequest) {
+	t.Helper()
+	pd, err := x.id.PD()
+	require.NoError(t, err)
+	ah, err := pd.CreateAH(&attr)
+	keep(t, ah, err)
+	return func(r rdma.SendRequest) { r.UD(ah.Ptr(), qpn, rdmacm.UDP_QKEY) }
+}
+
+func TestUDAddyClientOfC(t *testing.T) { onEnds(t, udaddyClient) }
+
+func udaddyClient(t *testing.T, e ends) {
+	at := netip.AddrPortFrom(e.own, 7174)
+	ch, err := cm.CreateEventChannelOn(e.backend)
+	keep(t, ch, err)
+	own, err := ch.CreateID(rdmacm.PS_UDP)
+	l := keep(t, own, err)
+	require.NoError(t, l.Bind(at))
+	require.NoError(t, l.Listen(0))
+	c := run(t, "udaddy", "-s", at.Addr().String())
+	asked := expect(t, ch, rdmacm.CM_EVENT_CONNECT_REQUEST)
+	x := newExchanger(t, keep(t, asked.ID, nil))
+	require.NoError(t, x.id.Accept(soon(t), &rdmacm.ConnParam{QPNum: x.id.QP().Num()}, nil))
+	wc := x.receives(t, 40)
+	pd, err := x.id.PD()
+	require.NoError(t, err)
+	ah, err := pd.CreateAHFromWC(&wc, (*ibv.GRH)(unsafe.Pointer(&x.mr.Bytes()[(messages-1)*place])), x.id.PortNum())
+	keep(t, ah, err)
+	x.sends(t, func(r rdma.SendRequest) { r.UD(ah.Ptr(), wc.ImmData().Host(), rdmacm.UDP_QKEY) })
+	assert.Contains(t, c.ended(t), "return status 0")
+}
+
+func TestUDAddyServerOfC(t *testing.T) { onEnds(t, udaddyServer) }
+
+func udaddyServer(t *testing.T, e ends) {
+	at := netip.AddrPortFrom(e.theirs, 7174)
+	s := run(t, "udaddy", "-b", at.Addr().String())
+	_, x, answer := exchanging(t, e, rdmacm.PS_UDP, at)
+	x.sends(t, x.toUD(t, answer.UD.AHAttr, answer.UD.QPNum))
+	x.receives(t, 40)
+	assert.Contains(t, s.ended(t), "return status 0")
+}

@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package objects
+
+import (
+	"fmt"
+	"runtime/debug"
+	"sync"
+	"testing"
+	"unsafe"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/goverbs/goverbs/conformance/vm/rig"
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma"
+	"github.com/goverbs/goverbs/rdma/registration"
+)
+
+const cached = 1 << 20 // bytes
+
+func addressOf(b []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(b))) }
+
+// naive is a cache that finds registrations by their address and does nothing else.
+type naive struct {
+	pd  *rdma.PD
+	all map[uintptr]*rdma.MR
+}
+
+func (n *naive) get(t testing.TB, b []byte) ibv.SGE {
+	at := addressOf(b)
+	if n.all[at] == nil {
+		mr, err := n.pd.RegAddress(at, uint64(len(b)), uint64(at), ibv.ACCESS_LOCAL_WRITE)
+		n.all[at] = keep(t, mr, err)
+	}
+	return n.all[at].SGE(0, 16)
+}
+
+// mmapAt maps memory, at an address if that is not 0.
+func mmapAt(t testing.TB, at uintptr) []byte {
+	t.Helper()
+	flags := unix.MAP_PRIVATE | unix.MAP_ANONYMOUS
+	if at != 0 {
+		flags |= unix.MAP_FIXED
+	}
+	p, err := unix.MmapPtr(-1, 0, unsafe.Add(nil, at), cached, unix.PROT_READ|unix.PROT_WRITE, flags)
+	require.NoError(t, err)
+	return unsafe.Slice((*byte)(p), cached)
+}
+
+func unmap(t testing.TB, b []byte) {
+	t.Helper()
+	require.NoError(t, unix.MunmapPtr(unsafe.Pointer(&b[0]), uintptr(len(b))))
+}
+
+// becomes returns memory at the same address that has other pages.
+var becomes = map[string]func(t testing.TB, b []byte) []byte{
+	"unmapped and mapped anew": func(t testing.TB, b []byte) []byte {
+		unmap(t, b)
+		return mmapAt(t, addressOf(b))
+	},
+	"mapped over": func(t testing.TB, b []byte) []byte { return mmapAt(t, addressOf(b)) },
+	"moved away, mapped anew": func(t testing.TB, b []byte) []byte {
+		moved, err := unix.MremapPtr(unsafe.Pointer(&b[0]), cached, nil, 2*cached, unix.MREMAP_MAYMOVE)
+		require.NoError(t, err)
+		t.Cleanup(func() { unix.MunmapPtr(moved, 2*cached) })
+		return mmapAt(t, addressOf(b))
+	},
+	"discarded": func(t testing.TB, b []byte) []byte {
+		require.NoError(t, unix.Madvise(b, unix.MADV_DONTNEED))
+		return b
+	},
+}
+
+// sender sends what a device reads to the other end of a connection.
+type sender struct{ a, b *side }
+
+func newSender(t testing.TB, pd *rdma.PD) sender {
+	s := sender{newSide(t, pd, ibv.QPT_RC), newSide(t, pd, ibv.QPT_RC)}
+	connect(t, s.a, s.b)
+	return s
+}
+
+// sees returns what the device reads in memory.
+func (s sender) sees(t testing.TB, what ibv.SGE) string {
+	t.Helper()
+	s.b.recv(t, 1, s.b.mr.SGE(0, 64))
+	s.a.send(t, func(b *rdma.SendBatch) { b.Send(2).Add(what).Signaled() })
+	for _, end := range []*side{s.a, s.b} {
+		wc := end.completion(t)
+		require.NoError(t, rdma.CompletionErr(&wc))
+	}
+	return string(s.b.mr.Bytes()[:3])
+}
+
+// stale is what a device sees through the registration of memory that has other pages now: the pages of before, unless
+// it is the software device, which looks at addresses.
+func stale(t testing.TB, now string) string {
+	if rig.Kernel(t) == rig.Soft {
+		return now
+	}
+	return "old"
+}
+
+// TestCacheOfChangedMemory: a cache that keeps registrations by address makes the device read pages that the program no
+// longer has; registration.Cache does not.
+func TestCacheOfChangedMemory(t *testing.T) {
+	for name, change := range becomes {
+		t.Run(name, func(t *testing.T) {
+			d := open(t)
+			pd, err := d.AllocPD()
+			keep(t, pd, err)
+			s := newSender(t, pd)
+			cache, err := registration.NewCache(pd, registration.Options{})
+			keep(t, cache, err)
+			simple := &naive{pd: pd, all: map[uintptr]*rdma.MR{}}
+			b := mmapAt(t, 0)
+			t.Cleanup(func() { unmap(t, b) })
+			look := func() string {
+				lease, err := cache.Get(b, ibv.ACCESS_LOCAL_WRITE)
+				require.NoError(t, err)
+				defer lease.Release()
+				return s.sees(t, lease.SGE(0, 16))
+			}
+			copy(b, "old")
+			for range 2 {
+				assert.Equal(t, "old", look())
+				assert.Equal(t, "old", s.sees(t, simple.get(t, b)))
+			}
+			assert.EqualValues(t, 1, cache.Stats().Hits)
+			b = change(t, b)
+			copy(b, "new")
+			assert.Equal(t, stale(t, "new"), s.sees(t, simple.get(t, b)), "the naive cache")
+			for range 2 {
+				assert.Equal(t, "new", look())
+			}
+			assert.EqualValues(t, 1, cache.Stats().Unmapped)
+		})
+	}
+}
+
+// TestCacheOfGoMemory: the same with memory that the garbage collector frees, whose pages it gives back, and that Go
+// allocates again.
+func TestCacheOfGoMemory(t *testing.T) {
+	d := open(t)
+	pd, err := d.AllocPD()
+	keep(t, pd, err)
+	s := newSender(t, pd)
+	simple := &naive{pd: pd, all: map[uintptr]*rdma.MR{}}
+	allocate := func(text string) []byte {
+		b := make([]byte, cached)
+		copy(b, text)
+		return b
+	}
+	func() {
+		var all [8][]byte
+		for i := range all {
+			all[i] = allocate("old")
+			assert.Equal(t, "old", s.sees(t, simple.get(t, all[i])))
+		}
+	}()
+	// Go may begin anywhere in the memory that it uses again, so look for a part of it.
+	var reused []byte
+	var key uint32
+	for others := [][]byte(nil); len(others) < 200 && reused == nil; {
+		debug.FreeOSMemory()
+		b := allocate("new")
+		others = append(others, b)
+		for old, mr := range simple.all {
+			if at := addressOf(b); at < old+cached && old < at+cached {
+				reused, key = b[max(at, old)-at:], mr.LKey()
+			}
+		}
+	}
+	require.NotEmpty(t, reused, "Go does not use the memory again")
+	copy(reused, "new")
+	assert.Equal(t, stale(t, "new"), s.sees(t, ibv.SGE{Addr: uint64(addressOf(reused)), Length: 16, LKey: key}),
+		"the naive cache")
+
+	cache, err := registration.NewCache(pd, registration.Options{Regions: 20})
+	keep(t, cache, err)
+	for i := range 60 {
+		text := fmt.Sprintf("%03d", i)
+		b := allocate(text)
+		for range 2 {
+			lease, err := cache.Get(b, ibv.ACCESS_LOCAL_WRITE)
+			require.NoError(t, err)
+			assert.Equal(t, text, s.sees(t, lease.SGE(0, 16)))
+			lease.Release()
+		}
+		if i%10 == 9 {
+			debug.FreeOSMemory()
+		}
+	}
+	assert.Equal(t, 20, cache.Stats().Regions)
+	assert.Zero(t, cache.Stats().Uncached)
+}
+
+// TestCacheStorm: goroutines map memory, have the device read it through one cache, and unmap it; the kernel gives the
+// same addresses to one after the other.
+func TestCacheStorm(t *testing.T) {
+	d := open(t)
+	pd, err := d.AllocPD()
+	keep(t, pd, err)
+	cache, err := registration.NewCache(pd, registration.Options{})
+	keep(t, cache, err)
+	var all sync.WaitGroup
+	for g := range 3 {
+		s := newSender(t, pd)
+		all.Go(func() {
+			for i := range 50 {
+				b := mmapAt(t, 0)
+				text := fmt.Sprintf("%d%02d", g, i)
+				copy(b, text)
+				for range 2 {
+					lease, err := cache.Get(b[:4096], ibv.ACCESS_LOCAL_WRITE)
+					if !assert.NoError(t, err) {
+						return
+					}
+					assert.Equal(t, text, s.sees(t, lease.SGE(0, 16)))
+					lease.Release()
+				}
+				unmap(t, b)
+			}
+		})
+	}
+	all.Wait()
+	t.Logf("%+v", cache.Stats())
+	assert.Positive(t, cache.Stats().Hits)
+}

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package promises
+
+import (
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/conformance/vm/rig"
+	"github.com/goverbs/goverbs/headers"
+)
+
+const root = "../../.."
+
+var update = flag.Bool("update", false, "write docs/conformance.md")
+
+// here skips in a guest, which has no sources.
+func here(t *testing.T) []Page {
+	t.Helper()
+	if rig.Kernel(t) != rig.Soft {
+		t.Skip("holds sources against each other, which a guest does not have")
+	}
+	pages, err := Read("promises.txt", text)
+	require.NoError(t, err)
+	return pages
+}
+
+// TestPage: make docs writes it.
+func TestPage(t *testing.T) {
+	pages := here(t)
+	if *update {
+		require.NoError(t, Write(root))
+	}
+	got, err := os.ReadFile(filepath.Join(root, "docs", "conformance.md"))
+	require.NoError(t, err)
+	assert.Equal(t, Markdown(pages), string(got), "docs/conformance.md is stale: make docs writes it")
+}
+
+// TestEveryPromiseHasItsTests: what a row names is there, and what is there has a row.
+func TestEveryPromiseHasItsTests(t *testing.T) {
+	wrong, err := Check(root, here(t))
+	require.NoError(t, err)
+	assert.Empty(t, wrong)
+}
+
+// TestPagesAreThoseThatWereRead: a page that has changed has to be read again.
+func TestPagesAreThoseThatWereRead(t *testing.T) {
+	_, primary, _ := strings.Cut(string(headers.Lock()), " primary\n")
+	for _, page := range here(t) {
+		assert.Contains(t, primary, " "+page.Sum+" "+page.File+"\n",
+			"%s of the primary release is another text: read it, mend the rows, and put its sum here", page.Name)
+	}
+}
+
+func TestWhatRowsAreRefused(t *testing.T) {
+	for row, want := range map[string]string{
+		"@ page x(3) x.3 00\nIt works. |  | soft0":         `x:2: "" is no test; a promise without a test is not kept`,
+		"@ page x(3) x.3 00\nIt works. | TestX | hardware": `x:2: "hardware" is no place where tests run`,
+		"@ page x(3)":                "x:1: want @ page PAGE FILE SHA256",
+		"It works. | TestX | soft0":  "x:1: a promise stands below its page",
+		"@ page x(3) x.3 00\nWorks.": "x:2: 1 columns; want promise | tests | where | what differs",
+	} {
+		_, err := Read("x", row)
+		assert.EqualError(t, err, want)
+	}
+	here(t)
+	wrong, err := Check(root, []Page{{Promises: []Promise{{At: "x:1", Tests: []Test{{own, "TestNone", ""},
+		{own, "TestPostSend", "wr_id"}, {own, "TestPostSend", "no such"}}}}}})
+	require.NoError(t, err)
+	assert.Contains(t, wrong, "x:1: "+own+" has no test TestNone")
+	assert.Contains(t, wrong, "x:1: "+own+" has no test TestPostSend/no such")
+	assert.Contains(t, wrong, "no row of promises.txt names TestPostSend/bind")
+	assert.NotContains(t, wrong, "no row of promises.txt names TestPostSend/wr_id")
+}

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package promises
+
+import (
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/conformance/vm/rig"
+	"github.com/goverbs/goverbs/generated/ibv"
+	verbs "github.com/goverbs/goverbs/generated/libibverbs"
+)
+
+// testSolicited: a completion queue that is armed for solicited completions raises an event for a request that has the
+// flag, and for no other.
+func testSolicited(t *testing.T, opcode ibv.WROpcode) {
+	s := newStage(t, ibv.QPT_RC)
+	channel, err := verbs.CreateCompChannel(s.Context)
+	require.NoError(t, err)
+	s.Defer(func() { s.Check(verbs.DestroyCompChannel(channel)) })
+	require.NoError(t, syscall.SetNonblock(int(channel.FD), true))
+	cq, err := verbs.CreateCQ(s.Context, 16, 0, channel, 0)
+	require.NoError(t, err)
+	s.Defer(func() { s.Check(verbs.DestroyCQ(cq)) })
+	peer := s.QP(ibv.QPT_RC, s.BSend, cq)
+	from := s.QP(ibv.QPT_RC, s.ASend, s.ARecv)
+	s.Connect(from, peer)
+	require.NoError(t, verbs.ReqNotifyCQ(cq, 1))
+	event := func() error {
+		where, context := &rig.Records[ibv.Ptr[ibv.CQ]](s.Rig, 1)[0], &rig.Records[uintptr](s.Rig, 1)[0]
+		return verbs.GetCQEvent(channel, where, context)
+	}
+	for _, flag := range []ibv.SendFlags{0, ibv.SEND_SOLICITED} {
+		s.Recv(peer, 1, s.there.SGE(0, 64))
+		l := s.remote(opcode, 1024)
+		l.WRs[0].SendFlags |= flag
+		_, err = l.Post(from)
+		require.NoError(t, err)
+		s.sent(1, ibv.WC_SUCCESS)
+		require.Equal(t, ibv.WC_SUCCESS, s.Completion(cq).Status)
+		if flag == 0 {
+			assert.ErrorIs(t, event(), syscall.EAGAIN, "%v without the flag wakes nobody", opcode)
+			continue
+		}
+		require.Eventually(t, func() bool { return event() == nil }, 10*time.Second, time.Millisecond, "%v", opcode)
+		require.NoError(t, verbs.AckCQEvents(cq, 1))
+	}
+}

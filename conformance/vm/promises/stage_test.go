@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package promises
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/conformance/vm/rig"
+	"github.com/goverbs/goverbs/generated/ibv"
+	verbs "github.com/goverbs/goverbs/generated/libibverbs"
+)
+
+// stage is a connected pair with memory at both ends.
+type stage struct {
+	*rig.Rig
+	*rig.Pair
+	t           *testing.T
+	here, there *rig.Buffer
+}
+
+func newStage(t *testing.T, kind ibv.QPType) *stage {
+	r := rig.Open(t)
+	s := &stage{Rig: r, Pair: r.Pair(kind), t: t, here: r.Buffer(4096, r.Access), there: r.Buffer(4096, r.Access)}
+	for i := range s.here.Bytes {
+		s.here.Bytes[i] = byte(i*7 + i>>8)
+	}
+	return s
+}
+
+// sends makes a list of n signalled sends, each of 16 bytes of its own.
+func (s *stage) sends(n int) *rig.List {
+	l := s.Sends(n)
+	for i := range l.WRs {
+		l.WRs[i].Opcode, l.WRs[i].SendFlags, l.SGEs[i] = ibv.WR_SEND, ibv.SEND_SIGNALED, s.here.SGE(16*i, 16)
+	}
+	return l
+}
+
+// remote makes one signalled request of 16 bytes with an address at the peer.
+func (s *stage) remote(opcode ibv.WROpcode, offset int) *rig.List {
+	l := s.sends(1)
+	l.WRs[0].Opcode = opcode
+	*l.WRs[0].WR.RDMA() = ibv.SendRDMA{RemoteAddr: s.there.Address(offset), RKey: s.there.MR.RKey}
+	return l
+}
+
+// recvs posts n receives of 64 bytes, one behind the other in the peer's memory from 2048 on; IDs count from 100.
+func (s *stage) recvs(n int) {
+	for i := range n {
+		s.Recv(s.B, uint64(100+i), s.there.SGE(2048+64*i, 64))
+	}
+}
+
+func (s *stage) post(l *rig.List) {
+	s.t.Helper()
+	_, err := l.Post(s.A)
+	require.NoError(s.t, err)
+}
+
+// sent waits for a completion of the sender.
+func (s *stage) sent(id uint64, want ibv.WCStatus) ibv.WC {
+	s.t.Helper()
+	wc := s.Completion(s.ASend)
+	assert.Equal(s.t, want, wc.Status)
+	assert.Equal(s.t, id, wc.WRID)
+	return wc
+}
+
+// received waits for a completion of the peer.
+func (s *stage) received(id uint64) ibv.WC {
+	s.t.Helper()
+	wc := s.Completion(s.BRecv)
+	require.Equal(s.t, ibv.WC_SUCCESS, wc.Status)
+	assert.Equal(s.t, id, wc.WRID)
+	return wc
+}
+
+// caps are what the sender has: providers round up.
+func (s *stage) caps() ibv.QPCap {
+	s.t.Helper()
+	init := new(ibv.QPInitAttr)
+	require.NoError(s.t, verbs.QueryQP(s.A, new(ibv.QPAttr), ibv.QP_CAP, init))
+	return init.Cap
+}
+
+// tooManySGEs gives a request one SGE more than the queue pair takes.
+func (s *stage) tooManySGEs(wr *ibv.SendWR) {
+	sges := rig.Records[ibv.SGE](s.Rig, int(s.caps().MaxSendSGE)+1)
+	for i := range sges {
+		sges[i] = s.here.SGE(0, 1)
+	}
+	wr.SGList, wr.NumSGE = ibv.PtrTo(&sges[0]), int32(len(sges))
+}
+
+func (s *stage) none(cq *ibv.CQ, why string) {
+	s.t.Helper()
+	wc, came, err := rig.Poll(cq, 100*time.Millisecond)
+	require.NoError(s.t, err)
+	assert.False(s.t, came, "%s: %v", why, wc.Status)
+}

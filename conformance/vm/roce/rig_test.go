@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package roce
+
+import (
+	"context"
+	"math/rand/v2"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/conformance/vm/rig"
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma"
+)
+
+func TestMain(m *testing.M) { rig.Main(m) }
+
+// end is one end of a pair.
+type end struct {
+	t      *testing.T
+	kernel bool // it is Soft-RoCE's
+	q      *rdma.QP
+	mr     *rdma.MR
+	ah     *rdma.AH // of UD, to the other end
+	to     rdma.Endpoint
+}
+
+// memory is what each end has for its peer: the greatest message, and what lies before and behind it.
+const memory = 1<<20 + 2*margin
+
+// margin is what no message of these tests reaches.
+const margin = 4096
+
+// caps are what these tests need.
+var caps = ibv.QPCap{MaxSendWR: 16, MaxRecvWR: 16, MaxSendSGE: 1, MaxRecvSGE: 1}
+
+// both runs a test with each end as the one that asks, over IPv4 and IPv6.
+func both(t *testing.T, test func(t *testing.T, pair func(t *testing.T, o options) (a, b *end))) {
+	t.Helper()
+	over := rig.OpenAcross(t)
+	fabric := over.Soft(t)
+	for _, v := range []struct {
+		name         string
+		soft, kernel netip.Addr
+	}{{"IPv4", over.Soft4, over.Kernel4}, {"IPv6", over.Soft6, over.Kernel6}} {
+		for _, asks := range []string{"soft asks", "kernel asks"} {
+			t.Run(v.name+"/"+asks, func(t *testing.T) {
+				test(t, func(t *testing.T, o options) (a, b *end) {
+					t.Helper()
+					d, err := rdma.OpenOn(fabric, "soft0")
+					require.NoError(t, err)
+					t.Cleanup(func() { assert.NoError(t, d.Close()) })
+					k, err := rdma.Open(over.Device)
+					require.NoError(t, err)
+					t.Cleanup(func() { assert.NoError(t, k.Close()) })
+					own, kernel := newEnd(t, d, o), newEnd(t, k, o)
+					kernel.kernel = true
+					connect(t, own, kernel, v.soft, v.kernel, o)
+					if asks == "kernel asks" {
+						return kernel, own
+					}
+					return own, kernel
+				})
+			})
+		}
+	}
+}
+
+// options are of a pair.
+type options struct {
+	kind   ibv.QPType
+	change func(*ibv.QPAttr)        // what the queue pairs are connected with
+	ops    ibv.QPCreateSendOpsFlags // of RC: what programs of the queue pairs can post
+}
+
+func newEnd(t *testing.T, d *rdma.Device, o options) *end {
+	t.Helper()
+	e := &end{t: t}
+	var err error
+	parts := rdma.QPParts{Cap: caps}
+	switch {
+	case o.ops != 0:
+		e.q = newExtended(t, d, o.ops)
+	case o.kind == ibv.QPT_RC:
+		e.q, err = d.NewRC(parts)
+	case o.kind == ibv.QPT_UC:
+		e.q, err = d.NewUC(parts)
+	default:
+		e.q, err = d.NewUD(parts)
+	}
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, e.q.Close()) })
+	access := ibv.ACCESS_LOCAL_WRITE | ibv.ACCESS_REMOTE_WRITE | ibv.ACCESS_REMOTE_READ | ibv.ACCESS_REMOTE_ATOMIC |
+		ibv.ACCESS_MW_BIND
+	if o.ops != 0 {
+		access |= ibv.ACCESS_FLUSH_GLOBAL
+	}
+	e.mr, err = e.q.RegMR(make([]byte, memory), access)
+	require.NoError(t, err)
+	return e
+}
+
+// newExtended is a queue pair of RC whose programs can post some operations.
+func newExtended(t *testing.T, d *rdma.Device, ops ibv.QPCreateSendOpsFlags) *rdma.QP {
+	t.Helper()
+	pd, err := d.AllocPD()
+	keep(t, pd, err)
+	channel, err := d.CreateCompChannel()
+	keep(t, channel, err)
+	cq, err := d.CreateCQ(int(caps.MaxSendWR+caps.MaxRecvWR), channel, 0)
+	keep(t, cq, err)
+	q, err := d.CreateQPEx(&ibv.QPInitAttrEx{QPType: ibv.QPT_RC, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(), PD: pd.Ptr(),
+		Cap: caps, SendOpsFlags: uint64(ops), CompMask: ibv.QP_INIT_ATTR_PD | ibv.QP_INIT_ATTR_SEND_OPS_FLAGS},
+		rdma.QueueOptions{})
+	require.NoError(t, err)
+	return q
+}
+
+// keep closes an object when the test ends.
+func keep(t *testing.T, o interface{ Close() error }, err error) {
+	t.Helper()
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, o.Close()) })
+}
+
+func connect(t *testing.T, a, b *end, atA, atB netip.Addr, o options) {
+	t.Helper()
+	var err error
+	b.to, err = a.q.EndpointOn(rdma.GIDQuery{Address: atA})
+	require.NoError(t, err)
+	a.to, err = b.q.EndpointOn(rdma.GIDQuery{Address: atB})
+	require.NoError(t, err)
+	for _, e := range []*end{a, b} {
+		if o.kind != ibv.QPT_UD {
+			attr, err := e.q.ConnectAttr(e.to)
+			require.NoError(t, err)
+			if o.ops != 0 {
+				attr.QPAccessFlags |= ibv.ACCESS_FLUSH_GLOBAL
+			}
+			if o.change != nil {
+				o.change(attr)
+			}
+			require.NoError(t, e.q.ConnectWith(attr))
+		} else {
+			path, err := e.q.Path(e.to)
+			require.NoError(t, err)
+			e.ah, err = e.q.PD().CreateAH(&path)
+			require.NoError(t, err)
+			t.Cleanup(func() { assert.NoError(t, e.ah.Close()) })
+		}
+	}
+}
+
+// fill gives all memory of the end other bytes.
+func (e *end) fill(seed byte) {
+	rand.NewChaCha8([32]byte{seed}).Read(e.mr.Bytes())
+}
+
+// post posts one request.
+func (e *end) post(add func(*rdma.SendBatch) rdma.SendRequest) {
+	e.t.Helper()
+	b, err := rdma.NewSendBatch(1, 1, 0)
+	require.NoError(e.t, err)
+	defer b.Close()
+	r := add(b).Signaled()
+	if e.ah != nil {
+		r.UD(e.ah.Ptr(), e.to.QPNum, e.to.QKey)
+	}
+	_, err = e.q.PostSend(b)
+	require.NoError(e.t, err)
+}
+
+// allow changes what the peer may do with the queue pair.
+func (e *end) allow(rights ibv.AccessFlags) {
+	e.t.Helper()
+	require.NoError(e.t, e.q.Modify(&ibv.QPAttr{QPAccessFlags: rights}, ibv.QP_ACCESS_FLAGS))
+}
+
+// run posts a program.
+func (e *end) run(build func(*rdma.WRProgram)) {
+	e.t.Helper()
+	p, err := e.q.NewWRProgram()
+	require.NoError(e.t, err)
+	build(p)
+	require.NoError(e.t, e.q.PostProgram(p))
+}
+
+// recv posts one receive.
+func (e *end) recv(offset, length int) {
+	e.t.Helper()
+	e.recvAt(e.mr.SGE(uint64(offset), 1).Addr, length, e.mr.LKey())
+}
+
+func (e *end) recvAt(address uint64, length int, lkey uint32) {
+	e.t.Helper()
+	b, err := rdma.NewRecvBatch(1, 1)
+	require.NoError(e.t, err)
+	defer b.Close()
+	b.Recv(1).SGE(address, uint32(length), lkey)
+	_, err = e.q.PostRecv(b)
+	require.NoError(e.t, err)
+}
+
+// patience is for what takes far too long.
+const patience = time.Minute
+
+// completion waits for one.
+func (e *end) completion() ibv.WC {
+	e.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	var wcs [1]ibv.WC
+	_, err := e.q.SendCQ().Wait(ctx, wcs[:])
+	require.NoError(e.t, err)
+	return wcs[0]
+}
+
+// done waits for a completion that is a good one.
+func (e *end) done() ibv.WC {
+	e.t.Helper()
+	wc := e.completion()
+	require.NoError(e.t, rdma.CompletionErr(&wc))
+	return wc
+}

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package roce
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/conformance/vm/rig"
+	"github.com/goverbs/goverbs/conformance/vm/wire"
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma"
+	"github.com/goverbs/goverbs/rdma/soft"
+)
+
+const (
+	speedRound  = 500 * time.Millisecond
+	speedRounds = 7
+	speedWrite  = 1 << 20
+	speedDepth  = 4 // writes under way
+	speedEcho   = 64
+)
+
+// flow is a pair whose speed is measured.
+type flow struct {
+	name   string
+	beside *flow // of Soft-RoCE, to which it is compared
+	a, b   *end
+
+	writes, echoes []float64 // of each round: MB/s, and µs there and back
+}
+
+// TestSpeed measures the software device beside Soft-RoCE, in rounds that take turns; roce-speed-KERNEL.csv has the
+// figures, and the page beside it the ratios. GOVERBS_SPEED=1 asks for it: figures of a loaded machine mean nothing, so
+// nothing is asserted here.
+func TestSpeed(t *testing.T) {
+	if os.Getenv("GOVERBS_SPEED") == "" {
+		t.Skip("measures for half a minute: vmtest -env GOVERBS_SPEED=1")
+	}
+	flows := newFlows(t)
+	for range speedRounds {
+		for _, f := range flows {
+			f.writes = append(f.writes, f.throughput())
+			f.echoes = append(f.echoes, f.echo())
+		}
+	}
+	var csv, page strings.Builder
+	csv.WriteString("what,unit,minimum,median,maximum\n")
+	page.WriteString(speedPage)
+	for _, f := range flows {
+		fmt.Fprintf(&page, "| %s |", f.name)
+		for _, kind := range []struct {
+			unit        string
+			own, beside []float64
+		}{{"MB/s", f.writes, f.beside.writes}, {"µs", f.echoes, f.beside.echoes}} {
+			least, median, most := spread(kind.own)
+			fmt.Fprintf(&csv, "%q,%s,%.1f,%.1f,%.1f\n", f.name, kind.unit, least, median, most)
+			ratio := "1"
+			if f.beside != f {
+				var ratios []float64
+				for i := range kind.own {
+					ratios = append(ratios, kind.own[i]/kind.beside[i])
+				}
+				least, median, most := spread(ratios)
+				ratio = fmt.Sprintf("%.2f (%.2f–%.2f)", median, least, most)
+			}
+			fmt.Fprintf(&page, " %.0f | %.0f | %s |", median, least, ratio)
+		}
+		page.WriteString("\n")
+	}
+	t.Logf("\n%s", page.String())
+	for ext, text := range map[string]string{"csv": csv.String(), "md": page.String()} {
+		require.NoError(t, os.WriteFile(os.Getenv(wire.EnvOut)+"/roce-speed-"+rig.Kernel(t)+"."+ext, []byte(text),
+			0o644))
+	}
+}
+
+const speedPage = `# The software device beside Soft-RoCE
+
+Measured by make vm-bench in one boot, under QEMU's software emulation with two processors: both ends in one process that waits for events,
+over IPv4, with packets of 1024 bytes. MB/s is of RC writes of 1 MiB, 4 under way; µs is of 64 bytes sent to the other end and back. The pairs take turns
+in 7 rounds: median and minimum of the rounds, and the median of their own ratios to the Soft-RoCE pair above, with the least and the greatest.
+What Soft-RoCE sends to itself takes no socket, no IP and no cable. Between two namespaces it works since kernel 7.
+
+| pair | MB/s | minimum | ratio | µs | minimum | ratio |
+|---|---|---|---|---|---|---|
+`
+
+// newFlows are the pairs. Those of Soft-RoCE come before those that are compared to them.
+func newFlows(t *testing.T) (flows []*flow) {
+	open := func(d *rdma.Device, err error) *rdma.Device {
+		keep(t, d, err)
+		return d
+	}
+	at0 := func(f *soft.Fabric) *rdma.Device { return open(rdma.OpenOn(f, "soft0")) }
+	add := func(name string, beside *flow, from, to *rdma.Device, atFrom, atTo netip.Addr) *flow {
+		o := options{kind: ibv.QPT_RC, change: func(attr *ibv.QPAttr) { attr.Timeout = 19 }} // the host may be busy
+		f := &flow{name: name, beside: beside, a: newEnd(t, from, o), b: newEnd(t, to, o)}
+		connect(t, f.a, f.b, atFrom, atTo, o)
+		if beside == nil {
+			f.beside = f
+		}
+		flows = append(flows, f)
+		return f
+	}
+	over := rig.OpenAcross(t)
+	kernel, near := open(rdma.Open(over.Device)), at0(over.Soft(t))
+	fabric, at := over.Beside(t)
+	best := add("Soft-RoCE to itself", nil, kernel, kernel, over.Kernel4, over.Kernel4)
+	add("software device to another on loopback", best, near, at0(fabric), over.Soft4, at)
+	if k := rig.Kernel(t); k != "6.1" && k != "6.12" {
+		cable := rig.OpenCable(t, 1)
+		best = add("Soft-RoCE to Soft-RoCE over a cable", nil, open(rdma.Open(cable.Kernel(t, 0))),
+			open(rdma.Open(cable.Kernel(t, 1))), cable.At[0], cable.At[1])
+	}
+	cable := rig.OpenCable(t, 2)
+	add("software device to another over a cable", best, at0(cable.Soft(t, 0)), at0(cable.Soft(t, 1)), cable.At[0],
+		cable.At[1])
+	add("Soft-RoCE to software device over a cable", best, kernel, near, over.Kernel4, over.Soft4)
+	add("software device to Soft-RoCE over a cable", best, near, kernel, over.Soft4, over.Kernel4)
+	return flows
+}
+
+func spread(figures []float64) (least, median, most float64) {
+	sorted := slices.Sorted(slices.Values(figures))
+	return sorted[0], sorted[len(sorted)/2], sorted[len(sorted)-1]
+}
+
+// throughput writes for a while.
+func (f *flow) throughput() float64 {
+	b, err := rdma.NewSendBatch(1, 1, 0)
+	require.NoError(f.a.t, err)
+	defer b.Close()
+	b.Write(1, f.b.mr.SGE(margin, 1).Addr, f.b.mr.RKey()).Add(f.a.mr.SGE(margin, speedWrite)).Signaled()
+	began, posted, done := time.Now(), 0, 0
+	for ; time.Since(began) < speedRound || posted < 2*speedDepth; posted++ {
+		if posted-done == speedDepth {
+			f.a.done()
+			done++
+		}
+		_, err := f.a.q.PostSend(b)
+		require.NoError(f.a.t, err)
+	}
+	for ; done < posted; done++ {
+		f.a.done()
+	}
+	return float64(done) * speedWrite / 1e6 / time.Since(began).Seconds()
+}
+
+// echo sends a small message there and back for a while.
+func (f *flow) echo() float64 {
+	count := 0
+	began := time.Now()
+	for ; time.Since(began) < speedRound/5; count++ {
+		f.a.recv(0, speedEcho)
+		f.b.recv(0, speedEcho)
+		for _, e := range []struct{ from, to *end }{{f.a, f.b}, {f.b, f.a}} {
+			e.from.post(func(b *rdma.SendBatch) rdma.SendRequest { return b.Send(1).Add(e.from.mr.SGE(0, speedEcho)) })
+			e.to.done()
+			e.from.done()
+		}
+	}
+	return float64(time.Since(began).Microseconds()) / float64(count)
+}

@@ -1,0 +1,576 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+/*
+ * A peer of librpma in C for the tests of package rpma. Each role prints what it saw, line by line, for the tests to compare with what Go saw
+ * in the same role: the result of each call that may fail, each completion, each event, and the bytes that arrived.
+ *
+ * rpmapeer x|y ADDRESS PORT: every operation; x connects, y listens.
+ * rpmapeer errors ADDRESS PORT: calls that fail, on a connection with a y.
+ * rpmapeer bench ADDRESS PORT ROUNDS: the times of operations, in nanoseconds, on a connection with a "serve".
+ * rpmapeer serve ADDRESS PORT: takes one connection, and lets it go when the peer goes.
+ */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+#include <librpma.h>
+
+enum { SIZE = 4096, LARGE = 1 << 20, DESC = 21, MSG = 256 };
+
+static struct rpma_peer *peer;
+static struct rpma_conn *conn;
+static struct rpma_cq *cq;
+static char *memory, *msgs;
+static struct rpma_mr_local *mr, *msgs_mr;
+static struct rpma_mr_remote *remote;
+
+static void die(const char *what, int ret)
+{
+	printf("failed: %s: %s\n", what, rpma_err_2str(ret));
+	exit(1);
+}
+
+static void must(int ret, const char *what)
+{
+	if (ret)
+		die(what, ret);
+}
+
+static void result(const char *what, int ret)
+{
+	printf("%s: %d\n", what, ret);
+}
+
+static void event(void)
+{
+	enum rpma_conn_event e = RPMA_CONN_UNDEFINED;
+
+	must(rpma_conn_next_event(conn, &e), "rpma_conn_next_event");
+	printf("event %d\n", e);
+}
+
+static struct ibv_wc kept[8];
+static int nkept;
+
+/* next waits for the next completion of a receive, or of anything else: which of them comes first is not said. */
+static struct ibv_wc next(int receive)
+{
+	struct ibv_wc wc;
+	int i, ret, n = 0;
+
+	for (i = 0; i < nkept; i++) {
+		if (!(kept[i].opcode & IBV_WC_RECV) == !receive) {
+			wc = kept[i];
+			memmove(kept + i, kept + i + 1, (--nkept - i) * sizeof(wc));
+			return wc;
+		}
+	}
+	for (;;) {
+		while ((ret = rpma_cq_get_wc(cq, 1, &wc, &n)) == RPMA_E_NO_COMPLETION)
+			;
+		must(ret, "rpma_cq_get_wc");
+		if (wc.status != IBV_WC_SUCCESS || !(wc.opcode & IBV_WC_RECV) == !receive)
+			return wc;
+		if (nkept == 8)
+			die("completions", RPMA_E_UNKNOWN);
+		kept[nkept++] = wc;
+	}
+}
+
+static void completion(int receive)
+{
+	struct ibv_wc wc = next(receive);
+
+	printf("completion: context %" PRIu64 " status %d", wc.wr_id, wc.status);
+	if (wc.status == IBV_WC_SUCCESS) {
+		printf(" opcode %d", wc.opcode);
+		if (receive) {
+			printf(" bytes %u", wc.byte_len);
+			if (wc.wc_flags & IBV_WC_WITH_IMM)
+				printf(" imm %08x", ntohl(wc.imm_data));
+		}
+	}
+	printf("\n");
+}
+
+static void sent(void)
+{
+	completion(0);
+}
+
+static void received(void)
+{
+	completion(1);
+}
+
+static const void *context(uintptr_t n)
+{
+	return (const void *)n;
+}
+
+static void open_peer(const char *address, enum rpma_util_ibv_context_type type)
+{
+	struct ibv_context *device;
+
+	must(rpma_utils_get_ibv_context(address, type, &device), "rpma_utils_get_ibv_context");
+	must(rpma_peer_new(device, &peer), "rpma_peer_new");
+}
+
+static char *map(size_t size)
+{
+	void *at;
+
+	if (posix_memalign(&at, 4096, size))
+		die("posix_memalign", RPMA_E_NOMEM);
+	memset(at, 0, size);
+	return at;
+}
+
+/* regions registers memory. A device that flushes to persistent memory takes no other memory for that. */
+static void regions(size_t size, int usage)
+{
+	int ret;
+
+	memory = map(size);
+	msgs = map(SIZE);
+	ret = rpma_mr_reg(peer, memory, size, usage, &mr);
+	if (ret && usage & RPMA_MR_USAGE_FLUSH_TYPE_PERSISTENT)
+		ret = rpma_mr_reg(peer, memory, size, usage & ~RPMA_MR_USAGE_FLUSH_TYPE_PERSISTENT, &mr);
+	must(ret, "rpma_mr_reg");
+	must(rpma_mr_reg(peer, msgs, SIZE, RPMA_MR_USAGE_SEND | RPMA_MR_USAGE_RECV, &msgs_mr), "rpma_mr_reg");
+}
+
+static struct rpma_conn_cfg *config(void)
+{
+	struct rpma_conn_cfg *cfg;
+
+	must(rpma_conn_cfg_new(&cfg), "rpma_conn_cfg_new");
+	must(rpma_conn_cfg_set_timeout(cfg, 5000), "rpma_conn_cfg_set_timeout");
+	must(rpma_conn_cfg_set_sq_size(cfg, 16), "rpma_conn_cfg_set_sq_size");
+	must(rpma_conn_cfg_set_rq_size(cfg, 16), "rpma_conn_cfg_set_rq_size");
+	must(rpma_conn_cfg_set_cq_size(cfg, 32), "rpma_conn_cfg_set_cq_size");
+	return cfg;
+}
+
+static void connected(void)
+{
+	event();
+	must(rpma_conn_get_cq(conn, &cq), "rpma_conn_get_cq");
+}
+
+/* connect_to connects, with private data, and learns of the peer's region and configuration from the peer's. */
+static void connect_to(const char *address, const char *port, int receives)
+{
+	struct rpma_conn_private_data data = { .ptr = "from x", .len = 7 };
+	struct rpma_conn_cfg *cfg = config();
+	struct rpma_conn_req *req;
+	struct rpma_peer_cfg *pcfg;
+	size_t size;
+	bool direct;
+	int i, flush, ret, tries = 0;
+
+	for (;;) {
+		must(rpma_conn_req_new(peer, address, port, cfg, &req), "rpma_conn_req_new");
+		for (i = 0; i < receives; i++)
+			must(rpma_conn_req_recv(req, msgs_mr, i * MSG, MSG, context(100 + i)), "rpma_conn_req_recv");
+		must(rpma_conn_req_connect(&req, &data, &conn), "rpma_conn_req_connect");
+		if (tries++ > 100)
+			break;
+		/* the listener may not be there yet */
+		enum rpma_conn_event e;
+		must(rpma_conn_next_event(conn, &e), "rpma_conn_next_event");
+		if (e == RPMA_CONN_ESTABLISHED) {
+			printf("event %d\n", e);
+			break;
+		}
+		must(rpma_conn_delete(&conn), "rpma_conn_delete");
+		usleep(20000);
+	}
+	must(rpma_conn_cfg_delete(&cfg), "rpma_conn_cfg_delete");
+	must(rpma_conn_get_cq(conn, &cq), "rpma_conn_get_cq");
+	must(rpma_conn_get_private_data(conn, &data), "rpma_conn_get_private_data");
+	must(rpma_mr_remote_from_descriptor(data.ptr, DESC, &remote), "rpma_mr_remote_from_descriptor");
+	must(rpma_mr_remote_get_size(remote, &size), "rpma_mr_remote_get_size");
+	must(rpma_mr_remote_get_flush_type(remote, &flush), "rpma_mr_remote_get_flush_type");
+	printf("remote: size %zu flush %d\n", size, flush);
+	ret = rpma_flush(conn, remote, 0, 8, RPMA_FLUSH_TYPE_PERSISTENT, RPMA_F_COMPLETION_ALWAYS, context(99));
+	result("persistent flush before the peer's configuration", ret);
+	must(rpma_peer_cfg_from_descriptor((char *)data.ptr + DESC, 1, &pcfg), "rpma_peer_cfg_from_descriptor");
+	must(rpma_peer_cfg_get_direct_write_to_pmem(pcfg, &direct), "rpma_peer_cfg_get_direct_write_to_pmem");
+	printf("peer: direct write to pmem %d\n", direct);
+	must(rpma_conn_apply_remote_peer_cfg(conn, pcfg), "rpma_conn_apply_remote_peer_cfg");
+	must(rpma_peer_cfg_delete(&pcfg), "rpma_peer_cfg_delete");
+}
+
+/* accept_one accepts one connection, and tells its peer of the region and of direct writes to pmem. */
+static void accept_one(const char *address, const char *port, int receives)
+{
+	struct rpma_conn_private_data data;
+	struct rpma_conn_cfg *cfg = config();
+	struct rpma_conn_req *req;
+	struct rpma_peer_cfg *pcfg;
+	struct rpma_ep *ep;
+	uint8_t own[DESC + 1];
+	size_t size;
+	int i;
+
+	must(rpma_peer_cfg_new(&pcfg), "rpma_peer_cfg_new");
+	must(rpma_peer_cfg_set_direct_write_to_pmem(pcfg, true), "rpma_peer_cfg_set_direct_write_to_pmem");
+	must(rpma_mr_get_descriptor_size(mr, &size), "rpma_mr_get_descriptor_size");
+	if (size != DESC)
+		die("rpma_mr_get_descriptor_size", RPMA_E_UNKNOWN);
+	must(rpma_mr_get_descriptor(mr, own), "rpma_mr_get_descriptor");
+	must(rpma_peer_cfg_get_descriptor(pcfg, own + DESC), "rpma_peer_cfg_get_descriptor");
+	must(rpma_peer_cfg_delete(&pcfg), "rpma_peer_cfg_delete");
+	must(rpma_ep_listen(peer, address, port, &ep), "rpma_ep_listen");
+	fprintf(stderr, "ready\n");
+	must(rpma_ep_next_conn_req(ep, cfg, &req), "rpma_ep_next_conn_req");
+	must(rpma_conn_req_get_private_data(req, &data), "rpma_conn_req_get_private_data");
+	printf("private data %.6s\n", (char *)data.ptr);
+	for (i = 0; i < receives; i++)
+		must(rpma_conn_req_recv(req, msgs_mr, i * MSG, MSG, context(100 + i)), "rpma_conn_req_recv");
+	data.ptr = own;
+	data.len = sizeof(own);
+	must(rpma_conn_req_connect(&req, &data, &conn), "rpma_conn_req_connect");
+	must(rpma_conn_cfg_delete(&cfg), "rpma_conn_cfg_delete");
+	connected();
+	must(rpma_ep_shutdown(&ep), "rpma_ep_shutdown");
+}
+
+static void end(void)
+{
+	must(rpma_conn_delete(&conn), "rpma_conn_delete");
+	if (remote)
+		must(rpma_mr_remote_delete(&remote), "rpma_mr_remote_delete");
+	must(rpma_mr_dereg(&mr), "rpma_mr_dereg");
+	must(rpma_mr_dereg(&msgs_mr), "rpma_mr_dereg");
+	must(rpma_peer_delete(&peer), "rpma_peer_delete");
+}
+
+static const int local_usage = RPMA_MR_USAGE_READ_DST | RPMA_MR_USAGE_WRITE_SRC;
+static const int remote_usage = RPMA_MR_USAGE_READ_SRC | RPMA_MR_USAGE_WRITE_DST | RPMA_MR_USAGE_FLUSH_TYPE_VISIBILITY |
+	RPMA_MR_USAGE_FLUSH_TYPE_PERSISTENT;
+
+/* x asks for everything. */
+static void x(const char *address, const char *port)
+{
+	const int always = RPMA_F_COMPLETION_ALWAYS, on_error = RPMA_F_COMPLETION_ON_ERROR;
+	int ret;
+
+	open_peer(address, RPMA_UTIL_IBV_CONTEXT_REMOTE);
+	regions(SIZE, local_usage);
+	connect_to(address, port, 2);
+	strcpy(memory, "written by x");
+	must(rpma_write(conn, remote, 64, mr, 0, 13, always, context(1)), "rpma_write");
+	sent();
+	must(rpma_flush(conn, remote, 64, 13, RPMA_FLUSH_TYPE_VISIBILITY, always, context(2)), "rpma_flush");
+	sent();
+	must(rpma_write(conn, remote, 128, mr, 0, 12, on_error, context(3)), "rpma_write");
+	ret = rpma_flush(conn, remote, 128, 12, RPMA_FLUSH_TYPE_PERSISTENT, always, context(4));
+	result("persistent flush", ret);
+	if (!ret)
+		sent();
+	must(rpma_atomic_write(conn, remote, 256, "8 bytes!", always, context(5)), "rpma_atomic_write");
+	sent();
+	must(rpma_read(conn, mr, 1024, remote, 64, 256, always, context(6)), "rpma_read");
+	sent();
+	printf("read %.12s, %.12s, %.8s\n", memory + 1024, memory + 1088, memory + 1216);
+	must(rpma_write_with_imm(conn, remote, 512, mr, 0, 7, always, 0x01020304, context(7)), "rpma_write_with_imm");
+	sent();
+	must(rpma_write_with_imm(conn, NULL, 0, NULL, 0, 0, always, 0xfedcba98, context(8)), "rpma_write_with_imm");
+	sent();
+	must(rpma_read(conn, NULL, 0, NULL, 0, 0, always, context(12)), "rpma_read");
+	sent();
+	must(rpma_write(conn, NULL, 0, NULL, 0, 0, always, context(13)), "rpma_write");
+	sent();
+	strcpy(msgs + 1024, "a message");
+	must(rpma_send(conn, msgs_mr, 1024, 9, always, context(9)), "rpma_send");
+	sent();
+	must(rpma_send_with_imm(conn, msgs_mr, 1026, 7, always, 0xa1b2c3d4, context(10)), "rpma_send_with_imm");
+	sent();
+	must(rpma_send_with_imm(conn, NULL, 0, 0, always, 5, context(11)), "rpma_send_with_imm");
+	sent();
+	received(); /* the answers of y */
+	received();
+	printf("received %.9s, %.7s\n", msgs, msgs + MSG);
+	event(); /* y disconnects */
+	must(rpma_conn_disconnect(conn), "rpma_conn_disconnect");
+	end();
+}
+
+/* y has the memory, sees the messages and answers. */
+static void y(const char *address, const char *port)
+{
+	const int always = RPMA_F_COMPLETION_ALWAYS;
+	int i;
+
+	open_peer(address, RPMA_UTIL_IBV_CONTEXT_LOCAL);
+	regions(SIZE, remote_usage);
+	accept_one(address, port, 5);
+	for (i = 0; i < 5; i++)
+		received();
+	printf("written %.12s, %.12s, %.8s, %.7s\n", memory + 64, memory + 128, memory + 256, memory + 512);
+	printf("received %.9s, %.7s\n", msgs + 2 * MSG, msgs + 3 * MSG);
+	strcpy(msgs + 2048, "an answer");
+	must(rpma_send(conn, msgs_mr, 2048, 9, always, context(1)), "rpma_send");
+	sent();
+	must(rpma_send_with_imm(conn, msgs_mr, 2050, 7, always, 77, context(2)), "rpma_send_with_imm");
+	sent();
+	must(rpma_conn_disconnect(conn), "rpma_conn_disconnect");
+	event();
+	end();
+}
+
+/* attempt asks for a connection whose queues share a channel, and sees what becomes of it. */
+static void attempt(const char *address, const char *port)
+{
+	struct rpma_conn_private_data data = { .ptr = "from s", .len = 7 };
+	struct rpma_conn_cfg *cfg = config();
+	struct rpma_conn_req *req;
+
+	must(rpma_conn_cfg_set_rcq_size(cfg, 8), "rpma_conn_cfg_set_rcq_size");
+	must(rpma_conn_cfg_set_compl_channel(cfg, true), "rpma_conn_cfg_set_compl_channel");
+	must(rpma_conn_req_new(peer, address, port, cfg, &req), "rpma_conn_req_new");
+	must(rpma_conn_req_recv(req, msgs_mr, 0, MSG, context(100)), "rpma_conn_req_recv");
+	must(rpma_conn_req_connect(&req, &data, &conn), "rpma_conn_req_connect");
+	event();
+	must(rpma_conn_cfg_delete(&cfg), "rpma_conn_cfg_delete");
+}
+
+/* s is rejected and asks again. Its two sends and its receive complete in queues of a shared channel. */
+static void s(const char *address, const char *port)
+{
+	const int always = RPMA_F_COMPLETION_ALWAYS;
+	struct rpma_conn_private_data data;
+	int sends = 2, receives = 1;
+
+	open_peer(address, RPMA_UTIL_IBV_CONTEXT_REMOTE);
+	regions(SIZE, local_usage);
+	attempt(address, port);
+	must(rpma_conn_delete(&conn), "rpma_conn_delete");
+	attempt(address, port);
+	must(rpma_conn_get_private_data(conn, &data), "rpma_conn_get_private_data");
+	printf("private data %.4s of %u bytes\n", (char *)data.ptr, data.len);
+	strcpy(msgs + 1024, "a message");
+	must(rpma_send(conn, msgs_mr, 1024, 9, always, context(1)), "rpma_send");
+	must(rpma_send_with_imm(conn, msgs_mr, 1026, 7, always, 0x01020304, context(2)), "rpma_send_with_imm");
+	while (sends || receives) {
+		struct rpma_cq *q;
+		struct ibv_wc wc;
+		bool receive;
+
+		must(rpma_conn_wait(conn, 0, &q, &receive), "rpma_conn_wait");
+		while (!rpma_cq_get_wc(q, 1, &wc, NULL)) {
+			if (wc.status != IBV_WC_SUCCESS || !(wc.opcode & IBV_WC_RECV) != !receive)
+				die("a completion", RPMA_E_UNKNOWN);
+			*(receive ? &receives : &sends) -= 1;
+		}
+	}
+	printf("received %.9s\n", msgs);
+	event(); /* r disconnects */
+	must(rpma_conn_disconnect(conn), "rpma_conn_disconnect");
+	end();
+}
+
+/* r rejects a request, accepts the next one, and receives in a shared receive queue with its own completion queue. */
+static void r(const char *address, const char *port)
+{
+	struct rpma_conn_private_data data;
+	struct rpma_conn_cfg *cfg = config();
+	struct rpma_conn_req *req;
+	struct rpma_srq_cfg *scfg;
+	struct rpma_srq *srq;
+	struct rpma_ep *ep;
+	int i;
+
+	open_peer(address, RPMA_UTIL_IBV_CONTEXT_LOCAL);
+	regions(SIZE, remote_usage);
+	must(rpma_ep_listen(peer, address, port, &ep), "rpma_ep_listen");
+	fprintf(stderr, "ready\n");
+	must(rpma_ep_next_conn_req(ep, cfg, &req), "rpma_ep_next_conn_req");
+	must(rpma_conn_req_get_private_data(req, &data), "rpma_conn_req_get_private_data");
+	printf("private data %.6s of %u bytes\n", (char *)data.ptr, data.len);
+	must(rpma_conn_req_delete(&req), "rpma_conn_req_delete");
+	must(rpma_srq_cfg_new(&scfg), "rpma_srq_cfg_new");
+	must(rpma_srq_cfg_set_rq_size(scfg, 8), "rpma_srq_cfg_set_rq_size");
+	must(rpma_srq_cfg_set_rcq_size(scfg, 8), "rpma_srq_cfg_set_rcq_size");
+	must(rpma_srq_new(peer, scfg, &srq), "rpma_srq_new");
+	must(rpma_srq_cfg_delete(&scfg), "rpma_srq_cfg_delete");
+	for (i = 0; i < 2; i++)
+		must(rpma_srq_recv(srq, msgs_mr, i * MSG, MSG, context(100 + i)), "rpma_srq_recv");
+	must(rpma_conn_cfg_set_srq(cfg, srq), "rpma_conn_cfg_set_srq");
+	must(rpma_ep_next_conn_req(ep, cfg, &req), "rpma_ep_next_conn_req");
+	data.ptr = "to s";
+	data.len = 5;
+	must(rpma_conn_req_connect(&req, &data, &conn), "rpma_conn_req_connect");
+	event();
+	must(rpma_srq_get_rcq(srq, &cq), "rpma_srq_get_rcq");
+	received();
+	received();
+	printf("received %.9s, %.7s\n", msgs, msgs + MSG);
+	must(rpma_conn_get_cq(conn, &cq), "rpma_conn_get_cq");
+	strcpy(msgs + 2048, "an answer");
+	must(rpma_send(conn, msgs_mr, 2048, 9, RPMA_F_COMPLETION_ALWAYS, context(1)), "rpma_send");
+	sent();
+	must(rpma_conn_disconnect(conn), "rpma_conn_disconnect");
+	event();
+	must(rpma_conn_cfg_delete(&cfg), "rpma_conn_cfg_delete");
+	must(rpma_ep_shutdown(&ep), "rpma_ep_shutdown");
+	must(rpma_conn_delete(&conn), "rpma_conn_delete");
+	must(rpma_srq_delete(&srq), "rpma_srq_delete");
+	must(rpma_mr_dereg(&mr), "rpma_mr_dereg");
+	must(rpma_mr_dereg(&msgs_mr), "rpma_mr_dereg");
+	must(rpma_peer_delete(&peer), "rpma_peer_delete");
+}
+
+/* errors makes the calls that fail. */
+static void errors(const char *address, const char *port)
+{
+	const int always = RPMA_F_COMPLETION_ALWAYS;
+	struct rpma_mr_remote *none;
+	struct rpma_peer_cfg *pcfg;
+	struct rpma_mr_local *bad;
+	struct ibv_wc wc;
+	struct rpma_conn_private_data data;
+	uint8_t desc[DESC] = { 0 };
+	int n;
+
+	open_peer(address, RPMA_UTIL_IBV_CONTEXT_REMOTE);
+	regions(SIZE, local_usage);
+	result("register without a usage", rpma_mr_reg(peer, memory, SIZE, 0, &bad));
+	result("register nothing", rpma_mr_reg(peer, memory, 0, local_usage, &bad));
+	result("descriptor of no usage", rpma_mr_remote_from_descriptor(desc, DESC, &none));
+	result("short descriptor", rpma_mr_remote_from_descriptor(desc, DESC - 1, &none));
+	result("short configuration", rpma_peer_cfg_from_descriptor(desc, 0, &pcfg));
+	connect_to(address, port, 0);
+	result("no completion", rpma_cq_get_wc(cq, 1, &wc, &n));
+	result("wait of a shared channel", rpma_conn_wait(conn, 0, &cq, NULL));
+	result("write without flags", rpma_write(conn, remote, 0, mr, 0, 8, 0, NULL));
+	result("read without flags", rpma_read(conn, mr, 0, remote, 0, 8, 0, NULL));
+	result("send without flags", rpma_send(conn, msgs_mr, 0, 8, 0, NULL));
+	result("send with immediate data without flags", rpma_send_with_imm(conn, msgs_mr, 0, 8, 0, 1, NULL));
+	result("write with immediate data without flags", rpma_write_with_imm(conn, remote, 0, mr, 0, 8, 0, 1, NULL));
+	result("atomic write without flags", rpma_atomic_write(conn, remote, 0, "8 bytes!", 0, NULL));
+	result("flush without flags", rpma_flush(conn, remote, 0, 8, RPMA_FLUSH_TYPE_VISIBILITY, 0, NULL));
+	result("atomic write to an odd place", rpma_atomic_write(conn, remote, 4, "8 bytes!", always, NULL));
+	result("write of no region", rpma_write(conn, remote, 0, NULL, 0, 8, always, NULL));
+	result("write to no region", rpma_write(conn, NULL, 0, mr, 0, 8, always, NULL));
+	result("read into no region", rpma_read(conn, NULL, 0, remote, 0, 8, always, NULL));
+	result("send of no region", rpma_send(conn, NULL, 0, 8, always, NULL));
+	result("send of no region at an offset", rpma_send(conn, NULL, 8, 0, always, NULL));
+	result("send with immediate data of no region", rpma_send_with_imm(conn, NULL, 0, 8, always, 1, NULL));
+	result("receive into no region", rpma_recv(conn, NULL, 0, 8, NULL));
+	must(rpma_conn_get_private_data(conn, &data), "rpma_conn_get_private_data");
+	memcpy(desc, data.ptr, DESC);
+	desc[17] ^= 0xff; /* of the key */
+	must(rpma_mr_remote_from_descriptor(desc, DESC, &none), "rpma_mr_remote_from_descriptor");
+	must(rpma_write(conn, none, 0, mr, 0, 8, RPMA_F_COMPLETION_ON_ERROR, context(1)), "rpma_write");
+	sent();
+	must(rpma_conn_disconnect(conn), "rpma_conn_disconnect");
+	end();
+}
+
+static uint64_t now(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+static void polled(void)
+{
+	struct ibv_wc wc;
+	int ret, n;
+
+	while ((ret = rpma_cq_get_wc(cq, 1, &wc, &n)) == RPMA_E_NO_COMPLETION)
+		;
+	must(ret, "rpma_cq_get_wc");
+	if (wc.status != IBV_WC_SUCCESS)
+		die("completion", RPMA_E_PROVIDER);
+}
+
+static int order(const void *a, const void *b)
+{
+	uint64_t p = *(const uint64_t *)a, q = *(const uint64_t *)b;
+
+	return p < q ? -1 : p > q;
+}
+
+static void report(const char *what, uint64_t *times, int rounds)
+{
+	qsort(times, rounds, sizeof(*times), order);
+	printf("%s %" PRIu64 " %" PRIu64 "\n", what, times[0], times[rounds / 2]);
+}
+
+static void bench(const char *address, const char *port, int rounds)
+{
+	uint64_t *times = calloc(rounds, sizeof(*times)), began;
+	int i;
+
+	open_peer(address, RPMA_UTIL_IBV_CONTEXT_REMOTE);
+	regions(LARGE, local_usage);
+	connect_to(address, port, 0);
+	for (i = 0; i < rounds; i++) {
+		began = now();
+		must(rpma_write(conn, remote, 0, mr, 0, 64, RPMA_F_COMPLETION_ON_ERROR, NULL), "rpma_write");
+		must(rpma_flush(conn, remote, 0, 64, RPMA_FLUSH_TYPE_VISIBILITY, RPMA_F_COMPLETION_ALWAYS, NULL), "rpma_flush");
+		polled();
+		times[i] = now() - began;
+	}
+	report("write+flush", times, rounds);
+	for (i = 0; i < rounds; i++) {
+		began = now();
+		must(rpma_read(conn, mr, 0, remote, 0, 64, RPMA_F_COMPLETION_ALWAYS, NULL), "rpma_read");
+		polled();
+		times[i] = now() - began;
+	}
+	report("read", times, rounds);
+	for (i = 0; i < rounds / 50; i++) {
+		began = now();
+		must(rpma_write(conn, remote, 0, mr, 0, LARGE, RPMA_F_COMPLETION_ALWAYS, NULL), "rpma_write");
+		polled();
+		times[i] = now() - began;
+	}
+	report("write of 1 MiB", times, rounds / 50);
+	must(rpma_conn_disconnect(conn), "rpma_conn_disconnect");
+	end();
+}
+
+static void serve(const char *address, const char *port)
+{
+	open_peer(address, RPMA_UTIL_IBV_CONTEXT_LOCAL);
+	regions(LARGE, remote_usage);
+	accept_one(address, port, 0);
+	event();
+	must(rpma_conn_disconnect(conn), "rpma_conn_disconnect");
+	end();
+}
+
+int main(int argc, char **argv)
+{
+	setvbuf(stdout, NULL, _IOLBF, 0);
+	if (argc == 4 && !strcmp(argv[1], "x"))
+		x(argv[2], argv[3]);
+	else if (argc == 4 && !strcmp(argv[1], "y"))
+		y(argv[2], argv[3]);
+	else if (argc == 4 && !strcmp(argv[1], "s"))
+		s(argv[2], argv[3]);
+	else if (argc == 4 && !strcmp(argv[1], "r"))
+		r(argv[2], argv[3]);
+	else if (argc == 4 && !strcmp(argv[1], "errors"))
+		errors(argv[2], argv[3]);
+	else if (argc == 5 && !strcmp(argv[1], "bench"))
+		bench(argv[2], argv[3], atoi(argv[4]));
+	else if (argc == 4 && !strcmp(argv[1], "serve"))
+		serve(argv[2], argv[3]);
+	else {
+		fprintf(stderr, "usage: rpmapeer x|y|s|r|errors|serve ADDRESS PORT, or bench ADDRESS PORT ROUNDS\n");
+		return 2;
+	}
+	return 0;
+}

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package rpma
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"net/netip"
+	"os"
+	"os/exec"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/conformance/vm/rig"
+	"github.com/goverbs/goverbs/conformance/vm/wire"
+)
+
+// soon ends long after everything must have happened.
+func soon(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func address(port uint16) netip.AddrPort {
+	return netip.AddrPortFrom(netip.MustParseAddr(os.Getenv(wire.EnvAddress)), port)
+}
+
+// Active and passive roles, of librpma's program in C and of package rpma.
+type (
+	active  func(t *testing.T, at netip.AddrPort) string
+	passive func(t *testing.T, at netip.AddrPort, ready func()) string
+)
+
+func program(t *testing.T, role string, at netip.AddrPort) *exec.Cmd {
+	t.Helper()
+	cmd := exec.CommandContext(soon(t), "rpmapeer", role, at.Addr().String(), strconv.Itoa(int(at.Port())))
+	cmd.WaitDelay = time.Second
+	return cmd
+}
+
+func activeInC(role string) active {
+	return func(t *testing.T, at netip.AddrPort) string {
+		out, err := program(t, role, at).Output()
+		assert.NoError(t, err, "%s", out)
+		return string(out)
+	}
+}
+
+func passiveInC(role string) passive {
+	return func(t *testing.T, at netip.AddrPort, ready func()) string {
+		cmd := program(t, role, at)
+		var out bytes.Buffer
+		cmd.Stdout = &out
+		complaints, err := cmd.StderrPipe()
+		assert.NoError(t, err)
+		assert.NoError(t, cmd.Start())
+		line, err := bufio.NewReader(complaints).ReadString('\n')
+		assert.Equal(t, "ready\n", line, "%v", err)
+		ready()
+		assert.NoError(t, cmd.Wait(), "%s", &out)
+		return out.String()
+	}
+}
+
+// play has two roles meet, and gives what each saw.
+func play(t *testing.T, port uint16, a active, p passive) (active, passive string) {
+	t.Helper()
+	ready, done := make(chan struct{}), make(chan string, 1)
+	go func() {
+		ended := ""
+		defer func() { done <- ended }()
+		ended = p(t, address(port), func() { close(ready) })
+	}()
+	select {
+	case <-ready:
+	case said := <-done:
+		require.FailNow(t, "the passive role never listened", "%s", said)
+	}
+	active = a(t, address(port))
+	return active, <-done
+}
+
+// inC skips where there is no program in C: librpma needs a device of the kernel.
+func inC(t *testing.T) {
+	t.Helper()
+	if rig.Kernel(t) == rig.Soft {
+		t.Skip("the other end is a program in C on a device of the kernel: make vm")
+	}
+	if _, err := exec.LookPath("rpmapeer"); err != nil {
+		t.Skip("the peer in C is not in the guest: vmtest -with ./conformance/vm/rpma/peer/rpmapeer.c")
+	}
+}
+
+// TestPeers has package rpma and a program of librpma in C play both roles of a script against each other, which has
+// every operation in it: what each sees in a role is what C sees against C.
+func TestPeers(t *testing.T) {
+	inC(t)
+	cx, cy := play(t, 7600, activeInC("x"), passiveInC("y"))
+	gx, _ := play(t, 7601, x, passiveInC("y"))
+	_, gy := play(t, 7602, activeInC("x"), y)
+	assert.Equal(t, cx, gx, "the active role")
+	assert.Equal(t, cy, gy, "the passive role")
+	assert.Contains(t, cx, "read written by x, written by x, 8 bytes!\n")
+	assert.Contains(t, cy, "imm a1b2c3d4\n")
+	bx, by := play(t, 7603, x, y)
+	assert.Equal(t, cx, bx)
+	assert.Equal(t, cy, by)
+}
+
+// TestMistakesAreThoseOfC: calls that librpma refuses are refused with the same code, and what a peer refuses has the
+// same status.
+func TestMistakesAreThoseOfC(t *testing.T) {
+	inC(t)
+	c, _ := play(t, 7610, activeInC("errors"), passiveInC("serve"))
+	own, served := play(t, 7611, mistakes, passiveInC("serve"))
+	assert.Equal(t, c, own)
+	_, own = play(t, 7612, activeInC("errors"), serve)
+	assert.Equal(t, served, own)
+}
+
+// TestRoles has package rpma play both roles on whatever device there is.
+func TestRoles(t *testing.T) {
+	ax, ay := play(t, 7620, x, y)
+	assert.Contains(t, ax, "read written by x, written by x, 8 bytes!\n")
+	assert.Contains(t, ax, "received an answer,  answer\nevent 1\n")
+	assert.Contains(t, ay, "imm a1b2c3d4\n")
+	assert.Contains(t, ay, "written written by x, written by x, 8 bytes!, written\n")
+	assert.Contains(t, ay, "received a message, message\n")
+	errors, _ := play(t, 7621, mistakes, serve)
+	assert.Contains(t, errors, "atomic write to an odd place: -100004\n")
+}

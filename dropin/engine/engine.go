@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+//go:build cgo && linux && (amd64 || arm64)
+
+package main
+
+/*
+#include <stdint.h>
+void goverbs_entry(void);
+void goverbs_note_slots(uintptr_t context);
+*/
+import "C"
+
+import (
+	"fmt"
+	"os"
+	"sync"
+	"syscall"
+	"unsafe"
+
+	"github.com/goverbs/goverbs/rdma/soft"
+	"github.com/goverbs/goverbs/runtime"
+)
+
+// engine is what there is once for a process.
+var engine struct {
+	sync.RWMutex
+	functions []runtime.Func
+	fabric    func() (*soft.Fabric, error)
+}
+
+func init() {
+	engine.fabric = sync.OnceValues(func() (*soft.Fabric, error) {
+		f, err := open()
+		if err == nil {
+			err = callable(f)
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "goverbs: no software device:", err)
+		}
+		return f, err
+	})
+}
+
+// callable lets C call the functions whose addresses are in the fabric's objects.
+func callable(f *soft.Fabric) error {
+	var n int32
+	list, errno := f.Function("libibverbs", "ibv_get_device_list")([]uint64{uint64(uintptr(unsafe.Pointer(&n)))})
+	if list == 0 {
+		return fmt.Errorf("the list of devices: %w", errno)
+	}
+	defer f.Function("libibverbs", "ibv_free_device_list")([]uint64{list})
+	first := **(**uint64)(unsafe.Pointer(&list))
+	context, errno := f.Function("libibverbs", "ibv_open_device")([]uint64{first})
+	if context == 0 {
+		return fmt.Errorf("opening a device: %w", errno)
+	}
+	defer f.Function("libibverbs", "ibv_close_device")([]uint64{context})
+	C.goverbs_note_slots(C.uintptr_t(context))
+	return runtime.Callable(uintptr(list), uintptr(C.goverbs_entry))
+}
+
+// goverbs_find gives the number of a function of a library for goverbs_call, or -1 if the software device has none.
+//
+//export goverbs_find
+func goverbs_find(library, name *C.char) C.int {
+	f, err := engine.fabric()
+	if err != nil {
+		return -1
+	}
+	function := f.Function(C.GoString(library), C.GoString(name))
+	if function == nil {
+		return -1
+	}
+	engine.Lock()
+	defer engine.Unlock()
+	if C.GoString(name) == "rdma_get_cm_event" {
+		function = neverWoken(function)
+	}
+	engine.functions = append(engine.functions, function)
+	return C.int(len(engine.functions) - 1)
+}
+
+// neverWoken makes rdma_get_cm_event what programs rely on: librdmacm closes the descriptor of a channel that is
+// destroyed, which wakes no thread that waits for an event. Programs like rping leave such a thread behind, and would
+// take an error for one of theirs. The thread sleeps until the process ends.
+func neverWoken(getEvent runtime.Func) runtime.Func {
+	return func(args []uint64) (uint64, runtime.Errno) {
+		r, errno := getEvent(args)
+		if errno == runtime.Errno(syscall.EINVAL) && args[0] != 0 && args[1] != 0 {
+			select {}
+		}
+		return r, errno
+	}
+}
+
+// goverbs_call calls a function, and gives its result, and what errno becomes, or 0.
+//
+//export goverbs_call
+func goverbs_call(number C.int, args *C.uint64_t, n C.int) (result C.uint64_t, errno C.int) {
+	engine.RLock()
+	f := engine.functions[number]
+	engine.RUnlock()
+	r, e := f(unsafe.Slice((*uint64)(args), n))
+	return C.uint64_t(r), C.int(e)
+}
+
+// goverbs_slot calls the function of a slot.
+//
+//export goverbs_slot
+func goverbs_slot(fn C.uintptr_t, args *C.uint64_t) (result C.uint64_t, errno C.int) {
+	r, e := runtime.CallSlot(uintptr(fn), (*[6]uint64)(unsafe.Pointer(args)))
+	return C.uint64_t(r), C.int(e)
+}

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdio.h>
+
+#include "_cgo_export.h"
+#include "../../generated/dropin/slots.h"
+
+// Go does not run in a child of fork, so objects that the child inherited are of no use there.
+static volatile int inherited;
+
+// Slots whose functions give a pointer.
+static uint64_t pointers[sizeof pointer_slots / sizeof pointer_slots[0]];
+
+static void in_child(void)
+{
+	inherited = 1;
+}
+
+__attribute__((constructor)) static void watch_fork(void)
+{
+	pthread_atfork(NULL, NULL, in_child);
+}
+
+// goverbs_note_slots notes which functions of a context give a pointer.
+void goverbs_note_slots(uintptr_t context)
+{
+	for (size_t i = 0; i < sizeof pointers / sizeof pointers[0]; i++)
+		pointers[i] = *(uint64_t *)(context - CONTEXT_AT + pointer_slots[i]);
+}
+
+static uint64_t refuse_inherited(uintptr_t fn)
+{
+	static atomic_flag told = ATOMIC_FLAG_INIT;
+
+	if (!atomic_flag_test_and_set(&told))
+		fprintf(stderr, "goverbs: an object that was made before fork is used in the child; there it has to open the "
+				"device again\n");
+	errno = ENODEV;
+	for (size_t i = 0; i < sizeof pointers / sizeof pointers[0]; i++)
+		if (fn == pointers[i])
+			return 0;
+	return -1;
+}
+
+// goverbs_entered calls the function of a slot with the registers that C passed arguments in.
+__attribute__((visibility("hidden"))) uint64_t goverbs_entered(uintptr_t fn, uint64_t *args)
+{
+	struct goverbs_slot_return answer;
+
+	if (inherited)
+		return refuse_inherited(fn);
+	answer = goverbs_slot(fn, args);
+	if (answer.r1)
+		errno = answer.r1;
+	return answer.r0;
+}
+
+// goverbs_entry is where the code in slots jumps to, with the slot's address in r10 or x16: it keeps the registers that
+// pass arguments in memory, and calls goverbs_entered with the address of that memory.
+#if defined(__x86_64__)
+__asm__(
+	".text\n"
+	".globl goverbs_entry\n"
+	".hidden goverbs_entry\n"
+	".type goverbs_entry, @function\n"
+	"goverbs_entry:\n"
+	"	.cfi_startproc\n"
+	"	subq $56, %rsp\n"
+	"	.cfi_adjust_cfa_offset 56\n"
+	"	movq %rdi, 0(%rsp)\n"
+	"	movq %rsi, 8(%rsp)\n"
+	"	movq %rdx, 16(%rsp)\n"
+	"	movq %rcx, 24(%rsp)\n"
+	"	movq %r8, 32(%rsp)\n"
+	"	movq %r9, 40(%rsp)\n"
+	"	movq %r10, %rdi\n"
+	"	movq %rsp, %rsi\n"
+	"	call goverbs_entered\n"
+	"	addq $56, %rsp\n"
+	"	.cfi_adjust_cfa_offset -56\n"
+	"	ret\n"
+	"	.cfi_endproc\n"
+	".size goverbs_entry, .-goverbs_entry\n");
+#elif defined(__aarch64__)
+__asm__(
+	".text\n"
+	".globl goverbs_entry\n"
+	".hidden goverbs_entry\n"
+	".type goverbs_entry, %function\n"
+	"goverbs_entry:\n"
+	"	.cfi_startproc\n"
+	"	stp x29, x30, [sp, #-64]!\n"
+	"	.cfi_def_cfa_offset 64\n"
+	"	.cfi_offset 29, -64\n"
+	"	.cfi_offset 30, -56\n"
+	"	mov x29, sp\n"
+	"	stp x0, x1, [sp, #16]\n"
+	"	stp x2, x3, [sp, #32]\n"
+	"	stp x4, x5, [sp, #48]\n"
+	"	mov x0, x16\n"
+	"	add x1, sp, #16\n"
+	"	bl goverbs_entered\n"
+	"	ldp x29, x30, [sp], #64\n"
+	"	.cfi_restore 29\n"
+	"	.cfi_restore 30\n"
+	"	.cfi_def_cfa_offset 0\n"
+	"	ret\n"
+	"	.cfi_endproc\n"
+	".size goverbs_entry, .-goverbs_entry\n");
+#else
+#error "the drop-in libraries are for amd64 and arm64"
+#endif

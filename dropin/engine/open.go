@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"strings"
+	"syscall"
+
+	"github.com/goverbs/goverbs/rdma/soft"
+	"github.com/goverbs/goverbs/runtime/rights"
+)
+
+// open makes the fabric that the program's devices are on. GOVERBS_DEVICE names the device, as for programs in Go:
+// soft@ADDRESS has a wire over that address, and soft0 has none. Without it, soft0 gets the first loopback address,
+// from 127.0.0.1 on, that no other process has for this: programs of one machine meet without being told. Where no
+// address can be had, soft0 has no wire, and that is said.
+func open() (*soft.Fabric, error) {
+	name := rights.Getenv("GOVERBS_DEVICE")
+	switch address, wired := strings.CutPrefix(name, soft.Prefix); {
+	case wired:
+		at, err := netip.ParseAddr(address)
+		if err != nil {
+			return nil, fmt.Errorf("GOVERBS_DEVICE is %q: %w", name, err)
+		}
+		return wiredTo(at)
+	case name == "soft0":
+		return soft.New(soft.Options{})
+	case name != "":
+		return nil, fmt.Errorf("GOVERBS_DEVICE is %q, which is neither soft@ADDRESS nor soft0", name)
+	}
+	const last = 127<<24 | 250
+	for address := uint32(127<<24 | 1); ; address++ {
+		at := netip.AddrFrom4([4]byte{byte(address >> 24), byte(address >> 16), byte(address >> 8), byte(address)})
+		f, err := wiredTo(at)
+		switch {
+		case err == nil:
+			return f, nil
+		case !errors.Is(err, syscall.EADDRINUSE) || address == last:
+			fmt.Fprintln(os.Stderr, "goverbs: soft0 reaches no other process:", err)
+			return soft.New(soft.Options{})
+		}
+	}
+}
+
+func wiredTo(address netip.Addr) (*soft.Fabric, error) {
+	return soft.New(soft.Options{Devices: []soft.DeviceOptions{{Name: "soft0", Address: address, Wire: true}}})
+}

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+#define _GNU_SOURCE
+#include "call.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/sendfile.h>
+#include <unistd.h>
+
+// What a function of the engine returns: as Go's c-shared libraries do.
+struct answer {
+	uint64_t result;
+	int error;
+};
+
+// The engine, once it is open. It never closes: a Go library can't.
+static struct engine {
+	int (*find)(const char *library, const char *name);
+	struct answer (*call)(int number, const uint64_t *args, int n);
+	uint32_t generation; // 1 for the first; a child of fork has another
+} engine;
+
+static _Atomic(struct engine *) opened;
+static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER;
+static int failed; // to open it; guarded by opening, as is what follows
+static int copied; // this is a child of fork: the engine is to be opened as another library
+
+static void before_fork(void)
+{
+	pthread_mutex_lock(&opening);
+}
+
+static void in_parent(void)
+{
+	pthread_mutex_unlock(&opening);
+}
+
+static void in_child(void)
+{
+	atomic_store(&opened, NULL);
+	failed = 0;
+	copied = 1;
+	pthread_mutex_unlock(&opening);
+}
+
+// path gives the engine's file: it lies beside this library.
+static int path(char *to, size_t size)
+{
+	Dl_info self;
+	const char *slash;
+
+	if (!dladdr((void *)path, &self) || !self.dli_fname)
+		return -1;
+	slash = strrchr(self.dli_fname, '/');
+	int n = slash ? snprintf(to, size, "%.*s/libgoverbs.so", (int)(slash - self.dli_fname), self.dli_fname)
+		      : snprintf(to, size, "libgoverbs.so");
+	return n < 0 || (size_t)n >= size ? -1 : 0;
+}
+
+// copy gives the name of a copy of the file, in memory, so that it is loaded anew. descriptor is the copy's.
+static int copy(char *file, size_t size, int *descriptor)
+{
+	int from = open(file, O_RDONLY | O_CLOEXEC);
+	off_t length = from < 0 ? -1 : lseek(from, 0, SEEK_END), at = 0;
+
+	*descriptor = length < 0 ? -1 : memfd_create("libgoverbs.so", MFD_CLOEXEC);
+	while (*descriptor >= 0 && at < length && sendfile(*descriptor, from, &at, length - at) > 0)
+		;
+	if (from >= 0)
+		close(from);
+	snprintf(file, size, "/proc/self/fd/%d", *descriptor);
+	return length >= 0 && at == length ? 0 : -1;
+}
+
+static struct engine *open_engine(void)
+{
+	struct engine *e = atomic_load_explicit(&opened, memory_order_acquire);
+	char file[4096] = "";
+	int descriptor = -1;
+
+	if (e)
+		return e;
+	pthread_mutex_lock(&opening);
+	e = atomic_load_explicit(&opened, memory_order_acquire);
+	if (!e && !failed) {
+		static int watched;
+		void *handle = NULL;
+
+		e = &engine;
+		e->find = NULL, e->call = NULL;
+		if (path(file, sizeof file) == 0 && (!copied || copy(file, sizeof file, &descriptor) == 0))
+			handle = dlopen(file, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+		if (handle) {
+			*(void **)&e->find = dlsym(handle, "goverbs_find");
+			*(void **)&e->call = dlsym(handle, "goverbs_call");
+		}
+		if (e->find && e->call && (watched || pthread_atfork(before_fork, in_parent, in_child) == 0)) {
+			watched = 1;
+			e->generation++;
+			atomic_store_explicit(&opened, e, memory_order_release);
+		} else {
+			const char *why = dlerror();
+
+			fprintf(stderr, "goverbs: the software device can't be opened: %s\n", why ? why : file);
+			failed = 1;
+			e = NULL;
+		}
+		if (descriptor >= 0)
+			close(descriptor);
+	}
+	pthread_mutex_unlock(&opening);
+	return e;
+}
+
+static uint64_t fail(const struct goverbs_function *f, int error)
+{
+	switch (f->fails) {
+	case FAILS_NEVER:
+		return 0;
+	case FAILS_ERRNO:
+		return error;
+	case FAILS_NEGATIVE:
+		return -(int64_t)error;
+	case FAILS_NULL:
+		errno = error;
+		return 0;
+	default:
+		errno = error;
+		return -1;
+	}
+}
+
+static void missing(const char *name)
+{
+	fprintf(stderr, "goverbs: %s is called, which the software device does not have\n", name);
+}
+
+// Numbers are looked up once for each engine; unknown functions have this one.
+#define UNKNOWN UINT32_MAX
+
+uint64_t goverbs_enter(struct goverbs_function *f, const uint64_t *args, int n)
+{
+	struct engine *e = open_engine();
+	struct answer a;
+	uint64_t number;
+
+	if (!e)
+		return fail(f, ENODEV);
+	number = atomic_load_explicit(&f->number, memory_order_acquire);
+	if (number >> 32 != e->generation) {
+		int found = e->find(f->library, f->name);
+
+		number = (uint64_t)e->generation << 32 | (found < 0 ? UNKNOWN : (uint32_t)found);
+		if (found < 0)
+			missing(f->name);
+		atomic_store_explicit(&f->number, number, memory_order_release);
+	}
+	if ((uint32_t)number == UNKNOWN)
+		return fail(f, EOPNOTSUPP);
+	a = e->call((uint32_t)number, args, n);
+	if (a.error)
+		errno = a.error;
+	return a.result;
+}
+
+long goverbs_refuse(atomic_flag *told, const char *name)
+{
+	if (!atomic_flag_test_and_set(told))
+		missing(name);
+	errno = EOPNOTSUPP;
+	return -1;
+}

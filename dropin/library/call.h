@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+
+/* What the generated functions of libibverbs.so.1 and librdmacm.so.1 call. */
+
+#pragma once
+
+#include <poll.h>
+#include <stddef.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <sys/select.h>
+#include <sys/socket.h>
+#include <sys/types.h>
+
+/* How a function tells that it failed. */
+enum goverbs_fails {
+	FAILS_NEVER,     /* no result, or one without failures: 0 */
+	FAILS_ERRNO,     /* the number of the error */
+	FAILS_MINUS_ONE, /* -1 and errno */
+	FAILS_NEGATIVE,  /* the negative number of the error */
+	FAILS_NULL,      /* NULL and errno */
+};
+
+struct goverbs_function {
+	const char *library, *name;
+	enum goverbs_fails fails;
+	_Atomic uint64_t number; /* of the engine that is open, and the function's in it; 0 before it is looked up */
+};
+
+/* goverbs_enter calls a function of the engine, which it opens first. It sets errno where the function does. */
+uint64_t goverbs_enter(struct goverbs_function *f, const uint64_t *args, int n);
+
+/* goverbs_refuse says once that a function is not there, and gives -1 with errno EOPNOTSUPP. */
+long goverbs_refuse(atomic_flag *told, const char *name);
+
+/* A function that is not there. */
+#define REFUSED(function, name) \
+	long function(void) \
+	{ \
+		static atomic_flag told = ATOMIC_FLAG_INIT; \
+		return goverbs_refuse(&told, name); \
+	}
+
+/* Gives a symbol another version: "@V" for programs linked long ago, "@@V" for those of today. */
+#define SYMBOL_VERSION(of, name, version) __asm__(".symver " #of ", " #name version)

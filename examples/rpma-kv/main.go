@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+// Command rpma-kv keeps keys and values in the memory of another host, while that host's processor does nothing. What
+// was put survives the processes of both hosts, also if they are killed:
+//
+//	rpma-kv put KEY VALUE                     both sides in this process, on software devices
+//	rpma-kv -listen HOST:PORT -file FILE      the side with the memory
+//	rpma-kv -to HOST:PORT put KEY VALUE       the side that puts, and then gets
+//	rpma-kv -to HOST:PORT get KEY
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/goverbs/goverbs/examples/internal/remote"
+)
+
+const storeSize = 1 << 20
+
+func main() {
+	remote.Main("rpma-kv", remote.Command{Size: storeSize, Room: room}, run)
+}
+
+func run(ctx context.Context, m *remote.Memory, args []string) error {
+	s, err := Open(ctx, m)
+	if err != nil {
+		return err
+	}
+	switch {
+	case len(args) == 3 && args[0] == "put":
+		if err := s.Put(ctx, args[1], []byte(args[2])); err != nil {
+			return err
+		}
+	case len(args) == 2 && args[0] == "get":
+	default:
+		return fmt.Errorf("put KEY VALUE, or get KEY, not %q", args)
+	}
+	value, ok, err := s.Get(ctx, args[1])
+	if err != nil {
+		return err
+	}
+	if !ok {
+		return fmt.Errorf("there is no %q", args[1])
+	}
+	fmt.Printf("%s = %s (flushed for %v)\n", args[1], value, m.Flush())
+	return nil
+}

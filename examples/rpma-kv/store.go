@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"hash/crc32"
+
+	"github.com/goverbs/goverbs/examples/internal/remote"
+)
+
+// The memory of a store: magic, and from 64 on a table of slots of 8 bytes, each 0 or the offset of a record; behind
+// the table the records: length of the key (4 bytes), length of the value (4), checksum of both (4), 4 bytes of 0, the
+// key, the value. Records are aligned to 8, so that a slot changes from one record to another at once. All numbers are
+// in little-endian order.
+const (
+	tableAt   = 64
+	slots     = 1024
+	recordsAt = tableAt + 8*slots
+	headSize  = 16
+	room      = 64 << 10 // of a record, and of the table
+)
+
+var magic = []byte("rpma-kv1")
+
+// Store has keys and values in remote memory. One goroutine of one client uses it. A new value takes new memory; that
+// of the old one is not used again.
+type Store struct {
+	memory *remote.Memory
+	places map[string]place
+	slot   uint64 // the first one that is free
+	free   uint64 // where the next record goes
+}
+
+// place is where a key is.
+type place struct {
+	slot, at    uint64
+	key, length uint64 // sizes of the key and the value
+}
+
+// Open reads where the keys of a store are, or makes an empty store of a memory of zeros.
+func Open(ctx context.Context, m *remote.Memory) (*Store, error) {
+	s := &Store{memory: m, places: map[string]place{}, free: recordsAt}
+	head, err := m.Read(ctx, 0, tableAt)
+	if err != nil {
+		return nil, err
+	}
+	if bytes.Equal(head, make([]byte, tableAt)) {
+		return s, m.Publish(ctx, tableAt, m.Buffer()[:0], 0, [8]byte(magic))
+	}
+	if !bytes.HasPrefix(head, magic) {
+		return nil, fmt.Errorf("the memory holds something else than a store: it begins with %q", head[:8])
+	}
+	table, err := m.Read(ctx, tableAt, 8*slots)
+	if err != nil {
+		return nil, err
+	}
+	table = bytes.Clone(table)
+	for ; s.slot < slots; s.slot++ {
+		at := binary.LittleEndian.Uint64(table[8*s.slot:])
+		if at == 0 {
+			break
+		}
+		key, p, err := s.record(ctx, s.slot, at)
+		if err != nil {
+			return nil, err
+		}
+		s.places[key] = p
+		s.free = max(s.free, aligned(at+headSize+p.key+p.length))
+	}
+	return s, nil
+}
+
+func aligned(n uint64) uint64 { return (n + 7) &^ 7 }
+
+// record reads the key of a record, and checks it.
+func (s *Store) record(ctx context.Context, slot, at uint64) (key string, p place, err error) {
+	damaged := fmt.Errorf("the record of slot %d, at %d, is damaged", slot, at)
+	if at < recordsAt || at > s.memory.Len()-headSize || at%8 != 0 {
+		return "", p, damaged
+	}
+	head, err := s.memory.Read(ctx, at, headSize)
+	if err != nil {
+		return "", p, err
+	}
+	p = place{slot: slot, at: at, key: uint64(binary.LittleEndian.Uint32(head)),
+		length: uint64(binary.LittleEndian.Uint32(head[4:]))}
+	sum, sizes := binary.LittleEndian.Uint32(head[8:]), crc32.ChecksumIEEE(head[:8])
+	size := p.key + p.length
+	if size > room-headSize || size > s.memory.Len()-at-headSize {
+		return "", p, damaged
+	}
+	both, err := s.memory.Read(ctx, at+headSize, size)
+	if err != nil {
+		return "", p, err
+	}
+	if crc32.Update(sizes, crc32.IEEETable, both) != sum {
+		return "", p, damaged
+	}
+	return string(both[:p.key]), p, nil
+}
+
+// Get returns the value of a key, and whether there is one. It takes one read of remote memory.
+func (s *Store) Get(ctx context.Context, key string) (value []byte, ok bool, err error) {
+	p, ok := s.places[key]
+	if !ok {
+		return nil, false, nil
+	}
+	b, err := s.memory.Read(ctx, p.at+headSize+p.key, p.length)
+	if err != nil {
+		return nil, false, err
+	}
+	return bytes.Clone(b), true, nil
+}
+
+// Keys is the number of keys.
+func (s *Store) Keys() int { return len(s.places) }
+
+// Put gives a key a value. It has the value when Put returns, and the old one or the new one if it does not.
+func (s *Store) Put(ctx context.Context, key string, value []byte) error {
+	p := place{slot: s.slot, at: s.free, key: uint64(len(key)), length: uint64(len(value))}
+	if old, ok := s.places[key]; ok {
+		p.slot = old.slot
+	}
+	size := headSize + p.key + p.length
+	if p.slot == slots || size > room || aligned(size) > s.memory.Len()-s.free {
+		return fmt.Errorf("no room for %q with %d bytes", key, len(value))
+	}
+	b := s.memory.Buffer()[:size]
+	clear(b[:headSize])
+	copy(b[headSize:], key)
+	copy(b[headSize+len(key):], value)
+	binary.LittleEndian.PutUint32(b, uint32(len(key)))
+	binary.LittleEndian.PutUint32(b[4:], uint32(len(value)))
+	binary.LittleEndian.PutUint32(b[8:], crc32.Update(crc32.ChecksumIEEE(b[:8]), crc32.IEEETable, b[headSize:]))
+	var to [8]byte
+	binary.LittleEndian.PutUint64(to[:], p.at)
+	if err := s.memory.Publish(ctx, p.at, b, tableAt+8*p.slot, to); err != nil {
+		return err
+	}
+	if p.slot == s.slot {
+		s.slot++
+	}
+	s.places[key] = p
+	s.free += aligned(size)
+	return nil
+}

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"hash/crc32"
+
+	"github.com/goverbs/goverbs/examples/internal/remote"
+)
+
+// The memory of a log: magic, the offset of its end, and from 64 on the records, each aligned to 8: length (4 bytes),
+// checksum of the bytes (4), the bytes. All numbers are in little-endian order. Only what is before the end counts.
+const (
+	endAt     = 8
+	firstAt   = 64
+	headSize  = 8
+	maxRecord = 64 << 10 // with its head
+)
+
+var magic = []byte("rpma-log")
+
+// Log is a log in remote memory. One goroutine of one client uses it.
+type Log struct {
+	memory *remote.Memory
+	end    uint64
+}
+
+// Open opens the log in a memory, or makes an empty one of a memory of zeros.
+func Open(ctx context.Context, m *remote.Memory) (*Log, error) {
+	l := &Log{memory: m}
+	head, err := m.Read(ctx, 0, firstAt)
+	if err != nil {
+		return nil, err
+	}
+	l.end = binary.LittleEndian.Uint64(head[endAt:])
+	if bytes.Equal(head, make([]byte, firstAt)) {
+		copy(m.Buffer(), magic)
+		if err := m.Publish(ctx, 0, m.Buffer()[:len(magic)], endAt, number(firstAt)); err != nil {
+			return nil, err
+		}
+		l.end = firstAt
+		return l, nil
+	}
+	if bytes.HasPrefix(head, magic) && l.end == 0 { // it was made by a client that did not come further
+		l.end = firstAt
+	}
+	if !bytes.HasPrefix(head, magic) || l.end < firstAt || l.end > m.Len() || l.end%8 != 0 {
+		return nil, fmt.Errorf("the memory holds something else than a log: it begins with %q", head[:2*endAt])
+	}
+	return l, nil
+}
+
+// number is a number as it is in the memory.
+func number(n uint64) (b [8]byte) {
+	binary.LittleEndian.PutUint64(b[:], n)
+	return b
+}
+
+// aligned is a size with what is lost behind it.
+func aligned(n uint64) uint64 { return (n + 7) &^ 7 }
+
+// Append appends a record. It is in the log when Append returns, and is there whole or not at all if it does not.
+func (l *Log) Append(ctx context.Context, record []byte) error {
+	size := headSize + uint64(len(record))
+	if size > maxRecord || aligned(size) > l.memory.Len()-l.end {
+		return fmt.Errorf("no room for a record of %d bytes", len(record))
+	}
+	b := l.memory.Buffer()[:size]
+	binary.LittleEndian.PutUint32(b, uint32(len(record)))
+	binary.LittleEndian.PutUint32(b[4:], crc32.ChecksumIEEE(record))
+	copy(b[headSize:], record)
+	end := l.end + aligned(size)
+	if err := l.memory.Publish(ctx, l.end, b, endAt, number(end)); err != nil {
+		return err
+	}
+	l.end = end
+	return nil
+}
+
+// Read calls see with the records from the first one on. A record is valid until see returns.
+func (l *Log) Read(ctx context.Context, see func(i int, record []byte) error) error {
+	for i, at := 0, uint64(firstAt); at < l.end; i++ {
+		head, err := l.memory.Read(ctx, at, headSize)
+		if err != nil {
+			return err
+		}
+		n, sum := uint64(binary.LittleEndian.Uint32(head)), binary.LittleEndian.Uint32(head[4:])
+		if headSize+n > min(maxRecord, l.end-at) {
+			return fmt.Errorf("record %d is damaged: %d bytes at %d", i, n, at)
+		}
+		record, err := l.memory.Read(ctx, at+headSize, n)
+		if err != nil {
+			return err
+		}
+		if crc32.ChecksumIEEE(record) != sum {
+			return fmt.Errorf("record %d is damaged: its checksum is wrong", i)
+		}
+		if err := see(i, record); err != nil {
+			return err
+		}
+		at += aligned(headSize + n)
+	}
+	return nil
+}

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package main
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestMain(m *testing.M) {
+	if address := os.Getenv(peerAt); address != "" {
+		exit(serve(address))
+	}
+	os.Exit(m.Run())
+}
+
+// TestWire: all of it works between two processes.
+func TestWire(t *testing.T) {
+	var out strings.Builder
+	require.NoError(t, run("127.0.0.42", "127.0.0.43", &out))
+	for _, want := range []string{"soft@127.0.0.42 in process", "ping-pong", "the same bytes",
+		"200 OK, the same digest", "sent again", "the peer does not answer"} {
+		assert.Contains(t, out.String(), want)
+	}
+}
+
+// TestWireFails: what goes wrong is told.
+func TestWireFails(t *testing.T) {
+	var out strings.Builder
+	assert.ErrorContains(t, run("192.0.2.1", "127.0.0.43", &out), "none of this machine's addresses")
+	assert.ErrorContains(t, run("127.0.0.42", "192.0.2.1", &out), "did not start")
+}

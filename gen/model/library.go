@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package model
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// Library is a shared library of the release, as the dynamic linker sees it.
+type Library struct {
+	Name string `json:"name"` // its soname: "libibverbs.so.1"
+	// Versions are those that its symbols have, in the library's order, without the one that is named as the library.
+	Versions []Version `json:"versions,omitempty"`
+	Symbols  []Symbol  `json:"symbols"` // what it exports, in the order of Symbol.Compare
+}
+
+// Version is a version of symbols. A library without one that a program asks for does not load.
+type Version struct {
+	Name  string   `json:"name"`            // "IBVERBS_1.1"
+	After []string `json:"after,omitempty"` // the versions that it inherits from
+}
+
+// Symbol is a name that a library exports. It has the same versions on every target.
+type Symbol struct {
+	Name    string `json:"name"`
+	Version string `json:"version,omitempty"` // "IBVERBS_1.1"; empty where the library gives it none
+	Old     bool   `json:"old,omitempty"`     // not the default version: only programs linked long ago ask for it
+	Object  bool   `json:"object,omitempty"`  // data, not a function
+	Size    int64  `json:"size,omitempty"`    // of an object, in bytes, on amd64
+}
+
+// String is how tools write the symbol: "ibv_open_device@@IBVERBS_1.1", and one "@" before a version that is not the
+// default.
+func (s Symbol) String() string {
+	switch {
+	case s.Version == "":
+		return s.Name
+	case s.Old:
+		return s.Name + "@" + s.Version
+	}
+	return s.Name + "@@" + s.Version
+}
+
+// Compare orders symbols by name, then version.
+func (s Symbol) Compare(t Symbol) int {
+	return cmp.Or(strings.Compare(s.Name, t.Name), strings.Compare(s.Version, t.Version))
+}
+
+// Library gives the library of that name, or nil.
+func (r *Release) Library(name string) *Library {
+	i := slices.IndexFunc(r.Libraries, func(l Library) bool { return l.Name == name })
+	if i < 0 {
+		return nil
+	}
+	return &r.Libraries[i]
+}
+
+// Defines reports whether the library has that version.
+func (l *Library) Defines(version string) bool {
+	return slices.ContainsFunc(l.Versions, func(v Version) bool { return v.Name == version })
+}
+
+var (
+	libraryName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_+-]*\.so\.[0-9]+$`)
+	versionName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_.]*$`)
+)
+
+func isLibrary(name string) bool { return libraryName.MatchString(name) }
+
+func (l *Library) check() error {
+	if !isLibrary(l.Name) {
+		return fmt.Errorf("%q is no name of a shared library", l.Name)
+	}
+	if len(l.Symbols) == 0 {
+		return errors.New("it exports nothing")
+	}
+	for i, v := range l.Versions {
+		before := Library{Versions: l.Versions[:i]}
+		if !versionName.MatchString(v.Name) || before.Defines(v.Name) {
+			return fmt.Errorf("version %q stands twice or is no name of a version", v.Name)
+		}
+		for _, other := range v.After {
+			if other == v.Name || !l.Defines(other) {
+				return fmt.Errorf("version %s inherits from %q, which is no other version of the library", v.Name,
+					other)
+			}
+		}
+	}
+	defaults := map[string]bool{}
+	for i, s := range l.Symbols {
+		switch {
+		case !isName(s.Name):
+			return fmt.Errorf("symbol %q is not a C name", s.Name)
+		case s.Version != "" && !l.Defines(s.Version), s.Version == "" && s.Old:
+			return fmt.Errorf("symbol %q has a version that the library does not define", s.String())
+		case i > 0 && l.Symbols[i-1].Compare(s) >= 0:
+			return fmt.Errorf("symbol %q stands twice or out of order", s.String())
+		case !s.Old && defaults[s.Name]:
+			return fmt.Errorf("symbol %q has two default versions", s.Name)
+		case s.Size < 0, s.Size > MaxSize, s.Size > 0 && !s.Object:
+			return fmt.Errorf("symbol %q cannot have %d bytes", s.String(), s.Size)
+		}
+		defaults[s.Name] = defaults[s.Name] || !s.Old
+	}
+	return nil
+}

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package project
+
+import (
+	"path"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+)
+
+// The rows hold together: what one project includes stands before it, no two have files of one name, and none installs
+// a header of another.
+func TestRows(t *testing.T) {
+	prefixes := map[string]string{}
+	for i, p := range All {
+		assert.Same(t, p, Named(p.Name))
+		assert.Empty(t, prefixes[p.Prefix], "%s and %s: a release of both with one number would have one file", p.Name,
+			prefixes[p.Prefix])
+		prefixes[p.Prefix] = p.Name
+		if p.Includes != "" {
+			before := slices.Index(Names(), p.Includes)
+			assert.GreaterOrEqual(t, before, 0, "%s includes headers of %s, which has no row", p.Name, p.Includes)
+			assert.Less(t, before, i, "%s has to stand behind %s", p.Name, p.Includes)
+		}
+		assert.Equal(t, p, Of(p.Mark), "%s: %s is another's", p.Name, p.Mark)
+		assert.NotEmpty(t, p.Packages)
+		for _, pattern := range append(p.Headers(), p.Installs...) {
+			_, err := path.Match(pattern, "")
+			assert.NoError(t, err, "%s: %s", p.Name, pattern)
+		}
+		for _, of := range p.Packages {
+			for _, pattern := range of.Pages {
+				_, err := path.Match(pattern, "")
+				assert.NoError(t, err, "%s: %s", p.Name, pattern)
+			}
+		}
+	}
+	assert.Nil(t, Named("libnone"))
+	assert.Nil(t, Of("rdma/ib_user_verbs.h"), "the kernel's, among those of rdma-core")
+}
+
+func TestCompareReleases(t *testing.T) {
+	assert.Negative(t, CompareReleases("9.1", "44.0"))
+	assert.Negative(t, CompareReleases("56.0", "56.1"))
+	assert.Positive(t, CompareReleases("56.1", "56"))
+	assert.Zero(t, CompareReleases("56.1", "56.1"))
+}

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package rdma
+
+import (
+	"context"
+	goruntime "runtime"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+)
+
+// TestAbandonedCallKeepsItsMemory: a receive that nobody waits for any more keeps its memory until a message has come,
+// which is written there; then the memory goes back, and to the garbage collector.
+func TestAbandonedCallKeepsItsMemory(t *testing.T) {
+	for _, wire := range []string{"", "delayed"} {
+		t.Run("wire "+wire, func(t *testing.T) {
+			t.Setenv("GOVERBS_SOFT_WIRE", wire)
+			e := self(t, ibv.QPT_RC)
+			calls, err := NewCalls(e.cq, 8, nil)
+			calls = closeAtEnd(t, calls, err)
+			released, freed := make(chan string, 1), make(chan struct{})
+			abandonReceive(t, e, calls, released, freed)
+			for range 3 {
+				goruntime.GC()
+			}
+			select {
+			case <-released:
+				t.Fatal("the memory was given back while the device may write to it")
+			case <-freed:
+				t.Fatal("the memory was collected while the device may write to it")
+			default:
+			}
+			err = calls.Close()
+			assert.ErrorIs(t, err, ErrInUse)
+			assert.ErrorContains(t, err, "1 abandoned calls have not completed: close or drain their queue pairs first")
+
+			mr, err := e.pd.RegMR([]byte("hello"), 0)
+			mr = closeAtEnd(t, mr, err)
+			send, err := calls.Begin()
+			require.NoError(t, err)
+			e.send.Reset()
+			e.send.Send(send.ID()).Add(mr.SGEOf(mr.Bytes())).Signaled()
+			_, err = e.qp.PostSend(e.send)
+			require.NoError(t, err)
+			wc, err := send.Wait(soon(t))
+			require.NoError(t, err)
+			require.NoError(t, CompletionErr(&wc))
+			select {
+			case got := <-released:
+				assert.Equal(t, "hello", got)
+			case <-soon(t).Done():
+				t.Fatal("the memory was not given back")
+			}
+			collected := func() bool {
+				goruntime.GC()
+				select {
+				case <-freed:
+					return true
+				default:
+					return false
+				}
+			}
+			assert.Eventually(t, collected, 20*time.Second, 10*time.Millisecond)
+		})
+	}
+}
+
+// abandonReceive posts a receive into memory that nothing else refers to, and abandons it.
+func abandonReceive(t *testing.T, e *end, calls *Calls, released chan<- string, freed chan struct{}) {
+	t.Helper()
+	memory := new([4096]byte)
+	goruntime.AddCleanup(memory, func(freed chan struct{}) { close(freed) }, freed)
+	mr, err := e.pd.RegMR(memory[:], ibv.ACCESS_LOCAL_WRITE)
+	require.NoError(t, err)
+	call, err := calls.Begin()
+	require.NoError(t, err)
+	e.recv.Recv(call.ID()).Add(mr.SGE(0, 64))
+	_, err = e.qp.PostRecv(e.recv)
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = call.Wait(ctx)
+	require.ErrorIs(t, err, context.Canceled)
+	call.Abandon(func() {
+		got := string(memory[:5])
+		assert.NoError(t, mr.Close())
+		released <- got
+	})
+}
+
+// TestAbandonedCallsEnd: closing a queue pair ends its abandoned calls, and then Calls can be closed; a call that has
+// ended gives its memory back at once.
+func TestAbandonedCallsEnd(t *testing.T) {
+	for _, channel := range []bool{true, false} {
+		pd := softPD(t)
+		e := newEnd(t, pd, ibv.QPT_RC, nil, QueueOptions{})
+		if !channel {
+			cq, err := pd.Device().CreateCQ(64, nil, 0)
+			e.cq = keep(t, cq, err)
+		}
+		qp := e.newQP(ibv.QPT_RC, nil, QueueOptions{})
+		loop(t, qp)
+		calls, err := NewCalls(e.cq, 8, nil)
+		require.NoError(t, err)
+		released := make(chan int, 8)
+		e.recv.Reset()
+		for i := range 3 {
+			call, err := calls.Begin()
+			require.NoError(t, err)
+			e.recv.Recv(call.ID())
+			call.Abandon(func() { released <- i })
+		}
+		_, err = qp.PostRecv(e.recv)
+		require.NoError(t, err)
+		assert.Empty(t, released)
+		require.NoError(t, qp.Close())
+		require.NoError(t, calls.Close(), "the completions of closing the queue pair end them")
+		ended, err := NewCalls(e.cq, 1, nil)
+		require.NoError(t, err)
+		call, err := ended.Begin()
+		require.NoError(t, err)
+		call.Cancel()
+		call.Abandon(func() { released <- 3 })
+		Call{}.Abandon(func() { released <- 4 })
+		require.NoError(t, ended.Close())
+		all := map[int]bool{}
+		for range 5 {
+			all[<-released] = true
+		}
+		assert.Len(t, all, 5)
+	}
+}

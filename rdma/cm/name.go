@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package cm
+
+import (
+	"bytes"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/generated/librdmacm"
+)
+
+// unbound is the name of an ID without an address.
+const unbound = "unbound ID"
+
+// name returns the ID's name in messages: with its addresses, without its device. A closed ID has the name that it had,
+// with its device.
+func (id *ID) name() string {
+	if id.life.TryUse() {
+		defer id.done()
+		return id.named()
+	}
+	if text := id.text.Load(); text != nil {
+		return *text
+	}
+	return unbound
+}
+
+// named is name while the ID is kept open.
+func (id *ID) named() string {
+	c := librdmacm.GetPeerAddr(id.c)
+	local, peer := addressString(librdmacm.GetLocalAddr(id.c)), addressString(c)
+	switch {
+	case local != "" && peer != "" && !addrPort(c).Addr().IsUnspecified():
+		return "ID " + local + " to " + peer
+	case local != "":
+		return "ID " + local
+	case peer != "" && !addrPort(c).Addr().IsUnspecified():
+		return "ID to " + peer
+	}
+	return unbound
+}
+
+// learn notes the ID's addresses and its device for String, which does not read C's memory: after every call and event
+// that may have changed them. The caller keeps the ID open.
+func (id *ID) learn() {
+	text := id.named()
+	if c := id.c.Verbs.Deref(); c != nil {
+		text += " on " + deviceName(c)
+	}
+	id.text.Store(&text)
+}
+
+// deviceName is what ibv_get_device_name returns.
+func deviceName(c *ibv.Context) string {
+	name, _, _ := bytes.Cut(c.Device.Deref().Name[:], []byte{0})
+	return string(name)
+}

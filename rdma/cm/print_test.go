@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package cm
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/netip"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/generated/rdmacm"
+	"github.com/goverbs/goverbs/rdma/soft"
+)
+
+// logged is what log/slog prints of an object, as JSON.
+func logged(t *testing.T, o any) string {
+	t.Helper()
+	var out bytes.Buffer
+	slog.New(slog.NewJSONHandler(&out, nil)).Info("", "o", o)
+	_, text, _ := bytes.Cut(out.Bytes(), []byte(`"o":`))
+	assert.Equal(t, fmt.Sprintf("%q}\n", fmt.Sprint(o)), string(text))
+	return fmt.Sprint(o)
+}
+
+// TestPrint: IDs and what stands on them print where they are, also after they were closed, and before they were made.
+func TestPrint(t *testing.T) {
+	f := newFabric(t, soft.Options{})
+	ch, err := CreateEventChannelOn(f)
+	require.NoError(t, err)
+	id, err := ch.CreateID(rdmacm.PS_TCP)
+	require.NoError(t, err)
+	assert.Equal(t, "unbound ID", logged(t, id))
+	require.NoError(t, id.Bind(netip.MustParseAddrPort("127.0.0.1:7000")))
+	assert.Equal(t, "ID 127.0.0.1:7000 on soft0", logged(t, id))
+	peer := netip.MustParseAddrPort("127.0.0.1:7001")
+	require.NoError(t, id.ResolveAddr(soon(t), netip.AddrPort{}, peer, time.Second))
+	e, err := ch.Event(soon(t))
+	require.NoError(t, err)
+	assert.Equal(t, "RDMA_CM_EVENT_ADDR_RESOLVED of ID 127.0.0.1:7000 to 127.0.0.1:7001 on soft0", logged(t, e))
+	require.NoError(t, id.Close())
+	assert.Equal(t, "ID 127.0.0.1:7000 to 127.0.0.1:7001 on soft0, closed", logged(t, id))
+	assert.Equal(t, "RDMA_CM_EVENT_ADDR_RESOLVED of ID 127.0.0.1:7000 to 127.0.0.1:7001 on soft0, closed", logged(t, e))
+	name := ch.name()
+	assert.Equal(t, name, logged(t, ch))
+	require.NoError(t, ch.Close())
+	assert.Equal(t, name+", closed", logged(t, ch))
+
+	config := Config{Backend: f}
+	l, err := config.Listen(soon(t), "127.0.0.1:7002")
+	require.NoError(t, err)
+	assert.Equal(t, "listener 127.0.0.1:7002 on soft0", logged(t, l))
+	a, b := dialOne(t, config, l)
+	assert.Equal(t, fmt.Sprintf("connection %v to 127.0.0.1:7002 on soft0", a.LocalAddr()), logged(t, a))
+	assert.Equal(t, fmt.Sprintf("connection 127.0.0.1:7002 to %v on soft0", a.LocalAddr()), logged(t, b))
+	for _, o := range []interface {
+		fmt.Stringer
+		io.Closer
+	}{l, a, b} {
+		open := o.String()
+		require.NoError(t, o.Close())
+		assert.Equal(t, open+", closed", logged(t, o))
+	}
+
+	assert.Equal(t, "ID that was never created", logged(t, new(ID)))
+	assert.Equal(t, "event channel that was never created", logged(t, new(EventChannel)))
+	assert.Equal(t, "connection that was never created", logged(t, new(Conn)))
+	assert.Equal(t, "listener that was never created", logged(t, new(Listener)))
+	assert.Equal(t, "no event", logged(t, Event{}))
+}
+
+func dialOne(t *testing.T, config Config, l *Listener) (a, b *Conn) {
+	t.Helper()
+	var dialing sync.WaitGroup
+	var err error
+	dialing.Go(func() { a, err = config.Dial(soon(t), l.Addr().String()) })
+	b, acceptErr := l.AcceptRDMA(soon(t))
+	dialing.Wait()
+	require.NoError(t, err)
+	require.NoError(t, acceptErr)
+	return a, b
+}
+
+// TestPrintDoesNotWait: an ID prints while another goroutine waits on it, and while it is being closed.
+func TestPrintDoesNotWait(t *testing.T) {
+	f := newFabric(t, soft.Options{})
+	for range 10 {
+		id := newSoftID(t, f, rdmacm.PS_TCP)
+		id.record.Lock() // as calls do that change its queues
+		id.mu.Lock()
+		assert.Equal(t, "unbound ID", id.String())
+		id.mu.Unlock()
+		id.record.Unlock()
+		stop := make(chan struct{})
+		var others sync.WaitGroup
+		others.Go(func() {
+			for !isDone(stop) {
+				fmt.Fprint(io.Discard, id, id.channel)
+			}
+		})
+		require.NoError(t, id.Bind(netip.MustParseAddrPort("127.0.0.1:0")))
+		require.NoError(t, id.Listen(1))
+		others.Go(func() { id.GetRequest(soon(t)) })
+		require.NoError(t, id.Close())
+		close(stop)
+		others.Wait()
+	}
+}

@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package cm
+
+import (
+	"context"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/generated/rdmacm"
+	"github.com/goverbs/goverbs/rdma"
+	"github.com/goverbs/goverbs/rdma/internal/verberr"
+	"github.com/goverbs/goverbs/rdma/soft"
+)
+
+// TestSoftErrorsNameTheID: every error of an ID has its address, also that of a peer that cannot be had, and after
+// Close; errors.As finds one type in all of them.
+func TestSoftErrorsNameTheID(t *testing.T) {
+	f := newFabric(t, soft.Options{})
+	id, err := CreateIDOn(f, rdmacm.PS_TCP)
+	require.NoError(t, err)
+	defer id.Close()
+	refused := func(err error, want string) {
+		t.Helper()
+		assert.ErrorContains(t, err, want)
+		var verb *rdma.VerbError
+		require.ErrorAs(t, err, &verb)
+		assert.NotEmpty(t, verb.Verb)
+		assert.NotEmpty(t, verb.Object)
+		if verb.Errno != 0 {
+			assert.ErrorIs(t, err, verb.Errno)
+		}
+	}
+	none := netip.AddrPort{}
+	at := netip.MustParseAddrPort("127.0.0.1:7471")
+	nowhere := netip.MustParseAddrPort("192.0.2.9:7")
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+
+	refused(id.ResolveRoute(soon(t), time.Second), "rdma_resolve_route: unbound ID: its address is not resolved yet")
+	err = id.ResolveAddr(ended, none, at, time.Second)
+	refused(err, "rdma_resolve_addr: ID to 127.0.0.1:7471: context canceled")
+	assert.ErrorIs(t, err, context.Canceled)
+	err = id.ResolveAddr(soon(t), none, nowhere, time.Second)
+	refused(err, "rdma_resolve_addr: ID to 192.0.2.9:7: RDMA_CM_EVENT_ADDR_ERROR: nobody has the address")
+	assert.ErrorIs(t, err, verberr.EHOSTUNREACH)
+
+	id = newIDOn(t, f)
+	require.NoError(t, id.ResolveAddr(soon(t), none, at, time.Second))
+	require.NoError(t, id.ResolveRoute(soon(t), time.Second))
+	refused(id.Connect(soon(t), nil, nil), " to 127.0.0.1:7471: it has no queue pair: call CreateQP before; or give")
+	_, err = id.CreateQP(nil, nil, rdma.QueueOptions{})
+	refused(err, " to 127.0.0.1:7471: it needs attributes")
+	_, err = id.CreateQP(nil, &ibv.QPInitAttr{}, rdma.QueueOptions{})
+	require.NoError(t, err)
+	err = id.Connect(soon(t), nil, nil)
+	refused(err, " to 127.0.0.1:7471: RDMA_CM_EVENT_REJECTED: nobody listens there")
+	assert.ErrorIs(t, err, verberr.ECONNREFUSED)
+	name := id.name()
+	require.NoError(t, id.Close())
+	for _, err := range []error{
+		id.PostSend(1, []byte("x"), nil, 0), id.PostRecv(1, []byte("x"), nil),
+		id.PostRead(1, []byte("x"), nil, 0, 0, 0),
+		id.PostUDSend(1, []byte("x"), nil, 0, nil, 0), id.Connect(soon(t), nil, nil), id.Listen(1),
+	} {
+		refused(err, ": "+name+" on soft0: closed")
+		assert.ErrorIs(t, err, rdma.ErrClosed)
+	}
+
+	id = newIDOn(t, f)
+	require.NoError(t, id.Listen(1))
+	assert.True(t, id.LocalAddr().Addr().IsUnspecified())
+	assert.NotZero(t, id.LocalAddr().Port())
+	refused(id.ResolveAddr(soon(t), none, at, time.Second), "it listens, and an ID that listens has no peer")
+	_, _, err = id.GetRequest(ended)
+	refused(err, "rdma_get_request: ID 0.0.0.0:")
+	_, err = id.Event(ended)
+	refused(err, "rdma_get_cm_event: ID 0.0.0.0:")
+	assert.ErrorIs(t, err, context.Canceled)
+}
+
+func newIDOn(t *testing.T, f *soft.Fabric) *ID {
+	t.Helper()
+	id, err := CreateIDOn(f, rdmacm.PS_TCP)
+	return keep(t, id, err)
+}
+
+// TestSoftDefaultCap: a queue pair whose creator gives no capacities can be used.
+func TestSoftDefaultCap(t *testing.T) {
+	s := newStage(t, rdmacm.PS_TCP)
+	s.listen(1)
+	// inline data may have the place of the one segment
+	plain := ibv.QPCap{MaxSendWR: 64, MaxRecvWR: 64, MaxSendSGE: 1, MaxRecvSGE: 1, MaxInlineData: 16}
+	shared := ibv.QPCap{MaxSendWR: 64, MaxSendSGE: 1, MaxInlineData: 16}
+	id := s.resolved()
+	qp, err := id.CreateQP(nil, &ibv.QPInitAttr{}, rdma.QueueOptions{})
+	require.NoError(t, err)
+	assert.Equal(t, ibv.QPT_RC, qp.Type())
+	assert.Equal(t, plain, qp.Cap())
+	mr, err := id.RegMsgs(make([]byte, 8))
+	require.NoError(t, err)
+	for i := range uint64(64) {
+		require.NoError(t, id.PostRecv(i, mr.Bytes(), mr))
+	}
+	require.NoError(t, qp.Close())
+	require.NoError(t, mr.Close())
+	_, err = id.CreateSRQ(nil, ibv.SRQAttr{MaxWR: 4, MaxSGE: 1}, rdma.QueueOptions{})
+	require.NoError(t, err)
+	qp, err = id.CreateQP(nil, &ibv.QPInitAttr{}, rdma.QueueOptions{})
+	require.NoError(t, err)
+	assert.Equal(t, shared, qp.Cap())
+}
+
+// TestSoftAcceptThatIsNotWaitedFor: Accept says that its context has ended; the request stays accepted, and Event has
+// the outcome.
+func TestSoftAcceptThatIsNotWaitedFor(t *testing.T) {
+	f := newFabric(t, soft.Options{})
+	l, client := newIDOn(t, f), newIDOn(t, f)
+	require.NoError(t, l.Bind(netip.MustParseAddrPort("127.0.0.2:7471")))
+	require.NoError(t, l.Listen(1))
+	require.NoError(t, client.ResolveAddr(soon(t), netip.AddrPort{}, l.LocalAddr(), time.Second))
+	require.NoError(t, client.ResolveRoute(soon(t), time.Second))
+	// without a queue pair of its own, the client does not confirm by itself
+	param := DefaultConnParam()
+	param.QPNum = 77
+	require.NoError(t, client.Migrate(keepChannel(t, f)))
+	require.NoError(t, client.Connect(soon(t), &param, nil))
+	request, _, err := l.GetRequest(soon(t))
+	require.NoError(t, err)
+	keep(t, request, nil)
+	_, err = request.CreateQP(nil, &ibv.QPInitAttr{}, rdma.QueueOptions{})
+	require.NoError(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	err = request.Accept(ctx, nil, nil)
+	assert.ErrorIs(t, err, context.DeadlineExceeded)
+	var verb *rdma.VerbError
+	require.ErrorAs(t, err, &verb)
+	assert.Equal(t, "rdma_accept", verb.Verb)
+	assert.Contains(t, verb.Object, "127.0.0.2:7471")
+	assert.Equal(t, ibv.QPS_RTS, request.QP().State())
+	require.NoError(t, client.Establish())
+	e, err := request.Event(soon(t))
+	require.NoError(t, err)
+	assert.Equal(t, rdmacm.CM_EVENT_ESTABLISHED, e.Type)
+	require.NoError(t, client.Close())
+}
+
+func keepChannel(t *testing.T, f *soft.Fabric) *EventChannel {
+	t.Helper()
+	ch, err := CreateEventChannelOn(f)
+	return keep(t, ch, err)
+}
+
+// TestSoftAPassiveServerLearns: what the documentation of ID says of a peer that is gone.
+func TestSoftAPassiveServerLearns(t *testing.T) {
+	a, b, ma, mb := connectedWithMemory(t)
+	require.NoError(t, b.PostRecv(7, mb.Bytes(), mb))
+	require.NoError(t, b.Migrate(nil))
+	require.NoError(t, ma.Close())
+	require.NoError(t, a.Close())
+	e, err := b.Event(soon(t))
+	require.NoError(t, err)
+	assert.Equal(t, rdmacm.CM_EVENT_DISCONNECTED, e.Type)
+	n, err := b.QP().RecvCQ().Poll(make([]ibv.WC, 1))
+	require.NoError(t, err)
+	assert.Zero(t, n, "receives stay where they are")
+	require.NoError(t, b.Disconnect(soon(t)))
+	wc, err := b.GetRecvComp(soon(t))
+	require.NoError(t, err)
+	assert.Equal(t, ibv.WC_WR_FLUSH_ERR, wc.Status)
+	assert.EqualValues(t, 7, wc.WRID)
+	require.NoError(t, b.QP().Close())
+	require.NoError(t, mb.Close())
+}

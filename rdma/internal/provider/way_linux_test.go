@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package provider
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/goverbs/goverbs/runtime/rights"
+)
+
+// TestWayOfAnotherUser: GOVERBS_CALL means nothing to a program with more rights than its user.
+func TestWayOfAnotherUser(t *testing.T) {
+	t.Setenv(EnvCall, "fast")
+	for _, more := range []bool{false, true} {
+		before := rights.More
+		t.Cleanup(func() { rights.More = before })
+		rights.More = func() bool { return more }
+		_, _, _, err := Ways(1, PostSend, "", nil)
+		assert.Equal(t, more, err == nil, "%v", err)
+	}
+}

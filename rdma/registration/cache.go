@@ -1,0 +1,407 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package registration
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"unsafe"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma"
+	"github.com/goverbs/goverbs/rdma/internal/verberr"
+)
+
+// Options are the limits of a [Cache]. The zero value is good for most programs.
+type Options struct {
+	// Bytes is how much memory stays registered, and pinned, without a lease: the regions that were released last.
+	// 0 means 1 GiB. Leases are not limited. A region that is larger is deregistered when it is released.
+	Bytes int64
+	// Regions is how many regions stay registered without a lease. 0 means 4096.
+	Regions int
+	// Trust keeps memory registered even if the cache does not learn that it is unmapped. The program calls Forget
+	// before it unmaps memory that is not of Go's heap and not of a Buffer.
+	Trust bool
+}
+
+// Stats says what a [Cache] did since it was made, and what it has.
+type Stats struct {
+	Hits     uint64 // leases of memory that was registered already
+	Misses   uint64 // leases that memory was registered for
+	Uncached uint64 // misses for one lease alone: mostly of memory that cannot be kept, see the package's documentation
+	Evicted  uint64 // regions that were deregistered because of a limit or for want of memory
+	Unmapped uint64 // regions whose memory was unmapped, moved or discarded
+
+	Leases  int   // not released
+	Regions int   // registered, with and without leases
+	Idle    int   // of Regions, those without a lease
+	Bytes   int64 // of Regions
+}
+
+// Cache keeps memory of one protection domain registered. Any number of goroutines may use it.
+type Cache struct {
+	pd   *rdma.PD
+	name string
+	o    Options
+
+	background sync.WaitGroup // deregistrations because memory was unmapped
+
+	mu       sync.Mutex // guards what follows
+	indexes  []*index   // one for each set of access flags
+	pending  []*region  // being registered
+	idle     idleList   // regions in an index without a lease
+	unclosed []*region  // that could not be deregistered
+	stats    Stats
+	closed   bool
+}
+
+// NewCache returns an empty cache. Close it before the protection domain.
+func NewCache(pd *rdma.PD, o Options) (*Cache, error) {
+	const object = "registration cache"
+	if pd == nil || pd.Device() == nil {
+		return nil, verberr.Invalid("NewCache", object, "there is no protection domain")
+	}
+	if o.Bytes < 0 || o.Regions < 0 {
+		return nil, verberr.Invalid("NewCache", object, "limits of %d bytes and %d regions: they cannot be negative, "+
+			"and 0 means the usual limit", o.Bytes, o.Regions)
+	}
+	o.Bytes, o.Regions = cmp.Or(o.Bytes, 1<<30), cmp.Or(o.Regions, 4096)
+	c := &Cache{pd: pd, name: object + " on " + pd.Device().Name(), o: o}
+	c.idle.init()
+	return c, nil
+}
+
+// Get returns a lease of a slice's registration, and registers the slice if no region contains it. Goroutines that ask
+// for the same memory at the same time share one registration. The memory stays registered, and memory of Go's heap
+// stays pinned, at least until the lease is released. Get blocks as long as a registration takes. If the system refuses
+// to pin more memory (ENOMEM), regions without a lease are given up for it.
+//
+// C: ibv_reg_mr
+//
+// Man: ibv_reg_mr(3)
+func (c *Cache) Get(b []byte, access ibv.AccessFlags) (Lease, error) {
+	if len(b) == 0 {
+		return Lease{}, verberr.Invalid("Get", c.name, "the memory is empty")
+	}
+	start := uintptr(unsafe.Pointer(unsafe.SliceData(b)))
+	end := start + uintptr(len(b))
+	c.mu.Lock()
+	r := c.findLocked(start, end, access)
+	if r != nil && (r.watch == nil || r.watch.Same()) {
+		c.leaseLocked(r)
+		c.stats.Hits++
+		c.mu.Unlock()
+		return Lease{region: r, start: start, length: len(b)}, nil
+	}
+	c.mu.Unlock()
+	r, err := c.miss(b, start, end, access)
+	if err != nil {
+		return Lease{}, err
+	}
+	return Lease{region: r, start: start, length: len(b)}, nil
+}
+
+// findLocked returns the region that serves a lease, or nil. The caller holds mu.
+func (c *Cache) findLocked(start, end uintptr, access ibv.AccessFlags) *region {
+	for _, x := range c.indexes {
+		if x.access == access {
+			return x.find(start, end)
+		}
+	}
+	return nil
+}
+
+// leaseLocked counts a lease of a region in an index. The caller holds mu.
+func (c *Cache) leaseLocked(r *region) {
+	if r.leases == 0 {
+		c.idle.remove(r)
+	}
+	r.leases++
+	c.stats.Leases++
+}
+
+// miss leases memory that was not found, or whose region is in doubt.
+func (c *Cache) miss(b []byte, start, end uintptr, access ibv.AccessFlags) (*region, error) {
+	r := &region{cache: c, start: start, end: end, access: access, leases: 1, made: make(chan struct{}),
+		ended: make(chan struct{})}
+	var out []*region
+	waited := false
+	for turns := 0; ; turns++ {
+		c.mu.Lock()
+		if c.closed {
+			c.mu.Unlock()
+			return nil, &verberr.VerbError{Verb: "Get", Object: c.name, Err: verberr.ErrClosed}
+		}
+		changing := false
+		if hit := c.findLocked(start, end, access); hit != nil {
+			switch {
+			case hit.watch == nil || hit.watch.Same():
+				c.leaseLocked(hit)
+				c.stats.Hits++
+				c.mu.Unlock()
+				c.end(out...)
+				return hit, nil
+			case hit.watch.Gone():
+				c.stats.Unmapped++
+				out = c.dropLocked(hit, out)
+			case turns < manyTurns: // this memory or other memory is changing, for some µs
+				c.mu.Unlock()
+				runtime.Gosched()
+				continue
+			default:
+				changing = true
+			}
+		}
+		other := c.pendingLocked(start, end, access)
+		if other == nil || waited || changing {
+			c.pending = append(c.pending, r)
+			c.stats.Misses++
+			c.stats.Leases++
+			c.mu.Unlock()
+			break
+		}
+		c.mu.Unlock()
+		if <-other.made; other.err != nil {
+			return nil, other.err
+		}
+		waited = true // for memory that cannot be kept, the next turn would wait for the next goroutine
+	}
+	c.end(out...) // before pages are pinned again
+	return r, c.register(r, b)
+}
+
+// manyTurns is how often a lease waits for the end of changes before it does without the cache.
+const manyTurns = 100
+
+// pendingLocked returns a region that is being registered and will serve a lease, or nil. The caller holds mu.
+func (c *Cache) pendingLocked(start, end uintptr, access ibv.AccessFlags) *region {
+	for _, r := range c.pending {
+		if r.access == access && r.start <= start && end <= r.end {
+			return r
+		}
+	}
+	return nil
+}
+
+// register registers the memory of a pending region, and keeps the region if its memory can be kept.
+func (c *Cache) register(r *region, b []byte) error {
+	keep := r.secure(b, c.o.Trust)
+	mr, err := c.pd.RegMR(b, r.access)
+	for errors.Is(err, verberr.ENOMEM) && c.shed(int64(len(b))) {
+		mr, err = c.pd.RegMR(b, r.access)
+	}
+	c.mu.Lock()
+	c.pending = without(c.pending, r)
+	var out []*region
+	if err != nil {
+		c.stats.Leases--
+		r.err = err
+	} else {
+		r.mr, r.lkey, r.rkey = mr, mr.LKey(), mr.RKey()
+		c.stats.Regions++
+		c.stats.Bytes += r.size()
+		if keep && !r.gone {
+			out = c.indexLocked(r)
+		}
+		if !r.indexed {
+			c.stats.Uncached++
+		}
+	}
+	close(r.made)
+	c.mu.Unlock()
+	if err != nil {
+		r.insecure()
+		close(r.ended)
+	}
+	c.end(out...)
+	return err
+}
+
+// indexLocked makes a region one that serves leases, in the place of those that it contains. It returns regions to end.
+// The caller holds mu.
+func (c *Cache) indexLocked(r *region) (out []*region) {
+	var x *index
+	for _, x = range c.indexes {
+		if x.access == r.access {
+			break
+		}
+	}
+	if x == nil || x.access != r.access {
+		x = &index{access: r.access}
+		c.indexes = append(c.indexes, x)
+	}
+	if x.find(r.start, r.end) != nil { // registered meanwhile; this one serves its lease alone
+		return nil
+	}
+	for _, inner := range x.inside(r.start, r.end) {
+		out = c.dropLocked(inner, out)
+	}
+	x.add(r)
+	r.indexed = true
+	return out
+}
+
+// dropLocked takes a region out of its index, and appends it to out if it has to be ended now. The caller holds mu.
+func (c *Cache) dropLocked(r *region, out []*region) []*region {
+	if !r.indexed {
+		return out
+	}
+	r.indexed = false
+	for _, x := range c.indexes {
+		if x.access == r.access {
+			x.remove(r)
+		}
+	}
+	if r.leases > 0 {
+		return out // it ends with its last lease
+	}
+	c.idle.remove(r)
+	return append(out, r)
+}
+
+// release ends a lease.
+func (c *Cache) release(r *region) {
+	c.mu.Lock()
+	if r.leases == 0 {
+		c.mu.Unlock()
+		panic("goverbs: a lease was copied and released twice")
+	}
+	r.leases--
+	c.stats.Leases--
+	if r.leases > 0 {
+		c.mu.Unlock()
+		return
+	}
+	out := make([]*region, 0, 4) // usually on the stack
+	if !r.indexed {
+		out = append(out, r)
+	} else {
+		c.idle.add(r)
+		if r.size() > c.o.Bytes { // it would only push out all others
+			c.stats.Evicted++
+			out = c.dropLocked(r, out)
+		}
+		for c.idle.bytes > c.o.Bytes || c.idle.count > c.o.Regions {
+			c.stats.Evicted++
+			out = c.dropLocked(c.idle.oldest(), out)
+		}
+	}
+	c.mu.Unlock()
+	c.end(out...)
+}
+
+// shed ends regions without a lease, the oldest first, that have n bytes. It says whether there were any.
+func (c *Cache) shed(n int64) bool {
+	var out []*region
+	c.mu.Lock()
+	for n > 0 && c.idle.count > 0 {
+		oldest := c.idle.oldest()
+		n -= oldest.size()
+		c.stats.Evicted++
+		out = c.dropLocked(oldest, out)
+	}
+	c.mu.Unlock()
+	c.end(out...)
+	return len(out) > 0
+}
+
+// end deregisters regions that are in no index and have no lease. No lock may be held: C may unmap memory here, which
+// waits for the goroutine that tells of it, and that takes locks.
+func (c *Cache) end(out ...*region) {
+	for _, r := range out {
+		err := r.mr.Close()
+		c.mu.Lock()
+		if err != nil {
+			c.unclosed = append(c.unclosed, r)
+			r.closing = err
+		} else {
+			c.stats.Regions--
+			c.stats.Bytes -= r.size()
+		}
+		c.mu.Unlock()
+		if err == nil {
+			r.insecure()
+		}
+		close(r.ended)
+	}
+}
+
+// Forget deregisters all regions that have memory in common with b and no lease; those with leases serve no new ones,
+// and are deregistered when they are released. If there are any of these, the error says so, and matches rdma.ErrInUse:
+// do not unmap the memory yet.
+func (c *Cache) Forget(b []byte) error {
+	start := uintptr(unsafe.Pointer(unsafe.SliceData(b)))
+	c.mu.Lock()
+	out, leases := c.forgetLocked(start, start+uintptr(len(b)))
+	c.mu.Unlock()
+	c.end(out...)
+	if leases > 0 {
+		return c.inUse("Forget", fmt.Sprintf("%d leases of the memory have to be released first", leases))
+	}
+	return nil
+}
+
+// forgetLocked returns the regions to end, and the number of leases of the others. The caller holds mu.
+func (c *Cache) forgetLocked(start, end uintptr) (out []*region, leases int) {
+	for _, x := range c.indexes {
+		for _, r := range x.overlapping(start, end) {
+			leases += r.leases
+			out = c.dropLocked(r, out)
+		}
+	}
+	for _, r := range c.pending {
+		if r.start < end && start < r.end {
+			r.gone = true
+			leases += r.leases
+		}
+	}
+	return out, leases
+}
+
+func (c *Cache) inUse(verb, reason string) error {
+	return &verberr.VerbError{Verb: verb, Object: c.name, Errno: verberr.EBUSY, Reason: reason, Err: verberr.ErrInUse}
+}
+
+// Stats returns the counts.
+func (c *Cache) Stats() Stats {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := c.stats
+	s.Idle = c.idle.count
+	return s
+}
+
+// Close deregisters everything. It fails while there are leases. Close does nothing on a cache that is closed.
+//
+// C: ibv_dereg_mr
+//
+// Man: ibv_reg_mr(3)
+func (c *Cache) Close() error {
+	c.mu.Lock()
+	if n := c.stats.Leases; n > 0 {
+		c.mu.Unlock()
+		return c.inUse("Close", fmt.Sprintf("%d leases have to be released first", n))
+	}
+	c.closed = true
+	var out []*region
+	for c.idle.count > 0 {
+		out = c.dropLocked(c.idle.oldest(), out)
+	}
+	for _, r := range c.unclosed { // perhaps the reason is gone
+		r.closing, r.ended = nil, make(chan struct{})
+	}
+	out, c.unclosed = append(out, c.unclosed...), nil
+	c.mu.Unlock()
+	c.end(out...)
+	c.background.Wait()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var errs []error
+	for _, r := range c.unclosed {
+		errs = append(errs, r.closing)
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package registration_test
+
+import (
+	"fmt"
+	"os"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"unsafe"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/goverbs/goverbs/rdma"
+	"github.com/goverbs/goverbs/rdma/registration"
+)
+
+const size = 1 << 16
+
+// mmap maps memory, at an address if that is not 0.
+func mmap(t testing.TB, at uintptr, length int) []byte {
+	t.Helper()
+	flags := unix.MAP_PRIVATE | unix.MAP_ANONYMOUS
+	if at != 0 {
+		flags |= unix.MAP_FIXED
+	}
+	p, err := unix.MmapPtr(-1, 0, unsafe.Add(nil, at), uintptr(length), unix.PROT_READ|unix.PROT_WRITE, flags)
+	require.NoError(t, err)
+	return unsafe.Slice((*byte)(p), length)
+}
+
+func munmap(t testing.TB, b []byte) {
+	t.Helper()
+	require.NoError(t, unix.MunmapPtr(unsafe.Pointer(&b[0]), uintptr(len(b))))
+}
+
+// changes are what a program can do to memory that is mapped; afterwards there is memory at the same address. They
+// return what unmaps it.
+var changes = map[string]func(t testing.TB, b []byte){
+	"unmap, map again": func(t testing.TB, b []byte) {
+		munmap(t, b)
+		mmap(t, uintptr(address(b)), len(b))
+	},
+	"map over it": func(t testing.TB, b []byte) { mmap(t, uintptr(address(b)), len(b)) },
+	"map over a page of it": func(t testing.TB, b []byte) {
+		mmap(t, uintptr(address(b)), os.Getpagesize())
+	},
+	"move away, map again": func(t testing.TB, b []byte) {
+		moved, err := unix.MremapPtr(unsafe.Pointer(&b[0]), size, nil, 2*size, unix.MREMAP_MAYMOVE)
+		require.NoError(t, err)
+		t.Cleanup(func() { unix.MunmapPtr(moved, 2*size) })
+		mmap(t, uintptr(address(b)), len(b))
+	},
+	"MADV_DONTNEED": func(t testing.TB, b []byte) { require.NoError(t, unix.Madvise(b, unix.MADV_DONTNEED)) },
+	"MADV_FREE":     func(t testing.TB, b []byte) { require.NoError(t, unix.Madvise(b, unix.MADV_FREE)) },
+}
+
+// Memory that has become other memory is registered anew, at the first Get after the change, and later as well.
+func TestChangedMemory(t *testing.T) {
+	for name, change := range changes {
+		t.Run(name, func(t *testing.T) {
+			c := newCache(t, registration.Options{})
+			b := mmap(t, 0, size)
+			defer munmap(t, b)
+			for range 2 {
+				get(t, c, b, write)
+				get(t, c, b[100:], write)
+			}
+			s := c.Stats()
+			require.Equal(t, registration.Stats{Hits: 3, Misses: 1, Regions: 1, Idle: 1, Bytes: size}, s,
+				"this kernel lets no memory be watched")
+			change(t, b)
+			get(t, c, b[:100], write)
+			s = c.Stats()
+			assert.EqualValues(t, 2, s.Misses)
+			assert.EqualValues(t, 1, s.Unmapped)
+			discarded := name == "MADV_DONTNEED" || name == "MADV_FREE"
+			assert.Equal(t, discarded, s.Uncached == 1)
+			munmap(t, b)
+			mmap(t, uintptr(address(b)), size)
+			for range 2 {
+				get(t, c, b, write)
+			}
+			assert.EqualValues(t, 3, c.Stats().Misses, "it was unmapped, so it can be watched again")
+		})
+	}
+}
+
+// A lease of memory that is unmapped is the program's mistake; later leases have nothing to do with it.
+func TestUnmappedWithLease(t *testing.T) {
+	c := newCache(t, registration.Options{})
+	b := mmap(t, 0, size)
+	defer munmap(t, b)
+	old, err := c.Get(b, write)
+	require.NoError(t, err)
+	mmap(t, uintptr(address(b)), size)
+	lease, err := c.Get(b, write)
+	require.NoError(t, err)
+	assert.NotEqual(t, old.RKey(), lease.RKey())
+	old.Release()
+	assert.Equal(t, lease.RKey(), get(t, c, b, write)[1])
+	lease.Release()
+	assert.Equal(t, 1, c.Stats().Regions)
+}
+
+// Two caches see the same changes.
+func TestTwoCaches(t *testing.T) {
+	one, two := newCache(t, registration.Options{}), newCache(t, registration.Options{})
+	b := mmap(t, 0, size)
+	defer munmap(t, b)
+	for range 2 {
+		get(t, one, b, write)
+		get(t, two, b[4096:], write)
+		require.NoError(t, one.Forget(b))
+		get(t, one, b, write)
+	}
+	assert.EqualValues(t, 1, two.Stats().Hits)
+	mmap(t, uintptr(address(b)), size)
+	get(t, one, b, write)
+	get(t, two, b[4096:], write)
+	for _, c := range []*registration.Cache{one, two} {
+		assert.EqualValues(t, 1, c.Stats().Unmapped)
+		assert.Zero(t, c.Stats().Uncached)
+	}
+}
+
+// Memory that can change without a report is registered for each lease, unless the program promises to tell.
+func TestSharedMemory(t *testing.T) {
+	fd, err := unix.MemfdCreate("shared", unix.MFD_CLOEXEC)
+	require.NoError(t, err)
+	defer unix.Close(fd)
+	require.NoError(t, unix.Ftruncate(fd, size))
+	for _, flags := range []int{unix.MAP_SHARED, unix.MAP_PRIVATE} {
+		b, err := unix.Mmap(fd, 0, size, unix.PROT_READ|unix.PROT_WRITE, flags)
+		require.NoError(t, err)
+		c := newCache(t, registration.Options{})
+		for range 3 {
+			get(t, c, b, write)
+		}
+		assert.Equal(t, registration.Stats{Misses: 3, Uncached: 3}, c.Stats())
+		trusting := newCache(t, registration.Options{Trust: true})
+		lease, err := trusting.Get(b, write)
+		require.NoError(t, err)
+		get(t, trusting, b, write)
+		assert.ErrorIs(t, trusting.Forget(b[10:11]), rdma.ErrInUse)
+		lease.Release()
+		require.NoError(t, trusting.Forget(b))
+		assert.Equal(t, registration.Stats{Misses: 1, Hits: 1}, trusting.Stats())
+		require.NoError(t, unix.Munmap(b))
+	}
+}
+
+// Goroutines map and unmap memory all the time, and the kernel gives the same addresses to one after the other. A
+// registration never serves two mappings: that of the second one would be older than the memory.
+func TestUnmappingStorm(t *testing.T) {
+	c := newCache(t, registration.Options{})
+	var mappings atomic.Int64
+	var served sync.Map // registration → mapping
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() {
+			for range 300 {
+				b, mapping := mmap(t, 0, 4096), mappings.Add(1)
+				for range 3 {
+					lease, err := c.Get(b, write)
+					if !assert.NoError(t, err) {
+						return
+					}
+					before, _ := served.LoadOrStore(lease.Registration(), mapping)
+					assert.Equal(t, mapping, before)
+					lease.Release()
+				}
+				munmap(t, b)
+			}
+		})
+	}
+	all.Wait()
+	require.NoError(t, c.Close()) // after what goes on in the background
+	s := c.Stats()
+	assert.Greater(t, s.Hits, uint64(100), "%+v", s)
+	assert.Zero(t, s.Regions)
+	left := s.Misses - s.Unmapped - s.Uncached // closed by Close, because no goroutine had come to it before
+	assert.LessOrEqual(t, left, uint64(4), "%+v", s)
+}
+
+// BenchmarkWatchedHit is BenchmarkHit of memory whose unmapping the kernel reports.
+func BenchmarkWatchedHit(b *testing.B) {
+	c := newCache(b, registration.Options{})
+	memory := mmap(b, 0, size)
+	defer munmap(b, memory)
+	b.ReportAllocs()
+	for b.Loop() {
+		lease, err := c.Get(memory[100:200], write)
+		if err != nil {
+			b.Fatal(err)
+		}
+		lease.Release()
+	}
+}
+
+// BenchmarkUnmap is what a program pays for that when it unmaps the memory, beside plain memory.
+func BenchmarkUnmap(b *testing.B) {
+	for _, watched := range []bool{false, true} {
+		b.Run(fmt.Sprintf("watched=%v", watched), func(b *testing.B) {
+			c := newCache(b, registration.Options{})
+			for b.Loop() {
+				b.StopTimer()
+				memory := mmap(b, 0, size)
+				if watched {
+					get(b, c, memory, write)
+				} else {
+					clear(memory)
+				}
+				b.StartTimer()
+				munmap(b, memory)
+			}
+		})
+	}
+}
+
+// Prefault maps all pages, and changes no byte.
+func TestPrefault(t *testing.T) {
+	b := mmap(t, 0, 9*mib)
+	defer munmap(t, b)
+	resident := func() (n int) {
+		pages := make([]byte, len(b)/os.Getpagesize())
+		_, _, errno := unix.Syscall(unix.SYS_MINCORE, uintptr(address(b)), uintptr(len(b)), uintptr(address(pages)))
+		require.Zero(t, errno)
+		for _, p := range pages {
+			n += int(p & 1)
+		}
+		return n
+	}
+	b[3*mib] = 7
+	if err := registration.Prefault(b[5:len(b)-5], 3); err != nil {
+		require.ErrorIs(t, err, unix.EINVAL, "a kernel before 5.14")
+		return
+	}
+	assert.Equal(t, len(b)/os.Getpagesize(), resident())
+	assert.EqualValues(t, 7, b[3*mib])
+	require.NoError(t, registration.Prefault(nil, 0))
+	require.NoError(t, unix.Mprotect(b, unix.PROT_READ))
+	assert.Error(t, registration.Prefault(b, 0))
+	c := newCache(t, registration.Options{})
+	get(t, c, b, 0)
+}

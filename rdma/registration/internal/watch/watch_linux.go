@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package watch
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"sync"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// monitor watches all memory that is watched, because the kernel lets only one descriptor watch a mapping.
+type monitor struct {
+	mu      sync.Mutex // guards what follows
+	file    *os.File   // nil while nothing is watched
+	fd      uintptr
+	watches map[*Watch]struct{}
+	// Memory that madvise(2) gave back. The report comes before the pages go, so who registers such memory now may
+	// still get the old ones; it is not watched again before it has been unmapped.
+	discarded []span
+	tried     bool
+	broken    error // why this system cannot watch
+}
+
+var process = monitor{watches: map[*Watch]struct{}{}}
+
+// Memory watches private memory without a file. notify is called once on another goroutine if the memory changes; it
+// must not wait for anything that could unmap memory. The error says why the memory cannot be watched.
+func Memory(address, length uintptr, notify func()) (*Watch, error) {
+	page := uintptr(os.Getpagesize())
+	w := &Watch{start: address &^ (page - 1), end: (address + length + page - 1) &^ (page - 1), notify: notify}
+	if err := process.add(w); err != nil {
+		return nil, fmt.Errorf("the memory cannot be watched: %w", err)
+	}
+	if err := private(w.start, w.end); err != nil { // not before: from here on, changes are reported
+		w.Close()
+		return nil, err
+	}
+	return w, nil
+}
+
+func (m *monitor) add(w *Watch) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := m.openLocked(); err != nil {
+		return err
+	}
+	// A report about what was at these addresses before would be taken for one about this memory.
+	for turns := 0; turns < manyTurns && !steady(m.fd); turns++ {
+		m.mu.Unlock()
+		runtime.Gosched()
+		m.mu.Lock()
+		if err := m.openLocked(); err != nil {
+			return err
+		}
+	}
+	for _, d := range m.discarded {
+		if overlap(w.start, w.end, d.start, d.end) {
+			return errors.New("its pages were given back with madvise")
+		}
+	}
+	if err := register(m.fd, w.start, w.end); err != nil {
+		return err
+	}
+	m.watches[w] = struct{}{}
+	return nil
+}
+
+const manyTurns = 100
+
+// Same says whether the memory has been the same since Memory. It is false as well while anything else that is watched
+// changes. It takes a system call that does not block.
+func (w *Watch) Same() bool {
+	process.mu.Lock()
+	same := !w.gone && steady(process.fd)
+	process.mu.Unlock()
+	return same
+}
+
+// Gone says whether the memory has changed.
+func (w *Watch) Gone() bool {
+	process.mu.Lock()
+	defer process.mu.Unlock()
+	return w.gone
+}
+
+// Close ends the watch. notify is not called afterwards, but it may be running. It must not be called from notify.
+func (w *Watch) Close() {
+	if idle := process.remove(w); idle != nil {
+		idle.Close() // waits for the goroutine that reads
+	}
+}
+
+// remove returns the file if nothing needs it any more.
+func (m *monitor) remove(w *Watch) *os.File {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if _, ok := m.watches[w]; !ok {
+		return nil
+	}
+	delete(m.watches, w)
+	if !w.gone { // otherwise other memory may be there
+		m.unregisterLocked(w)
+	}
+	w.gone = true
+	return m.idleLocked()
+}
+
+// idleLocked returns the file, for Close, if nothing needs it any more. The caller holds mu.
+func (m *monitor) idleLocked() *os.File {
+	if len(m.watches) > 0 || len(m.discarded) > 0 {
+		return nil
+	}
+	file := m.file
+	m.file = nil
+	return file
+}
+
+// unregisterLocked ends the kernel's reports about memory, unless another watch needs them. The caller holds mu.
+func (m *monitor) unregisterLocked(w *Watch) {
+	for other := range m.watches {
+		if overlap(w.start, w.end, other.start, other.end) {
+			return
+		}
+	}
+	for _, d := range m.discarded {
+		if overlap(w.start, w.end, d.start, d.end) {
+			return
+		}
+	}
+	args := [2]uint64{uint64(w.start), uint64(w.end - w.start)}
+	unix.Syscall(unix.SYS_IOCTL, m.fd, ioctlUnregister, uintptr(unsafe.Pointer(&args)))
+}
+
+// openLocked sees to it that reports are read. The caller holds mu.
+func (m *monitor) openLocked() error {
+	if m.file != nil || m.broken != nil {
+		return m.broken
+	}
+	fd, err := open()
+	if err == nil && !m.tried {
+		m.tried = true
+		if err = try(fd); err != nil {
+			unix.Close(int(fd))
+		}
+	}
+	if err != nil {
+		if !errors.Is(err, unix.EMFILE) && !errors.Is(err, unix.ENFILE) && !errors.Is(err, unix.ENOMEM) {
+			m.broken = err
+		}
+		return err
+	}
+	file := os.NewFile(fd, "userfaultfd")
+	raw, err := file.SyscallConn()
+	if err != nil {
+		file.Close()
+		return err
+	}
+	m.file, m.fd = file, fd
+	go m.read(file, raw)
+	return nil
+}
+
+// read reads reports until the file is closed.
+func (m *monitor) read(file *os.File, raw syscall.RawConn) {
+	raw.Read(func(uintptr) bool {
+		gone, open := m.take(file)
+		for _, w := range gone {
+			w.notify()
+		}
+		return !open
+	})
+	file.Close()
+}
+
+// take reads the reports that there are. The threads that wait for that go on as soon as a report is read, so it is
+// under the same lock as Same that the watches learn it. open is false if the file is no longer the monitor's.
+func (m *monitor) take(file *os.File) (gone []*Watch, open bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for m.file == file { // if not, the caller closes it
+		e, err := next(m.fd)
+		switch {
+		case errors.Is(err, unix.EAGAIN):
+			return gone, true
+		case errors.Is(err, unix.EINTR):
+		case err != nil: // nothing is known any more
+			gone = append(gone, m.changedLocked(0, ^uintptr(0))...)
+			m.broken = err
+			return gone, false
+		default:
+			gone = append(gone, m.reportLocked(e)...)
+			m.idleLocked()
+		}
+	}
+	return gone, false
+}
+
+// reportLocked marks the watches that a report is about. The caller holds mu.
+func (m *monitor) reportLocked(e event) []*Watch {
+	start, end := uintptr(e.args[0]), uintptr(e.args[1])
+	switch e.kind {
+	case eventRemap:
+		end = start + uintptr(e.args[2])
+		fallthrough
+	case eventUnmap:
+		m.discarded = without(m.discarded, start, end)
+	case eventRemove:
+		m.discarded = append(without(m.discarded, start, end), span{start, end})
+		if all := m.discarded; len(all) > manySpans {
+			for _, d := range all {
+				start, end = min(start, d.start), max(end, d.end)
+			}
+			m.discarded = []span{{start, end}}
+		}
+	}
+	return m.changedLocked(start, end)
+}
+
+// manySpans is how many discarded spans are told apart.
+const manySpans = 1024
+
+// changedLocked marks the watches of a range. The caller holds mu.
+func (m *monitor) changedLocked(start, end uintptr) (gone []*Watch) {
+	for w := range m.watches {
+		if !w.gone && overlap(w.start, w.end, start, end) {
+			w.gone = true
+			gone = append(gone, w)
+		}
+	}
+	return gone
+}

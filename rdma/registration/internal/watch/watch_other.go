@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+//go:build !linux
+
+package watch
+
+import "github.com/goverbs/goverbs/runtime"
+
+// Memory fails: only Linux reports what becomes of memory.
+func Memory(address, length uintptr, notify func()) (*Watch, error) {
+	return nil, &runtime.NotSupportedError{Missing: "this system does not report that memory is unmapped"}
+}
+
+// Same is never asked.
+func (w *Watch) Same() bool { return false }
+
+// Gone is never asked.
+func (w *Watch) Gone() bool { return true }
+
+// Close does nothing.
+func (w *Watch) Close() {}

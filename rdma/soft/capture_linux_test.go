@@ -1,0 +1,504 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package soft_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"maps"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/generated/rdmacm"
+	"github.com/goverbs/goverbs/rdma"
+	"github.com/goverbs/goverbs/rdma/cm"
+	"github.com/goverbs/goverbs/rdma/soft"
+	"github.com/goverbs/goverbs/rdma/soft/internal/packet"
+)
+
+// frame is what tshark says of a packet.
+type frame struct {
+	source, dest string
+	opcode       uint64 // of the BTH
+	attribute    uint64 // of a MAD, or 0
+	line         string
+}
+
+// dissect has tshark read a capture. A packet that it complains about, or that has a wrong checksum, fails the test.
+// The ICRC, which tshark does not check, is checked here with the Identification that the capture has.
+func dissect(t *testing.T, file []byte) (frames []frame) {
+	t.Helper()
+	sealed(t, file)
+	tshark, err := exec.LookPath("tshark")
+	if err != nil && os.Getenv("GOVERBS_TSHARK") == "" {
+		t.Skip("tshark is not installed, which judges packets here")
+	}
+	require.NoError(t, err)
+	name := filepath.Join(t.TempDir(), "run.pcap")
+	require.NoError(t, os.WriteFile(name, file, 0o600))
+	fields := []string{"ip.src", "ip.dst", "ipv6.src", "ipv6.dst", "infiniband.bth.opcode",
+		"infiniband.mad.attributeid", "_ws.malformed", "_ws.expert", "ip.checksum.status", "udp.checksum.status"}
+	args := []string{"-r", name, "-n", "-o", "ip.check_checksum:TRUE", "-o", "udp.check_checksum:TRUE",
+		"--disable-protocol", "rpcordma", "-T", "fields"} // it takes many a payload for its own
+	for _, f := range fields {
+		args = append(args, "-e", f)
+	}
+	cmd := exec.Command(tshark, args...)
+	var complaints bytes.Buffer
+	cmd.Stderr = &complaints
+	out, err := cmd.Output()
+	require.NoError(t, err, "%s", &complaints)
+	for line := range strings.Lines(string(out)) {
+		v := strings.Split(strings.TrimSuffix(line, "\n"), "\t")
+		require.Len(t, v, len(fields))
+		f := frame{source: v[0] + v[2], dest: v[1] + v[3], line: line}
+		f.opcode, err = strconv.ParseUint(v[4], 0, 8)
+		require.NoError(t, err, line)
+		if v[5] != "" {
+			f.attribute, err = strconv.ParseUint(v[5], 0, 16)
+			require.NoError(t, err, line)
+		}
+		require.Empty(t, v[6]+v[7], "packet %d is not right: %s", len(frames)+1, line)
+		right := []string{"", "1", "1"} // IPv6: there is no checksum; good
+		if v[0] != "" {
+			right = []string{"", "1", "3"} // IPv4: good; there is none
+		}
+		require.Equal(t, right[1:], []string{max(v[8], "1"), v[9]}, line)
+		frames = append(frames, f)
+	}
+	return frames
+}
+
+// sealed fails for a packet of a capture whose ICRC is wrong.
+func sealed(t *testing.T, file []byte) {
+	t.Helper()
+	const fileHeader, header, udp = 24, 16, 8
+	for b := file[fileHeader:]; len(b) > 0; {
+		n := binary.LittleEndian.Uint32(b[8:])
+		p := b[header:][:n]
+		b = b[header+n:]
+		var from, to packet.Endpoint
+		id, size := uint16(0), 40
+		if p[0]>>4 == 4 {
+			from.GID = netip.AddrFrom4([4]byte(p[12:])).As16()
+			to.GID = netip.AddrFrom4([4]byte(p[16:])).As16()
+			id, size = binary.BigEndian.Uint16(p[4:]), 20
+		} else {
+			from.GID, to.GID = [16]byte(p[8:]), [16]byte(p[24:])
+		}
+		from.Port, to.Port = binary.BigEndian.Uint16(p[size:]), binary.BigEndian.Uint16(p[size+2:])
+		got, ok := packet.Check(p[size+udp:], &from, &to, id)
+		require.True(t, ok && got == id, "ICRC of %x", p)
+	}
+}
+
+// opcodes counts the opcodes of packets. Those of MADs are 0x10000 and the attribute.
+func opcodes(frames []frame) map[uint64]int {
+	all := map[uint64]int{}
+	for _, f := range frames {
+		if f.attribute != 0 {
+			all[0x10000|f.attribute]++
+		} else {
+			all[f.opcode]++
+		}
+	}
+	return all
+}
+
+// run captures what a fabric sends and receives meanwhile.
+func run(t *testing.T, f *soft.Fabric, meanwhile func()) []byte {
+	t.Helper()
+	var file bytes.Buffer
+	c, err := f.Capture(&file)
+	require.NoError(t, err)
+	meanwhile()
+	require.NoError(t, c.Close())
+	_, lost := c.Counts()
+	require.Zero(t, lost)
+	return file.Bytes()
+}
+
+// runner is a queue pair that posts any request, with memory, and completions.
+type runner struct {
+	t      *testing.T
+	device *rdma.Device
+	pd     *rdma.PD
+	cq     *rdma.CQ
+	qp     *rdma.QP
+	mr     *rdma.MR
+	end    rdma.Endpoint
+	id     uint64
+}
+
+const runnerMemory = 1 << 16
+
+func newRunner(t *testing.T, f *soft.Fabric, name string, kind ibv.QPType) *runner {
+	r := &runner{t: t}
+	closed := func(o rdma.Object) { t.Cleanup(func() { assert.NoError(t, o.Close()) }) }
+	var err error
+	r.device, err = rdma.OpenOn(f, name)
+	require.NoError(t, err)
+	closed(r.device)
+	r.pd, err = r.device.AllocPD()
+	require.NoError(t, err)
+	closed(r.pd)
+	r.cq, err = r.device.CreateCQ(16, nil, 0)
+	require.NoError(t, err)
+	closed(r.cq)
+	operations := ibv.QP_EX_WITH_SEND | ibv.QP_EX_WITH_SEND_WITH_IMM | ibv.QP_EX_WITH_RDMA_WRITE |
+		ibv.QP_EX_WITH_RDMA_WRITE_WITH_IMM
+	if kind == ibv.QPT_RC {
+		operations |= ibv.QP_EX_WITH_RDMA_READ | ibv.QP_EX_WITH_ATOMIC_CMP_AND_SWP |
+			ibv.QP_EX_WITH_ATOMIC_FETCH_AND_ADD | ibv.QP_EX_WITH_SEND_WITH_INV | ibv.QP_EX_WITH_FLUSH |
+			ibv.QP_EX_WITH_ATOMIC_WRITE | ibv.QP_EX_WITH_BIND_MW
+	}
+	r.qp, err = r.device.CreateQPEx(&ibv.QPInitAttrEx{QPType: kind, SendCQ: r.cq.Ptr(), RecvCQ: r.cq.Ptr(),
+		PD: r.pd.Ptr(), Cap: ibv.QPCap{MaxSendWR: 4, MaxRecvWR: 4, MaxSendSGE: 1, MaxRecvSGE: 1},
+		SendOpsFlags: uint64(operations), CompMask: ibv.QP_INIT_ATTR_PD | ibv.QP_INIT_ATTR_SEND_OPS_FLAGS},
+		rdma.QueueOptions{})
+	require.NoError(t, err)
+	closed(r.qp)
+	access := ibv.ACCESS_LOCAL_WRITE | ibv.ACCESS_REMOTE_WRITE | ibv.ACCESS_REMOTE_READ | ibv.ACCESS_REMOTE_ATOMIC |
+		ibv.ACCESS_MW_BIND | ibv.ACCESS_FLUSH_GLOBAL
+	r.mr, err = r.pd.RegMR(make([]byte, runnerMemory), access)
+	require.NoError(t, err)
+	closed(r.mr)
+	// content that is no other protocol's
+	copy(r.mr.Bytes(), bytes.Repeat([]byte{0xe1, 0xe2, 0xe3, 0xe4, 0xe5}, runnerMemory/5))
+	r.end, err = r.qp.Endpoint()
+	require.NoError(t, err)
+	return r
+}
+
+func (r *runner) connect(to *runner, mtu ibv.MTU) {
+	attr, err := r.qp.ConnectAttr(to.end)
+	require.NoError(r.t, err)
+	if attr.PathMTU = mtu; r.qp.Type() == ibv.QPT_RC {
+		attr.QPAccessFlags |= ibv.ACCESS_FLUSH_GLOBAL
+	}
+	attr.Timeout = 17 // half a second for each try, on a busy machine
+	require.NoError(r.t, r.qp.ConnectWith(attr))
+}
+
+// do posts a request and waits until it is done. What the peer received in between is taken.
+func (r *runner) do(peer *runner, request func(p *rdma.WRProgram) rdma.WRRequest) {
+	r.t.Helper()
+	p, err := r.qp.NewWRProgram()
+	require.NoError(r.t, err)
+	request(p).Signaled()
+	require.NoError(r.t, r.qp.PostProgram(p))
+	ctx, cancel := context.WithTimeout(r.t.Context(), bound)
+	defer cancel()
+	wcs := make([]ibv.WC, 1)
+	_, err = r.cq.WaitBusy(ctx, wcs)
+	require.NoError(r.t, err)
+	require.NoError(r.t, rdma.CompletionErr(&wcs[0]))
+	for range 2 {
+		if n, err := peer.cq.Poll(wcs); err == nil && n > 0 {
+			require.NoError(r.t, rdma.CompletionErr(&wcs[0]))
+		}
+	}
+}
+
+func (r *runner) receive() {
+	b, err := rdma.NewRecvBatch(1, 1)
+	require.NoError(r.t, err)
+	defer b.Close()
+	b.Recv(100).Add(r.mr.SGE(0, runnerMemory))
+	_, err = r.qp.PostRecv(b)
+	require.NoError(r.t, err)
+}
+
+// everyRequest lets one runner carry out every operation with several sizes on the memory of another one.
+func everyRequest(a, b *runner, sizes []uint32) {
+	remote, rkey, reliable := b.mr.Address(), b.mr.RKey(), a.qp.Type() == ibv.QPT_RC
+	for _, n := range sizes {
+		s := a.mr.SGE(0, n)
+		if n == 0 {
+			s = ibv.SGE{}
+		}
+		b.receive()
+		a.do(b, func(p *rdma.WRProgram) rdma.WRRequest { return p.Send(1).Add(s) })
+		b.receive()
+		a.do(b, func(p *rdma.WRProgram) rdma.WRRequest { return p.SendImm(2, ibv.ToBE32(0x12345678)).Add(s) })
+		a.do(b, func(p *rdma.WRProgram) rdma.WRRequest { return p.Write(3, remote, rkey).Add(s) })
+		b.receive()
+		a.do(b, func(p *rdma.WRProgram) rdma.WRRequest {
+			return p.WriteImm(4, remote, rkey, ibv.ToBE32(0x12345678)).Add(s)
+		})
+		if !reliable {
+			continue
+		}
+		window, err := b.pd.AllocMW(ibv.MW_TYPE_2)
+		require.NoError(a.t, err)
+		key := window.RKey()&^0xff | (window.RKey()+1)&0xff
+		b.do(a, func(p *rdma.WRProgram) rdma.WRRequest {
+			return p.BindMW(5, window.Ptr(), key, ibv.MWBindInfo{MR: b.mr.Ptr(), Addr: remote, Length: 8,
+				MWAccessFlags: ibv.ACCESS_REMOTE_READ})
+		})
+		b.receive()
+		a.do(b, func(p *rdma.WRProgram) rdma.WRRequest { return p.SendInv(6, key).Add(s) })
+		require.NoError(a.t, window.Close())
+		a.do(b, func(p *rdma.WRProgram) rdma.WRRequest { return p.Read(7, remote, rkey).Add(s) })
+	}
+	if !reliable {
+		return
+	}
+	word := a.mr.SGE(0, 8)
+	a.do(b, func(p *rdma.WRProgram) rdma.WRRequest { return p.CompareSwap(8, remote, rkey, 1, 2).Add(word) })
+	a.do(b, func(p *rdma.WRProgram) rdma.WRRequest { return p.FetchAdd(9, remote, rkey, 1).Add(word) })
+	a.do(b, func(p *rdma.WRProgram) rdma.WRRequest { return p.AtomicWrite(10, remote, rkey, [8]byte{1}) })
+	a.do(b, func(p *rdma.WRProgram) rdma.WRRequest {
+		return p.Flush(11, remote, rkey, 64, uint8(ibv.FLUSH_GLOBAL), uint8(ibv.FLUSH_RANGE))
+	})
+}
+
+// everyRequestMTU is the path's MTU, and everySize are the sizes that requests have.
+const everyRequestMTU = ibv.MTU_1024
+
+var everySize = []uint32{0, 1, 1024, 1025, 5001, runnerMemory}
+
+// Opcodes that such a run has, RC's with their answers.
+var (
+	rcOpcodes = slices.Concat(seq(0x00, 0x14), []uint64{0x16, 0x17, 0x1c, 0x1d})
+	ucOpcodes = seq(0x20, 0x2b)
+)
+
+func seq(first, last uint64) (all []uint64) {
+	for v := first; v <= last; v++ {
+		all = append(all, v)
+	}
+	return all
+}
+
+func keys[V any](of map[uint64]V) []uint64 { return slices.Sorted(maps.Keys(of)) }
+
+// wiredTwo are two fabrics with a device each, and the addresses that packets between them have.
+func wiredTwo(t *testing.T, v6 bool) (f [2]*soft.Fabric, addresses []string) {
+	addresses = []string{"127.0.2.1", "127.0.2.2"}
+	if v6 {
+		where, ok := groupPlaceIPv6(t)
+		if !ok {
+			t.Skip("no interface of this machine has two addresses of IPv6")
+		}
+		addresses = []string{where.here, where.there}
+	}
+	f = [2]*soft.Fabric{fabricAt(t, addresses[0]), fabricAt(t, addresses[1])}
+	for i, a := range addresses {
+		addresses[i] = netip.MustParseAddr(a).WithZone("").String()
+	}
+	return f, addresses
+}
+
+// TestCaptureOfEveryOpcode: tshark reads what a fabric captures of every operation on reliable and unreliable
+// connections, both what is sent and what is received, and finds the opcodes of it.
+func TestCaptureOfEveryOpcode(t *testing.T) {
+	for _, c := range []struct {
+		kind ibv.QPType
+		want []uint64
+	}{{ibv.QPT_RC, rcOpcodes}, {ibv.QPT_UC, ucOpcodes}} {
+		for _, v6 := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%v v6 %v", c.kind, v6), func(t *testing.T) {
+				f, addresses := wiredTwo(t, v6)
+				a, b := newRunner(t, f[0], "soft0", c.kind), newRunner(t, f[1], "soft0", c.kind)
+				a.connect(b, everyRequestMTU)
+				b.connect(a, everyRequestMTU)
+				var files [2][]byte
+				files[0] = run(t, f[0], func() {
+					files[1] = run(t, f[1], func() {
+						everyRequest(a, b, everySize)
+						sent := f[0].HWCounters("soft0")["sent_pkts"] // those of UC may not have come yet
+						waitFor(t, func() bool { return f[1].HWCounters("soft0")["rcvd_pkts"] == sent })
+					})
+				})
+				for _, file := range files {
+					frames := dissect(t, file)
+					assert.Equal(t, c.want, keys(opcodes(frames)))
+					for _, x := range frames {
+						if assert.Contains(t, addresses, x.source); x.source == x.dest {
+							t.Errorf("from and to %s", x.source)
+						}
+					}
+				}
+			})
+		}
+	}
+}
+
+// waitFor waits until something is so.
+func waitFor(t *testing.T, is func() bool) {
+	t.Helper()
+	for end := time.Now().Add(bound); !is(); {
+		require.True(t, time.Now().Before(end), "it has not come")
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// TestCaptureInMemory: the packets in memory, and lossy ones with what is sent again, are captured once each, with the
+// virtual clock's times.
+func TestCaptureInMemory(t *testing.T) {
+	for _, kind := range []string{"packets", "lossy:3:5"} {
+		for _, addresses := range [][2]string{{"192.0.2.1", "192.0.2.2"}, {"2001:db8::1", "2001:db8::2"}} {
+			t.Setenv("GOVERBS_SOFT_WIRE", kind)
+			f, err := soft.New(soft.Options{Virtual: true, Devices: []soft.DeviceOptions{
+				{Address: netip.MustParseAddr(addresses[0])}, {Address: netip.MustParseAddr(addresses[1])}}})
+			require.NoError(t, err)
+			t.Cleanup(func() { assert.NoError(t, f.Close()) })
+			a, b := newRunner(t, f, "soft0", ibv.QPT_RC), newRunner(t, f, "soft1", ibv.QPT_RC)
+			a.connect(b, everyRequestMTU)
+			b.connect(a, everyRequestMTU)
+			file := run(t, f, func() { everyRequest(a, b, everySize) })
+			assert.Less(t, binary.LittleEndian.Uint32(file[24:]), uint32(3600), "seconds of the virtual clock")
+			frames := dissect(t, file)
+			assert.Equal(t, rcOpcodes, keys(opcodes(frames)), "%s %v", kind, addresses)
+			const reads = 1 + 1 + 1 + 1 + 1 + 4 // requests, of 16 packets at most
+			if n := opcodes(frames)[0x0c]; kind == "packets" {
+				assert.Equal(t, reads, n)
+			} else {
+				assert.Greater(t, n, reads)
+			}
+		}
+	}
+}
+
+// TestCaptureOfConnections: tshark reads the messages of the connection manager, SIDR's too.
+func TestCaptureOfConnections(t *testing.T) {
+	const req, rej, rep, rtu, dreq, drep, sidrReq, sidrRep = 0x10010, 0x10012, 0x10013, 0x10014, 0x10015, 0x10016,
+		0x10017, 0x10018
+	for _, c := range []struct {
+		space rdmacm.PortSpace
+		run   func(*testing.T, *apart)
+		want  []uint64
+	}{
+		{rdmacm.PS_TCP, connectionBetween, []uint64{0x04, 0x11, req, rep, rtu, dreq, drep}},
+		{rdmacm.PS_TCP, refusedBetween, []uint64{req, rej}},
+		{rdmacm.PS_UDP, datagramsBetween, []uint64{0x64, sidrReq, sidrRep}},
+	} {
+		t.Run(fmt.Sprintf("%#x", c.want), func(t *testing.T) {
+			a := newApart(t, c.space, 0)
+			file := run(t, a.fabrics[1], func() { c.run(t, a) })
+			assert.Equal(t, c.want, keys(opcodes(dissect(t, file))))
+		})
+	}
+}
+
+// TestCaptureOfGroups: datagrams to a group are captured.
+func TestCaptureOfGroups(t *testing.T) {
+	f, _ := wiredTwo(t, false)
+	sender, far := newMember(t, f[0]), newMember(t, f[1])
+	var group ibv.GID
+	*group.Raw() = netip.MustParseAddr("224.0.1.78").As16()
+	require.NoError(t, far.qp.AttachMcast(group, 0))
+	file := run(t, f[1], func() {
+		sender.send(group, "\xe1\xe2\xe3\xe4")
+		require.Len(t, far.got(1, bound), 1)
+	})
+	frames := dissect(t, file)
+	require.Len(t, frames, 1)
+	assert.EqualValues(t, 0x64, frames[0].opcode)
+	assert.Equal(t, "224.0.1.78", frames[0].dest)
+}
+
+// TestCaptureWhileAllChanges: captures begin and end while packets come and go, the device is taken away, and writers
+// fail or block. Nothing of it disturbs the wire.
+func TestCaptureWhileAllChanges(t *testing.T) {
+	p := newPair(t, "127.0.2.3", "127.0.2.4", 1<<16)
+	p.sends.Reset()
+	p.sends.Write(1, p.there.Address(), p.there.RKey()).Add(p.here.SGE(0, 1<<16)).Signaled()
+	blocked, w := io.Pipe()
+	go io.ReadFull(blocked, make([]byte, 24))
+	slow, err := p.fabric[0].Capture(w)
+	require.NoError(t, err)
+	stop := make(chan struct{})
+	var many sync.WaitGroup
+	for i := range 3 {
+		many.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				c, err := p.fabric[i%2].Capture(&failing{left: 1 + i})
+				if assert.NoError(t, err) {
+					c.Close()
+				}
+			}
+		})
+	}
+	for range 300 {
+		p.run(t)
+	}
+	require.True(t, p.fabric[1].RemoveDevice("soft0"))
+	close(stop)
+	many.Wait()
+	written, lost := slow.Counts()
+	assert.Zero(t, written)
+	assert.NotZero(t, lost, "20 MB find no room")
+	require.NoError(t, blocked.Close())
+	require.ErrorIs(t, slow.Close(), io.ErrClosedPipe)
+}
+
+// failing takes some writes.
+type failing struct{ left int }
+
+func (f *failing) Write(b []byte) (int, error) {
+	if f.left--; f.left < 0 {
+		return 0, io.ErrShortWrite
+	}
+	return len(b), nil
+}
+
+// TestCaptureRefused: there has to be something to write to, and something to capture.
+func TestCaptureRefused(t *testing.T) {
+	f, err := soft.New(soft.Options{})
+	require.NoError(t, err)
+	defer f.Close()
+	if os.Getenv("GOVERBS_SOFT_WIRE") == "" {
+		_, err = f.Capture(io.Discard)
+		require.ErrorContains(t, err, "DeviceOptions.Wire")
+	}
+	_, err = fabricAt(t, "127.0.2.5").Capture(nil)
+	require.ErrorContains(t, err, "nothing to write to")
+	_, err = fabricAt(t, "127.0.2.6").Capture(&failing{})
+	require.ErrorIs(t, err, io.ErrShortWrite)
+}
+
+// TestCaptureByEnvironment: a process captures what the variable says, and one that cannot write the file says so.
+func TestCaptureByEnvironment(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "capture-%p")
+	t.Setenv("GOVERBS_SOFT_CAPTURE", name)
+	p := startPeer(t, "127.0.2.7")
+	c, err := (&cm.Config{Backend: fabricAt(t, "127.0.2.8")}).Dial(t.Context(), p.at(echoPort))
+	require.NoError(t, err)
+	_, err = c.Write([]byte("\xe1\xe2\xe3\xe4"))
+	require.NoError(t, err)
+	_, err = io.ReadFull(c, make([]byte, 4))
+	require.NoError(t, err)
+	require.NoError(t, c.Close())
+	p.kill()
+	file, err := os.ReadFile(strings.ReplaceAll(name, "%p", strconv.Itoa(p.command.Process.Pid)))
+	require.NoError(t, err)
+	assert.Subset(t, keys(opcodes(dissect(t, file))), []uint64{0x11, 0x10010, 0x10013, 0x10014})
+	t.Setenv("GOVERBS_SOFT_CAPTURE", "/proc/nothing")
+	other := exec.Command(os.Args[0])
+	other.Env = append(os.Environ(), asPeer+"=127.0.2.9", "GOVERBS_DEVICE=soft@127.0.2.9")
+	text, err := other.CombinedOutput()
+	require.Error(t, err)
+	assert.Contains(t, string(text), "GOVERBS_SOFT_CAPTURE=/proc/nothing")
+}

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package soft_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net/netip"
+
+	"github.com/goverbs/goverbs/rdma/cm"
+	"github.com/goverbs/goverbs/rdma/soft"
+)
+
+// The packets of a connection, for Wireshark. A file takes the place of the buffer.
+func ExampleFabric_Capture() {
+	ctx := context.Background()
+	at := func(address string) *soft.Fabric {
+		device := soft.DeviceOptions{Address: netip.MustParseAddr(address), Wire: true}
+		return must(soft.New(soft.Options{Devices: []soft.DeviceOptions{device}}))
+	}
+	here, there := at("127.0.0.91"), at("127.0.0.92")
+	listener := must((&cm.Config{Backend: there}).Listen(ctx, "127.0.0.92:80"))
+
+	var file bytes.Buffer
+	capture := must(here.Capture(&file))
+	conn := must((&cm.Config{Backend: here}).Dial(ctx, "127.0.0.92:80"))
+	accepted := must(listener.Accept())
+	fmt.Println("connections:", len(here.Connections()))
+	check(accepted.Close())
+	check(conn.Close())
+	check(capture.Close())
+
+	written, lost := capture.Counts()
+	fmt.Println("captured:", written > 0, "lost:", lost)
+	fmt.Println("dropped for a wrong checksum:", here.HWCounters("soft0")["rx_icrc_encapsulated"])
+	check(listener.Close())
+	check(here.Close())
+	check(there.Close())
+	// Output:
+	// connections: 1
+	// captured: true lost: 0
+	// dropped for a wrong checksum: 0
+}

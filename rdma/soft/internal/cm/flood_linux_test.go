@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+//go:build !goverbs_nofd
+
+package cm
+
+import (
+	"math/rand/v2"
+	"net/netip"
+	"runtime"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	rdma "github.com/goverbs/goverbs/generated/librdmacm"
+	"github.com/goverbs/goverbs/generated/rdmacm"
+	"github.com/goverbs/goverbs/rdma/soft/internal/message"
+)
+
+// TestFlood: any number of requests, of one host or of many, to listeners or to nobody, take a bounded amount of
+// memory. A flood of one host leaves room for others, and connections that there are live on.
+func TestFlood(t *testing.T) {
+	const many, backlog = 100_000, 4
+	for name, flood := range map[string]struct {
+		hosts int
+		kind  message.Attribute
+		waits int // requests, afterwards
+	}{
+		"one host":            {1, message.REQ, backlog - 1},
+		"many hosts":          {many, message.REQ, backlog},
+		"lookups of one host": {1, message.SIDRReq, backlog - 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := newExchanged(t)
+			l := e.identifier(e.there, rdmacm.PS_UDP)
+			t.Cleanup(func() { require.NoError(t, rdma.DestroyID(l)) })
+			require.NoError(t, rdma.BindAddr(l, e.sockaddr([4]byte{127, 0, 0, 2}, 7471)))
+			require.NoError(t, rdma.Listen(l, backlog))
+			id, rep := e.connected()
+			before, others := heap(), len(e.manager.ids)
+			random := rand.New(rand.NewPCG(1, 0))
+			request := func(host int) {
+				e.forget()
+				from := netip.AddrFrom4([4]byte{10, byte(host >> 16), byte(host >> 8), byte(host)})
+				e.asked(func(m *message.MAD) {
+					gid := from.As16()
+					m.Attribute, m.From = flood.kind, message.Remote(gid)
+					m.Source, m.Path.Local = netip.AddrPortFrom(from, 99), gid
+					if flood.kind == message.SIDRReq {
+						m.ServiceID = serviceID(rdmacm.PS_UDP, 7471)
+					}
+					if random.IntN(8) == 0 { // where nobody listens
+						m.ServiceID++
+					}
+					m.LocalID, m.TID, m.QPN = random.Uint32(), random.Uint64(), random.Uint32()&message.Number
+				})
+			}
+			for i := range many {
+				request(i % flood.hosts)
+			}
+			e.forget()
+			assert.Less(t, heap()-before, int64(1<<20), "bytes of the flood are kept")
+			require.Len(t, e.manager.ids, others+flood.waits)
+			if flood.waits < backlog {
+				for flood.waits < backlog { // one may ask where nobody listens
+					request(many)
+					flood.waits = len(e.manager.ids) - others
+				}
+			}
+			for range flood.waits {
+				require.NoError(t, rdma.DestroyID(e.take(e.there, rdmacm.CM_EVENT_CONNECT_REQUEST)))
+			}
+			e.arrives(&message.MAD{Attribute: message.DREQ, From: rep.To, To: rep.From, TID: 6, LocalID: rep.RemoteID,
+				RemoteID: rep.LocalID, QPN: rep.QPN})
+			e.take(e.there, rdmacm.CM_EVENT_DISCONNECTED)
+			require.NoError(t, rdma.DestroyID(id))
+			for _, listener := range e.manager.ids {
+				assert.Empty(t, listener.waitingOf)
+				assert.Zero(t, listener.waiting)
+			}
+		})
+	}
+}
+
+func heap() int64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}

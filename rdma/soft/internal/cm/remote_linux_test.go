@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+//go:build !goverbs_nofd
+
+package cm
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	rdma "github.com/goverbs/goverbs/generated/librdmacm"
+	"github.com/goverbs/goverbs/generated/rdmacm"
+	"github.com/goverbs/goverbs/rdma/soft/internal/message"
+)
+
+// far is the address of another host.
+var far = netip.MustParseAddr("192.0.2.9")
+
+// asked is a request of another host for the listener of newExchanged.
+func (e *exchanged) asked(change func(*message.MAD)) *message.MAD {
+	gid := far.As16()
+	to := netip.MustParseAddr("127.0.0.2")
+	here := e.fabric.Present()[1].AddressOf(to)
+	m := &message.MAD{
+		Attribute: message.REQ, From: message.Remote(gid), To: here, TID: 5, LocalID: 7, QPN: 9, CAGUID: 3,
+		ServiceID: serviceID(rdmacm.PS_TCP, 7471), Source: netip.AddrPortFrom(far, 99), Dest: to,
+		Path: message.Path{Local: gid, Remote: here.GID, MTU: ibv.MTU_1024, AckTimeout: 11},
+	}
+	change(m)
+	e.arrives(m)
+	return e.seen[len(e.seen)-1]
+}
+
+// TestRequestOfAnotherHost: it gets an MRA where it comes again, as from Linux, and its path counts. What names other
+// addresses than those of its packet is refused.
+func TestRequestOfAnotherHost(t *testing.T) {
+	e := newExchanged(t)
+	e.seen = []*message.MAD{nil}
+	assert.Nil(t, e.asked(func(*message.MAD) {}), "nothing is said until the program answers")
+	again := e.asked(func(*message.MAD) {})
+	assert.Equal(t, message.MRA, again.Attribute)
+	assert.Equal(t, message.OfREQ, again.Of)
+	id := e.take(e.there, rdmacm.CM_EVENT_CONNECT_REQUEST)
+	require.NoError(t, rdma.Accept(id, e.param))
+	rep := e.seen[len(e.seen)-1]
+	assert.Equal(t, message.REP, rep.Attribute, "an answer has no hint beside it")
+	for _, m := range e.seen[1:] {
+		_, err := m.Encode()
+		require.NoError(t, err)
+	}
+	attr, mask := &outside[ibv.QPAttr](e.rig, 1)[0], &outside[int32](e.rig, 1)[0]
+	attr.QPState = ibv.QPS_RTS
+	require.NoError(t, rdma.InitQPAttr(id, attr, mask))
+	assert.EqualValues(t, 11, attr.Timeout)
+	attr.QPState = ibv.QPS_RTR
+	require.NoError(t, rdma.InitQPAttr(id, attr, mask))
+	assert.Equal(t, ibv.MTU_1024, attr.PathMTU)
+	assert.Equal(t, rep.PSN, attr.RQPSN, "the other side sends with the number that it was told")
+
+	for name, change := range map[string]func(*message.MAD){
+		"source":      func(m *message.MAD) { m.Source = netip.MustParseAddrPort("192.0.2.8:1") },
+		"destination": func(m *message.MAD) { m.Dest = netip.MustParseAddr("127.0.0.1") },
+		"path from":   func(m *message.MAD) { m.Path.Local = [16]byte{} },
+		"path to":     func(m *message.MAD) { m.Path.Remote = [16]byte{} },
+	} {
+		rej := e.asked(func(m *message.MAD) {
+			m.LocalID, m.QPN = 8, 10
+			change(m)
+		})
+		assert.Equal(t, message.REJ, rej.Attribute, name)
+		assert.EqualValues(t, message.RejectInvalidGID, rej.Reason, name)
+	}
+	for port, reason := range map[uint16]uint16{7471: message.RejectConsumer, 7472: message.RejectNoListener} {
+		rej := e.asked(func(m *message.MAD) { // of another service than IP's
+			m.LocalID, m.QPN, m.Source, m.Dest = 8, 10, netip.AddrPort{}, netip.Addr{}
+			m.ServiceID = serviceID(rdmacm.PS_TCP, port)
+		})
+		assert.Equal(t, message.REJ, rej.Attribute)
+		assert.Equal(t, reason, rej.Reason)
+	}
+	rej := e.asked(func(m *message.MAD) { m.LocalID, m.TID = 8, 6 })
+	assert.EqualValues(t, message.RejectStale, rej.Reason, "its queue pair is connected")
+	e.asked(func(m *message.MAD) { m.LocalID, m.TID, m.CAGUID = 8, 6, 4 }) // of a process that began anew
+	require.NoError(t, rdma.DestroyID(e.take(e.there, rdmacm.CM_EVENT_CONNECT_REQUEST)))
+	require.NoError(t, rdma.DestroyID(id))
+}
+
+// TestEndOfNoConnection: whoever ends a connection that is forgotten hears that it is over.
+func TestEndOfNoConnection(t *testing.T) {
+	e := newExchanged(t)
+	drep := e.asked(func(m *message.MAD) { m.Attribute, m.RemoteID = message.DREQ, 4711 })
+	assert.Equal(t, message.DREP, drep.Attribute)
+	assert.EqualValues(t, 5, drep.TID)
+	assert.EqualValues(t, 4711, drep.LocalID)
+	assert.EqualValues(t, 7, drep.RemoteID)
+	assert.Equal(t, far.As16(), drep.To.GID)
+}
+
+// TestTimeoutSaysWhose: a request that is taken back names the device that it was of, by which Linux finds it.
+func TestTimeoutSaysWhose(t *testing.T) {
+	e := newExchanged(t)
+	e.tap.lost = func(m *message.MAD) bool { return m.Attribute == message.REQ }
+	id := e.ask()
+	assert.EqualValues(t, message.NoLID, e.last(message.REQ).Path.LocalLID)
+	require.NoError(t, rdma.DestroyID(id))
+	rej := e.last(message.REJ)
+	assert.EqualValues(t, message.RejectTimeout, rej.Reason)
+	assert.Len(t, rej.ARI, 8)
+}
+
+// connected lets the other host connect to the listener. The answer that it got tells the IDs.
+func (e *exchanged) connected() (id *rdmacm.CMID, rep *message.MAD) {
+	e.t.Helper()
+	e.forget()
+	e.asked(func(*message.MAD) {})
+	id = e.take(e.there, rdmacm.CM_EVENT_CONNECT_REQUEST)
+	require.NoError(e.t, rdma.Accept(id, e.param))
+	rep = e.last(message.REP)
+	e.arrives(&message.MAD{Attribute: message.RTU, From: rep.To, To: rep.From, TID: rep.TID, LocalID: 7,
+		RemoteID: rep.LocalID})
+	e.take(e.there, rdmacm.CM_EVENT_ESTABLISHED)
+	return id, rep
+}
+
+// forget forgets what was seen.
+func (t *tap) forget() { t.seen = []*message.MAD{{}} }
+
+// answered lets the other host answer the end of its connection.
+func (e *exchanged) answered(dreq *message.MAD) {
+	e.arrives(&message.MAD{Attribute: message.DREP, From: dreq.To, To: dreq.From, TID: dreq.TID,
+		LocalID: dreq.RemoteID, RemoteID: dreq.LocalID})
+}
+
+// TestStaleConnection: a host that has forgotten a connection, and asks for another one with the same queue pair, is
+// refused, and asked whether the old one is over; then its program hears so.
+func TestStaleConnection(t *testing.T) {
+	e := newExchanged(t)
+	id, rep := e.connected()
+	e.forget()
+	e.asked(func(m *message.MAD) { m.LocalID, m.TID = 8, 6 })
+	assert.EqualValues(t, message.RejectStale, e.last(message.REJ).Reason)
+	dreq := e.last(message.DREQ)
+	require.NotNil(t, dreq)
+	assert.Equal(t, [2]uint32{rep.LocalID, 7}, [2]uint32{dreq.LocalID, dreq.RemoteID})
+	assert.EqualValues(t, 9, dreq.QPN)
+	e.none(e.there)
+	e.answered(dreq)
+	e.take(e.there, rdmacm.CM_EVENT_DISCONNECTED)
+	require.NoError(t, rdma.DestroyID(id))
+	e.asked(func(m *message.MAD) { m.LocalID, m.TID = 9, 7 })
+	require.NoError(t, rdma.DestroyID(e.take(e.there, rdmacm.CM_EVENT_CONNECT_REQUEST)))
+}
+
+// TestStaleAnswer: so is one that accepts with a queue pair that is connected.
+func TestStaleAnswer(t *testing.T) {
+	e := newExchanged(t)
+	old := e.ask()
+	other := e.take(e.there, rdmacm.CM_EVENT_CONNECT_REQUEST)
+	require.NoError(t, rdma.Accept(other, e.param))
+	e.take(e.here, rdmacm.CM_EVENT_CONNECT_RESPONSE)
+	require.NoError(t, rdma.Establish(old))
+	e.take(e.there, rdmacm.CM_EVENT_ESTABLISHED)
+	e.param.QPNum = 98
+	id := e.ask()
+	another := e.take(e.there, rdmacm.CM_EVENT_CONNECT_REQUEST)
+	e.param.QPNum = 99
+	require.NoError(t, rdma.Accept(another, e.param))
+	event := e.event(e.here, rdmacm.CM_EVENT_REJECTED)
+	assert.EqualValues(t, message.RejectStale, event.Status)
+	require.NoError(t, rdma.AckCMEvent(event))
+	rej := e.last(message.REJ)
+	assert.Equal(t, message.OfREP, rej.Of)
+	assert.EqualValues(t, message.RejectStale, rej.Reason)
+	e.take(e.there, rdmacm.CM_EVENT_REJECTED)
+	e.take(e.there, rdmacm.CM_EVENT_DISCONNECTED) // of the old one
+	for _, id := range []*rdmacm.CMID{old, other, id, another} {
+		require.NoError(t, rdma.DestroyID(id))
+	}
+}
+
+// TestFarewell: the end of a connection whose identifier is destroyed, before or after it said so itself, is said until
+// the other host answers, or two times more often than other messages.
+func TestFarewell(t *testing.T) {
+	for _, c := range []struct{ disconnects, answers bool }{{false, true}, {true, true}, {false, false}} {
+		e := newExchanged(t)
+		id, _ := e.connected()
+		e.forget()
+		said := 1
+		if c.disconnects {
+			require.NoError(t, rdma.Disconnect(id))
+			said++
+		}
+		require.NoError(t, rdma.DestroyID(id))
+		count := func() (n int) {
+			for _, m := range e.seen {
+				if m.Attribute == message.DREQ {
+					n++
+				}
+			}
+			return n
+		}
+		assert.Equal(t, said, count())
+		e.fabric.Advance(2*defaultResponse + 1)
+		n := count()
+		assert.Greater(t, n, said+2, "nothing has answered")
+		if c.answers {
+			dreq := e.last(message.DREQ)
+			stranger := dreq.Clone()
+			stranger.To = message.Remote(netip.MustParseAddr("192.0.2.10").As16())
+			e.answered(stranger)
+			e.fabric.Advance(defaultResponse)
+			assert.Equal(t, n+1, count(), "only the other end's answer counts")
+			e.answered(dreq)
+			e.fabric.Advance(time.Hour)
+			assert.Equal(t, n+1, count())
+		} else {
+			e.fabric.Advance(time.Hour)
+			assert.Equal(t, retries+3, count(), "twice more often at first")
+		}
+		assert.Empty(t, e.manager.farewells)
+	}
+}

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package device
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	verbs "github.com/goverbs/goverbs/generated/libibverbs"
+	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
+)
+
+// TestCloseWithObjects: a device closes with what was made of it, as libibverbs closes it. The objects stay, are told
+// as held, can be destroyed, and the last one takes the context with it.
+func TestCloseWithObjects(t *testing.T) {
+	r := newRig(t, Options{Trace: true})
+	before := r.fabric.Resources()
+	context, err := verbs.OpenDevice(r.context[0].Device.Deref())
+	require.NoError(t, err)
+	pd, err := verbs.AllocPD(context)
+	require.NoError(t, err)
+	cq, err := verbs.CreateCQ(context, 4, 0, nil, 0)
+	require.NoError(t, err)
+	qp, err := verbs.CreateQP(pd, &ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: ibv.PtrTo(cq), RecvCQ: ibv.PtrTo(cq),
+		Cap: testCaps})
+	require.NoError(t, err)
+	require.NoError(t, verbs.CloseDevice(context))
+	assert.ErrorIs(t, verbs.CloseDevice(context), errnos.EINVAL, "it is closed")
+	_, err = verbs.AllocPD(context)
+	assert.ErrorIs(t, err, errnos.EINVAL)
+	assert.Error(t, verbs.QueryDevice(context, new(ibv.DeviceAttr)))
+	held := r.fabric.Resources()
+	for _, kind := range []string{"ctx", "pd", "cq", "qp"} {
+		assert.Equal(t, before[kind]+1, held[kind], kind)
+	}
+	for _, text := range r.fabric.Held() {
+		assert.Contains(t, text, " made at ", "of the closed context, too")
+	}
+	// What happens to the device is told to nobody there.
+	require.True(t, r.fabric.SetLink("soft0", false))
+	require.True(t, r.fabric.SetLink("soft0", true))
+	wc := new(ibv.WC)
+	n, err := verbs.PollCQ(cq, 1, wc)
+	require.NoError(t, err)
+	assert.Zero(t, n)
+	require.NoError(t, verbs.DestroyQP(qp))
+	require.NoError(t, verbs.DestroyCQ(cq))
+	assert.Equal(t, before["ctx"]+1, r.fabric.Resources()["ctx"])
+	require.NoError(t, verbs.DeallocPD(pd))
+	assert.Equal(t, before, r.fabric.Resources())
+}

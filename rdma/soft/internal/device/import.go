@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package device
+
+import (
+	"slices"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
+	"github.com/goverbs/goverbs/rdma/soft/internal/fd"
+	"github.com/goverbs/goverbs/runtime"
+)
+
+// original is an object that was made and not imported, in any context that shares what this one was opened by. It
+// takes host.mu.
+func original[T any](is func(*T) bool) *T {
+	all.mu.RLock()
+	defer all.mu.RUnlock()
+	for _, object := range all.objects {
+		if o, ok := object.(*T); ok && is(o) {
+			return o
+		}
+	}
+	return nil
+}
+
+// importDevice is ibv_import_device. The context takes the descriptor, and closes it; after an error it stays the
+// caller's.
+func (f *Fabric) importDevice(file int32) (ibv.Ptr[ibv.Context], runtime.Errno) {
+	name, errno := fd.Name(file)
+	if errno != 0 || name == "" {
+		return 0, errnos.EINVAL
+	}
+	f.mu.Lock()
+	defer f.unlock()
+	var of *context
+	for _, d := range slices.Concat(f.devices, f.gone) {
+		for _, c := range d.contexts {
+			switch {
+			case c.closed:
+			case c.file.Descriptor() == file: // it would be closed twice: a duplicate is needed
+				return 0, errnos.EINVAL
+			case c.opened.name == name:
+				of = c
+			}
+		}
+	}
+	if of == nil {
+		return 0, fd.WhyNoCommands(file)
+	}
+	c, errno := of.device.openBy(fd.TakeCommands(file), of.opened)
+	if errno != 0 {
+		return 0, errno
+	}
+	return c.address(), 0
+}
+
+// importPD is ibv_import_pd.
+func importPD(of ibv.Ptr[ibv.Context], number uint32) (uint64, runtime.Errno) {
+	c := locked[context](of)
+	if c == nil {
+		return 0, errnos.EINVAL
+	}
+	defer c.fabric().unlock()
+	from := original(func(p *pd) bool {
+		return p.opened == c.opened && p.of == nil && p.parent == nil && p.record.Handle == number
+	})
+	if from == nil {
+		return 0, errnos.ENOENT
+	}
+	p, errno := c.newPD()
+	if errno != 0 {
+		return 0, errno
+	}
+	p.record.Handle = number
+	p.of = from
+	from.handles = append(from.handles, p)
+	return addressOf(p.record), 0
+}
+
+// unimportPD is ibv_unimport_pd. What was made in the domain stays.
+func unimportPD(of ibv.Ptr[ibv.PD]) runtime.Errno {
+	if unimportStale(of, "pd") {
+		return 0
+	}
+	p := locked[pd](of)
+	if p == nil {
+		return errnos.EINVAL
+	}
+	defer p.fabric().unlock()
+	if p.of == nil {
+		p.left = true
+		return 0
+	}
+	p.of.remove(p)
+	p.context.leave()
+	forget(p.record)
+	return 0
+}
+
+// importMR is ibv_import_mr. As on other devices, the region that it gives has no address.
+func importMR(of ibv.Ptr[ibv.PD], number uint32) (uint64, runtime.Errno) {
+	p := locked[pd](of)
+	if p == nil {
+		return 0, errnos.EINVAL
+	}
+	defer p.fabric().unlock()
+	from := original(func(r *region) bool { return r.opened == p.opened && r.record.Handle == number })
+	if from == nil {
+		return 0, errnos.ENOENT
+	}
+	record, errno := allocate[ibv.MR](p.device)
+	if errno != 0 {
+		return 0, errno
+	}
+	*record = ibv.MR{Context: p.address(), PD: of, Length: from.length, Handle: number, LKey: from.key,
+		RKey: from.record.RKey}
+	i := &importedMR{context: p.context, record: record, of: from}
+	from.handles = append(from.handles, i)
+	p.context.uses++
+	enter(record, i)
+	return addressOf(record), 0
+}
+
+// unimportMR is ibv_unimport_mr.
+func unimportMR(of ibv.Ptr[ibv.MR]) runtime.Errno {
+	if unimportStale(of, "mr") {
+		return 0
+	}
+	if r := locked[region](of); r != nil {
+		r.left = true
+		r.fabric().unlock()
+		return 0
+	}
+	i := locked[importedMR](of)
+	if i == nil {
+		return errnos.EINVAL
+	}
+	defer i.fabric().unlock()
+	i.of.remove(i)
+	i.context.leave()
+	forget(i.record)
+	return 0
+}
+
+// importDM is ibv_import_dm.
+func importDM(of ibv.Ptr[ibv.Context], number uint32) (uint64, runtime.Errno) {
+	c := locked[context](of)
+	if c == nil {
+		return 0, errnos.EINVAL
+	}
+	defer c.fabric().unlock()
+	from := original(func(m *dm) bool { return m.opened == c.opened && m.of == nil && m.record.Handle == number })
+	if from == nil {
+		return 0, errnos.ENOENT
+	}
+	record, errno := allocate[ibv.DM](c.device)
+	if errno != 0 {
+		return 0, errno
+	}
+	*record = all.slots.dm
+	record.Context, record.Handle = c.address(), number
+	m := &dm{context: c, record: record, memory: from.memory, length: from.length}
+	m.of = from
+	from.handles = append(from.handles, m)
+	c.uses++
+	enter(record, m)
+	return addressOf(record), 0
+}
+
+// unimportDM is ibv_unimport_dm.
+func unimportDM(of ibv.Ptr[ibv.DM]) runtime.Errno {
+	if unimportStale(of, "dm") {
+		return 0
+	}
+	m := locked[dm](of)
+	if m == nil {
+		return errnos.EINVAL
+	}
+	defer m.fabric().unlock()
+	if m.of == nil {
+		m.left = true
+		return 0
+	}
+	m.of.remove(m)
+	m.context.leave()
+	forget(m.record)
+	return 0
+}

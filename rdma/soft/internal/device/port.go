@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package device
+
+import (
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/soft/internal/counters"
+	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
+	"github.com/goverbs/goverbs/rdma/soft/internal/message"
+)
+
+// Request takes a request that is for one of the device's queue pairs, or for a group of them, and answers it. The
+// caller holds Fabric.mu.
+func (d *device) Request(m *message.Request) *message.Answer {
+	f := d.fabric
+	switch {
+	case f.bySender() && m.Transport != ibv.QPT_UD: // the requester of this process has made it whole
+		return d.carry(m)
+	case !m.IsWhole():
+		f.lose(m)
+	case m.Transport == ibv.QPT_UD:
+		d.datagrams(m)
+	default:
+		return d.guarded(m, d)
+	}
+	return nil
+}
+
+// guarded lets a request be carried out, and again where memory of this side turns out to be gone. Where the memory of
+// the message is gone, its sender hears of the panic, if it is in the middle of sending; other messages are lost.
+func (d *device) guarded(m *message.Request, by carrier) *message.Answer {
+	f := d.fabric
+	a, gone := d.try(m, by)
+	if gone == nil {
+		return a
+	}
+	defer func(before bool) { f.careful = before }(f.careful)
+	for range attempts {
+		if !mem.TouchAll(m.Payload) {
+			break
+		}
+		f.careful = true
+		if a, gone = d.try(m, by); gone == nil {
+			return a
+		}
+	}
+	if f.guarded {
+		panic(gone)
+	}
+	f.lose(m)
+	return nil
+}
+
+// carrier is what a request is for: of connections a device, of datagrams a queue pair.
+type carrier interface {
+	// carry carries the request out, and returns the answer. The caller holds Fabric.mu.
+	carry(m *message.Request) *message.Answer
+}
+
+// try lets a request be carried out. It returns a panic of memory that is gone. Where nobody further up recovers, the
+// data of the answer is read here.
+func (d *device) try(m *message.Request, by carrier) (a *message.Answer, gone any) {
+	f := d.fabric
+	done, before := false, f.guard()
+	defer func() {
+		f.unguard(before)
+		if !done {
+			gone = f.fault(recover())
+		}
+	}()
+	if a = by.carry(m); a != nil && a.Data != nil && !before.guarded {
+		a = a.Clone()
+	}
+	done = true
+	return a, nil
+}
+
+// carry takes a request of a connection. The caller holds Fabric.mu.
+func (d *device) carry(m *message.Request) *message.Answer {
+	q := d.expecting(m)
+	if q == nil {
+		d.fabric.lose(m)
+		return nil
+	}
+	if q.pipeline != nil {
+		q.arrives(m)
+		return nil
+	}
+	var syndrome message.Syndrome
+	if q.isRepeated(m) {
+		syndrome = q.repeat(m)
+	} else if syndrome = q.carryOut(m); syndrome != message.NotReady {
+		q.heard, q.peerLife, q.last, q.expects = true, m.Life, m.PSN, (m.PSN+m.Packets)&psnMask
+	}
+	if !q.reliable {
+		return nil
+	}
+	a := &q.back
+	a.PSN, a.Life, a.Syndrome, a.Original = m.PSN, m.Life, syndrome, q.saved
+	switch reads := m.Opcode == ibv.WR_RDMA_READ && syndrome == message.Ack && m.Length > 0; {
+	case reads && a.Data == nil:
+		a.Data = q.on.read[:]
+	case !reads && a.Data != nil:
+		a.Data = nil
+	}
+	return a
+}
+
+// expecting is the queue pair that a message is for, or nil where nobody answers: it does not exist, or does not expect
+// this one.
+func (d *device) expecting(m *message.Request) *qp {
+	q := d.fabric.numbers.qp(m.DestQP)
+	if q != nil && q.pipeline != nil { // a packet does not say which queue pair it is of
+		m.SourceQP = q.attr.DestQPNum
+	}
+	why := counters.Nothing
+	switch {
+	case q == nil || q.device != d:
+		why = counters.UnknownQP
+	case d.down:
+		why = counters.WhileDown
+	case q.out.To.Link != m.From.Link || q.attr.DestQPNum != m.SourceQP:
+		why = counters.StrangePeer
+	case !q.receives():
+		why = counters.WrongState
+		q.refuseAgain(m)
+	case m.Transport != q.expectsOf:
+		why = counters.WrongKind
+	case !q.inPartition(m): // which counts it
+	case q.reliable && q.pipeline == nil && !q.inStep(m):
+		why = counters.BehindGaps
+	default:
+		return q
+	}
+	d.count(why)
+	return nil
+}
+
+// datagrams takes a datagram that is for one of the device's queue pairs, or for a group.
+func (d *device) datagrams(m *message.Request) {
+	f := d.fabric
+	if d.down {
+		d.count(counters.WhileDown)
+		return
+	}
+	if !m.To.IsGroup() {
+		switch q := f.numbers.qp(m.DestQP); {
+		case q == nil || q.device != d:
+			d.count(counters.UnknownQP)
+		case q.kind != ibv.QPT_UD:
+			d.count(counters.WrongKind)
+		case f.bySender():
+			q.carry(m)
+		default:
+			d.guarded(m, q)
+		}
+		return
+	}
+	if m.DestQP != multicastQPN {
+		d.count(counters.UnknownQP)
+		return
+	}
+	for _, q := range f.groups[m.To.GID] { // each by itself: others have the message already when memory of one is gone
+		if q.device == d {
+			d.guarded(m, q)
+		}
+	}
+}

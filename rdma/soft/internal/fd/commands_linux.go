@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package fd
+
+import (
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
+	"github.com/goverbs/goverbs/runtime"
+)
+
+// Commands is the file that an open device is known by, to those who have a descriptor of it.
+type Commands struct{ file int }
+
+// NewCommands makes such a file, which says whose it is.
+func NewCommands() (*Commands, runtime.Errno) {
+	file, err := unix.MemfdCreate("goverbs-commands", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err != nil {
+		return nil, errnoOf(err)
+	}
+	if _, err = unix.Write(file, []byte(owner())); err == nil {
+		_, err = unix.FcntlInt(uintptr(file), unix.F_ADD_SEALS,
+			unix.F_SEAL_WRITE|unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_SEAL)
+	}
+	if err != nil {
+		unix.Close(file)
+		return nil, errnoOf(err)
+	}
+	return &Commands{file}, 0
+}
+
+// TakeCommands is for a descriptor that the program gives, and that Close closes.
+func TakeCommands(file int32) *Commands { return &Commands{int(file)} }
+
+const ownersOf = "goverbs: an open software device of process "
+
+func owner() string { return fmt.Sprintf("%s%d\n", ownersOf, os.Getpid()) }
+
+// WhyNoCommands is the error for a descriptor that is of no open device here: EOPNOTSUPP for a device of another
+// process, ENODEV for one that was closed or that is of another fabric, EINVAL for other files.
+func WhyNoCommands(file int32) runtime.Errno {
+	seals, err := unix.FcntlInt(uintptr(file), unix.F_GET_SEALS, 0)
+	if err != nil || seals&unix.F_SEAL_WRITE == 0 {
+		return errnos.EINVAL
+	}
+	var b [len(ownersOf) + 32]byte
+	n, err := unix.Pread(int(file), b[:], 0)
+	switch {
+	case err != nil || n < len(ownersOf) || string(b[:len(ownersOf)]) != ownersOf:
+		return errnos.EINVAL
+	case string(b[:n]) != owner():
+		return errnos.EOPNOTSUPP
+	}
+	return errnos.ENODEV
+}
+
+// Descriptor is the number of the descriptor.
+func (c *Commands) Descriptor() int32 { return int32(c.file) }
+
+// Close closes the descriptor.
+func (c *Commands) Close() { unix.Close(c.file) }

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package fd
+
+import (
+	"errors"
+	"os"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
+	"github.com/goverbs/goverbs/runtime"
+)
+
+// Memory is memory of a file: one of its own, or that of a descriptor of the program's.
+type Memory struct {
+	bytes []byte // whole pages
+	skip  int    // bytes before those that were asked for
+	own   int    // descriptor of the file, or −1
+}
+
+// NewMemory makes zeroed memory, which others can map by its descriptor. Its file keeps its size, so that nobody takes
+// away what is in use.
+func NewMemory(size int) (*Memory, runtime.Errno) {
+	page := os.Getpagesize()
+	whole := (max(size, 1) + page - 1) &^ (page - 1)
+	if whole < size {
+		return nil, errnos.ENOMEM
+	}
+	file, err := unix.MemfdCreate("goverbs", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err != nil {
+		return nil, errnoOf(err)
+	}
+	m := &Memory{own: file}
+	if err = unix.Ftruncate(file, int64(whole)); err == nil {
+		_, err = unix.FcntlInt(uintptr(file), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_SEAL)
+	}
+	if err == nil {
+		m.bytes, err = unix.Mmap(file, 0, whole, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	}
+	if err != nil {
+		unix.Close(file)
+		return nil, errnos.ENOMEM
+	}
+	return m, 0
+}
+
+// MapMemory maps a part of the file that a descriptor is of, which may be closed afterwards, and makes all of it be
+// there: EINVAL where the file does not have the part, or is not one of memory.
+func MapMemory(file int32, offset, length uint64, write bool) (*Memory, runtime.Errno) {
+	var s unix.Stat_t
+	if err := unix.Fstat(int(file), &s); err != nil {
+		return nil, errnoOf(err)
+	}
+	if s.Size < 0 || offset > uint64(s.Size) || length == 0 || length > uint64(s.Size)-offset {
+		return nil, errnos.EINVAL
+	}
+	protection := unix.PROT_READ
+	if write {
+		protection |= unix.PROT_WRITE
+	}
+	skip := offset & uint64(os.Getpagesize()-1)
+	bytes, err := unix.Mmap(int(file), int64(offset-skip), int(length+skip), protection,
+		unix.MAP_SHARED|unix.MAP_POPULATE)
+	switch {
+	case errors.Is(err, unix.ENODEV):
+		return nil, errnos.EINVAL
+	case err != nil:
+		return nil, errnoOf(err)
+	}
+	return &Memory{bytes: bytes, skip: int(skip), own: -1}, 0
+}
+
+// Address is where the memory is, or 0 after Close.
+func (m *Memory) Address() uint64 {
+	if m.bytes == nil {
+		return 0
+	}
+	return uint64(uintptr(unsafe.Pointer(&m.bytes[m.skip])))
+}
+
+// Export gives a descriptor of the memory's own file, which the caller closes.
+func (m *Memory) Export() (int32, runtime.Errno) {
+	file, err := unix.FcntlInt(uintptr(m.own), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return -1, errnoOf(err)
+	}
+	return int32(file), 0
+}
+
+// Close unmaps the memory. Descriptors of its file keep it.
+func (m *Memory) Close() {
+	unix.Munmap(m.bytes)
+	if m.bytes = nil; m.own >= 0 {
+		unix.Close(m.own)
+	}
+}
+
+func errnoOf(err error) runtime.Errno {
+	if errno, ok := err.(runtime.Errno); ok {
+		return errno
+	}
+	return errnos.ENOMEM
+}

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package packet
+
+import (
+	"fmt"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/soft/internal/message"
+)
+
+// AppendRequest writes the packets of a request, or of a part of one: one for each MTU of payload, with sequence
+// numbers that count up from the message's. Of a part that another follows, the payload is a multiple of the MTU. An
+// MTU of 0 is that of one packet.
+//
+// It reads the payload. Where that memory is gone, it panics as mem.Move does, and a packet that it took is not whole.
+func AppendRequest(out Output, m *message.Request) {
+	c := cut(m.Payload, m.MTU, m.PSN, m.Continues, m.More)
+	for {
+		n, part, end := c.next()
+		code := requestCode(m.Transport, m.Opcode, part)
+		s := &shapes[code]
+		pad := padOf(n)
+		p := out.Packet(s.size + n + pad + icrcSize)
+		h := bth{
+			opcode: code, solicited: m.Solicited && !part.more(), pad: uint8(pad), pkey: m.PKey, qpn: m.DestQP,
+			ack: end && m.AckReq || s.has(alwaysAck), psn: c.psn,
+		}
+		h.put(p)
+		s.putRequest(p, m)
+		c.write(p, n)
+		if end {
+			return
+		}
+	}
+}
+
+// putRequest writes the headers of a request that follow the BTH.
+func (s *shape) putRequest(p []byte, m *message.Request) {
+	at := bthSize
+	if s.has(xrceth) {
+		order.PutUint32(p[at:], m.SRQ&number)
+		at += 4
+	}
+	if s.has(deth) {
+		order.PutUint32(p[at:], m.QKey)
+		order.PutUint32(p[at+4:], m.SourceQP&number)
+		at += 8
+	}
+	if s.has(feth) {
+		order.PutUint32(p[at:], m.Level&levelMask<<levelShift|m.Placement&placementMask)
+		at += 4
+	}
+	if s.has(reth) {
+		order.PutUint64(p[at:], m.Remote)
+		order.PutUint32(p[at+8:], m.RKey)
+		order.PutUint32(p[at+12:], uint32(m.Length))
+		at += 16
+	}
+	if s.has(atomicETH) {
+		swap, compare := m.Swap, m.Operand
+		if m.Opcode == ibv.WR_ATOMIC_FETCH_AND_ADD {
+			swap, compare = m.Operand, 0
+		}
+		order.PutUint64(p[at:], m.Remote)
+		order.PutUint32(p[at+8:], m.RKey)
+		order.PutUint64(p[at+12:], swap)
+		order.PutUint64(p[at+20:], compare)
+	}
+	if s.has(operand) {
+		native.PutUint64(p[at:], m.Operand)
+	}
+	if s.has(immDt) {
+		order.PutUint32(p[at:], m.Imm.Host())
+	}
+	if s.has(ieth) {
+		order.PutUint32(p[at:], uint32(m.Imm))
+	}
+}
+
+// AppendAnswer writes the packets of an answer: those of a read's data as AppendRequest writes those of a payload, and
+// otherwise one. It reads the data, and panics where that memory is gone.
+func AppendAnswer(out Output, a *message.Answer) {
+	kind := a.Kind
+	if a.Syndrome != message.Ack {
+		kind = message.Plain
+	}
+	if kind != message.ReadData {
+		code := answerCode(a.Transport, kind, only)
+		p := out.Packet(shapes[code].size + icrcSize)
+		h := bth{opcode: code, pkey: a.PKey, qpn: a.DestQP, psn: a.PSN}
+		h.put(p)
+		putAETH(p[bthSize:], a)
+		if kind == message.AtomicData {
+			order.PutUint64(p[bthSize+4:], a.Original)
+		}
+		return
+	}
+	c := cut(a.Data, a.MTU, a.PSN, a.Continues, a.More)
+	for {
+		n, part, end := c.next()
+		code := answerCode(a.Transport, kind, part)
+		s := &shapes[code]
+		pad := padOf(n)
+		p := out.Packet(s.size + n + pad + icrcSize)
+		h := bth{opcode: code, pad: uint8(pad), pkey: a.PKey, qpn: a.DestQP, psn: c.psn}
+		h.put(p)
+		if s.has(aeth) {
+			putAETH(p[bthSize:], a)
+		}
+		c.write(p, n)
+		if end {
+			return
+		}
+	}
+}
+
+// putAETH writes what became of a request.
+func putAETH(p []byte, a *message.Answer) {
+	syndrome := uint32(syndromeAck)
+	switch a.Syndrome {
+	case message.Ack:
+	case message.NotReady:
+		syndrome = syndromeNotReady | uint32(a.Timer&message.MaxCode)
+	default:
+		syndrome = syndromeNaks | uint32(naks[a.Syndrome])
+	}
+	order.PutUint32(p, syndrome<<24|a.Count&number)
+}
+
+// AppendMAD writes the packet of a datagram of the connection manager. It fails if the datagram does not hold what the
+// message says.
+func AppendMAD(out Output, m *message.MAD, psn uint32) error {
+	b, err := m.Encode()
+	if err != nil {
+		return fmt.Errorf("packet: %w", err)
+	}
+	const code = ibv.OPCODE_UD_SEND_ONLY
+	s := &shapes[code]
+	p := out.Packet(s.size + len(b) + icrcSize)
+	h := bth{opcode: code, pkey: cmPKey, qpn: cmQPN, psn: psn}
+	h.put(p)
+	s.putRequest(p, &message.Request{QKey: cmQKey, SourceQP: cmQPN})
+	copy(p[s.size:], b)
+	return nil
+}

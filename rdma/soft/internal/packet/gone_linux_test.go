@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package packet
+
+import (
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
+	"github.com/goverbs/goverbs/rdma/soft/internal/message"
+)
+
+// TestMemoryThatIsGone: where memory is not there, the caller gets the panic.
+func TestMemoryThatIsGone(t *testing.T) {
+	b, err := syscall.Mmap(-1, 0, 1<<16, syscall.PROT_NONE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, syscall.Munmap(b)) }()
+	gone := []mem.Segment{{Base: mem.AddressOf(&b[0]), Length: 100}}
+	assert.False(t, mem.Try(func() {
+		AppendRequest(new(kept), &message.Request{Transport: ibv.QPT_RC, Opcode: ibv.WR_SEND, Payload: gone})
+	}))
+	assert.False(t, mem.Try(func() {
+		AppendAnswer(new(kept), &message.Answer{Transport: ibv.QPT_RC, Kind: message.ReadData, Data: gone})
+	}))
+}

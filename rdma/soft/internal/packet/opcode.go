@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package packet
+
+import (
+	"fmt"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/soft/internal/message"
+)
+
+// Opcodes that infiniband/opcode.h does not have: the transport XRC, which has the operations of RC, operations, and
+// the notification of congestion.
+const (
+	opcodeXRC                = 0xa0
+	sendLastWithInvalidate   = 0x16
+	sendOnlyWithInvalidate   = 0x17
+	flush                    = 0x1c
+	atomicWrite              = 0x1d
+	congestionNotification   = 0x81
+	congestionNotificationOf = 16 // reserved bytes that follow its BTH
+)
+
+// part is where a packet is in its message.
+type part uint8
+
+const (
+	last   part = 1 << iota // a packet came before; alone, it is the last
+	first                   // another packet follows; alone, it is the first
+	only   part = 0
+	middle      = last | first
+)
+
+func partOf(continues, more bool) part {
+	p := only
+	if continues {
+		p |= last
+	}
+	if more {
+		p |= first
+	}
+	return p
+}
+
+func (p part) continues() bool { return p&last != 0 }
+func (p part) more() bool      { return p&first != 0 }
+
+// headers are those that follow the BTH, in the order in which they do.
+type headers uint16
+
+const (
+	xrceth headers = 1 << iota
+	deth
+	feth
+	reth
+	atomicETH
+	aeth
+	atomicAckETH
+	immDt
+	ieth
+	payload   // any number of bytes
+	operand   // a payload of 8 bytes, which is written atomically
+	alwaysAck // no header: the answer is asked for whatever the BTH says
+)
+
+var headerSizes = map[headers]int{xrceth: 4, deth: 8, feth: 4, reth: 16, atomicETH: 28, aeth: 4, atomicAckETH: 8,
+	immDt: 4, ieth: 4, operand: atomicSize}
+
+// shape is what the packets of an opcode have.
+type shape struct {
+	kind      Kind
+	transport ibv.QPType
+	opcode    ibv.WROpcode // of a request
+	answer    message.Kind
+	part      part
+	headers   headers
+	size      int // of all headers, with the BTH, and of an operand
+}
+
+func (s *shape) has(h headers) bool { return s.headers&h != 0 }
+
+// operation is a row of the operations that transports have, whose numbers the opcodes have in their low 5 bits.
+type operation struct {
+	number  uint8
+	opcode  ibv.WROpcode
+	part    part
+	headers headers
+}
+
+var operations = []operation{
+	{ibv.OPCODE_SEND_FIRST, ibv.WR_SEND, first, payload},
+	{ibv.OPCODE_SEND_MIDDLE, ibv.WR_SEND, middle, payload},
+	{ibv.OPCODE_SEND_LAST, ibv.WR_SEND, last, payload},
+	{ibv.OPCODE_SEND_LAST_WITH_IMMEDIATE, ibv.WR_SEND_WITH_IMM, last, immDt | payload},
+	{ibv.OPCODE_SEND_ONLY, ibv.WR_SEND, only, payload},
+	{ibv.OPCODE_SEND_ONLY_WITH_IMMEDIATE, ibv.WR_SEND_WITH_IMM, only, immDt | payload},
+	{sendLastWithInvalidate, ibv.WR_SEND_WITH_INV, last, ieth | payload},
+	{sendOnlyWithInvalidate, ibv.WR_SEND_WITH_INV, only, ieth | payload},
+	{ibv.OPCODE_RDMA_WRITE_FIRST, ibv.WR_RDMA_WRITE, first, reth | payload},
+	{ibv.OPCODE_RDMA_WRITE_MIDDLE, ibv.WR_RDMA_WRITE, middle, payload},
+	{ibv.OPCODE_RDMA_WRITE_LAST, ibv.WR_RDMA_WRITE, last, payload},
+	{ibv.OPCODE_RDMA_WRITE_LAST_WITH_IMMEDIATE, ibv.WR_RDMA_WRITE_WITH_IMM, last, immDt | payload},
+	{ibv.OPCODE_RDMA_WRITE_ONLY, ibv.WR_RDMA_WRITE, only, reth | payload},
+	{ibv.OPCODE_RDMA_WRITE_ONLY_WITH_IMMEDIATE, ibv.WR_RDMA_WRITE_WITH_IMM, only, reth | immDt | payload},
+}
+
+// reliableOperations have an answer of their own kind.
+var reliableOperations = []operation{
+	{ibv.OPCODE_RDMA_READ_REQUEST, ibv.WR_RDMA_READ, only, reth | alwaysAck},
+	{ibv.OPCODE_COMPARE_SWAP, ibv.WR_ATOMIC_CMP_AND_SWP, only, atomicETH | alwaysAck},
+	{ibv.OPCODE_FETCH_ADD, ibv.WR_ATOMIC_FETCH_AND_ADD, only, atomicETH | alwaysAck},
+	{flush, ibv.WR_FLUSH, only, feth | reth | alwaysAck},
+	{atomicWrite, ibv.WR_ATOMIC_WRITE, only, reth | operand | alwaysAck},
+}
+
+var answers = []struct {
+	number  uint8
+	kind    message.Kind
+	part    part
+	headers headers
+}{
+	{ibv.OPCODE_RDMA_READ_RESPONSE_FIRST, message.ReadData, first, aeth | payload},
+	{ibv.OPCODE_RDMA_READ_RESPONSE_MIDDLE, message.ReadData, middle, payload},
+	{ibv.OPCODE_RDMA_READ_RESPONSE_LAST, message.ReadData, last, aeth | payload},
+	{ibv.OPCODE_RDMA_READ_RESPONSE_ONLY, message.ReadData, only, aeth | payload},
+	{ibv.OPCODE_ACKNOWLEDGE, message.Plain, only, aeth},
+	{ibv.OPCODE_ATOMIC_ACKNOWLEDGE, message.AtomicData, only, aeth | atomicAckETH},
+}
+
+// transports are those that packets have, with the number in the high 3 bits of the opcodes.
+var transports = []struct {
+	transport ibv.QPType
+	base      uint8
+	headers   headers // of every request
+}{
+	{ibv.QPT_RC, ibv.OPCODE_RC, 0},
+	{ibv.QPT_UC, ibv.OPCODE_UC, 0},
+	{ibv.QPT_UD, ibv.OPCODE_UD, deth},
+	{ibv.QPT_XRC_SEND, opcodeXRC, xrceth},
+}
+
+// shapes has the shape of each opcode. Others have the kind Refused.
+var shapes = shapesOf()
+
+func shapesOf() (all [256]shape) {
+	add := func(code uint8, s shape) {
+		s.size = bthSize
+		for h, n := range headerSizes {
+			if s.has(h) {
+				s.size += n
+			}
+		}
+		all[code] = s
+	}
+	for _, t := range transports {
+		of := operations
+		if reliable(t.transport) {
+			of = append(of[:len(of):len(of)], reliableOperations...)
+			for _, a := range answers {
+				add(t.base|a.number, shape{kind: Answer, transport: t.transport, answer: a.kind, part: a.part,
+					headers: a.headers})
+			}
+		}
+		for _, o := range of {
+			if t.transport == ibv.QPT_UD && (o.part != only || o.opcode != ibv.WR_SEND && o.opcode !=
+				ibv.WR_SEND_WITH_IMM) {
+				continue
+			}
+			add(t.base|o.number, shape{kind: Request, transport: t.transport, opcode: o.opcode, part: o.part,
+				headers: o.headers | t.headers})
+		}
+	}
+	all[congestionNotification] = shape{kind: Notification, size: bthSize + congestionNotificationOf}
+	return all
+}
+
+// codes are the numbers of operations, by what is asked for and the part of the message.
+var codes = codesOf()
+
+func codesOf() (all [ibv.WR_ATOMIC_WRITE + 1][4]uint8) {
+	for _, of := range [][]operation{operations, reliableOperations} {
+		for _, o := range of {
+			all[o.opcode][o.part] = o.number
+		}
+	}
+	for _, op := range []struct{ of, as ibv.WROpcode }{ // what comes last is no matter of the packets before
+		{ibv.WR_SEND_WITH_IMM, ibv.WR_SEND}, {ibv.WR_SEND_WITH_INV, ibv.WR_SEND},
+		{ibv.WR_RDMA_WRITE_WITH_IMM, ibv.WR_RDMA_WRITE},
+	} {
+		all[op.of][first], all[op.of][middle] = all[op.as][first], all[op.as][middle]
+	}
+	return all
+}
+
+// requestCode is the opcode of a packet of a request.
+func requestCode(t ibv.QPType, op ibv.WROpcode, p part) uint8 {
+	for i := range transports {
+		if transports[i].transport != t || int(op) >= len(codes) {
+			continue
+		}
+		code := transports[i].base | codes[op][p]
+		if s := &shapes[code]; s.kind == Request && s.part == p {
+			return code
+		}
+	}
+	panic(fmt.Sprintf("packet: transport %v has no packets of %v, part %d", t, op, p))
+}
+
+// answerCode is the opcode of a packet of an answer.
+func answerCode(t ibv.QPType, k message.Kind, p part) uint8 {
+	code := uint8(ibv.OPCODE_RC)
+	if t == ibv.QPT_XRC_SEND {
+		code = opcodeXRC
+	}
+	switch {
+	case k == message.Plain:
+		return code | ibv.OPCODE_ACKNOWLEDGE
+	case k == message.AtomicData:
+		return code | ibv.OPCODE_ATOMIC_ACKNOWLEDGE
+	}
+	return code | [...]uint8{
+		only:   ibv.OPCODE_RDMA_READ_RESPONSE_ONLY,
+		last:   ibv.OPCODE_RDMA_READ_RESPONSE_LAST,
+		first:  ibv.OPCODE_RDMA_READ_RESPONSE_FIRST,
+		middle: ibv.OPCODE_RDMA_READ_RESPONSE_MIDDLE,
+	}[p]
+}

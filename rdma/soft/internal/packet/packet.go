@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+// Package packet makes RoCE v2 packets of messages, and messages of packets. A packet is here the payload of a UDP
+// datagram: BTH, further headers, payload, pad, and the ICRC in the last 4 bytes. Headers are those of the InfiniBand
+// specification, volume 1, chapter 9, and annexes 14 (XRC), 17 (RoCE v2) and 19 (FLUSH, ATOMIC WRITE).
+//
+// Nothing here allocates, but for datagrams of the connection manager.
+package packet
+
+import (
+	"encoding/binary"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
+	"github.com/goverbs/goverbs/rdma/soft/internal/message"
+)
+
+// Port is the UDP port that packets are sent to.
+const Port = 4791
+
+// MaxPayload is the greatest MTU of a path, in bytes.
+const MaxPayload = 4096
+
+// MaxSize is the size of the longest packet: XRCETH, RETH, ImmDt, and the payload.
+const MaxSize = bthSize + 4 + 16 + 4 + MaxPayload + icrcSize
+
+const (
+	bthSize  = 12
+	icrcSize = 4
+
+	cmQPN  = 1          // of the queue pair that the connection manager has on each port
+	cmQKey = 0x80010000 // of that queue pair
+	cmPKey = 0xffff     // the default partition, as a full member
+
+	number = 1<<24 - 1 // of queue pairs and packets
+)
+
+// Bits of the BTH: in its second byte, and in the word with the sequence number.
+const (
+	solicitedBit = 0x80
+	padShift     = 4
+	versionMask  = 0x0f
+	ackBit       = 1 << 31
+)
+
+// Syndromes of the AETH. The kind is in the bits 5 and 6.
+const (
+	syndromeAck        = 0x1f // with no count of credits
+	syndromeNotReady   = 0x20 // and the code of the time to wait
+	syndromeOutOfOrder = 0x60
+	syndromeKinds      = 0xe0
+	syndromeAcks       = 0x00
+	syndromeNaks       = 0x60
+)
+
+// nak is the code of each syndrome that is a NAK.
+var naks = [...]byte{
+	message.OutOfOrder:      0,
+	message.InvalidRequest:  1,
+	message.RemoteAccess:    2,
+	message.RemoteOperation: 3,
+}
+
+// Bits of the FETH.
+const (
+	placementMask = 0xf
+	levelShift    = 4
+	levelMask     = 0x3
+)
+
+// atomicSize is how many bytes an atomic, and an atomic write, change.
+const atomicSize = 8
+
+var order = binary.BigEndian
+
+// Output gives the memory of packets, in their order. Its owner puts the ICRC into the last 4 bytes with Seal.
+type Output interface {
+	// Packet gives n bytes that are going to be written, all but the last 4. They are not on a goroutine's stack.
+	Packet(n int) []byte
+}
+
+// bth are the fields of the header that every packet begins with.
+type bth struct {
+	opcode    uint8
+	solicited bool
+	pad       uint8
+	pkey      uint16
+	qpn       uint32
+	ack       bool
+	psn       uint32
+}
+
+func (h *bth) put(p []byte) {
+	_ = p[bthSize-1]
+	flags, word := h.pad<<padShift, h.psn&number
+	if h.solicited {
+		flags |= solicitedBit
+	}
+	if h.ack {
+		word |= ackBit
+	}
+	p[0], p[1] = h.opcode, flags
+	order.PutUint16(p[2:], h.pkey)
+	order.PutUint32(p[4:], h.qpn&number)
+	order.PutUint32(p[8:], word)
+}
+
+// cursor reads a list of segments from its beginning to its end.
+type cursor struct {
+	list []mem.Segment
+	read uint64 // bytes of the first
+}
+
+// fill copies the next bytes.
+func (c *cursor) fill(b []byte) {
+	for len(b) > 0 {
+		s := c.list[0]
+		s.Skip(c.read)
+		n := min(s.Length, uint64(len(b)))
+		if n > 0 {
+			mem.Move(mem.AddressOf(&b[0]), s.Base, n)
+			b = b[n:]
+		}
+		c.read += n
+		if n == s.Length {
+			c.list, c.read = c.list[1:], 0
+		}
+	}
+}
+
+// lengthOf is how many bytes a list of segments has.
+func lengthOf(list []mem.Segment) uint64 {
+	n := uint64(0)
+	for i := range list {
+		n += list[i].Length
+	}
+	return n
+}
+
+// packets cuts a payload into those of packets.
+type packets struct {
+	from   cursor
+	left   uint64 // bytes
+	mtu    uint64
+	psn    uint32
+	begun  bool // a packet of the message came before
+	onward bool // packets of the message follow the payload
+}
+
+func cut(list []mem.Segment, mtu uint32, psn uint32, continues, more bool) packets {
+	c := packets{from: cursor{list: list}, left: lengthOf(list), mtu: uint64(mtu), psn: psn, begun: continues,
+		onward: more}
+	if mtu == 0 {
+		c.mtu = c.left
+	}
+	return c
+}
+
+// next is how many bytes the next packet has, which part of the message it is, and whether it is the last here.
+func (c *packets) next() (n int, part part, last bool) {
+	k := min(c.left, c.mtu)
+	c.left -= k
+	last = c.left == 0
+	part = partOf(c.begun, !last || c.onward)
+	c.begun = true
+	return int(k), part, last
+}
+
+// write puts the payload of a packet, and its pad, at the end of the packet.
+func (c *packets) write(p []byte, n int) {
+	pad := padOf(n)
+	at := len(p) - icrcSize - pad - n
+	c.from.fill(p[at : at+n])
+	clear(p[at+n : at+n+pad])
+	c.psn++
+}
+
+// padOf is how many bytes follow n bytes of payload, so that there is a multiple of 4.
+func padOf(n int) int { return -n & 3 }
+
+// reliable says whether a transport has answers.
+func reliable(t ibv.QPType) bool { return t == ibv.QPT_RC || t == ibv.QPT_XRC_SEND }

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package pcap
+
+import (
+	"errors"
+	"os"
+	"strconv"
+	"strings"
+)
+
+var errShared = errors.New("another process writes the file; %p in the name stands for the process ID")
+
+// Create opens a file for a capture, which only its owner reads. What was in it is gone. %p in the name is the ID of
+// the process. On Linux a file that another process captures to is refused.
+func Create(name string) (*os.File, error) {
+	f, err := open(strings.ReplaceAll(name, "%p", strconv.Itoa(os.Getpid())))
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err == nil && info.Mode().IsRegular() {
+		if err = own(f); err == nil {
+			err = f.Truncate(0)
+		}
+	}
+	if err != nil {
+		f.Close()
+		return nil, &os.PathError{Op: "create", Path: f.Name(), Err: err}
+	}
+	return f, nil
+}

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+// Package pcap writes packets to a file that Wireshark, tcpdump and others read: the classic format of libpcap with
+// times in nanoseconds, and packets that begin with their IP header (LINKTYPE_RAW).
+package pcap
+
+import (
+	"encoding/binary"
+	"time"
+
+	"github.com/goverbs/goverbs/rdma/soft/internal/packet"
+)
+
+const (
+	magic   = 0xa1b23c4d // of times in nanoseconds
+	major   = 2
+	minor   = 4
+	header  = 16      // of a packet
+	snapLen = 1 << 17 // packets are not longer
+	linkRaw = 101
+)
+
+// appendHeader appends the header of a file.
+func appendHeader(b []byte) []byte {
+	b = order.AppendUint32(b, magic)
+	b = order.AppendUint16(b, major)
+	b = order.AppendUint16(b, minor)
+	b = order.AppendUint64(b, 0) // time zone, accuracy: as everyone has them
+	b = order.AppendUint32(b, snapLen)
+	return order.AppendUint32(b, linkRaw)
+}
+
+// appendPacket appends a packet, which begins with its BTH. Its IP and UDP headers are made: what a socket does not
+// tell is what it mostly is.
+func appendPacket(b []byte, at time.Time, p []byte, from, to *packet.Endpoint, id uint16) []byte {
+	var h [packet.HeadersSize]byte
+	n := packet.PutHeaders(&h, from, to, id, len(p))
+	sum(h[:n], p)
+	length := uint32(n + len(p))
+	b = order.AppendUint32(b, uint32(at.Unix()))
+	b = order.AppendUint32(b, uint32(at.Nanosecond()))
+	b = order.AppendUint32(b, length)
+	b = order.AppendUint32(b, length)
+	return append(append(b, h[:n]...), p...)
+}
+
+// order is that of the file. Readers find out by the magic number.
+var order = binary.LittleEndian
+
+// Places in the headers.
+const (
+	ipv4Size     = 20
+	ipv4Checksum = 10
+	ipv6Size     = 40
+	ipv6Source   = 8
+	udpLength    = 4
+	udpChecksum  = 6
+	udp          = 17
+)
+
+// sum puts the checksum that must be there into the headers: that of the IPv4 header, or that of UDP over IPv6.
+func sum(h, p []byte) {
+	net := binary.BigEndian
+	if h[0]>>4 == 4 {
+		net.PutUint16(h[ipv4Checksum:], ^fold(add(0, h[:ipv4Size])))
+		return
+	}
+	u := h[ipv6Size:]
+	s := add(add(add(udp, h[ipv6Source:ipv6Size]), u[udpLength:udpLength+2]), u)
+	v := ^fold(add(s, p))
+	if v == 0 { // 0 is no checksum
+		v = 0xffff
+	}
+	net.PutUint16(u[udpChecksum:], v)
+}
+
+// add adds words of 16 bits.
+func add(s uint32, b []byte) uint32 {
+	for ; len(b) >= 2; b = b[2:] {
+		s += uint32(b[0])<<8 | uint32(b[1])
+	}
+	return s
+}
+
+func fold(s uint32) uint16 {
+	for s > 0xffff {
+		s = s>>16 + s&0xffff
+	}
+	return uint16(s)
+}

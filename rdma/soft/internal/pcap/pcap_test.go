@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package pcap
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/rdma/soft/internal/packet"
+)
+
+// disk takes some writes, and then has no room.
+type disk struct {
+	mu           sync.Mutex
+	writes, room int
+	packets      int // in the writes
+	partial      bool
+}
+
+var errFull = errors.New("no room")
+
+func (d *disk) Write(b []byte) (int, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.writes++; d.writes > d.room {
+		return 0, errFull
+	}
+	if d.writes == 1 {
+		return len(b), nil
+	}
+	n := len(b)
+	for len(b) >= header {
+		d.packets++
+		b = b[min(header+int(order.Uint32(b[8:])), len(b)):]
+	}
+	d.partial = d.partial || len(b) > 0
+	return n, nil
+}
+
+var nobody packet.Endpoint
+
+func put(c *Capture, n int) {
+	for range n {
+		c.Packet(time.Time{}, make([]byte, packet.MaxSize), &nobody, &nobody, 0)
+	}
+}
+
+// TestCaptureWritesAll: Close waits for all packets that were taken. Each write has whole packets, so that a program
+// that is killed leaves a file that can be read.
+func TestCaptureWritesAll(t *testing.T) {
+	var all Captures
+	d := &disk{room: 1 << 20}
+	c, err := all.Start(d)
+	require.NoError(t, err)
+	var many sync.WaitGroup
+	for range 4 {
+		many.Go(func() { put(c, 100) })
+	}
+	many.Wait()
+	require.NoError(t, c.Close())
+	written, lost := c.Counts()
+	assert.EqualValues(t, 400, written)
+	assert.Zero(t, lost)
+	assert.Equal(t, 400, d.packets)
+	assert.False(t, d.partial)
+	assert.Nil(t, all.All())
+	put(c, 1)
+	require.NoError(t, c.Close(), "for the second time")
+	written, lost = c.Counts()
+	assert.EqualValues(t, 400, written+lost)
+}
+
+// TestCaptureFails: the error of the file comes with Start or with Close, and packets that were not written are
+// counted.
+func TestCaptureFails(t *testing.T) {
+	var all Captures
+	_, err := all.Start(&disk{})
+	require.ErrorIs(t, err, errFull)
+	assert.Nil(t, all.All())
+	c, err := all.Start(&disk{room: 1})
+	require.NoError(t, err)
+	put(c, 1)
+	<-c.done
+	put(c, 2)
+	require.ErrorIs(t, c.Close(), errFull)
+	written, lost := c.Counts()
+	assert.Zero(t, written)
+	assert.EqualValues(t, 3, lost)
+}
+
+// TestCaptureBlocks: a file that takes nothing holds up nobody who sends, nor other captures.
+func TestCaptureBlocks(t *testing.T) {
+	var all Captures
+	r, w := io.Pipe()
+	go io.ReadFull(r, make([]byte, 24))
+	slow, err := all.Start(w)
+	require.NoError(t, err)
+	var b bytes.Buffer
+	fast, err := all.Start(&b)
+	require.NoError(t, err)
+	require.Len(t, all.All(), 2)
+	const size = header + packet.HeadersSize + packet.MaxSize
+	n := 3 * room / size
+	for i := range n {
+		for _, c := range all.All() {
+			put(c, 1)
+		}
+		if i%100 == 0 { // not all at once for the fast one
+			for fast.taken() > 0 {
+				time.Sleep(time.Millisecond)
+			}
+		}
+	}
+	require.NoError(t, fast.Close())
+	written, lost := fast.Counts()
+	assert.EqualValues(t, n, written)
+	assert.Zero(t, lost)
+	assert.Equal(t, []*Capture{slow}, all.All())
+	_, lost = slow.Counts()
+	assert.GreaterOrEqual(t, int(lost), n-2*room/size)
+	require.NoError(t, r.CloseWithError(errFull))
+	require.ErrorIs(t, slow.Close(), errFull)
+	_, lost = slow.Counts()
+	assert.EqualValues(t, n, lost)
+}
+
+// taken is how many packets wait.
+func (c *Capture) taken() uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.packets
+}
+
+// TestCaptureAllocatesNothing: neither without a capture nor with one.
+func TestCaptureAllocatesNothing(t *testing.T) {
+	var all Captures
+	p := make([]byte, packet.MaxSize)
+	run := func() {
+		for _, c := range all.All() {
+			c.Packet(time.Time{}, p, &nobody, &nobody, 0)
+		}
+	}
+	assert.Zero(t, testing.AllocsPerRun(100, run))
+	c, err := all.Start(io.Discard)
+	require.NoError(t, err)
+	defer c.Close()
+	assert.Zero(t, testing.AllocsPerRun(100, run))
+}
+
+// TestCreate: two captures do not write one file, a name may have the process ID, and only the owner reads it.
+func TestCreate(t *testing.T) {
+	dir := t.TempDir()
+	name := filepath.Join(dir, "a.pcap")
+	require.NoError(t, os.WriteFile(name, []byte("what was there"), 0o600))
+	f, err := Create(name)
+	require.NoError(t, err)
+	info, err := f.Stat()
+	require.NoError(t, err)
+	assert.Zero(t, info.Size())
+	if runtime.GOOS == "linux" {
+		_, err := Create(name)
+		require.ErrorIs(t, err, errShared)
+		assert.ErrorContains(t, err, name)
+	}
+	require.NoError(t, f.Close())
+	f, err = Create(name)
+	require.NoError(t, err)
+	require.NoError(t, f.Close())
+	f, err = Create(filepath.Join(dir, "%p"))
+	require.NoError(t, err)
+	require.NoError(t, f.Close())
+	info, err = os.Stat(filepath.Join(dir, strconv.Itoa(os.Getpid())))
+	require.NoError(t, err)
+	assert.EqualValues(t, 0o600, info.Mode().Perm())
+	_, err = Create(filepath.Join(dir, "none", "a"))
+	assert.ErrorIs(t, err, os.ErrNotExist)
+}

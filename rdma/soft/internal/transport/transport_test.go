@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package transport
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestDistance(t *testing.T) {
+	assert.EqualValues(t, 1, Distance(0, psnMask))
+	assert.EqualValues(t, -1, Distance(psnMask, 0))
+	assert.EqualValues(t, 1<<23-1, Distance(1<<23-1, 0))
+	assert.EqualValues(t, -1<<23, Distance(1<<23, 0))
+	assert.EqualValues(t, 3, Next(psnMask, 4))
+}
+
+// packet is a request of one packet, or an answer to requests.
+type packet struct {
+	psn     uint32
+	message int
+	ask     bool
+	reads   uint32 // packets that a read asks for
+	last    bool
+	answers bool
+	kind    string // of an answer: ack, nak, data
+}
+
+// channel loses, repeats and swaps packets.
+type channel struct {
+	*rand.Rand
+	loss    float64
+	packets []packet
+}
+
+func (c *channel) send(p packet) {
+	for range 1 + c.bit() {
+		if c.Float64() < c.loss {
+			continue
+		}
+		at := len(c.packets)
+		for at > 0 && c.Float64() < c.loss {
+			at--
+		}
+		c.packets = append(c.packets[:at], append([]packet{p}, c.packets[at:]...)...)
+	}
+}
+
+func (c *channel) bit() int {
+	if c.Float64() < c.loss {
+		return 1
+	}
+	return 0
+}
+
+// world is a sender of messages of which some are reads, and their receiver.
+type world struct {
+	t      *testing.T
+	random *rand.Rand
+	sender Sender
+	recv   Receiver
+	there  channel
+	back   channel
+
+	messages []struct {
+		packets uint32
+		reads   bool
+	}
+	begun, taken int
+	arrived      []int          // messages whose last packet was carried out
+	data         map[int]uint32 // packets of each read that came
+}
+
+// step moves one packet, and says whether anything could be done.
+func (w *world) step() bool {
+	s := &w.sender
+	for s.Done() {
+		s.Take()
+		w.taken++
+	}
+	if p, ok := s.Next(4); ok {
+		m := w.messages[w.taken+p.Message]
+		s.Sent(p)
+		if m.reads {
+			w.there.send(packet{psn: p.PSN, message: w.taken + p.Message, reads: p.Packets, last: p.Last})
+			return true
+		}
+		ask := s.Asks(p, w.begun < len(w.messages) && !w.messages[w.begun].reads)
+		for i := range p.Packets {
+			w.there.send(packet{psn: Next(p.PSN, i), message: w.taken + p.Message, ask: ask && i == p.Packets-1,
+				last: p.Last && i == p.Packets-1})
+		}
+		return true
+	}
+	if w.begun < len(w.messages) && w.random.IntN(3) > 0 {
+		m := w.messages[w.begun]
+		s.Begin(m.packets, m.reads)
+		w.begun++
+		return true
+	}
+	if n := len(w.there.packets); n > 0 {
+		p := w.there.packets[0]
+		w.there.packets = w.there.packets[1:]
+		w.receive(p)
+		return true
+	}
+	if len(w.back.packets) > 0 {
+		p := w.back.packets[0]
+		w.back.packets = w.back.packets[1:]
+		switch p.kind {
+		case "ack":
+			s.Acknowledge(Next(p.psn, 1))
+		case "nak":
+			s.Acknowledge(p.psn)
+			if s.Oldest() == p.psn && s.Waits() {
+				s.Missing()
+			}
+		case "data":
+			if i, n, ok := s.Answer(p.psn); ok {
+				require.Equal(w.t, w.data[w.taken+i], n, "data in order, once")
+				w.data[w.taken+i]++
+				s.Answered(i)
+			}
+		}
+		return true
+	}
+	return w.begun < len(w.messages)
+}
+
+func (w *world) receive(p packet) {
+	r := &w.recv
+	data := func() {
+		for i := range p.reads {
+			w.back.send(packet{psn: Next(p.psn, i), kind: "data"})
+		}
+	}
+	switch r.Arrives(p.psn) {
+	case Gap:
+		w.back.send(packet{psn: r.Expects, kind: "nak"})
+	case Repeated:
+		if p.reads > 0 {
+			more := Distance(Next(p.psn, p.reads), r.Expects)
+			require.LessOrEqual(w.t, more, int32(0), "a read asks for what it asked")
+			data()
+		} else if p.ask {
+			w.back.send(packet{psn: Next(r.Expects, psnMask), kind: "ack"})
+		}
+	case Expected:
+		if p.last {
+			w.arrived = append(w.arrived, p.message)
+		}
+		if p.reads > 0 {
+			r.Took(p.reads, p.last)
+			data()
+			return
+		}
+		if r.Took(1, p.last); p.ask {
+			w.back.send(packet{psn: p.psn, kind: "ack"})
+		}
+	}
+}
+
+// TestLoss: whatever is lost, repeated or swapped, every message is carried out once, in order, and every read is
+// answered, also where sequence numbers wrap.
+func TestLoss(t *testing.T) {
+	for seed := range uint64(300) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			random := rand.New(rand.NewPCG(seed, 7))
+			loss := float64(seed%4) * 0.08
+			w := &world{t: t, random: random, there: channel{Rand: random, loss: loss},
+				back: channel{Rand: random, loss: loss}, data: map[int]uint32{}}
+			psn := uint32(psnMask - random.IntN(300))
+			w.sender.Reset(psn, uint32(8+random.IntN(121)))
+			w.recv.Reset(psn)
+			for range 200 {
+				packets, reads := uint32(1), random.IntN(4) == 0
+				if random.IntN(3) == 0 {
+					packets += uint32(random.IntN(40))
+				}
+				w.messages = append(w.messages, struct {
+					packets uint32
+					reads   bool
+				}{packets, reads})
+			}
+			timeouts := 0
+			for w.taken < len(w.messages) {
+				if w.step() || w.taken == len(w.messages) {
+					continue
+				}
+				require.True(t, w.sender.Waits(), "nothing is under way, and %d of %d messages are not done",
+					len(w.messages)-w.taken, len(w.messages))
+				timeouts++
+				require.Less(t, timeouts, 20000)
+				w.sender.Back(true)
+			}
+			require.Len(t, w.arrived, len(w.messages))
+			for i, m := range w.arrived {
+				require.Equal(t, i, m)
+				if w.messages[i].reads {
+					require.Equal(t, w.messages[i].packets, w.data[i])
+				}
+			}
+			if loss == 0 {
+				assert.Zero(t, timeouts)
+			}
+			assert.Zero(t, w.sender.Asking())
+			assert.Zero(t, w.sender.Len())
+		})
+	}
+}

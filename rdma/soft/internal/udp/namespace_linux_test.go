@@ -1,0 +1,415 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package udp
+
+import (
+	"encoding/binary"
+	"errors"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+const within = "GOVERBS_UDP_NAMESPACE"
+
+// inNamespace runs the test that calls it in another process, in a user and a network namespace of its own. It says
+// whether this is that process. Where the system allows no such namespaces, the test is skipped and says so.
+func inNamespace(t *testing.T) bool {
+	if os.Getenv(within) != "" {
+		return true
+	}
+	t.Parallel()
+	c := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v", "-test.timeout=5m")
+	c.Env = append(os.Environ(), within+"=1")
+	c.SysProcAttr = &syscall.SysProcAttr{
+		Cloneflags:  syscall.CLONE_NEWUSER | syscall.CLONE_NEWNET,
+		UidMappings: []syscall.SysProcIDMap{{HostID: os.Getuid(), Size: 1}},
+		GidMappings: []syscall.SysProcIDMap{{HostID: os.Getgid(), Size: 1}},
+		Pdeathsig:   syscall.SIGKILL,
+	}
+	out, err := c.CombinedOutput()
+	if errors.Is(err, syscall.EPERM) || errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.ENOSPC) {
+		t.Skip("this system allows no user and network namespace:", err)
+	}
+	require.NoError(t, err, "%s", out)
+	if strings.Contains(string(out), "--- SKIP") {
+		t.Skipf("in the namespace: %s", out)
+	}
+	require.Contains(t, string(out), "--- PASS: "+t.Name(), "%s", out)
+	t.Logf("in the namespace: %s", out)
+	return false
+}
+
+// The addresses of the host of the test, and of the other host, which exists as packets only.
+var (
+	here4, there4 = netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2")
+	here6, there6 = netip.MustParseAddr("2001:db8::1"), netip.MustParseAddr("2001:db8::2")
+)
+
+// cable is an Ethernet cable (MTU 1500) from this host to another, whose end we hold.
+type cable struct {
+	near, far netlink.Link
+	fd        int // a packet socket at the far end
+}
+
+func laid(t *testing.T) *cable {
+	t.Helper()
+	lo, err := netlink.LinkByName("lo")
+	require.NoError(t, err)
+	require.NoError(t, netlink.LinkSetUp(lo))
+	veth := &netlink.Veth{LinkAttrs: netlink.NewLinkAttrs(), PeerName: "far0"}
+	veth.Name, veth.MTU = "near0", 1500
+	if err := netlink.LinkAdd(veth); errors.Is(err, syscall.EOPNOTSUPP) {
+		t.Skip("the kernel has no veth")
+	} else {
+		require.NoError(t, err)
+	}
+	c := &cable{}
+	c.near, err = netlink.LinkByName("near0")
+	require.NoError(t, err)
+	c.far, err = netlink.LinkByName("far0")
+	require.NoError(t, err)
+	for _, file := range []string{"near0/accept_dad", "far0/disable_ipv6"} {
+		value := map[bool]string{true: "0", false: "1"}[strings.HasPrefix(file, "near0")]
+		if err := os.WriteFile("/proc/sys/net/ipv6/conf/"+file, []byte(value), 0); err != nil {
+			t.Log(err)
+		}
+	}
+	require.NoError(t, netlink.LinkSetUp(c.near))
+	require.NoError(t, netlink.LinkSetUp(c.far))
+	for _, a := range []struct{ here, there netip.Addr }{{here4, there4}, {here6, there6}} {
+		bits := a.here.BitLen()
+		require.NoError(t, netlink.AddrAdd(c.near, &netlink.Addr{Flags: unix.IFA_F_NODAD, IPNet: &net.IPNet{
+			IP: a.here.AsSlice(), Mask: net.CIDRMask(bits*3/4, bits)}}), "%v", a.here)
+		require.NoError(t, netlink.NeighSet(&netlink.Neigh{LinkIndex: c.near.Attrs().Index, IP: a.there.AsSlice(),
+			State: netlink.NUD_PERMANENT, HardwareAddr: c.far.Attrs().HardwareAddr}))
+	}
+	const all = unix.ETH_P_ALL<<8 | unix.ETH_P_ALL>>8&0xff // in network byte order on little-endian machines
+	protocol := uint16(all)
+	if binary.NativeEndian.Uint16([]byte{0, 1}) == 1 {
+		protocol = unix.ETH_P_ALL
+	}
+	c.fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, int(protocol))
+	require.NoError(t, err)
+	t.Cleanup(func() { unix.Close(c.fd) })
+	require.NoError(t, unix.Bind(c.fd, &unix.SockaddrLinklayer{Protocol: protocol, Ifindex: c.far.Attrs().Index}))
+	patience := unix.NsecToTimeval(limit.Nanoseconds())
+	require.NoError(t, unix.SetsockoptTimeval(c.fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &patience))
+	return c
+}
+
+// offload sets what the near device does by itself: check sums. Segments of UDP it never cuts by itself, so that the
+// other end sees datagrams as they are on a cable.
+func (c *cable) offload(t *testing.T, sums bool) {
+	t.Helper()
+	require.NoError(t, netlink.LinkSetGSOMaxSegs(c.near, 1))
+	const setTxChecksum = 0x17 // ETHTOOL_STXCSUM
+	value := struct{ command, on uint32 }{setTxChecksum, 0}
+	if sums {
+		value.on = 1
+	}
+	var request struct {
+		name [unix.IFNAMSIZ]byte
+		data unsafe.Pointer
+		_    [16]byte
+	}
+	copy(request.name[:], c.near.Attrs().Name)
+	request.data = unsafe.Pointer(&value)
+	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(c.fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&request)))
+	require.Zero(t, errno, "%v", errno)
+}
+
+// packets returns the next n UDP packets at the far end, from the IP header on.
+func (c *cable) packets(t *testing.T, n int) (all [][]byte) {
+	t.Helper()
+	b := make([]byte, 1<<16)
+	for len(all) < n {
+		length, from, err := unix.Recvfrom(c.fd, b, 0)
+		require.NoError(t, err, "after %d packets of %d", len(all), n)
+		if link, _ := from.(*unix.SockaddrLinklayer); link == nil || link.Pkttype == unix.PACKET_OUTGOING {
+			continue
+		}
+		switch p := b[14:length]; {
+		case binary.BigEndian.Uint16(b[12:]) == unix.ETH_P_IP && p[9] == unix.IPPROTO_UDP,
+			binary.BigEndian.Uint16(b[12:]) == unix.ETH_P_IPV6 && p[6] == unix.IPPROTO_UDP:
+			all = append(all, slices.Clone(p))
+		}
+	}
+	return all
+}
+
+// send has the other host send a packet, which begins with the IP header.
+func (c *cable) send(t *testing.T, packet []byte) {
+	t.Helper()
+	frame := slices.Concat(c.near.Attrs().HardwareAddr, c.far.Attrs().HardwareAddr, []byte{0x08, 0x00}, packet)
+	if packet[0]>>4 == 6 {
+		binary.BigEndian.PutUint16(frame[12:], unix.ETH_P_IPV6)
+	}
+	require.NoError(t, unix.Send(c.fd, frame, 0))
+}
+
+// packet is one from the other host, with UDP check sum 0 and traffic class 0x28, hop limit 17.
+func packet(protocol byte, here, there netip.Addr, payload []byte) []byte {
+	if here.Is6() {
+		h := make([]byte, 40)
+		binary.BigEndian.PutUint32(h, 6<<28|0x28<<20)
+		binary.BigEndian.PutUint16(h[4:], uint16(len(payload)))
+		h[6], h[7] = protocol, 17
+		return slices.Concat(h[:8], there.AsSlice(), here.AsSlice(), payload)
+	}
+	h := []byte{0x45, 0x28, 0, 0, 0x12, 0x34, 0x40, 0, 17, protocol, 0, 0}
+	binary.BigEndian.PutUint16(h[2:], uint16(20+len(payload)))
+	h = slices.Concat(h, there.AsSlice(), here.AsSlice())
+	binary.BigEndian.PutUint16(h[10:], ^checkSum(h))
+	return append(h, payload...)
+}
+
+func checkSum(b []byte) uint16 {
+	sum := uint32(0)
+	for i := 0; i < len(b); i += 2 {
+		sum += uint32(binary.BigEndian.Uint16(b[i:]))
+	}
+	for sum > 0xffff {
+		sum = sum&0xffff + sum>>16
+	}
+	return uint16(sum)
+}
+
+func datagram(from, to uint16, payload []byte) []byte {
+	h := make([]byte, 8)
+	binary.BigEndian.PutUint16(h, from)
+	binary.BigEndian.PutUint16(h[2:], to)
+	binary.BigEndian.PutUint16(h[4:], uint16(8+len(payload)))
+	return append(h, payload...)
+}
+
+// roce opens a socket of RoCE's port, which is free in a new namespace.
+func roce(t *testing.T, addr netip.Addr, o Options) *Socket {
+	t.Helper()
+	s, err := Open(addr, o)
+	require.NoError(t, err)
+	t.Cleanup(func() { s.Close() })
+	require.Equal(t, netip.AddrPortFrom(addr, 4791), s.Addr())
+	return s
+}
+
+// TestIdentification looks at what is on the cable: the ICRC of RoCE covers the Identification of IPv4, and rxe drops
+// what has another than it was sealed with.
+func TestIdentification(t *testing.T) {
+	if !inNamespace(t) {
+		return
+	}
+	c := laid(t)
+	for _, sums := range []bool{true, false} { // a device without check sums refuses segments on older kernels
+		c.offload(t, sums)
+		s, plain := roce(t, here4, Options{}), opened(t, here4, Options{Plain: true})
+		six := roce(t, here6, Options{})
+		to4, to6 := netip.AddrPortFrom(there4, 4791), netip.AddrPortFrom(there6, 4791)
+		sent := datagrams(9, 1064, 100)
+		for _, w := range []struct {
+			s  *Socket
+			to netip.AddrPort
+		}{{s, to4}, {s, to4}, {plain, to4}, {six, to6}} {
+			_, err := w.s.Write(w.to, sent, 1064)
+			if err == ErrSealAgain {
+				assert.False(t, sums, "only a device without check sums refuses")
+				assert.Equal(t, Zero, w.s.Identification(there4))
+				_, err = w.s.Write(w.to, sent, 1064)
+			}
+			require.NoError(t, err)
+			for i, p := range c.packets(t, 9) {
+				if w.to.Addr().Is4() {
+					want := map[Identification]int{Zero: 0, Counted: i}[w.s.Identification(there4)]
+					assert.EqualValues(t, want, binary.BigEndian.Uint16(p[4:]), "Identification of datagram %d", i)
+					assert.EqualValues(t, 0x4000, binary.BigEndian.Uint16(p[6:]), "DF and no fragment")
+					p = p[20:]
+				} else {
+					p = p[40:]
+				}
+				assert.EqualValues(t, w.s.Addr().Port(), binary.BigEndian.Uint16(p))
+				assert.Equal(t, sent[i*1064:min(i*1064+1064, len(sent))], p[8:])
+				if w.s == plain {
+					assert.Zero(t, binary.BigEndian.Uint16(p[6:]), "check sum")
+				}
+			}
+		}
+		t.Logf("check sums by the device: %t: %d segments refused", sums, s.Counters().SegmentationRefused)
+		assert.Equal(t, Zero, plain.Identification(there4))
+		require.NoError(t, s.Close())
+		require.NoError(t, six.Close())
+	}
+}
+
+// TestFromAnotherHost reads what adapters and Soft-RoCE send: no check sum of UDP, and a Identification of any kind.
+func TestFromAnotherHost(t *testing.T) {
+	if !inNamespace(t) {
+		return
+	}
+	c := laid(t)
+	for _, a := range []struct{ here, there netip.Addr }{{here4, there4}, {here6, there6}} {
+		s := roce(t, a.here, Options{})
+		c.send(t, packet(unix.IPPROTO_UDP, a.here, a.there, datagram(0xc123, 4791, []byte("from afar"))))
+		b, got := make([]byte, MaxRead), Arrival{}
+		require.NoError(t, s.Read(b, &got))
+		assert.Equal(t, Arrival{N: 9, Segment: 9, From: netip.AddrPortFrom(a.there, 0xc123), TTL: 17, TOS: 0x28}, got)
+		assert.Equal(t, "from afar", string(b[:got.N]))
+	}
+}
+
+// TestUnreachablePort: what ICMP says is no error.
+func TestUnreachablePort(t *testing.T) {
+	if !inNamespace(t) {
+		return
+	}
+	c := laid(t)
+	s := roce(t, here4, Options{})
+	_, err := s.Write(netip.AddrPortFrom(there4, 4791), []byte("hello!"), 6)
+	require.NoError(t, err)
+	refused := c.packets(t, 1)[0]
+	for code := range byte(14) {
+		message := append([]byte{3, code, 0, 0, 0, 0, 0, 0}, refused...)
+		binary.BigEndian.PutUint16(message[2:], ^checkSum(message))
+		c.send(t, packet(unix.IPPROTO_ICMP, here4, there4, message))
+	}
+	c.send(t, packet(unix.IPPROTO_UDP, here4, there4, datagram(4791, 4791, []byte("alive"))))
+	b, got := make([]byte, MaxRead), Arrival{}
+	require.NoError(t, s.Read(b, &got))
+	assert.Equal(t, "alive", string(b[:got.N]))
+	_, err = s.Write(netip.AddrPortFrom(there4, 4791), []byte("hello!"), 6)
+	assert.NoError(t, err)
+	// No route: the datagram is lost, as others are.
+	_, err = s.Write(netip.MustParseAddrPort("198.51.100.1:4791"), []byte("hello!"), 6)
+	assert.NoError(t, err)
+	assert.EqualValues(t, 1, s.Counters().Unreachable)
+}
+
+// TestPathOf1500 is about what fits.
+func TestPathOf1500(t *testing.T) {
+	if !inNamespace(t) {
+		return
+	}
+	laid(t)
+	for _, a := range []struct {
+		here, there netip.Addr
+		payload     int
+	}{{here4, there4, 1472}, {here6, there6, 1452}} {
+		s := roce(t, a.here, Options{})
+		mtu, err := s.MTU(a.there)
+		require.NoError(t, err)
+		assert.Equal(t, a.payload, mtu)
+		assert.Equal(t, 1024, RoCEMTU(mtu))
+		to := netip.AddrPortFrom(a.there, 4791)
+		n, err := s.Write(to, make([]byte, 3*mtu), mtu)
+		require.NoError(t, err)
+		assert.Equal(t, 3*mtu, n)
+		for _, older := range []syscall.Errno{0, syscall.EINVAL} { // older kernels blame the segments
+			s.out.refuse = older
+			for _, length := range []int{mtu + 1, 3 * (mtu + 1)} {
+				_, err = s.Write(to, make([]byte, length), mtu+1)
+				assert.ErrorIs(t, err, syscall.EMSGSIZE, "%d bytes", length)
+			}
+		}
+		assert.Zero(t, s.Counters().SegmentationRefused, "that was not the device's fault")
+	}
+	_, err := opened(t, here4, Options{}).MTU(netip.MustParseAddr("198.51.100.1"))
+	assert.ErrorIs(t, err, syscall.ENETUNREACH)
+}
+
+// TestFullBuffer has a device that is slower than the sender.
+func TestFullBuffer(t *testing.T) {
+	if !inNamespace(t) {
+		return
+	}
+	c := laid(t)
+	slow := &netlink.Tbf{QdiscAttrs: netlink.QdiscAttrs{LinkIndex: c.near.Attrs().Index, Handle: 1 << 16,
+		Parent: netlink.HANDLE_ROOT}, Rate: 2 << 20, Limit: 64 << 20, Buffer: 1 << 20}
+	if err := netlink.QdiscAdd(slow); err != nil {
+		t.Skip("the kernel has no token bucket filter:", err)
+	}
+	s := roce(t, here4, Options{Buffer: 256 << 10})
+	to := netip.AddrPortFrom(there4, 4791)
+	b := make([]byte, 32*1024)
+	write := func() error {
+		n, err := s.Write(to, b, 1024)
+		if err == nil {
+			assert.Len(t, b, n)
+		}
+		return err
+	}
+	for round := range 3 {
+		sent := 0
+		for err := error(nil); err != ErrFull; sent++ {
+			require.NoError(t, err)
+			err = write()
+			require.Less(t, sent, 10000)
+		}
+		assert.EqualValues(t, round+1, s.Counters().Full)
+		start := time.Now()
+		require.NoError(t, s.WaitWrite())
+		t.Logf("full after %d Writes, room after %v", sent, time.Since(start))
+		require.NoError(t, write(), "there is room for one at least")
+	}
+	// Room comes too late: Close wakes those that wait for it.
+	require.NoError(t, netlink.QdiscDel(slow))
+	slow.Rate, slow.Buffer = 16<<10, 16<<20
+	require.NoError(t, netlink.QdiscAdd(slow))
+	for write() != ErrFull {
+	}
+	waits := make(chan error, 1)
+	go func() { waits <- s.WaitWrite() }()
+	require.NoError(t, s.Close())
+	select {
+	case err := <-waits:
+		assert.ErrorIs(t, err, net.ErrClosed)
+	case <-time.After(limit):
+		t.Fatal("WaitWrite outlives Close")
+	}
+}
+
+// TestGroupsOfIPv6, which loopback does not have, and a link-local address.
+func TestGroupsOfIPv6(t *testing.T) {
+	if !inNamespace(t) {
+		return
+	}
+	c := laid(t)
+	mac := c.near.Attrs().HardwareAddr
+	local := netip.AddrFrom16([16]byte{0xfe, 0x80, 8: mac[0] ^ 2, mac[1], mac[2], 0xff, 0xfe, mac[3], mac[4], mac[5]})
+	local = local.WithZone("near0")
+	require.EventuallyWithT(t, func(t *assert.CollectT) {
+		s, err := Open(local, Options{})
+		require.NoError(t, err)
+		s.Close()
+	}, limit, 10*time.Millisecond)
+	for _, addr := range []netip.Addr{here6, local} {
+		for _, name := range []string{"ff02::4791", "ff05::4791", "ff0e::4791"} {
+			s, group := roce(t, addr, Options{}), netip.MustParseAddr(name)
+			member, err := s.Join(group)
+			require.NoError(t, err)
+			sent := datagrams(3, 1000, 50)
+			_, err = s.Write(netip.AddrPortFrom(group, 4791), sent, 1000)
+			require.NoError(t, err)
+			from := netip.AddrPortFrom(addr.WithZone(""), 4791)
+			got, _ := receive(t, member, from, len(sent))
+			assert.Equal(t, sent, got)
+			require.NoError(t, member.Close())
+			require.NoError(t, s.Close())
+		}
+	}
+	near := roce(t, local, Options{})
+	_, err := near.Write(netip.AddrPortFrom(local.WithZone(""), 4791), []byte("to myself"), 9)
+	require.NoError(t, err)
+	got, _ := receive(t, near, netip.AddrPortFrom(local.WithZone(""), 4791), 9)
+	assert.Equal(t, "to myself", string(got))
+}

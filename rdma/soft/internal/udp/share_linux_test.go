@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package udp
+
+import (
+	"bufio"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// free is a port that nobody has at the moment.
+func free(t *testing.T, addr netip.Addr) int {
+	s, err := Open(addr, Options{Port: AnyPort})
+	require.NoError(t, err)
+	defer s.Close()
+	return int(s.Addr().Port())
+}
+
+func shared(t *testing.T, addr netip.Addr, port int) *Socket {
+	t.Helper()
+	s, err := Open(addr, Options{Port: port, Share: true})
+	require.NoError(t, err)
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+// forQP is a packet for a queue pair, with a text.
+func forQP(qpn uint32, text string) []byte {
+	b := make([]byte, 12, 64)
+	binary.BigEndian.PutUint32(b[4:], qpn)
+	return append(b, text...)
+}
+
+// forCM is a message of the connection manager.
+func forCM(class byte, attribute uint16, local, remote uint32) []byte {
+	b := forQP(1, strings.Repeat("\xff", 256))
+	b[21] = class
+	binary.BigEndian.PutUint16(b[36:], attribute)
+	binary.BigEndian.PutUint32(b[44:], local)
+	binary.BigEndian.PutUint32(b[48:], remote)
+	return b
+}
+
+// delivered sends a packet to all members, and checks that it comes to this one: what another one gets, its next
+// delivered finds.
+func delivered(t *testing.T, from, to *Socket, packet []byte) {
+	t.Helper()
+	_, err := from.Write(to.Addr(), packet, len(packet))
+	require.NoError(t, err)
+	got, _ := receive(t, to, from.Addr(), len(packet))
+	require.Equal(t, packet, got)
+}
+
+func TestMembersGetTheirPackets(t *testing.T) {
+	for _, addr := range []netip.Addr{v4, v6} {
+		port := free(t, addr)
+		from := opened(t, addr, Options{})
+		var members []*Socket
+		check := func() {
+			for _, m := range members {
+				for range 3 {
+					delivered(t, from, m, forQP(uint32(m.Member())<<18|0x2abcd, fmt.Sprint("to ", m.Member())))
+					id := uint32(m.Member())<<26 | 0x123
+					for _, attribute := range []uint16{0x11, 0x12, 0x13, 0x14, 0x15, 0x16} {
+						delivered(t, from, m, forCM(7, attribute, 5<<26, id))
+					}
+					delivered(t, from, m, forCM(7, 0x18, id, 5<<26))
+				}
+			}
+			for _, packet := range [][]byte{forCM(7, 0x10, 1<<26, 2<<26), forCM(7, 0x17, 1<<26, 2<<26),
+				forCM(4, 0x15, 1<<26, 2<<26), forQP(1, "short"), forQP(0, "")[:7], {0}} {
+				if members[0].Member() == 0 {
+					delivered(t, from, members[0], packet)
+				}
+			}
+		}
+		for i := range 4 {
+			members = append(members, shared(t, addr, port))
+			assert.Equal(t, i, members[i].Member())
+			check()
+		}
+		// One in the middle leaves: the others keep their places. The next that comes takes its place.
+		for _, left := range []int{1, 0, 3} {
+			require.NoError(t, members[left].Close())
+			others := members
+			members = append(append([]*Socket(nil), others[:left]...), others[left+1:]...)
+			check()
+			if left < 3 { // what its socket still gets, the next one does not see
+				_, err := from.Write(others[left].Addr(), forQP(uint32(left)<<18, "for nobody"), 64)
+				require.NoError(t, err)
+			}
+			members = others
+			members[left] = shared(t, addr, port)
+			assert.Equal(t, left, members[left].Member())
+			check()
+		}
+		_, err := Open(addr, Options{Port: port})
+		assert.ErrorIs(t, err, syscall.EADDRINUSE, "alone it cannot be had")
+		for _, m := range members {
+			require.NoError(t, m.Close())
+		}
+		alone, err := Open(addr, Options{Port: port})
+		require.NoError(t, err, "nothing is left of the group")
+		_, err = Open(addr, Options{Port: port, Share: true})
+		assert.ErrorIs(t, err, syscall.EADDRINUSE)
+		require.NoError(t, alone.Close())
+	}
+}
+
+func TestManyJoinAtOnce(t *testing.T) {
+	port, from := free(t, v4), opened(t, v4, Options{})
+	var (
+		members [12]*Socket
+		wait    sync.WaitGroup
+	)
+	for i := range members {
+		wait.Go(func() { members[i], _ = Open(v4, Options{Port: port, Share: true}) })
+	}
+	wait.Wait()
+	seen := map[int]bool{}
+	for _, m := range members {
+		require.NotNil(t, m)
+		defer m.Close()
+		require.False(t, seen[m.Member()], "two have the number %d", m.Member())
+		seen[m.Member()] = true
+		require.Less(t, m.Member(), len(members))
+		delivered(t, from, m, forQP(uint32(m.Member())<<18, "hello"))
+	}
+}
+
+func TestMoreThanMayShare(t *testing.T) {
+	var limit syscall.Rlimit
+	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit) != nil || limit.Cur < 4000 {
+		t.Skipf("members hold descriptors of each other: this process may have %d", limit.Cur)
+	}
+	port := free(t, v4)
+	for range MaxMembers {
+		shared(t, v4, port)
+	}
+	_, err := Open(v4, Options{Port: port, Share: true})
+	assert.ErrorContains(t, err, "64 processes share it")
+	assert.ErrorIs(t, err, syscall.EADDRINUSE)
+}
+
+const asMember = "GOVERBS_UDP_MEMBER"
+
+// TestMain is another process of a group when it is told so: it says its number, and then the text of each packet.
+func TestMain(m *testing.M) {
+	if os.Getenv(asEcho) != "" {
+		echo()
+	}
+	if os.Getenv(asMember) == "" {
+		os.Exit(m.Run())
+	}
+	port, _ := strconv.Atoi(os.Getenv(asMember))
+	s, err := Open(v4, Options{Port: port, Share: true})
+	if err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
+	fmt.Println(s.Member())
+	go func() {
+		io.Copy(io.Discard, os.Stdin)
+		os.Exit(0)
+	}()
+	for b, a := make([]byte, MaxRead), (Arrival{}); ; {
+		if err := s.Read(b, &a); err != nil {
+			os.Exit(1)
+		}
+		fmt.Println(string(b[12:a.N]))
+	}
+}
+
+type process struct {
+	*exec.Cmd
+	says *bufio.Scanner
+}
+
+func started(t *testing.T, port int) process {
+	t.Helper()
+	p := process{Cmd: exec.Command(os.Args[0])}
+	p.Env = append(os.Environ(), fmt.Sprint(asMember, "=", port))
+	out, err := p.StdoutPipe()
+	require.NoError(t, err)
+	in, err := p.StdinPipe()
+	require.NoError(t, err)
+	require.NoError(t, p.Start())
+	t.Cleanup(func() { in.Close(); p.Process.Kill(); p.Wait() })
+	p.says = bufio.NewScanner(out)
+	return p
+}
+
+func (p process) line(t *testing.T) string {
+	t.Helper()
+	stop := time.AfterFunc(limit, func() { p.Process.Kill() })
+	defer stop.Stop()
+	require.True(t, p.says.Scan(), "the process ended")
+	return p.says.Text()
+}
+
+// TestMembersAreKilled: of several processes, each may end at any time.
+func TestMembersAreKilled(t *testing.T) {
+	port, from := free(t, v4), opened(t, v4, Options{})
+	to := netip.AddrPortFrom(v4, uint16(port))
+	processes := map[int]process{}
+	start := func(want int) {
+		p := started(t, port)
+		require.Equal(t, strconv.Itoa(want), p.line(t))
+		processes[want] = p
+	}
+	check := func() {
+		for member, p := range processes {
+			text := fmt.Sprint("to member ", member)
+			packet := forQP(uint32(member)<<18|7, text)
+			_, err := from.Write(to, packet, len(packet))
+			require.NoError(t, err)
+			require.Equal(t, text, p.line(t))
+		}
+	}
+	kill := func(member int) {
+		require.NoError(t, processes[member].Process.Kill())
+		processes[member].Wait()
+		delete(processes, member)
+	}
+	for i := range 4 {
+		start(i)
+	}
+	check()
+	kill(0)
+	check()
+	kill(2)
+	check()
+	start(0) // the lowest number that is free
+	check()
+	kill(3)
+	kill(1)
+	check()
+	start(1)
+	start(2)
+	check()
+	for i := range 3 {
+		kill(i)
+	}
+	start(0)
+	check()
+}

@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package udp
+
+import (
+	"bytes"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/fstest"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// TestOneReadBringsMany shows that segmentation offload is in use, in both directions: on loopback, what was written
+// at once is read at once.
+func TestOneReadBringsMany(t *testing.T) {
+	for _, addr := range []netip.Addr{v4, v6} {
+		near, far := opened(t, addr, Options{}), opened(t, addr, Options{})
+		assert.Equal(t, Counted, near.Identification(far.Addr().Addr()))
+		sent := datagrams(15, 4136, 100)
+		_, err := near.Write(far.Addr(), sent, 4136)
+		require.NoError(t, err)
+		var a Arrival
+		require.NoError(t, far.Read(make([]byte, MaxRead), &a))
+		assert.Equal(t, Arrival{N: len(sent), Segment: 4136, From: near.Addr(), TTL: 64}, a)
+		assert.EqualValues(t, 1, near.Counters().Writes)
+	}
+}
+
+// TestDeviceRefusesSegments: as a device without check sum offload does on older kernels.
+func TestDeviceRefusesSegments(t *testing.T) {
+	for _, errno := range []syscall.Errno{syscall.EIO, syscall.EINVAL, syscall.EOPNOTSUPP} {
+		for _, addr := range []netip.Addr{v4, v6} {
+			near, far := opened(t, addr, Options{}), opened(t, addr, Options{})
+			other := opened(t, map[bool]netip.Addr{true: netip.MustParseAddr("127.0.0.2"), false: addr}[addr.Is4()],
+				Options{})
+			near.out.refuse = errno
+			sent := datagrams(5, 1000, 10)
+			n, err := near.Write(far.Addr(), sent, 1000)
+			if addr.Is4() {
+				require.ErrorIs(t, err, ErrSealAgain)
+				require.Zero(t, n)
+				assert.Zero(t, near.Counters().Sent)
+				n, err = near.Write(far.Addr(), sent, 1000)
+			}
+			require.NoError(t, err)
+			require.Equal(t, len(sent), n)
+			got, sizes := receive(t, far, near.Addr(), len(sent))
+			assert.Equal(t, sent, got)
+			assert.Equal(t, []int{1000, 1000, 1000, 1000, 10}, sizes)
+			assert.EqualValues(t, 5, near.Counters().Writes)
+			assert.EqualValues(t, 1, near.Counters().SegmentationRefused)
+			assert.Equal(t, Zero, near.Identification(far.Addr().Addr()))
+			if addr.Is4() {
+				assert.Equal(t, Counted, near.Identification(other.Addr().Addr()), "another device serves it")
+			}
+		}
+	}
+}
+
+// TestNoRoom is about what follows the kernel's answer that there is no room.
+func TestNoRoom(t *testing.T) {
+	near := opened(t, v4, Options{})
+	n, err := near.sent(10, 1, syscall.EAGAIN)
+	assert.Zero(t, n)
+	assert.ErrorIs(t, err, ErrFull)
+	assert.EqualValues(t, 1, near.Counters().Full)
+	require.NoError(t, near.WaitWrite(), "there is room")
+}
+
+func TestTooShortBufferIsCounted(t *testing.T) {
+	near, far := opened(t, v4, Options{}), opened(t, v4, Options{})
+	_, err := near.Write(far.Addr(), make([]byte, 100), 100)
+	require.NoError(t, err)
+	_, err = near.Write(far.Addr(), make([]byte, 10), 10)
+	require.NoError(t, err)
+	var a Arrival
+	require.NoError(t, far.Read(make([]byte, 50), &a))
+	assert.Equal(t, 10, a.N, "a part of a datagram is not a datagram")
+	assert.EqualValues(t, 1, far.Counters().Truncated)
+}
+
+func TestTooLongDatagram(t *testing.T) {
+	near := opened(t, v4, Options{})
+	near.out.refuse = syscall.EINVAL // what kernels say of segments beyond the path's MTU
+	_, err := near.Write(near.Addr(), make([]byte, MaxWrite), MaxWrite-1)
+	assert.ErrorIs(t, err, ErrSealAgain, "on loopback everything fits")
+}
+
+func TestHolderIsNamed(t *testing.T) {
+	name, err := os.ReadFile("/proc/self/comm")
+	require.NoError(t, err)
+	process := fmt.Sprintf("process %d (%s) has the port", os.Getpid(), bytes.TrimSpace(name))
+	for _, addr := range []netip.Addr{v4, v6} {
+		taken := opened(t, addr, Options{})
+		_, err := Open(addr, Options{Port: int(taken.Addr().Port())})
+		assert.ErrorContains(t, err, process)
+	}
+	everywhere, err := net.ListenUDP("udp", nil)
+	require.NoError(t, err)
+	defer everywhere.Close()
+	_, err = Open(v4, Options{Port: everywhere.LocalAddr().(*net.UDPAddr).Port})
+	assert.ErrorContains(t, err, process)
+}
+
+// TestSoftRoCEHasThePort, where it is loaded.
+func TestSoftRoCEHasThePort(t *testing.T) {
+	if !softRoCE(os.DirFS("/")) {
+		t.Skip("the kernel's Soft-RoCE is not loaded")
+	}
+	s, err := Open(v4, Options{})
+	if err == nil {
+		s.Close()
+		t.Skip("Soft-RoCE has no device in this network namespace")
+	}
+	assert.ErrorIs(t, err, syscall.EADDRINUSE)
+	assert.ErrorContains(t, err, "the kernel's Soft-RoCE has the port in this network namespace")
+}
+
+// TestHolderThatNobodySees is about sockets of the kernel and of other users.
+func TestHolderThatNobodySees(t *testing.T) {
+	const header = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
+	row := func(addr string) *fstest.MapFile {
+		return &fstest.MapFile{Data: []byte(header + "   41: " + addr +
+			" 00000000:0000 07 00000000:00000000 00:00000000 00000000  0  0 77 2 0000000000000000 0\n")}
+	}
+	every := strings.Repeat("0", 32) + ":12B7" // [::]:4791, of either byte order
+	at := netip.MustParseAddrPort("127.0.0.1:4791")
+	link := func(to string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(to), Mode: fs.ModeSymlink} }
+	for name, c := range map[string]struct {
+		files fstest.MapFS
+		says  string
+	}{
+		"rxe": {fstest.MapFS{"proc/thread-self/net/udp6": row(every), "sys/module/rdma_rxe/refcnt": {}},
+			"the kernel's Soft-RoCE has the port in this network namespace: unload rdma_rxe"},
+		"rxe, built in": {fstest.MapFS{"sys/class/infiniband/rxe0": link("../x")}, "Soft-RoCE has the port"},
+		"a stranger":    {fstest.MapFS{"proc/thread-self/net/udp6": row(every)}, "may not look at"},
+		"a process, though rxe is loaded elsewhere": {fstest.MapFS{"proc/thread-self/net/udp": row("00000000:12B7"),
+			"sys/module/rdma_rxe/refcnt": {}, "proc/12/fd/3": link("socket:[77]"),
+			"proc/12/comm": {Data: []byte("x\n")}}, "process 12 (x) has the port"},
+		"of another port": {fstest.MapFS{"proc/thread-self/net/udp": row("00000000:12B8"),
+			"proc/12/fd/3": link("socket:[77]")}, "something has the port"},
+		"of another address": {fstest.MapFS{"proc/thread-self/net/udp": row("01020304:12B7"),
+			"proc/12/fd/3": link("socket:[77]")}, "something has the port"},
+		"rubbish": {fstest.MapFS{"proc/thread-self/net/udp": row("0:1"),
+			"proc/thread-self/net/udp6": {Data: []byte("a\nb c d e f g h i j k\nxxxxxxxx:12B7\n")}},
+			"something has the port"},
+		"nothing": {fstest.MapFS{}, "something has the port"},
+	} {
+		assert.Contains(t, holderIn(c.files, at), c.says, name)
+	}
+}
+
+// TestMemoryIsGone: a registered region may be unmapped at any time.
+func TestMemoryIsGone(t *testing.T) {
+	near, far := opened(t, v4, Options{}), opened(t, v4, Options{})
+	gone, err := syscall.Mmap(-1, 0, 1<<16, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_PRIVATE|syscall.MAP_ANON)
+	require.NoError(t, err)
+	hole := gone[8192:12288]
+	require.NoError(t, syscall.Mprotect(hole, syscall.PROT_NONE))
+	for _, segment := range []int{1000, 20000} {
+		n, err := near.WriteBuffers(far.Addr(), [][]byte{{1, 2, 3}, gone[:5000], hole[:10], {4}}, segment)
+		assert.ErrorIs(t, err, syscall.EFAULT)
+		assert.Zero(t, n)
+	}
+	require.NoError(t, syscall.Munmap(gone))
+	_, err = near.Write(far.Addr(), []byte("next"), 4)
+	require.NoError(t, err)
+	got, _ := receive(t, far, near.Addr(), 4)
+	assert.Equal(t, "next", string(got))
+}
+
+func TestBuffer(t *testing.T) {
+	s := opened(t, v4, Options{})
+	receive, send := s.Buffer()
+	assert.GreaterOrEqual(t, receive, 64<<10)
+	assert.GreaterOrEqual(t, send, 64<<10)
+	t.Logf("buffers: %d to receive, %d to send", receive, send)
+	require.NoError(t, s.Close())
+	receive, send = s.Buffer()
+	assert.Zero(t, receive+send)
+}
+
+// TestMulticast: over IPv4, since loopback has no route to groups of IPv6.
+func TestMulticast(t *testing.T) {
+	near := opened(t, v4, Options{})
+	group := netip.MustParseAddr("239.255.18.7")
+	first, err := near.Join(group)
+	require.NoError(t, err)
+	defer first.Close()
+	second, err := near.Join(group)
+	require.NoError(t, err)
+	defer second.Close()
+	sent := datagrams(4, 1000, 20)
+	_, err = near.Write(netip.AddrPortFrom(group, near.Addr().Port()), sent, 1000)
+	require.NoError(t, err)
+	for _, member := range []*Socket{first, second} {
+		got, _ := receive(t, member, near.Addr(), len(sent))
+		assert.Equal(t, sent, got)
+		assert.Equal(t, group, member.Addr().Addr())
+	}
+	for _, none := range []netip.Addr{v4, v6, netip.MustParseAddr("ff02::1")} {
+		_, err = near.Join(none)
+		assert.ErrorContains(t, err, "not a multicast group of IPv4")
+	}
+}

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package udp
+
+import (
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/windows"
+
+	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
+)
+
+const identification = Unknown
+
+// Options of winsock that x/sys does not have.
+const (
+	ipDontFragment   = 14
+	ipv6DontFragment = 14
+)
+
+func doNotFragment(fd uintptr, ipv4 bool) {
+	if ipv4 {
+		_ = windows.SetsockoptInt(windows.Handle(fd), windows.IPPROTO_IP, ipDontFragment, 1)
+		return
+	}
+	_ = windows.SetsockoptInt(windows.Handle(fd), windows.IPPROTO_IPV6, ipv6DontFragment, 1)
+}
+
+func full(err error) bool {
+	return errors.Is(err, windows.WSAENOBUFS) || errors.Is(err, windows.WSAEWOULDBLOCK)
+}
+func tooLong(err error) bool { return errors.Is(err, windows.WSAEMSGSIZE) }
+
+// named adds the error of package syscall that other systems have, and that callers ask for.
+func named(err error) error {
+	for number, name := range map[error]error{
+		windows.WSAEADDRINUSE:    errnos.EADDRINUSE,
+		windows.WSAEADDRNOTAVAIL: errnos.EADDRNOTAVAIL,
+		windows.WSAEACCES:        errnos.EACCES,
+		windows.WSAEAFNOSUPPORT:  errnos.EAFNOSUPPORT,
+	} {
+		if errors.Is(err, number) {
+			return fmt.Errorf("%w (%w)", err, name)
+		}
+	}
+	return err
+}

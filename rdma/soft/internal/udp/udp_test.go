@@ -1,0 +1,350 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package udp
+
+import (
+	"bytes"
+	"errors"
+	"net"
+	"net/netip"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
+)
+
+// limit is how long something is waited for that has to come, on a machine with much to do.
+const limit = time.Minute
+
+var (
+	v4 = netip.MustParseAddr("127.0.0.1")
+	v6 = netip.MustParseAddr("::1")
+)
+
+// opened opens a socket on a port that the kernel chooses.
+func opened(t testing.TB, addr netip.Addr, o Options) *Socket {
+	t.Helper()
+	o.Port = AnyPort
+	s, err := Open(addr, o)
+	if addr.Is6() && errors.Is(err, errnos.EADDRNOTAVAIL) {
+		t.Skip("this machine has no IPv6 loopback")
+	}
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, s.Close()) })
+	return s
+}
+
+// datagrams are n datagrams of so many bytes, the last one shorter, each with a content of its own.
+func datagrams(n, size, last int) []byte {
+	b := make([]byte, (n-1)*size+last)
+	for i := range b {
+		b[i] = byte(i/size*31 + i)
+	}
+	return b
+}
+
+// receive reads until as many bytes have come, and checks the sender.
+func receive(t testing.TB, s *Socket, from netip.AddrPort, bytes int) (got []byte, sizes []int) {
+	t.Helper()
+	stop := time.AfterFunc(limit, func() { s.Close() })
+	defer stop.Stop()
+	b := make([]byte, MaxRead)
+	for len(got) < bytes {
+		var a Arrival
+		require.NoError(t, s.Read(b, &a), "after %d of %d bytes", len(got), bytes)
+		require.Equal(t, from, a.From)
+		got = append(got, b[:a.N]...)
+		for n := a.N; n > 0; n -= a.Segment {
+			sizes = append(sizes, min(n, a.Segment))
+		}
+	}
+	return got, sizes
+}
+
+// each runs a test over IPv4 and IPv6, with what the kernel offers and without.
+func each(t *testing.T, test func(t *testing.T, near, far *Socket)) {
+	for name, addr := range map[string]netip.Addr{"IPv4": v4, "IPv6": v6} {
+		for _, plain := range []bool{false, true} {
+			t.Run(name+map[bool]string{true: " plain"}[plain], func(t *testing.T) {
+				t.Parallel()
+				o := Options{Plain: plain}
+				test(t, opened(t, addr, o), opened(t, addr, o))
+			})
+		}
+	}
+}
+
+func TestDatagramsArriveAsTheyWereCut(t *testing.T) {
+	each(t, func(t *testing.T, near, far *Socket) {
+		for _, c := range []struct{ n, size, last int }{
+			{1, 1, 1}, {1, 1064, 64}, {2, 1064, 1064}, {3, 256, 1}, {15, 4136, 7}, {64, 1000, 1000}, {1, 65000, 65000},
+		} {
+			sent := datagrams(c.n, c.size, c.last)
+			n, err := near.Write(far.Addr(), sent, c.size)
+			require.NoError(t, err)
+			require.Equal(t, len(sent), n)
+			got, sizes := receive(t, far, near.Addr(), len(sent))
+			assert.True(t, bytes.Equal(sent, got), "%v", c)
+			require.Len(t, sizes, c.n)
+			for i, size := range sizes {
+				assert.Equal(t, min(c.size, len(sent)-i*c.size), size)
+			}
+		}
+		assert.EqualValues(t, 1+1+2+3+15+64+1, near.Counters().Sent)
+		assert.EqualValues(t, 1+1+2+3+15+64+1, far.Counters().Received)
+	})
+}
+
+func TestBuffersAreJoined(t *testing.T) {
+	each(t, func(t *testing.T, near, far *Socket) {
+		sent := datagrams(9, 1000, 77)
+		for _, size := range []int{1, 40, 999, 1000, 1001, 2500, 9000} {
+			if len(sent)/size > MaxBuffers-2 {
+				size = len(sent)/(MaxBuffers-2) + 1
+			}
+			buffers := append([][]byte{{}}, slices.Collect(slices.Chunk(sent, size))...)
+			buffers = slices.Insert(buffers, 2, nil)
+			n, err := near.WriteBuffers(far.Addr(), buffers, 1000)
+			require.NoError(t, err)
+			require.Equal(t, len(sent), n)
+			got, sizes := receive(t, far, near.Addr(), len(sent))
+			assert.True(t, bytes.Equal(sent, got), "buffers of %d", size)
+			assert.Len(t, sizes, 9)
+		}
+		_, err := near.WriteBuffers(far.Addr(), make([][]byte, MaxBuffers+1), 1000)
+		assert.ErrorIs(t, err, errnos.EINVAL)
+		n, err := near.WriteBuffers(far.Addr(), nil, 1000)
+		assert.NoError(t, err)
+		assert.Zero(t, n)
+	})
+}
+
+func TestAnswersGoBack(t *testing.T) {
+	each(t, func(t *testing.T, near, far *Socket) {
+		_, err := near.Write(far.Addr(), []byte("ping"), 4)
+		require.NoError(t, err)
+		receive(t, far, near.Addr(), 4)
+		_, err = far.Write(near.Addr(), []byte("pong!"), 5)
+		require.NoError(t, err)
+		got, _ := receive(t, near, far.Addr(), 5)
+		assert.Equal(t, "pong!", string(got))
+	})
+}
+
+func TestWriteRefusesWhatDoesNotFit(t *testing.T) {
+	near := opened(t, v4, Options{})
+	to := near.Addr()
+	for name, c := range map[string]struct{ length, segment int }{
+		"no size":           {10, 0},
+		"negative size":     {10, -1},
+		"too many segments": {MaxSegments + 1, 1},
+		"too long":          {MaxWrite + 1, 4096},
+	} {
+		_, err := near.Write(to, make([]byte, c.length), c.segment)
+		assert.ErrorIs(t, err, errnos.EINVAL, name)
+	}
+	_, err := near.Write(netip.AddrPortFrom(v6, 4791), []byte{1}, 1)
+	assert.ErrorContains(t, err, "is not reached from")
+	assert.Zero(t, near.Counters().Sent)
+}
+
+// TestWaitAndReadNow: one goroutine waits and reads, another one polls; each datagram comes once.
+func TestWaitAndReadNow(t *testing.T) {
+	each(t, func(t *testing.T, near, far *Socket) {
+		b, a := make([]byte, MaxRead), Arrival{}
+		got, err := far.ReadNow(b, &a)
+		require.NoError(t, err)
+		require.False(t, got)
+		var (
+			one  sync.Mutex
+			seen [200]int
+			done atomic.Int64
+		)
+		read := func() {
+			one.Lock()
+			defer one.Unlock()
+			b, a := make([]byte, MaxRead), Arrival{}
+			for {
+				got, err := far.ReadNow(b, &a)
+				if err != nil || !got {
+					return
+				}
+				seen[b[0]]++
+				done.Add(1)
+			}
+		}
+		var waits, polls sync.WaitGroup
+		waits.Go(func() {
+			for far.Wait() == nil && !closed(far) {
+				read()
+			}
+		})
+		polls.Go(func() {
+			for start := time.Now(); done.Load() < int64(len(seen)) && time.Since(start) < limit; {
+				read()
+				runtime.Gosched()
+			}
+		})
+		for i := range seen {
+			_, err := near.Write(far.Addr(), []byte{byte(i)}, 1)
+			require.NoError(t, err)
+		}
+		polls.Wait()
+		require.NoError(t, far.Close())
+		waits.Wait()
+		for i, n := range seen {
+			assert.Equal(t, 1, n, "datagram %d", i)
+		}
+		_, err = far.ReadNow(b, &a)
+		assert.ErrorIs(t, err, net.ErrClosed)
+	})
+}
+
+func closed(s *Socket) bool {
+	_, err := s.Write(s.Addr(), nil, 1)
+	return errors.Is(err, net.ErrClosed)
+}
+
+func TestCloseWakesRead(t *testing.T) {
+	each(t, func(t *testing.T, near, _ *Socket) {
+		failed := make(chan error, 1)
+		go func() {
+			var a Arrival
+			failed <- near.Read(make([]byte, MaxRead), &a)
+		}()
+		require.NoError(t, near.Close())
+		select {
+		case err := <-failed:
+			assert.ErrorIs(t, err, net.ErrClosed)
+		case <-time.After(limit):
+			t.Fatal("Read still waits")
+		}
+		_, err := near.Write(near.Addr(), []byte{1}, 1)
+		assert.ErrorIs(t, err, net.ErrClosed)
+		assert.ErrorIs(t, near.Read(make([]byte, MaxRead), &Arrival{}), net.ErrClosed)
+		assert.ErrorIs(t, near.WaitWrite(), net.ErrClosed)
+		assert.NoError(t, near.Close())
+	})
+}
+
+// TestPeerIsGone sends to a port that nobody has: ICMP says so, and the socket goes on.
+func TestPeerIsGone(t *testing.T) {
+	each(t, func(t *testing.T, near, far *Socket) {
+		gone := opened(t, near.Addr().Addr(), Options{})
+		require.NoError(t, gone.Close())
+		for range 10 {
+			n, err := near.Write(gone.Addr(), datagrams(3, 1000, 10), 1000)
+			require.NoError(t, err)
+			require.Equal(t, 2010, n)
+		}
+		_, err := far.Write(near.Addr(), []byte("still here"), 10)
+		require.NoError(t, err)
+		got, _ := receive(t, near, far.Addr(), 10)
+		assert.Equal(t, "still here", string(got))
+	})
+}
+
+func TestOpenSaysWhatIsWrong(t *testing.T) {
+	taken := opened(t, v4, Options{})
+	for name, c := range map[string]struct {
+		addr string
+		port int
+		is   error
+		says string
+	}{
+		"taken":      {"127.0.0.1", int(taken.Addr().Port()), errnos.EADDRINUSE, "has the port"},
+		"not ours":   {"192.0.2.1", AnyPort, errnos.EADDRNOTAVAIL, "which are 127.0.0.1/8"},
+		"every":      {"0.0.0.0", 0, errnos.EINVAL, "one address of this machine"},
+		"group":      {"224.0.0.1", 0, errnos.EINVAL, "one address of this machine"},
+		"no zone":    {"fe80::1", 0, errnos.EINVAL, "fe80::1%eth0"},
+		"wrong zone": {"fe80::1%none0", 0, nil, "zone none0"},
+		"no port":    {"127.0.0.1", 65536, errnos.EINVAL, "ports are"},
+	} {
+		_, err := Open(netip.MustParseAddr(c.addr), Options{Port: c.port})
+		if c.is != nil {
+			assert.ErrorIs(t, err, c.is, name)
+		}
+		assert.ErrorContains(t, err, c.says, name)
+	}
+	_, err := Open(netip.Addr{}, Options{})
+	assert.ErrorIs(t, err, errnos.EINVAL)
+}
+
+func TestMTU(t *testing.T) {
+	each(t, func(t *testing.T, near, far *Socket) {
+		mtu, err := near.MTU(far.Addr().Addr())
+		require.NoError(t, err)
+		assert.Greater(t, mtu, 16000, "loopback has 65536 or, elsewhere, 16384")
+		assert.Equal(t, 4096, RoCEMTU(mtu))
+	})
+	for payload, mtu := range map[int]int{
+		1472: 1024, 1452: 1024, 4096 + 40: 4096, 4096 + 39: 2048, 9000 - 28: 4096, 576 - 28: 256, 552: 512, 296: 256,
+		295: 0, -1: 0,
+	} {
+		assert.Equal(t, mtu, RoCEMTU(payload), "%d", payload)
+	}
+}
+
+// BenchmarkDatagrams writes and reads 15 datagrams of 4136 bytes.
+func BenchmarkDatagrams(b *testing.B) {
+	near, far := opened(b, v4, Options{}), opened(b, v4, Options{})
+	sent, got := datagrams(15, 4136, 4136), make([]byte, MaxRead)
+	b.SetBytes(int64(len(sent)))
+	b.ReportAllocs()
+	for b.Loop() {
+		exchange(b, near, far, sent, got)
+	}
+}
+
+func exchange(t testing.TB, near, far *Socket, sent, got []byte) {
+	if _, err := near.Write(far.Addr(), sent, 4136); err != nil {
+		t.Fatal(err)
+	}
+	receiveInto(t, far, got, len(sent))
+}
+
+func receiveInto(t testing.TB, far *Socket, got []byte, bytes int) {
+	var a Arrival
+	for n := 0; n < bytes; n += a.N {
+		if err := far.Read(got, &a); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestNoAllocations(t *testing.T) {
+	for _, addr := range []netip.Addr{v4, v6} {
+		near, far := opened(t, addr, Options{}), opened(t, addr, Options{})
+		sent, got := datagrams(15, 4136, 4136), make([]byte, MaxRead)
+		assert.Zero(t, testing.AllocsPerRun(100, func() { exchange(t, near, far, sent, got) }), "%v", addr)
+		buffers := slices.Collect(slices.Chunk(sent, 4096))
+		assert.Zero(t, testing.AllocsPerRun(100, func() {
+			if _, err := near.WriteBuffers(far.Addr(), buffers, 4136); err != nil {
+				t.Fatal(err)
+			}
+			receiveInto(t, far, got, len(sent))
+		}), "%v", addr)
+		assert.Zero(t, testing.AllocsPerRun(100, func() {
+			_, err := near.Write(far.Addr(), sent[:64], 64)
+			if err == nil {
+				err = far.Wait()
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			var a Arrival
+			for ok := false; !ok; {
+				if ok, err = far.ReadNow(got, &a); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}), "%v", addr)
+	}
+}

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package roce
+
+import (
+	"errors"
+	"net"
+	"net/netip"
+	"time"
+
+	"github.com/goverbs/goverbs/rdma/soft/internal/packet"
+	"github.com/goverbs/goverbs/rdma/soft/internal/udp"
+)
+
+// batch is packets to be sent, one behind the other. Neighbours of one size to one peer are a group, which one system
+// call sends.
+type batch struct {
+	bytes  []byte
+	groups []group
+	to     [16]byte // where the message goes that is written
+	mark   int      // groups before it
+	size   int      // packets of the last group before it
+	open   bool     // a message is written: if another one begins, its memory was gone
+}
+
+// group is packets of one size, but for the last, which may be shorter.
+type group struct {
+	to      [16]byte
+	segment int
+	begin   int // in bytes
+	end     int
+	count   int // of packets
+}
+
+func (b *batch) isEmpty() bool { return len(b.groups) == 0 }
+
+func (b *batch) reset() { b.bytes, b.groups, b.open = b.bytes[:0], b.groups[:0], false }
+
+// begin begins a message.
+func (b *batch) begin(to [16]byte) {
+	if b.open {
+		b.cancel()
+	}
+	b.to, b.open, b.mark, b.size = to, true, len(b.groups), 0
+	if n := len(b.groups); n > 0 {
+		b.size = b.groups[n-1].count
+	}
+}
+
+// end ends it.
+func (b *batch) end() { b.open = false }
+
+// cancel takes back the packets of the message that was begun: its memory turned out to be gone while they were
+// written.
+func (b *batch) cancel() {
+	b.open = false
+	b.groups = b.groups[:b.mark]
+	if b.mark > 0 {
+		g := &b.groups[b.mark-1]
+		g.end = min(g.end, g.begin+b.size*g.segment)
+		g.count = b.size
+	}
+	b.bytes = b.bytes[:0]
+	if b.mark > 0 {
+		b.bytes = b.bytes[:b.groups[b.mark-1].end]
+	}
+}
+
+// Packet is memory for a packet of n bytes.
+func (b *batch) Packet(n int) []byte {
+	at := len(b.bytes)
+	if at+n <= cap(b.bytes) {
+		b.bytes = b.bytes[:at+n]
+	} else {
+		b.bytes = append(b.bytes, make([]byte, n)...)
+	}
+	if k := len(b.groups); k > 0 {
+		g := &b.groups[k-1]
+		if g.to == b.to && n <= g.segment && g.end-g.begin == g.count*g.segment && g.count < udp.MaxSegments &&
+			g.end-g.begin+n <= udp.MaxWrite {
+			g.end, g.count = at+n, g.count+1
+			return b.bytes[at:]
+		}
+	}
+	b.groups = append(b.groups, group{to: b.to, segment: n, begin: at, end: at + n, count: 1})
+	return b.bytes[at:]
+}
+
+// Take takes the packets that were written, and returns a function that sends them; the caller gives up Fabric.mu in
+// between. It waits while others are being sent, so that packets stay in their order. The caller holds Fabric.mu.
+func (w *Wire) Take() (send func()) {
+	taken := w.filled
+	for _, l := range taken {
+		if l.out.open { // its memory was gone
+			l.out.cancel()
+		}
+		l.sending.Lock()
+		l.out, l.sent = l.sent, l.out
+		l.out.reset()
+	}
+	if len(taken) == 1 { // as it mostly is
+		w.filled = w.filled[:0]
+		return taken[0].flushes
+	}
+	w.filled = nil
+	return func() {
+		for _, l := range taken {
+			l.flush()
+		}
+	}
+}
+
+// flush seals and sends. The caller holds Link.sending, which it gives up.
+func (l *Link) flush() {
+	defer l.sending.Unlock()
+	for i := range l.sent.groups {
+		g := &l.sent.groups[i]
+		to := packet.Endpoint{GID: g.to, Port: packet.Port}
+		l.write(g, &to)
+	}
+}
+
+// write sends a group.
+func (l *Link) write(g *group, to *packet.Endpoint) {
+	at := netip.AddrPortFrom(netip.AddrFrom16(to.GID).Unmap(), to.Port)
+	b := l.sent.bytes[g.begin:g.end]
+	for try := 0; try < 3; try++ {
+		counted := l.socket.Identification(at.Addr()) == udp.Counted
+		for i := range g.count {
+			id := uint16(0)
+			if counted {
+				id = uint16(i)
+			}
+			p := b[i*g.segment : min((i+1)*g.segment, len(b))]
+			packet.Seal(p, &l.own, to, id)
+			if try == 0 { // before the answer can come
+				for _, c := range l.wire.captures.All() {
+					c.Packet(time.Now(), p, &l.own, to, id)
+				}
+			}
+		}
+		n, err := l.socket.Write(at, b, g.segment)
+		switch {
+		case err == nil:
+			l.stats.sent.Add(uint64(g.count))
+			return
+		case errors.Is(err, udp.ErrFull):
+			if l.socket.WaitWrite() != nil {
+				return
+			}
+			done := n / g.segment
+			g.count -= done
+			b = b[done*g.segment:]
+		case errors.Is(err, udp.ErrSealAgain):
+		case errors.Is(err, net.ErrClosed):
+			return
+		default:
+			l.stats.unsendable.Add(uint64(g.count))
+			return
+		}
+	}
+	l.stats.unsendable.Add(uint64(g.count))
+}

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package soft
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"sync"
+
+	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
+)
+
+// Prefix begins the names of devices that are bound to an address of this machine and speak to others:
+// "soft@192.0.2.1", "soft@2001:db8::1", "soft@fe80::1%eth0".
+const Prefix = "soft@"
+
+// wired is the fabric of the devices that have a wire and a name.
+var wired struct {
+	mu     sync.Mutex // guards what follows
+	fabric *Fabric
+}
+
+// Named returns the fabric that has the device with a name that begins with Prefix, and the name as the device has it:
+// with the address in its usual form, so that "soft@2001:DB8::1" is "soft@2001:db8::1". Whoever asks first opens the
+// device, with DeviceOptions.Wire. All such devices of the process are on one fabric, which is another one than
+// [Default]. They keep their addresses until the process ends, or until Fabric.RemoveDevice.
+//
+// The environment variable GOVERBS_SOFT_CAPTURE names a file that the packets of all these devices are captured to, as
+// by Fabric.Capture; %p in it stands for the process ID. Programs with more rights than their user ignore it.
+//
+// Errors say what is wrong with the name, that no interface of this machine has the address, what has UDP port 4791 of
+// it, or that the file cannot be written.
+func Named(name string) (f *Fabric, device string, err error) {
+	address, err := parseName(name)
+	if err != nil {
+		return nil, "", err
+	}
+	device = Prefix + address.String()
+	options := DeviceOptions{Name: device, Address: address, Wire: true}
+	wired.mu.Lock()
+	defer wired.mu.Unlock()
+	switch f := wired.fabric; {
+	case f == nil:
+		if f, err = namedFabric(options); err != nil {
+			return nil, "", err
+		}
+		wired.fabric = f
+	case f.fabric.HasDevice(device):
+	default:
+		if err := f.AddDevice(options); err != nil {
+			return nil, "", err
+		}
+	}
+	return wired.fabric, device, nil
+}
+
+// Wired is the fabric of the devices that Named has opened, or nil if there is none.
+func Wired() *Fabric {
+	wired.mu.Lock()
+	defer wired.mu.Unlock()
+	return wired.fabric
+}
+
+// parseName returns the address in a device's name.
+func parseName(name string) (address netip.Addr, err error) {
+	text, ok := strings.CutPrefix(name, Prefix)
+	bad := func(why string) error { return fmt.Errorf("soft: device name %q: %s: %w", name, why, errnos.EINVAL) }
+	switch {
+	case !ok:
+		return address, bad("such names begin with " + Prefix)
+	case text == "":
+		return address, bad("an address of this machine has to follow, as in soft@192.0.2.1 or soft@2001:db8::1")
+	case strings.Contains(text, ","):
+		return address, bad("a device has one address; each other one has a device of its own")
+	case strings.HasPrefix(text, "["):
+		return address, bad("write an address of IPv6 without brackets, as in soft@2001:db8::1")
+	}
+	if address, err = netip.ParseAddr(text); err != nil {
+		if _, err := netip.ParseAddrPort(text); err == nil {
+			return address, bad("leave the port out: it is 4791, that of RoCE v2")
+		}
+		return address, bad("an IP address of this machine has to follow, not the name of a host or an interface")
+	}
+	return address.Unmap(), nil
+}

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package soft_test
+
+import (
+	"bytes"
+	"io"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma"
+	"github.com/goverbs/goverbs/rdma/cm"
+	"github.com/goverbs/goverbs/rdma/soft"
+)
+
+func fabricAt(t *testing.T, address string) *soft.Fabric {
+	t.Helper()
+	f, err := soft.New(soft.Options{Devices: []soft.DeviceOptions{{Address: netip.MustParseAddr(address), Wire: true}}})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, f.Close()) })
+	return f
+}
+
+// TestStreamBetweenFabrics: a stream from one fabric to another one goes over UDP.
+func TestStreamBetweenFabrics(t *testing.T) {
+	a, b := fabricAt(t, "127.0.0.2"), fabricAt(t, "127.0.0.3")
+	l, err := (&cm.Config{Backend: b}).Listen(t.Context(), "127.0.0.3:7001")
+	require.NoError(t, err)
+	defer l.Close()
+	const size = 3 << 20
+	got := make(chan []byte, 1)
+	go func() {
+		c, err := l.Accept()
+		if err != nil {
+			got <- nil
+			return
+		}
+		all, _ := io.ReadAll(c)
+		c.Close()
+		got <- all
+	}()
+	c, err := (&cm.Config{Backend: a}).Dial(t.Context(), "127.0.0.3:7001")
+	require.NoError(t, err)
+	want := bytes.Repeat([]byte("goverbs "), size/8)
+	start := time.Now()
+	_, err = c.Write(want)
+	require.NoError(t, err)
+	require.NoError(t, c.Close())
+	require.True(t, bytes.Equal(want, <-got))
+	t.Log(time.Since(start), b.Counters())
+}
+
+// TestWireAddress: an address that is none of this machine's is refused, and says so; nothing is left behind.
+func TestWireAddress(t *testing.T) {
+	other := soft.DeviceOptions{Address: netip.MustParseAddr("192.0.2.1"), Wire: true}
+	_, err := soft.New(soft.Options{Devices: []soft.DeviceOptions{other}})
+	require.ErrorContains(t, err, "192.0.2.1")
+	require.ErrorContains(t, err, "none of this machine's addresses")
+	f := fabricAt(t, "127.0.0.4")
+	require.ErrorContains(t, f.AddDevice(other), "192.0.2.1")
+	require.NoError(t, f.AddDevice(soft.DeviceOptions{Address: netip.MustParseAddr("127.0.0.5"), Wire: true}))
+}
+
+// pair is two connected queue pairs of two fabrics, with memory of the peer's to write to and read from.
+type pair struct {
+	a, b   *rdma.QP
+	here   *rdma.MR
+	there  *rdma.MR
+	sends  *rdma.SendBatch
+	recvs  *rdma.RecvBatch
+	wcs    []ibv.WC
+	fabric [2]*soft.Fabric
+	memory [2][]byte // what is registered, and what lies around it
+}
+
+// around is how many bytes before and behind registered memory are nobody's.
+const around = 1 << 12
+
+func newPair(t testing.TB, first, second string, size int) *pair {
+	p := &pair{wcs: make([]ibv.WC, 16)}
+	open := func(i int, address string) (*rdma.QP, *rdma.MR) {
+		own := soft.DeviceOptions{Address: netip.MustParseAddr(address), Wire: true}
+		f, err := soft.New(soft.Options{Devices: []soft.DeviceOptions{own}})
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, f.Close()) })
+		d, err := rdma.OpenOn(f, "soft0")
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, d.Close()) })
+		q, err := d.NewRC(rdma.QPParts{Cap: ibv.QPCap{MaxSendWR: 16, MaxRecvWR: 16, MaxSendSGE: 1, MaxRecvSGE: 1}})
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, q.Close()) })
+		p.memory[i] = make([]byte, size+2*around)
+		mr, err := q.RegMR(p.memory[i][around:][:size],
+			ibv.ACCESS_LOCAL_WRITE|ibv.ACCESS_REMOTE_WRITE|ibv.ACCESS_REMOTE_READ|ibv.ACCESS_REMOTE_ATOMIC)
+		require.NoError(t, err)
+		p.fabric[i] = f
+		return q, mr
+	}
+	p.a, p.here = open(0, first)
+	p.b, p.there = open(1, second)
+	ends := [2]rdma.Endpoint{}
+	for i, q := range []*rdma.QP{p.a, p.b} {
+		var err error
+		ends[i], err = q.Endpoint()
+		require.NoError(t, err)
+	}
+	require.NoError(t, p.a.Connect(ends[1]))
+	require.NoError(t, p.b.Connect(ends[0]))
+	var err error
+	p.sends, err = rdma.NewSendBatch(1, 1, 0)
+	require.NoError(t, err)
+	t.Cleanup(func() { p.sends.Close() })
+	p.recvs, err = rdma.NewRecvBatch(1, 1)
+	require.NoError(t, err)
+	t.Cleanup(func() { p.recvs.Close() })
+	return p
+}
+
+// run posts the request of sends, and waits for its completion.
+func (p *pair) run(t testing.TB) {
+	_, err := p.a.PostSend(p.sends)
+	require.NoError(t, err)
+	for {
+		n, err := p.a.SendCQ().Poll(p.wcs)
+		require.NoError(t, err)
+		if n > 0 {
+			require.Equal(t, ibv.WC_SUCCESS, p.wcs[0].Status)
+			return
+		}
+		p.b.SendCQ().Poll(p.wcs) // the peer's packets
+	}
+}
+
+// TestWireAllocatesNothing: neither sending nor receiving packets allocates.
+func TestWireAllocatesNothing(t *testing.T) {
+	const size = 100_000
+	p := newPair(t, "127.0.0.6", "127.0.0.7", size)
+	remote, rkey := uint64(p.there.SGE(0, 1).Addr), p.there.RKey()
+	type adds func(b *rdma.SendBatch) rdma.SendRequest
+	all, word := p.here.SGE(0, size), p.here.SGE(0, 8)
+	for name, add := range map[string]adds{
+		"write":  func(b *rdma.SendBatch) rdma.SendRequest { return b.Write(1, remote, rkey).Add(all) },
+		"read":   func(b *rdma.SendBatch) rdma.SendRequest { return b.Read(1, remote, rkey).Add(all) },
+		"atomic": func(b *rdma.SendBatch) rdma.SendRequest { return b.FetchAdd(1, remote, rkey, 1).Add(word) },
+	} {
+		p.sends.Reset()
+		add(p.sends).Signaled()
+		for range 20 {
+			p.run(t)
+		}
+		assert.Zero(t, testing.AllocsPerRun(200, func() { p.run(t) }), name)
+	}
+}

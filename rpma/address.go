@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package rpma
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	"strconv"
+	"time"
+
+	"github.com/goverbs/goverbs/generated/rdmacm"
+	"github.com/goverbs/goverbs/rdma"
+	"github.com/goverbs/goverbs/rdma/cm"
+	"github.com/goverbs/goverbs/runtime"
+)
+
+// Side says whose address it is.
+type Side uint8
+
+const (
+	Local  Side = iota // of the device itself
+	Remote             // of a host that the device leads to
+)
+
+// manager is the connection manager: that of the native library, or of a backend.
+type manager struct {
+	createID           func(rdmacm.PortSpace) (*cm.ID, error)
+	createEventChannel func() (*cm.EventChannel, error)
+	getAddrInfo        func(ctx context.Context, node, service string, h cm.Hints) (*cm.AddrInfo, error)
+}
+
+// Device is an RDMA device that the connection manager has found. It has to stay open until its peers are closed.
+type Device struct {
+	*rdma.Device
+	manager manager
+	id      *cm.ID
+	local   netip.Addr // that it was found by, or not valid
+}
+
+// FindDevice finds the device that has an IP address, or that leads to it. host is an address or a name; names are
+// looked up in the network. Connections of a device that was found by its own address come from there. ctx ends the
+// wait. GOVERBS_DEVICE=soft0 in the environment selects the software devices:
+// see package rdma/cm.
+//
+// C: rpma_utils_get_ibv_context
+func FindDevice(ctx context.Context, side Side, host string) (*Device, error) {
+	return manager{cm.CreateID, cm.CreateEventChannel, cm.GetAddrInfo}.find(ctx, side, host)
+}
+
+// FindDeviceOn is FindDevice on a software backend; nil means the native library.
+func FindDeviceOn(ctx context.Context, backend runtime.Backend, side Side, host string) (*Device, error) {
+	return manager{
+		func(ps rdmacm.PortSpace) (*cm.ID, error) { return cm.CreateIDOn(backend, ps) },
+		func() (*cm.EventChannel, error) { return cm.CreateEventChannelOn(backend) },
+		func(ctx context.Context, node, service string, h cm.Hints) (*cm.AddrInfo, error) {
+			return cm.GetAddrInfoOn(ctx, backend, node, service, h)
+		},
+	}.find(ctx, side, host)
+}
+
+func (m manager) find(ctx context.Context, side Side, host string) (*Device, error) {
+	const op = "FindDevice"
+	if side != Local && side != Remote {
+		return nil, invalid(op, "side %d is neither Local nor Remote", side)
+	}
+	at, err := m.lookup(ctx, side, net.JoinHostPort(host, "0"))
+	if err != nil {
+		return nil, failed(op, err)
+	}
+	if at.Addr().IsUnspecified() {
+		return nil, invalid(op, "%v is no address of one device", at.Addr())
+	}
+	id, err := m.createID(rdmacm.PS_TCP)
+	if err != nil {
+		return nil, failed(op, err)
+	}
+	d := &Device{manager: m, id: id}
+	if side == Local {
+		d.local = at.Addr()
+		err = id.Bind(at)
+	} else {
+		err = id.ResolveAddr(ctx, netip.AddrPort{}, at, defaultTimeout)
+	}
+	if err == nil {
+		d.Device, err = id.Device()
+	}
+	if err != nil {
+		id.Close()
+		return nil, failed(op, err)
+	}
+	return d, nil
+}
+
+const defaultTimeout = defaultTimeoutMS * time.Millisecond
+
+func (d *Device) made() bool { return d != nil && d.Device != nil && d.id != nil }
+
+// Close gives the device back. Close its peers before.
+func (d *Device) Close() error {
+	const op = "Device.Close"
+	if !d.made() {
+		return neverMade(op)
+	}
+	return failed(op, d.id.Close())
+}
+
+// lookup turns "host:port" into an address. No host means all addresses.
+func (m manager) lookup(ctx context.Context, side Side, address string) (netip.AddrPort, error) {
+	host, service, err := net.SplitHostPort(address)
+	if err != nil {
+		return netip.AddrPort{}, err
+	}
+	if host == "" && side == Local {
+		host = netip.IPv6Unspecified().String()
+	}
+	if ip, err := netip.ParseAddr(host); err == nil {
+		if port, err := strconv.ParseUint(service, 10, 16); err == nil {
+			return netip.AddrPortFrom(ip, uint16(port)), nil
+		}
+	}
+	h := cm.Hints{PortSpace: rdmacm.PS_TCP}
+	if side == Local {
+		h.Flags = rdmacm.RAI_PASSIVE
+	}
+	answer, err := m.getAddrInfo(ctx, host, service, h)
+	if err != nil {
+		return netip.AddrPort{}, err
+	}
+	defer answer.Close()
+	if side == Local {
+		return answer.Source(), nil
+	}
+	return answer.Destination(), nil
+}

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package rpma
+
+import (
+	"context"
+	"slices"
+	"sync"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma"
+)
+
+// Async starts operations of a connection that goroutines wait for, each for its own:
+//
+//	op, err := async.Write(dst, 0, src, 0, 4096)
+//	...
+//	wc, err := op.Wait(ctx)
+//
+// It has no goroutine: one of those that wait polls for all. Nothing else may poll the connection's completion queue;
+// [CQ.Poll] and [CQ.Wait] refuse to. Operations that a program starts by [Conn] meanwhile go on, but nobody sees their
+// completions. Any number of goroutines may use it at once. Starting an operation does not allocate, and neither does
+// waiting for it with a context that was used before; the first operations do.
+type Async struct {
+	conn  *Conn
+	calls *rdma.Calls
+	waits sync.RWMutex // waits hold it for reading
+}
+
+func (a *Async) made() bool { return a != nil && a.calls != nil }
+
+// NewAsync gives the connection's completion queue to an Async for a number of operations at once. A connection has one
+// at most. It is closed with the connection, or before.
+func (c *Conn) NewAsync(most int) (*Async, error) {
+	const op = "Conn.NewAsync"
+	if !c.made() {
+		return nil, neverMade(op)
+	}
+	c.closing.Lock()
+	defer c.closing.Unlock()
+	if c.over {
+		return nil, closed(op)
+	}
+	calls, err := rdma.NewCalls(c.cq.cq, most, nil)
+	if err != nil {
+		return nil, failed(op, err)
+	}
+	a := &Async{conn: c, calls: calls}
+	c.asyncs = append(c.asyncs, a)
+	return a, nil
+}
+
+// Close gives the completion queue back to its users. It fails with rdma.ErrInUse while a goroutine waits.
+func (a *Async) Close() error {
+	if !a.made() {
+		return neverMade("Async.Close")
+	}
+	a.conn.closing.Lock()
+	defer a.conn.closing.Unlock()
+	if err := a.calls.Close(); err != nil {
+		return failed("Async.Close", err)
+	}
+	a.conn.asyncs = slices.DeleteFunc(a.conn.asyncs, func(other *Async) bool { return other == a })
+	return nil
+}
+
+// endAsyncs closes what is left of them when the queue pair is closed: then all their operations have ended, and so do
+// the waits. The caller holds closing.
+func (c *Conn) endAsyncs() error {
+	for _, a := range c.asyncs {
+		a.waits.Lock()
+		err := a.calls.Close()
+		a.waits.Unlock()
+		if err != nil {
+			return err
+		}
+	}
+	c.asyncs = nil
+	return nil
+}
+
+// Op is an operation that was started. The zero value is one that has ended.
+type Op struct {
+	async *Async
+	call  rdma.Call
+}
+
+// Wait waits until the operation has completed. The error is that of the wait, or explains the completion if it failed:
+// see [Conn.CompletionErr]. If ctx ends, the operation goes on: its memory belongs to the device. Then wait again,
+// or call Abandon: each operation needs one of the two.
+func (o Op) Wait(ctx context.Context) (ibv.WC, error) {
+	const op = "Op.Wait"
+	if o.async == nil {
+		return ibv.WC{}, closed(op)
+	}
+	o.async.waits.RLock()
+	wc, err := o.call.Wait(ctx)
+	o.async.waits.RUnlock()
+	if err != nil {
+		return wc, waitFailed(op, ctx, ErrNoCompletion, err)
+	}
+	if wc.Status != ibv.WC_SUCCESS {
+		return wc, o.async.conn.CompletionErr(&wc)
+	}
+	return wc, nil
+}
+
+// Abandon gives the operation up, after the context of a wait has ended for example: nobody waits for it any more. When
+// it has completed, or its connection is closed, release is called in a goroutine of its own; until then its memory
+// belongs to the device. release may be nil.
+func (o Op) Abandon(release func()) {
+	if release == nil {
+		release = func() {}
+	}
+	o.call.Abandon(release)
+}
+
+// start begins a call and posts its operation.
+func (a *Async) start(op string, post func(id uint64) error) (Op, error) {
+	if !a.made() {
+		return Op{}, neverMade(op)
+	}
+	call, err := a.calls.Begin()
+	if err != nil {
+		return Op{}, failed(op, err)
+	}
+	if err := post(call.ID()); err != nil {
+		call.Cancel()
+		return Op{}, err
+	}
+	return Op{a, call}, nil
+}
+
+// Read is [Conn.Read].
+func (a *Async) Read(dst *MR, dstOffset uint64, src *RemoteMR, srcOffset, length uint64) (Op, error) {
+	return a.start("Async.Read", func(id uint64) error {
+		return a.conn.Read(dst, dstOffset, src, srcOffset, length, Always, id)
+	})
+}
+
+// Write is [Conn.Write].
+func (a *Async) Write(dst *RemoteMR, dstOffset uint64, src *MR, srcOffset, length uint64) (Op, error) {
+	return a.start("Async.Write", func(id uint64) error {
+		return a.conn.Write(dst, dstOffset, src, srcOffset, length, Always, id)
+	})
+}
+
+// WriteWithImm is [Conn.WriteWithImm].
+func (a *Async) WriteWithImm(dst *RemoteMR, dstOffset uint64, src *MR, srcOffset, length uint64, imm uint32) (Op,
+	error) {
+	return a.start("Async.WriteWithImm", func(id uint64) error {
+		return a.conn.WriteWithImm(dst, dstOffset, src, srcOffset, length, Always, imm, id)
+	})
+}
+
+// AtomicWrite is [Conn.AtomicWrite].
+func (a *Async) AtomicWrite(dst *RemoteMR, dstOffset uint64, value [8]byte) (Op, error) {
+	return a.start("Async.AtomicWrite", func(id uint64) error {
+		return a.conn.AtomicWrite(dst, dstOffset, value, Always, id)
+	})
+}
+
+// Flush is [Conn.Flush].
+func (a *Async) Flush(dst *RemoteMR, dstOffset, length uint64, to FlushType) (Op, error) {
+	return a.start("Async.Flush", func(id uint64) error {
+		return a.conn.Flush(dst, dstOffset, length, to, Always, id)
+	})
+}
+
+// Send is [Conn.Send].
+func (a *Async) Send(src *MR, offset, length uint64) (Op, error) {
+	return a.start("Async.Send", func(id uint64) error { return a.conn.Send(src, offset, length, Always, id) })
+}
+
+// SendWithImm is [Conn.SendWithImm].
+func (a *Async) SendWithImm(src *MR, offset, length uint64, imm uint32) (Op, error) {
+	return a.start("Async.SendWithImm", func(id uint64) error {
+		return a.conn.SendWithImm(src, offset, length, Always, imm, id)
+	})
+}
+
+// Recv is [Conn.Recv], on a connection whose receives complete in [Conn.CQ].
+func (a *Async) Recv(dst *MR, offset, length uint64) (Op, error) {
+	if !a.made() {
+		return Op{}, neverMade("Async.Recv")
+	}
+	if a.conn.rcq != nil {
+		return Op{}, invalid("Async.Recv", "receives complete in Conn.RecvCQ, and not where the Async waits")
+	}
+	return a.start("Async.Recv", func(id uint64) error { return a.conn.Recv(dst, offset, length, id) })
+}

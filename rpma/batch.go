@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package rpma
+
+import (
+	"fmt"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma"
+)
+
+// Batch collects operations of a connection and posts them at once, in their order and with no operation of another
+// goroutine in between. It is for one goroutine at a time. Collecting and posting do not allocate. Its methods are
+// those of [Conn]; each returns the error of its arguments, and then the operation is not in the batch.
+type Batch struct {
+	conn *Conn
+	list *rdma.SendBatch
+	ops  []operation
+}
+
+func (b *Batch) made() bool { return b != nil && b.list != nil }
+
+// operation is a checked operation.
+type operation struct {
+	id        uint64
+	remote    uint64
+	length    uint64  // of a native flush
+	local     ibv.SGE // its length is 0 if there is no entry
+	rkey      uint32
+	imm       uint32
+	flags     ibv.SendFlags
+	kind      kind
+	placement ibv.PlacementType
+	value     [atomicWriteSize]byte // of an atomic write
+}
+
+// kind is how an operation is posted.
+type kind uint8
+
+const (
+	write kind = iota
+	writeImm
+	read
+	readFlush
+	send
+	sendImm
+	plainAtomicWrite
+	nativeAtomicWrite // the first one that is no work request of a list
+	nativeFlush
+)
+
+// list appends an operation to a list.
+func (o *operation) list(b *rdma.SendBatch) {
+	var w rdma.SendRequest
+	switch o.kind {
+	case write:
+		w = b.Write(o.id, o.remote, o.rkey)
+	case read, readFlush:
+		w = b.Read(o.id, o.remote, o.rkey)
+	case send:
+		w = b.Send(o.id)
+	case writeImm:
+		w = b.WriteImm(o.id, o.remote, o.rkey, ibv.ToBE32(o.imm))
+	case sendImm:
+		w = b.SendImm(o.id, ibv.ToBE32(o.imm))
+	case plainAtomicWrite:
+		w = b.Write(o.id, o.remote, o.rkey).Inline(o.value[:])
+	}
+	if o.local.Length != 0 {
+		w = w.Add(o.local)
+	}
+	w.Flags(o.flags)
+}
+
+// postNative posts an operation that no list can say. The caller holds the lock of s.
+func (o *operation) postNative(s *sends) error {
+	n := &s.atomic
+	if o.kind == nativeFlush {
+		n = &s.flush
+	}
+	n.request.Renew(o.id, o.flags, o.remote, o.rkey)
+	if o.kind == nativeFlush {
+		n.request.SetFlush(o.length, uint8(o.placement))
+	} else {
+		n.request.SetValue(o.value)
+	}
+	return s.qp.PostProgram(n.program)
+}
+
+// NewBatch creates an empty batch for a number of operations.
+func (c *Conn) NewBatch(most int) (*Batch, error) {
+	if !c.made() {
+		return nil, neverMade("Conn.NewBatch")
+	}
+	if most < 1 {
+		return nil, invalid("Conn.NewBatch", "a batch for %d operations", most)
+	}
+	list, err := rdma.NewSendBatch(most, 1, atomicWriteSize)
+	if err != nil {
+		return nil, failedAs("Conn.NewBatch", ErrNoMemory, err)
+	}
+	return &Batch{conn: c, list: list, ops: make([]operation, 0, most)}, nil
+}
+
+// Len returns the number of operations in the batch.
+func (b *Batch) Len() int {
+	if b == nil {
+		return 0
+	}
+	return len(b.ops)
+}
+
+// Reset empties the batch.
+func (b *Batch) Reset() {
+	if b != nil {
+		b.ops = b.ops[:0]
+	}
+}
+
+// room reports whether one more operation fits, into a batch that was created.
+func (b *Batch) room() bool { return b != nil && len(b.ops) < cap(b.ops) }
+
+func (b *Batch) full(op string) error {
+	if !b.made() {
+		return neverMade(op)
+	}
+	return &Error{Op: op, Code: ErrNoMemory, Reason: fmt.Sprintf("the batch is full: it was created for %d operations",
+		cap(b.ops)), Err: errENOMEM}
+}
+
+// Read is [Conn.Read].
+func (b *Batch) Read(dst *MR, dstOffset uint64, src *RemoteMR, srcOffset, length uint64, flags Flags, id uint64) error {
+	return b.transfer("Batch.Read", operation{kind: read, id: id}, dst, dstOffset, src, srcOffset, length, flags)
+}
+
+// Write is [Conn.Write].
+func (b *Batch) Write(dst *RemoteMR, dstOffset uint64, src *MR, srcOffset, length uint64, flags Flags,
+	id uint64) error {
+	return b.transfer("Batch.Write", operation{kind: write, id: id}, src, srcOffset, dst, dstOffset, length, flags)
+}
+
+// WriteWithImm is [Conn.WriteWithImm].
+func (b *Batch) WriteWithImm(dst *RemoteMR, dstOffset uint64, src *MR, srcOffset, length uint64, flags Flags,
+	imm uint32, id uint64) error {
+	return b.transfer("Batch.WriteWithImm", operation{kind: writeImm, id: id, imm: imm}, src, srcOffset, dst, dstOffset,
+		length, flags)
+}
+
+func (b *Batch) transfer(op string, o operation, local *MR, localOffset uint64, remote *RemoteMR,
+	remoteOffset, length uint64, flags Flags) error {
+	if !b.room() {
+		return b.full(op)
+	}
+	if !canTransfer(local, localOffset, remote, remoteOffset, length, flags) {
+		if err := b.conn.refuse(op, local, localOffset, remote, remoteOffset, length, flags); err != nil {
+			return err
+		}
+		remote = &nowhere
+	}
+	o.remote, o.rkey, o.flags = remote.address+remoteOffset, remote.rkey, sendFlags(flags)
+	b.add(o, local, localOffset, length)
+	return nil
+}
+
+// AtomicWrite is [Conn.AtomicWrite].
+func (b *Batch) AtomicWrite(dst *RemoteMR, dstOffset uint64, value [8]byte, flags Flags, id uint64) error {
+	const op = "Batch.AtomicWrite"
+	if !b.room() {
+		return b.full(op)
+	}
+	if !canAtomicWrite(dst, dstOffset, flags) {
+		return b.conn.refuseAtomicWrite(op, dst, dstOffset, flags)
+	}
+	o := operation{kind: nativeAtomicWrite, id: id, remote: dst.address + dstOffset, rkey: dst.rkey, value: value,
+		flags: sendFlags(flags) | b.conn.sends.fence}
+	if b.conn.sends.atomic.program == nil {
+		o.kind = plainAtomicWrite
+	}
+	b.add(o, nil, 0, 0)
+	return nil
+}
+
+// Flush is [Conn.Flush].
+func (b *Batch) Flush(dst *RemoteMR, dstOffset, length uint64, to FlushType, flags Flags, id uint64) error {
+	const op = "Batch.Flush"
+	if !b.room() {
+		return b.full(op)
+	}
+	if !b.conn.canFlush(dst, dstOffset, length, to, flags) {
+		return b.conn.refuseFlush(op, dst, dstOffset, length, to, flags)
+	}
+	o := operation{kind: nativeFlush, id: id, remote: dst.address + dstOffset, rkey: dst.rkey, length: length,
+		placement: placement(to), flags: sendFlags(flags)}
+	if b.conn.sends.flush.program == nil {
+		o.kind = readFlush
+		o.remote, o.local = b.conn.sends.flushingRead(dst, dstOffset)
+	}
+	b.add(o, nil, 0, 0)
+	return nil
+}
+
+// Send is [Conn.Send].
+func (b *Batch) Send(src *MR, offset, length uint64, flags Flags, id uint64) error {
+	return b.send("Batch.Send", operation{kind: send, id: id}, src, offset, length, flags)
+}
+
+// SendWithImm is [Conn.SendWithImm].
+func (b *Batch) SendWithImm(src *MR, offset, length uint64, flags Flags, imm uint32, id uint64) error {
+	return b.send("Batch.SendWithImm", operation{kind: sendImm, id: id, imm: imm}, src, offset, length, flags)
+}
+
+func (b *Batch) send(op string, o operation, src *MR, offset, length uint64, flags Flags) error {
+	if !b.room() {
+		return b.full(op)
+	}
+	if err := b.conn.checkSend(op, src, offset, length, flags); err != nil {
+		return err
+	}
+	o.flags = sendFlags(flags)
+	b.add(o, src, offset, length)
+	return nil
+}
+
+// add adds an operation, with memory of this side if there is any.
+func (b *Batch) add(o operation, local *MR, offset, length uint64) {
+	if local != nil {
+		o.local = local.part(offset, length)
+	}
+	b.ops = append(b.ops, o)
+}
+
+// Post posts all operations, and returns their number: all of them, or with an error those before the one that failed.
+// The batch keeps them, and can be posted again. Neighbours go to the device in one call; native flushes and native
+// atomic writes take a call each.
+func (b *Batch) Post() (posted int, err error) {
+	if !b.made() {
+		return 0, neverMade("Batch.Post")
+	}
+	s := &b.conn.sends
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for posted < len(b.ops) && err == nil {
+		n := 0
+		if b.ops[posted].kind >= nativeAtomicWrite {
+			if err = b.ops[posted].postNative(s); err == nil {
+				n = 1
+			}
+		} else {
+			b.list.Reset()
+			for i := posted; i < len(b.ops) && b.ops[i].kind < nativeAtomicWrite; i++ {
+				b.ops[i].list(b.list)
+			}
+			n, err = s.qp.PostSend(b.list)
+		}
+		for _, o := range b.ops[posted : posted+n] {
+			if o.kind == nativeFlush || o.kind == readFlush {
+				s.flushed(o.id)
+			}
+		}
+		posted += n
+	}
+	if err != nil {
+		return posted, failed("Batch.Post", err)
+	}
+	return posted, nil
+}
+
+// Close releases the batch's memory. Operations that it has posted go on.
+func (b *Batch) Close() error {
+	if !b.made() {
+		return neverMade("Batch.Close")
+	}
+	b.ops = nil
+	return failed("Batch.Close", b.list.Close())
+}

@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package rpma
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"github.com/goverbs/goverbs/generated/rdmacm"
+	"github.com/goverbs/goverbs/rdma"
+)
+
+// Conn is a connection.
+type Conn struct {
+	*link
+	private atomic.Pointer[[]byte]
+	pmem    atomic.Bool // the peer's direct writes are persistent
+
+	closing sync.Mutex // guards what follows
+	over    bool
+	asyncs  []*Async
+}
+
+func (c *Conn) made() bool { return c != nil && c.link != nil }
+
+// EventError says that an event came in place of the awaited one.
+type EventError struct{ Event Event }
+
+// Error returns the name of the event.
+func (e *EventError) Error() string { return fmt.Sprintf("the connection is %v", e.Event) }
+
+// NextEvent waits for the next event of the connection. If ctx ends, the error is ErrNoEvent. A connection can still be
+// used for a while after its first events: operations that are under way complete, at least with
+// IBV_WC_WR_FLUSH_ERR.
+//
+//   - Established comes first, if the other side has accepted. Otherwise Rejected, Unreachable or Lost is the only one.
+//   - Closed comes when the other side has disconnected, or its program has ended. A side that disconnects first gets
+//     it when the other one has disconnected as well, or does not answer.
+//   - Lost comes when the device is gone.
+//
+// A link that is cut, or a host that has crashed, causes no event. An operation that is under way then completes with
+// IBV_WC_RETRY_EXC_ERR; use one, a read of 0 bytes for example, to find out.
+//
+// C: rpma_conn_next_event, rpma_conn_get_event_fd
+func (c *Conn) NextEvent(ctx context.Context) (Event, error) {
+	const op = "Conn.NextEvent"
+	if !c.made() {
+		return Undefined, neverMade(op)
+	}
+	e, err := c.events.Event(ctx)
+	if err != nil {
+		return Undefined, waitFailed(op, ctx, ErrNoEvent, err)
+	}
+	event, ok := eventOf[e.Type]
+	if !ok {
+		logWarn("an event without a meaning here", "event", e)
+		return Undefined, &Error{Op: op, Code: ErrUnknown, Reason: e.String()}
+	}
+	if event == Established && len(e.PrivateData) > 0 {
+		own := bytes.Clone(e.PrivateData)
+		c.private.CompareAndSwap(nil, &own)
+	}
+	logInfo("connection "+event.String(), "QP", c.qp.Num(), "event", e.Type, "status", e.Status)
+	return event, nil
+}
+
+var eventOf = map[rdmacm.CMEventType]Event{
+	rdmacm.CM_EVENT_ESTABLISHED:    Established,
+	rdmacm.CM_EVENT_CONNECT_ERROR:  Lost,
+	rdmacm.CM_EVENT_DEVICE_REMOVAL: Lost,
+	rdmacm.CM_EVENT_DISCONNECTED:   Closed,
+	rdmacm.CM_EVENT_TIMEWAIT_EXIT:  Closed,
+	rdmacm.CM_EVENT_REJECTED:       Rejected,
+	rdmacm.CM_EVENT_UNREACHABLE:    Unreachable,
+}
+
+// WaitEstablished waits until the other side has accepted. If another event comes, errors.As finds an [EventError].
+func (c *Conn) WaitEstablished(ctx context.Context) error {
+	e, err := c.NextEvent(ctx)
+	if err == nil && e != Established {
+		err = &Error{Op: "Conn.WaitEstablished", Code: ErrProvider, Err: &EventError{e}}
+	}
+	return err
+}
+
+// PrivateData returns the data that the other side sent with its request or its answer, or nil. The side that asked for
+// the connection has it after Established. Over InfiniBand and RoCE, zeros follow it: 56 bytes with a request, 196 with
+// an answer. Do not change it.
+//
+// C: rpma_conn_get_private_data
+func (c *Conn) PrivateData() []byte {
+	if c != nil {
+		if data := c.private.Load(); data != nil {
+			return *data
+		}
+	}
+	return nil
+}
+
+// ApplyRemotePeerConfig tells the connection what the peer says about itself, in a descriptor that the program has
+// carried over. Without it, flushes for persistence are not supported.
+//
+// C: rpma_conn_apply_remote_peer_cfg
+func (c *Conn) ApplyRemotePeerConfig(config PeerConfig) {
+	if c.made() {
+		c.pmem.Store(config.DirectWriteToPmem)
+	}
+}
+
+// QPNum returns the number of the connection's queue pair, as completions have it.
+//
+// C: rpma_conn_get_qp_num
+func (c *Conn) QPNum() uint32 {
+	if !c.made() {
+		return 0
+	}
+	return c.qp.Num()
+}
+
+// QP returns the connection's queue pair. It belongs to the connection.
+func (c *Conn) QP() *rdma.QP {
+	if !c.made() {
+		return nil
+	}
+	return c.qp
+}
+
+// Peer returns the peer that the connection belongs to.
+func (c *Conn) Peer() *Peer {
+	if !c.made() {
+		return nil
+	}
+	return c.peer
+}
+
+// CQ returns the completion queue of the connection: of everything, or of everything but receives if there is a
+// [Conn.RecvCQ].
+//
+// C: rpma_conn_get_cq
+func (c *Conn) CQ() *CQ {
+	if !c.made() {
+		return nil
+	}
+	return c.cq
+}
+
+// RecvCQ returns the completion queue of receives, which may be that of the shared receive queue, or nil.
+//
+// C: rpma_conn_get_rcq
+func (c *Conn) RecvCQ() *CQ {
+	if !c.made() {
+		return nil
+	}
+	return c.rcq
+}
+
+// Wait waits for an event of the connection's shared channel, and returns the queue that may have completions, and
+// whether it is that of receives. Poll it until it is empty, and wait again. If ctx ends, the error is ErrNoCompletion,
+// and ErrNotSharedChannel if the channel is not shared.
+//
+// C: rpma_conn_wait, rpma_conn_get_compl_fd
+func (c *Conn) Wait(ctx context.Context) (q *CQ, recvs bool, err error) {
+	const op = "Conn.Wait"
+	if !c.made() {
+		return nil, false, neverMade(op)
+	}
+	if c.channel == nil {
+		return nil, false, &Error{Op: op, Code: ErrNotSharedChannel,
+			Reason: "CQ.Wait waits, or set ConnConfig.SharedChannel"}
+	}
+	cq, err := c.channel.Wait(ctx)
+	if err != nil {
+		return nil, false, waitFailed(op, ctx, ErrNoCompletion, err)
+	}
+	if err = cq.ReqNotify(false); err != nil {
+		return nil, false, failed(op, err)
+	}
+	if c.rcq != nil && cq == c.rcq.cq {
+		return c.rcq, true, nil
+	}
+	return c.cq, false, nil
+}
+
+// Disconnect ends the connection. Operations under way complete with IBV_WC_WR_FLUSH_ERR; those of the other side do
+// when it disconnects. See [Conn.NextEvent] for Closed. It does not wait.
+//
+// C: rpma_conn_disconnect
+func (c *Conn) Disconnect() error {
+	const op = "Conn.Disconnect"
+	if !c.made() {
+		return neverMade(op)
+	}
+	// The ID is asynchronous, so this does not wait.
+	return failed(op, c.id.Disconnect(context.Background()))
+}
+
+// Close disconnects, waits until the device has let go of all memory, and deletes the connection. Goroutines that wait
+// for its completions or events wake with an error. Close fails while a Poller of package rdma has one of its queues.
+//
+// C: rpma_conn_delete
+func (c *Conn) Close() error {
+	if !c.made() {
+		return neverMade("Conn.Close")
+	}
+	c.closing.Lock()
+	defer c.closing.Unlock()
+	if c.over {
+		return nil
+	}
+	if err := c.link.close(c.endAsyncs); err != nil {
+		return failed("Conn.Close", err)
+	}
+	c.over = true
+	return nil
+}

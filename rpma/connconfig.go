@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package rpma
+
+import (
+	"time"
+)
+
+// ConnConfig describes one end of a connection. The zero value has the defaults. It is read when a request is made.
+//
+// C: rpma_conn_cfg_new, rpma_conn_cfg_delete
+type ConnConfig struct {
+	// Timeout limits each step of finding the way to the peer: its address and the route. 0 means 1 s. It has an effect
+	// only on the side that asks for the connection.
+	//
+	// C: rpma_conn_cfg_set_timeout, rpma_conn_cfg_get_timeout
+	Timeout time.Duration
+	// SQSize and RQSize are the numbers of operations, and of receives, that may be outstanding. 0 means 10. A full
+	// queue refuses more with ENOMEM.
+	//
+	// C: rpma_conn_cfg_set_sq_size, rpma_conn_cfg_get_sq_size, rpma_conn_cfg_set_rq_size, rpma_conn_cfg_get_rq_size
+	SQSize, RQSize int
+	// CQSize is the size of the completion queue. 0 means 10. It is raised to what can complete there, so that no
+	// completion is lost.
+	//
+	// C: rpma_conn_cfg_set_cq_size, rpma_conn_cfg_get_cq_size
+	CQSize int
+	// RecvCQSize is the size of a completion queue of their own for receives, raised like CQSize. 0 means none:
+	// receives complete in the same queue as everything else. A connection with an SRQ that has a completion queue of
+	// its own uses that one.
+	//
+	// C: rpma_conn_cfg_set_rcq_size, rpma_conn_cfg_get_rcq_size
+	RecvCQSize int
+	// SharedChannel lets one wait serve both completion queues: [Conn.Wait] in place of [CQ.Wait].
+	//
+	// C: rpma_conn_cfg_set_compl_channel, rpma_conn_cfg_get_compl_channel
+	SharedChannel bool
+	// SRQ is the shared receive queue that the connection receives from, or nil.
+	//
+	// C: rpma_conn_cfg_set_srq, rpma_conn_cfg_get_srq
+	SRQ *SRQ
+}
+
+// complete returns the configuration with its defaults. c may be nil.
+func (c *ConnConfig) complete(op string) (full ConnConfig, err error) {
+	if c != nil {
+		full = *c
+	}
+	if full.Timeout < 0 || full.SQSize < 0 || full.RQSize < 0 || full.CQSize < 0 || full.RecvCQSize < 0 {
+		return full, invalid(op, "a ConnConfig with a negative number: %+v", full)
+	}
+	if full.SRQ != nil && !full.SRQ.made() {
+		return full, invalid(op, "ConnConfig.SRQ was never created: it is the zero value of its type")
+	}
+	if full.SharedChannel && full.SRQ != nil && full.SRQ.cq != nil {
+		return full, invalid(op, "SharedChannel is not possible with an SRQ that has a completion queue of its own")
+	}
+	if full.Timeout == 0 {
+		full.Timeout = defaultTimeout
+	}
+	for _, size := range []*int{&full.SQSize, &full.RQSize, &full.CQSize} {
+		if *size == 0 {
+			*size = defaultQueueSize
+		}
+	}
+	received := full.RQSize
+	if full.SRQ != nil {
+		received = int(full.SRQ.srq.Cap().MaxWR)
+		if full.RQSize = 0; full.SRQ.cq != nil {
+			full.RecvCQSize, received = 0, 0
+		}
+	}
+	if full.RecvCQSize > 0 {
+		full.RecvCQSize = max(full.RecvCQSize, received)
+		received = 0
+	}
+	full.CQSize = max(full.CQSize, full.SQSize+received)
+	return full, nil
+}

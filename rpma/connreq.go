@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package rpma
+
+import (
+	"context"
+	"net/netip"
+	"sync"
+
+	"github.com/goverbs/goverbs/generated/rdmacm"
+)
+
+// ConnRequest is a request for a connection: one that this side is about to make, or one that a peer has made. Connect
+// turns it into a [Conn]; Close gives it up.
+type ConnRequest struct {
+	mu      sync.Mutex // guards link
+	link    *link      // nil: it is over
+	passive bool
+	private []byte
+}
+
+// NewConnRequest prepares a connection to the listener at "host:port": it finds the address and the route, and creates
+// the queues. config is nil for the defaults. It blocks until the network has answered, until config's Timeout has
+// passed in one of the steps, or until ctx ends.
+//
+// C: rpma_conn_req_new
+func (p *Peer) NewConnRequest(ctx context.Context, address string, config *ConnConfig) (*ConnRequest, error) {
+	const op = "Peer.NewConnRequest"
+	if !p.made() {
+		return nil, neverMade(op)
+	}
+	full, err := config.complete(op)
+	if err != nil {
+		return nil, err
+	}
+	to, err := p.device.manager.lookup(ctx, Remote, address)
+	if err != nil {
+		return nil, failed(op, err)
+	}
+	id, err := p.device.manager.createID(rdmacm.PS_TCP)
+	if err != nil {
+		return nil, failed(op, err)
+	}
+	var from netip.AddrPort
+	if p.device.local.Is4() == to.Addr().Is4() {
+		from = netip.AddrPortFrom(p.device.local, 0)
+	}
+	if err = id.ResolveAddr(ctx, from, to, full.Timeout); err == nil {
+		err = id.ResolveRoute(ctx, full.Timeout)
+	}
+	if err != nil {
+		id.Close()
+		return nil, failed(op, err)
+	}
+	l, err := newLink(op, p, id, &full)
+	if err != nil {
+		return nil, err
+	}
+	return &ConnRequest{link: l}, nil
+}
+
+// Recv posts a receive before the connection exists, so that it is there for the peer's first message. Everything else
+// is as with [Conn.Recv].
+//
+// C: rpma_conn_req_recv
+func (r *ConnRequest) Recv(dst *MR, offset, length uint64, id uint64) error {
+	const op = "ConnRequest.Recv"
+	if r == nil {
+		return neverMade(op)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.link == nil {
+		return closed(op)
+	}
+	return r.link.recvs.post(op, r.link.qp, dst, offset, length, id)
+}
+
+// PrivateData returns the data that the peer sent with its request, or nil. Over InfiniBand and RoCE it is 56 bytes,
+// the peer's data first and then zeros. It belongs to the caller.
+//
+// C: rpma_conn_req_get_private_data
+func (r *ConnRequest) PrivateData() []byte {
+	if r == nil {
+		return nil
+	}
+	return r.private
+}
+
+// Connect makes the connection: it sends a request of this side's, or accepts one of the peer's. The other side gets
+// private, which has 56 bytes at most in a request and 196 in an answer, over InfiniBand and RoCE, and may be nil.
+// Connect does not wait for the other side: [Conn.WaitEstablished] or [Conn.NextEvent] does. With an error or without,
+// the request is over.
+//
+// C: rpma_conn_req_connect
+func (r *ConnRequest) Connect(private []byte) (*Conn, error) {
+	const op = "ConnRequest.Connect"
+	if r == nil {
+		return nil, neverMade(op)
+	}
+	l := r.take()
+	if l == nil {
+		return nil, closed(op)
+	}
+	connect := l.id.Connect
+	if r.passive {
+		connect = l.id.Accept
+	}
+	// The ID is asynchronous, so this does not wait.
+	if err := connect(context.Background(), param(), private); err != nil {
+		return nil, l.closeAfter(op, err)
+	}
+	c := &Conn{link: l}
+	if len(r.private) > 0 {
+		c.private.Store(&r.private)
+	}
+	logInfo("connection requested", "QP", l.qp.Num(), "passive", r.passive)
+	return c, nil
+}
+
+// take ends the request, and returns its link, or nil if it is over.
+func (r *ConnRequest) take() *link {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	l := r.link
+	r.link = nil
+	return l
+}
+
+// Close gives up the request. One of a peer is rejected.
+//
+// C: rpma_conn_req_delete
+func (r *ConnRequest) Close() error {
+	const op = "ConnRequest.Close"
+	if r == nil {
+		return neverMade(op)
+	}
+	l := r.take()
+	if l == nil {
+		return nil
+	}
+	if err := l.close(); err != nil { // an ID that is closed before it has answered rejects
+		r.mu.Lock()
+		r.link = l // Close tries again
+		r.mu.Unlock()
+		return failed(op, err)
+	}
+	return nil
+}

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package rpma
+
+import (
+	"fmt"
+	"strings"
+
+	header "github.com/goverbs/goverbs/generated/rpma"
+)
+
+// Numbers of librpma.h, as its generated package has them.
+
+// Code is an error of librpma. It is an error itself, for errors.Is.
+type Code int32
+
+// The errors of librpma: RPMA_E_UNKNOWN and its like.
+const (
+	ErrUnknown          = Code(header.E_UNKNOWN)
+	ErrNotSupported     = Code(header.E_NOSUPP)          // a device, a peer or a region lacks something
+	ErrProvider         = Code(header.E_PROVIDER)        // a call of libibverbs, librdmacm or the system has failed
+	ErrNoMemory         = Code(header.E_NOMEM)           // memory could not be allocated
+	ErrInvalid          = Code(header.E_INVAL)           // an argument is wrong
+	ErrNoCompletion     = Code(header.E_NO_COMPLETION)   // a wait ended without a completion
+	ErrNoEvent          = Code(header.E_NO_EVENT)        // a wait ended without an event
+	ErrAgain            = Code(header.E_AGAIN)           // the failure is temporary
+	ErrSharedChannel    = Code(header.E_SHARED_CHANNEL)  // the completion channel is shared: Conn.Wait waits
+	ErrNotSharedChannel = Code(header.E_NOT_SHARED_CHNL) // the completion channel is not shared: CQ.Wait waits
+)
+
+var codeTexts = [...]string{
+	"unknown error", "not supported", "the provider failed", "out of memory", "invalid argument", "no completion",
+	"no event", "temporary error", "the completion channel is shared", "the completion channel is not shared",
+}
+
+// Error returns what the code means.
+//
+// C: rpma_err_2str
+func (c Code) Error() string {
+	if i := int(ErrUnknown - c); i >= 0 && i < len(codeTexts) {
+		return codeTexts[i]
+	}
+	return fmt.Sprintf("error %d, which librpma does not have", int32(c))
+}
+
+// Usage says what a memory region may be used for. Its bits are on the wire, in the region's descriptor.
+type Usage uint8
+
+// Usages of a region. SRC is the side that data comes from, DST the side that it goes to, whichever side starts the
+// operation.
+const (
+	ReadSrc         = Usage(header.MR_USAGE_READ_SRC)              // peers read from it
+	ReadDst         = Usage(header.MR_USAGE_READ_DST)              // it receives what this side reads
+	WriteSrc        = Usage(header.MR_USAGE_WRITE_SRC)             // it holds what this side writes
+	WriteDst        = Usage(header.MR_USAGE_WRITE_DST)             // peers write to it
+	FlushVisibility = Usage(header.MR_USAGE_FLUSH_TYPE_VISIBILITY) // peers flush it for visibility
+	FlushPersistent = Usage(header.MR_USAGE_FLUSH_TYPE_PERSISTENT) // peers flush it for persistence
+	SendSrc         = Usage(header.MR_USAGE_SEND)                  // it holds messages to send
+	RecvDst         = Usage(header.MR_USAGE_RECV)                  // it receives messages
+)
+
+var usageNames = [...]string{"ReadSrc", "ReadDst", "WriteSrc", "WriteDst", "FlushVisibility", "FlushPersistent",
+	"SendSrc", "RecvDst"}
+
+// String returns the names of the usages.
+func (u Usage) String() string {
+	var names []string
+	for i, name := range usageNames {
+		if u&(1<<i) != 0 {
+			names = append(names, name)
+		}
+	}
+	if names == nil {
+		return "no usage"
+	}
+	return strings.Join(names, "|")
+}
+
+// Flags say when an operation has a completion.
+type Flags uint8
+
+const (
+	// OnError is for operations whose success a later operation reports. A failure always has a completion.
+	OnError = Flags(header.F_COMPLETION_ON_ERROR)
+	// Always gives the operation a completion in any case.
+	Always = Flags(header.F_COMPLETION_ALWAYS)
+
+	onSuccess = Always &^ OnError
+)
+
+// FlushType is what a flush promises.
+type FlushType uint8
+
+const (
+	Persistent = FlushType(header.FLUSH_TYPE_PERSISTENT) // flushed data survives a loss of power of the peer
+	Visibility = FlushType(header.FLUSH_TYPE_VISIBILITY) // the peer's processors see flushed data
+)
+
+// String returns the name of the type.
+func (t FlushType) String() string {
+	switch t {
+	case Persistent:
+		return "persistence"
+	case Visibility:
+		return "visibility"
+	}
+	return fmt.Sprintf("FlushType(%d)", uint8(t))
+}
+
+// usage is the usage that a region needs for a flush.
+func (t FlushType) usage() Usage {
+	if t == Persistent {
+		return FlushPersistent
+	}
+	return FlushVisibility
+}
+
+// Event is what has happened to a connection.
+type Event int8
+
+const (
+	Undefined   = Event(header.CONN_UNDEFINED)
+	Established = Event(header.CONN_ESTABLISHED) // operations may be posted
+	Closed      = Event(header.CONN_CLOSED)      // one side has disconnected, or is gone
+	Lost        = Event(header.CONN_LOST)        // the connection failed: the device is gone, or connecting went wrong
+	Rejected    = Event(header.CONN_REJECTED)    // the peer has rejected the request
+	Unreachable = Event(header.CONN_UNREACHABLE) // the peer does not answer
+)
+
+var eventTexts = [...]string{"undefined", "established", "closed", "lost", "rejected", "unreachable"}
+
+// String returns the name of the event.
+//
+// C: rpma_utils_conn_event_2str
+func (e Event) String() string {
+	if i := int(e) - int(Undefined); i >= 0 && i < len(eventTexts) {
+		return eventTexts[i]
+	}
+	return fmt.Sprintf("Event(%d)", int8(e))
+}
+
+// AtomicWriteAlignment is what the offset of an atomic write has to be a multiple of.
+const AtomicWriteAlignment = header.ATOMIC_WRITE_ALIGNMENT
+
+// Defaults of ConnConfig and SRQConfig.
+const (
+	defaultTimeoutMS = header.DEFAULT_TIMEOUT_MS
+	defaultQueueSize = 10
+	defaultSRQSize   = 20
+)
+
+// Sizes of descriptors.
+const (
+	MRDescriptorSize         = 21
+	PeerConfigDescriptorSize = 1
+)
+
+// Bits of device_cap_flags_ex (enum ib_uverbs_device_cap_flags of the kernel's uverbs interface).
+const (
+	capFlushGlobal     = 1 << 38
+	capFlushPersistent = 1 << 39
+	capAtomicWrite     = 1 << 40
+)

@@ -1,0 +1,284 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package rpma
+
+import (
+	"bytes"
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma"
+	"github.com/goverbs/goverbs/rdma/soft"
+)
+
+// TestPrivateData: each side has what the other one sent, with zeros behind it.
+func TestPrivateData(t *testing.T) {
+	r := connected(t, options{private: "from a", answer: "from b"})
+	padded := func(s string, size int) []byte { return append([]byte(s), make([]byte, size-len(s))...) }
+	assert.Equal(t, padded("from b", 196), r.a.conn.PrivateData())
+	assert.Equal(t, padded("from a", 56), r.b.conn.PrivateData())
+}
+
+func TestPrivateDataOfARequest(t *testing.T) {
+	r := newRig(t, options{})
+	out, err := r.a.peer.NewConnRequest(soon(t), r.ep.Addr().String(), nil)
+	require.NoError(t, err)
+	assert.Nil(t, out.PrivateData())
+	a, err := out.Connect([]byte("please"))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, a.Close()) })
+	assert.Nil(t, a.PrivateData())
+	in, err := r.ep.NextConnRequest(soon(t), nil)
+	require.NoError(t, err)
+	assert.True(t, bytes.HasPrefix(in.PrivateData(), []byte("please")))
+	require.NoError(t, in.Close())
+	assert.Equal(t, Rejected, r.event(a))
+
+	out, err = r.a.peer.NewConnRequest(soon(t), r.ep.Addr().String(), nil)
+	require.NoError(t, err)
+	_, err = out.Connect([]byte(strings.Repeat("x", 57)))
+	assert.ErrorContains(t, err, "57 bytes")
+	_, err = out.Connect(nil)
+	assert.ErrorIs(t, err, rdma.ErrClosed, "the request is over")
+	require.NoError(t, out.Close())
+}
+
+// TestRejected: giving up a request of a peer rejects it.
+func TestRejected(t *testing.T) {
+	r := newRig(t, options{})
+	done := make(chan error)
+	ctx := soon(t)
+	go func() {
+		c, err := r.a.peer.Connect(ctx, r.ep.Addr().String(), nil, nil)
+		if c != nil {
+			c.Close()
+		}
+		done <- err
+	}()
+	in, err := r.ep.NextConnRequest(ctx, nil)
+	require.NoError(t, err)
+	require.NoError(t, in.Close())
+	require.NoError(t, in.Close())
+	err = <-done
+	var event *EventError
+	require.ErrorAs(t, err, &event)
+	assert.Equal(t, Rejected, event.Event)
+	assert.ErrorIs(t, err, ErrProvider)
+}
+
+// TestTooLarge: a request of a peer whose queues cannot be created is rejected.
+func TestTooLarge(t *testing.T) {
+	r := newRig(t, options{})
+	large := &ConnConfig{SQSize: 1 << 30}
+	_, err := r.a.peer.NewConnRequest(soon(t), r.ep.Addr().String(), large)
+	assert.ErrorIs(t, err, ErrProvider)
+	out, err := r.a.peer.NewConnRequest(soon(t), r.ep.Addr().String(), nil)
+	require.NoError(t, err)
+	c, err := out.Connect(nil)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, c.Close()) })
+	_, err = r.ep.NextConnRequest(soon(t), large)
+	assert.ErrorIs(t, err, ErrProvider)
+	assert.Equal(t, Rejected, r.event(c))
+}
+
+// TestNobodyListens: a request that no program takes is rejected.
+func TestNobodyListens(t *testing.T) {
+	r := newRig(t, options{})
+	_, err := r.a.peer.Connect(soon(t), addressB+":1", nil, nil)
+	var event *EventError
+	require.ErrorAs(t, err, &event)
+	assert.Equal(t, Rejected, event.Event)
+}
+
+// TestListenerCloses: requests that nobody has taken are rejected, and connections live on.
+func TestListenerCloses(t *testing.T) {
+	r := connected(t, options{})
+	out, err := r.a.peer.NewConnRequest(soon(t), r.ep.Addr().String(), nil)
+	require.NoError(t, err)
+	c, err := out.Connect(nil)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, c.Close()) })
+	require.NoError(t, r.ep.Close())
+	assert.Equal(t, Rejected, r.event(c))
+	_, err = r.ep.NextConnRequest(soon(t), nil)
+	assert.ErrorIs(t, err, rdma.ErrClosed)
+	require.NoError(t, r.a.conn.Write(nil, 0, nil, 0, 0, Always, 1))
+	r.a.done(1)
+}
+
+// TestTakenRequestOutlivesItsListener: it can be accepted after the endpoint was closed.
+func TestTakenRequestOutlivesItsListener(t *testing.T) {
+	r := newRig(t, options{})
+	out, err := r.a.peer.NewConnRequest(soon(t), r.ep.Addr().String(), nil)
+	require.NoError(t, err)
+	a, err := out.Connect(nil)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, a.Close()) })
+	in, err := r.ep.NextConnRequest(soon(t), nil)
+	require.NoError(t, err)
+	require.NoError(t, r.ep.Close())
+	b, err := in.Connect(nil)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, b.Close()) })
+	assert.Equal(t, Established, r.event(a))
+	assert.Equal(t, Established, r.event(b))
+}
+
+// TestUnreachable: a peer that does not answer is unreachable after the connection manager's time.
+func TestUnreachable(t *testing.T) {
+	r := newRig(t, options{})
+	out, err := r.a.peer.NewConnRequest(soon(t), r.ep.Addr().String(), nil)
+	require.NoError(t, err)
+	require.True(t, r.fabric.SetLink("soft1", false))
+	start := r.fabric.Now()
+	c, err := out.Connect(nil)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, c.Close()) })
+	assert.Equal(t, Unreachable, r.event(c))
+	assert.Less(t, r.fabric.Now()-start, 2*time.Minute)
+}
+
+// TestClosed: the other side gets the event if one disconnects, and this one when both have; what is under way
+// completes.
+func TestClosed(t *testing.T) {
+	r := connected(t, options{})
+	there := r.b.memory(64, everyUsage)
+	require.NoError(t, r.b.conn.Recv(there, 0, 64, 3))
+	require.NoError(t, r.a.conn.Disconnect())
+	assert.Equal(t, Closed, r.event(r.b.conn))
+	require.NoError(t, r.b.conn.Disconnect())
+	assert.Equal(t, Closed, r.event(r.a.conn))
+	wc := completion(t, r.b.conn.CQ())
+	assert.Equal(t, ibv.WC_WR_FLUSH_ERR, wc.Status)
+	assert.Equal(t, uint64(3), wc.WRID)
+	require.NoError(t, r.a.conn.Write(nil, 0, nil, 0, 0, OnError, 4))
+	wc = completion(t, r.a.conn.CQ())
+	assert.Equal(t, ibv.WC_WR_FLUSH_ERR, wc.Status)
+	assert.Equal(t, uint64(4), wc.WRID)
+}
+
+// TestPeerIsKilled: the kernel closes everything of a process that ends, without a word to the other side.
+func TestPeerIsKilled(t *testing.T) {
+	r := connected(t, options{})
+	there := r.b.memory(64, everyUsage)
+	here, to := r.a.memory(64, everyUsage), remote(t, there)
+	require.NoError(t, r.b.conn.Close())
+	assert.Equal(t, Closed, r.event(r.a.conn))
+	err := r.a.conn.Write(to, 0, here, 0, 8, Always, 1)
+	if err == nil {
+		wc := completion(t, r.a.conn.CQ())
+		err = r.a.conn.CompletionErr(&wc)
+	}
+	assert.Error(t, err)
+}
+
+// TestDeviceIsGone: the side whose device is removed has lost its connection.
+func TestDeviceIsGone(t *testing.T) {
+	r := connected(t, options{})
+	require.True(t, r.fabric.RemoveDevice("soft0"))
+	assert.Equal(t, Lost, r.event(r.a.conn))
+}
+
+// TestLinkIsCut: an operation that is under way completes with an error within the time of its retries, and so do those
+// behind it; disconnecting ends in an event, too.
+func TestLinkIsCut(t *testing.T) {
+	eachWay(t, func(t *testing.T, r *rig) {
+		here, there := r.a.memory(64, everyUsage), r.b.memory(64, everyUsage)
+		to := remote(t, there)
+		require.True(t, r.fabric.SetLink("soft1", false))
+		start := r.fabric.Now()
+		require.NoError(t, r.a.conn.Write(to, 0, here, 0, 8, OnError, 1))
+		require.NoError(t, r.a.conn.Flush(to, 0, 8, Visibility, OnError, 2))
+		require.NoError(t, r.a.conn.AtomicWrite(to, 0, [8]byte{}, Always, 3))
+		for id, status := range []ibv.WCStatus{ibv.WC_RETRY_EXC_ERR, ibv.WC_WR_FLUSH_ERR, ibv.WC_WR_FLUSH_ERR} {
+			wc := completion(t, r.a.conn.CQ())
+			assert.Equal(t, status, wc.Status)
+			assert.Equal(t, uint64(id+1), wc.WRID)
+		}
+		assert.Less(t, r.fabric.Now()-start, time.Minute)
+		require.NoError(t, r.a.conn.Disconnect())
+		assert.Equal(t, Closed, r.event(r.a.conn))
+	})
+}
+
+// TestLostMessages: a bad fabric delays, and loses nothing.
+func TestLostMessages(t *testing.T) {
+	eachWay(t, func(t *testing.T, r *rig) {
+		here, there := r.a.memory(64, everyUsage), r.b.memory(64, everyUsage)
+		to := remote(t, there)
+		require.NoError(t, r.fabric.SetFaults(soft.Faults{Seed: 1, Drop: 0.2, Duplicate: 0.2, Delay: 0.2,
+			Late: time.Millisecond}))
+		for i := range uint64(200) {
+			here.Bytes()[0] = byte(i)
+			require.NoError(t, r.a.conn.Write(to, 0, here, 0, 1, OnError, 0))
+			require.NoError(t, r.a.conn.Flush(to, 0, 1, Visibility, OnError, 0))
+			require.NoError(t, r.a.conn.AtomicWrite(to, 8, [8]byte{byte(i)}, Always, i))
+			r.a.done(i)
+			require.Equal(t, byte(i), there.Bytes()[0])
+			require.Equal(t, byte(i), there.Bytes()[8])
+		}
+		require.NoError(t, r.fabric.SetFaults(soft.Faults{}))
+		assert.NotZero(t, r.fabric.Counters().Lost)
+	})
+}
+
+// TestWaitsEnd: contexts end waits with librpma's codes.
+func TestWaitsEnd(t *testing.T) {
+	r := connected(t, options{connA: &ConnConfig{SharedChannel: true}})
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	check := func(err error, code Code) {
+		t.Helper()
+		assert.ErrorIs(t, err, context.Canceled)
+		assert.Equal(t, code, CodeOf(err))
+	}
+	_, err := r.a.conn.NextEvent(ended)
+	check(err, ErrNoEvent)
+	_, err = r.ep.NextConnRequest(ended, nil)
+	check(err, ErrNoEvent)
+	wcs := make([]ibv.WC, 1)
+	_, err = r.b.conn.CQ().Wait(ended, wcs)
+	check(err, ErrNoCompletion)
+	_, _, err = r.a.conn.Wait(ended)
+	check(err, ErrNoCompletion)
+	_, err = r.a.conn.CQ().Wait(ended, wcs)
+	assert.Equal(t, ErrSharedChannel, CodeOf(err))
+	_, _, err = r.b.conn.Wait(ended)
+	assert.Equal(t, ErrNotSharedChannel, CodeOf(err))
+}
+
+// TestSharedChannel: one wait serves both queues.
+func TestSharedChannel(t *testing.T) {
+	r := connected(t, options{connA: &ConnConfig{SharedChannel: true, RecvCQSize: 10}})
+	here, there := r.a.memory(64, everyUsage), r.b.memory(64, everyUsage)
+	wcs := make([]ibv.WC, 4)
+	for i := range uint64(20) {
+		require.NoError(t, r.a.conn.Recv(here, 0, 8, i))
+		require.NoError(t, r.b.conn.Send(there, 0, 8, Always, i))
+		r.b.done(i)
+		q, recvs, err := r.a.conn.Wait(soon(t))
+		require.NoError(t, err)
+		require.True(t, recvs)
+		require.Same(t, r.a.conn.RecvCQ(), q)
+		n, err := q.Poll(wcs)
+		require.NoError(t, err)
+		require.Equal(t, 1, n)
+		require.Equal(t, ibv.WC_RECV, wcs[0].Opcode)
+
+		require.NoError(t, r.a.conn.Write(nil, 0, nil, 0, 0, Always, i))
+		q, recvs, err = r.a.conn.Wait(soon(t))
+		require.NoError(t, err)
+		require.False(t, recvs)
+		n, err = q.Poll(wcs)
+		require.NoError(t, err)
+		require.Equal(t, 1, n)
+		require.Equal(t, i, wcs[0].WRID)
+	}
+}

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package rpma
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/rdma"
+)
+
+// TestFile: what a peer writes is in the file.
+func TestFile(t *testing.T) {
+	eachWay(t, func(t *testing.T, r *rig) {
+		name := filepath.Join(t.TempDir(), "memory")
+		f, err := OpenFile(name, FileOptions{Size: 10000})
+		require.NoError(t, err)
+		assert.Len(t, f.Bytes(), 10000)
+		m, err := r.b.peer.RegFile(f, everyUsage)
+		require.NoError(t, err)
+		here, to := r.a.memory(64, everyUsage), remote(t, m)
+		copy(here.Bytes(), "kept")
+		require.NoError(t, r.a.conn.Write(to, 5000, here, 0, 4, OnError, 0))
+		require.NoError(t, r.a.conn.Flush(to, 5000, 4, Visibility, Always, 1))
+		r.a.done(1)
+		onDisk, err := os.ReadFile(name)
+		require.NoError(t, err)
+		assert.Equal(t, "kept", string(onDisk[5000:5004]))
+		require.NoError(t, f.Sync(4999, 5))
+		require.NoError(t, f.Sync(0, 0))
+		for _, bad := range [][2]int{{-1, 1}, {0, -1}, {0, 10001}, {10001, 0}, {9999, 2}} {
+			assert.ErrorIs(t, f.Sync(bad[0], bad[1]), ErrInvalid)
+		}
+		assert.ErrorIs(t, f.Close(), rdma.ErrInUse)
+		require.NoError(t, m.Close())
+		require.NoError(t, f.Close())
+		require.NoError(t, f.Close())
+		assert.Nil(t, f.Bytes())
+		assert.ErrorIs(t, f.Sync(0, 1), rdma.ErrClosed)
+		_, err = r.b.peer.RegFile(f, everyUsage)
+		assert.ErrorIs(t, err, rdma.ErrClosed)
+
+		f, err = OpenFile(name, FileOptions{Size: 20000})
+		require.NoError(t, err)
+		assert.Len(t, f.Bytes(), 20000)
+		assert.Equal(t, "kept", string(f.Bytes()[5000:5004]))
+		require.NoError(t, f.Close())
+		f, err = OpenFile(name, FileOptions{Size: 10})
+		require.NoError(t, err)
+		assert.Len(t, f.Bytes(), 20000, "a file is not cut")
+		require.NoError(t, f.Close())
+	})
+}
+
+// TestFileIsHonest: a flush of ordinary memory promises no persistence.
+func TestFileIsHonest(t *testing.T) {
+	r := newRig(t, options{})
+	name := filepath.Join(t.TempDir(), "memory")
+	f, err := OpenFile(name, FileOptions{Size: 4096})
+	require.NoError(t, err)
+	if f.Persistent() {
+		t.Fatal("the temporary directory is on persistent memory: run with another TMPDIR")
+	}
+	assert.Equal(t, PeerConfig{}, f.Config())
+	assert.Equal(t, FlushVisibility, f.FlushUsage())
+	_, err = r.b.peer.RegFile(f, FlushVisibility|FlushPersistent)
+	assert.ErrorIs(t, err, ErrNotSupported)
+	assert.ErrorContains(t, err, "File.Sync")
+	require.NoError(t, f.Close())
+
+	f, err = OpenFile(name, FileOptions{AssumePersistent: true})
+	require.NoError(t, err)
+	assert.Equal(t, PeerConfig{DirectWriteToPmem: true}, f.Config())
+	m, err := r.b.peer.RegFile(f, f.FlushUsage())
+	require.NoError(t, err)
+	assert.Equal(t, FlushVisibility|FlushPersistent, remote(t, m).FlushTypes())
+	require.NoError(t, m.Close())
+	require.NoError(t, f.Close())
+}
+
+// TestNoFile: what cannot be mapped is refused.
+func TestNoFile(t *testing.T) {
+	dir := t.TempDir()
+	_, err := OpenFile(filepath.Join(dir, "missing"), FileOptions{})
+	assert.ErrorIs(t, err, os.ErrNotExist)
+	_, err = OpenFile(filepath.Join(dir, "negative"), FileOptions{Size: -1})
+	assert.Error(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "empty"), nil, 0o600))
+	_, err = OpenFile(filepath.Join(dir, "empty"), FileOptions{})
+	assert.ErrorIs(t, err, ErrInvalid)
+	_, err = OpenFile(dir, FileOptions{Size: 10})
+	assert.Error(t, err)
+	r := newRig(t, options{})
+	_, err = r.a.peer.RegFile(nil, ReadSrc)
+	assert.ErrorIs(t, err, ErrInvalid)
+}

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+//go:build !linux
+
+package rpma
+
+import (
+	"os"
+
+	"github.com/goverbs/goverbs/rdma"
+)
+
+func mapShared(*os.File, int) (b []byte, persistent bool, err error) {
+	return nil, false, rdma.ErrNotSupported
+}
+
+func syncShared([]byte) error { return rdma.ErrNotSupported }
+
+func unmapShared([]byte) error { return rdma.ErrNotSupported }

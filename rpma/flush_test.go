@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package rpma
+
+import (
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma"
+	"github.com/goverbs/goverbs/rdma/soft"
+)
+
+// TestPersistent: a flush for persistence needs both promises of the peer.
+func TestPersistent(t *testing.T) {
+	eachWay(t, func(t *testing.T, r *rig) {
+		both := remote(t, r.b.memory(64, WriteDst|FlushVisibility|FlushPersistent))
+		visible := remote(t, r.b.memory(64, WriteDst|FlushVisibility))
+		neither := remote(t, r.b.memory(64, WriteDst))
+		c := r.a.conn
+		assert.Equal(t, FlushVisibility|FlushPersistent, both.FlushTypes())
+		assert.Equal(t, FlushVisibility, visible.FlushTypes())
+		refused := func(to *RemoteMR, kind FlushType, why string) {
+			t.Helper()
+			err := c.Flush(to, 0, 64, kind, Always, 0)
+			assert.ErrorIs(t, err, ErrNotSupported)
+			assert.ErrorIs(t, err, rdma.ErrNotSupported)
+			assert.ErrorContains(t, err, why)
+		}
+		refused(both, Persistent, "ApplyRemotePeerConfig")
+		c.ApplyRemotePeerConfig(PeerConfig{})
+		refused(both, Persistent, "ApplyRemotePeerConfig")
+		config, err := ParsePeerConfig([]byte{1})
+		require.NoError(t, err)
+		c.ApplyRemotePeerConfig(config)
+		require.NoError(t, c.Flush(both, 0, 64, Persistent, Always, 1))
+		r.a.done(1)
+		require.NoError(t, c.Flush(both, 0, 64, Visibility, Always, 2))
+		r.a.done(2)
+		refused(visible, Persistent, "not registered the region")
+		refused(neither, Visibility, "not registered the region")
+	})
+}
+
+// TestFlushOfEitherType: memory that is registered for one type of flush alone grants that one.
+func TestFlushOfEitherType(t *testing.T) {
+	eachWay(t, func(t *testing.T, r *rig) {
+		r.a.conn.ApplyRemotePeerConfig(PeerConfig{DirectWriteToPmem: true})
+		for to, usage := range map[FlushType]Usage{Visibility: FlushVisibility, Persistent: FlushPersistent} {
+			there := remote(t, r.b.memory(64, WriteDst|usage))
+			require.NoError(t, r.a.conn.Flush(there, 0, 64, to, Always, 1))
+			r.a.done(1)
+		}
+	})
+}
+
+// TestFlushEverywhere: a flush of any range succeeds, also where 8 bytes from its start would lie beyond the region.
+func TestFlushEverywhere(t *testing.T) {
+	eachWay(t, func(t *testing.T, r *rig) {
+		for _, size := range []int{1, 7, 8, 9, 100} {
+			to := remote(t, r.b.memory(size, WriteDst|FlushVisibility))
+			for offset := range uint64(size) + 1 {
+				require.NoError(t, r.a.conn.Flush(to, offset, uint64(size)-offset, Visibility, Always, offset))
+				r.a.done(offset)
+			}
+		}
+	})
+}
+
+// TestTrap: a flush of a side that chose otherwise fails with an error that says what to do, and following it helps.
+func TestTrap(t *testing.T) {
+	for name, c := range map[string]struct {
+		a, b   PeerOptions
+		advice string
+		mend   func(o *options) Usage
+	}{
+		"native flush of memory for reads": {b: PeerOptions{ReadFlush: true}, advice: "PeerOptions.ReadFlush",
+			mend: func(o *options) Usage { o.a.ReadFlush = true; return 0 }},
+		"read of memory for native flush": {a: PeerOptions{ReadFlush: true}, advice: "ReadSrc as well",
+			mend: func(o *options) Usage { return ReadSrc }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := options{a: c.a, b: c.b}
+			r := connected(t, o)
+			to := remote(t, r.b.memory(64, WriteDst|FlushVisibility))
+			require.NoError(t, r.a.conn.Flush(to, 0, 64, Visibility, OnError, 7))
+			wc := completion(t, r.a.conn.CQ())
+			assert.Equal(t, ibv.WC_REM_ACCESS_ERR, wc.Status)
+			err := r.a.conn.CompletionErr(&wc)
+			assert.ErrorContains(t, err, c.advice)
+			assert.ErrorContains(t, err, "flush of id 0x7")
+			assert.ErrorIs(t, err, &rdma.CompletionError{Status: ibv.WC_REM_ACCESS_ERR})
+
+			more := c.mend(&o)
+			r = connected(t, o)
+			to = remote(t, r.b.memory(64, WriteDst|FlushVisibility|more))
+			require.NoError(t, r.a.conn.Flush(to, 0, 64, Visibility, Always, 7))
+			r.a.done(7)
+		})
+	}
+}
+
+// TestOnlyTheLastFlushes: ids of flushes are kept for as many as can be outstanding.
+func TestOnlyTheLastFlushes(t *testing.T) {
+	eachWay(t, func(t *testing.T, r *rig) {
+		to := remote(t, r.b.memory(64, FlushVisibility))
+		const n = 3 * defaultQueueSize
+		assert.False(t, r.a.conn.sends.wasFlush(0), "there was none")
+		for id := range uint64(n) {
+			require.NoError(t, r.a.conn.Flush(to, 0, 64, Visibility, Always, id))
+			r.a.done(id)
+		}
+		for id := range uint64(n) {
+			assert.Equal(t, id >= n-16, r.a.conn.sends.wasFlush(id), id)
+		}
+	})
+}
+
+// TestNotPersistentMemory: a device that flushes natively takes only persistent memory for FlushPersistent.
+func TestNotPersistentMemory(t *testing.T) {
+	r := newRig(t, options{soft: soft.Options{Devices: []soft.DeviceOptions{{}, {}}}, a: PeerOptions{ReadFlush: true}})
+	_, err := r.b.peer.RegMR(make([]byte, 8), FlushPersistent)
+	assert.ErrorIs(t, err, ErrProvider)
+	assert.ErrorContains(t, err, "Peer.RegMR: ")
+	assert.ErrorContains(t, err, "FlushPersistent; a software device takes all with soft.DeviceOptions.Persistent")
+	f, err := OpenFile(filepath.Join(t.TempDir(), "memory"), FileOptions{Size: 4096, AssumePersistent: true})
+	require.NoError(t, err)
+	_, err = r.b.peer.RegFile(f, f.FlushUsage())
+	assert.ErrorIs(t, err, ErrProvider)
+	assert.ErrorContains(t, err, "Peer.RegFile: ")
+	require.NoError(t, f.Close())
+	r.a.memory(8, FlushPersistent)
+}
+
+// TestAccess: a usage grants what it needs, and no more.
+func TestAccess(t *testing.T) {
+	const local, remoteWrite, remoteRead = ibv.ACCESS_LOCAL_WRITE, ibv.ACCESS_REMOTE_WRITE, ibv.ACCESS_REMOTE_READ
+	native, reads, iWARP := Peer{nativeFlush: true}, Peer{}, Peer{iWARP: true}
+	for usage, want := range map[Usage][3]ibv.AccessFlags{
+		ReadSrc:         {remoteRead, remoteRead, remoteRead},
+		ReadDst:         {local, local, local | remoteWrite},
+		WriteSrc:        {local, local, local},
+		WriteDst:        {local | remoteWrite, local | remoteWrite, local | remoteWrite},
+		SendSrc:         {},
+		RecvDst:         {local, local, local},
+		FlushVisibility: {ibv.ACCESS_FLUSH_GLOBAL, remoteRead, remoteRead},
+		FlushPersistent: {ibv.ACCESS_FLUSH_PERSISTENT, remoteRead, remoteRead},
+		FlushPersistent | WriteDst: {ibv.ACCESS_FLUSH_PERSISTENT | local | remoteWrite,
+			remoteRead | local | remoteWrite, remoteRead | local | remoteWrite},
+	} {
+		assert.Equal(t, want, [3]ibv.AccessFlags{native.access(usage), reads.access(usage), iWARP.access(usage)}, usage)
+	}
+}

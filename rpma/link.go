@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package rpma
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/generated/rdmacm"
+	"github.com/goverbs/goverbs/rdma"
+	"github.com/goverbs/goverbs/rdma/cm"
+)
+
+// link has the objects of one end of a connection. First a ConnRequest owns them, then its Conn.
+type link struct {
+	peer    *Peer
+	id      *cm.ID
+	events  *cm.EventChannel
+	channel *rdma.CompChannel // shared by the two queues, or nil
+	cq, rcq *CQ               // rcq is nil, that of the connection, or that of the shared receive queue
+	qp      *rdma.QP
+	srq     *SRQ
+	sends   sends
+	recvs   recvs
+}
+
+// newLink owns the ID, which has a device, and moves it to an event channel of its own.
+func newLink(op string, p *Peer, id *cm.ID, config *ConnConfig) (*link, error) {
+	l := &link{peer: p, id: id, srq: config.SRQ}
+	if err := l.open(config); err != nil {
+		return nil, l.closeAfter(op, err)
+	}
+	return l, nil
+}
+
+func (l *link) open(config *ConnConfig) error {
+	device, err := l.id.Device()
+	if err != nil {
+		return err
+	}
+	if own := l.peer.device; device != own.Device {
+		return &Error{Op: "Peer", Code: ErrInvalid, Reason: fmt.Sprintf("the way to the other side is device %s, and "+
+			"the peer is on %s", device.Name(), own.Name())}
+	}
+	if l.events, err = l.peer.device.manager.createEventChannel(); err != nil {
+		return err
+	}
+	if err = l.id.Migrate(l.events); err != nil {
+		return err
+	}
+	return l.createQueues(config)
+}
+
+func (l *link) createQueues(config *ConnConfig) (err error) {
+	device := l.peer.device.Device
+	if config.SharedChannel {
+		if l.channel, err = device.CreateCompChannel(); err != nil {
+			return err
+		}
+	}
+	if l.cq, err = newCQ(device, config.CQSize, l.channel); err != nil {
+		return err
+	}
+	recvCQ := l.cq
+	if config.RecvCQSize > 0 {
+		if l.rcq, err = newCQ(device, config.RecvCQSize, l.channel); err != nil {
+			return err
+		}
+		recvCQ = l.rcq
+	} else if l.srq != nil && l.srq.cq != nil {
+		l.rcq, recvCQ = l.srq.cq, l.srq.cq
+	}
+	pd := l.peer.pd.Ptr()
+	if pd == 0 { // with which the ID would take another one
+		return closed("Peer")
+	}
+	attr := &ibv.QPInitAttrEx{
+		SendCQ: l.cq.cq.Ptr(), RecvCQ: recvCQ.cq.Ptr(), QPType: ibv.QPT_RC, PD: pd,
+		CompMask: ibv.QP_INIT_ATTR_PD,
+		Cap: ibv.QPCap{MaxSendWR: uint32(config.SQSize), MaxRecvWR: uint32(config.RQSize), MaxSendSGE: 1,
+			MaxRecvSGE: 1, MaxInlineData: atomicWriteSize},
+	}
+	if l.srq != nil {
+		if attr.SRQ = l.srq.srq.Ptr(); attr.SRQ == 0 { // without one, the queue pair would get receives of its own
+			return closed("SRQ")
+		}
+	}
+	if l.peer.nativeFlush {
+		attr.SendOpsFlags |= uint64(ibv.QP_EX_WITH_FLUSH)
+	}
+	if l.peer.nativeAtomicWrite {
+		attr.SendOpsFlags |= uint64(ibv.QP_EX_WITH_ATOMIC_WRITE)
+	}
+	if attr.SendOpsFlags != 0 {
+		attr.CompMask |= ibv.QP_INIT_ATTR_SEND_OPS_FLAGS
+	}
+	if l.qp, err = l.id.CreateQPEx(attr, rdma.QueueOptions{}); err != nil {
+		return err
+	}
+	if err = l.recvs.init(); err != nil {
+		return err
+	}
+	return l.sends.init(l, config.SQSize)
+}
+
+// param returns the parameters of librpma's connections: as many reads at once as the devices support, flow control, 7
+// retries, and retries without end while the peer has no receive posted.
+func param() *rdmacm.ConnParam {
+	p := cm.DefaultConnParam()
+	p.FlowControl = 1
+	return &p
+}
+
+// close closes everything. If it fails, it can be called again and goes on. Waits for the link's completions and events
+// end when its objects are closed; ended waits for more that has to end before completion queues can be closed.
+func (l *link) close(ended ...func() error) error {
+	if err := l.id.Close(); err != nil { // with the queue pair; it disconnects
+		return err
+	}
+	for _, end := range ended {
+		if err := end(); err != nil {
+			return err
+		}
+	}
+	if l.events != nil {
+		if err := l.events.Close(); err != nil {
+			return err
+		}
+	}
+	objects := l.cq.objects()
+	if l.srq == nil || l.rcq != l.srq.cq {
+		objects = append(objects, l.rcq.objects()...)
+	}
+	if l.channel != nil {
+		objects = append(objects, l.channel)
+	}
+	if err := rdma.CloseAll(nil, objects...); err != nil {
+		return err
+	}
+	l.recvs.close()
+	return l.sends.close()
+}
+
+// closeAfter is close after an error, which it returns with its own.
+func (l *link) closeAfter(op string, err error) error {
+	if also := l.close(); also != nil {
+		err = errors.Join(err, also)
+	}
+	return failed(op, err)
+}

@@ -1,0 +1,420 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package rpma
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"math/rand/v2"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma"
+)
+
+// TestBatch: operations of every kind are posted in their order, and can be posted again.
+func TestBatch(t *testing.T) {
+	eachWay(t, func(t *testing.T, r *rig) {
+		here, there := r.a.memory(64, everyUsage), r.b.memory(64, everyUsage)
+		to, c := remote(t, there), r.a.conn
+		b, err := c.NewBatch(8)
+		require.NoError(t, err)
+		defer b.Close()
+		copy(here.Bytes(), "abcdefgh")
+		require.NoError(t, b.Write(to, 0, here, 0, 4, OnError, 1))
+		require.NoError(t, b.Write(to, 20, here, 4, 4, OnError, 2))
+		require.NoError(t, b.Flush(to, 0, 64, Visibility, OnError, 3))
+		require.NoError(t, b.AtomicWrite(to, 8, [8]byte{9}, OnError, 4))
+		require.NoError(t, b.Read(here, 32, to, 0, 32, OnError, 5))
+		require.NoError(t, b.Send(here, 0, 3, OnError, 6))
+		require.NoError(t, b.SendWithImm(here, 0, 4, OnError, 66, 7))
+		assert.ErrorIs(t, b.Write(to, 60, here, 0, 8, OnError, 8), ErrInvalid, "it is not kept")
+		require.NoError(t, b.WriteWithImm(to, 40, here, 0, 8, Always, 77, 8))
+		assert.Equal(t, 8, b.Len())
+		err = b.Write(to, 0, here, 0, 4, Always, 9)
+		assert.Equal(t, ErrNoMemory, CodeOf(err))
+		assert.ErrorIs(t, err, syscall.ENOMEM)
+		for range 3 {
+			clear(there.Bytes())
+			clear(here.Bytes()[32:])
+			for i := range uint64(3) {
+				require.NoError(t, r.b.conn.Recv(there, 48, 8, i))
+			}
+			posted, err := b.Post()
+			require.NoError(t, err)
+			assert.Equal(t, 8, posted)
+			r.a.done(8)
+			want := append([]byte("abcd\x00\x00\x00\x00\x09"), append(make([]byte, 11), "efgh"...)...)
+			assert.Equal(t, want, there.Bytes()[:24])
+			assert.Equal(t, want, here.Bytes()[32:56])
+			assert.Equal(t, "abcdefgh", string(there.Bytes()[40:48]))
+			for i, n := range []uint32{3, 4, 8} {
+				wc := r.b.done(uint64(i))
+				assert.Equal(t, n, wc.ByteLen)
+				imm, _ := Immediate(&wc)
+				assert.Equal(t, []uint32{0, 66, 77}[i], imm)
+			}
+		}
+		b.Reset()
+		assert.Zero(t, b.Len())
+		posted, err := b.Post()
+		assert.Zero(t, posted)
+		assert.NoError(t, err)
+	})
+}
+
+// TestBatchWithoutRoom: what does not fit into the queue is not posted, and the number says what was.
+func TestBatchWithoutRoom(t *testing.T) {
+	r := connected(t, options{})
+	to := remote(t, r.b.memory(64, everyUsage))
+	b, err := r.a.conn.NewBatch(20)
+	require.NoError(t, err)
+	defer b.Close()
+	for id := range uint64(12) {
+		require.NoError(t, b.Flush(to, 0, 8, Visibility, Always, id))
+	}
+	posted, err := b.Post()
+	assert.ErrorIs(t, err, syscall.ENOMEM)
+	assert.Equal(t, defaultQueueSize, posted)
+	for id := range uint64(posted) {
+		r.a.done(id)
+	}
+	_, err = r.a.conn.NewBatch(0)
+	assert.ErrorIs(t, err, ErrInvalid)
+}
+
+// TestBatchNoAllocation: collecting and posting do not allocate.
+func TestBatchNoAllocation(t *testing.T) {
+	if underRaceDetector {
+		t.Skip("the race detector allocates")
+	}
+	eachWay(t, func(t *testing.T, r *rig) {
+		here, there := r.a.memory(64, everyUsage), r.b.memory(64, everyUsage)
+		to := remote(t, there)
+		b, err := r.a.conn.NewBatch(4)
+		require.NoError(t, err)
+		defer b.Close()
+		wcs := make([]ibv.WC, 1)
+		assert.Zero(t, testing.AllocsPerRun(100, func() {
+			b.Reset()
+			b.Write(to, 0, here, 0, 8, OnError, 0)
+			b.Flush(to, 0, 8, Visibility, OnError, 0)
+			b.AtomicWrite(to, 8, [8]byte{}, OnError, 0)
+			b.Flush(to, 8, 8, Visibility, Always, 0)
+			if n, err := b.Post(); n != 4 || err != nil {
+				t.Fatal(n, err)
+			}
+			if n, err := r.a.conn.CQ().Poll(wcs); n != 1 || err != nil {
+				t.Fatal(n, err)
+			}
+		}))
+	})
+}
+
+// TestAsync: goroutines wait for their own operations, whatever the order.
+func TestAsync(t *testing.T) {
+	eachWay(t, func(t *testing.T, r *rig) {
+		const workers, rounds = 4, 50
+		here, there := r.a.memory(64*workers, everyUsage), r.b.memory(64*workers, everyUsage)
+		to := remote(t, there)
+		async, err := r.a.conn.NewAsync(2 * workers)
+		require.NoError(t, err)
+		_, err = r.a.conn.NewAsync(1)
+		assert.ErrorIs(t, err, rdma.ErrInUse, "there is one")
+		_, err = r.a.conn.CQ().Poll(make([]ibv.WC, 1))
+		assert.ErrorIs(t, err, rdma.ErrInUse)
+		ctx := soon(t)
+		var all sync.WaitGroup
+		for w := range uint64(workers) {
+			all.Go(func() {
+				own := here.Bytes()[64*w:][:64]
+				for i := range uint64(rounds) {
+					binary.LittleEndian.PutUint64(own, i)
+					write, err := async.Write(to, 64*w, here, 64*w, 8)
+					assert.NoError(t, err)
+					flush, err := async.Flush(to, 64*w, 8, Visibility)
+					assert.NoError(t, err)
+					_, err = flush.Wait(ctx)
+					assert.NoError(t, err)
+					assert.Equal(t, i, binary.LittleEndian.Uint64(there.Bytes()[64*w:]))
+					_, err = write.Wait(ctx)
+					assert.NoError(t, err)
+					read, err := async.Read(here, 64*w+8, to, 64*w, 8)
+					assert.NoError(t, err)
+					wc, err := read.Wait(ctx)
+					assert.NoError(t, err)
+					assert.Equal(t, ibv.WC_RDMA_READ, wc.Opcode)
+					assert.Equal(t, i, binary.LittleEndian.Uint64(own[8:]))
+					_, err = read.Wait(ctx)
+					assert.ErrorIs(t, err, rdma.ErrClosed, "it has ended")
+				}
+			})
+		}
+		all.Wait()
+		atomic, err := async.AtomicWrite(to, 0, [8]byte{5})
+		require.NoError(t, err)
+		_, err = atomic.Wait(ctx)
+		require.NoError(t, err)
+		assert.Equal(t, byte(5), there.Bytes()[0])
+		require.NoError(t, async.Close())
+		require.NoError(t, r.a.conn.Write(to, 0, here, 0, 8, Always, 1))
+		r.a.done(1)
+		_, err = async.Send(here, 0, 8)
+		assert.ErrorIs(t, err, rdma.ErrClosed)
+	})
+}
+
+// TestAsyncMessages: receives can be waited for, if they complete in the same queue.
+func TestAsyncMessages(t *testing.T) {
+	r := connected(t, options{connA: &ConnConfig{RecvCQSize: 1}})
+	here, there := r.a.memory(64, everyUsage), r.b.memory(64, everyUsage)
+	to := remote(t, there)
+	a, err := r.a.conn.NewAsync(4)
+	require.NoError(t, err)
+	b, err := r.b.conn.NewAsync(4)
+	require.NoError(t, err)
+	_, err = a.Recv(here, 0, 8)
+	assert.ErrorIs(t, err, ErrInvalid)
+	for imm, start := range []func() (Op, error){
+		func() (Op, error) { return a.Send(here, 0, 8) },
+		func() (Op, error) { return a.SendWithImm(here, 0, 8, 1) },
+		func() (Op, error) { return a.WriteWithImm(to, 0, here, 0, 8, 2) },
+	} {
+		recv, err := b.Recv(there, 0, 8)
+		require.NoError(t, err)
+		sent, err := start()
+		require.NoError(t, err)
+		_, err = sent.Wait(soon(t))
+		require.NoError(t, err)
+		wc, err := recv.Wait(soon(t))
+		require.NoError(t, err)
+		got, _ := Immediate(&wc)
+		assert.Equal(t, uint32(imm), got)
+	}
+}
+
+// TestAsyncKeepsItsRoom: operations that are refused take no room from those that come later.
+func TestAsyncKeepsItsRoom(t *testing.T) {
+	r := connected(t, options{})
+	here, there := r.a.memory(64, everyUsage), r.b.memory(64, everyUsage)
+	to := remote(t, there)
+	a, err := r.a.conn.NewAsync(2)
+	require.NoError(t, err)
+	for range 5 {
+		_, err = a.Write(to, 60, here, 0, 8)
+		assert.ErrorIs(t, err, ErrInvalid)
+	}
+	op, err := a.Write(to, 0, here, 0, 8)
+	require.NoError(t, err)
+	_, err = op.Wait(soon(t))
+	require.NoError(t, err)
+	require.NoError(t, a.Close())
+}
+
+// TestAsyncFails: a failed operation has its explanation, those behind it end, and so do waits when the connection is
+// closed.
+func TestAsyncFails(t *testing.T) {
+	r := connected(t, options{b: PeerOptions{ReadFlush: true}})
+	here := r.a.memory(64, everyUsage)
+	to := remote(t, r.b.memory(64, WriteDst|FlushVisibility))
+	async, err := r.a.conn.NewAsync(8)
+	require.NoError(t, err)
+	flush, err := async.Flush(to, 0, 64, Visibility)
+	require.NoError(t, err)
+	write, err := async.Write(to, 0, here, 0, 8)
+	require.NoError(t, err)
+	_, err = flush.Wait(soon(t))
+	assert.ErrorContains(t, err, "PeerOptions.ReadFlush")
+	_, err = write.Wait(soon(t))
+	assert.ErrorIs(t, err, &rdma.CompletionError{Status: ibv.WC_WR_FLUSH_ERR})
+	_, err = async.Write(to, 60, here, 0, 8)
+	assert.ErrorIs(t, err, ErrInvalid)
+	_, err = Op{}.Wait(soon(t))
+	assert.ErrorIs(t, err, rdma.ErrClosed)
+
+	r = connected(t, options{})
+	here = r.a.memory(64, everyUsage)
+	async, err = r.a.conn.NewAsync(8)
+	require.NoError(t, err)
+	recv, err := async.Recv(here, 0, 8)
+	require.NoError(t, err)
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = recv.Wait(ended)
+	assert.ErrorIs(t, err, context.Canceled)
+	assert.Equal(t, ErrNoCompletion, CodeOf(err))
+	waited := make(chan error)
+	ctx := soon(t)
+	go func() {
+		_, err := recv.Wait(ctx)
+		waited <- err
+	}()
+	other, err := async.Recv(here, 8, 8)
+	require.NoError(t, err)
+	released := make(chan struct{})
+	other.Abandon(func() { close(released) })
+	third, err := async.Recv(here, 16, 8)
+	require.NoError(t, err)
+	third.Abandon(nil)
+	select {
+	case <-released:
+		t.Error("the device has the memory")
+	default:
+	}
+	require.NoError(t, r.a.conn.Close())
+	assert.Error(t, <-waited)
+	<-released
+	require.NoError(t, async.Close())
+}
+
+// TestAsyncNoAllocation: an operation and its wait do not allocate.
+func TestAsyncNoAllocation(t *testing.T) {
+	if underRaceDetector {
+		t.Skip("the race detector allocates")
+	}
+	eachWay(t, func(t *testing.T, r *rig) {
+		here, there := r.a.memory(64, everyUsage), r.b.memory(64, everyUsage)
+		to, ctx := remote(t, there), soon(t)
+		async, err := r.a.conn.NewAsync(2)
+		require.NoError(t, err)
+		for name, start := range map[string]func() (Op, error){
+			"write":        func() (Op, error) { return async.Write(to, 0, here, 0, 8) },
+			"read":         func() (Op, error) { return async.Read(here, 0, to, 0, 8) },
+			"flush":        func() (Op, error) { return async.Flush(to, 0, 8, Visibility) },
+			"atomic write": func() (Op, error) { return async.AtomicWrite(to, 0, [8]byte{}) },
+		} {
+			assert.Zero(t, testing.AllocsPerRun(100, func() {
+				op, err := start()
+				if err == nil {
+					_, err = op.Wait(ctx)
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+			}), name)
+		}
+	})
+}
+
+// striped connects several times.
+func striped(t testing.TB, r *rig, n int, o options) (conns []*Conn) {
+	for range n {
+		a, _ := r.connect(o)
+		conns = append(conns, a)
+	}
+	return conns
+}
+
+// TestStripe: a transfer of any size arrives whole, over one or several connections.
+func TestStripe(t *testing.T) {
+	const size = 1 << 16
+	for _, lanes := range []int{1, 3} {
+		r := newRig(t, options{})
+		here, there, back := r.a.memory(size, everyUsage), r.b.memory(size, everyUsage), r.a.memory(size, everyUsage)
+		to := remote(t, there)
+		s, err := NewStripe(1000, striped(t, r, lanes, options{connA: &ConnConfig{SQSize: 4}})...)
+		require.NoError(t, err)
+		random := rand.New(rand.NewPCG(1, 2))
+		for i := range here.Bytes() {
+			here.Bytes()[i] = byte(random.Uint32())
+		}
+		for _, length := range []uint64{0, 1, 999, 1000, 1001, 12345, size - 7} {
+			clear(there.Bytes())
+			clear(back.Bytes())
+			require.NoError(t, s.Write(soon(t), to, 3, here, 7, length))
+			flushes := s.lanes[lanes-1].conn.sends.flushes
+			require.NoError(t, s.Flush(soon(t), to, 3, length, Visibility))
+			assert.Equal(t, flushes+1, s.lanes[lanes-1].conn.sends.flushes, "each connection flushes what it wrote")
+			want := append(make([]byte, 3), here.Bytes()[7:7+length]...)
+			assert.True(t, bytes.Equal(want, there.Bytes()[:len(want)]), length)
+			assert.True(t, bytes.Equal(make([]byte, size-len(want)), there.Bytes()[len(want):]), length)
+			require.NoError(t, s.Read(soon(t), back, 5, to, 3, length))
+			assert.True(t, bytes.Equal(here.Bytes()[7:7+length], back.Bytes()[5:5+length]), length)
+		}
+		assert.ErrorIs(t, s.Write(soon(t), to, 1, here, 0, size), ErrInvalid)
+		assert.ErrorIs(t, s.Read(soon(t), back, 1, to, 0, size), ErrInvalid)
+		assert.ErrorIs(t, s.Write(soon(t), nil, 0, here, 0, 0), ErrInvalid)
+		require.NoError(t, s.Close())
+		require.NoError(t, s.Close())
+	}
+}
+
+// TestStripeFails: a lane whose connection is gone ends the transfer in an error, and so does a ctx that ends; nothing
+// of it is left under way, or the next transfer waits for it.
+func TestStripeFails(t *testing.T) {
+	r := newRig(t, options{})
+	here, there := r.a.memory(4096, everyUsage), r.b.memory(4096, everyUsage)
+	to := remote(t, there)
+	conns := striped(t, r, 3, options{})
+	s, err := NewStripe(64, conns...)
+	require.NoError(t, err)
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	err = s.Write(ended, to, 0, here, 0, 4096)
+	assert.ErrorIs(t, err, context.Canceled)
+	assert.Equal(t, ErrNoCompletion, CodeOf(err))
+	require.NoError(t, s.Write(soon(t), to, 0, here, 0, 4096))
+	require.True(t, r.fabric.SetLink("soft1", false))
+	err = s.Write(soon(t), to, 0, here, 0, 4096)
+	assert.ErrorIs(t, err, &rdma.CompletionError{Status: ibv.WC_RETRY_EXC_ERR})
+	assert.Equal(t, ErrProvider, CodeOf(err))
+	for _, op := range s.ops {
+		assert.Nil(t, op.async)
+	}
+	require.True(t, r.fabric.SetLink("soft1", true))
+	require.NoError(t, conns[1].Close())
+	err = s.Write(soon(t), to, 0, here, 0, 4096)
+	assert.Error(t, err)
+	require.NoError(t, s.Close())
+
+	_, err = NewStripe(64)
+	assert.ErrorIs(t, err, ErrInvalid)
+	_, err = NewStripe(0, conns[0])
+	assert.ErrorIs(t, err, ErrInvalid)
+	_, err = NewStripe(64, conns[0], conns[0])
+	assert.ErrorIs(t, err, rdma.ErrInUse)
+	_, err = NewStripe(64, conns[0], conns[1])
+	assert.ErrorIs(t, err, rdma.ErrClosed)
+	s, err = NewStripe(64, conns[0])
+	require.NoError(t, err, "the failed attempts have kept nothing")
+	require.NoError(t, s.Close())
+}
+
+// TestStripeForgets: what a transfer left behind when its ctx ended is not an error of the next one.
+func TestStripeForgets(t *testing.T) {
+	r := newRig(t, options{})
+	here, there := r.a.memory(64, everyUsage), r.b.memory(64, everyUsage)
+	to := remote(t, there)
+	s, err := NewStripe(64, striped(t, r, 2, options{})...)
+	require.NoError(t, err)
+	wrong := *to
+	wrong.rkey++
+	s.ops[1], err = s.lanes[1].Write(&wrong, 0, here, 0, 8)
+	require.NoError(t, err)
+	require.NoError(t, s.Write(soon(t), to, 0, here, 0, 64), "it needs the other connection only")
+	assert.Error(t, s.Flush(soon(t), to, 0, 64, Visibility), "the connection is broken")
+	require.NoError(t, s.Close())
+}
+
+// TestStripeNoAllocation: a transfer of many chunks does not allocate.
+func TestStripeNoAllocation(t *testing.T) {
+	if underRaceDetector {
+		t.Skip("the race detector allocates")
+	}
+	r := newRig(t, options{})
+	here, there := r.a.memory(4096, everyUsage), r.b.memory(4096, everyUsage)
+	to, ctx := remote(t, there), soon(t)
+	s, err := NewStripe(64, striped(t, r, 2, options{})...)
+	require.NoError(t, err)
+	assert.Zero(t, testing.AllocsPerRun(20, func() {
+		if err := s.Write(ctx, to, 0, here, 0, 4096); err != nil {
+			t.Fatal(err)
+		}
+	}))
+}

@@ -1,0 +1,297 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package rpma
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"sync/atomic"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma"
+)
+
+// MR is registered memory of this side.
+type MR struct {
+	mr      *rdma.MR
+	usage   Usage
+	region  rdma.Region
+	bytes   []byte
+	file    *File // whose memory it is, or nil
+	closing atomic.Bool
+}
+
+func (m *MR) made() bool { return m != nil && m.mr != nil }
+
+// RegMR registers Go memory, which is pinned until the region is closed.
+//
+// C: rpma_mr_reg
+func (p *Peer) RegMR(b []byte, usage Usage) (*MR, error) {
+	return p.newMR("Peer.RegMR", uint64(len(b)), b, usage,
+		func(access ibv.AccessFlags) (*rdma.MR, error) { return p.pd.RegMR(b, access) })
+}
+
+// RegBuffer registers memory outside Go's heap. The buffer cannot be closed before the region.
+//
+// C: rpma_mr_reg
+func (p *Peer) RegBuffer(b *rdma.Buffer, usage Usage) (*MR, error) {
+	if b == nil || b.Len() == 0 {
+		return nil, invalid("Peer.RegBuffer", "no memory")
+	}
+	return p.newMR("Peer.RegBuffer", uint64(b.Len()), b.Bytes(), usage,
+		func(access ibv.AccessFlags) (*rdma.MR, error) { return p.pd.RegBuffer(b, access) })
+}
+
+// RegAddress registers memory by its address: that of another library, or of a mapping. It has to stay in place until
+// the region is closed, and Bytes of the region is nil.
+//
+// C: rpma_mr_reg
+func (p *Peer) RegAddress(address uintptr, length uint64, usage Usage) (*MR, error) {
+	if address == 0 {
+		return nil, invalid("Peer.RegAddress", "no memory")
+	}
+	return p.newMR("Peer.RegAddress", length, nil, usage, func(access ibv.AccessFlags) (*rdma.MR, error) {
+		return p.pd.RegAddress(address, length, uint64(address), access)
+	})
+}
+
+// newMR registers memory for the method op.
+func (p *Peer) newMR(op string, length uint64, b []byte, usage Usage,
+	reg func(ibv.AccessFlags) (*rdma.MR, error)) (*MR, error) {
+	switch {
+	case !p.made():
+		return nil, neverMade(op)
+	case length == 0:
+		return nil, invalid(op, "no memory")
+	case usage == 0:
+		return nil, invalid(op, "no usage")
+	}
+	mr, err := p.register(usage, reg)
+	if err != nil {
+		if p.nativeFlush && usage&FlushPersistent != 0 && errors.Is(err, errEINVAL) {
+			return nil, &Error{Op: op, Code: ErrProvider, Err: err,
+				Reason: "the device flushes natively, and may take only persistent memory for FlushPersistent; a " +
+					"software device takes all with soft.DeviceOptions.Persistent"}
+		}
+		return nil, failed(op, err)
+	}
+	return &MR{mr: mr, usage: usage, region: mr.Region(), bytes: b}, nil
+}
+
+// Close deregisters the memory. No operation that uses it may be under way, here or at a peer.
+//
+// C: rpma_mr_dereg
+func (m *MR) Close() error {
+	if !m.made() {
+		return neverMade("MR.Close")
+	}
+	m.closing.Store(true) // operations do not begin any more
+	if err := m.mr.Close(); err != nil {
+		m.closing.Store(false)
+		return failed("MR.Close", err)
+	}
+	m.file.leave(m)
+	return nil
+}
+
+// Bytes returns the memory, or nil if it was registered by its address. Peers may be writing it.
+//
+// C: rpma_mr_get_ptr
+func (m *MR) Bytes() []byte {
+	if m == nil {
+		return nil
+	}
+	return m.bytes
+}
+
+// Address returns the address of the first byte.
+//
+// C: rpma_mr_get_ptr
+func (m *MR) Address() uint64 {
+	if m == nil {
+		return 0
+	}
+	return m.region.Address
+}
+
+// Len returns the size in bytes.
+//
+// C: rpma_mr_get_size
+func (m *MR) Len() uint64 {
+	if m == nil {
+		return 0
+	}
+	return m.region.Length
+}
+
+// Usage returns the usage that the memory was registered for.
+func (m *MR) Usage() Usage {
+	if m == nil {
+		return 0
+	}
+	return m.usage
+}
+
+// RDMA returns the region as package rdma has it. It belongs to the MR.
+func (m *MR) RDMA() *rdma.MR {
+	if m == nil {
+		return nil
+	}
+	return m.mr
+}
+
+// Descriptor returns what a peer needs to access the region: address, length, key and usage, in little-endian order.
+//
+// C: rpma_mr_get_descriptor, rpma_mr_get_descriptor_size
+func (m *MR) Descriptor() (d [MRDescriptorSize]byte) {
+	if !m.made() {
+		return d
+	}
+	binary.LittleEndian.PutUint64(d[0:], m.region.Address)
+	binary.LittleEndian.PutUint64(d[8:], m.region.Length)
+	binary.LittleEndian.PutUint32(d[16:], m.mr.RKey())
+	d[20] = byte(m.usage)
+	return d
+}
+
+// Advise tells the device about length bytes at an offset that it will use soon, in a region with on-demand paging. The
+// error is ErrNotSupported if the device has no such advice, and ErrInvalid for a range or an advice that it refuses.
+//
+// C: rpma_mr_advise
+func (m *MR) Advise(offset, length uint64, advice ibv.IBUverbsAdviseMRAdvice, flags ibv.IBUverbsAdviseMRFlag) error {
+	const op = "MR.Advise"
+	if !m.made() {
+		return neverMade(op)
+	}
+	sge, err := m.entry(op, offset, length)
+	if err != nil {
+		return err
+	}
+	err = m.mr.PD().Advise(advice, flags, []ibv.SGE{sge})
+	switch {
+	case errors.Is(err, rdma.ErrNotSupported):
+		return failedAs(op, ErrNotSupported, err)
+	case errors.Is(err, errEINVAL), errors.Is(err, errEFAULT):
+		return failedAs(op, ErrInvalid, err)
+	}
+	return failed(op, err)
+}
+
+// maxMessage is the most that an operation of RDMA transfers.
+const maxMessage = 1 << 31
+
+// entry is a part of the region, for a work request.
+func (m *MR) entry(op string, offset, length uint64) (ibv.SGE, error) {
+	if !m.has(offset, length) {
+		return ibv.SGE{}, m.refuse(op, offset, length)
+	}
+	return m.part(offset, length), nil
+}
+
+// has reports whether a part lies in the region and is not too long for an operation, and the region is open.
+func (m *MR) has(offset, length uint64) bool {
+	return length <= maxMessage && inside(offset, length, m.region.Length) && !m.closing.Load()
+}
+
+// part is entry of a part that the region has.
+func (m *MR) part(offset, length uint64) ibv.SGE {
+	return ibv.SGE{Addr: m.region.Address + offset, Length: uint32(length), LKey: m.region.LKey}
+}
+
+// inside reports whether length bytes at an offset lie in memory of a size.
+func inside(offset, length, size uint64) bool { return offset <= size && length <= size-offset }
+
+func (m *MR) refuse(op string, offset, length uint64) error {
+	if m.closing.Load() {
+		return closed(op + ": the region")
+	}
+	if length > maxMessage {
+		return tooLong(op, length)
+	}
+	return invalid(op, "%d bytes at offset %d of a region of %d", length, offset, m.region.Length)
+}
+
+func tooLong(op string, length uint64) error {
+	return invalid(op, "%d bytes; an operation transfers %d at most", length, uint64(maxMessage))
+}
+
+// RemoteMR is memory of a peer. It is a value: there is nothing to close.
+//
+// C: rpma_mr_remote_delete
+type RemoteMR struct {
+	address uint64
+	length  uint64
+	rkey    uint32
+	usage   Usage
+}
+
+// ParseRemoteMR reads the descriptor of a peer's region. It is data of another host: a wrong size, no usage, no memory,
+// and memory beyond the end of the address space are refused. Whether the peer grants what the descriptor says shows
+// when the region is used.
+//
+// C: rpma_mr_remote_from_descriptor
+func ParseRemoteMR(descriptor []byte) (*RemoteMR, error) {
+	const op = "ParseRemoteMR"
+	if len(descriptor) != MRDescriptorSize {
+		return nil, invalid(op, "a descriptor of %d bytes; it has %d", len(descriptor), MRDescriptorSize)
+	}
+	m := &RemoteMR{
+		address: binary.LittleEndian.Uint64(descriptor[0:]),
+		length:  binary.LittleEndian.Uint64(descriptor[8:]),
+		rkey:    binary.LittleEndian.Uint32(descriptor[16:]),
+		usage:   Usage(descriptor[20]),
+	}
+	switch {
+	case m.usage == 0:
+		return nil, invalid(op, "the descriptor has no usage")
+	case m.length == 0:
+		return nil, invalid(op, "the descriptor is of no memory")
+	case m.length-1 > math.MaxUint64-m.address:
+		return nil, invalid(op, "the descriptor is of %d bytes at %#x, which is beyond the end of the address space",
+			m.length, m.address)
+	}
+	return m, nil
+}
+
+// String describes the memory without its key: "remote MR of 4096 bytes at 0x7f0000001000 (WriteDst|FlushVisibility)".
+func (m *RemoteMR) String() string {
+	if m == nil {
+		return "no remote MR"
+	}
+	return fmt.Sprintf("remote MR of %d bytes at %#x (%v)", m.length, m.address, m.usage)
+}
+
+// Len returns the size in bytes.
+//
+// C: rpma_mr_remote_get_size
+func (m *RemoteMR) Len() uint64 {
+	if m == nil {
+		return 0
+	}
+	return m.length
+}
+
+// Usage returns the usage that the peer registered the memory for.
+func (m *RemoteMR) Usage() Usage {
+	if m == nil {
+		return 0
+	}
+	return m.usage
+}
+
+// FlushTypes returns the flushes that the region is for: FlushVisibility, FlushPersistent, both or 0.
+//
+// C: rpma_mr_remote_get_flush_type
+func (m *RemoteMR) FlushTypes() Usage {
+	if m == nil {
+		return 0
+	}
+	return m.usage & (FlushVisibility | FlushPersistent)
+}
+
+// refuse is the error of a part that is not in the region.
+func (m *RemoteMR) refuse(op string, offset, length uint64) error {
+	return invalid(op, "%d bytes at offset %d of the peer's region of %d", length, offset, m.length)
+}

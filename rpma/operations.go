@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package rpma
+
+import (
+	"fmt"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma"
+)
+
+// Operations post one request each. They do not wait for it: its completion, which has the id, is in [Conn.CQ] if flags
+// ask for it or if the request fails. The memory of this side belongs to the device until then. A full queue refuses
+// with ENOMEM; it becomes empty as completions are polled.
+
+// Read reads length bytes at an offset of the peer's region src into dst. Without data, both regions may be nil, and
+// offsets and length are 0.
+//
+// C: rpma_read
+func (c *Conn) Read(dst *MR, dstOffset uint64, src *RemoteMR, srcOffset, length uint64, flags Flags, id uint64) error {
+	const op = "Conn.Read"
+	if !c.made() || !canTransfer(dst, dstOffset, src, srcOffset, length, flags) {
+		if err := c.refuse(op, dst, dstOffset, src, srcOffset, length, flags); err != nil {
+			return err
+		}
+		src = &nowhere
+	}
+	w := c.sends.begin().Read(id, src.address+srcOffset, src.rkey)
+	return c.sends.post(op, w, dst, dstOffset, length, flags)
+}
+
+// Write writes length bytes at an offset of src into the peer's region dst. Without data, both regions may be nil, and
+// offsets and length are 0.
+//
+// C: rpma_write
+func (c *Conn) Write(dst *RemoteMR, dstOffset uint64, src *MR, srcOffset, length uint64, flags Flags, id uint64) error {
+	const op = "Conn.Write"
+	if !c.made() || !canTransfer(src, srcOffset, dst, dstOffset, length, flags) {
+		if err := c.refuse(op, src, srcOffset, dst, dstOffset, length, flags); err != nil {
+			return err
+		}
+		dst = &nowhere
+	}
+	w := c.sends.begin().Write(id, dst.address+dstOffset, dst.rkey)
+	return c.sends.post(op, w, src, srcOffset, length, flags)
+}
+
+// WriteWithImm is Write that also completes a receive of the peer, with immediate data in host byte order. The receive
+// is posted without memory, or keeps it.
+//
+// C: rpma_write_with_imm
+func (c *Conn) WriteWithImm(dst *RemoteMR, dstOffset uint64, src *MR, srcOffset, length uint64, flags Flags,
+	imm uint32, id uint64) error {
+	const op = "Conn.WriteWithImm"
+	if !c.made() || !canTransfer(src, srcOffset, dst, dstOffset, length, flags) {
+		if err := c.refuse(op, src, srcOffset, dst, dstOffset, length, flags); err != nil {
+			return err
+		}
+		dst = &nowhere
+	}
+	w := c.sends.begin().WriteImm(id, dst.address+dstOffset, dst.rkey, ibv.ToBE32(imm))
+	return c.sends.post(op, w, src, srcOffset, length, flags)
+}
+
+// AtomicWrite writes 8 bytes at an offset of the peer's region dst, which is a multiple of 8: a reader there sees all
+// of them or none. It is executed after the flushes before it, so it can publish data that they have made persistent.
+//
+// C: rpma_atomic_write
+func (c *Conn) AtomicWrite(dst *RemoteMR, dstOffset uint64, value [8]byte, flags Flags, id uint64) error {
+	const op = "Conn.AtomicWrite"
+	if !c.made() || !canAtomicWrite(dst, dstOffset, flags) {
+		return c.refuseAtomicWrite(op, dst, dstOffset, flags)
+	}
+	s, remote := &c.sends, dst.address+dstOffset
+	if s.atomic.program == nil {
+		w := s.begin().Write(id, remote, dst.rkey).Inline(value[:]).Flags(s.fence)
+		return s.post(op, w, nil, 0, 0, flags)
+	}
+	s.mu.Lock()
+	s.atomic.request.Renew(id, sendFlags(flags)|s.fence, remote, dst.rkey)
+	s.atomic.request.SetValue(value)
+	return s.postNative(op, &s.atomic)
+}
+
+// Flush flushes length bytes at an offset of the peer's region: what was written there before, over this connection.
+// See the package's documentation. The error is ErrNotSupported if the region, or for Persistent the peer's applied
+// configuration, does not promise it.
+//
+// C: rpma_flush
+func (c *Conn) Flush(dst *RemoteMR, dstOffset, length uint64, to FlushType, flags Flags, id uint64) error {
+	const op = "Conn.Flush"
+	if !c.made() || !c.canFlush(dst, dstOffset, length, to, flags) {
+		return c.refuseFlush(op, dst, dstOffset, length, to, flags)
+	}
+	s := &c.sends
+	if s.flush.program == nil {
+		remote, local := s.flushingRead(dst, dstOffset)
+		w := s.begin().Read(id, remote, dst.rkey).Add(local)
+		s.flushed(id)
+		return s.post(op, w, nil, 0, 0, flags)
+	}
+	s.mu.Lock()
+	s.flushed(id)
+	s.flush.request.Renew(id, sendFlags(flags), dst.address+dstOffset, dst.rkey)
+	s.flush.request.SetFlush(length, uint8(placement(to)))
+	return s.postNative(op, &s.flush)
+}
+
+// Send sends length bytes at an offset of src as a message, for a receive of the peer. src may be nil for an empty
+// message.
+//
+// C: rpma_send
+func (c *Conn) Send(src *MR, offset, length uint64, flags Flags, id uint64) error {
+	const op = "Conn.Send"
+	if err := c.checkSend(op, src, offset, length, flags); err != nil {
+		return err
+	}
+	return c.sends.post(op, c.sends.begin().Send(id), src, offset, length, flags)
+}
+
+// SendWithImm is Send with immediate data, in host byte order.
+//
+// C: rpma_send_with_imm
+func (c *Conn) SendWithImm(src *MR, offset, length uint64, flags Flags, imm uint32, id uint64) error {
+	const op = "Conn.SendWithImm"
+	if err := c.checkSend(op, src, offset, length, flags); err != nil {
+		return err
+	}
+	return c.sends.post(op, c.sends.begin().SendImm(id, ibv.ToBE32(imm)), src, offset, length, flags)
+}
+
+// Recv posts a receive of up to length bytes at an offset of dst. dst may be nil, for empty messages and for writes
+// with immediate data. It completes in [Conn.RecvCQ] if there is one. A connection with an [SRQ] receives from there
+// only.
+//
+// C: rpma_recv
+func (c *Conn) Recv(dst *MR, offset, length uint64, id uint64) error {
+	const op = "Conn.Recv"
+	if !c.made() {
+		return neverMade(op)
+	}
+	return c.recvs.post(op, c.qp, dst, offset, length, id)
+}
+
+// sendFlags are the flags of a request. Flags have been checked.
+func sendFlags(flags Flags) ibv.SendFlags {
+	if flags&onSuccess != 0 {
+		return ibv.SEND_SIGNALED
+	}
+	return 0
+}
+
+// placement is what a native flush asks for. The type has been checked.
+func placement(to FlushType) ibv.PlacementType {
+	if to == Persistent {
+		return ibv.FLUSH_PERSISTENT
+	}
+	return ibv.FLUSH_GLOBAL
+}
+
+// Each operation has a check that is a few comparisons, and a function that says why it fails.
+
+func badFlags(op string, flags Flags) error {
+	return invalid(op, "flags of %#x; they are OnError or Always", uint8(flags))
+}
+
+// nowhere is the remote memory of operations without memory.
+var nowhere RemoteMR
+
+// canTransfer checks a read or a write that has memory.
+func canTransfer(local *MR, localOffset uint64, remote *RemoteMR, remoteOffset, length uint64, flags Flags) bool {
+	return flags-1 < Always && local != nil && remote != nil && local.has(localOffset, length) &&
+		inside(remoteOffset, length, remote.length)
+}
+
+// refuse says why there is no such transfer, or returns nil for one without memory.
+func (c *Conn) refuse(op string, local *MR, localOffset uint64, remote *RemoteMR, remoteOffset, length uint64,
+	flags Flags) error {
+	switch {
+	case !c.made():
+		return neverMade(op)
+	case flags == 0 || flags > Always:
+		return badFlags(op, flags)
+	case local == nil && remote == nil && localOffset == 0 && remoteOffset == 0 && length == 0:
+		return nil
+	case local == nil || remote == nil:
+		return noRegion(op)
+	case !local.has(localOffset, length):
+		return local.refuse(op, localOffset, length)
+	}
+	return remote.refuse(op, remoteOffset, length)
+}
+
+func (c *Conn) checkSend(op string, src *MR, offset, length uint64, flags Flags) error {
+	switch {
+	case !c.made():
+		return neverMade(op)
+	case flags == 0 || flags > Always:
+		return badFlags(op, flags)
+	case src == nil && (offset != 0 || length != 0):
+		return noRegion(op)
+	case src != nil && !src.has(offset, length):
+		return src.refuse(op, offset, length)
+	}
+	return nil
+}
+
+func canAtomicWrite(dst *RemoteMR, offset uint64, flags Flags) bool {
+	return flags-1 < Always && dst != nil && offset%AtomicWriteAlignment == 0 &&
+		inside(offset, atomicWriteSize, dst.length)
+}
+
+func (c *Conn) refuseAtomicWrite(op string, dst *RemoteMR, offset uint64, flags Flags) error {
+	switch {
+	case !c.made():
+		return neverMade(op)
+	case flags == 0 || flags > Always:
+		return badFlags(op, flags)
+	case dst == nil:
+		return invalid(op, "no region")
+	case offset%AtomicWriteAlignment != 0:
+		return invalid(op, "an offset of %d, which is no multiple of %d", offset, AtomicWriteAlignment)
+	}
+	return dst.refuse(op, offset, atomicWriteSize)
+}
+
+func (c *Conn) canFlush(dst *RemoteMR, offset, length uint64, to FlushType, flags Flags) bool {
+	return flags-1 < Always && dst != nil && to <= Visibility && dst.usage&to.usage() != 0 &&
+		(to != Persistent || c.pmem.Load()) && inside(offset, length, dst.length)
+}
+
+func (c *Conn) refuseFlush(op string, dst *RemoteMR, offset, length uint64, to FlushType, flags Flags) error {
+	switch {
+	case !c.made():
+		return neverMade(op)
+	case flags == 0 || flags > Always:
+		return badFlags(op, flags)
+	case dst == nil:
+		return invalid(op, "no region")
+	case to > Visibility:
+		return invalid(op, "%v is no type of flush", to)
+	case to == Persistent && !c.pmem.Load():
+		return unsupported(op, "the peer has not said that data is persistent when it has left the device: carry its "+
+			"PeerConfig over, and give it to ApplyRemotePeerConfig")
+	case dst.usage&to.usage() == 0:
+		return unsupported(op, "the peer has not registered the region for a flush for %v, only for %v", to, dst.usage)
+	}
+	return dst.refuse(op, offset, length)
+}
+
+// CompletionErr returns nil for a successful completion of the connection, and an error that explains any other. If a
+// flush was refused, it says whether the two sides have chosen different kinds of flush. errors.As finds an
+// *rdma.CompletionError.
+func (c *Conn) CompletionErr(wc *ibv.WC) error {
+	err := rdma.CompletionErr(wc)
+	if err == nil {
+		return nil
+	}
+	e := &Error{Op: "completion", Code: ErrProvider, Err: err}
+	if c.made() && (wc.Status == ibv.WC_REM_ACCESS_ERR || wc.Status == ibv.WC_REM_INV_REQ_ERR) &&
+		c.sends.wasFlush(wc.WRID) {
+		e.Reason = fmt.Sprintf("if this is the flush of id %#x: %s", wc.WRID, c.trap())
+	}
+	return e
+}
+
+// trap says what a refused flush means.
+func (c *Conn) trap() string {
+	if c.peer.nativeFlush {
+		return "this side flushes natively, and the peer's region does not grant it, probably because the peer " +
+			"flushes with reads: its device lacks a kind of native flush, or its librpma is older than 1.3.0; " +
+			"create the Peer here with PeerOptions.ReadFlush"
+	}
+	return "this side flushes with RDMA READs, and the peer's region does not grant reads, probably because the peer " +
+		"flushes natively: register the region there with ReadSrc as well, or flush natively here, which needs a " +
+		"device with both kinds of native flush, and a Peer without PeerOptions.ReadFlush"
+}

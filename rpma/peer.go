@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package rpma
+
+import (
+	"errors"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma"
+)
+
+// Peer is this side on a device: its memory regions and connections belong together.
+type Peer struct {
+	device            *Device
+	pd                *rdma.PD
+	options           PeerOptions
+	nativeFlush       bool
+	nativeAtomicWrite bool
+	odp               bool
+	iWARP             bool
+}
+
+// PeerOptions change how a peer flushes and writes atomically. The zero value does as librpma 1.3.0.
+type PeerOptions struct {
+	// ReadFlush flushes with 8-byte reads, and registers memory for such flushes, also on a device that has native
+	// flush. Peers that use librpma before 1.3.0, or one that was built without native flush, need it.
+	ReadFlush bool
+	// PlainAtomicWrite writes atomically with a fenced RDMA WRITE also on a device that has native atomic writes.
+	PlainAtomicWrite bool
+}
+
+func (p *Peer) made() bool { return p != nil && p.pd != nil }
+
+// NewPeer creates a peer on a device, which has to stay open until the peer is closed.
+//
+// C: rpma_peer_new
+func NewPeer(device *Device, o PeerOptions) (*Peer, error) {
+	const op = "NewPeer"
+	if !device.made() {
+		return nil, invalid(op, "no device")
+	}
+	attr, err := device.QueryEx()
+	if err != nil {
+		return nil, failed(op, err)
+	}
+	p := &Peer{device: device, options: o, odp: odpCapable(attr), iWARP: device.Info().Transport == ibv.TRANSPORT_IWARP}
+	const bothFlushes = capFlushGlobal | capFlushPersistent
+	p.nativeFlush = attr.DeviceCapFlagsEx&bothFlushes == bothFlushes && !o.ReadFlush
+	p.nativeAtomicWrite = attr.DeviceCapFlagsEx&capAtomicWrite != 0 && !o.PlainAtomicWrite
+	if p.pd, err = device.AllocPD(); err != nil {
+		return nil, failed(op, err)
+	}
+	logInfo("new peer", "device", device.Name(), "native flush", p.nativeFlush, "native atomic write",
+		p.nativeAtomicWrite, "on-demand paging", p.odp)
+	return p, nil
+}
+
+// Close deletes the peer. Close its regions, connections and shared receive queues before.
+//
+// C: rpma_peer_delete
+func (p *Peer) Close() error {
+	const op = "Peer.Close"
+	if !p.made() {
+		return neverMade(op)
+	}
+	return failed(op, p.pd.Close())
+}
+
+// Device returns the peer's device.
+func (p *Peer) Device() *Device {
+	if !p.made() {
+		return nil
+	}
+	return p.device
+}
+
+// PD returns the protection domain of the peer's regions and queue pairs. It belongs to the peer.
+func (p *Peer) PD() *rdma.PD {
+	if !p.made() {
+		return nil
+	}
+	return p.pd
+}
+
+// NativeFlush reports whether the peer flushes natively, and not with 8-byte reads.
+func (p *Peer) NativeFlush() bool { return p != nil && p.nativeFlush }
+
+// NativeAtomicWrite reports whether the peer writes atomically natively, and not with an RDMA WRITE.
+func (p *Peer) NativeAtomicWrite() bool { return p != nil && p.nativeAtomicWrite }
+
+// ODPCapable reports whether a device has on-demand paging for reads and writes of reliable connections.
+//
+// C: rpma_utils_ibv_context_is_odp_capable
+func ODPCapable(device *rdma.Device) (bool, error) {
+	if device == nil {
+		return false, invalid("ODPCapable", "no device")
+	}
+	attr, err := device.QueryEx()
+	if err != nil {
+		return false, failed("ODPCapable", err)
+	}
+	return odpCapable(attr), nil
+}
+
+func odpCapable(attr *ibv.DeviceAttrEx) bool {
+	const needed = ibv.ODP_SUPPORT_READ | ibv.ODP_SUPPORT_WRITE
+	return ibv.ODPGeneralCaps(attr.ODPCaps.GeneralCaps)&ibv.ODP_SUPPORT != 0 &&
+		attr.ODPCaps.PerTransportCaps.RCODPCaps&needed == needed
+}
+
+// access is what a region's usage needs.
+func (p *Peer) access(u Usage) (access ibv.AccessFlags) {
+	if u&ReadSrc != 0 {
+		access |= ibv.ACCESS_REMOTE_READ
+	}
+	if u&(ReadDst|WriteSrc|WriteDst|RecvDst) != 0 {
+		access |= ibv.ACCESS_LOCAL_WRITE
+	}
+	if u&WriteDst != 0 || u&ReadDst != 0 && p.iWARP { // where the answer to a read is a write of the peer
+		access |= ibv.ACCESS_REMOTE_WRITE
+	}
+	switch flush := u & (FlushVisibility | FlushPersistent); {
+	case flush != 0 && !p.nativeFlush:
+		access |= ibv.ACCESS_REMOTE_READ
+	case flush != 0:
+		if flush&FlushVisibility != 0 {
+			access |= ibv.ACCESS_FLUSH_GLOBAL
+		}
+		if flush&FlushPersistent != 0 {
+			access |= ibv.ACCESS_FLUSH_PERSISTENT
+		}
+	}
+	return access
+}
+
+// register calls reg, and once more with on-demand paging if the device cannot pin the memory, as that of a file
+// system on persistent memory.
+func (p *Peer) register(u Usage, reg func(ibv.AccessFlags) (*rdma.MR, error)) (*rdma.MR, error) {
+	access := p.access(u)
+	mr, err := reg(access)
+	if err != nil && p.odp && errors.Is(err, rdma.ErrNotSupported) {
+		mr, err = reg(access | ibv.ACCESS_ON_DEMAND)
+	}
+	return mr, err
+}
+
+// PeerConfig is what a side tells its peers about itself, besides its regions.
+type PeerConfig struct {
+	// DirectWriteToPmem says that data which has left the device is persistent: caches of processors do not hold it
+	// back. Peers need that for a flush for persistence.
+	//
+	// C: rpma_peer_cfg_set_direct_write_to_pmem, rpma_peer_cfg_get_direct_write_to_pmem
+	DirectWriteToPmem bool
+}
+
+// Descriptor returns the configuration as it travels to a peer: one byte, 0 or 1.
+//
+// C: rpma_peer_cfg_new, rpma_peer_cfg_delete, rpma_peer_cfg_set_direct_write_to_pmem
+//
+// C: rpma_peer_cfg_get_direct_write_to_pmem, rpma_peer_cfg_get_descriptor, rpma_peer_cfg_get_descriptor_size
+func (c PeerConfig) Descriptor() [PeerConfigDescriptorSize]byte {
+	if c.DirectWriteToPmem {
+		return [...]byte{1}
+	}
+	return [...]byte{0}
+}
+
+// ParsePeerConfig reads the descriptor of a peer. It is data of another host: anything but one byte of 0 or 1 is
+// refused.
+//
+// C: rpma_peer_cfg_from_descriptor
+func ParsePeerConfig(descriptor []byte) (PeerConfig, error) {
+	const op = "ParsePeerConfig"
+	if len(descriptor) != PeerConfigDescriptorSize {
+		return PeerConfig{}, invalid(op, "a descriptor of %d bytes; it has %d", len(descriptor),
+			PeerConfigDescriptorSize)
+	}
+	if descriptor[0] > 1 {
+		return PeerConfig{}, invalid(op, "a descriptor of %#x; it is 0 or 1", descriptor[0])
+	}
+	return PeerConfig{DirectWriteToPmem: descriptor[0] == 1}, nil
+}

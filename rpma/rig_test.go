@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package rpma
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/rdmatest"
+	"github.com/goverbs/goverbs/rdma/soft"
+)
+
+// end is one side of a test: a peer on a device, and perhaps a connection.
+type end struct {
+	t      testing.TB
+	device *Device
+	peer   *Peer
+	conn   *Conn
+}
+
+// rig has a side that asks for connections, on soft0, and one that listens, on soft1.
+type rig struct {
+	t      testing.TB
+	fabric *soft.Fabric
+	a, b   *end
+	ep     *Endpoint
+}
+
+// options of a rig. The zero value connects with the defaults.
+type options struct {
+	soft         soft.Options
+	a, b         PeerOptions
+	connA, connB *ConnConfig
+	private      string // with the request
+	answer       string
+}
+
+const (
+	addressA = "127.0.0.1"
+	addressB = "127.0.0.2"
+)
+
+// newRig makes the two sides, and no connection.
+func newRig(t testing.TB, o options) *rig {
+	t.Helper()
+	o.soft.Virtual = true
+	if o.soft.Devices == nil {
+		o.soft.Devices = []soft.DeviceOptions{{Persistent: true}, {Persistent: true}}
+	}
+	r := &rig{t: t, fabric: rdmatest.NewFabric(t, o.soft)}
+	r.a, r.b = r.newEnd(addressA, o.a), r.newEnd(addressB, o.b)
+	var err error
+	r.ep, err = r.b.peer.Listen(soon(t), addressB+":0")
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, r.ep.Close()) })
+	return r
+}
+
+func (r *rig) newEnd(address string, o PeerOptions) *end {
+	e := &end{t: r.t}
+	var err error
+	e.device, err = FindDeviceOn(soon(r.t), r.fabric, Local, address)
+	require.NoError(r.t, err)
+	r.t.Cleanup(func() { require.NoError(r.t, e.device.Close()) })
+	e.peer, err = NewPeer(e.device, o)
+	require.NoError(r.t, err)
+	r.t.Cleanup(func() { require.NoError(r.t, e.peer.Close()) })
+	return e
+}
+
+// connected is newRig with a connection.
+func connected(t testing.TB, o options) *rig {
+	t.Helper()
+	r := newRig(t, o)
+	r.a.conn, r.b.conn = r.connect(o)
+	return r
+}
+
+// connect makes a connection, which ends with the test.
+func (r *rig) connect(o options) (a, b *Conn) {
+	r.t.Helper()
+	a, b = r.ask(o)
+	require.Equal(r.t, Established, r.event(a))
+	require.Equal(r.t, Established, r.event(b))
+	return a, b
+}
+
+// ask has one side ask and the other accept.
+func (r *rig) ask(o options) (a, b *Conn) {
+	r.t.Helper()
+	out, err := r.a.peer.NewConnRequest(soon(r.t), r.ep.Addr().String(), o.connA)
+	require.NoError(r.t, err)
+	a, err = out.Connect([]byte(o.private))
+	require.NoError(r.t, err)
+	r.t.Cleanup(func() { require.NoError(r.t, a.Close()) })
+	in, err := r.ep.NextConnRequest(soon(r.t), o.connB)
+	require.NoError(r.t, err)
+	b, err = in.Connect([]byte(o.answer))
+	require.NoError(r.t, err)
+	r.t.Cleanup(func() { require.NoError(r.t, b.Close()) })
+	return a, b
+}
+
+// event is the next event of a connection.
+func (r *rig) event(c *Conn) Event {
+	r.t.Helper()
+	e, err := c.NextEvent(soon(r.t))
+	require.NoError(r.t, err)
+	return e
+}
+
+// memory registers memory that ends with the test.
+func (e *end) memory(size int, usage Usage) *MR {
+	e.t.Helper()
+	m, err := e.peer.RegMR(make([]byte, size), usage)
+	require.NoError(e.t, err)
+	e.t.Cleanup(func() { require.NoError(e.t, m.Close()) })
+	return m
+}
+
+// remote is what a peer makes of a region's descriptor.
+func remote(t testing.TB, m *MR) *RemoteMR {
+	t.Helper()
+	d := m.Descriptor()
+	r, err := ParseRemoteMR(d[:])
+	require.NoError(t, err)
+	return r
+}
+
+// completion waits for one completion.
+func completion(t testing.TB, q *CQ) ibv.WC {
+	t.Helper()
+	wcs := make([]ibv.WC, 1)
+	n, err := q.Wait(soon(t), wcs)
+	require.NoError(t, err)
+	require.Equal(t, 1, n)
+	return wcs[0]
+}
+
+// done waits for a completion that has an id and succeeds.
+func (e *end) done(id uint64) ibv.WC {
+	e.t.Helper()
+	wc := completion(e.t, e.conn.CQ())
+	require.NoError(e.t, e.conn.CompletionErr(&wc))
+	require.Equal(e.t, id, wc.WRID)
+	return wc
+}
+
+// soon is a time that is long enough on a busy machine.
+func soon(t testing.TB) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	t.Cleanup(cancel)
+	return ctx
+}

@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package rpma
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/goverbs/goverbs/rdma"
+)
+
+// Stripe spreads each transfer over several connections of the same two peers, in chunks, to use several queues of the
+// adapter or several paths. Chunks of different connections arrive in any order. Transfers of several goroutines take
+// turns, and none allocates.
+//
+// A transfer that fails, for example because one connection is lost, may have been executed in part. The other
+// connections go on.
+type Stripe struct {
+	lanes []*Async
+	chunk uint64
+
+	mu  sync.Mutex // held during a transfer
+	ops []Op       // under way: chunk i is at i modulo the length, which is a multiple of the number of lanes
+}
+
+// NewStripe gives the completion queues of connections, which belong to one peer, to a stripe. Transfers are cut into
+// chunks of a number of bytes; with all their send queues full of them, a connection waits for its oldest one.
+func NewStripe(chunk uint64, conns ...*Conn) (*Stripe, error) {
+	const op = "NewStripe"
+	if chunk == 0 || chunk > maxMessage || len(conns) == 0 {
+		return nil, invalid(op, "chunks of %d bytes on %d connections", chunk, len(conns))
+	}
+	for i, c := range conns {
+		if !c.made() {
+			return nil, invalid(op, "connection %d was never created: it is nil, or the zero value of its type", i)
+		}
+	}
+	s := &Stripe{chunk: chunk}
+	depth := conns[0].depth()
+	for i, c := range conns {
+		depth = min(depth, c.depth())
+		if c.peer != conns[0].peer {
+			s.Close()
+			return nil, invalid(op, "connection %d is not of the peer of the others", i)
+		}
+		lane, err := c.NewAsync(c.depth())
+		if err != nil {
+			s.Close()
+			return nil, failed(op, fmt.Errorf("connection %d: %w", i, err))
+		}
+		s.lanes = append(s.lanes, lane)
+	}
+	s.ops = make([]Op, depth*len(s.lanes))
+	return s, nil
+}
+
+func (s *Stripe) made() bool { return s != nil && s.chunk != 0 }
+
+// depth is the number of operations that fit into the send queue.
+func (c *Conn) depth() int { return int(c.qp.Cap().MaxSendWR) }
+
+// Write writes length bytes at an offset of src into the peer's region dst, and waits until all are there. If ctx ends,
+// chunks that were posted go on, and their memory belongs to the device until the stripe's next transfer has succeeded,
+// or the connections are closed.
+func (s *Stripe) Write(ctx context.Context, dst *RemoteMR, dstOffset uint64, src *MR, srcOffset, length uint64) error {
+	return s.transfer(ctx, "Stripe.Write", transfer{remote: dst, remoteOffset: dstOffset, local: src,
+		localOffset: srcOffset, length: length})
+}
+
+// Read reads length bytes at an offset of the peer's region src into dst, and waits until all are there. See
+// [Stripe.Write] for a ctx that ends.
+func (s *Stripe) Read(ctx context.Context, dst *MR, dstOffset uint64, src *RemoteMR, srcOffset, length uint64) error {
+	return s.transfer(ctx, "Stripe.Read", transfer{remote: src, remoteOffset: srcOffset, local: dst,
+		localOffset: dstOffset, length: length, read: true})
+}
+
+// transfer is a transfer of a stripe.
+type transfer struct {
+	remote                    *RemoteMR
+	local                     *MR
+	remoteOffset, localOffset uint64
+	length                    uint64
+	read                      bool
+}
+
+func (s *Stripe) transfer(ctx context.Context, op string, t transfer) error {
+	if !s.made() {
+		return neverMade(op)
+	}
+	if t.local == nil || t.remote == nil {
+		return noRegion(op)
+	}
+	// all of it, before any of it is posted
+	if !inside(t.localOffset, t.length, t.local.Len()) {
+		return t.local.refuse(op, t.localOffset, t.length)
+	}
+	if !inside(t.remoteOffset, t.length, t.remote.length) {
+		return t.remote.refuse(op, t.remoteOffset, t.length)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.begin(ctx, op); err != nil {
+		return err
+	}
+	for i, at := 0, uint64(0); at < t.length; i, at = i+1, at+s.chunk {
+		place := &s.ops[i%len(s.ops)]
+		if err := s.wait(ctx, place); err != nil {
+			return s.give(ctx, op, err)
+		}
+		var err error
+		lane, n := s.lanes[i%len(s.lanes)], min(s.chunk, t.length-at)
+		if t.read {
+			*place, err = lane.Read(t.local, t.localOffset+at, t.remote, t.remoteOffset+at, n)
+		} else {
+			*place, err = lane.Write(t.remote, t.remoteOffset+at, t.local, t.localOffset+at, n)
+		}
+		if err != nil {
+			return s.give(ctx, op, err)
+		}
+	}
+	return s.ended(ctx, op, s.settle(ctx))
+}
+
+// Flush flushes a range on every connection, because a flush is about what its own connection wrote, and waits until
+// all are done.
+func (s *Stripe) Flush(ctx context.Context, dst *RemoteMR, offset, length uint64, to FlushType) error {
+	const op = "Stripe.Flush"
+	if !s.made() {
+		return neverMade(op)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.begin(ctx, op); err != nil {
+		return err
+	}
+	for i, lane := range s.lanes {
+		var err error
+		if s.ops[i], err = lane.Flush(dst, offset, length, to); err != nil {
+			return s.give(ctx, op, err)
+		}
+	}
+	return s.ended(ctx, op, s.settle(ctx))
+}
+
+// begin waits for what an older transfer left behind. Its errors are not those of the next one.
+func (s *Stripe) begin(ctx context.Context, op string) error {
+	s.settle(ctx)
+	return failedAs(op, ErrNoCompletion, ctx.Err())
+}
+
+// wait waits for an operation, if there is one. It is kept if ctx has ended the wait.
+func (s *Stripe) wait(ctx context.Context, place *Op) error {
+	if place.async == nil {
+		return nil
+	}
+	_, err := place.Wait(ctx)
+	if err == nil || ctx.Err() == nil || !errors.Is(err, ErrNoCompletion) {
+		*place = Op{}
+	}
+	return err
+}
+
+// settle waits for all operations that are under way, and returns the first error.
+func (s *Stripe) settle(ctx context.Context) (first error) {
+	for i := range s.ops {
+		if err := s.wait(ctx, &s.ops[i]); err != nil && first == nil {
+			first = err
+		}
+	}
+	return first
+}
+
+// give ends a transfer that has failed: what was posted ends first, if ctx does not.
+func (s *Stripe) give(ctx context.Context, op string, err error) error {
+	s.settle(ctx)
+	return s.ended(ctx, op, err)
+}
+
+func (s *Stripe) ended(ctx context.Context, op string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return waitFailed(op, ctx, CodeOf(err), err)
+}
+
+// Close gives the completion queues back to their connections. It fails while a transfer is under way. Chunks that a
+// ctx left behind go on.
+func (s *Stripe) Close() error {
+	if !s.made() {
+		return neverMade("Stripe.Close")
+	}
+	for len(s.lanes) > 0 {
+		if err := s.lanes[0].Close(); err != nil && !errors.Is(err, rdma.ErrClosed) {
+			return failed("Stripe.Close", err)
+		}
+		s.lanes = s.lanes[1:]
+	}
+	return nil
+}
