@@ -3,6 +3,8 @@
 package device
 
 import (
+	"runtime/debug"
+
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
@@ -74,6 +76,7 @@ func wrComplete(address, _, _, _, _, _ uint64) (uint64, runtime.Errno) {
 	if q.build.errno != 0 {
 		return uint64(q.build.errno), 0
 	}
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	if !q.publish(q.build.n) {
 		return uint64(errnos.EINVAL), 0
 	}

@@ -72,6 +72,7 @@ type Fabric struct {
 	ready    []*qp // whose send queue may go on
 	careful  bool  // memory of programs is looked at before it is used: some of it was gone
 	guarded  bool  // a caller further up recovers from memory that is gone
+	panics   bool  // the goroutine that holds mu has called SetPanicOnFault
 	plain    bool  // wire is the one in memory, and nothing over it
 	tries    int   // how often the request that is sent began again for that
 	numbers  numbers
@@ -429,9 +430,11 @@ const attempts = 8
 // guard notes that the caller recovers, and lets memory that is gone panic. The caller undoes both by calling unguard
 // with what guard returns.
 func (f *Fabric) guard() (before guards) {
-	before = guards{guarded: f.guarded}
+	before = guards{guarded: f.guarded, panics: true}
 	if !f.guarded {
-		before.panics = debug.SetPanicOnFault(true)
+		if !f.panics {
+			before.panics = debug.SetPanicOnFault(true)
+		}
 		f.guarded = true
 	}
 	return before
@@ -446,7 +449,9 @@ type guards struct {
 func (f *Fabric) unguard(before guards) {
 	if !before.guarded {
 		f.guarded = false
-		debug.SetPanicOnFault(before.panics)
+		if !before.panics {
+			debug.SetPanicOnFault(false)
+		}
 	}
 }
 

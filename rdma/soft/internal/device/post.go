@@ -18,7 +18,11 @@ func postSend(address, first, bad, _, _, _ uint64) (uint64, runtime.Errno) {
 		return uint64(errnos.EINVAL), 0
 	}
 	q.post.Lock()
-	defer q.post.Unlock()
+	before := debug.SetPanicOnFault(true) // once, for the list and for what is carried out
+	defer func() {
+		debug.SetPanicOnFault(before)
+		q.post.Unlock()
+	}()
 	n, wr, errno := q.fillList(first)
 	if !q.publish(n) && first != 0 {
 		errno, wr = errnos.EINVAL, first
@@ -27,12 +31,11 @@ func postSend(address, first, bad, _, _, _ uint64) (uint64, runtime.Errno) {
 }
 
 // fillList copies a list of work requests to the ring. It tells how many it took, and which one stopped it, and why.
-// It is mem.Try, written out, because most lists are short. The caller holds qp.post.
+// It is mem.Try, written out, because most lists are short. The caller holds qp.post, and has called SetPanicOnFault.
 func (q *qp) fillList(first uint64) (n uint32, wr uint64, errno runtime.Errno) {
 	wr, errno = first, errnos.EFAULT // until the list is read
-	done, before := false, debug.SetPanicOnFault(true)
+	done := false
 	defer func() {
-		debug.SetPanicOnFault(before)
 		if !done {
 			mem.OnlyFault(recover())
 		}
@@ -50,11 +53,15 @@ func (q *qp) fillList(first uint64) (n uint32, wr uint64, errno runtime.Errno) {
 }
 
 // publish shows the requests that were filled to the device, which carries out what it can. It says whether the queue
-// takes work in its state. The caller holds qp.post. It takes Fabric.mu.
+// takes work in its state. The caller holds qp.post, and has called SetPanicOnFault. It takes Fabric.mu.
 func (q *qp) publish(n uint32) bool {
 	f := q.fabric()
 	f.mu.Lock()
-	defer f.unlock()
+	f.panics = true
+	defer func() {
+		f.panics = false
+		f.unlock()
+	}()
 	takes := q.state >= ibv.QPS_RTS && q.state <= ibv.QPS_ERR
 	if takes && n > 0 {
 		q.posted += n
@@ -216,6 +223,7 @@ func bindMW(address, window, bind, _, _, _ uint64) (uint64, runtime.Errno) {
 	// The key is there at once, though the window is bound when its request is carried out.
 	key := w.record.RKey&^0xff | uint32(uint8(w.record.RKey)+1)
 	r.bind.key = key
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	if !q.publish(1) {
 		return uint64(errnos.EINVAL), 0
 	}
