@@ -63,9 +63,9 @@ func (m *MW) Type() ibv.MWType { return m.kind }
 // RKey returns the key that a peer needs, in host byte order: that of the last [QP.BindMW] for a window of type 1, and
 // that of the last SetRKey for one of type 2.
 func (m *MW) RKey() uint32 {
-	if m.use("RKey") == nil {
+	if m.life.Hold() {
 		m.rkey.Store(atomic.LoadUint32(&m.c.RKey))
-		m.done()
+		m.life.Release()
 	}
 	return m.rkey.Load()
 }
@@ -87,9 +87,9 @@ func (m *MW) NextRKey() uint32 { return libibverbs.IncRKey(m.RKey()) }
 // Call it after the post, because providers read the old key while the bind is posted. On a closed window it does
 // nothing.
 func (m *MW) SetRKey(rkey uint32) {
-	if m.use("SetRKey") == nil {
+	if m.life.Hold() {
 		atomic.StoreUint32(&m.c.RKey, rkey)
-		m.done()
+		m.life.Release()
 	}
 }
 
