@@ -208,8 +208,8 @@ func (e *end) recvAt(address uint64, length int, lkey uint32) {
 // patience is for what takes far too long.
 const patience = time.Minute
 
-// losses is how often a message of an unreliable queue pair is sent before a test holds that it never arrives. Of one of
-// 1 MiB, a packet is easily lost where the kernel that receives has no processor for a while.
+// losses is how often a message of an unreliable queue pair is sent before a test holds that it never arrives. Of one
+// of 1 MiB, a packet is easily lost where the kernel that receives has no processor for a while.
 const losses = 20
 
 // hears waits for what another end sends, which an unreliable queue pair may lose: then it is sent again. The receive
