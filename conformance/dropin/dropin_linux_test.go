@@ -178,6 +178,26 @@ var missing = func() map[string]string {
 	return all
 }()
 
+// TestFiles: what goverbs-run starts finds a device node and a file of the device in /sys, where neither is.
+func TestFiles(t *testing.T) {
+	dir := built(t)
+	for _, c := range []struct {
+		command, out string
+		ends         int
+	}{
+		{"test -c /dev/infiniband/soft0", "", 0},
+		{"cat /sys/class/infiniband/soft0/ports/1/gid_attrs/types/0", "RoCE v2\n", 0},
+		{"test -e /dev/infiniband/soft1 -o -e /dev/infinibands/soft0", "", 1},
+		{"test -c /dev/null -a -d /dev", "", 0},
+	} {
+		cmd := with(t, dir, "../../dropin/goverbs-run", strings.Fields(c.command)...)
+		cmd.Env = append(cmd.Env, "GOVERBS_LIBRARIES="+dir)
+		out, _ := cmd.CombinedOutput()
+		assert.Equal(t, c.out, string(out), c.command)
+		assert.Equal(t, c.ends, cmd.ProcessState.ExitCode(), c.command)
+	}
+}
+
 // TestPrograms: Debian's programs meet, each of a pair in a process of its own.
 func TestPrograms(t *testing.T) {
 	dir := built(t)

@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -113,7 +114,7 @@ func (r *Runner) start(address string, fill *strings.Replacer, command []string)
 		}
 	}
 	p := &process{cmd: exec.Command(words[0], words[1:]...), ended: make(chan struct{})}
-	p.cmd.Env = append(append(os.Environ(), "LD_LIBRARY_PATH="+r.Libraries, "GOVERBS_DEVICE=soft@"+address), env...)
+	p.cmd.Env = append(append(r.environ(), "GOVERBS_DEVICE=soft@"+address), env...)
 	p.cmd.Stdout, p.cmd.Stderr = p, p
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	p.cmd.WaitDelay = time.Second
@@ -125,6 +126,16 @@ func (r *Runner) start(address string, fill *strings.Replacer, command []string)
 		close(p.ended)
 	}()
 	return p, nil
+}
+
+// environ is what goverbs-run makes of the environment.
+func (r *Runner) environ() []string {
+	env := append(os.Environ(), "LD_LIBRARY_PATH="+r.Libraries, "UCX_UD_VERBS_ETH_DGID_CHECK=n")
+	files := filepath.Join(r.Libraries, "libgoverbs-files.so")
+	if _, err := os.Stat(files); err == nil {
+		env = append(env, "LD_PRELOAD="+files)
+	}
+	return env
 }
 
 // Write keeps what the process writes.

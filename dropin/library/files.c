@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+// libgoverbs-files.so, which goverbs-run preloads. Some programs look for a device's node and for its files in /sys
+// before they ask verbs. For them, /dev/infiniband and /sys/class/infiniband are directories beside this library.
+
+#define _GNU_SOURCE
+#include <dirent.h>
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static char beside[PATH_MAX]; // "" when it is not known
+
+__attribute__((constructor)) static void find_files(void)
+{
+	Dl_info self;
+	const char *slash;
+
+	if (!dladdr((void *)find_files, &self) || !self.dli_fname || !(slash = strrchr(self.dli_fname, '/')))
+		return;
+	if ((size_t)snprintf(beside, sizeof beside, "%.*s/files", (int)(slash - self.dli_fname), self.dli_fname) >=
+	    sizeof beside)
+		beside[0] = 0;
+}
+
+// moved gives the name of a file where it lies: the same, or one in room.
+static const char *moved(const char *name, char room[PATH_MAX])
+{
+	static const char *const places[] = {"/dev/infiniband", "/sys/class/infiniband"};
+
+	for (size_t i = 0; name && beside[0] && i < sizeof places / sizeof places[0]; i++) {
+		size_t n = strlen(places[i]);
+
+		if (strncmp(name, places[i], n) == 0 && (name[n] == '/' || name[n] == 0) &&
+		    snprintf(room, PATH_MAX, "%s%s", beside, name) < PATH_MAX)
+			return room;
+	}
+	return name;
+}
+
+// A function of the C library whose argument name is of a file. Programs call it before constructors have run, too.
+#define OF_FILE(result, function, parameters, ...) \
+	result function parameters \
+	{ \
+		char room[PATH_MAX]; \
+		__typeof__(function) *next; \
+\
+		*(void **)&next = dlsym(RTLD_NEXT, #function); \
+		return next(__VA_ARGS__); \
+	}
+#define MOVED moved(name, room)
+
+OF_FILE(int, stat, (const char *name, struct stat *to), MOVED, to)
+OF_FILE(int, stat64, (const char *name, struct stat64 *to), MOVED, to)
+OF_FILE(int, lstat, (const char *name, struct stat *to), MOVED, to)
+OF_FILE(int, lstat64, (const char *name, struct stat64 *to), MOVED, to)
+OF_FILE(int, access, (const char *name, int mode), MOVED, mode)
+OF_FILE(FILE *, fopen, (const char *name, const char *mode), MOVED, mode)
+OF_FILE(FILE *, fopen64, (const char *name, const char *mode), MOVED, mode)
+OF_FILE(DIR *, opendir, (const char *name), MOVED)
+
+// The mode of a new file, which open has only if it may make one.
+#define OF_OPENED(function) \
+	int function(const char *name, int flags, ...) \
+	{ \
+		char room[PATH_MAX]; \
+		__typeof__(function) *next; \
+		mode_t mode = 0; \
+		va_list more; \
+\
+		if (flags & (O_CREAT | __O_TMPFILE)) { \
+			va_start(more, flags); \
+			mode = va_arg(more, mode_t); \
+			va_end(more); \
+		} \
+		*(void **)&next = dlsym(RTLD_NEXT, #function); \
+		return next(MOVED, flags, mode); \
+	}
+
+OF_OPENED(open)
+OF_OPENED(open64)
