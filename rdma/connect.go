@@ -215,7 +215,7 @@ func (q *QP) decide(on GIDQuery) error {
 // The kernel may wait until the network resolves the peer's Ethernet address; ETIMEDOUT means that nothing answered.
 // Connect does not talk to the peer, which has to connect as well: connecting to the number of a queue pair that does
 // not exist succeeds, as in C, and the first request then completes with RETRY_EXC_ERR (status 12). If Connect fails,
-// the queue pair stays in the state that it has reached; RESET makes it usable again.
+// the queue pair goes back to RESET, so that Connect can be called again.
 //
 // C: ibv_modify_qp
 //
@@ -323,9 +323,18 @@ func (q *QP) ConnectWith(attr *ibv.QPAttr) error {
 	q.changes.Lock()
 	defer q.changes.Unlock()
 	if q.state() != ibv.QPS_RESET {
-		return invalid("ibv_modify_qp", q.name, "it is in %s, and connecting starts in RESET", wq.ShortState(q.state()))
+		return invalid("ibv_modify_qp", q.name, "it is in %s, and connecting starts in RESET, which Modify brings it to",
+			wq.ShortState(q.state()))
 	}
-	own := *attr
+	err := q.connect(*attr)
+	if err != nil && q.state() != ibv.QPS_RESET {
+		q.modify(&ibv.QPAttr{QPState: ibv.QPS_RESET}, ibv.QP_STATE) // the first error says more than this one's
+	}
+	return err
+}
+
+// connect is ConnectWith, and stops where it fails; the caller holds changes.
+func (q *QP) connect(own ibv.QPAttr) error {
 	for _, to := range []ibv.QPState{ibv.QPS_INIT, ibv.QPS_RTR, ibv.QPS_RTS} {
 		required, _, ok := ibv.ModifyQPMask(q.kind, q.state(), to)
 		if !ok {

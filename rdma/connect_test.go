@@ -139,7 +139,7 @@ func TestConnectSaysWhichAttribute(t *testing.T) {
 		err = e.qp.ConnectWith(attr)
 		assert.ErrorIs(t, err, einval)
 		assert.ErrorContains(t, err, want)
-		require.NoError(t, e.qp.Modify(&ibv.QPAttr{QPState: ibv.QPS_RESET}, ibv.QP_STATE))
+		require.Equal(t, ibv.QPS_RESET, e.qp.State(), "it can be connected again")
 	}
 	err := e.qp.Modify(&ibv.QPAttr{CurQPState: ibv.QPS_RTS, QPState: ibv.QPS_SQD}, ibv.QP_STATE|ibv.QP_CUR_STATE)
 	assert.ErrorContains(t, err, "in RESET, not in RTS as cur_qp_state says")

@@ -70,8 +70,7 @@ func CreateEventChannelOn(backend runtime.Backend) (*EventChannel, error) {
 	if err != nil {
 		reason := ""
 		if errors.Is(err, verberr.ENOENT) || errors.Is(err, verberr.ENODEV) || errors.Is(err, verberr.EPERM) {
-			reason = "is there an RDMA device, and is the module rdma_ucm loaded? Without an adapter, " +
-				chosen.Variable + "=soft0 in the environment, or a Backend, takes the software devices"
+			reason = "is there an RDMA device, and is the module rdma_ucm loaded? Without an adapter, " + chosen.Hint()
 		}
 		return nil, verberr.Injected(backend, verberr.Explain(verb, "", reason, err))
 	}

@@ -12,7 +12,9 @@ import (
 	"github.com/goverbs/goverbs/generated/rdmacm"
 	"github.com/goverbs/goverbs/rdma/soft/internal/cm"
 	"github.com/goverbs/goverbs/rdma/soft/internal/device"
+	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 	"github.com/goverbs/goverbs/runtime"
+	"github.com/goverbs/goverbs/runtime/rights"
 )
 
 // Fabric is a set of devices that reach each other. All its methods may be called by any number of goroutines.
@@ -35,10 +37,37 @@ func New(o Options) (*Fabric, error) {
 	return &Fabric{f}, nil
 }
 
-var defaultFabric = sync.OnceValues(func() (*Fabric, error) { return New(Options{}) })
+var defaultFabric = sync.OnceValues(func() (*Fabric, error) {
+	faults, err := late(rights.Getenv(lateVariable))
+	if err != nil {
+		return nil, err
+	}
+	return New(Options{Faults: faults})
+})
+
+// lateVariable is the environment variable with the time that each message on the fabric of Default takes.
+const lateVariable = "GOVERBS_SOFT_LATE"
+
+// late are the faults of a fabric whose messages take a time, "50us" for example, or none for "".
+func late(by string) (Faults, error) {
+	if by == "" {
+		return Faults{}, nil
+	}
+	d, err := time.ParseDuration(by)
+	if err != nil || d < 0 {
+		return Faults{}, fmt.Errorf("soft: %s=%q is not the time that a message takes, like 50us: %w", lateVariable, by,
+			errnos.EINVAL)
+	}
+	return Faults{Delay: 1, Late: d}, nil
+}
 
 // Default is the fabric that everyone in the process shares, with the devices soft0 and soft1. It is made when it is
 // first asked for.
+//
+// On it, as on any fabric without faults, requests have usually completed when the call that posts them returns, as
+// never on hardware. The environment variable GOVERBS_SOFT_LATE is the time that each message takes instead, "50us" for
+// example: Faults with Delay 1 and that time in Late. It finds programs that poll once, or read memory, without waiting
+// for the completion. Programs with more rights than their user ignore it.
 func Default() (*Fabric, error) { return defaultFabric() }
 
 // AddDevice adds a device to the fabric. Without a name it is called soft with its number, counted from 0.

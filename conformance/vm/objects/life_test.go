@@ -130,6 +130,23 @@ func TestAMessageGoesFromHereToThere(t *testing.T) {
 	assert.EqualValues(t, 9, sent.WRID)
 }
 
+// TestConnectAgain: a queue pair whose path led nowhere is connected in a second attempt.
+func TestConnectAgain(t *testing.T) {
+	d := open(t)
+	pd, err := d.AllocPD()
+	keep(t, pd, err)
+	a, b := newSide(t, pd, ibv.QPT_RC), newSide(t, pd, ibv.QPT_RC)
+	nobody, err := b.qp.Endpoint()
+	require.NoError(t, err)
+	nobody.GID = ibv.GID{}
+	require.ErrorContains(t, a.qp.Connect(nobody), "the GID of zeros, which nobody has")
+	connect(t, a, b)
+	b.recv(t, 7, b.mr.SGE(0, 64))
+	a.send(t, func(s *rdma.SendBatch) { s.Send(9).Add(a.mr.SGE(0, 5)).Signaled() })
+	wc := b.completion(t)
+	assert.NoError(t, rdma.CompletionErr(&wc))
+}
+
 func TestDrainGivesAllMemoryBack(t *testing.T) {
 	for _, kind := range []ibv.QPType{ibv.QPT_RC, ibv.QPT_UC, ibv.QPT_UD} {
 		t.Run(kind.String(), func(t *testing.T) {

@@ -19,6 +19,15 @@ const Variable = "GOVERBS_DEVICE"
 // Device is the name, or "".
 func Device() string { return rights.Getenv(Variable) }
 
+// Hint says, where there is no device of the native library, how to get one of software.
+func Hint() string {
+	hint := Variable + "=soft0 in the environment takes the software devices"
+	if name := Device(); name != "" {
+		hint += fmt.Sprintf("; it is %q, which none of them is called", name)
+	}
+	return hint
+}
+
 // Backend is the software fabric that has the device, and nil, the native library, if none has it or no device is
 // named. It makes a fabric, and opens a device with an address in its name, only if that device is named.
 func Backend() (runtime.Backend, error) {
