@@ -112,7 +112,7 @@ func (c *generateCmd) Run(t tree) error {
 	if changed {
 		fmt.Printf("generated/: written, %d files from %s\n", len(res.Files), sourcesOf(res))
 	} else {
-		fmt.Printf("generated/: %d files are what %s gives\n", len(res.Files), sourcesOf(res))
+		fmt.Printf("generated/: %d files, which are what %s give\n", len(res.Files), sourcesOf(res))
 	}
 	return nil
 }

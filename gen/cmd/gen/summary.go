@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -16,7 +17,7 @@ import (
 )
 
 type summaryCmd struct {
-	Short bool `help:"One line for each header, and no footnotes."`
+	Short bool `help:"One line for the headers of each directory, and no footnotes."`
 }
 
 // Run prints, for each header and kind, what was emitted, excepted and missing, and what the libraries
@@ -58,22 +59,29 @@ func (c *summaryCmd) Run(t tree) error {
 	return nil
 }
 
-// printHeaders prints a line for each header.
+// printHeaders prints a line for the headers of each directory.
 func printHeaders(w io.Writer, res *generate.Result) {
-	fmt.Fprintln(w, "header\tdeclarations\tin Go\texcepted\tmissing\t")
-	var sum generate.Count
-	line := func(name string, n *generate.Count) {
-		fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%d\t\n", name, n.Total, n.Emitted, n.Excepted, len(n.Missing))
+	fmt.Fprintln(w, "directory\theaders\tdeclarations\tin Go\texcepted\tmissing\t")
+	type line struct {
+		generate.Count
+		headers int
 	}
+	var dirs []string
+	lines := map[string]*line{}
 	for _, h := range res.Coverage {
-		var all generate.Count
-		for _, kind := range generate.Kinds {
-			add(&all, h.By[kind])
+		dir := path.Join("/usr/include", path.Dir(h.Header))
+		if lines[dir] == nil {
+			dirs, lines[dir] = append(dirs, dir), new(line)
 		}
-		line(h.Header, &all)
-		add(&sum, &all)
+		lines[dir].headers++
+		for _, kind := range generate.Kinds {
+			add(&lines[dir].Count, h.By[kind])
+		}
 	}
-	line("all", &sum)
+	for _, dir := range dirs {
+		n := lines[dir]
+		fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%d\t%d\t\n", dir, n.headers, n.Total, n.Emitted, n.Excepted, len(n.Missing))
+	}
 }
 
 // printLibraries prints a line for each library whose symbols are recorded, behind what w holds.
