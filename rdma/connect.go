@@ -323,7 +323,7 @@ func (q *QP) ConnectWith(attr *ibv.QPAttr) error {
 	q.changes.Lock()
 	defer q.changes.Unlock()
 	if q.state() != ibv.QPS_RESET {
-		return invalid("ibv_modify_qp", q.name, "it is in %s, and connecting starts in RESET, which Modify brings it to",
+		return invalid("ibv_modify_qp", q.name, "it is in %s, and connecting starts in RESET: see Modify",
 			wq.ShortState(q.state()))
 	}
 	err := q.connect(*attr)
