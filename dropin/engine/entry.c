@@ -1,13 +1,23 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
+#include <arpa/inet.h>
+#include <dirent.h>
 #include <errno.h>
+#include <netinet/in.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
 
 #include "_cgo_export.h"
 #include "../../generated/dropin/slots.h"
+
+#define ROCE_PORT 4791
 
 // Go does not run in a child of fork, so objects that the child inherited are of no use there.
 static volatile int inherited;
@@ -15,9 +25,37 @@ static volatile int inherited;
 // Slots whose functions give a pointer.
 static uint64_t pointers[sizeof pointer_slots / sizeof pointer_slots[0]];
 
+// leave_group closes a child's copies of the sockets by which processes share an address, and which would keep the
+// parent's place when it has ended: UDP sockets with the port of RoCE v2, and Unix sockets with names of package udp.
+static void leave_group(int fd)
+{
+	static const char prefix[] = "\0goverbs-udp/";
+	union {
+		struct sockaddr any;
+		struct sockaddr_in v4;
+		struct sockaddr_in6 v6;
+		struct sockaddr_un un;
+	} at;
+	socklen_t length = sizeof at;
+
+	memset(&at, 0, sizeof at);
+	if (getsockname(fd, &at.any, &length))
+		return;
+	if ((at.any.sa_family == AF_INET && at.v4.sin_port == htons(ROCE_PORT)) ||
+	    (at.any.sa_family == AF_INET6 && at.v6.sin6_port == htons(ROCE_PORT)) ||
+	    (at.any.sa_family == AF_UNIX && !memcmp(at.un.sun_path, prefix, sizeof prefix - 1)))
+		close(fd);
+}
+
 static void in_child(void)
 {
+	DIR *all = opendir("/proc/self/fd");
+
 	inherited = 1;
+	for (struct dirent *one; all && (one = readdir(all));)
+		leave_group(atoi(one->d_name));
+	if (all)
+		closedir(all);
 }
 
 __attribute__((constructor)) static void watch_fork(void)

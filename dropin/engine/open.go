@@ -15,9 +15,9 @@ import (
 )
 
 // open makes the fabric that the program's devices are on. GOVERBS_DEVICE names the device, as for programs in Go:
-// soft@ADDRESS has a wire over that address, and soft0 has none. Without it, soft0 gets the first loopback address,
-// from 127.0.0.1 on, that no other process has for this: programs of one machine meet without being told. Where no
-// address can be had, soft0 has no wire, and that is said.
+// soft@ADDRESS has a wire over that address, and soft0 has none. Without it, soft0 is at 127.0.0.1, which all
+// processes of a user share, or at the next address that no other user has: programs of one machine meet without being
+// told. Where no address can be had, soft0 has no wire, and that is said.
 func open() (*soft.Fabric, error) {
 	name := rights.Getenv("GOVERBS_DEVICE")
 	switch address, wired := strings.CutPrefix(name, soft.Prefix); {

@@ -69,7 +69,10 @@ func (m *member) got(n int, within time.Duration) (texts []string) {
 }
 
 // send sends a text to a group.
-func (m *member) send(group ibv.GID, text string) {
+func (m *member) send(group ibv.GID, text string) { m.sendTo(group, 0xffffff, text) }
+
+// sendTo sends a text to a queue pair, or to a group.
+func (m *member) sendTo(group ibv.GID, qpn uint32, text string) {
 	ah, err := m.qp.PD().CreateAH(&ibv.AHAttr{PortNum: 1, IsGlobal: 1,
 		GRH: ibv.GlobalRoute{DGID: group, HopLimit: 1}})
 	require.NoError(m.t, err)
@@ -78,7 +81,7 @@ func (m *member) send(group ibv.GID, text string) {
 	require.NoError(m.t, err)
 	defer sends.Close()
 	copy(m.mr.Bytes()[8*memberSize:], text)
-	sends.Send(100).UD(ah.Ptr(), 0xffffff, rdma.DefaultQKey).Add(m.mr.SGE(8*memberSize, uint32(len(text)))).Signaled()
+	sends.Send(100).UD(ah.Ptr(), qpn, rdma.DefaultQKey).Add(m.mr.SGE(8*memberSize, uint32(len(text)))).Signaled()
 	_, err = m.qp.PostSend(sends)
 	require.NoError(m.t, err)
 	wcs := make([]ibv.WC, 1)

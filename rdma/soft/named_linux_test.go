@@ -52,8 +52,7 @@ func TestNamedAgain(t *testing.T) {
 	for range 2 {
 		shared, name, err := soft.Named("soft@127.0.0.8")
 		require.NoError(t, err)
-		other := soft.DeviceOptions{Address: netip.MustParseAddr("127.0.0.8"), Wire: true}
-		_, err = soft.New(soft.Options{Devices: []soft.DeviceOptions{other}})
+		_, err = net.ListenPacket("udp", "127.0.0.8:4791")
 		require.ErrorIs(t, err, syscall.EADDRINUSE)
 		require.True(t, shared.RemoveDevice(name))
 	}

@@ -33,8 +33,9 @@ import (
 // line.
 const (
 	asPeer   = "GOVERBS_TEST_PEER"
-	echoPort = "7471"
-	httpPort = "8080"
+	echoPort = "7471" // or what follows asEcho
+	httpPort = "8080" // the peer serves none where it has another echoPort
+	asEcho   = "GOVERBS_TEST_ECHO"
 )
 
 func TestMain(m *testing.M) {
@@ -73,11 +74,27 @@ func alone() {
 var held *os.File
 
 func serveAsPeer(at string) error {
-	echo, err := cm.Listen(context.Background(), net.JoinHostPort(at, echoPort))
+	port := echoPort
+	if other := os.Getenv(asEcho); other != "" {
+		port = other
+	}
+	echo, err := cm.Listen(context.Background(), net.JoinHostPort(at, port))
 	if err != nil {
 		return err
 	}
 	go serveEcho(echo)
+	if port == echoPort {
+		err = serveDigests(at)
+	}
+	if err != nil {
+		return err
+	}
+	fmt.Println("ready")
+	return obey()
+}
+
+// serveDigests answers with the digest of what it gets.
+func serveDigests(at string) error {
 	web, err := cm.Listen(context.Background(), net.JoinHostPort(at, httpPort))
 	if err != nil {
 		return err
@@ -87,7 +104,11 @@ func serveAsPeer(at string) error {
 		io.Copy(h, r.Body)
 		fmt.Fprintf(w, "%x", h.Sum(nil))
 	}))
-	fmt.Println("ready")
+	return nil
+}
+
+// obey does what it is told.
+func obey() error {
 	lines := bufio.NewScanner(os.Stdin)
 	lines.Buffer(nil, 1<<16)
 	for lines.Scan() {
@@ -264,10 +285,22 @@ type peer struct {
 
 func startPeer(t *testing.T, address string) *peer {
 	t.Helper()
+	p := newPeer(t, address)
+	p.start()
+	return p
+}
+
+func newPeer(t *testing.T, address string, env ...string) *peer {
 	p := &peer{t: t, address: address, command: exec.Command(os.Args[0])}
-	p.command.Env = append(os.Environ(), asPeer+"="+address, "GOVERBS_DEVICE=soft@"+address)
+	p.command.Env = append(append(os.Environ(), asPeer+"="+address, "GOVERBS_DEVICE=soft@"+address), env...)
 	p.command.Stderr = &p.errors
 	p.command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	return p
+}
+
+func (p *peer) start() {
+	p.t.Helper()
+	t := p.t
 	var err error
 	p.in, err = p.command.StdinPipe()
 	require.NoError(t, err)
@@ -277,7 +310,6 @@ func startPeer(t *testing.T, address string) *peer {
 	require.NoError(t, p.command.Start())
 	t.Cleanup(p.kill)
 	require.Equal(t, "ready", p.line(), "%s", &p.errors)
-	return p
 }
 
 func (p *peer) line() string {

@@ -21,7 +21,7 @@ const maxBacklog = 1024
 // listen is rdma_listen.
 func listen(id *identifier, backlog int32) runtime.Errno {
 	if id.state == idle {
-		if errno := id.bind(netip.AddrPortFrom(netip.IPv4Unspecified(), 0)); errno != 0 {
+		if errno := id.bind(netip.AddrPortFrom(netip.IPv4Unspecified(), 0), true); errno != 0 {
 			return errno
 		}
 	}
@@ -32,6 +32,9 @@ func listen(id *identifier, backlog int32) runtime.Errno {
 		if id.conflicts(id.local.Addr(), other, true) {
 			return errnos.EADDRINUSE
 		}
+	}
+	if errno := id.claimPort(); errno != 0 {
+		return errno
 	}
 	id.state, id.backlog = listening, int(backlog)
 	if id.backlog <= 0 || id.backlog > maxBacklog {

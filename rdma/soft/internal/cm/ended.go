@@ -7,25 +7,26 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft/internal/message"
 )
 
-// mostEndings is how many ended requests are remembered.
-const mostEndings = 1024
+// mostRecent is how many requests are remembered.
+const mostRecent = 1024
 
-// endings are the requests and answers to them that ended last, by their senders. One that comes again, because what
-// was said to it was lost, or the network kept it for a while, is no other one: it hears the same.
-type endings struct {
-	of    map[peerKey]ending
+// recent is what is known of the last requests, by their senders.
+type recent[V any] struct {
+	of    map[peerKey]V
 	order []peerKey // a ring, once it is full
 	next  int
 }
 
+// ending is how a request, or the answer to one, ended. One that comes again, because what was said to it was lost, or
+// the network kept it for a while, is no other one: it hears the same.
 type ending struct {
 	tid     uint64
 	refusal *message.MAD // nil where the sender waits for no answer any more
 }
 
-// repeats says whether a message is one of those, which is then answered.
-func (e *endings) repeats(at *device.Device, m *message.MAD) bool {
-	end, ok := e.of[peerKey{m.From.Link, m.LocalID}]
+// hasEnded says whether a message is one that has ended lately, which is then answered.
+func (c *Manager) hasEnded(at *device.Device, m *message.MAD) bool {
+	end, ok := c.ended.of[peerKey{m.From.Link, m.LocalID}]
 	if !ok || end.tid != m.TID {
 		return false
 	}
@@ -35,18 +36,18 @@ func (e *endings) repeats(at *device.Device, m *message.MAD) bool {
 	return true
 }
 
-func (e *endings) add(sender peerKey, end ending) {
-	if e.of == nil {
-		e.of = map[peerKey]ending{}
+func (r *recent[V]) add(sender peerKey, v V) {
+	if r.of == nil {
+		r.of = map[peerKey]V{}
 	}
-	if _, ok := e.of[sender]; !ok {
-		if len(e.order) < mostEndings {
-			e.order = append(e.order, sender)
+	if _, ok := r.of[sender]; !ok {
+		if len(r.order) < mostRecent {
+			r.order = append(r.order, sender)
 		} else {
-			delete(e.of, e.order[e.next])
-			e.order[e.next] = sender
-			e.next = (e.next + 1) % mostEndings
+			delete(r.of, r.order[r.next])
+			r.order[r.next] = sender
+			r.next = (r.next + 1) % mostRecent
 		}
 	}
-	e.of[sender] = end
+	r.of[sender] = v
 }

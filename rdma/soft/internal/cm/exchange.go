@@ -115,6 +115,9 @@ func (id *identifier) send(m *message.MAD) {
 		if !ok {
 			return
 		}
+		if other, ok := c.Elsewhere(id.to.Addr()); ok && c.listener(id.space, id.to) == nil {
+			to = other
+		}
 		id.peer = to
 		m.To = id.peer
 	}

@@ -32,6 +32,7 @@ type identifier struct {
 	device   *device.Device // that it is on, or nil
 	shares   *openDevice    // of device, once the program can see it
 	port     portKey        // that it has in bound; 0 for none
+	claim    *claim         // of the port, if it is claimed
 	asked    *exchange
 	timer    uint64      // of resolving or of TIME_WAIT
 	listener *identifier // where a request came in

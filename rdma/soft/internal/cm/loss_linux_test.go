@@ -165,14 +165,14 @@ func TestLeavesBeforeItsLastWord(t *testing.T) {
 
 // TestEndedRequestsAreForgotten: so many are remembered, and no more.
 func TestEndedRequestsAreForgotten(t *testing.T) {
-	var e endings
-	for i := range uint32(3 * mostEndings) {
+	var e recent[ending]
+	for i := range uint32(3 * mostRecent) {
 		e.add(peerKey{1, i}, ending{tid: uint64(i)})
 	}
-	assert.Len(t, e.of, mostEndings)
-	assert.Len(t, e.order, mostEndings)
-	assert.Contains(t, e.of, peerKey{1, 3*mostEndings - 1})
-	assert.Contains(t, e.of, peerKey{1, 2 * mostEndings})
+	assert.Len(t, e.of, mostRecent)
+	assert.Len(t, e.order, mostRecent)
+	assert.Contains(t, e.of, peerKey{1, 3*mostRecent - 1})
+	assert.Contains(t, e.of, peerKey{1, 2 * mostRecent})
 }
 
 // accepted connects an identifier that has asked, and returns the other end.

@@ -18,6 +18,7 @@ type Manager struct {
 	response time.Duration // a message is sent again after it
 	ids      []*identifier // all of them, in the order in which they were made
 	bound    map[portKey][]*identifier
+	claims   map[claimKey]*claim            // ports of addresses that other processes have, too
 	lastPort uint16                         // the last one given to an identifier that asked for any
 	opened   map[*device.Device]*openDevice // by the program's identifiers
 	channels int
@@ -27,7 +28,8 @@ type Manager struct {
 	numbered   map[uint32]*identifier   // by communication ID
 	requests   map[peerKey]*identifier  // those that were made of a request, by its sender
 	connected  map[remoteQP]*identifier // those that are connected to a queue pair elsewhere, by that one
-	ended      endings                  // requests whose identifiers are gone
+	ended      recent[ending]           // requests whose identifiers are gone
+	passed     recent[uint64]           // services of requests that were passed to other processes
 	farewells  map[uint64]*farewell     // of identifiers that are gone, by transaction ID
 	lastNumber uint32                   // the last communication ID
 	lastTID    uint64
@@ -43,8 +45,8 @@ const (
 
 func New(f *device.Fabric, response time.Duration) *Manager {
 	c := &Manager{
-		Fabric: f, response: response, bound: map[portKey][]*identifier{}, opened: map[*device.Device]*openDevice{},
-		lastPort: firstPort - 1,
+		Fabric: f, response: response, bound: map[portKey][]*identifier{}, claims: map[claimKey]*claim{},
+		opened: map[*device.Device]*openDevice{}, lastPort: firstPort - 1,
 		numbered: map[uint32]*identifier{}, requests: map[peerKey]*identifier{}, connected: map[remoteQP]*identifier{},
 		farewells: map[uint64]*farewell{},
 	}
@@ -102,9 +104,9 @@ func (id *identifier) takeNumber() {
 			c.lastNumber = random()
 		}
 	}
-	for next(); c.lastNumber == 0 || c.numbered[c.lastNumber] != nil; next() {
+	for next(); id.device.IDOf(c.lastNumber) == 0 || c.numbered[id.device.IDOf(c.lastNumber)] != nil; next() {
 	}
-	id.number = c.lastNumber
+	id.number = id.device.IDOf(c.lastNumber)
 	c.numbered[id.number] = id
 }
 

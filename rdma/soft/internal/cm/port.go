@@ -26,8 +26,9 @@ const (
 	lastPort  = 60999
 )
 
-// takePort binds the identifier to an address; port 0 is any that is free.
-func (id *identifier) takePort(address netip.AddrPort) runtime.Errno {
+// takePort binds the identifier to an address; port 0 is any that is free. The port is claimed if other processes are
+// to know it.
+func (id *identifier) takePort(address netip.AddrPort, claims bool) runtime.Errno {
 	c := id.cm
 	if address.Port() == 0 {
 		for range lastPort - firstPort + 1 {
@@ -35,7 +36,10 @@ func (id *identifier) takePort(address netip.AddrPort) runtime.Errno {
 				c.lastPort = firstPort
 			}
 			if len(c.bound[portKey{id.space, c.lastPort}]) == 0 {
-				return id.takePort(netip.AddrPortFrom(address.Addr(), c.lastPort))
+				at := netip.AddrPortFrom(address.Addr(), c.lastPort)
+				if errno := id.takePort(at, claims); errno != errnos.EADDRINUSE {
+					return errno
+				}
 			}
 		}
 		return errnos.EADDRNOTAVAIL
@@ -47,6 +51,12 @@ func (id *identifier) takePort(address netip.AddrPort) runtime.Errno {
 		}
 	}
 	id.local, id.port = address, own
+	if claims {
+		if errno := id.claimPort(); errno != 0 && !id.reuse {
+			id.local, id.port = netip.AddrPort{}, portKey{}
+			return errno
+		}
+	}
 	c.bound[own] = append(c.bound[own], id)
 	return 0
 }
@@ -71,6 +81,7 @@ func (id *identifier) unbind() {
 	if id.port.number == 0 {
 		return
 	}
+	id.dropClaim()
 	c.bound[id.port] = slices.DeleteFunc(c.bound[id.port], func(other *identifier) bool { return other == id })
 	if len(c.bound[id.port]) == 0 {
 		delete(c.bound, id.port)
@@ -103,7 +114,7 @@ func (c *Manager) AddressOwner(of *rdmacm.CMID, address netip.AddrPort) string {
 			return other.describe()
 		}
 	}
-	return ""
+	return c.Claimant(address.Addr().Unmap(), serviceID(id.space, address.Port()))
 }
 
 // Ends are those of connections, by the numbers of their queue pairs. The caller holds Fabric.mu.

@@ -29,7 +29,8 @@ func (c *Manager) Receive(at *device.Device, m *message.MAD) {
 	id := c.numbered[m.RemoteID]
 	// it takes back a request whose identifier the sender does not know
 	if m.Attribute == message.REJ && m.RemoteID == 0 {
-		if id = c.requests[peerKey{m.From.Link, m.LocalID}]; id != nil && m.TID != id.tid {
+		id = c.requests[peerKey{m.From.Link, m.LocalID}]
+		if id == nil && c.passOn(at, m) || id != nil && m.TID != id.tid {
 			return
 		}
 	}
@@ -38,7 +39,7 @@ func (c *Manager) Receive(at *device.Device, m *message.MAD) {
 		case message.DREQ:
 			leaveUnknown(at, m)
 		case message.REP:
-			if !c.ended.repeats(at, m) {
+			if !c.hasEnded(at, m) {
 				disown(at, m, message.OfREP)
 			}
 		}
@@ -87,7 +88,7 @@ func (c *Manager) requested(at *device.Device, m *message.MAD) {
 		id.requestedAgain(m)
 		return
 	}
-	if c.ended.repeats(at, m) {
+	if c.hasEnded(at, m) {
 		return
 	}
 	datagrams := m.Attribute == message.SIDRReq
@@ -103,7 +104,9 @@ func (c *Manager) requested(at *device.Device, m *message.MAD) {
 		refuse(at, m, message.RejectInvalidGID)
 		return
 	case l == nil:
-		refuse(at, m, message.RejectNoListener)
+		if !c.passOn(at, m) {
+			refuse(at, m, message.RejectNoListener)
+		}
 		return
 	case !m.Dest.IsValid(): // a listener of rdma_cm does not take what is not of IP
 		refuse(at, m, message.RejectConsumer)

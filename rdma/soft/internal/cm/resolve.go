@@ -51,7 +51,7 @@ func bindAddr(id *identifier, to ibv.Ptr[rdmacm.Sockaddr]) runtime.Errno {
 	if !address.IsValid() || id.state != idle {
 		return errnos.EINVAL
 	}
-	if errno := id.bind(address); errno != 0 {
+	if errno := id.bind(address, true); errno != 0 {
 		return errno
 	}
 	if errno := id.attach(); errno != 0 {
@@ -63,8 +63,8 @@ func bindAddr(id *identifier, to ibv.Ptr[rdmacm.Sockaddr]) runtime.Errno {
 	return 0
 }
 
-// bind gives the identifier an address, of a device or of all, and a port.
-func (id *identifier) bind(address netip.AddrPort) runtime.Errno {
+// bind gives the identifier an address, of a device or of all, and a port, which is claimed or not.
+func (id *identifier) bind(address netip.AddrPort, claims bool) runtime.Errno {
 	d := (*device.Device)(nil)
 	if !address.Addr().IsUnspecified() {
 		if d = id.cm.Owner(address.Addr()); d == nil {
@@ -73,7 +73,7 @@ func (id *identifier) bind(address netip.AddrPort) runtime.Errno {
 	}
 	afOnly := id.afOnly
 	id.afOnly = afOnly || address.Addr().Is4()
-	if errno := id.takePort(address); errno != 0 {
+	if errno := id.takePort(address, claims); errno != 0 {
 		id.afOnly = afOnly
 		return errno
 	}
@@ -99,7 +99,7 @@ func resolveAddr(id *identifier, from, peer ibv.Ptr[rdmacm.Sockaddr], timeout in
 		if !source.IsValid() {
 			source = netip.AddrPortFrom(unspecified(to.Addr().Is4()), 0)
 		}
-		if errno := id.bind(source); errno != 0 {
+		if errno := id.bind(source, source.Port() != 0); errno != 0 {
 			return errno
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 	"github.com/goverbs/goverbs/rdma/soft/internal/message"
+	"github.com/goverbs/goverbs/rdma/soft/internal/udp"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -23,6 +24,7 @@ type ah struct {
 	gone   atomic.Bool // destroyed
 	to     message.Address
 	moves  uint64 // Fabric.moves when to was looked up
+	member int    // of the queue pair that it was looked up for
 }
 
 // gidAt is the GID of an index, if there is one.
@@ -231,11 +233,11 @@ func (q *qp) detach(group [16]byte) runtime.Errno {
 // bytes is the most that a datagram has.
 func (d *device) bytes() uint64 { return 128 << d.mtu }
 
-// address is where the handle leads. It keeps the answer until a GID leads elsewhere, because looking it up costs a
-// tenth of a datagram.
-func (h *ah) address() *message.Address {
-	if f := h.device.fabric; h.moves != f.moves {
-		h.to, h.moves = f.addressOf(h.gid), f.moves
+// address is where a queue pair is to which the handle leads. It keeps the answer until a GID leads elsewhere, because
+// looking it up costs a tenth of a datagram.
+func (h *ah) address(qpn uint32) *message.Address {
+	if f, member := h.device.fabric, udp.MemberOfQP(qpn); h.moves != f.moves || h.member != member {
+		h.to, h.moves, h.member = f.addressOf(h.gid, qpn), f.moves, member
 	}
 	return &h.to
 }
@@ -250,12 +252,13 @@ func (f *Fabric) reach(gid [16]byte, d *device) {
 	f.gids[gid] = d
 }
 
-// addressOf is where a GID is reached: the address of the group that it names, or of the device that has it.
-func (f *Fabric) addressOf(gid [16]byte) message.Address {
+// addressOf is where a queue pair is reached at a GID: the address of the group that the GID names, or of the device
+// that has it, unless the queue pair is that of another process that has it, too.
+func (f *Fabric) addressOf(gid [16]byte, qpn uint32) message.Address {
 	if isMulticast(gid) {
 		return message.Group(gid)
 	}
-	if d := f.gids[gid]; d != nil {
+	if d := f.gids[gid]; d != nil && (f.outer == nil || f.outer.HasQP(gid, qpn)) {
 		return message.Address{Link: d.link, GID: gid}
 	}
 	if f.outer != nil && gid != [16]byte{} {

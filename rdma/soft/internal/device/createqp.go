@@ -74,7 +74,8 @@ func (c *context) newQP(attr *ibv.QPInitAttrEx) (*qp, runtime.Errno) {
 	if errno != 0 {
 		return nil, errno
 	}
-	number, ok := f.numbers.add(numbered{qp: q})
+	low, values := c.device.tops()
+	number, ok := f.numbers.add(numbered{qp: q}, low, values)
 	if !ok {
 		forget(record)
 		return nil, errnos.ENOMEM

@@ -39,12 +39,15 @@ func TestMoveOfCommonBytes(t *testing.T) {
 // TestNumbersNeverMeanMulticast: a place in the table whose number would be that of multicast skips it.
 func TestNumbersNeverMeanMulticast(t *testing.T) {
 	n, object := &numbers{}, numbered{qp: &qp{}}
-	n.objects, n.rounds = make([]numbered, 1<<numberBits-firstNumber), make([]uint8, 1<<numberBits-firstNumber)
+	const places = 1<<numberBits - firstNumber
+	n.objects, n.tops, n.uses = make([]numbered, places), make([]uint8, places), make([]uint32, places)
+	d := &device{fabric: &Fabric{}}
 	number := uint32(1<<numberBits - 1) // that of the last place
 	for range 600 {
 		n.remove(number)
 		var ok bool
-		number, ok = n.add(object)
+		low, values := d.tops()
+		number, ok = n.add(object, low, values)
 		require.True(t, ok)
 		require.EqualValues(t, 1<<numberBits-1, number&(1<<numberBits-1))
 		require.NotEqualValues(t, multicastQPN, number)

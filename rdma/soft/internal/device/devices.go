@@ -183,7 +183,8 @@ func (d *device) connect(address netip.Addr) error {
 	}
 	f := d.fabric
 	f.reachOut()
-	l, err := f.outer.Attach(address, d.link, d, udp.Options{})
+	// The numbers of its queue pairs say which process has them, at the first address. Others are its own.
+	l, err := f.outer.Attach(address, d.link, d, udp.Options{Share: len(d.links) == 0})
 	if err != nil {
 		return fmt.Errorf("soft: device %s: %w", text(d.record.Name[:]), err)
 	}

@@ -23,6 +23,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
 	"github.com/goverbs/goverbs/rdma/soft/internal/packet"
 	"github.com/goverbs/goverbs/rdma/soft/internal/pcap"
+	"github.com/goverbs/goverbs/rdma/soft/internal/udp"
 	"github.com/goverbs/goverbs/rdma/soft/internal/wire"
 	"github.com/goverbs/goverbs/rdma/soft/internal/wire/delayed"
 	"github.com/goverbs/goverbs/rdma/soft/internal/wire/encoded"
@@ -279,10 +280,12 @@ func (f *Fabric) newLife() uint64 {
 type numbers struct {
 	objects []numbered
 	free    []int
-	rounds  []uint8
-	begin   uint32 // what is added to places
-	low     uint8  // the least round
-	start   uint8  // round of new places
+	tops    []uint8  // the numbers' bits above those of the place
+	uses    []uint32 // of places, from start on
+	begin   uint32   // what is added to places
+	low     uint8    // the least of tops
+	start   uint32
+	rest    int // a place is not used again before as many others are free
 }
 
 // scatter lets numbers begin anywhere, because other processes know them: one that starts again at the same address
@@ -290,7 +293,8 @@ type numbers struct {
 func (n *numbers) scatter() {
 	var b [3]byte
 	rand.Read(b[:])
-	n.low, n.start = 1, 1+b[0]%254 // a number without rounds could be a low one now
+	n.low, n.start = 1, uint32(b[0]) // a number with nothing above its place could be a low one now
+	n.rest = 1 << 12
 	if len(n.objects) == 0 {
 		n.begin = uint32(binary.NativeEndian.Uint16(b[1:]))
 	}
@@ -310,36 +314,51 @@ type numbered struct {
 const (
 	numberBits  = 16 // of a number's 24 bits, those that are the place in the table
 	firstNumber = 17 // lower ones mean something on InfiniBand
+	fewRest     = 64
 )
 
-func (n *numbers) add(object numbered) (uint32, bool) {
+// tops are the bits that numbers of a device's objects may have above the place: the least ones, and how many there
+// are. The greatest of all would make a number that is multicast's.
+func (d *device) tops() (low, n uint32) {
+	low = uint32(d.fabric.numbers.low)
+	if len(d.links) == 0 || !d.links[0].IsShared() {
+		return low, 1<<(24-numberBits) - 1 - low
+	}
+	first := udp.QPsOf(d.links[0].Member())
+	n = (udp.QPsOf(d.links[0].Member()+1) - first) >> numberBits
+	if first == 0 {
+		return low, n - low
+	}
+	return first >> numberBits, n
+}
+
+// add gives an object a number, whose bits above the place begin with low and are of so many values.
+func (n *numbers) add(object numbered, low, values uint32) (uint32, bool) {
 	var i int
-	if len(n.free) > 64 || len(n.objects) == 1<<numberBits-firstNumber && len(n.free) > 0 {
+	if len(n.free) > max(n.rest, fewRest) || len(n.objects) == 1<<numberBits-firstNumber && len(n.free) > 0 {
 		i = n.free[0]
 		n.free = n.free[1:]
 	} else if len(n.objects) < 1<<numberBits-firstNumber {
 		i = len(n.objects)
-		n.objects, n.rounds = append(n.objects, numbered{}), append(n.rounds, n.start)
+		n.objects, n.tops, n.uses = append(n.objects, numbered{}), append(n.tops, 0), append(n.uses, n.start)
 	} else {
 		return 0, false
 	}
-	n.objects[i] = object
-	return (uint32(i+firstNumber)+n.begin)&(1<<numberBits-1) | uint32(n.rounds[i])<<numberBits, true
+	n.objects[i], n.tops[i] = object, uint8(low+n.uses[i]%values)
+	n.uses[i]++
+	return (uint32(i+firstNumber)+n.begin)&(1<<numberBits-1) | uint32(n.tops[i])<<numberBits, true
 }
 
 func (n *numbers) remove(number uint32) {
 	i := n.place(number)
 	n.objects[i] = numbered{}
-	if n.rounds[i]++; n.rounds[i] == 255 { // 0xffffff is the number of multicast
-		n.rounds[i] = n.low
-	}
 	n.free = append(n.free, i)
 }
 
 // get is what has a number, or nothing.
 func (n *numbers) get(number uint32) (o numbered) {
 	i := n.place(number)
-	if uint(i) >= uint(len(n.objects)) || number>>numberBits != uint32(n.rounds[i]) {
+	if uint(i) >= uint(len(n.objects)) || number>>numberBits != uint32(n.tops[i]) {
 		return o
 	}
 	return n.objects[i]

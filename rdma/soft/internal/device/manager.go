@@ -13,6 +13,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft/internal/message"
 	"github.com/goverbs/goverbs/rdma/soft/internal/udp"
 	"github.com/goverbs/goverbs/rdma/soft/internal/wire"
+	"github.com/goverbs/goverbs/rdma/soft/internal/wire/roce"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -120,6 +121,61 @@ func (f *Fabric) Reach(ip netip.Addr) (to message.Address, ok bool) {
 	return message.Remote(ip.As16()), true
 }
 
+// Elsewhere is where an address of a device's is reached in other processes that have it, too, if there may be some.
+// The caller holds Fabric.mu.
+func (f *Fabric) Elsewhere(ip netip.Addr) (to message.Address, ok bool) {
+	if f.outer == nil || !f.outer.IsShared(ip.As16()) {
+		return to, false
+	}
+	return message.Remote(ip.As16()), true
+}
+
+// Claim has requests for a service that reach another process at one of the device's addresses, or, of the zero Addr,
+// at any of them, come to this one. Its errors are EADDRINUSE. The caller holds Fabric.mu.
+func (d *device) Claim(ip netip.Addr, service uint64) (claims []*udp.Claim, err error) {
+	for _, l := range d.links {
+		if ip.IsValid() && !l.Has(ip.As16()) {
+			continue
+		}
+		c, err := l.Claim(service)
+		if err != nil {
+			for _, c := range claims {
+				c.Close()
+			}
+			return nil, err
+		}
+		claims = append(claims, c)
+	}
+	return claims, nil
+}
+
+// Claimant says which process has claimed a service at an address that it shares, or at any; "" is none. The caller
+// holds Fabric.mu.
+func (f *Fabric) Claimant(ip netip.Addr, service uint64) string {
+	for _, d := range f.devices {
+		for _, l := range d.links {
+			if who := l.Claimant(service); who != "" && (ip.IsUnspecified() || l.Has(ip.As16())) {
+				return who
+			}
+		}
+	}
+	return ""
+}
+
+// Pass gives a message for a service to another process that has claimed it at the address that the message came to,
+// and says whether there is one. The caller holds Fabric.mu.
+func (d *device) Pass(service uint64, m *message.MAD) bool {
+	return slices.ContainsFunc(d.links, func(l *roce.Link) bool { return l.Has(m.To.GID) && l.Pass(service, m) })
+}
+
+// IDOf makes a number the communication ID of an identifier on the device. The caller holds Fabric.mu.
+func (d *device) IDOf(number uint32) uint32 {
+	if len(d.links) == 0 || !d.links[0].IsShared() {
+		return number
+	}
+	return udp.IDOf(d.links[0].Member(), number)
+}
+
 // Toward is the device with a wire to an address of another fabric, or nil; own is its address there. Where several
 // have one, it is the one with the address that the kernel would send from, or else the first. The caller holds
 // Fabric.mu.
@@ -148,7 +204,10 @@ func (f *Fabric) Toward(ip netip.Addr) (d *device, own netip.Addr) {
 
 // Routes says whether there is a path from an address of a device to another address. The caller holds Fabric.mu.
 func (f *Fabric) Routes(from *device, own, to netip.Addr) bool {
-	return f.wire.Routes(from.AddressOf(own), f.addressOf(to.As16()))
+	if d := f.gids[to.As16()]; d != nil {
+		return f.wire.Routes(from.AddressOf(own), d.AddressOf(to))
+	}
+	return f.wire.Routes(from.AddressOf(own), f.addressOf(to.As16(), 0))
 }
 
 // PathMTU is what packets hold on the way from an address of a device to one of another fabric. The caller holds

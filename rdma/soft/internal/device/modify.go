@@ -123,13 +123,13 @@ func (q *qp) set(attr *ibv.QPAttr, mask ibv.QPAttrMask) {
 	}
 	if has(ibv.QP_AV) {
 		to.AHAttr = attr.AHAttr
-		q.out.To = message.Address{}
-		if gid := *attr.AHAttr.GRH.DGID.Raw(); !isMulticast(gid) {
-			q.out.To = q.fabric().addressOf(gid)
-		}
-		q.out.From.GID, _ = q.device.gidAt(attr.AHAttr.GRH.SGIDIndex)
-		q.back.From, q.back.To = q.out.From, q.out.To
-		q.usePackets()
+	}
+	if has(ibv.QP_DEST_QPN) {
+		to.DestQPNum = attr.DestQPNum
+		q.out.DestQP, q.back.DestQP = attr.DestQPNum, attr.DestQPNum
+	}
+	if has(ibv.QP_AV) || has(ibv.QP_DEST_QPN) {
+		q.face()
 	}
 	if has(ibv.QP_PATH_MTU) {
 		to.PathMTU = attr.PathMTU
@@ -167,10 +167,17 @@ func (q *qp) set(attr *ibv.QPAttr, mask ibv.QPAttrMask) {
 	if has(ibv.QP_PATH_MIG_STATE) {
 		to.PathMigState = attr.PathMigState
 	}
-	if has(ibv.QP_DEST_QPN) {
-		to.DestQPNum = attr.DestQPNum
-		q.out.DestQP, q.back.DestQP = attr.DestQPNum, attr.DestQPNum
+}
+
+// face lets what the queue pair sends go to its peer, which its attributes name.
+func (q *qp) face() {
+	q.out.To = message.Address{}
+	if gid := *q.attr.AHAttr.GRH.DGID.Raw(); !isMulticast(gid) {
+		q.out.To = q.fabric().addressOf(gid, q.attr.DestQPNum)
 	}
+	q.out.From.GID, _ = q.device.gidAt(q.attr.AHAttr.GRH.SGIDIndex)
+	q.back.From, q.back.To = q.out.From, q.out.To
+	q.usePackets()
 }
 
 // queryQP is ibv_query_qp: everything, whatever the mask asks for.

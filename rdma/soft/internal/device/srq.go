@@ -115,7 +115,8 @@ func (c *context) newSRQ(attr *ibv.SRQInitAttrEx, p *pd, d *domain, q *cq) (*srq
 		return nil, errno
 	}
 	s := &srq{context: c, record: record, kind: attr.SRQType, owner: p, domain: d, cq: q}
-	number, ok := f.numbers.add(numbered{srq: s})
+	low, values := c.device.tops()
+	number, ok := f.numbers.add(numbered{srq: s}, low, values)
 	if !ok {
 		forget(record)
 		return nil, errnos.ENOMEM

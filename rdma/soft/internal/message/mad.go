@@ -18,6 +18,7 @@ import (
 // longer keeps a Clone.
 type MAD struct {
 	From, To  Address
+	Passed    bool // another process with the address of To had it, and passed it to the one that it is for
 	Attribute Attribute
 	TID       uint64 // transaction ID: an answer has that of its request
 

@@ -3,13 +3,11 @@
 package udp
 
 import (
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"net"
 	"net/netip"
 	"os"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -24,21 +22,31 @@ import (
 // process that joins takes over the first socket without a process, or else opens one behind all.
 //
 // Members find each other by abstract names of Unix sockets, which belong to the network namespace, as the port does,
-// and which the kernel frees when a process ends, however it ends: prefix/N of member N, which gives its descriptors to
-// processes of its user; and prefix/lock, which a process has while it joins.
+// and which the kernel frees when a process ends, however it ends:
+//
+//   - prefix/N of member N, which gives its descriptors to processes of its user,
+//   - prefix/lock, which a process has while it joins,
+//   - prefix/lead of the lead (steer_linux.go), prefix/service/N of a member that has claimed it (claim_linux.go).
+//
+// The kernel joins packets that come from other machines (GRO) by their ports alone, and would give one member those of
+// another. So a member that is alone has it switched on, and the next one that joins switches it off. What loopback
+// delivers is a Write, which is for one member.
 
-const (
-	joinLimit   = 30 * time.Second // for others that join at the same time, and for an answer of a member
-	memberShift = 24 - memberBits
-)
+const joinLimit = 30 * time.Second // for others that join at the same time, and for an answer of a member
 
 // group is a socket's place among others with its address and port.
 type group struct {
 	prefix string
 	member int
 	before []int // descriptors of the sockets before this one in the list
+	others bool  // there were some when it joined
 	name   *net.UnixListener
+	lead   *net.UnixListener // it is the lead
+	heeds  *net.UnixConn     // or is connected to it
 }
+
+// hasOthers says whether there were others when the socket joined.
+func (g *group) hasOthers() bool { return g != nil && g.others }
 
 // join makes s a member of the group of its address and port.
 func (s *Socket) join(at netip.AddrPort, before func(fd int) error) (err error) {
@@ -58,6 +66,12 @@ func (s *Socket) join(at netip.AddrPort, before func(fd int) error) (err error) 
 	if err != nil {
 		return err
 	}
+	g.others = len(sockets) > 0
+	if !at.Addr().IsLoopback() {
+		for _, fd := range sockets {
+			_ = unix.SetsockoptInt(fd, unix.IPPROTO_UDP, unix.UDP_GRO, 0)
+		}
+	}
 	g.member = len(sockets)
 	for i, has := range alive {
 		if !has {
@@ -69,9 +83,7 @@ func (s *Socket) join(at netip.AddrPort, before func(fd int) error) (err error) 
 		return fmt.Errorf("%d processes share it, and more cannot: %w", MaxMembers, unix.EADDRINUSE)
 	}
 	if g.before = sockets[:g.member]; g.member < len(sockets) {
-		for _, fd := range sockets[g.member+1:] {
-			unix.Close(fd)
-		}
+		closeAll(sockets[g.member+1:])
 		if err = s.start(sockets[g.member], at); err != nil {
 			unix.Close(sockets[g.member])
 		}
@@ -83,21 +95,33 @@ func (s *Socket) join(at netip.AddrPort, before func(fd int) error) (err error) 
 			return before(fd)
 		})
 	}
+	if err != nil {
+		return err
+	}
+	if err = s.enter(at); err != nil {
+		s.watch.close()
+		unix.Close(s.out.fd)
+		return err
+	}
+	go answer(g.name, s.introduce)
+	go s.follow()
+	return nil
+}
+
+// enter lets packets find the socket, and then others that join.
+func (s *Socket) enter(at netip.AddrPort) error {
+	g := s.group
+	leads, err := s.leads()
+	if err == nil && !leads && !g.others { // the one that led has just ended
+		err = s.steer()
+	}
 	if err == nil {
-		err = s.steer(at)
+		err = s.probe(at)
 	}
 	if err == nil {
 		g.name, err = net.ListenUnix("unix", g.named(g.member))
 	}
-	if err != nil {
-		if s.watch != nil {
-			s.watch.close()
-			unix.Close(s.out.fd)
-		}
-		return err
-	}
-	go s.serve(g.name)
-	return nil
+	return err
 }
 
 func (g *group) named(member int) *net.UnixAddr {
@@ -158,8 +182,8 @@ func (g *group) sockets() (fds []int, alive []bool, err error) {
 
 // ask reads the descriptors that a member sends. There are none if it has ended.
 func ask(c *net.UnixConn) ([]int, error) {
-	if user, err := userOf(c); err != nil || user != os.Geteuid() && user != 0 {
-		return nil, fmt.Errorf("it is of user %d: %w", user, errors.Join(err, unix.EACCES))
+	if err := isOurs(c); err != nil {
+		return nil, err
 	}
 	if err := c.SetReadDeadline(time.Now().Add(joinLimit)); err != nil {
 		return nil, err
@@ -188,10 +212,20 @@ func ask(c *net.UnixConn) ([]int, error) {
 	return fds, nil
 }
 
-// serve gives the descriptors to processes of this user that join.
-func (s *Socket) serve(name *net.UnixListener) {
+// introduce gives the descriptors to a process that joins.
+func (s *Socket) introduce(c *net.UnixConn) {
+	s.writing.Lock() // Close waits
+	defer s.writing.Unlock()
+	if !s.closed {
+		all := append(append([]int(nil), s.group.before...), s.out.fd)
+		_, _, _ = c.WriteMsgUnix([]byte{1}, unix.UnixRights(all...), nil)
+	}
+}
+
+// answer lets a function talk to each process of this user that connects, until the listener is closed.
+func answer(l *net.UnixListener, talk func(*net.UnixConn)) {
 	for {
-		c, err := name.AcceptUnix()
+		c, err := l.AcceptUnix()
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
@@ -199,40 +233,46 @@ func (s *Socket) serve(name *net.UnixListener) {
 			time.Sleep(time.Millisecond) // too many files are open
 			continue
 		}
-		if user, err := userOf(c); err == nil && (user == os.Geteuid() || user == 0) {
-			s.writing.Lock() // Close waits
-			if !s.closed {
-				all := append(append([]int(nil), s.group.before...), s.out.fd)
-				_, _, _ = c.WriteMsgUnix([]byte{1}, unix.UnixRights(all...), nil)
-			}
-			s.writing.Unlock()
+		if isOurs(c) == nil {
+			talk(c)
 		}
 		c.Close()
 	}
 }
 
-// userOf is the effective user of the process at the other end.
-func userOf(c *net.UnixConn) (user int, err error) {
+// isOurs says nil of a process of this user, or of root, at the other end.
+func isOurs(c *net.UnixConn) error {
+	cred, err := credentials(c)
+	if err == nil && int(cred.Uid) != os.Geteuid() && cred.Uid != 0 {
+		err = fmt.Errorf("it is of user %d, and only processes of one user share an address: %w", cred.Uid,
+			unix.EADDRINUSE)
+	}
+	return err
+}
+
+// credentials are those of the process at the other end, with its effective user.
+func credentials(c *net.UnixConn) (cred *unix.Ucred, err error) {
 	raw, err := c.SyscallConn()
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
-	var cred *unix.Ucred
 	failed := raw.Control(func(fd uintptr) {
 		cred, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
 	})
-	if err := errors.Join(err, failed); err != nil {
-		return 0, err
-	}
-	return int(cred.Uid), nil
+	return cred, errors.Join(err, failed)
 }
 
 func (g *group) close() {
 	if g == nil {
 		return
 	}
-	if g.name != nil {
-		g.name.Close()
+	for _, l := range []*net.UnixListener{g.name, g.lead} {
+		if l != nil {
+			l.Close()
+		}
+	}
+	if g.heeds != nil {
+		g.heeds.Close()
 	}
 	closeAll(g.before)
 	g.before = nil
@@ -242,77 +282,4 @@ func closeAll(fds []int) {
 	for _, fd := range fds {
 		unix.Close(fd)
 	}
-}
-
-// The offsets of what steering reads in the payload of a datagram: BTH, DETH (8 bytes), and a MAD of the connection
-// manager.
-const (
-	bthQPN        = 4 // with 8 reserved bits before it
-	madClass      = 20 + 1
-	madAttribute  = 20 + 16
-	madLocalComm  = 20 + 24 // the peer's; in SIDR_REP, what the request had
-	madRemoteComm = 20 + 28 // ours, except in REQ and SIDR_REQ
-	classCM       = 7
-	attributeREQ  = 0x10
-	sidrREQ       = 0x17
-	sidrREP       = 0x18
-)
-
-// steering chooses the member that a packet is for: see Options.Share.
-var steering = []unix.SockFilter{
-	0:  {Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: bthQPN},
-	1:  {Code: unix.BPF_ALU | unix.BPF_AND | unix.BPF_K, K: 1<<24 - 1},
-	2:  {Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: 1, Jt: 2},
-	3:  {Code: unix.BPF_ALU | unix.BPF_RSH | unix.BPF_K, K: memberShift},
-	4:  {Code: unix.BPF_RET | unix.BPF_A},
-	5:  {Code: unix.BPF_LD | unix.BPF_B | unix.BPF_ABS, K: madClass},
-	6:  {Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: classCM, Jf: 8},
-	7:  {Code: unix.BPF_LD | unix.BPF_H | unix.BPF_ABS, K: madAttribute},
-	8:  {Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: attributeREQ, Jt: 6},
-	9:  {Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: sidrREQ, Jt: 5},
-	10: {Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: sidrREP, Jt: 2},
-	11: {Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: madRemoteComm},
-	12: {Code: unix.BPF_JMP | unix.BPF_JA, K: 3},
-	13: {Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: madLocalComm},
-	14: {Code: unix.BPF_JMP | unix.BPF_JA, K: 1},
-	15: {Code: unix.BPF_RET | unix.BPF_K},
-	16: {Code: unix.BPF_ALU | unix.BPF_RSH | unix.BPF_K, K: 32 - memberBits},
-	17: {Code: unix.BPF_RET | unix.BPF_A},
-}
-
-// steer has the kernel choose by steering, and makes sure that the socket has its place: what is sent to it comes.
-// Another program that shares the port, or a process that is just ending, could have moved it.
-func (s *Socket) steer(at netip.AddrPort) error {
-	program := unix.SockFprog{Len: uint16(len(steering)), Filter: &steering[0]}
-	err := unix.SetsockoptSockFprog(s.out.fd, unix.SOL_SOCKET, unix.SO_ATTACH_REUSEPORT_CBPF, &program)
-	if err != nil {
-		return os.NewSyscallError("setsockopt SO_ATTACH_REUSEPORT_CBPF", err)
-	}
-	fd, err := unix.Socket(map[bool]int{true: unix.AF_INET, false: unix.AF_INET6}[at.Addr().Is4()],
-		unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, unix.IPPROTO_UDP)
-	if err != nil {
-		return os.NewSyscallError("socket", err)
-	}
-	defer unix.Close(fd)
-	if err := unix.Bind(fd, sockaddr(netip.AddrPortFrom(at.Addr(), 0), s.scope)); err != nil {
-		return os.NewSyscallError("bind", err)
-	}
-	probe := make([]byte, 32) // of a version of BTH that does not exist, with a queue pair of this member
-	probe[0], probe[1], probe[bthQPN+1] = 0xff, 0x0f, byte(s.group.member<<(8-memberBits))
-	probe[bthQPN+3] = 2
-	_, _ = rand.Read(probe[12:])
-	for end := time.Now().Add(joinLimit); time.Now().Before(end); {
-		if err := unix.Sendto(fd, probe, 0, sockaddr(s.addr, s.scope)); err != nil {
-			return os.NewSyscallError("sendto", err)
-		}
-		for ready(s.out.fd, unix.POLLIN, 50*time.Millisecond) {
-			b := make([]byte, len(probe)+1)
-			n, _, err := unix.Recvfrom(s.out.fd, b, unix.MSG_DONTWAIT)
-			if err == nil && string(b[:n]) == string(probe) {
-				return nil
-			}
-		}
-	}
-	return fmt.Errorf("packets for member %d go elsewhere: does another program share the port? %w", s.group.member,
-		syscall.EADDRINUSE)
 }

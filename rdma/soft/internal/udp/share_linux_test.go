@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
+	"net"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -54,6 +55,27 @@ func forCM(class byte, attribute uint16, local, remote uint32) []byte {
 	return b
 }
 
+// forLead are messages of the connection manager that say for which connection they are not: REQ, SIDR_REQ, a REJ of
+// one who has given up. The last is no message of the connection manager.
+var forLead = [][]byte{forCM(7, 0x10, 1<<26, 2<<26), forCM(7, 0x17, 1<<26, 2<<26), forCM(7, 0x12, 1<<26, 0),
+	forCM(4, 0x15, 1<<26, 2<<26)}
+
+// leadOf is the one of the members that is the lead, as soon as there is one.
+func leadOf(t *testing.T, members []*Socket) (lead *Socket) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		for _, m := range members {
+			m.writing.Lock()
+			if m.group.lead != nil && !m.closed {
+				lead = m
+			}
+			m.writing.Unlock()
+		}
+		return lead != nil
+	}, limit, time.Millisecond)
+	return lead
+}
+
 // delivered sends a packet to all members, and checks that it comes to this one: what another one gets, its next
 // delivered finds.
 func delivered(t *testing.T, from, to *Socket, packet []byte) {
@@ -80,8 +102,10 @@ func TestMembersGetTheirPackets(t *testing.T) {
 					delivered(t, from, m, forCM(7, 0x18, id, 5<<26))
 				}
 			}
-			for _, packet := range [][]byte{forCM(7, 0x10, 1<<26, 2<<26), forCM(7, 0x17, 1<<26, 2<<26),
-				forCM(4, 0x15, 1<<26, 2<<26), forQP(1, "short"), forQP(0, "")[:7], {0}} {
+			for _, packet := range forLead {
+				delivered(t, from, leadOf(t, members), packet)
+			}
+			for _, packet := range [][]byte{forQP(1, "short"), forQP(0, "")[:7], {0}} {
 				if members[0].Member() == 0 {
 					delivered(t, from, members[0], packet)
 				}
@@ -151,7 +175,7 @@ func TestMoreThanMayShare(t *testing.T) {
 		shared(t, v4, port)
 	}
 	_, err := Open(v4, Options{Port: port, Share: true})
-	assert.ErrorContains(t, err, "64 processes share it")
+	assert.ErrorContains(t, err, "63 processes share it")
 	assert.ErrorIs(t, err, syscall.EADDRINUSE)
 }
 
@@ -256,4 +280,97 @@ func TestMembersAreKilled(t *testing.T) {
 	}
 	start(0)
 	check()
+}
+
+// TestServices: a service is one member's, to which others pass messages; when it is given up, or its process ends,
+// another one may have it.
+func TestServices(t *testing.T) {
+	for _, addr := range []netip.Addr{v4, v6} {
+		port := free(t, addr)
+		a, b := shared(t, addr, port), shared(t, addr, port)
+		assert.False(t, b.Pass(0x106_1234, []byte("nobody")))
+		assert.Empty(t, b.Claimant(0x106_1234))
+		got := make(chan string, 10)
+		take := func(m []byte) { got <- string(m) }
+		claim, err := a.Claim(0x106_1234, take)
+		require.NoError(t, err)
+		_, err = a.Claim(0x106_1235, take)
+		require.NoError(t, err)
+		for _, other := range []*Socket{a, b} {
+			_, err = other.Claim(0x106_1234, take)
+			require.ErrorIs(t, err, syscall.EADDRINUSE)
+		}
+		for _, m := range []*Socket{a, b, shared(t, addr, port)} {
+			assert.Contains(t, m.Claimant(0x106_1234), fmt.Sprintf("process %d (udp.test)", os.Getpid()))
+			for i := range 3 {
+				require.True(t, m.Pass(0x106_1234, fmt.Appendf(nil, "message %d", i)))
+				require.Equal(t, fmt.Sprintf("message %d", i), <-got)
+			}
+		}
+		assert.False(t, b.Pass(0x111_1234, []byte("another port space")))
+		claim.Close()
+		assert.False(t, b.Pass(0x106_1234, []byte("nobody")))
+		claim, err = b.Claim(0x106_1234, take)
+		require.NoError(t, err)
+		claim.Close()
+		require.Empty(t, got)
+	}
+	alone := opened(t, v4, Options{})
+	claim, err := alone.Claim(1, nil)
+	require.NoError(t, err)
+	claim.Close()
+	assert.False(t, alone.Pass(1, nil))
+}
+
+// TestSilentPasser: one who connects to a service and says nothing keeps others waiting for a moment, and no longer.
+func TestSilentPasser(t *testing.T) {
+	s := shared(t, v4, free(t, v4))
+	got := make(chan string, 1)
+	_, err := s.Claim(7, func(m []byte) { got <- string(m) })
+	require.NoError(t, err)
+	c, err := net.DialUnix("unixpacket", nil, s.group.service(7))
+	require.NoError(t, err)
+	defer c.Close()
+	require.True(t, s.Pass(7, []byte("hello")))
+	require.Equal(t, "hello", <-got)
+}
+
+// TestLeadIsKilled: what is for no member in particular comes to another one soon after the lead was killed, and stays
+// with that one when others come.
+func TestLeadIsKilled(t *testing.T) {
+	port, from := free(t, v4), opened(t, v4, Options{})
+	first := started(t, port)
+	require.Equal(t, "0", first.line(t))
+	members := []*Socket{shared(t, v4, port), shared(t, v4, port), shared(t, v4, port)}
+	require.NoError(t, first.Process.Kill())
+	first.Wait()
+	killed := time.Now()
+	lead := leadOf(t, members)
+	t.Log("another member led after", time.Since(killed))
+	members = append(members, shared(t, v4, port))
+	assert.Equal(t, 0, members[3].Member())
+	for _, packet := range forLead {
+		delivered(t, from, lead, packet)
+	}
+	require.NoError(t, lead.Close())
+	next := leadOf(t, members)
+	require.NotSame(t, lead, next)
+	for _, packet := range forLead {
+		delivered(t, from, next, packet)
+	}
+}
+
+// TestLeadThatIsNone: a process that is none of the group, and has the name of the lead, is of this user here; its end
+// is heard, too.
+func TestLeadThatIsNone(t *testing.T) {
+	port, from := free(t, v4), opened(t, v4, Options{})
+	prefix := fmt.Sprintf("@goverbs-udp/%v/", netip.AddrPortFrom(v4, uint16(port)))
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Net: "unix", Name: prefix + "lead"})
+	require.NoError(t, err)
+	m := shared(t, v4, port)
+	for _, packet := range forLead { // it is the only one that there is
+		delivered(t, from, m, packet)
+	}
+	require.NoError(t, l.Close())
+	assert.Same(t, m, leadOf(t, []*Socket{m}))
 }

@@ -43,11 +43,7 @@ func open(at netip.AddrPort, o Options) (*Socket, error) {
 		}
 		s.scope = uint32(i.Index)
 	}
-	bind := s.bind
-	if o.Share {
-		bind = s.join
-	}
-	return s, bind(at, func(fd int) error {
+	before := func(fd int) error {
 		if at.Addr().Is4() {
 			return unix.SetsockoptInet4Addr(fd, unix.IPPROTO_IP, unix.IP_MULTICAST_IF, at.Addr().As4())
 		}
@@ -56,7 +52,15 @@ func open(at netip.AddrPort, o Options) (*Socket, error) {
 			return unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_MULTICAST_IF, i.Index)
 		}
 		return nil // bind says what is wrong with the address
-	})
+	}
+	if o.Share {
+		err := s.join(at, before)
+		if !errors.Is(err, unix.ENOPROTOOPT) {
+			return s, err
+		}
+		s.o.Share, s.group = false, nil // this kernel, or what stands for one, chooses no member: then alone
+	}
+	return s, s.bind(at, before)
 }
 
 // Join opens a socket that receives what is sent to a multicast group, over the interface of this socket's address and
@@ -145,9 +149,7 @@ func (s *Socket) start(fd int, at netip.AddrPort) error {
 func (s *Socket) setOptions(fd int, addr netip.Addr) error {
 	segments := !s.o.Plain && unix.SetsockoptInt(fd, unix.IPPROTO_UDP, unix.UDP_SEGMENT, 0) == nil
 	s.out.plain = !segments
-	// The kernel joins what arrives by its ports alone, and would give one member the packets of another. What loopback
-	// delivers is a Write.
-	if !s.o.Plain && (!s.o.Share || addr.IsLoopback()) {
+	if !s.o.Plain && (!s.group.hasOthers() || addr.IsLoopback()) {
 		_ = unix.SetsockoptInt(fd, unix.IPPROTO_UDP, unix.UDP_GRO, 1)
 	}
 	for _, o := range []struct{ plain, forced int }{
@@ -220,6 +222,9 @@ func (s *Socket) Member() int {
 	}
 	return s.group.member
 }
+
+// IsShared says whether other processes may have the address, too.
+func (s *Socket) IsShared() bool { return s.group != nil }
 
 // Counters may be asked for at any time.
 func (s *Socket) Counters() Counters { return s.count.values() }

@@ -30,9 +30,6 @@ type Socket struct {
 }
 
 func open(at netip.AddrPort, o Options) (*Socket, error) {
-	if o.Share {
-		return nil, fmt.Errorf("only Linux can choose among the processes of an address: %w", errnos.EOPNOTSUPP)
-	}
 	config := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
 		return c.Control(func(fd uintptr) { doNotFragment(fd, at.Addr().Is4()) })
 	}}
@@ -93,6 +90,24 @@ func (s *Socket) Buffer() (receive, send int) { return 0, 0 }
 
 // Member is the socket's number in the group of Options.Share, which there is not here: 0.
 func (s *Socket) Member() int { return 0 }
+
+// IsShared says whether other processes may have the address, too: not here.
+func (s *Socket) IsShared() bool { return false }
+
+// Claim makes the socket the one that messages for a service are passed to, which here it is.
+func (s *Socket) Claim(uint64, func([]byte)) (*Claim, error) { return nil, nil }
+
+// Pass gives a message for a service to the member that has claimed it: here there is none.
+func (s *Socket) Pass(uint64, []byte) bool { return false }
+
+// Claimant says which process has claimed a service: here none.
+func (s *Socket) Claimant(uint64) string { return "" }
+
+// Claim is a service that a socket has claimed.
+type Claim struct{}
+
+// Close gives it up.
+func (*Claim) Close() {}
 
 // Counters may be asked for at any time.
 func (s *Socket) Counters() Counters { return s.count.values() }

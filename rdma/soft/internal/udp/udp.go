@@ -56,25 +56,42 @@ type Options struct {
 	Plain  bool // one datagram a system call: no segmentation offload, neither to send nor to receive
 	Buffer int  // bytes to ask for as receive and as send buffer; 0 is 16 MiB. The system has a limit of its own
 
-	// Share lets up to MaxMembers sockets have this address and port, of processes of one user, on Linux. Each has a
-	// number, Socket.Member, which no other living one has and which does not change. A packet goes to the member
-	// whose number is in the highest 6 bits
+	// Share lets up to MaxMembers sockets have this address and port, of processes of one user, on Linux; elsewhere it
+	// does nothing. Each has a number, Socket.Member, which no other living one has and which does not change. A packet
+	// goes to the member whose number is in the highest 6 bits
 	//
 	//   - of the queue pair number that the packet is for,
 	//   - if that is 1, of the communication ID by which the receiver of a message of the connection manager knows the
 	//     connection (SIDR_REP: the request),
 	//
-	// and otherwise to member 0: requests for connections (REQ, SIDR_REQ), all other MADs. So members use queue pair
-	// numbers and IDs with their number. What is for a number that nobody has goes to any member. The datagrams of one
-	// Write have to be for the same member. A process that ends, however it ends, leaves its number to the next that
-	// opens the address; until then, what is sent to it is lost.
+	// and otherwise to one of the members, the lead: requests for connections (REQ, SIDR_REQ), all other MADs. Claim
+	// and Pass bring those to the member that they are for. So members use queue pair numbers and IDs with their
+	// number.
+	// What is for a number that nobody has goes to any member. The datagrams of one Write have to be for the same
+	// member. When the lead closes its socket or ends, however it ends, another member is it within milliseconds. What
+	// is sent to another one that has ended is lost, until the next that opens the address takes its number.
 	Share bool
 }
 
 const (
 	memberBits = 6
-	// MaxMembers is how many sockets may share an address.
-	MaxMembers = 1 << memberBits
+	// MaxMembers is how many sockets may share an address. Queue pair number 0xffffff, which is of multicast, is
+	// nobody's.
+	MaxMembers = 1<<memberBits - 1
+)
+
+// MemberOfQP is the member whose queue pair has a number of 24 bits.
+func MemberOfQP(number uint32) int { return int(number >> memberShift) }
+
+// QPsOf is the least number that a queue pair of a member may have; the greatest is QPsOf of the next one, less 1.
+func QPsOf(member int) uint32 { return uint32(member) << memberShift }
+
+// IDOf makes a number the communication ID of a member.
+func IDOf(member int, number uint32) uint32 { return uint32(member)<<idShift | number&(1<<idShift-1) }
+
+const (
+	memberShift = 24 - memberBits
+	idShift     = 32 - memberBits
 )
 
 // Arrival is what one Read brought: datagrams of one sender, one behind the other.

@@ -17,15 +17,26 @@ import (
 type batch struct {
 	bytes  []byte
 	groups []group
-	to     [16]byte // where the message goes that is written
-	mark   int      // groups before it
-	size   int      // packets of the last group before it
-	open   bool     // a message is written: if another one begins, its memory was gone
+	to     toward // where the message goes that is written
+	alone  bool   // its packets share no system call with others
+	mark   int    // groups before it
+	size   int    // packets of the last group before it
+	open   bool   // a message is written: if another one begins, its memory was gone
 }
+
+// toward is where packets go: several processes may have one address, each with some of the numbers of queue pairs.
+type toward struct {
+	gid    [16]byte
+	member uint8
+}
+
+// managerQP is the queue pair of the connection manager. Which process its messages are for is in each of them.
+const managerQP = 1
 
 // group is packets of one size, but for the last, which may be shorter.
 type group struct {
-	to      [16]byte
+	to      toward
+	alone   bool
 	segment int
 	begin   int // in bytes
 	end     int
@@ -36,12 +47,13 @@ func (b *batch) isEmpty() bool { return len(b.groups) == 0 }
 
 func (b *batch) reset() { b.bytes, b.groups, b.open = b.bytes[:0], b.groups[:0], false }
 
-// begin begins a message.
-func (b *batch) begin(to [16]byte) {
+// begin begins a message to a queue pair at an address.
+func (b *batch) begin(to [16]byte, qpn uint32) {
 	if b.open {
 		b.cancel()
 	}
-	b.to, b.open, b.mark, b.size = to, true, len(b.groups), 0
+	b.to, b.alone = toward{to, uint8(udp.MemberOfQP(qpn))}, qpn == managerQP
+	b.open, b.mark, b.size = true, len(b.groups), 0
 	if n := len(b.groups); n > 0 {
 		b.size = b.groups[n-1].count
 	}
@@ -76,13 +88,14 @@ func (b *batch) Packet(n int) []byte {
 	}
 	if k := len(b.groups); k > 0 {
 		g := &b.groups[k-1]
-		if g.to == b.to && n <= g.segment && g.end-g.begin == g.count*g.segment && g.count < udp.MaxSegments &&
-			g.end-g.begin+n <= udp.MaxWrite {
+		if !b.alone && !g.alone && g.to == b.to && n <= g.segment && g.end-g.begin == g.count*g.segment &&
+			g.count < udp.MaxSegments && g.end-g.begin+n <= udp.MaxWrite {
 			g.end, g.count = at+n, g.count+1
 			return b.bytes[at:]
 		}
 	}
-	b.groups = append(b.groups, group{to: b.to, segment: n, begin: at, end: at + n, count: 1})
+	g := group{to: b.to, alone: b.alone, segment: n, begin: at, end: at + n, count: 1}
+	b.groups = append(b.groups, g)
 	return b.bytes[at:]
 }
 
@@ -115,7 +128,7 @@ func (l *Link) flush() {
 	defer l.sending.Unlock()
 	for i := range l.sent.groups {
 		g := &l.sent.groups[i]
-		to := packet.Endpoint{GID: g.to, Port: packet.Port}
+		to := packet.Endpoint{GID: g.to.gid, Port: packet.Port}
 		l.write(g, &to)
 	}
 }

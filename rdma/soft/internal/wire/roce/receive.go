@@ -146,10 +146,6 @@ func (in *incoming) check() bool {
 // deliverNow brings the messages of the packets. The caller holds Fabric.mu.
 func (in *incoming) deliverNow() {
 	a, l, d := &in.arrival, in.link, &in.decoder
-	if l.here.IsGroup() && l.wire.links[in.from.GID] != nil { // the fabric's own, which its members have
-		l.stats.own.Add(1)
-		return
-	}
 	for i := 0; i*a.Segment < a.N && i < len(in.right); i++ {
 		if !in.right[i] {
 			continue
@@ -163,6 +159,10 @@ func (in *incoming) deliverNow() {
 		}
 		switch kind {
 		case packet.Request:
+			if l.here.IsGroup() && l.wire.isOwn(&d.Request) { // which its members have
+				l.stats.own.Add(1)
+				continue
+			}
 			d.Request.Route.TrafficClass, d.Request.Route.HopLimit = a.TOS, a.TTL
 			l.port.Request(&d.Request)
 		case packet.Answer:

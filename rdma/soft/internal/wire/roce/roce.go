@@ -165,7 +165,7 @@ func (w *Wire) Send(m *message.Request) (*message.Answer, time.Duration) {
 		}
 	}
 	if l := w.links[m.From.GID]; l != nil {
-		l.start(&m.To)
+		l.start(&m.To, m.DestQP)
 		packet.AppendRequest(&l.out, m)
 		l.out.end()
 	}
@@ -179,7 +179,7 @@ func (w *Wire) Answer(a *message.Answer) {
 		return
 	}
 	if l := w.links[a.From.GID]; l != nil {
-		l.start(&a.To)
+		l.start(&a.To, a.DestQP)
 		packet.AppendAnswer(&l.out, a)
 		l.out.end()
 	}
@@ -192,7 +192,7 @@ func (w *Wire) SendMAD(m *message.MAD) {
 		return
 	}
 	if l := w.links[m.From.GID]; l != nil {
-		l.start(&m.To)
+		l.start(&m.To, managerQP)
 		w.psn++
 		if packet.AppendMAD(&l.out, m, w.psn) != nil { // a field is too long for its place
 			l.out.cancel()
@@ -211,11 +211,11 @@ func (w *Wire) Routes(from, to message.Address) bool {
 	return w.Wire.Routes(from, to)
 }
 
-// start begins a message to an address.
-func (l *Link) start(to *message.Address) {
+// start begins a message to a queue pair at an address.
+func (l *Link) start(to *message.Address, qpn uint32) {
 	if l.out.isEmpty() {
 		l.wire.filled = append(l.wire.filled, l)
 		l.wire.host.Filled()
 	}
-	l.out.begin(to.GID)
+	l.out.begin(to.GID, qpn)
 }

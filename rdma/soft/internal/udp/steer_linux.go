@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package udp
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// The offsets of what steering reads in the payload of a datagram: BTH, DETH (8 bytes), and a MAD of the connection
+// manager.
+const (
+	bthQPN        = 4 // with 8 reserved bits before it
+	madClass      = 20 + 1
+	madAttribute  = 20 + 16
+	madLocalComm  = 20 + 24 // the peer's; in SIDR_REP, what the request had
+	madRemoteComm = 20 + 28 // ours, except in REQ and SIDR_REQ; 0 where the peer does not know it
+	classCM       = 7
+	attributeREQ  = 0x10
+	sidrREQ       = 0x17
+	sidrREP       = 0x18
+)
+
+// steering chooses the member that a packet is for: see Options.Share. What is shorter than it should be is for 0.
+func steering(lead int) []unix.SockFilter {
+	return []unix.SockFilter{
+		0:  {Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: bthQPN},
+		1:  {Code: unix.BPF_ALU | unix.BPF_AND | unix.BPF_K, K: 1<<24 - 1},
+		2:  {Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: 1, Jt: 2},
+		3:  {Code: unix.BPF_ALU | unix.BPF_RSH | unix.BPF_K, K: memberShift},
+		4:  {Code: unix.BPF_RET | unix.BPF_A},
+		5:  {Code: unix.BPF_LD | unix.BPF_B | unix.BPF_ABS, K: madClass},
+		6:  {Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: classCM, Jf: 8},
+		7:  {Code: unix.BPF_LD | unix.BPF_H | unix.BPF_ABS, K: madAttribute},
+		8:  {Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: attributeREQ, Jt: 6},
+		9:  {Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: sidrREQ, Jt: 5},
+		10: {Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: sidrREP, Jt: 2},
+		11: {Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: madRemoteComm},
+		12: {Code: unix.BPF_JMP | unix.BPF_JA, K: 1},
+		13: {Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: madLocalComm},
+		14: {Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: 0, Jf: 1},
+		15: {Code: unix.BPF_RET | unix.BPF_K, K: uint32(lead)},
+		16: {Code: unix.BPF_ALU | unix.BPF_RSH | unix.BPF_K, K: idShift},
+		17: {Code: unix.BPF_RET | unix.BPF_A},
+	}
+}
+
+// steer has the kernel choose by steering, with this member as the lead.
+func (s *Socket) steer() error {
+	filter := steering(s.group.member)
+	program := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
+	return os.NewSyscallError("setsockopt SO_ATTACH_REUSEPORT_CBPF",
+		unix.SetsockoptSockFprog(s.out.fd, unix.SOL_SOCKET, unix.SO_ATTACH_REUSEPORT_CBPF, &program))
+}
+
+// leads tries to make the socket the lead: the one that has the name. Otherwise it is connected to the one that is.
+func (s *Socket) leads() (bool, error) {
+	at := &net.UnixAddr{Net: "unix", Name: s.group.prefix + "lead"}
+	for end := time.Now().Add(joinLimit); time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
+		l, err := net.ListenUnix("unix", at)
+		if err == nil {
+			return true, s.lead(l)
+		}
+		if !errors.Is(err, unix.EADDRINUSE) {
+			return false, err
+		}
+		c, err := net.DialUnix("unix", nil, at)
+		if err == nil {
+			return false, s.heed(c)
+		}
+	}
+	return false, fmt.Errorf("who has the name %s does not answer: %w", at.Name, unix.EBUSY)
+}
+
+// lead makes the socket the lead.
+func (s *Socket) lead(l *net.UnixListener) error {
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	if s.closed {
+		l.Close()
+		return net.ErrClosed
+	}
+	s.group.lead = l
+	return s.steer()
+}
+
+// heed keeps a connection to the lead.
+func (s *Socket) heed(c *net.UnixConn) error {
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	err := isOurs(c)
+	if s.closed {
+		err = net.ErrClosed
+	}
+	if err != nil {
+		c.Close()
+		return err
+	}
+	s.group.heeds = c
+	return nil
+}
+
+// follow waits for the end of the lead, and then for the next one's, until the socket is closed, or is the lead.
+// Nothing is ever said on the connection, but its end is heard.
+func (s *Socket) follow() {
+	for s.group.heeds != nil {
+		_, _ = s.group.heeds.Read(make([]byte, 1))
+		s.group.heeds.Close()
+		leads, err := s.leads()
+		if leads || errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil {
+			time.Sleep(joinLimit / 100) // too many files are open, or a stranger has the name
+		}
+	}
+}
+
+// probe makes sure that the socket has its place: what is sent to it comes. Another program that shares the port, or a
+// process that is just ending, could have moved it. It takes what there is for a process that had the number before.
+func (s *Socket) probe(at netip.AddrPort) error {
+	fd, err := unix.Socket(map[bool]int{true: unix.AF_INET, false: unix.AF_INET6}[at.Addr().Is4()],
+		unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, unix.IPPROTO_UDP)
+	if err != nil {
+		return os.NewSyscallError("socket", err)
+	}
+	defer unix.Close(fd)
+	if err := unix.Bind(fd, sockaddr(netip.AddrPortFrom(at.Addr(), 0), s.scope)); err != nil {
+		return os.NewSyscallError("bind", err)
+	}
+	packet := make([]byte, 32) // of a version of BTH that does not exist, with a queue pair of this member
+	packet[0], packet[1], packet[bthQPN+1] = 0xff, 0x0f, byte(s.group.member<<(8-memberBits))
+	packet[bthQPN+3] = 2
+	_, _ = rand.Read(packet[12:])
+	for end := time.Now().Add(joinLimit); time.Now().Before(end); {
+		if err := unix.Sendto(fd, packet, 0, sockaddr(s.addr, s.scope)); err != nil {
+			return os.NewSyscallError("sendto", err)
+		}
+		for ready(s.out.fd, unix.POLLIN, 50*time.Millisecond) {
+			b := make([]byte, len(packet)+1)
+			n, _, err := unix.Recvfrom(s.out.fd, b, unix.MSG_DONTWAIT)
+			if err == nil && string(b[:n]) == string(packet) {
+				return nil
+			}
+		}
+	}
+	return fmt.Errorf("packets for member %d go elsewhere: does another program share the port? %w", s.group.member,
+		unix.EADDRINUSE)
+}

@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package soft_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/generated/rdmacm"
+	"github.com/goverbs/goverbs/rdma"
+	"github.com/goverbs/goverbs/rdma/cm"
+	"github.com/goverbs/goverbs/rdma/soft"
+)
+
+// TestOneAddress: two processes with one address reach each other as two with an address each do.
+func TestOneAddress(t *testing.T) {
+	f := fabricAt(t, "127.0.0.38")
+	betweenProcesses(t, f, startPeer(t, "127.0.0.38"), 16<<20)
+}
+
+// TestOneAddressIPv6: the same over IPv6; here the peer is the one that requests to connect come to first.
+func TestOneAddressIPv6(t *testing.T) {
+	p := startPeer(t, "::1")
+	betweenProcesses(t, fabricAt(t, "::1"), p, 4<<20)
+}
+
+// TestOthersComeAndGo: while two processes of an address talk, others join, connect to both and are connected to, and
+// leave or are killed; the two do not notice. A port is one process's, and that of one that is gone may be had.
+func TestOthersComeAndGo(t *testing.T) {
+	const at = "127.0.0.39"
+	first := startPeer(t, at) // requests to connect come to it
+	f := fabricAt(t, at)
+	stays, err := config(f).Dial(soon(t), first.at(echoPort))
+	require.NoError(t, err)
+	defer stays.Close()
+	l, err := config(f).Listen(soon(t), at+":7472")
+	require.NoError(t, err)
+	defer l.Close()
+	for round := range 4 {
+		third := newPeer(t, at, asEcho+"=7473")
+		third.start()
+		c, err := config(f).Dial(soon(t), at+":7473")
+		require.NoError(t, err)
+		echoed(t, c, random(1<<16, byte(round)))
+		in := called(t, l, third)
+		_, err = io.CopyN(io.Discard, in, 1<<16)
+		require.NoError(t, err)
+		require.Equal(t, "connected", third.ask("send "+first.at(echoPort))) // of both, none is this process
+		require.Equal(t, "connected", first.ask("send "+third.at("7473")))
+		_, err = config(f).Listen(soon(t), at+":7473")
+		require.ErrorIs(t, err, syscall.EADDRINUSE)
+		require.ErrorContains(t, err, fmt.Sprintf("process %d (soft.test), which shares the address, has it",
+			third.command.Process.Pid))
+		echoed(t, stays, random(1<<16, byte(round)))
+		if round%2 == 0 {
+			third.kill()
+		} else {
+			require.NoError(t, third.in.Close())
+			require.NoError(t, third.command.Wait())
+		}
+		for _, c := range []net.Conn{c, in} {
+			require.NoError(t, c.SetDeadline(time.Now().Add(bound)))
+			_, err = io.Copy(io.Discard, c)
+			require.False(t, os.IsTimeout(err), "the end of the other process is not noticed")
+			c.Close()
+		}
+		again, err := config(f).Listen(soon(t), at+":7473")
+		require.NoError(t, err)
+		require.NoError(t, again.Close())
+		echoed(t, stays, random(1<<16, byte(round)))
+	}
+	first.kill()
+	fourth := startPeer(t, at)
+	c, err := config(f).Dial(soon(t), fourth.at(echoPort))
+	require.NoError(t, err)
+	echoed(t, c, random(1<<20, 9))
+	require.NoError(t, c.Close())
+	c = dialedBy(t, l, fourth)
+	require.NoError(t, c.Close())
+}
+
+// dialedBy is a connection that a peer makes.
+func dialedBy(t *testing.T, l *cm.Listener, p *peer) *cm.Conn {
+	c := called(t, l, p)
+	_, err := io.CopyN(io.Discard, c, 1<<16)
+	require.NoError(t, err)
+	return c.(*cm.Conn)
+}
+
+// TestNobodyListens: a request to connect for a port that no process of the address has is refused at once.
+func TestNobodyListens(t *testing.T) {
+	a, b := fabricAt(t, "127.0.0.40"), fabricAt(t, "127.0.0.40")
+	elsewhere := fabricAt(t, "127.0.0.41")
+	id, err := cm.CreateIDOn(b, rdmacm.PS_TCP) // it has the port, and does not listen
+	require.NoError(t, err)
+	defer id.Close()
+	require.NoError(t, id.Bind(netip.MustParseAddrPort("127.0.0.40:7475")))
+	id, err = cm.CreateIDOn(a, rdmacm.PS_TCP)
+	require.NoError(t, err)
+	defer id.Close()
+	require.ErrorIs(t, id.Bind(netip.MustParseAddrPort("127.0.0.40:7475")), syscall.EADDRINUSE)
+	for _, f := range []*soft.Fabric{a, b, elsewhere} {
+		for _, port := range []string{"7474", "7475"} {
+			began := time.Now()
+			_, err := config(f).Dial(soon(t), "127.0.0.40:"+port)
+			require.ErrorIs(t, err, syscall.ECONNREFUSED)
+			require.Less(t, time.Since(began), 10*time.Second)
+		}
+	}
+}
+
+// TestDatagramsAtOneAddress: a datagram comes to the queue pair that it is for, of the process that has it, and one to
+// a group once to each member.
+func TestDatagramsAtOneAddress(t *testing.T) {
+	var group, own ibv.GID
+	*group.Raw(), *own.Raw() = netip.MustParseAddr("239.7.7.8").As16(), netip.MustParseAddr("127.0.0.42").As16()
+	var senders, members []*member
+	for range 3 {
+		f := fabricAt(t, "127.0.0.42")
+		senders = append(senders, newMember(t, f))
+		for range 2 {
+			m := newMember(t, f)
+			require.NoError(t, m.qp.AttachMcast(group, 0))
+			members = append(members, m)
+		}
+	}
+	for i, from := range senders {
+		text := fmt.Sprintf("from %d", i)
+		from.send(group, text)
+		for _, m := range members {
+			require.Equal(t, []string{text}, m.got(1, bound))
+		}
+		for j, to := range members {
+			text := fmt.Sprintf("from %d to %d", i, j)
+			from.sendTo(own, to.qp.Num(), text)
+			require.Equal(t, []string{text}, to.got(1, bound))
+		}
+	}
+	for _, m := range members {
+		require.Empty(t, m.got(1, 20*time.Millisecond), "it came twice")
+	}
+}
+
+// TestUnprivilegedShare: processes of a user without rights share an address, and those of another user cannot have it.
+func TestUnprivilegedShare(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("other tests show what this user can do; this one is for root, who can be another user")
+	}
+	const at, nobody = "127.0.0.43", 65534
+	start := func(env ...string) *peer {
+		program, err := os.Open("/proc/self/exe")
+		require.NoError(t, err)
+		t.Cleanup(func() { program.Close() })
+		p := newPeer(t, at, env...)
+		p.command.Path, p.command.ExtraFiles, p.command.Dir = "/proc/self/fd/3", []*os.File{program}, "/"
+		p.command.SysProcAttr.Credential = &syscall.Credential{Uid: nobody, Gid: nobody}
+		p.start()
+		return p
+	}
+	first, second := start(), start(asEcho+"=7473")
+	require.Equal(t, "connected", first.ask("send "+second.at("7473")))
+	require.Equal(t, "connected", second.ask("send "+first.at(echoPort)))
+	_, err := rdma.Open("soft@" + at)
+	require.ErrorIs(t, err, syscall.EADDRINUSE)
+	require.ErrorContains(t, err, fmt.Sprintf("process %d (", first.command.Process.Pid))
+	require.ErrorContains(t, err, "of user 65534")
+}
+
+// TestOwnQueuePairs: a queue pair at a shared address reaches one of its own process without a packet.
+func TestOwnQueuePairs(t *testing.T) {
+	f := fabricAt(t, "127.0.0.44")
+	all, err := rdma.DevicesOf(f)
+	require.NoError(t, err)
+	device, err := all[0].Open()
+	require.NoError(t, err)
+	defer device.Close()
+	a, fromA, err := newVerbsEnd(device)
+	require.NoError(t, err)
+	defer a.close()
+	b, fromB, err := newVerbsEnd(device)
+	require.NoError(t, err)
+	defer b.close()
+	require.NoError(t, a.qp.Connect(fromB.Endpoint))
+	require.NoError(t, b.qp.Connect(fromA.Endpoint))
+	_, err = a.do(context.Background(), func(s *rdma.SendBatch) rdma.SendRequest {
+		return s.Write(1, fromB.Address, fromB.RKey).Add(a.mr.SGE(0, 1<<20))
+	})
+	require.NoError(t, err)
+	assert.Zero(t, f.HWCounters("soft0")["sent_pkts"])
+}
