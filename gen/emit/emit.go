@@ -136,12 +136,51 @@ func (e *emitter) doc() {
 
 // docLines are the comment that every declaration bears.
 func docLines(goName, what string, d rules.Doc) string {
-	s := fmt.Sprintf("%s %s.\n\nC: %s (%s)", goName, what, d.C, d.Header)
-	s += "\nMan: " + orNone(d.Man)
+	return fmt.Sprintf("%s.\n\n%s", wrap(goName+" "+what), facts(d))
+}
+
+// facts are where a declaration comes from, each a paragraph: godoc joins the lines of one.
+func facts(d rules.Doc) string {
+	s := fmt.Sprintf("C: %s (%s)\n\nMan: %s", d.C, d.Header, orNone(d.Man))
 	if d.Since != "" {
-		s += "\nSince: " + d.Project + " " + d.Since
+		s += "\n\nSince: " + d.Project + " " + d.Since
 	}
 	return s
+}
+
+// purpose says what a type is for, as further sentences: who returns it and takes it, or which members have it.
+func purpose(u rules.Uses) string {
+	s := ""
+	if len(u.Returned) > 0 {
+		s += ". " + listed(u.Library+".", u.Returned) + " " + agree(u.Returned, "returns", "return") + " it"
+	}
+	if len(u.Taken) > 0 {
+		s += ". " + listed(u.Library+".", u.Taken) + " " + agree(u.Taken, "takes", "take") + " it"
+	}
+	if len(u.Held) > 0 && len(u.Returned) == 0 { // what is returned is an object, and many point to it
+		s += ". It is in " + listed("", u.Held)
+	}
+	return s
+}
+
+// listed names some, and says how many more there are.
+func listed(prefix string, names []string) string {
+	const most = 4
+	if len(names) > most {
+		return fmt.Sprintf("%s%s and %d more", prefix, strings.Join(names[:most-1], ", "), len(names)-most+1)
+	}
+	last := len(names) - 1
+	if last == 0 {
+		return prefix + names[0]
+	}
+	return prefix + strings.Join(names[:last], ", ") + " and " + names[last]
+}
+
+func agree(names []string, one, several string) string {
+	if len(names) == 1 {
+		return one
+	}
+	return several
 }
 
 // orNone says so where no man page speaks of a declaration.

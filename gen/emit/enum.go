@@ -21,7 +21,7 @@ func (e *emitter) enums(f *jen.File) {
 		if en.Flags {
 			what = "is a set of flags; bits that it does not name print in hex"
 		}
-		comment(f, docLines(en.Go, what, en.Doc))
+		comment(f, docLines(en.Go, what+purpose(en.Uses), en.Doc))
 		f.Type().Id(en.Go).Id(underlying(en))
 		comment(f, fmt.Sprintf("Values of %s.", en.Go))
 		var defs []jen.Code

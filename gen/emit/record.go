@@ -76,19 +76,20 @@ func onTargets(targets []string) string {
 func (e *emitter) record(f *jen.File, rec rules.Record, v rules.Variant) {
 	switch rec.Kind {
 	case model.Incomplete:
-		comment(f, docLines(rec.Go, "is known by its address alone", rec.Doc))
+		comment(f, docLines(rec.Go, "is known by its address alone"+purpose(rec.Uses), rec.Doc))
 		f.Type().Id(rec.Go).Struct(jen.Id("_").Qual("structs", "HostLayout"),
 			jen.Id("_").Index(jen.Lit(0)).Func().Params())
 		return
 	case model.Opaque:
 		comment(f, docLines(rec.Go,
-			fmt.Sprintf("belongs to the C library, which alone knows what its %s bytes mean", rec.Bytes()), rec.Doc))
+			fmt.Sprintf("belongs to the C library, which alone knows what its %s bytes mean", rec.Bytes())+
+				purpose(rec.Uses), rec.Doc))
 	case model.Union:
 		comment(f, docLines(rec.Go,
 			fmt.Sprintf("is a union of %s bytes; each member is a method that gives its address",
-				rec.Bytes()), rec.Doc))
+				rec.Bytes())+purpose(rec.Uses), rec.Doc))
 	default:
-		comment(f, docLines(rec.Go, fmt.Sprintf("has %s bytes", rec.Bytes()), rec.Doc))
+		comment(f, docLines(rec.Go, fmt.Sprintf("has %s bytes", rec.Bytes())+purpose(rec.Uses), rec.Doc))
 	}
 	f.Type().Id(rec.Go).StructFunc(func(g *jen.Group) {
 		g.Id("_").Qual("structs", "HostLayout")

@@ -117,8 +117,8 @@ func (e *verbsEmitter) copyWritten(name, dir, source string, found map[string]*r
 			return
 		}
 		found[fn.C] = fn
-		for _, l := range factLines(fn) {
-			b.WriteString("// " + l + "\n")
+		for l := range strings.SplitSeq(facts(fn.Doc), "\n") {
+			b.WriteString(strings.TrimSpace("// "+l) + "\n")
 		}
 	}
 	e.mine += body

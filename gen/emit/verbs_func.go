@@ -22,7 +22,7 @@ func (e *verbsEmitter) functions(f *jen.File, ways ...rules.Via) {
 }
 
 func (e *verbsEmitter) function(f *jen.File, fn *rules.VerbFunc) {
-	comment(f, strings.Join(append(e.story(fn), factLines(fn)...), "\n"))
+	comment(f, strings.Join(append(e.story(fn), facts(fn.Doc)), "\n"))
 	e.escapes(f, fn)
 	if !fn.Free {
 		f.Func().Id(fn.Go).Params(e.params(fn)...).Add(e.results(fn)).Block(e.body(fn)...)
@@ -85,14 +85,6 @@ func (e *verbsEmitter) story(fn *rules.VerbFunc) []string {
 		"between holds up every thread that wants", fn.Locks),
 		"the lock, Go's own included: call the functions of a region by a program.Program, whose calls nothing comes " +
 			"between.", ""}
-}
-
-// factLines are the lines that every function's comment ends with.
-func factLines(fn *rules.VerbFunc) []string {
-	return []string{
-		fmt.Sprintf("C: %s (%s)", fn.Doc.C, fn.Doc.Header), "Man: " + orNone(fn.Doc.Man),
-		"Since: " + fn.Doc.Project + " " + fn.Doc.Since,
-	}
 }
 
 func (e *verbsEmitter) paramType(t rules.GoType) *jen.Statement {

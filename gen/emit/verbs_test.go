@@ -49,7 +49,9 @@ package libgolden
 // Twice doubles a number.
 //
 // C: int t_twice(int n) (in.h)
+//
 // Man: none
+//
 // Since: rdma-core 1.0
 //
 //go:uintptrescapes

@@ -53,6 +53,7 @@ type Doc struct {
 // Enum is a typed enumeration.
 type Enum struct {
 	Doc    Doc
+	Uses   Uses
 	Tag    string // C tag; "" for an untagged one that a rule names
 	Go     string
 	Size   int64 // bytes
@@ -160,6 +161,7 @@ func Resolve(p Package, in Input, exceptions *Exceptions, earlier []*Plan) (*Pla
 	r.records()
 	r.funcs()
 	r.verbs()
+	r.uses()
 	r.tables()
 	if len(r.errs) > 0 {
 		return nil, errors.Join(r.errs...)

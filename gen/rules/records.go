@@ -13,6 +13,7 @@ import (
 // Record is a structure, union or opaque type.
 type Record struct {
 	Doc      Doc
+	Uses     Uses
 	Kind     model.RecordKind
 	Path     string // C tag, or the way to a type defined in place: "ibv_send_wr.wr.rdma"
 	Go       string
@@ -218,7 +219,7 @@ func (r *resolver) memberType(f *model.Field, path string) (GoType, []string, er
 		if len(t.Dims) == 0 && t.Pointers == 0 && enum.Size == f.Size.Default {
 			t.Import, t.Name = name.Import, name.Name
 		} else {
-			notes = append(notes, "holds "+GoType{Import: name.Import, Name: name.Name}.String())
+			notes = append(notes, holds+GoType{Import: name.Import, Name: name.Name}.String())
 		}
 	}
 	return t, notes, nil

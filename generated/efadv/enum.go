@@ -3,10 +3,12 @@
 
 package efadv
 
-// DeviceAttrCaps is a set of flags; bits that it does not name print in hex.
+// DeviceAttrCaps is a set of flags; bits that it does not name print in hex. It is in DeviceAttr.DeviceCaps.
 //
 // C: untagged enum (efadv.h)
+//
 // Man: efadv_query_device(3)
+//
 // Since: rdma-core 33.2 or earlier
 type DeviceAttrCaps uint32
 
@@ -56,10 +58,12 @@ func (v *DeviceAttrCaps) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// SQDepthAttrFlags is a set of flags; bits that it does not name print in hex.
+// SQDepthAttrFlags is a set of flags; bits that it does not name print in hex. It is in SQDepthAttr.Flags.
 //
 // C: untagged enum (efadv.h)
+//
 // Man: none
+//
 // Since: rdma-core 65.0
 type SQDepthAttrFlags uint32
 
@@ -97,10 +101,12 @@ func (v *SQDepthAttrFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// QPDriverType is an enumeration; values that it does not name print as numbers.
+// QPDriverType is an enumeration; values that it does not name print as numbers. It is in QPInitAttr.DriverQPType.
 //
 // C: untagged enum (efadv.h)
+//
 // Man: efadv_create_driver_qp(3)
+//
 // Since: rdma-core 33.2 or earlier
 type QPDriverType uint32
 
@@ -138,10 +144,12 @@ func (v *QPDriverType) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// QPFlags is a set of flags; bits that it does not name print in hex.
+// QPFlags is a set of flags; bits that it does not name print in hex. It is in QPInitAttr.Flags.
 //
 // C: untagged enum (efadv.h)
+//
 // Man: efadv_create_qp_ex(3)
+//
 // Since: rdma-core 56.1
 type QPFlags uint32
 
@@ -184,7 +192,9 @@ func (v *QPFlags) UnmarshalJSON(json []byte) error {
 // WRProcessingHint is a set of flags; bits that it does not name print in hex.
 //
 // C: enum efadv_wr_processing_hint (efadv.h)
+//
 // Man: efadv_wr_set_processing_hints(3)
+//
 // Since: rdma-core 65.0
 type WRProcessingHint uint32
 
@@ -222,10 +232,12 @@ func (v *WRProcessingHint) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// MemoryLocationType is an enumeration; values that it does not name print as numbers.
+// MemoryLocationType is an enumeration; values that it does not name print as numbers. It is in MemoryLocation.Type.
 //
 // C: untagged enum (efadv.h)
+//
 // Man: none
+//
 // Since: rdma-core 65.0
 type MemoryLocationType uint32
 

@@ -8,10 +8,12 @@ import (
 	"structs"
 )
 
-// DeviceAttr has 32 bytes.
+// DeviceAttr has 32 bytes. libefa.QueryDevice takes it.
 //
 // C: struct efadv_device_attr (efadv.h)
+//
 // Man: efadv_query_device(3)
+//
 // Since: rdma-core 33.2 or earlier
 type DeviceAttr struct {
 	_               structs.HostLayout
@@ -26,10 +28,12 @@ type DeviceAttr struct {
 	MaxRDMASize     uint32         // C: max_rdma_size
 }
 
-// AHAttr has 16 bytes.
+// AHAttr has 16 bytes. libefa.QueryAH takes it.
 //
 // C: struct efadv_ah_attr (efadv.h)
+//
 // Man: efadv_query_ah(3)
+//
 // Since: rdma-core 33.2 or earlier
 type AHAttr struct {
 	_        structs.HostLayout
@@ -38,10 +42,12 @@ type AHAttr struct {
 	Reserved [6]uint8 // C: reserved
 }
 
-// SQDepthAttr has 24 bytes.
+// SQDepthAttr has 24 bytes. libefa.GetMaxSQDepth takes it.
 //
 // C: struct efadv_sq_depth_attr (efadv.h)
+//
 // Man: none
+//
 // Since: rdma-core 65.0
 type SQDepthAttr struct {
 	_             structs.HostLayout
@@ -52,10 +58,12 @@ type SQDepthAttr struct {
 	MaxInlineData uint32           // C: max_inline_data
 }
 
-// RQDepthAttr has 16 bytes.
+// RQDepthAttr has 16 bytes. libefa.GetMaxRQDepth takes it.
 //
 // C: struct efadv_rq_depth_attr (efadv.h)
+//
 // Man: none
+//
 // Since: rdma-core 65.0
 type RQDepthAttr struct {
 	_          structs.HostLayout
@@ -64,10 +72,12 @@ type RQDepthAttr struct {
 	_          [4]byte
 }
 
-// QPInitAttr has 24 bytes.
+// QPInitAttr has 24 bytes. libefa.CreateQPEx takes it.
 //
 // C: struct efadv_qp_init_attr (efadv.h)
+//
 // Man: efadv_create_qp_ex(3)
+//
 // Since: rdma-core 33.2 or earlier
 type QPInitAttr struct {
 	_            structs.HostLayout
@@ -79,10 +89,12 @@ type QPInitAttr struct {
 	WRFlags      uint64       // C: wr_flags; since 65.0
 }
 
-// WQAttr has 40 bytes.
+// WQAttr has 40 bytes. libefa.QueryQPWQs takes it.
 //
 // C: struct efadv_wq_attr (efadv.h)
+//
 // Man: efadv_query_qp_wqs(3)
+//
 // Since: rdma-core 65.0
 type WQAttr struct {
 	_          structs.HostLayout
@@ -96,10 +108,12 @@ type WQAttr struct {
 	Reserved   [2]uint8        // C: reserved
 }
 
-// QP has 16 bytes.
+// QP has 16 bytes. libefa.QPFromIBVQPEx returns it. libefa.WRSetProcessingHints takes it.
 //
 // C: struct efadv_qp (efadv.h)
+//
 // Man: efadv_create_qp_ex(3)
+//
 // Since: rdma-core 65.0
 type QP struct {
 	_                    structs.HostLayout
@@ -107,10 +121,12 @@ type QP struct {
 	WRSetProcessingHints ibv.FuncPtr // C: wr_set_processing_hints; void (*)(struct efadv_qp *efadv_qp, uint32_t hints)
 }
 
-// CQInitAttr has 56 bytes.
+// CQInitAttr has 56 bytes. libefa.CreateCQ takes it.
 //
 // C: struct efadv_cq_init_attr (efadv.h)
+//
 // Man: none
+//
 // Since: rdma-core 44.0
 type CQInitAttr struct {
 	_            structs.HostLayout
@@ -120,10 +136,12 @@ type CQInitAttr struct {
 	ExtMemDMABuf CQInitAttrExtMemDMABuf // C: ext_mem_dmabuf; since 65.0
 }
 
-// CQInitAttrExtMemDMABuf has 32 bytes.
+// CQInitAttrExtMemDMABuf has 32 bytes. It is in CQInitAttr.ExtMemDMABuf.
 //
 // C: struct ext_mem_dmabuf in struct efadv_cq_init_attr (efadv.h)
+//
 // Man: none
+//
 // Since: rdma-core 65.0
 type CQInitAttrExtMemDMABuf struct {
 	_        structs.HostLayout
@@ -134,10 +152,12 @@ type CQInitAttrExtMemDMABuf struct {
 	Reserved [4]uint8       // C: reserved; since 65.0
 }
 
-// CQAttr has 32 bytes.
+// CQAttr has 32 bytes. libefa.QueryCQ takes it.
 //
 // C: struct efadv_cq_attr (efadv.h)
+//
 // Man: efadv_query_cq(3)
+//
 // Since: rdma-core 65.0
 type CQAttr struct {
 	_          structs.HostLayout
@@ -148,10 +168,12 @@ type CQAttr struct {
 	Doorbell   ibv.Ptr[uint32] // C: doorbell
 }
 
-// CQ has 24 bytes.
+// CQ has 24 bytes. libefa.CQFromIBVCQEx returns it. libefa.WCReadSGID and WCIsUnsolicited take it.
 //
 // C: struct efadv_cq (efadv.h)
+//
 // Man: none
+//
 // Since: rdma-core 44.0
 type CQ struct {
 	_               structs.HostLayout
@@ -160,10 +182,12 @@ type CQ struct {
 	WCIsUnsolicited ibv.FuncPtr // C: wc_is_unsolicited; since 56.1; _Bool (*)(struct efadv_cq *efadv_cq)
 }
 
-// MemoryLocation has 32 bytes.
+// MemoryLocation has 32 bytes. It is in CompCntrInitAttr.CompCntrExtMem and CompCntrInitAttr.ErrCntrExtMem.
 //
 // C: struct efadv_memory_location (efadv.h)
+//
 // Man: none
+//
 // Since: rdma-core 65.0
 type MemoryLocation struct {
 	_        structs.HostLayout
@@ -173,10 +197,12 @@ type MemoryLocation struct {
 	Reserved [7]uint8             // C: reserved
 }
 
-// MemoryLocationDMABuf has 16 bytes.
+// MemoryLocationDMABuf has 16 bytes. It is in MemoryLocation.DMABuf.
 //
 // C: struct dmabuf in struct efadv_memory_location (efadv.h)
+//
 // Man: none
+//
 // Since: rdma-core 65.0
 type MemoryLocationDMABuf struct {
 	_        structs.HostLayout
@@ -185,10 +211,12 @@ type MemoryLocationDMABuf struct {
 	Reserved uint32 // C: reserved
 }
 
-// CompCntrInitAttr has 80 bytes.
+// CompCntrInitAttr has 80 bytes. libefa.CreateCompCntr takes it.
 //
 // C: struct efadv_comp_cntr_init_attr (efadv.h)
+//
 // Man: none
+//
 // Since: rdma-core 65.0
 type CompCntrInitAttr struct {
 	_              structs.HostLayout
@@ -199,10 +227,12 @@ type CompCntrInitAttr struct {
 	ErrCntrExtMem  MemoryLocation // C: err_cntr_ext_mem
 }
 
-// MRAttr has 16 bytes.
+// MRAttr has 16 bytes. libefa.QueryMR takes it.
 //
 // C: struct efadv_mr_attr (efadv.h)
+//
 // Man: efadv_query_mr(3)
+//
 // Since: rdma-core 56.1
 type MRAttr struct {
 	_            structs.HostLayout

@@ -6,62 +6,80 @@ package ibv
 // FlowActionESPKeymat is another name of IBUverbsFlowActionESPKeymat.
 //
 // C: ibv_flow_action_esp_keymat (verbs_api.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 type FlowActionESPKeymat = IBUverbsFlowActionESPKeymat
 
 // FlowActionESPKeymatAESGCMIVAlgo is another name of IBUverbsFlowActionESPKeymatAESGCMIVAlgo.
 //
 // C: ibv_flow_action_esp_keymat_aes_gcm_iv_algo (verbs_api.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 type FlowActionESPKeymatAESGCMIVAlgo = IBUverbsFlowActionESPKeymatAESGCMIVAlgo
 
 // FlowActionESPKeymatAESGCM is another name of IBUverbsFlowActionESPKeymatAESGCM.
 //
 // C: ibv_flow_action_esp_keymat_aes_gcm (verbs_api.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 type FlowActionESPKeymatAESGCM = IBUverbsFlowActionESPKeymatAESGCM
 
 // FlowActionESPReplay is another name of IBUverbsFlowActionESPReplay.
 //
 // C: ibv_flow_action_esp_replay (verbs_api.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 type FlowActionESPReplay = IBUverbsFlowActionESPReplay
 
 // FlowActionESPReplayBmp is another name of IBUverbsFlowActionESPReplayBmp.
 //
 // C: ibv_flow_action_esp_replay_bmp (verbs_api.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 type FlowActionESPReplayBmp = IBUverbsFlowActionESPReplayBmp
 
 // FlowActionESPFlags is another name of IBUverbsFlowActionESPFlags.
 //
 // C: ibv_flow_action_esp_flags (verbs_api.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 type FlowActionESPFlags = IBUverbsFlowActionESPFlags
 
 // FlowActionESPEncap is another name of IBUverbsFlowActionESPEncap.
 //
 // C: ibv_flow_action_esp_encap (verbs_api.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 type FlowActionESPEncap = IBUverbsFlowActionESPEncap
 
 // FlowActionESP is another name of IBUverbsFlowActionESP.
 //
 // C: ibv_flow_action_esp (verbs_api.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 type FlowActionESP = IBUverbsFlowActionESP
 
 // AdviseMRAdvice is another name of IBUverbsAdviseMRAdvice.
 //
 // C: ibv_advise_mr_advice (verbs_api.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 type AdviseMRAdvice = IBUverbsAdviseMRAdvice

@@ -3,10 +3,12 @@
 
 package ibv
 
-// GIDType is an enumeration; values that it does not name print as numbers.
+// GIDType is an enumeration; values that it does not name print as numbers. It is in GIDEntry.GIDType.
 //
 // C: enum ibv_gid_type (verbs.h)
+//
 // Man: ibv_query_gid_ex(3)
+//
 // Since: rdma-core 33.2 or earlier
 type GIDType uint32
 
@@ -48,10 +50,13 @@ func (v *GIDType) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// NodeType is an enumeration; values that it does not name print as numbers.
+// NodeType is an enumeration; values that it does not name print as numbers. libibverbs.NodeTypeStr takes it. It is in
+// Device.NodeType.
 //
 // C: enum ibv_node_type (verbs.h)
+//
 // Man: ibv_event_type_str(3)
+//
 // Since: rdma-core 33.2 or earlier
 type NodeType int32
 
@@ -103,10 +108,12 @@ func (v *NodeType) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// TransportType is an enumeration; values that it does not name print as numbers.
+// TransportType is an enumeration; values that it does not name print as numbers. It is in Device.TransportType.
 //
 // C: enum ibv_transport_type (verbs.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 type TransportType int32
 
@@ -154,10 +161,13 @@ func (v *TransportType) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// DeviceCapFlags is a set of flags; bits that it does not name print in hex.
+// DeviceCapFlags is a set of flags; bits that it does not name print in hex. It is in DeviceAttr.DeviceCapFlags and
+// DeviceAttrEx.DeviceCapFlagsEx.
 //
 // C: enum ibv_device_cap_flags (verbs.h)
+//
 // Man: ibv_modify_qp(3)
+//
 // Since: rdma-core 33.2 or earlier
 type DeviceCapFlags uint32
 
@@ -241,10 +251,12 @@ func (v *DeviceCapFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// ForkStatus is an enumeration; values that it does not name print as numbers.
+// ForkStatus is an enumeration; values that it does not name print as numbers. libibverbs.IsForkInitialized returns it.
 //
 // C: enum ibv_fork_status (verbs.h)
+//
 // Man: ibv_is_fork_initialized(3)
+//
 // Since: rdma-core 44.0
 type ForkStatus uint32
 
@@ -286,10 +298,12 @@ func (v *ForkStatus) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// AtomicCap is an enumeration; values that it does not name print as numbers.
+// AtomicCap is an enumeration; values that it does not name print as numbers. It is in DeviceAttr.AtomicCap.
 //
 // C: enum ibv_atomic_cap (verbs.h)
+//
 // Man: ibv_query_device(3)
+//
 // Since: rdma-core 33.2 or earlier
 type AtomicCap uint32
 
@@ -331,10 +345,12 @@ func (v *AtomicCap) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// DMMask is a set of flags; bits that it does not name print in hex.
+// DMMask is a set of flags; bits that it does not name print in hex. It is in DM.CompMask.
 //
 // C: enum ibv_dm_mask (verbs.h)
+//
 // Man: none
+//
 // Since: rdma-core 44.0
 type DMMask uint32
 
@@ -372,10 +388,12 @@ func (v *DMMask) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// ODPGeneralCaps is a set of flags; bits that it does not name print in hex.
+// ODPGeneralCaps is a set of flags; bits that it does not name print in hex. It is in ODPCaps.GeneralCaps.
 //
 // C: enum ibv_odp_general_caps (verbs.h)
+//
 // Man: ibv_query_device_ex(3)
+//
 // Since: rdma-core 33.2 or earlier
 type ODPGeneralCaps uint32
 
@@ -415,10 +433,13 @@ func (v *ODPGeneralCaps) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// ODPTransportCapBits is a set of flags; bits that it does not name print in hex.
+// ODPTransportCapBits is a set of flags; bits that it does not name print in hex. It is in ODPTransportCaps.RCODPCaps,
+// ODPTransportCaps.UCODPCaps, ODPTransportCaps.UDODPCaps and DeviceAttrEx.XRCODPCaps.
 //
 // C: enum ibv_odp_transport_cap_bits (verbs.h)
+//
 // Man: ibv_query_device_ex(3)
+//
 // Since: rdma-core 33.2 or earlier
 type ODPTransportCapBits uint32
 
@@ -470,10 +491,13 @@ func (v *ODPTransportCapBits) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// RXHashFunctionFlags is a set of flags; bits that it does not name print in hex.
+// RXHashFunctionFlags is a set of flags; bits that it does not name print in hex. It is in RSSCaps.RXHashFunction and
+// RXHashConf.RXHashFunction.
 //
 // C: enum ibv_rx_hash_function_flags (verbs.h)
+//
 // Man: ibv_create_qp_ex(3)
+//
 // Since: rdma-core 33.2 or earlier
 type RXHashFunctionFlags uint32
 
@@ -511,10 +535,13 @@ func (v *RXHashFunctionFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// RXHashFields is a set of flags; bits that it does not name print in hex.
+// RXHashFields is a set of flags; bits that it does not name print in hex. It is in RSSCaps.RXHashFieldsMask and
+// RXHashConf.RXHashFieldsMask.
 //
 // C: enum ibv_rx_hash_fields (verbs.h)
+//
 // Man: ibv_create_qp_ex(3)
+//
 // Since: rdma-core 33.2 or earlier
 type RXHashFields uint32
 
@@ -570,10 +597,12 @@ func (v *RXHashFields) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// RawPacketCaps is a set of flags; bits that it does not name print in hex.
+// RawPacketCaps is a set of flags; bits that it does not name print in hex. It is in DeviceAttrEx.RawPacketCaps.
 //
 // C: enum ibv_raw_packet_caps (verbs.h)
+//
 // Man: ibv_query_device_ex(3)
+//
 // Since: rdma-core 33.2 or earlier
 type RawPacketCaps uint32
 
@@ -617,10 +646,12 @@ func (v *RawPacketCaps) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// TMCapFlags is a set of flags; bits that it does not name print in hex.
+// TMCapFlags is a set of flags; bits that it does not name print in hex. It is in TMCaps.Flags.
 //
 // C: enum ibv_tm_cap_flags (verbs.h)
+//
 // Man: ibv_query_device_ex(3)
+//
 // Since: rdma-core 33.2 or earlier
 type TMCapFlags uint32
 
@@ -658,10 +689,13 @@ func (v *TMCapFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// PCIAtomicOpSize is a set of flags; bits that it does not name print in hex.
+// PCIAtomicOpSize is a set of flags; bits that it does not name print in hex. It is in PCIAtomicCaps.FetchAdd,
+// PCIAtomicCaps.Swap and PCIAtomicCaps.CompareSwap.
 //
 // C: enum ibv_pci_atomic_op_size (verbs.h)
+//
 // Man: ibv_query_device_ex(3)
+//
 // Since: rdma-core 33.2 or earlier
 type PCIAtomicOpSize uint32
 
@@ -703,10 +737,13 @@ func (v *PCIAtomicOpSize) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// MTU is an enumeration; values that it does not name print as numbers.
+// MTU is an enumeration; values that it does not name print as numbers. It is in PortAttr.MaxMTU, PortAttr.ActiveMTU and
+// QPAttr.PathMTU.
 //
 // C: enum ibv_mtu (verbs.h)
+//
 // Man: ibv_modify_qp(3)
+//
 // Since: rdma-core 33.2 or earlier
 type MTU uint32
 
@@ -752,10 +789,13 @@ func (v *MTU) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// PortState is an enumeration; values that it does not name print as numbers.
+// PortState is an enumeration; values that it does not name print as numbers. libibverbs.PortStateStr takes it. It is in
+// PortAttr.State.
 //
 // C: enum ibv_port_state (verbs.h)
+//
 // Man: ibv_event_type_str(3)
+//
 // Since: rdma-core 33.2 or earlier
 type PortState uint32
 
@@ -803,10 +843,12 @@ func (v *PortState) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// LinkLayer is an enumeration; values that it does not name print as numbers.
+// LinkLayer is an enumeration; values that it does not name print as numbers. It is in PortAttr.LinkLayer.
 //
 // C: untagged enum (verbs.h)
+//
 // Man: ibv_query_port(3)
+//
 // Since: rdma-core 33.2 or earlier
 type LinkLayer uint32
 
@@ -848,10 +890,12 @@ func (v *LinkLayer) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// PortCapFlags is a set of flags; bits that it does not name print in hex.
+// PortCapFlags is a set of flags; bits that it does not name print in hex. It is in PortAttr.PortCapFlags.
 //
 // C: enum ibv_port_cap_flags (verbs.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 type PortCapFlags uint32
 
@@ -935,10 +979,12 @@ func (v *PortCapFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// PortCapFlags2 is a set of flags; bits that it does not name print in hex.
+// PortCapFlags2 is a set of flags; bits that it does not name print in hex. It is in PortAttr.PortCapFlags2.
 //
 // C: enum ibv_port_cap_flags2 (verbs.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 type PortCapFlags2 uint32
 
@@ -990,10 +1036,13 @@ func (v *PortCapFlags2) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// EventType is an enumeration; values that it does not name print as numbers.
+// EventType is an enumeration; values that it does not name print as numbers. libibverbs.EventTypeStr takes it. It is in
+// AsyncEvent.EventType.
 //
 // C: enum ibv_event_type (verbs.h)
+//
 // Man: ibv_get_async_event(3)
+//
 // Since: rdma-core 33.2 or earlier
 type EventType uint32
 
@@ -1071,10 +1120,13 @@ func (v *EventType) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// WCStatus is an enumeration; values that it does not name print as numbers.
+// WCStatus is an enumeration; values that it does not name print as numbers. libibverbs.WCStatusStr takes it. It is in
+// WC.Status and CQEx.Status.
 //
 // C: enum ibv_wc_status (verbs.h)
+//
 // Man: ibv_poll_cq(3)
+//
 // Since: rdma-core 33.2 or earlier
 type WCStatus uint32
 
@@ -1158,10 +1210,12 @@ func (v *WCStatus) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// WCOpcode is an enumeration; values that it does not name print as numbers.
+// WCOpcode is an enumeration; values that it does not name print as numbers. libibverbs.WCReadOpcode returns it.
 //
 // C: enum ibv_wc_opcode (verbs.h)
+//
 // Man: ibv_create_cq_ex(3)
+//
 // Since: rdma-core 33.2 or earlier
 type WCOpcode uint32
 
@@ -1237,10 +1291,12 @@ func (v *WCOpcode) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// CreateCQWCFlags is a set of flags; bits that it does not name print in hex.
+// CreateCQWCFlags is a set of flags; bits that it does not name print in hex. It is in CQInitAttrEx.WCFlags.
 //
 // C: enum ibv_create_cq_wc_flags (verbs.h)
+//
 // Man: ibv_create_cq_ex(3)
+//
 // Since: rdma-core 33.2 or earlier
 type CreateCQWCFlags uint32
 
@@ -1300,10 +1356,12 @@ func (v *CreateCQWCFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// WCFlags is a set of flags; bits that it does not name print in hex.
+// WCFlags is a set of flags; bits that it does not name print in hex. libibverbs.WCReadWCFlags returns it.
 //
 // C: enum ibv_wc_flags (verbs.h)
+//
 // Man: ibv_poll_cq(3)
+//
 // Since: rdma-core 33.2 or earlier
 type WCFlags uint32
 
@@ -1353,10 +1411,13 @@ func (v *WCFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// AccessFlags is a set of flags; bits that it does not name print in hex.
+// AccessFlags is a set of flags; bits that it does not name print in hex. libibverbs.RegMRIOVA2, RegMRSymbol, RegMR and 6
+// more take it. It is in MWBindInfo.MWAccessFlags, MRInitAttr.Access and QPAttr.QPAccessFlags.
 //
 // C: enum ibv_access_flags (verbs.h)
+//
 // Man: ibv_reg_mr(3)
+//
 // Since: rdma-core 33.2 or earlier
 type AccessFlags uint32
 
@@ -1414,10 +1475,12 @@ func (v *AccessFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// XRCDInitAttrMask is a set of flags; bits that it does not name print in hex.
+// XRCDInitAttrMask is a set of flags; bits that it does not name print in hex. It is in XRCDInitAttr.CompMask.
 //
 // C: enum ibv_xrcd_init_attr_mask (verbs.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 type XRCDInitAttrMask uint32
 
@@ -1459,10 +1522,12 @@ func (v *XRCDInitAttrMask) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// ReregMRFlags is a set of flags; bits that it does not name print in hex.
+// ReregMRFlags is a set of flags; bits that it does not name print in hex. libibverbs.ReregMR takes it.
 //
 // C: enum ibv_rereg_mr_flags (verbs.h)
+//
 // Man: ibv_rereg_mr(3)
+//
 // Since: rdma-core 33.2 or earlier
 type ReregMRFlags uint32
 
@@ -1506,10 +1571,12 @@ func (v *ReregMRFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// MRInitAttrMask is a set of flags; bits that it does not name print in hex.
+// MRInitAttrMask is a set of flags; bits that it does not name print in hex. It is in MRInitAttr.CompMask.
 //
 // C: enum ibv_mr_init_attr_mask (verbs.h)
+//
 // Man: ibv_alloc_buf(3)
+//
 // Since: rdma-core 65.0
 type MRInitAttrMask uint32
 
@@ -1557,10 +1624,12 @@ func (v *MRInitAttrMask) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// MWType is an enumeration; values that it does not name print as numbers.
+// MWType is an enumeration; values that it does not name print as numbers. libibverbs.AllocMW takes it. It is in MW.Type.
 //
 // C: enum ibv_mw_type (verbs.h)
+//
 // Man: ibv_alloc_mw(3)
+//
 // Since: rdma-core 33.2 or earlier
 type MWType uint32
 
@@ -1600,10 +1669,13 @@ func (v *MWType) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// Rate is an enumeration; values that it does not name print as numbers.
+// Rate is an enumeration; values that it does not name print as numbers. libibverbs.MultToRate and MbpsToRate return it.
+// libibverbs.RateToMult and RateToMbps take it.
 //
 // C: enum ibv_rate (verbs.h)
+//
 // Man: ibv_rate_to_mult(3)
+//
 // Since: rdma-core 33.2 or earlier
 type Rate uint32
 
@@ -1687,10 +1759,12 @@ func (v *Rate) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// SRQAttrMask is a set of flags; bits that it does not name print in hex.
+// SRQAttrMask is a set of flags; bits that it does not name print in hex. libibverbs.ModifySRQ takes it.
 //
 // C: enum ibv_srq_attr_mask (verbs.h)
+//
 // Man: ibv_modify_srq(3)
+//
 // Since: rdma-core 33.2 or earlier
 type SRQAttrMask uint32
 
@@ -1730,10 +1804,12 @@ func (v *SRQAttrMask) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// SRQType is an enumeration; values that it does not name print as numbers.
+// SRQType is an enumeration; values that it does not name print as numbers. It is in SRQInitAttrEx.SRQType.
 //
 // C: enum ibv_srq_type (verbs.h)
+//
 // Man: ibv_create_srq_ex(3)
+//
 // Since: rdma-core 33.2 or earlier
 type SRQType uint32
 
@@ -1775,10 +1851,12 @@ func (v *SRQType) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// SRQInitAttrMask is a set of flags; bits that it does not name print in hex.
+// SRQInitAttrMask is a set of flags; bits that it does not name print in hex. It is in SRQInitAttrEx.CompMask.
 //
 // C: enum ibv_srq_init_attr_mask (verbs.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 type SRQInitAttrMask uint32
 
@@ -1826,10 +1904,12 @@ func (v *SRQInitAttrMask) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// WQType is an enumeration; values that it does not name print as numbers.
+// WQType is an enumeration; values that it does not name print as numbers. It is in WQInitAttr.WQType and WQ.WQType.
 //
 // C: enum ibv_wq_type (verbs.h)
+//
 // Man: ibv_create_wq(3)
+//
 // Since: rdma-core 33.2 or earlier
 type WQType uint32
 
@@ -1867,10 +1947,12 @@ func (v *WQType) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// WQInitAttrMask is a set of flags; bits that it does not name print in hex.
+// WQInitAttrMask is a set of flags; bits that it does not name print in hex. It is in WQInitAttr.CompMask.
 //
 // C: enum ibv_wq_init_attr_mask (verbs.h)
+//
 // Man: ibv_create_wq(3)
+//
 // Since: rdma-core 33.2 or earlier
 type WQInitAttrMask uint32
 
@@ -1910,10 +1992,13 @@ func (v *WQInitAttrMask) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// WQFlags is a set of flags; bits that it does not name print in hex.
+// WQFlags is a set of flags; bits that it does not name print in hex. It is in WQInitAttr.CreateFlags, WQAttr.Flags and
+// WQAttr.FlagsMask.
 //
 // C: enum ibv_wq_flags (verbs.h)
+//
 // Man: ibv_create_wq(3)
+//
 // Since: rdma-core 33.2 or earlier
 type WQFlags uint32
 
@@ -1959,10 +2044,13 @@ func (v *WQFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// WQState is an enumeration; values that it does not name print as numbers.
+// WQState is an enumeration; values that it does not name print as numbers. It is in WQAttr.WQState, WQAttr.CurrWQState and
+// WQ.State.
 //
 // C: enum ibv_wq_state (verbs.h)
+//
 // Man: ibv_modify_wq(3)
+//
 // Since: rdma-core 33.2 or earlier
 type WQState uint32
 
@@ -2006,10 +2094,12 @@ func (v *WQState) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// WQAttrMask is a set of flags; bits that it does not name print in hex.
+// WQAttrMask is a set of flags; bits that it does not name print in hex. It is in WQAttr.AttrMask.
 //
 // C: enum ibv_wq_attr_mask (verbs.h)
+//
 // Man: ibv_modify_wq(3)
+//
 // Since: rdma-core 33.2 or earlier
 type WQAttrMask uint32
 
@@ -2053,10 +2143,12 @@ func (v *WQAttrMask) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// IndTableInitAttrMask is a set of flags; bits that it does not name print in hex.
+// IndTableInitAttrMask is a set of flags; bits that it does not name print in hex. It is in RWQIndTableInitAttr.CompMask.
 //
 // C: enum ibv_ind_table_init_attr_mask (verbs.h)
+//
 // Man: ibv_create_rwq_ind_table(3)
+//
 // Since: rdma-core 33.2 or earlier
 type IndTableInitAttrMask uint32
 
@@ -2094,10 +2186,13 @@ func (v *IndTableInitAttrMask) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// QPType is an enumeration; values that it does not name print as numbers.
+// QPType is an enumeration; values that it does not name print as numbers. libibverbs.IsQPTSupported takes it. It is in
+// QPInitAttr.QPType, QPInitAttrEx.QPType, QPOpenAttr.QPType and QP.QPType.
 //
 // C: enum ibv_qp_type (verbs.h)
+//
 // Man: ibv_create_qp(3)
+//
 // Since: rdma-core 33.2 or earlier
 type QPType uint32
 
@@ -2147,10 +2242,12 @@ func (v *QPType) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// QPInitAttrMask is a set of flags; bits that it does not name print in hex.
+// QPInitAttrMask is a set of flags; bits that it does not name print in hex. It is in QPInitAttrEx.CompMask.
 //
 // C: enum ibv_qp_init_attr_mask (verbs.h)
+//
 // Man: ibv_create_qp_ex(3)
+//
 // Since: rdma-core 33.2 or earlier
 type QPInitAttrMask uint32
 
@@ -2200,10 +2297,12 @@ func (v *QPInitAttrMask) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// QPCreateFlags is a set of flags; bits that it does not name print in hex.
+// QPCreateFlags is a set of flags; bits that it does not name print in hex. It is in QPInitAttrEx.CreateFlags.
 //
 // C: enum ibv_qp_create_flags (verbs.h)
+//
 // Man: ibv_create_qp_ex(3)
+//
 // Since: rdma-core 33.2 or earlier
 type QPCreateFlags uint32
 
@@ -2249,10 +2348,12 @@ func (v *QPCreateFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// QPCreateSendOpsFlags is a set of flags; bits that it does not name print in hex.
+// QPCreateSendOpsFlags is a set of flags; bits that it does not name print in hex. It is in QPInitAttrEx.SendOpsFlags.
 //
 // C: enum ibv_qp_create_send_ops_flags (verbs.h)
+//
 // Man: ibv_create_qp_ex(3)
+//
 // Since: rdma-core 33.2 or earlier
 type QPCreateSendOpsFlags uint32
 
@@ -2314,10 +2415,12 @@ func (v *QPCreateSendOpsFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// QPOpenAttrMask is a set of flags; bits that it does not name print in hex.
+// QPOpenAttrMask is a set of flags; bits that it does not name print in hex. It is in QPOpenAttr.CompMask.
 //
 // C: enum ibv_qp_open_attr_mask (verbs.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 type QPOpenAttrMask uint32
 
@@ -2363,10 +2466,12 @@ func (v *QPOpenAttrMask) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// QPAttrMask is a set of flags; bits that it does not name print in hex.
+// QPAttrMask is a set of flags; bits that it does not name print in hex. libibverbs.ModifyQP and QueryQP take it.
 //
 // C: enum ibv_qp_attr_mask (verbs.h)
+//
 // Man: ibv_modify_qp(3)
+//
 // Since: rdma-core 33.2 or earlier
 type QPAttrMask uint32
 
@@ -2446,10 +2551,13 @@ func (v *QPAttrMask) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// QueryQPDataInOrderFlags is a set of flags; bits that it does not name print in hex.
+// QueryQPDataInOrderFlags is a set of flags; bits that it does not name print in hex. libibverbs.QueryQPDataInOrder takes
+// it.
 //
 // C: enum ibv_query_qp_data_in_order_flags (verbs.h)
+//
 // Man: ibv_query_qp_data_in_order(3)
+//
 // Since: rdma-core 56.1
 type QueryQPDataInOrderFlags uint32
 
@@ -2492,7 +2600,9 @@ func (v *QueryQPDataInOrderFlags) UnmarshalJSON(json []byte) error {
 // QueryQPDataInOrderCaps is a set of flags; bits that it does not name print in hex.
 //
 // C: enum ibv_query_qp_data_in_order_caps (verbs.h)
+//
 // Man: ibv_query_qp_data_in_order(3)
+//
 // Since: rdma-core 56.1
 type QueryQPDataInOrderCaps uint32
 
@@ -2532,10 +2642,13 @@ func (v *QueryQPDataInOrderCaps) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// QPState is an enumeration; values that it does not name print as numbers.
+// QPState is an enumeration; values that it does not name print as numbers. It is in QPAttr.QPState, QPAttr.CurQPState and
+// QP.State.
 //
 // C: enum ibv_qp_state (verbs.h)
+//
 // Man: ibv_modify_qp(3)
+//
 // Since: rdma-core 33.2 or earlier
 type QPState uint32
 
@@ -2587,10 +2700,12 @@ func (v *QPState) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// MigState is an enumeration; values that it does not name print as numbers.
+// MigState is an enumeration; values that it does not name print as numbers. It is in QPAttr.PathMigState.
 //
 // C: enum ibv_mig_state (verbs.h)
+//
 // Man: ibv_modify_qp(3)
+//
 // Since: rdma-core 33.2 or earlier
 type MigState uint32
 
@@ -2632,10 +2747,13 @@ func (v *MigState) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// WROpcode is an enumeration; values that it does not name print as numbers.
+// WROpcode is an enumeration; values that it does not name print as numbers. libibverbs.WROpcodeStr and QueryQPDataInOrder
+// take it. It is in SendWR.Opcode.
 //
 // C: enum ibv_wr_opcode (verbs.h)
+//
 // Man: ibv_post_send(3)
+//
 // Since: rdma-core 33.2 or earlier
 type WROpcode uint32
 
@@ -2699,10 +2817,13 @@ func (v *WROpcode) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// SendFlags is a set of flags; bits that it does not name print in hex.
+// SendFlags is a set of flags; bits that it does not name print in hex. It is in SendWR.SendFlags, MWBind.SendFlags and
+// QPEx.WRFlags.
 //
 // C: enum ibv_send_flags (verbs.h)
+//
 // Man: ibv_post_send(3)
+//
 // Since: rdma-core 33.2 or earlier
 type SendFlags uint32
 
@@ -2751,7 +2872,9 @@ func (v *SendFlags) UnmarshalJSON(json []byte) error {
 // PlacementType is a set of flags; bits that it does not name print in hex.
 //
 // C: enum ibv_placement_type (verbs.h)
+//
 // Man: none
+//
 // Since: rdma-core 56.1
 type PlacementType uint32
 
@@ -2794,7 +2917,9 @@ func (v *PlacementType) UnmarshalJSON(json []byte) error {
 // SelectivityLevel is an enumeration; values that it does not name print as numbers.
 //
 // C: enum ibv_selectivity_level (verbs.h)
+//
 // Man: none
+//
 // Since: rdma-core 56.1
 type SelectivityLevel uint32
 
@@ -2834,10 +2959,12 @@ func (v *SelectivityLevel) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// OpsWROpcode is an enumeration; values that it does not name print as numbers.
+// OpsWROpcode is an enumeration; values that it does not name print as numbers. It is in OpsWR.Opcode.
 //
 // C: enum ibv_ops_wr_opcode (verbs.h)
+//
 // Man: ibv_post_srq_ops(3)
+//
 // Since: rdma-core 33.2 or earlier
 type OpsWROpcode uint32
 
@@ -2879,10 +3006,12 @@ func (v *OpsWROpcode) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// OpsFlags is a set of flags; bits that it does not name print in hex.
+// OpsFlags is a set of flags; bits that it does not name print in hex. It is in OpsWR.Flags.
 //
 // C: enum ibv_ops_flags (verbs.h)
+//
 // Man: ibv_post_srq_ops(3)
+//
 // Since: rdma-core 33.2 or earlier
 type OpsFlags uint32
 
@@ -2922,10 +3051,12 @@ func (v *OpsFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// CQAttrMask is a set of flags; bits that it does not name print in hex.
+// CQAttrMask is a set of flags; bits that it does not name print in hex. It is in ModifyCQAttr.AttrMask.
 //
 // C: enum ibv_cq_attr_mask (verbs.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 type CQAttrMask uint32
 
@@ -2965,10 +3096,12 @@ func (v *CQAttrMask) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// FlowFlags is a set of flags; bits that it does not name print in hex.
+// FlowFlags is a set of flags; bits that it does not name print in hex. It is in FlowAttr.Flags.
 //
 // C: enum ibv_flow_flags (verbs.h)
+//
 // Man: ibv_create_flow(3)
+//
 // Since: rdma-core 33.2 or earlier
 type FlowFlags uint32
 
@@ -3008,10 +3141,12 @@ func (v *FlowFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// FlowAttrType is an enumeration; values that it does not name print as numbers.
+// FlowAttrType is an enumeration; values that it does not name print as numbers. It is in FlowAttr.Type.
 //
 // C: enum ibv_flow_attr_type (verbs.h)
+//
 // Man: ibv_create_flow(3)
+//
 // Since: rdma-core 33.2 or earlier
 type FlowAttrType uint32
 
@@ -3055,10 +3190,13 @@ func (v *FlowAttrType) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// FlowSpecType is an enumeration; values that it does not name print as numbers.
+// FlowSpecType is an enumeration; values that it does not name print as numbers. It is in FlowSpecEth.Type,
+// FlowSpecIPv4.Type, FlowSpecIPv4Ext.Type and 11 more.
 //
 // C: enum ibv_flow_spec_type (verbs.h)
+//
 // Man: ibv_create_flow(3)
+//
 // Since: rdma-core 33.2 or earlier
 type FlowSpecType uint32
 
@@ -3124,10 +3262,12 @@ func (v *FlowSpecType) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// FlowActionESPMask is a set of flags; bits that it does not name print in hex.
+// FlowActionESPMask is a set of flags; bits that it does not name print in hex. It is in FlowActionESPAttr.CompMask.
 //
 // C: enum ibv_flow_action_esp_mask (verbs.h)
+//
 // Man: ibv_create_flow_action(3)
+//
 // Since: rdma-core 33.2 or earlier
 type FlowActionESPMask uint32
 
@@ -3165,10 +3305,12 @@ func (v *FlowActionESPMask) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// CQInitAttrMask is a set of flags; bits that it does not name print in hex.
+// CQInitAttrMask is a set of flags; bits that it does not name print in hex. It is in CQInitAttrEx.CompMask.
 //
 // C: enum ibv_cq_init_attr_mask (verbs.h)
+//
 // Man: ibv_create_cq_ex(3)
+//
 // Since: rdma-core 33.2 or earlier
 type CQInitAttrMask uint32
 
@@ -3208,10 +3350,12 @@ func (v *CQInitAttrMask) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// CreateCQAttrFlags is a set of flags; bits that it does not name print in hex.
+// CreateCQAttrFlags is a set of flags; bits that it does not name print in hex. It is in CQInitAttrEx.Flags.
 //
 // C: enum ibv_create_cq_attr_flags (verbs.h)
+//
 // Man: ibv_create_cq_ex(3)
+//
 // Since: rdma-core 33.2 or earlier
 type CreateCQAttrFlags uint32
 
@@ -3251,10 +3395,13 @@ func (v *CreateCQAttrFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// QPAttachCompCntrOp is a set of flags; bits that it does not name print in hex.
+// QPAttachCompCntrOp is a set of flags; bits that it does not name print in hex. It is in CompCntrCaps.SupportedQPAttachOps
+// and QPAttachCompCntrAttr.OpMask.
 //
 // C: enum ibv_qp_attach_comp_cntr_op (verbs.h)
+//
 // Man: ibv_qp_attach_comp_cntr(3)
+//
 // Since: rdma-core 65.0
 type QPAttachCompCntrOp uint32
 
@@ -3302,10 +3449,12 @@ func (v *QPAttachCompCntrOp) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// CompCntrType is an enumeration; values that it does not name print as numbers.
+// CompCntrType is an enumeration; values that it does not name print as numbers. It is in CompCntrInitAttr.Type.
 //
 // C: enum ibv_comp_cntr_type (verbs.h)
+//
 // Man: ibv_create_comp_cntr(3)
+//
 // Since: rdma-core 65.0
 type CompCntrType uint32
 
@@ -3345,10 +3494,13 @@ func (v *CompCntrType) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// ParentDomainInitAttrMask is a set of flags; bits that it does not name print in hex.
+// ParentDomainInitAttrMask is a set of flags; bits that it does not name print in hex. It is in
+// ParentDomainInitAttr.CompMask.
 //
 // C: enum ibv_parent_domain_init_attr_mask (verbs.h)
+//
 // Man: ibv_alloc_parent_domain(3)
+//
 // Since: rdma-core 33.2 or earlier
 type ParentDomainInitAttrMask uint32
 
@@ -3390,10 +3542,12 @@ func (v *ParentDomainInitAttrMask) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// TPHMemType is an enumeration; values that it does not name print as numbers.
+// TPHMemType is an enumeration; values that it does not name print as numbers. It is in DMAHInitAttr.TPHMemType.
 //
 // C: enum ibv_tph_mem_type (verbs.h)
+//
 // Man: ibv_alloc_dmah(3)
+//
 // Since: rdma-core 65.0
 type TPHMemType uint32
 
@@ -3433,10 +3587,12 @@ func (v *TPHMemType) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// DMAHInitAttrMask is a set of flags; bits that it does not name print in hex.
+// DMAHInitAttrMask is a set of flags; bits that it does not name print in hex. It is in DMAHInitAttr.CompMask.
 //
 // C: enum ibv_dmah_init_attr_mask (verbs.h)
+//
 // Man: ibv_alloc_dmah(3)
+//
 // Since: rdma-core 65.0
 type DMAHInitAttrMask uint32
 
@@ -3478,10 +3634,13 @@ func (v *DMAHInitAttrMask) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// CounterDescription is an enumeration; values that it does not name print as numbers.
+// CounterDescription is an enumeration; values that it does not name print as numbers. It is in
+// CounterAttachAttr.CounterDesc.
 //
 // C: enum ibv_counter_description (verbs.h)
+//
 // Man: ibv_attach_counters_point_flow(3)
+//
 // Since: rdma-core 33.2 or earlier
 type CounterDescription uint32
 
@@ -3521,10 +3680,12 @@ func (v *CounterDescription) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// ReadCountersFlags is a set of flags; bits that it does not name print in hex.
+// ReadCountersFlags is a set of flags; bits that it does not name print in hex. libibverbs.ReadCounters takes it.
 //
 // C: enum ibv_read_counters_flags (verbs.h)
+//
 // Man: ibv_read_counters(3)
+//
 // Since: rdma-core 33.2 or earlier
 type ReadCountersFlags uint32
 
@@ -3562,10 +3723,12 @@ func (v *ReadCountersFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// ValuesMask is a set of flags; bits that it does not name print in hex.
+// ValuesMask is a set of flags; bits that it does not name print in hex. It is in ValuesEx.CompMask.
 //
 // C: enum ibv_values_mask (verbs.h)
+//
 // Man: ibv_query_rt_values_ex(3)
+//
 // Since: rdma-core 33.2 or earlier
 type ValuesMask uint32
 
@@ -3608,7 +3771,9 @@ func (v *ValuesMask) UnmarshalJSON(json []byte) error {
 // ReregMRErrCode is an enumeration; values that it does not name print as numbers.
 //
 // C: enum ibv_rereg_mr_err_code (verbs.h)
+//
 // Man: ibv_rereg_mr(3)
+//
 // Since: rdma-core 33.2 or earlier
 type ReregMRErrCode int32
 
@@ -3657,7 +3822,9 @@ func (v *ReregMRErrCode) UnmarshalJSON(json []byte) error {
 // IBUverbsCoreSupport is a set of flags; bits that it does not name print in hex.
 //
 // C: enum ib_uverbs_core_support (ib_user_ioctl_verbs.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 type IBUverbsCoreSupport uint32
 
@@ -3700,7 +3867,9 @@ func (v *IBUverbsCoreSupport) UnmarshalJSON(json []byte) error {
 // IBUverbsAccessFlags is a set of flags; bits that it does not name print in hex.
 //
 // C: enum ib_uverbs_access_flags (ib_user_ioctl_verbs.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 type IBUverbsAccessFlags uint32
 
@@ -3764,7 +3933,9 @@ func (v *IBUverbsAccessFlags) UnmarshalJSON(json []byte) error {
 // IBUverbsSRQType is an enumeration; values that it does not name print as numbers.
 //
 // C: enum ib_uverbs_srq_type (ib_user_ioctl_verbs.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 type IBUverbsSRQType uint32
 
@@ -3809,7 +3980,9 @@ func (v *IBUverbsSRQType) UnmarshalJSON(json []byte) error {
 // IBUverbsWQType is an enumeration; values that it does not name print as numbers.
 //
 // C: enum ib_uverbs_wq_type (ib_user_ioctl_verbs.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 type IBUverbsWQType uint32
 
@@ -3850,7 +4023,9 @@ func (v *IBUverbsWQType) UnmarshalJSON(json []byte) error {
 // IBUverbsWQFlags is a set of flags; bits that it does not name print in hex.
 //
 // C: enum ib_uverbs_wq_flags (ib_user_ioctl_verbs.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 type IBUverbsWQFlags uint32
 
@@ -3897,7 +4072,9 @@ func (v *IBUverbsWQFlags) UnmarshalJSON(json []byte) error {
 // IBUverbsQPType is an enumeration; values that it does not name print as numbers.
 //
 // C: enum ib_uverbs_qp_type (ib_user_ioctl_verbs.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 type IBUverbsQPType uint32
 
@@ -3950,7 +4127,9 @@ func (v *IBUverbsQPType) UnmarshalJSON(json []byte) error {
 // IBUverbsQPCreateFlags is a set of flags; bits that it does not name print in hex.
 //
 // C: enum ib_uverbs_qp_create_flags (ib_user_ioctl_verbs.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 type IBUverbsQPCreateFlags uint32
 
@@ -3999,7 +4178,9 @@ func (v *IBUverbsQPCreateFlags) UnmarshalJSON(json []byte) error {
 // IBUverbsQueryPortCapFlags is a set of flags; bits that it does not name print in hex.
 //
 // C: enum ib_uverbs_query_port_cap_flags (ib_user_ioctl_verbs.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 type IBUverbsQueryPortCapFlags uint32
 
@@ -4093,10 +4274,12 @@ func (v *IBUverbsQueryPortCapFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// IBUverbsQueryPortFlags is a set of flags; bits that it does not name print in hex.
+// IBUverbsQueryPortFlags is a set of flags; bits that it does not name print in hex. It is in PortAttr.Flags.
 //
 // C: enum ib_uverbs_query_port_flags (ib_user_ioctl_verbs.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 type IBUverbsQueryPortFlags uint32
 
@@ -4135,10 +4318,13 @@ func (v *IBUverbsQueryPortFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// IBUverbsFlowActionESPKeymat is an enumeration; values that it does not name print as numbers.
+// IBUverbsFlowActionESPKeymat is an enumeration; values that it does not name print as numbers. It is in
+// FlowActionESPAttr.KeymatProto.
 //
 // C: enum ib_uverbs_flow_action_esp_keymat (ib_user_ioctl_verbs.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 type IBUverbsFlowActionESPKeymat uint32
 
@@ -4177,10 +4363,13 @@ func (v *IBUverbsFlowActionESPKeymat) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// IBUverbsFlowActionESPKeymatAESGCMIVAlgo is an enumeration; values that it does not name print as numbers.
+// IBUverbsFlowActionESPKeymatAESGCMIVAlgo is an enumeration; values that it does not name print as numbers. It is in
+// IBUverbsFlowActionESPKeymatAESGCM.IVAlgo.
 //
 // C: enum ib_uverbs_flow_action_esp_keymat_aes_gcm_iv_algo (ib_user_ioctl_verbs.h)
+//
 // Man: ibv_create_flow_action(3)
+//
 // Since: rdma-core 33.2 or earlier
 type IBUverbsFlowActionESPKeymatAESGCMIVAlgo uint32
 
@@ -4219,10 +4408,13 @@ func (v *IBUverbsFlowActionESPKeymatAESGCMIVAlgo) UnmarshalJSON(json []byte) err
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// IBUverbsFlowActionESPReplay is an enumeration; values that it does not name print as numbers.
+// IBUverbsFlowActionESPReplay is an enumeration; values that it does not name print as numbers. It is in
+// FlowActionESPAttr.ReplayProto.
 //
 // C: enum ib_uverbs_flow_action_esp_replay (ib_user_ioctl_verbs.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 type IBUverbsFlowActionESPReplay uint32
 
@@ -4264,10 +4456,13 @@ func (v *IBUverbsFlowActionESPReplay) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// IBUverbsFlowActionESPFlags is a set of flags; bits that it does not name print in hex.
+// IBUverbsFlowActionESPFlags is a set of flags; bits that it does not name print in hex. It is in
+// IBUverbsFlowActionESP.Flags.
 //
 // C: enum ib_uverbs_flow_action_esp_flags (ib_user_ioctl_verbs.h)
+//
 // Man: ibv_create_flow_action(3)
+//
 // Since: rdma-core 33.2 or earlier
 type IBUverbsFlowActionESPFlags uint32
 
@@ -4327,7 +4522,9 @@ func (v *IBUverbsFlowActionESPFlags) UnmarshalJSON(json []byte) error {
 // IBUverbsReadCountersFlags is a set of flags; bits that it does not name print in hex.
 //
 // C: enum ib_uverbs_read_counters_flags (ib_user_ioctl_verbs.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 type IBUverbsReadCountersFlags uint32
 
@@ -4365,10 +4562,12 @@ func (v *IBUverbsReadCountersFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// IBUverbsAdviseMRAdvice is an enumeration; values that it does not name print as numbers.
+// IBUverbsAdviseMRAdvice is an enumeration; values that it does not name print as numbers. libibverbs.AdviseMR takes it.
 //
 // C: enum ib_uverbs_advise_mr_advice (ib_user_ioctl_verbs.h)
+//
 // Man: ibv_advise_mr(3)
+//
 // Since: rdma-core 33.2 or earlier
 type IBUverbsAdviseMRAdvice uint32
 
@@ -4413,10 +4612,12 @@ func (v *IBUverbsAdviseMRAdvice) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// IBUverbsAdviseMRFlag is a set of flags; bits that it does not name print in hex.
+// IBUverbsAdviseMRFlag is a set of flags; bits that it does not name print in hex. libibverbs.AdviseMR takes it.
 //
 // C: enum ib_uverbs_advise_mr_flag (ib_user_ioctl_verbs.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 type IBUverbsAdviseMRFlag uint32
 
@@ -4458,7 +4659,9 @@ func (v *IBUverbsAdviseMRFlag) UnmarshalJSON(json []byte) error {
 // RDMADriverID is an enumeration; values that it does not name print as numbers.
 //
 // C: enum rdma_driver_id (ib_user_ioctl_verbs.h)
+//
 // Man: ibv_alloc_parent_domain(3)
+//
 // Since: rdma-core 33.2 or earlier
 type RDMADriverID uint32
 
@@ -4540,10 +4743,12 @@ func (v *RDMADriverID) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// IBUverbsGIDType is an enumeration; values that it does not name print as numbers.
+// IBUverbsGIDType is an enumeration; values that it does not name print as numbers. It is in IBUverbsGIDEntry.GIDType.
 //
 // C: enum ib_uverbs_gid_type (ib_user_ioctl_verbs.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 type IBUverbsGIDType uint32
 
@@ -4585,10 +4790,12 @@ func (v *IBUverbsGIDType) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// IBUverbsBufferType is an enumeration; values that it does not name print as numbers.
+// IBUverbsBufferType is an enumeration; values that it does not name print as numbers. It is in IBUverbsBufferDesc.Type.
 //
 // C: enum ib_uverbs_buffer_type (ib_user_ioctl_verbs.h)
+//
 // Man: none
+//
 // Since: rdma-core 65.0
 type IBUverbsBufferType uint32
 
@@ -4631,7 +4838,9 @@ func (v *IBUverbsBufferType) UnmarshalJSON(json []byte) error {
 // IBUverbsCompCntrEntry is an enumeration; values that it does not name print as numbers.
 //
 // C: enum ib_uverbs_comp_cntr_entry (ib_user_ioctl_verbs.h)
+//
 // Man: none
+//
 // Since: rdma-core 65.0
 type IBUverbsCompCntrEntry uint32
 
@@ -4674,7 +4883,9 @@ func (v *IBUverbsCompCntrEntry) UnmarshalJSON(json []byte) error {
 // IBUverbsCompCntrModifyOp is an enumeration; values that it does not name print as numbers.
 //
 // C: enum ib_uverbs_comp_cntr_modify_op (ib_user_ioctl_verbs.h)
+//
 // Man: none
+//
 // Since: rdma-core 65.0
 type IBUverbsCompCntrModifyOp uint32
 
@@ -4717,7 +4928,9 @@ func (v *IBUverbsCompCntrModifyOp) UnmarshalJSON(json []byte) error {
 // IBUverbsQPAttachCompCntrOp is a set of flags; bits that it does not name print in hex.
 //
 // C: enum ib_uverbs_qp_attach_comp_cntr_op (ib_user_ioctl_verbs.h)
+//
 // Man: none
+//
 // Since: rdma-core 65.0
 type IBUverbsQPAttachCompCntrOp uint32
 
@@ -4765,10 +4978,12 @@ func (v *IBUverbsQPAttachCompCntrOp) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// TMHOp is an enumeration; values that it does not name print as numbers.
+// TMHOp is an enumeration; values that it does not name print as numbers. It is in TMH.Opcode.
 //
 // C: enum ibv_tmh_op (tm_types.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 type TMHOp uint32
 

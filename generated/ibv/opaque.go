@@ -5,10 +5,13 @@ package ibv
 
 import "structs"
 
-// PthreadCond belongs to the C library, which alone knows what its 48 bytes mean.
+// PthreadCond belongs to the C library, which alone knows what its 48 bytes mean. It is in SRQ.Cond, WQ.Cond, QP.Cond and 2
+// more.
 //
 // C: pthread_cond_t (pthread.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 type PthreadCond struct {
 	_      structs.HostLayout

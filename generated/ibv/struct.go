@@ -8,10 +8,12 @@ import (
 	"unsafe"
 )
 
-// GIDGlobal has 16 bytes.
+// GIDGlobal has 16 bytes. It is in GID.Global.
 //
 // C: struct global in union ibv_gid (verbs.h)
+//
 // Man: ibv_query_gid(3)
+//
 // Since: rdma-core 33.2 or earlier
 type GIDGlobal struct {
 	_            structs.HostLayout
@@ -19,10 +21,12 @@ type GIDGlobal struct {
 	InterfaceID  BE64 // C: interface_id
 }
 
-// GIDEntry has 32 bytes.
+// GIDEntry has 32 bytes. libibverbs.QueryGIDExSized, QueryGIDEx, QueryGIDTableSized and QueryGIDTable take it.
 //
 // C: struct ibv_gid_entry (verbs.h)
+//
 // Man: ibv_query_gid_ex(3)
+//
 // Since: rdma-core 33.2 or earlier
 type GIDEntry struct {
 	_           structs.HostLayout
@@ -33,10 +37,12 @@ type GIDEntry struct {
 	NDevIfindex uint32  // C: ndev_ifindex
 }
 
-// AllocDMAttr has 16 bytes.
+// AllocDMAttr has 16 bytes. libibverbs.AllocDM takes it.
 //
 // C: struct ibv_alloc_dm_attr (verbs.h)
+//
 // Man: ibv_alloc_dm(3)
+//
 // Since: rdma-core 33.2 or earlier
 type AllocDMAttr struct {
 	_           structs.HostLayout
@@ -45,10 +51,13 @@ type AllocDMAttr struct {
 	CompMask    uint32 // C: comp_mask
 }
 
-// DM has 32 bytes.
+// DM has 32 bytes. libibverbs.ImportDM and AllocDM return it. libibverbs.UnimportDM, FreeDM, DMExportDMABufFD and 3 more
+// take it.
 //
 // C: struct ibv_dm (verbs.h)
+//
 // Man: ibv_import_dm(3)
+//
 // Since: rdma-core 33.2 or earlier
 type DM struct {
 	_            structs.HostLayout
@@ -59,10 +68,12 @@ type DM struct {
 	Handle       uint32       // C: handle; since 44.0
 }
 
-// DeviceAttr has 232 bytes.
+// DeviceAttr has 232 bytes. libibverbs.QueryDevice takes it. It is in DeviceAttrEx.OrigAttr.
 //
 // C: struct ibv_device_attr (verbs.h)
+//
 // Man: ibv_query_device(3)
+//
 // Since: rdma-core 33.2 or earlier
 type DeviceAttr struct {
 	_                     structs.HostLayout
@@ -109,20 +120,24 @@ type DeviceAttr struct {
 	_                     [4]byte
 }
 
-// QueryDeviceExInput has 4 bytes.
+// QueryDeviceExInput has 4 bytes. libibverbs.QueryDeviceEx takes it.
 //
 // C: struct ibv_query_device_ex_input (verbs.h)
+//
 // Man: ibv_query_device_ex(3)
+//
 // Since: rdma-core 33.2 or earlier
 type QueryDeviceExInput struct {
 	_        structs.HostLayout
 	CompMask uint32 // C: comp_mask
 }
 
-// ODPCaps has 24 bytes.
+// ODPCaps has 24 bytes. It is in DeviceAttrEx.ODPCaps.
 //
 // C: struct ibv_odp_caps (verbs.h)
+//
 // Man: ibv_query_device_ex(3)
+//
 // Since: rdma-core 33.2 or earlier
 type ODPCaps struct {
 	_                structs.HostLayout
@@ -131,10 +146,12 @@ type ODPCaps struct {
 	_                [4]byte
 }
 
-// ODPTransportCaps has 12 bytes.
+// ODPTransportCaps has 12 bytes. It is in ODPCaps.PerTransportCaps.
 //
 // C: struct per_transport_caps in struct ibv_odp_caps (verbs.h)
+//
 // Man: ibv_query_device_ex(3)
+//
 // Since: rdma-core 33.2 or earlier
 type ODPTransportCaps struct {
 	_         structs.HostLayout
@@ -143,10 +160,12 @@ type ODPTransportCaps struct {
 	UDODPCaps ODPTransportCapBits // C: ud_odp_caps
 }
 
-// TSOCaps has 8 bytes.
+// TSOCaps has 8 bytes. It is in DeviceAttrEx.TSOCaps.
 //
 // C: struct ibv_tso_caps (verbs.h)
+//
 // Man: ibv_query_device_ex(3)
+//
 // Since: rdma-core 33.2 or earlier
 type TSOCaps struct {
 	_             structs.HostLayout
@@ -154,10 +173,12 @@ type TSOCaps struct {
 	SupportedQPTs uint32 // C: supported_qpts
 }
 
-// RSSCaps has 32 bytes.
+// RSSCaps has 32 bytes. It is in DeviceAttrEx.RSSCaps.
 //
 // C: struct ibv_rss_caps (verbs.h)
+//
 // Man: ibv_query_device_ex(3)
+//
 // Since: rdma-core 33.2 or earlier
 type RSSCaps struct {
 	_                          structs.HostLayout
@@ -170,10 +191,12 @@ type RSSCaps struct {
 	_                          [7]byte
 }
 
-// PacketPacingCaps has 12 bytes.
+// PacketPacingCaps has 12 bytes. It is in DeviceAttrEx.PacketPacingCaps.
 //
 // C: struct ibv_packet_pacing_caps (verbs.h)
+//
 // Man: ibv_query_device_ex(3)
+//
 // Since: rdma-core 33.2 or earlier
 type PacketPacingCaps struct {
 	_              structs.HostLayout
@@ -182,10 +205,12 @@ type PacketPacingCaps struct {
 	SupportedQPTs  uint32 // C: supported_qpts
 }
 
-// TMCaps has 20 bytes.
+// TMCaps has 20 bytes. It is in DeviceAttrEx.TMCaps.
 //
 // C: struct ibv_tm_caps (verbs.h)
+//
 // Man: ibv_query_device_ex(3)
+//
 // Since: rdma-core 33.2 or earlier
 type TMCaps struct {
 	_              structs.HostLayout
@@ -196,10 +221,12 @@ type TMCaps struct {
 	MaxSGE         uint32     // C: max_sge
 }
 
-// CQModerationCaps has 4 bytes.
+// CQModerationCaps has 4 bytes. It is in DeviceAttrEx.CQModCaps.
 //
 // C: struct ibv_cq_moderation_caps (verbs.h)
+//
 // Man: ibv_query_device_ex(3)
+//
 // Since: rdma-core 33.2 or earlier
 type CQModerationCaps struct {
 	_           structs.HostLayout
@@ -207,10 +234,12 @@ type CQModerationCaps struct {
 	MaxCQPeriod uint16 // C: max_cq_period
 }
 
-// PCIAtomicCaps has 6 bytes.
+// PCIAtomicCaps has 6 bytes. It is in DeviceAttrEx.PCIAtomicCaps.
 //
 // C: struct ibv_pci_atomic_caps (verbs.h)
+//
 // Man: ibv_query_device_ex(3)
+//
 // Since: rdma-core 33.2 or earlier
 type PCIAtomicCaps struct {
 	_           structs.HostLayout
@@ -219,10 +248,12 @@ type PCIAtomicCaps struct {
 	CompareSwap uint16 // C: compare_swap; holds PCIAtomicOpSize
 }
 
-// DeviceAttrEx has 400 bytes.
+// DeviceAttrEx has 400 bytes. libibverbs.QueryDeviceEx takes it.
 //
 // C: struct ibv_device_attr_ex (verbs.h)
+//
 // Man: ibv_query_device_ex(3)
+//
 // Since: rdma-core 33.2 or earlier
 type DeviceAttrEx struct {
 	_                       structs.HostLayout
@@ -248,10 +279,12 @@ type DeviceAttrEx struct {
 	PhysPortCntEx           uint32              // C: phys_port_cnt_ex; since 44.0
 }
 
-// PortAttr has 56 bytes.
+// PortAttr has 56 bytes. libibverbs.QueryPort takes it.
 //
 // C: struct ibv_port_attr (verbs.h)
+//
 // Man: ibv_query_port(3)
+//
 // Since: rdma-core 33.2 or earlier
 type PortAttr struct {
 	_             structs.HostLayout
@@ -281,10 +314,12 @@ type PortAttr struct {
 	ActiveSpeedEx uint32 // C: active_speed_ex; since 56.1
 }
 
-// AsyncEvent has 16 bytes.
+// AsyncEvent has 16 bytes. libibverbs.GetAsyncEvent and AckAsyncEvent take it.
 //
 // C: struct ibv_async_event (verbs.h)
+//
 // Man: ibv_get_async_event(3)
+//
 // Since: rdma-core 33.2 or earlier
 type AsyncEvent struct {
 	_         structs.HostLayout
@@ -293,10 +328,12 @@ type AsyncEvent struct {
 	_         [4]byte
 }
 
-// WC has 48 bytes.
+// WC has 48 bytes. libibverbs.PollCQ, InitAHFromWC and CreateAHFromWC take it.
 //
 // C: struct ibv_wc (verbs.h)
+//
 // Man: ibv_poll_cq(3)
+//
 // Since: rdma-core 33.2 or earlier
 type WC struct {
 	_            structs.HostLayout
@@ -330,10 +367,12 @@ func (p *WC) InvalidatedRKey() *uint32 {
 	return arm[uint32](unsafe.Pointer(&p.union24), 0)
 }
 
-// MWBindInfo has 32 bytes.
+// MWBindInfo has 32 bytes. libibverbs.WRBindMW takes it. It is in SendBindMW.BindInfo and MWBind.BindInfo.
 //
 // C: struct ibv_mw_bind_info (verbs.h)
+//
 // Man: ibv_bind_mw(3)
+//
 // Since: rdma-core 33.2 or earlier
 type MWBindInfo struct {
 	_             structs.HostLayout
@@ -344,20 +383,25 @@ type MWBindInfo struct {
 	_             [4]byte
 }
 
-// DMAH has 8 bytes.
+// DMAH has 8 bytes. libibverbs.AllocDMAH returns it. libibverbs.DeallocDMAH takes it.
 //
 // C: struct ibv_dmah (verbs.h)
+//
 // Man: ibv_alloc_dmah(3)
+//
 // Since: rdma-core 65.0
 type DMAH struct {
 	_       structs.HostLayout
 	Context Ptr[Context] // C: context
 }
 
-// PD has 16 bytes.
+// PD has 16 bytes. libibverbs.ImportPD, AllocPD and AllocParentDomain return it. libibverbs.UnimportPD, ImportMR, DeallocPD
+// and 18 more take it.
 //
 // C: struct ibv_pd (verbs.h)
+//
 // Man: ibv_import_pd(3)
+//
 // Since: rdma-core 33.2 or earlier
 type PD struct {
 	_       structs.HostLayout
@@ -366,30 +410,36 @@ type PD struct {
 	_       [4]byte
 }
 
-// TDInitAttr has 4 bytes.
+// TDInitAttr has 4 bytes. libibverbs.AllocTD takes it.
 //
 // C: struct ibv_td_init_attr (verbs.h)
+//
 // Man: ibv_alloc_td(3)
+//
 // Since: rdma-core 33.2 or earlier
 type TDInitAttr struct {
 	_        structs.HostLayout
 	CompMask uint32 // C: comp_mask
 }
 
-// TD has 8 bytes.
+// TD has 8 bytes. libibverbs.AllocTD returns it. libibverbs.DeallocTD takes it.
 //
 // C: struct ibv_td (verbs.h)
+//
 // Man: ibv_alloc_td(3)
+//
 // Since: rdma-core 33.2 or earlier
 type TD struct {
 	_       structs.HostLayout
 	Context Ptr[Context] // C: context
 }
 
-// XRCDInitAttr has 12 bytes.
+// XRCDInitAttr has 12 bytes. libibverbs.OpenXRCD takes it.
 //
 // C: struct ibv_xrcd_init_attr (verbs.h)
+//
 // Man: ibv_open_xrcd(3)
+//
 // Since: rdma-core 33.2 or earlier
 type XRCDInitAttr struct {
 	_        structs.HostLayout
@@ -398,20 +448,25 @@ type XRCDInitAttr struct {
 	Oflags   int32            // C: oflags
 }
 
-// XRCD has 8 bytes.
+// XRCD has 8 bytes. libibverbs.OpenXRCD returns it. libibverbs.CloseXRCD takes it.
 //
 // C: struct ibv_xrcd (verbs.h)
+//
 // Man: ibv_open_xrcd(3)
+//
 // Since: rdma-core 33.2 or earlier
 type XRCD struct {
 	_       structs.HostLayout
 	Context Ptr[Context] // C: context
 }
 
-// MR has 48 bytes.
+// MR has 48 bytes. libibverbs.ImportMR, RegMRIOVA2, RegMRSymbol and 8 more return it. libibverbs.UnimportMR, ReregMR and
+// DeregMR take it.
 //
 // C: struct ibv_mr (verbs.h)
+//
 // Man: ibv_import_mr(3)
+//
 // Since: rdma-core 33.2 or earlier
 type MR struct {
 	_       structs.HostLayout
@@ -425,10 +480,12 @@ type MR struct {
 	_       [4]byte
 }
 
-// MRInitAttr has 72 bytes.
+// MRInitAttr has 72 bytes. libibverbs.RegMREx takes it.
 //
 // C: struct ibv_mr_init_attr (verbs.h)
+//
 // Man: ibv_reg_mr(3)
+//
 // Since: rdma-core 65.0
 type MRInitAttr struct {
 	_        structs.HostLayout
@@ -445,10 +502,12 @@ type MRInitAttr struct {
 	Buf      Ptr[Buf]  // C: buf
 }
 
-// MW has 32 bytes.
+// MW has 32 bytes. libibverbs.AllocMW returns it. libibverbs.WRBindMW, DeallocMW and BindMW take it.
 //
 // C: struct ibv_mw (verbs.h)
+//
 // Man: ibv_alloc_mw(3)
+//
 // Since: rdma-core 33.2 or earlier
 type MW struct {
 	_       structs.HostLayout
@@ -460,10 +519,12 @@ type MW struct {
 	_       [4]byte
 }
 
-// GlobalRoute has 24 bytes.
+// GlobalRoute has 24 bytes. It is in AHAttr.GRH.
 //
 // C: struct ibv_global_route (verbs.h)
+//
 // Man: ibv_create_ah(3)
+//
 // Since: rdma-core 33.2 or earlier
 type GlobalRoute struct {
 	_            structs.HostLayout
@@ -475,10 +536,12 @@ type GlobalRoute struct {
 	_            [1]byte
 }
 
-// GRH has 40 bytes.
+// GRH has 40 bytes. libibverbs.InitAHFromWC and CreateAHFromWC take it.
 //
 // C: struct ibv_grh (verbs.h)
+//
 // Man: ibv_create_ah_from_wc(3)
+//
 // Since: rdma-core 33.2 or earlier
 type GRH struct {
 	_                 structs.HostLayout
@@ -490,10 +553,13 @@ type GRH struct {
 	DGID              GID   // C: dgid
 }
 
-// AHAttr has 32 bytes.
+// AHAttr has 32 bytes. libibverbs.CreateAH, InitAHFromWC and ResolveEthL2FromGID take it. It is in QPAttr.AHAttr and
+// QPAttr.AltAHAttr.
 //
 // C: struct ibv_ah_attr (verbs.h)
+//
 // Man: ibv_create_ah(3)
+//
 // Since: rdma-core 33.2 or earlier
 type AHAttr struct {
 	_           structs.HostLayout
@@ -507,10 +573,12 @@ type AHAttr struct {
 	_           [1]byte
 }
 
-// SRQAttr has 12 bytes.
+// SRQAttr has 12 bytes. libibverbs.ModifySRQ and QuerySRQ take it. It is in SRQInitAttr.Attr and SRQInitAttrEx.Attr.
 //
 // C: struct ibv_srq_attr (verbs.h)
+//
 // Man: ibv_create_srq(3)
+//
 // Since: rdma-core 33.2 or earlier
 type SRQAttr struct {
 	_        structs.HostLayout
@@ -519,10 +587,12 @@ type SRQAttr struct {
 	SRQLimit uint32 // C: srq_limit
 }
 
-// SRQInitAttr has 24 bytes.
+// SRQInitAttr has 24 bytes. libibverbs.CreateSRQ takes it.
 //
 // C: struct ibv_srq_init_attr (verbs.h)
+//
 // Man: ibv_create_srq(3)
+//
 // Since: rdma-core 33.2 or earlier
 type SRQInitAttr struct {
 	_          structs.HostLayout
@@ -531,10 +601,12 @@ type SRQInitAttr struct {
 	_          [4]byte
 }
 
-// TMCap has 8 bytes.
+// TMCap has 8 bytes. It is in SRQInitAttrEx.TMCap.
 //
 // C: struct ibv_tm_cap (verbs.h)
+//
 // Man: ibv_create_srq_ex(3)
+//
 // Since: rdma-core 33.2 or earlier
 type TMCap struct {
 	_          structs.HostLayout
@@ -542,10 +614,12 @@ type TMCap struct {
 	MaxOps     uint32 // C: max_ops
 }
 
-// SRQInitAttrEx has 64 bytes.
+// SRQInitAttrEx has 64 bytes. libibverbs.CreateSRQEx takes it.
 //
 // C: struct ibv_srq_init_attr_ex (verbs.h)
+//
 // Man: ibv_create_srq_ex(3)
+//
 // Since: rdma-core 33.2 or earlier
 type SRQInitAttrEx struct {
 	_          structs.HostLayout
@@ -560,10 +634,12 @@ type SRQInitAttrEx struct {
 	TMCap      TMCap     // C: tm_cap
 }
 
-// WQInitAttr has 48 bytes.
+// WQInitAttr has 48 bytes. libibverbs.CreateWQ takes it.
 //
 // C: struct ibv_wq_init_attr (verbs.h)
+//
 // Man: ibv_create_wq(3)
+//
 // Since: rdma-core 33.2 or earlier
 type WQInitAttr struct {
 	_           structs.HostLayout
@@ -578,10 +654,12 @@ type WQInitAttr struct {
 	CreateFlags WQFlags        // C: create_flags
 }
 
-// WQAttr has 20 bytes.
+// WQAttr has 20 bytes. libibverbs.ModifyWQ takes it.
 //
 // C: struct ibv_wq_attr (verbs.h)
+//
 // Man: ibv_modify_wq(3)
+//
 // Since: rdma-core 33.2 or earlier
 type WQAttr struct {
 	_           structs.HostLayout
@@ -592,10 +670,12 @@ type WQAttr struct {
 	FlagsMask   WQFlags    // C: flags_mask
 }
 
-// RWQIndTable has 24 bytes.
+// RWQIndTable has 24 bytes. libibverbs.CreateRWQIndTable returns it. libibverbs.DestroyRWQIndTable takes it.
 //
 // C: struct ibv_rwq_ind_table (verbs.h)
+//
 // Man: ibv_create_rwq_ind_table(3)
+//
 // Since: rdma-core 33.2 or earlier
 type RWQIndTable struct {
 	_            structs.HostLayout
@@ -606,10 +686,12 @@ type RWQIndTable struct {
 	_            [4]byte
 }
 
-// RWQIndTableInitAttr has 24 bytes.
+// RWQIndTableInitAttr has 24 bytes. libibverbs.CreateRWQIndTable takes it.
 //
 // C: struct ibv_rwq_ind_table_init_attr (verbs.h)
+//
 // Man: ibv_create_rwq_ind_table(3)
+//
 // Since: rdma-core 33.2 or earlier
 type RWQIndTableInitAttr struct {
 	_             structs.HostLayout
@@ -620,10 +702,12 @@ type RWQIndTableInitAttr struct {
 	_             [4]byte
 }
 
-// QPCap has 20 bytes.
+// QPCap has 20 bytes. It is in QPInitAttr.Cap, QPInitAttrEx.Cap and QPAttr.Cap.
 //
 // C: struct ibv_qp_cap (verbs.h)
+//
 // Man: ibv_create_qp(3)
+//
 // Since: rdma-core 33.2 or earlier
 type QPCap struct {
 	_             structs.HostLayout
@@ -634,10 +718,12 @@ type QPCap struct {
 	MaxInlineData uint32 // C: max_inline_data
 }
 
-// QPInitAttr has 64 bytes.
+// QPInitAttr has 64 bytes. libibverbs.CreateQP and QueryQP take it.
 //
 // C: struct ibv_qp_init_attr (verbs.h)
+//
 // Man: ibv_create_qp(3)
+//
 // Since: rdma-core 33.2 or earlier
 type QPInitAttr struct {
 	_         structs.HostLayout
@@ -651,10 +737,12 @@ type QPInitAttr struct {
 	_         [4]byte
 }
 
-// RXHashConf has 24 bytes.
+// RXHashConf has 24 bytes. It is in QPInitAttrEx.RXHashConf.
 //
 // C: struct ibv_rx_hash_conf (verbs.h)
+//
 // Man: ibv_create_qp_ex(3)
+//
 // Since: rdma-core 33.2 or earlier
 type RXHashConf struct {
 	_                structs.HostLayout
@@ -665,10 +753,12 @@ type RXHashConf struct {
 	RXHashFieldsMask uint64     // C: rx_hash_fields_mask; holds RXHashFields
 }
 
-// QPInitAttrEx has 136 bytes.
+// QPInitAttrEx has 136 bytes. libibverbs.CreateQPEx takes it.
 //
 // C: struct ibv_qp_init_attr_ex (verbs.h)
+//
 // Man: ibv_create_qp_ex(3)
+//
 // Since: rdma-core 33.2 or earlier
 type QPInitAttrEx struct {
 	_            structs.HostLayout
@@ -692,10 +782,12 @@ type QPInitAttrEx struct {
 	SendOpsFlags uint64 // C: send_ops_flags; holds QPCreateSendOpsFlags
 }
 
-// QPOpenAttr has 32 bytes.
+// QPOpenAttr has 32 bytes. libibverbs.OpenQP takes it.
 //
 // C: struct ibv_qp_open_attr (verbs.h)
+//
 // Man: ibv_open_qp(3)
+//
 // Since: rdma-core 33.2 or earlier
 type QPOpenAttr struct {
 	_         structs.HostLayout
@@ -707,10 +799,12 @@ type QPOpenAttr struct {
 	_         [4]byte
 }
 
-// QPAttr has 144 bytes.
+// QPAttr has 144 bytes. libibverbs.ModifyQP and QueryQP take it.
 //
 // C: struct ibv_qp_attr (verbs.h)
+//
 // Man: ibv_modify_qp(3)
+//
 // Since: rdma-core 33.2 or earlier
 type QPAttr struct {
 	_                structs.HostLayout
@@ -744,10 +838,12 @@ type QPAttr struct {
 	_                [4]byte
 }
 
-// QPRateLimitAttr has 16 bytes.
+// QPRateLimitAttr has 16 bytes. libibverbs.ModifyQPRateLimit takes it.
 //
 // C: struct ibv_qp_rate_limit_attr (verbs.h)
+//
 // Man: ibv_modify_qp_rate_limit(3)
+//
 // Since: rdma-core 33.2 or earlier
 type QPRateLimitAttr struct {
 	_            structs.HostLayout
@@ -758,10 +854,12 @@ type QPRateLimitAttr struct {
 	CompMask     uint32 // C: comp_mask
 }
 
-// DataBuf has 16 bytes.
+// DataBuf has 16 bytes. libibverbs.WRSetInlineDataList takes it.
 //
 // C: struct ibv_data_buf (verbs.h)
+//
 // Man: ibv_wr_post(3)
+//
 // Since: rdma-core 33.2 or earlier
 type DataBuf struct {
 	_      structs.HostLayout
@@ -769,10 +867,12 @@ type DataBuf struct {
 	Length uint64  // C: length
 }
 
-// SGE has 16 bytes.
+// SGE has 16 bytes. libibverbs.WRSetSGEList and AdviseMR take it. It is in SendWR.SGList, RecvWR.SGList and OpsTMAdd.SGList.
 //
 // C: struct ibv_sge (verbs.h)
+//
 // Man: ibv_post_recv(3)
+//
 // Since: rdma-core 33.2 or earlier
 type SGE struct {
 	_      structs.HostLayout
@@ -784,7 +884,9 @@ type SGE struct {
 // FDArr has 16 bytes.
 //
 // C: struct ibv_fd_arr (verbs.h)
+//
 // Man: mlx5dv_open_device(3)
+//
 // Since: rdma-core 65.0
 type FDArr struct {
 	_     structs.HostLayout
@@ -793,10 +895,12 @@ type FDArr struct {
 	_     [4]byte
 }
 
-// SendWR has 128 bytes.
+// SendWR has 128 bytes. libibverbs.PostSend takes it. It is in SendWR.Next.
 //
 // C: struct ibv_send_wr (verbs.h)
+//
 // Man: ibv_post_send(3)
+//
 // Since: rdma-core 33.2 or earlier
 type SendWR struct {
 	_         structs.HostLayout
@@ -841,10 +945,12 @@ func (p *SendWR) TSO() *SendTSO {
 	return arm[SendTSO](unsafe.Pointer(&p.union80), 0)
 }
 
-// SendRDMA has 16 bytes.
+// SendRDMA has 16 bytes. It is in SendRemote.RDMA.
 //
 // C: struct wr.rdma in union ibv_send_wr (verbs.h)
+//
 // Man: ibv_post_send(3)
+//
 // Since: rdma-core 33.2 or earlier
 type SendRDMA struct {
 	_          structs.HostLayout
@@ -853,10 +959,12 @@ type SendRDMA struct {
 	_          [4]byte
 }
 
-// SendAtomic has 32 bytes.
+// SendAtomic has 32 bytes. It is in SendRemote.Atomic.
 //
 // C: struct wr.atomic in union ibv_send_wr (verbs.h)
+//
 // Man: ibv_post_send(3)
+//
 // Since: rdma-core 33.2 or earlier
 type SendAtomic struct {
 	_          structs.HostLayout
@@ -867,10 +975,12 @@ type SendAtomic struct {
 	_          [4]byte
 }
 
-// SendUD has 16 bytes.
+// SendUD has 16 bytes. It is in SendRemote.UD.
 //
 // C: struct wr.ud in union ibv_send_wr (verbs.h)
+//
 // Man: ibv_post_send(3)
+//
 // Since: rdma-core 33.2 or earlier
 type SendUD struct {
 	_          structs.HostLayout
@@ -879,20 +989,24 @@ type SendUD struct {
 	RemoteQKey uint32  // C: remote_qkey
 }
 
-// SendXRC has 4 bytes.
+// SendXRC has 4 bytes. It is in SendQPType.XRC.
 //
 // C: struct qp_type.xrc in union ibv_send_wr (verbs.h)
+//
 // Man: ibv_post_send(3)
+//
 // Since: rdma-core 33.2 or earlier
 type SendXRC struct {
 	_          structs.HostLayout
 	RemoteSRQN uint32 // C: remote_srqn
 }
 
-// SendBindMW has 48 bytes.
+// SendBindMW has 48 bytes. It is in SendWR.BindMW.
 //
 // C: struct bind_mw in struct ibv_send_wr (verbs.h)
+//
 // Man: ibv_post_send(3)
+//
 // Since: rdma-core 33.2 or earlier
 type SendBindMW struct {
 	_        structs.HostLayout
@@ -902,10 +1016,12 @@ type SendBindMW struct {
 	BindInfo MWBindInfo // C: bind_info
 }
 
-// SendTSO has 16 bytes.
+// SendTSO has 16 bytes. It is in SendWR.TSO.
 //
 // C: struct tso in struct ibv_send_wr (verbs.h)
+//
 // Man: ibv_post_send(3)
+//
 // Since: rdma-core 33.2 or earlier
 type SendTSO struct {
 	_     structs.HostLayout
@@ -915,10 +1031,12 @@ type SendTSO struct {
 	_     [4]byte
 }
 
-// RecvWR has 32 bytes.
+// RecvWR has 32 bytes. libibverbs.PostWQRecv, PostSRQRecv and PostRecv take it. It is in RecvWR.Next.
 //
 // C: struct ibv_recv_wr (verbs.h)
+//
 // Man: ibv_post_recv(3)
+//
 // Since: rdma-core 33.2 or earlier
 type RecvWR struct {
 	_      structs.HostLayout
@@ -929,10 +1047,12 @@ type RecvWR struct {
 	_      [4]byte
 }
 
-// OpsWR has 72 bytes.
+// OpsWR has 72 bytes. libibverbs.PostSRQOps takes it. It is in OpsWR.Next.
 //
 // C: struct ibv_ops_wr (verbs.h)
+//
 // Man: ibv_post_srq_ops(3)
+//
 // Since: rdma-core 33.2 or earlier
 type OpsWR struct {
 	_      structs.HostLayout
@@ -943,10 +1063,12 @@ type OpsWR struct {
 	TM     OpsTM       // C: tm
 }
 
-// OpsTM has 48 bytes.
+// OpsTM has 48 bytes. It is in OpsWR.TM.
 //
 // C: struct tm in struct ibv_ops_wr (verbs.h)
+//
 // Man: ibv_post_srq_ops(3)
+//
 // Since: rdma-core 33.2 or earlier
 type OpsTM struct {
 	_             structs.HostLayout
@@ -955,10 +1077,12 @@ type OpsTM struct {
 	Add           OpsTMAdd // C: add
 }
 
-// OpsTMAdd has 40 bytes.
+// OpsTMAdd has 40 bytes. It is in OpsTM.Add.
 //
 // C: struct tm.add in struct ibv_ops_wr (verbs.h)
+//
 // Man: ibv_post_srq_ops(3)
+//
 // Since: rdma-core 33.2 or earlier
 type OpsTMAdd struct {
 	_        structs.HostLayout
@@ -970,10 +1094,12 @@ type OpsTMAdd struct {
 	Mask     uint64 // C: mask
 }
 
-// MWBind has 48 bytes.
+// MWBind has 48 bytes. libibverbs.BindMW takes it.
 //
 // C: struct ibv_mw_bind (verbs.h)
+//
 // Man: ibv_bind_mw(3)
+//
 // Since: rdma-core 33.2 or earlier
 type MWBind struct {
 	_         structs.HostLayout
@@ -983,10 +1109,13 @@ type MWBind struct {
 	BindInfo  MWBindInfo // C: bind_info
 }
 
-// SRQ has 128 (arm64: 136) bytes.
+// SRQ has 128 (arm64: 136) bytes. libibverbs.CreateSRQ and CreateSRQEx return it. libibverbs.ModifySRQ, QuerySRQ, GetSRQNum
+// and 3 more take it.
 //
 // C: struct ibv_srq (verbs.h)
+//
 // Man: ibv_create_srq(3)
+//
 // Since: rdma-core 33.2 or earlier
 type SRQ struct {
 	_               structs.HostLayout
@@ -1001,10 +1130,12 @@ type SRQ struct {
 	_               [4]byte
 }
 
-// WQ has 152 (arm64: 160) bytes.
+// WQ has 152 (arm64: 160) bytes. libibverbs.CreateWQ returns it. libibverbs.PostWQRecv, ModifyWQ and DestroyWQ take it.
 //
 // C: struct ibv_wq (verbs.h)
+//
 // Man: ibv_create_wq(3)
+//
 // Since: rdma-core 33.2 or earlier
 type WQ struct {
 	_               structs.HostLayout
@@ -1023,10 +1154,13 @@ type WQ struct {
 	CompMask        uint32       // C: comp_mask
 }
 
-// QP has 160 (arm64: 168) bytes.
+// QP has 160 (arm64: 168) bytes. libibverbs.CreateQP, CreateQPEx and OpenQP return it. libibverbs.QPToQPEx, CreateFlow,
+// BindMW and 12 more take it.
 //
 // C: struct ibv_qp (verbs.h)
+//
 // Man: ibv_create_qp(3)
+//
 // Since: rdma-core 33.2 or earlier
 type QP struct {
 	_               structs.HostLayout
@@ -1046,10 +1180,13 @@ type QP struct {
 	_               [4]byte
 }
 
-// QPEx has 360 (arm64: 368) bytes.
+// QPEx has 360 (arm64: 368) bytes. libibverbs.QPToQPEx returns it. libibverbs.WRAtomicCmpSwp, WRAtomicFetchAdd, WRBindMW
+// and 19 more take it.
 //
 // C: struct ibv_qp_ex (verbs.h)
+//
 // Man: ibv_create_qp_ex(3)
+//
 // Since: rdma-core 33.2 or earlier
 type QPEx struct {
 	_                   structs.HostLayout
@@ -1082,10 +1219,12 @@ type QPEx struct {
 	WRFlush             FuncPtr // C: wr_flush; since 56.1; void (*)(struct ibv_qp_ex *qp, uint32_t rkey, uint64_t remote_addr, size_t len, uint8_t type, uint8_t level)
 }
 
-// ECE has 12 bytes.
+// ECE has 12 bytes. libibverbs.SetECE and QueryECE take it.
 //
 // C: struct ibv_ece (verbs.h)
+//
 // Man: ibv_query_ece(3)
+//
 // Since: rdma-core 33.2 or earlier
 type ECE struct {
 	_        structs.HostLayout
@@ -1094,10 +1233,13 @@ type ECE struct {
 	CompMask uint32 // C: comp_mask
 }
 
-// CompChannel has 16 bytes.
+// CompChannel has 16 bytes. libibverbs.CreateCompChannel returns it. libibverbs.DestroyCompChannel, CreateCQ and GetCQEvent
+// take it.
 //
 // C: struct ibv_comp_channel (verbs.h)
+//
 // Man: ibv_create_comp_channel(3)
+//
 // Since: rdma-core 33.2 or earlier
 type CompChannel struct {
 	_       structs.HostLayout
@@ -1106,10 +1248,13 @@ type CompChannel struct {
 	Refcnt  int32        // C: refcnt
 }
 
-// CQ has 128 (arm64: 136) bytes.
+// CQ has 128 (arm64: 136) bytes. libibverbs.CQExToCQ and CreateCQ return it. libibverbs.ResizeCQ, DestroyCQ, GetCQEvent and
+// 4 more take it.
 //
 // C: struct ibv_cq (verbs.h)
+//
 // Man: ibv_create_cq(3)
+//
 // Since: rdma-core 33.2 or earlier
 type CQ struct {
 	_                    structs.HostLayout
@@ -1124,20 +1269,24 @@ type CQ struct {
 	AsyncEventsCompleted uint32           // C: async_events_completed
 }
 
-// PollCQAttr has 4 bytes.
+// PollCQAttr has 4 bytes. libibverbs.StartPoll takes it.
 //
 // C: struct ibv_poll_cq_attr (verbs.h)
+//
 // Man: ibv_create_cq_ex(3)
+//
 // Since: rdma-core 33.2 or earlier
 type PollCQAttr struct {
 	_        structs.HostLayout
 	CompMask uint32 // C: comp_mask
 }
 
-// WCTMInfo has 16 bytes.
+// WCTMInfo has 16 bytes. libibverbs.WCReadTMInfo takes it.
 //
 // C: struct ibv_wc_tm_info (verbs.h)
+//
 // Man: ibv_create_cq_ex(3)
+//
 // Since: rdma-core 33.2 or earlier
 type WCTMInfo struct {
 	_    structs.HostLayout
@@ -1146,10 +1295,13 @@ type WCTMInfo struct {
 	_    [4]byte
 }
 
-// CQEx has 288 (arm64: 296) bytes.
+// CQEx has 288 (arm64: 296) bytes. libibverbs.CreateCQEx returns it. libibverbs.CQExToCQ, StartPoll, NextPoll and 17 more
+// take it.
 //
 // C: struct ibv_cq_ex (verbs.h)
+//
 // Man: ibv_create_cq_ex(3)
+//
 // Since: rdma-core 33.2 or earlier
 type CQEx struct {
 	_                         structs.HostLayout
@@ -1185,10 +1337,12 @@ type CQEx struct {
 	ReadCompletionWallclockNs FuncPtr          // C: read_completion_wallclock_ns; uint64_t (*)(struct ibv_cq_ex *current)
 }
 
-// ModerateCQ has 4 bytes.
+// ModerateCQ has 4 bytes. It is in ModifyCQAttr.Moderate.
 //
 // C: struct ibv_moderate_cq (verbs.h)
+//
 // Man: ibv_modify_cq(3)
+//
 // Since: rdma-core 33.2 or earlier
 type ModerateCQ struct {
 	_        structs.HostLayout
@@ -1196,10 +1350,12 @@ type ModerateCQ struct {
 	CQPeriod uint16 // C: cq_period
 }
 
-// ModifyCQAttr has 8 bytes.
+// ModifyCQAttr has 8 bytes. libibverbs.ModifyCQ takes it.
 //
 // C: struct ibv_modify_cq_attr (verbs.h)
+//
 // Man: ibv_modify_cq(3)
+//
 // Since: rdma-core 33.2 or earlier
 type ModifyCQAttr struct {
 	_        structs.HostLayout
@@ -1207,10 +1363,12 @@ type ModifyCQAttr struct {
 	Moderate ModerateCQ // C: moderate
 }
 
-// AH has 24 bytes.
+// AH has 24 bytes. libibverbs.CreateAH and CreateAHFromWC return it. libibverbs.WRSetUDAddr and DestroyAH take it.
 //
 // C: struct ibv_ah (verbs.h)
+//
 // Man: ibv_create_ah(3)
+//
 // Since: rdma-core 33.2 or earlier
 type AH struct {
 	_       structs.HostLayout
@@ -1220,10 +1378,12 @@ type AH struct {
 	_       [4]byte
 }
 
-// FlowEthFilter has 16 bytes.
+// FlowEthFilter has 16 bytes. It is in FlowSpecEth.Val and FlowSpecEth.Mask.
 //
 // C: struct ibv_flow_eth_filter (verbs.h)
+//
 // Man: ibv_create_flow(3)
+//
 // Since: rdma-core 33.2 or earlier
 type FlowEthFilter struct {
 	_         structs.HostLayout
@@ -1233,10 +1393,12 @@ type FlowEthFilter struct {
 	VLANTag   uint16 // C: vlan_tag
 }
 
-// FlowSpecEth has 40 bytes.
+// FlowSpecEth has 40 bytes. It is in FlowSpec.Eth.
 //
 // C: struct ibv_flow_spec_eth (verbs.h)
+//
 // Man: ibv_create_flow(3)
+//
 // Since: rdma-core 33.2 or earlier
 type FlowSpecEth struct {
 	_    structs.HostLayout
@@ -1247,10 +1409,12 @@ type FlowSpecEth struct {
 	_    [2]byte
 }
 
-// FlowIPv4Filter has 8 bytes.
+// FlowIPv4Filter has 8 bytes. It is in FlowSpecIPv4.Val and FlowSpecIPv4.Mask.
 //
 // C: struct ibv_flow_ipv4_filter (verbs.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 type FlowIPv4Filter struct {
 	_     structs.HostLayout
@@ -1258,10 +1422,12 @@ type FlowIPv4Filter struct {
 	DstIP uint32 // C: dst_ip
 }
 
-// FlowSpecIPv4 has 24 bytes.
+// FlowSpecIPv4 has 24 bytes. It is in FlowSpec.IPv4.
 //
 // C: struct ibv_flow_spec_ipv4 (verbs.h)
+//
 // Man: ibv_create_flow(3)
+//
 // Since: rdma-core 33.2 or earlier
 type FlowSpecIPv4 struct {
 	_    structs.HostLayout
@@ -1272,10 +1438,12 @@ type FlowSpecIPv4 struct {
 	Mask FlowIPv4Filter // C: mask
 }
 
-// FlowIPv4ExtFilter has 12 bytes.
+// FlowIPv4ExtFilter has 12 bytes. It is in FlowSpecIPv4Ext.Val and FlowSpecIPv4Ext.Mask.
 //
 // C: struct ibv_flow_ipv4_ext_filter (verbs.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 type FlowIPv4ExtFilter struct {
 	_     structs.HostLayout
@@ -1287,10 +1455,12 @@ type FlowIPv4ExtFilter struct {
 	Flags uint8  // C: flags
 }
 
-// FlowSpecIPv4Ext has 32 bytes.
+// FlowSpecIPv4Ext has 32 bytes. It is in FlowSpec.IPv4Ext.
 //
 // C: struct ibv_flow_spec_ipv4_ext (verbs.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 type FlowSpecIPv4Ext struct {
 	_    structs.HostLayout
@@ -1301,10 +1471,12 @@ type FlowSpecIPv4Ext struct {
 	Mask FlowIPv4ExtFilter // C: mask
 }
 
-// FlowIPv6Filter has 40 bytes.
+// FlowIPv6Filter has 40 bytes. It is in FlowSpecIPv6.Val and FlowSpecIPv6.Mask.
 //
 // C: struct ibv_flow_ipv6_filter (verbs.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 type FlowIPv6Filter struct {
 	_            structs.HostLayout
@@ -1317,10 +1489,12 @@ type FlowIPv6Filter struct {
 	_            [1]byte
 }
 
-// FlowSpecIPv6 has 88 bytes.
+// FlowSpecIPv6 has 88 bytes. It is in FlowSpec.IPv6.
 //
 // C: struct ibv_flow_spec_ipv6 (verbs.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 type FlowSpecIPv6 struct {
 	_    structs.HostLayout
@@ -1331,10 +1505,12 @@ type FlowSpecIPv6 struct {
 	Mask FlowIPv6Filter // C: mask
 }
 
-// FlowESPFilter has 8 bytes.
+// FlowESPFilter has 8 bytes. It is in FlowSpecESP.Val and FlowSpecESP.Mask.
 //
 // C: struct ibv_flow_esp_filter (verbs.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 type FlowESPFilter struct {
 	_   structs.HostLayout
@@ -1342,10 +1518,12 @@ type FlowESPFilter struct {
 	Seq uint32 // C: seq
 }
 
-// FlowSpecESP has 24 bytes.
+// FlowSpecESP has 24 bytes. It is in FlowSpec.ESP.
 //
 // C: struct ibv_flow_spec_esp (verbs.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 type FlowSpecESP struct {
 	_    structs.HostLayout
@@ -1356,10 +1534,12 @@ type FlowSpecESP struct {
 	Mask FlowESPFilter // C: mask
 }
 
-// FlowTCPUDPFilter has 4 bytes.
+// FlowTCPUDPFilter has 4 bytes. It is in FlowSpecTCPUDP.Val and FlowSpecTCPUDP.Mask.
 //
 // C: struct ibv_flow_tcp_udp_filter (verbs.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 type FlowTCPUDPFilter struct {
 	_       structs.HostLayout
@@ -1367,10 +1547,12 @@ type FlowTCPUDPFilter struct {
 	SrcPort uint16 // C: src_port
 }
 
-// FlowSpecTCPUDP has 16 bytes.
+// FlowSpecTCPUDP has 16 bytes. It is in FlowSpec.TCPUDP.
 //
 // C: struct ibv_flow_spec_tcp_udp (verbs.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 type FlowSpecTCPUDP struct {
 	_    structs.HostLayout
@@ -1381,10 +1563,12 @@ type FlowSpecTCPUDP struct {
 	_    [2]byte
 }
 
-// FlowGREFilter has 8 bytes.
+// FlowGREFilter has 8 bytes. It is in FlowSpecGRE.Val and FlowSpecGRE.Mask.
 //
 // C: struct ibv_flow_gre_filter (verbs.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 type FlowGREFilter struct {
 	_          structs.HostLayout
@@ -1393,10 +1577,12 @@ type FlowGREFilter struct {
 	Key        uint32 // C: key
 }
 
-// FlowSpecGRE has 24 bytes.
+// FlowSpecGRE has 24 bytes. It is in FlowSpec.GRE.
 //
 // C: struct ibv_flow_spec_gre (verbs.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 type FlowSpecGRE struct {
 	_    structs.HostLayout
@@ -1407,20 +1593,24 @@ type FlowSpecGRE struct {
 	Mask FlowGREFilter // C: mask
 }
 
-// FlowMPLSFilter has 4 bytes.
+// FlowMPLSFilter has 4 bytes. It is in FlowSpecMPLS.Val and FlowSpecMPLS.Mask.
 //
 // C: struct ibv_flow_mpls_filter (verbs.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 type FlowMPLSFilter struct {
 	_     structs.HostLayout
 	Label uint32 // C: label
 }
 
-// FlowSpecMPLS has 16 bytes.
+// FlowSpecMPLS has 16 bytes. It is in FlowSpec.MPLS.
 //
 // C: struct ibv_flow_spec_mpls (verbs.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 type FlowSpecMPLS struct {
 	_    structs.HostLayout
@@ -1431,20 +1621,24 @@ type FlowSpecMPLS struct {
 	Mask FlowMPLSFilter // C: mask
 }
 
-// FlowTunnelFilter has 4 bytes.
+// FlowTunnelFilter has 4 bytes. It is in FlowSpecTunnel.Val and FlowSpecTunnel.Mask.
 //
 // C: struct ibv_flow_tunnel_filter (verbs.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 type FlowTunnelFilter struct {
 	_        structs.HostLayout
 	TunnelID uint32 // C: tunnel_id
 }
 
-// FlowSpecTunnel has 16 bytes.
+// FlowSpecTunnel has 16 bytes. It is in FlowSpec.Tunnel.
 //
 // C: struct ibv_flow_spec_tunnel (verbs.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 type FlowSpecTunnel struct {
 	_    structs.HostLayout
@@ -1455,10 +1649,12 @@ type FlowSpecTunnel struct {
 	Mask FlowTunnelFilter // C: mask
 }
 
-// FlowSpecActionTag has 12 bytes.
+// FlowSpecActionTag has 12 bytes. It is in FlowSpec.FlowTag.
 //
 // C: struct ibv_flow_spec_action_tag (verbs.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 type FlowSpecActionTag struct {
 	_     structs.HostLayout
@@ -1468,10 +1664,12 @@ type FlowSpecActionTag struct {
 	TagID uint32 // C: tag_id
 }
 
-// FlowSpecActionDrop has 8 bytes.
+// FlowSpecActionDrop has 8 bytes. It is in FlowSpec.Drop.
 //
 // C: struct ibv_flow_spec_action_drop (verbs.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 type FlowSpecActionDrop struct {
 	_    structs.HostLayout
@@ -1480,10 +1678,12 @@ type FlowSpecActionDrop struct {
 	_    [2]byte
 }
 
-// FlowSpecActionHandle has 16 bytes.
+// FlowSpecActionHandle has 16 bytes. It is in FlowSpec.Handle.
 //
 // C: struct ibv_flow_spec_action_handle (verbs.h)
+//
 // Man: ibv_create_flow_action(3)
+//
 // Since: rdma-core 33.2 or earlier
 type FlowSpecActionHandle struct {
 	_      structs.HostLayout
@@ -1493,10 +1693,12 @@ type FlowSpecActionHandle struct {
 	Action Ptr[FlowAction] // C: action
 }
 
-// FlowSpecCounterAction has 16 bytes.
+// FlowSpecCounterAction has 16 bytes. It is in FlowSpec.FlowCount.
 //
 // C: struct ibv_flow_spec_counter_action (verbs.h)
+//
 // Man: ibv_read_counters(3)
+//
 // Since: rdma-core 33.2 or earlier
 type FlowSpecCounterAction struct {
 	_        structs.HostLayout
@@ -1509,7 +1711,9 @@ type FlowSpecCounterAction struct {
 // FlowSpec has 88 bytes.
 //
 // C: struct ibv_flow_spec (verbs.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 type FlowSpec struct {
 	_      structs.HostLayout
@@ -1614,10 +1818,12 @@ func (p *FlowSpec) FlowCount() *FlowSpecCounterAction {
 	return arm[FlowSpecCounterAction](unsafe.Pointer(&p.union0), 0)
 }
 
-// FlowSpecHdr has 8 bytes.
+// FlowSpecHdr has 8 bytes. It is in FlowSpec.Hdr.
 //
 // C: struct hdr in struct ibv_flow_spec (verbs.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 type FlowSpecHdr struct {
 	_    structs.HostLayout
@@ -1626,10 +1832,12 @@ type FlowSpecHdr struct {
 	_    [2]byte
 }
 
-// FlowAttr has 20 bytes.
+// FlowAttr has 20 bytes. libibverbs.CreateFlow takes it.
 //
 // C: struct ibv_flow_attr (verbs.h)
+//
 // Man: ibv_create_flow(3)
+//
 // Since: rdma-core 33.2 or earlier
 type FlowAttr struct {
 	_          structs.HostLayout
@@ -1643,10 +1851,12 @@ type FlowAttr struct {
 	Flags      FlowFlags // C: flags
 }
 
-// Flow has 24 bytes.
+// Flow has 24 bytes. libibverbs.CreateFlow returns it. libibverbs.DestroyFlow and AttachCountersPointFlow take it.
 //
 // C: struct ibv_flow (verbs.h)
+//
 // Man: ibv_create_flow(3)
+//
 // Since: rdma-core 33.2 or earlier
 type Flow struct {
 	_        structs.HostLayout
@@ -1657,20 +1867,25 @@ type Flow struct {
 	_        [4]byte
 }
 
-// FlowAction has 8 bytes.
+// FlowAction has 8 bytes. libibverbs.CreateFlowActionESP returns it. libibverbs.ModifyFlowActionESP and DestroyFlowAction
+// take it.
 //
 // C: struct ibv_flow_action (verbs.h)
+//
 // Man: ibv_create_flow_action(3)
+//
 // Since: rdma-core 33.2 or earlier
 type FlowAction struct {
 	_       structs.HostLayout
 	Context Ptr[Context] // C: context
 }
 
-// FlowActionESPAttr has 56 bytes.
+// FlowActionESPAttr has 56 bytes. libibverbs.CreateFlowActionESP and ModifyFlowActionESP take it.
 //
 // C: struct ibv_flow_action_esp_attr (verbs.h)
+//
 // Man: ibv_create_flow_action(3)
+//
 // Since: rdma-core 33.2 or earlier
 type FlowActionESPAttr struct {
 	_           structs.HostLayout
@@ -1688,10 +1903,12 @@ type FlowActionESPAttr struct {
 	ESN         uint32                          // C: esn
 }
 
-// DeviceOps has 16 bytes.
+// DeviceOps has 16 bytes. It is in Device.Ops.
 //
 // C: struct _ibv_device_ops (verbs.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 type DeviceOps struct {
 	_      structs.HostLayout
@@ -1699,10 +1916,13 @@ type DeviceOps struct {
 	Dummy2 FuncPtr // C: _dummy2; void (*)(struct ibv_context *context)
 }
 
-// Device has 664 bytes.
+// Device has 664 bytes. libibverbs.GetDeviceList returns it. libibverbs.FreeDeviceList, GetDeviceName, GetDeviceIndex and 2
+// more take it.
 //
 // C: struct ibv_device (verbs.h)
+//
 // Man: ibv_open_device(3)
+//
 // Since: rdma-core 33.2 or earlier
 type Device struct {
 	_             structs.HostLayout
@@ -1715,10 +1935,12 @@ type Device struct {
 	IBDevPath     [256]byte     // C: ibdev_path
 }
 
-// ContextOps has 256 bytes.
+// ContextOps has 256 bytes. It is in Context.Ops.
 //
 // C: struct ibv_context_ops (verbs.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 type ContextOps struct {
 	_                 structs.HostLayout
@@ -1756,10 +1978,13 @@ type ContextOps struct {
 	CompatAsyncEvent  FuncPtr // C: _compat_async_event; void *(*)(void)
 }
 
-// Context has 328 (arm64: 336) bytes.
+// Context has 328 (arm64: 336) bytes. libibverbs.OpenDevice and ImportDevice return it. libibverbs.VerbsGetCtx,
+// CloseDevice, ImportPD and 36 more take it.
 //
 // C: struct ibv_context (verbs.h)
+//
 // Man: ibv_open_device(3)
+//
 // Since: rdma-core 33.2 or earlier
 type Context struct {
 	_              structs.HostLayout
@@ -1773,10 +1998,12 @@ type Context struct {
 	ABICompat      uintptr      // C: abi_compat
 }
 
-// CQInitAttrEx has 56 bytes.
+// CQInitAttrEx has 56 bytes. libibverbs.CreateCQEx takes it.
 //
 // C: struct ibv_cq_init_attr_ex (verbs.h)
+//
 // Man: ibv_create_cq_ex(3)
+//
 // Since: rdma-core 33.2 or earlier
 type CQInitAttrEx struct {
 	_            structs.HostLayout
@@ -1792,10 +2019,12 @@ type CQInitAttrEx struct {
 	ParentDomain Ptr[PD]           // C: parent_domain
 }
 
-// CompCntrCaps has 16 bytes.
+// CompCntrCaps has 16 bytes. libibverbs.QueryCompCntrCapsSized and QueryCompCntrCaps take it.
 //
 // C: struct ibv_comp_cntr_caps (verbs.h)
+//
 // Man: ibv_query_comp_cntr_caps(3)
+//
 // Since: rdma-core 65.0
 type CompCntrCaps struct {
 	_                    structs.HostLayout
@@ -1804,10 +2033,13 @@ type CompCntrCaps struct {
 	SupportedQPAttachOps QPAttachCompCntrOp // C: supported_qp_attach_ops
 }
 
-// CompCntr has 16 bytes.
+// CompCntr has 16 bytes. libibverbs.CreateCompCntr returns it. libibverbs.DestroyCompCntr, SetCompCntr, SetErrCompCntr and
+// 5 more take it.
 //
 // C: struct ibv_comp_cntr (verbs.h)
+//
 // Man: ibv_create_comp_cntr(3)
+//
 // Since: rdma-core 65.0
 type CompCntr struct {
 	_       structs.HostLayout
@@ -1816,10 +2048,12 @@ type CompCntr struct {
 	_       [4]byte
 }
 
-// CompCntrInitAttr has 12 bytes.
+// CompCntrInitAttr has 12 bytes. libibverbs.CreateCompCntr takes it.
 //
 // C: struct ibv_comp_cntr_init_attr (verbs.h)
+//
 // Man: ibv_create_comp_cntr(3)
+//
 // Since: rdma-core 65.0
 type CompCntrInitAttr struct {
 	_        structs.HostLayout
@@ -1828,10 +2062,12 @@ type CompCntrInitAttr struct {
 	Flags    uint32       // C: flags
 }
 
-// QPAttachCompCntrAttr has 8 bytes.
+// QPAttachCompCntrAttr has 8 bytes. libibverbs.QPAttachCompCntr takes it.
 //
 // C: struct ibv_qp_attach_comp_cntr_attr (verbs.h)
+//
 // Man: ibv_qp_attach_comp_cntr(3)
+//
 // Since: rdma-core 65.0
 type QPAttachCompCntrAttr struct {
 	_        structs.HostLayout
@@ -1839,10 +2075,12 @@ type QPAttachCompCntrAttr struct {
 	OpMask   QPAttachCompCntrOp // C: op_mask
 }
 
-// ParentDomainInitAttr has 48 bytes.
+// ParentDomainInitAttr has 48 bytes. libibverbs.AllocParentDomain takes it.
 //
 // C: struct ibv_parent_domain_init_attr (verbs.h)
+//
 // Man: ibv_alloc_parent_domain(3)
+//
 // Since: rdma-core 33.2 or earlier
 type ParentDomainInitAttr struct {
 	_         structs.HostLayout
@@ -1855,10 +2093,12 @@ type ParentDomainInitAttr struct {
 	PDContext uintptr // C: pd_context
 }
 
-// DMAHInitAttr has 12 bytes.
+// DMAHInitAttr has 12 bytes. libibverbs.AllocDMAH takes it.
 //
 // C: struct ibv_dmah_init_attr (verbs.h)
+//
 // Man: ibv_alloc_dmah(3)
+//
 // Since: rdma-core 65.0
 type DMAHInitAttr struct {
 	_          structs.HostLayout
@@ -1869,30 +2109,37 @@ type DMAHInitAttr struct {
 	_          [2]byte
 }
 
-// CountersInitAttr has 4 bytes.
+// CountersInitAttr has 4 bytes. libibverbs.CreateCounters takes it.
 //
 // C: struct ibv_counters_init_attr (verbs.h)
+//
 // Man: ibv_create_counters(3)
+//
 // Since: rdma-core 33.2 or earlier
 type CountersInitAttr struct {
 	_        structs.HostLayout
 	CompMask uint32 // C: comp_mask
 }
 
-// Counters has 8 bytes.
+// Counters has 8 bytes. libibverbs.CreateCounters returns it. libibverbs.DestroyCounters, AttachCountersPointFlow and
+// ReadCounters take it.
 //
 // C: struct ibv_counters (verbs.h)
+//
 // Man: ibv_create_counters(3)
+//
 // Since: rdma-core 33.2 or earlier
 type Counters struct {
 	_       structs.HostLayout
 	Context Ptr[Context] // C: context
 }
 
-// CounterAttachAttr has 12 bytes.
+// CounterAttachAttr has 12 bytes. libibverbs.AttachCountersPointFlow takes it.
 //
 // C: struct ibv_counter_attach_attr (verbs.h)
+//
 // Man: ibv_attach_counters_point_flow(3)
+//
 // Since: rdma-core 33.2 or earlier
 type CounterAttachAttr struct {
 	_           structs.HostLayout
@@ -1901,10 +2148,12 @@ type CounterAttachAttr struct {
 	CompMask    uint32             // C: comp_mask
 }
 
-// ValuesEx has 24 bytes.
+// ValuesEx has 24 bytes. libibverbs.QueryRTValuesEx takes it.
 //
 // C: struct ibv_values_ex (verbs.h)
+//
 // Man: ibv_query_rt_values_ex(3)
+//
 // Since: rdma-core 33.2 or earlier
 type ValuesEx struct {
 	_        structs.HostLayout
@@ -1913,10 +2162,12 @@ type ValuesEx struct {
 	RawClock Timespec // C: raw_clock
 }
 
-// VerbsContext has 696 (arm64: 704) bytes.
+// VerbsContext has 696 (arm64: 704) bytes. libibverbs.VerbsGetCtx returns it.
 //
 // C: struct verbs_context (verbs.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 type VerbsContext struct {
 	_                       structs.HostLayout
@@ -1969,30 +2220,37 @@ type VerbsContext struct {
 	Context                 Context             // C: context
 }
 
-// Buf is known by its address alone.
+// Buf is known by its address alone. libibverbs.AllocBuf, ExportBufDMABufFD, FreeBuf and RegBufMR take it. It is in
+// MRInitAttr.Buf.
 //
 // C: struct ibv_buf (verbs.h)
+//
 // Man: ibv_alloc_buf(3)
+//
 // Since: rdma-core 65.0
 type Buf struct {
 	_ structs.HostLayout
 	_ [0]func()
 }
 
-// CompatIBVPortAttr is known by its address alone.
+// CompatIBVPortAttr is known by its address alone. libibverbs.QueryPortSymbol takes it.
 //
 // C: struct _compat_ibv_port_attr (verbs.h)
+//
 // Man: ibv_query_port(3)
+//
 // Since: rdma-core 33.2 or earlier
 type CompatIBVPortAttr struct {
 	_ structs.HostLayout
 	_ [0]func()
 }
 
-// VerbsExPrivate is known by its address alone.
+// VerbsExPrivate is known by its address alone. It is in VerbsContext.Priv.
 //
 // C: struct verbs_ex_private (verbs.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 type VerbsExPrivate struct {
 	_ structs.HostLayout
@@ -2002,7 +2260,9 @@ type VerbsExPrivate struct {
 // IBUverbsFlowActionESPKeymatAESGCM has 56 bytes.
 //
 // C: struct ib_uverbs_flow_action_esp_keymat_aes_gcm (ib_user_ioctl_verbs.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 type IBUverbsFlowActionESPKeymatAESGCM struct {
 	_      structs.HostLayout
@@ -2017,17 +2277,21 @@ type IBUverbsFlowActionESPKeymatAESGCM struct {
 // IBUverbsFlowActionESPReplayBmp has 4 bytes.
 //
 // C: struct ib_uverbs_flow_action_esp_replay_bmp (ib_user_ioctl_verbs.h)
+//
 // Man: ibv_create_flow_action(3)
+//
 // Since: rdma-core 33.2 or earlier
 type IBUverbsFlowActionESPReplayBmp struct {
 	_    structs.HostLayout
 	Size uint32 // C: size
 }
 
-// IBUverbsFlowActionESPEncap has 24 bytes.
+// IBUverbsFlowActionESPEncap has 24 bytes. It is in FlowActionESPAttr.ESPEncap and IBUverbsFlowActionESPEncap.NextPtr.
 //
 // C: struct ib_uverbs_flow_action_esp_encap (ib_user_ioctl_verbs.h)
+//
 // Man: ibv_create_flow_action(3)
+//
 // Since: rdma-core 33.2 or earlier
 type IBUverbsFlowActionESPEncap struct {
 	_      structs.HostLayout
@@ -2066,10 +2330,12 @@ func (p *IBUverbsFlowActionESPEncap) NextPtrDataU64() *uint64 {
 	return arm[uint64](unsafe.Pointer(&p.union8), 0)
 }
 
-// IBUverbsFlowActionESP has 24 bytes.
+// IBUverbsFlowActionESP has 24 bytes. It is in FlowActionESPAttr.ESPAttr.
 //
 // C: struct ib_uverbs_flow_action_esp (ib_user_ioctl_verbs.h)
+//
 // Man: ibv_create_flow_action(3)
+//
 // Since: rdma-core 33.2 or earlier
 type IBUverbsFlowActionESP struct {
 	_                structs.HostLayout
@@ -2083,7 +2349,9 @@ type IBUverbsFlowActionESP struct {
 // IBUverbsQueryPortRespEx has 48 bytes.
 //
 // C: struct ib_uverbs_query_port_resp_ex (ib_user_ioctl_verbs.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 type IBUverbsQueryPortRespEx struct {
 	_             structs.HostLayout
@@ -2096,7 +2364,9 @@ type IBUverbsQueryPortRespEx struct {
 // IBUverbsQPCap has 20 bytes.
 //
 // C: struct ib_uverbs_qp_cap (ib_user_ioctl_verbs.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 type IBUverbsQPCap struct {
 	_             structs.HostLayout
@@ -2110,7 +2380,9 @@ type IBUverbsQPCap struct {
 // IBUverbsGIDEntry has 32 bytes.
 //
 // C: struct ib_uverbs_gid_entry (ib_user_ioctl_verbs.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 type IBUverbsGIDEntry struct {
 	_             structs.HostLayout
@@ -2124,7 +2396,9 @@ type IBUverbsGIDEntry struct {
 // IBUverbsBufferDesc has 32 bytes.
 //
 // C: struct ib_uverbs_buffer_desc (ib_user_ioctl_verbs.h)
+//
 // Man: none
+//
 // Since: rdma-core 65.0
 type IBUverbsBufferDesc struct {
 	_             structs.HostLayout
@@ -2139,7 +2413,9 @@ type IBUverbsBufferDesc struct {
 // TMH has 16 bytes.
 //
 // C: struct ibv_tmh (tm_types.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 type TMH struct {
 	_        structs.HostLayout
@@ -2152,7 +2428,9 @@ type TMH struct {
 // RVH has 16 bytes.
 //
 // C: struct ibv_rvh (tm_types.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 type RVH struct {
 	_    structs.HostLayout
@@ -2161,10 +2439,12 @@ type RVH struct {
 	Len  BE32 // C: len
 }
 
-// IBUverbsQueryPortResp has 40 bytes.
+// IBUverbsQueryPortResp has 40 bytes. It is in IBUverbsQueryPortRespEx.LegacyResp.
 //
 // C: struct ib_uverbs_query_port_resp (ib_user_verbs.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 type IBUverbsQueryPortResp struct {
 	_             structs.HostLayout
@@ -2192,10 +2472,12 @@ type IBUverbsQueryPortResp struct {
 	Reserved      uint8  // C: reserved
 }
 
-// Timespec has 16 bytes.
+// Timespec has 16 bytes. It is in ValuesEx.RawClock.
 //
 // C: struct timespec (time.h)
+//
 // Man: ibv_query_rt_values_ex(3)
+//
 // Since: rdma-core 33.2 or earlier
 type Timespec struct {
 	_      structs.HostLayout

@@ -8,10 +8,13 @@ import (
 	"unsafe"
 )
 
-// GID is a union of 16 bytes; each member is a method that gives its address.
+// GID is a union of 16 bytes; each member is a method that gives its address. libibverbs.QueryGID, AttachMcast and
+// DetachMcast take it. It is in GIDEntry.GID, GlobalRoute.DGID, GRH.SGID and GRH.DGID.
 //
 // C: union ibv_gid (verbs.h)
+//
 // Man: ibv_query_gid(3)
+//
 // Since: rdma-core 33.2 or earlier
 type GID struct {
 	_       structs.HostLayout
@@ -32,10 +35,12 @@ func (p *GID) Global() *GIDGlobal {
 	return arm[GIDGlobal](unsafe.Pointer(&p.storage), 0)
 }
 
-// AsyncEventElement is a union of 8 bytes; each member is a method that gives its address.
+// AsyncEventElement is a union of 8 bytes; each member is a method that gives its address. It is in AsyncEvent.Element.
 //
 // C: union element in struct ibv_async_event (verbs.h)
+//
 // Man: ibv_get_async_event(3)
+//
 // Since: rdma-core 33.2 or earlier
 type AsyncEventElement struct {
 	_       structs.HostLayout
@@ -77,10 +82,12 @@ func (p *AsyncEventElement) PortNum() *int32 {
 	return arm[int32](unsafe.Pointer(&p.storage), 0)
 }
 
-// SendRemote is a union of 32 bytes; each member is a method that gives its address.
+// SendRemote is a union of 32 bytes; each member is a method that gives its address. It is in SendWR.WR.
 //
 // C: union wr in struct ibv_send_wr (verbs.h)
+//
 // Man: ibv_post_send(3)
+//
 // Since: rdma-core 33.2 or earlier
 type SendRemote struct {
 	_       structs.HostLayout
@@ -108,10 +115,12 @@ func (p *SendRemote) UD() *SendUD {
 	return arm[SendUD](unsafe.Pointer(&p.storage), 0)
 }
 
-// SendQPType is a union of 4 bytes; each member is a method that gives its address.
+// SendQPType is a union of 4 bytes; each member is a method that gives its address. It is in SendWR.QPType.
 //
 // C: union qp_type in struct ibv_send_wr (verbs.h)
+//
 // Man: ibv_post_send(3)
+//
 // Since: rdma-core 33.2 or earlier
 type SendQPType struct {
 	_       structs.HostLayout

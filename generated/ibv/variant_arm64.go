@@ -6,10 +6,13 @@ package ibv
 
 import "structs"
 
-// PthreadMutex belongs to the C library, which alone knows what its 40 (arm64: 48) bytes mean.
+// PthreadMutex belongs to the C library, which alone knows what its 40 (arm64: 48) bytes mean. It is in SRQ.Mutex,
+// WQ.Mutex, QP.Mutex and 3 more.
 //
 // C: pthread_mutex_t (pthread.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 type PthreadMutex struct {
 	_      structs.HostLayout

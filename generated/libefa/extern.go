@@ -13,7 +13,9 @@ import (
 // QueryDevice calls efadv_query_device. The error is what C returns.
 //
 // C: int efadv_query_device(struct ibv_context *ibvctx, struct efadv_device_attr *attr, uint32_t inlen) (efadv.h)
+//
 // Man: efadv_query_device(3)
+//
 // Since: rdma-core 33.2 or earlier
 func QueryDevice(ibvctx *ibv.Context, attr *efadv.DeviceAttr, inlen uint32) error {
 	return fnQueryDevice.Exported().Errno(uintptr(unsafe.Pointer(ibvctx)), uintptr(unsafe.Pointer(attr)), runtime.Word(uint32(inlen)))
@@ -22,7 +24,9 @@ func QueryDevice(ibvctx *ibv.Context, attr *efadv.DeviceAttr, inlen uint32) erro
 // GetMaxSQDepth calls efadv_get_max_sq_depth. The error is a negative result of C's.
 //
 // C: int efadv_get_max_sq_depth(struct ibv_context *ibvctx, struct efadv_sq_depth_attr *attr, uint32_t inlen) (efadv.h)
+//
 // Man: none
+//
 // Since: rdma-core 65.0
 func GetMaxSQDepth(ibvctx *ibv.Context, attr *efadv.SQDepthAttr, inlen uint32) (int, error) {
 	return fnGetMaxSQDepth.Exported().NegativeErrno(uintptr(unsafe.Pointer(ibvctx)), uintptr(unsafe.Pointer(attr)), runtime.Word(uint32(inlen)))
@@ -31,7 +35,9 @@ func GetMaxSQDepth(ibvctx *ibv.Context, attr *efadv.SQDepthAttr, inlen uint32) (
 // GetMaxRQDepth calls efadv_get_max_rq_depth. The error is a negative result of C's.
 //
 // C: int efadv_get_max_rq_depth(struct ibv_context *ibvctx, struct efadv_rq_depth_attr *attr, uint32_t inlen) (efadv.h)
+//
 // Man: none
+//
 // Since: rdma-core 65.0
 func GetMaxRQDepth(ibvctx *ibv.Context, attr *efadv.RQDepthAttr, inlen uint32) (int, error) {
 	return fnGetMaxRQDepth.Exported().NegativeErrno(uintptr(unsafe.Pointer(ibvctx)), uintptr(unsafe.Pointer(attr)), runtime.Word(uint32(inlen)))
@@ -40,7 +46,9 @@ func GetMaxRQDepth(ibvctx *ibv.Context, attr *efadv.RQDepthAttr, inlen uint32) (
 // QueryAH calls efadv_query_ah. The error is what C returns.
 //
 // C: int efadv_query_ah(struct ibv_ah *ibvah, struct efadv_ah_attr *attr, uint32_t inlen) (efadv.h)
+//
 // Man: efadv_query_ah(3)
+//
 // Since: rdma-core 33.2 or earlier
 func QueryAH(ibvah *ibv.AH, attr *efadv.AHAttr, inlen uint32) error {
 	return fnQueryAH.Exported().Errno(uintptr(unsafe.Pointer(ibvah)), uintptr(unsafe.Pointer(attr)), runtime.Word(uint32(inlen)))
@@ -49,7 +57,9 @@ func QueryAH(ibvah *ibv.AH, attr *efadv.AHAttr, inlen uint32) error {
 // CreateDriverQP calls efadv_create_driver_qp. After NULL the error is errno.
 //
 // C: struct ibv_qp *efadv_create_driver_qp(struct ibv_pd *ibvpd, struct ibv_qp_init_attr *attr, uint32_t driver_qp_type) (efadv.h)
+//
 // Man: efadv_create_driver_qp(3)
+//
 // Since: rdma-core 33.2 or earlier
 func CreateDriverQP(ibvpd *ibv.PD, attr *ibv.QPInitAttr, driverQPType uint32) (*ibv.QP, error) {
 	return asObject[ibv.QP](fnCreateDriverQP.Exported().Null(uintptr(unsafe.Pointer(ibvpd)), uintptr(unsafe.Pointer(attr)), runtime.Word(uint32(driverQPType))))
@@ -58,7 +68,9 @@ func CreateDriverQP(ibvpd *ibv.PD, attr *ibv.QPInitAttr, driverQPType uint32) (*
 // CreateQPEx calls efadv_create_qp_ex. After NULL the error is errno.
 //
 // C: struct ibv_qp *efadv_create_qp_ex(struct ibv_context *ibvctx, struct ibv_qp_init_attr_ex *attr_ex, struct efadv_qp_init_attr *efa_attr, uint32_t inlen) (efadv.h)
+//
 // Man: efadv_create_qp_ex(3)
+//
 // Since: rdma-core 33.2 or earlier
 func CreateQPEx(ibvctx *ibv.Context, attrEx *ibv.QPInitAttrEx, efaAttr *efadv.QPInitAttr, inlen uint32) (*ibv.QP, error) {
 	return asObject[ibv.QP](fnCreateQPEx.Exported().Null(uintptr(unsafe.Pointer(ibvctx)), uintptr(unsafe.Pointer(attrEx)), uintptr(unsafe.Pointer(efaAttr)), runtime.Word(uint32(inlen))))
@@ -67,7 +79,9 @@ func CreateQPEx(ibvctx *ibv.Context, attrEx *ibv.QPInitAttrEx, efaAttr *efadv.QP
 // QueryQPWQs calls efadv_query_qp_wqs. The error is what C returns.
 //
 // C: int efadv_query_qp_wqs(struct ibv_qp *ibvqp, struct efadv_wq_attr *sq_attr, struct efadv_wq_attr *rq_attr, uint32_t inlen) (efadv.h)
+//
 // Man: efadv_query_qp_wqs(3)
+//
 // Since: rdma-core 65.0
 func QueryQPWQs(ibvqp *ibv.QP, sqAttr *efadv.WQAttr, rqAttr *efadv.WQAttr, inlen uint32) error {
 	return fnQueryQPWQs.Exported().Errno(uintptr(unsafe.Pointer(ibvqp)), uintptr(unsafe.Pointer(sqAttr)), uintptr(unsafe.Pointer(rqAttr)), runtime.Word(uint32(inlen)))
@@ -76,7 +90,9 @@ func QueryQPWQs(ibvqp *ibv.QP, sqAttr *efadv.WQAttr, rqAttr *efadv.WQAttr, inlen
 // QPFromIBVQPEx calls efadv_qp_from_ibv_qp_ex. C itself does not fail.
 //
 // C: struct efadv_qp *efadv_qp_from_ibv_qp_ex(struct ibv_qp_ex *ibvqpx) (efadv.h)
+//
 // Man: efadv_create_qp_ex(3)
+//
 // Since: rdma-core 65.0
 func QPFromIBVQPEx(ibvqpx *ibv.QPEx) (*efadv.QP, error) {
 	return asObject[efadv.QP](fnQPFromIBVQPEx.Exported().NullOK(uintptr(unsafe.Pointer(ibvqpx))))
@@ -85,7 +101,9 @@ func QPFromIBVQPEx(ibvqpx *ibv.QPEx) (*efadv.QP, error) {
 // CreateCQ calls efadv_create_cq. After NULL the error is errno.
 //
 // C: struct ibv_cq_ex *efadv_create_cq(struct ibv_context *ibvctx, struct ibv_cq_init_attr_ex *attr_ex, struct efadv_cq_init_attr *efa_attr, uint32_t inlen) (efadv.h)
+//
 // Man: none
+//
 // Since: rdma-core 44.0
 func CreateCQ(ibvctx *ibv.Context, attrEx *ibv.CQInitAttrEx, efaAttr *efadv.CQInitAttr, inlen uint32) (*ibv.CQEx, error) {
 	return asObject[ibv.CQEx](fnCreateCQ.Exported().Null(uintptr(unsafe.Pointer(ibvctx)), uintptr(unsafe.Pointer(attrEx)), uintptr(unsafe.Pointer(efaAttr)), runtime.Word(uint32(inlen))))
@@ -94,7 +112,9 @@ func CreateCQ(ibvctx *ibv.Context, attrEx *ibv.CQInitAttrEx, efaAttr *efadv.CQIn
 // QueryCQ calls efadv_query_cq. The error is what C returns.
 //
 // C: int efadv_query_cq(struct ibv_cq *ibvcq, struct efadv_cq_attr *attr, uint32_t inlen) (efadv.h)
+//
 // Man: efadv_query_cq(3)
+//
 // Since: rdma-core 65.0
 func QueryCQ(ibvcq *ibv.CQ, attr *efadv.CQAttr, inlen uint32) error {
 	return fnQueryCQ.Exported().Errno(uintptr(unsafe.Pointer(ibvcq)), uintptr(unsafe.Pointer(attr)), runtime.Word(uint32(inlen)))
@@ -103,7 +123,9 @@ func QueryCQ(ibvcq *ibv.CQ, attr *efadv.CQAttr, inlen uint32) error {
 // CQFromIBVCQEx calls efadv_cq_from_ibv_cq_ex. C itself does not fail.
 //
 // C: struct efadv_cq *efadv_cq_from_ibv_cq_ex(struct ibv_cq_ex *ibvcqx) (efadv.h)
+//
 // Man: none
+//
 // Since: rdma-core 44.0
 func CQFromIBVCQEx(ibvcqx *ibv.CQEx) (*efadv.CQ, error) {
 	return asObject[efadv.CQ](fnCQFromIBVCQEx.Exported().NullOK(uintptr(unsafe.Pointer(ibvcqx))))
@@ -112,7 +134,9 @@ func CQFromIBVCQEx(ibvcqx *ibv.CQEx) (*efadv.CQ, error) {
 // CreateCompCntr calls efadv_create_comp_cntr. After NULL the error is errno.
 //
 // C: struct ibv_comp_cntr *efadv_create_comp_cntr(struct ibv_context *ibvctx, struct ibv_comp_cntr_init_attr *attr, struct efadv_comp_cntr_init_attr *efa_attr, uint32_t inlen) (efadv.h)
+//
 // Man: none
+//
 // Since: rdma-core 65.0
 func CreateCompCntr(ibvctx *ibv.Context, attr *ibv.CompCntrInitAttr, efaAttr *efadv.CompCntrInitAttr, inlen uint32) (*ibv.CompCntr, error) {
 	return asObject[ibv.CompCntr](fnCreateCompCntr.Exported().Null(uintptr(unsafe.Pointer(ibvctx)), uintptr(unsafe.Pointer(attr)), uintptr(unsafe.Pointer(efaAttr)), runtime.Word(uint32(inlen))))
@@ -121,7 +145,9 @@ func CreateCompCntr(ibvctx *ibv.Context, attr *ibv.CompCntrInitAttr, efaAttr *ef
 // QueryMR calls efadv_query_mr. The error is what C returns.
 //
 // C: int efadv_query_mr(struct ibv_mr *ibvmr, struct efadv_mr_attr *attr, uint32_t inlen) (efadv.h)
+//
 // Man: efadv_query_mr(3)
+//
 // Since: rdma-core 56.1
 func QueryMR(ibvmr *ibv.MR, attr *efadv.MRAttr, inlen uint32) error {
 	return fnQueryMR.Exported().Errno(uintptr(unsafe.Pointer(ibvmr)), uintptr(unsafe.Pointer(attr)), runtime.Word(uint32(inlen)))

@@ -13,7 +13,9 @@ import (
 // WRSetProcessingHints calls efadv_wr_set_processing_hints, a slot of efadv_qp. C itself does not fail.
 //
 // C: void efadv_wr_set_processing_hints(struct efadv_qp *efadv_qp, uint32_t hints) (efadv.h)
+//
 // Man: efadv_wr_set_processing_hints(3)
+//
 // Since: rdma-core 65.0
 func WRSetProcessingHints(efadvQP *efadv.QP, hints uint32) error {
 	if efadvQP == nil {
@@ -25,7 +27,9 @@ func WRSetProcessingHints(efadvQP *efadv.QP, hints uint32) error {
 // WCReadSGID calls efadv_wc_read_sgid, a slot of efadv_cq. The error is what C returns.
 //
 // C: int efadv_wc_read_sgid(struct efadv_cq *efadv_cq, union ibv_gid *sgid) (efadv.h)
+//
 // Man: none
+//
 // Since: rdma-core 44.0
 func WCReadSGID(efadvCQ *efadv.CQ, sgid *ibv.GID) error {
 	if efadvCQ == nil {
@@ -37,7 +41,9 @@ func WCReadSGID(efadvCQ *efadv.CQ, sgid *ibv.GID) error {
 // WCIsUnsolicited calls efadv_wc_is_unsolicited, a slot of efadv_cq. C itself does not fail.
 //
 // C: _Bool efadv_wc_is_unsolicited(struct efadv_cq *efadv_cq) (efadv.h)
+//
 // Man: none
+//
 // Since: rdma-core 56.1
 func WCIsUnsolicited(efadvCQ *efadv.CQ) (bool, error) {
 	if efadvCQ == nil {

@@ -11,7 +11,9 @@ import (
 // QueryGIDEx calls ibv_query_gid_ex with the sizes of Go's records. The error is what C returns.
 //
 // C: int ibv_query_gid_ex(struct ibv_context *context, uint32_t port_num, uint32_t gid_index, struct ibv_gid_entry *entry, uint32_t flags) (verbs.h)
+//
 // Man: ibv_query_gid_ex(3)
+//
 // Since: rdma-core 33.2 or earlier
 func QueryGIDEx(context *ibv.Context, portNum uint32, gidIndex uint32, entry *ibv.GIDEntry, flags uint32) error {
 	return QueryGIDExSized(context, portNum, gidIndex, entry, flags, uint64(unsafe.Sizeof(*entry)))
@@ -20,7 +22,9 @@ func QueryGIDEx(context *ibv.Context, portNum uint32, gidIndex uint32, entry *ib
 // QueryGIDTable calls ibv_query_gid_table with the sizes of Go's records. The error is a negative result of C's.
 //
 // C: ssize_t ibv_query_gid_table(struct ibv_context *context, struct ibv_gid_entry *entries, size_t max_entries, uint32_t flags) (verbs.h)
+//
 // Man: ibv_query_gid_table(3)
+//
 // Since: rdma-core 33.2 or earlier
 func QueryGIDTable(context *ibv.Context, entries *ibv.GIDEntry, maxEntries uint64, flags uint32) (int64, error) {
 	return QueryGIDTableSized(context, entries, maxEntries, flags, uint64(unsafe.Sizeof(*entries)))
@@ -29,7 +33,9 @@ func QueryGIDTable(context *ibv.Context, entries *ibv.GIDEntry, maxEntries uint6
 // QueryCompCntrCaps calls ibv_query_comp_cntr_caps with the sizes of Go's records. The error is what C returns.
 //
 // C: int ibv_query_comp_cntr_caps(struct ibv_context *context, struct ibv_comp_cntr_caps *caps) (verbs.h)
+//
 // Man: ibv_query_comp_cntr_caps(3)
+//
 // Since: rdma-core 65.0
 func QueryCompCntrCaps(context *ibv.Context, caps *ibv.CompCntrCaps) error {
 	return QueryCompCntrCapsSized(context, caps, uint64(unsafe.Sizeof(*caps)))

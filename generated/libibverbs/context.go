@@ -15,7 +15,9 @@ import (
 // operations. Which of its members exist tells its size: Sz counts from its end.
 //
 // C: struct verbs_context *verbs_get_ctx(struct ibv_context *ctx) (verbs.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 func VerbsGetCtx(ctx *ibv.Context) *ibv.VerbsContext {
 	if ctx == nil || ctx.ABICompat != ibv.VERBS_ABI_IS_EXTENDED {
@@ -39,7 +41,9 @@ func extended(ctx *ibv.Context, offset uintptr) uintptr {
 // ibv_query_port, which leaves the members that are newer than itself 0. The error is what C returns.
 //
 // C: int ___ibv_query_port(struct ibv_context *context, uint8_t port_num, struct ibv_port_attr *port_attr) (verbs.h)
+//
 // Man: ibv_query_port(3)
+//
 // Since: rdma-core 33.2 or earlier
 func QueryPort(context *ibv.Context, portNum uint8, portAttr *ibv.PortAttr) error {
 	if context == nil {
@@ -60,7 +64,9 @@ func QueryPort(context *ibv.Context, portNum uint8, portAttr *ibv.PortAttr) erro
 // it cannot do it, ibv_query_device fills in OrigAttr, and the rest is 0. The error is what C returns.
 //
 // C: int ibv_query_device_ex(struct ibv_context *context, const struct ibv_query_device_ex_input *input, struct ibv_device_attr_ex *attr) (verbs.h)
+//
 // Man: ibv_query_device_ex(3)
+//
 // Since: rdma-core 33.2 or earlier
 func QueryDeviceEx(context *ibv.Context, input *ibv.QueryDeviceExInput, attr *ibv.DeviceAttrEx) error {
 	switch {
@@ -86,7 +92,9 @@ func QueryDeviceEx(context *ibv.Context, input *ibv.QueryDeviceExInput, attr *ib
 // device has no object; there is nothing to do for it, and no library is needed. C itself does not fail.
 //
 // C: void ibv_ack_async_event(struct ibv_async_event *event) (verbs.h)
+//
 // Man: ibv_get_async_event(3)
+//
 // Since: rdma-core 33.2 or earlier
 func AckAsyncEvent(event *ibv.AsyncEvent) error {
 	if event == nil {

@@ -12,7 +12,9 @@ import (
 // CreateFlow calls ibv_create_flow, an operation that not every library and device has. After NULL the error is errno.
 //
 // C: struct ibv_flow *ibv_create_flow(struct ibv_qp *qp, struct ibv_flow_attr *flow) (verbs.h)
+//
 // Man: ibv_create_flow(3)
+//
 // Since: rdma-core 33.2 or earlier
 func CreateFlow(qp *ibv.QP, flow *ibv.FlowAttr) (*ibv.Flow, error) {
 	if qp == nil {
@@ -28,7 +30,9 @@ func CreateFlow(qp *ibv.QP, flow *ibv.FlowAttr) (*ibv.Flow, error) {
 // DestroyFlow calls ibv_destroy_flow, an operation that not every library and device has. The error is what C returns.
 //
 // C: int ibv_destroy_flow(struct ibv_flow *flow_id) (verbs.h)
+//
 // Man: ibv_create_flow(3)
+//
 // Since: rdma-core 33.2 or earlier
 func DestroyFlow(flowID *ibv.Flow) error {
 	if flowID == nil {
@@ -44,7 +48,9 @@ func DestroyFlow(flowID *ibv.Flow) error {
 // CreateFlowActionESP calls ibv_create_flow_action_esp, an operation that not every library and device has. After NULL the error is errno.
 //
 // C: struct ibv_flow_action *ibv_create_flow_action_esp(struct ibv_context *ctx, struct ibv_flow_action_esp_attr *esp) (verbs.h)
+//
 // Man: ibv_create_flow_action(3)
+//
 // Since: rdma-core 33.2 or earlier
 func CreateFlowActionESP(ctx *ibv.Context, esp *ibv.FlowActionESPAttr) (*ibv.FlowAction, error) {
 	if ctx == nil {
@@ -56,7 +62,9 @@ func CreateFlowActionESP(ctx *ibv.Context, esp *ibv.FlowActionESPAttr) (*ibv.Flo
 // ModifyFlowActionESP calls ibv_modify_flow_action_esp, an operation that not every library and device has. The error is what C returns.
 //
 // C: int ibv_modify_flow_action_esp(struct ibv_flow_action *action, struct ibv_flow_action_esp_attr *esp) (verbs.h)
+//
 // Man: ibv_create_flow_action(3)
+//
 // Since: rdma-core 33.2 or earlier
 func ModifyFlowActionESP(action *ibv.FlowAction, esp *ibv.FlowActionESPAttr) error {
 	if action == nil {
@@ -72,7 +80,9 @@ func ModifyFlowActionESP(action *ibv.FlowAction, esp *ibv.FlowActionESPAttr) err
 // DestroyFlowAction calls ibv_destroy_flow_action, an operation that not every library and device has. The error is what C returns.
 //
 // C: int ibv_destroy_flow_action(struct ibv_flow_action *action) (verbs.h)
+//
 // Man: ibv_create_flow_action(3)
+//
 // Since: rdma-core 33.2 or earlier
 func DestroyFlowAction(action *ibv.FlowAction) error {
 	if action == nil {
@@ -88,7 +98,9 @@ func DestroyFlowAction(action *ibv.FlowAction) error {
 // OpenXRCD calls ibv_open_xrcd, an operation that not every library and device has. After NULL the error is errno.
 //
 // C: struct ibv_xrcd *ibv_open_xrcd(struct ibv_context *context, struct ibv_xrcd_init_attr *xrcd_init_attr) (verbs.h)
+//
 // Man: ibv_open_xrcd(3)
+//
 // Since: rdma-core 33.2 or earlier
 func OpenXRCD(context *ibv.Context, xrcdInitAttr *ibv.XRCDInitAttr) (*ibv.XRCD, error) {
 	if context == nil {
@@ -100,7 +112,9 @@ func OpenXRCD(context *ibv.Context, xrcdInitAttr *ibv.XRCDInitAttr) (*ibv.XRCD, 
 // AdviseMR calls ibv_advise_mr, an operation that not every library and device has. The error is what C returns.
 //
 // C: int ibv_advise_mr(struct ibv_pd *pd, enum ib_uverbs_advise_mr_advice advice, uint32_t flags, struct ibv_sge *sg_list, uint32_t num_sge) (verbs.h)
+//
 // Man: ibv_advise_mr(3)
+//
 // Since: rdma-core 33.2 or earlier
 func AdviseMR(pd *ibv.PD, advice ibv.IBUverbsAdviseMRAdvice, flags ibv.IBUverbsAdviseMRFlag, sgList *ibv.SGE, numSGE uint32) error {
 	if pd == nil {
@@ -116,7 +130,9 @@ func AdviseMR(pd *ibv.PD, advice ibv.IBUverbsAdviseMRAdvice, flags ibv.IBUverbsA
 // AllocDM calls ibv_alloc_dm, an operation that not every library and device has. After NULL the error is errno.
 //
 // C: struct ibv_dm *ibv_alloc_dm(struct ibv_context *context, struct ibv_alloc_dm_attr *attr) (verbs.h)
+//
 // Man: ibv_alloc_dm(3)
+//
 // Since: rdma-core 33.2 or earlier
 func AllocDM(context *ibv.Context, attr *ibv.AllocDMAttr) (*ibv.DM, error) {
 	if context == nil {
@@ -128,7 +144,9 @@ func AllocDM(context *ibv.Context, attr *ibv.AllocDMAttr) (*ibv.DM, error) {
 // FreeDM calls ibv_free_dm, an operation that not every library and device has. The error is what C returns.
 //
 // C: int ibv_free_dm(struct ibv_dm *dm) (verbs.h)
+//
 // Man: ibv_alloc_dm(3)
+//
 // Since: rdma-core 33.2 or earlier
 func FreeDM(dm *ibv.DM) error {
 	if dm == nil {
@@ -144,7 +162,9 @@ func FreeDM(dm *ibv.DM) error {
 // AllocNullMR calls ibv_alloc_null_mr, an operation that not every library and device has. After NULL the error is errno.
 //
 // C: struct ibv_mr *ibv_alloc_null_mr(struct ibv_pd *pd) (verbs.h)
+//
 // Man: ibv_alloc_null_mr(3)
+//
 // Since: rdma-core 33.2 or earlier
 func AllocNullMR(pd *ibv.PD) (*ibv.MR, error) {
 	if pd == nil {
@@ -160,7 +180,9 @@ func AllocNullMR(pd *ibv.PD) (*ibv.MR, error) {
 // RegDMMR calls ibv_reg_dm_mr, an operation that not every library and device has. After NULL the error is errno.
 //
 // C: struct ibv_mr *ibv_reg_dm_mr(struct ibv_pd *pd, struct ibv_dm *dm, uint64_t dm_offset, size_t length, unsigned int access) (verbs.h)
+//
 // Man: ibv_alloc_dm(3)
+//
 // Since: rdma-core 33.2 or earlier
 func RegDMMR(pd *ibv.PD, dm *ibv.DM, dmOffset uint64, length uint64, access ibv.AccessFlags) (*ibv.MR, error) {
 	if pd == nil {
@@ -176,7 +198,9 @@ func RegDMMR(pd *ibv.PD, dm *ibv.DM, dmOffset uint64, length uint64, access ibv.
 // CreateCQEx calls ibv_create_cq_ex, an operation that not every library and device has. After NULL the error is errno.
 //
 // C: struct ibv_cq_ex *ibv_create_cq_ex(struct ibv_context *context, struct ibv_cq_init_attr_ex *cq_attr) (verbs.h)
+//
 // Man: ibv_create_cq_ex(3)
+//
 // Since: rdma-core 33.2 or earlier
 func CreateCQEx(context *ibv.Context, cqAttr *ibv.CQInitAttrEx) (*ibv.CQEx, error) {
 	if context == nil {
@@ -188,7 +212,9 @@ func CreateCQEx(context *ibv.Context, cqAttr *ibv.CQInitAttrEx) (*ibv.CQEx, erro
 // ModifyCQ calls ibv_modify_cq, an operation that not every library and device has. The error is what C returns.
 //
 // C: int ibv_modify_cq(struct ibv_cq *cq, struct ibv_modify_cq_attr *attr) (verbs.h)
+//
 // Man: ibv_modify_cq(3)
+//
 // Since: rdma-core 33.2 or earlier
 func ModifyCQ(cq *ibv.CQ, attr *ibv.ModifyCQAttr) error {
 	if cq == nil {
@@ -204,7 +230,9 @@ func ModifyCQ(cq *ibv.CQ, attr *ibv.ModifyCQAttr) error {
 // GetSRQNum calls ibv_get_srq_num, an operation that not every library and device has. The error is what C returns.
 //
 // C: int ibv_get_srq_num(struct ibv_srq *srq, uint32_t *srq_num) (verbs.h)
+//
 // Man: ibv_get_srq_num(3)
+//
 // Since: rdma-core 33.2 or earlier
 func GetSRQNum(srq *ibv.SRQ, srqNum *uint32) error {
 	if srq == nil {
@@ -220,7 +248,9 @@ func GetSRQNum(srq *ibv.SRQ, srqNum *uint32) error {
 // AllocTD calls ibv_alloc_td, an operation that not every library and device has. After NULL the error is errno.
 //
 // C: struct ibv_td *ibv_alloc_td(struct ibv_context *context, struct ibv_td_init_attr *init_attr) (verbs.h)
+//
 // Man: ibv_alloc_td(3)
+//
 // Since: rdma-core 33.2 or earlier
 func AllocTD(context *ibv.Context, initAttr *ibv.TDInitAttr) (*ibv.TD, error) {
 	if context == nil {
@@ -232,7 +262,9 @@ func AllocTD(context *ibv.Context, initAttr *ibv.TDInitAttr) (*ibv.TD, error) {
 // DeallocTD calls ibv_dealloc_td, an operation that not every library and device has. The error is what C returns.
 //
 // C: int ibv_dealloc_td(struct ibv_td *td) (verbs.h)
+//
 // Man: ibv_alloc_td(3)
+//
 // Since: rdma-core 33.2 or earlier
 func DeallocTD(td *ibv.TD) error {
 	if td == nil {
@@ -248,7 +280,9 @@ func DeallocTD(td *ibv.TD) error {
 // AllocParentDomain calls ibv_alloc_parent_domain, an operation that not every library and device has. After NULL the error is errno.
 //
 // C: struct ibv_pd *ibv_alloc_parent_domain(struct ibv_context *context, struct ibv_parent_domain_init_attr *attr) (verbs.h)
+//
 // Man: ibv_alloc_parent_domain(3)
+//
 // Since: rdma-core 33.2 or earlier
 func AllocParentDomain(context *ibv.Context, attr *ibv.ParentDomainInitAttr) (*ibv.PD, error) {
 	if context == nil {
@@ -260,7 +294,9 @@ func AllocParentDomain(context *ibv.Context, attr *ibv.ParentDomainInitAttr) (*i
 // QueryRTValuesEx calls ibv_query_rt_values_ex, an operation that not every library and device has. The error is what C returns.
 //
 // C: int ibv_query_rt_values_ex(struct ibv_context *context, struct ibv_values_ex *values) (verbs.h)
+//
 // Man: ibv_query_rt_values_ex(3)
+//
 // Since: rdma-core 33.2 or earlier
 func QueryRTValuesEx(context *ibv.Context, values *ibv.ValuesEx) error {
 	if context == nil {
@@ -272,7 +308,9 @@ func QueryRTValuesEx(context *ibv.Context, values *ibv.ValuesEx) error {
 // OpenQP calls ibv_open_qp, an operation that not every library and device has. After NULL the error is errno.
 //
 // C: struct ibv_qp *ibv_open_qp(struct ibv_context *context, struct ibv_qp_open_attr *qp_open_attr) (verbs.h)
+//
 // Man: ibv_open_qp(3)
+//
 // Since: rdma-core 33.2 or earlier
 func OpenQP(context *ibv.Context, qpOpenAttr *ibv.QPOpenAttr) (*ibv.QP, error) {
 	if context == nil {
@@ -284,7 +322,9 @@ func OpenQP(context *ibv.Context, qpOpenAttr *ibv.QPOpenAttr) (*ibv.QP, error) {
 // ModifyQPRateLimit calls ibv_modify_qp_rate_limit, an operation that not every library and device has. The error is what C returns.
 //
 // C: int ibv_modify_qp_rate_limit(struct ibv_qp *qp, struct ibv_qp_rate_limit_attr *attr) (verbs.h)
+//
 // Man: ibv_modify_qp_rate_limit(3)
+//
 // Since: rdma-core 33.2 or earlier
 func ModifyQPRateLimit(qp *ibv.QP, attr *ibv.QPRateLimitAttr) error {
 	if qp == nil {
@@ -300,7 +340,9 @@ func ModifyQPRateLimit(qp *ibv.QP, attr *ibv.QPRateLimitAttr) error {
 // ModifyWQ calls ibv_modify_wq, an operation that not every library and device has. The error is what C returns.
 //
 // C: int ibv_modify_wq(struct ibv_wq *wq, struct ibv_wq_attr *wq_attr) (verbs.h)
+//
 // Man: ibv_modify_wq(3)
+//
 // Since: rdma-core 33.2 or earlier
 func ModifyWQ(wq *ibv.WQ, wqAttr *ibv.WQAttr) error {
 	if wq == nil {
@@ -316,7 +358,9 @@ func ModifyWQ(wq *ibv.WQ, wqAttr *ibv.WQAttr) error {
 // DestroyWQ calls ibv_destroy_wq, an operation that not every library and device has. The error is what C returns. It may wait until every event of it is acknowledged.
 //
 // C: int ibv_destroy_wq(struct ibv_wq *wq) (verbs.h)
+//
 // Man: ibv_create_wq(3)
+//
 // Since: rdma-core 33.2 or earlier
 func DestroyWQ(wq *ibv.WQ) error {
 	if wq == nil {
@@ -332,7 +376,9 @@ func DestroyWQ(wq *ibv.WQ) error {
 // CreateRWQIndTable calls ibv_create_rwq_ind_table, an operation that not every library and device has. After NULL the error is errno.
 //
 // C: struct ibv_rwq_ind_table *ibv_create_rwq_ind_table(struct ibv_context *context, struct ibv_rwq_ind_table_init_attr *init_attr) (verbs.h)
+//
 // Man: ibv_create_rwq_ind_table(3)
+//
 // Since: rdma-core 33.2 or earlier
 func CreateRWQIndTable(context *ibv.Context, initAttr *ibv.RWQIndTableInitAttr) (*ibv.RWQIndTable, error) {
 	if context == nil {
@@ -344,7 +390,9 @@ func CreateRWQIndTable(context *ibv.Context, initAttr *ibv.RWQIndTableInitAttr) 
 // DestroyRWQIndTable calls ibv_destroy_rwq_ind_table, an operation that not every library and device has. The error is what C returns.
 //
 // C: int ibv_destroy_rwq_ind_table(struct ibv_rwq_ind_table *rwq_ind_table) (verbs.h)
+//
 // Man: ibv_create_rwq_ind_table(3)
+//
 // Since: rdma-core 33.2 or earlier
 func DestroyRWQIndTable(rwqIndTable *ibv.RWQIndTable) error {
 	if rwqIndTable == nil {
@@ -360,7 +408,9 @@ func DestroyRWQIndTable(rwqIndTable *ibv.RWQIndTable) error {
 // CreateCounters calls ibv_create_counters, an operation that not every library and device has. After NULL the error is errno.
 //
 // C: struct ibv_counters *ibv_create_counters(struct ibv_context *context, struct ibv_counters_init_attr *init_attr) (verbs.h)
+//
 // Man: ibv_create_counters(3)
+//
 // Since: rdma-core 33.2 or earlier
 func CreateCounters(context *ibv.Context, initAttr *ibv.CountersInitAttr) (*ibv.Counters, error) {
 	if context == nil {
@@ -372,7 +422,9 @@ func CreateCounters(context *ibv.Context, initAttr *ibv.CountersInitAttr) (*ibv.
 // DestroyCounters calls ibv_destroy_counters, an operation that not every library and device has. The error is what C returns.
 //
 // C: int ibv_destroy_counters(struct ibv_counters *counters) (verbs.h)
+//
 // Man: ibv_create_counters(3)
+//
 // Since: rdma-core 33.2 or earlier
 func DestroyCounters(counters *ibv.Counters) error {
 	if counters == nil {
@@ -388,7 +440,9 @@ func DestroyCounters(counters *ibv.Counters) error {
 // AttachCountersPointFlow calls ibv_attach_counters_point_flow, an operation that not every library and device has. The error is what C returns.
 //
 // C: int ibv_attach_counters_point_flow(struct ibv_counters *counters, struct ibv_counter_attach_attr *attr, struct ibv_flow *flow) (verbs.h)
+//
 // Man: ibv_attach_counters_point_flow(3)
+//
 // Since: rdma-core 33.2 or earlier
 func AttachCountersPointFlow(counters *ibv.Counters, attr *ibv.CounterAttachAttr, flow *ibv.Flow) error {
 	if counters == nil {
@@ -404,7 +458,9 @@ func AttachCountersPointFlow(counters *ibv.Counters, attr *ibv.CounterAttachAttr
 // ReadCounters calls ibv_read_counters, an operation that not every library and device has. The error is what C returns.
 //
 // C: int ibv_read_counters(struct ibv_counters *counters, uint64_t *counters_value, uint32_t ncounters, uint32_t flags) (verbs.h)
+//
 // Man: ibv_read_counters(3)
+//
 // Since: rdma-core 33.2 or earlier
 func ReadCounters(counters *ibv.Counters, countersValue *uint64, ncounters uint32, flags ibv.ReadCountersFlags) error {
 	if counters == nil {

@@ -12,7 +12,9 @@ import (
 // WCStatusStr calls ibv_wc_status_str. C itself does not fail. The text is copied.
 //
 // C: const char *ibv_wc_status_str(enum ibv_wc_status status) (verbs.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 func WCStatusStr(status ibv.WCStatus) (string, error) {
 	return From{}.WCStatusStr(status)
@@ -26,7 +28,9 @@ func (from From) WCStatusStr(status ibv.WCStatus) (string, error) {
 // RateToMult calls ibv_rate_to_mult. C itself does not fail.
 //
 // C: int ibv_rate_to_mult(enum ibv_rate rate) (verbs.h)
+//
 // Man: ibv_rate_to_mult(3)
+//
 // Since: rdma-core 33.2 or earlier
 func RateToMult(rate ibv.Rate) (int, error) {
 	return From{}.RateToMult(rate)
@@ -40,7 +44,9 @@ func (from From) RateToMult(rate ibv.Rate) (int, error) {
 // MultToRate calls mult_to_ibv_rate. C itself does not fail.
 //
 // C: enum ibv_rate mult_to_ibv_rate(int mult) (verbs.h)
+//
 // Man: ibv_rate_to_mult(3)
+//
 // Since: rdma-core 33.2 or earlier
 func MultToRate(mult int) (ibv.Rate, error) {
 	return From{}.MultToRate(mult)
@@ -54,7 +60,9 @@ func (from From) MultToRate(mult int) (ibv.Rate, error) {
 // RateToMbps calls ibv_rate_to_mbps. C itself does not fail.
 //
 // C: int ibv_rate_to_mbps(enum ibv_rate rate) (verbs.h)
+//
 // Man: ibv_rate_to_mbps(3)
+//
 // Since: rdma-core 33.2 or earlier
 func RateToMbps(rate ibv.Rate) (int, error) {
 	return From{}.RateToMbps(rate)
@@ -68,7 +76,9 @@ func (from From) RateToMbps(rate ibv.Rate) (int, error) {
 // MbpsToRate calls mbps_to_ibv_rate. C itself does not fail.
 //
 // C: enum ibv_rate mbps_to_ibv_rate(int mbps) (verbs.h)
+//
 // Man: ibv_rate_to_mbps(3)
+//
 // Since: rdma-core 33.2 or earlier
 func MbpsToRate(mbps int) (ibv.Rate, error) {
 	return From{}.MbpsToRate(mbps)
@@ -82,7 +92,9 @@ func (from From) MbpsToRate(mbps int) (ibv.Rate, error) {
 // WROpcodeStr calls ibv_wr_opcode_str. C itself does not fail. The text is copied.
 //
 // C: const char *ibv_wr_opcode_str(enum ibv_wr_opcode opcode) (verbs.h)
+//
 // Man: none
+//
 // Since: rdma-core 56.1
 func WROpcodeStr(opcode ibv.WROpcode) (string, error) {
 	return From{}.WROpcodeStr(opcode)
@@ -96,7 +108,9 @@ func (from From) WROpcodeStr(opcode ibv.WROpcode) (string, error) {
 // QPToQPEx calls ibv_qp_to_qp_ex. NULL is an answer; C itself does not fail.
 //
 // C: struct ibv_qp_ex *ibv_qp_to_qp_ex(struct ibv_qp *qp) (verbs.h)
+//
 // Man: ibv_create_qp_ex(3)
+//
 // Since: rdma-core 33.2 or earlier
 func QPToQPEx(qp *ibv.QP) (*ibv.QPEx, error) {
 	return asObject[ibv.QPEx](fnQPToQPEx.Exported().NullOK(uintptr(unsafe.Pointer(qp))))
@@ -105,7 +119,9 @@ func QPToQPEx(qp *ibv.QP) (*ibv.QPEx, error) {
 // GetDeviceList calls ibv_get_device_list. After NULL the error is errno.
 //
 // C: struct ibv_device **ibv_get_device_list(int *num_devices) (verbs.h)
+//
 // Man: ibv_get_device_list(3)
+//
 // Since: rdma-core 33.2 or earlier
 func GetDeviceList(numDevices *int32) (*ibv.Ptr[ibv.Device], error) {
 	return From{}.GetDeviceList(numDevices)
@@ -119,7 +135,9 @@ func (from From) GetDeviceList(numDevices *int32) (*ibv.Ptr[ibv.Device], error) 
 // FreeDeviceList calls ibv_free_device_list. C itself does not fail.
 //
 // C: void ibv_free_device_list(struct ibv_device **list) (verbs.h)
+//
 // Man: ibv_get_device_list(3)
+//
 // Since: rdma-core 33.2 or earlier
 func FreeDeviceList(list *ibv.Ptr[ibv.Device]) error {
 	return fnFreeDeviceList.Exported().Void(uintptr(unsafe.Pointer(list)))
@@ -128,7 +146,9 @@ func FreeDeviceList(list *ibv.Ptr[ibv.Device]) error {
 // GetDeviceName calls ibv_get_device_name. C itself does not fail. The text is copied.
 //
 // C: const char *ibv_get_device_name(struct ibv_device *device) (verbs.h)
+//
 // Man: ibv_get_device_name(3)
+//
 // Since: rdma-core 33.2 or earlier
 func GetDeviceName(device *ibv.Device) (string, error) {
 	return asString(fnGetDeviceName.Exported().NullOK(uintptr(unsafe.Pointer(device))))
@@ -137,7 +157,9 @@ func GetDeviceName(device *ibv.Device) (string, error) {
 // GetDeviceIndex calls ibv_get_device_index. C itself does not fail.
 //
 // C: int ibv_get_device_index(struct ibv_device *device) (verbs.h)
+//
 // Man: ibv_get_device_index(3)
+//
 // Since: rdma-core 33.2 or earlier
 func GetDeviceIndex(device *ibv.Device) (int, error) {
 	return asInt(fnGetDeviceIndex.Exported().Value(uintptr(unsafe.Pointer(device))))
@@ -146,7 +168,9 @@ func GetDeviceIndex(device *ibv.Device) (int, error) {
 // GetDeviceGUID calls ibv_get_device_guid. C itself does not fail.
 //
 // C: __be64 ibv_get_device_guid(struct ibv_device *device) (verbs.h)
+//
 // Man: ibv_get_device_guid(3)
+//
 // Since: rdma-core 33.2 or earlier
 func GetDeviceGUID(device *ibv.Device) (ibv.GUID, error) {
 	return asNumber[ibv.GUID](fnGetDeviceGUID.Exported().Value(uintptr(unsafe.Pointer(device))))
@@ -155,7 +179,9 @@ func GetDeviceGUID(device *ibv.Device) (ibv.GUID, error) {
 // OpenDevice calls ibv_open_device. After NULL the error is errno.
 //
 // C: struct ibv_context *ibv_open_device(struct ibv_device *device) (verbs.h)
+//
 // Man: ibv_open_device(3)
+//
 // Since: rdma-core 33.2 or earlier
 func OpenDevice(device *ibv.Device) (*ibv.Context, error) {
 	return asObject[ibv.Context](fnOpenDevice.Exported().Null(uintptr(unsafe.Pointer(device))))
@@ -164,7 +190,9 @@ func OpenDevice(device *ibv.Device) (*ibv.Context, error) {
 // CloseDevice calls ibv_close_device. The error is errno.
 //
 // C: int ibv_close_device(struct ibv_context *context) (verbs.h)
+//
 // Man: ibv_open_device(3)
+//
 // Since: rdma-core 33.2 or earlier
 func CloseDevice(context *ibv.Context) error {
 	return fnCloseDevice.Exported().Status(uintptr(unsafe.Pointer(context)))
@@ -173,7 +201,9 @@ func CloseDevice(context *ibv.Context) error {
 // ImportDevice calls ibv_import_device. After NULL the error is errno.
 //
 // C: struct ibv_context *ibv_import_device(int cmd_fd) (verbs.h)
+//
 // Man: ibv_import_device(3)
+//
 // Since: rdma-core 33.2 or earlier
 func ImportDevice(cmdFD int) (*ibv.Context, error) {
 	return From{}.ImportDevice(cmdFD)
@@ -187,7 +217,9 @@ func (from From) ImportDevice(cmdFD int) (*ibv.Context, error) {
 // ImportPD calls ibv_import_pd. After NULL the error is errno.
 //
 // C: struct ibv_pd *ibv_import_pd(struct ibv_context *context, uint32_t pd_handle) (verbs.h)
+//
 // Man: ibv_import_pd(3)
+//
 // Since: rdma-core 33.2 or earlier
 func ImportPD(context *ibv.Context, pdHandle uint32) (*ibv.PD, error) {
 	return asObject[ibv.PD](fnImportPD.Exported().Null(uintptr(unsafe.Pointer(context)), runtime.Word(uint32(pdHandle))))
@@ -196,7 +228,9 @@ func ImportPD(context *ibv.Context, pdHandle uint32) (*ibv.PD, error) {
 // UnimportPD calls ibv_unimport_pd. C itself does not fail.
 //
 // C: void ibv_unimport_pd(struct ibv_pd *pd) (verbs.h)
+//
 // Man: ibv_import_pd(3)
+//
 // Since: rdma-core 33.2 or earlier
 func UnimportPD(pd *ibv.PD) error {
 	return fnUnimportPD.Exported().Void(uintptr(unsafe.Pointer(pd)))
@@ -205,7 +239,9 @@ func UnimportPD(pd *ibv.PD) error {
 // ImportMR calls ibv_import_mr. After NULL the error is errno.
 //
 // C: struct ibv_mr *ibv_import_mr(struct ibv_pd *pd, uint32_t mr_handle) (verbs.h)
+//
 // Man: ibv_import_mr(3)
+//
 // Since: rdma-core 33.2 or earlier
 func ImportMR(pd *ibv.PD, mrHandle uint32) (*ibv.MR, error) {
 	return asObject[ibv.MR](fnImportMR.Exported().Null(uintptr(unsafe.Pointer(pd)), runtime.Word(uint32(mrHandle))))
@@ -214,7 +250,9 @@ func ImportMR(pd *ibv.PD, mrHandle uint32) (*ibv.MR, error) {
 // UnimportMR calls ibv_unimport_mr. C itself does not fail.
 //
 // C: void ibv_unimport_mr(struct ibv_mr *mr) (verbs.h)
+//
 // Man: ibv_import_mr(3)
+//
 // Since: rdma-core 33.2 or earlier
 func UnimportMR(mr *ibv.MR) error {
 	return fnUnimportMR.Exported().Void(uintptr(unsafe.Pointer(mr)))
@@ -223,7 +261,9 @@ func UnimportMR(mr *ibv.MR) error {
 // ImportDM calls ibv_import_dm. After NULL the error is errno.
 //
 // C: struct ibv_dm *ibv_import_dm(struct ibv_context *context, uint32_t dm_handle) (verbs.h)
+//
 // Man: ibv_import_dm(3)
+//
 // Since: rdma-core 44.0
 func ImportDM(context *ibv.Context, dmHandle uint32) (*ibv.DM, error) {
 	return asObject[ibv.DM](fnImportDM.Exported().Null(uintptr(unsafe.Pointer(context)), runtime.Word(uint32(dmHandle))))
@@ -232,7 +272,9 @@ func ImportDM(context *ibv.Context, dmHandle uint32) (*ibv.DM, error) {
 // UnimportDM calls ibv_unimport_dm. C itself does not fail.
 //
 // C: void ibv_unimport_dm(struct ibv_dm *dm) (verbs.h)
+//
 // Man: ibv_import_dm(3)
+//
 // Since: rdma-core 44.0
 func UnimportDM(dm *ibv.DM) error {
 	return fnUnimportDM.Exported().Void(uintptr(unsafe.Pointer(dm)))
@@ -241,7 +283,9 @@ func UnimportDM(dm *ibv.DM) error {
 // GetAsyncEvent calls ibv_get_async_event. The error is errno. It may wait for as long as nothing happens.
 //
 // C: int ibv_get_async_event(struct ibv_context *context, struct ibv_async_event *event) (verbs.h)
+//
 // Man: ibv_get_async_event(3)
+//
 // Since: rdma-core 33.2 or earlier
 func GetAsyncEvent(context *ibv.Context, event *ibv.AsyncEvent) error {
 	return fnGetAsyncEvent.Exported().Status(uintptr(unsafe.Pointer(context)), uintptr(unsafe.Pointer(event)))
@@ -250,7 +294,9 @@ func GetAsyncEvent(context *ibv.Context, event *ibv.AsyncEvent) error {
 // QueryDevice calls ibv_query_device. The error is what C returns.
 //
 // C: int ibv_query_device(struct ibv_context *context, struct ibv_device_attr *device_attr) (verbs.h)
+//
 // Man: ibv_query_device(3)
+//
 // Since: rdma-core 33.2 or earlier
 func QueryDevice(context *ibv.Context, deviceAttr *ibv.DeviceAttr) error {
 	return fnQueryDevice.Exported().Errno(uintptr(unsafe.Pointer(context)), uintptr(unsafe.Pointer(deviceAttr)))
@@ -259,7 +305,9 @@ func QueryDevice(context *ibv.Context, deviceAttr *ibv.DeviceAttr) error {
 // QueryPortSymbol calls ibv_query_port. The error is what C returns.
 //
 // C: int ibv_query_port(struct ibv_context *context, uint8_t port_num, struct _compat_ibv_port_attr *port_attr) (verbs.h)
+//
 // Man: ibv_query_port(3)
+//
 // Since: rdma-core 33.2 or earlier
 func QueryPortSymbol(context *ibv.Context, portNum uint8, portAttr *ibv.CompatIBVPortAttr) error {
 	return fnQueryPortSymbol.Exported().Errno(uintptr(unsafe.Pointer(context)), uintptr(portNum), uintptr(unsafe.Pointer(portAttr)))
@@ -268,7 +316,9 @@ func QueryPortSymbol(context *ibv.Context, portNum uint8, portAttr *ibv.CompatIB
 // QueryPortSpeed calls ibv_query_port_speed. The error is what C returns.
 //
 // C: int ibv_query_port_speed(struct ibv_context *context, uint32_t port_num, uint64_t *port_speed) (verbs.h)
+//
 // Man: ibv_query_port_speed(3)
+//
 // Since: rdma-core 65.0
 func QueryPortSpeed(context *ibv.Context, portNum uint32, portSpeed *uint64) error {
 	return fnQueryPortSpeed.Exported().Errno(uintptr(unsafe.Pointer(context)), runtime.Word(uint32(portNum)), uintptr(unsafe.Pointer(portSpeed)))
@@ -277,7 +327,9 @@ func QueryPortSpeed(context *ibv.Context, portNum uint32, portSpeed *uint64) err
 // QueryGID calls ibv_query_gid. The error is errno.
 //
 // C: int ibv_query_gid(struct ibv_context *context, uint8_t port_num, int index, union ibv_gid *gid) (verbs.h)
+//
 // Man: ibv_query_gid(3)
+//
 // Since: rdma-core 33.2 or earlier
 func QueryGID(context *ibv.Context, portNum uint8, index int, gid *ibv.GID) error {
 	return fnQueryGID.Exported().Status(uintptr(unsafe.Pointer(context)), uintptr(portNum), uintptr(int32(index)), uintptr(unsafe.Pointer(gid)))
@@ -286,7 +338,9 @@ func QueryGID(context *ibv.Context, portNum uint8, index int, gid *ibv.GID) erro
 // QueryGIDExSized calls _ibv_query_gid_ex. The error is what C returns.
 //
 // C: int _ibv_query_gid_ex(struct ibv_context *context, uint32_t port_num, uint32_t gid_index, struct ibv_gid_entry *entry, uint32_t flags, size_t entry_size) (verbs.h)
+//
 // Man: ibv_query_gid_ex(3)
+//
 // Since: rdma-core 33.2 or earlier
 func QueryGIDExSized(context *ibv.Context, portNum uint32, gidIndex uint32, entry *ibv.GIDEntry, flags uint32, entrySize uint64) error {
 	return fnQueryGIDExSized.Exported().Wide(5, entrySize).Errno(uintptr(unsafe.Pointer(context)), runtime.Word(uint32(portNum)), runtime.Word(uint32(gidIndex)), uintptr(unsafe.Pointer(entry)), runtime.Word(uint32(flags)), uintptr(entrySize))
@@ -295,7 +349,9 @@ func QueryGIDExSized(context *ibv.Context, portNum uint32, gidIndex uint32, entr
 // QueryGIDTableSized calls _ibv_query_gid_table. The error is a negative result of C's.
 //
 // C: ssize_t _ibv_query_gid_table(struct ibv_context *context, struct ibv_gid_entry *entries, size_t max_entries, uint32_t flags, size_t entry_size) (verbs.h)
+//
 // Man: ibv_query_gid_table(3)
+//
 // Since: rdma-core 33.2 or earlier
 func QueryGIDTableSized(context *ibv.Context, entries *ibv.GIDEntry, maxEntries uint64, flags uint32, entrySize uint64) (int64, error) {
 	return fnQueryGIDTableSized.Exported().Wide(2, maxEntries).Wide(4, entrySize).NegativeErrnoLong(uintptr(unsafe.Pointer(context)), uintptr(unsafe.Pointer(entries)), uintptr(maxEntries), runtime.Word(uint32(flags)), uintptr(entrySize))
@@ -304,7 +360,9 @@ func QueryGIDTableSized(context *ibv.Context, entries *ibv.GIDEntry, maxEntries 
 // QueryPKey calls ibv_query_pkey. The error is errno.
 //
 // C: int ibv_query_pkey(struct ibv_context *context, uint8_t port_num, int index, __be16 *pkey) (verbs.h)
+//
 // Man: ibv_query_pkey(3)
+//
 // Since: rdma-core 33.2 or earlier
 func QueryPKey(context *ibv.Context, portNum uint8, index int, pkey *ibv.BE16) error {
 	return fnQueryPKey.Exported().Status(uintptr(unsafe.Pointer(context)), uintptr(portNum), uintptr(int32(index)), uintptr(unsafe.Pointer(pkey)))
@@ -313,7 +371,9 @@ func QueryPKey(context *ibv.Context, portNum uint8, index int, pkey *ibv.BE16) e
 // GetPKeyIndex calls ibv_get_pkey_index. After -1 the error is errno.
 //
 // C: int ibv_get_pkey_index(struct ibv_context *context, uint8_t port_num, __be16 pkey) (verbs.h)
+//
 // Man: ibv_get_pkey_index(3)
+//
 // Since: rdma-core 33.2 or earlier
 func GetPKeyIndex(context *ibv.Context, portNum uint8, pkey ibv.BE16) (int, error) {
 	return fnGetPKeyIndex.Exported().MinusOne(uintptr(unsafe.Pointer(context)), uintptr(portNum), uintptr(pkey))
@@ -322,7 +382,9 @@ func GetPKeyIndex(context *ibv.Context, portNum uint8, pkey ibv.BE16) (int, erro
 // AllocPD calls ibv_alloc_pd. After NULL the error is errno.
 //
 // C: struct ibv_pd *ibv_alloc_pd(struct ibv_context *context) (verbs.h)
+//
 // Man: ibv_alloc_pd(3)
+//
 // Since: rdma-core 33.2 or earlier
 func AllocPD(context *ibv.Context) (*ibv.PD, error) {
 	return asObject[ibv.PD](fnAllocPD.Exported().Null(uintptr(unsafe.Pointer(context))))
@@ -331,7 +393,9 @@ func AllocPD(context *ibv.Context) (*ibv.PD, error) {
 // DeallocPD calls ibv_dealloc_pd. The error is what C returns.
 //
 // C: int ibv_dealloc_pd(struct ibv_pd *pd) (verbs.h)
+//
 // Man: ibv_alloc_pd(3)
+//
 // Since: rdma-core 33.2 or earlier
 func DeallocPD(pd *ibv.PD) error {
 	return fnDeallocPD.Exported().Errno(uintptr(unsafe.Pointer(pd)))
@@ -340,7 +404,9 @@ func DeallocPD(pd *ibv.PD) error {
 // RegMRIOVA2 calls ibv_reg_mr_iova2. After NULL the error is errno.
 //
 // C: struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, unsigned int access) (verbs.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 //
 //go:uintptrescapes
@@ -351,7 +417,9 @@ func RegMRIOVA2(pd *ibv.PD, addr uintptr, length uint64, iova uint64, access ibv
 // RegMRSymbol calls ibv_reg_mr. After NULL the error is errno.
 //
 // C: struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t length, int access) (verbs.h)
+//
 // Man: ibv_reg_mr(3)
+//
 // Since: rdma-core 33.2 or earlier
 //
 //go:uintptrescapes
@@ -362,7 +430,9 @@ func RegMRSymbol(pd *ibv.PD, addr uintptr, length uint64, access ibv.AccessFlags
 // RegMRIOVASymbol calls ibv_reg_mr_iova. After NULL the error is errno.
 //
 // C: struct ibv_mr *ibv_reg_mr_iova(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, int access) (verbs.h)
+//
 // Man: ibv_reg_mr(3)
+//
 // Since: rdma-core 33.2 or earlier
 //
 //go:uintptrescapes
@@ -373,7 +443,9 @@ func RegMRIOVASymbol(pd *ibv.PD, addr uintptr, length uint64, iova uint64, acces
 // RegDMABufMR calls ibv_reg_dmabuf_mr. After NULL the error is errno.
 //
 // C: struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length, uint64_t iova, int fd, int access) (verbs.h)
+//
 // Man: ibv_reg_mr(3)
+//
 // Since: rdma-core 44.0
 func RegDMABufMR(pd *ibv.PD, offset uint64, length uint64, iova uint64, fd int, access ibv.AccessFlags) (*ibv.MR, error) {
 	return asObject[ibv.MR](fnRegDMABufMR.Exported().Wide(1, offset).Wide(2, length).Wide(3, iova).Null(uintptr(unsafe.Pointer(pd)), uintptr(offset), uintptr(length), uintptr(iova), uintptr(int32(fd)), uintptr(int32(access))))
@@ -382,7 +454,9 @@ func RegDMABufMR(pd *ibv.PD, offset uint64, length uint64, iova uint64, fd int, 
 // RegMREx calls ibv_reg_mr_ex. After NULL the error is errno.
 //
 // C: struct ibv_mr *ibv_reg_mr_ex(struct ibv_pd *pd, struct ibv_mr_init_attr *mr_init_attr) (verbs.h)
+//
 // Man: ibv_reg_mr(3)
+//
 // Since: rdma-core 65.0
 func RegMREx(pd *ibv.PD, mrInitAttr *ibv.MRInitAttr) (*ibv.MR, error) {
 	return asObject[ibv.MR](fnRegMREx.Exported().Null(uintptr(unsafe.Pointer(pd)), uintptr(unsafe.Pointer(mrInitAttr))))
@@ -391,7 +465,9 @@ func RegMREx(pd *ibv.PD, mrInitAttr *ibv.MRInitAttr) (*ibv.MR, error) {
 // DeregMR calls ibv_dereg_mr. The error is what C returns.
 //
 // C: int ibv_dereg_mr(struct ibv_mr *mr) (verbs.h)
+//
 // Man: ibv_reg_mr(3)
+//
 // Since: rdma-core 33.2 or earlier
 func DeregMR(mr *ibv.MR) error {
 	return fnDeregMR.Exported().Errno(uintptr(unsafe.Pointer(mr)))
@@ -400,7 +476,9 @@ func DeregMR(mr *ibv.MR) error {
 // CreateCompChannel calls ibv_create_comp_channel. After NULL the error is errno.
 //
 // C: struct ibv_comp_channel *ibv_create_comp_channel(struct ibv_context *context) (verbs.h)
+//
 // Man: ibv_create_comp_channel(3)
+//
 // Since: rdma-core 33.2 or earlier
 func CreateCompChannel(context *ibv.Context) (*ibv.CompChannel, error) {
 	return asObject[ibv.CompChannel](fnCreateCompChannel.Exported().Null(uintptr(unsafe.Pointer(context))))
@@ -409,7 +487,9 @@ func CreateCompChannel(context *ibv.Context) (*ibv.CompChannel, error) {
 // DestroyCompChannel calls ibv_destroy_comp_channel. The error is what C returns.
 //
 // C: int ibv_destroy_comp_channel(struct ibv_comp_channel *channel) (verbs.h)
+//
 // Man: ibv_create_comp_channel(3)
+//
 // Since: rdma-core 33.2 or earlier
 func DestroyCompChannel(channel *ibv.CompChannel) error {
 	return fnDestroyCompChannel.Exported().Errno(uintptr(unsafe.Pointer(channel)))
@@ -418,7 +498,9 @@ func DestroyCompChannel(channel *ibv.CompChannel) error {
 // DMExportDMABufFD calls ibv_dm_export_dmabuf_fd. After -1 the error is errno.
 //
 // C: int ibv_dm_export_dmabuf_fd(struct ibv_dm *dm) (verbs.h)
+//
 // Man: ibv_dm_export_dmabuf_fd(3)
+//
 // Since: rdma-core 65.0
 func DMExportDMABufFD(dm *ibv.DM) (int, error) {
 	return fnDMExportDMABufFD.Exported().MinusOne(uintptr(unsafe.Pointer(dm)))
@@ -427,7 +509,9 @@ func DMExportDMABufFD(dm *ibv.DM) (int, error) {
 // CreateCQ calls ibv_create_cq. After NULL the error is errno.
 //
 // C: struct ibv_cq *ibv_create_cq(struct ibv_context *context, int cqe, void *cq_context, struct ibv_comp_channel *channel, int comp_vector) (verbs.h)
+//
 // Man: ibv_create_cq(3)
+//
 // Since: rdma-core 33.2 or earlier
 //
 //go:uintptrescapes
@@ -438,7 +522,9 @@ func CreateCQ(context *ibv.Context, cqe int, cqContext uintptr, channel *ibv.Com
 // ResizeCQ calls ibv_resize_cq. The error is what C returns.
 //
 // C: int ibv_resize_cq(struct ibv_cq *cq, int cqe) (verbs.h)
+//
 // Man: ibv_resize_cq(3)
+//
 // Since: rdma-core 33.2 or earlier
 func ResizeCQ(cq *ibv.CQ, cqe int) error {
 	return fnResizeCQ.Exported().Errno(uintptr(unsafe.Pointer(cq)), uintptr(int32(cqe)))
@@ -447,7 +533,9 @@ func ResizeCQ(cq *ibv.CQ, cqe int) error {
 // DestroyCQ calls ibv_destroy_cq. The error is what C returns. It may wait until every event of it is acknowledged.
 //
 // C: int ibv_destroy_cq(struct ibv_cq *cq) (verbs.h)
+//
 // Man: ibv_create_cq(3)
+//
 // Since: rdma-core 33.2 or earlier
 func DestroyCQ(cq *ibv.CQ) error {
 	return fnDestroyCQ.Exported().Errno(uintptr(unsafe.Pointer(cq)))
@@ -456,7 +544,9 @@ func DestroyCQ(cq *ibv.CQ) error {
 // GetCQEvent calls ibv_get_cq_event. The error is errno. It may wait for as long as nothing happens.
 //
 // C: int ibv_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **cq, void **cq_context) (verbs.h)
+//
 // Man: ibv_get_cq_event(3)
+//
 // Since: rdma-core 33.2 or earlier
 func GetCQEvent(channel *ibv.CompChannel, cq *ibv.Ptr[ibv.CQ], cqContext *uintptr) error {
 	return fnGetCQEvent.Exported().Status3(uintptr(unsafe.Pointer(channel)), uintptr(unsafe.Pointer(cq)), uintptr(unsafe.Pointer(cqContext)))
@@ -465,7 +555,9 @@ func GetCQEvent(channel *ibv.CompChannel, cq *ibv.Ptr[ibv.CQ], cqContext *uintpt
 // AckCQEvents calls ibv_ack_cq_events. C itself does not fail.
 //
 // C: void ibv_ack_cq_events(struct ibv_cq *cq, unsigned int nevents) (verbs.h)
+//
 // Man: ibv_get_cq_event(3)
+//
 // Since: rdma-core 33.2 or earlier
 func AckCQEvents(cq *ibv.CQ, nevents uint32) error {
 	return fnAckCQEvents.Exported().Void(uintptr(unsafe.Pointer(cq)), runtime.Word(uint32(nevents)))
@@ -474,7 +566,9 @@ func AckCQEvents(cq *ibv.CQ, nevents uint32) error {
 // QueryCompCntrCapsSized calls _ibv_query_comp_cntr_caps. The error is what C returns.
 //
 // C: int _ibv_query_comp_cntr_caps(struct ibv_context *context, struct ibv_comp_cntr_caps *caps, size_t caps_size) (verbs.h)
+//
 // Man: ibv_query_comp_cntr_caps(3)
+//
 // Since: rdma-core 65.0
 func QueryCompCntrCapsSized(context *ibv.Context, caps *ibv.CompCntrCaps, capsSize uint64) error {
 	return fnQueryCompCntrCapsSized.Exported().Wide(2, capsSize).Errno(uintptr(unsafe.Pointer(context)), uintptr(unsafe.Pointer(caps)), uintptr(capsSize))
@@ -483,7 +577,9 @@ func QueryCompCntrCapsSized(context *ibv.Context, caps *ibv.CompCntrCaps, capsSi
 // CreateCompCntr calls ibv_create_comp_cntr. After NULL the error is errno.
 //
 // C: struct ibv_comp_cntr *ibv_create_comp_cntr(struct ibv_context *context, struct ibv_comp_cntr_init_attr *cc_attr) (verbs.h)
+//
 // Man: ibv_create_comp_cntr(3)
+//
 // Since: rdma-core 65.0
 func CreateCompCntr(context *ibv.Context, ccAttr *ibv.CompCntrInitAttr) (*ibv.CompCntr, error) {
 	return asObject[ibv.CompCntr](fnCreateCompCntr.Exported().Null(uintptr(unsafe.Pointer(context)), uintptr(unsafe.Pointer(ccAttr))))
@@ -492,7 +588,9 @@ func CreateCompCntr(context *ibv.Context, ccAttr *ibv.CompCntrInitAttr) (*ibv.Co
 // DestroyCompCntr calls ibv_destroy_comp_cntr. The error is what C returns.
 //
 // C: int ibv_destroy_comp_cntr(struct ibv_comp_cntr *comp_cntr) (verbs.h)
+//
 // Man: ibv_create_comp_cntr(3)
+//
 // Since: rdma-core 65.0
 func DestroyCompCntr(compCntr *ibv.CompCntr) error {
 	return fnDestroyCompCntr.Exported().Errno(uintptr(unsafe.Pointer(compCntr)))
@@ -501,7 +599,9 @@ func DestroyCompCntr(compCntr *ibv.CompCntr) error {
 // SetCompCntr calls ibv_set_comp_cntr. The error is what C returns.
 //
 // C: int ibv_set_comp_cntr(struct ibv_comp_cntr *comp_cntr, uint64_t value) (verbs.h)
+//
 // Man: ibv_create_comp_cntr(3)
+//
 // Since: rdma-core 65.0
 func SetCompCntr(compCntr *ibv.CompCntr, value uint64) error {
 	return fnSetCompCntr.Exported().Wide(1, value).Errno(uintptr(unsafe.Pointer(compCntr)), uintptr(value))
@@ -510,7 +610,9 @@ func SetCompCntr(compCntr *ibv.CompCntr, value uint64) error {
 // SetErrCompCntr calls ibv_set_err_comp_cntr. The error is what C returns.
 //
 // C: int ibv_set_err_comp_cntr(struct ibv_comp_cntr *comp_cntr, uint64_t value) (verbs.h)
+//
 // Man: ibv_create_comp_cntr(3)
+//
 // Since: rdma-core 65.0
 func SetErrCompCntr(compCntr *ibv.CompCntr, value uint64) error {
 	return fnSetErrCompCntr.Exported().Wide(1, value).Errno(uintptr(unsafe.Pointer(compCntr)), uintptr(value))
@@ -519,7 +621,9 @@ func SetErrCompCntr(compCntr *ibv.CompCntr, value uint64) error {
 // IncCompCntr calls ibv_inc_comp_cntr. The error is what C returns.
 //
 // C: int ibv_inc_comp_cntr(struct ibv_comp_cntr *comp_cntr, uint64_t amount) (verbs.h)
+//
 // Man: ibv_create_comp_cntr(3)
+//
 // Since: rdma-core 65.0
 func IncCompCntr(compCntr *ibv.CompCntr, amount uint64) error {
 	return fnIncCompCntr.Exported().Wide(1, amount).Errno(uintptr(unsafe.Pointer(compCntr)), uintptr(amount))
@@ -528,7 +632,9 @@ func IncCompCntr(compCntr *ibv.CompCntr, amount uint64) error {
 // IncErrCompCntr calls ibv_inc_err_comp_cntr. The error is what C returns.
 //
 // C: int ibv_inc_err_comp_cntr(struct ibv_comp_cntr *comp_cntr, uint64_t amount) (verbs.h)
+//
 // Man: ibv_create_comp_cntr(3)
+//
 // Since: rdma-core 65.0
 func IncErrCompCntr(compCntr *ibv.CompCntr, amount uint64) error {
 	return fnIncErrCompCntr.Exported().Wide(1, amount).Errno(uintptr(unsafe.Pointer(compCntr)), uintptr(amount))
@@ -537,7 +643,9 @@ func IncErrCompCntr(compCntr *ibv.CompCntr, amount uint64) error {
 // ReadCompCntr calls ibv_read_comp_cntr. The error is what C returns.
 //
 // C: int ibv_read_comp_cntr(struct ibv_comp_cntr *comp_cntr, uint64_t *value) (verbs.h)
+//
 // Man: ibv_create_comp_cntr(3)
+//
 // Since: rdma-core 65.0
 func ReadCompCntr(compCntr *ibv.CompCntr, value *uint64) error {
 	return fnReadCompCntr.Exported().Errno(uintptr(unsafe.Pointer(compCntr)), uintptr(unsafe.Pointer(value)))
@@ -546,7 +654,9 @@ func ReadCompCntr(compCntr *ibv.CompCntr, value *uint64) error {
 // ReadErrCompCntr calls ibv_read_err_comp_cntr. The error is what C returns.
 //
 // C: int ibv_read_err_comp_cntr(struct ibv_comp_cntr *comp_cntr, uint64_t *value) (verbs.h)
+//
 // Man: ibv_create_comp_cntr(3)
+//
 // Since: rdma-core 65.0
 func ReadErrCompCntr(compCntr *ibv.CompCntr, value *uint64) error {
 	return fnReadErrCompCntr.Exported().Errno(uintptr(unsafe.Pointer(compCntr)), uintptr(unsafe.Pointer(value)))
@@ -555,7 +665,9 @@ func ReadErrCompCntr(compCntr *ibv.CompCntr, value *uint64) error {
 // CreateSRQ calls ibv_create_srq. After NULL the error is errno.
 //
 // C: struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *srq_init_attr) (verbs.h)
+//
 // Man: ibv_create_srq(3)
+//
 // Since: rdma-core 33.2 or earlier
 func CreateSRQ(pd *ibv.PD, srqInitAttr *ibv.SRQInitAttr) (*ibv.SRQ, error) {
 	return asObject[ibv.SRQ](fnCreateSRQ.Exported().Null(uintptr(unsafe.Pointer(pd)), uintptr(unsafe.Pointer(srqInitAttr))))
@@ -564,7 +676,9 @@ func CreateSRQ(pd *ibv.PD, srqInitAttr *ibv.SRQInitAttr) (*ibv.SRQ, error) {
 // ModifySRQ calls ibv_modify_srq. The error is what C returns.
 //
 // C: int ibv_modify_srq(struct ibv_srq *srq, struct ibv_srq_attr *srq_attr, int srq_attr_mask) (verbs.h)
+//
 // Man: ibv_modify_srq(3)
+//
 // Since: rdma-core 33.2 or earlier
 func ModifySRQ(srq *ibv.SRQ, srqAttr *ibv.SRQAttr, srqAttrMask ibv.SRQAttrMask) error {
 	return fnModifySRQ.Exported().Errno(uintptr(unsafe.Pointer(srq)), uintptr(unsafe.Pointer(srqAttr)), uintptr(int32(srqAttrMask)))
@@ -573,7 +687,9 @@ func ModifySRQ(srq *ibv.SRQ, srqAttr *ibv.SRQAttr, srqAttrMask ibv.SRQAttrMask) 
 // QuerySRQ calls ibv_query_srq. The error is what C returns.
 //
 // C: int ibv_query_srq(struct ibv_srq *srq, struct ibv_srq_attr *srq_attr) (verbs.h)
+//
 // Man: ibv_query_srq(3)
+//
 // Since: rdma-core 33.2 or earlier
 func QuerySRQ(srq *ibv.SRQ, srqAttr *ibv.SRQAttr) error {
 	return fnQuerySRQ.Exported().Errno(uintptr(unsafe.Pointer(srq)), uintptr(unsafe.Pointer(srqAttr)))
@@ -582,7 +698,9 @@ func QuerySRQ(srq *ibv.SRQ, srqAttr *ibv.SRQAttr) error {
 // DestroySRQ calls ibv_destroy_srq. The error is what C returns. It may wait until every event of it is acknowledged.
 //
 // C: int ibv_destroy_srq(struct ibv_srq *srq) (verbs.h)
+//
 // Man: ibv_create_srq(3)
+//
 // Since: rdma-core 33.2 or earlier
 func DestroySRQ(srq *ibv.SRQ) error {
 	return fnDestroySRQ.Exported().Errno(uintptr(unsafe.Pointer(srq)))
@@ -591,7 +709,9 @@ func DestroySRQ(srq *ibv.SRQ) error {
 // CreateQP calls ibv_create_qp. After NULL the error is errno.
 //
 // C: struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *qp_init_attr) (verbs.h)
+//
 // Man: ibv_create_qp(3)
+//
 // Since: rdma-core 33.2 or earlier
 func CreateQP(pd *ibv.PD, qpInitAttr *ibv.QPInitAttr) (*ibv.QP, error) {
 	return asObject[ibv.QP](fnCreateQP.Exported().Null(uintptr(unsafe.Pointer(pd)), uintptr(unsafe.Pointer(qpInitAttr))))
@@ -600,7 +720,9 @@ func CreateQP(pd *ibv.PD, qpInitAttr *ibv.QPInitAttr) (*ibv.QP, error) {
 // AllocBuf calls ibv_alloc_buf. After NULL the error is errno.
 //
 // C: void *ibv_alloc_buf(struct ibv_pd *pd, size_t size, struct ibv_buf **buf) (verbs.h)
+//
 // Man: ibv_alloc_buf(3)
+//
 // Since: rdma-core 65.0
 func AllocBuf(pd *ibv.PD, size uint64, buf *ibv.Ptr[ibv.Buf]) (uintptr, error) {
 	return fnAllocBuf.Exported().Wide(1, size).Null(uintptr(unsafe.Pointer(pd)), uintptr(size), uintptr(unsafe.Pointer(buf)))
@@ -609,7 +731,9 @@ func AllocBuf(pd *ibv.PD, size uint64, buf *ibv.Ptr[ibv.Buf]) (uintptr, error) {
 // ExportBufDMABufFD calls ibv_export_buf_dmabuf_fd. After -1 the error is errno.
 //
 // C: int ibv_export_buf_dmabuf_fd(struct ibv_buf *buf) (verbs.h)
+//
 // Man: ibv_alloc_buf(3)
+//
 // Since: rdma-core 65.0
 func ExportBufDMABufFD(buf *ibv.Buf) (int, error) {
 	return fnExportBufDMABufFD.Exported().MinusOne(uintptr(unsafe.Pointer(buf)))
@@ -618,7 +742,9 @@ func ExportBufDMABufFD(buf *ibv.Buf) (int, error) {
 // FreeBuf calls ibv_free_buf. C itself does not fail.
 //
 // C: void ibv_free_buf(struct ibv_buf *buf) (verbs.h)
+//
 // Man: ibv_alloc_buf(3)
+//
 // Since: rdma-core 65.0
 func FreeBuf(buf *ibv.Buf) error {
 	return fnFreeBuf.Exported().Void(uintptr(unsafe.Pointer(buf)))
@@ -627,7 +753,9 @@ func FreeBuf(buf *ibv.Buf) error {
 // RegBufMR calls ibv_reg_buf_mr. After NULL the error is errno.
 //
 // C: struct ibv_mr *ibv_reg_buf_mr(struct ibv_pd *pd, struct ibv_buf *buf, void *addr, size_t length, int access) (verbs.h)
+//
 // Man: ibv_alloc_buf(3)
+//
 // Since: rdma-core 65.0
 //
 //go:uintptrescapes
@@ -638,7 +766,9 @@ func RegBufMR(pd *ibv.PD, buf *ibv.Buf, addr uintptr, length uint64, access ibv.
 // AllocDMAH calls ibv_alloc_dmah. After NULL the error is errno.
 //
 // C: struct ibv_dmah *ibv_alloc_dmah(struct ibv_context *context, struct ibv_dmah_init_attr *attr) (verbs.h)
+//
 // Man: ibv_alloc_dmah(3)
+//
 // Since: rdma-core 65.0
 func AllocDMAH(context *ibv.Context, attr *ibv.DMAHInitAttr) (*ibv.DMAH, error) {
 	return asObject[ibv.DMAH](fnAllocDMAH.Exported().Null(uintptr(unsafe.Pointer(context)), uintptr(unsafe.Pointer(attr))))
@@ -647,7 +777,9 @@ func AllocDMAH(context *ibv.Context, attr *ibv.DMAHInitAttr) (*ibv.DMAH, error) 
 // DeallocDMAH calls ibv_dealloc_dmah. The error is what C returns.
 //
 // C: int ibv_dealloc_dmah(struct ibv_dmah *dmah) (verbs.h)
+//
 // Man: ibv_alloc_dmah(3)
+//
 // Since: rdma-core 65.0
 func DeallocDMAH(dmah *ibv.DMAH) error {
 	return fnDeallocDMAH.Exported().Errno(uintptr(unsafe.Pointer(dmah)))
@@ -656,7 +788,9 @@ func DeallocDMAH(dmah *ibv.DMAH) error {
 // ModifyQP calls ibv_modify_qp. The error is what C returns.
 //
 // C: int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int attr_mask) (verbs.h)
+//
 // Man: ibv_modify_qp(3)
+//
 // Since: rdma-core 33.2 or earlier
 func ModifyQP(qp *ibv.QP, attr *ibv.QPAttr, attrMask ibv.QPAttrMask) error {
 	return fnModifyQP.Exported().Errno(uintptr(unsafe.Pointer(qp)), uintptr(unsafe.Pointer(attr)), uintptr(int32(attrMask)))
@@ -665,7 +799,9 @@ func ModifyQP(qp *ibv.QP, attr *ibv.QPAttr, attrMask ibv.QPAttrMask) error {
 // QPAttachCompCntr calls ibv_qp_attach_comp_cntr. The error is what C returns.
 //
 // C: int ibv_qp_attach_comp_cntr(struct ibv_qp *qp, struct ibv_comp_cntr *comp_cntr, struct ibv_qp_attach_comp_cntr_attr *attr) (verbs.h)
+//
 // Man: ibv_qp_attach_comp_cntr(3)
+//
 // Since: rdma-core 65.0
 func QPAttachCompCntr(qp *ibv.QP, compCntr *ibv.CompCntr, attr *ibv.QPAttachCompCntrAttr) error {
 	return fnQPAttachCompCntr.Exported().Errno(uintptr(unsafe.Pointer(qp)), uintptr(unsafe.Pointer(compCntr)), uintptr(unsafe.Pointer(attr)))
@@ -674,7 +810,9 @@ func QPAttachCompCntr(qp *ibv.QP, compCntr *ibv.CompCntr, attr *ibv.QPAttachComp
 // QueryQPDataInOrder calls ibv_query_qp_data_in_order. C itself does not fail.
 //
 // C: int ibv_query_qp_data_in_order(struct ibv_qp *qp, enum ibv_wr_opcode op, uint32_t flags) (verbs.h)
+//
 // Man: ibv_query_qp_data_in_order(3)
+//
 // Since: rdma-core 44.0
 func QueryQPDataInOrder(qp *ibv.QP, op ibv.WROpcode, flags ibv.QueryQPDataInOrderFlags) (int, error) {
 	return asInt(fnQueryQPDataInOrder.Exported().Value(uintptr(unsafe.Pointer(qp)), runtime.Word(uint32(op)), runtime.Word(uint32(flags))))
@@ -683,7 +821,9 @@ func QueryQPDataInOrder(qp *ibv.QP, op ibv.WROpcode, flags ibv.QueryQPDataInOrde
 // QueryQP calls ibv_query_qp. The error is what C returns.
 //
 // C: int ibv_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int attr_mask, struct ibv_qp_init_attr *init_attr) (verbs.h)
+//
 // Man: ibv_query_qp(3)
+//
 // Since: rdma-core 33.2 or earlier
 func QueryQP(qp *ibv.QP, attr *ibv.QPAttr, attrMask ibv.QPAttrMask, initAttr *ibv.QPInitAttr) error {
 	return fnQueryQP.Exported().Errno(uintptr(unsafe.Pointer(qp)), uintptr(unsafe.Pointer(attr)), uintptr(int32(attrMask)), uintptr(unsafe.Pointer(initAttr)))
@@ -692,7 +832,9 @@ func QueryQP(qp *ibv.QP, attr *ibv.QPAttr, attrMask ibv.QPAttrMask, initAttr *ib
 // DestroyQP calls ibv_destroy_qp. The error is what C returns. It may wait until every event of it is acknowledged.
 //
 // C: int ibv_destroy_qp(struct ibv_qp *qp) (verbs.h)
+//
 // Man: ibv_create_qp(3)
+//
 // Since: rdma-core 33.2 or earlier
 func DestroyQP(qp *ibv.QP) error {
 	return fnDestroyQP.Exported().Errno(uintptr(unsafe.Pointer(qp)))
@@ -701,7 +843,9 @@ func DestroyQP(qp *ibv.QP) error {
 // CreateAH calls ibv_create_ah. After NULL the error is errno.
 //
 // C: struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr) (verbs.h)
+//
 // Man: ibv_create_ah(3)
+//
 // Since: rdma-core 33.2 or earlier
 func CreateAH(pd *ibv.PD, attr *ibv.AHAttr) (*ibv.AH, error) {
 	return asObject[ibv.AH](fnCreateAH.Exported().Null(uintptr(unsafe.Pointer(pd)), uintptr(unsafe.Pointer(attr))))
@@ -710,7 +854,9 @@ func CreateAH(pd *ibv.PD, attr *ibv.AHAttr) (*ibv.AH, error) {
 // InitAHFromWC calls ibv_init_ah_from_wc. The error is errno.
 //
 // C: int ibv_init_ah_from_wc(struct ibv_context *context, uint8_t port_num, struct ibv_wc *wc, struct ibv_grh *grh, struct ibv_ah_attr *ah_attr) (verbs.h)
+//
 // Man: ibv_create_ah_from_wc(3)
+//
 // Since: rdma-core 33.2 or earlier
 func InitAHFromWC(context *ibv.Context, portNum uint8, wc *ibv.WC, grh *ibv.GRH, ahAttr *ibv.AHAttr) error {
 	return fnInitAHFromWC.Exported().Status(uintptr(unsafe.Pointer(context)), uintptr(portNum), uintptr(unsafe.Pointer(wc)), uintptr(unsafe.Pointer(grh)), uintptr(unsafe.Pointer(ahAttr)))
@@ -719,7 +865,9 @@ func InitAHFromWC(context *ibv.Context, portNum uint8, wc *ibv.WC, grh *ibv.GRH,
 // CreateAHFromWC calls ibv_create_ah_from_wc. After NULL the error is errno.
 //
 // C: struct ibv_ah *ibv_create_ah_from_wc(struct ibv_pd *pd, struct ibv_wc *wc, struct ibv_grh *grh, uint8_t port_num) (verbs.h)
+//
 // Man: ibv_create_ah_from_wc(3)
+//
 // Since: rdma-core 33.2 or earlier
 func CreateAHFromWC(pd *ibv.PD, wc *ibv.WC, grh *ibv.GRH, portNum uint8) (*ibv.AH, error) {
 	return asObject[ibv.AH](fnCreateAHFromWC.Exported().Null(uintptr(unsafe.Pointer(pd)), uintptr(unsafe.Pointer(wc)), uintptr(unsafe.Pointer(grh)), uintptr(portNum)))
@@ -728,7 +876,9 @@ func CreateAHFromWC(pd *ibv.PD, wc *ibv.WC, grh *ibv.GRH, portNum uint8) (*ibv.A
 // DestroyAH calls ibv_destroy_ah. The error is what C returns.
 //
 // C: int ibv_destroy_ah(struct ibv_ah *ah) (verbs.h)
+//
 // Man: ibv_create_ah(3)
+//
 // Since: rdma-core 33.2 or earlier
 func DestroyAH(ah *ibv.AH) error {
 	return fnDestroyAH.Exported().Errno(uintptr(unsafe.Pointer(ah)))
@@ -737,7 +887,9 @@ func DestroyAH(ah *ibv.AH) error {
 // AttachMcast calls ibv_attach_mcast. The error is what C returns.
 //
 // C: int ibv_attach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid) (verbs.h)
+//
 // Man: ibv_attach_mcast(3)
+//
 // Since: rdma-core 33.2 or earlier
 func AttachMcast(qp *ibv.QP, gid *ibv.GID, lid uint16) error {
 	return fnAttachMcast.Exported().Errno(uintptr(unsafe.Pointer(qp)), uintptr(unsafe.Pointer(gid)), uintptr(lid))
@@ -746,7 +898,9 @@ func AttachMcast(qp *ibv.QP, gid *ibv.GID, lid uint16) error {
 // DetachMcast calls ibv_detach_mcast. The error is what C returns.
 //
 // C: int ibv_detach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid) (verbs.h)
+//
 // Man: ibv_attach_mcast(3)
+//
 // Since: rdma-core 33.2 or earlier
 func DetachMcast(qp *ibv.QP, gid *ibv.GID, lid uint16) error {
 	return fnDetachMcast.Exported().Errno(uintptr(unsafe.Pointer(qp)), uintptr(unsafe.Pointer(gid)), uintptr(lid))
@@ -755,7 +909,9 @@ func DetachMcast(qp *ibv.QP, gid *ibv.GID, lid uint16) error {
 // ForkInit calls ibv_fork_init. The error is what C returns.
 //
 // C: int ibv_fork_init(void) (verbs.h)
+//
 // Man: ibv_fork_init(3)
+//
 // Since: rdma-core 33.2 or earlier
 func ForkInit() error {
 	return From{}.ForkInit()
@@ -769,7 +925,9 @@ func (from From) ForkInit() error {
 // IsForkInitialized calls ibv_is_fork_initialized. C itself does not fail.
 //
 // C: enum ibv_fork_status ibv_is_fork_initialized(void) (verbs.h)
+//
 // Man: ibv_is_fork_initialized(3)
+//
 // Since: rdma-core 44.0
 func IsForkInitialized() (ibv.ForkStatus, error) {
 	return From{}.IsForkInitialized()
@@ -783,7 +941,9 @@ func (from From) IsForkInitialized() (ibv.ForkStatus, error) {
 // NodeTypeStr calls ibv_node_type_str. C itself does not fail. The text is copied.
 //
 // C: const char *ibv_node_type_str(enum ibv_node_type node_type) (verbs.h)
+//
 // Man: ibv_event_type_str(3)
+//
 // Since: rdma-core 33.2 or earlier
 func NodeTypeStr(nodeType ibv.NodeType) (string, error) {
 	return From{}.NodeTypeStr(nodeType)
@@ -797,7 +957,9 @@ func (from From) NodeTypeStr(nodeType ibv.NodeType) (string, error) {
 // PortStateStr calls ibv_port_state_str. C itself does not fail. The text is copied.
 //
 // C: const char *ibv_port_state_str(enum ibv_port_state port_state) (verbs.h)
+//
 // Man: ibv_event_type_str(3)
+//
 // Since: rdma-core 33.2 or earlier
 func PortStateStr(portState ibv.PortState) (string, error) {
 	return From{}.PortStateStr(portState)
@@ -811,7 +973,9 @@ func (from From) PortStateStr(portState ibv.PortState) (string, error) {
 // EventTypeStr calls ibv_event_type_str. C itself does not fail. The text is copied.
 //
 // C: const char *ibv_event_type_str(enum ibv_event_type event) (verbs.h)
+//
 // Man: ibv_event_type_str(3)
+//
 // Since: rdma-core 33.2 or earlier
 func EventTypeStr(event ibv.EventType) (string, error) {
 	return From{}.EventTypeStr(event)
@@ -825,7 +989,9 @@ func (from From) EventTypeStr(event ibv.EventType) (string, error) {
 // ResolveEthL2FromGID calls ibv_resolve_eth_l2_from_gid. The error is what C returns.
 //
 // C: int ibv_resolve_eth_l2_from_gid(struct ibv_context *context, struct ibv_ah_attr *attr, uint8_t *eth_mac, uint16_t *vid) (verbs.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 func ResolveEthL2FromGID(context *ibv.Context, attr *ibv.AHAttr, ethMAC *uint8, vid *uint16) error {
 	return fnResolveEthL2FromGID.Exported().Errno(uintptr(unsafe.Pointer(context)), uintptr(unsafe.Pointer(attr)), uintptr(unsafe.Pointer(ethMAC)), uintptr(unsafe.Pointer(vid)))
@@ -834,7 +1000,9 @@ func ResolveEthL2FromGID(context *ibv.Context, attr *ibv.AHAttr, ethMAC *uint8, 
 // SetECE calls ibv_set_ece. The error is what C returns.
 //
 // C: int ibv_set_ece(struct ibv_qp *qp, struct ibv_ece *ece) (verbs.h)
+//
 // Man: ibv_set_ece(3)
+//
 // Since: rdma-core 33.2 or earlier
 func SetECE(qp *ibv.QP, ece *ibv.ECE) error {
 	return fnSetECE.Exported().Errno(uintptr(unsafe.Pointer(qp)), uintptr(unsafe.Pointer(ece)))
@@ -843,7 +1011,9 @@ func SetECE(qp *ibv.QP, ece *ibv.ECE) error {
 // QueryECE calls ibv_query_ece. The error is what C returns.
 //
 // C: int ibv_query_ece(struct ibv_qp *qp, struct ibv_ece *ece) (verbs.h)
+//
 // Man: ibv_query_ece(3)
+//
 // Since: rdma-core 33.2 or earlier
 func QueryECE(qp *ibv.QP, ece *ibv.ECE) error {
 	return fnQueryECE.Exported().Errno(uintptr(unsafe.Pointer(qp)), uintptr(unsafe.Pointer(ece)))

@@ -21,7 +21,9 @@ const (
 // known, so is_access_const is no parameter. After NULL the error is errno.
 //
 // C: struct ibv_mr *__ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t length, unsigned int access, int is_access_const) (verbs.h)
+//
 // Man: ibv_reg_mr(3)
+//
 // Since: rdma-core 33.2 or earlier
 //
 //go:uintptrescapes
@@ -36,7 +38,9 @@ func RegMR(pd *ibv.PD, addr uintptr, length uint64, access ibv.AccessFlags) (*ib
 // ignore, as [RegMR] does. After NULL the error is errno.
 //
 // C: struct ibv_mr *__ibv_reg_mr_iova(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, unsigned int access, int is_access_const) (verbs.h)
+//
 // Man: ibv_reg_mr(3)
+//
 // Since: rdma-core 33.2 or earlier
 //
 //go:uintptrescapes
@@ -51,7 +55,9 @@ func RegMRIOVA(pd *ibv.PD, addr uintptr, length, iova uint64, access ibv.AccessF
 // became of the region; the error then has errno, which may be 0.
 //
 // C: int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr, size_t length, int access) (verbs.h)
+//
 // Man: ibv_rereg_mr(3)
+//
 // Since: rdma-core 33.2 or earlier
 //
 //go:uintptrescapes
@@ -69,7 +75,9 @@ func ReregMR(mr *ibv.MR, flags ibv.ReregMRFlags, pd *ibv.PD, addr uintptr, lengt
 // AllocMW calls ibv_alloc_mw, a slot of pd.context. After NULL the error is errno.
 //
 // C: struct ibv_mw *ibv_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type) (verbs.h)
+//
 // Man: ibv_alloc_mw(3)
+//
 // Since: rdma-core 33.2 or earlier
 func AllocMW(pd *ibv.PD, kind ibv.MWType) (*ibv.MW, error) {
 	if pd == nil {
@@ -88,7 +96,9 @@ func AllocMW(pd *ibv.PD, kind ibv.MWType) (*ibv.MW, error) {
 // returns.
 //
 // C: int ibv_bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *mw_bind) (verbs.h)
+//
 // Man: ibv_bind_mw(3)
+//
 // Since: rdma-core 33.2 or earlier
 func BindMW(qp *ibv.QP, mw *ibv.MW, mwBind *ibv.MWBind) error {
 	switch {

@@ -8,14 +8,18 @@ import "github.com/goverbs/goverbs/generated/ibv"
 // IncRKey is the key with its last byte, the one that the program may choose, counted up. It calls nothing.
 //
 // C: uint32_t ibv_inc_rkey(uint32_t rkey) (verbs.h)
+//
 // Man: ibv_inc_rkey(3)
+//
 // Since: rdma-core 33.2 or earlier
 func IncRKey(rkey uint32) uint32 { return rkey&^0xff | (rkey+1)&0xff }
 
 // IsQPTSupported reports whether a set with a bit for each type of queue pair has one. It calls nothing.
 //
 // C: int ibv_is_qpt_supported(uint32_t caps, enum ibv_qp_type qpt) (verbs.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 func IsQPTSupported(caps uint32, qpt ibv.QPType) bool { return caps>>(uint32(qpt)&31)&1 != 0 }
 
@@ -23,7 +27,9 @@ func IsQPTSupported(caps uint32, qpt ibv.QPType) bool { return caps>>(uint32(qpt
 // high 6, in the range of dynamic ports. It calls nothing.
 //
 // C: uint16_t ibv_flow_label_to_udp_sport(uint32_t fl) (verbs.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 func FlowLabelToUDPSport(fl uint32) uint16 {
 	low, high := fl&0x3fff, fl>>14&0x3f

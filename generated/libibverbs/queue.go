@@ -14,7 +14,9 @@ import (
 // otherwise the operation create_qp_ex. After NULL the error is errno.
 //
 // C: struct ibv_qp *ibv_create_qp_ex(struct ibv_context *context, struct ibv_qp_init_attr_ex *qp_init_attr_ex) (verbs.h)
+//
 // Man: ibv_create_qp_ex(3)
+//
 // Since: rdma-core 33.2 or earlier
 func CreateQPEx(context *ibv.Context, qpInitAttrEx *ibv.QPInitAttrEx) (*ibv.QP, error) {
 	switch {
@@ -34,7 +36,9 @@ func CreateQPEx(context *ibv.Context, qpInitAttrEx *ibv.QPInitAttrEx) (*ibv.QP, 
 // otherwise the operation create_srq_ex. After NULL the error is errno.
 //
 // C: struct ibv_srq *ibv_create_srq_ex(struct ibv_context *context, struct ibv_srq_init_attr_ex *srq_init_attr_ex) (verbs.h)
+//
 // Man: ibv_create_srq_ex(3)
+//
 // Since: rdma-core 33.2 or earlier
 func CreateSRQEx(context *ibv.Context, srqInitAttrEx *ibv.SRQInitAttrEx) (*ibv.SRQ, error) {
 	if context == nil {
@@ -57,7 +61,9 @@ func CreateSRQEx(context *ibv.Context, srqInitAttrEx *ibv.SRQInitAttrEx) (*ibv.S
 // After NULL the error is errno.
 //
 // C: struct ibv_wq *ibv_create_wq(struct ibv_context *context, struct ibv_wq_init_attr *wq_init_attr) (verbs.h)
+//
 // Man: ibv_create_wq(3)
+//
 // Since: rdma-core 33.2 or earlier
 func CreateWQ(context *ibv.Context, wqInitAttr *ibv.WQInitAttr) (*ibv.WQ, error) {
 	switch {
@@ -85,7 +91,9 @@ func CreateWQ(context *ibv.Context, wqInitAttr *ibv.WQInitAttr) (*ibv.WQ, error)
 // CloseXRCD calls the operation close_xrcd. The error is what C returns.
 //
 // C: int ibv_close_xrcd(struct ibv_xrcd *xrcd) (verbs.h)
+//
 // Man: ibv_open_xrcd(3)
+//
 // Since: rdma-core 33.2 or earlier
 func CloseXRCD(xrcd *ibv.XRCD) error {
 	if xrcd == nil {
@@ -102,7 +110,9 @@ func CloseXRCD(xrcd *ibv.XRCD) error {
 // PostSRQOps calls the operation post_srq_ops. The error is what C returns; badOp then is the request that failed.
 //
 // C: int ibv_post_srq_ops(struct ibv_srq *srq, struct ibv_ops_wr *op, struct ibv_ops_wr **bad_op) (verbs.h)
+//
 // Man: ibv_post_srq_ops(3)
+//
 // Since: rdma-core 33.2 or earlier
 func PostSRQOps(srq *ibv.SRQ, op *ibv.OpsWR, badOp *ibv.Ptr[ibv.OpsWR]) error {
 	switch {
@@ -127,7 +137,9 @@ func PostSRQOps(srq *ibv.SRQ, op *ibv.OpsWR, badOp *ibv.Ptr[ibv.OpsWR]) error {
 // records. The result is how many. An error has no number where the provider gives none.
 //
 // C: int ibv_poll_cq(struct ibv_cq *cq, int num_entries, struct ibv_wc *wc) (verbs.h)
+//
 // Man: ibv_poll_cq(3)
+//
 // Since: rdma-core 33.2 or earlier
 func PollCQ(cq *ibv.CQ, numEntries int, wc *ibv.WC) (int, error) {
 	if cq == nil {
@@ -159,7 +171,9 @@ func PollCQ(cq *ibv.CQ, numEntries int, wc *ibv.WC) (int, error) {
 // program.Program, whose calls nothing comes between.
 //
 // C: int ibv_start_poll(struct ibv_cq_ex *cq, struct ibv_poll_cq_attr *attr) (verbs.h)
+//
 // Man: ibv_create_cq_ex(3)
+//
 // Since: rdma-core 33.2 or earlier
 func StartPoll(cq *ibv.CQEx, attr *ibv.PollCQAttr) error {
 	if cq == nil {
@@ -175,7 +189,9 @@ func StartPoll(cq *ibv.CQEx, attr *ibv.PollCQAttr) error {
 // result is none.
 //
 // C: int ibv_next_poll(struct ibv_cq_ex *cq) (verbs.h)
+//
 // Man: ibv_create_cq_ex(3)
+//
 // Since: rdma-core 33.2 or earlier
 func NextPoll(cq *ibv.CQEx) error {
 	if cq == nil {
@@ -198,6 +214,8 @@ func polled(f *runtime.Function, result uint64, err error) error {
 // CQExToCQ is the same completion queue as one of the type that other functions take. It calls nothing.
 //
 // C: struct ibv_cq *ibv_cq_ex_to_cq(struct ibv_cq_ex *cq) (verbs.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 func CQExToCQ(cq *ibv.CQEx) *ibv.CQ { return (*ibv.CQ)(unsafe.Pointer(cq)) }

@@ -12,7 +12,9 @@ import (
 // WRAtomicCmpSwp calls ibv_wr_atomic_cmp_swp, a slot of qp. C itself does not fail.
 //
 // C: void ibv_wr_atomic_cmp_swp(struct ibv_qp_ex *qp, uint32_t rkey, uint64_t remote_addr, uint64_t compare, uint64_t swap) (verbs.h)
+//
 // Man: ibv_wr_post(3)
+//
 // Since: rdma-core 33.2 or earlier
 func WRAtomicCmpSwp(qp *ibv.QPEx, rkey uint32, remoteAddr uint64, compare uint64, swap uint64) error {
 	if qp == nil {
@@ -24,7 +26,9 @@ func WRAtomicCmpSwp(qp *ibv.QPEx, rkey uint32, remoteAddr uint64, compare uint64
 // WRAtomicFetchAdd calls ibv_wr_atomic_fetch_add, a slot of qp. C itself does not fail.
 //
 // C: void ibv_wr_atomic_fetch_add(struct ibv_qp_ex *qp, uint32_t rkey, uint64_t remote_addr, uint64_t add) (verbs.h)
+//
 // Man: ibv_wr_post(3)
+//
 // Since: rdma-core 33.2 or earlier
 func WRAtomicFetchAdd(qp *ibv.QPEx, rkey uint32, remoteAddr uint64, add uint64) error {
 	if qp == nil {
@@ -36,7 +40,9 @@ func WRAtomicFetchAdd(qp *ibv.QPEx, rkey uint32, remoteAddr uint64, add uint64) 
 // WRBindMW calls ibv_wr_bind_mw, a slot of qp. C itself does not fail.
 //
 // C: void ibv_wr_bind_mw(struct ibv_qp_ex *qp, struct ibv_mw *mw, uint32_t rkey, const struct ibv_mw_bind_info *bind_info) (verbs.h)
+//
 // Man: ibv_wr_post(3)
+//
 // Since: rdma-core 33.2 or earlier
 func WRBindMW(qp *ibv.QPEx, mw *ibv.MW, rkey uint32, bindInfo *ibv.MWBindInfo) error {
 	if qp == nil {
@@ -48,7 +54,9 @@ func WRBindMW(qp *ibv.QPEx, mw *ibv.MW, rkey uint32, bindInfo *ibv.MWBindInfo) e
 // WRLocalInv calls ibv_wr_local_inv, a slot of qp. C itself does not fail.
 //
 // C: void ibv_wr_local_inv(struct ibv_qp_ex *qp, uint32_t invalidate_rkey) (verbs.h)
+//
 // Man: ibv_wr_post(3)
+//
 // Since: rdma-core 33.2 or earlier
 func WRLocalInv(qp *ibv.QPEx, invalidateRKey uint32) error {
 	if qp == nil {
@@ -60,7 +68,9 @@ func WRLocalInv(qp *ibv.QPEx, invalidateRKey uint32) error {
 // WRRDMARead calls ibv_wr_rdma_read, a slot of qp. C itself does not fail.
 //
 // C: void ibv_wr_rdma_read(struct ibv_qp_ex *qp, uint32_t rkey, uint64_t remote_addr) (verbs.h)
+//
 // Man: ibv_wr_post(3)
+//
 // Since: rdma-core 33.2 or earlier
 func WRRDMARead(qp *ibv.QPEx, rkey uint32, remoteAddr uint64) error {
 	if qp == nil {
@@ -72,7 +82,9 @@ func WRRDMARead(qp *ibv.QPEx, rkey uint32, remoteAddr uint64) error {
 // WRRDMAWrite calls ibv_wr_rdma_write, a slot of qp. C itself does not fail.
 //
 // C: void ibv_wr_rdma_write(struct ibv_qp_ex *qp, uint32_t rkey, uint64_t remote_addr) (verbs.h)
+//
 // Man: ibv_wr_post(3)
+//
 // Since: rdma-core 33.2 or earlier
 func WRRDMAWrite(qp *ibv.QPEx, rkey uint32, remoteAddr uint64) error {
 	if qp == nil {
@@ -84,7 +96,9 @@ func WRRDMAWrite(qp *ibv.QPEx, rkey uint32, remoteAddr uint64) error {
 // WRFlush calls ibv_wr_flush, a slot of qp. C itself does not fail.
 //
 // C: void ibv_wr_flush(struct ibv_qp_ex *qp, uint32_t rkey, uint64_t remote_addr, size_t len, uint8_t type, uint8_t level) (verbs.h)
+//
 // Man: ibv_wr_post(3)
+//
 // Since: rdma-core 56.1
 func WRFlush(qp *ibv.QPEx, rkey uint32, remoteAddr uint64, len uint64, kind uint8, level uint8) error {
 	if qp == nil {
@@ -96,7 +110,9 @@ func WRFlush(qp *ibv.QPEx, rkey uint32, remoteAddr uint64, len uint64, kind uint
 // WRRDMAWriteImm calls ibv_wr_rdma_write_imm, a slot of qp. C itself does not fail.
 //
 // C: void ibv_wr_rdma_write_imm(struct ibv_qp_ex *qp, uint32_t rkey, uint64_t remote_addr, __be32 imm_data) (verbs.h)
+//
 // Man: ibv_wr_post(3)
+//
 // Since: rdma-core 33.2 or earlier
 func WRRDMAWriteImm(qp *ibv.QPEx, rkey uint32, remoteAddr uint64, immData ibv.BE32) error {
 	if qp == nil {
@@ -108,7 +124,9 @@ func WRRDMAWriteImm(qp *ibv.QPEx, rkey uint32, remoteAddr uint64, immData ibv.BE
 // WRSend calls ibv_wr_send, a slot of qp. C itself does not fail.
 //
 // C: void ibv_wr_send(struct ibv_qp_ex *qp) (verbs.h)
+//
 // Man: ibv_wr_post(3)
+//
 // Since: rdma-core 33.2 or earlier
 func WRSend(qp *ibv.QPEx) error {
 	if qp == nil {
@@ -120,7 +138,9 @@ func WRSend(qp *ibv.QPEx) error {
 // WRSendImm calls ibv_wr_send_imm, a slot of qp. C itself does not fail.
 //
 // C: void ibv_wr_send_imm(struct ibv_qp_ex *qp, __be32 imm_data) (verbs.h)
+//
 // Man: ibv_wr_post(3)
+//
 // Since: rdma-core 33.2 or earlier
 func WRSendImm(qp *ibv.QPEx, immData ibv.BE32) error {
 	if qp == nil {
@@ -132,7 +152,9 @@ func WRSendImm(qp *ibv.QPEx, immData ibv.BE32) error {
 // WRSendInv calls ibv_wr_send_inv, a slot of qp. C itself does not fail.
 //
 // C: void ibv_wr_send_inv(struct ibv_qp_ex *qp, uint32_t invalidate_rkey) (verbs.h)
+//
 // Man: ibv_wr_post(3)
+//
 // Since: rdma-core 33.2 or earlier
 func WRSendInv(qp *ibv.QPEx, invalidateRKey uint32) error {
 	if qp == nil {
@@ -144,7 +166,9 @@ func WRSendInv(qp *ibv.QPEx, invalidateRKey uint32) error {
 // WRSendTSO calls ibv_wr_send_tso, a slot of qp. C itself does not fail.
 //
 // C: void ibv_wr_send_tso(struct ibv_qp_ex *qp, void *hdr, uint16_t hdr_sz, uint16_t mss) (verbs.h)
+//
 // Man: ibv_wr_post(3)
+//
 // Since: rdma-core 33.2 or earlier
 //
 //go:uintptrescapes
@@ -158,7 +182,9 @@ func WRSendTSO(qp *ibv.QPEx, hdr uintptr, hdrSz uint16, mss uint16) error {
 // WRSetUDAddr calls ibv_wr_set_ud_addr, a slot of qp. C itself does not fail.
 //
 // C: void ibv_wr_set_ud_addr(struct ibv_qp_ex *qp, struct ibv_ah *ah, uint32_t remote_qpn, uint32_t remote_qkey) (verbs.h)
+//
 // Man: ibv_wr_post(3)
+//
 // Since: rdma-core 33.2 or earlier
 func WRSetUDAddr(qp *ibv.QPEx, ah *ibv.AH, remoteQPN uint32, remoteQKey uint32) error {
 	if qp == nil {
@@ -170,7 +196,9 @@ func WRSetUDAddr(qp *ibv.QPEx, ah *ibv.AH, remoteQPN uint32, remoteQKey uint32) 
 // WRSetXRCSRQN calls ibv_wr_set_xrc_srqn, a slot of qp. C itself does not fail.
 //
 // C: void ibv_wr_set_xrc_srqn(struct ibv_qp_ex *qp, uint32_t remote_srqn) (verbs.h)
+//
 // Man: ibv_wr_post(3)
+//
 // Since: rdma-core 33.2 or earlier
 func WRSetXRCSRQN(qp *ibv.QPEx, remoteSRQN uint32) error {
 	if qp == nil {
@@ -182,7 +210,9 @@ func WRSetXRCSRQN(qp *ibv.QPEx, remoteSRQN uint32) error {
 // WRSetInlineData calls ibv_wr_set_inline_data, a slot of qp. C itself does not fail.
 //
 // C: void ibv_wr_set_inline_data(struct ibv_qp_ex *qp, void *addr, size_t length) (verbs.h)
+//
 // Man: ibv_wr_post(3)
+//
 // Since: rdma-core 33.2 or earlier
 //
 //go:uintptrescapes
@@ -196,7 +226,9 @@ func WRSetInlineData(qp *ibv.QPEx, addr uintptr, length uint64) error {
 // WRSetInlineDataList calls ibv_wr_set_inline_data_list, a slot of qp. C itself does not fail.
 //
 // C: void ibv_wr_set_inline_data_list(struct ibv_qp_ex *qp, size_t num_buf, const struct ibv_data_buf *buf_list) (verbs.h)
+//
 // Man: ibv_wr_post(3)
+//
 // Since: rdma-core 33.2 or earlier
 func WRSetInlineDataList(qp *ibv.QPEx, numBuf uint64, bufList *ibv.DataBuf) error {
 	if qp == nil {
@@ -208,7 +240,9 @@ func WRSetInlineDataList(qp *ibv.QPEx, numBuf uint64, bufList *ibv.DataBuf) erro
 // WRSetSGE calls ibv_wr_set_sge, a slot of qp. C itself does not fail.
 //
 // C: void ibv_wr_set_sge(struct ibv_qp_ex *qp, uint32_t lkey, uint64_t addr, uint32_t length) (verbs.h)
+//
 // Man: ibv_wr_post(3)
+//
 // Since: rdma-core 33.2 or earlier
 func WRSetSGE(qp *ibv.QPEx, lkey uint32, addr uint64, length uint32) error {
 	if qp == nil {
@@ -220,7 +254,9 @@ func WRSetSGE(qp *ibv.QPEx, lkey uint32, addr uint64, length uint32) error {
 // WRSetSGEList calls ibv_wr_set_sge_list, a slot of qp. C itself does not fail.
 //
 // C: void ibv_wr_set_sge_list(struct ibv_qp_ex *qp, size_t num_sge, const struct ibv_sge *sg_list) (verbs.h)
+//
 // Man: ibv_wr_post(3)
+//
 // Since: rdma-core 33.2 or earlier
 func WRSetSGEList(qp *ibv.QPEx, numSGE uint64, sgList *ibv.SGE) error {
 	if qp == nil {
@@ -235,7 +271,9 @@ func WRSetSGEList(qp *ibv.QPEx, numSGE uint64, sgList *ibv.SGE) error {
 // the lock, Go's own included: call the functions of a region by a program.Program, whose calls nothing comes between.
 //
 // C: void ibv_wr_start(struct ibv_qp_ex *qp) (verbs.h)
+//
 // Man: ibv_wr_post(3)
+//
 // Since: rdma-core 33.2 or earlier
 func WRStart(qp *ibv.QPEx) error {
 	if qp == nil {
@@ -247,7 +285,9 @@ func WRStart(qp *ibv.QPEx) error {
 // WRComplete calls ibv_wr_complete, a slot of qp. The error is what C returns.
 //
 // C: int ibv_wr_complete(struct ibv_qp_ex *qp) (verbs.h)
+//
 // Man: ibv_wr_post(3)
+//
 // Since: rdma-core 33.2 or earlier
 func WRComplete(qp *ibv.QPEx) error {
 	if qp == nil {
@@ -259,7 +299,9 @@ func WRComplete(qp *ibv.QPEx) error {
 // WRAbort calls ibv_wr_abort, a slot of qp. C itself does not fail.
 //
 // C: void ibv_wr_abort(struct ibv_qp_ex *qp) (verbs.h)
+//
 // Man: ibv_wr_post(3)
+//
 // Since: rdma-core 33.2 or earlier
 func WRAbort(qp *ibv.QPEx) error {
 	if qp == nil {
@@ -271,7 +313,9 @@ func WRAbort(qp *ibv.QPEx) error {
 // WRAtomicWrite calls ibv_wr_atomic_write, a slot of qp. C itself does not fail.
 //
 // C: void ibv_wr_atomic_write(struct ibv_qp_ex *qp, uint32_t rkey, uint64_t remote_addr, const void *atomic_wr) (verbs.h)
+//
 // Man: none
+//
 // Since: rdma-core 44.0
 //
 //go:uintptrescapes
@@ -285,7 +329,9 @@ func WRAtomicWrite(qp *ibv.QPEx, rkey uint32, remoteAddr uint64, atomicWR uintpt
 // EndPoll calls ibv_end_poll, a slot of cq. C itself does not fail.
 //
 // C: void ibv_end_poll(struct ibv_cq_ex *cq) (verbs.h)
+//
 // Man: ibv_create_cq_ex(3)
+//
 // Since: rdma-core 33.2 or earlier
 func EndPoll(cq *ibv.CQEx) error {
 	if cq == nil {
@@ -297,7 +343,9 @@ func EndPoll(cq *ibv.CQEx) error {
 // WCReadOpcode calls ibv_wc_read_opcode, a slot of cq. C itself does not fail.
 //
 // C: enum ibv_wc_opcode ibv_wc_read_opcode(struct ibv_cq_ex *cq) (verbs.h)
+//
 // Man: ibv_create_cq_ex(3)
+//
 // Since: rdma-core 33.2 or earlier
 func WCReadOpcode(cq *ibv.CQEx) (ibv.WCOpcode, error) {
 	if cq == nil {
@@ -309,7 +357,9 @@ func WCReadOpcode(cq *ibv.CQEx) (ibv.WCOpcode, error) {
 // WCReadVendorErr calls ibv_wc_read_vendor_err, a slot of cq. C itself does not fail.
 //
 // C: uint32_t ibv_wc_read_vendor_err(struct ibv_cq_ex *cq) (verbs.h)
+//
 // Man: ibv_create_cq_ex(3)
+//
 // Since: rdma-core 33.2 or earlier
 func WCReadVendorErr(cq *ibv.CQEx) (uint32, error) {
 	if cq == nil {
@@ -321,7 +371,9 @@ func WCReadVendorErr(cq *ibv.CQEx) (uint32, error) {
 // WCReadByteLen calls ibv_wc_read_byte_len, a slot of cq. C itself does not fail.
 //
 // C: uint32_t ibv_wc_read_byte_len(struct ibv_cq_ex *cq) (verbs.h)
+//
 // Man: ibv_create_cq_ex(3)
+//
 // Since: rdma-core 33.2 or earlier
 func WCReadByteLen(cq *ibv.CQEx) (uint32, error) {
 	if cq == nil {
@@ -333,7 +385,9 @@ func WCReadByteLen(cq *ibv.CQEx) (uint32, error) {
 // WCReadImmData calls ibv_wc_read_imm_data, a slot of cq. C itself does not fail.
 //
 // C: __be32 ibv_wc_read_imm_data(struct ibv_cq_ex *cq) (verbs.h)
+//
 // Man: ibv_create_cq_ex(3)
+//
 // Since: rdma-core 33.2 or earlier
 func WCReadImmData(cq *ibv.CQEx) (ibv.BE32, error) {
 	if cq == nil {
@@ -345,7 +399,9 @@ func WCReadImmData(cq *ibv.CQEx) (ibv.BE32, error) {
 // WCReadInvalidatedRKey calls ibv_wc_read_invalidated_rkey, a slot of cq. C itself does not fail.
 //
 // C: uint32_t ibv_wc_read_invalidated_rkey(struct ibv_cq_ex *cq) (verbs.h)
+//
 // Man: ibv_create_cq_ex(3)
+//
 // Since: rdma-core 33.2 or earlier
 func WCReadInvalidatedRKey(cq *ibv.CQEx) (uint32, error) {
 	if cq == nil {
@@ -357,7 +413,9 @@ func WCReadInvalidatedRKey(cq *ibv.CQEx) (uint32, error) {
 // WCReadQPNum calls ibv_wc_read_qp_num, a slot of cq. C itself does not fail.
 //
 // C: uint32_t ibv_wc_read_qp_num(struct ibv_cq_ex *cq) (verbs.h)
+//
 // Man: ibv_create_cq_ex(3)
+//
 // Since: rdma-core 33.2 or earlier
 func WCReadQPNum(cq *ibv.CQEx) (uint32, error) {
 	if cq == nil {
@@ -369,7 +427,9 @@ func WCReadQPNum(cq *ibv.CQEx) (uint32, error) {
 // WCReadSrcQP calls ibv_wc_read_src_qp, a slot of cq. C itself does not fail.
 //
 // C: uint32_t ibv_wc_read_src_qp(struct ibv_cq_ex *cq) (verbs.h)
+//
 // Man: ibv_create_cq_ex(3)
+//
 // Since: rdma-core 33.2 or earlier
 func WCReadSrcQP(cq *ibv.CQEx) (uint32, error) {
 	if cq == nil {
@@ -381,7 +441,9 @@ func WCReadSrcQP(cq *ibv.CQEx) (uint32, error) {
 // WCReadWCFlags calls ibv_wc_read_wc_flags, a slot of cq. C itself does not fail.
 //
 // C: unsigned int ibv_wc_read_wc_flags(struct ibv_cq_ex *cq) (verbs.h)
+//
 // Man: ibv_create_cq_ex(3)
+//
 // Since: rdma-core 33.2 or earlier
 func WCReadWCFlags(cq *ibv.CQEx) (ibv.WCFlags, error) {
 	if cq == nil {
@@ -393,7 +455,9 @@ func WCReadWCFlags(cq *ibv.CQEx) (ibv.WCFlags, error) {
 // WCReadSLID calls ibv_wc_read_slid, a slot of cq. C itself does not fail.
 //
 // C: uint32_t ibv_wc_read_slid(struct ibv_cq_ex *cq) (verbs.h)
+//
 // Man: ibv_create_cq_ex(3)
+//
 // Since: rdma-core 33.2 or earlier
 func WCReadSLID(cq *ibv.CQEx) (uint32, error) {
 	if cq == nil {
@@ -405,7 +469,9 @@ func WCReadSLID(cq *ibv.CQEx) (uint32, error) {
 // WCReadSL calls ibv_wc_read_sl, a slot of cq. C itself does not fail.
 //
 // C: uint8_t ibv_wc_read_sl(struct ibv_cq_ex *cq) (verbs.h)
+//
 // Man: ibv_create_cq_ex(3)
+//
 // Since: rdma-core 33.2 or earlier
 func WCReadSL(cq *ibv.CQEx) (uint8, error) {
 	if cq == nil {
@@ -417,7 +483,9 @@ func WCReadSL(cq *ibv.CQEx) (uint8, error) {
 // WCReadDLIDPathBits calls ibv_wc_read_dlid_path_bits, a slot of cq. C itself does not fail.
 //
 // C: uint8_t ibv_wc_read_dlid_path_bits(struct ibv_cq_ex *cq) (verbs.h)
+//
 // Man: ibv_create_cq_ex(3)
+//
 // Since: rdma-core 33.2 or earlier
 func WCReadDLIDPathBits(cq *ibv.CQEx) (uint8, error) {
 	if cq == nil {
@@ -429,7 +497,9 @@ func WCReadDLIDPathBits(cq *ibv.CQEx) (uint8, error) {
 // WCReadCompletionTS calls ibv_wc_read_completion_ts, a slot of cq. C itself does not fail.
 //
 // C: uint64_t ibv_wc_read_completion_ts(struct ibv_cq_ex *cq) (verbs.h)
+//
 // Man: ibv_create_cq_ex(3)
+//
 // Since: rdma-core 33.2 or earlier
 func WCReadCompletionTS(cq *ibv.CQEx) (uint64, error) {
 	if cq == nil {
@@ -441,7 +511,9 @@ func WCReadCompletionTS(cq *ibv.CQEx) (uint64, error) {
 // WCReadCompletionWallclockNs calls ibv_wc_read_completion_wallclock_ns, a slot of cq. C itself does not fail.
 //
 // C: uint64_t ibv_wc_read_completion_wallclock_ns(struct ibv_cq_ex *cq) (verbs.h)
+//
 // Man: ibv_create_cq_ex(3)
+//
 // Since: rdma-core 33.2 or earlier
 func WCReadCompletionWallclockNs(cq *ibv.CQEx) (uint64, error) {
 	if cq == nil {
@@ -453,7 +525,9 @@ func WCReadCompletionWallclockNs(cq *ibv.CQEx) (uint64, error) {
 // WCReadCVLAN calls ibv_wc_read_cvlan, a slot of cq. C itself does not fail.
 //
 // C: uint16_t ibv_wc_read_cvlan(struct ibv_cq_ex *cq) (verbs.h)
+//
 // Man: ibv_create_cq_ex(3)
+//
 // Since: rdma-core 33.2 or earlier
 func WCReadCVLAN(cq *ibv.CQEx) (uint16, error) {
 	if cq == nil {
@@ -465,7 +539,9 @@ func WCReadCVLAN(cq *ibv.CQEx) (uint16, error) {
 // WCReadFlowTag calls ibv_wc_read_flow_tag, a slot of cq. C itself does not fail.
 //
 // C: uint32_t ibv_wc_read_flow_tag(struct ibv_cq_ex *cq) (verbs.h)
+//
 // Man: ibv_create_cq_ex(3)
+//
 // Since: rdma-core 33.2 or earlier
 func WCReadFlowTag(cq *ibv.CQEx) (uint32, error) {
 	if cq == nil {
@@ -477,7 +553,9 @@ func WCReadFlowTag(cq *ibv.CQEx) (uint32, error) {
 // WCReadTMInfo calls ibv_wc_read_tm_info, a slot of cq. C itself does not fail.
 //
 // C: void ibv_wc_read_tm_info(struct ibv_cq_ex *cq, struct ibv_wc_tm_info *tm_info) (verbs.h)
+//
 // Man: ibv_create_cq_ex(3)
+//
 // Since: rdma-core 33.2 or earlier
 func WCReadTMInfo(cq *ibv.CQEx, tmInfo *ibv.WCTMInfo) error {
 	if cq == nil {
@@ -489,7 +567,9 @@ func WCReadTMInfo(cq *ibv.CQEx, tmInfo *ibv.WCTMInfo) error {
 // PostWQRecv calls ibv_post_wq_recv, a slot of wq. The error is what C returns.
 //
 // C: int ibv_post_wq_recv(struct ibv_wq *wq, struct ibv_recv_wr *recv_wr, struct ibv_recv_wr **bad_recv_wr) (verbs.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 func PostWQRecv(wq *ibv.WQ, recvWR *ibv.RecvWR, badRecvWR *ibv.Ptr[ibv.RecvWR]) error {
 	if wq == nil {
@@ -501,7 +581,9 @@ func PostWQRecv(wq *ibv.WQ, recvWR *ibv.RecvWR, badRecvWR *ibv.Ptr[ibv.RecvWR]) 
 // DeallocMW calls ibv_dealloc_mw, a slot of mw.context. The error is what C returns.
 //
 // C: int ibv_dealloc_mw(struct ibv_mw *mw) (verbs.h)
+//
 // Man: ibv_alloc_mw(3)
+//
 // Since: rdma-core 33.2 or earlier
 func DeallocMW(mw *ibv.MW) error {
 	if mw == nil {
@@ -517,7 +599,9 @@ func DeallocMW(mw *ibv.MW) error {
 // MemcpyToDM calls ibv_memcpy_to_dm, a slot of dm. The error is what C returns.
 //
 // C: int ibv_memcpy_to_dm(struct ibv_dm *dm, uint64_t dm_offset, const void *host_addr, size_t length) (verbs.h)
+//
 // Man: ibv_alloc_dm(3)
+//
 // Since: rdma-core 33.2 or earlier
 //
 //go:uintptrescapes
@@ -531,7 +615,9 @@ func MemcpyToDM(dm *ibv.DM, dmOffset uint64, hostAddr uintptr, length uint64) er
 // MemcpyFromDM calls ibv_memcpy_from_dm, a slot of dm. The error is what C returns.
 //
 // C: int ibv_memcpy_from_dm(void *host_addr, struct ibv_dm *dm, uint64_t dm_offset, size_t length) (verbs.h)
+//
 // Man: ibv_alloc_dm(3)
+//
 // Since: rdma-core 33.2 or earlier
 //
 //go:uintptrescapes
@@ -545,7 +631,9 @@ func MemcpyFromDM(hostAddr uintptr, dm *ibv.DM, dmOffset uint64, length uint64) 
 // ReqNotifyCQ calls ibv_req_notify_cq, a slot of cq.context. The error is what C returns.
 //
 // C: int ibv_req_notify_cq(struct ibv_cq *cq, int solicited_only) (verbs.h)
+//
 // Man: ibv_req_notify_cq(3)
+//
 // Since: rdma-core 33.2 or earlier
 func ReqNotifyCQ(cq *ibv.CQ, solicitedOnly int) error {
 	if cq == nil {
@@ -561,7 +649,9 @@ func ReqNotifyCQ(cq *ibv.CQ, solicitedOnly int) error {
 // PostSRQRecv calls ibv_post_srq_recv, a slot of srq.context. The error is what C returns.
 //
 // C: int ibv_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *recv_wr, struct ibv_recv_wr **bad_recv_wr) (verbs.h)
+//
 // Man: ibv_post_srq_recv(3)
+//
 // Since: rdma-core 33.2 or earlier
 func PostSRQRecv(srq *ibv.SRQ, recvWR *ibv.RecvWR, badRecvWR *ibv.Ptr[ibv.RecvWR]) error {
 	if srq == nil {
@@ -577,7 +667,9 @@ func PostSRQRecv(srq *ibv.SRQ, recvWR *ibv.RecvWR, badRecvWR *ibv.Ptr[ibv.RecvWR
 // PostSend calls ibv_post_send, a slot of qp.context. The error is what C returns.
 //
 // C: int ibv_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad_wr) (verbs.h)
+//
 // Man: ibv_post_send(3)
+//
 // Since: rdma-core 33.2 or earlier
 func PostSend(qp *ibv.QP, wr *ibv.SendWR, badWR *ibv.Ptr[ibv.SendWR]) error {
 	if qp == nil {
@@ -593,7 +685,9 @@ func PostSend(qp *ibv.QP, wr *ibv.SendWR, badWR *ibv.Ptr[ibv.SendWR]) error {
 // PostRecv calls ibv_post_recv, a slot of qp.context. The error is what C returns.
 //
 // C: int ibv_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad_wr) (verbs.h)
+//
 // Man: ibv_post_recv(3)
+//
 // Since: rdma-core 33.2 or earlier
 func PostRecv(qp *ibv.QP, wr *ibv.RecvWR, badWR *ibv.Ptr[ibv.RecvWR]) error {
 	if qp == nil {

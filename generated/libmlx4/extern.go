@@ -13,7 +13,9 @@ import (
 // InitObj calls mlx4dv_init_obj. The error is what C returns.
 //
 // C: int mlx4dv_init_obj(struct mlx4dv_obj *obj, uint64_t obj_type) (mlx4dv.h)
+//
 // Man: mlx4dv_init_obj(3)
+//
 // Since: rdma-core 33.2 or earlier
 func InitObj(obj *mlx4dv.Obj, objType mlx4dv.ObjType) error {
 	return From{}.InitObj(obj, objType)
@@ -27,7 +29,9 @@ func (from From) InitObj(obj *mlx4dv.Obj, objType mlx4dv.ObjType) error {
 // CreateQP calls mlx4dv_create_qp. After NULL the error is errno.
 //
 // C: struct ibv_qp *mlx4dv_create_qp(struct ibv_context *context, struct ibv_qp_init_attr_ex *attr, struct mlx4dv_qp_init_attr *mlx4_qp_attr) (mlx4dv.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 func CreateQP(context *ibv.Context, attr *ibv.QPInitAttrEx, mlx4QPAttr *mlx4dv.QPInitAttr) (*ibv.QP, error) {
 	return asObject[ibv.QP](fnCreateQP.Exported().Null(uintptr(unsafe.Pointer(context)), uintptr(unsafe.Pointer(attr)), uintptr(unsafe.Pointer(mlx4QPAttr))))
@@ -36,7 +40,9 @@ func CreateQP(context *ibv.Context, attr *ibv.QPInitAttrEx, mlx4QPAttr *mlx4dv.Q
 // QueryDevice calls mlx4dv_query_device. The error is what C returns.
 //
 // C: int mlx4dv_query_device(struct ibv_context *ctx_in, struct mlx4dv_context *attrs_out) (mlx4dv.h)
+//
 // Man: mlx4dv_query_device(3)
+//
 // Since: rdma-core 33.2 or earlier
 func QueryDevice(ctxIn *ibv.Context, attrsOut *mlx4dv.Context) error {
 	return fnQueryDevice.Exported().Errno(uintptr(unsafe.Pointer(ctxIn)), uintptr(unsafe.Pointer(attrsOut)))
@@ -45,7 +51,9 @@ func QueryDevice(ctxIn *ibv.Context, attrsOut *mlx4dv.Context) error {
 // SetContextAttr calls mlx4dv_set_context_attr. The error is what C returns.
 //
 // C: int mlx4dv_set_context_attr(struct ibv_context *context, enum mlx4dv_set_ctx_attr_type attr_type, void *attr) (mlx4dv.h)
+//
 // Man: mlx4dv_set_context_attr(3)
+//
 // Since: rdma-core 33.2 or earlier
 //
 //go:uintptrescapes

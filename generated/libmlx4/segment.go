@@ -15,14 +15,18 @@ import (
 // GetCQEOwner is the bit that tells whether a completion entry belongs to the program or to the device, in its place.
 //
 // C: uint8_t mlx4dv_get_cqe_owner(struct mlx4_cqe *cqe) (mlx4dv.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 func GetCQEOwner(cqe *mlx4dv.MLX4CQE) uint8 { return cqe.OwnerSROpcode & mlx4dv.MLX4_CQE_OWNER_MASK }
 
 // SetCQEOwner sets the bit of [GetCQEOwner].
 //
 // C: void mlx4dv_set_cqe_owner(struct mlx4_cqe *cqe, uint8_t val) (mlx4dv.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 func SetCQEOwner(cqe *mlx4dv.MLX4CQE, val uint8) {
 	const mask = mlx4dv.MLX4_CQE_OWNER_MASK
@@ -32,7 +36,9 @@ func SetCQEOwner(cqe *mlx4dv.MLX4CQE, val uint8) {
 // GetCQEOpcode is the bits that say what completed.
 //
 // C: uint8_t mlx4dv_get_cqe_opcode(struct mlx4_cqe *cqe) (mlx4dv.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 func GetCQEOpcode(cqe *mlx4dv.MLX4CQE) uint8 { return cqe.OwnerSROpcode & mlx4dv.MLX4_CQE_OPCODE_MASK }
 
@@ -40,7 +46,9 @@ func GetCQEOpcode(cqe *mlx4dv.MLX4CQE) uint8 { return cqe.OwnerSROpcode & mlx4dv
 // network byte order, or the bytes of ibv.ToBE32 of a key to invalidate.
 //
 // C: void mlx4dv_set_ctrl_seg(struct mlx4_wqe_ctrl_seg *seg, uint32_t owner_opcode, uint8_t fence_size, uint32_t srcrb_flags, uint32_t imm) (mlx4dv.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 func SetCtrlSeg(seg *mlx4dv.MLX4WQECtrlSeg, ownerOpcode uint32, fenceSize uint8, srcrbFlags, imm uint32) {
 	seg.OwnerOpcode = ibv.ToBE32(ownerOpcode)
@@ -52,7 +60,9 @@ func SetCtrlSeg(seg *mlx4dv.MLX4WQECtrlSeg, ownerOpcode uint32, fenceSize uint8,
 // SetDgramSeg fills in the address of a datagram. dgid points to 16 bytes, mac to 6.
 //
 // C: void mlx4dv_set_dgram_seg(struct mlx4_wqe_datagram_seg *seg, uint32_t port_pd, uint8_t g_slid, uint16_t dlid, uint8_t gid_index, uint8_t stat_rate, uint8_t hop_limit, uint32_t sl_tclass_flowlabel, uint8_t *dgid, uint32_t dqpn, uint32_t qkey, uint16_t vlan, uint8_t *mac) (mlx4dv.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 func SetDgramSeg(seg *mlx4dv.MLX4WQEDatagramSeg, portPD uint32, gSLID uint8, dlid uint16, gidIndex, statRate,
 	hopLimit uint8, slTclassFlowlabel uint32, dgid *uint8, dqpn, qkey uint32, vlan uint16, mac *uint8) {
@@ -74,7 +84,9 @@ func SetDgramSeg(seg *mlx4dv.MLX4WQEDatagramSeg, portPD uint32, gSLID uint8, dli
 // SetDataSeg fills in a piece of registered memory.
 //
 // C: void mlx4dv_set_data_seg(struct mlx4_wqe_data_seg *seg, uint32_t length, uint32_t lkey, uintptr_t address) (mlx4dv.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 func SetDataSeg(seg *mlx4dv.MLX4WQEDataSeg, length, lkey uint32, address uintptr) {
 	seg.ByteCount = ibv.ToBE32(length)

@@ -12,7 +12,9 @@ import (
 // MKeyCheck calls mlx5dv_mkey_check with the sizes of Go's records. The error is what C returns.
 //
 // C: int mlx5dv_mkey_check(struct mlx5dv_mkey *mkey, struct mlx5dv_mkey_err *err_info) (mlx5dv.h)
+//
 // Man: mlx5dv_mkey_check(3)
+//
 // Since: rdma-core 44.0
 func MKeyCheck(mkey *mlx5dv.MKey, errInfo *mlx5dv.MKeyErr) error {
 	return MKeyCheckSized(mkey, errInfo, uint64(unsafe.Sizeof(*errInfo)))
@@ -21,7 +23,9 @@ func MKeyCheck(mkey *mlx5dv.MKey, errInfo *mlx5dv.MKeyErr) error {
 // CreateFlow calls _mlx5dv_create_flow with the sizes of Go's records. After NULL the error is errno.
 //
 // C: struct ibv_flow *_mlx5dv_create_flow(struct mlx5dv_flow_matcher *matcher, struct mlx5dv_flow_match_parameters *match_value, size_t num_actions, struct mlx5dv_flow_action_attr *actions_attr) (mlx5dv.h)
+//
 // Man: mlx5dv_create_flow(3)
+//
 // Since: rdma-core 65.0
 func CreateFlow(matcher *mlx5dv.FlowMatcher, matchValue *mlx5dv.FlowMatchParameters, numActions uint64, actionsAttr *mlx5dv.FlowActionAttr) (*ibv.Flow, error) {
 	return CreateFlowSized(matcher, matchValue, numActions, actionsAttr, uint64(unsafe.Sizeof(mlx5dv.FlowActionAttr{})))
@@ -30,7 +34,9 @@ func CreateFlow(matcher *mlx5dv.FlowMatcher, matchValue *mlx5dv.FlowMatchParamet
 // QueryPort calls mlx5dv_query_port with the sizes of Go's records. The error is what C returns.
 //
 // C: int mlx5dv_query_port(struct ibv_context *context, uint32_t port_num, struct mlx5_ib_uapi_query_port *info) (mlx5dv.h)
+//
 // Man: mlx5dv_query_port(3)
+//
 // Since: rdma-core 44.0
 func QueryPort(context *ibv.Context, portNum uint32, info *mlx5dv.MLX5IBUAPIQueryPort) error {
 	return QueryPortSized(context, portNum, info, uint64(unsafe.Sizeof(*info)))
@@ -39,7 +45,9 @@ func QueryPort(context *ibv.Context, portNum uint32, info *mlx5dv.MLX5IBUAPIQuer
 // GetExportSizes calls mlx5dv_get_export_sizes with the sizes of Go's records. C itself does not fail.
 //
 // C: void mlx5dv_get_export_sizes(struct mlx5dv_export_sizes *sizes) (mlx5dv.h)
+//
 // Man: mlx5dv_get_export_sizes(3)
+//
 // Since: rdma-core 65.0
 func GetExportSizes(sizes *mlx5dv.ExportSizes) error {
 	return From{}.GetExportSizes(sizes)

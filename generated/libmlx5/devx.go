@@ -27,7 +27,9 @@ func field(bitOff, bitSz uint64) (shift, mask uint32) {
 // DevxSet writes a field of up to 32 bits.
 //
 // C: void _devx_set(void *p, uint32_t value, size_t bit_off, size_t bit_sz) (mlx5dv.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 //
 //go:uintptrescapes
@@ -40,7 +42,9 @@ func DevxSet(p uintptr, value uint32, bitOff, bitSz uint64) {
 // DevxGet reads a field of up to 32 bits.
 //
 // C: uint32_t _devx_get(const void *p, size_t bit_off, size_t bit_sz) (mlx5dv.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 //
 //go:uintptrescapes
@@ -52,7 +56,9 @@ func DevxGet(p uintptr, bitOff, bitSz uint64) uint32 {
 // DevxSet64 writes a field of 64 bits.
 //
 // C: void _devx_set64(void *p, uint64_t v, size_t bit_off) (mlx5dv.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 //
 //go:uintptrescapes
@@ -61,7 +67,9 @@ func DevxSet64(p uintptr, v, bitOff uint64) { *at[ibv.BE64](p, bitOff/64) = ibv.
 // DevxGet64 reads a field of 64 bits.
 //
 // C: uint64_t _devx_get64(const void *p, size_t bit_off) (mlx5dv.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 //
 //go:uintptrescapes

@@ -13,7 +13,9 @@ import (
 // CreateCQ calls mlx5dv_create_cq. After NULL the error is errno.
 //
 // C: struct ibv_cq_ex *mlx5dv_create_cq(struct ibv_context *context, struct ibv_cq_init_attr_ex *cq_attr, struct mlx5dv_cq_init_attr *mlx5_cq_attr) (mlx5dv.h)
+//
 // Man: mlx5dv_create_cq(3)
+//
 // Since: rdma-core 33.2 or earlier
 func CreateCQ(context *ibv.Context, cqAttr *ibv.CQInitAttrEx, mlx5CQAttr *mlx5dv.CQInitAttr) (*ibv.CQEx, error) {
 	return asObject[ibv.CQEx](fnCreateCQ.Exported().Null(uintptr(unsafe.Pointer(context)), uintptr(unsafe.Pointer(cqAttr)), uintptr(unsafe.Pointer(mlx5CQAttr))))
@@ -22,7 +24,9 @@ func CreateCQ(context *ibv.Context, cqAttr *ibv.CQInitAttrEx, mlx5CQAttr *mlx5dv
 // CreateMKey calls mlx5dv_create_mkey. After NULL the error is errno.
 //
 // C: struct mlx5dv_mkey *mlx5dv_create_mkey(struct mlx5dv_mkey_init_attr *mkey_init_attr) (mlx5dv.h)
+//
 // Man: mlx5dv_create_mkey(3)
+//
 // Since: rdma-core 33.2 or earlier
 func CreateMKey(mkeyInitAttr *mlx5dv.MKeyInitAttr) (*mlx5dv.MKey, error) {
 	return From{}.CreateMKey(mkeyInitAttr)
@@ -36,7 +40,9 @@ func (from From) CreateMKey(mkeyInitAttr *mlx5dv.MKeyInitAttr) (*mlx5dv.MKey, er
 // DestroyMKey calls mlx5dv_destroy_mkey. The error is what C returns.
 //
 // C: int mlx5dv_destroy_mkey(struct mlx5dv_mkey *mkey) (mlx5dv.h)
+//
 // Man: mlx5dv_create_mkey(3)
+//
 // Since: rdma-core 33.2 or earlier
 func DestroyMKey(mkey *mlx5dv.MKey) error {
 	return fnDestroyMKey.Exported().Errno(uintptr(unsafe.Pointer(mkey)))
@@ -45,7 +51,9 @@ func DestroyMKey(mkey *mlx5dv.MKey) error {
 // CreateQP calls mlx5dv_create_qp. After NULL the error is errno.
 //
 // C: struct ibv_qp *mlx5dv_create_qp(struct ibv_context *context, struct ibv_qp_init_attr_ex *qp_attr, struct mlx5dv_qp_init_attr *mlx5_qp_attr) (mlx5dv.h)
+//
 // Man: mlx5dv_create_qp(3)
+//
 // Since: rdma-core 33.2 or earlier
 func CreateQP(context *ibv.Context, qpAttr *ibv.QPInitAttrEx, mlx5QPAttr *mlx5dv.QPInitAttr) (*ibv.QP, error) {
 	return asObject[ibv.QP](fnCreateQP.Exported().Null(uintptr(unsafe.Pointer(context)), uintptr(unsafe.Pointer(qpAttr)), uintptr(unsafe.Pointer(mlx5QPAttr))))
@@ -54,7 +62,9 @@ func CreateQP(context *ibv.Context, qpAttr *ibv.QPInitAttrEx, mlx5QPAttr *mlx5dv
 // QPExFromIBVQPEx calls mlx5dv_qp_ex_from_ibv_qp_ex. C itself does not fail.
 //
 // C: struct mlx5dv_qp_ex *mlx5dv_qp_ex_from_ibv_qp_ex(struct ibv_qp_ex *qp) (mlx5dv.h)
+//
 // Man: mlx5dv_wr_post(3)
+//
 // Since: rdma-core 33.2 or earlier
 func QPExFromIBVQPEx(qp *ibv.QPEx) (*mlx5dv.QPEx, error) {
 	return asObject[mlx5dv.QPEx](fnQPExFromIBVQPEx.Exported().NullOK(uintptr(unsafe.Pointer(qp))))
@@ -63,7 +73,9 @@ func QPExFromIBVQPEx(qp *ibv.QPEx) (*mlx5dv.QPEx, error) {
 // MKeyCheckSized calls _mlx5dv_mkey_check. The error is what C returns.
 //
 // C: int _mlx5dv_mkey_check(struct mlx5dv_mkey *mkey, struct mlx5dv_mkey_err *err_info, size_t err_info_size) (mlx5dv.h)
+//
 // Man: mlx5dv_mkey_check(3)
+//
 // Since: rdma-core 44.0
 func MKeyCheckSized(mkey *mlx5dv.MKey, errInfo *mlx5dv.MKeyErr, errInfoSize uint64) error {
 	return fnMKeyCheckSized.Exported().Wide(2, errInfoSize).Errno(uintptr(unsafe.Pointer(mkey)), uintptr(unsafe.Pointer(errInfo)), uintptr(errInfoSize))
@@ -72,7 +84,9 @@ func MKeyCheckSized(mkey *mlx5dv.MKey, errInfo *mlx5dv.MKeyErr, errInfoSize uint
 // QPCancelPostedSendWRs calls mlx5dv_qp_cancel_posted_send_wrs. The error is a negative result of C's.
 //
 // C: int mlx5dv_qp_cancel_posted_send_wrs(struct mlx5dv_qp_ex *mqp, uint64_t wr_id) (mlx5dv.h)
+//
 // Man: mlx5dv_qp_cancel_posted_send_wrs(3)
+//
 // Since: rdma-core 44.0
 func QPCancelPostedSendWRs(mqp *mlx5dv.QPEx, wrID uint64) (int, error) {
 	return fnQPCancelPostedSendWRs.Exported().Wide(1, wrID).NegativeErrno(uintptr(unsafe.Pointer(mqp)), uintptr(wrID))
@@ -81,7 +95,9 @@ func QPCancelPostedSendWRs(mqp *mlx5dv.QPEx, wrID uint64) (int, error) {
 // CryptoLogin calls mlx5dv_crypto_login. The error is what C returns.
 //
 // C: int mlx5dv_crypto_login(struct ibv_context *context, struct mlx5dv_crypto_login_attr *login_attr) (mlx5dv.h)
+//
 // Man: mlx5dv_crypto_login(3)
+//
 // Since: rdma-core 44.0
 func CryptoLogin(context *ibv.Context, loginAttr *mlx5dv.CryptoLoginAttr) error {
 	return fnCryptoLogin.Exported().Errno(uintptr(unsafe.Pointer(context)), uintptr(unsafe.Pointer(loginAttr)))
@@ -90,7 +106,9 @@ func CryptoLogin(context *ibv.Context, loginAttr *mlx5dv.CryptoLoginAttr) error 
 // CryptoLoginQueryState calls mlx5dv_crypto_login_query_state. The error is what C returns.
 //
 // C: int mlx5dv_crypto_login_query_state(struct ibv_context *context, enum mlx5dv_crypto_login_state *state) (mlx5dv.h)
+//
 // Man: mlx5dv_crypto_login(3)
+//
 // Since: rdma-core 44.0
 func CryptoLoginQueryState(context *ibv.Context, state *mlx5dv.CryptoLoginState) error {
 	return fnCryptoLoginQueryState.Exported().Errno(uintptr(unsafe.Pointer(context)), uintptr(unsafe.Pointer(state)))
@@ -99,7 +117,9 @@ func CryptoLoginQueryState(context *ibv.Context, state *mlx5dv.CryptoLoginState)
 // CryptoLogout calls mlx5dv_crypto_logout. The error is what C returns.
 //
 // C: int mlx5dv_crypto_logout(struct ibv_context *context) (mlx5dv.h)
+//
 // Man: mlx5dv_crypto_login(3)
+//
 // Since: rdma-core 44.0
 func CryptoLogout(context *ibv.Context) error {
 	return fnCryptoLogout.Exported().Errno(uintptr(unsafe.Pointer(context)))
@@ -108,7 +128,9 @@ func CryptoLogout(context *ibv.Context) error {
 // CryptoLoginCreate calls mlx5dv_crypto_login_create. After NULL the error is errno.
 //
 // C: struct mlx5dv_crypto_login_obj *mlx5dv_crypto_login_create(struct ibv_context *context, struct mlx5dv_crypto_login_attr_ex *login_attr) (mlx5dv.h)
+//
 // Man: mlx5dv_crypto_login_create(3)
+//
 // Since: rdma-core 44.0
 func CryptoLoginCreate(context *ibv.Context, loginAttr *mlx5dv.CryptoLoginAttrEx) (*mlx5dv.CryptoLoginObj, error) {
 	return asObject[mlx5dv.CryptoLoginObj](fnCryptoLoginCreate.Exported().Null(uintptr(unsafe.Pointer(context)), uintptr(unsafe.Pointer(loginAttr))))
@@ -117,7 +139,9 @@ func CryptoLoginCreate(context *ibv.Context, loginAttr *mlx5dv.CryptoLoginAttrEx
 // CryptoLoginQuery calls mlx5dv_crypto_login_query. The error is what C returns.
 //
 // C: int mlx5dv_crypto_login_query(struct mlx5dv_crypto_login_obj *crypto_login, struct mlx5dv_crypto_login_query_attr *query_attr) (mlx5dv.h)
+//
 // Man: mlx5dv_crypto_login_create(3)
+//
 // Since: rdma-core 44.0
 func CryptoLoginQuery(cryptoLogin *mlx5dv.CryptoLoginObj, queryAttr *mlx5dv.CryptoLoginQueryAttr) error {
 	return fnCryptoLoginQuery.Exported().Errno(uintptr(unsafe.Pointer(cryptoLogin)), uintptr(unsafe.Pointer(queryAttr)))
@@ -126,7 +150,9 @@ func CryptoLoginQuery(cryptoLogin *mlx5dv.CryptoLoginObj, queryAttr *mlx5dv.Cryp
 // CryptoLoginDestroy calls mlx5dv_crypto_login_destroy. The error is what C returns.
 //
 // C: int mlx5dv_crypto_login_destroy(struct mlx5dv_crypto_login_obj *crypto_login) (mlx5dv.h)
+//
 // Man: mlx5dv_crypto_login_create(3)
+//
 // Since: rdma-core 44.0
 func CryptoLoginDestroy(cryptoLogin *mlx5dv.CryptoLoginObj) error {
 	return fnCryptoLoginDestroy.Exported().Errno(uintptr(unsafe.Pointer(cryptoLogin)))
@@ -135,7 +161,9 @@ func CryptoLoginDestroy(cryptoLogin *mlx5dv.CryptoLoginObj) error {
 // DEKCreate calls mlx5dv_dek_create. After NULL the error is errno.
 //
 // C: struct mlx5dv_dek *mlx5dv_dek_create(struct ibv_context *context, struct mlx5dv_dek_init_attr *init_attr) (mlx5dv.h)
+//
 // Man: mlx5dv_dek_create(3)
+//
 // Since: rdma-core 44.0
 func DEKCreate(context *ibv.Context, initAttr *mlx5dv.DEKInitAttr) (*mlx5dv.DEK, error) {
 	return asObject[mlx5dv.DEK](fnDEKCreate.Exported().Null(uintptr(unsafe.Pointer(context)), uintptr(unsafe.Pointer(initAttr))))
@@ -144,7 +172,9 @@ func DEKCreate(context *ibv.Context, initAttr *mlx5dv.DEKInitAttr) (*mlx5dv.DEK,
 // DEKQuery calls mlx5dv_dek_query. The error is what C returns.
 //
 // C: int mlx5dv_dek_query(struct mlx5dv_dek *dek, struct mlx5dv_dek_attr *attr) (mlx5dv.h)
+//
 // Man: mlx5dv_dek_create(3)
+//
 // Since: rdma-core 44.0
 func DEKQuery(dek *mlx5dv.DEK, attr *mlx5dv.DEKAttr) error {
 	return fnDEKQuery.Exported().Errno(uintptr(unsafe.Pointer(dek)), uintptr(unsafe.Pointer(attr)))
@@ -153,7 +183,9 @@ func DEKQuery(dek *mlx5dv.DEK, attr *mlx5dv.DEKAttr) error {
 // DEKDestroy calls mlx5dv_dek_destroy. The error is what C returns.
 //
 // C: int mlx5dv_dek_destroy(struct mlx5dv_dek *dek) (mlx5dv.h)
+//
 // Man: mlx5dv_dek_create(3)
+//
 // Since: rdma-core 44.0
 func DEKDestroy(dek *mlx5dv.DEK) error {
 	return fnDEKDestroy.Exported().Errno(uintptr(unsafe.Pointer(dek)))
@@ -162,7 +194,9 @@ func DEKDestroy(dek *mlx5dv.DEK) error {
 // CreateFlowMatcher calls mlx5dv_create_flow_matcher. After NULL the error is errno.
 //
 // C: struct mlx5dv_flow_matcher *mlx5dv_create_flow_matcher(struct ibv_context *context, struct mlx5dv_flow_matcher_attr *matcher_attr) (mlx5dv.h)
+//
 // Man: mlx5dv_create_flow_matcher(3)
+//
 // Since: rdma-core 33.2 or earlier
 func CreateFlowMatcher(context *ibv.Context, matcherAttr *mlx5dv.FlowMatcherAttr) (*mlx5dv.FlowMatcher, error) {
 	return asObject[mlx5dv.FlowMatcher](fnCreateFlowMatcher.Exported().Null(uintptr(unsafe.Pointer(context)), uintptr(unsafe.Pointer(matcherAttr))))
@@ -171,7 +205,9 @@ func CreateFlowMatcher(context *ibv.Context, matcherAttr *mlx5dv.FlowMatcherAttr
 // DestroyFlowMatcher calls mlx5dv_destroy_flow_matcher. The error is what C returns.
 //
 // C: int mlx5dv_destroy_flow_matcher(struct mlx5dv_flow_matcher *matcher) (mlx5dv.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 func DestroyFlowMatcher(matcher *mlx5dv.FlowMatcher) error {
 	return fnDestroyFlowMatcher.Exported().Errno(uintptr(unsafe.Pointer(matcher)))
@@ -180,7 +216,9 @@ func DestroyFlowMatcher(matcher *mlx5dv.FlowMatcher) error {
 // CreateSteeringAnchor calls mlx5dv_create_steering_anchor. After NULL the error is errno.
 //
 // C: struct mlx5dv_steering_anchor *mlx5dv_create_steering_anchor(struct ibv_context *context, struct mlx5dv_steering_anchor_attr *attr) (mlx5dv.h)
+//
 // Man: mlx5dv_create_steering_anchor(3)
+//
 // Since: rdma-core 44.0
 func CreateSteeringAnchor(context *ibv.Context, attr *mlx5dv.SteeringAnchorAttr) (*mlx5dv.SteeringAnchor, error) {
 	return asObject[mlx5dv.SteeringAnchor](fnCreateSteeringAnchor.Exported().Null(uintptr(unsafe.Pointer(context)), uintptr(unsafe.Pointer(attr))))
@@ -189,7 +227,9 @@ func CreateSteeringAnchor(context *ibv.Context, attr *mlx5dv.SteeringAnchorAttr)
 // DestroySteeringAnchor calls mlx5dv_destroy_steering_anchor. The error is what C returns.
 //
 // C: int mlx5dv_destroy_steering_anchor(struct mlx5dv_steering_anchor *sa) (mlx5dv.h)
+//
 // Man: mlx5dv_create_steering_anchor(3)
+//
 // Since: rdma-core 44.0
 func DestroySteeringAnchor(sa *mlx5dv.SteeringAnchor) error {
 	return fnDestroySteeringAnchor.Exported().Errno(uintptr(unsafe.Pointer(sa)))
@@ -198,7 +238,9 @@ func DestroySteeringAnchor(sa *mlx5dv.SteeringAnchor) error {
 // CreateFlowSized calls __mlx5dv_create_flow. After NULL the error is errno.
 //
 // C: struct ibv_flow *__mlx5dv_create_flow(struct mlx5dv_flow_matcher *matcher, struct mlx5dv_flow_match_parameters *match_value, size_t num_actions, struct mlx5dv_flow_action_attr *actions_attr, size_t attr_len) (mlx5dv.h)
+//
 // Man: mlx5dv_create_flow(3)
+//
 // Since: rdma-core 65.0
 func CreateFlowSized(matcher *mlx5dv.FlowMatcher, matchValue *mlx5dv.FlowMatchParameters, numActions uint64, actionsAttr *mlx5dv.FlowActionAttr, attrLen uint64) (*ibv.Flow, error) {
 	return asObject[ibv.Flow](fnCreateFlowSized.Exported().Wide(2, numActions).Wide(4, attrLen).Null(uintptr(unsafe.Pointer(matcher)), uintptr(unsafe.Pointer(matchValue)), uintptr(numActions), uintptr(unsafe.Pointer(actionsAttr)), uintptr(attrLen)))
@@ -207,7 +249,9 @@ func CreateFlowSized(matcher *mlx5dv.FlowMatcher, matchValue *mlx5dv.FlowMatchPa
 // CreateFlowActionESP calls mlx5dv_create_flow_action_esp. After NULL the error is errno.
 //
 // C: struct ibv_flow_action *mlx5dv_create_flow_action_esp(struct ibv_context *ctx, struct ibv_flow_action_esp_attr *esp, struct mlx5dv_flow_action_esp *mlx5_attr) (mlx5dv.h)
+//
 // Man: mlx5dv_flow_action_esp(3)
+//
 // Since: rdma-core 33.2 or earlier
 func CreateFlowActionESP(ctx *ibv.Context, esp *ibv.FlowActionESPAttr, mlx5Attr *mlx5dv.FlowActionESP) (*ibv.FlowAction, error) {
 	return asObject[ibv.FlowAction](fnCreateFlowActionESP.Exported().Null(uintptr(unsafe.Pointer(ctx)), uintptr(unsafe.Pointer(esp)), uintptr(unsafe.Pointer(mlx5Attr))))
@@ -216,7 +260,9 @@ func CreateFlowActionESP(ctx *ibv.Context, esp *ibv.FlowActionESPAttr, mlx5Attr 
 // CreateFlowActionModifyHeader calls mlx5dv_create_flow_action_modify_header. After NULL the error is errno.
 //
 // C: struct ibv_flow_action *mlx5dv_create_flow_action_modify_header(struct ibv_context *ctx, size_t actions_sz, uint64_t *actions, enum mlx5_ib_uapi_flow_table_type ft_type) (mlx5dv.h)
+//
 // Man: mlx5dv_create_flow_action_modify_header(3)
+//
 // Since: rdma-core 33.2 or earlier
 func CreateFlowActionModifyHeader(ctx *ibv.Context, actionsSz uint64, actions *uint64, ftType mlx5dv.MLX5IBUAPIFlowTableType) (*ibv.FlowAction, error) {
 	return asObject[ibv.FlowAction](fnCreateFlowActionModifyHeader.Exported().Wide(1, actionsSz).Null(uintptr(unsafe.Pointer(ctx)), uintptr(actionsSz), uintptr(unsafe.Pointer(actions)), runtime.Word(uint32(ftType))))
@@ -225,7 +271,9 @@ func CreateFlowActionModifyHeader(ctx *ibv.Context, actionsSz uint64, actions *u
 // CreateFlowActionPacketReformat calls mlx5dv_create_flow_action_packet_reformat. After NULL the error is errno.
 //
 // C: struct ibv_flow_action *mlx5dv_create_flow_action_packet_reformat(struct ibv_context *ctx, size_t data_sz, void *data, enum mlx5_ib_uapi_flow_action_packet_reformat_type reformat_type, enum mlx5_ib_uapi_flow_table_type ft_type) (mlx5dv.h)
+//
 // Man: mlx5dv_create_flow_action_packet_reformat(3)
+//
 // Since: rdma-core 33.2 or earlier
 //
 //go:uintptrescapes
@@ -236,7 +284,9 @@ func CreateFlowActionPacketReformat(ctx *ibv.Context, dataSz uint64, data uintpt
 // QueryDevice calls mlx5dv_query_device. The error is what C returns.
 //
 // C: int mlx5dv_query_device(struct ibv_context *ctx_in, struct mlx5dv_context *attrs_out) (mlx5dv.h)
+//
 // Man: mlx5dv_query_device(3)
+//
 // Since: rdma-core 33.2 or earlier
 func QueryDevice(ctxIn *ibv.Context, attrsOut *mlx5dv.Context) error {
 	return fnQueryDevice.Exported().Errno(uintptr(unsafe.Pointer(ctxIn)), uintptr(unsafe.Pointer(attrsOut)))
@@ -245,7 +295,9 @@ func QueryDevice(ctxIn *ibv.Context, attrsOut *mlx5dv.Context) error {
 // MapAHToQP calls mlx5dv_map_ah_to_qp. The error is what C returns.
 //
 // C: int mlx5dv_map_ah_to_qp(struct ibv_ah *ah, uint32_t qp_num) (mlx5dv.h)
+//
 // Man: mlx5dv_map_ah_to_qp(3)
+//
 // Since: rdma-core 44.0
 func MapAHToQP(ah *ibv.AH, qpNum uint32) error {
 	return fnMapAHToQP.Exported().Errno(uintptr(unsafe.Pointer(ah)), runtime.Word(uint32(qpNum)))
@@ -254,7 +306,9 @@ func MapAHToQP(ah *ibv.AH, qpNum uint32) error {
 // AllocDM calls mlx5dv_alloc_dm. After NULL the error is errno.
 //
 // C: struct ibv_dm *mlx5dv_alloc_dm(struct ibv_context *context, struct ibv_alloc_dm_attr *dm_attr, struct mlx5dv_alloc_dm_attr *mlx5_dm_attr) (mlx5dv.h)
+//
 // Man: mlx5dv_alloc_dm(3)
+//
 // Since: rdma-core 33.2 or earlier
 func AllocDM(context *ibv.Context, dmAttr *ibv.AllocDMAttr, mlx5DMAttr *mlx5dv.AllocDMAttr) (*ibv.DM, error) {
 	return asObject[ibv.DM](fnAllocDM.Exported().Null(uintptr(unsafe.Pointer(context)), uintptr(unsafe.Pointer(dmAttr)), uintptr(unsafe.Pointer(mlx5DMAttr))))
@@ -263,7 +317,9 @@ func AllocDM(context *ibv.Context, dmAttr *ibv.AllocDMAttr, mlx5DMAttr *mlx5dv.A
 // DMMapOpAddr calls mlx5dv_dm_map_op_addr. After NULL the error is errno.
 //
 // C: void *mlx5dv_dm_map_op_addr(struct ibv_dm *dm, uint8_t op) (mlx5dv.h)
+//
 // Man: mlx5dv_dm_map_op_addr(3)
+//
 // Since: rdma-core 44.0
 func DMMapOpAddr(dm *ibv.DM, op uint8) (uintptr, error) {
 	return fnDMMapOpAddr.Exported().Null(uintptr(unsafe.Pointer(dm)), uintptr(op))
@@ -272,7 +328,9 @@ func DMMapOpAddr(dm *ibv.DM, op uint8) (uintptr, error) {
 // RegDMABufMR calls mlx5dv_reg_dmabuf_mr. After NULL the error is errno.
 //
 // C: struct ibv_mr *mlx5dv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length, uint64_t iova, int fd, int access, int mlx5_access) (mlx5dv.h)
+//
 // Man: mlx5dv_reg_dmabuf_mr(3)
+//
 // Since: rdma-core 56.1
 func RegDMABufMR(pd *ibv.PD, offset uint64, length uint64, iova uint64, fd int, access ibv.AccessFlags, mlx5Access int) (*ibv.MR, error) {
 	return asObject[ibv.MR](fnRegDMABufMR.Exported().Wide(1, offset).Wide(2, length).Wide(3, iova).Null(uintptr(unsafe.Pointer(pd)), uintptr(offset), uintptr(length), uintptr(iova), uintptr(int32(fd)), uintptr(int32(access)), uintptr(int32(mlx5Access))))
@@ -281,7 +339,9 @@ func RegDMABufMR(pd *ibv.PD, offset uint64, length uint64, iova uint64, fd int, 
 // GetDataDirectSysfsPath calls mlx5dv_get_data_direct_sysfs_path. The error is what C returns.
 //
 // C: int mlx5dv_get_data_direct_sysfs_path(struct ibv_context *context, char *buf, size_t buf_len) (mlx5dv.h)
+//
 // Man: mlx5dv_get_data_direct_sysfs_path(3)
+//
 // Since: rdma-core 56.1
 func GetDataDirectSysfsPath(context *ibv.Context, buf *byte, bufLen uint64) error {
 	return fnGetDataDirectSysfsPath.Exported().Wide(2, bufLen).Errno(uintptr(unsafe.Pointer(context)), uintptr(unsafe.Pointer(buf)), uintptr(bufLen))
@@ -290,7 +350,9 @@ func GetDataDirectSysfsPath(context *ibv.Context, buf *byte, bufLen uint64) erro
 // CreateWQ calls mlx5dv_create_wq. After NULL the error is errno.
 //
 // C: struct ibv_wq *mlx5dv_create_wq(struct ibv_context *context, struct ibv_wq_init_attr *wq_init_attr, struct mlx5dv_wq_init_attr *mlx5_wq_attr) (mlx5dv.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 func CreateWQ(context *ibv.Context, wqInitAttr *ibv.WQInitAttr, mlx5WQAttr *mlx5dv.WQInitAttr) (*ibv.WQ, error) {
 	return asObject[ibv.WQ](fnCreateWQ.Exported().Null(uintptr(unsafe.Pointer(context)), uintptr(unsafe.Pointer(wqInitAttr)), uintptr(unsafe.Pointer(mlx5WQAttr))))
@@ -299,7 +361,9 @@ func CreateWQ(context *ibv.Context, wqInitAttr *ibv.WQInitAttr, mlx5WQAttr *mlx5
 // InitObj calls mlx5dv_init_obj. The error is what C returns.
 //
 // C: int mlx5dv_init_obj(struct mlx5dv_obj *obj, uint64_t obj_type) (mlx5dv.h)
+//
 // Man: mlx5dv_init_obj(3)
+//
 // Since: rdma-core 33.2 or earlier
 func InitObj(obj *mlx5dv.Obj, objType mlx5dv.ObjType) error {
 	return From{}.InitObj(obj, objType)
@@ -313,7 +377,9 @@ func (from From) InitObj(obj *mlx5dv.Obj, objType mlx5dv.ObjType) error {
 // SetContextAttr calls mlx5dv_set_context_attr. The error is what C returns.
 //
 // C: int mlx5dv_set_context_attr(struct ibv_context *context, enum mlx5dv_set_ctx_attr_type type, void *attr) (mlx5dv.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 //
 //go:uintptrescapes
@@ -324,7 +390,9 @@ func SetContextAttr(context *ibv.Context, kind mlx5dv.SetCtxAttrType, attr uintp
 // GetClockInfo calls mlx5dv_get_clock_info. The error is what C returns.
 //
 // C: int mlx5dv_get_clock_info(struct ibv_context *context, struct mlx5dv_clock_info *clock_info) (mlx5dv.h)
+//
 // Man: mlx5dv_get_clock_info(3)
+//
 // Since: rdma-core 33.2 or earlier
 func GetClockInfo(context *ibv.Context, clockInfo *mlx5dv.ClockInfo) error {
 	return fnGetClockInfo.Exported().Errno(uintptr(unsafe.Pointer(context)), uintptr(unsafe.Pointer(clockInfo)))
@@ -333,7 +401,9 @@ func GetClockInfo(context *ibv.Context, clockInfo *mlx5dv.ClockInfo) error {
 // IsSupported calls mlx5dv_is_supported. C itself does not fail.
 //
 // C: _Bool mlx5dv_is_supported(struct ibv_device *device) (mlx5dv.h)
+//
 // Man: mlx5dv_is_supported(3)
+//
 // Since: rdma-core 33.2 or earlier
 func IsSupported(device *ibv.Device) (bool, error) {
 	return asBool[uint8](fnIsSupported.Exported().Value(uintptr(unsafe.Pointer(device))))
@@ -342,7 +412,9 @@ func IsSupported(device *ibv.Device) (bool, error) {
 // GetVFIODeviceList calls mlx5dv_get_vfio_device_list. After NULL the error is errno.
 //
 // C: struct ibv_device **mlx5dv_get_vfio_device_list(struct mlx5dv_vfio_context_attr *attr) (mlx5dv.h)
+//
 // Man: mlx5dv_get_vfio_device_list(3)
+//
 // Since: rdma-core 44.0
 func GetVFIODeviceList(attr *mlx5dv.VFIOContextAttr) (*ibv.Ptr[ibv.Device], error) {
 	return From{}.GetVFIODeviceList(attr)
@@ -356,7 +428,9 @@ func (from From) GetVFIODeviceList(attr *mlx5dv.VFIOContextAttr) (*ibv.Ptr[ibv.D
 // VFIOGetEventsFD calls mlx5dv_vfio_get_events_fd. C itself does not fail.
 //
 // C: int mlx5dv_vfio_get_events_fd(struct ibv_context *ibctx) (mlx5dv.h)
+//
 // Man: mlx5dv_vfio_get_events_fd(3)
+//
 // Since: rdma-core 44.0
 func VFIOGetEventsFD(ibctx *ibv.Context) (int, error) {
 	return asInt(fnVFIOGetEventsFD.Exported().Value(uintptr(unsafe.Pointer(ibctx))))
@@ -365,7 +439,9 @@ func VFIOGetEventsFD(ibctx *ibv.Context) (int, error) {
 // VFIOProcessEvents calls mlx5dv_vfio_process_events. The error is what C returns.
 //
 // C: int mlx5dv_vfio_process_events(struct ibv_context *context) (mlx5dv.h)
+//
 // Man: mlx5dv_vfio_process_events(3)
+//
 // Since: rdma-core 44.0
 func VFIOProcessEvents(context *ibv.Context) error {
 	return fnVFIOProcessEvents.Exported().Errno(uintptr(unsafe.Pointer(context)))
@@ -374,7 +450,9 @@ func VFIOProcessEvents(context *ibv.Context) error {
 // OpenDevice calls mlx5dv_open_device. After NULL the error is errno.
 //
 // C: struct ibv_context *mlx5dv_open_device(struct ibv_device *device, struct mlx5dv_context_attr *attr) (mlx5dv.h)
+//
 // Man: mlx5dv_open_device(3)
+//
 // Since: rdma-core 33.2 or earlier
 func OpenDevice(device *ibv.Device, attr *mlx5dv.ContextAttr) (*ibv.Context, error) {
 	return asObject[ibv.Context](fnOpenDevice.Exported().Null(uintptr(unsafe.Pointer(device)), uintptr(unsafe.Pointer(attr))))
@@ -383,7 +461,9 @@ func OpenDevice(device *ibv.Device, attr *mlx5dv.ContextAttr) (*ibv.Context, err
 // DevxObjCreate calls mlx5dv_devx_obj_create. After NULL the error is errno.
 //
 // C: struct mlx5dv_devx_obj *mlx5dv_devx_obj_create(struct ibv_context *context, const void *in, size_t inlen, void *out, size_t outlen) (mlx5dv.h)
+//
 // Man: mlx5dv_devx_obj_create(3)
+//
 // Since: rdma-core 33.2 or earlier
 //
 //go:uintptrescapes
@@ -394,7 +474,9 @@ func DevxObjCreate(context *ibv.Context, in uintptr, inlen uint64, out uintptr, 
 // DevxObjQuery calls mlx5dv_devx_obj_query. The error is what C returns.
 //
 // C: int mlx5dv_devx_obj_query(struct mlx5dv_devx_obj *obj, const void *in, size_t inlen, void *out, size_t outlen) (mlx5dv.h)
+//
 // Man: mlx5dv_devx_obj_create(3)
+//
 // Since: rdma-core 33.2 or earlier
 //
 //go:uintptrescapes
@@ -405,7 +487,9 @@ func DevxObjQuery(obj *mlx5dv.DevxObj, in uintptr, inlen uint64, out uintptr, ou
 // DevxObjModify calls mlx5dv_devx_obj_modify. The error is what C returns.
 //
 // C: int mlx5dv_devx_obj_modify(struct mlx5dv_devx_obj *obj, const void *in, size_t inlen, void *out, size_t outlen) (mlx5dv.h)
+//
 // Man: mlx5dv_devx_obj_create(3)
+//
 // Since: rdma-core 33.2 or earlier
 //
 //go:uintptrescapes
@@ -416,7 +500,9 @@ func DevxObjModify(obj *mlx5dv.DevxObj, in uintptr, inlen uint64, out uintptr, o
 // DevxObjDestroy calls mlx5dv_devx_obj_destroy. The error is what C returns.
 //
 // C: int mlx5dv_devx_obj_destroy(struct mlx5dv_devx_obj *obj) (mlx5dv.h)
+//
 // Man: mlx5dv_devx_obj_create(3)
+//
 // Since: rdma-core 33.2 or earlier
 func DevxObjDestroy(obj *mlx5dv.DevxObj) error {
 	return fnDevxObjDestroy.Exported().Errno(uintptr(unsafe.Pointer(obj)))
@@ -425,7 +511,9 @@ func DevxObjDestroy(obj *mlx5dv.DevxObj) error {
 // DevxObjExport calls mlx5dv_devx_obj_export. The error is what C returns.
 //
 // C: int mlx5dv_devx_obj_export(struct mlx5dv_devx_obj *obj, void *data) (mlx5dv.h)
+//
 // Man: mlx5dv_devx_obj_export(3)
+//
 // Since: rdma-core 65.0
 //
 //go:uintptrescapes
@@ -436,7 +524,9 @@ func DevxObjExport(obj *mlx5dv.DevxObj, data uintptr) error {
 // DevxObjImport calls mlx5dv_devx_obj_import. After NULL the error is errno.
 //
 // C: struct mlx5dv_devx_obj *mlx5dv_devx_obj_import(struct ibv_context *context, void *data) (mlx5dv.h)
+//
 // Man: mlx5dv_devx_obj_export(3)
+//
 // Since: rdma-core 65.0
 //
 //go:uintptrescapes
@@ -447,7 +537,9 @@ func DevxObjImport(context *ibv.Context, data uintptr) (*mlx5dv.DevxObj, error) 
 // DevxObjUnimport calls mlx5dv_devx_obj_unimport. C itself does not fail.
 //
 // C: void mlx5dv_devx_obj_unimport(struct mlx5dv_devx_obj *obj) (mlx5dv.h)
+//
 // Man: mlx5dv_devx_obj_export(3)
+//
 // Since: rdma-core 65.0
 func DevxObjUnimport(obj *mlx5dv.DevxObj) error {
 	return fnDevxObjUnimport.Exported().Void(uintptr(unsafe.Pointer(obj)))
@@ -456,7 +548,9 @@ func DevxObjUnimport(obj *mlx5dv.DevxObj) error {
 // DevxGeneralCmd calls mlx5dv_devx_general_cmd. The error is what C returns.
 //
 // C: int mlx5dv_devx_general_cmd(struct ibv_context *context, const void *in, size_t inlen, void *out, size_t outlen) (mlx5dv.h)
+//
 // Man: mlx5dv_devx_obj_create(3)
+//
 // Since: rdma-core 33.2 or earlier
 //
 //go:uintptrescapes
@@ -467,7 +561,9 @@ func DevxGeneralCmd(context *ibv.Context, in uintptr, inlen uint64, out uintptr,
 // QueryPortSized calls _mlx5dv_query_port. The error is what C returns.
 //
 // C: int _mlx5dv_query_port(struct ibv_context *context, uint32_t port_num, struct mlx5_ib_uapi_query_port *info, size_t info_len) (mlx5dv.h)
+//
 // Man: mlx5dv_query_port(3)
+//
 // Since: rdma-core 44.0
 func QueryPortSized(context *ibv.Context, portNum uint32, info *mlx5dv.MLX5IBUAPIQueryPort, infoLen uint64) error {
 	return fnQueryPortSized.Exported().Wide(3, infoLen).Errno(uintptr(unsafe.Pointer(context)), runtime.Word(uint32(portNum)), uintptr(unsafe.Pointer(info)), uintptr(infoLen))
@@ -476,7 +572,9 @@ func QueryPortSized(context *ibv.Context, portNum uint32, info *mlx5dv.MLX5IBUAP
 // DevxUMemReg calls mlx5dv_devx_umem_reg. After NULL the error is errno.
 //
 // C: struct mlx5dv_devx_umem *mlx5dv_devx_umem_reg(struct ibv_context *ctx, void *addr, size_t size, uint32_t access) (mlx5dv.h)
+//
 // Man: mlx5dv_devx_umem_reg(3)
+//
 // Since: rdma-core 33.2 or earlier
 //
 //go:uintptrescapes
@@ -487,7 +585,9 @@ func DevxUMemReg(ctx *ibv.Context, addr uintptr, size uint64, access ibv.AccessF
 // DevxUMemRegEx calls mlx5dv_devx_umem_reg_ex. After NULL the error is errno.
 //
 // C: struct mlx5dv_devx_umem *mlx5dv_devx_umem_reg_ex(struct ibv_context *ctx, struct mlx5dv_devx_umem_in *umem_in) (mlx5dv.h)
+//
 // Man: mlx5dv_devx_umem_reg(3)
+//
 // Since: rdma-core 44.0
 func DevxUMemRegEx(ctx *ibv.Context, umemIn *mlx5dv.DevxUMemIn) (*mlx5dv.DevxUMem, error) {
 	return asObject[mlx5dv.DevxUMem](fnDevxUMemRegEx.Exported().Null(uintptr(unsafe.Pointer(ctx)), uintptr(unsafe.Pointer(umemIn))))
@@ -496,7 +596,9 @@ func DevxUMemRegEx(ctx *ibv.Context, umemIn *mlx5dv.DevxUMemIn) (*mlx5dv.DevxUMe
 // DevxUMemDereg calls mlx5dv_devx_umem_dereg. The error is what C returns.
 //
 // C: int mlx5dv_devx_umem_dereg(struct mlx5dv_devx_umem *umem) (mlx5dv.h)
+//
 // Man: mlx5dv_devx_umem_reg(3)
+//
 // Since: rdma-core 33.2 or earlier
 func DevxUMemDereg(umem *mlx5dv.DevxUMem) error {
 	return fnDevxUMemDereg.Exported().Errno(uintptr(unsafe.Pointer(umem)))
@@ -505,7 +607,9 @@ func DevxUMemDereg(umem *mlx5dv.DevxUMem) error {
 // DevxUMemExport calls mlx5dv_devx_umem_export. The error is what C returns.
 //
 // C: int mlx5dv_devx_umem_export(struct mlx5dv_devx_umem *umem, void *data) (mlx5dv.h)
+//
 // Man: mlx5dv_devx_umem_export(3)
+//
 // Since: rdma-core 65.0
 //
 //go:uintptrescapes
@@ -516,7 +620,9 @@ func DevxUMemExport(umem *mlx5dv.DevxUMem, data uintptr) error {
 // DevxUMemImport calls mlx5dv_devx_umem_import. After NULL the error is errno.
 //
 // C: struct mlx5dv_devx_umem *mlx5dv_devx_umem_import(struct ibv_context *context, void *data) (mlx5dv.h)
+//
 // Man: mlx5dv_devx_umem_export(3)
+//
 // Since: rdma-core 65.0
 //
 //go:uintptrescapes
@@ -527,7 +633,9 @@ func DevxUMemImport(context *ibv.Context, data uintptr) (*mlx5dv.DevxUMem, error
 // DevxUMemUnimport calls mlx5dv_devx_umem_unimport. C itself does not fail.
 //
 // C: void mlx5dv_devx_umem_unimport(struct mlx5dv_devx_umem *umem) (mlx5dv.h)
+//
 // Man: mlx5dv_devx_umem_export(3)
+//
 // Since: rdma-core 65.0
 func DevxUMemUnimport(umem *mlx5dv.DevxUMem) error {
 	return fnDevxUMemUnimport.Exported().Void(uintptr(unsafe.Pointer(umem)))
@@ -536,7 +644,9 @@ func DevxUMemUnimport(umem *mlx5dv.DevxUMem) error {
 // DevxAllocUAR calls mlx5dv_devx_alloc_uar. After NULL the error is errno.
 //
 // C: struct mlx5dv_devx_uar *mlx5dv_devx_alloc_uar(struct ibv_context *context, uint32_t flags) (mlx5dv.h)
+//
 // Man: mlx5dv_devx_alloc_uar(3)
+//
 // Since: rdma-core 33.2 or earlier
 func DevxAllocUAR(context *ibv.Context, flags uint32) (*mlx5dv.DevxUAR, error) {
 	return asObject[mlx5dv.DevxUAR](fnDevxAllocUAR.Exported().Null(uintptr(unsafe.Pointer(context)), runtime.Word(uint32(flags))))
@@ -545,7 +655,9 @@ func DevxAllocUAR(context *ibv.Context, flags uint32) (*mlx5dv.DevxUAR, error) {
 // DevxFreeUAR calls mlx5dv_devx_free_uar. C itself does not fail.
 //
 // C: void mlx5dv_devx_free_uar(struct mlx5dv_devx_uar *devx_uar) (mlx5dv.h)
+//
 // Man: mlx5dv_devx_alloc_uar(3)
+//
 // Since: rdma-core 33.2 or earlier
 func DevxFreeUAR(devxUAR *mlx5dv.DevxUAR) error {
 	return fnDevxFreeUAR.Exported().Void(uintptr(unsafe.Pointer(devxUAR)))
@@ -554,7 +666,9 @@ func DevxFreeUAR(devxUAR *mlx5dv.DevxUAR) error {
 // DevxUARExportDMABufFD calls mlx5dv_devx_uar_export_dmabuf_fd. After -1 the error is errno.
 //
 // C: int mlx5dv_devx_uar_export_dmabuf_fd(struct mlx5dv_devx_uar *devx_uar) (mlx5dv.h)
+//
 // Man: mlx5dv_devx_uar_export_dmabuf_fd(3)
+//
 // Since: rdma-core 65.0
 func DevxUARExportDMABufFD(devxUAR *mlx5dv.DevxUAR) (int, error) {
 	return fnDevxUARExportDMABufFD.Exported().MinusOne(uintptr(unsafe.Pointer(devxUAR)))
@@ -563,7 +677,9 @@ func DevxUARExportDMABufFD(devxUAR *mlx5dv.DevxUAR) (int, error) {
 // AllocVar calls mlx5dv_alloc_var. After NULL the error is errno.
 //
 // C: struct mlx5dv_var *mlx5dv_alloc_var(struct ibv_context *context, uint32_t flags) (mlx5dv.h)
+//
 // Man: mlx5dv_alloc_var(3)
+//
 // Since: rdma-core 33.2 or earlier
 func AllocVar(context *ibv.Context, flags uint32) (*mlx5dv.Var, error) {
 	return asObject[mlx5dv.Var](fnAllocVar.Exported().Null(uintptr(unsafe.Pointer(context)), runtime.Word(uint32(flags))))
@@ -572,7 +688,9 @@ func AllocVar(context *ibv.Context, flags uint32) (*mlx5dv.Var, error) {
 // FreeVar calls mlx5dv_free_var. C itself does not fail.
 //
 // C: void mlx5dv_free_var(struct mlx5dv_var *dv_var) (mlx5dv.h)
+//
 // Man: mlx5dv_alloc_var(3)
+//
 // Since: rdma-core 33.2 or earlier
 func FreeVar(dvVar *mlx5dv.Var) error {
 	return fnFreeVar.Exported().Void(uintptr(unsafe.Pointer(dvVar)))
@@ -581,7 +699,9 @@ func FreeVar(dvVar *mlx5dv.Var) error {
 // VarExport calls mlx5dv_var_export. The error is what C returns.
 //
 // C: int mlx5dv_var_export(struct mlx5dv_var *dv_var, void *data) (mlx5dv.h)
+//
 // Man: mlx5dv_var_export(3)
+//
 // Since: rdma-core 65.0
 //
 //go:uintptrescapes
@@ -592,7 +712,9 @@ func VarExport(dvVar *mlx5dv.Var, data uintptr) error {
 // VarImport calls mlx5dv_var_import. After NULL the error is errno.
 //
 // C: struct mlx5dv_var *mlx5dv_var_import(struct ibv_context *context, void *data) (mlx5dv.h)
+//
 // Man: mlx5dv_var_export(3)
+//
 // Since: rdma-core 65.0
 //
 //go:uintptrescapes
@@ -603,7 +725,9 @@ func VarImport(context *ibv.Context, data uintptr) (*mlx5dv.Var, error) {
 // VarUnimport calls mlx5dv_var_unimport. C itself does not fail.
 //
 // C: void mlx5dv_var_unimport(struct mlx5dv_var *dv_var) (mlx5dv.h)
+//
 // Man: mlx5dv_var_export(3)
+//
 // Since: rdma-core 65.0
 func VarUnimport(dvVar *mlx5dv.Var) error {
 	return fnVarUnimport.Exported().Void(uintptr(unsafe.Pointer(dvVar)))
@@ -612,7 +736,9 @@ func VarUnimport(dvVar *mlx5dv.Var) error {
 // GetExportSizesSized calls _mlx5dv_get_export_sizes. C itself does not fail.
 //
 // C: void _mlx5dv_get_export_sizes(struct mlx5dv_export_sizes *sizes, size_t sizes_len) (mlx5dv.h)
+//
 // Man: mlx5dv_get_export_sizes(3)
+//
 // Since: rdma-core 65.0
 func GetExportSizesSized(sizes *mlx5dv.ExportSizes, sizesLen uint64) error {
 	return From{}.GetExportSizesSized(sizes, sizesLen)
@@ -626,7 +752,9 @@ func (from From) GetExportSizesSized(sizes *mlx5dv.ExportSizes, sizesLen uint64)
 // DevxQueryEQN calls mlx5dv_devx_query_eqn. The error is what C returns.
 //
 // C: int mlx5dv_devx_query_eqn(struct ibv_context *context, uint32_t vector, uint32_t *eqn) (mlx5dv.h)
+//
 // Man: mlx5dv_devx_query_eqn(3)
+//
 // Since: rdma-core 33.2 or earlier
 func DevxQueryEQN(context *ibv.Context, vector uint32, eqn *uint32) error {
 	return fnDevxQueryEQN.Exported().Errno(uintptr(unsafe.Pointer(context)), runtime.Word(uint32(vector)), uintptr(unsafe.Pointer(eqn)))
@@ -635,7 +763,9 @@ func DevxQueryEQN(context *ibv.Context, vector uint32, eqn *uint32) error {
 // DevxCQQuery calls mlx5dv_devx_cq_query. The error is what C returns.
 //
 // C: int mlx5dv_devx_cq_query(struct ibv_cq *cq, const void *in, size_t inlen, void *out, size_t outlen) (mlx5dv.h)
+//
 // Man: mlx5dv_devx_qp_modify(3)
+//
 // Since: rdma-core 33.2 or earlier
 //
 //go:uintptrescapes
@@ -646,7 +776,9 @@ func DevxCQQuery(cq *ibv.CQ, in uintptr, inlen uint64, out uintptr, outlen uint6
 // DevxCQModify calls mlx5dv_devx_cq_modify. The error is what C returns.
 //
 // C: int mlx5dv_devx_cq_modify(struct ibv_cq *cq, const void *in, size_t inlen, void *out, size_t outlen) (mlx5dv.h)
+//
 // Man: mlx5dv_devx_qp_modify(3)
+//
 // Since: rdma-core 33.2 or earlier
 //
 //go:uintptrescapes
@@ -657,7 +789,9 @@ func DevxCQModify(cq *ibv.CQ, in uintptr, inlen uint64, out uintptr, outlen uint
 // DevxQPQuery calls mlx5dv_devx_qp_query. The error is what C returns.
 //
 // C: int mlx5dv_devx_qp_query(struct ibv_qp *qp, const void *in, size_t inlen, void *out, size_t outlen) (mlx5dv.h)
+//
 // Man: mlx5dv_devx_qp_modify(3)
+//
 // Since: rdma-core 33.2 or earlier
 //
 //go:uintptrescapes
@@ -668,7 +802,9 @@ func DevxQPQuery(qp *ibv.QP, in uintptr, inlen uint64, out uintptr, outlen uint6
 // DevxQPModify calls mlx5dv_devx_qp_modify. The error is what C returns.
 //
 // C: int mlx5dv_devx_qp_modify(struct ibv_qp *qp, const void *in, size_t inlen, void *out, size_t outlen) (mlx5dv.h)
+//
 // Man: mlx5dv_devx_qp_modify(3)
+//
 // Since: rdma-core 33.2 or earlier
 //
 //go:uintptrescapes
@@ -679,7 +815,9 @@ func DevxQPModify(qp *ibv.QP, in uintptr, inlen uint64, out uintptr, outlen uint
 // DevxSRQQuery calls mlx5dv_devx_srq_query. The error is what C returns.
 //
 // C: int mlx5dv_devx_srq_query(struct ibv_srq *srq, const void *in, size_t inlen, void *out, size_t outlen) (mlx5dv.h)
+//
 // Man: mlx5dv_devx_qp_modify(3)
+//
 // Since: rdma-core 33.2 or earlier
 //
 //go:uintptrescapes
@@ -690,7 +828,9 @@ func DevxSRQQuery(srq *ibv.SRQ, in uintptr, inlen uint64, out uintptr, outlen ui
 // DevxSRQModify calls mlx5dv_devx_srq_modify. The error is what C returns.
 //
 // C: int mlx5dv_devx_srq_modify(struct ibv_srq *srq, const void *in, size_t inlen, void *out, size_t outlen) (mlx5dv.h)
+//
 // Man: mlx5dv_devx_qp_modify(3)
+//
 // Since: rdma-core 33.2 or earlier
 //
 //go:uintptrescapes
@@ -701,7 +841,9 @@ func DevxSRQModify(srq *ibv.SRQ, in uintptr, inlen uint64, out uintptr, outlen u
 // DevxWQQuery calls mlx5dv_devx_wq_query. The error is what C returns.
 //
 // C: int mlx5dv_devx_wq_query(struct ibv_wq *wq, const void *in, size_t inlen, void *out, size_t outlen) (mlx5dv.h)
+//
 // Man: mlx5dv_devx_qp_modify(3)
+//
 // Since: rdma-core 33.2 or earlier
 //
 //go:uintptrescapes
@@ -712,7 +854,9 @@ func DevxWQQuery(wq *ibv.WQ, in uintptr, inlen uint64, out uintptr, outlen uint6
 // DevxWQModify calls mlx5dv_devx_wq_modify. The error is what C returns.
 //
 // C: int mlx5dv_devx_wq_modify(struct ibv_wq *wq, const void *in, size_t inlen, void *out, size_t outlen) (mlx5dv.h)
+//
 // Man: mlx5dv_devx_qp_modify(3)
+//
 // Since: rdma-core 33.2 or earlier
 //
 //go:uintptrescapes
@@ -723,7 +867,9 @@ func DevxWQModify(wq *ibv.WQ, in uintptr, inlen uint64, out uintptr, outlen uint
 // DevxIndTblQuery calls mlx5dv_devx_ind_tbl_query. The error is what C returns.
 //
 // C: int mlx5dv_devx_ind_tbl_query(struct ibv_rwq_ind_table *ind_tbl, const void *in, size_t inlen, void *out, size_t outlen) (mlx5dv.h)
+//
 // Man: mlx5dv_devx_qp_modify(3)
+//
 // Since: rdma-core 33.2 or earlier
 //
 //go:uintptrescapes
@@ -734,7 +880,9 @@ func DevxIndTblQuery(indTbl *ibv.RWQIndTable, in uintptr, inlen uint64, out uint
 // DevxIndTblModify calls mlx5dv_devx_ind_tbl_modify. The error is what C returns.
 //
 // C: int mlx5dv_devx_ind_tbl_modify(struct ibv_rwq_ind_table *ind_tbl, const void *in, size_t inlen, void *out, size_t outlen) (mlx5dv.h)
+//
 // Man: mlx5dv_devx_qp_modify(3)
+//
 // Since: rdma-core 33.2 or earlier
 //
 //go:uintptrescapes
@@ -745,7 +893,9 @@ func DevxIndTblModify(indTbl *ibv.RWQIndTable, in uintptr, inlen uint64, out uin
 // DevxCreateCmdComp calls mlx5dv_devx_create_cmd_comp. After NULL the error is errno.
 //
 // C: struct mlx5dv_devx_cmd_comp *mlx5dv_devx_create_cmd_comp(struct ibv_context *context) (mlx5dv.h)
+//
 // Man: mlx5dv_devx_create_cmd_comp(3)
+//
 // Since: rdma-core 33.2 or earlier
 func DevxCreateCmdComp(context *ibv.Context) (*mlx5dv.DevxCmdComp, error) {
 	return asObject[mlx5dv.DevxCmdComp](fnDevxCreateCmdComp.Exported().Null(uintptr(unsafe.Pointer(context))))
@@ -754,7 +904,9 @@ func DevxCreateCmdComp(context *ibv.Context) (*mlx5dv.DevxCmdComp, error) {
 // DevxDestroyCmdComp calls mlx5dv_devx_destroy_cmd_comp. C itself does not fail.
 //
 // C: void mlx5dv_devx_destroy_cmd_comp(struct mlx5dv_devx_cmd_comp *cmd_comp) (mlx5dv.h)
+//
 // Man: mlx5dv_devx_create_cmd_comp(3)
+//
 // Since: rdma-core 33.2 or earlier
 func DevxDestroyCmdComp(cmdComp *mlx5dv.DevxCmdComp) error {
 	return fnDevxDestroyCmdComp.Exported().Void(uintptr(unsafe.Pointer(cmdComp)))
@@ -763,7 +915,9 @@ func DevxDestroyCmdComp(cmdComp *mlx5dv.DevxCmdComp) error {
 // DevxObjQueryAsync calls mlx5dv_devx_obj_query_async. The error is what C returns.
 //
 // C: int mlx5dv_devx_obj_query_async(struct mlx5dv_devx_obj *obj, const void *in, size_t inlen, size_t outlen, uint64_t wr_id, struct mlx5dv_devx_cmd_comp *cmd_comp) (mlx5dv.h)
+//
 // Man: mlx5dv_devx_obj_create(3)
+//
 // Since: rdma-core 33.2 or earlier
 //
 //go:uintptrescapes
@@ -774,7 +928,9 @@ func DevxObjQueryAsync(obj *mlx5dv.DevxObj, in uintptr, inlen uint64, outlen uin
 // DevxGetAsyncCmdComp calls mlx5dv_devx_get_async_cmd_comp. The error is what C returns. It may wait for as long as nothing happens.
 //
 // C: int mlx5dv_devx_get_async_cmd_comp(struct mlx5dv_devx_cmd_comp *cmd_comp, struct mlx5_ib_uapi_devx_async_cmd_hdr *cmd_resp, size_t cmd_resp_len) (mlx5dv.h)
+//
 // Man: mlx5dv_devx_create_cmd_comp(3)
+//
 // Since: rdma-core 33.2 or earlier
 func DevxGetAsyncCmdComp(cmdComp *mlx5dv.DevxCmdComp, cmdResp *mlx5dv.MLX5IBUAPIDevxAsyncCmdHdr, cmdRespLen uint64) error {
 	return fnDevxGetAsyncCmdComp.Exported().Wide(2, cmdRespLen).Errno(uintptr(unsafe.Pointer(cmdComp)), uintptr(unsafe.Pointer(cmdResp)), uintptr(cmdRespLen))
@@ -783,7 +939,9 @@ func DevxGetAsyncCmdComp(cmdComp *mlx5dv.DevxCmdComp, cmdResp *mlx5dv.MLX5IBUAPI
 // DevxCreateEventChannel calls mlx5dv_devx_create_event_channel. After NULL the error is errno.
 //
 // C: struct mlx5dv_devx_event_channel *mlx5dv_devx_create_event_channel(struct ibv_context *context, enum mlx5_ib_uapi_devx_create_event_channel_flags flags) (mlx5dv.h)
+//
 // Man: mlx5dv_devx_create_event_channel(3)
+//
 // Since: rdma-core 33.2 or earlier
 func DevxCreateEventChannel(context *ibv.Context, flags mlx5dv.MLX5IBUAPIDevxCreateEventChannelFlags) (*mlx5dv.DevxEventChannel, error) {
 	return asObject[mlx5dv.DevxEventChannel](fnDevxCreateEventChannel.Exported().Null(uintptr(unsafe.Pointer(context)), runtime.Word(uint32(flags))))
@@ -792,7 +950,9 @@ func DevxCreateEventChannel(context *ibv.Context, flags mlx5dv.MLX5IBUAPIDevxCre
 // DevxDestroyEventChannel calls mlx5dv_devx_destroy_event_channel. C itself does not fail.
 //
 // C: void mlx5dv_devx_destroy_event_channel(struct mlx5dv_devx_event_channel *event_channel) (mlx5dv.h)
+//
 // Man: mlx5dv_devx_create_event_channel(3)
+//
 // Since: rdma-core 33.2 or earlier
 func DevxDestroyEventChannel(eventChannel *mlx5dv.DevxEventChannel) error {
 	return fnDevxDestroyEventChannel.Exported().Void(uintptr(unsafe.Pointer(eventChannel)))
@@ -801,7 +961,9 @@ func DevxDestroyEventChannel(eventChannel *mlx5dv.DevxEventChannel) error {
 // DevxSubscribeDevxEvent calls mlx5dv_devx_subscribe_devx_event. The error is what C returns.
 //
 // C: int mlx5dv_devx_subscribe_devx_event(struct mlx5dv_devx_event_channel *event_channel, struct mlx5dv_devx_obj *obj, uint16_t events_sz, uint16_t *events_num, uint64_t cookie) (mlx5dv.h)
+//
 // Man: mlx5dv_devx_subscribe_devx_event(3)
+//
 // Since: rdma-core 33.2 or earlier
 func DevxSubscribeDevxEvent(eventChannel *mlx5dv.DevxEventChannel, obj *mlx5dv.DevxObj, eventsSz uint16, eventsNum *uint16, cookie uint64) error {
 	return fnDevxSubscribeDevxEvent.Exported().Wide(4, cookie).Errno(uintptr(unsafe.Pointer(eventChannel)), uintptr(unsafe.Pointer(obj)), uintptr(eventsSz), uintptr(unsafe.Pointer(eventsNum)), uintptr(cookie))
@@ -810,7 +972,9 @@ func DevxSubscribeDevxEvent(eventChannel *mlx5dv.DevxEventChannel, obj *mlx5dv.D
 // DevxSubscribeDevxEventFD calls mlx5dv_devx_subscribe_devx_event_fd. The error is what C returns.
 //
 // C: int mlx5dv_devx_subscribe_devx_event_fd(struct mlx5dv_devx_event_channel *event_channel, int fd, struct mlx5dv_devx_obj *obj, uint16_t event_num) (mlx5dv.h)
+//
 // Man: mlx5dv_devx_subscribe_devx_event(3)
+//
 // Since: rdma-core 33.2 or earlier
 func DevxSubscribeDevxEventFD(eventChannel *mlx5dv.DevxEventChannel, fd int, obj *mlx5dv.DevxObj, eventNum uint16) error {
 	return fnDevxSubscribeDevxEventFD.Exported().Errno(uintptr(unsafe.Pointer(eventChannel)), uintptr(int32(fd)), uintptr(unsafe.Pointer(obj)), uintptr(eventNum))
@@ -819,7 +983,9 @@ func DevxSubscribeDevxEventFD(eventChannel *mlx5dv.DevxEventChannel, fd int, obj
 // DevxGetEvent calls mlx5dv_devx_get_event. After -1 the error is errno. It may wait for as long as nothing happens.
 //
 // C: ssize_t mlx5dv_devx_get_event(struct mlx5dv_devx_event_channel *event_channel, struct mlx5_ib_uapi_devx_async_event_hdr *event_data, size_t event_resp_len) (mlx5dv.h)
+//
 // Man: mlx5dv_devx_get_event(3)
+//
 // Since: rdma-core 33.2 or earlier
 func DevxGetEvent(eventChannel *mlx5dv.DevxEventChannel, eventData *mlx5dv.MLX5IBUAPIDevxAsyncEventHdr, eventRespLen uint64) (int64, error) {
 	return fnDevxGetEvent.Exported().Wide(2, eventRespLen).MinusOneLong(uintptr(unsafe.Pointer(eventChannel)), uintptr(unsafe.Pointer(eventData)), uintptr(eventRespLen))
@@ -828,7 +994,9 @@ func DevxGetEvent(eventChannel *mlx5dv.DevxEventChannel, eventData *mlx5dv.MLX5I
 // DRDomainCreate calls mlx5dv_dr_domain_create. After NULL the error is errno.
 //
 // C: struct mlx5dv_dr_domain *mlx5dv_dr_domain_create(struct ibv_context *ctx, enum mlx5dv_dr_domain_type type) (mlx5dv.h)
+//
 // Man: mlx5dv_dr_flow(3)
+//
 // Since: rdma-core 33.2 or earlier
 func DRDomainCreate(ctx *ibv.Context, kind mlx5dv.DRDomainType) (*mlx5dv.DRDomain, error) {
 	return asObject[mlx5dv.DRDomain](fnDRDomainCreate.Exported().Null(uintptr(unsafe.Pointer(ctx)), runtime.Word(uint32(kind))))
@@ -837,7 +1005,9 @@ func DRDomainCreate(ctx *ibv.Context, kind mlx5dv.DRDomainType) (*mlx5dv.DRDomai
 // DRDomainDestroy calls mlx5dv_dr_domain_destroy. The error is what C returns.
 //
 // C: int mlx5dv_dr_domain_destroy(struct mlx5dv_dr_domain *domain) (mlx5dv.h)
+//
 // Man: mlx5dv_dr_flow(3)
+//
 // Since: rdma-core 33.2 or earlier
 func DRDomainDestroy(domain *mlx5dv.DRDomain) error {
 	return fnDRDomainDestroy.Exported().Errno(uintptr(unsafe.Pointer(domain)))
@@ -846,7 +1016,9 @@ func DRDomainDestroy(domain *mlx5dv.DRDomain) error {
 // DRDomainSync calls mlx5dv_dr_domain_sync. The error is what C returns.
 //
 // C: int mlx5dv_dr_domain_sync(struct mlx5dv_dr_domain *domain, uint32_t flags) (mlx5dv.h)
+//
 // Man: mlx5dv_dr_flow(3)
+//
 // Since: rdma-core 33.2 or earlier
 func DRDomainSync(domain *mlx5dv.DRDomain, flags uint32) error {
 	return fnDRDomainSync.Exported().Errno(uintptr(unsafe.Pointer(domain)), runtime.Word(uint32(flags)))
@@ -855,7 +1027,9 @@ func DRDomainSync(domain *mlx5dv.DRDomain, flags uint32) error {
 // DRDomainSetReclaimDeviceMemory calls mlx5dv_dr_domain_set_reclaim_device_memory. C itself does not fail.
 //
 // C: void mlx5dv_dr_domain_set_reclaim_device_memory(struct mlx5dv_dr_domain *dmn, _Bool enable) (mlx5dv.h)
+//
 // Man: mlx5dv_dr_flow(3)
+//
 // Since: rdma-core 33.2 or earlier
 func DRDomainSetReclaimDeviceMemory(dmn *mlx5dv.DRDomain, enable bool) error {
 	return fnDRDomainSetReclaimDeviceMemory.Exported().Void(uintptr(unsafe.Pointer(dmn)), truth(enable))
@@ -864,7 +1038,9 @@ func DRDomainSetReclaimDeviceMemory(dmn *mlx5dv.DRDomain, enable bool) error {
 // DRDomainAllowDuplicateRules calls mlx5dv_dr_domain_allow_duplicate_rules. C itself does not fail.
 //
 // C: void mlx5dv_dr_domain_allow_duplicate_rules(struct mlx5dv_dr_domain *domain, _Bool allow) (mlx5dv.h)
+//
 // Man: mlx5dv_dr_flow(3)
+//
 // Since: rdma-core 44.0
 func DRDomainAllowDuplicateRules(domain *mlx5dv.DRDomain, allow bool) error {
 	return fnDRDomainAllowDuplicateRules.Exported().Void(uintptr(unsafe.Pointer(domain)), truth(allow))
@@ -873,7 +1049,9 @@ func DRDomainAllowDuplicateRules(domain *mlx5dv.DRDomain, allow bool) error {
 // DRTableCreate calls mlx5dv_dr_table_create. After NULL the error is errno.
 //
 // C: struct mlx5dv_dr_table *mlx5dv_dr_table_create(struct mlx5dv_dr_domain *domain, uint32_t level) (mlx5dv.h)
+//
 // Man: mlx5dv_dr_flow(3)
+//
 // Since: rdma-core 33.2 or earlier
 func DRTableCreate(domain *mlx5dv.DRDomain, level uint32) (*mlx5dv.DRTable, error) {
 	return asObject[mlx5dv.DRTable](fnDRTableCreate.Exported().Null(uintptr(unsafe.Pointer(domain)), runtime.Word(uint32(level))))
@@ -882,7 +1060,9 @@ func DRTableCreate(domain *mlx5dv.DRDomain, level uint32) (*mlx5dv.DRTable, erro
 // DRTableDestroy calls mlx5dv_dr_table_destroy. The error is what C returns.
 //
 // C: int mlx5dv_dr_table_destroy(struct mlx5dv_dr_table *table) (mlx5dv.h)
+//
 // Man: mlx5dv_dr_flow(3)
+//
 // Since: rdma-core 33.2 or earlier
 func DRTableDestroy(table *mlx5dv.DRTable) error {
 	return fnDRTableDestroy.Exported().Errno(uintptr(unsafe.Pointer(table)))
@@ -891,7 +1071,9 @@ func DRTableDestroy(table *mlx5dv.DRTable) error {
 // DRMatcherCreate calls mlx5dv_dr_matcher_create. After NULL the error is errno.
 //
 // C: struct mlx5dv_dr_matcher *mlx5dv_dr_matcher_create(struct mlx5dv_dr_table *table, uint16_t priority, uint8_t match_criteria_enable, struct mlx5dv_flow_match_parameters *mask) (mlx5dv.h)
+//
 // Man: mlx5dv_dr_flow(3)
+//
 // Since: rdma-core 33.2 or earlier
 func DRMatcherCreate(table *mlx5dv.DRTable, priority uint16, matchCriteriaEnable uint8, mask *mlx5dv.FlowMatchParameters) (*mlx5dv.DRMatcher, error) {
 	return asObject[mlx5dv.DRMatcher](fnDRMatcherCreate.Exported().Null(uintptr(unsafe.Pointer(table)), uintptr(priority), uintptr(matchCriteriaEnable), uintptr(unsafe.Pointer(mask))))
@@ -900,7 +1082,9 @@ func DRMatcherCreate(table *mlx5dv.DRTable, priority uint16, matchCriteriaEnable
 // DRMatcherDestroy calls mlx5dv_dr_matcher_destroy. The error is what C returns.
 //
 // C: int mlx5dv_dr_matcher_destroy(struct mlx5dv_dr_matcher *matcher) (mlx5dv.h)
+//
 // Man: mlx5dv_dr_flow(3)
+//
 // Since: rdma-core 33.2 or earlier
 func DRMatcherDestroy(matcher *mlx5dv.DRMatcher) error {
 	return fnDRMatcherDestroy.Exported().Errno(uintptr(unsafe.Pointer(matcher)))
@@ -909,7 +1093,9 @@ func DRMatcherDestroy(matcher *mlx5dv.DRMatcher) error {
 // DRMatcherSetLayout calls mlx5dv_dr_matcher_set_layout. The error is what C returns.
 //
 // C: int mlx5dv_dr_matcher_set_layout(struct mlx5dv_dr_matcher *matcher, struct mlx5dv_dr_matcher_layout *layout) (mlx5dv.h)
+//
 // Man: mlx5dv_dr_flow(3)
+//
 // Since: rdma-core 44.0
 func DRMatcherSetLayout(matcher *mlx5dv.DRMatcher, layout *mlx5dv.DRMatcherLayout) error {
 	return fnDRMatcherSetLayout.Exported().Errno(uintptr(unsafe.Pointer(matcher)), uintptr(unsafe.Pointer(layout)))
@@ -918,7 +1104,9 @@ func DRMatcherSetLayout(matcher *mlx5dv.DRMatcher, layout *mlx5dv.DRMatcherLayou
 // DRRuleCreate calls mlx5dv_dr_rule_create. After NULL the error is errno.
 //
 // C: struct mlx5dv_dr_rule *mlx5dv_dr_rule_create(struct mlx5dv_dr_matcher *matcher, struct mlx5dv_flow_match_parameters *value, size_t num_actions, struct mlx5dv_dr_action **actions) (mlx5dv.h)
+//
 // Man: mlx5dv_dr_flow(3)
+//
 // Since: rdma-core 33.2 or earlier
 func DRRuleCreate(matcher *mlx5dv.DRMatcher, value *mlx5dv.FlowMatchParameters, numActions uint64, actions *ibv.Ptr[mlx5dv.DRAction]) (*mlx5dv.DRRule, error) {
 	return asObject[mlx5dv.DRRule](fnDRRuleCreate.Exported().Wide(2, numActions).Null(uintptr(unsafe.Pointer(matcher)), uintptr(unsafe.Pointer(value)), uintptr(numActions), uintptr(unsafe.Pointer(actions))))
@@ -927,7 +1115,9 @@ func DRRuleCreate(matcher *mlx5dv.DRMatcher, value *mlx5dv.FlowMatchParameters, 
 // DRRuleDestroy calls mlx5dv_dr_rule_destroy. The error is what C returns.
 //
 // C: int mlx5dv_dr_rule_destroy(struct mlx5dv_dr_rule *rule) (mlx5dv.h)
+//
 // Man: mlx5dv_dr_flow(3)
+//
 // Since: rdma-core 33.2 or earlier
 func DRRuleDestroy(rule *mlx5dv.DRRule) error {
 	return fnDRRuleDestroy.Exported().Errno(uintptr(unsafe.Pointer(rule)))
@@ -936,7 +1126,9 @@ func DRRuleDestroy(rule *mlx5dv.DRRule) error {
 // DRActionCreateDestIBVQP calls mlx5dv_dr_action_create_dest_ibv_qp. After NULL the error is errno.
 //
 // C: struct mlx5dv_dr_action *mlx5dv_dr_action_create_dest_ibv_qp(struct ibv_qp *ibqp) (mlx5dv.h)
+//
 // Man: mlx5dv_dr_flow(3)
+//
 // Since: rdma-core 33.2 or earlier
 func DRActionCreateDestIBVQP(ibqp *ibv.QP) (*mlx5dv.DRAction, error) {
 	return asObject[mlx5dv.DRAction](fnDRActionCreateDestIBVQP.Exported().Null(uintptr(unsafe.Pointer(ibqp))))
@@ -945,7 +1137,9 @@ func DRActionCreateDestIBVQP(ibqp *ibv.QP) (*mlx5dv.DRAction, error) {
 // DRActionCreateDestTable calls mlx5dv_dr_action_create_dest_table. After NULL the error is errno.
 //
 // C: struct mlx5dv_dr_action *mlx5dv_dr_action_create_dest_table(struct mlx5dv_dr_table *table) (mlx5dv.h)
+//
 // Man: mlx5dv_dr_flow(3)
+//
 // Since: rdma-core 33.2 or earlier
 func DRActionCreateDestTable(table *mlx5dv.DRTable) (*mlx5dv.DRAction, error) {
 	return asObject[mlx5dv.DRAction](fnDRActionCreateDestTable.Exported().Null(uintptr(unsafe.Pointer(table))))
@@ -954,7 +1148,9 @@ func DRActionCreateDestTable(table *mlx5dv.DRTable) (*mlx5dv.DRAction, error) {
 // DRActionCreateDestVPort calls mlx5dv_dr_action_create_dest_vport. After NULL the error is errno.
 //
 // C: struct mlx5dv_dr_action *mlx5dv_dr_action_create_dest_vport(struct mlx5dv_dr_domain *domain, uint32_t vport) (mlx5dv.h)
+//
 // Man: mlx5dv_dr_flow(3)
+//
 // Since: rdma-core 33.2 or earlier
 func DRActionCreateDestVPort(domain *mlx5dv.DRDomain, vport uint32) (*mlx5dv.DRAction, error) {
 	return asObject[mlx5dv.DRAction](fnDRActionCreateDestVPort.Exported().Null(uintptr(unsafe.Pointer(domain)), runtime.Word(uint32(vport))))
@@ -963,7 +1159,9 @@ func DRActionCreateDestVPort(domain *mlx5dv.DRDomain, vport uint32) (*mlx5dv.DRA
 // DRActionCreateDestIBPort calls mlx5dv_dr_action_create_dest_ib_port. After NULL the error is errno.
 //
 // C: struct mlx5dv_dr_action *mlx5dv_dr_action_create_dest_ib_port(struct mlx5dv_dr_domain *domain, uint32_t ib_port) (mlx5dv.h)
+//
 // Man: mlx5dv_dr_flow(3)
+//
 // Since: rdma-core 44.0
 func DRActionCreateDestIBPort(domain *mlx5dv.DRDomain, ibPort uint32) (*mlx5dv.DRAction, error) {
 	return asObject[mlx5dv.DRAction](fnDRActionCreateDestIBPort.Exported().Null(uintptr(unsafe.Pointer(domain)), runtime.Word(uint32(ibPort))))
@@ -972,7 +1170,9 @@ func DRActionCreateDestIBPort(domain *mlx5dv.DRDomain, ibPort uint32) (*mlx5dv.D
 // DRActionCreateDestDevxTIR calls mlx5dv_dr_action_create_dest_devx_tir. After NULL the error is errno.
 //
 // C: struct mlx5dv_dr_action *mlx5dv_dr_action_create_dest_devx_tir(struct mlx5dv_devx_obj *devx_obj) (mlx5dv.h)
+//
 // Man: mlx5dv_dr_flow(3)
+//
 // Since: rdma-core 33.2 or earlier
 func DRActionCreateDestDevxTIR(devxObj *mlx5dv.DevxObj) (*mlx5dv.DRAction, error) {
 	return asObject[mlx5dv.DRAction](fnDRActionCreateDestDevxTIR.Exported().Null(uintptr(unsafe.Pointer(devxObj))))
@@ -981,7 +1181,9 @@ func DRActionCreateDestDevxTIR(devxObj *mlx5dv.DevxObj) (*mlx5dv.DRAction, error
 // DRActionCreateDestArray calls mlx5dv_dr_action_create_dest_array. After NULL the error is errno.
 //
 // C: struct mlx5dv_dr_action *mlx5dv_dr_action_create_dest_array(struct mlx5dv_dr_domain *domain, size_t num_dest, struct mlx5dv_dr_action_dest_attr **dests) (mlx5dv.h)
+//
 // Man: mlx5dv_dr_flow(3)
+//
 // Since: rdma-core 33.2 or earlier
 func DRActionCreateDestArray(domain *mlx5dv.DRDomain, numDest uint64, dests *ibv.Ptr[mlx5dv.DRActionDestAttr]) (*mlx5dv.DRAction, error) {
 	return asObject[mlx5dv.DRAction](fnDRActionCreateDestArray.Exported().Wide(1, numDest).Null(uintptr(unsafe.Pointer(domain)), uintptr(numDest), uintptr(unsafe.Pointer(dests))))
@@ -990,7 +1192,9 @@ func DRActionCreateDestArray(domain *mlx5dv.DRDomain, numDest uint64, dests *ibv
 // DRActionCreateDrop calls mlx5dv_dr_action_create_drop. After NULL the error is errno.
 //
 // C: struct mlx5dv_dr_action *mlx5dv_dr_action_create_drop(void) (mlx5dv.h)
+//
 // Man: mlx5dv_dr_flow(3)
+//
 // Since: rdma-core 33.2 or earlier
 func DRActionCreateDrop() (*mlx5dv.DRAction, error) {
 	return From{}.DRActionCreateDrop()
@@ -1004,7 +1208,9 @@ func (from From) DRActionCreateDrop() (*mlx5dv.DRAction, error) {
 // DRActionCreateDefaultMiss calls mlx5dv_dr_action_create_default_miss. After NULL the error is errno.
 //
 // C: struct mlx5dv_dr_action *mlx5dv_dr_action_create_default_miss(void) (mlx5dv.h)
+//
 // Man: mlx5dv_dr_flow(3)
+//
 // Since: rdma-core 33.2 or earlier
 func DRActionCreateDefaultMiss() (*mlx5dv.DRAction, error) {
 	return From{}.DRActionCreateDefaultMiss()
@@ -1018,7 +1224,9 @@ func (from From) DRActionCreateDefaultMiss() (*mlx5dv.DRAction, error) {
 // DRActionCreateTag calls mlx5dv_dr_action_create_tag. After NULL the error is errno.
 //
 // C: struct mlx5dv_dr_action *mlx5dv_dr_action_create_tag(uint32_t tag_value) (mlx5dv.h)
+//
 // Man: mlx5dv_dr_flow(3)
+//
 // Since: rdma-core 33.2 or earlier
 func DRActionCreateTag(tagValue uint32) (*mlx5dv.DRAction, error) {
 	return From{}.DRActionCreateTag(tagValue)
@@ -1032,7 +1240,9 @@ func (from From) DRActionCreateTag(tagValue uint32) (*mlx5dv.DRAction, error) {
 // DRActionCreateFlowCounter calls mlx5dv_dr_action_create_flow_counter. After NULL the error is errno.
 //
 // C: struct mlx5dv_dr_action *mlx5dv_dr_action_create_flow_counter(struct mlx5dv_devx_obj *devx_obj, uint32_t offset) (mlx5dv.h)
+//
 // Man: mlx5dv_dr_flow(3)
+//
 // Since: rdma-core 33.2 or earlier
 func DRActionCreateFlowCounter(devxObj *mlx5dv.DevxObj, offset uint32) (*mlx5dv.DRAction, error) {
 	return asObject[mlx5dv.DRAction](fnDRActionCreateFlowCounter.Exported().Null(uintptr(unsafe.Pointer(devxObj)), runtime.Word(uint32(offset))))
@@ -1041,7 +1251,9 @@ func DRActionCreateFlowCounter(devxObj *mlx5dv.DevxObj, offset uint32) (*mlx5dv.
 // DRActionCreateASO calls mlx5dv_dr_action_create_aso. After NULL the error is errno.
 //
 // C: struct mlx5dv_dr_action *mlx5dv_dr_action_create_aso(struct mlx5dv_dr_domain *domain, struct mlx5dv_devx_obj *devx_obj, uint32_t offset, uint32_t flags, uint8_t return_reg_c) (mlx5dv.h)
+//
 // Man: mlx5dv_dr_flow(3)
+//
 // Since: rdma-core 33.2 or earlier
 func DRActionCreateASO(domain *mlx5dv.DRDomain, devxObj *mlx5dv.DevxObj, offset uint32, flags uint32, returnRegC uint8) (*mlx5dv.DRAction, error) {
 	return asObject[mlx5dv.DRAction](fnDRActionCreateASO.Exported().Null(uintptr(unsafe.Pointer(domain)), uintptr(unsafe.Pointer(devxObj)), runtime.Word(uint32(offset)), runtime.Word(uint32(flags)), uintptr(returnRegC)))
@@ -1050,7 +1262,9 @@ func DRActionCreateASO(domain *mlx5dv.DRDomain, devxObj *mlx5dv.DevxObj, offset 
 // DRActionModifyASO calls mlx5dv_dr_action_modify_aso. The error is what C returns.
 //
 // C: int mlx5dv_dr_action_modify_aso(struct mlx5dv_dr_action *action, uint32_t offset, uint32_t flags, uint8_t return_reg_c) (mlx5dv.h)
+//
 // Man: mlx5dv_dr_flow(3)
+//
 // Since: rdma-core 33.2 or earlier
 func DRActionModifyASO(action *mlx5dv.DRAction, offset uint32, flags uint32, returnRegC uint8) error {
 	return fnDRActionModifyASO.Exported().Errno(uintptr(unsafe.Pointer(action)), runtime.Word(uint32(offset)), runtime.Word(uint32(flags)), uintptr(returnRegC))
@@ -1059,7 +1273,9 @@ func DRActionModifyASO(action *mlx5dv.DRAction, offset uint32, flags uint32, ret
 // DRActionCreatePacketReformat calls mlx5dv_dr_action_create_packet_reformat. After NULL the error is errno.
 //
 // C: struct mlx5dv_dr_action *mlx5dv_dr_action_create_packet_reformat(struct mlx5dv_dr_domain *domain, uint32_t flags, enum mlx5_ib_uapi_flow_action_packet_reformat_type reformat_type, size_t data_sz, void *data) (mlx5dv.h)
+//
 // Man: mlx5dv_dr_flow(3)
+//
 // Since: rdma-core 33.2 or earlier
 //
 //go:uintptrescapes
@@ -1070,7 +1286,9 @@ func DRActionCreatePacketReformat(domain *mlx5dv.DRDomain, flags uint32, reforma
 // DRActionCreateModifyHeader calls mlx5dv_dr_action_create_modify_header. After NULL the error is errno.
 //
 // C: struct mlx5dv_dr_action *mlx5dv_dr_action_create_modify_header(struct mlx5dv_dr_domain *domain, uint32_t flags, size_t actions_sz, __be64 *actions) (mlx5dv.h)
+//
 // Man: mlx5dv_dr_flow(3)
+//
 // Since: rdma-core 33.2 or earlier
 func DRActionCreateModifyHeader(domain *mlx5dv.DRDomain, flags uint32, actionsSz uint64, actions *ibv.BE64) (*mlx5dv.DRAction, error) {
 	return asObject[mlx5dv.DRAction](fnDRActionCreateModifyHeader.Exported().Wide(2, actionsSz).Null(uintptr(unsafe.Pointer(domain)), runtime.Word(uint32(flags)), uintptr(actionsSz), uintptr(unsafe.Pointer(actions))))
@@ -1079,7 +1297,9 @@ func DRActionCreateModifyHeader(domain *mlx5dv.DRDomain, flags uint32, actionsSz
 // DRActionCreateFlowMeter calls mlx5dv_dr_action_create_flow_meter. After NULL the error is errno.
 //
 // C: struct mlx5dv_dr_action *mlx5dv_dr_action_create_flow_meter(struct mlx5dv_dr_flow_meter_attr *attr) (mlx5dv.h)
+//
 // Man: mlx5dv_dr_flow(3)
+//
 // Since: rdma-core 33.2 or earlier
 func DRActionCreateFlowMeter(attr *mlx5dv.DRFlowMeterAttr) (*mlx5dv.DRAction, error) {
 	return From{}.DRActionCreateFlowMeter(attr)
@@ -1093,7 +1313,9 @@ func (from From) DRActionCreateFlowMeter(attr *mlx5dv.DRFlowMeterAttr) (*mlx5dv.
 // DRActionModifyFlowMeter calls mlx5dv_dr_action_modify_flow_meter. The error is what C returns.
 //
 // C: int mlx5dv_dr_action_modify_flow_meter(struct mlx5dv_dr_action *action, struct mlx5dv_dr_flow_meter_attr *attr, __be64 modify_field_select) (mlx5dv.h)
+//
 // Man: mlx5dv_dr_flow(3)
+//
 // Since: rdma-core 33.2 or earlier
 func DRActionModifyFlowMeter(action *mlx5dv.DRAction, attr *mlx5dv.DRFlowMeterAttr, modifyFieldSelect ibv.BE64) error {
 	return fnDRActionModifyFlowMeter.Exported().Wide(2, uint64(modifyFieldSelect)).Errno(uintptr(unsafe.Pointer(action)), uintptr(unsafe.Pointer(attr)), uintptr(modifyFieldSelect))
@@ -1102,7 +1324,9 @@ func DRActionModifyFlowMeter(action *mlx5dv.DRAction, attr *mlx5dv.DRFlowMeterAt
 // DRActionCreateFlowSampler calls mlx5dv_dr_action_create_flow_sampler. After NULL the error is errno.
 //
 // C: struct mlx5dv_dr_action *mlx5dv_dr_action_create_flow_sampler(struct mlx5dv_dr_flow_sampler_attr *attr) (mlx5dv.h)
+//
 // Man: mlx5dv_dr_flow(3)
+//
 // Since: rdma-core 33.2 or earlier
 func DRActionCreateFlowSampler(attr *mlx5dv.DRFlowSamplerAttr) (*mlx5dv.DRAction, error) {
 	return From{}.DRActionCreateFlowSampler(attr)
@@ -1116,7 +1340,9 @@ func (from From) DRActionCreateFlowSampler(attr *mlx5dv.DRFlowSamplerAttr) (*mlx
 // DRActionCreatePopVLAN calls mlx5dv_dr_action_create_pop_vlan. After NULL the error is errno.
 //
 // C: struct mlx5dv_dr_action *mlx5dv_dr_action_create_pop_vlan(void) (mlx5dv.h)
+//
 // Man: mlx5dv_dr_flow(3)
+//
 // Since: rdma-core 33.2 or earlier
 func DRActionCreatePopVLAN() (*mlx5dv.DRAction, error) {
 	return From{}.DRActionCreatePopVLAN()
@@ -1130,7 +1356,9 @@ func (from From) DRActionCreatePopVLAN() (*mlx5dv.DRAction, error) {
 // DRActionCreatePushVLAN calls mlx5dv_dr_action_create_push_vlan. After NULL the error is errno.
 //
 // C: struct mlx5dv_dr_action *mlx5dv_dr_action_create_push_vlan(struct mlx5dv_dr_domain *domain, __be32 vlan_hdr) (mlx5dv.h)
+//
 // Man: mlx5dv_dr_flow(3)
+//
 // Since: rdma-core 33.2 or earlier
 func DRActionCreatePushVLAN(domain *mlx5dv.DRDomain, vlanHdr ibv.BE32) (*mlx5dv.DRAction, error) {
 	return asObject[mlx5dv.DRAction](fnDRActionCreatePushVLAN.Exported().Null(uintptr(unsafe.Pointer(domain)), runtime.Word(uint32(vlanHdr))))
@@ -1139,7 +1367,9 @@ func DRActionCreatePushVLAN(domain *mlx5dv.DRDomain, vlanHdr ibv.BE32) (*mlx5dv.
 // DRActionCreateDestRootTable calls mlx5dv_dr_action_create_dest_root_table. After NULL the error is errno.
 //
 // C: struct mlx5dv_dr_action *mlx5dv_dr_action_create_dest_root_table(struct mlx5dv_dr_table *table, uint16_t priority) (mlx5dv.h)
+//
 // Man: mlx5dv_dr_flow(3)
+//
 // Since: rdma-core 44.0
 func DRActionCreateDestRootTable(table *mlx5dv.DRTable, priority uint16) (*mlx5dv.DRAction, error) {
 	return asObject[mlx5dv.DRAction](fnDRActionCreateDestRootTable.Exported().Null(uintptr(unsafe.Pointer(table)), uintptr(priority)))
@@ -1148,7 +1378,9 @@ func DRActionCreateDestRootTable(table *mlx5dv.DRTable, priority uint16) (*mlx5d
 // DRActionDestroy calls mlx5dv_dr_action_destroy. The error is what C returns.
 //
 // C: int mlx5dv_dr_action_destroy(struct mlx5dv_dr_action *action) (mlx5dv.h)
+//
 // Man: mlx5dv_dr_flow(3)
+//
 // Since: rdma-core 33.2 or earlier
 func DRActionDestroy(action *mlx5dv.DRAction) error {
 	return fnDRActionDestroy.Exported().Errno(uintptr(unsafe.Pointer(action)))
@@ -1157,7 +1389,9 @@ func DRActionDestroy(action *mlx5dv.DRAction) error {
 // DumpDRDomain calls mlx5dv_dump_dr_domain. The error is what C returns.
 //
 // C: int mlx5dv_dump_dr_domain(struct _IO_FILE *fout, struct mlx5dv_dr_domain *domain) (mlx5dv.h)
+//
 // Man: mlx5dv_dump(3)
+//
 // Since: rdma-core 33.2 or earlier
 func DumpDRDomain(fout *mlx5dv.IOFile, domain *mlx5dv.DRDomain) error {
 	return fnDumpDRDomain.Exported().Errno(uintptr(unsafe.Pointer(fout)), uintptr(unsafe.Pointer(domain)))
@@ -1166,7 +1400,9 @@ func DumpDRDomain(fout *mlx5dv.IOFile, domain *mlx5dv.DRDomain) error {
 // DumpDRTable calls mlx5dv_dump_dr_table. The error is what C returns.
 //
 // C: int mlx5dv_dump_dr_table(struct _IO_FILE *fout, struct mlx5dv_dr_table *table) (mlx5dv.h)
+//
 // Man: mlx5dv_dump(3)
+//
 // Since: rdma-core 33.2 or earlier
 func DumpDRTable(fout *mlx5dv.IOFile, table *mlx5dv.DRTable) error {
 	return fnDumpDRTable.Exported().Errno(uintptr(unsafe.Pointer(fout)), uintptr(unsafe.Pointer(table)))
@@ -1175,7 +1411,9 @@ func DumpDRTable(fout *mlx5dv.IOFile, table *mlx5dv.DRTable) error {
 // DumpDRMatcher calls mlx5dv_dump_dr_matcher. The error is what C returns.
 //
 // C: int mlx5dv_dump_dr_matcher(struct _IO_FILE *fout, struct mlx5dv_dr_matcher *matcher) (mlx5dv.h)
+//
 // Man: mlx5dv_dump(3)
+//
 // Since: rdma-core 33.2 or earlier
 func DumpDRMatcher(fout *mlx5dv.IOFile, matcher *mlx5dv.DRMatcher) error {
 	return fnDumpDRMatcher.Exported().Errno(uintptr(unsafe.Pointer(fout)), uintptr(unsafe.Pointer(matcher)))
@@ -1184,7 +1422,9 @@ func DumpDRMatcher(fout *mlx5dv.IOFile, matcher *mlx5dv.DRMatcher) error {
 // DumpDRRule calls mlx5dv_dump_dr_rule. The error is what C returns.
 //
 // C: int mlx5dv_dump_dr_rule(struct _IO_FILE *fout, struct mlx5dv_dr_rule *rule) (mlx5dv.h)
+//
 // Man: mlx5dv_dump(3)
+//
 // Since: rdma-core 33.2 or earlier
 func DumpDRRule(fout *mlx5dv.IOFile, rule *mlx5dv.DRRule) error {
 	return fnDumpDRRule.Exported().Errno(uintptr(unsafe.Pointer(fout)), uintptr(unsafe.Pointer(rule)))
@@ -1193,7 +1433,9 @@ func DumpDRRule(fout *mlx5dv.IOFile, rule *mlx5dv.DRRule) error {
 // PPAlloc calls mlx5dv_pp_alloc. After NULL the error is errno.
 //
 // C: struct mlx5dv_pp *mlx5dv_pp_alloc(struct ibv_context *context, size_t pp_context_sz, const void *pp_context, uint32_t flags) (mlx5dv.h)
+//
 // Man: mlx5dv_pp_alloc(3)
+//
 // Since: rdma-core 33.2 or earlier
 //
 //go:uintptrescapes
@@ -1204,7 +1446,9 @@ func PPAlloc(context *ibv.Context, ppContextSz uint64, ppContext uintptr, flags 
 // PPFree calls mlx5dv_pp_free. C itself does not fail.
 //
 // C: void mlx5dv_pp_free(struct mlx5dv_pp *pp) (mlx5dv.h)
+//
 // Man: mlx5dv_pp_alloc(3)
+//
 // Since: rdma-core 33.2 or earlier
 func PPFree(pp *mlx5dv.PP) error {
 	return fnPPFree.Exported().Void(uintptr(unsafe.Pointer(pp)))
@@ -1213,7 +1457,9 @@ func PPFree(pp *mlx5dv.PP) error {
 // QueryQPLAGPort calls mlx5dv_query_qp_lag_port. The error is what C returns.
 //
 // C: int mlx5dv_query_qp_lag_port(struct ibv_qp *qp, uint8_t *port_num, uint8_t *active_port_num) (mlx5dv.h)
+//
 // Man: mlx5dv_query_qp_lag_port(3)
+//
 // Since: rdma-core 33.2 or earlier
 func QueryQPLAGPort(qp *ibv.QP, portNum *uint8, activePortNum *uint8) error {
 	return fnQueryQPLAGPort.Exported().Errno(uintptr(unsafe.Pointer(qp)), uintptr(unsafe.Pointer(portNum)), uintptr(unsafe.Pointer(activePortNum)))
@@ -1222,7 +1468,9 @@ func QueryQPLAGPort(qp *ibv.QP, portNum *uint8, activePortNum *uint8) error {
 // ModifyQPLAGPort calls mlx5dv_modify_qp_lag_port. The error is what C returns.
 //
 // C: int mlx5dv_modify_qp_lag_port(struct ibv_qp *qp, uint8_t port_num) (mlx5dv.h)
+//
 // Man: mlx5dv_modify_qp_lag_port(3)
+//
 // Since: rdma-core 33.2 or earlier
 func ModifyQPLAGPort(qp *ibv.QP, portNum uint8) error {
 	return fnModifyQPLAGPort.Exported().Errno(uintptr(unsafe.Pointer(qp)), uintptr(portNum))
@@ -1231,7 +1479,9 @@ func ModifyQPLAGPort(qp *ibv.QP, portNum uint8) error {
 // ModifyQPUDPSport calls mlx5dv_modify_qp_udp_sport. The error is what C returns.
 //
 // C: int mlx5dv_modify_qp_udp_sport(struct ibv_qp *qp, uint16_t udp_sport) (mlx5dv.h)
+//
 // Man: mlx5dv_modify_qp_udp_sport(3)
+//
 // Since: rdma-core 33.2 or earlier
 func ModifyQPUDPSport(qp *ibv.QP, udpSport uint16) error {
 	return fnModifyQPUDPSport.Exported().Errno(uintptr(unsafe.Pointer(qp)), uintptr(udpSport))
@@ -1240,7 +1490,9 @@ func ModifyQPUDPSport(qp *ibv.QP, udpSport uint16) error {
 // DCIStreamIDReset calls mlx5dv_dci_stream_id_reset. The error is what C returns.
 //
 // C: int mlx5dv_dci_stream_id_reset(struct ibv_qp *qp, uint16_t stream_id) (mlx5dv.h)
+//
 // Man: mlx5dv_dci_stream_id_reset(3)
+//
 // Since: rdma-core 44.0
 func DCIStreamIDReset(qp *ibv.QP, streamID uint16) error {
 	return fnDCIStreamIDReset.Exported().Errno(uintptr(unsafe.Pointer(qp)), uintptr(streamID))
@@ -1249,7 +1501,9 @@ func DCIStreamIDReset(qp *ibv.QP, streamID uint16) error {
 // SchedNodeCreate calls mlx5dv_sched_node_create. After NULL the error is errno.
 //
 // C: struct mlx5dv_sched_node *mlx5dv_sched_node_create(struct ibv_context *context, const struct mlx5dv_sched_attr *sched_attr) (mlx5dv.h)
+//
 // Man: mlx5dv_sched_node_create(3)
+//
 // Since: rdma-core 33.2 or earlier
 func SchedNodeCreate(context *ibv.Context, schedAttr *mlx5dv.SchedAttr) (*mlx5dv.SchedNode, error) {
 	return asObject[mlx5dv.SchedNode](fnSchedNodeCreate.Exported().Null(uintptr(unsafe.Pointer(context)), uintptr(unsafe.Pointer(schedAttr))))
@@ -1258,7 +1512,9 @@ func SchedNodeCreate(context *ibv.Context, schedAttr *mlx5dv.SchedAttr) (*mlx5dv
 // SchedLeafCreate calls mlx5dv_sched_leaf_create. After NULL the error is errno.
 //
 // C: struct mlx5dv_sched_leaf *mlx5dv_sched_leaf_create(struct ibv_context *context, const struct mlx5dv_sched_attr *sched_attr) (mlx5dv.h)
+//
 // Man: mlx5dv_sched_node_create(3)
+//
 // Since: rdma-core 33.2 or earlier
 func SchedLeafCreate(context *ibv.Context, schedAttr *mlx5dv.SchedAttr) (*mlx5dv.SchedLeaf, error) {
 	return asObject[mlx5dv.SchedLeaf](fnSchedLeafCreate.Exported().Null(uintptr(unsafe.Pointer(context)), uintptr(unsafe.Pointer(schedAttr))))
@@ -1267,7 +1523,9 @@ func SchedLeafCreate(context *ibv.Context, schedAttr *mlx5dv.SchedAttr) (*mlx5dv
 // SchedNodeModify calls mlx5dv_sched_node_modify. The error is what C returns.
 //
 // C: int mlx5dv_sched_node_modify(struct mlx5dv_sched_node *node, const struct mlx5dv_sched_attr *sched_attr) (mlx5dv.h)
+//
 // Man: mlx5dv_sched_node_create(3)
+//
 // Since: rdma-core 33.2 or earlier
 func SchedNodeModify(node *mlx5dv.SchedNode, schedAttr *mlx5dv.SchedAttr) error {
 	return fnSchedNodeModify.Exported().Errno(uintptr(unsafe.Pointer(node)), uintptr(unsafe.Pointer(schedAttr)))
@@ -1276,7 +1534,9 @@ func SchedNodeModify(node *mlx5dv.SchedNode, schedAttr *mlx5dv.SchedAttr) error 
 // SchedLeafModify calls mlx5dv_sched_leaf_modify. The error is what C returns.
 //
 // C: int mlx5dv_sched_leaf_modify(struct mlx5dv_sched_leaf *leaf, const struct mlx5dv_sched_attr *sched_attr) (mlx5dv.h)
+//
 // Man: mlx5dv_sched_node_create(3)
+//
 // Since: rdma-core 33.2 or earlier
 func SchedLeafModify(leaf *mlx5dv.SchedLeaf, schedAttr *mlx5dv.SchedAttr) error {
 	return fnSchedLeafModify.Exported().Errno(uintptr(unsafe.Pointer(leaf)), uintptr(unsafe.Pointer(schedAttr)))
@@ -1285,7 +1545,9 @@ func SchedLeafModify(leaf *mlx5dv.SchedLeaf, schedAttr *mlx5dv.SchedAttr) error 
 // SchedNodeDestroy calls mlx5dv_sched_node_destroy. The error is what C returns.
 //
 // C: int mlx5dv_sched_node_destroy(struct mlx5dv_sched_node *node) (mlx5dv.h)
+//
 // Man: mlx5dv_sched_node_create(3)
+//
 // Since: rdma-core 33.2 or earlier
 func SchedNodeDestroy(node *mlx5dv.SchedNode) error {
 	return fnSchedNodeDestroy.Exported().Errno(uintptr(unsafe.Pointer(node)))
@@ -1294,7 +1556,9 @@ func SchedNodeDestroy(node *mlx5dv.SchedNode) error {
 // SchedLeafDestroy calls mlx5dv_sched_leaf_destroy. The error is what C returns.
 //
 // C: int mlx5dv_sched_leaf_destroy(struct mlx5dv_sched_leaf *leaf) (mlx5dv.h)
+//
 // Man: mlx5dv_sched_node_create(3)
+//
 // Since: rdma-core 33.2 or earlier
 func SchedLeafDestroy(leaf *mlx5dv.SchedLeaf) error {
 	return fnSchedLeafDestroy.Exported().Errno(uintptr(unsafe.Pointer(leaf)))
@@ -1303,7 +1567,9 @@ func SchedLeafDestroy(leaf *mlx5dv.SchedLeaf) error {
 // ModifyQPSchedElem calls mlx5dv_modify_qp_sched_elem. The error is what C returns.
 //
 // C: int mlx5dv_modify_qp_sched_elem(struct ibv_qp *qp, const struct mlx5dv_sched_leaf *requestor, const struct mlx5dv_sched_leaf *responder) (mlx5dv.h)
+//
 // Man: mlx5dv_modify_qp_sched_elem(3)
+//
 // Since: rdma-core 33.2 or earlier
 func ModifyQPSchedElem(qp *ibv.QP, requestor *mlx5dv.SchedLeaf, responder *mlx5dv.SchedLeaf) error {
 	return fnModifyQPSchedElem.Exported().Errno(uintptr(unsafe.Pointer(qp)), uintptr(unsafe.Pointer(requestor)), uintptr(unsafe.Pointer(responder)))
@@ -1312,7 +1578,9 @@ func ModifyQPSchedElem(qp *ibv.QP, requestor *mlx5dv.SchedLeaf, responder *mlx5d
 // ReservedQPNAlloc calls mlx5dv_reserved_qpn_alloc. The error is what C returns.
 //
 // C: int mlx5dv_reserved_qpn_alloc(struct ibv_context *ctx, uint32_t *qpn) (mlx5dv.h)
+//
 // Man: mlx5dv_reserved_qpn_alloc(3)
+//
 // Since: rdma-core 44.0
 func ReservedQPNAlloc(ctx *ibv.Context, qpn *uint32) error {
 	return fnReservedQPNAlloc.Exported().Errno(uintptr(unsafe.Pointer(ctx)), uintptr(unsafe.Pointer(qpn)))
@@ -1321,7 +1589,9 @@ func ReservedQPNAlloc(ctx *ibv.Context, qpn *uint32) error {
 // ReservedQPNDealloc calls mlx5dv_reserved_qpn_dealloc. The error is what C returns.
 //
 // C: int mlx5dv_reserved_qpn_dealloc(struct ibv_context *ctx, uint32_t qpn) (mlx5dv.h)
+//
 // Man: mlx5dv_reserved_qpn_alloc(3)
+//
 // Since: rdma-core 44.0
 func ReservedQPNDealloc(ctx *ibv.Context, qpn uint32) error {
 	return fnReservedQPNDealloc.Exported().Errno(uintptr(unsafe.Pointer(ctx)), runtime.Word(uint32(qpn)))
@@ -1330,7 +1600,9 @@ func ReservedQPNDealloc(ctx *ibv.Context, qpn uint32) error {
 // DRASOOtherDomainLink calls mlx5dv_dr_aso_other_domain_link. The error is what C returns.
 //
 // C: int mlx5dv_dr_aso_other_domain_link(struct mlx5dv_devx_obj *devx_obj, struct mlx5dv_dr_domain *peer_dmn, struct mlx5dv_dr_domain *dmn, uint32_t flags, uint8_t return_reg_c) (mlx5dv.h)
+//
 // Man: mlx5dv_dr_flow(3)
+//
 // Since: rdma-core 44.0
 func DRASOOtherDomainLink(devxObj *mlx5dv.DevxObj, peerDmn *mlx5dv.DRDomain, dmn *mlx5dv.DRDomain, flags uint32, returnRegC uint8) error {
 	return fnDRASOOtherDomainLink.Exported().Errno(uintptr(unsafe.Pointer(devxObj)), uintptr(unsafe.Pointer(peerDmn)), uintptr(unsafe.Pointer(dmn)), runtime.Word(uint32(flags)), uintptr(returnRegC))
@@ -1339,7 +1611,9 @@ func DRASOOtherDomainLink(devxObj *mlx5dv.DevxObj, peerDmn *mlx5dv.DRDomain, dmn
 // DRASOOtherDomainUnlink calls mlx5dv_dr_aso_other_domain_unlink. The error is what C returns.
 //
 // C: int mlx5dv_dr_aso_other_domain_unlink(struct mlx5dv_devx_obj *devx_obj, struct mlx5dv_dr_domain *dmn) (mlx5dv.h)
+//
 // Man: mlx5dv_dr_flow(3)
+//
 // Since: rdma-core 44.0
 func DRASOOtherDomainUnlink(devxObj *mlx5dv.DevxObj, dmn *mlx5dv.DRDomain) error {
 	return fnDRASOOtherDomainUnlink.Exported().Errno(uintptr(unsafe.Pointer(devxObj)), uintptr(unsafe.Pointer(dmn)))
@@ -1348,7 +1622,9 @@ func DRASOOtherDomainUnlink(devxObj *mlx5dv.DevxObj, dmn *mlx5dv.DRDomain) error
 // DevxAllocMSIVector calls mlx5dv_devx_alloc_msi_vector. After NULL the error is errno.
 //
 // C: struct mlx5dv_devx_msi_vector *mlx5dv_devx_alloc_msi_vector(struct ibv_context *ibctx) (mlx5dv.h)
+//
 // Man: mlx5dv_devx_alloc_msi_vector(3)
+//
 // Since: rdma-core 44.0
 func DevxAllocMSIVector(ibctx *ibv.Context) (*mlx5dv.DevxMSIVector, error) {
 	return asObject[mlx5dv.DevxMSIVector](fnDevxAllocMSIVector.Exported().Null(uintptr(unsafe.Pointer(ibctx))))
@@ -1357,7 +1633,9 @@ func DevxAllocMSIVector(ibctx *ibv.Context) (*mlx5dv.DevxMSIVector, error) {
 // DevxFreeMSIVector calls mlx5dv_devx_free_msi_vector. The error is what C returns.
 //
 // C: int mlx5dv_devx_free_msi_vector(struct mlx5dv_devx_msi_vector *msi) (mlx5dv.h)
+//
 // Man: mlx5dv_devx_alloc_msi_vector(3)
+//
 // Since: rdma-core 44.0
 func DevxFreeMSIVector(msi *mlx5dv.DevxMSIVector) error {
 	return fnDevxFreeMSIVector.Exported().Errno(uintptr(unsafe.Pointer(msi)))
@@ -1366,7 +1644,9 @@ func DevxFreeMSIVector(msi *mlx5dv.DevxMSIVector) error {
 // DevxCreateEQ calls mlx5dv_devx_create_eq. After NULL the error is errno.
 //
 // C: struct mlx5dv_devx_eq *mlx5dv_devx_create_eq(struct ibv_context *ibctx, const void *in, size_t inlen, void *out, size_t outlen) (mlx5dv.h)
+//
 // Man: mlx5dv_devx_create_eq(3)
+//
 // Since: rdma-core 44.0
 //
 //go:uintptrescapes
@@ -1377,7 +1657,9 @@ func DevxCreateEQ(ibctx *ibv.Context, in uintptr, inlen uint64, out uintptr, out
 // DevxDestroyEQ calls mlx5dv_devx_destroy_eq. The error is what C returns.
 //
 // C: int mlx5dv_devx_destroy_eq(struct mlx5dv_devx_eq *eq) (mlx5dv.h)
+//
 // Man: mlx5dv_devx_create_eq(3)
+//
 // Since: rdma-core 44.0
 func DevxDestroyEQ(eq *mlx5dv.DevxEQ) error {
 	return fnDevxDestroyEQ.Exported().Errno(uintptr(unsafe.Pointer(eq)))

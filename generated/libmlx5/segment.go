@@ -15,35 +15,45 @@ import (
 // GetCQEOwner is the bit that tells whether a completion entry belongs to the program or to the device.
 //
 // C: uint8_t mlx5dv_get_cqe_owner(struct mlx5_cqe64 *cqe) (mlx5dv.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 func GetCQEOwner(cqe *mlx5dv.MLX5CQE64) uint8 { return cqe.OpOwn & 1 }
 
 // SetCQEOwner sets the bit of [GetCQEOwner].
 //
 // C: void mlx5dv_set_cqe_owner(struct mlx5_cqe64 *cqe, uint8_t val) (mlx5dv.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 func SetCQEOwner(cqe *mlx5dv.MLX5CQE64, val uint8) { cqe.OpOwn = cqe.OpOwn&^1 | val&1 }
 
 // GetCQESe is the bit that says that the sender asked for a solicited event.
 //
 // C: uint8_t mlx5dv_get_cqe_se(struct mlx5_cqe64 *cqe) (mlx5dv.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 func GetCQESe(cqe *mlx5dv.MLX5CQE64) uint8 { return cqe.OpOwn >> 1 & 1 }
 
 // GetCQEFormat is the two bits that say what else the entry holds.
 //
 // C: uint8_t mlx5dv_get_cqe_format(struct mlx5_cqe64 *cqe) (mlx5dv.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 func GetCQEFormat(cqe *mlx5dv.MLX5CQE64) uint8 { return cqe.OpOwn >> 2 & 3 }
 
 // GetCQEOpcode is the four bits that say what completed.
 //
 // C: uint8_t mlx5dv_get_cqe_opcode(struct mlx5_cqe64 *cqe) (mlx5dv.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 func GetCQEOpcode(cqe *mlx5dv.MLX5CQE64) uint8 { return cqe.OpOwn >> 4 }
 
@@ -51,7 +61,9 @@ func GetCQEOpcode(cqe *mlx5dv.MLX5CQE64) uint8 { return cqe.OpOwn >> 4 }
 // network byte order, or the bytes of ibv.ToBE32 of a key to invalidate. The bytes of the stream's ID stay as they are.
 //
 // C: void mlx5dv_set_ctrl_seg(struct mlx5_wqe_ctrl_seg *seg, uint16_t pi, uint8_t opcode, uint8_t opmod, uint32_t qp_num, uint8_t fm_ce_se, uint8_t ds, uint8_t signature, uint32_t imm) (mlx5dv.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 func SetCtrlSeg(seg *mlx5dv.MLX5WQECtrlSeg, pi uint16, opcode, opmod uint8, qpNum uint32, fmCeSe, ds, signature uint8,
 	imm uint32) {
@@ -65,7 +77,9 @@ func SetCtrlSeg(seg *mlx5dv.MLX5WQECtrlSeg, pi uint16, opcode, opmod uint8, qpNu
 // SetDgramSeg fills in the address vector of a datagram. rmac points to 6 bytes, rgid to 16.
 //
 // C: void mlx5dv_set_dgram_seg(struct mlx5_wqe_datagram_seg *seg, uint64_t key, uint32_t dqp_dct, uint8_t ext, uint8_t stat_rate_sl, uint8_t fl_mlid, uint16_t rlid, uint8_t *rmac, uint8_t tclass, uint8_t hop_limit, uint32_t grh_gid_fi, uint8_t *rgid) (mlx5dv.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 func SetDgramSeg(seg *mlx5dv.MLX5WQEDatagramSeg, key uint64, dqpDct uint32, ext, statRateSL, flMlid uint8, rlid uint16,
 	rmac *uint8, tclass, hopLimit uint8, grhGIDFi uint32, rgid *uint8) {
@@ -85,7 +99,9 @@ func SetDgramSeg(seg *mlx5dv.MLX5WQEDatagramSeg, key uint64, dqpDct uint32, ext,
 // SetDataSeg fills in a piece of registered memory.
 //
 // C: void mlx5dv_set_data_seg(struct mlx5_wqe_data_seg *seg, uint32_t length, uint32_t lkey, uintptr_t address) (mlx5dv.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 func SetDataSeg(seg *mlx5dv.MLX5WQEDataSeg, length, lkey uint32, address uintptr) {
 	seg.ByteCount = ibv.ToBE32(length)
@@ -97,7 +113,9 @@ func SetDataSeg(seg *mlx5dv.MLX5WQEDataSeg, length, lkey uint32, address uintptr
 // for them.
 //
 // C: void mlx5dv_set_eth_seg(struct mlx5_wqe_eth_seg *seg, uint8_t cs_flags, uint16_t mss, uint16_t inline_hdr_sz, uint8_t *inline_hdr_start) (mlx5dv.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 func SetEthSeg(seg *mlx5dv.MLX5WQEEthSeg, csFlags uint8, mss, inlineHdrSz uint16, inlineHdrStart *uint8) {
 	seg.CSFlags = csFlags
@@ -113,7 +131,9 @@ func SetEthSeg(seg *mlx5dv.MLX5WQEEthSeg, csFlags uint8, mss, inlineHdrSz uint16
 // range ahead of clockInfo is later, any other one earlier.
 //
 // C: uint64_t mlx5dv_ts_to_ns(struct mlx5dv_clock_info *clock_info, uint64_t device_timestamp) (mlx5dv.h)
+//
 // Man: mlx5dv_ts_to_ns(3)
+//
 // Since: rdma-core 33.2 or earlier
 func TSToNs(clockInfo *mlx5dv.ClockInfo, deviceTimestamp uint64) uint64 {
 	mult, shift := uint64(clockInfo.Mult), clockInfo.Shift

@@ -13,7 +13,9 @@ import (
 // WRSetDCAddr calls mlx5dv_wr_set_dc_addr, a slot of mqp. C itself does not fail.
 //
 // C: void mlx5dv_wr_set_dc_addr(struct mlx5dv_qp_ex *mqp, struct ibv_ah *ah, uint32_t remote_dctn, uint64_t remote_dc_key) (mlx5dv.h)
+//
 // Man: mlx5dv_wr_post(3)
+//
 // Since: rdma-core 33.2 or earlier
 func WRSetDCAddr(mqp *mlx5dv.QPEx, ah *ibv.AH, remoteDCTN uint32, remoteDCKey uint64) error {
 	if mqp == nil {
@@ -25,7 +27,9 @@ func WRSetDCAddr(mqp *mlx5dv.QPEx, ah *ibv.AH, remoteDCTN uint32, remoteDCKey ui
 // WRSetDCAddrStream calls mlx5dv_wr_set_dc_addr_stream, a slot of mqp. C itself does not fail.
 //
 // C: void mlx5dv_wr_set_dc_addr_stream(struct mlx5dv_qp_ex *mqp, struct ibv_ah *ah, uint32_t remote_dctn, uint64_t remote_dc_key, uint16_t stream_id) (mlx5dv.h)
+//
 // Man: mlx5dv_wr_post(3)
+//
 // Since: rdma-core 44.0
 func WRSetDCAddrStream(mqp *mlx5dv.QPEx, ah *ibv.AH, remoteDCTN uint32, remoteDCKey uint64, streamID uint16) error {
 	if mqp == nil {
@@ -37,7 +41,9 @@ func WRSetDCAddrStream(mqp *mlx5dv.QPEx, ah *ibv.AH, remoteDCTN uint32, remoteDC
 // WRMRInterleaved calls mlx5dv_wr_mr_interleaved, a slot of mqp. C itself does not fail.
 //
 // C: void mlx5dv_wr_mr_interleaved(struct mlx5dv_qp_ex *mqp, struct mlx5dv_mkey *mkey, uint32_t access_flags, uint32_t repeat_count, uint16_t num_interleaved, struct mlx5dv_mr_interleaved *data) (mlx5dv.h)
+//
 // Man: mlx5dv_wr_post(3)
+//
 // Since: rdma-core 33.2 or earlier
 func WRMRInterleaved(mqp *mlx5dv.QPEx, mkey *mlx5dv.MKey, accessFlags ibv.AccessFlags, repeatCount uint32, numInterleaved uint16, data *mlx5dv.MRInterleaved) error {
 	if mqp == nil {
@@ -49,7 +55,9 @@ func WRMRInterleaved(mqp *mlx5dv.QPEx, mkey *mlx5dv.MKey, accessFlags ibv.Access
 // WRMRList calls mlx5dv_wr_mr_list, a slot of mqp. C itself does not fail.
 //
 // C: void mlx5dv_wr_mr_list(struct mlx5dv_qp_ex *mqp, struct mlx5dv_mkey *mkey, uint32_t access_flags, uint16_t num_sges, struct ibv_sge *sge) (mlx5dv.h)
+//
 // Man: mlx5dv_wr_post(3)
+//
 // Since: rdma-core 33.2 or earlier
 func WRMRList(mqp *mlx5dv.QPEx, mkey *mlx5dv.MKey, accessFlags ibv.AccessFlags, numSGEs uint16, sge *ibv.SGE) error {
 	if mqp == nil {
@@ -61,7 +69,9 @@ func WRMRList(mqp *mlx5dv.QPEx, mkey *mlx5dv.MKey, accessFlags ibv.AccessFlags, 
 // WRMKeyConfigure calls mlx5dv_wr_mkey_configure, a slot of mqp. C itself does not fail.
 //
 // C: void mlx5dv_wr_mkey_configure(struct mlx5dv_qp_ex *mqp, struct mlx5dv_mkey *mkey, uint8_t num_setters, struct mlx5dv_mkey_conf_attr *attr) (mlx5dv.h)
+//
 // Man: mlx5dv_wr_mkey_configure(3)
+//
 // Since: rdma-core 44.0
 func WRMKeyConfigure(mqp *mlx5dv.QPEx, mkey *mlx5dv.MKey, numSetters uint8, attr *mlx5dv.MKeyConfAttr) error {
 	if mqp == nil {
@@ -73,7 +83,9 @@ func WRMKeyConfigure(mqp *mlx5dv.QPEx, mkey *mlx5dv.MKey, numSetters uint8, attr
 // WRSetMKeyAccessFlags calls mlx5dv_wr_set_mkey_access_flags, a slot of mqp. C itself does not fail.
 //
 // C: void mlx5dv_wr_set_mkey_access_flags(struct mlx5dv_qp_ex *mqp, uint32_t access_flags) (mlx5dv.h)
+//
 // Man: mlx5dv_wr_mkey_configure(3)
+//
 // Since: rdma-core 44.0
 func WRSetMKeyAccessFlags(mqp *mlx5dv.QPEx, accessFlags ibv.AccessFlags) error {
 	if mqp == nil {
@@ -85,7 +97,9 @@ func WRSetMKeyAccessFlags(mqp *mlx5dv.QPEx, accessFlags ibv.AccessFlags) error {
 // WRSetMKeyLayoutList calls mlx5dv_wr_set_mkey_layout_list, a slot of mqp. C itself does not fail.
 //
 // C: void mlx5dv_wr_set_mkey_layout_list(struct mlx5dv_qp_ex *mqp, uint16_t num_sges, const struct ibv_sge *sge) (mlx5dv.h)
+//
 // Man: mlx5dv_wr_mkey_configure(3)
+//
 // Since: rdma-core 44.0
 func WRSetMKeyLayoutList(mqp *mlx5dv.QPEx, numSGEs uint16, sge *ibv.SGE) error {
 	if mqp == nil {
@@ -97,7 +111,9 @@ func WRSetMKeyLayoutList(mqp *mlx5dv.QPEx, numSGEs uint16, sge *ibv.SGE) error {
 // WRSetMKeyLayoutInterleaved calls mlx5dv_wr_set_mkey_layout_interleaved, a slot of mqp. C itself does not fail.
 //
 // C: void mlx5dv_wr_set_mkey_layout_interleaved(struct mlx5dv_qp_ex *mqp, uint32_t repeat_count, uint16_t num_interleaved, const struct mlx5dv_mr_interleaved *data) (mlx5dv.h)
+//
 // Man: mlx5dv_wr_mkey_configure(3)
+//
 // Since: rdma-core 44.0
 func WRSetMKeyLayoutInterleaved(mqp *mlx5dv.QPEx, repeatCount uint32, numInterleaved uint16, data *mlx5dv.MRInterleaved) error {
 	if mqp == nil {
@@ -109,7 +125,9 @@ func WRSetMKeyLayoutInterleaved(mqp *mlx5dv.QPEx, repeatCount uint32, numInterle
 // WRSetMKeySigBlock calls mlx5dv_wr_set_mkey_sig_block, a slot of mqp. C itself does not fail.
 //
 // C: void mlx5dv_wr_set_mkey_sig_block(struct mlx5dv_qp_ex *mqp, const struct mlx5dv_sig_block_attr *attr) (mlx5dv.h)
+//
 // Man: mlx5dv_wr_set_mkey_sig_block(3)
+//
 // Since: rdma-core 44.0
 func WRSetMKeySigBlock(mqp *mlx5dv.QPEx, attr *mlx5dv.SigBlockAttr) error {
 	if mqp == nil {
@@ -121,7 +139,9 @@ func WRSetMKeySigBlock(mqp *mlx5dv.QPEx, attr *mlx5dv.SigBlockAttr) error {
 // WRSetMKeyCrypto calls mlx5dv_wr_set_mkey_crypto, a slot of mqp. C itself does not fail.
 //
 // C: void mlx5dv_wr_set_mkey_crypto(struct mlx5dv_qp_ex *mqp, const struct mlx5dv_crypto_attr *attr) (mlx5dv.h)
+//
 // Man: mlx5dv_wr_set_mkey_crypto(3)
+//
 // Since: rdma-core 44.0
 func WRSetMKeyCrypto(mqp *mlx5dv.QPEx, attr *mlx5dv.CryptoAttr) error {
 	if mqp == nil {
@@ -133,7 +153,9 @@ func WRSetMKeyCrypto(mqp *mlx5dv.QPEx, attr *mlx5dv.CryptoAttr) error {
 // WRMemcpy calls mlx5dv_wr_memcpy, a slot of mqp. C itself does not fail.
 //
 // C: void mlx5dv_wr_memcpy(struct mlx5dv_qp_ex *mqp, uint32_t dest_lkey, uint64_t dest_addr, uint32_t src_lkey, uint64_t src_addr, size_t length) (mlx5dv.h)
+//
 // Man: mlx5dv_wr_post(3)
+//
 // Since: rdma-core 44.0
 func WRMemcpy(mqp *mlx5dv.QPEx, destLKey uint32, destAddr uint64, srcLKey uint32, srcAddr uint64, length uint64) error {
 	if mqp == nil {
@@ -145,7 +167,9 @@ func WRMemcpy(mqp *mlx5dv.QPEx, destLKey uint32, destAddr uint64, srcLKey uint32
 // WRRawWQE calls mlx5dv_wr_raw_wqe, a slot of mqp. C itself does not fail.
 //
 // C: void mlx5dv_wr_raw_wqe(struct mlx5dv_qp_ex *mqp, const void *wqe) (mlx5dv.h)
+//
 // Man: mlx5dv_wr_post(3)
+//
 // Since: rdma-core 44.0
 //
 //go:uintptrescapes

@@ -13,7 +13,9 @@ import (
 // CreateEventChannel calls rdma_create_event_channel. After NULL the error is errno.
 //
 // C: struct rdma_event_channel *rdma_create_event_channel(void) (rdma_cma.h)
+//
 // Man: rdma_create_event_channel(3)
+//
 // Since: rdma-core 33.2 or earlier
 func CreateEventChannel() (*rdmacm.EventChannel, error) {
 	return From{}.CreateEventChannel()
@@ -27,7 +29,9 @@ func (from From) CreateEventChannel() (*rdmacm.EventChannel, error) {
 // DestroyEventChannel calls rdma_destroy_event_channel. C itself does not fail.
 //
 // C: void rdma_destroy_event_channel(struct rdma_event_channel *channel) (rdma_cma.h)
+//
 // Man: rdma_destroy_event_channel(3)
+//
 // Since: rdma-core 33.2 or earlier
 func DestroyEventChannel(channel *rdmacm.EventChannel) error {
 	return fnDestroyEventChannel.Exported().Void(uintptr(unsafe.Pointer(channel)))
@@ -36,7 +40,9 @@ func DestroyEventChannel(channel *rdmacm.EventChannel) error {
 // CreateID calls rdma_create_id. The error is errno.
 //
 // C: int rdma_create_id(struct rdma_event_channel *channel, struct rdma_cm_id **id, void *context, enum rdma_port_space ps) (rdma_cma.h)
+//
 // Man: rdma_create_id(3)
+//
 // Since: rdma-core 33.2 or earlier
 //
 //go:uintptrescapes
@@ -47,7 +53,9 @@ func CreateID(channel *rdmacm.EventChannel, id *ibv.Ptr[rdmacm.CMID], context ui
 // CreateEP calls rdma_create_ep. The error is errno.
 //
 // C: int rdma_create_ep(struct rdma_cm_id **id, struct rdma_addrinfo *res, struct ibv_pd *pd, struct ibv_qp_init_attr *qp_init_attr) (rdma_cma.h)
+//
 // Man: rdma_create_ep(3)
+//
 // Since: rdma-core 33.2 or earlier
 func CreateEP(id *ibv.Ptr[rdmacm.CMID], res *rdmacm.AddrInfo, pd *ibv.PD, qpInitAttr *ibv.QPInitAttr) error {
 	return fnCreateEP.Exported().Status(uintptr(unsafe.Pointer(id)), uintptr(unsafe.Pointer(res)), uintptr(unsafe.Pointer(pd)), uintptr(unsafe.Pointer(qpInitAttr)))
@@ -56,7 +64,9 @@ func CreateEP(id *ibv.Ptr[rdmacm.CMID], res *rdmacm.AddrInfo, pd *ibv.PD, qpInit
 // DestroyEP calls rdma_destroy_ep. C itself does not fail.
 //
 // C: void rdma_destroy_ep(struct rdma_cm_id *id) (rdma_cma.h)
+//
 // Man: rdma_destroy_ep(3)
+//
 // Since: rdma-core 33.2 or earlier
 func DestroyEP(id *rdmacm.CMID) error {
 	return fnDestroyEP.Exported().Void(uintptr(unsafe.Pointer(id)))
@@ -65,7 +75,9 @@ func DestroyEP(id *rdmacm.CMID) error {
 // DestroyID calls rdma_destroy_id. The error is errno. It may wait until every event of it is acknowledged.
 //
 // C: int rdma_destroy_id(struct rdma_cm_id *id) (rdma_cma.h)
+//
 // Man: rdma_destroy_id(3)
+//
 // Since: rdma-core 33.2 or earlier
 func DestroyID(id *rdmacm.CMID) error {
 	return fnDestroyID.Exported().Status(uintptr(unsafe.Pointer(id)))
@@ -74,7 +86,9 @@ func DestroyID(id *rdmacm.CMID) error {
 // BindAddr calls rdma_bind_addr. The error is errno.
 //
 // C: int rdma_bind_addr(struct rdma_cm_id *id, struct sockaddr *addr) (rdma_cma.h)
+//
 // Man: rdma_bind_addr(3)
+//
 // Since: rdma-core 33.2 or earlier
 func BindAddr(id *rdmacm.CMID, addr *rdmacm.Sockaddr) error {
 	return fnBindAddr.Exported().Status(uintptr(unsafe.Pointer(id)), uintptr(unsafe.Pointer(addr)))
@@ -83,7 +97,9 @@ func BindAddr(id *rdmacm.CMID, addr *rdmacm.Sockaddr) error {
 // ResolveAddr calls rdma_resolve_addr. The error is errno. It may wait for the other side, where the identifier has no event channel.
 //
 // C: int rdma_resolve_addr(struct rdma_cm_id *id, struct sockaddr *src_addr, struct sockaddr *dst_addr, int timeout_ms) (rdma_cma.h)
+//
 // Man: rdma_resolve_addr(3)
+//
 // Since: rdma-core 33.2 or earlier
 func ResolveAddr(id *rdmacm.CMID, srcAddr *rdmacm.Sockaddr, dstAddr *rdmacm.Sockaddr, timeoutMs int) error {
 	return fnResolveAddr.Exported().Status(uintptr(unsafe.Pointer(id)), uintptr(unsafe.Pointer(srcAddr)), uintptr(unsafe.Pointer(dstAddr)), uintptr(int32(timeoutMs)))
@@ -92,7 +108,9 @@ func ResolveAddr(id *rdmacm.CMID, srcAddr *rdmacm.Sockaddr, dstAddr *rdmacm.Sock
 // ResolveRoute calls rdma_resolve_route. The error is errno. It may wait for the other side, where the identifier has no event channel.
 //
 // C: int rdma_resolve_route(struct rdma_cm_id *id, int timeout_ms) (rdma_cma.h)
+//
 // Man: rdma_resolve_route(3)
+//
 // Since: rdma-core 33.2 or earlier
 func ResolveRoute(id *rdmacm.CMID, timeoutMs int) error {
 	return fnResolveRoute.Exported().Status(uintptr(unsafe.Pointer(id)), uintptr(int32(timeoutMs)))
@@ -101,7 +119,9 @@ func ResolveRoute(id *rdmacm.CMID, timeoutMs int) error {
 // CreateQP calls rdma_create_qp. The error is errno.
 //
 // C: int rdma_create_qp(struct rdma_cm_id *id, struct ibv_pd *pd, struct ibv_qp_init_attr *qp_init_attr) (rdma_cma.h)
+//
 // Man: rdma_create_qp(3)
+//
 // Since: rdma-core 33.2 or earlier
 func CreateQP(id *rdmacm.CMID, pd *ibv.PD, qpInitAttr *ibv.QPInitAttr) error {
 	return fnCreateQP.Exported().Status3(uintptr(unsafe.Pointer(id)), uintptr(unsafe.Pointer(pd)), uintptr(unsafe.Pointer(qpInitAttr)))
@@ -110,7 +130,9 @@ func CreateQP(id *rdmacm.CMID, pd *ibv.PD, qpInitAttr *ibv.QPInitAttr) error {
 // CreateQPEx calls rdma_create_qp_ex. The error is errno.
 //
 // C: int rdma_create_qp_ex(struct rdma_cm_id *id, struct ibv_qp_init_attr_ex *qp_init_attr) (rdma_cma.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 func CreateQPEx(id *rdmacm.CMID, qpInitAttr *ibv.QPInitAttrEx) error {
 	return fnCreateQPEx.Exported().Status(uintptr(unsafe.Pointer(id)), uintptr(unsafe.Pointer(qpInitAttr)))
@@ -119,7 +141,9 @@ func CreateQPEx(id *rdmacm.CMID, qpInitAttr *ibv.QPInitAttrEx) error {
 // DestroyQP calls rdma_destroy_qp. C itself does not fail.
 //
 // C: void rdma_destroy_qp(struct rdma_cm_id *id) (rdma_cma.h)
+//
 // Man: rdma_destroy_qp(3)
+//
 // Since: rdma-core 33.2 or earlier
 func DestroyQP(id *rdmacm.CMID) error {
 	return fnDestroyQP.Exported().Void(uintptr(unsafe.Pointer(id)))
@@ -128,7 +152,9 @@ func DestroyQP(id *rdmacm.CMID) error {
 // Connect calls rdma_connect. The error is errno. It may wait for the other side, where the identifier has no event channel.
 //
 // C: int rdma_connect(struct rdma_cm_id *id, struct rdma_conn_param *conn_param) (rdma_cma.h)
+//
 // Man: rdma_connect(3)
+//
 // Since: rdma-core 33.2 or earlier
 func Connect(id *rdmacm.CMID, connParam *rdmacm.ConnParam) error {
 	return fnConnect.Exported().Status(uintptr(unsafe.Pointer(id)), uintptr(unsafe.Pointer(connParam)))
@@ -137,7 +163,9 @@ func Connect(id *rdmacm.CMID, connParam *rdmacm.ConnParam) error {
 // Establish calls rdma_establish. The error is errno.
 //
 // C: int rdma_establish(struct rdma_cm_id *id) (rdma_cma.h)
+//
 // Man: rdma_establish(3)
+//
 // Since: rdma-core 33.2 or earlier
 func Establish(id *rdmacm.CMID) error {
 	return fnEstablish.Exported().Status(uintptr(unsafe.Pointer(id)))
@@ -146,7 +174,9 @@ func Establish(id *rdmacm.CMID) error {
 // Listen calls rdma_listen. The error is errno.
 //
 // C: int rdma_listen(struct rdma_cm_id *id, int backlog) (rdma_cma.h)
+//
 // Man: rdma_listen(3)
+//
 // Since: rdma-core 33.2 or earlier
 func Listen(id *rdmacm.CMID, backlog int) error {
 	return fnListen.Exported().Status(uintptr(unsafe.Pointer(id)), uintptr(int32(backlog)))
@@ -155,7 +185,9 @@ func Listen(id *rdmacm.CMID, backlog int) error {
 // GetRequest calls rdma_get_request. The error is errno. It may wait for as long as nothing happens.
 //
 // C: int rdma_get_request(struct rdma_cm_id *listen, struct rdma_cm_id **id) (rdma_cma.h)
+//
 // Man: rdma_get_request(3)
+//
 // Since: rdma-core 33.2 or earlier
 func GetRequest(listen *rdmacm.CMID, id *ibv.Ptr[rdmacm.CMID]) error {
 	return fnGetRequest.Exported().Status(uintptr(unsafe.Pointer(listen)), uintptr(unsafe.Pointer(id)))
@@ -164,7 +196,9 @@ func GetRequest(listen *rdmacm.CMID, id *ibv.Ptr[rdmacm.CMID]) error {
 // Accept calls rdma_accept. The error is errno. It may wait for the other side, where the identifier has no event channel.
 //
 // C: int rdma_accept(struct rdma_cm_id *id, struct rdma_conn_param *conn_param) (rdma_cma.h)
+//
 // Man: rdma_accept(3)
+//
 // Since: rdma-core 33.2 or earlier
 func Accept(id *rdmacm.CMID, connParam *rdmacm.ConnParam) error {
 	return fnAccept.Exported().Status(uintptr(unsafe.Pointer(id)), uintptr(unsafe.Pointer(connParam)))
@@ -173,7 +207,9 @@ func Accept(id *rdmacm.CMID, connParam *rdmacm.ConnParam) error {
 // Reject calls rdma_reject. The error is errno.
 //
 // C: int rdma_reject(struct rdma_cm_id *id, const void *private_data, uint8_t private_data_len) (rdma_cma.h)
+//
 // Man: rdma_reject(3)
+//
 // Since: rdma-core 33.2 or earlier
 //
 //go:uintptrescapes
@@ -184,7 +220,9 @@ func Reject(id *rdmacm.CMID, privateData uintptr, privateDataLen uint8) error {
 // RejectECE calls rdma_reject_ece. The error is errno.
 //
 // C: int rdma_reject_ece(struct rdma_cm_id *id, const void *private_data, uint8_t private_data_len) (rdma_cma.h)
+//
 // Man: rdma_get_remote_ece(3)
+//
 // Since: rdma-core 33.2 or earlier
 //
 //go:uintptrescapes
@@ -195,7 +233,9 @@ func RejectECE(id *rdmacm.CMID, privateData uintptr, privateDataLen uint8) error
 // Notify calls rdma_notify. The error is errno.
 //
 // C: int rdma_notify(struct rdma_cm_id *id, enum ibv_event_type event) (rdma_cma.h)
+//
 // Man: rdma_notify(3)
+//
 // Since: rdma-core 33.2 or earlier
 func Notify(id *rdmacm.CMID, event ibv.EventType) error {
 	return fnNotify.Exported().Status(uintptr(unsafe.Pointer(id)), runtime.Word(uint32(event)))
@@ -204,7 +244,9 @@ func Notify(id *rdmacm.CMID, event ibv.EventType) error {
 // Disconnect calls rdma_disconnect. The error is errno. It may wait for the other side, where the identifier has no event channel.
 //
 // C: int rdma_disconnect(struct rdma_cm_id *id) (rdma_cma.h)
+//
 // Man: rdma_disconnect(3)
+//
 // Since: rdma-core 33.2 or earlier
 func Disconnect(id *rdmacm.CMID) error {
 	return fnDisconnect.Exported().Status(uintptr(unsafe.Pointer(id)))
@@ -213,7 +255,9 @@ func Disconnect(id *rdmacm.CMID) error {
 // JoinMulticast calls rdma_join_multicast. The error is errno. It may wait for the other side, where the identifier has no event channel.
 //
 // C: int rdma_join_multicast(struct rdma_cm_id *id, struct sockaddr *addr, void *context) (rdma_cma.h)
+//
 // Man: rdma_join_multicast(3)
+//
 // Since: rdma-core 33.2 or earlier
 //
 //go:uintptrescapes
@@ -224,7 +268,9 @@ func JoinMulticast(id *rdmacm.CMID, addr *rdmacm.Sockaddr, context uintptr) erro
 // LeaveMulticast calls rdma_leave_multicast. The error is errno.
 //
 // C: int rdma_leave_multicast(struct rdma_cm_id *id, struct sockaddr *addr) (rdma_cma.h)
+//
 // Man: rdma_leave_multicast(3)
+//
 // Since: rdma-core 33.2 or earlier
 func LeaveMulticast(id *rdmacm.CMID, addr *rdmacm.Sockaddr) error {
 	return fnLeaveMulticast.Exported().Status(uintptr(unsafe.Pointer(id)), uintptr(unsafe.Pointer(addr)))
@@ -233,7 +279,9 @@ func LeaveMulticast(id *rdmacm.CMID, addr *rdmacm.Sockaddr) error {
 // JoinMulticastEx calls rdma_join_multicast_ex. The error is errno. It may wait for the other side, where the identifier has no event channel.
 //
 // C: int rdma_join_multicast_ex(struct rdma_cm_id *id, struct rdma_cm_join_mc_attr_ex *mc_join_attr, void *context) (rdma_cma.h)
+//
 // Man: rdma_join_multicast_ex(3)
+//
 // Since: rdma-core 33.2 or earlier
 //
 //go:uintptrescapes
@@ -244,7 +292,9 @@ func JoinMulticastEx(id *rdmacm.CMID, mcJoinAttr *rdmacm.CMJoinMCAttrEx, context
 // GetCMEvent calls rdma_get_cm_event. The error is errno. It may wait for as long as nothing happens.
 //
 // C: int rdma_get_cm_event(struct rdma_event_channel *channel, struct rdma_cm_event **event) (rdma_cma.h)
+//
 // Man: rdma_get_cm_event(3)
+//
 // Since: rdma-core 33.2 or earlier
 func GetCMEvent(channel *rdmacm.EventChannel, event *ibv.Ptr[rdmacm.CMEvent]) error {
 	return fnGetCMEvent.Exported().Status(uintptr(unsafe.Pointer(channel)), uintptr(unsafe.Pointer(event)))
@@ -253,7 +303,9 @@ func GetCMEvent(channel *rdmacm.EventChannel, event *ibv.Ptr[rdmacm.CMEvent]) er
 // AckCMEvent calls rdma_ack_cm_event. The error is errno.
 //
 // C: int rdma_ack_cm_event(struct rdma_cm_event *event) (rdma_cma.h)
+//
 // Man: rdma_ack_cm_event(3)
+//
 // Since: rdma-core 33.2 or earlier
 func AckCMEvent(event *rdmacm.CMEvent) error {
 	return fnAckCMEvent.Exported().Status(uintptr(unsafe.Pointer(event)))
@@ -262,7 +314,9 @@ func AckCMEvent(event *rdmacm.CMEvent) error {
 // GetSrcPort calls rdma_get_src_port. C itself does not fail.
 //
 // C: __be16 rdma_get_src_port(struct rdma_cm_id *id) (rdma_cma.h)
+//
 // Man: rdma_get_src_port(3)
+//
 // Since: rdma-core 33.2 or earlier
 func GetSrcPort(id *rdmacm.CMID) (ibv.BE16, error) {
 	return asNumber[ibv.BE16](fnGetSrcPort.Exported().Value(uintptr(unsafe.Pointer(id))))
@@ -271,7 +325,9 @@ func GetSrcPort(id *rdmacm.CMID) (ibv.BE16, error) {
 // GetDstPort calls rdma_get_dst_port. C itself does not fail.
 //
 // C: __be16 rdma_get_dst_port(struct rdma_cm_id *id) (rdma_cma.h)
+//
 // Man: rdma_get_dst_port(3)
+//
 // Since: rdma-core 33.2 or earlier
 func GetDstPort(id *rdmacm.CMID) (ibv.BE16, error) {
 	return asNumber[ibv.BE16](fnGetDstPort.Exported().Value(uintptr(unsafe.Pointer(id))))
@@ -280,7 +336,9 @@ func GetDstPort(id *rdmacm.CMID) (ibv.BE16, error) {
 // GetDevices calls rdma_get_devices. After NULL the error is errno.
 //
 // C: struct ibv_context **rdma_get_devices(int *num_devices) (rdma_cma.h)
+//
 // Man: rdma_get_devices(3)
+//
 // Since: rdma-core 33.2 or earlier
 func GetDevices(numDevices *int32) (*ibv.Ptr[ibv.Context], error) {
 	return From{}.GetDevices(numDevices)
@@ -294,7 +352,9 @@ func (from From) GetDevices(numDevices *int32) (*ibv.Ptr[ibv.Context], error) {
 // FreeDevices calls rdma_free_devices. C itself does not fail.
 //
 // C: void rdma_free_devices(struct ibv_context **list) (rdma_cma.h)
+//
 // Man: rdma_free_devices(3)
+//
 // Since: rdma-core 33.2 or earlier
 func FreeDevices(list *ibv.Ptr[ibv.Context]) error {
 	return fnFreeDevices.Exported().Void(uintptr(unsafe.Pointer(list)))
@@ -303,7 +363,9 @@ func FreeDevices(list *ibv.Ptr[ibv.Context]) error {
 // EventStr calls rdma_event_str. C itself does not fail. The text is copied.
 //
 // C: const char *rdma_event_str(enum rdma_cm_event_type event) (rdma_cma.h)
+//
 // Man: rdma_event_str(3)
+//
 // Since: rdma-core 33.2 or earlier
 func EventStr(event rdmacm.CMEventType) (string, error) {
 	return From{}.EventStr(event)
@@ -317,7 +379,9 @@ func (from From) EventStr(event rdmacm.CMEventType) (string, error) {
 // SetOption calls rdma_set_option. The error is errno.
 //
 // C: int rdma_set_option(struct rdma_cm_id *id, int level, int optname, void *optval, size_t optlen) (rdma_cma.h)
+//
 // Man: rdma_set_option(3)
+//
 // Since: rdma-core 33.2 or earlier
 //
 //go:uintptrescapes
@@ -328,7 +392,9 @@ func SetOption(id *rdmacm.CMID, level int, optname int, optval uintptr, optlen u
 // MigrateID calls rdma_migrate_id. The error is errno.
 //
 // C: int rdma_migrate_id(struct rdma_cm_id *id, struct rdma_event_channel *channel) (rdma_cma.h)
+//
 // Man: rdma_migrate_id(3)
+//
 // Since: rdma-core 33.2 or earlier
 func MigrateID(id *rdmacm.CMID, channel *rdmacm.EventChannel) error {
 	return fnMigrateID.Exported().Status(uintptr(unsafe.Pointer(id)), uintptr(unsafe.Pointer(channel)))
@@ -337,7 +403,9 @@ func MigrateID(id *rdmacm.CMID, channel *rdmacm.EventChannel) error {
 // FreeAddrInfo calls rdma_freeaddrinfo. C itself does not fail.
 //
 // C: void rdma_freeaddrinfo(struct rdma_addrinfo *res) (rdma_cma.h)
+//
 // Man: rdma_freeaddrinfo(3)
+//
 // Since: rdma-core 33.2 or earlier
 func FreeAddrInfo(res *rdmacm.AddrInfo) error {
 	return fnFreeAddrInfo.Exported().Void(uintptr(unsafe.Pointer(res)))
@@ -346,7 +414,9 @@ func FreeAddrInfo(res *rdmacm.AddrInfo) error {
 // InitQPAttr calls rdma_init_qp_attr. The error is errno.
 //
 // C: int rdma_init_qp_attr(struct rdma_cm_id *id, struct ibv_qp_attr *qp_attr, int *qp_attr_mask) (rdma_cma.h)
+//
 // Man: rdma_init_qp_attr(3)
+//
 // Since: rdma-core 33.2 or earlier
 func InitQPAttr(id *rdmacm.CMID, qpAttr *ibv.QPAttr, qpAttrMask *int32) error {
 	return fnInitQPAttr.Exported().Status3(uintptr(unsafe.Pointer(id)), uintptr(unsafe.Pointer(qpAttr)), uintptr(unsafe.Pointer(qpAttrMask)))
@@ -355,7 +425,9 @@ func InitQPAttr(id *rdmacm.CMID, qpAttr *ibv.QPAttr, qpAttrMask *int32) error {
 // SetLocalECE calls rdma_set_local_ece. The error is errno.
 //
 // C: int rdma_set_local_ece(struct rdma_cm_id *id, struct ibv_ece *ece) (rdma_cma.h)
+//
 // Man: rdma_set_local_ece(3)
+//
 // Since: rdma-core 33.2 or earlier
 func SetLocalECE(id *rdmacm.CMID, ece *ibv.ECE) error {
 	return fnSetLocalECE.Exported().Status(uintptr(unsafe.Pointer(id)), uintptr(unsafe.Pointer(ece)))
@@ -364,7 +436,9 @@ func SetLocalECE(id *rdmacm.CMID, ece *ibv.ECE) error {
 // GetRemoteECE calls rdma_get_remote_ece. The error is errno.
 //
 // C: int rdma_get_remote_ece(struct rdma_cm_id *id, struct ibv_ece *ece) (rdma_cma.h)
+//
 // Man: rdma_get_remote_ece(3)
+//
 // Since: rdma-core 33.2 or earlier
 func GetRemoteECE(id *rdmacm.CMID, ece *ibv.ECE) error {
 	return fnGetRemoteECE.Exported().Status(uintptr(unsafe.Pointer(id)), uintptr(unsafe.Pointer(ece)))
@@ -373,7 +447,9 @@ func GetRemoteECE(id *rdmacm.CMID, ece *ibv.ECE) error {
 // ResolveAddrInfo calls rdma_resolve_addrinfo. The error is errno. It may wait for the other side, where the identifier has no event channel.
 //
 // C: int rdma_resolve_addrinfo(struct rdma_cm_id *id, const char *node, const char *service, const struct rdma_addrinfo *hints) (rdma_cma.h)
+//
 // Man: rdma_resolve_addrinfo(3)
+//
 // Since: rdma-core 65.0
 func ResolveAddrInfo(id *rdmacm.CMID, node string, service string, hints *rdmacm.AddrInfo) error {
 	return fnResolveAddrInfo.Exported().Status(uintptr(unsafe.Pointer(id)), uintptr(unsafe.Pointer(text(node))), uintptr(unsafe.Pointer(text(service))), uintptr(unsafe.Pointer(hints)))
@@ -382,7 +458,9 @@ func ResolveAddrInfo(id *rdmacm.CMID, node string, service string, hints *rdmacm
 // QueryAddrInfo calls rdma_query_addrinfo. The error is errno.
 //
 // C: int rdma_query_addrinfo(struct rdma_cm_id *id, struct rdma_addrinfo **info) (rdma_cma.h)
+//
 // Man: rdma_query_addrinfo(3)
+//
 // Since: rdma-core 65.0
 func QueryAddrInfo(id *rdmacm.CMID, info *ibv.Ptr[rdmacm.AddrInfo]) error {
 	return fnQueryAddrInfo.Exported().Status(uintptr(unsafe.Pointer(id)), uintptr(unsafe.Pointer(info)))
@@ -391,7 +469,9 @@ func QueryAddrInfo(id *rdmacm.CMID, info *ibv.Ptr[rdmacm.AddrInfo]) error {
 // WriteCMEvent calls rdma_write_cm_event. The error is errno.
 //
 // C: int rdma_write_cm_event(struct rdma_cm_id *id, enum rdma_cm_event_type event, int status, uint64_t arg) (rdma_cma.h)
+//
 // Man: rdma_write_cm_event(3)
+//
 // Since: rdma-core 65.0
 func WriteCMEvent(id *rdmacm.CMID, event rdmacm.CMEventType, status int, arg uint64) error {
 	return fnWriteCMEvent.Exported().Wide(3, arg).Status(uintptr(unsafe.Pointer(id)), runtime.Word(uint32(event)), uintptr(int32(status)), uintptr(arg))
@@ -400,7 +480,9 @@ func WriteCMEvent(id *rdmacm.CMID, event rdmacm.CMEventType, status int, arg uin
 // CreateSRQ calls rdma_create_srq. The error is errno.
 //
 // C: int rdma_create_srq(struct rdma_cm_id *id, struct ibv_pd *pd, struct ibv_srq_init_attr *attr) (rdma_verbs.h)
+//
 // Man: rdma_create_srq(3)
+//
 // Since: rdma-core 33.2 or earlier
 func CreateSRQ(id *rdmacm.CMID, pd *ibv.PD, attr *ibv.SRQInitAttr) error {
 	return fnCreateSRQ.Exported().Status3(uintptr(unsafe.Pointer(id)), uintptr(unsafe.Pointer(pd)), uintptr(unsafe.Pointer(attr)))
@@ -409,7 +491,9 @@ func CreateSRQ(id *rdmacm.CMID, pd *ibv.PD, attr *ibv.SRQInitAttr) error {
 // CreateSRQEx calls rdma_create_srq_ex. The error is errno.
 //
 // C: int rdma_create_srq_ex(struct rdma_cm_id *id, struct ibv_srq_init_attr_ex *attr) (rdma_verbs.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 func CreateSRQEx(id *rdmacm.CMID, attr *ibv.SRQInitAttrEx) error {
 	return fnCreateSRQEx.Exported().Status(uintptr(unsafe.Pointer(id)), uintptr(unsafe.Pointer(attr)))
@@ -418,7 +502,9 @@ func CreateSRQEx(id *rdmacm.CMID, attr *ibv.SRQInitAttrEx) error {
 // DestroySRQ calls rdma_destroy_srq. C itself does not fail.
 //
 // C: void rdma_destroy_srq(struct rdma_cm_id *id) (rdma_verbs.h)
+//
 // Man: rdma_destroy_srq(3)
+//
 // Since: rdma-core 33.2 or earlier
 func DestroySRQ(id *rdmacm.CMID) error {
 	return fnDestroySRQ.Exported().Void(uintptr(unsafe.Pointer(id)))
@@ -427,7 +513,9 @@ func DestroySRQ(id *rdmacm.CMID) error {
 // RSocket calls rsocket. After -1 the error is errno.
 //
 // C: int rsocket(int domain, int type, int protocol) (rsocket.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 func RSocket(domain int, kind int, protocol int) (int, error) {
 	return From{}.RSocket(domain, kind, protocol)
@@ -441,7 +529,9 @@ func (from From) RSocket(domain int, kind int, protocol int) (int, error) {
 // RBind calls rbind. The error is errno.
 //
 // C: int rbind(int socket, const struct sockaddr *addr, socklen_t addrlen) (rsocket.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 func RBind(socket int, addr *rdmacm.Sockaddr, addrlen uint32) error {
 	return From{}.RBind(socket, addr, addrlen)
@@ -455,7 +545,9 @@ func (from From) RBind(socket int, addr *rdmacm.Sockaddr, addrlen uint32) error 
 // RListen calls rlisten. The error is errno.
 //
 // C: int rlisten(int socket, int backlog) (rsocket.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 func RListen(socket int, backlog int) error {
 	return From{}.RListen(socket, backlog)
@@ -469,7 +561,9 @@ func (from From) RListen(socket int, backlog int) error {
 // RAccept calls raccept. After -1 the error is errno. It may wait for as long as nothing happens.
 //
 // C: int raccept(int socket, struct sockaddr *addr, socklen_t *addrlen) (rsocket.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 func RAccept(socket int, addr *rdmacm.Sockaddr, addrlen *uint32) (int, error) {
 	return From{}.RAccept(socket, addr, addrlen)
@@ -483,7 +577,9 @@ func (from From) RAccept(socket int, addr *rdmacm.Sockaddr, addrlen *uint32) (in
 // RConnect calls rconnect. The error is errno. It may wait for as long as nothing happens.
 //
 // C: int rconnect(int socket, const struct sockaddr *addr, socklen_t addrlen) (rsocket.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 func RConnect(socket int, addr *rdmacm.Sockaddr, addrlen uint32) error {
 	return From{}.RConnect(socket, addr, addrlen)
@@ -497,7 +593,9 @@ func (from From) RConnect(socket int, addr *rdmacm.Sockaddr, addrlen uint32) err
 // RShutdown calls rshutdown. The error is errno.
 //
 // C: int rshutdown(int socket, int how) (rsocket.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 func RShutdown(socket int, how int) error {
 	return From{}.RShutdown(socket, how)
@@ -511,7 +609,9 @@ func (from From) RShutdown(socket int, how int) error {
 // RClose calls rclose. The error is what C returns.
 //
 // C: int rclose(int socket) (rsocket.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 func RClose(socket int) error {
 	return From{}.RClose(socket)
@@ -525,7 +625,9 @@ func (from From) RClose(socket int) error {
 // RRecv calls rrecv. After -1 the error is errno. It may wait for as long as nothing happens.
 //
 // C: ssize_t rrecv(int socket, void *buf, size_t len, int flags) (rsocket.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 //
 //go:uintptrescapes
@@ -543,7 +645,9 @@ func (from From) RRecv(socket int, buf uintptr, len uint64, flags int) (int64, e
 // RRecvfrom calls rrecvfrom. After -1 the error is errno. It may wait for as long as nothing happens.
 //
 // C: ssize_t rrecvfrom(int socket, void *buf, size_t len, int flags, struct sockaddr *src_addr, socklen_t *addrlen) (rsocket.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 //
 //go:uintptrescapes
@@ -561,7 +665,9 @@ func (from From) RRecvfrom(socket int, buf uintptr, len uint64, flags int, srcAd
 // RRecvmsg calls rrecvmsg. After -1 the error is errno. It may wait for as long as nothing happens.
 //
 // C: ssize_t rrecvmsg(int socket, struct msghdr *msg, int flags) (rsocket.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 func RRecvmsg(socket int, msg *rdmacm.Msghdr, flags int) (int64, error) {
 	return From{}.RRecvmsg(socket, msg, flags)
@@ -575,7 +681,9 @@ func (from From) RRecvmsg(socket int, msg *rdmacm.Msghdr, flags int) (int64, err
 // RSend calls rsend. After -1 the error is errno. It may wait for as long as nothing happens.
 //
 // C: ssize_t rsend(int socket, const void *buf, size_t len, int flags) (rsocket.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 //
 //go:uintptrescapes
@@ -593,7 +701,9 @@ func (from From) RSend(socket int, buf uintptr, len uint64, flags int) (int64, e
 // RSendto calls rsendto. After -1 the error is errno. It may wait for as long as nothing happens.
 //
 // C: ssize_t rsendto(int socket, const void *buf, size_t len, int flags, const struct sockaddr *dest_addr, socklen_t addrlen) (rsocket.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 //
 //go:uintptrescapes
@@ -611,7 +721,9 @@ func (from From) RSendto(socket int, buf uintptr, len uint64, flags int, destAdd
 // RSendmsg calls rsendmsg. After -1 the error is errno. It may wait for as long as nothing happens.
 //
 // C: ssize_t rsendmsg(int socket, const struct msghdr *msg, int flags) (rsocket.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 func RSendmsg(socket int, msg *rdmacm.Msghdr, flags int) (int64, error) {
 	return From{}.RSendmsg(socket, msg, flags)
@@ -625,7 +737,9 @@ func (from From) RSendmsg(socket int, msg *rdmacm.Msghdr, flags int) (int64, err
 // RRead calls rread. After -1 the error is errno. It may wait for as long as nothing happens.
 //
 // C: ssize_t rread(int socket, void *buf, size_t count) (rsocket.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 //
 //go:uintptrescapes
@@ -643,7 +757,9 @@ func (from From) RRead(socket int, buf uintptr, count uint64) (int64, error) {
 // RReadv calls rreadv. After -1 the error is errno. It may wait for as long as nothing happens.
 //
 // C: ssize_t rreadv(int socket, const struct iovec *iov, int iovcnt) (rsocket.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 func RReadv(socket int, iov *rdmacm.Iovec, iovcnt int) (int64, error) {
 	return From{}.RReadv(socket, iov, iovcnt)
@@ -657,7 +773,9 @@ func (from From) RReadv(socket int, iov *rdmacm.Iovec, iovcnt int) (int64, error
 // RWrite calls rwrite. After -1 the error is errno. It may wait for as long as nothing happens.
 //
 // C: ssize_t rwrite(int socket, const void *buf, size_t count) (rsocket.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 //
 //go:uintptrescapes
@@ -675,7 +793,9 @@ func (from From) RWrite(socket int, buf uintptr, count uint64) (int64, error) {
 // RWritev calls rwritev. After -1 the error is errno. It may wait for as long as nothing happens.
 //
 // C: ssize_t rwritev(int socket, const struct iovec *iov, int iovcnt) (rsocket.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 func RWritev(socket int, iov *rdmacm.Iovec, iovcnt int) (int64, error) {
 	return From{}.RWritev(socket, iov, iovcnt)
@@ -689,7 +809,9 @@ func (from From) RWritev(socket int, iov *rdmacm.Iovec, iovcnt int) (int64, erro
 // RPoll calls rpoll. After -1 the error is errno. It may wait for as long as nothing happens.
 //
 // C: int rpoll(struct pollfd *fds, nfds_t nfds, int timeout) (rsocket.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 func RPoll(fds *rdmacm.Pollfd, nfds uint64, timeout int) (int, error) {
 	return From{}.RPoll(fds, nfds, timeout)
@@ -703,7 +825,9 @@ func (from From) RPoll(fds *rdmacm.Pollfd, nfds uint64, timeout int) (int, error
 // RSelect calls rselect. After -1 the error is errno. It may wait for as long as nothing happens.
 //
 // C: int rselect(int nfds, fd_set *readfds, fd_set *writefds, fd_set *exceptfds, struct timeval *timeout) (rsocket.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 func RSelect(nfds int, readfds *rdmacm.FDSet, writefds *rdmacm.FDSet, exceptfds *rdmacm.FDSet, timeout *rdmacm.Timeval) (int, error) {
 	return From{}.RSelect(nfds, readfds, writefds, exceptfds, timeout)
@@ -717,7 +841,9 @@ func (from From) RSelect(nfds int, readfds *rdmacm.FDSet, writefds *rdmacm.FDSet
 // RGetpeername calls rgetpeername. The error is errno.
 //
 // C: int rgetpeername(int socket, struct sockaddr *addr, socklen_t *addrlen) (rsocket.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 func RGetpeername(socket int, addr *rdmacm.Sockaddr, addrlen *uint32) error {
 	return From{}.RGetpeername(socket, addr, addrlen)
@@ -731,7 +857,9 @@ func (from From) RGetpeername(socket int, addr *rdmacm.Sockaddr, addrlen *uint32
 // RGetsockname calls rgetsockname. The error is errno.
 //
 // C: int rgetsockname(int socket, struct sockaddr *addr, socklen_t *addrlen) (rsocket.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 func RGetsockname(socket int, addr *rdmacm.Sockaddr, addrlen *uint32) error {
 	return From{}.RGetsockname(socket, addr, addrlen)
@@ -745,7 +873,9 @@ func (from From) RGetsockname(socket int, addr *rdmacm.Sockaddr, addrlen *uint32
 // RSetsockopt calls rsetsockopt. The error is errno.
 //
 // C: int rsetsockopt(int socket, int level, int optname, const void *optval, socklen_t optlen) (rsocket.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 //
 //go:uintptrescapes
@@ -763,7 +893,9 @@ func (from From) RSetsockopt(socket int, level int, optname int, optval uintptr,
 // RGetsockopt calls rgetsockopt. The error is errno.
 //
 // C: int rgetsockopt(int socket, int level, int optname, void *optval, socklen_t *optlen) (rsocket.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 //
 //go:uintptrescapes
@@ -781,7 +913,9 @@ func (from From) RGetsockopt(socket int, level int, optname int, optval uintptr,
 // RFcntl calls rfcntl. After -1 the error is errno.
 //
 // C: int rfcntl(int socket, int cmd, ...) (rsocket.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 //
 //go:uintptrescapes
@@ -799,7 +933,9 @@ func (from From) RFcntl(socket int, cmd int, arg uintptr) (int, error) {
 // RIomap calls riomap. After -1 the error is errno.
 //
 // C: off_t riomap(int socket, void *buf, size_t len, int prot, int flags, off_t offset) (rsocket.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 //
 //go:uintptrescapes
@@ -817,7 +953,9 @@ func (from From) RIomap(socket int, buf uintptr, len uint64, prot int, flags int
 // RIounmap calls riounmap. The error is errno.
 //
 // C: int riounmap(int socket, void *buf, size_t len) (rsocket.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 //
 //go:uintptrescapes
@@ -835,7 +973,9 @@ func (from From) RIounmap(socket int, buf uintptr, len uint64) error {
 // RIowrite calls riowrite. After -1 the error is errno. It may wait for as long as nothing happens.
 //
 // C: size_t riowrite(int socket, const void *buf, size_t count, off_t offset, int flags) (rsocket.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 //
 //go:uintptrescapes
@@ -853,7 +993,9 @@ func (from From) RIowrite(socket int, buf uintptr, count uint64, offset int64, f
 // REpollCreate calls repoll_create. After -1 the error is errno.
 //
 // C: int repoll_create(int flags) (rsocket.h)
+//
 // Man: none
+//
 // Since: rdma-core 65.0
 func REpollCreate(flags int) (int, error) {
 	return From{}.REpollCreate(flags)
@@ -867,7 +1009,9 @@ func (from From) REpollCreate(flags int) (int, error) {
 // REpollCtl calls repoll_ctl. The error is what C returns.
 //
 // C: int repoll_ctl(int epfd, int op, int fd, struct epoll_event *event) (rsocket.h)
+//
 // Man: none
+//
 // Since: rdma-core 65.0
 func REpollCtl(epfd int, op int, fd int, event *rdmacm.EpollEvent) error {
 	return From{}.REpollCtl(epfd, op, fd, event)

@@ -26,7 +26,9 @@ func missing(function, argument string) error {
 // GetLocalAddr is where the identifier holds its own address. It calls nothing; nil for nil.
 //
 // C: struct sockaddr *rdma_get_local_addr(struct rdma_cm_id *id) (rdma_cma.h)
+//
 // Man: rdma_get_local_addr(3)
+//
 // Since: rdma-core 33.2 or earlier
 func GetLocalAddr(id *rdmacm.CMID) *rdmacm.Sockaddr {
 	if id == nil {
@@ -38,7 +40,9 @@ func GetLocalAddr(id *rdmacm.CMID) *rdmacm.Sockaddr {
 // GetPeerAddr is where the identifier holds the address of the other side. It calls nothing; nil for nil.
 //
 // C: struct sockaddr *rdma_get_peer_addr(struct rdma_cm_id *id) (rdma_cma.h)
+//
 // Man: rdma_get_peer_addr(3)
+//
 // Since: rdma-core 33.2 or earlier
 func GetPeerAddr(id *rdmacm.CMID) *rdmacm.Sockaddr {
 	if id == nil {
@@ -50,7 +54,9 @@ func GetPeerAddr(id *rdmacm.CMID) *rdmacm.Sockaddr {
 // SetErrno is the error for the number of one: nil for 0. It sets no errno, for Go's errors do not stand there.
 //
 // C: int rdma_seterrno(int ret) (rdma_verbs.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 func SetErrno(ret int) error {
 	if ret == 0 {
@@ -63,7 +69,9 @@ func SetErrno(ret int) error {
 // one, a number of getaddrinfo(3), an error without a number.
 //
 // C: int rdma_getaddrinfo(const char *node, const char *service, const struct rdma_addrinfo *hints, struct rdma_addrinfo **res) (rdma_cma.h)
+//
 // Man: rdma_getaddrinfo(3)
+//
 // Since: rdma-core 33.2 or earlier
 func GetAddrInfo(node, service string, hints *rdmacm.AddrInfo, res *ibv.Ptr[rdmacm.AddrInfo]) (int, error) {
 	return From{}.GetAddrInfo(node, service, hints, res)
@@ -87,7 +95,9 @@ func (from From) GetAddrInfo(node, service string, hints *rdmacm.AddrInfo, res *
 // which C returns in their place.
 //
 // C: int repoll_wait(int epfd, struct epoll_event *events, int maxevents, int timeout) (rsocket.h)
+//
 // Man: none
+//
 // Since: rdma-core 65.0
 func REpollWait(epfd int, events *rdmacm.EpollEvent, maxevents, timeout int) (int, error) {
 	return From{}.REpollWait(epfd, events, maxevents, timeout)
@@ -106,7 +116,9 @@ func (from From) REpollWait(epfd int, events *rdmacm.EpollEvent, maxevents, time
 // RegMsgs registers memory for messages: libibverbs.RegMR with local write access. After NULL the error is errno.
 //
 // C: struct ibv_mr *rdma_reg_msgs(struct rdma_cm_id *id, void *addr, size_t length) (rdma_verbs.h)
+//
 // Man: rdma_reg_msgs(3)
+//
 // Since: rdma-core 33.2 or earlier
 //
 //go:uintptrescapes
@@ -121,7 +133,9 @@ func RegMsgs(id *rdmacm.CMID, addr uintptr, length uint64) (*ibv.MR, error) {
 // After NULL the error is errno.
 //
 // C: struct ibv_mr *rdma_reg_read(struct rdma_cm_id *id, void *addr, size_t length) (rdma_verbs.h)
+//
 // Man: rdma_reg_read(3)
+//
 // Since: rdma-core 33.2 or earlier
 //
 //go:uintptrescapes
@@ -136,7 +150,9 @@ func RegRead(id *rdmacm.CMID, addr uintptr, length uint64) (*ibv.MR, error) {
 // NULL the error is errno.
 //
 // C: struct ibv_mr *rdma_reg_write(struct rdma_cm_id *id, void *addr, size_t length) (rdma_verbs.h)
+//
 // Man: rdma_reg_write(3)
+//
 // Since: rdma-core 33.2 or earlier
 //
 //go:uintptrescapes
@@ -150,6 +166,8 @@ func RegWrite(id *rdmacm.CMID, addr uintptr, length uint64) (*ibv.MR, error) {
 // DeregMR is libibverbs.DeregMR.
 //
 // C: int rdma_dereg_mr(struct ibv_mr *mr) (rdma_verbs.h)
+//
 // Man: rdma_dereg_mr(3)
+//
 // Since: rdma-core 33.2 or earlier
 func DeregMR(mr *ibv.MR) error { return libibverbs.DeregMR(mr) }

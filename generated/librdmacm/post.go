@@ -17,7 +17,9 @@ import (
 // pair. context comes back as the work request's ID. The error is that of the call that posts.
 //
 // C: int rdma_post_recvv(struct rdma_cm_id *id, void *context, struct ibv_sge *sgl, int nsge) (rdma_verbs.h)
+//
 // Man: rdma_post_recvv(3)
+//
 // Since: rdma-core 33.2 or earlier
 //
 //go:uintptrescapes
@@ -50,7 +52,9 @@ func post(function string, id *rdmacm.CMID, sgl *ibv.SGE, wr *ibv.SendWR) error 
 // of the call that posts.
 //
 // C: int rdma_post_sendv(struct rdma_cm_id *id, void *context, struct ibv_sge *sgl, int nsge, int flags) (rdma_verbs.h)
+//
 // Man: rdma_post_sendv(3)
+//
 // Since: rdma-core 33.2 or earlier
 //
 //go:uintptrescapes
@@ -63,7 +67,9 @@ func PostSendv(id *rdmacm.CMID, context uintptr, sgl *ibv.SGE, nsge int, flags i
 // the call that posts.
 //
 // C: int rdma_post_readv(struct rdma_cm_id *id, void *context, struct ibv_sge *sgl, int nsge, int flags, uint64_t remote_addr, uint32_t rkey) (rdma_verbs.h)
+//
 // Man: rdma_post_readv(3)
+//
 // Since: rdma-core 33.2 or earlier
 //
 //go:uintptrescapes
@@ -78,7 +84,9 @@ func PostReadv(id *rdmacm.CMID, context uintptr, sgl *ibv.SGE, nsge int, flags i
 // the call that posts.
 //
 // C: int rdma_post_writev(struct rdma_cm_id *id, void *context, struct ibv_sge *sgl, int nsge, int flags, uint64_t remote_addr, uint32_t rkey) (rdma_verbs.h)
+//
 // Man: rdma_post_writev(3)
+//
 // Since: rdma-core 33.2 or earlier
 //
 //go:uintptrescapes
@@ -102,7 +110,9 @@ func element(addr uintptr, length uint64, mr *ibv.MR) *ibv.SGE {
 // C stops the program.
 //
 // C: int rdma_post_recv(struct rdma_cm_id *id, void *context, void *addr, size_t length, struct ibv_mr *mr) (rdma_verbs.h)
+//
 // Man: rdma_post_recv(3)
+//
 // Since: rdma-core 33.2 or earlier
 //
 //go:uintptrescapes
@@ -119,7 +129,9 @@ func PostRecv(id *rdmacm.CMID, context, addr uintptr, length uint64, mr *ibv.MR)
 // PostSend is [PostSendv] for one piece of memory; mr is nil for memory that is sent inline.
 //
 // C: int rdma_post_send(struct rdma_cm_id *id, void *context, void *addr, size_t length, struct ibv_mr *mr, int flags) (rdma_verbs.h)
+//
 // Man: rdma_post_send(3)
+//
 // Since: rdma-core 33.2 or earlier
 //
 //go:uintptrescapes
@@ -130,7 +142,9 @@ func PostSend(id *rdmacm.CMID, context, addr uintptr, length uint64, mr *ibv.MR,
 // PostRead is [PostReadv] for one piece of memory.
 //
 // C: int rdma_post_read(struct rdma_cm_id *id, void *context, void *addr, size_t length, struct ibv_mr *mr, int flags, uint64_t remote_addr, uint32_t rkey) (rdma_verbs.h)
+//
 // Man: rdma_post_read(3)
+//
 // Since: rdma-core 33.2 or earlier
 //
 //go:uintptrescapes
@@ -145,7 +159,9 @@ func PostRead(id *rdmacm.CMID, context, addr uintptr, length uint64, mr *ibv.MR,
 // PostWrite is [PostWritev] for one piece of memory; mr is nil for memory that is sent inline.
 //
 // C: int rdma_post_write(struct rdma_cm_id *id, void *context, void *addr, size_t length, struct ibv_mr *mr, int flags, uint64_t remote_addr, uint32_t rkey) (rdma_verbs.h)
+//
 // Man: rdma_post_write(3)
+//
 // Since: rdma-core 33.2 or earlier
 //
 //go:uintptrescapes
@@ -158,7 +174,9 @@ func PostWrite(id *rdmacm.CMID, context, addr uintptr, length uint64, mr *ibv.MR
 // sent inline. The error is that of the call that posts.
 //
 // C: int rdma_post_ud_send(struct rdma_cm_id *id, void *context, void *addr, size_t length, struct ibv_mr *mr, int flags, struct ibv_ah *ah, uint32_t remote_qpn) (rdma_verbs.h)
+//
 // Man: rdma_post_ud_send(3)
+//
 // Since: rdma-core 33.2 or earlier
 //
 //go:uintptrescapes
@@ -173,7 +191,9 @@ func PostUDSend(id *rdmacm.CMID, context, addr uintptr, length uint64, mr *ibv.M
 // GetSendComp waits for a completion of the identifier's send queue and writes it to wc. The result is 1.
 //
 // C: int rdma_get_send_comp(struct rdma_cm_id *id, struct ibv_wc *wc) (rdma_verbs.h)
+//
 // Man: rdma_get_send_comp(3)
+//
 // Since: rdma-core 33.2 or earlier
 func GetSendComp(id *rdmacm.CMID, wc *ibv.WC) (int, error) {
 	if id == nil {
@@ -185,7 +205,9 @@ func GetSendComp(id *rdmacm.CMID, wc *ibv.WC) (int, error) {
 // GetRecvComp waits for a completion of the identifier's receive queue and writes it to wc. The result is 1.
 //
 // C: int rdma_get_recv_comp(struct rdma_cm_id *id, struct ibv_wc *wc) (rdma_verbs.h)
+//
 // Man: rdma_get_recv_comp(3)
+//
 // Since: rdma-core 33.2 or earlier
 func GetRecvComp(id *rdmacm.CMID, wc *ibv.WC) (int, error) {
 	if id == nil {

@@ -13,7 +13,9 @@ import (
 // UtilsGetIBVContext calls rpma_utils_get_ibv_context. The error is the number that C returns.
 //
 // C: int rpma_utils_get_ibv_context(const char *addr, enum rpma_util_ibv_context_type type, struct ibv_context **ibv_ctx_ptr) (librpma.h)
+//
 // Man: rpma_utils_get_ibv_context(3)
+//
 // Since: librpma 1.2.0 or earlier
 func UtilsGetIBVContext(addr string, kind rpma.UtilIBVContextType, ibvCtxPtr *ibv.Ptr[ibv.Context]) error {
 	return fnUtilsGetIBVContext.Exported().Code(code, uintptr(unsafe.Pointer(text(addr))), runtime.Word(uint32(kind)), uintptr(unsafe.Pointer(ibvCtxPtr)))
@@ -22,7 +24,9 @@ func UtilsGetIBVContext(addr string, kind rpma.UtilIBVContextType, ibvCtxPtr *ib
 // UtilsIBVContextIsODPCapable calls rpma_utils_ibv_context_is_odp_capable. The error is the number that C returns.
 //
 // C: int rpma_utils_ibv_context_is_odp_capable(struct ibv_context *ibv_ctx, int *is_odp_capable) (librpma.h)
+//
 // Man: rpma_utils_ibv_context_is_odp_capable(3)
+//
 // Since: librpma 1.2.0 or earlier
 func UtilsIBVContextIsODPCapable(ibvCtx *ibv.Context, isODPCapable *int32) error {
 	return fnUtilsIBVContextIsODPCapable.Exported().Code(code, uintptr(unsafe.Pointer(ibvCtx)), uintptr(unsafe.Pointer(isODPCapable)))
@@ -31,7 +35,9 @@ func UtilsIBVContextIsODPCapable(ibvCtx *ibv.Context, isODPCapable *int32) error
 // PeerCfgNew calls rpma_peer_cfg_new. The error is the number that C returns.
 //
 // C: int rpma_peer_cfg_new(struct rpma_peer_cfg **pcfg_ptr) (librpma.h)
+//
 // Man: rpma_peer_cfg_new(3)
+//
 // Since: librpma 1.2.0 or earlier
 func PeerCfgNew(pcfgPtr *ibv.Ptr[rpma.PeerCfg]) error {
 	return fnPeerCfgNew.Exported().Code(code, uintptr(unsafe.Pointer(pcfgPtr)))
@@ -40,7 +46,9 @@ func PeerCfgNew(pcfgPtr *ibv.Ptr[rpma.PeerCfg]) error {
 // PeerCfgDelete calls rpma_peer_cfg_delete. The error is the number that C returns.
 //
 // C: int rpma_peer_cfg_delete(struct rpma_peer_cfg **pcfg_ptr) (librpma.h)
+//
 // Man: rpma_peer_cfg_delete(3)
+//
 // Since: librpma 1.2.0 or earlier
 func PeerCfgDelete(pcfgPtr *ibv.Ptr[rpma.PeerCfg]) error {
 	return fnPeerCfgDelete.Exported().Code(code, uintptr(unsafe.Pointer(pcfgPtr)))
@@ -49,7 +57,9 @@ func PeerCfgDelete(pcfgPtr *ibv.Ptr[rpma.PeerCfg]) error {
 // PeerCfgSetDirectWriteToPMem calls rpma_peer_cfg_set_direct_write_to_pmem. The error is the number that C returns.
 //
 // C: int rpma_peer_cfg_set_direct_write_to_pmem(struct rpma_peer_cfg *pcfg, _Bool supported) (librpma.h)
+//
 // Man: rpma_peer_cfg_set_direct_write_to_pmem(3)
+//
 // Since: librpma 1.2.0 or earlier
 func PeerCfgSetDirectWriteToPMem(pcfg *rpma.PeerCfg, supported bool) error {
 	return fnPeerCfgSetDirectWriteToPMem.Exported().Code(code, uintptr(unsafe.Pointer(pcfg)), truth(supported))
@@ -58,7 +68,9 @@ func PeerCfgSetDirectWriteToPMem(pcfg *rpma.PeerCfg, supported bool) error {
 // PeerCfgGetDirectWriteToPMem calls rpma_peer_cfg_get_direct_write_to_pmem. The error is the number that C returns.
 //
 // C: int rpma_peer_cfg_get_direct_write_to_pmem(const struct rpma_peer_cfg *pcfg, _Bool *supported) (librpma.h)
+//
 // Man: rpma_peer_cfg_get_direct_write_to_pmem(3)
+//
 // Since: librpma 1.2.0 or earlier
 func PeerCfgGetDirectWriteToPMem(pcfg *rpma.PeerCfg, supported *bool) error {
 	return fnPeerCfgGetDirectWriteToPMem.Exported().Code(code, uintptr(unsafe.Pointer(pcfg)), uintptr(unsafe.Pointer(supported)))
@@ -67,7 +79,9 @@ func PeerCfgGetDirectWriteToPMem(pcfg *rpma.PeerCfg, supported *bool) error {
 // PeerCfgGetDescriptor calls rpma_peer_cfg_get_descriptor. The error is the number that C returns.
 //
 // C: int rpma_peer_cfg_get_descriptor(const struct rpma_peer_cfg *pcfg, void *desc) (librpma.h)
+//
 // Man: rpma_peer_cfg_get_descriptor(3)
+//
 // Since: librpma 1.2.0 or earlier
 //
 //go:uintptrescapes
@@ -78,7 +92,9 @@ func PeerCfgGetDescriptor(pcfg *rpma.PeerCfg, desc uintptr) error {
 // PeerCfgGetDescriptorSize calls rpma_peer_cfg_get_descriptor_size. The error is the number that C returns.
 //
 // C: int rpma_peer_cfg_get_descriptor_size(const struct rpma_peer_cfg *pcfg, size_t *desc_size) (librpma.h)
+//
 // Man: rpma_peer_cfg_get_descriptor_size(3)
+//
 // Since: librpma 1.2.0 or earlier
 func PeerCfgGetDescriptorSize(pcfg *rpma.PeerCfg, descSize *uint64) error {
 	return fnPeerCfgGetDescriptorSize.Exported().Code(code, uintptr(unsafe.Pointer(pcfg)), uintptr(unsafe.Pointer(descSize)))
@@ -87,7 +103,9 @@ func PeerCfgGetDescriptorSize(pcfg *rpma.PeerCfg, descSize *uint64) error {
 // PeerCfgFromDescriptor calls rpma_peer_cfg_from_descriptor. The error is the number that C returns.
 //
 // C: int rpma_peer_cfg_from_descriptor(const void *desc, size_t desc_size, struct rpma_peer_cfg **pcfg_ptr) (librpma.h)
+//
 // Man: rpma_peer_cfg_from_descriptor(3)
+//
 // Since: librpma 1.2.0 or earlier
 //
 //go:uintptrescapes
@@ -98,7 +116,9 @@ func PeerCfgFromDescriptor(desc uintptr, descSize uint64, pcfgPtr *ibv.Ptr[rpma.
 // PeerNew calls rpma_peer_new. The error is the number that C returns.
 //
 // C: int rpma_peer_new(struct ibv_context *ibv_ctx, struct rpma_peer **peer_ptr) (librpma.h)
+//
 // Man: rpma_peer_new(3)
+//
 // Since: librpma 1.2.0 or earlier
 func PeerNew(ibvCtx *ibv.Context, peerPtr *ibv.Ptr[rpma.Peer]) error {
 	return fnPeerNew.Exported().Code(code, uintptr(unsafe.Pointer(ibvCtx)), uintptr(unsafe.Pointer(peerPtr)))
@@ -107,7 +127,9 @@ func PeerNew(ibvCtx *ibv.Context, peerPtr *ibv.Ptr[rpma.Peer]) error {
 // PeerDelete calls rpma_peer_delete. The error is the number that C returns.
 //
 // C: int rpma_peer_delete(struct rpma_peer **peer_ptr) (librpma.h)
+//
 // Man: rpma_peer_delete(3)
+//
 // Since: librpma 1.2.0 or earlier
 func PeerDelete(peerPtr *ibv.Ptr[rpma.Peer]) error {
 	return fnPeerDelete.Exported().Code(code, uintptr(unsafe.Pointer(peerPtr)))
@@ -116,7 +138,9 @@ func PeerDelete(peerPtr *ibv.Ptr[rpma.Peer]) error {
 // MRReg calls rpma_mr_reg. The error is the number that C returns.
 //
 // C: int rpma_mr_reg(struct rpma_peer *peer, void *ptr, size_t size, int usage, struct rpma_mr_local **mr_ptr) (librpma.h)
+//
 // Man: rpma_mr_reg(3)
+//
 // Since: librpma 1.2.0 or earlier
 //
 //go:uintptrescapes
@@ -127,7 +151,9 @@ func MRReg(peer *rpma.Peer, ptr uintptr, size uint64, usage rpma.MRUsage, mrPtr 
 // MRDereg calls rpma_mr_dereg. The error is the number that C returns.
 //
 // C: int rpma_mr_dereg(struct rpma_mr_local **mr_ptr) (librpma.h)
+//
 // Man: rpma_mr_dereg(3)
+//
 // Since: librpma 1.2.0 or earlier
 func MRDereg(mrPtr *ibv.Ptr[rpma.MRLocal]) error {
 	return fnMRDereg.Exported().Code(code, uintptr(unsafe.Pointer(mrPtr)))
@@ -136,7 +162,9 @@ func MRDereg(mrPtr *ibv.Ptr[rpma.MRLocal]) error {
 // MRGetDescriptor calls rpma_mr_get_descriptor. The error is the number that C returns.
 //
 // C: int rpma_mr_get_descriptor(const struct rpma_mr_local *mr, void *desc) (librpma.h)
+//
 // Man: rpma_mr_get_descriptor(3)
+//
 // Since: librpma 1.2.0 or earlier
 //
 //go:uintptrescapes
@@ -147,7 +175,9 @@ func MRGetDescriptor(mr *rpma.MRLocal, desc uintptr) error {
 // MRRemoteFromDescriptor calls rpma_mr_remote_from_descriptor. The error is the number that C returns.
 //
 // C: int rpma_mr_remote_from_descriptor(const void *desc, size_t desc_size, struct rpma_mr_remote **mr_ptr) (librpma.h)
+//
 // Man: rpma_mr_remote_from_descriptor(3)
+//
 // Since: librpma 1.2.0 or earlier
 //
 //go:uintptrescapes
@@ -158,7 +188,9 @@ func MRRemoteFromDescriptor(desc uintptr, descSize uint64, mrPtr *ibv.Ptr[rpma.M
 // MRGetDescriptorSize calls rpma_mr_get_descriptor_size. The error is the number that C returns.
 //
 // C: int rpma_mr_get_descriptor_size(const struct rpma_mr_local *mr, size_t *desc_size) (librpma.h)
+//
 // Man: rpma_mr_get_descriptor_size(3)
+//
 // Since: librpma 1.2.0 or earlier
 func MRGetDescriptorSize(mr *rpma.MRLocal, descSize *uint64) error {
 	return fnMRGetDescriptorSize.Exported().Code(code, uintptr(unsafe.Pointer(mr)), uintptr(unsafe.Pointer(descSize)))
@@ -167,7 +199,9 @@ func MRGetDescriptorSize(mr *rpma.MRLocal, descSize *uint64) error {
 // MRGetPtr calls rpma_mr_get_ptr. The error is the number that C returns.
 //
 // C: int rpma_mr_get_ptr(const struct rpma_mr_local *mr, void **ptr) (librpma.h)
+//
 // Man: rpma_mr_get_ptr(3)
+//
 // Since: librpma 1.2.0 or earlier
 func MRGetPtr(mr *rpma.MRLocal, ptr *uintptr) error {
 	return fnMRGetPtr.Exported().Code(code, uintptr(unsafe.Pointer(mr)), uintptr(unsafe.Pointer(ptr)))
@@ -176,7 +210,9 @@ func MRGetPtr(mr *rpma.MRLocal, ptr *uintptr) error {
 // MRGetSize calls rpma_mr_get_size. The error is the number that C returns.
 //
 // C: int rpma_mr_get_size(const struct rpma_mr_local *mr, size_t *size) (librpma.h)
+//
 // Man: rpma_mr_get_size(3)
+//
 // Since: librpma 1.2.0 or earlier
 func MRGetSize(mr *rpma.MRLocal, size *uint64) error {
 	return fnMRGetSize.Exported().Code(code, uintptr(unsafe.Pointer(mr)), uintptr(unsafe.Pointer(size)))
@@ -185,7 +221,9 @@ func MRGetSize(mr *rpma.MRLocal, size *uint64) error {
 // MRRemoteGetSize calls rpma_mr_remote_get_size. The error is the number that C returns.
 //
 // C: int rpma_mr_remote_get_size(const struct rpma_mr_remote *mr, size_t *size) (librpma.h)
+//
 // Man: rpma_mr_remote_get_size(3)
+//
 // Since: librpma 1.2.0 or earlier
 func MRRemoteGetSize(mr *rpma.MRRemote, size *uint64) error {
 	return fnMRRemoteGetSize.Exported().Code(code, uintptr(unsafe.Pointer(mr)), uintptr(unsafe.Pointer(size)))
@@ -194,7 +232,9 @@ func MRRemoteGetSize(mr *rpma.MRRemote, size *uint64) error {
 // MRRemoteGetFlushType calls rpma_mr_remote_get_flush_type. The error is the number that C returns.
 //
 // C: int rpma_mr_remote_get_flush_type(const struct rpma_mr_remote *mr, int *flush_type) (librpma.h)
+//
 // Man: rpma_mr_remote_get_flush_type(3)
+//
 // Since: librpma 1.2.0 or earlier
 func MRRemoteGetFlushType(mr *rpma.MRRemote, flushType *int32) error {
 	return fnMRRemoteGetFlushType.Exported().Code(code, uintptr(unsafe.Pointer(mr)), uintptr(unsafe.Pointer(flushType)))
@@ -203,7 +243,9 @@ func MRRemoteGetFlushType(mr *rpma.MRRemote, flushType *int32) error {
 // MRRemoteDelete calls rpma_mr_remote_delete. The error is the number that C returns.
 //
 // C: int rpma_mr_remote_delete(struct rpma_mr_remote **mr_ptr) (librpma.h)
+//
 // Man: rpma_mr_remote_delete(3)
+//
 // Since: librpma 1.2.0 or earlier
 func MRRemoteDelete(mrPtr *ibv.Ptr[rpma.MRRemote]) error {
 	return fnMRRemoteDelete.Exported().Code(code, uintptr(unsafe.Pointer(mrPtr)))
@@ -212,7 +254,9 @@ func MRRemoteDelete(mrPtr *ibv.Ptr[rpma.MRRemote]) error {
 // MRAdvise calls rpma_mr_advise. The error is the number that C returns.
 //
 // C: int rpma_mr_advise(struct rpma_mr_local *mr, size_t offset, size_t len, int advice, uint32_t flags) (librpma.h)
+//
 // Man: rpma_mr_advise(3)
+//
 // Since: librpma 1.2.0 or earlier
 func MRAdvise(mr *rpma.MRLocal, offset uint64, len uint64, advice ibv.IBUverbsAdviseMRAdvice, flags ibv.IBUverbsAdviseMRFlag) error {
 	return fnMRAdvise.Exported().Wide(1, offset).Wide(2, len).Code(code, uintptr(unsafe.Pointer(mr)), uintptr(offset), uintptr(len), uintptr(int32(advice)), runtime.Word(uint32(flags)))
@@ -221,7 +265,9 @@ func MRAdvise(mr *rpma.MRLocal, offset uint64, len uint64, advice ibv.IBUverbsAd
 // ConnCfgNew calls rpma_conn_cfg_new. The error is the number that C returns.
 //
 // C: int rpma_conn_cfg_new(struct rpma_conn_cfg **cfg_ptr) (librpma.h)
+//
 // Man: rpma_conn_cfg_new(3)
+//
 // Since: librpma 1.2.0 or earlier
 func ConnCfgNew(cfgPtr *ibv.Ptr[rpma.ConnCfg]) error {
 	return fnConnCfgNew.Exported().Code(code, uintptr(unsafe.Pointer(cfgPtr)))
@@ -230,7 +276,9 @@ func ConnCfgNew(cfgPtr *ibv.Ptr[rpma.ConnCfg]) error {
 // ConnCfgDelete calls rpma_conn_cfg_delete. The error is the number that C returns.
 //
 // C: int rpma_conn_cfg_delete(struct rpma_conn_cfg **cfg_ptr) (librpma.h)
+//
 // Man: rpma_conn_cfg_delete(3)
+//
 // Since: librpma 1.2.0 or earlier
 func ConnCfgDelete(cfgPtr *ibv.Ptr[rpma.ConnCfg]) error {
 	return fnConnCfgDelete.Exported().Code(code, uintptr(unsafe.Pointer(cfgPtr)))
@@ -239,7 +287,9 @@ func ConnCfgDelete(cfgPtr *ibv.Ptr[rpma.ConnCfg]) error {
 // ConnCfgSetTimeout calls rpma_conn_cfg_set_timeout. The error is the number that C returns.
 //
 // C: int rpma_conn_cfg_set_timeout(struct rpma_conn_cfg *cfg, int timeout_ms) (librpma.h)
+//
 // Man: rpma_conn_cfg_set_timeout(3)
+//
 // Since: librpma 1.2.0 or earlier
 func ConnCfgSetTimeout(cfg *rpma.ConnCfg, timeoutMs int) error {
 	return fnConnCfgSetTimeout.Exported().Code(code, uintptr(unsafe.Pointer(cfg)), uintptr(int32(timeoutMs)))
@@ -248,7 +298,9 @@ func ConnCfgSetTimeout(cfg *rpma.ConnCfg, timeoutMs int) error {
 // ConnCfgGetTimeout calls rpma_conn_cfg_get_timeout. The error is the number that C returns.
 //
 // C: int rpma_conn_cfg_get_timeout(const struct rpma_conn_cfg *cfg, int *timeout_ms) (librpma.h)
+//
 // Man: rpma_conn_cfg_get_timeout(3)
+//
 // Since: librpma 1.2.0 or earlier
 func ConnCfgGetTimeout(cfg *rpma.ConnCfg, timeoutMs *int32) error {
 	return fnConnCfgGetTimeout.Exported().Code(code, uintptr(unsafe.Pointer(cfg)), uintptr(unsafe.Pointer(timeoutMs)))
@@ -257,7 +309,9 @@ func ConnCfgGetTimeout(cfg *rpma.ConnCfg, timeoutMs *int32) error {
 // ConnCfgSetCQSize calls rpma_conn_cfg_set_cq_size. The error is the number that C returns.
 //
 // C: int rpma_conn_cfg_set_cq_size(struct rpma_conn_cfg *cfg, uint32_t cq_size) (librpma.h)
+//
 // Man: rpma_conn_cfg_set_cq_size(3)
+//
 // Since: librpma 1.2.0 or earlier
 func ConnCfgSetCQSize(cfg *rpma.ConnCfg, cqSize uint32) error {
 	return fnConnCfgSetCQSize.Exported().Code(code, uintptr(unsafe.Pointer(cfg)), runtime.Word(uint32(cqSize)))
@@ -266,7 +320,9 @@ func ConnCfgSetCQSize(cfg *rpma.ConnCfg, cqSize uint32) error {
 // ConnCfgGetComplChannel calls rpma_conn_cfg_get_compl_channel. The error is the number that C returns.
 //
 // C: int rpma_conn_cfg_get_compl_channel(const struct rpma_conn_cfg *cfg, _Bool *shared) (librpma.h)
+//
 // Man: rpma_conn_cfg_get_compl_channel(3)
+//
 // Since: librpma 1.2.0 or earlier
 func ConnCfgGetComplChannel(cfg *rpma.ConnCfg, shared *bool) error {
 	return fnConnCfgGetComplChannel.Exported().Code(code, uintptr(unsafe.Pointer(cfg)), uintptr(unsafe.Pointer(shared)))
@@ -275,7 +331,9 @@ func ConnCfgGetComplChannel(cfg *rpma.ConnCfg, shared *bool) error {
 // ConnCfgSetComplChannel calls rpma_conn_cfg_set_compl_channel. The error is the number that C returns.
 //
 // C: int rpma_conn_cfg_set_compl_channel(struct rpma_conn_cfg *cfg, _Bool shared) (librpma.h)
+//
 // Man: rpma_conn_cfg_set_compl_channel(3)
+//
 // Since: librpma 1.2.0 or earlier
 func ConnCfgSetComplChannel(cfg *rpma.ConnCfg, shared bool) error {
 	return fnConnCfgSetComplChannel.Exported().Code(code, uintptr(unsafe.Pointer(cfg)), truth(shared))
@@ -284,7 +342,9 @@ func ConnCfgSetComplChannel(cfg *rpma.ConnCfg, shared bool) error {
 // ConnCfgGetCQSize calls rpma_conn_cfg_get_cq_size. The error is the number that C returns.
 //
 // C: int rpma_conn_cfg_get_cq_size(const struct rpma_conn_cfg *cfg, uint32_t *cq_size) (librpma.h)
+//
 // Man: rpma_conn_cfg_get_cq_size(3)
+//
 // Since: librpma 1.2.0 or earlier
 func ConnCfgGetCQSize(cfg *rpma.ConnCfg, cqSize *uint32) error {
 	return fnConnCfgGetCQSize.Exported().Code(code, uintptr(unsafe.Pointer(cfg)), uintptr(unsafe.Pointer(cqSize)))
@@ -293,7 +353,9 @@ func ConnCfgGetCQSize(cfg *rpma.ConnCfg, cqSize *uint32) error {
 // ConnCfgSetRCQSize calls rpma_conn_cfg_set_rcq_size. The error is the number that C returns.
 //
 // C: int rpma_conn_cfg_set_rcq_size(struct rpma_conn_cfg *cfg, uint32_t rcq_size) (librpma.h)
+//
 // Man: rpma_conn_cfg_set_rcq_size(3)
+//
 // Since: librpma 1.2.0 or earlier
 func ConnCfgSetRCQSize(cfg *rpma.ConnCfg, rcqSize uint32) error {
 	return fnConnCfgSetRCQSize.Exported().Code(code, uintptr(unsafe.Pointer(cfg)), runtime.Word(uint32(rcqSize)))
@@ -302,7 +364,9 @@ func ConnCfgSetRCQSize(cfg *rpma.ConnCfg, rcqSize uint32) error {
 // ConnCfgGetRCQSize calls rpma_conn_cfg_get_rcq_size. The error is the number that C returns.
 //
 // C: int rpma_conn_cfg_get_rcq_size(const struct rpma_conn_cfg *cfg, uint32_t *rcq_size) (librpma.h)
+//
 // Man: rpma_conn_cfg_get_rcq_size(3)
+//
 // Since: librpma 1.2.0 or earlier
 func ConnCfgGetRCQSize(cfg *rpma.ConnCfg, rcqSize *uint32) error {
 	return fnConnCfgGetRCQSize.Exported().Code(code, uintptr(unsafe.Pointer(cfg)), uintptr(unsafe.Pointer(rcqSize)))
@@ -311,7 +375,9 @@ func ConnCfgGetRCQSize(cfg *rpma.ConnCfg, rcqSize *uint32) error {
 // ConnCfgSetSQSize calls rpma_conn_cfg_set_sq_size. The error is the number that C returns.
 //
 // C: int rpma_conn_cfg_set_sq_size(struct rpma_conn_cfg *cfg, uint32_t sq_size) (librpma.h)
+//
 // Man: rpma_conn_cfg_set_sq_size(3)
+//
 // Since: librpma 1.2.0 or earlier
 func ConnCfgSetSQSize(cfg *rpma.ConnCfg, sqSize uint32) error {
 	return fnConnCfgSetSQSize.Exported().Code(code, uintptr(unsafe.Pointer(cfg)), runtime.Word(uint32(sqSize)))
@@ -320,7 +386,9 @@ func ConnCfgSetSQSize(cfg *rpma.ConnCfg, sqSize uint32) error {
 // ConnCfgGetSQSize calls rpma_conn_cfg_get_sq_size. The error is the number that C returns.
 //
 // C: int rpma_conn_cfg_get_sq_size(const struct rpma_conn_cfg *cfg, uint32_t *sq_size) (librpma.h)
+//
 // Man: rpma_conn_cfg_get_sq_size(3)
+//
 // Since: librpma 1.2.0 or earlier
 func ConnCfgGetSQSize(cfg *rpma.ConnCfg, sqSize *uint32) error {
 	return fnConnCfgGetSQSize.Exported().Code(code, uintptr(unsafe.Pointer(cfg)), uintptr(unsafe.Pointer(sqSize)))
@@ -329,7 +397,9 @@ func ConnCfgGetSQSize(cfg *rpma.ConnCfg, sqSize *uint32) error {
 // ConnCfgSetRQSize calls rpma_conn_cfg_set_rq_size. The error is the number that C returns.
 //
 // C: int rpma_conn_cfg_set_rq_size(struct rpma_conn_cfg *cfg, uint32_t rq_size) (librpma.h)
+//
 // Man: rpma_conn_cfg_set_rq_size(3)
+//
 // Since: librpma 1.2.0 or earlier
 func ConnCfgSetRQSize(cfg *rpma.ConnCfg, rqSize uint32) error {
 	return fnConnCfgSetRQSize.Exported().Code(code, uintptr(unsafe.Pointer(cfg)), runtime.Word(uint32(rqSize)))
@@ -338,7 +408,9 @@ func ConnCfgSetRQSize(cfg *rpma.ConnCfg, rqSize uint32) error {
 // ConnCfgGetRQSize calls rpma_conn_cfg_get_rq_size. The error is the number that C returns.
 //
 // C: int rpma_conn_cfg_get_rq_size(const struct rpma_conn_cfg *cfg, uint32_t *rq_size) (librpma.h)
+//
 // Man: rpma_conn_cfg_get_rq_size(3)
+//
 // Since: librpma 1.2.0 or earlier
 func ConnCfgGetRQSize(cfg *rpma.ConnCfg, rqSize *uint32) error {
 	return fnConnCfgGetRQSize.Exported().Code(code, uintptr(unsafe.Pointer(cfg)), uintptr(unsafe.Pointer(rqSize)))
@@ -347,7 +419,9 @@ func ConnCfgGetRQSize(cfg *rpma.ConnCfg, rqSize *uint32) error {
 // ConnCfgSetSRQ calls rpma_conn_cfg_set_srq. The error is the number that C returns.
 //
 // C: int rpma_conn_cfg_set_srq(struct rpma_conn_cfg *cfg, struct rpma_srq *srq) (librpma.h)
+//
 // Man: rpma_conn_cfg_set_srq(3)
+//
 // Since: librpma 1.2.0 or earlier
 func ConnCfgSetSRQ(cfg *rpma.ConnCfg, srq *rpma.SRQ) error {
 	return fnConnCfgSetSRQ.Exported().Code(code, uintptr(unsafe.Pointer(cfg)), uintptr(unsafe.Pointer(srq)))
@@ -356,7 +430,9 @@ func ConnCfgSetSRQ(cfg *rpma.ConnCfg, srq *rpma.SRQ) error {
 // ConnCfgGetSRQ calls rpma_conn_cfg_get_srq. The error is the number that C returns.
 //
 // C: int rpma_conn_cfg_get_srq(const struct rpma_conn_cfg *cfg, struct rpma_srq **srq_ptr) (librpma.h)
+//
 // Man: rpma_conn_cfg_get_srq(3)
+//
 // Since: librpma 1.2.0 or earlier
 func ConnCfgGetSRQ(cfg *rpma.ConnCfg, srqPtr *ibv.Ptr[rpma.SRQ]) error {
 	return fnConnCfgGetSRQ.Exported().Code(code, uintptr(unsafe.Pointer(cfg)), uintptr(unsafe.Pointer(srqPtr)))
@@ -365,7 +441,9 @@ func ConnCfgGetSRQ(cfg *rpma.ConnCfg, srqPtr *ibv.Ptr[rpma.SRQ]) error {
 // ConnGetEventFD calls rpma_conn_get_event_fd. The error is the number that C returns.
 //
 // C: int rpma_conn_get_event_fd(const struct rpma_conn *conn, int *fd) (librpma.h)
+//
 // Man: rpma_conn_get_event_fd(3)
+//
 // Since: librpma 1.2.0 or earlier
 func ConnGetEventFD(conn *rpma.Conn, fd *int32) error {
 	return fnConnGetEventFD.Exported().Code(code, uintptr(unsafe.Pointer(conn)), uintptr(unsafe.Pointer(fd)))
@@ -374,7 +452,9 @@ func ConnGetEventFD(conn *rpma.Conn, fd *int32) error {
 // ConnNextEvent calls rpma_conn_next_event. The error is the number that C returns. It may wait for as long as nothing happens.
 //
 // C: int rpma_conn_next_event(struct rpma_conn *conn, enum rpma_conn_event *event) (librpma.h)
+//
 // Man: rpma_conn_next_event(3)
+//
 // Since: librpma 1.2.0 or earlier
 func ConnNextEvent(conn *rpma.Conn, event *rpma.ConnEvent) error {
 	return fnConnNextEvent.Exported().Code(code, uintptr(unsafe.Pointer(conn)), uintptr(unsafe.Pointer(event)))
@@ -383,7 +463,9 @@ func ConnNextEvent(conn *rpma.Conn, event *rpma.ConnEvent) error {
 // UtilsConnEvent2Str calls rpma_utils_conn_event_2str. C itself does not fail. The text is copied.
 //
 // C: const char *rpma_utils_conn_event_2str(enum rpma_conn_event conn_event) (librpma.h)
+//
 // Man: rpma_utils_conn_event_2str(3)
+//
 // Since: librpma 1.2.0 or earlier
 func UtilsConnEvent2Str(connEvent rpma.ConnEvent) (string, error) {
 	return asString(fnUtilsConnEvent2Str.Exported().NullOK(uintptr(int32(connEvent))))
@@ -392,7 +474,9 @@ func UtilsConnEvent2Str(connEvent rpma.ConnEvent) (string, error) {
 // ConnGetPrivateData calls rpma_conn_get_private_data. The error is the number that C returns.
 //
 // C: int rpma_conn_get_private_data(const struct rpma_conn *conn, struct rpma_conn_private_data *pdata) (librpma.h)
+//
 // Man: rpma_conn_get_private_data(3)
+//
 // Since: librpma 1.2.0 or earlier
 func ConnGetPrivateData(conn *rpma.Conn, pdata *rpma.ConnPrivateData) error {
 	return fnConnGetPrivateData.Exported().Code(code, uintptr(unsafe.Pointer(conn)), uintptr(unsafe.Pointer(pdata)))
@@ -401,7 +485,9 @@ func ConnGetPrivateData(conn *rpma.Conn, pdata *rpma.ConnPrivateData) error {
 // ConnApplyRemotePeerCfg calls rpma_conn_apply_remote_peer_cfg. The error is the number that C returns.
 //
 // C: int rpma_conn_apply_remote_peer_cfg(struct rpma_conn *conn, const struct rpma_peer_cfg *pcfg) (librpma.h)
+//
 // Man: rpma_conn_apply_remote_peer_cfg(3)
+//
 // Since: librpma 1.2.0 or earlier
 func ConnApplyRemotePeerCfg(conn *rpma.Conn, pcfg *rpma.PeerCfg) error {
 	return fnConnApplyRemotePeerCfg.Exported().Code(code, uintptr(unsafe.Pointer(conn)), uintptr(unsafe.Pointer(pcfg)))
@@ -410,7 +496,9 @@ func ConnApplyRemotePeerCfg(conn *rpma.Conn, pcfg *rpma.PeerCfg) error {
 // ConnGetQPNum calls rpma_conn_get_qp_num. The error is the number that C returns.
 //
 // C: int rpma_conn_get_qp_num(const struct rpma_conn *conn, uint32_t *qp_num) (librpma.h)
+//
 // Man: rpma_conn_get_qp_num(3)
+//
 // Since: librpma 1.2.0 or earlier
 func ConnGetQPNum(conn *rpma.Conn, qpNum *uint32) error {
 	return fnConnGetQPNum.Exported().Code(code, uintptr(unsafe.Pointer(conn)), uintptr(unsafe.Pointer(qpNum)))
@@ -419,7 +507,9 @@ func ConnGetQPNum(conn *rpma.Conn, qpNum *uint32) error {
 // ConnGetCQ calls rpma_conn_get_cq. The error is the number that C returns.
 //
 // C: int rpma_conn_get_cq(const struct rpma_conn *conn, struct rpma_cq **cq_ptr) (librpma.h)
+//
 // Man: rpma_conn_get_cq(3)
+//
 // Since: librpma 1.2.0 or earlier
 func ConnGetCQ(conn *rpma.Conn, cqPtr *ibv.Ptr[rpma.CQ]) error {
 	return fnConnGetCQ.Exported().Code(code, uintptr(unsafe.Pointer(conn)), uintptr(unsafe.Pointer(cqPtr)))
@@ -428,7 +518,9 @@ func ConnGetCQ(conn *rpma.Conn, cqPtr *ibv.Ptr[rpma.CQ]) error {
 // ConnGetRCQ calls rpma_conn_get_rcq. The error is the number that C returns.
 //
 // C: int rpma_conn_get_rcq(const struct rpma_conn *conn, struct rpma_cq **rcq_ptr) (librpma.h)
+//
 // Man: rpma_conn_get_rcq(3)
+//
 // Since: librpma 1.2.0 or earlier
 func ConnGetRCQ(conn *rpma.Conn, rcqPtr *ibv.Ptr[rpma.CQ]) error {
 	return fnConnGetRCQ.Exported().Code(code, uintptr(unsafe.Pointer(conn)), uintptr(unsafe.Pointer(rcqPtr)))
@@ -437,7 +529,9 @@ func ConnGetRCQ(conn *rpma.Conn, rcqPtr *ibv.Ptr[rpma.CQ]) error {
 // ConnDisconnect calls rpma_conn_disconnect. The error is the number that C returns.
 //
 // C: int rpma_conn_disconnect(struct rpma_conn *conn) (librpma.h)
+//
 // Man: rpma_conn_disconnect(3)
+//
 // Since: librpma 1.2.0 or earlier
 func ConnDisconnect(conn *rpma.Conn) error {
 	return fnConnDisconnect.Exported().Code(code, uintptr(unsafe.Pointer(conn)))
@@ -446,7 +540,9 @@ func ConnDisconnect(conn *rpma.Conn) error {
 // ConnDelete calls rpma_conn_delete. The error is the number that C returns.
 //
 // C: int rpma_conn_delete(struct rpma_conn **conn_ptr) (librpma.h)
+//
 // Man: rpma_conn_delete(3)
+//
 // Since: librpma 1.2.0 or earlier
 func ConnDelete(connPtr *ibv.Ptr[rpma.Conn]) error {
 	return fnConnDelete.Exported().Code(code, uintptr(unsafe.Pointer(connPtr)))
@@ -455,7 +551,9 @@ func ConnDelete(connPtr *ibv.Ptr[rpma.Conn]) error {
 // ConnReqNew calls rpma_conn_req_new. The error is the number that C returns. It may wait until the address and the route are resolved, or the configured timeout.
 //
 // C: int rpma_conn_req_new(struct rpma_peer *peer, const char *addr, const char *port, const struct rpma_conn_cfg *cfg, struct rpma_conn_req **req_ptr) (librpma.h)
+//
 // Man: rpma_conn_req_new(3)
+//
 // Since: librpma 1.2.0 or earlier
 func ConnReqNew(peer *rpma.Peer, addr string, port string, cfg *rpma.ConnCfg, reqPtr *ibv.Ptr[rpma.ConnReq]) error {
 	return fnConnReqNew.Exported().Code(code, uintptr(unsafe.Pointer(peer)), uintptr(unsafe.Pointer(text(addr))), uintptr(unsafe.Pointer(text(port))), uintptr(unsafe.Pointer(cfg)), uintptr(unsafe.Pointer(reqPtr)))
@@ -464,7 +562,9 @@ func ConnReqNew(peer *rpma.Peer, addr string, port string, cfg *rpma.ConnCfg, re
 // ConnReqDelete calls rpma_conn_req_delete. The error is the number that C returns.
 //
 // C: int rpma_conn_req_delete(struct rpma_conn_req **req_ptr) (librpma.h)
+//
 // Man: rpma_conn_req_delete(3)
+//
 // Since: librpma 1.2.0 or earlier
 func ConnReqDelete(reqPtr *ibv.Ptr[rpma.ConnReq]) error {
 	return fnConnReqDelete.Exported().Code(code, uintptr(unsafe.Pointer(reqPtr)))
@@ -473,7 +573,9 @@ func ConnReqDelete(reqPtr *ibv.Ptr[rpma.ConnReq]) error {
 // ConnReqConnect calls rpma_conn_req_connect. The error is the number that C returns.
 //
 // C: int rpma_conn_req_connect(struct rpma_conn_req **req_ptr, const struct rpma_conn_private_data *pdata, struct rpma_conn **conn_ptr) (librpma.h)
+//
 // Man: rpma_conn_req_connect(3)
+//
 // Since: librpma 1.2.0 or earlier
 func ConnReqConnect(reqPtr *ibv.Ptr[rpma.ConnReq], pdata *rpma.ConnPrivateData, connPtr *ibv.Ptr[rpma.Conn]) error {
 	return fnConnReqConnect.Exported().Code(code, uintptr(unsafe.Pointer(reqPtr)), uintptr(unsafe.Pointer(pdata)), uintptr(unsafe.Pointer(connPtr)))
@@ -482,7 +584,9 @@ func ConnReqConnect(reqPtr *ibv.Ptr[rpma.ConnReq], pdata *rpma.ConnPrivateData, 
 // ConnGetComplFD calls rpma_conn_get_compl_fd. The error is the number that C returns.
 //
 // C: int rpma_conn_get_compl_fd(const struct rpma_conn *conn, int *fd) (librpma.h)
+//
 // Man: rpma_conn_get_compl_fd(3)
+//
 // Since: librpma 1.2.0 or earlier
 func ConnGetComplFD(conn *rpma.Conn, fd *int32) error {
 	return fnConnGetComplFD.Exported().Code(code, uintptr(unsafe.Pointer(conn)), uintptr(unsafe.Pointer(fd)))
@@ -491,7 +595,9 @@ func ConnGetComplFD(conn *rpma.Conn, fd *int32) error {
 // ConnWait calls rpma_conn_wait. The error is the number that C returns. It may wait for as long as nothing happens.
 //
 // C: int rpma_conn_wait(struct rpma_conn *conn, int flags, struct rpma_cq **cq, _Bool *is_rcq) (librpma.h)
+//
 // Man: rpma_conn_wait(3)
+//
 // Since: librpma 1.2.0 or earlier
 func ConnWait(conn *rpma.Conn, flags int, cq *ibv.Ptr[rpma.CQ], isRCQ *bool) error {
 	return fnConnWait.Exported().Code(code, uintptr(unsafe.Pointer(conn)), uintptr(int32(flags)), uintptr(unsafe.Pointer(cq)), uintptr(unsafe.Pointer(isRCQ)))
@@ -500,7 +606,9 @@ func ConnWait(conn *rpma.Conn, flags int, cq *ibv.Ptr[rpma.CQ], isRCQ *bool) err
 // ConnReqRecv calls rpma_conn_req_recv. The error is the number that C returns.
 //
 // C: int rpma_conn_req_recv(struct rpma_conn_req *req, struct rpma_mr_local *dst, size_t offset, size_t len, const void *op_context) (librpma.h)
+//
 // Man: rpma_conn_req_recv(3)
+//
 // Since: librpma 1.2.0 or earlier
 //
 //go:uintptrescapes
@@ -511,7 +619,9 @@ func ConnReqRecv(req *rpma.ConnReq, dst *rpma.MRLocal, offset uint64, len uint64
 // EPListen calls rpma_ep_listen. The error is the number that C returns.
 //
 // C: int rpma_ep_listen(struct rpma_peer *peer, const char *addr, const char *port, struct rpma_ep **ep_ptr) (librpma.h)
+//
 // Man: rpma_ep_listen(3)
+//
 // Since: librpma 1.2.0 or earlier
 func EPListen(peer *rpma.Peer, addr string, port string, epPtr *ibv.Ptr[rpma.EP]) error {
 	return fnEPListen.Exported().Code(code, uintptr(unsafe.Pointer(peer)), uintptr(unsafe.Pointer(text(addr))), uintptr(unsafe.Pointer(text(port))), uintptr(unsafe.Pointer(epPtr)))
@@ -520,7 +630,9 @@ func EPListen(peer *rpma.Peer, addr string, port string, epPtr *ibv.Ptr[rpma.EP]
 // EPShutdown calls rpma_ep_shutdown. The error is the number that C returns.
 //
 // C: int rpma_ep_shutdown(struct rpma_ep **ep_ptr) (librpma.h)
+//
 // Man: rpma_ep_shutdown(3)
+//
 // Since: librpma 1.2.0 or earlier
 func EPShutdown(epPtr *ibv.Ptr[rpma.EP]) error {
 	return fnEPShutdown.Exported().Code(code, uintptr(unsafe.Pointer(epPtr)))
@@ -529,7 +641,9 @@ func EPShutdown(epPtr *ibv.Ptr[rpma.EP]) error {
 // EPGetFD calls rpma_ep_get_fd. The error is the number that C returns.
 //
 // C: int rpma_ep_get_fd(const struct rpma_ep *ep, int *fd) (librpma.h)
+//
 // Man: rpma_ep_get_fd(3)
+//
 // Since: librpma 1.2.0 or earlier
 func EPGetFD(ep *rpma.EP, fd *int32) error {
 	return fnEPGetFD.Exported().Code(code, uintptr(unsafe.Pointer(ep)), uintptr(unsafe.Pointer(fd)))
@@ -538,7 +652,9 @@ func EPGetFD(ep *rpma.EP, fd *int32) error {
 // EPNextConnReq calls rpma_ep_next_conn_req. The error is the number that C returns. It may wait for as long as nothing happens.
 //
 // C: int rpma_ep_next_conn_req(struct rpma_ep *ep, const struct rpma_conn_cfg *cfg, struct rpma_conn_req **req_ptr) (librpma.h)
+//
 // Man: rpma_ep_next_conn_req(3)
+//
 // Since: librpma 1.2.0 or earlier
 func EPNextConnReq(ep *rpma.EP, cfg *rpma.ConnCfg, reqPtr *ibv.Ptr[rpma.ConnReq]) error {
 	return fnEPNextConnReq.Exported().Code(code, uintptr(unsafe.Pointer(ep)), uintptr(unsafe.Pointer(cfg)), uintptr(unsafe.Pointer(reqPtr)))
@@ -547,7 +663,9 @@ func EPNextConnReq(ep *rpma.EP, cfg *rpma.ConnCfg, reqPtr *ibv.Ptr[rpma.ConnReq]
 // ConnReqGetPrivateData calls rpma_conn_req_get_private_data. The error is the number that C returns.
 //
 // C: int rpma_conn_req_get_private_data(const struct rpma_conn_req *req, struct rpma_conn_private_data *pdata) (librpma.h)
+//
 // Man: rpma_conn_req_get_private_data(3)
+//
 // Since: librpma 1.2.0 or earlier
 func ConnReqGetPrivateData(req *rpma.ConnReq, pdata *rpma.ConnPrivateData) error {
 	return fnConnReqGetPrivateData.Exported().Code(code, uintptr(unsafe.Pointer(req)), uintptr(unsafe.Pointer(pdata)))
@@ -556,7 +674,9 @@ func ConnReqGetPrivateData(req *rpma.ConnReq, pdata *rpma.ConnPrivateData) error
 // SRQCfgNew calls rpma_srq_cfg_new. The error is the number that C returns.
 //
 // C: int rpma_srq_cfg_new(struct rpma_srq_cfg **cfg_ptr) (librpma.h)
+//
 // Man: rpma_srq_cfg_new(3)
+//
 // Since: librpma 1.2.0 or earlier
 func SRQCfgNew(cfgPtr *ibv.Ptr[rpma.SRQCfg]) error {
 	return fnSRQCfgNew.Exported().Code(code, uintptr(unsafe.Pointer(cfgPtr)))
@@ -565,7 +685,9 @@ func SRQCfgNew(cfgPtr *ibv.Ptr[rpma.SRQCfg]) error {
 // SRQCfgDelete calls rpma_srq_cfg_delete. The error is the number that C returns.
 //
 // C: int rpma_srq_cfg_delete(struct rpma_srq_cfg **cfg_ptr) (librpma.h)
+//
 // Man: rpma_srq_cfg_delete(3)
+//
 // Since: librpma 1.2.0 or earlier
 func SRQCfgDelete(cfgPtr *ibv.Ptr[rpma.SRQCfg]) error {
 	return fnSRQCfgDelete.Exported().Code(code, uintptr(unsafe.Pointer(cfgPtr)))
@@ -574,7 +696,9 @@ func SRQCfgDelete(cfgPtr *ibv.Ptr[rpma.SRQCfg]) error {
 // SRQCfgSetRQSize calls rpma_srq_cfg_set_rq_size. The error is the number that C returns.
 //
 // C: int rpma_srq_cfg_set_rq_size(struct rpma_srq_cfg *cfg, uint32_t rq_size) (librpma.h)
+//
 // Man: rpma_srq_cfg_set_rq_size(3)
+//
 // Since: librpma 1.2.0 or earlier
 func SRQCfgSetRQSize(cfg *rpma.SRQCfg, rqSize uint32) error {
 	return fnSRQCfgSetRQSize.Exported().Code(code, uintptr(unsafe.Pointer(cfg)), runtime.Word(uint32(rqSize)))
@@ -583,7 +707,9 @@ func SRQCfgSetRQSize(cfg *rpma.SRQCfg, rqSize uint32) error {
 // SRQCfgGetRQSize calls rpma_srq_cfg_get_rq_size. The error is the number that C returns.
 //
 // C: int rpma_srq_cfg_get_rq_size(const struct rpma_srq_cfg *cfg, uint32_t *rq_size) (librpma.h)
+//
 // Man: rpma_srq_cfg_get_rq_size(3)
+//
 // Since: librpma 1.2.0 or earlier
 func SRQCfgGetRQSize(cfg *rpma.SRQCfg, rqSize *uint32) error {
 	return fnSRQCfgGetRQSize.Exported().Code(code, uintptr(unsafe.Pointer(cfg)), uintptr(unsafe.Pointer(rqSize)))
@@ -592,7 +718,9 @@ func SRQCfgGetRQSize(cfg *rpma.SRQCfg, rqSize *uint32) error {
 // SRQCfgSetRCQSize calls rpma_srq_cfg_set_rcq_size. The error is the number that C returns.
 //
 // C: int rpma_srq_cfg_set_rcq_size(struct rpma_srq_cfg *cfg, uint32_t rcq_size) (librpma.h)
+//
 // Man: rpma_srq_cfg_set_rcq_size(3)
+//
 // Since: librpma 1.2.0 or earlier
 func SRQCfgSetRCQSize(cfg *rpma.SRQCfg, rcqSize uint32) error {
 	return fnSRQCfgSetRCQSize.Exported().Code(code, uintptr(unsafe.Pointer(cfg)), runtime.Word(uint32(rcqSize)))
@@ -601,7 +729,9 @@ func SRQCfgSetRCQSize(cfg *rpma.SRQCfg, rcqSize uint32) error {
 // SRQCfgGetRCQSize calls rpma_srq_cfg_get_rcq_size. The error is the number that C returns.
 //
 // C: int rpma_srq_cfg_get_rcq_size(const struct rpma_srq_cfg *cfg, uint32_t *rcq_size) (librpma.h)
+//
 // Man: rpma_srq_cfg_get_rcq_size(3)
+//
 // Since: librpma 1.2.0 or earlier
 func SRQCfgGetRCQSize(cfg *rpma.SRQCfg, rcqSize *uint32) error {
 	return fnSRQCfgGetRCQSize.Exported().Code(code, uintptr(unsafe.Pointer(cfg)), uintptr(unsafe.Pointer(rcqSize)))
@@ -610,7 +740,9 @@ func SRQCfgGetRCQSize(cfg *rpma.SRQCfg, rcqSize *uint32) error {
 // SRQNew calls rpma_srq_new. The error is the number that C returns.
 //
 // C: int rpma_srq_new(struct rpma_peer *peer, struct rpma_srq_cfg *cfg, struct rpma_srq **srq_ptr) (librpma.h)
+//
 // Man: rpma_srq_new(3)
+//
 // Since: librpma 1.2.0 or earlier
 func SRQNew(peer *rpma.Peer, cfg *rpma.SRQCfg, srqPtr *ibv.Ptr[rpma.SRQ]) error {
 	return fnSRQNew.Exported().Code(code, uintptr(unsafe.Pointer(peer)), uintptr(unsafe.Pointer(cfg)), uintptr(unsafe.Pointer(srqPtr)))
@@ -619,7 +751,9 @@ func SRQNew(peer *rpma.Peer, cfg *rpma.SRQCfg, srqPtr *ibv.Ptr[rpma.SRQ]) error 
 // SRQDelete calls rpma_srq_delete. The error is the number that C returns.
 //
 // C: int rpma_srq_delete(struct rpma_srq **srq_ptr) (librpma.h)
+//
 // Man: rpma_srq_delete(3)
+//
 // Since: librpma 1.2.0 or earlier
 func SRQDelete(srqPtr *ibv.Ptr[rpma.SRQ]) error {
 	return fnSRQDelete.Exported().Code(code, uintptr(unsafe.Pointer(srqPtr)))
@@ -628,7 +762,9 @@ func SRQDelete(srqPtr *ibv.Ptr[rpma.SRQ]) error {
 // SRQRecv calls rpma_srq_recv. The error is the number that C returns.
 //
 // C: int rpma_srq_recv(struct rpma_srq *srq, struct rpma_mr_local *dst, size_t offset, size_t len, const void *op_context) (librpma.h)
+//
 // Man: rpma_srq_recv(3)
+//
 // Since: librpma 1.2.0 or earlier
 //
 //go:uintptrescapes
@@ -639,7 +775,9 @@ func SRQRecv(srq *rpma.SRQ, dst *rpma.MRLocal, offset uint64, len uint64, opCont
 // SRQGetRCQ calls rpma_srq_get_rcq. The error is the number that C returns.
 //
 // C: int rpma_srq_get_rcq(const struct rpma_srq *srq, struct rpma_cq **rcq_ptr) (librpma.h)
+//
 // Man: rpma_srq_get_rcq(3)
+//
 // Since: librpma 1.2.0 or earlier
 func SRQGetRCQ(srq *rpma.SRQ, rcqPtr *ibv.Ptr[rpma.CQ]) error {
 	return fnSRQGetRCQ.Exported().Code(code, uintptr(unsafe.Pointer(srq)), uintptr(unsafe.Pointer(rcqPtr)))
@@ -648,7 +786,9 @@ func SRQGetRCQ(srq *rpma.SRQ, rcqPtr *ibv.Ptr[rpma.CQ]) error {
 // Read calls rpma_read. The error is the number that C returns.
 //
 // C: int rpma_read(struct rpma_conn *conn, struct rpma_mr_local *dst, size_t dst_offset, const struct rpma_mr_remote *src, size_t src_offset, size_t len, int flags, const void *op_context) (librpma.h)
+//
 // Man: rpma_read(3)
+//
 // Since: librpma 1.2.0 or earlier
 //
 //go:uintptrescapes
@@ -659,7 +799,9 @@ func Read(conn *rpma.Conn, dst *rpma.MRLocal, dstOffset uint64, src *rpma.MRRemo
 // Write calls rpma_write. The error is the number that C returns.
 //
 // C: int rpma_write(struct rpma_conn *conn, struct rpma_mr_remote *dst, size_t dst_offset, const struct rpma_mr_local *src, size_t src_offset, size_t len, int flags, const void *op_context) (librpma.h)
+//
 // Man: rpma_write(3)
+//
 // Since: librpma 1.2.0 or earlier
 //
 //go:uintptrescapes
@@ -670,7 +812,9 @@ func Write(conn *rpma.Conn, dst *rpma.MRRemote, dstOffset uint64, src *rpma.MRLo
 // WriteWithImm calls rpma_write_with_imm. The error is the number that C returns.
 //
 // C: int rpma_write_with_imm(struct rpma_conn *conn, struct rpma_mr_remote *dst, size_t dst_offset, const struct rpma_mr_local *src, size_t src_offset, size_t len, int flags, uint32_t imm, const void *op_context) (librpma.h)
+//
 // Man: rpma_write_with_imm(3)
+//
 // Since: librpma 1.2.0 or earlier
 //
 //go:uintptrescapes
@@ -681,7 +825,9 @@ func WriteWithImm(conn *rpma.Conn, dst *rpma.MRRemote, dstOffset uint64, src *rp
 // AtomicWrite calls rpma_atomic_write. The error is the number that C returns.
 //
 // C: int rpma_atomic_write(struct rpma_conn *conn, struct rpma_mr_remote *dst, size_t dst_offset, const char *src, int flags, const void *op_context) (librpma.h)
+//
 // Man: rpma_atomic_write(3)
+//
 // Since: librpma 1.2.0 or earlier
 //
 //go:uintptrescapes
@@ -692,7 +838,9 @@ func AtomicWrite(conn *rpma.Conn, dst *rpma.MRRemote, dstOffset uint64, src *[8]
 // Flush calls rpma_flush. The error is the number that C returns.
 //
 // C: int rpma_flush(struct rpma_conn *conn, struct rpma_mr_remote *dst, size_t dst_offset, size_t len, enum rpma_flush_type type, int flags, const void *op_context) (librpma.h)
+//
 // Man: rpma_flush(3)
+//
 // Since: librpma 1.2.0 or earlier
 //
 //go:uintptrescapes
@@ -703,7 +851,9 @@ func Flush(conn *rpma.Conn, dst *rpma.MRRemote, dstOffset uint64, len uint64, ki
 // Send calls rpma_send. The error is the number that C returns.
 //
 // C: int rpma_send(struct rpma_conn *conn, const struct rpma_mr_local *src, size_t offset, size_t len, int flags, const void *op_context) (librpma.h)
+//
 // Man: rpma_send(3)
+//
 // Since: librpma 1.2.0 or earlier
 //
 //go:uintptrescapes
@@ -714,7 +864,9 @@ func Send(conn *rpma.Conn, src *rpma.MRLocal, offset uint64, len uint64, flags i
 // SendWithImm calls rpma_send_with_imm. The error is the number that C returns.
 //
 // C: int rpma_send_with_imm(struct rpma_conn *conn, const struct rpma_mr_local *src, size_t offset, size_t len, int flags, uint32_t imm, const void *op_context) (librpma.h)
+//
 // Man: rpma_send_with_imm(3)
+//
 // Since: librpma 1.2.0 or earlier
 //
 //go:uintptrescapes
@@ -725,7 +877,9 @@ func SendWithImm(conn *rpma.Conn, src *rpma.MRLocal, offset uint64, len uint64, 
 // Recv calls rpma_recv. The error is the number that C returns.
 //
 // C: int rpma_recv(struct rpma_conn *conn, struct rpma_mr_local *dst, size_t offset, size_t len, const void *op_context) (librpma.h)
+//
 // Man: rpma_recv(3)
+//
 // Since: librpma 1.2.0 or earlier
 //
 //go:uintptrescapes
@@ -736,7 +890,9 @@ func Recv(conn *rpma.Conn, dst *rpma.MRLocal, offset uint64, len uint64, opConte
 // CQGetFD calls rpma_cq_get_fd. The error is the number that C returns.
 //
 // C: int rpma_cq_get_fd(const struct rpma_cq *cq, int *fd) (librpma.h)
+//
 // Man: rpma_cq_get_fd(3)
+//
 // Since: librpma 1.2.0 or earlier
 func CQGetFD(cq *rpma.CQ, fd *int32) error {
 	return fnCQGetFD.Exported().Code(code, uintptr(unsafe.Pointer(cq)), uintptr(unsafe.Pointer(fd)))
@@ -745,7 +901,9 @@ func CQGetFD(cq *rpma.CQ, fd *int32) error {
 // CQWait calls rpma_cq_wait. The error is the number that C returns. It may wait for as long as nothing happens.
 //
 // C: int rpma_cq_wait(struct rpma_cq *cq) (librpma.h)
+//
 // Man: rpma_cq_wait(3)
+//
 // Since: librpma 1.2.0 or earlier
 func CQWait(cq *rpma.CQ) error {
 	return fnCQWait.Exported().Code(code, uintptr(unsafe.Pointer(cq)))
@@ -754,7 +912,9 @@ func CQWait(cq *rpma.CQ) error {
 // CQGetWC calls rpma_cq_get_wc. The error is the number that C returns.
 //
 // C: int rpma_cq_get_wc(struct rpma_cq *cq, int num_entries, struct ibv_wc *wc, int *num_entries_got) (librpma.h)
+//
 // Man: rpma_cq_get_wc(3)
+//
 // Since: librpma 1.2.0 or earlier
 func CQGetWC(cq *rpma.CQ, numEntries int, wc *ibv.WC, numEntriesGot *int32) error {
 	return fnCQGetWC.Exported().Code(code, uintptr(unsafe.Pointer(cq)), uintptr(int32(numEntries)), uintptr(unsafe.Pointer(wc)), uintptr(unsafe.Pointer(numEntriesGot)))
@@ -763,7 +923,9 @@ func CQGetWC(cq *rpma.CQ, numEntries int, wc *ibv.WC, numEntriesGot *int32) erro
 // Err2Str calls rpma_err_2str. C itself does not fail. The text is copied.
 //
 // C: const char *rpma_err_2str(int ret) (librpma.h)
+//
 // Man: rpma_err_2str(3)
+//
 // Since: librpma 1.2.0 or earlier
 func Err2Str(ret rpma.Error) (string, error) {
 	return asString(fnErr2Str.Exported().NullOK(uintptr(int32(ret))))
@@ -772,7 +934,9 @@ func Err2Str(ret rpma.Error) (string, error) {
 // LogSetThreshold calls rpma_log_set_threshold. The error is the number that C returns.
 //
 // C: int rpma_log_set_threshold(enum rpma_log_threshold threshold, enum rpma_log_level level) (librpma.h)
+//
 // Man: rpma_log_set_threshold(3)
+//
 // Since: librpma 1.2.0 or earlier
 func LogSetThreshold(threshold rpma.LogThreshold, level rpma.LogLevel) error {
 	return fnLogSetThreshold.Exported().Code(code, runtime.Word(uint32(threshold)), uintptr(int32(level)))
@@ -781,7 +945,9 @@ func LogSetThreshold(threshold rpma.LogThreshold, level rpma.LogLevel) error {
 // LogGetThreshold calls rpma_log_get_threshold. The error is the number that C returns.
 //
 // C: int rpma_log_get_threshold(enum rpma_log_threshold threshold, enum rpma_log_level *level) (librpma.h)
+//
 // Man: rpma_log_get_threshold(3)
+//
 // Since: librpma 1.2.0 or earlier
 func LogGetThreshold(threshold rpma.LogThreshold, level *rpma.LogLevel) error {
 	return fnLogGetThreshold.Exported().Code(code, runtime.Word(uint32(threshold)), uintptr(unsafe.Pointer(level)))
@@ -790,7 +956,9 @@ func LogGetThreshold(threshold rpma.LogThreshold, level *rpma.LogLevel) error {
 // LogSetFunction calls rpma_log_set_function. The error is the number that C returns.
 //
 // C: int rpma_log_set_function(rpma_log_function *log_function) (librpma.h)
+//
 // Man: rpma_log_set_function(3)
+//
 // Since: librpma 1.2.0 or earlier
 func LogSetFunction(logFunction rpma.LogFunction) error {
 	return fnLogSetFunction.Exported().Code(code, uintptr(logFunction))

@@ -6,7 +6,9 @@ package mlx4dv
 // MLX4CQEStatus is a set of flags; bits that it does not name print in hex.
 //
 // C: enum mlx4_cqe_status (mlx4dv.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 type MLX4CQEStatus uint32
 
@@ -50,10 +52,12 @@ func (v *MLX4CQEStatus) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// QPCompMask is a set of flags; bits that it does not name print in hex.
+// QPCompMask is a set of flags; bits that it does not name print in hex. It is in QP.CompMask.
 //
 // C: enum mlx4dv_qp_comp_mask (mlx4dv.h)
+//
 // Man: mlx4dv_init_obj(3)
+//
 // Since: rdma-core 33.2 or earlier
 type QPCompMask uint32
 
@@ -91,10 +95,12 @@ func (v *QPCompMask) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// CQCompMask is a set of flags; bits that it does not name print in hex.
+// CQCompMask is a set of flags; bits that it does not name print in hex. It is in CQ.CompMask.
 //
 // C: enum mlx4dv_cq_comp_mask (mlx4dv.h)
+//
 // Man: mlx4dv_init_obj(3)
+//
 // Since: rdma-core 33.2 or earlier
 type CQCompMask uint32
 
@@ -132,10 +138,12 @@ func (v *CQCompMask) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// ObjType is a set of flags; bits that it does not name print in hex.
+// ObjType is a set of flags; bits that it does not name print in hex. libmlx4.InitObj takes it.
 //
 // C: enum mlx4dv_obj_type (mlx4dv.h)
+//
 // Man: mlx4dv_init_obj(3)
+//
 // Since: rdma-core 33.2 or earlier
 type ObjType uint32
 
@@ -179,10 +187,12 @@ func (v *ObjType) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// QPInitAttrMask is a set of flags; bits that it does not name print in hex.
+// QPInitAttrMask is a set of flags; bits that it does not name print in hex. It is in QPInitAttr.CompMask.
 //
 // C: enum mlx4dv_qp_init_attr_mask (mlx4dv.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 type QPInitAttrMask uint32
 
@@ -222,10 +232,12 @@ func (v *QPInitAttrMask) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// SetCtxAttrType is an enumeration; values that it does not name print as numbers.
+// SetCtxAttrType is an enumeration; values that it does not name print as numbers. libmlx4.SetContextAttr takes it.
 //
 // C: enum mlx4dv_set_ctx_attr_type (mlx4dv.h)
+//
 // Man: mlx4dv_set_context_attr(3)
+//
 // Since: rdma-core 33.2 or earlier
 type SetCtxAttrType uint32
 

@@ -12,7 +12,9 @@ import (
 // MLX4ErrCQE has 32 bytes.
 //
 // C: struct mlx4_err_cqe (mlx4dv.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 type MLX4ErrCQE struct {
 	_             structs.HostLayout
@@ -25,10 +27,12 @@ type MLX4ErrCQE struct {
 	OwnerSROpcode uint8     // C: owner_sr_opcode
 }
 
-// MLX4CQE has 32 bytes.
+// MLX4CQE has 32 bytes. libmlx4.GetCQEOwner, SetCQEOwner and GetCQEOpcode take it.
 //
 // C: struct mlx4_cqe (mlx4dv.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 type MLX4CQE struct {
 	_               structs.HostLayout
@@ -67,10 +71,12 @@ func (p *MLX4CQE) TS4716() *ibv.BE32 {
 	return arm[ibv.BE32](unsafe.Pointer(&p.union12), 0)
 }
 
-// QP has 80 bytes.
+// QP has 80 bytes. It is in ObjQP.Out.
 //
 // C: struct mlx4dv_qp (mlx4dv.h)
+//
 // Man: mlx4dv_init_obj(3)
+//
 // Since: rdma-core 33.2 or earlier
 type QP struct {
 	_             structs.HostLayout
@@ -85,10 +91,12 @@ type QP struct {
 	UARMmapOffset int64  // C: uar_mmap_offset
 }
 
-// QPSQ has 12 bytes.
+// QPSQ has 12 bytes. It is in QP.SQ.
 //
 // C: struct sq in struct mlx4dv_qp (mlx4dv.h)
+//
 // Man: mlx4dv_init_obj(3)
+//
 // Since: rdma-core 33.2 or earlier
 type QPSQ struct {
 	_        structs.HostLayout
@@ -97,10 +105,12 @@ type QPSQ struct {
 	Offset   int32  // C: offset
 }
 
-// QPRQ has 12 bytes.
+// QPRQ has 12 bytes. It is in QP.RQ.
 //
 // C: struct rq in struct mlx4dv_qp (mlx4dv.h)
+//
 // Man: mlx4dv_init_obj(3)
+//
 // Since: rdma-core 33.2 or earlier
 type QPRQ struct {
 	_        structs.HostLayout
@@ -109,10 +119,12 @@ type QPRQ struct {
 	Offset   int32  // C: offset
 }
 
-// QPBuf has 16 bytes.
+// QPBuf has 16 bytes. It is in QP.Buf.
 //
 // C: struct buf in struct mlx4dv_qp (mlx4dv.h)
+//
 // Man: mlx4dv_init_obj(3)
+//
 // Since: rdma-core 33.2 or earlier
 type QPBuf struct {
 	_      structs.HostLayout
@@ -120,10 +132,12 @@ type QPBuf struct {
 	Length uint64  // C: length
 }
 
-// CQ has 64 bytes.
+// CQ has 64 bytes. It is in ObjCQ.Out.
 //
 // C: struct mlx4dv_cq (mlx4dv.h)
+//
 // Man: mlx4dv_init_obj(3)
+//
 // Since: rdma-core 33.2 or earlier
 type CQ struct {
 	_        structs.HostLayout
@@ -138,10 +152,12 @@ type CQ struct {
 	CQUAR    uintptr           // C: cq_uar
 }
 
-// CQBuf has 16 bytes.
+// CQBuf has 16 bytes. It is in CQ.Buf.
 //
 // C: struct buf in struct mlx4dv_cq (mlx4dv.h)
+//
 // Man: mlx4dv_init_obj(3)
+//
 // Since: rdma-core 33.2 or earlier
 type CQBuf struct {
 	_      structs.HostLayout
@@ -149,10 +165,12 @@ type CQBuf struct {
 	Length uint64  // C: length
 }
 
-// SRQ has 48 bytes.
+// SRQ has 48 bytes. It is in ObjSRQ.Out.
 //
 // C: struct mlx4dv_srq (mlx4dv.h)
+//
 // Man: mlx4dv_init_obj(3)
+//
 // Since: rdma-core 33.2 or earlier
 type SRQ struct {
 	_        structs.HostLayout
@@ -165,10 +183,12 @@ type SRQ struct {
 	CompMask uint64            // C: comp_mask
 }
 
-// SRQBuf has 16 bytes.
+// SRQBuf has 16 bytes. It is in SRQ.Buf.
 //
 // C: struct buf in struct mlx4dv_srq (mlx4dv.h)
+//
 // Man: mlx4dv_init_obj(3)
+//
 // Since: rdma-core 33.2 or earlier
 type SRQBuf struct {
 	_      structs.HostLayout
@@ -176,10 +196,12 @@ type SRQBuf struct {
 	Length uint64  // C: length
 }
 
-// RWQ has 48 bytes.
+// RWQ has 48 bytes. It is in ObjRWQ.Out.
 //
 // C: struct mlx4dv_rwq (mlx4dv.h)
+//
 // Man: mlx4dv_init_obj(3)
+//
 // Since: rdma-core 33.2 or earlier
 type RWQ struct {
 	_        structs.HostLayout
@@ -190,10 +212,12 @@ type RWQ struct {
 	CompMask uint64 // C: comp_mask
 }
 
-// RWQRQ has 12 bytes.
+// RWQRQ has 12 bytes. It is in RWQ.RQ.
 //
 // C: struct rq in struct mlx4dv_rwq (mlx4dv.h)
+//
 // Man: mlx4dv_init_obj(3)
+//
 // Since: rdma-core 33.2 or earlier
 type RWQRQ struct {
 	_        structs.HostLayout
@@ -202,10 +226,12 @@ type RWQRQ struct {
 	Offset   int32  // C: offset
 }
 
-// RWQBuf has 16 bytes.
+// RWQBuf has 16 bytes. It is in RWQ.Buf.
 //
 // C: struct buf in struct mlx4dv_rwq (mlx4dv.h)
+//
 // Man: mlx4dv_init_obj(3)
+//
 // Since: rdma-core 33.2 or earlier
 type RWQBuf struct {
 	_      structs.HostLayout
@@ -213,10 +239,12 @@ type RWQBuf struct {
 	Length uint64  // C: length
 }
 
-// Obj has 64 bytes.
+// Obj has 64 bytes. libmlx4.InitObj takes it.
 //
 // C: struct mlx4dv_obj (mlx4dv.h)
+//
 // Man: mlx4dv_init_obj(3)
+//
 // Since: rdma-core 33.2 or earlier
 type Obj struct {
 	_   structs.HostLayout
@@ -226,10 +254,12 @@ type Obj struct {
 	RWQ ObjRWQ // C: rwq
 }
 
-// ObjQP has 16 bytes.
+// ObjQP has 16 bytes. It is in Obj.QP.
 //
 // C: struct qp in struct mlx4dv_obj (mlx4dv.h)
+//
 // Man: mlx4dv_init_obj(3)
+//
 // Since: rdma-core 33.2 or earlier
 type ObjQP struct {
 	_   structs.HostLayout
@@ -237,10 +267,12 @@ type ObjQP struct {
 	Out ibv.Ptr[QP]     // C: out
 }
 
-// ObjCQ has 16 bytes.
+// ObjCQ has 16 bytes. It is in Obj.CQ.
 //
 // C: struct cq in struct mlx4dv_obj (mlx4dv.h)
+//
 // Man: mlx4dv_init_obj(3)
+//
 // Since: rdma-core 33.2 or earlier
 type ObjCQ struct {
 	_   structs.HostLayout
@@ -248,10 +280,12 @@ type ObjCQ struct {
 	Out ibv.Ptr[CQ]     // C: out
 }
 
-// ObjSRQ has 16 bytes.
+// ObjSRQ has 16 bytes. It is in Obj.SRQ.
 //
 // C: struct srq in struct mlx4dv_obj (mlx4dv.h)
+//
 // Man: mlx4dv_init_obj(3)
+//
 // Since: rdma-core 33.2 or earlier
 type ObjSRQ struct {
 	_   structs.HostLayout
@@ -259,10 +293,12 @@ type ObjSRQ struct {
 	Out ibv.Ptr[SRQ]     // C: out
 }
 
-// ObjRWQ has 16 bytes.
+// ObjRWQ has 16 bytes. It is in Obj.RWQ.
 //
 // C: struct rwq in struct mlx4dv_obj (mlx4dv.h)
+//
 // Man: mlx4dv_init_obj(3)
+//
 // Since: rdma-core 33.2 or earlier
 type ObjRWQ struct {
 	_   structs.HostLayout
@@ -273,7 +309,9 @@ type ObjRWQ struct {
 // MLX4WQELocalInvalSeg has 32 bytes.
 //
 // C: struct mlx4_wqe_local_inval_seg (mlx4dv.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 type MLX4WQELocalInvalSeg struct {
 	_         structs.HostLayout
@@ -286,7 +324,9 @@ type MLX4WQELocalInvalSeg struct {
 // MLX4WQEBindSeg has 32 bytes.
 //
 // C: struct mlx4_wqe_bind_seg (mlx4dv.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 type MLX4WQEBindSeg struct {
 	_       structs.HostLayout
@@ -298,10 +338,12 @@ type MLX4WQEBindSeg struct {
 	Length  ibv.BE64 // C: length
 }
 
-// MLX4WQECtrlSeg has 16 bytes.
+// MLX4WQECtrlSeg has 16 bytes. libmlx4.SetCtrlSeg takes it.
 //
 // C: struct mlx4_wqe_ctrl_seg (mlx4dv.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 type MLX4WQECtrlSeg struct {
 	_           structs.HostLayout
@@ -346,10 +388,12 @@ func (p *MLX4WQECtrlSeg) SrcrbFlags16() *[2]ibv.BE16 {
 	return arm[[2]ibv.BE16](unsafe.Pointer(&p.union8), 0)
 }
 
-// MLX4AV has 32 bytes.
+// MLX4AV has 32 bytes. It is in MLX4WQEDatagramSeg.AV.
 //
 // C: struct mlx4_av (mlx4dv.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 type MLX4AV struct {
 	_                 structs.HostLayout
@@ -365,10 +409,12 @@ type MLX4AV struct {
 	DGID              [16]uint8 // C: dgid
 }
 
-// MLX4WQEDatagramSeg has 48 bytes.
+// MLX4WQEDatagramSeg has 48 bytes. libmlx4.SetDgramSeg takes it.
 //
 // C: struct mlx4_wqe_datagram_seg (mlx4dv.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 type MLX4WQEDatagramSeg struct {
 	_    structs.HostLayout
@@ -379,10 +425,12 @@ type MLX4WQEDatagramSeg struct {
 	MAC  [6]uint8 // C: mac
 }
 
-// MLX4WQEDataSeg has 16 bytes.
+// MLX4WQEDataSeg has 16 bytes. libmlx4.SetDataSeg takes it.
 //
 // C: struct mlx4_wqe_data_seg (mlx4dv.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 type MLX4WQEDataSeg struct {
 	_         structs.HostLayout
@@ -394,7 +442,9 @@ type MLX4WQEDataSeg struct {
 // MLX4WQEInlineSeg has 4 bytes.
 //
 // C: struct mlx4_wqe_inline_seg (mlx4dv.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 type MLX4WQEInlineSeg struct {
 	_         structs.HostLayout
@@ -404,7 +454,9 @@ type MLX4WQEInlineSeg struct {
 // MLX4WQESRQNextSeg has 16 bytes.
 //
 // C: struct mlx4_wqe_srq_next_seg (mlx4dv.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 type MLX4WQESRQNextSeg struct {
 	_            structs.HostLayout
@@ -416,7 +468,9 @@ type MLX4WQESRQNextSeg struct {
 // MLX4WQERAddrSeg has 16 bytes.
 //
 // C: struct mlx4_wqe_raddr_seg (mlx4dv.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 type MLX4WQERAddrSeg struct {
 	_        structs.HostLayout
@@ -428,7 +482,9 @@ type MLX4WQERAddrSeg struct {
 // MLX4WQELSOSeg has 4 bytes.
 //
 // C: struct mlx4_wqe_lso_seg (mlx4dv.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 type MLX4WQELSOSeg struct {
 	_          structs.HostLayout
@@ -445,7 +501,9 @@ func (p *MLX4WQELSOSeg) Header(n int) []ibv.BE32 {
 // MLX4WQEAtomicSeg has 16 bytes.
 //
 // C: struct mlx4_wqe_atomic_seg (mlx4dv.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 type MLX4WQEAtomicSeg struct {
 	_       structs.HostLayout
@@ -453,10 +511,12 @@ type MLX4WQEAtomicSeg struct {
 	Compare ibv.BE64 // C: compare
 }
 
-// QPInitAttr has 16 bytes.
+// QPInitAttr has 16 bytes. libmlx4.CreateQP takes it.
 //
 // C: struct mlx4dv_qp_init_attr (mlx4dv.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 type QPInitAttr struct {
 	_         structs.HostLayout
@@ -465,10 +525,12 @@ type QPInitAttr struct {
 	_         [4]byte
 }
 
-// Context has 16 bytes.
+// Context has 16 bytes. libmlx4.QueryDevice takes it.
 //
 // C: struct mlx4dv_context (mlx4dv.h)
+//
 // Man: mlx4dv_query_device(3)
+//
 // Since: rdma-core 33.2 or earlier
 type Context struct {
 	_            structs.HostLayout
@@ -481,7 +543,9 @@ type Context struct {
 // CtxAllocators has 24 bytes.
 //
 // C: struct mlx4dv_ctx_allocators (mlx4dv.h)
+//
 // Man: mlx4dv_set_context_attr(3)
+//
 // Since: rdma-core 33.2 or earlier
 type CtxAllocators struct {
 	_     structs.HostLayout

@@ -6,62 +6,80 @@ package mlx5dv
 // FlowActionFlags is another name of MLX5IBUAPIFlowActionFlags.
 //
 // C: mlx5dv_flow_action_flags (mlx5_api.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 type FlowActionFlags = MLX5IBUAPIFlowActionFlags
 
 // FlowTableType is another name of MLX5IBUAPIFlowTableType.
 //
 // C: mlx5dv_flow_table_type (mlx5_api.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 type FlowTableType = MLX5IBUAPIFlowTableType
 
 // FlowActionPacketReformatType is another name of MLX5IBUAPIFlowActionPacketReformatType.
 //
 // C: mlx5dv_flow_action_packet_reformat_type (mlx5_api.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 type FlowActionPacketReformatType = MLX5IBUAPIFlowActionPacketReformatType
 
 // DevxAsyncCmdHdr is another name of MLX5IBUAPIDevxAsyncCmdHdr.
 //
 // C: mlx5dv_devx_async_cmd_hdr (mlx5_api.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 type DevxAsyncCmdHdr = MLX5IBUAPIDevxAsyncCmdHdr
 
 // DevxAsyncEventHdr is another name of MLX5IBUAPIDevxAsyncEventHdr.
 //
 // C: mlx5dv_devx_async_event_hdr (mlx5_api.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 type DevxAsyncEventHdr = MLX5IBUAPIDevxAsyncEventHdr
 
 // AllocDMType is another name of MLX5IBUAPIDMType.
 //
 // C: mlx5dv_alloc_dm_type (mlx5_api.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 type AllocDMType = MLX5IBUAPIDMType
 
 // DevxCreateEventChannelFlags is another name of MLX5IBUAPIDevxCreateEventChannelFlags.
 //
 // C: mlx5dv_devx_create_event_channel_flags (mlx5_api.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 type DevxCreateEventChannelFlags = MLX5IBUAPIDevxCreateEventChannelFlags
 
 // Port is another name of MLX5IBUAPIQueryPort.
 //
 // C: mlx5dv_port (mlx5_api.h)
+//
 // Man: none
+//
 // Since: rdma-core 44.0
 type Port = MLX5IBUAPIQueryPort
 
 // Reg is another name of MLX5IBUAPIReg.
 //
 // C: mlx5dv_reg (mlx5_api.h)
+//
 // Man: none
+//
 // Since: rdma-core 44.0
 type Reg = MLX5IBUAPIReg

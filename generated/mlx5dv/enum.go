@@ -3,10 +3,12 @@
 
 package mlx5dv
 
-// ContextCompMask is a set of flags; bits that it does not name print in hex.
+// ContextCompMask is a set of flags; bits that it does not name print in hex. It is in Context.CompMask.
 //
 // C: enum mlx5dv_context_comp_mask (mlx5dv.h)
+//
 // Man: mlx5dv_query_device(3)
+//
 // Since: rdma-core 33.2 or earlier
 type ContextCompMask uint32
 
@@ -76,10 +78,12 @@ func (v *ContextCompMask) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// TunnelOffloads is a set of flags; bits that it does not name print in hex.
+// TunnelOffloads is a set of flags; bits that it does not name print in hex. It is in Context.TunnelOffloadsCaps.
 //
 // C: enum mlx5dv_tunnel_offloads (mlx5dv.h)
+//
 // Man: mlx5dv_query_device(3)
+//
 // Since: rdma-core 33.2 or earlier
 type TunnelOffloads uint32
 
@@ -125,10 +129,12 @@ func (v *TunnelOffloads) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// FlowActionCapFlags is a set of flags; bits that it does not name print in hex.
+// FlowActionCapFlags is a set of flags; bits that it does not name print in hex. It is in Context.FlowActionFlags.
 //
 // C: enum mlx5dv_flow_action_cap_flags (mlx5dv.h)
+//
 // Man: mlx5dv_query_device(3)
+//
 // Since: rdma-core 33.2 or earlier
 type FlowActionCapFlags uint32
 
@@ -174,10 +180,12 @@ func (v *FlowActionCapFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// SigType is an enumeration; values that it does not name print as numbers.
+// SigType is an enumeration; values that it does not name print as numbers. It is in SigBlockDomain.SigType.
 //
 // C: enum mlx5dv_sig_type (mlx5dv.h)
+//
 // Man: mlx5dv_wr_set_mkey_sig_block(3)
+//
 // Since: rdma-core 44.0
 type SigType uint32
 
@@ -220,7 +228,9 @@ func (v *SigType) UnmarshalJSON(json []byte) error {
 // SigProtCaps is a set of flags; bits that it does not name print in hex.
 //
 // C: enum mlx5dv_sig_prot_caps (mlx5dv.h)
+//
 // Man: mlx5dv_query_device(3)
+//
 // Since: rdma-core 44.0
 type SigProtCaps uint32
 
@@ -260,10 +270,12 @@ func (v *SigProtCaps) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// SigT10DIFBGType is an enumeration; values that it does not name print as numbers.
+// SigT10DIFBGType is an enumeration; values that it does not name print as numbers. It is in SigT10DIF.BGType.
 //
 // C: enum mlx5dv_sig_t10dif_bg_type (mlx5dv.h)
+//
 // Man: mlx5dv_wr_set_mkey_sig_block(3)
+//
 // Since: rdma-core 44.0
 type SigT10DIFBGType uint32
 
@@ -306,7 +318,9 @@ func (v *SigT10DIFBGType) UnmarshalJSON(json []byte) error {
 // SigT10DIFBGCaps is a set of flags; bits that it does not name print in hex.
 //
 // C: enum mlx5dv_sig_t10dif_bg_caps (mlx5dv.h)
+//
 // Man: mlx5dv_query_device(3)
+//
 // Since: rdma-core 44.0
 type SigT10DIFBGCaps uint32
 
@@ -346,10 +360,12 @@ func (v *SigT10DIFBGCaps) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// SigCRCType is an enumeration; values that it does not name print as numbers.
+// SigCRCType is an enumeration; values that it does not name print as numbers. It is in SigCRC.Type.
 //
 // C: enum mlx5dv_sig_crc_type (mlx5dv.h)
+//
 // Man: mlx5dv_wr_set_mkey_sig_block(3)
+//
 // Since: rdma-core 44.0
 type SigCRCType uint32
 
@@ -394,7 +410,9 @@ func (v *SigCRCType) UnmarshalJSON(json []byte) error {
 // SigCRCTypeCaps is a set of flags; bits that it does not name print in hex.
 //
 // C: enum mlx5dv_sig_crc_type_caps (mlx5dv.h)
+//
 // Man: mlx5dv_query_device(3)
+//
 // Since: rdma-core 44.0
 type SigCRCTypeCaps uint32
 
@@ -436,10 +454,13 @@ func (v *SigCRCTypeCaps) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// BlockSize is an enumeration; values that it does not name print as numbers.
+// BlockSize is an enumeration; values that it does not name print as numbers. It is in SigBlockDomain.BlockSize and
+// CryptoAttr.DataUnitSize.
 //
 // C: enum mlx5dv_block_size (mlx5dv.h)
+//
 // Man: mlx5dv_query_device(3)
+//
 // Since: rdma-core 44.0
 type BlockSize uint32
 
@@ -488,7 +509,9 @@ func (v *BlockSize) UnmarshalJSON(json []byte) error {
 // BlockSizeCaps is a set of flags; bits that it does not name print in hex.
 //
 // C: enum mlx5dv_block_size_caps (mlx5dv.h)
+//
 // Man: mlx5dv_query_device(3)
+//
 // Since: rdma-core 44.0
 type BlockSizeCaps uint32
 
@@ -537,7 +560,9 @@ func (v *BlockSizeCaps) UnmarshalJSON(json []byte) error {
 // CryptoEnginesCaps is a set of flags; bits that it does not name print in hex.
 //
 // C: enum mlx5dv_crypto_engines_caps (mlx5dv.h)
+//
 // Man: mlx5dv_query_device(3)
+//
 // Since: rdma-core 44.0
 type CryptoEnginesCaps uint32
 
@@ -582,7 +607,9 @@ func (v *CryptoEnginesCaps) UnmarshalJSON(json []byte) error {
 // CryptoWrappedImportMethodCaps is a set of flags; bits that it does not name print in hex.
 //
 // C: enum mlx5dv_crypto_wrapped_import_method_caps (mlx5dv.h)
+//
 // Man: mlx5dv_query_device(3)
+//
 // Since: rdma-core 44.0
 type CryptoWrappedImportMethodCaps uint32
 
@@ -620,10 +647,12 @@ func (v *CryptoWrappedImportMethodCaps) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// CryptoCapsFlags is a set of flags; bits that it does not name print in hex.
+// CryptoCapsFlags is a set of flags; bits that it does not name print in hex. It is in CryptoCaps.Flags.
 //
 // C: enum mlx5dv_crypto_caps_flags (mlx5dv.h)
+//
 // Man: mlx5dv_query_device(3)
+//
 // Since: rdma-core 44.0
 type CryptoCapsFlags uint32
 
@@ -665,10 +694,12 @@ func (v *CryptoCapsFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// ContextFlags is a set of flags; bits that it does not name print in hex.
+// ContextFlags is a set of flags; bits that it does not name print in hex. It is in Context.Flags.
 //
 // C: enum mlx5dv_context_flags (mlx5dv.h)
+//
 // Man: mlx5dv_query_device(3)
+//
 // Since: rdma-core 33.2 or earlier
 type ContextFlags uint32
 
@@ -722,10 +753,12 @@ func (v *ContextFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// CQInitAttrMask is a set of flags; bits that it does not name print in hex.
+// CQInitAttrMask is a set of flags; bits that it does not name print in hex. It is in CQInitAttr.CompMask.
 //
 // C: enum mlx5dv_cq_init_attr_mask (mlx5dv.h)
+//
 // Man: mlx5dv_create_cq(3)
+//
 // Since: rdma-core 33.2 or earlier
 type CQInitAttrMask uint32
 
@@ -767,10 +800,12 @@ func (v *CQInitAttrMask) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// CQInitAttrFlags is a set of flags; bits that it does not name print in hex.
+// CQInitAttrFlags is a set of flags; bits that it does not name print in hex. It is in CQInitAttr.Flags.
 //
 // C: enum mlx5dv_cq_init_attr_flags (mlx5dv.h)
+//
 // Man: mlx5dv_create_cq(3)
+//
 // Since: rdma-core 33.2 or earlier
 type CQInitAttrFlags uint32
 
@@ -810,10 +845,12 @@ func (v *CQInitAttrFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// QPCreateFlags is a set of flags; bits that it does not name print in hex.
+// QPCreateFlags is a set of flags; bits that it does not name print in hex. It is in QPInitAttr.CreateFlags.
 //
 // C: enum mlx5dv_qp_create_flags (mlx5dv.h)
+//
 // Man: mlx5dv_create_qp(3)
+//
 // Since: rdma-core 33.2 or earlier
 type QPCreateFlags uint32
 
@@ -865,10 +902,12 @@ func (v *QPCreateFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// MKeyInitAttrFlags is a set of flags; bits that it does not name print in hex.
+// MKeyInitAttrFlags is a set of flags; bits that it does not name print in hex. It is in MKeyInitAttr.CreateFlags.
 //
 // C: enum mlx5dv_mkey_init_attr_flags (mlx5dv.h)
+//
 // Man: mlx5dv_create_mkey(3)
+//
 // Since: rdma-core 33.2 or earlier
 type MKeyInitAttrFlags uint32
 
@@ -914,10 +953,12 @@ func (v *MKeyInitAttrFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// QPInitAttrMask is a set of flags; bits that it does not name print in hex.
+// QPInitAttrMask is a set of flags; bits that it does not name print in hex. It is in QPInitAttr.CompMask.
 //
 // C: enum mlx5dv_qp_init_attr_mask (mlx5dv.h)
+//
 // Man: mlx5dv_create_qp(3)
+//
 // Since: rdma-core 33.2 or earlier
 type QPInitAttrMask uint32
 
@@ -961,10 +1002,12 @@ func (v *QPInitAttrMask) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// DCType is an enumeration; values that it does not name print as numbers.
+// DCType is an enumeration; values that it does not name print as numbers. It is in DCInitAttr.DCType.
 //
 // C: enum mlx5dv_dc_type (mlx5dv.h)
+//
 // Man: mlx5dv_create_qp(3)
+//
 // Since: rdma-core 33.2 or earlier
 type DCType uint32
 
@@ -1004,10 +1047,12 @@ func (v *DCType) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// QPCreateSendOpsFlags is a set of flags; bits that it does not name print in hex.
+// QPCreateSendOpsFlags is a set of flags; bits that it does not name print in hex. It is in QPInitAttr.SendOpsFlags.
 //
 // C: enum mlx5dv_qp_create_send_ops_flags (mlx5dv.h)
+//
 // Man: mlx5dv_create_qp(3)
+//
 // Since: rdma-core 33.2 or earlier
 type QPCreateSendOpsFlags uint32
 
@@ -1053,10 +1098,12 @@ func (v *QPCreateSendOpsFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// SigT10DIFFlags is a set of flags; bits that it does not name print in hex.
+// SigT10DIFFlags is a set of flags; bits that it does not name print in hex. It is in SigT10DIF.Flags.
 //
 // C: enum mlx5dv_sig_t10dif_flags (mlx5dv.h)
+//
 // Man: mlx5dv_wr_set_mkey_sig_block(3)
+//
 // Since: rdma-core 44.0
 type SigT10DIFFlags uint32
 
@@ -1098,10 +1145,13 @@ func (v *SigT10DIFFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// SigMask is an enumeration; values that it does not name print as numbers.
+// SigMask is an enumeration; values that it does not name print as numbers. It is in SigBlockAttr.CheckMask and
+// SigBlockAttr.CopyMask.
 //
 // C: enum mlx5dv_sig_mask (mlx5dv.h)
+//
 // Man: mlx5dv_wr_set_mkey_sig_block(3)
+//
 // Since: rdma-core 44.0
 type SigMask uint32
 
@@ -1149,10 +1199,12 @@ func (v *SigMask) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// SigBlockAttrFlags is a set of flags; bits that it does not name print in hex.
+// SigBlockAttrFlags is a set of flags; bits that it does not name print in hex. It is in SigBlockAttr.Flags.
 //
 // C: enum mlx5dv_sig_block_attr_flags (mlx5dv.h)
+//
 // Man: mlx5dv_wr_set_mkey_sig_block(3)
+//
 // Since: rdma-core 44.0
 type SigBlockAttrFlags uint32
 
@@ -1190,10 +1242,12 @@ func (v *SigBlockAttrFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// CryptoStandard is an enumeration; values that it does not name print as numbers.
+// CryptoStandard is an enumeration; values that it does not name print as numbers. It is in CryptoAttr.CryptoStandard.
 //
 // C: enum mlx5dv_crypto_standard (mlx5dv.h)
+//
 // Man: mlx5dv_wr_set_mkey_crypto(3)
+//
 // Since: rdma-core 44.0
 type CryptoStandard uint32
 
@@ -1231,10 +1285,13 @@ func (v *CryptoStandard) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// SignatureCryptoOrder is an enumeration; values that it does not name print as numbers.
+// SignatureCryptoOrder is an enumeration; values that it does not name print as numbers. It is in
+// CryptoAttr.SignatureCryptoOrder.
 //
 // C: enum mlx5dv_signature_crypto_order (mlx5dv.h)
+//
 // Man: mlx5dv_wr_set_mkey_crypto(3)
+//
 // Since: rdma-core 44.0
 type SignatureCryptoOrder uint32
 
@@ -1274,10 +1331,12 @@ func (v *SignatureCryptoOrder) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// MKeyConfFlags is a set of flags; bits that it does not name print in hex.
+// MKeyConfFlags is a set of flags; bits that it does not name print in hex. It is in MKeyConfAttr.ConfFlags.
 //
 // C: enum mlx5dv_mkey_conf_flags (mlx5dv.h)
+//
 // Man: mlx5dv_wr_mkey_configure(3)
+//
 // Since: rdma-core 44.0
 type MKeyConfFlags uint32
 
@@ -1318,7 +1377,9 @@ func (v *MKeyConfFlags) UnmarshalJSON(json []byte) error {
 // WCOpcode is an enumeration; values that it does not name print as numbers.
 //
 // C: enum mlx5dv_wc_opcode (mlx5dv.h)
+//
 // Man: mlx5dv_wr_post(3)
+//
 // Since: rdma-core 33.2 or earlier
 type WCOpcode uint32
 
@@ -1360,10 +1421,12 @@ func (v *WCOpcode) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// MKeyErrType is an enumeration; values that it does not name print as numbers.
+// MKeyErrType is an enumeration; values that it does not name print as numbers. It is in MKeyErr.ErrType.
 //
 // C: enum mlx5dv_mkey_err_type (mlx5dv.h)
+//
 // Man: mlx5dv_mkey_check(3)
+//
 // Since: rdma-core 44.0
 type MKeyErrType uint32
 
@@ -1407,10 +1470,13 @@ func (v *MKeyErrType) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// CryptoLoginState is an enumeration; values that it does not name print as numbers.
+// CryptoLoginState is an enumeration; values that it does not name print as numbers. libmlx5.CryptoLoginQueryState takes
+// it. It is in CryptoLoginQueryAttr.State.
 //
 // C: enum mlx5dv_crypto_login_state (mlx5dv.h)
+//
 // Man: mlx5dv_crypto_login(3)
+//
 // Since: rdma-core 44.0
 type CryptoLoginState uint32
 
@@ -1452,10 +1518,12 @@ func (v *CryptoLoginState) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// CryptoKeySize is an enumeration; values that it does not name print as numbers.
+// CryptoKeySize is an enumeration; values that it does not name print as numbers. It is in DEKInitAttr.KeySize.
 //
 // C: enum mlx5dv_crypto_key_size (mlx5dv.h)
+//
 // Man: mlx5dv_dek_create(3)
+//
 // Since: rdma-core 44.0
 type CryptoKeySize uint32
 
@@ -1495,10 +1563,12 @@ func (v *CryptoKeySize) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// CryptoKeyPurpose is an enumeration; values that it does not name print as numbers.
+// CryptoKeyPurpose is an enumeration; values that it does not name print as numbers. It is in DEKInitAttr.KeyPurpose.
 //
 // C: enum mlx5dv_crypto_key_purpose (mlx5dv.h)
+//
 // Man: mlx5dv_dek_create(3)
+//
 // Since: rdma-core 44.0
 type CryptoKeyPurpose uint32
 
@@ -1536,10 +1606,12 @@ func (v *CryptoKeyPurpose) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// DEKState is an enumeration; values that it does not name print as numbers.
+// DEKState is an enumeration; values that it does not name print as numbers. It is in DEKAttr.State.
 //
 // C: enum mlx5dv_dek_state (mlx5dv.h)
+//
 // Man: mlx5dv_dek_create(3)
+//
 // Since: rdma-core 44.0
 type DEKState uint32
 
@@ -1579,10 +1651,12 @@ func (v *DEKState) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// DEKInitAttrMask is a set of flags; bits that it does not name print in hex.
+// DEKInitAttrMask is a set of flags; bits that it does not name print in hex. It is in DEKInitAttr.CompMask.
 //
 // C: enum mlx5dv_dek_init_attr_mask (mlx5dv.h)
+//
 // Man: mlx5dv_dek_create(3)
+//
 // Since: rdma-core 44.0
 type DEKInitAttrMask uint32
 
@@ -1620,10 +1694,12 @@ func (v *DEKInitAttrMask) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// FlowActionESPMask is a set of flags; bits that it does not name print in hex.
+// FlowActionESPMask is a set of flags; bits that it does not name print in hex. It is in FlowActionESP.CompMask.
 //
 // C: enum mlx5dv_flow_action_esp_mask (mlx5dv.h)
+//
 // Man: mlx5dv_flow_action_esp(3)
+//
 // Since: rdma-core 33.2 or earlier
 type FlowActionESPMask uint32
 
@@ -1661,10 +1737,12 @@ func (v *FlowActionESPMask) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// FlowMatcherAttrMask is a set of flags; bits that it does not name print in hex.
+// FlowMatcherAttrMask is a set of flags; bits that it does not name print in hex. It is in FlowMatcherAttr.CompMask.
 //
 // C: enum mlx5dv_flow_matcher_attr_mask (mlx5dv.h)
+//
 // Man: mlx5dv_create_flow_matcher(3)
+//
 // Since: rdma-core 33.2 or earlier
 type FlowMatcherAttrMask uint32
 
@@ -1704,10 +1782,12 @@ func (v *FlowMatcherAttrMask) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// FlowActionType is an enumeration; values that it does not name print as numbers.
+// FlowActionType is an enumeration; values that it does not name print as numbers. It is in FlowActionAttr.Type.
 //
 // C: enum mlx5dv_flow_action_type (mlx5dv.h)
+//
 // Man: mlx5dv_create_flow(3)
+//
 // Since: rdma-core 33.2 or earlier
 type FlowActionType uint32
 
@@ -1761,10 +1841,12 @@ func (v *FlowActionType) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// QPCompMask is a set of flags; bits that it does not name print in hex.
+// QPCompMask is a set of flags; bits that it does not name print in hex. It is in QP.CompMask.
 //
 // C: enum mlx5dv_qp_comp_mask (mlx5dv.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 type QPCompMask uint32
 
@@ -1806,10 +1888,12 @@ func (v *QPCompMask) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// SRQCompMask is a set of flags; bits that it does not name print in hex.
+// SRQCompMask is a set of flags; bits that it does not name print in hex. It is in SRQ.CompMask.
 //
 // C: enum mlx5dv_srq_comp_mask (mlx5dv.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 type SRQCompMask uint32
 
@@ -1847,10 +1931,12 @@ func (v *SRQCompMask) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// DMCompMask is a set of flags; bits that it does not name print in hex.
+// DMCompMask is a set of flags; bits that it does not name print in hex. It is in DM.CompMask.
 //
 // C: enum mlx5dv_dm_comp_mask (mlx5dv.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 type DMCompMask uint32
 
@@ -1888,10 +1974,12 @@ func (v *DMCompMask) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// ObjType is a set of flags; bits that it does not name print in hex.
+// ObjType is a set of flags; bits that it does not name print in hex. libmlx5.InitObj takes it.
 //
 // C: enum mlx5dv_obj_type (mlx5dv.h)
+//
 // Man: mlx5dv_init_obj(3)
+//
 // Since: rdma-core 33.2 or earlier
 type ObjType uint32
 
@@ -1943,10 +2031,12 @@ func (v *ObjType) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// WQInitAttrMask is a set of flags; bits that it does not name print in hex.
+// WQInitAttrMask is a set of flags; bits that it does not name print in hex. It is in WQInitAttr.CompMask.
 //
 // C: enum mlx5dv_wq_init_attr_mask (mlx5dv.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 type WQInitAttrMask uint32
 
@@ -1987,7 +2077,9 @@ func (v *WQInitAttrMask) UnmarshalJSON(json []byte) error {
 // CQECompResFormat is a set of flags; bits that it does not name print in hex.
 //
 // C: enum mlx5dv_cqe_comp_res_format (mlx5dv.h)
+//
 // Man: mlx5dv_create_cq(3)
+//
 // Since: rdma-core 33.2 or earlier
 type CQECompResFormat uint32
 
@@ -2032,7 +2124,9 @@ func (v *CQECompResFormat) UnmarshalJSON(json []byte) error {
 // SWParsingOffloads is a set of flags; bits that it does not name print in hex.
 //
 // C: enum mlx5dv_sw_parsing_offloads (mlx5dv.h)
+//
 // Man: mlx5dv_query_device(3)
+//
 // Since: rdma-core 33.2 or earlier
 type SWParsingOffloads uint32
 
@@ -2074,10 +2168,12 @@ func (v *SWParsingOffloads) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// SetCtxAttrType is an enumeration; values that it does not name print as numbers.
+// SetCtxAttrType is an enumeration; values that it does not name print as numbers. libmlx5.SetContextAttr takes it.
 //
 // C: enum mlx5dv_set_ctx_attr_type (mlx5dv.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 type SetCtxAttrType uint32
 
@@ -2115,10 +2211,12 @@ func (v *SetCtxAttrType) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// ContextAttrFlags is a set of flags; bits that it does not name print in hex.
+// ContextAttrFlags is a set of flags; bits that it does not name print in hex. It is in ContextAttr.Flags.
 //
 // C: enum mlx5dv_context_attr_flags (mlx5dv.h)
+//
 // Man: mlx5dv_open_device(3)
+//
 // Since: rdma-core 33.2 or earlier
 type ContextAttrFlags uint32
 
@@ -2156,10 +2254,12 @@ func (v *ContextAttrFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// ContextAttrCompMask is a set of flags; bits that it does not name print in hex.
+// ContextAttrCompMask is a set of flags; bits that it does not name print in hex. It is in ContextAttr.CompMask.
 //
 // C: enum mlx5dv_context_attr_comp_mask (mlx5dv.h)
+//
 // Man: mlx5dv_open_device(3)
+//
 // Since: rdma-core 65.0
 type ContextAttrCompMask uint32
 
@@ -2197,10 +2297,12 @@ func (v *ContextAttrCompMask) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// VFIOContextAttrFlags is a set of flags; bits that it does not name print in hex.
+// VFIOContextAttrFlags is a set of flags; bits that it does not name print in hex. It is in VFIOContextAttr.Flags.
 //
 // C: enum mlx5dv_vfio_context_attr_flags (mlx5dv.h)
+//
 // Man: mlx5dv_get_vfio_device_list(3)
+//
 // Since: rdma-core 44.0
 type VFIOContextAttrFlags uint32
 
@@ -2238,10 +2340,12 @@ func (v *VFIOContextAttrFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// DevxUMemInMask is a set of flags; bits that it does not name print in hex.
+// DevxUMemInMask is a set of flags; bits that it does not name print in hex. It is in DevxUMemIn.CompMask.
 //
 // C: enum mlx5dv_devx_umem_in_mask (mlx5dv.h)
+//
 // Man: mlx5dv_devx_umem_reg(3)
+//
 // Since: rdma-core 44.0
 type DevxUMemInMask uint32
 
@@ -2279,10 +2383,12 @@ func (v *DevxUMemInMask) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// DRDomainType is an enumeration; values that it does not name print as numbers.
+// DRDomainType is an enumeration; values that it does not name print as numbers. libmlx5.DRDomainCreate takes it.
 //
 // C: enum mlx5dv_dr_domain_type (mlx5dv.h)
+//
 // Man: mlx5dv_dr_flow(3)
+//
 // Since: rdma-core 33.2 or earlier
 type DRDomainType uint32
 
@@ -2327,7 +2433,9 @@ func (v *DRDomainType) UnmarshalJSON(json []byte) error {
 // DRDomainSyncFlags is a set of flags; bits that it does not name print in hex.
 //
 // C: enum mlx5dv_dr_domain_sync_flags (mlx5dv.h)
+//
 // Man: mlx5dv_dr_flow(3)
+//
 // Since: rdma-core 33.2 or earlier
 type DRDomainSyncFlags uint32
 
@@ -2369,10 +2477,12 @@ func (v *DRDomainSyncFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// DRMatcherLayoutFlags is a set of flags; bits that it does not name print in hex.
+// DRMatcherLayoutFlags is a set of flags; bits that it does not name print in hex. It is in DRMatcherLayout.Flags.
 //
 // C: enum mlx5dv_dr_matcher_layout_flags (mlx5dv.h)
+//
 // Man: mlx5dv_dr_flow(3)
+//
 // Since: rdma-core 44.0
 type DRMatcherLayoutFlags uint32
 
@@ -2415,7 +2525,9 @@ func (v *DRMatcherLayoutFlags) UnmarshalJSON(json []byte) error {
 // DRActionFlags is a set of flags; bits that it does not name print in hex.
 //
 // C: enum mlx5dv_dr_action_flags (mlx5dv.h)
+//
 // Man: mlx5dv_dr_flow(3)
+//
 // Since: rdma-core 33.2 or earlier
 type DRActionFlags uint32
 
@@ -2453,10 +2565,12 @@ func (v *DRActionFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// DRActionDestType is an enumeration; values that it does not name print as numbers.
+// DRActionDestType is an enumeration; values that it does not name print as numbers. It is in DRActionDestAttr.Type.
 //
 // C: enum mlx5dv_dr_action_dest_type (mlx5dv.h)
+//
 // Man: mlx5dv_dr_flow(3)
+//
 // Since: rdma-core 33.2 or earlier
 type DRActionDestType uint32
 
@@ -2499,7 +2613,9 @@ func (v *DRActionDestType) UnmarshalJSON(json []byte) error {
 // DRActionASOFirstHitFlags is a set of flags; bits that it does not name print in hex.
 //
 // C: enum mlx5dv_dr_action_aso_first_hit_flags (mlx5dv.h)
+//
 // Man: mlx5dv_dr_flow(3)
+//
 // Since: rdma-core 33.2 or earlier
 type DRActionASOFirstHitFlags uint32
 
@@ -2540,7 +2656,9 @@ func (v *DRActionASOFirstHitFlags) UnmarshalJSON(json []byte) error {
 // DRActionASOFlowMeterFlags is a set of flags; bits that it does not name print in hex.
 //
 // C: enum mlx5dv_dr_action_aso_flow_meter_flags (mlx5dv.h)
+//
 // Man: mlx5dv_dr_flow(3)
+//
 // Since: rdma-core 33.2 or earlier
 type DRActionASOFlowMeterFlags uint32
 
@@ -2587,7 +2705,9 @@ func (v *DRActionASOFlowMeterFlags) UnmarshalJSON(json []byte) error {
 // DRActionASOCTFlags is a set of flags; bits that it does not name print in hex.
 //
 // C: enum mlx5dv_dr_action_aso_ct_flags (mlx5dv.h)
+//
 // Man: mlx5dv_dr_flow(3)
+//
 // Since: rdma-core 44.0
 type DRActionASOCTFlags uint32
 
@@ -2627,10 +2747,12 @@ func (v *DRActionASOCTFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// SchedElemAttrFlags is a set of flags; bits that it does not name print in hex.
+// SchedElemAttrFlags is a set of flags; bits that it does not name print in hex. It is in SchedAttr.Flags.
 //
 // C: enum mlx5dv_sched_elem_attr_flags (mlx5dv.h)
+//
 // Man: mlx5dv_sched_node_create(3)
+//
 // Since: rdma-core 33.2 or earlier
 type SchedElemAttrFlags uint32
 
@@ -2673,7 +2795,9 @@ func (v *SchedElemAttrFlags) UnmarshalJSON(json []byte) error {
 // MLX5IBUAPIFlowActionFlags is a set of flags; bits that it does not name print in hex.
 //
 // C: enum mlx5_ib_uapi_flow_action_flags (mlx5_user_ioctl_verbs.h)
+//
 // Man: mlx5dv_flow_action_esp(3)
+//
 // Since: rdma-core 33.2 or earlier
 type MLX5IBUAPIFlowActionFlags uint32
 
@@ -2713,9 +2837,13 @@ func (v *MLX5IBUAPIFlowActionFlags) UnmarshalJSON(json []byte) error {
 }
 
 // MLX5IBUAPIFlowTableType is an enumeration; values that it does not name print as numbers.
+// libmlx5.CreateFlowActionModifyHeader and CreateFlowActionPacketReformat take it. It is in FlowMatcherAttr.FTType and
+// SteeringAnchorAttr.FTType.
 //
 // C: enum mlx5_ib_uapi_flow_table_type (mlx5_user_ioctl_verbs.h)
+//
 // Man: mlx5dv_create_flow_action_modify_header(3)
+//
 // Since: rdma-core 33.2 or earlier
 type MLX5IBUAPIFlowTableType uint32
 
@@ -2773,9 +2901,12 @@ func (v *MLX5IBUAPIFlowTableType) UnmarshalJSON(json []byte) error {
 }
 
 // MLX5IBUAPIFlowActionPacketReformatType is an enumeration; values that it does not name print as numbers.
+// libmlx5.CreateFlowActionPacketReformat and DRActionCreatePacketReformat take it.
 //
 // C: enum mlx5_ib_uapi_flow_action_packet_reformat_type (mlx5_user_ioctl_verbs.h)
+//
 // Man: mlx5dv_create_flow_action_packet_reformat(3)
+//
 // Since: rdma-core 33.2 or earlier
 type MLX5IBUAPIFlowActionPacketReformatType uint32
 
@@ -2826,7 +2957,9 @@ func (v *MLX5IBUAPIFlowActionPacketReformatType) UnmarshalJSON(json []byte) erro
 // MLX5IBUAPIRegDMABufFlags is a set of flags; bits that it does not name print in hex.
 //
 // C: enum mlx5_ib_uapi_reg_dmabuf_flags (mlx5_user_ioctl_verbs.h)
+//
 // Man: none
+//
 // Since: rdma-core 56.1
 type MLX5IBUAPIRegDMABufFlags uint32
 
@@ -2865,10 +2998,12 @@ func (v *MLX5IBUAPIRegDMABufFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// MLX5IBUAPIDMType is an enumeration; values that it does not name print as numbers.
+// MLX5IBUAPIDMType is an enumeration; values that it does not name print as numbers. It is in AllocDMAttr.Type.
 //
 // C: enum mlx5_ib_uapi_dm_type (mlx5_user_ioctl_verbs.h)
+//
 // Man: mlx5dv_alloc_dm(3)
+//
 // Since: rdma-core 33.2 or earlier
 type MLX5IBUAPIDMType uint32
 
@@ -2920,9 +3055,12 @@ func (v *MLX5IBUAPIDMType) UnmarshalJSON(json []byte) error {
 }
 
 // MLX5IBUAPIDevxCreateEventChannelFlags is a set of flags; bits that it does not name print in hex.
+// libmlx5.DevxCreateEventChannel takes it.
 //
 // C: enum mlx5_ib_uapi_devx_create_event_channel_flags (mlx5_user_ioctl_verbs.h)
+//
 // Man: mlx5dv_devx_create_event_channel(3)
+//
 // Since: rdma-core 33.2 or earlier
 type MLX5IBUAPIDevxCreateEventChannelFlags uint32
 
@@ -2964,7 +3102,9 @@ func (v *MLX5IBUAPIDevxCreateEventChannelFlags) UnmarshalJSON(json []byte) error
 // MLX5IBUAPIPPAllocFlags is a set of flags; bits that it does not name print in hex.
 //
 // C: enum mlx5_ib_uapi_pp_alloc_flags (mlx5_user_ioctl_verbs.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 type MLX5IBUAPIPPAllocFlags uint32
 
@@ -3006,7 +3146,9 @@ func (v *MLX5IBUAPIPPAllocFlags) UnmarshalJSON(json []byte) error {
 // MLX5IBUAPIUARAllocType is an enumeration; values that it does not name print as numbers.
 //
 // C: enum mlx5_ib_uapi_uar_alloc_type (mlx5_user_ioctl_verbs.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 type MLX5IBUAPIUARAllocType uint32
 
@@ -3051,7 +3193,9 @@ func (v *MLX5IBUAPIUARAllocType) UnmarshalJSON(json []byte) error {
 // MLX5IBUAPIQueryPortFlags is a set of flags; bits that it does not name print in hex.
 //
 // C: enum mlx5_ib_uapi_query_port_flags (mlx5_user_ioctl_verbs.h)
+//
 // Man: none
+//
 // Since: rdma-core 44.0
 type MLX5IBUAPIQueryPortFlags uint32
 
@@ -3108,7 +3252,9 @@ func (v *MLX5IBUAPIQueryPortFlags) UnmarshalJSON(json []byte) error {
 // MLX5IBUAPIVarAllocFlags is a set of flags; bits that it does not name print in hex.
 //
 // C: enum mlx5_ib_uapi_var_alloc_flags (mlx5_user_ioctl_verbs.h)
+//
 // Man: none
+//
 // Since: rdma-core 65.0
 type MLX5IBUAPIVarAllocFlags uint32
 

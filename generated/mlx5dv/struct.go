@@ -9,10 +9,12 @@ import (
 	"unsafe"
 )
 
-// CQECompCaps has 8 bytes.
+// CQECompCaps has 8 bytes. It is in Context.CQECompCaps.
 //
 // C: struct mlx5dv_cqe_comp_caps (mlx5dv.h)
+//
 // Man: mlx5dv_query_device(3)
+//
 // Since: rdma-core 33.2 or earlier
 type CQECompCaps struct {
 	_               structs.HostLayout
@@ -20,10 +22,12 @@ type CQECompCaps struct {
 	SupportedFormat uint32 // C: supported_format
 }
 
-// SWParsingCaps has 8 bytes.
+// SWParsingCaps has 8 bytes. It is in Context.SWParsingCaps.
 //
 // C: struct mlx5dv_sw_parsing_caps (mlx5dv.h)
+//
 // Man: mlx5dv_query_device(3)
+//
 // Since: rdma-core 33.2 or earlier
 type SWParsingCaps struct {
 	_                 structs.HostLayout
@@ -31,10 +35,12 @@ type SWParsingCaps struct {
 	SupportedQPTs     uint32 // C: supported_qpts
 }
 
-// StridingRQCaps has 20 bytes.
+// StridingRQCaps has 20 bytes. It is in Context.StridingRQCaps.
 //
 // C: struct mlx5dv_striding_rq_caps (mlx5dv.h)
+//
 // Man: mlx5dv_query_device(3)
+//
 // Since: rdma-core 33.2 or earlier
 type StridingRQCaps struct {
 	_                            structs.HostLayout
@@ -45,10 +51,12 @@ type StridingRQCaps struct {
 	SupportedQPTs                uint32 // C: supported_qpts
 }
 
-// DCIStreamsCaps has 2 bytes.
+// DCIStreamsCaps has 2 bytes. It is in Context.DCIStreamsCaps.
 //
 // C: struct mlx5dv_dci_streams_caps (mlx5dv.h)
+//
 // Man: mlx5dv_query_device(3)
+//
 // Since: rdma-core 44.0
 type DCIStreamsCaps struct {
 	_                  structs.HostLayout
@@ -56,10 +64,12 @@ type DCIStreamsCaps struct {
 	MaxLogNumErrored   uint8 // C: max_log_num_errored
 }
 
-// SigCaps has 16 bytes.
+// SigCaps has 16 bytes. It is in Context.SigCaps.
 //
 // C: struct mlx5dv_sig_caps (mlx5dv.h)
+//
 // Man: mlx5dv_query_device(3)
+//
 // Since: rdma-core 44.0
 type SigCaps struct {
 	_         structs.HostLayout
@@ -69,10 +79,12 @@ type SigCaps struct {
 	CRCType   uint16 // C: crc_type
 }
 
-// CryptoCaps has 12 bytes.
+// CryptoCaps has 12 bytes. It is in Context.CryptoCaps.
 //
 // C: struct mlx5dv_crypto_caps (mlx5dv.h)
+//
 // Man: mlx5dv_query_device(3)
+//
 // Since: rdma-core 44.0
 type CryptoCaps struct {
 	_                   structs.HostLayout
@@ -84,10 +96,12 @@ type CryptoCaps struct {
 	Flags               CryptoCapsFlags // C: flags
 }
 
-// OOORecvWRsCaps has 20 bytes.
+// OOORecvWRsCaps has 20 bytes. It is in Context.OOORecvWRsCaps.
 //
 // C: struct mlx5dv_ooo_recv_wrs_caps (mlx5dv.h)
+//
 // Man: mlx5dv_query_device(3)
+//
 // Since: rdma-core 56.1
 type OOORecvWRsCaps struct {
 	_      structs.HostLayout
@@ -98,10 +112,12 @@ type OOORecvWRsCaps struct {
 	MaxUC  uint32 // C: max_uc
 }
 
-// Context has 200 bytes.
+// Context has 200 bytes. libmlx5.QueryDevice takes it.
 //
 // C: struct mlx5dv_context (mlx5dv.h)
+//
 // Man: mlx5dv_query_device(3)
+//
 // Since: rdma-core 33.2 or earlier
 type Context struct {
 	_                      structs.HostLayout
@@ -134,10 +150,12 @@ type Context struct {
 	_                      [4]byte
 }
 
-// CQInitAttr has 24 bytes.
+// CQInitAttr has 24 bytes. libmlx5.CreateCQ takes it.
 //
 // C: struct mlx5dv_cq_init_attr (mlx5dv.h)
+//
 // Man: mlx5dv_create_cq(3)
+//
 // Since: rdma-core 33.2 or earlier
 type CQInitAttr struct {
 	_                structs.HostLayout
@@ -149,10 +167,12 @@ type CQInitAttr struct {
 	_                [6]byte
 }
 
-// MKeyInitAttr has 16 bytes.
+// MKeyInitAttr has 16 bytes. libmlx5.CreateMKey takes it.
 //
 // C: struct mlx5dv_mkey_init_attr (mlx5dv.h)
+//
 // Man: mlx5dv_create_mkey(3)
+//
 // Since: rdma-core 33.2 or earlier
 type MKeyInitAttr struct {
 	_           structs.HostLayout
@@ -162,10 +182,12 @@ type MKeyInitAttr struct {
 	_           [2]byte
 }
 
-// MKey has 8 bytes.
+// MKey has 8 bytes. libmlx5.CreateMKey returns it. libmlx5.DestroyMKey, WRMRInterleaved, WRMRList and 3 more take it.
 //
 // C: struct mlx5dv_mkey (mlx5dv.h)
+//
 // Man: mlx5dv_create_mkey(3)
+//
 // Since: rdma-core 33.2 or earlier
 type MKey struct {
 	_    structs.HostLayout
@@ -173,10 +195,12 @@ type MKey struct {
 	RKey uint32 // C: rkey
 }
 
-// DCIStreams has 2 bytes.
+// DCIStreams has 2 bytes. It is in DCInitAttr.DCIStreams.
 //
 // C: struct mlx5dv_dci_streams (mlx5dv.h)
+//
 // Man: mlx5dv_create_qp(3)
+//
 // Since: rdma-core 44.0
 type DCIStreams struct {
 	_               structs.HostLayout
@@ -184,10 +208,12 @@ type DCIStreams struct {
 	LogNumErrored   uint8 // C: log_num_errored
 }
 
-// DCInitAttr has 16 bytes.
+// DCInitAttr has 16 bytes. It is in QPInitAttr.DCInitAttr.
 //
 // C: struct mlx5dv_dc_init_attr (mlx5dv.h)
+//
 // Man: mlx5dv_create_qp(3)
+//
 // Since: rdma-core 33.2 or earlier
 type DCInitAttr struct {
 	_      structs.HostLayout
@@ -210,10 +236,12 @@ func (p *DCInitAttr) DCIStreams() *DCIStreams {
 	return arm[DCIStreams](unsafe.Pointer(&p.union8), 0)
 }
 
-// QPInitAttr has 40 bytes.
+// QPInitAttr has 40 bytes. libmlx5.CreateQP takes it.
 //
 // C: struct mlx5dv_qp_init_attr (mlx5dv.h)
+//
 // Man: mlx5dv_create_qp(3)
+//
 // Since: rdma-core 33.2 or earlier
 type QPInitAttr struct {
 	_            structs.HostLayout
@@ -224,10 +252,12 @@ type QPInitAttr struct {
 	SendOpsFlags uint64     // C: send_ops_flags; holds QPCreateSendOpsFlags
 }
 
-// MRInterleaved has 24 bytes.
+// MRInterleaved has 24 bytes. libmlx5.WRMRInterleaved and WRSetMKeyLayoutInterleaved take it.
 //
 // C: struct mlx5dv_mr_interleaved (mlx5dv.h)
+//
 // Man: mlx5dv_wr_post(3)
+//
 // Since: rdma-core 33.2 or earlier
 type MRInterleaved struct {
 	_          structs.HostLayout
@@ -238,10 +268,12 @@ type MRInterleaved struct {
 	_          [4]byte
 }
 
-// SigT10DIF has 16 bytes.
+// SigT10DIF has 16 bytes. It is in SigBlockDomainSig.DIF.
 //
 // C: struct mlx5dv_sig_t10dif (mlx5dv.h)
+//
 // Man: mlx5dv_wr_set_mkey_sig_block(3)
+//
 // Since: rdma-core 44.0
 type SigT10DIF struct {
 	_      structs.HostLayout
@@ -253,10 +285,12 @@ type SigT10DIF struct {
 	_      [2]byte
 }
 
-// SigCRC has 16 bytes.
+// SigCRC has 16 bytes. It is in SigBlockDomainSig.CRC.
 //
 // C: struct mlx5dv_sig_crc (mlx5dv.h)
+//
 // Man: mlx5dv_wr_set_mkey_sig_block(3)
+//
 // Since: rdma-core 44.0
 type SigCRC struct {
 	_    structs.HostLayout
@@ -265,10 +299,12 @@ type SigCRC struct {
 	Seed uint64 // C: seed
 }
 
-// SigBlockDomain has 32 bytes.
+// SigBlockDomain has 32 bytes. It is in SigBlockAttr.Mem and SigBlockAttr.Wire.
 //
 // C: struct mlx5dv_sig_block_domain (mlx5dv.h)
+//
 // Man: mlx5dv_wr_set_mkey_sig_block(3)
+//
 // Since: rdma-core 44.0
 type SigBlockDomain struct {
 	_         structs.HostLayout
@@ -280,10 +316,12 @@ type SigBlockDomain struct {
 	CompMask  uint64 // C: comp_mask
 }
 
-// SigBlockAttr has 32 bytes.
+// SigBlockAttr has 32 bytes. libmlx5.WRSetMKeySigBlock takes it.
 //
 // C: struct mlx5dv_sig_block_attr (mlx5dv.h)
+//
 // Man: mlx5dv_wr_set_mkey_sig_block(3)
+//
 // Since: rdma-core 44.0
 type SigBlockAttr struct {
 	_         structs.HostLayout
@@ -296,10 +334,12 @@ type SigBlockAttr struct {
 	CompMask  uint64 // C: comp_mask
 }
 
-// CryptoAttr has 56 bytes.
+// CryptoAttr has 56 bytes. libmlx5.WRSetMKeyCrypto takes it.
 //
 // C: struct mlx5dv_crypto_attr (mlx5dv.h)
+//
 // Man: mlx5dv_wr_set_mkey_crypto(3)
+//
 // Since: rdma-core 44.0
 type CryptoAttr struct {
 	_                    structs.HostLayout
@@ -314,10 +354,12 @@ type CryptoAttr struct {
 	CompMask             uint64               // C: comp_mask
 }
 
-// MKeyConfAttr has 16 bytes.
+// MKeyConfAttr has 16 bytes. libmlx5.WRMKeyConfigure takes it.
 //
 // C: struct mlx5dv_mkey_conf_attr (mlx5dv.h)
+//
 // Man: mlx5dv_wr_mkey_configure(3)
+//
 // Since: rdma-core 44.0
 type MKeyConfAttr struct {
 	_         structs.HostLayout
@@ -326,10 +368,13 @@ type MKeyConfAttr struct {
 	CompMask  uint64 // C: comp_mask
 }
 
-// QPEx has 104 bytes.
+// QPEx has 104 bytes. libmlx5.QPExFromIBVQPEx returns it. libmlx5.WRSetDCAddr, WRSetDCAddrStream, WRMRInterleaved and 10
+// more take it.
 //
 // C: struct mlx5dv_qp_ex (mlx5dv.h)
+//
 // Man: mlx5dv_qp_cancel_posted_send_wrs(3)
+//
 // Since: rdma-core 33.2 or earlier
 type QPEx struct {
 	_                          structs.HostLayout
@@ -348,10 +393,12 @@ type QPEx struct {
 	WRSetMKeyCrypto            ibv.FuncPtr // C: wr_set_mkey_crypto; since 44.0; void (*)(struct mlx5dv_qp_ex *mqp, const struct mlx5dv_crypto_attr *attr)
 }
 
-// SigErr has 24 bytes.
+// SigErr has 24 bytes. It is in MKeyErrErr.Sig.
 //
 // C: struct mlx5dv_sig_err (mlx5dv.h)
+//
 // Man: mlx5dv_mkey_check(3)
+//
 // Since: rdma-core 44.0
 type SigErr struct {
 	_             structs.HostLayout
@@ -360,10 +407,12 @@ type SigErr struct {
 	Offset        uint64 // C: offset
 }
 
-// MKeyErr has 32 bytes.
+// MKeyErr has 32 bytes. libmlx5.MKeyCheckSized and MKeyCheck take it.
 //
 // C: struct mlx5dv_mkey_err (mlx5dv.h)
+//
 // Man: mlx5dv_mkey_check(3)
+//
 // Since: rdma-core 44.0
 type MKeyErr struct {
 	_       structs.HostLayout
@@ -372,10 +421,12 @@ type MKeyErr struct {
 	Err     MKeyErrErr // C: err
 }
 
-// CryptoLoginAttr has 64 bytes.
+// CryptoLoginAttr has 64 bytes. libmlx5.CryptoLogin takes it.
 //
 // C: struct mlx5dv_crypto_login_attr (mlx5dv.h)
+//
 // Man: mlx5dv_crypto_login(3)
+//
 // Since: rdma-core 44.0
 type CryptoLoginAttr struct {
 	_            structs.HostLayout
@@ -385,10 +436,12 @@ type CryptoLoginAttr struct {
 	CompMask     uint64   // C: comp_mask
 }
 
-// CryptoLoginAttrEx has 32 bytes.
+// CryptoLoginAttrEx has 32 bytes. libmlx5.CryptoLoginCreate takes it.
 //
 // C: struct mlx5dv_crypto_login_attr_ex (mlx5dv.h)
+//
 // Man: mlx5dv_crypto_login_create(3)
+//
 // Since: rdma-core 44.0
 type CryptoLoginAttrEx struct {
 	_             structs.HostLayout
@@ -399,10 +452,12 @@ type CryptoLoginAttrEx struct {
 	CompMask      uint64  // C: comp_mask
 }
 
-// CryptoLoginQueryAttr has 16 bytes.
+// CryptoLoginQueryAttr has 16 bytes. libmlx5.CryptoLoginQuery takes it.
 //
 // C: struct mlx5dv_crypto_login_query_attr (mlx5dv.h)
+//
 // Man: mlx5dv_crypto_login_create(3)
+//
 // Since: rdma-core 44.0
 type CryptoLoginQueryAttr struct {
 	_        structs.HostLayout
@@ -411,10 +466,12 @@ type CryptoLoginQueryAttr struct {
 	CompMask uint64 // C: comp_mask
 }
 
-// DEKInitAttr has 176 bytes.
+// DEKInitAttr has 176 bytes. libmlx5.DEKCreate takes it.
 //
 // C: struct mlx5dv_dek_init_attr (mlx5dv.h)
+//
 // Man: mlx5dv_dek_create(3)
+//
 // Since: rdma-core 44.0
 type DEKInitAttr struct {
 	_           structs.HostLayout
@@ -430,10 +487,12 @@ type DEKInitAttr struct {
 	CryptoLogin ibv.Ptr[CryptoLoginObj] // C: crypto_login
 }
 
-// DEKAttr has 24 bytes.
+// DEKAttr has 24 bytes. libmlx5.DEKQuery takes it.
 //
 // C: struct mlx5dv_dek_attr (mlx5dv.h)
+//
 // Man: mlx5dv_dek_create(3)
+//
 // Since: rdma-core 44.0
 type DEKAttr struct {
 	_        structs.HostLayout
@@ -443,10 +502,12 @@ type DEKAttr struct {
 	CompMask uint64 // C: comp_mask
 }
 
-// FlowActionESP has 16 bytes.
+// FlowActionESP has 16 bytes. libmlx5.CreateFlowActionESP takes it.
 //
 // C: struct mlx5dv_flow_action_esp (mlx5dv.h)
+//
 // Man: mlx5dv_flow_action_esp(3)
+//
 // Since: rdma-core 33.2 or earlier
 type FlowActionESP struct {
 	_           structs.HostLayout
@@ -455,10 +516,13 @@ type FlowActionESP struct {
 	_           [4]byte
 }
 
-// FlowMatchParameters has 8 bytes.
+// FlowMatchParameters has 8 bytes. libmlx5.CreateFlowSized, CreateFlow, DRMatcherCreate and DRRuleCreate take it. It is in
+// FlowMatcherAttr.MatchMask.
 //
 // C: struct mlx5dv_flow_match_parameters (mlx5dv.h)
+//
 // Man: mlx5dv_create_flow_matcher(3)
+//
 // Since: rdma-core 33.2 or earlier
 type FlowMatchParameters struct {
 	_       structs.HostLayout
@@ -472,10 +536,12 @@ func (p *FlowMatchParameters) MatchBuf(n int) []uint64 {
 	return trailing[uint64](unsafe.Pointer(p), 8, n)
 }
 
-// FlowMatcherAttr has 40 bytes.
+// FlowMatcherAttr has 40 bytes. libmlx5.CreateFlowMatcher takes it.
 //
 // C: struct mlx5dv_flow_matcher_attr (mlx5dv.h)
+//
 // Man: mlx5dv_create_flow_matcher(3)
+//
 // Since: rdma-core 33.2 or earlier
 type FlowMatcherAttr struct {
 	_                   structs.HostLayout
@@ -490,10 +556,12 @@ type FlowMatcherAttr struct {
 	IBPort              uint32                       // C: ib_port; since 65.0
 }
 
-// SteeringAnchorAttr has 16 bytes.
+// SteeringAnchorAttr has 16 bytes. libmlx5.CreateSteeringAnchor takes it.
 //
 // C: struct mlx5dv_steering_anchor_attr (mlx5dv.h)
+//
 // Man: mlx5dv_create_steering_anchor(3)
+//
 // Since: rdma-core 44.0
 type SteeringAnchorAttr struct {
 	_        structs.HostLayout
@@ -503,20 +571,24 @@ type SteeringAnchorAttr struct {
 	CompMask uint64 // C: comp_mask
 }
 
-// SteeringAnchor has 4 bytes.
+// SteeringAnchor has 4 bytes. libmlx5.CreateSteeringAnchor returns it. libmlx5.DestroySteeringAnchor takes it.
 //
 // C: struct mlx5dv_steering_anchor (mlx5dv.h)
+//
 // Man: mlx5dv_create_steering_anchor(3)
+//
 // Since: rdma-core 44.0
 type SteeringAnchor struct {
 	_  structs.HostLayout
 	ID uint32 // C: id
 }
 
-// FlowActionAttr has 24 bytes.
+// FlowActionAttr has 24 bytes. libmlx5.CreateFlowSized and CreateFlow take it.
 //
 // C: struct mlx5dv_flow_action_attr (mlx5dv.h)
+//
 // Man: mlx5dv_create_flow(3)
+//
 // Since: rdma-core 33.2 or earlier
 type FlowActionAttr struct {
 	_      structs.HostLayout
@@ -567,10 +639,12 @@ func (p *FlowActionAttr) BulkObj() *FlowActionAttrBulkObj {
 	return arm[FlowActionAttrBulkObj](unsafe.Pointer(&p.union8), 0)
 }
 
-// FlowActionAttrBulkObj has 16 bytes.
+// FlowActionAttrBulkObj has 16 bytes. It is in FlowActionAttr.BulkObj.
 //
 // C: struct bulk_obj in struct mlx5dv_flow_action_attr (mlx5dv.h)
+//
 // Man: mlx5dv_create_flow(3)
+//
 // Since: rdma-core 65.0
 type FlowActionAttrBulkObj struct {
 	_      structs.HostLayout
@@ -579,10 +653,12 @@ type FlowActionAttrBulkObj struct {
 	_      [4]byte
 }
 
-// QP has 96 bytes.
+// QP has 96 bytes. It is in ObjQP.Out.
 //
 // C: struct mlx5dv_qp (mlx5dv.h)
+//
 // Man: mlx5dv_init_obj(3)
+//
 // Since: rdma-core 33.2 or earlier
 type QP struct {
 	_             structs.HostLayout
@@ -599,10 +675,12 @@ type QP struct {
 	TIRICMAddr    uint64            // C: tir_icm_addr
 }
 
-// QPSQ has 16 bytes.
+// QPSQ has 16 bytes. It is in QP.SQ.
 //
 // C: struct sq in struct mlx5dv_qp (mlx5dv.h)
+//
 // Man: mlx5dv_init_obj(3)
+//
 // Since: rdma-core 33.2 or earlier
 type QPSQ struct {
 	_      structs.HostLayout
@@ -611,10 +689,12 @@ type QPSQ struct {
 	Stride uint32  // C: stride
 }
 
-// QPRQ has 16 bytes.
+// QPRQ has 16 bytes. It is in QP.RQ.
 //
 // C: struct rq in struct mlx5dv_qp (mlx5dv.h)
+//
 // Man: mlx5dv_init_obj(3)
+//
 // Since: rdma-core 33.2 or earlier
 type QPRQ struct {
 	_      structs.HostLayout
@@ -623,10 +703,12 @@ type QPRQ struct {
 	Stride uint32  // C: stride
 }
 
-// QPBF has 16 bytes.
+// QPBF has 16 bytes. It is in QP.BF.
 //
 // C: struct bf in struct mlx5dv_qp (mlx5dv.h)
+//
 // Man: mlx5dv_init_obj(3)
+//
 // Since: rdma-core 33.2 or earlier
 type QPBF struct {
 	_    structs.HostLayout
@@ -635,10 +717,12 @@ type QPBF struct {
 	_    [4]byte
 }
 
-// CQ has 48 bytes.
+// CQ has 48 bytes. It is in ObjCQ.Out.
 //
 // C: struct mlx5dv_cq (mlx5dv.h)
+//
 // Man: mlx5dv_init_obj(3)
+//
 // Since: rdma-core 33.2 or earlier
 type CQ struct {
 	_        structs.HostLayout
@@ -652,10 +736,12 @@ type CQ struct {
 	CompMask uint64 // C: comp_mask
 }
 
-// SRQ has 48 bytes.
+// SRQ has 48 bytes. It is in ObjSRQ.Out.
 //
 // C: struct mlx5dv_srq (mlx5dv.h)
+//
 // Man: mlx5dv_init_obj(3)
+//
 // Since: rdma-core 33.2 or earlier
 type SRQ struct {
 	_        structs.HostLayout
@@ -670,10 +756,12 @@ type SRQ struct {
 	_        [4]byte
 }
 
-// RWQ has 32 bytes.
+// RWQ has 32 bytes. It is in ObjRWQ.Out.
 //
 // C: struct mlx5dv_rwq (mlx5dv.h)
+//
 // Man: mlx5dv_init_obj(3)
+//
 // Since: rdma-core 33.2 or earlier
 type RWQ struct {
 	_        structs.HostLayout
@@ -684,10 +772,12 @@ type RWQ struct {
 	CompMask uint64            // C: comp_mask
 }
 
-// AllocDMAttr has 16 bytes.
+// AllocDMAttr has 16 bytes. libmlx5.AllocDM takes it.
 //
 // C: struct mlx5dv_alloc_dm_attr (mlx5dv.h)
+//
 // Man: mlx5dv_alloc_dm(3)
+//
 // Since: rdma-core 33.2 or earlier
 type AllocDMAttr struct {
 	_        structs.HostLayout
@@ -696,10 +786,12 @@ type AllocDMAttr struct {
 	CompMask uint64 // C: comp_mask
 }
 
-// DM has 32 bytes.
+// DM has 32 bytes. It is in ObjDM.Out.
 //
 // C: struct mlx5dv_dm (mlx5dv.h)
+//
 // Man: mlx5dv_init_obj(3)
+//
 // Since: rdma-core 33.2 or earlier
 type DM struct {
 	_        structs.HostLayout
@@ -709,10 +801,12 @@ type DM struct {
 	RemoteVA uint64  // C: remote_va
 }
 
-// AH has 16 bytes.
+// AH has 16 bytes. It is in ObjAH.Out.
 //
 // C: struct mlx5dv_ah (mlx5dv.h)
+//
 // Man: mlx5dv_init_obj(3)
+//
 // Since: rdma-core 33.2 or earlier
 type AH struct {
 	_        structs.HostLayout
@@ -720,10 +814,12 @@ type AH struct {
 	CompMask uint64             // C: comp_mask
 }
 
-// PD has 16 bytes.
+// PD has 16 bytes. It is in ObjPD.Out.
 //
 // C: struct mlx5dv_pd (mlx5dv.h)
+//
 // Man: mlx5dv_init_obj(3)
+//
 // Since: rdma-core 33.2 or earlier
 type PD struct {
 	_        structs.HostLayout
@@ -732,20 +828,24 @@ type PD struct {
 	CompMask uint64 // C: comp_mask
 }
 
-// Devx has 4 bytes.
+// Devx has 4 bytes. It is in ObjDevx.Out.
 //
 // C: struct mlx5dv_devx (mlx5dv.h)
+//
 // Man: mlx5dv_init_obj(3)
+//
 // Since: rdma-core 56.1
 type Devx struct {
 	_      structs.HostLayout
 	Handle uint32 // C: handle
 }
 
-// Obj has 128 bytes.
+// Obj has 128 bytes. libmlx5.InitObj takes it.
 //
 // C: struct mlx5dv_obj (mlx5dv.h)
+//
 // Man: mlx5dv_init_obj(3)
+//
 // Since: rdma-core 33.2 or earlier
 type Obj struct {
 	_    structs.HostLayout
@@ -759,10 +859,12 @@ type Obj struct {
 	Devx ObjDevx // C: devx; since 56.1
 }
 
-// ObjQP has 16 bytes.
+// ObjQP has 16 bytes. It is in Obj.QP.
 //
 // C: struct qp in struct mlx5dv_obj (mlx5dv.h)
+//
 // Man: mlx5dv_init_obj(3)
+//
 // Since: rdma-core 33.2 or earlier
 type ObjQP struct {
 	_   structs.HostLayout
@@ -770,10 +872,12 @@ type ObjQP struct {
 	Out ibv.Ptr[QP]     // C: out
 }
 
-// ObjCQ has 16 bytes.
+// ObjCQ has 16 bytes. It is in Obj.CQ.
 //
 // C: struct cq in struct mlx5dv_obj (mlx5dv.h)
+//
 // Man: mlx5dv_init_obj(3)
+//
 // Since: rdma-core 33.2 or earlier
 type ObjCQ struct {
 	_   structs.HostLayout
@@ -781,10 +885,12 @@ type ObjCQ struct {
 	Out ibv.Ptr[CQ]     // C: out
 }
 
-// ObjSRQ has 16 bytes.
+// ObjSRQ has 16 bytes. It is in Obj.SRQ.
 //
 // C: struct srq in struct mlx5dv_obj (mlx5dv.h)
+//
 // Man: mlx5dv_init_obj(3)
+//
 // Since: rdma-core 33.2 or earlier
 type ObjSRQ struct {
 	_   structs.HostLayout
@@ -792,10 +898,12 @@ type ObjSRQ struct {
 	Out ibv.Ptr[SRQ]     // C: out
 }
 
-// ObjRWQ has 16 bytes.
+// ObjRWQ has 16 bytes. It is in Obj.RWQ.
 //
 // C: struct rwq in struct mlx5dv_obj (mlx5dv.h)
+//
 // Man: mlx5dv_init_obj(3)
+//
 // Since: rdma-core 33.2 or earlier
 type ObjRWQ struct {
 	_   structs.HostLayout
@@ -803,10 +911,12 @@ type ObjRWQ struct {
 	Out ibv.Ptr[RWQ]    // C: out
 }
 
-// ObjDM has 16 bytes.
+// ObjDM has 16 bytes. It is in Obj.DM.
 //
 // C: struct dm in struct mlx5dv_obj (mlx5dv.h)
+//
 // Man: mlx5dv_init_obj(3)
+//
 // Since: rdma-core 33.2 or earlier
 type ObjDM struct {
 	_   structs.HostLayout
@@ -814,10 +924,12 @@ type ObjDM struct {
 	Out ibv.Ptr[DM]     // C: out
 }
 
-// ObjAH has 16 bytes.
+// ObjAH has 16 bytes. It is in Obj.AH.
 //
 // C: struct ah in struct mlx5dv_obj (mlx5dv.h)
+//
 // Man: mlx5dv_init_obj(3)
+//
 // Since: rdma-core 33.2 or earlier
 type ObjAH struct {
 	_   structs.HostLayout
@@ -825,10 +937,12 @@ type ObjAH struct {
 	Out ibv.Ptr[AH]     // C: out
 }
 
-// ObjPD has 16 bytes.
+// ObjPD has 16 bytes. It is in Obj.PD.
 //
 // C: struct pd in struct mlx5dv_obj (mlx5dv.h)
+//
 // Man: mlx5dv_init_obj(3)
+//
 // Since: rdma-core 33.2 or earlier
 type ObjPD struct {
 	_   structs.HostLayout
@@ -836,10 +950,12 @@ type ObjPD struct {
 	Out ibv.Ptr[PD]     // C: out
 }
 
-// ObjDevx has 16 bytes.
+// ObjDevx has 16 bytes. It is in Obj.Devx.
 //
 // C: struct devx in struct mlx5dv_obj (mlx5dv.h)
+//
 // Man: mlx5dv_init_obj(3)
+//
 // Since: rdma-core 56.1
 type ObjDevx struct {
 	_   structs.HostLayout
@@ -847,10 +963,12 @@ type ObjDevx struct {
 	Out ibv.Ptr[Devx]    // C: out; since 56.1
 }
 
-// StridingRQInitAttr has 12 bytes.
+// StridingRQInitAttr has 12 bytes. It is in WQInitAttr.StridingRQAttrs.
 //
 // C: struct mlx5dv_striding_rq_init_attr (mlx5dv.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 type StridingRQInitAttr struct {
 	_                         structs.HostLayout
@@ -860,10 +978,12 @@ type StridingRQInitAttr struct {
 	_                         [3]byte
 }
 
-// WQInitAttr has 24 bytes.
+// WQInitAttr has 24 bytes. libmlx5.CreateWQ takes it.
 //
 // C: struct mlx5dv_wq_init_attr (mlx5dv.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 type WQInitAttr struct {
 	_               structs.HostLayout
@@ -875,7 +995,9 @@ type WQInitAttr struct {
 // MLX5ErrCQE has 64 bytes.
 //
 // C: struct mlx5_err_cqe (mlx5dv.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 type MLX5ErrCQE struct {
 	_             structs.HostLayout
@@ -890,10 +1012,12 @@ type MLX5ErrCQE struct {
 	OpOwn         uint8     // C: op_own
 }
 
-// MLX5TMCQE has 20 bytes.
+// MLX5TMCQE has 20 bytes. It is in MLX5CQE64.TMCQE.
 //
 // C: struct mlx5_tm_cqe (mlx5dv.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 type MLX5TMCQE struct {
 	_          structs.HostLayout
@@ -903,10 +1027,12 @@ type MLX5TMCQE struct {
 	_          [2]byte
 }
 
-// MLX5CQE64 has 64 bytes.
+// MLX5CQE64 has 64 bytes. libmlx5.GetCQEOwner, SetCQEOwner, GetCQESE and 2 more take it.
 //
 // C: struct mlx5_cqe64 (mlx5dv.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 type MLX5CQE64 struct {
 	_            structs.HostLayout
@@ -1008,10 +1134,12 @@ func (p *MLX5CQE64) TMH() *ibv.TMH {
 	return arm[ibv.TMH](unsafe.Pointer(&p.union0), 0)
 }
 
-// MLX5WQESRQNextSeg has 16 bytes.
+// MLX5WQESRQNextSeg has 16 bytes. It is in MLX5MPRQWQE.Nseg.
 //
 // C: struct mlx5_wqe_srq_next_seg (mlx5dv.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 type MLX5WQESRQNextSeg struct {
 	_            structs.HostLayout
@@ -1021,10 +1149,12 @@ type MLX5WQESRQNextSeg struct {
 	Rsvd1        [11]uint8 // C: rsvd1
 }
 
-// MLX5WQEDataSeg has 16 bytes.
+// MLX5WQEDataSeg has 16 bytes. libmlx5.SetDataSeg takes it. It is in MLX5MPRQWQE.Dseg.
 //
 // C: struct mlx5_wqe_data_seg (mlx5dv.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 type MLX5WQEDataSeg struct {
 	_         structs.HostLayout
@@ -1033,10 +1163,12 @@ type MLX5WQEDataSeg struct {
 	Addr      ibv.BE64 // C: addr
 }
 
-// MLX5WQECtrlSeg has 16 bytes.
+// MLX5WQECtrlSeg has 16 bytes. libmlx5.SetCtrlSeg takes it.
 //
 // C: struct mlx5_wqe_ctrl_seg (mlx5dv.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 type MLX5WQECtrlSeg struct {
 	_                       structs.HostLayout
@@ -1063,7 +1195,9 @@ func (p *MLX5WQECtrlSeg) SetDCIStreamChannelID(v ibv.BE16) {
 // MLX5MPRQWQE has 32 bytes.
 //
 // C: struct mlx5_mprq_wqe (mlx5dv.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 type MLX5MPRQWQE struct {
 	_    structs.HostLayout
@@ -1071,10 +1205,12 @@ type MLX5MPRQWQE struct {
 	Dseg MLX5WQEDataSeg    // C: dseg
 }
 
-// MLX5WQEAV has 48 bytes.
+// MLX5WQEAV has 48 bytes. It is in AH.AV and MLX5WQEDatagramSeg.AV.
 //
 // C: struct mlx5_wqe_av (mlx5dv.h)
+//
 // Man: mlx5dv_init_obj(3)
+//
 // Since: rdma-core 33.2 or earlier
 type MLX5WQEAV struct {
 	_          structs.HostLayout
@@ -1091,10 +1227,12 @@ type MLX5WQEAV struct {
 	RGID       [16]uint8    // C: rgid
 }
 
-// MLX5WQEAVKeyQKey has 8 bytes.
+// MLX5WQEAVKeyQKey has 8 bytes. It is in MLX5WQEAVKey.QKey.
 //
 // C: struct key.qkey in union mlx5_wqe_av (mlx5dv.h)
+//
 // Man: mlx5dv_init_obj(3)
+//
 // Since: rdma-core 33.2 or earlier
 type MLX5WQEAVKeyQKey struct {
 	_        structs.HostLayout
@@ -1102,10 +1240,12 @@ type MLX5WQEAVKeyQKey struct {
 	Reserved ibv.BE32 // C: reserved
 }
 
-// MLX5WQEDatagramSeg has 48 bytes.
+// MLX5WQEDatagramSeg has 48 bytes. libmlx5.SetDgramSeg takes it.
 //
 // C: struct mlx5_wqe_datagram_seg (mlx5dv.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 type MLX5WQEDatagramSeg struct {
 	_  structs.HostLayout
@@ -1115,7 +1255,9 @@ type MLX5WQEDatagramSeg struct {
 // MLX5WQERAddrSeg has 16 bytes.
 //
 // C: struct mlx5_wqe_raddr_seg (mlx5dv.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 type MLX5WQERAddrSeg struct {
 	_        structs.HostLayout
@@ -1127,7 +1269,9 @@ type MLX5WQERAddrSeg struct {
 // MLX5WQEAtomicSeg has 16 bytes.
 //
 // C: struct mlx5_wqe_atomic_seg (mlx5dv.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 type MLX5WQEAtomicSeg struct {
 	_       structs.HostLayout
@@ -1138,17 +1282,21 @@ type MLX5WQEAtomicSeg struct {
 // MLX5WQEInlDataSeg has 4 bytes.
 //
 // C: struct mlx5_wqe_inl_data_seg (mlx5dv.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 type MLX5WQEInlDataSeg struct {
 	_         structs.HostLayout
 	ByteCount uint32 // C: byte_count
 }
 
-// MLX5WQEEthSeg has 32 bytes.
+// MLX5WQEEthSeg has 32 bytes. libmlx5.SetEthSeg takes it.
 //
 // C: struct mlx5_wqe_eth_seg (mlx5dv.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 type MLX5WQEEthSeg struct {
 	_              structs.HostLayout
@@ -1165,7 +1313,9 @@ type MLX5WQEEthSeg struct {
 // MLX5WQETMSeg has 32 bytes.
 //
 // C: struct mlx5_wqe_tm_seg (mlx5dv.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 type MLX5WQETMSeg struct {
 	_          structs.HostLayout
@@ -1182,7 +1332,9 @@ type MLX5WQETMSeg struct {
 // MLX5WQEUMRCtrlSeg has 48 bytes.
 //
 // C: struct mlx5_wqe_umr_ctrl_seg (mlx5dv.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 type MLX5WQEUMRCtrlSeg struct {
 	_            structs.HostLayout
@@ -1208,10 +1360,12 @@ func (p *MLX5WQEUMRCtrlSeg) BSFOctowords() *ibv.BE16 {
 	return arm[ibv.BE16](unsafe.Pointer(&p.union6), 0)
 }
 
-// MLX5WQEUMRKLMSeg has 16 bytes.
+// MLX5WQEUMRKLMSeg has 16 bytes. It is in MLX5WQEUMRInlineSeg.KLM.
 //
 // C: struct mlx5_wqe_umr_klm_seg (mlx5dv.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 type MLX5WQEUMRKLMSeg struct {
 	_         structs.HostLayout
@@ -1220,10 +1374,12 @@ type MLX5WQEUMRKLMSeg struct {
 	Address   ibv.BE64 // C: address
 }
 
-// MLX5WQEUMRRepeatEntSeg has 16 bytes.
+// MLX5WQEUMRRepeatEntSeg has 16 bytes. It is in MLX5WQEUMRRepeatBlockSeg.Entries.
 //
 // C: struct mlx5_wqe_umr_repeat_ent_seg (mlx5dv.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 type MLX5WQEUMRRepeatEntSeg struct {
 	_         structs.HostLayout
@@ -1236,7 +1392,9 @@ type MLX5WQEUMRRepeatEntSeg struct {
 // MLX5WQEUMRRepeatBlockSeg has 16 bytes.
 //
 // C: struct mlx5_wqe_umr_repeat_block_seg (mlx5dv.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 type MLX5WQEUMRRepeatBlockSeg struct {
 	_           structs.HostLayout
@@ -1258,7 +1416,9 @@ func (p *MLX5WQEUMRRepeatBlockSeg) Entries(n int) []MLX5WQEUMRRepeatEntSeg {
 // MLX5WQEMKeyContextSeg has 64 bytes.
 //
 // C: struct mlx5_wqe_mkey_context_seg (mlx5dv.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 type MLX5WQEMKeyContextSeg struct {
 	_                       structs.HostLayout
@@ -1289,7 +1449,9 @@ func (p *MLX5WQEMKeyContextSeg) Inseg(n int) []MLX5WQEUMRInlineSeg {
 // CtxAllocators has 24 bytes.
 //
 // C: struct mlx5dv_ctx_allocators (mlx5dv.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 type CtxAllocators struct {
 	_     structs.HostLayout
@@ -1298,10 +1460,12 @@ type CtxAllocators struct {
 	Data  uintptr     // C: data
 }
 
-// ClockInfo has 40 bytes.
+// ClockInfo has 40 bytes. libmlx5.GetClockInfo and TSToNs take it.
 //
 // C: struct mlx5dv_clock_info (mlx5dv.h)
+//
 // Man: mlx5dv_get_clock_info(3)
+//
 // Since: rdma-core 33.2 or earlier
 type ClockInfo struct {
 	_          structs.HostLayout
@@ -1313,10 +1477,12 @@ type ClockInfo struct {
 	Mask       uint64 // C: mask
 }
 
-// ContextAttr has 24 bytes.
+// ContextAttr has 24 bytes. libmlx5.OpenDevice takes it.
 //
 // C: struct mlx5dv_context_attr (mlx5dv.h)
+//
 // Man: mlx5dv_open_device(3)
+//
 // Since: rdma-core 33.2 or earlier
 type ContextAttr struct {
 	_        structs.HostLayout
@@ -1326,10 +1492,12 @@ type ContextAttr struct {
 	FDs      ibv.Ptr[ibv.FDArr] // C: fds; since 65.0
 }
 
-// VFIOContextAttr has 24 bytes.
+// VFIOContextAttr has 24 bytes. libmlx5.GetVFIODeviceList takes it.
 //
 // C: struct mlx5dv_vfio_context_attr (mlx5dv.h)
+//
 // Man: mlx5dv_get_vfio_device_list(3)
+//
 // Since: rdma-core 44.0
 type VFIOContextAttr struct {
 	_        structs.HostLayout
@@ -1339,20 +1507,25 @@ type VFIOContextAttr struct {
 	CompMask uint64 // C: comp_mask
 }
 
-// DevxUMem has 4 bytes.
+// DevxUMem has 4 bytes. libmlx5.DevxUMemReg, DevxUMemRegEx and DevxUMemImport return it. libmlx5.DevxUMemDereg,
+// DevxUMemExport and DevxUMemUnimport take it.
 //
 // C: struct mlx5dv_devx_umem (mlx5dv.h)
+//
 // Man: mlx5dv_devx_umem_reg(3)
+//
 // Since: rdma-core 33.2 or earlier
 type DevxUMem struct {
 	_      structs.HostLayout
 	UMemID uint32 // C: umem_id
 }
 
-// DevxUMemIn has 48 bytes.
+// DevxUMemIn has 48 bytes. libmlx5.DevxUMemRegEx takes it.
 //
 // C: struct mlx5dv_devx_umem_in (mlx5dv.h)
+//
 // Man: mlx5dv_devx_umem_reg(3)
+//
 // Since: rdma-core 44.0
 type DevxUMemIn struct {
 	_          structs.HostLayout
@@ -1366,10 +1539,12 @@ type DevxUMemIn struct {
 	_          [4]byte
 }
 
-// DevxUAR has 40 bytes.
+// DevxUAR has 40 bytes. libmlx5.DevxAllocUAR returns it. libmlx5.DevxFreeUAR and DevxUARExportDMABufFD take it.
 //
 // C: struct mlx5dv_devx_uar (mlx5dv.h)
+//
 // Man: mlx5dv_devx_alloc_uar(3)
+//
 // Since: rdma-core 33.2 or earlier
 type DevxUAR struct {
 	_        structs.HostLayout
@@ -1381,10 +1556,12 @@ type DevxUAR struct {
 	CompMask uint64 // C: comp_mask
 }
 
-// Var has 24 bytes.
+// Var has 24 bytes. libmlx5.AllocVar and VarImport return it. libmlx5.FreeVar, VarExport and VarUnimport take it.
 //
 // C: struct mlx5dv_var (mlx5dv.h)
+//
 // Man: mlx5dv_alloc_var(3)
+//
 // Since: rdma-core 33.2 or earlier
 type Var struct {
 	_        structs.HostLayout
@@ -1394,10 +1571,12 @@ type Var struct {
 	CompMask uint64 // C: comp_mask
 }
 
-// ExportSizes has 12 bytes.
+// ExportSizes has 12 bytes. libmlx5.GetExportSizesSized and GetExportSizes take it.
 //
 // C: struct mlx5dv_export_sizes (mlx5dv.h)
+//
 // Man: mlx5dv_get_export_sizes(3)
+//
 // Since: rdma-core 65.0
 type ExportSizes struct {
 	_                 structs.HostLayout
@@ -1406,30 +1585,38 @@ type ExportSizes struct {
 	DevxObjAttrsSize  uint32 // C: devx_obj_attrs_size
 }
 
-// DevxCmdComp has 4 bytes.
+// DevxCmdComp has 4 bytes. libmlx5.DevxCreateCmdComp returns it. libmlx5.DevxDestroyCmdComp, DevxObjQueryAsync and
+// DevxGetAsyncCmdComp take it.
 //
 // C: struct mlx5dv_devx_cmd_comp (mlx5dv.h)
+//
 // Man: mlx5dv_devx_create_cmd_comp(3)
+//
 // Since: rdma-core 33.2 or earlier
 type DevxCmdComp struct {
 	_  structs.HostLayout
 	FD int32 // C: fd
 }
 
-// DevxEventChannel has 4 bytes.
+// DevxEventChannel has 4 bytes. libmlx5.DevxCreateEventChannel returns it. libmlx5.DevxDestroyEventChannel,
+// DevxSubscribeDevxEvent, DevxSubscribeDevxEventFD and DevxGetEvent take it.
 //
 // C: struct mlx5dv_devx_event_channel (mlx5dv.h)
+//
 // Man: mlx5dv_devx_create_event_channel(3)
+//
 // Since: rdma-core 33.2 or earlier
 type DevxEventChannel struct {
 	_  structs.HostLayout
 	FD int32 // C: fd
 }
 
-// DRFlowMeterAttr has 32 bytes.
+// DRFlowMeterAttr has 32 bytes. libmlx5.DRActionCreateFlowMeter and DRActionModifyFlowMeter take it.
 //
 // C: struct mlx5dv_dr_flow_meter_attr (mlx5dv.h)
+//
 // Man: mlx5dv_dr_flow(3)
+//
 // Since: rdma-core 33.2 or earlier
 type DRFlowMeterAttr struct {
 	_                    structs.HostLayout
@@ -1441,10 +1628,12 @@ type DRFlowMeterAttr struct {
 	FlowMeterParameter   uintptr // C: flow_meter_parameter
 }
 
-// DRFlowSamplerAttr has 40 bytes.
+// DRFlowSamplerAttr has 40 bytes. libmlx5.DRActionCreateFlowSampler takes it.
 //
 // C: struct mlx5dv_dr_flow_sampler_attr (mlx5dv.h)
+//
 // Man: mlx5dv_dr_flow(3)
+//
 // Since: rdma-core 33.2 or earlier
 type DRFlowSamplerAttr struct {
 	_                structs.HostLayout
@@ -1457,10 +1646,12 @@ type DRFlowSamplerAttr struct {
 	Action           ibv.BE64                   // C: action
 }
 
-// DRMatcherLayout has 8 bytes.
+// DRMatcherLayout has 8 bytes. libmlx5.DRMatcherSetLayout takes it.
 //
 // C: struct mlx5dv_dr_matcher_layout (mlx5dv.h)
+//
 // Man: mlx5dv_dr_flow(3)
+//
 // Since: rdma-core 44.0
 type DRMatcherLayout struct {
 	_                 structs.HostLayout
@@ -1468,10 +1659,12 @@ type DRMatcherLayout struct {
 	LogNumOfRulesHint uint32               // C: log_num_of_rules_hint
 }
 
-// DRActionDestReformat has 16 bytes.
+// DRActionDestReformat has 16 bytes. It is in DRActionDestAttr.DestReformat.
 //
 // C: struct mlx5dv_dr_action_dest_reformat (mlx5dv.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 type DRActionDestReformat struct {
 	_        structs.HostLayout
@@ -1479,10 +1672,12 @@ type DRActionDestReformat struct {
 	Dest     ibv.Ptr[DRAction] // C: dest
 }
 
-// DRActionDestAttr has 16 bytes.
+// DRActionDestAttr has 16 bytes. libmlx5.DRActionCreateDestArray takes it.
 //
 // C: struct mlx5dv_dr_action_dest_attr (mlx5dv.h)
+//
 // Man: mlx5dv_dr_flow(3)
+//
 // Since: rdma-core 33.2 or earlier
 type DRActionDestAttr struct {
 	_      structs.HostLayout
@@ -1505,20 +1700,24 @@ func (p *DRActionDestAttr) DestReformat() *ibv.Ptr[DRActionDestReformat] {
 	return arm[ibv.Ptr[DRActionDestReformat]](unsafe.Pointer(&p.union8), 0)
 }
 
-// PP has 2 bytes.
+// PP has 2 bytes. libmlx5.PPAlloc returns it. libmlx5.PPFree takes it.
 //
 // C: struct mlx5dv_pp (mlx5dv.h)
+//
 // Man: mlx5dv_pp_alloc(3)
+//
 // Since: rdma-core 33.2 or earlier
 type PP struct {
 	_     structs.HostLayout
 	Index uint16 // C: index
 }
 
-// SchedAttr has 32 bytes.
+// SchedAttr has 32 bytes. libmlx5.SchedNodeCreate, SchedLeafCreate, SchedNodeModify and SchedLeafModify take it.
 //
 // C: struct mlx5dv_sched_attr (mlx5dv.h)
+//
 // Man: mlx5dv_sched_node_create(3)
+//
 // Since: rdma-core 33.2 or earlier
 type SchedAttr struct {
 	_        structs.HostLayout
@@ -1530,10 +1729,12 @@ type SchedAttr struct {
 	CompMask uint64 // C: comp_mask
 }
 
-// DevxMSIVector has 8 bytes.
+// DevxMSIVector has 8 bytes. libmlx5.DevxAllocMSIVector returns it. libmlx5.DevxFreeMSIVector takes it.
 //
 // C: struct mlx5dv_devx_msi_vector (mlx5dv.h)
+//
 // Man: mlx5dv_devx_alloc_msi_vector(3)
+//
 // Since: rdma-core 44.0
 type DevxMSIVector struct {
 	_      structs.HostLayout
@@ -1541,140 +1742,177 @@ type DevxMSIVector struct {
 	FD     int32 // C: fd
 }
 
-// DevxEQ has 8 bytes.
+// DevxEQ has 8 bytes. libmlx5.DevxCreateEQ returns it. libmlx5.DevxDestroyEQ takes it.
 //
 // C: struct mlx5dv_devx_eq (mlx5dv.h)
+//
 // Man: mlx5dv_devx_create_eq(3)
+//
 // Since: rdma-core 44.0
 type DevxEQ struct {
 	_     structs.HostLayout
 	VAddr uintptr // C: vaddr
 }
 
-// DEK is known by its address alone.
+// DEK is known by its address alone. libmlx5.DEKCreate returns it. libmlx5.DEKQuery and DEKDestroy take it.
 //
 // C: struct mlx5dv_dek (mlx5dv.h)
+//
 // Man: mlx5dv_dek_create(3)
+//
 // Since: rdma-core 44.0
 type DEK struct {
 	_ structs.HostLayout
 	_ [0]func()
 }
 
-// CryptoLoginObj is known by its address alone.
+// CryptoLoginObj is known by its address alone. libmlx5.CryptoLoginCreate returns it. libmlx5.CryptoLoginQuery and
+// CryptoLoginDestroy take it.
 //
 // C: struct mlx5dv_crypto_login_obj (mlx5dv.h)
+//
 // Man: mlx5dv_crypto_login_create(3)
+//
 // Since: rdma-core 44.0
 type CryptoLoginObj struct {
 	_ structs.HostLayout
 	_ [0]func()
 }
 
-// DevxObj is known by its address alone.
+// DevxObj is known by its address alone. libmlx5.DevxObjCreate and DevxObjImport return it. libmlx5.DevxObjQuery,
+// DevxObjModify, DevxObjDestroy and 10 more take it.
 //
 // C: struct mlx5dv_devx_obj (mlx5dv.h)
+//
 // Man: mlx5dv_devx_obj_create(3)
+//
 // Since: rdma-core 33.2 or earlier
 type DevxObj struct {
 	_ structs.HostLayout
 	_ [0]func()
 }
 
-// DRTable is known by its address alone.
+// DRTable is known by its address alone. libmlx5.DRTableCreate returns it. libmlx5.DRTableDestroy, DRMatcherCreate,
+// DRActionCreateDestTable and 2 more take it.
 //
 // C: struct mlx5dv_dr_table (mlx5dv.h)
+//
 // Man: mlx5dv_dr_flow(3)
+//
 // Since: rdma-core 33.2 or earlier
 type DRTable struct {
 	_ structs.HostLayout
 	_ [0]func()
 }
 
-// DRAction is known by its address alone.
+// DRAction is known by its address alone. libmlx5.DRActionCreateDestIBVQP, DRActionCreateDestTable, DRActionCreateDestVPort
+// and 15 more return it. libmlx5.DRRuleCreate, DRActionModifyASO, DRActionModifyFlowMeter and DRActionDestroy take it.
 //
 // C: struct mlx5dv_dr_action (mlx5dv.h)
+//
 // Man: mlx5dv_dr_flow(3)
+//
 // Since: rdma-core 33.2 or earlier
 type DRAction struct {
 	_ structs.HostLayout
 	_ [0]func()
 }
 
-// SchedNode is known by its address alone.
+// SchedNode is known by its address alone. libmlx5.SchedNodeCreate returns it. libmlx5.SchedNodeModify and SchedNodeDestroy
+// take it.
 //
 // C: struct mlx5dv_sched_node (mlx5dv.h)
+//
 // Man: mlx5dv_sched_node_create(3)
+//
 // Since: rdma-core 33.2 or earlier
 type SchedNode struct {
 	_ structs.HostLayout
 	_ [0]func()
 }
 
-// FlowMatcher is known by its address alone.
+// FlowMatcher is known by its address alone. libmlx5.CreateFlowMatcher returns it. libmlx5.DestroyFlowMatcher,
+// CreateFlowSized and CreateFlow take it.
 //
 // C: struct mlx5dv_flow_matcher (mlx5dv.h)
+//
 // Man: mlx5dv_create_flow_matcher(3)
+//
 // Since: rdma-core 33.2 or earlier
 type FlowMatcher struct {
 	_ structs.HostLayout
 	_ [0]func()
 }
 
-// DRDomain is known by its address alone.
+// DRDomain is known by its address alone. libmlx5.DRDomainCreate returns it. libmlx5.DRDomainDestroy, DRDomainSync,
+// DRDomainSetReclaimDeviceMemory and 12 more take it.
 //
 // C: struct mlx5dv_dr_domain (mlx5dv.h)
+//
 // Man: mlx5dv_dr_flow(3)
+//
 // Since: rdma-core 33.2 or earlier
 type DRDomain struct {
 	_ structs.HostLayout
 	_ [0]func()
 }
 
-// DRMatcher is known by its address alone.
+// DRMatcher is known by its address alone. libmlx5.DRMatcherCreate returns it. libmlx5.DRMatcherDestroy,
+// DRMatcherSetLayout, DRRuleCreate and DumpDRMatcher take it.
 //
 // C: struct mlx5dv_dr_matcher (mlx5dv.h)
+//
 // Man: mlx5dv_dr_flow(3)
+//
 // Since: rdma-core 33.2 or earlier
 type DRMatcher struct {
 	_ structs.HostLayout
 	_ [0]func()
 }
 
-// DRRule is known by its address alone.
+// DRRule is known by its address alone. libmlx5.DRRuleCreate returns it. libmlx5.DRRuleDestroy and DumpDRRule take it.
 //
 // C: struct mlx5dv_dr_rule (mlx5dv.h)
+//
 // Man: mlx5dv_dr_flow(3)
+//
 // Since: rdma-core 33.2 or earlier
 type DRRule struct {
 	_ structs.HostLayout
 	_ [0]func()
 }
 
-// IOFile is known by its address alone.
+// IOFile is known by its address alone. libmlx5.DumpDRDomain, DumpDRTable, DumpDRMatcher and DumpDRRule take it.
 //
 // C: struct _IO_FILE (mlx5dv.h)
+//
 // Man: mlx5dv_dump(3)
+//
 // Since: rdma-core 33.2 or earlier
 type IOFile struct {
 	_ structs.HostLayout
 	_ [0]func()
 }
 
-// SchedLeaf is known by its address alone.
+// SchedLeaf is known by its address alone. libmlx5.SchedLeafCreate returns it. libmlx5.SchedLeafModify, SchedLeafDestroy
+// and ModifyQPSchedElem take it.
 //
 // C: struct mlx5dv_sched_leaf (mlx5dv.h)
+//
 // Man: mlx5dv_sched_node_create(3)
+//
 // Since: rdma-core 33.2 or earlier
 type SchedLeaf struct {
 	_ structs.HostLayout
 	_ [0]func()
 }
 
-// MLX5IBUAPIDevxAsyncCmdHdr has 8 bytes.
+// MLX5IBUAPIDevxAsyncCmdHdr has 8 bytes. libmlx5.DevxGetAsyncCmdComp takes it.
 //
 // C: struct mlx5_ib_uapi_devx_async_cmd_hdr (mlx5_user_ioctl_verbs.h)
+//
 // Man: mlx5dv_devx_create_cmd_comp(3)
+//
 // Since: rdma-core 33.2 or earlier
 type MLX5IBUAPIDevxAsyncCmdHdr struct {
 	_    structs.HostLayout
@@ -1688,10 +1926,12 @@ func (p *MLX5IBUAPIDevxAsyncCmdHdr) OutData(n int) []uint8 {
 	return trailing[uint8](unsafe.Pointer(p), 8, n)
 }
 
-// MLX5IBUAPIDevxAsyncEventHdr has 8 bytes.
+// MLX5IBUAPIDevxAsyncEventHdr has 8 bytes. libmlx5.DevxGetEvent takes it.
 //
 // C: struct mlx5_ib_uapi_devx_async_event_hdr (mlx5_user_ioctl_verbs.h)
+//
 // Man: mlx5dv_devx_get_event(3)
+//
 // Since: rdma-core 33.2 or earlier
 type MLX5IBUAPIDevxAsyncEventHdr struct {
 	_      structs.HostLayout
@@ -1705,10 +1945,12 @@ func (p *MLX5IBUAPIDevxAsyncEventHdr) OutData(n int) []uint8 {
 	return trailing[uint8](unsafe.Pointer(p), 8, n)
 }
 
-// MLX5IBUAPIReg has 8 bytes.
+// MLX5IBUAPIReg has 8 bytes. It is in Context.RegC0 and MLX5IBUAPIQueryPort.RegC0.
 //
 // C: struct mlx5_ib_uapi_reg (mlx5_user_ioctl_verbs.h)
+//
 // Man: mlx5dv_query_port(3)
+//
 // Since: rdma-core 44.0
 type MLX5IBUAPIReg struct {
 	_     structs.HostLayout
@@ -1716,10 +1958,12 @@ type MLX5IBUAPIReg struct {
 	Mask  uint32 // C: mask
 }
 
-// MLX5IBUAPIQueryPort has 40 bytes.
+// MLX5IBUAPIQueryPort has 40 bytes. libmlx5.QueryPortSized and QueryPort take it.
 //
 // C: struct mlx5_ib_uapi_query_port (mlx5_user_ioctl_verbs.h)
+//
 // Man: mlx5dv_query_port(3)
+//
 // Since: rdma-core 44.0
 type MLX5IBUAPIQueryPort struct {
 	_                  structs.HostLayout

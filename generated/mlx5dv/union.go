@@ -9,10 +9,12 @@ import (
 	"unsafe"
 )
 
-// SigBlockDomainSig is a union of 8 bytes; each member is a method that gives its address.
+// SigBlockDomainSig is a union of 8 bytes; each member is a method that gives its address. It is in SigBlockDomain.Sig.
 //
 // C: union sig in struct mlx5dv_sig_block_domain (mlx5dv.h)
+//
 // Man: mlx5dv_wr_set_mkey_sig_block(3)
+//
 // Since: rdma-core 44.0
 type SigBlockDomainSig struct {
 	_       structs.HostLayout
@@ -33,10 +35,12 @@ func (p *SigBlockDomainSig) CRC() *ibv.Ptr[SigCRC] {
 	return arm[ibv.Ptr[SigCRC]](unsafe.Pointer(&p.storage), 0)
 }
 
-// MKeyErrErr is a union of 24 bytes; each member is a method that gives its address.
+// MKeyErrErr is a union of 24 bytes; each member is a method that gives its address. It is in MKeyErr.Err.
 //
 // C: union err in struct mlx5dv_mkey_err (mlx5dv.h)
+//
 // Man: mlx5dv_mkey_check(3)
+//
 // Since: rdma-core 44.0
 type MKeyErrErr struct {
 	_       structs.HostLayout
@@ -50,10 +54,12 @@ func (p *MKeyErrErr) Sig() *SigErr {
 	return arm[SigErr](unsafe.Pointer(&p.storage), 0)
 }
 
-// MLX5WQEAVKey is a union of 8 bytes; each member is a method that gives its address.
+// MLX5WQEAVKey is a union of 8 bytes; each member is a method that gives its address. It is in MLX5WQEAV.Key.
 //
 // C: union key in struct mlx5_wqe_av (mlx5dv.h)
+//
 // Man: mlx5dv_init_obj(3)
+//
 // Since: rdma-core 33.2 or earlier
 type MLX5WQEAVKey struct {
 	_       structs.HostLayout
@@ -74,10 +80,13 @@ func (p *MLX5WQEAVKey) DCKey() *ibv.BE64 {
 	return arm[ibv.BE64](unsafe.Pointer(&p.storage), 0)
 }
 
-// MLX5WQEUMRInlineSeg is a union of 16 bytes; each member is a method that gives its address.
+// MLX5WQEUMRInlineSeg is a union of 16 bytes; each member is a method that gives its address. It is in
+// MLX5WQEMKeyContextSeg.Inseg.
 //
 // C: union mlx5_wqe_umr_inline_seg (mlx5dv.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 type MLX5WQEUMRInlineSeg struct {
 	_       structs.HostLayout

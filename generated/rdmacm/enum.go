@@ -3,10 +3,13 @@
 
 package rdmacm
 
-// CMEventType is an enumeration; values that it does not name print as numbers.
+// CMEventType is an enumeration; values that it does not name print as numbers. librdmacm.EventStr and WriteCMEvent take
+// it. It is in CMEvent.Event.
 //
 // C: enum rdma_cm_event_type (rdma_cma.h)
+//
 // Man: rdma_get_cm_event(3)
+//
 // Since: rdma-core 33.2 or earlier
 type CMEventType uint32
 
@@ -82,10 +85,13 @@ func (v *CMEventType) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// PortSpace is an enumeration; values that it does not name print as numbers.
+// PortSpace is an enumeration; values that it does not name print as numbers. librdmacm.CreateID takes it. It is in CMID.PS
+// and AddrInfo.AiPortSpace.
 //
 // C: enum rdma_port_space (rdma_cma.h)
+//
 // Man: rdma_getaddrinfo(3)
+//
 // Since: rdma-core 33.2 or earlier
 type PortSpace uint32
 
@@ -129,10 +135,12 @@ func (v *PortSpace) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// CMJoinMCAttrMask is a set of flags; bits that it does not name print in hex.
+// CMJoinMCAttrMask is a set of flags; bits that it does not name print in hex. It is in CMJoinMCAttrEx.CompMask.
 //
 // C: enum rdma_cm_join_mc_attr_mask (rdma_cma.h)
+//
 // Man: rdma_join_multicast_ex(3)
+//
 // Since: rdma-core 33.2 or earlier
 type CMJoinMCAttrMask uint32
 
@@ -174,10 +182,12 @@ func (v *CMJoinMCAttrMask) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// CMMCJoinFlags is an enumeration; values that it does not name print as numbers.
+// CMMCJoinFlags is an enumeration; values that it does not name print as numbers. It is in CMJoinMCAttrEx.JoinFlags.
 //
 // C: enum rdma_cm_mc_join_flags (rdma_cma.h)
+//
 // Man: rdma_join_multicast_ex(3)
+//
 // Since: rdma-core 33.2 or earlier
 type CMMCJoinFlags uint32
 

@@ -5,10 +5,12 @@ package rdmacm
 
 import "structs"
 
-// FDSet belongs to the C library, which alone knows what its 128 bytes mean.
+// FDSet belongs to the C library, which alone knows what its 128 bytes mean. librdmacm.RSelect takes it.
 //
 // C: fd_set (select.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 type FDSet struct {
 	_      structs.HostLayout

@@ -9,10 +9,12 @@ import (
 	"unsafe"
 )
 
-// IBAddr has 40 bytes.
+// IBAddr has 40 bytes. It is in AddrAddr.IBAddr.
 //
 // C: struct rdma_ib_addr (rdma_cma.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 type IBAddr struct {
 	_    structs.HostLayout
@@ -22,10 +24,12 @@ type IBAddr struct {
 	_    [6]byte
 }
 
-// Addr has 296 bytes.
+// Addr has 296 bytes. It is in Route.Addr.
 //
 // C: struct rdma_addr (rdma_cma.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 type Addr struct {
 	_        structs.HostLayout
@@ -90,10 +94,12 @@ func (p *Addr) DstStorage() *SockaddrStorage {
 	return arm[SockaddrStorage](unsafe.Pointer(&p.union128), 0)
 }
 
-// Route has 312 bytes.
+// Route has 312 bytes. It is in CMID.Route.
 //
 // C: struct rdma_route (rdma_cma.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 type Route struct {
 	_        structs.HostLayout
@@ -103,20 +109,25 @@ type Route struct {
 	_        [4]byte
 }
 
-// EventChannel has 4 bytes.
+// EventChannel has 4 bytes. librdmacm.CreateEventChannel returns it. librdmacm.DestroyEventChannel, CreateID, GetCMEvent
+// and MigrateID take it.
 //
 // C: struct rdma_event_channel (rdma_cma.h)
+//
 // Man: rdma_create_event_channel(3)
+//
 // Since: rdma-core 33.2 or earlier
 type EventChannel struct {
 	_  structs.HostLayout
 	FD int32 // C: fd
 }
 
-// CMID has 416 bytes.
+// CMID has 416 bytes. librdmacm.CreateID, CreateEP, DestroyEP and 48 more take it. It is in CMEvent.ID and CMEvent.ListenID.
 //
 // C: struct rdma_cm_id (rdma_cma.h)
+//
 // Man: rdma_create_id(3)
+//
 // Since: rdma-core 33.2 or earlier
 type CMID struct {
 	_             structs.HostLayout
@@ -139,10 +150,12 @@ type CMID struct {
 	_             [4]byte
 }
 
-// ConnParam has 24 bytes.
+// ConnParam has 24 bytes. librdmacm.Connect and Accept take it. It is in CMEventParam.Conn.
 //
 // C: struct rdma_conn_param (rdma_cma.h)
+//
 // Man: rdma_connect(3)
+//
 // Since: rdma-core 33.2 or earlier
 type ConnParam struct {
 	_                  structs.HostLayout
@@ -159,10 +172,12 @@ type ConnParam struct {
 	_                  [4]byte
 }
 
-// UDParam has 56 bytes.
+// UDParam has 56 bytes. It is in CMEventParam.UD.
 //
 // C: struct rdma_ud_param (rdma_cma.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 type UDParam struct {
 	_              structs.HostLayout
@@ -174,10 +189,12 @@ type UDParam struct {
 	QKey           uint32     // C: qkey
 }
 
-// CMEvent has 80 bytes.
+// CMEvent has 80 bytes. librdmacm.GetCMEvent and AckCMEvent take it. It is in CMID.Event.
 //
 // C: struct rdma_cm_event (rdma_cma.h)
+//
 // Man: rdma_get_cm_event(3)
+//
 // Since: rdma-core 33.2 or earlier
 type CMEvent struct {
 	_        structs.HostLayout
@@ -188,10 +205,12 @@ type CMEvent struct {
 	Param    CMEventParam  // C: param
 }
 
-// AddrInfo has 96 bytes.
+// AddrInfo has 96 bytes. librdmacm.CreateEP, GetAddrInfo, FreeAddrInfo and 2 more take it. It is in AddrInfo.AiNext.
 //
 // C: struct rdma_addrinfo (rdma_cma.h)
+//
 // Man: rdma_resolve_addrinfo(3)
+//
 // Since: rdma-core 33.2 or earlier
 type AddrInfo struct {
 	_              structs.HostLayout
@@ -212,10 +231,12 @@ type AddrInfo struct {
 	AiNext         ibv.Ptr[AddrInfo] // C: ai_next
 }
 
-// CMJoinMCAttrEx has 16 bytes.
+// CMJoinMCAttrEx has 16 bytes. librdmacm.JoinMulticastEx takes it.
 //
 // C: struct rdma_cm_join_mc_attr_ex (rdma_cma.h)
+//
 // Man: rdma_join_multicast_ex(3)
+//
 // Since: rdma-core 33.2 or earlier
 type CMJoinMCAttrEx struct {
 	_         structs.HostLayout
@@ -224,20 +245,24 @@ type CMJoinMCAttrEx struct {
 	Addr      ibv.Ptr[Sockaddr] // C: addr
 }
 
-// EpollEvent is known by its address alone.
+// EpollEvent is known by its address alone. librdmacm.REpollCtl and REpollWait take it.
 //
 // C: struct epoll_event (rsocket.h)
+//
 // Man: none
+//
 // Since: rdma-core 65.0
 type EpollEvent struct {
 	_ structs.HostLayout
 	_ [0]func()
 }
 
-// IBVSAPathRec has 64 bytes.
+// IBVSAPathRec has 64 bytes. It is in Route.PathRec.
 //
 // C: struct ibv_sa_path_rec (sa.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 type IBVSAPathRec struct {
 	_                      structs.HostLayout
@@ -267,7 +292,9 @@ type IBVSAPathRec struct {
 // IBVSAMCMemberRec has 64 bytes.
 //
 // C: struct ibv_sa_mcmember_rec (sa.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 type IBVSAMCMemberRec struct {
 	_                      structs.HostLayout
@@ -297,7 +324,9 @@ type IBVSAMCMemberRec struct {
 // IBVSAServiceRec has 176 bytes.
 //
 // C: struct ibv_sa_service_rec (sa.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 type IBVSAServiceRec struct {
 	_      structs.HostLayout
@@ -314,10 +343,12 @@ type IBVSAServiceRec struct {
 	Data64 [2]uint64 // C: data64
 }
 
-// IBVPathRecord has 64 bytes.
+// IBVPathRecord has 64 bytes. It is in IBVPathData.Path.
 //
 // C: struct ibv_path_record (sa.h)
+//
 // Man: rdma_getaddrinfo(3)
+//
 // Since: rdma-core 33.2 or earlier
 type IBVPathRecord struct {
 	_                 structs.HostLayout
@@ -341,7 +372,9 @@ type IBVPathRecord struct {
 // IBVPathData has 72 bytes.
 //
 // C: struct ibv_path_data (sa.h)
+//
 // Man: rdma_getaddrinfo(3)
+//
 // Since: rdma-core 33.2 or earlier
 type IBVPathData struct {
 	_        structs.HostLayout
@@ -350,10 +383,12 @@ type IBVPathData struct {
 	Path     IBVPathRecord // C: path
 }
 
-// AFIBAddr has 16 bytes.
+// AFIBAddr has 16 bytes. librdmacm.IBAddrAny, IBAddrLoopback, IBAddrSet and IBAddrCmp take it. It is in SockaddrIB.SibAddr.
 //
 // C: struct ib_addr (ib.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 type AFIBAddr struct {
 	_   structs.HostLayout
@@ -363,7 +398,9 @@ type AFIBAddr struct {
 // SockaddrIB has 48 bytes.
 //
 // C: struct sockaddr_ib (ib.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 type SockaddrIB struct {
 	_           structs.HostLayout
@@ -376,10 +413,13 @@ type SockaddrIB struct {
 	SibScopeID  uint64   // C: sib_scope_id
 }
 
-// Sockaddr has 16 bytes.
+// Sockaddr has 16 bytes. librdmacm.GetLocalAddr and GetPeerAddr return it. librdmacm.BindAddr, ResolveAddr, JoinMulticast
+// and 8 more take it.
 //
 // C: struct sockaddr (socket.h)
+//
 // Man: rdma_bind_addr(3)
+//
 // Since: rdma-core 33.2 or earlier
 type Sockaddr struct {
 	_        structs.HostLayout
@@ -387,10 +427,12 @@ type Sockaddr struct {
 	SAData   [14]byte // C: sa_data
 }
 
-// SockaddrStorage has 128 bytes.
+// SockaddrStorage has 128 bytes. It is in Addr.SrcStorage and Addr.DstStorage.
 //
 // C: struct sockaddr_storage (socket.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 type SockaddrStorage struct {
 	_         structs.HostLayout
@@ -399,10 +441,12 @@ type SockaddrStorage struct {
 	SsAlign   uint64    // C: __ss_align
 }
 
-// Msghdr has 56 bytes.
+// Msghdr has 56 bytes. librdmacm.RRecvmsg and RSendmsg take it.
 //
 // C: struct msghdr (socket.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 type Msghdr struct {
 	_             structs.HostLayout
@@ -417,20 +461,24 @@ type Msghdr struct {
 	_             [4]byte
 }
 
-// InAddr has 4 bytes.
+// InAddr has 4 bytes. It is in SockaddrIn.SinAddr.
 //
 // C: struct in_addr (in.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 type InAddr struct {
 	_     structs.HostLayout
 	SAddr uint32 // C: s_addr
 }
 
-// SockaddrIn has 16 bytes.
+// SockaddrIn has 16 bytes. It is in Addr.SrcSin and Addr.DstSin.
 //
 // C: struct sockaddr_in (in.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 type SockaddrIn struct {
 	_         structs.HostLayout
@@ -440,20 +488,24 @@ type SockaddrIn struct {
 	SinZero   [8]uint8 // C: sin_zero
 }
 
-// In6Addr has 16 bytes.
+// In6Addr has 16 bytes. It is in SockaddrIn6.Sin6Addr.
 //
 // C: struct in6_addr (in.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 type In6Addr struct {
 	_    structs.HostLayout
 	In6U In6AddrIn6U // C: __in6_u
 }
 
-// SockaddrIn6 has 28 bytes.
+// SockaddrIn6 has 28 bytes. It is in Addr.SrcSin6 and Addr.DstSin6.
 //
 // C: struct sockaddr_in6 (in.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 type SockaddrIn6 struct {
 	_            structs.HostLayout
@@ -464,10 +516,12 @@ type SockaddrIn6 struct {
 	Sin6ScopeID  uint32  // C: sin6_scope_id
 }
 
-// Iovec has 16 bytes.
+// Iovec has 16 bytes. librdmacm.RReadv and RWritev take it. It is in Msghdr.MsgIov.
 //
 // C: struct iovec (uio.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 type Iovec struct {
 	_       structs.HostLayout
@@ -475,10 +529,12 @@ type Iovec struct {
 	IovLen  uint64  // C: iov_len
 }
 
-// Pollfd has 8 bytes.
+// Pollfd has 8 bytes. librdmacm.RPoll takes it.
 //
 // C: struct pollfd (poll.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 type Pollfd struct {
 	_       structs.HostLayout
@@ -487,10 +543,12 @@ type Pollfd struct {
 	Revents int16 // C: revents
 }
 
-// Timeval has 16 bytes.
+// Timeval has 16 bytes. librdmacm.RSelect takes it.
 //
 // C: struct timeval (select.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 type Timeval struct {
 	_      structs.HostLayout

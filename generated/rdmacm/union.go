@@ -9,10 +9,12 @@ import (
 	"unsafe"
 )
 
-// AddrAddr is a union of 40 bytes; each member is a method that gives its address.
+// AddrAddr is a union of 40 bytes; each member is a method that gives its address. It is in Addr.Addr.
 //
 // C: union addr in struct rdma_addr (rdma_cma.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 type AddrAddr struct {
 	_       structs.HostLayout
@@ -26,10 +28,12 @@ func (p *AddrAddr) IBAddr() *IBAddr {
 	return arm[IBAddr](unsafe.Pointer(&p.storage), 0)
 }
 
-// CMEventParam is a union of 56 bytes; each member is a method that gives its address.
+// CMEventParam is a union of 56 bytes; each member is a method that gives its address. It is in CMEvent.Param.
 //
 // C: union param in struct rdma_cm_event (rdma_cma.h)
+//
 // Man: rdma_get_cm_event(3)
+//
 // Since: rdma-core 33.2 or earlier
 type CMEventParam struct {
 	_       structs.HostLayout
@@ -57,10 +61,12 @@ func (p *CMEventParam) Arg() *uint64 {
 	return arm[uint64](unsafe.Pointer(&p.storage), 0)
 }
 
-// AFIBAddrU is a union of 16 bytes; each member is a method that gives its address.
+// AFIBAddrU is a union of 16 bytes; each member is a method that gives its address. It is in AFIBAddr.IBU.
 //
 // C: union ib_u in struct ib_addr (ib.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 type AFIBAddrU struct {
 	_       structs.HostLayout
@@ -95,10 +101,12 @@ func (p *AFIBAddrU) UibAddr64() *[2]ibv.BE64 {
 	return arm[[2]ibv.BE64](unsafe.Pointer(&p.storage), 0)
 }
 
-// In6AddrIn6U is a union of 16 bytes; each member is a method that gives its address.
+// In6AddrIn6U is a union of 16 bytes; each member is a method that gives its address. It is in In6Addr.In6U.
 //
 // C: union __in6_u in struct in6_addr (in.h)
+//
 // Man: none
+//
 // Since: rdma-core 33.2 or earlier
 type In6AddrIn6U struct {
 	_       structs.HostLayout

@@ -3,10 +3,12 @@
 
 package rpma
 
-// UtilIBVContextType is an enumeration; values that it does not name print as numbers.
+// UtilIBVContextType is an enumeration; values that it does not name print as numbers. librpma.UtilsGetIBVContext takes it.
 //
 // C: enum rpma_util_ibv_context_type (librpma.h)
+//
 // Man: rpma_utils_get_ibv_context(3)
+//
 // Since: librpma 1.2.0 or earlier
 type UtilIBVContextType uint32
 
@@ -46,10 +48,13 @@ func (v *UtilIBVContextType) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// ConnEvent is an enumeration; values that it does not name print as numbers.
+// ConnEvent is an enumeration; values that it does not name print as numbers. librpma.ConnNextEvent and UtilsConnEvent2Str
+// take it.
 //
 // C: enum rpma_conn_event (librpma.h)
+//
 // Man: rpma_conn_next_event(3)
+//
 // Since: librpma 1.2.0 or earlier
 type ConnEvent int32
 
@@ -97,10 +102,12 @@ func (v *ConnEvent) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// FlushType is an enumeration; values that it does not name print as numbers.
+// FlushType is an enumeration; values that it does not name print as numbers. librpma.Flush takes it.
 //
 // C: enum rpma_flush_type (librpma.h)
+//
 // Man: rpma_flush(3)
+//
 // Since: librpma 1.2.0 or earlier
 type FlushType uint32
 
@@ -140,10 +147,13 @@ func (v *FlushType) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// LogLevel is an enumeration; values that it does not name print as numbers.
+// LogLevel is an enumeration; values that it does not name print as numbers. librpma.LogSetThreshold and LogGetThreshold
+// take it.
 //
 // C: enum rpma_log_level (librpma.h)
+//
 // Man: rpma_log_set_threshold(3)
+//
 // Since: librpma 1.2.0 or earlier
 type LogLevel int32
 
@@ -193,10 +203,13 @@ func (v *LogLevel) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// LogThreshold is an enumeration; values that it does not name print as numbers.
+// LogThreshold is an enumeration; values that it does not name print as numbers. librpma.LogSetThreshold and
+// LogGetThreshold take it.
 //
 // C: enum rpma_log_threshold (librpma.h)
+//
 // Man: rpma_log_set_threshold(3)
+//
 // Since: librpma 1.2.0 or earlier
 type LogThreshold uint32
 
@@ -238,10 +251,12 @@ func (v *LogThreshold) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// Error is an error of the library; numbers that it does not name print as numbers.
+// Error is an error of the library; numbers that it does not name print as numbers. librpma.Err2Str takes it.
 //
 // C: macros RPMA_E_* (librpma.h)
+//
 // Man: none
+//
 // Since: librpma 1.2.0 or earlier
 type Error int32
 
@@ -302,10 +317,12 @@ func (v Error) Error() string {
 	return v.String()
 }
 
-// MRUsage is a set of flags; bits that it does not name print in hex.
+// MRUsage is a set of flags; bits that it does not name print in hex. librpma.MRReg takes it.
 //
 // C: macros RPMA_MR_USAGE_* (librpma.h)
+//
 // Man: none
+//
 // Since: librpma 1.2.0 or earlier
 type MRUsage uint32
 

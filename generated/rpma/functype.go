@@ -8,6 +8,8 @@ import "github.com/goverbs/goverbs/generated/ibv"
 // LogFunction is the address of a C function of the type rpma_log_function; 0 is NULL.
 //
 // C: void rpma_log_function(enum rpma_log_level level, const char *file_name, const int line_no, const char *function_name, const char *message_format, ...) (librpma.h)
+//
 // Man: rpma_log_set_function(3)
+//
 // Since: librpma 1.2.0 or earlier
 type LogFunction ibv.FuncPtr

@@ -5,10 +5,12 @@ package rpma
 
 import "structs"
 
-// ConnPrivateData has 16 bytes.
+// ConnPrivateData has 16 bytes. librpma.ConnGetPrivateData, ConnReqConnect and ConnReqGetPrivateData take it.
 //
 // C: struct rpma_conn_private_data (librpma.h)
+//
 // Man: rpma_conn_get_private_data(3)
+//
 // Since: librpma 1.2.0 or earlier
 type ConnPrivateData struct {
 	_   structs.HostLayout
@@ -17,110 +19,133 @@ type ConnPrivateData struct {
 	_   [7]byte
 }
 
-// PeerCfg is known by its address alone.
+// PeerCfg is known by its address alone. librpma.PeerCfgNew, PeerCfgDelete, PeerCfgSetDirectWriteToPMem and 5 more take it.
 //
 // C: struct rpma_peer_cfg (librpma.h)
+//
 // Man: rpma_peer_cfg_new(3)
+//
 // Since: librpma 1.2.0 or earlier
 type PeerCfg struct {
 	_ structs.HostLayout
 	_ [0]func()
 }
 
-// Peer is known by its address alone.
+// Peer is known by its address alone. librpma.PeerNew, PeerDelete, MRReg and 3 more take it.
 //
 // C: struct rpma_peer (librpma.h)
+//
 // Man: rpma_peer_new(3)
+//
 // Since: librpma 1.2.0 or earlier
 type Peer struct {
 	_ structs.HostLayout
 	_ [0]func()
 }
 
-// MRLocal is known by its address alone.
+// MRLocal is known by its address alone. librpma.MRReg, MRDereg, MRGetDescriptor and 12 more take it.
 //
 // C: struct rpma_mr_local (librpma.h)
+//
 // Man: rpma_mr_reg(3)
+//
 // Since: librpma 1.2.0 or earlier
 type MRLocal struct {
 	_ structs.HostLayout
 	_ [0]func()
 }
 
-// MRRemote is known by its address alone.
+// MRRemote is known by its address alone. librpma.MRRemoteFromDescriptor, MRRemoteGetSize, MRRemoteGetFlushType and 6 more
+// take it.
 //
 // C: struct rpma_mr_remote (librpma.h)
+//
 // Man: rpma_mr_remote_delete(3)
+//
 // Since: librpma 1.2.0 or earlier
 type MRRemote struct {
 	_ structs.HostLayout
 	_ [0]func()
 }
 
-// ConnCfg is known by its address alone.
+// ConnCfg is known by its address alone. librpma.ConnCfgNew, ConnCfgDelete, ConnCfgSetTimeout and 15 more take it.
 //
 // C: struct rpma_conn_cfg (librpma.h)
+//
 // Man: rpma_conn_cfg_new(3)
+//
 // Since: librpma 1.2.0 or earlier
 type ConnCfg struct {
 	_ structs.HostLayout
 	_ [0]func()
 }
 
-// SRQ is known by its address alone.
+// SRQ is known by its address alone. librpma.ConnCfgSetSRQ, ConnCfgGetSRQ, SRQNew and 3 more take it.
 //
 // C: struct rpma_srq (librpma.h)
+//
 // Man: rpma_srq_new(3)
+//
 // Since: librpma 1.2.0 or earlier
 type SRQ struct {
 	_ structs.HostLayout
 	_ [0]func()
 }
 
-// Conn is known by its address alone.
+// Conn is known by its address alone. librpma.ConnGetEventFD, ConnNextEvent, ConnGetPrivateData and 17 more take it.
 //
 // C: struct rpma_conn (librpma.h)
+//
 // Man: rpma_conn_disconnect(3)
+//
 // Since: librpma 1.2.0 or earlier
 type Conn struct {
 	_ structs.HostLayout
 	_ [0]func()
 }
 
-// CQ is known by its address alone.
+// CQ is known by its address alone. librpma.ConnGetCQ, ConnGetRCQ, ConnWait and 4 more take it.
 //
 // C: struct rpma_cq (librpma.h)
+//
 // Man: rpma_cq_wait(3)
+//
 // Since: librpma 1.2.0 or earlier
 type CQ struct {
 	_ structs.HostLayout
 	_ [0]func()
 }
 
-// ConnReq is known by its address alone.
+// ConnReq is known by its address alone. librpma.ConnReqNew, ConnReqDelete, ConnReqConnect and 3 more take it.
 //
 // C: struct rpma_conn_req (librpma.h)
+//
 // Man: rpma_conn_req_new(3)
+//
 // Since: librpma 1.2.0 or earlier
 type ConnReq struct {
 	_ structs.HostLayout
 	_ [0]func()
 }
 
-// EP is known by its address alone.
+// EP is known by its address alone. librpma.EPListen, EPShutdown, EPGetFD and EPNextConnReq take it.
 //
 // C: struct rpma_ep (librpma.h)
+//
 // Man: rpma_ep_listen(3)
+//
 // Since: librpma 1.2.0 or earlier
 type EP struct {
 	_ structs.HostLayout
 	_ [0]func()
 }
 
-// SRQCfg is known by its address alone.
+// SRQCfg is known by its address alone. librpma.SRQCfgNew, SRQCfgDelete, SRQCfgSetRQSize and 4 more take it.
 //
 // C: struct rpma_srq_cfg (librpma.h)
+//
 // Man: rpma_srq_cfg_new(3)
+//
 // Since: librpma 1.2.0 or earlier
 type SRQCfg struct {
 	_ structs.HostLayout
