@@ -148,7 +148,8 @@ func facts(d rules.Doc) string {
 	return s
 }
 
-// purpose says what a type is for, as further sentences: who returns it and takes it, or which members have it.
+// purpose says what a type is for, in further sentences: the functions that return it or take it, and the members of
+// that type.
 func purpose(u rules.Uses) string {
 	s := ""
 	if len(u.Returned) > 0 {

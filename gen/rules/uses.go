@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Uses says what a type is for: who returns it, takes it or has it, in the order of the headers.
+// Uses says what a type is for: the functions that return it or take it, and the members of that type.
 type Uses struct {
 	Library  string   // the package of the functions
 	Returned []string // functions
