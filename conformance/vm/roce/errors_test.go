@@ -15,7 +15,7 @@ import (
 
 // TestErrors: each status that a peer is the reason for, at the end that asks, and what the other end has of it.
 func TestErrors(t *testing.T) {
-	const sent, wrongData = 5001, "data with a wrong key"
+	const sent, wrongData, wrongBind = 5001, "data with a wrong key", "a window of a region without the right"
 	without := func(e *end, rights ibv.AccessFlags) uint32 { // another region of the same memory
 		mr, err := e.q.RegMR(e.mr.Bytes(), (ibv.ACCESS_LOCAL_WRITE|ibv.ACCESS_REMOTE_WRITE|ibv.ACCESS_REMOTE_READ|
 			ibv.ACCESS_REMOTE_ATOMIC)&^rights)
@@ -63,6 +63,14 @@ func TestErrors(t *testing.T) {
 			{"read into memory with a wrong key", nil, func(a, b *end, batch *rdma.SendBatch) rdma.SendRequest {
 				return batch.Read(1, b.mr.SGE(0, 1).Addr, b.mr.RKey()).SGE(a.mr.SGE(0, 1).Addr, 8, a.mr.LKey()^0x5500)
 			}, ibv.WC_LOC_PROT_ERR, ibv.WC_SUCCESS},
+			{wrongBind, nil, func(a, b *end, batch *rdma.SendBatch) rdma.SendRequest {
+				mw, err := a.q.PD().AllocMW(ibv.MW_TYPE_2)
+				keep(a.t, mw, err)
+				mr, err := a.q.RegMR(make([]byte, 64), ibv.ACCESS_LOCAL_WRITE) // without MW_BIND
+				require.NoError(a.t, err)
+				return batch.BindMW(1, mw.Ptr(), mw.NextRKey(), ibv.MWBindInfo{MR: mr.Ptr(), Addr: mr.Address(), Length: 64,
+					MWAccessFlags: ibv.ACCESS_REMOTE_WRITE})
+			}, ibv.WC_MW_BIND_ERR, ibv.WC_SUCCESS},
 			{"a receive with a wrong key", func(b *end) { b.recvAt(b.mr.SGE(0, 1).Addr, sent, b.mr.LKey()^0x5500) },
 				func(a, b *end, batch *rdma.SendBatch) rdma.SendRequest { return batch.Send(1) },
 				ibv.WC_REM_OP_ERR, ibv.WC_LOC_PROT_ERR},
@@ -83,7 +91,7 @@ func TestErrors(t *testing.T) {
 				a.recv(0, 1)
 				a.post(func(batch *rdma.SendBatch) rdma.SendRequest {
 					r := c.post(a, b, batch)
-					if batch.WR(0).NumSGE == 0 {
+					if batch.WR(0).NumSGE == 0 && batch.WR(0).Opcode != ibv.WR_BIND_MW {
 						r.Add(a.mr.SGE(0, sent))
 					}
 					return r
@@ -94,7 +102,7 @@ func TestErrors(t *testing.T) {
 					want, other = ibv.WC_REM_OP_ERR, ibv.WC_LOC_QP_OP_ERR
 				case a.kernel && c.name == wrongData && rig.Kernel(t) == "6.1":
 					want = ibv.WC_LOC_QP_OP_ERR
-				case a.kernel && c.name == wrongData:
+				case a.kernel && (c.name == wrongData || c.name == wrongBind && rig.Kernel(t) != "6.1"):
 					want = ibv.WC_WR_FLUSH_ERR
 				}
 				wc := a.completion()

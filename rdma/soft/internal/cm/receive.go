@@ -7,31 +7,35 @@ import (
 	"slices"
 
 	"github.com/goverbs/goverbs/generated/rdmacm"
+	"github.com/goverbs/goverbs/rdma/soft/internal/counters"
 	"github.com/goverbs/goverbs/rdma/soft/internal/device"
 	"github.com/goverbs/goverbs/rdma/soft/internal/message"
 )
 
 // Receive handles a message that came to a device. The identifier that it is for is found by the numbers in the
 // message, and heeds only its peer: the port that its messages go to, and there the identifier that it is connected to.
-// Other messages change nothing. The caller holds Fabric.mu.
-func (c *Manager) Receive(at *device.Device, m *message.MAD) {
+// Other messages change nothing, and the device counts why. The caller holds Fabric.mu.
+func (c *Manager) Receive(at *device.Device, m *message.MAD) { at.Count(c.receive(at, m)) }
+
+// receive is Receive, and says why a message changed nothing, or counters.Nothing.
+func (c *Manager) receive(at *device.Device, m *message.MAD) counters.Counter {
 	if c.heard(at, m) {
-		return
+		return counters.Nothing
 	}
 	switch m.Attribute {
 	case message.REQ, message.SIDRReq:
-		c.requested(at, m)
-		return
+		return c.requested(at, m)
 	case message.MRA:
-		c.receiveMRA(at, m)
-		return
+		return c.receiveMRA(at, m)
 	}
 	id := c.numbered[m.RemoteID]
 	// it takes back a request whose identifier the sender does not know
 	if m.Attribute == message.REJ && m.RemoteID == 0 {
-		id = c.requests[peerKey{m.From.Link, m.LocalID}]
-		if id == nil && c.passOn(at, m) || id != nil && m.TID != id.tid {
-			return
+		switch id = c.requests[peerKey{m.From.Link, m.LocalID}]; {
+		case id == nil && c.passOn(at, m):
+			return counters.Nothing
+		case id != nil && m.TID != id.tid:
+			return counters.CMLate
 		}
 	}
 	if id == nil || id.device != at {
@@ -39,33 +43,46 @@ func (c *Manager) Receive(at *device.Device, m *message.MAD) {
 		case message.DREQ:
 			leaveUnknown(at, m)
 		case message.REP:
-			if !c.hasEnded(at, m) {
-				disown(at, m, message.OfREP)
+			if c.hasEnded(at, m) {
+				return counters.CMAgain
 			}
+			disown(at, m, message.OfREP)
 		}
-		return
+		return counters.CMUnknown
 	}
 	switch m.Attribute {
 	case message.REJ:
-		id.refused(m)
+		return id.refused(m)
 	case message.REP:
-		id.replied(m)
+		return id.replied(m)
 	case message.SIDRRep:
-		id.looked(m)
+		return id.looked(m)
 	case message.RTU:
-		if id.isPeer(m) && id.state == accepting && m.TID == id.tid {
-			id.establish()
+		if !id.isPeer(m) || id.state != accepting || m.TID != id.tid {
+			return id.ignores(m)
 		}
+		id.establish()
 	case message.DREQ:
-		if id.isPeer(m) && m.QPN == id.qpn&message.Number {
-			id.left(m)
+		if !id.isPeer(m) || m.QPN != id.qpn&message.Number {
+			return counters.CMWrongPeer
 		}
+		return id.left(m)
 	case message.DREP:
-		if id.isPeer(m) && id.state == leaving && id.asks(m.TID) {
-			id.conclude()
-			id.over(0)
+		if !id.isPeer(m) || id.state != leaving || !id.asks(m.TID) {
+			return id.ignores(m)
 		}
+		id.conclude()
+		id.over(0)
 	}
+	return counters.Nothing
+}
+
+// ignores says why a message that the identifier does not wait for changes nothing.
+func (id *identifier) ignores(m *message.MAD) counters.Counter {
+	if m.From.Link != id.peer.Link || id.peerNumber != 0 && m.LocalID != id.peerNumber {
+		return counters.CMWrongPeer
+	}
+	return counters.CMLate
 }
 
 // isPeer says whether a message comes from the other end.
@@ -82,14 +99,14 @@ func (id *identifier) isAnswer(m *message.MAD) bool {
 func (id *identifier) asks(tid uint64) bool { return id.asked != nil && id.asked.message.TID == tid }
 
 // requested has a request come in at a device.
-func (c *Manager) requested(at *device.Device, m *message.MAD) {
+func (c *Manager) requested(at *device.Device, m *message.MAD) counters.Counter {
 	sender := peerKey{m.From.Link, m.LocalID}
 	if id := c.requests[sender]; id != nil && (id.state != over || id.tid == m.TID) {
 		id.requestedAgain(m)
-		return
+		return counters.CMAgain
 	}
 	if c.hasEnded(at, m) {
-		return
+		return counters.CMAgain
 	}
 	datagrams := m.Attribute == message.SIDRReq
 	space, port := portOf(m.ServiceID)
@@ -102,22 +119,22 @@ func (c *Manager) requested(at *device.Device, m *message.MAD) {
 	switch {
 	case m.From.IsRemote() && !isPath(m):
 		refuse(at, m, message.RejectInvalidGID)
-		return
+		return counters.CMBadPath
 	case l == nil:
-		if !c.passOn(at, m) {
-			refuse(at, m, message.RejectNoListener)
+		if c.passOn(at, m) {
+			return counters.Nothing
 		}
-		return
+		refuse(at, m, message.RejectNoListener)
+		return counters.CMNoListener
 	case !m.Dest.IsValid(): // a listener of rdma_cm does not take what is not of IP
 		refuse(at, m, message.RejectConsumer)
-		return
+		return counters.CMNoListener
 	case !datagrams && c.connected[remote] != nil:
 		refuse(at, m, message.RejectStale)
 		c.connected[remote].leave() // the other side has forgotten this connection
-		return
+		return counters.CMStale
 	case l.waiting == l.backlog || m.From.IsRemote() && l.waitingOf[m.From.Link] == l.share(): // it will come again
-		at.TurnAway()
-		return
+		return counters.CMCrowded
 	}
 	id := &identifier{
 		cm: c, space: space, kind: l.kind, timeout: defaultTimeout, state: requested,
@@ -143,6 +160,7 @@ func (c *Manager) requested(at *device.Device, m *message.MAD) {
 	if id.takeInHand(m); id.state == requested { // the sender waits for an answer
 		l.push(e)
 	}
+	return counters.Nothing
 }
 
 // share is how many of a listener's requests may be one host's: the rest is left to others.
@@ -183,13 +201,19 @@ func (id *identifier) requestedAgain(m *message.MAD) {
 
 // receiveMRA handles an MRA. One that says that a program has a message in hand is refused where nothing waits for the
 // answer to it.
-func (c *Manager) receiveMRA(at *device.Device, m *message.MAD) {
+func (c *Manager) receiveMRA(at *device.Device, m *message.MAD) counters.Counter {
 	id := c.numbered[m.RemoteID]
 	if id != nil && id.device == at && id.asks(m.TID) && (id.isAnswer(m) || id.isPeer(m)) {
 		id.hinted(m)
-	} else if m.ServiceTimeout != 0 && !(id != nil && id.isConnected(m)) {
+		return counters.Nothing
+	}
+	if m.ServiceTimeout != 0 && !(id != nil && id.isConnected(m)) {
 		disown(at, m, message.OfMRA)
 	}
+	if id == nil || id.device != at {
+		return counters.CMUnknown
+	}
+	return id.ignores(m)
 }
 
 // isConnected says whether a message of the other end is about a request that has its answer already.
@@ -198,7 +222,7 @@ func (id *identifier) isConnected(m *message.MAD) bool {
 }
 
 // replied has the answer to a request come in.
-func (id *identifier) replied(m *message.MAD) {
+func (id *identifier) replied(m *message.MAD) counters.Counter {
 	switch {
 	case id.isAnswer(m):
 		id.conclude()
@@ -207,7 +231,7 @@ func (id *identifier) replied(m *message.MAD) {
 			refuse(id.device, m, message.RejectStale)
 			old.leave()
 			id.rejected(message.RejectStale, nil)
-			return
+			return counters.CMStale
 		}
 		id.cm.connected[remote] = id
 		id.peer, id.peerNumber, id.peerQPN, id.peerPSN, id.state = m.From, m.LocalID, m.QPN, m.PSN, answered
@@ -220,50 +244,63 @@ func (id *identifier) replied(m *message.MAD) {
 		e.conn.ResponderResources, e.conn.InitiatorDepth, e.conn.RetryCount = id.responder, id.initiator, 0
 		id.push(e)
 		id.takeInHand(m)
+		return counters.Nothing
 	case !id.isPeer(m):
+		return id.ignores(m)
 	case id.state == answered:
 		id.takeInHand(m)
 	case id.state == established: // the last word was lost
 		id.confirm()
+	default:
+		return counters.CMLate
 	}
+	return counters.CMAgain
 }
 
 // looked has the answer to a lookup come in.
-func (id *identifier) looked(m *message.MAD) {
+func (id *identifier) looked(m *message.MAD) counters.Counter {
 	if !id.isAnswer(m) {
-		return
+		return id.ignores(m)
 	}
 	id.conclude()
 	if m.Status != message.LookupFound {
 		id.state = over
 		id.tell(rdmacm.CM_EVENT_UNREACHABLE, int32(m.Status))
-		return
+		return counters.Nothing
 	}
 	id.state = established
 	id.push(&event{
 		kind: rdmacm.CM_EVENT_ESTABLISHED, private: padded(m.Private, m.Attribute),
 		ud: rdmacm.UDParam{AHAttr: id.av(id.gidOfPeer()), QPNum: m.QPN, QKey: m.QKey},
 	})
+	return counters.Nothing
 }
 
 // refused has a REJ come in.
-func (id *identifier) refused(m *message.MAD) {
+func (id *identifier) refused(m *message.MAD) counters.Counter {
 	switch {
 	case !id.isAnswer(m) && !id.isPeer(m):
+		return id.ignores(m)
 	case m.Of == message.OfMRA && m.Reason == message.RejectInvalidID:
-		if id.state == requested && id.record == nil {
-			id.vanish()
+		if id.state != requested || id.record != nil {
+			return counters.CMLate
 		}
+		id.vanish()
 	case id.state == requested:
 		id.withdrawn()
 	case id.state == established && m.TID != id.tid: // of another request
+		return counters.CMLate
 	default:
-		id.rejected(int32(m.Reason), m.Private)
+		was := id.state
+		if id.rejected(int32(m.Reason), m.Private); id.state == was { // it has ended, or was never begun
+			return counters.CMLate
+		}
 	}
+	return counters.Nothing
 }
 
 // left has the other side's farewell come in.
-func (id *identifier) left(m *message.MAD) {
+func (id *identifier) left(m *message.MAD) counters.Counter {
 	if id.state == accepting { // it had the answer, and its last word was lost
 		id.establish()
 	}
@@ -274,6 +311,7 @@ func (id *identifier) left(m *message.MAD) {
 		id.takeInHand(m)
 	case left:
 		id.takeInHand(m)
+		return counters.CMAgain
 	case leaving: // both at once
 		id.conclude()
 		id.inHand = m.TID
@@ -282,7 +320,11 @@ func (id *identifier) left(m *message.MAD) {
 	case over:
 		id.inHand = m.TID
 		id.sayGone()
+		return counters.CMAgain
+	default:
+		return counters.CMLate
 	}
+	return counters.Nothing
 }
 
 // Removed tells all identifiers on a device that it is gone. Requests that no program has taken yet come to nothing.

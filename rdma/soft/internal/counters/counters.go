@@ -45,8 +45,18 @@ const (
 	WrongKind   // of transport
 	BadPKey     // not of the queue pair's partition
 	BadQKey
+	BadLength // it has not as many bytes as it says
 	WhileDown // the link
-	Crowded   // requests to connect, while as many as the listener wants wait to be taken
+
+	// Messages of the connection manager that changed nothing, and why.
+	CMCrowded    // requests to connect, while as many as the listener wants wait to be taken
+	CMNoListener // requests to a port that nobody listens at, or that are not of IP
+	CMBadPath    // requests whose addresses are not those of their packet
+	CMStale      // requests, or answers to one, of a queue pair that is connected: its process has started again
+	CMUnknown    // there is no such identifier: mostly one that was closed
+	CMWrongPeer  // the identifier has another peer
+	CMAgain      // they came again
+	CMLate       // the identifier waits for no such message now
 
 	LinkDowns
 	number // of counters
@@ -63,8 +73,10 @@ var names = [number]string{
 	TellsNotReady: "send_rnr_err", TellsInvalid: "resp_invalid_request", TellsAccess: "resp_remote_access_errors",
 	NoReceive: "out_of_buffer",
 	UnknownQP: "rx_unknown_qp", StrangePeer: "rx_wrong_peer", WrongState: "rx_wrong_state",
-	WrongKind: "rx_wrong_transport", BadPKey: "bad_pkey", BadQKey: "bad_qkey", WhileDown: "rx_link_down",
-	Crowded:   "rx_cm_backlog",
+	WrongKind: "rx_wrong_transport", BadPKey: "bad_pkey", BadQKey: "bad_qkey", BadLength: "rx_bad_length",
+	WhileDown: "rx_link_down",
+	CMCrowded: "rx_cm_backlog", CMNoListener: "rx_cm_no_listener", CMBadPath: "rx_cm_bad_path", CMStale: "rx_cm_stale",
+	CMUnknown: "rx_cm_unknown_id", CMWrongPeer: "rx_cm_wrong_peer", CMAgain: "cm_rx_duplicates", CMLate: "rx_cm_late",
 	LinkDowns: "link_downed",
 }
 

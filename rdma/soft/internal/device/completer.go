@@ -29,6 +29,13 @@ func (d *device) Answer(a *message.Answer) {
 		return
 	}
 	if q.pipeline != nil {
+		switch {
+		case a.Transport != q.kind: // nobody answers to UC
+			d.count(counters.WrongKind)
+			return
+		case !q.inPartition(a.PKey): // which counts it
+			return
+		}
 		if q.acknowledged(a); !q.moving {
 			q.progress()
 		}
@@ -105,22 +112,24 @@ func (q *qp) acknowledged(a *message.Answer) {
 		return
 	}
 	news, backs := false, s.Backs()
-	switch a.Kind {
-	case message.ReadData, message.AtomicData:
+	switch {
+	case a.Kind != message.Plain:
 		if news = q.takeData(a); !news {
 			q.count(counters.LateAnswers)
 		}
+	case a.Syndrome == message.Ack:
+		news = s.Acknowledge(transport.Next(a.PSN, 1))
+		if !news && backs == s.Backs() { // it is for packets that were never sent, or a gap is known
+			q.count(counters.LateAnswers)
+		}
 	default:
-		if a.Syndrome == message.Ack {
-			news = s.Acknowledge(transport.Next(a.PSN, 1))
-			break
-		}
 		news = s.Acknowledge(a.PSN) // what comes before
-		if s.Oldest() != a.PSN || !s.Waits() {
-			break
+		if s.Oldest() == a.PSN && s.Waits() {
+			q.refused(a)
+			backs = s.Backs() // which it has counted
+		} else if !news {
+			q.count(counters.LateAnswers)
 		}
-		q.refused(a)
-		backs = s.Backs() // which it has counted
 	}
 	if backs != s.Backs() {
 		q.count(counters.WentBack)
@@ -143,7 +152,8 @@ func (q *qp) refused(a *message.Answer) {
 			q.count(counters.WentBack)
 		}
 	case message.NotReady:
-		if l.pause || l.wait > 0 {
+		if l.pause || l.wait > 0 { // it came twice
+			q.count(counters.LateAnswers)
 			return
 		}
 		l.lost = 0

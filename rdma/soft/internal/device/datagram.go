@@ -143,7 +143,7 @@ func (q *qp) carry(m *message.Request) *message.Answer {
 		q.count(counters.WrongState)
 		return nil
 	}
-	if !q.inPartition(m) {
+	if !q.inPartition(m.PKey) {
 		return nil
 	}
 	if m.QKey != q.attr.QKey {

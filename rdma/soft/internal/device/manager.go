@@ -263,8 +263,8 @@ func (d *device) AddressOf(own netip.Addr) message.Address {
 	return message.Address{Link: d.link, GID: d.GIDAtIP(own)}
 }
 
-// TurnAway counts a request to connect that waits for others to be taken. The caller holds Fabric.mu.
-func (d *device) TurnAway() { d.count(counters.Crowded) }
+// Count counts what the connection manager did not do. The caller holds Fabric.mu.
+func (d *device) Count(why counters.Counter) { d.count(why) }
 
 // SendMAD gives a message to the wire, unless the link is down. The caller holds Fabric.mu.
 func (d *device) SendMAD(m *message.MAD) {

@@ -317,6 +317,10 @@ func (q *qp) takeSend(m *message.Request) message.Syndrome {
 			}
 		}
 	}
+	if p.orphaned() {
+		p.held = false
+		return q.refuse(m, message.InvalidRequest)
+	}
 	status := ibv.WC_SUCCESS
 	if !m.More && m.Opcode == ibv.WR_SEND_WITH_INV && q.boundWindow(uint32(m.Imm)) == nil {
 		status = ibv.WC_REM_INV_REQ_ERR
@@ -336,7 +340,7 @@ func (q *qp) takeSend(m *message.Request) message.Syndrome {
 	return q.answerOf(status)
 }
 
-// takeTagged collects a send until all of it is there.
+// takeTagged collects a send until all of it is there, or more than any buffer has room for.
 func (q *qp) takeTagged(m *message.Request) message.Syndrome {
 	p := &q.pipeline.part
 	if !m.Continues {
@@ -345,11 +349,12 @@ func (q *qp) takeTagged(m *message.Request) message.Syndrome {
 	p.whole = p.whole[:p.done] // again, where memory turned out to be gone
 	at := len(p.whole)
 	n := int(sum(m.Payload))
+	grows := at+n > cap(p.whole)
 	p.whole = append(p.whole, make([]byte, n)...)
 	if n > 0 {
 		mem.Scatter([]segment{{Base: addressOf(&p.whole[at]), Length: uint64(n)}}, m.Payload)
 	}
-	if m.More {
+	if m.More && !(grows && uint64(at+n) > q.srq.greatest()) {
 		return message.Ack
 	}
 	all, length := *m, uint64(len(p.whole))

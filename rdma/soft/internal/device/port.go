@@ -17,6 +17,7 @@ func (d *device) Request(m *message.Request) *message.Answer {
 	case f.bySender() && m.Transport != ibv.QPT_UD: // the requester of this process has made it whole
 		return d.carry(m)
 	case !m.IsWhole():
+		d.count(counters.BadLength)
 		f.lose(m)
 	case m.Transport == ibv.QPT_UD:
 		d.datagrams(m)
@@ -126,7 +127,7 @@ func (d *device) expecting(m *message.Request) *qp {
 		q.refuseAgain(m)
 	case m.Transport != q.expectsOf:
 		why = counters.WrongKind
-	case !q.inPartition(m): // which counts it
+	case !q.inPartition(m.PKey): // which counts it
 	case q.reliable && q.pipeline == nil && !q.inStep(m):
 		why = counters.BehindGaps
 	default:
@@ -159,6 +160,9 @@ func (d *device) datagrams(m *message.Request) {
 	if m.DestQP != multicastQPN {
 		d.count(counters.UnknownQP)
 		return
+	}
+	if len(f.groups[m.To.GID]) == 0 { // the last one has left
+		d.count(counters.UnknownQP)
 	}
 	for _, q := range f.groups[m.To.GID] { // each by itself: others have the message already when memory of one is gone
 		if q.device == d {

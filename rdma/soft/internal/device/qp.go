@@ -286,3 +286,14 @@ type part struct {
 	id       uint64
 	sges     []ibv.SGE
 }
+
+// orphaned says whether the receive that was taken is of a shared receive queue that is gone: XRC has such.
+func (p *part) orphaned() bool { return p.srq != nil && all.srqs.get(p.srq.index) != p.srq }
+
+// giveBack frees the slot of the receive that was taken. Nobody hears of it.
+func (p *part) giveBack() {
+	if p.held && p.srq != nil && !p.orphaned() {
+		p.recvs.retire(p.position, 1)
+	}
+	p.held = false
+}

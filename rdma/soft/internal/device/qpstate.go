@@ -26,6 +26,7 @@ func (q *qp) setState(to ibv.QPState) {
 		q.settle()
 		if q.pipeline != nil {
 			q.disarm()
+			q.pipeline.part.giveBack()
 		}
 		q.next = q.posted
 		q.rendezvous.reset()
@@ -70,7 +71,7 @@ func (q *qp) settle() {
 // flushRecvs gives back all receives that were not used: first the one that a message has of which parts are missing.
 func (q *qp) flushRecvs() {
 	if q.pipeline != nil {
-		if p := &q.pipeline.part; p.held {
+		if p := &q.pipeline.part; p.held && !p.orphaned() {
 			q.flushRecv(q.completes(p.srq), p.recvs, p.position, p.id)
 		}
 		q.pipeline.part = part{}
@@ -92,11 +93,11 @@ func (q *qp) flushRecv(c *cq, recvs *recvQueue, position uint32, id uint64) {
 // refuse is the answer to a request that may not be carried out: a reliable connection breaks on both sides, and an
 // event tells the side that answers, where no completion does.
 func (q *qp) refuse(m *message.Request, s message.Syndrome) message.Syndrome {
+	_, tells := counters.OfRefusal(s)
+	q.count(tells)
 	if !m.IsReliable() {
 		return s
 	}
-	_, tells := counters.OfRefusal(s)
-	q.count(tells)
 	event := ibv.EVENT_QP_REQ_ERR
 	if s == message.RemoteAccess {
 		event = ibv.EVENT_QP_ACCESS_ERR
@@ -110,9 +111,9 @@ func (q *qp) refuse(m *message.Request, s message.Syndrome) message.Syndrome {
 func (q *qp) receives() bool { return q.state >= ibv.QPS_RTR && q.state <= ibv.QPS_SQE }
 
 // inPartition says whether a message has a key of the queue pair's partition, and one of the two is a full member's.
-func (q *qp) inPartition(m *message.Request) bool {
+func (q *qp) inPartition(key uint16) bool {
 	const full = 0x8000
-	a, b := m.PKey, q.out.PKey
+	a, b := key, q.out.PKey
 	if (a^b)&^full == 0 && (a|b)&full != 0 {
 		return true
 	}

@@ -306,6 +306,18 @@ func (q *qp) untagged(m *message.Request, opcode ibv.WCOpcode) message.Syndrome 
 	return q.answerOf(status)
 }
 
+// greatest is how many bytes the greatest message has that finds room now, with its header.
+func (s *srq) greatest() (n uint64) {
+	for _, e := range s.tags.entries {
+		n = max(n, room(e.sges)+tmhSize)
+	}
+	r := s.recvs
+	for i := r.taken; i != r.posted; i++ {
+		n = max(n, room(r.sges[(i&r.mask)*r.maxSGE:][:r.ring[i&r.mask].sges]))
+	}
+	return n
+}
+
 // room is how many bytes entries have.
 func room(sges []ibv.SGE) (n uint64) {
 	for i := range sges {

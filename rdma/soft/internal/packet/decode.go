@@ -32,7 +32,7 @@ type Decoder struct {
 // request of one of the kinds that have an answer of their own, as reads and atomics have, always has AckReq; one that
 // is not reliable never has.
 func (d *Decoder) Decode(p []byte, from, to message.Address) (Kind, Reason) {
-	if len(p) < bthSize+icrcSize || len(p)%4 != 0 || len(p) > MaxSize {
+	if !HasSize(p) {
 		return Refused, BadSize
 	}
 	s := &shapes[p[0]]

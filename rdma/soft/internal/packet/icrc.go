@@ -76,7 +76,7 @@ func isFlush(p []byte) bool { return p[0] == ibv.OPCODE_RC|flush }
 // bits to check. It returns the Identification, for the next packet of the sender. The ICRC of a FLUSH is right as
 // Soft-RoCE has it, and as the specification has it.
 func Check(p []byte, from, to *Endpoint, id uint16) (uint16, bool) {
-	if len(p) < bthSize+icrcSize || len(p)%4 != 0 || len(p) > MaxSize {
+	if !HasSize(p) {
 		return id, false
 	}
 	if isFlush(p) {
@@ -86,6 +86,9 @@ func Check(p []byte, from, to *Endpoint, id uint16) (uint16, bool) {
 	}
 	return check(p, from, to, id, false)
 }
+
+// HasSize says whether a packet is as long as one may be.
+func HasSize(p []byte) bool { return len(p) >= bthSize+icrcSize && len(p)%4 == 0 && len(p) <= MaxSize }
 
 // check is Check of a packet that the ICRC covers once or twice.
 func check(p []byte, from, to *Endpoint, id uint16, twice bool) (uint16, bool) {

@@ -125,6 +125,9 @@ func (s *Sender) Next(most uint32) (p Part, ok bool) {
 	if under >= s.window {
 		return p, false
 	}
+	if s.again() {
+		most = 1
+	}
 	m, room := &s.messages[s.at], s.window-under
 	p = Part{Message: s.at, PSN: s.next, First: uint32(Distance(s.next, m.psn))}
 	left := m.packets - p.First
@@ -153,10 +156,15 @@ func (s *Sender) Sent(p Part) (again uint32) {
 	return again
 }
 
-// Asks says whether a part is to ask for an acknowledgement. More says that another part follows at once.
+// again says whether the packet that is sent next is the one that the sender went back to. It goes alone and asks: if
+// the receiver had only the last one of several to answer, the loss of any would cost another retry.
+func (s *Sender) again() bool { return s.wentBack && s.next == s.oldest }
+
+// Asks says whether a part, which Next gave, is to ask for an acknowledgement. More says that another part follows at
+// once.
 func (s *Sender) Asks(p Part, more bool) bool {
 	s.unasked += p.Packets
-	if more && !p.Full && s.unasked < s.window/4 {
+	if more && !p.Full && s.unasked < s.window/4 && !s.again() {
 		return false
 	}
 	s.unasked = 0

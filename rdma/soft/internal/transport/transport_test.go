@@ -212,3 +212,29 @@ func TestLoss(t *testing.T) {
 		})
 	}
 }
+
+// TestAgain: the packet that a sender goes back to goes alone and asks, and others follow in parts as before.
+func TestAgain(t *testing.T) {
+	for _, back := range []func(*Sender){
+		func(s *Sender) { s.Back(true) }, func(s *Sender) { s.Back(false) }, func(s *Sender) { s.Missing() },
+	} {
+		var s Sender
+		s.Reset(5, 64)
+		s.Begin(40, false)
+		parts := func() (all []Part, asks []bool) {
+			for p, ok := s.Next(8); ok; p, ok = s.Next(8) {
+				all, asks = append(all, p), append(asks, s.Asks(p, true))
+				s.Sent(p)
+			}
+			return all, asks
+		}
+		first, _ := parts()
+		require.EqualValues(t, 8, first[0].Packets)
+		back(&s)
+		again, asks := parts()
+		require.EqualValues(t, 5, again[0].PSN)
+		require.EqualValues(t, 1, again[0].Packets)
+		require.True(t, asks[0])
+		require.Greater(t, again[1].Packets, uint32(1))
+	}
+}

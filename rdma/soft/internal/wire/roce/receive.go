@@ -136,9 +136,16 @@ func (in *incoming) check() bool {
 		next = id + 1
 		in.right[i] = ok
 		any = any || ok
-		if !ok {
+		switch {
+		case ok:
+		case packet.HasSize(p):
 			l.stats.refused[packet.BadICRC].Add(1)
+		default:
+			l.stats.refused[packet.BadSize].Add(1)
 		}
+	}
+	if rest := (a.N+a.Segment-1)/max(a.Segment, 1) - len(in.right); rest > 0 { // which are shorter than any packet
+		l.stats.refused[packet.BadSize].Add(uint64(rest))
 	}
 	return any
 }

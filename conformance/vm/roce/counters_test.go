@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package roce
+
+import (
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma"
+)
+
+// TestHWCounters: what Soft-RoCE counts, as the kernel's files have it, is what the software device counts at the other
+// end, by the same names.
+func TestHWCounters(t *testing.T) {
+	both(t, func(t *testing.T, pair func(*testing.T, options) (a, b *end)) {
+		a, b := pair(t, options{kind: ibv.QPT_RC})
+		counts := func(e *end) map[string]uint64 {
+			all, err := e.q.PD().Device().HWCounters(1)
+			require.NoError(t, err)
+			return all
+		}
+		kernel, own := a, b
+		if b.kernel {
+			kernel, own = b, a
+		}
+		for _, name := range slices.Sorted(maps.Keys(counts(kernel))) {
+			if name != "ack_deferred" && name != "lifespan" { // which are no counts of packets
+				assert.Contains(t, counts(own), name)
+			}
+		}
+		ends := [2]*end{a, b}
+		before := [2]map[string]uint64{counts(a), counts(b)}
+		since := func(at int, name string) uint64 { return counts(ends[at])[name] - before[at][name] }
+		const messages, size = 10, 5001 // packets of 1024 bytes
+		for range messages {
+			b.recv(0, size)
+			a.post(func(batch *rdma.SendBatch) rdma.SendRequest { return batch.Send(1).Add(a.mr.SGE(0, size)) })
+			a.done()
+			b.done()
+		}
+		assert.EqualValues(t, messages, since(0, "rdma_sends"))
+		assert.EqualValues(t, messages, since(1, "rdma_recvs"))
+		assert.GreaterOrEqual(t, since(0, "sent_pkts"), uint64(messages*5))
+		for i := range 2 { // the last ones may be on their way
+			assert.Eventually(t, func() bool { return since(i, "sent_pkts") == since(1-i, "rcvd_pkts") }, patience,
+				10*time.Millisecond, "end %d sent %d packets, and %d came", i, since(i, "sent_pkts"),
+				since(1-i, "rcvd_pkts"))
+		}
+	})
+}

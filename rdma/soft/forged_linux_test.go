@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package soft_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma"
+	"github.com/goverbs/goverbs/rdma/soft/internal/packet"
+)
+
+// TestForgedAnswers: answers that fit nothing that is asked are dropped and counted, also when they come from the
+// peer's address: longer or shorter than what is read, for packets that were never sent, of another kind or transport.
+// No request ends by them, no byte of them is kept, and the request is done when the peer answers.
+func TestForgedAnswers(t *testing.T) {
+	const size = 10000 // 3 packets of 4096 bytes
+	p := newPair(t, "127.0.3.1", "127.0.3.2", size)
+	for i := range p.memory[1] {
+		p.memory[1][i] = byte(i * 7)
+	}
+	s := &siege{t: t, out: &meter{from: netip.MustParseAddr("127.0.3.1")}, lines: []*line{{}}}
+	forger := s.attacker(1, netip.MustParseAddr("127.0.3.2"), make([]byte, 1<<16))
+	require.True(t, p.fabric[1].SetLink("soft0", false)) // the peer hears nothing
+	p.sends.Reset()
+	p.sends.Read(1, p.there.Address(), p.there.RKey()).Add(p.here.SGE(0, size)).Signaled()
+	_, err := p.a.PostSend(p.sends)
+	require.NoError(t, err)
+	var asked uint32
+	waitFor(t, func() bool {
+		c := p.fabric[0].Connections()[0]
+		asked = (c.NextPSN - c.InFlight) & 0xffffff
+		return c.InFlight == 3
+	})
+	before := append([]byte{}, p.memory[0]...)
+	const first, middle, last, only, ack, atomic, xrc = ibv.OPCODE_RDMA_READ_RESPONSE_FIRST,
+		ibv.OPCODE_RDMA_READ_RESPONSE_MIDDLE, ibv.OPCODE_RDMA_READ_RESPONSE_LAST, ibv.OPCODE_RDMA_READ_RESPONSE_ONLY,
+		ibv.OPCODE_ACKNOWLEDGE, ibv.OPCODE_ATOMIC_ACKNOWLEDGE, 0xa0
+	for _, c := range []struct {
+		what   string
+		opcode byte
+		psn    uint32 // from what is asked for
+		n      int    // bytes behind the headers
+		aeth   uint32
+		pkey   uint16
+		count  string // the counter
+	}{
+		{"too short", first, 0, 4092, 0, 0xffff, "rx_late_ack"},
+		{"too short, and the end", only, 0, 8, 0, 0xffff, "rx_late_ack"},
+		{"the last one too long", last, 2, 4096, 0, 0xffff, "rx_late_ack"},
+		{"behind what is asked for", middle, 3, 4096, 0, 0xffff, "rx_late_ack"},
+		{"far behind", middle, 1 << 20, 4096, 0, 0xffff, "rx_late_ack"},
+		{"before", middle, 1<<24 - 1, 4096, 0, 0xffff, "rx_late_ack"},
+		{"of an atomic", atomic, 0, 8, 0, 0xffff, "rx_late_ack"},
+		{"an acknowledgement of what was never sent", ack, 3, 0, 0, 0xffff, "rx_late_ack"},
+		{"a refusal of what was never sent", ack, 5, 0, 0x62 << 24, 0xffff, "rx_late_ack"},
+		{"a refusal for no reason", ack, 0, 0, 0x6f << 24, 0xffff, "rx_bad_syndrome"},
+		{"data that is refused", first, 0, 4096, 0x62 << 24, 0xffff, "rx_bad_syndrome"},
+		{"of XRC", xrc | first, 0, 4096, 0, 0xffff, "rx_wrong_transport"},
+		{"a refusal of XRC", xrc | ack, 0, 0, 0x62 << 24, 0xffff, "rx_wrong_transport"},
+		{"of another partition", first, 0, 4096, 0, 0x9234, "bad_pkey"},
+		{"a refusal of another partition", ack, 0, 0, 0x62 << 24, 0x9234, "bad_pkey"},
+	} {
+		counts := p.fabric[0].HWCounters("soft0")
+		b := forger.b[:12]
+		b[0], b[1] = c.opcode, 0
+		binary.BigEndian.PutUint16(b[2:], c.pkey)
+		binary.BigEndian.PutUint32(b[4:], p.a.Num())
+		binary.BigEndian.PutUint32(b[8:], (asked+c.psn)&0xffffff)
+		if c.opcode != middle {
+			b = binary.BigEndian.AppendUint32(b, c.aeth)
+		}
+		b = append(b, bytes.Repeat([]byte{0xbb}, c.n+4)...)
+		packet.Seal(b, &forger.from, &forger.to, 0)
+		_, err := forger.socket.WriteToUDPAddrPort(b, forger.port)
+		require.NoError(t, err)
+		for until := time.Now().Add(bound); ; time.Sleep(time.Millisecond) {
+			n, err := p.a.SendCQ().Poll(p.wcs)
+			require.NoError(t, err)
+			require.Zero(t, n, "%s: %v", c.what, p.wcs[0].Status)
+			if p.fabric[0].HWCounters("soft0")[c.count] > counts[c.count] {
+				break
+			}
+			require.True(t, time.Now().Before(until), "%s is not counted as %s", c.what, c.count)
+		}
+		assert.Equal(t, before, p.memory[0], c.what)
+	}
+	require.True(t, p.fabric[1].SetLink("soft0", true))
+	waitFor(t, func() bool {
+		n, err := p.a.SendCQ().Poll(p.wcs)
+		require.NoError(t, err)
+		return n > 0
+	})
+	require.NoError(t, rdma.CompletionErr(&p.wcs[0]))
+	require.True(t, bytes.Equal(p.memory[1][around:][:size], p.memory[0][around:][:size]))
+}

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package device
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	verbs "github.com/goverbs/goverbs/generated/libibverbs"
+	"github.com/goverbs/goverbs/rdma/soft/internal/counters"
+	"github.com/goverbs/goverbs/rdma/soft/internal/message"
+)
+
+// packet brings a packet of the peer's, the next one of a message, to a queue pair.
+func (r *rig) packet(q *qp, data []byte, m message.Request) {
+	m.From, m.To, m.PKey, m.DestQP, m.Packets = q.out.To, q.out.From, 0xffff, q.number, 1
+	m.PSN, m.Transport = q.pipeline.receiver.Expects, q.expectsOf
+	if m.Length == 0 {
+		m.Length = uint64(len(data))
+	}
+	if len(data) > 0 {
+		m.Payload = []segment{{Base: addressOf(&data[0]), Length: uint64(len(data))}}
+	}
+	r.fabric.Deliver(func() { q.device.Request(&m) })
+}
+
+// TestTaggedWithoutEnd: a message that is matched by its tag is collected only as long as some buffer has room for it,
+// however long its sender goes on.
+func TestTaggedWithoutEnd(t *testing.T) {
+	t.Setenv(wireVariable, "packets")
+	r := newTagRig(t, 4, 4)
+	r.add(10, 0xa, 0, 3000)
+	r.came(t, 10, ibv.WC_TM_ADD, 0, ibv.WC_SUCCESS)
+	r.recvSRQ(1, 3000)
+	q := findQP(addressOf(r.p.b))
+	data := outside[byte](r.rig, 1024)
+	data[0], data[15] = byte(ibv.TMH_EAGER), 0xa
+	require.EqualValues(t, 3016, q.srq.greatest())
+	for i := 0; i < 1000 && q.state != ibv.QPS_ERR; i++ {
+		r.packet(q, data, message.Request{Opcode: ibv.WR_SEND, Continues: i > 0, More: true})
+		assert.LessOrEqual(t, cap(q.pipeline.part.whole), 8192)
+	}
+	require.Equal(t, ibv.QPS_ERR, q.state)
+	assert.Nil(t, q.pipeline.part.whole)
+	r.came(t, 10, ibv.WC_TM_RECV, matched, ibv.WC_LOC_LEN_ERR)
+}
+
+// TestHeldReceives: a shared receive that a message has taken, of which the end never comes, is room again when the
+// queue pair goes.
+func TestHeldReceives(t *testing.T) {
+	t.Setenv(wireVariable, "packets")
+	r := newRig(t, Options{Virtual: true})
+	srq, err := verbs.CreateSRQ(r.pd[1], &ibv.SRQInitAttr{Attr: ibv.SRQAttr{MaxWR: 1, MaxSGE: 1}})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, verbs.DestroySRQ(srq)) }()
+	b, cq := r.buffer(1, 4096, everything), r.cq(1, 16)
+	a := r.qp(0, ibv.QPT_RC, testCaps, r.cq(0, 16), r.cq(0, 16))
+	data := outside[byte](r, 1024)
+	for range 3 {
+		to, err := verbs.CreateQP(r.pd[1], &ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: ibv.PtrTo(cq),
+			RecvCQ: ibv.PtrTo(cq), SRQ: ibv.PtrTo(srq), Cap: testCaps})
+		require.NoError(t, err)
+		r.connect(to, 0, a.QPNum)
+		wr, sges, bad := &outside[ibv.RecvWR](r, 1)[0], outside[ibv.SGE](r, 1), &outside[ibv.Ptr[ibv.RecvWR]](r, 1)[0]
+		sges[0] = b.sge(0, 4096)
+		*wr = ibv.RecvWR{SGList: ibv.PtrTo(&sges[0]), NumSGE: 1}
+		require.NoError(t, verbs.PostSRQRecv(srq, wr, bad), "the queue is full")
+		q := findQP(addressOf(to))
+		r.packet(q, data, message.Request{Opcode: ibv.WR_SEND, More: true})
+		require.True(t, q.pipeline.part.held)
+		require.NoError(t, verbs.DestroyQP(to))
+	}
+}
+
+// TestQueueOfAPartGoes: the shared receive queue of XRC that a message goes to may be destroyed in the middle of it.
+func TestQueueOfAPartGoes(t *testing.T) {
+	t.Setenv(wireVariable, "packets")
+	for _, more := range []bool{true, false} {
+		r := newRig(t, Options{Virtual: true})
+		xrcd, err := verbs.OpenXRCD(r.context[1],
+			&ibv.XRCDInitAttr{CompMask: ibv.XRCD_INIT_ATTR_FD | ibv.XRCD_INIT_ATTR_OFLAGS, FD: -1, Oflags: oCreate})
+		require.NoError(t, err)
+		cq := r.cq(1, 16)
+		srq, err := verbs.CreateSRQEx(r.context[1], &ibv.SRQInitAttrEx{
+			Attr: ibv.SRQAttr{MaxWR: 4, MaxSGE: 1}, SRQType: ibv.SRQT_XRC, PD: ibv.PtrTo(r.pd[1]),
+			XRCD: ibv.PtrTo(xrcd), CQ: ibv.PtrTo(cq),
+			CompMask: ibv.SRQ_INIT_ATTR_TYPE | ibv.SRQ_INIT_ATTR_PD | ibv.SRQ_INIT_ATTR_XRCD | ibv.SRQ_INIT_ATTR_CQ})
+		require.NoError(t, err)
+		number := new(uint32)
+		require.NoError(t, verbs.GetSRQNum(srq, number))
+		b := r.buffer(1, 4096, everything)
+		wr, sges, bad := &outside[ibv.RecvWR](r, 1)[0], outside[ibv.SGE](r, 1), &outside[ibv.Ptr[ibv.RecvWR]](r, 1)[0]
+		sges[0] = b.sge(0, 4096)
+		*wr = ibv.RecvWR{SGList: ibv.PtrTo(&sges[0]), NumSGE: 1}
+		require.NoError(t, verbs.PostSRQRecv(srq, wr, bad))
+		to, err := verbs.CreateQPEx(r.context[1],
+			&ibv.QPInitAttrEx{QPType: ibv.QPT_XRC_RECV, XRCD: ibv.PtrTo(xrcd), CompMask: ibv.QP_INIT_ATTR_XRCD})
+		require.NoError(t, err)
+		from := r.qp(0, ibv.QPT_XRC_SEND, testCaps, r.cq(0, 16), nil)
+		r.toRTR(to, 0, from.QPNum)
+		q := findQP(addressOf(to))
+		data := outside[byte](r, 1024)
+		r.packet(q, data, message.Request{Opcode: ibv.WR_SEND, More: true, SRQ: *number})
+		require.True(t, q.pipeline.part.held)
+		require.NoError(t, verbs.DestroySRQ(srq))
+		if more { // what goes on is refused
+			r.packet(q, data, message.Request{Opcode: ibv.WR_SEND, Continues: true, SRQ: *number})
+			require.Equal(t, ibv.QPS_ERR, q.state)
+			assert.EqualValues(t, 1, q.device.counts[counters.TellsInvalid])
+		}
+		_, came := r.polled(cq)
+		assert.False(t, came, "a completion of a queue that is gone")
+		require.NoError(t, verbs.DestroyQP(to))
+		require.NoError(t, verbs.CloseXRCD(xrcd))
+	}
+}
