@@ -95,6 +95,9 @@ func (s *siege) targets() (all []target) {
 // lengths are those of a packet behind its headers.
 var lengths = [...]int{0, 4, 8, 64, 100, 256, 1020, 1024, 2048, 4092, 4096}
 
+// transportNumbers are the high bits of opcodes; of RC they are 0.
+var transportNumbers = map[ibv.QPType]byte{ibv.QPT_UC: 1, ibv.QPT_UD: 3, ibv.QPT_XRC_SEND: 5}
+
 // headerSizes are those of operations' own headers, by their opcodes; negative where no data follows.
 var headerSizes = map[byte]int{0: 0, 1: 0, 2: 0, 3: 4, 4: 0, 5: 4, 6: 16, 7: 0, 8: 0, 9: 4, 10: 16, 11: 20, 12: -16,
 	13: 4, 14: 0, 15: 4, 16: 4, 17: -4, 18: -12, 19: -28, 20: -28, 22: 4, 23: 4, 28: -20, 29: -24}
@@ -106,7 +109,7 @@ func (a *attacker) packet(x *target) {
 	if transports := [...]byte{0, 0, 1, 3, 5}; d.below(8) > 0 { // mostly one that there is
 		code = transports[d.below(len(transports))]<<5 | code&0x1f
 		if d.below(2) == 0 {
-			code = code&0x1f | map[ibv.QPType]byte{ibv.QPT_UC: 1 << 5, ibv.QPT_UD: 3 << 5, ibv.QPT_XRC_SEND: 5 << 5}[x.kind]
+			code = code&0x1f | transportNumbers[x.kind]<<5
 		}
 	}
 	if code>>5 == 3 && d.below(8) > 0 {
@@ -138,7 +141,8 @@ func (a *attacker) packet(x *target) {
 	offset := [...]int{0, 8, -8, regionSize - 4096, regionSize - 8, regionSize, -4096, 1}[d.below(8)]
 	order.PutUint64(p[headers:], aim.Address()+uint64(offset)) // of a RETH or an AtomicETH
 	order.PutUint32(p[headers+8:], aim.RKey()^wrong)
-	order.PutUint32(p[headers+12:], [...]uint32{uint32(n), uint32(n) + 1, 3 * 1024, regionSize, 1 << 31, 1<<32 - 1}[d.below(6)])
+	says := [...]uint32{uint32(n), uint32(n) + 1, 3 * 1024, regionSize, 1 << 31, 1<<32 - 1}
+	order.PutUint32(p[headers+12:], says[d.below(len(says))])
 	if d.below(2) == 0 { // of an answer: syndrome
 		p[headers] = [...]byte{0x1f, 0x00, 0x20, 0x60, 0x61, 0x62, 0x63, 0xff}[d.below(8)]
 	}

@@ -86,7 +86,8 @@ func newSiege(t *testing.T, peer, at netip.Addr) *siege {
 	s.keep(s.private, err)
 	for _, l := range []*line{
 		{name: "RC", kind: ibv.QPT_RC}, {name: "RC beside", kind: ibv.QPT_RC}, {name: "UC", kind: ibv.QPT_UC},
-		{name: "UD", kind: ibv.QPT_UD}, {name: "XRC", kind: ibv.QPT_XRC_SEND}, {name: "tags", kind: ibv.QPT_RC, tags: true},
+		{name: "UD", kind: ibv.QPT_UD}, {name: "XRC", kind: ibv.QPT_XRC_SEND},
+		{name: "tags", kind: ibv.QPT_RC, tags: true},
 	} {
 		l.siege = s
 		l.open()
@@ -263,8 +264,8 @@ func (l *line) post(end int, request func(b *rdma.SendBatch) rdma.SendRequest) {
 	request(b).Signaled()
 	_, err = l.qps[end].PostSend(b)
 	require.NoError(l.t, err, l.name)
-	require.True(l.t, l.completed(end, bound), "%s: a request is not done\n%v\n%v", l.name, l.fabrics[end].Connections(),
-		l.fabrics[1].HWCounters("soft0"))
+	require.True(l.t, l.completed(end, bound), "%s: a request is not done\n%v\n%v", l.name,
+		l.fabrics[end].Connections(), l.fabrics[1].HWCounters("soft0"))
 }
 
 // completed polls both ends until a completion comes at one of them, and says whether it did within a time.

@@ -68,8 +68,8 @@ func TestErrors(t *testing.T) {
 				keep(a.t, mw, err)
 				mr, err := a.q.RegMR(make([]byte, 64), ibv.ACCESS_LOCAL_WRITE) // without MW_BIND
 				require.NoError(a.t, err)
-				return batch.BindMW(1, mw.Ptr(), mw.NextRKey(), ibv.MWBindInfo{MR: mr.Ptr(), Addr: mr.Address(), Length: 64,
-					MWAccessFlags: ibv.ACCESS_REMOTE_WRITE})
+				return batch.BindMW(1, mw.Ptr(), mw.NextRKey(), ibv.MWBindInfo{MR: mr.Ptr(), Addr: mr.Address(),
+					Length: 64, MWAccessFlags: ibv.ACCESS_REMOTE_WRITE})
 			}, ibv.WC_MW_BIND_ERR, ibv.WC_SUCCESS},
 			{"a receive with a wrong key", func(b *end) { b.recvAt(b.mr.SGE(0, 1).Addr, sent, b.mr.LKey()^0x5500) },
 				func(a, b *end, batch *rdma.SendBatch) rdma.SendRequest { return batch.Send(1) },

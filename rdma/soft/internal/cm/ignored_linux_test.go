@@ -51,8 +51,8 @@ func TestIgnored(t *testing.T) {
 	otherID := func(m *message.MAD) { m.LocalID++ }
 	nobody := func(m *message.MAD) { m.RemoteID += 1000 }
 	const unknown, wrong, late, again = "rx_cm_unknown_id", "rx_cm_wrong_peer", "rx_cm_late", "cm_rx_duplicates"
-	for _, a := range []message.Attribute{message.MRA, message.REJ, message.REP, message.RTU, message.DREQ, message.DREP,
-		message.SIDRRep} {
+	for _, a := range []message.Attribute{message.MRA, message.REJ, message.REP, message.RTU, message.DREQ,
+		message.DREP, message.SIDRRep} {
 		expect(unknown, a.String()+" to nobody", mine(a, nobody))
 		expect(wrong, a.String()+" from elsewhere", mine(a, elsewhere))
 		expect(wrong, a.String()+" of another ID", mine(a, otherID))
@@ -63,7 +63,9 @@ func TestIgnored(t *testing.T) {
 	expect(late, "a REJ of another transaction", mine(message.REJ, func(m *message.MAD) { m.TID++ }))
 	expect(wrong, "a DREQ of another queue pair", mine(message.DREQ, func(m *message.MAD) { m.QPN++ }))
 
-	expect("rx_cm_no_listener", "a request to nobody", func() { e.asked(func(m *message.MAD) { m.ServiceID++; m.LocalID, m.QPN = 71, 1 }) })
+	expect("rx_cm_no_listener", "a request to nobody", func() {
+		e.asked(func(m *message.MAD) { m.ServiceID++; m.LocalID, m.QPN = 71, 1 })
+	})
 	expect("rx_cm_no_listener", "a lookup of nobody", func() {
 		e.asked(func(m *message.MAD) { m.Attribute = message.SIDRReq; m.ServiceID++; m.LocalID = 72 })
 	})
