@@ -47,7 +47,9 @@ func TestSpeed(t *testing.T) {
 	flows := newFlows(t)
 	for range speedRounds {
 		for _, f := range flows {
+			before := f.counts()
 			f.writes = append(f.writes, f.throughput())
+			f.again(before)
 			f.echoes = append(f.echoes, f.echo())
 		}
 	}
@@ -126,6 +128,30 @@ func newFlows(t *testing.T) (flows []*flow) {
 	add("Soft-RoCE to software device over a cable", best, kernel, near, over.Kernel4, over.Soft4)
 	add("software device to Soft-RoCE over a cable", best, near, kernel, over.Soft4, over.Kernel4)
 	return flows
+}
+
+// counts are the counters of both ends: what is lost costs more than anything else.
+func (f *flow) counts() (all [2]map[string]uint64) {
+	for i, e := range []*end{f.a, f.b} {
+		var err error
+		all[i], err = e.q.PD().Device().HWCounters(1)
+		require.NoError(e.t, err)
+	}
+	return all
+}
+
+// again tells what was sent, and what had to be sent again.
+func (f *flow) again(before [2]map[string]uint64) {
+	text := ""
+	for i, now := range f.counts() {
+		for _, name := range []string{"sent_pkts", "rcvd_pkts", "completer_retry_err", "retrans_pkts", "out_of_seq_request",
+			"duplicate_request", "local_ack_timeout_err"} {
+			if n := now[name] - before[i][name]; n > 0 {
+				text += fmt.Sprintf(" %c.%s %d", 'a'+i, name, n)
+			}
+		}
+	}
+	f.a.t.Logf("%s:%s", f.name, text)
 }
 
 func spread(figures []float64) (least, median, most float64) {
