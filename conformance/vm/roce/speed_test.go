@@ -144,8 +144,8 @@ func (f *flow) counts() (all [2]map[string]uint64) {
 func (f *flow) again(before [2]map[string]uint64) {
 	text := ""
 	for i, now := range f.counts() {
-		for _, name := range []string{"sent_pkts", "rcvd_pkts", "completer_retry_err", "retrans_pkts", "out_of_seq_request",
-			"duplicate_request", "local_ack_timeout_err"} {
+		for _, name := range []string{"sent_pkts", "rcvd_pkts", "completer_retry_err", "retrans_pkts",
+			"out_of_seq_request", "duplicate_request", "local_ack_timeout_err"} {
 			if n := now[name] - before[i][name]; n > 0 {
 				text += fmt.Sprintf(" %c.%s %d", 'a'+i, name, n)
 			}
