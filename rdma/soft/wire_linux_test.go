@@ -4,6 +4,7 @@ package soft_test
 
 import (
 	"bytes"
+	"fmt"
 	"io"
 	"net/netip"
 	"testing"
@@ -136,10 +137,19 @@ func (p *pair) run(t testing.TB) {
 	}
 }
 
-// TestWireAllocatesNothing: neither sending nor receiving packets allocates.
+// TestWireAllocatesNothing: neither sending nor receiving packets allocates, nor does a capture of them.
 func TestWireAllocatesNothing(t *testing.T) {
+	for _, captures := range []bool{false, true} {
+		t.Run(fmt.Sprintf("captured %v", captures), func(t *testing.T) { wireAllocatesNothing(t, captures) })
+	}
+}
+
+func wireAllocatesNothing(t *testing.T, captures bool) {
 	const size = 100_000
 	p := newPair(t, "127.0.0.6", "127.0.0.7", size)
+	if captures {
+		p.capture(t)
+	}
 	remote, rkey := uint64(p.there.SGE(0, 1).Addr), p.there.RKey()
 	type adds func(b *rdma.SendBatch) rdma.SendRequest
 	all, word := p.here.SGE(0, size), p.here.SGE(0, 8)
@@ -154,5 +164,50 @@ func TestWireAllocatesNothing(t *testing.T) {
 			p.run(t)
 		}
 		assert.Zero(t, testing.AllocsPerRun(200, func() { p.run(t) }), name)
+	}
+}
+
+// capture captures the packets of both fabrics, until the test ends, to nowhere.
+func (p *pair) capture(t testing.TB) {
+	for _, f := range p.fabric {
+		c, err := f.Capture(io.Discard)
+		require.NoError(t, err)
+		t.Cleanup(func() { assert.NoError(t, c.Close()) })
+	}
+}
+
+// BenchmarkWire: what a write costs, of 1 MiB and of 64 bytes, without a capture and with one on either side, and while
+// another goroutine reads the counters.
+func BenchmarkWire(b *testing.B) {
+	for _, size := range []int{64, 1 << 20} {
+		for _, with := range []string{"nothing", "captures", "counters"} {
+			b.Run(fmt.Sprintf("%d/%s", size, with), func(b *testing.B) {
+				p := newPair(b, "127.0.0.6", "127.0.0.7", size)
+				p.sends.Reset()
+				p.sends.Write(1, p.there.Address(), p.there.RKey()).Add(p.here.SGE(0, uint32(size))).Signaled()
+				switch with {
+				case "captures":
+					p.capture(b)
+				case "counters":
+					ended := make(chan struct{})
+					b.Cleanup(func() { close(ended) })
+					go func() {
+						for every := time.NewTicker(time.Millisecond); ; {
+							select {
+							case <-every.C:
+								p.fabric[1].HWCounters("soft0")
+							case <-ended:
+								return
+							}
+						}
+					}()
+				}
+				b.SetBytes(int64(size))
+				b.ReportAllocs()
+				for b.Loop() {
+					p.run(b)
+				}
+			})
+		}
 	}
 }
