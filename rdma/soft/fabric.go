@@ -66,8 +66,9 @@ func late(by string) (Faults, error) {
 //
 // On it, as on any fabric without faults, requests have usually completed when the call that posts them returns, as
 // never on hardware. The environment variable GOVERBS_SOFT_LATE is the time that each message takes instead, "50us" for
-// example: Faults with Delay 1 and that time in Late. It finds programs that poll once, or read memory, without waiting
-// for the completion. Programs with more rights than their user ignore it.
+// example, or more: Faults with Delay 1 and that time in Late. It finds programs that poll once, or read memory,
+// without waiting for the completion. What needs no message, such as binding a window, is done at once all the same.
+// Programs with more rights than their user ignore the variable.
 func Default() (*Fabric, error) { return defaultFabric() }
 
 // AddDevice adds a device to the fabric. Without a name it is called soft with its number, counted from 0.
