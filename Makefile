@@ -157,14 +157,14 @@ soft-lossy: ## suites over packets of which some are lost, repeated, overtaken, 
 	@.ci/lossy $(firstword $(LOSSES)) $(LOSSY)
 
 .PHONY: vm-bench
-vm-bench: vm-deps ## latency of our ping-pong beside those in C, streams beside raw writes and TCP, registrations beside a cache, the wire beside Soft-RoCE; writes conformance/vm/results/{pingpong,cm-speed,registration,roce-speed}-*; 8 min
+vm-bench: vm-deps ## latency of our ping-pong beside those in C, streams beside raw writes and TCP, registrations beside a cache, the wire beside Soft-RoCE; package rpma beside librpma; writes conformance/vm/results/{pingpong,cm-speed,registration,roce-speed,rpma-speed}-*; 10 min
 	@.ci/deps $(DEPS)
 	@$(VM) -kernel '$(if $(filter all,$(KERNEL)),6.1,$(KERNEL))' -cpus 2 -timeout 20m -env GOVERBS_MEASURE=1 -out conformance/vm/results -with ./examples/rc-pingpong \
 		-with conformance/vm/interop/c/rc-latency.c -- ./conformance/vm/interop -run TestLatency -v
 	@$(VM) -kernel '$(if $(filter all,$(KERNEL)),6.1,$(KERNEL))' -cpus 2 -env GOVERBS_SPEED=1 -out conformance/vm/results -- ./conformance/vm/cm -run TestSpeed -v
 	@$(VM) -kernel '$(if $(filter all,$(KERNEL)),6.1,$(KERNEL))' -cpus 2 -env GOVERBS_SPEED=1 -out conformance/vm/results -- ./conformance/vm/objects -run TestRegistrationSpeed -v
 	@$(VM) -kernel '$(KERNEL)' -cpus 2 -env GOVERBS_SPEED=1 -out conformance/vm/results -- ./conformance/vm/roce -run TestSpeed -v
-	@$(VM) -kernel '$(RPMAKERNEL)' -cpus 2 -env GOVERBS_SPEED=1 -out conformance/vm/results -with ./conformance/vm/rpma/peer/rpmapeer.c \
+	@$(VM) -kernel '$(RPMAKERNEL)' -cpus 1 -counted -env GOVERBS_SPEED=1 -out conformance/vm/results -with ./conformance/vm/rpma/peer/rpmapeer.c \
 		-- ./conformance/vm/rpma -run TestSpeed -v
 
 .PHONY: vm-race

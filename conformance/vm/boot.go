@@ -180,7 +180,7 @@ func (w *watch) take(m wire.Message) {
 		w.saw.booted = true
 		w.bootAt, w.bootUptime = time.Now(), m.Uptime
 	case wire.Ready:
-		if w.guest.mayBootAgain && clockIsFast(m.Uptime-w.bootUptime, time.Since(w.bootAt)) {
+		if w.guest.mayBootAgain && !w.guest.Counted && clockIsFast(m.Uptime-w.bootUptime, time.Since(w.bootAt)) {
 			w.saw.fastClock = true
 			w.stop()
 			return

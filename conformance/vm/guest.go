@@ -41,6 +41,7 @@ type Guest struct {
 	Console  io.Writer     // what the kernel writes, as it comes; nil for nothing
 	Log      Logf          // a line about each step
 	NoDevice bool          // no RDMA device
+	Counted  bool          // the clock counts instructions, so that what is measured does not depend on other load
 	Socket   string        // of two guests: the unix socket between them
 	Host     int           // of two guests: which, 0 or 1
 	Append   string        // more for the kernel's command line
@@ -179,6 +180,10 @@ func (g *Guest) command(initrd string) []string {
 		"-kernel", g.Image.kernelFile(), "-initrd", initrd, "-append", line,
 		"-chardev", "file,id=console,path=/proc/self/fd/3", "-serial", "chardev:console",
 		"-chardev", "file,id=line,path=/proc/self/fd/4", "-serial", "chardev:line",
+	}
+	if g.Counted { // which processors that run at the same time cannot do
+		args[1] = "tcg,thread=single"
+		args = append(args, "-icount", "shift=0,sleep=off,align=off")
 	}
 	if g.NVDIMM != "" {
 		args = append(args, g.nvdimm()...)

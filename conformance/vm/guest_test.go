@@ -231,3 +231,13 @@ func TestDigest(t *testing.T) {
 		assert.NotEqual(t, same, digest(change), what)
 	}
 }
+
+// TestCounted: a clock that counts instructions is one of processors that take turns.
+func TestCounted(t *testing.T) {
+	g := Guest{Image: &Image{}, CPUs: 1}
+	assert.NotContains(t, g.command("x"), "-icount")
+	g.Counted = true
+	line := strings.Join(g.command("x"), " ")
+	assert.Contains(t, line, "tcg,thread=single")
+	assert.Contains(t, line, "-icount shift=0")
+}

@@ -319,3 +319,30 @@ func mistakes(t *testing.T, at netip.AddrPort) string {
 	r.must(r.conn.Disconnect())
 	return r.end()
 }
+
+// full fills its queues: sends wait for receives, which a "serve" never posts. They end with the connection.
+// C's queues have the room that the device gives, ours what was asked for.
+func full(t *testing.T, at netip.AddrPort) string {
+	r := newRole(t, at, rpma.Remote)
+	r.regions(size, localUsage)
+	r.connect(0)
+	fill := func(post func(id uint64) error) (n uint64, err error) {
+		for err == nil {
+			if err = post(n); err == nil {
+				n++
+			}
+		}
+		return n, err
+	}
+	sends, err := fill(func(id uint64) error { return r.conn.Send(r.msgs, 0, slot, rpma.Always, id) })
+	r.print("room for 16 sends: %d, then %d", min(sends/16, 1), rpma.CodeOf(err))
+	receives, err := fill(func(id uint64) error { return r.conn.Recv(r.msgs, slot, slot, 100+id) })
+	r.print("room for 16 receives: %d, then %d", min(receives/16, 1), rpma.CodeOf(err))
+	r.must(r.conn.Disconnect())
+	for range sends + receives {
+		wc := r.next(false) // failed ones do not say what they were of
+		require.Equal(t, ibv.WC_WR_FLUSH_ERR, wc.Status)
+	}
+	r.print("all have ended")
+	return r.end()
+}

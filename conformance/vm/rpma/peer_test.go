@@ -124,6 +124,17 @@ func TestMistakesAreThoseOfC(t *testing.T) {
 	assert.Equal(t, served, own)
 }
 
+// TestFullQueues: a queue takes what it was asked for, refuses the next operation with C's code, and loses nothing that
+// it took.
+func TestFullQueues(t *testing.T) {
+	own, _ := play(t, 7613, full, serve)
+	assert.Contains(t, own,
+		"room for 16 sends: 1, then -100002\nroom for 16 receives: 1, then -100002\nall have ended\n")
+	inC(t)
+	c, _ := play(t, 7614, activeInC("full"), passiveInC("serve"))
+	assert.Equal(t, c, own)
+}
+
 // TestRoles has package rpma play both roles on whatever device there is.
 func TestRoles(t *testing.T) {
 	ax, ay := play(t, 7620, x, y)

@@ -34,6 +34,7 @@ type options struct {
 	timeout time.Duration
 	cpus    int
 	memory  int
+	counted bool
 	pair    bool
 	nvdimm  string
 	out     string
@@ -55,6 +56,8 @@ func main() {
 		"time for each program; then it has to tell where it is, and is killed")
 	set.IntVar(&o.cpus, "cpus", 2, "processors of the guest")
 	set.IntVar(&o.memory, "memory", 1024, "memory of the guest, MiB")
+	set.BoolVar(&o.counted, "counted", false,
+		"the guest's clock counts instructions: what is measured does not depend on the load of this machine")
 	set.BoolVar(&o.pair, "pair", false,
 		"boot two guests with a network between them; both run the programs, with $GOVERBS_HOST 0 and 1")
 	set.StringVar(&o.nvdimm, "nvdimm", "",
@@ -153,7 +156,8 @@ func run(ctx context.Context, o options, args []string) (status int, err error) 
 func boot(ctx context.Context, o options, image *vm.Image, programs []vm.Program, files []vm.File,
 	out *clock) ([]*vm.Outcome, error) {
 	guest := vm.Guest{Image: image, Programs: programs, Files: files, CPUs: o.cpus, Memory: o.memory, NVDIMM: o.nvdimm,
-		Output: out, Log: out.printf}
+		Counted: o.counted,
+		Output:  out, Log: out.printf}
 	if !o.again {
 		guest.Passed = filepath.Join(vm.CacheDir(), "passed")
 	}

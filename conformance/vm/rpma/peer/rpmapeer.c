@@ -5,8 +5,10 @@
  * in the same role: the result of each call that may fail, each completion, each event, and the bytes that arrived.
  *
  * rpmapeer x|y ADDRESS PORT: every operation; x connects, y listens.
- * rpmapeer errors ADDRESS PORT: calls that fail, on a connection with a y.
- * rpmapeer bench ADDRESS PORT ROUNDS: the times of operations, in nanoseconds, on a connection with a "serve".
+ * rpmapeer s|r ADDRESS PORT: a rejection, a shared receive queue and a shared completion channel; s connects, r listens.
+ * rpmapeer errors ADDRESS PORT: calls that fail, on a connection with a "serve".
+ * rpmapeer full ADDRESS PORT: queues that are full, on a connection with a "serve".
+ * rpmapeer bench ADDRESS PORT CALLS: for each line that it reads, the medians of operations' times, in nanoseconds, on a connection with a "serve".
  * rpmapeer serve ADDRESS PORT: takes one connection, and lets it go when the peer goes.
  */
 #include <arpa/inet.h>
@@ -19,7 +21,7 @@
 #include <unistd.h>
 #include <librpma.h>
 
-enum { SIZE = 4096, LARGE = 1 << 20, DESC = 21, MSG = 256 };
+enum { SIZE = 4096, LARGE = 1 << 20, DESC = 21, MSG = 256, WARM = 50 * 1000 * 1000 };
 
 static struct rpma_peer *peer;
 static struct rpma_conn *conn;
@@ -152,7 +154,7 @@ static struct rpma_conn_cfg *config(void)
 	must(rpma_conn_cfg_set_timeout(cfg, 5000), "rpma_conn_cfg_set_timeout");
 	must(rpma_conn_cfg_set_sq_size(cfg, 16), "rpma_conn_cfg_set_sq_size");
 	must(rpma_conn_cfg_set_rq_size(cfg, 16), "rpma_conn_cfg_set_rq_size");
-	must(rpma_conn_cfg_set_cq_size(cfg, 32), "rpma_conn_cfg_set_cq_size");
+	must(rpma_conn_cfg_set_cq_size(cfg, 64), "rpma_conn_cfg_set_cq_size");
 	return cfg;
 }
 
@@ -474,6 +476,34 @@ static void errors(const char *address, const char *port)
 	end();
 }
 
+/*
+ * full fills its queues: sends wait for receives, which a "serve" never posts. They end with the connection. Queues may have more room than
+ * they were asked for.
+ */
+static void full(const char *address, const char *port)
+{
+	int ret, i, sends = 0, receives = 0;
+
+	open_peer(address, RPMA_UTIL_IBV_CONTEXT_REMOTE);
+	regions(SIZE, local_usage);
+	connect_to(address, port, 0);
+	while (!(ret = rpma_send(conn, msgs_mr, 0, MSG, RPMA_F_COMPLETION_ALWAYS, context(sends))))
+		sends++;
+	printf("room for 16 sends: %d, then %d\n", sends >= 16, ret);
+	while (!(ret = rpma_recv(conn, msgs_mr, MSG, MSG, context(100 + receives))))
+		receives++;
+	printf("room for 16 receives: %d, then %d\n", receives >= 16, ret);
+	must(rpma_conn_disconnect(conn), "rpma_conn_disconnect");
+	for (i = 0; i < sends + receives; i++) {
+		struct ibv_wc wc = next(0); /* failed ones do not say what they were of */
+
+		if (wc.status != IBV_WC_WR_FLUSH_ERR)
+			die("a completion", RPMA_E_UNKNOWN);
+	}
+	printf("all have ended\n");
+	end();
+}
+
 static uint64_t now(void)
 {
 	struct timespec t;
@@ -501,42 +531,62 @@ static int order(const void *a, const void *b)
 	return p < q ? -1 : p > q;
 }
 
-static void report(const char *what, uint64_t *times, int rounds)
+static void report(const char *what, uint64_t *times, int calls)
 {
-	qsort(times, rounds, sizeof(*times), order);
-	printf("%s %" PRIu64 " %" PRIu64 "\n", what, times[0], times[rounds / 2]);
+	qsort(times, calls, sizeof(*times), order);
+	printf("%s %" PRIu64 "\n", what, times[calls / 2]);
 }
 
-static void bench(const char *address, const char *port, int rounds)
+static void write_and_flush(void)
 {
-	uint64_t *times = calloc(rounds, sizeof(*times)), began;
+	must(rpma_write(conn, remote, 0, mr, 0, 64, RPMA_F_COMPLETION_ON_ERROR, NULL), "rpma_write");
+	must(rpma_flush(conn, remote, 0, 64, RPMA_FLUSH_TYPE_VISIBILITY, RPMA_F_COMPLETION_ALWAYS, NULL), "rpma_flush");
+}
+
+static void read_little(void)
+{
+	must(rpma_read(conn, mr, 0, remote, 0, 64, RPMA_F_COMPLETION_ALWAYS, NULL), "rpma_read");
+}
+
+static void write_much(void)
+{
+	must(rpma_write(conn, remote, 0, mr, 0, LARGE, RPMA_F_COMPLETION_ALWAYS, NULL), "rpma_write");
+}
+
+/* measure repeats an operation for WARM nanoseconds, and then measures so many calls of it. */
+static void measure(const char *what, uint64_t *times, int calls, void (*operation)(void))
+{
+	uint64_t began = now();
 	int i;
+
+	while (now() - began < WARM) {
+		operation();
+		polled();
+	}
+	for (i = 0; i < calls; i++) {
+		began = now();
+		operation();
+		polled();
+		times[i] = now() - began;
+	}
+	report(what, times, calls);
+}
+
+/* bench takes its turns when it reads a line, and ends with the lines. */
+static void bench(const char *address, const char *port, int calls)
+{
+	uint64_t *times = calloc(calls, sizeof(*times));
+	char line[8];
 
 	open_peer(address, RPMA_UTIL_IBV_CONTEXT_REMOTE);
 	regions(LARGE, local_usage);
 	connect_to(address, port, 0);
-	for (i = 0; i < rounds; i++) {
-		began = now();
-		must(rpma_write(conn, remote, 0, mr, 0, 64, RPMA_F_COMPLETION_ON_ERROR, NULL), "rpma_write");
-		must(rpma_flush(conn, remote, 0, 64, RPMA_FLUSH_TYPE_VISIBILITY, RPMA_F_COMPLETION_ALWAYS, NULL), "rpma_flush");
-		polled();
-		times[i] = now() - began;
+	while (fgets(line, sizeof(line), stdin)) {
+		measure("write+flush", times, calls, write_and_flush);
+		measure("read", times, calls, read_little);
+		measure("write of 1 MiB", times, calls / 20, write_much);
 	}
-	report("write+flush", times, rounds);
-	for (i = 0; i < rounds; i++) {
-		began = now();
-		must(rpma_read(conn, mr, 0, remote, 0, 64, RPMA_F_COMPLETION_ALWAYS, NULL), "rpma_read");
-		polled();
-		times[i] = now() - began;
-	}
-	report("read", times, rounds);
-	for (i = 0; i < rounds / 50; i++) {
-		began = now();
-		must(rpma_write(conn, remote, 0, mr, 0, LARGE, RPMA_F_COMPLETION_ALWAYS, NULL), "rpma_write");
-		polled();
-		times[i] = now() - began;
-	}
-	report("write of 1 MiB", times, rounds / 50);
+	free(times);
 	must(rpma_conn_disconnect(conn), "rpma_conn_disconnect");
 	end();
 }
@@ -564,12 +614,14 @@ int main(int argc, char **argv)
 		r(argv[2], argv[3]);
 	else if (argc == 4 && !strcmp(argv[1], "errors"))
 		errors(argv[2], argv[3]);
+	else if (argc == 4 && !strcmp(argv[1], "full"))
+		full(argv[2], argv[3]);
 	else if (argc == 5 && !strcmp(argv[1], "bench"))
 		bench(argv[2], argv[3], atoi(argv[4]));
 	else if (argc == 4 && !strcmp(argv[1], "serve"))
 		serve(argv[2], argv[3]);
 	else {
-		fprintf(stderr, "usage: rpmapeer x|y|s|r|errors|serve ADDRESS PORT, or bench ADDRESS PORT ROUNDS\n");
+		fprintf(stderr, "usage: rpmapeer x|y|s|r|errors|full|serve ADDRESS PORT, or bench ADDRESS PORT CALLS\n");
 		return 2;
 	}
 	return 0;
