@@ -19,11 +19,16 @@ const Variable = "GOVERBS_DEVICE"
 // Device is the name, or "".
 func Device() string { return rights.Getenv(Variable) }
 
-// Hint says, where there is no device of the native library, how to get one of software.
+// Hint says, where the native library has no device, how to get one of software.
 func Hint() string {
-	hint := Variable + "=soft0 in the environment takes the software devices"
-	if name := Device(); name != "" {
-		hint += fmt.Sprintf("; it is %q, which none of them is called", name)
+	const hint = Variable + "=soft0 in the environment takes the software devices"
+	name := Device()
+	switch of, err := shared(name); {
+	case strings.HasPrefix(name, soft.Prefix), err == nil && of != nil:
+		return fmt.Sprintf("%s=%s is for calls that name no backend, and one of nil is the native library", Variable,
+			name)
+	case name != "":
+		return fmt.Sprintf("%s; it is %q, which none of them is called", hint, name)
 	}
 	return hint
 }
@@ -42,6 +47,15 @@ func Backend() (runtime.Backend, error) {
 		}
 		return fabric, nil
 	}
+	fabric, err := shared(name)
+	if err != nil || fabric == nil {
+		return nil, err
+	}
+	return fabric, nil
+}
+
+// shared is the fabric of soft.Default if it has a device of the name, or nil.
+func shared(name string) (*soft.Fabric, error) {
 	fabric, err := soft.Default()
 	if err != nil {
 		return nil, err
