@@ -141,7 +141,7 @@ func (a *attacker) packet(x *target) {
 	offset := [...]int{0, 8, -8, regionSize - 4096, regionSize - 8, regionSize, -4096, 1}[d.below(8)]
 	order.PutUint64(p[headers:], aim.Address()+uint64(offset)) // of a RETH or an AtomicETH
 	order.PutUint32(p[headers+8:], aim.RKey()^wrong)
-	says := [...]uint32{uint32(n), uint32(n) + 1, 3 * 1024, regionSize, 1 << 31, 1<<32 - 1}
+	says := [...]uint32{uint32(n), uint32(n), uint32(n) + 1, 0, 8, 3 * 1024, regionSize, 1 << 31, 1<<32 - 1}
 	order.PutUint32(p[headers+12:], says[d.below(len(says))])
 	if d.below(2) == 0 { // of an answer: syndrome
 		p[headers] = [...]byte{0x1f, 0x00, 0x20, 0x60, 0x61, 0x62, 0x63, 0xff}[d.below(8)]
@@ -348,6 +348,34 @@ func TestHostilePackets(t *testing.T) {
 	require.Less(t, s.out.bytesTo(peer)-used, liar.sent, "bytes that the peer got for those of the liar")
 }
 
+// TestHostilePeer: a peer that goes for what it may not have gets nothing, on each kind of line, whatever it breaks.
+func TestHostilePeer(t *testing.T) {
+	at := netip.MustParseAddr("127.0.0.11")
+	for i := range 120 {
+		t.Run(strconv.Itoa(i), func(t *testing.T) {
+			s := newSiege(t, netip.MustParseAddr("127.0.0.10"), at)
+			a := s.attacker(uint64(i), s.fabricAddress(), nil)
+			a.insider = true
+			a.attackFromInside(i%len(s.lines), 300)
+		})
+	}
+}
+
+// attackFromInside attacks one line. The one beside lives on, no byte changes that the peer may not write, and none is
+// seen that it may not read.
+func (a *attacker) attackFromInside(index, count int) {
+	all, beside := a.lines, a.lines[0]
+	if index == 0 {
+		beside = a.lines[1]
+	}
+	a.lines = []*line{all[index]}
+	a.attack(count)
+	a.settle()
+	a.lines = all
+	a.sealed()
+	beside.use()
+}
+
 // FuzzPackets attacks a device with packets that a fuzzer draws. Half of the attackers know what a peer knows, and have
 // its address: they may break their line, and write where the peer may; no other byte changes, and other lines live on.
 func FuzzPackets(f *testing.F) {
@@ -369,16 +397,8 @@ func FuzzPackets(f *testing.F) {
 		}
 		a := s.attacker(h.Sum64(), from, bytes)
 		a.insider = insider
-		if insider { // one line is attacked; it has requests under way
-			beside := s.lines[1]
-			s.lines = []*line{s.lines[h.Sum64()>>1%uint64(len(s.lines))]}
-			if s.lines[0] == beside {
-				return
-			}
-			a.attack(100)
-			s.settle()
-			s.sealed()
-			beside.use()
+		if insider {
+			a.attackFromInside(int(h.Sum64()>>1%uint64(len(s.lines))), 100)
 			return
 		}
 		a.attack(100)

@@ -110,9 +110,13 @@ func newPair(t testing.TB, first, second string, size int) *pair {
 		ends[i], err = q.Endpoint()
 		require.NoError(t, err)
 	}
-	require.NoError(t, p.a.Connect(ends[1]))
-	require.NoError(t, p.b.Connect(ends[0]))
 	var err error
+	for i, q := range []*rdma.QP{p.a, p.b} {
+		attr, err := q.ConnectAttr(ends[1-i])
+		require.NoError(t, err)
+		attr.Timeout = 18 // a second for each try: machines may be busy
+		require.NoError(t, q.ConnectWith(attr))
+	}
 	p.sends, err = rdma.NewSendBatch(1, 1, 0)
 	require.NoError(t, err)
 	t.Cleanup(func() { p.sends.Close() })
