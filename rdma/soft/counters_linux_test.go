@@ -51,8 +51,12 @@ func TestCountersOfTraffic(t *testing.T) {
 			f[1].SetLink("soft0", true)
 		})
 	})
-	assert.Equal(t, numbers{"sent_pkts": 4, "rcvd_pkts": 4, "rdma_sends": 1}, here)
-	assert.Equal(t, numbers{"sent_pkts": 4, "rcvd_pkts": 4, "rdma_recvs": 1, "link_downed": 1}, there)
+	const data = 2*(28+12+4+1024) + 28 + 12 + 4 + 952 // with the headers of IP, UDP and BTH, and the ICRC
+	asks, answers := uint64(data+28+12+16+4), uint64(28+12+4+4+data+2*4)
+	assert.Equal(t, numbers{"sent_pkts": 4, "rcvd_pkts": 4, "sent_bytes": asks, "rcvd_bytes": answers,
+		"rdma_sends": 1}, here)
+	assert.Equal(t, numbers{"sent_pkts": 4, "rcvd_pkts": 4, "sent_bytes": answers, "rcvd_bytes": asks,
+		"rdma_recvs": 1, "link_downed": 1}, there)
 	assert.Equal(t, soft.Counters{}, f[0].Counters())
 	all, err := a.device.HWCounters(1)
 	require.NoError(t, err)
@@ -89,8 +93,9 @@ func TestCountersOfFailures(t *testing.T) {
 	both := func(meanwhile func()) (here, there numbers) {
 		here = counted(f[0], "soft0", func() { there = counted(f[1], "soft0", meanwhile) })
 		for _, c := range []numbers{here, there} {
-			delete(c, "sent_pkts")
-			delete(c, "rcvd_pkts")
+			for _, name := range []string{"sent_pkts", "rcvd_pkts", "sent_bytes", "rcvd_bytes"} {
+				delete(c, name)
+			}
 		}
 		return here, there
 	}
@@ -189,8 +194,8 @@ func TestCountersOfDatagrams(t *testing.T) {
 			send(b.qp.Num(), rdma.DefaultQKey)
 		}
 	})
-	assert.Equal(t, numbers{"rcvd_pkts": 11, "bad_qkey": 1, "rx_unknown_qp": 1, "rdma_recvs": 8,
-		"out_of_buffer": 1}, got)
+	assert.Equal(t, numbers{"rcvd_pkts": 11, "rcvd_bytes": 11 * (28 + 12 + 8 + 8 + 4), "bad_qkey": 1,
+		"rx_unknown_qp": 1, "rdma_recvs": 8, "out_of_buffer": 1}, got)
 	device, err := rdma.OpenOn(f[1], "soft0")
 	require.NoError(t, err)
 	defer device.Close()

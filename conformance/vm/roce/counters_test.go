@@ -47,10 +47,16 @@ func TestHWCounters(t *testing.T) {
 		assert.EqualValues(t, messages, since(0, "rdma_sends"))
 		assert.EqualValues(t, messages, since(1, "rdma_recvs"))
 		assert.GreaterOrEqual(t, since(0, "sent_pkts"), uint64(messages*5))
-		for i := range 2 { // the last ones may be on their way
+		_, countsBytes := counts(kernel)["sent_bytes"] // since 7
+		for i := range 2 {                             // the last ones may be on their way
 			assert.Eventually(t, func() bool { return since(i, "sent_pkts") == since(1-i, "rcvd_pkts") }, patience,
 				10*time.Millisecond, "end %d sent %d packets, and %d came", i, since(i, "sent_pkts"),
 				since(1-i, "rcvd_pkts"))
+			if countsBytes {
+				assert.Eventually(t, func() bool { return since(i, "sent_bytes") == since(1-i, "rcvd_bytes") },
+					patience, 10*time.Millisecond, "end %d sent %d bytes, and %d came", i, since(i, "sent_bytes"),
+					since(1-i, "rcvd_bytes"))
+			}
 		}
 	})
 }

@@ -31,6 +31,14 @@ const (
 // HeadersSize is how many bytes PutHeaders writes at most.
 const HeadersSize = ipv6Size + udpSize
 
+// Headers is how many bytes IP and UDP put before a packet to or from an endpoint.
+func (e *Endpoint) Headers() int {
+	if e.is4() {
+		return ipv4Size + udpSize
+	}
+	return ipv6Size + udpSize
+}
+
 // PutHeaders writes the IP and UDP headers of a packet of n bytes, and says how many bytes they have. They are of IPv4
 // if both addresses are, without fragments and with the Identification id. Fields that the way of a packet changes have
 // usual values; checksums are 0.

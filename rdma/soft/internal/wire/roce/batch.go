@@ -133,6 +133,12 @@ func (l *Link) flush() {
 	}
 }
 
+// wrote counts packets that were sent, of so many bytes.
+func (l *Link) wrote(packets, bytes int) {
+	l.stats.sent.Add(uint64(packets))
+	l.stats.sentBytes.Add(uint64(bytes) + uint64(packets)*l.headers)
+}
+
 // write sends a group.
 func (l *Link) write(g *group, to *packet.Endpoint) {
 	at := netip.AddrPortFrom(netip.AddrFrom16(to.GID).Unmap(), to.Port)
@@ -155,13 +161,14 @@ func (l *Link) write(g *group, to *packet.Endpoint) {
 		n, err := l.socket.Write(at, b, g.segment)
 		switch {
 		case err == nil:
-			l.stats.sent.Add(uint64(g.count))
+			l.wrote(g.count, len(b))
 			return
 		case errors.Is(err, udp.ErrFull):
 			if l.socket.WaitWrite() != nil {
 				return
 			}
 			done := n / g.segment
+			l.wrote(done, n)
 			g.count -= done
 			b = b[done*g.segment:]
 		case errors.Is(err, udp.ErrSealAgain):

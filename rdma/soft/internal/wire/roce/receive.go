@@ -15,6 +15,7 @@ import (
 // stats count what a link sends and receives.
 type stats struct {
 	sent, received, unsendable atomic.Uint64
+	sentBytes, receivedBytes   atomic.Uint64 // with the headers of IP and UDP, as Soft-RoCE counts them
 	congested, own             atomic.Uint64 // notifications of congestion (CNP); datagrams to groups from the fabric
 	refused                    [packet.Reasons]atomic.Uint64
 }
@@ -23,6 +24,8 @@ type stats struct {
 func (l *Link) Counters(to map[string]uint64) {
 	to["sent_pkts"] += l.stats.sent.Load()
 	to["rcvd_pkts"] += l.stats.received.Load()
+	to["sent_bytes"] += l.stats.sentBytes.Load()
+	to["rcvd_bytes"] += l.stats.receivedBytes.Load()
 	to["send_err"] += l.stats.unsendable.Load()
 	to["rp_cnp_ignored"] += l.stats.congested.Load()
 	to["rx_own_multicast"] += l.stats.own.Load()
@@ -159,6 +162,7 @@ func (in *incoming) deliverNow() {
 		}
 		p := in.buffer[i*a.Segment : min((i+1)*a.Segment, a.N)]
 		l.stats.received.Add(1)
+		l.stats.receivedBytes.Add(uint64(len(p)) + l.headers)
 		kind, reason := d.Decode(p, in.from, l.here)
 		if l.here.IsGroup() && kind != packet.Refused &&
 			(kind != packet.Request || d.Request.Transport != ibv.QPT_UD) { // groups are for datagrams alone

@@ -53,7 +53,9 @@ type Link struct {
 	socket *udp.Socket
 	own    packet.Endpoint
 	here   message.Address
-	out    batch // that is filled, under Fabric.mu
+	// headers is how many bytes IP and UDP put before a packet.
+	headers uint64
+	out     batch // that is filled, under Fabric.mu
 
 	sending sync.Mutex // guards what follows, up to sent
 	sent    batch      // that is sent, or was last
@@ -88,6 +90,7 @@ func (w *Wire) Attach(addr netip.Addr, link uint64, p wire.Port, o udp.Options) 
 func newLink(w *Wire, p wire.Port, s *udp.Socket, here message.Address) *Link {
 	l := &Link{wire: w, port: p, socket: s, here: here, own: packet.Endpoint{GID: here.GID, Port: s.Addr().Port()},
 		wake: make(chan struct{}, 1), closed: make(chan struct{})}
+	l.headers = uint64(l.own.Headers())
 	l.in.link, l.flushes = l, l.flush
 	l.in.buffer, l.in.deliver = make([]byte, udp.MaxRead), l.in.deliverNow
 	return l
