@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/goverbs/goverbs/gen/generate"
+	"github.com/goverbs/goverbs/gen/project"
 	"github.com/goverbs/goverbs/gen/rules"
 	"github.com/goverbs/goverbs/headers"
 )
@@ -35,8 +36,11 @@ func providers(at []string) bool {
 // grids are the tables of all packages.
 func grids(t *testing.T) map[string]*rules.Grid {
 	t.Helper()
-	res, err := generate.FromModels("../../headers/models", "../../headers/measured", headers.Primary("rdma-core"),
-		"librpma-"+headers.Primary("librpma"))
+	var primaries []string
+	for _, p := range project.All {
+		primaries = append(primaries, p.File(headers.Primary(p.Name)))
+	}
+	res, err := generate.FromModels("../../headers/models", "../../headers/measured", primaries...)
 	require.NoError(t, err)
 	all := map[string]*rules.Grid{}
 	for _, p := range res.Plans {

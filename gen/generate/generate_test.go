@@ -17,6 +17,7 @@ import (
 	"github.com/goverbs/goverbs/gen/emit"
 	"github.com/goverbs/goverbs/gen/fetch"
 	"github.com/goverbs/goverbs/gen/model"
+	"github.com/goverbs/goverbs/gen/project"
 	"github.com/goverbs/goverbs/gen/rules"
 	"github.com/goverbs/goverbs/headers"
 )
@@ -29,7 +30,12 @@ const (
 var primary = headers.Primary("rdma-core")
 
 // primaries are the files of the primary releases.
-var primaries = []string{primary, "librpma-" + headers.Primary("librpma")}
+var primaries = func() (files []string) {
+	for _, p := range project.All {
+		files = append(files, p.File(headers.Primary(p.Name)))
+	}
+	return files
+}()
 
 // fromModels generates once for all the tests, which leave the result as it is.
 func fromModels(t *testing.T) *Result {
