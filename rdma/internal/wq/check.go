@@ -47,22 +47,29 @@ func (c *sendChecks) pass(wrs []ibv.SendWR, id *uint64) (signalled uint64, ok bo
 
 // alike does what pass does for the first of at most n requests, and those that follow with the same opcode, one entry,
 // and the same of some flags: a message has at most so many bytes. It returns how many they are, or 0 if one is longer.
+// Most have all flags of the one before, so that whether they are signalled is noted once for a run of them.
 func alike(w *ibv.SendWR, n int, id *uint64, flags ibv.SendFlags, most uint32) (count int, signalled uint64) {
-	shape, set := *shapeOf(w), w.SendFlags
+	shape, first := *shapeOf(w), w.SendFlags
+	run, begin := first, 0
 	for i := 0; ; {
 		if w.SGList.Deref().Length > most {
 			return 0, 0
 		}
 		*id = w.WRID
-		signalled = signalled>>1 | uint64(w.SendFlags&ibv.SEND_SIGNALED)<<(63-signalledBit)
-		if i++; i >= n {
-			return i, signalled >> (-i & 63)
+		if i++; i < n {
+			w = (*ibv.SendWR)(unsafe.Add(unsafe.Pointer(w), unsafe.Sizeof(*w)))
+			id = (*uint64)(unsafe.Add(unsafe.Pointer(id), unsafe.Sizeof(*id)))
+			if *shapeOf(w) == shape && w.SendFlags == run {
+				continue
+			}
 		}
-		w = (*ibv.SendWR)(unsafe.Add(unsafe.Pointer(w), unsafe.Sizeof(*w)))
-		id = (*uint64)(unsafe.Add(unsafe.Pointer(id), unsafe.Sizeof(*id)))
-		if *shapeOf(w)^shape|uint64((w.SendFlags^set)&flags) != 0 {
-			return i, signalled >> (-i & 63)
+		if run&ibv.SEND_SIGNALED != 0 {
+			signalled |= ^uint64(0) >> ((begin - i) & 63) << (begin & 63)
 		}
+		if i >= n || *shapeOf(w) != shape || (w.SendFlags^first)&flags != 0 {
+			return i, signalled
+		}
+		run, begin = w.SendFlags, i
 	}
 }
 

@@ -231,13 +231,15 @@ func (q *queue) postSends(c *runtime.Chain) error {
 	if !q.plain {
 		return q.postHeldWhole(b)
 	}
-	var m mark
-	ok := q.checks.inState(q.qp)
-	if ok {
-		m, ok = q.takeSend(sends(b)[:c.Len], q.checks)
-	}
-	if !ok {
+	if !q.checks.inState(q.qp) {
 		return q.notTaken(b)
+	}
+	wrs := sends(b)[:c.Len]
+	m, ok := q.takeAlike(wrs, q.checks)
+	if !ok {
+		if m, ok = q.takeSend(wrs, q.checks); !ok {
+			return q.notTaken(b)
+		}
 	}
 	if m.result = q.poster.Call(c); m.result != 0 {
 		return q.notPosted(c, m)
