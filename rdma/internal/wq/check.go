@@ -50,27 +50,36 @@ func (c *sendChecks) pass(wrs []ibv.SendWR, id *uint64) (signalled uint64, ok bo
 // Most have all flags of the one before, so that whether they are signalled is noted once for a run of them.
 func alike(w *ibv.SendWR, n int, id *uint64, flags ibv.SendFlags, most uint32) (count int, signalled uint64) {
 	shape, first := *shapeOf(w), w.SendFlags
-	run, begin := first, 0
-	for i := 0; ; {
+	from, run, begin := w, first, 0
+	last := (*ibv.SendWR)(unsafe.Add(unsafe.Pointer(w), uintptr(n-1)*unsafe.Sizeof(*w)))
+	for {
 		if w.SGList.Deref().Length > most {
 			return 0, 0
 		}
 		*id = w.WRID
-		if i++; i < n {
-			w = (*ibv.SendWR)(unsafe.Add(unsafe.Pointer(w), unsafe.Sizeof(*w)))
-			id = (*uint64)(unsafe.Add(unsafe.Pointer(id), unsafe.Sizeof(*id)))
-			if *shapeOf(w) == shape && w.SendFlags == run {
-				continue
-			}
+		if w == last {
+			return n, signalled | runOf(run, begin, n)
 		}
-		if run&ibv.SEND_SIGNALED != 0 {
-			signalled |= ^uint64(0) >> ((begin - i) & 63) << (begin & 63)
+		w = (*ibv.SendWR)(unsafe.Add(unsafe.Pointer(w), unsafe.Sizeof(*w)))
+		id = (*uint64)(unsafe.Add(unsafe.Pointer(id), unsafe.Sizeof(*id)))
+		if *shapeOf(w) == shape && w.SendFlags == run {
+			continue
 		}
-		if i >= n || *shapeOf(w) != shape || (w.SendFlags^first)&flags != 0 {
-			return i, signalled
+		count = int((uintptr(unsafe.Pointer(w)) - uintptr(unsafe.Pointer(from))) / unsafe.Sizeof(*w))
+		signalled |= runOf(run, begin, count)
+		if *shapeOf(w) != shape || (w.SendFlags^first)&flags != 0 {
+			return count, signalled
 		}
-		run, begin = w.SendFlags, i
+		run, begin = w.SendFlags, count
 	}
+}
+
+// runOf is the bits of requests from one index up to another, exclusive, if they are signalled.
+func runOf(flags ibv.SendFlags, from, to int) uint64 {
+	if flags&ibv.SEND_SIGNALED == 0 {
+		return 0
+	}
+	return ^uint64(0) >> ((from - to) & 63) << (from & 63)
 }
 
 // quick is the rule of a request, unless it breaks one by itself or its operands have to be looked at.
