@@ -193,8 +193,8 @@ func (s *slots) takeSend(wrs []ibv.SendWR, rules *sendChecks) (m mark, ok bool) 
 	return m, true
 }
 
-// takeAlike is takeSend for the usual list, or says that it is none: its requests are of one shape, fewer than the slots
-// that are known to be free, and their bits are in one word. A list of four takes a ninth less time so.
+// takeAlike is takeSend for the usual list, or says that it is none: its requests are of one shape, fewer than the
+// slots that are known to be free, and their bits are in one word. A list of four takes a ninth less time so.
 func (s *slots) takeAlike(wrs []ibv.SendWR, rules *sendChecks) (m mark, ok bool) {
 	n, posted := len(wrs), s.posted.Load()
 	place := posted & s.mask
