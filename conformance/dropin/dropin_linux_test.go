@@ -178,6 +178,16 @@ var missing = func() map[string]string {
 	return all
 }()
 
+// TestManager: identifiers without a channel, and contexts of a list that was freed.
+func TestManager(t *testing.T) {
+	dir, address := built(t), freeAddress(t)
+	program := compile(t, "manager", filepath.Join(dir, "librdmacm.so.1"), filepath.Join(dir, "libibverbs.so.1"))
+	cmd := with(t, dir, program, address)
+	cmd.Env = append(cmd.Env, "GOVERBS_DEVICE=soft@"+address)
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+}
+
 // TestFiles: what goverbs-run starts finds a device node and a file of the device in /sys, where neither is.
 func TestFiles(t *testing.T) {
 	dir := built(t)

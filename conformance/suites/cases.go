@@ -23,6 +23,7 @@ type Suite struct {
 	Packages []Package     // what it needs of the archive
 	Build    string        // a script in build, which makes what the archive has only as source; or ""
 	Python   string        // the directory with tests of pyverbs; then Cases are empty, and the tests name themselves
+	Network  bool          // whether its programs run in a network namespace, because they leave loopback out
 	Limit    time.Duration // for each case, or for each module of Python
 	Skips    []int         // exit statuses with which programs say that they skip
 	Cases    []Case
@@ -43,7 +44,8 @@ type Case struct {
 }
 
 // Names are the suites there are, in the order in which they run.
-var Names = []string{"ibverbs-utils", "rdmacm-utils", "pyverbs-44.0", "pyverbs-65.0", "perftest", "qperf", "ucx"}
+var Names = []string{"ibverbs-utils", "rdmacm-utils", "pyverbs-44.0", "pyverbs-65.0", "perftest", "qperf", "ucx",
+	"libfabric"}
 
 // Read reads the cases of a suite.
 func Read(name string) (*Suite, error) {
@@ -105,6 +107,8 @@ func (s *Suite) directive(word, rest string) error {
 		s.Packages = append(s.Packages, Package{fields[0], fields[1]})
 	case word == "build" && len(fields) == 1:
 		s.Build = rest
+	case word == "network" && rest == "own":
+		s.Network = true
 	case word == "python" && len(fields) == 1:
 		s.Python = rest
 	case word == "limit" && len(fields) == 1:
@@ -120,8 +124,8 @@ func (s *Suite) directive(word, rest string) error {
 			s.Skips = append(s.Skips, status)
 		}
 	default:
-		return fmt.Errorf("@ %s %s; want @ title TEXT, @ package NAME VERSION, @ build SCRIPT, @ python DIRECTORY, "+
-			"@ limit DURATION, @ skips STATUS..., @ server COMMAND or @ client COMMAND", word, rest)
+		return fmt.Errorf("@ %s %s; want @ title TEXT, @ package NAME VERSION, @ build SCRIPT, @ network own, "+
+			"@ python DIRECTORY, @ limit DURATION, @ skips STATUS..., @ server COMMAND or @ client COMMAND", word, rest)
 	}
 	return nil
 }

@@ -24,6 +24,8 @@ type Runner struct {
 	Libraries string // the directory of the drop-in libraries
 	Cache     string // for what is built
 	Log       func(format string, args ...any)
+
+	network *network // in which programs run, or nil
 }
 
 // addresses counts those that the devices of cases have had: a run does not use one twice.
@@ -33,6 +35,14 @@ var addresses atomic.Uint32
 func address() string {
 	n := addresses.Add(1)
 	return fmt.Sprintf("127.%d.%d.%d", 64+os.Getpid()%128, n/250%250, 1+n%250)
+}
+
+// addresses gives those of a case.
+func (r *Runner) addresses() (server, client string) {
+	if r.network != nil {
+		return networkAddresses[0], networkAddresses[1]
+	}
+	return address(), address()
 }
 
 // freePort gives a port that nobody listens at.
@@ -50,7 +60,7 @@ func freePort() (string, error) {
 func (r *Runner) Run(ctx context.Context, s *Suite, c Case) Result {
 	ctx, cancel := context.WithTimeout(ctx, s.Limit)
 	defer cancel()
-	server, client := address(), address()
+	server, client := r.addresses()
 	port, err := freePort()
 	if err != nil {
 		return Result{c.Name, Fail, err.Error(), ""}
@@ -112,6 +122,9 @@ func (r *Runner) start(address string, fill *strings.Replacer, command []string)
 		} else {
 			words = append(words, word)
 		}
+	}
+	if r.network != nil {
+		words = append(r.network.within(), words...)
 	}
 	p := &process{cmd: exec.Command(words[0], words[1:]...), ended: make(chan struct{})}
 	p.cmd.Env = append(append(r.environ(), "GOVERBS_DEVICE=soft@"+address), env...)
@@ -213,6 +226,16 @@ func last(text string) string {
 
 // All runs the cases of a suite whose names are wanted.
 func (r *Runner) All(ctx context.Context, s *Suite, wanted func(name string) bool) ([]Result, error) {
+	if s.Network {
+		n, err := newNetwork()
+		if err != nil {
+			return nil, err
+		}
+		defer n.close()
+		within := *r
+		within.network = n
+		r = &within
+	}
 	if s.Python != "" {
 		return r.RunPython(ctx, s, wanted)
 	}

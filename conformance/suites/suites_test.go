@@ -91,6 +91,21 @@ no program    |                    | goverbs-has-no-such-program
 	}, ends)
 }
 
+// TestNetwork: programs of a suite with a network have two addresses that are not loopback's.
+func TestNetwork(t *testing.T) {
+	s, err := parse("made", "made.txt", `
+@ network own
+@ limit 20s
+addresses | | ip -4 -o addr show up | 192.0.2.2
+`)
+	require.NoError(t, err)
+	all, err := runner(t).All(t.Context(), s, func(string) bool { return true })
+	if err != nil {
+		t.Skip("a namespace can't be made here: ", err)
+	}
+	assert.Equal(t, []Result{{Case: "addresses", Ends: Pass}}, all)
+}
+
 // TestRunEnds: a program that hangs fails, and what it started ends too.
 func TestRunEnds(t *testing.T) {
 	s := &Suite{Limit: 300 * time.Millisecond}

@@ -275,3 +275,28 @@ func TestRouteToPeer(t *testing.T) {
 	require.NoError(t, f.AddDevice(soft.DeviceOptions{Address: netip.MustParseAddr("127.0.0.1"), Wire: true}))
 	assert.Equal(t, "127.0.0.1", from("127.0.1.6:1"))
 }
+
+// TestBindLoopback: on a machine whose devices have other addresses, a loopback address stands for all of them, as on
+// Linux; where a device has one, others are of other processes.
+func TestBindLoopback(t *testing.T) {
+	unwired, err := soft.New(soft.Options{Devices: []soft.DeviceOptions{{Address: netip.MustParseAddr("192.0.2.1")}}})
+	require.NoError(t, err)
+	for _, c := range []struct {
+		f    *soft.Fabric
+		want string
+	}{{unwired, "0.0.0.0"}, {fabricAt(t, "127.0.1.8"), ""}} {
+		ch, err := cm.CreateEventChannelOn(c.f)
+		require.NoError(t, err)
+		defer ch.Close()
+		id, err := ch.CreateID(rdmacm.PS_TCP)
+		require.NoError(t, err)
+		defer id.Close()
+		err = id.Bind(netip.MustParseAddrPort("127.0.1.9:0"))
+		if c.want == "" {
+			require.ErrorIs(t, err, syscall.EADDRNOTAVAIL)
+			continue
+		}
+		require.NoError(t, err)
+		assert.Equal(t, c.want, id.LocalAddr().Addr().String())
+	}
+}

@@ -10,21 +10,38 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// createID is rdma_create_id.
+// createID is rdma_create_id with a channel, which knows its fabric.
 func createID(of ibv.Ptr[rdmacm.EventChannel], to ibv.Ptr[ibv.Ptr[rdmacm.CMID]], context uint64,
 	space rdmacm.PortSpace) runtime.Errno {
 	ch := device.Find[channel](of)
+	if ch == nil {
+		return errnos.EINVAL
+	}
+	return ch.cm.createIDOn(ch, to, context, space)
+}
+
+// createAnyID is rdma_create_id, of a fabric that is asked for it. Without a channel the identifier is synchronous.
+func (c *Manager) createAnyID(of ibv.Ptr[rdmacm.EventChannel], to ibv.Ptr[ibv.Ptr[rdmacm.CMID]], context uint64,
+	space rdmacm.PortSpace) runtime.Errno {
+	if of != 0 {
+		return createID(of, to, context, space)
+	}
+	return c.createIDOn(nil, to, context, space)
+}
+
+func (c *Manager) createIDOn(ch *channel, to ibv.Ptr[ibv.Ptr[rdmacm.CMID]], context uint64,
+	space rdmacm.PortSpace) runtime.Errno {
 	datagrams, ok := portSpaceKind(space)
-	if ch == nil || to == 0 || !ok {
+	if to == 0 || !ok {
 		return errnos.EINVAL
 	}
 	kind := ibv.QPT_RC
 	if datagrams {
 		kind = ibv.QPT_UD
 	}
-	ch.cm.Lock()
-	defer ch.cm.Unlock()
-	id, errno := ch.cm.newID(ch, context, space, kind)
+	c.Lock()
+	defer c.Unlock()
+	id, errno := c.newID(ch, context, space, kind)
 	if errno != 0 {
 		return errno
 	}

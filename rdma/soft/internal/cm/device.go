@@ -5,7 +5,6 @@ package cm
 import (
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma/soft/internal/device"
-	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
 	"github.com/goverbs/goverbs/runtime"
 )
@@ -18,6 +17,7 @@ type openDevice struct {
 	pd      *device.PD
 	domain  ibv.Ptr[ibv.XRCD] // of XRC, or 0
 	uses    int
+	listed  bool // rdma_get_devices gave it, and a program may keep it
 }
 
 // open gives a device as the connection manager has it; put gives it back.
@@ -28,19 +28,25 @@ func (c *Manager) open(d *device.Device) (*openDevice, runtime.Errno) {
 		if errno != 0 {
 			return nil, errno
 		}
-		pd, errno := context.NewPD()
+		s = &openDevice{cm: c, device: d, context: context}
+		c.opened[d] = s
+	}
+	if s.pd == nil {
+		pd, errno := s.context.NewPD()
 		if errno != 0 {
-			context.Close()
+			if !s.listed {
+				s.close()
+			}
 			return nil, errno
 		}
-		s = &openDevice{cm: c, device: d, context: context, pd: pd}
-		c.opened[d] = s
+		s.pd = pd
 	}
 	s.uses++
 	return s, 0
 }
 
-// put closes the device when nobody has it any more. What a program has left on it keeps it open.
+// put closes what nobody has any more. A context that was listed stays open, as librdmacm's do: programs keep it when they
+// have freed the list.
 func (s *openDevice) put() {
 	if s.uses--; s.uses > 0 {
 		return
@@ -48,15 +54,25 @@ func (s *openDevice) put() {
 	if x := device.Find[device.XRCD](uint64(s.domain)); x != nil && x.Close() == 0 {
 		s.domain = 0
 	}
-	if s.pd != nil && s.pd.Dealloc() == 0 {
+	if s.pd.Dealloc() == 0 {
 		s.pd = nil
 	}
-	if s.pd == nil && s.context.Close() == 0 {
-		delete(s.cm.opened, s.device)
-		return
+	if !s.listed || s.device.IsGone() {
+		s.close()
 	}
-	if s.pd == nil { // for the next user
-		s.pd, _ = s.context.NewPD()
+}
+
+// close closes the context, unless the program has something on it.
+func (s *openDevice) close() {
+	if s.uses == 0 && s.pd == nil && s.context.Close() == 0 {
+		delete(s.cm.opened, s.device)
+	}
+}
+
+// Rest closes the contexts that nobody has. The caller holds Fabric.mu.
+func (c *Manager) Rest() {
+	for _, s := range c.opened {
+		s.close()
 	}
 }
 
@@ -68,10 +84,6 @@ func (id *identifier) attach() runtime.Errno {
 	s, errno := id.cm.open(id.device)
 	if errno != 0 {
 		return errno
-	}
-	if s.pd == nil {
-		s.put()
-		return errnos.ENOMEM
 	}
 	id.shares = s
 	id.record.Verbs, id.record.PD, id.record.PortNum = s.context.Address(), ibv.PtrTo(s.pd.Record()), device.PortNum
@@ -103,6 +115,7 @@ func (c *Manager) devices(count ibv.Ptr[int32]) (uint64, runtime.Errno) {
 			device.Free(&contexts[0])
 			return 0, errno
 		}
+		s.listed = true
 		l.devices, contexts[i] = append(l.devices, s), s.context.Address()
 	}
 	if count != 0 {

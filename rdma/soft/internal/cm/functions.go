@@ -71,11 +71,13 @@ var librdmacm = sync.OnceValue(func() map[string]runtime.Func {
 
 func init() { device.Provide("librdmacm", librdmacm) }
 
-// function gives those that take no object.
+// Function gives those that take no object, or need none.
 func (c *Manager) Function(name string) runtime.Func {
 	switch name {
 	case "rdma_create_event_channel":
 		return abi.Func0(c.createEventChannel)
+	case "rdma_create_id":
+		return abi.Status(abi.Take4(c.createAnyID))
 	case "rdma_get_devices":
 		return abi.Func1(c.devices)
 	case "rdma_getaddrinfo":

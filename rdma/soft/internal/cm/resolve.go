@@ -4,6 +4,7 @@ package cm
 
 import (
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/goverbs/goverbs/generated/ibv"
@@ -65,11 +66,13 @@ func bindAddr(id *identifier, to ibv.Ptr[rdmacm.Sockaddr]) runtime.Errno {
 
 // bind gives the identifier an address, of a device or of all, and a port, which is claimed or not.
 func (id *identifier) bind(address netip.AddrPort, claims bool) runtime.Errno {
-	d := (*device.Device)(nil)
-	if !address.Addr().IsUnspecified() {
-		if d = id.cm.Owner(address.Addr()); d == nil {
-			return errnos.EADDRNOTAVAIL
-		}
+	d := id.cm.Owner(address.Addr())
+	switch ip := address.Addr(); {
+	case d != nil || ip.IsUnspecified():
+	case ip.IsLoopback() && !id.cm.looped():
+		address = netip.AddrPortFrom(unspecified(ip.Is4()), address.Port())
+	default:
+		return errnos.EADDRNOTAVAIL
 	}
 	afOnly := id.afOnly
 	id.afOnly = afOnly || address.Addr().Is4()
@@ -79,6 +82,12 @@ func (id *identifier) bind(address netip.AddrPort, claims bool) runtime.Errno {
 	}
 	id.device, id.state = d, bound
 	return 0
+}
+
+// looped says whether a device has a loopback address. Otherwise such an address stands for all addresses, as on Linux,
+// where no device can have one.
+func (c *Manager) looped() bool {
+	return slices.ContainsFunc(c.Present(), func(d *device.Device) bool { return d.IP().IsLoopback() })
 }
 
 // resolveAddr is rdma_resolve_addr. An ID that is bound to no device uses the peer's address as its own, as Linux does

@@ -108,6 +108,7 @@ func (f *Fabric) RemoveDevice(name string) bool {
 	d.tell(ibv.EVENT_DEVICE_FATAL)
 	f.manager.Removed(d)
 	f.manager.Cut(d)
+	f.manager.Rest()
 	for _, object := range f.numbers.objects {
 		if q := object.qp; q != nil && q.device == d && q.state != ibv.QPS_RESET && q.state != ibv.QPS_ERR {
 			q.setState(ibv.QPS_ERR)
@@ -294,6 +295,7 @@ func (f *Fabric) Close() error {
 	}()
 	f.mu.Lock()
 	defer f.unlock()
+	f.manager.Rest()
 	for _, d := range slices.Concat(f.devices, f.gone) {
 		if len(d.contexts) > 0 {
 			return fmt.Errorf("soft: device %s is open: %w", text(d.record.Name[:]), errnos.EBUSY)

@@ -122,3 +122,6 @@ func (r *reports) Settle(f *Fabric) { r.settle(f) }
 // Got and Acked count one more.
 func (r *reports) Got()   { r.got++ }
 func (r *reports) Acked() { r.acked++ }
+
+// IsGone says whether the device was taken away. The caller holds Fabric.mu.
+func (d *device) IsGone() bool { return d.gone }

@@ -31,6 +31,8 @@ type Manager interface {
 	// Moved tells all identifiers that are bound to an address of a device that another one has it now. The caller
 	// holds Fabric.mu.
 	Moved(gid [16]byte, from *Device)
+	// Rest closes what the connection manager has open and no program has. The caller holds Fabric.mu.
+	Rest()
 	// OpenChannels counts the event channels that programs have. The caller holds Fabric.mu.
 	OpenChannels() int
 	// AddressOwner is Fabric.AddressOwner. The caller holds Fabric.mu.
@@ -67,6 +69,7 @@ type unmanaged struct{}
 func (unmanaged) Function(string) runtime.Func                     { return nil }
 func (unmanaged) Receive(*Device, *message.MAD)                    {}
 func (unmanaged) Removed(*Device)                                  {}
+func (unmanaged) Rest()                                            {}
 func (unmanaged) Cut(*Device)                                      {}
 func (unmanaged) Moved([16]byte, *Device)                          {}
 func (unmanaged) OpenChannels() int                                { return 0 }

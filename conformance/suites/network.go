@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package suites
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"os/exec"
+	"strconv"
+	"strings"
+)
+
+// network is a namespace of its own, for programs that leave loopback interfaces out: it has one interface with two
+// addresses, and what they send to each other stays in it. It needs no rights where users may make namespaces.
+type network struct {
+	holder *exec.Cmd
+	stdin  io.Closer
+}
+
+// networkAddresses are the two addresses of every network.
+var networkAddresses = [2]string{"192.0.2.1", "192.0.2.2"}
+
+// newNetwork makes a network, which lives until it is closed, or this process ends.
+func newNetwork() (*network, error) {
+	script := "ip link set lo up && ip link add one type veth peer name other && " +
+		"ip addr add " + networkAddresses[0] + "/24 dev one && ip addr add " + networkAddresses[1] + "/24 dev one && " +
+		"ip link set one up && ip link set other up && echo ready && exec cat"
+	n := &network{holder: exec.Command("unshare", "--map-root-user", "--net", "sh", "-c", script)}
+	stdin, err := n.holder.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	stdout, err := n.holder.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	var said strings.Builder
+	n.stdin, n.holder.Stderr = stdin, &said
+	if err := n.holder.Start(); err != nil {
+		return nil, err
+	}
+	if line, err := bufio.NewReader(stdout).ReadString('\n'); err != nil {
+		stdin.Close()
+		_ = n.holder.Wait()
+		return nil, fmt.Errorf("making a network namespace: %s%s%w", line, said.String(), err)
+	}
+	return n, nil
+}
+
+// within is the command that runs another one in the network.
+func (n *network) within() []string {
+	return []string{"nsenter", "--preserve-credentials", "--user", "--net", "--target", strconv.Itoa(n.holder.Process.Pid)}
+}
+
+func (n *network) close() {
+	n.stdin.Close()
+	_ = n.holder.Wait()
+}
