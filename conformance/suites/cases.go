@@ -45,7 +45,7 @@ type Case struct {
 
 // Names are the suites there are, in the order in which they run.
 var Names = []string{"ibverbs-utils", "rdmacm-utils", "pyverbs-44.0", "pyverbs-65.0", "perftest", "qperf", "ucx",
-	"libfabric"}
+	"libfabric", "openmpi", "fio"}
 
 // Read reads the cases of a suite.
 func Read(name string) (*Suite, error) {

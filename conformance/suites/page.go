@@ -19,8 +19,8 @@ below, runs each case, and fails if one ends otherwise than here. This page is m
 
 A server and its client are two processes, each with a software device at a loopback address of its own; those of
 libfabric, which leaves loopback out, are in a network namespace. A case passes if both end with status 0, and if the
-client prints what the case asks for. What a suite skips, it skips for a reason of its own: the feature is of one vendor,
-or the device does not have it.
+client prints what the case asks for. What a suite skips, it skips for a reason of its own: the feature is of one
+vendor, or the device does not have it.
 
 `
 

@@ -45,8 +45,8 @@ func (c *Manager) open(d *device.Device) (*openDevice, runtime.Errno) {
 	return s, 0
 }
 
-// put closes what nobody has any more. A context that was listed stays open, as librdmacm's do: programs keep it when they
-// have freed the list.
+// put closes what nobody has any more. A context that was listed stays open, as librdmacm's do: programs keep it when
+// they have freed the list.
 func (s *openDevice) put() {
 	if s.uses--; s.uses > 0 {
 		return
