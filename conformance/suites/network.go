@@ -50,7 +50,8 @@ func newNetwork() (*network, error) {
 
 // within is the command that runs another one in the network.
 func (n *network) within() []string {
-	return []string{"nsenter", "--preserve-credentials", "--user", "--net", "--target", strconv.Itoa(n.holder.Process.Pid)}
+	return []string{"nsenter", "--preserve-credentials", "--user", "--net", "--target",
+		strconv.Itoa(n.holder.Process.Pid)}
 }
 
 func (n *network) close() {
