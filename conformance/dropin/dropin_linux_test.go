@@ -168,8 +168,6 @@ var missing = func() map[string]string {
 		"no counters of completions, as with Soft-RoCE": "_ibv_query_comp_cntr_caps ibv_create_comp_cntr " +
 			"ibv_destroy_comp_cntr ibv_inc_comp_cntr ibv_inc_err_comp_cntr ibv_read_comp_cntr ibv_read_err_comp_cntr " +
 			"ibv_set_comp_cntr ibv_set_err_comp_cntr ibv_qp_attach_comp_cntr",
-		"no hints for a bus":                       "ibv_alloc_dmah ibv_dealloc_dmah",
-		"ibv_query_port says how fast the port is": "ibv_query_port_speed",
 	} {
 		for _, name := range strings.Fields(names) {
 			all[name] = reason

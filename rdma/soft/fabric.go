@@ -130,7 +130,7 @@ func (f *Fabric) Advance(d time.Duration) { f.fabric.Advance(d) }
 func (f *Fabric) Now() time.Duration { return f.fabric.Now() }
 
 // Resources counts what programs hold of the fabric: "ctx" (open devices), "pd", "mr", "mw", "cq", "qp", "srq", "ah",
-// "dm", "buf", "xrcd", "td", "channel", "cm_id", "event channel" and "address info". What is 0 is not in it.
+// "dm", "buf", "xrcd", "td", "dmah", "channel", "cm_id", "event channel" and "address info". What is 0 is not in it.
 func (f *Fabric) Resources() map[string]int { return f.fabric.Resources() }
 
 // Held tells what Resources counts, one text for each object, sorted: "mr made at shelf/server.go:12 (main.serve)", or

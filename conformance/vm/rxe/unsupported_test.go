@@ -94,7 +94,9 @@ var unsupported = []struct {
 		_, err := verbs.RegDMABufMR(r.PD, 0, 4096, 0, -1, ibv.ACCESS_LOCAL_WRITE)
 		return err
 	}},
-	{"ibv_alloc_dmah", func(r *bare) error { _, err := verbs.AllocDMAH(r.Context, &ibv.DMAHInitAttr{}); return err }},
+	{"ibv_alloc_dmah", func(r *bare) error {
+		return made(r.Rig, verbs.DeallocDMAH)(verbs.AllocDMAH(r.Context, &ibv.DMAHInitAttr{}))
+	}},
 	{"ibv_create_comp_cntr",
 		func(r *bare) error { _, err := verbs.CreateCompCntr(r.Context, &ibv.CompCntrInitAttr{}); return err }},
 	{"ibv_query_port_speed", func(r *bare) error { return verbs.QueryPortSpeed(r.Context, rig.PortNum, new(uint64)) }},

@@ -237,7 +237,7 @@ func queryDeviceEx(c *context, record uint64, size uint64) runtime.Errno {
 
 // everyODP is what connected queue pairs do with regions on demand.
 const everyODP = ibv.ODP_SUPPORT_SEND | ibv.ODP_SUPPORT_RECV | ibv.ODP_SUPPORT_WRITE | ibv.ODP_SUPPORT_READ |
-	ibv.ODP_SUPPORT_ATOMIC | ibv.ODP_SUPPORT_SRQ_RECV
+	ibv.ODP_SUPPORT_ATOMIC | ibv.ODP_SUPPORT_SRQ_RECV | ibv.ODP_SUPPORT_FLUSH | ibv.ODP_SUPPORT_ATOMIC_WRITE
 
 // Bits of device_cap_flags_ex that verbs.h does not name.
 const (
@@ -289,6 +289,22 @@ func queryPortSymbol(of ibv.Ptr[ibv.Context], port uint8, attr uint64) runtime.E
 		return errnos.EINVAL
 	}
 	return queryPort(c, port, attr, uint64(oldPortSize))
+}
+
+// portSpeed is that of four lanes of EDR, in units of 100 Mb/s.
+const portSpeed = 1000
+
+// queryPortSpeed is ibv_query_port_speed.
+func queryPortSpeed(of ibv.Ptr[ibv.Context], port uint32, to ibv.Ptr[uint64]) runtime.Errno {
+	c := find[context](of)
+	if c == nil || port != portNum || to == 0 {
+		return errnos.EINVAL
+	}
+	if c.isGone() {
+		return errnos.EIO
+	}
+	*to.Deref() = portSpeed
+	return 0
 }
 
 func queryGID(of ibv.Ptr[ibv.Context], port uint8, index int32, to ibv.Ptr[[16]byte]) runtime.Errno {

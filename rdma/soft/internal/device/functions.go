@@ -64,6 +64,10 @@ var libibverbs = func() map[string]runtime.Func {
 		"ibv_get_async_event": abi.Status(abi.Take2(getAsyncEvent)),
 		"ibv_ack_async_event": abi.Void(abi.Take1(ackAsyncEvent)),
 
+		"ibv_alloc_dmah":       abi.Func2(allocDMAH),
+		"ibv_dealloc_dmah":     abi.Number(abi.Take1(deallocDMAH)),
+		"ibv_query_port_speed": abi.Number(abi.Take3(queryPortSpeed)),
+
 		"ibv_alloc_pd":   abi.Func1(allocPD),
 		"ibv_dealloc_pd": abi.Number(abi.Take1(deallocPD)),
 

@@ -79,7 +79,7 @@ func count(record, object any, change int) {
 func (c *context) owned() *device { return c.device }
 
 // Resources counts what programs hold of the fabric: "ctx" (open devices), "pd", "mr", "mw", "cq", "qp", "srq", "ah",
-// "dm", "buf", "xrcd", "td", "channel", "cm_id", "event channel" and "address info". What is 0 is not in it.
+// "dm", "buf", "xrcd", "td", "dmah", "channel", "cm_id", "event channel" and "address info". What is 0 is not in it.
 func (f *Fabric) Resources() map[string]int {
 	counts := map[string]int{}
 	all.mu.RLock()
@@ -146,6 +146,8 @@ func resource(object any) (kind string, of *Fabric) {
 		return "xrcd", o.fabric()
 	case *td:
 		return "td", o.fabric()
+	case *dmah:
+		return "dmah", o.fabric()
 	case *channel:
 		return "channel", o.fabric()
 	case Managed:

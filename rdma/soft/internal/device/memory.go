@@ -115,17 +115,25 @@ func exportBuf(of ibv.Ptr[bufRecord]) (int32, runtime.Errno) {
 }
 
 // regMREx is ibv_reg_mr_ex.
-func regMREx(of ibv.Ptr[ibv.PD], init ibv.Ptr[ibv.MRInitAttr]) (uint64, runtime.Errno) {
-	p := find[pd](of)
+func regMREx(domain ibv.Ptr[ibv.PD], init ibv.Ptr[ibv.MRInitAttr]) (uint64, runtime.Errno) {
+	p := find[pd](domain)
 	if p == nil || init == 0 {
 		return 0, errnos.EINVAL
 	}
 	attr := init.Deref()
 	mask := ibv.MRInitAttrMask(attr.CompMask)
 	const file = ibv.REG_MR_MASK_FD | ibv.REG_MR_MASK_FD_OFFSET
-	const known = ibv.REG_MR_MASK_IOVA | ibv.REG_MR_MASK_ADDR | ibv.REG_MR_MASK_BUF | file
+	const known = ibv.REG_MR_MASK_IOVA | ibv.REG_MR_MASK_ADDR | ibv.REG_MR_MASK_BUF | ibv.REG_MR_MASK_DMAH | file
 	if mask&^known != 0 {
 		return 0, errnos.EOPNOTSUPP
+	}
+	var of backing
+	if mask&ibv.REG_MR_MASK_DMAH != 0 {
+		of.hints = find[dmah](uint64(attr.DMAH))
+		if of.hints == nil || of.hints.device != p.device || attr.Access&ibv.ACCESS_ON_DEMAND != 0 ||
+			mask&(file|ibv.REG_MR_MASK_BUF) != 0 {
+			return 0, errnos.EINVAL
+		}
 	}
 	if mask&file != 0 {
 		if mask != file|ibv.REG_MR_MASK_IOVA {
@@ -143,7 +151,7 @@ func regMREx(of ibv.Ptr[ibv.PD], init ibv.Ptr[ibv.MRInitAttr]) (uint64, runtime.
 	if mask&ibv.REG_MR_MASK_BUF != 0 {
 		return p.registerBuf(uint64(attr.Buf), uint64(attr.Addr), attr.Length, iova, attr.Access)
 	}
-	return p.register(uint64(attr.Addr), attr.Length, iova, attr.Access, backing{})
+	return p.register(uint64(attr.Addr), attr.Length, iova, attr.Access, of)
 }
 
 // regDMABufMR is ibv_reg_dmabuf_mr.

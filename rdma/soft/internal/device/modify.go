@@ -227,11 +227,10 @@ func setECE(of ibv.Ptr[ibv.QP], options ibv.Ptr[ibv.ECE]) runtime.Errno {
 	return 0
 }
 
-// queryECE is ibv_query_ece.
+// queryECE is ibv_query_ece. The device has no options, which are a vendor's; one that has none says so.
 func queryECE(of ibv.Ptr[ibv.QP], to ibv.Ptr[ibv.ECE]) runtime.Errno {
 	if findQP(of) == nil || to == 0 {
 		return errnos.EINVAL
 	}
-	*to.Deref() = ibv.ECE{}
-	return 0
+	return errnos.EOPNOTSUPP
 }

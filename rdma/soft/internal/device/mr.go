@@ -45,6 +45,7 @@ type backing struct {
 	buf    *buf
 	mapped *fd.Memory // of a file, from an offset
 	offset uint64
+	hints  *dmah
 }
 
 // keys are those of a device. A key is drawn until its place in the table is free, so that one look finds what it lets
@@ -169,7 +170,7 @@ func (p *pd) register(address, length uint64, iova uint64, access ibv.AccessFlag
 		return 0, errnos.EINVAL
 	}
 	defer p.fabric().unlock()
-	if of.buf != nil && of.buf.freed {
+	if of.buf != nil && of.buf.freed || of.hints != nil && !still(addressOf(of.hints.record), of.hints) {
 		return 0, errnos.EINVAL
 	}
 	if access&ibv.ACCESS_ZERO_BASED != 0 {
@@ -181,6 +182,9 @@ func (p *pd) register(address, length uint64, iova uint64, access ibv.AccessFlag
 	}
 	if r.backing = of; of.buf != nil {
 		of.buf.uses++
+	}
+	if of.hints != nil {
+		of.hints.uses++
 	}
 	return addressOf(r.record), 0
 }
@@ -273,6 +277,9 @@ func (r *region) end(by *importedMR) {
 	if r.buf != nil {
 		r.buf.uses--
 		r.buf.release()
+	}
+	if r.hints != nil {
+		r.hints.uses--
 	}
 	if r.mapped != nil {
 		r.mapped.Close()

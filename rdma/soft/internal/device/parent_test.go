@@ -44,3 +44,61 @@ func TestCompletionQueueInParentDomain(t *testing.T) {
 	require.NoError(t, verbs.DestroyCQ(verbs.CQExToCQ(cq)))
 	assert.NoError(t, verbs.DeallocPD(parent))
 }
+
+// TestAllocators: a parent domain has both functions of the program's for memory of queues, or none. They are not
+// called, or the test would end.
+func TestAllocators(t *testing.T) {
+	r := newRig(t, Options{})
+	attr := ibv.ParentDomainInitAttr{PD: ibv.PtrTo(r.pd[0]), CompMask: ibv.PARENT_DOMAIN_INIT_ATTR_ALLOCATORS, Alloc: 1}
+	_, err := verbs.AllocParentDomain(r.context[0], &attr)
+	assert.ErrorIs(t, err, errnos.EINVAL)
+	attr.Free = 1
+	parent, err := verbs.AllocParentDomain(r.context[0], &attr)
+	require.NoError(t, err)
+	cq, err := verbs.CreateCQEx(r.context[0],
+		&ibv.CQInitAttrEx{CQE: 4, CompMask: ibv.CQ_INIT_ATTR_MASK_PD, ParentDomain: ibv.PtrTo(parent)})
+	require.NoError(t, err)
+	require.NoError(t, verbs.DestroyCQ(verbs.CQExToCQ(cq)))
+	require.NoError(t, verbs.DeallocPD(parent))
+}
+
+// TestDMAHandles: hints that mean something are taken, others are not; a handle stays as long as its regions.
+func TestDMAHandles(t *testing.T) {
+	r := newRig(t, Options{})
+	const all = ibv.DMAH_INIT_ATTR_MASK_CPU_ID | ibv.DMAH_INIT_ATTR_MASK_PH | ibv.DMAH_INIT_ATTR_MASK_TPH_MEM_TYPE
+	for _, wrong := range []ibv.DMAHInitAttr{
+		{CompMask: all, PH: 4}, {CompMask: all, CPUID: 0xffff}, {CompMask: all, TPHMemType: 2},
+	} {
+		_, err := verbs.AllocDMAH(r.context[0], &wrong)
+		assert.ErrorIs(t, err, errnos.EINVAL)
+	}
+	_, err := verbs.AllocDMAH(r.context[0], &ibv.DMAHInitAttr{CompMask: 8})
+	assert.ErrorIs(t, err, errnos.EOPNOTSUPP)
+	h, err := verbs.AllocDMAH(r.context[0], &ibv.DMAHInitAttr{CompMask: all, PH: 3, TPHMemType: 1})
+	require.NoError(t, err)
+	memory := make([]byte, pageSize)
+	attr := ibv.MRInitAttr{CompMask: uint64(ibv.REG_MR_MASK_ADDR | ibv.REG_MR_MASK_DMAH), Length: pageSize,
+		Addr: uintptr(addressOf(&memory[0])), Access: ibv.ACCESS_LOCAL_WRITE, DMAH: ibv.PtrTo(h)}
+	_, err = verbs.RegMREx(r.pd[1], &attr)
+	assert.ErrorIs(t, err, errnos.EINVAL, "it is another device's")
+	attr.Access |= ibv.ACCESS_ON_DEMAND
+	_, err = verbs.RegMREx(r.pd[0], &attr)
+	assert.ErrorIs(t, err, errnos.EINVAL)
+	attr.Access = ibv.ACCESS_LOCAL_WRITE
+	mr, err := verbs.RegMREx(r.pd[0], &attr)
+	require.NoError(t, err)
+	assert.ErrorIs(t, verbs.DeallocDMAH(h), errnos.EBUSY)
+	require.NoError(t, verbs.DeregMR(mr))
+	require.NoError(t, verbs.DeallocDMAH(h))
+	_, err = verbs.RegMREx(r.pd[0], &attr)
+	assert.ErrorIs(t, err, errnos.EINVAL, "it is gone")
+}
+
+// TestPortSpeed: it is what width and speed of the port say.
+func TestPortSpeed(t *testing.T) {
+	r := newRig(t, Options{})
+	var speed uint64
+	require.NoError(t, verbs.QueryPortSpeed(r.context[0], portNum, &speed))
+	assert.EqualValues(t, 1000, speed)
+	assert.ErrorIs(t, verbs.QueryPortSpeed(r.context[0], 2, &speed), errnos.EINVAL)
+}

@@ -127,6 +127,65 @@ func deallocTD(address uint64) runtime.Errno {
 	return 0
 }
 
+// dmah is a DMA handle: hints about the bus between memory and an adapter, of which this device has none. It checks
+// them, and heeds none.
+type dmah struct {
+	*context
+	record *ibv.DMAH
+	uses   int // regions
+}
+
+// What hints may be.
+const (
+	maxPH  = 3
+	maxCPU = 1<<13 - 1 // the most that Linux counts
+)
+
+// allocDMAH is ibv_alloc_dmah.
+func allocDMAH(of ibv.Ptr[ibv.Context], init ibv.Ptr[ibv.DMAHInitAttr]) (uint64, runtime.Errno) {
+	c := locked[context](of)
+	if c == nil {
+		return 0, errnos.EINVAL
+	}
+	defer c.fabric().unlock()
+	if init == 0 {
+		return 0, errnos.EINVAL
+	}
+	attr := init.Deref()
+	const known = ibv.DMAH_INIT_ATTR_MASK_CPU_ID | ibv.DMAH_INIT_ATTR_MASK_PH | ibv.DMAH_INIT_ATTR_MASK_TPH_MEM_TYPE
+	has := func(bit ibv.DMAHInitAttrMask) bool { return attr.CompMask&bit != 0 }
+	switch {
+	case attr.CompMask&^known != 0:
+		return 0, errnos.EOPNOTSUPP
+	case has(ibv.DMAH_INIT_ATTR_MASK_PH) && attr.PH > maxPH, has(ibv.DMAH_INIT_ATTR_MASK_CPU_ID) && attr.CPUID > maxCPU,
+		has(ibv.DMAH_INIT_ATTR_MASK_TPH_MEM_TYPE) && ibv.TPHMemType(attr.TPHMemType) > ibv.TPH_MEM_TYPE_PM:
+		return 0, errnos.EINVAL
+	}
+	record, errno := allocate[ibv.DMAH](c.device)
+	if errno != 0 {
+		return 0, errno
+	}
+	c.uses++
+	record.Context = c.address()
+	enter(record, &dmah{context: c, record: record})
+	return addressOf(record), 0
+}
+
+// deallocDMAH is ibv_dealloc_dmah.
+func deallocDMAH(of ibv.Ptr[ibv.DMAH]) runtime.Errno {
+	h := locked[dmah](of)
+	if h == nil {
+		return errnos.EINVAL
+	}
+	defer h.fabric().unlock()
+	if errno := mayGo(h.fabric(), of, h, func() bool { return h.uses > 0 }); errno != 0 {
+		return errno
+	}
+	h.context.leave()
+	forget(h.record)
+	return 0
+}
+
 func allocParentDomain(c *context, init uint64) (uint64, runtime.Errno) {
 	if init == 0 {
 		return 0, errnos.EINVAL
@@ -139,8 +198,9 @@ func allocParentDomain(c *context, init uint64) (uint64, runtime.Errno) {
 		(with == nil || with.device != c.device) {
 		return 0, errnos.EINVAL
 	}
-	if attr.CompMask&ibv.PARENT_DOMAIN_INIT_ATTR_ALLOCATORS != 0 { // of C: this device has nothing to call them for
-		return 0, errnos.EOPNOTSUPP
+	// The program's functions for memory of queues are not called: queues of this device are not in its memory.
+	if attr.CompMask&ibv.PARENT_DOMAIN_INIT_ATTR_ALLOCATORS != 0 && (attr.Alloc == 0 || attr.Free == 0) {
+		return 0, errnos.EINVAL
 	}
 	p, errno := c.newPD()
 	if errno != 0 {
