@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// What programs expect of librdmacm that have no event channel, and that keep a context of a list which they have freed.
+// What programs expect of librdmacm that have no event channel, and that keep a context of a list which they have freed, or of
+// an identifier which they have destroyed.
 // Usage: manager ADDRESS
 #include <arpa/inet.h>
 #include <rdma/rdma_cma.h>
@@ -29,7 +30,10 @@ int main(int argc, char **argv)
 	WANT(rdma_resolve_addr(id, NULL, (struct sockaddr *)&address, 1000) == 0);
 	WANT(rdma_resolve_route(id, 1000) == 0);
 	WANT(id->verbs && id->pd);
+	context = id->verbs;
 	WANT(rdma_destroy_id(id) == 0);
+	pd = ibv_alloc_pd(context);
+	WANT(pd && ibv_dealloc_pd(pd) == 0);
 
 	list = rdma_get_devices(&n);
 	WANT(list && n == 1);

@@ -17,7 +17,6 @@ type openDevice struct {
 	pd      *device.PD
 	domain  ibv.Ptr[ibv.XRCD] // of XRC, or 0
 	uses    int
-	listed  bool // rdma_get_devices gave it, and a program may keep it
 }
 
 // open gives a device as the connection manager has it; put gives it back.
@@ -28,25 +27,24 @@ func (c *Manager) open(d *device.Device) (*openDevice, runtime.Errno) {
 		if errno != 0 {
 			return nil, errno
 		}
+		context.Keep(true)
 		s = &openDevice{cm: c, device: d, context: context}
 		c.opened[d] = s
 	}
 	if s.pd == nil {
 		pd, errno := s.context.NewPD()
 		if errno != 0 {
-			if !s.listed {
-				s.close()
-			}
 			return nil, errno
 		}
 		s.pd = pd
 	}
 	s.uses++
+	s.context.Keep(false)
 	return s, 0
 }
 
-// put closes what nobody has any more. A context that was listed stays open, as librdmacm's do: programs keep it when
-// they have freed the list.
+// put closes what nobody has any more. The context stays open, as librdmacm's do: programs keep it when they have freed
+// the list, or destroyed the identifier, that it is from.
 func (s *openDevice) put() {
 	if s.uses--; s.uses > 0 {
 		return
@@ -57,7 +55,8 @@ func (s *openDevice) put() {
 	if s.pd.Dealloc() == 0 {
 		s.pd = nil
 	}
-	if !s.listed || s.device.IsGone() {
+	s.context.Keep(true)
+	if s.device.IsGone() {
 		s.close()
 	}
 }
@@ -115,7 +114,6 @@ func (c *Manager) devices(count ibv.Ptr[int32]) (uint64, runtime.Errno) {
 			device.Free(&contexts[0])
 			return 0, errno
 		}
-		s.listed = true
 		l.devices, contexts[i] = append(l.devices, s), s.context.Address()
 	}
 	if count != 0 {

@@ -5,6 +5,7 @@ package device
 import (
 	"iter"
 	"slices"
+	"sync/atomic"
 	"unsafe"
 
 	"github.com/goverbs/goverbs/generated/ibv"
@@ -22,6 +23,7 @@ type context struct {
 	closed bool // before its objects were destroyed
 	file   *fd.Commands
 	opened *opened
+	kept   atomic.Bool // the connection manager keeps it for programs that may have its address; none holds it
 }
 
 // opened is what a context has in common with those that were imported by its descriptor: the objects of one can be
@@ -112,6 +114,9 @@ func (c *context) close() runtime.Errno {
 	c.end()
 	return 0
 }
+
+// Keep says whether nobody holds the context but the connection manager.
+func (c *context) Keep(kept bool) { c.kept.Store(kept) }
 
 // abandon closes a context that has objects. The caller holds Fabric.mu.
 func (c *context) abandon() {

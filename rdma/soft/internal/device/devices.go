@@ -101,6 +101,7 @@ func (f *Fabric) RemoveDevice(name string) bool {
 		return false
 	}
 	d.gone, d.down = true, true
+	d.lists++ // it is not released before the end of this
 	f.devices = slices.DeleteFunc(f.devices, func(other *device) bool { return other == d })
 	for _, gid := range d.gids {
 		f.reach(gid, nil)
@@ -116,6 +117,7 @@ func (f *Fabric) RemoveDevice(name string) bool {
 	}
 	f.gone = append(f.gone, d)
 	d.disconnect()
+	d.lists--
 	d.release()
 	return true
 }

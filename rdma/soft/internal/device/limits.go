@@ -115,6 +115,9 @@ func (f *Fabric) Held() []string {
 func resource(object any) (kind string, of *Fabric) {
 	switch o := object.(type) {
 	case *context:
+		if o.kept.Load() {
+			return "", nil
+		}
 		return "ctx", o.fabric()
 	case *closedContext:
 		return "ctx", o.fabric()
