@@ -28,8 +28,9 @@ type Config struct {
 	HandshakeTimeout time.Duration
 	// Linger limits how long Close waits until all written data has arrived. 0 means [DefaultLinger].
 	Linger time.Duration
-	// Heartbeat is the time without messages after which a heartbeat is sent. Without heartbeats, only a writing side
-	// notices that the peer's machine has vanished; with them, the connection fails soon. 0 means none.
+	// Heartbeat is the time without messages after which a heartbeat is sent. Without heartbeats, only a Write notices
+	// that the peer's machine has vanished, also one that waits for room; with them, the connection fails soon. 0 means
+	// none.
 	Heartbeat time.Duration
 	// BusyPoll is how long a waiting goroutine polls before it sleeps, as long as that finds completions: see
 	// rdma.CQ.SetBusyPoll. It uses processors, which the software devices of kernels need themselves. With hardware it

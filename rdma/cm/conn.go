@@ -51,6 +51,7 @@ type Conn struct {
 	peerFin   controlFlags // flags that the peer told
 	gone      bool         // the peer has disconnected
 
+	probe   probe
 	cancel  context.CancelFunc
 	workers sync.WaitGroup
 	once    sync.Once
@@ -66,6 +67,8 @@ func newConn(id *ID, config Config) *Conn {
 		closed: make(chan struct{}),
 		turn:   make(chan struct{}, 1), released: make(chan struct{}, 1), moved: make(chan struct{}, 1),
 	}
+	c.probe.timer = time.AfterFunc(time.Hour, c.ask)
+	c.probe.timer.Stop()
 	c.readDeadline.came, c.writeDeadline.came = c.interrupt, c.interrupt
 	c.interrupt()
 	return c

@@ -103,6 +103,7 @@ func (c *Conn) awaitEnd(w *waiting, late *deadline) {
 func (c *Conn) release() error {
 	c.readDeadline.stop()
 	c.writeDeadline.stop()
+	c.stopAsking()
 	if c.cancel != nil {
 		c.id.call("rdma_disconnect", c.id.disconnect) // fails if the connection is gone already
 		c.cancel()

@@ -119,6 +119,9 @@ func (id *ID) Listen(backlog int) error {
 // RDMA_CM_EVENT_ESTABLISHED reports it. Without one, the peer's answer is RDMA_CM_EVENT_CONNECT_RESPONSE, and Establish
 // completes the connection.
 //
+// There is no time to give, unlike ResolveAddr: where no machine or process has the address any more, the request is
+// sent again for about a minute, then RDMA_CM_EVENT_UNREACHABLE comes. Let ctx end earlier.
+//
 // C: rdma_connect
 //
 // Man: rdma_connect(3)

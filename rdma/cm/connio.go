@@ -62,7 +62,7 @@ func (c *Conn) tryRead(p []byte) (int, error) {
 	return n, nil
 }
 
-// Write sends all of p. It waits while the peer has no room.
+// Write sends all of p. It waits while the peer has no room, and asks it every second whether it is still there.
 func (c *Conn) Write(p []byte) (n int, err error) {
 	c.writing.Lock()
 	defer c.writing.Unlock()
@@ -78,8 +78,7 @@ func (c *Conn) Write(p []byte) (n int, err error) {
 		case m > 0:
 			continue
 		}
-		// It needs no lock: await takes it for what it calls.
-		c.await(w, c.writeDeadline, c.writable, func() bool { return c.writeErr() != nil || c.room(len(p)-n) > 0 })
+		c.awaitRoom(w, len(p)-n)
 	}
 }
 

@@ -5,6 +5,7 @@ package cm
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/goverbs/goverbs/generated/ibv"
@@ -82,6 +83,58 @@ func (c *Conn) beat(ctx context.Context) {
 		last = c.messages
 		c.mu.Unlock()
 	}
+}
+
+// probeAfter is how long a Write waits for room before it asks whether the peer is still there: all that was sent may
+// have been acknowledged before the peer vanished, and then nothing else would tell.
+const probeAfter = time.Second
+
+// probe asks a peer that gives no room. One timer runs for all Writes that wait within its time.
+type probe struct {
+	wanted atomic.Bool // a Write waits for room
+	armed  atomic.Bool
+	timer  *time.Timer
+	last   uint64 // messages when the timer fired before; guarded by Conn.mu
+}
+
+// awaitRoom is await of a Write of n bytes.
+func (c *Conn) awaitRoom(w *waiting, n int) {
+	c.probe.wanted.Store(true)
+	if !c.probe.armed.Swap(true) {
+		c.probe.timer.Reset(probeAfter)
+	}
+	// It needs no lock: await takes it for what it calls.
+	c.await(w, c.writeDeadline, c.writable, func() bool { return c.writeErr() != nil || c.room(n) > 0 })
+	c.probe.wanted.Store(false)
+}
+
+// ask sends a message that has to be acknowledged, when a Write has waited since the timer fired before.
+func (c *Conn) ask() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err != nil || c.gone || isDone(c.closed) {
+		return
+	}
+	if !c.probe.wanted.Load() {
+		c.probe.armed.Store(false)
+		if !c.probe.wanted.Load() || c.probe.armed.Swap(true) { // the next Write arms it, or has armed it
+			return
+		}
+	} else if c.messages == c.probe.last && c.slotFree(keptByBytes) {
+		if err := c.postControl(0); err != nil {
+			c.fail(err)
+			return
+		}
+	}
+	c.probe.last = c.messages
+	c.probe.timer.Reset(probeAfter)
+}
+
+// stopAsking returns when ask does nothing any more. The connection is closed.
+func (c *Conn) stopAsking() {
+	c.probe.timer.Stop()
+	c.mu.Lock() // of one that runs
+	defer c.mu.Unlock()
 }
 
 // completionFailed ends the connection because a completion failed. The caller holds mu.

@@ -26,12 +26,15 @@ import (
 //
 // # When the peer is gone
 //
-// A peer that calls Disconnect or Close, or whose process ends, tells its kernel, and this end gets
-// RDMA_CM_EVENT_DISCONNECTED: [ID.Event] returns it, which a passive server waits for in a goroutine. Outstanding
+// A peer that calls Disconnect or Close tells its manager, and this end gets RDMA_CM_EVENT_DISCONNECTED: [ID.Event]
+// returns it, which a passive server waits for in a goroutine. Kernels do this for processes that end, too. Outstanding
 // receives do not complete by that. Call Disconnect then: they complete with IBV_WC_WR_FLUSH_ERR, and waits for
-// completions end. A peer whose machine or link is gone tells nobody: only a send, write or read of this end fails,
-// with IBV_WC_RETRY_EXC_ERR after some seconds; a server that serves one-sided reads alone learns nothing. Let such a
-// server send something now and then, or use [Conn], which does.
+// completions end. A peer whose machine or link is gone tells nobody, nor does the process of a device soft@ADDRESS
+// that is killed: only a send, write or read of this end fails, with IBV_WC_RETRY_EXC_ERR after some seconds; a server
+// that serves one-sided reads alone learns nothing. Let such a server write nothing now and then, which the peer's
+// device acknowledges and its program does not see, or use [Conn] with a heartbeat:
+//
+//	id.PostWrite(1, nil, nil, ibv.SEND_SIGNALED, 0, 0)
 //
 // Man: rdma_create_id(3), rdma_cm(7)
 type ID struct {

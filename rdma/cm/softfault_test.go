@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/goverbs/goverbs/generated/rdmacm"
+	"github.com/goverbs/goverbs/rdma/internal/verberr"
 	"github.com/goverbs/goverbs/rdma/soft"
 )
 
@@ -152,6 +153,33 @@ func TestSoftStreamPeerVanishes(t *testing.T) {
 			t.Log(err)
 			c.Close()
 		})
+	}
+}
+
+// TestSoftPeerVanishesWhileWriteWaits: a Write that waits for room notices it too, without heartbeats, though all that
+// was sent has arrived.
+func TestSoftPeerVanishesWhileWriteWaits(t *testing.T) {
+	f := newFabric(t, soft.Options{})
+	config := &Config{Backend: f, Buffer: 64 << 10, AckTimeout: 8, Linger: 50 * time.Millisecond}
+	l, err := config.Listen(soon(t), "127.0.0.1:0")
+	keep(t, l, err)
+	c, err := config.Dial(soon(t), l.Addr().String())
+	keep(t, c, err)
+	peer, err := l.AcceptRDMA(soon(t))
+	keep(t, peer, err)
+	wrote := make(chan error, 1)
+	go func() {
+		_, err := c.Write(make([]byte, 1<<20))
+		wrote <- err
+	}()
+	require.Never(t, func() bool { return len(wrote) > 0 }, 2*probeAfter+probeAfter/2, 100*time.Millisecond,
+		"the peer answers, though nobody reads")
+	f.SetLink("soft0", false)
+	select {
+	case err := <-wrote:
+		assert.ErrorIs(t, err, verberr.ETIMEDOUT)
+	case <-soon(t).Done():
+		t.Error("Write did not return")
 	}
 }
 

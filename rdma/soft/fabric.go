@@ -12,7 +12,6 @@ import (
 	"github.com/goverbs/goverbs/generated/rdmacm"
 	"github.com/goverbs/goverbs/rdma/soft/internal/cm"
 	"github.com/goverbs/goverbs/rdma/soft/internal/device"
-	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 	"github.com/goverbs/goverbs/runtime"
 	"github.com/goverbs/goverbs/runtime/rights"
 )
@@ -37,30 +36,6 @@ func New(o Options) (*Fabric, error) {
 	return &Fabric{f}, nil
 }
 
-var defaultFabric = sync.OnceValues(func() (*Fabric, error) {
-	faults, err := late(rights.Getenv(lateVariable))
-	if err != nil {
-		return nil, err
-	}
-	return New(Options{Faults: faults})
-})
-
-// lateVariable is the environment variable with the time that each message on the fabric of Default takes.
-const lateVariable = "GOVERBS_SOFT_LATE"
-
-// late are the faults of a fabric whose messages take a time, "50us" for example, or none for "".
-func late(by string) (Faults, error) {
-	if by == "" {
-		return Faults{}, nil
-	}
-	d, err := time.ParseDuration(by)
-	if err != nil || d < 0 {
-		return Faults{}, fmt.Errorf("soft: %s=%q is not the time that a message takes, like 50us: %w", lateVariable, by,
-			errnos.EINVAL)
-	}
-	return Faults{Delay: 1, Late: d}, nil
-}
-
 // Default is the fabric that everyone in the process shares, with the devices soft0 and soft1. It is made when it is
 // first asked for.
 //
@@ -70,6 +45,14 @@ func late(by string) (Faults, error) {
 // without waiting for the completion. What needs no message, such as binding a window, is done at once all the same.
 // Programs with more rights than their user ignore the variable.
 func Default() (*Fabric, error) { return defaultFabric() }
+
+var defaultFabric = sync.OnceValues(func() (*Fabric, error) {
+	faults, err := late(rights.Getenv(lateVariable))
+	if err != nil {
+		return nil, err
+	}
+	return New(Options{Faults: faults})
+})
 
 // AddDevice adds a device to the fabric. Without a name it is called soft with its number, counted from 0.
 func (f *Fabric) AddDevice(o DeviceOptions) error { return f.fabric.AddDevice(device.DeviceOptions(o)) }

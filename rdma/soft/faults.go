@@ -48,6 +48,22 @@ func (o Faults) check() error {
 	return nil
 }
 
+// lateVariable is the environment variable with the time that each message on the fabric of Default takes.
+const lateVariable = "GOVERBS_SOFT_LATE"
+
+// late are the faults of a fabric whose messages take a time, "50us" for example, or none for "".
+func late(by string) (Faults, error) {
+	if by == "" {
+		return Faults{}, nil
+	}
+	d, err := time.ParseDuration(by)
+	if err != nil || d < 0 {
+		return Faults{}, fmt.Errorf("soft: %s=%q is not the time that a message takes, like 50us: %w", lateVariable, by,
+			errnos.EINVAL)
+	}
+	return Faults{Delay: 1, Late: d}, nil
+}
+
 // Counters count events on a fabric since its creation, whether caused by faults or by programs. HWCounters has more,
 // for each device.
 type Counters struct {
