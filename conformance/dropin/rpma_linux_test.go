@@ -33,8 +33,9 @@ func TestRPMA(t *testing.T) {
 	}{
 		{"y", "x", "written written by x, written by x, 8 bytes!, written\nreceived a message, message\n",
 			"received an answer,  answer\nevent 1\n"},
-		{"r", "s", "received a message, message\n", "event 3\nevent 0\n"},
-		{"serve", "errors", "event 1\n", "descriptor of no usage: -100004\n"},
+		{"r", "s", "received a message, message\n",
+			"wait of a queue that shares its channel: -100008\nreceived an answer\n"},
+		{"serve", "errors", "event 1\n", "wait of a shared channel: -100009\nno event: -100006\n"},
 		{"serve", "full", "event 1\n", "room for 16 receives: 1, then -100002\nall have ended\n"},
 	} {
 		t.Run(c.active, func(t *testing.T) {

@@ -287,6 +287,8 @@ func mistakes(t *testing.T, at netip.AddrPort) string {
 	r.result("no completion", err)
 	_, _, err = r.conn.Wait(r.ctx)
 	r.result("wait of a shared channel", err)
+	_, err = r.conn.NextEvent(ended)
+	r.result("no event", err)
 	c, value := r.conn, [8]byte([]byte("8 bytes!"))
 	for _, call := range []struct {
 		what string

@@ -35,6 +35,8 @@ func s(t *testing.T, at netip.AddrPort) string {
 	r.attempt()
 	data := r.conn.PrivateData()
 	r.print("private data %s of %d bytes", data[:4], len(data))
+	_, err := r.conn.CQ().Wait(r.ctx, make([]ibv.WC, 1))
+	r.result("wait of a queue that shares its channel", err)
 	msgs := r.msgs.Bytes()
 	copy(msgs[1024:], "a message")
 	r.must(r.conn.Send(r.msgs, 1024, 9, rpma.Always, 1))
@@ -101,7 +103,8 @@ func r(t *testing.T, at netip.AddrPort, ready func()) string {
 // channel, after a request that was rejected: what each sees in a role is what C sees against C.
 func TestQueuesAndRejection(t *testing.T) {
 	gs, gr := play(t, 7640, s, r)
-	assert.Contains(t, gs, "event 3\nevent 0\nprivate data to s of 196 bytes\nreceived an answer\nevent 1\n")
+	assert.Contains(t, gs, "event 3\nevent 0\nprivate data to s of 196 bytes\n"+
+		"wait of a queue that shares its channel: -100008\nreceived an answer\nevent 1\n")
 	assert.Contains(t, gr, "private data from s of 56 bytes\n")
 	assert.Contains(t, gr, "imm 01020304\nreceived a message, message\n")
 	inC(t)

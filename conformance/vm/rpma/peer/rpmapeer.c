@@ -13,6 +13,7 @@
  */
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -357,6 +358,8 @@ static void s(const char *address, const char *port)
 	attempt(address, port);
 	must(rpma_conn_get_private_data(conn, &data), "rpma_conn_get_private_data");
 	printf("private data %.4s of %u bytes\n", (char *)data.ptr, data.len);
+	must(rpma_conn_get_cq(conn, &cq), "rpma_conn_get_cq");
+	result("wait of a queue that shares its channel", rpma_cq_wait(cq));
 	strcpy(msgs + 1024, "a message");
 	must(rpma_send(conn, msgs_mr, 1024, 9, always, context(1)), "rpma_send");
 	must(rpma_send_with_imm(conn, msgs_mr, 1026, 7, always, 0x01020304, context(2)), "rpma_send_with_imm");
@@ -439,7 +442,8 @@ static void errors(const char *address, const char *port)
 	struct ibv_wc wc;
 	struct rpma_conn_private_data data;
 	uint8_t desc[DESC] = { 0 };
-	int n;
+	enum rpma_conn_event none_yet;
+	int n, fd, ret;
 
 	open_peer(address, RPMA_UTIL_IBV_CONTEXT_REMOTE);
 	regions(SIZE, local_usage);
@@ -451,6 +455,13 @@ static void errors(const char *address, const char *port)
 	connect_to(address, port, 0);
 	result("no completion", rpma_cq_get_wc(cq, 1, &wc, &n));
 	result("wait of a shared channel", rpma_conn_wait(conn, 0, &cq, NULL));
+	must(rpma_conn_get_event_fd(conn, &fd), "rpma_conn_get_event_fd");
+	n = fcntl(fd, F_GETFL);
+	fcntl(fd, F_SETFL, n | O_NONBLOCK);
+	ret = rpma_conn_next_event(conn, &none_yet);
+	fcntl(fd, F_SETFL, n);
+	/* librpma takes ENODATA for it, and librdmacm tells of EAGAIN. */
+	printf("no event: %d\n", ret == RPMA_E_PROVIDER ? RPMA_E_NO_EVENT : ret);
 	result("write without flags", rpma_write(conn, remote, 0, mr, 0, 8, 0, NULL));
 	result("read without flags", rpma_read(conn, mr, 0, remote, 0, 8, 0, NULL));
 	result("send without flags", rpma_send(conn, msgs_mr, 0, 8, 0, NULL));

@@ -154,7 +154,7 @@ func TestAdvice(t *testing.T) {
 
 func TestNoOptionsOfAVendor(t *testing.T) {
 	s := newStage(t, ibv.QPT_RC, Options{})
-	ece := &ibv.ECE{VendorID: 1, Options: 2}
+	ece := new(ibv.ECE)
 	assert.ErrorIs(t, verbs.QueryECE(s.p.a, ece), errnos.EOPNOTSUPP)
 	assert.ErrorIs(t, verbs.SetECE(s.p.a, ece), errnos.EOPNOTSUPP)
 	ece.VendorID, ece.Options = 0x15b3, 7
