@@ -386,8 +386,10 @@ func TestTenThousandQueuePairs(t *testing.T) {
 	k, err := cq.Poll(wcs)
 	require.NoError(t, err)
 	assert.Equal(t, n/busy, k, "what was posted has completed")
-	for i := range k {
-		require.NoError(t, rdma.CompletionErr(&wcs[i]))
+	for i := range k { // over packets, a queue pair can be closed before its peer has answered
+		if wcs[i].Status != ibv.WC_WR_FLUSH_ERR || os.Getenv("GOVERBS_SOFT_WIRE") == "" {
+			require.NoError(t, rdma.CompletionErr(&wcs[i]))
+		}
 	}
 	t.Logf("created in %v, connected in %v, closed in %v each", created, connected, closed)
 }
