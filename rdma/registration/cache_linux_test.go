@@ -4,6 +4,7 @@ package registration_test
 
 import (
 	"fmt"
+	"math/bits"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -20,13 +21,23 @@ import (
 
 const size = 1 << 16
 
-// mmap maps memory, at an address if that is not 0.
-func mmap(t testing.TB, at uintptr, length int) []byte {
+// mmap maps memory that tests unmap, and map again at the same address: where neither Go nor the kernel puts other
+// memory in the meantime.
+func mmap(t testing.TB, length int) []byte { return mmapAt(t, 3<<(28+(bits.UintSize-32)/2), length, 0) }
+
+// mmapOver maps memory over that at an address.
+func mmapOver(t testing.TB, at *byte, length int) {
+	mmapAt(t, uintptr(unsafe.Pointer(at)), length, unix.MAP_FIXED)
+}
+
+// mmapAgain maps memory where there is none any longer.
+func mmapAgain(t testing.TB, b []byte) {
+	mmapAt(t, uintptr(unsafe.Pointer(&b[0])), len(b), unix.MAP_FIXED_NOREPLACE)
+}
+
+func mmapAt(t testing.TB, at uintptr, length, how int) []byte {
 	t.Helper()
-	flags := unix.MAP_PRIVATE | unix.MAP_ANONYMOUS
-	if at != 0 {
-		flags |= unix.MAP_FIXED
-	}
+	flags := unix.MAP_PRIVATE | unix.MAP_ANONYMOUS | how
 	p, err := unix.MmapPtr(-1, 0, unsafe.Add(nil, at), uintptr(length), unix.PROT_READ|unix.PROT_WRITE, flags)
 	require.NoError(t, err)
 	return unsafe.Slice((*byte)(p), length)
@@ -42,17 +53,18 @@ func munmap(t testing.TB, b []byte) {
 var changes = map[string]func(t testing.TB, b []byte){
 	"unmap, map again": func(t testing.TB, b []byte) {
 		munmap(t, b)
-		mmap(t, uintptr(address(b)), len(b))
+		mmapAgain(t, b)
 	},
-	"map over it": func(t testing.TB, b []byte) { mmap(t, uintptr(address(b)), len(b)) },
+	"map over it": func(t testing.TB, b []byte) { mmapOver(t, &b[0], len(b)) },
 	"map over a page of it": func(t testing.TB, b []byte) {
-		mmap(t, uintptr(address(b)), os.Getpagesize())
+		mmapOver(t, &b[0], os.Getpagesize())
 	},
 	"move away, map again": func(t testing.TB, b []byte) {
-		moved, err := unix.MremapPtr(unsafe.Pointer(&b[0]), size, nil, 2*size, unix.MREMAP_MAYMOVE)
+		elsewhere := unsafe.Pointer(&mmap(t, size)[0])
+		_, err := unix.MremapPtr(unsafe.Pointer(&b[0]), size, elsewhere, size, unix.MREMAP_MAYMOVE|unix.MREMAP_FIXED)
 		require.NoError(t, err)
-		t.Cleanup(func() { unix.MunmapPtr(moved, 2*size) })
-		mmap(t, uintptr(address(b)), len(b))
+		t.Cleanup(func() { unix.MunmapPtr(elsewhere, size) })
+		mmapAgain(t, b)
 	},
 	"MADV_DONTNEED": func(t testing.TB, b []byte) { require.NoError(t, unix.Madvise(b, unix.MADV_DONTNEED)) },
 	"MADV_FREE":     func(t testing.TB, b []byte) { require.NoError(t, unix.Madvise(b, unix.MADV_FREE)) },
@@ -63,7 +75,7 @@ func TestChangedMemory(t *testing.T) {
 	for name, change := range changes {
 		t.Run(name, func(t *testing.T) {
 			c := newCache(t, registration.Options{})
-			b := mmap(t, 0, size)
+			b := mmap(t, size)
 			defer munmap(t, b)
 			for range 2 {
 				get(t, c, b, write)
@@ -80,7 +92,7 @@ func TestChangedMemory(t *testing.T) {
 			discarded := name == "MADV_DONTNEED" || name == "MADV_FREE"
 			assert.Equal(t, discarded, s.Uncached == 1)
 			munmap(t, b)
-			mmap(t, uintptr(address(b)), size)
+			mmapAgain(t, b)
 			for range 2 {
 				get(t, c, b, write)
 			}
@@ -92,11 +104,11 @@ func TestChangedMemory(t *testing.T) {
 // A lease of memory that is unmapped is the program's mistake; later leases have nothing to do with it.
 func TestUnmappedWithLease(t *testing.T) {
 	c := newCache(t, registration.Options{})
-	b := mmap(t, 0, size)
+	b := mmap(t, size)
 	defer munmap(t, b)
 	old, err := c.Get(b, write)
 	require.NoError(t, err)
-	mmap(t, uintptr(address(b)), size)
+	mmapOver(t, &b[0], size)
 	lease, err := c.Get(b, write)
 	require.NoError(t, err)
 	assert.NotEqual(t, old.RKey(), lease.RKey())
@@ -109,7 +121,7 @@ func TestUnmappedWithLease(t *testing.T) {
 // Two caches see the same changes.
 func TestTwoCaches(t *testing.T) {
 	one, two := newCache(t, registration.Options{}), newCache(t, registration.Options{})
-	b := mmap(t, 0, size)
+	b := mmap(t, size)
 	defer munmap(t, b)
 	for range 2 {
 		get(t, one, b, write)
@@ -118,7 +130,7 @@ func TestTwoCaches(t *testing.T) {
 		get(t, one, b, write)
 	}
 	assert.EqualValues(t, 1, two.Stats().Hits)
-	mmap(t, uintptr(address(b)), size)
+	mmapOver(t, &b[0], size)
 	get(t, one, b, write)
 	get(t, two, b[4096:], write)
 	for _, c := range []*registration.Cache{one, two} {
@@ -163,7 +175,7 @@ func TestUnmappingStorm(t *testing.T) {
 	for range 4 {
 		all.Go(func() {
 			for range 300 {
-				b, mapping := mmap(t, 0, 4096), mappings.Add(1)
+				b, mapping := mmap(t, 4096), mappings.Add(1)
 				for range 3 {
 					lease, err := c.Get(b, write)
 					if !assert.NoError(t, err) {
@@ -189,7 +201,7 @@ func TestUnmappingStorm(t *testing.T) {
 // BenchmarkWatchedHit is BenchmarkHit of memory whose unmapping the kernel reports.
 func BenchmarkWatchedHit(b *testing.B) {
 	c := newCache(b, registration.Options{})
-	memory := mmap(b, 0, size)
+	memory := mmap(b, size)
 	defer munmap(b, memory)
 	b.ReportAllocs()
 	for b.Loop() {
@@ -208,7 +220,7 @@ func BenchmarkUnmap(b *testing.B) {
 			c := newCache(b, registration.Options{})
 			for b.Loop() {
 				b.StopTimer()
-				memory := mmap(b, 0, size)
+				memory := mmap(b, size)
 				if watched {
 					get(b, c, memory, write)
 				} else {
@@ -223,7 +235,7 @@ func BenchmarkUnmap(b *testing.B) {
 
 // Prefault maps all pages, and changes no byte.
 func TestPrefault(t *testing.T) {
-	b := mmap(t, 0, 9*mib)
+	b := mmap(t, 9*mib)
 	defer munmap(t, b)
 	resident := func() (n int) {
 		pages := make([]byte, len(b)/os.Getpagesize())

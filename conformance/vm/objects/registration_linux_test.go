@@ -4,6 +4,8 @@ package objects
 
 import (
 	"fmt"
+	"math/bits"
+	"runtime"
 	"runtime/debug"
 	"sync"
 	"testing"
@@ -38,13 +40,14 @@ func (n *naive) get(t testing.TB, b []byte) ibv.SGE {
 	return n.all[at].SGE(0, 16)
 }
 
-// mmapAt maps memory, at an address if that is not 0.
-func mmapAt(t testing.TB, at uintptr) []byte {
+// mmap maps memory that tests unmap, and map again at the same address: where neither Go nor the kernel puts other
+// memory in the meantime.
+func mmap(t testing.TB) []byte { return mmapAt(t, 3<<(28+(bits.UintSize-32)/2), 0) }
+
+// mmapAt maps memory at an address: with MAP_FIXED over what is there, with MAP_FIXED_NOREPLACE where nothing is.
+func mmapAt(t testing.TB, at uintptr, how int) []byte {
 	t.Helper()
-	flags := unix.MAP_PRIVATE | unix.MAP_ANONYMOUS
-	if at != 0 {
-		flags |= unix.MAP_FIXED
-	}
+	flags := unix.MAP_PRIVATE | unix.MAP_ANONYMOUS | how
 	p, err := unix.MmapPtr(-1, 0, unsafe.Add(nil, at), cached, unix.PROT_READ|unix.PROT_WRITE, flags)
 	require.NoError(t, err)
 	return unsafe.Slice((*byte)(p), cached)
@@ -59,14 +62,16 @@ func unmap(t testing.TB, b []byte) {
 var becomes = map[string]func(t testing.TB, b []byte) []byte{
 	"unmapped and mapped anew": func(t testing.TB, b []byte) []byte {
 		unmap(t, b)
-		return mmapAt(t, addressOf(b))
+		return mmapAt(t, addressOf(b), unix.MAP_FIXED_NOREPLACE)
 	},
-	"mapped over": func(t testing.TB, b []byte) []byte { return mmapAt(t, addressOf(b)) },
+	"mapped over": func(t testing.TB, b []byte) []byte { return mmapAt(t, addressOf(b), unix.MAP_FIXED) },
 	"moved away, mapped anew": func(t testing.TB, b []byte) []byte {
-		moved, err := unix.MremapPtr(unsafe.Pointer(&b[0]), cached, nil, 2*cached, unix.MREMAP_MAYMOVE)
+		moved := mmap(t)
+		t.Cleanup(func() { unmap(t, moved) })
+		_, err := unix.MremapPtr(unsafe.Pointer(&b[0]), cached, unsafe.Pointer(&moved[0]), cached,
+			unix.MREMAP_MAYMOVE|unix.MREMAP_FIXED)
 		require.NoError(t, err)
-		t.Cleanup(func() { unix.MunmapPtr(moved, 2*cached) })
-		return mmapAt(t, addressOf(b))
+		return mmapAt(t, addressOf(b), unix.MAP_FIXED_NOREPLACE)
 	},
 	"discarded": func(t testing.TB, b []byte) []byte {
 		require.NoError(t, unix.Madvise(b, unix.MADV_DONTNEED))
@@ -116,7 +121,7 @@ func TestCacheOfChangedMemory(t *testing.T) {
 			cache, err := registration.NewCache(pd, registration.Options{})
 			keep(t, cache, err)
 			simple := &naive{pd: pd, all: map[uintptr]*rdma.MR{}}
-			b := mmapAt(t, 0)
+			b := mmap(t)
 			t.Cleanup(func() { unmap(t, b) })
 			look := func() string {
 				lease, err := cache.Get(b, ibv.ACCESS_LOCAL_WRITE)
@@ -160,6 +165,7 @@ func TestCacheOfGoMemory(t *testing.T) {
 			all[i] = allocate("old")
 			assert.Equal(t, "old", s.sees(t, simple.get(t, all[i])))
 		}
+		runtime.KeepAlive(all)
 	}()
 	// Go may begin anywhere in the memory that it uses again, so look for a part of it.
 	var reused []byte
@@ -178,6 +184,7 @@ func TestCacheOfGoMemory(t *testing.T) {
 	copy(reused, "new")
 	assert.Equal(t, stale(t, "new"), s.sees(t, ibv.SGE{Addr: uint64(addressOf(reused)), Length: 16, LKey: key}),
 		"the naive cache")
+	runtime.KeepAlive(reused)
 
 	cache, err := registration.NewCache(pd, registration.Options{Regions: 20})
 	keep(t, cache, err)
@@ -211,7 +218,7 @@ func TestCacheStorm(t *testing.T) {
 		s := newSender(t, pd)
 		all.Go(func() {
 			for i := range 50 {
-				b := mmapAt(t, 0)
+				b := mmap(t)
 				text := fmt.Sprintf("%d%02d", g, i)
 				copy(b, text)
 				for range 2 {

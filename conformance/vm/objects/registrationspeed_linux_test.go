@@ -39,7 +39,7 @@ func TestRegistrationSpeed(t *testing.T) {
 	keep(t, pd, err)
 	cache, err := registration.NewCache(pd, registration.Options{})
 	keep(t, cache, err)
-	heap, outside := make([]byte, 1<<20), mmapAt(t, 0)
+	heap, outside := make([]byte, 1<<20), mmap(t)
 	defer unmap(t, outside)
 	clear(heap)
 	kinds := []struct {
