@@ -286,8 +286,8 @@ bench-dropin: dropin ## what a call of C through the drop-in libraries costs; 10
 		$(DROPIN)/goverbs-run "$$dir/host" costs
 
 .PHONY: deps
-deps: ## install what is missing: C compilers for five targets, the C library's headers, rdma-core's headers and libraries, tshark, Go modules; 1 s when all is there
-	@.ci/deps $(DEPS) cross $(EMULATORS) $(JUDGES)
+deps: ## install what is missing: C compilers for five targets, or eight with GOVERBS_EVERYTHING=1, the C library's headers, rdma-core's headers and libraries, tshark, Go modules; 1 s when all is there
+	@.ci/deps $(DEPS) cross $(if $(GOVERBS_EVERYTHING),ports) $(EMULATORS) $(JUDGES)
 	@.ci/modules . conformance/bench examples/grpc
 
 .PHONY: suites

@@ -41,10 +41,10 @@
 //
 // # Three ways to call
 //
-// A queue is called on the thread's system stack if its provider is known to post and poll in user space alone;
-// otherwise Go's scheduler is told first. See [Providers]. Exclusive returns a handle for one goroutine, with a stack
-// of its own. The environment variable GOVERBS_CALL forces one way for every queue, and [QueueOptions].Way for one
-// queue.
+// A queue is called on the thread's system stack if its provider is known to post and poll in user space alone, or in
+// system calls that do not sleep; otherwise Go's scheduler is told first. See [Providers]. Exclusive returns a handle
+// for one goroutine, with a stack of its own. The environment variable GOVERBS_CALL forces one way for every queue, and
+// [QueueOptions].Way for one queue.
 //
 // Two settings need the blocking way, because C may then wait without Go's scheduler being told:
 // MLX5_FREEZE_ON_ERROR_CQE, with which libmlx5 sleeps for ever after a failed completion; and a stderr that is a pipe

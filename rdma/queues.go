@@ -182,18 +182,19 @@ const (
 	ReqNotify = provider.ReqNotify // ibv_req_notify_cq
 )
 
-// Provider describes a provider: the verbs that it executes in user space alone. They may be called without telling
-// Go's scheduler.
+// Provider describes a provider: the verbs that it executes in user space alone, and those that enter the kernel and do
+// not sleep there. They may be called without telling Go's scheduler.
 //
 // Fields, which go doc rdma/internal/provider.Provider explains:
 //
 //	Name string
 //	Pure Verbs
+//	Brief Verbs
 //	Reason string
 type Provider = provider.Provider
 
-// Providers returns the built-in list. A provider that is not in it, or a verb that is not in its Pure, is called the
-// Blocking way, which is right for all.
+// Providers returns the built-in list. A provider that is not in it, or a verb that is neither in its Pure nor in its
+// Brief, is called the Blocking way, which is right for all.
 func Providers() []Provider { return provider.Providers() }
 
 // inlined is never called. The compiler puts the body of a function of another package into this one's export data only

@@ -213,8 +213,10 @@ func (b *Batch) send(op string, o operation, src *MR, offset, length uint64, fla
 	if !b.room() {
 		return b.full(op)
 	}
-	if err := b.conn.checkSend(op, src, offset, length, flags); err != nil {
-		return err
+	if !canSend(src, offset, length, flags) {
+		if err := b.conn.refuseSend(op, src, offset, length, flags); err != nil {
+			return err
+		}
 	}
 	o.flags = sendFlags(flags)
 	b.add(o, src, offset, length)

@@ -112,8 +112,10 @@ func (c *Conn) Flush(dst *RemoteMR, dstOffset, length uint64, to FlushType, flag
 // C: rpma_send
 func (c *Conn) Send(src *MR, offset, length uint64, flags Flags, id uint64) error {
 	const op = "Conn.Send"
-	if err := c.checkSend(op, src, offset, length, flags); err != nil {
-		return err
+	if !c.made() || !canSend(src, offset, length, flags) {
+		if err := c.refuseSend(op, src, offset, length, flags); err != nil {
+			return err
+		}
 	}
 	return c.sends.post(op, c.sends.begin().Send(id), src, offset, length, flags)
 }
@@ -123,8 +125,10 @@ func (c *Conn) Send(src *MR, offset, length uint64, flags Flags, id uint64) erro
 // C: rpma_send_with_imm
 func (c *Conn) SendWithImm(src *MR, offset, length uint64, flags Flags, imm uint32, id uint64) error {
 	const op = "Conn.SendWithImm"
-	if err := c.checkSend(op, src, offset, length, flags); err != nil {
-		return err
+	if !c.made() || !canSend(src, offset, length, flags) {
+		if err := c.refuseSend(op, src, offset, length, flags); err != nil {
+			return err
+		}
 	}
 	return c.sends.post(op, c.sends.begin().SendImm(id, ibv.ToBE32(imm)), src, offset, length, flags)
 }
@@ -191,18 +195,24 @@ func (c *Conn) refuse(op string, local *MR, localOffset uint64, remote *RemoteMR
 	return remote.refuse(op, remoteOffset, length)
 }
 
-func (c *Conn) checkSend(op string, src *MR, offset, length uint64, flags Flags) error {
+// canSend checks a message that has memory.
+func canSend(src *MR, offset, length uint64, flags Flags) bool {
+	return flags-1 < Always && src != nil && src.has(offset, length)
+}
+
+// refuseSend says why there is no such message, or returns nil for one without memory.
+func (c *Conn) refuseSend(op string, src *MR, offset, length uint64, flags Flags) error {
 	switch {
 	case !c.made():
 		return neverMade(op)
 	case flags == 0 || flags > Always:
 		return badFlags(op, flags)
-	case src == nil && (offset != 0 || length != 0):
+	case src == nil && offset == 0 && length == 0:
+		return nil
+	case src == nil:
 		return noRegion(op)
-	case src != nil && !src.has(offset, length):
-		return src.refuse(op, offset, length)
 	}
-	return nil
+	return src.refuse(op, offset, length)
 }
 
 func canAtomicWrite(dst *RemoteMR, offset uint64, flags Flags) bool {

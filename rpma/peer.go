@@ -47,7 +47,9 @@ func NewPeer(device *Device, o PeerOptions) (*Peer, error) {
 	const bothFlushes = capFlushGlobal | capFlushPersistent
 	p.nativeFlush = attr.DeviceCapFlagsEx&bothFlushes == bothFlushes && !o.ReadFlush
 	p.nativeAtomicWrite = attr.DeviceCapFlagsEx&capAtomicWrite != 0 && !o.PlainAtomicWrite
-	if p.pd, err = device.AllocPD(); err != nil {
+	if p.pd, err = device.AllocPD(); errors.Is(err, errENOMEM) { // of which librpma tells here, and nowhere else
+		return nil, failedAs(op, ErrNoMemory, err)
+	} else if err != nil {
 		return nil, failed(op, err)
 	}
 	logInfo("new peer", "device", device.Name(), "native flush", p.nativeFlush, "native atomic write",

@@ -14,32 +14,39 @@ import (
 	"github.com/goverbs/goverbs/rdma"
 )
 
+var operationNames = []string{"read", "write", "write imm", "flush", "atomic write", "send", "send imm", "recv"}
+
 // eachOperation is every operation, under its name; id is that of its completion.
 func eachOperation(r *rig) map[string]func(id uint64) error {
 	here, there := r.a.memory(64, everyUsage), r.b.memory(64, everyUsage)
-	to, c, b := remote(r.t, there), r.a.conn, r.b.conn
-	received := make([]ibv.WC, 1)
-	// a receive for each message, which the peer polls at once
-	message := func(post func(id uint64) error) func(id uint64) error {
-		return func(id uint64) error {
-			if err := b.Recv(there, 0, 64, id); err != nil {
-				return err
-			}
-			err := post(id)
-			if err == nil {
-				_, err = b.CQ().Poll(received)
-			}
-			return err
-		}
-	}
+	to, c := remote(r.t, there), r.a.conn
+	recv := func(id uint64) error { return r.b.conn.Recv(there, 0, 64, id) }
+	send := func(id uint64) error { return c.Send(here, 0, 8, Always, id) }
+	writeImm := func(id uint64) error { return c.WriteWithImm(to, 0, here, 0, 8, Always, 1, id) }
 	return map[string]func(id uint64) error{
 		"read":         func(id uint64) error { return c.Read(here, 0, to, 0, 8, Always, id) },
 		"write":        func(id uint64) error { return c.Write(to, 0, here, 0, 8, Always, id) },
-		"write imm":    message(func(id uint64) error { return c.WriteWithImm(to, 0, here, 0, 8, Always, 1, id) }),
+		"write imm":    r.message(recv, writeImm),
 		"atomic write": func(id uint64) error { return c.AtomicWrite(to, 8, [8]byte{}, Always, id) },
 		"flush":        func(id uint64) error { return c.Flush(to, 0, 64, Visibility, Always, id) },
-		"send":         message(func(id uint64) error { return c.Send(here, 0, 8, Always, id) }),
-		"send imm":     message(func(id uint64) error { return c.SendWithImm(here, 0, 8, Always, 1, id) }),
+		"send":         r.message(recv, send),
+		"send imm":     r.message(recv, func(id uint64) error { return c.SendWithImm(here, 0, 8, Always, 1, id) }),
+		"recv":         r.message(recv, send),
+	}
+}
+
+// message posts a receive at b for each message of a, which b polls at once.
+func (r *rig) message(recv, send func(id uint64) error) func(id uint64) error {
+	cq, received := r.b.conn.CQ(), make([]ibv.WC, 1)
+	return func(id uint64) error {
+		if err := recv(id); err != nil {
+			return err
+		}
+		err := send(id)
+		if err == nil {
+			_, err = cq.Poll(received)
+		}
+		return err
 	}
 }
 
@@ -68,7 +75,7 @@ func TestNoAllocation(t *testing.T) {
 func BenchmarkOperations(b *testing.B) {
 	const span = 256
 	for way, o := range ways {
-		for _, name := range []string{"read", "write", "flush", "atomic write"} {
+		for _, name := range operationNames {
 			b.Run(way+"/"+name, func(b *testing.B) {
 				r := connected(b, options{a: o, b: o}) // whose locks no goroutine has taken yet
 				post, verb := eachOperation(r)[name], eachVerb(r)[name]
@@ -105,10 +112,10 @@ func BenchmarkOperations(b *testing.B) {
 	}
 }
 
-// eachVerb posts by package rdma what eachOperation posts, but for messages, whose receives would count as well.
+// eachVerb posts by package rdma what eachOperation posts; of a message, the side that its name says.
 func eachVerb(r *rig) map[string]func(id uint64) error {
 	here, there := r.a.memory(64, everyUsage), r.b.memory(64, everyUsage)
-	to, qp, sge := remote(r.t, there), r.a.conn.QP(), here.RDMA().SGE(0, 8)
+	to, qp, sge, one := remote(r.t, there), r.a.conn.QP(), here.RDMA().SGE(0, 8), ibv.ToBE32(1)
 	batch, err := rdma.NewSendBatch(1, 1, 8)
 	require.NoError(r.t, err)
 	r.t.Cleanup(func() { batch.Close() })
@@ -131,9 +138,25 @@ func eachVerb(r *rig) map[string]func(id uint64) error {
 			return qp.PostProgram(p)
 		}
 	}
+	recvs, err := rdma.NewRecvBatch(1, 1)
+	require.NoError(r.t, err)
+	r.t.Cleanup(func() { recvs.Close() })
+	space := there.RDMA().SGE(0, 64)
+	recv := func(id uint64) error { return r.b.conn.Recv(there, 0, 64, id) }
 	all := map[string]func(id uint64) error{
 		"read":  list(func(id uint64) { batch.Read(id, to.address, to.rkey).Add(sge).Signaled() }),
 		"write": list(func(id uint64) { batch.Write(id, to.address, to.rkey).Add(sge).Signaled() }),
+		"write imm": r.message(recv, list(func(id uint64) {
+			batch.WriteImm(id, to.address, to.rkey, one).Add(sge).Signaled()
+		})),
+		"send":     r.message(recv, list(func(id uint64) { batch.Send(id).Add(sge).Signaled() })),
+		"send imm": r.message(recv, list(func(id uint64) { batch.SendImm(id, one).Add(sge).Signaled() })),
+		"recv": r.message(func(id uint64) error {
+			recvs.Reset()
+			recvs.Recv(id).Add(space)
+			_, err := r.b.conn.QP().PostRecv(recvs)
+			return err
+		}, func(id uint64) error { return r.a.conn.Send(here, 0, 8, Always, id) }),
 		"flush": list(func(id uint64) { batch.Read(id, to.address, to.rkey).Add(sge).Signaled() }),
 		"atomic write": list(func(id uint64) {
 			var value [8]byte

@@ -121,22 +121,20 @@ func (r *recvs) init() (err error) {
 }
 
 func (r *recvs) post(op string, to receiver, dst *MR, offset, length, id uint64) error {
-	var sge ibv.SGE
-	var err error
-	if dst != nil {
-		if sge, err = dst.entry(op, offset, length); err != nil {
-			return err
+	if dst == nil {
+		if offset != 0 || length != 0 {
+			return noRegion(op)
 		}
-	} else if offset != 0 || length != 0 {
-		return noRegion(op)
+	} else if !dst.has(offset, length) {
+		return dst.refuse(op, offset, length)
 	}
 	r.mu.Lock()
 	r.batch.Reset()
 	w := r.batch.Recv(id)
 	if dst != nil {
-		w.Add(sge)
+		w.SGE(dst.region.Address+offset, uint32(length), dst.region.LKey)
 	}
-	_, err = to.PostRecv(r.batch)
+	_, err := to.PostRecv(r.batch)
 	r.mu.Unlock()
 	if err != nil {
 		return failed(op, err)

@@ -4,16 +4,13 @@ package cm
 
 import (
 	"errors"
-	"net"
 	"net/netip"
-	"os"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"github.com/vishvananda/netlink"
 
 	"github.com/goverbs/goverbs/conformance/vm/rig"
 	"github.com/goverbs/goverbs/generated/ibv"
@@ -244,26 +241,11 @@ func TestEventAddressChange(t *testing.T) {
 		addressChangeOnSoft(t, s)
 		return
 	}
-	at := netip.MustParseAddrPort("10.79.0.1:7466")
-	bond := netlink.NewLinkBond(netlink.LinkAttrs{Name: "rdma2"})
-	bond.Mode, bond.FailOverMac, bond.Miimon = netlink.BOND_MODE_ACTIVE_BACKUP, netlink.BOND_FAIL_OVER_MAC_ACTIVE, 100
-	require.NoError(t, netlink.LinkAdd(bond))
-	defer func() { assert.NoError(t, netlink.LinkDel(bond)) }()
-	for _, name := range []string{"slave0", "slave1"} {
-		slave := &netlink.Dummy{LinkAttrs: netlink.NewLinkAttrs()}
-		slave.Name = name
-		require.NoError(t, netlink.LinkAdd(slave))
-		defer netlink.LinkDel(slave)
-		require.NoError(t, netlink.LinkSetMaster(slave, bond))
-	}
-	require.NoError(t, netlink.LinkSetUp(bond))
-	require.NoError(t,
-		netlink.AddrAdd(bond, &netlink.Addr{IPNet: &net.IPNet{IP: at.Addr().AsSlice(), Mask: net.CIDRMask(24, 32)}}))
-	require.NoError(t, netlink.RdmaLinkAdd("rxe2", "rxe", "rdma2"))
-	defer removeDevice(t, func() error { return netlink.RdmaLinkDel("rxe2") })
-	l := s.listen(rdmacm.PS_TCP, at)
+	bond := rig.NewBond(t)
+	defer removeDevice(t, bond.Remove)
+	l := s.listen(rdmacm.PS_TCP, netip.AddrPortFrom(bond.Address, 7466))
 	defer l.Close() // which the device waits for
-	require.NoError(t, os.WriteFile("/sys/class/net/rdma2/bonding/active_slave", []byte("slave1"), 0))
+	bond.FailOver()
 	e := expect(t, s.server, rdmacm.CM_EVENT_ADDR_CHANGE)
 	assert.Same(t, l, e.ID)
 }

@@ -26,17 +26,23 @@ const (
 	ReqNotify                   // ibv_req_notify_cq
 )
 
-// Provider describes a provider: the verbs that it executes in user space alone, without system calls, waiting, or
-// calls into other libraries. Such a verb may be called without telling Go's scheduler. On error paths, a printed line
-// and a mutex that is held briefly do not count.
+// Provider describes a provider: the verbs that may be called without telling Go's scheduler.
+//
+// Pure verbs are executed in user space alone, without system calls, waiting, or calls into other libraries. On error
+// paths, a printed line and a mutex that is held briefly do not count.
+//
+// Brief verbs enter the kernel, which works there and never sleeps for the device or for a peer. A goroutine in such a
+// call computes, so its P must not be given away: a monitor thread that takes it costs more than the call. The world
+// cannot stop before the call is over.
 type Provider struct {
 	Name   string // as in the name of its shared object: "mlx5" of libmlx5.so.1 and of libmlx5-rdmav34.so
 	Pure   Verbs
+	Brief  Verbs  // not on private stacks: Exclusive handles call them the System way
 	Reason string // the sources that show it
 }
 
-// Providers returns the built-in list. A provider that is not in it, or a verb that is not in its Pure, is called the
-// Blocking way, which is right for all.
+// Providers returns the built-in list. A provider that is not in it, or a verb that is neither in its Pure nor in its
+// Brief, is called the Blocking way, which is right for all.
 func Providers() []Provider { return slices.Clone(providers) }
 
 const (
@@ -45,49 +51,60 @@ const (
 )
 
 // providers lists all providers of rdma-core. If one enters the kernel to post, all its verbs are called the Blocking
-// way, unless its sources show which of them take only spinlocks.
+// way, unless its sources show which of them take only spinlocks, and those of the kernel that posts do not sleep.
 var providers = []Provider{
-	{"mlx5", all, within + "qp.c, srq.c, cq.c: rings, doorbells and spinlocks; polling a signature error takes the " +
-		"mutex of the table of mkeys; an unexpected failed completion is printed only " +
+	{"mlx5", all, 0, within + "qp.c, srq.c, cq.c: rings, doorbells and spinlocks; polling a signature error takes " +
+		"the mutex of the table of mkeys; an unexpected failed completion is printed only " +
 		"to the file of MLX5_DEBUG_FILE, and sleeps for ever only under MLX5_FREEZE_ON_ERROR_CQE; " +
 		"both variables are read when the device is opened"},
-	{"mlx4", all, within + "qp.c, srq.c, cq.c: rings, doorbells and spinlocks; prints a local operation error"},
-	{"efa", all, within + "verbs.c: rings, doorbells and spinlocks"},
-	{"erdma", all, within + "erdma_verbs.c: rings, doorbells and spinlocks"},
-	{"ionic", all, within + "ionic_verbs.c: rings, doorbells and spinlocks"},
-	{"qedr", all, within + "qelr_verbs.c: rings, doorbells and spinlocks"},
-	{"mthca", all, within + "qp.c, srq.c, cq.c: rings, doorbells and spinlocks; prints a local operation error"},
-	{"ocrdma", all, within + "ocrdma_verbs.c: rings, doorbells and spinlocks"},
-	{"vmw_pvrdma", all, within + "qp.c, cq.c: rings, doorbells and spinlocks; prints an invalid opcode"},
-	{"mana", PostSend | PostRecv | ReqNotify,
+	{"mlx4", all, 0, within + "qp.c, srq.c, cq.c: rings, doorbells and spinlocks; prints a local operation error"},
+	{"efa", all, 0, within + "verbs.c: rings, doorbells and spinlocks"},
+	{"erdma", all, 0, within + "erdma_verbs.c: rings, doorbells and spinlocks"},
+	{"ionic", all, 0, within + "ionic_verbs.c: rings, doorbells and spinlocks"},
+	{"qedr", all, 0, within + "qelr_verbs.c: rings, doorbells and spinlocks"},
+	{"mthca", all, 0, within + "qp.c, srq.c, cq.c: rings, doorbells and spinlocks; prints a local operation error"},
+	{"ocrdma", all, 0, within + "ocrdma_verbs.c: rings, doorbells and spinlocks"},
+	{"vmw_pvrdma", all, 0, within + "qp.c, cq.c: rings, doorbells and spinlocks; prints an invalid opcode"},
+	{"mana", PostSend | PostRecv | ReqNotify, 0,
 		within + "cq.c, handle_error_cqe: a poll that finds a failed completion modifies " +
 			"the queue pair, in the kernel, under its locks"},
 
-	{"bnxt_re", 0, within + "verbs.c, bnxt_re_do_pacing: doorbells under congestion tell the driver by ioctl, and " +
+	{"bnxt_re", 0, 0, within + "verbs.c, bnxt_re_do_pacing: doorbells under congestion tell the driver by ioctl, and " +
 		"posting modifies a queue pair that has to be forced back to RTS"},
-	{"cxgb4", 0, within + "qp.c, ring_kernel_db: posting rings doorbells by ibv_cmd_modify_qp while the hardware's " +
-		"overflow"},
-	{"hns", 0, within + "hns_roce_u_hw_v2.c: posting to a reset device, and polling a failed completion, modify the " +
-		"queue pair in the kernel"},
-	{"irdma", 0, within + "uverbs.c, irdma_issue_flush: posting to a queue pair that is being flushed modifies it " +
+	{"cxgb4", 0, 0, within + "qp.c, ring_kernel_db: posting rings doorbells by ibv_cmd_modify_qp while the " +
+		"hardware's overflow"},
+	{"hns", 0, 0, within + "hns_roce_u_hw_v2.c: posting to a reset device, and polling a failed completion, modify " +
+		"the queue pair in the kernel"},
+	{"irdma", 0, 0, within + "uverbs.c, irdma_issue_flush: posting to a queue pair that is being flushed modifies it " +
 		"in the kernel; polling after a resize deregisters the old queue"},
-	{"rxe", PostRecv | Poll,
+	{"rxe", PostRecv | Poll, PostSend,
 		within + "rxe.c, rxe_poll_cq, rxe_post_recv, rxe_post_srq_recv: rings and spinlocks; " +
-			"post_send_db: posting a send writes to the device's file, and the kernel sends; " +
-			"requests for events are commands as well"},
-	{"siw", 0, within + "siw.c, siw_db: posting writes to the device's file"},
-	{"hfi1verbs", 0, within + "hfiverbs.c, verbs.c: posting and requests for events are commands to the kernel"},
-	{"ipathverbs", 0, within + "ipathverbs.c, verbs.c: posting and requests for events are commands to the kernel"},
+			"post_send_db: posting a send writes to the device's file, and requests for events are commands as well; " +
+			"Linux 6.1 to 7.0, rxe_verbs.c, rxe_post_send: the kernel hands packets to the network, as many as fit " +
+			"between two acknowledgements, or wakes a worker that does, under spinlocks"},
+	{"siw", 0, 0, within + "siw.c, siw_db: posting writes to the device's file"},
+	{"hfi1verbs", 0, 0, within + "hfiverbs.c, verbs.c: posting and requests for events are commands to the kernel"},
+	{"ipathverbs", 0, 0, within + "ipathverbs.c, verbs.c: posting and requests for events are commands to the kernel"},
 }
 
-// pure reports whether a provider executes a verb in user space alone. Rows of extra take precedence.
-func pure(name string, verb Verbs, extra []Provider) bool {
+// fastest is the fastest way to call a verb of a provider. Rows of extra take precedence.
+func fastest(name string, verb Verbs, extra []Provider) runtime.Way {
 	for _, rows := range [...][]Provider{extra, providers} {
 		if i := slices.IndexFunc(rows, func(p Provider) bool { return p.Name == name }); i >= 0 {
-			return rows[i].Pure&verb == verb
+			return rows[i].fastest(verb)
 		}
 	}
-	return false
+	return runtime.Blocking
+}
+
+func (p Provider) fastest(verb Verbs) runtime.Way {
+	switch {
+	case p.Pure&verb == verb:
+		return runtime.Exclusive
+	case (p.Pure|p.Brief)&verb == verb:
+		return runtime.System
+	}
+	return runtime.Blocking
 }
 
 // Software is the name of every backend in Go.

@@ -18,7 +18,7 @@ const EnvCall = "GOVERBS_CALL"
 
 // Ways decides how a function of a provider is called, and returns the provider's name: Software for a function of a
 // backend in Go, or "" if it was not recognised. shared is how any number of goroutines may call it, exclusive how an
-// exclusive handle may. verb is what the provider must do in user space alone. forced is a way or "", and extra are
+// exclusive handle may. verb is what the function does. forced is a way or "", and extra are
 // rows that take precedence over [Providers].
 func Ways(fn uintptr, verb Verbs, forced string, extra []Provider) (name string, shared, exclusive runtime.Way,
 	err error) {
@@ -31,8 +31,8 @@ func Ways(fn uintptr, verb Verbs, forced string, extra []Provider) (name string,
 		if exclusive, err = parseWay(forced); err != nil {
 			return name, 0, 0, fmt.Errorf("rdma: %s: %w", from, err)
 		}
-	} else if pure(name, verb, extra) {
-		exclusive = runtime.Exclusive
+	} else {
+		exclusive = fastest(name, verb, extra)
 	}
 	return name, min(exclusive, runtime.System), exclusive, nil
 }

@@ -50,31 +50,37 @@ func TestFileAt(t *testing.T) {
 	}
 }
 
-// Only who posts in user space alone is called without telling the scheduler, and every row says why.
+// Only who posts in user space alone, or without sleeping in the kernel, is called without telling the scheduler, and
+// every row says why.
 func TestProviders(t *testing.T) {
 	seen := map[string]bool{}
 	for _, p := range Providers() {
 		assert.False(t, seen[p.Name], p.Name)
 		seen[p.Name] = true
 		assert.NotEmpty(t, p.Reason)
+		assert.Zero(t, p.Pure&p.Brief, p.Name)
 		if p.Pure&PostSend == 0 && p.Name != "rxe" {
-			assert.Zero(t, p.Pure, p.Name)
+			assert.Zero(t, p.Pure|p.Brief, p.Name)
 		}
 	}
-	for _, name := range []string{"rxe", "siw", "hfi1verbs", "ipathverbs", "", "unknown", Software} {
-		assert.False(t, pure(name, PostSend, nil), name)
+	for _, name := range []string{"siw", "hfi1verbs", "ipathverbs", "", "unknown", Software} {
+		assert.Equal(t, runtime.Blocking, fastest(name, PostSend, nil), name)
 	}
-	assert.True(t, pure("mlx5", PostSend, nil))
-	assert.True(t, pure("rxe", Poll, nil))
-	assert.False(t, pure("rxe", ReqNotify, nil))
-	assert.True(t, pure("mana", PostSend, nil))
-	assert.False(t, pure("mana", Poll, nil))
+	assert.Equal(t, runtime.Exclusive, fastest("mlx5", PostSend, nil))
+	assert.Equal(t, runtime.Exclusive, fastest("rxe", Poll, nil))
+	assert.Equal(t, runtime.System, fastest("rxe", PostSend, nil), "it enters the kernel and does not sleep there")
+	assert.Equal(t, runtime.System, fastest("rxe", PostSend|Poll, nil))
+	assert.Equal(t, runtime.Blocking, fastest("rxe", ReqNotify, nil))
+	assert.Equal(t, runtime.Blocking, fastest("rxe", Poll|ReqNotify, nil))
+	assert.Equal(t, runtime.Exclusive, fastest("mana", PostSend, nil))
+	assert.Equal(t, runtime.Blocking, fastest("mana", Poll, nil))
 	i := slices.IndexFunc(providers, func(p Provider) bool { return p.Name == "mlx5" })
 	assert.Contains(t, providers[i].Reason, "printed only to the file of MLX5_DEBUG_FILE")
-	mine := []Provider{{Name: "mlx5"}, {Name: "mine", Pure: Poll}}
-	assert.False(t, pure("mlx5", PostSend, mine), "rows of one's own come first")
-	assert.True(t, pure("mine", Poll, mine))
-	assert.False(t, pure("mine", PostSend, mine))
+	mine := []Provider{{Name: "mlx5"}, {Name: "mine", Pure: Poll, Brief: PostRecv}}
+	assert.Equal(t, runtime.Blocking, fastest("mlx5", PostSend, mine), "rows of one's own come first")
+	assert.Equal(t, runtime.Exclusive, fastest("mine", Poll, mine))
+	assert.Equal(t, runtime.System, fastest("mine", PostRecv, mine))
+	assert.Equal(t, runtime.Blocking, fastest("mine", PostSend, mine))
 }
 
 func TestParseWay(t *testing.T) {

@@ -32,6 +32,15 @@ func TestWay(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, runtime.Blocking, cq.Way(), "its polls are not pure")
 
+	brief := options(1, 1, 0)
+	brief.Providers = []provider.Provider{{Name: provider.Software, Brief: provider.PostSend}}
+	q = sendQueue(t, d, brief)
+	assert.Equal(t, runtime.System, q.Way())
+	x, err = q.Exclusive()
+	require.NoError(t, err)
+	assert.Equal(t, runtime.System, x.Way(), "it enters the kernel: not on a private stack")
+	require.NoError(t, x.Close())
+
 	t.Setenv(provider.EnvCall, "blocking")
 	assert.Equal(t, runtime.Blocking, sendQueue(t, d, o).Way())
 	o.Way = "system"
