@@ -53,6 +53,7 @@ test: deps ## set up and test what a change may break; 20 min from nothing, less
 test-all: ## all of make test, and what takes long and seldom fails alone: every kernel, more machines, gRPC, fuzzing; 40 min
 	@GOVERBS_EVERYTHING=1 $(MAKE) --no-print-directory test TESTKERNEL=all AGAIN=true
 	@.ci/step dax $(MAKE) --no-print-directory vm-dax
+	@.ci/step unreachable $(MAKE) --no-print-directory vm-unreachable
 	@.ci/step grpc $(MAKE) --no-print-directory check-grpc
 	@.ci/step fuzz $(MAKE) --no-print-directory fuzz FUZZTIME=1500x
 	GOVERBS_PACKETS=10000000 $(GO) test -count=1 -timeout 20m ./rdma/soft -run TestHostilePackets
@@ -114,6 +115,11 @@ KERNEL ?= all
 RPMAKERNEL = $(if $(filter all,$(KERNEL)),6.1$(comma)6.12,$(KERNEL))
 comma := ,
 
+# the peer in C, and what makes its memory run out
+RPMAPEER = dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT && \
+	gcc -O2 -Wall -Werror -shared -fPIC -o "$$dir/faults.so" conformance/vm/rpma/peer/faults.c &&
+WITHRPMA = -with ./conformance/vm/rpma/peer/rpmapeer.c -file "$$dir/faults.so=/usr/lib/faults.so"
+
 .PHONY: vm-deps
 vm-deps: ## install QEMU and bring the kernels of KERNEL into the cache; 1 min 30 s, then 1 s
 	@.ci/deps qemu-system-x86
@@ -124,9 +130,14 @@ vm: vm-deps ## tests on real kernels with Soft-RoCE; KERNEL=6.1 for one; 4 to 6 
 	@$(VM) $(VMFLAGS) -kernel '$(KERNEL)' -with ./examples/... -- ./conformance/vm/rxe ./conformance/vm/promises ./conformance/vm/objects ./conformance/vm/interop ./conformance/vm/roce
 	@$(VM) $(VMFLAGS) -kernel '$(KERNEL)' -with ./examples/http -with ./conformance/vm/cm/peer/cmpeer.c -- ./conformance/vm/cm
 	@.ci/deps librpma-dev
-	@$(VM) $(VMFLAGS) -kernel '$(RPMAKERNEL)' -with ./conformance/vm/rpma/peer/rpmapeer.c -- ./conformance/vm/rpma
+	@$(RPMAPEER) $(VM) $(VMFLAGS) -kernel '$(RPMAKERNEL)' $(WITHRPMA) -- ./conformance/vm/rpma
 	@$(VM) $(VMFLAGS) -kernel '$(KERNEL)' -pair -cpus 1 -- ./conformance/vm/pair
 	@$(VM) $(VMFLAGS) -kernel '$(KERNEL)' -pair -cpus 1 -- ./conformance/vm/cm -run TwoHosts
+
+.PHONY: vm-unreachable
+vm-unreachable: vm-deps ## a peer that does not answer, beside librpma: the kernel asks for 70 s, which a guest whose clock counts instructions has not to wait; 1 min
+	@.ci/deps librpma-dev
+	@$(RPMAPEER) $(VM) -kernel '$(RPMAKERNEL)' -counted -cpus 1 -env GOVERBS_UNREACHABLE=1 $(WITHRPMA) -- ./conformance/vm/rpma -run TestUnreachable
 
 .PHONY: vm-dax
 vm-dax: vm-deps ## persistent memory of a kernel, an NVDIMM of QEMU: registered, and flushed for persistence; 1 min

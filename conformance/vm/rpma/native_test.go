@@ -108,12 +108,17 @@ func (r *role) received() { r.t.Helper(); r.completion(true) }
 
 func newRole(t *testing.T, at netip.AddrPort, side rpma.Side) *role {
 	t.Helper()
+	return newRoleWith(t, at, side, rpma.PeerOptions{})
+}
+
+func newRoleWith(t *testing.T, at netip.AddrPort, side rpma.Side, o rpma.PeerOptions) *role {
+	t.Helper()
 	backend, err := rig.Backend()
 	require.NoError(t, err)
 	r := &role{t: t, ctx: soon(t), at: at}
 	r.device, err = rpma.FindDeviceOn(r.ctx, backend, side, at.Addr().String())
 	r.must(err)
-	r.peer, err = rpma.NewPeer(r.device, rpma.PeerOptions{})
+	r.peer, err = rpma.NewPeer(r.device, o)
 	r.must(err)
 	return r
 }
@@ -258,8 +263,12 @@ func y(t *testing.T, at netip.AddrPort, ready func()) string {
 
 // serve takes one connection, and lets it go when the peer goes.
 func serve(t *testing.T, at netip.AddrPort, ready func()) string {
-	r := newRole(t, at, rpma.Local)
-	r.regions(large, remoteUsage)
+	return newRole(t, at, rpma.Local).serve(remoteUsage, ready)
+}
+
+func (r *role) serve(usage rpma.Usage, ready func()) string {
+	r.t.Helper()
+	r.regions(large, usage)
 	r.accept(0, ready)
 	r.event()
 	r.must(r.conn.Disconnect())

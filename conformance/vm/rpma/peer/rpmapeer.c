@@ -8,6 +8,9 @@
  * rpmapeer s|r ADDRESS PORT: a rejection, a shared receive queue and a shared completion channel; s connects, r listens.
  * rpmapeer errors ADDRESS PORT: calls that fail, on a connection with a "serve".
  * rpmapeer full ADDRESS PORT: queues that are full, on a connection with a "serve".
+ * rpmapeer flush ADDRESS PORT: one flush, of a region of a "guard", which grants flushes and no reads.
+ * rpmapeer memory|own ADDRESS PORT: calls for which memory runs out, each at every allocation of the libraries below, or of librpma; see faults.c.
+ * rpmapeer watch|watched ADDRESS PORT: the events of a connection, until it is over; watch connects, watched listens.
  * rpmapeer bench ADDRESS PORT CALLS: for each line that it reads, the medians of operations' times, in nanoseconds, on a connection with a "serve".
  * rpmapeer serve ADDRESS PORT: takes one connection, and lets it go when the peer goes.
  */
@@ -18,6 +21,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
 #include <librpma.h>
@@ -515,6 +519,143 @@ static void full(const char *address, const char *port)
 	end();
 }
 
+static void flush(const char *address, const char *port)
+{
+	open_peer(address, RPMA_UTIL_IBV_CONTEXT_REMOTE);
+	regions(SIZE, local_usage);
+	connect_to(address, port, 0);
+	must(rpma_flush(conn, remote, 0, 8, RPMA_FLUSH_TYPE_VISIBILITY, RPMA_F_COMPLETION_ALWAYS, context(1)), "rpma_flush");
+	sent();
+	must(rpma_conn_disconnect(conn), "rpma_conn_disconnect");
+	end();
+}
+
+static volatile int32_t *faults; /* how many allocations up to the one that fails; whether librpma's own count, or those of the libraries below */
+static struct ibv_context *device;
+static const char *own_address, *own_port;
+
+static int new_peer(void)
+{
+	struct rpma_peer *p;
+	int ret = rpma_peer_new(device, &p);
+
+	return ret ? ret : rpma_peer_delete(&p);
+}
+
+static int new_region(void)
+{
+	struct rpma_mr_local *m;
+	int ret = rpma_mr_reg(peer, memory, SIZE, local_usage, &m);
+
+	return ret ? ret : rpma_mr_dereg(&m);
+}
+
+static int new_endpoint(void)
+{
+	struct rpma_ep *ep;
+	int ret = rpma_ep_listen(peer, own_address, own_port, &ep);
+
+	return ret ? ret : rpma_ep_shutdown(&ep);
+}
+
+static int new_request(void)
+{
+	struct rpma_conn_req *req;
+	int ret = rpma_conn_req_new(peer, own_address, own_port, NULL, &req);
+
+	return ret ? ret : rpma_conn_req_delete(&req);
+}
+
+static int new_srq(void)
+{
+	struct rpma_srq *srq;
+	int ret = rpma_srq_new(peer, NULL, &srq);
+
+	return ret ? ret : rpma_srq_delete(&srq);
+}
+
+/* without_memory prints the codes that a call gives when one of its allocations fails, each once. */
+static void without_memory(const char *what, int (*call)(void))
+{
+	bool seen[10] = { 0 };
+	int n, left, ret;
+
+	for (n = 1;; n++) {
+		faults[0] = n;
+		ret = call();
+		left = faults[0];
+		faults[0] = 0;
+		if (left)
+			break;
+		if (ret)
+			seen[RPMA_E_UNKNOWN - ret] = true;
+	}
+	must(ret, what);
+	printf("%s:", what);
+	for (n = 0; n < 10; n++)
+		if (seen[n])
+			printf(" %d", RPMA_E_UNKNOWN - n);
+	printf("\n");
+}
+
+static void out_of_memory(const char *address, const char *port, int own)
+{
+	int fd = open(getenv("GOVERBS_FAULTS"), O_RDWR);
+
+	faults = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	if (fd < 0 || faults == MAP_FAILED)
+		die("GOVERBS_FAULTS", RPMA_E_UNKNOWN);
+	own_address = address;
+	own_port = port;
+	must(rpma_utils_get_ibv_context(address, RPMA_UTIL_IBV_CONTEXT_LOCAL, &device), "rpma_utils_get_ibv_context");
+	must(rpma_peer_new(device, &peer), "rpma_peer_new");
+	regions(SIZE, local_usage);
+	faults[1] = own;
+	without_memory("peer", new_peer);
+	without_memory("region", new_region);
+	without_memory("endpoint", new_endpoint);
+	without_memory("request", new_request);
+	without_memory("shared receive queue", new_srq);
+}
+
+/* tell prints the events of the connection until it is over. Its device may be gone then, so nothing is given back. */
+static void tell(void)
+{
+	for (;;) {
+		enum rpma_conn_event e = RPMA_CONN_UNDEFINED;
+		int ret = rpma_conn_next_event(conn, &e);
+
+		printf("event %d, result %d\n", e, ret);
+		if (e != RPMA_CONN_ESTABLISHED)
+			exit(0);
+	}
+}
+
+static void watch(const char *address, const char *port)
+{
+	struct rpma_conn_cfg *cfg = config();
+	struct rpma_conn_req *req;
+
+	open_peer(address, RPMA_UTIL_IBV_CONTEXT_REMOTE);
+	must(rpma_conn_req_new(peer, address, port, cfg, &req), "rpma_conn_req_new");
+	must(rpma_conn_req_connect(&req, NULL, &conn), "rpma_conn_req_connect");
+	tell();
+}
+
+static void watched(const char *address, const char *port)
+{
+	struct rpma_conn_cfg *cfg = config();
+	struct rpma_conn_req *req;
+	struct rpma_ep *ep;
+
+	open_peer(address, RPMA_UTIL_IBV_CONTEXT_LOCAL);
+	must(rpma_ep_listen(peer, address, port, &ep), "rpma_ep_listen");
+	printf("ready\n");
+	must(rpma_ep_next_conn_req(ep, cfg, &req), "rpma_ep_next_conn_req");
+	must(rpma_conn_req_connect(&req, NULL, &conn), "rpma_conn_req_connect");
+	tell();
+}
+
 static uint64_t now(void)
 {
 	struct timespec t;
@@ -602,10 +743,11 @@ static void bench(const char *address, const char *port, int calls)
 	end();
 }
 
-static void serve(const char *address, const char *port)
+/* serve has a region for whatever its peer does, or one of another usage. */
+static void serve(const char *address, const char *port, int usage)
 {
 	open_peer(address, RPMA_UTIL_IBV_CONTEXT_LOCAL);
-	regions(LARGE, remote_usage);
+	regions(LARGE, usage);
 	accept_one(address, port, 0);
 	event();
 	must(rpma_conn_disconnect(conn), "rpma_conn_disconnect");
@@ -627,12 +769,24 @@ int main(int argc, char **argv)
 		errors(argv[2], argv[3]);
 	else if (argc == 4 && !strcmp(argv[1], "full"))
 		full(argv[2], argv[3]);
+	else if (argc == 4 && !strcmp(argv[1], "watch"))
+		watch(argv[2], argv[3]);
+	else if (argc == 4 && !strcmp(argv[1], "watched"))
+		watched(argv[2], argv[3]);
 	else if (argc == 5 && !strcmp(argv[1], "bench"))
 		bench(argv[2], argv[3], atoi(argv[4]));
 	else if (argc == 4 && !strcmp(argv[1], "serve"))
-		serve(argv[2], argv[3]);
+		serve(argv[2], argv[3], remote_usage);
+	else if (argc == 4 && !strcmp(argv[1], "guard"))
+		serve(argv[2], argv[3], RPMA_MR_USAGE_WRITE_DST | RPMA_MR_USAGE_FLUSH_TYPE_VISIBILITY);
+	else if (argc == 4 && !strcmp(argv[1], "flush"))
+		flush(argv[2], argv[3]);
+	else if (argc == 4 && !strcmp(argv[1], "memory"))
+		out_of_memory(argv[2], argv[3], 0);
+	else if (argc == 4 && !strcmp(argv[1], "own"))
+		out_of_memory(argv[2], argv[3], 1);
 	else {
-		fprintf(stderr, "usage: rpmapeer x|y|s|r|errors|full|serve ADDRESS PORT, or bench ADDRESS PORT CALLS\n");
+		fprintf(stderr, "usage: rpmapeer x|y|s|r|errors|full|flush|guard|memory|own|watch|watched|serve ADDRESS PORT, or bench ADDRESS PORT CALLS\n");
 		return 2;
 	}
 	return 0;

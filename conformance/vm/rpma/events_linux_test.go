@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package rpma
+
+import (
+	"context"
+	"net/netip"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/conformance/vm/rig"
+)
+
+const (
+	inGo   = "Go"
+	envNow = "GOVERBS_UNREACHABLE"
+)
+
+// eachPair runs a test for each pair of languages, of the side that connects and of the one that listens.
+func eachPair(t *testing.T, test func(t *testing.T, active, passive string)) {
+	inC(t)
+	for _, active := range []string{inCAlone, inGo} {
+		for _, passive := range []string{inCAlone, inGo} {
+			t.Run(active+" to "+passive, func(t *testing.T) { test(t, active, passive) })
+		}
+	}
+}
+
+// watchBoth connects two watchers.
+func watchBoth(t *testing.T, at netip.AddrPort, active, passive string) [2]*watcher {
+	p := startWatcher(soon(t), t, passive, watched, at)
+	p.says("ready")
+	a := startWatcher(soon(t), t, active, watch, at)
+	a.says("event 0, result 0")
+	p.says("event 0, result 0")
+	return [2]*watcher{a, p}
+}
+
+// TestLost: a device is removed under a connection, which is lost for both sides.
+func TestLost(t *testing.T) {
+	eachPair(t, func(t *testing.T, active, passive string) {
+		spare := rig.Open(t).Spare()
+		at, _ := netip.AddrFromSlice(spare.Address.To4())
+		both := watchBoth(t, netip.AddrPortFrom(at, 7660), active, passive)
+		removed := make(chan error, 1)
+		go func() { removed <- spare.Remove() }() // waits until both have let go
+		for _, w := range both {
+			w.ends("event 2, result 0")
+		}
+		require.NoError(t, <-removed)
+	})
+}
+
+// TestUndefined: an event without a meaning in librpma's model, a device's change of its address, is none, and an
+// unknown error.
+func TestUndefined(t *testing.T) {
+	eachPair(t, func(t *testing.T, active, passive string) {
+		bond := rig.NewBond(t)
+		t.Cleanup(func() { require.NoError(t, bond.Remove()) })
+		both := watchBoth(t, netip.AddrPortFrom(bond.Address, 7661), active, passive)
+		bond.FailOver()
+		for _, w := range both {
+			w.ends("event -1, result -100000")
+		}
+	})
+}
+
+// TestUnreachable: nobody answers a request, and nobody answers the answer to one.
+func TestUnreachable(t *testing.T) {
+	inC(t)
+	if os.Getenv(envNow) == "" {
+		t.Skip("the kernel asks 16 times, for 70 s: vmtest -counted -cpus 1 -env " + envNow +
+			"=1, in whose guest idle time takes no time")
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	var all []*watcher
+	for i, language := range []string{inCAlone, inGo} {
+		// The network device takes packets to any neighbor, and there is none.
+		nobody := netip.AddrPortFrom(address(0).Addr().Next(), 7662)
+		all = append(all, startWatcher(ctx, t, language, watch, nobody))
+
+		at := address(7663 + uint16(i))
+		w := startWatcher(ctx, t, language, watched, at)
+		w.says("ready")
+		startWatcher(ctx, t, inGo, mute, at)
+		all = append(all, w)
+	}
+	began := time.Now()
+	for _, w := range all {
+		w.ends("event 4, result 0")
+	}
+	t.Logf("after %v", time.Since(began))
+}

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package rpma
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/rpma"
+)
+
+// envRole makes the test program a watcher.
+const envRole = "GOVERBS_RPMA_ROLE"
+
+// Roles of watchers, which say each event of a connection until it is over: one connects, one listens, and one connects
+// and never looks at its events, so that the other side is not answered.
+const (
+	watch   = "watch"
+	watched = "watched"
+	mute    = "mute"
+)
+
+// watcherMain is the main function of a watcher: the roles of rpmapeer.c, with its words, in a process of its own, for
+// a device is not removed as long as a process has it open.
+func watcherMain(role string, args []string) {
+	var err error
+	at := net.JoinHostPort(args[0], args[1])
+	switch role {
+	case watched:
+		err = watchListener(at, args[0])
+	case memory:
+		err = withoutMemory(at, args[0])
+	default:
+		err = watchConnection(at, args[0], role == mute)
+	}
+	if err != nil {
+		fmt.Println("failed:", err)
+		os.Exit(1)
+	}
+}
+
+func watchConnection(at, host string, mute bool) error {
+	peer, end, err := openPeer(rpma.Remote, host)
+	if err != nil {
+		return err
+	}
+	q, err := peer.NewConnRequest(context.Background(), at, &config)
+	if err != nil {
+		return err
+	}
+	c, err := q.Connect(nil)
+	if err != nil {
+		return err
+	}
+	if mute {
+		_, err := io.Copy(io.Discard, os.Stdin)
+		return err
+	}
+	return tell(c, end)
+}
+
+func watchListener(at, host string) error {
+	peer, end, err := openPeer(rpma.Local, host)
+	if err != nil {
+		return err
+	}
+	e, err := peer.Listen(context.Background(), at)
+	if err != nil {
+		return err
+	}
+	fmt.Println("ready")
+	q, err := e.NextConnRequest(context.Background(), &config)
+	if err != nil {
+		return err
+	}
+	c, err := q.Connect(nil)
+	if err != nil {
+		return err
+	}
+	return tell(c, func() error {
+		if err := e.Close(); err != nil {
+			return err
+		}
+		return end()
+	})
+}
+
+func openPeer(side rpma.Side, host string) (peer *rpma.Peer, end func() error, err error) {
+	d, err := rpma.FindDevice(context.Background(), side, host)
+	if err != nil {
+		return nil, nil, err
+	}
+	peer, err = rpma.NewPeer(d, rpma.PeerOptions{})
+	return peer, func() error {
+		if err := peer.Close(); err != nil {
+			return err
+		}
+		return d.Close()
+	}, err
+}
+
+// tell prints the events of a connection until it is over, and closes everything, also on a device that is gone.
+func tell(c *rpma.Conn, end func() error) error {
+	for {
+		e, err := c.NextEvent(context.Background())
+		fmt.Printf("event %d, result %d\n", e, rpma.CodeOf(err))
+		if e == rpma.Established {
+			continue
+		}
+		if err := c.Close(); err != nil {
+			return err
+		}
+		return end()
+	}
+}
+
+// watcher is a watcher that runs.
+type watcher struct {
+	t     *testing.T
+	what  string
+	cmd   *exec.Cmd
+	lines *bufio.Scanner
+}
+
+// newWatcher is a program in C, or in Go, that plays a role.
+func newWatcher(ctx context.Context, t *testing.T, language, role string, at netip.AddrPort) *watcher {
+	t.Helper()
+	name := "rpmapeer"
+	args := []string{role, at.Addr().String(), strconv.Itoa(int(at.Port()))}
+	if language == inGo {
+		self, err := os.Executable()
+		require.NoError(t, err)
+		name, args = self, args[1:]
+	}
+	w := &watcher{t: t, what: language + ", " + role, cmd: exec.CommandContext(ctx, name, args...)}
+	w.cmd.Env = append(os.Environ(), envRole+"="+role)
+	w.cmd.Stderr = os.Stderr
+	w.cmd.WaitDelay = time.Second
+	return w
+}
+
+// startWatcher starts a watcher.
+func startWatcher(ctx context.Context, t *testing.T, language, role string, at netip.AddrPort) *watcher {
+	t.Helper()
+	w := newWatcher(ctx, t, language, role, at)
+	_, err := w.cmd.StdinPipe() // open as long as the watcher runs
+	require.NoError(t, err)
+	out, err := w.cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, w.cmd.Start())
+	w.lines = bufio.NewScanner(out)
+	return w
+}
+
+// says requires the next line.
+func (w *watcher) says(line string) {
+	w.t.Helper()
+	require.True(w.t, w.lines.Scan(), "%s: it ended before %q: %v", w.what, line, w.lines.Err())
+	require.Equal(w.t, line, w.lines.Text(), w.what)
+}
+
+// ends requires the last line.
+func (w *watcher) ends(line string) {
+	w.t.Helper()
+	w.says(line)
+	require.False(w.t, w.lines.Scan(), "%s: %s", w.what, w.lines.Text())
+	require.NoError(w.t, w.cmd.Wait(), w.what)
+}
