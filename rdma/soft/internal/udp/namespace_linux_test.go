@@ -357,7 +357,7 @@ func TestFullBuffer(t *testing.T) {
 		}
 		assert.EqualValues(t, round+1, s.Counters().Full)
 		start := time.Now()
-		require.NoError(t, s.WaitWrite())
+		require.NoError(t, s.WaitWrite(limit))
 		t.Logf("full after %d Writes, room after %v", sent, time.Since(start))
 		require.NoError(t, write(), "there is room for one at least")
 	}
@@ -367,8 +367,9 @@ func TestFullBuffer(t *testing.T) {
 	require.NoError(t, netlink.QdiscAdd(slow))
 	for write() != ErrFull {
 	}
+	assert.ErrorIs(t, s.WaitWrite(10*time.Millisecond), ErrFull)
 	waits := make(chan error, 1)
-	go func() { waits <- s.WaitWrite() }()
+	go func() { waits <- s.WaitWrite(time.Hour) }()
 	require.NoError(t, s.Close())
 	select {
 	case err := <-waits:

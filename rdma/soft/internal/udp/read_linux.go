@@ -138,7 +138,9 @@ func (s *Socket) arrived(in *incoming, a *Arrival) (bool, error) {
 		return false, fmt.Errorf("udp: read: %w", in.errno)
 	case in.header.Flags&unix.MSG_TRUNC != 0:
 		s.count.truncated.Add(1)
-	case in.n > 0 && in.decode(a):
+	case in.n == 0:
+		s.count.empty.Add(1)
+	case in.decode(a):
 		s.count.reads.Add(1)
 		s.count.received.Add(uint64((a.N + a.Segment - 1) / a.Segment))
 		return true, nil

@@ -10,6 +10,7 @@ import (
 	"os"
 	"sync"
 	"syscall"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -26,7 +27,8 @@ type Socket struct {
 
 	polling    sync.Mutex // it, too, keeps the descriptor from being closed
 	in         incoming
-	unreadable bool // it is closed
+	unreadable bool   // it is closed
+	overflows  uint64 // when it was closed
 
 	writing sync.Mutex // guards the rest, and keeps the descriptor from being closed
 	out     outgoing
@@ -227,7 +229,29 @@ func (s *Socket) Member() int {
 func (s *Socket) IsShared() bool { return s.group != nil }
 
 // Counters may be asked for at any time.
-func (s *Socket) Counters() Counters { return s.count.values() }
+func (s *Socket) Counters() Counters {
+	c := s.count.values()
+	s.polling.Lock()
+	defer s.polling.Unlock()
+	if c.Overflows = s.overflows; !s.unreadable {
+		c.Overflows = drops(s.out.fd)
+	}
+	return c
+}
+
+// drops is what the kernel counts of a socket, as /proc/net/udp and SO_RXQ_OVFL tell it. Here it is asked for, so that
+// it costs datagrams nothing and is known before the next one comes.
+func drops(fd int) uint64 {
+	const last = 8 // SK_MEMINFO_DROPS
+	var info [last + 1]uint32
+	size := uint32(unsafe.Sizeof(info))
+	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), unix.SOL_SOCKET, unix.SO_MEMINFO,
+		uintptr(unsafe.Pointer(&info)), uintptr(unsafe.Pointer(&size)), 0)
+	if errno != 0 { // before Linux 4.12
+		return 0
+	}
+	return uint64(info[last])
+}
 
 // MTU is how many bytes of payload a datagram to an address may have on its path, as far as this machine knows.
 func (s *Socket) MTU(to netip.Addr) (int, error) {
@@ -263,7 +287,7 @@ func (s *Socket) Close() error {
 	s.writing.Unlock()
 	s.polling.Lock()
 	defer s.polling.Unlock()
-	s.unreadable = true
+	s.unreadable, s.overflows = true, drops(s.out.fd)
 	err := s.watch.close()
 	return errors.Join(err, os.NewSyscallError("close", unix.Close(s.out.fd)))
 }

@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"testing"
 	"testing/fstest"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -72,7 +73,35 @@ func TestNoRoom(t *testing.T) {
 	assert.Zero(t, n)
 	assert.ErrorIs(t, err, ErrFull)
 	assert.EqualValues(t, 1, near.Counters().Full)
-	require.NoError(t, near.WaitWrite(), "there is room")
+	require.NoError(t, near.WaitWrite(limit), "there is room")
+	_, err = near.sent(10, 1, syscall.ENOBUFS)
+	assert.ErrorIs(t, err, ErrFull)
+	start := time.Now()
+	require.NoError(t, near.WaitWrite(limit))
+	assert.GreaterOrEqual(t, time.Since(start), moment, "nobody tells when a device's queue has room")
+}
+
+// TestOverflowIsCounted: what arrives and what the kernel drops for want of room are together all that was sent.
+func TestOverflowIsCounted(t *testing.T) {
+	near, far := opened(t, v4, Options{}), opened(t, v4, Options{Buffer: 4096})
+	const sent = 100
+	for range sent {
+		_, err := near.Write(far.Addr(), make([]byte, 1000), 1000)
+		require.NoError(t, err)
+	}
+	var a Arrival
+	for b := make([]byte, MaxRead); ; {
+		got, err := far.ReadNow(b, &a)
+		require.NoError(t, err)
+		if !got {
+			break
+		}
+	}
+	c := far.Counters()
+	assert.NotZero(t, c.Overflows)
+	assert.EqualValues(t, sent, c.Received+c.Overflows)
+	require.NoError(t, far.Close())
+	assert.Equal(t, c, far.Counters(), "also when it is closed")
 }
 
 func TestTooShortBufferIsCounted(t *testing.T) {

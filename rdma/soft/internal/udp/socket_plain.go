@@ -139,7 +139,9 @@ func (s *Socket) Read(b []byte, a *Arrival) error {
 			if failed++; failed > 1000 {
 				return fmt.Errorf("udp: read: %w", err)
 			}
-		case n > 0:
+		case n == 0:
+			s.count.empty.Add(1)
+		default:
 			s.count.reads.Add(1)
 			s.count.received.Add(1)
 			*a = Arrival{N: n, Segment: n, From: netip.AddrPortFrom(from.Addr().Unmap().WithZone(""), from.Port())}
@@ -225,8 +227,8 @@ func (s *Socket) WriteBuffers(to netip.AddrPort, buffers [][]byte, segment int) 
 }
 
 // WaitWrite waits until there may be room to send, after ErrFull: a millisecond.
-func (s *Socket) WaitWrite() error {
-	time.Sleep(patience)
+func (s *Socket) WaitWrite(long time.Duration) error {
+	time.Sleep(min(patience, long))
 	return nil
 }
 

@@ -119,16 +119,19 @@ type Counters struct {
 	Full                uint64 // Writes that ended with ErrFull
 	Unreachable         uint64 // errors of the network that were reported to the socket: ICMP, no route, a firewall
 	Truncated           uint64 // Reads whose datagrams were dropped since the buffer was too short
+	Empty               uint64 // datagrams without a byte, which were dropped
+	Overflows           uint64 // datagrams that the kernel dropped on arrival: mostly, the receive buffer was full
 	SegmentationRefused uint64 // destinations to which no segments are sent any more, since a device refused them
 }
 
 type counters struct {
-	reads, writes, received, sent, full, unreachable, truncated, refused atomic.Uint64
+	reads, writes, received, sent, full, unreachable, truncated, empty, refused atomic.Uint64
 }
 
 func (c *counters) values() Counters {
-	return Counters{c.reads.Load(), c.writes.Load(), c.received.Load(), c.sent.Load(), c.full.Load(),
-		c.unreachable.Load(), c.truncated.Load(), c.refused.Load()}
+	return Counters{Reads: c.reads.Load(), Writes: c.writes.Load(), Received: c.received.Load(), Sent: c.sent.Load(),
+		Full: c.full.Load(), Unreachable: c.unreachable.Load(), Truncated: c.truncated.Load(), Empty: c.empty.Load(),
+		SegmentationRefused: c.refused.Load()}
 }
 
 // Open opens a socket that is bound to one address of this machine, as peers name it; a link-local one has its zone

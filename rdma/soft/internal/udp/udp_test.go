@@ -138,6 +138,22 @@ func TestAnswersGoBack(t *testing.T) {
 	})
 }
 
+// TestEmptyDatagramIsCounted and does not arrive.
+func TestEmptyDatagramIsCounted(t *testing.T) {
+	s := opened(t, v4, Options{})
+	c, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(s.Addr()))
+	require.NoError(t, err)
+	defer c.Close()
+	for _, b := range [][]byte{nil, {1}} {
+		_, err = c.Write(b)
+		require.NoError(t, err)
+	}
+	var a Arrival
+	require.NoError(t, s.Read(make([]byte, MaxRead), &a))
+	assert.Equal(t, 1, a.N)
+	assert.EqualValues(t, 1, s.Counters().Empty)
+}
+
 func TestWriteRefusesWhatDoesNotFit(t *testing.T) {
 	near := opened(t, v4, Options{})
 	to := near.Addr()
@@ -229,7 +245,7 @@ func TestCloseWakesRead(t *testing.T) {
 		_, err := near.Write(near.Addr(), []byte{1}, 1)
 		assert.ErrorIs(t, err, net.ErrClosed)
 		assert.ErrorIs(t, near.Read(make([]byte, MaxRead), &Arrival{}), net.ErrClosed)
-		assert.ErrorIs(t, near.WaitWrite(), net.ErrClosed)
+		assert.ErrorIs(t, near.WaitWrite(limit), net.ErrClosed)
 		assert.NoError(t, near.Close())
 	})
 }

@@ -24,6 +24,7 @@ type outgoing struct {
 	control [4]uint64             // one message: UDP_SEGMENT
 	size    []byte                // its two bytes
 	plain   bool                  // no segments, to nobody
+	queue   bool                  // what is full is the device's queue
 	refused map[netip.Addr]struct{}
 
 	refuse syscall.Errno // tests: what the device answers to segments
@@ -214,6 +215,7 @@ func (s *Socket) sent(bytes, datagrams int, errno syscall.Errno) (int, error) {
 		s.count.sent.Add(uint64(datagrams))
 	case errno == unix.EAGAIN || errno == unix.ENOBUFS || errno == unix.ENOMEM:
 		s.count.full.Add(1)
+		s.out.queue = errno != unix.EAGAIN
 		return 0, ErrFull
 	case unreachable(errno):
 		s.count.unreachable.Add(1)
@@ -233,18 +235,28 @@ func unreachable(errno syscall.Errno) bool {
 	return false
 }
 
-// WaitWrite waits until there is room to send, after ErrFull, or until Close: net.ErrClosed.
-func (s *Socket) WaitWrite() error {
-	for {
+// moment is how long WaitWrite waits for the queue of a device: nobody tells when that has room.
+const moment = 100 * time.Microsecond
+
+// WaitWrite waits until there may be room to send, after ErrFull, or until Close: net.ErrClosed. After so long it gives
+// up: ErrFull.
+func (s *Socket) WaitWrite(long time.Duration) error {
+	for end := time.Now().Add(long); ; {
 		s.writing.Lock()
-		if s.closed {
-			s.writing.Unlock()
-			return net.ErrClosed
-		}
-		room := ready(s.out.fd, unix.POLLOUT, time.Millisecond)
+		closed, queue := s.closed, s.out.queue
+		room := !closed && !queue && ready(s.out.fd, unix.POLLOUT, time.Millisecond)
+		s.out.queue = false
 		s.writing.Unlock()
-		if room {
+		switch {
+		case closed:
+			return net.ErrClosed
+		case queue:
+			time.Sleep(min(moment, long))
 			return nil
+		case room:
+			return nil
+		case !time.Now().Before(end):
+			return ErrFull
 		}
 	}
 }

@@ -139,45 +139,62 @@ func (l *Link) wrote(packets, bytes int) {
 	l.stats.sentBytes.Add(uint64(bytes) + uint64(packets)*l.headers)
 }
 
+// patience is how long packets wait for room in the socket's buffer or the device's queue, which hold others that are
+// sent. It is more than a slow network takes; behind it, packets are lost, as others are in a network.
+const patience = time.Second
+
 // write sends a group.
 func (l *Link) write(g *group, to *packet.Endpoint) {
 	at := netip.AddrPortFrom(netip.AddrFrom16(to.GID).Unmap(), to.Port)
 	b := l.sent.bytes[g.begin:g.end]
-	for try := 0; try < 3; try++ {
-		counted := l.socket.Identification(at.Addr()) == udp.Counted
-		for i := range g.count {
-			id := uint16(0)
-			if counted {
-				id = uint16(i)
-			}
-			p := b[i*g.segment : min((i+1)*g.segment, len(b))]
-			packet.Seal(p, &l.own, to, id)
-			if try == 0 { // before the answer can come
-				for _, c := range l.wire.captures.All() {
-					c.Packet(time.Now(), p, &l.own, to, id)
-				}
-			}
-		}
-		n, err := l.socket.Write(at, b, g.segment)
+	var until time.Time
+	for first := true; ; first = false {
+		l.seal(b, g.segment, to, first)
+		n, err := l.to.Write(at, b, g.segment)
+		left := (len(b) - n + g.segment - 1) / g.segment
+		l.wrote((n+g.segment-1)/g.segment, n)
+		b = b[n:]
 		switch {
 		case err == nil:
-			l.wrote(g.count, len(b))
+			l.stuck = false
 			return
 		case errors.Is(err, udp.ErrFull):
-			if l.socket.WaitWrite() != nil {
+			now := time.Now()
+			if until.IsZero() || n > 0 {
+				until = now.Add(patience)
+			}
+			if l.stuck || !now.Before(until) {
+				l.stuck = true
+				l.stats.full.Add(uint64(left))
 				return
 			}
-			done := n / g.segment
-			l.wrote(done, n)
-			g.count -= done
-			b = b[done*g.segment:]
-		case errors.Is(err, udp.ErrSealAgain):
+			if errors.Is(l.to.WaitWrite(until.Sub(now)), net.ErrClosed) {
+				return
+			}
+		case errors.Is(err, udp.ErrSealAgain): // once for a peer
 		case errors.Is(err, net.ErrClosed):
 			return
 		default:
-			l.stats.unsendable.Add(uint64(g.count))
+			l.stats.unsendable.Add(uint64(left))
 			return
 		}
 	}
-	l.stats.unsendable.Add(uint64(g.count))
+}
+
+// seal seals packets of one size as the socket is going to send them, and captures them before the answer can come.
+func (l *Link) seal(b []byte, segment int, to *packet.Endpoint, capture bool) {
+	counted := l.to.Identification(netip.AddrFrom16(to.GID).Unmap()) == udp.Counted
+	for id := uint16(0); len(b) > 0; {
+		p := b[:min(segment, len(b))]
+		b = b[len(p):]
+		packet.Seal(p, &l.own, to, id)
+		if capture {
+			for _, c := range l.wire.captures.All() {
+				c.Packet(time.Now(), p, &l.own, to, id)
+			}
+		}
+		if counted {
+			id++
+		}
+	}
 }

@@ -14,10 +14,11 @@ import (
 
 // stats count what a link sends and receives.
 type stats struct {
-	sent, received, unsendable atomic.Uint64
-	sentBytes, receivedBytes   atomic.Uint64 // with the headers of IP and UDP, as Soft-RoCE counts them
-	congested, own             atomic.Uint64 // notifications of congestion (CNP); datagrams to groups from the fabric
-	refused                    [packet.Reasons]atomic.Uint64
+	sent, received           atomic.Uint64
+	sentBytes, receivedBytes atomic.Uint64 // with the headers of IP and UDP, as Soft-RoCE counts them
+	unsendable, full         atomic.Uint64 // packets that the system did not take: at all; for want of room
+	congested, own           atomic.Uint64 // notifications of congestion (CNP); datagrams to groups from the fabric
+	refused                  [packet.Reasons]atomic.Uint64
 }
 
 // Counters adds what the link counted, by names of the kernel's hw_counters where it has one. It needs no lock.
@@ -27,11 +28,15 @@ func (l *Link) Counters(to map[string]uint64) {
 	to["sent_bytes"] += l.stats.sentBytes.Load()
 	to["rcvd_bytes"] += l.stats.receivedBytes.Load()
 	to["send_err"] += l.stats.unsendable.Load()
+	socket := l.socket.Counters()
+	to["udp_sndbuf_errors"] += l.stats.full.Load()
+	to["udp_rcvbuf_errors"] += socket.Overflows
 	to["rp_cnp_ignored"] += l.stats.congested.Load()
 	to["rx_own_multicast"] += l.stats.own.Load()
 	for r := packet.Accepted + 1; r < packet.Reasons; r++ {
 		to[r.String()] += l.stats.refused[r].Load()
 	}
+	to[packet.BadSize.String()] += socket.Empty + socket.Truncated
 }
 
 // incoming is what is read from a link. It is under Link.receiving.

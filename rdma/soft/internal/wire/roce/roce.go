@@ -57,8 +57,10 @@ type Link struct {
 	headers uint64
 	out     batch // that is filled, under Fabric.mu
 
-	sending sync.Mutex // guards what follows, up to sent
+	to      sender     // the socket
+	sending sync.Mutex // guards what follows, up to flushes
 	sent    batch      // that is sent, or was last
+	stuck   bool       // packets have waited for room in vain: the next ones do not, until some are sent
 	flushes func()     // flush, made once
 
 	receiving sync.Mutex // guards what follows, up to in; it is taken before Fabric.mu
@@ -87,8 +89,15 @@ func (w *Wire) Attach(addr netip.Addr, link uint64, p wire.Port, o udp.Options) 
 	return l, nil
 }
 
+// sender is what flush has of the socket.
+type sender interface {
+	Write(to netip.AddrPort, b []byte, segment int) (int, error)
+	WaitWrite(long time.Duration) error
+	Identification(to netip.Addr) udp.Identification
+}
+
 func newLink(w *Wire, p wire.Port, s *udp.Socket, here message.Address) *Link {
-	l := &Link{wire: w, port: p, socket: s, here: here, own: packet.Endpoint{GID: here.GID, Port: s.Addr().Port()},
+	l := &Link{wire: w, port: p, socket: s, to: s, here: here, own: packet.Endpoint{GID: here.GID, Port: s.Addr().Port()},
 		wake: make(chan struct{}, 1), closed: make(chan struct{})}
 	l.headers = uint64(l.own.Headers())
 	l.in.link, l.flushes = l, l.flush

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package roce
+
+import (
+	"net"
+	"net/netip"
+	"slices"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/goverbs/goverbs/rdma/soft/internal/packet"
+	"github.com/goverbs/goverbs/rdma/soft/internal/pcap"
+	"github.com/goverbs/goverbs/rdma/soft/internal/udp"
+)
+
+// narrow is a socket whose Writes take as many packets as it says, one after the other, and then end with an error.
+type narrow struct {
+	takes []int
+	err   error // of each Write that does not take all
+	waits int
+	ids   udp.Identification
+	sent  [][]byte
+}
+
+func (n *narrow) Write(_ netip.AddrPort, b []byte, segment int) (int, error) {
+	take := len(b)
+	if len(n.takes) > 0 {
+		take = min(n.takes[0]*segment, len(b))
+		if len(n.takes) > 1 {
+			n.takes = n.takes[1:]
+		}
+	}
+	for at := 0; at < take; at += segment {
+		n.sent = append(n.sent, append([]byte(nil), b[at:min(at+segment, take)]...))
+	}
+	if take < len(b) {
+		if n.err == udp.ErrSealAgain {
+			n.ids = udp.Zero
+		}
+		return take, n.err
+	}
+	return take, nil
+}
+
+func (n *narrow) WaitWrite(long time.Duration) error {
+	n.waits++
+	time.Sleep(min(10*time.Millisecond, long))
+	return nil
+}
+
+func (n *narrow) Identification(netip.Addr) udp.Identification { return n.ids }
+
+// flushed is a link that has sent as many packets of 100 bytes over a narrow socket, of which the last has 60.
+func flushed(l *Link, packets int) {
+	l.sent.reset()
+	l.sent.begin(netip.MustParseAddr("192.0.2.2").As16(), 2)
+	for i := range packets {
+		n := 100
+		if i == packets-1 {
+			n = 60
+		}
+		p := l.sent.Packet(n)
+		clear(p)
+		p[0], p[bthLast] = 4, byte(i)
+	}
+	l.sent.end()
+	l.sending.Lock()
+	l.flush()
+}
+
+const bthLast = 11 // the last byte of a BTH
+
+func linkOver(to sender) *Link {
+	return &Link{wire: &Wire{captures: &pcap.Captures{}}, to: to, headers: 28,
+		own: packet.Endpoint{GID: netip.MustParseAddr("192.0.2.1").As16(), Port: packet.Port}}
+}
+
+// TestFullSocket: packets that find no room wait for it and go once, in their order, with a right ICRC. What never
+// finds room is counted, and what comes behind does not wait for it again.
+func TestFullSocket(t *testing.T) {
+	for name, c := range map[string]struct {
+		socket     narrow
+		sent, full int
+		unsendable int
+		waits      int
+		took       time.Duration
+	}{
+		"room":       {socket: narrow{}, sent: 10},
+		"a moment":   {socket: narrow{takes: []int{0, 0, 0, 0, 0, 0, 10}, err: udp.ErrFull}, sent: 10, waits: 6},
+		"bit by bit": {socket: narrow{takes: []int{3, 0, 1, 0, 1, 10}, err: udp.ErrFull}, sent: 10, waits: 5},
+		"slowly": {socket: narrow{takes: slices.Concat([]int{3}, make([]int, 90), []int{1}, make([]int, 90), []int{10}),
+			err: udp.ErrFull}, sent: 10, waits: 182},
+		"for ever": {socket: narrow{takes: []int{4, 0}, err: udp.ErrFull}, sent: 4, full: 6, waits: 100,
+			took: patience},
+		"closed": {socket: narrow{takes: []int{4, 0}, err: net.ErrClosed}, sent: 4},
+		"wrong":  {socket: narrow{takes: []int{0}, err: syscall.EMSGSIZE}, unsendable: 10},
+		"seal":   {socket: narrow{takes: []int{0, 10}, err: udp.ErrSealAgain, ids: udp.Counted}, sent: 10},
+		"counts": {socket: narrow{ids: udp.Counted}, sent: 10},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := c.socket
+				l, start := linkOver(&s), time.Now()
+				flushed(l, 10)
+				if c.took > 0 {
+					assert.Equal(t, c.took, time.Since(start))
+				}
+				if assert.Len(t, s.sent, c.sent); c.sent == 10 {
+					assert.Len(t, s.sent[9], 60)
+				}
+				to := packet.Endpoint{GID: netip.MustParseAddr("192.0.2.2").As16(), Port: packet.Port}
+				for i, p := range s.sent {
+					want := uint16(0)
+					if s.ids == udp.Counted {
+						want = uint16(i)
+					}
+					id, ok := packet.Check(p, &l.own, &to, want)
+					assert.True(t, ok && id == want)
+					assert.EqualValues(t, i, p[bthLast])
+				}
+				assert.Equal(t, c.waits, s.waits)
+				assert.EqualValues(t, c.sent, l.stats.sent.Load())
+				assert.EqualValues(t, c.full, l.stats.full.Load())
+				assert.EqualValues(t, c.unsendable, l.stats.unsendable.Load())
+				if c.full == 0 {
+					return
+				}
+				flushed(l, 5)
+				assert.Equal(t, c.waits, s.waits, "nothing waits while the socket takes nothing")
+				assert.EqualValues(t, c.full+5, l.stats.full.Load())
+				s.takes = []int{5}
+				flushed(l, 5)
+				s.takes = []int{0, 5}
+				flushed(l, 5)
+				assert.Equal(t, c.waits+1, s.waits, "it has taken some")
+				assert.EqualValues(t, c.full+5, l.stats.full.Load())
+			})
+		})
+	}
+}
