@@ -2,7 +2,7 @@
 
 // Command ratios compares the speeds of two programs that took turns:
 //
-//	ratios before.txt after.txt
+//	ratios [-most PERCENT] [-but OPERATION=PERCENT]... before.txt after.txt
 //
 // Each file has what examples/demo writes (operation,per second) or Go's benchmarks print (Benchmark… ns/op), once for
 // each round. It prints the ratios of the medians and of the best rounds, and fails if an operation is slower by both.
@@ -23,15 +23,41 @@ import (
 )
 
 func main() {
-	most := flag.Float64("most", 3, "how many `percent` slower an operation may be")
+	may := limits{most: 3}
+	flag.Float64Var(&may.most, "most", may.most, "how many `percent` slower an operation may be")
+	flag.Func("but", "another percentage for one of them: `operation=percent`", may.but)
 	flag.Parse()
-	if err := run(os.Stdout, flag.Args(), *most); err != nil {
+	if err := run(os.Stdout, flag.Args(), may); err != nil {
 		fmt.Fprintln(os.Stderr, "ratios:", err)
 		os.Exit(1)
 	}
 }
 
-func run(w io.Writer, names []string, most float64) error {
+// limits are how many percent slower operations may be.
+type limits struct {
+	most float64
+	each map[string]float64 // of operations that have another one
+}
+
+func (l *limits) but(s string) error {
+	name, percent, _ := strings.Cut(s, "=")
+	v, err := strconv.ParseFloat(percent, 64)
+	if l.each == nil {
+		l.each = map[string]float64{}
+	}
+	l.each[name] = v
+	return err
+}
+
+// of gives the limit of an operation.
+func (l *limits) of(name string) float64 {
+	if v, ok := l.each[name]; ok {
+		return v
+	}
+	return l.most
+}
+
+func run(w io.Writer, names []string, may limits) error {
 	if len(names) != 2 {
 		return errors.New("name two files: of before and of after")
 	}
@@ -43,6 +69,11 @@ func run(w io.Writer, names []string, most float64) error {
 	if err != nil {
 		return err
 	}
+	for name := range may.each {
+		if len(before[name]) == 0 {
+			return fmt.Errorf("%s has no %s, which -but names", names[0], name)
+		}
+	}
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(t, "operation\tbefore, ns\tafter, ns\tratio\tratio of medians\t\n")
 	var slower []string
@@ -53,9 +84,9 @@ func run(w io.Writer, names []string, most float64) error {
 		was, median := spread(before[name])
 		is, medianNow := spread(after[name])
 		verdict := ""
-		if least := 1 - most/100; is/was < least && medianNow/median < least {
+		if least := 1 - may.of(name)/100; is/was < least && medianNow/median < least {
 			verdict = "slower"
-			slower = append(slower, name)
+			slower = append(slower, fmt.Sprintf("%s, by more than %g %%", name, may.of(name)))
 		}
 		fmt.Fprintf(t, "%s\t%10.1f\t%9.1f\t%.3f\t%.3f\t%s\n", name, 1e9/was, 1e9/is, is/was, medianNow/median, verdict)
 	}
@@ -66,7 +97,7 @@ func run(w io.Writer, names []string, most float64) error {
 	case len(order) == 0:
 		return fmt.Errorf("%s has no speeds", names[0])
 	case len(slower) > 0:
-		return fmt.Errorf("more than %g %% slower: %s", most, strings.Join(slower, ", "))
+		return fmt.Errorf("slower: %s", strings.Join(slower, "; "))
 	}
 	return nil
 }

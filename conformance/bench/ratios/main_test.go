@@ -3,6 +3,7 @@
 package main
 
 import (
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -26,7 +27,7 @@ func TestSlower(t *testing.T) {
 		require.NoError(t, os.WriteFile(files[0], []byte(before), 0o600))
 		require.NoError(t, os.WriteFile(files[1], []byte(after), 0o600))
 		var out strings.Builder
-		err := run(&out, files, 3)
+		err := run(&out, files, limits{most: 3})
 		if slower == "" {
 			require.NoError(t, err, after)
 			continue
@@ -34,4 +35,28 @@ func TestSlower(t *testing.T) {
 		require.ErrorContains(t, err, slower)
 		require.NotContains(t, err.Error(), "SEND RC, Echo", after)
 	}
+}
+
+// TestLimits: an operation may have a limit of its own, which others do not have.
+func TestLimits(t *testing.T) {
+	dir := t.TempDir()
+	files := []string{filepath.Join(dir, "before"), filepath.Join(dir, "after")}
+	require.NoError(t, os.WriteFile(files[0], []byte("1 MiB message,100\n64 bytes and back,100\n"), 0o600))
+	require.NoError(t, os.WriteFile(files[1], []byte("1 MiB message,71\n64 bytes and back,63\n"), 0o600))
+	for but, wrong := range map[string]string{
+		"64 bytes and back=37.5": "",
+		"1 MiB message=40":       "64 bytes and back, by more than 30 %",
+		"64 bytes and back=36":   "64 bytes and back, by more than 36 %",
+		"64 bytes=37.5":          "no 64 bytes",
+	} {
+		may := limits{most: 30}
+		require.NoError(t, may.but(but))
+		err := run(io.Discard, files, may)
+		if wrong == "" {
+			require.NoError(t, err, but)
+		} else {
+			require.ErrorContains(t, err, wrong, but)
+		}
+	}
+	require.Error(t, new(limits).but("64 bytes and back"))
 }

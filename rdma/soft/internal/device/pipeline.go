@@ -11,13 +11,12 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft/internal/transport"
 )
 
-// most packets that are under way on a connection, and that one part has: what a socket's buffer holds, and a datagram
-// that is segmented later.
 const (
-	mostPackets   = 128
-	mostUnderWay  = 128 << 10
-	mostPartBytes = 60 << 10
-	mostAnswers   = 256 // that wait
+	mostPackets   = 128       // under way on a connection, as Soft-RoCE has them
+	leastUnderWay = 128 << 10 // bytes that any socket's buffer holds
+	bufferShare   = 8         // a connection may fill this part of a socket's buffer: others share it
+	mostPartBytes = 60 << 10  // of a part of a message: a datagram that is segmented later
+	mostAnswers   = 256       // that wait
 )
 
 // usePackets lets the queue pair's messages go as packets, if the wire to its peer takes them so.
@@ -61,6 +60,16 @@ func (q *qp) sendPackets() {
 	} else if l.timer != 0 && !l.pause && q.on.clock.IsVirtual() { // it would let the time go on
 		q.disarm()
 	}
+}
+
+// mostUnderWay is how many packets may be under way: what the peer's socket holds, which is taken to have as large a
+// buffer as the own one. If it has less, some are lost, and the sender slows down.
+func (q *qp) mostUnderWay() uint32 {
+	bytes := leastUnderWay
+	if q.on.outer != nil && q.out.To.IsRemote() {
+		bytes = max(bytes, q.on.outer.Buffer(q.out.From.GID)/bufferShare)
+	}
+	return uint32(min(mostPackets, bytes>>(7+q.attr.PathMTU)))
 }
 
 func (q *qp) partPackets() uint32 { return max(uint32(mostPartBytes)>>(7+q.attr.PathMTU), 1) }
@@ -121,7 +130,7 @@ func (q *qp) stopPackets() {
 	l := q.pipeline
 	q.disarm()
 	l.flight.reset()
-	l.sender.Reset(q.psn, mostPackets)
+	l.sender.Reset(q.psn, q.mostUnderWay())
 	l.lost, l.notReady = 0, 0
 }
 
@@ -134,7 +143,7 @@ func (q *qp) beginNext() bool {
 	if l.flight.len() == 0 {
 		l.begin = q.next
 		if !l.sender.Waits() && l.sender.Oldest() != q.psn || l.sender.Window() == 0 {
-			l.sender.Reset(q.psn, min(mostPackets, uint32(mostUnderWay)>>(7+q.attr.PathMTU)))
+			l.sender.Reset(q.psn, q.mostUnderWay())
 		}
 	}
 	if q.rendezvous.len() > 0 {
