@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -23,14 +24,14 @@ import (
 )
 
 // free is a port that nobody has at the moment.
-func free(t *testing.T, addr netip.Addr) int {
+func free(t testing.TB, addr netip.Addr) int {
 	s, err := Open(addr, Options{Port: AnyPort})
 	require.NoError(t, err)
 	defer s.Close()
 	return int(s.Addr().Port())
 }
 
-func shared(t *testing.T, addr netip.Addr, port int) *Socket {
+func shared(t testing.TB, addr netip.Addr, port int) *Socket {
 	t.Helper()
 	s, err := Open(addr, Options{Port: port, Share: true})
 	require.NoError(t, err)
@@ -373,4 +374,37 @@ func TestLeadThatIsNone(t *testing.T) {
 	}
 	require.NoError(t, l.Close())
 	assert.Same(t, m, leadOf(t, []*Socket{m}))
+}
+
+// BenchmarkSteering writes and reads 15 datagrams of 4136 bytes, or one of 76, that the kernel brings to one of several
+// members of an address, and to a socket that shares its address with none.
+func BenchmarkSteering(b *testing.B) {
+	for _, size := range []struct{ count, bytes int }{{15, 4136}, {1, 76}} {
+		for _, members := range []int{0, 1, 8, MaxMembers} {
+			b.Run(fmt.Sprintf("%dx%d/members=%d", size.count, size.bytes, members), func(b *testing.B) {
+				steer(b, size.count, size.bytes, members)
+			})
+		}
+	}
+}
+
+func steer(b *testing.B, count, bytes, members int) {
+	near, far := opened(b, v4, Options{}), (*Socket)(nil)
+	if members == 0 {
+		far = opened(b, v4, Options{})
+	}
+	for port := free(b, v4); members > 0; members-- {
+		far = shared(b, v4, port)
+	}
+	sent, got := datagrams(count, bytes, bytes), make([]byte, MaxRead)
+	for d := range slices.Chunk(sent, bytes) {
+		binary.BigEndian.PutUint32(d[bthQPN:], QPsOf(far.Member())+2)
+	}
+	b.SetBytes(int64(len(sent)))
+	for b.Loop() {
+		if _, err := near.Write(far.Addr(), sent, bytes); err != nil {
+			b.Fatal(err)
+		}
+		receiveInto(b, far, got, len(sent))
+	}
 }
