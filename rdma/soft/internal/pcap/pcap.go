@@ -74,15 +74,22 @@ func sum(h, p []byte) {
 	net.PutUint16(u[udpChecksum:], v)
 }
 
-// add adds words of 16 bits.
-func add(s uint32, b []byte) uint32 {
-	for ; len(b) >= 2; b = b[2:] {
-		s += uint32(b[0])<<8 | uint32(b[1])
+// add adds words of 16 bits, two at a time, which fold to the same sum. A last byte is the first one of a word.
+func add(s uint64, b []byte) uint64 {
+	for ; len(b) >= 4; b = b[4:] {
+		s += uint64(binary.BigEndian.Uint32(b))
+	}
+	if len(b) >= 2 {
+		s += uint64(binary.BigEndian.Uint16(b))
+		b = b[2:]
+	}
+	if len(b) == 1 {
+		s += uint64(b[0]) << 8
 	}
 	return s
 }
 
-func fold(s uint32) uint16 {
+func fold(s uint64) uint16 {
 	for s > 0xffff {
 		s = s>>16 + s&0xffff
 	}
