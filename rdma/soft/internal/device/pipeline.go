@@ -62,8 +62,8 @@ func (q *qp) sendPackets() {
 	}
 }
 
-// mostUnderWay is how many packets may be under way: what the peer's socket holds, which is taken to have as large a
-// buffer as the own one. If it has less, some are lost, and the sender slows down.
+// mostUnderWay is how many packets may be under way: what the peer's socket holds, whose buffer is taken to be as large
+// as this side's. If it is smaller, some are lost, and the sender slows down.
 func (q *qp) mostUnderWay() uint32 {
 	bytes := leastUnderWay
 	if q.on.outer != nil && q.out.To.IsRemote() {
