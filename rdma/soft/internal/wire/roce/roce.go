@@ -98,7 +98,8 @@ type sender interface {
 }
 
 func newLink(w *Wire, p wire.Port, s *udp.Socket, here message.Address) *Link {
-	l := &Link{wire: w, port: p, socket: s, to: s, here: here, own: packet.Endpoint{GID: here.GID, Port: s.Addr().Port()},
+	l := &Link{wire: w, port: p, socket: s, to: s, here: here,
+		own:  packet.Endpoint{GID: here.GID, Port: s.Addr().Port()},
 		wake: make(chan struct{}, 1), closed: make(chan struct{})}
 	l.headers = uint64(l.own.Headers())
 	l.buffer, _ = s.Buffer()
@@ -167,8 +168,8 @@ func (w *Wire) PathMTU(from, to [16]byte) int {
 	return udp.RoCEMTU(n)
 }
 
-// Buffer is how many bytes the receive buffer at an address of the fabric's holds, or 0 if that is not known. The caller
-// holds Fabric.mu.
+// Buffer is how many bytes the receive buffer at an address of the fabric's holds, or 0 if that is not known. The
+// caller holds Fabric.mu.
 func (w *Wire) Buffer(gid [16]byte) int {
 	if l := w.links[gid]; l != nil {
 		return l.buffer
