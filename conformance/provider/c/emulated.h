@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+// The emulated kernel: what its parts know of each other. preload.c gives it the device file, uverbs.c reads commands,
+// objects.c and queuepair.c carry them out, transport.c moves data, and a driver (mlx5.c) knows one adapter: what its
+// commands carry beside the usual, and what its queues look like in memory.
+#ifndef GOVERBS_EMULATED_H
+#define GOVERBS_EMULATED_H
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <sys/types.h>
+
+#include <rdma/ib_user_ioctl_cmds.h>
+#include <rdma/ib_user_ioctl_verbs.h>
+#include <rdma/ib_user_verbs.h>
+#include <rdma/rdma_user_ioctl_cmds.h>
+
+#include <infiniband/verbs.h>
+
+enum { MOST_ENTRIES = (1 << 22) - 1, MOST_REQUESTS = 1 << 15 };
+
+enum kind { NONE, PD, MR, AH, CHANNEL, CQ, QP, SRQ, UAR };
+
+// Events for a program: what it reads from its end of a pair of sockets. The third descriptor reads what the program
+// has not read, as a kernel may do.
+struct events {
+	int ours, theirs, unread;
+};
+
+// An opened device file, and the context that it has after GET_CONTEXT.
+struct file {
+	int fd;
+	uint64_t generation; // tells a closed file's descriptor from a new one of the same number
+	bool context;
+	struct events async;
+	struct file *next;
+};
+
+struct object {
+	enum kind kind;
+	uint32_t handle;
+	unsigned users; // objects that were made with this one
+	struct file *file;
+};
+
+struct pd {
+	struct object o;
+};
+
+struct mr {
+	struct object o;
+	struct pd *pd;
+	uint64_t start, length, va;
+	uint32_t access, key;
+};
+
+struct ah {
+	struct object o;
+	struct pd *pd;
+};
+
+struct channel {
+	struct object o;
+	struct events events;
+};
+
+// A page of doorbells: the program maps it from the device file, and the device sees the same page.
+struct uar {
+	struct object o;
+	uint64_t offset;
+	uint8_t *page;
+};
+
+struct cq {
+	struct object o;
+	uint64_t user;
+	struct channel *channel;
+	uint32_t entries;
+	uint8_t *buffer;
+	volatile uint32_t *record; // the doorbell record: [0] what the program has consumed, [1] what it asked to be told
+	uint32_t entry_size;
+	uint32_t produced;  // completions written since it was made
+	uint32_t solicited; // the value of produced behind the last completion that is solicited or an error
+	uint32_t told;      // the sequence number of the last request that an event answered
+	uint32_t comp_sent, async_sent;
+	bool overrun;
+};
+
+struct srq {
+	struct object o;
+	struct pd *pd;
+	uint64_t user;
+	uint8_t *buffer;
+	volatile uint32_t *record;
+	uint32_t requests, sges, stride, limit; // limit is 0 once an event told of it
+	uint16_t head;      // the receive that is consumed next
+	uint16_t consumed;  // as the program's counter counts
+	uint32_t number, async_sent;
+};
+
+struct qp {
+	struct object o;
+	struct qp *next; // in the table of its number
+	struct pd *pd;
+	struct cq *send_cq, *recv_cq;
+	struct srq *srq;
+	uint64_t user;
+	uint32_t number, type, async_sent;
+	bool all_signaled;
+	struct ib_uverbs_qp_attr attr;
+
+	uint8_t *rq, *sq;
+	volatile uint32_t *record; // [0] receives posted, [1] blocks of sends posted
+	uint32_t rq_wqes, rq_stride, sq_blocks, user_index;
+	uint16_t rq_head, sq_head; // what the device consumes next
+
+	uint64_t deadline; // until when the request at the head is tried again; 0 for not yet tried
+	bool established;
+};
+
+// Where data lies, by keys.
+struct piece {
+	uint64_t address;
+	uint32_t length, key;
+};
+
+enum { PIECES = 64, INLINE_BYTES = 1024 };
+
+enum operation { OP_SEND, OP_WRITE, OP_READ, OP_COMPARE_SWAP, OP_FETCH_ADD, OP_NONE, OP_UNKNOWN };
+
+// A send request as the driver read it from the queue.
+struct request {
+	enum operation operation;
+	bool signaled, solicited, with_immediate, with_invalidate;
+	uint32_t immediate; // in network order; with_invalidate: the key, in this machine's order
+	uint64_t remote;
+	uint32_t remote_key;
+	uint64_t compare, swap;
+	uint32_t to_qp, to_key; // of a datagram
+	int pieces;
+	struct piece piece[PIECES];
+	uint32_t inlined; // bytes in data
+	uint8_t data[INLINE_BYTES];
+
+	uint8_t opcode; // the adapter's own, its place and its size, which the completion repeats
+	uint16_t index, blocks;
+};
+
+struct receive {
+	int pieces;
+	struct piece piece[PIECES];
+	uint16_t index;
+};
+
+enum status {
+	OK, LOCAL_LENGTH, LOCAL_OPERATION, LOCAL_PROTECTION, FLUSHED, REMOTE_INVALID, REMOTE_ACCESS, REMOTE_OPERATION,
+	RETRIES, RNR_RETRIES, LOCAL_ACCESS, AGAIN, DROPPED,
+};
+
+struct completion {
+	struct qp *qp;
+	enum status status;
+	const struct request *request; // of the sender; at a receiver, what has come
+	const struct receive *receive; // nil at the sender
+	struct qp *from;
+	uint32_t length;
+	bool global; // it has a global route header
+};
+
+// A command as INVOKE_WRITE brings it.
+struct call {
+	struct file *file;
+	const uint8_t *in, *driver_in;
+	uint8_t *out, *driver_out;
+	size_t in_size, driver_in_size, out_size, driver_out_size;
+};
+
+struct command {
+	uint32_t number;
+	int (*run)(struct call *);
+};
+
+struct driver {
+	const char *name;
+	int (*get_context)(struct call *);
+	int (*query_device)(struct call *);
+	int (*alloc_pd)(struct call *, struct pd *);
+	int (*create_ah)(struct call *, struct ah *);
+	int (*create_cq)(struct call *, struct cq *);
+	int (*resize_cq)(struct call *, struct cq *, uint32_t entries);
+	int (*create_srq)(struct call *, struct srq *);
+	int (*create_qp)(struct call *, struct qp *);
+	int (*ioctl)(struct file *, struct ib_uverbs_ioctl_hdr *); // methods of its own
+
+	bool (*rung)(struct uar *);                         // has a doorbell of the page been rung since the last call?
+	bool (*next_send)(struct qp *, struct request *);   // what is at the head of the queue
+	bool (*next_receive)(struct qp *, struct receive *);
+	void (*consume_receive)(struct qp *, const struct receive *);
+	bool (*complete)(struct cq *, const struct completion *); // false: there is no room
+	bool (*take_request)(struct cq *); // is an event asked for, and due? Each request is taken once
+};
+
+extern const struct driver mlx5;
+extern const struct driver *const driver;
+
+// uverbs.c
+int uverbs_ioctl(struct file *, struct ib_uverbs_ioctl_hdr *);
+int take(struct call *, void *, size_t);                    // what the command says
+int answer(struct call *, const void *, size_t);            // cut to what the program has room for
+int take_driver(struct call *, void *, size_t);
+int answer_driver(struct call *, const void *, size_t);
+int refuse(const char *what, uint64_t which);               // says on standard error what is not emulated: EOPNOTSUPP
+struct ib_uverbs_attr *attribute(struct ib_uverbs_ioctl_hdr *, uint16_t);
+bool give(struct ib_uverbs_ioctl_hdr *, uint16_t, const void *, size_t);
+
+// objects.c
+void *new_object(struct file *, enum kind, size_t);
+void *find_object(struct file *, enum kind, uint32_t handle);
+void free_object(struct object *);
+int destroy_object(struct object *); // which may be NULL
+void free_objects(struct file *);
+struct mr *find_key(uint32_t key);
+void each(enum kind, void (*)(void *));
+extern const struct command object_commands[];
+
+// gid.c
+int query_gids(struct ib_uverbs_ioctl_hdr *);
+
+// events.c
+bool open_events(struct events *);
+void close_events(struct events *);
+bool send_event(struct events *, const void *, size_t);
+uint32_t drop_unread(struct events *, size_t size, uint64_t element);
+void async_event(struct file *, uint32_t type, uint64_t element, uint32_t *sent);
+
+// completionqueue.c
+void close_channel(int fd);
+extern const struct command completion_commands[];
+
+// queuepair.c
+extern const struct command queue_commands[];
+struct qp *find_qp(uint32_t number);
+void forget_qp(struct qp *);
+void fail_qp(struct qp *);
+
+// srq.c
+extern const struct command srq_commands[];
+
+// transport.c
+void device_lock(void), device_unlock(void);
+void start_device(void);
+void run_queues(void);
+
+// preload.c
+void *map_device(struct file *, uint64_t offset, size_t);
+
+#define TAKE(call, what) do { if (take(call, &(what), sizeof(what))) return EINVAL; } while (0)
+
+#endif

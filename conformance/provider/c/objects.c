@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+// Objects that programs make, but for queue pairs, and the commands for them.
+#define _GNU_SOURCE
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+#include <fcntl.h>
+#include <sys/syscall.h>
+
+#include "emulated.h"
+
+enum { OBJECTS = 1 << 16 };
+static struct object *objects[OBJECTS];
+static uint32_t highest; // handle that was ever used
+
+void *new_object(struct file *f, enum kind kind, size_t size)
+{
+	struct object *o = calloc(1, size);
+	for (uint32_t h = 1; o && h < OBJECTS; h++)
+		if (!objects[h]) {
+			*o = (struct object){.kind = kind, .handle = h, .file = f};
+			if (h > highest)
+				highest = h;
+			return objects[h] = o;
+		}
+	free(o);
+	return NULL;
+}
+
+void *find_object(struct file *f, enum kind kind, uint32_t handle)
+{
+	struct object *o = handle < OBJECTS ? objects[handle] : NULL;
+	return o && o->kind == kind && o->file == f ? o : NULL;
+}
+
+void free_object(struct object *o)
+{
+	objects[o->handle] = NULL;
+	free(o);
+}
+
+void each(enum kind kind, void (*f)(void *))
+{
+	for (uint32_t h = 1; h <= highest; h++)
+		if (objects[h] && objects[h]->kind == kind)
+			f(objects[h]);
+}
+
+// A file that is closed takes all of its objects along.
+void free_objects(struct file *f)
+{
+	for (uint32_t h = 1; h <= highest; h++) {
+		struct object *o = objects[h];
+		if (!o || o->file != f)
+			continue;
+		if (o->kind == QP)
+			forget_qp((struct qp *)o);
+		if (o->kind == CHANNEL)
+			close_events(&((struct channel *)o)->events);
+		free_object(o);
+	}
+}
+
+int destroy_object(struct object *o)
+{
+	if (!o)
+		return ENOENT;
+	if (o->users)
+		return EBUSY;
+	free_object(o);
+	return 0;
+}
+
+// Device, protection domains, memory
+
+static int get_context(struct call *c)
+{
+	if (c->file->context)
+		return EINVAL;
+	int err = driver->get_context(c);
+	if (err)
+		return err;
+	if (!open_events(&c->file->async))
+		return ENOMEM;
+	c->file->context = true;
+	struct ib_uverbs_get_context_resp r = {.async_fd = c->file->async.theirs, .num_comp_vectors = 4};
+	return answer(c, &r, sizeof r);
+}
+
+static const struct ib_uverbs_query_device_resp device = {
+	.fw_ver = 16ull << 32 | 35ull << 16 | 1, .max_mr_size = ~0ull, .page_size_cap = ~4095ull, .vendor_id = 0x2c9,
+	.vendor_part_id = 4119, .max_qp = 1 << 14, .max_qp_wr = MOST_REQUESTS, .max_sge = 30, .max_sge_rd = 30, .max_cq = 1 << 14,
+	.max_cqe = MOST_ENTRIES, .max_mr = 1 << 15, .max_pd = 1 << 14, .max_qp_rd_atom = 16, .max_res_rd_atom = 1 << 18,
+	.max_qp_init_rd_atom = 16, .atomic_cap = IBV_ATOMIC_HCA, .max_ah = 1 << 15, .max_srq = 1 << 14, .max_srq_wr = (1 << 15) - 1,
+	.max_srq_sge = 31, .max_pkeys = 1, .local_ca_ack_delay = 16, .phys_port_cnt = 1,
+	.device_cap_flags = IBV_DEVICE_PORT_ACTIVE_EVENT | IBV_DEVICE_SYS_IMAGE_GUID | IBV_DEVICE_RC_RNR_NAK_GEN,
+};
+
+static struct ib_uverbs_query_device_resp described(void)
+{
+	static const uint8_t guid[8] = {0x02, 0x67, 0x6f, 0x76, 0x65, 0x72, 0x62, 0x73};
+	struct ib_uverbs_query_device_resp r = device;
+	memcpy(&r.node_guid, guid, sizeof guid);
+	memcpy(&r.sys_image_guid, guid, sizeof guid);
+	return r;
+}
+
+static int query_device(struct call *c)
+{
+	struct ib_uverbs_query_device_resp r = described();
+	return answer(c, &r, sizeof r);
+}
+
+static int query_device_ex(struct call *c)
+{
+	struct ib_uverbs_ex_query_device_resp r = {.base = described(), .hca_core_clock = 1000000};
+	r.device_cap_flags_ex = r.base.device_cap_flags;
+	r.response_length = c->out_size < sizeof r ? c->out_size : sizeof r;
+	answer(c, &r, sizeof r);
+	return driver->query_device(c);
+}
+
+static int query_port(struct call *c)
+{
+	struct ib_uverbs_query_port q;
+	TAKE(c, q);
+	if (q.port_num != 1)
+		return EINVAL;
+	enum { LINK_UP = 5, X4 = 2, EDR = 32 };
+	struct ib_uverbs_query_port_resp r = {
+		.port_cap_flags = IBV_PORT_IP_BASED_GIDS, .max_msg_sz = 1 << 30, .gid_tbl_len = 4, .pkey_tbl_len = 1,
+		.state = IBV_PORT_ACTIVE, .max_mtu = IBV_MTU_4096, .active_mtu = IBV_MTU_4096, .max_vl_num = 1, .active_width = X4,
+		.active_speed = EDR, .phys_state = LINK_UP, .link_layer = IBV_LINK_LAYER_ETHERNET,
+	};
+	return answer(c, &r, sizeof r);
+}
+
+static int alloc_pd(struct call *c)
+{
+	struct pd *pd = new_object(c->file, PD, sizeof *pd);
+	if (!pd)
+		return ENOMEM;
+	struct ib_uverbs_alloc_pd_resp r = {.pd_handle = pd->o.handle};
+	answer(c, &r, sizeof r);
+	return driver->alloc_pd(c, pd);
+}
+
+static int dealloc_pd(struct call *c)
+{
+	struct ib_uverbs_dealloc_pd q;
+	TAKE(c, q);
+	return destroy_object(find_object(c->file, PD, q.pd_handle));
+}
+
+struct mr *find_key(uint32_t key)
+{
+	struct object *o = key >> 8 < OBJECTS ? objects[key >> 8] : NULL;
+	return o && o->kind == MR && ((struct mr *)o)->key == key ? (struct mr *)o : NULL;
+}
+
+static uint8_t variant; // of keys, so that an old key of a place in the table is not the next one's
+
+static int reg_mr(struct call *c)
+{
+	struct ib_uverbs_reg_mr q;
+	TAKE(c, q);
+	struct pd *pd = find_object(c->file, PD, q.pd_handle);
+	if (!pd || q.start + q.length < q.start || (q.start ^ q.hca_va) & 4095)
+		return EINVAL;
+	if (q.access_flags & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC) && !(q.access_flags & IBV_ACCESS_LOCAL_WRITE))
+		return EINVAL;
+	if (q.access_flags & (IBV_ACCESS_MW_BIND | IBV_ACCESS_ON_DEMAND))
+		return refuse("access flags", q.access_flags);
+	// What is not mapped cannot be pinned.
+	char page;
+	struct { void *p; size_t n; } local = {&page, 1}, ends[] = {{(void *)q.start, 1}, {(void *)(q.start + q.length - 1), 1}};
+	for (int i = 0; q.length && i < 2; i++)
+		if (syscall(SYS_process_vm_readv, getpid(), &local, 1ul, &ends[i], 1ul, 0ul) != 1)
+			return EFAULT;
+	struct mr *mr = new_object(c->file, MR, sizeof *mr);
+	if (!mr)
+		return ENOMEM;
+	mr->pd = pd;
+	pd->o.users++;
+	mr->start = q.start, mr->length = q.length, mr->va = q.hca_va, mr->access = q.access_flags;
+	mr->key = mr->o.handle << 8 | ++variant;
+	struct ib_uverbs_reg_mr_resp r = {.mr_handle = mr->o.handle, .lkey = mr->key, .rkey = mr->key};
+	return answer(c, &r, sizeof r);
+}
+
+static int dereg_mr(struct call *c)
+{
+	struct ib_uverbs_dereg_mr q;
+	TAKE(c, q);
+	struct mr *mr = find_object(c->file, MR, q.mr_handle);
+	if (mr)
+		mr->pd->o.users--;
+	return destroy_object(mr ? &mr->o : NULL);
+}
+
+static int create_ah(struct call *c)
+{
+	struct ib_uverbs_create_ah q;
+	TAKE(c, q);
+	struct pd *pd = find_object(c->file, PD, q.pd_handle);
+	if (!pd || q.attr.port_num != 1)
+		return EINVAL;
+	struct ah *ah = new_object(c->file, AH, sizeof *ah);
+	if (!ah)
+		return ENOMEM;
+	ah->pd = pd;
+	pd->o.users++;
+	struct ib_uverbs_create_ah_resp r = {.ah_handle = ah->o.handle};
+	answer(c, &r, sizeof r);
+	return driver->create_ah(c, ah);
+}
+
+static int destroy_ah(struct call *c)
+{
+	struct ib_uverbs_destroy_ah q;
+	TAKE(c, q);
+	struct ah *ah = find_object(c->file, AH, q.ah_handle);
+	if (ah)
+		ah->pd->o.users--;
+	return destroy_object(ah ? &ah->o : NULL);
+}
+
+const struct command object_commands[] = {
+	{IB_USER_VERBS_CMD_GET_CONTEXT, get_context},
+	{IB_USER_VERBS_CMD_QUERY_DEVICE, query_device},
+	{IB_USER_VERBS_CMD_FLAG_EXTENDED | IB_USER_VERBS_CMD_QUERY_DEVICE, query_device_ex},
+	{IB_USER_VERBS_CMD_QUERY_PORT, query_port},
+	{IB_USER_VERBS_CMD_ALLOC_PD, alloc_pd},
+	{IB_USER_VERBS_CMD_DEALLOC_PD, dealloc_pd},
+	{IB_USER_VERBS_CMD_REG_MR, reg_mr},
+	{IB_USER_VERBS_CMD_DEREG_MR, dereg_mr},
+	{IB_USER_VERBS_CMD_CREATE_AH, create_ah},
+	{IB_USER_VERBS_CMD_DESTROY_AH, destroy_ah},
+	{0, NULL},
+};

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+// The device file, as libibverbs finds it: /dev/infiniband/uverbs0 is a sparse file in memory that calls itself a
+// character device. Everything else goes to the kernel.
+#define _GNU_SOURCE
+#include <dirent.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+#include "emulated.h"
+
+// The headers make names like stat64 other names of stat, or macros; both are interposed here.
+#undef stat64
+#undef fstat64
+#undef open64
+
+static const char device_path[] = "/dev/infiniband/uverbs0";
+enum { MAJOR = 231, MINOR = 192 };
+static const off_t device_size = 1l << 40;
+
+static struct file *files;
+
+static bool is_device(const char *path) { return path && strcmp(path, device_path) == 0; }
+
+static struct file *file_of(int fd)
+{
+	struct file *f = files;
+	while (f && f->fd != fd)
+		f = f->next;
+	return f;
+}
+
+static int open_device(int flags)
+{
+	int fd = memfd_create("uverbs0", flags & O_CLOEXEC ? MFD_CLOEXEC : 0);
+	if (fd < 0)
+		return -1;
+	struct file *f = calloc(1, sizeof *f);
+	if (!f || ftruncate(fd, device_size)) {
+		free(f);
+		syscall(SYS_close, fd);
+		errno = ENOMEM;
+		return -1;
+	}
+	f->fd = fd;
+	f->async = (struct events){-1, -1, -1};
+	device_lock();
+	f->next = files;
+	files = f;
+	device_unlock();
+	start_device();
+	return fd;
+}
+
+static void pretend(struct stat *st)
+{
+	st->st_mode = S_IFCHR | 0666;
+	st->st_rdev = makedev(MAJOR, MINOR);
+}
+
+int open(const char *path, int flags, ...)
+{
+	mode_t mode = 0;
+	if (flags & O_CREAT || (flags & O_TMPFILE) == O_TMPFILE) {
+		va_list more;
+		va_start(more, flags);
+		mode = va_arg(more, mode_t);
+		va_end(more);
+	}
+	if (is_device(path))
+		return open_device(flags);
+	return syscall(SYS_openat, AT_FDCWD, path, flags, mode);
+}
+int open64(const char *, int, ...) __attribute__((alias("open")));
+
+int stat(const char *path, struct stat *st)
+{
+	if (is_device(path)) {
+		memset(st, 0, sizeof *st);
+		pretend(st);
+		return 0;
+	}
+	return syscall(SYS_newfstatat, AT_FDCWD, path, st, 0);
+}
+int stat64(const char *, struct stat64 *) __attribute__((alias("stat")));
+
+int fstat(int fd, struct stat *st)
+{
+	int r = syscall(SYS_fstat, fd, st);
+	device_lock();
+	if (r == 0 && file_of(fd))
+		pretend(st);
+	device_unlock();
+	return r;
+}
+int fstat64(int, struct stat64 *) __attribute__((alias("fstat")));
+
+int ioctl(int fd, unsigned long request, ...)
+{
+	va_list more;
+	va_start(more, request);
+	void *argument = va_arg(more, void *);
+	va_end(more);
+	if (request != RDMA_VERBS_IOCTL)
+		return syscall(SYS_ioctl, fd, request, argument);
+	device_lock();
+	struct file *f = file_of(fd);
+	int err = f ? uverbs_ioctl(f, argument) : ENOTTY;
+	device_unlock();
+	if (err) {
+		errno = err;
+		return -1;
+	}
+	return 0;
+}
+
+int close(int fd)
+{
+	device_lock();
+	for (struct file **at = &files; *at; at = &(*at)->next) {
+		struct file *f = *at;
+		if (f->fd != fd)
+			continue;
+		free_objects(f);
+		close_events(&f->async);
+		*at = f->next;
+		free(f);
+		break;
+	}
+	close_channel(fd);
+	device_unlock();
+	return syscall(SYS_close, fd);
+}
+
+// libibverbs loads what RDMAV_DRIVERS names, and besides what files of this machine name, whose drivers may be of another
+// release: it is shown a directory without files.
+DIR *opendir(const char *path)
+{
+	char none[4096];
+	const char *sysfs = getenv("SYSFS_PATH");
+	if (sysfs && strcmp(path, "/etc/libibverbs.d") == 0) {
+		snprintf(none, sizeof none, "%s/drivers", sysfs);
+		path = none;
+	}
+	int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	return fd < 0 ? NULL : fdopendir(fd);
+}
+
+// No netlink for RDMA: libibverbs then reads SYSFS_PATH, and does not see the adapters of this machine.
+int socket(int domain, int type, int protocol)
+{
+	enum { RDMA = 20 };
+	if (domain == AF_NETLINK && protocol == RDMA) {
+		errno = EPROTONOSUPPORT;
+		return -1;
+	}
+	return syscall(SYS_socket, domain, type, protocol);
+}
+
+void *map_device(struct file *f, uint64_t offset, size_t size)
+{
+	void *p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, f->fd, offset);
+	return p == MAP_FAILED ? NULL : p;
+}

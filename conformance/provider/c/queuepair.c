@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+// Queue pairs and shared receive queues: the commands. Which attributes a change of state needs, and which it allows, is
+// what every kernel's core checks before a driver is asked.
+#include <string.h>
+#include <unistd.h>
+
+#include "emulated.h"
+
+// Short names for the table below
+enum { RC = IBV_QPT_RC, UC = IBV_QPT_UC, UD = IBV_QPT_UD };
+enum { RESET = IBV_QPS_RESET, INIT = IBV_QPS_INIT, RTR = IBV_QPS_RTR, RTS = IBV_QPS_RTS, ERR = IBV_QPS_ERR };
+enum {
+	STATE = IBV_QP_STATE, CURRENT = IBV_QP_CUR_STATE, ACCESS = IBV_QP_ACCESS_FLAGS, PKEY = IBV_QP_PKEY_INDEX,
+	PORT = IBV_QP_PORT, QKEY = IBV_QP_QKEY, AV = IBV_QP_AV, MTU = IBV_QP_PATH_MTU, TIMEOUT = IBV_QP_TIMEOUT,
+	RETRY = IBV_QP_RETRY_CNT, RNR_RETRY = IBV_QP_RNR_RETRY, RQ_PSN = IBV_QP_RQ_PSN, READS = IBV_QP_MAX_QP_RD_ATOMIC,
+	ALT = IBV_QP_ALT_PATH, TIMER = IBV_QP_MIN_RNR_TIMER, SQ_PSN = IBV_QP_SQ_PSN,
+	DEST_READS = IBV_QP_MAX_DEST_RD_ATOMIC, MIGRATION = IBV_QP_PATH_MIG_STATE, DEST = IBV_QP_DEST_QPN,
+};
+
+static struct qp *table[256];
+static uint32_t last_number;
+
+struct qp *find_qp(uint32_t number)
+{
+	struct qp *qp = table[number % 256];
+	while (qp && qp->number != number)
+		qp = qp->next;
+	return qp;
+}
+
+// forget_qp takes a queue pair out of the table, and lets go of what it was made with.
+void forget_qp(struct qp *qp)
+{
+	for (struct qp **at = &table[qp->number % 256]; *at; at = &(*at)->next)
+		if (*at == qp) {
+			*at = qp->next;
+			break;
+		}
+	qp->pd->o.users--, qp->send_cq->o.users--, qp->recv_cq->o.users--;
+	if (qp->srq)
+		qp->srq->o.users--;
+}
+
+static int new_qp(struct call *c, const struct ib_uverbs_ex_create_qp *q, struct ib_uverbs_create_qp_resp *r)
+{
+	if (q->qp_type != RC && q->qp_type != UC && q->qp_type != UD)
+		return refuse("queue pair of type", q->qp_type);
+	if (q->create_flags || q->comp_mask)
+		return refuse("flags of a queue pair", (uint64_t)q->comp_mask << 32 | q->create_flags);
+	if (q->max_send_wr > MOST_REQUESTS || q->max_recv_wr > MOST_REQUESTS)
+		return EINVAL;
+	struct pd *pd = find_object(c->file, PD, q->pd_handle);
+	struct cq *send = find_object(c->file, CQ, q->send_cq_handle), *recv = find_object(c->file, CQ, q->recv_cq_handle);
+	struct srq *srq = q->is_srq ? find_object(c->file, SRQ, q->srq_handle) : NULL;
+	if (!pd || !send || !recv || q->is_srq && !srq)
+		return EINVAL;
+	struct qp *qp = new_object(c->file, QP, sizeof *qp);
+	if (!qp)
+		return ENOMEM;
+	qp->pd = pd, qp->send_cq = send, qp->recv_cq = recv, qp->srq = srq;
+	qp->type = q->qp_type, qp->all_signaled = q->sq_sig_all, qp->user = q->user_handle;
+	if (!last_number) // no number is one of another process, whose queue pairs cannot be reached from here
+		last_number = (uint32_t)getpid() << 8;
+	qp->number = ++last_number & 0xffffff;
+	qp->attr.max_send_wr = q->max_send_wr, qp->attr.max_recv_wr = q->max_recv_wr;
+	qp->attr.max_send_sge = q->max_send_sge, qp->attr.max_recv_sge = q->max_recv_sge;
+	qp->attr.max_inline_data = q->max_inline_data;
+	int err = driver->create_qp(c, qp);
+	if (err) {
+		free_object(&qp->o);
+		return err;
+	}
+	pd->o.users++, send->o.users++, recv->o.users++;
+	if (srq)
+		srq->o.users++;
+	qp->next = table[qp->number % 256];
+	table[qp->number % 256] = qp;
+	*r = (struct ib_uverbs_create_qp_resp){
+		.qp_handle = qp->o.handle, .qpn = qp->number, .max_send_wr = q->max_send_wr, .max_recv_wr = q->max_recv_wr,
+		.max_send_sge = q->max_send_sge, .max_recv_sge = q->max_recv_sge, .max_inline_data = q->max_inline_data,
+	};
+	return 0;
+}
+
+static int create_qp(struct call *c)
+{
+	struct ib_uverbs_create_qp q;
+	struct ib_uverbs_create_qp_resp r;
+	TAKE(c, q);
+	struct ib_uverbs_ex_create_qp x = {
+		.pd_handle = q.pd_handle, .send_cq_handle = q.send_cq_handle, .recv_cq_handle = q.recv_cq_handle,
+		.srq_handle = q.srq_handle, .max_send_wr = q.max_send_wr, .max_recv_wr = q.max_recv_wr,
+		.max_send_sge = q.max_send_sge, .max_recv_sge = q.max_recv_sge, .max_inline_data = q.max_inline_data,
+		.sq_sig_all = q.sq_sig_all, .qp_type = q.qp_type, .is_srq = q.is_srq, .user_handle = q.user_handle,
+	};
+	int err = new_qp(c, &x, &r);
+	return err ? err : answer(c, &r, sizeof r);
+}
+
+static int create_qp_ex(struct call *c)
+{
+	struct ib_uverbs_ex_create_qp q = {0};
+	struct ib_uverbs_ex_create_qp_resp r = {.response_length = sizeof r};
+	memcpy(&q, c->in, c->in_size < sizeof q ? c->in_size : sizeof q);
+	int err = new_qp(c, &q, &r.base);
+	return err ? err : answer(c, &r, sizeof r);
+}
+
+static const struct transition {
+	uint8_t type, from, to;
+	uint32_t needs, allows;
+} transitions[] = {
+	{RC, RESET, INIT, PKEY | PORT | ACCESS, 0},
+	{UC, RESET, INIT, PKEY | PORT | ACCESS, 0},
+	{UD, RESET, INIT, PKEY | PORT | QKEY, 0},
+	{RC, INIT, INIT, 0, PKEY | PORT | ACCESS},
+	{UC, INIT, INIT, 0, PKEY | PORT | ACCESS},
+	{UD, INIT, INIT, 0, PKEY | PORT | QKEY},
+	{RC, INIT, RTR, AV | MTU | DEST | RQ_PSN | DEST_READS | TIMER, ALT | ACCESS | PKEY},
+	{UC, INIT, RTR, AV | MTU | DEST | RQ_PSN, ALT | ACCESS | PKEY},
+	{UD, INIT, RTR, 0, PKEY | QKEY},
+	{RC, RTR, RTS, TIMEOUT | RETRY | RNR_RETRY | SQ_PSN | READS, CURRENT | ALT | ACCESS | TIMER | MIGRATION},
+	{UC, RTR, RTS, SQ_PSN, CURRENT | ALT | ACCESS | MIGRATION},
+	{UD, RTR, RTS, SQ_PSN, CURRENT | QKEY},
+	{RC, RTS, RTS, 0, CURRENT | ACCESS | ALT | TIMER | MIGRATION},
+	{UC, RTS, RTS, 0, CURRENT | ACCESS | ALT | MIGRATION},
+	{UD, RTS, RTS, 0, CURRENT | QKEY},
+};
+
+static bool allowed(const struct qp *qp, uint32_t to, uint32_t mask)
+{
+	if (to == RESET || to == ERR)
+		return !(mask & ~STATE);
+	for (size_t i = 0; i < sizeof transitions / sizeof *transitions; i++) {
+		const struct transition *t = &transitions[i];
+		if (t->type == qp->type && t->from == qp->attr.qp_state && t->to == to)
+			return (mask & t->needs) == t->needs && !(mask & ~(t->needs | t->allows | STATE));
+	}
+	return false;
+}
+
+static void set_route(struct ib_uverbs_ah_attr *a, const struct ib_uverbs_qp_dest *d)
+{
+	memcpy(a->grh.dgid, d->dgid, sizeof a->grh.dgid);
+	a->grh.flow_label = d->flow_label, a->grh.sgid_index = d->sgid_index, a->grh.hop_limit = d->hop_limit;
+	a->grh.traffic_class = d->traffic_class;
+	a->dlid = d->dlid, a->sl = d->sl, a->src_path_bits = d->src_path_bits, a->static_rate = d->static_rate;
+	a->is_global = d->is_global, a->port_num = d->port_num;
+}
+
+static int change(struct call *c, const struct ib_uverbs_modify_qp *q)
+{
+	struct qp *qp = find_object(c->file, QP, q->qp_handle);
+	if (!qp)
+		return ENOENT;
+	uint32_t mask = q->attr_mask, to = mask & STATE ? q->qp_state : qp->attr.qp_state;
+	struct ib_uverbs_qp_attr *a = &qp->attr;
+	if (mask & CURRENT && q->cur_qp_state != a->qp_state)
+		return EINVAL;
+	if (to == IBV_QPS_SQD || to == IBV_QPS_SQE)
+		return refuse("state of a queue pair", to);
+	if (!allowed(qp, to, mask) || mask & PORT && q->port_num != 1 || mask & PKEY && q->pkey_index)
+		return EINVAL;
+	static const uint8_t nobody[16]; // whose address cannot be resolved
+	if (mask & AV && (!q->dest.is_global || memcmp(q->dest.dgid, nobody, sizeof nobody) == 0) || mask & MTU && (q->path_mtu < 1 || q->path_mtu > 5))
+		return EINVAL; // over Ethernet every route is a global one
+	if (mask & (READS | DEST_READS) && (q->max_rd_atomic > 16 || q->max_dest_rd_atomic > 16))
+		return EINVAL;
+	if (mask & PKEY) a->pkey_index = q->pkey_index;
+	if (mask & PORT) a->port_num = q->port_num;
+	if (mask & ACCESS) a->qp_access_flags = q->qp_access_flags;
+	if (mask & QKEY) a->qkey = q->qkey;
+	if (mask & AV) set_route(&a->ah_attr, &q->dest);
+	if (mask & MTU) a->path_mtu = q->path_mtu;
+	if (mask & TIMEOUT) a->timeout = q->timeout;
+	if (mask & RETRY) a->retry_cnt = q->retry_cnt;
+	if (mask & RNR_RETRY) a->rnr_retry = q->rnr_retry;
+	if (mask & RQ_PSN) a->rq_psn = q->rq_psn & 0xffffff;
+	if (mask & SQ_PSN) a->sq_psn = q->sq_psn & 0xffffff;
+	if (mask & READS) a->max_rd_atomic = q->max_rd_atomic;
+	if (mask & DEST_READS) a->max_dest_rd_atomic = q->max_dest_rd_atomic;
+	if (mask & TIMER) a->min_rnr_timer = q->min_rnr_timer;
+	if (mask & DEST) a->dest_qp_num = q->dest_qp_num;
+	if (to == RESET) {
+		qp->rq_head = qp->sq_head = 0;
+		qp->deadline = 0;
+		qp->established = false;
+	}
+	if (to == ERR)
+		fail_qp(qp);
+	a->qp_state = a->cur_qp_state = to;
+	run_queues();
+	return 0;
+}
+
+static int modify_qp(struct call *c)
+{
+	struct ib_uverbs_modify_qp q;
+	TAKE(c, q);
+	return change(c, &q);
+}
+
+static int modify_qp_ex(struct call *c)
+{
+	struct ib_uverbs_ex_modify_qp q;
+	struct ib_uverbs_ex_modify_qp_resp r = {.response_length = sizeof r};
+	TAKE(c, q);
+	int err = q.rate_limit ? refuse("rate limit", q.rate_limit) : change(c, &q.base);
+	return err ? err : answer(c, &r, sizeof r);
+}
+
+static int query_qp(struct call *c)
+{
+	struct ib_uverbs_query_qp q;
+	TAKE(c, q);
+	struct qp *qp = find_object(c->file, QP, q.qp_handle);
+	if (!qp)
+		return ENOENT;
+	const struct ib_uverbs_qp_attr *a = &qp->attr;
+	struct ib_uverbs_query_qp_resp r = {
+		.max_send_wr = a->max_send_wr, .max_recv_wr = a->max_recv_wr, .max_send_sge = a->max_send_sge,
+		.max_recv_sge = a->max_recv_sge, .max_inline_data = a->max_inline_data, .qkey = a->qkey, .rq_psn = a->rq_psn,
+		.sq_psn = a->sq_psn, .dest_qp_num = a->dest_qp_num, .qp_access_flags = a->qp_access_flags,
+		.pkey_index = a->pkey_index, .qp_state = a->qp_state, .cur_qp_state = a->qp_state, .path_mtu = a->path_mtu,
+		.max_rd_atomic = a->max_rd_atomic, .max_dest_rd_atomic = a->max_dest_rd_atomic, .min_rnr_timer = a->min_rnr_timer,
+		.port_num = a->port_num, .timeout = a->timeout, .retry_cnt = a->retry_cnt, .rnr_retry = a->rnr_retry,
+		.sq_sig_all = qp->all_signaled,
+		.dest = {
+			.flow_label = a->ah_attr.grh.flow_label, .sgid_index = a->ah_attr.grh.sgid_index, .sl = a->ah_attr.sl,
+			.hop_limit = a->ah_attr.grh.hop_limit, .traffic_class = a->ah_attr.grh.traffic_class,
+			.dlid = a->ah_attr.dlid, .src_path_bits = a->ah_attr.src_path_bits, .static_rate = a->ah_attr.static_rate,
+			.is_global = a->ah_attr.is_global, .port_num = a->ah_attr.port_num,
+		},
+	};
+	memcpy(r.dest.dgid, a->ah_attr.grh.dgid, sizeof r.dest.dgid);
+	return answer(c, &r, sizeof r);
+}
+
+static int destroy_qp(struct call *c)
+{
+	struct ib_uverbs_destroy_qp q;
+	TAKE(c, q);
+	struct qp *qp = find_object(c->file, QP, q.qp_handle);
+	if (!qp)
+		return ENOENT;
+	struct ib_uverbs_destroy_qp_resp r = {.events_reported = qp->async_sent};
+	r.events_reported -= drop_unread(&c->file->async, sizeof(struct ib_uverbs_async_event_desc), qp->user);
+	answer(c, &r, sizeof r);
+	forget_qp(qp);
+	free_object(&qp->o);
+	return 0;
+}
+
+const struct command queue_commands[] = {
+	{IB_USER_VERBS_CMD_CREATE_QP, create_qp},
+	{IB_USER_VERBS_CMD_FLAG_EXTENDED | IB_USER_VERBS_CMD_CREATE_QP, create_qp_ex},
+	{IB_USER_VERBS_CMD_MODIFY_QP, modify_qp},
+	{IB_USER_VERBS_CMD_FLAG_EXTENDED | IB_USER_VERBS_CMD_MODIFY_QP, modify_qp_ex},
+	{IB_USER_VERBS_CMD_QUERY_QP, query_qp},
+	{IB_USER_VERBS_CMD_DESTROY_QP, destroy_qp},
+	{0, NULL},
+};

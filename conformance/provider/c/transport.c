@@ -1,0 +1,404 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+// What an adapter does with requests: it looks keys up, moves data between queue pairs of this process, answers, and
+// completes. It runs on a thread of its own, as an adapter runs beside its processor: nothing but a doorbell tells it of
+// work.
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "emulated.h"
+
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+
+void device_lock(void) { pthread_mutex_lock(&mutex); }
+void device_unlock(void) { pthread_mutex_unlock(&mutex); }
+
+static uint64_t now(void) // microseconds
+{
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return t.tv_sec * 1000000ull + t.tv_nsec / 1000;
+}
+
+// Memory that keys were checked for.
+struct memory {
+	int n;
+	struct { uint8_t *p; uint32_t n; } part[PIECES];
+	uint64_t total;
+};
+
+static bool add(struct memory *m, void *p, uint32_t n)
+{
+	m->part[m->n].p = p, m->part[m->n++].n = n;
+	m->total += n;
+	return true;
+}
+
+static bool look_up(struct memory *m, struct pd *pd, uint64_t address, uint32_t length, uint32_t key, uint32_t access)
+{
+	struct mr *mr = find_key(key);
+	if (!mr || mr->pd != pd || (mr->access & access) != access)
+		return false;
+	uint64_t at = address - mr->va;
+	if (at > mr->length || length > mr->length - at)
+		return false;
+	return add(m, (void *)(uintptr_t)(mr->start + at), length);
+}
+
+static bool look_up_all(struct memory *m, struct qp *qp, const struct piece *p, int n, uint32_t access)
+{
+	for (int i = 0; i < n; i++)
+		if (!look_up(m, qp->pd, p[i].address, p[i].length, p[i].key, access))
+			return false;
+	return true;
+}
+
+// move copies size bytes, from the beginning of both; skip leaves out the first bytes of to.
+static void move(const struct memory *to, uint64_t skip, const struct memory *from, uint64_t size)
+{
+	int f = 0;
+	uint32_t used = 0;
+	for (int t = 0; t < to->n && size; t++) {
+		uint64_t at = skip < to->part[t].n ? skip : to->part[t].n;
+		skip -= at;
+		while (at < to->part[t].n && size) {
+			while (f < from->n && used == from->part[f].n)
+				f++, used = 0;
+			if (f == from->n)
+				return;
+			uint64_t n = to->part[t].n - at, have = from->part[f].n - used;
+			n = n < have ? n : have;
+			n = n < size ? n : size;
+			memmove(to->part[t].p + at, from->part[f].p + used, n);
+			at += n, used += n, size -= n;
+		}
+	}
+}
+
+// Completions and events
+
+static void tell(struct cq *cq)
+{
+	if (!cq->channel || !driver->take_request(cq))
+		return;
+	struct ib_uverbs_comp_event_desc event = {.cq_handle = cq->user};
+	if (send_event(&cq->channel->events, &event, sizeof event))
+		cq->comp_sent++;
+}
+
+static void complete(struct cq *cq, const struct completion *c)
+{
+	if (cq->overrun)
+		return;
+	if (driver->complete(cq, c)) {
+		tell(cq);
+		return;
+	}
+	cq->overrun = true;
+	async_event(cq->o.file, IBV_EVENT_CQ_ERR, cq->user, &cq->async_sent);
+}
+
+static void complete_send(struct qp *qp, const struct request *r, enum status status, uint32_t length)
+{
+	struct completion c = {.qp = qp, .status = status, .request = r, .length = length};
+	if (status != OK || r->signaled || qp->all_signaled)
+		complete(qp->send_cq, &c);
+}
+
+static void complete_receive(struct qp *qp, struct qp *from, const struct receive *r, const struct request *request,
+	enum status status, uint32_t length)
+{
+	struct completion c = {
+		.qp = qp, .status = status, .request = request, .receive = r, .from = from, .length = length,
+		.global = qp->type == IBV_QPT_UD,
+	};
+	driver->consume_receive(qp, r);
+	complete(qp->recv_cq, &c);
+}
+
+void fail_qp(struct qp *qp)
+{
+	if (qp->attr.qp_state == IBV_QPS_ERR)
+		return;
+	qp->attr.qp_state = qp->attr.cur_qp_state = IBV_QPS_ERR;
+	if (qp->srq)
+		async_event(qp->o.file, IBV_EVENT_QP_LAST_WQE_REACHED, qp->user, &qp->async_sent);
+}
+
+// The responder
+
+static bool receiving(const struct qp *qp)
+{
+	return qp && (qp->attr.qp_state == IBV_QPS_RTR || qp->attr.qp_state == IBV_QPS_RTS);
+}
+
+static struct qp *peer_of(const struct qp *qp, const struct request *r)
+{
+	struct qp *peer = find_qp(qp->type == IBV_QPT_UD ? r->to_qp : qp->attr.dest_qp_num);
+	if (!receiving(peer) || peer->type != qp->type)
+		return NULL;
+	if (qp->type != IBV_QPT_UD)
+		return peer->attr.dest_qp_num == qp->number ? peer : NULL;
+	uint32_t key = r->to_key & 0x80000000 ? qp->attr.qkey : r->to_key;
+	return key == peer->attr.qkey ? peer : NULL;
+}
+
+// land puts what has come where the next receive says.
+static enum status land(struct qp *peer, struct qp *qp, const struct request *r, const struct memory *payload)
+{
+	enum { GLOBAL_ROUTE_HEADER = 40 };
+	struct receive receive = {0};
+	struct memory to = {0};
+	if (!driver->next_receive(peer, &receive))
+		return AGAIN;
+	uint64_t skip = peer->type == IBV_QPT_UD ? GLOBAL_ROUTE_HEADER : 0;
+	bool found = look_up_all(&to, peer, receive.piece, receive.pieces, IBV_ACCESS_LOCAL_WRITE);
+	enum status status = !found ? LOCAL_PROTECTION : to.total < payload->total + skip ? LOCAL_LENGTH : OK;
+	if (peer->type == IBV_QPT_UD && status != OK)
+		return DROPPED; // the receive stays
+	if (status == OK)
+		move(&to, skip, payload, payload->total);
+	complete_receive(peer, qp, &receive, r, status, payload->total + skip);
+	if (status == OK)
+		return OK;
+	fail_qp(peer);
+	return found ? REMOTE_INVALID : REMOTE_OPERATION;
+}
+
+// refused is a request that the peer may not carry out: it fails, and tells its program.
+static enum status refused(struct qp *peer, enum status status)
+{
+	if (peer->type == IBV_QPT_RC) {
+		async_event(peer->o.file, status == REMOTE_ACCESS ? IBV_EVENT_QP_ACCESS_ERR : IBV_EVENT_QP_REQ_ERR, peer->user,
+			&peer->async_sent);
+		fail_qp(peer);
+	}
+	return status;
+}
+
+static enum status write_remote(struct qp *peer, struct qp *qp, const struct request *r, const struct memory *payload)
+{
+	struct memory to = {0};
+	if (!(peer->attr.qp_access_flags & IBV_ACCESS_REMOTE_WRITE))
+		return refused(peer, REMOTE_INVALID);
+	if (payload->total && !look_up(&to, peer->pd, r->remote, payload->total, r->remote_key, IBV_ACCESS_REMOTE_WRITE))
+		return refused(peer, REMOTE_ACCESS);
+	struct receive receive = {0};
+	if (r->with_immediate && !driver->next_receive(peer, &receive))
+		return AGAIN;
+	move(&to, 0, payload, payload->total);
+	if (r->with_immediate)
+		complete_receive(peer, qp, &receive, r, OK, payload->total);
+	return OK;
+}
+
+static enum status read_remote(struct qp *peer, const struct request *r, const struct memory *local)
+{
+	struct memory from = {0};
+	if (!(peer->attr.qp_access_flags & IBV_ACCESS_REMOTE_READ))
+		return refused(peer, REMOTE_INVALID);
+	if (local->total && !look_up(&from, peer->pd, r->remote, local->total, r->remote_key, IBV_ACCESS_REMOTE_READ))
+		return refused(peer, REMOTE_ACCESS);
+	move(local, 0, &from, local->total);
+	return OK;
+}
+
+static enum status atomic_remote(struct qp *peer, const struct request *r, const struct memory *local)
+{
+	struct memory at = {0};
+	if (!(peer->attr.qp_access_flags & IBV_ACCESS_REMOTE_ATOMIC) || r->remote & 7)
+		return refused(peer, REMOTE_INVALID);
+	if (!look_up(&at, peer->pd, r->remote, 8, r->remote_key, IBV_ACCESS_REMOTE_ATOMIC))
+		return refused(peer, REMOTE_ACCESS);
+	uint64_t *word = (uint64_t *)at.part[0].p, before = r->compare;
+	if (r->operation == OP_FETCH_ADD)
+		before = __atomic_fetch_add(word, r->swap, __ATOMIC_SEQ_CST);
+	else
+		__atomic_compare_exchange_n(word, &before, r->swap, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+	struct memory answer = {0};
+	add(&answer, &before, sizeof before);
+	move(local, 0, &answer, sizeof before);
+	return OK;
+}
+
+// The requester
+
+static bool wants_write(const struct request *r) { return r->operation >= OP_READ && r->operation <= OP_FETCH_ADD; }
+
+static enum status carry_out(struct qp *qp, const struct request *r, uint32_t *length)
+{
+	struct memory local = {0};
+	*length = 0;
+	if (r->operation == OP_UNKNOWN || qp->type == IBV_QPT_UD && r->operation != OP_SEND && r->operation != OP_NONE ||
+		qp->type == IBV_QPT_UC && wants_write(r))
+		return LOCAL_OPERATION;
+	if (r->operation == OP_NONE)
+		return OK;
+	if (r->inlined)
+		add(&local, (void *)r->data, r->inlined);
+	else if (!look_up_all(&local, qp, r->piece, r->pieces, wants_write(r) ? IBV_ACCESS_LOCAL_WRITE : 0))
+		return LOCAL_PROTECTION;
+	*length = local.total;
+	bool atomic = r->operation == OP_COMPARE_SWAP || r->operation == OP_FETCH_ADD;
+	if (atomic && local.total != 8 || qp->type == IBV_QPT_UD && local.total > 4096)
+		return LOCAL_LENGTH;
+	struct qp *peer = peer_of(qp, r);
+	if (!peer)
+		return qp->type == IBV_QPT_RC ? RETRIES : DROPPED;
+	if (peer->attr.qp_state == IBV_QPS_RTR && !peer->established) {
+		peer->established = true;
+		async_event(peer->o.file, IBV_EVENT_COMM_EST, peer->user, &peer->async_sent);
+	}
+	switch (r->operation) {
+	case OP_SEND: return r->with_invalidate ? refused(peer, REMOTE_INVALID) : land(peer, qp, r, &local);
+	case OP_WRITE: return write_remote(peer, qp, r, &local);
+	case OP_READ: return read_remote(peer, r, &local);
+	default: return atomic_remote(peer, r, &local);
+	}
+}
+
+// How long a receiver that is not ready asks to be left alone, by its code, in microseconds.
+static const uint32_t rnr_timers[32] = {
+	655360, 10, 20, 30, 40, 60, 80, 120, 160, 240, 320, 480, 640, 960, 1280, 1920, 2560, 3840, 5120, 7680, 10240, 15360,
+	20480, 30720, 40960, 61440, 81920, 122880, 163840, 245760, 327680, 491520,
+};
+
+// patience is how long a request is tried again before it fails; 0 is for ever.
+static uint64_t patience(const struct qp *qp, enum status status)
+{
+	if (status == RETRIES)
+		return qp->attr.timeout ? (uint64_t)((4.096 * (1ull << qp->attr.timeout)) * (qp->attr.retry_cnt + 1)) + 1 : 0;
+	const struct qp *peer = find_qp(qp->attr.dest_qp_num);
+	return qp->attr.rnr_retry == 7 ? 0 : (uint64_t)rnr_timers[peer ? peer->attr.min_rnr_timer & 31 : 1] *
+		qp->attr.rnr_retry + 1;
+}
+
+// wait says whether the request at the head is to be tried again.
+static bool wait(struct qp *qp, enum status status)
+{
+	uint64_t most = patience(qp, status);
+	if (!qp->deadline)
+		qp->deadline = now() + most;
+	return !most || now() < qp->deadline;
+}
+
+static void run_send(struct qp *qp)
+{
+	struct request r;
+	while (qp->attr.qp_state == IBV_QPS_RTS && driver->next_send(qp, &r)) {
+		uint32_t length;
+		enum status status = carry_out(qp, &r, &length);
+		if (status == AGAIN && qp->type != IBV_QPT_RC)
+			status = DROPPED;
+		if ((status == AGAIN || status == RETRIES) && wait(qp, status))
+			return;
+		qp->deadline = 0;
+		qp->sq_head += r.blocks;
+		if (status == AGAIN)
+			status = RNR_RETRIES;
+		if (status == DROPPED || qp->type != IBV_QPT_RC && status >= REMOTE_INVALID && status <= REMOTE_OPERATION)
+			status = OK; // nobody answers on an unreliable transport
+		complete_send(qp, &r, status, length);
+		if (status != OK)
+			fail_qp(qp);
+	}
+}
+
+static void flush(struct qp *qp)
+{
+	struct request r;
+	struct receive receive;
+	while (driver->next_send(qp, &r)) {
+		qp->sq_head += r.blocks;
+		complete_send(qp, &r, FLUSHED, 0);
+	}
+	while (!qp->srq && driver->next_receive(qp, &receive))
+		complete_receive(qp, NULL, &receive, NULL, FLUSHED, 0);
+}
+
+static void run_queue(void *o)
+{
+	struct qp *qp = o;
+	run_send(qp);
+	if (qp->attr.qp_state == IBV_QPS_ERR)
+		flush(qp);
+}
+
+static void tell_queue(void *o) { tell(o); }
+
+void run_queues(void)
+{
+	each(QP, run_queue);
+	each(QP, run_queue); // a queue pair may have failed for what a later one has sent
+	each(CQ, tell_queue);
+}
+
+static bool rung;
+
+static void look_at(void *uar) { rung |= driver->rung(uar); }
+
+static bool waiting;
+
+static void is_waiting(void *o)
+{
+	struct qp *qp = o;
+	waiting |= qp->deadline || qp->attr.qp_state == IBV_QPS_ERR;
+}
+
+// hurry has the device's thread run before those of programs that poll, as an adapter does: beside busy processors it
+// would wait for some milliseconds for each doorbell. Where that is not permitted it is slower, and as right.
+static void hurry(void)
+{
+	prctl(PR_SET_TIMERSLACK, 1000ul);
+	if (pthread_setschedparam(pthread_self(), SCHED_FIFO, &(struct sched_param){.sched_priority = 1}))
+		setpriority(PRIO_PROCESS, gettid(), -15);
+}
+
+// device looks for doorbells, often while there is work and seldom when there is none.
+static void *device(void *unused)
+{
+	(void)unused;
+	hurry();
+	for (unsigned idle = 0;; idle++) {
+		device_lock();
+		rung = waiting = false;
+		each(UAR, look_at);
+		each(QP, is_waiting);
+		if (rung || waiting)
+			run_queues();
+		device_unlock();
+		if (rung)
+			idle = 0;
+		nanosleep(&(struct timespec){.tv_nsec = idle < 2000 ? 20000 : 500000}, NULL);
+	}
+	return NULL;
+}
+
+void start_device(void)
+{
+	static bool started;
+	device_lock();
+	bool start = !started;
+	started = true;
+	device_unlock();
+	if (!start)
+		return;
+	sigset_t all, old;
+	pthread_t thread;
+	pthread_attr_t attributes;
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &old); // signals are for the program's threads
+	pthread_attr_init(&attributes);
+	pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+	if (pthread_create(&thread, &attributes, device, NULL))
+		abort();
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+}

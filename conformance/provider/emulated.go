@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package provider
+
+import (
+	"context"
+	"embed"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+//go:embed c
+var source embed.FS
+
+var flags = []string{"-std=gnu11", "-O2", "-g", "-fPIC", "-pthread", "-Wall", "-Wextra", "-Werror", "-Wno-parentheses",
+	"-Wno-address-of-packed-member"}
+
+// Emulated is an emulated kernel, and the libraries that run over it.
+type Emulated struct {
+	libraries    *Libraries
+	dir, library string
+}
+
+// Build compiles the emulated kernel into dir, and writes the files of sysfs there. The kernel's own headers are those
+// of the C library's package, the adapters' those of the release.
+func Build(ctx context.Context, libraries *Libraries, dir string) (*Emulated, error) {
+	e := &Emulated{libraries: libraries, dir: dir, library: filepath.Join(dir, "emulated.so")}
+	sources := filepath.Join(dir, "c")
+	if err := os.CopyFS(dir, source); err != nil {
+		return nil, err
+	}
+	files, err := filepath.Glob(filepath.Join(sources, "*.c"))
+	if err != nil {
+		return nil, err
+	}
+	if err := e.Compile(ctx, e.library, append([]string{"-shared"}, files...)...); err != nil {
+		return nil, err
+	}
+	return e, writeSysfs(filepath.Join(dir, "sys"))
+}
+
+// Compile has the C compiler make a file with the headers of the release.
+func (e *Emulated) Compile(ctx context.Context, out string, args ...string) error {
+	args = append(append(append([]string{}, flags...), "-isystem", e.libraries.include(), "-o", out), args...)
+	if text, err := exec.CommandContext(ctx, "cc", args...).CombinedOutput(); err != nil {
+		return fmt.Errorf("cc %s: %w\n%s", strings.Join(args, " "), err, text)
+	}
+	return nil
+}
+
+// Libverbs is the path of libibverbs, for a program that is linked with it.
+func (e *Emulated) Libverbs() string { return filepath.Join(e.libraries.dir(), "libibverbs.so.1") }
+
+// Command is a program that finds the emulated device and the libraries of the release, and nothing of the machine's.
+func (e *Emulated) Command(ctx context.Context, program string, args ...string) *exec.Cmd {
+	dir := e.libraries.dir()
+	args = append([]string{"--library-path", dir, "--preload", e.library, program}, args...)
+	cmd := exec.CommandContext(ctx, e.libraries.loader(), args...)
+	cmd.Env = append(os.Environ(), "SYSFS_PATH="+filepath.Join(e.dir, "sys"),
+		"RDMAV_DRIVERS="+filepath.Join(dir, "libibverbs", "libmlx5"))
+	cmd.WaitDelay = 10 * time.Second
+	return cmd
+}

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package provider
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	goruntime "runtime"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/goverbs/goverbs/gen/fetch"
+	"github.com/goverbs/goverbs/headers"
+)
+
+// packages are what a program needs to run with rdma-core's libraries of another release than the machine's: these
+// want a C library of their time.
+var packages = []string{"libibverbs1", "ibverbs-providers", "libnl-3-200", "libnl-route-3-200", "libc6", "libibverbs-dev"}
+
+// Libraries is where the libraries of a release are unpacked.
+type Libraries struct{ Release, Root string }
+
+// ErrNoArchive says that the libraries are not in the cache, and that the Debian archive cannot be asked for them.
+var ErrNoArchive = errors.New("the Debian archive cannot be asked")
+
+// triplets are the names of Debian's library directories, and loaders the C library's program that loads programs.
+var (
+	triplets = map[string]string{"amd64": "x86_64-linux-gnu", "arm64": "aarch64-linux-gnu"}
+	loaders  = map[string]string{"amd64": "ld-linux-x86-64.so.2", "arm64": "ld-linux-aarch64.so.1"}
+)
+
+// Open gives the libraries of a release that headers.lock pins, from the cache in this directory or from the archive.
+func Open(ctx context.Context, release string) (*Libraries, error) {
+	if triplets[goruntime.GOARCH] == "" {
+		return nil, fmt.Errorf("%w for %s: the emulated kernel was not tried there", errors.ErrUnsupported,
+			goruntime.GOARCH)
+	}
+	cache, err := cacheDir()
+	if err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(cache, 0o755); err != nil {
+		return nil, err
+	}
+	unlock, err := lock(filepath.Join(cache, "lock"))
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	l := &Libraries{Release: release, Root: filepath.Join(cache, release+"-"+goruntime.GOARCH)}
+	if _, err := os.Stat(l.Root); err == nil {
+		return l, nil
+	}
+	return l, l.fill(ctx, cache)
+}
+
+// fill unpacks the packages; the directory is whole or absent.
+func (l *Libraries) fill(ctx context.Context, cache string) error {
+	suites, err := suitesOf(l.Release)
+	if err != nil {
+		return err
+	}
+	work, err := os.MkdirTemp(cache, "fill-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(work)
+	archive, err := fetch.OpenPackages(ctx, filepath.Join(work, "apt"), goruntime.GOARCH, suites...)
+	if err != nil {
+		return fmt.Errorf("%w: %w; conformance/provider needs it once, to fill its cache", ErrNoArchive, err)
+	}
+	root := filepath.Join(work, "root")
+	if err := os.Mkdir(root, 0o755); err != nil {
+		return err
+	}
+	var errs []error
+	for _, suite := range suites {
+		if err := archive.Use(ctx, suite); err != nil {
+			errs = append(errs, fmt.Errorf("%w: %w", ErrNoArchive, err))
+			continue
+		}
+		version, err := archive.Version(ctx, packages[0])
+		if err != nil {
+			return err
+		}
+		if !strings.HasPrefix(version, l.Release+"-") {
+			errs = append(errs, fmt.Errorf("suite %s has %s %s, and not release %s: pin another release (make bump)",
+				suite, packages[0], version, l.Release))
+			continue
+		}
+		if err := archive.Unpack(ctx, root, packages...); err != nil {
+			return err
+		}
+		return os.Rename(root, l.Root)
+	}
+	return errors.Join(errs...)
+}
+
+// suitesOf are the suites of the archive that headers.lock names for a release of rdma-core.
+func suitesOf(release string) ([]string, error) {
+	lock, err := fetch.ParseLock("headers.lock", headers.Lock())
+	if err != nil {
+		return nil, err
+	}
+	i := slices.IndexFunc(lock.Releases, func(r *fetch.Release) bool {
+		return r.Project == "rdma-core" && r.Name == release
+	})
+	if i < 0 {
+		return nil, fmt.Errorf("headers.lock has no release %s of rdma-core", release)
+	}
+	return lock.Releases[i].Suites, nil
+}
+
+// dir is the directory of shared libraries, and loader the program that loads others with them.
+func (l *Libraries) dir() string {
+	return filepath.Join(l.Root, "usr", "lib", triplets[goruntime.GOARCH])
+}
+func (l *Libraries) loader() string { return filepath.Join(l.dir(), loaders[goruntime.GOARCH]) }
+
+// include is the include directory of the same release.
+func (l *Libraries) include() string { return filepath.Join(l.Root, "usr", "include") }
+
+// cacheDir is conformance/provider/cache of this checkout.
+func cacheDir() (string, error) {
+	dir, err := os.Getwd()
+	for ; err == nil; dir = filepath.Dir(dir) {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			return filepath.Join(dir, "conformance", "provider", "cache"), nil
+		}
+		if dir == filepath.Dir(dir) {
+			return "", os.ErrNotExist
+		}
+	}
+	return "", err
+}
+
+// lock keeps other processes out that fill the same cache.
+func lock(path string) (unlock func(), err error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return func() { f.Close() }, nil
+}

@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+//go:build amd64 || arm64
+
+package provider
+
+import (
+	"bytes"
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma"
+)
+
+func openDevice(t *testing.T) *rdma.Device {
+	t.Helper()
+	device, err := rdma.Open(Device)
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, device.Close()) })
+	return device
+}
+
+// pair is two connected queue pairs, each with memory: a half to send from, a half to receive in.
+func pair(t *testing.T, device *rdma.Device, create func(rdma.QPParts) (*rdma.QP, error), parts rdma.QPParts) (
+	qps [2]*rdma.QP, mrs [2]*rdma.MR) {
+	t.Helper()
+	for i := range qps {
+		qp, err := create(parts)
+		require.NoError(t, err)
+		t.Cleanup(func() { assert.NoError(t, qp.Close()) })
+		mr, err := qp.RegMR(make([]byte, 2*size), ibv.ACCESS_LOCAL_WRITE|ibv.ACCESS_REMOTE_WRITE|
+			ibv.ACCESS_REMOTE_READ|ibv.ACCESS_REMOTE_ATOMIC)
+		require.NoError(t, err)
+		qps[i], mrs[i] = qp, mr
+	}
+	for i := range qps {
+		peer, err := qps[1-i].Endpoint()
+		require.NoError(t, err)
+		require.NoError(t, qps[i].Connect(peer))
+	}
+	return qps, mrs
+}
+
+const (
+	size        = 1000
+	routeHeader = 40 // bytes in front of a datagram
+)
+
+// next is the next completion of a queue, which has to be a success.
+func next(t *testing.T, cq *rdma.CQ) ibv.WC {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	wcs := make([]ibv.WC, 1)
+	n, err := cq.Wait(ctx, wcs)
+	require.NoError(t, err)
+	require.Equal(t, 1, n)
+	return wcs[0]
+}
+
+func send(t *testing.T, qp *rdma.QP, fill func(*rdma.SendBatch)) {
+	t.Helper()
+	b, err := rdma.NewSendBatch(8, 2, 64)
+	require.NoError(t, err)
+	defer b.Close()
+	fill(b)
+	_, err = qp.PostSend(b)
+	require.NoError(t, err)
+}
+
+func receive(t *testing.T, post func(*rdma.RecvBatch) (int, error), at ...ibv.SGE) {
+	t.Helper()
+	b, err := rdma.NewRecvBatch(len(at), 1)
+	require.NoError(t, err)
+	defer b.Close()
+	for i, sge := range at {
+		b.Recv(uint64(100 + i)).Add(sge)
+	}
+	_, err = post(b)
+	require.NoError(t, err)
+}
+
+// TestObjects: the objects of package rdma, over libibverbs and libmlx5.
+func TestObjects(t *testing.T) {
+	if !inside(t) {
+		return
+	}
+	device := openDevice(t)
+	qps, mrs := pair(t, device, device.NewRC, rdma.QPParts{})
+	for round := range 40 {
+		from, to := round%2, 1-round%2
+		text := bytes.Repeat([]byte{byte(round + 1)}, round*25+1)
+		copy(mrs[from].Bytes(), text)
+		receive(t, qps[to].PostRecv, mrs[to].SGE(size, size))
+		send(t, qps[from], func(b *rdma.SendBatch) {
+			b.Send(1).Add(mrs[from].SGE(0, uint32(len(text)))).Signaled()
+		})
+		wc := next(t, qps[to].RecvCQ())
+		require.NoError(t, rdma.CompletionErr(&wc))
+		assert.EqualValues(t, len(text), wc.ByteLen)
+		assert.Equal(t, text, mrs[to].Bytes()[size:][:len(text)])
+		wc = next(t, qps[from].SendCQ())
+		require.NoError(t, rdma.CompletionErr(&wc))
+	}
+	own, peer := mrs[0], mrs[1]
+	clear(peer.Bytes())
+	copy(peer.Bytes(), "what is there")
+	send(t, qps[0], func(b *rdma.SendBatch) {
+		b.Write(1, peer.SGE(size, 6).Addr, peer.RKey()).Inline([]byte("inline")).Signaled()
+		b.Read(2, peer.SGE(0, 13).Addr, peer.RKey()).Add(own.SGE(size, 13)).Signaled()
+		b.FetchAdd(3, peer.SGE(size+8, 8).Addr, peer.RKey(), 7).Add(own.SGE(0, 8)).Signaled()
+	})
+	for i := range 3 {
+		wc := next(t, qps[0].SendCQ())
+		require.NoError(t, rdma.CompletionErr(&wc))
+		assert.EqualValues(t, i+1, wc.WRID)
+	}
+	assert.Equal(t, "inline", string(peer.Bytes()[size:][:6]))
+	assert.Equal(t, "what is there", string(own.Bytes()[size:][:13]))
+	assert.EqualValues(t, 7, peer.Bytes()[size+8])
+
+	require.NoError(t, qps[0].Drain(t.Context()))
+}
+
+// TestFailure: a refused request names its reason, and the peer's program hears of it.
+func TestFailure(t *testing.T) {
+	if !inside(t) {
+		return
+	}
+	device := openDevice(t)
+	qps, mrs := pair(t, device, device.NewRC, rdma.QPParts{})
+	send(t, qps[0], func(b *rdma.SendBatch) {
+		b.Write(1, mrs[1].SGE(2*size-1, 1).Addr, mrs[1].RKey()).Add(mrs[0].SGE(0, 2)).Signaled()
+		b.Send(2).Add(mrs[0].SGE(0, 1)).Signaled()
+	})
+	wc := next(t, qps[0].SendCQ())
+	assert.Equal(t, ibv.WC_REM_ACCESS_ERR, wc.Status)
+	wc = next(t, qps[0].SendCQ())
+	assert.Equal(t, ibv.WC_WR_FLUSH_ERR, wc.Status)
+}
+
+// TestDatagrams: a datagram arrives behind the room for its route, from whom the completion says.
+func TestDatagrams(t *testing.T) {
+	if !inside(t) {
+		return
+	}
+	device := openDevice(t)
+	var qps [2]*rdma.QP
+	var mrs [2]*rdma.MR
+	for i := range qps {
+		qp, err := device.NewUD(rdma.QPParts{})
+		require.NoError(t, err)
+		t.Cleanup(func() { assert.NoError(t, qp.Close()) })
+		mrs[i], err = qp.RegMR(make([]byte, 2*size), ibv.ACCESS_LOCAL_WRITE)
+		require.NoError(t, err)
+		qps[i] = qp
+	}
+	peer, err := qps[1].Endpoint()
+	require.NoError(t, err)
+	path, err := qps[0].Path(peer)
+	require.NoError(t, err)
+	ah, err := qps[0].PD().CreateAH(&path)
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, ah.Close()) })
+	copy(mrs[0].Bytes(), "a datagram")
+	receive(t, qps[1].PostRecv, mrs[1].SGE(0, size))
+	send(t, qps[0], func(b *rdma.SendBatch) {
+		b.Send(1).Add(mrs[0].SGE(0, 10)).UD(ah.Ptr(), qps[1].Num(), peer.QKey).Signaled()
+		b.Send(2).Add(mrs[0].SGE(0, 10)).UD(ah.Ptr(), qps[1].Num(), peer.QKey+1).Signaled() // nobody hears it
+	})
+	wc := next(t, qps[1].RecvCQ())
+	assert.EqualValues(t, routeHeader+10, wc.ByteLen)
+	assert.EqualValues(t, qps[0].Num(), wc.SrcQP)
+	assert.Equal(t, "a datagram", string(mrs[1].Bytes()[routeHeader:][:10]))
+	for range 2 {
+		wc = next(t, qps[0].SendCQ())
+		require.NoError(t, rdma.CompletionErr(&wc))
+	}
+}
+
+// TestSharedReceives: two queue pairs consume one queue of receives, and its limit is told once.
+func TestSharedReceives(t *testing.T) {
+	if !inside(t) {
+		return
+	}
+	device := openDevice(t)
+	pd, err := device.AllocPD()
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, pd.Close()) })
+	srq, err := pd.CreateSRQ(ibv.SRQAttr{MaxWR: 16, MaxSGE: 1}, rdma.QueueOptions{})
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, srq.Close()) })
+	mr, err := pd.RegMR(make([]byte, 16*size), ibv.ACCESS_LOCAL_WRITE)
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, mr.Close()) })
+	qps, mrs := pair(t, device, device.NewRC, rdma.QPParts{PD: pd, SRQ: srq})
+	require.NoError(t, srq.Modify(&ibv.SRQAttr{SRQLimit: 2}, ibv.SRQ_LIMIT))
+	var at []ibv.SGE
+	for i := range 4 {
+		at = append(at, mr.SGE(uint64(i)*size, size))
+	}
+	for round := range 10 { // as often as it takes for the places to be used again in another order
+		receive(t, srq.PostRecv, at...)
+		for i := range 4 {
+			from, to := i%2, 1-i%2
+			mrs[from].Bytes()[0] = byte(10*round + i)
+			send(t, qps[from], func(b *rdma.SendBatch) { b.Send(1).Add(mrs[from].SGE(0, 1)).Signaled() })
+			wc := next(t, qps[to].RecvCQ())
+			require.NoError(t, rdma.CompletionErr(&wc))
+			assert.EqualValues(t, 10*round+i, mr.Bytes()[(wc.WRID-100)*size])
+			wc = next(t, qps[from].SendCQ())
+			require.NoError(t, rdma.CompletionErr(&wc))
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	for limits := 0; limits == 0; {
+		event, err := device.Event(ctx)
+		require.NoError(t, err)
+		if event.Type == ibv.EVENT_SRQ_LIMIT_REACHED {
+			limits++
+		}
+	}
+}

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+//go:build amd64 || arm64
+
+package provider
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/headers"
+)
+
+// envInside says that a test runs over the emulated kernel.
+const envInside = "GOVERBS_PROVIDER_INSIDE"
+
+var dir string // of what the tests build
+
+func TestMain(m *testing.M) {
+	os.Exit(func() int {
+		var err error
+		if dir, err = os.MkdirTemp("", "goverbs-provider"); err != nil {
+			panic(err)
+		}
+		defer os.RemoveAll(dir)
+		return m.Run()
+	}())
+}
+
+var build = sync.OnceValues(func() (*Emulated, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	defer cancel()
+	libraries, err := Open(ctx, headers.Primary("rdma-core"))
+	if err != nil {
+		return nil, err
+	}
+	return Build(ctx, libraries, dir)
+})
+
+// emulated is the emulated kernel below the primary release's libraries. It skips a test where there is no C compiler, or
+// the libraries cannot be had, unless GOVERBS_VM says that they must be there, as make test does.
+func emulated(t *testing.T) *Emulated {
+	t.Helper()
+	if _, err := exec.LookPath("cc"); err != nil {
+		t.Skip("no C compiler is here: make deps installs one")
+	}
+	e, err := build()
+	if os.Getenv("GOVERBS_VM") == "" && (errors.Is(err, ErrNoArchive) || errors.Is(err, errors.ErrUnsupported)) {
+		t.Skip(err)
+	}
+	require.NoError(t, err)
+	return e
+}
+
+// output runs a program to its end.
+func output(t *testing.T, e *Emulated, program string, args ...string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	out, err := e.Command(ctx, program, args...).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	return string(out)
+}
+
+// inside has a test run again in a process over the emulated kernel; there it returns true.
+func inside(t *testing.T) bool {
+	t.Helper()
+	if os.Getenv(envInside) != "" {
+		return true
+	}
+	e := emulated(t)
+	program, err := os.Executable()
+	require.NoError(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	cmd := e.Command(ctx, program, "-test.run=^"+t.Name()+"$", "-test.v", "-test.timeout=100s")
+	cmd.Env = append(cmd.Env, envInside+"=1")
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	assert.Contains(t, string(out), "--- PASS: "+t.Name())
+	return false
+}
+
+// TestC: a program of C sends, writes, reads, and gets its errors and events, through libibverbs and libmlx5.
+func TestC(t *testing.T) {
+	e := emulated(t)
+	program := filepath.Join(dir, "pingpong")
+	require.NoError(t, e.Compile(t.Context(), program, "testdata/pingpong.c", e.Libverbs(),
+		"-Wl,--allow-shlib-undefined", "-Wl,--unresolved-symbols=ignore-in-shared-libs"))
+	for _, kind := range []string{"rc", "uc"} {
+		assert.Contains(t, output(t, e, program, kind), kind+": fine")
+	}
+}

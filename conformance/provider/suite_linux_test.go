@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+//go:build amd64 || arm64
+
+package provider
+
+import (
+	"context"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/conformance/vm/wire"
+)
+
+// notHere are tests of conformance/vm/objects that cannot pass here, and why.
+var notHere = []struct{ test, why string }{
+	{"TestGIDsOfVLANs", "there is no network device below the adapter"},
+	{"TestGIDsOfNamespaces", "there is no network device below the adapter"},
+	{"TestMulticast", "there is no network device below the adapter"},
+	{"TestNumbersAsTheKernelWritesThem", "it reads /sys, whatever SYSFS_PATH says"},
+	{"TestWindows", "memory windows are not emulated"},
+	{"TestResizedSRQ", "mlx5 does not resize shared receive queues"},
+	{"TestWhatTheDeviceLacks", "it lists what Soft-RoCE lacks"},
+	{"TestTenThousandQueuePairs", "it counts resources by netlink, which is not emulated"},
+	{"TestCacheOfChangedMemory", "a registration pins nothing here: the device finds what is mapped now"},
+	{"TestCacheOfGoMemory", "a registration pins nothing here: the device finds what is mapped now"},
+	{"TestRegistrationSpeed", "what it measures is this emulation"},
+}
+
+// TestObjectSuite: the tests of the objects, which were written for Soft-RoCE in guests, over libmlx5.
+func TestObjectSuite(t *testing.T) {
+	e := emulated(t)
+	program := filepath.Join(dir, "objects.test")
+	out, err := exec.CommandContext(t.Context(), "go", "test", "-c", "-vet=off", "-o", program, "../vm/objects").
+		CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	var skip []string
+	for _, n := range notHere {
+		skip = append(skip, "^"+n.test+"$")
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	cmd := e.Command(ctx, program, "-test.v", "-test.timeout=4m", "-test.skip="+strings.Join(skip, "|"))
+	cmd.Env = append(cmd.Env, wire.EnvGuest+"=6.1", wire.EnvDevice+"="+Device, wire.EnvAddress+"="+Address,
+		wire.EnvLibrary+"="+e.libraries.Release)
+	text, _ := cmd.CombinedOutput() // its status is that of counting resources by netlink, which is not emulated
+	assert.Contains(t, string(text), "\nPASS\nrig: counting RDMA resources: ", "%s", text)
+	assert.NotContains(t, string(text), "--- FAIL")
+	assert.Greater(t, strings.Count(string(text), "\n--- PASS"), 10)
+}
