@@ -25,8 +25,8 @@ type Emulated struct {
 	dir, library string
 }
 
-// Build compiles the emulated kernel into dir, and writes the files of sysfs there. The kernel's own headers are those
-// of the C library's package, the adapters' those of the release.
+// Build compiles the emulated kernel into dir, and writes the files of sysfs there. The kernel's own headers are
+// those of the C library's package, the adapters' those of the release.
 func Build(ctx context.Context, libraries *Libraries, dir string) (*Emulated, error) {
 	e := &Emulated{libraries: libraries, dir: dir, library: filepath.Join(dir, "emulated.so")}
 	sources := filepath.Join(dir, "c")
@@ -55,7 +55,8 @@ func (e *Emulated) Compile(ctx context.Context, out string, args ...string) erro
 // Libverbs is the path of libibverbs, for a program that is linked with it.
 func (e *Emulated) Libverbs() string { return filepath.Join(e.libraries.dir(), "libibverbs.so.1") }
 
-// Command is a program that finds the emulated device and the libraries of the release, and nothing of the machine's.
+// Command is a program that finds the emulated device and the libraries of the release, and nothing of the
+// machine's.
 func (e *Emulated) Command(ctx context.Context, program string, args ...string) *exec.Cmd {
 	dir := e.libraries.dir()
 	args = append([]string{"--library-path", dir, "--preload", e.library, program}, args...)

@@ -19,7 +19,8 @@ import (
 
 // packages are what a program needs to run with rdma-core's libraries of another release than the machine's: these
 // want a C library of their time.
-var packages = []string{"libibverbs1", "ibverbs-providers", "libnl-3-200", "libnl-route-3-200", "libc6", "libibverbs-dev"}
+var packages = []string{"libibverbs1", "ibverbs-providers", "libnl-3-200", "libnl-route-3-200", "libc6",
+	"libibverbs-dev"}
 
 // Libraries is where the libraries of a release are unpacked.
 type Libraries struct{ Release, Root string }
@@ -33,7 +34,8 @@ var (
 	loaders  = map[string]string{"amd64": "ld-linux-x86-64.so.2", "arm64": "ld-linux-aarch64.so.1"}
 )
 
-// Open gives the libraries of a release that headers.lock pins, from the cache in this directory or from the archive.
+// Open gives the libraries of a release that headers.lock pins, from the cache in this directory or from the
+// archive.
 func Open(ctx context.Context, release string) (*Libraries, error) {
 	if triplets[goruntime.GOARCH] == "" {
 		return nil, fmt.Errorf("%w for %s: the emulated kernel was not tried there", errors.ErrUnsupported,

@@ -227,3 +227,70 @@ func TestSharedReceives(t *testing.T) {
 		}
 	}
 }
+
+// TestExtended: a list of calls posts to an extended queue pair, and an extended completion queue says what it was
+// created for, also after it was resized while completions stood in it.
+func TestExtended(t *testing.T) {
+	if !inside(t) {
+		return
+	}
+	device := openDevice(t)
+	pd, err := device.AllocPD()
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, pd.Close()) })
+	channel, err := device.CreateCompChannel()
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, channel.Close()) })
+	cq, err := device.CreateCQEx(&ibv.CQInitAttrEx{CQE: 64, Channel: channel.Ptr(),
+		WCFlags: uint64(ibv.WC_EX_WITH_QP_NUM | ibv.WC_EX_WITH_BYTE_LEN | ibv.WC_EX_WITH_IMM)})
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, cq.Close()) })
+	mr, err := pd.RegMR(make([]byte, size), ibv.ACCESS_LOCAL_WRITE|ibv.ACCESS_REMOTE_WRITE)
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, mr.Close()) })
+	qp, err := device.CreateQPEx(&ibv.QPInitAttrEx{QPType: ibv.QPT_RC, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(), PD: pd.Ptr(),
+		Cap:          ibv.QPCap{MaxSendWR: 16, MaxRecvWR: 16, MaxSendSGE: 1, MaxRecvSGE: 1, MaxInlineData: 16},
+		CompMask:     ibv.QP_INIT_ATTR_PD | ibv.QP_INIT_ATTR_SEND_OPS_FLAGS,
+		SendOpsFlags: uint64(ibv.QP_EX_WITH_RDMA_WRITE_WITH_IMM)}, rdma.QueueOptions{})
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, qp.Close()) })
+	own, err := qp.Endpoint()
+	require.NoError(t, err)
+	require.NoError(t, qp.Connect(own)) // it is its own peer
+	program, err := qp.NewWRProgram()
+	require.NoError(t, err)
+	const n = 8
+	for i := range n {
+		program.WriteImm(uint64(i), mr.SGE(uint64(8*i), 8).Addr, mr.RKey(), ibv.ToBE32(uint32(70+i))).
+			Inline([]byte{byte(i + 1), 2, 3}).Signaled()
+	}
+	at := make([]ibv.SGE, n)
+	for i := range at {
+		at[i] = mr.SGE(500, 1)
+	}
+	receive(t, qp.PostRecv, at...)
+	require.NoError(t, qp.PostProgram(program))
+	require.Eventually(t, func() bool { return mr.Bytes()[8*(n-1)] == n }, 30*time.Second, time.Millisecond)
+	require.NoError(t, cq.Resize(200)) // 16 completions are not polled yet
+	var sends, receives int
+	for range 2 * n {
+		wc := next(t, cq)
+		require.NoError(t, rdma.CompletionErr(&wc))
+		assert.Equal(t, qp.Num(), wc.QPNum)
+		if wc.Opcode == ibv.WC_RECV_RDMA_WITH_IMM {
+			assert.EqualValues(t, 70+receives, wc.ImmData().Host())
+			assert.EqualValues(t, 3, wc.ByteLen)
+			receives++
+		} else {
+			assert.EqualValues(t, sends, wc.WRID)
+			sends++
+		}
+	}
+	assert.Equal(t, n, sends)
+	receive(t, qp.PostRecv, at...)
+	require.NoError(t, qp.PostProgram(program))
+	for range 2 * n {
+		wc := next(t, cq)
+		require.NoError(t, rdma.CompletionErr(&wc))
+	}
+}

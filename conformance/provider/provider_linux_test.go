@@ -46,8 +46,8 @@ var build = sync.OnceValues(func() (*Emulated, error) {
 	return Build(ctx, libraries, dir)
 })
 
-// emulated is the emulated kernel below the primary release's libraries. It skips a test where there is no C compiler, or
-// the libraries cannot be had, unless GOVERBS_VM says that they must be there, as make test does.
+// emulated is the emulated kernel below the primary release's libraries. It skips a test where there is no C
+// compiler, or the libraries cannot be had, unless GOVERBS_VM says that they must be there, as make test does.
 func emulated(t *testing.T) *Emulated {
 	t.Helper()
 	if _, err := exec.LookPath("cc"); err != nil {

@@ -24,7 +24,6 @@ var notHere = []struct{ test, why string }{
 	{"TestGIDsOfNamespaces", "there is no network device below the adapter"},
 	{"TestMulticast", "there is no network device below the adapter"},
 	{"TestNumbersAsTheKernelWritesThem", "it reads /sys, whatever SYSFS_PATH says"},
-	{"TestWindows", "memory windows are not emulated"},
 	{"TestResizedSRQ", "mlx5 does not resize shared receive queues"},
 	{"TestWhatTheDeviceLacks", "it lists what Soft-RoCE lacks"},
 	{"TestTenThousandQueuePairs", "it counts resources by netlink, which is not emulated"},

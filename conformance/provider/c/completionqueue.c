@@ -101,7 +101,8 @@ static int resize_cq(struct call *c)
 	return answer(c, &r, sizeof r);
 }
 
-// libibverbs waits until the program has acknowledged as many events as are reported here: exactly those that it read.
+// libibverbs waits until the program has acknowledged as many events as are reported here: exactly those that it
+// read.
 static int destroy_cq(struct call *c)
 {
 	struct ib_uverbs_destroy_cq q;
@@ -111,9 +112,12 @@ static int destroy_cq(struct call *c)
 		return ENOENT;
 	if (cq->o.users)
 		return EBUSY;
-	struct ib_uverbs_destroy_cq_resp r = {.comp_events_reported = cq->comp_sent, .async_events_reported = cq->async_sent};
+	struct ib_uverbs_destroy_cq_resp r = {
+		.comp_events_reported = cq->comp_sent, .async_events_reported = cq->async_sent,
+	};
 	if (cq->channel) {
-		r.comp_events_reported -= drop_unread(&cq->channel->events, sizeof(struct ib_uverbs_comp_event_desc), cq->user);
+		r.comp_events_reported -=
+			drop_unread(&cq->channel->events, sizeof(struct ib_uverbs_comp_event_desc), cq->user);
 		cq->channel->o.users--;
 	}
 	r.async_events_reported -= drop_unread(&c->file->async, sizeof(struct ib_uverbs_async_event_desc), cq->user);

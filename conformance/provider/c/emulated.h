@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// The emulated kernel: what its parts know of each other. preload.c gives it the device file, uverbs.c reads commands,
-// objects.c and queuepair.c carry them out, transport.c moves data, and a driver (mlx5.c) knows one adapter: what its
-// commands carry beside the usual, and what its queues look like in memory.
+// The emulated kernel: what its parts know of each other. preload.c gives it the device file, uverbs.c reads
+// commands, objects.c, memory.c, completionqueue.c, srq.c and queuepair.c carry them out, device.c and transport.c
+// are the adapter, and a driver (mlx5.c, mlx5_queues.c) knows one kind: what its commands carry beside the usual,
+// and its queues.
 #ifndef GOVERBS_EMULATED_H
 #define GOVERBS_EMULATED_H
 
@@ -22,7 +23,7 @@
 
 enum { MOST_ENTRIES = (1 << 22) - 1, MOST_REQUESTS = 1 << 15 };
 
-enum kind { NONE, PD, MR, AH, CHANNEL, CQ, QP, SRQ, UAR };
+enum kind { NONE, PD, MR, MW, AH, CHANNEL, CQ, QP, SRQ, UAR };
 
 // Events for a program: what it reads from its end of a pair of sockets. The third descriptor reads what the program
 // has not read, as a kernel may do.
@@ -55,6 +56,16 @@ struct mr {
 	struct pd *pd;
 	uint64_t start, length, va;
 	uint32_t access, key;
+};
+
+// A memory window: where it is bound, a part of a region that its key opens.
+struct mw {
+	struct object o;
+	struct pd *pd;
+	uint32_t key, access, of; // of is the region's key
+	uint32_t qp;              // of a window of type 2: the queue pair that has bound it
+	uint64_t address, length;
+	bool second, bound; // second: of type 2
 };
 
 struct ah {
@@ -117,6 +128,7 @@ struct qp {
 	uint32_t rq_wqes, rq_stride, sq_blocks, user_index;
 	uint16_t rq_head, sq_head; // what the device consumes next
 
+	uint32_t scatter;  // messages up to this size may come inside the completion
 	uint64_t deadline; // until when the request at the head is tried again; 0 for not yet tried
 	bool established;
 };
@@ -129,7 +141,15 @@ struct piece {
 
 enum { PIECES = 64, INLINE_BYTES = 1024 };
 
-enum operation { OP_SEND, OP_WRITE, OP_READ, OP_COMPARE_SWAP, OP_FETCH_ADD, OP_NONE, OP_UNKNOWN };
+enum operation { OP_SEND, OP_WRITE, OP_READ, OP_COMPARE_SWAP, OP_FETCH_ADD, OP_BIND, OP_NONE,
+	OP_UNKNOWN };
+
+// What is asked for a window: no length takes the binding away.
+struct binding {
+	uint32_t key, of, access;
+	uint8_t variant; // the low byte of the window's next key
+	uint64_t address, length;
+};
 
 // A send request as the driver read it from the queue.
 struct request {
@@ -140,6 +160,7 @@ struct request {
 	uint32_t remote_key;
 	uint64_t compare, swap;
 	uint32_t to_qp, to_key; // of a datagram
+	struct binding binding; // of OP_BIND
 	int pieces;
 	struct piece piece[PIECES];
 	uint32_t inlined; // bytes in data
@@ -157,7 +178,7 @@ struct receive {
 
 enum status {
 	OK, LOCAL_LENGTH, LOCAL_OPERATION, LOCAL_PROTECTION, FLUSHED, REMOTE_INVALID, REMOTE_ACCESS, REMOTE_OPERATION,
-	RETRIES, RNR_RETRIES, LOCAL_ACCESS, AGAIN, DROPPED,
+	RETRIES, RNR_RETRIES, LOCAL_ACCESS, WINDOW, AGAIN, DROPPED,
 };
 
 struct completion {
@@ -167,6 +188,7 @@ struct completion {
 	const struct receive *receive; // nil at the sender
 	struct qp *from;
 	uint32_t length;
+	const uint8_t *inside; // the message, where the completion carries it, or NULL
 	bool global; // it has a global route header
 };
 
@@ -219,15 +241,21 @@ bool give(struct ib_uverbs_ioctl_hdr *, uint16_t, const void *, size_t);
 // objects.c
 void *new_object(struct file *, enum kind, size_t);
 void *find_object(struct file *, enum kind, uint32_t handle);
+struct object *object_of(uint32_t handle); // of any file
 void free_object(struct object *);
 int destroy_object(struct object *); // which may be NULL
 void free_objects(struct file *);
-struct mr *find_key(uint32_t key);
 void each(enum kind, void (*)(void *));
 extern const struct command object_commands[];
 
 // gid.c
 int query_gids(struct ib_uverbs_ioctl_hdr *);
+
+// memory.c
+uint8_t *look_up(struct qp *, uint64_t address, uint32_t length, uint32_t key, uint32_t access);
+bool bind_window(struct qp *, const struct binding *);
+bool invalidate(struct qp *, uint32_t key);
+extern const struct command memory_commands[];
 
 // events.c
 bool open_events(struct events *);
@@ -250,9 +278,11 @@ void fail_qp(struct qp *);
 extern const struct command srq_commands[];
 
 // transport.c
-void device_lock(void), device_unlock(void);
-void start_device(void);
 void run_queues(void);
+
+// device.c
+void device_lock(void), device_unlock(void); // commands and the device's thread take turns
+void start_device(void);
 
 // preload.c
 void *map_device(struct file *, uint64_t offset, size_t);

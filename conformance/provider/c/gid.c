@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// The table of GIDs, by methods of their own: two for one Ethernet port, of both versions of RoCE. The files of sysfs
-// that the tests write (sysfs.go) say the same.
+// The table of GIDs, by methods of their own: two for one Ethernet port, of both versions of RoCE. The files of
+// sysfs that the tests write (sysfs.go) say the same.
 #include <string.h>
 
 #include "emulated.h"

@@ -1,13 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
 // Objects that programs make, but for queue pairs, and the commands for them.
-#define _GNU_SOURCE
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <unistd.h>
-#include <fcntl.h>
-#include <sys/syscall.h>
 
 #include "emulated.h"
 
@@ -34,6 +29,8 @@ void *find_object(struct file *f, enum kind kind, uint32_t handle)
 	struct object *o = handle < OBJECTS ? objects[handle] : NULL;
 	return o && o->kind == kind && o->file == f ? o : NULL;
 }
+
+struct object *object_of(uint32_t handle) { return handle < OBJECTS ? objects[handle] : NULL; }
 
 void free_object(struct object *o)
 {
@@ -91,11 +88,14 @@ static int get_context(struct call *c)
 
 static const struct ib_uverbs_query_device_resp device = {
 	.fw_ver = 16ull << 32 | 35ull << 16 | 1, .max_mr_size = ~0ull, .page_size_cap = ~4095ull, .vendor_id = 0x2c9,
-	.vendor_part_id = 4119, .max_qp = 1 << 14, .max_qp_wr = MOST_REQUESTS, .max_sge = 30, .max_sge_rd = 30, .max_cq = 1 << 14,
+	.vendor_part_id = 4119, .max_qp = 1 << 14, .max_qp_wr = MOST_REQUESTS, .max_sge = 30, .max_sge_rd = 30,
+	.max_cq = 1 << 14,
 	.max_cqe = MOST_ENTRIES, .max_mr = 1 << 15, .max_pd = 1 << 14, .max_qp_rd_atom = 16, .max_res_rd_atom = 1 << 18,
-	.max_qp_init_rd_atom = 16, .atomic_cap = IBV_ATOMIC_HCA, .max_ah = 1 << 15, .max_srq = 1 << 14, .max_srq_wr = (1 << 15) - 1,
+	.max_qp_init_rd_atom = 16, .atomic_cap = IBV_ATOMIC_HCA, .max_ah = 1 << 15, .max_mw = 1 << 15,
+	.max_srq = 1 << 14, .max_srq_wr = (1 << 15) - 1,
 	.max_srq_sge = 31, .max_pkeys = 1, .local_ca_ack_delay = 16, .phys_port_cnt = 1,
-	.device_cap_flags = IBV_DEVICE_PORT_ACTIVE_EVENT | IBV_DEVICE_SYS_IMAGE_GUID | IBV_DEVICE_RC_RNR_NAK_GEN,
+	.device_cap_flags = IBV_DEVICE_PORT_ACTIVE_EVENT | IBV_DEVICE_SYS_IMAGE_GUID | IBV_DEVICE_RC_RNR_NAK_GEN |
+		IBV_DEVICE_MEM_WINDOW | IBV_DEVICE_MEM_WINDOW_TYPE_2B,
 };
 
 static struct ib_uverbs_query_device_resp described(void)
@@ -131,7 +131,8 @@ static int query_port(struct call *c)
 	enum { LINK_UP = 5, X4 = 2, EDR = 32 };
 	struct ib_uverbs_query_port_resp r = {
 		.port_cap_flags = IBV_PORT_IP_BASED_GIDS, .max_msg_sz = 1 << 30, .gid_tbl_len = 4, .pkey_tbl_len = 1,
-		.state = IBV_PORT_ACTIVE, .max_mtu = IBV_MTU_4096, .active_mtu = IBV_MTU_4096, .max_vl_num = 1, .active_width = X4,
+		.state = IBV_PORT_ACTIVE, .max_mtu = IBV_MTU_4096, .active_mtu = IBV_MTU_4096, .max_vl_num = 1,
+		.active_width = X4,
 		.active_speed = EDR, .phys_state = LINK_UP, .link_layer = IBV_LINK_LAYER_ETHERNET,
 	};
 	return answer(c, &r, sizeof r);
@@ -152,52 +153,6 @@ static int dealloc_pd(struct call *c)
 	struct ib_uverbs_dealloc_pd q;
 	TAKE(c, q);
 	return destroy_object(find_object(c->file, PD, q.pd_handle));
-}
-
-struct mr *find_key(uint32_t key)
-{
-	struct object *o = key >> 8 < OBJECTS ? objects[key >> 8] : NULL;
-	return o && o->kind == MR && ((struct mr *)o)->key == key ? (struct mr *)o : NULL;
-}
-
-static uint8_t variant; // of keys, so that an old key of a place in the table is not the next one's
-
-static int reg_mr(struct call *c)
-{
-	struct ib_uverbs_reg_mr q;
-	TAKE(c, q);
-	struct pd *pd = find_object(c->file, PD, q.pd_handle);
-	if (!pd || q.start + q.length < q.start || (q.start ^ q.hca_va) & 4095)
-		return EINVAL;
-	if (q.access_flags & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC) && !(q.access_flags & IBV_ACCESS_LOCAL_WRITE))
-		return EINVAL;
-	if (q.access_flags & (IBV_ACCESS_MW_BIND | IBV_ACCESS_ON_DEMAND))
-		return refuse("access flags", q.access_flags);
-	// What is not mapped cannot be pinned.
-	char page;
-	struct { void *p; size_t n; } local = {&page, 1}, ends[] = {{(void *)q.start, 1}, {(void *)(q.start + q.length - 1), 1}};
-	for (int i = 0; q.length && i < 2; i++)
-		if (syscall(SYS_process_vm_readv, getpid(), &local, 1ul, &ends[i], 1ul, 0ul) != 1)
-			return EFAULT;
-	struct mr *mr = new_object(c->file, MR, sizeof *mr);
-	if (!mr)
-		return ENOMEM;
-	mr->pd = pd;
-	pd->o.users++;
-	mr->start = q.start, mr->length = q.length, mr->va = q.hca_va, mr->access = q.access_flags;
-	mr->key = mr->o.handle << 8 | ++variant;
-	struct ib_uverbs_reg_mr_resp r = {.mr_handle = mr->o.handle, .lkey = mr->key, .rkey = mr->key};
-	return answer(c, &r, sizeof r);
-}
-
-static int dereg_mr(struct call *c)
-{
-	struct ib_uverbs_dereg_mr q;
-	TAKE(c, q);
-	struct mr *mr = find_object(c->file, MR, q.mr_handle);
-	if (mr)
-		mr->pd->o.users--;
-	return destroy_object(mr ? &mr->o : NULL);
 }
 
 static int create_ah(struct call *c)
@@ -234,8 +189,6 @@ const struct command object_commands[] = {
 	{IB_USER_VERBS_CMD_QUERY_PORT, query_port},
 	{IB_USER_VERBS_CMD_ALLOC_PD, alloc_pd},
 	{IB_USER_VERBS_CMD_DEALLOC_PD, dealloc_pd},
-	{IB_USER_VERBS_CMD_REG_MR, reg_mr},
-	{IB_USER_VERBS_CMD_DEREG_MR, dereg_mr},
 	{IB_USER_VERBS_CMD_CREATE_AH, create_ah},
 	{IB_USER_VERBS_CMD_DESTROY_AH, destroy_ah},
 	{0, NULL},

@@ -142,8 +142,8 @@ int close(int fd)
 	return syscall(SYS_close, fd);
 }
 
-// libibverbs loads what RDMAV_DRIVERS names, and besides what files of this machine name, whose drivers may be of another
-// release: it is shown a directory without files.
+// libibverbs loads what RDMAV_DRIVERS names, and besides what files of this machine name, whose drivers may be of
+// another release: it is shown a directory without files.
 DIR *opendir(const char *path)
 {
 	char none[4096];

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Queue pairs and shared receive queues: the commands. Which attributes a change of state needs, and which it allows, is
-// what every kernel's core checks before a driver is asked.
+// Queue pairs and shared receive queues: the commands. Which attributes a change of state needs, and which it
+// allows, is what every kernel's core checks before a driver is asked.
 #include <string.h>
 #include <unistd.h>
 
@@ -163,7 +163,8 @@ static int change(struct call *c, const struct ib_uverbs_modify_qp *q)
 	if (!allowed(qp, to, mask) || mask & PORT && q->port_num != 1 || mask & PKEY && q->pkey_index)
 		return EINVAL;
 	static const uint8_t nobody[16]; // whose address cannot be resolved
-	if (mask & AV && (!q->dest.is_global || memcmp(q->dest.dgid, nobody, sizeof nobody) == 0) || mask & MTU && (q->path_mtu < 1 || q->path_mtu > 5))
+	if (mask & AV && (!q->dest.is_global || memcmp(q->dest.dgid, nobody, sizeof nobody) == 0) ||
+		mask & MTU && (q->path_mtu < 1 || q->path_mtu > 5))
 		return EINVAL; // over Ethernet every route is a global one
 	if (mask & (READS | DEST_READS) && (q->max_rd_atomic > 16 || q->max_dest_rd_atomic > 16))
 		return EINVAL;
@@ -223,7 +224,8 @@ static int query_qp(struct call *c)
 		.max_recv_sge = a->max_recv_sge, .max_inline_data = a->max_inline_data, .qkey = a->qkey, .rq_psn = a->rq_psn,
 		.sq_psn = a->sq_psn, .dest_qp_num = a->dest_qp_num, .qp_access_flags = a->qp_access_flags,
 		.pkey_index = a->pkey_index, .qp_state = a->qp_state, .cur_qp_state = a->qp_state, .path_mtu = a->path_mtu,
-		.max_rd_atomic = a->max_rd_atomic, .max_dest_rd_atomic = a->max_dest_rd_atomic, .min_rnr_timer = a->min_rnr_timer,
+		.max_rd_atomic = a->max_rd_atomic, .max_dest_rd_atomic = a->max_dest_rd_atomic,
+		.min_rnr_timer = a->min_rnr_timer,
 		.port_num = a->port_num, .timeout = a->timeout, .retry_cnt = a->retry_cnt, .rnr_retry = a->rnr_retry,
 		.sq_sig_all = qp->all_signaled,
 		.dest = {

@@ -1,25 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
 // What an adapter does with requests: it looks keys up, moves data between queue pairs of this process, answers, and
-// completes. It runs on a thread of its own, as an adapter runs beside its processor: nothing but a doorbell tells it of
-// work.
-#define _GNU_SOURCE
-#include <pthread.h>
-#include <sched.h>
-#include <signal.h>
-#include <stdlib.h>
+// completes.
 #include <string.h>
-#include <sys/prctl.h>
-#include <sys/resource.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "emulated.h"
-
-static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
-
-void device_lock(void) { pthread_mutex_lock(&mutex); }
-void device_unlock(void) { pthread_mutex_unlock(&mutex); }
 
 static uint64_t now(void) // microseconds
 {
@@ -42,21 +28,17 @@ static bool add(struct memory *m, void *p, uint32_t n)
 	return true;
 }
 
-static bool look_up(struct memory *m, struct pd *pd, uint64_t address, uint32_t length, uint32_t key, uint32_t access)
+static bool open_memory(struct memory *m, struct qp *qp, uint64_t address, uint32_t length, uint32_t key,
+	uint32_t access)
 {
-	struct mr *mr = find_key(key);
-	if (!mr || mr->pd != pd || (mr->access & access) != access)
-		return false;
-	uint64_t at = address - mr->va;
-	if (at > mr->length || length > mr->length - at)
-		return false;
-	return add(m, (void *)(uintptr_t)(mr->start + at), length);
+	uint8_t *p = look_up(qp, address, length, key, access);
+	return p && add(m, p, length);
 }
 
-static bool look_up_all(struct memory *m, struct qp *qp, const struct piece *p, int n, uint32_t access)
+static bool open_all(struct memory *m, struct qp *qp, const struct piece *p, int n, uint32_t access)
 {
 	for (int i = 0; i < n; i++)
-		if (!look_up(m, qp->pd, p[i].address, p[i].length, p[i].key, access))
+		if (!open_memory(m, qp, p[i].address, p[i].length, p[i].key, access))
 			return false;
 	return true;
 }
@@ -114,10 +96,10 @@ static void complete_send(struct qp *qp, const struct request *r, enum status st
 }
 
 static void complete_receive(struct qp *qp, struct qp *from, const struct receive *r, const struct request *request,
-	enum status status, uint32_t length)
+	enum status status, uint32_t length, const uint8_t *inside)
 {
 	struct completion c = {
-		.qp = qp, .status = status, .request = request, .receive = r, .from = from, .length = length,
+		.qp = qp, .status = status, .request = request, .receive = r, .from = from, .length = length, .inside = inside,
 		.global = qp->type == IBV_QPT_UD,
 	};
 	driver->consume_receive(qp, r);
@@ -151,28 +133,6 @@ static struct qp *peer_of(const struct qp *qp, const struct request *r)
 	return key == peer->attr.qkey ? peer : NULL;
 }
 
-// land puts what has come where the next receive says.
-static enum status land(struct qp *peer, struct qp *qp, const struct request *r, const struct memory *payload)
-{
-	enum { GLOBAL_ROUTE_HEADER = 40 };
-	struct receive receive = {0};
-	struct memory to = {0};
-	if (!driver->next_receive(peer, &receive))
-		return AGAIN;
-	uint64_t skip = peer->type == IBV_QPT_UD ? GLOBAL_ROUTE_HEADER : 0;
-	bool found = look_up_all(&to, peer, receive.piece, receive.pieces, IBV_ACCESS_LOCAL_WRITE);
-	enum status status = !found ? LOCAL_PROTECTION : to.total < payload->total + skip ? LOCAL_LENGTH : OK;
-	if (peer->type == IBV_QPT_UD && status != OK)
-		return DROPPED; // the receive stays
-	if (status == OK)
-		move(&to, skip, payload, payload->total);
-	complete_receive(peer, qp, &receive, r, status, payload->total + skip);
-	if (status == OK)
-		return OK;
-	fail_qp(peer);
-	return found ? REMOTE_INVALID : REMOTE_OPERATION;
-}
-
 // refused is a request that the peer may not carry out: it fails, and tells its program.
 static enum status refused(struct qp *peer, enum status status)
 {
@@ -184,19 +144,49 @@ static enum status refused(struct qp *peer, enum status status)
 	return status;
 }
 
+// land puts what has come where the next receive says.
+static enum status land(struct qp *peer, struct qp *qp, const struct request *r, const struct memory *payload)
+{
+	enum { GLOBAL_ROUTE_HEADER = 40 };
+	struct receive receive = {0};
+	struct memory to = {0};
+	if (!driver->next_receive(peer, &receive))
+		return AGAIN;
+	uint64_t skip = peer->type == IBV_QPT_UD ? GLOBAL_ROUTE_HEADER : 0;
+	bool found = open_all(&to, peer, receive.piece, receive.pieces, IBV_ACCESS_LOCAL_WRITE);
+	enum status status = !found ? LOCAL_PROTECTION : to.total < payload->total + skip ? LOCAL_LENGTH : OK;
+	if (peer->type == IBV_QPT_UD && status != OK)
+		return DROPPED; // the receive stays
+	if (r->with_invalidate && !invalidate(peer, r->immediate))
+		return refused(peer, REMOTE_ACCESS);
+	uint8_t inside[64];
+	bool small = status == OK && payload->total && payload->total <= peer->scatter;
+	if (small) {
+		to = (struct memory){0};
+		add(&to, inside, sizeof inside);
+	}
+	if (status == OK)
+		move(&to, skip, payload, payload->total);
+	complete_receive(peer, qp, &receive, r, status, payload->total + skip, small ? inside : NULL);
+	if (status == OK)
+		return OK;
+	fail_qp(peer);
+	return found ? REMOTE_INVALID : REMOTE_OPERATION;
+}
+
 static enum status write_remote(struct qp *peer, struct qp *qp, const struct request *r, const struct memory *payload)
 {
 	struct memory to = {0};
 	if (!(peer->attr.qp_access_flags & IBV_ACCESS_REMOTE_WRITE))
 		return refused(peer, REMOTE_INVALID);
-	if (payload->total && !look_up(&to, peer->pd, r->remote, payload->total, r->remote_key, IBV_ACCESS_REMOTE_WRITE))
+	if (payload->total && !open_memory(&to, peer, r->remote, payload->total, r->remote_key, IBV_ACCESS_REMOTE_WRITE))
 		return refused(peer, REMOTE_ACCESS);
 	struct receive receive = {0};
 	if (r->with_immediate && !driver->next_receive(peer, &receive))
 		return AGAIN;
 	move(&to, 0, payload, payload->total);
 	if (r->with_immediate)
-		complete_receive(peer, qp, &receive, r, OK, payload->total);
+		complete_receive(peer, qp, &receive, r, OK, payload->total, NULL);
 	return OK;
 }
 
@@ -205,7 +195,7 @@ static enum status read_remote(struct qp *peer, const struct request *r, const s
 	struct memory from = {0};
 	if (!(peer->attr.qp_access_flags & IBV_ACCESS_REMOTE_READ))
 		return refused(peer, REMOTE_INVALID);
-	if (local->total && !look_up(&from, peer->pd, r->remote, local->total, r->remote_key, IBV_ACCESS_REMOTE_READ))
+	if (local->total && !open_memory(&from, peer, r->remote, local->total, r->remote_key, IBV_ACCESS_REMOTE_READ))
 		return refused(peer, REMOTE_ACCESS);
 	move(local, 0, &from, local->total);
 	return OK;
@@ -216,7 +206,7 @@ static enum status atomic_remote(struct qp *peer, const struct request *r, const
 	struct memory at = {0};
 	if (!(peer->attr.qp_access_flags & IBV_ACCESS_REMOTE_ATOMIC) || r->remote & 7)
 		return refused(peer, REMOTE_INVALID);
-	if (!look_up(&at, peer->pd, r->remote, 8, r->remote_key, IBV_ACCESS_REMOTE_ATOMIC))
+	if (!open_memory(&at, peer, r->remote, 8, r->remote_key, IBV_ACCESS_REMOTE_ATOMIC))
 		return refused(peer, REMOTE_ACCESS);
 	uint64_t *word = (uint64_t *)at.part[0].p, before = r->compare;
 	if (r->operation == OP_FETCH_ADD)
@@ -242,9 +232,12 @@ static enum status carry_out(struct qp *qp, const struct request *r, uint32_t *l
 		return LOCAL_OPERATION;
 	if (r->operation == OP_NONE)
 		return OK;
+	if (r->operation == OP_BIND)
+		return r->binding.length || !r->with_invalidate ? bind_window(qp, &r->binding) ? OK : WINDOW :
+			invalidate(qp, r->binding.key) ? OK : WINDOW;
 	if (r->inlined)
 		add(&local, (void *)r->data, r->inlined);
-	else if (!look_up_all(&local, qp, r->piece, r->pieces, wants_write(r) ? IBV_ACCESS_LOCAL_WRITE : 0))
+	else if (!open_all(&local, qp, r->piece, r->pieces, wants_write(r) ? IBV_ACCESS_LOCAL_WRITE : 0))
 		return LOCAL_PROTECTION;
 	*length = local.total;
 	bool atomic = r->operation == OP_COMPARE_SWAP || r->operation == OP_FETCH_ADD;
@@ -258,7 +251,7 @@ static enum status carry_out(struct qp *qp, const struct request *r, uint32_t *l
 		async_event(peer->o.file, IBV_EVENT_COMM_EST, peer->user, &peer->async_sent);
 	}
 	switch (r->operation) {
-	case OP_SEND: return r->with_invalidate ? refused(peer, REMOTE_INVALID) : land(peer, qp, r, &local);
+	case OP_SEND: return land(peer, qp, r, &local);
 	case OP_WRITE: return write_remote(peer, qp, r, &local);
 	case OP_READ: return read_remote(peer, r, &local);
 	default: return atomic_remote(peer, r, &local);
@@ -321,7 +314,7 @@ static void flush(struct qp *qp)
 		complete_send(qp, &r, FLUSHED, 0);
 	}
 	while (!qp->srq && driver->next_receive(qp, &receive))
-		complete_receive(qp, NULL, &receive, NULL, FLUSHED, 0);
+		complete_receive(qp, NULL, &receive, NULL, FLUSHED, 0, NULL);
 }
 
 static void run_queue(void *o)
@@ -339,66 +332,4 @@ void run_queues(void)
 	each(QP, run_queue);
 	each(QP, run_queue); // a queue pair may have failed for what a later one has sent
 	each(CQ, tell_queue);
-}
-
-static bool rung;
-
-static void look_at(void *uar) { rung |= driver->rung(uar); }
-
-static bool waiting;
-
-static void is_waiting(void *o)
-{
-	struct qp *qp = o;
-	waiting |= qp->deadline || qp->attr.qp_state == IBV_QPS_ERR;
-}
-
-// hurry has the device's thread run before those of programs that poll, as an adapter does: beside busy processors it
-// would wait for some milliseconds for each doorbell. Where that is not permitted it is slower, and as right.
-static void hurry(void)
-{
-	prctl(PR_SET_TIMERSLACK, 1000ul);
-	if (pthread_setschedparam(pthread_self(), SCHED_FIFO, &(struct sched_param){.sched_priority = 1}))
-		setpriority(PRIO_PROCESS, gettid(), -15);
-}
-
-// device looks for doorbells, often while there is work and seldom when there is none.
-static void *device(void *unused)
-{
-	(void)unused;
-	hurry();
-	for (unsigned idle = 0;; idle++) {
-		device_lock();
-		rung = waiting = false;
-		each(UAR, look_at);
-		each(QP, is_waiting);
-		if (rung || waiting)
-			run_queues();
-		device_unlock();
-		if (rung)
-			idle = 0;
-		nanosleep(&(struct timespec){.tv_nsec = idle < 2000 ? 20000 : 500000}, NULL);
-	}
-	return NULL;
-}
-
-void start_device(void)
-{
-	static bool started;
-	device_lock();
-	bool start = !started;
-	started = true;
-	device_unlock();
-	if (!start)
-		return;
-	sigset_t all, old;
-	pthread_t thread;
-	pthread_attr_t attributes;
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &old); // signals are for the program's threads
-	pthread_attr_init(&attributes);
-	pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-	if (pthread_create(&thread, &attributes, device, NULL))
-		abort();
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
 }

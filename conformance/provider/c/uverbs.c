@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Commands: the ioctl that carries the classic ones. Methods of their own are refused as by a kernel that has not got
-// them, so that libibverbs falls back to the classic command; what a driver has of its own goes to the driver.
+// Commands: the ioctl that carries the classic ones. Methods of their own are refused as by a kernel that has not
+// got them, so that libibverbs falls back to the classic command; what a driver has of its own goes to the driver.
 #include <string.h>
 
 #include "emulated.h"
@@ -96,7 +96,9 @@ static int invoke_write(struct file *f, struct ib_uverbs_ioctl_hdr *h)
 
 	if (number == IB_USER_VERBS_CMD_QUERY_DEVICE && !c.out)
 		return ENOSPC; // libibverbs probes in this way for the command that carries commands
-	const struct command *tables[] = {object_commands, completion_commands, queue_commands, srq_commands};
+	const struct command *tables[] = {
+		object_commands, memory_commands, completion_commands, queue_commands, srq_commands,
+	};
 	for (size_t i = 0; i < sizeof tables / sizeof *tables; i++)
 		for (const struct command *t = tables[i]; t->run; t++)
 			if (t->number == number)

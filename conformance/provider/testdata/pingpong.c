@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Two connected queue pairs in one process: messages go back and forth, and every kind of request says by its exit status
-// whether it did what it should. The argument is rc or uc.
+// Two connected queue pairs in one process: messages go back and forth, and every kind of request says by its exit
+// status whether it did what it should. The argument is rc or uc.
 #include <infiniband/verbs.h>
 #include <poll.h>
 #include <stdio.h>
@@ -35,7 +35,8 @@ static void connect_to(struct ibv_qp *qp, uint32_t number, union ibv_gid *gid)
 		.ah_attr = {.is_global = 1, .port_num = 1, .grh = {.dgid = *gid, .sgid_index = 1, .hop_limit = 1}}};
 	CHECK(!ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
 		(rc ? IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER : 0)));
-	a = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTS, .timeout = 14, .retry_cnt = 7, .rnr_retry = 7, .max_rd_atomic = 1};
+	a = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTS, .timeout = 14, .retry_cnt = 7, .rnr_retry = 7,
+		.max_rd_atomic = 1};
 	CHECK(!ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_SQ_PSN | (rc ? IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
 		IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC : 0)));
 }
@@ -176,7 +177,8 @@ static void reads(struct end *e)
 	CHECK(*word == 1 && *was == 1);
 }
 
-// errors ends the connection: a key that is not there fails its request, what follows is flushed, and the peer is told.
+// errors ends the connection: a key that is not there fails its request, what follows is flushed, and the peer is
+// told.
 static void errors(struct end *e)
 {
 	struct ibv_send_wr wr = {.opcode = IBV_WR_RDMA_WRITE,

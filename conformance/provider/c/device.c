@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+// The adapter's own time: a thread beside the program's, as an adapter runs beside its processor. Nothing but a
+// doorbell tells it of work.
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "emulated.h"
+
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+
+void device_lock(void) { pthread_mutex_lock(&mutex); }
+void device_unlock(void) { pthread_mutex_unlock(&mutex); }
+
+static bool rung;
+
+static void look_at(void *uar) { rung |= driver->rung(uar); }
+
+static bool waiting;
+
+static void is_waiting(void *o)
+{
+	struct qp *qp = o;
+	waiting |= qp->deadline || qp->attr.qp_state == IBV_QPS_ERR;
+}
+
+// hurry has the device's thread run before those of programs that poll, as an adapter does: beside busy processors
+// it would wait for some milliseconds for each doorbell. Where that is not permitted it is slower, and as right.
+static void hurry(void)
+{
+	prctl(PR_SET_TIMERSLACK, 1000ul);
+	if (pthread_setschedparam(pthread_self(), SCHED_FIFO, &(struct sched_param){.sched_priority = 1}))
+		setpriority(PRIO_PROCESS, gettid(), -15);
+}
+
+// device looks for doorbells, often while there is work and seldom when there is none.
+static void *device(void *unused)
+{
+	(void)unused;
+	hurry();
+	for (unsigned idle = 0;; idle++) {
+		device_lock();
+		rung = waiting = false;
+		each(UAR, look_at);
+		each(QP, is_waiting);
+		if (rung || waiting)
+			run_queues();
+		device_unlock();
+		if (rung)
+			idle = 0;
+		nanosleep(&(struct timespec){.tv_nsec = idle < 2000 ? 20000 : 500000}, NULL);
+	}
+	return NULL;
+}
+
+void start_device(void)
+{
+	static bool started;
+	device_lock();
+	bool start = !started;
+	started = true;
+	device_unlock();
+	if (!start)
+		return;
+	sigset_t all, old;
+	pthread_t thread;
+	pthread_attr_t attributes;
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &old); // signals are for the program's threads
+	pthread_attr_init(&attributes);
+	pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+	if (pthread_create(&thread, &attributes, device, NULL))
+		abort();
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+}

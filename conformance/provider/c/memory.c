@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+// Memory regions and windows: the commands, and what keys open. A key is the handle of its object and a byte that
+// differs each time. Nothing is pinned: what a key opens is what the program has mapped there.
+#define _GNU_SOURCE
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "emulated.h"
+
+static uint8_t variant; // of keys, so that an old key of a place in the table is not the next one's
+
+static int reg_mr(struct call *c)
+{
+	struct ib_uverbs_reg_mr q;
+	TAKE(c, q);
+	struct pd *pd = find_object(c->file, PD, q.pd_handle);
+	if (!pd || q.start + q.length < q.start || (q.start ^ q.hca_va) & 4095)
+		return EINVAL;
+	if (q.access_flags & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC) &&
+		!(q.access_flags & IBV_ACCESS_LOCAL_WRITE))
+		return EINVAL;
+	if (q.access_flags & (IBV_ACCESS_ON_DEMAND | IBV_ACCESS_ZERO_BASED))
+		return refuse("access flags", q.access_flags);
+	// What is not mapped cannot be pinned.
+	char page;
+	struct iovec local = {&page, 1}, ends[] = {{(void *)q.start, 1}, {(void *)(q.start + q.length - 1), 1}};
+	for (int i = 0; q.length && i < 2; i++)
+		if (process_vm_readv(getpid(), &local, 1, &ends[i], 1, 0) != 1)
+			return EFAULT;
+	struct mr *mr = new_object(c->file, MR, sizeof *mr);
+	if (!mr)
+		return ENOMEM;
+	mr->pd = pd;
+	pd->o.users++;
+	mr->start = q.start, mr->length = q.length, mr->va = q.hca_va, mr->access = q.access_flags;
+	mr->key = mr->o.handle << 8 | ++variant;
+	struct ib_uverbs_reg_mr_resp r = {.mr_handle = mr->o.handle, .lkey = mr->key, .rkey = mr->key};
+	return answer(c, &r, sizeof r);
+}
+
+static int dereg_mr(struct call *c)
+{
+	struct ib_uverbs_dereg_mr q;
+	TAKE(c, q);
+	struct mr *mr = find_object(c->file, MR, q.mr_handle);
+	if (mr && !mr->o.users) // no window is bound to it
+		mr->pd->o.users--;
+	return destroy_object(mr ? &mr->o : NULL);
+}
+
+static struct mr *region(uint32_t key)
+{
+	struct object *o = object_of(key >> 8);
+	return o && o->kind == MR && ((struct mr *)o)->key == key ? (struct mr *)o : NULL;
+}
+
+static void unbind(struct mw *mw)
+{
+	struct mr *mr = mw->bound ? region(mw->of) : NULL;
+	if (mr)
+		mr->o.users--;
+	mw->bound = false;
+}
+
+static int alloc_mw(struct call *c)
+{
+	struct ib_uverbs_alloc_mw q;
+	TAKE(c, q);
+	struct pd *pd = find_object(c->file, PD, q.pd_handle);
+	if (!pd || q.mw_type != IBV_MW_TYPE_1 && q.mw_type != IBV_MW_TYPE_2)
+		return EINVAL;
+	struct mw *mw = new_object(c->file, MW, sizeof *mw);
+	if (!mw)
+		return ENOMEM;
+	mw->pd = pd, mw->second = q.mw_type == IBV_MW_TYPE_2;
+	mw->key = mw->o.handle << 8 | ++variant;
+	pd->o.users++;
+	struct ib_uverbs_alloc_mw_resp r = {.mw_handle = mw->o.handle, .rkey = mw->key};
+	return answer(c, &r, sizeof r);
+}
+
+static int dealloc_mw(struct call *c)
+{
+	struct ib_uverbs_dealloc_mw q;
+	TAKE(c, q);
+	struct mw *mw = find_object(c->file, MW, q.mw_handle);
+	if (mw) {
+		unbind(mw);
+		mw->pd->o.users--;
+	}
+	return destroy_object(mw ? &mw->o : NULL);
+}
+
+// Keys
+
+static bool within(uint64_t address, uint64_t length, uint64_t start, uint64_t size)
+{
+	return address - start <= size && length <= size - (address - start);
+}
+
+static struct mw *window(uint32_t key)
+{
+	struct object *o = object_of(key >> 8);
+	return o && o->kind == MW && ((struct mw *)o)->key == key ? (struct mw *)o : NULL;
+}
+
+// look_up gives the memory that a key of a queue pair's protection domain opens, or NULL.
+uint8_t *look_up(struct qp *qp, uint64_t address, uint32_t length, uint32_t key, uint32_t access)
+{
+	struct mw *mw = window(key);
+	if (mw) {
+		if (!mw->bound || mw->pd != qp->pd || mw->second && mw->qp != qp->number || (mw->access & access) != access ||
+			!within(address, length, mw->address, mw->length))
+			return NULL;
+		key = mw->of, access = 0;
+	}
+	struct mr *mr = region(key);
+	if (!mr || mr->pd != qp->pd || (mr->access & access) != access || !within(address, length, mr->va, mr->length))
+		return NULL;
+	return (uint8_t *)(uintptr_t)(mr->start + (address - mr->va));
+}
+
+bool bind_window(struct qp *qp, const struct binding *b)
+{
+	struct mw *mw = window(b->key);
+	struct mr *mr = region(b->of);
+	if (!mw || mw->pd != qp->pd || mw->second && mw->bound)
+		return false;
+	if (b->length && (!mr || mr->pd != qp->pd || !(mr->access & IBV_ACCESS_MW_BIND) ||
+		!within(b->address, b->length, mr->va, mr->length) ||
+		b->access & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC) && !(mr->access & IBV_ACCESS_LOCAL_WRITE)))
+		return false;
+	unbind(mw);
+	mw->bound = b->length > 0;
+	if (mw->bound)
+		mr->o.users++;
+	mw->key = (b->key & ~0xffu) | b->variant;
+	mw->of = b->of, mw->access = b->access, mw->address = b->address, mw->length = b->length, mw->qp = qp->number;
+	return true;
+}
+
+// invalidate takes the binding of a window of type 2 away, which the same queue pair has bound.
+bool invalidate(struct qp *qp, uint32_t key)
+{
+	struct mw *mw = window(key);
+	if (!mw || !mw->bound || !mw->second || mw->qp != qp->number)
+		return false;
+	unbind(mw);
+	return true;
+}
+
+const struct command memory_commands[] = {
+	{IB_USER_VERBS_CMD_REG_MR, reg_mr},
+	{IB_USER_VERBS_CMD_DEREG_MR, dereg_mr},
+	{IB_USER_VERBS_CMD_ALLOC_MW, alloc_mw},
+	{IB_USER_VERBS_CMD_DEALLOC_MW, dealloc_mw},
+	{0, NULL},
+};

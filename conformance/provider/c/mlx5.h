@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+// The two halves of the driver of an mlx5 adapter: mlx5.c has its commands, mlx5_queues.c its queues.
+#ifndef GOVERBS_MLX5_H
+#define GOVERBS_MLX5_H
+
+#include "emulated.h"
+
+enum { UNIT = 16 }; // bytes that requests are made of
+
+bool mlx5_rung(struct uar *);
+bool mlx5_next_send(struct qp *, struct request *);
+bool mlx5_next_receive(struct qp *, struct receive *);
+void mlx5_consume_receive(struct qp *, const struct receive *);
+bool mlx5_complete(struct cq *, const struct completion *);
+bool mlx5_take_request(struct cq *);
+int mlx5_switch_buffer(struct cq *, uint8_t *buffer, uint32_t entries);
+
+#endif

@@ -1,0 +1,301 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+// The doorbells and queues of an mlx5 adapter, as libmlx5 rings, fills and reads them. Numbers in them are in
+// network order.
+#include <endian.h>
+#include <string.h>
+
+#include <infiniband/mlx5dv.h>
+
+#include "mlx5.h"
+
+enum { BLOCK = MLX5_SEND_WQE_BB };
+
+// Every doorbell is eight bytes that are not all zero: taking them out tells each ring from the next.
+bool mlx5_rung(struct uar *u)
+{
+	static const int places[] = {MLX5_CQ_DOORBELL, 0x800, 0x900, 0xa00, 0xb00};
+	uint64_t any = 0;
+	for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+		uint64_t *bell = (uint64_t *)(u->page + places[i]);
+		if (__atomic_load_n(bell, __ATOMIC_RELAXED))
+			any |= __atomic_exchange_n(bell, 0, __ATOMIC_ACQ_REL);
+	}
+	return any;
+}
+
+// Queues
+
+static uint32_t record(volatile uint32_t *r)
+{
+	uint32_t v = be32toh(*r);
+	__atomic_thread_fence(__ATOMIC_ACQUIRE);
+	return v;
+}
+
+// pieces reads data segments, until one that ends a list.
+static int pieces(struct piece *p, const uint8_t *at, const uint8_t *end)
+{
+	int n = 0;
+	for (; at + UNIT <= end && n < PIECES; at += UNIT) {
+		struct mlx5_wqe_data_seg s;
+		memcpy(&s, at, sizeof s);
+		if (be32toh(s.lkey) == MLX5_INVALID_LKEY)
+			break;
+		p[n++] = (struct piece){be64toh(s.addr), be32toh(s.byte_count), be32toh(s.lkey)};
+	}
+	return n;
+}
+
+bool mlx5_next_receive(struct qp *qp, struct receive *r)
+{
+	if (qp->srq) {
+		struct srq *s = qp->srq;
+		if ((uint16_t)record(s->record) == s->consumed)
+			return false;
+		const uint8_t *wqe = s->buffer + (size_t)(s->head & s->requests) * s->stride;
+		r->index = s->head;
+		r->pieces = pieces(r->piece, wqe + UNIT, wqe + s->stride);
+		return true;
+	}
+	if (!qp->rq_wqes || (uint16_t)record(qp->record) == qp->rq_head)
+		return false;
+	const uint8_t *wqe = qp->rq + (size_t)(qp->rq_head & (qp->rq_wqes - 1)) * qp->rq_stride;
+	r->index = qp->rq_head;
+	r->pieces = pieces(r->piece, wqe, wqe + qp->rq_stride);
+	return true;
+}
+
+void mlx5_consume_receive(struct qp *qp, const struct receive *r)
+{
+	struct srq *s = qp->srq;
+	if (!s) {
+		qp->rq_head++;
+		return;
+	}
+	struct mlx5_wqe_srq_next_seg *next = (void *)(s->buffer + (size_t)(r->index & s->requests) * s->stride);
+	s->head = be16toh(next->next_wqe_index);
+	s->consumed++;
+	uint16_t left = record(s->record) - s->consumed;
+	if (s->limit && left < s->limit) {
+		s->limit = 0;
+		async_event(s->o.file, IBV_EVENT_SRQ_LIMIT_REACHED, s->user, &s->async_sent);
+	}
+}
+
+// copy_request makes one piece of a request that may wrap around the end of the queue.
+static uint32_t copy_request(const struct qp *qp, uint8_t *to)
+{
+	const uint8_t *ring = qp->sq;
+	size_t size = (size_t)qp->sq_blocks * BLOCK, at = (size_t)(qp->sq_head & (qp->sq_blocks - 1)) * BLOCK;
+	const struct mlx5_wqe_ctrl_seg *control = (const void *)(ring + at);
+	uint32_t units = be32toh(control->qpn_ds) & 0x3f;
+	for (uint32_t i = 0; i < units; i++, at = (at + UNIT) % size)
+		memcpy(to + i * UNIT, ring + at, UNIT);
+	return units;
+}
+
+static enum operation operation_of(uint8_t opcode)
+{
+	switch (opcode) {
+	case MLX5_OPCODE_NOP: return OP_NONE;
+	case MLX5_OPCODE_SEND: case MLX5_OPCODE_SEND_IMM: case MLX5_OPCODE_SEND_INVAL: return OP_SEND;
+	case MLX5_OPCODE_RDMA_WRITE: case MLX5_OPCODE_RDMA_WRITE_IMM: return OP_WRITE;
+	case MLX5_OPCODE_RDMA_READ: return OP_READ;
+	case MLX5_OPCODE_ATOMIC_CS: return OP_COMPARE_SWAP;
+	case MLX5_OPCODE_ATOMIC_FA: return OP_FETCH_ADD;
+	case MLX5_OPCODE_UMR: return OP_BIND;
+	}
+	refuse("send request of opcode", opcode);
+	return OP_UNKNOWN;
+}
+
+static void read_inline(struct request *r, const uint8_t *at, const uint8_t *end)
+{
+	uint32_t length;
+	memcpy(&length, at, sizeof length);
+	length = be32toh(length) & ~MLX5_INLINE_SEG;
+	if (length > (size_t)(end - at) - sizeof length || length > INLINE_BYTES) {
+		r->operation = OP_UNKNOWN;
+		return;
+	}
+	memcpy(r->data, at + sizeof length, length);
+	r->inlined = length;
+}
+
+// read_binding reads the change of a key's context that a window is bound, or its binding taken away, with: which
+// of its fields count, a mask says.
+static void read_binding(struct request *r, uint32_t key, const uint8_t *at, const uint8_t *end)
+{
+	struct mlx5_wqe_umr_ctrl_seg control;
+	struct mlx5_wqe_mkey_context_seg context;
+	struct mlx5_wqe_umr_klm_seg data = {0};
+	if ((size_t)(end - at) < sizeof control + sizeof context) {
+		r->operation = OP_UNKNOWN;
+		return;
+	}
+	memcpy(&control, at, sizeof control);
+	memcpy(&context, at += sizeof control, sizeof context);
+	if ((size_t)(end - at) >= sizeof context + sizeof data)
+		memcpy(&data, at + sizeof context, sizeof data);
+	r->binding = (struct binding){.key = key, .variant = be32toh(context.qpn_mkey)};
+	r->with_invalidate = control.flags & MLX5_WQE_UMR_CTRL_FLAG_CHECK_QPN;
+	if (context.free & MLX5_WQE_MKEY_CONTEXT_FREE)
+		return;
+	r->binding.of = be32toh(data.mkey);
+	r->binding.address = be64toh(context.start_addr), r->binding.length = be64toh(context.len);
+	if (context.access_flags & MLX5_WQE_MKEY_CONTEXT_ACCESS_FLAGS_REMOTE_WRITE)
+		r->binding.access |= IBV_ACCESS_REMOTE_WRITE;
+	if (context.access_flags & MLX5_WQE_MKEY_CONTEXT_ACCESS_FLAGS_REMOTE_READ)
+		r->binding.access |= IBV_ACCESS_REMOTE_READ;
+	if (context.access_flags & MLX5_WQE_MKEY_CONTEXT_ACCESS_FLAGS_ATOMIC)
+		r->binding.access |= IBV_ACCESS_REMOTE_ATOMIC;
+}
+
+bool mlx5_next_send(struct qp *qp, struct request *r)
+{
+	uint8_t wqe[64 * UNIT];
+	if (!qp->sq_blocks || (uint16_t)record(qp->record + 1) == qp->sq_head)
+		return false;
+	uint32_t units = copy_request(qp, wqe);
+	struct mlx5_wqe_ctrl_seg control;
+	memcpy(&control, wqe, sizeof control);
+	uint32_t first = be32toh(control.opmod_idx_opcode);
+	memset(r, 0, offsetof(struct request, data));
+	r->opcode = first, r->index = qp->sq_head, r->blocks = (units + 3) / 4;
+	r->signaled = control.fm_ce_se & MLX5_WQE_CTRL_CQ_UPDATE;
+	r->solicited = control.fm_ce_se & MLX5_WQE_CTRL_SOLICITED;
+	r->operation = operation_of(r->opcode);
+	r->immediate = r->opcode == MLX5_OPCODE_SEND_INVAL ? be32toh(control.imm) : control.imm;
+	r->with_immediate = r->opcode == MLX5_OPCODE_SEND_IMM || r->opcode == MLX5_OPCODE_RDMA_WRITE_IMM;
+	r->with_invalidate = r->opcode == MLX5_OPCODE_SEND_INVAL;
+	if (!units || (uint16_t)(first >> 8) != qp->sq_head || be32toh(control.qpn_ds) >> 8 != qp->number) {
+		refuse("a request that is none: its first word is", first);
+		r->operation = OP_UNKNOWN, r->blocks = 1;
+		return true;
+	}
+	const uint8_t *at = wqe + sizeof control, *end = wqe + units * UNIT;
+	if (qp->type == IBV_QPT_UD) {
+		struct mlx5_wqe_av av;
+		memcpy(&av, at, sizeof av);
+		r->to_qp = be32toh(av.dqp_dct) & 0xffffff, r->to_key = be32toh(av.key.qkey.qkey);
+		at += sizeof av;
+	}
+	if (r->operation >= OP_WRITE && r->operation <= OP_FETCH_ADD) {
+		struct mlx5_wqe_raddr_seg remote;
+		memcpy(&remote, at, sizeof remote);
+		r->remote = be64toh(remote.raddr), r->remote_key = be32toh(remote.rkey);
+		at += sizeof remote;
+	}
+	if (r->operation == OP_COMPARE_SWAP || r->operation == OP_FETCH_ADD) {
+		struct mlx5_wqe_atomic_seg atomic;
+		memcpy(&atomic, at, sizeof atomic);
+		r->swap = be64toh(atomic.swap_add), r->compare = be64toh(atomic.compare);
+		at += sizeof atomic;
+	}
+	if (r->operation == OP_BIND)
+		read_binding(r, be32toh(control.imm), at, end);
+	else if (at + UNIT <= end && (at[0] & 0x80))
+		read_inline(r, at, end);
+	else
+		r->pieces = pieces(r->piece, at, end);
+	return true;
+}
+
+// Completions
+
+static const uint8_t syndromes[] = {
+	[LOCAL_LENGTH] = MLX5_CQE_SYNDROME_LOCAL_LENGTH_ERR, [LOCAL_OPERATION] = MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR,
+	[LOCAL_PROTECTION] = MLX5_CQE_SYNDROME_LOCAL_PROT_ERR, [FLUSHED] = MLX5_CQE_SYNDROME_WR_FLUSH_ERR,
+	[REMOTE_INVALID] = MLX5_CQE_SYNDROME_REMOTE_INVAL_REQ_ERR, [REMOTE_ACCESS] = MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR,
+	[REMOTE_OPERATION] = MLX5_CQE_SYNDROME_REMOTE_OP_ERR, [RETRIES] = MLX5_CQE_SYNDROME_TRANSPORT_RETRY_EXC_ERR,
+	[RNR_RETRIES] = MLX5_CQE_SYNDROME_RNR_RETRY_EXC_ERR, [LOCAL_ACCESS] = MLX5_CQE_SYNDROME_LOCAL_ACCESS_ERR,
+	[WINDOW] = MLX5_CQE_SYNDROME_MW_BIND_ERR,
+};
+
+static uint8_t opcode_of(const struct completion *c)
+{
+	if (c->status != OK)
+		return c->receive ? MLX5_CQE_RESP_ERR : MLX5_CQE_REQ_ERR;
+	if (!c->receive)
+		return MLX5_CQE_REQ;
+	if (c->request->operation == OP_WRITE)
+		return MLX5_CQE_RESP_WR_IMM;
+	if (c->request->with_invalidate)
+		return MLX5_CQE_RESP_SEND_INV;
+	return c->request->with_immediate ? MLX5_CQE_RESP_SEND_IMM : MLX5_CQE_RESP_SEND;
+}
+
+static uint32_t used(const struct cq *cq) { return (cq->produced - record(cq->record)) & 0xffffff; }
+
+// put writes the next completion. Its last byte has the owner, which changes with each round of the queue, and
+// makes it valid.
+static void put(struct cq *cq, const struct mlx5_cqe64 *e, uint8_t last)
+{
+	uint8_t *slot = cq->buffer + (size_t)(cq->produced & cq->entries) * cq->entry_size + cq->entry_size - 64;
+	bool owner = cq->produced++ & (cq->entries + 1);
+	memcpy(slot, e, offsetof(struct mlx5_cqe64, op_own));
+	__atomic_store_n(slot + offsetof(struct mlx5_cqe64, op_own), last | owner, __ATOMIC_RELEASE);
+}
+
+// carry puts a small message inside the completion: in front of one of 128 bytes, at the beginning of one of 64.
+static uint8_t carry(struct cq *cq, struct mlx5_cqe64 *e, const struct completion *c)
+{
+	enum { SCATTER32 = 4, SCATTER64 = 8 };
+	if (!c->inside)
+		return 0;
+	if (c->length <= 32) {
+		memcpy(e, c->inside, c->length);
+		return SCATTER32;
+	}
+	memcpy(cq->buffer + (size_t)(cq->produced & cq->entries) * cq->entry_size, c->inside, c->length);
+	return SCATTER64;
+}
+
+bool mlx5_complete(struct cq *cq, const struct completion *c)
+{
+	if (used(cq) > cq->entries)
+		return false;
+	struct mlx5_cqe64 e = {0};
+	e.srqn_uidx = htobe32(c->qp->user_index);
+	e.byte_cnt = htobe32(c->length);
+	e.sop_drop_qpn = htobe32((c->receive ? 0 : (uint32_t)c->request->opcode << 24) | c->qp->number);
+	e.wqe_counter = htobe16(c->receive ? c->receive->index : c->request->index);
+	if (c->receive && c->status == OK) {
+		if (c->request->with_immediate)
+			e.imm_inval_pkey = c->request->immediate;
+		if (c->request->with_invalidate)
+			e.imm_inval_pkey = htobe32(c->request->immediate);
+		e.flags_rqpn = htobe32((uint32_t)c->global << 28 | (c->qp->type == IBV_QPT_UD ? c->from->number : 0));
+	}
+	if (c->status != OK)
+		((struct mlx5_err_cqe *)&e)->syndrome = syndromes[c->status];
+	bool solicited = c->status != OK || c->receive && c->request->solicited;
+	put(cq, &e, opcode_of(c) << 4 | carry(cq, &e, c) | solicited << 1);
+	if (solicited)
+		cq->solicited = cq->produced;
+	return true;
+}
+
+// mlx5_switch_buffer ends the old buffer with a completion that says so; libmlx5 then copies what stands before it.
+int mlx5_switch_buffer(struct cq *cq, uint8_t *buffer, uint32_t entries)
+{
+	if (used(cq) > cq->entries || used(cq) >= entries)
+		return EINVAL;
+	struct mlx5_cqe64 e = {0};
+	put(cq, &e, MLX5_CQE_RESIZE_CQ << 4);
+	cq->buffer = buffer, cq->entries = entries;
+	return 0;
+}
+
+// The request to be told has a sequence number, which libmlx5 counts up with each event that it reads: perhaps
+// before the call that sent the event has returned.
+bool mlx5_take_request(struct cq *cq)
+{
+	uint32_t request = record(cq->record + 1), number = request >> 28 & 3;
+	uint32_t last = request & MLX5_CQ_DB_REQ_NOT_SOL ? cq->solicited : cq->produced;
+	if (number == cq->told || (int32_t)((last - request) << 8) <= 0)
+		return false;
+	cq->told = number;
+	return true;
+}
