@@ -10,6 +10,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -90,13 +92,37 @@ func inside(t *testing.T) bool {
 	return false
 }
 
+// compile builds a program of testdata.
+func compile(t *testing.T, e *Emulated, name string) string {
+	t.Helper()
+	program := filepath.Join(dir, name)
+	require.NoError(t, e.Compile(t.Context(), program, "testdata/"+name+".c", e.Libverbs(),
+		"-Wl,--allow-shlib-undefined", "-Wl,--unresolved-symbols=ignore-in-shared-libs"))
+	return program
+}
+
 // TestC: a program of C sends, writes, reads, and gets its errors and events, through libibverbs and libmlx5.
 func TestC(t *testing.T) {
 	e := emulated(t)
-	program := filepath.Join(dir, "pingpong")
-	require.NoError(t, e.Compile(t.Context(), program, "testdata/pingpong.c", e.Libverbs(),
-		"-Wl,--allow-shlib-undefined", "-Wl,--unresolved-symbols=ignore-in-shared-libs"))
+	program := compile(t, e, "pingpong")
 	for _, kind := range []string{"rc", "uc"} {
 		assert.Contains(t, output(t, e, program, kind), kind+": fine")
 	}
+}
+
+// TestPure: posting, polling and asking for events make no system call, print nothing, and need little stack. That is
+// what rdma/internal/provider says of mlx5, so that Go calls them without telling its scheduler.
+func TestPure(t *testing.T) {
+	e := emulated(t)
+	var lines int
+	for line := range strings.Lines(output(t, e, compile(t, e, "pure"))) {
+		lines++
+		deep, verb, _ := strings.Cut(strings.TrimSpace(line), " ")
+		n, err := strconv.Atoi(deep)
+		require.NoError(t, err, "%s", line)
+		assert.NotZero(t, n, "%s was not called", verb)
+		assert.Less(t, n, 2048, "bytes of stack that %s takes", verb)
+		t.Logf("%s: %d bytes of stack", verb, n)
+	}
+	assert.Equal(t, 7, lines)
 }

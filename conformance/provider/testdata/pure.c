@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+// What posting and polling do besides filling queues: a thread makes these calls under seccomp, where any system call
+// ends the process, on a stack that is painted before each call. It prints how deep each call went.
+#include <infiniband/verbs.h>
+#include <linux/seccomp.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define CHECK(what) do { if (!(what)) { \
+	fprintf(stderr, "%s:%d: %s: %m\n", __FILE__, __LINE__, #what); exit(1); } } while (0)
+
+enum { SIZE = 256, ROUNDS = 200, STACK = 256 << 10, DEPTH = 64 << 10, PAINT = 0xa5 };
+enum verb { SEND, INLINE, RECV, EMPTY, POLL, FAILED, NOTIFY, VERBS };
+
+static const char *const names[VERBS] = {
+	"ibv_post_send", "ibv_post_send of inline data", "ibv_post_recv", "ibv_poll_cq of an empty queue", "ibv_poll_cq",
+	"ibv_poll_cq of a failed completion", "ibv_req_notify_cq",
+};
+static size_t deepest[VERBS];
+static int wrong; // the line of the first thing that went wrong, which may not be printed there
+
+#define EXPECT(what) do { if (!(what) && !wrong) wrong = __LINE__; } while (0)
+
+static struct ibv_cq *cq;
+static struct ibv_qp *qp;
+static struct ibv_mr *mr;
+static char memory[2 * SIZE];
+
+// A call, with what it takes in places that are not on the stack.
+static struct ibv_wc wc;
+static struct ibv_send_wr send_wr, *bad_send;
+static struct ibv_recv_wr recv_wr, *bad_recv;
+static int result;
+
+static void call(enum verb verb)
+{
+	switch (verb) {
+	case SEND: case INLINE: result = ibv_post_send(qp, &send_wr, &bad_send); break;
+	case RECV: result = ibv_post_recv(qp, &recv_wr, &bad_recv); break;
+	case NOTIFY: result = ibv_req_notify_cq(cq, 0); break;
+	default: result = ibv_poll_cq(cq, 1, &wc);
+	}
+}
+
+static inline volatile unsigned char *stack_pointer(void)
+{
+	unsigned char *p;
+#ifdef __x86_64__
+	__asm__("mov %%rsp, %0" : "=r"(p));
+#else
+	__asm__("mov %0, sp" : "=r"(p));
+#endif
+	return p;
+}
+
+// measure paints what is below its own frame, makes the call, and looks how far down the paint is gone.
+static __attribute__((noinline)) void measure(enum verb verb)
+{
+	volatile unsigned char *top = stack_pointer(), *p;
+	for (p = top - DEPTH; p < top; p++)
+		*p = PAINT;
+	call(verb);
+	for (p = top - DEPTH; p < top && *p == PAINT;)
+		p++;
+	size_t depth = top - p;
+	enum verb counts = verb == POLL && !result ? EMPTY : verb == POLL && wc.status ? FAILED : verb;
+	if (depth > deepest[counts])
+		deepest[counts] = depth;
+}
+
+static void completion(enum ibv_wc_status status)
+{
+	do
+		measure(POLL);
+	while (result == 0);
+	EXPECT(result == 1 && wc.status == status);
+}
+
+static void post(enum ibv_wr_opcode opcode, unsigned flags, uint32_t key)
+{
+	static struct ibv_sge s;
+	s = (struct ibv_sge){(uintptr_t)memory, 16, mr->lkey};
+	send_wr = (struct ibv_send_wr){.sg_list = &s, .num_sge = 1, .opcode = opcode,
+		.send_flags = IBV_SEND_SIGNALED | flags, .wr.rdma = {.remote_addr = (uintptr_t)memory + SIZE, .rkey = key}};
+	measure(flags ? INLINE : SEND);
+	EXPECT(result == 0);
+}
+
+static void *run(void *unused)
+{
+	static struct ibv_sge s;
+	CHECK(!prctl(PR_SET_SECCOMP, SECCOMP_MODE_STRICT));
+	s = (struct ibv_sge){(uintptr_t)memory + SIZE, SIZE, mr->lkey};
+	recv_wr = (struct ibv_recv_wr){.sg_list = &s, .num_sge = 1};
+	for (int i = 0; i < ROUNDS; i++) {
+		measure(POLL);
+		EXPECT(result == 0);
+		measure(RECV);
+		EXPECT(result == 0);
+		measure(NOTIFY);
+		EXPECT(result == 0);
+		post(IBV_WR_SEND, i % 2 ? IBV_SEND_INLINE : 0, 0);
+		completion(IBV_WC_SUCCESS);
+		completion(IBV_WC_SUCCESS);
+		post(IBV_WR_RDMA_WRITE, i % 2 ? IBV_SEND_INLINE : 0, mr->rkey);
+		completion(IBV_WC_SUCCESS);
+	}
+	post(IBV_WR_RDMA_WRITE, 0, mr->rkey ^ 0x100);
+	completion(IBV_WC_REM_ACCESS_ERR);
+	syscall(SYS_exit, 0); // the only way out that is allowed
+	return unused;
+}
+
+static void connect_to_itself(struct ibv_context *context)
+{
+	struct ibv_qp_attr a = {.qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = IBV_ACCESS_REMOTE_WRITE};
+	CHECK(!ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS));
+	a = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTR, .path_mtu = IBV_MTU_1024, .dest_qp_num = qp->qp_num,
+		.max_dest_rd_atomic = 1, .ah_attr = {.is_global = 1, .port_num = 1, .grh = {.sgid_index = 1, .hop_limit = 1}}};
+	CHECK(!ibv_query_gid(context, 1, 1, &a.ah_attr.grh.dgid));
+	CHECK(!ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+		IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER));
+	a = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTS, .timeout = 14, .retry_cnt = 7, .rnr_retry = 7};
+	CHECK(!ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+		IBV_QP_MAX_QP_RD_ATOMIC));
+}
+
+int main(void)
+{
+	struct ibv_device **list = ibv_get_device_list(NULL);
+	struct ibv_context *context;
+	struct ibv_pd *pd;
+	CHECK(list && list[0] && (context = ibv_open_device(list[0])) && (pd = ibv_alloc_pd(context)));
+	CHECK(cq = ibv_create_cq(context, 16, NULL, NULL, 0));
+	CHECK(mr = ibv_reg_mr(pd, memory, sizeof memory, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE));
+	struct ibv_qp_init_attr attr = {.send_cq = cq, .recv_cq = cq, .qp_type = IBV_QPT_RC,
+		.cap = {.max_send_wr = 8, .max_recv_wr = 8, .max_send_sge = 1, .max_recv_sge = 1, .max_inline_data = 32}};
+	CHECK(qp = ibv_create_qp(pd, &attr));
+	connect_to_itself(context);
+
+	pthread_t thread;
+	pthread_attr_t attributes;
+	CHECK(!pthread_attr_init(&attributes) && !pthread_attr_setstacksize(&attributes, STACK));
+	CHECK(!pthread_create(&thread, &attributes, run, NULL) && !pthread_join(thread, NULL));
+	if (wrong) {
+		fprintf(stderr, "%s:%d: under seccomp: not as expected\n", __FILE__, wrong);
+		return 1;
+	}
+	for (int i = 0; i < VERBS; i++)
+		printf("%zu %s\n", deepest[i], names[i]);
+	return 0;
+}
