@@ -168,10 +168,10 @@ func TestDatagrams(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, ah.Close()) })
 	copy(mrs[0].Bytes(), "a datagram")
-	receive(t, qps[1].PostRecv, mrs[1].SGE(0, size))
+	receive(t, qps[1].PostRecv, mrs[1].SGE(0, size), mrs[1].SGE(size, size))
 	send(t, qps[0], func(b *rdma.SendBatch) {
-		b.Send(1).Add(mrs[0].SGE(0, 10)).UD(ah.Ptr(), qps[1].Num(), peer.QKey).Signaled()
-		b.Send(2).Add(mrs[0].SGE(0, 10)).UD(ah.Ptr(), qps[1].Num(), peer.QKey+1).Signaled() // nobody hears it
+		b.Send(1).Add(mrs[0].SGE(500, 10)).UD(ah.Ptr(), qps[1].Num(), peer.QKey+1).Signaled() // nobody hears it
+		b.Send(2).Add(mrs[0].SGE(0, 10)).UD(ah.Ptr(), qps[1].Num(), peer.QKey).Signaled()
 	})
 	wc := next(t, qps[1].RecvCQ())
 	assert.EqualValues(t, routeHeader+10, wc.ByteLen)
