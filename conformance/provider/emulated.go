@@ -58,11 +58,10 @@ func (e *Emulated) Libverbs() string { return filepath.Join(e.libraries.dir(), "
 // Command is a program that finds the emulated device and the libraries of the release, and nothing of the
 // machine's.
 func (e *Emulated) Command(ctx context.Context, program string, args ...string) *exec.Cmd {
-	dir := e.libraries.dir()
-	args = append([]string{"--library-path", dir, "--preload", e.library, program}, args...)
+	args = append([]string{"--library-path", e.libraries.path(), "--preload", e.library, program}, args...)
 	cmd := exec.CommandContext(ctx, e.libraries.loader(), args...)
 	cmd.Env = append(os.Environ(), "SYSFS_PATH="+filepath.Join(e.dir, "sys"),
-		"RDMAV_DRIVERS="+filepath.Join(dir, "libibverbs", "libmlx5"))
+		"RDMAV_DRIVERS="+filepath.Join(e.libraries.dir(), "libibverbs", "libmlx5"))
 	cmd.WaitDelay = 10 * time.Second
 	return cmd
 }

@@ -117,11 +117,25 @@ func suitesOf(release string) ([]string, error) {
 	return lock.Releases[i].Suites, nil
 }
 
-// dir is the directory of shared libraries, and loader the program that loads others with them.
+// dir is the directory of rdma-core's libraries, and path where the loader looks for all: older packages of the C
+// library have theirs in /lib.
 func (l *Libraries) dir() string {
 	return filepath.Join(l.Root, "usr", "lib", triplets[goruntime.GOARCH])
 }
-func (l *Libraries) loader() string { return filepath.Join(l.dir(), loaders[goruntime.GOARCH]) }
+func (l *Libraries) path() string {
+	return l.dir() + ":" + filepath.Join(l.Root, "lib", triplets[goruntime.GOARCH])
+}
+
+// loader is the C library's program that loads others.
+func (l *Libraries) loader() (path string) {
+	for dir := range strings.SplitSeq(l.path(), ":") {
+		path = filepath.Join(dir, loaders[goruntime.GOARCH])
+		if _, err := os.Stat(path); err == nil {
+			break
+		}
+	}
+	return path
+}
 
 // include is the include directory of the same release.
 func (l *Libraries) include() string { return filepath.Join(l.Root, "usr", "include") }

@@ -126,3 +126,27 @@ func TestPure(t *testing.T) {
 	}
 	assert.Equal(t, 7, lines)
 }
+
+// TestReleases: the same programs with the libraries of older releases, whose C libraries are older, too.
+func TestReleases(t *testing.T) {
+	if os.Getenv("GOVERBS_EVERYTHING") == "" {
+		t.Skip("make test-all does this")
+	}
+	for _, release := range []string{"56.1", "44.0"} {
+		t.Run(release, func(t *testing.T) {
+			libraries, err := Open(t.Context(), release)
+			if errors.Is(err, ErrNoArchive) && os.Getenv("GOVERBS_VM") == "" {
+				t.Skip(err)
+			}
+			require.NoError(t, err)
+			e, err := Build(t.Context(), libraries, t.TempDir())
+			require.NoError(t, err)
+			program := compile(t, e, "pingpong")
+			for _, kind := range []string{"rc", "uc"} {
+				assert.Contains(t, output(t, e, program, kind), kind+": fine")
+			}
+			output(t, e, compile(t, e, "pure"))
+			objectSuite(t, e)
+		})
+	}
+}

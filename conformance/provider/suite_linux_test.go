@@ -33,8 +33,10 @@ var notHere = []struct{ test, why string }{
 }
 
 // TestObjectSuite: the tests of the objects, which were written for Soft-RoCE in guests, over libmlx5.
-func TestObjectSuite(t *testing.T) {
-	e := emulated(t)
+func TestObjectSuite(t *testing.T) { objectSuite(t, emulated(t)) }
+
+func objectSuite(t *testing.T, e *Emulated) {
+	t.Helper()
 	program := filepath.Join(dir, "objects.test")
 	out, err := exec.CommandContext(t.Context(), "go", "test", "-c", "-vet=off", "-o", program, "../vm/objects").
 		CombinedOutput()
