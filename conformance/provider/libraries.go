@@ -11,7 +11,6 @@ import (
 	goruntime "runtime"
 	"slices"
 	"strings"
-	"syscall"
 
 	"github.com/goverbs/goverbs/gen/fetch"
 	"github.com/goverbs/goverbs/headers"
@@ -48,11 +47,6 @@ func Open(ctx context.Context, release string) (*Libraries, error) {
 	if err := os.MkdirAll(cache, 0o755); err != nil {
 		return nil, err
 	}
-	unlock, err := lock(filepath.Join(cache, "lock"))
-	if err != nil {
-		return nil, err
-	}
-	defer unlock()
 	l := &Libraries{Release: release, Root: filepath.Join(cache, release+"-"+goruntime.GOARCH)}
 	if _, err := os.Stat(l.Root); err == nil {
 		return l, nil
@@ -97,7 +91,12 @@ func (l *Libraries) fill(ctx context.Context, cache string) error {
 		if err := archive.Unpack(ctx, root, packages...); err != nil {
 			return err
 		}
-		return os.Rename(root, l.Root)
+		if err := os.Rename(root, l.Root); err != nil {
+			if _, missing := os.Stat(l.Root); missing != nil { // it is not that another process was faster
+				return err
+			}
+		}
+		return nil
 	}
 	return errors.Join(errs...)
 }
@@ -152,17 +151,4 @@ func cacheDir() (string, error) {
 		}
 	}
 	return "", err
-}
-
-// lock keeps other processes out that fill the same cache.
-func lock(path string) (unlock func(), err error) {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
-	if err != nil {
-		return nil, err
-	}
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX); err != nil {
-		f.Close()
-		return nil, err
-	}
-	return func() { f.Close() }, nil
 }
