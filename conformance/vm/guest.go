@@ -46,7 +46,8 @@ type Guest struct {
 	Host     int           // of two guests: which, 0 or 1
 	Append   string        // more for the kernel's command line
 	NVDIMM   string        // a file of the host whose content is persistent memory of the guest, /dev/pmem0, or ""
-	// Passed is a directory with notes of what has passed, which is not run again while nothing of it changes, or "".
+	// Passed is a directory with notes of programs that have passed, which are not run again while nothing that they
+	// run with changes, or "".
 	Passed string
 
 	mayBootAgain bool
@@ -69,49 +70,49 @@ func (g *Guest) Run(ctx context.Context) (*Outcome, error) {
 		return nil, err
 	}
 	defer os.RemoveAll(dir)
-	initrd, digest, err := g.prepare(ctx, dir)
+	initProgram, err := buildInit(ctx, dir)
 	if err != nil {
 		return nil, err
 	}
-	note := passedNote(g.Passed, digest)
-	if note.exists() {
+	rest, notes, err := undone(initProgram, g)
+	if err != nil {
+		return nil, err
+	}
+	if len(rest) == 0 && len(g.Programs) > 0 {
 		return &Outcome{Kind: Passed, Before: true}, nil
 	}
+	own := *g
+	own.Programs = rest
+	initrd, err := own.prepare(dir, initProgram)
+	if err != nil {
+		return nil, err
+	}
 	for again := bootsAgain; ; again-- {
-		g.mayBootAgain = again > 0
-		o, err := g.boot(ctx, initrd)
+		own.mayBootAgain = again > 0
+		own.Append, own.bootTime = g.Append, g.bootTime
+		o, err := own.boot(ctx, initrd)
 		if !isBadBoot(err) {
-			note.write(o)
+			notes.write(o)
 			return o, err
 		}
-		g.Log.printf("%v: booting again", err)
 		g.bootTime = 0
+		g.Log.printf("%v: booting again", err)
 	}
 }
 
-// prepare writes the guest's initial file system to a directory. The digest is of all that the guest runs and of how it
-// is booted.
-func (g *Guest) prepare(ctx context.Context, dir string) (initrd, digest string, err error) {
-	qemu, err := exec.LookPath("qemu-system-x86_64")
+// prepare writes the guest's initial file system to a directory.
+func (g *Guest) prepare(dir, initProgram string) (initrd string, err error) {
+	files, _, err := g.Image.initramfs(initProgram, g.config(), g.Programs, g.Files)
 	if err != nil {
-		return "", "", ErrNoQEMU
-	}
-	initProgram, err := buildInit(ctx, dir)
-	if err != nil {
-		return "", "", err
-	}
-	files, digest, err := g.Image.initramfs(initProgram, g.config(), g.Programs, g.Files)
-	if err != nil {
-		return "", "", err
+		return "", err
 	}
 	initrd = filepath.Join(dir, "initrd-"+strconv.Itoa(g.Host))
 	if err := os.WriteFile(initrd, files, 0o600); err != nil {
-		return "", "", err
+		return "", err
 	}
 	g.Log.printf("Linux %s with rdma-core %s: %d modules, %d programs, %.1f MB", g.Image.Version, g.Image.Library,
 		len(g.Image.Modules), len(g.Programs), float64(len(files))/1e6)
-	digest, err = g.digest(qemu, digest)
-	return initrd, digest, err
+	return initrd, nil
 }
 
 // isBadBoot says whether a guest that may be booted again has to be.
@@ -213,8 +214,20 @@ func (g *Guest) nvdimm() []string {
 		"-device", "nvdimm,memdev=persistent"}
 }
 
-// buildInit compiles the guest's init: a static program.
+// emulator is QEMU's file.
+func emulator() (string, error) {
+	file, err := exec.LookPath("qemu-system-x86_64")
+	if err != nil {
+		return "", ErrNoQEMU
+	}
+	return file, nil
+}
+
+// buildInit compiles the guest's init: a static program. Without QEMU there is no use for it.
 func buildInit(ctx context.Context, dir string) (string, error) {
+	if _, err := emulator(); err != nil {
+		return "", err
+	}
 	file := filepath.Join(dir, "init")
 	env := append(guestTarget(), "CGO_ENABLED=0")
 	return file, goCommand(ctx, moduleRoot(), env, "build", "-buildvcs=false", "-ldflags=-s -w", "-o", file,

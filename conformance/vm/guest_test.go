@@ -40,6 +40,14 @@ func available(t *testing.T) (*Image, func(args ...string) Program) {
 	}
 }
 
+// seldom skips a test that boots guests for what few changes of this package can break.
+func seldom(t *testing.T) {
+	t.Helper()
+	if os.Getenv("GOVERBS_EVERYTHING") == "" {
+		t.Skip("boots guests for this alone: make test-all does this")
+	}
+}
+
 // TestGuest boots one guest for all that leaves the kernel well: statuses, output, files, and programs that do not end.
 func TestGuest(t *testing.T) {
 	image, program := available(t)
@@ -92,6 +100,7 @@ func TestGuestPanics(t *testing.T) {
 }
 
 func TestGuestLacksMemory(t *testing.T) {
+	seldom(t)
 	image, program := available(t)
 	o, err := (&Guest{Image: image, NoDevice: true, Memory: 256, Programs: []Program{program("oom")}}).Run(t.Context())
 	require.NoError(t, err)
@@ -102,6 +111,7 @@ func TestGuestLacksMemory(t *testing.T) {
 // TestGuestHangs: the host ends a guest that does not end by itself, and one that nobody wants any more; no QEMU is
 // left.
 func TestGuestHangs(t *testing.T) {
+	seldom(t)
 	image, program := available(t)
 	o, err := (&Guest{Image: image, NoDevice: true, Timeout: 5 * time.Second,
 		Programs: []Program{program("sleep")}}).Run(t.Context())
@@ -130,6 +140,7 @@ func TestGuestDoesNotStart(t *testing.T) {
 // TestGuestBootsAgain checks that a guest whose kernel never reaches init is booted again: first it stands still until
 // its time is up, then it panics, then it is as it should be. On a busy machine there may be more reasons for a boot.
 func TestGuestBootsAgain(t *testing.T) {
+	seldom(t)
 	image, program := available(t)
 	defer func(usual int) { bootsAgain = usual }(bootsAgain)
 	bootsAgain = 8
@@ -158,6 +169,7 @@ func TestGuestBootsAgain(t *testing.T) {
 // TestPairBreaksEarly: when the kernel of one of two guests breaks before it runs anything, both are booted again,
 // until they have been often enough.
 func TestPairBreaksEarly(t *testing.T) {
+	seldom(t)
 	image, program := available(t)
 	defer func(usual int) { bootsAgain = usual }(bootsAgain)
 	bootsAgain = 1
@@ -179,35 +191,75 @@ func TestPairBreaksEarly(t *testing.T) {
 	assert.Equal(t, Broken, outcomes[0].Kind, "%s", outcomes[0])
 }
 
-// TestPassedBefore checks that what has passed is not run again while it is the same, whatever directory it was built
-// in, and that what has failed is.
+// TestPassedBefore checks that a program that has passed is not run again while it is the same, whatever directory it
+// was built in, and that one that has failed is, beside others.
 func TestPassedBefore(t *testing.T) {
 	image, _ := available(t)
 	passed := t.TempDir()
-	for _, step := range []struct {
-		arg    string
-		before bool
-		kind   Kind
-	}{{"0", false, Passed}, {"0", true, Passed}, {"3", false, Exited}, {"3", false, Exited}} {
-		built, err := Build(t.Context(), t.TempDir(), []string{"./misbehave"}, nil, []string{step.arg}, time.Minute,
-			t.Logf)
+	run := func(args ...string) *Outcome {
+		var programs []Program
+		for _, arg := range args {
+			built, err := Build(t.Context(), t.TempDir(), []string{"./misbehave"}, nil, []string{arg}, time.Minute,
+				t.Logf)
+			require.NoError(t, err)
+			built[0].Name = arg
+			programs = append(programs, built...)
+		}
+		o, err := (&Guest{Image: image, NoDevice: true, Passed: passed, Programs: programs}).Run(t.Context())
 		require.NoError(t, err)
-		o, err := (&Guest{Image: image, NoDevice: true, Passed: passed, Programs: built}).Run(t.Context())
-		require.NoError(t, err)
-		assert.Equal(t, step.before, o.Before, "%+v", step)
-		assert.Equal(t, step.kind, o.Kind, "%+v", step)
+		return o
 	}
+	first := run("0", "3")
+	assert.Equal(t, Exited, first.Kind, "%s", first)
+	assert.Len(t, first.Results, 2)
+	again := run("3", "0")
+	assert.Equal(t, Exited, again.Kind, "%s", again)
+	require.Len(t, again.Results, 1)
+	assert.Equal(t, "3", again.Results[0].Program)
+	before := run("0")
+	assert.True(t, before.Before)
+	assert.Equal(t, Passed, before.Kind)
+}
+
+// TestNotes: a program has passed when it has in each of two guests, and when no guest was in trouble.
+func TestNotes(t *testing.T) {
+	passed, failed := Result{}, Result{Status: 1}
+	for name, c := range map[string]struct {
+		outcomes []*Outcome
+		want     []bool
+	}{
+		"all":         {[]*Outcome{{Kind: Passed, Results: []Result{passed, passed}}}, []bool{true, true}},
+		"one":         {[]*Outcome{{Kind: Exited, Results: []Result{failed, passed}}}, []bool{false, true}},
+		"not reached": {[]*Outcome{{Kind: Exited, Results: []Result{passed}}}, []bool{true, false}},
+		"late":        {[]*Outcome{{Kind: Exited, Results: []Result{{TimedOut: true}, passed}}}, []bool{false, true}},
+		"trouble":     {[]*Outcome{{Kind: Oops, Results: []Result{passed, passed}}}, []bool{false, false}},
+		"no outcome":  {[]*Outcome{nil}, []bool{false, false}},
+		"in one of two": {[]*Outcome{{Kind: Passed, Results: []Result{passed, passed}},
+			{Kind: Exited, Results: []Result{passed, failed}}}, []bool{true, false}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			all := notes{passedNote(dir, "a"), passedNote(dir, "b")}
+			all.write(c.outcomes...)
+			assert.Equal(t, c.want, []bool{all[0].exists(), all[1].exists()})
+		})
+	}
+	none := notes{passedNote("", "a")}
+	none.write(&Outcome{Kind: Passed, Results: []Result{passed}})
+	assert.False(t, none[0].exists())
 }
 
 // TestDigest checks that everything that a guest is booted with is in its digest, and that a program counts by its
 // source.
 func TestDigest(t *testing.T) {
 	image, program := available(t)
+	initProgram, err := buildInit(t.Context(), t.TempDir())
+	require.NoError(t, err)
 	digest := func(change func(*Guest)) string {
 		p := program("0")
 		guest := &Guest{Image: image, NoDevice: true, Programs: []Program{p}}
 		change(guest)
-		_, digest, err := guest.prepare(t.Context(), t.TempDir())
+		digest, err := guest.digest(initProgram)
 		require.NoError(t, err)
 		return digest
 	}

@@ -14,32 +14,42 @@ import (
 
 // RunPair boots two guests with a network between them, each with its own programs, and tells how each ended. When one
 // ends otherwise than passed, the other, which may wait for it, is ended after a grace. When one would be booted again,
-// both are.
+// both are. What has passed is noted, and not run again, of guests that run the same.
 func RunPair(ctx context.Context, guests [2]*Guest) (outcomes [2]*Outcome, err error) {
 	dir, err := os.MkdirTemp("", "goverbs-pair-")
 	if err != nil {
 		return outcomes, err
 	}
 	defer os.RemoveAll(dir)
-	var initrds [2]string
-	digests := ""
+	initProgram, err := buildInit(ctx, dir)
+	if err != nil {
+		return outcomes, err
+	}
 	for host, g := range guests {
 		own := *g
 		own.Host, own.Socket = host, filepath.Join(dir, "link")
-		var digest string
-		if initrds[host], digest, err = own.prepare(ctx, dir); err != nil {
+		guests[host] = &own
+	}
+	rest, notes, err := undone(initProgram, guests[:]...)
+	if err != nil {
+		return outcomes, err
+	}
+	if len(rest) == 0 {
+		return [2]*Outcome{{Kind: Passed, Before: true}, {Kind: Passed, Before: true}}, nil
+	}
+	var initrds [2]string
+	for host, g := range guests {
+		if g.Passed != "" {
+			g.Programs = rest
+		}
+		if initrds[host], err = g.prepare(dir, initProgram); err != nil {
 			return outcomes, err
 		}
-		guests[host], digests = &own, digests+digest
-	}
-	note := passedNote(guests[0].Passed, digests)
-	if note.exists() {
-		return [2]*Outcome{{Kind: Passed, Before: true}, {Kind: Passed, Before: true}}, nil
 	}
 	for again := bootsAgain; ; again-- {
 		outcomes, err = runPair(ctx, guests, initrds, again > 0)
 		if !isBadBoot(err) {
-			note.write(outcomes[:]...)
+			notes.write(outcomes[:]...)
 			return outcomes, err
 		}
 		guests[0].Log.printf("%v: booting both again", err)
