@@ -29,7 +29,7 @@ type CQ struct {
 	device  *Device
 	channel *CompChannel // or nil
 	queue   *CompletionQueue
-	users   atomic.Pointer[CompletionQueue] // queue; or nil while its consumer polls it and its users must not
+	users   atomic.Pointer[CompletionQueue] // queue; or one that says no while its consumer polls it
 
 	event   chan struct{} // holds a token if there may be completions to poll
 	waiters atomic.Int32
@@ -226,27 +226,29 @@ func (q *CQ) Device() *Device { return q.device }
 //
 // Man: ibv_poll_cq(3)
 func (q *CQ) Poll(dst []ibv.WC) (n int, err error) {
-	if queue := q.users.Load(); queue != nil {
-		return wq.PollOwned(queue, dst)
-	}
-	return 0, q.notForUsers("ibv_poll_cq")
+	return wq.PollOwned(q.users.Load(), dst) // and nothing else, so that it is inlined
 }
 
 // notForUsers says why the queue's users may not poll, or returns nil.
 func (q *CQ) notForUsers(verb string) error {
-	if q.users.Load() != nil {
-		return nil
-	}
 	if q.queue == nil {
 		return q.use(verb) // which refuses the zero value
 	}
-	return &VerbError{Verb: verb, Object: q.name, Errno: ebusy,
-		Reason: "the queue has " + q.consumer() + ", which takes all completions: poll or wait there", Err: ErrInUse}
+	if q.users.Load() == q.queue {
+		return nil
+	}
+	return q.consumed(verb, q.calls.Load())
 }
 
-// consumer names what polls the queue in place of its users.
-func (q *CQ) consumer() string {
-	if q.calls.Load() {
+// consumed is the error of users' polls while the queue has a consumer.
+func (q *CQ) consumed(verb string, calls bool) error {
+	return &VerbError{Verb: verb, Object: q.name, Errno: ebusy, Reason: "the queue has " + consumer(calls) +
+		", which takes all completions: poll or wait there", Err: ErrInUse}
+}
+
+// consumer names what polls a queue in place of its users.
+func consumer(calls bool) string {
+	if calls {
 		return "Calls"
 	}
 	return "a Poller"

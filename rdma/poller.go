@@ -75,11 +75,14 @@ func newPollerOf[T any](cq *CQ, tickets int, verb string, lost func(T)) (*Poller
 		return nil, err
 	}
 	defer cq.done()
-	if !cq.users.CompareAndSwap(cq.queue, nil) {
+	calls := verb == newCalls
+	refusing := wq.NoCompletionQueue(cq.consumed("ibv_poll_cq", calls))
+	if !cq.users.CompareAndSwap(cq.queue, refusing) {
+		has := consumer(cq.calls.Load())
 		return nil, &VerbError{Verb: verb, Object: cq.name, Errno: ebusy,
-			Reason: "the queue has " + cq.consumer() + " already, which takes all completions", Err: ErrInUse}
+			Reason: "the queue has " + has + " already, which takes all completions", Err: ErrInUse}
 	}
-	cq.calls.Store(verb == newCalls)
+	cq.calls.Store(calls)
 	p := &Poller[T]{cq: cq, slab: make([]ticket[T], tickets)}
 	for i := range p.slab {
 		p.slab[i] = ticket[T]{generation: 1, next: uint32(i) + 1}

@@ -197,6 +197,9 @@ func (q *QP) create(in *qpInit, o QueueOptions, parents []*object,
 		undo()
 		return err
 	}
+	if q.sends = q.send; q.send == nil {
+		q.sends = wq.NoSendQueue(q.c, q.noSendQueue("ibv_post_send"))
+	}
 	return nil
 }
 

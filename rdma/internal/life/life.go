@@ -147,7 +147,7 @@ func (l *Life) Release() { l.mu.Unlock() }
 func (l *Life) Use(verb string) error {
 	if !l.TryUse() {
 		if l.isUnborn() {
-			return notCreated(verb)
+			return verberr.NotCreated(verb)
 		}
 		return &verberr.VerbError{Verb: verb, Object: l.name, Errno: verberr.EINVAL, Err: verberr.ErrClosed}
 	}
@@ -158,10 +158,6 @@ func (l *Life) isUnborn() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.state == unborn
-}
-
-func notCreated(verb string) error {
-	return verberr.Invalid(verb, "", "the object was never created: it is the zero value of its type")
 }
 
 // Done ends a call.
@@ -199,7 +195,7 @@ func (l *Life) begin(all set) (open bool, err error) {
 	}
 	switch l.state {
 	case unborn:
-		return false, notCreated("Close")
+		return false, verberr.NotCreated("Close")
 	case closed:
 		return false, nil
 	}

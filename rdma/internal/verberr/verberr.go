@@ -127,3 +127,8 @@ func Injected(backend any, err error) error {
 func Invalid(verb, object, format string, args ...any) error {
 	return &VerbError{Verb: verb, Object: object, Errno: EINVAL, Reason: fmt.Sprintf(format, args...)}
 }
+
+// NotCreated is the error of an object that is the zero value of its type.
+func NotCreated(verb string) error {
+	return Invalid(verb, "", "the object was never created: it is the zero value of its type")
+}

@@ -193,39 +193,6 @@ func (s *slots) takeSend(wrs []ibv.SendWR, rules *sendChecks) (m mark, ok bool) 
 	return m, true
 }
 
-// takeAlike is takeSend for the usual list, or says that it is none: its requests are of one shape, fewer than the
-// slots that are known to be free, and their bits are in one word. A list of four takes a ninth less time so.
-func (s *slots) takeAlike(wrs []ibv.SendWR, rules *sendChecks) (m mark, ok bool) {
-	n, posted := len(wrs), s.posted.Load()
-	place := posted & s.mask
-	if n == 0 || n > int(64-place%64) || n > int(s.mask-place)+1 || n >= int(s.limit-posted) || rules.datagrams {
-		return m, false
-	}
-	rule, ok := rules.quick(&wrs[0])
-	if !ok || wrs[0].NumSGE != 1 {
-		return m, false
-	}
-	count, signalled := alike(&wrs[0], n, s.id(place), rule.denied|ibv.SEND_INLINE, rule.most)
-	if count != n {
-		return m, false
-	}
-	m.posted, m.signal = posted, s.signal
-	all := ^uint64(0) >> (-n & 63)
-	switch {
-	case s.everyOne || signalled == all && !s.mixed.Load():
-		s.signal = posted + uint32(n)
-	case !s.mixed.Load():
-		return m, false
-	default:
-		if signalled != 0 {
-			s.signal = posted + uint32(bits.Len64(signalled))
-		}
-		s.setSignals(posted, all, signalled)
-	}
-	lock.StoreRelease32(&s.posted, posted+uint32(n))
-	return m, true
-}
-
 // signalOne is setSignals of one request.
 func (s *slots) signalOne(position uint32, w *ibv.SendWR) {
 	signalled := uint64(w.SendFlags>>signalledBit) & 1

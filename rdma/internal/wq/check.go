@@ -45,43 +45,6 @@ func (c *sendChecks) pass(wrs []ibv.SendWR, id *uint64) (signalled uint64, ok bo
 	return signalled, true
 }
 
-// alike does what pass does for the first of at most n requests, and those that follow with the same opcode, one entry,
-// and the same of some flags: a message has at most so many bytes. It returns how many they are, or 0 if one is longer.
-// Most have all flags of the one before, so that whether they are signalled is noted once for a run of them.
-func alike(w *ibv.SendWR, n int, id *uint64, flags ibv.SendFlags, most uint32) (count int, signalled uint64) {
-	shape, first := *shapeOf(w), w.SendFlags
-	from, run, begin := w, first, 0
-	last := (*ibv.SendWR)(unsafe.Add(unsafe.Pointer(w), uintptr(n-1)*unsafe.Sizeof(*w)))
-	for {
-		if w.SGList.Deref().Length > most {
-			return 0, 0
-		}
-		*id = w.WRID
-		if w == last {
-			return n, signalled | runOf(run, begin, n)
-		}
-		w = (*ibv.SendWR)(unsafe.Add(unsafe.Pointer(w), unsafe.Sizeof(*w)))
-		id = (*uint64)(unsafe.Add(unsafe.Pointer(id), unsafe.Sizeof(*id)))
-		if *shapeOf(w) == shape && w.SendFlags == run {
-			continue
-		}
-		count = int((uintptr(unsafe.Pointer(w)) - uintptr(unsafe.Pointer(from))) / unsafe.Sizeof(*w))
-		signalled |= runOf(run, begin, count)
-		if *shapeOf(w) != shape || (w.SendFlags^first)&flags != 0 {
-			return count, signalled
-		}
-		run, begin = w.SendFlags, count
-	}
-}
-
-// runOf is the bits of requests from one index up to another, exclusive, if they are signalled.
-func runOf(flags ibv.SendFlags, from, to int) uint64 {
-	if flags&ibv.SEND_SIGNALED == 0 {
-		return 0
-	}
-	return ^uint64(0) >> ((from - to) & 63) << (from & 63)
-}
-
 // quick is the rule of a request, unless it breaks one by itself or its operands have to be looked at.
 func (c *sendChecks) quick(w *ibv.SendWR) (rule *sendRule, ok bool) {
 	if c == nil {
@@ -90,12 +53,6 @@ func (c *sendChecks) quick(w *ibv.SendWR) (rule *sendRule, ok bool) {
 	rule = c.rule(w)
 	return rule, w.Opcode < knownOpcodes && uint32(w.NumSGE) < uint32(rule.quickly) && w.SendFlags&rule.denied == 0
 }
-
-// shapeOf is the opcode and the number of entries of a request.
-func shapeOf(w *ibv.SendWR) *uint64 { return (*uint64)(unsafe.Pointer(&w.NumSGE)) }
-
-var _ = [1]byte{}[unsafe.Offsetof(ibv.SendWR{}.Opcode)-
-	unsafe.Offsetof(ibv.SendWR{}.NumSGE)-unsafe.Sizeof(ibv.SendWR{}.NumSGE)]
 
 // signalledBit is the number of the bit IBV_SEND_SIGNALED.
 const signalledBit = 1

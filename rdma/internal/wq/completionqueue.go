@@ -132,7 +132,7 @@ func (q *CompletionQueue) Untrack(qpNum uint32) {
 // to the heap. Of a failed completion only wr_id, status, qp_num and vendor_err mean something.
 func (q *CompletionQueue) Poll(dst []ibv.WC) (n int, err error) {
 	if q.tracks.Load() && len(dst) > 0 {
-		return q.pollTracked(dst)
+		return PollOwned(q, dst)
 	}
 	if n = q.poller.Poll(len(dst), unsafe.Pointer(unsafe.SliceData(dst))); uint(n) > uint(len(dst)) {
 		return 0, pollFailed(n)
@@ -143,51 +143,6 @@ func (q *CompletionQueue) Poll(dst []ibv.WC) (n int, err error) {
 // pollUnusual polls by the queue's path, for its Poller.
 func (q *CompletionQueue) pollUnusual(n int, wcs unsafe.Pointer) int {
 	return int(q.path.Poll(q.c, unsafe.Slice((*ibv.WC)(wcs), n)))
-}
-
-// pollTracked is poll, made short for the usual case.
-func (q *CompletionQueue) pollTracked(dst []ibv.WC) (n int, err error) {
-	q.mu.Lock()
-	if !q.plain || len(dst) == 0 {
-		return q.pollHeld(q.path, dst, 1)
-	}
-	n = q.poller.Poll(len(dst), unsafe.Pointer(unsafe.SliceData(dst)))
-	if uint(n) > uint(len(dst)) {
-		q.mu.Unlock()
-		return 0, pollFailed(n)
-	}
-	for i := range n {
-		wc := &dst[i]
-		p := q.tracked.place(q.tracked.home(wc.QPNum))
-		if p.num != uint64(wc.QPNum)|taken {
-			q.retireAll(dst[i:n])
-			break
-		}
-		if p.Send == nil && p.Recv == nil && p.Alone {
-			continue
-		}
-		if p.Send == nil || wc.Status != ibv.WC_SUCCESS {
-			q.retireAll(dst[i:n])
-			break
-		}
-		s := &p.Send.slots
-		if s.num != wc.QPNum || !ofSend(wc.Opcode) {
-			q.retireAll(dst[i:n])
-			break
-		}
-		posted, retired := s.posted.Load(), s.retired.Load()
-		if posted == retired { // always of a queue that counts nothing
-			continue
-		}
-		if !s.mixed.Load() && *s.id(retired) == wc.WRID {
-			lock.StoreRelease32(&s.retired, retired+1)
-		} else if !s.retireNext(wc.WRID) {
-			q.retireAll(dst[i:n])
-			break
-		}
-	}
-	q.mu.Unlock()
-	return n, nil
 }
 
 // poll polls by a path, up to so many times until there is something, and gives back slots.

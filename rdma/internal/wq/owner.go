@@ -56,18 +56,6 @@ func LimitReads(q *SendQueue, atOnce uint8) {
 	})
 }
 
-// PostSend is [SendQueue.Post] to a queue that has an owner.
-func PostSend(q *SendQueue, b *SendBatch) (posted int, err error) {
-	err = (*posts)(&q.queue).PostUnusual(&b.chain)
-	return b.posted, err
-}
-
-// PostRecv is [RecvQueue.Post] to a queue that has an owner.
-func PostRecv(q *RecvQueue, b *RecvBatch) (posted int, err error) {
-	err = (*posts)(&q.queue).PostUnusual(&b.chain)
-	return b.posted, err
-}
-
 // Resize changes how many receives a shared receive queue holds, while nobody posts: change does it in C, given how
 // many receives are outstanding, as far as they are counted, and why the queue takes nothing now, or nil: an exclusive
 // handle posts without its lock.
@@ -81,6 +69,18 @@ func Resize(q *RecvQueue, n int, change func(outstanding int, refusal error) err
 	}
 	return err
 }
+
+// NoSendQueue is in place of the send queue of a queue pair that has none: it takes nothing, and says why. It needs no
+// lock: nobody posts yet.
+func NoSendQueue(qp *ibv.QP, why error) *SendQueue {
+	q := new(SendQueue)
+	q.qp, q.num, q.kind = qp, qp.QPNum, q
+	q.locked, q.refusal = true, why
+	return q
+}
+
+// NoCompletionQueue is in place of a completion queue that must not be polled: it gives nothing, and says why.
+func NoCompletionQueue(why error) *CompletionQueue { return &CompletionQueue{refusal: why} }
 
 // NewWorkQueue is the queue behind a work queue of C. It counts nothing, and has an owner.
 func NewWorkQueue(c *ibv.WQ, o QueueOptions) (*RecvQueue, error) {
@@ -110,11 +110,6 @@ func Track(q *CompletionQueue, qpNum uint32, t Tracking) { q.trackAll(qpNum, t) 
 // Tell sets what is told of requests that are done without a completion of their own, of all queues that complete here,
 // those of later on as well; nil: nothing.
 func Tell(q *CompletionQueue, given func(id uint64)) { q.tellAll(given) }
-
-// PollOwned is [CompletionQueue.Poll] of a queue that has an owner.
-func PollOwned(q *CompletionQueue, dst []ibv.WC) (n int, err error) {
-	return q.pollTracked(dst)
-}
 
 // PollOften polls up to so many times in a row, until there is something.
 func PollOften(q *CompletionQueue, dst []ibv.WC, times int) (n int, err error) {

@@ -7,8 +7,8 @@ import (
 	"unsafe"
 
 	"github.com/goverbs/goverbs/generated/ibv"
-	"github.com/goverbs/goverbs/internal/lock"
 	"github.com/goverbs/goverbs/rdma/internal/provider"
+	"github.com/goverbs/goverbs/rdma/internal/verberr"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -145,86 +145,78 @@ func (p *posts) PostFailed(c *runtime.Chain, result int32) error {
 }
 
 // PostUnusual posts a whole batch to a queue that wants to see each post, or one whose chain does not end where it
-// should. It is short for the usual case: a checked queue and one request with one entry.
-func (p *posts) PostUnusual(c *runtime.Chain) error {
-	q, b := (*queue)(p), batchOf(c)
+// should.
+func (p *posts) PostUnusual(c *runtime.Chain) (err error) {
+	if q := (*queue)(p); q.checked {
+		_, err = PostSend((*SendQueue)(unsafe.Pointer(p)), (*SendBatch)(unsafe.Pointer(c)))
+	} else {
+		_, err = q.postOther(c)
+	}
+	return err
+}
+
+// postOther is PostUnusual but for the usual case, which is that of PostSend.
+func (q *queue) postOther(c *runtime.Chain) (posted int, err error) {
+	if q == nil {
+		return 0, verberr.NotCreated("ibv_post_send")
+	}
+	b := batchOf(c)
 	if !q.locked || c.Len != c.Closed {
-		return q.postWhole(b)
+		err = q.postWhole(b)
+		return b.posted, err
 	}
 	if b.home != address(b) {
-		if err := q.misplaced(b, 0, c.Len); err != nil {
+		if err = q.misplaced(b, 0, c.Len); err != nil {
 			b.took(0)
-			return err
+			return 0, err
 		}
 	}
 	if q.checked {
-		w := ibv.Ptr[ibv.SendWR](c.First).Deref()
-		if c.Len != 1 || w.NumSGE != 1 {
-			return q.postSends(c)
-		}
-		_ = *w.SGList.Deref() // without the lock: this panics where the user's address is none
+		return q.postSends(c)
 	}
 	q.mu.Lock()
 	if !q.plain {
 		return q.postByPath(c)
 	}
-	var m mark
-	if checks := q.checks; checks != nil {
-		w, posted := ibv.Ptr[ibv.SendWR](c.First).Deref(), q.posted.Load()
-		rule := checks.rule(w)
-		if w.Opcode >= knownOpcodes || w.SendFlags&rule.denied != 0 {
-			return q.postList(c)
-		}
-		if w.SGList.Deref().Length >= rule.alone || !checks.inState(q.qp) || int32(q.limit-posted) < 2 {
-			return q.postList(c)
-		}
-		m.posted, m.signal = posted, q.signal
-		*q.id(posted) = w.WRID
-		if q.mixed.Load() {
-			q.signalOne(posted, w)
-		} else if w.SendFlags&ibv.SEND_SIGNALED == 0 && !q.everyOne {
-			return q.postList(c)
-		}
-		lock.StoreRelease32(&q.posted, posted+1)
-	} else if q.capacity != 0 {
+	if q.capacity != 0 {
 		return q.postList(c)
 	}
-	if m.result = q.poster.Call(c); m.result != 0 {
-		return q.oneNotPosted(c, m)
+	if result := q.poster.Call(c); result != 0 {
+		return q.oneNotPosted(c, mark{result: result})
 	}
 	q.mu.Unlock()
-	return nil
+	return c.Len, nil
 }
 
 // oneNotPosted is notPosted, and releases slots.mu.
-func (q *queue) oneNotPosted(c *runtime.Chain, m mark) error {
+func (q *queue) oneNotPosted(c *runtime.Chain, m mark) (posted int, err error) {
 	defer q.mu.Unlock()
 	return q.notPosted(c, m)
 }
 
 // postByPath is the rest of PostUnusual for queues that are not plain. The caller holds slots.mu; postByPath releases
 // it.
-func (q *queue) postByPath(c *runtime.Chain) error {
+func (q *queue) postByPath(c *runtime.Chain) (posted int, err error) {
 	defer q.mu.Unlock()
 	return q.postHeldWhole(batchOf(c))
 }
 
 // postHeldWhole is postHeld of a whole batch, which keeps how many requests were taken. The caller holds slots.mu.
-func (q *queue) postHeldWhole(b *batch) error {
-	posted, err := q.postHeld(b, 0, b.chain.Len)
+func (q *queue) postHeldWhole(b *batch) (posted int, err error) {
+	posted, err = q.postHeld(b, 0, b.chain.Len)
 	b.took(posted)
-	return err
+	return posted, err
 }
 
 // notTaken is the error of a whole batch that the checks or the slots refuse. The caller holds slots.mu.
-func (q *queue) notTaken(b *batch) error {
+func (q *queue) notTaken(b *batch) (posted int, err error) {
 	b.took(0)
-	return q.kind.explain(b, 0, b.chain.Len)
+	return 0, q.kind.explain(b, 0, b.chain.Len)
 }
 
 // postSends is the rest of PostUnusual for a list of a checked send queue. It takes slots.mu, and releases it also when
 // what the requests name is not there, which panics. postList would do, one call later: the time that the defer costs.
-func (q *queue) postSends(c *runtime.Chain) error {
+func (q *queue) postSends(c *runtime.Chain) (posted int, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	b := batchOf(c)
@@ -244,12 +236,12 @@ func (q *queue) postSends(c *runtime.Chain) error {
 	if m.result = q.poster.Call(c); m.result != 0 {
 		return q.notPosted(c, m)
 	}
-	return nil
+	return c.Len, nil
 }
 
 // postList is the rest of PostUnusual for lists of other queues, and a send that is not of the usual kind. The caller
 // holds slots.mu; postList releases it, also when what the requests name is not there, which panics.
-func (q *queue) postList(c *runtime.Chain) error {
+func (q *queue) postList(c *runtime.Chain) (posted int, err error) {
 	defer q.mu.Unlock()
 	b := batchOf(c)
 	var m mark
@@ -267,16 +259,17 @@ func (q *queue) postList(c *runtime.Chain) error {
 	if m.result = q.poster.Call(c); m.result != 0 {
 		return q.notPosted(c, m)
 	}
-	return nil
+	return c.Len, nil
 }
 
 // notPosted is the error of a batch that C did not take whole. The caller holds slots.mu.
-func (q *queue) notPosted(c *runtime.Chain, m mark) error {
-	err := q.wholeFailed(c, m.result)
+func (q *queue) notPosted(c *runtime.Chain, m mark) (posted int, err error) {
+	err = q.wholeFailed(c, m.result)
+	posted = batchOf(c).posted
 	if q.capacity > 0 {
-		q.giveUp(m, batchOf(c).posted, err)
+		q.giveUp(m, posted, err)
 	}
-	return err
+	return posted, err
 }
 
 // postWhole is post of a whole batch, which keeps how many requests were taken.
