@@ -3,6 +3,7 @@
 package rdma
 
 import (
+	"cmp"
 	"unsafe"
 
 	"github.com/goverbs/goverbs/generated/ibv"
@@ -21,7 +22,7 @@ import (
 func AdoptDevice(c *ibv.Context, release func() error) (*Device, error) {
 	d := c.Device.Deref()
 	info := DeviceInfo{Index: -1, NodeType: d.NodeType, Transport: d.TransportType,
-		Backend: runtime.BackendOf(uintptr(unsafe.Pointer(c)))}
+		Backend: cmp.Or(runtime.BackendOf(uintptr(unsafe.Pointer(c))), runtime.Native)}
 	var err error
 	if info.Name, err = libibverbs.GetDeviceName(d); err != nil {
 		return nil, wrap("ibv_get_device_name", "", err)

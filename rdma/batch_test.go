@@ -3,7 +3,10 @@
 package rdma
 
 import (
+	"context"
+	"fmt"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -67,4 +70,56 @@ func TestUnsignalledSendsThatFillTheQueue(t *testing.T) {
 	assert.NoError(t, post(n, QueueOptions{}, SendRequest.Signaled))
 	assert.NoError(t, post(n+1, QueueOptions{}, silent))
 	assert.NoError(t, post(n, QueueOptions{Unchecked: true}, silent))
+}
+
+// TestWaitForUnsignalled: the error of a wait for a request that was not signalled says so, and no other wait does.
+func TestWaitForUnsignalled(t *testing.T) {
+	cq, qp := ownPeer(t)
+	b := sendBatch(t, 2, 1, 0)
+	wcs := make([]ibv.WC, 1)
+	wait := func() (errs []error) {
+		for _, wait := range []func(context.Context, []ibv.WC) (int, error){cq.Wait, cq.WaitBusy} {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+			_, err := wait(ctx, wcs)
+			cancel()
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+			errs = append(errs, err)
+		}
+		return errs
+	}
+	for _, err := range wait() {
+		assert.NotContains(t, err.Error(), "signalled")
+	}
+	b.Write(1, 0, 0)
+	_, err := qp.PostSend(b)
+	require.NoError(t, err)
+	for _, err := range wait() {
+		assert.ErrorContains(t, err, fmt.Sprintf("1 requests of QP %#x are not signalled, which have no completion "+
+			"unless they fail: Signaled asks for one", qp.Num()))
+	}
+	b.Reset()
+	b.Write(2, 0, 0).Signaled()
+	_, err = qp.PostSend(b)
+	require.NoError(t, err)
+	_, err = cq.Wait(t.Context(), wcs)
+	require.NoError(t, err)
+	for _, err := range wait() {
+		assert.NotContains(t, err.Error(), "signalled", "the completion is for both")
+	}
+}
+
+// ownPeer is a queue pair that is its own peer, with a queue that can be waited for.
+func ownPeer(t *testing.T) (*CQ, *QP) {
+	pd := softPD(t)
+	channel, err := pd.Device().CreateCompChannel()
+	keep(t, channel, err)
+	cq, err := pd.Device().CreateCQ(64, channel, 0)
+	keep(t, cq, err)
+	qp, err := pd.CreateQP(&ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(),
+		Cap: ibv.QPCap{MaxSendWR: 4, MaxSendSGE: 1}}, QueueOptions{})
+	keep(t, qp, err)
+	own, err := qp.Endpoint()
+	require.NoError(t, err)
+	require.NoError(t, qp.Connect(own))
+	return cq, qp
 }

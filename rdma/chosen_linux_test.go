@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/goverbs/goverbs/rdma"
+	"github.com/goverbs/goverbs/runtime"
 )
 
 // A libibverbs with one device, which has the name of a software device and cannot be opened.
@@ -38,13 +39,14 @@ void *ibv_open_device(void *d) { (void)d; errno = EACCES; return NULL; }
 func TestSoftDeviceOfTheEnvironment(t *testing.T) {
 	const inside = "GOVERBS_TEST_SOFT0"
 	if os.Getenv(inside) != "" {
-		native, err := rdma.DevicesOf(nil)
+		native, err := rdma.DevicesOf(runtime.Native)
 		require.NoError(t, err)
 		require.Len(t, native, 1)
 		require.Equal(t, "soft0", native[0].Name)
 		d, err := rdma.Open("")
 		require.NoError(t, err)
-		assert.NotNil(t, d.Info().Backend)
+		assert.NotEqual(t, runtime.Native, d.Info().Backend)
+		assert.Equal(t, runtime.Native, native[0].Backend)
 		assert.NoError(t, d.Close())
 		_, err = rdma.Open("soft0")
 		assert.ErrorIs(t, err, syscall.EACCES)

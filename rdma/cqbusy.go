@@ -90,7 +90,7 @@ func (q *CQ) waitBusyUntil(ctx context.Context, to into, over func() bool) (n in
 			err = q.failure()
 		}
 		if err != nil {
-			return 0, err
+			return 0, q.unsignalled("ibv_poll_cq", err)
 		}
 		goruntime.Gosched()
 	}

@@ -4,6 +4,7 @@ package rdma
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 
@@ -185,7 +186,20 @@ func (q *CQ) waitUntil(ctx context.Context, to into, solicited bool, over func()
 		}
 	}
 	q.signal() // the next waiting goroutine may find more
-	return n, err
+	return n, q.unsignalled("ibv_get_cq_event", err)
+}
+
+// unsignalled is the error of a wait that took too long, with the reason if that may be requests without completions.
+func (q *CQ) unsignalled(verb string, err error) error {
+	if !errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	qp, n := wq.Silent(q.queue)
+	if n == 0 {
+		return err
+	}
+	return explain(verb, q.name, fmt.Sprintf("%d requests of QP %#x are not signalled, which have no completion unless "+
+		"they fail: Signaled asks for one", n, qp), err)
 }
 
 // sleep returns when there may be completions to poll, or with those that it found after arming the queue. One of the

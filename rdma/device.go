@@ -10,6 +10,7 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/libibverbs"
+	"github.com/goverbs/goverbs/rdma/internal/chosen"
 	"github.com/goverbs/goverbs/rdma/internal/refusal"
 	"github.com/goverbs/goverbs/rdma/internal/verberr"
 	"github.com/goverbs/goverbs/runtime"
@@ -72,9 +73,14 @@ func ImportDevice(name string, commands int) (*Device, error) {
 	return ImportDeviceOn(nil, name, commands)
 }
 
-// ImportDeviceOn is ImportDevice of a software backend, whose device this process has open; nil means the native
-// library. After an error the descriptor stays the caller's.
+// ImportDeviceOn is ImportDevice of a software backend, whose device this process has open; nil means what
+// GOVERBS_DEVICE says, as without On, and runtime.Native the native library. After an error the descriptor stays the
+// caller's.
 func ImportDeviceOn(backend runtime.Backend, name string, commands int) (*Device, error) {
+	backend, err := chosen.Of(backend)
+	if err != nil {
+		return nil, err
+	}
 	c, err := libibverbs.From{Backend: backend}.ImportDevice(commands)
 	if err != nil {
 		return nil, wrap("ibv_import_device", name, verberr.Injected(backend, err))
@@ -121,7 +127,7 @@ func (d *Device) from() libibverbs.From {
 
 // refused is the device for package refusal.
 func (d *Device) refused() refusal.Device {
-	return refusal.Device{C: d.c, Software: d.info.Backend != nil, Vectors: d.vectors}
+	return refusal.Device{C: d.c, Software: d.info.Backend != runtime.Native, Vectors: d.vectors}
 }
 
 // registry finds the objects of a device by their addresses in C. C's structures and events name objects by address.

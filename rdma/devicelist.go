@@ -26,14 +26,15 @@ type DeviceInfo struct {
 	Index     int      // the kernel's number of the device, or -1 if unknown
 	NodeType  ibv.NodeType
 	Transport ibv.TransportType
-	Backend   runtime.Backend // nil: the native library
+	Backend   runtime.Backend // a software fabric, or runtime.Native
 }
 
 // Devices lists the devices of the native library, those of the built-in software fabric, and those with an address in
 // their names ("soft@192.0.2.1") that this process has opened. On a machine without rdma-core, or whose kernel has no
-// RDMA, it lists only devices in software. That is no error; DevicesOf(nil) returns the cause.
+// RDMA, it lists only devices in software. That is no error; DevicesOf(runtime.Native) returns the
+// cause.
 func Devices() ([]DeviceInfo, error) {
-	all, err := DevicesOf(nil)
+	all, err := DevicesOf(runtime.Native)
 	if noRDMA(err) {
 		err = nil
 	}
@@ -55,8 +56,12 @@ func noRDMA(err error) bool {
 	return errors.Is(err, ErrNotSupported) || errors.Is(err, enosys) || errors.Is(err, enoent)
 }
 
-// DevicesOf lists the devices of a software backend; nil means the native library.
+// DevicesOf lists the devices of a software backend, or of the native library, runtime.Native; nil means all, as
+// [Devices].
 func DevicesOf(backend runtime.Backend) ([]DeviceInfo, error) {
+	if backend == nil {
+		return Devices()
+	}
 	var all []DeviceInfo
 	err := eachDevice(backend, func(_ *ibv.Device, info DeviceInfo) bool {
 		all = append(all, info)
@@ -130,11 +135,11 @@ func Open(name string) (*Device, error) {
 		return OpenOn(fabric, device)
 	}
 	if !named { // rdma/cm goes by the same order
-		if fabric, err := chosen.Backend(); err == nil && fabric != nil {
+		if fabric, err := chosen.Backend(); err == nil && fabric != runtime.Native {
 			return OpenOn(fabric, name)
 		}
 	}
-	d, native := OpenOn(nil, name)
+	d, native := OpenOn(runtime.Native, name)
 	if native == nil {
 		return d, nil
 	}
@@ -159,7 +164,7 @@ func Open(name string) (*Device, error) {
 
 // openFirst opens the native library's first device.
 func openFirst() (*Device, error) {
-	all, err := DevicesOf(nil)
+	all, err := DevicesOf(runtime.Native)
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("%w; %s=soft0 in the environment takes a software device", err, chosen.Variable)
@@ -170,8 +175,11 @@ func openFirst() (*Device, error) {
 	return all[0].Open()
 }
 
-// OpenOn opens a device of a software backend; nil means the native library.
+// OpenOn opens a device of a software backend, or of the native library, runtime.Native; nil means any, as [Open].
 func OpenOn(backend runtime.Backend, name string) (*Device, error) {
+	if backend == nil {
+		return Open(name)
+	}
 	var (
 		device *Device
 		failed error

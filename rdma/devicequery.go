@@ -212,17 +212,18 @@ func (d *Device) GID(port uint8, index int) (*ibv.GIDEntry, error) {
 
 // GIDQuery describes a GID. A field that is not set matches every GID.
 //
-// Fields, which go doc rdma/internal/gid.Query explains:
+// Fields:
 //
-//	Port uint8
-//	Address netip.Addr
-//	Type *ibv.GIDType
-//	Interface string
-//	VLAN *uint16
-//	GID *ibv.GID
+//	Port      uint8        // 0: any
+//	Address   netip.Addr   // of the network interface; peers use it
+//	Type      *ibv.GIDType // nil: RoCE v2 if the port has it, otherwise any type
+//	Interface string       // name of the network interface: "eth0"
+//	VLAN      *uint16      // of the interface; 0: none
+//	GID       *ibv.GID     // exactly this GID
 //
-// Methods, which go doc rdma/internal/gid.Query explains:
+// Methods, whose whole documentation go doc rdma/internal/gid.Query has:
 //
+//	// String describes the query: "with port 1, address 10.0.0.1".
 //	String() string
 type GIDQuery = gid.Query
 

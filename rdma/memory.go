@@ -37,9 +37,11 @@ func (r Region) outside(offset uint64, length uint32) {
 
 // MapOptions say where and how a [Buffer]'s memory is mapped. The zero value is plain memory on any node.
 //
-// Fields, which go doc runtime/offheap.Options explains:
+// Fields:
 //
+//	// use huge pages (of the system's default size) and fail when none are free; the size is rounded up to them
 //	HugePages bool
+//	// Node is the NUMA node of the memory, counted from 1: 0 means any node, 1 is node 0.
 //	Node int
 type MapOptions = offheap.Options
 

@@ -154,7 +154,12 @@ func (q *QP) PostProgram(p *WRProgram) error {
 	return q.send.PostProgram(p)
 }
 
+// cannot says what the queue pair lacks, or that there is none.
 func (q *QP) cannot(verb, why string) error {
+	if err := q.use(verb); err != nil {
+		return err
+	}
+	defer q.done()
 	return &VerbError{Verb: verb, Object: q.name, Errno: einval, Reason: why}
 }
 

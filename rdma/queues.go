@@ -19,17 +19,29 @@ import (
 // each of its slots, whose number is rounded up to a power of two. A post uses two cache lines of the queue and one or
 // two of its slots.
 //
-// Methods, which go doc rdma/internal/wq.SendQueue explains:
+// Methods, whose whole documentation go doc rdma/internal/wq.SendQueue has:
 //
+//	// BindMW binds a memory window of type 1 to a memory region, or with no length unbinds it.
 //	BindMW(mw *ibv.MW, bind *ibv.MWBind) error
+//	// Way is how the queue is called.
 //	Way() runtime.Way
+//	// Provider is the name of the provider that the queue's code belongs to, "software" for a software backend, or ""
+//	// when it was not recognised.
 //	Provider() string
+//	// Free is the number of slots that can be posted to now.
 //	Free() int
+//	// Reset forgets what is outstanding: the queue pair was moved to RESET, which drops it without completions.
 //	Reset()
+//	// Post posts the whole batch in one call.
 //	Post(b *SendBatch) (posted int, err error)
+//	// PostRange posts the requests from one index up to another, exclusive: the rest of a batch after a failure, say.
 //	PostRange(b *SendBatch, from int, to int) (posted int, err error)
+//	// Retire gives back the slots that completions tell of: of a successful one, those of its work request and of all
+//	// before it; likewise of a failed one.
 //	Retire(wcs []ibv.WC)
+//	// Exclusive gives a handle of the queue that is for one goroutine, the fastest way to post.
 //	Exclusive() (*ExclusiveSendQueue, error)
+//	// PostProgram posts all requests of the program in one call: all of them, or none and an error.
 //	PostProgram(p *WRProgram) error
 //
 // Man: ibv_post_send(3)
@@ -38,15 +50,24 @@ type SendQueue = wq.SendQueue
 // RecvQueue posts to the receive queue of a queue pair, or to a shared one. Any number of goroutines may use it at
 // once, each with its own batch.
 //
-// Methods, which go doc rdma/internal/wq.RecvQueue explains:
+// Methods, whose whole documentation go doc rdma/internal/wq.RecvQueue has:
 //
+//	// Way is how the queue is called.
 //	Way() runtime.Way
+//	// Provider is the name of the provider that the queue's code belongs to, "software" for a software backend, or ""
+//	// when it was not recognised.
 //	Provider() string
+//	// Free is the number of slots that can be posted to now.
 //	Free() int
+//	// Reset forgets what is outstanding: the queue pair was moved to RESET, which drops it without completions.
 //	Reset()
+//	// Post posts the whole batch in one call.
 //	Post(b *RecvBatch) (posted int, err error)
+//	// PostRange posts the requests from one index up to another, exclusive: the rest of a batch after a failure, say.
 //	PostRange(b *RecvBatch, from int, to int) (posted int, err error)
+//	// Retire gives back the slots that completions tell of, one each.
 //	Retire(wcs []ibv.WC)
+//	// Exclusive is [SendQueue.Exclusive].
 //	Exclusive() (*ExclusiveRecvQueue, error)
 //
 // Man: ibv_post_recv(3), ibv_post_srq_recv(3)
@@ -54,14 +75,21 @@ type RecvQueue = wq.RecvQueue
 
 // CompletionQueue polls a completion queue. Any number of goroutines may use it at once.
 //
-// Methods, which go doc rdma/internal/wq.CompletionQueue explains:
+// Methods, whose whole documentation go doc rdma/internal/wq.CompletionQueue has:
 //
+//	// Way is how the queue is polled.
 //	Way() runtime.Way
+//	// Provider is [SendQueue.Provider].
 //	Provider() string
+//	// Track gives the slots of checked queues back as Poll finds their completions.
 //	Track(qpNum uint32, send *SendQueue, recv *RecvQueue)
+//	// Untrack ends what Track began.
 //	Untrack(qpNum uint32)
+//	// Poll takes up to len(dst) completions out of the queue.
 //	Poll(dst []ibv.WC) (n int, err error)
+//	// ReqNotify asks for one event, for the next completion or only for a solicited one or an error.
 //	ReqNotify(solicitedOnly bool) error
+//	// Exclusive gives a handle of the queue that is for one goroutine, the fastest way to poll.
 //	Exclusive() (*ExclusiveCompletionQueue, error)
 //
 // Man: ibv_poll_cq(3), ibv_req_notify_cq(3)
@@ -69,57 +97,205 @@ type CompletionQueue = wq.CompletionQueue
 
 // ExclusiveSendQueue is a [SendQueue] for the goroutine that uses it first, until that goroutine calls Release.
 //
-// Methods, which go doc rdma/internal/wq.ExclusiveSendQueue explains:
+// Methods, whose whole documentation go doc rdma/internal/wq.ExclusiveSendQueue has:
 //
+//	// BindMW is [SendQueue.BindMW].
 //	BindMW(mw *ibv.MW, bind *ibv.MWBind) error
+//	// Way is how the queue is called.
 //	Way() runtime.Way
+//	// Provider is [SendQueue.Provider].
 //	Provider() string
+//	// Release lets another goroutine own the handle.
 //	Release()
+//	// Close gives the queue back.
 //	Close() error
+//	// Post is [SendQueue.Post].
 //	Post(b *SendBatch) (posted int, err error)
+//	// PostRange is [SendQueue.PostRange].
 //	PostRange(b *SendBatch, from int, to int) (posted int, err error)
+//	// Retire is [SendQueue.Retire]; any goroutine may call it.
 //	Retire(wcs []ibv.WC)
+//	// PostProgram is [SendQueue.PostProgram].
 //	PostProgram(p *WRProgram) error
 type ExclusiveSendQueue = wq.ExclusiveSendQueue
 
 // ExclusiveRecvQueue is a [RecvQueue] for the goroutine that uses it first, until that goroutine calls Release.
 //
-// Methods, which go doc rdma/internal/wq.ExclusiveRecvQueue explains:
+// Methods, whose whole documentation go doc rdma/internal/wq.ExclusiveRecvQueue has:
 //
+//	// Way is how the queue is called.
 //	Way() runtime.Way
+//	// Provider is [SendQueue.Provider].
 //	Provider() string
+//	// Release lets another goroutine own the handle.
 //	Release()
+//	// Close gives the queue back.
 //	Close() error
+//	// Post is [RecvQueue.Post].
 //	Post(b *RecvBatch) (posted int, err error)
+//	// PostRange is [RecvQueue.PostRange].
 //	PostRange(b *RecvBatch, from int, to int) (posted int, err error)
+//	// Retire is [RecvQueue.Retire]; any goroutine may call it.
 //	Retire(wcs []ibv.WC)
 type ExclusiveRecvQueue = wq.ExclusiveRecvQueue
 
 // ExclusiveCompletionQueue is a [CompletionQueue] for the goroutine that uses it first, until that goroutine calls
 // Release.
 //
-// Methods, which go doc rdma/internal/wq.ExclusiveCompletionQueue explains:
+// Methods, whose whole documentation go doc rdma/internal/wq.ExclusiveCompletionQueue has:
 //
+//	// Way is how the queue is polled.
 //	Way() runtime.Way
+//	// Provider is [SendQueue.Provider].
 //	Provider() string
+//	// Poll is [CompletionQueue.Poll].
 //	Poll(dst []ibv.WC) (n int, err error)
+//	// ReqNotify is [CompletionQueue.ReqNotify].
 //	ReqNotify(solicitedOnly bool) error
+//	// Release lets another goroutine own the handle.
 //	Release()
+//	// Close ends the use of the handle.
 //	Close() error
 type ExclusiveCompletionQueue = wq.ExclusiveCompletionQueue
 
 // QueueOptions describe a queue where C's structures do not.
 //
-// Fields, which go doc rdma/internal/wq.QueueOptions explains:
-//
+//	// Cap is the capacity of the queue pair as ibv_create_qp returned it; for a shared receive queue, set MaxRecvWR and
+//	// MaxRecvSGE. A checked queue needs it.
 //	Cap ibv.QPCap
+//	// SQSigAll says that every send request has a completion: sq_sig_all of ibv_qp_init_attr.
 //	SQSigAll bool
+//	// MaxMessage is the largest message in bytes: max_msg_sz of ibv_port_attr, or the path's MTU for datagrams. 0 means
+//	// unknown; then 2 GiB is the limit.
 //	MaxMessage uint32
+//	// NoIPChecksum says that the device lacks IBV_SEND_IP_CSUM for this queue pair.
 //	NoIPChecksum bool
+//	// Overcommit admits the queue pair to completion queues that have no room for all its work requests. The user then
+//	// has to prevent an overrun. It has an effect only on objects.
 //	Overcommit bool
+//	// Unchecked turns off checks and accounting. If such a queue pair uses a checked shared receive queue, each of its
+//	// failed sends gives back a slot of that queue, because a failed completion does not say that it belongs to a send.
 //	Unchecked bool
+//	// Way forces a way to call the queue: "blocking", "system" or "exclusive". The last one means a private stack for
+//	// Exclusive and the system stack otherwise. If it is "", GOVERBS_CALL decides, and if that is not set, the
+//	// provider.
 //	Way string
+//	// Path is another way to the device than the functions of its provider, a data path in Go for example; nil: the
+//	// device's, which are the provider's functions unless Device.UsePath was called.
 //	Path Path
+//	// Providers are looked up before the built-in ones.
+//	Providers []Provider
+//
+//	// Cap is the capacity of the queue pair as ibv_create_qp returned it; for a shared receive queue, set MaxRecvWR
+//	// and MaxRecvSGE. A checked queue needs it.
+//	Cap ibv.QPCap
+//	// SQSigAll says that every send request has a completion: sq_sig_all of ibv_qp_init_attr.
+//	SQSigAll bool
+//	// MaxMessage is the largest message in bytes: max_msg_sz of ibv_port_attr, or the path's MTU for datagrams. 0
+//	// means unknown; then 2 GiB is the limit.
+//	MaxMessage uint32
+//	// NoIPChecksum says that the device lacks IBV_SEND_IP_CSUM for this queue pair.
+//	NoIPChecksum bool
+//	// Overcommit admits the queue pair to completion queues that have no room for all its work requests. The user
+//	// then has to prevent an overrun. It has an effect only on objects.
+//	Overcommit bool
+//	// Unchecked turns off checks and accounting. If such a queue pair uses a checked shared receive queue, each of
+//	// its failed sends gives back a slot of that queue, because a failed completion does not say that it belongs to
+//	// a send.
+//	Unchecked bool
+//	// Way forces a way to call the queue: "blocking", "system" or "exclusive". The last one means a private stack
+//	// for Exclusive and the system stack otherwise. If it is "", GOVERBS_CALL decides, and if that is not set, the
+//	// provider.
+//	Way string
+//	// Path is another way to the device than the functions of its provider, a data path in Go for example; nil: the
+//	// device's, which are the provider's functions unless Device.UsePath was called.
+//	Path Path
+//	// Providers are looked up before the built-in ones.
+//	Providers []Provider
+//
+//	// Cap is the capacity of the queue pair as ibv_create_qp returned it; for a shared receive queue, set MaxRecvWR
+//	// and MaxRecvSGE. A checked queue needs it.
+//	Cap ibv.QPCap
+//	// SQSigAll says that every send request has a completion: sq_sig_all of ibv_qp_init_attr.
+//	SQSigAll bool
+//	// MaxMessage is the largest message in bytes: max_msg_sz of ibv_port_attr, or the path's MTU for datagrams. 0
+//	// means unknown; then 2 GiB is the limit.
+//	MaxMessage uint32
+//	// NoIPChecksum says that the device lacks IBV_SEND_IP_CSUM for this queue pair.
+//	NoIPChecksum bool
+//	// Overcommit admits the queue pair to completion queues that have no room for all its work requests. The user
+//	// then has to prevent an overrun. It has an effect only on objects.
+//	Overcommit bool
+//	// Unchecked turns off checks and accounting. If such a queue pair uses a checked shared receive queue, each of
+//	// its failed sends gives back a slot of that queue, because a failed completion does not say that it belongs to
+//	// a send.
+//	Unchecked bool
+//	// Way forces a way to call the queue: "blocking", "system" or "exclusive". The last one means a private stack
+//	// for Exclusive and the system stack otherwise. If it is "", GOVERBS_CALL decides, and if that is not set, the
+//	// provider.
+//	Way string
+//	// Path is another way to the device than the functions of its provider, a data path in Go for example; nil: the
+//	// device's, which are the provider's functions unless Device.UsePath was called.
+//	Path Path
+//	// Providers are looked up before the built-in ones.
+//	Providers []Provider
+//
+//	// Cap is the capacity of the queue pair as ibv_create_qp returned it; for a shared receive queue, set MaxRecvWR
+//	// and MaxRecvSGE. A checked queue needs it.
+//	Cap ibv.QPCap
+//	// SQSigAll says that every send request has a completion: sq_sig_all of ibv_qp_init_attr.
+//	SQSigAll bool
+//	// MaxMessage is the largest message in bytes: max_msg_sz of ibv_port_attr, or the path's MTU for datagrams. 0
+//	// means unknown; then 2 GiB is the limit.
+//	MaxMessage uint32
+//	// NoIPChecksum says that the device lacks IBV_SEND_IP_CSUM for this queue pair.
+//	NoIPChecksum bool
+//	// Overcommit admits the queue pair to completion queues that have no room for all its work requests. The user
+//	// then has to prevent an overrun. It has an effect only on objects.
+//	Overcommit bool
+//	// Unchecked turns off checks and accounting. If such a queue pair uses a checked shared receive queue, each of
+//	// its failed sends gives back a slot of that queue, because a failed completion does not say that it belongs to a
+//	// send.
+//	Unchecked bool
+//	// Way forces a way to call the queue: "blocking", "system" or "exclusive". The last one means a private stack for
+//	// Exclusive and the system stack otherwise. If it is "", GOVERBS_CALL decides, and if that is not set, the
+//	// provider.
+//	Way string
+//	// Path is another way to the device than the functions of its provider, a data path in Go for example; nil: the
+//	// device's, which are the provider's functions unless Device.UsePath was called.
+//	Path Path
+//	// Providers are looked up before the built-in ones.
+//	Providers []Provider
+//
+// Fields:
+//
+//	// The constructors of objects know Cap, SQSigAll and MaxMessage and ignore what you set.
+//
+//	// Cap is the capacity of the queue pair as ibv_create_qp returned it; for a shared receive queue, set MaxRecvWR
+//	// and MaxRecvSGE. A checked queue needs it.
+//	Cap ibv.QPCap
+//	// SQSigAll says that every send request has a completion: sq_sig_all of ibv_qp_init_attr.
+//	SQSigAll bool
+//	// MaxMessage is the largest message in bytes: max_msg_sz of ibv_port_attr, or the path's MTU for datagrams. 0
+//	// means unknown; then 2 GiB is the limit.
+//	MaxMessage uint32
+//	// NoIPChecksum says that the device lacks IBV_SEND_IP_CSUM for this queue pair.
+//	NoIPChecksum bool
+//	// Overcommit admits the queue pair to completion queues that have no room for all its work requests. The user
+//	// then has to prevent an overrun. It has an effect only on objects.
+//	Overcommit bool
+//	// Unchecked turns off checks and accounting. If such a queue pair uses a checked shared receive queue, each of
+//	// its failed sends gives back a slot of that queue, because a failed completion does not say that it belongs to a
+//	// send.
+//	Unchecked bool
+//	// Way forces a way to call the queue: "blocking", "system" or "exclusive". The last one means a private stack for
+//	// Exclusive and the system stack otherwise. If it is "", GOVERBS_CALL decides, and if that is not set, the
+//	// provider.
+//	Way string
+//	// Path is another way to the device than the functions of its provider, a data path in Go for example; nil: the
+//	// device's, which are the provider's functions unless Device.UsePath was called.
+//	Path Path
+//	// Providers are looked up before the built-in ones.
 //	Providers []Provider
 type QueueOptions = wq.QueueOptions
 
@@ -133,7 +309,7 @@ type QueueOptions = wq.QueueOptions
 // has. What lists and ibv_poll_cq cannot say is [ErrNotSupported]. BindMW, and operations of shared receive queues with
 // tag matching, are calls of the device's own functions.
 //
-// Methods, which go doc rdma/internal/datapath.Path explains:
+// Methods, whose whole documentation go doc rdma/internal/datapath.Path has:
 //
 //	PostSend(qp *ibv.QP, list *ibv.SendWR, bad *ibv.Ptr[ibv.SendWR]) int32
 //	PostRecv(qp *ibv.QP, list *ibv.RecvWR, bad *ibv.Ptr[ibv.RecvWR]) int32
@@ -185,12 +361,12 @@ const (
 // Provider describes a provider: the verbs that it executes in user space alone, and those that enter the kernel and do
 // not sleep there. They may be called without telling Go's scheduler.
 //
-// Fields, which go doc rdma/internal/provider.Provider explains:
+// Fields:
 //
-//	Name string
-//	Pure Verbs
-//	Brief Verbs
-//	Reason string
+//	Name   string // as in the name of its shared object: "mlx5" of libmlx5.so.1 and of libmlx5-rdmav34.so
+//	Pure   Verbs
+//	Brief  Verbs  // not on private stacks: Exclusive handles call them the System way
+//	Reason string // the sources that show it
 type Provider = provider.Provider
 
 // Providers returns the built-in list. A provider that is not in it, or a verb that is neither in its Pure nor in its

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/goverbs/goverbs/rdma"
+	"github.com/goverbs/goverbs/runtime"
 )
 
 // TestOpenWithoutName: GOVERBS_DEVICE names the device that a program does not.
@@ -25,6 +26,12 @@ func TestOpenWithoutName(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, "soft0", device.Name(), "what the program names counts")
 	assert.NoError(t, device.Close())
+	device, err = rdma.OpenOn(nil, "")
+	require.NoError(t, err)
+	assert.Equal(t, "soft1", device.Name(), "no backend means what no name means")
+	assert.NoError(t, device.Close())
+	_, err = rdma.OpenOn(runtime.Native, "soft1")
+	assert.Error(t, err, "the native library is the native library")
 
 	t.Setenv("GOVERBS_DEVICE", "none")
 	_, err = rdma.Open("")
@@ -37,7 +44,7 @@ func TestOpenWithoutName(t *testing.T) {
 // how to get one.
 func TestNoKernelDevices(t *testing.T) {
 	t.Setenv("GOVERBS_DEVICE", "")
-	if native, err := rdma.DevicesOf(nil); err == nil && len(native) > 0 {
+	if native, err := rdma.DevicesOf(runtime.Native); err == nil && len(native) > 0 {
 		t.Skip("this machine has RDMA devices")
 	}
 	all, err := rdma.Devices()
@@ -47,7 +54,7 @@ func TestNoKernelDevices(t *testing.T) {
 	assert.ErrorContains(t, err, "; GOVERBS_DEVICE=soft0 in the environment takes a software device")
 	assert.NotContains(t, err.Error(), "\n")
 	if _, err := os.Stat("/sys/class/infiniband_verbs"); err != nil {
-		_, err = rdma.DevicesOf(nil)
+		_, err = rdma.DevicesOf(runtime.Native)
 		assert.Error(t, err, "who wants the cause can ask")
 	}
 }

@@ -10,19 +10,23 @@ import (
 // VerbError says which verb failed on which object and, if known, why. errors.Is finds Errno in it, and the errors in
 // Err: [ErrClosed], [ErrInUse], [ErrNotSupported].
 //
-// Fields, which go doc rdma/internal/verberr.VerbError explains:
+// Fields:
 //
-//	Verb string
-//	Object string
-//	Errno runtime.Errno
-//	Reason string
-//	Err error
+//	Verb   string        // "ibv_create_qp"
+//	Object string        // "QP 0x12", "mlx5_0"
+//	Errno  runtime.Errno // of C, or what a check of ours stands for; 0: none
+//	Reason string        // what was wrong and what would be right, or ""
+//	Err    error         // what is behind it, or nil
 //
-// Methods, which go doc rdma/internal/verberr.VerbError explains:
+// Methods, whose whole documentation go doc rdma/internal/verberr.VerbError has:
 //
+//	// Error is the verb, the object, the reason and the errno or what is behind it.
 //	Error() string
+//	// Is reports Errno, and as the error of a call does, runtime.ErrNotSupported.
 //	Is(target error) bool
+//	// Timeout says whether a context's deadline has passed: with it, a net.OpError is a timeout, too.
 //	Timeout() bool
+//	// Unwrap gives Err.
 //	Unwrap() error
 type VerbError = verberr.VerbError
 

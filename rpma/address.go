@@ -48,7 +48,8 @@ func FindDevice(ctx context.Context, side Side, host string) (*Device, error) {
 	return manager{cm.CreateID, cm.CreateEventChannel, cm.GetAddrInfo}.find(ctx, side, host)
 }
 
-// FindDeviceOn is FindDevice on a software backend; nil means the native library.
+// FindDeviceOn is FindDevice on a software backend; nil means what GOVERBS_DEVICE says, as without On, and
+// runtime.Native the native library.
 func FindDeviceOn(ctx context.Context, backend runtime.Backend, side Side, host string) (*Device, error) {
 	return manager{
 		func(ps rdmacm.PortSpace) (*cm.ID, error) { return cm.CreateIDOn(backend, ps) },

@@ -18,8 +18,13 @@ type Call struct {
 // one.
 func (f *Function) Exported() Call { return Call{function: f} }
 
-// From calls the backend's function. It is for functions that take no object. With nil it calls the library.
-func (f *Function) From(b Backend) Call { return Call{function: f, backend: b} }
+// From calls the backend's function. It is for functions that take no object. With nil or Native it calls the library.
+func (f *Function) From(b Backend) Call {
+	if b == Native {
+		b = nil
+	}
+	return Call{function: f, backend: b}
+}
 
 // Slot calls the function whose address a slot holds. The address 0 means that the slot is empty.
 func (f *Function) Slot(address uintptr) Call {

@@ -19,6 +19,17 @@ type Backend interface {
 	Function(library, name string) Func
 }
 
+// Native is the Backend that names the native library. Functions of packages rdma and rdma/cm that take a Backend take
+// nil for what the environment says, as functions that take none do.
+var Native Backend = native{}
+
+type native struct{}
+
+func (native) Function(string, string) Func { return nil }
+
+// String says what it is, for messages.
+func (native) String() string { return "the native library" }
+
 // Func replaces a C function. It gets C's arguments and returns C's result and errno. Many goroutines may call it at
 // once. It does not keep args. Arguments and results have 64 bits on every machine.
 type Func func(args []uint64) (result uint64, errno Errno)

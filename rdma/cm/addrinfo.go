@@ -85,16 +85,17 @@ func (e *AddrInfoError) Error() string {
 //
 // Man: rdma_getaddrinfo(3)
 func GetAddrInfo(ctx context.Context, node, service string, h Hints) (*AddrInfo, error) {
-	backend, err := chosen.Backend()
-	if err != nil {
-		return nil, err
-	}
-	return GetAddrInfoOn(ctx, backend, node, service, h)
+	return GetAddrInfoOn(ctx, nil, node, service, h)
 }
 
-// GetAddrInfoOn is GetAddrInfo on a software backend; nil means the native library.
+// GetAddrInfoOn is GetAddrInfo on a software backend; nil means what GOVERBS_DEVICE says, as without On, and
+// runtime.Native the native library.
 func GetAddrInfoOn(ctx context.Context, backend runtime.Backend, node, service string, h Hints) (*AddrInfo, error) {
 	if err := h.check("rdma_getaddrinfo", node); err != nil {
+		return nil, err
+	}
+	backend, err := chosen.Of(backend)
+	if err != nil {
 		return nil, err
 	}
 	hints := h.c() // now, because the caller may change what h names after ctx has ended

@@ -73,7 +73,11 @@ func (id *ID) await(ctx context.Context, verb string, success ...rdmacm.CMEventT
 		}
 	}
 	if e.Status != 0 || !slices.Contains(success, e.Type) {
-		return e, &EventError{Verb: verb, Object: id.name(), Event: e}
+		failed := &EventError{Verb: verb, Object: id.name(), Event: e}
+		if e.Type == rdmacm.CM_EVENT_UNREACHABLE {
+			failed.hint = id.unanswered()
+		}
+		return e, failed
 	}
 	return e, nil
 }

@@ -56,16 +56,17 @@ var channels atomic.Uint64
 //
 // Man: rdma_create_event_channel(3)
 func CreateEventChannel() (*EventChannel, error) {
-	backend, err := chosen.Backend()
+	return CreateEventChannelOn(nil)
+}
+
+// CreateEventChannelOn creates an event channel of a software backend; nil means what GOVERBS_DEVICE says, as without
+// On, and runtime.Native the native library.
+func CreateEventChannelOn(backend runtime.Backend) (*EventChannel, error) {
+	const verb = "rdma_create_event_channel"
+	backend, err := chosen.Of(backend)
 	if err != nil {
 		return nil, err
 	}
-	return CreateEventChannelOn(backend)
-}
-
-// CreateEventChannelOn creates an event channel of a software backend; nil means the native library.
-func CreateEventChannelOn(backend runtime.Backend) (*EventChannel, error) {
-	const verb = "rdma_create_event_channel"
 	c, err := librdmacm.From{Backend: backend}.CreateEventChannel()
 	if err != nil {
 		reason := ""

@@ -16,6 +16,7 @@ import (
 	"github.com/goverbs/goverbs/generated/rdmacm"
 	"github.com/goverbs/goverbs/rdma"
 	"github.com/goverbs/goverbs/rdma/soft"
+	"github.com/goverbs/goverbs/runtime"
 )
 
 func TestAddressesSurviveC(t *testing.T) {
@@ -95,8 +96,8 @@ func TestWhatStandsInAChannelsWay(t *testing.T) {
 func TestConfig(t *testing.T) {
 	c, err := (*Config)(nil).complete()
 	require.NoError(t, err)
-	assert.Equal(t, Config{Buffer: DefaultBuffer, HandshakeTimeout: DefaultHandshakeTimeout, Linger: DefaultLinger,
-		AckTimeout: DefaultAckTimeout, Backlog: DefaultBacklog}, c)
+	assert.Equal(t, Config{Backend: runtime.Native, Buffer: DefaultBuffer, HandshakeTimeout: DefaultHandshakeTimeout,
+		Linger: DefaultLinger, AckTimeout: DefaultAckTimeout, Backlog: DefaultBacklog}, c)
 	c, err = (&Config{Buffer: minBuffer + 1}).complete()
 	require.NoError(t, err)
 	assert.Equal(t, minBuffer+64, c.Buffer, "control messages behind it stay in their places")

@@ -14,8 +14,8 @@ import (
 
 // Config has the options of stream connections. The zero value has the defaults.
 type Config struct {
-	// Backend is a software backend. nil means the native library or, if GOVERBS_DEVICE names one of its devices, the
-	// built-in software fabric: see "Which library" in the package's documentation.
+	// Backend is a software backend, runtime.Native for the native library, or nil for what GOVERBS_DEVICE says: see
+	// "Which library" in the package's documentation.
 	Backend runtime.Backend
 	// Local is the address that Dial connects from; not valid: the one that leads to the peer. On the software devices
 	// that is the peer's own, so both ends are on one device; with 127.0.0.1 here and a listener at 127.0.0.2, they are
@@ -68,12 +68,9 @@ func (c *Config) complete() (Config, error) {
 	if c != nil {
 		own = *c
 	}
-	if own.Backend == nil {
-		backend, err := chosen.Backend()
-		if err != nil {
-			return own, err
-		}
-		own.Backend = backend
+	var err error
+	if own.Backend, err = chosen.Of(own.Backend); err != nil {
+		return own, err
 	}
 	or(&own.Buffer, DefaultBuffer)
 	or(&own.HandshakeTimeout, DefaultHandshakeTimeout)

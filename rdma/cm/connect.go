@@ -133,7 +133,7 @@ func (id *ID) Connect(ctx context.Context, param *rdmacm.ConnParam, private []by
 // ConnectEvent is Connect and returns the event that a synchronous ID waited for: it has the peer's private data.
 func (id *ID) ConnectEvent(ctx context.Context, param *rdmacm.ConnParam, private []byte) (Event, error) {
 	const verb = "rdma_connect"
-	return id.beginEvent(ctx, verb, func() error {
+	e, err := id.beginEvent(ctx, verb, func() error {
 		if id.c.Verbs == 0 { // C dereferences it
 			return verberr.Invalid(verb, id.name(), "its route is not resolved yet")
 		}
@@ -147,6 +147,10 @@ func (id *ID) ConnectEvent(ctx context.Context, param *rdmacm.ConnParam, private
 			return verberr.Explain(verb, "", id.connReason(p, err), err)
 		})
 	}, rdmacm.CM_EVENT_ESTABLISHED, rdmacm.CM_EVENT_CONNECT_RESPONSE)
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = verberr.Explain(verb, id.name(), "the peer does not answer: "+id.unanswered(), context.DeadlineExceeded)
+	}
+	return e, err
 }
 
 // asks notes whether this end says that it will not read.

@@ -11,6 +11,7 @@ import (
 	"github.com/goverbs/goverbs/generated/librdmacm"
 	"github.com/goverbs/goverbs/rdma"
 	"github.com/goverbs/goverbs/rdma/internal/chosen"
+	"github.com/goverbs/goverbs/rdma/internal/made"
 	"github.com/goverbs/goverbs/rdma/internal/verberr"
 	"github.com/goverbs/goverbs/runtime"
 )
@@ -48,17 +49,24 @@ func shareDevice(c *ibv.Context) (*sharedDevice, error) {
 		}
 		shared.left.Wait() // its last user leaves
 	}
-	d, err := rdma.AdoptDevice(c, nil)
-	if err != nil {
+	s := &sharedDevice{c: at, users: 1}
+	var err error
+	if made.Shared(func() { err = s.make(c) }); err != nil {
 		return nil, err
 	}
-	pd, err := d.AllocPD()
-	if err != nil {
-		return nil, errors.Join(err, d.Close())
-	}
-	s := &sharedDevice{c: at, device: d, pd: pd, users: 1}
 	shared.of[at] = s
 	return s, nil
+}
+
+// make makes what is shared.
+func (s *sharedDevice) make(c *ibv.Context) (err error) {
+	if s.device, err = rdma.AdoptDevice(c, nil); err != nil {
+		return err
+	}
+	if s.pd, err = s.device.AllocPD(); err != nil {
+		return errors.Join(err, s.device.Close())
+	}
+	return nil
 }
 
 // release gives the device back after close. close also gets what to close for the last user; it closes all or, with an
@@ -132,16 +140,17 @@ type DeviceList struct {
 //
 // Man: rdma_get_devices(3)
 func GetDevices() (*DeviceList, error) {
-	backend, err := chosen.Backend()
+	return GetDevicesOn(nil)
+}
+
+// GetDevicesOn opens all devices of a software backend; nil means what GOVERBS_DEVICE says, as without On, and
+// runtime.Native the native library.
+func GetDevicesOn(backend runtime.Backend) (*DeviceList, error) {
+	const verb = "rdma_get_devices"
+	backend, err := chosen.Of(backend)
 	if err != nil {
 		return nil, err
 	}
-	return GetDevicesOn(backend)
-}
-
-// GetDevicesOn opens all devices of a software backend; nil means the native library.
-func GetDevicesOn(backend runtime.Backend) (*DeviceList, error) {
-	const verb = "rdma_get_devices"
 	n := new(int32)
 	c, err := librdmacm.From{Backend: backend}.GetDevices(n)
 	if err != nil {

@@ -80,7 +80,7 @@ func (c *Config) lookup(ctx context.Context, address string) ([]netip.AddrPort, 
 		return []netip.AddrPort{netip.AddrPortFrom(netip.IPv6Unspecified(), uint16(port))}, nil
 	}
 	ips := make([]netip.Addr, 1)
-	if ips[0], err = netip.ParseAddr(host); err != nil && c.Backend != nil {
+	if ips[0], err = netip.ParseAddr(host); err != nil && c.Backend != runtime.Native {
 		if ips[0], err = softHost(ctx, c.Backend, host); err != nil {
 			return nil, err
 		}
@@ -188,7 +188,7 @@ func (c *Conn) connect(ctx context.Context, to net.Addr) error {
 	answer, err := c.id.ConnectEvent(step, streamParam(), own.marshal())
 	switch {
 	case err != nil && ctx.Err() == nil && step.Err() != nil:
-		return errNoAnswer
+		return noAnswer{c.id.unanswered()}
 	case err != nil:
 		return c.explainRejection(err)
 	}
@@ -213,13 +213,11 @@ func (id *ID) netAddrs() (local, remote net.Addr) {
 	return Addr{id.LocalAddr()}, Addr{id.PeerAddr()}
 }
 
-// errNoAnswer means that the listener takes longer than HandshakeTimeout.
-var errNoAnswer error = noAnswer{}
+// noAnswer means that the listener takes longer than HandshakeTimeout. It has what to look for.
+type noAnswer struct{ hint string }
 
-type noAnswer struct{}
-
-func (noAnswer) Error() string {
-	return "rdma_connect: the listener does not answer: " + verberr.ETIMEDOUT.Error()
+func (e noAnswer) Error() string {
+	return "rdma_connect: the listener does not answer: " + e.hint + ": " + verberr.ETIMEDOUT.Error()
 }
 func (noAnswer) Unwrap() error { return verberr.ETIMEDOUT }
 func (noAnswer) Timeout() bool { return true }

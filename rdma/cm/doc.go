@@ -14,8 +14,10 @@
 // reaches other processes and hosts (soft.Named); otherwise they use the native library. Which of the fabric's devices
 // is used depends on the addresses, as on hardware. Programs with more rights than their user ignore the variable.
 //
-// A program chooses by itself with Config.Backend, or with the functions whose names end in On. Device.Info of package
-// rdma has the backend of a device that was opened by its name. The rules for private data below are the same.
+// A program chooses by itself with Config.Backend, or with the functions whose names end in On. All take a fabric of
+// package soft; runtime.Native, which is the native library whatever the variable says; or nil, which leaves the choice
+// to the variable. Device.Info of package rdma has the backend of a device that was opened by its name. The rules for
+// private data below are the same.
 //
 // # Identifiers
 //

@@ -4,6 +4,8 @@ package cm
 
 import (
 	"errors"
+	"fmt"
+	"net/netip"
 	"strconv"
 	"strings"
 
@@ -22,6 +24,7 @@ type EventError struct {
 	Verb   string // "rdma_connect"
 	Object string // the ID
 	Event  Event  // its PrivateData came with a rejection
+	hint   string // what to look for, if the ID knew it
 }
 
 func (e *EventError) Error() string {
@@ -64,7 +67,7 @@ func (e *EventError) reason() string {
 	case rdmacm.CM_EVENT_ROUTE_ERROR:
 		return "there is no path to the address"
 	case rdmacm.CM_EVENT_UNREACHABLE:
-		return "the peer does not answer"
+		return strings.TrimSuffix("the peer does not answer: "+e.hint, ": ")
 	case rdmacm.CM_EVENT_CONNECT_ERROR:
 		return "the queue pair could not be connected"
 	case rdmacm.CM_EVENT_DISCONNECTED:
@@ -91,6 +94,23 @@ func (e *EventError) reason() string {
 		return "the peer rejected it"
 	}
 	return ""
+}
+
+// unanswered says what to look for when nobody answers the ID. A software device knows which addresses are its fabric's;
+// of others, it knows nothing.
+func (id *ID) unanswered() string {
+	peer := id.PeerAddr().Addr().Unmap().WithZone("")
+	b, software := id.backend.(interface{ Addresses() map[netip.Addr]string })
+	switch {
+	case !software:
+		return "is there an RDMA device at its address, and does UDP port 4791 get through, which RoCE uses?"
+	case !peer.IsValid():
+		return "is the listener's process there?"
+	case b.Addresses()[peer] != "":
+		return "does its program call Accept, and is its link up?"
+	}
+	return fmt.Sprintf("perhaps no process has a device at %v: start the listener there, on an adapter or with "+
+		"GOVERBS_DEVICE=soft@%v, and let UDP port 4791 through firewalls", peer, peer)
 }
 
 // errno returns the errno that matches the event.

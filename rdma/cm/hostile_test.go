@@ -69,7 +69,7 @@ func TestReceivedFromAHostilePeer(t *testing.T) {
 	assert.NoError(t, err)
 	assert.Equal(t, fin, flags)
 	assert.EqualValues(t, 10, s.taken, "an old word changes nothing")
-	assert.True(t, errors.Is(errNoAnswer, syscall.ETIMEDOUT))
+	assert.True(t, errors.Is(noAnswer{}, syscall.ETIMEDOUT))
 }
 
 // TestAQueuePairThatFails: requests are flushed without a word why, which is only right when the connection ends.

@@ -13,7 +13,6 @@ import (
 	"github.com/goverbs/goverbs/generated/librdmacm"
 	"github.com/goverbs/goverbs/generated/rdmacm"
 	"github.com/goverbs/goverbs/rdma"
-	"github.com/goverbs/goverbs/rdma/internal/chosen"
 	"github.com/goverbs/goverbs/rdma/internal/verberr"
 	"github.com/goverbs/goverbs/runtime"
 )
@@ -109,14 +108,11 @@ func newID(ch *EventChannel, c *rdmacm.CMID, listener *ID) *ID {
 //
 // Man: rdma_create_id(3)
 func CreateID(ps rdmacm.PortSpace) (*ID, error) {
-	backend, err := chosen.Backend()
-	if err != nil {
-		return nil, err
-	}
-	return CreateIDOn(backend, ps)
+	return CreateIDOn(nil, ps)
 }
 
-// CreateIDOn creates a synchronous ID of a software backend; nil means the native library.
+// CreateIDOn creates a synchronous ID of a software backend; nil means what GOVERBS_DEVICE says, as without On, and
+// runtime.Native the native library.
 func CreateIDOn(backend runtime.Backend, ps rdmacm.PortSpace) (*ID, error) {
 	ch, err := CreateEventChannelOn(backend)
 	if err != nil {

@@ -5,6 +5,7 @@ package cm
 import (
 	"unsafe"
 
+	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/librdmacm"
 	"github.com/goverbs/goverbs/generated/rdmacm"
 	"github.com/goverbs/goverbs/rdma/internal/verberr"
@@ -56,7 +57,8 @@ func truth(set bool) int32 {
 }
 
 // SetAckTimeout sets how long the queue pair waits for an acknowledgement before it sends again: 4.096 µs · 2^exponent,
-// up to 31; 0 means for ever. Call it before the ID connects.
+// up to 31; 0 means for ever. Call it before Connect or Accept: a queue pair takes it when it is connected. C says
+// nothing when it comes too late; here that is an error.
 //
 // C: rdma_set_option, RDMA_OPTION_ID_ACK_TIMEOUT
 //
@@ -64,6 +66,10 @@ func truth(set bool) int32 {
 func (id *ID) SetAckTimeout(exponent uint8) error {
 	if exponent > 31 { // the kernel accepts larger values and misreads them
 		return verberr.Invalid("rdma_set_option", id.name(), "an ACK timeout of %d: the maximum is 31", exponent)
+	}
+	if qp := id.QP(); qp != nil && (qp.State() == ibv.QPS_RTS || qp.State() == ibv.QPS_SQD) {
+		return verberr.Invalid("rdma_set_option", id.name(), "its queue pair is connected already and keeps its ACK "+
+			"timeout: call SetAckTimeout before Connect or Accept")
 	}
 	return option(id, rdmacm.OPTION_ID, rdmacm.OPTION_ID_ACK_TIMEOUT, exponent,
 		because{verberr.EINVAL, "it needs an ID for connections, not for datagrams"})

@@ -214,3 +214,18 @@ func TestSoftWhatAnIDIsNotFor(t *testing.T) {
 	require.NoError(t, streams.Listen(1))
 	assert.ErrorContains(t, streams.Listen(1), "it listens already, or connects")
 }
+
+// TestSoftLateAckTimeout: an ACK timeout that comes too late to be used is refused, and one in time is not.
+func TestSoftLateAckTimeout(t *testing.T) {
+	s := newStageOn(t, rdmacm.PS_TCP, soft.Options{})
+	s.listen(1)
+	s.connect()
+	for _, id := range []*ID{s.client, s.peer} {
+		err := id.SetAckTimeout(9)
+		assert.ErrorIs(t, err, verberr.EINVAL)
+		assert.ErrorContains(t, err, "call SetAckTimeout before Connect or Accept")
+	}
+	early, err := bound(t, s.f, rdmacm.PS_TCP, "127.0.0.1:0")
+	require.NoError(t, err)
+	assert.NoError(t, early.SetAckTimeout(9))
+}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/goverbs/goverbs/generated/rdmacm"
 	"github.com/goverbs/goverbs/rdma/soft"
+	"github.com/goverbs/goverbs/runtime"
 )
 
 // TestSwitch: with GOVERBS_DEVICE=soft0, a program that names no backend runs on the software devices.
@@ -57,13 +58,47 @@ func TestSwitch(t *testing.T) {
 	info.Close()
 }
 
+// TestNoBackendIsTheSwitch: a backend of nil leaves the choice to GOVERBS_DEVICE, in a Config and in every function.
+// runtime.Native is the native library even so.
+func TestNoBackendIsTheSwitch(t *testing.T) {
+	t.Setenv("GOVERBS_DEVICE", "soft1")
+	fabric, err := soft.Default()
+	require.NoError(t, err)
+	config, err := new(Config).complete()
+	require.NoError(t, err)
+	assert.Same(t, fabric, config.Backend)
+	id, err := CreateIDOn(nil, rdmacm.PS_TCP)
+	require.NoError(t, err)
+	assert.NoError(t, id.Bind(netip.MustParseAddrPort("127.0.0.2:0")))
+	assert.NoError(t, id.Close())
+	channel, err := CreateEventChannelOn(nil)
+	require.NoError(t, err)
+	assert.NoError(t, channel.Close())
+	list, err := GetDevicesOn(nil)
+	require.NoError(t, err)
+	assert.Len(t, list.Devices, 2)
+	assert.NoError(t, list.Close())
+	info, err := GetAddrInfoOn(soon(t), nil, "soft1", "7", Hints{})
+	require.NoError(t, err)
+	assert.Equal(t, netip.MustParseAddrPort("127.0.0.2:7"), info.Destination())
+	info.Close()
+
+	config, err = (&Config{Backend: runtime.Native}).complete()
+	require.NoError(t, err)
+	assert.Equal(t, runtime.Native, config.Backend)
+	if id, err := CreateIDOn(runtime.Native, rdmacm.PS_TCP); err == nil { // this machine has a connection manager
+		assert.ErrorIs(t, id.Bind(netip.MustParseAddrPort("127.0.0.2:0")), syscall.ENODEV)
+		assert.NoError(t, id.Close())
+	}
+}
+
 // TestSwitchIsOff: nobody gets a software device who has not asked for it.
 func TestSwitchIsOff(t *testing.T) {
 	for _, name := range []string{"", "mlx5_0", "soft"} {
 		t.Setenv("GOVERBS_DEVICE", name)
 		config, err := (*Config)(nil).complete()
 		require.NoError(t, err)
-		assert.Nil(t, config.Backend, "%q", name)
+		assert.Equal(t, runtime.Native, config.Backend, "%q", name)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"os"
 	"os/exec"
 	"slices"
@@ -18,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/generated/rdmacm"
 	"github.com/goverbs/goverbs/rdma"
 	"github.com/goverbs/goverbs/rdma/cm"
 	"github.com/goverbs/goverbs/rdma/soft"
@@ -66,6 +68,34 @@ func TestLeaks(t *testing.T) {
 	require.NoError(t, rdma.CloseAll(nil, pd, device))
 	require.NoError(t, id.Close())
 	assert.Empty(t, fabric.Held())
+	require.NoError(t, fabric.Close())
+}
+
+// TestSharedLeaks: what connections share is blamed on none of them, and the one that was not closed on who made it.
+func TestSharedLeaks(t *testing.T) {
+	f := &fake{TB: t}
+	fabric := NewFabric(f, soft.Options{})
+	bound := func() *cm.ID {
+		id, err := cm.CreateIDOn(fabric, rdmacm.PS_TCP)
+		require.NoError(t, err)
+		require.NoError(t, id.Bind(netip.MustParseAddrPort("127.0.0.1:0")))
+		_, err = id.Device() // which makes what our side shares, too
+		require.NoError(t, err)
+		return id
+	}
+	first := bound()
+	second := bound()
+	require.NoError(t, first.Close())
+	f.end()
+	all := strings.Join(f.failures, "\n")
+	for _, kind := range []string{"ctx", "pd"} {
+		assert.Contains(t, all, "not closed: "+kind+" shared by the IDs and connections of its device, and gone with the "+
+			"last of them")
+	}
+	assert.NotContains(t, all, "ctx made at")
+	assert.NotContains(t, all, "pd made at")
+	assert.Equal(t, 1, strings.Count(all, "cm_id made at rdmatest/rdmatest_test.go:"), all)
+	require.NoError(t, second.Close())
 	require.NoError(t, fabric.Close())
 }
 
@@ -199,7 +229,8 @@ func TestLeaksOfStreams(t *testing.T) {
 	all := strings.Join(f.failures, "\n")
 	require.NotEmpty(t, all)
 	for _, line := range f.failures {
-		assert.Regexp(t, `made at rdmatest/rdmatest_test.go:\d+ \(rdmatest.TestLeaksOfStreams`, line)
+		assert.Regexp(t, `made at rdmatest/rdmatest_test.go:\d+ \(rdmatest.TestLeaksOfStreams|(ctx|pd) shared by the IDs`,
+			line)
 	}
 	assert.GreaterOrEqual(t, strings.Count(all, "cm_id"), 3, "of the listener and of both ends: %s", all)
 	for _, c := range []io.Closer{here, there, l} {

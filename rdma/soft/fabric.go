@@ -117,7 +117,7 @@ func (f *Fabric) Now() time.Duration { return f.fabric.Now() }
 func (f *Fabric) Resources() map[string]int { return f.fabric.Resources() }
 
 // Held tells what Resources counts, one text for each object, sorted: "mr made at shelf/server.go:12 (main.serve)", or
-// "mr" without Options.Trace.
+// "mr" without Options.Trace. What IDs and connections share has no place: those that keep it are there themselves.
 func (f *Fabric) Held() []string { return f.fabric.Held() }
 
 // Close gives up the fabric's memory. It fails with EBUSY while a program has a device or an event channel open, and

@@ -4,15 +4,12 @@ package api
 
 import (
 	"bytes"
-	"cmp"
 	"flag"
-	"fmt"
 	"go/ast"
 	"go/token"
 	"go/types"
 	"os"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 
@@ -24,14 +21,15 @@ import (
 var update = flag.Bool("update", false, "write the lists of TestAliasesSayWhatTheyHave into the doc comments")
 
 // TestAliasesSayWhatTheyHave: of a type that is declared in another package, go doc and pkg.go.dev show the alias
-// alone. So the alias's comment lists its fields and methods, as they are. -update writes the lists.
+// alone. So the alias's comment lists its fields and methods with their documentation, as they are there. -update
+// writes the lists.
 func TestAliasesSayWhatTheyHave(t *testing.T) {
 	const mode = packages.NeedName | packages.NeedTypes | packages.NeedImports | packages.NeedDeps |
 		packages.NeedSyntax | packages.NeedFiles
 	all, err := packages.Load(&packages.Config{Dir: "../../..", Mode: mode}, "./rdma", "./rdma/cm", "./rdma/soft",
 		"./rdma/rdmatest", "./rdma/registration", "./rdma/mlx5", "./rdma/efa", "./rpma", "./runtime")
 	require.NoError(t, err)
-	n := 0
+	n, written := 0, commentsOf(all)
 	for _, p := range all {
 		require.Empty(t, p.Errors)
 		for _, file := range p.Syntax {
@@ -53,7 +51,7 @@ func TestAliasesSayWhatTheyHave(t *testing.T) {
 				if !ok || !strings.HasPrefix(named.Obj().Pkg().Path(), module) {
 					return false
 				}
-				list := has(p.Fset, named)
+				list := has(p.Fset, written, named)
 				if list == "" {
 					return false
 				}
@@ -77,59 +75,10 @@ func TestAliasesSayWhatTheyHave(t *testing.T) {
 	assert.Greater(t, n, 15)
 }
 
-// has lists the exported fields and methods of a type as lines of a comment, in the order in which they are declared.
-func has(fset *token.FileSet, named *types.Named) string {
-	qualify := func(p *types.Package) string {
-		if strings.Contains(p.Path(), "/internal/") { // its types have aliases of the same names
-			return ""
-		}
-		return p.Name()
-	}
-	var fields, methods []string
-	if s, ok := named.Underlying().(*types.Struct); ok {
-		for f := range s.Fields() {
-			if f.Exported() {
-				fields = append(fields, f.Name()+" "+types.TypeString(f.Type(), qualify))
-			}
-		}
-	}
-	set := types.NewMethodSet(types.NewPointer(named))
-	if types.IsInterface(named) {
-		set = types.NewMethodSet(named)
-	}
-	var found []*types.Func
-	for m := range set.Methods() {
-		if m.Obj().Exported() {
-			found = append(found, m.Obj().(*types.Func))
-		}
-	}
-	slices.SortFunc(found, func(a, b *types.Func) int {
-		at, of := fset.Position(a.Pos()), fset.Position(b.Pos())
-		return cmp.Or(cmp.Compare(at.Filename, of.Filename), cmp.Compare(at.Line, of.Line))
-	})
-	for _, m := range found {
-		signature := types.TypeString(m.Signature(), qualify)
-		methods = append(methods, m.Name()+strings.TrimPrefix(signature, "func"))
-	}
-	var s strings.Builder
-	section := func(kind string, lines []string) {
-		if len(lines) > 0 {
-			fmt.Fprintf(&s, "//\n// %s, which go doc %s.%s explains:\n//\n", kind,
-				strings.TrimPrefix(named.Obj().Pkg().Path(), module), named.Obj().Name())
-			for _, line := range lines {
-				s.WriteString("//\t" + line + "\n")
-			}
-		}
-	}
-	section("Fields", fields)
-	section("Methods", methods)
-	return strings.TrimSuffix(s.String(), "\n")
-}
-
 const module = "github.com/goverbs/goverbs/"
 
 var (
-	lists = regexp.MustCompile(`(?m)^//\n// (Fields|Methods), which go doc .* explains:\n//\n(//\t.*(\n|$))*`)
+	lists = regexp.MustCompile(`(?m)^//\n// (Fields|Methods)(, whose .*)?:\n//\n(//\t.*(\n|$))*`)
 	last  = regexp.MustCompile(`(?m)^//\n// (C|Man): `)
 )
 

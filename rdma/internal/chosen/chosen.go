@@ -25,21 +25,29 @@ func Hint() string {
 	name := Device()
 	switch of, err := shared(name); {
 	case strings.HasPrefix(name, soft.Prefix), err == nil && of != nil:
-		return fmt.Sprintf("%s=%s is for calls that name no backend, and one of nil is the native library", Variable,
-			name)
+		return fmt.Sprintf("%s=%s is for calls that name no backend, and runtime.Native is the native library",
+			Variable, name)
 	case name != "":
 		return fmt.Sprintf("%s; it is %q, which none of them is called", hint, name)
 	}
 	return hint
 }
 
-// Backend is the software fabric that has the device, and nil, the native library, if none has it or no device is
-// named. It makes a fabric, and opens a device with an address in its name, only if that device is named.
+// Of is the backend that a function was given, and for nil the one that the environment names. It is never nil.
+func Of(backend runtime.Backend) (runtime.Backend, error) {
+	if backend != nil {
+		return backend, nil
+	}
+	return Backend()
+}
+
+// Backend is the software fabric that has the device, and runtime.Native if none has it or no device is named. It makes
+// a fabric, and opens a device with an address in its name, only if that device is named.
 func Backend() (runtime.Backend, error) {
 	name := Device()
 	switch {
 	case name == "":
-		return nil, nil
+		return runtime.Native, nil
 	case strings.HasPrefix(name, soft.Prefix):
 		fabric, _, err := soft.Named(name)
 		if err != nil {
@@ -48,8 +56,11 @@ func Backend() (runtime.Backend, error) {
 		return fabric, nil
 	}
 	fabric, err := shared(name)
-	if err != nil || fabric == nil {
+	switch {
+	case err != nil:
 		return nil, err
+	case fabric == nil:
+		return runtime.Native, nil
 	}
 	return fabric, nil
 }

@@ -14,9 +14,9 @@ func TestHint(t *testing.T) {
 		"": "GOVERBS_DEVICE=soft0 in the environment takes the software devices",
 		"soft7": "GOVERBS_DEVICE=soft0 in the environment takes the software devices; " +
 			`it is "soft7", which none of them is called`,
-		"soft1": "GOVERBS_DEVICE=soft1 is for calls that name no backend, and one of nil is the native library",
-		"soft@192.0.2.1": "GOVERBS_DEVICE=soft@192.0.2.1 is for calls that name no backend, and one of nil is the " +
-			"native library",
+		"soft1": "GOVERBS_DEVICE=soft1 is for calls that name no backend, and runtime.Native is the native library",
+		"soft@192.0.2.1": "GOVERBS_DEVICE=soft@192.0.2.1 is for calls that name no backend, and runtime.Native is " +
+			"the native library",
 	} {
 		t.Setenv(Variable, name)
 		assert.Equal(t, want, Hint())

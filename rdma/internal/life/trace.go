@@ -58,7 +58,7 @@ func WriteNotes(w io.Writer) error {
 	notes.mu.Unlock()
 	inOrder := func(a, b *Life) int { return cmp.Compare(a.number, b.number) }
 	for _, l := range slices.SortedFunc(maps.Keys(of), inOrder) {
-		if _, err := fmt.Fprintf(w, "not closed: %s, made at %v\n", l.name, of[l]); err != nil {
+		if _, err := fmt.Fprintf(w, "not closed: %s, %s\n", l.name, of[l].Made()); err != nil {
 			return err
 		}
 	}

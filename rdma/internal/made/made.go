@@ -14,7 +14,7 @@ import (
 	"sync"
 )
 
-// Place is where an object was made: the calls that led there.
+// Place is where an object was made: the calls that led there, or none for what was made by [Shared].
 type Place []uintptr
 
 // most is how many calls are noted. The program's own are behind those of this module.
@@ -25,6 +25,9 @@ func Here() Place {
 	calls := make(Place, most)
 	calls = calls[:runtime.Callers(3, calls)]
 	if on, ok := behalf.Load(goroutine()); ok {
+		if len(on.(Place)) == 0 {
+			return nil
+		}
 		calls = append(calls, on.(Place)...)
 	}
 	return calls
@@ -37,9 +40,24 @@ var behalf sync.Map
 // none of the program's calls.
 func For(p Place, do func()) {
 	own := goroutine()
-	behalf.Store(own, p)
-	defer behalf.Delete(own)
+	if before, nested := behalf.Swap(own, p); nested {
+		defer behalf.Store(own, before)
+	} else {
+		defer behalf.Delete(own)
+	}
 	do()
+}
+
+// Shared runs do, in which objects are made for all connections of a device. The one that comes first makes them, and
+// may be closed long before the last one: that one, which is reported itself, keeps them.
+func Shared(do func()) { For(nil, do) }
+
+// Made says where an object was made, or that nobody in particular made it.
+func (p Place) Made() string {
+	if len(p) == 0 {
+		return "shared by the IDs and connections of its device, and gone with the last of them"
+	}
+	return "made at " + p.String()
 }
 
 // goroutine returns the line with the number of the goroutine. Go has no other way to tell goroutines apart.
@@ -55,9 +73,6 @@ const module = "github.com/goverbs/goverbs/"
 // String returns the innermost call that is the program's: "shelf/server.go:12 (main.serve)". If there is none, because
 // Go's library called this module, it is the call of Go's library; or else the outermost of this module.
 func (p Place) String() string {
-	if len(p) == 0 {
-		return "an unknown place"
-	}
 	last, library := "", ""
 	for frames := runtime.CallersFrames(p); ; {
 		f, more := frames.Next()

@@ -130,6 +130,20 @@ func (s *slots) outstanding() int {
 	}
 }
 
+// silent is outstanding if none of those requests is signalled, or 0.
+func (s *slots) silent() int {
+	if s.everyOne || s.anyOrder || !s.mixed.Load() {
+		return 0
+	}
+	n := s.outstanding()
+	for at, i := s.retired.Load(), 0; i < n; i++ {
+		if word, bit := s.signals(at + uint32(i)); word.Load()>>bit&1 == 1 {
+			return 0
+		}
+	}
+	return n
+}
+
 // room is how many slots are free for a list of n, as far as that matters. The caller holds slots.mu.
 func (s *slots) room(posted uint32, n int) int {
 	free := s.limit - posted

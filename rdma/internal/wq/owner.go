@@ -111,6 +111,21 @@ func Track(q *CompletionQueue, qpNum uint32, t Tracking) { q.trackAll(qpNum, t) 
 // those of later on as well; nil: nothing.
 func Tell(q *CompletionQueue, given func(id uint64)) { q.tellAll(given) }
 
+// Silent returns the number of a queue pair that completes here and whose outstanding requests were all posted without
+// asking for a completion, and how many those are, or 0. They have one if they fail.
+func Silent(q *CompletionQueue) (qpNum uint32, n int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for t := range q.tracked.all() {
+		if t.Send != nil {
+			if n = t.Send.silent(); n > 0 {
+				return t.Send.num, n
+			}
+		}
+	}
+	return 0, 0
+}
+
 // PollOften polls up to so many times in a row, until there is something.
 func PollOften(q *CompletionQueue, dst []ibv.WC, times int) (n int, err error) {
 	return q.poll(q.path, dst, times)

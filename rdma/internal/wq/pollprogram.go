@@ -37,7 +37,7 @@ type Completion struct {
 	VendorErr uint32
 	Flags     ibv.WCFlags
 	ByteLen   uint32   // bytes of the message
-	Imm       ibv.BE32 // immediate data as the sender set it; if Flags has WC_WITH_INV, the bits of the invalidated key
+	Imm       ibv.BE32 // immediate data as the sender set it; if Flags has WC_WITH_INV, bits of the invalidated key
 	QPNum     uint32
 	SrcQP     uint32
 	SLID      uint32

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/internal/made"
 	"github.com/goverbs/goverbs/rdma/soft/internal/abi"
 	"github.com/goverbs/goverbs/runtime"
 )
@@ -80,19 +81,26 @@ func (f *Fabric) Named(name string) *Device { return f.device(name) }
 // Acknowledged counts an acknowledgement, and wakes whoever waits for it.
 func (f *Fabric) Acknowledged(r *Reports) { f.acknowledged(r) }
 
-// Open opens the device once more. The caller holds Fabric.mu.
-func (d *device) Open() (*Context, runtime.Errno) { return d.open() }
-func (d *device) GUID() uint64                    { return d.guid }
-func (d *device) MTU() ibv.MTU                    { return d.mtu }
-func (d *device) IsDown() bool                    { return d.down }
+// Open opens the device once more, for all identifiers. The caller holds Fabric.mu.
+func (d *device) Open() (c *Context, errno runtime.Errno) {
+	made.Shared(func() { c, errno = d.open() })
+	return c, errno
+}
+
+func (d *device) GUID() uint64 { return d.guid }
+func (d *device) MTU() ibv.MTU { return d.mtu }
+func (d *device) IsDown() bool { return d.down }
 
 func (c *context) Address() ibv.Ptr[ibv.Context] { return c.address() }
 
 // Close closes it, unless it has objects. The caller holds Fabric.mu.
 func (c *context) Close() runtime.Errno { return c.close() }
 
-// NewPD makes a protection domain. The caller holds Fabric.mu.
-func (c *context) NewPD() (*PD, runtime.Errno) { return c.newPD() }
+// NewPD makes a protection domain for all identifiers of the device. The caller holds Fabric.mu.
+func (c *context) NewPD() (p *PD, errno runtime.Errno) {
+	made.Shared(func() { p, errno = c.newPD() })
+	return p, errno
+}
 
 // Dealloc frees the domain, unless it has objects. The caller holds Fabric.mu.
 func (p *pd) Dealloc() runtime.Errno { return p.dealloc() }

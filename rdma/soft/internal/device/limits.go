@@ -104,7 +104,7 @@ func (f *Fabric) Held() []string {
 			continue
 		}
 		if place, ok := all.made[object]; ok {
-			kind += " made at " + place.String()
+			kind += " " + place.Made()
 		}
 		texts = append(texts, kind)
 	}

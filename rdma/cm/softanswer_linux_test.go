@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package cm
+
+import (
+	"context"
+	"net/netip"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/generated/rdmacm"
+	"github.com/goverbs/goverbs/rdma"
+	"github.com/goverbs/goverbs/rdma/soft"
+)
+
+// TestSoftNobodyAtAddress: over a wire, an address without a process is silent. Every error about it says so, and what
+// to do.
+func TestSoftNobodyAtAddress(t *testing.T) {
+	f := newFabric(t, soft.Options{Devices: []soft.DeviceOptions{{Wire: true,
+		Address: netip.MustParseAddr("127.0.32.1")}}})
+	const hint = "perhaps no process has a device at 127.0.32.2: start the listener there, on an adapter or with " +
+		"GOVERBS_DEVICE=soft@127.0.32.2, and let UDP port 4791 through firewalls"
+	config := &Config{Backend: f, HandshakeTimeout: 50 * time.Millisecond}
+	_, err := config.Dial(soon(t), "127.0.32.2:1")
+	assert.ErrorIs(t, err, syscall.ETIMEDOUT)
+	assert.ErrorContains(t, err, "the listener does not answer: "+hint)
+
+	id := newSoftID(t, f, rdmacm.PS_TCP)
+	require.NoError(t, id.ResolveAddr(soon(t), netip.AddrPort{}, netip.MustParseAddrPort("127.0.32.2:1"), time.Second))
+	require.NoError(t, id.ResolveRoute(soon(t), time.Second))
+	_, err = id.CreateQP(nil, &softAttr, rdma.QueueOptions{})
+	require.NoError(t, err)
+	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+	defer cancel()
+	err = id.Connect(ctx, nil, nil)
+	assert.ErrorIs(t, err, context.DeadlineExceeded)
+	assert.ErrorContains(t, err, hint)
+}
+
+// TestSoftUnreachableSaysWhatToDo: the event that ends the attempts has the hint, too. With a virtual clock that takes no minute.
+func TestSoftUnreachableSaysWhatToDo(t *testing.T) {
+	s := newStageOn(t, rdmacm.PS_TCP, soft.Options{Virtual: true})
+	id := newSoftID(t, s.f, rdmacm.PS_TCP)
+	require.NoError(t, id.ResolveAddr(soon(t), netip.AddrPort{}, netip.MustParseAddrPort("127.0.0.2:1"), time.Second))
+	require.NoError(t, id.ResolveRoute(soon(t), time.Second))
+	_, err := id.CreateQP(nil, &softAttr, rdma.QueueOptions{})
+	require.NoError(t, err)
+	s.f.SetLink("soft1", false)
+	err = id.Connect(soon(t), nil, nil)
+	var event *EventError
+	require.ErrorAs(t, err, &event)
+	assert.Equal(t, rdmacm.CM_EVENT_UNREACHABLE, event.Event.Type)
+	assert.ErrorContains(t, err, "the peer does not answer: does its program call Accept, and is its link up? (status")
+}
