@@ -10,11 +10,16 @@ import (
 	"github.com/goverbs/goverbs/conformance/vm/rig"
 )
 
-// TestMain: where there is no guest, the tests run on the software device. As a program of its own, it watches a
-// connection, as rpmapeer.c does.
+// envRole makes the test program one of programs.
+const envRole = "GOVERBS_RPMA_ROLE"
+
+var programs = map[string]func(args []string){}
+
+// TestMain: where there is no guest, the tests run on the software device. As a program of its own, it plays a role of
+// rpmapeer.c.
 func TestMain(m *testing.M) {
 	if role := os.Getenv(envRole); role != "" {
-		watcherMain(role, os.Args[1:])
+		programs[role](os.Args[1:])
 		return
 	}
 	rig.OrSoft()

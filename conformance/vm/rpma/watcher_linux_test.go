@@ -20,9 +20,6 @@ import (
 	"github.com/goverbs/goverbs/rpma"
 )
 
-// envRole makes the test program a watcher.
-const envRole = "GOVERBS_RPMA_ROLE"
-
 // Roles of watchers, which say each event of a connection until it is over: one connects, one listens, and one connects
 // and never looks at its events, so that the other side is not answered.
 const (
@@ -31,22 +28,21 @@ const (
 	mute    = "mute"
 )
 
-// watcherMain is the main function of a watcher: the roles of rpmapeer.c, with its words, in a process of its own, for
-// a device is not removed as long as a process has it open.
-func watcherMain(role string, args []string) {
-	var err error
-	at := net.JoinHostPort(args[0], args[1])
-	switch role {
-	case watched:
-		err = watchListener(at, args[0])
-	case memory:
-		err = withoutMemory(at, args[0])
-	default:
-		err = watchConnection(at, args[0], role == mute)
-	}
-	if err != nil {
-		fmt.Println("failed:", err)
-		os.Exit(1)
+func init() {
+	programs[watch] = roleOf(func(at, host string) error { return watchConnection(at, host, false) })
+	programs[mute] = roleOf(func(at, host string) error { return watchConnection(at, host, true) })
+	programs[watched] = roleOf(watchListener)
+	programs[memory] = roleOf(withoutMemory)
+}
+
+// roleOf is the main function of a role of rpmapeer.c, with its words, in a process of its own: a device is not removed
+// as long as a process has it open.
+func roleOf(role func(at, host string) error) func(args []string) {
+	return func(args []string) {
+		if err := role(net.JoinHostPort(args[0], args[1]), args[0]); err != nil {
+			fmt.Println("failed:", err)
+			os.Exit(1)
+		}
 	}
 }
 
