@@ -48,7 +48,10 @@ func TestLost(t *testing.T) {
 		removed := make(chan error, 1)
 		go func() { removed <- spare.Remove() }() // waits until both have let go
 		for _, w := range both {
-			w.ends("event 2, result 0")
+			w.says("event 2, result 0")
+		}
+		for _, w := range both {
+			w.ends()
 		}
 		require.NoError(t, <-removed)
 	})
@@ -63,7 +66,10 @@ func TestUndefined(t *testing.T) {
 		both := watchBoth(t, netip.AddrPortFrom(bond.Address, 7661), active, passive)
 		bond.FailOver()
 		for _, w := range both {
-			w.ends("event -1, result -100000")
+			w.says("event -1, result -100000")
+		}
+		for _, w := range both {
+			w.ends()
 		}
 	})
 }
@@ -91,7 +97,8 @@ func TestUnreachable(t *testing.T) {
 	}
 	began := time.Now()
 	for _, w := range all {
-		w.ends("event 4, result 0")
+		w.says("event 4, result 0")
+		w.ends()
 	}
 	t.Logf("after %v", time.Since(began))
 }

@@ -106,13 +106,17 @@ func openPeer(side rpma.Side, host string) (peer *rpma.Peer, end func() error, e
 	}, err
 }
 
-// tell prints the events of a connection until it is over, and closes everything, also on a device that is gone.
+// tell prints the events of a connection until it is over, stays until its input ends, for the other side would see it
+// go, and closes everything, also on a device that is gone.
 func tell(c *rpma.Conn, end func() error) error {
 	for {
 		e, err := c.NextEvent(context.Background())
 		fmt.Printf("event %d, result %d\n", e, rpma.CodeOf(err))
 		if e == rpma.Established {
 			continue
+		}
+		if _, err := io.Copy(io.Discard, os.Stdin); err != nil {
+			return err
 		}
 		if err := c.Close(); err != nil {
 			return err
@@ -126,6 +130,7 @@ type watcher struct {
 	t     *testing.T
 	what  string
 	cmd   *exec.Cmd
+	input io.Closer
 	lines *bufio.Scanner
 }
 
@@ -150,7 +155,8 @@ func newWatcher(ctx context.Context, t *testing.T, language, role string, at net
 func startWatcher(ctx context.Context, t *testing.T, language, role string, at netip.AddrPort) *watcher {
 	t.Helper()
 	w := newWatcher(ctx, t, language, role, at)
-	_, err := w.cmd.StdinPipe() // open as long as the watcher runs
+	var err error
+	w.input, err = w.cmd.StdinPipe()
 	require.NoError(t, err)
 	out, err := w.cmd.StdoutPipe()
 	require.NoError(t, err)
@@ -166,10 +172,10 @@ func (w *watcher) says(line string) {
 	require.Equal(w.t, line, w.lines.Text(), w.what)
 }
 
-// ends requires the last line.
-func (w *watcher) ends(line string) {
+// ends lets it go, and requires that it has said everything.
+func (w *watcher) ends() {
 	w.t.Helper()
-	w.says(line)
+	require.NoError(w.t, w.input.Close())
 	require.False(w.t, w.lines.Scan(), "%s: %s", w.what, w.lines.Text())
 	require.NoError(w.t, w.cmd.Wait(), w.what)
 }

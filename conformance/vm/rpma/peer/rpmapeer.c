@@ -618,7 +618,10 @@ static void out_of_memory(const char *address, const char *port, int own)
 	without_memory("shared receive queue", new_srq);
 }
 
-/* tell prints the events of the connection until it is over. Its device may be gone then, so nothing is given back. */
+/*
+ * tell prints the events of the connection until it is over, and stays until its input ends, for the other side would see it go. The device
+ * may be gone then, so nothing is given back.
+ */
 static void tell(void)
 {
 	for (;;) {
@@ -626,8 +629,11 @@ static void tell(void)
 		int ret = rpma_conn_next_event(conn, &e);
 
 		printf("event %d, result %d\n", e, ret);
-		if (e != RPMA_CONN_ESTABLISHED)
-			exit(0);
+		if (e == RPMA_CONN_ESTABLISHED)
+			continue;
+		while (getchar() != EOF)
+			;
+		exit(0);
 	}
 }
 
