@@ -20,17 +20,14 @@ import (
 	"github.com/goverbs/goverbs/rpma"
 )
 
-// Roles of watchers, which say each event of a connection until it is over: one connects, one listens, and one connects
-// and never looks at its events, so that the other side is not answered.
+// Roles of watchers, which say each event of a connection until it is over: one connects, and one listens.
 const (
 	watch   = "watch"
 	watched = "watched"
-	mute    = "mute"
 )
 
 func init() {
-	programs[watch] = roleOf(func(at, host string) error { return watchConnection(at, host, false) })
-	programs[mute] = roleOf(func(at, host string) error { return watchConnection(at, host, true) })
+	programs[watch] = roleOf(watchConnection)
 	programs[watched] = roleOf(watchListener)
 	programs[memory] = roleOf(withoutMemory)
 }
@@ -46,7 +43,7 @@ func roleOf(role func(at, host string) error) func(args []string) {
 	}
 }
 
-func watchConnection(at, host string, mute bool) error {
+func watchConnection(at, host string) error {
 	peer, end, err := openPeer(rpma.Remote, host)
 	if err != nil {
 		return err
@@ -57,10 +54,6 @@ func watchConnection(at, host string, mute bool) error {
 	}
 	c, err := q.Connect(nil)
 	if err != nil {
-		return err
-	}
-	if mute {
-		_, err := io.Copy(io.Discard, os.Stdin)
 		return err
 	}
 	return tell(c, end)
