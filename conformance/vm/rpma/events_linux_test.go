@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/goverbs/goverbs/conformance/vm/rig"
@@ -39,7 +40,8 @@ func watchBoth(t *testing.T, at netip.AddrPort, active, passive string) [2]*watc
 	return [2]*watcher{a, p}
 }
 
-// TestLost: a device is removed under a connection, which is lost for both sides.
+// TestLost: a device is removed under a connection, which is lost for both sides; but the kernel may have closed one of
+// them, of which the other hears first.
 func TestLost(t *testing.T) {
 	eachPair(t, func(t *testing.T, active, passive string) {
 		spare := rig.Open(t).Spare()
@@ -47,9 +49,10 @@ func TestLost(t *testing.T) {
 		both := watchBoth(t, netip.AddrPortFrom(at, 7660), active, passive)
 		removed := make(chan error, 1)
 		go func() { removed <- spare.Remove() }() // waits until both have let go
-		for _, w := range both {
-			w.says("event 2, result 0")
-		}
+		const lost, closed = "event 2, result 0", "event 1, result 0"
+		said := []string{both[0].next(), both[1].next()}
+		assert.Contains(t, said, lost)
+		assert.Subset(t, []string{lost, closed}, said)
 		for _, w := range both {
 			w.ends()
 		}

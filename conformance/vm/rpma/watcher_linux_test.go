@@ -158,11 +158,17 @@ func startWatcher(ctx context.Context, t *testing.T, language, role string, at n
 	return w
 }
 
+// next is the next line.
+func (w *watcher) next() string {
+	w.t.Helper()
+	require.True(w.t, w.lines.Scan(), "%s: it has ended: %v", w.what, w.lines.Err())
+	return w.lines.Text()
+}
+
 // says requires the next line.
 func (w *watcher) says(line string) {
 	w.t.Helper()
-	require.True(w.t, w.lines.Scan(), "%s: it ended before %q: %v", w.what, line, w.lines.Err())
-	require.Equal(w.t, line, w.lines.Text(), w.what)
+	require.Equal(w.t, line, w.next(), w.what)
 }
 
 // ends lets it go, and requires that it has said everything.
