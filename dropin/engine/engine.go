@@ -74,8 +74,11 @@ func goverbs_find(library, name *C.char) C.int {
 	}
 	engine.Lock()
 	defer engine.Unlock()
-	if C.GoString(name) == "rdma_get_cm_event" {
+	switch C.GoString(name) {
+	case "rdma_get_cm_event":
 		function = neverWoken(function)
+	case "rdma_getaddrinfo":
+		function = resolving(function)
 	}
 	engine.functions = append(engine.functions, function)
 	return C.int(len(engine.functions) - 1)

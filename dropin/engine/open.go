@@ -26,7 +26,7 @@ func open() (*soft.Fabric, error) {
 		if err != nil {
 			return nil, fmt.Errorf("GOVERBS_DEVICE is %q: %w", name, err)
 		}
-		return wiredTo(at)
+		return captured(wiredTo(at))
 	case name == "soft0":
 		return soft.New(soft.Options{})
 	case name != "":
@@ -38,7 +38,7 @@ func open() (*soft.Fabric, error) {
 		f, err := wiredTo(at)
 		switch {
 		case err == nil:
-			return f, nil
+			return captured(f, nil)
 		case !errors.Is(err, syscall.EADDRINUSE) || address == last:
 			fmt.Fprintln(os.Stderr, "goverbs: soft0 reaches no other process:", err)
 			return soft.New(soft.Options{})
@@ -48,4 +48,16 @@ func open() (*soft.Fabric, error) {
 
 func wiredTo(address netip.Addr) (*soft.Fabric, error) {
 	return soft.New(soft.Options{Devices: []soft.DeviceOptions{{Name: "soft0", Address: address, Wire: true}}})
+}
+
+// captured lets a fabric with a wire capture its packets if the environment says so.
+func captured(f *soft.Fabric, err error) (*soft.Fabric, error) {
+	if err != nil {
+		return nil, err
+	}
+	if err := f.CaptureByEnvironment(); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
 }

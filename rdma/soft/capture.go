@@ -47,20 +47,32 @@ func (c *Capture) Close() error { return c.capture.Close() }
 // captured to.
 const captureVariable = "GOVERBS_SOFT_CAPTURE"
 
-// namedFabric makes the fabric of Named, with its capture.
-func namedFabric(first DeviceOptions) (*Fabric, error) {
-	f, err := New(Options{Devices: []DeviceOptions{first}})
+// CaptureByEnvironment captures to the file that the environment variable GOVERBS_SOFT_CAPTURE names, as is done for
+// the devices of Named, until the process ends. Without the variable, it does nothing.
+func (f *Fabric) CaptureByEnvironment() error {
 	name := rights.Getenv(captureVariable)
-	if err != nil || name == "" {
-		return f, err
+	if name == "" {
+		return nil
 	}
 	to, err := pcap.Create(name)
 	if err == nil {
 		_, err = f.Capture(to)
 	}
 	if err != nil {
+		return fmt.Errorf("soft: %s=%s: %w", captureVariable, name, err)
+	}
+	return nil
+}
+
+// namedFabric makes the fabric of Named, with its capture.
+func namedFabric(first DeviceOptions) (*Fabric, error) {
+	f, err := New(Options{Devices: []DeviceOptions{first}})
+	if err != nil {
+		return nil, err
+	}
+	if err := f.CaptureByEnvironment(); err != nil {
 		f.Close()
-		return nil, fmt.Errorf("soft: %s=%s: %w", captureVariable, name, err)
+		return nil, err
 	}
 	return f, nil
 }

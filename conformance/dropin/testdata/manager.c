@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
 // What programs expect of librdmacm that have no event channel, and that keep a context of a list which they have freed, or of
-// an identifier which they have destroyed.
-// Usage: manager ADDRESS
+// an identifier which they have destroyed. Names of hosts are those of the C library.
+// Usage: manager ADDRESS NAME
 #include <arpa/inet.h>
+#include <netdb.h>
 #include <rdma/rdma_cma.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define WANT(what) \
 	do { \
@@ -15,6 +17,24 @@
 			exit(1); \
 		} \
 	} while (0)
+
+static void names(const char *name)
+{
+	struct rdma_addrinfo hints = {.ai_family = AF_INET, .ai_port_space = RDMA_PS_TCP}, *ours = NULL;
+	struct addrinfo wants = {.ai_family = AF_INET, .ai_socktype = SOCK_STREAM}, *theirs = NULL;
+	int error = getaddrinfo(name, "7471", &wants, &theirs);
+
+	WANT(rdma_getaddrinfo(name, "7471", &hints, &ours) == error);
+	if (!error) {
+		WANT(ours->ai_dst_len == theirs->ai_addrlen && !memcmp(ours->ai_dst_addr, theirs->ai_addr, theirs->ai_addrlen));
+		rdma_freeaddrinfo(ours);
+		freeaddrinfo(theirs);
+	}
+	hints.ai_flags = RAI_NUMERICHOST;
+	WANT(rdma_getaddrinfo(name, "7471", &hints, &ours) == EAI_NONAME);
+	hints.ai_flags = 0, hints.ai_family = AF_INET6;
+	WANT(rdma_getaddrinfo("192.0.2.1", "7471", &hints, &ours) < 0);
+}
 
 int main(int argc, char **argv)
 {
@@ -25,7 +45,7 @@ int main(int argc, char **argv)
 	struct ibv_pd *pd;
 	int n = 0;
 
-	WANT(argc == 2 && inet_pton(AF_INET, argv[1], &address.sin_addr) == 1);
+	WANT(argc == 3 && inet_pton(AF_INET, argv[1], &address.sin_addr) == 1);
 	WANT(rdma_create_id(NULL, &id, NULL, RDMA_PS_TCP) == 0);
 	WANT(rdma_resolve_addr(id, NULL, (struct sockaddr *)&address, 1000) == 0);
 	WANT(rdma_resolve_route(id, 1000) == 0);
@@ -41,5 +61,6 @@ int main(int argc, char **argv)
 	rdma_free_devices(list);
 	pd = ibv_alloc_pd(context);
 	WANT(pd && ibv_dealloc_pd(pd) == 0);
+	names(argv[2]);
 	return 0;
 }
