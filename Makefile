@@ -312,5 +312,11 @@ deps: ## install what is missing: C compilers for five targets, or eight with GO
 	@.ci/modules . conformance/bench examples/grpc
 
 .PHONY: suites
-suites: ## test suites of others on the drop-in libraries: installs them, runs them and compares with what docs/suites.md says; SUITES=NAME,NAME for some, UPDATE=1 writes the results; 20 min
+suites: ## test suites of others on the drop-in libraries: installs them, runs them and compares with what docs/suites.md says; SUITES=NAME,NAME for some, UPDATE=1 writes the results; 25 min
 	@$(GO) run ./conformance/suites/cmd/suites $(if $(SUITES),-suites '$(SUITES)') $(if $(UPDATE),-update)
+
+.PHONY: suites-rxe
+suites-rxe: vm-deps ## those of them that can run, on Soft-RoCE of a kernel in a guest: KERNEL=6.1 or 6.12, SUITES=NAME,NAME, UPDATE=1; 15 min a kernel
+	@for k in $(if $(filter all,$(KERNEL)),6.1 6.12,$(KERNEL)); do \
+		$(GO) run ./conformance/suites/cmd/suites -kernel $$k $(if $(SUITES),-suites '$(SUITES)') $(if $(UPDATE),-update) || exit 1; \
+	done

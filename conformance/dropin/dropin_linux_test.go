@@ -32,7 +32,8 @@ var libraries = sync.OnceValues(func() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	// The go command runs tests again when a file that they have looked at has changed; it does not see what a script reads.
+	// The go command runs tests again when a file that they have looked at has changed; it does not see what a script
+	// reads.
 	for _, from := range []string{"../../dropin", "../../generated/dropin"} {
 		err := filepath.WalkDir(from, func(file string, _ fs.DirEntry, err error) error {
 			if err == nil {

@@ -6,6 +6,7 @@ import (
 	"embed"
 	"fmt"
 	"path"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -19,13 +20,15 @@ var casesFiles embed.FS
 // Suite is what one file of cases says.
 type Suite struct {
 	Name     string
-	Title    string        // what the page calls it
-	Packages []Package     // what it needs of the archive
-	Build    string        // a script in build, which makes what the archive has only as source; or ""
-	Python   string        // the directory with tests of pyverbs; then Cases are empty, and the tests name themselves
-	Network  bool          // whether its programs run in a network namespace, because they leave loopback out
-	Limit    time.Duration // for each case, or for each module of Python
-	Skips    []int         // exit statuses with which programs say that they skip
+	Title    string         // what the page calls it
+	Packages []Package      // what it needs of the archive
+	Build    string         // a script in build, which makes what the archive has only as source; or ""
+	Python   string         // the directory with tests of pyverbs; then Cases are empty, and the tests name themselves
+	Rxe      bool           // whether it runs on Soft-RoCE of guests, too,
+	Without  *regexp.Regexp // but for cases of these names, which would take too long there; or nil
+	Network  bool           // whether its programs run in a network namespace, because they leave loopback out
+	Limit    time.Duration  // for each case, or for each module of Python
+	Skips    []int          // exit statuses with which programs say that they skip
 	Cases    []Case
 }
 
@@ -33,8 +36,9 @@ type Suite struct {
 type Package struct{ Name, Version string }
 
 // Case is a program, or a server and its client, each with its arguments. {port} is a port of the case's own, {server}
-// and {client} are the addresses of the two devices, and {cache} is where Build puts things. NAME=VALUE in front is for
-// the environment.
+// and {client} are the addresses of the two devices, {device} is their name, {gid} the index of the address among the
+// device's, {temp} names a file for both that is not there yet, and {cache} is where Build puts things. NAME=VALUE in
+// front is for the environment.
 type Case struct {
 	Name   string
 	Server []string // empty for a program that runs alone
@@ -43,9 +47,14 @@ type Case struct {
 	Prints string // what the client's output has in it
 }
 
+// On says whether a case, or a module of pyverbs, runs on a kernel, or, for "", on the software device.
+func (s *Suite) On(kernel, name string) bool {
+	return kernel == "" || s.Rxe && (s.Without == nil || !s.Without.MatchString(name))
+}
+
 // Names are the suites there are, in the order in which they run.
 var Names = []string{"ibverbs-utils", "rdmacm-utils", "pyverbs-44.0", "pyverbs-65.0", "perftest", "qperf", "ucx",
-	"libfabric", "openmpi", "fio"}
+	"libfabric", "openmpi", "fio", "dapl", "qemu"}
 
 // Read reads the cases of a suite.
 func Read(name string) (*Suite, error) {
@@ -107,6 +116,18 @@ func (s *Suite) directive(word, rest string) error {
 		s.Packages = append(s.Packages, Package{fields[0], fields[1]})
 	case word == "build" && len(fields) == 1:
 		s.Build = rest
+	case word == "rxe" && len(fields) != 1:
+		s.Rxe = true
+		if len(fields) == 0 {
+			return nil
+		}
+		pattern, ok := strings.CutPrefix(rest, "without ")
+		if !ok {
+			return fmt.Errorf("@ rxe %s; want @ rxe, or @ rxe without REGEXP", rest)
+		}
+		without, err := regexp.Compile(pattern)
+		s.Without = without
+		return err
 	case word == "network" && rest == "own":
 		s.Network = true
 	case word == "python" && len(fields) == 1:
@@ -124,7 +145,7 @@ func (s *Suite) directive(word, rest string) error {
 			s.Skips = append(s.Skips, status)
 		}
 	default:
-		return fmt.Errorf("@ %s %s; want @ title TEXT, @ package NAME VERSION, @ build SCRIPT, @ network own, "+
+		return fmt.Errorf("@ %s %s; want @ title TEXT, @ package NAME VERSION, @ build SCRIPT, @ rxe, @ network own, "+
 			"@ python DIRECTORY, @ limit DURATION, @ skips STATUS..., @ server COMMAND or @ client COMMAND", word, rest)
 	}
 	return nil

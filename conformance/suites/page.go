@@ -9,52 +9,77 @@ import (
 	"strings"
 )
 
-const about = `# Test suites of others, on the software device
+const about = `# Test suites of others, on the software device and on Soft-RoCE
 
-Programs and tests that nobody of this project wrote run unmodified on the drop-in libraries, ` +
-	"`libibverbs.so.1`" + `
-and ` + "`librdmacm.so.1`" + ` over the software device. ` + "`make suites`" + ` installs them from the Debian archive in the versions
-below, runs each case, and fails if one ends otherwise than here. This page is made from
+Programs and tests that nobody of this project wrote run unmodified on the [drop-in libraries](dropin.md) over the
+software device. They come from the Debian archive, in the versions below. ` +
+	"`make suites` installs them, runs\neach case, and fails if one ends otherwise than here. `make suites-rxe` runs " +
+	"those that can on\n" + `Soft-RoCE of two kernels, with rdma-core's own libraries, in a guest. This page is made from
 [conformance/suites/results](../conformance/suites/results).
 
-A server and its client are two processes, each with a software device at a loopback address of its own; those of
-libfabric, which leaves loopback out, are in a network namespace. A case passes if both end with status 0, and if the
-client prints what the case asks for. What a suite skips, it skips for a reason of its own: the feature is of one
-vendor, or the device does not have it.
+A server and its client are two processes. On the software device, each has one of its own at a loopback address; those
+of libfabric, which leaves loopback out, are in a network namespace. In a guest, both have the same device. A case
+passes if both end with status 0, and if the client prints what the case asks for. What a suite skips, it skips for a
+reason of its own: the feature is of one vendor, or the device does not have it.
 
 `
 
 // Page makes docs/suites.md from the results that are expected.
 func Page(root string) (string, error) {
 	var table, reasons strings.Builder
-	table.WriteString("| suite | version | cases | pass | skip | fail |\n|---|---|---:|---:|---:|---:|\n")
+	table.WriteString("Numbers are of cases that pass, are skipped, and fail.\n\n| suite | version | cases | soft0 |")
+	for _, kernel := range Kernels {
+		fmt.Fprintf(&table, " rxe %s |", kernel)
+	}
+	table.WriteString("\n|---|---|---:|---:|" + strings.Repeat("---:|", len(Kernels)) + "\n")
 	for _, name := range Names {
 		s, err := Read(name)
 		if err != nil {
 			return "", err
 		}
-		results, err := Expected(filepath.Join(root, "conformance", "suites", "results"), name)
-		if err != nil {
-			return "", err
-		}
-		fmt.Fprintf(&table, "| %s | %s | %d | %d | %d | %d |\n", s.Title, s.version(), len(results),
-			len(ending(results, Pass)), len(ending(results, Skip)), len(ending(results, Fail)))
-		for _, why := range []struct{ end, title string }{{Fail, "fails"}, {Skip, "is skipped"}} {
-			some := ending(results, why.end)
-			if len(some) == 0 {
+		fmt.Fprintf(&table, "| %s | %s |", s.Title, s.version())
+		for i, kernel := range append([]string{""}, Kernels...) {
+			dir := ResultsOf(filepath.Join(root, "conformance", "suites", "results"), kernel)
+			results, err := Expected(dir, name)
+			if err != nil {
+				return "", err
+			}
+			if i == 0 {
+				fmt.Fprintf(&table, " %d |", len(results))
+			}
+			if len(results) == 0 {
+				table.WriteString(" – |")
 				continue
 			}
-			fmt.Fprintf(&reasons, "\n## What %s of %s\n\n| why | cases |\n|---|---|\n", why.title, s.Title)
-			for _, reason := range grouped(some) {
-				cases := reason.cases
-				if n := len(cases); why.end == Skip && n > 4 {
-					cases = []string{fmt.Sprintf("%d cases", n)}
-				}
-				fmt.Fprintf(&reasons, "| %s | %s |\n", reason.text, strings.Join(cases, ", "))
-			}
+			fmt.Fprintf(&table, " %d, %d, %d |", len(ending(results, Pass)), len(ending(results, Skip)),
+				len(ending(results, Fail)))
+			writeReasons(&reasons, s, kernel, results)
 		}
+		table.WriteString("\n")
 	}
 	return about + table.String() + reasons.String(), nil
+}
+
+// writeReasons writes why cases of a suite fail and are skipped. On Soft-RoCE, what fails is enough.
+func writeReasons(to *strings.Builder, s *Suite, kernel string, results []Result) {
+	at := ""
+	if kernel != "" {
+		at = ", on Soft-RoCE of " + kernel
+	}
+	for _, why := range []struct{ end, title string }{{Fail, "fails"}, {Skip, "is skipped"}} {
+		some := ending(results, why.end)
+		if len(some) == 0 || why.end == Skip && kernel != "" {
+			continue
+		}
+		fmt.Fprintf(to, "\n## What %s of %s%s\n\n| why | cases |\n|---|---|\n", why.title, s.Title, at)
+		for _, reason := range grouped(some) {
+			cases := reason.cases
+			if n := len(cases); n > 4 && (why.end == Skip || kernel != "") {
+				cases = []string{fmt.Sprintf("%d cases", n)}
+			}
+			fmt.Fprintf(to, "| %s | %s |\n", reason.text, strings.Join(cases, ", "))
+		}
+	}
 }
 
 // version is the version of the package that has the suite, which is the first one.

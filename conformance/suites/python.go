@@ -40,9 +40,11 @@ func (r *Runner) RunPython(ctx context.Context, s *Suite, wanted func(name strin
 		if !wanted(module) {
 			continue
 		}
+		r.begins(module)
 		some := r.module(ctx, s, dir, script, module)
 		for _, one := range some {
 			r.Log("%s: %s: %s%s", s.Name, one.Case, one, one.detail())
+			r.ended(one)
 		}
 		all = append(all, some...)
 	}
@@ -53,15 +55,15 @@ func (r *Runner) RunPython(ctx context.Context, s *Suite, wanted func(name strin
 // that had their turn.
 func (r *Runner) module(ctx context.Context, s *Suite, dir, script, module string) (all []Result) {
 	command := []string{"PYTHONPATH=" + filepath.Dir(strings.ReplaceAll(s.Python, "{cache}", r.Cache)),
-		"/usr/bin/python3", script, "{server}", dir, module}
+		"/usr/bin/python3", script, "{device}", "{server}", dir, module}
 	for {
 		done := len(all)
-		at := address()
-		p, err := r.start(at, strings.NewReplacer("{server}", at), command)
+		at, _ := r.addresses()
+		p, err := r.start(at, r.fill("{server}", at), command)
 		if err != nil {
 			return append(all, Result{module, Fail, err.Error(), ""})
 		}
-		within, cancel := context.WithTimeout(ctx, s.Limit)
+		within, cancel := context.WithTimeout(ctx, r.limit(s))
 		err = p.end(within)
 		cancel()
 		p.kill()

@@ -21,11 +21,21 @@ import (
 
 // Runner runs cases, one after the other.
 type Runner struct {
-	Libraries string // the directory of the drop-in libraries
+	Libraries string // the directory of the drop-in libraries, or "" for those of the system, with Kernel
+	Kernel    *Kernel
 	Cache     string // for what is built
 	Log       func(format string, args ...any)
+	Begins    func(name string) // is told of each case, and of each module of pyverbs, before it runs; may be nil
+	Ended     func(Result)      // is told of each result; may be nil
 
 	network *network // in which programs run, or nil
+}
+
+// Kernel is a device of the kernel that programs run on, instead of one software device each.
+type Kernel struct {
+	Device, Address string
+	GID             string        // the index of Address among the device's
+	Slower          time.Duration // limits are so many times as long
 }
 
 // addresses counts those that the devices of cases have had: a run does not use one twice.
@@ -39,10 +49,42 @@ func address() string {
 
 // addresses gives those of a case.
 func (r *Runner) addresses() (server, client string) {
-	if r.network != nil {
+	switch {
+	case r.Kernel != nil:
+		return r.Kernel.Address, r.Kernel.Address
+	case r.network != nil:
 		return networkAddresses[0], networkAddresses[1]
 	}
 	return address(), address()
+}
+
+// limit is how long a case, or a module of Python, may take.
+func (r *Runner) limit(s *Suite) time.Duration {
+	if r.Kernel != nil {
+		return s.Limit * r.Kernel.Slower
+	}
+	return s.Limit
+}
+
+// fill fills what cases leave open, with pairs of names and values of one case.
+func (r *Runner) fill(pairs ...string) *strings.Replacer {
+	device, gid := "soft0", "0"
+	if r.Kernel != nil {
+		device, gid = r.Kernel.Device, r.Kernel.GID
+	}
+	return strings.NewReplacer(append(pairs, "{cache}", r.Cache, "{device}", device, "{gid}", gid)...)
+}
+
+func (r *Runner) begins(name string) {
+	if r.Begins != nil {
+		r.Begins(name)
+	}
+}
+
+func (r *Runner) ended(result Result) {
+	if r.Ended != nil {
+		r.Ended(result)
+	}
 }
 
 // freePort gives a port that nobody listens at.
@@ -58,14 +100,19 @@ func freePort() (string, error) {
 
 // Run runs a case of a suite.
 func (r *Runner) Run(ctx context.Context, s *Suite, c Case) Result {
-	ctx, cancel := context.WithTimeout(ctx, s.Limit)
+	ctx, cancel := context.WithTimeout(ctx, r.limit(s))
 	defer cancel()
 	server, client := r.addresses()
 	port, err := freePort()
 	if err != nil {
 		return Result{c.Name, Fail, err.Error(), ""}
 	}
-	fill := strings.NewReplacer("{port}", port, "{server}", server, "{client}", client, "{cache}", r.Cache)
+	temp, err := os.MkdirTemp("", "goverbs-suite-")
+	if err != nil {
+		return Result{c.Name, Fail, err.Error(), ""}
+	}
+	defer os.RemoveAll(temp)
+	fill := r.fill("{port}", port, "{server}", server, "{client}", client, "{temp}", filepath.Join(temp, "file"))
 	var serving *process
 	if len(c.Server) > 0 {
 		if serving, err = r.start(server, fill, c.Server); err != nil {
@@ -81,7 +128,7 @@ func (r *Runner) Run(ctx context.Context, s *Suite, c Case) Result {
 	defer asking.kill()
 	asked, said := asking.end(ctx), asking.said
 	switch {
-	case asked == nil && !strings.Contains(asking.said(), c.Prints):
+	case asked == nil && !strings.Contains(asking.said(), fill.Replace(c.Prints)):
 		asked = fmt.Errorf("%q is not in the output", c.Prints)
 	case asked == nil && serving != nil && !c.Stays:
 		if err := serving.end(ctx); err != nil {
@@ -127,7 +174,7 @@ func (r *Runner) start(address string, fill *strings.Replacer, command []string)
 		words = append(r.network.within(), words...)
 	}
 	p := &process{cmd: exec.Command(words[0], words[1:]...), ended: make(chan struct{})}
-	p.cmd.Env = append(append(r.environ(), "GOVERBS_DEVICE=soft@"+address), env...)
+	p.cmd.Env = append(r.environ(address), env...)
 	p.cmd.Stdout, p.cmd.Stderr = p, p
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	p.cmd.WaitDelay = time.Second
@@ -142,8 +189,12 @@ func (r *Runner) start(address string, fill *strings.Replacer, command []string)
 }
 
 // environ is what goverbs-run makes of the environment.
-func (r *Runner) environ() []string {
-	env := append(os.Environ(), "LD_LIBRARY_PATH="+r.Libraries, "UCX_UD_VERBS_ETH_DGID_CHECK=n")
+func (r *Runner) environ(address string) []string {
+	if r.Kernel != nil {
+		return os.Environ()
+	}
+	env := append(os.Environ(), "LD_LIBRARY_PATH="+r.Libraries, "UCX_UD_VERBS_ETH_DGID_CHECK=n",
+		"GOVERBS_DEVICE=soft@"+address)
 	files := filepath.Join(r.Libraries, "libgoverbs-files.so")
 	if _, err := os.Stat(files); err == nil {
 		env = append(env, "LD_PRELOAD="+files)
@@ -174,10 +225,13 @@ func (p *process) end(ctx context.Context) error {
 	}
 }
 
-// kill kills the process and all of its group, and waits for its end.
+// kill kills the process and all of its group, and waits for its end; in vain where a kernel does not let go of it.
 func (p *process) kill() {
 	_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL)
-	<-p.ended
+	select {
+	case <-p.ended:
+	case <-time.After(10 * time.Second):
+	}
 }
 
 // waits returns when the process waits for its clients: none of its threads has run, or wanted to, in ten looks 20 ms
@@ -226,7 +280,7 @@ func last(text string) string {
 
 // All runs the cases of a suite whose names are wanted.
 func (r *Runner) All(ctx context.Context, s *Suite, wanted func(name string) bool) ([]Result, error) {
-	if s.Network {
+	if s.Network && r.Kernel == nil {
 		n, err := newNetwork()
 		if err != nil {
 			return nil, err
@@ -244,9 +298,11 @@ func (r *Runner) All(ctx context.Context, s *Suite, wanted func(name string) boo
 		if !wanted(c.Name) {
 			continue
 		}
+		r.begins(c.Name)
 		began := time.Now()
 		result := r.Run(ctx, s, c)
 		r.Log("%s: %s: %s; %.1f s%s", s.Name, c.Name, result, time.Since(began).Seconds(), result.detail())
+		r.ended(result)
 		all = append(all, result)
 	}
 	return all, nil

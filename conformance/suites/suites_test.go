@@ -31,25 +31,33 @@ func TestPage(t *testing.T) {
 	assert.Equal(t, want, string(got), "docs/suites.md is stale: make docs writes it")
 }
 
-// TestExpectedAreOfCases: what is expected is of cases that there are, and of all of them.
+// TestExpectedAreOfCases: what is expected is of cases that there are, and of all of them that run, on the software
+// device and on the kernels on which a suite has been run.
 func TestExpectedAreOfCases(t *testing.T) {
-	for _, name := range Names {
-		s, err := Read(name)
-		require.NoError(t, err)
-		want, err := Expected("results", name)
-		require.NoError(t, err)
-		assert.NotEmpty(t, want, name)
-		if s.Python != "" {
-			continue
+	for _, kernel := range append([]string{""}, Kernels...) {
+		for _, name := range Names {
+			s, err := Read(name)
+			require.NoError(t, err)
+			want, err := Expected(ResultsOf("results", kernel), name)
+			require.NoError(t, err)
+			if kernel == "" || !s.Rxe {
+				assert.Equal(t, kernel == "", len(want) > 0, "%s has results on %q", name, kernel)
+			}
+			if s.Python != "" || len(want) == 0 {
+				continue
+			}
+			var cases, expected []string
+			for _, c := range s.Cases {
+				if s.On(kernel, c.Name) {
+					cases = append(cases, c.Name)
+				}
+			}
+			for _, w := range want {
+				expected = append(expected, w.Case)
+			}
+			assert.Equal(t, cases, expected, "go run ./conformance/suites/cmd/suites -kernel %q -suites %s -update",
+				kernel, name)
 		}
-		var cases, expected []string
-		for _, c := range s.Cases {
-			cases = append(cases, c.Name)
-		}
-		for _, w := range want {
-			expected = append(expected, w.Case)
-		}
-		assert.Equal(t, cases, expected, "%s: run go run ./conformance/suites/cmd/suites -suites %[1]s -update", name)
 	}
 	files, err := filepath.Glob("cases/*.txt")
 	require.NoError(t, err)
@@ -161,6 +169,13 @@ func TestUpdate(t *testing.T) {
 	require.NoError(t, Update(dir, "s", got, []Result{{Case: "c", Ends: Fail, Reason: "theirs"}}))
 	_, err = Expected(dir, "s")
 	assert.ErrorContains(t, err, "s.txt:4: fail: write why, in the third column")
+
+	dir = ResultsOf(dir, "6.1") // what a kernel does, its programs say
+	require.NoError(t, os.Mkdir(dir, 0o755))
+	require.NoError(t, Update(dir, "s", nil, []Result{{Case: "c", Ends: Fail, Reason: "theirs"}}))
+	got, err = Expected(dir, "s")
+	require.NoError(t, err)
+	assert.Equal(t, []Result{{Case: "c", Ends: Fail, Reason: "theirs"}}, got)
 }
 
 // TestRead: what the script for tests of pyverbs prints.
@@ -170,6 +185,30 @@ func TestRead(t *testing.T) {
 	assert.Equal(t, "d", begun)
 	assert.Equal(t, []Result{{Case: "a", Ends: Pass}, {Case: "b", Ends: Skip, Reason: "no such device"},
 		{"c", Fail, "Error: y", "File x\nError: y\n"}}, got)
+}
+
+// TestOnAKernel: programs know the device's name, address and GID, and nothing of the drop-in libraries; cases that
+// take too long there don't run.
+func TestOnAKernel(t *testing.T) {
+	s, err := parse("made", "made.txt", `
+@ rxe without -a$
+@ limit 10s
+device | | echo {device} {server} {client} {gid} | rxe0 192.0.2.1 192.0.2.1 3
+none   | | env -u GOVERBS_DEVICE printenv LD_LIBRARY_PATH
+all -a | | true
+`)
+	require.NoError(t, err)
+	t.Setenv("LD_LIBRARY_PATH", "")
+	var events []string
+	r := &Runner{Kernel: &Kernel{Device: "rxe0", Address: "192.0.2.1", GID: "3", Slower: 2}, Log: t.Logf,
+		Begins: func(name string) { events = append(events, name) },
+		Ended:  func(r Result) { events = append(events, r.Ends) }}
+	all, err := r.All(t.Context(), s, func(name string) bool { return s.On("6.1", name) })
+	require.NoError(t, err)
+	assert.Equal(t, []Result{{Case: "device", Ends: Pass}, {Case: "none", Ends: Pass}}, all)
+	assert.Equal(t, []string{"device", Pass, "none", Pass}, events)
+	assert.Equal(t, 20*time.Second, r.limit(s))
+	assert.True(t, s.On("", "all -a"))
 }
 
 func TestCasesRefuse(t *testing.T) {

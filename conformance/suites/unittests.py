@@ -1,19 +1,19 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Runs a module of pyverbs' tests and prints a line when a test begins and one when it ends.
 
-Usage: unittests.py ADDRESS DIRECTORY MODULE [TEST TO LEAVE OUT]...
+Usage: unittests.py DEVICE ADDRESS DIRECTORY MODULE [TEST TO LEAVE OUT]...
 
-The tests ask /sys and iproute2 for the interface of a device, its address and its partition key. The software device
-has ADDRESS, the default key and no entry in /sys.
+The tests ask /sys and iproute2 for the interface of a device, its address and its partition key. The device has
+ADDRESS and the default key; the software device has no entry in /sys.
 """
 import os
 import sys
 import unittest
 
-address, directory, module, *without = sys.argv[1:]
+device, address, directory, module, *without = sys.argv[1:]
 sys.path.insert(0, directory)
 sys.path.insert(0, os.path.join(directory, 'tests'))
-sys.argv = ['run_tests.py', '--dev', 'soft0']
+sys.argv = ['run_tests.py', '--dev', device]
 
 from args_parser import parser
 import tests.base

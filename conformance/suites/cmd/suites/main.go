@@ -14,11 +14,13 @@ import (
 	"os/signal"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
 
 	"github.com/goverbs/goverbs/conformance/suites"
+	"github.com/goverbs/goverbs/conformance/suites/guest"
 )
 
 func main() {
@@ -28,8 +30,10 @@ func main() {
 		"only cases that match this regular expression; results of others are not looked for")
 	flag.StringVar(&o.libraries, "libraries", "", "directory of the drop-in libraries; without it they are built")
 	flag.BoolVar(&o.update, "update", false, "write conformance/suites/results")
+	flag.StringVar(&o.kernel, "kernel", "",
+		"run on Soft-RoCE of this kernel in a guest, 6.1 or 6.12, those suites that can")
 	flag.Parse()
-	if flag.NArg() > 0 || o.update && o.run != "" {
+	if flag.NArg() > 0 || o.run != "" && o.update {
 		flag.Usage()
 		os.Exit(2)
 	}
@@ -43,8 +47,8 @@ func main() {
 }
 
 type options struct {
-	names, run, libraries string
-	update                bool
+	names, run, libraries, kernel string
+	update                        bool
 }
 
 const results = "conformance/suites/results"
@@ -58,7 +62,7 @@ func run(ctx context.Context, o options) error {
 	if err != nil {
 		return err
 	}
-	if o.libraries == "" {
+	if o.libraries == "" && o.kernel == "" {
 		dir, err := os.MkdirTemp("", "goverbs-dropin-")
 		if err != nil {
 			return err
@@ -85,11 +89,20 @@ func one(ctx context.Context, r *suites.Runner, name string, only *regexp.Regexp
 	if err != nil {
 		return err
 	}
+	if o.kernel != "" && !s.Rxe {
+		return nil
+	}
 	if err := prepare(ctx, r, s); err != nil {
 		return err
 	}
 	began := time.Now()
-	got, err := r.All(ctx, s, only.MatchString)
+	var got []suites.Result
+	dir := suites.ResultsOf(results, o.kernel)
+	if o.kernel == "" {
+		got, err = r.All(ctx, s, only.MatchString)
+	} else {
+		got, err = guest.Run(ctx, o.kernel, s, o.run, r.Log)
+	}
 	if err != nil {
 		return err
 	}
@@ -102,9 +115,9 @@ func one(ctx context.Context, r *suites.Runner, name string, only *regexp.Regexp
 	}
 	fmt.Printf("%s: %d pass, %d skip, %d fail; %.0f s\n", name, count[suites.Pass], count[suites.Skip],
 		count[suites.Fail], time.Since(began).Seconds())
-	want, err := suites.Expected(results, name)
+	want, err := suites.Expected(dir, name)
 	if o.update {
-		return suites.Update(results, name, want, got)
+		return suites.Update(dir, name, want, got)
 	}
 	if o.run != "" {
 		want = suites.Of(want, got)
@@ -115,6 +128,9 @@ func one(ctx context.Context, r *suites.Runner, name string, only *regexp.Regexp
 // prepare installs the packages of a suite and builds what is built of it.
 func prepare(ctx context.Context, r *suites.Runner, s *suites.Suite) error {
 	var names []string
+	if r.Libraries == "" { // on a kernel
+		names = slices.Clone(guest.Packages)
+	}
 	for _, p := range s.Packages {
 		names = append(names, p.Name)
 	}

@@ -1,0 +1,8 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+//go:build !linux
+
+// Command inside runs suites in a guest, which runs Linux.
+package main
+
+func main() { panic("this runs in guests, which run Linux: build it with GOOS=linux") }
