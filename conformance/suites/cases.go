@@ -54,7 +54,7 @@ func (s *Suite) On(kernel, name string) bool {
 
 // Names are the suites there are, in the order in which they run.
 var Names = []string{"ibverbs-utils", "rdmacm-utils", "pyverbs-44.0", "pyverbs-65.0", "perftest", "qperf", "ucx",
-	"libfabric", "openmpi", "fio", "dapl", "qemu"}
+	"libfabric", "fabtests", "openmpi", "fio", "dapl", "qemu"}
 
 // Read reads the cases of a suite.
 func Read(name string) (*Suite, error) {
