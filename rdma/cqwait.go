@@ -198,8 +198,8 @@ func (q *CQ) unsignalled(verb string, err error) error {
 	if n == 0 {
 		return err
 	}
-	return explain(verb, q.name, fmt.Sprintf("%d requests of QP %#x are not signalled, which have no completion unless "+
-		"they fail: Signaled asks for one", n, qp), err)
+	return explain(verb, q.name, fmt.Sprintf("%d requests of QP %#x are not signalled, which have no completion "+
+		"unless they fail: Signaled asks for one", n, qp), err)
 }
 
 // sleep returns when there may be completions to poll, or with those that it found after arming the queue. One of the

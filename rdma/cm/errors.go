@@ -96,8 +96,8 @@ func (e *EventError) reason() string {
 	return ""
 }
 
-// unanswered says what to look for when nobody answers the ID. A software device knows which addresses are its fabric's;
-// of others, it knows nothing.
+// unanswered says what to look for when nobody answers the ID. A software device knows which addresses are its
+// fabric's; of others, it knows nothing.
 func (id *ID) unanswered() string {
 	peer := id.PeerAddr().Addr().Unmap().WithZone("")
 	b, software := id.backend.(interface{ Addresses() map[netip.Addr]string })

@@ -41,7 +41,8 @@ func TestSoftNobodyAtAddress(t *testing.T) {
 	assert.ErrorContains(t, err, hint)
 }
 
-// TestSoftUnreachableSaysWhatToDo: the event that ends the attempts has the hint, too. With a virtual clock that takes no minute.
+// TestSoftUnreachableSaysWhatToDo: the event that ends the attempts has the hint, too. With a virtual clock that takes
+// no minute.
 func TestSoftUnreachableSaysWhatToDo(t *testing.T) {
 	s := newStageOn(t, rdmacm.PS_TCP, soft.Options{Virtual: true})
 	id := newSoftID(t, s.f, rdmacm.PS_TCP)

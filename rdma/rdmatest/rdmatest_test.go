@@ -89,8 +89,8 @@ func TestSharedLeaks(t *testing.T) {
 	f.end()
 	all := strings.Join(f.failures, "\n")
 	for _, kind := range []string{"ctx", "pd"} {
-		assert.Contains(t, all, "not closed: "+kind+" shared by the IDs and connections of its device, and gone with the "+
-			"last of them")
+		assert.Contains(t, all, "not closed: "+kind+" shared by the IDs and connections of its device, and gone with "+
+			"the last of them")
 	}
 	assert.NotContains(t, all, "ctx made at")
 	assert.NotContains(t, all, "pd made at")
@@ -229,8 +229,8 @@ func TestLeaksOfStreams(t *testing.T) {
 	all := strings.Join(f.failures, "\n")
 	require.NotEmpty(t, all)
 	for _, line := range f.failures {
-		assert.Regexp(t, `made at rdmatest/rdmatest_test.go:\d+ \(rdmatest.TestLeaksOfStreams|(ctx|pd) shared by the IDs`,
-			line)
+		assert.Regexp(t, `made at rdmatest/rdmatest_test.go:\d+ \(rdmatest.TestLeaksOfStreams|`+
+			`(ctx|pd) shared by the IDs`, line)
 	}
 	assert.GreaterOrEqual(t, strings.Count(all, "cm_id"), 3, "of the listener and of both ends: %s", all)
 	for _, c := range []io.Closer{here, there, l} {

@@ -78,7 +78,7 @@ func TestAliasesSayWhatTheyHave(t *testing.T) {
 const module = "github.com/goverbs/goverbs/"
 
 var (
-	lists = regexp.MustCompile(`(?m)^//\n// (Fields|Methods)(, whose .*)?:\n//\n(//\t.*(\n|$))*`)
+	lists = regexp.MustCompile(`(?m)^//\n// (Fields|Methods)(, whose .*)?:\n//\n((//\n)?//\t.*(\n|$))*`)
 	last  = regexp.MustCompile(`(?m)^//\n// (C|Man): `)
 )
 
