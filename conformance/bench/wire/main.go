@@ -258,9 +258,9 @@ func measure() (err error) {
 func (e *end) writes(remote uint64, rkey uint32) (int, error) {
 	e.sends.Reset()
 	e.sends.Write(3, remote, rkey).Add(e.mr.SGE(0, messageSize)).Signaled()
-	start, posted, done := time.Now(), 0, 0
-	for posted == 0 || done < posted {
-		for posted-done < depth && time.Since(start) < *long {
+	posted, done := 0, 0
+	for start, more := time.Now(), true; more || done < posted; more = time.Since(start) < *long {
+		for more && posted-done < depth {
 			if _, err := e.qp.PostSend(e.sends); err != nil {
 				return 0, err
 			}
