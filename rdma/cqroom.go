@@ -55,8 +55,8 @@ func (q *CQ) Resize(entries int) error {
 	return nil
 }
 
-// admit reserves room for a queue pair's completions: n of its own requests, and those of a shared receive queue, which
-// may be nil and counts once.
+// admit reserves room for the completions of a queue pair, a work queue or a shared receive queue: n of its own
+// requests, and those of the shared receive queue srq, which may be nil and counts once.
 func (q *CQ) admit(n int, srq *SRQ, overcommit bool) error {
 	q.room.Lock()
 	defer q.room.Unlock()
@@ -65,10 +65,14 @@ func (q *CQ) admit(n int, srq *SRQ, overcommit bool) error {
 		more += srq.depth()
 	}
 	if q.taken+more > q.entries && !overcommit {
+		others := ""
+		if n > 0 {
+			others = fmt.Sprintf(" and %d for each further one like this", n)
+		}
 		return &VerbError{Object: q.name, Errno: enomem,
 			Reason: fmt.Sprintf("%d completions may be outstanding, and of the queue's %d there is room for %d: "+
-				"create the queue with at least %d, or set QueueOptions.Overcommit",
-				more, q.entries, q.entries-q.taken, q.taken+more)}
+				"create the queue with at least %d%s, or set QueueOptions.Overcommit",
+				more, q.entries, q.entries-q.taken, q.taken+more, others)}
 	}
 	q.taken += more
 	if srq != nil {

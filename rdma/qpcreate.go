@@ -262,18 +262,26 @@ func (q *QP) makeQueues(in *qpInit, o *QueueOptions) (err error) {
 
 // admit reserves room in the completion queues, and registers the queues there.
 func (q *QP) admit() (undo func(), err error) {
+	sends, recvs := int(q.cap.MaxSendWR), int(q.cap.MaxRecvWR)
 	undo = func() {
-		q.retireFrom(q.sendCQ, int(q.cap.MaxSendWR), nil)
-		q.retireFrom(q.recvCQ, int(q.cap.MaxRecvWR), q.srq)
+		q.retireFrom(q.sendCQ, sends, nil)
+		q.retireFrom(q.recvCQ, recvs, q.srq)
+	}
+	if q.sendCQ == q.recvCQ && q.sendCQ != nil { // at once, so that an error names what both need
+		if err = q.sendCQ.admit(sends+recvs, q.srq, q.options.Overcommit); err != nil {
+			return func() {}, err
+		}
+		q.track()
+		return undo, nil
 	}
 	if q.sendCQ != nil {
-		if err = q.sendCQ.admit(int(q.cap.MaxSendWR), nil, q.options.Overcommit); err != nil {
+		if err = q.sendCQ.admit(sends, nil, q.options.Overcommit); err != nil {
 			return func() {}, err
 		}
 	}
 	if q.recvCQ != nil {
-		if err = q.recvCQ.admit(int(q.cap.MaxRecvWR), q.srq, q.options.Overcommit); err != nil {
-			q.retireFrom(q.sendCQ, int(q.cap.MaxSendWR), nil)
+		if err = q.recvCQ.admit(recvs, q.srq, q.options.Overcommit); err != nil {
+			q.retireFrom(q.sendCQ, sends, nil)
 			return func() {}, err
 		}
 	}

@@ -3,6 +3,7 @@
 package rdma
 
 import (
+	"fmt"
 	"syscall"
 	"testing"
 
@@ -207,4 +208,30 @@ func TestTagsOfASharedReceiveQueue(t *testing.T) {
 	_, err = basic.PostTags(again)
 	assert.ErrorIs(t, err, syscall.EINVAL)
 	assert.ErrorContains(t, err, "is of IBV_SRQT_BASIC")
+}
+
+// TestRoomForMoreQueuePairs: the error of a completion queue that is too small for a queue pair says what all of the
+// queue pair needs, and what the next ones will.
+func TestRoomForMoreQueuePairs(t *testing.T) {
+	pd := softPD(t)
+	cq, err := pd.Device().CreateCQ(128, nil, 0)
+	cq = keep(t, cq, err)
+	srq, err := pd.CreateSRQ(ibv.SRQAttr{MaxWR: 64, MaxSGE: 1}, QueueOptions{})
+	srq = keep(t, srq, err)
+	attr := &ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(), SRQ: srq.Ptr(),
+		Cap: ibv.QPCap{MaxSendWR: 64, MaxSendSGE: 1}}
+	qp, err := pd.CreateQP(attr, QueueOptions{})
+	require.NoError(t, err)
+	more := cq.Len()
+	_, err = pd.CreateQP(attr, QueueOptions{})
+	assert.ErrorIs(t, err, syscall.ENOMEM)
+	assert.ErrorContains(t, err, fmt.Sprintf("create the queue with at least %d and 64 for each further one like this",
+		128+64))
+	attr.SRQ, attr.Cap.MaxRecvWR, attr.Cap.MaxRecvSGE = 0, 32, 1
+	_, err = pd.CreateQP(attr, QueueOptions{})
+	assert.ErrorContains(t, err, fmt.Sprintf("create the queue with at least %d and 96 for each further one like this",
+		128+64+32))
+	assert.Equal(t, more-128, cq.Free(), "a queue pair that was refused leaves its room")
+	require.NoError(t, qp.Close())
+	assert.Equal(t, cq.Len(), cq.Free())
 }
