@@ -323,14 +323,25 @@ func (q *QP) ConnectWith(attr *ibv.QPAttr) error {
 	q.changes.Lock()
 	defer q.changes.Unlock()
 	if q.state() != ibv.QPS_RESET {
-		return invalid("ibv_modify_qp", q.name, "it is in %s, and connecting starts in RESET: see Modify",
-			wq.ShortState(q.state()))
+		return invalid("ibv_modify_qp", q.name, "it is in %s; connecting starts in RESET: move it there with "+
+			"Modify(&ibv.QPAttr{QPState: ibv.QPS_RESET}, ibv.QP_STATE), or create a new queue pair", q.realState())
 	}
 	err := q.connect(*attr)
 	if err != nil && q.state() != ibv.QPS_RESET {
 		q.modify(&ibv.QPAttr{QPState: ibv.QPS_RESET}, ibv.QP_STATE) // the first error says more than this one's
 	}
 	return err
+}
+
+// realState is the state for an error's text, as the device has it: a queue pair that broke was moved by nobody.
+func (q *QP) realState() string {
+	known := q.state()
+	attr, _, err := q.Query(ibv.QP_STATE)
+	if err != nil || attr.QPState == known {
+		return wq.ShortState(known)
+	}
+	return fmt.Sprintf("%s at the device, because work failed, though it was last moved to %s",
+		wq.ShortState(attr.QPState), wq.ShortState(known))
 }
 
 // connect is ConnectWith, and stops where it fails; the caller holds changes.

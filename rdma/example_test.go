@@ -249,3 +249,34 @@ func ExampleSRQ() {
 	// 4
 	// 36
 }
+
+// A queue pair that has failed is connected again, at both ends.
+func ExampleQP_Connect() {
+	p := newPair(ibv.QPT_RC)
+	defer p.close()
+	batch := must(rdma.NewSendBatch(1, 1, 0))
+	defer batch.Close()
+	write := func(rkey uint32) error {
+		batch.Reset()
+		batch.Write(1, p.away.Address(), rkey).Add(p.here.SGE(0, 8)).Signaled()
+		must(p.a.PostSend(batch))
+		wcs := make([]ibv.WC, 1)
+		must(p.cq.Wait(context.Background(), wcs))
+		return rdma.CompletionErr(&wcs[0])
+	}
+	fmt.Println(write(p.away.RKey()+1) != nil, p.a.State())
+	attr, _, err := p.a.Query(ibv.QP_STATE)
+	check(err)
+	fmt.Println(attr.QPState)
+
+	for _, end := range []struct{ qp, peer *rdma.QP }{{p.a, p.b}, {p.b, p.a}} {
+		qp, peer := end.qp, must(end.peer.Endpoint())
+		check(qp.Modify(&ibv.QPAttr{QPState: ibv.QPS_RESET}, ibv.QP_STATE)) // what was posted is gone, uncompleted
+		check(qp.Connect(peer))
+	}
+	fmt.Println(write(p.away.RKey()))
+	// Output:
+	// true IBV_QPS_RTS
+	// IBV_QPS_ERR
+	// <nil>
+}

@@ -85,8 +85,9 @@ func (q *QP) RecvCQ() *CQ { return q.recvCQ }
 // SRQ returns the shared receive queue, or nil.
 func (q *QP) SRQ() *SRQ { return q.srq }
 
-// State returns the state that the queue pair was last moved to, as C records it. A queue pair that broke by itself is
-// in ERR; Query says so. A closed one is in IBV_QPS_UNKNOWN.
+// State returns the state that the queue pair was last moved to, as C records it. After a failed completion the device
+// has it in ERR, and State still says IBV_QPS_RTS: Query with IBV_QP_STATE asks the device. A closed queue pair is in
+// IBV_QPS_UNKNOWN.
 func (q *QP) State() ibv.QPState {
 	if q.use("State") != nil {
 		return ibv.QPS_UNKNOWN
