@@ -218,15 +218,19 @@ type UnknownDeviceError struct {
 	Known []string
 }
 
-// Error returns the name and the names of the devices.
+// Error returns the name and the names of the devices, and how a software device with an address is named.
 func (e *UnknownDeviceError) Error() string {
+	form := ""
+	if strings.HasPrefix(e.Name, "soft") {
+		form = "; one with an address of this machine is " + soft.Prefix + "ADDRESS"
+	}
 	switch {
 	case len(e.Known) == 0 && e.Name == "":
 		return "rdma: there is no device"
 	case len(e.Known) == 0:
-		return fmt.Sprintf("rdma: no device %q: there is none at all", e.Name)
+		return fmt.Sprintf("rdma: no device %q: there is none at all%s", e.Name, form)
 	}
-	return fmt.Sprintf("rdma: no device %q; there are %s", e.Name, strings.Join(e.Known, ", "))
+	return fmt.Sprintf("rdma: no device %q; there are %s%s", e.Name, strings.Join(e.Known, ", "), form)
 }
 
 // Unwrap returns ENOENT.

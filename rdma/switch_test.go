@@ -38,6 +38,12 @@ func TestOpenWithoutName(t *testing.T) {
 	assert.ErrorIs(t, err, syscall.ENOENT)
 	assert.ErrorContains(t, err, `no device "none"; there are `)
 	assert.NotContains(t, err.Error(), "\n")
+	assert.NotContains(t, err.Error(), "soft@")
+
+	t.Setenv("GOVERBS_DEVICE", "soft:127.0.0.1")
+	_, err = rdma.Open("")
+	assert.ErrorContains(t, err, `no device "soft:127.0.0.1"; there are `)
+	assert.ErrorContains(t, err, "; one with an address of this machine is soft@ADDRESS")
 }
 
 // TestNoKernelDevices: where the kernel has no RDMA, the list of devices is no error, and an error about a device says

@@ -74,8 +74,11 @@ func (id *ID) await(ctx context.Context, verb string, success ...rdmacm.CMEventT
 	}
 	if e.Status != 0 || !slices.Contains(success, e.Type) {
 		failed := &EventError{Verb: verb, Object: id.name(), Event: e}
-		if e.Type == rdmacm.CM_EVENT_UNREACHABLE {
+		switch {
+		case e.Type == rdmacm.CM_EVENT_UNREACHABLE:
 			failed.hint = id.unanswered()
+		case e.Type == rdmacm.CM_EVENT_REJECTED && e.Status == rejectNoListener:
+			failed.hint = id.alone()
 		}
 		return e, failed
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/goverbs/goverbs/generated/rdmacm"
 	"github.com/goverbs/goverbs/rdma"
 	"github.com/goverbs/goverbs/rdma/internal/verberr"
+	"github.com/goverbs/goverbs/rdma/soft"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -79,7 +80,7 @@ func (e *EventError) reason() string {
 	case rdmacm.CM_EVENT_REJECTED:
 		switch e.Event.Status {
 		case rejectNoListener:
-			return "nobody listens there"
+			return "nobody listens there" + e.hint
 		case rejectConsumer:
 			return "the peer's program rejected it"
 		case rejectVendorOption:
@@ -111,6 +112,20 @@ func (id *ID) unanswered() string {
 	}
 	return fmt.Sprintf("perhaps no process has a device at %v: start the listener there, on an adapter or with "+
 		"GOVERBS_DEVICE=soft@%v, and let UDP port 4791 through firewalls", peer, peer)
+}
+
+// alone says, of a peer on a software device without a wire, that no other process is there. It is "" for others.
+func (id *ID) alone() string {
+	b, software := id.backend.(interface{ Addresses() map[netip.Addr]string })
+	if !software {
+		return ""
+	}
+	device := b.Addresses()[id.PeerAddr().Addr().Unmap().WithZone("")]
+	if device == "" || strings.HasPrefix(device, soft.Prefix) {
+		return ""
+	}
+	return fmt.Sprintf(" in this process, the only one that can reach its %s; for a listener in another process, give "+
+		"each of them a device soft@ADDRESS, with an address of its own", device)
 }
 
 // errno returns the errno that matches the event.

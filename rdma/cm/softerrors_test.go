@@ -59,7 +59,8 @@ func TestSoftErrorsNameTheID(t *testing.T) {
 	_, err = id.CreateQP(nil, &ibv.QPInitAttr{}, rdma.QueueOptions{})
 	require.NoError(t, err)
 	err = id.Connect(soon(t), nil, nil)
-	refused(err, " to 127.0.0.1:7471: RDMA_CM_EVENT_REJECTED: nobody listens there")
+	refused(err, " to 127.0.0.1:7471: RDMA_CM_EVENT_REJECTED: nobody listens there in this process, the only one that "+
+		"can reach its soft0; for a listener in another process, give each of them a device soft@ADDRESS")
 	assert.ErrorIs(t, err, verberr.ECONNREFUSED)
 	name := id.name()
 	require.NoError(t, id.Close())

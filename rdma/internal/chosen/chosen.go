@@ -27,6 +27,9 @@ func Hint() string {
 	case strings.HasPrefix(name, soft.Prefix), err == nil && of != nil:
 		return fmt.Sprintf("%s=%s is for calls that name no backend, and runtime.Native is the native library",
 			Variable, name)
+	case strings.HasPrefix(name, "soft"):
+		return fmt.Sprintf("%s; it is %q, which none of them is called: one with an address of this machine is %sADDRESS",
+			hint, name, soft.Prefix)
 	case name != "":
 		return fmt.Sprintf("%s; it is %q, which none of them is called", hint, name)
 	}
