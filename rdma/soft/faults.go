@@ -70,6 +70,7 @@ type Counters struct {
 	Lost       uint64 // lost messages of connected queue pairs, or their acknowledgements
 	Duplicates uint64 // repeated messages that connected queue pairs did not execute again
 	NotReady   uint64 // answers "receiver not ready" (RNR)
+	NoReceive  uint64 // datagrams, and messages of UC, that were dropped for want of a receive
 	Retries    uint64 // times that a queue pair went back to a message or packet that was lost
 	Gaps       uint64 // packets that were missing when a later one came, on a wire of packets
 }

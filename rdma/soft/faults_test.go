@@ -10,6 +10,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma"
+	"github.com/goverbs/goverbs/rdma/rdmatest"
 	"github.com/goverbs/goverbs/rdma/soft"
 )
 
@@ -31,5 +34,33 @@ func TestFaultsThatMeanNothing(t *testing.T) {
 		assert.ErrorIs(t, err, syscall.EINVAL)
 		_, err = soft.New(soft.Options{Faults: faults})
 		assert.ErrorContains(t, err, want)
+	}
+}
+
+// TestNoReceive: what is sent without a connection that acknowledges, to a queue pair without a receive, is gone; both
+// sides hear nothing of it, but the fabric counts it.
+func TestNoReceive(t *testing.T) {
+	for _, kind := range []ibv.QPType{ibv.QPT_UC, ibv.QPT_UD} {
+		fabric := rdmatest.NewFabric(t, soft.Options{Virtual: true})
+		here, there := rdmatest.Pair(t, fabric, kind)
+		sends, err := rdma.NewSendBatch(1, 1, 0)
+		require.NoError(t, err)
+		defer sends.Close()
+		request := sends.Send(1).Add(here.MR.SGE(0, 8)).Signaled()
+		if kind == ibv.QPT_UD {
+			request.UD(here.AH.Ptr(), here.Peer.QPNum, here.Peer.QKey)
+		}
+		for n := range uint64(3) {
+			assert.Equal(t, soft.Counters{NoReceive: n}, fabric.Counters(), "%v", kind)
+			_, err = here.QP.PostSend(sends)
+			require.NoError(t, err)
+			wcs := make([]ibv.WC, 1)
+			_, err = here.CQ.WaitBusy(t.Context(), wcs)
+			require.NoError(t, err)
+			assert.NoError(t, rdma.CompletionErr(&wcs[0]))
+		}
+		n, err := there.CQ.Poll(make([]ibv.WC, 1))
+		require.NoError(t, err)
+		assert.Zero(t, n)
 	}
 }

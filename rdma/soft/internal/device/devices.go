@@ -340,6 +340,7 @@ type Counters struct {
 	Lost       uint64
 	Duplicates uint64
 	NotReady   uint64
+	NoReceive  uint64
 	Retries    uint64
 	Gaps       uint64
 }
@@ -355,6 +356,6 @@ func (f *Fabric) Counters() Counters {
 		}
 	}
 	return Counters{Lost: f.lost + f.faulty.Lost(), Duplicates: total[counters.Repeats],
-		NotReady: total[counters.ToldNotReady],
-		Retries:  total[counters.WentBack], Gaps: total[counters.Gaps]}
+		NotReady: total[counters.ToldNotReady], NoReceive: total[counters.NoReceive],
+		Retries: total[counters.WentBack], Gaps: total[counters.Gaps]}
 }
