@@ -9,6 +9,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/goverbs/goverbs/rdma/internal/made"
 )
 
 // Addr is the address of a stream connection over IP. A connection over AF_IB has an [IBAddr].
@@ -26,6 +28,7 @@ func (Addr) Network() string { return "rdma" }
 type Conn struct {
 	id            *ID
 	config        Config
+	work          *made.Work // of a connection that a listener has made
 	local, remote net.Addr
 	stream
 

@@ -98,14 +98,14 @@ func (c Config) listenOnce(at net.Addr) (*Listener, error) {
 	l.local, _ = id.netAddrs()
 	l.ctx, l.cancel = context.WithCancel(context.Background())
 	by := made.Here()
-	l.workers.Go(func() { made.For(by, func() { l.serve(by) }) })
+	l.workers.Go(func() { l.serve(by) })
 	return l, nil
 }
 
 // Addr returns an [Addr], or an [IBAddr] after ListenIB.
 func (l *Listener) Addr() net.Addr { return l.local }
 
-// serve takes requests. What it makes is made for the program at by.
+// serve takes requests. What it makes is made for the program at by, which listens, or where that accepts it.
 func (l *Listener) serve(by made.Place) {
 	for {
 		select {
@@ -113,7 +113,11 @@ func (l *Listener) serve(by made.Place) {
 		case <-l.ctx.Done():
 			return
 		}
-		id, e, err := l.id.GetRequest(l.ctx)
+		var id *ID
+		var e Event
+		var err error
+		work := made.NewWork(by)
+		made.For(work, func() { id, e, err = l.id.GetRequest(l.ctx) })
 		if err != nil {
 			if <-l.slots; e.Listener != nil { // a request came, and was lost for want of something
 				if !e.ID.life.IsClosed() {
@@ -129,14 +133,15 @@ func (l *Listener) serve(by made.Place) {
 		}
 		l.workers.Go(func() {
 			defer func() { <-l.slots }()
-			made.For(by, func() { l.handshake(id, e) })
+			made.For(work, func() { l.handshake(id, e, work) })
 		})
 	}
 }
 
 // handshake answers a request, and hands the connection to Accept.
-func (l *Listener) handshake(id *ID, e Event) {
+func (l *Listener) handshake(id *ID, e Event, work *made.Work) {
 	c := newConn(id, l.config)
+	c.work = work
 	if err := c.accept(l.ctx, e); err != nil { // which the other side is told
 		l.gaveBack(c.release())
 		return
@@ -205,6 +210,7 @@ func (l *Listener) AcceptRDMA(ctx context.Context) (*Conn, error) {
 	var err error
 	select {
 	case c := <-l.conns:
+		c.work.Taken(made.Here())
 		return c, nil
 	case <-l.ctx.Done():
 		err = net.ErrClosed

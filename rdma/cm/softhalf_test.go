@@ -15,6 +15,7 @@ import (
 	"github.com/goverbs/goverbs/generated/libibverbs"
 	"github.com/goverbs/goverbs/generated/rdmacm"
 	"github.com/goverbs/goverbs/rdma"
+	"github.com/goverbs/goverbs/rdma/internal/made"
 	"github.com/goverbs/goverbs/rdma/internal/verberr"
 	"github.com/goverbs/goverbs/rdma/soft"
 )
@@ -94,7 +95,7 @@ func TestSoftListenerTellsWhatStayed(t *testing.T) {
 		request := s.withQP(keep(t, e.ID, nil))
 		handle, err := request.QP().SendQueue().Exclusive() // so that it is not closed
 		keep(t, handle, err)
-		l.handshake(request, e)
+		l.handshake(request, e, made.NewWork(made.Here()))
 		s.event(s.here, rdmacm.CM_EVENT_REJECTED)
 	}
 	err = l.Close()

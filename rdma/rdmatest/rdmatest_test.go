@@ -5,7 +5,6 @@ package rdmatest
 import (
 	"fmt"
 	"io"
-	"net"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -59,11 +58,12 @@ func TestLeaks(t *testing.T) {
 	assert.ErrorContains(t, fabric.Close(), "not closed: ")
 	f.end()
 	all := strings.Join(f.failures, "\n")
-	for _, kind := range []string{"ctx", "pd", "cm_id", "event channel"} {
-		assert.Contains(t, all, "not closed: "+kind+" made at rdmatest/rdmatest_test.go:", "%s", kind)
+	for what, by := range map[string]string{"ctx": "rdma.OpenOn", "pd": "rdma.Device.AllocPD",
+		"cm_id, event channel": "cm.CreateIDOn"} {
+		assert.Regexp(t, `not closed: `+what+` made at rdmatest/rdmatest_test.go:\d+ \(rdmatest.TestLeaks\) by `+by+`\b`,
+			all)
 	}
-	assert.Contains(t, all, "(rdmatest.TestLeaks)")
-	assert.Len(t, f.failures, 4, all)
+	assert.Len(t, f.failures, 3, all)
 
 	require.NoError(t, rdma.CloseAll(nil, pd, device))
 	require.NoError(t, id.Close())
@@ -88,13 +88,10 @@ func TestSharedLeaks(t *testing.T) {
 	require.NoError(t, first.Close())
 	f.end()
 	all := strings.Join(f.failures, "\n")
-	for _, kind := range []string{"ctx", "pd"} {
-		assert.Contains(t, all, "not closed: "+kind+" shared by the IDs and connections of its device, and gone with "+
-			"the last of them")
-	}
-	assert.NotContains(t, all, "ctx made at")
-	assert.NotContains(t, all, "pd made at")
-	assert.Equal(t, 1, strings.Count(all, "cm_id made at rdmatest/rdmatest_test.go:"), all)
+	assert.Contains(t, all, "not closed: ctx, 2 pd shared by the IDs and connections of its device, and gone with the "+
+		"last of them")
+	assert.Contains(t, all, "not closed: cm_id, event channel made at rdmatest/rdmatest_test.go:")
+	assert.Len(t, f.failures, 2, all)
 	require.NoError(t, second.Close())
 	require.NoError(t, fabric.Close())
 }
@@ -184,7 +181,7 @@ func TestWriteLeaks(t *testing.T) {
 	if os.Getenv("GOVERBS_TEST_LEAKS") != "" {
 		device, err := rdma.Open("soft0")
 		require.NoError(t, err)
-		_, err = device.AllocPD()
+		_, err = device.NewRC(rdma.QPParts{})
 		require.NoError(t, err)
 		closed, err := device.CreateCQ(1, nil, 0)
 		require.NoError(t, err)
@@ -200,40 +197,46 @@ func TestWriteLeaks(t *testing.T) {
 		n := 0
 		if leaks != "" {
 			n = 2
-			assert.Regexp(t, `not closed: soft0, made at rdmatest/rdmatest_test.go:\d+ \(rdmatest.TestWriteLeaks\)
-not closed: PD \d+.*, made at rdmatest/rdmatest_test.go`, string(out))
+			assert.Regexp(t, `not closed: soft0, made at rdmatest/rdmatest_test.go:\d+ \(rdmatest.TestWriteLeaks\) by .*
+not closed: PD \d+ on soft0, .*, QP 0x\w+ \(RC\), made at rdmatest/rdmatest_test.go:.* by rdma.Device.NewRC\n`,
+				string(out))
 		}
 		assert.Equal(t, n, strings.Count(string(out), "not closed"), "%s", out)
 	}
 }
 
-// TestLeaksOfStreams: what a listener has made in a goroutine of its own is said to be made where the program listens;
-// calls through Go's library are passed over.
+// TestLeaksOfStreams: what a listener has made in a goroutine of its own is said to be made where the program listens,
+// and what belongs to a connection where that was accepted, if it was; calls through Go's library are passed over.
 func TestLeaksOfStreams(t *testing.T) {
 	f := &fake{TB: t}
 	fabric := NewFabric(f, soft.Options{})
 	config := &cm.Config{Backend: fabric}
 	var l *cm.Listener
-	var here, there net.Conn
 	var err error
 	sync.OnceFunc(func() { l, err = config.Listen(t.Context(), "127.0.0.1:0") })() // by way of package sync
 	require.NoError(t, err)
-	_ = slices.ContainsFunc([]int{1}, func(int) bool { // by way of package slices
-		here, err = config.Dial(t.Context(), l.Addr().String())
-		return true
+	var open []io.Closer
+	_ = slices.ContainsFunc([]int{1, 2}, func(int) bool { // by way of package slices
+		conn, err := config.Dial(t.Context(), l.Addr().String())
+		require.NoError(t, err)
+		open = append(open, conn)
+		return false
 	})
-	require.NoError(t, err)
-	there, err = l.Accept()
+	accepted, err := l.Accept() // the other one waits
 	require.NoError(t, err)
 	f.end()
 	all := strings.Join(f.failures, "\n")
-	require.NotEmpty(t, all)
-	for _, line := range f.failures {
-		assert.Regexp(t, `made at rdmatest/rdmatest_test.go:\d+ \(rdmatest.TestLeaksOfStreams|`+
-			`(ctx|pd) shared by the IDs`, line)
+	for _, want := range []string{
+		`^not closed: 2 channel, 2 cm_id, 2 cq, .* by cm.Config.Dial$`, // both were made at one place
+		`^not closed: channel, cm_id, cq, .* by cm.Listener.Accept$`,
+		`^not closed: channel, 2 cm_id, cq, .* by cm.Config.Listen$`, // the listener, and what waits to be accepted
+		`^not closed: ctx, 2 pd shared by the IDs`,
+	} {
+		assert.Regexp(t, "(?m)"+want, all)
 	}
-	assert.GreaterOrEqual(t, strings.Count(all, "cm_id"), 3, "of the listener and of both ends: %s", all)
-	for _, c := range []io.Closer{here, there, l} {
+	assert.Len(t, f.failures, 4, all)
+	assert.Equal(t, 3, strings.Count(all, " made at rdmatest/rdmatest_test.go:"), all)
+	for _, c := range append(open, accepted, l) {
 		require.NoError(t, c.Close())
 	}
 	require.Eventually(t, func() bool { return len(fabric.Held()) == 0 }, 20*time.Second, time.Millisecond)

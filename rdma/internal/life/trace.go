@@ -9,6 +9,7 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/goverbs/goverbs/rdma/internal/made"
@@ -48,7 +49,8 @@ func (l *Life) forget() {
 	delete(notes.of, l)
 }
 
-// WriteNotes writes the open objects in the order in which they were made, if they are noted.
+// WriteNotes writes the open objects, if they are noted: a line for each place where some were made, in the order in
+// which the first of each was made.
 func WriteNotes(w io.Writer) error {
 	if notes == nil {
 		return nil
@@ -57,8 +59,17 @@ func WriteNotes(w io.Writer) error {
 	of := maps.Clone(notes.of)
 	notes.mu.Unlock()
 	inOrder := func(a, b *Life) int { return cmp.Compare(a.number, b.number) }
+	names := map[string][]string{} // by place
+	var places []string
 	for _, l := range slices.SortedFunc(maps.Keys(of), inOrder) {
-		if _, err := fmt.Fprintf(w, "not closed: %s, %s\n", l.name, of[l].Made()); err != nil {
+		place := of[l].Made()
+		if names[place] == nil {
+			places = append(places, place)
+		}
+		names[place] = append(names[place], l.name)
+	}
+	for _, place := range places {
+		if _, err := fmt.Fprintf(w, "not closed: %s, %s\n", strings.Join(names[place], ", "), place); err != nil {
 			return err
 		}
 	}

@@ -12,35 +12,53 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 )
 
-// Place is where an object was made: the calls that led there, or none for what was made by [Shared].
-type Place []uintptr
+// Place is the calls that led to where an object was made, or none for what was made by [Shared].
+type Place struct {
+	calls []uintptr
+	work  *Work // of the goroutine that made it, if that worked for the program
+}
+
+// Work is what a goroutine of this module's own makes for the program that called at a place: a connection, for a
+// program that listens.
+type Work struct {
+	by    Place
+	taken atomic.Pointer[Place]
+}
+
+// NewWork is work for the program at a place.
+func NewWork(by Place) *Work { return &Work{by: by} }
+
+// Taken notes where the program has taken the result, which reports then name for all that the work made.
+func (w *Work) Taken(at Place) { w.taken.Store(&at) }
 
 // most is how many calls are noted. The program's own are behind those of this module.
 const most = 48
 
-// Here notes the calls that lead to the caller, and if the goroutine works for another one, those of [For].
+// Here notes the calls that lead to the caller.
 func Here() Place {
-	calls := make(Place, most)
+	calls := make([]uintptr, most)
 	calls = calls[:runtime.Callers(3, calls)]
-	if on, ok := behalf.Load(goroutine()); ok {
-		if len(on.(Place)) == 0 {
-			return nil
-		}
-		calls = append(calls, on.(Place)...)
+	on, ok := behalf.Load(goroutine())
+	if !ok {
+		return Place{calls: calls}
 	}
-	return calls
+	if on.(*Work) == nil {
+		return Place{}
+	}
+	return Place{calls, on.(*Work)}
 }
 
-// behalf has the place that each goroutine of For works for, by goroutine.
+// behalf has the work that each goroutine of For does, by goroutine.
 var behalf sync.Map
 
-// For runs do, in which objects are made for the program that made the calls of p: a goroutine of this module's own has
+// For runs do, in which objects are made for the program that the work is for: a goroutine of this module's own has
 // none of the program's calls.
-func For(p Place, do func()) {
+func For(w *Work, do func()) {
 	own := goroutine()
-	if before, nested := behalf.Swap(own, p); nested {
+	if before, nested := behalf.Swap(own, w); nested {
 		defer behalf.Store(own, before)
 	} else {
 		defer behalf.Delete(own)
@@ -52,12 +70,28 @@ func For(p Place, do func()) {
 // may be closed long before the last one: that one, which is reported itself, keeps them.
 func Shared(do func()) { For(nil, do) }
 
-// Made says where an object was made, or that nobody in particular made it.
+// Made says where an object was made and by which function of this module's, or that nobody in particular made it.
 func (p Place) Made() string {
-	if len(p) == 0 {
+	if len(p.calls) == 0 {
 		return "shared by the IDs and connections of its device, and gone with the last of them"
 	}
-	return "made at " + p.String()
+	place, by := p.find()
+	if by != "" {
+		by = " by " + by
+	}
+	return "made at " + place + by
+}
+
+// all are the calls, innermost first: behind those of the goroutine, those of the program that it works for.
+func (p Place) all() []uintptr {
+	calls := p.calls
+	for w := p.work; w != nil; w = w.by.work {
+		if at := w.taken.Load(); at != nil {
+			calls = append(calls[:len(calls):len(calls)], at.calls...)
+		}
+		calls = append(calls[:len(calls):len(calls)], w.by.calls...)
+	}
+	return calls
 }
 
 // goroutine returns the line with the number of the goroutine. Go has no other way to tell goroutines apart.
@@ -70,22 +104,23 @@ func goroutine() string {
 // module begins the names of functions that are not the program's.
 const module = "github.com/goverbs/goverbs/"
 
-// String returns the innermost call that is the program's: "shelf/server.go:12 (main.serve)". If there is none, because
-// Go's library called this module, it is the call of Go's library; or else the outermost of this module.
-func (p Place) String() string {
+// find returns the innermost call that is the program's, "shelf/server.go:12 (main.serve)", and the function of this
+// module that it called, "rdma.Device.NewRC". If there is no such call, because Go's library called this module, it is
+// the call of Go's library; or else the outermost of this module.
+func (p Place) find() (place, by string) {
 	last, library := "", ""
-	for frames := runtime.CallersFrames(p); ; {
+	for frames := runtime.CallersFrames(p.all()); ; {
 		f, more := frames.Next()
 		switch {
 		case isOurs(f.Function) && !strings.HasSuffix(f.File, "_test.go"):
-			last = text(f)
+			last, by = text(f), name(f)
 		case !isGos(f):
-			return text(f)
+			return text(f), by
 		case !strings.HasPrefix(f.Function, "runtime.") && !strings.HasPrefix(f.Function, "sync."):
 			library = cmp.Or(library, text(f))
 		}
 		if !more {
-			return cmp.Or(library, last)
+			return cmp.Or(library, last), by
 		}
 	}
 }
@@ -120,9 +155,13 @@ var program = sync.OnceValue(func() []string {
 })
 
 func text(f runtime.Frame) string {
-	name := f.Function[strings.LastIndex(f.Function, "/")+1:]
 	dir, file := filepath.Split(f.File)
-	return fmt.Sprintf("%s/%s:%d (%s)", filepath.Base(dir), file, f.Line, name)
+	return fmt.Sprintf("%s/%s:%d (%s)", filepath.Base(dir), file, f.Line, name(f))
+}
+
+// name is that of the function, as in "cm.Config.Dial".
+func name(f runtime.Frame) string {
+	return strings.NewReplacer("(*", "", ")", "").Replace(f.Function[strings.LastIndex(f.Function, "/")+1:])
 }
 
 // isOurs says whether a function is of the packages that programs call.

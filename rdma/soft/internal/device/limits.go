@@ -3,7 +3,10 @@
 package device
 
 import (
+	"fmt"
+	"maps"
 	"slices"
+	"strings"
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma/internal/made"
@@ -92,10 +95,10 @@ func (f *Fabric) Resources() map[string]int {
 	return counts
 }
 
-// Held tells what programs hold of the fabric, one text for each object, sorted: with where it was made, if
-// Options.Trace is set.
+// Held tells what programs hold of the fabric, sorted: one text for all that was made at one place, if Options.Trace is
+// set, and else for each kind.
 func (f *Fabric) Held() []string {
-	var texts []string
+	at := map[string]map[string]int{} // kinds, by place
 	all.mu.RLock()
 	defer all.mu.RUnlock()
 	for _, object := range all.objects {
@@ -103,10 +106,28 @@ func (f *Fabric) Held() []string {
 		if of != f {
 			continue
 		}
+		where := kind // without a place
 		if place, ok := all.made[object]; ok {
-			kind += " " + place.Made()
+			where = " " + place.Made()
 		}
-		texts = append(texts, kind)
+		if at[where] == nil {
+			at[where] = map[string]int{}
+		}
+		at[where][kind]++
+	}
+	var texts []string
+	for where, kinds := range at {
+		var counted []string
+		for _, kind := range slices.Sorted(maps.Keys(kinds)) {
+			if n := kinds[kind]; n > 1 {
+				kind = fmt.Sprintf("%d %s", n, kind)
+			}
+			counted = append(counted, kind)
+		}
+		if kinds[where] > 0 {
+			where = ""
+		}
+		texts = append(texts, strings.Join(counted, ", ")+where)
 	}
 	slices.Sort(texts)
 	return texts
