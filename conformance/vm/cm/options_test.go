@@ -6,10 +6,13 @@ import (
 	"net/netip"
 	"syscall"
 	"testing"
+	"unsafe"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/generated/librdmacm"
 	"github.com/goverbs/goverbs/generated/rdmacm"
 )
 
@@ -52,6 +55,30 @@ func TestOptions(t *testing.T) {
 	assert.NoError(t, v4.Bind(netip.AddrPortFrom(netip.IPv4Unspecified(), 7488)), "IPv6 alone leaves IPv4 free")
 	assert.ErrorContains(t, v4.Connect(soon(t), nil, make([]byte, 8)), "not resolved")
 	assert.ErrorContains(t, resolve(t, at).Connect(soon(t), nil, make([]byte, 57)), "56 at most")
+}
+
+// TestLateAckTimeout: C takes an ACK timeout of a connected ID without an error, and the queue pair keeps the one that it
+// has. That is why SetAckTimeout refuses it.
+func TestLateAckTimeout(t *testing.T) {
+	s := newScene(t)
+	at := address(t, 7496)
+	s.listen(rdmacm.PS_TCP, at)
+	id := withQP(t, s.resolved(rdmacm.PS_TCP, at))
+	require.NoError(t, id.SetAckTimeout(15))
+	connected := make(chan error, 1)
+	require.NoError(t, id.Migrate(nil))
+	go func() { connected <- id.Connect(soon(t), nil, nil) }()
+	other := withQP(t, keep(t, expect(t, s.server, rdmacm.CM_EVENT_CONNECT_REQUEST).ID, nil))
+	require.NoError(t, other.Accept(soon(t), nil, nil))
+	require.NoError(t, <-connected)
+
+	late := uint8(20)
+	assert.ErrorContains(t, id.SetAckTimeout(late), "connected already")
+	assert.NoError(t, librdmacm.SetOption(id.C(), rdmacm.OPTION_ID, rdmacm.OPTION_ID_ACK_TIMEOUT,
+		uintptr(unsafe.Pointer(&late)), 1), "what C says")
+	attr, _, err := id.QP().Query(ibv.QP_TIMEOUT)
+	require.NoError(t, err)
+	assert.EqualValues(t, 15, attr.Timeout)
 }
 
 // TestMigrate: a connection's events arrive where its ID was moved to.
