@@ -282,7 +282,8 @@ func TestConnectToNoQueuePair(t *testing.T) {
 	assert.Equal(t, ibv.QPS_RTS, e.qp.State())
 	err = e.qp.Connect(peer)
 	assert.ErrorContains(t, err, "it is in ERR at the device, because work failed, though it was last moved to RTS")
-	assert.ErrorContains(t, err, "Modify(&ibv.QPAttr{QPState: ibv.QPS_RESET}, ibv.QP_STATE), or create a new queue pair")
+	assert.ErrorContains(t, err, "Modify(&ibv.QPAttr{QPState: ibv.QPS_RESET}, ibv.QP_STATE), or create a new queue "+
+		"pair")
 	require.NoError(t, e.qp.Modify(&ibv.QPAttr{QPState: ibv.QPS_RESET}, ibv.QP_STATE))
 	require.NoError(t, e.qp.Connect(peer))
 	assert.ErrorContains(t, e.qp.Connect(peer), "it is in RTS; connecting starts in RESET")

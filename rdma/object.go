@@ -106,8 +106,8 @@ func CloseAll(ready func() error, all ...Object) error { return life.Close(ready
 func Needed(all ...Object) error { return life.Needed(livesOf(all)...) }
 
 // WriteLeaks writes the objects that are open, of this package and of rdma/cm, a line for each place where some were
-// made, if the environment variable GOVERBS_LEAKS was set when the program started. Connections that a listener accepted
-// were made where that was asked for. Call it at the end of main. Tests use package rdmatest.
+// made, if the environment variable GOVERBS_LEAKS was set when the program started. Connections that a listener
+// accepted were made where that was asked for. Call it at the end of main. Tests use package rdmatest.
 func WriteLeaks(w io.Writer) error { return life.WriteNotes(w) }
 
 // goneForGood explains why C does not destroy an object of an unplugged device. The package may not know yet that it

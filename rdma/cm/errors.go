@@ -11,8 +11,8 @@ import (
 
 	"github.com/goverbs/goverbs/generated/rdmacm"
 	"github.com/goverbs/goverbs/rdma"
+	"github.com/goverbs/goverbs/rdma/internal/chosen"
 	"github.com/goverbs/goverbs/rdma/internal/verberr"
-	"github.com/goverbs/goverbs/rdma/soft"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -121,7 +121,7 @@ func (id *ID) alone() string {
 		return ""
 	}
 	device := b.Addresses()[id.PeerAddr().Addr().Unmap().WithZone("")]
-	if device == "" || strings.HasPrefix(device, soft.Prefix) {
+	if device == "" || chosen.IsWired(device) {
 		return ""
 	}
 	return fmt.Sprintf(" in this process, the only one that can reach its %s; for a listener in another process, give "+

@@ -73,8 +73,9 @@ func (v *verbsQueue) close() error {
 // Man: rdma_reg_msgs(3), rdma_dereg_mr(3)
 func (id *ID) RegMsgs(b []byte) (*rdma.MR, error) { return id.reg("rdma_reg_msgs", b, 0) }
 
-// RegRead registers memory that the peer may read. Called once on a listener that is bound to an address of a device, it
-// is for all peers whose IDs have their queue pairs in the same protection domain, as they have if CreateQP got none.
+// RegRead registers memory that the peer may read. Called once on a listener that is bound to an address of a device,
+// it is for all peers whose IDs have their queue pairs in the same protection domain, as they have if CreateQP got
+// none.
 //
 // C: rdma_reg_read
 //

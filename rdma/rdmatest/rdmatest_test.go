@@ -60,8 +60,8 @@ func TestLeaks(t *testing.T) {
 	all := strings.Join(f.failures, "\n")
 	for what, by := range map[string]string{"ctx": "rdma.OpenOn", "pd": "rdma.Device.AllocPD",
 		"cm_id, event channel": "cm.CreateIDOn"} {
-		assert.Regexp(t, `not closed: `+what+` made at rdmatest/rdmatest_test.go:\d+ \(rdmatest.TestLeaks\) by `+by+`\b`,
-			all)
+		assert.Regexp(t, `not closed: `+what+` made at rdmatest/rdmatest_test.go:\d+ \(rdmatest.TestLeaks\) by `+by+
+			`\b`, all)
 	}
 	assert.Len(t, f.failures, 3, all)
 

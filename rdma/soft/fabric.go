@@ -118,8 +118,8 @@ func (f *Fabric) Resources() map[string]int { return f.fabric.Resources() }
 
 // Held tells what Resources counts, sorted: one text for each place, "cq, 2 mr, qp made at shelf/server.go:12
 // (main.serve) by rdma.Device.NewRC", or one for each kind, "2 mr", without Options.Trace. Connections that a listener
-// accepted were made where that was asked for. What IDs and connections share has no place: those that keep it are there
-// themselves.
+// accepted were made where that was asked for. What IDs and connections share has no place: those that keep it are
+// there themselves.
 func (f *Fabric) Held() []string { return f.fabric.Held() }
 
 // Close gives up the fabric's memory. It fails with EBUSY while a program has a device or an event channel open, and

@@ -57,8 +57,8 @@ func TestOptions(t *testing.T) {
 	assert.ErrorContains(t, resolve(t, at).Connect(soon(t), nil, make([]byte, 57)), "56 at most")
 }
 
-// TestLateAckTimeout: C takes an ACK timeout of a connected ID without an error, and the queue pair keeps the one that it
-// has. That is why SetAckTimeout refuses it.
+// TestLateAckTimeout: C takes an ACK timeout of a connected ID without an error, and the queue pair keeps the one that
+// it has. That is why SetAckTimeout refuses it.
 func TestLateAckTimeout(t *testing.T) {
 	s := newScene(t)
 	at := address(t, 7496)

@@ -24,17 +24,20 @@ func Hint() string {
 	const hint = Variable + "=soft0 in the environment takes the software devices"
 	name := Device()
 	switch of, err := shared(name); {
-	case strings.HasPrefix(name, soft.Prefix), err == nil && of != nil:
+	case IsWired(name), err == nil && of != nil:
 		return fmt.Sprintf("%s=%s is for calls that name no backend, and runtime.Native is the native library",
 			Variable, name)
 	case strings.HasPrefix(name, "soft"):
-		return fmt.Sprintf("%s; it is %q, which none of them is called: one with an address of this machine is %sADDRESS",
-			hint, name, soft.Prefix)
+		return fmt.Sprintf("%s; it is %q, which none of them is called: one with an address of this machine is "+
+			"%sADDRESS", hint, name, soft.Prefix)
 	case name != "":
 		return fmt.Sprintf("%s; it is %q, which none of them is called", hint, name)
 	}
 	return hint
 }
+
+// IsWired says whether a device's name has an address, at which other processes reach it.
+func IsWired(device string) bool { return strings.HasPrefix(device, soft.Prefix) }
 
 // Of is the backend that a function was given, and for nil the one that the environment names. It is never nil.
 func Of(backend runtime.Backend) (runtime.Backend, error) {
@@ -51,7 +54,7 @@ func Backend() (runtime.Backend, error) {
 	switch {
 	case name == "":
 		return runtime.Native, nil
-	case strings.HasPrefix(name, soft.Prefix):
+	case IsWired(name):
 		fabric, _, err := soft.Named(name)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", Variable, err)
