@@ -192,8 +192,9 @@ func (b *Batch) Flush(dst *RemoteMR, dstOffset, length uint64, to FlushType, fla
 	o := operation{kind: nativeFlush, id: id, remote: dst.address + dstOffset, rkey: dst.rkey, length: length,
 		placement: placement(to), flags: sendFlags(flags)}
 	if b.conn.sends.flush.program == nil {
-		o.kind = readFlush
-		o.remote, o.local = b.conn.sends.flushingRead(dst, dstOffset)
+		var n uint64
+		o.remote, n = b.conn.sends.flushingRead(dst, dstOffset)
+		o.kind, o.local = readFlush, b.conn.sends.raw.mr.SGE(0, uint32(n))
 	}
 	b.add(o, nil, 0, 0)
 	return nil

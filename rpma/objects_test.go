@@ -71,8 +71,8 @@ func FuzzDescriptors(f *testing.F) {
 		}
 		if inside(offset, length, m.length) {
 			within(m.address+offset, length)
-			at, local := new(sends).flushingRead(m, offset)
-			within(at, uint64(local.Length))
+			at, n := new(sends).flushingRead(m, offset)
+			within(at, n)
 		}
 	})
 }

@@ -25,8 +25,8 @@ func (c *Conn) Read(dst *MR, dstOffset uint64, src *RemoteMR, srcOffset, length 
 		}
 		src = &nowhere
 	}
-	w := c.sends.begin().Read(id, src.address+srcOffset, src.rkey)
-	return c.sends.post(op, w, dst, dstOffset, length, flags)
+	to(c.sends.begin(id, ibv.WR_RDMA_READ, flags), src, srcOffset)
+	return c.sends.post(op, dst, dstOffset, length)
 }
 
 // Write writes length bytes at an offset of src into the peer's region dst. Without data, both regions may be nil, and
@@ -41,8 +41,8 @@ func (c *Conn) Write(dst *RemoteMR, dstOffset uint64, src *MR, srcOffset, length
 		}
 		dst = &nowhere
 	}
-	w := c.sends.begin().Write(id, dst.address+dstOffset, dst.rkey)
-	return c.sends.post(op, w, src, srcOffset, length, flags)
+	to(c.sends.begin(id, ibv.WR_RDMA_WRITE, flags), dst, dstOffset)
+	return c.sends.post(op, src, srcOffset, length)
 }
 
 // WriteWithImm is Write that also completes a receive of the peer, with immediate data in host byte order. The receive
@@ -58,8 +58,10 @@ func (c *Conn) WriteWithImm(dst *RemoteMR, dstOffset uint64, src *MR, srcOffset,
 		}
 		dst = &nowhere
 	}
-	w := c.sends.begin().WriteImm(id, dst.address+dstOffset, dst.rkey, ibv.ToBE32(imm))
-	return c.sends.post(op, w, src, srcOffset, length, flags)
+	w := c.sends.begin(id, ibv.WR_RDMA_WRITE_WITH_IMM, flags)
+	to(w, dst, dstOffset)
+	*w.ImmData() = ibv.ToBE32(imm)
+	return c.sends.post(op, src, srcOffset, length)
 }
 
 // AtomicWrite writes 8 bytes at an offset of the peer's region dst, which is a multiple of 8: a reader there sees all
@@ -71,13 +73,16 @@ func (c *Conn) AtomicWrite(dst *RemoteMR, dstOffset uint64, value [8]byte, flags
 	if !c.made() || !canAtomicWrite(dst, dstOffset, flags) {
 		return c.refuseAtomicWrite(op, dst, dstOffset, flags)
 	}
-	s, remote := &c.sends, dst.address+dstOffset
+	s := &c.sends
 	if s.atomic.program == nil {
-		w := s.begin().Write(id, remote, dst.rkey).Inline(value[:]).Flags(s.fence)
-		return s.post(op, w, nil, 0, 0, flags)
+		w := s.begin(id, ibv.WR_RDMA_WRITE, flags)
+		w.SendFlags |= ibv.SEND_INLINE | s.fence
+		to(w, dst, dstOffset)
+		copy(s.value, value[:])
+		return s.post(op, s.raw, readFlushSize, atomicWriteSize)
 	}
 	s.mu.Lock()
-	s.atomic.request.Renew(id, sendFlags(flags)|s.fence, remote, dst.rkey)
+	s.atomic.request.Renew(id, sendFlags(flags)|s.fence, dst.address+dstOffset, dst.rkey)
 	s.atomic.request.SetValue(value)
 	return s.postNative(op, &s.atomic)
 }
@@ -94,10 +99,11 @@ func (c *Conn) Flush(dst *RemoteMR, dstOffset, length uint64, to FlushType, flag
 	}
 	s := &c.sends
 	if s.flush.program == nil {
-		remote, local := s.flushingRead(dst, dstOffset)
-		w := s.begin().Read(id, remote, dst.rkey).Add(local)
+		remote, n := s.flushingRead(dst, dstOffset)
+		from := s.begin(id, ibv.WR_RDMA_READ, flags).WR.RDMA()
+		from.RemoteAddr, from.RKey = remote, dst.rkey
 		s.flushed(id)
-		return s.post(op, w, nil, 0, 0, flags)
+		return s.post(op, s.raw, 0, n)
 	}
 	s.mu.Lock()
 	s.flushed(id)
@@ -117,7 +123,8 @@ func (c *Conn) Send(src *MR, offset, length uint64, flags Flags, id uint64) erro
 			return err
 		}
 	}
-	return c.sends.post(op, c.sends.begin().Send(id), src, offset, length, flags)
+	c.sends.begin(id, ibv.WR_SEND, flags)
+	return c.sends.post(op, src, offset, length)
 }
 
 // SendWithImm is Send with immediate data, in host byte order.
@@ -130,7 +137,8 @@ func (c *Conn) SendWithImm(src *MR, offset, length uint64, flags Flags, imm uint
 			return err
 		}
 	}
-	return c.sends.post(op, c.sends.begin().SendImm(id, ibv.ToBE32(imm)), src, offset, length, flags)
+	*c.sends.begin(id, ibv.WR_SEND_WITH_IMM, flags).ImmData() = ibv.ToBE32(imm)
+	return c.sends.post(op, src, offset, length)
 }
 
 // Recv posts a receive of up to length bytes at an offset of dst. dst may be nil, for empty messages and for writes
