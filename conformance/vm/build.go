@@ -15,14 +15,21 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 )
 
-// moduleRoot is this checkout.
-func moduleRoot() string {
-	_, file, _, _ := runtime.Caller(0)
-	return filepath.Join(filepath.Dir(file), "..", "..")
-}
+// moduleRoot is this checkout. A program that was built with -trimpath has to ask the go command for it.
+var moduleRoot = sync.OnceValue(func() string {
+	if _, file, _, _ := runtime.Caller(0); filepath.IsAbs(file) {
+		return filepath.Join(filepath.Dir(file), "..", "..")
+	}
+	dir, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}").Output()
+	if err != nil {
+		return "." // what is not found there names its path
+	}
+	return strings.TrimSpace(string(dir))
+})
 
 func guestTarget() []string { return []string{"GOOS=linux", "GOARCH=amd64"} }
 

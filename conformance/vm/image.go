@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 )
@@ -66,8 +65,7 @@ func CacheDir() string {
 	if dir := os.Getenv("GOVERBS_VM_CACHE"); dir != "" {
 		return dir
 	}
-	_, file, _, _ := runtime.Caller(0)
-	return filepath.Join(filepath.Dir(file), "cache")
+	return filepath.Join(moduleRoot(), "conformance", "vm", "cache")
 }
 
 // find gives the kernel of that name.
