@@ -26,7 +26,7 @@ var notHere = []struct{ test, why string }{
 	{"TestNumbersAsTheKernelWritesThem", "it reads /sys, whatever SYSFS_PATH says"},
 	{"TestResizedSRQ", "mlx5 does not resize shared receive queues"},
 	{"TestWhatTheDeviceLacks", "it lists what Soft-RoCE lacks"},
-	{"TestTenThousandQueuePairs", "it counts resources by netlink, which is not emulated"},
+	{"TestManyQueuePairs", "it counts resources by netlink, which is not emulated"},
 	{"TestCacheOfChangedMemory", "a registration pins nothing here: the device finds what is mapped now"},
 	{"TestCacheOfGoMemory", "a registration pins nothing here: the device finds what is mapped now"},
 	{"TestRegistrationSpeed", "what it measures is this emulation"},

@@ -42,10 +42,11 @@ func TestPingPong(t *testing.T) {
 // privileges.
 func TestPingPongAcross(t *testing.T) {
 	over := rig.OpenAcross(t)
-	for _, p := range []places{
+	all := []places{
 		{device: over.Device, address: over.Kernel4, at: over.Kernel4, ownAt: over.Soft4, over: over},
 		{device: over.Device, address: over.Kernel6, at: over.Kernel4, ownAt: over.Soft6, over: over},
-	} {
+	}
+	for _, p := range all[:rig.Many(2, 1)] { // packets of IPv6: make test has those of package roce
 		p.own = "soft@" + p.ownAt.String()
 		t.Run(p.own, func(t *testing.T) { pingPong(t, p) })
 	}

@@ -314,11 +314,13 @@ func TestCloseInTheMidstOfUse(t *testing.T) {
 	}
 }
 
-// Ten thousand queue pairs are there at once, created and connected by several goroutines, a part of them with work
-// that Close has to drain: closed, nothing is left of them in the kernel, nor a descriptor, nor a goroutine.
-func TestTenThousandQueuePairs(t *testing.T) {
+// Ten thousand queue pairs, 2,000 in a guest of make test, are there at once, created and connected by several
+// goroutines, a part of them with work that Close has to drain: closed, nothing is left of them in the kernel, nor a
+// descriptor, nor a goroutine.
+func TestManyQueuePairs(t *testing.T) {
 	rig.Immediate(t, "queue pairs are closed at once, and what they sent has completed")
-	const n, workers, busy = 10_000, 4, 50
+	const workers, busy = 4, 50
+	n := rig.Many(10_000, 2_000)
 	pd := domain(t)
 	caps := ibv.QPCap{MaxSendWR: 1, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1}
 	cq, err := pd.Device().CreateCQ(2*n, nil, 0)
@@ -341,7 +343,7 @@ func TestTenThousandQueuePairs(t *testing.T) {
 			})
 		}
 		require.NoError(t, all.Wait())
-		return time.Since(start) / n
+		return time.Since(start) / time.Duration(n)
 	}
 	created := share(func(i int) (err error) {
 		qps[i], err = pd.CreateQP(&ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(), Cap: caps},

@@ -31,6 +31,14 @@ func Kernel(t testing.TB) string {
 	return name
 }
 
+// Many is how many objects a test makes that tries many: where processors are emulated, make test has fewer.
+func Many(all, emulated int) int {
+	if os.Getenv(wire.EnvGuest) != "" && os.Getenv("GOVERBS_EVERYTHING") == "" {
+		return emulated
+	}
+	return all
+}
+
 // Rig is an open device with a protection domain.
 type Rig struct {
 	Context *ibv.Context

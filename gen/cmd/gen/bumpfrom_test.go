@@ -31,6 +31,7 @@ func sourceTree(t *testing.T, whole string) string {
 
 // TestBumpFromIncompleteSources reads a source tree and an include directory without man pages.
 func TestBumpFromIncompleteSources(t *testing.T) {
+	seldom(t)
 	gen := command(t)
 	root, primary := copied(t)
 	whole := unpacked(t, root, primary, lastMember, oneMore)
@@ -95,6 +96,7 @@ func TestBumpFromIncompleteSources(t *testing.T) {
 
 // TestBumpFromMarkdown reads a source tree that has the page of the builders before it is built, with another cell.
 func TestBumpFromMarkdown(t *testing.T) {
+	seldom(t)
 	gen := command(t)
 	root, primary := copied(t)
 	source := sourceTree(t, unpacked(t, root, primary, lastMember, oneMore))

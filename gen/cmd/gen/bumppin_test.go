@@ -74,6 +74,7 @@ func TestBumpOfPinned(t *testing.T) {
 
 // TestSymbolsKept: where the pinned libraries cannot be had, what is recorded of them stays, and both commands say so.
 func TestSymbolsKept(t *testing.T) {
+	seldom(t)
 	gen := command(t)
 	root, primary := copied(t)
 	home := filepath.Join(root, "headers/cache", primary)
