@@ -10,6 +10,7 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/libibverbs"
+	"github.com/goverbs/goverbs/rdma/internal/datapath"
 	"github.com/goverbs/goverbs/rdma/internal/life"
 	"github.com/goverbs/goverbs/rdma/internal/wq"
 )
@@ -29,6 +30,7 @@ type CQ struct {
 	device  *Device
 	channel *CompChannel // or nil
 	queue   *CompletionQueue
+	native  *native
 	users   atomic.Pointer[CompletionQueue] // queue; or one that says no while its consumer polls it
 
 	event   chan struct{} // holds a token if there may be completions to poll
@@ -149,8 +151,12 @@ func (q *CQ) create(verb string, entries, vector int, options []QueueOptions, cr
 		if err != nil {
 			return nil, d.refused().CQ(entries, vector, err)
 		}
-		if q.queue, err = wq.NewOwnCompletionQueue(c, o); err != nil {
-			libibverbs.DestroyCQ(c)
+		q.native, err = nativeOf(&o, func(m datapath.Maker) (datapath.Own, error) { return m.CQ(c) })
+		if err == nil {
+			q.queue, err = wq.NewOwnCompletionQueue(c, o)
+		}
+		if err != nil {
+			q.native.end(func() error { return libibverbs.DestroyCQ(c) })
 			return nil, err
 		}
 		if q.ex != nil {
@@ -187,7 +193,7 @@ func (q *CQ) destroyC(c *ibv.CQ) error {
 		q.channel.ready.Forget()
 	}
 	q.acknowledgeAll(true)
-	err := libibverbs.DestroyCQ(c)
+	err := q.native.end(func() error { return libibverbs.DestroyCQ(c) })
 	if err != nil {
 		q.acknowledgeAll(false)
 	}

@@ -42,6 +42,10 @@ func (q *CQ) Resize(entries int) error {
 		return invalid(verb, q.name, "%d completions are too few: the queues that complete here may need %d", entries,
 			q.taken)
 	}
+	if q.native != nil { // C would copy completions from where it has polled, which is nowhere
+		return &VerbError{Verb: verb, Object: q.name, Errno: eopnotsupp,
+			Reason: "the queue is polled by a data path in Go, which cannot follow it: create it large enough"}
+	}
 	hidden := reserve
 	err := libibverbs.ResizeCQ(q.c, entries+reserve)
 	if q.device.refused().NotSoMuch(err) { // as when it was created

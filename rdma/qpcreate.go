@@ -9,6 +9,7 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/libibverbs"
+	"github.com/goverbs/goverbs/rdma/internal/datapath"
 	"github.com/goverbs/goverbs/rdma/internal/life"
 	"github.com/goverbs/goverbs/rdma/internal/refusal"
 	"github.com/goverbs/goverbs/rdma/internal/wq"
@@ -133,8 +134,9 @@ type qpInit struct {
 	all            bool // every send request has a completion
 	sendCQ, recvCQ ibv.Ptr[ibv.CQ]
 	srq            ibv.Ptr[ibv.SRQ]
-	lacks          string // a required attribute that is missing, or ""
-	misses         string // an attribute that is missing and may be required, or ""
+	lacks          string    // a required attribute that is missing, or ""
+	misses         string    // an attribute that is missing and may be required, or ""
+	made           ibv.QPCap // what C has given
 }
 
 // create creates the queue pair, with slots for the markers of a drain if the device has room for them, and its queues.
@@ -178,11 +180,14 @@ func (q *QP) create(in *qpInit, o QueueOptions, parents []*object,
 			return nil, err
 		}
 		q.c = c
-		if err = q.makeQueues(in, &o); err == nil {
+		if err = q.makeNative(in, &o); err == nil {
+			err = q.makeQueues(in, &o)
+		}
+		if err == nil {
 			undo, err = q.admit()
 		}
 		if err != nil {
-			q.endC(c)
+			q.native.end(func() error { return q.endC(c) })
 			return nil, err
 		}
 		return c, nil
@@ -232,6 +237,7 @@ func (q *QP) createC(in *qpInit, o *QueueOptions, create func(ibv.QPCap) (*ibv.Q
 		}
 		return nil, q.device.refused().QP(in.kind, in.misses, in.cap, try, err)
 	}
+	in.made = got
 	// Capacities beyond the request are not used, because users count the room in completion queues by their own
 	// numbers.
 	got.MaxSendWR = min(got.MaxSendWR-min(got.MaxSendWR, hidden.MaxSendWR), in.cap.MaxSendWR)
@@ -241,6 +247,23 @@ func (q *QP) createC(in *qpInit, o *QueueOptions, create func(ibv.QPCap) (*ibv.Q
 	}
 	q.cap, o.Cap = got, got
 	return c, nil
+}
+
+// makeNative creates the path of the queue pair, if it is to have one of its own.
+func (q *QP) makeNative(in *qpInit, o *QueueOptions) (err error) {
+	for _, cq := range []*CQ{q.sendCQ, q.recvCQ} {
+		if cq != nil && !cq.native.fits(o) {
+			return otherPath(in.verb, in.parent, cq.name)
+		}
+	}
+	if q.srq != nil && !q.srq.native.fits(o) {
+		return otherPath(in.verb, in.parent, q.srq.name)
+	}
+	if q.sendCQ == nil && q.recvCQ == nil {
+		return nil // it has no queues
+	}
+	q.native, err = nativeOf(o, func(m datapath.Maker) (datapath.Own, error) { return m.QP(q.c, in.made, in.all) })
+	return err
 }
 
 // makeQueues creates the queues of a queue pair that C has created.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/libibverbs"
+	"github.com/goverbs/goverbs/rdma/internal/datapath"
 	"github.com/goverbs/goverbs/rdma/internal/life"
 	"github.com/goverbs/goverbs/rdma/internal/refusal"
 	"github.com/goverbs/goverbs/rdma/internal/wq"
@@ -32,6 +33,7 @@ type SRQ struct {
 	size   atomic.Uint32 // max_wr, which Modify changes
 	tags   int           // completions of tag matching, in addition to those of size
 	queue  *RecvQueue
+	native *native
 	endC   func(*ibv.SRQ) error // destroys the queue in C
 }
 
@@ -119,23 +121,31 @@ func (q *SRQ) create(verb string, o QueueOptions, asked ibv.SRQAttr, create func
 		if err != nil {
 			return nil, q.device.refused().SRQ(&asked, err)
 		}
+		made := cap
 		cap.MaxWR = min(cap.MaxWR, asked.MaxWR) // as with queue pairs
 		q.c, q.cap = c, cap
 		q.size.Store(cap.MaxWR)
 		q.device.pathFor(&o)
 		o.Cap = ibv.QPCap{MaxRecvWR: cap.MaxWR, MaxRecvSGE: cap.MaxSGE}
-		if q.queue, err = NewSharedRecvQueue(c, o); err == nil {
-			wq.Own(q.queue)
-			err = q.admit(o)
+		if q.cq != nil && !q.cq.native.fits(&o) {
+			err = otherPath(verb, q.device.name, q.cq.name)
+		} else {
+			q.native, err = nativeOf(&o, func(m datapath.Maker) (datapath.Own, error) { return m.SRQ(c, q.kind, made) })
+		}
+		if err == nil {
+			if q.queue, err = NewSharedRecvQueue(c, o); err == nil {
+				wq.Own(q.queue)
+				err = q.admit(o)
+			}
 		}
 		if err != nil {
-			q.endC(c)
+			q.native.end(func() error { return q.endC(c) })
 			return nil, err
 		}
 		return c, nil
 	}
 	destroy := func(c *ibv.SRQ) error {
-		err := q.endC(c)
+		err := q.native.end(func() error { return q.endC(c) })
 		if err == nil {
 			q.leaveCQ()
 		}

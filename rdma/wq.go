@@ -11,6 +11,7 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/libibverbs"
+	"github.com/goverbs/goverbs/rdma/internal/datapath"
 	"github.com/goverbs/goverbs/rdma/internal/life"
 	"github.com/goverbs/goverbs/rdma/internal/wq"
 )
@@ -51,6 +52,9 @@ func (d *Device) CreateWQ(attr *ibv.WQInitAttr, o QueueOptions) (*WQ, error) {
 		return nil, err
 	}
 	d.pathFor(&o)
+	if _, is := o.Path.(datapath.Maker); is || cq.native != nil {
+		return nil, otherPath(verb, d.name, "a work queue")
+	}
 	w := &WQ{pd: pd, cq: cq, cap: *attr}
 	create := func() (*ibv.WQ, error) {
 		c, err := libibverbs.CreateWQ(d.c, &w.cap)

@@ -22,8 +22,13 @@ import (
 	"github.com/goverbs/goverbs/headers"
 )
 
-// envInside says that a test runs over the emulated kernel.
+// envInside says that a test runs over the emulated kernel, and with which data path: libmlx5's, or that in Go.
 const envInside = "GOVERBS_PROVIDER_INSIDE"
+
+const (
+	pathC  = "libmlx5"
+	pathGo = "Go"
+)
 
 var dir string // of what the tests build
 
@@ -73,23 +78,33 @@ func output(t *testing.T, e *Emulated, program string, args ...string) string {
 	return string(out)
 }
 
-// inside has a test run again in a process over the emulated kernel; there it returns true.
+// inside has a test run again in a process over the emulated kernel, once for each data path; there it returns true.
 func inside(t *testing.T) bool {
 	t.Helper()
 	if os.Getenv(envInside) != "" {
 		return true
 	}
-	e := emulated(t)
+	for _, path := range []string{pathC, pathGo} {
+		again(t, emulated(t), path)
+	}
+	return false
+}
+
+// again runs a test in a process over an emulated kernel.
+func again(t *testing.T, e *Emulated, path string, env ...string) {
+	t.Helper()
 	program, err := os.Executable()
 	require.NoError(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	cmd := e.Command(ctx, program, "-test.run=^"+t.Name()+"$", "-test.v", "-test.timeout=100s")
-	cmd.Env = append(cmd.Env, envInside+"=1")
+	cmd.Env = append(append(cmd.Env, envInside+"="+path), env...)
 	out, err := cmd.CombinedOutput()
-	require.NoError(t, err, "%s", out)
+	require.NoError(t, err, "%s: %s", path, out)
 	assert.Contains(t, string(out), "--- PASS: "+t.Name())
-	return false
+	if testing.Verbose() {
+		t.Logf("%s: %s", path, out)
+	}
 }
 
 // compile builds a program of testdata.
@@ -146,7 +161,8 @@ func TestReleases(t *testing.T) {
 				assert.Contains(t, output(t, e, program, kind), kind+": fine")
 			}
 			output(t, e, compile(t, e, "pure"))
-			objectSuite(t, e)
+			objectSuite(t, e, pathC)
+			objectSuite(t, e, pathGo)
 		})
 	}
 }

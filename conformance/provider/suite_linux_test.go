@@ -32,10 +32,15 @@ var notHere = []struct{ test, why string }{
 	{"TestRegistrationSpeed", "what it measures is this emulation"},
 }
 
-// TestObjectSuite: the tests of the objects, which were written for Soft-RoCE in guests, over libmlx5.
-func TestObjectSuite(t *testing.T) { objectSuite(t, emulated(t)) }
+// TestObjectSuite: the tests of the objects, which were written for Soft-RoCE in guests, over libmlx5 and over the data
+// path in Go.
+func TestObjectSuite(t *testing.T) {
+	for _, path := range []string{pathC, pathGo} {
+		t.Run(path, func(t *testing.T) { objectSuite(t, emulated(t), path) })
+	}
+}
 
-func objectSuite(t *testing.T, e *Emulated) {
+func objectSuite(t *testing.T, e *Emulated, path string) {
 	t.Helper()
 	program := filepath.Join(dir, "objects.test")
 	out, err := exec.CommandContext(t.Context(), "go", "test", "-c", "-vet=off", "-o", program, "../vm/objects").
@@ -50,6 +55,9 @@ func objectSuite(t *testing.T, e *Emulated) {
 	cmd := e.Command(ctx, program, "-test.v", "-test.timeout=4m", "-test.skip="+strings.Join(skip, "|"))
 	cmd.Env = append(cmd.Env, wire.EnvGuest+"=6.1", wire.EnvDevice+"="+Device, wire.EnvAddress+"="+Address,
 		wire.EnvLibrary+"="+e.libraries.Release)
+	if path == pathGo {
+		cmd.Env = append(cmd.Env, wire.EnvPath+"=mlx5")
+	}
 	text, _ := cmd.CombinedOutput() // its status is that of counting resources by netlink, which is not emulated
 	assert.Contains(t, string(text), "\nPASS\nrig: counting RDMA resources: ", "%s", text)
 	assert.NotContains(t, string(text), "--- FAIL")

@@ -16,6 +16,7 @@ import (
 	"github.com/goverbs/goverbs/conformance/vm/wire"
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma"
+	"github.com/goverbs/goverbs/rdma/mlx5"
 )
 
 // closer is what every object is.
@@ -37,7 +38,13 @@ func open(t testing.TB) *rdma.Device {
 	cleanups := goleak.IgnoreAnyFunction("runtime.runCleanups") // of Go, while it calls a function of ours
 	t.Cleanup(func() { assert.NoError(t, goleak.Find(before, cleanups), "goroutines that the test has left") })
 	d, err := rdma.Open(os.Getenv(wire.EnvDevice))
-	return keep(t, d, err)
+	keep(t, d, err)
+	if os.Getenv(wire.EnvPath) == "mlx5" {
+		path, err := mlx5.NewPath(d)
+		require.NoError(t, err)
+		d.UsePath(path)
+	}
+	return d
 }
 
 const all = ibv.ACCESS_LOCAL_WRITE | ibv.ACCESS_REMOTE_WRITE | ibv.ACCESS_REMOTE_READ | ibv.ACCESS_REMOTE_ATOMIC

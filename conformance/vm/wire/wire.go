@@ -23,6 +23,7 @@ const (
 	EnvAddress = "GOVERBS_ADDRESS"      // its IPv4 address
 	EnvPeer    = "GOVERBS_PEER_ADDRESS" // the other guest's IPv4 address, where there are two
 	EnvHost    = "GOVERBS_HOST"         // which guest of two: "0" or "1"
+	EnvPath    = "GOVERBS_PATH"         // "mlx5": the device's data path in Go, rdma/mlx5
 	EnvOut     = "GOVERBS_OUT"          // a directory; what programs leave there is brought to the host
 )
 

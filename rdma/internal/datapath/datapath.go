@@ -30,3 +30,23 @@ type Runner interface {
 	// Run runs a program and returns the int result of its last call.
 	Run(*program.Program) int32
 }
+
+// Maker is a Path that makes one for each queue, of what C has just made: for devices whose queues it writes by itself.
+// Its own methods of Path refuse.
+type Maker interface {
+	Path
+	CQ(cq *ibv.CQ) (Own, error)
+	SRQ(srq *ibv.SRQ, kind ibv.SRQType, cap ibv.SRQAttr) (Own, error)
+	QP(qp *ibv.QP, cap ibv.QPCap, everyOne bool) (Own, error) // everyOne: sq_sig_all
+}
+
+// Own is the path of one queue, or of a queue pair's two. C does not touch them any more, but makes and destroys them.
+type Own interface {
+	Path
+	// Reset says that C has moved the queue pair to RESET.
+	Reset()
+	// Event says that an event of the completion queue was taken.
+	Event()
+	// End destroys the queue by a call of C, whose error it returns.
+	End(destroy func() error) error
+}

@@ -5,6 +5,8 @@ package wq
 import (
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/libibverbs"
+	"github.com/goverbs/goverbs/rdma/internal/datapath"
+	"github.com/goverbs/goverbs/runtime"
 )
 
 // BindMW binds a memory window of type 1 to a memory region, or with no length unbinds it. C posts a request of its own
@@ -36,7 +38,7 @@ func (x *ExclusiveSendQueue) BindMW(mw *ibv.MW, bind *ibv.MWBind) error {
 // bindMW is BindMW for all kinds of callers. The caller holds slots.mu, or has the exclusive handle.
 func (q *SendQueue) bindMW(mw *ibv.MW, bind *ibv.MWBind) error {
 	if q.checks == nil || bind == nil {
-		return libibverbs.BindMW(q.qp, mw, bind)
+		return q.bind(mw, bind)
 	}
 	wrs := [1]ibv.SendWR{{WRID: bind.WRID, Opcode: ibv.WR_BIND_MW, SendFlags: bind.SendFlags}}
 	*wrs[0].BindMW() = ibv.SendBindMW{MW: ibv.PtrTo(mw), BindInfo: bind.BindInfo}
@@ -46,9 +48,25 @@ func (q *SendQueue) bindMW(mw *ibv.MW, bind *ibv.MWBind) error {
 		e.Verb = "ibv_bind_mw"
 		return e
 	}
-	err := libibverbs.BindMW(q.qp, mw, bind)
+	err := q.bind(mw, bind)
 	if err != nil {
 		q.undo(m, 0)
 	}
 	return err
+}
+
+// bind has C post its request, or posts that to a queue that C does not touch.
+func (q *SendQueue) bind(mw *ibv.MW, bind *ibv.MWBind) error {
+	own, ok := q.path.(datapath.Own)
+	if !ok || mw == nil || bind == nil {
+		return libibverbs.BindMW(q.qp, mw, bind)
+	}
+	wr := &ibv.SendWR{WRID: bind.WRID, Opcode: ibv.WR_BIND_MW, SendFlags: bind.SendFlags}
+	key := libibverbs.IncRKey(mw.RKey)
+	*wr.BindMW() = ibv.SendBindMW{MW: ibv.PtrTo(mw), RKey: key, BindInfo: bind.BindInfo}
+	if r := own.PostSend(q.qp, wr, new(ibv.Ptr[ibv.SendWR])); r != 0 {
+		return &runtime.CallError{Function: "ibv_bind_mw", Errno: runtime.Errno(r)}
+	}
+	mw.RKey = key
+	return nil
 }

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+//go:build !amd64 && !arm64
+
+package direct
+
+import "unsafe"
+
+// supported says that there is no data path: a device would see what is written in any order.
+const supported = false
+
+func publish(*uint32, uint32)                              { panic("no barriers") }
+func ring(*uint32, uint32, unsafe.Pointer, unsafe.Pointer) { panic("no barriers") }
+func copyBlock(unsafe.Pointer, unsafe.Pointer)             { panic("no barriers") }
+func flush()                                               { panic("no barriers") }
+func acquire()                                             { panic("no barriers") }

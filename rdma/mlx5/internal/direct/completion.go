@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package direct
+
+import (
+	"unsafe"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/generated/mlx5dv"
+)
+
+func isReceive(opcode uint8) bool {
+	return opcode >= mlx5dv.MLX5_CQE_RESP_WR_IMM && opcode <= mlx5dv.MLX5_CQE_RESP_SEND_INV ||
+		opcode == mlx5dv.MLX5_CQE_RESP_ERR
+}
+
+// read makes a work completion of the device's. Like libmlx5, it leaves fields as they are that have no meaning. The
+// caller holds mu.
+func (q *completionQueue) read(e *mlx5dv.MLX5CQE64, wc *ibv.WC) outcome {
+	number := e.SOPDropQPN.Host() & 0xffffff
+	p := q.pair(number)
+	switch {
+	case number == nobody:
+		return dropped
+	case p == nil || e.OpOwn&formats == compressed:
+		return broken // of a queue pair, or a kind, that was refused when it was made
+	case p.ending:
+		q.giveBack(e, p)
+		return dropped
+	}
+	wc.WCFlags, wc.QPNum = 0, number
+	switch opcode := e.OpOwn >> 4; opcode {
+	case mlx5dv.MLX5_CQE_REQ:
+		p.send.completed(e, wc)
+	case mlx5dv.MLX5_CQE_RESP_WR_IMM, mlx5dv.MLX5_CQE_RESP_SEND, mlx5dv.MLX5_CQE_RESP_SEND_IMM,
+		mlx5dv.MLX5_CQE_RESP_SEND_INV:
+		p.received(e, wc)
+	case mlx5dv.MLX5_CQE_REQ_ERR, mlx5dv.MLX5_CQE_RESP_ERR:
+		failure := (*mlx5dv.MLX5ErrCQE)(unsafe.Pointer(e))
+		wc.Status, wc.VendorErr = status(failure.Syndrome), uint32(failure.VendorErrSynd)
+		if opcode == mlx5dv.MLX5_CQE_REQ_ERR {
+			wc.WRID = p.send.finish(e).id
+		} else {
+			wc.WRID, _, _ = p.finish(e)
+			p.release(e)
+		}
+	default:
+		return broken
+	}
+	return read
+}
+
+// finish is the request that a completion is of; it has completed, and all before it.
+func (q *sendQueue) finish(e *mlx5dv.MLX5CQE64) *sendRequest {
+	r := &q.requests[uint32(e.WQECounter.Host())&q.mask]
+	q.done.Store(r.number + 1)
+	return r
+}
+
+// completed reads the completion of a request that succeeded.
+func (q *sendQueue) completed(e *mlx5dv.MLX5CQE64, wc *ibv.WC) {
+	r := &q.requests[uint32(e.WQECounter.Host())&q.mask]
+	length := uint32(0) // of what came inside the completion
+	switch e.SOPDropQPN.Host() >> 24 {
+	case mlx5dv.MLX5_OPCODE_RDMA_WRITE_IMM:
+		wc.WCFlags |= ibv.WC_WITH_IMM
+		wc.Opcode = ibv.WC_RDMA_WRITE
+	case mlx5dv.MLX5_OPCODE_RDMA_WRITE:
+		wc.Opcode = ibv.WC_RDMA_WRITE
+	case mlx5dv.MLX5_OPCODE_SEND_IMM:
+		wc.WCFlags |= ibv.WC_WITH_IMM
+		wc.Opcode = ibv.WC_SEND
+	case mlx5dv.MLX5_OPCODE_SEND, mlx5dv.MLX5_OPCODE_SEND_INVAL:
+		wc.Opcode = ibv.WC_SEND
+	case mlx5dv.MLX5_OPCODE_RDMA_READ:
+		wc.Opcode, wc.ByteLen = ibv.WC_RDMA_READ, e.ByteCnt.Host()
+		length = wc.ByteLen
+	case mlx5dv.MLX5_OPCODE_ATOMIC_CS:
+		wc.Opcode, wc.ByteLen, length = ibv.WC_COMP_SWAP, 8, 8
+	case mlx5dv.MLX5_OPCODE_ATOMIC_FA:
+		wc.Opcode, wc.ByteLen, length = ibv.WC_FETCH_ADD, 8, 8
+	case mlx5dv.MLX5_OPCODE_UMR, mlx5dv.MLX5_OPCODE_NOP:
+		wc.Opcode = r.opcode
+	}
+	wc.Status, wc.WRID = ibv.WC_SUCCESS, r.id
+	if m := inside(e, length); m != nil {
+		wc.Status = q.spread(e, m)
+	}
+	q.done.Store(r.number + 1)
+}
+
+// received reads the completion of a receive.
+func (p *queuePair) received(e *mlx5dv.MLX5CQE64, wc *ibv.WC) {
+	wc.ByteLen = e.ByteCnt.Host()
+	id, at, room := p.finish(e)
+	wc.WRID, wc.Status = id, ibv.WC_SUCCESS
+	if m := inside(e, wc.ByteLen); m != nil {
+		wc.Status = spread(at, room, &m)
+	}
+	p.release(e)
+	if wc.Status != ibv.WC_SUCCESS {
+		return
+	}
+	wc.Opcode = ibv.WC_RECV
+	switch e.OpOwn >> 4 {
+	case mlx5dv.MLX5_CQE_RESP_WR_IMM:
+		wc.Opcode = ibv.WC_RECV_RDMA_WITH_IMM
+		fallthrough
+	case mlx5dv.MLX5_CQE_RESP_SEND_IMM:
+		wc.WCFlags |= ibv.WC_WITH_IMM
+		*wc.ImmData() = e.ImmInvalPKey
+	case mlx5dv.MLX5_CQE_RESP_SEND_INV:
+		wc.WCFlags |= ibv.WC_WITH_INV
+		*wc.InvalidatedRKey() = e.ImmInvalPKey.Host()
+	}
+	flags := e.FlagsRQPN().Host() // two bits of the routing header, four of the service level, the sender's number
+	if flags>>28&3 != 0 {
+		wc.WCFlags |= ibv.WC_GRH
+	}
+	wc.SLID, wc.SL, wc.SrcQP = e.SLID().Host(), uint8(flags>>24&0xf), flags&0xffffff
+	wc.DLIDPathBits = *e.MLPath() & 0x7f
+	wc.PKeyIndex = uint16(e.ImmInvalPKey.Host())
+}
+
+// finish is the receive that a completion is of: what it was posted with, and its entries.
+func (p *queuePair) finish(e *mlx5dv.MLX5CQE64) (id uint64, at unsafe.Pointer, room int) {
+	place := e.WQECounter.Host()
+	if s := p.srq; s != nil {
+		return s.id(place), s.data(place), int(s.stride/unit) - 1
+	}
+	r := &p.recv
+	at32 := uint32(place) & r.mask
+	return r.ids[at32], r.at(at32), int(r.stride / unit)
+}
+
+// release gives the place of the receive back.
+func (p *queuePair) release(e *mlx5dv.MLX5CQE64) {
+	if p.srq != nil {
+		p.srq.free(e.WQECounter.Host())
+	} else {
+		p.recv.done.Add(1)
+	}
+}
+
+// status is what a syndrome means.
+func status(syndrome uint8) ibv.WCStatus {
+	if int(syndrome) < len(statuses) && statuses[syndrome] != ibv.WC_SUCCESS {
+		return statuses[syndrome]
+	}
+	return ibv.WC_GENERAL_ERR
+}
+
+var statuses = [...]ibv.WCStatus{
+	mlx5dv.MLX5_CQE_SYNDROME_LOCAL_LENGTH_ERR:        ibv.WC_LOC_LEN_ERR,
+	mlx5dv.MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR:         ibv.WC_LOC_QP_OP_ERR,
+	mlx5dv.MLX5_CQE_SYNDROME_LOCAL_PROT_ERR:          ibv.WC_LOC_PROT_ERR,
+	mlx5dv.MLX5_CQE_SYNDROME_WR_FLUSH_ERR:            ibv.WC_WR_FLUSH_ERR,
+	mlx5dv.MLX5_CQE_SYNDROME_MW_BIND_ERR:             ibv.WC_MW_BIND_ERR,
+	mlx5dv.MLX5_CQE_SYNDROME_BAD_RESP_ERR:            ibv.WC_BAD_RESP_ERR,
+	mlx5dv.MLX5_CQE_SYNDROME_LOCAL_ACCESS_ERR:        ibv.WC_LOC_ACCESS_ERR,
+	mlx5dv.MLX5_CQE_SYNDROME_REMOTE_INVAL_REQ_ERR:    ibv.WC_REM_INV_REQ_ERR,
+	mlx5dv.MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR:       ibv.WC_REM_ACCESS_ERR,
+	mlx5dv.MLX5_CQE_SYNDROME_REMOTE_OP_ERR:           ibv.WC_REM_OP_ERR,
+	mlx5dv.MLX5_CQE_SYNDROME_TRANSPORT_RETRY_EXC_ERR: ibv.WC_RETRY_EXC_ERR,
+	mlx5dv.MLX5_CQE_SYNDROME_RNR_RETRY_EXC_ERR:       ibv.WC_RNR_RETRY_EXC_ERR,
+	mlx5dv.MLX5_CQE_SYNDROME_REMOTE_ABORTED_ERR:      ibv.WC_REM_ABORT_ERR,
+}

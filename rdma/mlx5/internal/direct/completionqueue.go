@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package direct
+
+import (
+	"math/bits"
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/generated/mlx5dv"
+	"github.com/goverbs/goverbs/internal/lock"
+)
+
+// completionQueue is a ring that the device writes completions to. Each has an owner bit, which changes with each round
+// of the ring: that is how a new completion is told from one of the round before.
+type completionQueue struct {
+	refusing
+	mu       lock.Lock
+	last     *queuePair // whose completion was read last
+	first    unsafe.Pointer
+	size     uintptr // of a completion: 64 bytes, or 128 of which the last 64 are what is always there
+	mask     uint32
+	round    uint32 // number of the bit of consumed that the owner bit has to equal
+	consumed uint32 // completions
+	record   *record
+	events   atomic.Uint32 // that were taken: a request for the next one has their number
+	bell     unsafe.Pointer
+	number   uint32
+	pairs    map[uint32]*queuePair // by number
+	device   *Queues
+	c        *ibv.CQ
+}
+
+// record is the doorbell record of a completion queue.
+type record struct {
+	consumed atomic.Uint32
+	asked    uint32 // what event is asked for
+}
+
+// parts of completions that libmlx5's headers do not name
+const (
+	cqe        = unsafe.Sizeof(mlx5dv.MLX5CQE64{})
+	formats    = 3 << 2 // in the last byte: where a small message is
+	compressed = 3 << 2 // no completion, but what several others have in common
+	nobody     = 0      // number of a queue pair that does not exist
+)
+
+func newCompletionQueue(d *Queues, c *ibv.CQ, out *mlx5dv.CQ) *completionQueue {
+	return &completionQueue{device: d, c: c, first: pointer(out.Buf), size: uintptr(out.CQESize), mask: out.CQECnt - 1,
+		round: uint32(bits.TrailingZeros32(out.CQECnt)), record: (*record)(unsafe.Pointer(out.DBRec.Deref())),
+		bell: unsafe.Add(pointer(out.CQUAR), mlx5dv.MLX5_CQ_DOORBELL), number: out.CQN, pairs: map[uint32]*queuePair{}}
+}
+
+// add makes a queue pair known, whose completions come from now on; q may be nil.
+func (q *completionQueue) add(p *queuePair) {
+	if q == nil {
+		return
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.pairs[p.c.QPNum] = p
+	q.last = nil
+}
+
+// remove is the opposite of add. The caller holds mu.
+func (q *completionQueue) remove(p *queuePair) {
+	if q.pairs[p.c.QPNum] == p {
+		delete(q.pairs, p.c.QPNum)
+	}
+	q.last = nil
+}
+
+// at is the completion with a number, counted from the beginning of time.
+func (q *completionQueue) at(number uint32) *mlx5dv.MLX5CQE64 {
+	return (*mlx5dv.MLX5CQE64)(unsafe.Add(q.first, uintptr(number&q.mask)*q.size+q.size-cqe))
+}
+
+// there says whether the device has written a completion. Other fields may be read after acquire.
+func (q *completionQueue) there(number uint32) bool {
+	const last = unsafe.Offsetof(mlx5dv.MLX5CQE64{}.OpOwn) &^ 3 // the word that has the byte
+	word := (*atomic.Uint32)(unsafe.Add(unsafe.Pointer(q.at(number)), last)).Load()
+	own := uint8(word >> 24)
+	return own>>4 != mlx5dv.MLX5_CQE_INVALID && own&mlx5dv.MLX5_CQE_OWNER_MASK == uint8(number>>q.round&1)
+}
+
+// Poll reads completions, up to len(wcs) of them.
+func (q *completionQueue) Poll(_ *ibv.CQ, wcs []ibv.WC) int32 {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	n := 0
+	for n < len(wcs) {
+		ready := q.consumed
+		for end := ready + uint32(len(wcs)-n); ready != end && q.there(ready); {
+			ready++
+		}
+		if ready == q.consumed {
+			break
+		}
+		acquire() // once for all of them
+		for ; q.consumed != ready; q.consumed++ {
+			switch is := q.read(q.at(q.consumed), &wcs[n]); is {
+			case read:
+				n++
+			case broken:
+				q.consumed++
+				q.tell()
+				return -1
+			}
+		}
+	}
+	if n > 0 {
+		q.tell()
+	}
+	return int32(n)
+}
+
+// tell tells the device what was consumed: it may write there again, so that nothing may be read there later.
+func (q *completionQueue) tell() {
+	lock.StoreRelease32(&q.record.consumed, uint32(ibv.ToBE32(q.consumed&0xffffff)))
+}
+
+// what became of a completion
+type outcome int
+
+const (
+	read    outcome = iota
+	dropped         // its queue pair has ended, or begun anew
+	broken          // it makes no sense
+)
+
+// pair is the queue pair with a number, or nil.
+func (q *completionQueue) pair(number uint32) *queuePair {
+	if p := q.last; p != nil && p.send.number == number<<8 {
+		return p
+	}
+	p := q.pairs[number]
+	if p != nil {
+		q.last = p
+	}
+	return p
+}
+
+// drop has all completions of a queue pair dropped that are there. The caller holds mu.
+func (q *completionQueue) drop(p *queuePair) {
+	for number := q.consumed; number-q.consumed <= q.mask && q.there(number); number++ {
+		acquire()
+		e := q.at(number)
+		if e.SOPDropQPN.Host()&0xffffff != p.c.QPNum {
+			continue
+		}
+		q.giveBack(e, p)
+		e.SOPDropQPN = nobody
+	}
+}
+
+// giveBack gives the receive of a completion back that nobody will see.
+func (q *completionQueue) giveBack(e *mlx5dv.MLX5CQE64, p *queuePair) {
+	if isReceive(e.OpOwn>>4) && p.srq != nil {
+		p.srq.free(e.WQECounter.Host())
+	}
+}
+
+// Arm asks for an event. Events have numbers, so that the device knows a new request from one that it has answered.
+func (q *completionQueue) Arm(_ *ibv.CQ, solicitedOnly bool) int32 {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	what := uint32(mlx5dv.MLX5_CQ_DB_REQ_NOT)
+	if solicitedOnly {
+		what = mlx5dv.MLX5_CQ_DB_REQ_NOT_SOL
+	}
+	asked := q.events.Load()&3<<28 | what | q.consumed&0xffffff
+	doorbell := [2]ibv.BE32{ibv.ToBE32(asked), ibv.ToBE32(q.number)}
+	ring(&q.record.asked, uint32(ibv.ToBE32(asked)), q.bell, unsafe.Pointer(&doorbell))
+	return 0
+}
+
+// Event counts an event.
+func (q *completionQueue) Event() { q.events.Add(1) }
+
+// End destroys the queue.
+func (q *completionQueue) End(destroy func() error) error {
+	err := destroy()
+	if err == nil {
+		q.device.mu.Lock()
+		defer q.device.mu.Unlock()
+		delete(q.device.cqs, q.c)
+	}
+	return err
+}

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package direct
+
+import (
+	"sync"
+	"unsafe"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+)
+
+// register is a doorbell register in a page of the device. It has two halves, which take turns; where it has a size, a
+// half also takes a whole request (BlueFlame), so that the device need not read it from memory.
+type register struct {
+	at        unsafe.Pointer
+	size      uint32 // bytes of a half; 0: doorbells alone
+	other     uint32 // 0, or the distance of the half whose turn it is
+	blueFlame blueFlame
+
+	users int        // queue pairs; guarded by Queues.mu
+	mu    sync.Mutex // of several users
+}
+
+// blueFlame says which requests are written to the register whole, if each is alone.
+type blueFlame uint8
+
+const (
+	blueFlameAlways blueFlame = iota
+	blueFlameInline           // those with their data inside
+	blueFlameNever
+)
+
+// blueFlameOf is what libmlx5 reads of its environment.
+func blueFlameOf(env func(string) string) blueFlame {
+	switch {
+	case env("MLX5_SHUT_UP_BF") != "" && env("MLX5_SHUT_UP_BF") != "0":
+		return blueFlameNever
+	case env("MLX5_POST_SEND_PREFER_BF") == "0":
+		return blueFlameInline
+	}
+	return blueFlameAlways
+}
+
+// ring tells the device of n requests, the last of which has its control segment there: in the doorbell record, which
+// the device reads again where it has missed a doorbell, and then in the register.
+func (r *register) ring(q *sendQueue, control unsafe.Pointer, n uint32, p *posting) {
+	record := uint32(ibv.ToBE32(q.next & 0xffff))
+	if r.users > 1 {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+	}
+	to := unsafe.Add(r.at, r.other)
+	if bytes := p.units * unit; n == 1 && bytes > unit && bytes <= r.size && r.takes(p.inline) {
+		publish(q.record, record)
+		for ; ; bytes -= block {
+			copyBlock(to, control)
+			if bytes <= block {
+				break
+			}
+			to, control = unsafe.Add(to, block), q.wrap(unsafe.Add(control, block))
+		}
+		flush()
+	} else {
+		ring(q.record, record, to, control)
+	}
+	r.other ^= r.size
+}
+
+func (r *register) takes(inline bool) bool {
+	return r.blueFlame == blueFlameAlways || r.blueFlame == blueFlameInline && inline
+}

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+// Package direct is the data path of mlx5 in Go: work requests are written to the queues that the device reads, and
+// completions are read where the device writes them, without a call of C. libmlx5 creates the queues, and
+// mlx5dv_init_obj says where they are. From then on libmlx5 neither posts nor polls: two that write one queue would
+// overwrite each other's requests.
+//
+// Numbers in queues are in network order. Formats are those of mlx5dv.h, in generated/mlx5dv.
+package direct
+
+import (
+	"sync"
+	"unsafe"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/generated/libmlx5"
+	"github.com/goverbs/goverbs/generated/mlx5dv"
+	"github.com/goverbs/goverbs/rdma/internal/datapath"
+	"github.com/goverbs/goverbs/rdma/internal/verberr"
+)
+
+// Queues is the data path of a device: it makes those of its queues.
+type Queues struct {
+	refusing
+	blueFlame blueFlame
+	// mu is held while a queue pair is made or ends: a new one may have the number of one that ends.
+	mu        sync.Mutex
+	cqs       map[*ibv.CQ]*completionQueue
+	srqs      map[*ibv.SRQ]*sharedQueue
+	registers map[uintptr]*register // doorbell registers, by address: queue pairs may share one
+	addresses addresses
+}
+
+var _ datapath.Maker = (*Queues)(nil)
+
+// New is the data path of a device of mlx5; env looks up what libmlx5 looked up when it opened the device.
+func New(env func(string) string) *Queues {
+	return &Queues{blueFlame: blueFlameOf(env), cqs: map[*ibv.CQ]*completionQueue{},
+		srqs: map[*ibv.SRQ]*sharedQueue{}, registers: map[uintptr]*register{}}
+}
+
+// CQ is the path of a completion queue.
+func (d *Queues) CQ(c *ibv.CQ) (datapath.Own, error) {
+	out := new(mlx5dv.CQ)
+	obj := &mlx5dv.Obj{CQ: mlx5dv.ObjCQ{In: ibv.PtrTo(c), Out: ibv.PtrTo(out)}}
+	if err := libmlx5.InitObj(obj, mlx5dv.OBJ_CQ); err != nil {
+		return nil, err
+	}
+	q := newCompletionQueue(d, c, out)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.cqs[c] = q
+	return q, nil
+}
+
+// SRQ is the path of a shared receive queue. XRC's and those with tag matching are refused: mlx5dv_init_obj does not
+// say under which index their completions come.
+func (d *Queues) SRQ(c *ibv.SRQ, kind ibv.SRQType, cap ibv.SRQAttr) (datapath.Own, error) {
+	if kind != ibv.SRQT_BASIC {
+		return nil, unable("ibv_create_srq_ex", "the data path in Go has basic shared receive queues alone")
+	}
+	out := new(mlx5dv.SRQ)
+	obj := &mlx5dv.Obj{SRQ: mlx5dv.ObjSRQ{In: ibv.PtrTo(c), Out: ibv.PtrTo(out)}}
+	if err := libmlx5.InitObj(obj, mlx5dv.OBJ_SRQ); err != nil {
+		return nil, err
+	}
+	q := newSharedQueue(d, c, out, cap.MaxSGE)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.srqs[c] = q
+	return q, nil
+}
+
+// QP is the path of a queue pair. cap is what ibv_create_qp has returned.
+func (d *Queues) QP(c *ibv.QP, cap ibv.QPCap, everyOne bool) (datapath.Own, error) {
+	if !supported {
+		return nil, unable("ibv_create_qp", "the data path in Go has barriers for amd64 and arm64 alone")
+	}
+	if reason := kinds[c.QPType]; reason != "" {
+		return nil, unable("ibv_create_qp", reason)
+	}
+	out := new(mlx5dv.QP)
+	obj := &mlx5dv.Obj{QP: mlx5dv.ObjQP{In: ibv.PtrTo(c), Out: ibv.PtrTo(out)}}
+	if err := libmlx5.InitObj(obj, mlx5dv.OBJ_QP); err != nil {
+		return nil, err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	q := &queuePair{device: d, c: c, srq: d.srqs[c.SRQ.Deref()]}
+	q.sendCQ, q.recvCQ = d.cqs[c.SendCQ.Deref()], d.cqs[c.RecvCQ.Deref()]
+	if c.SRQ != 0 && q.srq == nil || c.SendCQ != 0 && q.sendCQ == nil || c.RecvCQ != 0 && q.recvCQ == nil {
+		return nil, unable("ibv_create_qp", "a queue that it completes in, or receives from, has another data path")
+	}
+	q.send.init(q, out, cap, everyOne, d.register(out))
+	q.recv.init(q, out, cap)
+	for _, cq := range []*completionQueue{q.sendCQ, q.recvCQ} {
+		cq.add(q)
+	}
+	return q, nil
+}
+
+// kinds are the types of queue pairs that are refused, and why.
+var kinds = map[ibv.QPType]string{
+	ibv.QPT_RAW_PACKET: "the data path in Go has no queue pairs of type RAW_PACKET: their requests have headers",
+	ibv.QPT_DRIVER:     "the data path in Go has no dynamic connections",
+}
+
+// register is the register of a queue pair, which others may have as well. The caller holds mu.
+func (d *Queues) register(out *mlx5dv.QP) *register {
+	r := d.registers[out.BF.Reg]
+	if r == nil {
+		r = &register{at: pointer(out.BF.Reg), size: out.BF.Size, blueFlame: d.blueFlame}
+		d.registers[out.BF.Reg] = r
+	}
+	r.users++
+	return r
+}
+
+// leave is the opposite of register. The caller holds mu.
+func (d *Queues) leave(r *register) {
+	if r.users--; r.users == 0 {
+		delete(d.registers, uintptr(r.at))
+	}
+}
+
+// queuePair is the path of a queue pair.
+type queuePair struct {
+	refusing
+	send           sendQueue
+	recv           recvQueue
+	device         *Queues
+	c              *ibv.QP
+	sendCQ, recvCQ *completionQueue // may be the same
+	srq            *sharedQueue     // or nil
+	ending         bool             // guarded by the lock of either completion queue: completions are dropped
+}
+
+func (q *queuePair) PostSend(_ *ibv.QP, list *ibv.SendWR, bad *ibv.Ptr[ibv.SendWR]) int32 {
+	return q.send.post(list, bad)
+}
+
+func (q *queuePair) PostRecv(_ *ibv.QP, list *ibv.RecvWR, bad *ibv.Ptr[ibv.RecvWR]) int32 {
+	return q.recv.post(list, bad)
+}
+
+// Reset follows libmlx5, which has made a new beginning of the queue pair: what has completed until now is dropped.
+func (q *queuePair) Reset() {
+	q.inCQs(func(cq *completionQueue) { cq.drop(q) })
+	q.send.reset()
+	q.recv.reset()
+}
+
+// End destroys the queue pair. Its completions that come from now on are dropped, without a look into its memory.
+func (q *queuePair) End(destroy func() error) error {
+	q.device.mu.Lock()
+	defer q.device.mu.Unlock()
+	q.inCQs(func(*completionQueue) { q.ending = true })
+	if err := destroy(); err != nil {
+		q.inCQs(func(*completionQueue) { q.ending = false })
+		return err
+	}
+	q.inCQs(func(cq *completionQueue) {
+		cq.drop(q)
+		cq.remove(q)
+	})
+	q.device.leave(q.send.register)
+	return nil
+}
+
+// inCQs calls f for each completion queue, while nobody polls either.
+func (q *queuePair) inCQs(f func(*completionQueue)) {
+	if q.sendCQ != nil {
+		q.sendCQ.mu.Lock()
+		defer q.sendCQ.mu.Unlock()
+		f(q.sendCQ)
+	}
+	if q.recvCQ != nil && q.recvCQ != q.sendCQ {
+		q.recvCQ.mu.Lock()
+		defer q.recvCQ.mu.Unlock()
+		f(q.recvCQ)
+	}
+}
+
+// refusing has all methods of a path: they refuse.
+type refusing struct{}
+
+const eopnotsupp = int32(verberr.EOPNOTSUPP)
+
+func (refusing) PostSend(*ibv.QP, *ibv.SendWR, *ibv.Ptr[ibv.SendWR]) int32     { return eopnotsupp }
+func (refusing) PostRecv(*ibv.QP, *ibv.RecvWR, *ibv.Ptr[ibv.RecvWR]) int32     { return eopnotsupp }
+func (refusing) PostSRQRecv(*ibv.SRQ, *ibv.RecvWR, *ibv.Ptr[ibv.RecvWR]) int32 { return eopnotsupp }
+func (refusing) PostWQRecv(*ibv.WQ, *ibv.RecvWR, *ibv.Ptr[ibv.RecvWR]) int32   { return eopnotsupp }
+func (refusing) Poll(*ibv.CQ, []ibv.WC) int32                                  { return -1 }
+func (refusing) Arm(*ibv.CQ, bool) int32                                       { return eopnotsupp }
+func (refusing) Reset()                                                        {}
+func (refusing) Event()                                                        {}
+
+// unable is the error of what the data path does not have.
+func unable(verb, reason string) error {
+	return &verberr.VerbError{Verb: verb, Errno: verberr.EOPNOTSUPP, Reason: reason}
+}
+
+// pointer is an address of C's memory, or the device's.
+func pointer(address uintptr) unsafe.Pointer { return *(*unsafe.Pointer)(unsafe.Pointer(&address)) }

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package direct
+
+import (
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/generated/mlx5dv"
+	"github.com/goverbs/goverbs/internal/lock"
+)
+
+// recvQueue is a ring of receives, each of which has the same room for entries.
+type recvQueue struct {
+	mu     lock.Lock
+	first  unsafe.Pointer
+	stride uintptr
+	mask   uint32
+	sges   int32
+	posted uint32        // receives, counted from the beginning of time
+	most   uint32        // that may be outstanding
+	done   atomic.Uint32 // receives that have completed
+	ids    []uint64      // by place
+	record *uint32
+	c      *ibv.QP
+}
+
+func (q *recvQueue) init(qp *queuePair, out *mlx5dv.QP, cap ibv.QPCap) {
+	q.c = qp.c
+	if qp.srq != nil || out.RQ.WQECnt == 0 {
+		return // it takes nothing: most is 0
+	}
+	q.first, q.stride, q.mask = pointer(out.RQ.Buf), uintptr(out.RQ.Stride), out.RQ.WQECnt-1
+	q.most, q.sges = cap.MaxRecvWR, int32(cap.MaxRecvSGE)
+	q.ids = make([]uint64, out.RQ.WQECnt)
+	q.record = (*uint32)(unsafe.Add(unsafe.Pointer(out.DBRec.Deref()), 4*mlx5dv.MLX5_RCV_DBR))
+}
+
+func (q *recvQueue) reset() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.posted = 0
+	q.done.Store(0)
+}
+
+// at is where a receive is.
+func (q *recvQueue) at(place uint32) unsafe.Pointer {
+	return unsafe.Add(q.first, uintptr(place)*q.stride)
+}
+
+func (q *recvQueue) post(list *ibv.RecvWR, bad *ibv.Ptr[ibv.RecvWR]) (errno int32) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	n := uint32(0)
+	for w := list; w != nil; w = w.Next.Deref() {
+		switch {
+		case q.posted+n-q.done.Load() >= q.most:
+			errno = enomem
+		case w.NumSGE > q.sges || q.c.State == ibv.QPS_RESET:
+			errno = einval
+		}
+		if errno != 0 {
+			*bad = ibv.PtrTo(w)
+			break
+		}
+		place := (q.posted + n) & q.mask
+		scatter(q.at(place), w, q.sges)
+		q.ids[place] = w.WRID
+		n++
+	}
+	if n > 0 {
+		q.posted += n
+		publish(q.record, uint32(ibv.ToBE32(q.posted&0xffff)))
+	}
+	return errno
+}
+
+// scatter writes the entries of a receive that has room for so many. One that is not full ends with an entry of no
+// region.
+func scatter(at unsafe.Pointer, w *ibv.RecvWR, room int32) {
+	n := int32(0)
+	for _, e := range unsafe.Slice(w.SGList.Deref(), w.NumSGE) {
+		if e.Length == 0 { // which stands for 2 GiB
+			continue
+		}
+		*entry(at, n) = mlx5dv.MLX5WQEDataSeg{ByteCount: ibv.ToBE32(e.Length), LKey: ibv.ToBE32(e.LKey),
+			Addr: ibv.ToBE64(e.Addr)}
+		n++
+	}
+	if n < room {
+		*entry(at, n) = mlx5dv.MLX5WQEDataSeg{LKey: ibv.ToBE32(mlx5dv.MLX5_INVALID_LKEY)}
+	}
+}
+
+func entry(at unsafe.Pointer, i int32) *mlx5dv.MLX5WQEDataSeg {
+	return (*mlx5dv.MLX5WQEDataSeg)(unsafe.Add(at, uintptr(i)*unsafe.Sizeof(mlx5dv.MLX5WQEDataSeg{})))
+}

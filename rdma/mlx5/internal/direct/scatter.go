@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package direct
+
+import (
+	"unsafe"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/generated/mlx5dv"
+)
+
+// inside is the small message that a completion brings, or nil: up to 32 bytes at its beginning, or up to 64 in front
+// of one that has 128 bytes.
+func inside(e *mlx5dv.MLX5CQE64, length uint32) []byte {
+	if e.OpOwn&formats == 0 || length == 0 {
+		return nil
+	}
+	at, most := unsafe.Pointer(e), uint32(32)
+	if e.OpOwn&mlx5dv.MLX5_INLINE_SCATTER_32 == 0 {
+		at, most = unsafe.Add(at, -int(cqe)), 64
+	}
+	return unsafe.Slice((*byte)(at), min(length, most))
+}
+
+// spread copies a message to where entries say, and takes from it what it has copied.
+func spread(at unsafe.Pointer, entries int, message *[]byte) ibv.WCStatus {
+	for i := int32(0); int(i) < entries && len(*message) > 0; i++ {
+		s := entry(at, i)
+		n := min(int(s.ByteCount.Host()), len(*message))
+		if n == 0 {
+			break // the entry that ends a list
+		}
+		copy(unsafe.Slice(ibv.Ptr[byte](s.Addr.Host()).Deref(), n), *message)
+		*message = (*message)[n:]
+	}
+	if len(*message) > 0 {
+		return ibv.WC_LOC_LEN_ERR
+	}
+	return ibv.WC_SUCCESS
+}
+
+// spread copies what a request has read to where its entries say, which may continue at the beginning of the ring.
+func (q *sendQueue) spread(e *mlx5dv.MLX5CQE64, message []byte) ibv.WCStatus {
+	control := unsafe.Add(q.first, uintptr(uint32(e.WQECounter.Host())&q.mask)*block)
+	c := (*mlx5dv.MLX5WQECtrlSeg)(control)
+	front := uintptr(2 * unit) // control segment and the peer's address
+	switch c.OpmodIdxOpcode.Host() & 0xff {
+	case mlx5dv.MLX5_OPCODE_ATOMIC_CS, mlx5dv.MLX5_OPCODE_ATOMIC_FA:
+		front += unit
+	}
+	at := unsafe.Add(control, front)
+	entries := uintptr(c.QPNDs.Host()&0x3f) - front/unit
+	if here := (uintptr(q.end) - uintptr(at)) / unit; entries > here {
+		if status := spread(at, int(here), &message); status == ibv.WC_SUCCESS {
+			return status
+		}
+		at, entries = q.first, entries-here
+	}
+	return spread(at, int(entries), &message)
+}

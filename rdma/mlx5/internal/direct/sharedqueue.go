@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package direct
+
+import (
+	"unsafe"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/generated/mlx5dv"
+	"github.com/goverbs/goverbs/internal/lock"
+)
+
+// sharedQueue is a shared receive queue: a list of receives, each of which names the next one. The device takes them
+// from the front, in the order of the list, and gives them back in any order.
+type sharedQueue struct {
+	refusing
+	mu     lock.Lock
+	first  unsafe.Pointer
+	stride uintptr
+	sges   int32
+	head   uint16 // the receive that is written next
+	tail   uint16 // the last one of the list; it is never written, so that the list always goes on
+	posted uint16
+	ids    []uint64 // by place
+	record *uint32
+	device *Queues
+	c      *ibv.SRQ
+}
+
+func newSharedQueue(d *Queues, c *ibv.SRQ, out *mlx5dv.SRQ, sges uint32) *sharedQueue {
+	return &sharedQueue{device: d, c: c, first: pointer(out.Buf), stride: uintptr(out.Stride), sges: int32(sges),
+		head: uint16(out.Head), tail: uint16(out.Tail), ids: make([]uint64, out.Tail+1),
+		record: (*uint32)(unsafe.Pointer(out.DBRec.Deref()))}
+}
+
+// next is what names the next receive.
+func (q *sharedQueue) next(place uint16) *mlx5dv.MLX5WQESRQNextSeg {
+	return (*mlx5dv.MLX5WQESRQNextSeg)(unsafe.Add(q.first, uintptr(place)*q.stride))
+}
+
+// data is where the entries of a receive begin.
+func (q *sharedQueue) data(place uint16) unsafe.Pointer {
+	return unsafe.Add(unsafe.Pointer(q.next(place)), unsafe.Sizeof(mlx5dv.MLX5WQESRQNextSeg{}))
+}
+
+func (q *sharedQueue) PostSRQRecv(_ *ibv.SRQ, list *ibv.RecvWR, bad *ibv.Ptr[ibv.RecvWR]) (errno int32) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	n := uint16(0)
+	for w := list; w != nil; w = w.Next.Deref() {
+		switch {
+		case w.NumSGE > q.sges:
+			errno = einval
+		case q.head == q.tail:
+			errno = enomem
+		}
+		if errno != 0 {
+			*bad = ibv.PtrTo(w)
+			break
+		}
+		q.ids[q.head] = w.WRID
+		scatter(q.data(q.head), w, q.sges)
+		q.head = q.next(q.head).NextWQEIndex.Host()
+		n++
+	}
+	if n > 0 {
+		q.posted += n
+		publish(q.record, uint32(ibv.ToBE32(uint32(q.posted))))
+	}
+	return errno
+}
+
+// free puts a receive that the device has used at the end of the list.
+func (q *sharedQueue) free(place uint16) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.next(q.tail).NextWQEIndex = ibv.ToBE16(place)
+	q.tail = place
+}
+
+// id is what a receive was posted with.
+func (q *sharedQueue) id(place uint16) uint64 {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.ids[place]
+}
+
+// End destroys the queue.
+func (q *sharedQueue) End(destroy func() error) error {
+	err := destroy()
+	if err == nil {
+		q.device.mu.Lock()
+		defer q.device.mu.Unlock()
+		delete(q.device.srqs, q.c)
+	}
+	return err
+}

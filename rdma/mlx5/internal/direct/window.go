@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package direct
+
+import (
+	"unsafe"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/generated/mlx5dv"
+)
+
+// key writes a request that binds a memory window, or takes its binding away: which fields of the key's context change,
+// a mask says.
+func (p *posting) key(at unsafe.Pointer, w *ibv.SendWR, c *mlx5dv.MLX5WQECtrlSeg) (unsafe.Pointer, int32) {
+	b := ibv.SendBindMW{}
+	kind := ibv.MW_TYPE_2
+	p.opcode = ibv.WC_LOCAL_INV
+	if w.Opcode == ibv.WR_BIND_MW {
+		b = *w.BindMW()
+		mw := b.MW.Deref()
+		kind, p.opcode, c.Imm = mw.Type, ibv.WC_BIND_MW, ibv.ToBE32(mw.RKey)
+	}
+	info := &b.BindInfo
+	if info.Length > 1<<31 {
+		return at, eopnotsupp // more than an entry of the list of regions can have
+	}
+	q := p.q
+	at = q.wrap(changes(at, kind, info.Length != 0))
+	at = q.context(at, kind, &b)
+	if info.Length == 0 {
+		return at, 0
+	}
+	at = q.wrap(at)
+	type list struct { // of regions: the device reads it in pieces of a block
+		region mlx5dv.MLX5WQEUMRKLMSeg
+		_      [block - unsafe.Sizeof(mlx5dv.MLX5WQEUMRKLMSeg{})]byte
+	}
+	*(*list)(at) = list{region: mlx5dv.MLX5WQEUMRKLMSeg{ByteCount: ibv.ToBE32(uint32(info.Length)),
+		MKey: ibv.ToBE32(info.MR.Deref().LKey), Address: ibv.ToBE64(info.Addr)}}
+	return unsafe.Add(at, block), 0
+}
+
+// changes writes what changes.
+func changes(at unsafe.Pointer, kind ibv.MWType, bind bool) unsafe.Pointer {
+	const (
+		always = mlx5dv.MLX5_WQE_UMR_CTRL_MKEY_MASK_FREE | mlx5dv.MLX5_WQE_UMR_CTRL_MKEY_MASK_MKEY
+		place  = mlx5dv.MLX5_WQE_UMR_CTRL_MKEY_MASK_LEN | mlx5dv.MLX5_WQE_UMR_CTRL_MKEY_MASK_START_ADDR |
+			mlx5dv.MLX5_WQE_UMR_CTRL_MKEY_MASK_ACCESS_LOCAL_WRITE |
+			mlx5dv.MLX5_WQE_UMR_CTRL_MKEY_MASK_ACCESS_REMOTE_READ |
+			mlx5dv.MLX5_WQE_UMR_CTRL_MKEY_MASK_ACCESS_REMOTE_WRITE |
+			mlx5dv.MLX5_WQE_UMR_CTRL_MKEY_MASK_ACCESS_ATOMIC
+		listUnits = 4 // a block
+	)
+	mask := uint64(always)
+	s := mlx5dv.MLX5WQEUMRCtrlSeg{
+		Flags: mlx5dv.MLX5_WQE_UMR_CTRL_FLAG_TRNSLATION_OFFSET | mlx5dv.MLX5_WQE_UMR_CTRL_FLAG_INLINE,
+	}
+	check := uint8(mlx5dv.MLX5_WQE_UMR_CTRL_FLAG_CHECK_QPN)
+	if bind {
+		s.KLMOctowords = ibv.ToBE16(listUnits)
+		check = mlx5dv.MLX5_WQE_UMR_CTRL_FLAG_CHECK_FREE
+		mask |= place
+	}
+	if kind == ibv.MW_TYPE_2 {
+		s.Flags |= check
+		mask |= mlx5dv.MLX5_WQE_UMR_CTRL_MKEY_MASK_QPN
+	}
+	s.MKeyMask = ibv.ToBE64(mask)
+	*(*mlx5dv.MLX5WQEUMRCtrlSeg)(at) = s
+	return unsafe.Add(at, unsafe.Sizeof(s))
+}
+
+// context writes the fields of the key's context that may change. What stood in the others stays.
+func (q *sendQueue) context(at unsafe.Pointer, kind ibv.MWType, b *ibv.SendBindMW) unsafe.Pointer {
+	s, info := (*mlx5dv.MLX5WQEMKeyContextSeg)(at), &b.BindInfo
+	owner := uint32(0xffffff00) // no queue pair
+	if kind == ibv.MW_TYPE_2 && info.Length != 0 {
+		owner = q.number
+	}
+	s.QPNMKey = ibv.ToBE32(owner | b.RKey&0xff)
+	if info.Length == 0 {
+		s.Free = mlx5dv.MLX5_WQE_MKEY_CONTEXT_FREE
+		return unsafe.Add(at, unsafe.Sizeof(*s))
+	}
+	s.Free, s.AccessFlags, s.StartAddr = 0, 0, 0
+	for _, a := range accesses {
+		if info.MWAccessFlags&a.of != 0 {
+			s.AccessFlags |= a.is
+		}
+	}
+	if info.MWAccessFlags&ibv.ACCESS_ZERO_BASED == 0 {
+		s.StartAddr = ibv.ToBE64(info.Addr)
+	}
+	s.Len = ibv.ToBE64(info.Length)
+	return unsafe.Add(at, unsafe.Sizeof(*s))
+}
+
+var accesses = [...]struct {
+	of ibv.AccessFlags
+	is uint8
+}{
+	{ibv.ACCESS_LOCAL_WRITE, mlx5dv.MLX5_WQE_MKEY_CONTEXT_ACCESS_FLAGS_LOCAL_WRITE},
+	{ibv.ACCESS_REMOTE_WRITE, mlx5dv.MLX5_WQE_MKEY_CONTEXT_ACCESS_FLAGS_REMOTE_WRITE},
+	{ibv.ACCESS_REMOTE_READ, mlx5dv.MLX5_WQE_MKEY_CONTEXT_ACCESS_FLAGS_REMOTE_READ},
+	{ibv.ACCESS_REMOTE_ATOMIC, mlx5dv.MLX5_WQE_MKEY_CONTEXT_ACCESS_FLAGS_ATOMIC},
+}
