@@ -163,6 +163,7 @@ func TestReleases(t *testing.T) {
 			output(t, e, compile(t, e, "pure"))
 			objectSuite(t, e, pathC)
 			objectSuite(t, e, pathGo)
+			identity(t, e, manyLists)
 		})
 	}
 }

@@ -6,8 +6,11 @@ package provider
 
 import (
 	"context"
+	"math/rand/v2"
+	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -30,6 +33,39 @@ var notHere = []struct{ test, why string }{
 	{"TestCacheOfChangedMemory", "a registration pins nothing here: the device finds what is mapped now"},
 	{"TestCacheOfGoMemory", "a registration pins nothing here: the device finds what is mapped now"},
 	{"TestRegistrationSpeed", "what it measures is this emulation"},
+}
+
+// TestIdentity: what the data path in Go writes to queues, doorbell records and doorbells is what libmlx5 writes, and
+// it makes the same of completions: requests, receives and completions at random.
+func TestIdentity(t *testing.T) {
+	lists := 24_000
+	if os.Getenv("GOVERBS_EVERYTHING") != "" {
+		lists = manyLists
+	}
+	identity(t, emulated(t), lists)
+}
+
+// manyLists are the lists that are posted where there is time.
+const manyLists = 10_000_000
+
+func identity(t *testing.T, e *Emulated, lists int) {
+	t.Helper()
+	program := filepath.Join(dir, "direct.test")
+	out, err := exec.CommandContext(t.Context(), "go", "test", "-c", "-vet=off", "-o", program,
+		"../../rdma/mlx5/internal/direct").CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	for _, size := range []string{"64", "128"} { // bytes of a completion
+		seed := rand.Uint64()
+		cmd := e.Command(t.Context(), program, "-test.v", "-test.run=^TestIdentity")
+		cmd.Env = append(cmd.Env, "GOVERBS_EMULATED_STILL=1", "GOVERBS_IDENTITY_LISTS="+strconv.Itoa(lists/2),
+			"GOVERBS_IDENTITY_SEED="+strconv.FormatUint(seed, 10), "MLX5_CQE_SIZE="+size)
+		if e.libraries.Release < "64" {
+			cmd.Env = append(cmd.Env, "GOVERBS_IDENTITY_OLD=1")
+		}
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err, "%s bytes, seed %d: %s", size, seed, out)
+		t.Logf("%s", out)
+	}
 }
 
 // TestObjectSuite: the tests of the objects, which were written for Soft-RoCE in guests, over libmlx5 and over the data

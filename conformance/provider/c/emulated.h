@@ -283,6 +283,7 @@ void run_queues(void);
 // device.c
 void device_lock(void), device_unlock(void); // commands and the device's thread take turns
 void start_device(void);
+bool still(void);
 
 // preload.c
 void *map_device(struct file *, uint64_t offset, size_t);

@@ -329,6 +329,8 @@ static void tell_queue(void *o) { tell(o); }
 
 void run_queues(void)
 {
+	if (still())
+		return;
 	each(QP, run_queue);
 	each(QP, run_queue); // a queue pair may have failed for what a later one has sent
 	each(CQ, tell_queue);

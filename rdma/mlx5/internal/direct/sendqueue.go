@@ -80,9 +80,12 @@ func (q *sendQueue) post(list *ibv.SendWR, bad *ibv.Ptr[ibv.SendWR]) (errno int3
 	n := uint32(0)
 	var last unsafe.Pointer
 	for w := list; w != nil; w = w.Next.Deref() {
-		if q.posted+n-q.done.Load() >= q.most {
+		switch {
+		case uint32(w.Opcode) >= uint32(len(opcodes)):
+			errno = einval
+		case q.posted+n-q.done.Load() >= q.most:
 			errno = enomem
-		} else {
+		default:
 			errno = p.write(w)
 		}
 		if errno != 0 {
@@ -115,7 +118,7 @@ type posting struct {
 	opcode  ibv.WCOpcode   // that the completion has, where it does not say so itself
 }
 
-// word is the number of a request's opcode.
+// opcodes are the device's, by those of requests.
 var opcodes = [...]uint32{
 	ibv.WR_SEND: mlx5dv.MLX5_OPCODE_SEND, ibv.WR_SEND_WITH_IMM: mlx5dv.MLX5_OPCODE_SEND_IMM,
 	ibv.WR_SEND_WITH_INV: mlx5dv.MLX5_OPCODE_SEND_INVAL, ibv.WR_RDMA_WRITE: mlx5dv.MLX5_OPCODE_RDMA_WRITE,
@@ -128,9 +131,6 @@ var opcodes = [...]uint32{
 // write writes a request, as far as it fits.
 func (p *posting) write(w *ibv.SendWR) (errno int32) {
 	q := p.q
-	if uint32(w.Opcode) >= uint32(len(opcodes)) {
-		return einval
-	}
 	if w.NumSGE > q.sges || q.qp.c.State < ibv.QPS_RTS {
 		return enomem
 	}
