@@ -30,7 +30,7 @@ type CQ struct {
 	device  *Device
 	channel *CompChannel // or nil
 	queue   *CompletionQueue
-	native  *native
+	native  *datapath.Native
 	users   atomic.Pointer[CompletionQueue] // queue; or one that says no while its consumer polls it
 
 	event   chan struct{} // holds a token if there may be completions to poll
@@ -151,12 +151,12 @@ func (q *CQ) create(verb string, entries, vector int, options []QueueOptions, cr
 		if err != nil {
 			return nil, d.refused().CQ(entries, vector, err)
 		}
-		q.native, err = nativeOf(&o, func(m datapath.Maker) (datapath.Own, error) { return m.CQ(c) })
+		q.native, err = datapath.NativeOf(&o.Path, func(m datapath.Maker) (datapath.Own, error) { return m.CQ(c) })
 		if err == nil {
 			q.queue, err = wq.NewOwnCompletionQueue(c, o)
 		}
 		if err != nil {
-			q.native.end(func() error { return libibverbs.DestroyCQ(c) })
+			q.native.Destroy(func() error { return libibverbs.DestroyCQ(c) })
 			return nil, err
 		}
 		if q.ex != nil {
@@ -193,7 +193,7 @@ func (q *CQ) destroyC(c *ibv.CQ) error {
 		q.channel.ready.Forget()
 	}
 	q.acknowledgeAll(true)
-	err := q.native.end(func() error { return libibverbs.DestroyCQ(c) })
+	err := q.native.Destroy(func() error { return libibverbs.DestroyCQ(c) })
 	if err != nil {
 		q.acknowledgeAll(false)
 	}

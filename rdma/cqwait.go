@@ -357,7 +357,7 @@ func (q *CQ) broken(event ibv.EventType) {
 
 // acknowledge counts an event, and acknowledges many to C at once.
 func (q *CQ) acknowledge() {
-	q.native.event()
+	q.native.Took()
 	q.room.Lock()
 	defer q.room.Unlock()
 	if q.unacked++; q.unacked >= ackBatch || q.flushing {

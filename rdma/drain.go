@@ -252,7 +252,7 @@ func (q *QP) markSend(p patience) error {
 	q.sendMark = q.sendCQ.mark()
 	wr.WRID = q.sendMark.id
 	bad := new(ibv.Ptr[ibv.SendWR])
-	err := q.whileFull(p, q.sendCQ, func() error { return q.native.postSend(q.c, wr, bad) })
+	err := q.whileFull(p, q.sendCQ, func() error { return q.native.Send(q.c, wr, bad) })
 	if err != nil {
 		q.sendMark.forget()
 	}
@@ -286,7 +286,7 @@ func (q *QP) markRecv(p patience) error {
 	}
 	q.recvMark = q.recvCQ.mark()
 	wr, bad := &ibv.RecvWR{WRID: q.recvMark.id}, new(ibv.Ptr[ibv.RecvWR])
-	err := q.whileFull(p, q.recvCQ, func() error { return q.native.postRecv(q.c, wr, bad) })
+	err := q.whileFull(p, q.recvCQ, func() error { return q.native.Recv(q.c, wr, bad) })
 	if err != nil {
 		q.recvMark.forget()
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/libibverbs"
+	"github.com/goverbs/goverbs/rdma/internal/datapath"
 	"github.com/goverbs/goverbs/rdma/internal/wq"
 )
 
@@ -35,7 +36,7 @@ type QP struct {
 	send    *SendQueue // nil if it cannot send
 	sends   *SendQueue // send, or a queue that takes nothing
 	recv    *RecvQueue // nil if it has no receive queue of its own
-	native  *native
+	native  *datapath.Native
 	cap     ibv.QPCap // what the user may use of C's capacities
 	options QueueOptions
 	endC    func(*ibv.QP) error // destroys the queue pair in C
@@ -309,7 +310,7 @@ func (q *QP) destroyC(c *ibv.QP) error {
 	q.collect() // so that slots of a shared receive queue come back
 	q.leaveGroups()
 	q.untrack() // from here on another queue pair may have the number, and C's memory goes
-	if err := q.native.end(func() error { return q.endC(c) }); err != nil {
+	if err := q.native.Destroy(func() error { return q.endC(c) }); err != nil {
 		q.track()
 		return err
 	}

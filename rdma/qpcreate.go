@@ -187,7 +187,7 @@ func (q *QP) create(in *qpInit, o QueueOptions, parents []*object,
 			undo, err = q.admit()
 		}
 		if err != nil {
-			q.native.end(func() error { return q.endC(c) })
+			q.native.Destroy(func() error { return q.endC(c) })
 			return nil, err
 		}
 		return c, nil
@@ -252,17 +252,17 @@ func (q *QP) createC(in *qpInit, o *QueueOptions, create func(ibv.QPCap) (*ibv.Q
 // makeNative creates the path of the queue pair, if it is to have one of its own.
 func (q *QP) makeNative(in *qpInit, o *QueueOptions) (err error) {
 	for _, cq := range []*CQ{q.sendCQ, q.recvCQ} {
-		if cq != nil && !cq.native.fits(o) {
+		if cq != nil && !cq.native.Fits(o.Path) {
 			return otherPath(in.verb, in.parent, cq.name)
 		}
 	}
-	if q.srq != nil && !q.srq.native.fits(o) {
+	if q.srq != nil && !q.srq.native.Fits(o.Path) {
 		return otherPath(in.verb, in.parent, q.srq.name)
 	}
 	if q.sendCQ == nil && q.recvCQ == nil {
 		return nil // it has no queues
 	}
-	q.native, err = nativeOf(o, func(m datapath.Maker) (datapath.Own, error) { return m.QP(q.c, in.made, in.all) })
+	q.native, err = datapath.NativeOf(&o.Path, func(m datapath.Maker) (datapath.Own, error) { return m.QP(q.c, in.made, in.all) })
 	return err
 }
 
@@ -360,4 +360,9 @@ func (q *QP) retireFrom(cq *CQ, n int, srq *SRQ) {
 func (q *QP) leave() {
 	q.retireFrom(q.sendCQ, int(q.cap.MaxSendWR), nil)
 	q.retireFrom(q.recvCQ, int(q.cap.MaxRecvWR), q.srq)
+}
+
+// otherPath says why a queue cannot be used with those of other options.
+func otherPath(verb, object, queue string) error {
+	return invalid(verb, object, "%s reaches the device by another data path: create both with the same Path", queue)
 }

@@ -74,7 +74,7 @@ func (q *QP) modify(attr *ibv.QPAttr, mask ibv.QPAttrMask) error {
 	case ibv.QPS_RTR:
 		q.received = true
 	case ibv.QPS_RESET:
-		q.native.reset()
+		q.native.Anew()
 		q.resetQueues()
 	case ibv.QPS_INIT:
 		if mask&ibv.QP_PORT != 0 {

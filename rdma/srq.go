@@ -33,7 +33,7 @@ type SRQ struct {
 	size   atomic.Uint32 // max_wr, which Modify changes
 	tags   int           // completions of tag matching, in addition to those of size
 	queue  *RecvQueue
-	native *native
+	native *datapath.Native
 	endC   func(*ibv.SRQ) error // destroys the queue in C
 }
 
@@ -127,10 +127,10 @@ func (q *SRQ) create(verb string, o QueueOptions, asked ibv.SRQAttr, create func
 		q.size.Store(cap.MaxWR)
 		q.device.pathFor(&o)
 		o.Cap = ibv.QPCap{MaxRecvWR: cap.MaxWR, MaxRecvSGE: cap.MaxSGE}
-		if q.cq != nil && !q.cq.native.fits(&o) {
+		if q.cq != nil && !q.cq.native.Fits(o.Path) {
 			err = otherPath(verb, q.device.name, q.cq.name)
 		} else {
-			q.native, err = nativeOf(&o, func(m datapath.Maker) (datapath.Own, error) { return m.SRQ(c, q.kind, made) })
+			q.native, err = datapath.NativeOf(&o.Path, func(m datapath.Maker) (datapath.Own, error) { return m.SRQ(c, q.kind, made) })
 		}
 		if err == nil {
 			if q.queue, err = NewSharedRecvQueue(c, o); err == nil {
@@ -139,13 +139,13 @@ func (q *SRQ) create(verb string, o QueueOptions, asked ibv.SRQAttr, create func
 			}
 		}
 		if err != nil {
-			q.native.end(func() error { return q.endC(c) })
+			q.native.Destroy(func() error { return q.endC(c) })
 			return nil, err
 		}
 		return c, nil
 	}
 	destroy := func(c *ibv.SRQ) error {
-		err := q.native.end(func() error { return q.endC(c) })
+		err := q.native.Destroy(func() error { return q.endC(c) })
 		if err == nil {
 			q.leaveCQ()
 		}

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package mlx5 is what only devices of mlx5 have, over the objects of package rdma: dynamic connections, and a data path
-// in Go.
+// Package mlx5 is what only devices of mlx5 have, over the objects of package rdma: dynamic connections, and a data
+// path in Go.
 package mlx5
 
 import (

@@ -18,8 +18,8 @@ import (
 // set it as Path of [rdma.QueueOptions] of queue pairs and of all that they complete in or receive from. C's functions
 // must not post to these queues, or poll them.
 //
-// There are queue pairs of type RC, UC, UD and XRC_SEND, basic shared receive queues, and completion queues that are not
-// resized. What is missing fails when it is created, and says why: raw packets, dynamic connections, work queues,
+// There are queue pairs of type RC, UC, UD and XRC_SEND, basic shared receive queues, and completion queues that are
+// not resized. What is missing fails when it is created, and says why: raw packets, dynamic connections, work queues,
 // shared receive queues of other types.
 //
 // What this was shown on is an emulated device, with the libraries of rdma-core 65.0: the bytes in queues, doorbell

@@ -232,7 +232,8 @@ func (w *twin) completion() (e mlx5dv.MLX5CQE64, ok bool) {
 	e.SOPDropQPN = ibv.ToBE32(uint32(operation)<<24 | w.qp.QPNum)
 	e.OpOwn = opcode<<4 | e.OpOwn&mlx5dv.MLX5_CQE_OWNER_MASK | e.OpOwn&2
 	if failed && w.chance(2) {
-		(*mlx5dv.MLX5ErrCQE)(unsafe.Pointer(&e)).Syndrome = []uint8{1, 2, 4, 5, 6, 16, 17, 18, 19, 20, 21, 22, 34}[w.rand.IntN(13)]
+		known := []uint8{1, 2, 4, 5, 6, 16, 17, 18, 19, 20, 21, 22, 34}
+		(*mlx5dv.MLX5ErrCQE)(unsafe.Pointer(&e)).Syndrome = known[w.rand.IntN(len(known))]
 	}
 	if most > 0 && opcode == mlx5dv.MLX5_CQE_REQ && operation != mlx5dv.MLX5_OPCODE_RDMA_READ {
 		most = 8 // libmlx5 makes the entries of atomic operations that long

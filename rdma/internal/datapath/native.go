@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package datapath
+
+import (
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/generated/libibverbs"
+	"github.com/goverbs/goverbs/runtime"
+)
+
+// Native is the path of one queue whose memory it writes by itself, and what made the path. nil is a queue that reaches
+// the device in another way.
+type Native struct {
+	Own
+	maker Maker
+}
+
+// NativeOf makes the path of a queue that C has made, if p makes such, and puts it there.
+func NativeOf(p *Path, own func(Maker) (Own, error)) (*Native, error) {
+	maker, ok := (*p).(Maker)
+	if !ok {
+		return nil, nil
+	}
+	path, err := own(maker)
+	if err != nil {
+		return nil, err
+	}
+	*p = path
+	return &Native{path, maker}, nil
+}
+
+// Fits reports whether a queue can be used with those of a path.
+func (n *Native) Fits(p Path) bool {
+	maker, _ := p.(Maker)
+	if n == nil {
+		return maker == nil
+	}
+	return n.maker == maker
+}
+
+// Destroy destroys C's object.
+func (n *Native) Destroy(destroy func() error) error {
+	if n == nil {
+		return destroy()
+	}
+	return n.End(destroy)
+}
+
+// Took says that an event of the completion queue was taken.
+func (n *Native) Took() {
+	if n != nil {
+		n.Event()
+	}
+}
+
+// Anew says that the queue pair begins anew.
+func (n *Native) Anew() {
+	if n != nil {
+		n.Reset()
+	}
+}
+
+// Send posts to the queue pair, like C's ibv_post_send.
+func (n *Native) Send(qp *ibv.QP, list *ibv.SendWR, bad *ibv.Ptr[ibv.SendWR]) error {
+	if n == nil {
+		return libibverbs.PostSend(qp, list, bad)
+	}
+	return errorOf("ibv_post_send", n.PostSend(qp, list, bad))
+}
+
+// Recv is Send of receives.
+func (n *Native) Recv(qp *ibv.QP, list *ibv.RecvWR, bad *ibv.Ptr[ibv.RecvWR]) error {
+	if n == nil {
+		return libibverbs.PostRecv(qp, list, bad)
+	}
+	return errorOf("ibv_post_recv", n.PostRecv(qp, list, bad))
+}
+
+// errorOf is the error of a path's result.
+func errorOf(verb string, errno int32) error {
+	if errno == 0 {
+		return nil
+	}
+	return &runtime.CallError{Function: verb, Errno: runtime.Errno(errno)}
+}
