@@ -21,7 +21,7 @@ import (
 // waits only for other posts. Posted work completes in the queue pair's completion queues, and polling them gives the
 // slots back.
 //
-// A QP takes 728 bytes of Go's memory beside C's, and its queues what [SendQueue] says.
+// A QP takes 736 bytes of Go's memory beside C's, and its queues what [SendQueue] says.
 //
 // Man: ibv_create_qp(3)
 type QP struct {

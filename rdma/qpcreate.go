@@ -262,7 +262,8 @@ func (q *QP) makeNative(in *qpInit, o *QueueOptions) (err error) {
 	if q.sendCQ == nil && q.recvCQ == nil {
 		return nil // it has no queues
 	}
-	q.native, err = datapath.NativeOf(&o.Path, func(m datapath.Maker) (datapath.Own, error) { return m.QP(q.c, in.made, in.all) })
+	q.native, err = datapath.NativeOf(&o.Path,
+		func(m datapath.Maker) (datapath.Own, error) { return m.QP(q.c, in.made, in.all) })
 	return err
 }
 
@@ -360,9 +361,4 @@ func (q *QP) retireFrom(cq *CQ, n int, srq *SRQ) {
 func (q *QP) leave() {
 	q.retireFrom(q.sendCQ, int(q.cap.MaxSendWR), nil)
 	q.retireFrom(q.recvCQ, int(q.cap.MaxRecvWR), q.srq)
-}
-
-// otherPath says why a queue cannot be used with those of other options.
-func otherPath(verb, object, queue string) error {
-	return invalid(verb, object, "%s reaches the device by another data path: create both with the same Path", queue)
 }

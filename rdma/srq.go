@@ -130,7 +130,8 @@ func (q *SRQ) create(verb string, o QueueOptions, asked ibv.SRQAttr, create func
 		if q.cq != nil && !q.cq.native.Fits(o.Path) {
 			err = otherPath(verb, q.device.name, q.cq.name)
 		} else {
-			q.native, err = datapath.NativeOf(&o.Path, func(m datapath.Maker) (datapath.Own, error) { return m.SRQ(c, q.kind, made) })
+			q.native, err = datapath.NativeOf(&o.Path,
+				func(m datapath.Maker) (datapath.Own, error) { return m.SRQ(c, q.kind, made) })
 		}
 		if err == nil {
 			if q.queue, err = NewSharedRecvQueue(c, o); err == nil {

@@ -63,3 +63,8 @@ func explain(verb, object, reason string, err error) error {
 func invalid(verb, object, format string, args ...any) error {
 	return verberr.Invalid(verb, object, format, args...)
 }
+
+// otherPath says why a queue cannot be used with those of other options.
+func otherPath(verb, object, queue string) error {
+	return invalid(verb, object, "%s reaches the device by another data path: create both with the same Path", queue)
+}

@@ -45,6 +45,11 @@ func pair(t *testing.T, device *rdma.Device, create func(rdma.QPParts) (*rdma.QP
 			ibv.ACCESS_REMOTE_READ|ibv.ACCESS_REMOTE_ATOMIC)
 		require.NoError(t, err)
 		qps[i], mrs[i] = qp, mr
+		want := "mlx5"
+		if os.Getenv(envInside) == pathGo {
+			want = "software"
+		}
+		assert.Equal(t, want, qp.SendQueue().Provider(), "who posts")
 	}
 	for i := range qps {
 		peer, err := qps[1-i].Endpoint()

@@ -15,7 +15,7 @@ func isReceive(opcode uint8) bool {
 }
 
 // read makes a work completion of the device's. Like libmlx5, it leaves fields as they are that have no meaning. The
-// caller holds mu.
+// caller holds completionQueue.mu.
 func (q *completionQueue) read(e *mlx5dv.MLX5CQE64, wc *ibv.WC) outcome {
 	number := e.SOPDropQPN.Host() & 0xffffff
 	p := q.pair(number)
@@ -24,7 +24,7 @@ func (q *completionQueue) read(e *mlx5dv.MLX5CQE64, wc *ibv.WC) outcome {
 		return dropped
 	case p == nil || e.OpOwn&formats == compressed:
 		return broken // of a queue pair, or a kind, that was refused when it was made
-	case p.ending:
+	case p.ending.Load():
 		q.giveBack(e, p)
 		return dropped
 	}

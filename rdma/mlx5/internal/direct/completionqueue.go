@@ -63,8 +63,13 @@ func (q *completionQueue) add(p *queuePair) {
 	q.last = nil
 }
 
-// remove is the opposite of add. The caller holds mu.
+// remove is the opposite of add.
 func (q *completionQueue) remove(p *queuePair) {
+	if q == nil {
+		return
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
 	if q.pairs[p.c.QPNum] == p {
 		delete(q.pairs, p.c.QPNum)
 	}
@@ -141,8 +146,21 @@ func (q *completionQueue) pair(number uint32) *queuePair {
 	return p
 }
 
-// drop has all completions of a queue pair dropped that are there. The caller holds mu.
+// pause returns when no poll is under way that has begun before; q may be nil.
+func (q *completionQueue) pause() {
+	if q != nil {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+	}
+}
+
+// drop has all completions of a queue pair dropped that are there; q may be nil.
 func (q *completionQueue) drop(p *queuePair) {
+	if q == nil {
+		return
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
 	for number := q.consumed; number-q.consumed <= q.mask && q.there(number); number++ {
 		acquire()
 		e := q.at(number)

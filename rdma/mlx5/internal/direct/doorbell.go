@@ -4,6 +4,7 @@ package direct
 
 import (
 	"sync"
+	"sync/atomic"
 	"unsafe"
 
 	"github.com/goverbs/goverbs/generated/ibv"
@@ -17,8 +18,9 @@ type register struct {
 	other     uint32 // 0, or the distance of the half whose turn it is
 	blueFlame blueFlame
 
-	users int        // queue pairs; guarded by Queues.mu
-	mu    sync.Mutex // of several users
+	users  map[*queuePair]bool // guarded by Queues.mu
+	shared atomic.Bool         // there are, or have been, several users: posts hold mu
+	mu     sync.Mutex
 }
 
 // blueFlame says which requests are written to the register whole, if each is alone.
@@ -45,7 +47,7 @@ func blueFlameOf(env func(string) string) blueFlame {
 // the device reads again where it has missed a doorbell, and then in the register.
 func (r *register) ring(q *sendQueue, control unsafe.Pointer, n uint32, p *posting) {
 	record := uint32(ibv.ToBE32(q.next & 0xffff))
-	if r.users > 1 {
+	if r.shared.Load() {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 	}

@@ -10,6 +10,7 @@ package direct
 
 import (
 	"sync"
+	"sync/atomic"
 	"unsafe"
 
 	"github.com/goverbs/goverbs/generated/ibv"
@@ -91,7 +92,7 @@ func (d *Queues) QP(c *ibv.QP, cap ibv.QPCap, everyOne bool) (datapath.Own, erro
 	if c.SRQ != 0 && q.srq == nil || c.SendCQ != 0 && q.sendCQ == nil || c.RecvCQ != 0 && q.recvCQ == nil {
 		return nil, unable("ibv_create_qp", "a queue that it completes in, or receives from, has another data path")
 	}
-	q.send.init(q, out, cap, everyOne, d.register(out))
+	q.send.init(q, out, cap, everyOne, d.use(q, out))
 	q.recv.init(q, out, cap)
 	for _, cq := range []*completionQueue{q.sendCQ, q.recvCQ} {
 		cq.add(q)
@@ -105,22 +106,21 @@ var kinds = map[ibv.QPType]string{
 	ibv.QPT_DRIVER:     "the data path in Go has no dynamic connections",
 }
 
-// register is the register of a queue pair, which others may have as well. The caller holds mu.
-func (d *Queues) register(out *mlx5dv.QP) *register {
+// use gives a queue pair its register, which others may use as well. The caller holds Queues.mu.
+func (d *Queues) use(q *queuePair, out *mlx5dv.QP) *register {
 	r := d.registers[out.BF.Reg]
 	if r == nil {
-		r = &register{at: pointer(out.BF.Reg), size: out.BF.Size, blueFlame: d.blueFlame}
+		r = &register{at: pointer(out.BF.Reg), size: out.BF.Size, blueFlame: d.blueFlame, users: map[*queuePair]bool{}}
 		d.registers[out.BF.Reg] = r
 	}
-	r.users++
-	return r
-}
-
-// leave is the opposite of register. The caller holds mu.
-func (d *Queues) leave(r *register) {
-	if r.users--; r.users == 0 {
-		delete(d.registers, uintptr(r.at))
+	if len(r.users) > 0 {
+		r.shared.Store(true)
 	}
+	for p := range r.users {
+		p.send.pause() // its posts take the register's lock from now on
+	}
+	r.users[q] = true
+	return r
 }
 
 // queuePair is the path of a queue pair.
@@ -132,7 +132,7 @@ type queuePair struct {
 	c              *ibv.QP
 	sendCQ, recvCQ *completionQueue // may be the same
 	srq            *sharedQueue     // or nil
-	ending         bool             // guarded by the lock of either completion queue: completions are dropped
+	ending         atomic.Bool      // its completions are dropped
 }
 
 func (q *queuePair) PostSend(_ *ibv.QP, list *ibv.SendWR, bad *ibv.Ptr[ibv.SendWR]) int32 {
@@ -145,7 +145,8 @@ func (q *queuePair) PostRecv(_ *ibv.QP, list *ibv.RecvWR, bad *ibv.Ptr[ibv.RecvW
 
 // Reset follows libmlx5, which has made a new beginning of the queue pair: what has completed until now is dropped.
 func (q *queuePair) Reset() {
-	q.inCQs(func(cq *completionQueue) { cq.drop(q) })
+	q.sendCQ.drop(q)
+	q.recvCQ.drop(q)
 	q.send.reset()
 	q.recv.reset()
 }
@@ -154,31 +155,22 @@ func (q *queuePair) Reset() {
 func (q *queuePair) End(destroy func() error) error {
 	q.device.mu.Lock()
 	defer q.device.mu.Unlock()
-	q.inCQs(func(*completionQueue) { q.ending = true })
+	q.ending.Store(true)
+	q.sendCQ.pause() // polls from now on know that it ends
+	q.recvCQ.pause()
 	if err := destroy(); err != nil {
-		q.inCQs(func(*completionQueue) { q.ending = false })
+		q.ending.Store(false)
 		return err
 	}
-	q.inCQs(func(cq *completionQueue) {
+	for _, cq := range []*completionQueue{q.sendCQ, q.recvCQ} {
 		cq.drop(q)
 		cq.remove(q)
-	})
-	q.device.leave(q.send.register)
+	}
+	r := q.send.register
+	if delete(r.users, q); len(r.users) == 0 {
+		delete(q.device.registers, uintptr(r.at))
+	}
 	return nil
-}
-
-// inCQs calls f for each completion queue, while nobody polls either.
-func (q *queuePair) inCQs(f func(*completionQueue)) {
-	if q.sendCQ != nil {
-		q.sendCQ.mu.Lock()
-		defer q.sendCQ.mu.Unlock()
-		f(q.sendCQ)
-	}
-	if q.recvCQ != nil && q.recvCQ != q.sendCQ {
-		q.recvCQ.mu.Lock()
-		defer q.recvCQ.mu.Unlock()
-		f(q.recvCQ)
-	}
 }
 
 // refusing has all methods of a path: they refuse.

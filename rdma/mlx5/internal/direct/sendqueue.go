@@ -65,6 +65,12 @@ func (q *sendQueue) init(qp *queuePair, out *mlx5dv.QP, cap ibv.QPCap, everyOne 
 	}
 }
 
+// pause returns when no post is under way that has begun before.
+func (q *sendQueue) pause() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+}
+
 func (q *sendQueue) reset() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
