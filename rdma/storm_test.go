@@ -23,7 +23,7 @@ import (
 func TestStorm(t *testing.T) {
 	defer func(wait time.Duration) { lastWQEWait = wait }(lastWQEWait)
 	lastWQEWait = time.Millisecond
-	for range min(rounds(t, 10), 100) { // of a tenth of a second; -count for more
+	for range min(rounds(t, 100)/10, 100) { // of a tenth of a second, so fewer than of others; -count for more
 		seed := rand.Uint64()
 		s := newStorm(t, seed)
 		var all sync.WaitGroup
