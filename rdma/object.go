@@ -74,7 +74,8 @@ func (o *object) isClosed() bool { return o.life.IsClosed() }
 // end closes the object.
 func (o *object) end() error { return o.life.Close() }
 
-// Object is a [Device] or any object that comes from one. It exists in C until it is closed.
+// Object is a [Device] or any object that comes from one. It exists in C until it is closed. A batch or a program is
+// none, but memory of the program's own.
 type Object interface {
 	Close() error
 	itself() *object
@@ -120,8 +121,8 @@ const goneForGood = "the device was unplugged; libibverbs then frees its objects
 // meanwhile.
 func birth[C any](d *Device, o *object, to **C, owner any, verb string, create func() (*C, error),
 	destroy func(*C) error, name func(*C) string, parents ...*object) error {
-	if d == nil { // of a parent that is the zero value of its type, which cannot be used
-		return useAll(verb, parents...)
+	if d == nil { // nil, or of a parent that is the zero value of its type: neither can be used
+		return useAll(verb, append(parents, new(object))...)
 	}
 	parents = append([]*object{&d.object}, parents...)
 	if err := useAll(verb, parents...); err != nil {

@@ -56,6 +56,32 @@ func TestZeroObjects(t *testing.T) {
 	assert.Nil(t, new(Device).C())
 }
 
+// TestNilObjects: a method of nil panics, as is usual in Go, or fails; none seems to have done something.
+func TestNilObjects(t *testing.T) {
+	for _, o := range objectsOfC {
+		kind := reflect.TypeOf(o)
+		for method := range kind.Methods() {
+			n := method.Type.NumOut()
+			if n == 0 || method.Type.Out(n-1) != reflect.TypeFor[error]() || method.Name == "Err" {
+				continue
+			}
+			args := []reflect.Value{reflect.Zero(kind)}
+			for i := 1; i < method.Type.NumIn(); i++ {
+				args = append(args, argument(method.Type.In(i), t.Context(), true))
+			}
+			func() {
+				defer func() { _ = recover() }()
+				call := method.Func.Call
+				if method.Type.IsVariadic() {
+					call = method.Func.CallSlice
+				}
+				results := call(args)
+				assert.False(t, results[n-1].IsNil(), "%v.%s", kind, method.Name)
+			}()
+		}
+	}
+}
+
 // argument is something to call a method with: no attributes and zeros, or as much as can be made up.
 func argument(kind reflect.Type, ended context.Context, full bool) reflect.Value {
 	if kind == reflect.TypeFor[context.Context]() {
