@@ -5,7 +5,9 @@ package cm
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -62,7 +64,7 @@ func (e *EventError) reason() string {
 		case errno == verberr.ETIMEDOUT:
 			return "nobody answers at the address: is its machine up, and its link?"
 		case errno == verberr.EHOSTUNREACH && others != "":
-			return "nobody has the address" + others
+			return "nobody has the address" + others + elsewhere(e.Event.ID.backend)
 		}
 		return "the address leads to no RDMA device: is there a route, and a device on its network interface?"
 	case rdmacm.CM_EVENT_ROUTE_ERROR:
@@ -112,6 +114,15 @@ func (id *ID) unanswered() string {
 	}
 	return fmt.Sprintf("perhaps no process has a device at %v: start the listener there, on an adapter or with "+
 		"GOVERBS_DEVICE=soft@%v, and let UDP port 4791 through firewalls", peer, peer)
+}
+
+// elsewhere says, of software devices without a wire, how to reach other processes. It is "" for others.
+func elsewhere(backend runtime.Backend) string {
+	b, _ := backend.(interface{ Addresses() map[netip.Addr]string })
+	if b == nil || slices.ContainsFunc(slices.Collect(maps.Values(b.Addresses())), chosen.IsWired) {
+		return ""
+	}
+	return " in this process, and a device soft@ADDRESS reaches others"
 }
 
 // alone says, of a peer on a software device without a wire, that no other process is there. It is "" for others.

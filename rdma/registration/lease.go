@@ -31,8 +31,9 @@ func (l *Lease) Region() rdma.Region {
 // SGE returns the entry of length bytes at offset, for a work request. Like slicing, it panics outside the memory.
 func (l *Lease) SGE(offset uint64, length uint32) ibv.SGE { return l.Region().SGE(offset, length) }
 
-// RKey returns the key that a peer needs to access the memory, in host byte order, beside its address, which an entry of
-// SGE has. It stays valid until the memory is deregistered, perhaps long after Release; no peer should rely on it then.
+// RKey returns the key that a peer needs to access the memory, in host byte order, beside its address, which an entry
+// of SGE has. It stays valid until the memory is deregistered, perhaps long after Release; no peer should rely on it
+// then.
 func (l *Lease) RKey() uint32 { return l.region.rkey }
 
 // Release ends the lease. No work request that uses the memory may be outstanding, here or at a peer. It may deregister
