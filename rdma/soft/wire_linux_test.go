@@ -6,14 +6,12 @@ import (
 	"bytes"
 	"fmt"
 	"io"
-	"net"
 	"net/netip"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"golang.org/x/sys/unix"
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma"
@@ -143,32 +141,19 @@ func (p *pair) run(t testing.TB) {
 	}
 }
 
-// TestWindow: as many packets may be under way as a share of the socket's buffer holds, and 128 KiB in any case.
+// TestWindow: 128 KiB may be under way: more of them are slower, since the kernel's pages are then in no cache.
 func TestWindow(t *testing.T) {
 	p := newPair(t, "127.0.0.2", "127.0.0.3", 1<<20)
 	p.sends.Write(1, p.there.Address(), p.there.RKey()).Add(p.here.SGE(0, 1<<20)).Signaled()
 	for range 20 {
 		p.run(t)
 	}
-	s, err := net.ListenPacket("udp", "127.0.0.2:0") // a socket that asks for what the device's asks for
-	require.NoError(t, err)
-	defer s.Close()
-	raw, err := s.(*net.UDPConn).SyscallConn()
-	require.NoError(t, err)
-	buffer := 0
-	require.NoError(t, raw.Control(func(fd uintptr) {
-		for _, o := range []int{unix.SO_RCVBUF, unix.SO_RCVBUFFORCE} {
-			_ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, o, 16<<20)
-		}
-		buffer, err = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUF)
-	}))
-	require.NoError(t, err)
-	most := uint32(min(128, max(128<<10, buffer/8)/4096))
+	const most = 128 << 10 / 4096
 	c := p.fabric[0].Connections()
 	require.Len(t, c, 1)
-	assert.LessOrEqual(t, c[0].Window, most)
+	assert.LessOrEqual(t, c[0].Window, uint32(most))
 	if p.fabric[0].HWCounters("soft0")["completer_retry_err"] == 0 { // nothing was lost on a busy machine
-		assert.Equal(t, most, c[0].Window, "a buffer of %d bytes", buffer)
+		assert.EqualValues(t, most, c[0].Window)
 	}
 }
 

@@ -13,8 +13,7 @@ import (
 
 const (
 	mostPackets   = 128       // under way on a connection, as Soft-RoCE has them
-	leastUnderWay = 128 << 10 // bytes that any socket's buffer holds
-	bufferShare   = 8         // a connection may fill this part of a socket's buffer: others share it
+	bytesUnderWay = 128 << 10 // that any socket's buffer holds, and that stay in a processor's caches
 	mostPartBytes = 60 << 10  // of a part of a message: a datagram that is segmented later
 	mostAnswers   = 256       // that wait
 )
@@ -62,14 +61,10 @@ func (q *qp) sendPackets() {
 	}
 }
 
-// mostUnderWay is how many packets may be under way: what the peer's socket holds, whose buffer is taken to be as large
-// as this side's. If it is smaller, some are lost, and the sender slows down.
+// mostUnderWay is how many packets may be under way. More of them, as large buffers hold, made large writes on loopback
+// half as fast: the kernel's pages that they go through are then in no cache any more when they are used again.
 func (q *qp) mostUnderWay() uint32 {
-	bytes := leastUnderWay
-	if q.on.outer != nil && q.out.To.IsRemote() {
-		bytes = max(bytes, q.on.outer.Buffer(q.out.From.GID)/bufferShare)
-	}
-	return uint32(min(mostPackets, bytes>>(7+q.attr.PathMTU)))
+	return min(mostPackets, uint32(bytesUnderWay)>>(7+q.attr.PathMTU))
 }
 
 func (q *qp) partPackets() uint32 { return max(uint32(mostPartBytes)>>(7+q.attr.PathMTU), 1) }

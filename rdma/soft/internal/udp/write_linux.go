@@ -200,7 +200,8 @@ func (out *outgoing) send(buffers [][]byte, offset, length, segment int) syscall
 	}
 	errno := unix.EINTR
 	for errno == unix.EINTR {
-		_, _, errno = unix.Syscall(unix.SYS_SENDMSG, uintptr(out.fd), uintptr(unsafe.Pointer(&out.header)),
+		// It never waits, so Go's scheduler need not know of it, and does not give the processor to another thread.
+		_, _, errno = unix.RawSyscall(unix.SYS_SENDMSG, uintptr(out.fd), uintptr(unsafe.Pointer(&out.header)),
 			unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
 	}
 	clear(out.vectors[:vectors])

@@ -55,7 +55,6 @@ type Link struct {
 	here   message.Address
 	// headers is how many bytes IP and UDP put before a packet.
 	headers uint64
-	buffer  int   // bytes that the socket's receive buffer holds, or 0 where that is not known
 	out     batch // that is filled, under Fabric.mu
 
 	to      sender     // the socket
@@ -102,7 +101,6 @@ func newLink(w *Wire, p wire.Port, s *udp.Socket, here message.Address) *Link {
 		own:  packet.Endpoint{GID: here.GID, Port: s.Addr().Port()},
 		wake: make(chan struct{}, 1), closed: make(chan struct{})}
 	l.headers = uint64(l.own.Headers())
-	l.buffer, _ = s.Buffer()
 	l.in.link, l.flushes = l, l.flush
 	l.in.buffer, l.in.deliver = make([]byte, udp.MaxRead), l.in.deliverNow
 	return l
@@ -166,15 +164,6 @@ func (w *Wire) PathMTU(from, to [16]byte) int {
 		return 0
 	}
 	return udp.RoCEMTU(n)
-}
-
-// Buffer is how many bytes the receive buffer at an address of the fabric's holds, or 0 if that is not known. The
-// caller holds Fabric.mu.
-func (w *Wire) Buffer(gid [16]byte) int {
-	if l := w.links[gid]; l != nil {
-		return l.buffer
-	}
-	return 0
 }
 
 // Packets says that messages to other fabrics travel as packets.
