@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+// Package inventory lists the devices of a host, native ones and those in software, with their ports and GIDs.
+package inventory
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/goverbs/goverbs/cmd/goverbs/internal/page"
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma"
+	"github.com/goverbs/goverbs/runtime"
+)
+
+// Device is an entry of the list of devices.
+type Device struct {
+	Name      string            `json:"name"`
+	GUID      ibv.GUID          `json:"node_guid"`
+	Transport ibv.TransportType `json:"transport"`
+	Software  bool              `json:"software"` // it is one of this program, not of the kernel
+	Ports     []Port            `json:"ports"`
+	Error     string            `json:"error,omitempty"` // why it cannot be opened
+}
+
+// Port is a port of a device.
+type Port struct {
+	Number uint8         `json:"port"`
+	State  ibv.PortState `json:"state"`
+	Link   ibv.LinkLayer `json:"link_layer"`
+	MTU    int           `json:"active_mtu"` // bytes
+}
+
+// Devices are all devices.
+type Devices struct {
+	Devices []Device `json:"devices"`
+	// Native is why there are none of the kernel, or empty.
+	Native string `json:"native_error,omitempty"`
+}
+
+// List asks for all devices and opens each.
+func List() (*Devices, error) {
+	infos, err := rdma.Devices()
+	if err != nil && len(infos) == 0 {
+		return nil, err
+	}
+	d := &Devices{Devices: []Device{}}
+	if _, err := rdma.DevicesOf(runtime.Native); err != nil {
+		d.Native = err.Error()
+	}
+	for _, i := range infos {
+		e := Device{Name: i.Name, GUID: i.GUID, Transport: i.Transport, Software: i.Backend != runtime.Native,
+			Ports: []Port{}}
+		if err := e.open(i); err != nil {
+			e.Error = err.Error()
+		}
+		d.Devices = append(d.Devices, e)
+	}
+	return d, nil
+}
+
+func (e *Device) open(i rdma.DeviceInfo) (err error) {
+	d, err := i.Open()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, d.Close()) }()
+	attr, err := d.Query()
+	if err != nil {
+		return err
+	}
+	for n := uint8(1); n <= attr.PhysPortCnt && n != 0; n++ {
+		p, err := d.Port(n)
+		if err != nil {
+			return err
+		}
+		e.Ports = append(e.Ports, Port{Number: n, State: p.State, Link: ibv.LinkLayer(p.LinkLayer),
+			MTU: rdma.MTUBytes(p.ActiveMTU)})
+	}
+	return nil
+}
+
+// WriteText writes a row for each port.
+func (d *Devices) WriteText(w io.Writer) error {
+	var rows [][]string
+	for _, e := range d.Devices {
+		kind := "kernel"
+		if e.Software {
+			kind = "software"
+		}
+		for _, p := range e.Ports {
+			rows = append(rows, []string{e.Name, strconv.Itoa(int(p.Number)), kind, short(p.State, "PORT_"),
+				short(p.Link, "LINK_LAYER_"), strconv.Itoa(p.MTU), e.GUID.String()})
+		}
+		if e.Error != "" {
+			rows = append(rows, []string{e.Name, "-", kind, "cannot be opened", "-", "-", e.GUID.String()})
+		}
+	}
+	err := page.Table(w, []string{"DEVICE", "PORT", "OF", "STATE", "LINK", "MTU", "NODE GUID"}, rows)
+	for _, e := range d.Devices {
+		if e.Error != "" {
+			fmt.Fprintf(w, "\n%s: %s\n", e.Name, e.Error)
+		}
+	}
+	if d.Native != "" {
+		fmt.Fprintf(w, "\nno devices of the kernel: %s\n", d.Native)
+	}
+	return err
+}
+
+// GID is a GID of a device.
+type GID struct {
+	Device    string      `json:"device"`
+	Port      uint32      `json:"port"`
+	Index     uint32      `json:"index"`
+	GID       ibv.GID     `json:"gid"`
+	Type      ibv.GIDType `json:"type"`
+	Address   string      `json:"address,omitempty"`   // of the network interface
+	Interface uint32      `json:"interface,omitempty"` // its index
+	Use       bool        `json:"use"`                 // a program does best with this one of its device
+	Why       string      `json:"why,omitempty"`
+}
+
+// GIDs are the GIDs of devices.
+type GIDs []GID
+
+// GIDsOf lists the GIDs of a device, or of all if name is empty, each device's in the order of port and index.
+func GIDsOf(name string) (GIDs, error) {
+	if name != "" {
+		d, err := rdma.Open(name)
+		if err != nil {
+			return nil, err
+		}
+		return closing(d)
+	}
+	infos, err := rdma.Devices()
+	if err != nil && len(infos) == 0 {
+		return nil, err
+	}
+	all := GIDs{}
+	for _, i := range infos {
+		d, err := i.Open()
+		if err != nil {
+			return nil, err
+		}
+		some, err := closing(d)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, some...)
+	}
+	return all, nil
+}
+
+// closing lists the GIDs of a device, and closes it.
+func closing(d *rdma.Device) (all GIDs, err error) {
+	defer func() { err = errors.Join(err, d.Close()) }()
+	entries, err := d.GIDs()
+	if err != nil {
+		return nil, err
+	}
+	slices.SortFunc(entries, func(a, b ibv.GIDEntry) int {
+		return cmp.Or(cmp.Compare(a.PortNum, b.PortNum), cmp.Compare(a.GIDIndex, b.GIDIndex))
+	})
+	best, err := d.FindGID(rdma.GIDQuery{})
+	for _, e := range entries {
+		g := GID{Device: d.Name(), Port: e.PortNum, Index: e.GIDIndex, GID: e.GID, Type: e.GIDType,
+			Interface: e.NDevIfindex}
+		if a := rdma.GIDAddress(e.GID); e.NDevIfindex != 0 || a.Is4() {
+			g.Address = a.String()
+		}
+		if err == nil && e.PortNum == best.PortNum && e.GIDIndex == best.GIDIndex {
+			g.Use, g.Why = true, why(e)
+		}
+		all = append(all, g)
+	}
+	return all, nil
+}
+
+// why says what speaks for the GID that [rdma.Device.FindGID] takes.
+func why(e ibv.GIDEntry) string {
+	s := "the only kind there is"
+	if e.GIDType == ibv.GID_TYPE_ROCE_V2 {
+		s = "RoCE v2, which can be routed"
+	}
+	switch a := rdma.GIDAddress(e.GID); {
+	case a.Is4():
+		s += ", of an IPv4 address"
+	case a.IsLinkLocalUnicast() && e.GIDType == ibv.GID_TYPE_ROCE_V2:
+		s += ", but of a link-local address: it reaches peers on the same link only"
+	case a != (netip.Addr{}) && e.GIDType == ibv.GID_TYPE_ROCE_V2:
+		s += ", of an IPv6 address that is not link-local"
+	}
+	return s
+}
+
+// short is a name without the prefix that all of its kind have.
+func short(name fmt.Stringer, prefix string) string {
+	return strings.TrimPrefix(name.String(), "IBV_"+prefix)
+}
+
+// WriteText writes a row for each GID.
+func (all GIDs) WriteText(w io.Writer) error {
+	var rows [][]string
+	for _, g := range all {
+		use := ""
+		if g.Use {
+			use = "use this one: " + g.Why
+		}
+		rows = append(rows, []string{g.Device, strconv.Itoa(int(g.Port)), strconv.Itoa(int(g.Index)), g.GID.String(),
+			short(g.Type, "GID_TYPE_"), cmp.Or(g.Address, "-"), use})
+	}
+	return page.Table(w, []string{"DEVICE", "PORT", "INDEX", "GID", "TYPE", "ADDRESS", ""}, rows)
+}

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+// Command goverbs is for people who operate or debug RDMA: it lists devices and their GIDs, those in software too, and
+// explains what verbs say. Every subcommand prints JSON with --json. Run it with --help.
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/goverbs/goverbs/cmd/goverbs/internal/explain"
+	"github.com/goverbs/goverbs/cmd/goverbs/internal/inventory"
+	"github.com/goverbs/goverbs/cmd/goverbs/internal/page"
+)
+
+// Exit codes. They do not change.
+const (
+	exitOK     = 0
+	exitFailed = 1 // the error says why
+	exitUsage  = 2 // there is no such subcommand, option or argument
+)
+
+type commands struct {
+	JSON    bool           `help:"Print one JSON document." name:"json"`
+	Devices devicesCommand `cmd:"" help:"List devices and their ports, of the kernel and in software."`
+	GIDs    gidsCommand    `cmd:"" name:"gids" help:"List GIDs, and say which one a program does best with."`
+	Explain explainCommand `cmd:"" help:"Explain a completion status, an event, an operation, or a transition."`
+}
+
+// output is where a subcommand prints.
+type output struct {
+	w    io.Writer
+	json bool
+}
+
+func (o output) print(v page.Text) error { return page.Print(o.w, v, o.json) }
+
+type devicesCommand struct{}
+
+func (devicesCommand) Run(o output) error {
+	all, err := inventory.List()
+	if err != nil {
+		return err
+	}
+	return o.print(all)
+}
+
+type gidsCommand struct {
+	Device string `arg:"" optional:"" help:"Name of one device; without it, of all."`
+}
+
+func (c gidsCommand) Run(o output) error {
+	all, err := inventory.GIDsOf(c.Device)
+	if err != nil {
+		return err
+	}
+	return o.print(all)
+}
+
+type explainCommand struct {
+	What []string `arg:"" help:"12, RETRY_EXC_ERR, PORT_ERR, RDMA_READ UC, RC INIT RTR, UD."`
+}
+
+func (c explainCommand) Run(o output) error {
+	all, err := explain.Of(c.What)
+	if err != nil {
+		return err
+	}
+	return o.print(all)
+}
+
+func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
+
+// run is the command; it returns the exit code.
+func run(args []string, stdout, stderr io.Writer) (code int) {
+	var c commands
+	ended := errors.New("ended")
+	parser, err := kong.New(&c, kong.Name("goverbs"), kong.Writers(stdout, stderr),
+		kong.Description("Looks at RDMA devices, those in software too, and explains what verbs say."),
+		kong.Exit(func(n int) {
+			code = n
+			panic(ended)
+		}))
+	if err != nil {
+		panic(err) // of the declarations above
+	}
+	defer func() { // --help ends so
+		if r := recover(); r != nil && r != error(ended) {
+			panic(r)
+		}
+	}()
+	if len(args) == 0 {
+		args = []string{"--help"}
+	}
+	command, err := parser.Parse(args)
+	if err != nil {
+		fmt.Fprintf(stderr, "goverbs: %v; goverbs --help lists what there is\n", err)
+		return exitUsage
+	}
+	if err := command.Run(output{stdout, c.JSON}); err != nil {
+		fmt.Fprintf(stderr, "goverbs: %v\n", err)
+		return exitFailed
+	}
+	return exitOK
+}
