@@ -81,7 +81,8 @@ check-witness:
 check-vm:
 	@$(MAKE) --no-print-directory vm KERNEL=$(TESTKERNEL) VMFLAGS="-again=$(AGAIN) -timeout=15m $(if $(GOVERBS_EVERYTHING),-env GOVERBS_EVERYTHING=1)"
 
-check-go:
+check-go: # it boots guests of a kernel, which check-vm may not have brought yet
+	@$(MAKE) --no-print-directory vm-deps KERNEL=$(TESTKERNEL)
 	RAPID_CHECKS=$(if $(GOVERBS_EVERYTHING),100,40) GOVERBS_VM=1 GOVERBS_TSHARK=1 $(GO) tool gotestsum --format pkgname --format-hide-empty-pkg -- -vet=off -timeout 30m ./...
 
 # What other builds and other wires repeat: tshark judges packets once, for they are the same, and programs drawn at random and hostile packets

@@ -13,7 +13,7 @@ import (
 // Answer takes an answer to a request of one of the device's queue pairs that did not come at once. An answer that does
 // not fit is dropped. The caller holds Fabric.mu.
 func (d *device) Answer(a *message.Answer) {
-	q := d.fabric.numbers.qp(a.DestQP)
+	q := d.fabric.qpOf(a.DestQP)
 	switch {
 	case q == nil || q.device != d:
 		d.count(counters.UnknownQP)

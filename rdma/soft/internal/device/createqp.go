@@ -75,7 +75,7 @@ func (c *context) newQP(attr *ibv.QPInitAttrEx) (*qp, runtime.Errno) {
 		return nil, errno
 	}
 	low, values := c.device.tops()
-	number, ok := f.numbers.add(numbered{qp: q}, low, values)
+	number, ok := f.numbers.Add(numbered{qp: q}, low, values)
 	if !ok {
 		forget(record)
 		return nil, errnos.ENOMEM
@@ -228,7 +228,7 @@ func destroyQP(of ibv.Ptr[ibv.QP]) runtime.Errno {
 // end is the end of a queue pair that has no handle any more.
 func (q *qp) end() {
 	q.setState(ibv.QPS_RESET) // it may have been used until now
-	q.fabric().numbers.remove(q.number)
+	q.fabric().numbers.Remove(q.number)
 	q.fabric().faulty.Forget(q.number)
 	if q.owner != nil {
 		q.owner.hold(-1)

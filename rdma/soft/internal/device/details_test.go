@@ -15,6 +15,7 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
 	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
+	"github.com/goverbs/goverbs/rdma/soft/internal/numbers"
 )
 
 // TestMoveOfCommonBytes: where both ranges have bytes in common, the destination has what the source had.
@@ -38,20 +39,22 @@ func TestMoveOfCommonBytes(t *testing.T) {
 
 // TestNumbersNeverMeanMulticast: a place in the table whose number would be that of multicast skips it.
 func TestNumbersNeverMeanMulticast(t *testing.T) {
-	n, object := &numbers{}, numbered{qp: &qp{}}
-	const places = 1<<numberBits - firstNumber
-	n.objects, n.tops, n.uses = make([]numbered, places), make([]uint8, places), make([]uint32, places)
+	n, object := &numbers.Table[numbered]{}, numbered{qp: &qp{}}
 	d := &device{fabric: &Fabric{}}
-	number := uint32(1<<numberBits - 1) // that of the last place
+	var number uint32
+	for range numbers.Most { // the last one has the last place
+		low, values := d.tops()
+		number, _ = n.Add(object, low, values)
+	}
 	for range 600 {
-		n.remove(number)
+		n.Remove(number)
 		var ok bool
 		low, values := d.tops()
-		number, ok = n.add(object, low, values)
+		number, ok = n.Add(object, low, values)
 		require.True(t, ok)
-		require.EqualValues(t, 1<<numberBits-1, number&(1<<numberBits-1))
+		require.EqualValues(t, 1<<numbers.Bits-1, number&(1<<numbers.Bits-1))
 		require.NotEqualValues(t, multicastQPN, number)
-		require.Equal(t, object, n.get(number))
+		require.Equal(t, object, n.Get(number))
 	}
 }
 

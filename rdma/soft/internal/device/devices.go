@@ -110,7 +110,7 @@ func (f *Fabric) RemoveDevice(name string) bool {
 	f.manager.Removed(d)
 	f.manager.Cut(d)
 	f.manager.Rest()
-	for _, object := range f.numbers.objects {
+	for _, object := range f.numbers.All() {
 		if q := object.qp; q != nil && q.device == d && q.state != ibv.QPS_RESET && q.state != ibv.QPS_ERR {
 			q.setState(ibv.QPS_ERR)
 		}
@@ -226,7 +226,7 @@ func (f *Fabric) reachOut() {
 	if f.outer != nil {
 		return
 	}
-	f.numbers.scatter()
+	f.numbers.Scatter()
 	f.outer = roce.Over(f.sound, f, &f.captures)
 	f.moves++
 	f.polled.Store(f.outer)

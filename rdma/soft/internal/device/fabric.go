@@ -3,14 +3,11 @@
 package device
 
 import (
-	"crypto/rand"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"net/netip"
 	"runtime/debug"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -21,6 +18,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft/internal/counters"
 	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
+	"github.com/goverbs/goverbs/rdma/soft/internal/numbers"
 	"github.com/goverbs/goverbs/rdma/soft/internal/packet"
 	"github.com/goverbs/goverbs/rdma/soft/internal/pcap"
 	"github.com/goverbs/goverbs/rdma/soft/internal/udp"
@@ -76,7 +74,7 @@ type Fabric struct {
 	panics   bool  // the goroutine that holds mu has called SetPanicOnFault
 	plain    bool  // wire is the one in memory, and nothing over it
 	tries    int   // how often the request that is sent began again for that
-	numbers  numbers
+	numbers  numbers.Table[numbered]
 	gids     map[[16]byte]*device
 	moves    uint64             // changes of what addressOf answers, from 1 on
 	groups   map[[16]byte][]*qp // of multicast
@@ -247,62 +245,10 @@ func (f *Fabric) Deliver(arrive func()) {
 	arrive()
 }
 
-// overrun breaks the queue pairs whose completions have no place any more.
-func (f *Fabric) overrun(c *cq) {
-	for _, object := range f.numbers.objects {
-		if q := object.qp; q != nil && q.completesIn(c) && q.state != ibv.QPS_RESET && q.state != ibv.QPS_ERR {
-			q.tell(ibv.EVENT_QP_FATAL)
-			q.setState(ibv.QPS_ERR)
-		}
-	}
-}
-
-// completesIn says whether a completion queue is one of the queue pair's: also that of shared receives, or of any of
-// its XRC domain.
-func (q *qp) completesIn(c *cq) bool {
-	if q.sendCQ == c || q.recvCQ == c || q.srq != nil && q.srq.cq == c {
-		return true
-	}
-	return q.kind == ibv.QPT_XRC_RECV && slices.ContainsFunc(q.fabric().numbers.objects, func(object numbered) bool {
-		s := object.srq
-		return s != nil && s.cq == c && s.domain == q.domain
-	})
-}
-
 // newLife tells a queue pair that was made or reset from what it was before.
 func (f *Fabric) newLife() uint64 {
 	f.lives++
 	return f.lives
-}
-
-// numbers gives queue pairs and shared receive queues their numbers: those of a fabric are all different, and one is
-// not used again soon.
-type numbers struct {
-	objects []numbered
-	free    []int
-	tops    []uint8  // the numbers' bits above those of the place
-	uses    []uint32 // of places, from start on
-	begin   uint32   // what is added to places
-	low     uint8    // the least of tops
-	start   uint32
-	rest    int // a place is not used again before as many others are free
-}
-
-// scatter lets numbers begin anywhere, because other processes know them: one that starts again at the same address
-// must not have the numbers of the one before, to which peers may be connected still.
-func (n *numbers) scatter() {
-	var b [3]byte
-	rand.Read(b[:])
-	n.low, n.start = 1, uint32(b[0]) // a number with nothing above its place could be a low one now
-	n.rest = 1 << 12
-	if len(n.objects) == 0 {
-		n.begin = uint32(binary.NativeEndian.Uint16(b[1:]))
-	}
-}
-
-// place is where in the table a number is, if it is one.
-func (n *numbers) place(number uint32) int {
-	return int((number-n.begin)&(1<<numberBits-1)) - firstNumber
 }
 
 // numbered is what has a number: one of the two.
@@ -311,64 +257,26 @@ type numbered struct {
 	srq *srq
 }
 
-const (
-	numberBits  = 16 // of a number's 24 bits, those that are the place in the table
-	firstNumber = 17 // lower ones mean something on InfiniBand
-	fewRest     = 64
-)
-
 // tops are the bits that numbers of a device's objects may have above the place: the least ones, and how many there
 // are. The greatest of all would make a number that is multicast's.
 func (d *device) tops() (low, n uint32) {
-	low = uint32(d.fabric.numbers.low)
+	low = d.fabric.numbers.Low()
 	if len(d.links) == 0 || !d.links[0].IsShared() {
-		return low, 1<<(24-numberBits) - 1 - low
+		return low, 1<<(24-numbers.Bits) - 1 - low
 	}
 	first := udp.QPsOf(d.links[0].Member())
-	n = (udp.QPsOf(d.links[0].Member()+1) - first) >> numberBits
+	n = (udp.QPsOf(d.links[0].Member()+1) - first) >> numbers.Bits
 	if first == 0 {
 		return low, n - low
 	}
-	return first >> numberBits, n
+	return first >> numbers.Bits, n
 }
 
-// add gives an object a number, whose bits above the place begin with low and are of so many values.
-func (n *numbers) add(object numbered, low, values uint32) (uint32, bool) {
-	var i int
-	if len(n.free) > max(n.rest, fewRest) || len(n.objects) == 1<<numberBits-firstNumber && len(n.free) > 0 {
-		i = n.free[0]
-		n.free = n.free[1:]
-	} else if len(n.objects) < 1<<numberBits-firstNumber {
-		i = len(n.objects)
-		n.objects, n.tops, n.uses = append(n.objects, numbered{}), append(n.tops, 0), append(n.uses, n.start)
-	} else {
-		return 0, false
-	}
-	n.objects[i], n.tops[i] = object, uint8(low+n.uses[i]%values)
-	n.uses[i]++
-	return (uint32(i+firstNumber)+n.begin)&(1<<numberBits-1) | uint32(n.tops[i])<<numberBits, true
-}
+// qpOf is the queue pair that has a number, or nil.
+func (f *Fabric) qpOf(number uint32) *qp { return f.numbers.Get(number).qp }
 
-func (n *numbers) remove(number uint32) {
-	i := n.place(number)
-	n.objects[i] = numbered{}
-	n.free = append(n.free, i)
-}
-
-// get is what has a number, or nothing.
-func (n *numbers) get(number uint32) (o numbered) {
-	i := n.place(number)
-	if uint(i) >= uint(len(n.objects)) || number>>numberBits != uint32(n.tops[i]) {
-		return o
-	}
-	return n.objects[i]
-}
-
-// qp is the queue pair that has a number, or nil.
-func (n *numbers) qp(number uint32) *qp { return n.get(number).qp }
-
-// srq is the shared receive queue that has a number, or nil.
-func (n *numbers) srq(number uint32) *srq { return n.get(number).srq }
+// srqOf is the shared receive queue that has a number, or nil.
+func (f *Fabric) srqOf(number uint32) *srq { return f.numbers.Get(number).srq }
 
 // due fires what is due by a real clock.
 func (f *Fabric) due() {

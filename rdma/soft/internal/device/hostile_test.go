@@ -288,7 +288,7 @@ func FuzzRegions(f *testing.F) {
 // nothing; nor does an answer from another port than the one that was asked.
 func TestMessagesThatLie(t *testing.T) {
 	s := newStage(t, ibv.QPT_RC, Options{})
-	b := s.fabric.numbers.qp(s.p.b.QPNum)
+	b := s.fabric.qpOf(s.p.b.QPNum)
 	payload := []byte("a payload of thirty-two bytes..")
 	whole := message.Request{
 		From: b.out.To, To: b.out.From, Transport: ibv.QPT_RC, Opcode: ibv.WR_RDMA_WRITE, PKey: 0xffff,

@@ -10,6 +10,7 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma/internal/made"
+	"github.com/goverbs/goverbs/rdma/soft/internal/numbers"
 )
 
 // limits are how many objects of a kind a device has at most, as ibv_query_device tells. One more is ENOMEM.
@@ -20,7 +21,7 @@ type limits struct {
 
 // defaultLimits: every region and every window has a place of its own in the 24 bits of a key, of which the first stays
 // empty.
-var defaultLimits = limits{pd: 1 << 16, mr: maxMRs, mw: maxMWs, cq: 1 << 16, qp: 1<<numberBits - firstNumber - maxSRQs,
+var defaultLimits = limits{pd: 1 << 16, mr: maxMRs, mw: maxMWs, cq: 1 << 16, qp: numbers.Most - maxSRQs,
 	srq: maxSRQs, ah: 1 << 20, groups: 1 << 13}
 
 const (

@@ -327,7 +327,7 @@ func (f *Fabric) Connections() (all []Connection) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	ends := f.manager.Ends()
-	for _, object := range f.numbers.objects {
+	for _, object := range f.numbers.All() {
 		if q := object.qp; q != nil && q.kind != ibv.QPT_UD && q.state >= ibv.QPS_RTR && q.out.To.Link != 0 {
 			all = append(all, q.connection(ends[q.number]))
 		}

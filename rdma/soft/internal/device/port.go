@@ -110,7 +110,7 @@ func (d *device) carry(m *message.Request) *message.Answer {
 // expecting is the queue pair that a message is for, or nil where nobody answers: it does not exist, or does not expect
 // this one.
 func (d *device) expecting(m *message.Request) *qp {
-	q := d.fabric.numbers.qp(m.DestQP)
+	q := d.fabric.qpOf(m.DestQP)
 	if q != nil && q.pipeline != nil { // a packet does not say which queue pair it is of
 		m.SourceQP = q.attr.DestQPNum
 	}
@@ -145,7 +145,7 @@ func (d *device) datagrams(m *message.Request) {
 		return
 	}
 	if !m.To.IsGroup() {
-		switch q := f.numbers.qp(m.DestQP); {
+		switch q := f.qpOf(m.DestQP); {
 		case q == nil || q.device != d:
 			d.count(counters.UnknownQP)
 		case q.kind != ibv.QPT_UD:

@@ -3,6 +3,8 @@
 package device
 
 import (
+	"slices"
+
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma/soft/internal/counters"
 	"github.com/goverbs/goverbs/rdma/soft/internal/message"
@@ -141,4 +143,26 @@ func (q *qp) disarm() {
 		q.on.clock.Cancel(l.timer)
 		l.timer, l.pause = 0, false
 	}
+}
+
+// overrun breaks the queue pairs whose completions have no place any more.
+func (f *Fabric) overrun(c *cq) {
+	for _, object := range f.numbers.All() {
+		if q := object.qp; q != nil && q.completesIn(c) && q.state != ibv.QPS_RESET && q.state != ibv.QPS_ERR {
+			q.tell(ibv.EVENT_QP_FATAL)
+			q.setState(ibv.QPS_ERR)
+		}
+	}
+}
+
+// completesIn says whether a completion queue is one of the queue pair's: also that of shared receives, or of any of
+// its XRC domain.
+func (q *qp) completesIn(c *cq) bool {
+	if q.sendCQ == c || q.recvCQ == c || q.srq != nil && q.srq.cq == c {
+		return true
+	}
+	return q.kind == ibv.QPT_XRC_RECV && slices.ContainsFunc(q.fabric().numbers.All(), func(object numbered) bool {
+		s := object.srq
+		return s != nil && s.cq == c && s.domain == q.domain
+	})
 }

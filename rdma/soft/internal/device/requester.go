@@ -249,56 +249,6 @@ func (q *qp) copyBack(data []segment) ibv.WCStatus {
 	return ibv.WC_SUCCESS
 }
 
-// place scatters a message to the entries of a receive, once it is sure that it fits and may go there. It comes before
-// anything is changed that the message changes: when the memory is gone, the message comes once more.
-func (q *qp) place(p *pd, sges []ibv.SGE, from []segment, length uint64) ibv.WCStatus {
-	f := q.on
-	if len(sges) == 1 && len(from) == 1 && length > 0 && !f.careful { // as most are
-		to, ok := q.device.keys.local(p, sges[0], ibv.ACCESS_LOCAL_WRITE)
-		switch {
-		case sges[0].Length == 0:
-			return ibv.WC_LOC_LEN_ERR
-		case !ok:
-			return ibv.WC_LOC_PROT_ERR
-		case to.Length < length:
-			return ibv.WC_LOC_LEN_ERR
-		}
-		mem.Move(to.Base, from[0].Base, length)
-		return ibv.WC_SUCCESS
-	}
-	return q.placeAt(p, sges, 0, from, length)
-}
-
-// placeAt is place, and leaves out the first bytes of the entries.
-func (q *qp) placeAt(p *pd, sges []ibv.SGE, skip uint64, from []segment, length uint64) ibv.WCStatus {
-	f := q.on
-	n, rest := 0, length
-	for _, s := range sges {
-		if rest == 0 {
-			break
-		}
-		if skip >= uint64(s.Length) { // also an entry of no bytes
-			skip -= uint64(s.Length)
-			continue
-		}
-		s.Addr += skip
-		s.Length -= uint32(skip)
-		skip = 0
-		to, ok := q.device.keys.local(p, s, ibv.ACCESS_LOCAL_WRITE)
-		if !ok || f.careful && !mem.Touch(to, true) {
-			return ibv.WC_LOC_PROT_ERR
-		}
-		f.to[n] = to
-		n++
-		rest -= min(rest, to.Length)
-	}
-	if rest > 0 {
-		return ibv.WC_LOC_LEN_ERR
-	}
-	mem.Scatter(f.to[:n], from)
-	return ibv.WC_SUCCESS
-}
-
 // sum is how many bytes segments have.
 func sum(of []segment) (n uint64) {
 	for i := range of {
@@ -358,15 +308,6 @@ func (q *qp) gather(position uint32) (local []segment, length uint64, status ibv
 		return nil, 0, ibv.WC_LOC_LEN_ERR
 	}
 	return f.from[:n], length, ibv.WC_SUCCESS
-}
-
-// local is where an entry of the owner's own is: of a region of the domain.
-func (k *keys) local(p *pd, s ibv.SGE, access ibv.AccessFlags) (segment, bool) {
-	m := k.get(s.LKey)
-	if m == nil || m.pd != p || m.window != nil {
-		return segment{}, false
-	}
-	return m.locate(s.Addr, uint64(s.Length), access)
 }
 
 // answered takes the reply, if there is one.

@@ -116,7 +116,7 @@ func (c *context) newSRQ(attr *ibv.SRQInitAttrEx, p *pd, d *domain, q *cq) (*srq
 	}
 	s := &srq{context: c, record: record, kind: attr.SRQType, owner: p, domain: d, cq: q}
 	low, values := c.device.tops()
-	number, ok := f.numbers.add(numbered{srq: s}, low, values)
+	number, ok := f.numbers.Add(numbered{srq: s}, low, values)
 	if !ok {
 		forget(record)
 		return nil, errnos.ENOMEM
@@ -152,7 +152,7 @@ func destroySRQ(of ibv.Ptr[ibv.SRQ]) runtime.Errno {
 		return errno
 	}
 	s.silence(&s.asyncs)
-	f.numbers.remove(s.number)
+	f.numbers.Remove(s.number)
 	all.srqs.remove(s.index)
 	s.owner.hold(-1)
 	s.context.leave()

@@ -112,7 +112,7 @@ func openQP(c *context, address uint64) (uint64, runtime.Errno) {
 		handle == nil || handle.device != c.device {
 		return 0, errnos.EINVAL
 	}
-	of := f.numbers.qp(attr.QPNum)
+	of := f.qpOf(attr.QPNum)
 	if of == nil || of.kind != ibv.QPT_XRC_RECV || of.domain != handle.domain || of.device != c.device {
 		return 0, errnos.EINVAL
 	}

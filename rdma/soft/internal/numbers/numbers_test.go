@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package numbers
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// TestNumbersOfATable: they find their objects, all that there can be; a number that was freed finds nothing, also when
+// another object has its place.
+func TestNumbersOfATable(t *testing.T) {
+	for _, scattered := range []bool{false, true} {
+		var n Table[int]
+		if scattered {
+			n.Scatter()
+		}
+		given := map[uint32]int{}
+		for i := range Most {
+			number, ok := n.Add(i+1, n.Low(), 200)
+			require.True(t, ok)
+			require.Less(t, number, uint32(1<<24))
+			given[number] = i + 1
+		}
+		require.Len(t, given, Most, "all are different")
+		_, ok := n.Add(0, n.Low(), 200)
+		assert.False(t, ok, "there is no place")
+		for number, object := range given {
+			require.Equal(t, object, n.Get(number))
+		}
+		for number := range given {
+			n.Remove(number)
+			require.Zero(t, n.Get(number))
+			again, ok := n.Add(-1, n.Low(), 200)
+			require.True(t, ok)
+			require.NotEqual(t, number, again, "whoever still has the old number does not reach the new object")
+			require.Zero(t, n.Get(number))
+			require.Equal(t, -1, n.Get(again))
+			break
+		}
+	}
+}
+
+// TestPlacesRest: a place is not used again while there are others.
+func TestPlacesRest(t *testing.T) {
+	var n Table[bool]
+	last := map[uint32]int{}
+	for i := range 10 * fewRest {
+		number, ok := n.Add(true, 0, 200)
+		require.True(t, ok)
+		place := number & (1<<Bits - 1)
+		if before, used := last[place]; used {
+			require.Greater(t, i-before, fewRest)
+		}
+		last[place] = i
+		n.Remove(number)
+	}
+}
