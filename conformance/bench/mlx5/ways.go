@@ -4,6 +4,7 @@ package main
 
 import (
 	"fmt"
+	"strings"
 	"time"
 	"unsafe"
 
@@ -58,7 +59,7 @@ func implementations() (all []*implementation, err error) {
 		{"go-native-checked", (*implementation).objects, rdma.QueueOptions{}},
 	} {
 		m := &implementation{name: way.name, lists: map[string]*rdma.SendBatch{}, wcs: make([]ibv.WC, 16)}
-		if err := m.open(way.o, len(way.name) > 9 && way.name[:9] == "go-native"); err != nil {
+		if err := m.open(way.o, strings.HasPrefix(way.name, "go-native")); err != nil {
 			return nil, fmt.Errorf("%s: %w", way.name, err)
 		}
 		if err := way.make(m); err != nil {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/internal/lock"
+	"github.com/goverbs/goverbs/rdma/internal/datapath"
 	"github.com/goverbs/goverbs/rdma/internal/provider"
 	"github.com/goverbs/goverbs/rdma/internal/verberr"
 	"github.com/goverbs/goverbs/runtime"
@@ -23,7 +24,8 @@ type CompletionQueue struct {
 	poller  runtime.Poller
 	tracked trackings   // guarded by mu
 	tracks  atomic.Bool // polls hold mu: queues are tracked, or the queue has an owner
-	// guarded by mu: polls may call C the System way, nothing refuses them, nothing is put aside or marked
+	// guarded by mu: polls may call C the System way, or are by a path of the queue's own; nothing refuses them, nothing
+	// is put aside or marked
 	plain bool
 	mu    lock.Lock // held to poll while queues are tracked: completions are retired in their order
 	c     *ibv.CQ
@@ -71,8 +73,9 @@ func (q *CompletionQueue) callsC() bool {
 
 // usual keeps whether polls are plain. The caller holds CompletionQueue.mu.
 func (q *CompletionQueue) usual() {
-	// others may panic, and mu has to be given back
-	q.plain = q.refusal == nil && len(q.aside) == 0 && len(q.markers) == 0 && q.callsC()
+	// others may panic, and mu has to be given back; a path of the queue's own reads what it knows
+	_, own := q.path.(datapath.Own)
+	q.plain = q.refusal == nil && len(q.aside) == 0 && len(q.markers) == 0 && (own || q.callsC())
 }
 
 // Way is how the queue is polled.

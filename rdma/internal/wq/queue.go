@@ -198,7 +198,27 @@ func (q *queue) oneNotPosted(c *runtime.Chain, m mark) (posted int, err error) {
 // it.
 func (q *queue) postByPath(c *runtime.Chain) (posted int, err error) {
 	defer q.mu.Unlock()
-	return q.postHeldWhole(batchOf(c))
+	b := batchOf(c)
+	if q.refusal != nil || c.Len == 0 || q.capacity > 0 && q.checks == nil {
+		return q.postHeldWhole(b)
+	}
+	var m mark
+	if q.capacity > 0 {
+		if !q.checks.inState(q.qp) {
+			return q.notTaken(b)
+		}
+		wrs, ok := sends(b)[:c.Len], false
+		if m, ok = q.takeAlike(wrs, q.checks); !ok {
+			if m, ok = q.takeSend(wrs, q.checks); !ok {
+				return q.notTaken(b)
+			}
+		}
+	}
+	*c.Bad = 0
+	if m.result = q.kind.call(q.path, c.First, uintptr(unsafe.Pointer(c.Bad))); m.result != 0 {
+		return q.notPosted(c, m)
+	}
+	return c.Len, nil
 }
 
 // postHeldWhole is postHeld of a whole batch, which keeps how many requests were taken. The caller holds slots.mu.

@@ -23,6 +23,11 @@ func publish(record *uint32, value uint32)
 //go:noescape
 func ring(record *uint32, value uint32, register, control unsafe.Pointer)
 
+// flame is ring with the first 64 bytes of a request.
+//
+//go:noescape
+func flame(record *uint32, value uint32, register, request unsafe.Pointer)
+
 // copyBlock copies 64 bytes to a register.
 //
 //go:noescape

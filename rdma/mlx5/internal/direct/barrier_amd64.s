@@ -26,6 +26,25 @@ TEXT ·ring(SB), NOSPLIT, $0-32
 	SFENCE	// it leaves now, and before the next doorbell
 	RET
 
+// func flame(record *uint32, value uint32, register, request unsafe.Pointer)
+TEXT ·flame(SB), NOSPLIT, $0-32
+	MOVQ	record+0(FP), AX
+	MOVL	value+8(FP), CX
+	MOVQ	register+16(FP), DX
+	MOVQ	request+24(FP), BX
+	MOVOU	(BX), X0
+	MOVOU	16(BX), X1
+	MOVOU	32(BX), X2
+	MOVOU	48(BX), X3
+	MOVL	CX, (AX)
+	SFENCE	// the record before the register
+	MOVOU	X0, (DX)
+	MOVOU	X1, 16(DX)
+	MOVOU	X2, 32(DX)
+	MOVOU	X3, 48(DX)
+	SFENCE	// it leaves now, and before the next doorbell
+	RET
+
 // func copyBlock(to, from unsafe.Pointer)
 TEXT ·copyBlock(SB), NOSPLIT, $0-16
 	MOVQ	to+0(FP), AX

@@ -32,6 +32,20 @@ TEXT ·ring(SB), NOSPLIT, $0-32
 	DSB_ST	// it leaves now, and before the next doorbell
 	RET
 
+// func flame(record *uint32, value uint32, register, request unsafe.Pointer)
+TEXT ·flame(SB), NOSPLIT, $0-32
+	MOVD	record+0(FP), R0
+	MOVWU	value+8(FP), R1
+	MOVD	register+16(FP), R2
+	MOVD	request+24(FP), R3
+	VLD1	(R3), [V0.B16, V1.B16, V2.B16, V3.B16]
+	DMB_OSHST	// the requests before the record
+	MOVW	R1, (R0)
+	DSB_ST	// the record before the register
+	VST1	[V0.B16, V1.B16, V2.B16, V3.B16], (R2)
+	DSB_ST	// it leaves now, and before the next doorbell
+	RET
+
 // func copyBlock(to, from unsafe.Pointer)
 TEXT ·copyBlock(SB), NOSPLIT, $0-16
 	MOVD	to+0(FP), R0

@@ -9,8 +9,9 @@ import "unsafe"
 // supported says that there is no data path: a device would see what is written in any order.
 const supported = false
 
-func publish(*uint32, uint32)                              { panic("no barriers") }
-func ring(*uint32, uint32, unsafe.Pointer, unsafe.Pointer) { panic("no barriers") }
-func copyBlock(unsafe.Pointer, unsafe.Pointer)             { panic("no barriers") }
-func flush()                                               { panic("no barriers") }
-func acquire()                                             { panic("no barriers") }
+func publish(*uint32, uint32)                               { panic("no barriers") }
+func ring(*uint32, uint32, unsafe.Pointer, unsafe.Pointer)  { panic("no barriers") }
+func flame(*uint32, uint32, unsafe.Pointer, unsafe.Pointer) { panic("no barriers") }
+func copyBlock(unsafe.Pointer, unsafe.Pointer)              { panic("no barriers") }
+func flush()                                                { panic("no barriers") }
+func acquire()                                              { panic("no barriers") }

@@ -53,6 +53,11 @@ func (r *register) ring(q *sendQueue, control unsafe.Pointer, n uint32, p *posti
 	}
 	to := unsafe.Add(r.at, r.other)
 	if bytes := p.units * unit; n == 1 && bytes > unit && bytes <= r.size && r.takes(p.inline) {
+		if bytes <= block {
+			flame(q.record, record, to, control)
+			r.other ^= r.size
+			return
+		}
 		publish(q.record, record)
 		for ; ; bytes -= block {
 			copyBlock(to, control)

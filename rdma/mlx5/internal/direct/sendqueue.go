@@ -35,6 +35,7 @@ type sendQueue struct {
 	signal   uint8  // what every request has
 	fence    uint8  // what the next request has after one that changes a key
 	kind     ibv.QPType
+	plain    bool // of type RC or UC
 	sges     int32
 	inline   uint32        // bytes at most
 	done     atomic.Uint32 // requests that have completed; the completion queue's poller writes it
@@ -59,6 +60,7 @@ func (q *sendQueue) init(qp *queuePair, out *mlx5dv.QP, cap ibv.QPCap, everyOne 
 	q.most, q.sges, q.inline = cap.MaxSendWR, int32(cap.MaxSendSGE), cap.MaxInlineData
 	q.number, q.kind = qp.c.QPNum<<8, qp.c.QPType
 	q.record = (*uint32)(unsafe.Add(unsafe.Pointer(out.DBRec.Deref()), 4*mlx5dv.MLX5_SND_DBR))
+	q.plain = (q.kind == ibv.QPT_RC || q.kind == ibv.QPT_UC) && q.sges > 0
 	q.requests = make([]sendRequest, out.SQ.WQECnt)
 	if everyOne {
 		q.signal = mlx5dv.MLX5_WQE_CTRL_CQ_UPDATE
@@ -85,11 +87,13 @@ func (q *sendQueue) post(list *ibv.SendWR, bad *ibv.Ptr[ibv.SendWR]) (errno int3
 	p := posting{q: q, at: q.next, fence: q.fence}
 	n := uint32(0)
 	var last unsafe.Pointer
+	free := q.most - (q.posted - q.done.Load())
 	for w := list; w != nil; w = w.Next.Deref() {
 		switch {
+		case n < free && p.short(w):
 		case uint32(w.Opcode) >= uint32(len(opcodes)):
 			errno = einval
-		case q.posted+n-q.done.Load() >= q.most:
+		case n >= free && q.posted+n-q.done.Load() >= q.most:
 			errno = enomem
 		default:
 			errno = p.write(w)
@@ -133,6 +137,74 @@ var opcodes = [...]uint32{
 	ibv.WR_ATOMIC_FETCH_AND_ADD: mlx5dv.MLX5_OPCODE_ATOMIC_FA,
 	ibv.WR_LOCAL_INV:            mlx5dv.MLX5_OPCODE_UMR, ibv.WR_BIND_MW: mlx5dv.MLX5_OPCODE_UMR,
 }
+
+// controls are the bits of a control segment, by fence, signaled and solicited of a request.
+var controls = [8]uint8{
+	ibv.SEND_FENCE:    mlx5dv.MLX5_WQE_CTRL_FENCE,
+	ibv.SEND_SIGNALED: mlx5dv.MLX5_WQE_CTRL_CQ_UPDATE,
+	ibv.SEND_FENCE | ibv.SEND_SIGNALED: mlx5dv.MLX5_WQE_CTRL_FENCE |
+		mlx5dv.MLX5_WQE_CTRL_CQ_UPDATE,
+	ibv.SEND_SOLICITED:                  mlx5dv.MLX5_WQE_CTRL_SOLICITED,
+	ibv.SEND_FENCE | ibv.SEND_SOLICITED: mlx5dv.MLX5_WQE_CTRL_FENCE | mlx5dv.MLX5_WQE_CTRL_SOLICITED,
+	ibv.SEND_SIGNALED | ibv.SEND_SOLICITED: mlx5dv.MLX5_WQE_CTRL_CQ_UPDATE |
+		mlx5dv.MLX5_WQE_CTRL_SOLICITED,
+	ibv.SEND_FENCE | ibv.SEND_SIGNALED | ibv.SEND_SOLICITED: mlx5dv.MLX5_WQE_CTRL_FENCE |
+		mlx5dv.MLX5_WQE_CTRL_CQ_UPDATE | mlx5dv.MLX5_WQE_CTRL_SOLICITED,
+}
+
+// short writes a request of the usual kind, which takes no more than a block: a send, a write or a read of one entry, or
+// with the entry's data inside. It says whether the request is one.
+func (p *posting) short(w *ibv.SendWR) bool {
+	q := p.q
+	if w.NumSGE != 1 || w.Opcode > ibv.WR_RDMA_READ || !q.plain || q.qp.c.State < ibv.QPS_RTS {
+		return false
+	}
+	e := w.SGList.Deref()
+	sends := w.Opcode == ibv.WR_SEND || w.Opcode == ibv.WR_SEND_WITH_IMM
+	front := uint32(2 * unit)
+	if sends {
+		front = unit
+	}
+	inside := w.SendFlags&ibv.SEND_INLINE != 0
+	switch most := min(q.inline, block-front-inlineHead); {
+	case inside && (w.Opcode == ibv.WR_RDMA_READ || e.Length > most), e.Length == 0,
+		w.Opcode == ibv.WR_RDMA_READ && q.kind != ibv.QPT_RC:
+		return false
+	}
+	p.control = unsafe.Add(q.first, uintptr(p.at&q.mask)*block)
+	c := (*mlx5dv.MLX5WQECtrlSeg)(p.control)
+	flags := q.signal | controls[w.SendFlags&(ibv.SEND_FENCE|ibv.SEND_SIGNALED|ibv.SEND_SOLICITED)]
+	if w.SendFlags&ibv.SEND_FENCE == 0 {
+		flags |= p.fence
+	}
+	p.fence, p.opcode = 0, 0
+	c.Signature, c.DCIStreamChannelIDBytes, c.FMCESE, c.Imm = 0, [2]byte{}, flags, 0
+	if w.Opcode == ibv.WR_SEND_WITH_IMM || w.Opcode == ibv.WR_RDMA_WRITE_WITH_IMM {
+		c.Imm = *w.ImmData()
+	}
+	at := unsafe.Add(p.control, unsafe.Sizeof(*c))
+	if !sends {
+		r := w.WR.RDMA()
+		at = remote(at, r.RemoteAddr, r.RKey)
+	}
+	if inside {
+		(*mlx5dv.MLX5WQEInlDataSeg)(at).ByteCount = bits.ReverseBytes32(e.Length | mlx5dv.MLX5_INLINE_SEG)
+		copy(unsafe.Slice((*byte)(unsafe.Add(at, inlineHead)), e.Length),
+			unsafe.Slice(ibv.Ptr[byte](e.Addr).Deref(), e.Length))
+		p.units = (front + inlineHead + e.Length + unit - 1) / unit
+		p.inline = true
+	} else {
+		s := (*mlx5dv.MLX5WQEDataSeg)(at)
+		s.ByteCount, s.LKey, s.Addr = ibv.ToBE32(e.Length), ibv.ToBE32(e.LKey), ibv.ToBE64(e.Addr)
+		p.units = front/unit + 1
+	}
+	c.OpmodIdxOpcode = ibv.ToBE32(p.at&0xffff<<8 | opcodes[w.Opcode])
+	c.QPNDs = ibv.ToBE32(q.number | p.units)
+	return true
+}
+
+// inlineHead is what stands in front of data inside a request.
+const inlineHead = uint32(unsafe.Sizeof(mlx5dv.MLX5WQEInlDataSeg{}))
 
 // write writes a request, as far as it fits.
 func (p *posting) write(w *ibv.SendWR) (errno int32) {
