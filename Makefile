@@ -272,6 +272,10 @@ bench-post: ## posting and polling from Go against C, cgo and purego; writes con
 	@.ci/deps $(DEPS)
 	@cd conformance/bench && CGO_ENABLED=1 $(GO) run .
 
+.PHONY: bench-mlx5
+bench-mlx5: ## posting and polling by libmlx5, from C and Go, beside the data path in Go, over the emulated device; writes conformance/bench/results/mlx5.csv; 40 s
+	@cd conformance/bench && CGO_ENABLED=1 $(GO) run ./mlx5
+
 .PHONY: bench-beside
 bench-beside: ## posting and polling of this tree beside those of another commit, in turn: BASE=COMMIT, CELLS=REGEXP; 6 rounds of bench-post in both trees
 	@sh conformance/bench/beside.sh post $(BASE) $(CELLS)

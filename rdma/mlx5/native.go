@@ -9,6 +9,7 @@ import (
 	"github.com/goverbs/goverbs/generated/libmlx5"
 	"github.com/goverbs/goverbs/generated/mlx5dv"
 	"github.com/goverbs/goverbs/rdma"
+	"github.com/goverbs/goverbs/rdma/internal/provider"
 	"github.com/goverbs/goverbs/rdma/internal/verberr"
 	"github.com/goverbs/goverbs/rdma/mlx5/internal/direct"
 )
@@ -22,8 +23,9 @@ import (
 // not resized. What is missing fails when it is created, and says why: raw packets, dynamic connections, work queues,
 // shared receive queues of other types.
 //
-// What this was shown on is an emulated device, with the libraries of rdma-core 65.0: the bytes in queues, doorbell
-// records and doorbells are those of libmlx5, request for request, and so are completions. No adapter was at hand.
+// What this was shown on is an emulated device, with the libraries of rdma-core 44.0, 56.1 and 65.0: the bytes in
+// queues, doorbell records and doorbells are those of libmlx5, request for request, and so are completions. No adapter
+// was at hand.
 //
 // Where the device is not mlx5's, its firmware is too old, or its queues have signatures, the error says so.
 //
@@ -40,12 +42,10 @@ func NewPath(d *rdma.Device) (rdma.Path, error) {
 	if c == nil {
 		return nil, &verberr.VerbError{Verb: verb, Object: d.Name(), Err: rdma.ErrClosed}
 	}
-	is, err := libmlx5.IsSupported(c.Device.Deref())
-	switch {
-	case err != nil:
+	if name, _, _, err := provider.Ways(uintptr(c.Ops.PostSend), provider.PostSend, "", nil); err != nil {
 		return nil, err
-	case !is:
-		return nil, refused("the device is not mlx5's")
+	} else if name != "mlx5" {
+		return nil, refused("the device is not mlx5's, but of the provider %q", name)
 	}
 	attr := &mlx5dv.Context{}
 	if err := libmlx5.QueryDevice(c, attr); err != nil {

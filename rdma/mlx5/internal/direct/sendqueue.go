@@ -90,7 +90,7 @@ func (q *sendQueue) post(list *ibv.SendWR, bad *ibv.Ptr[ibv.SendWR]) (errno int3
 	free := q.most - (q.posted - q.done.Load())
 	for w := list; w != nil; w = w.Next.Deref() {
 		switch {
-		case n < free && p.short(w):
+		case n < free && q.short(&p, w, p.at, p.fence):
 		case uint32(w.Opcode) >= uint32(len(opcodes)):
 			errno = einval
 		case n >= free && q.posted+n-q.done.Load() >= q.most:
@@ -153,9 +153,8 @@ var controls = [8]uint8{
 }
 
 // short writes a request of the usual kind, which takes no more than a block: a send, a write or a read of one entry, or
-// with the entry's data inside. It says whether the request is one.
-func (p *posting) short(w *ibv.SendWR) bool {
-	q := p.q
+// with the entry's data inside. It says whether the request is one. number is that of its first block.
+func (q *sendQueue) short(p *posting, w *ibv.SendWR, number uint32, fence uint8) bool {
 	if w.NumSGE != 1 || w.Opcode > ibv.WR_RDMA_READ || !q.plain || q.qp.c.State < ibv.QPS_RTS {
 		return false
 	}
@@ -171,35 +170,35 @@ func (p *posting) short(w *ibv.SendWR) bool {
 		w.Opcode == ibv.WR_RDMA_READ && q.kind != ibv.QPT_RC:
 		return false
 	}
-	p.control = unsafe.Add(q.first, uintptr(p.at&q.mask)*block)
-	c := (*mlx5dv.MLX5WQECtrlSeg)(p.control)
+	control := unsafe.Add(q.first, uintptr(number&q.mask)*block)
+	c := (*mlx5dv.MLX5WQECtrlSeg)(control)
 	flags := q.signal | controls[w.SendFlags&(ibv.SEND_FENCE|ibv.SEND_SIGNALED|ibv.SEND_SOLICITED)]
 	if w.SendFlags&ibv.SEND_FENCE == 0 {
-		flags |= p.fence
+		flags |= fence
 	}
-	p.fence, p.opcode = 0, 0
 	c.Signature, c.DCIStreamChannelIDBytes, c.FMCESE, c.Imm = 0, [2]byte{}, flags, 0
 	if w.Opcode == ibv.WR_SEND_WITH_IMM || w.Opcode == ibv.WR_RDMA_WRITE_WITH_IMM {
 		c.Imm = *w.ImmData()
 	}
-	at := unsafe.Add(p.control, unsafe.Sizeof(*c))
+	at := unsafe.Add(control, unsafe.Sizeof(*c))
 	if !sends {
 		r := w.WR.RDMA()
 		at = remote(at, r.RemoteAddr, r.RKey)
 	}
+	units := front/unit + 1
 	if inside {
 		(*mlx5dv.MLX5WQEInlDataSeg)(at).ByteCount = bits.ReverseBytes32(e.Length | mlx5dv.MLX5_INLINE_SEG)
 		copy(unsafe.Slice((*byte)(unsafe.Add(at, inlineHead)), e.Length),
 			unsafe.Slice(ibv.Ptr[byte](e.Addr).Deref(), e.Length))
-		p.units = (front + inlineHead + e.Length + unit - 1) / unit
+		units = (front + inlineHead + e.Length + unit - 1) / unit
 		p.inline = true
 	} else {
 		s := (*mlx5dv.MLX5WQEDataSeg)(at)
 		s.ByteCount, s.LKey, s.Addr = ibv.ToBE32(e.Length), ibv.ToBE32(e.LKey), ibv.ToBE64(e.Addr)
-		p.units = front/unit + 1
 	}
-	c.OpmodIdxOpcode = ibv.ToBE32(p.at&0xffff<<8 | opcodes[w.Opcode])
-	c.QPNDs = ibv.ToBE32(q.number | p.units)
+	c.OpmodIdxOpcode = ibv.ToBE32(number&0xffff<<8 | opcodes[w.Opcode])
+	c.QPNDs = ibv.ToBE32(q.number | units)
+	p.control, p.units, p.fence, p.opcode = control, units, 0, 0
 	return true
 }
 
