@@ -152,8 +152,8 @@ var controls = [8]uint8{
 		mlx5dv.MLX5_WQE_CTRL_CQ_UPDATE | mlx5dv.MLX5_WQE_CTRL_SOLICITED,
 }
 
-// short writes a request of the usual kind, which takes no more than a block: a send, a write or a read of one entry, or
-// with the entry's data inside. It says whether the request is one. number is that of its first block.
+// short writes a request of the usual kind, which takes no more than a block: a send, a write or a read of one entry,
+// or with the entry's data inside. It says whether the request is one. number is that of its first block.
 func (q *sendQueue) short(p *posting, w *ibv.SendWR, number uint32, fence uint8) bool {
 	if w.NumSGE != 1 || w.Opcode > ibv.WR_RDMA_READ || !q.plain || q.qp.c.State < ibv.QPS_RTS {
 		return false
