@@ -24,8 +24,8 @@ type CompletionQueue struct {
 	poller  runtime.Poller
 	tracked trackings   // guarded by mu
 	tracks  atomic.Bool // polls hold mu: queues are tracked, or the queue has an owner
-	// guarded by mu: polls may call C the System way, or are by a path of the queue's own; nothing refuses them, nothing
-	// is put aside or marked
+	// guarded by mu: polls may call C the System way, or are by a path of the queue's own; nothing refuses them, and
+	// nothing is put aside or marked
 	plain bool
 	mu    lock.Lock // held to poll while queues are tracked: completions are retired in their order
 	c     *ibv.CQ
