@@ -189,7 +189,8 @@ func (m *implementation) found(n int, err error) func(want int) error {
 // complete writes the completion of the request in a block.
 func (m *implementation) complete(at uint32) {
 	r := &m.ring
-	e := (*mlx5dv.MLX5CQE64)(unsafe.Add(r.first, uintptr(r.next&r.mask)*r.size+r.size-unsafe.Sizeof(mlx5dv.MLX5CQE64{})))
+	const size = unsafe.Sizeof(mlx5dv.MLX5CQE64{})
+	e := (*mlx5dv.MLX5CQE64)(unsafe.Add(r.first, uintptr(r.next&r.mask)*r.size+r.size-size))
 	owner := uint8(0)
 	if r.next&(r.mask+1) != 0 {
 		owner = mlx5dv.MLX5_CQE_OWNER_MASK
