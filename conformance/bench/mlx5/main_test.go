@@ -36,7 +36,8 @@ func TestResults(t *testing.T) {
 		for _, batch := range c.batches {
 			for _, impl := range []string{"c", "go-exclusive", "go-default", "go-default-checked", "cgo", "purego",
 				"go-native", "go-native-checked"} {
-				assert.True(t, found[[3]string{c.name, strconv.Itoa(batch), impl}], "%s of %d by %s", c.name, batch, impl)
+				row := [3]string{c.name, strconv.Itoa(batch), impl}
+				assert.True(t, found[row], "%v", row)
 				n++
 			}
 		}
