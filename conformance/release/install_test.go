@@ -78,6 +78,7 @@ func proxy(t *testing.T) string {
 
 // commands are those that pages tell users to install, with arguments to try.
 var commands = map[string][]string{
+	"cmd/goverbs":                  {"explain", "12"},
 	"conformance/abi/cmd/abicheck": {"-dump", "-pkg", "efadv"},
 	"examples/demo":                {"-time", "1ms", "-only", "FLUSH"},
 }
