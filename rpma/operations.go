@@ -84,7 +84,7 @@ func (c *Conn) AtomicWrite(dst *RemoteMR, dstOffset uint64, value [8]byte, flags
 	s.mu.Lock()
 	s.atomic.request.Renew(id, sendFlags(flags)|s.fence, dst.address+dstOffset, dst.rkey)
 	s.atomic.request.SetValue(value)
-	return s.postNative(op, &s.atomic)
+	return s.ended(op, s.qp.PostProgram(s.atomic.program))
 }
 
 // Flush flushes length bytes at an offset of the peer's region: what was written there before, over this connection.
@@ -109,7 +109,7 @@ func (c *Conn) Flush(dst *RemoteMR, dstOffset, length uint64, to FlushType, flag
 	s.flushed(id)
 	s.flush.request.Renew(id, sendFlags(flags), dst.address+dstOffset, dst.rkey)
 	s.flush.request.SetFlush(length, uint8(placement(to)))
-	return s.postNative(op, &s.flush)
+	return s.ended(op, s.qp.PostProgram(s.flush.program))
 }
 
 // Send sends length bytes at an offset of src as a message, for a receive of the peer. src may be nil for an empty

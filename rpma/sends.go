@@ -123,9 +123,8 @@ func (s *sends) post(op string, local *MR, offset, length uint64) error {
 	return nil
 }
 
-// postNative posts a native request, and releases the lock, which the caller has taken.
-func (s *sends) postNative(op string, n *native) error {
-	err := s.qp.PostProgram(n.program)
+// ended releases the lock after the post of a native request, and is the operation's result.
+func (s *sends) ended(op string, err error) error {
 	s.mu.Unlock()
 	if err != nil {
 		return failed(op, err)
