@@ -5,28 +5,107 @@ package rdma
 import (
 	"fmt"
 	"os"
+	"regexp"
+	goruntime "runtime"
+	"strconv"
 	"strings"
 	"testing"
 	"unsafe"
 
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/internal/fakedevice"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
-// The documentation says how many bytes the state of a queue pair and of a completion queue takes, on machines of 64
-// bits.
+// TestStateInBytes: docs/performance.md says how many bytes the state of a queue pair and of a completion queue takes
+// in Go, and so do the doc comments, for machines of 64 bits.
 func TestStateInBytes(t *testing.T) {
-	for file, says := range map[string]string{
-		"qp.go": fmt.Sprintf("QP takes %d bytes", unsafe.Sizeof(QP{})),
-		"cq.go": fmt.Sprintf("CQ takes %d bytes", unsafe.Sizeof(CQ{})+unsafe.Sizeof(CompletionQueue{})),
-		"queues.go": fmt.Sprintf("send queue takes %d bytes, a receive queue %d", unsafe.Sizeof(SendQueue{}),
-			unsafe.Sizeof(RecvQueue{})),
-	} {
-		text, err := os.ReadFile(file)
-		require.NoError(t, err)
-		if unsafe.Sizeof(uintptr(0)) == 8 {
+	qp, cq := unsafe.Sizeof(QP{}), unsafe.Sizeof(CQ{})+unsafe.Sizeof(CompletionQueue{})
+	send, recv := unsafe.Sizeof(SendQueue{}), unsafe.Sizeof(RecvQueue{})
+	if unsafe.Sizeof(uintptr(0)) == 8 {
+		for file, says := range map[string]string{
+			"qp.go":     fmt.Sprintf("QP takes %d bytes", qp),
+			"cq.go":     fmt.Sprintf("CQ takes %d bytes", cq),
+			"queues.go": fmt.Sprintf("send queue takes %d bytes, a receive queue %d", send, recv),
+		} {
+			text, err := os.ReadFile(file)
+			require.NoError(t, err)
 			said := strings.Contains(strings.ReplaceAll(string(text), "\n// ", " "), says)
 			assert.True(t, said, "%s does not say: %s", file, says)
 		}
 	}
+	page := pageOfBytes(t)
+	assert.Equal(t, int(qp), page("`QP`"))
+	assert.Equal(t, int(send), page("its `SendQueue`"))
+	assert.Equal(t, int(recv), page("its `RecvQueue`, or that of an `SRQ`"))
+	assert.Equal(t, int(cq), page("`CQ` and its `CompletionQueue`"))
+
+	for what, has := range map[string]int{
+		"a queue pair of 64 sends and 64 receives, whole":       heapOfQueuePair(t, 64),
+		"a queue pair of 1,024 sends and 1,024 receives, whole": heapOfQueuePair(t, 1024),
+		"a completion queue, whole":                             heapOfCompletionQueue(t),
+	} {
+		assert.InEpsilon(t, page(what), has, 0.1, "%s: %d bytes", what, has)
+	}
+}
+
+// pageOfBytes reads the table of docs/performance.md: what the column of this machine says of a row.
+func pageOfBytes(t *testing.T) func(of string) int {
+	text, err := os.ReadFile("../docs/performance.md")
+	require.NoError(t, err)
+	return func(of string) int {
+		row := regexp.MustCompile(`(?m)^\| ` + regexp.QuoteMeta(of) + ` \| ([\d,]+) \| ([\d,]+) \|$`).FindSubmatch(text)
+		require.NotNil(t, row, "docs/performance.md has no row of two numbers: %s", of)
+		column := map[uintptr]int{8: 1, 4: 2}[unsafe.Sizeof(uintptr(0))]
+		n, err := strconv.Atoi(strings.ReplaceAll(string(row[column]), ",", ""))
+		require.NoError(t, err)
+		return n
+	}
+}
+
+// heapOfQueuePair is what one of 200 queue pairs in one completion queue has of Go's heap.
+func heapOfQueuePair(t *testing.T, depth int) int {
+	f, d, pd := fakePD(t)
+	f.QueuePairs()
+	create, made := f.Do["ibv_create_qp"], uint32(0)
+	f.Do["ibv_create_qp"] = func(a []uintptr) uintptr {
+		qp := create(a)
+		made++
+		ibv.Ptr[ibv.QP](qp).Deref().QPNum = made
+		return qp
+	}
+	cq, err := d.CreateCQ(200*2*depth, nil, 0)
+	cq = keep(t, cq, err)
+	return heapOf(t, func() (*QP, error) {
+		return pd.CreateQP(&ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(),
+			Cap: ibv.QPCap{MaxSendWR: uint32(depth), MaxSendSGE: 1, MaxRecvWR: uint32(depth), MaxRecvSGE: 1}},
+			QueueOptions{})
+	})
+}
+
+// heapOfCompletionQueue is what one of 200 completion queues has of Go's heap, without queue pairs.
+func heapOfCompletionQueue(t *testing.T) int {
+	f, d, _ := fakePD(t)
+	f.QueuePairs()
+	return heapOf(t, func() (*CQ, error) { return d.CreateCQ(64, nil, 0) })
+}
+
+// heapOf is what one of 200 objects has of Go's heap. The fake's part of them is elsewhere.
+func heapOf[T Object](t *testing.T, create func() (T, error)) int {
+	var before, after goruntime.MemStats
+	all := make([]Object, 200)
+	goruntime.GC()
+	goruntime.GC() // what finalizers of other tests let go
+	goruntime.ReadMemStats(&before)
+	for i := range all {
+		o, err := create()
+		require.NoError(t, err)
+		all[i] = o
+	}
+	fakedevice.Current().Took() // it keeps the names of calls
+	goruntime.GC()
+	goruntime.ReadMemStats(&after)
+	assert.NoError(t, CloseAll(nil, all...))
+	return int(after.HeapAlloc-before.HeapAlloc) / len(all)
 }
