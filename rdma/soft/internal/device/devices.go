@@ -295,6 +295,7 @@ func (f *Fabric) Close() error {
 			l.Wait()
 		}
 	}()
+	f.settle()
 	f.mu.Lock()
 	defer f.unlock()
 	f.manager.Rest()

@@ -195,32 +195,11 @@ func (f *Fabric) own(library, name string) runtime.Func {
 // unlock lets all go on that can, and unlocks.
 func (f *Fabric) unlock() {
 	if len(f.ready)+len(f.overruns) > 0 || f.outgoing {
-		f.workAndUnlock()
+		f.workAndUnlock(false)
 		return
 	}
 	f.mu.Unlock()
 }
-
-// workAndUnlock unlocks also where work panics. The caller holds Fabric.mu.
-func (f *Fabric) workAndUnlock() {
-	defer f.sendAndUnlock()
-	f.work()
-}
-
-// sendAndUnlock unlocks, then sends what the outer wire has. The caller holds Fabric.mu.
-func (f *Fabric) sendAndUnlock() {
-	if !f.outgoing {
-		f.mu.Unlock()
-		return
-	}
-	f.outgoing = false
-	send := f.outer.Take()
-	f.mu.Unlock()
-	send()
-}
-
-// Filled says that the outer wire has packets to send. The caller holds Fabric.mu.
-func (f *Fabric) Filled() { f.outgoing = true }
 
 // work carries out what became ready. The caller holds Fabric.mu.
 func (f *Fabric) work() {

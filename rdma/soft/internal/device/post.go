@@ -60,7 +60,7 @@ func (q *qp) publish(n uint32) bool {
 	f.panics = true
 	defer func() {
 		f.panics = false
-		f.unlock()
+		f.unlockPosted()
 	}()
 	takes := q.state >= ibv.QPS_RTS && q.state <= ibv.QPS_ERR
 	if takes && n > 0 {

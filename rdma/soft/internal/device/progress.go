@@ -2,7 +2,10 @@
 
 package device
 
-import "github.com/goverbs/goverbs/generated/ibv"
+import (
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/soft/internal/wire/roce"
+)
 
 // progress carries out the requests of the send queue, in order, until one has to wait.
 func (q *qp) progress() {
@@ -112,3 +115,74 @@ func (q *qp) timeout() {
 	}
 	q.progress()
 }
+
+// unlockPosted is unlock for those who post: they wait where many packets wait to be sent.
+func (f *Fabric) unlockPosted() {
+	if len(f.ready)+len(f.overruns) > 0 || f.outgoing {
+		f.workAndUnlock(true)
+		return
+	}
+	f.mu.Unlock()
+}
+
+// workAndUnlock unlocks also where work panics. The caller holds Fabric.mu.
+func (f *Fabric) workAndUnlock(patient bool) {
+	defer f.sendAndUnlock(patient)
+	f.work()
+}
+
+// turns is how often a goroutine sends what others left to it, before another one goes on.
+const turns = 16
+
+// sendAndUnlock unlocks, then sends what the outer wire has. The patient wait while many packets are left to others.
+// The caller holds Fabric.mu.
+func (f *Fabric) sendAndUnlock(patient bool) {
+	for turn := 0; f.outgoing; turn++ {
+		f.outgoing = false
+		l, crowded := f.outer.Take()
+		f.mu.Unlock()
+		switch {
+		case l != nil && turn == turns:
+			go f.sendOn(l)
+			return
+		case l != nil:
+			l.Flush()
+			if !f.outer.IsFilled() {
+				return
+			}
+		case crowded != nil && patient:
+			crowded.Turn()
+		default:
+			return
+		}
+		f.mu.Lock()
+		f.outgoing = true
+	}
+	f.mu.Unlock()
+}
+
+// sendOn sends what Take gave, and what others leave. It needs no lock: it has the link's.
+func (f *Fabric) sendOn(l *roce.Link) {
+	l.Flush()
+	f.mu.Lock()
+	f.outgoing = true
+	f.sendAndUnlock(false)
+}
+
+// settle waits until all is sent that was written before. It takes Fabric.mu.
+func (f *Fabric) settle() {
+	for range 2 { // what one left to another who was sending, that one takes next
+		f.mu.Lock()
+		var all []*roce.Link
+		if f.outer != nil {
+			f.outgoing, all = true, f.outer.Links()
+		}
+		f.unlock()
+		for _, l := range all {
+			l.Turn()
+		}
+	}
+}
+
+// Filled says that the outer wire has packets to send. The caller holds Fabric.mu.
+func (f *Fabric) Filled() { f.outgoing = true }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
+	"github.com/goverbs/goverbs/rdma/soft/internal/message"
 	"github.com/goverbs/goverbs/rdma/soft/internal/packet"
 	"github.com/goverbs/goverbs/rdma/soft/internal/pcap"
 	"github.com/goverbs/goverbs/rdma/soft/internal/udp"
@@ -70,7 +71,7 @@ func flushed(l *Link, packets int) {
 	}
 	l.sent.end()
 	l.sending.Lock()
-	l.flush()
+	l.Flush()
 }
 
 const bthLast = 11 // the last byte of a BTH
@@ -143,3 +144,50 @@ func TestFullSocket(t *testing.T) {
 		})
 	}
 }
+
+// TestLeft: what is written while others are sent is left to the one who sends, link by link, and nothing waits.
+func TestLeft(t *testing.T) {
+	w := &Wire{captures: &pcap.Captures{}, links: map[[16]byte]*Link{}, host: nobody{}}
+	var sockets [2]narrow
+	var links [2]*Link
+	write := func(i int) {
+		l := links[i]
+		to := message.Address{GID: netip.MustParseAddr("192.0.2.2").As16()}
+		assert.True(t, l.start(&to, 2))
+		clear(l.out.Packet(60))
+		l.out.end()
+	}
+	for i := range links {
+		links[i] = linkOver(&sockets[i])
+		links[i].wire = w
+		write(i)
+	}
+	first, _ := w.Take()
+	assert.Same(t, links[0], first)
+	assert.True(t, w.IsFilled(), "the other one's packet waits")
+	write(0)
+	second, _ := w.Take()
+	assert.Same(t, links[1], second, "what the first one has is left")
+	second.Flush()
+	none, crowded := w.Take()
+	assert.Nil(t, none)
+	assert.Nil(t, crowded)
+	for range crowd / 60 {
+		write(0)
+	}
+	_, crowded = w.Take()
+	assert.Same(t, links[0], crowded)
+	first.Flush()
+	assert.True(t, w.IsFilled(), "who sends looks again")
+	again, _ := w.Take()
+	assert.Same(t, links[0], again)
+	assert.False(t, w.IsFilled())
+	again.Flush()
+	assert.Len(t, sockets[0].sent, 2+crowd/60)
+	assert.Len(t, sockets[1].sent, 1)
+}
+
+// nobody is a host that has nothing.
+type nobody struct{ Host }
+
+func (nobody) Filled() {}

@@ -23,8 +23,8 @@ import (
 // Host is what the wire has of its fabric.
 type Host interface {
 	wire.Host
-	// Filled says that the wire has packets to send. Before the fabric's lock is given up, the fabric calls Take, and
-	// then the function that Take returns, without the lock. The caller holds Fabric.mu.
+	// Filled says that the wire has packets to send: before the fabric gives up its lock, it calls Take. The caller
+	// holds Fabric.mu.
 	Filled()
 }
 
@@ -36,6 +36,7 @@ type Wire struct {
 	links     map[[16]byte]*Link      // by the address of their side
 	groups    map[*Link]struct{}      // of multicast, that devices have joined
 	filled    []*Link                 // that have packets to send
+	left      atomic.Bool             // some are filled; needs no lock
 	psn       uint32                  // of management datagrams
 	polled    atomic.Pointer[[]*Link] // needs no lock
 	polls     atomic.Uint32           // without result, since a program asked for an event; needs no lock
@@ -57,11 +58,11 @@ type Link struct {
 	headers uint64
 	out     batch // that is filled, under Fabric.mu
 
-	to      sender     // the socket
-	sending sync.Mutex // guards what follows, up to flushes
-	sent    batch      // that is sent, or was last
-	stuck   bool       // packets have waited for room in vain: the next ones do not, until some are sent
-	flushes func()     // flush, made once
+	to      sender      // the socket
+	full    atomic.Bool // packets wait for room in the socket
+	sending sync.Mutex  // guards what follows, up to stuck; whoever has Fabric.mu only tries it
+	sent    batch       // that is sent, or was last
+	stuck   bool        // packets have waited for room in vain: the next ones do not, until some are sent
 
 	receiving sync.Mutex // guards what follows, up to in; it is taken before Fabric.mu
 	in        incoming
@@ -101,8 +102,7 @@ func newLink(w *Wire, p wire.Port, s *udp.Socket, here message.Address) *Link {
 		own:  packet.Endpoint{GID: here.GID, Port: s.Addr().Port()},
 		wake: make(chan struct{}, 1), closed: make(chan struct{})}
 	l.headers = uint64(l.own.Headers())
-	l.in.link, l.flushes = l, l.flush
-	l.in.buffer, l.in.deliver = make([]byte, udp.MaxRead), l.in.deliverNow
+	l.in.link, l.in.buffer, l.in.deliver = l, make([]byte, udp.MaxRead), l.in.deliverNow
 	return l
 }
 
@@ -177,8 +177,7 @@ func (w *Wire) Send(m *message.Request) (*message.Answer, time.Duration) {
 			return answer, wait
 		}
 	}
-	if l := w.links[m.From.GID]; l != nil {
-		l.start(&m.To, m.DestQP)
+	if l := w.links[m.From.GID]; l != nil && l.start(&m.To, m.DestQP) {
 		packet.AppendRequest(&l.out, m)
 		l.out.end()
 	}
@@ -191,8 +190,7 @@ func (w *Wire) Answer(a *message.Answer) {
 		w.Wire.Answer(a)
 		return
 	}
-	if l := w.links[a.From.GID]; l != nil {
-		l.start(&a.To, a.DestQP)
+	if l := w.links[a.From.GID]; l != nil && l.start(&a.To, a.DestQP) {
 		packet.AppendAnswer(&l.out, a)
 		l.out.end()
 	}
@@ -204,8 +202,7 @@ func (w *Wire) SendMAD(m *message.MAD) {
 		w.Wire.SendMAD(m)
 		return
 	}
-	if l := w.links[m.From.GID]; l != nil {
-		l.start(&m.To, managerQP)
+	if l := w.links[m.From.GID]; l != nil && l.start(&m.To, managerQP) {
 		w.psn++
 		if packet.AppendMAD(&l.out, m, w.psn) != nil { // a field is too long for its place
 			l.out.cancel()
@@ -224,11 +221,17 @@ func (w *Wire) Routes(from, to message.Address) bool {
 	return w.Wire.Routes(from, to)
 }
 
-// start begins a message to a queue pair at an address.
-func (l *Link) start(to *message.Address, qpn uint32) {
+// start begins a message to a queue pair at an address. It says whether there is room for it: as in any device's queue,
+// messages are lost if many wait while nothing is sent.
+func (l *Link) start(to *message.Address, qpn uint32) bool {
+	if len(l.out.bytes) >= most && l.full.Load() {
+		l.stats.full.Add(1)
+		return false
+	}
 	if l.out.isEmpty() {
 		l.wire.filled = append(l.wire.filled, l)
-		l.wire.host.Filled()
 	}
+	l.wire.host.Filled()
 	l.out.begin(to.GID, qpn)
+	return true
 }

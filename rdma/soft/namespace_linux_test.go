@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package soft_test
+
+import (
+	"errors"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"github.com/vishvananda/netlink"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma"
+	"github.com/goverbs/goverbs/rdma/soft"
+)
+
+const within = "GOVERBS_TEST_NAMESPACE"
+
+// inNamespace runs the test that calls it in another process, in a user and a network namespace of its own, and says
+// whether this is that process. Where the system allows no such namespaces, the test is skipped and says so.
+func inNamespace(t *testing.T) bool {
+	t.Helper()
+	if os.Getenv(within) != "" {
+		lo, err := netlink.LinkByName("lo")
+		require.NoError(t, err)
+		require.NoError(t, netlink.LinkSetUp(lo))
+		return true
+	}
+	c := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v", "-test.timeout=5m")
+	c.Env = append(os.Environ(), within+"=1")
+	c.SysProcAttr = &syscall.SysProcAttr{
+		Cloneflags:  syscall.CLONE_NEWUSER | syscall.CLONE_NEWNET,
+		UidMappings: []syscall.SysProcIDMap{{HostID: os.Getuid(), Size: 1}},
+		GidMappings: []syscall.SysProcIDMap{{HostID: os.Getgid(), Size: 1}},
+		Pdeathsig:   syscall.SIGKILL,
+	}
+	out, err := c.CombinedOutput()
+	if errors.Is(err, syscall.EPERM) || errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.ENOSPC) {
+		t.Skip("this system allows no user and network namespace:", err)
+	}
+	require.NoError(t, err, "%s", out)
+	if strings.Contains(string(out), "--- SKIP") {
+		t.Skipf("in the namespace: %s", out)
+	}
+	require.Contains(t, string(out), "--- PASS: "+t.Name(), "%s", out)
+	t.Logf("in the namespace: %s", out)
+	return false
+}
+
+// addressed gives an interface an address and takes it up.
+func addressed(t *testing.T, link netlink.Link, prefix string) *netlink.Addr {
+	t.Helper()
+	a, err := netlink.ParseAddr(prefix)
+	require.NoError(t, err)
+	require.NoError(t, netlink.AddrAdd(link, a))
+	require.NoError(t, netlink.LinkSetUp(link))
+	return a
+}
+
+// cabled lays a cable, and returns the end near0. The other one is far0.
+func cabled(t *testing.T) netlink.Link {
+	t.Helper()
+	veth := &netlink.Veth{LinkAttrs: netlink.NewLinkAttrs(), PeerName: "far0"}
+	veth.Name, veth.MTU = "near0", 1500
+	if err := netlink.LinkAdd(veth); errors.Is(err, syscall.EOPNOTSUPP) {
+		t.Skip("the kernel has no veth")
+	} else {
+		require.NoError(t, err)
+	}
+	far, err := netlink.LinkByName("far0")
+	require.NoError(t, err)
+	require.NoError(t, netlink.LinkSetUp(far))
+	near, err := netlink.LinkByName("near0")
+	require.NoError(t, err)
+	return near
+}
+
+// TestSocketTakesNothing: while the socket of one device takes no packets, since its network takes none, others of the
+// same fabric go on. What could not be sent is counted, and packets are sent again once the network takes some.
+func TestSocketTakesNothing(t *testing.T) {
+	if !inNamespace(t) {
+		return
+	}
+	near := cabled(t)
+	addressed(t, near, "192.0.2.1/24")
+	// Packets wait until somebody says where 192.0.2.2 is.
+	for name, value := range map[string]string{"unres_qlen_bytes": "1000000000", "mcast_solicit": "1000"} {
+		require.NoError(t, os.WriteFile("/proc/sys/net/ipv4/neigh/near0/"+name, []byte(value), 0))
+	}
+	f, err := soft.New(soft.Options{Devices: []soft.DeviceOptions{{}, {},
+		{Address: netip.MustParseAddr("192.0.2.1"), Wire: true}}})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, f.Close()) })
+
+	stop, posters := make(chan struct{}), sync.WaitGroup{}
+	for range 2 {
+		r := newRunner(t, f, "soft2", ibv.QPT_UC)
+		to := r.end
+		*to.GID.Raw() = netip.MustParseAddr("192.0.2.2").As16()
+		require.NoError(t, r.qp.Connect(to))
+		sends, err := rdma.NewSendBatch(1, 1, 0)
+		require.NoError(t, err)
+		sends.Write(1, r.mr.Address(), r.mr.RKey()).Add(r.mr.SGE(0, runnerMemory)).Signaled()
+		posters.Go(func() {
+			wcs := make([]ibv.WC, 4)
+			for done := false; !done; {
+				select {
+				case <-stop:
+					done = true
+				default:
+				}
+				if _, err := r.qp.PostSend(sends); err != nil && !assert.ErrorIs(t, err, syscall.ENOMEM) {
+					return
+				}
+				_, err := r.cq.Poll(wcs)
+				assert.NoError(t, err)
+			}
+		})
+	}
+	a, b := newRunner(t, f, "soft0", ibv.QPT_RC), newRunner(t, f, "soft1", ibv.QPT_RC)
+	a.connect(b, ibv.MTU_1024)
+	b.connect(a, ibv.MTU_1024)
+	count := func(name string) uint64 { return f.HWCounters("soft2")[name] }
+	slowest, times := time.Duration(0), 0
+	last, end := time.Now(), time.Now().Add(bound)
+	for full := false; !full; times++ {
+		require.True(t, time.Now().Before(end), "the socket takes everything")
+		full = count("udp_sndbuf_errors") > 0
+		a.do(b, func(p *rdma.WRProgram) rdma.WRRequest {
+			return p.Write(1, b.mr.Address(), b.mr.RKey()).Add(a.mr.SGE(0, 8))
+		})
+		now := time.Now()
+		slowest, last = max(slowest, now.Sub(last)), now
+		time.Sleep(time.Millisecond)
+	}
+	t.Logf("%d writes, the slowest took %v", times, slowest)
+	assert.Less(t, slowest, 700*time.Millisecond, "packets wait for a second, others do not")
+
+	sent := count("sent_pkts")
+	require.NoError(t, netlink.NeighSet(&netlink.Neigh{LinkIndex: near.Attrs().Index, State: netlink.NUD_PERMANENT,
+		IP: net.IPv4(192, 0, 2, 2), HardwareAddr: net.HardwareAddr{2, 0, 0, 0, 0, 2}}))
+	waitFor(t, func() bool { return count("sent_pkts") > sent+1000 })
+	close(stop)
+	posters.Wait()
+}
