@@ -3,6 +3,7 @@
 package soft_test
 
 import (
+	"context"
 	"errors"
 	"net"
 	"net/netip"
@@ -151,4 +152,103 @@ func TestSocketTakesNothing(t *testing.T) {
 	waitFor(t, func() bool { return count("sent_pkts") > sent+1000 })
 	close(stop)
 	posters.Wait()
+}
+
+// impatient lets a pair give up after a second without an answer.
+func (p *pair) impatient(t *testing.T) {
+	t.Helper()
+	ends := [2]rdma.Endpoint{}
+	for i, q := range []*rdma.QP{p.a, p.b} {
+		var err error
+		require.NoError(t, q.Modify(&ibv.QPAttr{QPState: ibv.QPS_RESET}, ibv.QP_STATE))
+		ends[i], err = q.Endpoint()
+		require.NoError(t, err)
+	}
+	for i, q := range []*rdma.QP{p.a, p.b} {
+		attr, err := q.ConnectAttr(ends[1-i])
+		require.NoError(t, err)
+		attr.Timeout = 15 // 134 ms, and 7 retries
+		require.NoError(t, q.ConnectWith(attr))
+	}
+}
+
+// write posts a write of all the memory, and returns its status.
+func (p *pair) write(t *testing.T) ibv.WCStatus {
+	t.Helper()
+	p.post(t)
+	return p.status(t)
+}
+
+func (p *pair) post(t *testing.T) {
+	t.Helper()
+	p.sends.Reset()
+	p.sends.Write(1, p.there.Address(), p.there.RKey()).Add(p.here.SGE(0, uint32(len(p.here.Bytes())))).Signaled()
+	_, err := p.a.PostSend(p.sends)
+	require.NoError(t, err)
+}
+
+func (p *pair) status(t *testing.T) ibv.WCStatus {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), bound)
+	defer cancel()
+	n, err := p.a.SendCQ().Wait(ctx, p.wcs)
+	require.NoError(t, err)
+	require.Equal(t, 1, n)
+	return p.wcs[0].Status
+}
+
+// TestAddressRemoved: what a connection has sent fails after its retries when its address is taken from the interface,
+// and is counted. If the address comes back in time, the connection goes on, and as fast as before.
+func TestAddressRemoved(t *testing.T) {
+	if !inNamespace(t) {
+		return
+	}
+	near := cabled(t)
+	own := addressed(t, near, "192.0.2.1/32")
+	addressed(t, near, "192.0.2.2/32")
+	p := newPair(t, "192.0.2.1", "192.0.2.2", 1<<20)
+	p.impatient(t)
+	require.Equal(t, ibv.WC_SUCCESS, p.write(t))
+
+	require.NoError(t, netlink.AddrDel(near, own))
+	p.post(t)
+	time.Sleep(300 * time.Millisecond)
+	require.NoError(t, netlink.AddrAdd(near, own))
+	require.Equal(t, ibv.WC_SUCCESS, p.status(t))
+	require.Equal(t, ibv.WC_SUCCESS, p.write(t))
+
+	require.NoError(t, netlink.AddrDel(near, own))
+	began := time.Now()
+	require.Equal(t, ibv.WC_RETRY_EXC_ERR, p.write(t))
+	require.Less(t, time.Since(began), bound/2)
+	t.Log(p.fabric[0].HWCounters("soft0"))
+	require.NoError(t, netlink.AddrAdd(near, own))
+	p.impatient(t)
+	require.Equal(t, ibv.WC_SUCCESS, p.write(t))
+	t.Log(p.fabric[0].HWCounters("soft0"))
+}
+
+// TestMTULowered: packets that are too long for the interface since its MTU was lowered are counted, and what they were
+// of fails after the retries. If the MTU becomes what it was in time, the connection goes on.
+func TestMTULowered(t *testing.T) {
+	if !inNamespace(t) {
+		return
+	}
+	lo, err := netlink.LinkByName("lo")
+	require.NoError(t, err)
+	p := newPair(t, "127.0.0.1", "127.0.0.2", 1<<20)
+	p.impatient(t)
+	require.Equal(t, ibv.WC_SUCCESS, p.write(t))
+	require.NoError(t, netlink.LinkSetMTU(lo, 2000))
+	p.post(t)
+	time.Sleep(300 * time.Millisecond)
+	require.NoError(t, netlink.LinkSetMTU(lo, 65536))
+	require.Equal(t, ibv.WC_SUCCESS, p.status(t))
+	require.NoError(t, netlink.LinkSetMTU(lo, 2000))
+	require.Equal(t, ibv.WC_RETRY_EXC_ERR, p.write(t))
+	require.Positive(t, p.fabric[0].HWCounters("soft0")["send_err"])
+	t.Log(p.fabric[0].HWCounters("soft0"))
+	require.NoError(t, netlink.LinkSetMTU(lo, 65536))
+	p.impatient(t)
+	require.Equal(t, ibv.WC_SUCCESS, p.write(t))
 }

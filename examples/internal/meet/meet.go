@@ -84,6 +84,11 @@ func (o *Options) Run(end func(conn net.Conn, called, both bool) error) error {
 		if err := o.reachesOthers(); err != nil {
 			return err
 		}
+		device, err := rdma.Open(o.Device) // what is wrong with it is said now, not when the other end comes
+		if err != nil {
+			return err
+		}
+		defer device.Close()
 	}
 	switch {
 	case o.host != "":

@@ -414,3 +414,30 @@ func TestGroupsOfIPv6(t *testing.T) {
 	got, _ := receive(t, near, netip.AddrPortFrom(local.WithZone(""), 4791), 9)
 	assert.Equal(t, "to myself", string(got))
 }
+
+// TestAddressRemoved: while the address of a socket is gone, what is sent is lost as in a network. It is not taken for
+// a device that refuses segments, which would make it slow for ever.
+func TestAddressRemoved(t *testing.T) {
+	if !inNamespace(t) {
+		return
+	}
+	c := laid(t)
+	own, err := netlink.ParseAddr("198.51.100.1/32")
+	require.NoError(t, err)
+	require.NoError(t, netlink.AddrAdd(c.near, own))
+	s, err := Open(netip.MustParseAddr("198.51.100.1"), Options{})
+	require.NoError(t, err)
+	defer s.Close()
+	to := netip.AddrPortFrom(here4, Port)
+	_, err = s.Write(to, make([]byte, 3000), 1000)
+	require.NoError(t, err)
+	require.NoError(t, netlink.AddrDel(c.near, own))
+	_, err = s.Write(to, make([]byte, 3000), 1000)
+	require.NoError(t, err)
+	require.Positive(t, s.Counters().Unreachable)
+	require.Equal(t, Counted, s.Identification(to.Addr()))
+	require.NoError(t, netlink.AddrAdd(c.near, own))
+	_, err = s.Write(to, make([]byte, 3000), 1000)
+	require.NoError(t, err)
+	require.Zero(t, s.Counters().SegmentationRefused)
+}

@@ -122,6 +122,20 @@ func (s *Socket) ReadNow(b []byte, a *Arrival) (bool, error) {
 	return false, nil
 }
 
+// Linger waits in the kernel until there is something to read, for so long at most.
+func (s *Socket) Linger(long time.Duration) {
+	s.polling.Lock()
+	defer s.polling.Unlock()
+	if s.unreadable {
+		return
+	}
+	one, limit := [1]unix.PollFd{{Fd: int32(s.out.fd), Events: unix.POLLIN}}, unix.NsecToTimespec(int64(long))
+	_, _ = unix.Ppoll(one[:], &limit, nil)
+}
+
+// Yield lets other threads run, if some want to.
+func Yield() { unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0) }
+
 // into sets the buffer that is read into.
 func (in *incoming) into(b []byte) {
 	in.vector.Base = unsafe.SliceData(b)

@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"runtime"
 	"slices"
 	"sync"
 	"syscall"
@@ -244,3 +245,9 @@ func (s *Socket) Close() error {
 func holder(netip.AddrPort) string {
 	return "another program has the port (netstat tells which): end it, or choose another address of this machine"
 }
+
+// Linger may wait until there is something to read, for so long at most; here it does not.
+func (s *Socket) Linger(time.Duration) { Yield() }
+
+// Yield lets others run, if some want to.
+func Yield() { runtime.Gosched() }

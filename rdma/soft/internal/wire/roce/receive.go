@@ -110,10 +110,51 @@ func (w *Wire) Poll() (came bool) {
 			l.receiving.Unlock()
 		}
 	}
-	if !came {
-		w.polls.Add(1)
+	if came {
+		w.empty.Store(0)
+		return true
 	}
-	return came
+	w.polls.Add(1)
+	if w.empty.Add(1) <= spins {
+		return false
+	}
+	return w.giveWay(*all)
+}
+
+// A program that polls in vain gives its processor to others after so many times. If others then run for longer than
+// alone, there are more of them than processors, maybe the peer among them. For the time crowded, it then waits in the
+// kernel, for linger at most, which wakes it for a packet before others: to poll on would take the processor from the
+// peer for milliseconds, and then the peer takes it from the program. It does so for a few times, and for more when
+// that brings packets, since what it waits for may as well come by another way.
+const (
+	spins   = 16
+	alone   = 20 * time.Microsecond
+	crowded = 100 * time.Millisecond
+	linger  = 200 * time.Microsecond
+	few     = 2
+	more    = 16
+)
+
+// giveWay lets others run, and says whether a packet came meanwhile.
+func (w *Wire) giveWay(all []*Link) (came bool) {
+	now := time.Now()
+	if len(all) == 1 && now.UnixNano() < w.others.Load() && w.lingers.Add(-1) >= 0 {
+		if l := all[0]; l.receiving.TryLock() {
+			l.socket.Linger(linger)
+			if came = l.read(); came {
+				w.lingers.Store(more)
+				w.others.Store(now.Add(crowded).UnixNano())
+			}
+			l.receiving.Unlock()
+		}
+		return came
+	}
+	udp.Yield()
+	if time.Since(now) > alone {
+		w.lingers.Store(few)
+		w.others.Store(now.Add(crowded).UnixNano())
+	}
+	return false
 }
 
 // read reads what one system call brings, and delivers it. The caller holds Link.receiving.

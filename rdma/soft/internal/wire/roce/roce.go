@@ -40,6 +40,9 @@ type Wire struct {
 	psn       uint32                  // of management datagrams
 	polled    atomic.Pointer[[]*Link] // needs no lock
 	polls     atomic.Uint32           // without result, since a program asked for an event; needs no lock
+	empty     atomic.Uint32           // polls without result, one after the other; needs no lock
+	others    atomic.Int64            // until when others may want the processors, in ns; needs no lock
+	lingers   atomic.Int32            // how often Poll may wait till then; needs no lock
 }
 
 // Over makes a wire without links, whose packets captures get.

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package soft_test
+
+import (
+	"errors"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma"
+)
+
+// TestPollersOnOneProcessor: two programs that poll on one processor do not take it from each other until the kernel
+// takes it from them: they wait in the kernel for the other one's packets.
+func TestPollersOnOneProcessor(t *testing.T) {
+	const rounds = 300
+	p := newPair(t, "127.0.3.31", "127.0.3.32", 128)
+	var allowed, one unix.CPUSet
+	require.NoError(t, unix.SchedGetaffinity(0, &allowed))
+	for cpu := 0; one.Count() == 0; cpu++ {
+		if allowed.IsSet(cpu) {
+			one.Set(cpu)
+		}
+	}
+	ended := make(chan error, 2)
+	play := func(qp *rdma.QP, mr *rdma.MR, first bool) {
+		runtime.LockOSThread() // for ever: the thread ends with the goroutine
+		err := unix.SchedSetaffinity(0, &one)
+		if err == nil {
+			err = player(qp, mr, first, rounds)
+		}
+		ended <- err
+	}
+	began := time.Now()
+	go play(p.a, p.here, true)
+	go play(p.b, p.there, false)
+	require.NoError(t, <-ended)
+	require.NoError(t, <-ended)
+	took := time.Since(began)
+	t.Logf("%d messages there and back took %v", rounds, took)
+	assert.Less(t, took, rounds*10*time.Millisecond, "that is what the kernel's time slices take")
+}
+
+// player sends messages back and forth with another one, and polls all the time.
+func player(qp *rdma.QP, mr *rdma.MR, first bool, rounds int) error {
+	sends, err := rdma.NewSendBatch(1, 1, 0)
+	if err != nil {
+		return err
+	}
+	defer sends.Close()
+	recvs, err := rdma.NewRecvBatch(1, 1)
+	if err != nil {
+		return err
+	}
+	defer recvs.Close()
+	const sent, received = 1, 2
+	sends.Send(sent).Add(mr.SGE(0, 64)).Signaled()
+	recvs.Recv(received).Add(mr.SGE(64, 64))
+	for range 8 {
+		if _, err := qp.PostRecv(recvs); err != nil {
+			return err
+		}
+	}
+	wcs, left, open := make([]ibv.WC, 4), 0, 0
+	send := func() error {
+		_, err := qp.PostSend(sends)
+		open++
+		return err
+	}
+	if first {
+		if err := send(); err != nil {
+			return err
+		}
+	}
+	for end := time.Now().Add(bound); left < rounds || open > 0; {
+		n, err := qp.SendCQ().Poll(wcs)
+		if err != nil {
+			return err
+		}
+		if n == 0 && time.Now().After(end) {
+			return errors.New("the other one is silent")
+		}
+		for i := range wcs[:n] {
+			if err := rdma.CompletionErr(&wcs[i]); err != nil {
+				return err
+			}
+			if wcs[i].WRID == sent {
+				open--
+				continue
+			}
+			if _, err := qp.PostRecv(recvs); err != nil {
+				return err
+			}
+			if left++; !first || left < rounds {
+				if err := send(); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
