@@ -6,6 +6,7 @@ package datapath
 
 import (
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/internal/lock"
 	"github.com/goverbs/goverbs/runtime/program"
 )
 
@@ -49,4 +50,14 @@ type Own interface {
 	Event()
 	// End destroys the queue by a call of C, whose error it returns.
 	End(destroy func() error) error
+}
+
+// Quick is the path of a queue pair that has a shorter way for the usual post, one request.
+type Quick interface {
+	Own
+	// PostOne posts a request, if it is of the usual kind and there is room, or does nothing and says false. It may
+	// panic only where memory is gone that the request names. Its callers hold the lock of Held.
+	PostOne(w *ibv.SendWR) bool
+	// Held says which lock excludes callers of PostOne from each other and from posts. None has posted yet.
+	Held(by *lock.Lock)
 }

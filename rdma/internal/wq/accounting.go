@@ -11,6 +11,7 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/internal/lock"
+	"github.com/goverbs/goverbs/rdma/internal/datapath"
 )
 
 // slots counts the slots of a queue. A position counts the work requests that were ever posted, modulo 2³²; those from
@@ -44,10 +45,12 @@ type slots struct {
 	checked  bool        // a send queue with checks
 	// a checked send queue whose requests have no addresses, as far as the tables know
 	connected bool
+	short     bool // there is quick
 
 	mu lock.Lock
 
-	_       [24]byte        // the one that retires writes to another line
+	quick   datapath.Quick  // the shorter way of the queue's path, or nil
+	_       [8]byte         // the one that retires writes to another line
 	retired atomic.Uint32   // of the one that retires
 	num     uint32          // of the queue pair, which may be gone
 	missing sync.Mutex      // see above

@@ -7,6 +7,7 @@ import (
 	"unsafe"
 
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/internal/datapath"
 	"github.com/goverbs/goverbs/rdma/internal/provider"
 	"github.com/goverbs/goverbs/rdma/internal/verberr"
 	"github.com/goverbs/goverbs/runtime"
@@ -36,6 +37,8 @@ type posting struct {
 
 // kind is how send queues and receive queues differ.
 type kind interface {
+	// sends says that it is a send queue.
+	sends() bool
 	// call calls the function that posts a list.
 	call(p Path, list, bad uintptr) int32
 	// take checks a part of a batch and takes slots for it. The caller holds slots.mu, or has the exclusive handle.
@@ -66,6 +69,10 @@ func (q *queue) callsC() bool {
 // posts yet.
 func (q *queue) lock() {
 	q.locked = true
+	if quick, ok := q.path.(datapath.Quick); ok && q.kind.sends() {
+		q.quick, q.short = quick, true
+		quick.Held(&q.mu)
+	}
 	q.refuseNow(q.refusal)
 	q.poster.Bind(q.fn, q.object, false, (*posts)(q))
 }

@@ -72,6 +72,8 @@ func (q *RecvQueue) PostRange(b *RecvBatch, from, to int) (posted int, err error
 	return q.post(&b.batch, from, to)
 }
 
+func (q *RecvQueue) sends() bool { return false }
+
 func (q *RecvQueue) call(p Path, list, bad uintptr) int32 {
 	first, refused := ibv.Ptr[ibv.RecvWR](list).Deref(), ibv.Ptr[ibv.Ptr[ibv.RecvWR]](bad).Deref()
 	switch {

@@ -61,6 +61,8 @@ func (q *SendQueue) PostRange(b *SendBatch, from, to int) (posted int, err error
 	return q.post(&b.batch, from, to)
 }
 
+func (q *SendQueue) sends() bool { return true }
+
 func (q *SendQueue) call(p Path, list, bad uintptr) int32 {
 	return p.PostSend(q.qp, ibv.Ptr[ibv.SendWR](list).Deref(), ibv.Ptr[ibv.Ptr[ibv.SendWR]](bad).Deref())
 }

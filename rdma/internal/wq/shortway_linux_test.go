@@ -40,8 +40,13 @@ func TestShortWay(t *testing.T) {
 		}
 		cqs[1].path = long{cqs[1].path}
 		cqs[1].usual()
-		queues[1].path = long{queues[1].path}
-		queues[1].refuseNow(nil)
+		if rapid.Bool().Draw(t, "a shorter way of the path's own") {
+			queues[1].path = &quickly{Path: &sameQP{queues[1].path, &d.qp}}
+			queues[1].lock()
+		} else {
+			queues[1].path = long{queues[1].path}
+			queues[1].refuseNow(nil)
+		}
 		queues[1].begin(queues[0].posted.Load())
 		b, err := NewSendBatch(130, 2, 0)
 		require.NoError(t, err)
@@ -66,7 +71,7 @@ func TestShortWay(t *testing.T) {
 			"post": func(t *rapid.T) {
 				b.Reset()
 				completions, varied := 0, rapid.Bool().Draw(t, "varied")
-				n := rapid.SampledFrom([]int{1, 1, 1, 2, 3, 64, 65, 130}).Draw(t, "length")
+				n := rapid.SampledFrom([]int{1, 1, 1, 1, 1, 1, 2, 3, 64, 65, 130}).Draw(t, "length")
 				signalled := rapid.SampledFrom([]ibv.SendFlags{0, ibv.SEND_SIGNALED}).Draw(t, "signalled")
 				for i := range n {
 					id := next
@@ -94,8 +99,9 @@ func TestShortWay(t *testing.T) {
 				}
 				d.qp.State = rapid.SampledFrom([]ibv.QPState{ibv.QPS_RTS, ibv.QPS_RTS, ibv.QPS_RTS, ibv.QPS_INIT}).
 					Draw(t, "state")
-				_, short := queues[0].Post(b)
-				_, full := queues[1].Post(b)
+				first := rapid.IntRange(0, 1).Draw(t, "first") // a batch that was refused goes a long way
+				_, short := queues[first].Post(b)
+				_, full := queues[1-first].Post(b)
 				assert.Equal(t, full, short)
 				if short == nil && completions > 0 {
 					pending = append(pending, completions)

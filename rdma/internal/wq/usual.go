@@ -19,7 +19,7 @@ import (
 // entry.
 func PostSend(q *SendQueue, b *SendBatch) (posted int, err error) {
 	c := &b.chain
-	if q == nil || !q.checked || c.Len != 1 || c.Closed != 1 || b.home != address(&b.batch) {
+	if q == nil || !q.checked && !q.short || c.Len != 1 || c.Closed != 1 || b.home != address(&b.batch) {
 		return (*queue)(unsafe.Pointer(q)).postOther(c) // which may be nil
 	}
 	w := ibv.Ptr[ibv.SendWR](c.First).Deref()
@@ -28,6 +28,22 @@ func PostSend(q *SendQueue, b *SendBatch) (posted int, err error) {
 	}
 	_ = *w.SGList.Deref() // without the lock: this panics where the user's address is none
 	q.mu.Lock()
+	if q.short && q.refusal == nil {
+		var ok bool
+		switch {
+		case w.SendFlags&ibv.SEND_INLINE != 0:
+			ok = q.oneInside(w)
+		case q.capacity == 0:
+			ok = q.quick.PostOne(w)
+		default:
+			ok = q.one(w)
+		}
+		if ok {
+			q.mu.Unlock()
+			return 1, nil
+		}
+		return q.postByPath(c)
+	}
 	if !q.plain {
 		return q.postByPath(c)
 	}

@@ -27,21 +27,31 @@ TEXT ·ring(SB), NOSPLIT, $0-32
 	RET
 
 // func flame(record *uint32, value uint32, register, request unsafe.Pointer)
+//
+// The request is read in pieces that it was written in, a moment ago.
 TEXT ·flame(SB), NOSPLIT, $0-32
 	MOVQ	record+0(FP), AX
 	MOVL	value+8(FP), CX
 	MOVQ	register+16(FP), DX
 	MOVQ	request+24(FP), BX
-	MOVOU	(BX), X0
-	MOVOU	16(BX), X1
-	MOVOU	32(BX), X2
-	MOVOU	48(BX), X3
+	MOVQ	(BX), SI
+	MOVQ	8(BX), DI
+	MOVQ	16(BX), R8
+	MOVQ	24(BX), R9
+	MOVQ	32(BX), R10
+	MOVQ	40(BX), R11
+	MOVQ	48(BX), R12
+	MOVQ	56(BX), R13
 	MOVL	CX, (AX)
 	SFENCE	// the record before the register
-	MOVOU	X0, (DX)
-	MOVOU	X1, 16(DX)
-	MOVOU	X2, 32(DX)
-	MOVOU	X3, 48(DX)
+	MOVQ	SI, (DX)
+	MOVQ	DI, 8(DX)
+	MOVQ	R8, 16(DX)
+	MOVQ	R9, 24(DX)
+	MOVQ	R10, 32(DX)
+	MOVQ	R11, 40(DX)
+	MOVQ	R12, 48(DX)
+	MOVQ	R13, 56(DX)
 	SFENCE	// it leaves now, and before the next doorbell
 	RET
 

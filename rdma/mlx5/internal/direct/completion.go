@@ -7,6 +7,7 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/mlx5dv"
+	"github.com/goverbs/goverbs/internal/lock"
 )
 
 func isReceive(opcode uint8) bool {
@@ -17,7 +18,7 @@ func isReceive(opcode uint8) bool {
 // read makes a work completion of the device's. Like libmlx5, it leaves fields as they are that have no meaning. The
 // caller holds completionQueue.mu.
 func (q *completionQueue) read(e *mlx5dv.MLX5CQE64, wc *ibv.WC) outcome {
-	number := e.SOPDropQPN.Host() & 0xffffff
+	number := host32(e.SOPDropQPN) & 0xffffff
 	p := q.pair(number)
 	switch {
 	case number == nobody:
@@ -52,16 +53,16 @@ func (q *completionQueue) read(e *mlx5dv.MLX5CQE64, wc *ibv.WC) outcome {
 
 // finish is the request that a completion is of; it has completed, and all before it.
 func (q *sendQueue) finish(e *mlx5dv.MLX5CQE64) *sendRequest {
-	r := &q.requests[uint32(e.WQECounter.Host())&q.mask]
-	q.done.Store(r.number + 1)
+	r := &q.requests[uint32(host16(e.WQECounter))&q.mask]
+	lock.StoreRelease32(&q.done, r.number+1)
 	return r
 }
 
 // completed reads the completion of a request that succeeded.
 func (q *sendQueue) completed(e *mlx5dv.MLX5CQE64, wc *ibv.WC) {
-	r := &q.requests[uint32(e.WQECounter.Host())&q.mask]
+	r := &q.requests[uint32(host16(e.WQECounter))&q.mask]
 	length := uint32(0) // of what came inside the completion
-	switch e.SOPDropQPN.Host() >> 24 {
+	switch host32(e.SOPDropQPN) >> 24 {
 	case mlx5dv.MLX5_OPCODE_RDMA_WRITE_IMM:
 		wc.WCFlags |= ibv.WC_WITH_IMM
 		wc.Opcode = ibv.WC_RDMA_WRITE
@@ -73,7 +74,7 @@ func (q *sendQueue) completed(e *mlx5dv.MLX5CQE64, wc *ibv.WC) {
 	case mlx5dv.MLX5_OPCODE_SEND, mlx5dv.MLX5_OPCODE_SEND_INVAL:
 		wc.Opcode = ibv.WC_SEND
 	case mlx5dv.MLX5_OPCODE_RDMA_READ:
-		wc.Opcode, wc.ByteLen = ibv.WC_RDMA_READ, e.ByteCnt.Host()
+		wc.Opcode, wc.ByteLen = ibv.WC_RDMA_READ, host32(e.ByteCnt)
 		length = wc.ByteLen
 	case mlx5dv.MLX5_OPCODE_ATOMIC_CS:
 		wc.Opcode, wc.ByteLen, length = ibv.WC_COMP_SWAP, 8, 8
@@ -86,12 +87,12 @@ func (q *sendQueue) completed(e *mlx5dv.MLX5CQE64, wc *ibv.WC) {
 	if m := inside(e, length); m != nil {
 		wc.Status = q.spread(e, m)
 	}
-	q.done.Store(r.number + 1)
+	lock.StoreRelease32(&q.done, r.number+1)
 }
 
 // received reads the completion of a receive.
 func (p *queuePair) received(e *mlx5dv.MLX5CQE64, wc *ibv.WC) {
-	wc.ByteLen = e.ByteCnt.Host()
+	wc.ByteLen = host32(e.ByteCnt)
 	id, at, room := p.finish(e)
 	wc.WRID, wc.Status = id, ibv.WC_SUCCESS
 	if m := inside(e, wc.ByteLen); m != nil {
@@ -111,20 +112,20 @@ func (p *queuePair) received(e *mlx5dv.MLX5CQE64, wc *ibv.WC) {
 		*wc.ImmData() = e.ImmInvalPKey
 	case mlx5dv.MLX5_CQE_RESP_SEND_INV:
 		wc.WCFlags |= ibv.WC_WITH_INV
-		*wc.InvalidatedRKey() = e.ImmInvalPKey.Host()
+		*wc.InvalidatedRKey() = host32(e.ImmInvalPKey)
 	}
-	flags := e.FlagsRQPN().Host() // two bits of the routing header, four of the service level, the sender's number
+	flags := host32(*e.FlagsRQPN()) // two bits of the routing header, four of the service level, the sender's number
 	if flags>>28&3 != 0 {
 		wc.WCFlags |= ibv.WC_GRH
 	}
-	wc.SLID, wc.SL, wc.SrcQP = e.SLID().Host(), uint8(flags>>24&0xf), flags&0xffffff
+	wc.SLID, wc.SL, wc.SrcQP = host16(*e.SLID()), uint8(flags>>24&0xf), flags&0xffffff
 	wc.DLIDPathBits = *e.MLPath() & 0x7f
-	wc.PKeyIndex = uint16(e.ImmInvalPKey.Host())
+	wc.PKeyIndex = uint16(host32(e.ImmInvalPKey))
 }
 
 // finish is the receive that a completion is of: what it was posted with, and its entries.
 func (p *queuePair) finish(e *mlx5dv.MLX5CQE64) (id uint64, at unsafe.Pointer, room int) {
-	place := e.WQECounter.Host()
+	place := host16(e.WQECounter)
 	if s := p.srq; s != nil {
 		return s.id(place), s.data(place), int(s.stride/unit) - 1
 	}
@@ -136,7 +137,7 @@ func (p *queuePair) finish(e *mlx5dv.MLX5CQE64) (id uint64, at unsafe.Pointer, r
 // release gives the place of the receive back.
 func (p *queuePair) release(e *mlx5dv.MLX5CQE64) {
 	if p.srq != nil {
-		p.srq.free(e.WQECounter.Host())
+		p.srq.free(host16(e.WQECounter))
 	} else {
 		p.recv.done.Add(1)
 	}

@@ -122,7 +122,7 @@ func (q *completionQueue) Poll(_ *ibv.CQ, wcs []ibv.WC) int32 {
 
 // tell tells the device what was consumed: it may write there again, so that nothing may be read there later.
 func (q *completionQueue) tell() {
-	lock.StoreRelease32(&q.record.consumed, uint32(ibv.ToBE32(q.consumed&0xffffff)))
+	lock.StoreRelease32(&q.record.consumed, uint32(be32(q.consumed&0xffffff)))
 }
 
 // what became of a completion
@@ -164,7 +164,7 @@ func (q *completionQueue) drop(p *queuePair) {
 	for number := q.consumed; number-q.consumed <= q.mask && q.there(number); number++ {
 		acquire()
 		e := q.at(number)
-		if e.SOPDropQPN.Host()&0xffffff != p.c.QPNum {
+		if host32(e.SOPDropQPN)&0xffffff != p.c.QPNum {
 			continue
 		}
 		q.giveBack(e, p)
@@ -175,7 +175,7 @@ func (q *completionQueue) drop(p *queuePair) {
 // giveBack gives the receive of a completion back that nobody will see.
 func (q *completionQueue) giveBack(e *mlx5dv.MLX5CQE64, p *queuePair) {
 	if isReceive(e.OpOwn>>4) && p.srq != nil {
-		p.srq.free(e.WQECounter.Host())
+		p.srq.free(host16(e.WQECounter))
 	}
 }
 
@@ -188,8 +188,8 @@ func (q *completionQueue) Arm(_ *ibv.CQ, solicitedOnly bool) int32 {
 		what = mlx5dv.MLX5_CQ_DB_REQ_NOT_SOL
 	}
 	asked := q.events.Load()&3<<28 | what | q.consumed&0xffffff
-	doorbell := [2]ibv.BE32{ibv.ToBE32(asked), ibv.ToBE32(q.number)}
-	ring(&q.record.asked, uint32(ibv.ToBE32(asked)), q.bell, unsafe.Pointer(&doorbell))
+	doorbell := [2]ibv.BE32{be32(asked), be32(q.number)}
+	ring(&q.record.asked, uint32(be32(asked)), q.bell, unsafe.Pointer(&doorbell))
 	return 0
 }
 

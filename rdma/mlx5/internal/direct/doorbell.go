@@ -6,8 +6,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"unsafe"
-
-	"github.com/goverbs/goverbs/generated/ibv"
 )
 
 // register is a doorbell register in a page of the device. It has two halves, which take turns; where it has a size, a
@@ -17,6 +15,7 @@ type register struct {
 	size      uint32 // bytes of a half; 0: doorbells alone
 	other     uint32 // 0, or the distance of the half whose turn it is
 	blueFlame blueFlame
+	whole     [2]bool // a request of one block is written whole: if its data is elsewhere, and if it is inside
 
 	users  map[*queuePair]bool // guarded by Queues.mu
 	shared atomic.Bool         // there are, or have been, several users: posts hold mu
@@ -46,7 +45,7 @@ func blueFlameOf(env func(string) string) blueFlame {
 // ring tells the device of n requests, the last of which has its control segment there: in the doorbell record, which
 // the device reads again where it has missed a doorbell, and then in the register.
 func (r *register) ring(q *sendQueue, control unsafe.Pointer, n uint32, p *posting) {
-	record := uint32(ibv.ToBE32(q.next & 0xffff))
+	record := uint32(be32(q.next & 0xffff))
 	if r.shared.Load() {
 		r.mu.Lock()
 		defer r.mu.Unlock()

@@ -92,6 +92,7 @@ type twin struct {
 	sent     []posted // requests that have not completed
 	received []room   // receives likewise
 	taken    uint16   // receives that were posted
+	shorter  int      // lists that were posted by PostOne
 	user     uint32   // index by which libmlx5 finds the queue pair
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/libmlx5"
 	"github.com/goverbs/goverbs/generated/mlx5dv"
+	"github.com/goverbs/goverbs/internal/lock"
 	"github.com/goverbs/goverbs/rdma/internal/datapath"
 	"github.com/goverbs/goverbs/rdma/internal/verberr"
 )
@@ -111,13 +112,16 @@ func (d *Queues) use(q *queuePair, out *mlx5dv.QP) *register {
 	r := d.registers[out.BF.Reg]
 	if r == nil {
 		r = &register{at: pointer(out.BF.Reg), size: out.BF.Size, blueFlame: d.blueFlame, users: map[*queuePair]bool{}}
+		if r.size >= block {
+			r.whole = [2]bool{r.takes(false), r.takes(true)}
+		}
 		d.registers[out.BF.Reg] = r
 	}
 	if len(r.users) > 0 {
 		r.shared.Store(true)
 	}
 	for p := range r.users {
-		p.send.pause() // its posts take the register's lock from now on
+		p.send.exclude(func() {}) // its posts take the register's lock from now on
 	}
 	r.users[q] = true
 	return r
@@ -137,6 +141,13 @@ type queuePair struct {
 
 func (q *queuePair) PostSend(_ *ibv.QP, list *ibv.SendWR, bad *ibv.Ptr[ibv.SendWR]) int32 {
 	return q.send.post(list, bad)
+}
+
+// Held says which lock those hold that post by PostOne. None has posted yet.
+func (q *queuePair) Held(by *lock.Lock) {
+	q.send.mu.Lock()
+	defer q.send.mu.Unlock()
+	q.send.held = by
 }
 
 func (q *queuePair) PostRecv(_ *ibv.QP, list *ibv.RecvWR, bad *ibv.Ptr[ibv.RecvWR]) int32 {

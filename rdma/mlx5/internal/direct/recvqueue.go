@@ -71,7 +71,7 @@ func (q *recvQueue) post(list *ibv.RecvWR, bad *ibv.Ptr[ibv.RecvWR]) (errno int3
 	}
 	if n > 0 {
 		q.posted += n
-		publish(q.record, uint32(ibv.ToBE32(q.posted&0xffff)))
+		publish(q.record, uint32(be32(q.posted&0xffff)))
 	}
 	return errno
 }
@@ -84,12 +84,12 @@ func scatter(at unsafe.Pointer, w *ibv.RecvWR, room int32) {
 		if e.Length == 0 { // which stands for 2 GiB
 			continue
 		}
-		*entry(at, n) = mlx5dv.MLX5WQEDataSeg{ByteCount: ibv.ToBE32(e.Length), LKey: ibv.ToBE32(e.LKey),
-			Addr: ibv.ToBE64(e.Addr)}
+		*entry(at, n) = mlx5dv.MLX5WQEDataSeg{ByteCount: be32(e.Length), LKey: be32(e.LKey),
+			Addr: be64(e.Addr)}
 		n++
 	}
 	if n < room {
-		*entry(at, n) = mlx5dv.MLX5WQEDataSeg{LKey: ibv.ToBE32(mlx5dv.MLX5_INVALID_LKEY)}
+		*entry(at, n) = mlx5dv.MLX5WQEDataSeg{LKey: be32(mlx5dv.MLX5_INVALID_LKEY)}
 	}
 }
 

@@ -26,11 +26,11 @@ func inside(e *mlx5dv.MLX5CQE64, length uint32) []byte {
 func spread(at unsafe.Pointer, entries int, message *[]byte) ibv.WCStatus {
 	for i := int32(0); int(i) < entries && len(*message) > 0; i++ {
 		s := entry(at, i)
-		n := min(int(s.ByteCount.Host()), len(*message))
+		n := min(int(host32(s.ByteCount)), len(*message))
 		if n == 0 {
 			break // the entry that ends a list
 		}
-		copy(unsafe.Slice(ibv.Ptr[byte](s.Addr.Host()).Deref(), n), *message)
+		copy(unsafe.Slice(ibv.Ptr[byte](host64(s.Addr)).Deref(), n), *message)
 		*message = (*message)[n:]
 	}
 	if len(*message) > 0 {
@@ -41,15 +41,15 @@ func spread(at unsafe.Pointer, entries int, message *[]byte) ibv.WCStatus {
 
 // spread copies what a request has read to where its entries say, which may continue at the beginning of the ring.
 func (q *sendQueue) spread(e *mlx5dv.MLX5CQE64, message []byte) ibv.WCStatus {
-	control := unsafe.Add(q.first, uintptr(uint32(e.WQECounter.Host())&q.mask)*block)
+	control := unsafe.Add(q.first, uintptr(uint32(host16(e.WQECounter))&q.mask)*block)
 	c := (*mlx5dv.MLX5WQECtrlSeg)(control)
 	front := uintptr(2 * unit) // control segment and the peer's address
-	switch c.OpmodIdxOpcode.Host() & 0xff {
+	switch host32(c.OpmodIdxOpcode) & 0xff {
 	case mlx5dv.MLX5_OPCODE_ATOMIC_CS, mlx5dv.MLX5_OPCODE_ATOMIC_FA:
 		front += unit
 	}
 	at := unsafe.Add(control, front)
-	entries := uintptr(c.QPNDs.Host()&0x3f) - front/unit
+	entries := uintptr(host32(c.QPNDs)&0x3f) - front/unit
 	if here := (uintptr(q.end) - uintptr(at)) / unit; entries > here {
 		if status := spread(at, int(here), &message); status == ibv.WC_SUCCESS {
 			return status

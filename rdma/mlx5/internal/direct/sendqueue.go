@@ -23,26 +23,33 @@ const (
 
 // sendQueue is a ring of blocks. A request begins with a block and takes as many as it needs; it may continue at the
 // beginning of the ring.
+//
+// What a post of one request uses stands first, in two cache lines.
 type sendQueue struct {
-	mu       lock.Lock
 	first    unsafe.Pointer // of the ring
-	end      unsafe.Pointer
+	requests []sendRequest  // by the request's first block
+	record   *uint32
+	register *register
 	mask     uint32 // of the number of a block
 	next     uint32 // number of the block that the next request begins with, counted from the beginning of time
 	posted   uint32 // requests
-	most     uint32 // requests that may be outstanding
+	limit    uint32 // what posted may become, as the last post saw it that asked
 	number   uint32 // of the queue pair, where requests have it
+	inline   uint32 // bytes at most
+	usual    uint32 // how many of the operations, from the first one on, short knows
 	signal   uint8  // what every request has
 	fence    uint8  // what the next request has after one that changes a key
-	kind     ibv.QPType
-	plain    bool // of type RC or UC
-	sges     int32
-	inline   uint32        // bytes at most
-	done     atomic.Uint32 // requests that have completed; the completion queue's poller writes it
-	requests []sendRequest // by the request's first block
-	register *register
-	record   *uint32
-	qp       *queuePair
+	state    *ibv.QPState
+
+	qp   *queuePair
+	most uint32         // requests that may be outstanding
+	sges int32          // entries at most
+	end  unsafe.Pointer // of the ring
+	kind ibv.QPType
+	mu   lock.Lock
+	// held is the lock of those that post by PostOne, which does not take mu; or nil
+	held *lock.Lock
+	done atomic.Uint32 // requests that have completed; the completion queue's poller writes it
 }
 
 // sendRequest is what completing a request needs.
@@ -53,31 +60,51 @@ type sendRequest struct {
 }
 
 func (q *sendQueue) init(qp *queuePair, out *mlx5dv.QP, cap ibv.QPCap, everyOne bool, r *register) {
-	q.qp, q.register = qp, r
+	q.qp, q.register, q.state = qp, r, &qp.c.State
 	q.first = pointer(out.SQ.Buf)
 	q.end = unsafe.Add(q.first, uintptr(out.SQ.WQECnt)*block)
 	q.mask = out.SQ.WQECnt - 1
 	q.most, q.sges, q.inline = cap.MaxSendWR, int32(cap.MaxSendSGE), cap.MaxInlineData
 	q.number, q.kind = qp.c.QPNum<<8, qp.c.QPType
 	q.record = (*uint32)(unsafe.Add(unsafe.Pointer(out.DBRec.Deref()), 4*mlx5dv.MLX5_SND_DBR))
-	q.plain = (q.kind == ibv.QPT_RC || q.kind == ibv.QPT_UC) && q.sges > 0
 	q.requests = make([]sendRequest, out.SQ.WQECnt)
+	q.limit = q.most
+	switch {
+	case q.sges == 0:
+	case q.kind == ibv.QPT_RC:
+		q.usual = uint32(ibv.WR_RDMA_READ) + 1
+	case q.kind == ibv.QPT_UC:
+		q.usual = uint32(ibv.WR_SEND_WITH_IMM) + 1
+	}
 	if everyOne {
 		q.signal = mlx5dv.MLX5_WQE_CTRL_CQ_UPDATE
 	}
 }
 
-// pause returns when no post is under way that has begun before.
-func (q *sendQueue) pause() {
+// exclude calls f while no post is under way.
+func (q *sendQueue) exclude(f func()) {
+	if q.held != nil {
+		q.held.Lock()
+		defer q.held.Unlock()
+	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	f()
 }
 
 func (q *sendQueue) reset() {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.next, q.posted, q.fence = 0, 0, 0
-	q.done.Store(0)
+	q.exclude(func() {
+		q.next, q.posted, q.fence, q.limit = 0, 0, 0, q.most
+		q.done.Store(0)
+	})
+}
+
+// full says whether no more requests may be outstanding behind n that are not counted yet.
+func (q *sendQueue) full(n uint32) bool {
+	if int32(q.limit-q.posted-n) <= 0 {
+		q.limit = q.done.Load() + q.most
+	}
+	return int32(q.limit-q.posted-n) <= 0
 }
 
 // post writes requests to the ring until one does not fit, and tells the device of them.
@@ -86,14 +113,21 @@ func (q *sendQueue) post(list *ibv.SendWR, bad *ibv.Ptr[ibv.SendWR]) (errno int3
 	defer q.mu.Unlock() // also where an entry's address is none, which panics
 	p := posting{q: q, at: q.next, fence: q.fence}
 	n := uint32(0)
-	var last unsafe.Pointer
-	free := q.most - (q.posted - q.done.Load())
 	for w := list; w != nil; w = w.Next.Deref() {
+		full := q.full(n)
+		if units := uint32(0); !full {
+			if units = q.short(w, p.at, p.fence); units != 0 {
+				p.last, p.units, p.inline, p.fence = p.at, units, w.SendFlags&ibv.SEND_INLINE != 0, 0
+				q.requests[p.at&q.mask] = sendRequest{id: w.WRID, number: q.posted + n}
+				p.at++
+				n++
+				continue
+			}
+		}
 		switch {
-		case n < free && q.short(&p, w, p.at, p.fence):
-		case uint32(w.Opcode) >= uint32(len(opcodes)):
+		case w.Opcode > ibv.WR_SEND_WITH_INV:
 			errno = einval
-		case n >= free && q.posted+n-q.done.Load() >= q.most:
+		case full:
 			errno = enomem
 		default:
 			errno = p.write(w)
@@ -102,10 +136,9 @@ func (q *sendQueue) post(list *ibv.SendWR, bad *ibv.Ptr[ibv.SendWR]) (errno int3
 			*bad = ibv.PtrTo(w)
 			break
 		}
-		r := &q.requests[p.at&q.mask]
-		r.id, r.number, r.opcode = w.WRID, q.posted+n, p.opcode
+		q.requests[p.at&q.mask] = sendRequest{w.WRID, q.posted + n, p.opcode}
+		p.last = p.at
 		p.at += (p.units + 3) / 4
-		last = p.control
 		n++
 	}
 	q.fence = p.fence
@@ -113,8 +146,40 @@ func (q *sendQueue) post(list *ibv.SendWR, bad *ibv.Ptr[ibv.SendWR]) (errno int3
 		return errno
 	}
 	q.next, q.posted = p.at, q.posted+n
-	q.register.ring(q, last, n, &p)
+	q.register.ring(q, q.block(p.last), n, &p)
 	return errno
+}
+
+// one is post of one request of the usual kind, or does nothing and says false.
+func (q *sendQueue) one(w *ibv.SendWR) bool {
+	if q.full(0) {
+		return false
+	}
+	at := q.next
+	units := q.short(w, at, q.fence)
+	if units == 0 {
+		return false
+	}
+	q.requests[at&q.mask] = sendRequest{id: w.WRID, number: q.posted}
+	q.next, q.posted, q.fence = at+1, q.posted+1, 0
+	r := q.register
+	if whole := r.whole[w.SendFlags>>inlineBit&1]; !whole || r.shared.Load() {
+		r.ring(q, q.block(at), 1, &posting{units: units, inline: w.SendFlags&ibv.SEND_INLINE != 0})
+		return true
+	}
+	flame(q.record, uint32(be32((at+1)&0xffff)), unsafe.Add(r.at, r.other), q.block(at))
+	r.other ^= r.size
+	return true
+}
+
+// inlineBit is the number of the bit IBV_SEND_INLINE.
+const inlineBit = 3
+
+var _ = [1]byte{}[ibv.SEND_INLINE-1<<inlineBit]
+
+// block is the block with a number.
+func (q *sendQueue) block(number uint32) unsafe.Pointer {
+	return unsafe.Add(q.first, uintptr(number&q.mask)*block)
 }
 
 // posting is a post under way.
@@ -122,14 +187,15 @@ type posting struct {
 	q       *sendQueue
 	at      uint32         // number of the next request's first block
 	control unsafe.Pointer // where that is
+	last    uint32         // number of the last request's first block
 	units   uint32         // of the request
 	inline  bool           // a request has its data inside
 	fence   uint8          // of the next request
 	opcode  ibv.WCOpcode   // that the completion has, where it does not say so itself
 }
 
-// opcodes are the device's, by those of requests.
-var opcodes = [...]uint32{
+// opcodes are the device's, by those of requests, of which WR_SEND_WITH_INV is the last.
+var opcodes = [16]uint32{
 	ibv.WR_SEND: mlx5dv.MLX5_OPCODE_SEND, ibv.WR_SEND_WITH_IMM: mlx5dv.MLX5_OPCODE_SEND_IMM,
 	ibv.WR_SEND_WITH_INV: mlx5dv.MLX5_OPCODE_SEND_INVAL, ibv.WR_RDMA_WRITE: mlx5dv.MLX5_OPCODE_RDMA_WRITE,
 	ibv.WR_RDMA_WRITE_WITH_IMM: mlx5dv.MLX5_OPCODE_RDMA_WRITE_IMM, ibv.WR_RDMA_READ: mlx5dv.MLX5_OPCODE_RDMA_READ,
@@ -151,59 +217,6 @@ var controls = [8]uint8{
 	ibv.SEND_FENCE | ibv.SEND_SIGNALED | ibv.SEND_SOLICITED: mlx5dv.MLX5_WQE_CTRL_FENCE |
 		mlx5dv.MLX5_WQE_CTRL_CQ_UPDATE | mlx5dv.MLX5_WQE_CTRL_SOLICITED,
 }
-
-// short writes a request of the usual kind, which takes no more than a block: a send, a write or a read of one entry,
-// or with the entry's data inside. It says whether the request is one. number is that of its first block.
-func (q *sendQueue) short(p *posting, w *ibv.SendWR, number uint32, fence uint8) bool {
-	if w.NumSGE != 1 || w.Opcode > ibv.WR_RDMA_READ || !q.plain || q.qp.c.State < ibv.QPS_RTS {
-		return false
-	}
-	e := w.SGList.Deref()
-	sends := w.Opcode == ibv.WR_SEND || w.Opcode == ibv.WR_SEND_WITH_IMM
-	front := uint32(2 * unit)
-	if sends {
-		front = unit
-	}
-	inside := w.SendFlags&ibv.SEND_INLINE != 0
-	switch most := min(q.inline, block-front-inlineHead); {
-	case inside && (w.Opcode == ibv.WR_RDMA_READ || e.Length > most), e.Length == 0,
-		w.Opcode == ibv.WR_RDMA_READ && q.kind != ibv.QPT_RC:
-		return false
-	}
-	control := unsafe.Add(q.first, uintptr(number&q.mask)*block)
-	c := (*mlx5dv.MLX5WQECtrlSeg)(control)
-	flags := q.signal | controls[w.SendFlags&(ibv.SEND_FENCE|ibv.SEND_SIGNALED|ibv.SEND_SOLICITED)]
-	if w.SendFlags&ibv.SEND_FENCE == 0 {
-		flags |= fence
-	}
-	c.Signature, c.DCIStreamChannelIDBytes, c.FMCESE, c.Imm = 0, [2]byte{}, flags, 0
-	if w.Opcode == ibv.WR_SEND_WITH_IMM || w.Opcode == ibv.WR_RDMA_WRITE_WITH_IMM {
-		c.Imm = *w.ImmData()
-	}
-	at := unsafe.Add(control, unsafe.Sizeof(*c))
-	if !sends {
-		r := w.WR.RDMA()
-		at = remote(at, r.RemoteAddr, r.RKey)
-	}
-	units := front/unit + 1
-	if inside {
-		(*mlx5dv.MLX5WQEInlDataSeg)(at).ByteCount = bits.ReverseBytes32(e.Length | mlx5dv.MLX5_INLINE_SEG)
-		copy(unsafe.Slice((*byte)(unsafe.Add(at, inlineHead)), e.Length),
-			unsafe.Slice(ibv.Ptr[byte](e.Addr).Deref(), e.Length))
-		units = (front + inlineHead + e.Length + unit - 1) / unit
-		p.inline = true
-	} else {
-		s := (*mlx5dv.MLX5WQEDataSeg)(at)
-		s.ByteCount, s.LKey, s.Addr = ibv.ToBE32(e.Length), ibv.ToBE32(e.LKey), ibv.ToBE64(e.Addr)
-	}
-	c.OpmodIdxOpcode = ibv.ToBE32(number&0xffff<<8 | opcodes[w.Opcode])
-	c.QPNDs = ibv.ToBE32(q.number | units)
-	p.control, p.units, p.fence, p.opcode = control, units, 0, 0
-	return true
-}
-
-// inlineHead is what stands in front of data inside a request.
-const inlineHead = uint32(unsafe.Sizeof(mlx5dv.MLX5WQEInlDataSeg{}))
 
 // write writes a request, as far as it fits.
 func (p *posting) write(w *ibv.SendWR) (errno int32) {
@@ -232,7 +245,7 @@ func (p *posting) write(w *ibv.SendWR) (errno int32) {
 	case ibv.WR_SEND_WITH_IMM, ibv.WR_RDMA_WRITE_WITH_IMM:
 		c.Imm = *w.ImmData()
 	case ibv.WR_SEND_WITH_INV, ibv.WR_LOCAL_INV:
-		c.Imm = ibv.ToBE32(*w.InvalidateRKey())
+		c.Imm = be32(*w.InvalidateRKey())
 	}
 	at := unsafe.Add(p.control, unsafe.Sizeof(*c))
 	if at, errno = p.target(at, w, c); errno != 0 {
@@ -252,8 +265,8 @@ func (p *posting) write(w *ibv.SendWR) (errno int32) {
 		size += uintptr(q.end) - uintptr(q.first)
 	}
 	p.units = uint32(size / unit)
-	c.OpmodIdxOpcode = ibv.ToBE32(p.at&0xffff<<8 | opcodes[w.Opcode])
-	c.QPNDs = ibv.ToBE32(q.number | p.units)
+	c.OpmodIdxOpcode = be32(p.at&0xffff<<8 | opcodes[w.Opcode])
+	c.QPNDs = be32(q.number | p.units)
 	return 0
 }
 
@@ -273,7 +286,7 @@ func (p *posting) target(at unsafe.Pointer, w *ibv.SendWR, c *mlx5dv.MLX5WQECtrl
 		return q.datagram(at, w)
 	case ibv.QPT_XRC_SEND:
 		if w.Opcode != ibv.WR_BIND_MW && w.Opcode != ibv.WR_LOCAL_INV {
-			*(*ibv.BE32)(at) = ibv.ToBE32(w.QPType.XRC().RemoteSRQN)
+			*(*ibv.BE32)(at) = be32(w.QPType.XRC().RemoteSRQN)
 			at = unsafe.Add(at, unit)
 		}
 	}
@@ -292,9 +305,9 @@ func (p *posting) target(at unsafe.Pointer, w *ibv.SendWR, c *mlx5dv.MLX5WQECtrl
 		at = remote(at, a.RemoteAddr, a.RKey)
 		s := (*mlx5dv.MLX5WQEAtomicSeg)(at)
 		if w.Opcode == ibv.WR_ATOMIC_FETCH_AND_ADD {
-			s.SwapAdd = ibv.ToBE64(a.CompareAdd)
+			s.SwapAdd = be64(a.CompareAdd)
 		} else {
-			s.SwapAdd, s.Compare = ibv.ToBE64(a.Swap), ibv.ToBE64(a.CompareAdd)
+			s.SwapAdd, s.Compare = be64(a.Swap), be64(a.CompareAdd)
 		}
 		return unsafe.Add(at, unsafe.Sizeof(*s)), 0
 	case ibv.WR_BIND_MW, ibv.WR_LOCAL_INV:
@@ -307,7 +320,7 @@ func (p *posting) target(at unsafe.Pointer, w *ibv.SendWR, c *mlx5dv.MLX5WQECtrl
 // remote writes the address of the peer's memory.
 func remote(at unsafe.Pointer, address uint64, key uint32) unsafe.Pointer {
 	s := (*mlx5dv.MLX5WQERAddrSeg)(at)
-	s.RAddr, s.RKey, s.Reserved = ibv.ToBE64(address), ibv.ToBE32(key), 0
+	s.RAddr, s.RKey, s.Reserved = be64(address), be32(key), 0
 	return unsafe.Add(at, unsafe.Sizeof(*s))
 }
 
@@ -324,7 +337,7 @@ func (q *sendQueue) entries(at unsafe.Pointer, w *ibv.SendWR) unsafe.Pointer {
 		if atomics {
 			length = 8
 		}
-		s.ByteCount, s.LKey, s.Addr = ibv.ToBE32(length), ibv.ToBE32(e.LKey), ibv.ToBE64(e.Addr)
+		s.ByteCount, s.LKey, s.Addr = be32(length), be32(e.LKey), be64(e.Addr)
 		at = unsafe.Add(at, unsafe.Sizeof(*s))
 	}
 	return at
@@ -368,7 +381,7 @@ func (q *sendQueue) datagram(at unsafe.Pointer, w *ibv.SendWR) (unsafe.Pointer, 
 	}
 	s := (*mlx5dv.MLX5WQEDatagramSeg)(at)
 	s.AV = *from
-	s.AV.DQPDCT = ibv.ToBE32(u.RemoteQPN | mlx5dv.MLX5_EXTENDED_UD_AV)
-	s.AV.Key.QKey().QKey = ibv.ToBE32(u.RemoteQKey)
+	s.AV.DQPDCT = be32(u.RemoteQPN | mlx5dv.MLX5_EXTENDED_UD_AV)
+	s.AV.Key.QKey().QKey = be32(u.RemoteQKey)
 	return q.wrap(unsafe.Add(at, unsafe.Sizeof(*s))), 0
 }

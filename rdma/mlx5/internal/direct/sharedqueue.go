@@ -60,12 +60,12 @@ func (q *sharedQueue) PostSRQRecv(_ *ibv.SRQ, list *ibv.RecvWR, bad *ibv.Ptr[ibv
 		}
 		q.ids[q.head] = w.WRID
 		scatter(q.data(q.head), w, q.sges)
-		q.head = q.next(q.head).NextWQEIndex.Host()
+		q.head = host16(q.next(q.head).NextWQEIndex)
 		n++
 	}
 	if n > 0 {
 		q.posted += n
-		publish(q.record, uint32(ibv.ToBE32(uint32(q.posted))))
+		publish(q.record, uint32(be32(uint32(q.posted))))
 	}
 	return errno
 }
@@ -74,7 +74,7 @@ func (q *sharedQueue) PostSRQRecv(_ *ibv.SRQ, list *ibv.RecvWR, bad *ibv.Ptr[ibv
 func (q *sharedQueue) free(place uint16) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.next(q.tail).NextWQEIndex = ibv.ToBE16(place)
+	q.next(q.tail).NextWQEIndex = be16(place)
 	q.tail = place
 }
 

@@ -18,7 +18,7 @@ func (p *posting) key(at unsafe.Pointer, w *ibv.SendWR, c *mlx5dv.MLX5WQECtrlSeg
 	if w.Opcode == ibv.WR_BIND_MW {
 		b = *w.BindMW()
 		mw := b.MW.Deref()
-		kind, p.opcode, c.Imm = mw.Type, ibv.WC_BIND_MW, ibv.ToBE32(mw.RKey)
+		kind, p.opcode, c.Imm = mw.Type, ibv.WC_BIND_MW, be32(mw.RKey)
 	}
 	info := &b.BindInfo
 	if info.Length > 1<<31 {
@@ -35,8 +35,8 @@ func (p *posting) key(at unsafe.Pointer, w *ibv.SendWR, c *mlx5dv.MLX5WQECtrlSeg
 		region mlx5dv.MLX5WQEUMRKLMSeg
 		_      [block - unsafe.Sizeof(mlx5dv.MLX5WQEUMRKLMSeg{})]byte
 	}
-	*(*list)(at) = list{region: mlx5dv.MLX5WQEUMRKLMSeg{ByteCount: ibv.ToBE32(uint32(info.Length)),
-		MKey: ibv.ToBE32(info.MR.Deref().LKey), Address: ibv.ToBE64(info.Addr)}}
+	*(*list)(at) = list{region: mlx5dv.MLX5WQEUMRKLMSeg{ByteCount: be32(uint32(info.Length)),
+		MKey: be32(info.MR.Deref().LKey), Address: be64(info.Addr)}}
 	return unsafe.Add(at, block), 0
 }
 
@@ -57,7 +57,7 @@ func changes(at unsafe.Pointer, kind ibv.MWType, bind bool) unsafe.Pointer {
 	}
 	check := uint8(mlx5dv.MLX5_WQE_UMR_CTRL_FLAG_CHECK_QPN)
 	if bind {
-		s.KLMOctowords = ibv.ToBE16(listUnits)
+		s.KLMOctowords = be16(listUnits)
 		check = mlx5dv.MLX5_WQE_UMR_CTRL_FLAG_CHECK_FREE
 		mask |= place
 	}
@@ -65,7 +65,7 @@ func changes(at unsafe.Pointer, kind ibv.MWType, bind bool) unsafe.Pointer {
 		s.Flags |= check
 		mask |= mlx5dv.MLX5_WQE_UMR_CTRL_MKEY_MASK_QPN
 	}
-	s.MKeyMask = ibv.ToBE64(mask)
+	s.MKeyMask = be64(mask)
 	*(*mlx5dv.MLX5WQEUMRCtrlSeg)(at) = s
 	return unsafe.Add(at, unsafe.Sizeof(s))
 }
@@ -77,7 +77,7 @@ func (q *sendQueue) context(at unsafe.Pointer, kind ibv.MWType, b *ibv.SendBindM
 	if kind == ibv.MW_TYPE_2 && info.Length != 0 {
 		owner = q.number
 	}
-	s.QPNMKey = ibv.ToBE32(owner | b.RKey&0xff)
+	s.QPNMKey = be32(owner | b.RKey&0xff)
 	if info.Length == 0 {
 		s.Free = mlx5dv.MLX5_WQE_MKEY_CONTEXT_FREE
 		return unsafe.Add(at, unsafe.Sizeof(*s))
@@ -89,9 +89,9 @@ func (q *sendQueue) context(at unsafe.Pointer, kind ibv.MWType, b *ibv.SendBindM
 		}
 	}
 	if info.MWAccessFlags&ibv.ACCESS_ZERO_BASED == 0 {
-		s.StartAddr = ibv.ToBE64(info.Addr)
+		s.StartAddr = be64(info.Addr)
 	}
-	s.Len = ibv.ToBE64(info.Length)
+	s.Len = be64(info.Length)
 	return unsafe.Add(at, unsafe.Sizeof(*s))
 }
 

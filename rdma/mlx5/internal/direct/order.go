@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package direct
+
+import (
+	"math/bits"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+)
+
+// Numbers in network order, on processors that store the little end first, as those do that have barriers here. ToBE32
+// and its kind of package ibv look at how the processor stores a number, each time: that costs more than a conversion.
+
+func be16(v uint16) ibv.BE16 { return ibv.BE16(bits.ReverseBytes16(v)) }
+func be32(v uint32) ibv.BE32 { return ibv.BE32(bits.ReverseBytes32(v)) }
+func be64(v uint64) ibv.BE64 { return ibv.BE64(bits.ReverseBytes64(v)) }
+
+func host16(v ibv.BE16) uint16 { return bits.ReverseBytes16(uint16(v)) }
+func host32(v ibv.BE32) uint32 { return bits.ReverseBytes32(uint32(v)) }
+func host64(v ibv.BE64) uint64 { return bits.ReverseBytes64(uint64(v)) }
+
+// pair is two numbers one behind the other.
+func pair(first, second ibv.BE32) uint64 { return uint64(first) | uint64(second)<<32 }
