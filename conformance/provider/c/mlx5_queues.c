@@ -181,6 +181,8 @@ bool mlx5_next_send(struct qp *qp, struct request *r)
 		r->to_qp = be32toh(av.dqp_dct) & 0xffffff, r->to_key = be32toh(av.key.qkey.qkey);
 		at += sizeof av;
 	}
+	if (qp->type == IBV_QPT_XRC_SEND && r->operation != OP_BIND)
+		at += UNIT; // the shared receive queue
 	if (r->operation >= OP_WRITE && r->operation <= OP_FETCH_ADD) {
 		struct mlx5_wqe_raddr_seg remote;
 		memcpy(&remote, at, sizeof remote);

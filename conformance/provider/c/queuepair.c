@@ -8,7 +8,7 @@
 #include "emulated.h"
 
 // Short names for the table below
-enum { RC = IBV_QPT_RC, UC = IBV_QPT_UC, UD = IBV_QPT_UD };
+enum { RC = IBV_QPT_RC, UC = IBV_QPT_UC, UD = IBV_QPT_UD, XRC = IBV_QPT_XRC_SEND };
 enum { RESET = IBV_QPS_RESET, INIT = IBV_QPS_INIT, RTR = IBV_QPS_RTR, RTS = IBV_QPS_RTS, ERR = IBV_QPS_ERR };
 enum {
 	STATE = IBV_QP_STATE, CURRENT = IBV_QP_CUR_STATE, ACCESS = IBV_QP_ACCESS_FLAGS, PKEY = IBV_QP_PKEY_INDEX,
@@ -44,14 +44,15 @@ void forget_qp(struct qp *qp)
 
 static int new_qp(struct call *c, const struct ib_uverbs_ex_create_qp *q, struct ib_uverbs_create_qp_resp *r)
 {
-	if (q->qp_type != RC && q->qp_type != UC && q->qp_type != UD)
+	if (q->qp_type != RC && q->qp_type != UC && q->qp_type != UD && q->qp_type != XRC)
 		return refuse("queue pair of type", q->qp_type);
 	if (q->create_flags || q->comp_mask)
 		return refuse("flags of a queue pair", (uint64_t)q->comp_mask << 32 | q->create_flags);
 	if (q->max_send_wr > MOST_REQUESTS || q->max_recv_wr > MOST_REQUESTS)
 		return EINVAL;
 	struct pd *pd = find_object(c->file, PD, q->pd_handle);
-	struct cq *send = find_object(c->file, CQ, q->send_cq_handle), *recv = find_object(c->file, CQ, q->recv_cq_handle);
+	struct cq *send = find_object(c->file, CQ, q->send_cq_handle);
+	struct cq *recv = q->qp_type == XRC ? send : find_object(c->file, CQ, q->recv_cq_handle); // which has no receives
 	struct srq *srq = q->is_srq ? find_object(c->file, SRQ, q->srq_handle) : NULL;
 	if (!pd || !send || !recv || q->is_srq && !srq)
 		return EINVAL;
@@ -113,18 +114,23 @@ static const struct transition {
 } transitions[] = {
 	{RC, RESET, INIT, PKEY | PORT | ACCESS, 0},
 	{UC, RESET, INIT, PKEY | PORT | ACCESS, 0},
+	{XRC, RESET, INIT, PKEY | PORT | ACCESS, 0},
 	{UD, RESET, INIT, PKEY | PORT | QKEY, 0},
 	{RC, INIT, INIT, 0, PKEY | PORT | ACCESS},
 	{UC, INIT, INIT, 0, PKEY | PORT | ACCESS},
+	{XRC, INIT, INIT, 0, PKEY | PORT | ACCESS},
 	{UD, INIT, INIT, 0, PKEY | PORT | QKEY},
 	{RC, INIT, RTR, AV | MTU | DEST | RQ_PSN | DEST_READS | TIMER, ALT | ACCESS | PKEY},
 	{UC, INIT, RTR, AV | MTU | DEST | RQ_PSN, ALT | ACCESS | PKEY},
+	{XRC, INIT, RTR, AV | MTU | DEST | RQ_PSN, ALT | ACCESS | PKEY},
 	{UD, INIT, RTR, 0, PKEY | QKEY},
 	{RC, RTR, RTS, TIMEOUT | RETRY | RNR_RETRY | SQ_PSN | READS, CURRENT | ALT | ACCESS | TIMER | MIGRATION},
 	{UC, RTR, RTS, SQ_PSN, CURRENT | ALT | ACCESS | MIGRATION},
+	{XRC, RTR, RTS, TIMEOUT | RETRY | RNR_RETRY | SQ_PSN | READS, CURRENT | ALT | ACCESS | MIGRATION},
 	{UD, RTR, RTS, SQ_PSN, CURRENT | QKEY},
 	{RC, RTS, RTS, 0, CURRENT | ACCESS | ALT | TIMER | MIGRATION},
 	{UC, RTS, RTS, 0, CURRENT | ACCESS | ALT | MIGRATION},
+	{XRC, RTS, RTS, 0, CURRENT | ACCESS | ALT | MIGRATION},
 	{UD, RTS, RTS, 0, CURRENT | QKEY},
 };
 

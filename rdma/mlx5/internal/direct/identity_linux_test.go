@@ -155,7 +155,15 @@ func newTwin(t *testing.T, kind ibv.QPType, everyOne bool, depth uint32, r *rand
 	if everyOne {
 		init.SQSigAll = 1
 	}
-	w.qp, err = libibverbs.CreateQP(pd, init)
+	if kind == ibv.QPT_XRC_SEND {
+		init.Cap.MaxRecvWR, init.Cap.MaxRecvSGE = 0, 0
+		x := &ibv.QPInitAttrEx{QPType: kind, SendCQ: init.SendCQ, Cap: init.Cap, SQSigAll: init.SQSigAll,
+			CompMask: ibv.QP_INIT_ATTR_PD, PD: ibv.PtrTo(pd)}
+		w.qp, err = libibverbs.CreateQPEx(c, x)
+		init.Cap = x.Cap
+	} else {
+		w.qp, err = libibverbs.CreateQP(pd, init)
+	}
 	require.NoError(t, err)
 	t.Cleanup(func() { libibverbs.DestroyQP(w.qp) })
 	w.cap = init.Cap
@@ -205,7 +213,9 @@ func (w *twin) shadows(t *testing.T, everyOne bool) {
 	w.in = newCompletionQueue(d, w.cq, in)
 
 	out.SQ.Buf = w.shadow(t, "send queue", out.SQ.Buf, int(out.SQ.WQECnt)*block)
-	out.RQ.Buf = w.shadow(t, "receive queue", out.RQ.Buf, int(out.RQ.WQECnt*out.RQ.Stride))
+	if out.RQ.WQECnt != 0 {
+		out.RQ.Buf = w.shadow(t, "receive queue", out.RQ.Buf, int(out.RQ.WQECnt*out.RQ.Stride))
+	}
 	out.DBRec = ibv.Ptr[ibv.BE32](w.shadow(t, "records", uintptr(out.DBRec), 8))
 	out.BF.Reg = w.shadow(t, "register", out.BF.Reg, 1024)
 	w.of = &queuePair{device: d, c: w.qp, sendCQ: w.in, recvCQ: w.in}

@@ -31,7 +31,7 @@ func opcodesOf(kind ibv.QPType) []ibv.WROpcode {
 	if kind != ibv.QPT_UD {
 		all = append(all, ibv.WR_RDMA_WRITE, ibv.WR_RDMA_WRITE_WITH_IMM, ibv.WR_LOCAL_INV, ibv.WR_BIND_MW)
 	}
-	if kind == ibv.QPT_RC {
+	if kind == ibv.QPT_RC || kind == ibv.QPT_XRC_SEND {
 		all = append(all, ibv.WR_SEND_WITH_INV, ibv.WR_RDMA_READ, ibv.WR_ATOMIC_CMP_AND_SWP,
 			ibv.WR_ATOMIC_FETCH_AND_ADD)
 	}
@@ -73,6 +73,7 @@ func (w *twin) fill() *ibv.SendWR {
 		if w.qp.QPType == ibv.QPT_UD {
 			*r.WR.UD() = ibv.SendUD{AH: ibv.PtrTo(w.ah), RemoteQPN: w.rand.Uint32() >> 8, RemoteQKey: w.rand.Uint32()}
 		}
+		r.QPType.XRC().RemoteSRQN = w.rand.Uint32() >> 8
 		for j := range l.sges[i] {
 			e := &l.sges[i][j]
 			*e = ibv.SGE{Addr: w.rand.Uint64(), Length: w.rand.Uint32(), LKey: w.rand.Uint32()}
@@ -248,7 +249,9 @@ func (w *twin) completion() (e mlx5dv.MLX5CQE64, ok bool) {
 		most = 8 // libmlx5 makes the entries of atomic operations that long
 	}
 	misread := opcode == mlx5dv.MLX5_CQE_REQ && w.in.size == 128 && os.Getenv(envOld) != ""
-	if !failed && (isReceive(opcode) || most > 0) && !misread && w.chance(2) {
+	// of a request, only one of an RC queue pair brings data inside its completion
+	carries := isReceive(opcode) || most > 0 && w.qp.QPType == ibv.QPT_RC
+	if !failed && carries && !misread && w.chance(2) {
 		e.OpOwn |= mlx5dv.MLX5_INLINE_SCATTER_32
 		e.ByteCnt = ibv.ToBE32(min(most, uint32(w.rand.IntN(33))))
 		if w.in.size == 128 && w.chance(2) {
@@ -332,16 +335,16 @@ func (w *twin) arm(t *testing.T) {
 func TestIdentity(t *testing.T) {
 	lists, seed := settings(t)
 	var run uint64
-	for _, kind := range []ibv.QPType{ibv.QPT_RC, ibv.QPT_UC, ibv.QPT_UD} {
+	for _, kind := range []ibv.QPType{ibv.QPT_RC, ibv.QPT_UC, ibv.QPT_UD, ibv.QPT_XRC_SEND} {
 		for _, everyOne := range []bool{false, true} {
 			for _, depth := range []uint32{3, 40} {
 				run++
 				r := rand.New(rand.NewPCG(seed, run))
 				w := newTwin(t, kind, everyOne, depth, r)
 				w.equal(t, "create")
-				for range lists / 12 {
+				for range lists / 16 {
 					w.post(t)
-					if w.chance(2) {
+					if kind != ibv.QPT_XRC_SEND && w.chance(2) {
 						w.receive(t)
 					}
 					if w.chance(2) {
@@ -353,10 +356,10 @@ func TestIdentity(t *testing.T) {
 				}
 				t.Logf("%v, depth %d, %v: %d requests and %d completions of seed %d", kind, depth, everyOne,
 					w.of.send.posted, w.next, seed)
-				assert.Greater(t, w.of.send.posted, uint32(lists/48))
-				assert.Greater(t, w.next, uint32(lists/48))
-				if kind != ibv.QPT_UD {
-					assert.Greater(t, w.shorter, lists/12/16/20, "lists of one request")
+				assert.Greater(t, w.of.send.posted, uint32(lists/64))
+				assert.Greater(t, w.next, uint32(lists/64))
+				if kind == ibv.QPT_RC || kind == ibv.QPT_UC {
+					assert.Greater(t, w.shorter, lists/16/16/20, "lists of one request")
 				}
 			}
 		}

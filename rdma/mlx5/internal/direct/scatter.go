@@ -39,8 +39,12 @@ func spread(at unsafe.Pointer, entries int, message *[]byte) ibv.WCStatus {
 	return ibv.WC_SUCCESS
 }
 
-// spread copies what a request has read to where its entries say, which may continue at the beginning of the ring.
+// spread copies what a request has read to where its entries say, which may continue at the beginning of the ring. Like
+// libmlx5, it knows the requests of RC queue pairs alone; no other one has completions with data asked for.
 func (q *sendQueue) spread(e *mlx5dv.MLX5CQE64, message []byte) ibv.WCStatus {
+	if q.kind != ibv.QPT_RC {
+		return ibv.WC_GENERAL_ERR
+	}
 	control := unsafe.Add(q.first, uintptr(uint32(host16(e.WQECounter))&q.mask)*block)
 	c := (*mlx5dv.MLX5WQECtrlSeg)(control)
 	front := uintptr(2 * unit) // control segment and the peer's address
