@@ -8,7 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/goverbs/goverbs/runtime/rights"
+	"github.com/goverbs/goverbs/internal/rights"
 )
 
 // Library is a shared library. The first lookup of a symbol opens it, and it stays open.

@@ -18,8 +18,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/goverbs/goverbs/internal/rights"
 	"github.com/goverbs/goverbs/runtime"
-	"github.com/goverbs/goverbs/runtime/rights"
 )
 
 // TestMoreRightsThanTheUser runs this test program set-uid. A library that the user's environment names would run with

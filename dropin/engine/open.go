@@ -10,8 +10,8 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/goverbs/goverbs/internal/rights"
 	"github.com/goverbs/goverbs/rdma/soft"
-	"github.com/goverbs/goverbs/runtime/rights"
 )
 
 // open makes the fabric that the program's devices are on. GOVERBS_DEVICE names the device, as for programs in Go:

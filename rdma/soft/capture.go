@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/goverbs/goverbs/internal/rights"
 	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 	"github.com/goverbs/goverbs/rdma/soft/internal/pcap"
-	"github.com/goverbs/goverbs/runtime/rights"
 )
 
 // Capture is a capture of a fabric's packets that goes on until Close. Its methods may be called by any number of

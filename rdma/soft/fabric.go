@@ -10,10 +10,10 @@ import (
 	"time"
 
 	"github.com/goverbs/goverbs/generated/rdmacm"
+	"github.com/goverbs/goverbs/internal/rights"
 	"github.com/goverbs/goverbs/rdma/soft/internal/cm"
 	"github.com/goverbs/goverbs/rdma/soft/internal/device"
 	"github.com/goverbs/goverbs/runtime"
-	"github.com/goverbs/goverbs/runtime/rights"
 )
 
 // Fabric is a set of devices that reach each other. All its methods may be called by any number of goroutines.

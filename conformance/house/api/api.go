@@ -15,6 +15,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"unicode"
 
 	"golang.org/x/tools/go/packages"
 )
@@ -205,6 +206,25 @@ func Diff(before, after []Entry) (lines []string) {
 		}
 	}
 	return lines
+}
+
+// Unlisted is the lines of a Diff whose names a text does not have as words. A new type that it names stands for its
+// members.
+func Unlisted(lines []string, text string) (missing []string) {
+	words, types := map[string]bool{}, map[string]bool{}
+	between := func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) }
+	for _, w := range strings.FieldsFunc(text, between) {
+		words[w] = true
+	}
+	for _, line := range lines {
+		of := strings.Split(strings.Fields(line)[1], ".")
+		name := of[len(of)-1]
+		types[strings.Join(of, ".")] = words[name]
+		if !words[name] && !types[strings.Join(of[:len(of)-1], ".")] {
+			missing = append(missing, line)
+		}
+	}
+	return missing
 }
 
 func byName(all []Entry) map[string]string {

@@ -113,3 +113,12 @@ func TestExportedNames(t *testing.T) {
 		})
 	}
 }
+
+// What a changelog has to name: what is gone, means something else or is new, and of a new type no more than the type.
+func TestUnlisted(t *testing.T) {
+	lines := []string{"- a.Gone var int", "! a.Find func() → func(int)", "+ a.Device.New func()", "+ a.List struct",
+		"+ a.List.Len func() int", "+ a.Other struct", "+ a.Other.Size func() int"}
+	assert.Equal(t, lines, Unlisted(lines, "Goner and Devices find news."))
+	assert.Empty(t, Unlisted(lines, "`Gone` is `a.Find`. `Device` has `New`. There are `List` and `Other`."))
+	assert.Equal(t, lines[3:5], Unlisted(lines, "Gone, Find, New, and an Other."))
+}

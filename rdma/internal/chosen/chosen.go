@@ -7,9 +7,9 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/goverbs/goverbs/internal/rights"
 	"github.com/goverbs/goverbs/rdma/soft"
 	"github.com/goverbs/goverbs/runtime"
-	"github.com/goverbs/goverbs/runtime/rights"
 )
 
 // Variable is the environment variable with the name of the device. Programs with more rights than their user ignore

@@ -8,8 +8,8 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/goverbs/goverbs/internal/rights"
 	"github.com/goverbs/goverbs/runtime"
-	"github.com/goverbs/goverbs/runtime/rights"
 )
 
 // EnvCall is the environment variable that forces one way to call every queue whose options do not: blocking, system or

@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
-	"github.com/goverbs/goverbs/runtime/rights"
+	"github.com/goverbs/goverbs/internal/rights"
 )
 
 // TestWayOfAnotherUser: GOVERBS_CALL means nothing to a program with more rights than its user.

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/internal/rights"
 	"github.com/goverbs/goverbs/rdma/soft/internal/abi"
 	"github.com/goverbs/goverbs/rdma/soft/internal/clock"
 	"github.com/goverbs/goverbs/rdma/soft/internal/counters"
@@ -30,7 +31,6 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft/internal/wire/packets"
 	"github.com/goverbs/goverbs/rdma/soft/internal/wire/roce"
 	"github.com/goverbs/goverbs/runtime"
-	"github.com/goverbs/goverbs/runtime/rights"
 )
 
 // Options say what a fabric is like; soft.Options explains them.
