@@ -441,3 +441,20 @@ func TestAddressRemoved(t *testing.T) {
 	require.NoError(t, err)
 	require.Zero(t, s.Counters().SegmentationRefused)
 }
+
+// TestLoopbackIsDown: in a network namespace whose loopback interface is down, an address can be shared: that no packet
+// of this machine comes there is not the fault of another program.
+func TestLoopbackIsDown(t *testing.T) {
+	if !inNamespace(t) {
+		return
+	}
+	laid(t)
+	lo, err := netlink.LinkByName("lo")
+	require.NoError(t, err)
+	require.NoError(t, netlink.LinkSetDown(lo))
+	began := time.Now()
+	s, err := Open(here4, Options{Share: true})
+	require.NoError(t, err)
+	defer s.Close()
+	require.Less(t, time.Since(began), 10*time.Second)
+}
