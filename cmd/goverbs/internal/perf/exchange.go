@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package perf
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+)
+
+// link is the connection on which two ends exchange what the test needs. perftest's rule: the client sends first, and
+// nobody sends twice without having received.
+type link interface {
+	send(message []byte) error
+	receive(message []byte) error // exactly as many bytes
+	keys() codec
+	Close() error
+}
+
+// swap exchanges messages of one size.
+func swap(l link, client bool, mine, theirs []byte) error {
+	if client {
+		return errors.Join(l.send(mine), l.receive(theirs))
+	}
+	if err := l.receive(theirs); err != nil {
+		return err
+	}
+	return l.send(mine)
+}
+
+// tcp is a link over TCP.
+type tcp struct{ net.Conn }
+
+func (t tcp) send(message []byte) error {
+	_, err := t.Write(message)
+	return err
+}
+
+func (t tcp) receive(message []byte) error {
+	_, err := io.ReadFull(t, message)
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return errors.New("the peer closed the connection: it has ended, and says why; it needs the same test, sizes, " +
+			"iterations and number of queue pairs as this end")
+	}
+	return err
+}
+
+func (tcp) keys() codec { return textKeys{} }
+
+// meet connects to the peer, or waits for one.
+func (r *rig) meet(ctx context.Context) (link, error) {
+	o := r.o
+	if o.Manager {
+		l, err := meetByManager(ctx, r)
+		if err == nil {
+			r.device, err = l.id.Device()
+		}
+		return l, err
+	}
+	if o.client() {
+		d := net.Dialer{Timeout: 10 * time.Second}
+		c, err := d.DialContext(ctx, "tcp", net.JoinHostPort(o.Peer, strconv.Itoa(o.Port)))
+		if err != nil {
+			return nil, fmt.Errorf("nobody waits at %s: start the same test there without a peer, as %s or goverbs perf; %w",
+				net.JoinHostPort(o.Peer, strconv.Itoa(o.Port)), o, err)
+		}
+		return tcp{c}, nil
+	}
+	var config net.ListenConfig
+	l, err := config.Listen(ctx, "tcp", ":"+strconv.Itoa(o.Port))
+	if err != nil {
+		return nil, err
+	}
+	defer l.Close()
+	stop := context.AfterFunc(ctx, func() { _ = l.Close() })
+	defer stop()
+	c, err := l.Accept()
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		return nil, err
+	}
+	return tcp{c}, nil
+}
+
+// version is what this end says it is: perftest's of which it speaks the exchange.
+const version = "6.06"
+
+// oldest is the version of perftest that speaks it, too.
+const oldest = 5.70
+
+// terms are what two ends agree on before their queue pairs.
+type terms struct {
+	version string
+	cycle   int // bytes: the target of an operation has as many at least
+	mtu     ibv.MTU
+}
+
+// agree exchanges versions, sizes of pages and cache lines, and MTUs; mtu is that of this end.
+func agree(l link, client bool, mtu ibv.MTU) (t terms, err error) {
+	mine, theirs := make([]byte, 16), make([]byte, 16)
+	copy(mine, version)
+	if err = swap(l, client, mine, theirs); err != nil {
+		return t, fmt.Errorf("exchange of versions: %w", err)
+	}
+	t.version, _, _ = strings.Cut(string(theirs), "\x00")
+	if n, err := strconv.ParseFloat(t.version, 64); err != nil || n < oldest {
+		return t, fmt.Errorf("the peer is no perftest of %.2f or later, for it says it is %q", oldest, t.version)
+	}
+	sizes := [2]int{os.Getpagesize(), 64}
+	for i := range sizes {
+		if err = swap(l, client, binary.BigEndian.AppendUint32(nil, uint32(sizes[i])), theirs[:4]); err != nil {
+			return t, fmt.Errorf("exchange of sizes: %w", err)
+		}
+		n := binary.BigEndian.Uint32(theirs)
+		if n > maxSize {
+			return t, fmt.Errorf("the peer says that its pages or cache lines have %d bytes", n)
+		}
+		sizes[i] = max(sizes[i], int(n))
+	}
+	t.cycle = sizes[0]
+	if err = swap(l, client, []byte{'0' + byte(mtu), 0}, theirs[:2]); err != nil {
+		return t, fmt.Errorf("exchange of MTUs: %w", err)
+	}
+	t.mtu = mtu
+	if m := ibv.MTU(theirs[0] - '0'); m >= ibv.MTU_256 && m < mtu {
+		t.mtu = m
+	}
+	return t, nil
+}
+
+// keys describe a queue pair and its memory to the peer.
+type keys struct {
+	lid     uint16
+	reads   uint8 // and atomic operations that it serves at once
+	qpn     uint32
+	psn     uint32
+	rkey    uint32
+	address uint64
+	gid     ibv.GID
+	global  bool // it has a GID: the way is not that of a LID
+	srqn    uint32
+}
+
+// codec writes keys in the form of a link.
+type codec interface {
+	size(global bool) int
+	put(k *keys) []byte
+	get(b []byte, global bool) (keys, error)
+}
+
+// textKeys are those over TCP: hexadecimal numbers with a colon behind each.
+type textKeys struct{}
+
+func (textKeys) size(global bool) int {
+	if global {
+		return 108
+	}
+	return 59
+}
+
+func (t textKeys) put(k *keys) []byte {
+	b := fmt.Appendf(make([]byte, 0, 128), "%04x:%04x:%06x:%06x:%08x:%016x:", k.lid, k.reads, k.qpn, k.psn, k.rkey, k.address)
+	if k.global {
+		for _, octet := range k.gid.Raw() {
+			b = fmt.Appendf(b, "%02x:", octet)
+		}
+	}
+	b = fmt.Appendf(b, "%08x:", k.srqn)
+	return append(b, make([]byte, t.size(k.global))...)[:t.size(k.global)]
+}
+
+func (t textKeys) get(b []byte, global bool) (k keys, err error) {
+	text, _, _ := strings.Cut(string(b), "\x00")
+	fields := strings.Split(strings.TrimSuffix(text, ":"), ":")
+	k.global = global
+	want := 7
+	if global {
+		want += len(k.gid.Raw())
+	}
+	if len(fields) != want {
+		return k, fmt.Errorf("the peer sent %q as the keys of a queue pair: it has %d fields, not %d. If one end has -x, "+
+			"the other needs it as well", text, len(fields), want)
+	}
+	number := func(i, bits int) (n uint64) {
+		n, bad := strconv.ParseUint(fields[i], 16, bits)
+		if bad != nil && err == nil {
+			err = fmt.Errorf("the peer sent %q as the keys of a queue pair: field %d: %w", text, i+1, bad)
+		}
+		return n
+	}
+	k.lid, k.reads, k.qpn, k.psn = uint16(number(0, 32)), uint8(number(1, 8)), uint32(number(2, 24)), uint32(number(3, 24))
+	k.rkey, k.address = uint32(number(4, 32)), number(5, 64)
+	if global {
+		for i := range k.gid.Raw() {
+			k.gid.Raw()[i] = byte(number(6+i, 8))
+		}
+	}
+	k.srqn = uint32(number(want-1, 32))
+	return k, err
+}
+
+// shake exchanges keys. Many of these exchanges only keep both ends in step.
+func shake(l link, client bool, mine *keys) (keys, error) {
+	c := l.keys()
+	theirs := make([]byte, c.size(mine.global))
+	if err := swap(l, client, c.put(mine), theirs); err != nil {
+		return keys{}, err
+	}
+	return c.get(theirs, mine.global)
+}
+
+// outcome is what ends of a bandwidth test tell each other.
+type outcome struct {
+	size, iterations    uint64
+	peak, average, rate float64
+}
+
+// tell exchanges outcomes. That of a server that does nothing means nothing.
+func tell(l link, client bool, mine outcome) error {
+	for _, n := range []uint64{mine.size, mine.iterations, math.Float64bits(mine.peak), math.Float64bits(mine.average),
+		math.Float64bits(mine.rate)} {
+		var theirs [8]byte
+		if err := swap(l, client, binary.BigEndian.AppendUint64(nil, n), theirs[:]); err != nil {
+			return err
+		}
+	}
+	return nil
+}

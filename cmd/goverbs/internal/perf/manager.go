@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package perf
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/generated/rdmacm"
+	"github.com/goverbs/goverbs/rdma"
+	"github.com/goverbs/goverbs/rdma/cm"
+)
+
+// keyBytes is the size of the keys of a queue pair over a connection of the connection manager, the largest message.
+const keyBytes = 56
+
+// connected is a link over a connection of the connection manager, and where those of the queue pairs come from.
+type connected struct {
+	ctx      context.Context
+	o        *Options
+	manager  func() (*cm.ID, error)
+	local    netip.AddrPort
+	peer     netip.AddrPort
+	listener *cm.ID // of the server
+	id       *cm.ID
+	mr       *rdma.MR // of a message to send, and behind it one to receive
+}
+
+// patience is for steps of the connection manager.
+const patience = 2 * time.Second
+
+// meetByManager connects to the peer, or waits for one, with the connection manager, at the address of a device's GID.
+func meetByManager(ctx context.Context, r *rig) (l *connected, err error) {
+	o := r.o
+	if r.gid == nil {
+		return nil, fmt.Errorf("port %d of %s has no GID with an address, which -R needs", r.port, r.device.Name())
+	}
+	backend := r.device.Info().Backend
+	l = &connected{ctx: ctx, o: o, local: netip.AddrPortFrom(rdma.GIDAddress(r.gid.GID), 0),
+		manager: func() (*cm.ID, error) { return cm.CreateIDOn(backend, rdmacm.PS_TCP) }}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, l.Close())
+		}
+	}()
+	if o.client() {
+		var host *net.TCPAddr
+		if host, err = net.ResolveTCPAddr("tcp", net.JoinHostPort(o.Peer, strconv.Itoa(o.Port))); err != nil {
+			return l, err
+		}
+		l.peer = host.AddrPort()
+		l.peer = netip.AddrPortFrom(l.peer.Addr().Unmap(), l.peer.Port())
+		if l.id, err = l.resolve(); err != nil {
+			return l, err
+		}
+	} else {
+		if l.listener, err = l.manager(); err != nil {
+			return l, err
+		}
+		if err = l.listener.Bind(netip.AddrPortFrom(l.local.Addr(), uint16(o.Port))); err != nil {
+			return l, err
+		}
+		if err = l.listener.Listen(o.QPs + 1); err != nil {
+			return l, err
+		}
+		if l.id, _, err = l.listener.GetRequest(ctx); err != nil {
+			return l, err
+		}
+	}
+	if err = l.equip(); err != nil {
+		return l, err
+	}
+	if err = l.join(l.id); err != nil && o.client() {
+		err = fmt.Errorf("nobody waits at %v: start the same test there without a peer and with -R, as %s or goverbs perf; %w",
+			l.peer, o, err)
+	}
+	return l, err
+}
+
+// resolve makes an ID that knows the way to the peer.
+func (l *connected) resolve() (*cm.ID, error) {
+	id, err := l.manager()
+	if err != nil {
+		return nil, err
+	}
+	if err = id.ResolveAddr(l.ctx, l.local, l.peer, patience); err == nil {
+		err = id.ResolveRoute(l.ctx, patience)
+	}
+	if err != nil {
+		return nil, errors.Join(err, id.Close())
+	}
+	return id, nil
+}
+
+// equip makes the queue pair and the memory of the link.
+func (l *connected) equip() error {
+	caps := ibv.QPCap{MaxSendWR: 1, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1}
+	if _, err := l.id.CreateQP(nil, &ibv.QPInitAttr{Cap: caps}, rdma.QueueOptions{}); err != nil {
+		return err
+	}
+	pd, err := l.id.PD()
+	if err != nil {
+		return err
+	}
+	if l.mr, err = pd.RegMR(make([]byte, 2*keyBytes), ibv.ACCESS_LOCAL_WRITE); err != nil {
+		return err
+	}
+	return l.expect()
+}
+
+// expect posts a receive for one message.
+func (l *connected) expect() error { return l.id.PostRecv(0, l.mr.Bytes()[keyBytes:], l.mr) }
+
+// join connects an ID: the client asks, the server accepts.
+func (l *connected) join(id *cm.ID) error {
+	param := cm.DefaultConnParam()
+	param.RetryCount, param.RNRRetryCount = 7, 7
+	if l.o.client() {
+		return id.Connect(l.ctx, &param, nil)
+	}
+	return id.Accept(l.ctx, &param, nil)
+}
+
+// next returns the ID of the next queue pair: of a request of the peer's, or one that knows the way to it.
+func (l *connected) next() (*cm.ID, error) {
+	if l.o.client() {
+		return l.resolve()
+	}
+	id, _, err := l.listener.GetRequest(l.ctx)
+	return id, err
+}
+
+// again says if the peer refused since it does not listen yet: perftest's server listens anew for its queue pairs.
+func again(err error) bool {
+	return errors.Is(err, syscall.ECONNREFUSED)
+}
+
+func (l *connected) send(message []byte) error {
+	if err := l.id.PostSend(0, l.mr.Bytes()[:copy(l.mr.Bytes()[:keyBytes], message)], l.mr, ibv.SEND_SIGNALED); err != nil {
+		return err
+	}
+	wc, err := l.id.GetSendComp(l.ctx)
+	if err != nil {
+		return err
+	}
+	return rdma.CompletionErr(&wc)
+}
+
+func (l *connected) receive(message []byte) error {
+	wc, err := l.id.GetRecvComp(l.ctx)
+	if err == nil {
+		err = rdma.CompletionErr(&wc)
+	}
+	if err != nil {
+		return err
+	}
+	if int(wc.ByteLen) != len(message) {
+		return fmt.Errorf("the peer sent %d bytes where %d are due: it needs the same test and options as this end",
+			wc.ByteLen, len(message))
+	}
+	copy(message, l.mr.Bytes()[keyBytes:])
+	return l.expect()
+}
+
+func (*connected) keys() codec { return binaryKeys{} }
+
+func (l *connected) Close() (err error) {
+	if l.mr != nil {
+		err = l.mr.Close()
+	}
+	for _, id := range []*cm.ID{l.id, l.listener} {
+		if id != nil {
+			err = errors.Join(err, id.Close())
+		}
+	}
+	l.id, l.listener, l.mr = nil, nil, nil
+	return err
+}
+
+// binaryKeys are those over a connection of the connection manager: numbers with their most significant byte first.
+type binaryKeys struct{}
+
+func (binaryKeys) size(bool) int { return keyBytes }
+
+func (binaryKeys) put(k *keys) []byte {
+	b := make([]byte, 0, keyBytes)
+	for _, n := range []uint32{uint32(k.lid), uint32(k.reads), k.qpn, k.psn, k.rkey, 0} {
+		b = binary.BigEndian.AppendUint32(b, n)
+	}
+	b = binary.BigEndian.AppendUint64(b, k.address)
+	b = append(b, k.gid.Raw()[:]...)
+	b = binary.BigEndian.AppendUint32(b, k.srqn)
+	return binary.BigEndian.AppendUint32(b, 0)
+}
+
+func (binaryKeys) get(b []byte, global bool) (k keys, err error) {
+	n := func(at int) uint32 { return binary.BigEndian.Uint32(b[at:]) }
+	k = keys{lid: uint16(n(0)), reads: uint8(min(n(4), 255)), qpn: n(8), psn: n(12), rkey: n(16),
+		address: binary.BigEndian.Uint64(b[24:]), global: global, srqn: n(48)}
+	copy(k.gid.Raw()[:], b[32:])
+	return k, nil
+}

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package perf
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/goverbs/goverbs/cmd/goverbs/internal/page"
+)
+
+// Report is what was measured.
+type Report struct {
+	Test        string `json:"test"` // as perftest calls it
+	Connection  string `json:"connection"`
+	QPs         int    `json:"queue_pairs"`
+	Device      string `json:"device"`
+	MTU         int    `json:"mtu"`
+	PeerVersion string `json:"peer_version"`
+	Client      bool   `json:"client"`
+	Latency     bool   `json:"latency"`
+	Rows        []Row  `json:"results"`
+}
+
+// Row is the result of one size. Times are in microseconds; those of a ping-pong are half of the round trip.
+type Row struct {
+	Size     int     `json:"bytes"`
+	Messages int     `json:"messages"`
+	MiBs     float64 `json:"mib_per_s,omitempty"`
+	Gbits    float64 `json:"gbit_per_s,omitempty"`
+	Mps      float64 `json:"million_messages_per_s,omitempty"`
+	Min      float64 `json:"min_us,omitempty"`
+	Median   float64 `json:"median_us,omitempty"`
+	Average  float64 `json:"average_us,omitempty"`
+	P99      float64 `json:"p99_us,omitempty"`
+	P999     float64 `json:"p999_us,omitempty"`
+	Max      float64 `json:"max_us,omitempty"`
+	CPU      float64 `json:"cpu_us_per_message"` // of this process
+}
+
+// meter takes times.
+type meter struct {
+	start time.Time
+	cpu   time.Duration
+	marks []time.Duration // since start
+}
+
+func begin() *meter {
+	return &meter{start: time.Now(), cpu: cpuTime(), marks: make([]time.Duration, 0, 1024)}
+}
+
+func (m *meter) mark() { m.marks = append(m.marks, time.Since(m.start)) }
+
+func (m *meter) perMessage(messages int) float64 {
+	if messages == 0 {
+		return 0
+	}
+	return micro(cpuTime()-m.cpu) / float64(messages)
+}
+
+func micro(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
+
+// bandwidth is the result of messages since the beginning.
+func (m *meter) bandwidth(size, messages int) *Row {
+	took := time.Since(m.start).Seconds()
+	rate := float64(messages) / took
+	return &Row{Size: size, Messages: messages, MiBs: rate * float64(size) / (1 << 20), Gbits: rate * float64(size) * 8 / 1e9,
+		Mps: rate / 1e6, CPU: m.perMessage(messages)}
+}
+
+// latency is the result of the times between marks, each of which is shared by so many messages.
+func (m *meter) latency(size, share int) *Row {
+	row := &Row{Size: size, Messages: max(0, len(m.marks)-1)}
+	if row.Messages == 0 {
+		return row
+	}
+	row.CPU = m.perMessage(row.Messages)
+	all := make([]time.Duration, row.Messages)
+	var sum time.Duration
+	for i := range all {
+		all[i] = m.marks[i+1] - m.marks[i]
+		sum += all[i]
+	}
+	slices.Sort(all)
+	at := func(part float64) float64 {
+		return micro(all[min(len(all)-1, int(part*float64(len(all))))]) / float64(share)
+	}
+	row.Min, row.Median, row.P99, row.P999, row.Max = at(0), at(0.5), at(0.99), at(0.999), at(1)
+	row.Average = micro(sum) / float64(row.Messages) / float64(share)
+	return row
+}
+
+// WriteText writes a row for each size.
+func (r *Report) WriteText(w io.Writer) error {
+	fmt.Fprintf(w, "%s  %s  %s  MTU %d  queue pairs %d  peer is perftest %s\n\n", r.Test, r.Device, r.Connection, r.MTU, r.QPs,
+		r.PeerVersion)
+	if len(r.Rows) == 0 {
+		_, err := fmt.Fprintln(w, "the client measured; this end only served")
+		return err
+	}
+	number := func(v float64) string { return strconv.FormatFloat(v, 'f', 2, 64) }
+	head := []string{"BYTES", "MESSAGES", "MiB/s", "Gbit/s", "MILLION/s", "CPU µs EACH"}
+	if r.Latency {
+		head = []string{"BYTES", "MESSAGES", "MIN µs", "MEDIAN", "AVERAGE", "99 %", "99.9 %", "MAX", "CPU µs EACH"}
+	}
+	var rows [][]string
+	for _, v := range r.Rows {
+		row := []string{strconv.Itoa(v.Size), strconv.Itoa(v.Messages)}
+		values := []float64{v.MiBs, v.Gbits, v.Mps, v.CPU}
+		if r.Latency {
+			values = []float64{v.Min, v.Median, v.Average, v.P99, v.P999, v.Max, v.CPU}
+		}
+		for _, n := range values {
+			row = append(row, number(n))
+		}
+		rows = append(rows, row)
+	}
+	return page.Table(w, head, rows)
+}

@@ -1,0 +1,332 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package perf
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma"
+)
+
+// qkey is that of perftest's UD queue pairs.
+const qkey = 0x11111111
+
+// grh is room in front of a datagram.
+const grh = rdma.GRHBytes
+
+// usualInline is what perftest's latency tests of a send or write take as inline data on most devices.
+const usualInline = 220
+
+// rig is one end's objects.
+type rig struct {
+	o       *Options
+	device  *rdma.Device
+	port    uint8
+	gid     *ibv.GIDEntry // nil: the port has LIDs
+	mtu     ibv.MTU       // of the port, or what Options says
+	pd      *rdma.PD
+	channel *rdma.CompChannel
+	sends   *rdma.CQ
+	recvs   *rdma.CQ
+	buffer  *rdma.Buffer
+	mr      *rdma.MR
+	area    int // bytes of a queue pair's part of the buffer: one to send, one to receive
+	ends    []*end
+	wcs     []ibv.WC
+	undo    []func() error
+}
+
+// end is a queue pair, its work requests, and what its peer said of itself.
+type end struct {
+	qp     *rdma.QP
+	own    rdma.Endpoint
+	keys   keys // what the peer learns
+	peer   keys
+	ah     *rdma.AH
+	batch  *rdma.SendBatch
+	recv   *rdma.RecvBatch
+	posted int // messages
+	done   int
+}
+
+// open opens the device and finds the port and the GID. Everything else waits for what both ends agree on.
+func open(o *Options) (r *rig, err error) {
+	r = &rig{o: o, wcs: make([]ibv.WC, 16)}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, r.Close())
+		}
+	}()
+	if r.device, err = rdma.Open(o.Device); err != nil {
+		return r, err
+	}
+	r.undo = append(r.undo, r.device.Close)
+	var port *ibv.PortAttr
+	if r.port, port, err = r.device.ActivePort(); err != nil {
+		return r, err
+	}
+	r.mtu = port.ActiveMTU
+	if o.MTU != 0 {
+		if r.mtu = ibvMTU(o.MTU); r.mtu > port.ActiveMTU {
+			return r, fmt.Errorf("the MTU of port %d of %s is %d, so it cannot be %d", r.port, r.device.Name(),
+				rdma.MTUBytes(port.ActiveMTU), o.MTU)
+		}
+	}
+	switch {
+	case o.GIDIndex >= 0:
+		r.gid, err = r.device.GID(r.port, o.GIDIndex)
+	case ibv.LinkLayer(port.LinkLayer) == ibv.LINK_LAYER_ETHERNET:
+		var best ibv.GIDEntry
+		best, err = r.device.FindGID(rdma.GIDQuery{Port: r.port})
+		r.gid = &best
+	}
+	return r, err
+}
+
+// Close closes everything, the youngest first.
+func (r *rig) Close() (err error) {
+	for i := len(r.undo) - 1; i >= 0; i-- {
+		err = errors.Join(err, r.undo[i]())
+	}
+	r.undo = nil
+	return err
+}
+
+// keep has Close close an object.
+func keep[T interface{ Close() error }](r *rig, v T, err error) (T, error) {
+	if err == nil {
+		r.undo = append(r.undo, v.Close)
+	}
+	return v, err
+}
+
+// equip makes queues and memory for messages up to the largest size.
+func (r *rig) equip(t terms) (err error) {
+	o, largest := r.o, 0
+	for _, n := range o.Sizes {
+		largest = max(largest, n)
+	}
+	r.area = (max(largest, t.cycle)+grh+63)/64*64 + 64
+	pd, err := r.device.AllocPD()
+	if r.pd, err = keep(r, pd, err); err != nil {
+		return err
+	}
+	if o.Events {
+		c, err := r.device.CreateCompChannel()
+		if r.channel, err = keep(r, c, err); err != nil {
+			return err
+		}
+	}
+	cq, err := r.device.CreateCQ(o.TxDepth*o.QPs, r.channel, 0)
+	if r.sends, err = keep(r, cq, err); err != nil {
+		return err
+	}
+	cq, err = r.device.CreateCQ(o.RxDepth*o.QPs, r.channel, 0)
+	if r.recvs, err = keep(r, cq, err); err != nil {
+		return err
+	}
+	b, err := rdma.NewBuffer(2*r.area*o.QPs, rdma.MapOptions{})
+	if r.buffer, err = keep(r, b, err); err != nil {
+		return err
+	}
+	access := ibv.ACCESS_LOCAL_WRITE | ibv.ACCESS_REMOTE_WRITE | ibv.ACCESS_REMOTE_READ
+	if o.Verb == "atomic" {
+		access |= ibv.ACCESS_REMOTE_ATOMIC
+	}
+	mr, err := r.pd.RegBuffer(r.buffer, access)
+	if r.mr, err = keep(r, mr, err); err != nil {
+		return err
+	}
+	return nil
+}
+
+// newEnds makes the queue pairs. Those of the connection manager are connected then.
+func (r *rig) newEnds(l link) error {
+	manager, _ := l.(*connected)
+	create := func(attr *ibv.QPInitAttr) (*rdma.QP, error) { return r.pd.CreateQP(attr, rdma.QueueOptions{}) }
+	if manager == nil {
+		for i := range r.o.QPs {
+			if err := r.newEnd(i, create); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	sync := func() error {
+		_, err := shake(l, r.o.client(), &keys{global: true})
+		return err
+	}
+	if err := sync(); err != nil {
+		return err
+	}
+	for i := range r.o.QPs {
+		if err := r.joined(i, manager); err != nil {
+			return err
+		}
+	}
+	return sync()
+}
+
+// joined makes a queue pair that is connected by the connection manager.
+func (r *rig) joined(i int, l *connected) error {
+	for tries := 10; ; tries-- {
+		id, err := l.next()
+		if err != nil {
+			return err
+		}
+		kept := len(r.undo)
+		r.undo = append(r.undo, id.Close)
+		err = r.newEnd(i, func(attr *ibv.QPInitAttr) (*rdma.QP, error) { return id.CreateQP(r.pd, attr, rdma.QueueOptions{}) })
+		if err == nil {
+			err = l.join(id)
+		}
+		if err == nil || tries == 0 || !again(err) {
+			return err
+		}
+		for n := len(r.undo); n > kept; n-- {
+			if err := r.undo[n-1](); err != nil {
+				return err
+			}
+			r.undo = r.undo[:n-1]
+		}
+		r.ends = r.ends[:i]
+		time.Sleep(100 * time.Millisecond)
+	}
+}
+
+// inline is up to which size messages are inline.
+func (o *Options) inline() int {
+	switch {
+	case o.Inline >= 0:
+		return o.Inline
+	case o.Latency && (o.Verb == "send" || o.Verb == "write"):
+		return usualInline
+	}
+	return 0
+}
+
+// newEnd makes the i-th queue pair.
+func (r *rig) newEnd(i int, create func(*ibv.QPInitAttr) (*rdma.QP, error)) (err error) {
+	o := r.o
+	e := &end{}
+	attr := &ibv.QPInitAttr{QPType: transports[o.Connection], SendCQ: r.sends.Ptr(), RecvCQ: r.recvs.Ptr(),
+		Cap: ibv.QPCap{MaxSendWR: uint32(o.TxDepth), MaxRecvWR: uint32(o.RxDepth), MaxSendSGE: 1, MaxRecvSGE: 1,
+			MaxInlineData: uint32(o.inline())}}
+	qp, err := create(attr)
+	if err != nil && o.Inline < 0 && attr.Cap.MaxInlineData != 0 { // a device may have less
+		attr.Cap.MaxInlineData = 0
+		qp, err = create(attr)
+	}
+	if e.qp, err = keep(r, qp, err); err != nil {
+		return err
+	}
+	on := rdma.GIDQuery{Port: r.port}
+	if r.gid != nil {
+		on.GID, on.Type = &r.gid.GID, &r.gid.GIDType
+	}
+	if e.own, err = e.qp.EndpointOn(on); err != nil {
+		return err
+	}
+	e.keys = keys{lid: e.own.LID, reads: e.own.ReadAtomic, qpn: e.own.QPNum, psn: e.own.PSN, rkey: r.mr.RKey(),
+		address: r.mr.Address() + uint64(r.target(i)), global: r.gid != nil}
+	if r.gid != nil {
+		e.keys.gid = r.gid.GID
+	}
+	batch, err := rdma.NewSendBatch(o.List, o.List, 0)
+	if e.batch, err = keep(r, batch, err); err != nil {
+		return err
+	}
+	recv, err := rdma.NewRecvBatch(1, 1)
+	e.recv, err = keep(r, recv, err)
+	r.ends = append(r.ends, e)
+	return err
+}
+
+// source and target are where a queue pair's parts of the buffer begin: what it sends, and what it receives.
+func (r *rig) source(i int) int { return i * r.area }
+func (r *rig) target(i int) int { return (r.o.QPs + i) * r.area }
+
+// connect connects all queue pairs to those of the peer.
+func (r *rig) connect(t terms) error {
+	for _, e := range r.ends {
+		peer := rdma.Endpoint{QPNum: e.peer.qpn, PSN: e.peer.psn, GID: e.peer.gid, LID: e.peer.lid, MTU: t.mtu,
+			ReadAtomic: max(1, e.peer.reads), QKey: qkey}
+		attr, err := e.qp.ConnectAttr(peer)
+		if err != nil {
+			return err
+		}
+		if attr.QKey = qkey; e.qp.Type() != ibv.QPT_UD {
+			attr.QKey, attr.PathMTU, attr.Timeout = 0, t.mtu, uint8(r.o.Timeout)
+		}
+		if err := e.qp.ConnectWith(attr); err != nil {
+			return err
+		}
+		if e.qp.Type() != ibv.QPT_UD {
+			continue
+		}
+		path, err := e.qp.Path(peer)
+		if err != nil {
+			return err
+		}
+		ah, err := r.pd.CreateAH(&path)
+		if e.ah, err = keep(r, ah, err); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// aim writes the work requests for messages of a size.
+func (r *rig) aim(size int) error {
+	o := r.o
+	for i, e := range r.ends {
+		e.posted, e.done = 0, 0
+		e.batch.Reset()
+		for range o.List {
+			var w rdma.SendRequest
+			id, remote, rkey := uint64(i), e.peer.address, e.peer.rkey
+			switch o.Verb {
+			case "send":
+				w = e.batch.Send(id)
+			case "write":
+				w = e.batch.Write(id, remote, rkey)
+			case "read":
+				w = e.batch.Read(id, remote, rkey)
+			case "atomic":
+				w = e.batch.FetchAdd(id, remote, rkey, 1)
+			}
+			w = w.Add(r.mr.SGE(uint64(r.source(i)), uint32(size)))
+			if e.ah != nil {
+				w = w.UD(e.ah.Ptr(), e.peer.qpn, qkey)
+			}
+			if (o.Verb == "send" || o.Verb == "write") && size <= min(o.inline(), int(e.qp.Cap().MaxInlineData)) {
+				w.Flags(ibv.SEND_INLINE)
+			}
+		}
+		if err := e.batch.Err(); err != nil {
+			return err
+		}
+		e.recv.Reset()
+		room := size
+		if e.ah != nil {
+			room += grh
+		}
+		e.recv.Recv(uint64(i)).Add(r.mr.SGE(uint64(r.target(i)), uint32(room)))
+	}
+	return nil
+}
+
+// fill posts receives of all queue pairs until there are as many as RxDepth.
+func (r *rig) fill(have []int) error {
+	for i, e := range r.ends {
+		for ; have[i] < r.o.RxDepth; have[i]++ {
+			if _, err := e.qp.PostRecv(e.recv); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package perf
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma"
+)
+
+// Run measures with a peer, for which the server waits. It calls row after each size, in the order of Sizes.
+func Run(ctx context.Context, o *Options, row func(Row)) (report *Report, err error) {
+	r, err := open(o)
+	if err != nil {
+		return nil, err
+	}
+	l, err := r.meet(ctx)
+	if err != nil {
+		return nil, errors.Join(err, r.Close())
+	}
+	defer func() { err = errors.Join(err, r.Close(), l.Close()) }() // queue pairs may belong to the link
+	defer context.AfterFunc(ctx, func() { _ = l.Close() })()
+	report, err = r.run(ctx, l, row)
+	if ctx.Err() != nil {
+		return report, ctx.Err()
+	}
+	return report, err
+}
+
+func (r *rig) run(ctx context.Context, l link, row func(Row)) (*Report, error) {
+	o := r.o
+	t, err := agree(l, o.client(), r.mtu)
+	if err != nil {
+		return nil, err
+	}
+	if o.Connection == "UD" {
+		mtu := rdma.MTUBytes(t.mtu)
+		o.Sizes = slices.DeleteFunc(o.Sizes, func(n int) bool { return o.All && n > mtu })
+		if o.Sizes[0] > mtu && o.Sizes[0] != defaultBandwidth {
+			return nil, fmt.Errorf("a datagram has at most %d bytes, which is the MTU, not %d", mtu, o.Sizes[0])
+		}
+		o.Sizes[0] = min(o.Sizes[0], mtu)
+	}
+	if err := r.equip(t); err != nil {
+		return nil, err
+	}
+	if err := r.newEnds(l); err != nil {
+		return nil, err
+	}
+	if err := r.meetEnds(l, t); err != nil {
+		return nil, err
+	}
+	report := &Report{Test: o.String(), Connection: o.Connection, QPs: o.QPs, Device: r.device.Name(),
+		MTU: rdma.MTUBytes(t.mtu), PeerVersion: t.version, Client: o.client(), Latency: o.Latency, Rows: []Row{}}
+	test := &test{rig: r, ctx: ctx, l: l, have: make([]int, o.QPs)}
+	for _, size := range o.Sizes {
+		if err := r.aim(size); err != nil {
+			return report, err
+		}
+		result, err := test.one(size)
+		if err != nil {
+			return report, fmt.Errorf("with messages of %d bytes: %w", size, err)
+		}
+		if result != nil {
+			report.Rows = append(report.Rows, *result)
+			row(*result)
+		}
+		if !o.client() && o.oneSided() {
+			break // the peer does all of it
+		}
+	}
+	return report, test.end(report)
+}
+
+// meetEnds exchanges the keys of all queue pairs and connects them, in the order in which perftest's programs do.
+func (r *rig) meetEnds(l link, t terms) error {
+	one := func() error {
+		_, err := shake(l, r.o.client(), &r.ends[0].keys)
+		return err
+	}
+	all := func() error {
+		for _, e := range r.ends {
+			var err error
+			if e.peer, err = shake(l, r.o.client(), &e.keys); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	connect := func() error {
+		if r.o.Manager {
+			return nil // they are connected
+		}
+		return r.connect(t)
+	}
+	steps := []func() error{all, connect, all, one}
+	switch {
+	case r.o.Verb == "send":
+		steps = []func() error{all, connect, one, all}
+	case r.o.Latency:
+		steps = []func() error{one, all, connect, all, one}
+	}
+	for _, step := range steps {
+		if err := step(); err != nil {
+			return fmt.Errorf("exchange of queue pairs: %w", err)
+		}
+	}
+	return nil
+}
+
+// test is what runs between connected ends.
+type test struct {
+	*rig
+	ctx  context.Context
+	l    link
+	have []int // receives that are posted, of each queue pair
+	seen atomic.Bool
+}
+
+func (t *test) sync() error {
+	_, err := shake(t.l, t.o.client(), &t.ends[0].keys)
+	return err
+}
+
+// one measures messages of a size. It is nil on a server that only serves.
+func (t *test) one(size int) (*Row, error) {
+	o := t.o
+	if o.Verb == "send" {
+		if o.Latency || !o.client() {
+			if err := t.fill(t.have); err != nil {
+				return nil, err
+			}
+		}
+		if err := t.sync(); err != nil {
+			return nil, err
+		}
+	}
+	switch {
+	case o.Latency && o.Verb == "send":
+		return t.pingPong(size, t.arrived)
+	case o.Latency && o.Verb == "write":
+		return t.pingPong(size, t.written(size))
+	case !o.client() && o.oneSided():
+		return nil, nil
+	case o.Latency:
+		return t.roundTrips(size)
+	case o.client():
+		row, err := t.stream(size)
+		if err == nil && o.All && o.Verb == "send" {
+			err = t.sync()
+		}
+		return row, err
+	}
+	return t.sink(size)
+}
+
+// end says that this end is through.
+func (t *test) end(report *Report) error {
+	o := t.o
+	if o.Latency && o.Verb == "write" {
+		return nil
+	}
+	if !o.Latency && o.Verb != "send" {
+		if err := t.sync(); err != nil {
+			return err
+		}
+		mine := outcome{}
+		if n := len(report.Rows); n > 0 {
+			last := report.Rows[n-1]
+			mine = outcome{uint64(last.Size), uint64(last.Messages), last.MiBs, last.MiBs, last.Mps}
+		}
+		if err := tell(t.l, o.client(), mine); err != nil {
+			return err
+		}
+	}
+	if !t.seen.Load() {
+		if err := t.sync(); err != nil {
+			return err
+		}
+	}
+	_ = t.l.send([]byte("done\x00")) // older ones read it, newer ones have closed
+	return nil
+}
+
+// deadline is when a test by time ends; never, if messages count.
+func (t *test) deadline() time.Time {
+	if t.o.Duration == 0 {
+		return time.Time{}
+	}
+	return time.Now().Add(t.o.Duration)
+}
+
+// errEnded says that a wait came to its deadline.
+var errEnded = errors.New("the time is over")
+
+// next waits for completions of a queue. They are in t.wcs.
+func (t *test) next(cq *rdma.CQ, until time.Time) (n int, err error) {
+	if t.o.Events {
+		n, err = t.wait(cq, until)
+	} else {
+		n, err = t.spin(cq, until)
+	}
+	for i := range t.wcs[:n] {
+		if err := rdma.CompletionErr(&t.wcs[i]); err != nil {
+			return 0, err
+		}
+	}
+	return n, err
+}
+
+func (t *test) wait(cq *rdma.CQ, until time.Time) (int, error) {
+	ctx := t.ctx
+	if !until.IsZero() {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadline(ctx, until)
+		defer cancel()
+	}
+	n, err := cq.Wait(ctx, t.wcs)
+	if err != nil && t.ctx.Err() == nil && ctx.Err() != nil {
+		return 0, errEnded
+	}
+	return n, err
+}
+
+func (t *test) spin(cq *rdma.CQ, until time.Time) (int, error) {
+	for empty := 0; ; empty++ {
+		if n, err := cq.Poll(t.wcs); n != 0 || err != nil {
+			return n, err
+		}
+		if empty&255 == 255 {
+			if err := t.pause(until); err != nil {
+				return 0, err
+			}
+		}
+	}
+}
+
+// pause lets other goroutines run, and says if the wait is over.
+func (t *test) pause(until time.Time) error {
+	runtime.Gosched()
+	if err := t.ctx.Err(); err != nil {
+		return err
+	}
+	if !until.IsZero() && time.Now().After(until) {
+		return errEnded
+	}
+	return nil
+}
+
+// post posts the requests of a queue pair, of which each o.Moderate-th has a completion, and the last one.
+func (t *test) post(e *end, last int) error {
+	wrs := e.batch.WRs()
+	for i := range wrs {
+		wrs[i].SendFlags &^= ibv.SEND_SIGNALED
+		if n := e.posted + i + 1; n%t.o.Moderate == 0 || n == last {
+			wrs[i].SendFlags |= ibv.SEND_SIGNALED
+		}
+	}
+	_, err := e.qp.PostSend(e.batch)
+	e.posted += len(wrs)
+	return err
+}

@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package perf
+
+import (
+	"errors"
+	"math"
+	"sync/atomic"
+	"time"
+	"unsafe"
+)
+
+// stream posts messages to all queue pairs as fast as they complete.
+func (t *test) stream(size int) (*Row, error) {
+	o := t.o
+	last, until := o.Iterations, t.deadline()
+	if o.Duration != 0 {
+		last = math.MaxInt
+	}
+	m := begin()
+	for open := len(t.ends); open > 0; {
+		for _, e := range t.ends {
+			for e.posted < last && e.posted+o.List-e.done <= o.TxDepth {
+				if err := t.post(e, last); err != nil {
+					return nil, err
+				}
+			}
+		}
+		n, err := t.next(t.sends, until)
+		if errors.Is(err, errEnded) || o.Duration != 0 && err == nil && time.Now().After(until) {
+			break
+		}
+		if err != nil {
+			return nil, err
+		}
+		for _, wc := range t.wcs[:n] {
+			e := t.ends[wc.WRID]
+			if e.done = min(e.done+o.Moderate, e.posted); e.done == last {
+				open--
+			}
+		}
+	}
+	done := 0
+	for _, e := range t.ends {
+		done += e.done
+	}
+	return m.bandwidth(size, done), nil
+}
+
+// quiet is how long a server whose client is through waits for what was sent before and may be lost.
+const quiet = 200 * time.Millisecond
+
+// sink receives what the client sends, until all of it has arrived or the client says that it is through.
+func (t *test) sink(size int) (*Row, error) {
+	o := t.o
+	through := make(chan error, 1)
+	go func() {
+		b := make([]byte, t.l.keys().size(t.ends[0].keys.global))
+		through <- t.l.receive(b)
+	}()
+	total := o.Iterations * o.QPs
+	var m *meter
+	var told error
+	done, ended := 0, false
+	for o.Duration != 0 || done < total {
+		n, err := t.next(t.recvs, time.Now().Add(quiet/4))
+		if err != nil && !errors.Is(err, errEnded) {
+			return nil, err
+		}
+		if n > 0 && m == nil {
+			m = begin()
+		}
+		for i := range t.wcs[:n] {
+			at := int(t.wcs[i].WRID)
+			t.have[at]--
+			done++
+		}
+		if err := t.refill(); err != nil {
+			return nil, err
+		}
+		if n == 0 {
+			if ended {
+				break
+			}
+			select {
+			case told = <-through:
+				ended = true
+			default:
+			}
+		}
+	}
+	if m == nil {
+		m = begin()
+	}
+	row := m.bandwidth(size, done)
+	if !ended {
+		told = <-through
+	}
+	if told != nil {
+		return nil, told
+	}
+	t.seen.Store(!o.All) // with all sizes, there is another one at the end
+	return row, t.l.send(t.l.keys().put(&t.ends[0].keys))
+}
+
+// refill posts receives in place of those that completed.
+func (t *test) refill() error { return t.fill(t.have) }
+
+// arrived waits for a message, and posts a receive for another.
+func (t *test) arrived(until time.Time) error {
+	n, err := t.next(t.recvs, until)
+	if err != nil {
+		return err
+	}
+	t.have[0] -= n
+	return t.refill()
+}
+
+// written returns what waits until the peer has written the next message, whose last byte counts.
+func (t *test) written(size int) func(until time.Time) error {
+	at := t.target(0) + size - 1
+	b := t.buffer.Bytes()
+	word := (*uint32)(unsafe.Pointer(&b[at&^3])) // a buffer begins at a page
+	shift := at & 3 * 8
+	if bigEndian {
+		shift = 24 - shift
+	}
+	var next byte
+	return func(until time.Time) error {
+		next++
+		for empty := 0; byte(atomic.LoadUint32(word)>>shift) != next; empty++ {
+			if empty&63 != 63 {
+				continue
+			}
+			// A device in software may need somebody who asks it.
+			if n, err := t.sends.Poll(t.wcs); err != nil || n != 0 {
+				return errors.Join(err, errUnexpected)
+			}
+			if err := t.pause(until); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
+var errUnexpected = errors.New("a completion came that nobody waits for")
+
+// bigEndian says how a word has its bytes.
+var bigEndian = func() bool { one := uint16(1); return *(*byte)(unsafe.Pointer(&one)) == 0 }()
+
+// pingPong sends a message, waits for the peer's, and so on. The server waits first.
+func (t *test) pingPong(size int, wait func(until time.Time) error) (*Row, error) {
+	o, e := t.o, t.ends[0]
+	until := t.deadline()
+	mark := &t.buffer.Bytes()[t.source(0)+size-1]
+	m := begin()
+	for sent, received := 0, 0; o.Duration != 0 || sent < o.Iterations || received < o.Iterations; {
+		if (sent > 0 || !o.client()) && (o.Duration != 0 || received < o.Iterations) {
+			if err := wait(until); errors.Is(err, errEnded) {
+				break
+			} else if err != nil {
+				return nil, err
+			}
+			received++
+		}
+		if o.Duration == 0 && sent == o.Iterations {
+			continue
+		}
+		m.mark()
+		sent++
+		*mark = byte(sent)
+		if err := t.post(e, sent); err != nil {
+			return nil, err
+		}
+		if _, err := t.next(t.sends, until); errors.Is(err, errEnded) {
+			break
+		} else if err != nil {
+			return nil, err
+		}
+	}
+	return m.latency(size, 2), nil
+}
+
+// roundTrips does one operation after the other.
+func (t *test) roundTrips(size int) (*Row, error) {
+	o, e := t.o, t.ends[0]
+	until := t.deadline()
+	m := begin()
+	for n := 0; o.Duration != 0 || n < o.Iterations; n++ {
+		m.mark()
+		if err := t.post(e, n+1); err != nil {
+			return nil, err
+		}
+		if _, err := t.next(t.sends, until); errors.Is(err, errEnded) {
+			break
+		} else if err != nil {
+			return nil, err
+		}
+	}
+	m.mark()
+	return m.latency(size, 1), nil
+}
