@@ -149,14 +149,14 @@ var errUnexpected = errors.New("a completion came that nobody waits for")
 // bigEndian says how a word has its bytes.
 var bigEndian = func() bool { one := uint16(1); return *(*byte)(unsafe.Pointer(&one)) == 0 }()
 
-// pingPong sends a message, waits for the peer's, and so on. The server waits first.
+// pingPong sends a message, waits for the peer's, and so on. The client begins with sends, the server with writes.
 func (t *test) pingPong(size int, wait func(until time.Time) error) (*Row, error) {
 	o, e := t.o, t.ends[0]
-	until := t.deadline()
+	until, first := t.deadline(), o.client() == (o.Verb == "send")
 	mark := &t.buffer.Bytes()[t.source(0)+size-1]
 	m := begin()
 	for sent, received := 0, 0; o.Duration != 0 || sent < o.Iterations || received < o.Iterations; {
-		if (sent > 0 || !o.client()) && (o.Duration != 0 || received < o.Iterations) {
+		if (sent > 0 || !first) && (o.Duration != 0 || received < o.Iterations) {
 			if err := wait(until); errors.Is(err, errEnded) {
 				break
 			} else if err != nil {

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+//go:build amd64 || arm64
+
+package dropin
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// measured are tests that both ends are told alike: perftest's program, and goverbs perf. Each sends 100 messages.
+var measured = []string{
+	"send bw", "send bw -c UC -s 3000", "send bw -c UD -s 1024 -q 2", "send bw -q 3 -l 5 -t 20 -r 40", "send bw -R -e",
+	"write bw -m 1024", "write bw -R -q 2", "write bw -c UC -I 64 -s 64", "read bw -s 5001", "atomic bw -q 2",
+	"send lat", "send lat -c UD -s 200", "send lat -R -e", "write lat -s 100", "read lat -R", "atomic lat -x 0",
+}
+
+// measuredAtLength are more of them, which take longer.
+var measuredAtLength = []string{
+	"send bw -a", "write bw -a", "read bw -a -R", "send lat -a", "write lat -a", "read lat -a", "send bw -c UD -a",
+	"send bw -D 3", "write bw -D 3", "read lat -D 3", "send lat -D 3",
+}
+
+// TestPerf: goverbs perf measures with the programs of perftest as its peer, in both roles.
+func TestPerf(t *testing.T) {
+	dir := built(t)
+	if _, err := exec.LookPath("ib_send_bw"); err != nil {
+		t.Skip("ib_send_bw is not installed: make deps brings perftest")
+	}
+	goverbs := filepath.Join(t.TempDir(), "goverbs")
+	out, err := exec.Command("go", "build", "-o", goverbs, "../../cmd/goverbs").CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	tests := measured
+	if os.Getenv("GOVERBS_EVERYTHING") != "" {
+		tests = append(tests, measuredAtLength...)
+	}
+	for _, test := range tests {
+		test := test + " -u 20" // a busy machine loses no packets
+		if !strings.Contains(test, "-D") {
+			test += " -n 100"
+		}
+		words := strings.Fields(test)
+		theirs := append([]string{"ib_" + words[0] + "_" + words[1], "-F"}, words[2:]...)
+		ours := append([]string{goverbs, "--json", "perf", words[0], "--" + words[1]}, words[2:]...)
+		t.Run(test+"/served by perftest", func(t *testing.T) {
+			t.Parallel()
+			_, said := measure(t, dir, theirs, ours)
+			results(t, test, said, true)
+		})
+		t.Run(test+"/asked by perftest", func(t *testing.T) {
+			t.Parallel()
+			said, table := measure(t, dir, ours, theirs)
+			if strings.HasPrefix(test, "send") || strings.HasPrefix(test, "write lat") {
+				results(t, test, said, false)
+			}
+			if strings.Contains(test, "-n") {
+				n := 100
+				for i, word := range words {
+					if word == "-q" {
+						n = 100 * int(words[i+1][0]-'0')
+					}
+				}
+				assert.Regexp(t, fmt.Sprintf(`(?m)^ \d+ +%d +`, n), string(table))
+			}
+		})
+	}
+}
+
+// measure runs a server and its client on devices of their own, and gives what they print.
+func measure(t *testing.T, dir string, server, client []string) (served, asked []byte) {
+	port, own, other := freePort(t), freeAddress(t), freeAddress(t)
+	var said, wrong bytes.Buffer
+	at := func(address string, args []string, more ...string) *exec.Cmd {
+		cmd := with(t, dir, args[0], append(append(args[1:len(args):len(args)], "-p", port), more...)...)
+		cmd.Env = append(cmd.Env, "GOVERBS_DEVICE=soft@"+address)
+		return cmd
+	}
+	listens := at(own, server)
+	listens.Stdout, listens.Stderr = &said, &wrong
+	require.NoError(t, listens.Start())
+	ended := make(chan error, 1)
+	go func() { ended <- listens.Wait() }()
+	defer func() {
+		if t.Failed() {
+			_ = listens.Process.Kill()
+			t.Logf("the server said %s%s", &said, &wrong)
+		}
+	}()
+	manager := slices.Contains(server, "-R")
+	require.Eventually(t, func() bool { return len(ended) > 0 || listening(t, own, port, manager) }, time.Minute,
+		10*time.Millisecond)
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) { // with -R, it may not listen yet
+		connects := at(other, client, own)
+		var bad bytes.Buffer
+		connects.Stderr = &bad
+		out, err := connects.Output()
+		if err == nil {
+			asked = out
+			break
+		}
+		if time.Now().After(deadline) || len(ended) > 0 {
+			require.NoError(t, err, "%s%s", out, &bad)
+		}
+	}
+	select {
+	case err := <-ended:
+		require.NoError(t, err)
+	case <-time.After(time.Minute):
+		require.Fail(t, "the server does not end")
+	}
+	return said.Bytes(), asked
+}
+
+// listening says if a server waits for TCP connections to a port, or at least has a device at an address.
+func listening(t *testing.T, address, port string, manager bool) bool {
+	if manager {
+		l, err := net.ListenPacket("udp4", net.JoinHostPort(address, "4791"))
+		if err == nil {
+			l.Close()
+		}
+		return err != nil
+	}
+	number, err := strconv.Atoi(port)
+	require.NoError(t, err)
+	for _, name := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
+		text, err := os.ReadFile(name)
+		require.NoError(t, err)
+		for line := range strings.Lines(string(text)) {
+			if f := strings.Fields(line); strings.HasSuffix(f[1], fmt.Sprintf(":%04X", number)) && f[3] == "0A" {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// results checks what goverbs perf printed as JSON.
+func results(t *testing.T, test string, text []byte, client bool) {
+	var report struct {
+		Test    string
+		Client  bool
+		Results []struct {
+			Bytes, Messages int
+			MiB             float64 `json:"mib_per_s"`
+			Median          float64 `json:"median_us"`
+		}
+	}
+	require.NoError(t, json.Unmarshal(text, &report), "%s", text)
+	assert.Equal(t, client, report.Client)
+	require.NotEmpty(t, report.Results)
+	for _, row := range report.Results {
+		assert.Positive(t, row.Messages)
+		if strings.Contains(test, " lat") {
+			assert.Positive(t, row.Median)
+		} else {
+			assert.Positive(t, row.MiB)
+		}
+	}
+	if strings.Contains(test, " -a") {
+		assert.Greater(t, len(report.Results), 10)
+	}
+}
