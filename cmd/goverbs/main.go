@@ -28,7 +28,7 @@ type commands struct {
 	JSON    bool           `help:"Print one JSON document." name:"json"`
 	Devices devicesCommand `cmd:"" help:"List devices and their ports, of the kernel and in software."`
 	GIDs    gidsCommand    `cmd:"" name:"gids" help:"List GIDs, and say which one a program does best with."`
-	Perf    perfCommand    `cmd:"" help:"Measure bandwidth or latency; the peer may be perftest's ib_send_bw and its like."`
+	Perf    perfCommand    `cmd:"" help:"Measure bandwidth or latency; the peer may be a program of perftest."`
 	Explain explainCommand `cmd:"" help:"Explain a completion status, an event, an operation, or a transition."`
 }
 

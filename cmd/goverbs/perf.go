@@ -23,7 +23,7 @@ type perfCommand struct {
 	Connection string `short:"c" default:"RC" help:"Type of the connection: RC, UC or UD."`
 	Size       string `short:"s" help:"Bytes of a message: 65536, 64k, 1M."`
 	All        bool   `short:"a" help:"All powers of two from 2 bytes to 8 MiB."`
-	Iterations int    `short:"n" name:"iters" help:"Messages of each queue pair: 5000 of a bandwidth, 1000 of a latency."`
+	Iterations int    `short:"n" name:"iters" help:"Messages of each queue pair; 5000, and 1000 of a latency."`
 	Duration   int    `short:"D" help:"Seconds, in place of a number of messages."`
 	QPs        int    `short:"q" name:"qp" default:"1" help:"Queue pairs."`
 	MTU        int    `short:"m" name:"mtu" help:"Bytes: 256 to 4096."`
@@ -33,7 +33,7 @@ type perfCommand struct {
 	Inline     int    `short:"I" name:"inline_size" default:"-1" help:"Messages of up to so many bytes are inline."`
 	Moderate   int    `short:"Q" name:"cq-mod" default:"100" help:"Every so many messages have a completion."`
 	Events     bool   `short:"e" help:"Sleep until there are completions."`
-	Timeout    int    `short:"u" name:"qp-timeout" default:"18" help:"A lost packet is noticed after 4 µs * 2^this: 1 s."`
+	Timeout    int    `short:"u" name:"qp-timeout" default:"18" help:"A lost packet is noticed after 4 µs * 2^this."`
 	Manager    bool   `short:"R" name:"rdma_cm" help:"Connect by the connection manager."`
 	Port       int    `short:"p" default:"18515" help:"TCP port of the exchange."`
 	Gbits      bool   `name:"report_gbits" hidden:"" help:"Both units are always there."`
@@ -41,10 +41,12 @@ type perfCommand struct {
 }
 
 func (c perfCommand) Run(o output) error {
-	options := &perf.Options{Verb: c.Verb, Latency: c.Lat, Connection: c.Connection, All: c.All, Iterations: c.Iterations,
-		Duration: time.Duration(c.Duration) * time.Second, QPs: c.QPs, Device: c.Device, GIDIndex: c.GIDIndex, Peer: c.Peer,
-		Port: c.Port, MTU: c.MTU, TxDepth: c.TxDepth, RxDepth: c.RxDepth, List: c.List, Inline: c.Inline, Moderate: c.Moderate,
-		Events: c.Events, Timeout: c.Timeout, Manager: c.Manager}
+	options := &perf.Options{
+		Verb: c.Verb, Latency: c.Lat, Connection: c.Connection, All: c.All, Iterations: c.Iterations,
+		Duration: time.Duration(c.Duration) * time.Second, QPs: c.QPs, Device: c.Device, GIDIndex: c.GIDIndex,
+		Peer: c.Peer, Port: c.Port, MTU: c.MTU, TxDepth: c.TxDepth, RxDepth: c.RxDepth, List: c.List, Inline: c.Inline,
+		Moderate: c.Moderate, Events: c.Events, Timeout: c.Timeout, Manager: c.Manager,
+	}
 	if options.Iterations == 0 {
 		if options.Iterations = 5000; c.Lat {
 			options.Iterations = 1000

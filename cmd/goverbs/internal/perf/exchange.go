@@ -49,8 +49,8 @@ func (t tcp) send(message []byte) error {
 func (t tcp) receive(message []byte) error {
 	_, err := io.ReadFull(t, message)
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		return errors.New("the peer closed the connection: it has ended, and says why; it needs the same test, sizes, " +
-			"iterations and number of queue pairs as this end")
+		return errors.New("the peer closed the connection: it has ended, and says why; it needs the same test, " +
+			"sizes, iterations and number of queue pairs as this end")
 	}
 	return err
 }
@@ -71,8 +71,8 @@ func (r *rig) meet(ctx context.Context) (link, error) {
 		d := net.Dialer{Timeout: 10 * time.Second}
 		c, err := d.DialContext(ctx, "tcp", net.JoinHostPort(o.Peer, strconv.Itoa(o.Port)))
 		if err != nil {
-			return nil, fmt.Errorf("nobody waits at %s: start the same test there without a peer, as %s or goverbs perf; %w",
-				net.JoinHostPort(o.Peer, strconv.Itoa(o.Port)), o, err)
+			return nil, fmt.Errorf("nobody waits at %s: start the same test there without a peer, as %s or goverbs "+
+				"perf; %w", net.JoinHostPort(o.Peer, strconv.Itoa(o.Port)), o, err)
 		}
 		return tcp{c}, nil
 	}
@@ -171,7 +171,8 @@ func (textKeys) size(global bool) int {
 }
 
 func (t textKeys) put(k *keys) []byte {
-	b := fmt.Appendf(make([]byte, 0, 128), "%04x:%04x:%06x:%06x:%08x:%016x:", k.lid, k.reads, k.qpn, k.psn, k.rkey, k.address)
+	b := make([]byte, 0, 128)
+	b = fmt.Appendf(b, "%04x:%04x:%06x:%06x:%08x:%016x:", k.lid, k.reads, k.qpn, k.psn, k.rkey, k.address)
 	if k.global {
 		for _, octet := range k.gid.Raw() {
 			b = fmt.Appendf(b, "%02x:", octet)
@@ -190,8 +191,8 @@ func (t textKeys) get(b []byte, global bool) (k keys, err error) {
 		want += len(k.gid.Raw())
 	}
 	if len(fields) != want {
-		return k, fmt.Errorf("the peer sent %q as the keys of a queue pair: it has %d fields, not %d. If one end has -x, "+
-			"the other needs it as well", text, len(fields), want)
+		return k, fmt.Errorf("the peer sent %q as the keys of a queue pair: it has %d fields, not %d. If one end has "+
+			"-x, the other needs it as well", text, len(fields), want)
 	}
 	number := func(i, bits int) (n uint64) {
 		n, bad := strconv.ParseUint(fields[i], 16, bits)
@@ -200,7 +201,8 @@ func (t textKeys) get(b []byte, global bool) (k keys, err error) {
 		}
 		return n
 	}
-	k.lid, k.reads, k.qpn, k.psn = uint16(number(0, 32)), uint8(number(1, 8)), uint32(number(2, 24)), uint32(number(3, 24))
+	k.lid, k.reads = uint16(number(0, 32)), uint8(number(1, 8))
+	k.qpn, k.psn = uint32(number(2, 24)), uint32(number(3, 24))
 	k.rkey, k.address = uint32(number(4, 32)), number(5, 64)
 	if global {
 		for i := range k.gid.Raw() {

@@ -79,8 +79,8 @@ func meetByManager(ctx context.Context, r *rig) (l *connected, err error) {
 		return l, err
 	}
 	if err = l.join(l.id); err != nil && o.client() {
-		err = fmt.Errorf("nobody waits at %v: start the same test there without a peer and with -R, as %s or goverbs perf; %w",
-			l.peer, o, err)
+		err = fmt.Errorf("nobody waits at %v: start the same test there without a peer and with -R, as %s or "+
+			"goverbs perf; %w", l.peer, o, err)
 	}
 	return l, err
 }
@@ -144,7 +144,8 @@ func again(err error) bool {
 }
 
 func (l *connected) send(message []byte) error {
-	if err := l.id.PostSend(0, l.mr.Bytes()[:copy(l.mr.Bytes()[:keyBytes], message)], l.mr, ibv.SEND_SIGNALED); err != nil {
+	out := l.mr.Bytes()[:copy(l.mr.Bytes()[:keyBytes], message)]
+	if err := l.id.PostSend(0, out, l.mr, ibv.SEND_SIGNALED); err != nil {
 		return err
 	}
 	wc, err := l.id.GetSendComp(l.ctx)

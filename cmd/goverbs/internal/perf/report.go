@@ -67,8 +67,8 @@ func micro(d time.Duration) float64 { return float64(d) / float64(time.Microseco
 func (m *meter) bandwidth(size, messages int) *Row {
 	took := time.Since(m.start).Seconds()
 	rate := float64(messages) / took
-	return &Row{Size: size, Messages: messages, MiBs: rate * float64(size) / (1 << 20), Gbits: rate * float64(size) * 8 / 1e9,
-		Mps: rate / 1e6, CPU: m.perMessage(messages)}
+	return &Row{Size: size, Messages: messages, MiBs: rate * float64(size) / (1 << 20),
+		Gbits: rate * float64(size) * 8 / 1e9, Mps: rate / 1e6, CPU: m.perMessage(messages)}
 }
 
 // latency is the result of the times between marks, each of which is shared by so many messages.
@@ -95,8 +95,8 @@ func (m *meter) latency(size, share int) *Row {
 
 // WriteText writes a row for each size.
 func (r *Report) WriteText(w io.Writer) error {
-	fmt.Fprintf(w, "%s  %s  %s  MTU %d  queue pairs %d  peer is perftest %s\n\n", r.Test, r.Device, r.Connection, r.MTU, r.QPs,
-		r.PeerVersion)
+	fmt.Fprintf(w, "%s  %s  %s  MTU %d  queue pairs %d  peer is perftest %s\n\n", r.Test, r.Device, r.Connection, r.MTU,
+		r.QPs, r.PeerVersion)
 	if len(r.Rows) == 0 {
 		_, err := fmt.Fprintln(w, "the client measured; this end only served")
 		return err

@@ -179,7 +179,9 @@ func (r *rig) joined(i int, l *connected) error {
 		}
 		kept := len(r.undo)
 		r.undo = append(r.undo, id.Close)
-		err = r.newEnd(i, func(attr *ibv.QPInitAttr) (*rdma.QP, error) { return id.CreateQP(r.pd, attr, rdma.QueueOptions{}) })
+		err = r.newEnd(i, func(attr *ibv.QPInitAttr) (*rdma.QP, error) {
+			return id.CreateQP(r.pd, attr, rdma.QueueOptions{})
+		})
 		if err == nil {
 			err = l.join(id)
 		}
@@ -310,11 +312,8 @@ func (r *rig) aim(size int) error {
 			return err
 		}
 		e.recv.Reset()
-		room := size
-		if e.ah != nil {
-			room += grh
-		}
-		e.recv.Recv(uint64(i)).Add(r.mr.SGE(uint64(r.target(i)), uint32(room)))
+		// What is posted may be there for messages of the next size.
+		e.recv.Recv(uint64(i)).Add(r.mr.SGE(uint64(r.target(i)), uint32(r.area)))
 	}
 	return nil
 }

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package perf
+
+import (
+	"bytes"
+	"net"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+)
+
+// FuzzKeys: what a peer sends as keys is read as it was written, or refused with what it says.
+func FuzzKeys(f *testing.F) {
+	whole := keys{lid: 0x1234, reads: 16, qpn: 0xabcdef, psn: 0x123456, rkey: 0xdeadbeef, address: 1 << 63,
+		global: true, srqn: 7}
+	copy(whole.gid.Raw()[:], "0123456789abcdef")
+	f.Add(textKeys{}.put(&whole), true)
+	without := whole
+	without.gid, without.global = ibv.GID{}, false
+	f.Add(textKeys{}.put(&without), false)
+	f.Add([]byte("0000:01:-00001:000000:00000000:0000000000000000:00000000:"), false)
+	f.Add([]byte("::::::::::::::::::::::"), true)
+	f.Fuzz(func(t *testing.T, text []byte, global bool) {
+		k, err := textKeys{}.get(text, global)
+		if err != nil {
+			assert.ErrorContains(t, err, "the peer sent ")
+			return
+		}
+		again, err := textKeys{}.get(textKeys{}.put(&k), global)
+		require.NoError(t, err)
+		assert.Equal(t, k, again)
+		assert.Less(t, k.qpn, uint32(1<<24))
+	})
+}
+
+// TestKeys: both forms have the sizes of perftest's, and keep everything.
+func TestKeys(t *testing.T) {
+	k := keys{lid: 1, reads: 2, qpn: 3, psn: 4, rkey: 5, address: 6, global: true, srqn: 7}
+	copy(k.gid.Raw()[:], "0123456789abcdef")
+	text := textKeys{}.put(&k)
+	assert.Len(t, text, 108)
+	want := "0001:0002:000003:000004:00000005:0000000000000006:30:31:"
+	assert.True(t, bytes.HasPrefix(text, []byte(want)), "%s", text)
+	for _, c := range []codec{textKeys{}, binaryKeys{}} {
+		b := c.put(&k)
+		assert.Len(t, b, c.size(true))
+		back, err := c.get(b, true)
+		require.NoError(t, err)
+		assert.Equal(t, k, back)
+	}
+}
+
+// TestAgree: two ends take the smaller MTU and the larger page; a peer that is none is refused.
+func TestAgree(t *testing.T) {
+	meet := func(peer func(l link)) (terms, error) {
+		a, b := net.Pipe()
+		defer a.Close()
+		go func() {
+			defer b.Close()
+			peer(tcp{b})
+		}()
+		return agree(tcp{a}, true, ibv.MTU_2048)
+	}
+	got, err := meet(func(l link) { _, _ = agree(l, false, ibv.MTU_1024) })
+	require.NoError(t, err)
+	assert.Equal(t, terms{version: version, cycle: got.cycle, mtu: ibv.MTU_1024}, got)
+	assert.GreaterOrEqual(t, got.cycle, 4096)
+
+	says := func(all ...string) func(l link) {
+		return func(l link) {
+			for i, text := range all {
+				_ = l.receive(make([]byte, []int{16, 4, 4, 2}[i]))
+				_ = l.send([]byte(text))
+			}
+		}
+	}
+	_, err = meet(says("5.10\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00"))
+	assert.ErrorContains(t, err, `the peer is no perftest of 5.70 or later, for it says it is "5.10"`)
+	_, err = meet(says("HTTP/1.1 400 Bad"))
+	assert.ErrorContains(t, err, "HTTP/1.1 400 Bad")
+	six := "6.24\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00"
+	_, err = meet(says(six, "\xff\xff\xff\xff"))
+	assert.ErrorContains(t, err, "pages or cache lines have 4294967295 bytes")
+	_, err = meet(says(six))
+	assert.ErrorContains(t, err, "the peer closed the connection")
+	got, err = meet(says(six, "\x00\x01\x00\x00", "\x00\x00\x00\x80", "9\x00"))
+	require.NoError(t, err)
+	assert.Equal(t, terms{version: "6.24", cycle: 65536, mtu: ibv.MTU_2048}, got, "an MTU that is none does not count")
+}
