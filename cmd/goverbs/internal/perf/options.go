@@ -82,7 +82,7 @@ func (o *Options) Complete(size string) error {
 	}{
 		{"the number of queue pairs", o.QPs, 1, maxQPs}, {"the depth of the send queue", o.TxDepth, 1, maxDepth},
 		{"the depth of the receive queue", o.RxDepth, 1, maxDepth}, {"the length of lists", o.List, 1, o.TxDepth},
-		{"the number of iterations", o.Iterations, 1, 1 << 31}, {"the port", o.Port, 1, 65535},
+		{"the number of iterations", o.Iterations, 1, 1 << 30}, {"the port", o.Port, 1, 65535},
 		{"the timeout", o.Timeout, 0, 31},
 	} {
 		if n.n < n.from || n.n > n.to {

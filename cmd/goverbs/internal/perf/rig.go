@@ -5,6 +5,7 @@ package perf
 import (
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/goverbs/goverbs/generated/ibv"
@@ -110,6 +111,10 @@ func (r *rig) equip(t terms) (err error) {
 		largest = max(largest, n)
 	}
 	r.area = (max(largest, t.cycle)+grh+63)/64*64 + 64
+	if total := 2 * int64(r.area) * int64(o.QPs); total > math.MaxInt {
+		return fmt.Errorf("%d queue pairs with messages of %d bytes need %d bytes of memory, more than there can be",
+			o.QPs, largest, total)
+	}
 	pd, err := r.device.AllocPD()
 	if r.pd, err = keep(r, pd, err); err != nil {
 		return err
