@@ -50,12 +50,14 @@ test: deps ## set up and test what a change may break; 15 min from nothing, 1 mi
 	@.ci/step together $(MAKE) --no-print-directory -j$(JOBS) --output-sync=recurse $(STEPS:%=step-%)
 
 .PHONY: test-all
-test-all: ## all of make test, and what takes long and seldom fails alone: every kernel, more machines, gRPC, fuzzing; 40 min
+test-all: ## all of make test, and what takes long and seldom fails alone: every kernel, more machines, gRPC, fuzzing, suites of others; 1 h 40 min
 	@GOVERBS_EVERYTHING=1 $(MAKE) --no-print-directory test TESTKERNEL=all AGAIN=true
 	@.ci/step dax $(MAKE) --no-print-directory vm-dax
 	@.ci/step unreachable $(MAKE) --no-print-directory vm-unreachable
 	@.ci/step grpc $(MAKE) --no-print-directory check-grpc
 	@.ci/step fuzz $(MAKE) --no-print-directory fuzz FUZZTIME=1500x
+	@.ci/step suites $(MAKE) --no-print-directory suites
+	@.ci/step suites-rxe $(MAKE) --no-print-directory suites-rxe
 	GOVERBS_PACKETS=10000000 $(GO) test -count=1 -timeout 20m ./rdma/soft -run TestHostilePackets
 
 # generated brings headers that tests read

@@ -22,6 +22,7 @@ type Suite struct {
 	Name     string
 	Title    string         // what the page calls it
 	Packages []Package      // what it needs of the archive
+	Version  string         // what the page says, if it is not that of the first of Packages
 	Build    string         // a script in build, which makes what the archive has only as source; or ""
 	Python   string         // the directory with tests of pyverbs; then Cases are empty, and the tests name themselves
 	Rxe      bool           // whether it runs on Soft-RoCE of guests, too,
@@ -54,7 +55,7 @@ func (s *Suite) On(kernel, name string) bool {
 
 // Names are the suites there are, in the order in which they run.
 var Names = []string{"ibverbs-utils", "rdmacm-utils", "pyverbs-44.0", "pyverbs-65.0", "perftest", "qperf", "ucx",
-	"libfabric", "fabtests", "openmpi", "fio", "dapl", "qemu"}
+	"ucx-gtest", "libfabric", "fabtests", "openmpi", "fio", "dapl", "qemu"}
 
 // Read reads the cases of a suite.
 func Read(name string) (*Suite, error) {
@@ -69,7 +70,7 @@ func parse(name, file, text string) (*Suite, error) {
 	f := rows.Read(file, text, rows.Form{Want: "case | server | client | what the client prints", Least: 1, Most: 4,
 		Key: []int{0}, Directives: true})
 	s := &Suite{Name: name, Limit: time.Minute}
-	var server, client string
+	var server, client, prints string
 	for _, row := range f.Rows {
 		c := row.Columns
 		if row.Directive {
@@ -79,6 +80,8 @@ func parse(name, file, text string) (*Suite, error) {
 				server = rest
 			case "client":
 				client = rest
+			case "prints":
+				prints = rest
 			default:
 				if err := s.directive(word, rest); err != nil {
 					f.Fail(row.At, "%w", err)
@@ -86,7 +89,7 @@ func parse(name, file, text string) (*Suite, error) {
 			}
 			continue
 		}
-		one := Case{Name: c[0]}
+		one := Case{Name: c[0], Prints: prints}
 		of, by := server, client
 		if len(c) > 2 {
 			of, by = c[1], c[2]
@@ -112,6 +115,8 @@ func (s *Suite) directive(word, rest string) error {
 	switch {
 	case word == "title" && rest != "":
 		s.Title = rest
+	case word == "version" && rest != "":
+		s.Version = rest
 	case word == "package" && len(fields) == 2:
 		s.Packages = append(s.Packages, Package{fields[0], fields[1]})
 	case word == "build" && len(fields) == 1:
@@ -145,8 +150,9 @@ func (s *Suite) directive(word, rest string) error {
 			s.Skips = append(s.Skips, status)
 		}
 	default:
-		return fmt.Errorf("@ %s %s; want @ title TEXT, @ package NAME VERSION, @ build SCRIPT, @ rxe, @ network own, "+
-			"@ python DIRECTORY, @ limit DURATION, @ skips STATUS..., @ server COMMAND or @ client COMMAND", word, rest)
+		return fmt.Errorf("@ %s %s; want @ title TEXT, @ package NAME VERSION, @ version TEXT, @ build SCRIPT, @ rxe, "+
+			"@ network own, @ python DIRECTORY, @ limit DURATION, @ skips STATUS..., @ server COMMAND, @ client COMMAND "+
+			"or @ prints TEXT", word, rest)
 	}
 	return nil
 }

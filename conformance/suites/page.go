@@ -82,10 +82,10 @@ func writeReasons(to *strings.Builder, s *Suite, kernel string, results []Result
 	}
 }
 
-// version is the version of the package that has the suite, which is the first one.
+// version is that of what is built, or of the package that has the suite, which is the first one.
 func (s *Suite) version() string {
-	if len(s.Packages) == 0 {
-		return ""
+	if s.Version != "" || len(s.Packages) == 0 {
+		return s.Version
 	}
 	return s.Packages[0].Name + " " + s.Packages[0].Version
 }

@@ -81,6 +81,11 @@ both          | true               | true
 server fails  | false              | true
 server stays  | & sleep 3600       | printenv GOVERBS_DEVICE       | soft@127.
 no program    |                    | goverbs-has-no-such-program
+@ client X={case} printenv X
+@ prints for-all
+for-all
+other
+own           |                    | X=own printenv X              | own
 `)
 	require.NoError(t, err)
 	ends := map[string]string{}
@@ -95,6 +100,9 @@ no program    |                    | goverbs-has-no-such-program
 		"both":         "pass",
 		"server fails": "fail (the server: exit status 1: )",
 		"server stays": "pass",
+		"for-all":      "pass",
+		"other":        `fail ("for-all" is not in the output: other)`,
+		"own":          "pass",
 		"no program":   `fail (exec: "goverbs-has-no-such-program": executable file not found in $PATH)`,
 	}, ends)
 }

@@ -225,7 +225,7 @@ func queryDeviceEx(c *context, record uint64, size uint64) runtime.Errno {
 	v.PhysPortCntEx = portNum
 	v.MaxDMSize = maxDM
 	v.CQModCaps = ibv.CQModerationCaps{MaxCQCount: ^uint16(0), MaxCQPeriod: ^uint16(0)}
-	v.ODPCaps.GeneralCaps = uint64(ibv.ODP_SUPPORT)
+	v.ODPCaps.GeneralCaps = uint64(ibv.ODP_SUPPORT | ibv.ODP_SUPPORT_IMPLICIT)
 	const datagrams = ibv.ODP_SUPPORT_SEND | ibv.ODP_SUPPORT_RECV | ibv.ODP_SUPPORT_SRQ_RECV
 	v.ODPCaps.PerTransportCaps = ibv.ODPTransportCaps{RCODPCaps: everyODP,
 		UCODPCaps: datagrams&^ibv.ODP_SUPPORT_SRQ_RECV | ibv.ODP_SUPPORT_WRITE, UDODPCaps: datagrams}

@@ -20,7 +20,7 @@ type memory struct {
 	pd     *pd // that protects
 	start  uint64
 	length uint64
-	base   uint64 // where start is in the process; 0 for a null region, of zeros that nothing changes
+	base   uint64 // where start is in the process; 0 for a null region, of zeros that nothing changes, or everywhere
 	access ibv.AccessFlags
 	window *mw // nil for a region
 	bound  *qp // of a window of type 2: the queue pair that alone may use it
@@ -146,17 +146,40 @@ func (d *device) checkAccess(access ibv.AccessFlags) runtime.Errno {
 	return 0
 }
 
+// everywhere is the base, and the start, of a region on demand that has all memory of the process, also what is mapped
+// later: whatever of it a message needs and is not there is found as memory is that has gone since. At 0 nobody has any.
+const everywhere = 1
+
+// registerAll makes such a region.
+func (p *pd) registerAll(iova uint64, access ibv.AccessFlags, of backing) (uint64, runtime.Errno) {
+	if errno := p.device.checkAccess(access); errno != 0 {
+		return 0, errno
+	}
+	if access&ibv.ACCESS_ON_DEMAND == 0 || iova != 0 || of != (backing{}) {
+		return 0, errnos.EINVAL
+	}
+	if p = locked[pd](addressOf(p.record)); p == nil {
+		return 0, errnos.EINVAL
+	}
+	defer p.fabric().unlock()
+	r, errno := p.newRegion(memory{start: everywhere, length: ^uint64(0), base: everywhere, access: access}, 0)
+	if errno != 0 {
+		return 0, errno
+	}
+	return addressOf(r.record), 0
+}
+
 // register makes a region of memory at an address, which peers know by iova.
 func (p *pd) register(address, length uint64, iova uint64, access ibv.AccessFlags, of backing) (uint64,
 	runtime.Errno) {
+	if address == 0 && length == ^uint64(0) {
+		return p.registerAll(iova, access, of)
+	}
 	if errno := p.device.checkAccess(access); errno != 0 {
 		return 0, errno
 	}
 	if length == 0 || length > maxMRSize || address+length < address || iova+length < iova ||
 		(iova^address)%pageSize != 0 {
-		return 0, errnos.EINVAL
-	}
-	if address == 0 && length == ^uint64(0) { // all memory that there is, and will be
 		return 0, errnos.EINVAL
 	}
 	shown := address
@@ -314,7 +337,7 @@ func reregMR(of ibv.Ptr[ibv.MR], flags ibv.ReregMRFlags, domain ibv.Ptr[ibv.PD],
 		return ibv.REREG_MR_ERR_INPUT, errnos.EINVAL
 	}
 	defer r.fabric().unlock()
-	if r.dm != nil || r.mapped != nil || r.base == 0 || flags == 0 || flags&^ibv.REREG_MR_FLAGS_SUPPORTED != 0 {
+	if r.dm != nil || r.mapped != nil || r.base <= everywhere || flags == 0 || flags&^ibv.REREG_MR_FLAGS_SUPPORTED != 0 {
 		return ibv.REREG_MR_ERR_INPUT, errnos.EINVAL
 	}
 	to, owner := r.memory, r.owner
