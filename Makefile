@@ -50,7 +50,7 @@ test: deps ## set up and test what a change may break; 15 min from nothing, 1 mi
 	@.ci/step together $(MAKE) --no-print-directory -j$(JOBS) --output-sync=recurse $(STEPS:%=step-%)
 
 .PHONY: test-all
-test-all: ## all of make test, and what takes long and seldom fails alone: every kernel, more machines, gRPC, fuzzing, suites of others; 1 h 40 min
+test-all: ## all of make test, and what takes long and seldom fails alone: every kernel, more machines, gRPC, fuzzing, suites of others; 1 h 50 min
 	@GOVERBS_EVERYTHING=1 $(MAKE) --no-print-directory test TESTKERNEL=all AGAIN=true
 	@.ci/step dax $(MAKE) --no-print-directory vm-dax
 	@.ci/step unreachable $(MAKE) --no-print-directory vm-unreachable
@@ -319,7 +319,7 @@ deps: ## install what is missing: C compilers for five targets, or eight with GO
 	@.ci/modules . conformance/bench examples/grpc
 
 .PHONY: suites
-suites: ## test suites of others on the drop-in libraries: installs them, runs them and compares with what docs/suites.md says; SUITES=NAME,NAME for some, UPDATE=1 writes the results; 25 min
+suites: ## test suites of others on the drop-in libraries: installs them, runs them and compares with what docs/suites.md says; SUITES=NAME,NAME for some, UPDATE=1 writes the results; 35 min
 	@$(GO) run ./conformance/suites/cmd/suites $(if $(SUITES),-suites '$(SUITES)') $(if $(UPDATE),-update)
 
 .PHONY: suites-rxe

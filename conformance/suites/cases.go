@@ -151,8 +151,8 @@ func (s *Suite) directive(word, rest string) error {
 		}
 	default:
 		return fmt.Errorf("@ %s %s; want @ title TEXT, @ package NAME VERSION, @ version TEXT, @ build SCRIPT, @ rxe, "+
-			"@ network own, @ python DIRECTORY, @ limit DURATION, @ skips STATUS..., @ server COMMAND, @ client COMMAND "+
-			"or @ prints TEXT", word, rest)
+			"@ network own, @ python DIRECTORY, @ limit DURATION, @ skips STATUS..., @ server COMMAND, "+
+			"@ client COMMAND or @ prints TEXT", word, rest)
 	}
 	return nil
 }

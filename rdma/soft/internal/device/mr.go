@@ -147,7 +147,7 @@ func (d *device) checkAccess(access ibv.AccessFlags) runtime.Errno {
 }
 
 // everywhere is the base, and the start, of a region on demand that has all memory of the process, also what is mapped
-// later: whatever of it a message needs and is not there is found as memory is that has gone since. At 0 nobody has any.
+// later: what a message needs of it and is not there is found as memory is that has gone since. At 0 nobody has any.
 const everywhere = 1
 
 // registerAll makes such a region.
@@ -337,7 +337,8 @@ func reregMR(of ibv.Ptr[ibv.MR], flags ibv.ReregMRFlags, domain ibv.Ptr[ibv.PD],
 		return ibv.REREG_MR_ERR_INPUT, errnos.EINVAL
 	}
 	defer r.fabric().unlock()
-	if r.dm != nil || r.mapped != nil || r.base <= everywhere || flags == 0 || flags&^ibv.REREG_MR_FLAGS_SUPPORTED != 0 {
+	if r.dm != nil || r.mapped != nil || r.base <= everywhere || flags == 0 ||
+		flags&^ibv.REREG_MR_FLAGS_SUPPORTED != 0 {
 		return ibv.REREG_MR_ERR_INPUT, errnos.EINVAL
 	}
 	to, owner := r.memory, r.owner
