@@ -35,5 +35,6 @@ func TestPack(t *testing.T) {
 	out, err = exec.Command("sh", "-c", `tar -xzf "$1"/goverbs-dropin_1.2.3_*.tar.gz -C "$2" && `+
 		`"$2"/goverbs-dropin/bin/goverbs-run printenv LD_LIBRARY_PATH`, "sh", dir, at).CombinedOutput()
 	require.NoError(t, err, "%s", out)
-	assert.Equal(t, filepath.Join(at, "goverbs-dropin/lib/goverbs"), strings.Split(strings.TrimSpace(string(out)), ":")[0])
+	first, _, _ := strings.Cut(strings.TrimSpace(string(out)), ":")
+	assert.Equal(t, filepath.Join(at, "goverbs-dropin/lib/goverbs"), first)
 }
