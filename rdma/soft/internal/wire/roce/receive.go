@@ -115,20 +115,21 @@ func (w *Wire) Poll() (came bool) {
 		return true
 	}
 	w.polls.Add(1)
-	if w.empty.Add(1) <= spins {
+	if w.empty.Add(1)%spins != 0 {
 		return false
 	}
 	return w.giveWay(*all)
 }
 
-// A program that polls in vain gives its processor to others after so many times. If others then run for longer than
-// alone, there are more of them than processors, maybe the peer among them. For the time crowded, it then waits in the
-// kernel, for linger at most, which wakes it for a packet before others: to poll on would take the processor from the
-// peer for milliseconds, and then the peer takes it from the program. It does so for a few times, and for more when
-// that brings packets, since what it waits for may as well come by another way.
+// A program that polls in vain gives its processor to others every so many times. If others then run for longer than
+// short, they do not poll, or there are many: maybe the peer waits for a processor as well. For the time crowded, the
+// program then waits in the kernel, for linger at most, which wakes it for a packet before others: to poll on would
+// take the processor from the peer for milliseconds, and then the peer takes it from the program. It does so for a few
+// times, and for more when that brings packets, since what it waits for may as well come by another way. When the time
+// is over, it polls again, and finds out anew.
 const (
-	spins   = 16
-	alone   = 20 * time.Microsecond
+	spins   = 64
+	short   = 500 * time.Microsecond
 	crowded = 100 * time.Millisecond
 	linger  = 200 * time.Microsecond
 	few     = 2
@@ -143,14 +144,13 @@ func (w *Wire) giveWay(all []*Link) (came bool) {
 			l.socket.Linger(linger)
 			if came = l.read(); came {
 				w.lingers.Store(more)
-				w.others.Store(now.Add(crowded).UnixNano())
 			}
 			l.receiving.Unlock()
 		}
 		return came
 	}
 	udp.Yield()
-	if time.Since(now) > alone {
+	if time.Since(now) > short {
 		w.lingers.Store(few)
 		w.others.Store(now.Add(crowded).UnixNano())
 	}
