@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	goruntime "runtime"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -128,16 +129,24 @@ func Version(a netip.Addr) string {
 }
 
 // NoRepeats requires that no message of the connection manager had to be sent again since OpenAcross, by either side:
-// so Soft-RoCE's kernel counted.
+// so Soft-RoCE's kernel counted. Only a DREQ may come again, which the software device sends up to three times within
+// the time of one answer: a guest that gets no processor for a while answers the first one late. If it never took the
+// answer, there would be many more.
 func (a *Across) NoRepeats(t testing.TB) {
 	t.Helper()
 	files, err := filepath.Glob("/sys/class/infiniband/" + a.Device + "/ports/1/cm_[tr]x_[rd]*/*")
 	require.NoError(t, err)
 	require.Greater(t, len(files), 10, "this kernel has other counters of the connection manager")
 	for _, file := range files { // cm_tx_retries and cm_rx_duplicates, of each kind of message
-		count, err := os.ReadFile(file)
+		text, err := os.ReadFile(file)
 		require.NoError(t, err)
-		assert.Equal(t, "0", strings.TrimSpace(string(count)), file)
+		count, err := strconv.Atoi(strings.TrimSpace(string(text)))
+		require.NoError(t, err)
+		most := 0
+		if strings.HasSuffix(file, "cm_rx_duplicates/dreq") || strings.HasSuffix(file, "cm_tx_retries/drep") {
+			most = 4 // of the two connections that a test makes
+		}
+		assert.LessOrEqual(t, count, most, file)
 	}
 }
 
