@@ -24,15 +24,14 @@ import (
 
 // measured are tests that both ends are told alike: perftest's program, and goverbs perf. Each sends 100 messages.
 var measured = []string{
-	"send bw", "send bw -c UC -s 3000", "send bw -c UD -s 1024 -q 2", "send bw -q 3 -l 5 -t 20 -r 40", "send bw -R -e",
-	"write bw -m 1024", "write bw -R -q 2", "write bw -c UC -I 64 -s 64", "read bw -s 5001", "atomic bw -q 2",
-	"send lat", "send lat -c UD -s 200", "send lat -R -e", "write lat -s 100", "read lat -R", "atomic lat -x 0",
+	"send bw -q 3 -l 5 -t 20 -r 40", "send bw -c UD -s 1024 -q 2", "send bw -R -e", "write bw -R -q 2", "read bw -s 5001",
+	"atomic bw -q 2", "send lat -c UD -s 200", "write lat -s 100", "read lat -R", "atomic lat -x 0",
 }
 
-// measuredAtLength are more of them, which take longer: perftest looks at the clock for a second at each size.
+// measuredAtLength are more of them, many of which take longer: perftest looks at the clock for a second at each size.
 var measuredAtLength = []string{
-	"send bw -a -n 20", "write bw -a -n 20", "read bw -a -R -n 20", "send lat -a -n 20",
-	"send bw -c UD -a -n 20",
+	"send bw", "send bw -c UC -s 3000", "write bw -m 1024", "write bw -c UC -I 64 -s 64", "send lat", "send lat -R -e",
+	"send bw -a -n 20", "write bw -a -n 20", "read bw -a -R -n 20", "send lat -a -n 20", "send bw -c UD -a -n 20",
 	"send bw -D 3", "write bw -D 3", "read lat -D 3", "send lat -D 3",
 }
 

@@ -27,6 +27,8 @@ type Fake struct {
 
 	space  *runtime.Space
 	device *ibv.Device
+	list   *[2]ibv.Ptr[ibv.Device] // of devices
+	name   *[8]byte                // of the device
 	mu     sync.Mutex
 	calls  []string
 }
@@ -53,7 +55,9 @@ var ofProcess = sync.OnceValue(func() *Fake { // processes have room for few spa
 		panic(err)
 	}
 	f.Events = events
-	f.device = Object[ibv.Device](f)
+	f.device, f.list, f.name = Object[ibv.Device](f), Object[[2]ibv.Ptr[ibv.Device]](f), Object[[8]byte](f)
+	f.list[0] = ibv.PtrTo(f.device)
+	copy(f.name[:], "fake")
 	f.Context = Object[ibv.VerbsContext](f)
 	f.Context.Sz = uint64(unsafe.Sizeof(*f.Context))
 	c := &f.Context.Context
@@ -117,13 +121,9 @@ func (f *Fake) call(name string, a []uintptr) (uintptr, runtime.Errno) {
 	switch name {
 	case "ibv_get_device_list":
 		*(*int32)(unsafe.Pointer(ibv.Ptr[int32](a[0]).Deref())) = 1
-		list := Object[[2]ibv.Ptr[ibv.Device]](f)
-		list[0] = ibv.PtrTo(f.device)
-		return address(list), 0
+		return address(f.list), 0
 	case "ibv_get_device_name":
-		name := Object[[8]byte](f)
-		copy(name[:], "fake")
-		return address(name), 0
+		return address(f.name), 0
 	case "ibv_open_device":
 		return address(&f.Context.Context), 0
 	case "ibv_get_async_event":

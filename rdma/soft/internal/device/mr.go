@@ -162,10 +162,12 @@ func (p *pd) registerAll(iova uint64, access ibv.AccessFlags, of backing) (uint6
 		return 0, errnos.EINVAL
 	}
 	defer p.fabric().unlock()
-	r, errno := p.newRegion(memory{start: everywhere, length: ^uint64(0), base: everywhere, access: access}, 0)
+	most := uint64(^uintptr(0)) // of addresses of this machine; the record says what was asked for
+	r, errno := p.newRegion(memory{start: everywhere, length: most, base: everywhere, access: access}, 0)
 	if errno != 0 {
 		return 0, errno
 	}
+	r.record.Length = ^uint64(0)
 	return addressOf(r.record), 0
 }
 
