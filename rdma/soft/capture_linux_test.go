@@ -349,9 +349,14 @@ func TestCaptureByEnvironment(t *testing.T) {
 	_, err = io.ReadFull(c, make([]byte, 4))
 	require.NoError(t, err)
 	require.NoError(t, c.Close())
+	name = strings.ReplaceAll(name, "%p", strconv.Itoa(p.command.Process.Pid))
+	var file []byte
+	require.Eventually(t, func() bool { // the process writes it behind its packets
+		before := len(file)
+		file, err = os.ReadFile(name)
+		return err == nil && len(file) == before && bytes.Contains(file, []byte("\xe1\xe2\xe3\xe4"))
+	}, bound, 100*time.Millisecond)
 	p.kill()
-	file, err := os.ReadFile(strings.ReplaceAll(name, "%p", strconv.Itoa(p.command.Process.Pid)))
-	require.NoError(t, err)
 	assert.Subset(t, keys(opcodes(dissect(t, file))), []uint64{0x11, 0x10010, 0x10013, 0x10014})
 	t.Setenv("GOVERBS_SOFT_CAPTURE", "/proc/nothing")
 	other := exec.Command(os.Args[0])
