@@ -139,12 +139,13 @@ func (l *Libraries) loader() (path string) {
 // include is the include directory of the same release.
 func (l *Libraries) include() string { return filepath.Join(l.Root, "usr", "include") }
 
-// cacheDir is conformance/provider/cache of this checkout.
+// cacheDir is conformance/provider/cache of this checkout, also for programs in a module below it.
 func cacheDir() (string, error) {
 	dir, err := os.Getwd()
 	for ; err == nil; dir = filepath.Dir(dir) {
-		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
-			return filepath.Join(dir, "conformance", "provider", "cache"), nil
+		here := filepath.Join(dir, "conformance", "provider")
+		if _, err := os.Stat(filepath.Join(here, "libraries.go")); err == nil {
+			return filepath.Join(here, "cache"), nil
 		}
 		if dir == filepath.Dir(dir) {
 			return "", os.ErrNotExist
