@@ -57,7 +57,7 @@ func (c perfCommand) Run(o output) error {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	report, err := perf.Run(ctx, options, func(perf.Row) {})
+	report, err := perf.Run(ctx, options)
 	if err != nil {
 		return err
 	}

@@ -10,6 +10,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/internal/processors"
 )
 
 // readText reads one header for one target.
@@ -46,26 +48,26 @@ func TestNesting(t *testing.T) {
 		"conditions":            r("#if 1\n", deep) + r("#endif\n", deep),
 	} {
 		t.Run(name, func(t *testing.T) {
-			start := spent()
+			start := processors.Time()
 			err := readText(text)
 			require.ErrorContains(t, err,
 				"nested too deep to be read; split it, or raise the limit in gen/parse/nesting.go")
 			assert.Regexp(t, `include/infiniband/a\.h:(2|3|201): more than`, err.Error())
-			assert.Less(t, spent()-start, 10*time.Second)
+			assert.Less(t, processors.Time()-start, 10*time.Second)
 		})
 	}
 }
 
 // TestNestingOfMacros: macros that double each other are stopped by the reader's own limit.
 func TestNestingOfMacros(t *testing.T) {
-	start := spent()
+	start := processors.Time()
 	text := "#define A(x) ((((((((x))))))))\n"
 	for c := 'B'; c < 'H'; c++ {
 		in := string(c - 1)
 		text += "#define " + string(c) + "(x) " + strings.Repeat(in+"(", 8) + "x" + strings.Repeat(")", 8) + "\n"
 	}
 	assert.ErrorContains(t, readText(text+"enum e { Q = G(1) };\n"), "macro expansion limit exceeded")
-	assert.Less(t, spent()-start, 10*time.Second)
+	assert.Less(t, processors.Time()-start, 10*time.Second)
 }
 
 // TestNestingCounts: what only looks like brackets does not count, and a directive does not end what stands around it.

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+
+	"github.com/goverbs/goverbs/internal/processors"
 )
 
 // TestRefused: what the C reader would overlook, or would take for something else, is refused at its line.
@@ -111,7 +113,7 @@ func TestIncludes(t *testing.T) {
 		"next":      {"#include_next <infiniband/a.h>\n", "", "a.h: #include_next <infiniband/a.h>, for which there"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			start := spent()
+			start := processors.Time()
 			_, err := Read(Source{Release: "1.0", Name: "include", Targets: []string{"amd64"},
 				Headers: []string{"infiniband/a.h", "infiniband/b.h"}, Include: fstest.MapFS{
 					"infiniband/a.h": {Data: []byte(c.a)}, "infiniband/b.h": {Data: []byte(c.b)}}})
@@ -120,7 +122,7 @@ func TestIncludes(t *testing.T) {
 			} else {
 				assert.ErrorContains(t, err, c.want)
 			}
-			assert.Less(t, spent()-start, 10*time.Second)
+			assert.Less(t, processors.Time()-start, 10*time.Second)
 		})
 	}
 }

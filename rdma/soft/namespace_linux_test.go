@@ -8,8 +8,6 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"os/exec"
-	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -22,39 +20,19 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma"
 	"github.com/goverbs/goverbs/rdma/soft"
+	"github.com/goverbs/goverbs/rdma/soft/internal/rig"
 )
 
-const within = "GOVERBS_TEST_NAMESPACE"
-
-// inNamespace runs the test that calls it in another process, in a user and a network namespace of its own, and says
-// whether this is that process. Where the system allows no such namespaces, the test is skipped and says so.
+// inNamespace is rig.InNamespace with the loopback interface up.
 func inNamespace(t *testing.T) bool {
 	t.Helper()
-	if os.Getenv(within) != "" {
-		lo, err := netlink.LinkByName("lo")
-		require.NoError(t, err)
-		require.NoError(t, netlink.LinkSetUp(lo))
-		return true
+	if !rig.InNamespace(t) {
+		return false
 	}
-	c := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v", "-test.timeout=5m")
-	c.Env = append(os.Environ(), within+"=1")
-	c.SysProcAttr = &syscall.SysProcAttr{
-		Cloneflags:  syscall.CLONE_NEWUSER | syscall.CLONE_NEWNET,
-		UidMappings: []syscall.SysProcIDMap{{HostID: os.Getuid(), Size: 1}},
-		GidMappings: []syscall.SysProcIDMap{{HostID: os.Getgid(), Size: 1}},
-		Pdeathsig:   syscall.SIGKILL,
-	}
-	out, err := c.CombinedOutput()
-	if errors.Is(err, syscall.EPERM) || errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.ENOSPC) {
-		t.Skip("this system allows no user and network namespace:", err)
-	}
-	require.NoError(t, err, "%s", out)
-	if strings.Contains(string(out), "--- SKIP") {
-		t.Skipf("in the namespace: %s", out)
-	}
-	require.Contains(t, string(out), "--- PASS: "+t.Name(), "%s", out)
-	t.Logf("in the namespace: %s", out)
-	return false
+	lo, err := netlink.LinkByName("lo")
+	require.NoError(t, err)
+	require.NoError(t, netlink.LinkSetUp(lo))
+	return true
 }
 
 // addressed gives an interface an address and takes it up.

@@ -27,6 +27,7 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma"
 	"github.com/goverbs/goverbs/rdma/cm"
+	"github.com/goverbs/goverbs/rdma/soft/internal/rig"
 )
 
 // A peer is the test's program again, in another process, with a device at an address of its own, which it knows from
@@ -48,7 +49,7 @@ func TestMain(m *testing.M) {
 		os.Exit(0)
 	}
 	// a late one's parent runs these tests, as does that of one in a namespace; a fuzzer's has addresses of its own
-	if os.Getenv(asLate) == "" && os.Getenv(within) == "" && !slices.Contains(os.Args, "-test.fuzzworker") {
+	if os.Getenv(asLate) == "" && !rig.Namespaced() && !slices.Contains(os.Args, "-test.fuzzworker") {
 		alone()
 	}
 	os.Exit(m.Run())

@@ -39,7 +39,28 @@ func swap(l link, client bool, mine, theirs []byte) error {
 }
 
 // tcp is a link over TCP.
-type tcp struct{ net.Conn }
+type tcp struct {
+	net.Conn
+	in *io.PipeReader // what Conn brings
+}
+
+// overTCP makes a link of a connection. The test ends when ctx does. When the peer has closed the connection, a test
+// still has grace: its last message may come by another way.
+func overTCP(ctx context.Context, end context.CancelCauseFunc, c net.Conn) tcp {
+	context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Unix(1, 0)) })
+	in, out := io.Pipe()
+	go func() { // reads all the time, so that it is noticed in the middle of a test that the peer is gone
+		_, _ = io.Copy(out, c)
+		_ = out.CloseWithError(errGone)
+		time.AfterFunc(grace, func() { end(errGone) })
+	}()
+	return tcp{c, in}
+}
+
+const grace = time.Second
+
+var errGone = errors.New("the peer closed the connection: it has ended, and says why; it needs the same test, sizes, " +
+	"iterations and number of queue pairs as this end")
 
 func (t tcp) send(message []byte) error {
 	_, err := t.Write(message)
@@ -47,18 +68,22 @@ func (t tcp) send(message []byte) error {
 }
 
 func (t tcp) receive(message []byte) error {
-	_, err := io.ReadFull(t, message)
-	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		return errors.New("the peer closed the connection: it has ended, and says why; it needs the same test, " +
-			"sizes, iterations and number of queue pairs as this end")
+	_, err := io.ReadFull(t.in, message)
+	if errors.Is(err, io.ErrUnexpectedEOF) {
+		return errGone
 	}
 	return err
 }
 
+func (t tcp) Close() error {
+	_ = t.in.Close()
+	return t.Conn.Close()
+}
+
 func (tcp) keys() codec { return textKeys{} }
 
-// meet connects to the peer, or waits for one.
-func (r *rig) meet(ctx context.Context) (link, error) {
+// meet connects to the peer, or waits for one. The link calls end when the peer is gone.
+func (r *rig) meet(ctx context.Context, end context.CancelCauseFunc) (link, error) {
 	o := r.o
 	if o.Manager {
 		l, err := meetByManager(ctx, r)
@@ -74,7 +99,7 @@ func (r *rig) meet(ctx context.Context) (link, error) {
 			return nil, fmt.Errorf("nobody waits at %s: start the same test there without a peer, as %s or goverbs "+
 				"perf; %w", net.JoinHostPort(o.Peer, strconv.Itoa(o.Port)), o, err)
 		}
-		return tcp{c}, nil
+		return overTCP(ctx, end, c), nil
 	}
 	var config net.ListenConfig
 	l, err := config.Listen(ctx, "tcp", ":"+strconv.Itoa(o.Port))
@@ -91,7 +116,7 @@ func (r *rig) meet(ctx context.Context) (link, error) {
 		}
 		return nil, err
 	}
-	return tcp{c}, nil
+	return overTCP(ctx, end, c), nil
 }
 
 // version is what this end says it is: perftest's of which it speaks the exchange.

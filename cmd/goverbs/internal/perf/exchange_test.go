@@ -4,8 +4,13 @@ package perf
 
 import (
 	"bytes"
+	"context"
+	"errors"
+	"fmt"
 	"net"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -57,13 +62,14 @@ func TestKeys(t *testing.T) {
 // TestAgree: two ends take the smaller MTU and the larger page; a peer that is none is refused.
 func TestAgree(t *testing.T) {
 	meet := func(peer func(l link)) (terms, error) {
+		link := func(c net.Conn) link { return overTCP(t.Context(), func(error) {}, c) }
 		a, b := net.Pipe()
 		defer a.Close()
 		go func() {
 			defer b.Close()
-			peer(tcp{b})
+			peer(link(b))
 		}()
-		return agree(tcp{a}, true, ibv.MTU_2048)
+		return agree(link(a), true, ibv.MTU_2048)
 	}
 	got, err := meet(func(l link) { _, _ = agree(l, false, ibv.MTU_1024) })
 	require.NoError(t, err)
@@ -90,4 +96,48 @@ func TestAgree(t *testing.T) {
 	got, err = meet(says(six, "\x00\x01\x00\x00", "\x00\x00\x00\x80", "9\x00"))
 	require.NoError(t, err)
 	assert.Equal(t, terms{version: "6.24", cycle: 65536, mtu: ibv.MTU_2048}, got, "an MTU that is none does not count")
+}
+
+// TestPeerEnds: each test ends soon after its peer, which it tells from one that is slow.
+func TestPeerEnds(t *testing.T) {
+	for _, test := range []Options{
+		{Verb: "write", Latency: true}, {Verb: "send", Latency: true}, {Verb: "send", Latency: true, Events: true},
+		{Verb: "read", Latency: true}, {Verb: "write"},
+	} {
+		name := fmt.Sprintf("%v events=%t", &test, test.Events)
+		t.Run(name, func(t *testing.T) {
+			free, err := net.Listen("tcp", "127.0.0.1:0")
+			require.NoError(t, err)
+			test.Port = free.Addr().(*net.TCPAddr).Port
+			require.NoError(t, free.Close())
+			t.Parallel()
+			test.Device, test.GIDIndex, test.Duration, test.QPs = "soft0", -1, time.Minute, 1
+			test.List, test.Inline, test.Moderate, test.Iterations = 1, -1, 1, 100
+			test.TxDepth, test.RxDepth, test.Timeout, test.Connection = 16, 16, 18, "RC"
+			require.NoError(t, test.Complete("64"))
+			client := test
+			client.Peer = "127.0.0.1"
+			ctx, stop := context.WithCancel(t.Context())
+			defer stop()
+			ended := make(chan error, 2)
+			go func() { _, err := Run(ctx, &test); ended <- err }()
+			go func() {
+				for {
+					_, err := Run(t.Context(), &client)
+					if err == nil || !strings.Contains(err.Error(), "nobody waits") {
+						ended <- err
+						return
+					}
+				}
+			}()
+			time.Sleep(300 * time.Millisecond)
+			began := time.Now()
+			stop()
+			for range 2 {
+				err := <-ended
+				assert.True(t, errors.Is(err, context.Canceled) || errors.Is(err, errGone), "%v", err)
+			}
+			assert.Less(t, time.Since(began), 20*time.Second)
+		})
+	}
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/goverbs/goverbs/cmd/goverbs/internal/page"
+	"github.com/goverbs/goverbs/internal/processors"
 )
 
 // Report is what was measured.
@@ -49,7 +50,7 @@ type meter struct {
 }
 
 func begin() *meter {
-	return &meter{start: time.Now(), cpu: cpuTime(), marks: make([]time.Duration, 0, 1024)}
+	return &meter{start: time.Now(), cpu: processors.Time(), marks: make([]time.Duration, 0, 1024)}
 }
 
 func (m *meter) mark() { m.marks = append(m.marks, time.Since(m.start)) }
@@ -58,7 +59,7 @@ func (m *meter) perMessage(messages int) float64 {
 	if messages == 0 {
 		return 0
 	}
-	return micro(cpuTime()-m.cpu) / float64(messages)
+	return micro(processors.Time()-m.cpu) / float64(messages)
 }
 
 func micro(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }

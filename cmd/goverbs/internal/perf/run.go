@@ -8,33 +8,33 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma"
 )
 
-// Run measures with a peer, for which the server waits. It calls row after each size, in the order of Sizes.
-func Run(ctx context.Context, o *Options, row func(Row)) (report *Report, err error) {
+// Run measures with a peer, for which the server waits, until ctx ends.
+func Run(ctx context.Context, o *Options) (report *Report, err error) {
 	r, err := open(o)
 	if err != nil {
 		return nil, err
 	}
-	l, err := r.meet(ctx)
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	l, err := r.meet(ctx, end)
 	if err != nil {
 		return nil, errors.Join(err, r.Close())
 	}
 	defer func() { err = errors.Join(err, r.Close(), l.Close()) }() // queue pairs may belong to the link
-	defer context.AfterFunc(ctx, func() { _ = l.Close() })()
-	report, err = r.run(ctx, l, row)
-	if ctx.Err() != nil {
-		return report, ctx.Err()
+	report, err = r.run(ctx, l)
+	if err != nil && ctx.Err() != nil {
+		err = context.Cause(ctx) // whatever it made fail
 	}
 	return report, err
 }
 
-func (r *rig) run(ctx context.Context, l link, row func(Row)) (*Report, error) {
+func (r *rig) run(ctx context.Context, l link) (*Report, error) {
 	o := r.o
 	t, err := agree(l, o.client(), r.mtu)
 	if err != nil {
@@ -70,7 +70,6 @@ func (r *rig) run(ctx context.Context, l link, row func(Row)) (*Report, error) {
 		}
 		if result != nil {
 			report.Rows = append(report.Rows, *result)
-			row(*result)
 		}
 		if !o.client() && o.oneSided() {
 			break // the peer does all of it
@@ -121,7 +120,7 @@ type test struct {
 	ctx  context.Context
 	l    link
 	have []int // receives that are posted, of each queue pair
-	seen atomic.Bool
+	told bool  // the client has said that it is through, and knows that this end has heard it
 }
 
 func (t *test) sync() error {
@@ -180,7 +179,7 @@ func (t *test) end(report *Report) error {
 			return err
 		}
 	}
-	if !t.seen.Load() {
+	if !t.told {
 		if err := t.sync(); err != nil {
 			return err
 		}
@@ -223,7 +222,10 @@ func (t *test) wait(cq *rdma.CQ, until time.Time) (int, error) {
 		defer cancel()
 	}
 	n, err := cq.Wait(ctx, t.wcs)
-	if err != nil && t.ctx.Err() == nil && ctx.Err() != nil {
+	if err != nil && t.ctx.Err() != nil {
+		return 0, context.Cause(t.ctx)
+	}
+	if err != nil && ctx.Err() != nil {
 		return 0, errEnded
 	}
 	return n, err
@@ -245,8 +247,8 @@ func (t *test) spin(cq *rdma.CQ, until time.Time) (int, error) {
 // pause lets other goroutines run, and says if the wait is over.
 func (t *test) pause(until time.Time) error {
 	runtime.Gosched()
-	if err := t.ctx.Err(); err != nil {
-		return err
+	if t.ctx.Err() != nil {
+		return context.Cause(t.ctx)
 	}
 	if !until.IsZero() && time.Now().After(until) {
 		return errEnded

@@ -60,7 +60,7 @@ func (t *test) sink(size int) (*Row, error) {
 	}()
 	total := o.Iterations * o.QPs
 	var m *meter
-	var told error
+	var said error
 	done, ended := 0, false
 	for o.Duration != 0 || done < total {
 		n, err := t.next(t.recvs, time.Now().Add(quiet/4))
@@ -75,7 +75,7 @@ func (t *test) sink(size int) (*Row, error) {
 			t.have[at]--
 			done++
 		}
-		if err := t.refill(); err != nil {
+		if err := t.fill(t.have); err != nil {
 			return nil, err
 		}
 		if n == 0 {
@@ -83,7 +83,7 @@ func (t *test) sink(size int) (*Row, error) {
 				break
 			}
 			select {
-			case told = <-through:
+			case said = <-through:
 				ended = true
 			default:
 			}
@@ -94,17 +94,14 @@ func (t *test) sink(size int) (*Row, error) {
 	}
 	row := m.bandwidth(size, done)
 	if !ended {
-		told = <-through
+		said = <-through
 	}
-	if told != nil {
-		return nil, told
+	if said != nil {
+		return nil, said
 	}
-	t.seen.Store(!o.All) // with all sizes, there is another one at the end
+	t.told = !o.All // with all sizes, it says so once more at the end
 	return row, t.l.send(t.l.keys().put(&t.ends[0].keys))
 }
-
-// refill posts receives in place of those that completed.
-func (t *test) refill() error { return t.fill(t.have) }
 
 // arrived waits for a message, and posts a receive for another.
 func (t *test) arrived(until time.Time) error {
@@ -113,7 +110,7 @@ func (t *test) arrived(until time.Time) error {
 		return err
 	}
 	t.have[0] -= n
-	return t.refill()
+	return t.fill(t.have)
 }
 
 // written returns what waits until the peer has written the next message, whose last byte counts.

@@ -2,7 +2,7 @@
 
 //go:build unix
 
-package perf
+package processors
 
 import (
 	"time"
@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// cpuTime is the processor time of this process.
-func cpuTime() time.Duration {
+// Time is what this process has used of the processors, for itself and in the kernel. What others use does not count.
+func Time() time.Duration {
 	var u unix.Rusage
 	if unix.Getrusage(unix.RUSAGE_SELF, &u) != nil {
 		return 0

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package udp
+
+import (
+	"encoding/binary"
+	"errors"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"unsafe"
+
+	"github.com/stretchr/testify/require"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// The addresses of the host of the test, and of the other host, which exists as packets only.
+var (
+	here4, there4 = netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2")
+	here6, there6 = netip.MustParseAddr("2001:db8::1"), netip.MustParseAddr("2001:db8::2")
+)
+
+// cable is an Ethernet cable (MTU 1500) from this host to another, whose end we hold.
+type cable struct {
+	near, far netlink.Link
+	fd        int // a packet socket at the far end
+}
+
+func laid(t *testing.T) *cable {
+	t.Helper()
+	lo, err := netlink.LinkByName("lo")
+	require.NoError(t, err)
+	require.NoError(t, netlink.LinkSetUp(lo))
+	veth := &netlink.Veth{LinkAttrs: netlink.NewLinkAttrs(), PeerName: "far0"}
+	veth.Name, veth.MTU = "near0", 1500
+	if err := netlink.LinkAdd(veth); errors.Is(err, syscall.EOPNOTSUPP) {
+		t.Skip("the kernel has no veth")
+	} else {
+		require.NoError(t, err)
+	}
+	c := &cable{}
+	c.near, err = netlink.LinkByName("near0")
+	require.NoError(t, err)
+	c.far, err = netlink.LinkByName("far0")
+	require.NoError(t, err)
+	for _, file := range []string{"near0/accept_dad", "far0/disable_ipv6"} {
+		value := map[bool]string{true: "0", false: "1"}[strings.HasPrefix(file, "near0")]
+		if err := os.WriteFile("/proc/sys/net/ipv6/conf/"+file, []byte(value), 0); err != nil {
+			t.Log(err)
+		}
+	}
+	require.NoError(t, netlink.LinkSetUp(c.near))
+	require.NoError(t, netlink.LinkSetUp(c.far))
+	for _, a := range []struct{ here, there netip.Addr }{{here4, there4}, {here6, there6}} {
+		bits := a.here.BitLen()
+		require.NoError(t, netlink.AddrAdd(c.near, &netlink.Addr{Flags: unix.IFA_F_NODAD, IPNet: &net.IPNet{
+			IP: a.here.AsSlice(), Mask: net.CIDRMask(bits*3/4, bits)}}), "%v", a.here)
+		require.NoError(t, netlink.NeighSet(&netlink.Neigh{LinkIndex: c.near.Attrs().Index, IP: a.there.AsSlice(),
+			State: netlink.NUD_PERMANENT, HardwareAddr: c.far.Attrs().HardwareAddr}))
+	}
+	const all = unix.ETH_P_ALL<<8 | unix.ETH_P_ALL>>8&0xff // in network byte order on little-endian machines
+	protocol := uint16(all)
+	if binary.NativeEndian.Uint16([]byte{0, 1}) == 1 {
+		protocol = unix.ETH_P_ALL
+	}
+	c.fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, int(protocol))
+	require.NoError(t, err)
+	t.Cleanup(func() { unix.Close(c.fd) })
+	require.NoError(t, unix.Bind(c.fd, &unix.SockaddrLinklayer{Protocol: protocol, Ifindex: c.far.Attrs().Index}))
+	patience := unix.NsecToTimeval(limit.Nanoseconds())
+	require.NoError(t, unix.SetsockoptTimeval(c.fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &patience))
+	return c
+}
+
+// offload sets what the near device does by itself: check sums. Segments of UDP it never cuts by itself, so that the
+// other end sees datagrams as they are on a cable.
+func (c *cable) offload(t *testing.T, sums bool) {
+	t.Helper()
+	require.NoError(t, netlink.LinkSetGSOMaxSegs(c.near, 1))
+	const setTxChecksum = 0x17 // ETHTOOL_STXCSUM
+	value := struct{ command, on uint32 }{setTxChecksum, 0}
+	if sums {
+		value.on = 1
+	}
+	var request struct {
+		name [unix.IFNAMSIZ]byte
+		data unsafe.Pointer
+		_    [16]byte
+	}
+	copy(request.name[:], c.near.Attrs().Name)
+	request.data = unsafe.Pointer(&value)
+	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(c.fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&request)))
+	require.Zero(t, errno, "%v", errno)
+}
+
+// packets returns the next n UDP packets at the far end, from the IP header on.
+func (c *cable) packets(t *testing.T, n int) (all [][]byte) {
+	t.Helper()
+	b := make([]byte, 1<<16)
+	for len(all) < n {
+		length, from, err := unix.Recvfrom(c.fd, b, 0)
+		require.NoError(t, err, "after %d packets of %d", len(all), n)
+		if link, _ := from.(*unix.SockaddrLinklayer); link == nil || link.Pkttype == unix.PACKET_OUTGOING {
+			continue
+		}
+		switch p := b[14:length]; {
+		case binary.BigEndian.Uint16(b[12:]) == unix.ETH_P_IP && p[9] == unix.IPPROTO_UDP,
+			binary.BigEndian.Uint16(b[12:]) == unix.ETH_P_IPV6 && p[6] == unix.IPPROTO_UDP:
+			all = append(all, slices.Clone(p))
+		}
+	}
+	return all
+}
+
+// send has the other host send a packet, which begins with the IP header.
+func (c *cable) send(t *testing.T, packet []byte) {
+	t.Helper()
+	frame := slices.Concat(c.near.Attrs().HardwareAddr, c.far.Attrs().HardwareAddr, []byte{0x08, 0x00}, packet)
+	if packet[0]>>4 == 6 {
+		binary.BigEndian.PutUint16(frame[12:], unix.ETH_P_IPV6)
+	}
+	require.NoError(t, unix.Send(c.fd, frame, 0))
+}
+
+// packet is one from the other host, with UDP check sum 0 and traffic class 0x28, hop limit 17.
+func packet(protocol byte, here, there netip.Addr, payload []byte) []byte {
+	if here.Is6() {
+		h := make([]byte, 40)
+		binary.BigEndian.PutUint32(h, 6<<28|0x28<<20)
+		binary.BigEndian.PutUint16(h[4:], uint16(len(payload)))
+		h[6], h[7] = protocol, 17
+		return slices.Concat(h[:8], there.AsSlice(), here.AsSlice(), payload)
+	}
+	h := []byte{0x45, 0x28, 0, 0, 0x12, 0x34, 0x40, 0, 17, protocol, 0, 0}
+	binary.BigEndian.PutUint16(h[2:], uint16(20+len(payload)))
+	h = slices.Concat(h, there.AsSlice(), here.AsSlice())
+	binary.BigEndian.PutUint16(h[10:], ^checkSum(h))
+	return append(h, payload...)
+}
+
+func checkSum(b []byte) uint16 {
+	sum := uint32(0)
+	for i := 0; i < len(b); i += 2 {
+		sum += uint32(binary.BigEndian.Uint16(b[i:]))
+	}
+	for sum > 0xffff {
+		sum = sum&0xffff + sum>>16
+	}
+	return uint16(sum)
+}
+
+func datagram(from, to uint16, payload []byte) []byte {
+	h := make([]byte, 8)
+	binary.BigEndian.PutUint16(h, from)
+	binary.BigEndian.PutUint16(h[2:], to)
+	binary.BigEndian.PutUint16(h[4:], uint16(8+len(payload)))
+	return append(h, payload...)
+}
