@@ -11,7 +11,6 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -41,9 +40,7 @@ func TestPerf(t *testing.T) {
 	if _, err := exec.LookPath("ib_send_bw"); err != nil {
 		t.Skip("ib_send_bw is not installed: make deps brings perftest")
 	}
-	goverbs := filepath.Join(t.TempDir(), "goverbs")
-	out, err := exec.Command("go", "build", "-o", goverbs, "../../cmd/goverbs").CombinedOutput()
-	require.NoError(t, err, "%s", out)
+	goverbs := goverbs(t)
 	tests := measured
 	if os.Getenv("GOVERBS_EVERYTHING") != "" {
 		tests = append(tests, measuredAtLength...)

@@ -161,6 +161,11 @@ func GIDsOf(name string) (GIDs, error) {
 // closing lists the GIDs of a device, and closes it.
 func closing(d *rdma.Device) (all GIDs, err error) {
 	defer func() { err = errors.Join(err, d.Close()) }()
+	return GIDsOn(d)
+}
+
+// GIDsOn lists the GIDs of an open device in the order of port and index.
+func GIDsOn(d *rdma.Device) (all GIDs, err error) {
 	entries, err := d.GIDs()
 	if err != nil {
 		return nil, err

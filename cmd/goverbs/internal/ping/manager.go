@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package ping
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/generated/rdmacm"
+	"github.com/goverbs/goverbs/rdma"
+	"github.com/goverbs/goverbs/rdma/cm"
+)
+
+// A ping by the connection manager is rping's: the one that pings says where its data is, the server reads them and
+// says so, hears where they shall be, writes them there, and says so. Each of these messages has an address, a key and
+// a size.
+const adBytes = 16
+
+// managed is a connection and its memory: a message to send, one to receive, and data twice.
+type managed struct {
+	id   *cm.ID
+	mr   *rdma.MR
+	size int
+}
+
+func (m *managed) out() []byte    { return m.mr.Bytes()[:adBytes] }
+func (m *managed) in() []byte     { return m.mr.Bytes()[adBytes : 2*adBytes] }
+func (m *managed) source() []byte { return m.mr.Bytes()[2*adBytes:][:m.size] }
+func (m *managed) sink() []byte   { return m.mr.Bytes()[2*adBytes+m.size:][:m.size] }
+
+// equip makes the queue pair and the memory, and posts a receive.
+func (m *managed) equip() error {
+	caps := ibv.QPCap{MaxSendWR: 4, MaxRecvWR: 2, MaxSendSGE: 1, MaxRecvSGE: 1}
+	if _, err := m.id.CreateQP(nil, &ibv.QPInitAttr{Cap: caps, SQSigAll: 1}, rdma.QueueOptions{}); err != nil {
+		return err
+	}
+	pd, err := m.id.PD()
+	if err != nil {
+		return err
+	}
+	access := ibv.ACCESS_LOCAL_WRITE | ibv.ACCESS_REMOTE_READ | ibv.ACCESS_REMOTE_WRITE
+	if m.mr, err = pd.RegMR(make([]byte, 2*adBytes+2*m.size), access); err != nil {
+		return err
+	}
+	return m.id.PostRecv(arrived, m.in(), m.mr)
+}
+
+func (m *managed) Close() (err error) {
+	if m.mr != nil {
+		err = m.mr.Close()
+	}
+	return errors.Join(err, m.id.Close())
+}
+
+// tell says where a part of the memory is, which begins so many bytes into it.
+func (m *managed) tell(ctx context.Context, at int) error {
+	b := binary.BigEndian.AppendUint64(m.out()[:0], m.mr.Address()+uint64(at))
+	b = binary.BigEndian.AppendUint32(b, m.mr.RKey())
+	binary.BigEndian.AppendUint32(b, uint32(m.size))
+	if err := m.id.PostSend(left, m.out(), m.mr, ibv.SEND_SIGNALED); err != nil {
+		return err
+	}
+	return m.sent(ctx)
+}
+
+// sent waits until what was posted has completed.
+func (m *managed) sent(ctx context.Context) error {
+	wc, err := m.id.GetSendComp(ctx)
+	if err != nil {
+		return err
+	}
+	return rdma.CompletionErr(&wc)
+}
+
+// hear waits for a message.
+func (m *managed) hear(ctx context.Context) (address uint64, key, size uint32, err error) {
+	wc, err := m.id.GetRecvComp(ctx)
+	if err == nil {
+		err = rdma.CompletionErr(&wc)
+	}
+	if err != nil {
+		return 0, 0, 0, err
+	}
+	if wc.ByteLen != adBytes {
+		return 0, 0, 0, fmt.Errorf("the peer sent %d bytes where rping sends %d: it is neither rping nor goverbs",
+			wc.ByteLen, adBytes)
+	}
+	b := m.in()
+	address, key, size = binary.BigEndian.Uint64(b), binary.BigEndian.Uint32(b[8:]), binary.BigEndian.Uint32(b[12:])
+	return address, key, size, m.id.PostRecv(arrived, m.in(), m.mr)
+}
+
+// manager pings on a connection of the connection manager.
+func (r *Result) manager(ctx context.Context, o *Options) (err error) {
+	if o.Size < 1 || o.Size > largest/16 {
+		return at("make a queue pair", o.ownDevice.Name(), fmt.Errorf("a message has 1 to %d bytes, not %d", largest/16,
+			o.Size))
+	}
+	own, err := ownGID(o)
+	if err != nil {
+		return at("find the own address", o.ownDevice.Name(), err)
+	}
+	source := netip.AddrPortFrom(rdma.GIDAddress(own.GID), 0)
+	where := net.JoinHostPort(o.Peer, strconv.Itoa(o.CMPort))
+	host, err := net.ResolveTCPAddr("tcp", where)
+	if err != nil {
+		return at("find the peer's address", where, err)
+	}
+	peer := host.AddrPort()
+	peer = netip.AddrPortFrom(peer.Addr().Unmap(), peer.Port())
+	r.Own, r.Other = source.Addr().String(), peer.String()
+	if peer.Addr().Is4() != source.Addr().Is4() {
+		source = netip.AddrPort{} // the kernel chooses
+	}
+	m := &managed{size: o.Size}
+	if m.id, err = cm.CreateIDOn(o.ownDevice.Info().Backend, rdmacm.PS_TCP); err != nil {
+		return at("use the connection manager", r.Own, err)
+	}
+	defer func() { err = errors.Join(err, m.Close()) }()
+	steps := []struct {
+		name string
+		do   func() error
+	}{
+		{"resolve the address", func() error { return m.id.ResolveAddr(ctx, source, peer, o.Timeout) }},
+		{"resolve the route", func() error { return m.id.ResolveRoute(ctx, o.Timeout) }},
+		{"make a queue pair", m.equip},
+		{"connect", func() error {
+			param := cm.DefaultConnParam()
+			param.RetryCount, param.RNRRetryCount = 7, 7
+			limited, cancel := context.WithTimeout(ctx, 10*o.Timeout)
+			defer cancel()
+			return m.id.Connect(limited, &param, nil)
+		}},
+	}
+	for _, step := range steps {
+		if err := step.do(); err != nil {
+			return at(step.name, r.Other, err)
+		}
+	}
+	for range o.Count {
+		r.Sent++
+		start := time.Now()
+		if err := m.ping(ctx, o.Timeout, r.Sent); err != nil {
+			return at("ping", r.Other, err)
+		}
+		r.took = append(r.took, time.Since(start))
+	}
+	limited, cancel := context.WithTimeout(ctx, o.Timeout)
+	defer cancel()
+	_ = m.id.Disconnect(limited) // the peer may have done it
+	return nil
+}
+
+func (m *managed) ping(ctx context.Context, patience time.Duration, n int) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	for i := range m.source() { // text that ends with a NUL: rping's server writes no more than that
+		m.source()[i] = 'A' + byte((n+i)%26)
+	}
+	m.source()[m.size-1] = 0
+	clear(m.sink())
+	for _, at := range []int{2 * adBytes, 2*adBytes + m.size} {
+		if err := m.tell(ctx, at); err != nil {
+			return err
+		}
+		if _, _, _, err := m.hear(ctx); err != nil {
+			return err
+		}
+	}
+	if string(m.sink()) != string(m.source()) {
+		return errors.New("the peer did not write what it had read: is it told another size? rping -S sets it")
+	}
+	return nil
+}
+
+// listenManager listens at the address of the GID.
+func (s *Server) listenManager() (*cm.ID, error) {
+	own, err := ownGID(&Options{GIDIndex: s.GIDIndex, ownDevice: s.device})
+	if err != nil {
+		return nil, err
+	}
+	l, err := cm.CreateIDOn(s.device.Info().Backend, rdmacm.PS_TCP)
+	if err != nil {
+		return nil, err
+	}
+	if err = l.Bind(netip.AddrPortFrom(rdma.GIDAddress(own.GID), uint16(s.CMPort))); err == nil {
+		err = l.Listen(clients)
+	}
+	if err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	return l, nil
+}
+
+// serveManager serves clients of the connection manager.
+func (s *Server) serveManager(ctx context.Context, l *cm.ID) error {
+	var all sync.WaitGroup
+	defer all.Wait()
+	free := make(chan bool, clients)
+	for {
+		id, _, err := l.GetRequest(ctx)
+		if err != nil {
+			if ctx.Err() == nil {
+				s.Said(fmt.Sprintf("pings by the connection manager are no longer served: %v", err))
+			}
+			return err
+		}
+		free <- true
+		all.Go(func() {
+			defer func() { <-free }()
+			peer := id.PeerAddr()
+			s.Said(fmt.Sprintf("%v: cm", peer))
+			m := &managed{id: id, size: largest / 16}
+			if err := m.serve(ctx); err != nil && ctx.Err() == nil {
+				s.Said(fmt.Sprintf("%v: %v", peer, err))
+			}
+			_ = m.Close()
+		})
+	}
+}
+
+// serve answers until the peer disconnects.
+func (m *managed) serve(ctx context.Context) error {
+	if err := m.equip(); err != nil {
+		return errors.Join(err, m.id.Reject(nil))
+	}
+	param := cm.DefaultConnParam()
+	if err := m.id.Accept(ctx, &param, nil); err != nil {
+		return err
+	}
+	ctx, gone := context.WithCancel(ctx)
+	var watch sync.WaitGroup
+	defer watch.Wait()
+	defer gone()
+	watch.Go(func() { // the queue pair does not notice that the peer has disconnected, and the peer waits for this end
+		if e, err := m.id.Event(ctx); err == nil && e.Type == rdmacm.CM_EVENT_DISCONNECTED {
+			limited, cancel := context.WithTimeout(ctx, time.Second)
+			defer cancel()
+			_ = m.id.Disconnect(limited)
+		}
+		gone()
+	})
+	for {
+		address, key, size, err := m.hear(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if int(size) > m.size {
+			return fmt.Errorf("the peer has %d bytes: %d are the most here", size, m.size)
+		}
+		data := m.source()[:size]
+		if err := m.id.PostRead(left, data, m.mr, ibv.SEND_SIGNALED, address, key); err != nil {
+			return err
+		}
+		if err := m.sent(ctx); err != nil {
+			return err
+		}
+		if err := m.tell(ctx, 0); err != nil {
+			return err
+		}
+		if address, key, size, err = m.hear(ctx); err != nil {
+			return err
+		}
+		if err := m.id.PostWrite(left, data[:min(len(data), int(size))], m.mr, ibv.SEND_SIGNALED, address,
+			key); err != nil {
+			return err
+		}
+		if err := m.sent(ctx); err != nil {
+			return err
+		}
+		if err := m.tell(ctx, 0); err != nil {
+			return err
+		}
+	}
+}

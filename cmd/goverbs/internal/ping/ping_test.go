@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package ping
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// served starts a server, which ends with the test, and gives options that reach it.
+func served(t *testing.T) *Options {
+	t.Helper()
+	s := &Server{Device: "soft@127.79.0.1", GIDIndex: -1, CMPort: 17174, PingPong: RC, Said: func(string) {}}
+	require.NoError(t, s.Listen())
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { ended <- s.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		assert.NoError(t, <-ended)
+	})
+	return &Options{Device: "soft@127.79.0.2", GIDIndex: -1, Peer: "127.79.0.1", Port: s.tcp.Addr().(*net.TCPAddr).Port,
+		CMPort: s.CMPort, Kinds: Kinds, Count: 3, Size: 64, Timeout: 5 * time.Second}
+}
+
+func TestPing(t *testing.T) {
+	o := served(t)
+	r, err := Run(t.Context(), o)
+	require.NoError(t, err)
+	assert.Zero(t, r.Failed(), "%+v", r)
+	for i, kind := range Kinds {
+		assert.Equal(t, kind, r.Results[i].Kind)
+		assert.Equal(t, 3, r.Results[i].Received)
+		assert.Positive(t, r.Results[i].Median)
+	}
+	var text bytes.Buffer
+	require.NoError(t, r.WriteText(&text))
+	assert.Contains(t, text.String(), "ud    3     3 ")
+}
+
+// TestFailures has what can go wrong, and what the first advice is.
+func TestFailures(t *testing.T) {
+	o := served(t)
+	tcp := func(answer string) int { // a server that says something else
+		l, err := net.Listen("tcp", "127.79.0.1:0")
+		require.NoError(t, err)
+		t.Cleanup(func() { l.Close() })
+		go func() {
+			for {
+				c, err := l.Accept()
+				if err != nil {
+					return
+				}
+				_, _ = io.ReadAtLeast(c, make([]byte, 1000), 1)
+				_, _ = io.WriteString(c, answer)
+				_ = c.Close()
+			}
+		}()
+		return l.Addr().(*net.TCPAddr).Port
+	}
+	endpoint := func(address string) string {
+		return fmt.Sprintf(`{"endpoint":"qpn=0x1234 psn=0 gid=%s lid=0 mtu=1024 rd_atomic=1 qkey=0x11111111"}`+"\n", address)
+	}
+	for name, f := range map[string]struct {
+		change           func(o *Options)
+		kind, step, mend string
+	}{
+		"nobody listens": {func(o *Options) { o.Port = 1 }, RC, "meet over TCP", "start goverbs serve there"},
+		"nobody listens, of rdma-core": {func(o *Options) { o.Port, o.PingPong = 1, true }, UD, "meet over TCP",
+			"start ibv_ud_pingpong -g INDEX there"},
+		"another server":    {func(o *Options) { o.Port = tcp("SSH-2.0\n") }, RC, "exchange endpoints", ""},
+		"a hostile server":  {func(o *Options) { o.Port = tcp(strings.Repeat("{", 20000)) }, RC, "exchange endpoints", ""},
+		"no such host":      {func(o *Options) { o.Peer = "no.such.host.invalid" }, CM, "find the peer's address", "is no name"},
+		"nobody accepts":    {func(o *Options) { o.CMPort = 2 }, CM, "connect", "start goverbs serve, or rping -s there"},
+		"no device there":   {func(o *Options) { o.Port = tcp(endpoint("::ffff:127.79.0.3")) }, RC, "ping", roce},
+		"another family":    {func(o *Options) { o.Port = tcp(endpoint("fd00::1")) }, UD, "", ""},
+		"a datagram's size": {func(o *Options) { o.Size = 5000 }, UD, "make a queue pair", ""},
+		"no bytes":          {func(o *Options) { o.Size = 0 }, RC, "make a queue pair", ""},
+		"no bytes, managed": {func(o *Options) { o.Size = 0 }, CM, "make a queue pair", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			o := *o
+			o.Kinds, o.Timeout = []string{f.kind}, 2*time.Second
+			f.change(&o)
+			r, err := Run(t.Context(), &o)
+			require.NoError(t, err)
+			failure := r.Results[0].Failure
+			require.NotNil(t, failure)
+			assert.Contains(t, failure.Step, f.step, failure)
+			if f.mend != "" {
+				require.NotEmpty(t, failure.Mend, failure)
+				assert.Contains(t, failure.Mend[0], f.mend)
+			}
+			assert.NotEmpty(t, failure.What)
+		})
+	}
+	_, err := Run(t.Context(), &Options{Device: "nothing77"})
+	assert.ErrorContains(t, err, "goverbs devices lists devices")
+}
+
+// TestHostileClients: a server tells what is wrong, and goes on.
+func TestHostileClients(t *testing.T) {
+	o := served(t)
+	for text, says := range map[string]string{
+		`{"kind":"xrc","endpoint":"qpn=0x1"}` + "\n":                "no pings of kind",
+		`{"kind":"rc","size":1e9,"endpoint":"qpn=0x1"}` + "\n":      "it is no goverbs serve",
+		`{"kind":"rc","size":99999999,"endpoint":"qpn=0x1"}` + "\n": "a message has 1 to",
+		`{"kind":"rc","size":64}` + "\n":                            "has no endpoint",
+		"0000:zz:000000:00000000000000000000000000000000\x00AAAAAA": "parsing",
+		"hello" + strings.Repeat(" ", 60):                           "no endpoint of ibv_rc_pingpong",
+	} {
+		c, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", o.Port))
+		require.NoError(t, err)
+		_, err = io.WriteString(c, text)
+		require.NoError(t, err)
+		answer, err := io.ReadAll(c)
+		require.NoError(t, err, text)
+		assert.Contains(t, string(answer), says, text)
+		c.Close()
+	}
+	o.Kinds = []string{RC}
+	r, err := Run(t.Context(), o)
+	require.NoError(t, err)
+	assert.Zero(t, r.Failed())
+}

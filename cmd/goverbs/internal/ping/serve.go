@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package ping
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/goverbs/goverbs/rdma"
+)
+
+// clients is how many a server has at once.
+const clients = 64
+
+// idleTime is how long a server waits for the next message of a client that has not said it is through.
+const idleTime = 5 * time.Second
+
+// Server answers pings of all kinds, many at once.
+type Server struct {
+	Device   string
+	GIDIndex int    // -1: the best one
+	Port     int    // TCP
+	CMPort   int    // of the connection manager; 0: none
+	PingPong string // the kind that programs of rdma-core are served: RC or UD
+	Said     func(string)
+
+	device *rdma.Device
+	tcp    net.Listener
+}
+
+// Listen opens the device and listens. Run then serves.
+func (s *Server) Listen() (err error) {
+	if s.device, err = open(&Options{Device: s.Device}); err != nil {
+		return err
+	}
+	if s.tcp, err = net.Listen("tcp", ":"+strconv.Itoa(s.Port)); err != nil {
+		return errors.Join(fmt.Errorf("port %d: %w; -p chooses another", s.Port, err), s.device.Close())
+	}
+	return nil
+}
+
+// Run serves until the context ends.
+func (s *Server) Run(ctx context.Context) (err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	var all sync.WaitGroup
+	defer func() {
+		cancel()
+		_ = s.tcp.Close()
+		all.Wait()
+		err = errors.Join(err, s.device.Close())
+	}()
+	stop := context.AfterFunc(ctx, func() { _ = s.tcp.Close() })
+	defer stop()
+	managed := make(chan error, 1)
+	if s.CMPort != 0 {
+		l, err := s.listenManager()
+		if err != nil {
+			s.Said(fmt.Sprintf("pings by the connection manager are not served: %v", err))
+		} else {
+			defer l.Close()
+			all.Go(func() { managed <- s.serveManager(ctx, l) })
+		}
+	}
+	free := make(chan bool, clients)
+	for {
+		conn, err := s.tcp.Accept()
+		if err != nil {
+			if ctx.Err() != nil {
+				return nil
+			}
+			return err
+		}
+		free <- true
+		all.Go(func() {
+			defer func() { <-free }()
+			s.one(ctx, conn)
+		})
+	}
+}
+
+// one serves a client over TCP.
+func (s *Server) one(ctx context.Context, conn net.Conn) {
+	defer conn.Close()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
+	_ = conn.SetDeadline(time.Now().Add(idleTime))
+	err := s.answer(ctx, cancel, conn)
+	if err != nil && ctx.Err() == nil {
+		s.Said(fmt.Sprintf("%v: %v", conn.RemoteAddr(), err))
+		_ = conn.SetDeadline(time.Now().Add(idleTime))
+		_ = say(conn, message{Error: err.Error()})
+	}
+}
+
+// answer meets a client and serves it. A client of ours begins with a line of JSON.
+func (s *Server) answer(ctx context.Context, gone func(), conn net.Conn) error {
+	o := &Options{GIDIndex: s.GIDIndex, ownDevice: s.device}
+	reader := bufio.NewReaderSize(io.LimitReader(conn, longest), 512)
+	first, err := reader.Peek(1)
+	if err != nil {
+		return err
+	}
+	if first[0] != '{' {
+		return s.answerText(ctx, o, conn, reader)
+	}
+	m, err := hear(reader)
+	if err != nil {
+		return err
+	}
+	if m.Kind != RC && m.Kind != UD {
+		return fmt.Errorf("there are no pings of kind %q here: rc and ud are served over TCP", m.Kind)
+	}
+	e, err := newEnd(o, m.Kind, m.Size)
+	if err != nil {
+		return err
+	}
+	defer e.Close()
+	if err := e.connect(*m.Endpoint, 0, false); err != nil {
+		return fmt.Errorf("connecting the queue pair to %v: %w", m.Endpoint, err)
+	}
+	if err := say(conn, message{Endpoint: &e.own}); err != nil {
+		return err
+	}
+	s.Said(fmt.Sprintf("%v: %s", conn.RemoteAddr(), m.Kind))
+	_ = conn.SetReadDeadline(time.Time{})
+	go func() { // it ends when the client closes, or at the end of one
+		_, _ = io.Copy(io.Discard, conn)
+		gone()
+	}()
+	return e.serve(ctx, time.Hour)
+}
+
+// answerText serves a program of rdma-core.
+func (s *Server) answerText(ctx context.Context, o *Options, conn net.Conn, reader io.Reader) error {
+	b := make([]byte, textLength)
+	if _, err := io.ReadFull(reader, b); err != nil {
+		return err
+	}
+	peer, err := getText(b)
+	if err != nil {
+		return err
+	}
+	size := 4096
+	if s.PingPong == UD {
+		if _, port, err := s.device.ActivePort(); err == nil {
+			size = min(2048, rdma.MTUBytes(port.ActiveMTU))
+		}
+	}
+	e, err := newEnd(o, s.PingPong, size)
+	if err != nil {
+		return err
+	}
+	defer e.Close()
+	if err := e.connect(peer, 0, true); err != nil {
+		return err
+	}
+	if _, err := conn.Write(putText(e.own)); err != nil {
+		return err
+	}
+	if _, err := io.ReadFull(reader, make([]byte, len(done))); err != nil {
+		return err
+	}
+	s.Said(fmt.Sprintf("%v: %s, a program of rdma-core", conn.RemoteAddr(), s.PingPong))
+	if err := e.serve(ctx, idleTime); !errors.Is(err, errSilence) {
+		return err
+	}
+	return nil
+}

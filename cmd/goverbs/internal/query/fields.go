@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package query
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma"
+)
+
+// Field is a value under the name that C or the kernel has for it.
+type Field struct {
+	Name  string
+	Value any    // for programs
+	Text  string // for people
+}
+
+// Fields are values in their order; as JSON they are one object.
+type Fields []Field
+
+// MarshalJSON writes an object whose keys keep their order.
+func (f Fields) MarshalJSON() ([]byte, error) {
+	var b bytes.Buffer
+	b.WriteByte('{')
+	for i, one := range f {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		value, err := json.Marshal(one.Value)
+		if err != nil {
+			return nil, err
+		}
+		fmt.Fprintf(&b, "%q:%s", one.Name, value)
+	}
+	b.WriteByte('}')
+	return b.Bytes(), nil
+}
+
+func (f Fields) write(w io.Writer, indent string) {
+	for _, one := range f {
+		fmt.Fprintf(w, "%s%-*s %s\n", indent, 34-len(indent), one.Name, one.Text)
+	}
+}
+
+type integer interface {
+	~int | ~int32 | ~uint8 | ~uint16 | ~uint32 | ~uint64
+}
+
+// number is a value that people read in decimal.
+func number[T integer](name string, v T) Field { return Field{name, uint64(v), fmt.Sprint(uint64(v))} }
+
+// hex is a value that people read in hexadecimal.
+func hex[T integer](name string, v T) Field {
+	return Field{name, uint64(v), fmt.Sprintf("%#x", uint64(v))}
+}
+
+// text is a value with a name.
+func text(name string, v fmt.Stringer, prefix string) Field { return Field{name, v, short(v, prefix)} }
+
+// flags is a set of bits, which programs get as a number, for there may be bits without a name.
+func flags[T interface {
+	integer
+	fmt.Stringer
+}](name string, v T) Field {
+	if v == 0 {
+		return hex(name, v)
+	}
+	return Field{name, uint64(v), fmt.Sprintf("%#x %v", uint64(v), v)}
+}
+
+// attributes are those of ibv_query_device.
+func attributes(a *ibv.DeviceAttr) Fields {
+	version := string(bytes.TrimRight(a.FWVer[:], "\x00"))
+	return Fields{
+		{"fw_ver", version, version}, {"node_guid", a.NodeGUID, a.NodeGUID.String()},
+		{"sys_image_guid", a.SysImageGUID, a.SysImageGUID.String()}, hex("vendor_id", a.VendorID),
+		number("vendor_part_id", a.VendorPartID), hex("hw_ver", a.HWVer), number("phys_port_cnt", a.PhysPortCnt),
+		hex("max_mr_size", a.MaxMRSize), hex("page_size_cap", a.PageSizeCap), number("max_qp", a.MaxQP),
+		number("max_qp_wr", a.MaxQPWR), flags("device_cap_flags", a.DeviceCapFlags), number("max_sge", a.MaxSGE),
+		number("max_sge_rd", a.MaxSGERd), number("max_cq", a.MaxCQ), number("max_cqe", a.MaxCQE),
+		number("max_mr", a.MaxMR), number("max_pd", a.MaxPD), number("max_qp_rd_atom", a.MaxQPRdAtom),
+		number("max_ee_rd_atom", a.MaxEERdAtom), number("max_res_rd_atom", a.MaxResRdAtom),
+		number("max_qp_init_rd_atom", a.MaxQPInitRdAtom), number("max_ee_init_rd_atom", a.MaxEEInitRdAtom),
+		text("atomic_cap", a.AtomicCap, "IBV_"), number("max_ee", a.MaxEE), number("max_rdd", a.MaxRDD),
+		number("max_mw", a.MaxMW), number("max_raw_ipv6_qp", a.MaxRawIPv6QP),
+		number("max_raw_ethy_qp", a.MaxRawEthyQP), number("max_mcast_grp", a.MaxMcastGrp),
+		number("max_mcast_qp_attach", a.MaxMcastQPAttach),
+		number("max_total_mcast_qp_attach", a.MaxTotalMcastQPAttach), number("max_ah", a.MaxAH),
+		number("max_fmr", a.MaxFMR), number("max_map_per_fmr", a.MaxMapPerFMR), number("max_srq", a.MaxSRQ),
+		number("max_srq_wr", a.MaxSRQWR), number("max_srq_sge", a.MaxSRQSGE), number("max_pkeys", a.MaxPKeys),
+		number("local_ca_ack_delay", a.LocalCAAckDelay),
+	}
+}
+
+// extended are those that ibv_query_device_ex adds.
+func extended(a *ibv.DeviceAttrEx) Fields {
+	p, q := a.ODPCaps.PerTransportCaps, a.PacketPacingCaps
+	return Fields{
+		flags("general_odp_caps", ibv.ODPGeneralCaps(a.ODPCaps.GeneralCaps)), flags("rc_odp_caps", p.RCODPCaps),
+		flags("uc_odp_caps", p.UCODPCaps), flags("ud_odp_caps", p.UDODPCaps), flags("xrc_odp_caps", a.XRCODPCaps),
+		hex("completion_timestamp_mask", a.CompletionTimestampMask),
+		{"hca_core_clock", a.HCACoreClock, fmt.Sprintf("%d kHz", a.HCACoreClock)},
+		hex("device_cap_flags_ex", a.DeviceCapFlagsEx), number("max_tso", a.TSOCaps.MaxTSO),
+		hex("tso_supported_qpts", a.TSOCaps.SupportedQPTs),
+		number("max_rwq_indirection_tables", a.RSSCaps.MaxRWQIndirectionTables),
+		number("max_rwq_indirection_table_size", a.RSSCaps.MaxRWQIndirectionTableSize),
+		flags("rx_hash_function", ibv.RXHashFunctionFlags(a.RSSCaps.RXHashFunction)),
+		flags("rx_hash_fields_mask", ibv.RXHashFields(a.RSSCaps.RXHashFieldsMask)),
+		hex("rss_supported_qpts", a.RSSCaps.SupportedQPTs), number("max_wq_type_rq", a.MaxWQTypeRQ),
+		{"qp_rate_limit_min", q.QPRateLimitMin, fmt.Sprintf("%d kbit/s", q.QPRateLimitMin)},
+		{"qp_rate_limit_max", q.QPRateLimitMax, fmt.Sprintf("%d kbit/s", q.QPRateLimitMax)},
+		hex("pacing_supported_qpts", q.SupportedQPTs),
+		flags("raw_packet_caps", ibv.RawPacketCaps(a.RawPacketCaps)),
+		number("max_rndv_hdr_size", a.TMCaps.MaxRndvHdrSize), number("max_num_tags", a.TMCaps.MaxNumTags),
+		flags("tm_flags", a.TMCaps.Flags), number("tm_max_ops", a.TMCaps.MaxOps),
+		number("tm_max_sge", a.TMCaps.MaxSGE), number("max_cq_count", a.CQModCaps.MaxCQCount),
+		{"max_cq_period", a.CQModCaps.MaxCQPeriod, fmt.Sprintf("%d µs", a.CQModCaps.MaxCQPeriod)},
+		number("max_dm_size", a.MaxDMSize),
+		flags("fetch_add", ibv.PCIAtomicOpSize(a.PCIAtomicCaps.FetchAdd)),
+		flags("swap", ibv.PCIAtomicOpSize(a.PCIAtomicCaps.Swap)),
+		flags("compare_swap", ibv.PCIAtomicOpSize(a.PCIAtomicCaps.CompareSwap)),
+		number("phys_port_cnt_ex", a.PhysPortCntEx),
+	}
+}
+
+// widths and speeds are what the codes of a port stand for.
+var (
+	widths = map[uint8]string{1: "1X", 2: "4X", 4: "8X", 8: "12X", 16: "2X"}
+	speeds = map[uint8]string{1: "2.5 Gbit/s", 2: "5 Gbit/s", 4: "10 Gbit/s", 8: "10 Gbit/s (FDR10)", 16: "14 Gbit/s",
+		32: "25 Gbit/s", 64: "50 Gbit/s", 128: "100 Gbit/s"}
+	phys = map[uint8]string{1: "SLEEP", 2: "POLLING", 3: "DISABLED", 4: "PORT_CONFIGURATION_TRAINING", 5: "LINK_UP",
+		6: "LINK_ERROR_RECOVERY", 7: "PHY_TEST"}
+)
+
+// coded is a number with what it stands for.
+func coded(name string, v uint8, names map[uint8]string) Field {
+	if s, ok := names[v]; ok {
+		return Field{name, v, s}
+	}
+	return number(name, v)
+}
+
+// mtu is a code for people and programs as bytes.
+func mtu(name string, m ibv.MTU) Field { return number(name, rdma.MTUBytes(m)) }
+
+// portAttributes are those of ibv_query_port.
+func portAttributes(a *ibv.PortAttr) Fields {
+	return Fields{
+		text("state", a.State, "IBV_"), mtu("max_mtu", a.MaxMTU), mtu("active_mtu", a.ActiveMTU),
+		number("sm_lid", a.SMLID), number("port_lid", a.LID), hex("port_lmc", a.LMC),
+		text("link_layer", ibv.LinkLayer(a.LinkLayer), "IBV_LINK_LAYER_"), hex("max_msg_sz", a.MaxMsgSz),
+		flags("port_cap_flags", a.PortCapFlags), flags("port_cap_flags2", ibv.PortCapFlags2(a.PortCapFlags2)),
+		number("max_vl_num", a.MaxVLNum), hex("bad_pkey_cntr", a.BadPKeyCntr), hex("qkey_viol_cntr", a.QKeyViolCntr),
+		number("sm_sl", a.SMSL), number("pkey_tbl_len", a.PKeyTblLen), number("gid_tbl_len", a.GIDTblLen),
+		number("subnet_timeout", a.SubnetTimeout), number("init_type_reply", a.InitTypeReply),
+		coded("active_width", a.ActiveWidth, widths), coded("active_speed", a.ActiveSpeed, speeds),
+		coded("phys_state", a.PhysState, phys), number("active_speed_ex", a.ActiveSpeedEx),
+	}
+}

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+// Package query tells everything that a device says of itself: attributes under the names that C has for them, ports
+// with their GIDs, what sysfs knows, and how many objects programs have.
+package query
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/goverbs/goverbs/cmd/goverbs/internal/inventory"
+	"github.com/goverbs/goverbs/cmd/goverbs/internal/page"
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma"
+	"github.com/goverbs/goverbs/runtime"
+)
+
+// Report is what a device says of itself.
+type Report struct {
+	Device     string            `json:"device"`
+	Software   bool              `json:"software"` // it is one of this program, not of the kernel
+	Index      int               `json:"index"`    // the kernel's number, or -1
+	NodeType   ibv.NodeType      `json:"node_type"`
+	Transport  ibv.TransportType `json:"transport"`
+	Attributes Fields            `json:"attributes"`
+	Extended   Fields            `json:"extended,omitempty"` // of ibv_query_device_ex; a device may lack them
+	Ports      []Port            `json:"ports"`
+	Kernel     Fields            `json:"kernel,omitempty"`    // of sysfs
+	Resources  Fields            `json:"resources,omitempty"` // objects of all programs, by kind
+}
+
+// Port is a port, with the GIDs that are in use.
+type Port struct {
+	Number     uint8          `json:"port"`
+	Attributes Fields         `json:"attributes"`
+	Keys       []string       `json:"pkeys"` // those that are in use
+	NetDevice  string         `json:"netdev,omitempty"`
+	GIDs       inventory.GIDs `json:"gids"`
+	Counters   Fields         `json:"hw_counters,omitempty"`
+}
+
+// Of asks a device.
+func Of(name string) (r *Report, err error) {
+	d, err := rdma.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, d.Close()) }()
+	i := d.Info()
+	r = &Report{Device: i.Name, Software: i.Backend != runtime.Native, Index: i.Index, NodeType: i.NodeType,
+		Transport: i.Transport}
+	attr, err := d.Query()
+	if err != nil {
+		return nil, err
+	}
+	if ex, err := d.QueryEx(); err == nil {
+		attr, r.Extended = &ex.OrigAttr, extended(ex)
+	}
+	r.Attributes = append(attributes(attr), number("num_comp_vectors", d.CompVectors()))
+	gids, err := inventory.GIDsOn(d)
+	if err != nil {
+		return nil, err
+	}
+	for n := uint8(1); n <= attr.PhysPortCnt && n != 0; n++ {
+		p, err := port(d, n, gids)
+		if err != nil {
+			return nil, err
+		}
+		r.Ports = append(r.Ports, *p)
+	}
+	if !r.Software {
+		r.Kernel, r.Resources = kernel(i.Name), resources(i.Name)
+	}
+	return r, nil
+}
+
+// port asks a port.
+func port(d *rdma.Device, n uint8, gids inventory.GIDs) (*Port, error) {
+	attr, err := d.Port(n)
+	if err != nil {
+		return nil, err
+	}
+	p := &Port{Number: n, Attributes: portAttributes(attr), Keys: []string{}, GIDs: inventory.GIDs{}}
+	if speed, err := d.PortSpeed(n); err == nil {
+		p.Attributes = append(p.Attributes, Field{"speed", speed, fmt.Sprintf("%d Mbit/s", speed)})
+	}
+	for i := range int(attr.PKeyTblLen) {
+		key, err := d.PKey(n, i)
+		if err != nil {
+			break // an adapter may have fewer than it says
+		}
+		if key != 0 {
+			p.Keys = append(p.Keys, fmt.Sprintf("%#04x", key.Host()))
+		}
+	}
+	for _, g := range gids {
+		if g.Port == uint32(n) {
+			p.GIDs = append(p.GIDs, g)
+			p.NetDevice = cmp.Or(p.NetDevice, interfaceName(g.Interface))
+		}
+	}
+	if counters, err := d.HWCounters(n); err == nil {
+		for name, v := range counters {
+			p.Counters = append(p.Counters, number(name, v))
+		}
+		slices.SortFunc(p.Counters, func(a, b Field) int { return strings.Compare(a.Name, b.Name) })
+	}
+	return p, nil
+}
+
+// WriteText writes a value a line, what belongs together below its heading.
+func (r *Report) WriteText(w io.Writer) error {
+	of := "of the kernel"
+	if r.Software {
+		of = "in software, of this program"
+	}
+	fmt.Fprintf(w, "%s: a device %s\n", r.Device, of)
+	head := Fields{text("node_type", r.NodeType, "IBV_NODE_"), text("transport", r.Transport, "IBV_TRANSPORT_")}
+	if r.Index >= 0 && !r.Software {
+		head = append(head, number("index", r.Index))
+	}
+	for _, part := range []Fields{head, r.Attributes, r.Extended, r.Kernel} {
+		part.write(w, "  ")
+	}
+	if len(r.Resources) > 0 {
+		fmt.Fprintln(w, "  objects of all programs")
+		r.Resources.write(w, "    ")
+	}
+	for _, p := range r.Ports {
+		fmt.Fprintf(w, "\nport %d\n", p.Number)
+		p.Attributes.write(w, "  ")
+		rest := Fields{{"pkeys", nil, strings.Join(p.Keys, " ")}}
+		if p.NetDevice != "" {
+			rest = append(rest, Field{"netdev", nil, p.NetDevice})
+		}
+		rest.write(w, "  ")
+		if len(p.Counters) > 0 {
+			fmt.Fprintln(w, "  hw_counters")
+			p.Counters.write(w, "    ")
+		}
+		if len(p.GIDs) > 0 {
+			fmt.Fprintln(w)
+			if err := p.GIDs.WriteText(w); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// short is a name without the prefix that all of its kind have.
+func short(name fmt.Stringer, prefix string) string { return strings.TrimPrefix(name.String(), prefix) }
+
+var _ page.Text = (*Report)(nil)

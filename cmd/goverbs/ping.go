@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/goverbs/goverbs/cmd/goverbs/internal/ping"
+)
+
+// pingDefaults are options of both ends.
+type pingDefaults struct {
+	Device   string `short:"d" help:"Device; without it, GOVERBS_DEVICE or the first one."`
+	GIDIndex int    `short:"x" name:"gid-index" default:"-1" help:"Index of the GID; -1 is the best."`
+	Port     int    `short:"p" default:"18517" help:"TCP port where the ends meet."`
+	CMPort   int    `name:"cm-port" default:"7174" help:"Port of the connection manager."`
+}
+
+type pingCommand struct {
+	Peer string `arg:"" help:"Host where goverbs serve runs; or a program of rdma-core, see --pingpong and --kind cm."`
+	pingDefaults
+	Kind     []string      `short:"k" enum:"rc,ud,cm" default:"rc,ud,cm" help:"What to ping with: rc, ud, cm."`
+	Count    int           `short:"n" default:"10" help:"Messages of each kind."`
+	Size     int           `short:"s" default:"64" help:"Bytes of a message."`
+	Timeout  time.Duration `short:"t" default:"5s" help:"How long to wait for an answer."`
+	PingPong bool          `name:"pingpong" help:"The peer is ibv_rc_pingpong or ibv_ud_pingpong, with -g."`
+}
+
+func (c pingCommand) Run(o output) error {
+	ctx, stop := untilInterrupted()
+	defer stop()
+	if c.PingPong && len(c.Kind) == len(ping.Kinds) {
+		c.Kind = []string{ping.RC}
+	}
+	report, err := ping.Run(ctx, &ping.Options{Device: c.Device, GIDIndex: c.GIDIndex, Peer: c.Peer, Port: c.Port,
+		CMPort: c.CMPort, Kinds: c.Kind, Count: c.Count, Size: c.Size, Timeout: c.Timeout, PingPong: c.PingPong})
+	if err != nil {
+		return err
+	}
+	if err := o.print(report); err != nil {
+		return err
+	}
+	if n := report.Failed(); n > 0 {
+		return fmt.Errorf("%d of %d kinds of pings failed: see above", n, len(report.Results))
+	}
+	return nil
+}
+
+type serveCommand struct {
+	pingDefaults
+	PingPong string `name:"pingpong" enum:"rc,ud" default:"rc" help:"What programs of rdma-core are served: rc or ud."`
+}
+
+func (c serveCommand) Run(o output) error {
+	ctx, stop := untilInterrupted()
+	defer stop()
+	s := &ping.Server{Device: c.Device, GIDIndex: c.GIDIndex, Port: c.Port, CMPort: c.CMPort, PingPong: c.PingPong,
+		Said: func(line string) { fmt.Fprintln(os.Stderr, strings.TrimSpace(line)) }}
+	if err := s.Listen(); err != nil {
+		return err
+	}
+	return s.Run(ctx)
+}
+
+// untilInterrupted is a context that ends when the user or the system ends the program.
+func untilInterrupted() (context.Context, context.CancelFunc) {
+	return signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+}

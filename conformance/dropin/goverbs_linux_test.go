@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+//go:build amd64 || arm64
+
+package dropin
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+var command = sync.OnceValues(func() (string, error) {
+	if inGuest() {
+		return exec.LookPath("goverbs") // vmtest brings it: -with ./cmd/goverbs
+	}
+	dir, err := libraries() // what is in it goes away in the end
+	if err != nil {
+		return "", err
+	}
+	program := filepath.Join(dir, "goverbs")
+	out, err := exec.Command("go", "build", "-o", program, "../../cmd/goverbs").CombinedOutput()
+	if err != nil {
+		return "", &buildError{string(out), err}
+	}
+	return program, nil
+})
+
+// goverbs builds the command, once.
+func goverbs(t *testing.T) string {
+	program, err := command()
+	require.NoError(t, err)
+	return program
+}
+
+// inGuest says if this is a guest with Soft-RoCE, where nothing is built and the libraries are rdma-core's.
+func inGuest() bool { return os.Getenv("GOVERBS_GUEST") != "" }
+
+// alike is what ibv_devinfo calls by another name than C.
+var alike = map[string]string{"InfiniBand": "IB", "Ethernet": "ETHERNET"}
+
+// TestQuery: goverbs query says of a device what ibv_devinfo -v says, wherever both say something.
+func TestQuery(t *testing.T) {
+	device, dir := os.Getenv("GOVERBS_DEVICE"), ""
+	if !inGuest() {
+		device, dir = "soft@"+freeAddress(t), built(t)
+	}
+	if _, err := exec.LookPath("ibv_devinfo"); err != nil {
+		t.Skip("ibv_devinfo is not installed: make deps brings ibverbs-utils")
+	}
+	devinfo := with(t, dir, "ibv_devinfo", "-v")
+	devinfo.Env = append(devinfo.Env, "GOVERBS_DEVICE="+device)
+	theirs, err := devinfo.Output()
+	require.NoError(t, err, "%s", theirs)
+	ours, err := exec.Command(goverbs(t), "--json", "query", device).Output()
+	require.NoError(t, err)
+	var report map[string]any
+	decoder := json.NewDecoder(bytes.NewReader(ours))
+	decoder.UseNumber()
+	require.NoError(t, decoder.Decode(&report))
+	said := map[string]any{}
+	flatten(said, report)
+	compared := 0
+	for line := range strings.Lines(string(theirs)) {
+		name, value, ok := strings.Cut(line, ":")
+		name, value = strings.TrimSpace(name), strings.TrimSpace(value)
+		if m := regexp.MustCompile(`^GID\[ *(\d+)\]$`).FindStringSubmatch(name); m != nil {
+			gid, _, _ := strings.Cut(value, ",")
+			assert.Contains(t, string(ours), `"gid": "`+gid+`"`)
+			compared++
+			continue
+		}
+		own, there := said[name]
+		if !ok || !there || value == "" {
+			continue
+		}
+		if strings.HasSuffix(name, "_guid") && !inGuest() {
+			continue // the software device of each process has its own
+		}
+		compared++
+		assert.True(t, same(own, value), "%s: ibv_devinfo says %q, goverbs query %v", name, value, own)
+	}
+	assert.Greater(t, compared, 60, "%s", theirs)
+	t.Logf("%d values agree", compared)
+}
+
+// flatten finds all values of a document that have a name.
+func flatten(to map[string]any, from any) {
+	switch from := from.(type) {
+	case []any:
+		for _, one := range from {
+			flatten(to, one)
+		}
+	case map[string]any:
+		for name, value := range from {
+			switch value.(type) {
+			case map[string]any, []any:
+				flatten(to, value)
+			default:
+				if _, ok := to[name]; !ok {
+					to[name] = value
+				}
+			}
+		}
+	}
+}
+
+// unit stands behind a number without a space.
+var unit = regexp.MustCompile(`(kHZ|kbps)$`)
+
+// same compares a value with text of ibv_devinfo, which has a number, a name, or both.
+func same(own any, text string) bool {
+	words := strings.Fields(text)
+	if name, ok := own.(string); ok {
+		if other, ok := alike[words[0]]; ok {
+			words[0] = other
+		}
+		return name == words[0] || strings.HasSuffix(name, "_"+words[0]) || name == text
+	}
+	number, err := strconv.ParseUint(own.(json.Number).String(), 10, 64)
+	if err != nil {
+		return false
+	}
+	candidates := words[:1]
+	if _, err := strconv.ParseUint(unit.ReplaceAllString(words[0], ""), 0, 64); err != nil { // a name, or 2.5, with the number behind it
+		candidates = nil
+		for _, word := range words[1:] {
+			if strings.HasPrefix(word, "(") {
+				candidates = append(candidates, strings.Trim(word, "()"))
+			}
+		}
+	}
+	for _, word := range candidates {
+		if n, err := strconv.ParseUint(unit.ReplaceAllString(word, ""), 0, 64); err == nil && n == number {
+			return true
+		}
+	}
+	return false
+}
+
+// TestPing: goverbs ping has answers of rdma-core's programs, and goverbs serve answers theirs.
+func TestPing(t *testing.T) {
+	dir := ""
+	if !inGuest() {
+		dir = built(t)
+	}
+	if _, err := exec.LookPath("rping"); err != nil {
+		t.Skip("rping is not installed: make deps brings rdmacm-utils and ibverbs-utils")
+	}
+	ours := goverbs(t)
+	for _, p := range []struct{ name, server, client string }{
+		{"rping answers", "rping -s -a SERVER -p PORT", "goverbs --json ping -k cm --cm-port PORT SERVER"},
+		{"rping asks", "goverbs serve -p PORT --cm-port PORT", "rping -c -a SERVER -p PORT -C 10 -V"},
+		{"ibv_rc_pingpong answers", "ibv_rc_pingpong -g GID -n 10 -p PORT",
+			"goverbs --json ping --pingpong -k rc -s 4096 -p PORT SERVER"},
+		{"ibv_rc_pingpong asks", "goverbs serve -p PORT --cm-port 0", "ibv_rc_pingpong -g GID -n 100 -c -p PORT SERVER"},
+		{"ibv_ud_pingpong answers", "ibv_ud_pingpong -g GID -n 10 -s 1000 -p PORT",
+			"goverbs --json ping --pingpong -k ud -s 1000 -p PORT SERVER"},
+		{"ibv_ud_pingpong asks", "goverbs serve --pingpong ud -p PORT --cm-port 0",
+			"ibv_ud_pingpong -g GID -n 100 -s 1000 -p PORT SERVER"},
+		{"goverbs answers", "goverbs serve -p PORT --cm-port PORT",
+			"goverbs --json ping -p PORT --cm-port PORT SERVER"},
+	} {
+		t.Run(p.name, func(t *testing.T) {
+			port := freePort(t)
+			device := os.Getenv("GOVERBS_DEVICE")
+			serverDevice, address, gid := device, os.Getenv("GOVERBS_ADDRESS"), "1"
+			if !inGuest() {
+				t.Parallel()
+				address, gid = freeAddress(t), "0"
+				serverDevice, device = "soft@"+address, "soft@"+freeAddress(t)
+			}
+			at := func(device, command string) *exec.Cmd {
+				words := strings.Fields(strings.NewReplacer("SERVER", address, "PORT", port, "GID", gid).Replace(command))
+				if words[0] == "goverbs" {
+					words[0] = ours
+				}
+				cmd := with(t, dir, words[0], words[1:]...)
+				cmd.Env = append(cmd.Env, "GOVERBS_DEVICE="+device)
+				return cmd
+			}
+			var said bytes.Buffer
+			server := at(serverDevice, p.server)
+			server.Stdout, server.Stderr = &said, &said
+			require.NoError(t, server.Start())
+			ended := make(chan error, 1)
+			go func() { ended <- server.Wait() }()
+			defer func() {
+				_ = server.Process.Kill()
+				<-ended
+				if t.Failed() {
+					t.Logf("the server said %s", &said)
+				}
+			}()
+			for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+				out, err := at(device, p.client).CombinedOutput()
+				if err == nil {
+					if strings.HasPrefix(p.client, "goverbs") {
+						assert.Contains(t, string(out), `"received": 10`)
+						assert.NotContains(t, string(out), `"failure"`)
+					}
+					return
+				}
+				if time.Now().After(deadline) || len(ended) > 0 { // it may not listen yet
+					require.NoError(t, err, "%s", out)
+				}
+			}
+		})
+	}
+}
