@@ -29,7 +29,7 @@ type commands struct {
 	Devices devicesCommand `cmd:"" help:"List devices and their ports, of the kernel and in software."`
 	GIDs    gidsCommand    `cmd:"" name:"gids" help:"List GIDs, and say which one a program does best with."`
 	Query   queryCommand   `cmd:"" help:"Tell everything that a device says of itself."`
-	Ping    pingCommand    `cmd:"" help:"Ping a host by queue pairs and by the connection manager, and explain failures."`
+	Ping    pingCommand    `cmd:"" help:"Ping a host in every way, and explain failures."`
 	Serve   serveCommand   `cmd:"" help:"Answer pings of goverbs, rping, ibv_rc_pingpong and ibv_ud_pingpong."`
 	Perf    perfCommand    `cmd:"" help:"Measure bandwidth or latency; the peer may be a program of perftest."`
 	Explain explainCommand `cmd:"" help:"Explain a completion status, an event, an operation, or a transition."`

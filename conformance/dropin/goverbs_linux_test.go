@@ -133,8 +133,8 @@ func same(own any, text string) bool {
 		return false
 	}
 	candidates := words[:1]
-	if _, err := strconv.ParseUint(unit.ReplaceAllString(words[0], ""), 0, 64); err != nil { // a name, or 2.5, with the number behind it
-		candidates = nil
+	if _, err := strconv.ParseUint(unit.ReplaceAllString(words[0], ""), 0, 64); err != nil {
+		candidates = nil // it is a name, or 2.5, with the number behind it
 		for _, word := range words[1:] {
 			if strings.HasPrefix(word, "(") {
 				candidates = append(candidates, strings.Trim(word, "()"))
@@ -164,7 +164,8 @@ func TestPing(t *testing.T) {
 		{"rping asks", "goverbs serve -p PORT --cm-port PORT", "rping -c -a SERVER -p PORT -C 10 -V"},
 		{"ibv_rc_pingpong answers", "ibv_rc_pingpong -g GID -n 10 -p PORT",
 			"goverbs --json ping --pingpong -k rc -s 4096 -p PORT SERVER"},
-		{"ibv_rc_pingpong asks", "goverbs serve -p PORT --cm-port 0", "ibv_rc_pingpong -g GID -n 100 -c -p PORT SERVER"},
+		{"ibv_rc_pingpong asks", "goverbs serve -p PORT --cm-port 0",
+			"ibv_rc_pingpong -g GID -n 100 -c -p PORT SERVER"},
 		{"ibv_ud_pingpong answers", "ibv_ud_pingpong -g GID -n 10 -s 1000 -p PORT",
 			"goverbs --json ping --pingpong -k ud -s 1000 -p PORT SERVER"},
 		{"ibv_ud_pingpong asks", "goverbs serve --pingpong ud -p PORT --cm-port 0",
@@ -182,7 +183,8 @@ func TestPing(t *testing.T) {
 				serverDevice, device = "soft@"+address, "soft@"+freeAddress(t)
 			}
 			at := func(device, command string) *exec.Cmd {
-				words := strings.Fields(strings.NewReplacer("SERVER", address, "PORT", port, "GID", gid).Replace(command))
+				names := strings.NewReplacer("SERVER", address, "PORT", port, "GID", gid)
+				words := strings.Fields(names.Replace(command))
 				if words[0] == "goverbs" {
 					words[0] = ours
 				}

@@ -59,7 +59,7 @@ func hear(r io.Reader) (m message, err error) {
 	return m, nil
 }
 
-// ask tells the own endpoint and hears the peer's.
+// ask tells the endpoint of this end and hears that of the peer.
 func ask(conn net.Conn, o *Options, kind string, e *end) (rdma.Endpoint, error) {
 	if err := conn.SetDeadline(time.Now().Add(o.Timeout)); err != nil {
 		return rdma.Endpoint{}, err

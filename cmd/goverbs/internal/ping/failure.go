@@ -75,8 +75,8 @@ func explained(err error, o *Options, r *Result) *Failure {
 }
 
 // roce says that packets of RoCE are lost while the peer can be reached otherwise.
-const roce = "let UDP port 4791 through on both hosts and between them: nft list ruleset, iptables -S show who drops it; " +
-	"in a cloud, the security group"
+const roce = "let UDP port 4791 through on both hosts and between them: nft list ruleset, iptables -S show who " +
+	"drops it; in a cloud, the security group"
 
 // mends lists what may mend a failure, the likeliest first.
 func mends(f *Failure, o *Options, r *Result) (all []string) {
@@ -141,19 +141,19 @@ func lost(r *Result) (all []string) {
 		here, there := rdma.GIDAddress(own.GID), rdma.GIDAddress(other.GID)
 		switch {
 		case here.Is4() != there.Is4():
-			all = append(all, fmt.Sprintf("choose GIDs of one family with -x: %s here and %s there cannot reach each other",
-				here, there))
+			all = append(all, fmt.Sprintf("choose GIDs of one family with -x: %s here and %s there cannot reach each "+
+				"other", here, there))
 		case linkLocal(here) || linkLocal(there):
-			all = append(all, fmt.Sprintf("choose GIDs of addresses that are routed with -x: %s here and %s there reach "+
-				"each other on one link only", here, there))
+			all = append(all, fmt.Sprintf("choose GIDs of addresses that are routed with -x: %s here and %s there "+
+				"reach each other on one link only", here, there))
 		}
 	}
 	if r.Received > 0 {
 		return append(all, "packets are lost on the way: see counters with goverbs query DEVICE, and flow control "+
 			"(PFC) of the switches")
 	}
-	return append(all, roce, "both devices must have the same MTU, and the network between them more: goverbs doctor PEER "+
-		"measures it", "GIDs must be of RoCE v2 at both ends: goverbs gids")
+	return append(all, roce, "both devices must have the same MTU, and the network between them more: goverbs doctor "+
+		"PEER measures it", "GIDs must be of RoCE v2 at both ends: goverbs gids")
 }
 
 func linkLocal(a netip.Addr) bool { return a.IsLinkLocalUnicast() }

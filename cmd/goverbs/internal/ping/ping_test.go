@@ -68,7 +68,7 @@ func TestFailures(t *testing.T) {
 		return l.Addr().(*net.TCPAddr).Port
 	}
 	endpoint := func(address string) string {
-		return fmt.Sprintf(`{"endpoint":"qpn=0x1234 psn=0 gid=%s lid=0 mtu=1024 rd_atomic=1 qkey=0x11111111"}`+"\n", address)
+		return `{"endpoint":"qpn=0x1234 mtu=1024 qkey=0x11111111 gid=` + address + "\"}\n"
 	}
 	for name, f := range map[string]struct {
 		change           func(o *Options)
@@ -77,11 +77,14 @@ func TestFailures(t *testing.T) {
 		"nobody listens": {func(o *Options) { o.Port = 1 }, RC, "meet over TCP", "start goverbs serve there"},
 		"nobody listens, of rdma-core": {func(o *Options) { o.Port, o.PingPong = 1, true }, UD, "meet over TCP",
 			"start ibv_ud_pingpong -g INDEX there"},
-		"another server":    {func(o *Options) { o.Port = tcp("SSH-2.0\n") }, RC, "exchange endpoints", ""},
-		"a hostile server":  {func(o *Options) { o.Port = tcp(strings.Repeat("{", 20000)) }, RC, "exchange endpoints", ""},
-		"no such host":      {func(o *Options) { o.Peer = "no.such.host.invalid" }, CM, "find the peer's address", "is no name"},
-		"nobody accepts":    {func(o *Options) { o.CMPort = 2 }, CM, "connect", "start goverbs serve, or rping -s there"},
-		"no device there":   {func(o *Options) { o.Port = tcp(endpoint("::ffff:127.79.0.3")) }, RC, "ping", roce},
+		"another server": {func(o *Options) { o.Port = tcp("SSH-2.0\n") }, RC, "exchange endpoints", ""},
+		"a hostile server": {func(o *Options) { o.Port = tcp(strings.Repeat("{", 20000)) }, RC, "exchange endpoints",
+			""},
+		"no such host": {func(o *Options) { o.Peer = "no.such.host.invalid" }, CM, "find the peer's address",
+			"is no name"},
+		"nobody accepts": {func(o *Options) { o.CMPort = 2 }, CM, "connect", "start goverbs serve, or rping -s there"},
+		"no device there": {func(o *Options) { o.Port = tcp(endpoint("::ffff:127.79.0.3")) }, RC, "ping",
+			roce},
 		"another family":    {func(o *Options) { o.Port = tcp(endpoint("fd00::1")) }, UD, "", ""},
 		"a datagram's size": {func(o *Options) { o.Size = 5000 }, UD, "make a queue pair", ""},
 		"no bytes":          {func(o *Options) { o.Size = 0 }, RC, "make a queue pair", ""},
