@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
 // Package headers embeds what was read from upstream headers and what is needed to read them: the lock, the recorded
-// models, the predefined macros of each target, and small C library headers of our own. No upstream header text is
-// kept. Beside them is measured, which has what providers answered; gen/generate reads it.
+// models, the predefined macros of each target, small C library headers of our own, and what providers answered when
+// they were measured. No upstream header text is kept.
 package headers
 
 import (
@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-//go:embed headers.lock models macros/*.h shim
+//go:embed headers.lock models macros/*.h shim measured
 var files embed.FS
 
 // Lock is the text of headers.lock.
@@ -52,6 +52,9 @@ func Targets() []string {
 
 // Model is the recorded model of a release, as JSON. It is named as its file: "65.0", "librpma-1.3.0".
 func Model(file string) ([]byte, error) { return files.ReadFile("models/" + file + ".json") }
+
+// Measured is the directory of what providers answered.
+func Measured() fs.FS { return must(fs.Sub(files, "measured")) }
 
 func btoi(b bool) int {
 	if b {

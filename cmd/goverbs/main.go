@@ -22,10 +22,13 @@ const (
 	exitOK     = 0
 	exitFailed = 1 // the error says why
 	exitUsage  = 2 // there is no such subcommand, option or argument
+	exitDiffer = 3 // what was compared does not fit; the output says why (of goverbs-facts)
 )
 
 type commands struct {
-	JSON    bool           `help:"Print one JSON document." name:"json"`
+	JSON    bool             `help:"Print one JSON document." name:"json"`
+	Version kong.VersionFlag `help:"Print the version, and end."`
+
 	Devices devicesCommand `cmd:"" help:"List devices and their ports, of the kernel and in software."`
 	GIDs    gidsCommand    `cmd:"" name:"gids" help:"List GIDs, and say which one a program does best with."`
 	Query   queryCommand   `cmd:"" help:"Tell everything that a device says of itself."`
@@ -33,12 +36,19 @@ type commands struct {
 	Serve   serveCommand   `cmd:"" help:"Answer pings of goverbs, rping, ibv_rc_pingpong and ibv_ud_pingpong."`
 	Perf    perfCommand    `cmd:"" help:"Measure bandwidth or latency; the peer may be a program of perftest."`
 	Explain explainCommand `cmd:"" help:"Explain a completion status, an event, an operation, or a transition."`
+
+	moveCommands
+	factsCommands
+	shellCommands
 }
 
 // output is where a subcommand prints.
 type output struct {
-	w    io.Writer
-	json bool
+	w        io.Writer
+	problems io.Writer // what people should know while it goes on
+	in       io.Reader
+	args     []string // of the command line
+	json     bool
 }
 
 func (o output) print(v page.Text) error { return page.Print(o.w, v, o.json) }
@@ -83,7 +93,7 @@ func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
 func run(args []string, stdout, stderr io.Writer) (code int) {
 	var c commands
 	ended := errors.New("ended")
-	parser, err := kong.New(&c, kong.Name("goverbs"), kong.Writers(stdout, stderr),
+	parser, err := kong.New(&c, kong.Name("goverbs"), kong.Writers(stdout, stderr), kong.Vars{"version": version()},
 		kong.Description("Looks at RDMA devices, those in software too, and explains what verbs say."),
 		kong.Exit(func(n int) {
 			code = n
@@ -105,7 +115,11 @@ func run(args []string, stdout, stderr io.Writer) (code int) {
 		fmt.Fprintf(stderr, "goverbs: %v; goverbs --help lists what there is\n", err)
 		return exitUsage
 	}
-	if err := command.Run(output{stdout, c.JSON}); err != nil {
+	err = command.Run(output{stdout, stderr, os.Stdin, args, c.JSON})
+	if ended := exitStatus(0); errors.As(err, &ended) {
+		return int(ended)
+	}
+	if err != nil {
 		fmt.Fprintf(stderr, "goverbs: %v\n", err)
 		return exitFailed
 	}

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/goverbs/goverbs/conformance/abi/facts"
 	"github.com/goverbs/goverbs/gen/model"
 	"github.com/goverbs/goverbs/gen/project"
 	"github.com/goverbs/goverbs/gen/rules"
@@ -193,11 +194,11 @@ func (q Question) compareGo(ours *model.Release, packages []rules.Package) ([]Di
 			compiled = append(compiled, p)
 		}
 	}
-	facts, err := Measure(compiled...)
+	have, err := facts.Measure(compiled...)
 	if err != nil {
 		return nil, err
 	}
-	return facts.CompareModel(restrict(ours, packages), q.Target), nil
+	return compareModel(have, restrict(ours, packages), q.Target), nil
 }
 
 // verdict is the worst of all.

@@ -10,12 +10,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/goverbs/goverbs/gen/model"
+	"github.com/goverbs/goverbs/gen/recorded"
 )
 
 // recordedModel gives a copy of a recorded model that a test may change.
 func recordedModel(t *testing.T, name string) *model.Release {
 	t.Helper()
-	_, all, err := Recorded()
+	_, all, err := recorded.Releases()
 	require.NoError(t, err)
 	for _, r := range all {
 		if r.Name == name {
@@ -106,13 +107,13 @@ func append8(rec *model.Record, name string) {
 
 func compareWith(t *testing.T, theirs *model.Release) []Difference {
 	t.Helper()
-	primary, all, err := Recorded()
+	primary, all, err := recorded.Releases()
 	require.NoError(t, err)
 	return Compare(primary.Of("rdma-core")[0], theirs, all.Of("rdma-core"), "amd64")
 }
 
 func TestCompareRecordedReleases(t *testing.T) {
-	primaries, all, err := Recorded()
+	primaries, all, err := recorded.Releases()
 	require.NoError(t, err)
 	primary := primaries.Of("rdma-core")[0]
 	all = all.Of("rdma-core")
@@ -314,7 +315,7 @@ func TestCompareNewerRelease(t *testing.T) {
 			"bytes came into use",
 		"field ib_uverbs_query_port_resp_ex.fresh: only in these headers: these headers are newer",
 	}, lines)
-	_, all, err := Recorded()
+	_, all, err := recorded.Releases()
 	require.NoError(t, err)
 	assert.Equal(t, "newer than 65.0", place(differences, all.Of("rdma-core")))
 	assert.Empty(t, Identify(theirs, all, "amd64", ""))
@@ -356,7 +357,7 @@ func TestCompareOlderRelease(t *testing.T) {
 		between.Name = name
 		assert.True(t, compareWith(t, between)[0].Compatible)
 	}
-	_, all, err := Recorded()
+	_, all, err := recorded.Releases()
 	require.NoError(t, err)
 	assert.Equal(t, "between 33.2 and 65.0", place(compareWith(t, between), all.Of("rdma-core")))
 }

@@ -12,7 +12,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/goverbs/goverbs/conformance/abi/facts"
 	"github.com/goverbs/goverbs/gen/model"
+	"github.com/goverbs/goverbs/gen/recorded"
 	"github.com/goverbs/goverbs/gen/rules"
 	"github.com/goverbs/goverbs/generated/witness"
 )
@@ -44,10 +46,10 @@ func fakePackage() witness.Package {
 }
 
 func TestDump(t *testing.T) {
-	facts, err := Measure(fakePackage())
+	have, err := facts.Measure(fakePackage())
 	require.NoError(t, err)
 	var b strings.Builder
-	require.NoError(t, facts.Dump(&b))
+	require.NoError(t, have.Dump(&b))
 	assert.Equal(t, "probe_nested,,0,24\nprobe_nested,next,0,8\nprobe_nested,wr.rdma.rkey,16,8\n"+
 		"probe_sign,PROBE_UNKNOWN,-1\n-,PROBE_POINTER,18446744073709551615\n", b.String())
 }
@@ -65,7 +67,7 @@ func TestMeasureRefuses(t *testing.T) {
 	} {
 		p := fakePackage()
 		change(&p)
-		_, err := Measure(p)
+		_, err := facts.Measure(p)
 		assert.ErrorContains(t, err, want)
 		assert.ErrorContains(t, err, "make generate")
 	}
@@ -73,7 +75,7 @@ func TestMeasureRefuses(t *testing.T) {
 
 // The generated package has what its model says, and every difference from it is found.
 func TestCompareModel(t *testing.T) {
-	primaries, _, err := Recorded()
+	primaries, _, err := recorded.Releases()
 	require.NoError(t, err)
 	primary := primaries.Of("rdma-core")[0]
 	of := map[string][]witness.Package{}
@@ -81,18 +83,18 @@ func TestCompareModel(t *testing.T) {
 		of[p.Project()] = append(of[p.Project()], witness.All()[slices.Index(namesOf(rules.Packages), p.Name)])
 	}
 	for name, all := range of {
-		facts, err := Measure(all...)
+		have, err := facts.Measure(all...)
 		require.NoError(t, err)
-		assert.Empty(t, facts.CompareModel(primaries.Of(name)[0], runtime.GOARCH), name)
+		assert.Empty(t, compareModel(have, primaries.Of(name)[0], runtime.GOARCH), name)
 	}
-	facts, err := Measure(of["rdma-core"]...)
+	have, err := facts.Measure(of["rdma-core"]...)
 	require.NoError(t, err)
-	assert.Empty(t, facts.CompareModel(primary, runtime.GOARCH))
+	assert.Empty(t, compareModel(have, primary, runtime.GOARCH))
 
-	record := func(c string) *GoRecord {
-		for i := range facts.Records {
-			if facts.Records[i].C == c {
-				return &facts.Records[i]
+	record := func(c string) *facts.GoRecord {
+		for i := range have.Records {
+			if have.Records[i].C == c {
+				return &have.Records[i]
 			}
 		}
 		t.Fatalf("no %s", c)
@@ -106,20 +108,20 @@ func TestCompareModel(t *testing.T) {
 	record("mlx5dv_flow_match_parameters").Trailing["MatchBuf"] += 8
 	delete(record("mlx4_wqe_lso_seg").Trailing, "Header")
 	record("ibv_gid").C = "ibv_no_such"
-	for i, c := range facts.Constants {
+	for i, c := range have.Constants {
 		switch c.Name {
 		case "IBV_WR_SEND":
-			facts.Constants[i].Value = "7"
+			have.Constants[i].Value = "7"
 		case "IBV_NODE_UNKNOWN":
-			facts.Constants[i].Value = "18446744073709551615"
+			have.Constants[i].Value = "18446744073709551615"
 		case "IBV_ALLOCATOR_USE_DEFAULT":
-			facts.Constants[i].Value = "0"
+			have.Constants[i].Value = "0"
 		case "IBV_QPS_RTS":
-			facts.Constants[i].Enum = "-"
+			have.Constants[i].Enum = "-"
 		}
 	}
 	var names []string
-	for _, d := range facts.CompareModel(primary, runtime.GOARCH) {
+	for _, d := range compareModel(have, primary, runtime.GOARCH) {
 		assert.False(t, d.Compatible)
 		names = append(names, d.Item.String())
 	}
@@ -134,10 +136,10 @@ func TestCompareModel(t *testing.T) {
 
 // What the issue of this tool promises, to the letter.
 func TestDumpOfIBV(t *testing.T) {
-	facts, err := Measure(witness.All()...)
+	have, err := facts.Measure(witness.All()...)
 	require.NoError(t, err)
 	var b strings.Builder
-	require.NoError(t, facts.Dump(&b))
+	require.NoError(t, have.Dump(&b))
 	for _, line := range []string{"ibv_send_wr,wr.rdma.rkey,48,4", "ibv_send_wr,,0,128", "ibv_send_wr,imm_data,36,4",
 		"ibv_wr_opcode,IBV_WR_SEND,2", "-,IBV_DEVICE_RAW_SCATTER_FCS,17179869184"} {
 		assert.Contains(t, b.String(), "\n"+line+"\n")
@@ -145,8 +147,8 @@ func TestDumpOfIBV(t *testing.T) {
 }
 
 func TestCompareModelUnknownConstant(t *testing.T) {
-	g := &GoFacts{Constants: []GoConstant{{Enum: "-", Name: "NO_SUCH", Value: "1"}}}
-	all := g.CompareModel(&model.Release{Name: "0.1"}, "amd64")
+	g := &facts.GoFacts{Constants: []facts.GoConstant{{Enum: "-", Name: "NO_SUCH", Value: "1"}}}
+	all := compareModel(g, &model.Release{Name: "0.1"}, "amd64")
 	require.Len(t, all, 1)
 	assert.Equal(t, "-,NO_SUCH,value", all[0].Item.String())
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/goverbs/goverbs/gen/recorded"
 	"github.com/goverbs/goverbs/gen/rules"
 	"github.com/goverbs/goverbs/generated/ibv"
 )
@@ -268,7 +269,7 @@ func TestSymbolRows(t *testing.T) {
 func TestTablesOfFunctions(t *testing.T) {
 	rows, err := symbolRows("symbols.txt", symbolsText)
 	require.NoError(t, err)
-	primary, recorded, err := Recorded()
+	primary, all, err := recorded.Releases()
 	require.NoError(t, err)
 	declared := map[string]bool{}
 	for _, p := range rules.Packages {
@@ -280,7 +281,7 @@ func TestTablesOfFunctions(t *testing.T) {
 				extern[f.Name] = true
 			}
 		}
-		history := pastFunctions(recorded.Of(p.Project()), p)
+		history := pastFunctions(all.Of(p.Project()), p)
 		require.Equal(t, primary.Of(p.Project())[0].Name, history[len(history)-1].release)
 		assert.Equal(t, history[len(history)-1].extern, extern, p.Name)
 		for _, r := range history {
@@ -296,9 +297,9 @@ func TestTablesOfFunctions(t *testing.T) {
 
 // The libraries that are installed here, which make deps sees to.
 func TestInstalledLibraries(t *testing.T) {
-	primary, recorded, err := Recorded()
+	primary, all, err := recorded.Releases()
 	require.NoError(t, err)
-	q := Question{Only: Libraries, Target: runtime.GOARCH, Primary: primary, Recorded: recorded}
+	q := Question{Only: Libraries, Target: runtime.GOARCH, Primary: primary, Recorded: all}
 	a, err := Ask(context.Background(), q)
 	if err != nil {
 		require.ErrorContains(t, err, ErrNoLibrary.Error())
@@ -315,7 +316,7 @@ func TestInstalledLibraries(t *testing.T) {
 		}
 		assert.Equal(t, l.Total, len(l.Bound)+len(l.Problems))
 		known := false
-		for _, r := range recorded {
+		for _, r := range all {
 			known = known || r.Name == l.Release
 		}
 		if known {

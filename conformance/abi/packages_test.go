@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/goverbs/goverbs/gen/model"
+	"github.com/goverbs/goverbs/gen/recorded"
 	"github.com/goverbs/goverbs/gen/rules"
 	"github.com/goverbs/goverbs/generated/witness"
 )
@@ -41,7 +42,7 @@ func TestPackages(t *testing.T) {
 
 // A restricted release has the headers of its packages, what these need of the C library, and nothing else.
 func TestRestrict(t *testing.T) {
-	primaries, _, err := Recorded()
+	primaries, _, err := recorded.Releases()
 	require.NoError(t, err)
 	primary := primaries.Of("rdma-core")[0]
 	tags := func(r *model.Release) map[string]model.RecordKind {
@@ -75,7 +76,7 @@ func TestRestrict(t *testing.T) {
 // A machine may have the headers of some packages alone.
 func TestAskSomePackages(t *testing.T) {
 	real := realHeaders(t, "65.0")
-	primary, recorded, err := Recorded()
+	primary, all, err := recorded.Releases()
 	require.NoError(t, err)
 	dir := filepath.Join(t.TempDir(), "include")
 	require.NoError(t, os.CopyFS(dir, os.DirFS(real)))
@@ -83,7 +84,7 @@ func TestAskSomePackages(t *testing.T) {
 	ask := func(names ...string) (*Answer, string, error) {
 		a, err := Ask(context.Background(), Question{
 			Packages: packages(t, names...), Include: dir, CC: hostCompiler(t), Target: runtime.GOARCH, Only: Headers,
-			Go: witness.All(), Primary: primary, Recorded: recorded,
+			Go: witness.All(), Primary: primary, Recorded: all,
 		})
 		if err != nil {
 			return nil, "", err
@@ -133,10 +134,10 @@ func TestAskSomePackages(t *testing.T) {
 
 // A machine may have libraries without headers, as those have that only run programs.
 func TestAskLibrariesAlone(t *testing.T) {
-	primary, recorded, err := Recorded()
+	primary, all, err := recorded.Releases()
 	require.NoError(t, err)
 	q := Question{CC: append(hostCompiler(t), "-nostdinc"), Target: runtime.GOARCH, LibraryDirs: []string{t.TempDir()},
-		Primary: primary, Recorded: recorded}
+		Primary: primary, Recorded: all}
 	_, err = Ask(context.Background(), q)
 	assert.ErrorIs(t, err, ErrNoHeaders)
 	q.Only = Libraries

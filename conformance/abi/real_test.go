@@ -16,6 +16,7 @@ import (
 
 	"github.com/goverbs/goverbs/gen/model"
 	"github.com/goverbs/goverbs/gen/project"
+	"github.com/goverbs/goverbs/gen/recorded"
 	"github.com/goverbs/goverbs/gen/rules"
 )
 
@@ -33,9 +34,9 @@ func realHeaders(t *testing.T, release string) string {
 
 // Every recorded model, against its headers, under every C compiler of this machine.
 func TestRecordedModels(t *testing.T) {
-	primary, recorded, err := Recorded()
+	primary, all, err := recorded.Releases()
 	require.NoError(t, err)
-	s, err := Summarize(context.Background(), cacheDir, primary, recorded)
+	s, err := Summarize(context.Background(), cacheDir, primary, all)
 	require.NoError(t, err)
 	var b strings.Builder
 	if err := s.Print(&b); len(s.Reports) == 0 {
@@ -53,20 +54,20 @@ func TestRecordedModels(t *testing.T) {
 		assert.Equal(t, len(w.checks), r.Facts)
 	}
 	here := 0
-	for _, r := range recorded {
+	for _, r := range all {
 		if hasHeaders(filepath.Join(cacheDir, rules.FileOf(r), "include"), project.Named(r.Project)) == nil {
 			here++
 			assert.True(t, checked[r.Name+" "+runtime.GOARCH], "the machine's own target is always checked")
 		}
 	}
-	assert.Equal(t, len(recorded)*len(recorded[0].Targets), len(s.Reports)+len(s.Skipped),
+	assert.Equal(t, len(all)*len(all[0].Targets), len(s.Reports)+len(s.Skipped),
 		"every release and target is named")
 	assert.Zero(t, len(s.Reports)%max(1, here), "the same targets for every release")
 }
 
 // The counts of all headers, taken from the model by other means, so that nothing vanishes from the witness.
 func TestCountsOfPrimary(t *testing.T) {
-	primaries, _, err := Recorded()
+	primaries, _, err := recorded.Releases()
 	require.NoError(t, err)
 	primary := primaries.Of("rdma-core")[0]
 	w, err := NewWitness(primary, "amd64")
@@ -259,11 +260,11 @@ func contains(r *Report, item Item) bool {
 }
 
 func TestSummarizeNamesWhatIsMissing(t *testing.T) {
-	primary, recorded, err := Recorded()
+	primary, all, err := recorded.Releases()
 	require.NoError(t, err)
-	s, err := Summarize(context.Background(), t.TempDir(), primary, recorded)
+	s, err := Summarize(context.Background(), t.TempDir(), primary, all)
 	require.NoError(t, err)
-	assert.Len(t, s.Skipped, len(recorded)*len(recorded[0].Targets))
+	assert.Len(t, s.Skipped, len(all)*len(all[0].Targets))
 	assert.ErrorIs(t, s.Skipped[0].Why, ErrNoHeaders)
 	var b strings.Builder
 	assert.ErrorContains(t, s.Print(&b), "nothing could be checked")
@@ -273,7 +274,7 @@ func TestSummarizeNamesWhatIsMissing(t *testing.T) {
 	dir := realHeaders(t, "65.0")
 	t.Setenv("PATH", t.TempDir())
 	t.Setenv("CC", "")
-	s, err = Summarize(context.Background(), filepath.Dir(filepath.Dir(dir)), primary, recorded)
+	s, err = Summarize(context.Background(), filepath.Dir(filepath.Dir(dir)), primary, all)
 	require.NoError(t, err)
 	assert.Empty(t, s.Reports)
 	assert.ErrorContains(t, s.Require([]string{"arm64"}, 1),

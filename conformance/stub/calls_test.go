@@ -21,8 +21,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/goverbs/goverbs/conformance/abi"
 	"github.com/goverbs/goverbs/gen/model"
+	"github.com/goverbs/goverbs/gen/recorded"
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/headers"
 	"github.com/goverbs/goverbs/runtime"
@@ -276,9 +276,9 @@ func TestOlderProviders(t *testing.T) {
 	}
 	root, err := moduleRoot()
 	require.NoError(t, err)
-	_, recorded, err := abi.Recorded()
+	_, all, err := recorded.Releases()
 	require.NoError(t, err)
-	for _, r := range recorded.Of(rdmaCore.Name) {
+	for _, r := range all.Of(rdmaCore.Name) {
 		release := r.Name
 		if release == headers.Primary(rdmaCore.Name) {
 			continue

@@ -10,6 +10,7 @@ import (
 
 	"github.com/dave/jennifer/jen"
 
+	"github.com/goverbs/goverbs/gen/grids"
 	"github.com/goverbs/goverbs/gen/rules"
 )
 
@@ -17,15 +18,14 @@ import (
 var answers = []struct {
 	answer rules.Answer
 	name   string
-	prints string
 	about  string
 }{
-	{rules.Unspecified, "AnswerUnspecified", "unspecified", "no source says, or it is up to the provider"},
-	{rules.Yes, "AnswerYes", "yes", ""},
-	{rules.No, "AnswerNo", "no", ""},
-	{rules.Elsewhere, "AnswerNotInVerb", "not in this verb",
+	{rules.Unspecified, "AnswerUnspecified", "no source says, or it is up to the provider"},
+	{rules.Yes, "AnswerYes", ""},
+	{rules.No, "AnswerNo", ""},
+	{rules.Elsewhere, "AnswerNotInVerb",
 		"the operation is posted with another function, which Reason names"},
-	{rules.Capability, "AnswerNeedsCapability", "needs a capability",
+	{rules.Capability, "AnswerNeedsCapability",
 		"yes where the device has the capability that Condition names"},
 }
 
@@ -36,15 +36,6 @@ func answerName(a rules.Answer) string {
 		}
 	}
 	return string(a) // no such constant: the package does not compile
-}
-
-func printed(a rules.Answer) string {
-	for _, one := range answers {
-		if one.answer == a {
-			return one.prints
-		}
-	}
-	return string(a)
 }
 
 // answerTypes prints what every table of the package answers with; origin is the import path of the package that has
@@ -74,7 +65,7 @@ func answerTypes(f *jen.File, origin string) {
 			def.Comment("// " + a.about)
 		}
 		consts = append(consts, def)
-		all = append(all, namedValue{a.name, a.prints})
+		all = append(all, namedValue{a.name, grids.Answer(a.answer)})
 	}
 	f.Const().Defs(consts...)
 	texts(f, "Answer", "Answer", false, all)

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/goverbs/goverbs/gen/grids"
 	"github.com/goverbs/goverbs/gen/rules"
 )
 
@@ -130,7 +131,7 @@ func TestImportedAnswers(t *testing.T) {
 
 func TestTablesText(t *testing.T) {
 	var b strings.Builder
-	require.NoError(t, TablesText(&b, []*rules.Grid{smallGrid()}))
+	require.NoError(t, grids.Text(&b, []*rules.Grid{smallGrid()}))
 	assert.Equal(t, `goes: What <goes>? (p.3, rdma-core 9.0)
 
 queue pair type RC
@@ -167,7 +168,7 @@ func TestTablesTextMeasured(t *testing.T) {
 		Cells: []rules.Cell{cell(rules.Yes, "", "none"), cell(rules.No, "p.3 says yes", "post EINVAL")},
 	}
 	var b bytes.Buffer
-	require.NoError(t, TablesText(&b, []*rules.Grid{g}))
+	require.NoError(t, grids.Text(&b, []*rules.Grid{g}))
 	assert.Equal(t, `m: What came? (measured: a device)
 
 measurement  A  B
@@ -186,7 +187,7 @@ dev 6.1      B       post EINVAL
 // TestTablesJSON: every cell is there with all that is known.
 func TestTablesJSON(t *testing.T) {
 	var b bytes.Buffer
-	require.NoError(t, TablesJSON(&b, append(smallPostSend(), smallGrid())))
+	require.NoError(t, grids.JSON(&b, append(smallPostSend(), smallGrid())))
 	var tables []struct {
 		Name  string
 		Cells []struct {
@@ -211,7 +212,7 @@ func TestTablesJSON(t *testing.T) {
 // TestTablesHTML: the page needs nothing else, escapes what it shows, and every number leads to a note.
 func TestTablesHTML(t *testing.T) {
 	var b strings.Builder
-	require.NoError(t, TablesHTML(&b, append(smallPostSend(), smallGrid())))
+	require.NoError(t, grids.HTML(&b, append(smallPostSend(), smallGrid())))
 	page := b.String()
 	assert.Contains(t, page, "What &lt;goes&gt;?")
 	assert.NotRegexp(t, `(?i)<script|<link|src=|https?:`, page)
@@ -221,13 +222,10 @@ func TestTablesHTML(t *testing.T) {
 	assert.Equal(t, 9+18+8, strings.Count(page, "<td class=\"")-strings.Count(page, "<td class=\"v\""),
 		"a mark for each cell")
 	assert.Contains(t, page, "another source says no: &#34;really&#34;")
-	require.NoError(t, TablesHTML(&b, nil))
+	require.NoError(t, grids.HTML(&b, nil))
 }
 
-func TestShorten(t *testing.T) {
-	assert.Equal(t, []string{"RC", "XRC_SEND"}, shorten([]string{"IBV_QPT_RC", "IBV_QPT_XRC_SEND"}))
-	assert.Equal(t, []string{"send queue", "receive queue"}, shorten([]string{"send queue", "receive queue"}))
-	assert.Equal(t, []string{"ONLY"}, shorten([]string{"IBV_ONLY"}))
+func TestUnexported(t *testing.T) {
 	assert.Equal(t, "wrPost wrFlagValidity modifyQP goes",
 		strings.Join([]string{unexported("WRPost"), unexported("WRFlagValidity"), unexported("ModifyQP"),
 			unexported("Goes")}, " "))

@@ -6,7 +6,6 @@ package generate
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -43,9 +42,9 @@ func FromModels(dir, measured string, primary ...string) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	answers, err := ReadMeasured(measured)
+	answers, err := model.ReadMeasured(os.DirFS(measured))
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%s: %w", measured, err)
 	}
 	var inputs []rules.Input
 	for _, name := range primary {
@@ -62,28 +61,6 @@ func FromModels(dir, measured string, primary ...string) (*Result, error) {
 			Recorded: recorded})
 	}
 	return FromInputs(inputs, rules.Packages, exceptions)
-}
-
-// ReadMeasured reads all that was measured.
-func ReadMeasured(dir string) ([]*model.Measured, error) {
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return nil, err
-	}
-	var all []*model.Measured
-	var errs []error
-	for _, e := range entries {
-		text, err := os.ReadFile(filepath.Join(dir, e.Name()))
-		if err == nil {
-			var m *model.Measured
-			m, err = model.ParseMeasured(e.Name(), text)
-			all = append(all, m)
-		}
-		if err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", dir, err))
-		}
-	}
-	return all, errors.Join(errs...)
 }
 
 // CheckPinned refuses a directory of models that does not have exactly the pinned releases, given by the names of their
@@ -108,37 +85,18 @@ func CheckPinned(dir string, pinned []string) error {
 
 // FromInputs generates the given packages from models, one of each project.
 func FromInputs(inputs []rules.Input, packages []rules.Package, exceptions *rules.Exceptions) (*Result, error) {
-	res := &Result{Files: emit.Files{}}
-	of := map[string]rules.Input{}
-	for _, in := range inputs {
-		unread, err := rules.CheckUnread(in, exceptions)
-		if err != nil {
-			return nil, err
-		}
-		res.Unread = append(res.Unread, unread...)
-		res.Primary = append(res.Primary, in.Release)
-		of[in.Release.Project] = in
-		res.recorded = in.Recorded
-	}
-	for _, p := range packages {
-		in, ok := of[p.Project()]
-		if !ok {
-			return nil, fmt.Errorf("package %s: headers.lock pins no release of the project that installs %s", p.Name,
-				p.Headers[0])
-		}
-		plan, err := rules.Resolve(p, in, exceptions, res.Plans)
-		if err != nil {
-			return nil, err
-		}
-		res.Plans = append(res.Plans, plan)
-	}
-	if err := rules.Finish(exceptions); err != nil {
+	plans, unread, err := rules.Plans(inputs, packages, exceptions)
+	if err != nil {
 		return nil, err
+	}
+	res := &Result{Files: emit.Files{}, Plans: plans, Unread: unread}
+	for _, in := range inputs {
+		res.Primary = append(res.Primary, in.Release)
+		res.recorded = in.Recorded
 	}
 	if err := res.emit(); err != nil {
 		return nil, err
 	}
-	var err error
 	res.Coverage, err = cover(res)
 	return res, err
 }

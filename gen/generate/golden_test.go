@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/goverbs/goverbs/gen/model"
 	"github.com/goverbs/goverbs/gen/parse"
 	"github.com/goverbs/goverbs/gen/rules"
 )
@@ -134,7 +135,7 @@ func fromC(in map[string]string) (*Result, error) {
 		}
 		p.Verbs = &rules.Verbs{Name: "libgolden", SOName: "libgolden.so.1", Rows: rows}
 	}
-	measured, err := ReadMeasured(measuredDir)
+	measured, err := model.ReadMeasured(os.DirFS(measuredDir))
 	if err != nil {
 		return nil, err
 	}

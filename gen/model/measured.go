@@ -6,6 +6,7 @@ import (
 	"encoding/csv"
 	"errors"
 	"fmt"
+	"io/fs"
 	"regexp"
 	"slices"
 	"strings"
@@ -115,6 +116,26 @@ func (m *Measured) Encode() []byte {
 	w.Write(MeasuredColumns[m.Table])
 	w.WriteAll(m.Rows) // a strings.Builder takes everything
 	return []byte(b.String())
+}
+
+// ReadMeasured reads all files of a directory.
+func ReadMeasured(dir fs.FS) ([]*Measured, error) {
+	entries, err := fs.ReadDir(dir, ".")
+	if err != nil {
+		return nil, err
+	}
+	var all []*Measured
+	var errs []error
+	for _, e := range entries {
+		text, err := fs.ReadFile(dir, e.Name())
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		m, err := ParseMeasured(e.Name(), text)
+		all, errs = append(all, m), append(errs, err)
+	}
+	return all, errors.Join(errs...)
 }
 
 // ParseMeasured reads a file of that name.

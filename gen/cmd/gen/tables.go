@@ -3,12 +3,10 @@
 package main
 
 import (
-	"fmt"
-	"io"
 	"os"
 	"strings"
 
-	"github.com/goverbs/goverbs/gen/emit"
+	"github.com/goverbs/goverbs/gen/grids"
 	"github.com/goverbs/goverbs/gen/rules"
 )
 
@@ -24,28 +22,15 @@ func (c *tablesCmd) Run(t tree) error {
 	if err != nil {
 		return err
 	}
-	var grids []*rules.Grid
-	var names []string
-	for _, plan := range res.Plans {
-		for _, g := range plan.Grids {
-			names = append(names, g.Name)
-			if len(c.Table) == 0 || contains(c.Table, g.Name) {
-				grids = append(grids, g)
-			}
-		}
+	all, err := rules.Tables(res.Plans, c.Table...)
+	if err != nil {
+		return err
 	}
-	for _, name := range c.Table {
-		if !contains(names, name) {
-			return fmt.Errorf("no table %s; there are %s", name, strings.Join(names, ", "))
-		}
-	}
-	write := map[string]func(io.Writer, []*rules.Grid) error{"text": emit.TablesText, "json": emit.TablesJSON,
-		"html": emit.TablesHTML}[c.Format]
 	if c.Out == "" {
-		return write(os.Stdout, grids)
+		return grids.Write(os.Stdout, c.Format, all)
 	}
 	var b strings.Builder
-	if err := write(&b, grids); err != nil {
+	if err := grids.Write(&b, c.Format, all); err != nil {
 		return err
 	}
 	return replaceFile(c.Out, []byte(b.String()))

@@ -7,22 +7,16 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"runtime"
-	"slices"
 	"strings"
 
-	"github.com/goverbs/goverbs/conformance/abi"
-	"github.com/goverbs/goverbs/gen/project"
-	"github.com/goverbs/goverbs/gen/rules"
-	"github.com/goverbs/goverbs/generated/witness"
+	"github.com/goverbs/goverbs/conformance/abi/check"
 )
 
 // Exit codes.
@@ -55,40 +49,34 @@ func main() {
 	os.Exit(code)
 }
 
-type options struct {
-	dump, json, verbose                                             bool
-	include, cc, target, release, cache, only, dirs, pkgs, required string
-	releases                                                        int
-}
-
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	var o options
+	var o check.Options
 	fs := flag.NewFlagSet("abicheck", flag.ContinueOnError)
 	fs.SetOutput(stderr)
-	fs.BoolVar(&o.dump, "dump", false,
+	fs.BoolVar(&o.Dump, "dump", false,
 		"print what the Go packages have, as CSV with C names:\n\"ibv_send_wr,wr.rdma.rkey,48,4\" (structure, "+
 			"path, offset, size) and\n\"ibv_wr_opcode,IBV_WR_SEND,2\" (enum or -, name, value)")
-	fs.BoolVar(&o.json, "json", false, "print the answer as JSON")
-	fs.BoolVar(&o.verbose, "v", false, "list the differences that are fine, too")
-	fs.StringVar(&o.include, "I", "",
+	fs.BoolVar(&o.JSON, "json", false, "print the answer as JSON")
+	fs.BoolVar(&o.Verbose, "v", false, "list the differences that are fine, too")
+	fs.StringVar(&o.Include, "I", "",
 		"include `directory` that holds infiniband/verbs.h, librpma.h (default: where the C compiler finds them)")
-	fs.StringVar(&o.cc, "cc", "", "C compiler, perhaps with arguments (default: $CC, cc, gcc or clang; for another "+
+	fs.StringVar(&o.CC, "cc", "", "C compiler, perhaps with arguments (default: $CC, cc, gcc or clang; for another "+
 		"-target the cross gcc)")
-	fs.StringVar(&o.target, "target", runtime.GOARCH, "`GOARCH` to check")
-	fs.StringVar(&o.release, "release", "",
+	fs.StringVar(&o.Target, "target", runtime.GOARCH, "`GOARCH` to check")
+	fs.StringVar(&o.Release, "release", "",
 		"`release` of what is installed, such as 33.2 or librpma=1.2.0, where nothing tells it; without a project,\n"+
 			"of rdma-core; several with commas between them (default: found out)")
-	fs.StringVar(&o.pkgs, "pkg", "",
-		"check these `packages` alone: "+strings.Join(packageNames(), ",")+" (default: all)")
-	fs.StringVar(&o.only, "only", "", "check the headers or the libraries alone: `headers|libraries`")
-	fs.StringVar(&o.dirs, "L", "", "`directories` that hold the libraries, with colons between them (default: "+
+	fs.StringVar(&o.Packages, "pkg", "",
+		"check these `packages` alone: "+strings.Join(check.PackageNames(), ",")+" (default: all)")
+	fs.StringVar(&o.Only, "only", "", "check the headers or the libraries alone: `headers|libraries`")
+	fs.StringVar(&o.Dirs, "L", "", "`directories` that hold the libraries, with colons between them (default: "+
 		"where the loader looks)")
-	fs.StringVar(&o.required, "require", "",
+	fs.StringVar(&o.Required, "require", "",
 		"`names` that have to be checked, with commas between them: packages and libraries\n(ibv,libibverbs.so.1), "+
 			"with -cache targets (amd64,arm64)")
-	fs.StringVar(&o.cache, "cache", "",
+	fs.StringVar(&o.Cache, "cache", "",
 		"check the recorded models instead, each against `DIR`/RELEASE/include, for every target with a C compiler")
-	fs.IntVar(&o.releases, "minimum-releases", 1,
+	fs.IntVar(&o.Releases, "minimum-releases", 1,
 		"with -cache: how many releases have to be checked on each target that -require names")
 	fs.Usage = func() {
 		fmt.Fprintln(stderr, "abicheck tells whether the generated Go packages go with the headers and "+
@@ -105,11 +93,11 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintf(stderr, "abicheck: takes no arguments but flags, got %q; see -h\n", fs.Args())
 		return exitUnchecked
 	}
-	if err := o.minimum(fs); err != nil {
+	if err := minimum(fs, o); err != nil {
 		fmt.Fprintf(stderr, "abicheck: %v; see -h\n", err)
 		return exitUnchecked
 	}
-	ok, err := check(ctx, o, stdout)
+	ok, err := check.Run(ctx, o, stdout)
 	switch {
 	case err != nil:
 		fmt.Fprintf(stderr, "abicheck: could not check: %v\n", err)
@@ -121,117 +109,14 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 }
 
 // minimum refuses a -minimum-releases that would not be looked at.
-func (o *options) minimum(fs *flag.FlagSet) error {
+func minimum(fs *flag.FlagSet, o check.Options) error {
 	given := false
 	fs.Visit(func(f *flag.Flag) { given = given || f.Name == "minimum-releases" })
 	switch {
-	case given && (o.cache == "" || len(list(o.required)) == 0):
+	case given && (o.Cache == "" || len(check.List(o.Required)) == 0):
 		return errors.New("-minimum-releases is about the targets that -require names, with -cache: give both")
-	case o.releases < 1:
-		return fmt.Errorf("-minimum-releases %d: at least 1 release has to be checked", o.releases)
+	case o.Releases < 1:
+		return fmt.Errorf("-minimum-releases %d: at least 1 release has to be checked", o.Releases)
 	}
 	return nil
-}
-
-func packageNames() []string {
-	var all []string
-	for _, p := range witness.All() {
-		all = append(all, p.Name)
-	}
-	return all
-}
-
-// list parts names at commas.
-func list(s string) []string {
-	return strings.FieldsFunc(s, func(r rune) bool { return r == ',' || r == ' ' })
-}
-
-// check does what the options ask for and tells whether all is well.
-func check(ctx context.Context, o options, stdout io.Writer) (bool, error) {
-	if o.only != "" && o.only != string(abi.Headers) && o.only != string(abi.Libraries) {
-		return false, fmt.Errorf("-only takes headers or libraries, got %q", o.only)
-	}
-	packages, err := abi.Packages(list(o.pkgs)...)
-	if err != nil {
-		return false, err
-	}
-	primary, recorded, err := abi.Recorded()
-	switch {
-	case err != nil:
-		return false, err
-	case o.cache != "":
-		return checkCache(ctx, o, primary, recorded, stdout)
-	case o.dump:
-		return true, dump(o, packages, stdout)
-	}
-	q := abi.Question{
-		Packages: packages, Include: o.include, CC: strings.Fields(o.cc), Target: o.target,
-		Release: releases(o.release), Only: abi.Part(o.only),
-		LibraryDirs: filepath.SplitList(o.dirs), Primary: primary, Recorded: recorded,
-	}
-	if o.target == runtime.GOARCH {
-		q.Go = witness.All()
-	}
-	if len(q.CC) == 0 && q.Only != abi.Libraries {
-		if q.CC, err = abi.FindCompiler(o.target); err != nil {
-			return false, err
-		}
-	}
-	answer, err := abi.Ask(ctx, q)
-	if err != nil {
-		return false, err
-	}
-	if o.json {
-		enc := json.NewEncoder(stdout)
-		enc.SetIndent("", "\t")
-		err = enc.Encode(answer)
-	} else if err = answer.Print(stdout, o.verbose); err == nil && len(q.Go) == 0 && q.Only != abi.Libraries {
-		_, err = fmt.Fprintf(stdout,
-			"this program was compiled for %s: on %s the layouts of the Go packages are those that they assert "+
-				"when they are compiled\n",
-			runtime.GOARCH, o.target)
-	}
-	return answer.Verdict != abi.Incompatible, errors.Join(err, answer.Require(list(o.required)))
-}
-
-// releases reads what -release names: RELEASE or PROJECT=RELEASE.
-func releases(named string) map[string]string {
-	all := map[string]string{}
-	for _, one := range list(named) {
-		if of, release, ok := strings.Cut(one, "="); ok {
-			all[of] = release
-		} else {
-			all[project.All[0].Name] = one
-		}
-	}
-	return all
-}
-
-// checkCache checks the recorded models against the headers of a cache.
-func checkCache(ctx context.Context, o options, primary, recorded rules.Recorded, stdout io.Writer) (bool, error) {
-	s, err := abi.Summarize(ctx, o.cache, primary, recorded)
-	if err != nil {
-		return false, err
-	}
-	return s.Mismatches() == 0, errors.Join(s.Print(stdout), s.Require(list(o.required), o.releases))
-}
-
-// dump prints what the Go packages have.
-func dump(o options, packages []rules.Package, stdout io.Writer) error {
-	if o.target != runtime.GOARCH {
-		return fmt.Errorf("-dump measures the Go types of this program, which was compiled for %s; build it with "+
-			"GOARCH=%s and run it there",
-			runtime.GOARCH, o.target)
-	}
-	var chosen []witness.Package
-	for _, p := range witness.All() {
-		if slices.ContainsFunc(packages, func(q rules.Package) bool { return q.Name == p.Name }) {
-			chosen = append(chosen, p)
-		}
-	}
-	facts, err := abi.Measure(chosen...)
-	if err != nil {
-		return err
-	}
-	return facts.Dump(stdout)
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-package emit
+package grids
 
 import (
 	"encoding/json"
@@ -12,8 +12,14 @@ import (
 	"github.com/goverbs/goverbs/gen/rules"
 )
 
-// TablesText writes tables for a terminal.
-func TablesText(w io.Writer, grids []*rules.Grid) error {
+// Write writes tables as text, JSON or HTML.
+func Write(w io.Writer, format string, grids []*rules.Grid) error {
+	return map[string]func(io.Writer, []*rules.Grid) error{"text": Text, "json": JSON,
+		"html": HTML}[format](w, grids)
+}
+
+// Text writes tables for a terminal.
+func Text(w io.Writer, grids []*rules.Grid) error {
 	var b strings.Builder
 	for i, g := range grids {
 		if i > 0 {
@@ -111,8 +117,8 @@ type jsonCell struct {
 	Values    map[string][]string `json:"values,omitempty"`
 }
 
-// TablesJSON writes tables for programs: every cell with all that is known about it.
-func TablesJSON(w io.Writer, grids []*rules.Grid) error {
+// JSON writes tables for programs: every cell with all that is known about it.
+func JSON(w io.Writer, grids []*rules.Grid) error {
 	tables := []jsonTable{}
 	for _, g := range grids {
 		t := jsonTable{Name: g.Name, Question: g.Question, Pages: g.Pages, Release: g.Release,
@@ -125,7 +131,7 @@ func TablesJSON(w io.Writer, grids []*rules.Grid) error {
 		}
 		for i := range g.Cells {
 			c := &g.Cells[i]
-			out := jsonCell{At: map[string]string{}, Answer: printed(c.Answer), Condition: c.Condition,
+			out := jsonCell{At: map[string]string{}, Answer: Answer(c.Answer), Condition: c.Condition,
 				Reason: c.Reason, Source: c.Source, Note: c.Note}
 			for d, name := range g.Combination(i) {
 				out.At[g.Dims[d].Param] = name

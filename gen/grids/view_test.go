@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-package emit
+package grids
 
 import (
 	"bytes"
@@ -33,7 +33,7 @@ func TestMarksOfAnswers(t *testing.T) {
 			rules.Cell{Validity: rules.Validity{Answer: c.answer, Reason: "because of " + c.class, Source: "p.3"}})
 	}
 	var b bytes.Buffer
-	require.NoError(t, TablesHTML(&b, []*rules.Grid{g}))
+	require.NoError(t, HTML(&b, []*rules.Grid{g}))
 	cell := regexp.MustCompile(`<tr><th>([^<]*)<td class="([^"]*)" title="([^"]*)">([^<]*)<`)
 	cells := cell.FindAllStringSubmatch(b.String(), -1)
 	require.Len(t, cells, len(all))
@@ -48,4 +48,10 @@ func TestMarksOfAnswers(t *testing.T) {
 		strings.Join(strings.Fields(viewGrid(g, true).Legend), " "))
 	assert.Regexp(t, `td\.yes \{ background: #2a2`, b.String(), "yes is green")
 	assert.Regexp(t, `td\.no \{ background: #888`, b.String(), "no is grey")
+}
+
+func TestShorten(t *testing.T) {
+	assert.Equal(t, []string{"RC", "XRC_SEND"}, shorten([]string{"IBV_QPT_RC", "IBV_QPT_XRC_SEND"}))
+	assert.Equal(t, []string{"send queue", "receive queue"}, shorten([]string{"send queue", "receive queue"}))
+	assert.Equal(t, []string{"ONLY"}, shorten([]string{"IBV_ONLY"}))
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-package emit
+package grids
 
 import (
 	_ "embed"
@@ -18,8 +18,8 @@ var tablesPage = template.Must(template.New("tables").Funcs(template.FuncMap{"ne
 		1
 }}).Parse(tablesTemplate))
 
-// TablesHTML writes one page of all tables that needs nothing else.
-func TablesHTML(w io.Writer, grids []*rules.Grid) error {
+// HTML writes one page of all tables that needs nothing else.
+func HTML(w io.Writer, grids []*rules.Grid) error {
 	var views []*gridView
 	for _, g := range grids {
 		views = append(views, viewGrid(g, true))

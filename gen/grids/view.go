@@ -1,14 +1,23 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-package emit
+// Package grids prints tables of what is valid, for people and for programs that read JSON.
+package grids
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/goverbs/goverbs/gen/rules"
 )
+
+// words are what answers print, here and in Go.
+var words = map[rules.Answer]string{rules.Unspecified: "unspecified", rules.Yes: "yes", rules.No: "no",
+	rules.Elsewhere: "not in this verb", rules.Capability: "needs a capability"}
+
+// Answer is what an answer prints.
+func Answer(a rules.Answer) string { return cmp.Or(words[a], string(a)) }
 
 // gridView is a table laid out for people: a matrix for each combination of all dimensions but the last two, and the
 // values of its cells as a list.
@@ -100,7 +109,7 @@ func (v *gridViewer) row(name string, first, n int) matrixRow {
 		c := v.g.Cells[i].Validity
 		mark := marks[c.Answer]
 		row.Cells = append(row.Cells,
-			cellView{Mark: mark[0], Class: mark[1], Tip: printed(c.Answer) + ": " + whole(c), Note: v.note(c)})
+			cellView{Mark: mark[0], Class: mark[1], Tip: Answer(c.Answer) + ": " + whole(c), Note: v.note(c)})
 	}
 	return row
 }

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+// Package echo shows streams over RDMA: what is written to one end of a connection comes back.
+package echo
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"sync"
+
+	"github.com/goverbs/goverbs/rdma/cm"
+)
+
+// Address adds the usual port to a host that has none.
+func Address(host string) string {
+	if _, _, err := net.SplitHostPort(host); err == nil {
+		return host
+	}
+	return net.JoinHostPort(host, "18520")
+}
+
+// Serve sends back what arrives at an address, until ctx ends. It calls ready with the address when it listens.
+func Serve(ctx context.Context, address string, ready func(address string)) error {
+	l, err := cm.Listen(ctx, address)
+	if err != nil {
+		return err
+	}
+	ready(l.Addr().String())
+	stop := context.AfterFunc(ctx, func() { l.Close() })
+	defer stop()
+	var conns sync.WaitGroup
+	defer conns.Wait()
+	for {
+		c, err := l.Accept()
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			return errors.Join(err, l.Close())
+		}
+		conns.Go(func() {
+			end := context.AfterFunc(ctx, func() { c.Close() })
+			defer end()
+			io.Copy(c, c) // the other end sees how it ended
+			c.Close()
+		})
+	}
+}
+
+// Talk sends what it reads to a server, and writes what comes back, until there is nothing more.
+func Talk(ctx context.Context, address string, from io.Reader, to io.Writer) error {
+	c, err := cm.Dial(ctx, address)
+	if err != nil {
+		return err
+	}
+	end := context.AfterFunc(ctx, func() { c.Close() })
+	defer end()
+	sent := make(chan error, 1)
+	go func() {
+		_, err := io.Copy(c, from)
+		sent <- errors.Join(err, c.CloseWrite())
+	}()
+	if _, err = io.Copy(to, c); err == nil {
+		err = <-sent
+	}
+	return errors.Join(err, c.Close())
+}

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package filecopy
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rpma"
+)
+
+// Receive waits at an address for one file, and stores it under a name of this side's choice, which must be free. It
+// calls ready with the address when a sender may come. A file with more than most bytes is refused.
+func Receive(ctx context.Context, address, name string, most uint64, ready func(address string)) (result *Result,
+	err error) {
+	if _, err := os.Lstat(name); !errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("%s is there already: remove it, or give another name", name)
+	}
+	var open opened
+	defer func() { err = errors.Join(err, open.Close()) }()
+	peer, err := open.open(ctx, rpma.Local, address)
+	if err != nil {
+		return nil, err
+	}
+	endpoint, err := peer.Listen(ctx, address)
+	if err != nil {
+		return nil, err
+	}
+	open.add(endpoint)
+	ready(endpoint.Addr().String())
+	request, err := endpoint.NextConnRequest(ctx, config)
+	if err != nil {
+		return nil, err
+	}
+	o, err := parseOffer(request.PrivateData())
+	if err == nil && o.size > most {
+		err = fmt.Errorf("a file of %d bytes is offered, and %d are the most (--most)", o.size, most)
+	}
+	if err != nil {
+		return nil, errors.Join(err, request.Close())
+	}
+	begin := time.Now()
+	into, err := place(name, int64(o.size))
+	if err != nil {
+		return nil, errors.Join(err, request.Close())
+	}
+	defer func() { err = errors.Join(err, into.discard()) }()
+	if err := into.receive(ctx, peer, request, o); err != nil {
+		return nil, err
+	}
+	return &Result{File: name, Bytes: o.size, SHA256: hex.EncodeToString(o.sum[:]),
+		Seconds: time.Since(begin).Seconds()}, nil
+}
+
+// destination is a file that nobody sees under its name before it is complete.
+type destination struct {
+	name, aside string
+	file        *rpma.File // nil without data
+}
+
+// place makes room for a file of a size: blocks are allocated, for memory without a block behind it would end the
+// program when the disk is full.
+func place(name string, size int64) (*destination, error) {
+	f, err := os.CreateTemp(filepath.Dir(name), ".goverbs-cp-*")
+	if err != nil {
+		return nil, err
+	}
+	d := &destination{name: name, aside: f.Name()}
+	if size > 0 {
+		err = allocate(f, size)
+	}
+	err = errors.Join(err, f.Close())
+	if err == nil && size > 0 {
+		d.file, err = rpma.OpenFile(d.aside, rpma.FileOptions{Size: size})
+	}
+	if err != nil {
+		return nil, errors.Join(err, os.Remove(d.aside))
+	}
+	return d, nil
+}
+
+// discard removes what was not stored, and unmaps the file.
+func (d *destination) discard() (err error) {
+	if d.file != nil {
+		err = d.file.Close()
+	}
+	if d.aside != "" {
+		err = errors.Join(err, os.Remove(d.aside))
+	}
+	return err
+}
+
+// receive lets the sender write, compares, and stores.
+func (d *destination) receive(ctx context.Context, peer *rpma.Peer, request *rpma.ConnRequest, o offer) (err error) {
+	var open opened
+	defer func() { err = errors.Join(err, open.Close()) }()
+	var private []byte
+	if d.file != nil {
+		mr, err := peer.RegFile(d.file, rpma.WriteDst)
+		if err != nil {
+			return errors.Join(err, request.Close())
+		}
+		open.add(mr)
+		descriptor := mr.Descriptor()
+		private = descriptor[:]
+	}
+	if err := request.Recv(nil, 0, 0, 0); err != nil {
+		return errors.Join(err, request.Close())
+	}
+	conn, err := request.Connect(private)
+	if err != nil {
+		return err
+	}
+	open.add(conn)
+	if err := conn.WaitEstablished(ctx); err != nil {
+		return err
+	}
+	if err := completion(ctx, conn); err != nil {
+		return fmt.Errorf("the sender has gone: %w", err)
+	}
+	answer, err := d.store(o)
+	if sent := conn.SendWithImm(nil, 0, 0, rpma.Always, answer, 0); sent != nil {
+		return errors.Join(err, sent)
+	}
+	return errors.Join(err, completion(ctx, conn))
+}
+
+// completion waits for the one completion that is due.
+func completion(ctx context.Context, conn *rpma.Conn) error {
+	var wcs [1]ibv.WC
+	if _, err := conn.CQ().Wait(ctx, wcs[:]); err != nil {
+		return err
+	}
+	return conn.CompletionErr(&wcs[0])
+}
+
+// store compares what has arrived with the offer, and gives the file its name. The answer is for the sender.
+func (d *destination) store(o offer) (answer uint32, err error) {
+	var bytes []byte
+	if d.file != nil {
+		bytes = d.file.Bytes()
+	}
+	if sum := sha256.Sum256(bytes); sum != o.sum {
+		return differs, fmt.Errorf("%s: what arrived has checksum %x, and the sender's file %x; nothing is stored",
+			d.name, sum, o.sum)
+	}
+	if err := os.Link(d.aside, d.name); err != nil { // unlike a rename, it replaces nothing
+		return unstored, err
+	}
+	return arrived, nil
+}

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+// Package layout shows how structures of the C libraries lie in memory, as the Go packages have them on this machine.
+package layout
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/goverbs/goverbs/cmd/goverbs/internal/page"
+	"github.com/goverbs/goverbs/conformance/abi/facts"
+	"github.com/goverbs/goverbs/generated/witness"
+)
+
+// Structure is a structure or a union.
+type Structure struct {
+	C       string   `json:"c"`
+	Kind    string   `json:"kind"` // "struct", "union"
+	Go      string   `json:"go"`   // "ibv.SendWR"
+	Size    int64    `json:"size"`
+	Align   int64    `json:"align"`
+	Members []Member `json:"members,omitempty"`
+}
+
+// Member is a member, or padding, which has no name.
+type Member struct {
+	Name   string `json:"name"` // "wr.rdma.rkey"
+	Offset int64  `json:"offset"`
+	Size   int64  `json:"size"`
+}
+
+// Structures are those that were asked for, or without members all that there are.
+type Structures []Structure
+
+// Of gives the structures of the names, in C or in Go; without one, all of them without their members.
+func Of(names []string) (Structures, error) {
+	measured, err := facts.Measure(witness.All()...)
+	if err != nil {
+		return nil, err
+	}
+	var all Structures
+	for _, r := range measured.Records {
+		all = append(all, Structure{C: r.C, Kind: r.Kind, Go: r.Go, Size: r.Size, Align: r.Align, Members: members(r)})
+	}
+	if len(names) == 0 {
+		for i := range all {
+			all[i].Members = nil
+		}
+		return all, nil
+	}
+	var chosen Structures
+	for _, name := range names {
+		i := slices.IndexFunc(all, func(s Structure) bool { return s.is(name) })
+		if i < 0 {
+			return nil, missing(all, name)
+		}
+		chosen = append(chosen, all[i])
+	}
+	return chosen, nil
+}
+
+// is says whether the structure has a name: ibv_send_wr, ibv.SendWR, SendWR.
+func (s *Structure) is(name string) bool {
+	_, short, _ := strings.Cut(s.Go, ".")
+	return name == s.C || strings.EqualFold(name, s.Go) || strings.EqualFold(name, short)
+}
+
+// missing names what resembles a name.
+func missing(all Structures, name string) error {
+	var like []string
+	for _, s := range all {
+		if strings.Contains(strings.ToLower(s.C+" "+s.Go), strings.ToLower(name)) {
+			like = append(like, s.C)
+		}
+	}
+	if len(like) == 0 {
+		return fmt.Errorf("no structure is called %q; goverbs layout lists all", name)
+	}
+	return fmt.Errorf("no structure is called %q; there are %s", name, strings.Join(like[:min(len(like), 12)], ", "))
+}
+
+// members are those of a structure in the order of memory, with the padding between them.
+func members(r facts.GoRecord) (all []Member) {
+	fields := slices.Clone(r.Fields)
+	slices.SortStableFunc(fields, func(a, b facts.GoField) int { return cmp.Compare(a.Offset, b.Offset) })
+	end := int64(0)
+	pad := func(to int64) {
+		if to > end && len(fields) > 0 {
+			all = append(all, Member{Offset: end, Size: to - end})
+		}
+	}
+	for _, f := range fields {
+		pad(f.Offset)
+		all = append(all, Member{f.Path, f.Offset, f.Size})
+		end = max(end, f.Offset+f.Size)
+	}
+	pad(r.Size)
+	return all
+}
+
+// WriteText writes a table of the members of each, or one of all.
+func (all Structures) WriteText(w io.Writer) error {
+	if len(all) > 0 && all[0].Members == nil {
+		var rows [][]string
+		for _, s := range all {
+			rows = append(rows, []string{s.Kind + " " + s.C, s.Go, strconv.FormatInt(s.Size, 10),
+				strconv.FormatInt(s.Align, 10)})
+		}
+		return page.Table(w, []string{"C", "GO", "SIZE", "ALIGN"}, rows)
+	}
+	for i, s := range all {
+		if i > 0 {
+			fmt.Fprintln(w)
+		}
+		fmt.Fprintf(w, "%s %s: %s, %d bytes, aligned to %d\n", s.Kind, s.C, s.Go, s.Size, s.Align)
+		var rows [][]string
+		for _, m := range s.Members {
+			rows = append(rows, []string{strconv.FormatInt(m.Offset, 10), strconv.FormatInt(m.Size, 10),
+				cmp.Or(m.Name, "(padding)")})
+		}
+		if err := page.Table(w, []string{"OFFSET", "SIZE", "MEMBER"}, rows); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+
+	"golang.org/x/term"
+
+	"github.com/goverbs/goverbs/cmd/goverbs/internal/dropin"
+	"github.com/goverbs/goverbs/cmd/goverbs/internal/echo"
+	"github.com/goverbs/goverbs/cmd/goverbs/internal/filecopy"
+)
+
+// moveCommands move data, or programs.
+type moveCommands struct {
+	CP   cpCommand   `cmd:"" name:"cp" help:"Copy a file, from memory to memory."`
+	Echo echoCommand `cmd:"" help:"Send lines that come back: a demonstration of streams."`
+	Run  runCommand  `cmd:"" help:"Run a program of C or Python on the software device."`
+}
+
+// onDevice has what connects by the connection manager use a device.
+func onDevice(name string) error {
+	if name == "" {
+		return nil
+	}
+	return os.Setenv("GOVERBS_DEVICE", name)
+}
+
+// interruptible ends when the user interrupts.
+func interruptible() (context.Context, context.CancelFunc) {
+	return signal.NotifyContext(context.Background(), os.Interrupt)
+}
+
+// progress is for people: it prints nothing where no terminal is.
+func progress(w io.Writer) func(done, of uint64) {
+	f, ok := w.(*os.File)
+	if !ok || !term.IsTerminal(int(f.Fd())) {
+		return func(done, of uint64) {}
+	}
+	last := uint64(101)
+	return func(done, of uint64) {
+		percent := done * 100 / max(of, 1)
+		if percent != last {
+			fmt.Fprintf(f, "\r%3d %%", percent)
+		}
+		if last = percent; done == of {
+			fmt.Fprint(f, "\r     \r")
+		}
+	}
+}
+
+// cpCommand copies a file.
+type cpCommand struct {
+	File   string `arg:"" type:"path" help:"File to send; with --listen, the name that what arrives gets."`
+	Peer   string `arg:"" optional:"" help:"HOST or HOST:PORT where goverbs cp --listen waits."`
+	Listen string `placeholder:"HOST" help:"Wait for a file at an address of this host's device, HOST or HOST:PORT."`
+	Most   uint64 `default:"1099511627776" help:"Refuse a file with more bytes."`
+	Device string `short:"d" name:"ib-dev" help:"Device; without it, GOVERBS_DEVICE or the one that leads there."`
+}
+
+func (c cpCommand) Run(o output) error {
+	if (c.Peer == "") == (c.Listen == "") {
+		return errors.New("say where the file goes, goverbs cp FILE HOST, or that it comes, goverbs cp --listen HOST " +
+			"FILE")
+	}
+	if err := onDevice(c.Device); err != nil {
+		return err
+	}
+	ctx, stop := interruptible()
+	defer stop()
+	var result *filecopy.Result
+	var err error
+	if c.Listen != "" {
+		result, err = filecopy.Receive(ctx, filecopy.Address(c.Listen), c.File, c.Most, func(at string) {
+			fmt.Fprintf(o.problems, "goverbs: waiting for a file at %s\n", at)
+		})
+	} else {
+		result, err = filecopy.Send(ctx, c.File, filecopy.Address(c.Peer), progress(o.problems))
+	}
+	if err != nil {
+		return err
+	}
+	return o.print(result)
+}
+
+// echoCommand is a demonstration of streams.
+type echoCommand struct {
+	Peer   string `arg:"" optional:"" help:"HOST or HOST:PORT where goverbs echo --listen waits."`
+	Listen string `placeholder:"HOST" help:"Send back what comes, at an address of this host's device."`
+	Device string `short:"d" name:"ib-dev" help:"Device; without it, GOVERBS_DEVICE or the one that leads there."`
+}
+
+func (c echoCommand) Run(o output) error {
+	if (c.Peer == "") == (c.Listen == "") {
+		return errors.New("say where to send lines, goverbs echo HOST, or where to wait for them, " +
+			"goverbs echo --listen HOST")
+	}
+	if err := onDevice(c.Device); err != nil {
+		return err
+	}
+	ctx, stop := interruptible()
+	defer stop()
+	if c.Listen != "" {
+		return echo.Serve(ctx, echo.Address(c.Listen), func(at string) {
+			fmt.Fprintf(o.problems, "goverbs: echo at %s\n", at)
+		})
+	}
+	return echo.Talk(ctx, echo.Address(c.Peer), o.in, o.w)
+}
+
+// runCommand runs a program on the drop-in libraries.
+type runCommand struct {
+	Device  string   `short:"d" name:"ib-dev" help:"soft@ADDRESS; without it, GOVERBS_DEVICE, or 127.0.0.1."`
+	Capture string   `placeholder:"FILE" help:"Write the program's packets to a file for Wireshark; %p is its number."`
+	Program []string `arg:"" passthrough:"" help:"The program and its arguments."`
+}
+
+func (c runCommand) Run(o output) error {
+	words := c.Program
+	if words[0] == "--" {
+		words = words[1:]
+	}
+	if len(words) == 0 {
+		return errors.New("say which program to run: goverbs run -- ibv_devinfo")
+	}
+	runner, err := dropin.Find()
+	if err != nil {
+		return err
+	}
+	if err := onDevice(c.Device); err != nil {
+		return err
+	}
+	if c.Capture != "" {
+		os.Setenv("GOVERBS_SOFT_CAPTURE", c.Capture)
+	}
+	return o.start(exec.Command(runner, words...))
+}
+
+// exitStatus is the end of a program that goverbs has run, whose exit code becomes its own.
+type exitStatus int
+
+func (e exitStatus) Error() string { return fmt.Sprintf("the program ended with exit code %d", int(e)) }

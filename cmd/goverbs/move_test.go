@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"math/rand"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/cmd/goverbs/internal/echo"
+	"github.com/goverbs/goverbs/cmd/goverbs/internal/filecopy"
+)
+
+// TestCopy copies files of sizes around those of a write, on the software devices.
+func TestCopy(t *testing.T) {
+	t.Setenv("GOVERBS_DEVICE", "soft0")
+	const chunk = 1 << 20
+	for _, size := range []int{0, 1, chunk, 20*chunk + 3} {
+		dir := t.TempDir()
+		from, to := filepath.Join(dir, "from"), filepath.Join(dir, "to")
+		want := make([]byte, size)
+		rand.New(rand.NewSource(int64(size))).Read(want)
+		require.NoError(t, os.WriteFile(from, want, 0o400))
+		at, received := make(chan string, 1), make(chan error, 1)
+		go func() {
+			_, err := filecopy.Receive(t.Context(), "127.0.0.1:0", to, 1<<30, func(address string) { at <- address })
+			received <- err
+		}()
+		var last uint64
+		result, err := filecopy.Send(t.Context(), from, <-at, func(done, of uint64) { last = done })
+		require.NoError(t, err)
+		require.NoError(t, <-received)
+		have, err := os.ReadFile(to)
+		require.NoError(t, err)
+		assert.True(t, bytes.Equal(want, have), "%d bytes", size)
+		assert.Equal(t, uint64(size), result.Bytes)
+		assert.Equal(t, uint64(size), last)
+		left, err := os.ReadDir(dir)
+		require.NoError(t, err)
+		assert.Len(t, left, 2, "nothing else stays")
+	}
+}
+
+// TestCopyRefused: what the other end offers is not believed.
+func TestCopyRefused(t *testing.T) {
+	t.Setenv("GOVERBS_DEVICE", "soft0")
+	dir := t.TempDir()
+	from, to := filepath.Join(dir, "from"), filepath.Join(dir, "to")
+	require.NoError(t, os.WriteFile(from, make([]byte, 100), 0o400))
+	at, received := make(chan string, 1), make(chan error, 1)
+	go func() {
+		_, err := filecopy.Receive(t.Context(), "127.0.0.1:0", to, 99, func(address string) { at <- address })
+		received <- err
+	}()
+	_, err := filecopy.Send(t.Context(), from, <-at, func(done, of uint64) {})
+	assert.ErrorContains(t, err, "has to wait there")
+	assert.ErrorContains(t, <-received, "a file of 100 bytes is offered, and 99 are the most (--most)")
+	_, err = filecopy.Receive(t.Context(), "127.0.0.1:0", from, 99, nil)
+	assert.ErrorContains(t, err, "is there already")
+	code, _, problems := goverbs("cp", from)
+	assert.Equal(t, exitFailed, code)
+	assert.Contains(t, problems, "say where the file goes")
+}
+
+func TestEcho(t *testing.T) {
+	t.Setenv("GOVERBS_DEVICE", "soft0")
+	ctx, stop := context.WithCancel(t.Context())
+	at, served := make(chan string, 1), make(chan error, 1)
+	go func() { served <- echo.Serve(ctx, "127.0.0.1:0", func(address string) { at <- address }) }()
+	var back bytes.Buffer
+	text := strings.Repeat("a line\n", 1000)
+	require.NoError(t, echo.Talk(t.Context(), <-at, strings.NewReader(text), &back))
+	assert.Equal(t, text, back.String())
+	stop()
+	assert.NoError(t, <-served)
+}
+
+// TestRun runs a program by a goverbs-run of the test's own, which shows what it was given.
+func TestRun(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("GOVERBS_LIBRARIES", dir)
+	t.Setenv("GOVERBS_DEVICE", "")
+	t.Setenv("GOVERBS_SOFT_CAPTURE", "")
+	t.Chdir(dir)
+	t.Setenv("PATH", "/usr/bin:/bin")
+	code, _, problems := goverbs("run", "--", "ibv_devinfo")
+	assert.Equal(t, exitFailed, code)
+	assert.Contains(t, problems, "install the package goverbs-dropin, or run make dropin")
+	const script = "#!/bin/sh\necho \"$GOVERBS_DEVICE $GOVERBS_SOFT_CAPTURE $*\"; exit 7\n"
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "goverbs-run"), []byte(script), 0o700))
+	code, out, problems := goverbs("run", "-d", "soft@127.0.0.9", "--capture", "x.pcap", "--", "ibv_devinfo", "-v",
+		"--json")
+	assert.Equal(t, 7, code, problems)
+	assert.Equal(t, "soft@127.0.0.9 x.pcap ibv_devinfo -v --json\n", out)
+}
