@@ -56,6 +56,7 @@ test-all: ## all of make test, and what takes long and seldom fails alone: every
 	@.ci/step unreachable $(MAKE) --no-print-directory vm-unreachable
 	@.ci/step grpc $(MAKE) --no-print-directory check-grpc
 	@.ci/step fuzz $(MAKE) --no-print-directory fuzz FUZZTIME=1500x
+	@.ci/step providers $(MAKE) --no-print-directory providers
 	@.ci/step suites $(MAKE) --no-print-directory suites
 	@.ci/step suites-rxe $(MAKE) --no-print-directory suites-rxe
 	GOVERBS_PACKETS=10000000 $(GO) test -count=1 -timeout 20m ./rdma/soft -run TestHostilePackets
@@ -273,6 +274,11 @@ bench: bench-post ## how long reading, generating, posting and polling take; 2 m
 bench-post: ## posting and polling from Go against C, cgo and purego; writes conformance/bench/results; 20 s
 	@.ci/deps $(DEPS)
 	@cd conformance/bench && CGO_ENABLED=1 $(GO) run .
+
+.PHONY: providers
+providers: ## libraries of adapters (rdma-core 65.0, 56.1 and 44.0, on this machine and as arm64) over emulated devices: suites, storms, 10⁷ lists of requests beside rdma/mlx5; 15 min
+	@.ci/deps $(DEPS) cross $(EMULATORS)
+	GOVERBS_VM=1 GOVERBS_PROVIDERS=1 $(GO) test -count=1 -timeout 90m ./conformance/provider
 
 .PHONY: bench-mlx5
 bench-mlx5: ## posting and polling by libmlx5, from C and Go, beside the data path in Go, over the emulated device; writes conformance/bench/results/mlx5.csv; 40 s

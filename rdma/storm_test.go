@@ -39,6 +39,10 @@ func TestStorm(t *testing.T) {
 	}
 }
 
+// StormOn opens the device of storms, where it is not a software device. A library drives it then, and believes the
+// addresses that it is given.
+var StormOn func(*testing.T) *Device
+
 // storm is what its goroutines share.
 type storm struct {
 	t      *testing.T
@@ -81,7 +85,11 @@ func newStorm(t *testing.T, seed uint64) *storm {
 	fabric, err := soft.New(o)
 	require.NoError(t, err)
 	s := &storm{t: t, until: time.Now().Add(100 * time.Millisecond)}
-	s.device = must(OpenOn(fabric, "soft0"))
+	if StormOn != nil {
+		s.device = StormOn(t)
+	} else {
+		s.device = must(OpenOn(fabric, "soft0"))
+	}
 	s.pds = [2]*PD{must(s.device.AllocPD()), must(s.device.AllocPD())}
 	s.mr = must(s.pds[0].RegMR(make([]byte, 4096), everyAccess))
 	s.mw = must(s.pds[0].AllocMW(ibv.MW_TYPE_1))
@@ -201,11 +209,11 @@ func (s *stormer) sends(q *QP) *SendBatch {
 	for range 1 + s.r.IntN(s.send.Cap()) {
 		var w SendRequest
 		switch {
-		case q.Type() == ibv.QPT_UD && s.chance(8):
+		case q.Type() == ibv.QPT_UD && StormOn == nil && s.chance(8):
 			w = s.send.Send(s.id()).UD(2, q.Num(), DefaultQKey) // no handle
 		case q.Type() == ibv.QPT_UD:
 			w = s.send.Send(s.id()).UD(s.ah.Ptr(), q.Num(), DefaultQKey)
-		case s.chance(10):
+		case StormOn == nil && s.chance(10):
 			w = s.send.BindMW(s.id(), 2, 3, ibv.MWBindInfo{}) // no window
 		case s.chance(40):
 			w = s.send.Write(s.id(), 0, 0).SGE(1, 8, 99) // no key

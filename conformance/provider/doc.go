@@ -8,7 +8,7 @@
 // What this shows are bytes, calls, and what they cost a processor. Doorbells are ordinary memory here: nothing is
 // said about an adapter, about PCIe, or about barriers that are missing.
 //
-// There is mlx5: RC, UC and UD queue pairs with every operation, memory windows, shared receive queues, completion
+// There is mlx5: RC, UC, UD and XRC queue pairs with every operation, memory windows, shared receive queues, completion
 // queues with events, extended and resized, small messages inside completions. What is not there refuses, and says its
 // name on standard error: "emulated mlx5: command 37: not emulated".
 package provider

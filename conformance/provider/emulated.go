@@ -46,8 +46,9 @@ func Build(ctx context.Context, libraries *Libraries, dir string) (*Emulated, er
 // Compile has the C compiler make a file with the headers of the release.
 func (e *Emulated) Compile(ctx context.Context, out string, args ...string) error {
 	args = append(append(append([]string{}, flags...), "-isystem", e.libraries.include(), "-o", out), args...)
-	if text, err := exec.CommandContext(ctx, "cc", args...).CombinedOutput(); err != nil {
-		return fmt.Errorf("cc %s: %w\n%s", strings.Join(args, " "), err, text)
+	cc := e.libraries.compiler()
+	if text, err := exec.CommandContext(ctx, cc, args...).CombinedOutput(); err != nil {
+		return fmt.Errorf("%s %s: %w\n%s", cc, strings.Join(args, " "), err, text)
 	}
 	return nil
 }
@@ -56,10 +57,14 @@ func (e *Emulated) Compile(ctx context.Context, out string, args ...string) erro
 func (e *Emulated) Libverbs() string { return filepath.Join(e.libraries.dir(), "libibverbs.so.1") }
 
 // Command is a program that finds the emulated device and the libraries of the release, and nothing of the
-// machine's.
+// machine's. The program is one for the libraries' architecture.
 func (e *Emulated) Command(ctx context.Context, program string, args ...string) *exec.Cmd {
-	args = append([]string{"--library-path", e.libraries.path(), "--preload", e.library, program}, args...)
-	cmd := exec.CommandContext(ctx, e.libraries.loader(), args...)
+	words := append([]string{e.libraries.loader(), "--library-path", e.libraries.path(), "--preload", e.library,
+		program}, args...)
+	if e.libraries.foreign() {
+		words = append([]string{machines[e.libraries.Arch].emulator}, words...)
+	}
+	cmd := exec.CommandContext(ctx, words[0], words[1:]...)
 	cmd.Env = append(os.Environ(), "SYSFS_PATH="+filepath.Join(e.dir, "sys"),
 		"RDMAV_DRIVERS="+filepath.Join(e.libraries.dir(), "libibverbs", "libmlx5"))
 	cmd.WaitDelay = 10 * time.Second

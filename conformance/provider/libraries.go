@@ -21,24 +21,34 @@ import (
 var packages = []string{"libibverbs1", "ibverbs-providers", "libnl-3-200", "libnl-route-3-200", "libc6",
 	"libibverbs-dev"}
 
-// Libraries is where the libraries of a release are unpacked.
-type Libraries struct{ Release, Root string }
+// Libraries is where the libraries of a release are unpacked, for machines of an architecture.
+type Libraries struct{ Release, Arch, Root string }
 
 // ErrNoArchive says that the libraries are not in the cache, and that the Debian archive cannot be asked for them.
 var ErrNoArchive = errors.New("the Debian archive cannot be asked")
 
-// triplets are the names of Debian's library directories, and loaders the C library's program that loads programs.
-var (
-	triplets = map[string]string{"amd64": "x86_64-linux-gnu", "arm64": "aarch64-linux-gnu"}
-	loaders  = map[string]string{"amd64": "ld-linux-x86-64.so.2", "arm64": "ld-linux-aarch64.so.1"}
-)
+// machine is what differs from one architecture to another.
+type machine struct {
+	triplet  string // the name of Debian's library directory, and what cross compilers begin with
+	loader   string // the C library's program that loads programs
+	emulator string // runs its programs elsewhere
+}
 
-// Open gives the libraries of a release that headers.lock pins, from the cache in this directory or from the
-// archive.
+var machines = map[string]machine{
+	"amd64": {"x86_64-linux-gnu", "ld-linux-x86-64.so.2", "qemu-x86_64"},
+	"arm64": {"aarch64-linux-gnu", "ld-linux-aarch64.so.1", "qemu-aarch64"},
+}
+
+// Open gives the libraries of a release that headers.lock pins, for this machine, from the cache in this directory or
+// from the archive.
 func Open(ctx context.Context, release string) (*Libraries, error) {
-	if triplets[goruntime.GOARCH] == "" {
-		return nil, fmt.Errorf("%w for %s: the emulated kernel was not tried there", errors.ErrUnsupported,
-			goruntime.GOARCH)
+	return OpenFor(ctx, release, goruntime.GOARCH)
+}
+
+// OpenFor is Open for an architecture whose programs run here, perhaps by qemu's user mode.
+func OpenFor(ctx context.Context, release, arch string) (*Libraries, error) {
+	if _, ok := machines[arch]; !ok {
+		return nil, fmt.Errorf("%w for %s: the emulated kernel was not tried there", errors.ErrUnsupported, arch)
 	}
 	cache, err := cacheDir()
 	if err != nil {
@@ -47,7 +57,7 @@ func Open(ctx context.Context, release string) (*Libraries, error) {
 	if err := os.MkdirAll(cache, 0o755); err != nil {
 		return nil, err
 	}
-	l := &Libraries{Release: release, Root: filepath.Join(cache, release+"-"+goruntime.GOARCH)}
+	l := &Libraries{Release: release, Arch: arch, Root: filepath.Join(cache, release+"-"+arch)}
 	if _, err := os.Stat(l.Root); err == nil {
 		return l, nil
 	}
@@ -65,7 +75,7 @@ func (l *Libraries) fill(ctx context.Context, cache string) error {
 		return err
 	}
 	defer os.RemoveAll(work)
-	archive, err := fetch.OpenPackages(ctx, filepath.Join(work, "apt"), goruntime.GOARCH, suites...)
+	archive, err := fetch.OpenPackages(ctx, filepath.Join(work, "apt"), l.Arch, suites...)
 	if err != nil {
 		return fmt.Errorf("%w: %w; conformance/provider needs it once, to fill its cache", ErrNoArchive, err)
 	}
@@ -119,21 +129,32 @@ func suitesOf(release string) ([]string, error) {
 // dir is the directory of rdma-core's libraries, and path where the loader looks for all: older packages of the C
 // library have theirs in /lib.
 func (l *Libraries) dir() string {
-	return filepath.Join(l.Root, "usr", "lib", triplets[goruntime.GOARCH])
+	return filepath.Join(l.Root, "usr", "lib", machines[l.Arch].triplet)
 }
 func (l *Libraries) path() string {
-	return l.dir() + ":" + filepath.Join(l.Root, "lib", triplets[goruntime.GOARCH])
+	return l.dir() + ":" + filepath.Join(l.Root, "lib", machines[l.Arch].triplet)
 }
 
 // loader is the C library's program that loads others.
 func (l *Libraries) loader() (path string) {
 	for dir := range strings.SplitSeq(l.path(), ":") {
-		path = filepath.Join(dir, loaders[goruntime.GOARCH])
+		path = filepath.Join(dir, machines[l.Arch].loader)
 		if _, err := os.Stat(path); err == nil {
 			break
 		}
 	}
 	return path
+}
+
+// foreign says whether this machine runs the libraries by an emulator alone.
+func (l *Libraries) foreign() bool { return l.Arch != goruntime.GOARCH }
+
+// compiler is the C compiler for the libraries' machine.
+func (l *Libraries) compiler() string {
+	if l.foreign() {
+		return machines[l.Arch].triplet + "-gcc"
+	}
+	return "cc"
 }
 
 // include is the include directory of the same release.

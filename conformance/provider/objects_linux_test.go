@@ -140,23 +140,6 @@ func TestObjects(t *testing.T) {
 	require.NoError(t, qps[0].Drain(t.Context()))
 }
 
-// TestFailure: a refused request names its reason, and the peer's program hears of it.
-func TestFailure(t *testing.T) {
-	if !inside(t) {
-		return
-	}
-	device := openDevice(t)
-	qps, mrs := pair(t, device, device.NewRC, rdma.QPParts{})
-	send(t, qps[0], func(b *rdma.SendBatch) {
-		b.Write(1, mrs[1].SGE(2*size-1, 1).Addr, mrs[1].RKey()).Add(mrs[0].SGE(0, 2)).Signaled()
-		b.Send(2).Add(mrs[0].SGE(0, 1)).Signaled()
-	})
-	wc := next(t, qps[0].SendCQ())
-	assert.Equal(t, ibv.WC_REM_ACCESS_ERR, wc.Status)
-	wc = next(t, qps[0].SendCQ())
-	assert.Equal(t, ibv.WC_WR_FLUSH_ERR, wc.Status)
-}
-
 // TestDatagrams: a datagram arrives behind the room for its route, from whom the completion says.
 func TestDatagrams(t *testing.T) {
 	if !inside(t) {

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	goruntime "runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -24,6 +25,9 @@ import (
 
 // envInside says that a test runs over the emulated kernel, and with which data path: libmlx5's, or that in Go.
 const envInside = "GOVERBS_PROVIDER_INSIDE"
+
+// envAll asks for what takes long as well.
+const envAll = "GOVERBS_PROVIDERS"
 
 const (
 	pathC  = "libmlx5"
@@ -110,7 +114,7 @@ func again(t *testing.T, e *Emulated, path string, env ...string) {
 // compile builds a program of testdata.
 func compile(t *testing.T, e *Emulated, name string) string {
 	t.Helper()
-	program := filepath.Join(dir, name)
+	program := filepath.Join(dir, name+"-"+e.libraries.Arch+"-"+e.libraries.Release)
 	require.NoError(t, e.Compile(t.Context(), program, "testdata/"+name+".c", e.Libverbs(),
 		"-Wl,--allow-shlib-undefined", "-Wl,--unresolved-symbols=ignore-in-shared-libs"))
 	return program
@@ -142,28 +146,50 @@ func TestPure(t *testing.T) {
 	assert.Equal(t, 7, lines)
 }
 
-// TestReleases: the same programs with the libraries of older releases, whose C libraries are older, too.
+// takesLong skips a test of minutes, which make providers runs.
+func takesLong(t *testing.T) {
+	t.Helper()
+	if os.Getenv(envAll) == "" {
+		t.Skip("make providers does this, and so make test-all")
+	}
+}
+
+// TestReleases: the same programs with the libraries of older releases, whose C libraries are older, too, and with
+// those of arm64, where an emulator runs the processor.
 func TestReleases(t *testing.T) {
-	if os.Getenv("GOVERBS_EVERYTHING") == "" {
-		t.Skip("make test-all does this")
-	}
-	for _, release := range []string{"56.1", "44.0"} {
-		t.Run(release, func(t *testing.T) {
-			libraries, err := Open(t.Context(), release)
-			if errors.Is(err, ErrNoArchive) && os.Getenv("GOVERBS_VM") == "" {
-				t.Skip(err)
+	takesLong(t)
+	for _, arch := range []string{"amd64", "arm64"} {
+		for _, release := range []string{"65.0", "56.1", "44.0"} {
+			if arch == goruntime.GOARCH && release == headers.Primary("rdma-core") {
+				continue // the other tests
 			}
-			require.NoError(t, err)
-			e, err := Build(t.Context(), libraries, t.TempDir())
-			require.NoError(t, err)
-			program := compile(t, e, "pingpong")
-			for _, kind := range []string{"rc", "uc"} {
-				assert.Contains(t, output(t, e, program, kind), kind+": fine")
-			}
-			output(t, e, compile(t, e, "pure"))
-			objectSuite(t, e, pathC)
-			objectSuite(t, e, pathGo)
-			identity(t, e, manyLists)
-		})
+			t.Run(arch+"/"+release, func(t *testing.T) {
+				libraries, err := OpenFor(t.Context(), release, arch)
+				if errors.Is(err, ErrNoArchive) && os.Getenv("GOVERBS_VM") == "" {
+					t.Skip(err)
+				}
+				require.NoError(t, err)
+				e, err := Build(t.Context(), libraries, t.TempDir())
+				require.NoError(t, err)
+				releaseSuite(t, e)
+			})
+		}
 	}
+}
+
+func releaseSuite(t *testing.T, e *Emulated) {
+	t.Helper()
+	program := compile(t, e, "pingpong")
+	for _, kind := range []string{"rc", "uc"} {
+		assert.Contains(t, output(t, e, program, kind), kind+": fine")
+	}
+	lists := manyLists
+	if e.libraries.foreign() {
+		lists = foreignLists
+	} else {
+		output(t, e, compile(t, e, "pure"))
+	}
+	objectSuite(t, e, pathC)
+	objectSuite(t, e, pathGo)
+	identity(t, e, lists)
 }

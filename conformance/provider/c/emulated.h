@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
 // The emulated kernel: what its parts know of each other. preload.c gives it the device file, uverbs.c reads
-// commands, objects.c, memory.c, completionqueue.c, srq.c and queuepair.c carry them out, device.c and transport.c
-// are the adapter, and a driver (mlx5.c, mlx5_queues.c) knows one kind: what its commands carry beside the usual,
+// commands, objects.c, memory.c, completionqueue.c, srq.c, xrc.c and queuepair.c carry them out, device.c and
+// transport.c are the adapter, and a driver (mlx5.c, mlx5_queues.c) knows one kind: what its commands carry beside the usual,
 // and its queues.
 #ifndef GOVERBS_EMULATED_H
 #define GOVERBS_EMULATED_H
@@ -23,7 +23,7 @@
 
 enum { MOST_ENTRIES = (1 << 22) - 1, MOST_REQUESTS = 1 << 15 };
 
-enum kind { NONE, PD, MR, MW, AH, CHANNEL, CQ, QP, SRQ, UAR };
+enum kind { NONE, PD, MR, MW, AH, CHANNEL, CQ, QP, SRQ, XRCD, UAR };
 
 // Events for a program: what it reads from its end of a pair of sockets. The third descriptor reads what the program
 // has not read, as a kernel may do.
@@ -68,6 +68,11 @@ struct mw {
 	bool second, bound; // second: of type 2
 };
 
+// A domain of extended connections.
+struct xrcd {
+	struct object o;
+};
+
 struct ah {
 	struct object o;
 	struct pd *pd;
@@ -109,12 +114,16 @@ struct srq {
 	uint32_t requests, sges, stride, limit; // limit is 0 once an event told of it
 	uint16_t head;      // the receive that is consumed next
 	uint16_t consumed;  // as the program's counter counts
-	uint32_t number, async_sent;
+	uint32_t async_sent;
+	struct xrcd *xrcd; // of one for extended connections, with the next two
+	struct cq *cq;
+	uint32_t user_index;
 };
 
 struct qp {
 	struct object o;
 	struct qp *next; // in the table of its number
+	struct xrcd *xrcd; // of a receiver of extended connections: what is below is that of its last request
 	struct pd *pd;
 	struct cq *send_cq, *recv_cq;
 	struct srq *srq;
@@ -160,6 +169,7 @@ struct request {
 	uint32_t remote_key;
 	uint64_t compare, swap;
 	uint32_t to_qp, to_key; // of a datagram
+	uint32_t to_srq;        // of an extended connection
 	struct binding binding; // of OP_BIND
 	int pieces;
 	struct piece piece[PIECES];
@@ -276,6 +286,10 @@ void fail_qp(struct qp *);
 
 // srq.c
 extern const struct command srq_commands[];
+
+// xrc.c
+bool aim(struct qp *, uint32_t number);
+extern const struct command xrc_commands[];
 
 // transport.c
 void run_queues(void);

@@ -3,12 +3,23 @@
 // Memory regions and windows: the commands, and what keys open. A key is the handle of its object and a byte that
 // differs each time. Nothing is pinned: what a key opens is what the program has mapped there.
 #define _GNU_SOURCE
+#include <sys/mman.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
 #include "emulated.h"
 
 static uint8_t variant; // of keys, so that an old key of a place in the table is not the next one's
+
+// mapped says whether a byte can be read. An emulator of a processor may know only whether its page is there.
+static bool mapped(uint64_t at)
+{
+	char byte;
+	struct iovec local = {&byte, 1}, remote = {(void *)at, 1};
+	if (process_vm_readv(getpid(), &local, 1, &remote, 1, 0) == 1)
+		return true;
+	return errno == ENOSYS && msync((void *)(at & ~4095ull), 1, MS_ASYNC) == 0;
+}
 
 static int reg_mr(struct call *c)
 {
@@ -22,12 +33,8 @@ static int reg_mr(struct call *c)
 		return EINVAL;
 	if (q.access_flags & (IBV_ACCESS_ON_DEMAND | IBV_ACCESS_ZERO_BASED))
 		return refuse("access flags", q.access_flags);
-	// What is not mapped cannot be pinned.
-	char page;
-	struct iovec local = {&page, 1}, ends[] = {{(void *)q.start, 1}, {(void *)(q.start + q.length - 1), 1}};
-	for (int i = 0; q.length && i < 2; i++)
-		if (process_vm_readv(getpid(), &local, 1, &ends[i], 1, 0) != 1)
-			return EFAULT;
+	if (q.length && !(mapped(q.start) && mapped(q.start + q.length - 1)))
+		return EFAULT; // what is not mapped cannot be pinned
 	struct mr *mr = new_object(c->file, MR, sizeof *mr);
 	if (!mr)
 		return ENOMEM;
@@ -36,6 +43,26 @@ static int reg_mr(struct call *c)
 	mr->start = q.start, mr->length = q.length, mr->va = q.hca_va, mr->access = q.access_flags;
 	mr->key = mr->o.handle << 8 | ++variant;
 	struct ib_uverbs_reg_mr_resp r = {.mr_handle = mr->o.handle, .lkey = mr->key, .rkey = mr->key};
+	return answer(c, &r, sizeof r);
+}
+
+static int rereg_mr(struct call *c)
+{
+	struct ib_uverbs_rereg_mr q;
+	TAKE(c, q);
+	struct mr *mr = find_object(c->file, MR, q.mr_handle);
+	if (!mr || q.flags & ~(IBV_REREG_MR_CHANGE_PD | IBV_REREG_MR_CHANGE_ACCESS))
+		return mr ? refuse("changes of a region", q.flags) : ENOENT;
+	struct pd *pd = q.flags & IBV_REREG_MR_CHANGE_PD ? find_object(c->file, PD, q.pd_handle) : mr->pd;
+	if (!pd)
+		return EINVAL;
+	if (mr->o.users)
+		return EBUSY;
+	mr->pd->o.users--, pd->o.users++;
+	mr->pd = pd;
+	if (q.flags & IBV_REREG_MR_CHANGE_ACCESS)
+		mr->access = q.access_flags;
+	struct ib_uverbs_rereg_mr_resp r = {.lkey = mr->key, .rkey = mr->key};
 	return answer(c, &r, sizeof r);
 }
 
@@ -152,6 +179,7 @@ bool invalidate(struct qp *qp, uint32_t key)
 
 const struct command memory_commands[] = {
 	{IB_USER_VERBS_CMD_REG_MR, reg_mr},
+	{IB_USER_VERBS_CMD_REREG_MR, rereg_mr},
 	{IB_USER_VERBS_CMD_DEREG_MR, dereg_mr},
 	{IB_USER_VERBS_CMD_ALLOC_MW, alloc_mw},
 	{IB_USER_VERBS_CMD_DEALLOC_MW, dealloc_mw},

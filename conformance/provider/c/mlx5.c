@@ -84,6 +84,7 @@ static int create_srq(struct call *c, struct srq *srq)
 	srq->record = (volatile uint32_t *)address(q.db_addr);
 	for (srq->stride = 32; srq->stride < UNIT * (srq->sges + 1);)
 		srq->stride *= 2;
+	srq->user_index = q.uidx;
 	struct mlx5_ib_create_srq_resp r = {.srqn = srq->o.handle};
 	return answer_driver(c, &r, sizeof r);
 }
@@ -104,7 +105,7 @@ static int create_qp(struct call *c, struct qp *qp)
 	qp->sq_blocks = q.sq_wqe_count;
 	qp->record = (volatile uint32_t *)address(q.db_addr);
 	qp->user_index = q.uidx;
-	if (q.flags & MLX5_QP_FLAG_SCATTER_CQE && qp->type != IBV_QPT_UD)
+	if (q.flags & MLX5_QP_FLAG_SCATTER_CQE && qp->recv_cq && qp->type != IBV_QPT_UD)
 		qp->scatter = qp->recv_cq->entry_size == 128 ? 64 : 32;
 	struct mlx5_ib_create_qp_resp r = {0};
 	return answer_driver(c, &r, sizeof r);

@@ -181,8 +181,12 @@ bool mlx5_next_send(struct qp *qp, struct request *r)
 		r->to_qp = be32toh(av.dqp_dct) & 0xffffff, r->to_key = be32toh(av.key.qkey.qkey);
 		at += sizeof av;
 	}
-	if (qp->type == IBV_QPT_XRC_SEND && r->operation != OP_BIND)
-		at += UNIT; // the shared receive queue
+	if (qp->type == IBV_QPT_XRC_SEND && r->operation != OP_BIND) {
+		uint32_t number; // of the shared receive queue
+		memcpy(&number, at, sizeof number);
+		r->to_srq = be32toh(number);
+		at += UNIT;
+	}
 	if (r->operation >= OP_WRITE && r->operation <= OP_FETCH_ADD) {
 		struct mlx5_wqe_raddr_seg remote;
 		memcpy(&remote, at, sizeof remote);
@@ -259,7 +263,7 @@ bool mlx5_complete(struct cq *cq, const struct completion *c)
 	if (used(cq) > cq->entries)
 		return false;
 	struct mlx5_cqe64 e = {0};
-	e.srqn_uidx = htobe32(c->qp->user_index);
+	e.srqn_uidx = htobe32(c->receive && c->qp->xrcd ? c->qp->srq->user_index : c->qp->user_index);
 	e.byte_cnt = htobe32(c->length);
 	e.sop_drop_qpn = htobe32((c->receive ? 0 : (uint32_t)c->request->opcode << 24) | c->qp->number);
 	e.wqe_counter = htobe16(c->receive ? c->receive->index : c->request->index);

@@ -95,7 +95,7 @@ static const struct ib_uverbs_query_device_resp device = {
 	.max_srq = 1 << 14, .max_srq_wr = (1 << 15) - 1,
 	.max_srq_sge = 31, .max_pkeys = 1, .local_ca_ack_delay = 16, .phys_port_cnt = 1,
 	.device_cap_flags = IBV_DEVICE_PORT_ACTIVE_EVENT | IBV_DEVICE_SYS_IMAGE_GUID | IBV_DEVICE_RC_RNR_NAK_GEN |
-		IBV_DEVICE_MEM_WINDOW | IBV_DEVICE_MEM_WINDOW_TYPE_2B,
+		IBV_DEVICE_MEM_WINDOW | IBV_DEVICE_MEM_WINDOW_TYPE_2B | IBV_DEVICE_XRC,
 };
 
 static struct ib_uverbs_query_device_resp described(void)

@@ -8,7 +8,7 @@
 #include "emulated.h"
 
 // Short names for the table below
-enum { RC = IBV_QPT_RC, UC = IBV_QPT_UC, UD = IBV_QPT_UD, XRC = IBV_QPT_XRC_SEND };
+enum { RC = IBV_QPT_RC, UC = IBV_QPT_UC, UD = IBV_QPT_UD, XRC = IBV_QPT_XRC_SEND, XRC_RECV = IBV_QPT_XRC_RECV };
 enum { RESET = IBV_QPS_RESET, INIT = IBV_QPS_INIT, RTR = IBV_QPS_RTR, RTS = IBV_QPS_RTS, ERR = IBV_QPS_ERR };
 enum {
 	STATE = IBV_QP_STATE, CURRENT = IBV_QP_CUR_STATE, ACCESS = IBV_QP_ACCESS_FLAGS, PKEY = IBV_QP_PKEY_INDEX,
@@ -37,6 +37,10 @@ void forget_qp(struct qp *qp)
 			*at = qp->next;
 			break;
 		}
+	if (qp->xrcd) {
+		qp->xrcd->o.users--;
+		return;
+	}
 	qp->pd->o.users--, qp->send_cq->o.users--, qp->recv_cq->o.users--;
 	if (qp->srq)
 		qp->srq->o.users--;
@@ -44,22 +48,25 @@ void forget_qp(struct qp *qp)
 
 static int new_qp(struct call *c, const struct ib_uverbs_ex_create_qp *q, struct ib_uverbs_create_qp_resp *r)
 {
-	if (q->qp_type != RC && q->qp_type != UC && q->qp_type != UD && q->qp_type != XRC)
+	bool target = q->qp_type == XRC_RECV; // its domain stands where others have their protection domain
+	if (q->qp_type != RC && q->qp_type != UC && q->qp_type != UD && q->qp_type != XRC && !target)
 		return refuse("queue pair of type", q->qp_type);
 	if (q->create_flags || q->comp_mask)
 		return refuse("flags of a queue pair", (uint64_t)q->comp_mask << 32 | q->create_flags);
 	if (q->max_send_wr > MOST_REQUESTS || q->max_recv_wr > MOST_REQUESTS)
 		return EINVAL;
-	struct pd *pd = find_object(c->file, PD, q->pd_handle);
-	struct cq *send = find_object(c->file, CQ, q->send_cq_handle);
-	struct cq *recv = q->qp_type == XRC ? send : find_object(c->file, CQ, q->recv_cq_handle); // which has no receives
-	struct srq *srq = q->is_srq ? find_object(c->file, SRQ, q->srq_handle) : NULL;
-	if (!pd || !send || !recv || q->is_srq && !srq)
+	struct xrcd *xrcd = target ? find_object(c->file, XRCD, q->pd_handle) : NULL;
+	struct pd *pd = target ? NULL : find_object(c->file, PD, q->pd_handle);
+	struct cq *send = target ? NULL : find_object(c->file, CQ, q->send_cq_handle);
+	bool none = target || q->qp_type == XRC; // of receives
+	struct cq *recv = none ? send : find_object(c->file, CQ, q->recv_cq_handle);
+	struct srq *srq = q->is_srq && !target ? find_object(c->file, SRQ, q->srq_handle) : NULL;
+	if (target ? !xrcd : !pd || !send || !recv || q->is_srq && !srq)
 		return EINVAL;
 	struct qp *qp = new_object(c->file, QP, sizeof *qp);
 	if (!qp)
 		return ENOMEM;
-	qp->pd = pd, qp->send_cq = send, qp->recv_cq = recv, qp->srq = srq;
+	qp->pd = pd, qp->send_cq = send, qp->recv_cq = recv, qp->srq = srq, qp->xrcd = xrcd;
 	qp->type = q->qp_type, qp->all_signaled = q->sq_sig_all, qp->user = q->user_handle;
 	if (!last_number) // no number is one of another process, whose queue pairs cannot be reached from here
 		last_number = (uint32_t)getpid() << 8;
@@ -72,7 +79,10 @@ static int new_qp(struct call *c, const struct ib_uverbs_ex_create_qp *q, struct
 		free_object(&qp->o);
 		return err;
 	}
-	pd->o.users++, send->o.users++, recv->o.users++;
+	if (target)
+		xrcd->o.users++;
+	else
+		pd->o.users++, send->o.users++, recv->o.users++;
 	if (srq)
 		srq->o.users++;
 	qp->next = table[qp->number % 256];
@@ -115,6 +125,7 @@ static const struct transition {
 	{RC, RESET, INIT, PKEY | PORT | ACCESS, 0},
 	{UC, RESET, INIT, PKEY | PORT | ACCESS, 0},
 	{XRC, RESET, INIT, PKEY | PORT | ACCESS, 0},
+	{XRC_RECV, RESET, INIT, PKEY | PORT | ACCESS, 0},
 	{UD, RESET, INIT, PKEY | PORT | QKEY, 0},
 	{RC, INIT, INIT, 0, PKEY | PORT | ACCESS},
 	{UC, INIT, INIT, 0, PKEY | PORT | ACCESS},
@@ -123,10 +134,12 @@ static const struct transition {
 	{RC, INIT, RTR, AV | MTU | DEST | RQ_PSN | DEST_READS | TIMER, ALT | ACCESS | PKEY},
 	{UC, INIT, RTR, AV | MTU | DEST | RQ_PSN, ALT | ACCESS | PKEY},
 	{XRC, INIT, RTR, AV | MTU | DEST | RQ_PSN, ALT | ACCESS | PKEY},
+	{XRC_RECV, INIT, RTR, AV | MTU | DEST | RQ_PSN | DEST_READS | TIMER, ALT | ACCESS | PKEY},
 	{UD, INIT, RTR, 0, PKEY | QKEY},
 	{RC, RTR, RTS, TIMEOUT | RETRY | RNR_RETRY | SQ_PSN | READS, CURRENT | ALT | ACCESS | TIMER | MIGRATION},
 	{UC, RTR, RTS, SQ_PSN, CURRENT | ALT | ACCESS | MIGRATION},
 	{XRC, RTR, RTS, TIMEOUT | RETRY | RNR_RETRY | SQ_PSN | READS, CURRENT | ALT | ACCESS | MIGRATION},
+	{XRC_RECV, RTR, RTS, TIMEOUT | SQ_PSN, CURRENT | ALT | ACCESS | TIMER | MIGRATION},
 	{UD, RTR, RTS, SQ_PSN, CURRENT | QKEY},
 	{RC, RTS, RTS, 0, CURRENT | ACCESS | ALT | TIMER | MIGRATION},
 	{UC, RTS, RTS, 0, CURRENT | ACCESS | ALT | MIGRATION},

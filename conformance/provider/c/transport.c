@@ -111,7 +111,7 @@ void fail_qp(struct qp *qp)
 	if (qp->attr.qp_state == IBV_QPS_ERR)
 		return;
 	qp->attr.qp_state = qp->attr.cur_qp_state = IBV_QPS_ERR;
-	if (qp->srq)
+	if (qp->srq && !qp->xrcd)
 		async_event(qp->o.file, IBV_EVENT_QP_LAST_WQE_REACHED, qp->user, &qp->async_sent);
 }
 
@@ -122,10 +122,15 @@ static bool receiving(const struct qp *qp)
 	return qp && (qp->attr.qp_state == IBV_QPS_RTR || qp->attr.qp_state == IBV_QPS_RTS);
 }
 
+static bool reliable(const struct qp *qp)
+{
+	return qp->type == IBV_QPT_RC || qp->type == IBV_QPT_XRC_SEND || qp->type == IBV_QPT_XRC_RECV;
+}
+
 static struct qp *peer_of(const struct qp *qp, const struct request *r)
 {
 	struct qp *peer = find_qp(qp->type == IBV_QPT_UD ? r->to_qp : qp->attr.dest_qp_num);
-	if (!receiving(peer) || peer->type != qp->type)
+	if (!receiving(peer) || peer->type != (qp->type == IBV_QPT_XRC_SEND ? IBV_QPT_XRC_RECV : qp->type))
 		return NULL;
 	if (qp->type != IBV_QPT_UD)
 		return peer->attr.dest_qp_num == qp->number ? peer : NULL;
@@ -136,7 +141,7 @@ static struct qp *peer_of(const struct qp *qp, const struct request *r)
 // refused is a request that the peer may not carry out: it fails, and tells its program.
 static enum status refused(struct qp *peer, enum status status)
 {
-	if (peer->type == IBV_QPT_RC) {
+	if (reliable(peer)) {
 		async_event(peer->o.file, status == REMOTE_ACCESS ? IBV_EVENT_QP_ACCESS_ERR : IBV_EVENT_QP_REQ_ERR, peer->user,
 			&peer->async_sent);
 		fail_qp(peer);
@@ -245,7 +250,9 @@ static enum status carry_out(struct qp *qp, const struct request *r, uint32_t *l
 		return LOCAL_LENGTH;
 	struct qp *peer = peer_of(qp, r);
 	if (!peer)
-		return qp->type == IBV_QPT_RC ? RETRIES : DROPPED;
+		return reliable(qp) ? RETRIES : DROPPED;
+	if (peer->xrcd && !aim(peer, r->to_srq))
+		return refused(peer, REMOTE_INVALID);
 	if (peer->attr.qp_state == IBV_QPS_RTR && !peer->established) {
 		peer->established = true;
 		async_event(peer->o.file, IBV_EVENT_COMM_EST, peer->user, &peer->async_sent);
@@ -289,7 +296,7 @@ static void run_send(struct qp *qp)
 	while (qp->attr.qp_state == IBV_QPS_RTS && driver->next_send(qp, &r)) {
 		uint32_t length;
 		enum status status = carry_out(qp, &r, &length);
-		if (status == AGAIN && qp->type != IBV_QPT_RC)
+		if (status == AGAIN && !reliable(qp))
 			status = DROPPED;
 		if ((status == AGAIN || status == RETRIES) && wait(qp, status))
 			return;
@@ -297,7 +304,7 @@ static void run_send(struct qp *qp)
 		qp->sq_head += r.blocks;
 		if (status == AGAIN)
 			status = RNR_RETRIES;
-		if (status == DROPPED || qp->type != IBV_QPT_RC && status >= REMOTE_INVALID && status <= REMOTE_OPERATION)
+		if (status == DROPPED || !reliable(qp) && status >= REMOTE_INVALID && status <= REMOTE_OPERATION)
 			status = OK; // nobody answers on an unreliable transport
 		complete_send(qp, &r, status, length);
 		if (status != OK)

@@ -97,7 +97,7 @@ static int invoke_write(struct file *f, struct ib_uverbs_ioctl_hdr *h)
 	if (number == IB_USER_VERBS_CMD_QUERY_DEVICE && !c.out)
 		return ENOSPC; // libibverbs probes in this way for the command that carries commands
 	const struct command *tables[] = {
-		object_commands, memory_commands, completion_commands, queue_commands, srq_commands,
+		object_commands, memory_commands, completion_commands, queue_commands, srq_commands, xrc_commands,
 	};
 	for (size_t i = 0; i < sizeof tables / sizeof *tables; i++)
 		for (const struct command *t = tables[i]; t->run; t++)

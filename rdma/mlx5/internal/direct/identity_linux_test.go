@@ -75,16 +75,17 @@ func (w *twin) shadow(t *testing.T, name string, at uintptr, size int) uintptr {
 }
 
 type twin struct {
-	areas []area
-	cap   ibv.QPCap
-	qp    *ibv.QP
-	cq    *ibv.CQ
-	of    *queuePair
-	in    *completionQueue
-	cqes  [2][]byte // completion buffers
-	ah    *ibv.AH
-	data  []byte // where requests and receives have data
-	rand  *rand.Rand
+	areas   []area
+	cap     ibv.QPCap
+	qp      *ibv.QP
+	cq      *ibv.CQ
+	of      *queuePair
+	in      *completionQueue
+	cqes    [2][]byte // completion buffers
+	ah      *ibv.AH
+	otherAH *ibv.AH
+	data    []byte // where requests and receives have data
+	rand    *rand.Rand
 
 	list     *requests
 	recvs    *receives
@@ -174,6 +175,10 @@ func newTwin(t *testing.T, kind ibv.QPType, everyOne bool, depth uint32, r *rand
 		w.ah, err = libibverbs.CreateAH(pd, &ibv.AHAttr{PortNum: 1, IsGlobal: 1, GRH: route})
 		require.NoError(t, err)
 		t.Cleanup(func() { libibverbs.DestroyAH(w.ah) })
+		route.HopLimit++
+		w.otherAH, err = libibverbs.CreateAH(pd, &ibv.AHAttr{PortNum: 1, IsGlobal: 1, GRH: route})
+		require.NoError(t, err)
+		t.Cleanup(func() { libibverbs.DestroyAH(w.otherAH) })
 	}
 	w.shadows(t, everyOne)
 	w.list = (*requests)(unsafe.Pointer(unsafe.SliceData(memory(t, int(unsafe.Sizeof(requests{}))))))
