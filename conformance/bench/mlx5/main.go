@@ -68,6 +68,7 @@ var cases = []struct {
 }{
 	{"post", []int{1, 16, 64}},
 	{"post-inline", []int{1, 16, 64}},
+	{"wr", []int{1, 16, 64}}, // as post, by ibv_wr_start and what follows it
 	{"poll", []int{0, 1, 16}},
 }
 
@@ -137,6 +138,8 @@ var targets = []struct {
 	{"default, post of one", "go-default", []string{"post/1"}, 1.10},
 	{"objects, checked, post and poll of one", "go-default-checked", []string{"post/1", "poll/1"}, 1.35},
 	{"exclusive, batches of 64", "go-exclusive", []string{"post/64"}, 1.00},
+	{"exclusive, WR program of one", "go-exclusive", []string{"wr/1"}, 1.2},
+	{"exclusive, WR program of 64", "go-exclusive", []string{"wr/64"}, 1.00},
 	{"native, post of one", "go-native", []string{"post/1"}, 0.65},
 	{"native, checked objects, post of one", "go-native-checked", []string{"post/1"}, 1.0},
 	{"native, 16 inline", "go-native", []string{"post-inline/16"}, 1.0},

@@ -31,6 +31,9 @@ type implementation struct {
 	poll  func(wcs []ibv.WC, n int) (int, error)
 	lists map[string]*rdma.SendBatch
 
+	wr       func(p *rdma.WRProgram, batch, n int) error // posts a program, or what stands in it, n times
+	programs map[int]*rdma.WRProgram
+
 	qp   *rdma.QP
 	cq   *rdma.CQ
 	wcs  []ibv.WC
@@ -58,7 +61,8 @@ func implementations() (all []*implementation, err error) {
 		{"go-native", (*implementation).loose, rdma.QueueOptions{Unchecked: true}},
 		{"go-native-checked", (*implementation).objects, rdma.QueueOptions{}},
 	} {
-		m := &implementation{name: way.name, lists: map[string]*rdma.SendBatch{}, wcs: make([]ibv.WC, 16)}
+		m := &implementation{name: way.name, lists: map[string]*rdma.SendBatch{},
+			programs: map[int]*rdma.WRProgram{}, wcs: make([]ibv.WC, 16)}
 		if err := m.open(way.o, strings.HasPrefix(way.name, "go-native")); err != nil {
 			return nil, fmt.Errorf("%s: %w", way.name, err)
 		}
@@ -89,8 +93,10 @@ func (m *implementation) open(o rdma.QueueOptions, native bool) error {
 	if m.cq, err = d.CreateCQ(2*depth, nil, 0, o); err != nil {
 		return err
 	}
-	m.qp, err = pd.CreateQP(&ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: m.cq.Ptr(), RecvCQ: m.cq.Ptr(),
-		Cap: ibv.QPCap{MaxSendWR: depth, MaxSendSGE: 1, MaxInlineData: small}}, o)
+	m.qp, err = d.CreateQPEx(&ibv.QPInitAttrEx{QPType: ibv.QPT_RC, SendCQ: m.cq.Ptr(), RecvCQ: m.cq.Ptr(), PD: pd.Ptr(),
+		CompMask:     ibv.QP_INIT_ATTR_PD | ibv.QP_INIT_ATTR_SEND_OPS_FLAGS,
+		SendOpsFlags: uint64(ibv.QP_EX_WITH_RDMA_WRITE),
+		Cap:          ibv.QPCap{MaxSendWR: depth, MaxSendSGE: 1, MaxInlineData: small}}, o)
 	if err != nil {
 		return err
 	}
@@ -122,11 +128,11 @@ func (m *implementation) list(inline bool, batch int) (*rdma.SendBatch, error) {
 		return nil, err
 	}
 	for i := range batch {
-		r := b.Write(uint64(i), 0x7e0000000000+uint64(i*bytes), 0x5678)
+		r := b.Write(uint64(i), remote+uint64(i*bytes), remoteKey)
 		if inline {
 			r = r.Inline(make([]byte, small))
 		} else {
-			r = r.SGE(0x7f0000000000+uint64(i*bytes), bytes, 0x1234)
+			r = r.SGE(local+uint64(i*bytes), bytes, localKey)
 		}
 		if i == batch-1 {
 			r.Signaled()
@@ -140,13 +146,18 @@ func (m *implementation) list(inline bool, batch int) (*rdma.SendBatch, error) {
 // sample does a case, and says how long all calls have taken.
 func (m *implementation) sample(name string, batch int) (took time.Duration, calls int, err error) {
 	switch name {
-	case "post", "post-inline":
+	case "post", "post-inline", "wr":
 		b, err := m.list(name == "post-inline", batch)
 		if err != nil {
 			return 0, 0, err
 		}
 		calls = depth / batch
-		took, err = timed(func() error { return m.post(b, calls) })
+		took, err = timed(func() error {
+			if name == "wr" {
+				return m.run(batch, calls)
+			}
+			return m.post(b, calls)
+		})
 		if err != nil {
 			return 0, 0, err
 		}
@@ -206,6 +217,7 @@ func (m *implementation) addresses(b *rdma.SendBatch) (qp, wr uintptr) {
 }
 
 func (m *implementation) c() error {
+	m.wrC()
 	bad := new(uintptr)
 	m.post = func(b *rdma.SendBatch, n int) error {
 		qp, wr := m.addresses(b)
@@ -218,6 +230,7 @@ func (m *implementation) c() error {
 }
 
 func (m *implementation) cgo() error {
+	m.wrCgo()
 	bad := new(uintptr)
 	m.post = func(b *rdma.SendBatch, n int) error {
 		qp, wr := m.addresses(b)
@@ -239,6 +252,7 @@ func (m *implementation) cgo() error {
 }
 
 func (m *implementation) purego() error {
+	m.wrPurego()
 	bad := new(uintptr)
 	ops := &m.qp.C().Context.Deref().Ops
 	m.post = func(b *rdma.SendBatch, n int) error {
@@ -280,6 +294,7 @@ func (m *implementation) exclusive() error {
 	if err != nil {
 		return err
 	}
+	m.wrGo(x)
 	m.post = func(b *rdma.SendBatch, n int) error {
 		for range n {
 			if _, err := x.Post(b); err != nil {
@@ -314,6 +329,7 @@ func (m *implementation) loose() error {
 	if err != nil {
 		return err
 	}
+	m.wrGo(q)
 	m.post = func(b *rdma.SendBatch, n int) error {
 		for range n {
 			if _, err := q.Post(b); err != nil {
@@ -337,6 +353,7 @@ func (m *implementation) loose() error {
 
 // objects is a QP and a CQ.
 func (m *implementation) objects() error {
+	m.wrGo(m.qp)
 	m.post = func(b *rdma.SendBatch, n int) error {
 		for range n {
 			if _, err := m.qp.PostSend(b); err != nil {
