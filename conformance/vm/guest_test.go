@@ -194,6 +194,7 @@ func TestPairBreaksEarly(t *testing.T) {
 // TestPassedBefore checks that a program that has passed is not run again while it is the same, whatever directory it
 // was built in, and that one that has failed is, beside others.
 func TestPassedBefore(t *testing.T) {
+	seldom(t)
 	image, _ := available(t)
 	passed := t.TempDir()
 	run := func(args ...string) *Outcome {

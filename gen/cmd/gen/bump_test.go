@@ -261,6 +261,7 @@ func TestBumpToAnOlderRelease(t *testing.T) {
 
 // TestBumpOfAnotherProject: a release of librpma becomes the primary one of librpma, and rdma-core's stays.
 func TestBumpOfAnotherProject(t *testing.T) {
+	seldom(t)
 	gen := command(t)
 	root, primary := copied(t)
 	real := tree{root: module}

@@ -39,6 +39,7 @@ func renamed(t *testing.T, dir, release string) string {
 
 // TestBumpOfPinned: what headers.lock pins is never overwritten by other files under its name.
 func TestBumpOfPinned(t *testing.T) {
+	seldom(t)
 	gen := command(t)
 	root, primary := copied(t)
 	other := unpacked(t, root, primary, lastMember, oneMore)

@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 
 	"github.com/alecthomas/kong"
 
@@ -82,6 +83,9 @@ func (t tree) result() (*generate.Result, error) {
 }
 
 func main() {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(400) // a fifth of the time, for some hundred MB more
+	}
 	var c cli
 	ctx := kong.Parse(&c, kong.Name("gen"), kong.Description("goverbs' generator: headers → models → Go."),
 		kong.UsageOnError(), kong.Exit(exit), helps)
