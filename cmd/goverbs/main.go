@@ -34,6 +34,7 @@ type commands struct {
 	Query   queryCommand   `cmd:"" help:"Tell everything that a device says of itself."`
 	Ping    pingCommand    `cmd:"" help:"Ping a host in every way, and explain failures."`
 	Serve   serveCommand   `cmd:"" help:"Answer pings of goverbs, rping, ibv_rc_pingpong and ibv_ud_pingpong."`
+	Doctor  doctorCommand  `cmd:"" help:"Find what keeps RDMA from working, here or to a peer, and what mends it."`
 	Perf    perfCommand    `cmd:"" help:"Measure bandwidth or latency; the peer may be a program of perftest."`
 	Explain explainCommand `cmd:"" help:"Explain a completion status, an event, an operation, or a transition."`
 

@@ -60,25 +60,21 @@ func hear(r io.Reader) (m message, err error) {
 }
 
 // ask tells the endpoint of this end and hears that of the peer.
-func ask(conn net.Conn, o *Options, kind string, e *end) (rdma.Endpoint, error) {
+func ask(conn net.Conn, o *Options, kind string, e *end) (message, error) {
 	if err := conn.SetDeadline(time.Now().Add(o.Timeout)); err != nil {
-		return rdma.Endpoint{}, err
+		return message{}, err
 	}
 	if o.PingPong {
 		peer, err := swapText(conn, e.own)
 		if err == nil {
 			_, err = conn.Write([]byte(done))
 		}
-		return peer, err
+		return message{Endpoint: &peer}, err
 	}
 	if err := say(conn, message{Kind: kind, Size: e.size, Endpoint: &e.own}); err != nil {
-		return rdma.Endpoint{}, err
+		return message{}, err
 	}
-	m, err := hear(conn)
-	if err != nil {
-		return rdma.Endpoint{}, err
-	}
-	return *m.Endpoint, nil
+	return hear(conn)
 }
 
 // complaint is what a server said after the exchange, if it did: why its end broke.

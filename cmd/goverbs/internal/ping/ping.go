@@ -64,6 +64,9 @@ type Result struct {
 	Max      float64 `json:"max_us,omitempty"`
 	Own      string  `json:"own,omitempty"`  // endpoint, or address of the connection manager
 	Other    string  `json:"peer,omitempty"` // of the peer
+	// PKeys are those of both ends' ports, as far as they said.
+	PKeys     []string `json:"pkeys,omitempty"`
+	PeerPKeys []string `json:"peer_pkeys,omitempty"`
 	// Failure is why it ended early, or nil.
 	Failure *Failure `json:"failure,omitempty"`
 	took    []time.Duration
@@ -131,6 +134,20 @@ func open(o *Options) (*rdma.Device, error) {
 	return d, nil
 }
 
+// pkeys are those of the device's first active port. Few are enough.
+func pkeys(d *rdma.Device) (all []string) {
+	n, port, err := d.ActivePort()
+	if err != nil {
+		return nil
+	}
+	for i := range min(int(port.PKeyTblLen), 128) {
+		if key, err := d.PKey(n, i); err == nil && key != 0 {
+			all = append(all, fmt.Sprintf("%#04x", key.Host()))
+		}
+	}
+	return all
+}
+
 // ownGID is the GID that a ping comes from.
 func ownGID(o *Options) (ibv.GIDEntry, error) {
 	if o.GIDIndex < 0 {
@@ -163,11 +180,12 @@ func (r *Result) pair(ctx context.Context, o *Options) error {
 	}
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
-	peer, err := ask(conn, o, r.Kind, e)
+	said, err := ask(conn, o, r.Kind, e)
 	if err != nil {
 		return at("exchange endpoints", address, err)
 	}
-	r.Other = peer.String()
+	peer := *said.Endpoint
+	r.Other, r.PKeys, r.PeerPKeys = peer.String(), pkeys(o.ownDevice), said.PKeys
 	if err := e.connect(peer, o.MTU, o.PingPong); err != nil {
 		return at("connect the queue pair", r.Other, err)
 	}

@@ -126,7 +126,7 @@ func (s *Server) answer(ctx context.Context, gone func(), conn net.Conn) error {
 	if err := e.connect(*m.Endpoint, 0, false); err != nil {
 		return fmt.Errorf("connecting the queue pair to %v: %w", m.Endpoint, err)
 	}
-	if err := say(conn, message{Endpoint: &e.own}); err != nil {
+	if err := say(conn, message{Endpoint: &e.own, PKeys: pkeys(s.device)}); err != nil {
 		return err
 	}
 	s.Said(fmt.Sprintf("%v: %s", conn.RemoteAddr(), m.Kind))

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package main
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/goverbs/goverbs/cmd/goverbs/internal/doctor"
+	"github.com/goverbs/goverbs/cmd/goverbs/internal/ping"
+)
+
+type doctorCommand struct {
+	Peer string `arg:"" optional:"" help:"Host where goverbs serve runs: what is between it and this one, too."`
+	pingDefaults
+	Interval time.Duration `short:"i" default:"1s" help:"How long to watch counters."`
+	Timeout  time.Duration `short:"t" default:"5s" help:"How long to wait for an answer of the peer."`
+}
+
+func (c doctorCommand) Run(o output) error {
+	ctx, stop := untilInterrupted()
+	defer stop()
+	host, err := doctor.Here(ctx, c.Interval)
+	if err != nil {
+		return err
+	}
+	report := doctor.Examine(host)
+	if c.Peer != "" {
+		err := doctor.ExaminePair(ctx, doctor.Real, ping.Options{Device: c.Device, GIDIndex: c.GIDIndex, Peer: c.Peer,
+			Port: c.Port, CMPort: c.CMPort, Size: 64, Timeout: c.Timeout}, report)
+		if err != nil {
+			return err
+		}
+	}
+	if err := o.print(report); err != nil {
+		return err
+	}
+	if n := report.Problems(); n > 0 {
+		return fmt.Errorf("problems: %d", n)
+	}
+	return nil
+}

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package doctor
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/goverbs/goverbs/cmd/goverbs/internal/page"
+)
+
+// Finding is something that is wrong.
+type Finding struct {
+	Cause string `json:"cause"`
+	Level Level  `json:"level"`
+	Where string `json:"where"`
+	What  string `json:"what"`
+	Fix   string `json:"fix"`
+	Link  string `json:"link"`
+}
+
+// pageLink explains causes.
+const pageLink = "https://github.com/goverbs/goverbs/blob/main/docs/doctor.md#"
+
+// found makes a finding of a cause. Facts go into its remedy.
+func found(id, where, detail string, facts ...any) Finding {
+	c := causeOf(id)
+	what := c.about
+	if detail != "" {
+		what += ": " + detail
+	}
+	topic, _, _ := strings.Cut(id, ".")
+	return Finding{id, c.level, where, what, fmt.Sprintf(c.fix, facts...), pageLink + topic}
+}
+
+// check looks for causes of a kind.
+type check struct {
+	name string
+	run  func(h *Host) []Finding
+}
+
+// checks are all of a host.
+var checks = []check{
+	{"devices", (*Host).checkDevices}, {"modules", (*Host).checkModules}, {"nodes", (*Host).checkNodes},
+	{"libraries", (*Host).checkLibraries}, {"limits", (*Host).checkLimits}, {"cgroup", (*Host).checkCgroup},
+	{"env", (*Host).checkEnvironment}, {"namespace", (*Host).checkNamespace}, {"link", (*Host).checkLink},
+	{"gids", (*Host).checkGIDs}, {"roce", (*Host).checkRoCE}, {"mtu", (*Host).checkMTU},
+	{"pkeys", (*Host).checkPKeys}, {"ipoib", (*Host).checkIPoIB}, {"network", (*Host).checkNetwork},
+	{"counters", (*Host).checkCounters}, {"pcie", (*Host).checkPCIe}, {"numa", (*Host).checkNUMA},
+	{"power", (*Host).checkPower}, {"clock", (*Host).checkClock}, {"hugepages", (*Host).checkHugePages},
+	{"gpu", (*Host).checkGPU}, {"kernel", (*Host).checkKernel},
+}
+
+// Report is what a doctor found.
+type Report struct {
+	Devices  []string  `json:"devices"`
+	Checks   []string  `json:"checks"`
+	Findings []Finding `json:"findings"`
+	Pair     *Pair     `json:"pair,omitempty"`
+}
+
+// Examine runs all checks.
+func Examine(h *Host) *Report {
+	r := &Report{Devices: []string{}, Findings: []Finding{}}
+	for _, d := range h.all() {
+		r.Devices = append(r.Devices, d.name)
+	}
+	for _, c := range checks {
+		r.Checks = append(r.Checks, c.name)
+		r.Findings = append(r.Findings, c.run(h)...)
+	}
+	return r
+}
+
+// Problems says how many findings are problems.
+func (r *Report) Problems() (n int) {
+	for _, f := range r.Findings {
+		if f.Level == Problem {
+			n++
+		}
+	}
+	return n
+}
+
+// WriteText writes what is well in a line, and each finding with its remedy.
+func (r *Report) WriteText(w io.Writer) error {
+	if r.Pair != nil {
+		r.Pair.write(w)
+	}
+	devices := strings.Join(r.Devices, " ")
+	if devices == "" {
+		devices = "none of the kernel"
+	}
+	fmt.Fprintf(w, "devices  %s\n", devices)
+	well := slices.DeleteFunc(slices.Clone(r.Checks), func(name string) bool {
+		return slices.ContainsFunc(r.Findings, func(f Finding) bool { return strings.HasPrefix(f.Cause, name+".") })
+	})
+	if err := page.Paragraph(w, "well", strings.Join(well, ", "), 9); err != nil {
+		return err
+	}
+	for _, f := range r.Findings {
+		fmt.Fprintf(w, "\n%s  %s, %s\n", f.Level, f.Cause, f.Where)
+		for _, part := range [][2]string{{"what", f.What}, {"fix", f.Fix}, {"more", f.Link}} {
+			if err := page.Paragraph(w, "  "+part[0], part[1], 9); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

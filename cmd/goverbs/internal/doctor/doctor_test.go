@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package doctor
+
+import (
+	"bytes"
+	"fmt"
+	"io/fs"
+	"maps"
+	"net/netip"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// patient is a host that is made of text.
+type patient struct {
+	files, later fstest.MapFS
+	faces        map[string]Interface
+	env          map[string]string
+	denied       map[string]error
+}
+
+// edit changes a patient as a line says:
+//
+//	PATH = TEXT               a file
+//	PATH + TEXT               one more line of it
+//	PATH -> TARGET            a link
+//	later PATH = TEXT         what is in a file at the second look
+//	rm PATH                   it is gone, and all below it
+//	interface NAME MTU up|down ADDRESS…
+//	rm interface NAME
+//	env NAME VALUE
+//	deny PATH ERRNO           a node that cannot be opened
+func (p *patient) edit(t *testing.T, line string) {
+	words := strings.Fields(line)
+	name, text, isFile := strings.Cut(line, " = ")
+	more, added, isLine := strings.Cut(line, " + ")
+	switch {
+	case words[0] == "rm" && words[1] == "interface":
+		require.Contains(t, p.faces, words[2])
+		delete(p.faces, words[2])
+	case words[0] == "rm":
+		n := len(p.files)
+		maps.DeleteFunc(p.files, func(name string, _ *fstest.MapFile) bool {
+			return name == words[1] || strings.HasPrefix(name, words[1]+"/")
+		})
+		require.Less(t, len(p.files), n, line)
+	case words[0] == "interface":
+		mtu, err := strconv.Atoi(words[2])
+		require.NoError(t, err, line)
+		one := Interface{Name: words[1], MTU: mtu, Up: words[3] == "up"}
+		for _, a := range words[4:] {
+			one.Addresses = append(one.Addresses, netip.MustParsePrefix(a))
+		}
+		p.faces[words[1]] = one
+	case words[0] == "env":
+		p.env[words[1]] = words[2]
+	case words[0] == "deny":
+		p.denied[words[1]] = map[string]error{"EACCES": syscall.EACCES, "EPERM": syscall.EPERM}[words[2]]
+		require.Error(t, p.denied[words[1]], line)
+	case words[0] == "later":
+		name := strings.TrimPrefix(name, "later ")
+		require.Contains(t, p.files, name)
+		p.later[name] = &fstest.MapFile{Data: []byte(text)}
+	case isFile:
+		p.files[name] = &fstest.MapFile{Data: []byte(text + "\n"), Mode: 0o644}
+	case isLine:
+		require.Contains(t, p.files, more)
+		p.files[more] = &fstest.MapFile{Data: append(slices.Clone(p.files[more].Data), added+"\n"...), Mode: 0o644}
+	case words[1] == "->":
+		p.files[words[0]] = &fstest.MapFile{Data: []byte(words[2]), Mode: fs.ModeSymlink | 0o777}
+	default:
+		t.Fatalf("%q means nothing", line)
+	}
+}
+
+func newPatient(t *testing.T, name string) *patient {
+	text, err := os.ReadFile("testdata/" + name + ".txt")
+	require.NoError(t, err)
+	p := &patient{files: fstest.MapFS{}, later: fstest.MapFS{}, faces: map[string]Interface{}, env: map[string]string{},
+		denied: map[string]error{}}
+	for line := range strings.Lines(string(text)) {
+		if line = strings.TrimSpace(line); line != "" && line[0] != '#' {
+			p.edit(t, line)
+		}
+	}
+	return p
+}
+
+func (p *patient) host() *Host {
+	later := maps.Clone(p.files)
+	maps.Copy(later, p.later)
+	h := &Host{FS: p.files, Later: later, Interval: time.Second, Env: func(name string) string { return p.env[name] },
+		Software: func(name string) bool { return name == "soft0" },
+		Open: func(path string) error {
+			if err := p.denied[path]; err != nil {
+				return &fs.PathError{Op: "open", Path: path, Err: err}
+			}
+			_, err := fs.Stat(p.files, path)
+			return err
+		}}
+	for _, name := range slices.Sorted(maps.Keys(p.faces)) {
+		h.Interfaces = append(h.Interfaces, p.faces[name])
+	}
+	return h
+}
+
+// TestWell: nothing is wrong with a host that is well.
+func TestWell(t *testing.T) {
+	for _, name := range []string{"mlx5", "efa", "rxe"} {
+		r := Examine(newPatient(t, name).host())
+		assert.Empty(t, r.Findings, name)
+		assert.NotEmpty(t, r.Devices, name)
+		var text bytes.Buffer
+		require.NoError(t, r.WriteText(&text))
+		assert.Contains(t, text.String(), "nodes, libraries, limits")
+	}
+}
+
+// TestFaults injects faults: the doctor names each, and nothing else.
+func TestFaults(t *testing.T) {
+	text, err := os.ReadFile("testdata/faults.txt")
+	require.NoError(t, err)
+	seen, n := map[string]bool{}, 0
+	for line := range strings.Lines(string(text)) {
+		if line = strings.TrimSpace(line); line == "" || line[0] == '#' {
+			continue
+		}
+		columns := strings.SplitN(line, "|", 3)
+		require.Len(t, columns, 3, line)
+		on, id := strings.TrimSpace(columns[0]), strings.TrimSpace(columns[1])
+		n++
+		seen[id] = true
+		t.Run(fmt.Sprintf("%s on %s", id, on), func(t *testing.T) {
+			p := newPatient(t, on)
+			for edit := range strings.SplitSeq(columns[2], "; ") {
+				p.edit(t, strings.TrimSpace(edit))
+			}
+			r := Examine(p.host())
+			require.Len(t, r.Findings, 1, "%+v", r.Findings)
+			f := r.Findings[0]
+			assert.Equal(t, id, f.Cause)
+			assert.NotEmpty(t, f.Where)
+			assert.NotContains(t, f.What+f.Fix, "%!", "a fact is missing or too many")
+			topic, _, _ := strings.Cut(id, ".")
+			assert.True(t, strings.HasSuffix(f.Link, "#"+topic))
+		})
+	}
+	assert.Greater(t, n, 60)
+	for _, c := range causes {
+		if !strings.HasPrefix(c.id, "pair.") { // TestPairFaults has these
+			assert.True(t, seen[c.id], "no fault shows %s", c.id)
+		}
+	}
+}

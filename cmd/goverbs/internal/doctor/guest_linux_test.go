@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package doctor
+
+import (
+	"context"
+	"encoding/json"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// asks is the variable with which this test's program is a doctor: another user, with other limits, can run it.
+const asks = "GOVERBS_TEST_DOCTOR"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asks) == "" {
+		os.Exit(m.Run())
+	}
+	h, err := Here(context.Background(), 0)
+	if err != nil {
+		panic(err)
+	}
+	if err := json.NewEncoder(os.Stdout).Encode(Examine(h)); err != nil {
+		panic(err)
+	}
+}
+
+// nobody is a user without rights.
+const nobody = 65534
+
+// hidden moves a file away, and gives what brings it back.
+func hidden(t *testing.T, pattern string) func() {
+	names, err := filepath.Glob(pattern)
+	require.NoError(t, err)
+	require.NotEmpty(t, names, pattern)
+	away := filepath.Join(filepath.Dir(filepath.Dir(names[0])), ".hidden")
+	require.NoError(t, os.Rename(names[0], away))
+	return func() { require.NoError(t, os.Rename(away, names[0])) }
+}
+
+// TestGuest injects faults into a guest with Soft-RoCE. Each is found, nothing else is, and what the finding says, or
+// its like, mends it.
+func TestGuest(t *testing.T) {
+	if os.Getenv("GOVERBS_GUEST") == "" {
+		t.Skip("this is no guest: go run ./conformance/vm/cmd/vmtest -- ./cmd/goverbs/internal/doctor")
+	}
+	netdev, device := os.Getenv("GOVERBS_NETDEV"), os.Getenv("GOVERBS_DEVICE")
+	link, err := netlink.LinkByName(netdev)
+	require.NoError(t, err)
+	mtu := func(n int) func() {
+		return func() { require.NoError(t, netlink.LinkSetMTU(link, n)) }
+	}
+	var addresses []netlink.Addr
+	locals := func() {
+		var err error
+		addresses, err = netlink.AddrList(link, netlink.FAMILY_ALL)
+		require.NoError(t, err)
+		for _, a := range addresses {
+			if !a.IP.IsLinkLocalUnicast() {
+				require.NoError(t, netlink.AddrDel(link, &netlink.Addr{IPNet: a.IPNet}))
+			}
+		}
+	}
+	back := func() {
+		for _, a := range addresses {
+			if !a.IP.IsLinkLocalUnicast() {
+				require.NoError(t, netlink.AddrAdd(link, &netlink.Addr{IPNet: &net.IPNet{IP: a.IP, Mask: a.Mask}}))
+			}
+		}
+	}
+	chmod := func(name string, mode os.FileMode) func() {
+		return func() { require.NoError(t, os.Chmod(name, mode)) }
+	}
+	program := func(run func(cmd *exec.Cmd)) func() []Finding {
+		return func() []Finding {
+			self, err := os.Executable()
+			require.NoError(t, err)
+			cmd := exec.Command(self)
+			cmd.Env = append(os.Environ(), asks+"=1")
+			cmd.SysProcAttr = &syscall.SysProcAttr{}
+			run(cmd)
+			out, err := cmd.Output()
+			require.NoError(t, err)
+			var r Report
+			require.NoError(t, json.Unmarshal(out, &r))
+			return r.Findings
+		}
+	}
+	other := program(func(cmd *exec.Cmd) { cmd.SysProcAttr.Credential = &syscall.Credential{Uid: nobody, Gid: nobody} })
+	here := func() []Finding {
+		h, err := Here(t.Context(), 0)
+		require.NoError(t, err)
+		return Examine(h).Findings
+	}
+	var limits unix.Rlimit
+	require.NoError(t, unix.Getrlimit(unix.RLIMIT_MEMLOCK, &limits))
+	locked := func(most uint64) func() {
+		return func() {
+			require.NoError(t, unix.Setrlimit(unix.RLIMIT_MEMLOCK, &unix.Rlimit{Cur: most, Max: limits.Max}))
+		}
+	}
+	var bring func()
+	hide := func(pattern string) func() { return func() { bring = hidden(t, pattern) } }
+	undo := func() { bring() }
+	elsewhere := program(func(cmd *exec.Cmd) { cmd.SysProcAttr.Cloneflags = syscall.CLONE_NEWNET })
+	wrong := program(func(cmd *exec.Cmd) { cmd.Env = append(cmd.Env, "GOVERBS_DEVICE=mlx5_9") })
+	nothing := func() {}
+	const libs = "/usr/lib/x86_64-linux-gnu/"
+	const uverbs, manager = "/dev/infiniband/uverbs0", "/dev/infiniband/rdma_cm"
+	for _, f := range []struct {
+		cause        string
+		inject, mend func()
+		look         func() []Finding
+		stays        bool // what the fault is cannot be taken away: it is in how the program is started
+	}{
+		{"link.down", func() { require.NoError(t, netlink.LinkSetDown(link)) },
+			func() { require.NoError(t, netlink.LinkSetUp(link)) }, here, false},
+		{"mtu.small", mtu(700), mtu(1500), here, false},
+		{"mtu.room", mtu(2100), mtu(1500), here, false},
+		{"gids.local", locals, back, here, false},
+		{"nodes.missing", hide(uverbs), undo, here, false},
+		{"nodes.missing", hide(manager), undo, here, false},
+		{"nodes.permission", chmod(uverbs, 0o600), chmod(uverbs, 0o666), other, false},
+		{"nodes.permission", chmod(manager, 0), chmod(manager, 0o666), other, false},
+		{"limits.memlock", locked(4096), locked(limits.Cur), other, false},
+		{"libraries.cm", hide(libs + "librdmacm.so.1"), undo, here, false},
+		{"libraries.verbs", hide(libs + "libibverbs.so.1"), undo, here, false},
+		{"libraries.provider", hide(libs + "libibverbs/librxe-*"), undo, here, false},
+		{"libraries.config", hide("/etc/libibverbs.d/rxe.driver"), undo, here, false},
+		{"env.device", nothing, nothing, wrong, true},
+		{"namespace.netdev", nothing, nothing, elsewhere, true},
+		{"modules.ucm", func() { require.NoError(t, unix.DeleteModule("rdma_ucm", 0)) }, nothing, here, true},
+		{"devices.none", func() { require.NoError(t, netlink.RdmaLinkDel(device)) },
+			func() { require.NoError(t, netlink.RdmaLinkAdd(device, "rxe", netdev)) }, here, true},
+	} {
+		t.Run(f.cause, func(t *testing.T) {
+			causesOf := func(all []Finding) (ids []string) {
+				for _, one := range all {
+					ids = append(ids, one.Cause)
+				}
+				return ids
+			}
+			if !strings.HasPrefix(f.cause, "devices") {
+				assert.Eventually(t, func() bool { return len(here()) == 0 }, 10*time.Second, 100*time.Millisecond,
+					"before: %v", here())
+			}
+			f.inject()
+			want := []string{f.cause}
+			assert.Eventually(t, func() bool { return assert.ObjectsAreEqual(want, causesOf(f.look())) },
+				10*time.Second, 200*time.Millisecond, "%s: found %+v", f.cause, f.look())
+			f.mend()
+			if !f.stays {
+				assert.Eventually(t, func() bool { return len(f.look()) == 0 }, 10*time.Second, 200*time.Millisecond,
+					"%s is mended: %+v", f.cause, f.look())
+			}
+		})
+	}
+}

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package doctor
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// rising are counters of errors, by what it means when they rise.
+var rising = []struct {
+	id    string
+	names []string
+}{
+	{"counters.link", []string{"symbol_error", "link_error_recovery", "link_downed", "port_rcv_errors",
+		"local_link_integrity_errors", "excessive_buffer_overrun_errors", "rx_icrc_encapsulated"}},
+	{"counters.loss", []string{"out_of_sequence", "packet_seq_err", "local_ack_timeout_err", "implied_nak_seq_err",
+		"out_of_buffer", "rnr_nak_retry_err", "retry_exceeded_err", "rcvd_seq_err", "out_of_seq_request",
+		"duplicate_request", "send_rnr_err", "port_xmit_discards", "rx_drops", "retrans_pkts",
+		"retrans_timeout_events"}},
+	{"counters.congestion", []string{"np_cnp_sent", "rp_cnp_handled", "np_ecn_marked_roce_packets", "port_xmit_wait"}},
+}
+
+// checkCounters compares counters with those of some time later.
+func (h *Host) checkCounters() (all []Finding) {
+	if h.Later == nil {
+		return nil
+	}
+	h.ports(func(p *port) {
+		for _, kind := range rising {
+			var rose []string
+			for _, dir := range []string{p.dir + "/counters/", p.dir + "/hw_counters/"} {
+				for _, name := range kind.names {
+					before, ok := h.number(dir + name)
+					after, err := strconv.ParseUint(read(h.Later, dir+name), 10, 64)
+					if ok && err == nil && after > before {
+						rose = append(rose, fmt.Sprintf("%s by %d", name, after-before))
+					}
+				}
+			}
+			if len(rose) > 0 {
+				what := fmt.Sprintf("%s in %v", strings.Join(rose, ", "), h.Interval)
+				all = append(all, found(kind.id, p.String(), what, "goverbs query "+p.of.name))
+			}
+		}
+	})
+	return all
+}
+
+func (h *Host) checkPCIe() (all []Finding) {
+	for _, d := range h.all() {
+		dir := d.dir + "/device/"
+		slot := h.target(strings.TrimSuffix(dir, "/"))
+		width, most := h.text(dir+"current_link_width"), h.text(dir+"max_link_width")
+		now, ok := strconv.Atoi(width)
+		top, ok2 := strconv.Atoi(most)
+		if ok == nil && ok2 == nil && now > 0 && now < top {
+			all = append(all, found("pcie.width", d.name, fmt.Sprintf("%d of %d lanes", now, top), slot))
+		}
+		speed, fastest := gigatransfers(h.text(dir+"current_link_speed")), gigatransfers(h.text(dir+"max_link_speed"))
+		if speed > 0 && speed < fastest {
+			all = append(all, found("pcie.speed", d.name, fmt.Sprintf("%g of %g GT/s", speed, fastest), slot))
+		}
+	}
+	return all
+}
+
+// gigatransfers reads "16.0 GT/s PCIe".
+func gigatransfers(text string) float64 {
+	number, _, _ := strings.Cut(text, " ")
+	n, err := strconv.ParseFloat(number, 64)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+// checkNUMA compares the processors of this process with those near its adapters.
+func (h *Host) checkNUMA() (all []Finding) {
+	allowed := map[int]bool{}
+	for line := range strings.Lines(h.text("proc/self/status")) {
+		if text, ok := strings.CutPrefix(line, "Cpus_allowed_list:"); ok {
+			for _, cpu := range cpus(text) {
+				allowed[cpu] = true
+			}
+		}
+	}
+	for _, d := range h.all() {
+		node, ok := h.number(d.dir + "/device/numa_node")
+		if !ok || len(allowed) == 0 {
+			continue
+		}
+		near := cpus(h.text(fmt.Sprintf("sys/devices/system/node/node%d/cpulist", node)))
+		if len(near) > 0 && !slices.ContainsFunc(near, func(cpu int) bool { return allowed[cpu] }) {
+			n := strconv.FormatUint(node, 10)
+			all = append(all, found("numa.far", d.name, "it is at node "+n, n, n))
+		}
+	}
+	return all
+}
+
+// cpus reads a list such as 0-3,8.
+func cpus(text string) (all []int) {
+	for part := range strings.SplitSeq(strings.TrimSpace(text), ",") {
+		first, last, ok := strings.Cut(part, "-")
+		if !ok {
+			last = first
+		}
+		a, err := strconv.Atoi(first)
+		b, err2 := strconv.Atoi(last)
+		if err != nil || err2 != nil {
+			continue
+		}
+		for ; a <= b && len(all) < 1<<16; a++ {
+			all = append(all, a)
+		}
+	}
+	return all
+}
+
+func (h *Host) checkPower() []Finding {
+	if len(h.all()) > 0 && h.text("sys/devices/system/cpu/cpu0/cpufreq/scaling_governor") == "powersave" {
+		return []Finding{found("power.governor", "processor 0", "its governor is powersave")}
+	}
+	return nil
+}
+
+func (h *Host) checkClock() []Finding {
+	source := h.text("sys/devices/system/clocksource/clocksource0/current_clocksource")
+	if len(h.all()) > 0 && slices.Contains([]string{"hpet", "acpi_pm", "jiffies", "pit", "refined-jiffies"}, source) {
+		return []Finding{found("clock.source", "the kernel", "its clock is "+source)}
+	}
+	return nil
+}
+
+func (h *Host) checkHugePages() []Finding {
+	pages := map[string]uint64{}
+	for line := range strings.Lines(h.text("proc/meminfo")) {
+		name, rest, _ := strings.Cut(line, ":")
+		if fields := strings.Fields(rest); len(fields) > 0 {
+			pages[name], _ = strconv.ParseUint(fields[0], 10, 64)
+		}
+	}
+	total := pages["HugePages_Total"]
+	switch efa := func(d *device) bool { return d.provider == "efa" }; {
+	case len(h.all()) == 0:
+	case total > 0 && pages["HugePages_Free"] == 0:
+		return []Finding{found("hugepages.gone", "this host", fmt.Sprint(total), strconv.FormatUint(2*total, 10))}
+	case total == 0 && slices.ContainsFunc(h.all(), efa):
+		return []Finding{found("hugepages.efa", "this host", "")}
+	}
+	return nil
+}
+
+// checkGPU asks how memory of a GPU could be registered: by a module of its vendor, or by dma-buf.
+func (h *Host) checkGPU() []Finding {
+	if len(h.all()) == 0 || !h.module("nvidia") || h.module("nvidia_peermem") || h.release().atLeast(5, 12) {
+		return nil
+	}
+	return []Finding{found("gpu.peer", "the kernel", "nvidia_peermem is not loaded, and Linux "+
+		h.text("proc/sys/kernel/osrelease")+" has no dma-buf for RDMA")}
+}
+
+// version is a kernel's: 6 and 1 of 6.1.0-18-amd64.
+type version [2]int
+
+func (v version) atLeast(major, minor int) bool {
+	return v[0] > major || v[0] == major && v[1] >= minor
+}
+
+func (h *Host) release() (v version) {
+	parts := strings.SplitN(h.text("proc/sys/kernel/osrelease"), ".", 3)
+	for i := range min(len(parts), 2) {
+		digits := strings.TrimRightFunc(parts[i], func(r rune) bool { return r < '0' || r > '9' })
+		v[i], _ = strconv.Atoi(digits)
+	}
+	return v
+}
+
+// checkKernel knows what was measured on kernels: conformance/vm/results.
+func (h *Host) checkKernel() []Finding {
+	rxe := slices.IndexFunc(h.all(), func(d *device) bool { return d.provider == "rxe" })
+	if v := h.release(); rxe < 0 || v == (version{}) || v.atLeast(6, 1) {
+		return nil
+	}
+	return []Finding{found("kernel.rxe", h.all()[rxe].name, "Linux "+h.text("proc/sys/kernel/osrelease"),
+		"use Linux 6.1 or later: what was measured begins there")}
+}

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package doctor
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+var update = flag.Bool("update", false, "write docs/doctor.md")
+
+// TestPage: docs/doctor.md lists all causes, below the headings that findings link to.
+func TestPage(t *testing.T) {
+	const file, begin, end = "../../../../docs/doctor.md", "<!-- causes -->\n", "<!-- end of causes -->\n"
+	text, err := os.ReadFile(file)
+	require.NoError(t, err)
+	before, rest, ok := strings.Cut(string(text), begin)
+	_, after, ok2 := strings.Cut(rest, end)
+	require.True(t, ok && ok2, "the marks of the list are gone")
+	var b strings.Builder
+	topic := ""
+	for _, c := range causes {
+		if head, _, _ := strings.Cut(c.id, "."); head != topic {
+			topic = head
+			fmt.Fprintf(&b, "\n## %s\n\n| cause | level | what is wrong | what mends it |\n|---|---|---|---|\n", topic)
+		}
+		fix := strings.NewReplacer("%s", "…", "|", "\\|").Replace(c.fix)
+		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", c.id, c.level, c.about, fix)
+	}
+	want := before + begin + b.String() + "\n" + end + after
+	if *update {
+		require.NoError(t, os.WriteFile(file, []byte(want), 0o644))
+		return
+	}
+	assert.True(t, want == string(text),
+		"docs/doctor.md is stale: go test ./cmd/goverbs/internal/doctor -run TestPage -update")
+}

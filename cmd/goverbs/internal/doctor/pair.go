@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/goverbs/goverbs/cmd/goverbs/internal/ping"
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma"
+)
+
+// Pair is what was found between this host and a peer.
+type Pair struct {
+	Peer    string       `json:"peer"`
+	Pings   *ping.Report `json:"pings"`
+	PathMTU int          `json:"path_mtu,omitempty"` // bytes of the largest packets that came through
+}
+
+func (p *Pair) write(w io.Writer) {
+	fmt.Fprintf(w, "peer     %s", p.Peer)
+	for _, r := range p.Pings.Results {
+		state := "answers"
+		if r.Failure != nil {
+			state = "fails"
+		}
+		fmt.Fprintf(w, ", %s %s", r.Kind, state)
+	}
+	if p.PathMTU != 0 {
+		fmt.Fprintf(w, ", path MTU %d", p.PathMTU)
+	}
+	fmt.Fprintln(w)
+}
+
+// Probes are how a pair is examined; tests replace them.
+type Probes struct {
+	Ping func(ctx context.Context, o *ping.Options) (*ping.Report, error)
+	// UDP asks what the peer's host does with a datagram to RoCE's port: ECONNREFUSED, or nil for silence.
+	UDP func(ctx context.Context, peer string) error
+}
+
+// Real probes use the network.
+var Real = Probes{Ping: ping.Run, UDP: knock}
+
+// knock sends a datagram that is no packet of RoCE, which devices drop, and waits shortly for a refusal.
+func knock(ctx context.Context, peer string) error {
+	const port = "4791"
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, "udp", net.JoinHostPort(peer, port))
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(300 * time.Millisecond))
+	if _, err := conn.Write([]byte("goverbs doctor")); err != nil {
+		return err
+	}
+	if _, err = conn.Read(make([]byte, 1)); errors.Is(err, syscall.ECONNREFUSED) {
+		return err
+	}
+	return nil
+}
+
+// ExaminePair tries what works between this host and a peer, where goverbs serve runs, and adds it to a report.
+func ExaminePair(ctx context.Context, probes Probes, o ping.Options, r *Report) error {
+	o.Kinds, o.Count = ping.Kinds, 3
+	pings, err := probes.Ping(ctx, &o)
+	if err != nil {
+		return err
+	}
+	r.Pair = &Pair{Peer: o.Peer, Pings: pings}
+	r.Checks = append(r.Checks, "pair")
+	x := &pair{ctx: ctx, probes: probes, o: o, report: r}
+	x.keys()
+	if x.pings() {
+		x.mtu()
+	}
+	return nil
+}
+
+// pair is an examination.
+type pair struct {
+	ctx    context.Context
+	probes Probes
+	o      ping.Options
+	report *Report
+}
+
+func (x *pair) found(id, detail string, facts ...any) {
+	x.report.Findings = append(x.report.Findings, found(id, x.o.Peer, detail, facts...))
+}
+
+// of is the result of a kind.
+func (x *pair) of(kind string) *ping.Result {
+	all := x.report.Pair.Pings.Results
+	if i := slices.IndexFunc(all, func(r ping.Result) bool { return r.Kind == kind }); i >= 0 {
+		return &all[i]
+	}
+	return &ping.Result{}
+}
+
+// pings says what the failures of the pings have in common, and whether reliable connections may be tried further.
+func (x *pair) pings() bool {
+	rc, ud, cm := x.of(ping.RC), x.of(ping.UD), x.of(ping.CM)
+	if f := rc.Failure; f != nil {
+		switch f.Step {
+		case "meet over TCP":
+			x.found("pair.tcp", f.What, remedy(f))
+			return false
+		case "exchange endpoints":
+			x.found("pair.serve", f.What, "")
+			return false
+		}
+	}
+	own, other := endpoints(rc)
+	here, there := rdma.GIDAddress(own.GID), rdma.GIDAddress(other.GID)
+	lost := 0
+	for _, r := range []*ping.Result{rc, ud, cm} {
+		if r.Failure != nil {
+			lost++
+		}
+	}
+	switch {
+	case lost == 0:
+		return true
+	case lost == 3 && here.IsValid() && there.IsValid() && here.Is4() != there.Is4():
+		x.found("pair.gid", fmt.Sprintf("%v here, %v there", here, there), "")
+	case lost == 3 && errors.Is(x.knock(there), syscall.ECONNREFUSED):
+		x.found("pair.refused", there.String(), there)
+	case lost == 3:
+		x.found("pair.roce", rc.Failure.What, remedy(rc.Failure))
+	default:
+		for id, r := range map[string]*ping.Result{"pair.rc": rc, "pair.ud": ud, "pair.cm": cm} {
+			if r.Failure != nil {
+				x.found(id, r.Failure.Step+": "+r.Failure.What, remedy(r.Failure))
+			}
+		}
+	}
+	return rc.Failure == nil
+}
+
+// knock asks the host of a GID.
+func (x *pair) knock(there netip.Addr) error {
+	if !there.IsValid() {
+		return nil
+	}
+	return x.probes.UDP(x.ctx, there.String())
+}
+
+// remedy is the likeliest of a failed ping.
+func remedy(f *ping.Failure) string {
+	if len(f.Mend) == 0 {
+		return "goverbs ping says more"
+	}
+	return strings.Join(f.Mend, "; or ")
+}
+
+// endpoints are those of both ends.
+func endpoints(r *ping.Result) (own, other rdma.Endpoint) {
+	_ = own.UnmarshalText([]byte(r.Own)) // it stays empty
+	_ = other.UnmarshalText([]byte(r.Other))
+	return own, other
+}
+
+// keys compares P_Keys: two ports talk in a partition of which both are members, one of them a full one.
+func (x *pair) keys() {
+	rc := x.of(ping.RC)
+	if len(rc.PKeys) == 0 || len(rc.PeerPKeys) == 0 {
+		return
+	}
+	const full = 0x8000
+	for _, here := range rc.PKeys {
+		for _, there := range rc.PeerPKeys {
+			a, err := strconv.ParseUint(here, 0, 16)
+			b, err2 := strconv.ParseUint(there, 0, 16)
+			if err == nil && err2 == nil && (a^b)&^full == 0 && (a|b)&full != 0 {
+				return
+			}
+		}
+	}
+	x.found("pair.pkey", "", strings.Join(rc.PKeys, " "), strings.Join(rc.PeerPKeys, " "))
+}
+
+// mtu finds the largest packets that come through, from those that both ports can have downwards.
+func (x *pair) mtu() {
+	own, other := endpoints(x.of(ping.RC))
+	if own.MTU == 0 || other.MTU == 0 {
+		return
+	}
+	most := min(own.MTU, other.MTU)
+	if own.MTU != other.MTU {
+		where := "this host"
+		if other.MTU < own.MTU {
+			where = x.o.Peer
+		}
+		x.found("pair.mtus", fmt.Sprintf("%d here, %d there", rdma.MTUBytes(own.MTU), rdma.MTUBytes(other.MTU)),
+			strconv.Itoa(rdma.MTUBytes(max(own.MTU, other.MTU))+headers), where)
+	}
+	for m := most; m >= ibv.MTU_256; m-- {
+		o := x.o
+		o.Kinds, o.Count, o.MTU, o.Size = []string{ping.RC}, 1, m, rdma.MTUBytes(m)
+		r, err := x.probes.Ping(x.ctx, &o)
+		if err != nil || x.ctx.Err() != nil {
+			return
+		}
+		if r.Failed() == 0 {
+			x.report.Pair.PathMTU = rdma.MTUBytes(m)
+			if m < most {
+				passes, fails := rdma.MTUBytes(m), rdma.MTUBytes(m+1)
+				what := fmt.Sprintf("packets with %d bytes come through, with %d they do not", passes, fails)
+				x.found("pair.mtu", what, strconv.Itoa(rdma.MTUBytes(most)+headers), strconv.Itoa(passes))
+			}
+			return
+		}
+	}
+}

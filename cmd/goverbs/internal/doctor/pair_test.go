@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package doctor
+
+import (
+	"context"
+	"fmt"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/cmd/goverbs/internal/ping"
+)
+
+// way is a network between two hosts, with what is wrong with it.
+type way struct {
+	own, other string // endpoints
+	pkeys      string // of the peer
+	most       int    // bytes of the largest packet that comes through
+	fails      map[string]ping.Failure
+	refused    error
+}
+
+func (p *way) probes() Probes {
+	return Probes{
+		UDP: func(context.Context, string) error { return p.refused },
+		Ping: func(_ context.Context, o *ping.Options) (*ping.Report, error) {
+			r := &ping.Report{Peer: o.Peer}
+			for _, kind := range o.Kinds {
+				one := ping.Result{Kind: kind, Own: p.own, Other: p.other, PKeys: []string{"0xffff"},
+					PeerPKeys: []string{p.pkeys}}
+				if f, ok := p.fails[kind]; ok {
+					one.Failure = &f
+				} else if o.Size > p.most {
+					one.Failure = &ping.Failure{Step: "ping", What: "no answer"}
+				}
+				r.Results = append(r.Results, one)
+			}
+			return r, nil
+		},
+	}
+}
+
+func end(address string, mtu int) string { return fmt.Sprintf("qpn=0x11 gid=%s mtu=%d", address, mtu) }
+
+// TestPairFaults: what is wrong between two hosts is named, and nothing else.
+func TestPairFaults(t *testing.T) {
+	all := func(step string) map[string]ping.Failure {
+		f := ping.Failure{Step: step, What: "it failed", Mend: []string{"mend it"}}
+		return map[string]ping.Failure{ping.RC: f, ping.UD: f, ping.CM: f}
+	}
+	one := func(kind string) map[string]ping.Failure {
+		return map[string]ping.Failure{kind: {Step: "ping", What: "it failed"}}
+	}
+	seen := map[string]bool{}
+	for id, change := range map[string]func(p *way){
+		"":             func(*way) {},
+		"pair.tcp":     func(p *way) { p.fails = all("meet over TCP") },
+		"pair.serve":   func(p *way) { p.fails = all("exchange endpoints") },
+		"pair.roce":    func(p *way) { p.fails = all("ping") },
+		"pair.refused": func(p *way) { p.fails, p.refused = all("ping"), syscall.ECONNREFUSED },
+		"pair.rc":      func(p *way) { p.fails = one(ping.RC) },
+		"pair.ud":      func(p *way) { p.fails = one(ping.UD) },
+		"pair.cm":      func(p *way) { p.fails = one(ping.CM) },
+		"pair.gid":     func(p *way) { p.fails, p.other = all("ping"), end("2001:db8::1", 4096) },
+		"pair.pkey":    func(p *way) { p.pkeys = "0x8001" },
+		"pair.mtu":     func(p *way) { p.most = 1400 },
+		"pair.mtus":    func(p *way) { p.other = end("::ffff:192.0.2.2", 1024) },
+	} {
+		seen[id] = true
+		p := &way{own: end("::ffff:192.0.2.1", 4096), other: end("::ffff:192.0.2.2", 4096), pkeys: "0x7fff", most: 5000}
+		change(p)
+		r := &Report{}
+		require.NoError(t, ExaminePair(t.Context(), p.probes(), ping.Options{Peer: "there", Size: 64}, r))
+		if id == "" {
+			assert.Empty(t, r.Findings)
+			assert.Equal(t, 4096, r.Pair.PathMTU)
+			continue
+		}
+		if assert.Len(t, r.Findings, 1, id) {
+			assert.Equal(t, id, r.Findings[0].Cause)
+			assert.NotContains(t, r.Findings[0].Fix+r.Findings[0].What, "%!", id)
+		}
+		if id == "pair.mtu" {
+			assert.Equal(t, 1024, r.Pair.PathMTU)
+		}
+	}
+	for _, c := range causes {
+		assert.True(t, c.id[:5] != "pair." || seen[c.id], "no fault shows %s", c.id)
+	}
+}
+
+// TestPair examines two devices of the software device's wire.
+func TestPair(t *testing.T) {
+	s := &ping.Server{Device: "soft@127.79.1.1", GIDIndex: -1, Port: 18597, CMPort: 17175, PingPong: ping.RC,
+		Said: func(string) {}}
+	require.NoError(t, s.Listen())
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { ended <- s.Run(ctx) }()
+	o := ping.Options{Device: "soft@127.79.1.2", GIDIndex: -1, Peer: "127.79.1.1", Port: 18597, CMPort: 17175, Size: 64,
+		Timeout: 5e9}
+	r := &Report{}
+	require.NoError(t, ExaminePair(ctx, Real, o, r))
+	assert.Empty(t, r.Findings)
+	own, other := endpoints(&r.Pair.Pings.Results[0])
+	assert.NotZero(t, own.MTU)
+	assert.Equal(t, own.MTU, other.MTU)
+	assert.GreaterOrEqual(t, r.Pair.PathMTU, 1024)
+	cancel()
+	require.NoError(t, <-ended)
+
+	r = &Report{}
+	o.Timeout = 1e9
+	require.NoError(t, ExaminePair(t.Context(), Real, o, r))
+	require.Len(t, r.Findings, 1)
+	assert.Equal(t, "pair.tcp", r.Findings[0].Cause)
+	assert.Contains(t, r.Findings[0].Fix, "start goverbs serve there")
+}

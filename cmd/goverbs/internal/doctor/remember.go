@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package doctor
+
+import "io/fs"
+
+// remembered is a file system whose counters stay what they were.
+type remembered struct {
+	fs.FS
+	counters map[string]string
+}
+
+// remember reads all counters of all ports.
+func (h *Host) remember() fs.FS {
+	r := &remembered{FS: h.FS, counters: map[string]string{}}
+	h.ports(func(p *port) {
+		for _, dir := range []string{p.dir + "/counters", p.dir + "/hw_counters"} {
+			for _, name := range h.list(dir) {
+				r.counters[dir+"/"+name] = h.text(dir + "/" + name)
+			}
+		}
+	})
+	return r
+}
+
+// ReadFile reads a counter as it was, and any other file as it is.
+func (r *remembered) ReadFile(name string) ([]byte, error) {
+	if text, ok := r.counters[name]; ok {
+		return []byte(text), nil
+	}
+	return fs.ReadFile(r.FS, name)
+}
+
+// ReadLink and Lstat are those of the file system below.
+func (r *remembered) ReadLink(name string) (string, error)       { return fs.ReadLink(r.FS, name) }
+func (r *remembered) Lstat(name string) (fs.FileInfo, error)     { return fs.Lstat(r.FS, name) }
+func (r *remembered) ReadDir(name string) ([]fs.DirEntry, error) { return fs.ReadDir(r.FS, name) }

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package doctor
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+// adapter is what PCI says of one: which driver it wants, and which module makes RDMA devices of it.
+type adapter struct{ vendor, device, driver, rdma string }
+
+// adapters are recognised by vendor and, where a vendor has other things too, by the beginning of the device.
+var adapters = []adapter{
+	{"0x15b3", "0x10", "mlx5_core", "mlx5_ib"}, {"0x15b3", "0xa2", "mlx5_core", "mlx5_ib"},
+	{"0x1d0f", "0xefa", "efa", "efa"},
+}
+
+func (h *Host) checkDevices() (all []Finding) {
+	if len(h.all()) > 0 || h.Software(h.Env("GOVERBS_DEVICE")) {
+		return nil
+	}
+	for _, slot := range h.list(vendorsDir) {
+		dir := vendorsDir + "/" + slot
+		vendor, id := h.text(dir+"/vendor"), h.text(dir+"/device")
+		for _, a := range adapters {
+			if vendor != a.vendor || !strings.HasPrefix(id, a.device) {
+				continue
+			}
+			switch driver := h.target(dir + "/driver"); {
+			case driver == "":
+				return append(all, found("devices.driver", slot, vendor+" "+id, a.driver))
+			case !h.module(a.rdma):
+				return append(all, found("devices.rdma", slot, "its driver is "+driver, a.rdma))
+			}
+		}
+	}
+	if h.text("sys/module/ib_core/parameters/netns_mode") == "N" {
+		return append(all, found("devices.elsewhere", "this namespace", ""))
+	}
+	return append(all, found("devices.none", "this host", ""))
+}
+
+func (h *Host) checkModules() (all []Finding) {
+	if len(h.all()) == 0 {
+		return nil
+	}
+	if !h.module("ib_uverbs") {
+		all = append(all, found("modules.uverbs", "the kernel", "module ib_uverbs is not loaded"))
+	}
+	if !h.module("rdma_ucm") && slices.ContainsFunc(h.all(), (*device).managed) {
+		all = append(all, found("modules.ucm", "the kernel", "module rdma_ucm is not loaded"))
+	}
+	return all
+}
+
+// managed says if a device has connections of the connection manager: EFA has none.
+func (d *device) managed() bool { return d.provider != "efa" }
+
+const nodesDir = "dev/infiniband"
+
+func (h *Host) checkNodes() (all []Finding) {
+	if len(h.all()) == 0 {
+		return nil
+	}
+	const verbs = "sys/class/infiniband_verbs"
+	if h.module("ib_uverbs") {
+		for _, name := range h.list(verbs) {
+			if of := h.text(verbs + "/" + name + "/ibdev"); of != "" {
+				all = append(all, h.node(of, name)...)
+			}
+		}
+	}
+	if h.module("rdma_ucm") && slices.ContainsFunc(h.all(), (*device).managed) {
+		all = append(all, h.node("the connection manager", "rdma_cm")...)
+	}
+	return all
+}
+
+// node looks at a node of /dev/infiniband.
+func (h *Host) node(where, name string) []Finding {
+	file := "/" + nodesDir + "/" + name
+	switch err := h.Open(nodesDir + "/" + name); {
+	case errors.Is(err, fs.ErrNotExist):
+		return []Finding{found("nodes.missing", where, file+" is not there", file)}
+	case errors.Is(err, syscall.EACCES):
+		return []Finding{found("nodes.permission", where, file, file)}
+	case errors.Is(err, syscall.EPERM):
+		return []Finding{found("nodes.cgroup", where, file, file)}
+	}
+	return nil
+}
+
+// libraryDirs are where the loader looks.
+var libraryDirs = []string{"usr/lib/x86_64-linux-gnu", "lib/x86_64-linux-gnu", "usr/lib/aarch64-linux-gnu",
+	"lib/aarch64-linux-gnu", "usr/lib64", "lib64", "usr/lib", "lib", "usr/local/lib"}
+
+// library finds a library, and the release of rdma-core that its name ends with: 44 of libibverbs.so.1.14.44.0.
+func (h *Host) library(name string) (file string, release int) {
+	dirs := libraryDirs
+	for dir := range strings.SplitSeq(h.Env("LD_LIBRARY_PATH"), ":") {
+		if dir = strings.TrimPrefix(dir, "/"); dir != "" {
+			dirs = append([]string{dir}, dirs...)
+		}
+	}
+	for _, dir := range dirs {
+		file := dir + "/" + name
+		if !h.has(file) {
+			continue
+		}
+		parts := strings.Split(strings.TrimPrefix(h.target(file), name), ".")
+		if len(parts) == 4 { // empty, minor, release, patch
+			release, _ = strconv.Atoi(parts[2])
+		}
+		return file, release
+	}
+	return "", 0
+}
+
+func (h *Host) checkLibraries() (all []Finding) {
+	if len(h.all()) == 0 {
+		return nil
+	}
+	file, release := h.library("libibverbs.so.1")
+	if file == "" {
+		return append(all, found("libraries.verbs", "this host", ""))
+	}
+	cm, other := h.library("librdmacm.so.1")
+	switch {
+	case cm == "":
+		all = append(all, found("libraries.cm", "this host", ""))
+	case release != 0 && other != 0 && release != other:
+		what := fmt.Sprintf("libibverbs is of %d, librdmacm of %d", release, other)
+		all = append(all, found("libraries.skew", cm, what, "goverbs itself takes both"))
+	}
+	seen := map[string]bool{}
+	for _, d := range h.all() {
+		if d.provider == "" || seen[d.provider] {
+			continue
+		}
+		seen[d.provider] = true
+		all = append(all, h.provider(file, d)...)
+	}
+	if abi := h.text("sys/class/infiniband_verbs/abi_version"); abi != "" && abi != "6" {
+		all = append(all, found("libraries.abi", file, "version "+abi, abi))
+	}
+	return all
+}
+
+// provider looks for the library of rdma-core that drives a device: libmlx5-rdmav34.so, where libibverbs knows the
+// suffix.
+func (h *Host) provider(verbs string, d *device) []Finding {
+	b, _ := fs.ReadFile(h.FS, verbs)
+	suffix := "-rdmav34.so"
+	if _, after, ok := strings.Cut(string(b), "lib%s-rdmav"); ok {
+		suffix = "-rdmav" + after[:min(2, len(after))] + ".so"
+	}
+	dir := path.Dir(verbs) + "/libibverbs"
+	name := "lib" + d.provider + suffix
+	if !h.has(dir + "/" + name) {
+		for _, other := range h.list(dir) {
+			if strings.HasPrefix(other, "lib"+d.provider+"-rdmav") {
+				what := fmt.Sprintf("/%s/%s is there, libibverbs wants %s", dir, other, name)
+				return []Finding{found("libraries.skew", d.name, what, "A provider library belongs to one release")}
+			}
+		}
+		return []Finding{found("libraries.provider", d.name, "/"+dir+"/"+name+" is not there", name)}
+	}
+	const config = "etc/libibverbs.d"
+	for _, file := range h.list(config) {
+		if slices.Contains(strings.Fields(h.text(config+"/"+file)), d.provider) {
+			return nil
+		}
+	}
+	return []Finding{found("libraries.config", d.name, "/"+config+"/"+d.provider+".driver is not there", d.provider+
+		" > /"+config+"/"+d.provider+".driver")}
+}
+
+func (h *Host) checkEnvironment() []Finding {
+	name := h.Env("GOVERBS_DEVICE")
+	if len(h.all()) == 0 && !strings.HasPrefix(name, "soft") {
+		return nil // checkDevices says why
+	}
+	if name == "" || h.Software(name) ||
+		slices.ContainsFunc(h.all(), func(d *device) bool { return d.name == name }) {
+		return nil
+	}
+	return []Finding{found("env.device", "the environment", fmt.Sprintf("%q", name))}
+}
