@@ -24,6 +24,7 @@ type Suite struct {
 	Packages []Package      // what it needs of the archive
 	Version  string         // what the page says, if it is not that of the first of Packages
 	Build    string         // a script in build, which makes what the archive has only as source; or ""
+	Builds   time.Duration  // how long Build may take
 	Python   string         // the directory with tests of pyverbs; then Cases are empty, and the tests name themselves
 	Rxe      bool           // whether it runs on Soft-RoCE of guests, too,
 	Without  *regexp.Regexp // but for cases of these names, which would take too long there; or nil
@@ -119,8 +120,11 @@ func (s *Suite) directive(word, rest string) error {
 		s.Version = rest
 	case word == "package" && len(fields) == 2:
 		s.Packages = append(s.Packages, Package{fields[0], fields[1]})
-	case word == "build" && len(fields) == 1:
-		s.Build = rest
+	case word == "build" && len(fields) == 2:
+		s.Build = fields[0]
+		limit, err := time.ParseDuration(fields[1])
+		s.Builds = limit
+		return err
 	case word == "rxe" && len(fields) != 1:
 		s.Rxe = true
 		if len(fields) == 0 {
@@ -150,8 +154,8 @@ func (s *Suite) directive(word, rest string) error {
 			s.Skips = append(s.Skips, status)
 		}
 	default:
-		return fmt.Errorf("@ %s %s; want @ title TEXT, @ package NAME VERSION, @ version TEXT, @ build SCRIPT, @ rxe, "+
-			"@ network own, @ python DIRECTORY, @ limit DURATION, @ skips STATUS..., @ server COMMAND, "+
+		return fmt.Errorf("@ %s %s; want @ title TEXT, @ package NAME VERSION, @ version TEXT, @ build SCRIPT LIMIT, "+
+			"@ rxe, @ network own, @ python DIRECTORY, @ limit DURATION, @ skips STATUS..., @ server COMMAND, "+
 			"@ client COMMAND or @ prints TEXT", word, rest)
 	}
 	return nil

@@ -122,20 +122,37 @@ addresses | | ip -4 -o addr show up | 192.0.2.2
 	assert.Equal(t, []Result{{Case: "addresses", Ends: Pass}}, all)
 }
 
+// hangs writes a script that never ends, nor does what it starts. gone waits until that is gone.
+func hangs(t *testing.T) (script string, gone func()) {
+	pids := filepath.Join(t.TempDir(), "pid")
+	script = filepath.Join(t.TempDir(), "script")
+	require.NoError(t, os.WriteFile(script, []byte("sleep 3600 & echo $! >"+pids+"; wait\n"), 0o600))
+	return script, func() {
+		pid, err := os.ReadFile(pids)
+		require.NoError(t, err)
+		assert.Eventually(t, func() bool {
+			stat, err := os.ReadFile("/proc/" + strings.TrimSpace(string(pid)) + "/stat")
+			return err != nil || strings.Contains(string(stat), ") Z ")
+		}, 10*time.Second, 10*time.Millisecond, "sleep lives")
+	}
+}
+
 // TestRunEnds: a program that hangs fails, and what it started ends too.
 func TestRunEnds(t *testing.T) {
+	script, gone := hangs(t)
 	s := &Suite{Limit: 300 * time.Millisecond}
-	pids := filepath.Join(t.TempDir(), "pid")
-	script := filepath.Join(t.TempDir(), "script")
-	require.NoError(t, os.WriteFile(script, []byte("sleep 3600 & echo $! >"+pids+"; wait\n"), 0o600))
 	r := runner(t).Run(t.Context(), s, Case{Name: "hangs", Client: []string{"sh", script}})
 	assert.Equal(t, "fail (it did not end in time: )", r.String())
-	pid, err := os.ReadFile(pids)
-	require.NoError(t, err)
-	assert.Eventually(t, func() bool {
-		stat, err := os.ReadFile("/proc/" + strings.TrimSpace(string(pid)) + "/stat")
-		return err != nil || strings.Contains(string(stat), ") Z ")
-	}, 10*time.Second, 10*time.Millisecond, "sleep lives")
+	gone()
+}
+
+// TestBuildEnds: so does a script that builds.
+func TestBuildEnds(t *testing.T) {
+	script, gone := hangs(t)
+	assert.ErrorContains(t, Build(t.Context(), "sh", 300*time.Millisecond, script), "did not end in 300ms")
+	gone()
+	assert.ErrorContains(t, Build(t.Context(), "/bin/false", time.Minute), "/bin/false: exit status 1")
+	assert.NoError(t, Build(t.Context(), "/bin/true", time.Minute))
 }
 
 // TestCompare: a difference in either direction is one, and so is a row without a case.
@@ -220,8 +237,9 @@ all -a | | true
 }
 
 func TestCasesRefuse(t *testing.T) {
-	_, err := parse("s", "s.txt", "@ limit never\n@ colour red\na\n")
+	_, err := parse("s", "s.txt", "@ limit never\n@ colour red\na\n@ build it\n")
 	assert.ErrorContains(t, err, `s.txt:1: time: invalid duration "never"`)
 	assert.ErrorContains(t, err, "s.txt:2: @ colour red; want @ title TEXT")
+	assert.ErrorContains(t, err, "s.txt:4: @ build it; want @ title TEXT")
 	assert.ErrorContains(t, err, "s.txt:3: a has no client, and no line @ client stands above")
 }

@@ -28,13 +28,13 @@
 // A device has queue pairs of type RC, UC, UD and XRC; all operations of [ibv.WROpcode] except TSO and those of
 // drivers; shared receive queues, plain, of XRC and with tag matching; memory windows; multicast; extended completion
 // queues, and moderation of their events; buffers; regions of memory, of device memory, of files, with on-demand
-// paging, and null regions; and asynchronous events. It lacks flow steering and its counters, work queues and
-// indirection tables, raw packets, rate limits, path migration, completion counters, and DMA handles.
+// paging, and null regions; DMA handles; and asynchronous events. It lacks flow steering and its counters, work queues
+// and indirection tables, raw packets, rate limits, path migration and completion counters.
 //
 // Queue pairs of raw packets, and the work queues and tables that spread packets over them, take what arrives at an
 // Ethernet port. There is none: packets of a device with Wire go through a UDP socket of the kernel. Allocators of a
-// parent domain are refused with EOPNOTSUPP: entries of queues hold pointers that Go's collector has to see, so they
-// cannot lie in memory of the program's.
+// parent domain are never called: entries of queues hold pointers that Go's collector has to see, so they cannot lie in
+// memory of the program's.
 //
 // A region of a dma-buf is a mapping of its descriptor: any file of memory will do, such as a memfd. The memory of a
 // buffer and of a device's memory is a memfd, which ExportDMABuf gives.

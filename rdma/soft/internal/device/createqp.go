@@ -39,7 +39,11 @@ func createQPEx(c *context, address uint64) (uint64, runtime.Errno) {
 	attr := at[ibv.QPInitAttrEx](address)
 	const known = ibv.QP_INIT_ATTR_PD | ibv.QP_INIT_ATTR_XRCD | ibv.QP_INIT_ATTR_CREATE_FLAGS |
 		ibv.QP_INIT_ATTR_SEND_OPS_FLAGS
-	if attr.CompMask&^known != 0 || attr.CompMask&ibv.QP_INIT_ATTR_CREATE_FLAGS != 0 && attr.CreateFlags != 0 {
+	if attr.CompMask&^known != 0 {
+		return 0, errnos.EOPNOTSUPP
+	}
+	flags := createFlags(attr)
+	if flags != 0 && (flags != ibv.QP_CREATE_BLOCK_SELF_MCAST_LB || attr.QPType != ibv.QPT_UD) {
 		return 0, errnos.EOPNOTSUPP
 	}
 	q, errno := c.newQP(attr)
@@ -50,12 +54,21 @@ func createQPEx(c *context, address uint64) (uint64, runtime.Errno) {
 	return addressOf(q.record), 0
 }
 
+// createFlags are those of the attributes, which may be without any.
+func createFlags(attr *ibv.QPInitAttrEx) ibv.QPCreateFlags {
+	if attr.CompMask&ibv.QP_INIT_ATTR_CREATE_FLAGS == 0 {
+		return 0
+	}
+	return attr.CreateFlags
+}
+
 // newQP checks attributes and makes a queue pair, in RESET.
 func (c *context) newQP(attr *ibv.QPInitAttrEx) (*qp, runtime.Errno) {
 	f := c.fabric()
 	f.mu.Lock()
 	defer f.unlock()
-	q := &qp{context: c, device: c.device, on: f, kind: attr.QPType, cap: attr.Cap, signals: attr.SQSigAll != 0}
+	q := &qp{context: c, device: c.device, on: f, kind: attr.QPType, cap: attr.Cap, signals: attr.SQSigAll != 0,
+		unheard: createFlags(attr)&ibv.QP_CREATE_BLOCK_SELF_MCAST_LB != 0}
 	if errno := q.parts(attr); errno != 0 {
 		return nil, errno
 	}

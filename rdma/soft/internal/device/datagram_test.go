@@ -172,3 +172,36 @@ func TestMulticast(t *testing.T) {
 	assert.ErrorIs(t, verbs.DestroyQP(to[1]), errnos.EBUSY)
 	require.NoError(t, verbs.DetachMcast(to[1], g.gid, 0))
 }
+
+// TestMulticastUnheard: a queue pair that blocks its own multicast does not get what it sends, and others do; one that
+// does not block it gets it, too.
+func TestMulticastUnheard(t *testing.T) {
+	r := newRig(t, Options{})
+	b := r.buffer(0, 1024, everything)
+	for _, flags := range []ibv.QPCreateFlags{0, ibv.QP_CREATE_BLOCK_SELF_MCAST_LB} {
+		g := newGroup(r, 1)
+		init := &ibv.QPInitAttrEx{Cap: testCaps, QPType: ibv.QPT_UD, CompMask: ibv.QP_INIT_ATTR_PD |
+			ibv.QP_INIT_ATTR_CREATE_FLAGS, PD: ibv.PtrTo(r.pd[0]), CreateFlags: flags}
+		recvs := r.cq(0, 16)
+		init.SendCQ, init.RecvCQ = ibv.PtrTo(g.sends), ibv.PtrTo(recvs)
+		qp, err := verbs.CreateQPEx(r.context[0], init)
+		require.NoError(t, err)
+		r.connect(qp, 0, 0)
+		g.from = qp
+		for _, member := range []*ibv.QP{qp, g.to[0]} {
+			require.NoError(t, verbs.AttachMcast(member, g.gid, 0))
+		}
+		r.recv(qp, 1, b.sge(0, 100))
+		there := r.buffer(1, 100, everything)
+		r.recv(g.to[0], 2, there.sge(0, 100))
+		g.send(3)
+		assert.EqualValues(t, 3, r.poll(g.sends).WRID)
+		assert.EqualValues(t, 2, r.poll(g.recvs[0]).WRID)
+		_, heard := r.polled(recvs)
+		assert.Equal(t, flags == 0, heard)
+		for _, member := range []*ibv.QP{qp, g.to[0]} {
+			require.NoError(t, verbs.DetachMcast(member, g.gid, 0))
+		}
+		require.NoError(t, verbs.DestroyQP(qp))
+	}
+}

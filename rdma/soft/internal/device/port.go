@@ -3,6 +3,8 @@
 package device
 
 import (
+	"slices"
+
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma/soft/internal/counters"
 	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
@@ -165,7 +167,8 @@ func (d *device) datagrams(m *message.Request) {
 		d.count(counters.UnknownQP)
 	}
 	for _, q := range f.groups[m.To.GID] { // each by itself: others have the message already when memory of one is gone
-		if q.device == d {
+		own := q.unheard && m.SourceQP == q.number && slices.Contains(d.gids, m.From.GID)
+		if q.device == d && !own {
 			d.guarded(m, q)
 		}
 	}

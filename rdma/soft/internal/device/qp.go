@@ -49,6 +49,7 @@ type qp struct {
 	recvs       *recvQueue // nil with a shared one, and for XRC
 	established bool       // the first message came
 	groups      int        // of multicast that it is in
+	unheard     bool       // by itself, of what it sends to groups
 
 	// Of the requester and the completer.
 	// the message that is sent, or was last: what does not change from one to the next is filled in

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package suites
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"syscall"
+	"time"
+)
+
+// Build runs a script that builds what a suite has only as source. It ends, with all that it started, at the limit.
+func Build(ctx context.Context, script string, limit time.Duration, args ...string) error {
+	within, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	cmd := exec.CommandContext(within, script, args...)
+	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	err := cmd.Run()
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() == nil && errors.Is(within.Err(), context.DeadlineExceeded):
+		return fmt.Errorf("%s did not end in %v: is this machine slow, or the archive? The line @ build of "+
+			"conformance/suites/cases sets the limit", script, limit)
+	}
+	return fmt.Errorf("%s: %w", script, err)
+}
