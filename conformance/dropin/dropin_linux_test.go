@@ -211,6 +211,7 @@ func TestFiles(t *testing.T) {
 	}{
 		{"test -c /dev/infiniband/soft0", "", 0},
 		{"cat /sys/class/infiniband/soft0/ports/1/gid_attrs/types/0", "RoCE v2\n", 0},
+		{"cat /sys/class/infiniband/soft0/ports/1/gid_attrs/ndevs/0", "lo\n", 0},
 		{"test -e /dev/infiniband/soft1 -o -e /dev/infinibands/soft0", "", 1},
 		{"test -c /dev/null -a -d /dev", "", 0},
 	} {
