@@ -328,7 +328,7 @@ deps: ## install what is missing: C compilers for five targets, or eight with GO
 	@.ci/modules . conformance/bench examples/grpc
 
 .PHONY: suites
-suites: ## test suites of others on the drop-in libraries: installs them, runs them and compares with what docs/suites.md says; SUITES=NAME,NAME for some, UPDATE=1 writes the results; 35 min
+suites: ## test suites of others on the drop-in libraries: installs them, runs them and compares with what docs/suites.md says; SUITES=NAME,NAME for some, UPDATE=1 writes the results; 35 min, of which 8 build what is only there as source
 	@$(GO) run ./conformance/suites/cmd/suites $(if $(SUITES),-suites '$(SUITES)') $(if $(UPDATE),-update)
 
 .PHONY: suites-rxe

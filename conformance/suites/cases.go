@@ -31,6 +31,7 @@ type Suite struct {
 	Network  bool           // whether its programs run in a network namespace, because they leave loopback out
 	Limit    time.Duration  // for each case, or for each module of Python
 	Skips    []int          // exit statuses with which programs say that they skip
+	Again    string         // a case that fails and writes this runs again: a race of the suite's own; or ""
 	Cases    []Case
 }
 
@@ -145,6 +146,8 @@ func (s *Suite) directive(word, rest string) error {
 		limit, err := time.ParseDuration(rest)
 		s.Limit = limit
 		return err
+	case word == "again" && rest != "":
+		s.Again = rest
 	case word == "skips" && len(fields) > 0:
 		for _, field := range fields {
 			status, err := strconv.Atoi(field)
@@ -155,8 +158,8 @@ func (s *Suite) directive(word, rest string) error {
 		}
 	default:
 		return fmt.Errorf("@ %s %s; want @ title TEXT, @ package NAME VERSION, @ version TEXT, @ build SCRIPT LIMIT, "+
-			"@ rxe, @ network own, @ python DIRECTORY, @ limit DURATION, @ skips STATUS..., @ server COMMAND, "+
-			"@ client COMMAND or @ prints TEXT", word, rest)
+			"@ rxe, @ network own, @ python DIRECTORY, @ limit DURATION, @ skips STATUS..., @ again TEXT, "+
+			"@ server COMMAND, @ client COMMAND or @ prints TEXT", word, rest)
 	}
 	return nil
 }

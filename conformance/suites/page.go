@@ -13,14 +13,16 @@ const about = `# Test suites of others, on the software device and on Soft-RoCE
 
 Programs and tests that nobody of this project wrote run unmodified on the [drop-in libraries](dropin.md) over the
 software device. They come from the Debian archive, in the versions below. ` +
-	"`make suites` installs them, runs\neach case, and fails if one ends otherwise than here. `make suites-rxe` runs " +
-	"those that can on\n" + `Soft-RoCE of two kernels, with rdma-core's own libraries, in a guest. This page is made from
+	"`make suites` installs them, runs\neach case, and fails if one ends otherwise than here; it takes half an hour, of " +
+	"which the first time 8 min build what\nthe archive has only as source. `make suites-rxe` runs those that can on " +
+	"Soft-RoCE of two kernels, with rdma-core's own\n" + `libraries, in a guest. This page is made from
 [conformance/suites/results](../conformance/suites/results).
 
 A server and its client are two processes. On the software device, each has one of its own at a loopback address; those
 of libfabric, which leaves loopback out, are in a network namespace. In a guest, both have the same device. A case
 passes if both end with status 0, and if the client prints what the case asks for. What a suite skips, it skips for a
-reason of its own: the feature is of one vendor, or the device does not have it.
+reason of its own: the feature is of one vendor, or the device does not have it. What only a race of the suite's own
+fails, runs again; the suite's file of cases says which.
 
 `
 

@@ -278,6 +278,11 @@ func last(text string) string {
 	return strings.ReplaceAll(line, "|", "/")
 }
 
+// isRace says whether a case failed by a race of the suite's own.
+func (s *Suite) isRace(r Result) bool {
+	return s.Again != "" && r.Ends == Fail && strings.Contains(r.output, s.Again)
+}
+
 // All runs the cases of a suite whose names are wanted.
 func (r *Runner) All(ctx context.Context, s *Suite, wanted func(name string) bool) ([]Result, error) {
 	if s.Network && r.Kernel == nil {
@@ -301,6 +306,9 @@ func (r *Runner) All(ctx context.Context, s *Suite, wanted func(name string) boo
 		r.begins(c.Name)
 		began := time.Now()
 		result := r.Run(ctx, s, c)
+		for tries := 1; tries < 5 && s.isRace(result); tries++ {
+			result = r.Run(ctx, s, c)
+		}
 		r.Log("%s: %s: %s; %.1f s%s", s.Name, c.Name, result, time.Since(began).Seconds(), result.detail())
 		r.ended(result)
 		all = append(all, result)

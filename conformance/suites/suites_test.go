@@ -107,6 +107,20 @@ own           |                    | X=own printenv X              | own
 	}, ends)
 }
 
+// TestAgain: a case that fails by the suite's own race runs again, and no other does.
+func TestAgain(t *testing.T) {
+	script := filepath.Join(t.TempDir(), "script")
+	require.NoError(t, os.WriteFile(script, []byte("echo >>$1; echo late; test $(wc -l <$1) -ge $2\n"), 0o600))
+	once := func(n string) string { return "sh " + script + " " + filepath.Join(t.TempDir(), "tries") + " " + n }
+	for again, ends := range map[string][]string{"late": {Pass, Fail}, "later": {Fail, Fail}} {
+		s, err := parse("made", "made.txt", "@ again "+again+"\nthird | | "+once("3")+"\nsixth | | "+once("6")+"\n")
+		require.NoError(t, err)
+		all, err := runner(t).All(t.Context(), s, func(string) bool { return true })
+		require.NoError(t, err)
+		assert.Equal(t, ends, []string{all[0].Ends, all[1].Ends}, again)
+	}
+}
+
 // TestNetwork: programs of a suite with a network have two addresses that are not loopback's.
 func TestNetwork(t *testing.T) {
 	s, err := parse("made", "made.txt", `
