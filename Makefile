@@ -149,6 +149,7 @@ vm: vm-deps ## tests on real kernels with Soft-RoCE; KERNEL=6.1 for one; 6 to 8 
 		-- ./conformance/vm/rxe ./conformance/vm/promises ./conformance/vm/objects ./conformance/vm/interop ./conformance/vm/roce ./conformance/vm/cm
 	@.ci/deps librpma-dev
 	@$(RPMAPEER) $(VM) $(VMFLAGS) -kernel '$(RPMAKERNEL)' $(WITHRPMA) -- ./conformance/vm/rpma
+	@$(VM) $(VMFLAGS) -kernel '$(KERNEL)' -with ./cmd/goverbs -- ./conformance/dropin ./cmd/goverbs/internal/doctor -run 'TestQuery|TestPing$$|TestWithoutLibraries|TestGuest'
 	@$(VM) $(VMFLAGS) -kernel '$(KERNEL)' -pair -cpus 1 -- ./conformance/vm/pair ./conformance/vm/cm -run '^TestMove$$|TwoHosts'
 
 .PHONY: vm-unreachable

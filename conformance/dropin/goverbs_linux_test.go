@@ -149,6 +149,31 @@ func same(own any, text string) bool {
 	return false
 }
 
+// TestWithoutLibraries: where libibverbs is not, goverbs says what the kernel knows, and what is missing.
+func TestWithoutLibraries(t *testing.T) {
+	if !inGuest() {
+		t.Skip("there is no device of a kernel here: make vm runs this in a guest")
+	}
+	device := os.Getenv("GOVERBS_DEVICE")
+	say := func(args ...string) string {
+		out, err := exec.Command(goverbs(t), args...).CombinedOutput()
+		require.NoError(t, err, "%s", out)
+		return string(out)
+	}
+	gids := say("gids", device)
+	const library = "/usr/lib/x86_64-linux-gnu/libibverbs.so.1"
+	require.NoError(t, os.Rename(library, "/hidden"))
+	defer func() { require.NoError(t, os.Rename("/hidden", library)) }()
+	assert.Equal(t, gids, say("gids", device))
+	devices := say("devices")
+	assert.Regexp(t, device+` +1 +kernel +ACTIVE +ETHERNET +- `, devices)
+	assert.Contains(t, devices, "libibverbs.so.1")
+	report := say("query", device)
+	assert.Contains(t, report, "libibverbs.so.1")
+	assert.Regexp(t, `state +ACTIVE`, report)
+	assert.Regexp(t, `driver|parent`, report)
+}
+
 // TestPing: goverbs ping has answers of rdma-core's programs, and goverbs serve answers theirs.
 func TestPing(t *testing.T) {
 	dir := ""

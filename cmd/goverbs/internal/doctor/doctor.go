@@ -65,7 +65,7 @@ type Report struct {
 func Examine(h *Host) *Report {
 	r := &Report{Devices: []string{}, Findings: []Finding{}}
 	for _, d := range h.all() {
-		r.Devices = append(r.Devices, d.name)
+		r.Devices = append(r.Devices, d.Name)
 	}
 	for _, c := range checks {
 		r.Checks = append(r.Checks, c.name)

@@ -8,13 +8,10 @@ package doctor
 import (
 	"io/fs"
 	"net/netip"
-	"path"
-	"slices"
 	"strconv"
-	"strings"
 	"time"
 
-	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/cmd/goverbs/internal/sysfs"
 )
 
 // Host is what checks look at.
@@ -32,7 +29,7 @@ type Host struct {
 	// Software says if a name is one of a software device.
 	Software func(name string) bool
 
-	devices []*device
+	devices []*sysfs.Device
 	listed  bool
 }
 
@@ -44,46 +41,8 @@ type Interface struct {
 	Addresses []netip.Prefix
 }
 
-// device is a device as sysfs has it.
-type device struct {
-	name, dir string
-	driver    string // of the kernel: mlx5_core; rdma_rxe for Soft-RoCE
-	provider  string // of rdma-core: mlx5
-	ports     []*port
-}
-
-// port is a port of a device.
-type port struct {
-	of          *device
-	number      int
-	dir         string
-	state, phys string // ACTIVE, LinkUp
-	ethernet    bool
-	infiniband  bool
-	gids        []gid
-	netdevs     []string // of its GIDs, and of its PCI function
-}
-
-func (p *port) String() string { return p.of.name + " port " + strconv.Itoa(p.number) }
-
-// gid is an entry of a port's table that is in use.
-type gid struct {
-	index   int
-	address netip.Addr
-	v2      bool
-	netdev  string
-}
-
 // text is a file without the white space around it, or empty.
-func (h *Host) text(name string) string { return read(h.FS, name) }
-
-func read(f fs.FS, name string) string {
-	b, err := fs.ReadFile(f, name)
-	if err != nil {
-		return ""
-	}
-	return strings.TrimSpace(string(b))
-}
+func (h *Host) text(name string) string { return sysfs.Text(h.FS, name) }
 
 // number is a number in a file.
 func (h *Host) number(name string) (uint64, bool) {
@@ -96,23 +55,9 @@ func (h *Host) has(name string) bool {
 	return err == nil
 }
 
-// list names what is in a directory, in order.
-func (h *Host) list(dir string) (names []string) {
-	all, _ := fs.ReadDir(h.FS, dir)
-	for _, one := range all {
-		names = append(names, one.Name())
-	}
-	return names
-}
+func (h *Host) list(dir string) []string { return sysfs.List(h.FS, dir) }
 
-// target is the last part of where a link leads.
-func (h *Host) target(name string) string {
-	to, err := fs.ReadLink(h.FS, name)
-	if err != nil {
-		return ""
-	}
-	return path.Base(to)
-}
+func (h *Host) target(name string) string { return sysfs.Target(h.FS, name) }
 
 // signs are what shows that a module is there if it is built in.
 var signs = map[string]string{"ib_uverbs": "sys/class/infiniband_verbs/abi_version",
@@ -134,81 +79,21 @@ func (h *Host) face(name string) *Interface {
 	return nil
 }
 
-// providers are names of rdma-core for drivers that have another one.
-var providers = map[string]string{"mlx5_core": "mlx5", "mlx4_core": "mlx4", "rdma_rxe": "rxe", "bnxt_en": "bnxt_re",
-	"ice": "irdma", "i40e": "irdma", "hns3": "hns"}
-
-const (
-	devicesDir = "sys/class/infiniband"
-	vendorsDir = "sys/bus/pci/devices"
-)
+// vendorsDir has adapters, whether or not they have a driver.
+const vendorsDir = "sys/bus/pci/devices"
 
 // all lists the devices, once.
-func (h *Host) all() []*device {
-	if h.listed {
-		return h.devices
-	}
-	h.listed = true
-	for _, name := range h.list(devicesDir) {
-		d := &device{name: name, dir: devicesDir + "/" + name}
-		d.driver = h.target(d.dir + "/device/driver")
-		if d.driver == "" && h.has(d.dir+"/parent") {
-			d.driver = "rdma_rxe"
-		}
-		d.provider = d.driver
-		if p, ok := providers[d.driver]; ok {
-			d.provider = p
-		}
-		for _, n := range h.list(d.dir + "/ports") {
-			if number, err := strconv.Atoi(n); err == nil {
-				d.ports = append(d.ports, h.port(d, number))
-			}
-		}
-		h.devices = append(h.devices, d)
+func (h *Host) all() []*sysfs.Device {
+	if !h.listed {
+		h.listed, h.devices = true, sysfs.Devices(h.FS)
 	}
 	return h.devices
 }
 
-func (h *Host) port(d *device, number int) *port {
-	p := &port{of: d, number: number, dir: d.dir + "/ports/" + strconv.Itoa(number)}
-	_, p.state, _ = strings.Cut(h.text(p.dir+"/state"), ": ")
-	_, p.phys, _ = strings.Cut(h.text(p.dir+"/phys_state"), ": ")
-	layer := h.text(p.dir + "/link_layer")
-	p.ethernet, p.infiniband = layer == "Ethernet", layer == "InfiniBand"
-	for _, n := range h.list(p.dir + "/gids") {
-		index, err := strconv.Atoi(n)
-		g, err2 := ibv.ParseGID(h.text(p.dir + "/gids/" + n))
-		if err != nil || err2 != nil || g == (ibv.GID{}) {
-			continue
-		}
-		one := gid{index: index, address: netip.AddrFrom16(*g.Raw()).Unmap(),
-			v2:     strings.Contains(h.text(p.dir+"/gid_attrs/types/"+n), "v2"),
-			netdev: h.text(p.dir + "/gid_attrs/ndevs/" + n)}
-		p.gids = append(p.gids, one)
-		p.on(one.netdev)
-	}
-	slices.SortFunc(p.gids, func(a, b gid) int { return a.index - b.index })
-	if p.ethernet {
-		p.on(h.text(d.dir + "/parent"))
-		nets := h.list(d.dir + "/device/net")
-		if len(d.ports) == 0 && len(nets) == 1 {
-			p.on(nets[0])
-		}
-	}
-	return p
-}
-
-// on notes an interface of a port.
-func (p *port) on(netdev string) {
-	if netdev != "" && !slices.Contains(p.netdevs, netdev) {
-		p.netdevs = append(p.netdevs, netdev)
-	}
-}
-
 // ports calls do for each port of each device.
-func (h *Host) ports(do func(p *port)) {
+func (h *Host) ports(do func(p *sysfs.Port)) {
 	for _, d := range h.all() {
-		for _, p := range d.ports {
+		for _, p := range d.Ports {
 			do(p)
 		}
 	}

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/goverbs/goverbs/cmd/goverbs/internal/sysfs"
 )
 
 // rising are counters of errors, by what it means when they rise.
@@ -28,13 +30,13 @@ func (h *Host) checkCounters() (all []Finding) {
 	if h.Later == nil {
 		return nil
 	}
-	h.ports(func(p *port) {
+	h.ports(func(p *sysfs.Port) {
 		for _, kind := range rising {
 			var rose []string
-			for _, dir := range []string{p.dir + "/counters/", p.dir + "/hw_counters/"} {
+			for _, dir := range []string{p.Dir + "/counters/", p.Dir + "/hw_counters/"} {
 				for _, name := range kind.names {
 					before, ok := h.number(dir + name)
-					after, err := strconv.ParseUint(read(h.Later, dir+name), 10, 64)
+					after, err := strconv.ParseUint(sysfs.Text(h.Later, dir+name), 10, 64)
 					if ok && err == nil && after > before {
 						rose = append(rose, fmt.Sprintf("%s by %d", name, after-before))
 					}
@@ -42,7 +44,7 @@ func (h *Host) checkCounters() (all []Finding) {
 			}
 			if len(rose) > 0 {
 				what := fmt.Sprintf("%s in %v", strings.Join(rose, ", "), h.Interval)
-				all = append(all, found(kind.id, p.String(), what, "goverbs query "+p.of.name))
+				all = append(all, found(kind.id, p.String(), what, "goverbs query "+p.Of.Name))
 			}
 		}
 	})
@@ -51,17 +53,17 @@ func (h *Host) checkCounters() (all []Finding) {
 
 func (h *Host) checkPCIe() (all []Finding) {
 	for _, d := range h.all() {
-		dir := d.dir + "/device/"
+		dir := d.Dir + "/device/"
 		slot := h.target(strings.TrimSuffix(dir, "/"))
 		width, most := h.text(dir+"current_link_width"), h.text(dir+"max_link_width")
 		now, ok := strconv.Atoi(width)
 		top, ok2 := strconv.Atoi(most)
 		if ok == nil && ok2 == nil && now > 0 && now < top {
-			all = append(all, found("pcie.width", d.name, fmt.Sprintf("%d of %d lanes", now, top), slot))
+			all = append(all, found("pcie.width", d.Name, fmt.Sprintf("%d of %d lanes", now, top), slot))
 		}
 		speed, fastest := gigatransfers(h.text(dir+"current_link_speed")), gigatransfers(h.text(dir+"max_link_speed"))
 		if speed > 0 && speed < fastest {
-			all = append(all, found("pcie.speed", d.name, fmt.Sprintf("%g of %g GT/s", speed, fastest), slot))
+			all = append(all, found("pcie.speed", d.Name, fmt.Sprintf("%g of %g GT/s", speed, fastest), slot))
 		}
 	}
 	return all
@@ -88,14 +90,14 @@ func (h *Host) checkNUMA() (all []Finding) {
 		}
 	}
 	for _, d := range h.all() {
-		node, ok := h.number(d.dir + "/device/numa_node")
+		node, ok := h.number(d.Dir + "/device/numa_node")
 		if !ok || len(allowed) == 0 {
 			continue
 		}
 		near := cpus(h.text(fmt.Sprintf("sys/devices/system/node/node%d/cpulist", node)))
 		if len(near) > 0 && !slices.ContainsFunc(near, func(cpu int) bool { return allowed[cpu] }) {
 			n := strconv.FormatUint(node, 10)
-			all = append(all, found("numa.far", d.name, "it is at node "+n, n, n))
+			all = append(all, found("numa.far", d.Name, "it is at node "+n, n, n))
 		}
 	}
 	return all
@@ -144,7 +146,7 @@ func (h *Host) checkHugePages() []Finding {
 		}
 	}
 	total := pages["HugePages_Total"]
-	switch efa := func(d *device) bool { return d.provider == "efa" }; {
+	switch efa := func(d *sysfs.Device) bool { return d.Provider == "efa" }; {
 	case len(h.all()) == 0:
 	case total > 0 && pages["HugePages_Free"] == 0:
 		return []Finding{found("hugepages.gone", "this host", fmt.Sprint(total), strconv.FormatUint(2*total, 10))}
@@ -181,10 +183,10 @@ func (h *Host) release() (v version) {
 
 // checkKernel knows what was measured on kernels: conformance/vm/results.
 func (h *Host) checkKernel() []Finding {
-	rxe := slices.IndexFunc(h.all(), func(d *device) bool { return d.provider == "rxe" })
+	rxe := slices.IndexFunc(h.all(), func(d *sysfs.Device) bool { return d.Provider == "rxe" })
 	if v := h.release(); rxe < 0 || v == (version{}) || v.atLeast(6, 1) {
 		return nil
 	}
-	return []Finding{found("kernel.rxe", h.all()[rxe].name, "Linux "+h.text("proc/sys/kernel/osrelease"),
+	return []Finding{found("kernel.rxe", h.all()[rxe].Name, "Linux "+h.text("proc/sys/kernel/osrelease"),
 		"use Linux 6.1 or later: what was measured begins there")}
 }

@@ -8,12 +8,14 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/goverbs/goverbs/cmd/goverbs/internal/sysfs"
 )
 
 // checkNamespace finds ports whose interfaces are not in this namespace.
 func (h *Host) checkNamespace() (all []Finding) {
-	h.ports(func(p *port) {
-		for _, name := range p.netdevs {
+	h.ports(func(p *sysfs.Port) {
+		for _, name := range p.Netdevs {
 			if h.face(name) == nil {
 				all = append(all, found("namespace.netdev", p.String(), name+" is not here", name, name))
 			}
@@ -23,8 +25,8 @@ func (h *Host) checkNamespace() (all []Finding) {
 }
 
 // faces are the interfaces of a port that this namespace has.
-func (h *Host) faces(p *port) (all []*Interface) {
-	for _, name := range p.netdevs {
+func (h *Host) faces(p *sysfs.Port) (all []*Interface) {
+	for _, name := range p.Netdevs {
 		if f := h.face(name); f != nil {
 			all = append(all, f)
 		}
@@ -33,10 +35,10 @@ func (h *Host) faces(p *port) (all []*Interface) {
 }
 
 // up says if a port can carry anything; checkLink says why not.
-func (h *Host) up(p *port) bool { return p.state == "ACTIVE" }
+func (h *Host) up(p *sysfs.Port) bool { return p.State == "ACTIVE" }
 
 func (h *Host) checkLink() (all []Finding) {
-	h.ports(func(p *port) {
+	h.ports(func(p *sysfs.Port) {
 		if f := h.link(p); f != nil {
 			all = append(all, *f)
 		}
@@ -45,7 +47,7 @@ func (h *Host) checkLink() (all []Finding) {
 }
 
 // link finds the deepest reason why a port does not work.
-func (h *Host) link(p *port) *Finding {
+func (h *Host) link(p *sysfs.Port) *Finding {
 	one := func(f Finding) *Finding { return &f }
 	for _, f := range h.faces(p) {
 		if !f.Up {
@@ -56,14 +58,14 @@ func (h *Host) link(p *port) *Finding {
 		}
 	}
 	switch {
-	case p.infiniband && p.state == "INIT":
+	case p.InfiniBand() && p.State == "INIT":
 		return one(found("link.sm", p.String(), "its state is INIT"))
-	case p.infiniband && p.phys != "" && p.phys != "LinkUp":
-		return one(found("link.carrier", p.String(), "its physical state is "+p.phys, p.of.name))
-	case !h.up(p) && len(h.faces(p)) == len(p.netdevs): // else checkNamespace says why
-		return one(found("link.port", p.String(), "its state is "+p.state))
+	case p.InfiniBand() && p.Phys != "" && p.Phys != "LinkUp":
+		return one(found("link.carrier", p.String(), "its physical state is "+p.Phys, p.Of.Name))
+	case !h.up(p) && len(h.faces(p)) == len(p.Netdevs): // else checkNamespace says why
+		return one(found("link.port", p.String(), "its state is "+p.State))
 	}
-	if rate := h.text(p.dir + "/rate"); p.infiniband && strings.Contains(rate, "(1X ") {
+	if rate := h.text(p.Dir + "/rate"); p.InfiniBand() && strings.Contains(rate, "(1X ") {
 		return one(found("link.width", p.String(), rate))
 	}
 	return nil
@@ -73,33 +75,33 @@ func (h *Host) link(p *port) *Finding {
 func routed(a netip.Addr) bool { return !a.IsLinkLocalUnicast() && !a.IsLoopback() && a.IsValid() }
 
 func (h *Host) checkGIDs() (all []Finding) {
-	h.ports(func(p *port) {
-		if !p.ethernet || !h.up(p) || len(h.faces(p)) < len(p.netdevs) {
+	h.ports(func(p *sysfs.Port) {
+		if !p.Ethernet() || !h.up(p) || len(h.faces(p)) < len(p.Netdevs) {
 			return // other checks say why
 		}
 		name := "NETDEV"
-		if len(p.netdevs) > 0 {
-			name = p.netdevs[0]
+		if len(p.Netdevs) > 0 {
+			name = p.Netdevs[0]
 		}
-		if len(p.gids) == 0 {
+		if len(p.GIDs) == 0 {
 			all = append(all, found("gids.none", p.String(), "", name))
 			return
 		}
 		global := 0
-		for _, g := range p.gids {
-			if !routed(g.address) {
+		for _, g := range p.GIDs {
+			if !routed(g.Address) {
 				continue
 			}
 			global++
-			if f := h.face(g.netdev); f != nil && !f.holds(g.address) {
-				where := fmt.Sprintf("%v GID %d", p, g.index)
-				all = append(all, found("gids.stale", where, g.address.String(), g.address, g.netdev))
+			if f := h.face(g.Netdev); f != nil && !f.holds(g.Address) {
+				where := fmt.Sprintf("%v GID %d", p, g.Index)
+				all = append(all, found("gids.stale", where, g.Address.String(), g.Address, g.Netdev))
 			}
 		}
 		for _, f := range h.faces(p) {
 			for _, a := range f.Addresses {
-				has := func(g gid) bool { return g.address == a.Addr() }
-				if routed(a.Addr()) && !slices.ContainsFunc(p.gids, has) {
+				has := func(g sysfs.GID) bool { return g.Address == a.Addr() }
+				if routed(a.Addr()) && !slices.ContainsFunc(p.GIDs, has) {
 					all = append(all, found("gids.missing", p.String(), a.Addr().String()+" of "+f.Name, a, f.Name))
 					global++
 				}
@@ -117,18 +119,18 @@ func (i *Interface) holds(a netip.Addr) bool {
 }
 
 func (h *Host) checkRoCE() (all []Finding) {
-	h.ports(func(p *port) {
-		if !p.ethernet || len(p.gids) == 0 {
+	h.ports(func(p *sysfs.Port) {
+		if !p.Ethernet() || len(p.GIDs) == 0 {
 			return
 		}
-		if !slices.ContainsFunc(p.gids, func(g gid) bool { return g.v2 }) {
+		if !slices.ContainsFunc(p.GIDs, func(g sysfs.GID) bool { return g.V2 }) {
 			all = append(all, found("roce.v1", p.String(), ""))
 			return
 		}
-		n := strconv.Itoa(p.number)
-		mode := h.text("sys/kernel/config/rdma_cm/" + p.of.name + "/ports/" + n + "/default_roce_mode")
+		n := strconv.Itoa(p.Number)
+		mode := h.text("sys/kernel/config/rdma_cm/" + p.Of.Name + "/ports/" + n + "/default_roce_mode")
 		if strings.Contains(mode, "v1") {
-			all = append(all, found("roce.manager", p.String(), mode, p.of.name, n))
+			all = append(all, found("roce.manager", p.String(), mode, p.Of.Name, n))
 		}
 	})
 	return all
@@ -138,8 +140,8 @@ func (h *Host) checkRoCE() (all []Finding) {
 const headers = 96
 
 func (h *Host) checkMTU() (all []Finding) {
-	h.ports(func(p *port) {
-		if !p.ethernet {
+	h.ports(func(p *sysfs.Port) {
+		if !p.Ethernet() {
 			return
 		}
 		for _, f := range h.faces(p) {
@@ -164,13 +166,13 @@ func (h *Host) checkMTU() (all []Finding) {
 }
 
 func (h *Host) checkPKeys() (all []Finding) {
-	h.ports(func(p *port) {
-		if !p.infiniband || !h.up(p) {
+	h.ports(func(p *sysfs.Port) {
+		if !p.InfiniBand() || !h.up(p) {
 			return
 		}
 		full, limited := 0, 0
-		for _, n := range h.list(p.dir + "/pkeys") {
-			key, err := strconv.ParseUint(h.text(p.dir+"/pkeys/"+n), 0, 16)
+		for _, n := range h.list(p.Dir + "/pkeys") {
+			key, err := strconv.ParseUint(h.text(p.Dir+"/pkeys/"+n), 0, 16)
 			switch {
 			case err != nil || key&0x7fff == 0:
 			case key&0x8000 != 0:
@@ -191,9 +193,9 @@ func (h *Host) checkPKeys() (all []Finding) {
 
 // checkIPoIB asks for an interface of InfiniBand with an address.
 func (h *Host) checkIPoIB() []Finding {
-	var first *port
-	h.ports(func(p *port) {
-		if p.infiniband && first == nil {
+	var first *sysfs.Port
+	h.ports(func(p *sysfs.Port) {
+		if p.InfiniBand() && first == nil {
 			first = p
 		}
 	})
@@ -216,7 +218,7 @@ func (h *Host) checkNetwork() []Finding {
 	}
 	owner := map[netip.Prefix]string{}
 	var all []Finding
-	h.ports(func(p *port) {
+	h.ports(func(p *sysfs.Port) {
 		for _, f := range h.faces(p) {
 			for _, a := range f.Addresses {
 				subnet := a.Masked()

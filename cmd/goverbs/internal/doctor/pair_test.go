@@ -5,13 +5,19 @@ package doctor
 import (
 	"context"
 	"fmt"
+	"io"
+	"net"
+	"os"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/goverbs/goverbs/cmd/goverbs/internal/ping"
+	"github.com/goverbs/goverbs/rdma"
+	"github.com/goverbs/goverbs/rdma/soft"
 )
 
 // way is a network between two hosts, with what is wrong with it.
@@ -118,4 +124,60 @@ func TestPair(t *testing.T) {
 	require.Len(t, r.Findings, 1)
 	assert.Equal(t, "pair.tcp", r.Findings[0].Cause)
 	assert.Contains(t, r.Findings[0].Fix, "start goverbs serve there")
+}
+
+// TestPairsThatFail injects faults into the software device's wire.
+func TestPairsThatFail(t *testing.T) {
+	t.Run("pair.refused", func(t *testing.T) { // the peer says that it is where nobody is
+		d, err := rdma.Open("soft@127.79.1.3") // its connection manager refuses
+		require.NoError(t, err)
+		defer d.Close()
+		l, err := net.Listen("tcp", "127.79.1.3:0")
+		require.NoError(t, err)
+		defer l.Close()
+		go func() {
+			for {
+				c, err := l.Accept()
+				if err != nil {
+					return
+				}
+				_, _ = c.Read(make([]byte, 1000))
+				_, _ = c.Write([]byte(`{"endpoint":"qpn=0x1234 gid=::ffff:127.79.1.9 mtu=1024 qkey=1"}` + "\n"))
+				go func() {
+					_, _ = io.Copy(io.Discard, c)
+					_ = c.Close()
+				}()
+			}
+		}()
+		o := ping.Options{Device: "soft@127.79.1.2", GIDIndex: -1, Peer: "127.79.1.3",
+			Port: l.Addr().(*net.TCPAddr).Port, CMPort: 2, Size: 64, Timeout: time.Second}
+		r := &Report{}
+		require.NoError(t, ExaminePair(t.Context(), Real, o, r))
+		require.Len(t, r.Findings, 1, "%+v", r.Findings)
+		assert.Equal(t, "pair.refused", r.Findings[0].Cause)
+		assert.Contains(t, r.Findings[0].Fix, "127.79.1.9")
+	})
+	t.Run("pair.roce", func(t *testing.T) { // as with a firewall: TCP comes through, packets of RoCE do not
+		if os.Getenv("GOVERBS_EVERYTHING") == "" {
+			t.Skip("it waits for 13 s: make test-all runs it")
+		}
+		s := &ping.Server{Device: "soft@127.79.1.4", GIDIndex: -1, Port: 18598, CMPort: 17176, PingPong: ping.RC,
+			Said: func(string) {}}
+		require.NoError(t, s.Listen())
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- s.Run(ctx) }()
+		require.NoError(t, soft.Wired().SetFaults(soft.Faults{Drop: 1}))
+		o := ping.Options{Device: "soft@127.79.1.2", GIDIndex: -1, Peer: "127.79.1.4", Port: 18598, CMPort: 17176,
+			Size: 64, Timeout: time.Second}
+		r := &Report{}
+		err := ExaminePair(t.Context(), Real, o, r)
+		require.NoError(t, soft.Wired().SetFaults(soft.Faults{}))
+		cancel()
+		<-ended
+		require.NoError(t, err)
+		require.Len(t, r.Findings, 1, "%+v", r.Findings)
+		assert.Equal(t, "pair.roce", r.Findings[0].Cause)
+		assert.Contains(t, r.Findings[0].Fix, "let UDP port 4791 through")
+	})
 }

@@ -2,7 +2,11 @@
 
 package doctor
 
-import "io/fs"
+import (
+	"io/fs"
+
+	"github.com/goverbs/goverbs/cmd/goverbs/internal/sysfs"
+)
 
 // remembered is a file system whose counters stay what they were.
 type remembered struct {
@@ -13,8 +17,8 @@ type remembered struct {
 // remember reads all counters of all ports.
 func (h *Host) remember() fs.FS {
 	r := &remembered{FS: h.FS, counters: map[string]string{}}
-	h.ports(func(p *port) {
-		for _, dir := range []string{p.dir + "/counters", p.dir + "/hw_counters"} {
+	h.ports(func(p *sysfs.Port) {
+		for _, dir := range []string{p.Dir + "/counters", p.Dir + "/hw_counters"} {
 			for _, name := range h.list(dir) {
 				r.counters[dir+"/"+name] = h.text(dir + "/" + name)
 			}

@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+
+	"github.com/goverbs/goverbs/cmd/goverbs/internal/sysfs"
 )
 
 // adapter is what PCI says of one: which driver it wants, and which module makes RDMA devices of it.
@@ -54,14 +56,14 @@ func (h *Host) checkModules() (all []Finding) {
 	if !h.module("ib_uverbs") {
 		all = append(all, found("modules.uverbs", "the kernel", "module ib_uverbs is not loaded"))
 	}
-	if !h.module("rdma_ucm") && slices.ContainsFunc(h.all(), (*device).managed) {
+	if !h.module("rdma_ucm") && slices.ContainsFunc(h.all(), managed) {
 		all = append(all, found("modules.ucm", "the kernel", "module rdma_ucm is not loaded"))
 	}
 	return all
 }
 
 // managed says if a device has connections of the connection manager: EFA has none.
-func (d *device) managed() bool { return d.provider != "efa" }
+func managed(d *sysfs.Device) bool { return d.Provider != "efa" }
 
 const nodesDir = "dev/infiniband"
 
@@ -77,7 +79,7 @@ func (h *Host) checkNodes() (all []Finding) {
 			}
 		}
 	}
-	if h.module("rdma_ucm") && slices.ContainsFunc(h.all(), (*device).managed) {
+	if h.module("rdma_ucm") && slices.ContainsFunc(h.all(), managed) {
 		all = append(all, h.node("the connection manager", "rdma_cm")...)
 	}
 	return all
@@ -141,10 +143,10 @@ func (h *Host) checkLibraries() (all []Finding) {
 	}
 	seen := map[string]bool{}
 	for _, d := range h.all() {
-		if d.provider == "" || seen[d.provider] {
+		if d.Provider == "" || seen[d.Provider] {
 			continue
 		}
-		seen[d.provider] = true
+		seen[d.Provider] = true
 		all = append(all, h.provider(file, d)...)
 	}
 	if abi := h.text("sys/class/infiniband_verbs/abi_version"); abi != "" && abi != "6" {
@@ -155,31 +157,31 @@ func (h *Host) checkLibraries() (all []Finding) {
 
 // provider looks for the library of rdma-core that drives a device: libmlx5-rdmav34.so, where libibverbs knows the
 // suffix.
-func (h *Host) provider(verbs string, d *device) []Finding {
+func (h *Host) provider(verbs string, d *sysfs.Device) []Finding {
 	b, _ := fs.ReadFile(h.FS, verbs)
 	suffix := "-rdmav34.so"
 	if _, after, ok := strings.Cut(string(b), "lib%s-rdmav"); ok {
 		suffix = "-rdmav" + after[:min(2, len(after))] + ".so"
 	}
 	dir := path.Dir(verbs) + "/libibverbs"
-	name := "lib" + d.provider + suffix
+	name := "lib" + d.Provider + suffix
 	if !h.has(dir + "/" + name) {
 		for _, other := range h.list(dir) {
-			if strings.HasPrefix(other, "lib"+d.provider+"-rdmav") {
+			if strings.HasPrefix(other, "lib"+d.Provider+"-rdmav") {
 				what := fmt.Sprintf("/%s/%s is there, libibverbs wants %s", dir, other, name)
-				return []Finding{found("libraries.skew", d.name, what, "A provider library belongs to one release")}
+				return []Finding{found("libraries.skew", d.Name, what, "A provider library belongs to one release")}
 			}
 		}
-		return []Finding{found("libraries.provider", d.name, "/"+dir+"/"+name+" is not there", name)}
+		return []Finding{found("libraries.provider", d.Name, "/"+dir+"/"+name+" is not there", name)}
 	}
 	const config = "etc/libibverbs.d"
 	for _, file := range h.list(config) {
-		if slices.Contains(strings.Fields(h.text(config+"/"+file)), d.provider) {
+		if slices.Contains(strings.Fields(h.text(config+"/"+file)), d.Provider) {
 			return nil
 		}
 	}
-	return []Finding{found("libraries.config", d.name, "/"+config+"/"+d.provider+".driver is not there", d.provider+
-		" > /"+config+"/"+d.provider+".driver")}
+	return []Finding{found("libraries.config", d.Name, "/"+config+"/"+d.Provider+".driver is not there", d.Provider+
+		" > /"+config+"/"+d.Provider+".driver")}
 }
 
 func (h *Host) checkEnvironment() []Finding {
@@ -188,7 +190,7 @@ func (h *Host) checkEnvironment() []Finding {
 		return nil // checkDevices says why
 	}
 	if name == "" || h.Software(name) ||
-		slices.ContainsFunc(h.all(), func(d *device) bool { return d.name == name }) {
+		slices.ContainsFunc(h.all(), func(d *sysfs.Device) bool { return d.Name == name }) {
 		return nil
 	}
 	return []Finding{found("env.device", "the environment", fmt.Sprintf("%q", name))}

@@ -34,7 +34,7 @@ type Port struct {
 	Number uint8         `json:"port"`
 	State  ibv.PortState `json:"state"`
 	Link   ibv.LinkLayer `json:"link_layer"`
-	MTU    int           `json:"active_mtu"` // bytes
+	MTU    int           `json:"active_mtu,omitempty"` // bytes; 0: unknown
 }
 
 // Devices are all devices.
@@ -51,7 +51,11 @@ func List() (*Devices, error) {
 		return nil, err
 	}
 	d := &Devices{Devices: []Device{}}
-	if _, err := rdma.DevicesOf(runtime.Native); err != nil {
+	there, err := Kernel()
+	for _, one := range there {
+		d.Devices = append(d.Devices, fromKernel(one, err))
+	}
+	if err != nil && len(there) == 0 {
 		d.Native = err.Error()
 	}
 	for _, i := range infos {
@@ -95,10 +99,14 @@ func (d *Devices) WriteText(w io.Writer) error {
 			kind = "software"
 		}
 		for _, p := range e.Ports {
+			mtu := "-"
+			if p.MTU != 0 {
+				mtu = strconv.Itoa(p.MTU)
+			}
 			rows = append(rows, []string{e.Name, strconv.Itoa(int(p.Number)), kind, short(p.State, "PORT_"),
-				short(p.Link, "LINK_LAYER_"), strconv.Itoa(p.MTU), e.GUID.String()})
+				short(p.Link, "LINK_LAYER_"), mtu, e.GUID.String()})
 		}
-		if e.Error != "" {
+		if e.Error != "" && len(e.Ports) == 0 {
 			rows = append(rows, []string{e.Name, "-", kind, "cannot be opened", "-", "-", e.GUID.String()})
 		}
 	}
@@ -135,6 +143,9 @@ func GIDsOf(name string) (GIDs, error) {
 	if name != "" {
 		d, err := rdma.Open(name)
 		if err != nil {
+			if there := Find(name); there != nil {
+				return GIDsFromKernel(there), nil
+			}
 			return nil, err
 		}
 		return closing(d)
@@ -144,6 +155,10 @@ func GIDsOf(name string) (GIDs, error) {
 		return nil, err
 	}
 	all := GIDs{}
+	there, _ := Kernel()
+	for _, one := range there {
+		all = append(all, GIDsFromKernel(one)...)
+	}
 	for _, i := range infos {
 		d, err := i.Open()
 		if err != nil {

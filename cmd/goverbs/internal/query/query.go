@@ -14,6 +14,7 @@ import (
 
 	"github.com/goverbs/goverbs/cmd/goverbs/internal/inventory"
 	"github.com/goverbs/goverbs/cmd/goverbs/internal/page"
+	"github.com/goverbs/goverbs/cmd/goverbs/internal/sysfs"
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma"
 	"github.com/goverbs/goverbs/runtime"
@@ -31,6 +32,7 @@ type Report struct {
 	Ports      []Port            `json:"ports"`
 	Kernel     Fields            `json:"kernel,omitempty"`    // of sysfs
 	Resources  Fields            `json:"resources,omitempty"` // objects of all programs, by kind
+	Error      string            `json:"error,omitempty"`     // why it cannot be opened: the kernel says the rest
 }
 
 // Port is a port, with the GIDs that are in use.
@@ -47,6 +49,9 @@ type Port struct {
 func Of(name string) (r *Report, err error) {
 	d, err := rdma.Open(name)
 	if err != nil {
+		if there := inventory.Find(name); there != nil {
+			return fromKernel(there, err), nil
+		}
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, d.Close()) }()
@@ -76,6 +81,28 @@ func Of(name string) (r *Report, err error) {
 		r.Kernel, r.Resources = kernel(i.Name), resources(i.Name)
 	}
 	return r, nil
+}
+
+// fromKernel is what the kernel says of a device that cannot be opened.
+func fromKernel(d *sysfs.Device, why error) *Report {
+	r := &Report{Device: d.Name, Index: -1, Transport: ibv.TRANSPORT_UNKNOWN, NodeType: ibv.NODE_UNKNOWN,
+		Attributes: Fields{{"node_guid", d.GUID, d.GUID.String()}}, Kernel: kernel(d.Name), Resources: resources(d.Name),
+		Error: why.Error()}
+	gids := inventory.GIDsFromKernel(d)
+	for _, p := range d.Ports {
+		one := Port{Number: uint8(p.Number), Keys: []string{}, GIDs: inventory.GIDs{}, Attributes: Fields{
+			{"state", p.State, p.State}, {"phys_state", p.Phys, p.Phys}, {"link_layer", p.Link, p.Link}}}
+		for _, g := range gids {
+			if g.Port == uint32(p.Number) {
+				one.GIDs = append(one.GIDs, g)
+			}
+		}
+		if len(p.Netdevs) > 0 {
+			one.NetDevice = p.Netdevs[0]
+		}
+		r.Ports = append(r.Ports, one)
+	}
+	return r
 }
 
 // port asks a port.
@@ -119,6 +146,11 @@ func (r *Report) WriteText(w io.Writer) error {
 		of = "in software, of this program"
 	}
 	fmt.Fprintf(w, "%s: a device %s\n", r.Device, of)
+	if r.Error != "" {
+		if err := page.Paragraph(w, "  it cannot be opened:", r.Error, 23); err != nil {
+			return err
+		}
+	}
 	head := Fields{text("node_type", r.NodeType, "IBV_NODE_"), text("transport", r.Transport, "IBV_TRANSPORT_")}
 	if r.Index >= 0 && !r.Software {
 		head = append(head, number("index", r.Index))

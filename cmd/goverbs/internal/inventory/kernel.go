@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package inventory
+
+import (
+	"net"
+	"os"
+
+	"github.com/goverbs/goverbs/cmd/goverbs/internal/sysfs"
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma"
+	"github.com/goverbs/goverbs/runtime"
+)
+
+// Kernel finds devices that the kernel has and libibverbs cannot open, because it is not here, for example. It is empty
+// where libibverbs lists devices.
+func Kernel() ([]*sysfs.Device, error) {
+	infos, err := rdma.DevicesOf(runtime.Native)
+	if err == nil || len(infos) > 0 {
+		return nil, nil
+	}
+	return sysfs.Devices(os.DirFS("/")), err
+}
+
+// states are what sysfs calls those of a port.
+var states = map[string]ibv.PortState{"DOWN": ibv.PORT_DOWN, "INIT": ibv.PORT_INIT, "ARMED": ibv.PORT_ARMED,
+	"ACTIVE": ibv.PORT_ACTIVE, "ACTIVE_DEFER": ibv.PORT_ACTIVE_DEFER}
+
+// fromKernel is a device as sysfs has it, which does not say its MTU.
+func fromKernel(d *sysfs.Device, why error) Device {
+	e := Device{Name: d.Name, GUID: d.GUID, Transport: ibv.TRANSPORT_UNKNOWN, Ports: []Port{}, Error: why.Error()}
+	for _, p := range d.Ports {
+		one := Port{Number: uint8(p.Number), State: states[p.State]}
+		switch {
+		case p.Ethernet():
+			one.Link = ibv.LINK_LAYER_ETHERNET
+		case p.InfiniBand():
+			one.Link = ibv.LINK_LAYER_INFINIBAND
+		}
+		e.Ports = append(e.Ports, one)
+	}
+	return e
+}
+
+// rank is how well a program does with a GID: the higher, the better.
+func rank(g sysfs.GID) int {
+	switch {
+	case g.V2 && g.Address.Is4():
+		return 3
+	case g.V2 && !g.Address.IsLinkLocalUnicast():
+		return 2
+	case g.V2:
+		return 1
+	}
+	return 0
+}
+
+// GIDsFromKernel lists GIDs as sysfs has them.
+func GIDsFromKernel(d *sysfs.Device) (all GIDs) {
+	best, most := -1, -1
+	for _, p := range d.Ports {
+		for _, g := range p.GIDs {
+			one := GID{Device: d.Name, Port: uint32(p.Number), Index: uint32(g.Index), GID: g.GID, Type: ibv.GID_TYPE_IB}
+			switch {
+			case g.V2:
+				one.Type = ibv.GID_TYPE_ROCE_V2
+			case p.Ethernet():
+				one.Type = ibv.GID_TYPE_ROCE_V1
+			}
+			if face, err := net.InterfaceByName(g.Netdev); err == nil {
+				one.Interface = uint32(face.Index)
+			}
+			if g.Netdev != "" || g.Address.Is4() {
+				one.Address = g.Address.String()
+			}
+			if r := rank(g); r > most && p.State == "ACTIVE" {
+				best, most = len(all), r
+			}
+			all = append(all, one)
+		}
+	}
+	if best >= 0 {
+		g := &all[best]
+		g.Use, g.Why = true, why(ibv.GIDEntry{GID: g.GID, GIDType: g.Type})
+	}
+	return all
+}
+
+// Find finds a device that the kernel has and libibverbs cannot open.
+func Find(name string) *sysfs.Device {
+	all, _ := Kernel()
+	for _, d := range all {
+		if d.Name == name {
+			return d
+		}
+	}
+	return nil
+}
