@@ -60,7 +60,8 @@ func GIDsFromKernel(d *sysfs.Device) (all GIDs) {
 	best, most := -1, -1
 	for _, p := range d.Ports {
 		for _, g := range p.GIDs {
-			one := GID{Device: d.Name, Port: uint32(p.Number), Index: uint32(g.Index), GID: g.GID, Type: ibv.GID_TYPE_IB}
+			one := GID{Device: d.Name, Port: uint32(p.Number), Index: uint32(g.Index), GID: g.GID,
+				Type: ibv.GID_TYPE_IB}
 			switch {
 			case g.V2:
 				one.Type = ibv.GID_TYPE_ROCE_V2

@@ -86,8 +86,8 @@ func Of(name string) (r *Report, err error) {
 // fromKernel is what the kernel says of a device that cannot be opened.
 func fromKernel(d *sysfs.Device, why error) *Report {
 	r := &Report{Device: d.Name, Index: -1, Transport: ibv.TRANSPORT_UNKNOWN, NodeType: ibv.NODE_UNKNOWN,
-		Attributes: Fields{{"node_guid", d.GUID, d.GUID.String()}}, Kernel: kernel(d.Name), Resources: resources(d.Name),
-		Error: why.Error()}
+		Attributes: Fields{{"node_guid", d.GUID, d.GUID.String()}}, Kernel: kernel(d.Name),
+		Resources: resources(d.Name), Error: why.Error()}
 	gids := inventory.GIDsFromKernel(d)
 	for _, p := range d.Ports {
 		one := Port{Number: uint8(p.Number), Keys: []string{}, GIDs: inventory.GIDs{}, Attributes: Fields{
