@@ -17,6 +17,7 @@ type perfCommand struct {
 	Peer string `arg:"" optional:"" help:"Host of the server. Without it, this end is the server."`
 
 	BW         bool   `name:"bw" xor:"kind" help:"Measure bandwidth; this is what it does."`
+	Both       bool   `short:"b" name:"bidirectional" help:"Bandwidth of both ends at the same time."`
 	Lat        bool   `name:"lat" xor:"kind" help:"Measure latency."`
 	Device     string `short:"d" name:"ib-dev" help:"Device; without it, GOVERBS_DEVICE or the first one."`
 	GIDIndex   int    `short:"x" name:"gid-index" default:"-1" help:"Index of the GID; -1 is the best."`
@@ -42,7 +43,7 @@ type perfCommand struct {
 
 func (c perfCommand) Run(o output) error {
 	options := &perf.Options{
-		Verb: c.Verb, Latency: c.Lat, Connection: c.Connection, All: c.All, Iterations: c.Iterations,
+		Verb: c.Verb, Latency: c.Lat, Both: c.Both, Connection: c.Connection, All: c.All, Iterations: c.Iterations,
 		Duration: time.Duration(c.Duration) * time.Second, QPs: c.QPs, Device: c.Device, GIDIndex: c.GIDIndex,
 		Peer: c.Peer, Port: c.Port, MTU: c.MTU, TxDepth: c.TxDepth, RxDepth: c.RxDepth, List: c.List, Inline: c.Inline,
 		Moderate: c.Moderate, Events: c.Events, Timeout: c.Timeout, Manager: c.Manager,

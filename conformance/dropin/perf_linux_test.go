@@ -24,7 +24,7 @@ import (
 // measured are tests that both ends are told alike: perftest's program, and goverbs perf. Each sends 100 messages.
 var measured = []string{
 	"send bw -q 3 -l 5 -t 20 -r 40", "send bw -c UD -s 1024 -q 2", "send bw -R -e", "write bw -R -q 2",
-	"read bw -s 5001", "atomic bw -q 2", "send lat -c UD -s 200", "write lat -s 100", "read lat -R", "atomic lat -x 0",
+	"read bw -s 5001", "atomic bw -q 2 -b", "send lat -c UD -s 200", "write lat -s 100", "read lat -R", "atomic lat -x 0",
 }
 
 // measuredAtLength are more of them, many of which take longer: perftest looks at the clock for a second at each size.
@@ -32,6 +32,9 @@ var measuredAtLength = []string{
 	"send bw", "send bw -c UC -s 3000", "write bw -m 1024", "write bw -c UC -I 64 -s 64", "send lat", "send lat -R -e",
 	"send bw -a -n 20", "write bw -a -n 20", "read bw -a -R -n 20", "send lat -a -n 20", "send bw -c UD -a -n 20",
 	"send bw -D 3", "write bw -D 3", "read lat -D 3", "send lat -D 3",
+	"send bw -b -q 2", "send bw -b -c UD -t 20 -s 500", "send bw -b -a -n 20", "send bw -b -R", "send bw -b -D 3",
+	"write bw -b", "write bw -b -a -n 20", "write bw -b -R", "write bw -b -D 3", "read bw -b -q 2",
+	"read bw -b -a -n 20",
 }
 
 // TestPerf: goverbs perf measures with the programs of perftest as its peer, in both roles.

@@ -254,14 +254,17 @@ type outcome struct {
 	peak, average, rate float64
 }
 
-// tell exchanges outcomes. That of a server that does nothing means nothing.
-func tell(l link, client bool, mine outcome) error {
-	for _, n := range []uint64{mine.size, mine.iterations, math.Float64bits(mine.peak), math.Float64bits(mine.average),
-		math.Float64bits(mine.rate)} {
+// tell exchanges outcomes, and returns the peer's. That of a server that does nothing means nothing.
+func tell(l link, client bool, mine outcome) (peer outcome, err error) {
+	said := []uint64{mine.size, mine.iterations, math.Float64bits(mine.peak), math.Float64bits(mine.average),
+		math.Float64bits(mine.rate)}
+	for i, n := range said {
 		var theirs [8]byte
 		if err := swap(l, client, binary.BigEndian.AppendUint64(nil, n), theirs[:]); err != nil {
-			return err
+			return peer, err
 		}
+		said[i] = binary.BigEndian.Uint64(theirs[:])
 	}
-	return nil
+	return outcome{said[0], said[1], math.Float64frombits(said[2]), math.Float64frombits(said[3]),
+		math.Float64frombits(said[4])}, nil
 }

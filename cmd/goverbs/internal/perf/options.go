@@ -5,6 +5,7 @@
 package perf
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -18,6 +19,7 @@ import (
 type Options struct {
 	Verb       string        // "send", "write", "read", "atomic"
 	Latency    bool          // otherwise bandwidth
+	Both       bool          // both ends send, write, read or add at the same time
 	Connection string        // "RC", "UC", "UD"
 	Sizes      []int         // bytes of a message, one test each
 	All        bool          // Sizes are all powers of two, as of perftest's -a
@@ -71,6 +73,10 @@ func (o *Options) Complete(size string) error {
 		return fmt.Errorf("all sizes and a duration exclude each other: name one size")
 	case o.Manager && o.Connection != "RC":
 		return fmt.Errorf("with -R, RC can be measured, not %s", o.Connection)
+	case o.Latency && o.Both:
+		return errors.New("latency is that of one message after the other: leave out -b, or measure bandwidth")
+	case o.Both && o.Events && o.Verb == "send":
+		return errors.New("an end that sends and receives asks two completion queues: leave out -e or -b")
 	case o.Latency && o.QPs > 1:
 		return fmt.Errorf("latency is that of one queue pair, not of %d", o.QPs)
 	case o.Latency && o.List > 1:

@@ -23,6 +23,7 @@ type Report struct {
 	PeerVersion string `json:"peer_version"`
 	Client      bool   `json:"client"`
 	Latency     bool   `json:"latency"`
+	Both        bool   `json:"both_ways"` // rates are the sums of both ends
 	Rows        []Row  `json:"results"`
 }
 
@@ -66,10 +67,20 @@ func micro(d time.Duration) float64 { return float64(d) / float64(time.Microseco
 
 // bandwidth is the result of messages since the beginning.
 func (m *meter) bandwidth(size, messages int) *Row {
-	took := time.Since(m.start).Seconds()
-	rate := float64(messages) / took
-	return &Row{Size: size, Messages: messages, MiBs: rate * float64(size) / (1 << 20),
-		Gbits: rate * float64(size) * 8 / 1e9, Mps: rate / 1e6, CPU: m.perMessage(messages)}
+	row := &Row{Size: size, Messages: messages, CPU: m.perMessage(messages)}
+	row.add(float64(messages) / time.Since(m.start).Seconds())
+	return row
+}
+
+// add counts a rate of messages a second.
+func (r *Row) add(rate float64) {
+	r.Mps += rate / 1e6
+	r.MiBs += rate * float64(r.Size) / (1 << 20)
+	r.Gbits += rate * float64(r.Size) * 8 / 1e9
+}
+
+func (r *Row) outcome() outcome {
+	return outcome{uint64(r.Size), uint64(r.Messages), r.MiBs, r.MiBs, r.Mps}
 }
 
 // latency is the result of the times between marks, each of which is shared by so many messages.

@@ -58,7 +58,8 @@ func (r *rig) run(ctx context.Context, l link) (*Report, error) {
 		return nil, err
 	}
 	report := &Report{Test: o.String(), Connection: o.Connection, QPs: o.QPs, Device: r.device.Name(),
-		MTU: rdma.MTUBytes(t.mtu), PeerVersion: t.version, Client: o.client(), Latency: o.Latency, Rows: []Row{}}
+		MTU: rdma.MTUBytes(t.mtu), PeerVersion: t.version, Client: o.client(), Latency: o.Latency, Both: o.Both,
+		Rows: []Row{}}
 	test := &test{rig: r, ctx: ctx, l: l, have: make([]int, o.QPs)}
 	for _, size := range o.Sizes {
 		if err := r.aim(size); err != nil {
@@ -71,7 +72,7 @@ func (r *rig) run(ctx context.Context, l link) (*Report, error) {
 		if result != nil {
 			report.Rows = append(report.Rows, *result)
 		}
-		if !o.client() && o.oneSided() {
+		if !o.client() && o.oneSided() && !o.Both {
 			break // the peer does all of it
 		}
 	}
@@ -132,7 +133,7 @@ func (t *test) sync() error {
 func (t *test) one(size int) (*Row, error) {
 	o := t.o
 	if o.Verb == "send" {
-		if o.Latency || !o.client() {
+		if o.Latency || o.Both || !o.client() {
 			if err := t.fill(t.have); err != nil {
 				return nil, err
 			}
@@ -142,6 +143,8 @@ func (t *test) one(size int) (*Row, error) {
 		}
 	}
 	switch {
+	case o.Both:
+		return t.both(size)
 	case o.Latency && o.Verb == "send":
 		return t.pingPong(size, t.arrived)
 	case o.Latency && o.Verb == "write":
@@ -166,16 +169,15 @@ func (t *test) end(report *Report) error {
 	if o.Latency && o.Verb == "write" {
 		return nil
 	}
-	if !o.Latency && o.Verb != "send" {
+	if !o.Latency && !o.Both && o.Verb != "send" {
 		if err := t.sync(); err != nil {
 			return err
 		}
 		mine := outcome{}
 		if n := len(report.Rows); n > 0 {
-			last := report.Rows[n-1]
-			mine = outcome{uint64(last.Size), uint64(last.Messages), last.MiBs, last.MiBs, last.Mps}
+			mine = report.Rows[n-1].outcome()
 		}
-		if err := tell(t.l, o.client(), mine); err != nil {
+		if _, err := tell(t.l, o.client(), mine); err != nil {
 			return err
 		}
 	}
@@ -206,12 +208,28 @@ func (t *test) next(cq *rdma.CQ, until time.Time) (n int, err error) {
 	} else {
 		n, err = t.spin(cq, until)
 	}
-	for i := range t.wcs[:n] {
-		if err := rdma.CompletionErr(&t.wcs[i]); err != nil {
-			return 0, err
-		}
+	if err == nil {
+		err = t.check(n)
 	}
 	return n, err
+}
+
+// look is next without waiting.
+func (t *test) look(cq *rdma.CQ) (n int, err error) {
+	if n, err = cq.Poll(t.wcs); err == nil {
+		err = t.check(n)
+	}
+	return n, err
+}
+
+// check says which of n completions failed.
+func (t *test) check(n int) error {
+	for i := range t.wcs[:n] {
+		if err := rdma.CompletionErr(&t.wcs[i]); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (t *test) wait(cq *rdma.CQ, until time.Time) (int, error) {

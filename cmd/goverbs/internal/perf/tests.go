@@ -12,39 +12,68 @@ import (
 
 // stream posts messages to all queue pairs as fast as they complete.
 func (t *test) stream(size int) (*Row, error) {
-	o := t.o
-	last, until := o.Iterations, t.deadline()
-	if o.Duration != 0 {
-		last = math.MaxInt
-	}
+	last, until := t.last(), t.deadline()
 	m := begin()
 	for open := len(t.ends); open > 0; {
-		for _, e := range t.ends {
-			for e.posted < last && e.posted+o.List-e.done <= o.TxDepth {
-				if err := t.post(e, last); err != nil {
-					return nil, err
-				}
-			}
+		if err := t.postAll(last); err != nil {
+			return nil, err
 		}
 		n, err := t.next(t.sends, until)
-		if errors.Is(err, errEnded) || o.Duration != 0 && err == nil && time.Now().After(until) {
+		if errors.Is(err, errEnded) || err == nil && t.over(until) {
 			break
 		}
 		if err != nil {
 			return nil, err
 		}
-		for _, wc := range t.wcs[:n] {
-			e := t.ends[wc.WRID]
-			if e.done = min(e.done+o.Moderate, e.posted); e.done == last {
-				open--
-			}
-		}
+		open -= t.sent(n, last)
 	}
 	done := 0
 	for _, e := range t.ends {
 		done += e.done
 	}
 	return m.bandwidth(size, done), nil
+}
+
+// last is how many messages a queue pair sends.
+func (t *test) last() int {
+	if t.o.Duration != 0 {
+		return math.MaxInt
+	}
+	return t.o.Iterations
+}
+
+func (t *test) over(until time.Time) bool { return !until.IsZero() && time.Now().After(until) }
+
+// postAll posts what the send queues have room for.
+func (t *test) postAll(last int) error {
+	o := t.o
+	for _, e := range t.ends {
+		for e.posted < last && e.posted+o.List-e.done <= o.TxDepth {
+			if err := t.post(e, last); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// sent counts n completions of sends, and says how many queue pairs are through with them.
+func (t *test) sent(n, last int) (through int) {
+	for _, wc := range t.wcs[:n] {
+		e := t.ends[wc.WRID]
+		if e.done = min(e.done+t.o.Moderate, e.posted); e.done == last {
+			through++
+		}
+	}
+	return through
+}
+
+// received counts n completions of receives, and posts others for them.
+func (t *test) received(n int) error {
+	for _, wc := range t.wcs[:n] {
+		t.have[wc.WRID]--
+	}
+	return t.fill(t.have)
 }
 
 // quiet is how long a server whose client is through waits for what was sent before and may be lost.
@@ -70,12 +99,8 @@ func (t *test) sink(size int) (*Row, error) {
 		if n > 0 && m == nil {
 			m = begin()
 		}
-		for i := range t.wcs[:n] {
-			at := int(t.wcs[i].WRID)
-			t.have[at]--
-			done++
-		}
-		if err := t.fill(t.have); err != nil {
+		done += n
+		if err := t.received(n); err != nil {
 			return nil, err
 		}
 		if n == 0 {
@@ -109,8 +134,7 @@ func (t *test) arrived(until time.Time) error {
 	if err != nil {
 		return err
 	}
-	t.have[0] -= n
-	return t.fill(t.have)
+	return t.received(n)
 }
 
 // written returns what waits until the peer has written the next message, whose last byte counts.

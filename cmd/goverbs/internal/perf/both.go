@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package perf
+
+import (
+	"fmt"
+	"time"
+)
+
+// both measures while the peer does the same. The row has the rates of both ends. perftest's programs meet in another
+// order after sends than after other operations.
+func (t *test) both(size int) (*Row, error) {
+	o := t.o
+	if o.Verb == "send" { // they have met
+		row, err := t.exchange(size)
+		if err == nil && o.Duration == 0 {
+			_, err = tell(t.l, o.client(), row.outcome())
+		}
+		if err == nil && o.All {
+			err = t.sync()
+		}
+		return row, err
+	}
+	if err := t.sync(); err != nil {
+		return nil, err
+	}
+	row, err := t.stream(size)
+	if err == nil && o.All {
+		err = t.sync()
+	}
+	if err != nil {
+		return row, err
+	}
+	theirs, err := tell(t.l, o.client(), row.outcome())
+	row.add(theirs.rate * 1e6)
+	return row, err
+}
+
+// lost is how long both ends wait for what the other one has sent.
+const lost = 10 * time.Second
+
+// exchange sends and receives. The server begins when the first message has come.
+func (t *test) exchange(size int) (*Row, error) {
+	o := t.o
+	last, total, until := t.last(), o.Iterations*o.QPs, t.deadline()
+	m, begun, arrived, through, heard := begin(), o.client(), 0, 0, time.Now()
+	for o.Duration != 0 || through < len(t.ends) || arrived < total {
+		if begun {
+			if err := t.postAll(last); err != nil {
+				return nil, err
+			}
+		}
+		in, err := t.look(t.recvs)
+		if err != nil {
+			return nil, err
+		}
+		if in > 0 && !begun {
+			m, begun = begin(), true
+		}
+		arrived += in
+		if err := t.received(in); err != nil {
+			return nil, err
+		}
+		out, err := t.look(t.sends)
+		if err != nil {
+			return nil, err
+		}
+		through += t.sent(out, last)
+		if t.over(until) {
+			break
+		}
+		if in+out > 0 {
+			heard = time.Now()
+			continue
+		}
+		if err := t.pause(time.Time{}); err != nil {
+			return nil, err
+		}
+		if time.Since(heard) > lost && begun {
+			return nil, fmt.Errorf("%d of %d messages have come, and none for %v: %s loses what the receiver has no "+
+				"room for; a deeper receive queue (-r) or shorter send queue (-t) may help", arrived, total, lost,
+				o.Connection)
+		}
+	}
+	row := m.bandwidth(size, arrived)
+	sent := 0
+	for _, e := range t.ends {
+		sent += e.done
+	}
+	row.add(row.Mps * 1e6 * float64(sent) / float64(max(arrived, 1)))
+	return row, nil
+}
