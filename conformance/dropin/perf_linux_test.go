@@ -24,7 +24,8 @@ import (
 // measured are tests that both ends are told alike: perftest's program, and goverbs perf. Each sends 100 messages.
 var measured = []string{
 	"send bw -q 3 -l 5 -t 20 -r 40", "send bw -c UD -s 1024 -q 2", "send bw -R -e", "write bw -R -q 2",
-	"read bw -s 5001", "atomic bw -q 2 -b", "send lat -c UD -s 200", "write lat -s 100", "read lat -R", "atomic lat -x 0",
+	"read bw -s 5001", "atomic bw -q 2 -b", "send lat -c UD -s 200", "write lat -s 100",
+	"read lat -R", "atomic lat -x 0",
 }
 
 // measuredAtLength are more of them, many of which take longer: perftest looks at the clock for a second at each size.
