@@ -11,6 +11,7 @@ type Call struct {
 	function *Function
 	fn       uintptr // slot; 0 for the exported function
 	missing  error   // why there is nothing to call, or nil
+	observed Observation
 	backend  Backend // supplies the function; if nil, the arguments decide
 }
 
@@ -42,6 +43,13 @@ func (c Call) Wide(i int, v uint64) Call {
 
 // do makes the call.
 func (c *Call) do(args []uintptr) (uint64, Errno, error) {
+	if f := observer.Load(); f != nil {
+		return c.watched(*f, args)
+	}
+	return c.make(args)
+}
+
+func (c *Call) make(args []uintptr) (uint64, Errno, error) {
 	switch {
 	case c.missing != nil:
 		return 0, 0, c.missing
@@ -53,6 +61,9 @@ func (c *Call) do(args []uintptr) (uint64, Errno, error) {
 
 // failed returns the error for an errno. The error for EAGAIN is made once, because a program that polls gets it often.
 func (c Call) failed(errno Errno) error {
+	if c.observed != nil {
+		c.observed.Failed(errno)
+	}
 	if errno != eagain {
 		return &CallError{Function: c.function.Name, Errno: errno}
 	}

@@ -37,6 +37,7 @@ type commands struct {
 	Doctor  doctorCommand  `cmd:"" help:"Find what keeps RDMA from working, here or to a peer, and what mends it."`
 	Perf    perfCommand    `cmd:"" help:"Measure bandwidth or latency; the peer may be a program of perftest."`
 	Explain explainCommand `cmd:"" help:"Explain a completion status, an event, an operation, or a transition."`
+	Trace   traceCommand   `cmd:"" help:"Record what a program does with verbs, and say what went wrong."`
 
 	moveCommands
 	factsCommands

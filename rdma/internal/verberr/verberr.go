@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 
 	"github.com/goverbs/goverbs/runtime"
 )
@@ -125,7 +126,22 @@ func Injected(backend any, err error) error {
 
 // Invalid is an error of a check that C was not asked for.
 func Invalid(verb, object, format string, args ...any) error {
-	return &VerbError{Verb: verb, Object: object, Errno: EINVAL, Reason: fmt.Sprintf(format, args...)}
+	e := &VerbError{Verb: verb, Object: object, Errno: EINVAL, Reason: fmt.Sprintf(format, args...)}
+	if f := observer.Load(); f != nil {
+		(*f)(e)
+	}
+	return e
+}
+
+var observer atomic.Pointer[func(*VerbError)]
+
+// Observe has f told of errors of checks, of which C is not told; nil ends that.
+func Observe(f func(*VerbError)) {
+	if f == nil {
+		observer.Store(nil)
+	} else {
+		observer.Store(&f)
+	}
 }
 
 // NotCreated is the error of an object that is the zero value of its type.

@@ -6,6 +6,7 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/libibverbs"
 	"github.com/goverbs/goverbs/rdma/internal/datapath"
+	"github.com/goverbs/goverbs/rdma/internal/trace"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -57,7 +58,7 @@ func (q *SendQueue) bindMW(mw *ibv.MW, bind *ibv.MWBind) error {
 
 // bind has C post its request, or posts that to a queue that C does not touch.
 func (q *SendQueue) bind(mw *ibv.MW, bind *ibv.MWBind) error {
-	own, ok := q.path.(datapath.Own)
+	own, ok := trace.Under(q.path).(datapath.Own)
 	if !ok || mw == nil || bind == nil {
 		return libibverbs.BindMW(q.qp, mw, bind)
 	}

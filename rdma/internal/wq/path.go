@@ -8,6 +8,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/internal/backend"
 	"github.com/goverbs/goverbs/rdma/internal/datapath"
 	"github.com/goverbs/goverbs/rdma/internal/provider"
+	"github.com/goverbs/goverbs/rdma/internal/trace"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -29,7 +30,8 @@ func newSlot(fn ibv.FuncPtr, verb provider.Verbs, name string, o *QueueOptions) 
 	s.fn = uintptr(fn)
 	if o.Path != nil { // which is called as it is
 		s.provider = provider.Software
-		return s, o.Path, nil
+		p, err = trace.Of(o.Path)
+		return s, p, err
 	}
 	if fn == 0 {
 		return s, nil, &runtime.NotSupportedError{Function: name, Missing: "the device's provider does not have it"}
@@ -37,6 +39,9 @@ func newSlot(fn ibv.FuncPtr, verb provider.Verbs, name string, o *QueueOptions) 
 	s.provider, s.shared, s.way, err = provider.Ways(s.fn, verb, o.Way, o.Providers)
 	if p = backend.Path(s.fn); p == nil {
 		p = provider.Shared(s.fn, s.shared)
+	}
+	if err == nil {
+		p, err = trace.Of(p)
 	}
 	return s, p, err
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma/internal/datapath"
 	"github.com/goverbs/goverbs/rdma/internal/provider"
+	"github.com/goverbs/goverbs/rdma/internal/trace"
 	"github.com/goverbs/goverbs/rdma/internal/verberr"
 	"github.com/goverbs/goverbs/runtime"
 	"github.com/goverbs/goverbs/runtime/offheap"
@@ -99,7 +100,7 @@ func NewPollProgram(cq *ibv.CQEx, n int, flags ibv.CreateCQWCFlags, o QueueOptio
 	if err != nil {
 		return nil, err
 	}
-	_, runs := path.(datapath.Runner)
+	_, runs := trace.Under(path).(datapath.Runner)
 	if err := unlisted(flags); !runs && err != nil {
 		return nil, err
 	}
@@ -203,11 +204,31 @@ func (p *PollProgram) pollBy(path Path) ([]Completion, error) {
 	}
 	runner, ok := path.(datapath.Runner)
 	if !ok {
+		if traced, runs := trace.Polls(path); runs != nil {
+			return p.pollTraced(traced, runs)
+		}
 		return p.pollList(path)
 	}
 	p.start()
 	runner.Run(&p.program)
 	return p.end()
+}
+
+// pollTraced is pollBy of a path whose calls are recorded, and which runs programs.
+func (p *PollProgram) pollTraced(traced *trace.Path, runs datapath.Runner) ([]Completion, error) {
+	begin := traced.Begin()
+	p.start()
+	runs.Run(&p.program)
+	found, err := p.end()
+	if len(found) > 0 {
+		wcs := make([]ibv.WC, len(found))
+		for i := range found {
+			wcs[i] = found[i].wc()
+			wcs[i].ByteLen, wcs[i].VendorErr = found[i].ByteLen, found[i].VendorErr
+		}
+		traced.Polled(ibv.Ptr[ibv.CQ](p.cq).Deref(), wcs, begin)
+	}
+	return found, err
 }
 
 // listed are the values that ibv_poll_cq gives as well.

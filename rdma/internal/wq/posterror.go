@@ -8,6 +8,7 @@ import (
 	"fmt"
 
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/internal/trace"
 	"github.com/goverbs/goverbs/rdma/internal/verberr"
 	"github.com/goverbs/goverbs/runtime"
 )
@@ -85,3 +86,11 @@ func (e *PostError) because(err error) *PostError {
 
 // Unwrap returns Errno.
 func (e *PostError) Unwrap() error { return e.Errno }
+
+// recorded notes in a trace, if one is recorded, that a check refused a post, and gives its error.
+func recorded(err error) error {
+	if e, ok := err.(*PostError); ok {
+		trace.Refused(e.Verb, e.QPNum, e.WRID, e.Errno, e.Reason)
+	}
+	return err
+}

@@ -238,7 +238,7 @@ func (q *queue) postHeldWhole(b *batch) (posted int, err error) {
 // notTaken is the error of a whole batch that the checks or the slots refuse. The caller holds slots.mu.
 func (q *queue) notTaken(b *batch) (posted int, err error) {
 	b.took(0)
-	return 0, q.kind.explain(b, 0, b.chain.Len)
+	return 0, recorded(q.kind.explain(b, 0, b.chain.Len))
 }
 
 // postSends is the rest of PostUnusual for a list of a checked send queue. It takes slots.mu, and releases it also when
@@ -373,7 +373,7 @@ func (q *queue) postBy(p Path, b *batch, from, to int) (posted int, err error) {
 	if q.capacity > 0 {
 		var ok bool
 		if m, ok = q.kind.take(b, from, to); !ok {
-			return 0, q.kind.explain(b, from, to)
+			return 0, recorded(q.kind.explain(b, from, to))
 		}
 	}
 	*b.chain.Bad = 0

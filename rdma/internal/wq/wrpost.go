@@ -7,6 +7,7 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma/internal/datapath"
+	"github.com/goverbs/goverbs/rdma/internal/trace"
 )
 
 // PostProgram posts all requests of the program in one call: all of them, or none and an error. The program must be for
@@ -39,6 +40,9 @@ func (q *SendQueue) postProgram(path Path, p *WRProgram) error {
 		return q.unfitProgram(errProgramEmpty)
 	}
 	runner, runs := path.(datapath.Runner)
+	if !runs {
+		runner, runs = trace.Sends(path, q.qp, p.wrs)
+	}
 	if runs && p.unable != nil {
 		return p.unable
 	} else if !runs && p.unlisted != nil {

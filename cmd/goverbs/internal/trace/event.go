@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+// Package trace reads what programs record where GOVERBS_TRACE is set, and says what went wrong in them.
+package trace
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+)
+
+// Event is a line of a trace: a call, a post, or completions. Members that it has no use for are zero.
+type Event struct {
+	T     uint64 `json:"t"`           // nanoseconds since the trace began
+	D     uint64 `json:"d,omitempty"` // that it took
+	N     uint64 `json:"n,omitempty"` // number of a call, by which its failure names it
+	Verb  string `json:"verb,omitempty"`
+	Errno int    `json:"errno,omitempty"`
+	Error string `json:"error,omitempty"`
+
+	QP      *uint32      `json:"qp,omitempty"`
+	ID      uint64       `json:"id,omitempty"`
+	WRs     []WR         `json:"wrs,omitempty"`
+	WCs     []Completion `json:"wcs,omitempty"`
+	Counted []Counter    `json:"counters,omitempty"`
+
+	Object  string  `json:"object,omitempty"` // that a check was about: "QP 0x12 (RC)"
+	Device  string  `json:"device,omitempty"`
+	Type    string  `json:"type,omitempty"`
+	State   string  `json:"state,omitempty"`
+	From    string  `json:"from,omitempty"`
+	Access  string  `json:"access,omitempty"`
+	Event   string  `json:"event,omitempty"`
+	Status  string  `json:"status,omitempty"`
+	At      Address `json:"at,omitempty"`
+	Bytes   uint64  `json:"bytes,omitempty"`
+	LKey    uint32  `json:"lkey,omitempty"`
+	RKey    uint32  `json:"rkey,omitempty"`
+	Context Address `json:"context,omitempty"`
+	PD      Address `json:"pd,omitempty"`
+	CQ      Address `json:"cq,omitempty"`
+	SendCQ  Address `json:"send_cq,omitempty"`
+	RecvCQ  Address `json:"recv_cq,omitempty"`
+	AH      Address `json:"ah,omitempty"`
+	SRQ     *uint32 `json:"srq,omitempty"`
+	Depth   uint64  `json:"depth,omitempty"`
+	Sends   uint64  `json:"sends,omitempty"`
+	Recvs   uint64  `json:"recvs,omitempty"`
+	All     uint64  `json:"signal_all,omitempty"`
+
+	GIDs string `json:"gids,omitempty"` // with spaces between them
+
+	DestQP      *uint32 `json:"dest_qp_num,omitempty"`
+	DGID        string  `json:"dgid,omitempty"`
+	QKey        *uint32 `json:"qkey,omitempty"`
+	RQPSN       *uint32 `json:"rq_psn,omitempty"`
+	SQPSN       *uint32 `json:"sq_psn,omitempty"`
+	PKeyIndex   *uint32 `json:"pkey_index,omitempty"`
+	MTU         *uint32 `json:"path_mtu,omitempty"`
+	Timeout     *uint32 `json:"timeout,omitempty"`
+	RetryCnt    *uint32 `json:"retry_cnt,omitempty"`
+	RNRRetry    *uint32 `json:"rnr_retry,omitempty"`
+	RNRTimer    *uint32 `json:"min_rnr_timer,omitempty"`
+	RdAtomic    *uint32 `json:"max_rd_atomic,omitempty"`
+	DestRdAtomc *uint32 `json:"max_dest_rd_atomic,omitempty"`
+
+	Trace   int    `json:"trace,omitempty"` // of the first line
+	Program string `json:"program,omitempty"`
+	PID     int    `json:"pid,omitempty"`
+	Time    string `json:"time,omitempty"`
+}
+
+// WR is a request of a post.
+type WR struct {
+	ID     uint64  `json:"id"`
+	Op     string  `json:"op,omitempty"` // of sends
+	Flags  string  `json:"flags,omitempty"`
+	SGEs   []SGE   `json:"sges,omitempty"`
+	Remote Address `json:"remote,omitempty"`
+	RKey   uint32  `json:"rkey,omitempty"`
+	To     uint32  `json:"to,omitempty"`
+	QKey   uint32  `json:"qkey,omitempty"`
+	AH     Address `json:"ah,omitempty"`
+}
+
+// bytes is the size of the message.
+func (w *WR) bytes() (n uint64) {
+	for _, s := range w.SGEs {
+		n += s.Bytes
+	}
+	return n
+}
+
+// has says whether a flag is set.
+func (w *WR) has(flag string) bool { return has(w.Flags, flag) }
+
+// has says whether a flag is among those of a list.
+func has(flags, flag string) bool {
+	for f := range strings.SplitSeq(flags, "|") {
+		if strings.TrimSpace(f) == flag {
+			return true
+		}
+	}
+	return false
+}
+
+// SGE is memory of a request.
+type SGE struct {
+	At    Address `json:"at"`
+	Bytes uint64  `json:"bytes"`
+	LKey  uint32  `json:"lkey"`
+}
+
+// Completion is a completion.
+type Completion struct {
+	ID     uint64 `json:"id"`
+	Status string `json:"status"`
+	Op     string `json:"op,omitempty"`
+	QP     uint32 `json:"qp"`
+	Bytes  uint64 `json:"bytes,omitempty"`
+	Vendor uint64 `json:"vendor,omitempty"`
+}
+
+// Counter is what a device has counted.
+type Counter struct {
+	Name  string `json:"name"`
+	Value uint64 `json:"value"`
+}
+
+// Address is a number of 64 bits, which is text in JSON.
+type Address uint64
+
+func (a Address) MarshalText() ([]byte, error) { return fmt.Appendf(nil, "0x%x", uint64(a)), nil }
+
+func (a *Address) UnmarshalText(b []byte) error {
+	n, err := strconv.ParseUint(string(b), 0, 64)
+	*a = Address(n)
+	return err
+}
+
+// Trace is a file: the events of a program, each with how it ended.
+type Trace struct {
+	Name   string
+	Head   Event
+	Events []*Event
+}
+
+// Read reads a file.
+func Read(name string) (*Trace, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	t, err := parse(f)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	t.Name = name
+	return t, nil
+}
+
+// parse reads lines. The last one of a program that died may lack its end.
+func parse(from io.Reader) (*Trace, error) {
+	t := &Trace{}
+	calls := map[uint64]*Event{}
+	r := bufio.NewReaderSize(from, 1<<16)
+	for n := 1; ; n++ {
+		line, err := r.ReadBytes('\n')
+		if err == io.EOF {
+			break
+		} else if err != nil {
+			return nil, err
+		}
+		e := new(Event)
+		if err := json.Unmarshal(line, e); err != nil {
+			return nil, fmt.Errorf("line %d: %w", n, err)
+		}
+		if n == 1 {
+			t.Head = *e
+			continue
+		}
+		if call := calls[e.N]; e.N != 0 && e.Verb == "" && call != nil { // it failed
+			call.Errno, call.Error = e.Errno, e.Error
+			continue
+		}
+		if e.N != 0 {
+			calls[e.N] = e
+		}
+		t.Events = append(t.Events, e)
+	}
+	if t.Head.Trace != 1 {
+		return nil, fmt.Errorf("the first line is not that of a trace: run the program with GOVERBS_TRACE=FILE, or " +
+			"by " +
+			"goverbs trace record")
+	}
+	return t, nil
+}

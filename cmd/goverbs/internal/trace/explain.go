@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package trace
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/goverbs/goverbs/cmd/goverbs/internal/page"
+)
+
+// Finding is something that went wrong, with its likely cause.
+type Finding struct {
+	T      uint64  `json:"t"` // nanoseconds since the trace began
+	Where  string  `json:"where"`
+	What   string  `json:"what"`  // the status, or the error
+	Cause  string  `json:"cause"` // a word that does not change: "rkey-unknown"
+	Why    string  `json:"why"`
+	Fix    string  `json:"fix"`
+	Counts string  `json:"counters,omitempty"`
+	qp     *uint32 // or nil
+}
+
+// Findings are all that went wrong, in the order of time; causes come before their consequences, which are left out.
+type Findings []*Finding
+
+// WriteText writes a paragraph for each.
+func (all Findings) WriteText(w io.Writer) error {
+	if len(all) == 0 {
+		_, err := fmt.Fprintln(w, "nothing went wrong that the trace shows")
+		return err
+	}
+	for i, f := range all {
+		if i > 0 {
+			fmt.Fprintln(w)
+		}
+		fmt.Fprintf(w, "%.3f ms, %s: %s\n", float64(f.T)/1e6, f.Where, f.What)
+		for _, part := range [][2]string{{"cause", f.Cause}, {"because", f.Why}, {"to do", f.Fix}, {"counters",
+			f.Counts}} {
+			if part[1] != "" {
+				if err := page.Paragraph(w, "  "+part[0], part[1], 12); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// judge goes through traces.
+type judge struct {
+	*world
+	all Findings
+}
+
+// Explain says what went wrong in traces, of one program or of those at both ends.
+func Explain(traces ...*Trace) Findings {
+	j := &judge{world: &world{ahs: map[ahKey]string{}, gids: map[string][]string{}, counters: map[string][]Counter{}},
+		all: Findings{}}
+	type item struct {
+		*Trace
+		*Event
+	}
+	var items []item
+	for _, t := range traces {
+		for _, e := range t.Events {
+			items = append(items, item{t, e})
+		}
+	}
+	if len(traces) == 1 {
+		slices.SortStableFunc(items, func(a, b item) int { return compare(a.T, b.T) })
+	}
+	for pass := range 2 { // what another program's trace has is known to those before it
+		for _, i := range items {
+			if pass == 0 && len(traces) > 1 && i.WRs == nil && i.WCs == nil {
+				j.take(i.Trace, i.Event)
+			} else if pass == 1 {
+				j.event(i.Trace, i.Event, len(traces) == 1)
+			}
+		}
+	}
+	j.silence()
+	slices.SortStableFunc(j.all, func(a, b *Finding) int { return compare(a.T, b.T) })
+	return j.all
+}
+
+func compare(a, b uint64) int {
+	switch {
+	case a < b:
+		return -1
+	case a > b:
+		return 1
+	}
+	return 0
+}
+
+// event judges an event, and learns from it.
+func (j *judge) event(t *Trace, e *Event, learn bool) {
+	if learn || e.WRs != nil {
+		j.take(t, e)
+	}
+	switch {
+	case e.Verb == "ibv_destroy_qp" && e.QP != nil && e.Errno == 0:
+		j.ended(j.find(t, *e.QP))
+	case e.Event != "":
+		j.happened(t, e)
+	case e.Errno != 0:
+		j.refused(t, e)
+	}
+	for i := range e.WCs {
+		j.completion(t, e, &e.WCs[i])
+	}
+}
+
+// add adds a finding about a queue pair, or nil.
+func (j *judge) add(e *Event, q *queuePair, what string, c cause) *Finding {
+	f := &Finding{T: e.T, Where: e.Verb, What: what, Cause: c.name, Why: c.why, Fix: c.fix}
+	if q != nil {
+		f.Where, f.qp = fmt.Sprintf("QP %#x (%s)", q.num, q.Type), &q.num
+	}
+	j.all = append(j.all, f)
+	return f
+}
+
+// completion judges a completion: the first that failed of a connection has the cause, and others follow from it.
+func (j *judge) completion(t *Trace, e *Event, wc *Completion) {
+	q := j.find(t, wc.QP)
+	if q == nil {
+		return
+	}
+	request, receive := q.complete(wc)
+	if wc.Status == "SUCCESS" || q.failed != nil {
+		return
+	}
+	peer := j.peer(q)
+	if wc.Status == "WR_FLUSH_ERR" && (peer != nil && peer.failed != nil || q.gone != 0) {
+		return
+	}
+	if request == nil {
+		request = &posted{WR: WR{ID: wc.ID}, t: e.T}
+	}
+	c := j.why(wc.Status, q, peer, request, receive)
+	what := fmt.Sprintf("%s of request %d", wc.Status, wc.ID)
+	if request.Op != "" {
+		what += ", " + request.Op
+	}
+	if peer != nil && peer.failed != nil && peer.failed.Cause == c.name {
+		q.failed = peer.failed // the same at both ends
+		return
+	}
+	q.failed = j.add(e, q, what, c)
+	q.failed.Counts = j.evidence(q)
+	q.State = "ERR"
+}
+
+// ended forgets that a queue pair was moved to ERR: this is how connections are drained before they end.
+func (j *judge) ended(q *queuePair) {
+	if q != nil && q.failed != nil && q.failed.Cause == "moved-to-error" {
+		j.all = slices.DeleteFunc(j.all, func(f *Finding) bool { return f == q.failed })
+	}
+}
+
+// evidence are the counters of the device that tell of trouble.
+func (j *judge) evidence(q *queuePair) string {
+	var all []string
+	for _, c := range j.counters[q.Device] {
+		for _, word := range []string{"err", "drop", "retr", "nak", "timeout", "rnr", "seq", "discard", "lost"} {
+			if strings.Contains(strings.ToLower(c.Name), word) {
+				all = append(all, fmt.Sprintf("%s %d", c.Name, c.Value))
+				break
+			}
+		}
+	}
+	slices.Sort(all)
+	return strings.Join(all, ", ")
+}

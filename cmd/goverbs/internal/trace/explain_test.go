@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package trace
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// faultVariable names the fault that this process is the program of.
+const faultVariable = "GOVERBS_TRACE_TEST_FAULT"
+
+// TestFaultProgram is a program with a fault, in a process of its own.
+func TestFaultProgram(t *testing.T) {
+	for _, f := range faults {
+		if f.name == os.Getenv(faultVariable) {
+			f.run(t)
+			return
+		}
+	}
+	if os.Getenv(faultVariable) != "" {
+		t.Fatal("there is no such fault")
+	}
+}
+
+// traced runs the program of a fault, and reads its trace.
+func traced(t *testing.T, name string) *Trace {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "trace")
+	cmd := exec.Command(os.Args[0], "-test.run", "^TestFaultProgram$")
+	cmd.Env = append(os.Environ(), faultVariable+"="+name, "GOVERBS_TRACE="+file)
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s: %s", name, out)
+	trace, err := Read(file)
+	require.NoError(t, err, name)
+	return trace
+}
+
+// TestExplain: of at least 90 % of the faults, the first finding names the cause.
+func TestExplain(t *testing.T) {
+	right := 0
+	for _, f := range faults {
+		found := Explain(traced(t, f.name))
+		if len(found) > 0 && found[0].Cause == f.cause {
+			right++
+			continue
+		}
+		var text bytes.Buffer
+		require.NoError(t, found.WriteText(&text))
+		t.Logf("%s: %s is not named: %s", f.name, f.cause, &text)
+	}
+	t.Logf("causes named right: %d of %d, %d %%", right, len(faults), right*100/len(faults))
+	assert.GreaterOrEqual(t, len(faults), 30)
+	assert.GreaterOrEqual(t, right*100, len(faults)*90)
+}
+
+// TestForms: what stands in a trace comes out in each form.
+func TestForms(t *testing.T) {
+	trace := traced(t, "no receive")
+	var text, lines, chrome bytes.Buffer
+	require.NoError(t, trace.WriteText(&text))
+	assert.Contains(t, text.String(), "ibv_post_send QP 0x")
+	assert.Contains(t, text.String(), "RNR_RETRY_EXC_ERR")
+	assert.Contains(t, text.String(), "state=RTR")
+	require.NoError(t, trace.WriteLines(&lines))
+	again, err := parse(&lines)
+	require.NoError(t, err)
+	require.Len(t, again.Events, len(trace.Events))
+	for i, e := range trace.Events {
+		assert.Equal(t, e.String(), again.Events[i].String())
+	}
+	require.NoError(t, trace.WriteChrome(&chrome))
+	var page struct{ TraceEvents []map[string]any }
+	require.NoError(t, json.Unmarshal(chrome.Bytes(), &page))
+	assert.Greater(t, len(page.TraceEvents), len(trace.Events))
+}

@@ -1,0 +1,368 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package trace
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma"
+	"github.com/goverbs/goverbs/rdma/soft"
+)
+
+const all = ibv.ACCESS_LOCAL_WRITE | ibv.ACCESS_REMOTE_READ | ibv.ACCESS_REMOTE_WRITE | ibv.ACCESS_REMOTE_ATOMIC
+
+// end is one end of a connection in a program with a fault.
+type end struct {
+	t      *testing.T
+	device *rdma.Device
+	pd     *rdma.PD
+	cq     *rdma.CQ
+	mr     *rdma.MR
+	memory []byte
+	qp     *rdma.QP
+	batch  *rdma.SendBatch
+	recv   *rdma.RecvBatch
+}
+
+// rig is a fabric with a virtual clock and two ends on its devices, which are not connected yet.
+type rig struct {
+	*testing.T
+	fabric *soft.Fabric
+	a, b   *end
+}
+
+func must[T any](v T, err error) func(*testing.T) T {
+	return func(t *testing.T) T { t.Helper(); require.NoError(t, err); return v }
+}
+
+func newRig(t *testing.T, kind ibv.QPType) *rig {
+	r := &rig{T: t, fabric: must(soft.New(soft.Options{Virtual: true}))(t)}
+	infos := must(rdma.DevicesOf(r.fabric))(t)
+	r.a, r.b = r.end(kind, infos[0]), r.end(kind, infos[1])
+	return r
+}
+
+func (r *rig) end(kind ibv.QPType, on rdma.DeviceInfo) *end {
+	e := &end{t: r.T, device: must(on.Open())(r.T), memory: make([]byte, 4096)}
+	e.pd = must(e.device.AllocPD())(r.T)
+	e.cq = must(e.device.CreateCQ(64, nil, 0))(r.T)
+	e.mr = must(e.pd.RegMR(e.memory, all))(r.T)
+	e.qp = e.create(kind)
+	e.batch, e.recv = must(rdma.NewSendBatch(4, 2, 64))(r.T), must(rdma.NewRecvBatch(4, 2))(r.T)
+	return e
+}
+
+func (e *end) create(kind ibv.QPType) *rdma.QP {
+	attr := &ibv.QPInitAttr{QPType: kind, SendCQ: e.cq.Ptr(), RecvCQ: e.cq.Ptr(),
+		Cap: ibv.QPCap{MaxSendWR: 4, MaxRecvWR: 4, MaxSendSGE: 2, MaxRecvSGE: 2}}
+	return must(e.pd.CreateQP(attr, rdma.QueueOptions{Unchecked: true}))(e.t)
+}
+
+// connect connects both ends, with attributes that change may change.
+func (r *rig) connect(change func(a, b *ibv.QPAttr)) *rig {
+	a := must(r.a.qp.ConnectAttr(must(r.b.qp.Endpoint())(r.T)))(r.T)
+	b := must(r.b.qp.ConnectAttr(must(r.a.qp.Endpoint())(r.T)))(r.T)
+	a.Timeout, a.RetryCnt, a.RNRRetry = 8, 2, 2
+	b.Timeout, b.RetryCnt, b.RNRRetry = 8, 2, 2
+	if change != nil {
+		change(a, b)
+	}
+	require.NoError(r, r.a.qp.ConnectWith(a))
+	require.NoError(r, r.b.qp.ConnectWith(b))
+	return r
+}
+
+// settle polls both ends until nothing more comes.
+func (r *rig) settle() {
+	var wcs [8]ibv.WC
+	for quiet := 0; quiet < 20; {
+		quiet++
+		for _, e := range []*end{r.a, r.b} {
+			if n, err := e.cq.Poll(wcs[:]); err == nil && n > 0 {
+				quiet = 0
+			}
+		}
+		r.fabric.Advance(10 * time.Millisecond)
+	}
+}
+
+// post posts what is in the batch of an end; that it is refused may be the fault.
+func (e *end) post() { e.qp.PostSend(e.batch) }
+
+// receive posts a receive of a size.
+func (e *end) receive(size uint32) {
+	e.recv.Reset()
+	e.recv.Recv(77).SGE(e.mr.Address(), size, e.mr.LKey())
+	e.qp.PostRecv(e.recv)
+}
+
+// write has an end write 8 bytes to the other one.
+func (e *end) write(at uint64, key uint32) rdma.SendRequest {
+	return e.batch.Write(1, at, key).SGE(e.mr.Address(), 8, e.mr.LKey()).Signaled()
+}
+
+// fault is a program that goes wrong in one way, and the cause that has to be named.
+type fault struct {
+	name, cause string
+	run         func(t *testing.T)
+}
+
+// rc is a fault between connected ends, whose attributes change may change.
+func rc(name, cause string, change func(a, b *ibv.QPAttr), run func(r *rig)) fault {
+	return fault{name, cause, func(t *testing.T) {
+		r := newRig(t, ibv.QPT_RC).connect(change)
+		run(r)
+		r.settle()
+	}}
+}
+
+// write is a fault of a write of the first end.
+func write(name, cause string, run func(r *rig) (at uint64, key uint32)) fault {
+	return rc(name, cause, nil, func(r *rig) {
+		at, key := run(r)
+		r.a.write(at, key)
+		r.a.post()
+	})
+}
+
+// local is a fault of the memory that the first end sends from.
+func local(name, cause string, sge func(r *rig) (at uint64, size, key uint32)) fault {
+	return rc(name, cause, nil, func(r *rig) {
+		at, size, key := sge(r)
+		r.a.batch.Write(1, r.b.mr.Address(), r.b.mr.RKey()).SGE(at, size, key).Signaled()
+		r.a.post()
+	})
+}
+
+// ud is a fault of a datagram, of which nobody hears.
+func ud(name, cause string, run func(r *rig, ah *rdma.AH)) fault {
+	return fault{name, cause, func(t *testing.T) {
+		r := newRig(t, ibv.QPT_UD).connect(nil)
+		path := must(r.a.qp.Path(must(r.b.qp.Endpoint())(t)))(t)
+		run(r, must(r.a.pd.CreateAH(&path))(t))
+		r.settle()
+	}}
+}
+
+// with registers memory of an end with other rights.
+func (e *end) with(access ibv.AccessFlags) *rdma.MR {
+	return must(e.pd.RegMR(make([]byte, 4096), access))(e.t)
+}
+
+func (r *rig) atomic(at uint64, key uint32) {
+	r.a.batch.FetchAdd(1, at, key, 1).SGE(r.a.mr.Address(), 8, r.a.mr.LKey()).Signaled()
+	r.a.post()
+}
+
+func (r *rig) read(key uint32) {
+	r.a.batch.Read(1, r.b.mr.Address(), key).SGE(r.a.mr.Address(), 8, r.a.mr.LKey()).Signaled()
+	r.a.post()
+}
+
+func (r *rig) send(size uint32) {
+	r.a.batch.Send(1).SGE(r.a.mr.Address(), size, r.a.mr.LKey()).Signaled()
+	r.a.post()
+}
+
+var faults = []fault{
+	local("a local key that nobody has", "lkey-unknown", func(r *rig) (uint64, uint32, uint32) {
+		return r.a.mr.Address(), 8, r.a.mr.LKey() ^ 0x5a5a00
+	}),
+	local("memory behind the end of the region", "local-range", func(r *rig) (uint64, uint32, uint32) {
+		return r.a.mr.Address() + 4090, 8, r.a.mr.LKey()
+	}),
+	local("memory of another domain", "lkey-other-pd", func(r *rig) (uint64, uint32, uint32) {
+		m := must(must(r.a.device.AllocPD())(r.T).RegMR(make([]byte, 4096), all))(r.T)
+		return m.Address(), 8, m.LKey()
+	}),
+	local("a region that was closed", "lkey-deregistered", func(r *rig) (uint64, uint32, uint32) {
+		m := r.a.with(all)
+		require.NoError(r, m.Close())
+		return m.Address(), 8, m.LKey()
+	}),
+	rc("a read into memory that is not writable", "local-write-missing", nil, func(r *rig) {
+		m := r.a.with(0)
+		r.a.batch.Read(1, r.b.mr.Address(), r.b.mr.RKey()).SGE(m.Address(), 8, m.LKey()).Signaled()
+		r.a.post()
+	}),
+	rc("a receive into memory that is not writable", "local-write-missing", nil, func(r *rig) {
+		m := r.b.with(0)
+		r.b.recv.Recv(77).SGE(m.Address(), 64, m.LKey())
+		r.b.qp.PostRecv(r.b.recv)
+		r.send(8)
+	}),
+	rc("a receive with a key that nobody has", "lkey-unknown", nil, func(r *rig) {
+		r.b.recv.Recv(77).SGE(r.b.mr.Address(), 64, r.b.mr.LKey()^0x5a5a00)
+		r.b.qp.PostRecv(r.b.recv)
+		r.send(8)
+	}),
+	write("a remote key that nobody has", "rkey-unknown", func(r *rig) (uint64, uint32) {
+		return r.b.mr.Address(), r.b.mr.RKey() ^ 0x5a5a00
+	}),
+	write("remote memory behind the end", "remote-range", func(r *rig) (uint64, uint32) {
+		return r.b.mr.Address() + 4092, r.b.mr.RKey()
+	}),
+	write("remote memory in front of the region", "remote-range", func(r *rig) (uint64, uint32) {
+		return r.b.mr.Address() - 8, r.b.mr.RKey()
+	}),
+	write("a remote region that was closed", "rkey-deregistered", func(r *rig) (uint64, uint32) {
+		m := r.b.with(all)
+		require.NoError(r, m.Close())
+		return m.Address(), m.RKey()
+	}),
+	write("a remote region of another domain", "rkey-other-pd", func(r *rig) (uint64, uint32) {
+		m := must(must(r.b.device.AllocPD())(r.T).RegMR(make([]byte, 4096), all))(r.T)
+		return m.Address(), m.RKey()
+	}),
+	write("a remote region without REMOTE_WRITE", "mr-lacks-remote-write", func(r *rig) (uint64, uint32) {
+		m := r.b.with(ibv.ACCESS_LOCAL_WRITE | ibv.ACCESS_REMOTE_READ)
+		return m.Address(), m.RKey()
+	}),
+	rc("a remote region without REMOTE_READ", "mr-lacks-remote-read", nil, func(r *rig) {
+		m := r.b.with(ibv.ACCESS_LOCAL_WRITE | ibv.ACCESS_REMOTE_WRITE)
+		r.a.batch.Read(1, m.Address(), m.RKey()).SGE(r.a.mr.Address(), 8, r.a.mr.LKey()).Signaled()
+		r.a.post()
+	}),
+	rc("a remote region without REMOTE_ATOMIC", "mr-lacks-remote-atomic", nil, func(r *rig) {
+		m := r.b.with(ibv.ACCESS_LOCAL_WRITE | ibv.ACCESS_REMOTE_WRITE)
+		r.atomic(m.Address(), m.RKey())
+	}),
+	rc("a queue pair without REMOTE_WRITE", "qp-lacks-remote-write", func(a, b *ibv.QPAttr) {
+		b.QPAccessFlags = ibv.ACCESS_REMOTE_READ
+	}, func(r *rig) {
+		r.a.write(r.b.mr.Address(), r.b.mr.RKey())
+		r.a.post()
+	}),
+	rc("a queue pair without REMOTE_READ", "qp-lacks-remote-read", func(a, b *ibv.QPAttr) {
+		b.QPAccessFlags = ibv.ACCESS_REMOTE_WRITE
+	}, func(r *rig) { r.read(r.b.mr.RKey()) }),
+	rc("a queue pair without REMOTE_ATOMIC", "qp-lacks-remote-atomic", func(a, b *ibv.QPAttr) {
+		b.QPAccessFlags = ibv.ACCESS_REMOTE_WRITE
+	}, func(r *rig) { r.atomic(r.b.mr.Address(), r.b.mr.RKey()) }),
+	rc("an atomic operation that is not aligned", "atomic-misaligned", nil, func(r *rig) {
+		r.atomic(r.b.mr.Address()+4, r.b.mr.RKey())
+	}),
+	rc("a peer that takes no reads", "peer-takes-no-reads", func(a, b *ibv.QPAttr) { b.MaxDestRdAtomic = 0 },
+		func(r *rig) { r.read(r.b.mr.RKey()) }),
+	rc("a message larger than the receive", "receive-too-small", nil, func(r *rig) {
+		r.b.receive(16)
+		r.send(64)
+	}),
+	rc("no receive", "no-receive", nil, func(r *rig) { r.send(8) }),
+	rc("no receive for immediate data", "no-receive", nil, func(r *rig) {
+		r.a.batch.SendImm(1, 7).SGE(r.a.mr.Address(), 8, r.a.mr.LKey()).Signaled()
+		r.a.post()
+	}),
+	rc("a peer that was destroyed", "peer-destroyed", nil, func(r *rig) {
+		require.NoError(r, r.b.qp.Close())
+		r.send(8)
+	}),
+	rc("a peer that is in ERR", "peer-in-error", nil, func(r *rig) {
+		require.NoError(r, r.b.qp.Modify(&ibv.QPAttr{QPState: ibv.QPS_ERR}, ibv.QP_STATE))
+		r.send(8)
+	}),
+	rc("a peer that was never connected", "peer-not-ready", nil, func(r *rig) {
+		require.NoError(r, r.b.qp.Modify(&ibv.QPAttr{QPState: ibv.QPS_RESET}, ibv.QP_STATE))
+		r.send(8)
+	}),
+	rc("a wrong number of the peer", "peer-unknown", func(a, b *ibv.QPAttr) { a.DestQPNum ^= 0x3c00 },
+		func(r *rig) { r.send(8) }),
+	rc("a peer that is connected elsewhere", "peer-connected-elsewhere", func(a, b *ibv.QPAttr) {
+		b.DestQPNum ^= 0x3c00
+	}, func(r *rig) { r.send(8) }),
+	rc("sequence numbers that differ", "psn-mismatch", func(a, b *ibv.QPAttr) { b.RQPSN = a.SQPSN + 1000 },
+		func(r *rig) {
+			r.b.receive(64)
+			r.send(8)
+		}),
+	{"a GID that nobody has", "wrong-gid", func(t *testing.T) {
+		r := newRig(t, ibv.QPT_RC)
+		a := must(r.a.qp.ConnectAttr(must(r.b.qp.Endpoint())(t)))(t)
+		a.AHAttr.GRH.DGID.Raw()[15] ^= 0x70
+		require.Error(t, r.a.qp.ConnectWith(a))
+	}},
+	rc("a link that is down", "path-lost", nil, func(r *rig) {
+		r.b.receive(64)
+		require.NoError(r, r.fabric.SetFaults(soft.Faults{Drop: 1}))
+		r.send(8)
+	}),
+	rc("a program that moves its queue pair to ERR", "moved-to-error", nil, func(r *rig) {
+		r.a.receive(64)
+		require.NoError(r, r.a.qp.Modify(&ibv.QPAttr{QPState: ibv.QPS_ERR}, ibv.QP_STATE))
+	}),
+	rc("sends without completions", "never-signaled", nil, func(r *rig) {
+		r.b.receive(64)
+		r.a.batch.Send(1).SGE(r.a.mr.Address(), 8, r.a.mr.LKey())
+		r.a.post()
+	}),
+	{"a queue that nobody polls", "not-polled", func(t *testing.T) {
+		r := newRig(t, ibv.QPT_RC).connect(nil)
+		r.b.receive(64)
+		r.send(8)
+	}},
+	{"a send before the connection", "wrong-state", func(t *testing.T) {
+		r := newRig(t, ibv.QPT_RC)
+		r.send(8)
+	}},
+	{"a receive before the connection", "wrong-state", func(t *testing.T) {
+		r := newRig(t, ibv.QPT_RC)
+		r.a.receive(8)
+	}},
+	rc("a full send queue", "queue-full", nil, func(r *rig) {
+		for range 7 {
+			r.b.receive(64)
+			r.a.batch.Reset()
+			r.a.batch.Write(1, r.b.mr.Address(), r.b.mr.RKey()).SGE(r.a.mr.Address(), 8, r.a.mr.LKey()).Signaled()
+			r.a.post()
+		}
+	}),
+	ud("a datagram with the wrong qkey", "qkey-mismatch", func(r *rig, ah *rdma.AH) {
+		r.b.receive(512)
+		r.a.batch.Send(1).SGE(r.a.mr.Address(), 8, r.a.mr.LKey()).UD(ah.Ptr(), r.b.qp.Num(), 0x1234).Signaled()
+		r.a.post()
+	}),
+	ud("a datagram to a wrong number", "peer-unknown", func(r *rig, ah *rdma.AH) {
+		r.b.receive(512)
+		r.a.batch.Send(1).SGE(r.a.mr.Address(), 8, r.a.mr.LKey()).UD(ah.Ptr(), r.b.qp.Num()^0x3c00,
+			qkey(r.b)).Signaled()
+		r.a.post()
+	}),
+	ud("a datagram without a receive", "no-receive", func(r *rig, ah *rdma.AH) {
+		r.a.batch.Send(1).SGE(r.a.mr.Address(), 8, r.a.mr.LKey()).UD(ah.Ptr(), r.b.qp.Num(), qkey(r.b)).Signaled()
+		r.a.post()
+	}),
+	ud("a receive without room for the GRH", "grh-room", func(r *rig, ah *rdma.AH) {
+		r.b.receive(16)
+		r.a.batch.Send(1).SGE(r.a.mr.Address(), 16, r.a.mr.LKey()).UD(ah.Ptr(), r.b.qp.Num(), qkey(r.b)).Signaled()
+		r.a.post()
+	}),
+	{"a region for others to write that the device may not write", "remote-without-local-write", func(t *testing.T) {
+		r := newRig(t, ibv.QPT_RC)
+		_, err := r.a.pd.RegMR(make([]byte, 64), ibv.ACCESS_REMOTE_WRITE)
+		require.Error(t, err)
+	}},
+	{"a region of memory that is not there", "memory-not-mapped", func(t *testing.T) {
+		r := newRig(t, ibv.QPT_RC)
+		_, err := r.a.pd.RegAddress(4096, 4096, 4096, all)
+		require.Error(t, err)
+	}},
+	{"a change that is no step", "transition-invalid", func(t *testing.T) {
+		r := newRig(t, ibv.QPT_RC)
+		require.Error(t, r.a.qp.Modify(&ibv.QPAttr{QPState: ibv.QPS_RTS}, ibv.QP_STATE))
+	}},
+	{"a change without its attributes", "attributes-missing", func(t *testing.T) {
+		r := newRig(t, ibv.QPT_RC)
+		require.Error(t, r.a.qp.Modify(&ibv.QPAttr{QPState: ibv.QPS_INIT}, ibv.QP_STATE))
+	}},
+}
+
+// qkey is the key that an end takes datagrams with.
+func qkey(e *end) uint32 {
+	attr, _, err := e.qp.Query(ibv.QP_QKEY)
+	require.NoError(e.t, err)
+	return attr.QKey
+}

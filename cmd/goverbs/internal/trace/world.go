@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package trace
+
+import (
+	"slices"
+	"strings"
+)
+
+// world is what programs had when an event came: several programs, where both ends of connections were recorded.
+type world struct {
+	mrs  []*region
+	qps  []*queuePair
+	ahs  map[ahKey]string // where they lead
+	gids map[string][]string
+	// what was counted last, by device
+	counters map[string][]Counter
+}
+
+type ahKey struct {
+	trace *Trace
+	at    Address
+}
+
+// region is a memory region.
+type region struct {
+	trace        *Trace
+	device       string
+	pd, at       Address
+	bytes        uint64
+	lkey, rkey   uint32
+	access       string
+	born, closed uint64 // 0: it lives
+}
+
+// alive says whether the region was there at a time.
+func (r *region) alive(t uint64) bool { return r.born <= t && (r.closed == 0 || r.closed > t) }
+
+// queuePair is a queue pair, with the attributes that it was given last.
+type queuePair struct {
+	Event // of its creation, with the attributes of later changes
+	trace *Trace
+	num   uint32
+	gone  uint64
+	// requests without a completion, the eldest first
+	sends, recvs []*posted
+	srq          []*posted
+	count        int // of sends
+	signaled     int
+	arrived      int // receives that completed
+	byProgram    bool
+	parted       bool
+	failed       *Finding
+}
+
+// posted is a request under way.
+type posted struct {
+	WR
+	t uint64
+}
+
+// set takes over the attributes of a change.
+func (q *queuePair) set(e *Event) {
+	if e.Errno != 0 {
+		return
+	}
+	if e.State != "" {
+		q.State = e.State
+		q.byProgram = e.State == "ERR"
+		if e.State == "RESET" {
+			q.sends, q.recvs, q.failed = nil, nil, nil
+		}
+	}
+	if e.Access != "" {
+		q.Access = e.Access
+	}
+	if e.DGID != "" {
+		q.DGID = e.DGID
+	}
+	for to, from := range map[**uint32]*uint32{&q.DestQP: e.DestQP, &q.QKey: e.QKey, &q.RQPSN: e.RQPSN,
+		&q.SQPSN: e.SQPSN, &q.PKeyIndex: e.PKeyIndex, &q.MTU: e.MTU, &q.Timeout: e.Timeout, &q.RetryCnt: e.RetryCnt,
+		&q.RNRRetry: e.RNRRetry, &q.RdAtomic: e.RdAtomic, &q.DestRdAtomc: e.DestRdAtomc} {
+		if from != nil {
+			*to = from
+		}
+	}
+}
+
+// find is the youngest queue pair with a number: that of the same program, or where it has none, another's.
+func (w *world) find(t *Trace, num uint32) (found *queuePair) {
+	for _, q := range w.qps {
+		if q.num == num && (found == nil || q.trace == t || found.trace != t) {
+			found = q
+		}
+	}
+	return found
+}
+
+// peer is the other end of a connection, or nil.
+func (w *world) peer(q *queuePair) *queuePair {
+	if q.DestQP == nil {
+		return nil
+	}
+	return w.find(q.trace, *q.DestQP)
+}
+
+// local finds a region by a key that its owner uses. Devices count their keys for themselves.
+func (w *world) local(t *Trace, device string, lkey uint32, at uint64) *region {
+	return w.region(func(r *region) bool { return r.trace == t && r.device == device && r.lkey == lkey }, at)
+}
+
+// region is the one of the matching ones that lives at a time, or the last that has lived.
+func (w *world) region(is func(*region) bool, at uint64) (last *region) {
+	for _, r := range w.mrs {
+		if is(r) && (last == nil || !last.alive(at)) {
+			last = r
+		}
+	}
+	return last
+}
+
+// take learns from an event. Completions are for the caller.
+func (w *world) take(t *Trace, e *Event) {
+	switch {
+	case e.Errno != 0:
+	case strings.HasPrefix(e.Verb, "ibv_reg_mr"):
+		w.mrs = append(w.mrs, &region{trace: t, device: e.Device, pd: e.PD, at: e.At, bytes: e.Bytes, lkey: e.LKey,
+			rkey:   e.RKey,
+			access: e.Access, born: e.T})
+	case e.Verb == "ibv_dereg_mr":
+		if r := w.local(t, e.Device, e.LKey, e.T); r != nil && r.closed == 0 {
+			r.closed = e.T
+		}
+	case strings.Contains(e.Verb, "_create_qp") && e.QP != nil:
+		w.qps = append(w.qps, &queuePair{Event: *e, trace: t, num: *e.QP})
+	case e.Verb == "ibv_destroy_qp" && e.QP != nil:
+		if q := w.find(t, *e.QP); q != nil {
+			q.gone = e.T
+		}
+	case e.Verb == "ibv_create_ah":
+		w.ahs[ahKey{t, e.AH}] = e.DGID
+	case e.Verb == "counters":
+		w.counters[e.Device] = e.Counted
+	case e.Verb == "ibv_modify_qp" && e.QP != nil, e.Verb == "rdma_connect" && e.QP != nil,
+		e.Verb == "rdma_accept" && e.QP != nil:
+		if q := w.find(t, *e.QP); q != nil {
+			q.set(e)
+		}
+	case e.GIDs != "":
+		w.gids[e.Device] = strings.Split(e.GIDs, " ")
+	}
+	w.post(t, e)
+}
+
+// post notes requests.
+func (w *world) post(t *Trace, e *Event) {
+	if e.QP == nil || e.WRs == nil || e.Errno != 0 {
+		return
+	}
+	if e.Verb == "ibv_post_srq_recv" {
+		for _, q := range w.qps {
+			if q.trace == t && q.SRQ != nil && *q.SRQ == *e.QP {
+				for _, wr := range e.WRs {
+					q.srq = append(q.srq, &posted{wr, e.T})
+				}
+			}
+		}
+		return
+	}
+	q := w.find(t, *e.QP)
+	if q == nil {
+		return
+	}
+	for _, wr := range e.WRs {
+		if e.Verb == "ibv_post_recv" {
+			q.recvs = append(q.recvs, &posted{wr, e.T})
+			continue
+		}
+		q.count++
+		if wr.has("SIGNALED") || q.All != 0 {
+			q.signaled++
+		}
+		q.sends = append(q.sends, &posted{wr, e.T})
+	}
+}
+
+// complete gives the request of a completion, which is done with all before it, and whether it is a receive.
+func (q *queuePair) complete(wc *Completion) (request *posted, receive bool) {
+	is := func(p *posted) bool { return p.ID == wc.ID }
+	recv := strings.HasPrefix(wc.Op, "RECV")
+	if i := slices.IndexFunc(q.sends, is); i >= 0 && !recv {
+		request = q.sends[i]
+		q.sends = q.sends[i+1:]
+		return request, false
+	}
+	for _, list := range []*[]*posted{&q.recvs, &q.srq} {
+		if i := slices.IndexFunc(*list, is); i >= 0 {
+			request = (*list)[i]
+			*list = slices.Delete(slices.Clone(*list), i, i+1)
+			q.arrived++
+			return request, true
+		}
+	}
+	return nil, recv
+}

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+
+	"github.com/goverbs/goverbs/cmd/goverbs/internal/page"
+	"github.com/goverbs/goverbs/cmd/goverbs/internal/trace"
+)
+
+// traceCommand records programs, and reads what was recorded.
+type traceCommand struct {
+	Record  traceRecordCommand  `cmd:"" help:"Run a goverbs program, and record its verbs, posts and completions."`
+	Show    traceShowCommand    `cmd:"" help:"Print what was recorded."`
+	Explain traceExplainCommand `cmd:"" help:"Say what went wrong, and the likely cause."`
+}
+
+type traceRecordCommand struct {
+	Out     string   `short:"o" default:"goverbs-%p.trace" help:"File to write; %p is the number of the process."`
+	Program []string `arg:"" passthrough:"" help:"The program and its arguments."`
+}
+
+func (c traceRecordCommand) Run(o output) error {
+	words := c.Program
+	if words[0] == "--" {
+		words = words[1:]
+	}
+	if len(words) == 0 {
+		return fmt.Errorf("say which program to run: goverbs trace record -- ./program")
+	}
+	if err := os.Setenv("GOVERBS_TRACE", c.Out); err != nil {
+		return err
+	}
+	return o.start(exec.Command(words[0], words[1:]...))
+}
+
+type traceShowCommand struct {
+	File   string `arg:"" type:"existingfile" help:"What was recorded."`
+	Format string `short:"f" enum:"text,jsonl,chrome" default:"text" help:"text, jsonl, or chrome for about:tracing."`
+}
+
+func (c traceShowCommand) Run(o output) error {
+	t, err := trace.Read(c.File)
+	switch {
+	case err != nil:
+		return err
+	case c.Format == "chrome":
+		return t.WriteChrome(o.w)
+	case c.Format == "jsonl":
+		return t.WriteLines(o.w)
+	case o.json:
+		return page.Print(o.w, shown{t}, true)
+	}
+	return t.WriteText(o.w)
+}
+
+// shown is a trace as one document.
+type shown struct{ *trace.Trace }
+
+func (s shown) WriteText(w io.Writer) error { return s.Trace.WriteText(w) }
+
+type traceExplainCommand struct {
+	Files []string `arg:"" type:"existingfile" help:"What was recorded: of one program, or of those at both ends."`
+}
+
+func (c traceExplainCommand) Run(o output) error {
+	var all []*trace.Trace
+	for _, name := range c.Files {
+		t, err := trace.Read(name)
+		if err != nil {
+			return err
+		}
+		all = append(all, t)
+	}
+	return o.print(trace.Explain(all...))
+}

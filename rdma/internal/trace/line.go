@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package trace
+
+import (
+	"encoding/json"
+	"runtime/debug"
+	"strconv"
+	"sync"
+)
+
+// line is a JSON object that is being written.
+type line struct{ b []byte }
+
+var lines = sync.Pool{New: func() any { return new(line) }}
+
+func newLine() *line {
+	l := lines.Get().(*line)
+	l.b = append(l.b[:0], '{')
+	return l
+}
+
+func (l *line) free() {
+	if cap(l.b) <= 64<<10 {
+		lines.Put(l)
+	}
+}
+
+func (l *line) key(name string) {
+	if last := l.b[len(l.b)-1]; last != '{' {
+		l.b = append(l.b, ',')
+	}
+	l.b = append(l.b, '"')
+	l.b = append(l.b, name...)
+	l.b = append(l.b, '"', ':')
+}
+
+func (l *line) number(name string, v uint64) {
+	l.key(name)
+	l.b = strconv.AppendUint(l.b, v, 10)
+}
+
+// address is a number of 64 bits, which readers of JSON do not all keep.
+func (l *line) address(name string, v uint64) {
+	l.key(name)
+	l.b = append(l.b, '"', '0', 'x')
+	l.b = strconv.AppendUint(l.b, v, 16)
+	l.b = append(l.b, '"')
+}
+
+func (l *line) text(name, v string) {
+	l.key(name)
+	text, err := json.Marshal(v)
+	if err == nil {
+		l.b = append(l.b, text...)
+	}
+}
+
+// list begins an array of objects; each begins with open and ends with close; end ends the array.
+func (l *line) list(name string) {
+	l.key(name)
+	l.b = append(l.b, '[')
+}
+
+func (l *line) open() {
+	if last := l.b[len(l.b)-1]; last != '[' {
+		l.b = append(l.b, ',')
+	}
+	l.b = append(l.b, '{')
+}
+
+func (l *line) close() { l.b = append(l.b, '}') }
+func (l *line) end()   { l.b = append(l.b, ']') }
+
+// careful reads what a program's addresses name. Where nothing is, the call itself will say so.
+func careful(read func()) {
+	defer func() { _ = recover() }()
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	read()
+}

@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+// Package trace records what a program does with verbs: calls of the control path, posts, and completions. It does so
+// where the environment variable GOVERBS_TRACE names a file. Otherwise queues have no path of this package, and the
+// control path has one comparison more.
+//
+// Each line is a JSON object; a line is written whole before the program goes on, so that a program that dies has all
+// of them. goverbs trace reads the file.
+package trace
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/goverbs/goverbs/internal/rights"
+	"github.com/goverbs/goverbs/rdma/internal/verberr"
+	"github.com/goverbs/goverbs/runtime"
+)
+
+// Variable is the environment variable with the name of the file; %p in it stands for the process ID. Programs with
+// more rights than their user ignore it.
+const Variable = "GOVERBS_TRACE"
+
+// current records; nil: nothing is recorded.
+var current atomic.Pointer[Recorder]
+
+// problem is why the file of Variable cannot be written, or nil.
+var problem error
+
+func init() {
+	if name := rights.Getenv(Variable); name != "" {
+		if _, err := Start(name); err != nil {
+			problem = fmt.Errorf("%s: %w", Variable, err)
+		}
+	}
+}
+
+// Recorder writes a file.
+type Recorder struct {
+	begin time.Time
+	calls atomic.Uint64
+
+	mu    sync.Mutex // guards what follows
+	file  *os.File
+	asked map[string]time.Time // when the counters of a device were written last
+}
+
+// Start records from now on, which everything that is made later takes part in. A file that is there is an error: it
+// could be another process's.
+func Start(name string) (*Recorder, error) {
+	name = strings.ReplaceAll(name, "%p", strconv.Itoa(os.Getpid()))
+	file, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL|os.O_APPEND, 0o600)
+	if errors.Is(err, os.ErrExist) {
+		return nil, fmt.Errorf("%w: remove it, or have %%p in the name, which stands for the process ID", err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	r := &Recorder{begin: time.Now(), file: file, asked: map[string]time.Time{}}
+	if !current.CompareAndSwap(nil, r) {
+		return nil, errors.Join(errors.New("another trace is being written"), file.Close(), os.Remove(name))
+	}
+	l := newLine()
+	l.number("trace", 1)
+	l.text("program", os.Args[0])
+	l.number("pid", uint64(os.Getpid()))
+	l.text("time", r.begin.Format(time.RFC3339Nano))
+	r.write(l)
+	runtime.Observe(r.observe)
+	verberr.Observe(r.invalid)
+	return r, nil
+}
+
+// Stop ends the recording. What goes on in queues that were made meanwhile is not recorded.
+func (r *Recorder) Stop() error {
+	runtime.Observe(nil)
+	verberr.Observe(nil)
+	current.CompareAndSwap(r, nil)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	file := r.file
+	r.file = nil
+	return file.Close()
+}
+
+// since is the time of the trace, in nanoseconds.
+func (r *Recorder) since() uint64 { return uint64(time.Since(r.begin)) }
+
+// write ends a line and writes it. A file that takes no more ends the recording, which is said once: the program is not
+// to fail of it.
+func (r *Recorder) write(l *line) {
+	l.b = append(l.b, '}', '\n')
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.file != nil {
+		if _, err := r.file.Write(l.b); err != nil {
+			fmt.Fprintf(os.Stderr, "goverbs: the trace ends here: %v\n", err)
+			r.file.Close()
+			r.file = nil
+		}
+	}
+	l.free()
+}
+
+// call is a call that is observed.
+type call struct {
+	*Recorder
+	number   uint64
+	function string
+	args     []uintptr
+	line     *line
+	begin    uint64
+	dropped  bool
+}
+
+// observe begins the line of a call of the control path: what C is asked stands there before it answers.
+func (r *Recorder) observe(function string, args []uintptr) runtime.Observation {
+	c := &call{Recorder: r, number: r.calls.Add(1), function: function, args: args, line: newLine(), begin: r.since()}
+	c.line.number("t", c.begin)
+	c.line.number("n", c.number)
+	c.line.text("verb", function)
+	if d := decoders[function]; d.before != nil {
+		careful(func() { d.before(c.line, args) })
+	}
+	return c
+}
+
+// Ended writes the line.
+func (c *call) Ended(result uint64, errno runtime.Errno) {
+	const eagain = 11 // there is no event: programs that poll for one ask often
+	if c.dropped = int32(result) == -1 && errno == eagain; c.dropped {
+		c.line.free()
+		return
+	}
+	c.line.number("d", c.since()-c.begin)
+	if d := decoders[c.function]; d.after != nil {
+		careful(func() { d.after(c.line, c.args, uintptr(result)) })
+	}
+	c.write(c.line)
+}
+
+// Failed says that the result was a failure.
+func (c *call) Failed(errno runtime.Errno) {
+	if c.dropped {
+		return
+	}
+	l := newLine()
+	l.number("t", c.since())
+	l.number("n", c.number)
+	l.number("errno", uint64(errno))
+	l.text("error", errno.Error())
+	c.write(l)
+}
+
+// Refused records a post that a check refused, before the device was asked.
+func Refused(verb string, qp uint32, id uint64, errno runtime.Errno, reason string) {
+	r := current.Load()
+	if r == nil {
+		return
+	}
+	l := newLine()
+	l.number("t", r.since())
+	l.text("verb", verb)
+	l.number("qp", uint64(qp))
+	l.number("id", id)
+	l.number("errno", uint64(errno))
+	l.text("error", reason)
+	r.write(l)
+}
+
+// invalid records that a check refused a call, before C was asked.
+func (r *Recorder) invalid(e *verberr.VerbError) {
+	if e.Verb == "" { // it becomes a part of another error
+		return
+	}
+	l := newLine()
+	l.number("t", r.since())
+	l.text("verb", e.Verb)
+	l.text("object", e.Object)
+	l.number("errno", uint64(e.Errno))
+	l.text("error", e.Reason)
+	r.write(l)
+}

@@ -1,0 +1,311 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package trace
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+	"unsafe"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/generated/rdmacm"
+	"github.com/goverbs/goverbs/runtime"
+)
+
+const sgeSize = unsafe.Sizeof(ibv.SGE{})
+
+// short is the name of a value without its prefix.
+func short(v fmt.Stringer, prefix string) string { return strings.TrimPrefix(v.String(), prefix) }
+
+// pointer writes the address of an object, by which others name it.
+func (l *line) pointer(name string, p any) {
+	switch p := p.(type) {
+	case *ibv.CQ:
+		l.address(name, uint64(uintptr(unsafe.Pointer(p))))
+	case uintptr:
+		l.address(name, uint64(p))
+	}
+}
+
+// decoder writes the arguments of a function before it is called, and afterwards what it has made.
+type decoder struct {
+	before func(l *line, a []uintptr)
+	after  func(l *line, a []uintptr, result uintptr)
+}
+
+// decoders are the functions whose arguments mean something to a reader; of others the name is written.
+var decoders = map[string]decoder{
+	"ibv_open_device": {before: func(l *line, a []uintptr) {
+		l.text("device", text(at[ibv.Device](a[0]).Name[:]))
+	}, after: func(l *line, a []uintptr, result uintptr) { l.pointer("context", result) }},
+	"ibv_close_device": {before: named("context")},
+	"ibv_alloc_pd":     {before: named("context"), after: made("pd")},
+	"ibv_dealloc_pd":   {before: named("pd")},
+	"ibv_create_cq": {before: func(l *line, a []uintptr) {
+		l.pointer("context", a[0])
+		l.number("depth",
+			uint64(a[1]))
+	}, after: made("cq")},
+	"ibv_create_cq_ex":  {before: named("context"), after: made("cq")},
+	"ibv_destroy_cq":    {before: named("cq")},
+	"ibv_create_srq":    {before: named("pd"), after: madeSRQ},
+	"ibv_create_srq_ex": {before: named("context"), after: madeSRQ},
+	"ibv_destroy_srq":   {before: func(l *line, a []uintptr) { l.number("srq", uint64(at[ibv.SRQ](a[0]).Handle)) }},
+	"ibv_reg_mr":        {before: func(l *line, a []uintptr) { l.region(a[0], a[1], a[2], a[3]) }, after: madeMR},
+	"ibv_reg_mr_iova":   {before: func(l *line, a []uintptr) { l.region(a[0], a[3], a[2], a[4]) }, after: madeMR},
+	"ibv_reg_mr_iova2":  {before: func(l *line, a []uintptr) { l.region(a[0], a[3], a[2], a[4]) }, after: madeMR},
+	"ibv_dereg_mr": {before: func(l *line, a []uintptr) {
+		mr := at[ibv.MR](a[0])
+		l.text("device", text(mr.Context.Deref().Device.Deref().Name[:]))
+		l.number("lkey", uint64(mr.LKey))
+		l.number("rkey", uint64(mr.RKey))
+	}},
+	"ibv_create_qp": {before: func(l *line, a []uintptr) {
+		l.pointer("pd",
+			a[0])
+		l.init(at[ibv.QPInitAttr](a[1]))
+	}, after: madeQP},
+	"ibv_create_qp_ex": {before: func(l *line, a []uintptr) {
+		attr := at[ibv.QPInitAttrEx](a[1])
+		l.pointer("pd", uintptr(attr.PD))
+		l.init((*ibv.QPInitAttr)(unsafe.Pointer(attr)))
+	}, after: madeQP},
+	"rdma_create_qp": {before: func(l *line, a []uintptr) { l.pointer("pd", a[1]); l.init(at[ibv.QPInitAttr](a[2])) },
+		after: func(l *line, a []uintptr, result uintptr) {
+			if int32(result) == 0 {
+				madeQP(l, a, uintptr(at[rdmacm.CMID](a[0]).QP))
+			}
+		}},
+	"ibv_destroy_qp": {before: func(l *line, a []uintptr) { l.number("qp", uint64(at[ibv.QP](a[0]).QPNum)) }},
+	"ibv_modify_qp": {before: func(l *line, a []uintptr) {
+		l.number("qp", uint64(at[ibv.QP](a[0]).QPNum))
+		l.text("from", short(at[ibv.QP](a[0]).State, "IBV_QPS_"))
+		l.attributes(at[ibv.QPAttr](a[1]), ibv.QPAttrMask(a[2]))
+	}},
+	"ibv_create_ah": {before: func(l *line, a []uintptr) {
+		l.pointer("pd", a[0])
+		l.path(at[ibv.AHAttr](a[1]))
+	}, after: made("ah")},
+	"ibv_destroy_ah": {before: named("ah")},
+	"ibv_get_async_event": {after: func(l *line, a []uintptr, result uintptr) {
+		if int32(result) != 0 {
+			return
+		}
+		e := at[ibv.AsyncEvent](a[1])
+		l.text("event", short(e.EventType, "IBV_EVENT_"))
+		switch e.EventType {
+		case ibv.EVENT_QP_FATAL, ibv.EVENT_QP_REQ_ERR, ibv.EVENT_QP_ACCESS_ERR, ibv.EVENT_QP_LAST_WQE_REACHED,
+			ibv.EVENT_SQ_DRAINED, ibv.EVENT_COMM_EST, ibv.EVENT_PATH_MIG, ibv.EVENT_PATH_MIG_ERR:
+			l.number("qp", uint64(e.Element.QP().Deref().QPNum))
+		}
+	}},
+	"rdma_get_cm_event": {after: func(l *line, a []uintptr, result uintptr) {
+		if int32(result) != 0 {
+			return
+		}
+		e := at[ibv.Ptr[rdmacm.CMEvent]](a[1]).Deref()
+		l.text("event", short(e.Event, "RDMA_CM_EVENT_"))
+		l.text("status", strconv.Itoa(int(e.Status)))
+		if qp := e.ID.Deref().QP; qp != 0 {
+			l.number("qp", uint64(qp.Deref().QPNum))
+		}
+	}},
+	"_ibv_query_gid_table": {after: func(l *line, a []uintptr, result uintptr) {
+		var all []string
+		for i := range min(max(int(int64(result)), 0), int(a[2])) {
+			e := at[ibv.GIDEntry](a[1] + uintptr(i)*unsafe.Sizeof(ibv.GIDEntry{}))
+			all = append(all, e.GID.String())
+		}
+		l.text("device", text(at[ibv.Context](a[0]).Device.Deref().Name[:]))
+		l.text("gids", strings.Join(all, " "))
+	}},
+	"rdma_resolve_addr":  {before: named("id")},
+	"rdma_resolve_route": {before: named("id")},
+	"rdma_connect":       {before: connecting},
+	"rdma_accept":        {before: connecting},
+	"rdma_reject":        {before: named("id")},
+	"rdma_disconnect":    {before: named("id")},
+}
+
+// at is what lies at an address.
+func at[T any](address uintptr) *T { return ibv.Ptr[T](address).Deref() }
+
+// text is a name in a field of C.
+func text(field []byte) string {
+	name, _, _ := strings.Cut(string(field), "\x00")
+	return name
+}
+
+// named writes the address of the first argument.
+func named(name string) func(*line, []uintptr) {
+	return func(l *line, a []uintptr) { l.pointer(name, a[0]) }
+}
+
+// made writes the address of what was made.
+func made(name string) func(*line, []uintptr, uintptr) {
+	return func(l *line, a []uintptr, result uintptr) { l.pointer(name, result) }
+}
+
+func madeSRQ(l *line, a []uintptr, result uintptr) {
+	if result != 0 {
+		l.pointer("at", result)
+		l.number("srq", uint64(at[ibv.SRQ](result).Handle))
+	}
+}
+
+func madeMR(l *line, a []uintptr, result uintptr) {
+	if result != 0 {
+		l.number("lkey", uint64(at[ibv.MR](result).LKey))
+		l.number("rkey", uint64(at[ibv.MR](result).RKey))
+	}
+}
+
+func madeQP(l *line, a []uintptr, result uintptr) {
+	if result != 0 {
+		qp := at[ibv.QP](result)
+		l.number("qp", uint64(qp.QPNum))
+		l.text("device", text(qp.Context.Deref().Device.Deref().Name[:]))
+	}
+}
+
+func connecting(l *line, a []uintptr) {
+	id := at[rdmacm.CMID](a[0])
+	l.pointer("id", a[0])
+	if id.QP != 0 {
+		l.number("qp", uint64(id.QP.Deref().QPNum))
+	}
+	if a[1] != 0 {
+		p := at[rdmacm.ConnParam](a[1])
+		l.number("retry_cnt", uint64(p.RetryCount))
+		l.number("rnr_retry", uint64(p.RNRRetryCount))
+		l.number("max_rd_atomic", uint64(p.InitiatorDepth))
+		l.number("max_dest_rd_atomic", uint64(p.ResponderResources))
+	}
+}
+
+// region writes what a memory region is asked for.
+func (l *line) region(pd, address, length, access uintptr) {
+	l.pointer("pd", pd)
+	l.text("device", text(at[ibv.PD](pd).Context.Deref().Device.Deref().Name[:]))
+	l.pointer("at", address)
+	l.number("bytes", uint64(length))
+	l.text("access", strings.ReplaceAll(ibv.AccessFlags(access).String(), "IBV_ACCESS_", ""))
+}
+
+// init writes what a queue pair is asked for.
+func (l *line) init(a *ibv.QPInitAttr) {
+	l.text("type", short(a.QPType, "IBV_QPT_"))
+	l.pointer("send_cq", uintptr(a.SendCQ))
+	l.pointer("recv_cq", uintptr(a.RecvCQ))
+	if a.SRQ != 0 {
+		l.number("srq", uint64(a.SRQ.Deref().Handle))
+	}
+	l.number("sends", uint64(a.Cap.MaxSendWR))
+	l.number("recvs", uint64(a.Cap.MaxRecvWR))
+	l.number("inline", uint64(a.Cap.MaxInlineData))
+	l.number("signal_all", uint64(a.SQSigAll))
+}
+
+// numbers are the attributes of a queue pair that are numbers, under the names of C.
+var numbers = []struct {
+	mask ibv.QPAttrMask
+	name string
+	of   func(*ibv.QPAttr) uint64
+}{
+	{ibv.QP_QKEY, "qkey", func(a *ibv.QPAttr) uint64 { return uint64(a.QKey) }},
+	{ibv.QP_RQ_PSN, "rq_psn", func(a *ibv.QPAttr) uint64 { return uint64(a.RQPSN) }},
+	{ibv.QP_SQ_PSN, "sq_psn", func(a *ibv.QPAttr) uint64 { return uint64(a.SQPSN) }},
+	{ibv.QP_DEST_QPN, "dest_qp_num", func(a *ibv.QPAttr) uint64 { return uint64(a.DestQPNum) }},
+	{ibv.QP_PKEY_INDEX, "pkey_index", func(a *ibv.QPAttr) uint64 { return uint64(a.PKeyIndex) }},
+	{ibv.QP_MAX_QP_RD_ATOMIC, "max_rd_atomic", func(a *ibv.QPAttr) uint64 { return uint64(a.MaxRdAtomic) }},
+	{ibv.QP_MAX_DEST_RD_ATOMIC, "max_dest_rd_atomic", func(a *ibv.QPAttr) uint64 { return uint64(a.MaxDestRdAtomic) }},
+	{ibv.QP_MIN_RNR_TIMER, "min_rnr_timer", func(a *ibv.QPAttr) uint64 { return uint64(a.MinRNRTimer) }},
+	{ibv.QP_TIMEOUT, "timeout", func(a *ibv.QPAttr) uint64 { return uint64(a.Timeout) }},
+	{ibv.QP_RETRY_CNT, "retry_cnt", func(a *ibv.QPAttr) uint64 { return uint64(a.RetryCnt) }},
+	{ibv.QP_RNR_RETRY, "rnr_retry", func(a *ibv.QPAttr) uint64 { return uint64(a.RNRRetry) }},
+	{ibv.QP_PORT, "port_num", func(a *ibv.QPAttr) uint64 { return uint64(a.PortNum) }},
+	{ibv.QP_PATH_MTU, "path_mtu", func(a *ibv.QPAttr) uint64 { return 128 << a.PathMTU }},
+}
+
+// attributes writes those that the mask names.
+func (l *line) attributes(a *ibv.QPAttr, mask ibv.QPAttrMask) {
+	if mask&ibv.QP_STATE != 0 {
+		l.text("state", short(a.QPState, "IBV_QPS_"))
+	}
+	for _, n := range numbers {
+		if mask&n.mask != 0 {
+			l.number(n.name, n.of(a))
+		}
+	}
+	if mask&ibv.QP_ACCESS_FLAGS != 0 {
+		l.text("access", strings.ReplaceAll(a.QPAccessFlags.String(), "IBV_ACCESS_", ""))
+	}
+	if mask&ibv.QP_AV != 0 {
+		l.path(&a.AHAttr)
+	}
+}
+
+// path writes where a path leads.
+func (l *line) path(a *ibv.AHAttr) {
+	if a.IsGlobal != 0 {
+		l.text("dgid", a.GRH.DGID.String())
+		l.number("sgid_index", uint64(a.GRH.SGIDIndex))
+	} else {
+		l.number("dlid", uint64(a.DLID))
+	}
+}
+
+// counters writes what the device of a context counts, at most once a second: of a software device what that says, of
+// others the files of the driver.
+func (r *Recorder) counters(context *ibv.Context) {
+	if context == nil {
+		return
+	}
+	device := text(context.Device.Deref().Name[:])
+	r.mu.Lock()
+	last, asked := r.asked[device]
+	r.asked[device] = time.Now()
+	r.mu.Unlock()
+	if asked && time.Since(last) < time.Second {
+		return
+	}
+	l := newLine()
+	l.number("t", r.since())
+	l.text("verb", "counters")
+	l.text("device", device)
+	l.list("counters")
+	for name, value := range countersOf(device, context) {
+		if value != 0 {
+			l.open()
+			l.text("name", name)
+			l.number("value", value)
+			l.close()
+		}
+	}
+	l.end()
+	r.write(l)
+}
+
+func countersOf(device string, context *ibv.Context) map[string]uint64 {
+	type counter interface {
+		HWCounters(device string) map[string]uint64
+	}
+	if own, ok := runtime.BackendOf(uintptr(unsafe.Pointer(context))).(counter); ok {
+		return own.HWCounters(device)
+	}
+	all := map[string]uint64{}
+	files, _ := filepath.Glob(filepath.Join("/sys/class/infiniband", device, "ports/*/hw_counters/*"))
+	for _, name := range files {
+		if b, err := os.ReadFile(name); err == nil {
+			n, err := strconv.ParseUint(strings.TrimSpace(string(b)), 10, 64)
+			if err == nil && filepath.Base(name) != "lifespan" {
+				all[filepath.Base(name)] += n
+			}
+		}
+	}
+	return all
+}
