@@ -123,12 +123,12 @@ var decoders = map[string]decoder{
 		l.text("device", text(at[ibv.Context](a[0]).Device.Deref().Name[:]))
 		l.text("gids", strings.Join(all, " "))
 	}},
-	"rdma_resolve_addr":  {before: named("id")},
-	"rdma_resolve_route": {before: named("id")},
+	"rdma_resolve_addr":  {before: named("cm_id")},
+	"rdma_resolve_route": {before: named("cm_id")},
 	"rdma_connect":       {before: connecting},
 	"rdma_accept":        {before: connecting},
-	"rdma_reject":        {before: named("id")},
-	"rdma_disconnect":    {before: named("id")},
+	"rdma_reject":        {before: named("cm_id")},
+	"rdma_disconnect":    {before: named("cm_id")},
 }
 
 // at is what lies at an address.
@@ -174,7 +174,7 @@ func madeQP(l *line, a []uintptr, result uintptr) {
 
 func connecting(l *line, a []uintptr) {
 	id := at[rdmacm.CMID](a[0])
-	l.pointer("id", a[0])
+	l.pointer("cm_id", a[0])
 	if id.QP != 0 {
 		l.number("qp", uint64(id.QP.Deref().QPNum))
 	}

@@ -46,6 +46,7 @@ type Event struct {
 	SendCQ  Address `json:"send_cq,omitempty"`
 	RecvCQ  Address `json:"recv_cq,omitempty"`
 	AH      Address `json:"ah,omitempty"`
+	CMID    Address `json:"cm_id,omitempty"`
 	SRQ     *uint32 `json:"srq,omitempty"`
 	Depth   uint64  `json:"depth,omitempty"`
 	Sends   uint64  `json:"sends,omitempty"`

@@ -10,6 +10,7 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma"
+	"github.com/goverbs/goverbs/rdma/cm"
 	"github.com/goverbs/goverbs/rdma/soft"
 )
 
@@ -353,6 +354,11 @@ var faults = []fault{
 	{"a change that is no step", "transition-invalid", func(t *testing.T) {
 		r := newRig(t, ibv.QPT_RC)
 		require.Error(t, r.a.qp.Modify(&ibv.QPAttr{QPState: ibv.QPS_RTS}, ibv.QP_STATE))
+	}},
+	{"a connection that nobody waits for", "rejected", func(t *testing.T) {
+		config := &cm.Config{Backend: must(soft.New(soft.Options{Virtual: true}))(t)}
+		_, err := config.Dial(t.Context(), "127.0.0.1:4711")
+		require.Error(t, err)
 	}},
 	{"a change without its attributes", "attributes-missing", func(t *testing.T) {
 		r := newRig(t, ibv.QPT_RC)
