@@ -52,7 +52,7 @@ func (q *QP) modify(attr *ibv.QPAttr, mask ibv.QPAttrMask) error {
 	if to == ibv.QPS_ERR && from != ibv.QPS_ERR {
 		q.forgetLastWQE()
 	}
-	if err := libibverbs.ModifyQP(q.c, attr, mask); err != nil {
+	if err := q.ask(attr, mask, to); err != nil {
 		refused := refusal.QP{Device: q.device.refused(), C: q.c, Kind: q.kind}
 		reason := refused.Modify(from, to, attr, mask)
 		if reason == "" && mask&ibv.QP_AV != 0 {
@@ -82,6 +82,16 @@ func (q *QP) modify(attr *ibv.QPAttr, mask ibv.QPAttrMask) error {
 		}
 	}
 	return nil
+}
+
+// ask has C move the queue pair. Libraries of adapters begin their queues anew in RESET, and do not exclude a post that
+// is under way; later ones find the state.
+func (q *QP) ask(attr *ibv.QPAttr, mask ibv.QPAttrMask, to ibv.QPState) error {
+	f := func() error { return libibverbs.ModifyQP(q.c, attr, mask) }
+	if mask&ibv.QP_STATE == 0 || to != ibv.QPS_RESET {
+		return f()
+	}
+	return wq.Still(q.send, q.recv, f)
 }
 
 // resetQueues forgets outstanding work. It puts earlier completions aside, so that nobody takes them for later ones.

@@ -161,6 +161,19 @@ func RefusePolls(q *CompletionQueue, err error) { q.refuse(err) }
 // Quiet calls f while nobody retires completions.
 func Quiet(q *CompletionQueue, f func()) { q.quiet(f) }
 
+// Still calls f while nobody posts, but by exclusive handles. Either queue may be nil.
+func Still(send *SendQueue, recv *RecvQueue, f func() error) error {
+	if send != nil {
+		send.mu.Lock()
+		defer send.mu.Unlock()
+	}
+	if recv != nil {
+		recv.mu.Lock()
+		defer recv.mu.Unlock()
+	}
+	return f()
+}
+
 // Mark gives a work request that a drain will post an id, and says when its completion has come, which no poll gives to
 // users.
 func Mark(q *CompletionQueue) (id uint64, done <-chan struct{}) { return q.mark() }

@@ -29,6 +29,8 @@ func (q *completionQueue) read(e *mlx5dv.MLX5CQE64, wc *ibv.WC) outcome {
 		q.giveBack(e, p)
 		return dropped
 	}
+	p.send.passed.take()
+	p.recv.passed.take()
 	wc.WCFlags, wc.QPNum = 0, number
 	switch opcode := e.OpOwn >> 4; opcode {
 	case mlx5dv.MLX5_CQE_REQ:

@@ -23,6 +23,7 @@ type recvQueue struct {
 	done   atomic.Uint32 // receives that have completed
 	ids    []uint64      // by place
 	record *uint32
+	passed passed
 	c      *ibv.QP
 }
 
@@ -71,6 +72,7 @@ func (q *recvQueue) post(list *ibv.RecvWR, bad *ibv.Ptr[ibv.RecvWR]) (errno int3
 	}
 	if n > 0 {
 		q.posted += n
+		q.passed.give()
 		publish(q.record, uint32(be32(q.posted&0xffff)))
 	}
 	return errno

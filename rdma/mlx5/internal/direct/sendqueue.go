@@ -36,6 +36,7 @@ type sendQueue struct {
 	limit    uint32 // what posted may become, as the last post saw it that asked
 	number   uint32 // of the queue pair, where requests have it
 	inline   uint32 // bytes at most
+	passed   passed
 	usual    uint32 // how many of the operations, from the first one on, short knows
 	signal   uint8  // what every request has
 	fence    uint8  // what the next request has after one that changes a key
@@ -146,6 +147,7 @@ func (q *sendQueue) post(list *ibv.SendWR, bad *ibv.Ptr[ibv.SendWR]) (errno int3
 		return errno
 	}
 	q.next, q.posted = p.at, q.posted+n
+	q.passed.give()
 	q.register.ring(q, q.block(p.last), n, &p)
 	return errno
 }
@@ -162,6 +164,7 @@ func (q *sendQueue) one(w *ibv.SendWR) bool {
 	}
 	q.requests[at&q.mask] = sendRequest{id: w.WRID, number: q.posted}
 	q.next, q.posted, q.fence = at+1, q.posted+1, 0
+	q.passed.give()
 	r := q.register
 	if whole := r.whole[w.SendFlags>>inlineBit&1]; !whole || r.shared.Load() {
 		r.ring(q, q.block(at), 1, &posting{units: units, inline: w.SendFlags&ibv.SEND_INLINE != 0})
