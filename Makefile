@@ -279,6 +279,16 @@ bench-post: ## posting and polling from Go against C, cgo and purego; writes con
 	@.ci/deps $(DEPS)
 	@cd conformance/bench && CGO_ENABLED=1 $(GO) run .
 
+# tests of conformance/vm/objects that are about Soft-RoCE, or that mlx5 cannot pass
+NOTANADAPTERS = ^TestWhatTheDeviceLacks$$|^TestResizedSRQ$$|^TestRegistrationSpeed$$
+ONADAPTER = GOVERBS_GUEST=6.1 GOVERBS_DEVICE='$(DEVICE)' GOVERBS_STORM='$(DEVICE)' GOVERBS_ADDRESS='$(ADDRESS)'
+
+.PHONY: adapter
+adapter: ## on a machine that has an adapter: the tests of the objects and the storms on it, DEVICE=mlx5_0 ADDRESS=that of its interface; NATIVE=mlx5 for the data path in Go; 2 min
+	@test -n '$(DEVICE)' && test -n '$(ADDRESS)' || { echo 'make adapter DEVICE=mlx5_0 ADDRESS=192.0.2.1: docs/adapter.md' >&2; exit 2; }
+	$(ONADAPTER) GOVERBS_PATH='$(NATIVE)' $(GO) test -v -count=1 ./conformance/vm/objects -skip '$(NOTANADAPTERS)'
+	$(ONADAPTER) GOVERBS_PATH='$(NATIVE)' GOVERBS_ROUNDS=400 $(GO) test -v -count=1 ./rdma -run '^TestStorm$$'
+
 .PHONY: providers
 providers: ## libraries of adapters (rdma-core 65.0, 56.1 and 44.0, on this machine and as arm64) over emulated devices: suites, storms, 10⁷ lists of requests beside rdma/mlx5; 15 min
 	@.ci/deps $(DEPS) cross $(EMULATORS)
