@@ -105,13 +105,6 @@ func TestHosts(t *testing.T) {
 			assert.Contains(t, string(out), name+": fine")
 		})
 	}
-	t.Run("urgent", func(t *testing.T) {
-		cmd := with(t, dir, host, "urgent")
-		cmd.Env = append(cmd.Env, "GOGC=1") // collections stop threads
-		out, err := cmd.CombinedOutput()
-		require.NoError(t, err, "%s", out)
-		assert.Contains(t, string(out), "urgent: fine")
-	})
 	t.Run("close", func(t *testing.T) {
 		out, err := with(t, dir, compile(t, "close", "-ldl")).CombinedOutput()
 		require.NoError(t, err, "%s", out)

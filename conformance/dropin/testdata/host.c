@@ -158,36 +158,6 @@ static void handlers(void)
 	CHECK(waitpid(child, &status, 0) == child && WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV);
 }
 
-static void *many_makes(void *context)
-{
-	static _Thread_local struct own o;
-
-	for (int i = 0; i < 300; i++) {
-		make(&o, context);
-		turn(&o, i & 127);
-		destroy(&o);
-	}
-	return NULL;
-}
-
-// SIGURG, with which Go's runtime stops its threads where it may, is the program's, and interrupts no call of it.
-static void urgent(void)
-{
-	struct sigaction action = {.sa_handler = count};
-	struct ibv_context *context = open_first();
-	pthread_t t[4];
-
-	sigaction(SIGURG, &action, NULL);
-	for (int i = 0; i < 4; i++)
-		CHECK(!pthread_create(&t[i], NULL, many_makes, context));
-	for (int i = 0; i < 4; i++)
-		CHECK(!pthread_join(t[i], NULL));
-	CHECK(signals == 0);
-	raise(SIGURG);
-	CHECK(signals == 1);
-	CHECK(!ibv_close_device(context));
-}
-
 static void forks(void)
 {
 	static struct own o, fresh;
@@ -291,7 +261,7 @@ int main(int argc, char **argv)
 	static const struct {
 		const char *name;
 		void (*run)(void);
-	} cases[] = {{"plain", plain}, {"threads", threads}, {"handlers", handlers}, {"urgent", urgent}, {"forks", forks},
+	} cases[] = {{"plain", plain}, {"threads", threads}, {"handlers", handlers}, {"forks", forks},
 		{"costs", costs}};
 
 	for (size_t i = 0; argc == 2 && i < sizeof cases / sizeof cases[0]; i++)
@@ -300,6 +270,6 @@ int main(int argc, char **argv)
 			printf("%s: fine\n", argv[1]);
 			return 0;
 		}
-	fprintf(stderr, "usage: host plain|threads|handlers|urgent|forks|costs\n");
+	fprintf(stderr, "usage: host plain|threads|handlers|forks|costs\n");
 	return 2;
 }
