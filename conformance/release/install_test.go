@@ -79,6 +79,7 @@ func proxy(t *testing.T) string {
 // commands are those that pages tell users to install, with arguments to try.
 var commands = map[string][]string{
 	"cmd/goverbs":                  {"explain", "12"},
+	"cmd/goverbs/goverbs-facts":    {"layout", "ibv_sge"},
 	"conformance/abi/cmd/abicheck": {"-dump", "-pkg", "efadv"},
 	"examples/demo":                {"-time", "1ms", "-only", "FLUSH"},
 }
