@@ -15,7 +15,8 @@ import (
 var counts = regexp.MustCompile(`\b(RAPID_CHECKS|GOVERBS_PACKETS|GOVERBS_ROUNDS)=` +
 	`(?:\$\(if \$\(GOVERBS_EVERYTHING\),(\d+),)?(\d+)`)
 
-// TestCounts: CONTRIBUTING says how many programs, packets and rounds there are in each step of make test, and in make adapter.
+// TestCounts: CONTRIBUTING says how many programs, packets and rounds there are in each step of make test, and in
+// make adapter.
 func TestCounts(t *testing.T) {
 	makefile, err := os.ReadFile("../../Makefile")
 	require.NoError(t, err)
