@@ -257,8 +257,8 @@ func TestMeasuredRefused(t *testing.T) {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644))
 	}
 	_, err = FromModels(modelDir, dir, primaries...)
-	assert.ErrorContains(t, err, dir+": rxe-6.1-post_send.csv: the first line does not say what was measured")
 	assert.ErrorContains(t, err, dir+": notes.txt: the name is no PROVIDER-KERNEL-TABLE.csv")
+	assert.ErrorContains(t, err, "\nrxe-6.1-post_send.csv: the first line does not say what was measured")
 }
 
 // TestCheckPinned: a model that is missing would change what "since" says, and so would one too many.

@@ -76,6 +76,7 @@ const (
 
 // answers are the errors that they stand for at the sender.
 var answers = map[uint32]error{
+	arrived: nil,
 	differs: errors.New("the receiver's copy has another checksum: the file changed while it was copied; " +
 		"copy it again"),
 	unstored: errors.New("the receiver could not store its copy; it says why"),
@@ -156,21 +157,21 @@ func Send(ctx context.Context, name, address string, progress func(done, of uint
 	if err := conn.WaitEstablished(ctx); err != nil {
 		return nil, fmt.Errorf("%s: %w; goverbs cp --listen has to wait there", address, err)
 	}
-	if err := send(ctx, conn, from, o, progress); err != nil {
+	async, err := conn.NewAsync(depth + 1)
+	if err != nil {
+		return nil, err
+	}
+	if err := send(ctx, async, conn.PrivateData(), from, o, progress); err != nil {
 		return nil, err
 	}
 	return &Result{File: name, Bytes: o.size, SHA256: hex.EncodeToString(o.sum[:]),
 		Seconds: time.Since(begin).Seconds()}, nil
 }
 
-// send writes all of the file, and waits for the receiver's answer.
-func send(ctx context.Context, conn *rpma.Conn, from *rpma.MR, o offer, progress func(done, of uint64)) error {
-	async, err := conn.NewAsync(depth + 1)
-	if err != nil {
-		return err
-	}
+// send writes all of the file to where the receiver's private data says, and waits for its answer.
+func send(ctx context.Context, async *rpma.Async, private []byte, from *rpma.MR, o offer,
+	progress func(done, of uint64)) error {
 	if o.size > 0 {
-		private := conn.PrivateData()
 		if len(private) < rpma.MRDescriptorSize {
 			return errors.New("the receiver says no place for the file: it is no goverbs cp --listen")
 		}
@@ -202,7 +203,12 @@ func send(ctx context.Context, conn *rpma.Conn, from *rpma.MR, o offer, progress
 		return err
 	}
 	code, _ := rpma.Immediate(&wc)
-	return answers[code]
+	said, known := answers[code]
+	if !known {
+		return fmt.Errorf("the receiver answers %d, which means nothing: it is no goverbs cp --listen of this version",
+			code)
+	}
+	return said
 }
 
 // writeAll keeps some writes under way, each of a chunk.

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"github.com/goverbs/goverbs/generated/ibv"
@@ -102,12 +103,14 @@ func (d *destination) receive(ctx context.Context, peer *rpma.Peer, request *rpm
 	var open opened
 	defer func() { err = errors.Join(err, open.Close()) }()
 	var private []byte
+	shut := func() error { return nil }
+	defer func() { err = errors.Join(err, shut()) }()
 	if d.file != nil {
 		mr, err := peer.RegFile(d.file, rpma.WriteDst)
 		if err != nil {
 			return errors.Join(err, request.Close())
 		}
-		open.add(mr)
+		shut = sync.OnceValue(mr.Close)
 		descriptor := mr.Descriptor()
 		private = descriptor[:]
 	}
@@ -124,6 +127,9 @@ func (d *destination) receive(ctx context.Context, peer *rpma.Peer, request *rpm
 	}
 	if err := completion(ctx, conn); err != nil {
 		return fmt.Errorf("the sender has gone: %w", err)
+	}
+	if err := shut(); err != nil { // what is compared cannot be written any more
+		return err
 	}
 	answer, err := d.store(o)
 	if sent := conn.SendWithImm(nil, 0, 0, rpma.Always, answer, 0); sent != nil {

@@ -85,7 +85,10 @@ func complaint(conn net.Conn) string {
 	if json.Unmarshal(line, &m) != nil {
 		return ""
 	}
-	return m.Error
+	if m.Error == "" {
+		return ""
+	}
+	return fmt.Sprintf("%.400q", m.Error) // of another host, and for a terminal
 }
 
 // An endpoint of ibv_rc_pingpong and its like: LID, QP number, PSN and GID in hexadecimal, and a NUL.

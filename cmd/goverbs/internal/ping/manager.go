@@ -256,7 +256,7 @@ func (m *managed) serve(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if int(size) > m.size {
+		if uint64(size) > uint64(m.size) {
 			return fmt.Errorf("the peer has %d bytes: %d are the most here", size, m.size)
 		}
 		data := m.source()[:size]
@@ -272,7 +272,7 @@ func (m *managed) serve(ctx context.Context) error {
 		if address, key, size, err = m.hear(ctx); err != nil {
 			return err
 		}
-		if err := m.id.PostWrite(left, data[:min(len(data), int(size))], m.mr, ibv.SEND_SIGNALED, address,
+		if err := m.id.PostWrite(left, data[:min(uint64(len(data)), uint64(size))], m.mr, ibv.SEND_SIGNALED, address,
 			key); err != nil {
 			return err
 		}
