@@ -8,8 +8,8 @@ GEN := $(GO) run ./gen/cmd/gen
 DEPS := gcc libc6-dev libibverbs-dev librdmacm-dev librpma-dev
 # programs of other machines are run with qemu-user
 EMULATORS := qemu-user
-# they say whether our packets are right, and whether programs of C run on our libraries
-JUDGES := tshark ibverbs-utils rdmacm-utils perftest
+# they say whether our packets, completions and manual are right, and whether programs of C run on our libraries
+JUDGES := tshark ibverbs-utils rdmacm-utils perftest zsh fish groff-base
 TARGETS := amd64,arm64,ppc64le,riscv64,s390x
 # the C witness for every release whose headers are here, on every target; a target without a C compiler is a failure, and so are
 # fewer releases than there are, up to three

@@ -70,7 +70,7 @@ func TestShells(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			path, err := exec.LookPath(name)
 			if err != nil && name != "bash" {
-				t.Skipf("this host has no %s", name)
+				t.Skipf("this host has no %s: make deps brings it", name)
 			}
 			require.NoError(t, err)
 			_, script, _ := goverbs("completion", name)
@@ -91,7 +91,7 @@ func TestMan(t *testing.T) {
 	require.Zero(t, code, problems)
 	for _, want := range []string{".SH \"NAME\"\ngoverbs", `.SS "goverbs perf VERB [PEER]"`,
 		`.B "\-d, \-\-ib\-dev=STRING"`,
-		`.SS "goverbs explain WHAT..."`, "GOVERBS_DEVICE"} {
+		`.SS "goverbs explain WHAT..."`, "GOVERBS_DEVICE", "GOVERBS_TRACE"} {
 		assert.Contains(t, out, want)
 	}
 	assert.NotContains(t, out, "goverbs complete ")
