@@ -36,7 +36,7 @@ demo: ## send on the software device, and between two processes; append to a rem
 
 # property tests draw the same in every run, so that a run says something about a change; make programs draws anew
 test test-all test-32: export RAPID_SEED ?= 1
-# collecting garbage takes a fifth of a compiler's time, and there is memory enough; the tests themselves run as programs of users do
+# collecting garbage takes a fifth of a compiler's time, and there is memory enough; tests that are about it collect by themselves, or set this anew
 test test-all test-32: export GOGC ?= 400
 
 # The steps of make test, in the order in which they begin, JOBS of them at a time. Each says how long it took. What go test and vmtest have
@@ -69,7 +69,7 @@ step-go step-witness: step-generated
 step-%:
 	@.ci/step $* $(MAKE) --no-print-directory check-$*
 
-TESTFLAGS := -vet=off -timeout 30m -exec 'env -u GOGC'
+TESTFLAGS := -vet=off -timeout 30m
 GOTEST := $(GO) test $(TESTFLAGS)
 
 .PHONY: check-generated check-vet check-witness check-vm check-go check-race check-encoded check-nofd check-32 check-bench check-grpc
