@@ -329,8 +329,9 @@ dropin: ## build the drop-in libraries for programs of C, with goverbs-run, a ta
 
 .PHONY: bench-dropin
 bench-dropin: dropin ## what a call of C through the drop-in libraries costs; 10 s
-	@dir=$$(mktemp -d); trap 'rm -rf "$$dir"' EXIT; .ci/deps libibverbs-dev; \
-		$${CC:-cc} -O1 -o "$$dir/host" conformance/dropin/testdata/host.c $(DROPIN)/libibverbs.so.1 -pthread && \
+	@dir=$$(mktemp -d); trap 'rm -rf "$$dir"' EXIT; .ci/deps libibverbs-dev librdmacm-dev; \
+		$${CC:-cc} -O1 -o "$$dir/host" conformance/dropin/testdata/host.c $(DROPIN)/libibverbs.so.1 \
+		$(DROPIN)/librdmacm.so.1 -pthread && \
 		$(DROPIN)/goverbs-run "$$dir/host" costs
 
 .PHONY: deps

@@ -97,14 +97,21 @@ func with(t *testing.T, dir, program string, args ...string) *exec.Cmd {
 // TestHosts: threads with small stacks, signals, fork, and closing the library leave the program alive and right.
 func TestHosts(t *testing.T) {
 	dir := built(t)
-	host := compile(t, "host", filepath.Join(dir, "libibverbs.so.1"), "-pthread")
-	for _, name := range []string{"plain", "threads", "handlers", "forks"} {
+	host := compile(t, "host", filepath.Join(dir, "libibverbs.so.1"), filepath.Join(dir, "librdmacm.so.1"), "-pthread")
+	for _, name := range []string{"plain", "threads", "handlers", "interrupts", "forks"} {
 		t.Run(name, func(t *testing.T) {
 			out, err := with(t, dir, host, name).CombinedOutput()
 			require.NoError(t, err, "%s", out)
 			assert.Contains(t, string(out), name+": fine")
 		})
 	}
+	t.Run("urgent", func(t *testing.T) {
+		cmd := with(t, dir, host, "urgent")
+		cmd.Env = append(cmd.Env, "GOGC=1") // collections stop threads
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err, "%s", out)
+		assert.Contains(t, string(out), "urgent: fine")
+	})
 	t.Run("close", func(t *testing.T) {
 		out, err := with(t, dir, compile(t, "close", "-ldl")).CombinedOutput()
 		require.NoError(t, err, "%s", out)

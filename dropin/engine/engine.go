@@ -18,6 +18,7 @@ import (
 	"syscall"
 	"unsafe"
 
+	"github.com/goverbs/goverbs/dropin/engine/stack"
 	"github.com/goverbs/goverbs/rdma/soft"
 	"github.com/goverbs/goverbs/runtime"
 )
@@ -64,6 +65,7 @@ func callable(f *soft.Fabric) error {
 //
 //export goverbs_find
 func goverbs_find(library, name *C.char) C.int {
+	stack.Reserve()
 	f, err := engine.fabric()
 	if err != nil {
 		return -1
@@ -101,6 +103,7 @@ func neverWoken(getEvent runtime.Func) runtime.Func {
 //
 //export goverbs_call
 func goverbs_call(number C.int, args *C.uint64_t, n C.int) (result C.uint64_t, errno C.int) {
+	stack.Reserve()
 	engine.RLock()
 	f := engine.functions[number]
 	engine.RUnlock()
@@ -112,6 +115,7 @@ func goverbs_call(number C.int, args *C.uint64_t, n C.int) (result C.uint64_t, e
 //
 //export goverbs_slot
 func goverbs_slot(fn C.uintptr_t, args *C.uint64_t) (result C.uint64_t, errno C.int) {
+	stack.Reserve()
 	r, e := runtime.CallSlot(uintptr(fn), (*[6]uint64)(unsafe.Pointer(args)))
 	return C.uint64_t(r), C.int(e)
 }

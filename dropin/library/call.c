@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -79,6 +80,42 @@ static int copy(char *file, size_t size, int *descriptor)
 	return length >= 0 && at == length ? 0 : -1;
 }
 
+// The program's handlers of signals, while the engine is opened.
+struct handlers {
+	sigset_t blocked;
+	struct sigaction of[_NSIG];
+};
+
+// keep notes the program's handlers, and blocks all signals: the engine's own threads are begun with this mask, so that
+// no handler of the program runs on one of their small stacks.
+static void keep(struct handlers *h)
+{
+	sigset_t all;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &h->blocked);
+	for (int s = 1; s < _NSIG; s++)
+		if (sigaction(s, NULL, &h->of[s]))
+			h->of[s].sa_handler = SIG_DFL;
+}
+
+// give_back waits for the engine's runtime, and undoes what it does to handlers. It takes SIGURG for stopping its
+// threads, which is turned off (dropin/build), and has the program's handlers run on the signal stack that it gives the
+// program's threads, which is smaller than their own. It keeps the signals by which it notices faults.
+static void give_back(const struct handlers *h, const struct engine *e)
+{
+	if (e->find)
+		e->find("libibverbs", "ibv_get_device_list");
+	for (int s = 1; s < _NSIG; s++) {
+		struct sigaction now;
+
+		if (!sigaction(s, NULL, &now) &&
+		    (s == SIGURG || (now.sa_handler == h->of[s].sa_handler && now.sa_flags != h->of[s].sa_flags)))
+			sigaction(s, &h->of[s], NULL);
+	}
+	pthread_sigmask(SIG_SETMASK, &h->blocked, NULL);
+}
+
 static struct engine *open_engine(void)
 {
 	struct engine *e = atomic_load_explicit(&opened, memory_order_acquire);
@@ -91,16 +128,19 @@ static struct engine *open_engine(void)
 	e = atomic_load_explicit(&opened, memory_order_acquire);
 	if (!e && !failed) {
 		static int watched;
+		struct handlers handlers;
 		void *handle = NULL;
 
 		e = &engine;
 		e->find = NULL, e->call = NULL;
+		keep(&handlers);
 		if (path(file, sizeof file) == 0 && (!copied || copy(file, sizeof file, &descriptor) == 0))
 			handle = dlopen(file, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
 		if (handle) {
 			*(void **)&e->find = dlsym(handle, "goverbs_find");
 			*(void **)&e->call = dlsym(handle, "goverbs_call");
 		}
+		give_back(&handlers, e);
 		if (e->find && e->call && (watched || pthread_atfork(before_fork, in_parent, in_child) == 0)) {
 			watched = 1;
 			e->generation++;

@@ -6,6 +6,7 @@
 #include <infiniband/verbs.h>
 #include <limits.h>
 #include <pthread.h>
+#include <rdma/rdma_cma.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,6 +28,7 @@
 struct own {
 	struct ibv_context *context;
 	struct ibv_pd *pd;
+	struct ibv_comp_channel *channel; // or NULL
 	struct ibv_cq *cq;
 	struct ibv_qp *qp;
 	struct ibv_mr *mr;
@@ -54,7 +56,7 @@ static void make(struct own *o, struct ibv_context *context)
 
 	o->context = context;
 	CHECK(o->pd = ibv_alloc_pd(context));
-	CHECK(init.send_cq = init.recv_cq = o->cq = ibv_create_cq(context, 64, NULL, NULL, 0));
+	CHECK(init.send_cq = init.recv_cq = o->cq = ibv_create_cq(context, 64, NULL, o->channel, 0));
 	CHECK(o->qp = ibv_create_qp(o->pd, &init));
 	CHECK(o->mr = ibv_reg_mr(o->pd, o->memory, sizeof o->memory, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE));
 	CHECK(!ibv_modify_qp(o->qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS));
@@ -121,24 +123,45 @@ static void threads(void)
 
 static volatile int signals;
 
+// A handler that needs more stack than a goroutine has.
 static void count(int signal)
 {
-	(void)signal;
+	volatile char much[60000];
+
+	memset((void *)much, signal, sizeof much);
 	signals++;
+}
+
+static void *many_makes(void *context)
+{
+	static _Thread_local struct own o;
+
+	for (int i = 0; i < 300; i++) {
+		make(&o, context);
+		turn(&o, i & 127);
+		destroy(&o);
+	}
+	return NULL;
 }
 
 // Handlers of the program's own, without SA_ONSTACK, that interrupt calls.
 static void handlers(void)
 {
 	struct sigaction action = {.sa_handler = count};
-	struct itimerval every = {{0, 500}, {0, 500}};
+	struct itimerval every = {{0, 200}, {0, 200}};
 	static struct own o;
 
 	sigaction(SIGALRM, &action, NULL);
 	sigaction(SIGUSR1, &action, NULL);
-	make(&o, open_first());
+	struct ibv_context *context = open_first();
+	pthread_t t;
+
+	make(&o, context);
 	setitimer(ITIMER_REAL, &every, NULL);
-	for (int i = 0; signals < 200; i++) {
+	for (int i = 0; signals < 2000; i++) {
+		struct ibv_cq *cq = ibv_create_cq(context, 16, NULL, NULL, 0);
+
+		CHECK(cq && !ibv_destroy_cq(cq));
 		turn(&o, i & 127);
 		if (i % 64 == 0)
 			raise(SIGUSR1);
@@ -146,6 +169,20 @@ static void handlers(void)
 	every = (struct itimerval){0};
 	setitimer(ITIMER_REAL, &every, NULL);
 	destroy(&o);
+	CHECK(!pthread_create(&t, NULL, many_makes, context));
+	for (int i = 0; i < 5000 && !pthread_kill(t, SIGUSR1); i++)
+		usleep(100);
+	CHECK(!pthread_join(t, NULL));
+	// what all threads of the program block, no thread of the library takes
+	sigset_t usr1, pending;
+
+	sigemptyset(&usr1);
+	sigaddset(&usr1, SIGUSR1);
+	sigprocmask(SIG_BLOCK, &usr1, NULL);
+	signals = 0;
+	CHECK(!kill(getpid(), SIGUSR1));
+	usleep(1000);
+	CHECK(!sigpending(&pending) && sigismember(&pending, SIGUSR1) && signals == 0);
 	// the program's own faults stay the program's
 	pid_t child = fork();
 
@@ -156,6 +193,73 @@ static void handlers(void)
 	int status;
 
 	CHECK(waitpid(child, &status, 0) == child && WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV);
+}
+
+// SIGURG, with which Go's runtime stops its threads where it may, is the program's, and interrupts no call of it.
+static void urgent(void)
+{
+	struct sigaction action = {.sa_handler = count};
+
+	sigaction(SIGURG, &action, NULL); // before the library is open
+	struct ibv_context *context = open_first();
+	pthread_t t[4];
+
+	for (int i = 0; i < 4; i++)
+		CHECK(!pthread_create(&t[i], NULL, many_makes, context));
+	for (int i = 0; i < 4; i++)
+		CHECK(!pthread_join(t[i], NULL));
+	CHECK(signals == 0);
+	CHECK(!sigaction(SIGURG, NULL, &action) && action.sa_handler == count);
+	CHECK(!(action.sa_flags & (SA_ONSTACK | SA_RESTART)));
+	CHECK(!ibv_close_device(context));
+}
+
+static void *write_later(void *own)
+{
+	sigset_t all;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_BLOCK, &all, NULL);
+	usleep(100000);
+	turn(own, 7);
+	return NULL;
+}
+
+// A signal ends the waits for events with EINTR, unless its handler asks for calls to be taken up again.
+static void interrupts(void)
+{
+	struct sigaction action = {.sa_handler = count};
+	struct itimerval every = {{0, 10000}, {0, 10000}};
+	struct ibv_context *context = open_first();
+	struct rdma_event_channel *connections = rdma_create_event_channel();
+	static struct own o;
+	struct ibv_async_event asynchronous;
+	struct rdma_cm_event *connection;
+	struct ibv_cq *cq;
+	void *of;
+	pthread_t t;
+
+	CHECK(o.channel = ibv_create_comp_channel(context));
+	CHECK(connections);
+	make(&o, context);
+	sigaction(SIGALRM, &action, NULL);
+	setitimer(ITIMER_REAL, &every, NULL);
+	CHECK(ibv_get_cq_event(o.channel, &cq, &of) == -1 && errno == EINTR);
+	CHECK(ibv_get_async_event(context, &asynchronous) == -1 && errno == EINTR);
+	CHECK(rdma_get_cm_event(connections, &connection) == -1 && errno == EINTR);
+	action.sa_flags = SA_RESTART;
+	sigaction(SIGALRM, &action, NULL);
+	signals = 0;
+	CHECK(!ibv_req_notify_cq(o.cq, 0));
+	CHECK(!pthread_create(&t, NULL, write_later, &o));
+	CHECK(!ibv_get_cq_event(o.channel, &cq, &of) && cq == o.cq && signals > 2);
+	CHECK(!pthread_join(t, NULL));
+	every = (struct itimerval){0};
+	setitimer(ITIMER_REAL, &every, NULL);
+	ibv_ack_cq_events(o.cq, 1);
+	rdma_destroy_event_channel(connections);
+	destroy(&o);
+	CHECK(!ibv_destroy_comp_channel(o.channel) && !ibv_close_device(context));
 }
 
 static void forks(void)
@@ -261,8 +365,8 @@ int main(int argc, char **argv)
 	static const struct {
 		const char *name;
 		void (*run)(void);
-	} cases[] = {{"plain", plain}, {"threads", threads}, {"handlers", handlers}, {"forks", forks},
-		{"costs", costs}};
+	} cases[] = {{"plain", plain}, {"threads", threads}, {"handlers", handlers}, {"urgent", urgent},
+		{"interrupts", interrupts}, {"forks", forks}, {"costs", costs}};
 
 	for (size_t i = 0; argc == 2 && i < sizeof cases / sizeof cases[0]; i++)
 		if (!strcmp(argv[1], cases[i].name)) {
@@ -270,6 +374,6 @@ int main(int argc, char **argv)
 			printf("%s: fine\n", argv[1]);
 			return 0;
 		}
-	fprintf(stderr, "usage: host plain|threads|handlers|forks|costs\n");
+	fprintf(stderr, "usage: host plain|threads|handlers|urgent|interrupts|forks|costs\n");
 	return 2;
 }

@@ -63,7 +63,7 @@ func (e *events[T]) Nudge() {
 
 // wait takes the next event, and waits for one unless the file does not block. It is called with the fabric's lock, and
 // gives it up while it waits. A virtual clock goes on in the meantime; where the file does not block it does so if
-// looking for the event means to wait.
+// looking for the event means to wait. A signal that the caller's thread handles in the meantime ends it with EINTR.
 func (e *events[T]) wait(f *Fabric, lookingWaits bool) (v T, errno runtime.Errno) {
 	for {
 		if e.closed { // the file may be another's by now
@@ -89,9 +89,12 @@ func (e *events[T]) wait(f *Fabric, lookingWaits bool) (v T, errno runtime.Errno
 			return v, errnos.EAGAIN
 		}
 		e.asleep++
-		e.Sleep(f.unlock, f.mu.Lock, f.clock.IsVirtual())
+		errno = e.Sleep(f.unlock, f.mu.Lock, f.clock.IsVirtual())
 		if e.asleep--; e.closed && e.asleep == 0 {
 			e.Signal.Close()
+		}
+		if errno != 0 && !e.closed && len(e.queue) == 0 {
+			return v, errno
 		}
 	}
 	v = e.queue[0]

@@ -47,14 +47,24 @@ func (s *Signal) Blocks() bool {
 	return err == nil && flags&unix.O_NONBLOCK == 0
 }
 
-// Sleep waits for the count, without the caller's lock. With looks, it comes back after a
-// millisecond at most.
-func (s *Signal) Sleep(unlock, lock func(), looks bool) {
-	fd, patience := s.fd, -1
-	if looks {
-		patience = 1
-	}
+// Sleep waits for the count, without the caller's lock. With looks, it comes back after a millisecond at most. It fails
+// with EINTR as read does: when the thread handled a signal whose handler does not ask for calls to be taken up again.
+func (s *Signal) Sleep(unlock, lock func(), looks bool) runtime.Errno {
+	fd := s.fd
 	unlock()
-	unix.Poll([]unix.PollFd{{Fd: fd, Events: unix.POLLIN}}, patience)
-	lock()
+	defer lock()
+	if looks {
+		unix.Poll([]unix.PollFd{{Fd: fd, Events: unix.POLLIN}}, 1)
+		return 0
+	}
+	var one [8]byte
+	switch _, err := unix.Read(int(fd), one[:]); err {
+	case nil: // what the count stands for is still there
+		unix.Write(int(fd), one[:])
+		return 0
+	case unix.EAGAIN: // the program made the file one that does not block
+		return 0
+	default:
+		return errnoOf(err)
+	}
 }

@@ -34,9 +34,9 @@ func (s *Signal) Lower() {} // it does not count
 
 func (s *Signal) Blocks() bool { return !s.s.Nonblocks() }
 
-// Sleep waits for an event, without the caller's lock. With looks, it comes back after a
-// millisecond at most.
-func (s *Signal) Sleep(unlock, lock func(), looks bool) {
+// Sleep waits for an event, without the caller's lock. With looks, it comes back after a millisecond at most. Nothing
+// interrupts it.
+func (s *Signal) Sleep(unlock, lock func(), looks bool) runtime.Errno {
 	next := s.s.Next()
 	var tick <-chan time.Time
 	if looks {
@@ -48,4 +48,5 @@ func (s *Signal) Sleep(unlock, lock func(), looks bool) {
 	case <-tick:
 	}
 	lock()
+	return 0
 }
