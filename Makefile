@@ -56,6 +56,7 @@ test-all: ## all of make test, and what takes long and seldom fails alone: every
 	@GOVERBS_EVERYTHING=1 $(MAKE) --no-print-directory test TESTKERNEL=all AGAIN=true
 	@.ci/step dax $(MAKE) --no-print-directory vm-dax
 	@.ci/step unreachable $(MAKE) --no-print-directory vm-unreachable
+	@.ci/step perftest $(MAKE) --no-print-directory vm-perftest
 	@.ci/step grpc $(MAKE) --no-print-directory check-grpc
 	@.ci/step fuzz $(MAKE) --no-print-directory fuzz FUZZTIME=1500x
 	@.ci/step providers $(MAKE) --no-print-directory providers
@@ -195,6 +196,12 @@ vm-bench: vm-deps ## latency of our ping-pong beside those in C, streams beside 
 	@$(VM) -kernel '$(KERNEL)' -cpus 2 -env GOVERBS_SPEED=1 -out conformance/vm/results -- ./conformance/vm/roce -run TestSpeed -v
 	@$(VM) -kernel '$(RPMAKERNEL)' -cpus 1 -counted -env GOVERBS_SPEED=1 -out conformance/vm/results -with ./conformance/vm/rpma/peer/rpmapeer.c \
 		-- ./conformance/vm/rpma -run TestSpeed -v
+
+.PHONY: vm-perftest
+vm-perftest: vm-deps ## goverbs perf with the perftest of Debian 12 and of 13 as its peer, in both roles, on Soft-RoCE; 5 min
+	@$(VM) -kernel '$(if $(filter all,$(KERNEL)),6.1,$(KERNEL))' -timeout 14m $(PERFTESTS) -- ./conformance/vm/interop -run TestPerftest
+
+PERFTESTS = -root bookworm:perftest=/bookworm -root trixie:perftest=/trixie -env GOVERBS_PERFTEST=/bookworm,/trixie -with ./cmd/goverbs
 
 .PHONY: vm-race
 vm-race: vm-deps ## tests of rdma's objects on real kernels with the race detector; 3 min a kernel

@@ -11,6 +11,8 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,13 +21,15 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/conformance/vm"
 )
 
 // measured are tests that both ends are told alike: perftest's program, and goverbs perf. Each sends 100 messages.
 var measured = []string{
 	"send bw -q 3 -l 5 -t 20 -r 40", "send bw -c UD -s 1024 -q 2", "send bw -R -e", "write bw -R -q 2",
 	"read bw -s 5001", "atomic bw -q 2 -b", "send lat -c UD -s 200", "write lat -s 100",
-	"read lat -R", "atomic lat -x 0",
+	"read lat -R", "atomic lat -x 0", "send lat -c UD -R -s 200",
 }
 
 // measuredAtLength are more of them, many of which take longer: perftest looks at the clock for a second at each size.
@@ -36,6 +40,7 @@ var measuredAtLength = []string{
 	"send bw -b -q 2", "send bw -b -c UD -t 20 -s 500", "send bw -b -a -n 20", "send bw -b -R", "send bw -b -D 3",
 	"write bw -b", "write bw -b -a -n 20", "write bw -b -R", "write bw -b -D 3", "read bw -b -q 2",
 	"read bw -b -a -n 20",
+	"send bw -c UD -R -s 1024 -q 2", "send bw -c UD -R -b -t 20 -s 500 -q 2", "send lat -c UD -R -e",
 }
 
 // TestPerf: goverbs perf measures with the programs of perftest as its peer, in both roles.
@@ -44,10 +49,37 @@ func TestPerf(t *testing.T) {
 	if _, err := exec.LookPath("ib_send_bw"); err != nil {
 		t.Skip("ib_send_bw is not installed: make deps brings perftest")
 	}
-	goverbs := goverbs(t)
 	tests := measured
 	if os.Getenv("GOVERBS_EVERYTHING") != "" {
 		tests = append(tests, measuredAtLength...)
+	}
+	perfWith(t, dir, tests, nil)
+}
+
+// TestPerfNewer is TestPerf with the perftest of Debian 13, which runs here with the C library that it was built for.
+func TestPerfNewer(t *testing.T) {
+	dir := built(t)
+	if os.Getenv("GOVERBS_EVERYTHING") == "" {
+		t.Skip("TestPerf has an older perftest, and " +
+			"conformance/vm/interop this one: GOVERBS_EVERYTHING=1 has it here")
+	}
+	if runtime.GOARCH != "amd64" {
+		t.Skip("what is brought from the archive is for amd64")
+	}
+	root, err := vm.PrepareRoot(t.Context(), "trixie", []string{"perftest"}, vm.CacheDir(), t.Logf)
+	require.NoError(t, err)
+	own := filepath.Join(root.Dir, "usr", "lib", "x86_64-linux-gnu")
+	perfWith(t, dir, append(measured, measuredAtLength...), func(name string) []string {
+		return []string{filepath.Join(own, "ld-linux-x86-64.so.2"), "--library-path", dir + ":" + own,
+			filepath.Join(root.Dir, "usr", "bin", name)}
+	})
+}
+
+// perfWith carries out tests with perftest's programs; called says how one is started, unless it is by its name.
+func perfWith(t *testing.T, dir string, tests []string, called func(name string) []string) {
+	goverbs := goverbs(t)
+	if called == nil {
+		called = func(name string) []string { return []string{name} }
 	}
 	for _, test := range tests {
 		test := test + " -u 20" // a busy machine loses no packets
@@ -55,7 +87,7 @@ func TestPerf(t *testing.T) {
 			test += " -n 100"
 		}
 		words := strings.Fields(test)
-		theirs := append([]string{"ib_" + words[0] + "_" + words[1], "-F"}, words[2:]...)
+		theirs := append(append(called("ib_"+words[0]+"_"+words[1]), "-F"), words[2:]...)
 		ours := append([]string{goverbs, "--json", "perf", words[0], "--" + words[1]}, words[2:]...)
 		t.Run(test+"/served by perftest", func(t *testing.T) {
 			t.Parallel()

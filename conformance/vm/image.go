@@ -170,7 +170,7 @@ func (k Kernel) make(ctx context.Context, work string, log Logf) error {
 	if image.Library, err = a.Version(ctx, "libibverbs1"); err != nil {
 		return err
 	}
-	packages, err := a.libraries(ctx)
+	packages, err := a.called(ctx, libraryPackages)
 	if err != nil {
 		return err
 	}
@@ -189,11 +189,10 @@ func (k Kernel) make(ctx context.Context, work string, log Logf) error {
 	return os.WriteFile(filepath.Join(image.dir, "image.json"), text, 0o644)
 }
 
-// libraries are the names of libraryPackages in the suite in use: some are called otherwise since time_t has 64 bits
-// everywhere.
-func (a *archive) libraries(ctx context.Context) ([]string, error) {
+// called are the names of packages in the suite in use: some are called otherwise since time_t has 64 bits everywhere.
+func (a *archive) called(ctx context.Context, packages []string) ([]string, error) {
 	var all []string
-	for _, name := range libraryPackages {
+	for _, name := range packages {
 		for _, called := range []string{name, name + "t64", ""} {
 			if called == "" && optionalPackages[name] {
 				break

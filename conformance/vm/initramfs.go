@@ -101,6 +101,7 @@ type File struct {
 	Host string // where it is on the host
 
 	Source string // as that of a Program
+	Whole  bool   // what it needs is among the files, in a root of its own
 }
 
 // initramfs is the initial file system of a guest, with its digest: init, its configuration, modules, programs, and
@@ -140,7 +141,7 @@ func (i *Image) initramfs(initProgram string, config wire.Config, programs []Pro
 	}
 	for _, f := range files {
 		a.copy(f.Name, f.Host)
-		if isELF(f.Host) {
+		if !f.Whole && isELF(f.Host) {
 			executables = append(executables, f.Host)
 		}
 	}

@@ -176,6 +176,7 @@ type keys struct {
 	gid     ibv.GID
 	global  bool // it has a GID: the way is not that of a LID
 	srqn    uint32
+	qkey    uint32 // of UD; nobody sends it
 }
 
 // codec writes keys in the form of a link.

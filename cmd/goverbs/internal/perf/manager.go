@@ -26,10 +26,11 @@ const keyBytes = 56
 type connected struct {
 	ctx      context.Context
 	o        *Options
-	manager  func() (*cm.ID, error)
+	manager  func(rdmacm.PortSpace) (*cm.ID, error)
 	local    netip.AddrPort
 	peer     netip.AddrPort
 	listener *cm.ID // of the server
+	data     *cm.ID // likewise, of connections of queue pairs; the same one unless they are of type UD
 	id       *cm.ID
 	mr       *rdma.MR // of a message to send, and behind it one to receive
 }
@@ -45,7 +46,7 @@ func meetByManager(ctx context.Context, r *rig) (l *connected, err error) {
 	}
 	backend := r.device.Info().Backend
 	l = &connected{ctx: ctx, o: o, local: netip.AddrPortFrom(rdma.GIDAddress(r.gid.GID), 0),
-		manager: func() (*cm.ID, error) { return cm.CreateIDOn(backend, rdmacm.PS_TCP) }}
+		manager: func(space rdmacm.PortSpace) (*cm.ID, error) { return cm.CreateIDOn(backend, space) }}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, l.Close())
@@ -58,18 +59,17 @@ func meetByManager(ctx context.Context, r *rig) (l *connected, err error) {
 		}
 		l.peer = host.AddrPort()
 		l.peer = netip.AddrPortFrom(l.peer.Addr().Unmap(), l.peer.Port())
-		if l.id, err = l.resolve(); err != nil {
+		if l.id, err = l.resolve(rdmacm.PS_TCP); err != nil {
 			return l, err
 		}
 	} else {
-		if l.listener, err = l.manager(); err != nil {
+		if l.data, err = l.listen(o.space()); err != nil {
 			return l, err
 		}
-		if err = l.listener.Bind(netip.AddrPortFrom(l.local.Addr(), uint16(o.Port))); err != nil {
-			return l, err
-		}
-		if err = l.listener.Listen(o.QPs + 1); err != nil {
-			return l, err
+		if l.listener = l.data; o.space() != rdmacm.PS_TCP {
+			if l.listener, err = l.listen(rdmacm.PS_TCP); err != nil {
+				return l, err
+			}
 		}
 		if l.id, _, err = l.listener.GetRequest(ctx); err != nil {
 			return l, err
@@ -85,9 +85,32 @@ func meetByManager(ctx context.Context, r *rig) (l *connected, err error) {
 	return l, err
 }
 
+// space is where the connections of queue pairs have their ports.
+func (o *Options) space() rdmacm.PortSpace {
+	if o.Connection == "UD" {
+		return rdmacm.PS_UDP
+	}
+	return rdmacm.PS_TCP
+}
+
+// listen waits for connections at the test's port.
+func (l *connected) listen(space rdmacm.PortSpace) (*cm.ID, error) {
+	id, err := l.manager(space)
+	if err != nil {
+		return nil, err
+	}
+	if err = id.Bind(netip.AddrPortFrom(l.local.Addr(), uint16(l.o.Port))); err == nil {
+		err = id.Listen(l.o.QPs + 1)
+	}
+	if err != nil {
+		return nil, errors.Join(err, id.Close())
+	}
+	return id, nil
+}
+
 // resolve makes an ID that knows the way to the peer.
-func (l *connected) resolve() (*cm.ID, error) {
-	id, err := l.manager()
+func (l *connected) resolve(space rdmacm.PortSpace) (*cm.ID, error) {
+	id, err := l.manager(space)
 	if err != nil {
 		return nil, err
 	}
@@ -132,9 +155,9 @@ func (l *connected) join(id *cm.ID) error {
 // next returns the ID of the next queue pair: of a request of the peer's, or one that knows the way to it.
 func (l *connected) next() (*cm.ID, error) {
 	if l.o.client() {
-		return l.resolve()
+		return l.resolve(l.o.space())
 	}
-	id, _, err := l.listener.GetRequest(l.ctx)
+	id, _, err := l.data.GetRequest(l.ctx)
 	return id, err
 }
 
@@ -177,12 +200,15 @@ func (l *connected) Close() (err error) {
 	if l.mr != nil {
 		err = l.mr.Close()
 	}
-	for _, id := range []*cm.ID{l.id, l.listener} {
+	if l.data == l.listener {
+		l.data = nil
+	}
+	for _, id := range []*cm.ID{l.id, l.listener, l.data} {
 		if id != nil {
 			err = errors.Join(err, id.Close())
 		}
 	}
-	l.id, l.listener, l.mr = nil, nil, nil
+	l.id, l.listener, l.data, l.mr = nil, nil, nil, nil
 	return err
 }
 

@@ -71,8 +71,8 @@ func (o *Options) Complete(size string) error {
 		return fmt.Errorf("UC has no %s: measure send or write, or RC", o.Verb)
 	case o.Duration > 0 && o.All:
 		return fmt.Errorf("all sizes and a duration exclude each other: name one size")
-	case o.Manager && o.Connection != "RC":
-		return fmt.Errorf("with -R, RC can be measured, not %s", o.Connection)
+	case o.Manager && o.Connection == "UC":
+		return errors.New("with -R, RC and UD can be measured, not UC: the connection manager has no port space for it")
 	case o.Latency && o.Both:
 		return errors.New("latency is that of one message after the other: leave out -b, or measure bandwidth")
 	case o.Both && o.Events && o.Verb == "send":

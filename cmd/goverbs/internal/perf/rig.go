@@ -10,6 +10,7 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma"
+	"github.com/goverbs/goverbs/rdma/cm"
 )
 
 // qkey is that of perftest's UD queue pairs.
@@ -188,7 +189,7 @@ func (r *rig) joined(i int, l *connected) error {
 			return id.CreateQP(r.pd, attr, rdma.QueueOptions{})
 		})
 		if err == nil {
-			err = l.join(id)
+			err = r.attach(l, i, id)
 		}
 		if err == nil || tries == 0 || !again(err) {
 			return err
@@ -202,6 +203,14 @@ func (r *rig) joined(i int, l *connected) error {
 		r.ends = r.ends[:i]
 		time.Sleep(100 * time.Millisecond)
 	}
+}
+
+// attach connects the i-th queue pair.
+func (r *rig) attach(l *connected, i int, id *cm.ID) error {
+	if r.o.Connection == "UD" {
+		return r.joinDatagrams(l.ctx, l, i, id)
+	}
+	return l.join(id)
 }
 
 // inline is up to which size messages are inline.
@@ -307,7 +316,7 @@ func (r *rig) aim(size int) error {
 			}
 			w = w.Add(r.mr.SGE(uint64(r.source(i)), uint32(size)))
 			if e.ah != nil {
-				w = w.UD(e.ah.Ptr(), e.peer.qpn, qkey)
+				w = w.UD(e.ah.Ptr(), e.peer.qpn, e.peer.qkey)
 			}
 			if (o.Verb == "send" || o.Verb == "write") && size <= min(o.inline(), int(e.qp.Cap().MaxInlineData)) {
 				w.Flags(ibv.SEND_INLINE)

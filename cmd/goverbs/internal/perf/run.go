@@ -88,8 +88,12 @@ func (r *rig) meetEnds(l link, t terms) error {
 	all := func() error {
 		for _, e := range r.ends {
 			var err error
+			known := e.peer
 			if e.peer, err = shake(l, r.o.client(), &e.keys); err != nil {
 				return err
+			}
+			if e.peer.qkey = qkey; e.ah != nil { // the connection manager has said where it is
+				e.peer.qpn, e.peer.qkey = known.qpn, known.qkey
 			}
 		}
 		return nil

@@ -42,6 +42,7 @@ type options struct {
 	build   []string
 	files   []string
 	with    []string
+	roots   []string
 	again   bool
 }
 
@@ -74,6 +75,9 @@ func main() {
 		"PACKAGE or FILE.c: a program of Go or C (with libibverbs and librdmacm) in the guest's /usr/bin, for "+
 			"tests to run; may be repeated",
 		func(s string) error { o.with = append(o.with, s); return nil })
+	set.Func("root", "SUITE:PACKAGE,PACKAGE=GUEST: a directory of the guest with programs of that suite of the Debian "+
+		"archive, and all that they need on Soft-RoCE, for chroot; may be repeated",
+		func(s string) error { o.roots = append(o.roots, s); return nil })
 	set.Usage = func() {
 		fmt.Fprintln(set.Output(), "usage: vmtest [flags] -- PACKAGE-or-FILE... [-flag of the programs...] [-- "+
 			"argument of the programs...]")
@@ -132,7 +136,11 @@ func run(ctx context.Context, o options, args []string) (status int, err error) 
 	if err != nil {
 		return 0, err
 	}
-	files = append(files, helpers...)
+	roots, err := vm.RootFiles(ctx, o.roots, vm.CacheDir(), out.printf)
+	if err != nil {
+		return 0, err
+	}
+	files = slices.Concat(files, helpers, roots)
 	for _, image := range images {
 		outcomes, err := boot(ctx, o, image, programs, files, out)
 		if err != nil {

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package perf
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma"
+	"github.com/goverbs/goverbs/rdma/cm"
+)
+
+// With -R, the client learns from the connection manager where the server's UD queue pair is. If the server has to send
+// as well, it learns of the client's by its first datagram: the number is its immediate data, and its header has the
+// way back.
+
+// greeting is how many bytes that datagram has; nobody reads them.
+const greeting = 4
+
+// answers says that the server sends messages to the client.
+func (o *Options) answers() bool { return o.Latency || o.Both }
+
+// joinDatagrams connects the i-th queue pair, which is of type UD and belongs to id.
+func (r *rig) joinDatagrams(ctx context.Context, l *connected, i int, id *cm.ID) error {
+	e := r.ends[i]
+	param := cm.DefaultConnParam()
+	param.QPNum = e.own.QPNum
+	if r.o.client() {
+		event, err := id.ConnectEvent(ctx, &param, nil)
+		if err != nil {
+			return err
+		}
+		e.peer.qpn, e.peer.qkey = event.UD.QPNum, event.UD.QKey
+		ah, err := r.pd.CreateAH(&event.UD.AHAttr)
+		if e.ah, err = keep(r, ah, err); err != nil || !r.o.answers() {
+			return err
+		}
+		return r.greet(ctx, i)
+	}
+	if r.o.answers() {
+		e.recv.Reset()
+		e.recv.Recv(uint64(i)).Add(r.mr.SGE(uint64(r.target(i)), uint32(grh+greeting)))
+		if _, err := e.qp.PostRecv(e.recv); err != nil {
+			return err
+		}
+	}
+	if err := id.Accept(ctx, &param, nil); err != nil || !r.o.answers() {
+		return err
+	}
+	return r.greeted(ctx, i)
+}
+
+// greet tells the server where this end is.
+func (r *rig) greet(ctx context.Context, i int) error {
+	e := r.ends[i]
+	e.batch.Reset()
+	e.batch.SendImm(uint64(i), ibv.ToBE32(e.own.QPNum)).Add(r.mr.SGE(uint64(r.source(i)), greeting)).
+		UD(e.ah.Ptr(), e.peer.qpn, e.peer.qkey).Flags(ibv.SEND_SIGNALED)
+	if err := e.batch.Err(); err != nil {
+		return err
+	}
+	if _, err := e.qp.PostSend(e.batch); err != nil {
+		return err
+	}
+	_, err := r.single(ctx, r.sends)
+	return err
+}
+
+// greeted hears where the client is. The Q_Key of both is the one of this queue pair.
+func (r *rig) greeted(ctx context.Context, i int) error {
+	wc, err := r.single(ctx, r.recvs)
+	if err != nil {
+		return fmt.Errorf("the client's first datagram, with -R: %w", err)
+	}
+	if int(wc.WRID) != i || wc.WCFlags&ibv.WC_WITH_IMM == 0 {
+		return errors.New("the client's first datagram does not say where it is: it needs the same test as this end")
+	}
+	e := r.ends[i]
+	attr, _, err := e.qp.Query(ibv.QP_QKEY)
+	if err != nil {
+		return err
+	}
+	e.peer.qpn, e.peer.qkey = wc.ImmData().Host()&0xffffff, attr.QKey
+	_, header, err := rdma.Datagram(wc, r.buffer.Bytes()[r.target(i):][:grh+greeting])
+	if err != nil {
+		return err
+	}
+	ah, err := r.pd.CreateAHFromWC(wc, header, r.port)
+	e.ah, err = keep(r, ah, err)
+	return err
+}
+
+// single waits for one completion.
+func (r *rig) single(ctx context.Context, cq *rdma.CQ) (*ibv.WC, error) {
+	ctx, cancel := context.WithTimeout(ctx, 5*patience)
+	defer cancel()
+	for {
+		n, err := cq.Poll(r.wcs[:1])
+		if err == nil && n > 0 {
+			err = rdma.CompletionErr(&r.wcs[0])
+		}
+		if err != nil || n > 0 {
+			return &r.wcs[0], err
+		}
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		time.Sleep(50 * time.Microsecond)
+	}
+}

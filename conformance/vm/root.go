@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package vm
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// Root is packages of a suite of the Debian archive, unpacked: programs that run beside those of another suite, with
+// the C library and the libibverbs that they were built for.
+type Root struct {
+	Suite string
+	Dir   string // on the host
+}
+
+// rootPackages are in every root: what programs over libibverbs need to run, with perftest's own.
+var rootPackages = []string{"libc6", "libgcc-s1", "libibverbs1", "ibverbs-providers", "librdmacm1", "libnl-3-200",
+	"libnl-route-3-200", "libibumad3", "libpci3", "zlib1g", "libudev1", "libcap2"}
+
+// PrepareRoot gives a root with packages of a suite, from the cache or else from the Debian archive. Nothing is
+// installed.
+func PrepareRoot(ctx context.Context, suite string, packages []string, cacheDir string, log Logf) (*Root, error) {
+	all := append(slices.Clone(rootPackages), packages...)
+	recipe := fmt.Sprintf("%x", sha256.Sum256([]byte(strings.Join(all, " "))))[:8]
+	r := &Root{Suite: suite, Dir: filepath.Join(cacheDir, "root-"+suite+"-"+recipe)}
+	if isDir(r.Dir) {
+		return r, nil
+	}
+	if err := os.MkdirAll(cacheDir, 0o755); err != nil {
+		return nil, err
+	}
+	work, err := os.MkdirTemp(cacheDir, "making-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(work)
+	a, err := openArchive(ctx, filepath.Join(work, "apt"), log, suite)
+	if err != nil {
+		return nil, err
+	}
+	if err := a.Use(ctx, suite); err != nil {
+		return nil, err
+	}
+	names, err := a.called(ctx, all)
+	if err != nil {
+		return nil, err
+	}
+	dir := filepath.Join(work, "root")
+	if err := a.unpack(ctx, dir, names...); err != nil {
+		return nil, err
+	}
+	for _, unread := range []string{"usr/share", libraryDir + "/gconv"} {
+		if err := os.RemoveAll(filepath.Join(dir, unread)); err != nil {
+			return nil, err
+		}
+	}
+	if err := os.Rename(dir, r.Dir); err != nil && !isDir(r.Dir) { // another process may have been first
+		return nil, err
+	}
+	return r, nil
+}
+
+// Programs are those of the root, by name: where they are on the host.
+func (r *Root) Programs() (map[string]string, error) {
+	files, err := filepath.Glob(filepath.Join(r.Dir, "usr", "bin", "*"))
+	if err != nil {
+		return nil, err
+	}
+	all := map[string]string{}
+	for _, file := range files {
+		if info, err := os.Lstat(file); err == nil && info.Mode().IsRegular() && isELF(file) {
+			all[filepath.Base(file)] = file
+		}
+	}
+	if len(all) == 0 {
+		return nil, fmt.Errorf("%s has no programs", r.Dir)
+	}
+	return all, nil
+}
+
+// Files are what a guest needs to run the root's programs on Soft-RoCE with that directory of its own as their root.
+func (r *Root) Files(dir string) ([]File, error) {
+	programs, err := r.Programs()
+	if err != nil {
+		return nil, err
+	}
+	providers, err := filepath.Glob(filepath.Join(r.Dir, libraryDir, "libibverbs", "librxe-*.so"))
+	if err != nil {
+		return nil, err
+	}
+	if len(providers) != 1 {
+		return nil, fmt.Errorf("%s has %d providers for rxe instead of one", r.Dir, len(providers))
+	}
+	config := filepath.Join(r.Dir, "etc", "libibverbs.d", "rxe.driver")
+	if _, err := os.Stat(config); err != nil {
+		return nil, err
+	}
+	in := map[string]string{"etc/libibverbs.d/rxe.driver": config}
+	in[path.Join(libraryDir, "libibverbs", filepath.Base(providers[0]))] = providers[0]
+	for name, file := range programs {
+		in[path.Join("usr/bin", name)] = file
+	}
+	libraries, err := r.Libraries()
+	if err != nil {
+		return nil, err
+	}
+	for name, file := range libraries {
+		if strings.HasPrefix(name, "ld-linux") {
+			in[path.Join("lib64", name)] = file
+			continue
+		}
+		in[path.Join(libraryDir, name)] = file
+	}
+	var all []File
+	for _, name := range slices.Sorted(maps.Keys(in)) {
+		all = append(all, File{Name: path.Join(dir, name), Host: in[name], Whole: true})
+	}
+	return all, nil
+}
+
+// Libraries are those that the root's programs and its provider for rxe need, the loader too: by name, where they are.
+func (r *Root) Libraries() (map[string]string, error) {
+	programs, err := r.Programs()
+	if err != nil {
+		return nil, err
+	}
+	return closure(r.Dir, slices.Collect(maps.Values(programs)), []string{"libgcc_s.so.1"})
+}
+
+// parseRoot reads SUITE:PACKAGE,PACKAGE=DIRECTORY.
+func parseRoot(s string) (suite string, packages []string, dir string, err error) {
+	of, dir, _ := strings.Cut(s, "=")
+	suite, names, _ := strings.Cut(of, ":")
+	if suite == "" || names == "" || !path.IsAbs(dir) {
+		return "", nil, "", errors.New("a root is SUITE:PACKAGE,PACKAGE=DIRECTORY, with an absolute path in the guest")
+	}
+	return suite, strings.Split(names, ","), dir, nil
+}
+
+// RootFiles brings roots that are described as SUITE:PACKAGE,PACKAGE=DIRECTORY, and gives their files.
+func RootFiles(ctx context.Context, roots []string, cacheDir string, log Logf) (all []File, err error) {
+	for _, text := range roots {
+		suite, packages, dir, err := parseRoot(text)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", text, err)
+		}
+		r, err := PrepareRoot(ctx, suite, packages, cacheDir, log)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", text, err)
+		}
+		files, err := r.Files(dir)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, files...)
+	}
+	return all, nil
+}
