@@ -5,6 +5,7 @@ package provider
 import (
 	"context"
 	"embed"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -23,12 +24,13 @@ var flags = []string{"-std=gnu11", "-O2", "-g", "-fPIC", "-pthread", "-Wall", "-
 type Emulated struct {
 	libraries    *Libraries
 	dir, library string
+	adapter      Adapter
 }
 
 // Build compiles the emulated kernel into dir, and writes the files of sysfs there. The kernel's own headers are
 // those of the C library's package, the adapters' those of the release.
 func Build(ctx context.Context, libraries *Libraries, dir string) (*Emulated, error) {
-	e := &Emulated{libraries: libraries, dir: dir, library: filepath.Join(dir, "emulated.so")}
+	e := &Emulated{libraries: libraries, dir: dir, library: filepath.Join(dir, "emulated.so"), adapter: MLX5}
 	sources := filepath.Join(dir, "c")
 	if err := os.CopyFS(dir, source); err != nil {
 		return nil, err
@@ -40,7 +42,16 @@ func Build(ctx context.Context, libraries *Libraries, dir string) (*Emulated, er
 	if err := e.Compile(ctx, e.library, append([]string{"-shared"}, files...)...); err != nil {
 		return nil, err
 	}
-	return e, writeSysfs(filepath.Join(dir, "sys"))
+	return e, errors.Join(MLX5.writeSysfs(e.sysfs(MLX5)), EFA.writeSysfs(e.sysfs(EFA)))
+}
+
+func (e *Emulated) sysfs(a Adapter) string { return filepath.Join(e.dir, "sys", a.Name) }
+
+// As is the same kernel with another adapter than one of mlx5.
+func (e *Emulated) As(a Adapter) *Emulated {
+	as := *e
+	as.adapter = a
+	return &as
 }
 
 // Compile has the C compiler make a file with the headers of the release.
@@ -65,8 +76,8 @@ func (e *Emulated) Command(ctx context.Context, program string, args ...string) 
 		words = append([]string{machines[e.libraries.Arch].emulator}, words...)
 	}
 	cmd := exec.CommandContext(ctx, words[0], words[1:]...)
-	cmd.Env = append(os.Environ(), "SYSFS_PATH="+filepath.Join(e.dir, "sys"),
-		"RDMAV_DRIVERS="+filepath.Join(e.libraries.dir(), "libibverbs", "libmlx5"))
+	cmd.Env = append(os.Environ(), "SYSFS_PATH="+e.sysfs(e.adapter), "GOVERBS_EMULATED="+e.adapter.Name,
+		"RDMAV_DRIVERS="+filepath.Join(e.libraries.dir(), "libibverbs", "lib"+e.adapter.Name))
 	cmd.WaitDelay = 10 * time.Second
 	return cmd
 }

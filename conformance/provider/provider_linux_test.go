@@ -30,8 +30,9 @@ const envInside = "GOVERBS_PROVIDER_INSIDE"
 const envAll = "GOVERBS_PROVIDERS"
 
 const (
-	pathC  = "libmlx5"
-	pathGo = "Go"
+	pathC   = "libmlx5"
+	pathGo  = "Go"
+	pathEFA = "libefa"
 )
 
 var dir string // of what the tests build

@@ -19,16 +19,12 @@ static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 void device_lock(void) { pthread_mutex_lock(&mutex); }
 void device_unlock(void) { pthread_mutex_unlock(&mutex); }
 
-static bool rung;
-
-static void look_at(void *uar) { rung |= driver->rung(uar); }
-
 static bool waiting;
 
 static void is_waiting(void *o)
 {
 	struct qp *qp = o;
-	waiting |= qp->deadline || qp->attr.qp_state == IBV_QPS_ERR;
+	waiting |= qp->deadline || qp->waiting || qp->attr.qp_state == IBV_QPS_ERR;
 }
 
 // hurry has the device's thread run before those of programs that poll, as an adapter does: beside busy processors
@@ -47,8 +43,8 @@ static void *device(void *unused)
 	hurry();
 	for (unsigned idle = 0;; idle++) {
 		device_lock();
-		rung = waiting = false;
-		each(UAR, look_at);
+		waiting = false;
+		bool rung = driver->rung();
 		each(QP, is_waiting);
 		if (rung || waiting)
 			run_queues();

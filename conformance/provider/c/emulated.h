@@ -2,8 +2,8 @@
 
 // The emulated kernel: what its parts know of each other. preload.c gives it the device file, uverbs.c reads
 // commands, objects.c, memory.c, completionqueue.c, srq.c, xrc.c and queuepair.c carry them out, device.c and
-// transport.c are the adapter, and a driver (mlx5.c, mlx5_queues.c) knows one kind: what its commands carry beside the usual,
-// and its queues.
+// transport.c are the adapter, and a driver (mlx5.c, mlx5_queues.c; efa.c, efa_queues.c) knows one kind: what its
+// commands carry beside the usual, and its queues.
 #ifndef GOVERBS_EMULATED_H
 #define GOVERBS_EMULATED_H
 
@@ -76,6 +76,14 @@ struct xrcd {
 struct ah {
 	struct object o;
 	struct pd *pd;
+	uint8_t to[16];
+};
+
+// What a program maps from the device file, and the device sees as well.
+struct mapping {
+	uint64_t offset;
+	size_t size;
+	uint8_t *at;
 };
 
 struct channel {
@@ -103,6 +111,10 @@ struct cq {
 	uint32_t told;      // the sequence number of the last request that an event answered
 	uint32_t comp_sent, async_sent;
 	bool overrun;
+
+	struct mapping ring, bell; // of efa, whose doorbell has the consumed and the request in one word
+	uint32_t seen;             // that word, and since when it leaves completions lie
+	uint64_t since;
 };
 
 struct srq {
@@ -140,6 +152,12 @@ struct qp {
 	uint32_t scatter;  // messages up to this size may come inside the completion
 	uint64_t deadline; // until when the request at the head is tried again; 0 for not yet tried
 	bool established;
+
+	struct mapping receives, sends, bells; // of efa: [0] sends posted, [1] receives posted, each 16 bits of a word
+	uint32_t entry_size;                   // of a send
+	uint16_t seen;                         // receives that the doorbell said
+	bool unsolicited;                      // writes with immediate data take no receive
+	struct waiting *waiting;               // requests that are tried again while others go on
 };
 
 // Where data lies, by keys.
@@ -170,6 +188,7 @@ struct request {
 	uint64_t compare, swap;
 	uint32_t to_qp, to_key; // of a datagram
 	uint32_t to_srq;        // of an extended connection
+	bool elsewhere;         // the datagram's address leads out of this process
 	struct binding binding; // of OP_BIND
 	int pieces;
 	struct piece piece[PIECES];
@@ -178,17 +197,19 @@ struct request {
 
 	uint8_t opcode; // the adapter's own, its place and its size, which the completion repeats
 	uint16_t index, blocks;
+	uint8_t more_index[6]; // of efa, whose programs may number requests in 64 bits
 };
 
 struct receive {
 	int pieces;
 	struct piece piece[PIECES];
 	uint16_t index;
+	bool unsolicited; // there is none: a completion alone
 };
 
 enum status {
 	OK, LOCAL_LENGTH, LOCAL_OPERATION, LOCAL_PROTECTION, FLUSHED, REMOTE_INVALID, REMOTE_ACCESS, REMOTE_OPERATION,
-	RETRIES, RNR_RETRIES, LOCAL_ACCESS, WINDOW, AGAIN, DROPPED,
+	RETRIES, RNR_RETRIES, LOCAL_ACCESS, WINDOW, NOBODY, STRANGER, AGAIN, DROPPED,
 };
 
 struct completion {
@@ -215,8 +236,20 @@ struct command {
 	int (*run)(struct call *);
 };
 
+struct gid {
+	uint8_t raw[16];
+	uint32_t type;
+};
+
 struct driver {
 	const char *name;
+	const struct ib_uverbs_query_device_resp *device;
+	const struct ib_uverbs_query_port_resp *port;
+	const struct gid *gids;
+	unsigned gid_count;
+	uint32_t most_numbers; // of queue pairs: a mask
+	uint32_t datagram;     // the most bytes of one
+	bool scalable;         // datagrams alone, also reliable ones; and a queue pair goes on after requests that failed
 	int (*get_context)(struct call *);
 	int (*query_device)(struct call *);
 	int (*alloc_pd)(struct call *, struct pd *);
@@ -225,9 +258,13 @@ struct driver {
 	int (*resize_cq)(struct call *, struct cq *, uint32_t entries);
 	int (*create_srq)(struct call *, struct srq *);
 	int (*create_qp)(struct call *, struct qp *);
+	void (*reset_qp)(struct qp *);
 	int (*ioctl)(struct file *, struct ib_uverbs_ioctl_hdr *); // methods of its own
 
-	bool (*rung)(struct uar *);                         // has a doorbell of the page been rung since the last call?
+	void (*release)(struct object *);                   // what the driver has with an object that goes away
+	bool (*knows)(struct pd *);                         // has a receiver an address for who sends?
+
+	bool (*rung)(void);                                 // has a doorbell been rung since the last call?
 	bool (*next_send)(struct qp *, struct request *);   // what is at the head of the queue
 	bool (*next_receive)(struct qp *, struct receive *);
 	void (*consume_receive)(struct qp *, const struct receive *);
@@ -235,8 +272,8 @@ struct driver {
 	bool (*take_request)(struct cq *); // is an event asked for, and due? Each request is taken once
 };
 
-extern const struct driver mlx5;
-extern const struct driver *const driver;
+extern const struct driver mlx5, efa;
+extern const struct driver *driver;
 
 // uverbs.c
 int uverbs_ioctl(struct file *, struct ib_uverbs_ioctl_hdr *);
@@ -292,7 +329,9 @@ bool aim(struct qp *, uint32_t number);
 extern const struct command xrc_commands[];
 
 // transport.c
+uint64_t now(void); // microseconds
 void run_queues(void);
+void drop_waiting(struct qp *);
 
 // device.c
 void device_lock(void), device_unlock(void); // commands and the device's thread take turns
@@ -301,6 +340,8 @@ bool still(void);
 
 // preload.c
 void *map_device(struct file *, uint64_t offset, size_t);
+bool make_mapping(struct file *, struct mapping *, size_t);
+void drop_mapping(struct mapping *);
 
 #define TAKE(call, what) do { if (take(call, &(what), sizeof(what))) return EINVAL; } while (0)
 

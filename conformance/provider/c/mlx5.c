@@ -10,6 +10,32 @@
 #include "mlx5.h"
 
 enum { PAGE = 4096 };
+enum { LINK_UP = 5, X4 = 2, EDR = 32 };
+
+static const struct ib_uverbs_query_device_resp device = {
+	.fw_ver = 16ull << 32 | 35ull << 16 | 1, .max_mr_size = ~0ull, .page_size_cap = ~4095ull, .vendor_id = 0x2c9,
+	.vendor_part_id = 4119, .max_qp = 1 << 14, .max_qp_wr = MOST_REQUESTS, .max_sge = 30, .max_sge_rd = 30,
+	.max_cq = 1 << 14,
+	.max_cqe = MOST_ENTRIES, .max_mr = 1 << 15, .max_pd = 1 << 14, .max_qp_rd_atom = 16, .max_res_rd_atom = 1 << 18,
+	.max_qp_init_rd_atom = 16, .atomic_cap = IBV_ATOMIC_HCA, .max_ah = 1 << 15, .max_mw = 1 << 15,
+	.max_srq = 1 << 14, .max_srq_wr = (1 << 15) - 1,
+	.max_srq_sge = 31, .max_pkeys = 1, .local_ca_ack_delay = 16, .phys_port_cnt = 1,
+	.device_cap_flags = IBV_DEVICE_PORT_ACTIVE_EVENT | IBV_DEVICE_SYS_IMAGE_GUID | IBV_DEVICE_RC_RNR_NAK_GEN |
+		IBV_DEVICE_MEM_WINDOW | IBV_DEVICE_MEM_WINDOW_TYPE_2B | IBV_DEVICE_XRC,
+};
+
+static const struct ib_uverbs_query_port_resp port = {
+	.port_cap_flags = IBV_PORT_IP_BASED_GIDS, .max_msg_sz = 1 << 30, .gid_tbl_len = 4, .pkey_tbl_len = 1,
+	.state = IBV_PORT_ACTIVE, .max_mtu = IBV_MTU_4096, .active_mtu = IBV_MTU_4096, .max_vl_num = 1,
+	.active_width = X4,
+	.active_speed = EDR, .phys_state = LINK_UP, .link_layer = IBV_LINK_LAYER_ETHERNET,
+};
+
+// Two for one Ethernet port, of both versions of RoCE.
+static const struct gid gids[] = {
+	{{0xfe, 0x80, [8] = 0x02, 0x67, 0x6f, 0xff, 0xfe, 0x76, 0x65, 0x72}, IB_UVERBS_GID_TYPE_ROCE_V1},
+	{{[10] = 0xff, 0xff, 192, 0, 2, 1}, IB_UVERBS_GID_TYPE_ROCE_V2},
+};
 
 // Commands
 
@@ -145,10 +171,13 @@ static int free_uar(struct file *f, struct ib_uverbs_ioctl_hdr *h)
 {
 	struct ib_uverbs_attr *handle = attribute(h, MLX5_IB_ATTR_UAR_OBJ_DESTROY_HANDLE);
 	struct uar *u = handle ? find_object(f, UAR, handle->data) : NULL;
-	if (!u)
-		return ENOENT;
-	munmap(u->page, PAGE);
-	return destroy_object(&u->o);
+	return destroy_object(u ? &u->o : NULL);
+}
+
+static void release(struct object *o)
+{
+	if (o->kind == UAR && ((struct uar *)o)->page)
+		munmap(((struct uar *)o)->page, PAGE);
 }
 
 static int mlx5_ioctl(struct file *f, struct ib_uverbs_ioctl_hdr *h)
@@ -161,7 +190,8 @@ static int mlx5_ioctl(struct file *f, struct ib_uverbs_ioctl_hdr *h)
 }
 
 const struct driver mlx5 = {
-	.name = "mlx5", .get_context = get_context, .query_device = query_device, .alloc_pd = alloc_pd,
+	.name = "mlx5", .device = &device, .port = &port, .gids = gids, .gid_count = sizeof gids / sizeof *gids,
+	.most_numbers = 0xffffff, .datagram = 4096, .release = release, .get_context = get_context, .query_device = query_device, .alloc_pd = alloc_pd,
 	.create_ah = create_ah, .create_cq = create_cq, .resize_cq = resize_cq, .create_srq = create_srq,
 	.create_qp = create_qp, .ioctl = mlx5_ioctl, .rung = mlx5_rung, .next_send = mlx5_next_send,
 	.next_receive = mlx5_next_receive, .consume_receive = mlx5_consume_receive, .complete = mlx5_complete,

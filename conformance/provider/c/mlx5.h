@@ -8,7 +8,7 @@
 
 enum { UNIT = 16 }; // bytes that requests are made of
 
-bool mlx5_rung(struct uar *);
+bool mlx5_rung(void);
 bool mlx5_next_send(struct qp *, struct request *);
 bool mlx5_next_receive(struct qp *, struct receive *);
 void mlx5_consume_receive(struct qp *, const struct receive *);

@@ -12,15 +12,23 @@
 enum { BLOCK = MLX5_SEND_WQE_BB };
 
 // Every doorbell is eight bytes that are not all zero: taking them out tells each ring from the next.
-bool mlx5_rung(struct uar *u)
+static uint64_t any;
+
+static void take_bells(void *o)
 {
 	static const int places[] = {MLX5_CQ_DOORBELL, 0x800, 0x900, 0xa00, 0xb00};
-	uint64_t any = 0;
+	const struct uar *u = o;
 	for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
 		uint64_t *bell = (uint64_t *)(u->page + places[i]);
 		if (__atomic_load_n(bell, __ATOMIC_RELAXED))
 			any |= __atomic_exchange_n(bell, 0, __ATOMIC_ACQ_REL);
 	}
+}
+
+bool mlx5_rung(void)
+{
+	any = 0;
+	each(UAR, take_bells);
 	return any;
 }
 

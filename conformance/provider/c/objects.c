@@ -34,6 +34,8 @@ struct object *object_of(uint32_t handle) { return handle < OBJECTS ? objects[ha
 
 void free_object(struct object *o)
 {
+	if (driver->release)
+		driver->release(o);
 	objects[o->handle] = NULL;
 	free(o);
 }
@@ -86,22 +88,10 @@ static int get_context(struct call *c)
 	return answer(c, &r, sizeof r);
 }
 
-static const struct ib_uverbs_query_device_resp device = {
-	.fw_ver = 16ull << 32 | 35ull << 16 | 1, .max_mr_size = ~0ull, .page_size_cap = ~4095ull, .vendor_id = 0x2c9,
-	.vendor_part_id = 4119, .max_qp = 1 << 14, .max_qp_wr = MOST_REQUESTS, .max_sge = 30, .max_sge_rd = 30,
-	.max_cq = 1 << 14,
-	.max_cqe = MOST_ENTRIES, .max_mr = 1 << 15, .max_pd = 1 << 14, .max_qp_rd_atom = 16, .max_res_rd_atom = 1 << 18,
-	.max_qp_init_rd_atom = 16, .atomic_cap = IBV_ATOMIC_HCA, .max_ah = 1 << 15, .max_mw = 1 << 15,
-	.max_srq = 1 << 14, .max_srq_wr = (1 << 15) - 1,
-	.max_srq_sge = 31, .max_pkeys = 1, .local_ca_ack_delay = 16, .phys_port_cnt = 1,
-	.device_cap_flags = IBV_DEVICE_PORT_ACTIVE_EVENT | IBV_DEVICE_SYS_IMAGE_GUID | IBV_DEVICE_RC_RNR_NAK_GEN |
-		IBV_DEVICE_MEM_WINDOW | IBV_DEVICE_MEM_WINDOW_TYPE_2B | IBV_DEVICE_XRC,
-};
-
 static struct ib_uverbs_query_device_resp described(void)
 {
 	static const uint8_t guid[8] = {0x02, 0x67, 0x6f, 0x76, 0x65, 0x72, 0x62, 0x73};
-	struct ib_uverbs_query_device_resp r = device;
+	struct ib_uverbs_query_device_resp r = *driver->device;
 	memcpy(&r.node_guid, guid, sizeof guid);
 	memcpy(&r.sys_image_guid, guid, sizeof guid);
 	return r;
@@ -128,14 +118,7 @@ static int query_port(struct call *c)
 	TAKE(c, q);
 	if (q.port_num != 1)
 		return EINVAL;
-	enum { LINK_UP = 5, X4 = 2, EDR = 32 };
-	struct ib_uverbs_query_port_resp r = {
-		.port_cap_flags = IBV_PORT_IP_BASED_GIDS, .max_msg_sz = 1 << 30, .gid_tbl_len = 4, .pkey_tbl_len = 1,
-		.state = IBV_PORT_ACTIVE, .max_mtu = IBV_MTU_4096, .active_mtu = IBV_MTU_4096, .max_vl_num = 1,
-		.active_width = X4,
-		.active_speed = EDR, .phys_state = LINK_UP, .link_layer = IBV_LINK_LAYER_ETHERNET,
-	};
-	return answer(c, &r, sizeof r);
+	return answer(c, driver->port, sizeof *driver->port);
 }
 
 static int alloc_pd(struct call *c)
@@ -166,6 +149,7 @@ static int create_ah(struct call *c)
 	if (!ah)
 		return ENOMEM;
 	ah->pd = pd;
+	memcpy(ah->to, q.attr.grh.dgid, sizeof ah->to);
 	pd->o.users++;
 	struct ib_uverbs_create_ah_resp r = {.ah_handle = ah->o.handle};
 	answer(c, &r, sizeof r);

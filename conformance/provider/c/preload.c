@@ -172,3 +172,24 @@ void *map_device(struct file *f, uint64_t offset, size_t size)
 	void *p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, f->fd, offset);
 	return p == MAP_FAILED ? NULL : p;
 }
+
+// make_mapping has the program and the device share memory, of zeros, at a place of the device file that was never
+// used before.
+bool make_mapping(struct file *f, struct mapping *m, size_t size)
+{
+	enum { PAGE = 4096 };
+	static uint64_t next = 1 << 30; // behind what is mapped by handles
+	size = (size + PAGE - 1) & ~(size_t)(PAGE - 1);
+	*m = (struct mapping){.offset = next, .size = size, .at = map_device(f, next, size)};
+	next += size;
+	return m->at;
+}
+
+void drop_mapping(struct mapping *m)
+{
+	if (!m->at)
+		return;
+	madvise(m->at, m->size, MADV_REMOVE); // and nothing stays in the file
+	munmap(m->at, m->size);
+	m->at = NULL;
+}

@@ -8,7 +8,10 @@
 #include "emulated.h"
 
 // Short names for the table below
-enum { RC = IBV_QPT_RC, UC = IBV_QPT_UC, UD = IBV_QPT_UD, XRC = IBV_QPT_XRC_SEND, XRC_RECV = IBV_QPT_XRC_RECV };
+enum {
+	RC = IBV_QPT_RC, UC = IBV_QPT_UC, UD = IBV_QPT_UD, XRC = IBV_QPT_XRC_SEND, XRC_RECV = IBV_QPT_XRC_RECV,
+	SRD = IBV_QPT_DRIVER, // the one such type that there is
+};
 enum { RESET = IBV_QPS_RESET, INIT = IBV_QPS_INIT, RTR = IBV_QPS_RTR, RTS = IBV_QPS_RTS, ERR = IBV_QPS_ERR };
 enum {
 	STATE = IBV_QP_STATE, CURRENT = IBV_QP_CUR_STATE, ACCESS = IBV_QP_ACCESS_FLAGS, PKEY = IBV_QP_PKEY_INDEX,
@@ -46,10 +49,20 @@ void forget_qp(struct qp *qp)
 		qp->srq->o.users--;
 }
 
+static bool offered(uint32_t type)
+{
+	switch (type) {
+	case UD: return true;
+	case SRD: return driver->scalable;
+	case RC: case UC: case XRC: case XRC_RECV: return !driver->scalable;
+	}
+	return false;
+}
+
 static int new_qp(struct call *c, const struct ib_uverbs_ex_create_qp *q, struct ib_uverbs_create_qp_resp *r)
 {
 	bool target = q->qp_type == XRC_RECV; // its domain stands where others have their protection domain
-	if (q->qp_type != RC && q->qp_type != UC && q->qp_type != UD && q->qp_type != XRC && !target)
+	if (!offered(q->qp_type))
 		return refuse("queue pair of type", q->qp_type);
 	if (q->create_flags || q->comp_mask)
 		return refuse("flags of a queue pair", (uint64_t)q->comp_mask << 32 | q->create_flags);
@@ -68,9 +81,12 @@ static int new_qp(struct call *c, const struct ib_uverbs_ex_create_qp *q, struct
 		return ENOMEM;
 	qp->pd = pd, qp->send_cq = send, qp->recv_cq = recv, qp->srq = srq, qp->xrcd = xrcd;
 	qp->type = q->qp_type, qp->all_signaled = q->sq_sig_all, qp->user = q->user_handle;
-	if (!last_number) // no number is one of another process, whose queue pairs cannot be reached from here
+	if (!last_number) // few numbers are those of another process, whose queue pairs cannot be reached from here
 		last_number = (uint32_t)getpid() << 8;
-	qp->number = ++last_number & 0xffffff;
+	do
+		qp->number = ++last_number & driver->most_numbers;
+	while (!qp->number || find_qp(qp->number));
+	qp->attr.rnr_retry = q->qp_type == SRD ? 7 : 0; // which is for ever, unless the program says another number
 	qp->attr.max_send_wr = q->max_send_wr, qp->attr.max_recv_wr = q->max_recv_wr;
 	qp->attr.max_send_sge = q->max_send_sge, qp->attr.max_recv_sge = q->max_recv_sge;
 	qp->attr.max_inline_data = q->max_inline_data;
@@ -145,6 +161,11 @@ static const struct transition {
 	{UC, RTS, RTS, 0, CURRENT | ACCESS | ALT | MIGRATION},
 	{XRC, RTS, RTS, 0, CURRENT | ACCESS | ALT | MIGRATION},
 	{UD, RTS, RTS, 0, CURRENT | QKEY},
+	{SRD, RESET, INIT, PKEY | PORT | QKEY, 0},
+	{SRD, INIT, INIT, 0, PKEY | PORT | QKEY},
+	{SRD, INIT, RTR, 0, PKEY | QKEY},
+	{SRD, RTR, RTS, SQ_PSN, CURRENT | QKEY | RNR_RETRY},
+	{SRD, RTS, RTS, 0, CURRENT | QKEY},
 };
 
 static bool allowed(const struct qp *qp, uint32_t to, uint32_t mask)
@@ -203,6 +224,10 @@ static int change(struct call *c, const struct ib_uverbs_modify_qp *q)
 	if (mask & TIMER) a->min_rnr_timer = q->min_rnr_timer;
 	if (mask & DEST) a->dest_qp_num = q->dest_qp_num;
 	if (to == RESET) {
+		a->qp_state = RESET;
+		drop_waiting(qp);
+		if (driver->reset_qp)
+			driver->reset_qp(qp);
 		qp->rq_head = qp->sq_head = 0;
 		qp->deadline = 0;
 		qp->established = false;
@@ -268,6 +293,8 @@ static int destroy_qp(struct call *c)
 	struct ib_uverbs_destroy_qp_resp r = {.events_reported = qp->async_sent};
 	r.events_reported -= drop_unread(&c->file->async, sizeof(struct ib_uverbs_async_event_desc), qp->user);
 	answer(c, &r, sizeof r);
+	qp->attr.qp_state = RESET;
+	drop_waiting(qp);
 	forget_qp(qp);
 	free_object(&qp->o);
 	return 0;

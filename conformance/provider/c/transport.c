@@ -2,12 +2,13 @@
 
 // What an adapter does with requests: it looks keys up, moves data between queue pairs of this process, answers, and
 // completes.
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #include "emulated.h"
 
-static uint64_t now(void) // microseconds
+uint64_t now(void)
 {
 	struct timespec t;
 	clock_gettime(CLOCK_MONOTONIC, &t);
@@ -102,7 +103,8 @@ static void complete_receive(struct qp *qp, struct qp *from, const struct receiv
 		.qp = qp, .status = status, .request = request, .receive = r, .from = from, .length = length, .inside = inside,
 		.global = qp->type == IBV_QPT_UD,
 	};
-	driver->consume_receive(qp, r);
+	if (!r->unsolicited)
+		driver->consume_receive(qp, r);
 	complete(qp->recv_cq, &c);
 }
 
@@ -110,6 +112,7 @@ void fail_qp(struct qp *qp)
 {
 	if (qp->attr.qp_state == IBV_QPS_ERR)
 		return;
+	drop_waiting(qp);
 	qp->attr.qp_state = qp->attr.cur_qp_state = IBV_QPS_ERR;
 	if (qp->srq && !qp->xrcd)
 		async_event(qp->o.file, IBV_EVENT_QP_LAST_WQE_REACHED, qp->user, &qp->async_sent);
@@ -127,12 +130,17 @@ static bool reliable(const struct qp *qp)
 	return qp->type == IBV_QPT_RC || qp->type == IBV_QPT_XRC_SEND || qp->type == IBV_QPT_XRC_RECV;
 }
 
+// reliable_datagram says that each request says where it goes, and is answered.
+static bool reliable_datagram(const struct qp *qp) { return qp->type == IBV_QPT_DRIVER; }
+
+static bool datagram(const struct qp *qp) { return qp->type == IBV_QPT_UD || reliable_datagram(qp); }
+
 static struct qp *peer_of(const struct qp *qp, const struct request *r)
 {
-	struct qp *peer = find_qp(qp->type == IBV_QPT_UD ? r->to_qp : qp->attr.dest_qp_num);
+	struct qp *peer = r->elsewhere ? NULL : find_qp(datagram(qp) ? r->to_qp : qp->attr.dest_qp_num);
 	if (!receiving(peer) || peer->type != (qp->type == IBV_QPT_XRC_SEND ? IBV_QPT_XRC_RECV : qp->type))
 		return NULL;
-	if (qp->type != IBV_QPT_UD)
+	if (!datagram(qp))
 		return peer->attr.dest_qp_num == qp->number ? peer : NULL;
 	uint32_t key = r->to_key & 0x80000000 ? qp->attr.qkey : r->to_key;
 	return key == peer->attr.qkey ? peer : NULL;
@@ -147,6 +155,11 @@ static enum status refused(struct qp *peer, enum status status)
 		fail_qp(peer);
 	}
 	return status;
+}
+
+static bool permits(const struct qp *peer, uint32_t access)
+{
+	return reliable_datagram(peer) || peer->attr.qp_access_flags & access; // of datagrams, the region says it alone
 }
 
 // land puts what has come where the next receive says.
@@ -175,19 +188,20 @@ static enum status land(struct qp *peer, struct qp *qp, const struct request *r,
 	complete_receive(peer, qp, &receive, r, status, payload->total + skip, small ? inside : NULL);
 	if (status == OK)
 		return OK;
-	fail_qp(peer);
+	if (!driver->scalable)
+		fail_qp(peer);
 	return found ? REMOTE_INVALID : REMOTE_OPERATION;
 }
 
 static enum status write_remote(struct qp *peer, struct qp *qp, const struct request *r, const struct memory *payload)
 {
 	struct memory to = {0};
-	if (!(peer->attr.qp_access_flags & IBV_ACCESS_REMOTE_WRITE))
+	if (!permits(peer, IBV_ACCESS_REMOTE_WRITE))
 		return refused(peer, REMOTE_INVALID);
 	if (payload->total && !open_memory(&to, peer, r->remote, payload->total, r->remote_key, IBV_ACCESS_REMOTE_WRITE))
 		return refused(peer, REMOTE_ACCESS);
-	struct receive receive = {0};
-	if (r->with_immediate && !driver->next_receive(peer, &receive))
+	struct receive receive = {.unsolicited = peer->unsolicited};
+	if (r->with_immediate && !receive.unsolicited && !driver->next_receive(peer, &receive))
 		return AGAIN;
 	move(&to, 0, payload, payload->total);
 	if (r->with_immediate)
@@ -198,7 +212,7 @@ static enum status write_remote(struct qp *peer, struct qp *qp, const struct req
 static enum status read_remote(struct qp *peer, const struct request *r, const struct memory *local)
 {
 	struct memory from = {0};
-	if (!(peer->attr.qp_access_flags & IBV_ACCESS_REMOTE_READ))
+	if (!permits(peer, IBV_ACCESS_REMOTE_READ))
 		return refused(peer, REMOTE_INVALID);
 	if (local->total && !open_memory(&from, peer, r->remote, local->total, r->remote_key, IBV_ACCESS_REMOTE_READ))
 		return refused(peer, REMOTE_ACCESS);
@@ -228,12 +242,20 @@ static enum status atomic_remote(struct qp *peer, const struct request *r, const
 
 static bool wants_write(const struct request *r) { return r->operation >= OP_READ && r->operation <= OP_FETCH_ADD; }
 
+static bool possible(const struct qp *qp, const struct request *r)
+{
+	if (r->operation == OP_NONE || r->operation == OP_UNKNOWN)
+		return r->operation == OP_NONE;
+	if (qp->type == IBV_QPT_UD)
+		return r->operation == OP_SEND;
+	return qp->type == IBV_QPT_UC ? !wants_write(r) : !reliable_datagram(qp) || r->operation <= OP_READ;
+}
+
 static enum status carry_out(struct qp *qp, const struct request *r, uint32_t *length)
 {
 	struct memory local = {0};
 	*length = 0;
-	if (r->operation == OP_UNKNOWN || qp->type == IBV_QPT_UD && r->operation != OP_SEND && r->operation != OP_NONE ||
-		qp->type == IBV_QPT_UC && wants_write(r))
+	if (!possible(qp, r))
 		return LOCAL_OPERATION;
 	if (r->operation == OP_NONE)
 		return OK;
@@ -246,11 +268,13 @@ static enum status carry_out(struct qp *qp, const struct request *r, uint32_t *l
 		return LOCAL_PROTECTION;
 	*length = local.total;
 	bool atomic = r->operation == OP_COMPARE_SWAP || r->operation == OP_FETCH_ADD;
-	if (atomic && local.total != 8 || qp->type == IBV_QPT_UD && local.total > 4096)
+	if (atomic && local.total != 8 || datagram(qp) && r->operation == OP_SEND && local.total > driver->datagram)
 		return LOCAL_LENGTH;
 	struct qp *peer = peer_of(qp, r);
 	if (!peer)
-		return reliable(qp) ? RETRIES : DROPPED;
+		return qp->type == IBV_QPT_UC || qp->type == IBV_QPT_UD ? DROPPED : reliable(qp) || r->elsewhere ? RETRIES : NOBODY;
+	if (r->operation != OP_SEND && driver->knows && !driver->knows(peer->pd))
+		return STRANGER;
 	if (peer->xrcd && !aim(peer, r->to_srq))
 		return refused(peer, REMOTE_INVALID);
 	if (peer->attr.qp_state == IBV_QPS_RTR && !peer->established) {
@@ -290,32 +314,94 @@ static bool wait(struct qp *qp, enum status status)
 	return !most || now() < qp->deadline;
 }
 
+// Reliable datagrams have no order: while one waits for its receiver, those behind it go on.
+struct waiting {
+	struct waiting *next;
+	uint64_t deadline; // 0 is never
+	struct request request;
+};
+
+static bool set_aside(struct qp *qp, const struct request *r)
+{
+	enum { FOR_EVER = 7, RETRY = 1000 };
+	struct waiting *w = qp->attr.rnr_retry ? malloc(sizeof *w) : NULL;
+	if (!w)
+		return false;
+	w->next = NULL, w->request = *r;
+	w->deadline = qp->attr.rnr_retry == FOR_EVER ? 0 : now() + qp->attr.rnr_retry * RETRY;
+	struct waiting **at = &qp->waiting;
+	while (*at)
+		at = &(*at)->next;
+	*at = w;
+	return true;
+}
+
+static void end_waiting(struct waiting **at)
+{
+	struct waiting *w = *at;
+	*at = w->next;
+	free(w);
+}
+
+// settle completes a request that was tried.
+static void settle(struct qp *qp, const struct request *r, enum status status, uint32_t length)
+{
+	bool answered = reliable(qp) || reliable_datagram(qp);
+	if (status == AGAIN)
+		status = RNR_RETRIES;
+	if (status == DROPPED || !answered && (status >= REMOTE_INVALID && status <= REMOTE_OPERATION))
+		status = OK; // nobody answers on an unreliable transport
+	complete_send(qp, r, status, length);
+	if (status != OK && !driver->scalable)
+		fail_qp(qp);
+}
+
+static void run_waiting(struct qp *qp)
+{
+	for (struct waiting **at = &qp->waiting; *at && qp->attr.qp_state == IBV_QPS_RTS;) {
+		const struct request *r = &(*at)->request;
+		uint32_t length;
+		enum status status = carry_out(qp, r, &length);
+		if (status == AGAIN && (!(*at)->deadline || now() < (*at)->deadline)) {
+			at = &(*at)->next;
+			continue;
+		}
+		settle(qp, r, status, length);
+		end_waiting(at);
+	}
+}
+
+// drop_waiting flushes the requests that wait, or forgets them where nobody can hear of it any more.
+void drop_waiting(struct qp *qp)
+{
+	while (qp->waiting) {
+		if (qp->attr.qp_state != IBV_QPS_RESET)
+			complete_send(qp, &qp->waiting->request, FLUSHED, 0);
+		end_waiting(&qp->waiting);
+	}
+}
+
 static void run_send(struct qp *qp)
 {
 	struct request r;
 	while (qp->attr.qp_state == IBV_QPS_RTS && driver->next_send(qp, &r)) {
 		uint32_t length;
 		enum status status = carry_out(qp, &r, &length);
-		if (status == AGAIN && !reliable(qp))
+		if (status == AGAIN && !reliable(qp) && !reliable_datagram(qp))
 			status = DROPPED;
-		if ((status == AGAIN || status == RETRIES) && wait(qp, status))
+		if (reliable(qp) && (status == AGAIN || status == RETRIES) && wait(qp, status))
 			return;
 		qp->deadline = 0;
 		qp->sq_head += r.blocks;
-		if (status == AGAIN)
-			status = RNR_RETRIES;
-		if (status == DROPPED || !reliable(qp) && status >= REMOTE_INVALID && status <= REMOTE_OPERATION)
-			status = OK; // nobody answers on an unreliable transport
-		complete_send(qp, &r, status, length);
-		if (status != OK)
-			fail_qp(qp);
+		if (status != AGAIN || !reliable_datagram(qp) || !set_aside(qp, &r))
+			settle(qp, &r, status, length);
 	}
 }
 
 static void flush(struct qp *qp)
 {
 	struct request r;
-	struct receive receive;
+	struct receive receive = {0};
 	while (driver->next_send(qp, &r)) {
 		qp->sq_head += r.blocks;
 		complete_send(qp, &r, FLUSHED, 0);
@@ -327,6 +413,8 @@ static void flush(struct qp *qp)
 static void run_queue(void *o)
 {
 	struct qp *qp = o;
+	if (qp->waiting)
+		run_waiting(qp);
 	run_send(qp);
 	if (qp->attr.qp_state == IBV_QPS_ERR)
 		flush(qp);

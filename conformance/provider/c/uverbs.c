@@ -2,11 +2,19 @@
 
 // Commands: the ioctl that carries the classic ones. Methods of their own are refused as by a kernel that has not
 // got them, so that libibverbs falls back to the classic command; what a driver has of its own goes to the driver.
+#include <stdlib.h>
 #include <string.h>
 
 #include "emulated.h"
 
-const struct driver *const driver = &mlx5;
+const struct driver *driver = &mlx5;
+
+static __attribute__((constructor)) void choose(void)
+{
+	const char *kind = getenv("GOVERBS_EMULATED");
+	if (kind && strcmp(kind, efa.name) == 0)
+		driver = &efa;
+}
 
 int refuse(const char *what, uint64_t which)
 {
@@ -114,7 +122,7 @@ int uverbs_ioctl(struct file *f, struct ib_uverbs_ioctl_hdr *h)
 	if (h->object_id == UVERBS_OBJECT_DEVICE &&
 		(h->method_id == UVERBS_METHOD_QUERY_GID_TABLE || h->method_id == UVERBS_METHOD_QUERY_GID_ENTRY))
 		return query_gids(h);
-	if (h->object_id >> UVERBS_ID_NS_SHIFT)
+	if (h->object_id >> UVERBS_ID_NS_SHIFT || h->method_id >> UVERBS_ID_NS_SHIFT)
 		return driver->ioctl(f, h);
 	return EPROTONOSUPPORT;
 }
