@@ -11,4 +11,9 @@
 // There is mlx5: RC, UC, UD and XRC queue pairs with every operation, memory windows, shared receive queues, completion
 // queues with events, extended and resized, small messages inside completions. What is not there refuses, and says its
 // name on standard error: "emulated mlx5: command 37: not emulated".
+//
+// And there is EFA: unreliable and scalable reliable datagrams, inline, reads and writes, with immediate data that may
+// come unsolicited, events, errors. Datagrams that wait for their receiver are passed by others. What the adapter does
+// that no source of libefa shows was guessed: that a queue pair outlives its failed requests, how long a receiver that
+// is not ready is waited for, and what becomes of a receive that is too short.
 package provider

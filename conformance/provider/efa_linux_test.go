@@ -76,4 +76,171 @@ func TestEFAQueries(t *testing.T) {
 	assert.NotZero(t, address.AHN)
 }
 
-var _ = efa.CreateQP
+// datagrams are two queue pairs, each with memory and an address handle that leads to the other.
+type datagrams struct {
+	device *rdma.Device
+	pds    [2]*rdma.PD
+	qps    [2]*rdma.QP
+	mrs    [2]*rdma.MR
+	ahs    [2]*rdma.AH
+}
+
+const key = 0x1234 // of all queue pairs
+
+func newDatagrams(t *testing.T, create func(pd *rdma.PD, cq *rdma.CQ) (*rdma.QP, error)) *datagrams {
+	t.Helper()
+	g := &datagrams{device: openEFA(t)}
+	gid, err := g.device.FindGID(rdma.GIDQuery{})
+	require.NoError(t, err)
+	for i := range g.qps {
+		g.pds[i], err = g.device.AllocPD()
+		keep(t, g.pds[i], err)
+		channel, err := g.device.CreateCompChannel()
+		keep(t, channel, err)
+		cq, err := g.device.CreateCQ(64, channel, 0)
+		keep(t, cq, err)
+		g.mrs[i], err = g.pds[i].RegMR(make([]byte, 2*size), ibv.ACCESS_LOCAL_WRITE|ibv.ACCESS_REMOTE_WRITE|
+			ibv.ACCESS_REMOTE_READ)
+		keep(t, g.mrs[i], err)
+		g.ahs[i], err = g.pds[i].CreateAH(&ibv.AHAttr{PortNum: 1, IsGlobal: 1, GRH: ibv.GlobalRoute{DGID: gid.GID}})
+		keep(t, g.ahs[i], err)
+		g.qps[i], err = create(g.pds[i], cq)
+		keep(t, g.qps[i], err)
+		assert.Equal(t, "efa", g.qps[i].SendQueue().Provider(), "who posts")
+		g.ready(t, g.qps[i], 7)
+	}
+	return g
+}
+
+// ready moves a queue pair to RTS; retries are those of a datagram for a receiver that is not ready, 7 is for ever.
+func (g *datagrams) ready(t *testing.T, qp *rdma.QP, retries uint8) {
+	t.Helper()
+	attr := ibv.QPAttr{QPState: ibv.QPS_INIT, PortNum: 1, QKey: key}
+	require.NoError(t, qp.Modify(&attr, ibv.QP_STATE|ibv.QP_PKEY_INDEX|ibv.QP_PORT|ibv.QP_QKEY))
+	attr.QPState = ibv.QPS_RTR
+	require.NoError(t, qp.Modify(&attr, ibv.QP_STATE))
+	attr.QPState, attr.RNRRetry = ibv.QPS_RTS, retries
+	mask := ibv.QP_STATE | ibv.QP_SQ_PSN
+	if qp.Type() == ibv.QPT_DRIVER {
+		mask |= ibv.QP_RNR_RETRY
+	}
+	require.NoError(t, qp.Modify(&attr, mask))
+}
+
+// program posts calls of ibv_wr_*.
+func program(t *testing.T, qp *rdma.QP, fill func(*rdma.WRProgram)) {
+	t.Helper()
+	p, err := qp.NewWRProgram()
+	require.NoError(t, err)
+	fill(p)
+	require.NoError(t, qp.PostProgram(p))
+}
+
+func success(t *testing.T, cq *rdma.CQ, opcode ibv.WCOpcode, id uint64) ibv.WC {
+	t.Helper()
+	wc := next(t, cq)
+	require.NoError(t, rdma.CompletionErr(&wc))
+	assert.Equal(t, []any{opcode, id}, []any{wc.Opcode, wc.WRID})
+	return wc
+}
+
+// TestEFADatagrams: unreliable datagrams arrive behind the room for their route, inline or not.
+func TestEFADatagrams(t *testing.T) {
+	if !insideEFA(t) {
+		return
+	}
+	g := newDatagrams(t, func(pd *rdma.PD, cq *rdma.CQ) (*rdma.QP, error) {
+		return pd.CreateQP(&ibv.QPInitAttr{QPType: ibv.QPT_UD, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(),
+			Cap: ibv.QPCap{MaxSendWR: 16, MaxRecvWR: 16, MaxSendSGE: 2, MaxRecvSGE: 2, MaxInlineData: 32}}, rdma.QueueOptions{})
+	})
+	a, b := g.qps[0], g.qps[1]
+	for round := range 50 {
+		text := bytes.Repeat([]byte{byte(round + 1)}, round+1)
+		copy(g.mrs[0].Bytes(), text)
+		receive(t, b.PostRecv, g.mrs[1].SGE(0, size))
+		send(t, a, func(batch *rdma.SendBatch) {
+			batch.Send(1).Add(g.mrs[0].SGE(500, 10)).UD(g.ahs[0].Ptr(), b.Num(), key+1).Signaled() // nobody hears it
+			if round < 32 {
+				batch.SendImm(2, ibv.ToBE32(77)).Inline(text).UD(g.ahs[0].Ptr(), b.Num(), key).Signaled()
+			} else {
+				batch.Send(2).Add(g.mrs[0].SGE(0, 1)).Add(g.mrs[0].SGE(1, uint32(round))).
+					UD(g.ahs[0].Ptr(), b.Num(), key).Signaled()
+			}
+		})
+		wc := success(t, b.RecvCQ(), ibv.WC_RECV, 100)
+		assert.Equal(t, []uint32{routeHeader + uint32(round) + 1, a.Num(), b.Num()}, []uint32{wc.ByteLen, wc.SrcQP, wc.QPNum})
+		assert.Equal(t, round < 32, wc.WCFlags&ibv.WC_WITH_IMM != 0)
+		if round < 32 {
+			assert.EqualValues(t, 77, wc.ImmData().Host())
+		}
+		assert.Equal(t, text, g.mrs[1].Bytes()[routeHeader:][:len(text)])
+		success(t, a.SendCQ(), ibv.WC_SEND, 1)
+		success(t, a.SendCQ(), ibv.WC_SEND, 2)
+	}
+}
+
+// newSRD makes queue pairs of scalable reliable datagrams.
+func newSRD(t *testing.T, flags uint16) *datagrams {
+	t.Helper()
+	return newDatagrams(t, func(pd *rdma.PD, cq *rdma.CQ) (*rdma.QP, error) {
+		return efa.CreateQP(pd.Device(), &ibv.QPInitAttrEx{QPType: ibv.QPT_DRIVER, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(),
+			Cap:      ibv.QPCap{MaxSendWR: 16, MaxRecvWR: 16, MaxSendSGE: 2, MaxRecvSGE: 2, MaxInlineData: 32},
+			CompMask: ibv.QP_INIT_ATTR_PD | ibv.QP_INIT_ATTR_SEND_OPS_FLAGS, PD: pd.Ptr(),
+			SendOpsFlags: uint64(ibv.QP_EX_WITH_SEND | ibv.QP_EX_WITH_SEND_WITH_IMM | ibv.QP_EX_WITH_RDMA_READ |
+				ibv.QP_EX_WITH_RDMA_WRITE | ibv.QP_EX_WITH_RDMA_WRITE_WITH_IMM)},
+			&efadv.QPInitAttr{DriverQPType: efadv.QP_DRIVER_TYPE_SRD, Flags: flags}, rdma.QueueOptions{})
+	})
+}
+
+// TestSRD: messages of scalable reliable datagrams by either way to post, and what they write and read.
+func TestSRD(t *testing.T) {
+	if !insideEFA(t) {
+		return
+	}
+	g := newSRD(t, 0)
+	to := func(i int) (ibv.Ptr[ibv.AH], uint32, uint32) { return g.ahs[1-i].Ptr(), g.qps[i].Num(), key }
+	for round := range 100 {
+		from, at := g.qps[round%2], g.qps[1-round%2]
+		own, peer := g.mrs[round%2], g.mrs[1-round%2]
+		ah, qpn, qkey := to(1 - round%2)
+		text := bytes.Repeat([]byte{byte(round + 1)}, 1+round*5)
+		copy(own.Bytes(), text)
+		receive(t, at.PostRecv, peer.SGE(size, size))
+		imm := ibv.ToBE32(uint32(round))
+		switch round % 4 {
+		case 0, 1:
+			send(t, from, func(b *rdma.SendBatch) {
+				b.SendImm(7, imm).Add(own.SGE(0, 1)).Add(own.SGE(1, uint32(len(text))-1)).UD(ah, qpn, qkey).Signaled()
+			})
+		case 2, 3:
+			text = text[:min(len(text), 32)]
+			program(t, from, func(p *rdma.WRProgram) { p.SendImm(7, imm).Inline(text).UD(ah, qpn, qkey).Signaled() })
+		}
+		wc := success(t, at.RecvCQ(), ibv.WC_RECV, 100)
+		assert.Equal(t, []uint32{uint32(len(text)), from.Num(), uint32(round)},
+			[]uint32{wc.ByteLen, wc.SrcQP, wc.ImmData().Host()})
+		assert.Equal(t, text, peer.Bytes()[size:][:len(text)])
+		success(t, from.SendCQ(), ibv.WC_SEND, 7)
+	}
+	a, b, own, peer := g.qps[0], g.qps[1], g.mrs[0], g.mrs[1]
+	ah, qpn, qkey := to(1)
+	copy(own.Bytes(), "what is written")
+	clear(peer.Bytes())
+	program(t, a, func(p *rdma.WRProgram) {
+		p.Write(1, peer.SGE(9, 1).Addr, peer.RKey()).Add(own.SGE(0, 15)).UD(ah, qpn, qkey).Signaled()
+	})
+	success(t, a.SendCQ(), ibv.WC_RDMA_WRITE, 1)
+	program(t, a, func(p *rdma.WRProgram) {
+		p.Read(2, peer.SGE(14, 1).Addr, peer.RKey()).Add(own.SGE(size, 10)).UD(ah, qpn, qkey).Signaled()
+	})
+	success(t, a.SendCQ(), ibv.WC_SEND, 2) // libefa says so of reads
+	assert.Equal(t, "is written", string(own.Bytes()[size:][:10]))
+	receive(t, b.PostRecv, peer.SGE(0, 1))
+	program(t, a, func(p *rdma.WRProgram) {
+		p.WriteImm(3, peer.Address(), peer.RKey(), ibv.ToBE32(5)).Add(own.SGE(0, 4)).UD(ah, qpn, qkey).Signaled()
+	})
+	wc := success(t, b.RecvCQ(), ibv.WC_RECV_RDMA_WITH_IMM, 100)
+	assert.Equal(t, []uint32{5, 4}, []uint32{wc.ImmData().Host(), wc.ByteLen})
+	assert.Equal(t, "what", string(peer.Bytes()[:4]))
+	success(t, a.SendCQ(), ibv.WC_RDMA_WRITE, 3)
+}

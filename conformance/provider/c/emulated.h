@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
 // The emulated kernel: what its parts know of each other. preload.c gives it the device file, uverbs.c reads
-// commands, objects.c, memory.c, completionqueue.c, srq.c, xrc.c and queuepair.c carry them out, device.c and
+// commands, objects.c, memory.c, completionqueue.c, srq.c, xrc.c and queuepair.c carry them out, device.c, payload.c and
 // transport.c are the adapter, and a driver (mlx5.c, mlx5_queues.c; efa.c, efa_queues.c) knows one kind: what its
 // commands carry beside the usual, and its queues.
 #ifndef GOVERBS_EMULATED_H

@@ -191,9 +191,9 @@ static int mlx5_ioctl(struct file *f, struct ib_uverbs_ioctl_hdr *h)
 
 const struct driver mlx5 = {
 	.name = "mlx5", .device = &device, .port = &port, .gids = gids, .gid_count = sizeof gids / sizeof *gids,
-	.most_numbers = 0xffffff, .datagram = 4096, .release = release, .get_context = get_context, .query_device = query_device, .alloc_pd = alloc_pd,
-	.create_ah = create_ah, .create_cq = create_cq, .resize_cq = resize_cq, .create_srq = create_srq,
-	.create_qp = create_qp, .ioctl = mlx5_ioctl, .rung = mlx5_rung, .next_send = mlx5_next_send,
-	.next_receive = mlx5_next_receive, .consume_receive = mlx5_consume_receive, .complete = mlx5_complete,
-	.take_request = mlx5_take_request,
+	.most_numbers = 0xffffff, .datagram = 4096, .release = release, .get_context = get_context,
+	.query_device = query_device, .alloc_pd = alloc_pd, .create_ah = create_ah, .create_cq = create_cq,
+	.resize_cq = resize_cq, .create_srq = create_srq, .create_qp = create_qp, .ioctl = mlx5_ioctl, .rung = mlx5_rung,
+	.next_send = mlx5_next_send, .next_receive = mlx5_next_receive, .consume_receive = mlx5_consume_receive,
+	.complete = mlx5_complete, .take_request = mlx5_take_request,
 };
