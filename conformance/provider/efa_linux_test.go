@@ -17,7 +17,6 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/libefa"
 	"github.com/goverbs/goverbs/rdma"
-	"github.com/goverbs/goverbs/rdma/efa"
 )
 
 // insideEFA has a test run again in a process over the emulated kernel with an adapter of EFA; there it returns true.
@@ -87,6 +86,8 @@ type datagrams struct {
 
 const key = 0x1234 // of all queue pairs
 
+var room = ibv.QPCap{MaxSendWR: 16, MaxRecvWR: 16, MaxSendSGE: 2, MaxRecvSGE: 2, MaxInlineData: 32}
+
 func newDatagrams(t *testing.T, create func(pd *rdma.PD, cq *rdma.CQ) (*rdma.QP, error)) *datagrams {
 	t.Helper()
 	g := &datagrams{device: openEFA(t)}
@@ -151,7 +152,7 @@ func TestEFADatagrams(t *testing.T) {
 	}
 	g := newDatagrams(t, func(pd *rdma.PD, cq *rdma.CQ) (*rdma.QP, error) {
 		return pd.CreateQP(&ibv.QPInitAttr{QPType: ibv.QPT_UD, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(),
-			Cap: ibv.QPCap{MaxSendWR: 16, MaxRecvWR: 16, MaxSendSGE: 2, MaxRecvSGE: 2, MaxInlineData: 32}}, rdma.QueueOptions{})
+			Cap: room}, rdma.QueueOptions{})
 	})
 	a, b := g.qps[0], g.qps[1]
 	for round := range 50 {
@@ -168,7 +169,8 @@ func TestEFADatagrams(t *testing.T) {
 			}
 		})
 		wc := success(t, b.RecvCQ(), ibv.WC_RECV, 100)
-		assert.Equal(t, []uint32{routeHeader + uint32(round) + 1, a.Num(), b.Num()}, []uint32{wc.ByteLen, wc.SrcQP, wc.QPNum})
+		assert.Equal(t, []uint32{routeHeader + uint32(round) + 1, a.Num(), b.Num()},
+			[]uint32{wc.ByteLen, wc.SrcQP, wc.QPNum})
 		assert.Equal(t, round < 32, wc.WCFlags&ibv.WC_WITH_IMM != 0)
 		if round < 32 {
 			assert.EqualValues(t, 77, wc.ImmData().Host())
@@ -177,70 +179,4 @@ func TestEFADatagrams(t *testing.T) {
 		success(t, a.SendCQ(), ibv.WC_SEND, 1)
 		success(t, a.SendCQ(), ibv.WC_SEND, 2)
 	}
-}
-
-// newSRD makes queue pairs of scalable reliable datagrams.
-func newSRD(t *testing.T, flags uint16) *datagrams {
-	t.Helper()
-	return newDatagrams(t, func(pd *rdma.PD, cq *rdma.CQ) (*rdma.QP, error) {
-		return efa.CreateQP(pd.Device(), &ibv.QPInitAttrEx{QPType: ibv.QPT_DRIVER, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(),
-			Cap:      ibv.QPCap{MaxSendWR: 16, MaxRecvWR: 16, MaxSendSGE: 2, MaxRecvSGE: 2, MaxInlineData: 32},
-			CompMask: ibv.QP_INIT_ATTR_PD | ibv.QP_INIT_ATTR_SEND_OPS_FLAGS, PD: pd.Ptr(),
-			SendOpsFlags: uint64(ibv.QP_EX_WITH_SEND | ibv.QP_EX_WITH_SEND_WITH_IMM | ibv.QP_EX_WITH_RDMA_READ |
-				ibv.QP_EX_WITH_RDMA_WRITE | ibv.QP_EX_WITH_RDMA_WRITE_WITH_IMM)},
-			&efadv.QPInitAttr{DriverQPType: efadv.QP_DRIVER_TYPE_SRD, Flags: flags}, rdma.QueueOptions{})
-	})
-}
-
-// TestSRD: messages of scalable reliable datagrams by either way to post, and what they write and read.
-func TestSRD(t *testing.T) {
-	if !insideEFA(t) {
-		return
-	}
-	g := newSRD(t, 0)
-	to := func(i int) (ibv.Ptr[ibv.AH], uint32, uint32) { return g.ahs[1-i].Ptr(), g.qps[i].Num(), key }
-	for round := range 100 {
-		from, at := g.qps[round%2], g.qps[1-round%2]
-		own, peer := g.mrs[round%2], g.mrs[1-round%2]
-		ah, qpn, qkey := to(1 - round%2)
-		text := bytes.Repeat([]byte{byte(round + 1)}, 1+round*5)
-		copy(own.Bytes(), text)
-		receive(t, at.PostRecv, peer.SGE(size, size))
-		imm := ibv.ToBE32(uint32(round))
-		switch round % 4 {
-		case 0, 1:
-			send(t, from, func(b *rdma.SendBatch) {
-				b.SendImm(7, imm).Add(own.SGE(0, 1)).Add(own.SGE(1, uint32(len(text))-1)).UD(ah, qpn, qkey).Signaled()
-			})
-		case 2, 3:
-			text = text[:min(len(text), 32)]
-			program(t, from, func(p *rdma.WRProgram) { p.SendImm(7, imm).Inline(text).UD(ah, qpn, qkey).Signaled() })
-		}
-		wc := success(t, at.RecvCQ(), ibv.WC_RECV, 100)
-		assert.Equal(t, []uint32{uint32(len(text)), from.Num(), uint32(round)},
-			[]uint32{wc.ByteLen, wc.SrcQP, wc.ImmData().Host()})
-		assert.Equal(t, text, peer.Bytes()[size:][:len(text)])
-		success(t, from.SendCQ(), ibv.WC_SEND, 7)
-	}
-	a, b, own, peer := g.qps[0], g.qps[1], g.mrs[0], g.mrs[1]
-	ah, qpn, qkey := to(1)
-	copy(own.Bytes(), "what is written")
-	clear(peer.Bytes())
-	program(t, a, func(p *rdma.WRProgram) {
-		p.Write(1, peer.SGE(9, 1).Addr, peer.RKey()).Add(own.SGE(0, 15)).UD(ah, qpn, qkey).Signaled()
-	})
-	success(t, a.SendCQ(), ibv.WC_RDMA_WRITE, 1)
-	program(t, a, func(p *rdma.WRProgram) {
-		p.Read(2, peer.SGE(14, 1).Addr, peer.RKey()).Add(own.SGE(size, 10)).UD(ah, qpn, qkey).Signaled()
-	})
-	success(t, a.SendCQ(), ibv.WC_SEND, 2) // libefa says so of reads
-	assert.Equal(t, "is written", string(own.Bytes()[size:][:10]))
-	receive(t, b.PostRecv, peer.SGE(0, 1))
-	program(t, a, func(p *rdma.WRProgram) {
-		p.WriteImm(3, peer.Address(), peer.RKey(), ibv.ToBE32(5)).Add(own.SGE(0, 4)).UD(ah, qpn, qkey).Signaled()
-	})
-	wc := success(t, b.RecvCQ(), ibv.WC_RECV_RDMA_WITH_IMM, 100)
-	assert.Equal(t, []uint32{5, 4}, []uint32{wc.ImmData().Host(), wc.ByteLen})
-	assert.Equal(t, "what", string(peer.Bytes()[:4]))
-	success(t, a.SendCQ(), ibv.WC_RDMA_WRITE, 3)
 }
