@@ -188,7 +188,9 @@ func TestSRDFailures(t *testing.T) {
 // newSRDOn is a queue pair beside the first one, whose datagrams wait for no receiver.
 func newSRDOn(t *testing.T, g *datagrams) *rdma.QP {
 	t.Helper()
-	cq, err := g.device.CreateCQ(64, nil, 0)
+	channel, err := g.device.CreateCompChannel()
+	keep(t, channel, err)
+	cq, err := g.device.CreateCQ(64, channel, 0)
 	keep(t, cq, err)
 	qp, err := createSRD(g.pds[0], cq, 0)
 	keep(t, qp, err)
