@@ -139,6 +139,10 @@ RPMAPEER = dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT && \
 	gcc -O2 -Wall -Werror -shared -fPIC -o "$$dir/faults.so" conformance/vm/rpma/peer/faults.c &&
 WITHRPMA = -with ./conformance/vm/rpma/peer/rpmapeer.c -file "$$dir/faults.so=/usr/lib/faults.so"
 
+# rdma of iproute2, with those of this host's libraries that guests do not have
+WITHRDMA = -file "$$(command -v rdma)=/usr/bin/rdma" \
+	$$(ldd "$$(command -v rdma)" | awk '/=> \// && !/libc\.so/ {print "-file " $$3 "=/usr/lib/x86_64-linux-gnu/" $$1}')
+
 .PHONY: vm-deps
 vm-deps: ## install QEMU and bring the kernels of KERNEL into the cache; 1 min 30 s, then 1 s
 	@.ci/deps qemu-system-x86
@@ -150,7 +154,8 @@ vm: vm-deps ## tests on real kernels with Soft-RoCE; KERNEL=6.1 for one; 6 to 8 
 		-- ./conformance/vm/rxe ./conformance/vm/promises ./conformance/vm/objects ./conformance/vm/interop ./conformance/vm/roce ./conformance/vm/cm
 	@.ci/deps librpma-dev
 	@$(RPMAPEER) $(VM) $(VMFLAGS) -kernel '$(RPMAKERNEL)' $(WITHRPMA) -- ./conformance/vm/rpma
-	@$(VM) $(VMFLAGS) -kernel '$(KERNEL)' -with ./cmd/goverbs -- ./conformance/dropin ./cmd/goverbs/internal/doctor -run 'TestQuery|TestPing$$|TestWithoutLibraries|TestGuest'
+	@.ci/deps iproute2
+	@$(VM) $(VMFLAGS) -kernel '$(KERNEL)' -with ./cmd/goverbs $(WITHRDMA) -- ./conformance/dropin ./cmd/goverbs/internal/doctor ./cmd/goverbs/internal/top -run 'TestQuery|TestPing$$|TestWithoutLibraries|TestGuest'
 	@$(VM) $(VMFLAGS) -kernel '$(KERNEL)' -pair -cpus 1 -- ./conformance/vm/pair ./conformance/vm/cm -run '^TestMove$$|TwoHosts'
 
 .PHONY: vm-unreachable

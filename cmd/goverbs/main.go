@@ -9,12 +9,14 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 
 	"github.com/alecthomas/kong"
 
 	"github.com/goverbs/goverbs/cmd/goverbs/internal/explain"
 	"github.com/goverbs/goverbs/cmd/goverbs/internal/inventory"
 	"github.com/goverbs/goverbs/cmd/goverbs/internal/page"
+	"github.com/goverbs/goverbs/cmd/goverbs/internal/top"
 )
 
 // Exit codes. They do not change.
@@ -36,6 +38,7 @@ type commands struct {
 	Serve   serveCommand   `cmd:"" help:"Answer pings of goverbs, rping, ibv_rc_pingpong and ibv_ud_pingpong."`
 	Doctor  doctorCommand  `cmd:"" help:"Find what keeps RDMA from working, here or to a peer, and what mends it."`
 	Perf    perfCommand    `cmd:"" help:"Measure bandwidth or latency; the peer may be a program of perftest."`
+	Top     topCommand     `cmd:"" help:"Show which objects programs have on devices, and what grows."`
 	Explain explainCommand `cmd:"" help:"Explain a completion status, an event, an operation, or a transition."`
 	Trace   traceCommand   `cmd:"" help:"Record what a program does with verbs, and say what went wrong."`
 
@@ -95,7 +98,8 @@ func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
 func run(args []string, stdout, stderr io.Writer) (code int) {
 	var c commands
 	ended := errors.New("ended")
-	parser, err := kong.New(&c, kong.Name("goverbs"), kong.Writers(stdout, stderr), kong.Vars{"version": version()},
+	parser, err := kong.New(&c, kong.Name("goverbs"), kong.Writers(stdout, stderr),
+		kong.Vars{"version": version(), "sorts": strings.Join(top.SortKeys, ",")},
 		kong.Description("Looks at RDMA devices, those in software too, and explains what verbs say."),
 		kong.Exit(func(n int) {
 			code = n

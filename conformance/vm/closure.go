@@ -29,7 +29,7 @@ var opened = []string{"libibverbs.so.1", "librdmacm.so.1", "libgcc_s.so.1", "lib
 var openedIfThere = []string{"librpma.so.0"}
 
 // closure finds in an unpacked root the shared libraries that files need, and those of more by name, with all that they
-// need: by name, where they are. files are paths on the host.
+// need: by name, where they are. files are paths on the host; a library among them needs not be in the root.
 func closure(root string, files, more []string) (map[string]string, error) {
 	found := map[string]string{}
 	missing := map[string]string{}
@@ -47,7 +47,7 @@ func closure(root string, files, more []string) (map[string]string, error) {
 		return nil
 	}
 	need = func(name, by string) error {
-		if found[name] != "" {
+		if found[name] != "" || slices.ContainsFunc(files, func(f string) bool { return filepath.Base(f) == name }) {
 			return nil
 		}
 		for _, dir := range searched {

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package resources
+
+import (
+	"encoding/binary"
+	"os"
+
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+)
+
+// Here is this host.
+func Here() *Host { return &Host{FS: os.DirFS("/"), Ask: ask} }
+
+// ask is the Ask of this host's kernel. What names no port is a list, which the kernel gives in several messages.
+func ask(command int, of ...uint32) ([][]byte, error) {
+	flags := unix.NLM_F_DUMP
+	if len(of) == 2 {
+		flags = 0
+	}
+	r := nl.NewNetlinkRequest(nl.RDMA_NL_NLDEV<<nl.RDMA_NL_GET_CLIENT_SHIFT|command, flags)
+	for i, n := range of {
+		r.AddData(nl.NewRtAttr([]int{attrDevIndex, attrPort}[i], binary.NativeEndian.AppendUint32(nil, n)))
+	}
+	return r.Execute(unix.NETLINK_RDMA, 0)
+}

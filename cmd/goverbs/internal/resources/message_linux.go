@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package resources
+
+import (
+	"bytes"
+	"encoding/binary"
+	"net/netip"
+
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+)
+
+// attributes are what a netlink message, or a nest in one, holds.
+type attributes []byte
+
+// kindMask has the bits of an attribute's number; the others say how it is stored.
+const kindMask = 0x3fff
+
+// each calls do with the attributes of a number. Of what cannot be read there are none.
+func (a attributes) each(number int, do func(value attributes)) {
+	all, err := nl.ParseRouteAttr(a)
+	if err != nil {
+		return
+	}
+	for _, one := range all {
+		if int(one.Attr.Type)&kindMask == number {
+			do(one.Value)
+		}
+	}
+}
+
+// find gives the first attribute of a number, or nil.
+func (a attributes) find(number int) (found attributes) {
+	a.each(number, func(value attributes) {
+		if found == nil {
+			found = value
+		}
+	})
+	return found
+}
+
+// number is an attribute of 1, 4 or 8 bytes, or 0 if it is not there.
+func (a attributes) number(number int) uint64 {
+	switch v := a.find(number); len(v) {
+	case 1:
+		return uint64(v[0])
+	case 4:
+		return uint64(binary.NativeEndian.Uint32(v))
+	case 8:
+		return binary.NativeEndian.Uint64(v)
+	}
+	return 0
+}
+
+func (a attributes) number32(number int) uint32 { return uint32(a.number(number)) }
+
+// text is an attribute that ends with a zero.
+func (a attributes) text(number int) string {
+	text, _, _ := bytes.Cut(a.find(number), []byte{0})
+	return string(text)
+}
+
+// address is a socket's address, or empty.
+func (a attributes) address(number int) string {
+	v := a.find(number)
+	if len(v) < 8 {
+		return ""
+	}
+	port := binary.BigEndian.Uint16(v[2:])
+	switch family := binary.NativeEndian.Uint16(v); {
+	case family == unix.AF_INET:
+		return netip.AddrPortFrom(netip.AddrFrom4([4]byte(v[4:8])), port).String()
+	case family == unix.AF_INET6 && len(v) >= 24:
+		return netip.AddrPortFrom(netip.AddrFrom16([16]byte(v[8:24])), port).String()
+	}
+	return ""
+}

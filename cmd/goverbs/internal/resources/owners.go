@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package resources
+
+import (
+	"fmt"
+	"io/fs"
+	"strconv"
+	"strings"
+	"unicode"
+
+	"github.com/goverbs/goverbs/cmd/goverbs/internal/sysfs"
+)
+
+// owners finds out which programs objects belong to. The kernel says which thread created an object, or nothing if that
+// has ended: then it belongs to the program that has the same device open, as the number of the context says.
+func (s *Snapshot) owners(f fs.FS) {
+	programs := map[uint32]uint32{} // of threads
+	for i := range s.Objects {
+		if o := &s.Objects[i]; o.Thread != 0 {
+			if _, ok := programs[o.Thread]; !ok {
+				programs[o.Thread] = program(f, o.Thread)
+			}
+			o.PID = programs[o.Thread]
+		}
+	}
+	s.byContext()
+	names := map[uint32]string{}
+	for i := range s.Objects {
+		if o := &s.Objects[i]; o.PID != 0 {
+			if _, ok := names[o.PID]; !ok {
+				names[o.PID] = command(f, o.PID)
+			}
+			o.Owner = names[o.PID]
+		}
+	}
+}
+
+// thing is an object that others name.
+type thing struct {
+	device string
+	number uint32
+}
+
+// byContext gives objects without a thread the program of their context.
+func (s *Snapshot) byContext() {
+	domains, programs := map[thing]uint32{}, map[thing]uint32{}
+	for _, o := range s.Objects {
+		if o.Kind == "pd" {
+			domains[thing{o.Device, o.Number}] = o.Ctx
+		}
+	}
+	for i := range s.Objects {
+		o := &s.Objects[i]
+		if o.Ctx == 0 && o.PD != 0 {
+			o.Ctx = domains[thing{o.Device, o.PD}]
+		}
+		if o.Ctx != 0 && o.PID != 0 {
+			programs[thing{o.Device, o.Ctx}] = o.PID
+		}
+	}
+	for i := range s.Objects {
+		if o := &s.Objects[i]; o.PID == 0 && o.Owner == Elsewhere && o.Ctx != 0 {
+			o.PID = programs[thing{o.Device, o.Ctx}]
+		}
+	}
+}
+
+// program is the one that a thread belongs to, or the thread's own number if that cannot be read.
+func program(f fs.FS, thread uint32) uint32 {
+	for line := range strings.Lines(sysfs.Text(f, fmt.Sprintf("proc/%d/status", thread))) {
+		if text, ok := strings.CutPrefix(line, "Tgid:"); ok {
+			if n, err := strconv.ParseUint(strings.TrimSpace(text), 10, 32); err == nil {
+				return uint32(n)
+			}
+		}
+	}
+	return thread
+}
+
+// command is what a program is called, or empty.
+func command(f fs.FS, pid uint32) string {
+	return printable(sysfs.Text(f, fmt.Sprintf("proc/%d/comm", pid)))
+}
+
+// printable replaces what a terminal would obey: programs choose what they are called.
+func printable(name string) string {
+	return strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return '?'
+		}
+		return r
+	}, name)
+}

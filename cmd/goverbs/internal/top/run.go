@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package top
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"golang.org/x/term"
+
+	"github.com/goverbs/goverbs/cmd/goverbs/internal/page"
+	"github.com/goverbs/goverbs/cmd/goverbs/internal/resources"
+)
+
+// Loop says how often to look.
+type Loop struct {
+	Options
+	Once     bool
+	Interval time.Duration
+	Count    int    // of reports, or 0 for no end
+	Since    string // file with a report: what has grown since then
+	JSON     bool
+}
+
+// Run prints reports until the context ends: on a terminal each in the place of the one before, otherwise one behind
+// the other, and as JSON each on a line of its own. One report alone is one document.
+func (l *Loop) Run(ctx context.Context, host *resources.Host, w io.Writer) error {
+	base, err := l.baseline()
+	if err != nil {
+		return err
+	}
+	var before *resources.Snapshot
+	for n := 1; ; n++ {
+		now := host.Read()
+		r, err := New(now, before, base, &l.Options)
+		if err != nil {
+			return err
+		}
+		if l.Once {
+			return page.Print(w, r, l.JSON)
+		}
+		if err := l.print(w, r, n > 1); err != nil {
+			return err
+		}
+		if base == nil {
+			base = BaselineOf(now)
+		}
+		if before = now; n == l.Count {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(l.Interval):
+		}
+	}
+}
+
+// baseline reads the file of Since.
+func (l *Loop) baseline() (Baseline, error) {
+	if l.Since == "" {
+		return nil, nil
+	}
+	text, err := os.ReadFile(l.Since)
+	if err != nil {
+		return nil, err
+	}
+	var r Report
+	if err := json.NewDecoder(bytes.NewReader(text)).Decode(&r); err != nil || r.Processes == nil {
+		return nil, fmt.Errorf("%s is no report of goverbs --json top --once: %v", l.Since, err)
+	}
+	b := Baseline{}
+	for _, p := range r.Processes {
+		b[p.key()] = p
+	}
+	return b, nil
+}
+
+// print prints one of several reports.
+func (l *Loop) print(w io.Writer, r *Report, more bool) error {
+	if l.JSON {
+		return json.NewEncoder(w).Encode(r)
+	}
+	var text bytes.Buffer
+	fmt.Fprintf(&text, "%s\n", r.Time.Format(time.DateTime))
+	if err := r.WriteText(&text); err != nil {
+		return err
+	}
+	if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+		if width, height, err := term.GetSize(int(f.Fd())); err == nil {
+			_, err = io.WriteString(w, screen(text.String(), width, height))
+			return err
+		}
+	}
+	if more {
+		fmt.Fprintln(w)
+	}
+	_, err := text.WriteTo(w)
+	return err
+}
+
+// screen is text in the place of what is on a terminal, cut to its size.
+func screen(text string, width, height int) string {
+	lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
+	if most := max(height-1, 1); len(lines) > most {
+		lines = append(lines[:most-1:most-1], fmt.Sprintf("… %d more lines", len(lines)-most+1))
+	}
+	for i, line := range lines {
+		for utf8.RuneCountInString(line) > width {
+			_, size := utf8.DecodeLastRuneInString(line)
+			line = line[:len(line)-size]
+		}
+		lines[i] = line + "\x1b[K"
+	}
+	return "\x1b[H" + strings.Join(lines, "\n") + "\n\x1b[J"
+}

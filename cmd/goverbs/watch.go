@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package main
+
+import (
+	"errors"
+	"time"
+
+	"github.com/goverbs/goverbs/cmd/goverbs/internal/resources"
+	"github.com/goverbs/goverbs/cmd/goverbs/internal/top"
+)
+
+// topCommand shows what programs have on devices.
+type topCommand struct {
+	Once     bool          `short:"1" help:"Print one report, and end."`
+	Interval time.Duration `short:"i" default:"1s" help:"Time between reports."`
+	Count    int           `short:"n" help:"End after so many reports."`
+	Device   string        `short:"d" name:"ib-dev" help:"Only this device of the kernel."`
+	PID      []uint32      `short:"p" name:"pid" help:"Only these processes."`
+	Name     string        `help:"Only programs whose names have this in them."`
+	Sort     string        `short:"s" enum:"${sorts}" default:"objects" help:"Largest first: ${sorts}."`
+	Grown    bool          `short:"g" help:"Only programs that have more than at the beginning, such as leaks."`
+	Since    string        `placeholder:"FILE" type:"path" help:"The beginning: what goverbs --json top -1 printed."`
+	Objects  bool          `short:"o" help:"List every object."`
+	Counters bool          `short:"c" help:"Show every counter, not only those that rise."`
+}
+
+func (c topCommand) Run(o output) error {
+	if c.Interval < 10*time.Millisecond {
+		return errors.New("the kernel should not be asked more often than every 10 ms: give a longer interval")
+	}
+	if c.Grown && c.Once && c.Since == "" {
+		return errors.New("one report alone does not say what has grown: give one of before with --since, or leave " +
+			"out --once")
+	}
+	ctx, stop := interruptible()
+	defer stop()
+	loop := top.Loop{Once: c.Once, Interval: c.Interval, Count: c.Count, Since: c.Since, JSON: o.json,
+		Options: top.Options{Device: c.Device, PIDs: c.PID, Name: c.Name, Sort: c.Sort, Growing: c.Grown,
+			Listed: c.Objects, Counters: c.Counters}}
+	return loop.Run(ctx, resources.Here(), o.w)
+}
