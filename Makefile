@@ -56,6 +56,7 @@ test-all: ## all of make test, and what takes long and seldom fails alone: every
 	@GOVERBS_EVERYTHING=1 $(MAKE) --no-print-directory test TESTKERNEL=all AGAIN=true
 	@.ci/step dax $(MAKE) --no-print-directory vm-dax
 	@.ci/step unreachable $(MAKE) --no-print-directory vm-unreachable
+	@.ci/step judge-perf $(MAKE) --no-print-directory judge-perf
 	@.ci/step perftest $(MAKE) --no-print-directory vm-perftest
 	@.ci/step grpc $(MAKE) --no-print-directory check-grpc
 	@.ci/step fuzz $(MAKE) --no-print-directory fuzz FUZZTIME=1500x
@@ -201,6 +202,11 @@ vm-bench: vm-deps ## latency of our ping-pong beside those in C, streams beside 
 	@$(VM) -kernel '$(KERNEL)' -cpus 2 -env GOVERBS_SPEED=1 -out conformance/vm/results -- ./conformance/vm/roce -run TestSpeed -v
 	@$(VM) -kernel '$(RPMAKERNEL)' -cpus 1 -counted -env GOVERBS_SPEED=1 -out conformance/vm/results -with ./conformance/vm/rpma/peer/rpmapeer.c \
 		-- ./conformance/vm/rpma -run TestSpeed -v
+
+.PHONY: judge-perf
+judge-perf: ## pages of goverbs perf in Chromium, its histograms in HdrHistogram for Java; installs both; 30 s
+	@.ci/deps chromium default-jre-headless libhdrhistogram-java
+	@GOVERBS_JUDGES=1 $(GOTEST) -count=1 ./cmd/goverbs/internal/perf -run 'TestChromium|TestReferenceHistograms'
 
 .PHONY: vm-perftest
 vm-perftest: vm-deps ## goverbs perf with the perftest of Debian 12 and of 13 as its peer, in both roles, on Soft-RoCE; 5 min

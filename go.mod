@@ -3,6 +3,7 @@ module github.com/goverbs/goverbs
 go 1.26.0
 
 require (
+	github.com/HdrHistogram/hdrhistogram-go v1.4.0
 	github.com/alecthomas/kong v1.17.0
 	github.com/cavaliergopher/cpio v1.0.1
 	github.com/dave/jennifer v1.7.1

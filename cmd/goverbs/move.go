@@ -38,20 +38,29 @@ func interruptible() (context.Context, context.CancelFunc) {
 	return signal.NotifyContext(context.Background(), os.Interrupt)
 }
 
-// progress is for people: it prints nothing where no terminal is.
-func progress(w io.Writer) func(done, of uint64) {
+// onTerminal is for people: it shows a line in place of the last one. It is nil where no terminal is.
+func onTerminal(w io.Writer) func(line string) {
 	f, ok := w.(*os.File)
 	if !ok || !term.IsTerminal(int(f.Fd())) {
+		return nil
+	}
+	return func(line string) { fmt.Fprintf(f, "\r\x1b[K%s", line) }
+}
+
+// progress is onTerminal of percents.
+func progress(w io.Writer) func(done, of uint64) {
+	show := onTerminal(w)
+	if show == nil {
 		return func(done, of uint64) {}
 	}
 	last := uint64(101)
 	return func(done, of uint64) {
 		percent := done * 100 / max(of, 1)
 		if percent != last {
-			fmt.Fprintf(f, "\r%3d %%", percent)
+			show(fmt.Sprintf("%3d %%", percent))
 		}
 		if last = percent; done == of {
-			fmt.Fprint(f, "\r     \r")
+			show("")
 		}
 	}
 }

@@ -37,6 +37,9 @@ type perfCommand struct {
 	Timeout    int    `short:"u" name:"qp-timeout" default:"18" help:"A lost packet is noticed after 4 µs * 2^this."`
 	Manager    bool   `short:"R" name:"rdma_cm" help:"Connect by the connection manager."`
 	Port       int    `short:"p" default:"18515" help:"TCP port of the exchange."`
+	TCP        bool   `name:"tcp" help:"Measure the same over TCP, too, if goverbs is at both ends."`
+	HDR        string `placeholder:"FILE" help:"Write latencies as a log of HdrHistogram, or FILE.hgrm, percentiles."`
+	HTML       string `name:"html" placeholder:"FILE" help:"Write a page of plots for a browser; it needs no network."`
 	Gbits      bool   `name:"report_gbits" hidden:"" help:"Both units are always there."`
 	NoCPU      bool   `short:"F" name:"CPU-freq" hidden:"" help:"There is no warning that could be turned off."`
 }
@@ -47,6 +50,7 @@ func (c perfCommand) Run(o output) error {
 		Duration: time.Duration(c.Duration) * time.Second, QPs: c.QPs, Device: c.Device, GIDIndex: c.GIDIndex,
 		Peer: c.Peer, Port: c.Port, MTU: c.MTU, TxDepth: c.TxDepth, RxDepth: c.RxDepth, List: c.List, Inline: c.Inline,
 		Moderate: c.Moderate, Events: c.Events, Timeout: c.Timeout, Manager: c.Manager,
+		TCP: c.TCP, HDR: c.HDR, Progress: onTerminal(o.problems),
 	}
 	if options.Iterations == 0 {
 		if options.Iterations = 5000; c.Lat {
@@ -61,6 +65,16 @@ func (c perfCommand) Run(o output) error {
 	report, err := perf.Run(ctx, options)
 	if err != nil {
 		return err
+	}
+	if c.HDR != "" && len(report.Rows) > 0 {
+		if err := report.SaveHistograms(c.HDR); err != nil {
+			return err
+		}
+	}
+	if c.HTML != "" {
+		if err := report.SaveWebPage(c.HTML); err != nil {
+			return err
+		}
 	}
 	return o.print(report)
 }

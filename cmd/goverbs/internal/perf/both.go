@@ -58,6 +58,7 @@ func (t *test) exchange(size int) (*Row, error) {
 			m, begun = begin(), true
 		}
 		arrived += in
+		t.live.count(arrived)
 		if err := t.received(in); err != nil {
 			return nil, err
 		}

@@ -10,6 +10,7 @@ import (
 	"io"
 	"math"
 	"net"
+	"net/netip"
 	"os"
 	"strconv"
 	"strings"
@@ -24,6 +25,8 @@ type link interface {
 	send(message []byte) error
 	receive(message []byte) error // exactly as many bytes
 	keys() codec
+	local() netip.Addr // of this end
+	remote() string    // the peer's address
 	Close() error
 }
 
@@ -82,6 +85,16 @@ func (t tcp) Close() error {
 
 func (tcp) keys() codec { return textKeys{} }
 
+func (t tcp) local() netip.Addr {
+	own, _ := t.LocalAddr().(*net.TCPAddr)
+	if own == nil {
+		return netip.Addr{}
+	}
+	return own.AddrPort().Addr()
+}
+
+func (t tcp) remote() string { return t.RemoteAddr().String() }
+
 // meet connects to the peer, or waits for one. The link calls end when the peer is gone.
 func (r *rig) meet(ctx context.Context, end context.CancelCauseFunc) (link, error) {
 	o := r.o
@@ -130,16 +143,19 @@ type terms struct {
 	version string
 	cycle   int // bytes: the target of an operation has as many at least
 	mtu     ibv.MTU
+	goverbs bool // the peer is this program
+	tcp     bool // and wants a baseline
 }
 
 // agree exchanges versions, sizes of pages and cache lines, and MTUs; mtu is that of this end.
-func agree(l link, client bool, mtu ibv.MTU) (t terms, err error) {
-	mine, theirs := make([]byte, 16), make([]byte, 16)
-	copy(mine, version)
+func agree(l link, o *Options, mtu ibv.MTU) (t terms, err error) {
+	client, mine, theirs := o.client(), o.branded(version), make([]byte, 16)
 	if err = swap(l, client, mine, theirs); err != nil {
 		return t, fmt.Errorf("exchange of versions: %w", err)
 	}
-	t.version, _, _ = strings.Cut(string(theirs), "\x00")
+	said, rest, _ := strings.Cut(string(theirs), "\x00")
+	t.version = said
+	t.goverbs, t.tcp = brandOf(rest)
 	if n, err := strconv.ParseFloat(t.version, 64); err != nil || n < oldest {
 		return t, fmt.Errorf("the peer is no perftest of %.2f or later, for it says it is %q", oldest, t.version)
 	}

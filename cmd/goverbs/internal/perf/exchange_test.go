@@ -69,11 +69,11 @@ func TestAgree(t *testing.T) {
 			defer b.Close()
 			peer(link(b))
 		}()
-		return agree(link(a), true, ibv.MTU_2048)
+		return agree(link(a), &Options{Peer: "there"}, ibv.MTU_2048)
 	}
-	got, err := meet(func(l link) { _, _ = agree(l, false, ibv.MTU_1024) })
+	got, err := meet(func(l link) { _, _ = agree(l, &Options{TCP: true}, ibv.MTU_1024) })
 	require.NoError(t, err)
-	assert.Equal(t, terms{version: version, cycle: got.cycle, mtu: ibv.MTU_1024}, got)
+	assert.Equal(t, terms{version: version, cycle: got.cycle, mtu: ibv.MTU_1024, goverbs: true, tcp: true}, got)
 	assert.GreaterOrEqual(t, got.cycle, 4096)
 
 	says := func(all ...string) func(l link) {
@@ -106,24 +106,16 @@ func TestPeerEnds(t *testing.T) {
 	} {
 		name := fmt.Sprintf("%v events=%t", &test, test.Events)
 		t.Run(name, func(t *testing.T) {
-			free, err := net.Listen("tcp", "127.0.0.1:0")
-			require.NoError(t, err)
-			test.Port = free.Addr().(*net.TCPAddr).Port
-			require.NoError(t, free.Close())
 			t.Parallel()
-			test.Device, test.GIDIndex, test.Duration, test.QPs = "soft0", -1, time.Minute, 1
-			test.List, test.Inline, test.Moderate, test.Iterations = 1, -1, 1, 100
-			test.TxDepth, test.RxDepth, test.Timeout, test.Connection = 16, 16, 18, "RC"
-			require.NoError(t, test.Complete("64"))
-			client := test
-			client.Peer = "127.0.0.1"
+			test.Duration, test.Iterations = time.Minute, 100
+			server, client := endsOf(t, test, "64")
 			ctx, stop := context.WithCancel(t.Context())
 			defer stop()
 			ended := make(chan error, 2)
-			go func() { _, err := Run(ctx, &test); ended <- err }()
+			go func() { _, err := Run(ctx, server); ended <- err }()
 			go func() {
 				for {
-					_, err := Run(t.Context(), &client)
+					_, err := Run(t.Context(), client)
 					if err == nil || !strings.Contains(err.Error(), "nobody waits") {
 						ended <- err
 						return

@@ -27,7 +27,7 @@ type connected struct {
 	ctx      context.Context
 	o        *Options
 	manager  func(rdmacm.PortSpace) (*cm.ID, error)
-	local    netip.AddrPort
+	own      netip.AddrPort
 	peer     netip.AddrPort
 	listener *cm.ID // of the server
 	data     *cm.ID // likewise, of connections of queue pairs; the same one unless they are of type UD
@@ -45,7 +45,7 @@ func meetByManager(ctx context.Context, r *rig) (l *connected, err error) {
 		return nil, fmt.Errorf("port %d of %s has no GID with an address, which -R needs", r.port, r.device.Name())
 	}
 	backend := r.device.Info().Backend
-	l = &connected{ctx: ctx, o: o, local: netip.AddrPortFrom(rdma.GIDAddress(r.gid.GID), 0),
+	l = &connected{ctx: ctx, o: o, own: netip.AddrPortFrom(rdma.GIDAddress(r.gid.GID), 0),
 		manager: func(space rdmacm.PortSpace) (*cm.ID, error) { return cm.CreateIDOn(backend, space) }}
 	defer func() {
 		if err != nil {
@@ -99,7 +99,7 @@ func (l *connected) listen(space rdmacm.PortSpace) (*cm.ID, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err = id.Bind(netip.AddrPortFrom(l.local.Addr(), uint16(l.o.Port))); err == nil {
+	if err = id.Bind(netip.AddrPortFrom(l.own.Addr(), uint16(l.o.Port))); err == nil {
 		err = id.Listen(l.o.QPs + 1)
 	}
 	if err != nil {
@@ -114,7 +114,7 @@ func (l *connected) resolve(space rdmacm.PortSpace) (*cm.ID, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err = id.ResolveAddr(l.ctx, l.local, l.peer, patience); err == nil {
+	if err = id.ResolveAddr(l.ctx, l.own, l.peer, patience); err == nil {
 		err = id.ResolveRoute(l.ctx, patience)
 	}
 	if err != nil {
@@ -195,6 +195,9 @@ func (l *connected) receive(message []byte) error {
 }
 
 func (*connected) keys() codec { return binaryKeys{} }
+
+func (l *connected) local() netip.Addr { return l.own.Addr() }
+func (l *connected) remote() string    { return l.id.PeerAddr().String() }
 
 func (l *connected) Close() (err error) {
 	if l.mr != nil {

@@ -40,6 +40,10 @@ type Options struct {
 	Events   bool
 	Timeout  int  // of an acknowledgement: 4.096 µs * 2^Timeout; 0 is none
 	Manager  bool // queue pairs connect by the connection manager, and the exchange is over one of its connections
+
+	TCP      bool              // the same over TCP beside it, if both ends are this program
+	HDR      string            // file for histograms of latencies, or ""
+	Progress func(line string) // shows how far a long test is, "" at its end; nil: nobody looks
 }
 
 // Defaults are perftest's.
@@ -107,6 +111,9 @@ func (o *Options) Complete(size string) error {
 	}
 	if o.Moderate%o.List != 0 { // whole lists have a completion
 		o.Moderate = max(o.List, o.Moderate/o.List*o.List)
+	}
+	if err := o.histograms(); err != nil {
+		return err
 	}
 	return o.sizes(size)
 }

@@ -5,6 +5,7 @@ package perf
 import (
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"strconv"
 	"time"
@@ -20,11 +21,19 @@ type Report struct {
 	QPs         int    `json:"queue_pairs"`
 	Device      string `json:"device"`
 	MTU         int    `json:"mtu"`
+	Peer        string `json:"peer"`
 	PeerVersion string `json:"peer_version"`
 	Client      bool   `json:"client"`
 	Latency     bool   `json:"latency"`
 	Both        bool   `json:"both_ways"` // rates are the sums of both ends
 	Rows        []Row  `json:"results"`
+
+	// Counters are by how much what the driver and the kernel count at the port has changed; others are left out.
+	Counters map[string]int64 `json:"counters"`
+
+	PeerIsOurs bool `json:"peer_is_goverbs"`
+
+	NoTCP string `json:"tcp_missing,omitempty"` // why there is no baseline over TCP
 }
 
 // Row is the result of one size. Times are in microseconds; those of a ping-pong are half of the round trip.
@@ -37,10 +46,17 @@ type Row struct {
 	Min      float64 `json:"min_us,omitempty"`
 	Median   float64 `json:"median_us,omitempty"`
 	Average  float64 `json:"average_us,omitempty"`
+	Stdev    float64 `json:"stdev_us,omitempty"`
 	P99      float64 `json:"p99_us,omitempty"`
 	P999     float64 `json:"p999_us,omitempty"`
 	Max      float64 `json:"max_us,omitempty"`
 	CPU      float64 `json:"cpu_us_per_message"` // of this process
+
+	TCP   *Row    `json:"tcp,omitempty"`       // the same over TCP
+	Ratio float64 `json:"ratio_tcp,omitempty"` // of MiB/s, or of medians, to that over TCP
+
+	began, ended time.Time
+	times        []time.Duration // latencies, the shortest first
 }
 
 // meter takes times.
@@ -67,7 +83,7 @@ func micro(d time.Duration) float64 { return float64(d) / float64(time.Microseco
 
 // bandwidth is the result of messages since the beginning.
 func (m *meter) bandwidth(size, messages int) *Row {
-	row := &Row{Size: size, Messages: messages, CPU: m.perMessage(messages)}
+	row := &Row{Size: size, Messages: messages, CPU: m.perMessage(messages), began: m.start, ended: time.Now()}
 	row.add(float64(messages) / time.Since(m.start).Seconds())
 	return row
 }
@@ -85,50 +101,112 @@ func (r *Row) outcome() outcome {
 
 // latency is the result of the times between marks, each of which is shared by so many messages.
 func (m *meter) latency(size, share int) *Row {
-	row := &Row{Size: size, Messages: max(0, len(m.marks)-1)}
+	row := &Row{Size: size, Messages: max(0, len(m.marks)-1), began: m.start, ended: time.Now()}
 	if row.Messages == 0 {
 		return row
 	}
 	row.CPU = m.perMessage(row.Messages)
 	all := make([]time.Duration, row.Messages)
-	var sum time.Duration
 	for i := range all {
-		all[i] = m.marks[i+1] - m.marks[i]
-		sum += all[i]
+		all[i] = (m.marks[i+1] - m.marks[i]) / time.Duration(share)
 	}
 	slices.Sort(all)
-	at := func(part float64) float64 {
-		return micro(all[min(len(all)-1, int(part*float64(len(all))))]) / float64(share)
-	}
+	row.times = all
+	at := func(part float64) float64 { return micro(all[min(len(all)-1, int(part*float64(len(all))))]) }
 	row.Min, row.Median, row.P99, row.P999, row.Max = at(0), at(0.5), at(0.99), at(0.999), at(1)
-	row.Average = micro(sum) / float64(row.Messages) / float64(share)
+	row.Average, row.Stdev = spread(all)
 	return row
+}
+
+// spread is the mean and the standard deviation, in microseconds.
+func spread(all []time.Duration) (mean, stdev float64) {
+	for _, d := range all {
+		mean += micro(d)
+	}
+	mean /= float64(len(all))
+	for _, d := range all {
+		stdev += (micro(d) - mean) * (micro(d) - mean)
+	}
+	return mean, math.Sqrt(stdev / float64(len(all)))
+}
+
+// beside puts what was measured over TCP beside each size.
+func (r *Report) beside(tcp []*Row) {
+	for i := range r.Rows {
+		row := &r.Rows[i]
+		for _, other := range tcp {
+			if other == nil || other.Size != row.Size {
+				continue
+			}
+			row.TCP = other
+			if row.Ratio = row.MiBs / other.MiBs; r.Latency {
+				row.Ratio = row.Median / other.Median
+			}
+			if math.IsNaN(row.Ratio) || math.IsInf(row.Ratio, 0) { // nothing came
+				row.Ratio = 0
+			}
+		}
+	}
+}
+
+// compared says if there is a baseline.
+func (r *Report) compared() bool {
+	return slices.ContainsFunc(r.Rows, func(row Row) bool { return row.TCP != nil })
 }
 
 // WriteText writes a row for each size.
 func (r *Report) WriteText(w io.Writer) error {
-	fmt.Fprintf(w, "%s  %s  %s  MTU %d  queue pairs %d  peer is perftest %s\n\n", r.Test, r.Device, r.Connection, r.MTU,
-		r.QPs, r.PeerVersion)
+	peer := "perftest " + r.PeerVersion
+	if r.PeerIsOurs {
+		peer = "goverbs"
+	}
+	fmt.Fprintf(w, "%s  %s  %s  MTU %d  queue pairs %d  peer %s is %s\n\n", r.Test, r.Device, r.Connection, r.MTU,
+		r.QPs, r.Peer, peer)
 	if len(r.Rows) == 0 {
-		_, err := fmt.Fprintln(w, "the client measured; this end only served")
+		fmt.Fprintln(w, "the client measured; this end only served")
+		return r.writeCounters(w)
+	}
+	head, rows := r.table()
+	if err := page.Table(w, head, rows); err != nil {
 		return err
 	}
-	number := func(v float64) string { return strconv.FormatFloat(v, 'f', 2, 64) }
-	head := []string{"BYTES", "MESSAGES", "MiB/s", "Gbit/s", "MILLION/s", "CPU µs EACH"}
-	if r.Latency {
-		head = []string{"BYTES", "MESSAGES", "MIN µs", "MEDIAN", "AVERAGE", "99 %", "99.9 %", "MAX", "CPU µs EACH"}
+	if r.NoTCP != "" {
+		fmt.Fprintf(w, "\n%s\n", r.NoTCP)
 	}
-	var rows [][]string
+	return r.writeCounters(w)
+}
+
+// table is what was measured, with a row for each size.
+func (r *Report) table() (head []string, rows [][]string) {
+	number := func(v float64) string { return strconv.FormatFloat(v, 'f', 2, 64) }
+	head = []string{"BYTES", "MESSAGES", "MiB/s", "Gbit/s", "MILLION/s", "CPU µs EACH"}
+	if r.Latency {
+		head = []string{"BYTES", "MESSAGES", "MIN µs", "MEDIAN", "AVERAGE", "STDEV", "99 %", "99.9 %", "MAX",
+			"CPU µs EACH"}
+	}
+	compared := r.compared()
+	if compared && r.Latency {
+		head = append(head, "TCP MEDIAN", "× TCP")
+	} else if compared {
+		head = append(head, "TCP MiB/s", "× TCP")
+	}
 	for _, v := range r.Rows {
 		row := []string{strconv.Itoa(v.Size), strconv.Itoa(v.Messages)}
 		values := []float64{v.MiBs, v.Gbits, v.Mps, v.CPU}
 		if r.Latency {
-			values = []float64{v.Min, v.Median, v.Average, v.P99, v.P999, v.Max, v.CPU}
+			values = []float64{v.Min, v.Median, v.Average, v.Stdev, v.P99, v.P999, v.Max, v.CPU}
+		}
+		if tcp := v.TCP; compared && tcp != nil {
+			of := tcp.MiBs
+			if r.Latency {
+				of = tcp.Median
+			}
+			values = append(values, of, v.Ratio)
 		}
 		for _, n := range values {
 			row = append(row, number(n))
 		}
 		rows = append(rows, row)
 	}
-	return page.Table(w, head, rows)
+	return head, rows
 }

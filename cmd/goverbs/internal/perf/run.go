@@ -36,7 +36,7 @@ func Run(ctx context.Context, o *Options) (report *Report, err error) {
 
 func (r *rig) run(ctx context.Context, l link) (*Report, error) {
 	o := r.o
-	t, err := agree(l, o.client(), r.mtu)
+	t, err := agree(l, o, r.mtu)
 	if err != nil {
 		return nil, err
 	}
@@ -47,6 +47,10 @@ func (r *rig) run(ctx context.Context, l link) (*Report, error) {
 			return nil, fmt.Errorf("a datagram has at most %d bytes, which is the MTU, not %d", mtu, o.Sizes[0])
 		}
 		o.Sizes[0] = min(o.Sizes[0], mtu)
+	}
+	tcp, why, err := r.tcpRows(ctx, l, t)
+	if err != nil {
+		return nil, err
 	}
 	if err := r.equip(t); err != nil {
 		return nil, err
@@ -59,12 +63,16 @@ func (r *rig) run(ctx context.Context, l link) (*Report, error) {
 	}
 	report := &Report{Test: o.String(), Connection: o.Connection, QPs: o.QPs, Device: r.device.Name(),
 		MTU: rdma.MTUBytes(t.mtu), PeerVersion: t.version, Client: o.client(), Latency: o.Latency, Both: o.Both,
-		Rows: []Row{}}
-	test := &test{rig: r, ctx: ctx, l: l, have: make([]int, o.QPs)}
+		Peer: l.remote(), Rows: []Row{}, PeerIsOurs: t.goverbs, NoTCP: why}
+	live, stop := watch(o)
+	defer stop()
+	before := r.counters()
+	test := &test{rig: r, ctx: ctx, l: l, have: make([]int, o.QPs), live: live}
 	for _, size := range o.Sizes {
 		if err := r.aim(size); err != nil {
 			return report, err
 		}
+		live.next(size)
 		result, err := test.one(size)
 		if err != nil {
 			return report, fmt.Errorf("with messages of %d bytes: %w", size, err)
@@ -76,7 +84,10 @@ func (r *rig) run(ctx context.Context, l link) (*Report, error) {
 			break // the peer does all of it
 		}
 	}
-	return report, test.end(report)
+	err = test.end(report)
+	report.Counters = changes(before, r.counters())
+	report.beside(tcp)
+	return report, err
 }
 
 // meetEnds exchanges the keys of all queue pairs and connects them, in the order in which perftest's programs do.
@@ -125,7 +136,8 @@ type test struct {
 	ctx  context.Context
 	l    link
 	have []int // receives that are posted, of each queue pair
-	told bool  // the client has said that it is through, and knows that this end has heard it
+	live *live
+	told bool // the client has said that it is through, and knows that this end has heard it
 }
 
 func (t *test) sync() error {

@@ -13,7 +13,7 @@ import (
 // stream posts messages to all queue pairs as fast as they complete.
 func (t *test) stream(size int) (*Row, error) {
 	last, until := t.last(), t.deadline()
-	m := begin()
+	m, done := begin(), 0
 	for open := len(t.ends); open > 0; {
 		if err := t.postAll(last); err != nil {
 			return nil, err
@@ -26,8 +26,10 @@ func (t *test) stream(size int) (*Row, error) {
 			return nil, err
 		}
 		open -= t.sent(n, last)
+		done += n * t.o.Moderate
+		t.live.count(done)
 	}
-	done := 0
+	done = 0
 	for _, e := range t.ends {
 		done += e.done
 	}
@@ -100,6 +102,7 @@ func (t *test) sink(size int) (*Row, error) {
 			m = begin()
 		}
 		done += n
+		t.live.count(done)
 		if err := t.received(n); err != nil {
 			return nil, err
 		}
@@ -189,6 +192,7 @@ func (t *test) pingPong(size int, wait func(until time.Time) error) (*Row, error
 			continue
 		}
 		m.mark()
+		t.live.count(sent)
 		sent++
 		*mark = byte(sent)
 		if err := t.post(e, sent); err != nil {
@@ -210,6 +214,7 @@ func (t *test) roundTrips(size int) (*Row, error) {
 	m := begin()
 	for n := 0; o.Duration != 0 || n < o.Iterations; n++ {
 		m.mark()
+		t.live.count(n)
 		if err := t.post(e, n+1); err != nil {
 			return nil, err
 		}

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// TestTerminals: what shows how far something is writes one line over the other on a terminal, and nothing elsewhere.
+func TestTerminals(t *testing.T) {
+	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
+	require.NoError(t, err)
+	defer master.Close()
+	require.NoError(t, unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0))
+	n, err := unix.IoctlGetInt(int(master.Fd()), unix.TIOCGPTN)
+	require.NoError(t, err)
+	terminal, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|unix.O_NOCTTY, 0)
+	require.NoError(t, err)
+	defer terminal.Close()
+	show := onTerminal(terminal)
+	require.NotNil(t, show)
+	show("64 bytes")
+	show("")
+	want := "\r\x1b[K64 bytes\r\x1b[K"
+	said := make([]byte, len(want))
+	_, err = io.ReadFull(master, said)
+	require.NoError(t, err)
+	assert.Equal(t, want, string(said))
+
+	pipe, to, err := os.Pipe()
+	require.NoError(t, err)
+	defer pipe.Close()
+	defer to.Close()
+	assert.Nil(t, onTerminal(to))
+}
