@@ -27,6 +27,7 @@ type link interface {
 	keys() codec
 	local() netip.Addr // of this end
 	remote() string    // the peer's address
+	farewell()         // the last message, if the link has one
 	Close() error
 }
 
@@ -94,6 +95,9 @@ func (t tcp) local() netip.Addr {
 }
 
 func (t tcp) remote() string { return t.RemoteAddr().String() }
+
+// farewell is what older ones read; newer ones have closed.
+func (t tcp) farewell() { _ = t.send([]byte("done\x00")) }
 
 // meet connects to the peer, or waits for one. The link calls end when the peer is gone.
 func (r *rig) meet(ctx context.Context, end context.CancelCauseFunc) (link, error) {

@@ -198,6 +198,7 @@ func (*connected) keys() codec { return binaryKeys{} }
 
 func (l *connected) local() netip.Addr { return l.own.Addr() }
 func (l *connected) remote() string    { return l.id.PeerAddr().String() }
+func (*connected) farewell()           {} // nobody has a receive for it
 
 func (l *connected) Close() (err error) {
 	if l.mr != nil {

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package interop
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/conformance/vm/rig"
+	"github.com/goverbs/goverbs/conformance/vm/wire"
+)
+
+// perftestFigures are tests that goverbs and perftest are timed at. Each takes about a second.
+var perftestFigures = []string{
+	"send lat -n 2000", "send lat -c UD -n 2000", "send lat -R -n 2000", "write lat -n 2000", "read lat -n 1000",
+	"atomic lat -n 1000", "send bw -n 300", "send bw -c UC -n 300", "send bw -c UD -s 1024 -n 3000",
+	"write bw -n 300", "write bw -s 64 -n 10000", "read bw -n 300", "atomic bw -n 3000",
+}
+
+// TestPerftestSpeed measures with goverbs perf at both ends, and with each release of perftest at both ends, in turn,
+// in one boot. It writes what it found. Then it has both ends tell what they saw of the same test: they have clocks of
+// their own.
+func TestPerftestSpeed(t *testing.T) {
+	kernel := rig.Kernel(t)
+	if os.Getenv("GOVERBS_MEASURE") == "" {
+		t.Skip("measures: make vm-perftest-speed")
+	}
+	e := openEnds(t)
+	rounds := 5
+	if n, err := strconv.Atoi(os.Getenv("GOVERBS_ROUNDS")); err == nil {
+		rounds = n
+	}
+	port := 23000
+	figure := func(server, client func(test string, port int) *exec.Cmd, test string) float64 {
+		port++
+		_, asked, err := e.run(server(test, port), client(test, port))
+		require.NoError(t, err)
+		return figureOf(t, test, asked)
+	}
+	players := []func(test string, port int) *exec.Cmd{e.ours}
+	names := []string{"goverbs"}
+	for _, root := range e.roots {
+		names = append(names, path.Base(root))
+		players = append(players, func(test string, port int) *exec.Cmd { return e.theirs(root, test, port) })
+	}
+	var csv, md strings.Builder
+	csv.WriteString("test,round,program,figure\n")
+	fmt.Fprintf(&md, perftestHead, kernel, rounds)
+	for _, test := range perftestFigures {
+		all := make([][]float64, len(players))
+		for round := range rounds {
+			for i := range players {
+				who := (i + round) % len(players)
+				v := figure(players[who], players[who], test)
+				all[who] = append(all[who], v)
+				fmt.Fprintf(&csv, "%s,%d,%s,%.3f\n", test, round+1, names[who], v)
+			}
+		}
+		unit := "MiB/s"
+		if strings.Contains(test, " lat") {
+			unit = "µs, median"
+		}
+		fmt.Fprintf(&md, "| %s | %s | %.4g |", test, unit, middle(all[0]))
+		for i := range e.roots {
+			fmt.Fprintf(&md, " %.4g | %s |", middle(all[i+1]), beside(all[0], all[i+1]))
+		}
+		md.WriteString("\n")
+		t.Log(test)
+		for ext, text := range map[string]string{"csv": csv.String(), "md": md.String()} { // so far
+			require.NoError(t, os.WriteFile(filepath.Join(os.Getenv(wire.EnvOut), "perftest-"+kernel+"."+ext),
+				[]byte(text), 0o644))
+		}
+	}
+	md.WriteString("\nOne ping-pong as both ends saw it, goverbs the server and perftest the client (median, µs):\n\n")
+	for i, root := range e.roots {
+		port++
+		test := "send lat -n 2000"
+		served, asked, err := e.run(e.ours(test, port), e.theirs(root, test, port))
+		require.NoError(t, err)
+		own, other := figureOf(t, test, served), figureOf(t, test, asked)
+		fmt.Fprintf(&md, "- %s: %.4g and %.4g\n", names[i+1], own, other)
+		require.InEpsilon(t, own, other, 0.2, "their clocks differ")
+	}
+	require.NoError(t, os.WriteFile(filepath.Join(os.Getenv(wire.EnvOut), "perftest-"+kernel+".md"),
+		[]byte(md.String()), 0o644))
+}
+
+const perftestHead = `# goverbs perf beside perftest
+
+Measured by make vm-perftest-speed in one boot of Linux %[1]s with Soft-RoCE, under QEMU's software emulation with two processors: goverbs perf at both
+ends, and perftest at both ends, of Debian 12 (4.5, bookworm) and of Debian 13 (25.01, trixie), %[2]d times each in turn. Each figure is the
+median of the rounds; each ratio, goverbs' figure divided by perftest's, that of the rounds' own ratios, with the least and the greatest. The
+client's figure counts. A ratio of latencies below 1 and one of bandwidths above 1 says that goverbs is faster. The target is 0.95 to 1.05.
+
+| test | figure | goverbs | 4.5 | ratio | 25.01 | ratio |
+|---|---|---|---|---|---|---|
+`
+
+// figureOf is what a program printed: the bandwidth, or the median latency.
+func figureOf(t *testing.T, test, said string) float64 {
+	t.Helper()
+	if strings.HasPrefix(strings.TrimSpace(said), "{") {
+		var r struct {
+			Results []struct {
+				MiB    float64 `json:"mib_per_s"`
+				Median float64 `json:"median_us"`
+			}
+		}
+		require.NoError(t, json.Unmarshal([]byte(said), &r))
+		require.Len(t, r.Results, 1)
+		return r.Results[0].MiB + r.Results[0].Median
+	}
+	column := 3 // after bytes, iterations, and the peak
+	if strings.Contains(test, " lat") {
+		column = 4 // after bytes, iterations, the least and the greatest
+	}
+	for line := range strings.Lines(said) {
+		fields := strings.Fields(line)
+		if len(fields) <= column {
+			continue
+		}
+		if _, err := strconv.Atoi(fields[0]); err != nil {
+			continue
+		}
+		if v, err := strconv.ParseFloat(fields[column], 64); err == nil {
+			return v
+		}
+	}
+	require.Fail(t, "no figure", said)
+	return 0
+}
+
+func middle(all []float64) float64 {
+	all = slices.Sorted(slices.Values(all))
+	return all[len(all)/2]
+}
+
+// beside is the median of the rounds' own ratios.
+func beside(own, other []float64) string {
+	var all []float64
+	for i := range own {
+		all = append(all, own[i]/other[i])
+	}
+	slices.Sort(all)
+	r := middle(all)
+	s := fmt.Sprintf("%.2f (%.2f–%.2f)", r, all[0], all[len(all)-1])
+	if r < 0.95 || r > 1.05 {
+		s += ", missed"
+	}
+	return s
+}
