@@ -78,7 +78,8 @@ func TestReferenceHistograms(t *testing.T) {
 	log := filepath.Join(t.TempDir(), "a.hlog")
 	require.NoError(t, report.SaveHistograms(log))
 	out, err := exec.Command("java", "-cp", "/usr/share/java/hdrhistogram.jar",
-		"org.HdrHistogram.HistogramLogProcessor", "-i", log, "-tag", "64-bytes", "-outputValueUnitRatio", "1000").CombinedOutput()
+		"org.HdrHistogram.HistogramLogProcessor", "-i", log,
+		"-tag", "64-bytes", "-outputValueUnitRatio", "1000").CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	assert.Regexp(t, `(?m)^ +[0-9.]+ 1\.000000000000 +499\b`, string(out))
 	assert.Regexp(t, `#\[Max +=`, strings.ReplaceAll(string(out), "\t", " "))
