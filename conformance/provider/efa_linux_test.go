@@ -6,8 +6,12 @@ package provider
 
 import (
 	"bytes"
+	"context"
 	"os"
+	"slices"
+	"strings"
 	"testing"
+	"time"
 	"unsafe"
 
 	"github.com/stretchr/testify/assert"
@@ -25,8 +29,40 @@ func insideEFA(t *testing.T) bool {
 	if os.Getenv(envInside) != "" {
 		return true
 	}
-	again(t, emulated(t).As(EFA), pathEFA)
+	e := emulated(t)
+	again(t, e.As(EFA), pathEFA, envRelease+"="+e.libraries.Release)
 	return false
+}
+
+// writes is the release since which libefa has writes, and what came with them.
+const writes = "56.1"
+
+// envRelease is the release that a test runs over.
+const envRelease = "GOVERBS_PROVIDER_RELEASE"
+
+func knows(release string) bool { return os.Getenv(envRelease) >= release }
+
+// efaTests are the tests of EFA that run over each release: those of the newest one, by themselves.
+var efaTests = []string{"TestEFAQueries", "TestEFADatagrams", "TestSRD", "TestSRDOrder", "TestSRDFailures"}
+
+// efaSuite runs them over a release, as programs of its machine.
+func efaSuite(t *testing.T, e *Emulated) {
+	t.Helper()
+	tests := efaTests
+	if e.libraries.Release >= writes {
+		tests = append(slices.Clone(tests), "TestUnsolicited")
+	}
+	program := testProgram(t, e, ".")
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	cmd := e.As(EFA).Command(ctx, program, "-test.v", "-test.timeout=100s",
+		"-test.run=^("+strings.Join(tests, "|")+")$")
+	cmd.Env = append(cmd.Env, envInside+"="+pathEFA, envRelease+"="+e.libraries.Release)
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	for _, test := range tests {
+		assert.Contains(t, string(out), "--- PASS: "+test+" (")
+	}
 }
 
 func openEFA(t *testing.T) *rdma.Device {
@@ -57,17 +93,23 @@ func TestEFAQueries(t *testing.T) {
 	require.NoError(t, libefa.QueryDevice(device.C(), &own, uint32(unsafe.Sizeof(own))))
 	assert.Equal(t, []uint32{4096, 1 << 15, 2, 4, 32, 1 << 30}, []uint32{own.MaxSQWR, own.MaxRQWR,
 		uint32(own.MaxSQSGE), uint32(own.MaxRQSGE), uint32(own.InlineBufSize), own.MaxRDMASize})
-	for _, cap := range []efadv.DeviceAttrCaps{efadv.DEVICE_ATTR_CAPS_RDMA_READ, efadv.DEVICE_ATTR_CAPS_RDMA_WRITE,
-		efadv.DEVICE_ATTR_CAPS_RNR_RETRY, efadv.DEVICE_ATTR_CAPS_CQ_WITH_SGID} {
-		assert.NotZero(t, own.DeviceCaps&cap, cap)
+	want := efadv.DEVICE_ATTR_CAPS_RDMA_READ | efadv.DEVICE_ATTR_CAPS_RNR_RETRY | efadv.DEVICE_ATTR_CAPS_CQ_WITH_SGID
+	if knows(writes) {
+		want |= efadv.DEVICE_ATTR_CAPS_RDMA_WRITE | efadv.DEVICE_ATTR_CAPS_UNSOLICITED_WRITE_RECV
 	}
+	assert.Equal(t, want, own.DeviceCaps)
 	pd, err := device.AllocPD()
 	keep(t, pd, err)
 	mr, err := pd.RegMR(make([]byte, size), ibv.ACCESS_LOCAL_WRITE)
 	keep(t, mr, err)
 	var region efadv.MRAttr
-	require.NoError(t, libefa.QueryMR(mr.C(), &region, uint32(unsafe.Sizeof(region))))
-	assert.Equal(t, efadv.MRAttr{ICIDValidity: 7, RecvICID: 1, RDMAReadICID: 1, RDMARecvICID: 1}, region)
+	err = libefa.QueryMR(mr.C(), &region, uint32(unsafe.Sizeof(region)))
+	if knows(writes) {
+		require.NoError(t, err)
+		assert.Equal(t, efadv.MRAttr{ICIDValidity: 7, RecvICID: 1, RDMAReadICID: 1, RDMARecvICID: 1}, region)
+	} else {
+		assert.ErrorIs(t, err, rdma.ErrNotSupported)
+	}
 	ah, err := pd.CreateAH(&ibv.AHAttr{PortNum: 1, IsGlobal: 1, GRH: ibv.GlobalRoute{DGID: gid.GID}})
 	keep(t, ah, err)
 	var address efadv.AHAttr

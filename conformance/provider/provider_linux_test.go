@@ -117,6 +117,7 @@ func compile(t *testing.T, e *Emulated, name string) string {
 	t.Helper()
 	program := filepath.Join(dir, name+"-"+e.libraries.Arch+"-"+e.libraries.Release)
 	require.NoError(t, e.Compile(t.Context(), program, "testdata/"+name+".c", e.Libverbs(),
+		filepath.Join(e.libraries.dir(), "libefa.so.1"),
 		"-Wl,--allow-shlib-undefined", "-Wl,--unresolved-symbols=ignore-in-shared-libs"))
 	return program
 }
@@ -131,20 +132,27 @@ func TestC(t *testing.T) {
 }
 
 // TestPure: posting, polling and asking for events make no system call, print nothing, and need little stack. That is
-// what rdma/internal/provider says of mlx5, so that Go calls them without telling its scheduler.
-func TestPure(t *testing.T) {
-	e := emulated(t)
-	var lines int
-	for line := range strings.Lines(output(t, e, compile(t, e, "pure"))) {
-		lines++
-		deep, verb, _ := strings.Cut(strings.TrimSpace(line), " ")
-		n, err := strconv.Atoi(deep)
-		require.NoError(t, err, "%s", line)
-		assert.NotZero(t, n, "%s was not called", verb)
-		assert.Less(t, n, 2048, "bytes of stack that %s takes", verb)
-		t.Logf("%s: %d bytes of stack", verb, n)
+// what rdma/internal/provider says of mlx5 and efa, so that Go calls them without telling its scheduler.
+func TestPure(t *testing.T) { pure(t, emulated(t)) }
+
+func pure(t *testing.T, e *Emulated) {
+	t.Helper()
+	program := compile(t, e, "pure")
+	for kind, run := range map[string]struct {
+		on    Adapter
+		verbs int
+	}{"rc": {MLX5, 7}, "ud": {EFA, 8}, "srd": {EFA, 9}} {
+		var lines int
+		for line := range strings.Lines(output(t, e.As(run.on), program, kind)) {
+			lines++
+			deep, verb, _ := strings.Cut(strings.TrimSpace(line), " ")
+			n, err := strconv.Atoi(deep)
+			require.NoError(t, err, "%s", line)
+			assert.Less(t, n, 2048, "bytes of stack that %s takes", verb)
+			t.Logf("%s, %s: %d bytes of stack", kind, verb, n)
+		}
+		assert.Equal(t, run.verbs, lines, "verbs that were called on %s", kind)
 	}
-	assert.Equal(t, 7, lines)
 }
 
 // takesLong skips a test of minutes, which make providers runs.
@@ -188,8 +196,9 @@ func releaseSuite(t *testing.T, e *Emulated) {
 	if e.libraries.foreign() {
 		lists = foreignLists
 	} else {
-		output(t, e, compile(t, e, "pure"))
+		pure(t, e)
 	}
+	efaSuite(t, e)
 	objectSuite(t, e, pathC)
 	objectSuite(t, e, pathGo)
 	identity(t, e, lists)

@@ -6,6 +6,7 @@ package provider
 
 import (
 	"bytes"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -17,10 +18,13 @@ import (
 )
 
 func createSRD(pd *rdma.PD, cq *rdma.CQ, flags uint16) (*rdma.QP, error) {
+	operations := ibv.QP_EX_WITH_SEND | ibv.QP_EX_WITH_SEND_WITH_IMM | ibv.QP_EX_WITH_RDMA_READ
+	if knows(writes) {
+		operations |= ibv.QP_EX_WITH_RDMA_WRITE | ibv.QP_EX_WITH_RDMA_WRITE_WITH_IMM
+	}
 	return efa.CreateQP(pd.Device(), &ibv.QPInitAttrEx{QPType: ibv.QPT_DRIVER, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(),
 		Cap: room, CompMask: ibv.QP_INIT_ATTR_PD | ibv.QP_INIT_ATTR_SEND_OPS_FLAGS, PD: pd.Ptr(),
-		SendOpsFlags: uint64(ibv.QP_EX_WITH_SEND | ibv.QP_EX_WITH_SEND_WITH_IMM | ibv.QP_EX_WITH_RDMA_READ |
-			ibv.QP_EX_WITH_RDMA_WRITE | ibv.QP_EX_WITH_RDMA_WRITE_WITH_IMM)},
+		SendOpsFlags: uint64(operations)},
 		&efadv.QPInitAttr{DriverQPType: efadv.QP_DRIVER_TYPE_SRD, Flags: flags}, rdma.QueueOptions{})
 }
 
@@ -68,6 +72,15 @@ func TestSRD(t *testing.T) {
 	ah, qpn, qkey := g.to(1)
 	copy(own.Bytes(), "what is written")
 	clear(peer.Bytes())
+	if !knows(writes) {
+		copy(peer.Bytes()[9:], "what is written")
+		program(t, a, func(p *rdma.WRProgram) {
+			p.Read(2, peer.SGE(14, 1).Addr, peer.RKey()).Add(own.SGE(size, 10)).UD(ah, qpn, qkey).Signaled()
+		})
+		success(t, a.SendCQ(), ibv.WC_SEND, 2)
+		assert.Equal(t, "is written", string(own.Bytes()[size:][:10]))
+		return
+	}
 	program(t, a, func(p *rdma.WRProgram) {
 		p.Write(1, peer.SGE(9, 1).Addr, peer.RKey()).Add(own.SGE(0, 15)).UD(ah, qpn, qkey).Signaled()
 	})
@@ -141,13 +154,14 @@ func TestSRDFailures(t *testing.T) {
 	far, err := g.pds[0].CreateAH(&away)
 	keep(t, far, err)
 	impatient := newSRDOn(t, g)
+	const aWrite = "a write behind the region"
 	type failure struct {
 		by     *rdma.QP
 		post   func(p *rdma.WRProgram)
 		status ibv.WCStatus
 	}
 	for name, f := range map[string]failure{
-		"a write behind the region": {a, func(p *rdma.WRProgram) {
+		aWrite: {a, func(p *rdma.WRProgram) {
 			p.Write(1, peer.SGE(2*size-1, 1).Addr, peer.RKey()).Add(own.SGE(0, 2)).UD(ah, qpn, qkey).Signaled()
 		}, ibv.WC_REM_ACCESS_ERR},
 		"a read by a wrong key": {a, func(p *rdma.WRProgram) {
@@ -167,9 +181,16 @@ func TestSRDFailures(t *testing.T) {
 		}, ibv.WC_RNR_RETRY_EXC_ERR},
 	} {
 		t.Run(name, func(t *testing.T) {
+			if name == aWrite && !knows(writes) {
+				return
+			}
 			program(t, f.by, f.post)
 			wc := next(t, f.by.SendCQ())
-			assert.Equal(t, []any{f.status, uint64(1)}, []any{wc.Status, wc.WRID})
+			want := f.status
+			if !knows(writes) && slices.Contains(laterStatuses, want) {
+				want = ibv.WC_GENERAL_ERR
+			}
+			assert.Equal(t, []any{want, uint64(1)}, []any{wc.Status, wc.WRID})
 			assert.NotZero(t, wc.VendorErr)
 			receive(t, b.PostRecv, peer.SGE(0, size))
 			program(t, f.by, func(p *rdma.WRProgram) { p.Send(2).Add(own.SGE(0, 2)).UD(ah, qpn, qkey).Signaled() })
@@ -184,6 +205,9 @@ func TestSRDFailures(t *testing.T) {
 	wc = next(t, b.RecvCQ())
 	assert.Equal(t, ibv.WC_LOC_LEN_ERR, wc.Status)
 }
+
+// laterStatuses are those that older releases of libefa do not tell from others.
+var laterStatuses = []ibv.WCStatus{ibv.WC_REM_ACCESS_ERR, ibv.WC_RESP_TIMEOUT_ERR}
 
 // newSRDOn is a queue pair beside the first one, whose datagrams wait for no receiver.
 func newSRDOn(t *testing.T, g *datagrams) *rdma.QP {

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
 // What posting and polling do besides filling queues: a thread makes these calls under seccomp, where any system call
-// ends the process, on a stack that is painted before each call. It prints how deep each call went.
+// ends the process, on a stack that is painted before each call. It prints how deep each call went. The argument is the
+// kind of queue pair: rc, or EFA's ud or srd.
+#include <infiniband/efadv.h>
 #include <infiniband/verbs.h>
 #include <linux/seccomp.h>
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,11 +18,12 @@
 #define CHECK(what) do { if (!(what)) { \
 	fprintf(stderr, "%s:%d: %s: %m\n", __FILE__, __LINE__, #what); exit(1); } } while (0)
 
-enum { SIZE = 256, ROUNDS = 200, STACK = 256 << 10, DEPTH = 64 << 10, PAINT = 0xa5 };
-enum verb { SEND, INLINE, RECV, EMPTY, POLL, FAILED, NOTIFY, VERBS };
+enum { SIZE = 256, ROUNDS = 200, STACK = 256 << 10, DEPTH = 64 << 10, PAINT = 0xa5, KEY = 7 };
+enum verb { SEND, INLINE, REFUSED, CALLS, RECV, EMPTY, POLL, FAILED, NOTIFY, VERBS };
 
 static const char *const names[VERBS] = {
-	"ibv_post_send", "ibv_post_send of inline data", "ibv_post_recv", "ibv_poll_cq of an empty queue", "ibv_poll_cq",
+	"ibv_post_send", "ibv_post_send of inline data", "ibv_post_send that is refused",
+	"ibv_wr_start to ibv_wr_complete", "ibv_post_recv", "ibv_poll_cq of an empty queue", "ibv_poll_cq",
 	"ibv_poll_cq of a failed completion", "ibv_req_notify_cq",
 };
 static size_t deepest[VERBS];
@@ -29,7 +33,10 @@ static int wrong; // the line of the first thing that went wrong, which may not 
 
 static struct ibv_cq *cq;
 static struct ibv_qp *qp;
+static struct ibv_qp_ex *extended;
 static struct ibv_mr *mr;
+static struct ibv_ah *ah;
+static bool efa, srd;
 static char memory[2 * SIZE];
 
 // A call, with what it takes in places that are not on the stack.
@@ -38,12 +45,26 @@ static struct ibv_send_wr send_wr, *bad_send;
 static struct ibv_recv_wr recv_wr, *bad_recv;
 static int result;
 
+static int calls(void)
+{
+	struct ibv_qp_ex *x = extended;
+	const struct ibv_send_wr *w = &send_wr;
+	ibv_wr_start(x);
+	x->wr_id = 0, x->wr_flags = w->send_flags & ~IBV_SEND_INLINE;
+	ibv_wr_rdma_read(x, w->wr.rdma.rkey, w->wr.rdma.remote_addr);
+	ibv_wr_set_sge(x, w->sg_list->lkey, w->sg_list->addr, w->sg_list->length);
+	if (ah)
+		ibv_wr_set_ud_addr(x, ah, qp->qp_num, KEY);
+	return ibv_wr_complete(x);
+}
+
 static void call(enum verb verb)
 {
 	switch (verb) {
-	case SEND: case INLINE: result = ibv_post_send(qp, &send_wr, &bad_send); break;
+	case SEND: case INLINE: case REFUSED: result = ibv_post_send(qp, &send_wr, &bad_send); break;
 	case RECV: result = ibv_post_recv(qp, &recv_wr, &bad_recv); break;
 	case NOTIFY: result = ibv_req_notify_cq(cq, 0); break;
+	case CALLS: result = calls(); break;
 	default: result = ibv_poll_cq(cq, 1, &wc);
 	}
 }
@@ -88,8 +109,20 @@ static void post(enum ibv_wr_opcode opcode, unsigned flags, uint32_t key)
 	s = (struct ibv_sge){(uintptr_t)memory, 16, mr->lkey};
 	send_wr = (struct ibv_send_wr){.sg_list = &s, .num_sge = 1, .opcode = opcode,
 		.send_flags = IBV_SEND_SIGNALED | flags, .wr.rdma = {.remote_addr = (uintptr_t)memory + SIZE, .rkey = key}};
-	measure(flags ? INLINE : SEND);
+	if (efa && opcode == IBV_WR_SEND)
+		send_wr.wr.ud.ah = ah, send_wr.wr.ud.remote_qpn = qp->qp_num, send_wr.wr.ud.remote_qkey = KEY;
+	measure(efa && opcode == IBV_WR_RDMA_READ ? CALLS : flags ? INLINE : SEND);
 	EXPECT(result == 0);
+}
+
+// refused posts what cannot be posted: on EFA, a request that is not signaled.
+static void refused(void)
+{
+	post(IBV_WR_SEND, 0, 0);
+	completion(IBV_WC_SUCCESS);
+	send_wr.send_flags = 0;
+	measure(REFUSED);
+	EXPECT(result);
 }
 
 static void *run(void *unused)
@@ -108,11 +141,22 @@ static void *run(void *unused)
 		post(IBV_WR_SEND, i % 2 ? IBV_SEND_INLINE : 0, 0);
 		completion(IBV_WC_SUCCESS);
 		completion(IBV_WC_SUCCESS);
-		post(IBV_WR_RDMA_WRITE, i % 2 ? IBV_SEND_INLINE : 0, mr->rkey);
+		if (efa && !srd)
+			continue;
+		post(efa ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE, !efa && i % 2 ? IBV_SEND_INLINE : 0, mr->rkey);
 		completion(IBV_WC_SUCCESS);
 	}
-	post(IBV_WR_RDMA_WRITE, 0, mr->rkey ^ 0x100);
-	completion(IBV_WC_REM_ACCESS_ERR);
+	if (efa) {
+		measure(RECV);
+		refused();
+		completion(IBV_WC_SUCCESS);
+		mr->lkey ^= 0x100;
+		post(IBV_WR_SEND, 0, 0);
+		completion(IBV_WC_LOC_PROT_ERR);
+	} else {
+		post(IBV_WR_RDMA_WRITE, 0, mr->rkey ^ 0x100);
+		completion(IBV_WC_REM_ACCESS_ERR);
+	}
 	syscall(SYS_exit, 0); // the only way out that is allowed
 	return unused;
 }
@@ -131,18 +175,47 @@ static void connect_to_itself(struct ibv_context *context)
 		IBV_QP_MAX_QP_RD_ATOMIC));
 }
 
-int main(void)
+// be_ready makes EFA's queue pair, which sends itself datagrams.
+static void be_ready(struct ibv_context *context, struct ibv_pd *pd)
 {
+	struct ibv_qp_init_attr_ex x = {.send_cq = cq, .recv_cq = cq, .qp_type = srd ? IBV_QPT_DRIVER : IBV_QPT_UD,
+		.pd = pd,
+		.cap = {.max_send_wr = 8, .max_recv_wr = 8, .max_send_sge = 1, .max_recv_sge = 1, .max_inline_data = 32},
+		.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS, .send_ops_flags = IBV_QP_EX_WITH_SEND |
+		(srd ? IBV_QP_EX_WITH_RDMA_READ : 0)};
+	struct efadv_qp_init_attr e = {.driver_qp_type = EFADV_QP_DRIVER_TYPE_SRD};
+	CHECK(qp = srd ? efadv_create_qp_ex(context, &x, &e, sizeof e) : ibv_create_qp_ex(context, &x));
+	extended = ibv_qp_to_qp_ex(qp); // a function, which is looked up when it is called first
+	struct ibv_qp_attr a = {.qp_state = IBV_QPS_INIT, .port_num = 1, .qkey = KEY};
+	CHECK(!ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY));
+	a.qp_state = IBV_QPS_RTR;
+	CHECK(!ibv_modify_qp(qp, &a, IBV_QP_STATE));
+	a.qp_state = IBV_QPS_RTS;
+	CHECK(!ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_SQ_PSN));
+	struct ibv_ah_attr to = {.is_global = 1, .port_num = 1};
+	CHECK(!ibv_query_gid(context, 1, 0, &to.grh.dgid));
+	CHECK(ah = ibv_create_ah(pd, &to));
+}
+
+int main(int argc, char **argv)
+{
+	CHECK(argc == 2);
+	srd = !strcmp(argv[1], "srd"), efa = srd || !strcmp(argv[1], "ud");
 	struct ibv_device **list = ibv_get_device_list(NULL);
 	struct ibv_context *context;
 	struct ibv_pd *pd;
 	CHECK(list && list[0] && (context = ibv_open_device(list[0])) && (pd = ibv_alloc_pd(context)));
 	CHECK(cq = ibv_create_cq(context, 16, NULL, NULL, 0));
-	CHECK(mr = ibv_reg_mr(pd, memory, sizeof memory, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE));
+	CHECK(mr = ibv_reg_mr(pd, memory, sizeof memory,
+		IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ));
 	struct ibv_qp_init_attr attr = {.send_cq = cq, .recv_cq = cq, .qp_type = IBV_QPT_RC,
 		.cap = {.max_send_wr = 8, .max_recv_wr = 8, .max_send_sge = 1, .max_recv_sge = 1, .max_inline_data = 32}};
-	CHECK(qp = ibv_create_qp(pd, &attr));
-	connect_to_itself(context);
+	if (efa) {
+		be_ready(context, pd);
+	} else {
+		CHECK(qp = ibv_create_qp(pd, &attr));
+		connect_to_itself(context);
+	}
 
 	pthread_t thread;
 	pthread_attr_t attributes;
@@ -153,6 +226,7 @@ int main(void)
 		return 1;
 	}
 	for (int i = 0; i < VERBS; i++)
-		printf("%zu %s\n", deepest[i], names[i]);
+		if (deepest[i])
+			printf("%zu %s\n", deepest[i], names[i]);
 	return 0;
 }

@@ -58,7 +58,8 @@ var providers = []Provider{
 		"to the file of MLX5_DEBUG_FILE, and sleeps for ever only under MLX5_FREEZE_ON_ERROR_CQE; " +
 		"both variables are read when the device is opened"},
 	{"mlx4", all, 0, within + "qp.c, srq.c, cq.c: rings, doorbells and spinlocks; prints a local operation error"},
-	{"efa", all, 0, within + "verbs.c: rings, doorbells and spinlocks"},
+	{"efa", all, 0, within + "verbs.c: rings, doorbells and spinlocks; prints what it refuses, to the file of " +
+		"VERBS_LOG_FILE alone"},
 	{"erdma", all, 0, within + "erdma_verbs.c: rings, doorbells and spinlocks"},
 	{"ionic", all, 0, within + "ionic_verbs.c: rings, doorbells and spinlocks"},
 	{"qedr", all, 0, within + "qelr_verbs.c: rings, doorbells and spinlocks"},
