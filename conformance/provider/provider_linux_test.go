@@ -199,6 +199,9 @@ func releaseSuite(t *testing.T, e *Emulated) {
 		pure(t, e)
 	}
 	efaSuite(t, e)
+	if !e.libraries.foreign() {
+		sameCalls(t, e, 30)
+	}
 	objectSuite(t, e, pathC)
 	objectSuite(t, e, pathGo)
 	identity(t, e, lists)

@@ -162,6 +162,13 @@ static int create_qp(struct call *c, struct qp *qp)
 	return answer_driver(c, &r, sizeof r);
 }
 
+static void record_queues(const struct qp *qp)
+{
+	record_words("sends", qp->sq, qp->sends.size);
+	record_words("receives", qp->rq, qp->receives.size);
+	record_words("doorbells", qp->bells.at, 8);
+}
+
 static void release(struct object *o)
 {
 	if (o->kind == CQ) {
@@ -208,7 +215,7 @@ const struct driver efa = {
 	.name = "efa", .device = &device, .port = &port, .gids = gids, .gid_count = 1, .most_numbers = 0x3fff,
 	.datagram = MTU, .scalable = true, .get_context = get_context, .query_device = query_device, .alloc_pd = alloc_pd,
 	.create_ah = create_ah, .create_cq = create_cq, .resize_cq = no_resize, .create_srq = no_srq,
-	.create_qp = create_qp, .reset_qp = efa_reset_qp, .ioctl = efa_ioctl, .release = release, .knows = knows,
+	.create_qp = create_qp, .reset_qp = efa_reset_qp, .record_qp = record_queues, .ioctl = efa_ioctl, .release = release, .knows = knows,
 	.rung = efa_rung, .next_send = efa_next_send, .next_receive = efa_next_receive,
 	.consume_receive = efa_consume_receive, .complete = efa_complete, .take_request = efa_take_request,
 };

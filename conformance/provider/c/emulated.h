@@ -259,6 +259,7 @@ struct driver {
 	int (*create_srq)(struct call *, struct srq *);
 	int (*create_qp)(struct call *, struct qp *);
 	void (*reset_qp)(struct qp *);
+	void (*record_qp)(const struct qp *);
 	int (*ioctl)(struct file *, struct ib_uverbs_ioctl_hdr *); // methods of its own
 
 	void (*release)(struct object *);                   // what the driver has with an object that goes away
@@ -299,10 +300,18 @@ extern const struct command object_commands[];
 int query_gids(struct ib_uverbs_ioctl_hdr *);
 
 // memory.c
+bool mapped(uint64_t address);
 uint8_t *look_up(struct qp *, uint64_t address, uint32_t length, uint32_t key, uint32_t access);
 bool bind_window(struct qp *, const struct binding *);
 bool invalidate(struct qp *, uint32_t key);
 extern const struct command memory_commands[];
+
+// record.c
+bool recording(void);
+void record_words(const char *what, const void *, size_t);
+void record_call(const struct call *, uint32_t number);
+void record_method(const struct ib_uverbs_ioctl_hdr *);
+void record_qp(const struct qp *);
 
 // events.c
 bool open_events(struct events *);

@@ -12,7 +12,7 @@
 static uint8_t variant; // of keys, so that an old key of a place in the table is not the next one's
 
 // mapped says whether a byte can be read. An emulator of a processor may know only whether its page is there.
-static bool mapped(uint64_t at)
+bool mapped(uint64_t at)
 {
 	char byte;
 	struct iovec local = {&byte, 1}, remote = {(void *)at, 1};

@@ -174,6 +174,20 @@ static int free_uar(struct file *f, struct ib_uverbs_ioctl_hdr *h)
 	return destroy_object(u ? &u->o : NULL);
 }
 
+static void record_bells(void *o)
+{
+	record_words("doorbells", ((struct uar *)o)->page + 0x800, 0x400);
+}
+
+static void record_queues(const struct qp *qp)
+{
+	record_words("sends", qp->sq, (size_t)qp->sq_blocks * 64);
+	record_words("receives", qp->rq, (size_t)qp->rq_wqes * qp->rq_stride);
+	record_words("doorbell records", (const void *)qp->record, 8);
+	if (still()) // or the device has taken them
+		each(UAR, record_bells);
+}
+
 static void release(struct object *o)
 {
 	if (o->kind == UAR && ((struct uar *)o)->page)
@@ -193,7 +207,7 @@ const struct driver mlx5 = {
 	.name = "mlx5", .device = &device, .port = &port, .gids = gids, .gid_count = sizeof gids / sizeof *gids,
 	.most_numbers = 0xffffff, .datagram = 4096, .release = release, .get_context = get_context,
 	.query_device = query_device, .alloc_pd = alloc_pd, .create_ah = create_ah, .create_cq = create_cq,
-	.resize_cq = resize_cq, .create_srq = create_srq, .create_qp = create_qp, .ioctl = mlx5_ioctl, .rung = mlx5_rung,
+	.resize_cq = resize_cq, .create_srq = create_srq, .create_qp = create_qp, .record_qp = record_queues, .ioctl = mlx5_ioctl, .rung = mlx5_rung,
 	.next_send = mlx5_next_send, .next_receive = mlx5_next_receive, .consume_receive = mlx5_consume_receive,
 	.complete = mlx5_complete, .take_request = mlx5_take_request,
 };

@@ -82,7 +82,7 @@ static int new_qp(struct call *c, const struct ib_uverbs_ex_create_qp *q, struct
 	qp->pd = pd, qp->send_cq = send, qp->recv_cq = recv, qp->srq = srq, qp->xrcd = xrcd;
 	qp->type = q->qp_type, qp->all_signaled = q->sq_sig_all, qp->user = q->user_handle;
 	if (!last_number) // few numbers are those of another process, whose queue pairs cannot be reached from here
-		last_number = (uint32_t)getpid() << 8;
+		last_number = recording() ? 256 : (uint32_t)getpid() << 8;
 	do
 		qp->number = ++last_number & driver->most_numbers;
 	while (!qp->number || find_qp(qp->number));
@@ -293,6 +293,8 @@ static int destroy_qp(struct call *c)
 	struct ib_uverbs_destroy_qp_resp r = {.events_reported = qp->async_sent};
 	r.events_reported -= drop_unread(&c->file->async, sizeof(struct ib_uverbs_async_event_desc), qp->user);
 	answer(c, &r, sizeof r);
+	if (recording())
+		record_qp(qp);
 	qp->attr.qp_state = RESET;
 	drop_waiting(qp);
 	forget_qp(qp);

@@ -104,6 +104,8 @@ static int invoke_write(struct file *f, struct ib_uverbs_ioctl_hdr *h)
 
 	if (number == IB_USER_VERBS_CMD_QUERY_DEVICE && !c.out)
 		return ENOSPC; // libibverbs probes in this way for the command that carries commands
+	if (recording())
+		record_call(&c, number);
 	const struct command *tables[] = {
 		object_commands, memory_commands, completion_commands, queue_commands, srq_commands, xrc_commands,
 	};
@@ -122,6 +124,8 @@ int uverbs_ioctl(struct file *f, struct ib_uverbs_ioctl_hdr *h)
 	if (h->object_id == UVERBS_OBJECT_DEVICE &&
 		(h->method_id == UVERBS_METHOD_QUERY_GID_TABLE || h->method_id == UVERBS_METHOD_QUERY_GID_ENTRY))
 		return query_gids(h);
+	if (recording())
+		record_method(h);
 	if (h->object_id >> UVERBS_ID_NS_SHIFT || h->method_id >> UVERBS_ID_NS_SHIFT)
 		return driver->ioctl(f, h);
 	return EPROTONOSUPPORT;

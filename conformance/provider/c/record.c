@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+// A record of what a program asks of the kernel and leaves in its queues, as text, so that two programs can be
+// compared: the file that GOVERBS_RECORD names. Where a word is an address of the program's own, it says so alone:
+// programs that want to compare what they point to have it at FIXED.
+#include <stdarg.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "emulated.h"
+
+static const uint64_t FIXED = 1ull << 45, FIXED_SIZE = 1 << 20;
+
+static FILE *record;
+
+bool recording(void)
+{
+	const char *name = record ? NULL : getenv("GOVERBS_RECORD");
+	if (name && (record = fopen(name, "we")))
+		setvbuf(record, NULL, _IOLBF, 1 << 16); // programs may end without a word to the C library
+	return record;
+}
+
+static bool is_address(uint64_t word)
+{
+	return word >> 32 && (word < FIXED || word >= FIXED + FIXED_SIZE) && mapped(word);
+}
+
+// record_words writes bytes, as words; zeros at the end are counted alone.
+void record_words(const char *what, const void *p, size_t size)
+{
+	size_t used = size;
+	while (used && !((const uint8_t *)p)[used - 1])
+		used--;
+	fprintf(record, "  %s, %zu bytes:", what, size);
+	for (size_t at = 0; at < used; at += 8) {
+		uint64_t word = 0;
+		memcpy(&word, (const uint8_t *)p + at, size - at < 8 ? size - at : 8);
+		if (is_address(word))
+			fputs(" address", record);
+		else
+			fprintf(record, " %llx", (unsigned long long)word);
+	}
+	fputc('\n', record);
+}
+
+void record_call(const struct call *c, uint32_t number)
+{
+	fprintf(record, "command %x, answers of %zu and %zu bytes\n", number, c->out_size, c->driver_out_size);
+	record_words("core", c->in, c->in_size);
+	record_words("driver", c->driver_in, c->driver_in_size);
+}
+
+void record_method(const struct ib_uverbs_ioctl_hdr *h)
+{
+	fprintf(record, "object %x, method %x:", h->object_id, h->method_id);
+	for (int i = 0; i < h->num_attrs; i++)
+		fprintf(record, " %x of %u bytes, flags %x;", h->attrs[i].attr_id, h->attrs[i].len, h->attrs[i].flags);
+	fputc('\n', record);
+}
+
+// record_qp writes the queues of a queue pair that ends, and its doorbells.
+void record_qp(const struct qp *qp)
+{
+	fprintf(record, "queue pair %u\n", qp->number);
+	driver->record_qp(qp);
+}
