@@ -53,8 +53,8 @@ type caller struct {
 	rc, srd bool
 }
 
-// TestSameCalls: a program of C and one of Go that make the same calls ask the kernel the same, word for word, and leave
-// the same in queues and doorbells; and what completes is read the same.
+// TestSameCalls: a program of C and one of Go that make the same calls ask the kernel the same, word for word, and
+// leave the same in queues and doorbells; and what completes is read the same.
 func TestSameCalls(t *testing.T) {
 	if kind := os.Getenv(envInside); kind != "" {
 		insideCalls(t, kind)
@@ -90,7 +90,7 @@ func sameCalls(t *testing.T, e *Emulated, seeds int) {
 					}
 				}
 				for j, what := range []string{"the kernel was asked, and the queues", "each call gave"} {
-					require.Equal(t, texts[0][j], texts[1][j], "%s, seed %s: what %s have, by C and by Go", kind, seed, what)
+					require.Equal(t, texts[0][j], texts[1][j], "%s, seed %s: what %s, by C and by Go", kind, seed, what)
 				}
 				assert.Greater(t, strings.Count(texts[0][0], "command"), 10)
 				assert.Greater(t, strings.Count(texts[0][1], "\n"), 30)
@@ -153,8 +153,8 @@ func (c *caller) check(err error) {
 }
 
 func (c *caller) open() {
-	at, err := unix.MmapPtr(-1, 0, unsafe.Pointer(ibv.Ptr[byte](callsAt).Deref()), 2*callsSize, unix.PROT_READ|unix.PROT_WRITE,
-		unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_FIXED_NOREPLACE)
+	at, err := unix.MmapPtr(-1, 0, unsafe.Pointer(ibv.Ptr[byte](callsAt).Deref()), 2*callsSize,
+		unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_FIXED_NOREPLACE)
 	c.check(err)
 	memory := unsafe.Slice((*byte)(at), callsSize)
 	for i := range memory {
@@ -362,8 +362,8 @@ func (c *caller) live(step int) {
 		got, err := verbs.PollCQ(c.cq, 1, &wc)
 		c.check(err)
 		if n += got; got > 0 {
-			fmt.Fprintf(c.out, "%d %d %d %d %d %x %d %d %x\n", wc.WRID, uint32(wc.Status), uint32(wc.Opcode), wc.VendorErr,
-				wc.ByteLen, wc.ImmData().Host(), wc.QPNum, wc.SrcQP, uint32(wc.WCFlags))
+			fmt.Fprintf(c.out, "%d %d %d %d %d %x %d %d %x\n", wc.WRID, uint32(wc.Status), uint32(wc.Opcode),
+				wc.VendorErr, wc.ByteLen, wc.ImmData().Host(), wc.QPNum, wc.SrcQP, uint32(wc.WCFlags))
 		}
 	}
 }
