@@ -156,7 +156,8 @@ vm: vm-deps ## tests on real kernels with Soft-RoCE; KERNEL=6.1 for one; 6 to 8 
 	@.ci/deps librpma-dev
 	@$(RPMAPEER) $(VM) $(VMFLAGS) -kernel '$(RPMAKERNEL)' $(WITHRPMA) -- ./conformance/vm/rpma
 	@.ci/deps iproute2
-	@$(VM) $(VMFLAGS) -kernel '$(KERNEL)' -with ./cmd/goverbs $(WITHRDMA) -- ./conformance/dropin ./cmd/goverbs/internal/doctor ./cmd/goverbs/internal/top -run 'TestQuery|TestPing$$|TestWithoutLibraries|TestGuest'
+	@$(VM) $(VMFLAGS) -kernel '$(KERNEL)' -with ./cmd/goverbs -with ./cmd/goverbs/goverbs-exporter $(WITHRDMA) \
+		-- ./conformance/dropin ./cmd/goverbs/internal/doctor ./cmd/goverbs/internal/top ./cmd/goverbs/internal/exporter -run 'TestQuery|TestPing$$|TestWithoutLibraries|TestGuest'
 	@$(VM) $(VMFLAGS) -kernel '$(KERNEL)' -pair -cpus 1 -- ./conformance/vm/pair ./conformance/vm/cm -run '^TestMove$$|TwoHosts'
 
 .PHONY: vm-unreachable

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os/exec"
 
+	"github.com/goverbs/goverbs/cmd/goverbs/internal/beside"
 	"github.com/goverbs/goverbs/cmd/goverbs/internal/facts"
 )
 
@@ -34,7 +35,7 @@ func (diffCommand) Run(o output) error     { return o.byFacts() }
 
 // byFacts has goverbs-facts do what the command line says.
 func (o output) byFacts() error {
-	path, err := facts.Find()
+	path, err := beside.Find(facts.Program)
 	if err != nil {
 		return err
 	}

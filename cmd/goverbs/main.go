@@ -38,10 +38,10 @@ type commands struct {
 	Serve   serveCommand   `cmd:"" help:"Answer pings of goverbs, rping, ibv_rc_pingpong and ibv_ud_pingpong."`
 	Doctor  doctorCommand  `cmd:"" help:"Find what keeps RDMA from working, here or to a peer, and what mends it."`
 	Perf    perfCommand    `cmd:"" help:"Measure bandwidth or latency; the peer may be a program of perftest."`
-	Top     topCommand     `cmd:"" help:"Show which objects programs have on devices, and what grows."`
 	Explain explainCommand `cmd:"" help:"Explain a completion status, an event, an operation, or a transition."`
 	Trace   traceCommand   `cmd:"" help:"Record what a program does with verbs, and say what went wrong."`
 
+	watchCommands
 	moveCommands
 	factsCommands
 	shellCommands

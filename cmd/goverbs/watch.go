@@ -6,9 +6,17 @@ import (
 	"errors"
 	"time"
 
+	"github.com/goverbs/goverbs/cmd/goverbs/internal/beside"
+	"github.com/goverbs/goverbs/cmd/goverbs/internal/exporting"
 	"github.com/goverbs/goverbs/cmd/goverbs/internal/resources"
 	"github.com/goverbs/goverbs/cmd/goverbs/internal/top"
 )
+
+// watchCommands watch the devices of the kernel.
+type watchCommands struct {
+	Top      topCommand      `cmd:"" help:"Show which objects programs have on devices, and what grows."`
+	Exporter exporterCommand `cmd:"" help:"Serve metrics for Prometheus: of ports, and of programs' objects."`
+}
 
 // topCommand shows what programs have on devices.
 type topCommand struct {
@@ -39,4 +47,15 @@ func (c topCommand) Run(o output) error {
 		Options: top.Options{Device: c.Device, PIDs: c.PID, Name: c.Name, Sort: c.Sort, Growing: c.Grown,
 			Listed: c.Objects, Counters: c.Counters}}
 	return loop.Run(ctx, resources.Here(), o.w)
+}
+
+// exporterCommand is carried out by goverbs-exporter.
+type exporterCommand struct{ exporting.Exporter }
+
+func (exporterCommand) Run(o output) error {
+	path, err := beside.Find(exporting.Program)
+	if err != nil {
+		return err
+	}
+	return o.become(path)
 }

@@ -80,6 +80,7 @@ func proxy(t *testing.T) string {
 var commands = map[string][]string{
 	"cmd/goverbs":                  {"explain", "12"},
 	"cmd/goverbs/goverbs-facts":    {"layout", "ibv_sge"},
+	"cmd/goverbs/goverbs-exporter": {"exporter", "--once"},
 	"conformance/abi/cmd/abicheck": {"-dump", "-pkg", "efadv"},
 	"examples/demo":                {"-time", "1ms", "-only", "FLUSH"},
 }

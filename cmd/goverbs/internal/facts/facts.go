@@ -4,13 +4,6 @@
 // of all releases, a reader of C and the generator, which are twice as large as all the rest.
 package facts
 
-import (
-	"fmt"
-	"os"
-	"os/exec"
-	"path/filepath"
-)
-
 // Layout shows structures in memory.
 type Layout struct {
 	Names []string `arg:"" optional:"" help:"Structures, in C or in Go: ibv_send_wr, ibv.SendWR. Without one, all."`
@@ -45,19 +38,3 @@ type Diff struct {
 
 // Program is the name of the program that carries them out.
 const Program = "goverbs-facts"
-
-// Find gives the path of the program: beside this one, or in PATH. The error says how to get it.
-func Find() (string, error) {
-	if own, err := os.Executable(); err == nil {
-		beside := filepath.Join(filepath.Dir(own), Program)
-		if info, err := os.Stat(beside); err == nil && info.Mode()&0o111 != 0 {
-			return beside, nil
-		}
-	}
-	path, err := exec.LookPath(Program)
-	if err != nil {
-		return "", fmt.Errorf("this is done by the program %s, which is neither beside goverbs nor in PATH: "+
-			"go install github.com/goverbs/goverbs/cmd/goverbs/%s@latest", Program, Program)
-	}
-	return path, nil
-}

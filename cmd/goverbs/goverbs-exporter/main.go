@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+// Command goverbs-exporter carries out goverbs exporter: goverbs becomes this program. Its options are those of
+// goverbs.
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/goverbs/goverbs/cmd/goverbs/internal/exporter"
+	"github.com/goverbs/goverbs/cmd/goverbs/internal/exporting"
+	"github.com/goverbs/goverbs/cmd/goverbs/internal/page"
+	"github.com/goverbs/goverbs/cmd/goverbs/internal/resources"
+)
+
+// Exit codes, those of goverbs.
+const (
+	exitFailed = 1
+	exitUsage  = 2
+)
+
+type commands struct {
+	JSON     bool               `help:"With --once: print one JSON document." name:"json"`
+	Exporter exporting.Exporter `cmd:"" help:"Serve metrics for Prometheus, or print them once."`
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	code := run(ctx, os.Args[1:], resources.Here(), os.Stdout, os.Stderr)
+	stop()
+	os.Exit(code)
+}
+
+// run is the command; it returns the exit code.
+func run(ctx context.Context, args []string, host *resources.Host, stdout, stderr io.Writer) int {
+	var c commands
+	parser, err := kong.New(&c, kong.Name("goverbs"), kong.Writers(stdout, stderr))
+	if err != nil {
+		panic(err) // of the declarations above
+	}
+	if _, err := parser.Parse(args); err != nil {
+		fmt.Fprintf(stderr, "goverbs: %v; goverbs --help lists what there is\n", err)
+		return exitUsage
+	}
+	if err := c.export(ctx, host, stdout, stderr); err != nil {
+		fmt.Fprintf(stderr, "goverbs: %v\n", err)
+		return exitFailed
+	}
+	return 0
+}
+
+func (c *commands) export(ctx context.Context, host *resources.Host, stdout, stderr io.Writer) error {
+	if c.Exporter.Processes < 0 {
+		return fmt.Errorf("there cannot be %d processes", c.Exporter.Processes)
+	}
+	registry := (&exporter.Collector{Host: host, Exporter: c.Exporter}).Registry()
+	switch {
+	case c.Exporter.Once && c.JSON:
+		all, err := registry.Gather()
+		if err != nil {
+			return err
+		}
+		return page.Print(stdout, exporter.Document(all), true)
+	case c.Exporter.Once:
+		return exporter.Write(stdout, registry)
+	}
+	return exporter.Serve(ctx, c.Exporter.Listen, registry, func(at net.Addr) {
+		fmt.Fprintf(stderr, "goverbs: metrics at http://%v/metrics\n", at)
+	})
+}

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package exporter
+
+import (
+	"cmp"
+	"maps"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/goverbs/goverbs/cmd/goverbs/internal/exporting"
+	"github.com/goverbs/goverbs/cmd/goverbs/internal/resources"
+)
+
+// Collector asks a host each time that somebody wants the metrics.
+type Collector struct {
+	Host *resources.Host
+	exporting.Exporter
+}
+
+// Registry has the metrics of a host.
+func (c *Collector) Registry() *prometheus.Registry {
+	r := prometheus.NewRegistry()
+	r.MustRegister(c)
+	return r
+}
+
+// Describe is that of prometheus.Collector.
+func (c *Collector) Describe(to chan<- *prometheus.Desc) {
+	for _, m := range families {
+		to <- m.desc
+	}
+}
+
+// scrape is one collection.
+type scrape chan<- prometheus.Metric
+
+// add adds a value. Labels may come from anywhere: what is no text is replaced.
+func (s scrape) add(m *metric, value float64, labels ...string) {
+	for i := range labels {
+		labels[i] = strings.ToValidUTF8(labels[i], "?")
+	}
+	s <- prometheus.MustNewConstMetric(m.desc, m.kind, value, labels...)
+}
+
+// Collect is that of prometheus.Collector.
+func (c *Collector) Collect(to chan<- prometheus.Metric) {
+	s, begun := scrape(to), time.Now()
+	now := c.Host.Read()
+	for i := range now.Devices {
+		s.device(&now.Devices[i])
+	}
+	if c.By != "none" {
+		s.processes(c.programs(now.Objects))
+	}
+	s.software(now.Software, c.Processes)
+	s.add(notes, float64(len(now.Notes)))
+	s.add(took, time.Since(begun).Seconds())
+	version := "(unknown)"
+	if b, ok := debug.ReadBuildInfo(); ok {
+		version = b.Main.Version
+	}
+	s.add(info, 1, version, runtime.Version())
+}
+
+func (s scrape) device(d *resources.Device) {
+	s.add(deviceInfo, 1, d.Name, d.Driver, d.Firmware, d.Board, d.GUID)
+	for kind, n := range d.Objects {
+		s.add(deviceObjects, float64(n), d.Name, kind)
+	}
+	for kind, n := range d.Hidden {
+		s.add(deviceHidden, float64(n), d.Name, kind)
+	}
+	for i := range d.Ports {
+		s.port(d.Name, &d.Ports[i])
+	}
+}
+
+func (s scrape) port(device string, p *resources.Port) {
+	number := strconv.Itoa(p.Port)
+	s.add(portInfo, 1, device, number, p.State, p.Physical, p.Link)
+	active := 0.0
+	if p.State == "ACTIVE" {
+		active = 1
+	}
+	s.add(portActive, active, device, number)
+	if p.Rate != 0 {
+		s.add(portRate, float64(p.Rate)/8, device, number)
+	}
+	for file, value := range p.Counters {
+		i := slices.IndexFunc(portCounters, func(m *metric) bool { return m.file == file })
+		if i < 0 {
+			s.add(portOther, float64(value), device, number, file)
+			continue
+		}
+		s.add(portCounters[i], float64(value)*portCounters[i].factor, device, number)
+	}
+	for name, value := range p.Hardware {
+		s.add(hardware, float64(value), device, number, name)
+	}
+}
+
+// program is what a process has on a device, or what several have.
+type program struct {
+	device, name, pid string
+	kinds             map[string]uint64
+	bytes, all        uint64
+}
+
+// others is the name of all processes that are more than there may be.
+const others = "(others)"
+
+// programs adds up objects by process as the options say, the largest first, and those beyond the limit as others.
+func (c *Collector) programs(objects []resources.Object) []*program {
+	type key struct{ device, name, pid string }
+	sums := map[key]*program{}
+	sum := func(k key, kinds map[string]uint64, bytes uint64) {
+		p := sums[k]
+		if p == nil {
+			p = &program{k.device, k.name, k.pid, map[string]uint64{}, 0, 0}
+			sums[k] = p
+		}
+		for kind, n := range kinds {
+			p.kinds[kind] += n
+			p.all += n
+		}
+		p.bytes += bytes
+	}
+	for _, o := range objects {
+		k := key{o.Device, o.Owner, ""}
+		if c.By == "pid" && o.PID != 0 {
+			k.pid = strconv.FormatUint(uint64(o.PID), 10)
+		}
+		sum(k, map[string]uint64{o.Kind: 1}, o.Bytes)
+	}
+	largest := slices.SortedFunc(maps.Values(sums), func(a, b *program) int {
+		return cmp.Or(cmp.Compare(a.device, b.device), cmp.Compare(b.all, a.all), cmp.Compare(a.name, b.name),
+			cmp.Compare(a.pid, b.pid))
+	})
+	shown := map[string]int{}
+	for _, p := range largest {
+		if shown[p.device]++; shown[p.device] > c.Processes {
+			delete(sums, key{p.device, p.name, p.pid})
+			sum(key{p.device, others, ""}, p.kinds, p.bytes)
+		}
+	}
+	return slices.Collect(maps.Values(sums))
+}
+
+func (s scrape) processes(all []*program) {
+	for _, p := range all {
+		for kind, n := range p.kinds {
+			s.add(processObjects, float64(n), p.device, p.name, p.pid, kind)
+		}
+		s.add(processBytes, float64(p.bytes), p.device, p.name, p.pid)
+	}
+}
+
+// software adds up sockets by address and program; there are no more than the limit, and one more for the others.
+func (s scrape) software(all []resources.Software, limit int) {
+	type key struct{ address, name string }
+	sums := map[key]resources.Software{}
+	for _, one := range all {
+		k := key{one.Address, one.Owner}
+		if _, ok := sums[k]; !ok && len(sums) >= limit {
+			k = key{"", others}
+		}
+		sum := sums[k]
+		sum.Waiting += one.Waiting
+		sum.Drops += one.Drops
+		sums[k] = sum
+	}
+	for k, sum := range sums {
+		s.add(softwareWaiting, float64(sum.Waiting), k.address, k.name)
+		s.add(softwareDrops, float64(sum.Drops), k.address, k.name)
+	}
+}

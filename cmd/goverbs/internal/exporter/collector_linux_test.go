@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package exporter
+
+import (
+	"bytes"
+	"flag"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/cmd/goverbs/internal/exporting"
+	"github.com/goverbs/goverbs/cmd/goverbs/internal/resources"
+	"github.com/goverbs/goverbs/cmd/goverbs/internal/resources/fixture"
+)
+
+var update = flag.Bool("update", false, "write docs/exporter.md and testdata")
+
+// adapter is a host with an adapter and programs.
+func adapter(t *testing.T) *resources.Host {
+	h, err := fixture.MLX5()
+	require.NoError(t, err)
+	return h
+}
+
+// text is what a host exports.
+func text(t *testing.T, h *resources.Host, o exporting.Exporter) string {
+	var b bytes.Buffer
+	require.NoError(t, Write(&b, (&Collector{h, o}).Registry()))
+	return b.String()
+}
+
+// volatile begin lines that are never the same.
+var volatile = []string{"goverbs_exporter_read_seconds ", "goverbs_exporter_info{"}
+
+// TestText: what an adapter's host exports, every line. Prometheus' own linter has nothing to say of it.
+func TestText(t *testing.T) {
+	out := text(t, adapter(t), exporting.Exporter{By: "pid", Processes: 50})
+	problems, err := promlint.New(strings.NewReader(out)).Lint()
+	require.NoError(t, err)
+	assert.Empty(t, problems)
+	var lines strings.Builder
+	for line := range strings.Lines(out) {
+		for _, v := range volatile {
+			if strings.HasPrefix(line, v) {
+				line = v + "…\n"
+			}
+		}
+		lines.WriteString(line)
+	}
+	if *update {
+		require.NoError(t, os.WriteFile("testdata/mlx5.txt", []byte(lines.String()), 0o644))
+	}
+	want, err := os.ReadFile("testdata/mlx5.txt")
+	require.NoError(t, err)
+	assert.Equal(t, string(want), lines.String(),
+		"go test ./cmd/goverbs/internal/exporter -run TestText -update writes it")
+	for _, m := range families {
+		assert.Contains(t, out, "# TYPE "+m.name+" ", "the fixture shows every metric")
+	}
+}
+
+// TestBounded: programs cannot make more metrics than the options allow, and none of what they have is lost.
+func TestBounded(t *testing.T) {
+	s := &resources.Host{FS: adapter(t).FS}
+	c := &Collector{s, exporting.Exporter{By: "pid", Processes: 3}}
+	var objects []resources.Object
+	for i := range uint32(1000) {
+		o := resources.Object{Kind: "mr", Device: "mlx5_0", PID: 1 + i, Owner: fmt.Sprint("p", i), Bytes: 4096}
+		objects = append(objects, o)
+		if i < 2 {
+			objects = append(objects, o)
+		}
+	}
+	all := c.programs(objects)
+	require.Len(t, all, 4)
+	sum := uint64(0)
+	for _, p := range all {
+		if sum += p.kinds["mr"]; p.name == others {
+			assert.Empty(t, p.pid)
+			assert.EqualValues(t, 997, p.all)
+			assert.EqualValues(t, 997*4096, p.bytes)
+		}
+	}
+	assert.EqualValues(t, 1002, sum)
+	c.By = "name"
+	for i := range objects {
+		objects[i].Owner = "same"
+	}
+	all = c.programs(objects)
+	require.Len(t, all, 1)
+	assert.Empty(t, all[0].pid)
+	c.Processes = 0
+	assert.Equal(t, others, c.programs(objects)[0].name)
+	out := text(t, adapter(t), exporting.Exporter{By: "none", Processes: 1})
+	assert.NotContains(t, out, "goverbs_process_")
+	assert.Contains(t, out, `goverbs_software_receive_queue_bytes{address="",process="(others)"} 0`)
+}
+
+// TestNone: a host without devices exports that.
+func TestNone(t *testing.T) {
+	h, err := fixture.None()
+	require.NoError(t, err)
+	out := text(t, h, exporting.Exporter{By: "name", Processes: 50})
+	assert.Contains(t, out, "goverbs_exporter_notes 0")
+	assert.NotContains(t, out, "goverbs_device_info")
+}
+
+// TestPage: docs/exporter.md lists all metrics.
+func TestPage(t *testing.T) {
+	const file, begin, end = "../../../../docs/exporter.md", "<!-- metrics -->\n", "<!-- end of metrics -->\n"
+	page, err := os.ReadFile(file)
+	require.NoError(t, err)
+	before, rest, ok := strings.Cut(string(page), begin)
+	_, after, ok2 := strings.Cut(rest, end)
+	require.True(t, ok && ok2, "the marks of the list are gone")
+	b := "\n| metric | type | labels | what it is |\n|---|---|---|---|\n"
+	for _, m := range families {
+		kind, from := "gauge", ""
+		if m.kind == counter {
+			kind = "counter"
+		}
+		if m.file != "" {
+			from = fmt.Sprintf(" (`%s`)", m.file)
+		}
+		b += fmt.Sprintf("| `%s` | %s | %s | %s%s |\n", m.name, kind, strings.Join(m.labels, ", "), m.help, from)
+	}
+	want := before + begin + b + "\n" + end + after
+	if *update {
+		require.NoError(t, os.WriteFile(file, []byte(want), 0o644))
+		return
+	}
+	assert.True(t, want == string(page),
+		"docs/exporter.md is stale: go test ./cmd/goverbs/internal/exporter -run TestPage -update")
+}

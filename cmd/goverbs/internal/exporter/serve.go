@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package exporter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/prometheus/common/expfmt"
+	"golang.org/x/net/netutil"
+)
+
+// Limits of what peers may ask for.
+const (
+	mostConnections = 32
+	mostScrapes     = 4       // at the same time
+	mostHeader      = 8 << 10 // bytes
+	scrapeTime      = 20 * time.Second
+	idleTime        = 2 * time.Minute
+	endTime         = 5 * time.Second // for scrapes under way when it is to end
+)
+
+// headerTime is how long a peer may take to ask. A test shortens it.
+var headerTime = 5 * time.Second
+
+// Handler answers requests for metrics and for the server's health.
+func Handler(r *prometheus.Registry) http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(r, promhttp.HandlerOpts{MaxRequestsInFlight: mostScrapes,
+		Timeout: scrapeTime, EnableOpenMetrics: true, ErrorHandling: promhttp.HTTPErrorOnError}))
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
+	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprintln(w, "goverbs exporter: /metrics is for Prometheus, /healthz says that it runs")
+	})
+	return mux
+}
+
+// Serve serves metrics at an address until the context ends. It says where.
+func Serve(ctx context.Context, address string, r *prometheus.Registry, at func(net.Addr)) error {
+	listener, err := net.Listen("tcp", address)
+	if err != nil {
+		return fmt.Errorf("%w: --listen HOST:PORT is where to wait", err)
+	}
+	at(listener.Addr())
+	server := &http.Server{Handler: Handler(r), ReadHeaderTimeout: headerTime, ReadTimeout: headerTime,
+		WriteTimeout: scrapeTime + headerTime, IdleTimeout: idleTime, MaxHeaderBytes: mostHeader}
+	ended := make(chan error, 1)
+	go func() { ended <- server.Serve(netutil.LimitListener(listener, mostConnections)) }()
+	select {
+	case err := <-ended:
+		return err
+	case <-ctx.Done():
+	}
+	soon, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTime)
+	defer cancel()
+	if err := server.Shutdown(soon); err != nil {
+		return errors.Join(err, server.Close())
+	}
+	return nil
+}
+
+// Write writes the metrics once, as text.
+func Write(w io.Writer, r *prometheus.Registry) error {
+	all, err := r.Gather()
+	if err != nil {
+		return err
+	}
+	for _, family := range all {
+		if _, err := expfmt.MetricFamilyToText(w, family); err != nil {
+			return err
+		}
+	}
+	return nil
+}
