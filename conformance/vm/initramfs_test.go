@@ -113,4 +113,17 @@ func TestInitramfsLacksLibraries(t *testing.T) {
 		"shared libraries: libpmem.so.1 (needed by program)")
 	assert.ErrorContains(t, make(elfFile{machine: elf.EM_AARCH64}), "guests are amd64")
 	assert.NoError(t, make(elfFile{}))
+	// A library that comes as a file needs not be the guest's, but what it needs has to be there.
+	program := elfFile{needed: []string{"libmnl.so.0"}}.write(t, dir, "program")
+	for needed, want := range map[string]string{"libc.so.6": "", "libz.so.1": "libz.so.1 (needed by libmnl.so.0)"} {
+		library := elfFile{needed: []string{needed}}.write(t, dir, "libmnl.so.0")
+		guest := &Guest{Image: i, Programs: []Program{{Name: "p", Host: program}}}
+		_, _, err := i.initramfs(program, guest.config(), guest.Programs,
+			[]File{{Name: "usr/lib/x86_64-linux-gnu/libmnl.so.0", Host: library}})
+		if want == "" {
+			assert.NoError(t, err)
+		} else {
+			assert.ErrorContains(t, err, want)
+		}
+	}
 }
