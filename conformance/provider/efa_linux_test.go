@@ -23,14 +23,17 @@ import (
 	"github.com/goverbs/goverbs/rdma"
 )
 
-// insideEFA has a test run again in a process over the emulated kernel with an adapter of EFA; there it returns true.
+// insideEFA has a test run again in a process over the emulated kernel with an adapter of EFA, of an older and a newer
+// kind; there it returns true.
 func insideEFA(t *testing.T) bool {
 	t.Helper()
 	if os.Getenv(envInside) != "" {
 		return true
 	}
 	e := emulated(t)
-	again(t, e.As(EFA), pathEFA, envRelease+"="+e.libraries.Release)
+	for _, more := range []string{"0", longNumbers} {
+		again(t, e.As(EFA), pathEFA, envRelease+"="+e.libraries.Release, envCapabilities+"="+more)
+	}
 	return false
 }
 
@@ -40,10 +43,17 @@ const writes = "56.1"
 // envRelease is the release that a test runs over.
 const envRelease = "GOVERBS_PROVIDER_RELEASE"
 
+// longNumbers is what an adapter can that numbers requests in 64 bits: with libefa 65.0, wr_ids go through it.
+const (
+	envCapabilities = "GOVERBS_EFA_CAPABILITIES"
+	longNumbers     = "0x200"
+)
+
 func knows(release string) bool { return os.Getenv(envRelease) >= release }
 
 // efaTests are the tests of EFA that run over each release: those of the newest one, by themselves.
-var efaTests = []string{"TestEFAQueries", "TestEFADatagrams", "TestSRD", "TestSRDOrder", "TestSRDFailures"}
+var efaTests = []string{"TestEFAQueries", "TestEFADatagrams", "TestSRD", "TestSRDOrder", "TestSRDFailures",
+	"TestSourceGID"}
 
 // efaSuite runs them over a release, as programs of its machine.
 func efaSuite(t *testing.T, e *Emulated) {

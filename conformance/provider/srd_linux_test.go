@@ -6,13 +6,17 @@ package provider
 
 import (
 	"bytes"
+	"os"
 	"slices"
 	"testing"
+	"unsafe"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/goverbs/goverbs/generated/efadv"
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/generated/libefa"
 	"github.com/goverbs/goverbs/rdma"
 	"github.com/goverbs/goverbs/rdma/efa"
 )
@@ -45,6 +49,12 @@ func TestSRD(t *testing.T) {
 		return
 	}
 	g := newSRD(t, 0)
+	if knows("65.0") {
+		var sends, receives efadv.WQAttr
+		require.NoError(t, libefa.QueryQPWQs(g.qps[0].C(), &sends, &receives, uint32(unsafe.Sizeof(sends))))
+		long := sends.Caps&uint16(efadv.WQ_CAPS_64_BIT_REQ_ID) != 0
+		assert.Equal(t, os.Getenv(envCapabilities) == longNumbers, long, "requests have numbers of 64 bits")
+	}
 	for round := range 100 {
 		from, at := g.qps[round%2], g.qps[1-round%2]
 		own, peer := g.mrs[round%2], g.mrs[1-round%2]

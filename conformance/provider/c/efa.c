@@ -126,7 +126,7 @@ static int create_cq(struct call *c, struct cq *cq)
 	while (!power_of_two(cq->entries))
 		cq->entries += cq->entries & -cq->entries;
 	cq->entry_size = q.cq_entry_size;
-	cq->told = 3; // the first number of a request is 0
+	cq->told = cq->guessed = 3; // the first number of a request is 0
 	if (!make_mapping(c->file, &cq->ring, cq->entries * cq->entry_size) || !make_mapping(c->file, &cq->bell, 4))
 		return ENOMEM;
 	cq->buffer = cq->ring.at;

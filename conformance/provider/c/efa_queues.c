@@ -79,7 +79,8 @@ static uint32_t number(uint32_t word) { return word >> NUMBER_AT & 3; }
 static void look_at_cq(void *o)
 {
 	struct cq *cq = o;
-	any |= cq->channel && unread(cq) && number(bell(&cq->bell, 0)) != cq->told;
+	uint32_t word = bell(&cq->bell, 0), n = number(word);
+	any |= cq->channel && unread(cq) && n != cq->told && (word & ASKED || n != cq->guessed);
 }
 
 bool efa_rung(void)
@@ -230,10 +231,10 @@ bool efa_complete(struct cq *cq, const struct completion *c)
 
 // The word has a number, which libefa counts up with each event that it reads, and whether an event is asked for. The
 // doorbell of a later poll writes over a request that was not seen yet: where completions lie unread for a while, an
-// event is sent in any case, once for each number.
+// event is sent on the guess that it was so, once for each number, and another one if one is asked for afterwards.
 bool efa_take_request(struct cq *cq)
 {
-	enum { A_WHILE = 1000 };
+	enum { A_WHILE = 10000 };
 	uint32_t word = bell(&cq->bell, 0);
 	if (number(word) == cq->told || !unread(cq)) {
 		cq->since = 0;
@@ -242,9 +243,11 @@ bool efa_take_request(struct cq *cq)
 	if (!(word & ASKED)) {
 		if (!cq->since || cq->seen != word)
 			cq->since = now(), cq->seen = word;
-		if (now() - cq->since < A_WHILE)
-			return false;
+		bool due = cq->guessed != number(word) && now() - cq->since >= A_WHILE;
+		if (due)
+			cq->guessed = number(word);
+		return due;
 	}
-	cq->told = number(word);
+	cq->told = cq->guessed = number(word);
 	return true;
 }

@@ -113,7 +113,7 @@ struct cq {
 	bool overrun;
 
 	struct mapping ring, bell; // of efa, whose doorbell has the consumed and the request in one word
-	uint32_t seen;             // that word, and since when it leaves completions lie
+	uint32_t seen, guessed;    // that word, since when it leaves completions lie, and the number of the last guess
 	uint64_t since;
 };
 
