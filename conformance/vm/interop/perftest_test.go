@@ -143,7 +143,8 @@ func TestPerftest(t *testing.T) {
 				port++
 				served, asked, err := e.run(e.ours(test, port), e.theirs(root, test, port))
 				if assert.NoError(t, err, "asked by perftest") {
-					assert.Regexp(t, `(?m)^ \d+ +\d+00 +[0-9.]+`, asked)
+					// On a busy machine, perftest does not find the rate of an emulated processor's clock.
+					assert.Regexp(t, `(?m)^ \d+ +\d+00 +([0-9.]+|inf)`, asked)
 					assert.True(t, json.Valid([]byte(served)), served)
 				}
 				if t.Failed() {

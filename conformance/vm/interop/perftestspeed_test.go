@@ -5,10 +5,12 @@ package interop
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"os"
 	"os/exec"
 	"path"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -27,8 +29,9 @@ var perftestFigures = []string{
 }
 
 // TestPerftestSpeed measures with goverbs perf at both ends, and with each release of perftest at both ends, in turn,
-// in one boot. It writes what it found. Then it has both ends tell what they saw of the same test: they have clocks of
-// their own.
+// in one boot. It writes what it found. With one processor, whose clock may count instructions, it measures where one
+// end works and the other one sleeps or follows; with more, where both wait without sleeping, and has both ends tell
+// what they saw of the same test: they have clocks of their own.
 func TestPerftestSpeed(t *testing.T) {
 	kernel := rig.Kernel(t)
 	if os.Getenv("GOVERBS_MEASURE") == "" {
@@ -41,10 +44,26 @@ func TestPerftestSpeed(t *testing.T) {
 	}
 	port := 23000
 	figure := func(server, client func(test string, port int) *exec.Cmd, test string) float64 {
-		port++
-		_, asked, err := e.run(server(test, port), client(test, port))
-		require.NoError(t, err)
-		return figureOf(t, test, asked)
+		for range 5 {
+			port++
+			_, asked, err := e.run(server(test, port), client(test, port))
+			require.NoError(t, err)
+			if v := figureOf(t, test, asked); !math.IsInf(v, 0) { // perftest has found the rate of its clock
+				return v
+			}
+		}
+		require.Fail(t, "perftest cannot tell the time", test)
+		return 0
+	}
+	write := func(csv, md string) {
+		name := "perftest-" + kernel
+		if runtime.NumCPU() > 1 {
+			name = "perftest-polling-" + kernel
+		}
+		for ext, text := range map[string]string{"csv": csv, "md": md} {
+			file := filepath.Join(os.Getenv(wire.EnvOut), name+"."+ext)
+			require.NoError(t, os.WriteFile(file, []byte(text), 0o644))
+		}
 	}
 	players := []func(test string, port int) *exec.Cmd{e.ours}
 	names := []string{"goverbs"}
@@ -54,8 +73,15 @@ func TestPerftestSpeed(t *testing.T) {
 	}
 	var csv, md strings.Builder
 	csv.WriteString("test,round,program,figure\n")
-	fmt.Fprintf(&md, perftestHead, kernel, rounds)
+	processors := "one processor, whose clock counts instructions"
+	if runtime.NumCPU() > 1 {
+		processors = fmt.Sprintf("%d processors, which the machine's load disturbs", runtime.NumCPU())
+	}
+	fmt.Fprintf(&md, perftestHead, kernel, rounds, processors)
 	for _, test := range perftestFigures {
+		if pollsAtBothEnds(test) == (runtime.NumCPU() == 1) {
+			continue
+		}
 		all := make([][]float64, len(players))
 		for round := range rounds {
 			for i := range players {
@@ -75,10 +101,10 @@ func TestPerftestSpeed(t *testing.T) {
 		}
 		md.WriteString("\n")
 		t.Log(test)
-		for ext, text := range map[string]string{"csv": csv.String(), "md": md.String()} { // so far
-			require.NoError(t, os.WriteFile(filepath.Join(os.Getenv(wire.EnvOut), "perftest-"+kernel+"."+ext),
-				[]byte(text), 0o644))
-		}
+		write(csv.String(), md.String()) // so far
+	}
+	if runtime.NumCPU() == 1 {
+		return
 	}
 	md.WriteString("\nOne ping-pong as both ends saw it, goverbs the server and perftest the client (median, µs):\n\n")
 	for i, root := range e.roots {
@@ -90,20 +116,24 @@ func TestPerftestSpeed(t *testing.T) {
 		fmt.Fprintf(&md, "- %s: %.4g and %.4g\n", names[i+1], own, other)
 		require.InEpsilon(t, own, other, 0.2, "their clocks differ")
 	}
-	require.NoError(t, os.WriteFile(filepath.Join(os.Getenv(wire.EnvOut), "perftest-"+kernel+".md"),
-		[]byte(md.String()), 0o644))
+	write(csv.String(), md.String())
 }
 
 const perftestHead = `# goverbs perf beside perftest
 
-Measured by make vm-perftest-speed in one boot of Linux %[1]s with Soft-RoCE, under QEMU's software emulation with two processors: goverbs perf at both
-ends, and perftest at both ends, of Debian 12 (4.5, bookworm) and of Debian 13 (25.01, trixie), %[2]d times each in turn. Each figure is the
-median of the rounds; each ratio, goverbs' figure divided by perftest's, that of the rounds' own ratios, with the least and the greatest. The
-client's figure counts. A ratio of latencies below 1 and one of bandwidths above 1 says that goverbs is faster. The target is 0.95 to 1.05.
+Measured by make vm-perftest-speed in one boot of Linux %[1]s with Soft-RoCE, under QEMU's software emulation with %[3]s:
+goverbs perf at both ends, and perftest at both ends, of Debian 12 (4.5, bookworm) and of Debian 13 (25.01, trixie), %[2]d times each in turn.
+Each figure is the median of the rounds; each ratio, goverbs' figure divided by perftest's, that of the rounds' own ratios, with the least and the
+greatest. The client's figure counts. A ratio of latencies below 1 and one of bandwidths above 1 says that goverbs is faster. The target is 0.95 to 1.05.
 
 | test | figure | goverbs | 4.5 | ratio | 25.01 | ratio |
 |---|---|---|---|---|---|---|
 `
+
+// pollsAtBothEnds says that each end waits for the other one without sleeping, which takes a processor each.
+func pollsAtBothEnds(test string) bool {
+	return strings.Contains(test, "send lat") || strings.Contains(test, "write lat")
+}
 
 // figureOf is what a program printed: the bandwidth, or the median latency.
 func figureOf(t *testing.T, test, said string) float64 {
