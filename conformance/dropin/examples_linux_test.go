@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+//go:build amd64 || arm64
+
+package dropin
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/conformance/pages/console"
+)
+
+// TestExamples runs what the page of examples shows of goverbs run, and compares what is printed.
+func TestExamples(t *testing.T) {
+	if inGuest() {
+		t.Skip("the libraries are not in a guest")
+	}
+	if _, err := exec.LookPath("ibv_devinfo"); err != nil {
+		t.Skip("ibv_devinfo is not installed: make deps brings ibverbs-utils")
+	}
+	dir := built(t)
+	script, err := os.ReadFile("../../dropin/goverbs-run")
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "goverbs-run"), script, 0o700)) // as make dropin does
+	t.Setenv("GOVERBS_LIBRARIES", dir)
+	n := console.Run(t, "../../docs/examples-goverbs.md", filepath.Dir(goverbs(t)), false, func(command string) bool {
+		return strings.HasPrefix(command, "goverbs run ")
+	})
+	assert.Equal(t, 1, n)
+}

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package console
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// TestRun: sessions run in order, know the last exit code, end their servers, and what does not fit can be taken over.
+func TestRun(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "page.md")
+	write := func(text string) { require.NoError(t, os.WriteFile(file, []byte(text), 0o600)) }
+	const good = "```console\n$ sh -c 'echo ready; exec sleep 1000' &\n$ echo a; exit 3\na\n$ echo $?\n3\n```\n"
+	write(good)
+	assert.Equal(t, 1, Run(t, file, "/nowhere", false, func(string) bool { return true }))
+	assert.Zero(t, Run(t, file, "/nowhere", false, func(string) bool { return false }))
+	write("```console\n$ echo a\nb\nc\n$ echo …\n…\n```\n")
+	Run(t, file, "/nowhere", true, func(string) bool { return true })
+	text, err := os.ReadFile(file)
+	require.NoError(t, err)
+	assert.Equal(t, "```console\n$ echo a\na\n$ echo …\n…\n```\n", string(text))
+}
