@@ -20,9 +20,9 @@ var update = flag.Bool("update", false, "write into docs/examples-goverbs.md and
 
 const examplesPage = "../../docs/examples-goverbs.md"
 
-// others are the subcommands whose examples other tests run: of goverbs-facts, and conformance/dropin, which has the
-// libraries.
-var others = regexp.MustCompile(`^goverbs (layout|validity|tables|abi|diff|run) `)
+// others are the subcommands whose examples other tests run: of goverbs-facts and goverbs-exporter, and
+// conformance/dropin, which has the libraries.
+var others = regexp.MustCompile(`^goverbs (layout|validity|tables|abi|diff|exporter|run) `)
 
 // TestExamples runs what the page of examples and README show, and compares what is printed.
 func TestExamples(t *testing.T) {
@@ -39,7 +39,7 @@ func TestExamples(t *testing.T) {
 func TestEveryCommandHasAnExample(t *testing.T) {
 	text, err := os.ReadFile(examplesPage)
 	require.NoError(t, err)
-	parser, err := kong.New(&commands{}, kong.Vars{"version": version()})
+	parser, err := kong.New(&commands{}, variables())
 	require.NoError(t, err)
 	for _, leaf := range parser.Model.Leaves(true) {
 		pattern := `(?m)^\$ (.*\| |goverbs trace record .* -- )?goverbs (--json )?` + regexp.QuoteMeta(leaf.Name) + `\b`

@@ -94,12 +94,17 @@ func (c explainCommand) Run(o output) error {
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
 
+// variables are those in the declarations of options.
+func variables() kong.Vars {
+	return kong.Vars{"version": version(), "sorts": strings.Join(top.SortKeys, ",")}
+}
+
 // run is the command; it returns the exit code.
 func run(args []string, stdout, stderr io.Writer) (code int) {
 	var c commands
 	ended := errors.New("ended")
 	parser, err := kong.New(&c, kong.Name("goverbs"), kong.Writers(stdout, stderr),
-		kong.Vars{"version": version(), "sorts": strings.Join(top.SortKeys, ",")},
+		variables(),
 		kong.Description("Looks at RDMA devices, those in software too, and explains what verbs say."),
 		kong.Exit(func(n int) {
 			code = n
