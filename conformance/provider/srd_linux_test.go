@@ -159,6 +159,11 @@ func TestSRDFailures(t *testing.T) {
 	g := newSRD(t, 0)
 	a, b, own, peer := g.qps[0], g.qps[1], g.mrs[0], g.mrs[1]
 	ah, qpn, qkey := g.to(1)
+	nowhere, err := rdma.NewSendBatch(1, 1, 0)
+	keep(t, nowhere, err)
+	nowhere.Send(1).Add(own.SGE(0, 2)).Signaled()
+	_, err = a.PostSend(nowhere)
+	require.ErrorContains(t, err, "a datagram needs an address handle") // which libefa would read at address 0
 	away := ibv.AHAttr{PortNum: 1, IsGlobal: 1}
 	*away.GRH.DGID.Raw() = [16]byte{0xfe, 0x80, 15: 1}
 	far, err := g.pds[0].CreateAH(&away)

@@ -102,7 +102,7 @@ func (c *sendChecks) addressed(wrs []ibv.SendWR) bool {
 // addressReason says what is wrong with the address of a datagram, or "".
 func (c *sendChecks) addressReason(w *ibv.SendWR) string {
 	switch to := w.WR.UD(); {
-	case c.qpt != ibv.QPT_UD || w.Opcode == ibv.WR_DRIVER1:
+	case !c.datagrams || w.Opcode == ibv.WR_DRIVER1:
 	case to.AH == 0:
 		return "a datagram needs an address handle"
 	case to.RemoteQPN > mostQPN:

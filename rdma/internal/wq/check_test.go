@@ -39,6 +39,9 @@ func TestChecksAreTheTables(t *testing.T) {
 				b.Send(5).SGE(1, 8, 1)
 				w := b.WR(0)
 				w.Opcode, w.SendFlags = op, flag
+				if qpt == ibv.QPT_DRIVER {
+					w.WR.UD().AH = 8
+				}
 				switch {
 				case op == ibv.WR_BIND_MW:
 					*w.BindMW() = ibv.SendBindMW{MW: 8, BindInfo: ibv.MWBindInfo{MR: 8}}

@@ -85,7 +85,9 @@ func sendChecksOf(qpt ibv.QPType, o *QueueOptions) *sendChecks {
 }
 
 func newSendChecks(qpt ibv.QPType, o *QueueOptions) *sendChecks {
-	c := &sendChecks{options: *o, qpt: qpt, states: statesFor(ibv.WorkQueueSend), datagrams: qpt == ibv.QPT_UD}
+	c := &sendChecks{options: *o, qpt: qpt, states: statesFor(ibv.WorkQueueSend)}
+	// EFA's reliable datagrams are the only requests that queue pairs of a vendor's own type take in a list.
+	c.datagrams = qpt == ibv.QPT_UD || qpt == ibv.QPT_DRIVER
 	for op := range ibv.WROpcode(knownOpcodes) {
 		if !known(op) || Refused(ibv.PostSendValidity(qpt, op)) || o.noReads && reads(op) {
 			continue
