@@ -21,6 +21,7 @@ type traceCommand struct {
 
 type traceRecordCommand struct {
 	Out     string   `short:"o" default:"goverbs-%p.trace" help:"File to write; %p is the number of the process."`
+	PCAP    string   `name:"pcap" placeholder:"FILE" help:"Write the packets of devices soft@ADDRESS, too."`
 	Program []string `arg:"" passthrough:"" help:"The program and its arguments."`
 }
 
@@ -34,6 +35,11 @@ func (c traceRecordCommand) Run(o output) error {
 	}
 	if err := os.Setenv("GOVERBS_TRACE", c.Out); err != nil {
 		return err
+	}
+	if c.PCAP != "" {
+		if err := os.Setenv("GOVERBS_SOFT_CAPTURE", c.PCAP); err != nil {
+			return err
+		}
 	}
 	return o.start(exec.Command(words[0], words[1:]...))
 }
