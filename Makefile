@@ -58,6 +58,7 @@ test-all: ## all of make test, and what takes long and seldom fails alone: every
 	@.ci/step unreachable $(MAKE) --no-print-directory vm-unreachable
 	@.ci/step judge-perf $(MAKE) --no-print-directory judge-perf
 	@.ci/step perftest $(MAKE) --no-print-directory vm-perftest
+	@.ci/step rsockets $(MAKE) --no-print-directory vm-rsockets
 	@.ci/step grpc $(MAKE) --no-print-directory check-grpc
 	@.ci/step fuzz $(MAKE) --no-print-directory fuzz FUZZTIME=1500x
 	@.ci/step providers $(MAKE) --no-print-directory providers
@@ -219,6 +220,13 @@ vm-perftest-speed: vm-deps ## what goverbs perf measures, beside what perftest d
 		$(VM) -kernel '$(if $(filter all,$(KERNEL)),6.1,$(KERNEL))' $$flags -timeout 14m $(PERFTESTS) -env GOVERBS_MEASURE=1 -out conformance/vm/results \
 			-- ./conformance/vm/interop -run TestPerftestSpeed -v || exit 1; \
 	done
+
+.PHONY: vm-rsockets
+vm-rsockets: vm-deps ## streams as rsockets beside rstream, and curl and netcat under librspreload.so, on Soft-RoCE; 4 min
+	@$(VM) -kernel '$(if $(filter all,$(KERNEL)),6.1,$(KERNEL))' -timeout 10m $(TCPROOT) -- ./conformance/vm/cm -run TestRSocket
+
+# curl and netcat, and the libraries that curl needs.
+TCPROOT = -env GOVERBS_TCPROOT=/tcp -root bookworm:netcat-traditional,curl,libcurl4,libnghttp2-14,libidn2-0,librtmp1,libssh2-1,libpsl5,libssl3,libgssapi-krb5-2,libldap-2.5-0,libzstd1,libbrotli1,libunistring2,libgnutls30,libhogweed6,libnettle8,libgmp10,libkrb5-3,libk5crypto3,libcom-err2,libkrb5support0,libsasl2-2,libp11-kit0,libtasn1-6,libkeyutils1,libffi8=/tcp
 
 PERFTESTS = -root bookworm:perftest=/bookworm -root trixie:perftest=/trixie -env GOVERBS_PERFTEST=/bookworm,/trixie -with ./cmd/goverbs
 

@@ -75,8 +75,12 @@ func (r *Root) Programs() (map[string]string, error) {
 	if err != nil {
 		return nil, err
 	}
+	older, err := filepath.Glob(filepath.Join(r.Dir, "bin", "*")) // of packages that do not know that they are one
+	if err != nil {
+		return nil, err
+	}
 	all := map[string]string{}
-	for _, file := range files {
+	for _, file := range append(files, older...) {
 		if info, err := os.Lstat(file); err == nil && info.Mode().IsRegular() && isELF(file) {
 			all[filepath.Base(file)] = file
 		}
@@ -109,6 +113,9 @@ func (r *Root) Files(dir string) ([]File, error) {
 	for name, file := range programs {
 		in[path.Join("usr/bin", name)] = file
 	}
+	if file := r.preload(); file != "" {
+		in[preload] = file
+	}
 	libraries, err := r.Libraries()
 	if err != nil {
 		return nil, err
@@ -133,7 +140,23 @@ func (r *Root) Libraries() (map[string]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	return closure(r.Dir, slices.Collect(maps.Values(programs)), []string{"libgcc_s.so.1"})
+	files := slices.Collect(maps.Values(programs))
+	if file := r.preload(); file != "" {
+		files = append(files, file)
+	}
+	return closure(r.Dir, files, []string{"libgcc_s.so.1"})
+}
+
+// preload is the library with which programs for TCP speak rsockets.
+const preload = libraryDir + "/rsocket/librspreload.so"
+
+// preload is where it is on the host, or "".
+func (r *Root) preload() string {
+	file, err := resolve(r.Dir, preload)
+	if err != nil {
+		return ""
+	}
+	return file
 }
 
 // parseRoot reads SUITE:PACKAGE,PACKAGE=DIRECTORY.

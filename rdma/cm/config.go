@@ -8,7 +8,9 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/goverbs/goverbs/rdma/cm/internal/protocol"
 	"github.com/goverbs/goverbs/rdma/internal/chosen"
+	"github.com/goverbs/goverbs/rdma/internal/verberr"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -17,6 +19,9 @@ type Config struct {
 	// Backend is a software backend, runtime.Native for the native library, or nil for what GOVERBS_DEVICE says: see
 	// "Which library" in the package's documentation.
 	Backend runtime.Backend
+	// Protocol is what the peer speaks: Stream, this package, or RSocket, librdmacm's rsockets and the programs that
+	// are preloaded with them. Both ends are the same.
+	Protocol Protocol
 	// Local is the address that Dial connects from; not valid: the one that leads to the peer. On the software devices
 	// that is the peer's own, so both ends are on one device; with 127.0.0.1 here and a listener at 127.0.0.2, they are
 	// on soft0 and soft1.
@@ -47,6 +52,21 @@ type Config struct {
 	Backlog int
 }
 
+// Protocol is what the ends of a stream connection say to each other.
+type Protocol uint8
+
+const (
+	Stream  Protocol = iota // of this package
+	RSocket                 // of librdmacm's rsockets, rsocket(7), over IP addresses
+)
+
+func (p Protocol) new() protocol.Protocol {
+	if p == RSocket {
+		return new(protocol.RSocket)
+	}
+	return new(protocol.Stream)
+}
+
 // Defaults of [Config].
 const (
 	DefaultBuffer           = 2 << 20
@@ -54,12 +74,6 @@ const (
 	DefaultLinger           = 3 * time.Second
 	DefaultAckTimeout       = 17 // 0.54 s
 	DefaultBacklog          = 128
-)
-
-// Limits of Buffer.
-const (
-	minBuffer = 4 << 10
-	maxBuffer = 1 << 30
 )
 
 // complete returns the configuration with all defaults filled in.
@@ -78,8 +92,11 @@ func (c *Config) complete() (Config, error) {
 	or(&own.AckTimeout, DefaultAckTimeout)
 	or(&own.Backlog, DefaultBacklog)
 	switch {
-	case own.Buffer < minBuffer || own.Buffer > maxBuffer:
-		return own, fmt.Errorf("cm: a buffer of %d bytes; valid sizes are %d to %d", own.Buffer, minBuffer, maxBuffer)
+	case own.Protocol > RSocket:
+		return own, fmt.Errorf("cm: Protocol %d is not known; Stream and RSocket are", own.Protocol)
+	case own.Buffer < protocol.MinBuffer || own.Buffer > protocol.MaxBuffer:
+		return own, fmt.Errorf("cm: a buffer of %d bytes; valid sizes are %d to %d", own.Buffer, protocol.MinBuffer,
+			protocol.MaxBuffer)
 	case own.AckTimeout > 31:
 		return own, fmt.Errorf("cm: an AckTimeout of %d: the maximum is 31", own.AckTimeout)
 	case own.HandshakeTimeout < 0 || own.Linger < 0 || own.Heartbeat < 0 || own.BusyPoll < 0 || own.Backlog < 0:
@@ -87,6 +104,15 @@ func (c *Config) complete() (Config, error) {
 	}
 	own.Buffer = (own.Buffer + 63) &^ 63
 	return own, nil
+}
+
+// completeIB is complete for AF_IB addresses.
+func (c *Config) completeIB() (Config, error) {
+	own, err := c.complete()
+	if err == nil && own.Protocol == RSocket {
+		err = fmt.Errorf("%w: rsockets over AF_IB addresses: IPoIB's addresses do", verberr.EOPNOTSUPP)
+	}
+	return own, err
 }
 
 func or[T comparable](v *T, otherwise T) {

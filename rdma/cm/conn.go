@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/cm/internal/protocol"
 	"github.com/goverbs/goverbs/rdma/internal/made"
 )
 
@@ -30,7 +32,9 @@ type Conn struct {
 	config        Config
 	work          *made.Work // of a connection that a listener has made
 	local, remote net.Addr
-	stream
+	wcs           []ibv.WC
+	protocol      protocol.Protocol
+	link          *protocol.Link // the protocol's
 
 	readDeadline, writeDeadline *deadline
 	reading, writing            sync.Mutex // held by Read and by Write
@@ -47,12 +51,12 @@ type Conn struct {
 	mu        sync.Mutex
 	err       error // why the connection failed
 	dead      chan struct{}
-	closed    chan struct{} // Close was called
-	finWanted controlFlags  // flags that the peer has to be told
-	finSent   controlFlags
-	finSeq    uint64       // number of messages up to the one that told it
-	peerFin   controlFlags // flags that the peer told
-	gone      bool         // the peer has disconnected
+	closed    chan struct{}  // Close was called
+	finWanted protocol.Flags // flags that the peer has to be told
+	finSent   protocol.Flags
+	finSeq    uint64         // number of messages up to the one that told it
+	peerFin   protocol.Flags // flags that the peer told
+	gone      bool           // the peer has disconnected
 
 	probe   probe
 	cancel  context.CancelFunc
@@ -65,11 +69,13 @@ var _ net.Conn = (*Conn)(nil)
 
 func newConn(id *ID, config Config) *Conn {
 	c := &Conn{
-		id: id, config: config, readDeadline: newDeadline(), writeDeadline: newDeadline(),
+		id: id, config: config, wcs: make([]ibv.WC, 32), readDeadline: newDeadline(), writeDeadline: newDeadline(),
 		readable: make(chan struct{}, 1), writable: make(chan struct{}, 1), dead: make(chan struct{}),
 		closed: make(chan struct{}),
 		turn:   make(chan struct{}, 1), released: make(chan struct{}, 1), moved: make(chan struct{}, 1),
 	}
+	c.protocol = config.Protocol.new()
+	c.link = c.protocol.Objects()
 	c.probe.timer = time.AfterFunc(time.Hour, c.ask)
 	c.probe.timer.Stop()
 	c.readDeadline.came, c.writeDeadline.came = c.interrupt, c.interrupt
@@ -82,6 +88,9 @@ func (c *Conn) start() {
 	c.local, c.remote = c.id.netAddrs()
 	ctx, cancel := context.WithCancel(context.Background())
 	c.cancel = cancel
+	c.mu.Lock()
+	c.sendControl() // what the peer has to know before the first data
+	c.mu.Unlock()
 	signal(c.released)
 	c.workers.Go(func() { c.pump(ctx) })
 	c.workers.Go(func() { c.watch(ctx) })

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"net"
 	"time"
+
+	"github.com/goverbs/goverbs/rdma/cm/internal/protocol"
 )
 
 // CloseWrite ends writing: the peer reads all written data and then io.EOF. Reading goes on.
@@ -18,12 +20,12 @@ func (c *Conn) CloseWrite() error {
 	if c.err != nil {
 		return c.opError("close", c.err)
 	}
-	c.want(fin)
+	c.want(protocol.Fin)
 	return nil
 }
 
 // want tells the peer flags as soon as there is room. The caller holds mu.
-func (c *Conn) want(flags controlFlags) {
+func (c *Conn) want(flags protocol.Flags) {
 	c.finWanted |= flags
 	c.sendControl()
 	signal(c.writable) // writing goroutines stop
@@ -55,7 +57,7 @@ func (c *Conn) Close() error {
 func (c *Conn) goodbye() {
 	c.mu.Lock()
 	if c.cancel != nil && c.err == nil && !c.gone {
-		c.want(fin | done)
+		c.want(protocol.Fin | protocol.Done)
 	}
 	c.mu.Unlock()
 	late := newDeadline()
@@ -76,8 +78,14 @@ func (c *Conn) goodbye() {
 
 // parted reports whether nothing is left to send. The caller holds mu.
 func (c *Conn) parted() bool {
-	return c.cancel == nil || c.err != nil || c.gone || c.finSent == fin|done && c.completed >= c.finSeq &&
-		c.peerFin&fin != 0
+	if c.cancel == nil || c.err != nil || c.gone {
+		return true
+	}
+	told := c.finSent == protocol.Fin|protocol.Done && c.link.Completed >= c.finSeq
+	if !c.protocol.AnswersEnd() {
+		return told || c.peerFin&protocol.Done != 0
+	}
+	return told && c.peerFin&protocol.Fin != 0
 }
 
 // awaitEnd is await for Close, which c.closed does not end.
@@ -114,5 +122,5 @@ func (c *Conn) release() error {
 	defer c.reading.Unlock()
 	c.writing.Lock()
 	defer c.writing.Unlock()
-	return errors.Join(c.stream.close(c.id), c.id.Close())
+	return errors.Join(c.link.Close(), c.id.Close())
 }

@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 
+	"github.com/goverbs/goverbs/rdma/cm/internal/protocol"
 	"github.com/goverbs/goverbs/rdma/internal/verberr"
 )
 
@@ -30,7 +31,9 @@ func (c *Conn) Read(p []byte) (int, error) {
 }
 
 // canRead reports whether Read can return. The caller holds mu.
-func (c *Conn) canRead() bool { return c.arrived != c.read || c.peerFin&fin != 0 || c.err != nil }
+func (c *Conn) canRead() bool {
+	return c.protocol.Unread() > 0 || c.peerFin&protocol.Fin != 0 || c.err != nil
+}
 
 func (c *Conn) tryRead(p []byte) (int, error) {
 	switch {
@@ -42,10 +45,10 @@ func (c *Conn) tryRead(p []byte) (int, error) {
 		return 0, nil
 	}
 	c.mu.Lock()
-	from, to := c.read, c.arrived
-	end, err := c.peerFin&fin != 0, c.err
+	unread := c.protocol.Unread()
+	end, err := c.peerFin&protocol.Fin != 0, c.err
 	c.mu.Unlock()
-	if from == to {
+	if unread == 0 {
 		switch {
 		case end:
 			return 0, io.EOF
@@ -54,10 +57,10 @@ func (c *Conn) tryRead(p []byte) (int, error) {
 		}
 		return 0, nil
 	}
-	n := c.copyOut(p, from, to) // the bytes between the two belong to the reader
+	n := c.protocol.CopyOut(p, unread) // these bytes belong to the reader
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.read += uint64(n)
+	c.protocol.Took(n)
 	c.sendControl()
 	return n, nil
 }
@@ -91,27 +94,27 @@ func (c *Conn) tryWrite(p []byte) (int, error) {
 		return 0, os.ErrDeadlineExceeded
 	}
 	c.mu.Lock()
-	room, at, err := c.room(len(p)), c.staged, c.writeErr()
+	room, err := c.protocol.Room(len(p)), c.writeErr()
 	c.mu.Unlock()
 	if err != nil || room == 0 || len(p) == 0 {
 		return 0, err
 	}
 	piece := p[:room]
-	inline := len(p) <= c.inline
+	inline := len(p) <= c.link.Inline
 	if !inline {
-		copy(c.staging[at%uint64(len(c.staging)):], piece) // this part of the memory belongs to the writer
+		c.link.Stage(piece)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if err := c.writeErr(); err != nil {
 		return 0, err
 	}
-	if !c.slotFree(keptByData) { // a control message took the last slot
-		return 0, nil
-	}
-	if err := c.postData(piece, inline); err != nil {
+	switch sent, err := c.protocol.PostData(piece, inline); {
+	case err != nil:
 		c.fail(err)
 		return 0, err
+	case !sent:
+		return 0, nil
 	}
 	return len(piece), nil
 }
@@ -123,7 +126,7 @@ func (c *Conn) writeErr() error {
 		return net.ErrClosed
 	case c.err != nil:
 		return c.err
-	case c.finWanted&fin != 0, c.peerFin&done != 0, c.gone:
+	case c.finWanted&protocol.Fin != 0, c.peerFin&protocol.Done != 0, c.gone:
 		return verberr.EPIPE
 	}
 	return nil

@@ -50,7 +50,7 @@ func (c *Conn) await(w *waiting, d *deadline, more <-chan struct{}, ready func()
 
 // takeTurn waits for completions and handles them. The caller has the turn.
 func (c *Conn) takeTurn(ctx context.Context) {
-	n, err := c.cq.Wait(ctx, c.wcs)
+	n, err := c.link.CQ.Wait(ctx, c.wcs)
 	if n > 0 {
 		c.handle(c.wcs[:n])
 	} else if err != nil && ctx.Err() == nil {

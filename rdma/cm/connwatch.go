@@ -11,6 +11,7 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/rdmacm"
 	"github.com/goverbs/goverbs/rdma"
+	"github.com/goverbs/goverbs/rdma/cm/internal/protocol"
 	"github.com/goverbs/goverbs/rdma/internal/verberr"
 )
 
@@ -44,11 +45,11 @@ func (c *Conn) peerLeft(ctx context.Context, e Event) {
 	signal(c.moved)
 	ctx, cancel := context.WithTimeout(ctx, c.config.Linger)
 	defer cancel()
-	c.qp.Drain(ctx)
+	c.link.QP.Drain(ctx)
 	select {
 	case c.turn <- struct{}{}:
 		defer c.endTurn()
-		for n, err := c.cq.Poll(c.wcs); n > 0 && err == nil; n, err = c.cq.Poll(c.wcs) {
+		for n, err := c.link.CQ.Poll(c.wcs); n > 0 && err == nil; n, err = c.link.CQ.Poll(c.wcs) {
 			c.handle(c.wcs[:n])
 		}
 	case <-ctx.Done():
@@ -57,7 +58,7 @@ func (c *Conn) peerLeft(ctx context.Context, e Event) {
 	defer c.mu.Unlock()
 	if e.Type == rdmacm.CM_EVENT_DEVICE_REMOVAL {
 		c.fail(&EventError{Verb: "rdma_get_cm_event", Object: c.id.name(), Event: e})
-	} else if c.peerFin&fin == 0 {
+	} else if c.peerFin&protocol.Fin == 0 {
 		c.fail(verberr.ECONNRESET)
 	}
 	signal(c.readable)
@@ -77,10 +78,10 @@ func (c *Conn) beat(ctx context.Context) {
 		case <-ticker.C:
 		}
 		c.mu.Lock()
-		if c.messages == last && c.err == nil && !c.gone {
-			c.sendHeartbeat()
+		if c.link.Messages == last && c.err == nil && !c.gone {
+			c.sendProbe()
 		}
-		last = c.messages
+		last = c.link.Messages
 		c.mu.Unlock()
 	}
 }
@@ -104,7 +105,7 @@ func (c *Conn) awaitRoom(w *waiting, n int) {
 		c.probe.timer.Reset(probeAfter)
 	}
 	// It needs no lock: await takes it for what it calls.
-	c.await(w, c.writeDeadline, c.writable, func() bool { return c.writeErr() != nil || c.room(n) > 0 })
+	c.await(w, c.writeDeadline, c.writable, func() bool { return c.writeErr() != nil || c.protocol.Room(n) > 0 })
 	c.probe.wanted.Store(false)
 }
 
@@ -120,13 +121,12 @@ func (c *Conn) ask() {
 		if !c.probe.wanted.Load() || c.probe.armed.Swap(true) { // the next Write arms it, or has armed it
 			return
 		}
-	} else if c.messages == c.probe.last && c.slotFree(keptByBytes) {
-		if err := c.postControl(0); err != nil {
-			c.fail(err)
+	} else if c.link.Messages == c.probe.last {
+		if c.sendProbe(); c.err != nil {
 			return
 		}
 	}
-	c.probe.last = c.messages
+	c.probe.last = c.link.Messages
 	c.probe.timer.Reset(probeAfter)
 }
 

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/goverbs/goverbs/generated/rdmacm"
+	"github.com/goverbs/goverbs/rdma/cm/internal/protocol"
 	"github.com/goverbs/goverbs/rdma/internal/verberr"
 	"github.com/goverbs/goverbs/runtime"
 )
@@ -54,7 +55,7 @@ func (c *Config) Dial(ctx context.Context, address string) (*Conn, error) {
 // DialIB is Dial to an AF_IB address, to a listener of [Config.ListenIB], on ports with InfiniBand's link layer: see
 // [IBAddr].
 func (c *Config) DialIB(ctx context.Context, to IBAddr) (*Conn, error) {
-	config, err := c.complete()
+	config, err := c.completeIB()
 	if err != nil {
 		return nil, err
 	}
@@ -179,21 +180,19 @@ func (c *Conn) connect(ctx context.Context, to net.Addr) error {
 	if err := c.id.ResolveRoute(ctx, timeout); err != nil {
 		return err
 	}
-	if err := c.open(c.id, &c.config); err != nil {
+	if err := c.open(); err != nil {
 		return err
 	}
-	own := c.hello()
 	step, cancel := context.WithTimeout(ctx, c.config.HandshakeTimeout)
 	defer cancel()
-	answer, err := c.id.ConnectEvent(step, streamParam(), own.marshal())
+	answer, err := c.id.ConnectEvent(step, streamParam(), c.protocol.Hello())
 	switch {
 	case err != nil && ctx.Err() == nil && step.Err() != nil:
 		return noAnswer{c.id.unanswered()}
 	case err != nil:
 		return c.explainRejection(err)
 	}
-	c.peer, err = parseHello(answer.PrivateData)
-	return err
+	return c.protocol.Meet(answer.PrivateData)
 }
 
 // resolveNet resolves an [Addr], from a local address if that is valid, or an [IBAddr].
@@ -213,6 +212,18 @@ func (id *ID) netAddrs() (local, remote net.Addr) {
 	return Addr{id.LocalAddr()}, Addr{id.PeerAddr()}
 }
 
+// open makes the objects of the connection, whose ID has a device.
+func (c *Conn) open() error {
+	return c.protocol.Open(c.id, protocol.Options{Buffer: c.config.Buffer, BusyPoll: c.config.BusyPoll})
+}
+
+// streamParam returns the connection parameters of streams. Soft-RoCE takes 7 retries as retries without end.
+func streamParam() *rdmacm.ConnParam {
+	p := DefaultConnParam()
+	p.RetryCount = 6
+	return &p
+}
+
 // noAnswer means that the listener takes longer than HandshakeTimeout. It has what to look for.
 type noAnswer struct{ hint string }
 
@@ -221,13 +232,6 @@ func (e noAnswer) Error() string {
 }
 func (noAnswer) Unwrap() error { return verberr.ETIMEDOUT }
 func (noAnswer) Timeout() bool { return true }
-
-// streamParam returns the connection parameters of streams. Soft-RoCE takes 7 retries as retries without end.
-func streamParam() *rdmacm.ConnParam {
-	p := DefaultConnParam()
-	p.RetryCount = 6
-	return &p
-}
 
 // explainRejection adds the listener's reason.
 func (c *Conn) explainRejection(err error) error {

@@ -4,7 +4,8 @@
 //
 // # Streams
 //
-// [Dial] and [Listen] return connections that are net.Conn, for any protocol over TCP. [Config] has their options.
+// [Dial] and [Listen] return connections that are net.Conn, for any protocol over TCP. [Config] has their options;
+// Protocol makes them rsockets, for programs in C.
 //
 // # Which library
 //

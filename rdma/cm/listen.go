@@ -58,7 +58,7 @@ func (c *Config) Listen(ctx context.Context, address string) (*Listener, error) 
 // ListenIB is Listen at an AF_IB address, on ports with InfiniBand's link layer: see [IBAddr]. Make the address with
 // NewIBAddr and RDMA_PS_TCP; without a GID it means all ports.
 func (c *Config) ListenIB(at IBAddr) (*Listener, error) {
-	config, err := c.complete()
+	config, err := c.completeIB()
 	if err != nil {
 		return nil, err
 	}
@@ -181,19 +181,18 @@ func (l *Listener) leftover() error {
 func (c *Conn) accept(ctx context.Context, e Event) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, c.config.HandshakeTimeout)
 	defer cancel()
-	if c.peer, err = parseHello(e.PrivateData); err != nil {
+	if err = c.protocol.Meet(e.PrivateData); err != nil {
 		c.id.Reject([]byte(err.Error()))
 		return err
 	}
-	if err = c.open(c.id, &c.config); err != nil {
+	if err = c.open(); err != nil {
 		c.id.Reject([]byte("no resources for one more connection"))
 		return err
 	}
 	if err = c.id.SetAckTimeout(c.config.AckTimeout); err != nil {
 		return err
 	}
-	own := c.hello()
-	return c.id.Accept(ctx, streamParam(), own.marshal())
+	return c.id.Accept(ctx, streamParam(), c.protocol.Hello())
 }
 
 // Accept waits for the next connection.

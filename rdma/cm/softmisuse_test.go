@@ -17,6 +17,7 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/rdmacm"
 	"github.com/goverbs/goverbs/rdma"
+	"github.com/goverbs/goverbs/rdma/cm/internal/protocol"
 	"github.com/goverbs/goverbs/rdma/internal/verberr"
 	"github.com/goverbs/goverbs/rdma/soft"
 )
@@ -147,14 +148,14 @@ func TestSoftDialGivesUp(t *testing.T) {
 		for _, after := range []time.Duration{-time.Second, 20 * time.Millisecond} {
 			ctx, cancel := context.WithTimeout(context.Background(), after)
 			defer cancel()
-			_, err := (&Config{Backend: f, Buffer: minBuffer}).Dial(ctx, at)
+			_, err := (&Config{Backend: f, Buffer: protocol.MinBuffer}).Dial(ctx, at)
 			var timeout net.Error
 			require.ErrorAs(t, err, &timeout)
 			assert.True(t, timeout.Timeout(), "%v", err)
 
 			ctx, cancel = context.WithCancel(context.Background())
 			defer time.AfterFunc(max(after, 0), cancel).Stop()
-			_, err = (&Config{Backend: f, Buffer: minBuffer}).Dial(ctx, at)
+			_, err = (&Config{Backend: f, Buffer: protocol.MinBuffer}).Dial(ctx, at)
 			assert.ErrorIs(t, err, context.Canceled)
 			require.ErrorAs(t, err, &timeout)
 			assert.False(t, timeout.Timeout())
@@ -165,7 +166,7 @@ func TestSoftDialGivesUp(t *testing.T) {
 // TestWriteHearsOfClose: Close says good-bye before a Write under way looks again, which is not the peer's doing.
 func TestWriteHearsOfClose(t *testing.T) {
 	c := newConn(nil, Config{})
-	c.finWanted = fin | done
+	c.finWanted = protocol.Fin | protocol.Done
 	assert.ErrorIs(t, c.writeErr(), verberr.EPIPE)
 	c.err = verberr.ECONNRESET
 	close(c.closed)

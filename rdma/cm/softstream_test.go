@@ -17,6 +17,7 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/rdmacm"
 	"github.com/goverbs/goverbs/rdma"
+	"github.com/goverbs/goverbs/rdma/cm/internal/protocol"
 	"github.com/goverbs/goverbs/rdma/internal/verberr"
 	"github.com/goverbs/goverbs/rdma/soft"
 )
@@ -47,7 +48,7 @@ func softPipe(t *testing.T, config Config) (client, server *Conn) {
 // fall silent.
 func TestSoftWordsAboutWords(t *testing.T) {
 	a, b := softPipe(t, Config{})
-	const many = 20 * recvDepth
+	const many = 20 * protocol.StreamDepth
 	one := make([]byte, 1)
 	for range many {
 		_, err := a.Write(one)
@@ -57,8 +58,8 @@ func TestSoftWordsAboutWords(t *testing.T) {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	assert.LessOrEqual(t, b.messages, uint64(many/(recvDepth/2)+1))
-	assert.NotZero(t, b.messages)
+	assert.LessOrEqual(t, b.link.Messages, uint64(many/(protocol.StreamDepth/2)+1))
+	assert.NotZero(t, b.link.Messages)
 }
 
 // TestSoftPeerLeavesWithoutAWord: a connection that ends before the peer has said that it writes no more was cut off.
@@ -78,13 +79,13 @@ func TestSoftPeerLeavesWithoutAWord(t *testing.T) {
 func TestPartedOnceSendsHaveEnded(t *testing.T) {
 	c := newConn(nil, Config{})
 	c.cancel = func() {}
-	c.finSent, c.finSeq, c.peerFin, c.completed = fin|done, 7, fin, 7
+	c.finSent, c.finSeq, c.peerFin, c.link.Completed = protocol.Fin|protocol.Done, 7, protocol.Fin, 7
 	assert.True(t, c.parted())
-	c.completed = 6
+	c.link.Completed = 6
 	assert.False(t, c.parted())
-	c.completed, c.peerFin = 7, 0
+	c.link.Completed, c.peerFin = 7, 0
 	assert.False(t, c.parted(), "nor before the peer's")
-	c.peerFin, c.finSent = fin, fin
+	c.peerFin, c.finSent = protocol.Fin, protocol.Fin
 	assert.False(t, c.parted(), "nor after half of it")
 }
 
@@ -92,12 +93,12 @@ func TestPartedOnceSendsHaveEnded(t *testing.T) {
 func TestSoftConfigIsKept(t *testing.T) {
 	a, b := softPipe(t, Config{AckTimeout: 9, ToS: 0x20})
 	for _, c := range []*Conn{a, b} {
-		attr, _, err := c.qp.Query(ibv.QP_TIMEOUT | ibv.QP_RETRY_CNT | ibv.QP_AV)
+		attr, _, err := c.link.QP.Query(ibv.QP_TIMEOUT | ibv.QP_RETRY_CNT | ibv.QP_AV)
 		require.NoError(t, err)
 		assert.EqualValues(t, 6, attr.RetryCnt, "7 is for ever on Soft-RoCE")
 		assert.EqualValues(t, 0x20, attr.AHAttr.GRH.TrafficClass)
 	}
-	attr, _, err := a.qp.Query(ibv.QP_TIMEOUT)
+	attr, _, err := a.link.QP.Query(ibv.QP_TIMEOUT)
 	require.NoError(t, err)
 	assert.EqualValues(t, 9, attr.Timeout)
 	assert.Equal(t, a.LocalAddr(), b.RemoteAddr())
@@ -108,7 +109,7 @@ func TestSoftConfigIsKept(t *testing.T) {
 // TestSoftListenerIsNotHeldUp: a peer that never sends the RTU keeps its place for HandshakeTimeout and no longer.
 func TestSoftListenerIsNotHeldUp(t *testing.T) {
 	f := newFabric(t, soft.Options{})
-	l, err := (&Config{Backend: f, Buffer: minBuffer, Backlog: 1,
+	l, err := (&Config{Backend: f, Buffer: protocol.MinBuffer, Backlog: 1,
 		HandshakeTimeout: 50 * time.Millisecond}).Listen(soon(t), "127.0.0.1:0")
 	keep(t, l, err)
 	ch, err := CreateEventChannelOn(f)
@@ -123,7 +124,7 @@ func TestSoftListenerIsNotHeldUp(t *testing.T) {
 	require.NoError(t, err)
 	// and never takes the answer
 	require.NoError(t,
-		id.Connect(soon(t), &rdmacm.ConnParam{QPNum: 99}, hello{size: minBuffer, depth: recvDepth}.marshal()))
+		id.Connect(soon(t), &rdmacm.ConnParam{QPNum: 99}, protocol.StreamHello(protocol.MinBuffer)))
 	accepted := make(chan error, 1)
 	var accepts sync.WaitGroup
 	defer accepts.Wait()
@@ -136,7 +137,7 @@ func TestSoftListenerIsNotHeldUp(t *testing.T) {
 	})
 	ctx := soon(t)
 	for over := false; !over; { // 50 ms may be too short for a machine with much to do
-		c, err := (&Config{Backend: f, Buffer: minBuffer, HandshakeTimeout: 20 * time.Second}).Dial(ctx,
+		c, err := (&Config{Backend: f, Buffer: protocol.MinBuffer, HandshakeTimeout: 20 * time.Second}).Dial(ctx,
 			l.Addr().String())
 		if err == nil {
 			c.Close()
@@ -196,7 +197,8 @@ func TestSoftFamiliesApart(t *testing.T) {
 		l, err := bound(t, f, rdmacm.PS_TCP, at, func(id *ID) error { return id.SetAFOnly(true) })
 		require.NoError(t, err)
 		require.NoError(t, l.Listen(1))
-		_, err = (&Config{Backend: f, Buffer: minBuffer, HandshakeTimeout: 20 * time.Second}).Dial(soon(t), other)
+		config := &Config{Backend: f, Buffer: protocol.MinBuffer, HandshakeTimeout: 20 * time.Second}
+		_, err = config.Dial(soon(t), other)
 		assert.ErrorIs(t, err, verberr.ECONNREFUSED)
 	}
 }

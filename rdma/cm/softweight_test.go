@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/goverbs/goverbs/rdma/cm/internal/protocol"
 	"github.com/goverbs/goverbs/rdma/soft"
 )
 
@@ -23,7 +24,7 @@ func TestSoftStreamWeight(t *testing.T) {
 		most  = 64 << 10
 		pairs = 200
 	)
-	config := &Config{Backend: newFabric(t, soft.Options{}), Buffer: minBuffer}
+	config := &Config{Backend: newFabric(t, soft.Options{}), Buffer: protocol.MinBuffer}
 	l, err := config.Listen(soon(t), "127.0.0.1:0")
 	keep(t, l, err)
 	connect := func() {

@@ -68,9 +68,9 @@ type ends struct {
 	theirs  netip.Addr
 }
 
-// onEnds runs a test against C's programs: with Go over C's library on the same device, and with Go on the software
-// device, which speaks to Soft-RoCE over IPv4 and IPv6.
-func onEnds(t *testing.T, test func(t *testing.T, e ends)) {
+// onEnds runs a test of so many connections against C's programs: with Go over C's library on the same device, and with
+// Go on the software device, which speaks to Soft-RoCE over IPv4 and IPv6.
+func onEnds(t *testing.T, connections int, test func(t *testing.T, e ends)) {
 	t.Helper()
 	inGuest(t, "the other end is a program of rdmacm-utils")
 	t.Run("libraries", func(t *testing.T) {
@@ -83,7 +83,7 @@ func onEnds(t *testing.T, test func(t *testing.T, e ends)) {
 		for _, e := range []ends{{fabric, a.Soft4, a.Kernel4}, {fabric, a.Soft6, a.Kernel6}} {
 			t.Run(rig.Version(e.own), func(t *testing.T) { test(t, e) })
 		}
-		a.NoRepeats(t)
+		a.NoRepeats(t, 2*connections)
 	})
 }
 
@@ -91,7 +91,7 @@ func onEnds(t *testing.T, test func(t *testing.T, e ends)) {
 var sixteen = ibv.QPInitAttr{Cap: ibv.QPCap{MaxSendWR: 1, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1,
 	MaxInlineData: 16}, SQSigAll: 1}
 
-func TestRDMAClientOfC(t *testing.T) { onEnds(t, rdmaClient) }
+func TestRDMAClientOfC(t *testing.T) { onEnds(t, 1, rdmaClient) }
 
 func rdmaClient(t *testing.T, e ends) {
 	at := netip.AddrPortFrom(e.own, 7474)
@@ -148,7 +148,7 @@ func TestClientOfCAsksAtOnce(t *testing.T) {
 	assert.Less(t, took, timeout)
 }
 
-func TestRDMAServerOfC(t *testing.T) { onEnds(t, rdmaServer) }
+func TestRDMAServerOfC(t *testing.T) { onEnds(t, 1, rdmaServer) }
 
 func rdmaServer(t *testing.T, e ends) {
 	at := netip.AddrPortFrom(e.theirs, 7475)
@@ -268,7 +268,7 @@ func (p *ping) tell(t *testing.T, length int) {
 	require.NoError(t, p.id.PostSend(2, b, p.out, 0))
 }
 
-func TestRPingClientOfC(t *testing.T) { onEnds(t, rpingClient) }
+func TestRPingClientOfC(t *testing.T) { onEnds(t, 1, rpingClient) }
 
 func rpingClient(t *testing.T, e ends) {
 	at := netip.AddrPortFrom(e.own, 7476)
@@ -306,7 +306,7 @@ func rpingClient(t *testing.T, e ends) {
 	assert.Contains(t, c.ended(t), fmt.Sprintf("ping data: rdma-ping-%d: ", pings-1))
 }
 
-func TestRPingServerOfC(t *testing.T) { onEnds(t, rpingServer) }
+func TestRPingServerOfC(t *testing.T) { onEnds(t, 1, rpingServer) }
 
 func rpingServer(t *testing.T, e ends) {
 	at := netip.AddrPortFrom(e.theirs, 7477)

@@ -86,7 +86,7 @@ func (x *exchanger) receives(t *testing.T, before int) (wc ibv.WC) {
 	return wc
 }
 
-func TestUCMatoseClientOfC(t *testing.T) { onEnds(t, ucmatoseClient) }
+func TestUCMatoseClientOfC(t *testing.T) { onEnds(t, 1, ucmatoseClient) }
 
 func ucmatoseClient(t *testing.T, e ends) {
 	at := netip.AddrPortFrom(e.own, 7478)
@@ -108,7 +108,7 @@ func ucmatoseClient(t *testing.T, e ends) {
 	assert.Contains(t, c.ended(t), "return status 0")
 }
 
-func TestUCMatoseServerOfC(t *testing.T) { onEnds(t, ucmatoseServer) }
+func TestUCMatoseServerOfC(t *testing.T) { onEnds(t, 1, ucmatoseServer) }
 
 func ucmatoseServer(t *testing.T, e ends) {
 	at := netip.AddrPortFrom(e.theirs, 7479)
@@ -156,7 +156,7 @@ func (x *exchanger) toUD(t *testing.T, attr ibv.AHAttr, qpn uint32) func(rdma.Se
 	return func(r rdma.SendRequest) { r.UD(ah.Ptr(), qpn, rdmacm.UDP_QKEY) }
 }
 
-func TestUDAddyClientOfC(t *testing.T) { onEnds(t, udaddyClient) }
+func TestUDAddyClientOfC(t *testing.T) { onEnds(t, 1, udaddyClient) }
 
 func udaddyClient(t *testing.T, e ends) {
 	at := netip.AddrPortFrom(e.own, 7174)
@@ -179,7 +179,7 @@ func udaddyClient(t *testing.T, e ends) {
 	assert.Contains(t, c.ended(t), "return status 0")
 }
 
-func TestUDAddyServerOfC(t *testing.T) { onEnds(t, udaddyServer) }
+func TestUDAddyServerOfC(t *testing.T) { onEnds(t, 1, udaddyServer) }
 
 func udaddyServer(t *testing.T, e ends) {
 	at := netip.AddrPortFrom(e.theirs, 7174)

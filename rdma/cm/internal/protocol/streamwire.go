@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-package cm
+package protocol
 
 import (
 	"encoding/binary"
@@ -15,7 +15,7 @@ import (
 // into a receive: the total number of bytes that were read from the ring, and of messages that were received. From
 // these the sender knows how much room the ring has and how many receives are posted.
 
-// hello is what the sides exchange as they connect, in private data, which has no length of its own.
+// Hello is what the sides exchange as they connect, in private data, which has no length of its own.
 type hello struct {
 	ring  uint64 // address of the ring
 	rkey  uint32
@@ -39,6 +39,9 @@ func (h hello) marshal() []byte {
 	return binary.BigEndian.AppendUint32(b, h.size)
 }
 
+// StreamHello is a hello of a stream with a ring of that size, which is nowhere: for tests.
+func StreamHello(size uint32) []byte { return hello{size: size, depth: StreamDepth}.marshal() }
+
 // errProtocol means that the peer violates the protocol.
 var errProtocol = fmt.Errorf("%w: the peer does not keep to the stream protocol", verberr.EPROTO)
 
@@ -54,7 +57,7 @@ func parseHello(b []byte) (h hello, err error) {
 	}
 	h = hello{depth: binary.BigEndian.Uint16(b[6:]), ring: binary.BigEndian.Uint64(b[8:]),
 		rkey: binary.BigEndian.Uint32(b[16:]), size: binary.BigEndian.Uint32(b[20:])}
-	if h.depth < 8 || h.size < minBuffer || h.size > maxBuffer {
+	if h.depth < 8 || h.size < MinBuffer || h.size > MaxBuffer {
 		return h, errNoStream
 	}
 	return h, nil
@@ -62,17 +65,10 @@ func parseHello(b []byte) (h hello, err error) {
 
 // control is a control message.
 type control struct {
-	flags   controlFlags
+	flags   Flags
 	read    uint64 // bytes taken out of the ring
 	handled uint64 // messages received
 }
-
-type controlFlags uint8
-
-const (
-	fin  controlFlags = 1 << iota // no more data will come
-	done                          // no more data will be read
-)
 
 const controlSize = 24
 
@@ -83,5 +79,5 @@ func (c control) marshal(b []byte) []byte {
 }
 
 func parseControl(b []byte) control {
-	return control{controlFlags(b[0]), binary.BigEndian.Uint64(b[8:]), binary.BigEndian.Uint64(b[16:])}
+	return control{Flags(b[0]), binary.BigEndian.Uint64(b[8:]), binary.BigEndian.Uint64(b[16:])}
 }

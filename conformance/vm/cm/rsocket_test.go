@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package cm
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"strconv"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/rdma/cm"
+)
+
+// counting is the data of rstream when it verifies: bytes that count on in each direction.
+type counting struct {
+	net.Conn
+	sent, got byte
+}
+
+func (c *counting) send(size int) error {
+	b := make([]byte, size)
+	for i := range b {
+		b[i] = c.sent
+		c.sent++
+	}
+	_, err := c.Write(b)
+	return err
+}
+
+func (c *counting) receive(size int) error {
+	b := make([]byte, size)
+	if _, err := io.ReadFull(c, b); err != nil {
+		return err
+	}
+	for i := range b {
+		if b[i] != c.got {
+			return fmt.Errorf("byte %d of %d is %#x, not %#x", i, size, b[i], c.got)
+		}
+		c.got++
+	}
+	return nil
+}
+
+// streamTest is a test of rstream: so many times, some transfers one way and then the other.
+type streamTest struct {
+	ways                        string // of rstream: blocking, or with rpoll
+	size, iterations, transfers int
+}
+
+func (s streamTest) args(port string, more ...string) []string {
+	return append([]string{"-p", port, "-S", strconv.Itoa(s.size), "-I", strconv.Itoa(s.iterations),
+		"-C", strconv.Itoa(s.transfers), "-T", s.ways, "-T", "v"}, more...)
+}
+
+// run is an end of the test.
+func (s streamTest) run(conn net.Conn, client bool) error {
+	c := &counting{Conn: conn}
+	steps := [2]func(int) error{c.receive, c.send}
+	if client {
+		steps = [2]func(int) error{c.send, c.receive}
+	}
+	for _, step := range steps {
+		if err := step(16); err != nil {
+			return err
+		}
+	}
+	for range s.iterations {
+		for _, step := range steps {
+			for range s.transfers {
+				if err := step(s.size); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// streamTests are many where make vm-rsockets asks for them, and else the two that are quick.
+var streamTests = func() []streamTest {
+	all := []streamTest{{"b", 64, 10, 1}, {"a", 1 << 16, 1, 4}, {"b", 64, 40, 1}, {"a", 64, 20, 1}, {"b", 1000, 2, 400},
+		{"a", 1000, 2, 200}, {"b", 1 << 16, 1, 20}, {"a", 1 << 20, 2, 3}}
+	if os.Getenv(tcpRoot) == "" {
+		return all[:2]
+	}
+	return all
+}()
+
+// TestRSocketServesRStream: Go is the server, C's rstream the client.
+func TestRSocketServesRStream(t *testing.T) {
+	unchanged(t)
+	onEnds(t, len(streamTests), func(t *testing.T, e ends) {
+		l, err := rsocketOn(e).Listen(soon(t), netip.AddrPortFrom(e.own, 7501).String())
+		keep(t, l, err)
+		for _, s := range streamTests {
+			c := run(t, "rstream", s.args("7501", "-s", e.own.String(), "-k", "1")...)
+			conn, err := l.AcceptRDMA(soon(t))
+			require.NoError(t, err, "%s", &c.out)
+			require.NoError(t, conn.SetDeadline(time.Now().Add(patience)))
+			require.NoError(t, s.run(conn, false), "%+v: %s", s, &c.out)
+			_, err = conn.Read(make([]byte, 1))
+			assert.ErrorIs(t, err, io.EOF, "%+v", s)
+			assert.NoError(t, conn.Close())
+			c.ended(t)
+		}
+	})
+}
+
+// TestRSocketAsksRStream: C's rstream is the server, Go the client.
+func TestRSocketAsksRStream(t *testing.T) {
+	unchanged(t)
+	onEnds(t, len(streamTests), func(t *testing.T, e ends) {
+		for i, s := range streamTests {
+			port := strconv.Itoa(7502 + i)
+			c := run(t, "rstream", s.args(port, "-b", e.theirs.String())...)
+			conn := patiently(t, func() (*cm.Conn, error) {
+				return rsocketOn(e).Dial(soon(t), net.JoinHostPort(e.theirs.String(), port))
+			})
+			require.NoError(t, conn.SetDeadline(time.Now().Add(patience)))
+			require.NoError(t, s.run(conn, true), "%+v: %s", s, &c.out)
+			assert.NoError(t, conn.Close())
+			c.ended(t)
+		}
+	})
+}
+
+// TestRSocketOfAKilledProgram: the stream ends with an error, and nothing is left of it.
+func TestRSocketOfAKilledProgram(t *testing.T) {
+	unchanged(t)
+	onEnds(t, 1, func(t *testing.T, e ends) {
+		l, err := rsocketOn(e).Listen(soon(t), netip.AddrPortFrom(e.own, 7515).String())
+		keep(t, l, err)
+		s := streamTest{"b", 1000, 1, 1 << 20}
+		c := run(t, "rstream", s.args("7515", "-s", e.own.String())...)
+		conn, err := l.AcceptRDMA(soon(t))
+		require.NoError(t, err)
+		require.NoError(t, conn.SetDeadline(time.Now().Add(patience)))
+		first := &counting{Conn: conn}
+		require.NoError(t, first.receive(16))
+		require.NoError(t, first.send(16))
+		require.NoError(t, first.receive(100_000))
+		require.NoError(t, c.cmd.Process.Kill())
+		<-c.done
+		_, err = io.Copy(io.Discard, conn)
+		assert.ErrorIs(t, err, syscall.ECONNRESET)
+		_, err = conn.Write([]byte{0})
+		assert.Error(t, err)
+		assert.NoError(t, conn.Close())
+	})
+}
+
+func rsocketOn(e ends) *cm.Config {
+	return &cm.Config{Backend: e.backend, Protocol: cm.RSocket, HandshakeTimeout: patience}
+}

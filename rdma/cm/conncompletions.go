@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package cm
+
+import (
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/cm/internal/protocol"
+)
+
+// handle handles completions, posts their receives again, and wakes waiting goroutines.
+func (c *Conn) handle(wcs []ibv.WC) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i := range wcs {
+		wc := &wcs[i]
+		switch {
+		case wc.Status != ibv.WC_SUCCESS:
+			c.completionFailed(wc)
+			continue
+		case wc.WRID&protocol.RecvBit == 0:
+			c.link.SendDone(wc.WRID)
+			continue
+		}
+		flags, err := c.protocol.Received(wc, c.peerFin)
+		if err != nil {
+			c.fail(err)
+			break
+		}
+		c.peerFin |= flags
+		c.protocol.AddRecv(wc)
+	}
+	if c.link.Recvs.Len() > 0 && c.err == nil && !c.gone {
+		if _, err := c.link.QP.PostRecv(c.link.Recvs); err != nil {
+			c.fail(err)
+		}
+	}
+	c.link.Recvs.Reset()
+	if c.peerFin&protocol.Done != 0 {
+		c.finWanted |= protocol.Fin // nobody would read our data, so the peer need not wait
+	}
+	c.sendControl()
+	signal(c.readable)
+	signal(c.writable)
+	signal(c.moved)
+}
+
+// sendControl tells the peer what it has to know, if there is room for it. The caller holds mu.
+func (c *Conn) sendControl() {
+	if c.err != nil || c.gone {
+		return
+	}
+	told, err := c.protocol.Tell(c.finWanted &^ c.finSent)
+	if err != nil {
+		c.fail(err)
+		return
+	}
+	if c.finSent |= told; told != 0 {
+		c.finSeq = c.link.Messages
+	}
+}
+
+// sendProbe makes the peer's device answer. The caller holds mu.
+func (c *Conn) sendProbe() {
+	if err := c.protocol.Probe(); err != nil {
+		c.fail(err)
+	}
+}

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+// Package protocol has what the ends of stream connections say to each other, and the queue pair and the memory over
+// which they say it. It knows nothing of goroutines, waiting and deadlines.
+package protocol
+
+import (
+	"github.com/goverbs/goverbs/generated/ibv"
+)
+
+// Protocol is what the two sides of a stream connection say to each other: a [Stream], or that of C's rsockets. Its
+// calls are made one at a time; CopyOut and Link.Stage may be made at any time, by the reader and by the writer.
+type Protocol interface {
+	// Objects returns what the protocol runs over.
+	Objects() *Link
+	// Open makes the objects, and posts all receives.
+	Open(over Device, options Options) error
+	// Hello returns what the peer has to know, in private data.
+	Hello() []byte
+	// Meet takes the peer's hello. It does not trust it.
+	Meet(hello []byte) error
+
+	// Unread is the number of bytes that wait for Read; CopyOut copies them, and Took says how many were.
+	Unread() uint64
+	CopyOut(p []byte, n uint64) int
+	Took(n int)
+	// Room returns how many of n bytes to send in one piece now.
+	Room(n int) int
+	// PostData sends a piece that is in staging, or inline. It returns false if there is no room any more.
+	PostData(piece []byte, inline bool) (bool, error)
+
+	// Received handles a received message, and returns the peer's flags of which it tells; said are those of before.
+	// It does not trust the peer: impossible values are an error.
+	Received(wc *ibv.WC, said Flags) (Flags, error)
+	// AddRecv adds the receive of a message that was handled to the batch of receives.
+	AddRecv(wc *ibv.WC)
+	// Tell tells the peer flags, and what else it has to know, as far as there is room. It returns the flags told.
+	Tell(flags Flags) (Flags, error)
+	// Probe sends something that the peer's device has to acknowledge, if there is room.
+	Probe() error
+	// AnswersEnd reports whether a peer that was told the end says its own end at once.
+	AnswersEnd() bool
+}
+
+// Flags are what a side tells once.
+type Flags uint8
+
+const (
+	Fin  Flags = 1 << iota // no more data will come
+	Done                   // no more data will be read
+)

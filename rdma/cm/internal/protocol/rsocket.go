@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package protocol
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+)
+
+// rsocketDepth is how many receives an rsocket has. With the slot that rdma adds, it is a power of two.
+const rsocketDepth = 255
+
+// maxControls is how many control messages may be under way. Data leaves them free slots of the send queue.
+const maxControls = 4
+
+// RSocket is the protocol of librdmacm's rsockets. The ring is announced in halves: the peer writes its data into what
+// was announced to it, in order, and learns of the next half when that is free. It is told where in its own list, into
+// which this side writes.
+type RSocket struct {
+	Link
+	ring    []byte // the peer writes here, and
+	targets []byte // what it announces, here
+
+	arrived, read     uint64 // bytes: written to the ring, and read from it
+	announced         uint64 // bytes that the peer may write
+	handled, toldHand uint64 // messages of data
+	theirs            uint32 // the entry of the peer's list that is written next
+	controls          [maxControls]uint64
+	unfinished        int // the number of control messages under way, which are in controls
+	over              bool
+
+	peer         rsocketHello
+	windows      [targetEntries]target // what the peer has announced, and may still be written
+	current      int                   // the one that is written
+	announces    int                   // the one that the peer announces next
+	sent, credit uint16                // messages of data that were sent, and may be
+}
+
+// target is memory of a peer that may be written.
+type target struct {
+	address     uint64
+	key, length uint32
+}
+
+func (r *RSocket) Objects() *Link { return &r.Link }
+
+func (r *RSocket) Open(over Device, options Options) error {
+	size := options.Buffer
+	want := demand{rsocketDepth, 1, size + targetEntries*targetSize, targetSize}
+	if err := r.Link.open(over, options, want); err != nil {
+		return err
+	}
+	r.ring, r.targets = r.buffers[0].Bytes()[:size], r.buffers[0].Bytes()[size:]
+	r.announced = uint64(size / 2)
+	r.theirs = 1
+	r.announces = 1
+	for range rsocketDepth {
+		r.Recvs.Recv(RecvBit)
+	}
+	_, err := r.QP.PostRecv(r.Recvs)
+	r.Recvs.Reset()
+	return err
+}
+
+func (r *RSocket) Hello() []byte {
+	m := r.mrs[0].Region()
+	key := r.mrs[0].RKey()
+	return rsocketHello{
+		bigEndian: hostIsBigEndian, credits: rsocketDepth,
+		list: target{m.Address + uint64(len(r.ring)), key, targetEntries},
+		data: target{m.Address, key, uint32(len(r.ring) / 2)},
+	}.marshal()
+}
+
+func (r *RSocket) Meet(b []byte) (err error) {
+	if r.peer, err = parseRSocketHello(b); err != nil {
+		return err
+	}
+	r.windows[0] = r.peer.data
+	r.credit = r.peer.credits
+	return nil
+}
+
+func (r *RSocket) Unread() uint64 { return r.arrived - r.read }
+
+func (r *RSocket) Took(n int) { r.read += uint64(n) }
+
+func (r *RSocket) CopyOut(p []byte, n uint64) int { return copyRing(p, r.ring, r.read, n) }
+
+// Room never waits for more: the peer announces half of its ring at a time.
+func (r *RSocket) Room(n int) int {
+	own := uint64(len(r.staging))
+	here := own - (r.staged - r.unstaged)
+	kept := r.Messages-r.Completed+maxControls < sendDepth
+	if r.sent == r.credit || !kept || here < min(uint64(n), own/stagingParts) {
+		return 0
+	}
+	return int(min(uint64(n), uint64(r.windows[r.current].length), here, own-r.staged%own, own/stagingParts, maxPiece))
+}
+
+func (r *RSocket) PostData(piece []byte, inline bool) (bool, error) {
+	to := &r.windows[r.current]
+	if r.over || r.Room(len(piece)) < len(piece) {
+		return false, nil
+	}
+	r.sends.Reset()
+	w := r.sends.WriteImm(r.Messages, to.address, to.key, word(opData, uint32(len(piece))))
+	r.data(w, piece, inline)
+	if err := r.post(w, r.halfStaged()); err != nil {
+		return false, err
+	}
+	to.address += uint64(len(piece))
+	if to.length -= uint32(len(piece)); to.length == 0 {
+		r.current = (r.current + 1) % targetEntries
+	}
+	r.sent++
+	return true, nil
+}
+
+// Received handles a message; flags are the peer's.
+func (r *RSocket) Received(wc *ibv.WC, said Flags) (Flags, error) {
+	if wc.Opcode != ibv.WC_RECV_RDMA_WITH_IMM {
+		return 0, fmt.Errorf("%w: %v of %d bytes", errRSocket, wc.Opcode, wc.ByteLen)
+	}
+	imm := wc.ImmData().Host()
+	switch op, value := imm>>opShift, imm&(1<<opShift-1); op {
+	case opData:
+		room := r.announced - r.arrived
+		switch {
+		case said&Fin != 0:
+			return 0, fmt.Errorf("%w: %d bytes after its end of data", errRSocket, value)
+		case uint64(value) > room:
+			return 0, fmt.Errorf("%w: %d bytes, and there is room for %d", errRSocket, value, room)
+		case value != wc.ByteLen:
+			return 0, fmt.Errorf("%w: it says %d bytes, and has written %d", errRSocket, value, wc.ByteLen)
+		}
+		r.arrived += uint64(value)
+		r.handled++
+		return 0, nil
+	case opSGL:
+		switch wc.ByteLen {
+		case 0:
+		case targetSize:
+			r.windows[r.announces] = parseTarget(r.targets[r.announces*targetSize:])
+			r.announces = (r.announces + 1) % targetEntries
+		default:
+			return 0, fmt.Errorf("%w: an announcement of %d bytes", errRSocket, wc.ByteLen)
+		}
+		r.credit = uint16(value)
+		return 0, nil
+	case opControl:
+		switch value {
+		case controlDisconnect:
+			r.over = true
+			return Fin | Done, nil
+		case controlKeepalive:
+			return 0, nil
+		case controlShutdown:
+			return Fin, nil
+		}
+	}
+	return 0, fmt.Errorf("%w: message %#08x", errRSocket, imm)
+}
+
+func (r *RSocket) AddRecv(*ibv.WC) { r.Recvs.Recv(RecvBit) }
+
+// Tell tells one thing after the other. Nothing is told to a peer that has disconnected: its memory may be gone.
+func (r *RSocket) Tell(flags Flags) (told Flags, err error) {
+	for err == nil && !r.over && r.mayControl() {
+		half := uint64(len(r.ring) / 2)
+		credit := word(opSGL, uint32(uint16(r.handled+rsocketDepth)))
+		switch {
+		case flags != told:
+			value := uint32(controlShutdown)
+			if flags&Done != 0 {
+				value = controlDisconnect
+			}
+			told = flags
+			err = r.postControl(word(opControl, value), 0, nil)
+		case told&Done != 0:
+			return told, nil
+		case r.announced+half-r.read <= uint64(len(r.ring)):
+			m := r.mrs[0].Region()
+			next := target{m.Address + r.announced%uint64(len(r.ring)), r.mrs[0].RKey(), uint32(half)}
+			at := r.peer.list.address + uint64(r.theirs)*targetSize
+			err = r.postControl(credit, at, next.marshal(r.peer.order()))
+			r.announced += half
+			r.theirs = (r.theirs + 1) % r.peer.list.length
+			r.toldHand = r.handled
+		case r.handled-r.toldHand >= rsocketDepth/2:
+			err = r.postControl(credit, 0, nil)
+			r.toldHand = r.handled
+		default:
+			return told, nil
+		}
+	}
+	return told, err
+}
+
+// mayControl reports whether one more control message may be sent.
+func (r *RSocket) mayControl() bool {
+	for r.unfinished > 0 && r.controls[0] < r.Completed {
+		copy(r.controls[:], r.controls[1:r.unfinished])
+		r.unfinished--
+	}
+	return r.unfinished < maxControls && r.mayPost()
+}
+
+// postControl sends a control message, with what is written to an address of the peer's list, or nothing.
+func (r *RSocket) postControl(imm ibv.BE32, at uint64, b []byte) error {
+	r.sends.Reset()
+	var key uint32
+	if b != nil {
+		key = r.peer.list.key
+	}
+	w := r.sends.WriteImm(r.Messages, at, key, imm)
+	if b != nil {
+		r.text(w, b)
+	}
+	r.controls[r.unfinished] = r.Messages
+	r.unfinished++
+	return r.post(w, true)
+}
+
+// Probe writes no bytes, as keepalives of C do.
+func (r *RSocket) Probe() error {
+	if r.over || !r.mayControl() {
+		return nil
+	}
+	r.sends.Reset()
+	return r.post(r.sends.Write(r.Messages, r.peer.list.address, r.peer.list.key), true)
+}
+
+// answersEnd: a peer that was told the end says its own when its program closes.
+func (r *RSocket) AnswersEnd() bool { return false }
+
+var hostIsBigEndian = binary.NativeEndian.Uint16([]byte{0, 1}) == 1

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package protocol
+
+import (
+	"encoding/binary"
+	"encoding/hex"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+)
+
+// TestRSocketHello: the bytes, and what no peer says.
+func TestRSocketHello(t *testing.T) {
+	h := rsocketHello{credits: 384, list: target{0x1122334455667788, 0x99aabbcc, 2}, data: target{0x1000, 7, 65536}}
+	b := h.marshal()
+	assert.Equal(t, "0100018000000000"+"112233445566778899aabbcc00000002"+"00000000000010000000000700010000",
+		hex.EncodeToString(b))
+	got, err := parseRSocketHello(append(b, make([]byte, 16)...)) // padded, as private data is
+	require.NoError(t, err)
+	assert.Equal(t, h, got)
+	h.bigEndian = true
+	got, err = parseRSocketHello(h.marshal())
+	require.NoError(t, err)
+	assert.Equal(t, binary.ByteOrder(binary.BigEndian), binary.ByteOrder(got.order()))
+	for name, change := range map[string]func(b []byte) []byte{
+		"nothing":         func(b []byte) []byte { return nil },
+		"too short":       func(b []byte) []byte { return b[:rsocketHelloSize-1] },
+		"another version": func(b []byte) []byte { b[0] = 2; return b },
+		"no credits":      func(b []byte) []byte { b[2], b[3] = 0, 0; return b },
+		"a list of one":   func(b []byte) []byte { b[23] = 1; return b },
+		"a stream's":      func(b []byte) []byte { return hello{size: MinBuffer, depth: StreamDepth}.marshal() },
+	} {
+		_, err := parseRSocketHello(change(h.marshal()))
+		assert.ErrorIs(t, err, errNoRSocket, name)
+	}
+}
+
+// rsaid is the completion of a message that has written n bytes.
+func rsaid(op, value, n uint32) *ibv.WC {
+	wc := &ibv.WC{Opcode: ibv.WC_RECV_RDMA_WITH_IMM, WCFlags: ibv.WC_WITH_IMM, ByteLen: n}
+	*wc.ImmData() = word(op, value)
+	return wc
+}
+
+// TestRSocketFromAHostilePeer: what the peer may not say is an error, and changes nothing.
+func TestRSocketFromAHostilePeer(t *testing.T) {
+	r := &RSocket{ring: make([]byte, 128), targets: make([]byte, targetEntries*targetSize), announced: 64, announces: 1}
+	flags, err := r.Received(rsaid(opData, 60, 60), 0)
+	require.NoError(t, err)
+	assert.Zero(t, flags)
+	before := *r
+	send := rsaid(opData, 1, 1)
+	send.Opcode = ibv.WC_RECV
+	for name, bad := range map[string]struct {
+		wc   *ibv.WC
+		said Flags
+	}{
+		"more than it was given":        {rsaid(opData, 5, 5), 0},
+		"far more":                      {rsaid(opData, 1<<opShift-1, 1<<opShift-1), 0},
+		"bytes that it has not written": {rsaid(opData, 4, 0), 0},
+		"data after the end":            {rsaid(opData, 1, 1), Fin},
+		"half an announcement":          {rsaid(opSGL, 9, 8), 0},
+		"an unknown message":            {rsaid(5, 0, 0), 0},
+		"a map that was not offered":    {rsaid(6, 0, 24), 0},
+		"an unknown control message":    {rsaid(opControl, 3, 0), 0},
+		"a send":                        {send, 0},
+	} {
+		flags, err := r.Received(bad.wc, bad.said)
+		assert.ErrorIs(t, err, syscall.EPROTO, name)
+		assert.Zero(t, flags, name)
+		assert.Equal(t, before, *r, name)
+	}
+	target{1 << 40, 5, 32}.put(r.targets[targetSize:])
+	_, err = r.Received(rsaid(opSGL, 70_000, targetSize), 0)
+	require.NoError(t, err)
+	assert.Equal(t, target{1 << 40, 5, 32}, r.windows[1])
+	assert.EqualValues(t, 70_000-1<<16, r.credit)
+	flags, err = r.Received(rsaid(opControl, controlShutdown, 0), 0)
+	assert.Equal(t, Fin, flags)
+	assert.NoError(t, err)
+	flags, err = r.Received(rsaid(opControl, controlDisconnect, 0), Fin)
+	assert.Equal(t, Fin|Done, flags)
+	assert.NoError(t, err)
+}
+
+// put writes an entry as a peer does.
+func (t target) put(b []byte) { copy(b, t.marshal(binary.NativeEndian)) }

@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package protocol
+
+import (
+	"fmt"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+)
+
+// StreamDepth is how many receives a stream has. With the slot that rdma adds for its markers, it is a power of two, to
+// which devices round up.
+const StreamDepth = 63
+
+const maxPiece = 1 << 20 // bytes of one write
+
+// Stream is the protocol of this package, and its progress. Numbers of bytes and messages count from the beginning.
+type Stream struct {
+	Link
+	words []byte // of a control message
+
+	ring  []byte // the peer writes here, and
+	slots []byte // control messages arrive here
+
+	arrived, read     uint64 // bytes: written to the ring, and read from it
+	toldRead          uint64 // the value of read that the peer knows
+	handled, toldHand uint64 // the same for messages
+
+	peer        hello
+	sent        uint64 // bytes
+	taken       uint64 // bytes that the peer has read
+	peerHandled uint64 // messages that the peer has received
+}
+
+func (s *Stream) Objects() *Link { return &s.Link }
+
+func (s *Stream) Open(over Device, options Options) error {
+	err := s.Link.open(over, options, demand{StreamDepth, 1, options.Buffer + StreamDepth*controlSize, controlSize})
+	if err != nil {
+		return err
+	}
+	s.words = make([]byte, 0, controlSize)
+	s.ring, s.slots = s.buffers[0].Bytes()[:options.Buffer], s.buffers[0].Bytes()[options.Buffer:]
+	for slot := range uint64(StreamDepth) {
+		s.addSlot(slot)
+	}
+	_, err = s.QP.PostRecv(s.Recvs)
+	s.Recvs.Reset()
+	return err
+}
+
+func (s *Stream) Hello() []byte {
+	r := s.mrs[0].Region()
+	return hello{ring: r.Address, rkey: s.mrs[0].RKey(), size: uint32(len(s.ring)), depth: StreamDepth}.marshal()
+}
+
+func (s *Stream) Meet(b []byte) (err error) {
+	s.peer, err = parseHello(b)
+	return err
+}
+
+func (s *Stream) addSlot(slot uint64) {
+	r := s.mrs[0].Region()
+	s.Recvs.Recv(RecvBit|slot).SGE(r.Address+uint64(len(s.ring))+slot*controlSize, controlSize, r.LKey)
+}
+
+func (s *Stream) AddRecv(wc *ibv.WC) {
+	s.handled++
+	s.addSlot(wc.WRID &^ RecvBit)
+}
+
+func (s *Stream) Unread() uint64 { return s.arrived - s.read }
+
+func (s *Stream) Took(n int) { s.read += uint64(n) }
+
+// CopyOut copies bytes out of the ring, of which n are the reader's.
+func (s *Stream) CopyOut(p []byte, n uint64) int { return copyRing(p, s.ring, s.read, n) }
+
+// copyRing copies of n bytes at a place of a ring as many as there is room for.
+func copyRing(p, ring []byte, from, n uint64) int {
+	p = p[:min(uint64(len(p)), n)]
+	first := copy(p, ring[from%uint64(len(ring)):])
+	return first + copy(p[first:], ring)
+}
+
+// outstanding returns how many of the peer's receives may be in use.
+func (s *Stream) outstanding() uint64 { return s.Messages - s.peerHandled }
+
+// The last receives of the peer are reserved, so that both sides can always report that receives are free again. Data
+// leaves two of them. A report about read bytes leaves one, and a report about received messages takes the last. Each
+// such message frees at least half of the other side's, so they never run out on both sides at once.
+const (
+	keptByData  = 2
+	keptByBytes = 1
+)
+
+// slotFree reports whether a message may be sent that leaves a number of receives.
+func (s *Stream) slotFree(kept uint64) bool {
+	return s.outstanding()+kept < uint64(s.peer.depth) && s.mayPost()
+}
+
+// must reports whether there is something that the peer has to know, and a receive for it: flags, a number of received
+// messages, or a quarter of the ring that was read.
+func (s *Stream) must(flags Flags, many uint64) bool {
+	return flags != 0 || s.handled-s.toldHand >= many && s.slotFree(0) ||
+		s.read-s.toldRead >= uint64(len(s.ring))/ringParts && s.slotFree(keptByBytes)
+}
+
+// A piece is at most a quarter of the ring, so that the peer can read while the next pieces are sent, and at most half
+// of staging, so that one half is filled while the other is sent. Pieces are no smaller than that, because each one
+// wakes the reader.
+const (
+	ringParts    = 4
+	stagingParts = 2
+)
+
+// Room returns how many of n bytes to send in one piece. It returns 0 rather than send small pieces: the peer reports
+// at every quarter of the ring what it has read, and half of staging completes at once, so more room becomes free.
+func (s *Stream) Room(n int) int {
+	size, own := uint64(s.peer.size), uint64(len(s.staging))
+	there, here := size-(s.sent-s.taken), own-(s.staged-s.unstaged)
+	if !s.slotFree(keptByData) || there < min(uint64(n), size/ringParts) || here < min(uint64(n), own/stagingParts) {
+		return 0
+	}
+	// in one piece of each ring
+	return int(min(uint64(n), there, here, size-s.sent%size, own-s.staged%own, own/stagingParts, maxPiece))
+}
+
+func (s *Stream) PostData(piece []byte, inline bool) (bool, error) {
+	if !s.slotFree(keptByData) { // a control message took the last slot
+		return false, nil
+	}
+	s.sends.Reset()
+	size := uint64(s.peer.size)
+	w := s.sends.WriteImm(s.Messages, s.peer.ring+s.sent%size, s.peer.rkey, ibv.ToBE32(uint32(len(piece))))
+	s.data(w, piece, inline)
+	if err := s.post(w, s.halfStaged()); err != nil {
+		return false, err
+	}
+	s.sent += uint64(len(piece))
+	return true, nil
+}
+
+// postControl sends a control message with everything that the peer does not know yet.
+func (s *Stream) postControl(flags Flags) error {
+	s.words = control{flags, s.read, s.handled}.marshal(s.words)
+	s.sends.Reset()
+	w := s.sends.Send(s.Messages)
+	s.text(w, s.words)
+	if err := s.post(w, flags != 0); err != nil {
+		return err
+	}
+	s.toldRead, s.toldHand = s.read, s.handled
+	return nil
+}
+
+func (s *Stream) Received(wc *ibv.WC, said Flags) (Flags, error) {
+	switch free := uint64(len(s.ring)) - (s.arrived - s.read); {
+	case wc.Opcode == ibv.WC_RECV_RDMA_WITH_IMM:
+		n := uint64(wc.ImmData().Host())
+		if said&Fin != 0 {
+			return 0, fmt.Errorf("%w: %d bytes after its end of data", errProtocol, n)
+		}
+		if n > free {
+			return 0, fmt.Errorf("%w: %d bytes, and there is room for %d", errProtocol, n, free)
+		}
+		s.arrived += n
+		return 0, nil
+	case wc.Opcode != ibv.WC_RECV, wc.ByteLen != controlSize:
+		return 0, fmt.Errorf("%w: %v of %d bytes", errProtocol, wc.Opcode, wc.ByteLen)
+	}
+	m := parseControl(s.slots[(wc.WRID&^RecvBit)*controlSize:])
+	switch {
+	case m.flags&^(Fin|Done) != 0:
+		return 0, fmt.Errorf("%w: flags %#x", errProtocol, m.flags)
+	case m.read > s.sent:
+		return 0, fmt.Errorf("%w: it has read %d bytes of %d", errProtocol, m.read, s.sent)
+	case m.handled > s.Messages:
+		return 0, fmt.Errorf("%w: it has received %d messages of %d", errProtocol, m.handled, s.Messages)
+	}
+	s.taken, s.peerHandled = max(s.taken, m.read), max(s.peerHandled, m.handled)
+	return m.flags, nil
+}
+
+func (s *Stream) Tell(flags Flags) (Flags, error) {
+	if !s.slotFree(keptByData) {
+		flags = 0
+	}
+	if !s.must(flags, StreamDepth/2) {
+		return 0, nil
+	}
+	return flags, s.postControl(flags)
+}
+
+func (s *Stream) Probe() error {
+	if !s.slotFree(keptByBytes) {
+		return nil
+	}
+	return s.postControl(0)
+}
+
+func (s *Stream) AnswersEnd() bool { return true }
