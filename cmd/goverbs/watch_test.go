@@ -3,9 +3,12 @@
 package main
 
 import (
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -17,6 +20,29 @@ func TestWithoutExporter(t *testing.T) {
 	code, _, said := goverbs("exporter")
 	assert.Equal(t, exitFailed, code)
 	assert.Contains(t, said, "go install github.com/goverbs/goverbs/cmd/goverbs/goverbs-exporter@latest")
+}
+
+// TestSmallAndQuick: without symbols the command has 15 MB at most, and it starts within 20 ms.
+func TestSmallAndQuick(t *testing.T) {
+	if os.Getenv("GOVERBS_EVERYTHING") == "" {
+		t.Skip("GOVERBS_EVERYTHING is not set: it links the command once more")
+	}
+	file := filepath.Join(t.TempDir(), "goverbs")
+	build := exec.Command("go", "build", "-trimpath", "-ldflags=-s", "-o", file, ".")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	out, err := build.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	info, err := os.Stat(file)
+	require.NoError(t, err)
+	assert.Less(t, info.Size(), int64(15_000_000))
+	least := time.Hour
+	for range 50 { // a busy machine lets some of them wait
+		begun := time.Now()
+		require.NoError(t, exec.Command(file, "--version").Run())
+		least = min(least, time.Since(begun))
+	}
+	assert.Less(t, least, 20*time.Millisecond)
+	t.Logf("%d bytes, starts and ends in %v", info.Size(), least)
 }
 
 // TestLean: the command has neither a server of HTTP nor the library of Prometheus, which would make it half as large

@@ -366,12 +366,15 @@ func TestARM64(t *testing.T) {
 	out, err := build.CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	headers := t.TempDir() // the emulated machine's own directories have none
-	require.NoError(t, os.Symlink("/usr/include/infiniband", filepath.Join(headers, "infiniband")))
+	for _, of := range []string{"infiniband", "rdma"} {
+		require.NoError(t, os.Symlink("/usr/include/"+of, filepath.Join(headers, of)))
+	}
 	host := filepath.Join(dir, "host")
 	out, err = exec.Command("aarch64-linux-gnu-gcc", "-I"+headers, "-O1", "-o", host, "testdata/host.c",
-		filepath.Join(dir, "libibverbs.so.1"), "-pthread").CombinedOutput()
+		filepath.Join(dir, "libibverbs.so.1"), filepath.Join(dir, "librdmacm.so.1"), "-pthread").CombinedOutput()
 	require.NoError(t, err, "%s", out)
-	for _, name := range []string{"plain", "threads", "handlers"} { // the emulator itself does not survive fork
+	// the emulator itself does not survive fork
+	for _, name := range []string{"plain", "threads", "handlers", "urgent", "interrupts"} {
 		cmd := exec.Command("qemu-aarch64", "-L", "/usr/aarch64-linux-gnu", "-E", "LD_LIBRARY_PATH="+dir, host, name)
 		out, err := cmd.CombinedOutput()
 		require.NoError(t, err, "%s", out)
