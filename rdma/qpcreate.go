@@ -47,7 +47,8 @@ func (p *PD) createQP(verb string, attr *ibv.QPInitAttr, o QueueOptions,
 }
 
 // CreateQPEx creates a queue pair of any kind. attr names objects with their Ptr methods; its CompMask says which of
-// its fields are valid. With IBV_QP_INIT_ATTR_SEND_OPS_FLAGS, a [WRProgram] can post requests.
+// its fields are valid. With IBV_QP_INIT_ATTR_SEND_OPS_FLAGS, a [WRProgram] can post requests, and a checked queue
+// refuses operations that SendOpsFlags do not have, in batches, too.
 //
 // C: ibv_create_qp_ex, ibv_qp_to_qp_ex
 //
@@ -88,6 +89,9 @@ func (d *Device) createQPEx(verb string, attr *ibv.QPInitAttrEx, o QueueOptions,
 	}
 	in := qpInit{verb: verb, parent: d.name, kind: attr.QPType, cap: attr.Cap, all: attr.SQSigAll != 0,
 		sendCQ: attr.SendCQ, recvCQ: attr.RecvCQ, srq: attr.SRQ}
+	if attr.CompMask&ibv.QP_INIT_ATTR_SEND_OPS_FLAGS != 0 {
+		wq.Asked(&o, ibv.QPCreateSendOpsFlags(attr.SendOpsFlags))
+	}
 	queues := &ibv.QPInitAttr{QPType: attr.QPType, Cap: attr.Cap, SendCQ: attr.SendCQ, RecvCQ: attr.RecvCQ}
 	in.lacks = refusal.MissingCQ(queues, attr.CompMask&ibv.QP_INIT_ATTR_IND_TABLE != 0)
 	in.misses = refusal.MissingDomain(attr.QPType, q.pd != nil, attr.CompMask&ibv.QP_INIT_ATTR_XRCD != 0)

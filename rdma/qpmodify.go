@@ -85,12 +85,14 @@ func (q *QP) modify(attr *ibv.QPAttr, mask ibv.QPAttrMask) error {
 }
 
 // ask has C move the queue pair. Libraries of adapters begin their queues anew in RESET, and do not exclude a post that
-// is under way; later ones find the state.
+// is under way; later ones find the state. libefa leaves earlier completions in the completion queue, and crashes in
+// the poll that finds them later: they are put aside before.
 func (q *QP) ask(attr *ibv.QPAttr, mask ibv.QPAttrMask, to ibv.QPState) error {
 	f := func() error { return libibverbs.ModifyQP(q.c, attr, mask) }
 	if mask&ibv.QP_STATE == 0 || to != ibv.QPS_RESET {
 		return f()
 	}
+	q.collect()
 	return wq.Still(q.send, q.recv, f)
 }
 

@@ -4,6 +4,7 @@ package wq
 
 import (
 	"fmt"
+	"math/bits"
 	"strings"
 	"unsafe"
 
@@ -92,7 +93,7 @@ func operandReason(w *ibv.SendWR) string {
 // look.
 func (c *sendChecks) addressed(wrs []ibv.SendWR) bool {
 	for i := range wrs {
-		if to := wrs[i].WR.UD(); (to.AH == 0 || to.RemoteQPN > mostQPN) && wrs[i].Opcode != ibv.WR_DRIVER1 {
+		if to := wrs[i].WR.UD(); (to.AH == 0 || to.RemoteQPN > c.mostQPN) && wrs[i].Opcode != ibv.WR_DRIVER1 {
 			return false
 		}
 	}
@@ -105,14 +106,16 @@ func (c *sendChecks) addressReason(w *ibv.SendWR) string {
 	case !c.datagrams || w.Opcode == ibv.WR_DRIVER1:
 	case to.AH == 0:
 		return "a datagram needs an address handle"
-	case to.RemoteQPN > mostQPN:
-		return "the remote queue pair's number has more than 24 bits"
+	case to.RemoteQPN > c.mostQPN:
+		return c.qpnReason(to.RemoteQPN)
 	}
 	return ""
 }
 
-// mostQPN is the highest number of a queue pair.
-const mostQPN = 1<<24 - 1
+// qpnReason is for a number that a library would cut, so that a message goes to another queue pair.
+func (c *sendChecks) qpnReason(number uint32) string {
+	return fmt.Sprintf("the remote queue pair's number %#x has more than %d bits", number, bits.Len32(c.mostQPN))
+}
 
 // total is the bytes of a message.
 func total(w *ibv.SendWR) (bytes uint64) {
@@ -149,6 +152,10 @@ func (c *sendChecks) reason(w *ibv.SendWR) string {
 	rule := c.rule(w)
 	if c.options.noReads && reads(op) && !Refused(ibv.PostSendValidity(c.qpt, op)) {
 		return fmt.Sprintf(noReadsReason, op)
+	}
+	if c.options.notAsked(op) && !Refused(ibv.PostSendValidity(c.qpt, op)) {
+		return fmt.Sprintf("%v was not asked for when the queue pair was made, and its library may have no room for "+
+			"it: add %v to SendOpsFlags (asked for: %s)", op, ibv.WRBuilder(op).SendOps, c.opcodes(0))
 	}
 	if rule.sges == 0 {
 		return opcodeReason(c.qpt, op)
@@ -205,6 +212,8 @@ func (c *sendChecks) sizeReason(op ibv.WROpcode, flags ibv.SendFlags, s wrSize) 
 		return fmt.Sprintf(noReadsReason, op)
 	case flags&unknownFlags != 0:
 		return fmt.Sprintf("%#x is no send flag that is known", uint32(flags&unknownFlags))
+	case s.toQPN > c.mostQPN:
+		return c.qpnReason(s.toQPN)
 	case s.sges > int(o.MaxSendSGE):
 		return fmt.Sprintf("%d entries, and the queue pair takes %d at most", s.sges, o.MaxSendSGE)
 	case s.inline && s.bytes > uint64(o.MaxInlineData):

@@ -111,7 +111,7 @@ func TestCheckMessages(t *testing.T) {
 		{ibv.QPT_UD, func(b *SendBatch) { b.Send(0x2a).SGE(1, 1, 1) },
 			"a datagram needs an address handle"},
 		{ibv.QPT_UD, func(b *SendBatch) { b.Send(0x2a).SGE(1, 1, 1).UD(8, 1<<24, 1) },
-			"the remote queue pair's number has more than 24 bits"},
+			"the remote queue pair's number 0x1000000 has more than 24 bits"},
 		{ibv.QPT_RC, func(b *SendBatch) { b.BindMW(0x2a, 0, 1, ibv.MWBindInfo{MR: 8, Length: 8}) },
 			"binding needs a memory window and a memory region"},
 		{ibv.QPT_RC, func(b *SendBatch) { b.BindMW(0x2a, 8, 1, ibv.MWBindInfo{Length: 8}) },

@@ -16,6 +16,8 @@ type QueueOptions struct {
 	Cap ibv.QPCap
 	// SQSigAll says that every send request has a completion: sq_sig_all of ibv_qp_init_attr.
 	SQSigAll bool
+	narrow   bool   // the library of the device is libefa: see knowing
+	unasked  uint16 // ibv.QPCreateSendOpsFlags of the operations that send_ops_flags did not have
 	// MaxMessage is the largest message in bytes: max_msg_sz of ibv_port_attr, or the path's MTU for datagrams. 0 means
 	// unknown; then 2 GiB is the limit.
 	MaxMessage uint32
@@ -37,6 +39,32 @@ type QueueOptions struct {
 	Path Path
 	// Providers are looked up before the built-in ones.
 	Providers []provider.Provider
+}
+
+// knowing adds what the library of a provider takes less of than others. libefa writes numbers of remote queue pairs to
+// fields of 16 bits, so that a message would go to another queue pair. It counts a receive without entries, and gives
+// none to the device.
+func (o *QueueOptions) knowing(provider string) { o.narrow = o.narrow || provider == "efa" }
+
+// mostQPN is the highest number of a queue pair.
+func (o *QueueOptions) mostQPN() uint32 {
+	if o.narrow {
+		return 1<<16 - 1
+	}
+	return 1<<24 - 1
+}
+
+// leastRecvSGE is how many entries a receive has at least.
+func (o *QueueOptions) leastRecvSGE() uint32 {
+	if o.narrow && o.Cap.MaxRecvSGE > 0 {
+		return 1
+	}
+	return 0
+}
+
+// notAsked says whether the queue pair was made without an operation.
+func (o *QueueOptions) notAsked(op ibv.WROpcode) bool {
+	return o.unasked&uint16(ibv.WRBuilder(op).SendOps) != 0
 }
 
 // defaultDepth is how many requests each queue of a queue pair takes whose creator does not say it.

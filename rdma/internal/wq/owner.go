@@ -39,6 +39,10 @@ func Refusal(q interface{ refused() error }) error { return q.refused() }
 // Idle says whether nothing is outstanding in a checked queue.
 func Idle(q Postable) bool { return q.idle() }
 
+// Asked says which operations a queue pair was made for, with send_ops_flags: its queue's checks refuse all others, as
+// libraries size their rings for what was asked for (ibv_wr_post(3)).
+func Asked(o *QueueOptions, operations ibv.QPCreateSendOpsFlags) { o.unasked = ^uint16(operations) }
+
 // LimitMessages makes the checks refuse messages of more bytes.
 func LimitMessages(q *SendQueue, most uint32) {
 	q.limit(func(o *QueueOptions) bool {

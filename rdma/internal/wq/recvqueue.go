@@ -22,8 +22,9 @@ type RecvQueue struct {
 	wq     *ibv.WQ  // one of the three
 	states uint32   // bit set of ibv.QPState in which work may be posted
 	sges   uint32   // the most entries
+	least  uint32   // the fewest entries
 
-	_ [32]byte // so that Go aligns it to cache lines
+	_ [28]byte // so that Go aligns it to cache lines
 }
 
 // NewRecvQueue is the receive queue of a queue pair, which has to outlive it. A queue pair with a shared receive queue
@@ -56,6 +57,8 @@ func (q *RecvQueue) make(fn ibv.FuncPtr, object unsafe.Pointer, o *QueueOptions)
 	if err := q.init(q, fn, object, provider.PostRecv, q.verb, o); err != nil || o.Unchecked {
 		return err
 	}
+	o.knowing(q.provider)
+	q.least = o.leastRecvSGE()
 	return q.count(int(o.Cap.MaxRecvWR), true)
 }
 
@@ -88,10 +91,11 @@ func (q *RecvQueue) call(p Path, list, bad uintptr) int32 {
 // inState says whether the queue takes work now.
 func (q *RecvQueue) inState() bool { return q.qp == nil || q.states>>(q.qp.State&31)&1 != 0 }
 
-// tooLong is the first request with more entries than the queue takes, or -1.
-func (q *RecvQueue) tooLong(b *batch, from, to int) int {
+// unfit is the first request with more or fewer entries than the queue takes, or -1.
+func (q *RecvQueue) unfit(b *batch, from, to int) int {
+	most := q.sges - q.least
 	for i := from; i < to; i++ {
-		if uint32(b.wr(i).NumSGE) > q.sges {
+		if uint32(b.wr(i).NumSGE)-q.least > most {
 			return i
 		}
 	}
@@ -99,7 +103,7 @@ func (q *RecvQueue) tooLong(b *batch, from, to int) int {
 }
 
 func (q *RecvQueue) take(b *batch, from, to int) (m mark, ok bool) {
-	if !q.inState() || q.tooLong(b, from, to) >= 0 {
+	if !q.inState() || q.unfit(b, from, to) >= 0 {
 		return m, false
 	}
 	return q.takeRecv(b, from, to)
@@ -109,8 +113,12 @@ func (q *RecvQueue) explain(b *batch, from, to int) error {
 	if !q.inState() {
 		return q.failure(from, b.wr(from).WRID, einval, stateReason(q.qp.State, ibv.WorkQueueRecv))
 	}
-	if i := q.tooLong(b, from, to); i >= 0 {
+	if i := q.unfit(b, from, to); i >= 0 {
 		w := b.wr(i)
+		if uint32(w.NumSGE) < q.least {
+			return q.failure(i, w.WRID, einval, "a receive without entries, which the device's library counts and "+
+				"never gives to the device: give it an entry")
+		}
 		return q.failure(i, w.WRID, einval, fmt.Sprintf("%d entries, and the queue takes %d at most", w.NumSGE, q.sges))
 	}
 	return q.failure(from, b.wr(from).WRID, enomem, q.reason(to-from))

@@ -31,6 +31,7 @@ func NewSendQueue(qp *ibv.QP, o QueueOptions) (*SendQueue, error) {
 	if o.Unchecked {
 		return q, nil
 	}
+	o.knowing(q.provider)
 	q.checks, q.checked, q.connected = sendChecksOf(qp.QPType, &o), true, !takesAddresses(qp.QPType)
 	return q, q.count(int(o.Cap.MaxSendWR), o.SQSigAll)
 }

@@ -17,6 +17,7 @@ type sendChecks struct {
 	rules     [2 * knownOpcodes]sendRule // by opcode; those of inline messages come behind the others
 	states    uint32                     // bit set of ibv.QPState
 	datagrams bool                       // each has an address
+	mostQPN   uint32                     // in it
 	options   QueueOptions
 	qpt       ibv.QPType
 }
@@ -59,10 +60,13 @@ type checksFor struct {
 	sges, inline, most uint32
 	noIPChecksum       bool
 	noReads            bool
+	unasked            uint16
+	narrow             bool
 }
 
 func sendChecksOf(qpt ibv.QPType, o *QueueOptions) *sendChecks {
-	key := checksFor{qpt, o.Cap.MaxSendSGE, o.Cap.MaxInlineData, o.MaxMessage, o.NoIPChecksum, o.noReads}
+	key := checksFor{qpt, o.Cap.MaxSendSGE, o.Cap.MaxInlineData, o.MaxMessage, o.NoIPChecksum, o.noReads, o.unasked,
+		o.narrow}
 	sameChecks.Lock()
 	defer sameChecks.Unlock()
 	if c := sameChecks.all[key].Value(); c != nil {
@@ -70,7 +74,8 @@ func sendChecksOf(qpt ibv.QPType, o *QueueOptions) *sendChecks {
 	}
 	c := newSendChecks(qpt, &QueueOptions{
 		Cap:        ibv.QPCap{MaxSendSGE: key.sges, MaxInlineData: key.inline},
-		MaxMessage: key.most, NoIPChecksum: key.noIPChecksum, noReads: key.noReads,
+		MaxMessage: key.most, NoIPChecksum: key.noIPChecksum, noReads: key.noReads, unasked: key.unasked,
+		narrow: key.narrow,
 	})
 	is := weak.Make(c)
 	sameChecks.all[key] = is
@@ -85,11 +90,13 @@ func sendChecksOf(qpt ibv.QPType, o *QueueOptions) *sendChecks {
 }
 
 func newSendChecks(qpt ibv.QPType, o *QueueOptions) *sendChecks {
-	c := &sendChecks{options: *o, qpt: qpt, states: statesFor(ibv.WorkQueueSend)}
+	c := &sendChecks{options: *o, qpt: qpt, states: statesFor(ibv.WorkQueueSend),
+		mostQPN: o.mostQPN()}
 	// EFA's reliable datagrams are the only requests that queue pairs of a vendor's own type take in a list.
 	c.datagrams = qpt == ibv.QPT_UD || qpt == ibv.QPT_DRIVER
 	for op := range ibv.WROpcode(knownOpcodes) {
-		if !known(op) || Refused(ibv.PostSendValidity(qpt, op)) || o.noReads && reads(op) {
+		if !known(op) || Refused(ibv.PostSendValidity(qpt, op)) || o.noReads && reads(op) ||
+			o.notAsked(op) {
 			continue
 		}
 		rule := sendRule{denied: unknownFlags, sges: uint16(min(o.Cap.MaxSendSGE, 1<<16-2) + 1), most: largestMessage}

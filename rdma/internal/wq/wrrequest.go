@@ -15,6 +15,7 @@ type wrSize struct {
 	bytes  uint64
 	inline bool
 	remote uint64
+	toQPN  uint32 // of a datagram
 }
 
 // WRRequest is a request in a [WRProgram]. It is valid until Reset.
@@ -151,6 +152,7 @@ func (r WRRequest) UD(ah ibv.Ptr[ibv.AH], qpn, qkey uint32) WRRequest {
 		r.p.fail(invalid("WR %d: UD gives it the address of a datagram, and %s has none", r.index,
 			ShortName(r.p.qp.QPBase.QPType)))
 	}
+	r.p.sizes[r.index].toQPN = qpn
 	return r.setter(ibv.WRSetUDAddr, r.p.qp.WRSetUDAddr, uint64(ah), word(qpn), word(qkey)).
 		record(func(w *ibv.SendWR) { *w.WR.UD() = ibv.SendUD{AH: ah, RemoteQPN: qpn, RemoteQKey: qkey} })
 }
