@@ -135,7 +135,7 @@ func (r *Result) manager(ctx context.Context, o *Options) (err error) {
 		{"connect", func() error {
 			param := cm.DefaultConnParam()
 			param.RetryCount, param.RNRRetryCount = 7, 7
-			limited, cancel := context.WithTimeout(ctx, 10*o.Timeout)
+			limited, cancel := context.WithTimeout(ctx, o.Timeout)
 			defer cancel()
 			return m.id.Connect(limited, &param, nil)
 		}},

@@ -111,6 +111,18 @@ func TestFailures(t *testing.T) {
 	assert.ErrorContains(t, err, "goverbs devices lists devices")
 }
 
+// TestPatience: where nobody is, no kind waits longer than it was told to.
+func TestPatience(t *testing.T) {
+	const patience = 500 * time.Millisecond
+	o := &Options{Device: "soft@127.79.0.4", GIDIndex: -1, Peer: "127.79.0.5", Port: 1, CMPort: 17174, Kinds: Kinds,
+		Count: 3, Size: 64, Timeout: patience}
+	start := time.Now()
+	r, err := Run(t.Context(), o)
+	require.NoError(t, err)
+	assert.Equal(t, len(Kinds), r.Failed(), "%+v", r)
+	assert.Less(t, time.Since(start), time.Duration(len(Kinds)+1)*patience)
+}
+
 // TestHostileClients: a server tells what is wrong, and goes on.
 func TestHostileClients(t *testing.T) {
 	o := served(t)
