@@ -52,13 +52,14 @@ test: deps ## set up and test what a change may break; 15 min from nothing, 1 mi
 	@.ci/step together $(MAKE) --no-print-directory -j$(JOBS) --output-sync=recurse $(STEPS:%=step-%)
 
 .PHONY: test-all
-test-all: ## all of make test, and what takes long and seldom fails alone: every kernel, more machines, gRPC, fuzzing, suites of others; 1 h 50 min
+test-all: ## all of make test, and what takes long and seldom fails alone: every kernel, more machines, gRPC, fuzzing, suites of others; 2 h
 	@GOVERBS_EVERYTHING=1 $(MAKE) --no-print-directory test TESTKERNEL=all AGAIN=true
 	@.ci/step dax $(MAKE) --no-print-directory vm-dax
 	@.ci/step unreachable $(MAKE) --no-print-directory vm-unreachable
 	@.ci/step judge-perf $(MAKE) --no-print-directory judge-perf
 	@.ci/step perftest $(MAKE) --no-print-directory vm-perftest
 	@.ci/step rsockets $(MAKE) --no-print-directory vm-rsockets
+	@.ci/step doctor $(MAKE) --no-print-directory vm-doctor
 	@.ci/step grpc $(MAKE) --no-print-directory check-grpc
 	@.ci/step fuzz $(MAKE) --no-print-directory fuzz FUZZTIME=1500x
 	@.ci/step providers $(MAKE) --no-print-directory providers
@@ -209,6 +210,14 @@ vm-bench: vm-deps ## latency of our ping-pong beside those in C, streams beside 
 judge-perf: ## pages of goverbs perf in Chromium, its histograms in HdrHistogram for Java; installs both; 30 s
 	@.ci/deps chromium default-jre-headless libhdrhistogram-java
 	@GOVERBS_JUDGES=1 $(GOTEST) -count=1 ./cmd/goverbs/internal/perf -run 'TestChromium|TestReferenceHistograms'
+
+# nft of Debian 12, and the libraries that it needs
+NFTROOT = -env GOVERBS_NFT=/nft -root bookworm:nftables,libnftables1,libnftnl11,libmnl0,libxtables12,libjansson4,libgmp10,libedit2,libtinfo6,libbsd0,libmd0,libreadline8=/nft
+
+.PHONY: vm-doctor
+vm-doctor: vm-deps ## faults of a host, and between two hosts with a firewall by nft, each named by goverbs doctor and mended as it says; writes conformance/vm/results/doctor-*; 4 min a kernel
+	@$(VM) -again=false -kernel '$(if $(filter all,$(KERNEL)),6.1$(comma)6.12,$(KERNEL))' -timeout 14m $(NFTROOT) -with ./cmd/goverbs -out conformance/vm/results \
+		-- ./conformance/vm/interop ./cmd/goverbs/internal/doctor -run 'TestDoctor$$|TestGuest$$' -v
 
 .PHONY: vm-perftest
 vm-perftest: vm-deps ## goverbs perf with the perftest of Debian 12 and of 13 as its peer, in both roles, on Soft-RoCE; 5 min

@@ -29,9 +29,10 @@ var Kernels = []Kernel{
 }
 
 // wantedModules are loaded in every guest, after what they need.
-// rdma_rxe does without crc32_generic's name in its dependencies and then fails to add a device.
-var wantedModules = []string{"crc32_generic", "dummy", "veth", "8021q", "bonding", "virtio_pci", "virtio_net",
-	"ib_uverbs", "rdma_ucm", "rdma_rxe"}
+// rdma_rxe does without crc32_generic's name in its dependencies and then fails to add a device, and what nf_tables
+// depends on is likewise about crc32c_generic.
+var wantedModules = []string{"crc32_generic", "crc32c_generic", "dummy", "veth", "8021q", "bonding", "virtio_pci",
+	"virtio_net", "nf_tables", "nft_reject_inet", "ib_uverbs", "rdma_ucm", "rdma_rxe"}
 
 // optionalModules are built in, or gone, in some of the kernels.
 var optionalModules = map[string]bool{"crc32_generic": true, "crc32c_generic": true}

@@ -79,8 +79,12 @@ func (r *Root) Programs() (map[string]string, error) {
 	if err != nil {
 		return nil, err
 	}
+	administrators, err := filepath.Glob(filepath.Join(r.Dir, "usr", "sbin", "*"))
+	if err != nil {
+		return nil, err
+	}
 	all := map[string]string{}
-	for _, file := range append(files, older...) {
+	for _, file := range slices.Concat(files, older, administrators) {
 		if info, err := os.Lstat(file); err == nil && info.Mode().IsRegular() && isELF(file) {
 			all[filepath.Base(file)] = file
 		}

@@ -130,3 +130,19 @@ func TestVerdicts(t *testing.T) {
 	assert.Equal(t, ibv.QPT_DRIVER, number[ibv.QPType]("DRIVER", "IBV_QPT_"))
 	assert.Equal(t, ibv.SEND_IP_CSUM, number[ibv.SendFlags]("IP_CSUM", "IBV_SEND_"))
 }
+
+// TestDoctor: goverbs doctor named every fault that was injected, and nothing else, and what it said mended it.
+func TestDoctor(t *testing.T) {
+	for _, kernel := range []string{"6.1", "6.12"} {
+		for file, faults := range map[string]int{"doctor-": 17, "doctor-pair-": 14} {
+			table, ok, err := Read(file+kernel+".csv", 1)
+			require.NoError(t, err)
+			require.True(t, ok, kernel)
+			assert.Len(t, table.Rows, faults)
+			for _, row := range table.Rows {
+				assert.Equal(t, []string{"true", "true"}, row[2:4], "%s %v", kernel, row)
+				assert.NotEqual(t, "false", row[4], "%s %v", kernel, row)
+			}
+		}
+	}
+}

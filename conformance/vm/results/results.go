@@ -13,6 +13,8 @@
 //	                       cannot be provoked, and why
 //	events-KERNEL.csv      which asynchronous events come of what, and which cannot come
 //	removed-KERNEL.csv     what becomes of a device that is taken away while it is open
+//	doctor-KERNEL.csv      faults injected into a host, whether goverbs doctor names each, nothing else with it, and
+//	                       whether its remedy mends it; doctor-pair-KERNEL.csv has those between two hosts
 //	mistakes-KERNEL.csv    what comes of posting what is wrong, and what a checked queue of package rdma says instead
 //	soft.txt               where the software device answers otherwise, and why; its answers are not recorded, but
 //	                       measured whenever tests run

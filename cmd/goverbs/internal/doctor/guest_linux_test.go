@@ -3,12 +3,16 @@
 package doctor
 
 import (
+	"bytes"
 	"context"
+	"encoding/csv"
 	"encoding/json"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -118,30 +122,33 @@ func TestGuest(t *testing.T) {
 	nothing := func() {}
 	const libs = "/usr/lib/x86_64-linux-gnu/"
 	const uverbs, manager = "/dev/infiniband/uverbs0", "/dev/infiniband/rdma_cm"
+	rows, right := [][]string{{"fault", "cause", "named", "nothing else", "mended"}}, 0
 	for _, f := range []struct {
-		cause        string
+		fault, cause string
 		inject, mend func()
 		look         func() []Finding
 		stays        bool // what the fault is cannot be taken away: it is in how the program is started
 	}{
-		{"link.down", func() { require.NoError(t, netlink.LinkSetDown(link)) },
+		{"the interface is down", "link.down", func() { require.NoError(t, netlink.LinkSetDown(link)) },
 			func() { require.NoError(t, netlink.LinkSetUp(link)) }, here, false},
-		{"mtu.small", mtu(700), mtu(1500), here, false},
-		{"mtu.room", mtu(2100), mtu(1500), here, false},
-		{"gids.local", locals, back, here, false},
-		{"nodes.missing", hide(uverbs), undo, here, false},
-		{"nodes.missing", hide(manager), undo, here, false},
-		{"nodes.permission", chmod(uverbs, 0o600), chmod(uverbs, 0o666), other, false},
-		{"nodes.permission", chmod(manager, 0), chmod(manager, 0o666), other, false},
-		{"limits.memlock", locked(4096), locked(limits.Cur), other, false},
-		{"libraries.cm", hide(libs + "librdmacm.so.1"), undo, here, false},
-		{"libraries.verbs", hide(libs + "libibverbs.so.1"), undo, here, false},
-		{"libraries.provider", hide(libs + "libibverbs/librxe-*"), undo, here, false},
-		{"libraries.config", hide("/etc/libibverbs.d/rxe.driver"), undo, here, false},
-		{"env.device", nothing, nothing, wrong, true},
-		{"namespace.netdev", nothing, nothing, elsewhere, true},
-		{"modules.ucm", func() { require.NoError(t, unix.DeleteModule("rdma_ucm", 0)) }, nothing, here, true},
-		{"devices.none", func() { require.NoError(t, netlink.RdmaLinkDel(device)) },
+		{"an MTU of 700", "mtu.small", mtu(700), mtu(1500), here, false},
+		{"an MTU of 2100", "mtu.room", mtu(2100), mtu(1500), here, false},
+		{"the addresses are gone", "gids.local", locals, back, here, false},
+		{"uverbs0 has no node", "nodes.missing", hide(uverbs), undo, here, false},
+		{"rdma_cm has no node", "nodes.missing", hide(manager), undo, here, false},
+		{"uverbs0 is root's alone", "nodes.permission", chmod(uverbs, 0o600), chmod(uverbs, 0o666), other, false},
+		{"nobody may open rdma_cm", "nodes.permission", chmod(manager, 0), chmod(manager, 0o666), other, false},
+		{"4096 bytes may be locked", "limits.memlock", locked(4096), locked(limits.Cur), other, false},
+		{"librdmacm is not there", "libraries.cm", hide(libs + "librdmacm.so.1"), undo, here, false},
+		{"libibverbs is not there", "libraries.verbs", hide(libs + "libibverbs.so.1"), undo, here, false},
+		{"the provider of rxe is not there", "libraries.provider", hide(libs + "libibverbs/librxe-*"), undo, here,
+			false},
+		{"rxe.driver is not there", "libraries.config", hide("/etc/libibverbs.d/rxe.driver"), undo, here, false},
+		{"GOVERBS_DEVICE names no device", "env.device", nothing, nothing, wrong, true},
+		{"another network namespace", "namespace.netdev", nothing, nothing, elsewhere, true},
+		{"rdma_ucm is unloaded", "modules.ucm",
+			func() { require.NoError(t, unix.DeleteModule("rdma_ucm", 0)) }, nothing, here, true},
+		{"the device is removed", "devices.none", func() { require.NoError(t, netlink.RdmaLinkDel(device)) },
 			func() { require.NoError(t, netlink.RdmaLinkAdd(device, "rxe", netdev)) }, here, true},
 	} {
 		t.Run(f.cause, func(t *testing.T) {
@@ -157,13 +164,27 @@ func TestGuest(t *testing.T) {
 			}
 			f.inject()
 			want := []string{f.cause}
-			assert.Eventually(t, func() bool { return assert.ObjectsAreEqual(want, causesOf(f.look())) },
+			found := assert.Eventually(t, func() bool { return assert.ObjectsAreEqual(want, causesOf(f.look())) },
 				10*time.Second, 200*time.Millisecond, "%s: found %+v", f.cause, f.look())
+			named := slices.Contains(causesOf(f.look()), f.cause)
 			f.mend()
+			mended := "cannot be tried"
 			if !f.stays {
-				assert.Eventually(t, func() bool { return len(f.look()) == 0 }, 10*time.Second, 200*time.Millisecond,
-					"%s is mended: %+v", f.cause, f.look())
+				mended = strconv.FormatBool(assert.Eventually(t, func() bool { return len(f.look()) == 0 },
+					10*time.Second, 200*time.Millisecond, "%s is mended: %+v", f.cause, f.look()))
+			}
+			rows = append(rows, []string{f.fault, f.cause, strconv.FormatBool(named), strconv.FormatBool(found),
+				mended})
+			if found {
+				right++
 			}
 		})
+	}
+	t.Logf("named right, and nothing else: %d of %d", right, len(rows)-1)
+	if out := os.Getenv("GOVERBS_OUT"); out != "" {
+		var b bytes.Buffer
+		require.NoError(t, csv.NewWriter(&b).WriteAll(rows))
+		file := filepath.Join(out, "doctor-"+os.Getenv("GOVERBS_GUEST")+".csv")
+		require.NoError(t, os.WriteFile(file, b.Bytes(), 0o644))
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -45,12 +46,25 @@ func (p *Pair) write(w io.Writer) {
 // Probes are how a pair is examined; tests replace them.
 type Probes struct {
 	Ping func(ctx context.Context, o *ping.Options) (*ping.Report, error)
-	// UDP asks what the peer's host does with a datagram to RoCE's port: ECONNREFUSED, or nil for silence.
+	// UDP asks what becomes of a datagram to RoCE's port: EPERM when a firewall of this host drops it, ECONNREFUSED and
+	// the like when it is refused on the way, nil for silence.
 	UDP func(ctx context.Context, peer string) error
+	// TCP tries if a port can be reached at an address of the peer's from one of this host.
+	TCP func(ctx context.Context, from, to netip.Addr, port int) error
 }
 
 // Real probes use the network.
-var Real = Probes{Ping: ping.Run, UDP: knock}
+var Real = Probes{Ping: ping.Run, UDP: knock, TCP: reach}
+
+// reach connects to where goverbs serve listens at all addresses of its host, and hangs up.
+func reach(ctx context.Context, from, to netip.Addr, port int) error {
+	d := net.Dialer{Timeout: 2 * time.Second, LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(from, 0))}
+	conn, err := d.DialContext(ctx, "tcp", netip.AddrPortFrom(to, uint16(port)).String())
+	if err != nil {
+		return err
+	}
+	return conn.Close()
+}
 
 // knock sends a datagram that is no packet of RoCE, which devices drop, and waits shortly for a refusal.
 func knock(ctx context.Context, peer string) error {
@@ -65,21 +79,38 @@ func knock(ctx context.Context, peer string) error {
 	if _, err := conn.Write([]byte("goverbs doctor")); err != nil {
 		return err
 	}
-	if _, err = conn.Read(make([]byte, 1)); errors.Is(err, syscall.ECONNREFUSED) {
-		return err
+	if _, err = conn.Read(make([]byte, 1)); errors.Is(err, os.ErrDeadlineExceeded) {
+		return nil
 	}
-	return nil
+	return err
 }
 
-// ExaminePair tries what works between this host and a peer, where goverbs serve runs, and adds it to a report.
+// troubled says if a problem of this host's device was found: then it is what has to be mended first.
+func (r *Report) troubled(device string) bool {
+	return device != "" && slices.ContainsFunc(r.Findings, func(f Finding) bool {
+		name, _, _ := strings.Cut(f.Where, " ")
+		return f.Level == Problem && name == device
+	})
+}
+
+// ExaminePair tries what works between this host and a peer, where goverbs serve runs, and adds it to a report. What
+// fails for a problem of this host's device is not said twice.
 func ExaminePair(ctx context.Context, probes Probes, o ping.Options, r *Report) error {
 	o.Kinds, o.Count = ping.Kinds, 3
+	if errors.Is(probes.UDP(ctx, o.Peer), syscall.EPERM) {
+		// This host's firewall drops what it sends. A connection manager's ID that sent something can then not be
+		// closed any more: Linux 6.1 waits in cm_destroy_id until the firewall is gone.
+		o.Kinds = []string{ping.RC, ping.UD}
+	}
 	pings, err := probes.Ping(ctx, &o)
 	if err != nil {
 		return err
 	}
 	r.Pair = &Pair{Peer: o.Peer, Pings: pings}
 	r.Checks = append(r.Checks, "pair")
+	if pings.Failed() > 0 && r.troubled(pings.Device) {
+		return nil
+	}
 	x := &pair{ctx: ctx, probes: probes, o: o, report: r}
 	x.keys()
 	if x.pings() {
@@ -124,20 +155,16 @@ func (x *pair) pings() bool {
 	}
 	own, other := endpoints(rc)
 	here, there := rdma.GIDAddress(own.GID), rdma.GIDAddress(other.GID)
-	lost := 0
-	for _, r := range []*ping.Result{rc, ud, cm} {
-		if r.Failure != nil {
-			lost++
-		}
-	}
+	lost := x.report.Pair.Pings.Failed()
+	all := lost == len(x.report.Pair.Pings.Results)
 	switch {
 	case lost == 0:
 		return true
-	case lost == 3 && here.IsValid() && there.IsValid() && here.Is4() != there.Is4():
+	case all && here.IsValid() && there.IsValid() && here.Is4() != there.Is4():
 		x.found("pair.gid", fmt.Sprintf("%v here, %v there", here, there), "")
-	case lost == 3 && errors.Is(x.knock(there), syscall.ECONNREFUSED):
-		x.found("pair.refused", there.String(), there)
-	case lost == 3:
+	case all && here.IsValid() && there.IsValid() && rc.Failure.Step != "make a queue pair":
+		x.silence(rc.Failure, here, there)
+	case all:
 		x.found("pair.roce", rc.Failure.What, remedy(rc.Failure))
 	default:
 		for id, r := range map[string]*ping.Result{"pair.rc": rc, "pair.ud": ud, "pair.cm": cm} {
@@ -149,12 +176,26 @@ func (x *pair) pings() bool {
 	return rc.Failure == nil
 }
 
-// knock asks the host of a GID.
-func (x *pair) knock(there netip.Addr) error {
-	if !there.IsValid() {
-		return nil
+// silence says why nothing of RoCE comes back. TCP tells whether the addresses of the GIDs reach each other: where they
+// do, it is RoCE alone that is kept back.
+func (x *pair) silence(f *ping.Failure, here, there netip.Addr) {
+	way := x.probes.TCP(x.ctx, here, there, x.o.Port)
+	knock := x.probes.UDP(x.ctx, there.String())
+	switch {
+	case way == nil && errors.Is(knock, syscall.EPERM):
+		x.found("pair.firewall", "this host's own drops them", "on this host")
+	case way == nil && knock != nil:
+		x.found("pair.firewall", "they are refused", "on "+there.String()+" and between the hosts")
+	case way == nil:
+		x.found("pair.firewall", "TCP comes through between the same addresses, they do not",
+			"on both hosts and between them")
+	case errors.Is(way, syscall.ECONNREFUSED) && errors.Is(knock, syscall.ECONNREFUSED):
+		x.found("pair.refused", there.String(), there)
+	case !errors.Is(way, syscall.ECONNREFUSED):
+		x.found("pair.address", fmt.Sprintf("from %v to %v: %v", here, there, way), there, there, here)
+	default:
+		x.found("pair.roce", f.What, remedy(f))
 	}
-	return x.probes.UDP(x.ctx, there.String())
 }
 
 // remedy is the likeliest of a failed ping.

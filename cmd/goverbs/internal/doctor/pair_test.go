@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"os"
 	"syscall"
 	"testing"
@@ -27,13 +28,15 @@ type way struct {
 	most       int    // bytes of the largest packet that comes through
 	fails      map[string]ping.Failure
 	refused    error
+	blocked    error // of TCP between the GIDs' addresses
 }
 
 func (p *way) probes() Probes {
 	return Probes{
 		UDP: func(context.Context, string) error { return p.refused },
+		TCP: func(context.Context, netip.Addr, netip.Addr, int) error { return p.blocked },
 		Ping: func(_ context.Context, o *ping.Options) (*ping.Report, error) {
-			r := &ping.Report{Peer: o.Peer}
+			r := &ping.Report{Peer: o.Peer, Device: "rxe0"}
 			for _, kind := range o.Kinds {
 				one := ping.Result{Kind: kind, Own: p.own, Other: p.other, PKeys: []string{"0xffff"},
 					PeerPKeys: []string{p.pkeys}}
@@ -62,18 +65,22 @@ func TestPairFaults(t *testing.T) {
 	}
 	seen := map[string]bool{}
 	for id, change := range map[string]func(p *way){
-		"":             func(*way) {},
-		"pair.tcp":     func(p *way) { p.fails = all("meet over TCP") },
-		"pair.serve":   func(p *way) { p.fails = all("exchange endpoints") },
-		"pair.roce":    func(p *way) { p.fails = all("ping") },
-		"pair.refused": func(p *way) { p.fails, p.refused = all("ping"), syscall.ECONNREFUSED },
-		"pair.rc":      func(p *way) { p.fails = one(ping.RC) },
-		"pair.ud":      func(p *way) { p.fails = one(ping.UD) },
-		"pair.cm":      func(p *way) { p.fails = one(ping.CM) },
-		"pair.gid":     func(p *way) { p.fails, p.other = all("ping"), end("2001:db8::1", 4096) },
-		"pair.pkey":    func(p *way) { p.pkeys = "0x8001" },
-		"pair.mtu":     func(p *way) { p.most = 1400 },
-		"pair.mtus":    func(p *way) { p.other = end("::ffff:192.0.2.2", 1024) },
+		"":           func(*way) {},
+		"pair.tcp":   func(p *way) { p.fails = all("meet over TCP") },
+		"pair.serve": func(p *way) { p.fails = all("exchange endpoints") },
+		"pair.roce":  func(p *way) { p.fails, p.blocked = all("ping"), syscall.ECONNREFUSED },
+		"pair.refused": func(p *way) {
+			p.fails, p.refused, p.blocked = all("ping"), syscall.ECONNREFUSED, syscall.ECONNREFUSED
+		},
+		"pair.firewall": func(p *way) { p.fails = all("ping") },
+		"pair.address":  func(p *way) { p.fails, p.blocked = all("connect the queue pair"), syscall.EHOSTUNREACH },
+		"pair.rc":       func(p *way) { p.fails = one(ping.RC) },
+		"pair.ud":       func(p *way) { p.fails = one(ping.UD) },
+		"pair.cm":       func(p *way) { p.fails = one(ping.CM) },
+		"pair.gid":      func(p *way) { p.fails, p.other = all("ping"), end("2001:db8::1", 4096) },
+		"pair.pkey":     func(p *way) { p.pkeys = "0x8001" },
+		"pair.mtu":      func(p *way) { p.most = 1400 },
+		"pair.mtus":     func(p *way) { p.other = end("::ffff:192.0.2.2", 1024) },
 	} {
 		seen[id] = true
 		p := &way{own: end("::ffff:192.0.2.1", 4096), other: end("::ffff:192.0.2.2", 4096), pkeys: "0x7fff", most: 5000}
@@ -93,6 +100,17 @@ func TestPairFaults(t *testing.T) {
 			assert.Equal(t, 1024, r.Pair.PathMTU)
 		}
 	}
+	own := &way{own: end("::ffff:192.0.2.1", 4096), other: end("::ffff:192.0.2.2", 4096), fails: all("ping"),
+		pkeys: "0xffff", refused: syscall.EPERM}
+	r := &Report{}
+	require.NoError(t, ExaminePair(t.Context(), own.probes(), ping.Options{Peer: "there"}, r))
+	require.Len(t, r.Findings, 1)
+	assert.Contains(t, r.Findings[0].What, "this host's own")
+	assert.Len(t, r.Pair.Pings.Results, 2, "the connection manager's end could not be closed any more")
+	r = &Report{Findings: []Finding{found("namespace.netdev", "rxe0 port 1", "", "eth0", "eth0")}}
+	p := &way{own: end("::ffff:192.0.2.1", 4096), other: end("::ffff:192.0.2.2", 4096), fails: all("ping")}
+	require.NoError(t, ExaminePair(t.Context(), p.probes(), ping.Options{Peer: "there"}, r))
+	assert.Len(t, r.Findings, 1, "what fails for a problem of the host is said twice")
 	for _, c := range causes {
 		assert.True(t, c.id[:5] != "pair." || seen[c.id], "no fault shows %s", c.id)
 	}
@@ -157,7 +175,7 @@ func TestPairsThatFail(t *testing.T) {
 		assert.Equal(t, "pair.refused", r.Findings[0].Cause)
 		assert.Contains(t, r.Findings[0].Fix, "127.79.1.9")
 	})
-	t.Run("pair.roce", func(t *testing.T) { // as with a firewall: TCP comes through, packets of RoCE do not
+	t.Run("pair.firewall", func(t *testing.T) { // as with a firewall: TCP comes through, packets of RoCE do not
 		if os.Getenv("GOVERBS_EVERYTHING") == "" {
 			t.Skip("it waits for 13 s: make test-all runs it")
 		}
@@ -177,7 +195,7 @@ func TestPairsThatFail(t *testing.T) {
 		<-ended
 		require.NoError(t, err)
 		require.Len(t, r.Findings, 1, "%+v", r.Findings)
-		assert.Equal(t, "pair.roce", r.Findings[0].Cause)
-		assert.Contains(t, r.Findings[0].Fix, "let UDP port 4791 through")
+		assert.Equal(t, "pair.firewall", r.Findings[0].Cause)
+		assert.Contains(t, r.Findings[0].Fix, "let UDP port 4791 through, on both hosts")
 	})
 }

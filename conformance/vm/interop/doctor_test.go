@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package interop
+
+import (
+	"bytes"
+	"encoding/csv"
+	"encoding/json"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"github.com/vishvananda/netlink"
+
+	"github.com/goverbs/goverbs/conformance/vm/rig"
+	"github.com/goverbs/goverbs/conformance/vm/wire"
+)
+
+// hosts are two: Soft-RoCE in the guest's namespace, where goverbs doctor runs, and a software device in another one,
+// where goverbs serve does.
+type hosts struct {
+	*rig.Across
+	root    string // of nft
+	serving *exec.Cmd
+	inside  bool // goverbs doctor runs where goverbs serve does, which is the wrong namespace for its device
+}
+
+const (
+	nearFace = "across0" // of rig.Across
+	farFace  = "across1"
+)
+
+// serve starts goverbs serve on the other host with more flags, and waits until it listens.
+func (h *hosts) serve(t *testing.T, flags ...string) {
+	require.NoError(t, h.Inside(func() error { return h.start(flags...) }))
+	h.listens(t)
+}
+
+func (h *hosts) start(flags ...string) error {
+	h.serving = exec.Command("goverbs", append([]string{"serve", "-d", "soft@" + h.Soft4.String()}, flags...)...)
+	h.serving.Stderr = os.Stderr
+	h.serving.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	return h.serving.Start()
+}
+
+func (h *hosts) listens(t *testing.T) {
+	require.Eventually(t, func() bool {
+		return h.Inside(func() error {
+			conn, err := net.DialTimeout("tcp", netip.AddrPortFrom(h.Soft4, 18517).String(), time.Second)
+			if err != nil {
+				return err
+			}
+			return conn.Close()
+		}) == nil
+	}, 30*time.Second, 100*time.Millisecond, "goverbs serve does not listen")
+}
+
+func (h *hosts) stop() {
+	if h.serving != nil {
+		_ = h.serving.Process.Kill()
+		_ = h.serving.Wait()
+		h.serving = nil
+	}
+}
+
+// finding is one of goverbs doctor.
+type finding struct{ Cause, What, Fix string }
+
+// doctor examines the way to the other host, and gives the names of what it finds, sorted and each once.
+func (h *hosts) doctor(t *testing.T, args ...string) (causes []string, all []finding) {
+	flags := []string{"--json", "doctor", "-i", "0s", "-t", "3s", "-d", h.Device}
+	cmd := exec.Command("goverbs", append(flags, args...)...)
+	var wrong bytes.Buffer
+	cmd.Stderr = &wrong
+	var out []byte
+	run := func() error {
+		out, _ = cmd.Output() // it ends with 1 when there are problems
+		return nil
+	}
+	if h.inside {
+		require.NoError(t, h.Inside(run))
+	} else {
+		require.NoError(t, run())
+	}
+	var said struct{ Findings []finding }
+	require.NoError(t, json.Unmarshal(out, &said), "%s%s", out, &wrong)
+	for _, f := range said.Findings {
+		causes = append(causes, f.Cause)
+	}
+	slices.Sort(causes)
+	return slices.Compact(causes), said.Findings
+}
+
+// nft has nft do something on the guest, or on the other host.
+func (h *hosts) nft(t *testing.T, there bool, rule string) {
+	run := func() error {
+		cmd := exec.Command("/usr/bin/nft", rule)
+		cmd.SysProcAttr, cmd.Dir = &syscall.SysProcAttr{Chroot: h.root}, "/"
+		out, err := cmd.CombinedOutput()
+		assert.NoError(t, err, "nft %s: %s", rule, out)
+		return nil
+	}
+	if !there {
+		_ = run()
+		return
+	}
+	require.NoError(t, h.Inside(run))
+}
+
+// face changes an interface of either host.
+func (h *hosts) face(t *testing.T, name string, change func(l netlink.Link) error) {
+	do := func() error {
+		l, err := netlink.LinkByName(name)
+		if err != nil {
+			return err
+		}
+		return change(l)
+	}
+	if name == nearFace {
+		require.NoError(t, do())
+		return
+	}
+	require.NoError(t, h.Inside(do))
+}
+
+// address takes an address from an interface, or gives it.
+func (h *hosts) address(t *testing.T, face string, a netip.Addr, do func(netlink.Link, *netlink.Addr) error) {
+	h.face(t, face, func(l netlink.Link) error {
+		return do(l, &netlink.Addr{IPNet: &net.IPNet{IP: a.AsSlice(), Mask: net.CIDRMask(24, 32)}})
+	})
+}
+
+// pairFault is something wrong between two hosts. mend does what the finding's remedy says, and undo leaves all as it
+// was before.
+type pairFault struct {
+	name, cause        string
+	fix                string // a part of the remedy
+	inject, mend, undo func()
+	args, mended       []string // of goverbs doctor, and when the fault is mended
+}
+
+// filtered is a firewall on one of the hosts, by Debian's nft. What lets RoCE's port through mends it.
+func (h *hosts) filtered(t *testing.T, there bool, hook, rule string) (f pairFault) {
+	f.inject = func() {
+		h.nft(t, there, "add table inet fire")
+		h.nft(t, there, "add chain inet fire wall { type filter hook "+hook+" priority 0; }")
+		h.nft(t, there, "add rule inet fire wall udp dport 4791 "+rule)
+	}
+	f.mend = func() { h.nft(t, there, "insert rule inet fire wall udp dport 4791 accept") }
+	f.undo = func() { h.nft(t, there, "delete table inet fire") }
+	f.name, f.cause, f.fix = hook+" here: "+rule, "pair.firewall", "let UDP port 4791 through"
+	if there {
+		f.name = hook + " there: " + rule
+	}
+	return f
+}
+
+// pairFaults are all of them.
+func (h *hosts) pairFaults(t *testing.T) (all []pairFault) {
+	nothing := func() {}
+	again := func() { h.stop(); h.serve(t) }
+	for _, there := range []bool{false, true} {
+		for _, hook := range []string{"input", "output"} {
+			all = append(all, h.filtered(t, there, hook, "drop"))
+		}
+	}
+	all = append(all, h.filtered(t, true, "input", "reject"),
+		h.filtered(t, true, "input", "reject with icmpx admin-prohibited"))
+	narrow := h.filtered(t, true, "input", "udp length > 900 drop") // like a switch with a small MTU on the way
+	narrow.name, narrow.cause, narrow.fix = "large packets are lost", "pair.mtu", "use packets of 512"
+	mtu := func(face string, n int) {
+		h.face(t, face, func(l netlink.Link) error { return netlink.LinkSetMTU(l, n) })
+	}
+	peer4, peer6 := []string{h.Soft4.String()}, []string{h.Soft6.String()}
+	return append(all, narrow,
+		pairFault{"the MTUs differ", "pair.mtus", "mtu 4192, at " + h.Soft4.String(), func() { mtu(nearFace, 4192) },
+			func() { mtu(farFace, 4192); again() },
+			func() { mtu(nearFace, 1500); mtu(farFace, 1500); again() }, nil, nil},
+		pairFault{"the peer does not serve", "pair.tcp", "start goverbs serve there", h.stop, again, nothing, nil, nil},
+		pairFault{"the peer serves in another namespace", "pair.tcp", "start goverbs serve there", func() {
+			h.stop()
+			h.serving = exec.Command("goverbs", "serve", "-d", h.Device)
+			require.NoError(t, h.serving.Start())
+		}, again, nothing, nil, nil},
+		pairFault{"the peer has another port of the connection manager", "pair.cm", "--cm-port",
+			func() { h.stop(); h.serve(t, "--cm-port", "7175") }, again, nothing, nil, nil},
+		pairFault{"the address of the peer's GID is gone", "pair.address", h.Soft4.String(),
+			func() { h.address(t, farFace, h.Soft4, netlink.AddrDel) },
+			func() { h.address(t, farFace, h.Soft4, netlink.AddrAdd) }, again, peer6, peer4},
+		pairFault{"the own address is gone", "pair.tcp", "make the host reachable",
+			func() { h.address(t, nearFace, h.Kernel4, netlink.AddrDel) },
+			func() { h.address(t, nearFace, h.Kernel4, netlink.AddrAdd) }, nothing, nil, nil},
+		pairFault{"the own namespace is not the device's", "namespace.netdev", "work in the namespace of " + nearFace,
+			func() { h.inside = true }, func() { h.inside = false }, nothing, nil, nil},
+	)
+}
+
+// TestDoctor injects faults between two hosts. goverbs doctor names each, nothing else, and its remedy mends it.
+func TestDoctor(t *testing.T) {
+	kernel := rig.Kernel(t)
+	root := os.Getenv("GOVERBS_NFT")
+	if root == "" {
+		t.Skip("nft is not in this guest: make vm-doctor")
+	}
+	h := &hosts{Across: rig.OpenAcross(t), root: root}
+	h.serve(t)
+	defer h.stop()
+	rows := [][]string{{"fault", "cause", "named", "nothing else", "mended"}}
+	for _, f := range h.pairFaults(t) {
+		if f.args == nil {
+			f.args = []string{h.Soft4.String()}
+		}
+		if f.mended == nil {
+			f.mended = f.args
+		}
+		t.Run(strings.ReplaceAll(f.name, " ", "_"), func(t *testing.T) {
+			f.inject()
+			var causes []string
+			var all []finding
+			found := assert.Eventually(t, func() bool {
+				causes, all = h.doctor(t, f.args...)
+				return slices.Equal(causes, []string{f.cause})
+			}, time.Minute, 500*time.Millisecond)
+			t.Logf("%+v", all)
+			named := slices.IndexFunc(all, func(one finding) bool { return one.Cause == f.cause })
+			assert.True(t, slices.ContainsFunc(all, func(one finding) bool {
+				return one.Cause == f.cause && strings.Contains(one.Fix, f.fix)
+			}), "no remedy says %q", f.fix)
+			f.mend()
+			var left []finding
+			mended := assert.Eventually(t, func() bool {
+				causes, left = h.doctor(t, f.mended...)
+				return len(causes) == 0
+			}, time.Minute, 500*time.Millisecond)
+			if !mended {
+				t.Logf("left: %+v", left)
+			}
+			f.undo()
+			rows = append(rows, []string{f.name, f.cause, strconv.FormatBool(named >= 0), strconv.FormatBool(found),
+				strconv.FormatBool(mended)})
+		})
+	}
+	named := 0
+	for _, row := range rows[1:] {
+		if row[2] == "true" && row[3] == "true" {
+			named++
+		}
+	}
+	t.Logf("named right, and nothing else: %d of %d", named, len(rows)-1)
+	if out := os.Getenv(wire.EnvOut); out != "" {
+		var b bytes.Buffer
+		require.NoError(t, csv.NewWriter(&b).WriteAll(rows))
+		require.NoError(t, os.WriteFile(filepath.Join(out, "doctor-pair-"+kernel+".csv"), b.Bytes(), 0o644))
+	}
+}
