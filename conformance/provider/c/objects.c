@@ -47,12 +47,12 @@ void each(enum kind kind, void (*f)(void *))
 			f(objects[h]);
 }
 
-// A file that is closed takes all of its objects along.
-void free_objects(struct file *f)
+// free_kind frees the queue pairs of a file, or all other objects.
+static void free_kind(struct file *f, bool qps)
 {
 	for (uint32_t h = 1; h <= highest; h++) {
 		struct object *o = objects[h];
-		if (!o || o->file != f)
+		if (!o || o->file != f || (o->kind == QP) != qps)
 			continue;
 		if (o->kind == QP)
 			forget_qp((struct qp *)o);
@@ -60,6 +60,13 @@ void free_objects(struct file *f)
 			close_events(&((struct channel *)o)->events);
 		free_object(o);
 	}
+}
+
+// A file that is closed takes all of its objects along: first those that lead to others.
+void free_objects(struct file *f)
+{
+	free_kind(f, true);
+	free_kind(f, false);
 }
 
 int destroy_object(struct object *o)
