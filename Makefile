@@ -159,7 +159,7 @@ vm: vm-deps ## tests on real kernels with Soft-RoCE; KERNEL=6.1 for one; 6 to 8 
 	@$(RPMAPEER) $(VM) $(VMFLAGS) -kernel '$(RPMAKERNEL)' $(WITHRPMA) -- ./conformance/vm/rpma
 	@.ci/deps iproute2
 	@$(VM) $(VMFLAGS) -kernel '$(KERNEL)' -with ./cmd/goverbs -with ./cmd/goverbs/goverbs-exporter $(WITHRDMA) \
-		-- ./conformance/dropin ./cmd/goverbs/internal/doctor ./cmd/goverbs/internal/top ./cmd/goverbs/internal/exporter -run 'TestQuery|TestPing$$|TestWithoutLibraries|TestGuest'
+		-- ./conformance/dropin ./cmd/goverbs/internal/doctor ./cmd/goverbs/internal/top ./cmd/goverbs/internal/exporter ./cmd/goverbs/internal/trace -run 'TestQuery|TestPing$$|TestWithoutLibraries|TestGuest'
 	@$(VM) $(VMFLAGS) -kernel '$(KERNEL)' -pair -cpus 1 -- ./conformance/vm/pair ./conformance/vm/cm -run '^TestMove$$|TwoHosts'
 
 .PHONY: vm-unreachable
@@ -244,8 +244,9 @@ vm-race: vm-deps ## tests of rdma's objects on real kernels with the race detect
 	@CGO_ENABLED=1 $(VM) -kernel '$(KERNEL)' -memory 2048 -timeout 15m -build=-race -- ./conformance/vm/objects
 
 .PHONY: vm-measure
-vm-measure: vm-deps ## measure again what Soft-RoCE answers, and write conformance/vm/results; 45 s a kernel
+vm-measure: vm-deps ## measure again what Soft-RoCE answers, and write conformance/vm/results; 2 min a kernel
 	@$(VM) -kernel '$(KERNEL)' -env GOVERBS_MEASURE=1 -out conformance/vm/results -- ./conformance/vm/rxe
+	@$(VM) -kernel '$(KERNEL)' -out conformance/vm/results -- ./cmd/goverbs/internal/trace -run TestGuest
 	@$(GO) test ./conformance/vm/results -update
 
 .PHONY: measured

@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"os/signal"
 	"time"
@@ -55,6 +56,11 @@ func (c perfCommand) Run(o output) error {
 	if options.Iterations == 0 {
 		if options.Iterations = 5000; c.Lat {
 			options.Iterations = 1000
+		}
+	}
+	if !o.json {
+		options.Waiting = func(at string) {
+			fmt.Fprintf(o.problems, "goverbs: waiting at %s for %s or goverbs perf\n", at, options)
 		}
 	}
 	if err := options.Complete(c.Size); err != nil {

@@ -125,7 +125,7 @@ func (r *Recorder) observe(function string, args []uintptr) runtime.Observation 
 	c.line.number("t", c.begin)
 	c.line.number("n", c.number)
 	c.line.text("verb", function)
-	if d := decoders[function]; d.before != nil {
+	if d := decoderOf(function); d.before != nil {
 		careful(func() { d.before(c.line, args) })
 	}
 	return c
@@ -139,7 +139,7 @@ func (c *call) Ended(result uint64, errno runtime.Errno) {
 		return
 	}
 	c.line.number("d", c.since()-c.begin)
-	if d := decoders[c.function]; d.after != nil {
+	if d := decoderOf(c.function); d.after != nil {
 		careful(func() { d.after(c.line, c.args, uintptr(result)) })
 	}
 	c.write(c.line)

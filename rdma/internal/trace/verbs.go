@@ -74,12 +74,23 @@ var decoders = map[string]decoder{
 		l.pointer("pd", uintptr(attr.PD))
 		l.init((*ibv.QPInitAttr)(unsafe.Pointer(attr)))
 	}, after: madeQP},
-	"rdma_create_qp": {before: func(l *line, a []uintptr) { l.pointer("pd", a[1]); l.init(at[ibv.QPInitAttr](a[2])) },
-		after: func(l *line, a []uintptr, result uintptr) {
-			if int32(result) == 0 {
-				madeQP(l, a, uintptr(at[rdmacm.CMID](a[0]).QP))
-			}
-		}},
+	"rdma_create_qp": {before: func(l *line, a []uintptr) {
+		l.pointer("cm_id", a[0])
+		l.pointer("pd", a[1])
+		l.init(at[ibv.QPInitAttr](a[2]))
+	}, after: madeByID},
+	"rdma_create_qp_ex": {before: func(l *line, a []uintptr) {
+		attr := at[ibv.QPInitAttrEx](a[1])
+		l.pointer("cm_id", a[0])
+		l.pointer("pd", uintptr(attr.PD))
+		l.init((*ibv.QPInitAttr)(unsafe.Pointer(attr)))
+	}, after: madeByID},
+	"rdma_destroy_qp": {before: func(l *line, a []uintptr) {
+		l.pointer("cm_id", a[0])
+		if qp := at[rdmacm.CMID](a[0]).QP; qp != 0 {
+			l.number("qp", uint64(qp.Deref().QPNum))
+		}
+	}},
 	"ibv_destroy_qp": {before: func(l *line, a []uintptr) { l.number("qp", uint64(at[ibv.QP](a[0]).QPNum)) }},
 	"ibv_modify_qp": {before: func(l *line, a []uintptr) {
 		l.number("qp", uint64(at[ibv.QP](a[0]).QPNum))
@@ -103,17 +114,6 @@ var decoders = map[string]decoder{
 			l.number("qp", uint64(e.Element.QP().Deref().QPNum))
 		}
 	}},
-	"rdma_get_cm_event": {after: func(l *line, a []uintptr, result uintptr) {
-		if int32(result) != 0 {
-			return
-		}
-		e := at[ibv.Ptr[rdmacm.CMEvent]](a[1]).Deref()
-		l.text("event", short(e.Event, "RDMA_CM_EVENT_"))
-		l.text("status", strconv.Itoa(int(e.Status)))
-		if qp := e.ID.Deref().QP; qp != 0 {
-			l.number("qp", uint64(qp.Deref().QPNum))
-		}
-	}},
 	"_ibv_query_gid_table": {after: func(l *line, a []uintptr, result uintptr) {
 		var all []string
 		for i := range min(max(int(int64(result)), 0), int(a[2])) {
@@ -123,12 +123,14 @@ var decoders = map[string]decoder{
 		l.text("device", text(at[ibv.Context](a[0]).Device.Deref().Name[:]))
 		l.text("gids", strings.Join(all, " "))
 	}},
-	"rdma_resolve_addr":  {before: named("cm_id")},
-	"rdma_resolve_route": {before: named("cm_id")},
-	"rdma_connect":       {before: connecting},
-	"rdma_accept":        {before: connecting},
-	"rdma_reject":        {before: named("cm_id")},
-	"rdma_disconnect":    {before: named("cm_id")},
+}
+
+// decoderOf is the one of a function.
+func decoderOf(function string) decoder {
+	if d, ok := managed[function]; ok {
+		return d
+	}
+	return decoders[function]
 }
 
 // at is what lies at an address.
@@ -169,21 +171,6 @@ func madeQP(l *line, a []uintptr, result uintptr) {
 		qp := at[ibv.QP](result)
 		l.number("qp", uint64(qp.QPNum))
 		l.text("device", text(qp.Context.Deref().Device.Deref().Name[:]))
-	}
-}
-
-func connecting(l *line, a []uintptr) {
-	id := at[rdmacm.CMID](a[0])
-	l.pointer("cm_id", a[0])
-	if id.QP != 0 {
-		l.number("qp", uint64(id.QP.Deref().QPNum))
-	}
-	if a[1] != 0 {
-		p := at[rdmacm.ConnParam](a[1])
-		l.number("retry_cnt", uint64(p.RetryCount))
-		l.number("rnr_retry", uint64(p.RNRRetryCount))
-		l.number("max_rd_atomic", uint64(p.InitiatorDepth))
-		l.number("max_dest_rd_atomic", uint64(p.ResponderResources))
 	}
 }
 

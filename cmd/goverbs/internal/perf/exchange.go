@@ -126,6 +126,7 @@ func (r *rig) meet(ctx context.Context, end context.CancelCauseFunc) (link, erro
 	defer l.Close()
 	stop := context.AfterFunc(ctx, func() { _ = l.Close() })
 	defer stop()
+	o.waits("TCP port " + strconv.Itoa(o.Port))
 	c, err := l.Accept()
 	if err != nil {
 		if ctx.Err() != nil {
@@ -134,6 +135,13 @@ func (r *rig) meet(ctx context.Context, end context.CancelCauseFunc) (link, erro
 		return nil, err
 	}
 	return overTCP(ctx, end, c), nil
+}
+
+// waits says where this end waits for its peer.
+func (o *Options) waits(at string) {
+	if o.Waiting != nil {
+		o.Waiting(at)
+	}
 }
 
 // version is what this end says it is: perftest's of which it speaks the exchange.

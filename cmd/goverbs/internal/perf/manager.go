@@ -71,6 +71,7 @@ func meetByManager(ctx context.Context, r *rig) (l *connected, err error) {
 				return l, err
 			}
 		}
+		o.waits(l.listener.LocalAddr().String())
 		if l.id, _, err = l.listener.GetRequest(ctx); err != nil {
 			return l, err
 		}

@@ -44,6 +44,7 @@ type Options struct {
 	TCP      bool              // the same over TCP beside it, if both ends are this program
 	HDR      string            // file for histograms of latencies, or ""
 	Progress func(line string) // shows how far a long test is, "" at its end; nil: nobody looks
+	Waiting  func(at string)   // told where a server waits, once it does; nil: nobody is
 }
 
 // Defaults are perftest's.

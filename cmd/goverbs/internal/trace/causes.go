@@ -31,6 +31,9 @@ func (j *judge) why(status string, q, peer *queuePair, r *posted, receive bool) 
 				"way",
 				"set max_rd_atomic in the change to RTS"}
 		}
+		if c, ok := j.ownMistake(q, r, receive); ok { // Soft-RoCE says so of keys
+			return c
+		}
 		return cause{"operation-refused", "the device refused the request before it sent anything",
 			"goverbs explain " + r.Op + " " + q.Type + " says what is allowed"}
 	case "REM_ACCESS_ERR":
@@ -39,7 +42,11 @@ func (j *judge) why(status string, q, peer *queuePair, r *posted, receive bool) 
 		return j.invalidRequest(q, peer, r)
 	case "REM_OP_ERR":
 		if peer != nil && len(peer.recvs)+len(peer.srq) > 0 {
-			return j.localMemory(peer, slices.Concat(peer.recvs, peer.srq)[0], true)
+			into := slices.Concat(peer.recvs, peer.srq)[0]
+			if has2(r.Op) && r.Op != "RDMA_WRITE_WITH_IMM" && r.bytes() > into.bytes() {
+				return tooSmall(peer, into)
+			}
+			return j.localMemory(peer, into, true)
 		}
 		return cause{"peer-failed", "the other end could not carry out the request", "trace the other end as well"}
 	case "RNR_RETRY_EXC_ERR":
@@ -48,10 +55,9 @@ func (j *judge) why(status string, q, peer *queuePair, r *posted, receive bool) 
 	case "RETRY_EXC_ERR":
 		return j.unanswered(q, peer)
 	case "WR_FLUSH_ERR":
-		return flushed(q, peer)
+		return j.flushed(q, peer, r, receive)
 	case "MW_BIND_ERR":
-		return cause{"window-refused", "the memory window could not be bound",
-			"bind to a region with MW_BIND access, of the same protection domain, within its bounds"}
+		return windowRefused
 	}
 	return cause{"status-" + strings.ToLower(status), "", "goverbs explain " + status}
 }
@@ -145,8 +151,7 @@ func (j *judge) invalidRequest(q, peer *queuePair, r *posted) cause {
 	atomic := strings.HasPrefix(r.Op, "ATOMIC")
 	switch {
 	case atomic && r.Remote%8 != 0:
-		return cause{"atomic-misaligned", fmt.Sprintf("0x%x is no multiple of 8", uint64(r.Remote)),
-			"atomics work on 8 bytes at a multiple of 8"}
+		return misaligned(&r.WR)
 	case peer != nil && peer.DestRdAtomc != nil && *peer.DestRdAtomc == 0 && (atomic || r.Op == "RDMA_READ"):
 		return cause{"peer-takes-no-reads", fmt.Sprintf("max_dest_rd_atomic of QP %#x is 0", peer.num),
 			"set it in the change to RTR of the other end"}
@@ -156,6 +161,11 @@ func (j *judge) invalidRequest(q, peer *queuePair, r *posted) cause {
 		return j.remoteMemory(q, peer, r)
 	}
 	return cause{"invalid-request", "the other end does not take the operation", "compare both ends' attributes"}
+}
+
+func misaligned(wr *WR) cause {
+	return cause{"atomic-misaligned", fmt.Sprintf("0x%x is no multiple of 8", uint64(wr.Remote)),
+		"atomics work on 8 bytes at a multiple of 8"}
 }
 
 // tooSmall is the cause of a message without room.
@@ -223,22 +233,6 @@ func (j *judge) nobodys(gid string) bool {
 	return len(j.gids) > 0
 }
 
-// flushed judges a queue pair that is in ERR without a request of its own that failed.
-func flushed(q, peer *queuePair) cause {
-	switch {
-	case q.byProgram:
-		return cause{"moved-to-error", "the program moved the queue pair to ERR, which ends all requests",
-			"this is how a connection is drained; otherwise do not move it"}
-	case q.parted:
-		return cause{"disconnected", "the connection was ended", "nothing, where that was meant"}
-	case peer != nil && peer.gone != 0:
-		return cause{"peer-destroyed", fmt.Sprintf("QP %#x of the other end was destroyed", peer.num),
-			"end connections at both ends together"}
-	}
-	return cause{"flushed", "the queue pair is in ERR: a request of the other end failed here",
-		"trace the other end as well"}
-}
-
 // refused judges a call or a post that failed.
 func (j *judge) refused(t *Trace, e *Event) {
 	var q *queuePair
@@ -273,6 +267,8 @@ func (j *judge) refused(t *Trace, e *Event) {
 			c = cause{"wrong-gid", "no device of the trace has GID " + e.DGID,
 				"goverbs gids lists them; exchange the GID"}
 		}
+	case strings.HasPrefix(e.Verb, "rdma_"):
+		c = refusedID(e)
 	case e.Errno == ebusy:
 		c = cause{"still-in-use", "other objects need it", "close its children first"}
 	case strings.Contains(e.Verb, "_create_"):
@@ -310,6 +306,11 @@ func refusedPost(q *queuePair, e *Event, full bool) cause {
 	case full:
 		return cause{"queue-full", "the queue has as many requests as it takes; " + e.Error,
 			"poll completions, which free places, or create it deeper; some of the sends must be signalled"}
+	}
+	for i := range e.WRs {
+		if wr := &e.WRs[i]; strings.HasPrefix(wr.Op, "ATOMIC") && wr.Remote%8 != 0 {
+			return misaligned(wr)
+		}
 	}
 	return cause{"invalid-request", e.Error, "the reason says what would be valid"}
 }
@@ -360,33 +361,4 @@ var attributes = []struct {
 	{ibv.QP_MIN_RNR_TIMER, func(e *Event) bool { return e.RNRTimer != nil }},
 	{ibv.QP_MAX_QP_RD_ATOMIC, func(e *Event) bool { return e.RdAtomic != nil }},
 	{ibv.QP_MAX_DEST_RD_ATOMIC, func(e *Event) bool { return e.DestRdAtomc != nil }},
-}
-
-// happened judges an event of a device or of the connection manager.
-func (j *judge) happened(t *Trace, e *Event) {
-	var q *queuePair
-	if e.QP != nil {
-		q = j.find(t, *e.QP)
-	}
-	causes := map[string]cause{
-		"CQ_ERR": {"cq-overrun", "a completion queue had no room",
-			"make it as deep as all queues that complete there"},
-		"PORT_ERR":     {"link-down", "a port went down", "look at the link"},
-		"DEVICE_FATAL": {"device-gone", "the device failed, or was unplugged", "close everything, and open it again"},
-		"ADDR_ERROR":   {"address-unresolved", "no device leads to the address", "goverbs gids lists the addresses"},
-		"ROUTE_ERROR":  {"route-unresolved", "the way to the address is not known", "goverbs ping tries it"},
-		"UNREACHABLE":  {"unreachable", "the other host does not answer", "goverbs ping tries the path"},
-		"REJECTED": {"rejected", "the other end refused: nobody listens at the port, or the program there said " +
-			"no", "start it"},
-		"CONNECT_ERROR": {"connect-failed", "the connection could not be made", "look at the other end"},
-	}
-	if e.Event == "DISCONNECTED" && q != nil {
-		q.parted = true
-	}
-	if c, ok := causes[e.Event]; ok {
-		f := j.add(e, q, e.Event+" "+e.Status, c)
-		if q != nil && q.failed == nil {
-			q.failed = f
-		}
-	}
 }

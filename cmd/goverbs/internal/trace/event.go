@@ -47,6 +47,8 @@ type Event struct {
 	RecvCQ  Address `json:"recv_cq,omitempty"`
 	AH      Address `json:"ah,omitempty"`
 	CMID    Address `json:"cm_id,omitempty"`
+	Peer    string  `json:"address,omitempty"`     // that an ID is to reach, or is bound to
+	Alone   int     `json:"synchronous,omitempty"` // the ID has no channel, so no event of it is in the trace
 	SRQ     *uint32 `json:"srq,omitempty"`
 	Depth   uint64  `json:"depth,omitempty"`
 	Sends   uint64  `json:"sends,omitempty"`

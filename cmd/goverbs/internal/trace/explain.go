@@ -53,12 +53,13 @@ func (all Findings) WriteText(w io.Writer) error {
 type judge struct {
 	*world
 	all Findings
+	ids map[idKey]*question
 }
 
 // Explain says what went wrong in traces, of one program or of those at both ends.
 func Explain(traces ...*Trace) Findings {
 	j := &judge{world: &world{ahs: map[ahKey]string{}, gids: map[string][]string{}, counters: map[string][]Counter{}},
-		all: Findings{}}
+		all: Findings{}, ids: map[idKey]*question{}}
 	type item struct {
 		*Trace
 		*Event
@@ -82,6 +83,7 @@ func Explain(traces ...*Trace) Findings {
 		}
 	}
 	j.silence()
+	j.unheard()
 	slices.SortStableFunc(j.all, func(a, b *Finding) int { return compare(a.T, b.T) })
 	return j.all
 }
@@ -101,8 +103,9 @@ func (j *judge) event(t *Trace, e *Event, learn bool) {
 	if learn || e.WRs != nil {
 		j.take(t, e)
 	}
+	j.asked(t, e)
 	switch {
-	case e.Verb == "ibv_destroy_qp" && e.QP != nil && e.Errno == 0:
+	case (e.Verb == "ibv_destroy_qp" || e.Verb == "rdma_destroy_qp") && e.QP != nil && e.Errno == 0:
 		j.ended(j.find(t, *e.QP))
 	case e.Event != "":
 		j.happened(t, e)

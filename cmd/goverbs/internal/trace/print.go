@@ -61,6 +61,7 @@ func (e *Event) facts() (all []string) {
 		return nil
 	}
 	d := json.NewDecoder(bytes.NewReader(text))
+	d.UseNumber()
 	for name := ""; ; {
 		token, err := d.Token()
 		if err != nil {
@@ -68,7 +69,7 @@ func (e *Event) facts() (all []string) {
 		}
 		switch v := token.(type) {
 		case json.Delim:
-		case string, float64:
+		case string, json.Number:
 			if name == "" {
 				name = fmt.Sprint(v)
 			} else {

@@ -31,6 +31,9 @@ func (j *judge) missing(q *queuePair) (c cause, ok bool) {
 	if c, ok := j.dropped(q); ok {
 		return c, true
 	}
+	if c, ok := j.duplicates(q); ok {
+		return c, true
+	}
 	waits := slices.IndexFunc(q.sends, func(p *posted) bool { return p.has("SIGNALED") || q.All != 0 })
 	switch peer := j.peer(q); {
 	case q.count > 0 && q.signaled == 0:
@@ -46,6 +49,17 @@ func (j *judge) missing(q *queuePair) (c cause, ok bool) {
 	return cause{"not-polled", fmt.Sprintf("request %d has asked for a completion, which nobody has polled",
 		q.sends[waits].ID),
 		"poll the completion queue of the sends, or wait for its event"}, true
+}
+
+// duplicates judges messages whose numbers are behind those that the other end waits for: it takes them for old ones,
+// confirms them, and does nothing.
+func (j *judge) duplicates(q *queuePair) (c cause, ok bool) {
+	peer := j.peer(q)
+	if q.count == 0 || peer == nil || peer.arrived > 0 || peer.DestQP == nil || *peer.DestQP != q.num {
+		return c, false
+	}
+	c = j.unanswered(q, peer)
+	return c, c.name == "psn-mismatch"
 }
 
 // has2 says whether an operation takes a receive at the other end.

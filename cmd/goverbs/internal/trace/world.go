@@ -44,6 +44,7 @@ type queuePair struct {
 	gone  uint64
 	// requests without a completion, the eldest first
 	sends, recvs []*posted
+	sent         []*WR // datagrams, completed or not
 	srq          []*posted
 	count        int // of sends
 	signaled     int
@@ -133,7 +134,7 @@ func (w *world) take(t *Trace, e *Event) {
 		}
 	case strings.Contains(e.Verb, "_create_qp") && e.QP != nil:
 		w.qps = append(w.qps, &queuePair{Event: *e, trace: t, num: *e.QP})
-	case e.Verb == "ibv_destroy_qp" && e.QP != nil:
+	case (e.Verb == "ibv_destroy_qp" || e.Verb == "rdma_destroy_qp") && e.QP != nil:
 		if q := w.find(t, *e.QP); q != nil {
 			q.gone = e.T
 		}
@@ -181,6 +182,9 @@ func (w *world) post(t *Trace, e *Event) {
 			q.signaled++
 		}
 		q.sends = append(q.sends, &posted{wr, e.T})
+		if wr.To != 0 {
+			q.sent = append(q.sent, &wr)
+		}
 	}
 }
 

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// TestPerfWaits: a server of perf says where it waits before anybody can have come, and nothing of it with --json.
+func TestPerfWaits(t *testing.T) {
+	own, err := os.Executable()
+	require.NoError(t, err)
+	program := filepath.Join(t.TempDir(), "goverbs")
+	require.NoError(t, os.Symlink(own, program))
+	serve := func(words ...string) *exec.Cmd {
+		cmd := exec.CommandContext(t.Context(), program, words...)
+		cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+		return cmd
+	}
+	for _, way := range []struct {
+		flags []string
+		says  string
+	}{
+		{[]string{"-p", "18577"}, "goverbs: waiting at TCP port 18577 for ib_send_bw or goverbs perf\n"},
+		{[]string{"-p", "18578", "-R"}, "goverbs: waiting at 127.0.77.10:18578 for ib_send_bw or goverbs perf\n"},
+		{[]string{"-p", "18579", "-R", "-c", "UD"},
+			"goverbs: waiting at 127.0.77.10:18579 for ib_send_bw or goverbs perf\n"},
+	} {
+		server := serve(append([]string{"perf", "send", "-d", "soft@127.0.77.10"}, way.flags...)...)
+		problems, err := server.StderrPipe()
+		require.NoError(t, err)
+		require.NoError(t, server.Start())
+		said, err := bufio.NewReader(problems).ReadString('\n')
+		assert.NoError(t, err)
+		assert.Equal(t, way.says, said)
+		require.NoError(t, server.Process.Kill())
+		_ = server.Wait()
+	}
+
+	flags := []string{"--json", "perf", "send", "-n", "100", "-s", "8", "-p", "18580"}
+	server := serve(append(flags, "-d", "soft@127.0.77.10")...)
+	var out, problems bytes.Buffer
+	server.Stdout, server.Stderr = &out, &problems
+	require.NoError(t, server.Start())
+	require.Eventually(t, func() bool {
+		return serve(append(flags, "-d", "soft@127.0.77.11", "127.0.77.10")...).Run() == nil
+	}, 20*time.Second, 50*time.Millisecond)
+	require.NoError(t, server.Wait(), problems.String())
+	assert.True(t, json.Valid(out.Bytes()))
+	assert.Empty(t, problems.String())
+}
