@@ -231,7 +231,7 @@ vm-perftest-speed: vm-deps ## what goverbs perf measures, beside what perftest d
 	done
 
 .PHONY: vm-rsockets
-vm-rsockets: vm-deps ## streams as rsockets beside rstream, and curl and netcat under librspreload.so, on Soft-RoCE; 4 min
+vm-rsockets: vm-deps ## streams as rsockets beside rstream and riostream, and curl and netcat under librspreload.so, on Soft-RoCE; 4 min
 	@$(VM) -kernel '$(if $(filter all,$(KERNEL)),6.1,$(KERNEL))' -timeout 10m $(TCPROOT) -- ./conformance/vm/cm -run TestRSocket
 
 # curl and netcat, and the libraries that curl needs.

@@ -22,6 +22,9 @@ type Config struct {
 	// Protocol is what the peer speaks: Stream, this package, or RSocket, librdmacm's rsockets and the programs that
 	// are preloaded with them. Both ends are the same.
 	Protocol Protocol
+	// Maps is how many pieces of memory the other end of an RSocket may map for WriteAt here (RDMA_IOMAPSIZE), 127 at
+	// most. 0 means none.
+	Maps int
 	// Local is the address that Dial connects from; not valid: the one that leads to the peer. On the software devices
 	// that is the peer's own, so both ends are on one device; with 127.0.0.1 here and a listener at 127.0.0.2, they are
 	// on soft0 and soft1.
@@ -97,6 +100,10 @@ func (c *Config) complete() (Config, error) {
 	case own.Buffer < protocol.MinBuffer || own.Buffer > protocol.MaxBuffer:
 		return own, fmt.Errorf("cm: a buffer of %d bytes; valid sizes are %d to %d", own.Buffer, protocol.MinBuffer,
 			protocol.MaxBuffer)
+	case own.Maps < 0 || own.Maps > protocol.MaxMaps:
+		return own, fmt.Errorf("cm: %d Maps: the maximum is %d", own.Maps, protocol.MaxMaps)
+	case own.Maps > 0 && own.Protocol != RSocket:
+		return own, errors.New("cm: Maps are for RSocket")
 	case own.AckTimeout > 31:
 		return own, fmt.Errorf("cm: an AckTimeout of %d: the maximum is 31", own.AckTimeout)
 	case own.HandshakeTimeout < 0 || own.Linger < 0 || own.Heartbeat < 0 || own.BusyPoll < 0 || own.Backlog < 0:

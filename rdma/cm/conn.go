@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma"
 	"github.com/goverbs/goverbs/rdma/cm/internal/protocol"
 	"github.com/goverbs/goverbs/rdma/internal/made"
 )
@@ -58,6 +59,7 @@ type Conn struct {
 	peerFin   protocol.Flags // flags that the peer told
 	gone      bool           // the peer has disconnected
 
+	mapped  []*rdma.MR // for the other end's WriteAt; guarded by writing
 	probe   probe
 	cancel  context.CancelFunc
 	workers sync.WaitGroup

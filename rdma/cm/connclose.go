@@ -122,5 +122,9 @@ func (c *Conn) release() error {
 	defer c.reading.Unlock()
 	c.writing.Lock()
 	defer c.writing.Unlock()
-	return errors.Join(c.link.Close(), c.id.Close())
+	err := c.link.Close()
+	for _, mr := range c.mapped {
+		err = errors.Join(err, mr.Close())
+	}
+	return errors.Join(err, c.id.Close())
 }

@@ -81,7 +81,7 @@ func (c *Conn) Write(p []byte) (n int, err error) {
 		case m > 0:
 			continue
 		}
-		c.awaitRoom(w, len(p)-n)
+		c.awaitRoom(w, func() bool { return c.protocol.Room(len(p)-n) > 0 })
 	}
 }
 

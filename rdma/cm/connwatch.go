@@ -98,14 +98,14 @@ type probe struct {
 	last   uint64 // messages when the timer fired before; guarded by Conn.mu
 }
 
-// awaitRoom is await of a Write of n bytes.
-func (c *Conn) awaitRoom(w *waiting, n int) {
+// awaitRoom is await of a Write, until there is room for something.
+func (c *Conn) awaitRoom(w *waiting, hasRoom func() bool) {
 	c.probe.wanted.Store(true)
 	if !c.probe.armed.Swap(true) {
 		c.probe.timer.Reset(probeAfter)
 	}
 	// It needs no lock: await takes it for what it calls.
-	c.await(w, c.writeDeadline, c.writable, func() bool { return c.writeErr() != nil || c.protocol.Room(n) > 0 })
+	c.await(w, c.writeDeadline, c.writable, func() bool { return c.writeErr() != nil || hasRoom() })
 	c.probe.wanted.Store(false)
 }
 

@@ -214,7 +214,8 @@ func (id *ID) netAddrs() (local, remote net.Addr) {
 
 // open makes the objects of the connection, whose ID has a device.
 func (c *Conn) open() error {
-	return c.protocol.Open(c.id, protocol.Options{Buffer: c.config.Buffer, BusyPoll: c.config.BusyPoll})
+	return c.protocol.Open(c.id, protocol.Options{Buffer: c.config.Buffer, BusyPoll: c.config.BusyPoll,
+		Maps: c.config.Maps})
 }
 
 // streamParam returns the connection parameters of streams. Soft-RoCE takes 7 retries as retries without end.

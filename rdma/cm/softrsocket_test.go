@@ -13,7 +13,9 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/net/nettest"
 
+	"github.com/goverbs/goverbs/rdma"
 	"github.com/goverbs/goverbs/rdma/cm/internal/protocol"
+	"github.com/goverbs/goverbs/rdma/internal/verberr"
 )
 
 // TestSoftRSocketIsANetConn: both ends are of this package.
@@ -53,4 +55,50 @@ func TestSoftRSocketDelivers(t *testing.T) {
 		assert.Equal(t, "the other way", string(got))
 		require.NoError(t, a.Close())
 	}
+}
+
+// TestSoftRSocketMaps: one end maps memory, and the other writes at its offsets, and beside them.
+func TestSoftRSocketMaps(t *testing.T) {
+	a, b := softPipe(t, Config{Protocol: RSocket, Buffer: 16 << 10, Maps: 2})
+	var buffers [2]*rdma.Buffer
+	for i := range buffers {
+		var err error
+		buffers[i], err = rdma.NewBuffer(100_000, rdma.MapOptions{})
+		keep(t, buffers[i], err)
+		require.NoError(t, b.Map(buffers[i], int64(1<<40*i)))
+	}
+	more, err := rdma.NewBuffer(64, rdma.MapOptions{})
+	keep(t, more, err)
+	assert.ErrorContains(t, b.Map(more, 0), "takes no more")
+	_, err = b.Write([]byte{1})
+	require.NoError(t, err)
+	_, err = io.ReadFull(a, make([]byte, 1)) // so that both are known
+	require.NoError(t, err)
+	want := make([]byte, 90_000)
+	for i := range want {
+		want[i] = byte(rand.Uint32())
+	}
+	n, err := a.WriteAt(want, 1<<40+7)
+	require.NoError(t, err)
+	assert.Equal(t, len(want), n)
+	n, err = a.WriteAt(want[:200], 100_000-50)
+	assert.Equal(t, 50, n, "as far as there is memory")
+	assert.ErrorIs(t, err, protocol.ErrNotMapped)
+	_, err = a.Write([]byte{2}) // arrives after them
+	require.NoError(t, err)
+	_, err = io.ReadFull(b, make([]byte, 1))
+	require.NoError(t, err)
+	assert.True(t, bytes.Equal(want, buffers[1].Bytes()[7:90_007]))
+	assert.True(t, bytes.Equal(want[:50], buffers[0].Bytes()[99_950:]))
+	_, err = b.WriteAt([]byte{1}, 0)
+	assert.ErrorIs(t, err, protocol.ErrNotMapped, "nothing is mapped here")
+	_, err = a.WriteAt([]byte{1}, -1)
+	assert.ErrorIs(t, err, verberr.EINVAL)
+	require.NoError(t, a.Close())
+	require.NoError(t, b.Close())
+	_, err = a.WriteAt([]byte{1}, 0)
+	assert.ErrorIs(t, err, net.ErrClosed)
+	assert.ErrorIs(t, b.Map(more, 0), net.ErrClosed)
+	c, _ := softPipe(t, Config{})
+	assert.ErrorIs(t, c.Map(more, 0), verberr.EINVAL, "streams of this package do not")
 }

@@ -49,6 +49,12 @@ func (c *counting) receive(size int) error {
 	return nil
 }
 
+// drain reads without a look.
+func (c *counting) drain(size int) error {
+	_, err := io.ReadFull(c, make([]byte, size))
+	return err
+}
+
 // streamTest is a test of rstream: so many times, some transfers one way and then the other.
 type streamTest struct {
 	ways                        string // of rstream: blocking, or with rpoll

@@ -33,6 +33,14 @@ const tcpRoot = "GOVERBS_TCPROOT"
 // preload is a directory of the guest with programs for TCP, and the library with which they speak rsockets.
 type preload struct{ root, library string }
 
+// needTCPRoot skips what make vm-rsockets runs.
+func needTCPRoot(t *testing.T) {
+	t.Helper()
+	if os.Getenv(tcpRoot) == "" {
+		t.Skip("this takes longer: make vm-rsockets")
+	}
+}
+
 func openPreload(t *testing.T) preload {
 	rig.Kernel(t)
 	root := os.Getenv(tcpRoot)

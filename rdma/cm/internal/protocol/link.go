@@ -55,6 +55,7 @@ type Device interface {
 type Options struct {
 	Buffer   int // bytes that a side can receive before its program reads them
 	BusyPoll time.Duration
+	Maps     int // memory that the peer of an RSocket may map
 }
 
 // Limits of Buffer.

@@ -32,6 +32,7 @@ type RSocket struct {
 	over              bool
 
 	peer         rsocketHello
+	mapped       []mapped              // what the peer has mapped
 	windows      [targetEntries]target // what the peer has announced, and may still be written
 	current      int                   // the one that is written
 	announces    int                   // the one that the peer announces next
@@ -48,7 +49,8 @@ func (r *RSocket) Objects() *Link { return &r.Link }
 
 func (r *RSocket) Open(over Device, options Options) error {
 	size := options.Buffer
-	want := demand{rsocketDepth, 1, size + targetEntries*targetSize, targetSize}
+	r.mapped = make([]mapped, options.Maps)
+	want := demand{rsocketDepth, 1, size + targetEntries*targetSize + options.Maps*mappedSize, mappedSize}
 	if err := r.Link.open(over, options, want); err != nil {
 		return err
 	}
@@ -68,7 +70,7 @@ func (r *RSocket) Hello() []byte {
 	m := r.mrs[0].Region()
 	key := r.mrs[0].RKey()
 	return rsocketHello{
-		bigEndian: hostIsBigEndian, credits: rsocketDepth,
+		bigEndian: hostIsBigEndian, credits: rsocketDepth, maps: len(r.mapped),
 		list: target{m.Address + uint64(len(r.ring)), key, targetEntries},
 		data: target{m.Address, key, uint32(len(r.ring) / 2)},
 	}.marshal()
@@ -91,13 +93,20 @@ func (r *RSocket) CopyOut(p []byte, n uint64) int { return copyRing(p, r.ring, r
 
 // Room never waits for more: the peer announces half of its ring at a time.
 func (r *RSocket) Room(n int) int {
-	own := uint64(len(r.staging))
-	here := own - (r.staged - r.unstaged)
-	kept := r.Messages-r.Completed+maxControls < sendDepth
-	if r.sent == r.credit || !kept || here < min(uint64(n), own/stagingParts) {
+	if r.sent == r.credit {
 		return 0
 	}
-	return int(min(uint64(n), uint64(r.windows[r.current].length), here, own-r.staged%own, own/stagingParts, maxPiece))
+	return int(min(uint64(r.roomHere(n)), uint64(r.windows[r.current].length)))
+}
+
+// roomHere returns how many of n bytes this side has room for.
+func (r *RSocket) roomHere(n int) int {
+	own := uint64(len(r.staging))
+	here := own - (r.staged - r.unstaged)
+	if r.Messages-r.Completed+maxControls >= sendDepth || here < min(uint64(n), own/stagingParts) {
+		return 0
+	}
+	return int(min(uint64(n), here, own-r.staged%own, own/stagingParts, maxPiece))
 }
 
 func (r *RSocket) PostData(piece []byte, inline bool) (bool, error) {
@@ -149,6 +158,14 @@ func (r *RSocket) Received(wc *ibv.WC, said Flags) (Flags, error) {
 			return 0, fmt.Errorf("%w: an announcement of %d bytes", errRSocket, wc.ByteLen)
 		}
 		r.credit = uint16(value)
+		return 0, nil
+	case opMap:
+		if value >= uint32(len(r.mapped)) || wc.ByteLen != mappedSize {
+			return 0, fmt.Errorf("%w: mapped memory %d of %d, in %d bytes", errRSocket, value, len(r.mapped),
+				wc.ByteLen)
+		}
+		r.mapped[value] = parseMapped(r.targets[targetEntries*targetSize+value*mappedSize:])
+		r.handled++
 		return 0, nil
 	case opControl:
 		switch value {

@@ -18,15 +18,25 @@ import (
 func TestRSocketHello(t *testing.T) {
 	h := rsocketHello{credits: 384, list: target{0x1122334455667788, 0x99aabbcc, 2}, data: target{0x1000, 7, 65536}}
 	b := h.marshal()
-	assert.Equal(t, "0100018000000000"+"112233445566778899aabbcc00000002"+"00000000000010000000000700010000",
+	assert.Equal(t, "0102018000000000"+"112233445566778899aabbcc00000002"+"00000000000010000000000700010000",
 		hex.EncodeToString(b))
 	got, err := parseRSocketHello(append(b, make([]byte, 16)...)) // padded, as private data is
 	require.NoError(t, err)
 	assert.Equal(t, h, got)
-	h.bigEndian = true
+	h.bigEndian, h.maps = true, 5
 	got, err = parseRSocketHello(h.marshal())
 	require.NoError(t, err)
 	assert.Equal(t, binary.ByteOrder(binary.BigEndian), binary.ByteOrder(got.order()))
+	assert.Equal(t, 5, got.maps)
+	many := h.marshal()
+	many[7] = 0x82
+	got, err = parseRSocketHello(many)
+	require.NoError(t, err)
+	assert.Equal(t, 512, got.maps)
+	many[1] = 0
+	got, err = parseRSocketHello(many)
+	require.NoError(t, err)
+	assert.Zero(t, got.maps, "which it does not say")
 	for name, change := range map[string]func(b []byte) []byte{
 		"nothing":         func(b []byte) []byte { return nil },
 		"too short":       func(b []byte) []byte { return b[:rsocketHelloSize-1] },
@@ -66,7 +76,7 @@ func TestRSocketFromAHostilePeer(t *testing.T) {
 		"data after the end":            {rsaid(opData, 1, 1), Fin},
 		"half an announcement":          {rsaid(opSGL, 9, 8), 0},
 		"an unknown message":            {rsaid(5, 0, 0), 0},
-		"a map that was not offered":    {rsaid(6, 0, 24), 0},
+		"a map that was not offered":    {rsaid(opMap, 0, mappedSize), 0},
 		"an unknown control message":    {rsaid(opControl, 3, 0), 0},
 		"a send":                        {send, 0},
 	} {

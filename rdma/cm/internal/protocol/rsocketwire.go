@@ -18,6 +18,7 @@ import (
 type rsocketHello struct {
 	bigEndian bool   // the sender, and so what is written into its list
 	credits   uint16 // messages of data
+	maps      int    // entries for memory that the other end maps, behind those of the list
 	list      target // its length is a number of entries
 	data      target // the first
 }
@@ -26,14 +27,18 @@ const (
 	rsocketVersion   = 1
 	rsocketHelloSize = 40
 	helloBigEndian   = 1 // a flag
+	helloMaps        = 2 // a flag: there is a number of maps
 	targetSize       = 16
 	targetEntries    = 2
+	mappedSize       = 8 + targetSize
+	maxMaps          = 127 // more are said in units of 256
 )
 
 // The upper bits of immediate data.
 const (
 	opData    = 0 // so many bytes were written
 	opSGL     = 4 // so many messages may be sent in all; with an entry of the list, or none
+	opMap     = 6 // an entry for mapped memory was written
 	opControl = 7
 	opShift   = 29
 )
@@ -55,21 +60,29 @@ var errNoRSocket = errors.New("cm: the peer speaks another protocol than that of
 func (h rsocketHello) marshal() []byte {
 	b := make([]byte, 8, rsocketHelloSize)
 	b[0] = rsocketVersion
+	b[1] = helloMaps
 	if h.bigEndian {
-		b[1] = helloBigEndian
+		b[1] |= helloBigEndian
 	}
 	binary.BigEndian.PutUint16(b[2:], h.credits)
+	b[7] = byte(h.maps)
 	b = append(b, h.list.marshal(binary.BigEndian)...)
 	return append(b, h.data.marshal(binary.BigEndian)...)
 }
 
-// parseRSocketHello wants a peer that has what a stream needs. That it maps memory for writes by offset changes
-// nothing.
+// parseRSocketHello wants a peer that has what a stream needs.
 func parseRSocketHello(b []byte) (h rsocketHello, err error) {
 	if len(b) < rsocketHelloSize || b[0] != rsocketVersion {
 		return h, errNoRSocket
 	}
-	h = rsocketHello{b[1]&helloBigEndian != 0, binary.BigEndian.Uint16(b[2:]), targetOf(b[8:], binary.BigEndian),
+	maps := int(b[7])
+	if maps > maxMaps {
+		maps = maps & maxMaps << 8
+	}
+	if b[1]&helloMaps == 0 {
+		maps = 0
+	}
+	h = rsocketHello{b[1]&helloBigEndian != 0, binary.BigEndian.Uint16(b[2:]), maps, targetOf(b[8:], binary.BigEndian),
 		targetOf(b[24:], binary.BigEndian)}
 	if h.credits == 0 || h.list.length < targetEntries {
 		return h, errNoRSocket
@@ -84,6 +97,19 @@ func (h *rsocketHello) order() byteOrder {
 	}
 	return binary.LittleEndian
 }
+
+// mapped is memory that may be written at offsets.
+type mapped struct {
+	offset uint64
+	target
+}
+
+func (m mapped) marshal(order byteOrder) []byte {
+	return append(order.AppendUint64(make([]byte, 0, mappedSize), m.offset), m.target.marshal(order)...)
+}
+
+// parseMapped reads an entry of this side's list.
+func parseMapped(b []byte) mapped { return mapped{binary.NativeEndian.Uint64(b), parseTarget(b[8:])} }
 
 type byteOrder interface {
 	binary.ByteOrder

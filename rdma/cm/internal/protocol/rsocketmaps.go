@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package protocol
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/goverbs/goverbs/rdma"
+	"github.com/goverbs/goverbs/rdma/internal/verberr"
+)
+
+// MaxMaps is how much memory a peer may map at most.
+const MaxMaps = maxMaps
+
+// ErrNotMapped means that the peer has mapped no memory at an offset.
+var ErrNotMapped = fmt.Errorf("%w: the peer has mapped no memory there", verberr.EINVAL)
+
+// errNoPlace means that the peer has no place for what is mapped.
+var errNoPlace = errors.New("cm: the peer takes no more mapped memory")
+
+// RoomAt returns how many of n bytes to write at an offset in one piece now.
+func (r *RSocket) RoomAt(offset uint64, n int) (int, error) {
+	at, err := r.at(offset)
+	if err != nil {
+		return 0, err
+	}
+	return int(min(uint64(r.roomHere(n)), uint64(at.length)-(offset-at.offset))), nil
+}
+
+// at finds the memory that the peer has mapped at an offset.
+func (r *RSocket) at(offset uint64) (*mapped, error) {
+	for i := range r.mapped {
+		if m := &r.mapped[i]; offset >= m.offset && offset-m.offset < uint64(m.length) {
+			return m, nil
+		}
+	}
+	return nil, fmt.Errorf("offset %d: %w", offset, ErrNotMapped)
+}
+
+// PostAt writes a piece that is in staging, or inline, at an offset. It returns false if there is no room any more. The
+// peer is not told.
+func (r *RSocket) PostAt(offset uint64, piece []byte, inline bool) (bool, error) {
+	room, err := r.RoomAt(offset, len(piece))
+	if err != nil || room < len(piece) || r.over {
+		return false, err
+	}
+	to, _ := r.at(offset)
+	r.sends.Reset()
+	w := r.sends.Write(r.Messages, to.address+offset-to.offset, to.key)
+	r.data(w, piece, inline)
+	return true, r.post(w, r.halfStaged())
+}
+
+// MayMap reports whether there is room to tell of mapped memory, if the peer has a place for it at all.
+func (r *RSocket) MayMap(place int) (bool, error) {
+	if place >= r.peer.maps {
+		return false, fmt.Errorf("%w: it has places for %d", errNoPlace, r.peer.maps)
+	}
+	return !r.over && r.sent != r.credit && r.mayControl(), nil
+}
+
+// Map tells the peer what it may write at offsets from one on: as the memory of a place, which may be told again.
+func (r *RSocket) Map(place int, offset uint64, mr *rdma.MR) error {
+	m := mr.Region()
+	entry := mapped{offset, target{m.Address, mr.RKey(), uint32(m.Length)}}
+	at := r.peer.list.address + uint64(r.peer.list.length)*targetSize + uint64(place)*mappedSize
+	r.sent++
+	return r.postControl(word(opMap, uint32(place)), at, entry.marshal(r.peer.order()))
+}
