@@ -65,7 +65,7 @@ func TestSoftRSocketMaps(t *testing.T) {
 		var err error
 		buffers[i], err = rdma.NewBuffer(100_000, rdma.MapOptions{})
 		keep(t, buffers[i], err)
-		require.NoError(t, b.Map(buffers[i], int64(1<<40*i)))
+		require.NoError(t, b.Map(buffers[i], int64(i)<<40))
 	}
 	more, err := rdma.NewBuffer(64, rdma.MapOptions{})
 	keep(t, more, err)
