@@ -5,7 +5,9 @@ package trace
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -167,21 +169,38 @@ func Read(name string) (*Trace, error) {
 	return t, nil
 }
 
+// Limits of what is read. The longest line that programs write is a post of 65,535 requests.
+const (
+	mostLine   = 16 << 20 // bytes
+	mostEvents = 4 << 20
+)
+
+// wholeLines splits into lines that have an end.
+func wholeLines(data []byte, end bool) (advance int, line []byte, err error) {
+	if i := bytes.IndexByte(data, '\n'); i >= 0 {
+		return i + 1, data[:i], nil
+	}
+	if end {
+		return len(data), nil, nil
+	}
+	return 0, nil, nil
+}
+
 // parse reads lines. The last one of a program that died may lack its end.
 func parse(from io.Reader) (*Trace, error) {
 	t := &Trace{}
 	calls := map[uint64]*Event{}
-	r := bufio.NewReaderSize(from, 1<<16)
-	for n := 1; ; n++ {
-		line, err := r.ReadBytes('\n')
-		if err == io.EOF {
-			break
-		} else if err != nil {
-			return nil, err
-		}
+	lines := bufio.NewScanner(from)
+	lines.Buffer(make([]byte, 1<<16), mostLine)
+	lines.Split(wholeLines)
+	n := 1
+	for ; lines.Scan(); n++ {
 		e := new(Event)
-		if err := json.Unmarshal(line, e); err != nil {
+		if err := json.Unmarshal(lines.Bytes(), e); err != nil {
 			return nil, fmt.Errorf("line %d: %w", n, err)
+		}
+		if len(t.Events) == mostEvents {
+			return nil, fmt.Errorf("line %d: a trace has %d events at most: cut it, or record less", n, mostEvents)
 		}
 		if n == 1 {
 			t.Head = *e
@@ -196,10 +215,15 @@ func parse(from io.Reader) (*Trace, error) {
 		}
 		t.Events = append(t.Events, e)
 	}
+	switch err := lines.Err(); {
+	case errors.Is(err, bufio.ErrTooLong):
+		return nil, fmt.Errorf("line %d has more than %d bytes: this is no trace", n, mostLine)
+	case err != nil:
+		return nil, err
+	}
 	if t.Head.Trace != 1 {
 		return nil, fmt.Errorf("the first line is not that of a trace: run the program with GOVERBS_TRACE=FILE, or " +
-			"by " +
-			"goverbs trace record")
+			"by goverbs trace record")
 	}
 	return t, nil
 }

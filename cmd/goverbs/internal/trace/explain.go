@@ -28,6 +28,7 @@ type Findings []*Finding
 
 // WriteText writes a paragraph for each.
 func (all Findings) WriteText(w io.Writer) error {
+	w = plain{w}
 	if len(all) == 0 {
 		_, err := fmt.Fprintln(w, "nothing went wrong that the trace shows")
 		return err

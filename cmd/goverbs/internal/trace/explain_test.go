@@ -81,7 +81,10 @@ var quiet = []fault{{"a stream that ends well", "", func(t *testing.T) {
 // TestQuiet: of a program in which nothing goes wrong, nothing is said.
 func TestQuiet(t *testing.T) {
 	for _, f := range quiet {
-		assert.Empty(t, Explain(traced(t, f.name)), f.name)
+		found := Explain(traced(t, f.name))
+		var text bytes.Buffer
+		require.NoError(t, found.WriteText(&text))
+		assert.Empty(t, found, "%s: %s", f.name, &text)
 	}
 }
 

@@ -8,10 +8,28 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"unicode"
 )
+
+// plain keeps texts of a file from steering a terminal: it writes no control characters but ends of lines.
+type plain struct{ w io.Writer }
+
+func (p plain) Write(b []byte) (int, error) {
+	text := strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) && r != '\n' {
+			return unicode.ReplacementChar
+		}
+		return r
+	}, string(b))
+	if _, err := io.WriteString(p.w, text); err != nil {
+		return 0, err
+	}
+	return len(b), nil
+}
 
 // WriteText writes a line for each event.
 func (t *Trace) WriteText(w io.Writer) error {
+	w = plain{w}
 	fmt.Fprintf(w, "%s, process %d, %s\n", t.Head.Program, t.Head.PID, t.Head.Time)
 	for _, e := range t.Events {
 		if _, err := fmt.Fprintf(w, "%12.3f µs  %s\n", float64(e.T)/1e3, e); err != nil {
