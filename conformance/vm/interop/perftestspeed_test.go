@@ -121,10 +121,12 @@ func TestPerftestSpeed(t *testing.T) {
 
 const perftestHead = `# goverbs perf beside perftest
 
-Measured by make vm-perftest-speed in one boot of Linux %[1]s with Soft-RoCE, under QEMU's software emulation with %[3]s:
-goverbs perf at both ends, and perftest at both ends, of Debian 12 (4.5, bookworm) and of Debian 13 (25.01, trixie), %[2]d times each in turn.
-Each figure is the median of the rounds; each ratio, goverbs' figure divided by perftest's, that of the rounds' own ratios, with the least and the
-greatest. The client's figure counts. A ratio of latencies below 1 and one of bandwidths above 1 says that goverbs is faster. The target is 0.95 to 1.05.
+Measured by make vm-perftest-speed in one boot of Linux %[1]s with Soft-RoCE, under QEMU's software emulation with
+%[3]s:
+goverbs perf at both ends, and perftest at both ends, of Debian 12 (4.5, bookworm) and of Debian 13 (25.01, trixie),
+%[2]d times each in turn. Each figure is the median of the rounds; each ratio, goverbs' figure divided by perftest's,
+that of the rounds' own ratios, with the least and the greatest. The client's figure counts. A ratio of latencies below
+1 and one of bandwidths above 1 says that goverbs is faster. The target is 0.95 to 1.05.
 
 | test | figure | goverbs | 4.5 | ratio | 25.01 | ratio |
 |---|---|---|---|---|---|---|
