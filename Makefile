@@ -351,6 +351,10 @@ bench-beside: ## posting and polling of this tree beside those of another commit
 bench-soft-beside: ## every operation of examples/demo, streams and connections on software devices beside those of another commit, in turn: BASE=COMMIT; fails if one is more than 3 % slower; 1 min
 	@sh conformance/bench/beside.sh soft $(BASE)
 
+.PHONY: bench-streams
+bench-streams: ## a stream on the software device beside Go's TCP over loopback and a Unix socket, in turn: round trips, sleeps of threads, throughput; 15 s
+	@cd conformance/bench && $(GO) run ./rivals
+
 .PHONY: bench-wire
 bench-wire: ## RDMA between two processes over UDP beside bare UDP sockets, in turn; fails below 0.7 of their throughput, or above 1.6 times their round trip, by the best rounds and the medians both; 30 s
 	@dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT && cd conformance/bench && $(GO) build -o "$$dir/" ./bare ./wire ./ratios && \

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+// Command rivals measures a stream on the software device beside Go's TCP over loopback and a Unix socket, in turn,
+// with both ends in this process: a round trip of 64 bytes, how often threads slept for it, and writes of 1 MiB.
+package main
+
+import (
+	"cmp"
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"text/tabwriter"
+	"time"
+
+	"github.com/goverbs/goverbs/rdma/cm"
+	"github.com/goverbs/goverbs/rdma/soft"
+)
+
+// rival is one kind of connection, with what was measured in each round.
+type rival struct {
+	name                  string
+	near, far             net.Conn
+	trip, slept, megabyte []float64
+}
+
+func main() {
+	rounds := flag.Int("rounds", 9, "how often each kind is measured")
+	span := flag.Duration("time", 200*time.Millisecond, "how long each measurement takes")
+	only := flag.String("only", "stream,tcp,unix", "kinds that are measured; the first is compared with the others")
+	busy := flag.Duration("busy", 0, "BusyPoll of the stream")
+	flag.Parse()
+	var all []*rival
+	for _, name := range strings.Split(*only, ",") {
+		r, err := connect(name, *busy)
+		if err != nil {
+			log.Fatal(err)
+		}
+		all = append(all, r)
+	}
+	for range *rounds {
+		for _, r := range all {
+			if err := r.round(*span); err != nil {
+				log.Fatal(err)
+			}
+		}
+	}
+	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintf(w, "\t64 B: µs, least\tmedian\t× %s\tsleeps\t1 MiB: MB/s, most\tmedian\t× %[1]s\t\n", all[0].name)
+	for _, r := range all {
+		fmt.Fprintf(w, "%s\t%.2f\t%.2f\t%.2f\t%.2f\t%.0f\t%.0f\t%.2f\t\n", r.name, slices.Min(r.trip), median(r.trip),
+			median(r.trip)/median(all[0].trip), median(r.slept), slices.Max(r.megabyte), median(r.megabyte),
+			median(r.megabyte)/median(all[0].megabyte))
+	}
+	w.Flush()
+}
+
+// connect makes a connection whose far end sends back what comes in pieces of 64 bytes, and drops the rest.
+func connect(name string, busy time.Duration) (*rival, error) {
+	r := &rival{name: name}
+	var l net.Listener
+	var err error
+	dial := net.Dial
+	switch name {
+	case "stream":
+		var fabric *soft.Fabric
+		if fabric, err = soft.New(soft.Options{}); err != nil {
+			return nil, err
+		}
+		config := &cm.Config{Backend: fabric, BusyPoll: busy}
+		l, err = config.Listen(context.Background(), "127.0.0.1:0")
+		dial = func(_, address string) (net.Conn, error) { return config.Dial(context.Background(), address) }
+	case "tcp":
+		l, err = net.Listen("tcp", "127.0.0.1:0")
+	case "unix":
+		var dir string
+		if dir, err = os.MkdirTemp("", "rivals"); err != nil {
+			return nil, err
+		}
+		defer os.RemoveAll(dir)
+		l, err = net.Listen("unix", filepath.Join(dir, "s"))
+	default:
+		err = fmt.Errorf("%q is not stream, tcp or unix", name)
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer l.Close()
+	accepted := make(chan error, 1)
+	go func() {
+		var err error
+		r.far, err = l.Accept()
+		accepted <- err
+	}()
+	if r.near, err = dial(l.Addr().Network(), l.Addr().String()); err != nil {
+		return nil, err
+	}
+	if err := <-accepted; err != nil {
+		return nil, err
+	}
+	go r.serve()
+	return r, nil
+}
+
+const (
+	word  = 64
+	block = 1 << 20
+)
+
+// serve answers pieces of the length of a word, and a block with one byte.
+func (r *rival) serve() {
+	p := make([]byte, block)
+	for {
+		n, err := r.far.Read(p)
+		if err != nil {
+			return
+		}
+		answer := p[:n]
+		if n != word {
+			if _, err = io.ReadFull(r.far, p[n:]); err != nil {
+				return
+			}
+			answer = p[:1]
+		}
+		if _, err := r.far.Write(answer); err != nil {
+			return
+		}
+	}
+}
+
+// round measures for twice a time.
+func (r *rival) round(span time.Duration) error {
+	before := sleeps()
+	each, n, err := r.often(span, make([]byte, word), word)
+	if err != nil {
+		return err
+	}
+	r.trip = append(r.trip, each.Seconds()*1e6)
+	r.slept = append(r.slept, float64(sleeps()-before)/float64(n))
+	each, _, err = r.often(span, make([]byte, block), 1)
+	r.megabyte = append(r.megabyte, block/each.Seconds()/1e6)
+	return err
+}
+
+// often sends p and reads an answer, again and again, and says how long one takes.
+func (r *rival) often(span time.Duration, p []byte, answer int) (each time.Duration, n int, err error) {
+	for began := time.Now(); ; {
+		for range 16 {
+			if _, err = r.near.Write(p); err == nil {
+				_, err = io.ReadFull(r.near, p[:answer])
+			}
+			if err != nil {
+				return 0, 0, err
+			}
+			n++
+		}
+		if took := time.Since(began); took >= span {
+			return took / time.Duration(n), n, nil
+		}
+	}
+}
+
+// sleeps is how often threads of this process have given up their processor, because they waited for something.
+func sleeps() int64 {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		log.Fatal(err)
+	}
+	return int64(u.Nvcsw)
+}
+
+func median[T cmp.Ordered](all []T) T { return slices.Sorted(slices.Values(all))[len(all)/2] }
