@@ -47,7 +47,7 @@ func (q *SendQueue) bindMW(mw *ibv.MW, bind *ibv.MWBind) error {
 	if !ok {
 		e := q.explainList(wrs[:], 0)
 		e.Verb = "ibv_bind_mw"
-		return e
+		return recorded(e)
 	}
 	err := q.bind(mw, bind)
 	if err != nil {

@@ -90,7 +90,11 @@ func (e *PostError) Unwrap() error { return e.Errno }
 // recorded notes in a trace, if one is recorded, that a check refused a post, and gives its error.
 func recorded(err error) error {
 	if e, ok := err.(*PostError); ok {
-		trace.Refused(e.Verb, e.QPNum, e.WRID, e.Errno, e.Reason)
+		reason := e.Reason
+		if reason == "" && e.Err != nil {
+			reason = e.Err.Error()
+		}
+		trace.Refused(e.Verb, e.QPNum, e.WRID, e.Errno, reason)
 	}
 	return err
 }

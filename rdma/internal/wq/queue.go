@@ -320,7 +320,7 @@ func (q *queue) unfit(err error) error {
 	if err == nil {
 		return nil
 	}
-	return q.kind.failure(-1, 0, 0, "").because(err)
+	return recorded(q.kind.failure(-1, 0, 0, "").because(err))
 }
 
 // post posts the requests from one index up to another, exclusive.
@@ -361,9 +361,9 @@ func (q *queue) misplaced(b *batch, from, to int) error {
 	if i < from || i >= to || !q.connected {
 		return nil
 	}
-	return q.kind.failure(i, b.wr(i).WRID, einval,
+	return recorded(q.kind.failure(i, b.wr(i).WRID, einval,
 		fmt.Sprintf("UD gives it the address of a datagram, and requests of %s go to the connected queue pair",
-			ShortName(q.qp.QPType)))
+			ShortName(q.qp.QPType))))
 }
 
 // postBy posts behind the checks and with accounting, if the queue has them, by a path. One caller at a time may do so

@@ -8,6 +8,8 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma/internal/datapath"
 	"github.com/goverbs/goverbs/rdma/internal/trace"
+	"github.com/goverbs/goverbs/rdma/internal/verberr"
+	"github.com/goverbs/goverbs/runtime"
 )
 
 // PostProgram posts all requests of the program in one call: all of them, or none and an error. The program must be for
@@ -34,43 +36,11 @@ var errProgramEmpty = invalid("the program is empty, so there is nothing to post
 
 // postProgram is PostProgram for all kinds of callers. The caller holds slots.mu, or has the exclusive handle.
 func (q *SendQueue) postProgram(path Path, p *WRProgram) error {
-	if p.finish(); p.err != nil {
-		return q.unfitProgram(p.err)
-	} else if len(p.wrs) == 0 {
-		return q.unfitProgram(errProgramEmpty)
+	runner, m, err := q.takeProgram(path, p)
+	if err != nil {
+		return q.recordedProgram(err)
 	}
-	runner, runs := path.(datapath.Runner)
-	if !runs {
-		runner, runs = trace.Sends(path, q.qp, p.wrs)
-	}
-	if runs && p.unable != nil {
-		return p.unable
-	} else if !runs && p.unlisted != nil {
-		return p.unlisted
-	}
-	if q.qp != &p.qp.QPBase {
-		return q.unfitProgram(invalid("the program is of QP %#x, and the queue of QP %#x", p.qp.QPBase.QPNum,
-			q.qp.QPNum))
-	}
-	var m mark
-	if q.checks != nil {
-		if !q.checks.inState(q.qp) {
-			return &PostError{Verb: "ibv_wr_complete", QPNum: q.qp.QPNum, QPType: q.qp.QPType, WRID: p.wrs[0].WRID,
-				Errno: einval, Reason: stateReason(q.qp.State, ibv.WorkQueueSend)}
-		}
-		for i, size := range p.sizes {
-			if reason := q.checks.sizeReason(p.wrs[i].Opcode, p.wrs[i].SendFlags, size); reason != "" {
-				return &PostError{Verb: "ibv_wr_complete", QPNum: q.qp.QPNum, QPType: q.qp.QPType, Index: i,
-					WRID: p.wrs[i].WRID, Errno: einval, Reason: reason}
-			}
-		}
-		var ok bool
-		if m, ok = q.takeSend(p.wrs, nil); !ok {
-			return &PostError{Verb: "ibv_wr_complete", QPNum: q.qp.QPNum, QPType: q.qp.QPType, WRID: p.wrs[0].WRID,
-				Errno: enomem, Reason: q.reason(len(p.wrs))}
-		}
-	}
-	if !runs {
+	if runner == nil {
 		return q.postList(path, p, m)
 	}
 	r := runner.Run(&p.program)
@@ -82,6 +52,62 @@ func (q *SendQueue) postProgram(path Path, p *WRProgram) error {
 	}
 	return &PostError{Verb: "ibv_wr_complete", QPNum: q.qp.QPNum, QPType: q.qp.QPType, WRID: p.wrs[0].WRID,
 		Errno: errnoOf(r), Reason: "none of the requests was posted"}
+}
+
+// takeProgram checks a program, and takes slots for its requests. The runner is nil where it is posted as a list.
+func (q *SendQueue) takeProgram(path Path, p *WRProgram) (runner datapath.Runner, m mark, err error) {
+	if p.finish(); p.err != nil {
+		return nil, m, q.unfitProgram(p.err)
+	} else if len(p.wrs) == 0 {
+		return nil, m, q.unfitProgram(errProgramEmpty)
+	}
+	runner, runs := path.(datapath.Runner)
+	if !runs {
+		runner, runs = trace.Sends(path, q.qp, p.wrs)
+	}
+	if runs && p.unable != nil {
+		return nil, m, p.unable
+	} else if !runs && p.unlisted != nil {
+		return nil, m, p.unlisted
+	}
+	if q.qp != &p.qp.QPBase {
+		return nil, m, q.unfitProgram(invalid("the program is of QP %#x, and the queue of QP %#x", p.qp.QPBase.QPNum,
+			q.qp.QPNum))
+	}
+	if !runs {
+		runner = nil
+	}
+	if q.checks == nil {
+		return runner, m, nil
+	}
+	if !q.checks.inState(q.qp) {
+		return nil, m, p.refused(0, einval, stateReason(q.qp.State, ibv.WorkQueueSend))
+	}
+	for i, size := range p.sizes {
+		if reason := q.checks.sizeReason(p.wrs[i].Opcode, p.wrs[i].SendFlags, size); reason != "" {
+			return nil, m, p.refused(i, einval, reason)
+		}
+	}
+	m, ok := q.takeSend(p.wrs, nil)
+	if !ok {
+		return nil, m, p.refused(0, enomem, q.reason(len(p.wrs)))
+	}
+	return runner, m, nil
+}
+
+// refused is the error of a post whose request a check refuses.
+func (p *WRProgram) refused(i int, errno runtime.Errno, reason string) *PostError {
+	e := p.failure(i)
+	e.Verb, e.Errno, e.Reason = "ibv_wr_complete", errno, reason
+	return e
+}
+
+// recordedProgram is [recorded] for programs, which may need functions that are missing.
+func (q *SendQueue) recordedProgram(err error) error {
+	if _, ok := err.(*PostError); !ok {
+		trace.Refused("ibv_wr_complete", q.qp.QPNum, 0, verberr.EOPNOTSUPP, err.Error())
+	}
+	return recorded(err)
 }
 
 // postList posts the program as a list by a path. The caller holds slots.mu, or has the exclusive handle.

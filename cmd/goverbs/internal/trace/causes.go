@@ -249,7 +249,8 @@ func (j *judge) refused(t *Trace, e *Event) {
 	switch {
 	case e.Object != "": // a check of the library, which says what was wrong
 		what, c = e.Verb+" of "+e.Object+" was refused", checked(e)
-	case strings.HasPrefix(e.Verb, "ibv_post_") || e.Verb == "ibv_wr_complete":
+	case strings.HasPrefix(e.Verb, "ibv_post_"), strings.HasPrefix(e.Verb, "ibv_wr_"),
+		e.Verb == "ibv_bind_mw" && e.N == 0:
 		c = refusedPost(q, e, e.Errno == enomem)
 	case strings.HasPrefix(e.Verb, "ibv_reg_mr"):
 		switch remote := has(e.Access, "REMOTE_WRITE") || has(e.Access, "REMOTE_ATOMIC"); {
@@ -299,7 +300,13 @@ func refusedPost(q *queuePair, e *Event, full bool) cause {
 		state = cmp.Or(q.State, "RESET")
 	}
 	recv := strings.Contains(e.Verb, "recv")
+	// A check tells what it minds; a device only that it does.
+	said := e.WRs == nil && e.Error != "" && !strings.Contains(e.Error, "takes no work in")
+	const eopnotsupp = 95
 	switch {
+	case said && e.Errno == eopnotsupp:
+		return cause{"not-supported", e.Error, "goverbs query tells what the device has"}
+	case said && !full:
 	case recv && state == "RESET", !recv && (state == "RESET" || state == "INIT" || state == "RTR"):
 		return cause{"wrong-state", "the queue pair is in state " + state,
 			"sends need RTS, receives INIT: change the state first"}

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 
@@ -25,7 +26,11 @@ const faultVariable = "GOVERBS_TRACE_TEST_FAULT"
 
 // TestFaultProgram is a program with a fault, in a process of its own.
 func TestFaultProgram(t *testing.T) {
-	for _, f := range append(append(documented, quiet...), faults...) {
+	all := slices.Concat(documented, quiet, faults)
+	for _, f := range refusals {
+		all = append(all, f.fault)
+	}
+	for _, f := range all {
 		if f.name == os.Getenv(faultVariable) {
 			f.run(t)
 			return

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package trace
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma"
+)
+
+// extended makes checked, connected queue pairs that take programs of sends and writes.
+func (r *rig) extended() (a, b *rdma.QP) {
+	create := func(e *end) *rdma.QP {
+		attr := &ibv.QPInitAttrEx{QPType: ibv.QPT_RC, SendCQ: e.cq.Ptr(), RecvCQ: e.cq.Ptr(), PD: e.pd.Ptr(),
+			Cap:          ibv.QPCap{MaxSendWR: 2, MaxRecvWR: 2, MaxSendSGE: 1, MaxRecvSGE: 1, MaxInlineData: 16},
+			CompMask:     ibv.QP_INIT_ATTR_PD | ibv.QP_INIT_ATTR_SEND_OPS_FLAGS,
+			SendOpsFlags: uint64(ibv.QP_EX_WITH_SEND | ibv.QP_EX_WITH_RDMA_WRITE)}
+		return must(e.device.CreateQPEx(attr, rdma.QueueOptions{}))(r.T)
+	}
+	a, b = create(r.a), create(r.b)
+	require.NoError(r, a.Connect(must(b.Endpoint())(r.T)))
+	require.NoError(r, b.Connect(must(a.Endpoint())(r.T)))
+	return a, b
+}
+
+// refused is a post that the library's checks refuse, and a part of what is said of it.
+type refused struct {
+	fault
+	because string
+}
+
+var refusals = []refused{
+	refusal("an empty program", "invalid-request", "the program is empty",
+		func(r *rig, p *rdma.WRProgram, a, b *rdma.QP) {}),
+	{fault{"a program of another queue pair", "invalid-request", func(t *testing.T) {
+		r := newRig(t, ibv.QPT_RC)
+		a, b := r.extended()
+		p := must(a.NewWRProgram())(t)
+		p.Send(1).SGE(r.a.mr.Address(), 8, r.a.mr.LKey())
+		require.Error(t, b.PostProgram(p))
+	}}, "and the queue of QP"},
+	refusal("a datagram without an address handle", "invalid-request", "needs an address handle",
+		func(r *rig, p *rdma.WRProgram, a, b *rdma.QP) { p.Send(1).UD(0, 1, 1) }),
+	refusal("a program with too many inline bytes", "invalid-request", "inline",
+		func(r *rig, p *rdma.WRProgram, a, b *rdma.QP) { p.Send(1).Inline(make([]byte, 4096)) }),
+	refusal("a program larger than the queue", "queue-full", "3", func(r *rig, p *rdma.WRProgram, a, b *rdma.QP) {
+		for i := range 3 {
+			p.Send(uint64(i)).SGE(r.a.mr.Address(), 8, r.a.mr.LKey()).Signaled()
+		}
+	}),
+	refusal("a program in the wrong state", "wrong-state", "RESET", func(r *rig, p *rdma.WRProgram, a, b *rdma.QP) {
+		require.NoError(r, a.Modify(&ibv.QPAttr{QPState: ibv.QPS_RESET}, ibv.QP_STATE))
+		p.Send(1).SGE(r.a.mr.Address(), 8, r.a.mr.LKey()).Signaled()
+	}),
+	refusal("a program with a function that the queue pair lacks", "not-supported", "ibv_wr_flush",
+		func(r *rig, p *rdma.WRProgram, a, b *rdma.QP) { p.Flush(1, 0, 0, 8, 0, 0) }),
+	{fault{"an empty batch", "invalid-request", func(t *testing.T) {
+		r := newRig(t, ibv.QPT_RC)
+		a, _ := r.extended()
+		_, err := a.PostSend(r.a.batch)
+		require.Error(t, err)
+	}}, "the batch is empty"},
+}
+
+// refusal is a program of requests that a check refuses.
+func refusal(name, cause, because string, build func(r *rig, p *rdma.WRProgram, a, b *rdma.QP)) refused {
+	return refused{fault{name, cause, func(t *testing.T) {
+		r := newRig(t, ibv.QPT_RC)
+		a, b := r.extended()
+		p := must(a.NewWRProgram())(t)
+		build(r, p, a, b)
+		require.Error(t, a.PostProgram(p))
+	}}, because}
+}
+
+// TestRefusals: what a check refuses before the device is asked stands in the trace, and is explained.
+func TestRefusals(t *testing.T) {
+	if guest() != "" {
+		t.Skip("of checks, which need no device")
+	}
+	for _, f := range refusals {
+		found := Explain(traced(t, f.name))
+		if assert.NotEmpty(t, found, f.name) {
+			assert.Equal(t, f.cause, found[0].Cause, f.name)
+			assert.Contains(t, found[0].Why, f.because, f.name)
+		}
+	}
+}
