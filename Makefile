@@ -129,7 +129,7 @@ check-bench:
 
 .PHONY: test-32
 test-32: ## the objects' tests with 32 bits, on the software device: an amd64 runs programs of a 386; 2 min 30 s
-	$(FEWER) GOARCH=386 GOVERBS_ROUNDS=200 $(GOTEST) $(ONCE) ./rdma/... ./conformance/vm/objects ./conformance/vm/cm
+	$(FEWER) GOARCH=386 GOVERBS_ROUNDS=200 $(GOTEST) $(ONCE) ./rdma/... ./cmd/goverbs/internal/trace ./conformance/vm/objects ./conformance/vm/cm
 
 VM := $(GO) run ./conformance/vm/cmd/vmtest
 KERNEL ?= all

@@ -15,28 +15,28 @@ import (
 // managed are the functions of the connection manager. Each line names the ID, by which readers put questions and
 // events together.
 var managed = map[string]decoder{
-	"rdma_create_id": {before: func(l *line, a []uintptr) {
+	"rdma_create_id": {before: func(l *line, a []uint64) {
 		if a[0] == 0 { // there will be no events of it
 			l.number("synchronous", 1)
 		}
-	}, after: func(l *line, a []uintptr, result uintptr) {
+	}, after: func(l *line, a []uint64, result uint64) {
 		if int32(result) == 0 {
 			l.pointer("cm_id", *at[uintptr](a[1]))
 		}
 	}},
-	"rdma_migrate_id": {before: func(l *line, a []uintptr) {
+	"rdma_migrate_id": {before: func(l *line, a []uint64) {
 		l.pointer("cm_id", a[0])
 		if a[1] == 0 {
 			l.number("synchronous", 1)
 		}
 	}},
 	"rdma_destroy_id": {before: named("cm_id")},
-	"rdma_bind_addr": {before: func(l *line, a []uintptr) {
+	"rdma_bind_addr": {before: func(l *line, a []uint64) {
 		l.pointer("cm_id", a[0])
 		l.sockaddr("address", a[1])
 	}},
 	"rdma_listen": {before: named("cm_id")},
-	"rdma_resolve_addr": {before: func(l *line, a []uintptr) {
+	"rdma_resolve_addr": {before: func(l *line, a []uint64) {
 		l.pointer("cm_id", a[0])
 		l.sockaddr("address", a[2])
 	}},
@@ -45,7 +45,7 @@ var managed = map[string]decoder{
 	"rdma_accept":        {before: connecting},
 	"rdma_reject":        {before: named("cm_id")},
 	"rdma_disconnect":    {before: named("cm_id")},
-	"rdma_get_cm_event": {after: func(l *line, a []uintptr, result uintptr) {
+	"rdma_get_cm_event": {after: func(l *line, a []uint64, result uint64) {
 		if int32(result) != 0 {
 			return
 		}
@@ -59,13 +59,13 @@ var managed = map[string]decoder{
 	}},
 }
 
-func madeByID(l *line, a []uintptr, result uintptr) {
+func madeByID(l *line, a []uint64, result uint64) {
 	if int32(result) == 0 {
-		madeQP(l, a, uintptr(at[rdmacm.CMID](a[0]).QP))
+		madeQP(l, a, uint64(at[rdmacm.CMID](a[0]).QP))
 	}
 }
 
-func connecting(l *line, a []uintptr) {
+func connecting(l *line, a []uint64) {
 	id := at[rdmacm.CMID](a[0])
 	l.pointer("cm_id", a[0])
 	if id.QP != 0 {
@@ -81,7 +81,7 @@ func connecting(l *line, a []uintptr) {
 }
 
 // sockaddr writes an address of IPv4 or IPv6 and its port; of other families it writes nothing.
-func (l *line) sockaddr(name string, address uintptr) {
+func (l *line) sockaddr(name string, address uint64) {
 	const afInet, afInet6 = 2, 10 // of Linux
 	if address == 0 {
 		return

@@ -113,14 +113,14 @@ type call struct {
 	*Recorder
 	number   uint64
 	function string
-	args     []uintptr
+	args     []uint64
 	line     *line
 	begin    uint64
 	dropped  bool
 }
 
 // observe begins the line of a call of the control path: what C is asked stands there before it answers.
-func (r *Recorder) observe(function string, args []uintptr) runtime.Observation {
+func (r *Recorder) observe(function string, args []uint64) runtime.Observation {
 	c := &call{Recorder: r, number: r.calls.Add(1), function: function, args: args, line: newLine(), begin: r.since()}
 	c.line.number("t", c.begin)
 	c.line.number("n", c.number)
@@ -140,7 +140,7 @@ func (c *call) Ended(result uint64, errno runtime.Errno) {
 	}
 	c.line.number("d", c.since()-c.begin)
 	if d := decoderOf(c.function); d.after != nil {
-		careful(func() { d.after(c.line, c.args, uintptr(result)) })
+		careful(func() { d.after(c.line, c.args, uint64(uintptr(result))) })
 	}
 	c.write(c.line)
 }

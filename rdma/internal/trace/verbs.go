@@ -28,24 +28,26 @@ func (l *line) pointer(name string, p any) {
 		l.address(name, uint64(uintptr(unsafe.Pointer(p))))
 	case uintptr:
 		l.address(name, uint64(p))
+	case uint64:
+		l.address(name, p)
 	}
 }
 
 // decoder writes the arguments of a function before it is called, and afterwards what it has made.
 type decoder struct {
-	before func(l *line, a []uintptr)
-	after  func(l *line, a []uintptr, result uintptr)
+	before func(l *line, a []uint64)
+	after  func(l *line, a []uint64, result uint64)
 }
 
 // decoders are the functions whose arguments mean something to a reader; of others the name is written.
 var decoders = map[string]decoder{
-	"ibv_open_device": {before: func(l *line, a []uintptr) {
+	"ibv_open_device": {before: func(l *line, a []uint64) {
 		l.text("device", text(at[ibv.Device](a[0]).Name[:]))
-	}, after: func(l *line, a []uintptr, result uintptr) { l.pointer("context", result) }},
+	}, after: func(l *line, a []uint64, result uint64) { l.pointer("context", result) }},
 	"ibv_close_device": {before: named("context")},
 	"ibv_alloc_pd":     {before: named("context"), after: made("pd")},
 	"ibv_dealloc_pd":   {before: named("pd")},
-	"ibv_create_cq": {before: func(l *line, a []uintptr) {
+	"ibv_create_cq": {before: func(l *line, a []uint64) {
 		l.pointer("context", a[0])
 		l.number("depth",
 			uint64(a[1]))
@@ -54,55 +56,56 @@ var decoders = map[string]decoder{
 	"ibv_destroy_cq":    {before: named("cq")},
 	"ibv_create_srq":    {before: named("pd"), after: madeSRQ},
 	"ibv_create_srq_ex": {before: named("context"), after: madeSRQ},
-	"ibv_destroy_srq":   {before: func(l *line, a []uintptr) { l.number("srq", uint64(at[ibv.SRQ](a[0]).Handle)) }},
-	"ibv_reg_mr":        {before: func(l *line, a []uintptr) { l.region(a[0], a[1], a[2], a[3]) }, after: madeMR},
-	"ibv_reg_mr_iova":   {before: func(l *line, a []uintptr) { l.region(a[0], a[3], a[2], a[4]) }, after: madeMR},
-	"ibv_reg_mr_iova2":  {before: func(l *line, a []uintptr) { l.region(a[0], a[3], a[2], a[4]) }, after: madeMR},
-	"ibv_dereg_mr": {before: func(l *line, a []uintptr) {
+	"ibv_destroy_srq":   {before: func(l *line, a []uint64) { l.number("srq", uint64(at[ibv.SRQ](a[0]).Handle)) }},
+	"ibv_reg_mr":        {before: func(l *line, a []uint64) { l.region(a[0], a[1], a[2], a[3]) }, after: madeMR},
+	"ibv_reg_mr_iova":   {before: func(l *line, a []uint64) { l.region(a[0], a[3], a[2], a[4]) }, after: madeMR},
+	"ibv_reg_mr_iova2":  {before: func(l *line, a []uint64) { l.region(a[0], a[3], a[2], a[4]) }, after: madeMR},
+	"ibv_reg_dmabuf_mr": {before: func(l *line, a []uint64) { l.region(a[0], a[3], a[2], a[5]) }, after: madeMR},
+	"ibv_dereg_mr": {before: func(l *line, a []uint64) {
 		mr := at[ibv.MR](a[0])
 		l.text("device", text(mr.Context.Deref().Device.Deref().Name[:]))
 		l.number("lkey", uint64(mr.LKey))
 		l.number("rkey", uint64(mr.RKey))
 	}},
-	"ibv_create_qp": {before: func(l *line, a []uintptr) {
+	"ibv_create_qp": {before: func(l *line, a []uint64) {
 		l.pointer("pd",
 			a[0])
 		l.init(at[ibv.QPInitAttr](a[1]))
 	}, after: madeQP},
-	"ibv_create_qp_ex": {before: func(l *line, a []uintptr) {
+	"ibv_create_qp_ex": {before: func(l *line, a []uint64) {
 		attr := at[ibv.QPInitAttrEx](a[1])
 		l.pointer("pd", uintptr(attr.PD))
 		l.init((*ibv.QPInitAttr)(unsafe.Pointer(attr)))
 	}, after: madeQP},
-	"rdma_create_qp": {before: func(l *line, a []uintptr) {
+	"rdma_create_qp": {before: func(l *line, a []uint64) {
 		l.pointer("cm_id", a[0])
 		l.pointer("pd", a[1])
 		l.init(at[ibv.QPInitAttr](a[2]))
 	}, after: madeByID},
-	"rdma_create_qp_ex": {before: func(l *line, a []uintptr) {
+	"rdma_create_qp_ex": {before: func(l *line, a []uint64) {
 		attr := at[ibv.QPInitAttrEx](a[1])
 		l.pointer("cm_id", a[0])
 		l.pointer("pd", uintptr(attr.PD))
 		l.init((*ibv.QPInitAttr)(unsafe.Pointer(attr)))
 	}, after: madeByID},
-	"rdma_destroy_qp": {before: func(l *line, a []uintptr) {
+	"rdma_destroy_qp": {before: func(l *line, a []uint64) {
 		l.pointer("cm_id", a[0])
 		if qp := at[rdmacm.CMID](a[0]).QP; qp != 0 {
 			l.number("qp", uint64(qp.Deref().QPNum))
 		}
 	}},
-	"ibv_destroy_qp": {before: func(l *line, a []uintptr) { l.number("qp", uint64(at[ibv.QP](a[0]).QPNum)) }},
-	"ibv_modify_qp": {before: func(l *line, a []uintptr) {
+	"ibv_destroy_qp": {before: func(l *line, a []uint64) { l.number("qp", uint64(at[ibv.QP](a[0]).QPNum)) }},
+	"ibv_modify_qp": {before: func(l *line, a []uint64) {
 		l.number("qp", uint64(at[ibv.QP](a[0]).QPNum))
 		l.text("from", short(at[ibv.QP](a[0]).State, "IBV_QPS_"))
 		l.attributes(at[ibv.QPAttr](a[1]), ibv.QPAttrMask(a[2]))
 	}},
-	"ibv_create_ah": {before: func(l *line, a []uintptr) {
+	"ibv_create_ah": {before: func(l *line, a []uint64) {
 		l.pointer("pd", a[0])
 		l.path(at[ibv.AHAttr](a[1]))
 	}, after: made("ah")},
 	"ibv_destroy_ah": {before: named("ah")},
-	"ibv_get_async_event": {after: func(l *line, a []uintptr, result uintptr) {
+	"ibv_get_async_event": {after: func(l *line, a []uint64, result uint64) {
 		if int32(result) != 0 {
 			return
 		}
@@ -114,10 +117,10 @@ var decoders = map[string]decoder{
 			l.number("qp", uint64(e.Element.QP().Deref().QPNum))
 		}
 	}},
-	"_ibv_query_gid_table": {after: func(l *line, a []uintptr, result uintptr) {
+	"_ibv_query_gid_table": {after: func(l *line, a []uint64, result uint64) {
 		var all []string
 		for i := range min(max(int(int64(result)), 0), int(a[2])) {
-			e := at[ibv.GIDEntry](a[1] + uintptr(i)*unsafe.Sizeof(ibv.GIDEntry{}))
+			e := at[ibv.GIDEntry](a[1] + uint64(i)*uint64(unsafe.Sizeof(ibv.GIDEntry{})))
 			all = append(all, e.GID.String())
 		}
 		l.text("device", text(at[ibv.Context](a[0]).Device.Deref().Name[:]))
@@ -134,7 +137,7 @@ func decoderOf(function string) decoder {
 }
 
 // at is what lies at an address.
-func at[T any](address uintptr) *T { return ibv.Ptr[T](address).Deref() }
+func at[T any](address uint64) *T { return ibv.Ptr[T](uintptr(address)).Deref() }
 
 // text is a name in a field of C.
 func text(field []byte) string {
@@ -143,30 +146,30 @@ func text(field []byte) string {
 }
 
 // named writes the address of the first argument.
-func named(name string) func(*line, []uintptr) {
-	return func(l *line, a []uintptr) { l.pointer(name, a[0]) }
+func named(name string) func(*line, []uint64) {
+	return func(l *line, a []uint64) { l.pointer(name, a[0]) }
 }
 
 // made writes the address of what was made.
-func made(name string) func(*line, []uintptr, uintptr) {
-	return func(l *line, a []uintptr, result uintptr) { l.pointer(name, result) }
+func made(name string) func(*line, []uint64, uint64) {
+	return func(l *line, a []uint64, result uint64) { l.pointer(name, result) }
 }
 
-func madeSRQ(l *line, a []uintptr, result uintptr) {
+func madeSRQ(l *line, a []uint64, result uint64) {
 	if result != 0 {
 		l.pointer("at", result)
 		l.number("srq", uint64(at[ibv.SRQ](result).Handle))
 	}
 }
 
-func madeMR(l *line, a []uintptr, result uintptr) {
+func madeMR(l *line, a []uint64, result uint64) {
 	if result != 0 {
 		l.number("lkey", uint64(at[ibv.MR](result).LKey))
 		l.number("rkey", uint64(at[ibv.MR](result).RKey))
 	}
 }
 
-func madeQP(l *line, a []uintptr, result uintptr) {
+func madeQP(l *line, a []uint64, result uint64) {
 	if result != 0 {
 		qp := at[ibv.QP](result)
 		l.number("qp", uint64(qp.QPNum))
@@ -175,7 +178,7 @@ func madeQP(l *line, a []uintptr, result uintptr) {
 }
 
 // region writes what a memory region is asked for.
-func (l *line) region(pd, address, length, access uintptr) {
+func (l *line) region(pd, address, length, access uint64) {
 	l.pointer("pd", pd)
 	l.text("device", text(at[ibv.PD](pd).Context.Deref().Device.Deref().Name[:]))
 	l.pointer("at", address)

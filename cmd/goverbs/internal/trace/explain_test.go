@@ -26,7 +26,7 @@ const faultVariable = "GOVERBS_TRACE_TEST_FAULT"
 
 // TestFaultProgram is a program with a fault, in a process of its own.
 func TestFaultProgram(t *testing.T) {
-	all := slices.Concat(documented, quiet, faults)
+	all := slices.Concat(documented, quiet, faults, []fault{wide})
 	for _, f := range refusals {
 		all = append(all, f.fault)
 	}

@@ -90,3 +90,20 @@ func TestRefusals(t *testing.T) {
 		}
 	}
 }
+
+// wide is a region at addresses that 32-bit machines do not have.
+var wide = write("a region above 4 GiB", "remote-range", func(r *rig) (uint64, uint32) {
+	mr := must(r.b.pd.RegAddress(uintptr(r.b.mr.Address()), 4096, 0x1234_5678_9000, all))(r.T)
+	return mr.Address() + 4090, mr.RKey()
+})
+
+// TestWide: addresses of regions are whole, also on 32-bit machines.
+func TestWide(t *testing.T) {
+	if guest() != "" {
+		t.Skip("of the software device")
+	}
+	found := Explain(traced(t, wide.name))
+	require.NotEmpty(t, found)
+	assert.Equal(t, wide.cause, found[0].Cause)
+	assert.Contains(t, found[0].Why, "4096 bytes at 0x123456789000")
+}
