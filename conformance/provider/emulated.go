@@ -42,7 +42,11 @@ func Build(ctx context.Context, libraries *Libraries, dir string) (*Emulated, er
 	if err := e.Compile(ctx, e.library, append([]string{"-shared"}, files...)...); err != nil {
 		return nil, err
 	}
-	return e, errors.Join(MLX5.writeSysfs(e.sysfs(MLX5)), EFA.writeSysfs(e.sysfs(EFA)))
+	var errs []error
+	for _, a := range adapters {
+		errs = append(errs, a.writeSysfs(e.sysfs(a)))
+	}
+	return e, errors.Join(errs...)
 }
 
 func (e *Emulated) sysfs(a Adapter) string { return filepath.Join(e.dir, "sys", a.Name) }

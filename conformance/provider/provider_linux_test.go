@@ -11,7 +11,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	goruntime "runtime"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -138,20 +137,23 @@ func TestPure(t *testing.T) { pure(t, emulated(t)) }
 func pure(t *testing.T, e *Emulated) {
 	t.Helper()
 	program := compile(t, e, "pure")
-	for kind, run := range map[string]struct {
+	var rows []row
+	for _, run := range []struct {
+		kind  string
 		on    Adapter
 		verbs int
-	}{"rc": {MLX5, 7}, "ud": {EFA, 8}, "srd": {EFA, 9}} {
+	}{{"rc", MLX5, 7}, {"ud", EFA, 8}, {"srd", EFA, 9}} {
 		var lines int
-		for line := range strings.Lines(output(t, e.As(run.on), program, kind)) {
+		for line := range strings.Lines(output(t, e.As(run.on), program, run.kind)) {
 			lines++
-			deep, verb, _ := strings.Cut(strings.TrimSpace(line), " ")
-			n, err := strconv.Atoi(deep)
-			require.NoError(t, err, "%s", line)
-			assert.Less(t, n, 2048, "bytes of stack that %s takes", verb)
-			t.Logf("%s, %s: %d bytes of stack", kind, verb, n)
+			stack, call, _ := strings.Cut(strings.TrimSpace(line), " ")
+			assert.Less(t, number(t, stack), mostStack, "bytes of stack that %s takes", call)
+			rows = append(rows, row{e.libraries.Release, run.on.Name, call + " (" + run.kind + ")", stack, "0"})
 		}
-		assert.Equal(t, run.verbs, lines, "verbs that were called on %s", kind)
+		assert.Equal(t, run.verbs, lines, "verbs that were called on %s", run.kind)
+	}
+	if e.libraries.Arch == "amd64" {
+		compareRows(t, e.libraries.Release, rows)
 	}
 }
 
@@ -198,6 +200,7 @@ func releaseSuite(t *testing.T, e *Emulated) {
 	} else {
 		pure(t, e)
 	}
+	posting(t, e)
 	efaSuite(t, e)
 	if !e.libraries.foreign() {
 		sameCalls(t, e, 30)

@@ -36,7 +36,26 @@ var (
 		"class/infiniband/DEVICE/device/modalias":           "pci:v00001D0Fd0000EFA2sv00001D0Fsd0000EFA2bc02sc00i00",
 		"class/infiniband/DEVICE/ports/1/gid_attrs/types/0": "IB/RoCE v1",
 	}}
+	MLX4  = roce("mlx4", "4", "pci:v000015B3d00001007sv000015B3sd00000001bc02sc00i00")
+	ERDMA = roce("erdma", "1", "pci:v00001DEDd0000107Fsv00001DEDsd0000107Fbc02sc00i00")
+	MANA  = roce("mana", "1", "pci:v00001414d000000BAsv00001414sd000000BAbc02sc00i00")
+	IRDMA = roce("irdma", "5", "pci:v00008086d00001592sv00008086sd00000001bc02sc00i00")
+	BNXT  = roce("bnxt_re", "1", "pci:v000014E4d00001750sv000014E4sd00000001bc02sc00i00")
+	HNS   = roce("hns", "1", "pci:v000019E5d0000A222sv000019E5sd00000001bc02sc00i00")
+
+	adapters = []Adapter{MLX5, EFA, MLX4, ERDMA, MANA, IRDMA, BNXT, HNS}
 )
+
+func roce(name, abi, modalias string) Adapter {
+	return Adapter{name, name + "_0", map[string]string{
+		"class/infiniband_verbs/uverbs0/abi_version":        abi,
+		"class/infiniband/DEVICE/fw_ver":                    "1.0.0",
+		"class/infiniband/DEVICE/device/modalias":           modalias,
+		"class/infiniband/DEVICE/ports/1/gids/1":            "0000:0000:0000:0000:0000:ffff:c000:0201",
+		"class/infiniband/DEVICE/ports/1/gid_attrs/types/0": "IB/RoCE v1",
+		"class/infiniband/DEVICE/ports/1/gid_attrs/types/1": "RoCE v2",
+	}}
+}
 
 // sysfs has the files below SYSFS_PATH that libibverbs reads, and a directory that has to be there, without files.
 var sysfs = map[string]string{

@@ -3,7 +3,7 @@
 // The emulated kernel: what its parts know of each other. preload.c gives it the device file, uverbs.c reads
 // commands, objects.c, memory.c, completionqueue.c, srq.c, xrc.c and queuepair.c carry them out, device.c, payload.c and
 // transport.c are the adapter, and a driver (mlx5.c, mlx5_queues.c; efa.c, efa_queues.c) knows one kind: what its
-// commands carry beside the usual, and its queues.
+// commands carry beside the usual, and its queues. Drivers without queues (idle.c) leave in them what is posted.
 #ifndef GOVERBS_EMULATED_H
 #define GOVERBS_EMULATED_H
 
@@ -21,7 +21,8 @@
 
 #include <infiniband/verbs.h>
 
-enum { MOST_ENTRIES = (1 << 22) - 1, MOST_REQUESTS = 1 << 15 };
+enum { MOST_ENTRIES = (1 << 22) - 1, MOST_REQUESTS = 1 << 15, PAGE = 4096 };
+enum { DEVICE_NUMBER = 231 << 8 | 192 }; // major and minor
 
 enum kind { NONE, PD, MR, MW, AH, CHANNEL, CQ, QP, SRQ, XRCD, UAR };
 
@@ -153,7 +154,9 @@ struct qp {
 	uint64_t deadline; // until when the request at the head is tried again; 0 for not yet tried
 	bool established;
 
-	struct mapping receives, sends, bells; // of efa: [0] sends posted, [1] receives posted, each 16 bits of a word
+	// What the device sees, or a record shows. The bells of efa: [0] sends posted, [1] receives posted, each 16 bits
+	// of a word.
+	struct mapping receives, sends, bells;
 	uint32_t entry_size;                   // of a send
 	uint16_t seen;                         // receives that the doorbell said
 	bool unsolicited;                      // writes with immediate data take no receive
@@ -243,6 +246,7 @@ struct gid {
 
 struct driver {
 	const char *name;
+	uint32_t id, abi; // in netlink; an adapter without is found in sysfs alone
 	const struct ib_uverbs_query_device_resp *device;
 	const struct ib_uverbs_query_port_resp *port;
 	const struct gid *gids;
@@ -273,7 +277,7 @@ struct driver {
 	bool (*take_request)(struct cq *); // is an event asked for, and due? Each request is taken once
 };
 
-extern const struct driver mlx5, efa;
+extern const struct driver mlx5, efa, mlx4, erdma, mana, irdma, bnxt_re, hns;
 extern const struct driver *driver;
 
 // uverbs.c
@@ -346,6 +350,9 @@ void drop_waiting(struct qp *);
 void device_lock(void), device_unlock(void); // commands and the device's thread take turns
 void start_device(void);
 bool still(void);
+
+// netlink.c
+void close_netlink(int fd);
 
 // preload.c
 void *map_device(struct file *, uint64_t offset, size_t);

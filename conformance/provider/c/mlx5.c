@@ -9,7 +9,6 @@
 
 #include "mlx5.h"
 
-enum { PAGE = 4096 };
 enum { LINK_UP = 5, X4 = 2, EDR = 32 };
 
 static const struct ib_uverbs_query_device_resp device = {

@@ -11,7 +11,6 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
@@ -25,7 +24,6 @@
 #undef open64
 
 static const char device_path[] = "/dev/infiniband/uverbs0";
-enum { MAJOR = 231, MINOR = 192 };
 static const off_t device_size = 1l << 40;
 
 static struct file *files;
@@ -65,7 +63,7 @@ static int open_device(int flags)
 static void pretend(struct stat *st)
 {
 	st->st_mode = S_IFCHR | 0666;
-	st->st_rdev = makedev(MAJOR, MINOR);
+	st->st_rdev = makedev(DEVICE_NUMBER >> 8, DEVICE_NUMBER & 0xff);
 }
 
 int open(const char *path, int flags, ...)
@@ -138,6 +136,7 @@ int close(int fd)
 		break;
 	}
 	close_channel(fd);
+	close_netlink(fd);
 	device_unlock();
 	return syscall(SYS_close, fd);
 }
@@ -156,17 +155,6 @@ DIR *opendir(const char *path)
 	return fd < 0 ? NULL : fdopendir(fd);
 }
 
-// No netlink for RDMA: libibverbs then reads SYSFS_PATH, and does not see the adapters of this machine.
-int socket(int domain, int type, int protocol)
-{
-	enum { RDMA = 20 };
-	if (domain == AF_NETLINK && protocol == RDMA) {
-		errno = EPROTONOSUPPORT;
-		return -1;
-	}
-	return syscall(SYS_socket, domain, type, protocol);
-}
-
 void *map_device(struct file *f, uint64_t offset, size_t size)
 {
 	void *p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, f->fd, offset);
@@ -177,7 +165,6 @@ void *map_device(struct file *f, uint64_t offset, size_t size)
 // used before.
 bool make_mapping(struct file *f, struct mapping *m, size_t size)
 {
-	enum { PAGE = 4096 };
 	static uint64_t next = 1 << 30; // behind what is mapped by handles
 	size = (size + PAGE - 1) & ~(size_t)(PAGE - 1);
 	*m = (struct mapping){.offset = next, .size = size, .at = map_device(f, next, size)};

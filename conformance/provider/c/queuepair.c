@@ -104,8 +104,10 @@ static int new_qp(struct call *c, const struct ib_uverbs_ex_create_qp *q, struct
 	qp->next = table[qp->number % 256];
 	table[qp->number % 256] = qp;
 	*r = (struct ib_uverbs_create_qp_resp){
-		.qp_handle = qp->o.handle, .qpn = qp->number, .max_send_wr = q->max_send_wr, .max_recv_wr = q->max_recv_wr,
-		.max_send_sge = q->max_send_sge, .max_recv_sge = q->max_recv_sge, .max_inline_data = q->max_inline_data,
+		.qp_handle = qp->o.handle, .qpn = qp->number,
+		.max_send_wr = qp->attr.max_send_wr, .max_recv_wr = qp->attr.max_recv_wr, // as the driver rounds them
+		.max_send_sge = qp->attr.max_send_sge, .max_recv_sge = qp->attr.max_recv_sge,
+		.max_inline_data = q->max_inline_data,
 	};
 	return 0;
 }
@@ -206,8 +208,8 @@ static int change(struct call *c, const struct ib_uverbs_modify_qp *q)
 	if (mask & AV && (!q->dest.is_global || memcmp(q->dest.dgid, nobody, sizeof nobody) == 0) ||
 		mask & MTU && (q->path_mtu < 1 || q->path_mtu > 5))
 		return EINVAL; // over Ethernet every route is a global one
-	if (mask & (READS | DEST_READS) && (q->max_rd_atomic > 16 || q->max_dest_rd_atomic > 16))
-		return EINVAL;
+	if (mask & READS && q->max_rd_atomic > 16 || mask & DEST_READS && q->max_dest_rd_atomic > 16)
+		return EINVAL; // what the mask has not got, some libraries have not written
 	if (mask & PKEY) a->pkey_index = q->pkey_index;
 	if (mask & PORT) a->port_num = q->port_num;
 	if (mask & ACCESS) a->qp_access_flags = q->qp_access_flags;

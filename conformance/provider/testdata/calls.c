@@ -83,7 +83,7 @@ static void receives(int step, int n)
 	for (int i = 0; i < n; i++)
 		wr[i] = (struct ibv_recv_wr){.wr_id = 10 * step + i, .next = i + 1 < n ? &wr[i + 1] : NULL, .sg_list = s[i],
 			.num_sge = pieces(s[i], 500)};
-	printf("%d: receives: %d\n", step, ibv_post_recv(qp, wr, &bad));
+	printf("%d: receives: %d\n", step, abs(ibv_post_recv(qp, wr, &bad))); // libraries give -EINVAL as well
 }
 
 static void sends(int step, int n)
@@ -109,7 +109,7 @@ static void sends(int step, int n)
 		else
 			w->wr.rdma.remote_addr = (uintptr_t)memory + below(SIZE), w->wr.rdma.rkey = mr->rkey;
 	}
-	printf("%d: sends: %d\n", step, ibv_post_send(qp, wr, &bad));
+	printf("%d: sends: %d\n", step, abs(ibv_post_send(qp, wr, &bad)));
 }
 
 static void calls(int step, int n)

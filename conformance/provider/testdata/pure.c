@@ -2,7 +2,9 @@
 
 // What posting and polling do besides filling queues: a thread makes these calls under seccomp, where any system call
 // ends the process, on a stack that is painted before each call. It prints how deep each call went. The argument is the
-// kind of queue pair: rc, or EFA's ud or srd.
+// kind of queue pair: rc, or EFA's ud or srd; or posts for a reliable connection of an adapter that does nothing, and
+// error for what its provider does when the queue pair has failed: that may be calls of the kernel, each of which is
+// between two questions for the port.
 #include <infiniband/efadv.h>
 #include <infiniband/verbs.h>
 #include <linux/seccomp.h>
@@ -19,11 +21,12 @@
 	fprintf(stderr, "%s:%d: %s: %m\n", __FILE__, __LINE__, #what); exit(1); } } while (0)
 
 enum { SIZE = 256, ROUNDS = 200, STACK = 256 << 10, DEPTH = 64 << 10, PAINT = 0xa5, KEY = 7 };
-enum verb { SEND, INLINE, REFUSED, CALLS, RECV, EMPTY, POLL, FAILED, NOTIFY, VERBS };
+enum { DEEP = 64, FEW = 24 }; // requests of a queue that nobody works off, and those that are posted to it
+enum verb { SEND, INLINE, REFUSED, CALLS, RECV, SHARED, EMPTY, POLL, FAILED, NOTIFY, VERBS };
 
 static const char *const names[VERBS] = {
 	"ibv_post_send", "ibv_post_send of inline data", "ibv_post_send that is refused",
-	"ibv_wr_start to ibv_wr_complete", "ibv_post_recv", "ibv_poll_cq of an empty queue", "ibv_poll_cq",
+	"ibv_wr_start to ibv_wr_complete", "ibv_post_recv", "ibv_post_srq_recv", "ibv_poll_cq of an empty queue", "ibv_poll_cq",
 	"ibv_poll_cq of a failed completion", "ibv_req_notify_cq",
 };
 static size_t deepest[VERBS];
@@ -36,7 +39,8 @@ static struct ibv_qp *qp;
 static struct ibv_qp_ex *extended;
 static struct ibv_mr *mr;
 static struct ibv_ah *ah;
-static bool efa, srd;
+static struct ibv_srq *srq;
+static bool efa, srd, posts, error;
 static char memory[2 * SIZE];
 
 // A call, with what it takes in places that are not on the stack.
@@ -63,6 +67,7 @@ static void call(enum verb verb)
 	switch (verb) {
 	case SEND: case INLINE: case REFUSED: result = ibv_post_send(qp, &send_wr, &bad_send); break;
 	case RECV: result = ibv_post_recv(qp, &recv_wr, &bad_recv); break;
+	case SHARED: result = ibv_post_srq_recv(srq, &recv_wr, &bad_recv); break;
 	case NOTIFY: result = ibv_req_notify_cq(cq, 0); break;
 	case CALLS: result = calls(); break;
 	default: result = ibv_poll_cq(cq, 1, &wc);
@@ -125,13 +130,55 @@ static void refused(void)
 	EXPECT(result);
 }
 
+// fill posts to queues that nobody works off, and in the end more than fits.
+static void fill(void)
+{
+	for (int i = 0; i < FEW; i++) {
+		measure(POLL);
+		EXPECT(result == 0);
+		measure(RECV);
+		EXPECT(result == 0);
+		measure(NOTIFY);
+		EXPECT(result == 0);
+		post(i % 3 ? IBV_WR_SEND : IBV_WR_RDMA_READ, 0, mr->rkey);
+		post(i % 3 ? IBV_WR_SEND : IBV_WR_RDMA_WRITE, IBV_SEND_INLINE, mr->rkey);
+		if (srq) {
+			measure(SHARED);
+			EXPECT(result == 0);
+		}
+	}
+	for (int i = 0; i < 1 << 16 && !result; i++)
+		measure(REFUSED);
+	EXPECT(result);
+}
+
+// fail posts to a queue pair in the state of errors.
+static void fail(struct ibv_context *context)
+{
+	static const enum verb verbs[] = {SEND, RECV, POLL, NOTIFY};
+	static struct ibv_sge s;
+	struct ibv_port_attr port;
+	s = (struct ibv_sge){(uintptr_t)memory, 16, mr->lkey};
+	recv_wr = (struct ibv_recv_wr){.sg_list = &s, .num_sge = 1};
+	send_wr = (struct ibv_send_wr){.sg_list = &s, .num_sge = 1, .opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED};
+	CHECK(!ibv_modify_qp(qp, &(struct ibv_qp_attr){.qp_state = IBV_QPS_ERR}, IBV_QP_STATE));
+	for (size_t i = 0; i < sizeof verbs / sizeof *verbs; i++) {
+		CHECK(!ibv_query_port(context, 1, &port));
+		call(verbs[i]);
+		printf("%d %s\n", result, names[verbs[i]]);
+	}
+	CHECK(!ibv_query_port(context, 1, &port));
+}
+
 static void *run(void *unused)
 {
 	static struct ibv_sge s;
 	CHECK(!prctl(PR_SET_SECCOMP, SECCOMP_MODE_STRICT));
 	s = (struct ibv_sge){(uintptr_t)memory + SIZE, SIZE, mr->lkey};
 	recv_wr = (struct ibv_recv_wr){.sg_list = &s, .num_sge = 1};
-	for (int i = 0; i < ROUNDS; i++) {
+	if (posts)
+		fill();
+	for (int i = 0; i < ROUNDS && !posts; i++) {
 		measure(POLL);
 		EXPECT(result == 0);
 		measure(RECV);
@@ -153,7 +200,7 @@ static void *run(void *unused)
 		mr->lkey ^= 0x100;
 		post(IBV_WR_SEND, 0, 0);
 		completion(IBV_WC_LOC_PROT_ERR);
-	} else {
+	} else if (!posts) {
 		post(IBV_WR_RDMA_WRITE, 0, mr->rkey ^ 0x100);
 		completion(IBV_WC_REM_ACCESS_ERR);
 	}
@@ -201,6 +248,7 @@ int main(int argc, char **argv)
 {
 	CHECK(argc == 2);
 	srd = !strcmp(argv[1], "srd"), efa = srd || !strcmp(argv[1], "ud");
+	error = !strcmp(argv[1], "error"), posts = error || !strcmp(argv[1], "posts");
 	struct ibv_device **list = ibv_get_device_list(NULL);
 	struct ibv_context *context;
 	struct ibv_pd *pd;
@@ -210,6 +258,11 @@ int main(int argc, char **argv)
 		IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ));
 	struct ibv_qp_init_attr attr = {.send_cq = cq, .recv_cq = cq, .qp_type = IBV_QPT_RC,
 		.cap = {.max_send_wr = 8, .max_recv_wr = 8, .max_send_sge = 1, .max_recv_sge = 1, .max_inline_data = 32}};
+	struct ibv_srq_init_attr shared = {.attr = {.max_wr = DEEP, .max_sge = 1}};
+	if (posts) {
+		attr.cap.max_send_wr = attr.cap.max_recv_wr = DEEP;
+		srq = ibv_create_srq(pd, &shared); // some have none
+	}
 	if (efa) {
 		be_ready(context, pd);
 	} else {
@@ -217,6 +270,12 @@ int main(int argc, char **argv)
 		connect_to_itself(context);
 	}
 
+	if (error) {
+		fail(context);
+		CHECK(!ibv_destroy_qp(qp) && (!srq || !ibv_destroy_srq(srq)) && !ibv_destroy_cq(cq) && !ibv_dereg_mr(mr));
+		CHECK(!ibv_dealloc_pd(pd) && !ibv_close_device(context));
+		return 0;
+	}
 	pthread_t thread;
 	pthread_attr_t attributes;
 	CHECK(!pthread_attr_init(&attributes) && !pthread_attr_setstacksize(&attributes, STACK));

@@ -48,6 +48,9 @@ func Providers() []Provider { return slices.Clone(providers) }
 const (
 	all    = PostSend | PostRecv | Poll | ReqNotify
 	within = "rdma-core 65.0, "
+
+	// Of providers whose usual calls conformance/provider makes under seccomp: testdata/posting.csv there.
+	shown = "; seen under seccomp"
 )
 
 // providers lists all providers of rdma-core. If one enters the kernel to post, all its verbs are called the Blocking
@@ -56,11 +59,12 @@ var providers = []Provider{
 	{"mlx5", all, 0, within + "qp.c, srq.c, cq.c: rings, doorbells and spinlocks; polling a signature error takes " +
 		"the mutex of the table of mkeys; an unexpected failed completion is printed only " +
 		"to the file of MLX5_DEBUG_FILE, and sleeps for ever only under MLX5_FREEZE_ON_ERROR_CQE; " +
-		"both variables are read when the device is opened"},
-	{"mlx4", all, 0, within + "qp.c, srq.c, cq.c: rings, doorbells and spinlocks; prints a local operation error"},
+		"both variables are read when the device is opened" + shown},
+	{"mlx4", all, 0, within + "qp.c, srq.c, cq.c: rings, doorbells and spinlocks; prints a local operation error" +
+		shown},
 	{"efa", all, 0, within + "verbs.c: rings, doorbells and spinlocks; prints what it refuses, to the file of " +
-		"VERBS_LOG_FILE alone"},
-	{"erdma", all, 0, within + "erdma_verbs.c: rings, doorbells and spinlocks"},
+		"VERBS_LOG_FILE alone" + shown},
+	{"erdma", all, 0, within + "erdma_verbs.c: rings, doorbells and spinlocks" + shown},
 	{"ionic", all, 0, within + "ionic_verbs.c: rings, doorbells and spinlocks"},
 	{"qedr", all, 0, within + "qelr_verbs.c: rings, doorbells and spinlocks"},
 	{"mthca", all, 0, within + "qp.c, srq.c, cq.c: rings, doorbells and spinlocks; prints a local operation error"},
@@ -68,16 +72,17 @@ var providers = []Provider{
 	{"vmw_pvrdma", all, 0, within + "qp.c, cq.c: rings, doorbells and spinlocks; prints an invalid opcode"},
 	{"mana", PostSend | PostRecv | ReqNotify, 0,
 		within + "cq.c, handle_error_cqe: a poll that finds a failed completion modifies " +
-			"the queue pair, in the kernel, under its locks"},
+			"the queue pair, in the kernel, under its locks; the rest" + shown},
 
 	{"bnxt_re", 0, 0, within + "verbs.c, bnxt_re_do_pacing: doorbells under congestion tell the driver by ioctl, and " +
-		"posting modifies a queue pair that has to be forced back to RTS"},
+		"posting modifies a queue pair that has to be forced back to RTS; the usual calls ask nothing" +
+		shown},
 	{"cxgb4", 0, 0, within + "qp.c, ring_kernel_db: posting rings doorbells by ibv_cmd_modify_qp while the " +
 		"hardware's overflow"},
-	{"hns", 0, 0, within + "hns_roce_u_hw_v2.c: posting to a reset device, and polling a failed completion, modify " +
-		"the queue pair in the kernel"},
-	{"irdma", 0, 0, within + "uverbs.c, irdma_issue_flush: posting to a queue pair that is being flushed modifies it " +
-		"in the kernel; polling after a resize deregisters the old queue"},
+	{"hns", 0, 0, within + "hns_roce_u_hw_v2.c: posting to a queue pair in the state of errors, and polling a " +
+		"failed completion, modify the queue pair in the kernel; the usual calls ask nothing" + shown},
+	{"irdma", 0, 0, within + "uverbs.c, irdma_issue_flush: posting to a queue pair in the state of errors modifies " +
+		"it in the kernel; polling after a resize deregisters the old queue; the usual calls ask nothing" + shown},
 	{"rxe", PostRecv | Poll, PostSend,
 		within + "rxe.c, rxe_poll_cq, rxe_post_recv, rxe_post_srq_recv: rings and spinlocks; " +
 			"post_send_db: posting a send writes to the device's file, and requests for events are commands as well; " +

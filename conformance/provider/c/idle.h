@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+// What drivers of RoCE adapters share, above all of those whose queues nobody works off.
+#ifndef GOVERBS_IDLE_H
+#define GOVERBS_IDLE_H
+
+#include "emulated.h"
+
+// What adapters can. None of it is any adapter's: it is what tests want.
+#define ROCE_DEVICE \
+	.fw_ver = 1ull << 32, .max_mr_size = ~0ull, .page_size_cap = ~4095ull, .max_qp = 1 << 14, \
+	.max_qp_wr = MOST_REQUESTS / 4, .max_cq = 1 << 14, .max_mr = 1 << 15, .max_pd = 1 << 14, .max_qp_rd_atom = 16, \
+	.max_res_rd_atom = 1 << 18, .max_qp_init_rd_atom = 16, .atomic_cap = IBV_ATOMIC_HCA, .max_ah = 1 << 15, \
+	.max_mw = 1 << 15, .max_pkeys = 1, .local_ca_ack_delay = 16, .phys_port_cnt = 1, \
+	.max_srq = 1 << 14, .max_srq_wr = (1 << 15) - 1
+
+extern const struct ib_uverbs_query_port_resp roce_port;
+extern const struct gid roce_gids[2]; // for one Ethernet port, of both versions of RoCE
+
+uint32_t round_up(uint32_t); // to a power of two
+bool power_of_two(uint32_t);
+uint8_t *address(uint64_t);
+struct mapping memory_of(uint64_t address, size_t); // of the program's own
+
+bool new_bells(struct file *, uint64_t offset); // the program maps this page of doorbells at a place that it knows
+void free_bells(struct object *);
+
+// Commands that carry nothing beside the usual, or that there are not.
+int plain_query_device(struct call *);
+int plain_pd(struct call *, struct pd *);
+int plain_ah(struct call *, struct ah *);
+int no_srq(struct call *, struct srq *);
+int no_resize(struct call *, struct cq *, uint32_t entries);
+int no_methods(struct file *, struct ib_uverbs_ioctl_hdr *);
+void record_queues(const struct qp *); // sends, receives, bells, and pages of doorbells
+
+// Of a driver that only has what is posted and asked.
+#define IDLE(of) \
+	.device = &device, .port = &roce_port, .gids = roce_gids, .gid_count = 2, \
+	.query_device = plain_query_device, .resize_cq = no_resize, .record_qp = record_queues, .ioctl = no_methods, \
+	.release = free_bells, .name = #of
+
+#endif

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+//go:build amd64 || arm64
+
+package provider
+
+import (
+	"cmp"
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/rdma"
+)
+
+var update = flag.Bool("update", false, "write what was measured to posting.csv")
+
+// idle are the adapters that do nothing here, and the release since which each has a provider that opens them.
+var idle = []struct {
+	Adapter
+	since string
+}{{MLX4, "44.0"}, {ERDMA, "44.0"}, {MANA, "56.1"}, {IRDMA, "44.0"}, {BNXT, "44.0"}, {HNS, "44.0"}}
+
+// A row says what a verb needs: bytes of stack, and commands to the kernel. Nothing but their own names is printed.
+type row struct{ release, provider, call, stack, commands string }
+
+func (r row) String() string {
+	return strings.Join([]string{r.release, r.provider, r.call, r.stack, r.commands}, ",")
+}
+
+const (
+	postingHead = "release,provider,call,stack,commands"
+	postingFile = "testdata/posting.csv"
+)
+
+// TestPosting: the providers of adapters that do nothing here open them, make objects, and post: under seccomp, on a
+// painted stack. And what they ask the kernel when they post to a queue pair in the state of errors, or poll its
+// completions: rdma/internal/provider calls those that ask anything so that Go's scheduler knows of it.
+func TestPosting(t *testing.T) { posting(t, emulated(t)) }
+
+func posting(t *testing.T, e *Emulated) {
+	t.Helper()
+	program := compile(t, e, "pure")
+	var rows []row
+	for _, a := range idle {
+		if e.libraries.Release < a.since {
+			continue
+		}
+		on := e.As(a.Adapter)
+		failed := inErrors(t, on, program)
+		if e.libraries.foreign() {
+			assert.Len(t, failed, 4) // seccomp is this machine's, and so are addresses on the stack
+			continue
+		}
+		for line := range strings.Lines(output(t, on, program, "posts")) {
+			stack, call, _ := strings.Cut(strings.TrimSpace(line), " ")
+			assert.Less(t, number(t, stack), mostStack, "bytes of stack that %s takes", call)
+			rows = append(rows, row{e.libraries.Release, a.Name, call, stack, "0"})
+		}
+		rows = append(rows, failed...)
+	}
+	if e.libraries.foreign() || e.libraries.Arch != "amd64" {
+		return
+	}
+	compareRows(t, e.libraries.Release, rows)
+}
+
+// TestClaims: what rdma.Providers says of the providers that ran here is what was found.
+func TestClaims(t *testing.T) {
+	verbs := map[string]rdma.Verbs{"ibv_post_send": rdma.PostSend, "ibv_wr_start": rdma.PostSend,
+		"ibv_post_recv": rdma.PostRecv, "ibv_post_srq_recv": rdma.PostRecv, "ibv_poll_cq": rdma.Poll,
+		"ibv_req_notify_cq": rdma.ReqNotify}
+	const claim = "; seen under seccomp"
+	seen, asked := map[string]bool{}, map[string]rdma.Verbs{}
+	_, rows, _ := strings.Cut(read(t, postingFile), "\n")
+	for line := range strings.Lines(rows) {
+		cells := strings.Split(strings.TrimSpace(line), ",")
+		require.Len(t, cells, 5)
+		name, _, _ := strings.Cut(cells[2], " ")
+		require.Contains(t, verbs, name)
+		seen[cells[1]] = true
+		if cells[4] != "0" {
+			asked[cells[1]] |= verbs[name]
+		}
+	}
+	for _, p := range rdma.Providers() {
+		assert.Equal(t, seen[p.Name], strings.HasSuffix(p.Reason, claim), "what is said of %s", p.Name)
+		assert.Zero(t, p.Pure&asked[p.Name], "verbs of %s that asked the kernel", p.Name)
+		delete(seen, p.Name)
+	}
+	assert.Empty(t, seen, "providers of which nothing is said")
+	assert.Contains(t, asked, "hns")
+}
+
+// mostStack is less than every stack that Go calls C on has.
+const mostStack = 2048
+
+func number(t *testing.T, text string) int {
+	t.Helper()
+	n, err := strconv.Atoi(text)
+	require.NoError(t, err)
+	return n
+}
+
+// inErrors are the rows of a queue pair in the state of errors.
+func inErrors(t *testing.T, e *Emulated, program string) (rows []row) {
+	t.Helper()
+	record := filepath.Join(t.TempDir(), "record")
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	cmd := e.Command(ctx, program, "error")
+	cmd.Env = append(cmd.Env, "GOVERBS_RECORD="+record)
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s: %s", e.adapter.Name, out)
+	const port = "command 2," // a question for the port is before and behind each call
+	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
+	parts := strings.Split(read(t, record), port)
+	require.Greater(t, len(parts), len(lines)+1)
+	for i, part := range parts[len(parts)-len(lines)-1 : len(parts)-1] {
+		result, call, _ := strings.Cut(lines[i], " ")
+		rows = append(rows, row{e.libraries.Release, e.adapter.Name,
+			fmt.Sprintf("%s in errors: %s", call, result), "", fmt.Sprint(strings.Count(part, "\ncommand "))})
+	}
+	return rows
+}
+
+// compareRows holds the rows of some providers of a release against the file, or writes them there.
+func compareRows(t *testing.T, release string, rows []row) {
+	t.Helper()
+	head, old, _ := strings.Cut(read(t, postingFile), "\n")
+	var here, want, others []string
+	of := map[string]bool{}
+	for _, r := range rows {
+		here = append(here, r.String())
+		of[r.release+","+r.provider] = true
+	}
+	for line := range strings.Lines(old) {
+		line = strings.TrimSpace(line)
+		if cells := strings.SplitN(line, ",", 3); of[cells[0]+","+cells[1]] {
+			want = append(want, line)
+		} else {
+			others = append(others, line)
+		}
+	}
+	if !*update {
+		assert.Equal(t, postingHead, head)
+		assert.ElementsMatch(t, want, here, "go test -run 'TestPosting|TestPure' -update writes it")
+		return
+	}
+	all := append(others, here...)
+	slices.SortStableFunc(all, func(a, b string) int { // the newest release first
+		cells, than := strings.SplitN(a, ",", 3), strings.SplitN(b, ",", 3)
+		return cmp.Or(strings.Compare(than[0], cells[0]), strings.Compare(cells[1], than[1]))
+	})
+	require.NoError(t, os.WriteFile(postingFile, []byte(postingHead+"\n"+strings.Join(all, "\n")+"\n"), 0o644))
+}
