@@ -4,13 +4,17 @@ package rdma
 
 import (
 	"fmt"
+	"reflect"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"unsafe"
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/libibverbs"
+	"github.com/goverbs/goverbs/internal/stats"
 	"github.com/goverbs/goverbs/rdma/internal/chosen"
+	"github.com/goverbs/goverbs/rdma/internal/counted"
 	"github.com/goverbs/goverbs/rdma/internal/refusal"
 	"github.com/goverbs/goverbs/rdma/internal/verberr"
 	"github.com/goverbs/goverbs/runtime"
@@ -32,6 +36,7 @@ type Device struct {
 	info    DeviceInfo
 	vectors int
 	objects registry
+	counts  *counted.Device // nil where nothing is published
 	events  asyncEvents
 	failed  atomic.Pointer[VerbError] // why the device is gone, or nil
 
@@ -52,6 +57,7 @@ func open(d *ibv.Device, info DeviceInfo) (*Device, error) {
 func adoptDevice(c *ibv.Context, info DeviceInfo, release func(*ibv.Context) error) (*Device, error) {
 	d := &Device{c: c, info: info, vectors: int(c.NumCompVectors)}
 	d.born(info.Name, func() error {
+		d.counts.Closed(d)
 		d.events.stop()
 		return release(c)
 	})
@@ -59,6 +65,7 @@ func adoptDevice(c *ibv.Context, info DeviceInfo, release func(*ibv.Context) err
 		release(c)
 		return nil, fmt.Errorf("rdma: %s: events of the device cannot be waited for: %w", info.Name, err)
 	}
+	d.counts = counted.Open(d, info.Name, info.Backend, d.objects.count)
 	return d, nil
 }
 
@@ -165,6 +172,16 @@ func (r *registry) each(f func(o any)) {
 	for _, o := range r.all {
 		f(o)
 	}
+}
+
+// count counts the objects, by names of their kinds that are the kernel's where it has one, and adds up memory.
+func (r *registry) count(to *stats.Device) {
+	r.each(func(o any) {
+		to.Objects[strings.ToLower(reflect.TypeOf(o).Elem().Name())]++
+		if memory, ok := o.(interface{ size() uint64 }); ok {
+			to.MRBytes += memory.size()
+		}
+	})
 }
 
 // lookup returns the object that a structure of C names, nil for 0, or an error.

@@ -43,6 +43,14 @@ type registration struct {
 	rkey   uint32
 }
 
+// size is what a report counts.
+func (m *MR) size() uint64 {
+	if now := m.now.Load(); now != nil {
+		return now.region.Length
+	}
+	return 0
+}
+
 // RegMR registers a Go slice and pins it until the region is closed.
 //
 // The device can always read the memory for its local queue pairs. ACCESS_LOCAL_WRITE lets it write what it receives or

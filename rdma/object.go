@@ -12,6 +12,7 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma/internal/life"
 	"github.com/goverbs/goverbs/rdma/internal/verberr"
+	"github.com/goverbs/goverbs/rdma/internal/wq"
 )
 
 // object is the common part of all objects of a device: a lifetime that begins and ends in C, with the rules of
@@ -141,6 +142,8 @@ func birth[C any](d *Device, o *object, to **C, owner any, verb string, create f
 		err := destroy(c)
 		if err != nil {
 			d.objects.add(at, owner)
+		} else {
+			d.counts.Gone(owner)
 		}
 		if errors.Is(err, eio) {
 			err = explain("", "", goneForGood, err)
@@ -148,6 +151,9 @@ func birth[C any](d *Device, o *object, to **C, owner any, verb string, create f
 		return err
 	}, parents...)
 	d.objects.add(at, owner)
+	if queued, ok := owner.(interface{ queues() map[string]wq.Postable }); ok && d.counts != nil {
+		d.counts.Born(owner, queued.queues())
+	}
 	return nil
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/libibverbs"
+	"github.com/goverbs/goverbs/internal/stats"
 	"github.com/goverbs/goverbs/rdma/internal/datapath"
 	"github.com/goverbs/goverbs/rdma/internal/wq"
 )
@@ -53,6 +54,18 @@ type QP struct {
 	received bool                // since RESET it was in a state in which it takes receives of the shared receive queue
 	sendMark drainMarker         // markers of drains that gave up
 	recvMark drainMarker
+}
+
+// queues are those that count what is posted.
+func (q *QP) queues() map[string]wq.Postable {
+	all := map[string]wq.Postable{}
+	if q.send != nil {
+		all[stats.Send] = q.send
+	}
+	if q.recv != nil {
+		all[stats.Receive] = q.recv
+	}
+	return all
 }
 
 // C returns C's object, for calls of generated/libibverbs. It belongs to the QP.

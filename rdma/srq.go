@@ -9,6 +9,7 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/libibverbs"
+	"github.com/goverbs/goverbs/internal/stats"
 	"github.com/goverbs/goverbs/rdma/internal/datapath"
 	"github.com/goverbs/goverbs/rdma/internal/life"
 	"github.com/goverbs/goverbs/rdma/internal/refusal"
@@ -35,6 +36,11 @@ type SRQ struct {
 	queue  *RecvQueue
 	native *datapath.Native
 	endC   func(*ibv.SRQ) error // destroys the queue in C
+}
+
+// queues is the one that counts what is posted.
+func (q *SRQ) queues() map[string]wq.Postable {
+	return map[string]wq.Postable{stats.SharedReceive: q.queue}
 }
 
 // CreateSRQ creates a shared receive queue with max_wr and max_sge of attr. Cap returns the number of entries, which

@@ -30,6 +30,7 @@ type topCommand struct {
 	Grown    bool          `short:"g" help:"Only programs that have more than at the beginning, such as leaks."`
 	Since    string        `placeholder:"FILE" type:"path" help:"The beginning: what goverbs --json top -1 printed."`
 	Objects  bool          `short:"o" help:"List every object."`
+	Stats    string        `placeholder:"DIR" env:"GOVERBS_STATS" help:"Ask programs started with GOVERBS_STATS=DIR."`
 	Counters bool          `short:"c" help:"Show every counter, not only those that rise."`
 }
 
@@ -46,7 +47,9 @@ func (c topCommand) Run(o output) error {
 	loop := top.Loop{Once: c.Once, Interval: c.Interval, Count: c.Count, Since: c.Since, JSON: o.json,
 		Options: top.Options{Device: c.Device, PIDs: c.PID, Name: c.Name, Sort: c.Sort, Growing: c.Grown,
 			Listed: c.Objects, Counters: c.Counters}}
-	return loop.Run(ctx, resources.Here(), o.w)
+	host := resources.Here()
+	host.Publish(c.Stats)
+	return loop.Run(ctx, host, o.w)
 }
 
 // exporterCommand is carried out by goverbs-exporter.

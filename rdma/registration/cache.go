@@ -71,6 +71,7 @@ func NewCache(pd *rdma.PD, o Options) (*Cache, error) {
 	o.Bytes, o.Regions = cmp.Or(o.Bytes, 1<<30), cmp.Or(o.Regions, 4096)
 	c := &Cache{pd: pd, name: object + " on " + pd.Device().Name(), o: o}
 	c.idle.init()
+	c.publish()
 	return c, nil
 }
 
@@ -397,6 +398,7 @@ func (c *Cache) Close() error {
 	c.mu.Unlock()
 	c.end(out...)
 	c.background.Wait()
+	c.unpublish()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var errs []error

@@ -61,6 +61,7 @@ func (c *commands) export(ctx context.Context, host *resources.Host, stdout, std
 	if c.Exporter.Processes < 0 {
 		return fmt.Errorf("there cannot be %d processes", c.Exporter.Processes)
 	}
+	host.Publish(c.Exporter.Stats)
 	registry := (&exporter.Collector{Host: host, Exporter: c.Exporter}).Registry()
 	switch {
 	case c.Exporter.Once && c.JSON:

@@ -133,6 +133,12 @@ func (s *slots) outstanding() int {
 	}
 }
 
+// positions are for Positions. What was posted is at least what is done, as that is read first.
+func (s *slots) positions() (done, posted, slots uint32) {
+	done = s.retired.Load()
+	return done, s.posted.Load(), s.capacity
+}
+
 // silent is outstanding if none of those requests is signalled, or 0.
 func (s *slots) silent() int {
 	if s.everyOne || s.anyOrder || !s.mixed.Load() {

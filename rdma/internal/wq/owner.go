@@ -21,6 +21,7 @@ type Postable interface {
 	lent() error
 	refused() error
 	idle() bool
+	positions() (done, posted, slots uint32)
 }
 
 // Own lets posts hold the queue's lock, so that closing the owner waits for them.
@@ -38,6 +39,10 @@ func Refusal(q interface{ refused() error }) error { return q.refused() }
 
 // Idle says whether nothing is outstanding in a checked queue.
 func Idle(q Postable) bool { return q.idle() }
+
+// Positions are how many requests were ever done and posted, both modulo 2³² and more than they were by a number that
+// does not change, and how many the queue takes at once; 0: it does not count them.
+func Positions(q Postable) (done, posted, slots uint32) { return q.positions() }
 
 // Asked says which operations a queue pair was made for, with send_ops_flags: its queue's checks refuse all others, as
 // libraries size their rings for what was asked for (ibv_wr_post(3)).

@@ -22,6 +22,8 @@ import (
 type Collector struct {
 	Host *resources.Host
 	exporting.Exporter
+
+	ledger ledger
 }
 
 // Registry has the metrics of a host.
@@ -58,6 +60,7 @@ func (c *Collector) Collect(to chan<- prometheus.Metric) {
 	}
 	if c.By != "none" {
 		s.processes(c.programs(now.Objects))
+		s.published(c.ledger.sums(now.Programs, c.By, c.Processes))
 	}
 	s.software(now.Software, c.Processes)
 	s.add(notes, float64(len(now.Notes)))

@@ -17,6 +17,7 @@ import (
 	"github.com/goverbs/goverbs/cmd/goverbs/internal/exporting"
 	"github.com/goverbs/goverbs/cmd/goverbs/internal/resources"
 	"github.com/goverbs/goverbs/cmd/goverbs/internal/resources/fixture"
+	"github.com/goverbs/goverbs/internal/stats"
 )
 
 var update = flag.Bool("update", false, "write docs/exporter.md and testdata")
@@ -25,13 +26,22 @@ var update = flag.Bool("update", false, "write docs/exporter.md and testdata")
 func adapter(t *testing.T) *resources.Host {
 	h, err := fixture.MLX5()
 	require.NoError(t, err)
+	h.Publishing = func() ([]stats.Answer, []error) {
+		queue := stats.Queue{Posted: 10, Done: 8, Outstanding: 2, Slots: 64, Queues: 3, Uncounted: 1}
+		return []stats.Answer{{PID: 1, Report: &stats.Report{Instance: "1", Devices: []stats.Device{
+			{Name: "mlx5_0", Queues: map[string]stats.Queue{stats.Send: queue, stats.Receive: queue}},
+			{Name: "soft0", Software: true, Objects: map[string]uint64{"qp": 2, "mr": 1}, MRBytes: 4096,
+				Queues:   map[string]stats.Queue{stats.SharedReceive: queue},
+				Hardware: map[string]uint64{"rdma_sends": 7}}},
+			Cache: &stats.Cache{Hits: 5, Misses: 4, Evicted: 1, Unmapped: 2, Regions: 1, Bytes: 100}}}}, nil
+	}
 	return h
 }
 
 // text is what a host exports.
 func text(t *testing.T, h *resources.Host, o exporting.Exporter) string {
 	var b bytes.Buffer
-	require.NoError(t, Write(&b, (&Collector{h, o}).Registry()))
+	require.NoError(t, Write(&b, (&Collector{Host: h, Exporter: o}).Registry()))
 	return b.String()
 }
 
@@ -68,7 +78,7 @@ func TestText(t *testing.T) {
 // TestBounded: programs cannot make more metrics than the options allow, and none of what they have is lost.
 func TestBounded(t *testing.T) {
 	s := &resources.Host{FS: adapter(t).FS}
-	c := &Collector{s, exporting.Exporter{By: "pid", Processes: 3}}
+	c := &Collector{Host: s, Exporter: exporting.Exporter{By: "pid", Processes: 3}}
 	var objects []resources.Object
 	for i := range uint32(1000) {
 		o := resources.Object{Kind: "mr", Device: "mlx5_0", PID: 1 + i, Owner: fmt.Sprint("p", i), Bytes: 4096}

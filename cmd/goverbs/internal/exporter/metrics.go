@@ -64,6 +64,29 @@ var (
 		"program has not read, as the kernel counts their memory.", gauge, "address", "process")
 	softwareDrops = named("goverbs_software_dropped_packets_total", "Packets of software devices that found no "+
 		"room in their socket.", counter, "address", "process")
+	posted = named("goverbs_process_posted_requests_total", "Requests that a program posted to its checked queues: "+
+		"send, receive, shared_receive.", counter, append(ofProcess[:3:3], "queue")...)
+	completed = named("goverbs_process_completed_requests_total", "Those of them that are done.", counter,
+		append(ofProcess[:3:3], "queue")...)
+	outstanding = named("goverbs_process_outstanding_requests", "Those of them that are not.", gauge,
+		append(ofProcess[:3:3], "queue")...)
+	slots = named("goverbs_process_queue_slots", "Requests that the checked queues of a program take at once.", gauge,
+		append(ofProcess[:3:3], "queue")...)
+	queues = named("goverbs_process_queues", "Queues of a program, counted or not: those without checks count nothing.",
+		gauge, append(ofProcess[:3:3], "queue", "counted")...)
+	softwareObjects = named("goverbs_process_software_objects", "Objects of a program on a device in software, by "+
+		"kind.", gauge, append(ofProcess[:3:3], "kind")...)
+	softwareBytes = named("goverbs_process_software_memory_region_bytes", "Bytes in all its memory regions there.",
+		gauge, ofProcess...)
+	softwareEvents = named("goverbs_process_software_events_total", "What a device in software of a program counts "+
+		"(docs/wire.md).", counter, append(ofProcess[:3:3], "counter")...)
+	leases = named("goverbs_process_cache_leases_total", "Leases of a program's caches of registrations: of memory "+
+		"that was registered (hit) or was not (miss).", counter, "process", "pid", "result")
+	dropped = named("goverbs_process_cache_dropped_regions_total", "Regions that caches gave up: because of a limit, "+
+		"or because the memory was unmapped.", counter, "process", "pid", "reason")
+	cached      = named("goverbs_process_cache_regions", "Regions that caches have.", gauge, "process", "pid")
+	cachedBytes = named("goverbs_process_cache_bytes", "Bytes in them.", gauge, "process", "pid")
+
 	notes = named("goverbs_exporter_notes", "Reasons why something is missing here; goverbs top prints them.", gauge)
 	took  = named("goverbs_exporter_read_seconds", "How long the kernel was asked for these metrics.", gauge)
 	info  = named("goverbs_exporter_info", "Always 1: the version of the exporter.", gauge, "version", "go")
@@ -105,4 +128,6 @@ var portCounters = []*metric{
 
 // families are all.
 var families = append([]*metric{deviceInfo, deviceObjects, deviceHidden, processObjects, processBytes, portInfo,
-	portActive, portRate, portOther, hardware, softwareWaiting, softwareDrops, notes, took, info}, portCounters...)
+	portActive, portRate, portOther, hardware, softwareWaiting, softwareDrops, posted,
+	completed, outstanding, slots, queues, softwareObjects, softwareBytes, softwareEvents, leases, dropped, cached,
+	cachedBytes, notes, took, info}, portCounters...)

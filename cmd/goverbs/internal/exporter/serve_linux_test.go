@@ -23,7 +23,7 @@ import (
 func serving(t *testing.T) (address string, end func() error) {
 	ctx, cancel := context.WithCancel(t.Context())
 	at, ended := make(chan string, 1), make(chan error, 1)
-	registry := (&Collector{adapter(t), exporting.Exporter{By: "name", Processes: 50}}).Registry()
+	registry := (&Collector{Host: adapter(t), Exporter: exporting.Exporter{By: "name", Processes: 50}}).Registry()
 	go func() {
 		ended <- Serve(ctx, "127.0.0.1:0", registry, func(a net.Addr) { at <- a.String() })
 	}()

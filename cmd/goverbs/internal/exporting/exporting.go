@@ -9,6 +9,7 @@ type Exporter struct {
 	Listen    string `default:"127.0.0.1:9479" help:"Address of the server, HOST:PORT; :9479 is all of this host."`
 	Once      bool   `short:"1" help:"Print the metrics, and end: a file for node_exporter's textfile collector."`
 	By        string `enum:"name,pid,none" default:"name" help:"Tell processes apart by name, by name and PID, or not."`
+	Stats     string `placeholder:"DIR" env:"GOVERBS_STATS" help:"Ask programs started with GOVERBS_STATS=DIR."`
 	Processes int    `default:"50" help:"Most processes of a device; what the smaller ones have is added up."`
 }
 

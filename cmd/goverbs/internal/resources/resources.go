@@ -76,6 +76,7 @@ type Snapshot struct {
 	Devices  []Device
 	Objects  []Object
 	Software []Software
+	Programs []Program
 	Notes    []string // why something is missing
 }
 
@@ -83,6 +84,8 @@ type Snapshot struct {
 type Host struct {
 	FS  fs.FS // with sys and proc
 	Ask Ask   // nil where there is no netlink
+
+	Publishing Publishing // nil where no directory is named
 }
 
 // Ask sends a request to the kernel's RDMA netlink, about all devices, one, or one of its ports, and gives what the
@@ -104,6 +107,7 @@ func (h *Host) Read() *Snapshot {
 	h.objects(s)
 	s.owners(h.FS)
 	s.unseen()
+	s.programs(h.FS, h.Publishing)
 	return s
 }
 

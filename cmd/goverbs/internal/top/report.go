@@ -23,6 +23,7 @@ type Report struct {
 	Processes []Process            `json:"processes"`
 	Objects   []resources.Object   `json:"objects,omitempty"`
 	Software  []resources.Software `json:"software"`
+	Programs  []Program            `json:"programs,omitempty"` // that say what they count
 	Notes     []string             `json:"notes,omitempty"`
 
 	counters bool // all of them are for people, too
@@ -86,7 +87,7 @@ type Baseline map[string]Process
 // BaselineOf is what programs have in a snapshot.
 func BaselineOf(s *resources.Snapshot) Baseline {
 	b := Baseline{}
-	for key, p := range sum(s.Objects) {
+	for key, p := range sum(s.Objects, s.Programs) {
 		b[key] = *p
 	}
 	return b
@@ -111,6 +112,9 @@ func New(now, before *resources.Snapshot, base Baseline, o *Options) (*Report, e
 		r.Devices = append(r.Devices, one)
 	}
 	switch {
+	case len(r.Devices) == 0 && slices.ContainsFunc(now.Programs, func(p resources.Program) bool {
+		return o.Device != "" && uses(p, o.Device)
+	}):
 	case len(r.Devices) == 0 && o.Device != "" && len(names) > 0:
 		return nil, fmt.Errorf("the kernel has no device %s, but %s", o.Device, strings.Join(names, ", "))
 	case len(r.Devices) == 0 && o.Device != "":
@@ -118,7 +122,11 @@ func New(now, before *resources.Snapshot, base Baseline, o *Options) (*Report, e
 	case len(r.Devices) == 0:
 		r.Notes = append(r.Notes, "the kernel has no RDMA devices here: "+none)
 	}
-	r.programs(now.Objects, base, o)
+	wanted := slices.DeleteFunc(slices.Clone(now.Programs), func(p resources.Program) bool {
+		return !o.wanted(o.Device, p.PID, p.Owner)
+	})
+	r.counts(wanted, before, o)
+	r.programs(now.Objects, wanted, base, o)
 	for _, s := range now.Software {
 		if o.Device == "" && o.wanted("", s.PID, s.Owner) {
 			r.Software = append(r.Software, s)
@@ -133,14 +141,17 @@ const none = "goverbs doctor says what keeps an adapter from being there; Soft-R
 	"can be seen"
 
 // programs takes the objects that are wanted, by program and device.
-func (r *Report) programs(all []resources.Object, base Baseline, o *Options) {
+func (r *Report) programs(all []resources.Object, counting []resources.Program, base Baseline, o *Options) {
 	wanted := slices.DeleteFunc(slices.Clone(all), func(one resources.Object) bool {
 		return !o.wanted(one.Device, one.PID, one.Owner)
 	})
 	if o.Listed {
 		r.Objects = wanted
 	}
-	for key, p := range sum(wanted) {
+	for key, p := range sum(wanted, counting) {
+		if o.Device != "" && p.Device != o.Device {
+			continue
+		}
 		if base != nil {
 			p.since(base[key])
 		}
@@ -158,9 +169,22 @@ func (r *Report) programs(all []resources.Object, base Baseline, o *Options) {
 	})
 }
 
-// sum adds up objects by program and device.
-func sum(all []resources.Object) map[string]*Process {
+// sum adds up objects by program and device: those of the kernel's devices, and of devices in software those that
+// programs say.
+func sum(all []resources.Object, counting []resources.Program) map[string]*Process {
 	sums := map[string]*Process{}
+	for _, c := range counting {
+		for _, d := range c.Devices {
+			if !d.Software {
+				continue
+			}
+			p := &Process{PID: c.PID, Name: c.Owner, Device: d.Name, Objects: d.Objects, MRBytes: d.MRBytes}
+			for _, n := range d.Objects {
+				p.total += n
+			}
+			sums[p.key()] = p
+		}
+	}
 	for _, one := range all {
 		p := &Process{PID: one.PID, Name: one.Owner, Device: one.Device, Objects: map[string]uint64{}}
 		if known := sums[p.key()]; known != nil {

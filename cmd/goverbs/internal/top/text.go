@@ -35,6 +35,9 @@ func (r *Report) WriteText(w io.Writer) error {
 	if err := r.writeObjects(w); err != nil {
 		return err
 	}
+	if err := r.writeCounts(w); err != nil {
+		return err
+	}
 	if len(r.Software) > 0 {
 		var rows [][]string
 		for _, s := range r.Software {
@@ -48,7 +51,7 @@ func (r *Report) WriteText(w io.Writer) error {
 		}
 	}
 	for i, note := range r.Notes {
-		if i == 0 && len(r.Devices)+len(r.Processes)+len(r.Software) > 0 {
+		if i == 0 && len(r.Devices)+len(r.Processes)+len(r.Programs)+len(r.Software) > 0 {
 			fmt.Fprintln(w)
 		}
 		if err := page.Paragraph(w, "note", note, 6); err != nil {

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package exporter
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/goverbs/goverbs/cmd/goverbs/internal/resources"
+)
+
+// series is a metric with its labels, which a zero byte separates.
+type series struct {
+	metric *metric
+	labels string
+}
+
+// values are those of a program.
+type values map[series]float64
+
+func (v values) add(m *metric, value float64, labels ...string) {
+	v[series{m, strings.Join(labels, "\x00")}] += value
+}
+
+// valuesOf are what a program says, under a name and a PID.
+func valuesOf(p *resources.Program, name, pid string) values {
+	v := values{}
+	for i := range p.Devices {
+		d := &p.Devices[i]
+		for kind, q := range d.Queues {
+			v.add(posted, float64(q.Posted), d.Name, name, pid, kind)
+			v.add(completed, float64(q.Done), d.Name, name, pid, kind)
+			v.add(outstanding, float64(q.Outstanding), d.Name, name, pid, kind)
+			v.add(slots, float64(q.Slots), d.Name, name, pid, kind)
+			v.add(queues, float64(q.Queues-min(q.Uncounted, q.Queues)), d.Name, name, pid, kind, "yes")
+			v.add(queues, float64(q.Uncounted), d.Name, name, pid, kind, "no")
+		}
+		if !d.Software {
+			continue // the kernel says more
+		}
+		for kind, n := range d.Objects {
+			v.add(softwareObjects, float64(n), d.Name, name, pid, kind)
+		}
+		v.add(softwareBytes, float64(d.MRBytes), d.Name, name, pid)
+		for counter, n := range d.Hardware {
+			v.add(softwareEvents, float64(n), d.Name, name, pid, counter)
+		}
+	}
+	if c := p.Cache; c != nil {
+		v.add(leases, float64(c.Hits), name, pid, "hit")
+		v.add(leases, float64(c.Misses), name, pid, "miss")
+		v.add(dropped, float64(c.Evicted), name, pid, "limit")
+		v.add(dropped, float64(c.Unmapped), name, pid, "unmapped")
+		v.add(cached, float64(c.Regions), name, pid)
+		v.add(cachedBytes, float64(c.Bytes), name, pid)
+	}
+	return v
+}
+
+// ledger remembers what programs counted that have ended, so that the sum of programs with one name does not become
+// less while there is another one.
+type ledger struct {
+	mu    sync.Mutex // guards what follows
+	names map[string]bool
+	last  map[string]values // by program
+	past  values            // of programs that have ended
+}
+
+// sums adds up what programs say. No more than limit names, or PIDs, are told apart; those that were there first are.
+func (l *ledger) sums(all []resources.Program, by string, limit int) values {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now, names := map[string]values{}, map[string]bool{}
+	label := func(p *resources.Program) (name, pid string) {
+		if name = p.Owner; by == "pid" {
+			pid = strconv.FormatUint(uint64(p.PID), 10)
+		}
+		return name, pid
+	}
+	for i := range all { // names that were told apart stay so
+		if name, pid := label(&all[i]); l.names[name+"\x00"+pid] {
+			names[name+"\x00"+pid] = true
+		}
+	}
+	for i := range all {
+		p := &all[i]
+		name, pid := label(p)
+		if key := name + "\x00" + pid; !names[key] && len(names) < limit {
+			names[key] = true
+		} else if !names[key] {
+			name, pid = others, ""
+		}
+		now[fmt.Sprint(p.PID, " ", p.Instance)] = valuesOf(p, name, pid)
+	}
+	if l.past == nil {
+		l.past = values{}
+	}
+	for program, was := range l.last {
+		for s, value := range was {
+			if is, ok := now[program][s]; s.metric.kind == counter && (!ok || is < value) {
+				l.past[s] += value
+			}
+		}
+	}
+	sums := values{}
+	for _, v := range now {
+		for s, value := range v {
+			sums[s] += value
+		}
+	}
+	for s, value := range l.past {
+		if _, ok := sums[s]; ok {
+			sums[s] += value
+		} else {
+			delete(l.past, s)
+		}
+	}
+	l.names, l.last = names, now
+	return sums
+}
+
+// published are the metrics of programs that publish what they count.
+func (s scrape) published(all values) {
+	for one, value := range all {
+		s.add(one.metric, value, strings.Split(one.labels, "\x00")...)
+	}
+}

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package stats
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Limits of what is asked, and of what programs may answer: they may belong to anyone who may write to the directory.
+const (
+	mostSockets = 1024
+	mostBytes   = 1 << 20
+	mostDevices = 64
+	mostNames   = 1024 // of counters and kinds, of all devices
+	longestName = 64
+)
+
+// Answer is what a program said.
+type Answer struct {
+	PID uint32 // that the kernel says, or 0 of a program that cannot be seen from here
+	UID uint32
+	*Report
+}
+
+// Ask asks all programs that publish in a directory, at the same time. What ended is left out; problems say which
+// programs did not answer as they should.
+func Ask(dir string) (all []Answer, problems []error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, []error{err}
+	}
+	var mu sync.Mutex
+	var asked sync.WaitGroup
+	n := 0
+	for _, entry := range entries {
+		if !strings.HasSuffix(entry.Name(), suffix) {
+			continue
+		}
+		if n++; n > mostSockets {
+			problems = append(problems, fmt.Errorf("%s has more than %d sockets: the others were not asked", dir,
+				mostSockets))
+			break
+		}
+		asked.Go(func() {
+			a, err := ask(filepath.Join(dir, entry.Name()))
+			mu.Lock()
+			defer mu.Unlock()
+			switch {
+			case err == nil:
+				all = append(all, a)
+			case !errors.Is(err, refused) && !errors.Is(err, unix.ENOENT):
+				problems = append(problems, err)
+			}
+		})
+	}
+	asked.Wait()
+	return all, problems
+}
+
+// ask asks at one socket. It follows no link.
+func ask(name string) (a Answer, err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("%s: %w", name, err)
+		}
+	}()
+	fd, err := unix.Open(name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return a, err
+	}
+	defer unix.Close(fd)
+	var info unix.Stat_t
+	if err := unix.Fstat(fd, &info); err != nil {
+		return a, err
+	}
+	if info.Mode&unix.S_IFMT != unix.S_IFSOCK {
+		return a, errors.New("this is no socket")
+	}
+	c, err := net.DialTimeout("unix", fmt.Sprintf("/proc/self/fd/%d", fd), answerTime)
+	if err != nil {
+		return a, err
+	}
+	defer c.Close()
+	if a.PID, a.UID, err = other(c.(*net.UnixConn)); err != nil {
+		return a, err
+	}
+	if a.UID != info.Uid {
+		return a, fmt.Errorf("the socket belongs to user %d, and the program to user %d", info.Uid, a.UID)
+	}
+	if err := c.SetDeadline(time.Now().Add(2 * answerTime)); err != nil {
+		return a, err
+	}
+	text, err := io.ReadAll(io.LimitReader(c, mostBytes+1))
+	if err != nil {
+		return a, err
+	}
+	a.Report, err = parse(text)
+	return a, err
+}
+
+// other is who listens at the other end.
+func other(c *net.UnixConn) (pid, uid uint32, err error) {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return 0, 0, err
+	}
+	var who *unix.Ucred
+	var failed error
+	err = raw.Control(func(fd uintptr) {
+		who, failed = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	})
+	if err = errors.Join(err, failed); err != nil {
+		return 0, 0, err
+	}
+	return uint32(who.Pid), who.Uid, nil
+}
+
+// parse reads a report of anybody.
+func parse(text []byte) (*Report, error) {
+	if len(text) > mostBytes {
+		return nil, fmt.Errorf("the report has more than %d bytes", mostBytes)
+	}
+	r := new(Report)
+	if err := json.Unmarshal(text, r); err != nil {
+		return nil, fmt.Errorf("this is no report: %w", err)
+	}
+	if r.Format != Format {
+		return nil, fmt.Errorf("the report has format %d, and this program knows %d: use the newer goverbs of both",
+			r.Format, Format)
+	}
+	if len(r.Devices) > mostDevices {
+		return nil, fmt.Errorf("the report has more than %d devices", mostDevices)
+	}
+	if !short(r.Instance) {
+		return nil, errors.New("the report has an instance that is no name")
+	}
+	known, names := map[string]bool{}, 0
+	for _, d := range r.Devices {
+		if !short(d.Name) || known[d.Name] {
+			return nil, errors.New("the report has a device twice, or one whose name is none")
+		}
+		known[d.Name] = true
+		if names += len(d.Objects) + len(d.Hardware); names > mostNames {
+			return nil, fmt.Errorf("the report has more than %d counters", mostNames)
+		}
+		for _, counts := range []map[string]uint64{d.Objects, d.Hardware} {
+			for name := range counts {
+				if !short(name) {
+					return nil, errors.New("the report has a counter whose name is none")
+				}
+			}
+		}
+		for kind := range d.Queues {
+			if kind != Send && kind != Receive && kind != SharedReceive {
+				return nil, errors.New("the report has queues of an unknown kind")
+			}
+		}
+	}
+	return r, nil
+}
+
+// short says if a name is one: some characters of ASCII that no terminal obeys.
+func short(name string) bool {
+	return name != "" && len(name) <= longestName &&
+		!strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r >= 0x7f })
+}

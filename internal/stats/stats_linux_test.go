@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package stats
+
+import (
+	"encoding/json"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// says is a program that answers each connection with a text, and then keeps it open for a time.
+func says(t *testing.T, dir, name, text string, open time.Duration) {
+	l, err := net.Listen("unix", filepath.Join(dir, name))
+	require.NoError(t, err)
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			fmt.Fprint(c, text)
+			time.Sleep(open)
+			c.Close()
+		}
+	}()
+}
+
+// TestHostile: whatever stands in the directory, each of it costs its own answer and no more than some seconds.
+func TestHostile(t *testing.T) {
+	dir, elsewhere := t.TempDir(), t.TempDir()
+	good, err := json.Marshal(Report{Format: Format, Instance: "me", Devices: []Device{{Name: "soft0",
+		Queues: map[string]Queue{Send: {Posted: 7}}}}})
+	require.NoError(t, err)
+	says(t, dir, "1-good.goverbs", string(good), 0)
+	says(t, dir, "other", string(good), 0) // another program's
+	says(t, elsewhere, "target", string(good), 0)
+	require.NoError(t, os.Symlink(filepath.Join(elsewhere, "target"), filepath.Join(dir, "2-link.goverbs")))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "3-file.goverbs"), good, 0o600))
+	require.NoError(t, os.Mkdir(filepath.Join(dir, "4-dir.goverbs"), 0o700))
+	says(t, dir, "5-silent.goverbs", "", time.Hour)
+	says(t, dir, "6-large.goverbs", "["+strings.Repeat("1,", mostBytes), 0)
+	bad := func(n int, change string) {
+		says(t, dir, fmt.Sprintf("%d-bad.goverbs", n), change, 0)
+	}
+	head := `{"goverbs_stats":1,"instance":"x","devices":[`
+	for i, text := range []string{"", "hello", "[]", `{"goverbs_stats":2}`, `{"goverbs_stats":1}`,
+		head + `{"device":""}]}`, head + `{"device":"a"},{"device":"a"}]}`, head + `{"device":"a\u001b[2J"}]}`,
+		head + `{"device":"a","objects":{"q p":1}}]}`, head + `{"device":"a","objects":{"qp":-1}}]}`,
+		head + `{"device":"a","objects":{"qp":1e99}}]}`, head + `{"device":"a","queues":{"x":{}}}]}`,
+		head + `{"device":"` + strings.Repeat("a", longestName+1) + `"}]}`,
+		head + strings.TrimSuffix(strings.Repeat(`{},`, mostDevices+1), ",") + `]}`} {
+		bad(10+i, text)
+	}
+	var many []string
+	for i := range mostNames + 1 {
+		many = append(many, fmt.Sprintf(`"c%d":1`, i))
+	}
+	bad(40, head+`{"device":"a","hw_counters":{`+strings.Join(many, ",")+`}}]}`)
+	begun := time.Now()
+	all, problems := Ask(dir)
+	assert.Less(t, time.Since(begun), time.Minute)
+	require.Len(t, all, 1)
+	assert.EqualValues(t, os.Getpid(), all[0].PID)
+	assert.EqualValues(t, 7, all[0].Devices[0].Queues[Send].Posted)
+	assert.Len(t, problems, 5+14+1, "each says what is wrong: %v", problems)
+	_, problems = Ask(filepath.Join(dir, "nowhere"))
+	assert.Len(t, problems, 1)
+}
+
+// TestGone: a program that ended is no problem, and the next one that publishes removes its socket.
+func TestGone(t *testing.T) {
+	dir := t.TempDir()
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Net: "unix", Name: filepath.Join(dir, "1-gone.goverbs")})
+	require.NoError(t, err)
+	l.SetUnlinkOnClose(false)
+	require.NoError(t, l.Close())
+	all, problems := Ask(dir)
+	assert.Empty(t, all)
+	assert.Empty(t, problems)
+	require.NoError(t, os.Chmod(dir, 0o770))
+	require.NoError(t, publish(dir))
+	all, problems = Ask(dir)
+	assert.Empty(t, problems)
+	require.Len(t, all, 1)
+	assert.EqualValues(t, os.Getpid(), all[0].PID)
+	names, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	require.Len(t, names, 1)
+	info, err := names[0].Info()
+	require.NoError(t, err)
+	assert.Equal(t, os.FileMode(0o660), info.Mode().Perm(), "who may add to the directory may ask")
+	require.Error(t, publish(filepath.Join(dir, "nowhere")))
+	require.ErrorContains(t, publish(func() string {
+		long := filepath.Join(dir, strings.Repeat("d", 120))
+		require.NoError(t, os.Mkdir(long, 0o700))
+		return long
+	}()), "at most 100 bytes")
+}

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+// Package counted is what a program publishes of its devices, if GOVERBS_STATS is set. Queues count anyway, modulo 2³²;
+// their positions are read now and then.
+package counted
+
+import (
+	"sync"
+
+	"github.com/goverbs/goverbs/internal/stats"
+	"github.com/goverbs/goverbs/rdma/internal/wq"
+	"github.com/goverbs/goverbs/runtime"
+)
+
+// Device has the counts of all devices with a name, open or not. A nil one counts nothing.
+type Device struct {
+	name     string
+	software bool
+
+	mu     sync.Mutex             // guards what follows
+	open   map[any]*opened        // with the name
+	queues map[any][]*queue       // of each object
+	past   map[string]stats.Queue // what queues have counted that are gone, by kind
+}
+
+// opened is a device that is open.
+type opened struct {
+	backend runtime.Backend
+	objects func(*stats.Device)
+}
+
+// queue is what a queue has counted.
+type queue struct {
+	kind         string
+	of           wq.Postable
+	done, posted uint32 // when it was looked at last
+	all          stats.Queue
+}
+
+var published struct {
+	begin  sync.Once
+	mu     sync.Mutex // guards what follows; it is taken before that of a Device
+	byName map[string]*Device
+}
+
+// Open is the counts of a device that was opened, or nil where nothing is published. objects adds its objects to a
+// report, and is called until Closed.
+func Open(device any, name string, backend runtime.Backend, objects func(*stats.Device)) *Device {
+	if !stats.On() {
+		return nil
+	}
+	published.mu.Lock()
+	c := published.byName[name]
+	if c == nil {
+		c = &Device{name: name, software: backend != runtime.Native, open: map[any]*opened{},
+			queues: map[any][]*queue{}, past: map[string]stats.Queue{}}
+		if published.byName == nil {
+			published.byName = map[string]*Device{}
+		}
+		published.byName[name] = c
+	}
+	c.mu.Lock()
+	c.open[device] = &opened{backend, objects}
+	c.mu.Unlock()
+	published.mu.Unlock()
+	published.begin.Do(func() { stats.Add(report) })
+	return c
+}
+
+// Closed forgets a device.
+func (c *Device) Closed(device any) {
+	if c == nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.open, device)
+}
+
+// Born notes the queues of an object, by kind.
+func (c *Device) Born(object any, queues map[string]wq.Postable) {
+	var own []*queue
+	for kind, of := range queues {
+		q := &queue{kind: kind, of: of}
+		q.done, q.posted, _ = wq.Positions(of)
+		own = append(own, q)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.queues[object] = own
+}
+
+// Gone keeps what the queues of an object have counted that was destroyed.
+func (c *Device) Gone(object any) {
+	if c == nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, q := range c.queues[object] {
+		q.look()
+		past := c.past[q.kind]
+		past.Posted += q.all.Posted
+		past.Done += q.all.Posted // nobody will hear of the others
+		c.past[q.kind] = past
+	}
+	delete(c.queues, object)
+}
+
+// look brings the sums up to date. A list that is taken back after it has been counted is not subtracted: the next ones
+// take its place.
+func (q *queue) look() {
+	done, posted, slots := wq.Positions(q.of)
+	if slots == 0 {
+		q.all = stats.Queue{Queues: 1, Uncounted: 1}
+		return
+	}
+	if more := int32(posted - q.posted); more > 0 {
+		q.all.Posted += uint64(more)
+		q.posted = posted
+	}
+	q.all.Done += uint64(done - q.done)
+	q.done = done
+	q.all.Outstanding, q.all.Slots, q.all.Queues = uint64(max(int32(posted-done), 0)), uint64(slots), 1
+}
+
+// report adds what the program publishes of devices.
+func report(r *stats.Report) {
+	published.mu.Lock()
+	defer published.mu.Unlock()
+	for _, c := range published.byName {
+		r.Devices = append(r.Devices, c.report())
+	}
+}
+
+func (c *Device) report() stats.Device {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	one := stats.Device{Name: c.name, Software: c.software, Objects: map[string]uint64{},
+		Queues: map[string]stats.Queue{}, Hardware: map[string]uint64{}}
+	for kind, past := range c.past {
+		one.Queues[kind] = past
+	}
+	for _, own := range c.queues {
+		for _, q := range own {
+			q.look()
+			sum := one.Queues[q.kind]
+			sum.Add(q.all)
+			one.Queues[q.kind] = sum
+		}
+	}
+	fabrics := map[runtime.Backend]bool{}
+	for _, d := range c.open {
+		one.Objects["ctx"]++
+		d.objects(&one)
+		own, ok := d.backend.(interface {
+			HWCounters(device string) map[string]uint64
+		})
+		if !ok || fabrics[d.backend] {
+			continue
+		}
+		fabrics[d.backend] = true
+		for name, value := range own.HWCounters(c.name) {
+			one.Hardware[name] += value
+		}
+	}
+	return one
+}
