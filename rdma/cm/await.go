@@ -28,7 +28,7 @@ func (id *ID) beginEvent(ctx context.Context, verb string, do func() error, succ
 	if err := id.still(do); err != nil {
 		return Event{}, id.failed(verb, err)
 	}
-	if !id.Synchronous() {
+	if !id.Synchronous() && id.inbox == nil {
 		return Event{}, nil
 	}
 	return id.await(ctx, verb, success...)
@@ -57,11 +57,16 @@ func (id *ID) await(ctx context.Context, verb string, success ...rdmacm.CMEventT
 	}
 	e, ok := id.takePending(ends)
 	for !ok {
-		ch, err := id.ownChannel(verb)
-		if err != nil {
-			return Event{}, err
+		next := id.inbox.event
+		if id.inbox == nil {
+			ch, err := id.ownChannel(verb)
+			if err != nil {
+				return Event{}, err
+			}
+			next = ch.Event
 		}
-		if e, err = ch.Event(ctx); err != nil {
+		var err error
+		if e, err = next(ctx); err != nil {
 			return Event{}, id.failed(verb, err)
 		}
 		to := id

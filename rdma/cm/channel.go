@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -188,6 +190,13 @@ func (ch *EventChannel) takeKept(wanted func(Event) bool) (e Event, ok bool) {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
 	return takeFirst(&ch.kept, wanted)
+}
+
+// all are the IDs of the channel.
+func (ch *EventChannel) all() []*ID {
+	ch.mu.Lock()
+	defer ch.mu.Unlock()
+	return slices.Collect(maps.Keys(ch.ids))
 }
 
 func (ch *EventChannel) hasKept() bool {

@@ -7,10 +7,8 @@ import (
 	"net"
 	"net/netip"
 	"sync"
-	"sync/atomic"
 	"time"
 
-	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma"
 	"github.com/goverbs/goverbs/rdma/cm/internal/protocol"
 	"github.com/goverbs/goverbs/rdma/internal/made"
@@ -33,7 +31,9 @@ type Conn struct {
 	config        Config
 	work          *made.Work // of a connection that a listener has made
 	local, remote net.Addr
-	wcs           []ibv.WC
+	reactor       *reactor   // brings the completions, by the key
+	shared        *streaming // that the reactor is of
+	key           uint32
 	protocol      protocol.Protocol
 	link          *protocol.Link // the protocol's
 
@@ -41,13 +41,8 @@ type Conn struct {
 	reading, writing            sync.Mutex // held by Read and by Write
 	readable, writable          chan struct{}
 
-	// turn holds a token while a goroutine waits for completions and handles them for all. This is a reading or writing
-	// goroutine, so that no other one has to be woken first, or else the pump.
-	turn     chan struct{}
-	turns    atomic.Uint64 // number of turns that were taken or waited for
-	released chan struct{} // holds a token after the turn was given back
 	moved    chan struct{} // holds a token after something happened that Close may wait for
-	waits    atomic.Pointer[waiting]
+	returned chan struct{} // holds a token after all receives have completed
 
 	mu        sync.Mutex
 	err       error // why the connection failed
@@ -58,10 +53,14 @@ type Conn struct {
 	finSeq    uint64         // number of messages up to the one that told it
 	peerFin   protocol.Flags // flags that the peer told
 	gone      bool           // the peer has disconnected
+	started   bool           // the peer is known, and may be told something
+	released  bool           // the objects are gone, or about to be
 
 	mapped  []*rdma.MR // for the other end's WriteAt; guarded by writing
 	probe   probe
-	cancel  context.CancelFunc
+	beat    *time.Timer        // or nil
+	ctx     context.Context    // of goroutines while it is open
+	cancel  context.CancelFunc // or nil: it has not started
 	workers sync.WaitGroup
 	once    sync.Once
 	ended   error
@@ -71,34 +70,16 @@ var _ net.Conn = (*Conn)(nil)
 
 func newConn(id *ID, config Config) *Conn {
 	c := &Conn{
-		id: id, config: config, wcs: make([]ibv.WC, 32), readDeadline: newDeadline(), writeDeadline: newDeadline(),
+		id: id, config: config, readDeadline: newDeadline(), writeDeadline: newDeadline(),
 		readable: make(chan struct{}, 1), writable: make(chan struct{}, 1), dead: make(chan struct{}),
-		closed: make(chan struct{}),
-		turn:   make(chan struct{}, 1), released: make(chan struct{}, 1), moved: make(chan struct{}, 1),
+		closed: make(chan struct{}), moved: make(chan struct{}, 1), returned: make(chan struct{}, 1),
 	}
 	c.protocol = config.Protocol.new()
 	c.link = c.protocol.Objects()
 	c.probe.timer = time.AfterFunc(time.Hour, c.ask)
 	c.probe.timer.Stop()
 	c.readDeadline.came, c.writeDeadline.came = c.interrupt, c.interrupt
-	c.interrupt()
 	return c
-}
-
-// start starts the connection after the peer is known.
-func (c *Conn) start() {
-	c.local, c.remote = c.id.netAddrs()
-	ctx, cancel := context.WithCancel(context.Background())
-	c.cancel = cancel
-	c.mu.Lock()
-	c.sendControl() // what the peer has to know before the first data
-	c.mu.Unlock()
-	signal(c.released)
-	c.workers.Go(func() { c.pump(ctx) })
-	c.workers.Go(func() { c.watch(ctx) })
-	if c.config.Heartbeat > 0 {
-		c.workers.Go(func() { c.beat(ctx) })
-	}
 }
 
 // LocalAddr returns an [Addr], or an [IBAddr] after DialIB and ListenIB.
@@ -156,5 +137,12 @@ func (c *Conn) fail(err error) {
 		c.err = err
 		close(c.dead)
 		c.interrupt()
+	}
+}
+
+// interrupt ends the wait of a goroutine of this stream that leads, because something else has happened.
+func (c *Conn) interrupt() {
+	if r := c.reactor; r != nil && r.leader.Load() == c {
+		r.interrupt()
 	}
 }

@@ -65,14 +65,13 @@ func (c *Conn) goodbye() {
 	late.set(time.Now().Add(c.config.Linger))
 	defer late.stop()
 	for {
-		w := c.waits.Load()
 		c.mu.Lock()
 		over := c.parted()
 		c.mu.Unlock()
 		if over || isDone(late.passed()) {
 			return
 		}
-		c.awaitEnd(w, late)
+		c.awaitEnd(late)
 	}
 }
 
@@ -89,19 +88,17 @@ func (c *Conn) parted() bool {
 }
 
 // awaitEnd is await for Close, which c.closed does not end.
-func (c *Conn) awaitEnd(w *waiting, late *deadline) {
+func (c *Conn) awaitEnd(late *deadline) {
+	r := c.reactor
 	select {
-	case c.turn <- struct{}{}:
-		c.turns.Add(1)
-		c.mu.Lock()
-		now := c.parted()
-		c.mu.Unlock()
-		if !now {
-			c.takeTurn(w.ctx)
-		}
-		c.endTurn()
+	case r.turn <- struct{}{}:
+		r.lead(c, func() bool {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			return c.parted() || isDone(late.passed())
+		})
 	case <-c.moved:
-		c.turns.Add(1)
+		r.turns.Add(1)
 	case <-c.dead:
 	case <-late.passed():
 	}
@@ -114,17 +111,22 @@ func (c *Conn) release() error {
 	c.stopAsking()
 	if c.cancel != nil {
 		c.id.call("rdma_disconnect", c.id.disconnect) // fails if the connection is gone already
+		c.id.inbox.forward(nil)
 		c.cancel()
-		c.interrupt()
 		c.workers.Wait()
 	}
 	c.reading.Lock() // waits for goroutines that still copy from or into the memory
 	defer c.reading.Unlock()
 	c.writing.Lock()
 	defer c.writing.Unlock()
+	c.mu.Lock()
+	if c.released = true; c.beat != nil {
+		c.beat.Stop()
+	}
+	c.mu.Unlock()
 	err := c.link.Close()
 	for _, mr := range c.mapped {
 		err = errors.Join(err, mr.Close())
 	}
-	return errors.Join(err, c.id.Close())
+	return errors.Join(err, c.unshareStream(), c.id.closeServed())
 }

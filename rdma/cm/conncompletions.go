@@ -11,13 +11,20 @@ import (
 func (c *Conn) handle(wcs []ibv.WC) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.released {
+		return
+	}
 	for i := range wcs {
 		wc := &wcs[i]
+		recv := protocol.IsRecv(wc.WRID)
+		if recv {
+			c.link.RecvsOut--
+		}
 		switch {
 		case wc.Status != ibv.WC_SUCCESS:
 			c.completionFailed(wc)
 			continue
-		case wc.WRID&protocol.RecvBit == 0:
+		case !recv:
 			c.link.SendDone(wc.WRID)
 			continue
 		}
@@ -30,11 +37,14 @@ func (c *Conn) handle(wcs []ibv.WC) {
 		c.protocol.AddRecv(wc)
 	}
 	if c.link.Recvs.Len() > 0 && c.err == nil && !c.gone {
-		if _, err := c.link.QP.PostRecv(c.link.Recvs); err != nil {
+		if err := c.link.PostRecvs(); err != nil {
 			c.fail(err)
 		}
 	}
 	c.link.Recvs.Reset()
+	if c.link.RecvsOut == 0 {
+		signal(c.returned)
+	}
 	if c.peerFin&protocol.Done != 0 {
 		c.finWanted |= protocol.Fin // nobody would read our data, so the peer need not wait
 	}
@@ -46,7 +56,7 @@ func (c *Conn) handle(wcs []ibv.WC) {
 
 // sendControl tells the peer what it has to know, if there is room for it. The caller holds mu.
 func (c *Conn) sendControl() {
-	if c.err != nil || c.gone {
+	if c.err != nil || c.gone || !c.started {
 		return
 	}
 	told, err := c.protocol.Tell(c.finWanted &^ c.finSent)

@@ -16,7 +16,6 @@ func (c *Conn) Read(p []byte) (int, error) {
 	c.reading.Lock()
 	defer c.reading.Unlock()
 	for {
-		w := c.waits.Load() // before looking: later events end the wait
 		n, err := c.tryRead(p)
 		switch {
 		case err == io.EOF:
@@ -26,7 +25,7 @@ func (c *Conn) Read(p []byte) (int, error) {
 		case n > 0 || len(p) == 0:
 			return n, nil
 		}
-		c.await(w, c.readDeadline, c.readable, c.canRead)
+		c.await(c.readDeadline, c.readable, c.canRead)
 	}
 }
 
@@ -70,7 +69,6 @@ func (c *Conn) Write(p []byte) (n int, err error) {
 	c.writing.Lock()
 	defer c.writing.Unlock()
 	for {
-		w := c.waits.Load() // before looking
 		m, err := c.tryWrite(p[n:])
 		n += m
 		switch {
@@ -81,7 +79,7 @@ func (c *Conn) Write(p []byte) (n int, err error) {
 		case m > 0:
 			continue
 		}
-		c.awaitRoom(w, func() bool { return c.protocol.Room(len(p)-n) > 0 })
+		c.awaitRoom(func() bool { return c.protocol.Room(len(p)-n) > 0 })
 	}
 }
 

@@ -36,7 +36,6 @@ func (c *Conn) Map(b *rdma.Buffer, offset int64) error {
 		return c.opError("map", err)
 	}
 	for {
-		w := c.waits.Load() // before looking
 		told, err := c.tryMap(r, uint64(offset), mr)
 		switch {
 		case err != nil:
@@ -46,7 +45,7 @@ func (c *Conn) Map(b *rdma.Buffer, offset int64) error {
 			c.mapped = append(c.mapped, mr)
 			return nil
 		}
-		c.awaitRoom(w, func() bool { may, err := r.MayMap(len(c.mapped)); return may || err != nil })
+		c.awaitRoom(func() bool { may, err := r.MayMap(len(c.mapped)); return may || err != nil })
 	}
 }
 
@@ -81,13 +80,12 @@ func (c *Conn) WriteAt(p []byte, offset int64) (n int, err error) {
 	c.writing.Lock()
 	defer c.writing.Unlock()
 	for n < len(p) {
-		w := c.waits.Load() // before looking
 		m, err := c.tryWriteAt(r, p[n:], uint64(offset)+uint64(n))
 		if n += m; err != nil {
 			return n, c.opError("write", err)
 		}
 		if m == 0 {
-			c.awaitRoom(w, func() bool {
+			c.awaitRoom(func() bool {
 				room, err := r.RoomAt(uint64(offset)+uint64(n), len(p)-n)
 				return room > 0 || err != nil
 			})

@@ -45,7 +45,7 @@ func TestStreamsAllocateNothing(t *testing.T) {
 	}
 	for name, size := range map[string]int{"a word": 64, "more than there is room for": 64 << 10} {
 		a, b := streams(t, &Config{Buffer: 4 << 10})
-		if wakeup.Of(b.link.Channel.C().FD) != nil {
+		if wakeup.Of(b.reactor.channel.C().FD) != nil {
 			t.Skip("what stands for a descriptor here allocates")
 		}
 		go func() {

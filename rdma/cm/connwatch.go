@@ -15,45 +15,41 @@ import (
 	"github.com/goverbs/goverbs/rdma/internal/verberr"
 )
 
-// watch waits for the peer to disconnect.
-func (c *Conn) watch(ctx context.Context) {
-	for {
-		e, err := c.id.Event(ctx)
-		if err != nil {
-			if ctx.Err() == nil {
-				c.mu.Lock()
-				c.fail(err)
-				c.mu.Unlock()
-			}
-			return
-		}
-		switch e.Type {
-		case rdmacm.CM_EVENT_DISCONNECTED, rdmacm.CM_EVENT_DEVICE_REMOVAL:
-			c.peerLeft(ctx, e)
-			return
-		}
+// start starts the connection after the peer is known.
+func (c *Conn) start() {
+	c.local, c.remote = c.id.netAddrs()
+	c.ctx, c.cancel = context.WithCancel(context.Background())
+	c.mu.Lock()
+	c.started = true
+	c.sendControl() // what the peer has to know before the first data
+	c.mu.Unlock()
+	c.id.inbox.forward(c.event)
+	c.startBeat()
+}
+
+// event takes an event of the ID. Nobody waits for it: it comes when the peer disconnects.
+func (c *Conn) event(e Event, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case err != nil:
+		c.fail(err)
+	case c.gone:
+	case e.Type == rdmacm.CM_EVENT_DISCONNECTED, e.Type == rdmacm.CM_EVENT_DEVICE_REMOVAL:
+		c.gone = true
+		signal(c.writable)
+		signal(c.moved)
+		c.interrupt()
+		c.workers.Go(func() { c.peerLeft(e) })
 	}
 }
 
-// peerLeft stops sending, waits until everything that has arrived has completed, and handles it.
-func (c *Conn) peerLeft(ctx context.Context, e Event) {
-	c.mu.Lock()
-	c.gone = true
-	c.mu.Unlock()
-	c.interrupt()
-	signal(c.writable)
-	signal(c.moved)
-	ctx, cancel := context.WithTimeout(ctx, c.config.Linger)
-	defer cancel()
-	c.link.QP.Drain(ctx)
-	select {
-	case c.turn <- struct{}{}:
-		defer c.endTurn()
-		for n, err := c.link.CQ.Poll(c.wcs); n > 0 && err == nil; n, err = c.link.CQ.Poll(c.wcs) {
-			c.handle(c.wcs[:n])
-		}
-	case <-ctx.Done():
-	}
+// flushAfter is how long receives of a queue pair in ERR may take to complete before a drain helps.
+const flushAfter = 100 * time.Millisecond
+
+// peerLeft waits until everything that has arrived is handled. Nothing is sent any more.
+func (c *Conn) peerLeft(e Event) {
+	c.flush()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if e.Type == rdmacm.CM_EVENT_DEVICE_REMOVAL {
@@ -62,28 +58,65 @@ func (c *Conn) peerLeft(ctx context.Context, e Event) {
 		c.fail(verberr.ECONNRESET)
 	}
 	signal(c.readable)
+	c.interrupt()
 }
 
-// beat sends a heartbeat when nothing else is sent.
-func (c *Conn) beat(ctx context.Context) {
-	ticker := time.NewTicker(c.config.Heartbeat)
-	defer ticker.Stop()
-	last := uint64(0)
+// flush has all receives complete, and waits for that.
+func (c *Conn) flush() {
+	ctx, cancel := context.WithTimeout(c.ctx, c.config.Linger)
+	defer cancel()
+	_ = c.link.QP.Modify(&ibv.QPAttr{QPState: ibv.QPS_ERR}, ibv.QP_STATE)
+	soon, stop := context.WithTimeout(ctx, flushAfter)
+	defer stop()
+	if c.awaitReturn(soon) || ctx.Err() != nil {
+		return
+	}
+	if c.link.QP.Drain(ctx) == nil {
+		c.reactor.nudge()
+		c.awaitReturn(ctx)
+	}
+}
+
+// awaitReturn waits until all receives have completed.
+func (c *Conn) awaitReturn(ctx context.Context) bool {
 	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-c.dead:
-			return
-		case <-ticker.C:
-		}
 		c.mu.Lock()
-		if c.link.Messages == last && c.err == nil && !c.gone {
+		out := c.link.RecvsOut
+		c.mu.Unlock()
+		if out == 0 {
+			return true
+		}
+		select {
+		case <-c.returned:
+		case <-c.dead:
+			return true
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
+// startBeat sends a heartbeat whenever nothing else was sent for a while.
+func (c *Conn) startBeat() {
+	every := c.config.Heartbeat
+	if every == 0 {
+		return
+	}
+	last := uint64(0)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.beat = time.AfterFunc(every, func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if c.err != nil || c.gone || c.released {
+			return
+		}
+		if c.link.Messages == last {
 			c.sendProbe()
 		}
 		last = c.link.Messages
-		c.mu.Unlock()
-	}
+		c.beat.Reset(every)
+	})
 }
 
 // probeAfter is how long a Write waits for room before it asks whether the peer is still there: all that was sent may
@@ -99,13 +132,13 @@ type probe struct {
 }
 
 // awaitRoom is await of a Write, until there is room for something.
-func (c *Conn) awaitRoom(w *waiting, hasRoom func() bool) {
+func (c *Conn) awaitRoom(hasRoom func() bool) {
 	c.probe.wanted.Store(true)
 	if !c.probe.armed.Swap(true) {
 		c.probe.timer.Reset(probeAfter)
 	}
 	// It needs no lock: await takes it for what it calls.
-	c.await(w, c.writeDeadline, c.writable, func() bool { return c.writeErr() != nil || hasRoom() })
+	c.await(c.writeDeadline, c.writable, func() bool { return c.writeErr() != nil || hasRoom() })
 	c.probe.wanted.Store(false)
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/librdmacm"
 	"github.com/goverbs/goverbs/rdma"
+	"github.com/goverbs/goverbs/rdma/cm/internal/protocol"
 	"github.com/goverbs/goverbs/rdma/internal/chosen"
 	"github.com/goverbs/goverbs/rdma/internal/made"
 	"github.com/goverbs/goverbs/rdma/internal/verberr"
@@ -21,6 +22,8 @@ type sharedDevice struct {
 	c      uintptr
 	device *rdma.Device
 	pd     *rdma.PD
+
+	streams streaming
 
 	// shared's mu guards these
 	users   int
@@ -49,7 +52,7 @@ func shareDevice(c *ibv.Context) (*sharedDevice, error) {
 		}
 		shared.left.Wait() // its last user leaves
 	}
-	s := &sharedDevice{c: at, users: 1}
+	s := &sharedDevice{c: at, users: 1, streams: streaming{pool: protocol.Pool{Most: keptMemory}}}
 	var err error
 	if made.Shared(func() { err = s.make(c) }); err != nil {
 		return nil, err
@@ -82,7 +85,7 @@ func (s *sharedDevice) release(close func(last ...rdma.Object) error) error {
 	}
 	var last []rdma.Object
 	if s.users == 1 {
-		last = []rdma.Object{s.pd, s.device}
+		last = s.last()
 	}
 	s.leaving++
 	shared.mu.Unlock() // it may take long
@@ -93,10 +96,14 @@ func (s *sharedDevice) release(close func(last ...rdma.Object) error) error {
 	}
 	if s.users == 0 {
 		delete(shared.of, s.c)
+		err = s.streams.close()
 	}
 	shared.left.Broadcast()
 	return err
 }
+
+// last is what goes with the last user.
+func (s *sharedDevice) last() []rdma.Object { return append(s.streams.objects(), s.pd, s.device) }
 
 // needed says why objects, and what goes with the last users of devices (which may be nil), cannot be closed, or
 // returns nil.
@@ -105,7 +112,7 @@ func needed(all []rdma.Object, devices ...*sharedDevice) error {
 	defer shared.mu.Unlock()
 	for _, s := range devices {
 		if s != nil && s.users == 1 {
-			all = append(all, s.pd, s.device)
+			all = append(all, s.last()...)
 		}
 	}
 	return rdma.Needed(all...)

@@ -138,9 +138,13 @@ func (c Config) dial(ctx context.Context, to net.Addr) (*Conn, error) {
 }
 
 func (c Config) dialOnce(ctx context.Context, to net.Addr) (*Conn, error) {
-	id, err := CreateIDOn(c.Backend, rdmacm.PS_TCP)
+	by, err := sharePostman(c.Backend)
 	if err != nil {
 		return nil, err
+	}
+	id, err := by.createID(rdmacm.PS_TCP)
+	if err != nil {
+		return nil, errors.Join(err, by.leave())
 	}
 	conn := newConn(id, c)
 	if err := conn.connect(ctx, to); err != nil {
@@ -203,19 +207,13 @@ func (id *ID) resolveNet(ctx context.Context, local netip.Addr, to net.Addr, tim
 	return id.ResolveAddr(ctx, netip.AddrPortFrom(local, 0), to.(Addr).AddrPort, timeout)
 }
 
-// netAddrs returns the addresses of both ends.
-func (id *ID) netAddrs() (local, remote net.Addr) {
-	if ib, ok := id.LocalIBAddr(); ok {
-		peer, _ := id.PeerIBAddr()
-		return ib, peer
-	}
-	return Addr{id.LocalAddr()}, Addr{id.PeerAddr()}
-}
-
 // open makes the objects of the connection, whose ID has a device.
 func (c *Conn) open() error {
-	return c.protocol.Open(c.id, protocol.Options{Buffer: c.config.Buffer, BusyPoll: c.config.BusyPoll,
-		Maps: c.config.Maps})
+	if err := c.shareStream(); err != nil {
+		return err
+	}
+	return c.protocol.Open(c.id, protocol.Options{Buffer: c.config.Buffer, Maps: c.config.Maps, CQ: c.reactor.cq,
+		Key: c.key, Pool: &c.shared.pool})
 }
 
 // streamParam returns the connection parameters of streams. Soft-RoCE takes 7 retries as retries without end.

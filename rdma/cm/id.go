@@ -45,6 +45,7 @@ type ID struct {
 	value   atomic.Value
 	noReads atomic.Bool // an end has said that there will be no reads
 	request bool        // it is the ID of a request
+	inbox   *inbox      // of a stream, whose events are handed out; or nil
 	listens atomic.Bool
 	text    atomic.Pointer[string] // "ID 127.0.0.1:7 on soft0": as it was after the last call, for String
 

@@ -3,6 +3,7 @@
 package cm
 
 import (
+	"net"
 	"net/netip"
 
 	"github.com/goverbs/goverbs/generated/librdmacm"
@@ -59,4 +60,13 @@ func (id *ID) PeerIBAddr() (a IBAddr, ok bool) {
 	}
 	defer id.done()
 	return ibAddr(librdmacm.GetPeerAddr(id.c))
+}
+
+// netAddrs returns the addresses of both ends.
+func (id *ID) netAddrs() (local, remote net.Addr) {
+	if ib, ok := id.LocalIBAddr(); ok {
+		peer, _ := id.PeerIBAddr()
+		return ib, peer
+	}
+	return Addr{id.LocalAddr()}, Addr{id.PeerAddr()}
 }

@@ -16,6 +16,7 @@ import (
 // Listener is a net.Listener of stream connections.
 type Listener struct {
 	id     *ID
+	by     *postman // kept for the connections
 	config Config
 	local  net.Addr
 	conns  chan *Conn
@@ -93,12 +94,21 @@ func (c Config) listenOnce(at net.Addr) (*Listener, error) {
 	if err != nil {
 		return nil, errors.Join(err, id.Close())
 	}
-	l := &Listener{id: id, config: c, conns: make(chan *Conn), slots: make(chan struct{}, c.Backlog),
+	by, err := sharePostman(c.Backend)
+	if err != nil {
+		return nil, errors.Join(err, id.Close())
+	}
+	if id.PortNum() > 0 { // it keeps what the connections of its device share
+		if _, err = id.share(); err != nil {
+			return nil, errors.Join(err, by.leave(), id.Close())
+		}
+	}
+	l := &Listener{id: id, by: by, config: c, conns: make(chan *Conn), slots: make(chan struct{}, c.Backlog),
 		failed: make(chan struct{})}
 	l.local, _ = id.netAddrs()
 	l.ctx, l.cancel = context.WithCancel(context.Background())
-	by := made.Here()
-	l.workers.Go(func() { l.serve(by) })
+	place := made.Here()
+	l.workers.Go(func() { l.serve(place) })
 	return l, nil
 }
 
@@ -117,7 +127,7 @@ func (l *Listener) serve(by made.Place) {
 		var e Event
 		var err error
 		work := made.NewWork(by)
-		made.For(work, func() { id, e, err = l.id.GetRequest(l.ctx) })
+		made.For(work, func() { id, e, err = l.request() })
 		if err != nil {
 			if <-l.slots; e.Listener != nil { // a request came, and was lost for want of something
 				if !e.ID.life.IsClosed() {
@@ -136,6 +146,21 @@ func (l *Listener) serve(by made.Place) {
 			made.For(work, func() { l.handshake(id, e, work) })
 		})
 	}
+}
+
+// request waits for the next one.
+func (l *Listener) request() (*ID, Event, error) {
+	var by *postman
+	id, e, err := l.id.getRequest(l.ctx, func(child *ID) (err error) {
+		if by, err = sharePostman(l.config.Backend); err == nil {
+			err = by.adopt(child)
+		}
+		return err
+	})
+	if err != nil && by != nil { // the ID is closed
+		err = errors.Join(err, by.leave())
+	}
+	return id, e, err
 }
 
 // handshake answers a request, and hands the connection to Accept.
@@ -229,7 +254,7 @@ func (l *Listener) Close() error {
 		first = true
 		l.cancel()
 		l.workers.Wait()
-		l.ended = errors.Join(l.id.Close(), l.leftover())
+		l.ended = errors.Join(l.id.Close(), l.by.leave(), l.leftover())
 	})
 	switch {
 	case !first:

@@ -227,10 +227,11 @@ func TestLeaksOfStreams(t *testing.T) {
 	f.end()
 	all := strings.Join(f.failures, "\n")
 	for _, want := range []string{
-		`^not closed: 2 channel, 2 cm_id, 2 cq, .* by cm.Config.Dial$`, // both were made at one place
-		`^not closed: channel, cm_id, cq, .* by cm.Listener.Accept$`,
-		`^not closed: channel, 2 cm_id, cq, .* by cm.Config.Listen$`, // the listener, and what waits to be accepted
-		`^not closed: ctx, 2 pd shared by the IDs`,
+		`^not closed: 2 cm_id, 2 mr, 2 qp made .* by cm.Config.Dial$`, // both were made at one place
+		`^not closed: cm_id, mr, qp made .* by cm.Listener.Accept$`,
+		// the listener, and what waits to be accepted
+		`^not closed: 2 cm_id, event channel, mr, qp made .* by cm.Config.Listen$`,
+		`^not closed: channel, cq, ctx, event channel, 4 mr, 2 pd shared by the IDs`,
 	} {
 		assert.Regexp(t, "(?m)"+want, all)
 	}

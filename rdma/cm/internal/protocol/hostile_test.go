@@ -22,7 +22,7 @@ func imm(n uint32) *ibv.WC {
 // said is that of a control message in the first slot.
 func (s *Stream) said(c control) *ibv.WC {
 	copy(s.slots, c.marshal(nil))
-	return &ibv.WC{Opcode: ibv.WC_RECV, ByteLen: controlSize, WRID: RecvBit}
+	return &ibv.WC{Opcode: ibv.WC_RECV, ByteLen: controlSize, WRID: recvBit}
 }
 
 // TestReceivedFromAHostilePeer: what the peer may not say is an error, and changes nothing.

@@ -4,7 +4,6 @@ package protocol
 
 import (
 	"errors"
-	"time"
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma"
@@ -18,21 +17,35 @@ const (
 	maxInline   = 64 // requested from the device
 )
 
-// RecvBit marks the wr_ids of receives.
-const RecvBit = 1 << 63
+// A wr_id is a number of the sends, or a place of a receive, in its lower half, and the connection's key above, by
+// which its completions are told from those of others in the same queue: a queue pair may have the number of one that
+// was closed, a connection never has its key. Bit 63 marks receives.
+const (
+	recvBit  = 1 << 63
+	keyShift = 32
+)
+
+// MostKeys is the largest key of a connection, and a mask of all keys.
+const MostKeys = 1<<31 - 1
+
+// KeyOf returns the key of the connection whose completion has the wr_id.
+func KeyOf(wrID uint64) uint32 { return uint32(wrID>>keyShift) & MostKeys }
+
+// IsRecv reports whether the wr_id is a receive's.
+func IsRecv(wrID uint64) bool { return wrID&recvBit != 0 }
 
 // Link holds the queue pair and the memory of a connection, and the progress of its sends, whatever the protocol.
 // Numbers of bytes and messages count from the beginning.
 type Link struct {
-	Channel *rdma.CompChannel
-	CQ      *rdma.CQ
-	QP      *rdma.QP
-	buffers [2]*rdma.Buffer // one that the peer writes into, and one for sends
-	mrs     [2]*rdma.MR
-	sends   *rdma.SendBatch
-	Recvs   *rdma.RecvBatch
-	Inline  int // bytes that a request can carry inline
-	note    int // bytes of a control message, at most
+	QP       *rdma.QP
+	pool     *Pool
+	memory   *memory
+	key      uint64 // of the connection, where wr_ids have it
+	sends    *rdma.SendBatch
+	Recvs    *rdma.RecvBatch
+	RecvsOut int // receives that are posted and have not completed
+	Inline   int // bytes that a request can carry inline
+	note     int // bytes of a control message, at most
 
 	staging []byte // data that is being sent
 
@@ -51,11 +64,21 @@ type Device interface {
 	CreateQP(pd *rdma.PD, attr *ibv.QPInitAttr, options rdma.QueueOptions) (*rdma.QP, error)
 }
 
-// Options are what a program chooses.
+// Options are what a program chooses, and what connections share.
 type Options struct {
-	Buffer   int // bytes that a side can receive before its program reads them
-	BusyPoll time.Duration
-	Maps     int // memory that the peer of an RSocket may map
+	Buffer int      // bytes that a side can receive before its program reads them
+	Maps   int      // memory that the peer of an RSocket may map
+	CQ     *rdma.CQ // has room for [Entries]
+	Key    uint32   // of the connection's completions
+	Pool   *Pool
+}
+
+// Entries is how many completions a connection may have in its queue.
+func Entries(p Protocol) int {
+	if _, ok := p.(*RSocket); ok {
+		return sendDepth + rsocketDepth
+	}
+	return sendDepth + StreamDepth
 }
 
 // Limits of Buffer.
@@ -77,27 +100,16 @@ type demand struct {
 
 // open creates the queue pair and its memory.
 func (l *Link) open(over Device, options Options, want demand) (err error) {
-	d, err := over.Device()
-	if err != nil {
-		return err
-	}
 	pd, err := over.PD()
 	if err != nil {
 		return err
 	}
-	if l.Channel, err = d.CreateCompChannel(); err != nil {
-		return err
-	}
-	if l.CQ, err = d.CreateCQ(sendDepth+want.recvs, l.Channel, 0); err != nil {
-		return err
-	}
-	l.CQ.SetBusyPoll(options.BusyPoll)
-	attr := &ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: l.CQ.Ptr(), RecvCQ: l.CQ.Ptr(), Cap: ibv.QPCap{
+	l.pool, l.key = options.Pool, uint64(options.Key)<<keyShift
+	attr := &ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: options.CQ.Ptr(), RecvCQ: options.CQ.Ptr(), Cap: ibv.QPCap{
 		MaxSendWR: sendDepth, MaxRecvWR: uint32(want.recvs), MaxSendSGE: 1, MaxRecvSGE: uint32(want.sges),
 		MaxInlineData: maxInline,
 	}}
-	// no more is posted than was asked for
-	if l.QP, err = over.CreateQP(pd, attr, rdma.QueueOptions{Overcommit: true}); err != nil {
+	if l.QP, err = over.CreateQP(pd, attr, rdma.QueueOptions{}); err != nil {
 		return err
 	}
 	l.Inline = int(min(l.QP.Cap().MaxInlineData, maxInline))
@@ -105,25 +117,29 @@ func (l *Link) open(over Device, options Options, want demand) (err error) {
 	if l.note = want.note; l.note > l.Inline {
 		staged += sendDepth * l.note
 	}
-	for i, size := range [2]int{want.there, staged} {
-		if l.buffers[i], err = rdma.NewBuffer(size, rdma.MapOptions{}); err != nil {
-			return err
-		}
-		access := ibv.ACCESS_LOCAL_WRITE
-		if i == 0 {
-			access |= ibv.ACCESS_REMOTE_WRITE
-		}
-		if l.mrs[i], err = pd.RegBuffer(l.buffers[i], access); err != nil {
-			return err
-		}
-	}
-	l.staging = l.buffers[1].Bytes()[:options.Buffer/stagingPart]
-	if l.sends, err = rdma.NewSendBatch(1, 1, maxInline); err != nil {
+	if l.memory, err = l.pool.get(pd, shape{want.there, staged, want.recvs, want.sges}); err != nil {
 		return err
 	}
-	l.Recvs, err = rdma.NewRecvBatch(want.recvs, want.sges)
+	l.staging = l.memory.staged.Bytes()[:options.Buffer/stagingPart]
+	l.sends, l.Recvs = l.memory.sends, l.memory.recvs
+	return nil
+}
+
+// PostRecvs posts the receives of the batch.
+func (l *Link) PostRecvs() error {
+	n, err := l.QP.PostRecv(l.Recvs)
+	l.RecvsOut += n
+	l.Recvs.Reset()
 	return err
 }
+
+// sendID is the wr_id of the next send.
+func (l *Link) sendID() uint64 { return l.key | uint64(uint32(l.Messages)) }
+
+// recvID is the wr_id of a receive at a place, which placeOf returns.
+func (l *Link) recvID(place uint64) uint64 { return recvBit | l.key | place }
+
+func placeOf(wrID uint64) uint64 { return uint64(uint32(wrID)) }
 
 // Stage copies a piece to where postData sends it from. This part of the memory belongs to the writer.
 func (l *Link) Stage(piece []byte) { copy(l.staging[l.staged%uint64(len(l.staging)):], piece) }
@@ -134,7 +150,7 @@ func (l *Link) data(w rdma.SendRequest, piece []byte, inline bool) {
 		w.Inline(piece)
 		return
 	}
-	r := l.mrs[1].Region()
+	r := l.memory.mr.Region()
 	w.SGE(r.Address+l.staged%uint64(len(l.staging)), uint32(len(piece)), r.LKey)
 	l.staged += uint64(len(piece))
 	l.unsignaled += uint64(len(piece))
@@ -146,9 +162,9 @@ func (l *Link) text(w rdma.SendRequest, b []byte) {
 		w.Inline(b)
 		return
 	}
-	r := l.mrs[1].Region()
+	r := l.memory.mr.Region()
 	at := len(l.staging) + int(l.Messages%sendDepth)*l.note
-	copy(l.buffers[1].Bytes()[at:], b)
+	copy(l.memory.staged.Bytes()[at:], b)
 	w.SGE(r.Address+uint64(at), uint32(len(b)), r.LKey)
 }
 
@@ -172,42 +188,26 @@ func (l *Link) post(w rdma.SendRequest, signaled bool) error {
 // mayPost reports whether the send queue has a free slot.
 func (l *Link) mayPost() bool { return l.Messages-l.Completed < sendDepth }
 
-// SendDone records completed sends.
-func (l *Link) SendDone(seq uint64) {
+// SendDone records completed sends, up to the one with the wr_id.
+func (l *Link) SendDone(wrID uint64) {
+	seq := l.Completed + uint64(uint32(wrID)-uint32(l.Completed))
 	l.unstaged = l.behind[seq%sendDepth]
 	l.Completed = seq + 1
 }
 
-// Close releases everything.
+// Close releases everything, or keeps it for the next connection.
 func (l *Link) Close() error {
-	var all []error
-	add := func(err error) {
-		if err != nil {
-			all = append(all, err)
-		}
-	}
+	var err error
 	if l.QP != nil {
-		add(l.QP.Close())
+		err = l.QP.Close()
 	}
-	if l.CQ != nil {
-		add(l.CQ.Close())
+	switch {
+	case l.memory == nil:
+	case err != nil: // the queue pair may still receive
+		err = errors.Join(err, l.memory.close())
+	default:
+		err = l.pool.put(l.memory)
 	}
-	if l.Channel != nil {
-		add(l.Channel.Close())
-	}
-	for i := range l.mrs {
-		if l.mrs[i] != nil {
-			add(l.mrs[i].Close())
-		}
-		if l.buffers[i] != nil {
-			add(l.buffers[i].Close())
-		}
-	}
-	if l.sends != nil {
-		add(l.sends.Close())
-	}
-	if l.Recvs != nil {
-		add(l.Recvs.Close())
-	}
-	return errors.Join(all...)
+	l.memory = nil
+	return err
 }

@@ -54,21 +54,19 @@ func (r *RSocket) Open(over Device, options Options) error {
 	if err := r.Link.open(over, options, want); err != nil {
 		return err
 	}
-	r.ring, r.targets = r.buffers[0].Bytes()[:size], r.buffers[0].Bytes()[size:]
+	r.ring, r.targets = r.memory.there.Bytes()[:size], r.memory.there.Bytes()[size:]
 	r.announced = uint64(size / 2)
 	r.theirs = 1
 	r.announces = 1
 	for range rsocketDepth {
-		r.Recvs.Recv(RecvBit)
+		r.Recvs.Recv(r.recvID(0))
 	}
-	_, err := r.QP.PostRecv(r.Recvs)
-	r.Recvs.Reset()
-	return err
+	return r.PostRecvs()
 }
 
 func (r *RSocket) Hello() []byte {
-	m := r.mrs[0].Region()
-	key := r.mrs[0].RKey()
+	m := r.memory.thereMR.Region()
+	key := r.memory.thereMR.RKey()
 	return rsocketHello{
 		bigEndian: hostIsBigEndian, credits: rsocketDepth, maps: len(r.mapped),
 		list: target{m.Address + uint64(len(r.ring)), key, targetEntries},
@@ -115,7 +113,7 @@ func (r *RSocket) PostData(piece []byte, inline bool) (bool, error) {
 		return false, nil
 	}
 	r.sends.Reset()
-	w := r.sends.WriteImm(r.Messages, to.address, to.key, word(opData, uint32(len(piece))))
+	w := r.sends.WriteImm(r.sendID(), to.address, to.key, word(opData, uint32(len(piece))))
 	r.data(w, piece, inline)
 	if err := r.post(w, r.halfStaged()); err != nil {
 		return false, err
@@ -181,7 +179,7 @@ func (r *RSocket) Received(wc *ibv.WC, said Flags) (Flags, error) {
 	return 0, fmt.Errorf("%w: message %#08x", errRSocket, imm)
 }
 
-func (r *RSocket) AddRecv(*ibv.WC) { r.Recvs.Recv(RecvBit) }
+func (r *RSocket) AddRecv(*ibv.WC) { r.Recvs.Recv(r.recvID(0)) }
 
 // Tell tells one thing after the other. Nothing is told to a peer that has disconnected: its memory may be gone.
 func (r *RSocket) Tell(flags Flags) (told Flags, err error) {
@@ -199,8 +197,8 @@ func (r *RSocket) Tell(flags Flags) (told Flags, err error) {
 		case told&Done != 0:
 			return told, nil
 		case r.announced+half-r.read <= uint64(len(r.ring)):
-			m := r.mrs[0].Region()
-			next := target{m.Address + r.announced%uint64(len(r.ring)), r.mrs[0].RKey(), uint32(half)}
+			m := r.memory.thereMR.Region()
+			next := target{m.Address + r.announced%uint64(len(r.ring)), r.memory.thereMR.RKey(), uint32(half)}
 			at := r.peer.list.address + uint64(r.theirs)*targetSize
 			err = r.postControl(credit, at, next.marshal(r.peer.order()))
 			r.announced += half
@@ -232,7 +230,7 @@ func (r *RSocket) postControl(imm ibv.BE32, at uint64, b []byte) error {
 	if b != nil {
 		key = r.peer.list.key
 	}
-	w := r.sends.WriteImm(r.Messages, at, key, imm)
+	w := r.sends.WriteImm(r.sendID(), at, key, imm)
 	if b != nil {
 		r.text(w, b)
 	}
@@ -247,7 +245,7 @@ func (r *RSocket) Probe() error {
 		return nil
 	}
 	r.sends.Reset()
-	return r.post(r.sends.Write(r.Messages, r.peer.list.address, r.peer.list.key), true)
+	return r.post(r.sends.Write(r.sendID(), r.peer.list.address, r.peer.list.key), true)
 }
 
 // answersEnd: a peer that was told the end says its own when its program closes.

@@ -47,7 +47,7 @@ func (r *RSocket) PostAt(offset uint64, piece []byte, inline bool) (bool, error)
 	}
 	to, _ := r.at(offset)
 	r.sends.Reset()
-	w := r.sends.Write(r.Messages, to.address+offset-to.offset, to.key)
+	w := r.sends.Write(r.sendID(), to.address+offset-to.offset, to.key)
 	r.data(w, piece, inline)
 	return true, r.post(w, r.halfStaged())
 }

@@ -40,18 +40,17 @@ func (s *Stream) Open(over Device, options Options) error {
 		return err
 	}
 	s.words = make([]byte, 0, controlSize)
-	s.ring, s.slots = s.buffers[0].Bytes()[:options.Buffer], s.buffers[0].Bytes()[options.Buffer:]
+	s.ring, s.slots = s.memory.there.Bytes()[:options.Buffer], s.memory.there.Bytes()[options.Buffer:]
 	for slot := range uint64(StreamDepth) {
 		s.addSlot(slot)
 	}
-	_, err = s.QP.PostRecv(s.Recvs)
-	s.Recvs.Reset()
-	return err
+	return s.PostRecvs()
 }
 
 func (s *Stream) Hello() []byte {
-	r := s.mrs[0].Region()
-	return hello{ring: r.Address, rkey: s.mrs[0].RKey(), size: uint32(len(s.ring)), depth: StreamDepth}.marshal()
+	r := s.memory.thereMR.Region()
+	h := hello{ring: r.Address, rkey: s.memory.thereMR.RKey(), size: uint32(len(s.ring)), depth: StreamDepth}
+	return h.marshal()
 }
 
 func (s *Stream) Meet(b []byte) (err error) {
@@ -60,13 +59,13 @@ func (s *Stream) Meet(b []byte) (err error) {
 }
 
 func (s *Stream) addSlot(slot uint64) {
-	r := s.mrs[0].Region()
-	s.Recvs.Recv(RecvBit|slot).SGE(r.Address+uint64(len(s.ring))+slot*controlSize, controlSize, r.LKey)
+	r := s.memory.thereMR.Region()
+	s.Recvs.Recv(s.recvID(slot)).SGE(r.Address+uint64(len(s.ring))+slot*controlSize, controlSize, r.LKey)
 }
 
 func (s *Stream) AddRecv(wc *ibv.WC) {
 	s.handled++
-	s.addSlot(wc.WRID &^ RecvBit)
+	s.addSlot(placeOf(wc.WRID))
 }
 
 func (s *Stream) Unread() uint64 { return s.arrived - s.read }
@@ -132,7 +131,7 @@ func (s *Stream) PostData(piece []byte, inline bool) (bool, error) {
 	}
 	s.sends.Reset()
 	size := uint64(s.peer.size)
-	w := s.sends.WriteImm(s.Messages, s.peer.ring+s.sent%size, s.peer.rkey, ibv.ToBE32(uint32(len(piece))))
+	w := s.sends.WriteImm(s.sendID(), s.peer.ring+s.sent%size, s.peer.rkey, ibv.ToBE32(uint32(len(piece))))
 	s.data(w, piece, inline)
 	if err := s.post(w, s.halfStaged()); err != nil {
 		return false, err
@@ -145,7 +144,7 @@ func (s *Stream) PostData(piece []byte, inline bool) (bool, error) {
 func (s *Stream) postControl(flags Flags) error {
 	s.words = control{flags, s.read, s.handled}.marshal(s.words)
 	s.sends.Reset()
-	w := s.sends.Send(s.Messages)
+	w := s.sends.Send(s.sendID())
 	s.text(w, s.words)
 	if err := s.post(w, flags != 0); err != nil {
 		return err
@@ -169,7 +168,7 @@ func (s *Stream) Received(wc *ibv.WC, said Flags) (Flags, error) {
 	case wc.Opcode != ibv.WC_RECV, wc.ByteLen != controlSize:
 		return 0, fmt.Errorf("%w: %v of %d bytes", errProtocol, wc.Opcode, wc.ByteLen)
 	}
-	m := parseControl(s.slots[(wc.WRID&^RecvBit)*controlSize:])
+	m := parseControl(s.slots[placeOf(wc.WRID)*controlSize:])
 	switch {
 	case m.flags&^(Fin|Done) != 0:
 		return 0, fmt.Errorf("%w: flags %#x", errProtocol, m.flags)

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package protocol
+
+import (
+	"errors"
+	"sync"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma"
+	"github.com/goverbs/goverbs/rdma/internal/made"
+)
+
+// shape says what memory a connection needs: two that have the same may use it one after the other.
+type shape struct {
+	there  int // bytes that the peer writes into
+	staged int // bytes that sends are made of
+	recvs  int
+	sges   int // of a receive
+}
+
+func (s shape) bytes() int { return s.there + s.staged }
+
+// memory is what a connection has beside its queue pair.
+type memory struct {
+	shape   shape
+	there   *rdma.Buffer // the peer writes into it
+	staged  *rdma.Buffer
+	thereMR *rdma.MR // its key is the peer's, too, so it is never the next connection's
+	mr      *rdma.MR // of staged
+	sends   *rdma.SendBatch
+	recvs   *rdma.RecvBatch
+}
+
+// Pool keeps the memory of closed connections of one domain for the next ones. Sends stay registered. What peers write
+// into is registered anew, because the former peer knows the key, and is cleared, because the next one could have the
+// program read what it has not written.
+type Pool struct {
+	Most int // bytes that are kept
+
+	mu    sync.Mutex // guards what follows
+	kept  map[shape][]*memory
+	bytes int
+}
+
+// get gives memory, of a closed connection if there is one like it.
+func (p *Pool) get(pd *rdma.PD, of shape) (*memory, error) {
+	m := p.take(of)
+	if m == nil {
+		m = &memory{shape: of}
+		if err := m.make(pd); err != nil {
+			return nil, errors.Join(err, m.close())
+		}
+	}
+	var err error
+	if m.thereMR, err = pd.RegBuffer(m.there, ibv.ACCESS_LOCAL_WRITE|ibv.ACCESS_REMOTE_WRITE); err != nil {
+		return nil, errors.Join(err, m.close())
+	}
+	return m, nil
+}
+
+func (p *Pool) take(of shape) *memory {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	all := p.kept[of]
+	if len(all) == 0 {
+		return nil
+	}
+	m := all[len(all)-1]
+	p.kept[of] = all[:len(all)-1]
+	p.bytes -= of.bytes()
+	return m
+}
+
+// put takes the memory of a connection whose queue pair is gone.
+func (p *Pool) put(m *memory) error {
+	if err := m.thereMR.Close(); err != nil {
+		return errors.Join(err, m.close())
+	}
+	m.thereMR = nil
+	if m.shape.bytes() > p.Most {
+		return m.close()
+	}
+	clear(m.there.Bytes())
+	m.sends.Reset()
+	m.recvs.Reset()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.bytes+m.shape.bytes() > p.Most {
+		return m.close()
+	}
+	if p.kept == nil {
+		p.kept = map[shape][]*memory{}
+	}
+	p.kept[m.shape] = append(p.kept[m.shape], m)
+	p.bytes += m.shape.bytes()
+	return nil
+}
+
+// Objects are the kept objects of the domain, which is closed together with them.
+func (p *Pool) Objects() (all []rdma.Object) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, some := range p.kept {
+		for _, m := range some {
+			all = append(all, m.mr)
+		}
+	}
+	return all
+}
+
+// Close gives back what is kept.
+func (p *Pool) Close() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var err error
+	for _, some := range p.kept {
+		for _, m := range some {
+			err = errors.Join(err, m.close())
+		}
+	}
+	p.kept, p.bytes = nil, 0
+	return err
+}
+
+func (m *memory) make(pd *rdma.PD) (err error) {
+	if m.there, err = rdma.NewBuffer(m.shape.there, rdma.MapOptions{}); err != nil {
+		return err
+	}
+	if m.staged, err = rdma.NewBuffer(m.shape.staged, rdma.MapOptions{}); err != nil {
+		return err
+	}
+	// the connection that makes it is not the one that it belongs to for ever
+	made.Shared(func() { m.mr, err = pd.RegBuffer(m.staged, ibv.ACCESS_LOCAL_WRITE) })
+	if err != nil {
+		return err
+	}
+	if m.sends, err = rdma.NewSendBatch(1, 1, maxInline); err != nil {
+		return err
+	}
+	m.recvs, err = rdma.NewRecvBatch(m.shape.recvs, m.shape.sges)
+	return err
+}
+
+func (m *memory) close() error {
+	var all []error
+	for _, mr := range []*rdma.MR{m.thereMR, m.mr} {
+		if mr != nil {
+			all = append(all, mr.Close())
+		}
+	}
+	for _, b := range []*rdma.Buffer{m.there, m.staged} {
+		if b != nil {
+			all = append(all, b.Close())
+		}
+	}
+	if m.sends != nil {
+		all = append(all, m.sends.Close())
+	}
+	if m.recvs != nil {
+		all = append(all, m.recvs.Close())
+	}
+	return errors.Join(all...)
+}

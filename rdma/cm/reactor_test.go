@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package cm
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"io"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/rdma/cm/internal/protocol"
+	"github.com/goverbs/goverbs/rdma/soft"
+)
+
+// softPairs gives both ends of some streams on one software device.
+func softPairs(t *testing.T, config *Config, n int) (clients, servers []*Conn) {
+	t.Helper()
+	config.Backend = newFabric(t, soft.Options{})
+	l, err := config.Listen(soon(t), "127.0.0.1:0")
+	keep(t, l, err)
+	for range n {
+		dialled := make(chan *Conn, 1)
+		go func() {
+			c, err := config.Dial(soon(t), l.Addr().String())
+			assert.NoError(t, err)
+			dialled <- c
+		}()
+		server, err := l.AcceptRDMA(soon(t))
+		require.NoError(t, err)
+		t.Cleanup(func() { server.Close() })
+		client := <-dialled
+		require.NotNil(t, client)
+		t.Cleanup(func() { client.Close() })
+		clients, servers = append(clients, client), append(servers, server)
+	}
+	return clients, servers
+}
+
+// TestSoftSlowReaderHoldsNobodyUp: a stream whose other end does not read is full, and another one of the same queue
+// goes on.
+func TestSoftSlowReaderHoldsNobodyUp(t *testing.T) {
+	clients, servers := softPairs(t, &Config{Buffer: protocol.MinBuffer}, 2)
+	require.Same(t, clients[0].reactor, servers[1].reactor)
+	var writing sync.WaitGroup
+	defer writing.Wait()
+	full := bytes.Repeat([]byte{7}, 1<<20)
+	writing.Go(func() {
+		_, err := clients[0].Write(full)
+		assert.NoError(t, err)
+	})
+	require.Eventually(t, func() bool {
+		servers[0].mu.Lock()
+		defer servers[0].mu.Unlock()
+		return servers[0].protocol.Unread() == protocol.MinBuffer
+	}, 20*time.Second, time.Millisecond)
+	require.NoError(t, clients[1].SetDeadline(time.Now().Add(20*time.Second)))
+	writing.Go(func() { io.Copy(struct{ io.Writer }{servers[1]}, struct{ io.Reader }{servers[1]}) })
+	p := make([]byte, 3*protocol.MinBuffer)
+	for range 100 {
+		_, err := clients[1].Write(p[:64])
+		require.NoError(t, err)
+		_, err = io.ReadFull(clients[1], p[:64])
+		require.NoError(t, err)
+	}
+	require.NoError(t, clients[1].CloseWrite())
+	got := make([]byte, len(full))
+	_, err := io.ReadFull(servers[0], got)
+	require.NoError(t, err)
+	assert.Equal(t, full, got)
+}
+
+// TestSoftStreamsOfOneQueueKeepApart: while streams of a queue come and go, each has its own bytes.
+func TestSoftStreamsOfOneQueueKeepApart(t *testing.T) {
+	config := &Config{Backend: newFabric(t, soft.Options{}), Buffer: protocol.MinBuffer, Backlog: 32}
+	l, err := config.Listen(soon(t), "127.0.0.1:0")
+	require.NoError(t, err)
+	var all sync.WaitGroup
+	all.Go(func() {
+		for {
+			c, err := l.AcceptRDMA(context.Background())
+			if err != nil {
+				return
+			}
+			all.Go(func() {
+				io.Copy(struct{ io.Writer }{c}, struct{ io.Reader }{c})
+				assert.NoError(t, c.Close())
+			})
+		}
+	})
+	var clients sync.WaitGroup
+	for one := range 8 {
+		clients.Go(func() {
+			for round := range 15 {
+				c, err := config.Dial(soon(t), l.Addr().String())
+				if !assert.NoError(t, err) {
+					return
+				}
+				p := binary.LittleEndian.AppendUint64(nil, uint64(one)<<32|uint64(round))
+				p = bytes.Repeat(p, 1+round*protocol.MinBuffer/32)
+				go c.Write(p)
+				got := make([]byte, len(p))
+				_, err = io.ReadFull(c, got)
+				assert.NoError(t, err)
+				assert.True(t, bytes.Equal(p, got), "bytes of another stream")
+				assert.NoError(t, c.Close())
+			}
+		})
+	}
+	clients.Wait()
+	require.NoError(t, l.Close())
+	all.Wait()
+}
+
+// TestReactorKeys: no stream has the key of one that is open, nor soon that of one that was.
+func TestReactorKeys(t *testing.T) {
+	r := &reactor{conns: map[uint32]*Conn{}, stop: func() {}, last: protocol.MostKeys - 2}
+	r.conns[0] = new(Conn) // so that no pump starts
+	var given []uint32
+	for range 4 {
+		given = append(given, r.add(new(Conn)))
+	}
+	assert.Equal(t, []uint32{protocol.MostKeys - 1, protocol.MostKeys, 1, 2}, given)
+	r.remove(1)
+	assert.EqualValues(t, 3, r.add(new(Conn)))
+	assert.Nil(t, r.find(1))
+}
+
+// TestReactorEndsStreams: when their queue fails, so do they, and later ones have another.
+func TestReactorEndsStreams(t *testing.T) {
+	clients, servers := softPairs(t, &Config{Buffer: protocol.MinBuffer}, 2)
+	r := clients[0].reactor
+	r.fail(io.ErrClosedPipe)
+	for _, c := range append(clients, servers...) {
+		_, err := c.Read(make([]byte, 1))
+		assert.ErrorIs(t, err, io.ErrClosedPipe)
+	}
+	other, err := clients[0].shared.reactor(r.cq.Device(), 126, 0)
+	require.NoError(t, err)
+	assert.NotSame(t, r, other)
+	require.NoError(t, clients[0].shared.leave(other, 126, 0))
+}

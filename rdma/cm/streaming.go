@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package cm
+
+import (
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/goverbs/goverbs/rdma"
+	"github.com/goverbs/goverbs/rdma/cm/internal/protocol"
+	"github.com/goverbs/goverbs/rdma/internal/made"
+)
+
+// Sizes of what the streams of a device share.
+const (
+	firstEntries = 254 // of a reactor's queue; with the two that rdma adds, it is a power of two
+	mostEntries  = 1<<15 - 2
+	keptMemory   = 32 << 20 // bytes of closed streams
+)
+
+// streaming is what the streams of a device share. It lasts as long as an ID is on the device: a stream's, or a
+// listener's that is bound to it.
+type streaming struct {
+	pool protocol.Pool
+
+	mu  sync.Mutex                   // guards what follows
+	all map[time.Duration][]*reactor // by BusyPoll
+}
+
+// reactor returns a reactor with room for a number of completions. Give it back with leave.
+func (s *streaming) reactor(d *rdma.Device, entries int, busy time.Duration) (*reactor, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	size := firstEntries
+	for _, r := range s.all[busy] {
+		if r.failure() == nil && r.grow(r.taken+entries) {
+			r.taken += entries
+			return r, nil
+		}
+		size = max(size, min(2*r.cq.Len()+2, mostEntries))
+	}
+	if attr, err := d.Query(); err == nil {
+		size = min(size, max(int(attr.MaxCQE)-2, entries))
+	}
+	var r *reactor
+	var err error
+	if made.Shared(func() { r, err = newReactor(d, max(size, entries), busy) }); err != nil {
+		return nil, err
+	}
+	if s.all == nil {
+		s.all = map[time.Duration][]*reactor{}
+	}
+	s.all[busy] = append(s.all[busy], r)
+	r.taken = entries
+	return r, nil
+}
+
+// grow makes room for a number of completions, and reports whether there is. Not every device can.
+func (r *reactor) grow(entries int) bool {
+	now := r.cq.Len()
+	if entries <= now {
+		return true
+	}
+	return entries <= mostEntries && r.cq.Resize(max(entries, min(2*now+2, mostEntries))) == nil
+}
+
+// leave gives room back. A reactor without streams is kept if it is the only one.
+func (s *streaming) leave(r *reactor, entries int, busy time.Duration) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := s.all[busy]
+	if r.taken -= entries; r.taken > 0 || len(all) == 1 && r.failure() == nil {
+		return nil
+	}
+	if err := r.close(); err != nil {
+		return err
+	}
+	s.all[busy] = slices.DeleteFunc(all, func(other *reactor) bool { return other == r })
+	return nil
+}
+
+func (r *reactor) close() error { return rdma.CloseAll(nil, r.cq, r.channel) }
+
+// objects are the shared objects, which are closed with the device.
+func (s *streaming) objects() []rdma.Object {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := s.pool.Objects()
+	for _, some := range s.all {
+		for _, r := range some {
+			all = append(all, r.cq, r.channel)
+		}
+	}
+	return all
+}
+
+// close gives back the rest, after the objects are closed.
+func (s *streaming) close() error { return s.pool.Close() }
+
+// shareStream gives a stream what it shares with others. c has a device.
+func (c *Conn) shareStream() error {
+	s, err := c.id.share()
+	if err != nil {
+		return err
+	}
+	if c.reactor, err = s.streams.reactor(s.device, protocol.Entries(c.protocol), c.config.BusyPoll); err != nil {
+		return err
+	}
+	c.shared = &s.streams
+	c.key = c.reactor.add(c)
+	return c.reactor.failure()
+}
+
+// unshareStream gives it back. The queue pair is gone, unless there is an error that says so.
+func (c *Conn) unshareStream() error {
+	if c.shared == nil {
+		return nil
+	}
+	c.reactor.remove(c.key)
+	return c.shared.leave(c.reactor, protocol.Entries(c.protocol), c.config.BusyPoll)
+}
