@@ -46,7 +46,7 @@ type Question struct {
 
 func (q Question) packages() []rules.Package {
 	if len(q.Packages) == 0 {
-		return rules.Packages
+		return rules.Calling()
 	}
 	return q.Packages
 }

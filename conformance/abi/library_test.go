@@ -272,7 +272,7 @@ func TestTablesOfFunctions(t *testing.T) {
 	primary, all, err := recorded.Releases()
 	require.NoError(t, err)
 	declared := map[string]bool{}
-	for _, p := range rules.Packages {
+	for _, p := range rules.Calling() {
 		lib, ok := libraries[p.Name]
 		require.True(t, ok, p.Name)
 		extern := map[string]bool{}
@@ -309,7 +309,7 @@ func TestInstalledLibraries(t *testing.T) {
 	require.NoError(t, a.Print(&b, true))
 	t.Logf("\n%s", b.String())
 	assert.NotEqual(t, Incompatible, a.Verdict, b.String())
-	assert.Equal(t, len(rules.Packages), len(a.Libraries)+len(a.NotInstalled))
+	assert.Equal(t, len(rules.Calling()), len(a.Libraries)+len(a.NotInstalled))
 	for _, l := range a.Libraries {
 		if l.Project == "rdma-core" { // the file of another says nothing
 			assert.NotEmpty(t, l.Release)

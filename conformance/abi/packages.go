@@ -14,11 +14,11 @@ import (
 	"github.com/goverbs/goverbs/gen/rules"
 )
 
-// Packages finds generated packages by name, in the order in which they are generated; all of them where no name is
-// given.
+// Packages finds generated packages by name, in the order in which they are generated. Where no name is given, it is
+// all that call a library: the kernel keeps its promises whatever headers are installed.
 func Packages(names ...string) ([]rules.Package, error) {
 	if len(names) == 0 {
-		return rules.Packages, nil
+		return rules.Calling(), nil
 	}
 	var all []rules.Package
 	known := make([]string, 0, len(rules.Packages))

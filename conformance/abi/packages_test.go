@@ -28,11 +28,12 @@ func packages(t *testing.T, names ...string) []rules.Package {
 }
 
 func TestPackages(t *testing.T) {
-	assert.Equal(t, rules.Packages, packages(t))
+	assert.Equal(t, []string{"ibv", "rdmacm", "mlx5dv", "mlx4dv", "efadv", "rpma"}, namesOf(packages(t)))
+	assert.Equal(t, []string{"uapi"}, namesOf(packages(t, "uapi")))
 	assert.Equal(t, []string{"ibv", "mlx5dv"}, namesOf(packages(t, "mlx5dv", "ibv")))
 	assert.Equal(t, []string{"ibv", "efadv"}, namesOf(withImports(packages(t, "efadv"))))
 	_, err := Packages("ibv", "mlx6dv")
-	assert.EqualError(t, err, `no package "mlx6dv"; there are ibv, rdmacm, mlx5dv, mlx4dv, efadv, rpma`)
+	assert.EqualError(t, err, `no package "mlx6dv"; there are ibv, rdmacm, mlx5dv, mlx4dv, efadv, rpma, uapi`)
 	names := []string{}
 	for _, p := range witness.All() {
 		names = append(names, p.Name)

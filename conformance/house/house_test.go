@@ -72,7 +72,7 @@ var nouns = func() (all []string) {
 
 // verbs are the packages of functions.
 var verbs = func() (all []string) {
-	for _, p := range rules.Packages {
+	for _, p := range rules.Calling() {
 		all = append(all, "generated/"+p.Verbs.Name)
 	}
 	return all
@@ -81,7 +81,7 @@ var verbs = func() (all []string) {
 // needs is the package of functions whose library another one's is linked with.
 var needs = func() map[string]string {
 	all := map[string]string{}
-	for _, p := range rules.Packages {
+	for _, p := range rules.Calling() {
 		all["generated/"+p.Verbs.Name] = "generated/" + p.Verbs.Needs
 	}
 	return all
@@ -89,7 +89,7 @@ var needs = func() map[string]string {
 
 // vendors are the packages that only one vendor's devices have use for.
 var vendors = func() (all []string) {
-	for _, p := range rules.Packages {
+	for _, p := range rules.Calling() {
 		if p.Name != "ibv" && p.Name != "rdmacm" {
 			all = append(all, "generated/"+p.Name, "generated/"+p.Verbs.Name)
 		}

@@ -38,7 +38,7 @@ func caller(all []function) string {
 	var b strings.Builder
 	b.WriteString("package main\n\nimport (\n\t\"errors\"\n\t\"fmt\"\n\t\"syscall\"\n\n" +
 		"\t\"github.com/goverbs/goverbs/runtime\"\n")
-	for _, p := range rules.Packages {
+	for _, p := range rules.Calling() {
 		fmt.Fprintf(&b, "\t\"github.com/goverbs/goverbs/generated/%s\"\n", p.Verbs.Name)
 	}
 	b.WriteString(`)
@@ -91,7 +91,7 @@ func TestWithoutLibraries(t *testing.T) {
 
 	run := exec.Command(filepath.Join(dir, "caller"))
 	run.Env = os.Environ()
-	for _, p := range rules.Packages {
+	for _, p := range rules.Calling() {
 		run.Env = append(run.Env, fmt.Sprintf("GOVERBS_%s=/nonexistent/%s", strings.ToUpper(p.Verbs.Name),
 			p.Verbs.SOName))
 	}

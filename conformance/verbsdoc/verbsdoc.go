@@ -201,7 +201,7 @@ func Page(root string) (string, error) {
 	}
 	known := map[string]bool{}
 	generated := map[string]string{} // of verbs.h
-	for _, p := range rules.Packages {
+	for _, p := range rules.Calling() {
 		names, err := ReadGenerated(filepath.Join(root, "generated", p.Verbs.Name))
 		if err != nil {
 			return "", err

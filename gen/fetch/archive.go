@@ -154,7 +154,7 @@ type chosen struct{ name, version string }
 // choose finds the packages to download in the suite in use, or names the first that is not there and what is instead.
 func (a *apt) choose(ctx context.Context, rel *Release) (all []chosen, lacking *Package, found string, err error) {
 	for _, p := range rel.Packages {
-		best, others, err := a.like(ctx, rel.Project, p)
+		best, others, err := a.like(ctx, rel, p)
 		switch {
 		case err != nil:
 			return nil, nil, "", err
@@ -169,10 +169,12 @@ func (a *apt) choose(ctx context.Context, rel *Release) (all []chosen, lacking *
 }
 
 // like finds the package itself, under any of its names, or a rebuild of the same source (44.0-2+b1), which has the
-// same headers and pages: the sums decide. Otherwise it gives the versions that are there.
-func (a *apt) like(ctx context.Context, of string, p *Package) (best chosen, others []string, err error) {
+// same headers and pages, or an update of the release where the archive keeps no other: the sums decide. Otherwise it
+// gives the versions that are there.
+func (a *apt) like(ctx context.Context, rel *Release, p *Package) (best chosen, others []string, err error) {
 	names := []string{p.Name}
-	if spec := project.Named(of).Package(p.Name); spec != nil {
+	of := project.Named(rel.Project)
+	if spec := of.Package(p.Name); spec != nil {
 		names = spec.Names()
 	}
 	for _, name := range names {
@@ -183,6 +185,9 @@ func (a *apt) like(ctx context.Context, of string, p *Package) (best chosen, oth
 		i := slices.Index(have, p.Version)
 		if i < 0 {
 			i = slices.IndexFunc(have, func(v string) bool { return sourceOf(v) == sourceOf(p.Version) })
+		}
+		if i < 0 && of.Updates {
+			i = slices.IndexFunc(have, func(v string) bool { return strings.HasPrefix(v, rel.Name+".") })
 		}
 		if i >= 0 {
 			return chosen{name, have[i]}, nil, nil

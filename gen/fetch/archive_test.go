@@ -101,6 +101,37 @@ func TestFromArchiveLaterSuite(t *testing.T) {
 	assert.Contains(t, calls(t, dir), "download libibverbs-dev=9.0-1+b2\n")
 }
 
+// A kernel's headers come with its updates, each of which replaces the one before in the archive; a later release does
+// not stand for this one.
+func TestFromArchiveUpdate(t *testing.T) {
+	dir := fakeApt(t)
+	require.NoError(t, os.Remove(filepath.Join(dir, "root")))
+	root := unpacked(t, map[string]string{"include/rdma/ib_user_verbs.h": "a"})
+	require.NoError(t, os.Symlink(root, filepath.Join(dir, "root")))
+	rel := &Release{Project: "linux", Name: "7.2", Role: Primary, Suites: []string{"sid"},
+		Packages: []*Package{{Name: "linux-libc-dev", Version: "7.2.13-1",
+			Headers: []File{{Name: "rdma/ib_user_verbs.h", Sum: sum([]byte("a"))}}}}}
+	for version, want := range map[string]string{
+		"7.2.14-1": "", "7.20.1-1": "does not carry", "7.3.1-1": "does not carry",
+	} {
+		write(t, filepath.Join(dir, "suites/sid"),
+			[]byte("linux-libc-dev | "+version+" | "+debian+" sid/main amd64 Packages\n"))
+		cache := t.TempDir()
+		err := FromArchive(context.Background(), rel, cache, t.Logf)
+		if want == "" {
+			require.NoError(t, err, version)
+			assert.NoError(t, Verify(cache, rel))
+			continue
+		}
+		assert.ErrorContains(t, err, want, version)
+	}
+	write(t, filepath.Join(root, "usr/include/rdma/ib_user_verbs.h"), []byte("b"))
+	write(t, filepath.Join(dir, "suites/sid"),
+		[]byte("linux-libc-dev | 7.2.15-1 | "+debian+" sid/main amd64 Packages\n"))
+	var mismatch *MismatchError
+	assert.ErrorAs(t, FromArchive(context.Background(), rel, t.TempDir(), t.Logf), &mismatch, "other bytes never pass")
+}
+
 func TestFromArchiveGone(t *testing.T) {
 	dir := fakeApt(t)
 	suite(t, dir, "sid", "9.0-10")

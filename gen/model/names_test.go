@@ -161,12 +161,14 @@ func TestFlexible(t *testing.T) {
 		"union any":     {Kind: Union, Fields: []Field{{Name: "t", Type: "struct tail"}, {Name: "n", Type: "int"}}},
 		"struct round":  {Kind: Struct, Fields: []Field{{Name: "r", Type: "struct round"}}},
 		"struct plain":  {Kind: Struct, Fields: []Field{{Name: "n", Type: "int"}}},
+		"struct old":    {Kind: Struct, Fields: []Field{{Name: "n", Type: "int"}, {Name: "d", Type: "char[0]"}}},
 		"struct within": {Kind: Struct, Fields: []Field{{Name: "any", Type: "union any"}}},
 	}
 	find := func(name string) *Record { return records[name] }
 	for typ, want := range map[string]string{
 		"struct plain": "", "struct plain[4]": "", "struct tail *[4]": "", "struct tail *": "", "struct round": "",
-		"struct tail":   "last stands behind first",
+		"struct tail": "last stands behind first",
+		"struct old":  "", "struct old[4]": "",
 		"struct within": "last stands behind first",
 		"union any":     "last stands behind first",
 		"int[0]":        "last stands behind first",

@@ -42,6 +42,7 @@ func Read(src Source) (*model.Release, error) {
 		src.Targets = headers.Targets()
 	}
 	src.checked = &sync.Map{}
+	src.leaveOutLater()
 	if err := src.check(); err != nil {
 		return nil, err
 	}
@@ -99,6 +100,18 @@ func install(header string) string {
 		return "install " + p.Brings(header) + ", or "
 	}
 	return ""
+}
+
+// leaveOutLater drops headers that the release does not have yet.
+func (src *Source) leaveOutLater() {
+	p := project.Named(src.project())
+	if p == nil {
+		return
+	}
+	src.Headers = slices.DeleteFunc(slices.Clone(src.Headers), func(name string) bool {
+		_, err := fs.Stat(src.Include, name)
+		return slices.Contains(p.Later, name) && errors.Is(err, fs.ErrNotExist)
+	})
 }
 
 // check gives the commonest mistakes a message of their own, before a C parser words them.
@@ -253,7 +266,7 @@ type overlay struct {
 func (o *overlay) Open(name string) (fs.File, error) {
 	dir, rest, _ := strings.Cut(path.Clean(name), "/")
 	switch {
-	case dir == shimDir && rest != "":
+	case dir == shimDir && rest != "" && !o.src.reads(rest):
 		return headers.Shim().Open(rest)
 	case dir != includeDir || !upstream(rest):
 		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
@@ -267,6 +280,12 @@ func (o *overlay) Open(name string) (fs.File, error) {
 		return nil, err
 	}
 	return o.src.Include.Open(rest)
+}
+
+// reads reports whether a header is the project's own, which the shim has for other projects.
+func (src Source) reads(header string) bool {
+	p := project.Of(header)
+	return p != nil && p.Name == src.project()
 }
 
 // checkText refuses a header that the C reader could not read to the end.

@@ -32,6 +32,11 @@ type Project struct {
 	Version   *regexp.Regexp
 	// Includes is the project whose headers its own include, or "". The primary release of that project is read beside.
 	Includes string
+	// Later are headers that older releases do not have.
+	Later []string
+	// Updates tells that the archive replaces a release's packages by those of its updates, whose versions begin as its
+	// name does (7.2.14 for 7.2). Their headers are the release's as long as the sums agree.
+	Updates bool
 	// Tables tells that its man pages have the tables that gen/tables reads.
 	Tables   bool
 	Packages []Package // of the Debian archive; those of one release have one version
@@ -99,6 +104,22 @@ var All = []*Project{
 			{Name: "librpma0", Libraries: []string{"librpma.so.0"}},
 		},
 	},
+	{
+		Name:   "linux",
+		Prefix: "linux-",
+		Installs: []string{"rdma/*-abi.h", "rdma/ib_user_*.h", "rdma/mlx5_user_ioctl_*.h", "rdma/rdma_netlink.h",
+			"rdma/rdma_user_*.h"},
+		Mark:    "rdma/ib_user_verbs.h",
+		Later:   []string{"rdma/mana-abi.h", "rdma/ionic-abi.h"},
+		Updates: true,
+		Packages: []Package{
+			{
+				Name: "linux-libc-dev",
+				Headers: []string{"rdma/*-abi.h", "rdma/ib_user_*.h", "rdma/mlx5_user_ioctl_*.h",
+					"rdma/rdma_netlink.h", "rdma/rdma_user_*.h"},
+			},
+		},
+	},
 }
 
 // Named gives the project of that name, or nil.
@@ -148,6 +169,11 @@ func (p *Project) Headers() []string {
 		all = append(all, q.Headers...)
 	}
 	return all
+}
+
+// Pages reports whether man pages are read of any of its packages.
+func (p *Project) Pages() bool {
+	return slices.ContainsFunc(p.Packages, func(q Package) bool { return len(q.Pages) > 0 })
 }
 
 // Brings is the Debian package that brings a header.

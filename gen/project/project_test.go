@@ -38,7 +38,10 @@ func TestRows(t *testing.T) {
 		}
 	}
 	assert.Nil(t, Named("libnone"))
-	assert.Nil(t, Of("rdma/ib_user_verbs.h"), "the kernel's, among those of rdma-core")
+	assert.Equal(t, "linux", Of("rdma/ib_user_verbs.h").Name, "the kernel's, in rdma-core's directory")
+	assert.Nil(t, Of("linux/types.h"), "the shim's")
+	assert.True(t, Named("rdma-core").Pages())
+	assert.False(t, Named("linux").Pages())
 }
 
 func TestCompareReleases(t *testing.T) {

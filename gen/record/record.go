@@ -58,7 +58,11 @@ func FromCache(cache, primaries string, lock *fetch.Lock, pinned *fetch.Release,
 	if err != nil {
 		return nil, err
 	}
-	r, err := Release(of, pinned.Name, files, include, os.DirFS(man), man)
+	var pages fs.FS
+	if of.Pages() {
+		pages = os.DirFS(man)
+	}
+	r, err := Release(of, pinned.Name, files, include, pages, man)
 	if err != nil {
 		return nil, err
 	}

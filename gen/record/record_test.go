@@ -64,7 +64,7 @@ func TestLibrariesHaveWhatHeadersDeclare(t *testing.T) {
 		r, err := model.Decode(rel.File(), text)
 		require.NoError(t, err)
 		found := 0
-		for _, p := range rules.Packages {
+		for _, p := range rules.Calling() {
 			lib := r.Library(p.Verbs.SOName)
 			if lib == nil {
 				continue

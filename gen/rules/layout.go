@@ -23,7 +23,7 @@ func (r *resolver) variant(rec *model.Record, path, target string) (*Variant, []
 		if err := b.whole("storage"); err != nil {
 			return nil, nil, err
 		}
-		err := b.arms(rec, path, "storage", 0)
+		err := b.arms(rec, path, "storage", 0, 0)
 		return v, b.access, err
 	}
 	if err := b.fields(rec, path, 0); err != nil {
@@ -127,25 +127,28 @@ func trails(dims []int64) bool { return len(dims) > 0 && dims[0] <= 0 }
 // unnamedUnion adds storage for a union without a name, named after its offset on the default target, and its arms as
 // methods of the record that holds it.
 func (b *builder) unnamedUnion(u *model.Record, path string, offset, defaultOffset int64) error {
-	t, err := storage(u.Size.On(b.target), u.Align.On(b.target))
-	if err != nil {
-		return err
-	}
 	name := fmt.Sprintf("union%d", defaultOffset)
-	if err := b.add(Member{Go: name, Type: t, Offset: offset, Size: u.Size.On(b.target)},
-		u.Align.On(b.target)); err != nil {
-		return err
+	if u.Size.On(b.target) > 0 { // else nothing but flexible arrays, and a Go field without bytes could add padding
+		t, err := storage(u.Size.On(b.target), u.Align.On(b.target))
+		if err != nil {
+			return err
+		}
+		if err := b.add(Member{Go: name, Type: t, Offset: offset, Size: u.Size.On(b.target)},
+			u.Align.On(b.target)); err != nil {
+			return err
+		}
 	}
-	return b.arms(u, path, name, 0)
+	return b.arms(u, path, name, 0, offset)
 }
 
-// arms adds accessors for the members of a union, or of an unnamed structure inside one.
-func (b *builder) arms(u *model.Record, path, storage string, delta int64) error {
+// arms adds accessors for the members of a union, or of an unnamed structure inside one: delta bytes behind the start
+// of the storage, which begins at base in the record.
+func (b *builder) arms(u *model.Record, path, storage string, delta, base int64) error {
 	for i := range u.Fields {
 		f := &u.Fields[i]
 		at := delta + f.Offset.On(b.target)
 		if f.Name == "" {
-			if err := b.arms(f.Record, path, storage, at); err != nil {
+			if err := b.arms(f.Record, path, storage, at, base); err != nil {
 				return err
 			}
 			continue
@@ -155,7 +158,10 @@ func (b *builder) arms(u *model.Record, path, storage string, delta int64) error
 			return err
 		}
 		if trails(t.Dims) {
-			return fmt.Errorf("%s: a flexible array in a union, for which there is no rule", f.Name)
+			t.Dims = t.Dims[1:]
+			b.access = append(b.access,
+				Access{C: f.Name, Kind: Trailing, Go: FieldName(f.Name), Type: t, Delta: base + at, Notes: notes})
+			continue
 		}
 		if at%b.r.alignOf(f, b.target) != 0 {
 			return fmt.Errorf("%s: an unaligned arm of a union, for which there is no rule", f.Name)

@@ -4,7 +4,11 @@
 // must not be lost. It reads models and gives plans, which gen/emit prints without deciding anything.
 package rules
 
-import "github.com/goverbs/goverbs/gen/project"
+import (
+	"slices"
+
+	"github.com/goverbs/goverbs/gen/project"
+)
 
 // Package is one generated package of nouns.
 type Package struct {
@@ -70,6 +74,18 @@ var Packages = []Package{
 			"64-bit Linux",
 		Verbs: &Verbs{Name: "librpma", SOName: "librpma.so.0", Needs: "librdmacm", Alone: true},
 	},
+	{
+		Name: "uapi",
+		Headers: []string{"rdma/ib_user_verbs.h", "rdma/ib_user_ioctl_verbs.h", "rdma/ib_user_ioctl_cmds.h",
+			"rdma/rdma_user_ioctl_cmds.h", "rdma/rdma_user_cm.h", "rdma/ib_user_sa.h",
+			"rdma/rdma_netlink.h", "rdma/rdma_user_rxe.h", "rdma/siw-abi.h", "rdma/mlx5-abi.h",
+			"rdma/mlx5_user_ioctl_cmds.h", "rdma/mlx5_user_ioctl_verbs.h", "rdma/mlx4-abi.h", "rdma/efa-abi.h",
+			"rdma/erdma-abi.h", "rdma/irdma-abi.h", "rdma/bnxt_re-abi.h", "rdma/hns-abi.h", "rdma/mana-abi.h",
+			"rdma/ionic-abi.h", "rdma/cxgb4-abi.h", "rdma/mthca-abi.h", "rdma/ocrdma-abi.h", "rdma/qedr-abi.h",
+			"rdma/vmw_pvrdma-abi.h"},
+		Synopsis: "has what programs and the kernel's RDMA drivers tell each other: commands, attributes and their " +
+			"layouts on 64-bit Linux",
+	},
 }
 
 // Project is the project that the package's headers are of.
@@ -80,6 +96,11 @@ func (p Package) Project() string {
 		}
 	}
 	return ""
+}
+
+// Calling are the packages whose functions another package calls in a library; the kernel has none.
+func Calling() []Package {
+	return slices.DeleteFunc(slices.Clone(Packages), func(p Package) bool { return p.Verbs == nil })
 }
 
 // PublicHeaders are all the headers of a project that are read, each once.

@@ -38,5 +38,5 @@ type Constant struct {
 
 // All are the generated packages.
 func All() []Package {
-	return []Package{IBV, RDMACM, MLX5DV, MLX4DV, EFADV, RPMA}
+	return []Package{IBV, RDMACM, MLX5DV, MLX4DV, EFADV, RPMA, UAPI}
 }

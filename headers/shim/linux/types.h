@@ -2,6 +2,8 @@
 #ifndef GOVERBS_SHIM_LINUX_TYPES_H
 #define GOVERBS_SHIM_LINUX_TYPES_H
 
+#include <linux/stddef.h>
+
 typedef __INT8_TYPE__ __s8;
 typedef __INT16_TYPE__ __s16;
 typedef __INT32_TYPE__ __s32;

@@ -67,7 +67,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		"`release` of what is installed, such as 33.2 or librpma=1.2.0, where nothing tells it; without a project,\n"+
 			"of rdma-core; several with commas between them (default: found out)")
 	fs.StringVar(&o.Packages, "pkg", "",
-		"check these `packages` alone: "+strings.Join(check.PackageNames(), ",")+" (default: all)")
+		"check these `packages` alone: "+strings.Join(check.PackageNames(), ",")+" (default: all but uapi,\nfor which "+
+			"-cache asks compilers: what counts is the kernel that runs)")
 	fs.StringVar(&o.Only, "only", "", "check the headers or the libraries alone: `headers|libraries`")
 	fs.StringVar(&o.Dirs, "L", "", "`directories` that hold the libraries, with colons between them (default: "+
 		"where the loader looks)")

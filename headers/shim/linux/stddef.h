@@ -1,0 +1,10 @@
+/*
+ * Our own minimal <linux/stddef.h>. The real one puts an empty structure before a flexible array in a union, which C wants there
+ * and which takes no room.
+ */
+#ifndef GOVERBS_SHIM_LINUX_STDDEF_H
+#define GOVERBS_SHIM_LINUX_STDDEF_H
+
+#define __DECLARE_FLEX_ARRAY(type, name) struct { type name[]; }
+
+#endif
