@@ -33,6 +33,7 @@ type SRQ struct {
 	cap    ibv.SRQAttr
 	size   atomic.Uint32 // max_wr, which Modify changes
 	tags   int           // completions of tag matching, in addition to those of size
+	limits *wq.TagLimits // or nil
 	queue  *RecvQueue
 	native *datapath.Native
 	endC   func(*ibv.SRQ) error // destroys the queue in C
@@ -102,6 +103,9 @@ func (d *Device) createSRQEx(verb string, attr *ibv.SRQInitAttrEx, o QueueOption
 		const most = 1 << 28 // more than a device has
 		// a tag's message can complete twice: matched, and there
 		q.tags = 2*int(min(attr.TMCap.MaxNumTags, most)) + int(min(attr.TMCap.MaxOps, most))
+		if q.byLibmlx5() {
+			q.limits = &wq.TagLimits{SGEs: 1, Handles: attr.TMCap.MaxNumTags}
+		}
 	}
 	if attr.CompMask&ibv.SRQ_INIT_ATTR_PD != 0 {
 		pd, err := named[PD](d, verb, d.name, "PD", uintptr(attr.PD))
@@ -113,7 +117,12 @@ func (d *Device) createSRQEx(verb string, attr *ibv.SRQInitAttrEx, o QueueOption
 	return made(q, q.create(verb, o, attr.Attr, func() (*ibv.SRQ, ibv.SRQAttr, error) {
 		own := *attr
 		c, err := create(&own)
-		if reason := refusal.MissingOfSRQ(attr); reason != "" && errors.Is(err, einval) {
+		reason := refusal.MissingOfSRQ(attr)
+		if reason == "" && q.limits != nil && q.cq.ex == nil {
+			reason = "libmlx5 matches tags with an extended completion queue alone: create it with CreateCQEx and " +
+				"IBV_WC_EX_WITH_TM_INFO"
+		}
+		if reason != "" && errors.Is(err, einval) {
 			err = explain("", "", reason, err)
 		}
 		return c, own.Attr, err
@@ -185,13 +194,24 @@ func (q *SRQ) admit(o QueueOptions) error {
 				"create one with QueueOptions.Unchecked, or with a completion queue of its own",
 			err)
 	}
+	if q.limits != nil {
+		wq.OnlyPrograms(q.cq.queue, &VerbError{Verb: "ibv_poll_cq", Object: q.cq.name, Errno: einval,
+			Reason: "libmlx5 reads completions of tag matching by ibv_start_poll alone, and mistakes them otherwise for " +
+				"those of other receives: use PollProgram or WaitProgram"})
+	}
 	return nil
 }
+
+// byLibmlx5 says whether libmlx5 matches tags: its completions are those of the queue's completion queue.
+func (q *SRQ) byLibmlx5() bool { return q.cq != nil && q.cq.queue.Provider() == "mlx5" }
 
 // leaveCQ gives back what admit reserved.
 func (q *SRQ) leaveCQ() {
 	if q.cq != nil {
 		wq.ForgetSRQ(q.cq.queue, q.queue)
+		if q.limits != nil {
+			wq.OnlyPrograms(q.cq.queue, nil)
+		}
 		q.cq.dismiss(0, q)
 	}
 }
@@ -348,7 +368,7 @@ func (q *SRQ) PostTags(b *TagBatch) (posted int, err error) {
 		return 0, err
 	}
 	defer q.done()
-	posted, err = wq.PostTags(q.c, q.kind, q.name, b)
+	posted, err = wq.PostTags(q.c, q.kind, q.name, q.limits, b)
 	if e := (*PostError)(nil); err != nil && !errors.As(err, &e) {
 		err = wrap(verb, q.name, err)
 	}

@@ -3,9 +3,12 @@
 package rdma
 
 import (
+	"context"
 	"fmt"
 	"syscall"
 	"testing"
+	"time"
+	"unsafe"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -208,6 +211,78 @@ func TestTagsOfASharedReceiveQueue(t *testing.T) {
 	_, err = basic.PostTags(again)
 	assert.ErrorIs(t, err, syscall.EINVAL)
 	assert.ErrorContains(t, err, "is of IBV_SRQT_BASIC")
+}
+
+// TestUnexpectedMessagesTakeReceives: a message that matches no tag gives back the slot of its receive when it completes;
+// what completes for a tag, successfully or not, gives back none.
+func TestUnexpectedMessagesTakeReceives(t *testing.T) {
+	pd := softPD(t)
+	mr, err := pd.RegMR(make([]byte, 64), ibv.ACCESS_LOCAL_WRITE)
+	mr = keep(t, mr, err)
+	cq, err := pd.Device().CreateCQEx(&ibv.CQInitAttrEx{CQE: 32, WCFlags: uint64(ibv.WC_STANDARD_FLAGS)})
+	cq = keep(t, cq, err)
+	srq, err := pd.Device().CreateSRQEx(&ibv.SRQInitAttrEx{
+		Attr: ibv.SRQAttr{MaxWR: 4, MaxSGE: 1}, SRQType: ibv.SRQT_TM, PD: pd.Ptr(), CQ: cq.Ptr(),
+		TMCap:    ibv.TMCap{MaxNumTags: 2, MaxOps: 4},
+		CompMask: ibv.SRQ_INIT_ATTR_TYPE | ibv.SRQ_INIT_ATTR_PD | ibv.SRQ_INIT_ATTR_CQ | ibv.SRQ_INIT_ATTR_TM,
+	}, QueueOptions{})
+	srq = keep(t, srq, err)
+	sent, err := pd.Device().CreateCQ(8, nil, 0)
+	sent = keep(t, sent, err)
+	qp, err := pd.CreateQP(&ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: sent.Ptr(), RecvCQ: cq.Ptr(), SRQ: srq.Ptr(),
+		Cap: ibv.QPCap{MaxSendWR: 2, MaxSendSGE: 1}}, QueueOptions{})
+	loop(t, keep(t, qp, err))
+	tags, err := NewTagBatch(1, 1)
+	tags = keep(t, tags, err)
+	batch, err := NewSendBatch(1, 1, 0)
+	batch = keep(t, batch, err)
+	polls, err := cq.NewPollProgram(1)
+	polls = keep(t, polls, err)
+	message := func(tag byte) {
+		*(*ibv.TMH)(unsafe.Pointer(&mr.Bytes()[0])) = ibv.TMH{Opcode: uint8(ibv.TMH_EAGER), Tag: ibv.ToBE64(uint64(tag))}
+		batch.Reset()
+		batch.Send(1).Add(mr.SGE(0, 20)).Signaled()
+		_, err := qp.PostSend(batch)
+		require.NoError(t, err)
+		softCompletion(t, sent)
+	}
+	var unexpected uint32
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	for _, next := range []func() (ibv.WCOpcode, ibv.WCStatus){
+		func() (ibv.WCOpcode, ibv.WCStatus) { wc := softCompletion(t, cq); return wc.Opcode, wc.Status },
+		func() (ibv.WCOpcode, ibv.WCStatus) {
+			c, err := cq.WaitProgram(ctx, polls)
+			require.NoError(t, err)
+			return c[0].Opcode, c[0].Status
+		},
+	} {
+		_, err = srq.PostRecv(recvs(t, mr, 4))
+		require.NoError(t, err)
+		for free := range 4 {
+			assert.Equal(t, free, srq.Queue().Free())
+			tags.Reset()
+			added := tags.AddTag(1, 2, 7, ^uint64(0)).SGE(mr.Address()+32, 32, mr.LKey()).Unexpected(unexpected)
+			_, err = srq.PostTags(tags)
+			require.NoError(t, err)
+			handle := added.Handle()
+			message(7)
+			_, status := next()
+			assert.Equal(t, ibv.WC_SUCCESS, status)
+			tags.Reset()
+			tags.DelTag(3, handle)
+			_, err = srq.PostTags(tags)
+			require.NoError(t, err)
+			_, status = next()
+			assert.Equal(t, ibv.WC_TM_ERR, status)
+			assert.Equal(t, free, srq.Queue().Free(), "of a tag")
+			message(9)
+			unexpected++
+			opcode, _ := next()
+			assert.Equal(t, ibv.WC_TM_RECV, opcode)
+			assert.Equal(t, free+1, srq.Queue().Free(), "of no tag")
+		}
+	}
 }
 
 // TestRoomForMoreQueuePairs: the error of a completion queue that is too small for a queue pair says what all of the

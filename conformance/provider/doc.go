@@ -12,6 +12,11 @@
 // queues with events, extended and resized, small messages inside completions. What is not there refuses, and says its
 // name on standard error: "emulated mlx5: command 37: not emulated".
 //
+// Its port can be one of InfiniBand. Then shared receive queues match tags: operations on the list of tags, messages
+// that match one or none, and rendezvous. That a new tag waits until the program has seen every unexpected message is
+// how rdma-core's documentation puts it. What becomes of a message that is too long for its tag was guessed (its queue
+// pair fails), and of data that was announced and cannot be read (the receive fails with IBV_WC_TM_RNDV_INCOMPLETE).
+//
 // And there is EFA: unreliable and scalable reliable datagrams, inline, reads and writes, with immediate data that may
 // come unsolicited, events, errors. Datagrams that wait for their receiver are passed by others. What the adapter does
 // that no source of libefa shows was guessed: that a queue pair outlives its failed requests, how long a receiver that

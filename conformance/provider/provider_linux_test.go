@@ -202,6 +202,7 @@ func releaseSuite(t *testing.T, e *Emulated) {
 	}
 	posting(t, e)
 	efaSuite(t, e)
+	tagSuite(t, e)
 	if !e.libraries.foreign() {
 		sameCalls(t, e, 30)
 	}

@@ -71,8 +71,8 @@ func TestSameCalls(t *testing.T) {
 // sameCalls compares them as often, and a tenth as often for adapters that do nothing.
 func sameCalls(t *testing.T, e *Emulated, seeds int) {
 	t.Helper()
-	c := callers{t: t, e: e, c: compile(t, e, "calls"), goes: testProgram(t, e, ".")}
-	for kind, adapter := range map[string]Adapter{"rc": MLX5, "ud": EFA, "srd": EFA} {
+	c := callers{t: t, e: e, c: compile(t, e, "calls"), tags: compile(t, e, "tags"), goes: testProgram(t, e, ".")}
+	for kind, adapter := range map[string]Adapter{"rc": MLX5, "ud": EFA, "srd": EFA, ofTags: MLX5} {
 		for range seeds {
 			c.compare(adapter, kind, "")
 			c.compare(adapter, kind, "live")
@@ -87,25 +87,29 @@ func sameCalls(t *testing.T, e *Emulated, seeds int) {
 	}
 }
 
-// callers are the program of C, and that of Go.
+// callers are the programs of C, and that of Go.
 type callers struct {
-	t       *testing.T
-	e       *Emulated
-	c, goes string
+	t             *testing.T
+	e             *Emulated
+	c, tags, goes string
 }
 
 func (c *callers) compare(adapter Adapter, kind, live string) {
 	c.t.Helper()
 	seed := strconv.FormatUint(uint64(rand.Uint32()), 10)
+	program, link := c.c, ""
+	if kind == ofTags {
+		program, link = c.tags, envInfiniBand
+	}
 	texts := [2][2]string{}
-	for i, words := range [][]string{{c.c, kind, seed, live}, {c.goes, "-test.run=^TestSameCalls$"}} {
+	for i, words := range [][]string{{program, kind, seed, live}, {c.goes, "-test.run=^TestSameCalls$"}} {
 		record, results := filepath.Join(dir, "record"), filepath.Join(dir, "results")
 		if live == "" {
 			words = words[:min(len(words), 3)]
 		}
 		cmd := c.e.As(adapter).Command(c.t.Context(), words[0], words[1:]...)
 		cmd.Env = append(cmd.Env, "GOVERBS_RECORD="+record, envInside+"="+kind, envSeed+"="+seed,
-			envLive+"="+live, envResults+"="+results)
+			envLive+"="+live, envResults+"="+results, link)
 		if live == "" {
 			cmd.Env = append(cmd.Env, "GOVERBS_EMULATED_STILL=1")
 		}
@@ -147,6 +151,7 @@ func written(a Adapter, release, record string) string {
 
 // What a program of Go is told by.
 const (
+	ofTags     = "tags" // what runs testdata/tags.c
 	envSeed    = "GOVERBS_CALLS_SEED"
 	envLive    = "GOVERBS_CALLS_LIVE"
 	envResults = "GOVERBS_CALLS_RESULTS"
@@ -164,6 +169,10 @@ func insideCalls(t *testing.T, kind string) {
 	require.NoError(t, err)
 	out, err := os.Create(os.Getenv(envResults))
 	keep(t, out, err)
+	if kind == ofTags {
+		insideTagCalls(t, out, uint32(seed), os.Getenv(envLive) != "")
+		return
+	}
 	c := &caller{t: t, out: out, state: uint32(seed), kind: kind, rc: kind == "rc", srd: kind == "srd"}
 	c.open()
 	if os.Getenv(envLive) != "" {
@@ -197,7 +206,8 @@ func (c *caller) check(err error) {
 	require.NoError(c.t, err)
 }
 
-func (c *caller) open() {
+// memory maps the memory of all programs, and behind it some for lists.
+func (c *caller) memory() unsafe.Pointer {
 	at, err := unix.MmapPtr(-1, 0, unsafe.Pointer(ibv.Ptr[byte](callsAt).Deref()), 2*callsSize,
 		unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_FIXED_NOREPLACE)
 	c.check(err)
@@ -205,6 +215,11 @@ func (c *caller) open() {
 	for i := range memory {
 		memory[i] = byte(i * 7)
 	}
+	return at
+}
+
+func (c *caller) open() {
+	at := c.memory()
 	c.sends = unsafe.Slice((*ibv.SendWR)(unsafe.Add(at, callsSize)), 3)
 	c.recvs = unsafe.Slice((*ibv.RecvWR)(unsafe.Add(at, callsSize+1024)), 3)
 	c.sges = unsafe.Slice((*[callsSGEs]ibv.SGE)(unsafe.Add(at, callsSize+2048)), 3)

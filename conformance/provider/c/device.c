@@ -24,7 +24,7 @@ static bool waiting;
 static void is_waiting(void *o)
 {
 	struct qp *qp = o;
-	waiting |= qp->deadline || qp->waiting || qp->attr.qp_state == IBV_QPS_ERR;
+	waiting |= qp->deadline || qp->waiting || qp->rendezvous || qp->attr.qp_state == IBV_QPS_ERR;
 }
 
 // hurry has the device's thread run before those of programs that poll, as an adapter does: beside busy processors

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
 // The emulated kernel: what its parts know of each other. preload.c gives it the device file, uverbs.c reads
-// commands, objects.c, memory.c, completionqueue.c, srq.c, xrc.c and queuepair.c carry them out, device.c, payload.c and
-// transport.c are the adapter, and a driver (mlx5.c, mlx5_queues.c; efa.c, efa_queues.c) knows one kind: what its
-// commands carry beside the usual, and its queues. Drivers without queues (idle.c) leave in them what is posted.
+// commands, objects.c, memory.c, completionqueue.c, srq.c, xrc.c and queuepair.c carry them out, device.c, payload.c,
+// transport.c and tags.c are the adapter, and a driver (mlx5.c, mlx5_queues.c, mlx5_tags.c; efa.c, efa_queues.c) knows
+// one kind: what its commands carry beside the usual, and its queues. Drivers without queues (idle.c) leave in them what
+// is posted.
 #ifndef GOVERBS_EMULATED_H
 #define GOVERBS_EMULATED_H
 
@@ -21,7 +22,7 @@
 
 #include <infiniband/verbs.h>
 
-enum { MOST_ENTRIES = (1 << 22) - 1, MOST_REQUESTS = 1 << 15, PAGE = 4096 };
+enum { MOST_ENTRIES = (1 << 22) - 1, MOST_REQUESTS = 1 << 15, PAGE = 4096, MOST_TAGS = 127 };
 enum { DEVICE_NUMBER = 231 << 8 | 192 }; // major and minor
 
 enum kind { NONE, PD, MR, MW, AH, CHANNEL, CQ, QP, SRQ, XRCD, UAR };
@@ -131,6 +132,7 @@ struct srq {
 	struct xrcd *xrcd; // of one for extended connections, with the next two
 	struct cq *cq;
 	uint32_t user_index;
+	struct tags *tags; // of one that matches them, whose completions also come to cq
 };
 
 struct qp {
@@ -161,6 +163,7 @@ struct qp {
 	uint16_t seen;                         // receives that the doorbell said
 	bool unsolicited;                      // writes with immediate data take no receive
 	struct waiting *waiting;               // requests that are tried again while others go on
+	struct rendezvous *rendezvous;         // data for tags, to be read before further requests
 };
 
 // Where data lies, by keys.
@@ -171,14 +174,39 @@ struct piece {
 
 enum { PIECES = 64, INLINE_BYTES = 1024 };
 
-enum operation { OP_SEND, OP_WRITE, OP_READ, OP_COMPARE_SWAP, OP_FETCH_ADD, OP_BIND, OP_NONE,
-	OP_UNKNOWN };
+enum operation { OP_SEND, OP_WRITE, OP_READ, OP_COMPARE_SWAP, OP_FETCH_ADD, OP_BIND, OP_TAGS,
+	OP_NONE, OP_UNKNOWN };
 
 // What is asked for a window: no length takes the binding away.
 struct binding {
 	uint32_t key, of, access;
 	uint8_t variant; // the low byte of the window's next key
 	uint64_t address, length;
+};
+
+// What becomes of a list of tags, by operations and by messages.
+enum tag_kind {
+	TAG_ADDED, TAG_REMOVED, TAG_SEEN, // operations; TAG_SEEN says how many unexpected messages were seen
+	TAG_MESSAGE,                      // has matched, and is whole
+	TAG_MATCHED, TAG_DATA,            // the same one after the other
+	TAG_LONGER,                       // data was announced that the tag has no room for
+	TAG_CANCELED,                     // data that was announced will not come
+	TAG_UNEXPECTED, TAG_NONE,         // matches none, or has none
+};
+
+struct tag_operation {
+	enum tag_kind kind;
+	bool signaled, counted;
+	uint16_t seen;  // unexpected messages, if counted
+	uint16_t place; // of the tag to be removed; where a tag is added, of the one that will be added after it
+	uint64_t tag, mask;
+};
+
+// What a message begins with that may match a tag, numbers in network order.
+struct tag_header {
+	uint8_t kind, reserved[3];
+	uint32_t own;
+	uint64_t tag;
 };
 
 // A send request as the driver read it from the queue.
@@ -193,6 +221,7 @@ struct request {
 	uint32_t to_srq;        // of an extended connection
 	bool elsewhere;         // the datagram's address leads out of this process
 	struct binding binding; // of OP_BIND
+	struct tag_operation tags; // of OP_TAGS
 	int pieces;
 	struct piece piece[PIECES];
 	uint32_t inlined; // bytes in data
@@ -215,6 +244,13 @@ enum status {
 	RETRIES, RNR_RETRIES, LOCAL_ACCESS, WINDOW, NOBODY, STRANGER, AGAIN, DROPPED,
 };
 
+struct tagged {
+	enum tag_kind kind;
+	uint16_t place, unexpected; // unexpected messages until then
+	bool done;                  // the tag to be removed was there
+	const struct tag_header *header;
+};
+
 struct completion {
 	struct qp *qp;
 	enum status status;
@@ -224,6 +260,7 @@ struct completion {
 	uint32_t length;
 	const uint8_t *inside; // the message, where the completion carries it, or NULL
 	bool global; // it has a global route header
+	const struct tagged *tagged; // at a shared receive queue that matches tags
 };
 
 // A command as INVOKE_WRITE brings it.
@@ -298,6 +335,7 @@ void free_object(struct object *);
 int destroy_object(struct object *); // which may be NULL
 void free_objects(struct file *);
 void each(enum kind, void (*)(void *));
+bool infiniband(void); // the link, which is Ethernet otherwise
 extern const struct command object_commands[];
 
 // gid.c
@@ -345,6 +383,10 @@ extern const struct command xrc_commands[];
 uint64_t now(void); // microseconds
 void run_queues(void);
 void drop_waiting(struct qp *);
+
+// tags.c
+struct tags *new_tags(uint32_t most);
+void drop_rendezvous(struct qp *);
 
 // device.c
 void device_lock(void), device_unlock(void); // commands and the device's thread take turns

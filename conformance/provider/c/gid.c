@@ -9,6 +9,8 @@
 static struct ib_uverbs_gid_entry entry(unsigned i)
 {
 	struct ib_uverbs_gid_entry e = {.gid_index = i, .port_num = 1, .gid_type = driver->gids[i].type};
+	if (infiniband())
+		e.gid_type = IB_UVERBS_GID_TYPE_IB;
 	e.netdev_ifindex = e.gid_type != IB_UVERBS_GID_TYPE_IB; // 0 where there is none
 	memcpy(&e.gid, driver->gids[i].raw, sizeof driver->gids[i].raw);
 	return e;

@@ -6,6 +6,8 @@
 
 #include "emulated.h"
 
+struct mlx5_cqe64;
+
 enum { UNIT = 16 }; // bytes that requests are made of
 
 bool mlx5_rung(void);
@@ -14,6 +16,8 @@ bool mlx5_next_receive(struct qp *, struct receive *);
 void mlx5_consume_receive(struct qp *, const struct receive *);
 bool mlx5_complete(struct cq *, const struct completion *);
 bool mlx5_take_request(struct cq *);
+bool mlx5_read_tags(struct request *, const uint8_t *at, const uint8_t *end);
+uint8_t mlx5_put_tagged(struct mlx5_cqe64 *, const struct completion *, uint8_t opcode);
 int mlx5_switch_buffer(struct cq *, uint8_t *buffer, uint32_t entries);
 
 #endif

@@ -113,6 +113,7 @@ static enum operation operation_of(uint8_t opcode)
 	case MLX5_OPCODE_ATOMIC_CS: return OP_COMPARE_SWAP;
 	case MLX5_OPCODE_ATOMIC_FA: return OP_FETCH_ADD;
 	case MLX5_OPCODE_UMR: return OP_BIND;
+	case MLX5_OPCODE_TAG_MATCHING: return OP_TAGS;
 	}
 	refuse("send request of opcode", opcode);
 	return OP_UNKNOWN;
@@ -207,6 +208,11 @@ bool mlx5_next_send(struct qp *qp, struct request *r)
 		r->swap = be64toh(atomic.swap_add), r->compare = be64toh(atomic.compare);
 		at += sizeof atomic;
 	}
+	if (r->operation == OP_TAGS) {
+		if (!mlx5_read_tags(r, at, end))
+			r->operation = OP_UNKNOWN;
+		at += sizeof(struct mlx5_wqe_tm_seg);
+	}
 	if (r->operation == OP_BIND)
 		read_binding(r, be32toh(control.imm), at, end);
 	else if (at + UNIT <= end && (at[0] & 0x80))
@@ -258,7 +264,8 @@ static uint8_t carry(struct cq *cq, struct mlx5_cqe64 *e, const struct completio
 	enum { SCATTER32 = 4, SCATTER64 = 8 };
 	if (!c->inside)
 		return 0;
-	if (c->length <= 32) {
+	bool of_tag = c->tagged && c->tagged->kind < TAG_UNEXPECTED; // whose header stands at the beginning
+	if (c->length <= 32 && !of_tag) {
 		memcpy(e, c->inside, c->length);
 		return SCATTER32;
 	}
@@ -285,7 +292,8 @@ bool mlx5_complete(struct cq *cq, const struct completion *c)
 	if (c->status != OK)
 		((struct mlx5_err_cqe *)&e)->syndrome = syndromes[c->status];
 	bool solicited = c->status != OK || c->receive && c->request->solicited;
-	put(cq, &e, opcode_of(c) << 4 | carry(cq, &e, c) | solicited << 1);
+	uint8_t opcode = c->tagged ? mlx5_put_tagged(&e, c, opcode_of(c)) : opcode_of(c);
+	put(cq, &e, opcode << 4 | carry(cq, &e, c) | solicited << 1);
 	if (solicited)
 		cq->solicited = cq->produced;
 	return true;

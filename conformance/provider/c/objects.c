@@ -36,6 +36,8 @@ void free_object(struct object *o)
 {
 	if (driver->release)
 		driver->release(o);
+	if (o->kind == SRQ)
+		free(((struct srq *)o)->tags);
 	objects[o->handle] = NULL;
 	free(o);
 }
@@ -113,11 +115,15 @@ static int query_device(struct call *c)
 static int query_device_ex(struct call *c)
 {
 	struct ib_uverbs_ex_query_device_resp r = {.base = described(), .hca_core_clock = 1000000};
+	if (infiniband() && !driver->scalable) // which libmlx5's queue pair for tags wants
+		r.tm_caps = (struct ib_uverbs_tm_caps){64, MOST_TAGS, IBV_TM_CAP_RC, MOST_REQUESTS, 1, 0};
 	r.device_cap_flags_ex = r.base.device_cap_flags;
 	r.response_length = c->out_size < sizeof r ? c->out_size : sizeof r;
 	answer(c, &r, sizeof r);
 	return driver->query_device(c);
 }
+
+bool infiniband(void) { return getenv("GOVERBS_EMULATED_INFINIBAND"); }
 
 static int query_port(struct call *c)
 {
@@ -125,7 +131,10 @@ static int query_port(struct call *c)
 	TAKE(c, q);
 	if (q.port_num != 1)
 		return EINVAL;
-	return answer(c, driver->port, sizeof *driver->port);
+	struct ib_uverbs_query_port_resp r = *driver->port;
+	if (infiniband())
+		r.link_layer = IBV_LINK_LAYER_INFINIBAND, r.lid = 1, r.port_cap_flags = 0;
+	return answer(c, &r, sizeof r);
 }
 
 static int alloc_pd(struct call *c)

@@ -74,6 +74,8 @@ static int new_qp(struct call *c, const struct ib_uverbs_ex_create_qp *q, struct
 	bool none = target || q->qp_type == XRC; // of receives
 	struct cq *recv = none ? send : find_object(c->file, CQ, q->recv_cq_handle);
 	struct srq *srq = q->is_srq && !target ? find_object(c->file, SRQ, q->srq_handle) : NULL;
+	if (srq && srq->tags)
+		recv = srq->cq; // where its messages complete
 	if (target ? !xrcd : !pd || !send || !recv || q->is_srq && !srq)
 		return EINVAL;
 	struct qp *qp = new_object(c->file, QP, sizeof *qp);
@@ -205,7 +207,8 @@ static int change(struct call *c, const struct ib_uverbs_modify_qp *q)
 	if (!allowed(qp, to, mask) || mask & PORT && q->port_num != 1 || mask & PKEY && q->pkey_index)
 		return EINVAL;
 	static const uint8_t nobody[16]; // whose address cannot be resolved
-	if (mask & AV && (!q->dest.is_global || memcmp(q->dest.dgid, nobody, sizeof nobody) == 0) ||
+	if (mask & AV && (!q->dest.is_global && !infiniband() ||
+		q->dest.is_global && memcmp(q->dest.dgid, nobody, sizeof nobody) == 0) ||
 		mask & MTU && (q->path_mtu < 1 || q->path_mtu > 5))
 		return EINVAL; // over Ethernet every route is a global one
 	if (mask & READS && q->max_rd_atomic > 16 || mask & DEST_READS && q->max_dest_rd_atomic > 16)

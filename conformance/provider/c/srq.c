@@ -6,24 +6,27 @@
 static int new_srq(struct call *c, const struct ib_uverbs_create_xsrq *q)
 {
 	struct pd *pd = find_object(c->file, PD, q->pd_handle);
-	bool extended = q->srq_type == IBV_SRQT_XRC;
+	bool extended = q->srq_type == IBV_SRQT_XRC, tags = q->srq_type == IBV_SRQT_TM;
 	struct xrcd *xrcd = extended ? find_object(c->file, XRCD, q->xrcd_handle) : NULL;
-	struct cq *cq = extended ? find_object(c->file, CQ, q->cq_handle) : NULL;
-	if (!pd || !q->max_wr || q->max_wr > MOST_REQUESTS || q->max_sge > 31 || extended && (!xrcd || !cq))
+	struct cq *cq = extended || tags ? find_object(c->file, CQ, q->cq_handle) : NULL;
+	if (!pd || !q->max_wr || q->max_wr > MOST_REQUESTS || q->max_sge > 31 || extended && !xrcd ||
+		(extended || tags) && !cq || tags && (!q->max_num_tags || q->max_num_tags > MOST_TAGS))
 		return EINVAL;
 	struct srq *srq = new_object(c->file, SRQ, sizeof *srq);
 	if (!srq)
 		return ENOMEM;
 	srq->pd = pd, srq->user = q->user_handle, srq->limit = q->srq_limit, srq->sges = q->max_sge;
 	srq->requests = q->max_wr, srq->xrcd = xrcd, srq->cq = cq;
-	int err = driver->create_srq(c, srq);
+	int err = tags && !(srq->tags = new_tags(q->max_num_tags)) ? ENOMEM : driver->create_srq(c, srq);
 	if (err) {
 		free_object(&srq->o);
 		return err;
 	}
 	pd->o.users++;
-	if (extended)
-		xrcd->o.users++, cq->o.users++;
+	if (xrcd)
+		xrcd->o.users++;
+	if (cq)
+		cq->o.users++;
 	struct ib_uverbs_create_srq_resp r = {
 		.srq_handle = srq->o.handle, .max_wr = srq->requests, .max_sge = srq->sges, .srqn = srq->o.handle,
 	};
@@ -44,7 +47,7 @@ static int create_srq_ex(struct call *c)
 {
 	struct ib_uverbs_create_xsrq q;
 	TAKE(c, q);
-	return q.srq_type > IBV_SRQT_XRC ? refuse("shared receive queue of type", q.srq_type) : new_srq(c, &q);
+	return q.srq_type > IBV_SRQT_XRC && !(q.srq_type == IBV_SRQT_TM && infiniband()) ? refuse("shared receive queue of type", q.srq_type) : new_srq(c, &q);
 }
 
 static int modify_srq(struct call *c)
@@ -85,7 +88,9 @@ static int destroy_srq(struct call *c)
 	answer(c, &r, sizeof r);
 	srq->pd->o.users--;
 	if (srq->xrcd)
-		srq->xrcd->o.users--, srq->cq->o.users--;
+		srq->xrcd->o.users--;
+	if (srq->cq)
+		srq->cq->o.users--;
 	return destroy_object(&srq->o);
 }
 

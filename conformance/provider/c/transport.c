@@ -26,7 +26,7 @@ static void tell(struct cq *cq)
 		cq->comp_sent++;
 }
 
-static void complete(struct cq *cq, const struct completion *c)
+void complete(struct cq *cq, const struct completion *c)
 {
 	if (cq->overrun)
 		return;
@@ -46,11 +46,11 @@ static void complete_send(struct qp *qp, const struct request *r, enum status st
 }
 
 static void complete_receive(struct qp *qp, struct qp *from, const struct receive *r, const struct request *request,
-	enum status status, uint32_t length, const uint8_t *inside)
+	enum status status, uint32_t length, const uint8_t *inside, const struct tagged *tagged)
 {
 	struct completion c = {
 		.qp = qp, .status = status, .request = request, .receive = r, .from = from, .length = length, .inside = inside,
-		.global = qp->type == IBV_QPT_UD,
+		.global = qp->type == IBV_QPT_UD, .tagged = status == OK ? tagged : NULL,
 	};
 	if (!r->unsolicited)
 		driver->consume_receive(qp, r);
@@ -96,7 +96,7 @@ static struct qp *peer_of(const struct qp *qp, const struct request *r)
 }
 
 // refused is a request that the peer may not carry out: it fails, and tells its program.
-static enum status refused(struct qp *peer, enum status status)
+enum status refused(struct qp *peer, enum status status)
 {
 	if (reliable(peer)) {
 		async_event(peer->o.file, status == REMOTE_ACCESS ? IBV_EVENT_QP_ACCESS_ERR : IBV_EVENT_QP_REQ_ERR, peer->user,
@@ -112,7 +112,8 @@ static bool permits(const struct qp *peer, uint32_t access)
 }
 
 // land puts what has come where the next receive says.
-static enum status land(struct qp *peer, struct qp *qp, const struct request *r, const struct memory *payload)
+enum status land(struct qp *peer, struct qp *qp, const struct request *r, const struct memory *payload,
+	const struct tagged *tagged)
 {
 	enum { GLOBAL_ROUTE_HEADER = 40 };
 	struct receive receive = {0};
@@ -134,12 +135,17 @@ static enum status land(struct qp *peer, struct qp *qp, const struct request *r,
 	}
 	if (status == OK)
 		move(&to, skip, payload, payload->total);
-	complete_receive(peer, qp, &receive, r, status, payload->total + skip, small ? inside : NULL);
+	complete_receive(peer, qp, &receive, r, status, payload->total + skip, small ? inside : NULL, tagged);
 	if (status == OK)
 		return OK;
 	if (!driver->scalable)
 		fail_qp(peer);
 	return found ? REMOTE_INVALID : REMOTE_OPERATION;
+}
+
+static enum status land_plainly(struct qp *peer, struct qp *qp, const struct request *r, const struct memory *payload)
+{
+	return land(peer, qp, r, payload, NULL);
 }
 
 static enum status write_remote(struct qp *peer, struct qp *qp, const struct request *r, const struct memory *payload)
@@ -154,7 +160,7 @@ static enum status write_remote(struct qp *peer, struct qp *qp, const struct req
 		return AGAIN;
 	move(&to, 0, payload, payload->total);
 	if (r->with_immediate)
-		complete_receive(peer, qp, &receive, r, OK, payload->total, NULL);
+		complete_receive(peer, qp, &receive, r, OK, payload->total, NULL, NULL);
 	return OK;
 }
 
@@ -195,12 +201,14 @@ static bool possible(const struct qp *qp, const struct request *r)
 {
 	if (r->operation == OP_NONE || r->operation == OP_UNKNOWN)
 		return r->operation == OP_NONE;
+	if (r->operation == OP_TAGS)
+		return qp->srq && qp->srq->tags;
 	if (qp->type == IBV_QPT_UD)
 		return r->operation == OP_SEND;
 	return qp->type == IBV_QPT_UC ? !wants_write(r) : !reliable_datagram(qp) || r->operation <= OP_READ;
 }
 
-static enum status carry_out(struct qp *qp, const struct request *r, uint32_t *length)
+enum status carry_out(struct qp *qp, const struct request *r, uint32_t *length)
 {
 	struct memory local = {0};
 	*length = 0;
@@ -208,6 +216,8 @@ static enum status carry_out(struct qp *qp, const struct request *r, uint32_t *l
 		return LOCAL_OPERATION;
 	if (r->operation == OP_NONE)
 		return OK;
+	if (r->operation == OP_TAGS)
+		return change_tags(qp, r);
 	if (r->operation == OP_BIND)
 		return r->binding.length || !r->with_invalidate ? bind_window(qp, &r->binding) ? OK : WINDOW :
 			invalidate(qp, r->binding.key) ? OK : WINDOW;
@@ -231,7 +241,7 @@ static enum status carry_out(struct qp *qp, const struct request *r, uint32_t *l
 		async_event(peer->o.file, IBV_EVENT_COMM_EST, peer->user, &peer->async_sent);
 	}
 	switch (r->operation) {
-	case OP_SEND: return land(peer, qp, r, &local);
+	case OP_SEND: return (peer->srq && peer->srq->tags ? land_tagged : land_plainly)(peer, qp, r, &local);
 	case OP_WRITE: return write_remote(peer, qp, r, &local);
 	case OP_READ: return read_remote(peer, r, &local);
 	default: return atomic_remote(peer, r, &local);
@@ -254,8 +264,8 @@ static uint64_t patience(const struct qp *qp, enum status status)
 		qp->attr.rnr_retry + 1;
 }
 
-// wait says whether the request at the head is to be tried again.
-static bool wait(struct qp *qp, enum status status)
+// patient says whether the request at the head is to be tried again.
+bool patient(struct qp *qp, enum status status)
 {
 	uint64_t most = patience(qp, status);
 	if (!qp->deadline)
@@ -328,6 +338,7 @@ void drop_waiting(struct qp *qp)
 			complete_send(qp, &qp->waiting->request, FLUSHED, 0);
 		end_waiting(&qp->waiting);
 	}
+	drop_rendezvous(qp);
 }
 
 static void run_send(struct qp *qp)
@@ -338,7 +349,7 @@ static void run_send(struct qp *qp)
 		enum status status = carry_out(qp, &r, &length);
 		if (status == AGAIN && !reliable(qp) && !reliable_datagram(qp))
 			status = DROPPED;
-		if (reliable(qp) && (status == AGAIN || status == RETRIES) && wait(qp, status))
+		if (reliable(qp) && (status == AGAIN || status == RETRIES) && patient(qp, status))
 			return;
 		qp->deadline = 0;
 		qp->sq_head += r.blocks;
@@ -356,7 +367,7 @@ static void flush(struct qp *qp)
 		complete_send(qp, &r, FLUSHED, 0);
 	}
 	while (!qp->srq && driver->next_receive(qp, &receive))
-		complete_receive(qp, NULL, &receive, NULL, FLUSHED, 0, NULL);
+		complete_receive(qp, NULL, &receive, NULL, FLUSHED, 0, NULL, NULL);
 }
 
 static void run_queue(void *o)
@@ -364,7 +375,8 @@ static void run_queue(void *o)
 	struct qp *qp = o;
 	if (qp->waiting)
 		run_waiting(qp);
-	run_send(qp);
+	if (run_rendezvous(qp))
+		run_send(qp);
 	if (qp->attr.qp_state == IBV_QPS_ERR)
 		flush(qp);
 }

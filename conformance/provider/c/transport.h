@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Data that requests move: payload.c, for transport.c.
+// The adapter's own parts: transport.c and tags.c carry requests out, payload.c moves their data.
 #ifndef GOVERBS_TRANSPORT_H
 #define GOVERBS_TRANSPORT_H
 
@@ -13,9 +13,23 @@ struct memory {
 	uint64_t total;
 };
 
+// payload.c
 bool add(struct memory *, void *, uint32_t);
 bool open_memory(struct memory *, struct qp *, uint64_t address, uint32_t length, uint32_t key, uint32_t access);
 bool open_all(struct memory *, struct qp *, const struct piece *, int n, uint32_t access);
 void move(const struct memory *to, uint64_t skip, const struct memory *from, uint64_t size);
+
+// transport.c
+void complete(struct cq *, const struct completion *);
+enum status land(struct qp *, struct qp *from, const struct request *, const struct memory *payload,
+	const struct tagged *);
+enum status refused(struct qp *, enum status); // a request: the queue pair fails, and tells its program
+enum status carry_out(struct qp *, const struct request *, uint32_t *length);
+bool patient(struct qp *, enum status); // is the request at the head to be tried again?
+
+// tags.c
+enum status change_tags(struct qp *, const struct request *);
+enum status land_tagged(struct qp *, struct qp *from, const struct request *, const struct memory *payload);
+bool run_rendezvous(struct qp *);
 
 #endif

@@ -404,8 +404,21 @@ func (s *slots) reason(n int) string {
 // ofSend says whether a successful completion is of a send queue: those of the provider's own operations are, too.
 func ofSend(op ibv.WCOpcode) bool { return op < ibv.WC_RECV || op > ibv.WC_TM_NO_TAG }
 
-// ofRecv says whether a successful completion took a posted receive. Those of tag matching did not: a tagged message
-// goes to the buffer that its tag was added with.
-func ofRecv(op ibv.WCOpcode) bool {
-	return op == ibv.WC_RECV || op == ibv.WC_RECV_RDMA_WITH_IMM || op == ibv.WC_TM_NO_TAG
+// ofRecv says whether a completion took a posted receive, if it is not of a send queue. Those of tag matching did not,
+// because a tagged message goes to the buffer that its tag was added with; but one that matches no tag does take one.
+func ofRecv(wc *ibv.WC) bool {
+	switch wc.Status {
+	case ibv.WC_SUCCESS:
+	case ibv.WC_TM_ERR, ibv.WC_TM_RNDV_INCOMPLETE:
+		return false
+	default:
+		return true
+	}
+	switch wc.Opcode {
+	case ibv.WC_RECV, ibv.WC_RECV_RDMA_WITH_IMM, ibv.WC_TM_NO_TAG:
+		return true
+	case ibv.WC_TM_RECV:
+		return wc.WCFlags&(ibv.WC_TM_MATCH|ibv.WC_TM_DATA_VALID) == 0
+	}
+	return false
 }

@@ -3,6 +3,7 @@
 package wq
 
 import (
+	"cmp"
 	"math/rand/v2"
 	"slices"
 	"sync/atomic"
@@ -39,9 +40,10 @@ type CompletionQueue struct {
 	armed  atomic.Bool // an event may come, or have come: since the last one was read, somebody asked
 
 	// mu guards these, of an owned queue.
-	given   func(id uint64) // of a Poller; or nil
-	refusal error           // why nothing can be polled any more
-	aside   []ibv.WC        // what was polled while queue pairs were drained, and nobody has asked for yet
+	given    func(id uint64) // of a Poller; or nil
+	refusal  error           // why nothing can be polled any more
+	programs error           // why programs alone can poll, or nil
+	aside    []ibv.WC        // what was polled while queue pairs were drained, and nobody has asked for yet
 	// that completes here by itself, under the number of whichever queue pair took its receive; or nil
 	srq     *RecvQueue
 	markers map[uint64]chan struct{} // of the work requests that drains wait for, by wr_id; closed when they complete
@@ -75,7 +77,7 @@ func (q *CompletionQueue) callsC() bool {
 func (q *CompletionQueue) usual() {
 	// others may panic, and mu has to be given back; a path of the queue's own reads what it knows
 	_, own := q.path.(datapath.Own)
-	q.plain = q.refusal == nil && len(q.aside) == 0 && len(q.markers) == 0 && (own || q.callsC())
+	q.plain = q.refusal == nil && q.programs == nil && len(q.aside) == 0 && len(q.markers) == 0 && (own || q.callsC())
 }
 
 // Way is how the queue is polled.
@@ -157,8 +159,8 @@ func (q *CompletionQueue) poll(p Path, dst []ibv.WC, times int) (n int, err erro
 // pollHeld is poll with the lock. The caller holds CompletionQueue.mu; pollHeld releases it.
 func (q *CompletionQueue) pollHeld(p Path, dst []ibv.WC, times int) (n int, err error) {
 	defer q.mu.Unlock()
-	if q.refusal != nil || len(dst) == 0 {
-		return 0, q.refusal
+	if q.refusal != nil || q.programs != nil || len(dst) == 0 {
+		return 0, cmp.Or(q.refusal, q.programs)
 	}
 	if len(q.aside) > 0 {
 		n = copy(dst, q.aside)
@@ -299,6 +301,9 @@ func (q *CompletionQueue) collect() error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	defer q.usual()
+	if q.programs != nil {
+		return q.programs
+	}
 	for most := int(atomic.LoadInt32(&q.c.CQE)); ; {
 		const some = 32
 		at := len(q.aside)

@@ -193,6 +193,14 @@ func Unmark(q *CompletionQueue, id uint64) { q.unmark(id) }
 // Collect polls all completions and keeps them for the next poll.
 func Collect(q *CompletionQueue) error { return q.collect() }
 
+// OnlyPrograms has all polls fail but those by a [PollProgram], and says why; or none, for nil.
+func OnlyPrograms(q *CompletionQueue, why error) {
+	q.quiet(func() {
+		q.programs = why
+		q.usual()
+	})
+}
+
 // CountSRQ gives back the slots of a shared receive queue that completes here by itself, if it counts them: of one and
 // no more.
 func CountSRQ(q *CompletionQueue, srq *RecvQueue) error { return q.countSRQ(srq) }

@@ -329,7 +329,7 @@ func (p *PollProgram) set(wcs []ibv.WC) []Completion {
 
 // wc returns the part of a completion that the accounting needs.
 func (c *Completion) wc() ibv.WC {
-	return ibv.WC{WRID: c.WRID, Status: c.Status, Opcode: c.Opcode, QPNum: c.QPNum}
+	return ibv.WC{WRID: c.WRID, Status: c.Status, Opcode: c.Opcode, WCFlags: c.Flags, QPNum: c.QPNum}
 }
 
 // Retire gives back the slots of the send queue for completions, in the order in which they were polled. The program

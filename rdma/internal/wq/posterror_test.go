@@ -46,7 +46,7 @@ func TestPostErrorsAreAlike(t *testing.T) {
 			b, err := NewTagBatch(1, 1)
 			require.NoError(t, err)
 			fill(b)
-			_, err = PostTags(&ibv.SRQ{}, ibv.SRQT_TM, "SRQ", b)
+			_, err = PostTags(&ibv.SRQ{}, ibv.SRQT_TM, "SRQ", nil, b)
 			return err
 		}
 	}

@@ -149,9 +149,8 @@ func (q *RecvQueue) Retire(wcs []ibv.WC) {
 
 // retireWC is Retire of one completion.
 func (q *RecvQueue) retireWC(wc *ibv.WC) {
-	succeeded := wc.Status == ibv.WC_SUCCESS
-	if (q.qp == nil || wc.QPNum == q.num) && (!succeeded || ofRecv(wc.Opcode)) {
-		q.retire(wc.WRID, succeeded)
+	if (q.qp == nil || wc.QPNum == q.num) && ofRecv(wc) {
+		q.retire(wc.WRID, wc.Status == ibv.WC_SUCCESS)
 	}
 }
 

@@ -121,7 +121,8 @@ func (b *TagBatch) AddTag(id, recvID, tag, mask uint64) TagRequest {
 }
 
 // DelTag appends IBV_WR_TAG_DEL of a tag by its handle. If a message has taken the tag meanwhile, the completion's
-// status is IBV_WC_TM_ERR.
+// status is IBV_WC_TM_ERR. Once the completion of the tag's message was polled the handle is another tag's, or nobody's:
+// libmlx5 loses tags if it is deleted then.
 func (b *TagBatch) DelTag(id uint64, handle uint32) TagRequest {
 	r := b.next(id, ibv.WR_TAG_DEL)
 	r.w.TM.Handle = handle
@@ -183,9 +184,28 @@ func tagError(c *ibv.SRQ, err error) *PostError {
 	return e
 }
 
-// PostTags posts a whole batch to a shared receive queue. name is the queue's name in errors. The error is a
-// [*PostError], that of the batch, or one from before the call of C.
-func PostTags(c *ibv.SRQ, kind ibv.SRQType, name string, b *TagBatch) (posted int, err error) {
+// TagLimits are what a provider's library takes for granted of operations on a tag list, and does not check.
+type TagLimits struct {
+	SGEs    int32  // of a tag
+	Handles uint32 // are less than this
+}
+
+// reason says which limit an operation is beyond, or nothing.
+func (l *TagLimits) reason(w *ibv.OpsWR) string {
+	switch {
+	case w.Opcode == ibv.WR_TAG_ADD && w.TM.Add.NumSGE > l.SGEs:
+		return fmt.Sprintf("%d entries: the device's library would take the first %d, and drop the others",
+			w.TM.Add.NumSGE, l.SGEs)
+	case w.Opcode == ibv.WR_TAG_DEL && w.TM.Handle >= l.Handles:
+		return fmt.Sprintf("handle %d is of no tag: there are %d, and the device's library would write behind them",
+			w.TM.Handle, l.Handles)
+	}
+	return ""
+}
+
+// PostTags posts a whole batch to a shared receive queue. name is the queue's name in errors; limits may be nil. The
+// error is a [*PostError], that of the batch, or one from before the call of C.
+func PostTags(c *ibv.SRQ, kind ibv.SRQType, name string, limits *TagLimits, b *TagBatch) (posted int, err error) {
 	if err := b.Err(); err != nil {
 		return 0, tagError(c, err)
 	}
@@ -196,6 +216,15 @@ func PostTags(c *ibv.SRQ, kind ibv.SRQType, name string, b *TagBatch) (posted in
 	if v := ibv.SRQOpValidity(kind, ibv.SRQPostOps); Refused(v) {
 		e.WRID, e.Reason = b.wrs[0].WRID, fmt.Sprintf("%s is of %v: %s", name, kind, v.Reason)
 		return 0, e
+	}
+	for i := range b.wrs[:b.n] {
+		if limits == nil {
+			break
+		}
+		if e.Reason = limits.reason(&b.wrs[i]); e.Reason != "" {
+			e.Index, e.WRID = i, b.wrs[i].WRID
+			return 0, e
+		}
 	}
 	for i := range b.n - 1 {
 		b.wrs[i].Next = ibv.PtrTo(&b.wrs[i+1])

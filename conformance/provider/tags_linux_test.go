@@ -1,0 +1,434 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+//go:build amd64 || arm64
+
+package provider
+
+import (
+	"context"
+	"encoding/binary"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma"
+)
+
+// envInfiniBand makes the emulated port one of InfiniBand: libmlx5's queue pair for tags finds itself by its LID, which
+// RoCE has not got.
+const envInfiniBand = "GOVERBS_EMULATED_INFINIBAND=1"
+
+// insideTags has a test run again in a process over a port of InfiniBand, with completions of both sizes; there it
+// returns true.
+func insideTags(t *testing.T) bool {
+	t.Helper()
+	if os.Getenv(envInside) != "" {
+		return true
+	}
+	for _, size := range []string{"64", "128"} {
+		again(t, emulated(t), pathC, envInfiniBand, "MLX5_CQE_SIZE="+size)
+	}
+	return false
+}
+
+// tagTests run over each release: those of the newest one, by themselves.
+const tagTests = "TestTags|TestTagsAndReceives|TestTagLists|TestRendezvous|TestTagLimits|TestLostTags"
+
+// tagSuite runs them over a release, as programs of its machine.
+func tagSuite(t *testing.T, e *Emulated) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	cmd := e.Command(ctx, testProgram(t, e, "."), "-test.v", "-test.timeout=100s", "-test.run=^("+tagTests+")$")
+	cmd.Env = append(cmd.Env, envInside+"="+pathC, envInfiniBand)
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	for test := range strings.SplitSeq(tagTests, "|") {
+		assert.Contains(t, string(out), "--- PASS: "+test+" (")
+	}
+}
+
+// Of tagged's shared receive queue, and the bytes of a message's header and of what else announces a rendezvous.
+const (
+	mostTags  = 4
+	mostOps   = 8
+	tagHeader = 16
+	rndvSize  = 32
+)
+
+// tagged is a sender, and a receiver with a shared receive queue that matches tags.
+type tagged struct {
+	t                *testing.T
+	pd               *rdma.PD
+	srq              *rdma.SRQ
+	cq               *rdma.CQ // of the shared receive queue
+	polls            *rdma.PollProgram
+	sender, receiver *rdma.QP
+	here, there      *rdma.MR
+	channel          *rdma.CompChannel
+}
+
+const tagValues = ibv.WC_STANDARD_FLAGS | ibv.WC_EX_WITH_TM_INFO
+
+// matching creates a shared receive queue that matches tags.
+func matching(pd *rdma.PD, cq *rdma.CQ) (*rdma.SRQ, error) {
+	return pd.Device().CreateSRQEx(&ibv.SRQInitAttrEx{
+		Attr: ibv.SRQAttr{MaxWR: 16, MaxSGE: 1}, SRQType: ibv.SRQT_TM, PD: pd.Ptr(), CQ: cq.Ptr(),
+		TMCap: ibv.TMCap{MaxNumTags: mostTags, MaxOps: mostOps}, CompMask: ibv.SRQ_INIT_ATTR_TYPE |
+			ibv.SRQ_INIT_ATTR_PD | ibv.SRQ_INIT_ATTR_CQ | ibv.SRQ_INIT_ATTR_TM}, rdma.QueueOptions{})
+}
+
+func newTagged(t *testing.T) *tagged {
+	t.Helper()
+	device, err := rdma.Open(Device)
+	keep(t, device, err)
+	pd, err := device.AllocPD()
+	keep(t, pd, err)
+	g := &tagged{t: t, pd: pd}
+	g.channel, err = device.CreateCompChannel()
+	keep(t, g.channel, err)
+	g.cq, err = device.CreateCQEx(&ibv.CQInitAttrEx{CQE: 64, Channel: g.channel.Ptr(), WCFlags: uint64(tagValues)})
+	keep(t, g.cq, err)
+	g.polls, err = g.cq.NewPollProgram(1)
+	keep(t, g.polls, err)
+	g.srq, err = matching(pd, g.cq)
+	keep(t, g.srq, err)
+	sent, err := device.CreateCQ(64, g.channel, 0)
+	keep(t, sent, err)
+	access := ibv.ACCESS_LOCAL_WRITE | ibv.ACCESS_REMOTE_READ
+	for _, mr := range []**rdma.MR{&g.here, &g.there} {
+		*mr, err = pd.RegMR(make([]byte, 1<<14), access)
+		keep(t, *mr, err)
+	}
+	g.sender, err = pd.CreateQP(&ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: sent.Ptr(), RecvCQ: sent.Ptr(),
+		Cap: ibv.QPCap{MaxSendWR: 16, MaxRecvWR: 16, MaxSendSGE: 1, MaxRecvSGE: 1}}, rdma.QueueOptions{})
+	keep(t, g.sender, err)
+	g.receiver, err = pd.CreateQP(&ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: sent.Ptr(), RecvCQ: g.cq.Ptr(),
+		SRQ: g.srq.Ptr(), Cap: ibv.QPCap{MaxSendWR: 1, MaxSendSGE: 1}}, rdma.QueueOptions{})
+	keep(t, g.receiver, err)
+	for from, to := range map[*rdma.QP]*rdma.QP{g.sender: g.receiver, g.receiver: g.sender} {
+		end, err := to.Endpoint()
+		require.NoError(t, err)
+		assert.NotZero(t, end.LID)
+		require.NoError(t, from.Connect(end))
+	}
+	return g
+}
+
+// change posts one operation, and gives the tag's handle.
+func (g *tagged) change(fill func(b *rdma.TagBatch) rdma.TagRequest) uint32 {
+	g.t.Helper()
+	b, err := rdma.NewTagBatch(1, 1)
+	require.NoError(g.t, err)
+	defer b.Close()
+	r := fill(b)
+	_, err = g.srq.PostTags(b)
+	require.NoError(g.t, err)
+	return r.Handle()
+}
+
+// add adds a tag, whose messages complete under it and 1000.
+func (g *tagged) add(tag uint64, at ibv.SGE) uint32 {
+	g.t.Helper()
+	handle := g.change(func(b *rdma.TagBatch) rdma.TagRequest {
+		return b.AddTag(tag, 1000+tag, tag, ^uint64(0)).Add(at).Signaled()
+	})
+	g.came(tag, ibv.WC_TM_ADD, 0)
+	return handle
+}
+
+// message sends one that begins with a header; data is what an eager one has behind it, or of a rendezvous how many
+// bytes it announces.
+func (g *tagged) message(op ibv.TMHOp, tag uint64, data []byte, more func(rdma.SendRequest)) {
+	g.t.Helper()
+	m := g.here.Bytes()
+	clear(m[:tagHeader])
+	m[0] = byte(op)
+	binary.BigEndian.PutUint32(m[4:], uint32(tag)+7)
+	binary.BigEndian.PutUint64(m[8:], tag)
+	n := tagHeader + copy(m[tagHeader:], data)
+	send(g.t, g.sender, func(b *rdma.SendBatch) {
+		r := b.Send(5).Add(g.here.SGE(0, uint32(n))).Signaled()
+		if more != nil {
+			more(r)
+		}
+	})
+}
+
+func (g *tagged) sent() {
+	g.t.Helper()
+	success(g.t, g.sender.SendCQ(), ibv.WC_SEND, 5)
+}
+
+// next is the next completion of the shared receive queue.
+func (g *tagged) next() rdma.Completion {
+	g.t.Helper()
+	ctx, cancel := context.WithTimeout(g.t.Context(), 20*time.Second)
+	defer cancel()
+	c, err := g.cq.WaitProgram(ctx, g.polls)
+	require.NoError(g.t, err)
+	require.Len(g.t, c, 1)
+	return c[0]
+}
+
+// came takes the next completion, which is a success.
+func (g *tagged) came(id uint64, opcode ibv.WCOpcode, flags ibv.WCFlags) rdma.Completion {
+	g.t.Helper()
+	c := g.next()
+	assert.Equal(g.t, []any{ibv.WC_SUCCESS, id, opcode, flags}, []any{c.Status, c.WRID, c.Opcode, c.Flags})
+	return c
+}
+
+func (g *tagged) nothing() {
+	g.t.Helper()
+	time.Sleep(5 * time.Millisecond)
+	c, err := g.cq.PollProgram(g.polls)
+	require.NoError(g.t, err)
+	assert.Empty(g.t, c)
+}
+
+const whole = ibv.WC_TM_MATCH | ibv.WC_TM_DATA_VALID
+
+// TestTags: messages find the memory of their tags, in whatever order they come, through ibv_post_srq_ops of libmlx5.
+func TestTags(t *testing.T) {
+	if !insideTags(t) {
+		return
+	}
+	g := newTagged(t)
+	for round := range 30 {
+		for tag := range uint64(mostTags) {
+			g.add(tag, g.there.SGE(2000*tag, 2000))
+		}
+		for i := range uint64(mostTags) {
+			tag := (i + uint64(round)) % mostTags
+			text := make([]byte, 1+round*7)
+			for j := range text {
+				text[j] = byte(round + j)
+			}
+			clear(g.there.Bytes())
+			g.message(ibv.TMH_EAGER, tag, text, nil)
+			c := g.came(1000+tag, ibv.WC_TM_RECV, whole)
+			assert.Equal(t, []any{tag, uint32(tag) + 7, uint32(len(text)), g.receiver.Num()},
+				[]any{c.TM.Tag, c.TM.Priv, c.ByteLen, c.QPNum})
+			assert.Equal(t, text, g.there.Bytes()[2000*tag:][:len(text)])
+			g.sent()
+		}
+	}
+}
+
+// TestTagsAndReceives: a message that matches no tag goes to a receive as a whole, and holds back the tags that are
+// added before the program says that it has seen it; one that says it has no tag holds back nothing.
+func TestTagsAndReceives(t *testing.T) {
+	if !insideTags(t) {
+		return
+	}
+	g := newTagged(t)
+	unexpected := uint32(0)
+	for round := range uint64(20) {
+		at := make([]ibv.SGE, 3)
+		for i := range at {
+			at[i] = g.there.SGE(8192+1000*uint64(i), 1000)
+		}
+		receive(t, g.srq.PostRecv, at...)
+		text := make([]byte, 1+round*5)
+		text[round] = 77
+		g.message(ibv.TMH_NO_TAG, 1, text, nil)
+		c := g.came(100, ibv.WC_TM_NO_TAG, 0)
+		assert.EqualValues(t, tagHeader+len(text), c.ByteLen)
+		assert.Equal(t, g.here.Bytes()[:tagHeader+len(text)], g.there.Bytes()[8192:][:tagHeader+len(text)])
+		g.sent()
+
+		g.message(ibv.TMH_EAGER, 1, text, nil)
+		c = g.came(101, ibv.WC_TM_RECV, 0)
+		assert.EqualValues(t, tagHeader+len(text), c.ByteLen)
+		assert.Equal(t, g.here.Bytes()[:tagHeader+len(text)], g.there.Bytes()[8192+1000:][:tagHeader+len(text)])
+		g.sent()
+		unexpected++
+
+		g.change(func(b *rdma.TagBatch) rdma.TagRequest {
+			return b.AddTag(2, 1001, 1, ^uint64(0)).Add(g.there.SGE(0, 1000)).Signaled()
+		})
+		g.came(2, ibv.WC_TM_ADD, ibv.WC_TM_SYNC_REQ)
+		g.message(ibv.TMH_EAGER, 1, text, nil)
+		g.came(102, ibv.WC_TM_RECV, 0)
+		g.sent()
+		unexpected++
+		g.change(func(b *rdma.TagBatch) rdma.TagRequest { return b.Sync(3, unexpected).Signaled() })
+		g.came(3, ibv.WC_TM_SYNC, 0)
+		g.message(ibv.TMH_EAGER, 1, text, nil)
+		g.came(1001, ibv.WC_TM_RECV, whole)
+		assert.Equal(t, text, g.there.Bytes()[:len(text)])
+		g.sent()
+
+		g.change(func(b *rdma.TagBatch) rdma.TagRequest { // says with another operation that all were seen
+			return b.AddTag(4, 1002, 2, ^uint64(0)).Add(g.there.SGE(0, 1000)).Unexpected(unexpected).Signaled()
+		})
+		g.came(4, ibv.WC_TM_ADD, 0)
+		g.message(ibv.TMH_EAGER, 2, text, nil)
+		g.came(1002, ibv.WC_TM_RECV, whole)
+		g.sent()
+	}
+}
+
+// TestTagLists: masks, tags that are taken away, and by whom, operations without a completion, and full lists.
+func TestTagLists(t *testing.T) {
+	if !insideTags(t) {
+		return
+	}
+	g := newTagged(t)
+	for range 20 {
+		first, second := g.add(1, g.there.SGE(0, 100)), g.add(2, g.there.SGE(100, 100))
+		g.change(func(b *rdma.TagBatch) rdma.TagRequest { return b.DelTag(9, first).Signaled() })
+		g.came(9, ibv.WC_TM_DEL, 0)
+		g.message(ibv.TMH_EAGER, 2, []byte("two"), nil)
+		g.sent() // and so the message was there
+		g.change(func(b *rdma.TagBatch) rdma.TagRequest { return b.DelTag(8, second).Signaled() })
+		g.came(1002, ibv.WC_TM_RECV, whole)
+		c := g.next()
+		assert.Equal(t, []any{ibv.WC_TM_ERR, uint64(8)}, []any{c.Status, c.WRID}, "a message has taken it")
+
+		g.change(func(b *rdma.TagBatch) rdma.TagRequest {
+			return b.AddTag(3, 1003, 0x1200, 0xff00).Add(g.there.SGE(0, 100)).Signaled()
+		})
+		g.came(3, ibv.WC_TM_ADD, 0)
+		g.change(func(b *rdma.TagBatch) rdma.TagRequest { return b.AddTag(4, 1004, 0, 0).Signaled() }) // without memory
+		g.came(4, ibv.WC_TM_ADD, 0)
+		g.message(ibv.TMH_EAGER, 0x1234, []byte("masked"), nil)
+		g.came(1003, ibv.WC_TM_RECV, whole)
+		g.sent()
+		g.message(ibv.TMH_EAGER, 0x1234, nil, nil)
+		assert.Zero(t, g.came(1004, ibv.WC_TM_RECV, whole).ByteLen)
+		g.sent()
+
+		g.change(func(b *rdma.TagBatch) rdma.TagRequest { return b.AddTag(5, 1005, 5, ^uint64(0)).Add(g.there.SGE(0, 9)) })
+		g.nothing() // it was not asked for
+		g.message(ibv.TMH_EAGER, 5, []byte("quiet"), nil)
+		g.came(1005, ibv.WC_TM_RECV, whole)
+		g.sent()
+	}
+	full, err := rdma.NewTagBatch(mostTags+1, 1)
+	keep(t, full, err)
+	for i := range uint64(mostTags + 1) {
+		full.AddTag(i, 1000+i, i, ^uint64(0)).Add(g.there.SGE(0, 9)).Signaled()
+	}
+	n, err := g.srq.PostTags(full)
+	require.ErrorIs(t, err, syscall.ENOMEM)
+	assert.Equal(t, mostTags, n)
+	for i := range uint64(mostTags) {
+		g.came(i, ibv.WC_TM_ADD, 0)
+	}
+}
+
+// announce fills the sender's memory, and sends a message that announces n bytes of it, under a key.
+func (g *tagged) announce(tag uint64, n int, key uint32) []byte {
+	g.t.Helper()
+	data := g.here.Bytes()[4096:][:n]
+	for i := range data {
+		data[i] = byte(i + n)
+	}
+	header := binary.BigEndian.AppendUint64(nil, g.here.SGE(4096, 0).Addr)
+	header = binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(header, key), uint32(n))
+	g.message(ibv.TMH_RNDV, tag, header, nil)
+	return data
+}
+
+// TestRendezvous: data that a message announces is read when a tag matches it, its sender is told, and the receive
+// completes twice; where a tag has no room for it, the program finds the headers.
+func TestRendezvous(t *testing.T) {
+	if !insideTags(t) {
+		return
+	}
+	g := newTagged(t)
+	for round := range 20 {
+		n := round * 200
+		clear(g.there.Bytes())
+		g.add(6, g.there.SGE(0, 4000))
+		data := g.announce(6, n, g.here.RKey())
+		c := g.came(1006, ibv.WC_TM_RECV, ibv.WC_TM_MATCH)
+		assert.Equal(t, []any{uint64(6), uint32(13)}, []any{c.TM.Tag, c.TM.Priv})
+		c = g.came(1006, ibv.WC_TM_RECV, ibv.WC_TM_DATA_VALID)
+		assert.EqualValues(t, n, c.ByteLen)
+		assert.Equal(t, data, g.there.Bytes()[:n])
+		g.sent()
+		receive(t, g.sender.PostRecv, g.here.SGE(2048, 64)) // only now is the sender ready to hear of it
+		wc := success(t, g.sender.RecvCQ(), ibv.WC_RECV, 100)
+		require.EqualValues(t, rndvSize, wc.ByteLen)
+		fin, sent := g.here.Bytes()[2048:][:rndvSize], g.here.Bytes()[:rndvSize]
+		assert.Equal(t, ibv.TMH_FIN, ibv.TMHOp(fin[0]))
+		assert.Equal(t, sent[1:], fin[1:], "the headers come back")
+
+		g.add(7, g.there.SGE(0, 100))
+		g.announce(7, 101, g.here.RKey())
+		c = g.next()
+		assert.Equal(t, []any{ibv.WC_TM_RNDV_INCOMPLETE, uint64(1007)}, []any{c.Status, c.WRID})
+		assert.Equal(t, g.here.Bytes()[:rndvSize], g.there.Bytes()[:rndvSize])
+		g.sent()
+	}
+	g.add(8, g.there.SGE(0, 100))
+	g.announce(8, 50, g.here.RKey()^1)
+	g.came(1008, ibv.WC_TM_RECV, ibv.WC_TM_MATCH)
+	c := g.next()
+	assert.Equal(t, []any{ibv.WC_TM_RNDV_INCOMPLETE, uint64(1008)}, []any{c.Status, c.WRID}, "the data will not come")
+	attr, _, err := g.receiver.Query(ibv.QP_STATE)
+	require.NoError(t, err)
+	assert.Equal(t, ibv.QPS_ERR, attr.QPState)
+}
+
+// TestTagLimits: what libmlx5 would drop, or write behind its memory, or read as something else, is refused.
+func TestTagLimits(t *testing.T) {
+	if !insideTags(t) {
+		return
+	}
+	g := newTagged(t)
+	plain, err := g.pd.Device().CreateCQ(64, nil, 0)
+	keep(t, plain, err)
+	_, err = matching(g.pd, plain)
+	require.ErrorIs(t, err, syscall.EINVAL)
+	require.ErrorContains(t, err, "libmlx5 matches tags with an extended completion queue alone")
+	wcs := make([]ibv.WC, 1)
+	_, err = g.cq.Poll(wcs)
+	require.ErrorContains(t, err, "use PollProgram or WaitProgram")
+	_, err = g.cq.Wait(t.Context(), wcs)
+	require.ErrorContains(t, err, "use PollProgram or WaitProgram")
+	b, err := rdma.NewTagBatch(2, 2)
+	keep(t, b, err)
+	b.AddTag(1, 2, 3, 3).Add(g.there.SGE(0, 8))
+	b.AddTag(2, 2, 3, 3).Add(g.there.SGE(0, 8)).Add(g.there.SGE(8, 8))
+	_, err = g.srq.PostTags(b)
+	require.ErrorContains(t, err, "WR 1 (id 0x2): 2 entries: the device's library would take the first 1")
+	b.Reset()
+	b.DelTag(1, mostTags)
+	_, err = g.srq.PostTags(b)
+	require.ErrorContains(t, err, "handle 4 is of no tag")
+	g.nothing()
+}
+
+// TestLostTags: libmlx5 loses tags where a program deletes one whose message it has polled.
+func TestLostTags(t *testing.T) {
+	if !insideTags(t) {
+		return
+	}
+	g := newTagged(t)
+	first := g.add(1, g.there.SGE(0, 100))
+	g.add(2, g.there.SGE(0, 100))
+	g.message(ibv.TMH_EAGER, 1, nil, nil)
+	g.came(1001, ibv.WC_TM_RECV, whole)
+	g.message(ibv.TMH_EAGER, 2, nil, nil)
+	g.came(1002, ibv.WC_TM_RECV, whole)
+	g.change(func(b *rdma.TagBatch) rdma.TagRequest { return b.DelTag(9, first).Signaled() })
+	assert.Equal(t, ibv.WC_TM_ERR, g.next().Status)
+	b, err := rdma.NewTagBatch(mostTags, 1)
+	keep(t, b, err)
+	for i := range uint64(mostTags) {
+		b.AddTag(i, i, i, ^uint64(0)).Add(g.there.SGE(0, 9))
+	}
+	n, err := g.srq.PostTags(b)
+	require.ErrorIs(t, err, syscall.ENOMEM)
+	assert.Less(t, n, mostTags, "tags that libmlx5 has not lost")
+}
