@@ -196,8 +196,8 @@ func (q *SRQ) admit(o QueueOptions) error {
 	}
 	if q.limits != nil {
 		wq.OnlyPrograms(q.cq.queue, &VerbError{Verb: "ibv_poll_cq", Object: q.cq.name, Errno: einval,
-			Reason: "libmlx5 reads completions of tag matching by ibv_start_poll alone, and mistakes them otherwise for " +
-				"those of other receives: use PollProgram or WaitProgram"})
+			Reason: "libmlx5 reads completions of tag matching by ibv_start_poll alone, and mistakes them otherwise " +
+				"for those of other receives: use PollProgram or WaitProgram"})
 	}
 	return nil
 }

@@ -213,8 +213,8 @@ func TestTagsOfASharedReceiveQueue(t *testing.T) {
 	assert.ErrorContains(t, err, "is of IBV_SRQT_BASIC")
 }
 
-// TestUnexpectedMessagesTakeReceives: a message that matches no tag gives back the slot of its receive when it completes;
-// what completes for a tag, successfully or not, gives back none.
+// TestUnexpectedMessagesTakeReceives: a message that matches no tag gives back the slot of its receive when it
+// completes; what completes for a tag, successfully or not, gives back none.
 func TestUnexpectedMessagesTakeReceives(t *testing.T) {
 	pd := softPD(t)
 	mr, err := pd.RegMR(make([]byte, 64), ibv.ACCESS_LOCAL_WRITE)
@@ -239,7 +239,8 @@ func TestUnexpectedMessagesTakeReceives(t *testing.T) {
 	polls, err := cq.NewPollProgram(1)
 	polls = keep(t, polls, err)
 	message := func(tag byte) {
-		*(*ibv.TMH)(unsafe.Pointer(&mr.Bytes()[0])) = ibv.TMH{Opcode: uint8(ibv.TMH_EAGER), Tag: ibv.ToBE64(uint64(tag))}
+		header := ibv.TMH{Opcode: uint8(ibv.TMH_EAGER), Tag: ibv.ToBE64(uint64(tag))}
+		*(*ibv.TMH)(unsafe.Pointer(&mr.Bytes()[0])) = header
 		batch.Reset()
 		batch.Send(1).Add(mr.SGE(0, 20)).Signaled()
 		_, err := qp.PostSend(batch)

@@ -306,7 +306,9 @@ func TestTagLists(t *testing.T) {
 		assert.Zero(t, g.came(1004, ibv.WC_TM_RECV, whole).ByteLen)
 		g.sent()
 
-		g.change(func(b *rdma.TagBatch) rdma.TagRequest { return b.AddTag(5, 1005, 5, ^uint64(0)).Add(g.there.SGE(0, 9)) })
+		g.change(func(b *rdma.TagBatch) rdma.TagRequest {
+			return b.AddTag(5, 1005, 5, ^uint64(0)).Add(g.there.SGE(0, 9))
+		})
 		g.nothing() // it was not asked for
 		g.message(ibv.TMH_EAGER, 5, []byte("quiet"), nil)
 		g.came(1005, ibv.WC_TM_RECV, whole)

@@ -121,7 +121,7 @@ func (b *TagBatch) AddTag(id, recvID, tag, mask uint64) TagRequest {
 }
 
 // DelTag appends IBV_WR_TAG_DEL of a tag by its handle. If a message has taken the tag meanwhile, the completion's
-// status is IBV_WC_TM_ERR. Once the completion of the tag's message was polled the handle is another tag's, or nobody's:
+// status is IBV_WC_TM_ERR. Once the completion of the tag's message was polled, the handle is no longer the tag's:
 // libmlx5 loses tags if it is deleted then.
 func (b *TagBatch) DelTag(id uint64, handle uint32) TagRequest {
 	r := b.next(id, ibv.WR_TAG_DEL)
