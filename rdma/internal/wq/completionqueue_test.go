@@ -130,7 +130,8 @@ func TestCompletionsByOpcode(t *testing.T) {
 		ibv.WC_SEND: {1, 0}, ibv.WC_ATOMIC_WRITE: {1, 0}, ibv.WC_DRIVER1: {1, 0}, ibv.WC_DRIVER2: {1, 0},
 		ibv.WC_DRIVER3: {1, 0},
 		ibv.WC_RECV:    {0, 1}, ibv.WC_RECV_RDMA_WITH_IMM: {0, 1}, ibv.WC_TM_NO_TAG: {0, 1},
-		ibv.WC_TM_ADD: {}, ibv.WC_TM_DEL: {}, ibv.WC_TM_SYNC: {}, ibv.WC_TM_RECV: {},
+		ibv.WC_TM_RECV: {0, 1}, // without IBV_WC_TM_MATCH it matched no tag
+		ibv.WC_TM_ADD:  {}, ibv.WC_TM_DEL: {}, ibv.WC_TM_SYNC: {},
 	} {
 		d := newDevice(t, ibv.QPT_RC)
 		send := sendQueue(t, d, options(1, 1, 0))
