@@ -195,10 +195,10 @@ func Collect(q *CompletionQueue) error { return q.collect() }
 
 // OnlyPrograms has all polls fail but those by a [PollProgram], and says why; or none, for nil.
 func OnlyPrograms(q *CompletionQueue, why error) {
-	q.quiet(func() {
-		q.programs = why
-		q.usual()
-	})
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.programs = why
+	q.usual()
 }
 
 // CountSRQ gives back the slots of a shared receive queue that completes here by itself, if it counts them: of one and
