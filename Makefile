@@ -216,9 +216,11 @@ judge-perf: ## pages of goverbs perf in Chromium, its histograms in HdrHistogram
 NFTROOT = -env GOVERBS_NFT=/nft -root bookworm:nftables,libnftables1,libnftnl11,libmnl0,libxtables12,libjansson4,libgmp10,libedit2,libtinfo6,libbsd0,libmd0,libreadline8=/nft
 
 .PHONY: vm-doctor
-vm-doctor: vm-deps ## faults of a host, and between two hosts with a firewall by nft, each named by goverbs doctor and mended as it says; writes conformance/vm/results/doctor-*; 4 min a kernel
+vm-doctor: vm-deps ## faults of a host, and between two hosts with a firewall by nft, each named by goverbs doctor and mended as it says; the same between two guests; writes conformance/vm/results/doctor-*; 9 min a kernel
 	@$(VM) -again=false -kernel '$(if $(filter all,$(KERNEL)),6.1$(comma)6.12,$(KERNEL))' -timeout 14m $(NFTROOT) -with ./cmd/goverbs -out conformance/vm/results \
 		-- ./conformance/vm/interop ./cmd/goverbs/internal/doctor -run 'TestDoctor$$|TestGuest$$' -v
+	@$(VM) -again=false -kernel '$(if $(filter all,$(KERNEL)),6.1$(comma)6.12,$(KERNEL))' -timeout 14m -pair -cpus 1 $(NFTROOT) -with ./cmd/goverbs \
+		-out conformance/vm/results -- ./conformance/vm/interop -run 'TestDoctorGuests$$' -v
 
 .PHONY: vm-perftest
 vm-perftest: vm-deps ## goverbs perf with the perftest of Debian 12 and of 13 as its peer, in both roles, on Soft-RoCE; 5 min

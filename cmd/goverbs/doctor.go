@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/goverbs/goverbs/cmd/goverbs/internal/doctor"
+	"github.com/goverbs/goverbs/cmd/goverbs/internal/leave"
 	"github.com/goverbs/goverbs/cmd/goverbs/internal/ping"
 )
 
@@ -27,7 +28,8 @@ func (c doctorCommand) Run(o output) error {
 	report := doctor.Examine(host)
 	if c.Peer != "" {
 		err := doctor.ExaminePair(ctx, doctor.Real, ping.Options{Device: c.Device, GIDIndex: c.GIDIndex, Peer: c.Peer,
-			Port: c.Port, CMPort: c.CMPort, Size: 64, Timeout: c.Timeout}, report)
+			Port: c.Port, CMPort: c.CMPort, Size: 64, Timeout: c.Timeout,
+			Leave: leave.Descriptors}, report)
 		if err != nil {
 			return err
 		}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/goverbs/goverbs/cmd/goverbs/internal/explain"
 	"github.com/goverbs/goverbs/cmd/goverbs/internal/inventory"
+	"github.com/goverbs/goverbs/cmd/goverbs/internal/leave"
 	"github.com/goverbs/goverbs/cmd/goverbs/internal/page"
 	"github.com/goverbs/goverbs/cmd/goverbs/internal/top"
 )
@@ -92,7 +93,11 @@ func (c explainCommand) Run(o output) error {
 	return o.print(all)
 }
 
-func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
+func main() {
+	if !leave.Holds(os.Args[1:]) {
+		os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
+	}
+}
 
 // variables are those in the declarations of options.
 func variables() kong.Vars {

@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/goverbs/goverbs/cmd/goverbs/internal/leave"
 	"github.com/goverbs/goverbs/cmd/goverbs/internal/ping"
 )
 
@@ -39,7 +40,8 @@ func (c pingCommand) Run(o output) error {
 		c.Kind = []string{ping.RC}
 	}
 	report, err := ping.Run(ctx, &ping.Options{Device: c.Device, GIDIndex: c.GIDIndex, Peer: c.Peer, Port: c.Port,
-		CMPort: c.CMPort, Kinds: c.Kind, Count: c.Count, Size: c.Size, Timeout: c.Timeout, PingPong: c.PingPong})
+		CMPort: c.CMPort, Kinds: c.Kind, Count: c.Count, Size: c.Size, Timeout: c.Timeout, PingPong: c.PingPong,
+		Leave: leave.Descriptors})
 	if err != nil {
 		return err
 	}
@@ -61,7 +63,8 @@ func (c serveCommand) Run(o output) error {
 	ctx, stop := untilInterrupted()
 	defer stop()
 	s := &ping.Server{Device: c.Device, GIDIndex: c.GIDIndex, Port: c.Port, CMPort: c.CMPort, PingPong: c.PingPong,
-		Said: func(line string) { fmt.Fprintln(os.Stderr, strings.TrimSpace(line)) }}
+		Leave: leave.Descriptors,
+		Said:  func(line string) { fmt.Fprintln(os.Stderr, strings.TrimSpace(line)) }}
 	if err := s.Listen(); err != nil {
 		return err
 	}

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"encoding/csv"
 	"encoding/json"
+	"fmt"
 	"net"
 	"net/netip"
 	"os"
@@ -76,38 +77,43 @@ func (h *hosts) stop() {
 // finding is one of goverbs doctor.
 type finding struct{ Cause, What, Fix string }
 
-// doctor examines the way to the other host, and gives the names of what it finds, sorted and each once.
-func (h *hosts) doctor(t *testing.T, args ...string) (causes []string, all []finding) {
-	flags := []string{"--json", "doctor", "-i", "0s", "-t", "3s", "-d", h.Device}
+// doctor examines the way to the other host.
+func (h *hosts) doctor(t *testing.T, args ...string) (all []finding) {
+	if !h.inside {
+		return doctor(t, h.Device, args...)
+	}
+	require.NoError(t, h.Inside(func() error {
+		all = doctor(t, h.Device, args...)
+		return nil
+	}))
+	return all
+}
+
+// doctor runs goverbs doctor.
+func doctor(t *testing.T, device string, args ...string) []finding {
+	flags := []string{"--json", "doctor", "-i", "0s", "-t", "3s", "-d", device}
 	cmd := exec.Command("goverbs", append(flags, args...)...)
 	var wrong bytes.Buffer
 	cmd.Stderr = &wrong
-	var out []byte
-	run := func() error {
-		out, _ = cmd.Output() // it ends with 1 when there are problems
-		return nil
-	}
-	if h.inside {
-		require.NoError(t, h.Inside(run))
-	} else {
-		require.NoError(t, run())
-	}
+	out, _ := cmd.Output() // it ends with 1 when there are problems
 	var said struct{ Findings []finding }
 	require.NoError(t, json.Unmarshal(out, &said), "%s%s", out, &wrong)
-	for _, f := range said.Findings {
+	return said.Findings
+}
+
+// causesOf are the names of findings, sorted and each once.
+func causesOf(all []finding) (causes []string) {
+	for _, f := range all {
 		causes = append(causes, f.Cause)
 	}
 	slices.Sort(causes)
-	return slices.Compact(causes), said.Findings
+	return slices.Compact(causes)
 }
 
 // nft has nft do something on the guest, or on the other host.
 func (h *hosts) nft(t *testing.T, there bool, rule string) {
 	run := func() error {
-		cmd := exec.Command("/usr/bin/nft", rule)
-		cmd.SysProcAttr, cmd.Dir = &syscall.SysProcAttr{Chroot: h.root}, "/"
-		out, err := cmd.CombinedOutput()
-		assert.NoError(t, err, "nft %s: %s", rule, out)
+		assert.NoError(t, nft(h.root, rule))
 		return nil
 	}
 	if !there {
@@ -115,6 +121,16 @@ func (h *hosts) nft(t *testing.T, there bool, rule string) {
 		return
 	}
 	require.NoError(t, h.Inside(run))
+}
+
+// nft has Debian's nft, below a root, do something.
+func nft(root, rule string) error {
+	cmd := exec.Command("/usr/bin/nft", rule)
+	cmd.SysProcAttr, cmd.Dir = &syscall.SysProcAttr{Chroot: root}, "/"
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("nft %s: %w: %s", rule, err, out)
+	}
+	return nil
 }
 
 // face changes an interface of either host.
@@ -215,21 +231,26 @@ func TestDoctor(t *testing.T) {
 	h := &hosts{Across: rig.OpenAcross(t), root: root}
 	h.serve(t)
 	defer h.stop()
+	tryFaults(t, "doctor-pair-"+kernel, h.pairFaults(t), []string{h.Soft4.String()}, h.doctor)
+}
+
+// tryFaults injects faults and mends them, and writes a table of what goverbs doctor found.
+func tryFaults(t *testing.T, table string, faults []pairFault, usual []string,
+	doctor func(t *testing.T, args ...string) []finding) {
 	rows := [][]string{{"fault", "cause", "named", "nothing else", "mended"}}
-	for _, f := range h.pairFaults(t) {
+	for _, f := range faults {
 		if f.args == nil {
-			f.args = []string{h.Soft4.String()}
+			f.args = usual
 		}
 		if f.mended == nil {
 			f.mended = f.args
 		}
 		t.Run(strings.ReplaceAll(f.name, " ", "_"), func(t *testing.T) {
 			f.inject()
-			var causes []string
 			var all []finding
 			found := assert.Eventually(t, func() bool {
-				causes, all = h.doctor(t, f.args...)
-				return slices.Equal(causes, []string{f.cause})
+				all = doctor(t, f.args...)
+				return slices.Equal(causesOf(all), []string{f.cause})
 			}, time.Minute, 500*time.Millisecond)
 			t.Logf("%+v", all)
 			named := slices.IndexFunc(all, func(one finding) bool { return one.Cause == f.cause })
@@ -239,8 +260,8 @@ func TestDoctor(t *testing.T) {
 			f.mend()
 			var left []finding
 			mended := assert.Eventually(t, func() bool {
-				causes, left = h.doctor(t, f.mended...)
-				return len(causes) == 0
+				left = doctor(t, f.mended...)
+				return len(left) == 0
 			}, time.Minute, 500*time.Millisecond)
 			if !mended {
 				t.Logf("left: %+v", left)
@@ -260,6 +281,6 @@ func TestDoctor(t *testing.T) {
 	if out := os.Getenv(wire.EnvOut); out != "" {
 		var b bytes.Buffer
 		require.NoError(t, csv.NewWriter(&b).WriteAll(rows))
-		require.NoError(t, os.WriteFile(filepath.Join(out, "doctor-pair-"+kernel+".csv"), b.Bytes(), 0o644))
+		require.NoError(t, os.WriteFile(filepath.Join(out, table+".csv"), b.Bytes(), 0o644))
 	}
 }

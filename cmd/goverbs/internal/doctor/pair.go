@@ -98,8 +98,8 @@ func (r *Report) troubled(device string) bool {
 func ExaminePair(ctx context.Context, probes Probes, o ping.Options, r *Report) error {
 	o.Kinds, o.Count = ping.Kinds, 3
 	if errors.Is(probes.UDP(ctx, o.Peer), syscall.EPERM) {
-		// This host's firewall drops what it sends. A connection manager's ID that sent something can then not be
-		// closed any more: Linux 6.1 waits in cm_destroy_id until the firewall is gone.
+		// This host's firewall drops what it sends. A message of the connection manager's then stays with Soft-RoCE of
+		// Linux 6.1 until the firewall is gone, and breaks that of 6.12: no other one leaves the device any more.
 		o.Kinds = []string{ping.RC, ping.UD}
 	}
 	pings, err := probes.Ping(ctx, &o)
@@ -149,31 +149,55 @@ func (x *pair) pings() bool {
 			x.found("pair.tcp", f.What, remedy(f))
 			return false
 		case "exchange endpoints":
-			x.found("pair.serve", f.What, "")
-			return false
+			switch {
+			case !f.Answered:
+				x.found("pair.serve", f.What, "")
+				return false
+			case rc.Other == "":
+				x.found("pair.answer", f.What, remedy(f))
+				return false
+			} // otherwise it could not connect its end to this one: the endpoints tell why
 		}
 	}
 	own, other := endpoints(rc)
 	here, there := rdma.GIDAddress(own.GID), rdma.GIDAddress(other.GID)
-	lost := x.report.Pair.Pings.Failed()
-	all := lost == len(x.report.Pair.Pings.Results)
+	both := rc.Failure != nil && ud.Failure != nil // the connection manager may go by another address
 	switch {
-	case lost == 0:
-		return true
-	case all && here.IsValid() && there.IsValid() && here.Is4() != there.Is4():
+	case both && here.IsValid() && there.IsValid() && here.Is4() != there.Is4():
 		x.found("pair.gid", fmt.Sprintf("%v here, %v there", here, there), "")
-	case all && here.IsValid() && there.IsValid() && rc.Failure.Step != "make a queue pair":
+	case both && here.IsValid() && there.IsValid() && rc.Failure.Step != "make a queue pair":
 		x.silence(rc.Failure, here, there)
-	case all:
+	case both:
 		x.found("pair.roce", rc.Failure.What, remedy(rc.Failure))
 	default:
-		for id, r := range map[string]*ping.Result{"pair.rc": rc, "pair.ud": ud, "pair.cm": cm} {
-			if r.Failure != nil {
-				x.found(id, r.Failure.Step+": "+r.Failure.What, remedy(r.Failure))
-			}
+		x.single("pair.rc", rc.Failure)
+		x.single("pair.ud", ud.Failure)
+		if !follows(cm.Failure, rc.Failure, ud.Failure) {
+			x.single("pair.cm", cm.Failure)
 		}
 	}
 	return rc.Failure == nil
+}
+
+// single says that one kind fails.
+func (x *pair) single(id string, f *ping.Failure) {
+	if f != nil {
+		x.found(id, f.Step+": "+f.What, remedy(f))
+	}
+}
+
+// follows says whether the connection manager fails for what another kind fails for: it meets by datagrams, and pings
+// on a reliable connection.
+func follows(cm, rc, ud *ping.Failure) bool {
+	switch {
+	case cm == nil:
+		return true
+	case cm.Step == "ping":
+		return rc != nil
+	case cm.Step == "connect":
+		return ud != nil
+	}
+	return false
 }
 
 // silence says why nothing of RoCE comes back. TCP tells whether the addresses of the GIDs reach each other: where they

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/goverbs/goverbs/cmd/goverbs/internal/page"
+	"github.com/goverbs/goverbs/cmd/goverbs/internal/ticks"
 	"github.com/goverbs/goverbs/internal/processors"
 )
 
@@ -63,14 +64,15 @@ type Row struct {
 type meter struct {
 	start time.Time
 	cpu   time.Duration
-	marks []time.Duration // since start
+	clock *ticks.Clock // nil: marks are nanoseconds
+	marks []int64      // of clock
 }
 
 func begin() *meter {
-	return &meter{start: time.Now(), cpu: processors.Time(), marks: make([]time.Duration, 0, 1024)}
+	return &meter{start: time.Now(), cpu: processors.Time(), clock: ticks.Start(), marks: make([]int64, 0, 1024)}
 }
 
-func (m *meter) mark() { m.marks = append(m.marks, time.Since(m.start)) }
+func (m *meter) mark() { m.marks = append(m.marks, m.clock.Now()) }
 
 func (m *meter) perMessage(messages int) float64 {
 	if messages == 0 {
@@ -106,9 +108,9 @@ func (m *meter) latency(size, share int) *Row {
 		return row
 	}
 	row.CPU = m.perMessage(row.Messages)
-	all := make([]time.Duration, row.Messages)
+	all, duration := make([]time.Duration, row.Messages), m.clock.Durations()
 	for i := range all {
-		all[i] = (m.marks[i+1] - m.marks[i]) / time.Duration(share)
+		all[i] = duration(m.marks[i+1]-m.marks[i]) / time.Duration(share)
 	}
 	slices.Sort(all)
 	row.times = all

@@ -51,13 +51,19 @@ func hear(r io.Reader) (m message, err error) {
 		return m, fmt.Errorf("the peer sent %.40q: it is no goverbs serve of this version", line)
 	}
 	if m.Error != "" {
-		return m, fmt.Errorf("the peer says: %.400q", m.Error)
+		return m, &answer{m.Error}
 	}
 	if m.Endpoint == nil {
 		return m, fmt.Errorf("the peer sent %.40q, which has no endpoint", line)
 	}
 	return m, nil
 }
+
+// answer is an error that a server gave in place of an endpoint.
+type answer struct{ what string }
+
+// Error quotes: the words are another host's, and for a terminal.
+func (a *answer) Error() string { return fmt.Sprintf("the peer says: %.400q", a.what) }
 
 // ask tells the endpoint of this end and hears that of the peer.
 func ask(conn net.Conn, o *Options, kind string, e *end) (message, error) {

@@ -24,7 +24,9 @@ type Failure struct {
 	Where string   `json:"where"`
 	What  string   `json:"what"`
 	Mend  []string `json:"mend"`
-	err   error
+	// Answered says that what failed is the peer's: goverbs serve there said What.
+	Answered bool `json:"answered,omitempty"`
+	err      error
 }
 
 func (f *Failure) Error() string {
@@ -70,6 +72,7 @@ func explained(err error, o *Options, r *Result) *Failure {
 	if at := new(failed); errors.As(err, &at) {
 		f.Step, f.Where, f.What = at.step, at.where, at.err.Error()
 	}
+	f.Answered = errors.As(err, new(*answer))
 	f.Mend = mends(f, o, r)
 	return f
 }
@@ -91,6 +94,8 @@ func mends(f *Failure, o *Options, r *Result) (all []string) {
 	var name *net.DNSError
 	switch err := f.err; {
 	case errors.Is(err, context.Canceled):
+	case f.Answered:
+		add("goverbs doctor, on %s, says what that host lacks", o.Peer)
 	case errors.As(err, &name):
 		add("%s is no name that this host knows: give an address", o.Peer)
 	case errors.Is(err, syscall.ECONNREFUSED):

@@ -3,6 +3,7 @@
 package ping
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -17,6 +18,7 @@ import (
 	"github.com/goverbs/goverbs/generated/rdmacm"
 	"github.com/goverbs/goverbs/rdma"
 	"github.com/goverbs/goverbs/rdma/cm"
+	"github.com/goverbs/goverbs/runtime"
 )
 
 // A ping by the connection manager is rping's: the one that pings says where its data is, the server reads them and
@@ -52,6 +54,9 @@ func (m *managed) equip() error {
 	}
 	return m.id.PostRecv(arrived, m.in(), m.mr)
 }
+
+// descriptor is that of the kernel's connection manager.
+func (m *managed) descriptor() int { return int(m.id.C().Channel.Deref().FD) }
 
 func (m *managed) Close() (err error) {
 	if m.mr != nil {
@@ -124,7 +129,13 @@ func (r *Result) manager(ctx context.Context, o *Options) (err error) {
 	if m.id, err = cm.CreateIDOn(o.ownDevice.Info().Backend, rdmacm.PS_TCP); err != nil {
 		return at("use the connection manager", r.Own, err)
 	}
-	defer func() { err = errors.Join(err, m.Close()) }()
+	defer func() {
+		if err != nil && o.Leave != nil && o.ownDevice.Info().Backend == runtime.Native {
+			err = errors.Join(err, o.Leave(m.descriptor()))
+			return
+		}
+		err = errors.Join(err, m.Close())
+	}()
 	steps := []struct {
 		name string
 		do   func() error
@@ -181,17 +192,36 @@ func (m *managed) ping(ctx context.Context, patience time.Duration, n int) error
 	return nil
 }
 
-// listenManager listens at the address of the GID.
-func (s *Server) listenManager() (*cm.ID, error) {
-	own, err := ownGID(&Options{GIDIndex: s.GIDIndex, ownDevice: s.device})
-	if err != nil {
-		return nil, err
+// listenManager listens at all addresses of RDMA devices, also those that come later; with -x, at that GID's alone.
+func (s *Server) listenManager() (all []*cm.ID, err error) {
+	where := []netip.Addr{netip.IPv6Unspecified(), netip.IPv4Unspecified()}
+	if s.GIDIndex >= 0 {
+		own, err := ownGID(&Options{GIDIndex: s.GIDIndex, ownDevice: s.device})
+		if err != nil {
+			return nil, err
+		}
+		where = []netip.Addr{rdma.GIDAddress(own.GID)}
 	}
+	for _, address := range where { // that of IPv6 is usually for both, and then there is no place for the other one
+		l, bad := s.listenAt(netip.AddrPortFrom(address, uint16(s.CMPort)))
+		if bad != nil {
+			err = cmp.Or(err, bad)
+			continue
+		}
+		all = append(all, l)
+	}
+	if len(all) > 0 {
+		return all, nil
+	}
+	return nil, err
+}
+
+func (s *Server) listenAt(address netip.AddrPort) (*cm.ID, error) {
 	l, err := cm.CreateIDOn(s.device.Info().Backend, rdmacm.PS_TCP)
 	if err != nil {
 		return nil, err
 	}
-	if err = l.Bind(netip.AddrPortFrom(rdma.GIDAddress(own.GID), uint16(s.CMPort))); err == nil {
+	if err = l.Bind(address); err == nil {
 		err = l.Listen(clients)
 	}
 	if err != nil {
@@ -201,7 +231,8 @@ func (s *Server) listenManager() (*cm.ID, error) {
 }
 
 // serveManager serves clients of the connection manager.
-func (s *Server) serveManager(ctx context.Context, l *cm.ID) error {
+func (s *Server) serveManager(ctx context.Context, l *cm.ID) {
+	defer l.Close()
 	var all sync.WaitGroup
 	defer all.Wait()
 	free := make(chan bool, clients)
@@ -211,7 +242,7 @@ func (s *Server) serveManager(ctx context.Context, l *cm.ID) error {
 			if ctx.Err() == nil {
 				s.Said(fmt.Sprintf("pings by the connection manager are no longer served: %v", err))
 			}
-			return err
+			return
 		}
 		free <- true
 		all.Go(func() {
@@ -222,9 +253,20 @@ func (s *Server) serveManager(ctx context.Context, l *cm.ID) error {
 			if err := m.serve(ctx); err != nil && ctx.Err() == nil {
 				s.Said(fmt.Sprintf("%v: %v", peer, err))
 			}
-			_ = m.Close()
+			s.end(ctx, m)
 		})
 	}
+}
+
+// end closes a connection. One that the server ends before the peer did may be closed by another process.
+func (s *Server) end(ctx context.Context, m *managed) {
+	if ctx.Err() == nil || s.Leave == nil || s.device.Info().Backend != runtime.Native {
+		_ = m.Close()
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.left = append(s.left, m.descriptor())
 }
 
 // serve answers until the peer disconnects.
@@ -250,7 +292,8 @@ func (m *managed) serve(ctx context.Context) error {
 	})
 	for {
 		address, key, size, err := m.hear(ctx)
-		if ctx.Err() != nil {
+		if failed := new(rdma.CompletionError); ctx.Err() != nil ||
+			errors.As(err, &failed) && failed.Status == ibv.WC_WR_FLUSH_ERR { // the peer has disconnected
 			return nil
 		}
 		if err != nil {

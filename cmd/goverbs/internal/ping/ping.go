@@ -39,17 +39,20 @@ const (
 
 // Options of a ping.
 type Options struct {
-	Device    string
-	GIDIndex  int // -1: the best one
-	Peer      string
-	Port      int
-	CMPort    int
-	Kinds     []string
-	Count     int
-	Size      int
-	MTU       ibv.MTU       // path MTU of rc; 0: the smaller one of both ports
-	Timeout   time.Duration // for each answer
-	PingPong  bool          // the peer is a program of rdma-core, such as ibv_rc_pingpong
+	Device   string
+	GIDIndex int // -1: the best one
+	Peer     string
+	Port     int
+	CMPort   int
+	Kinds    []string
+	Count    int
+	Size     int
+	MTU      ibv.MTU       // path MTU of rc; 0: the smaller one of both ports
+	Timeout  time.Duration // for each answer
+	PingPong bool          // the peer is a program of rdma-core, such as ibv_rc_pingpong
+	// Leave has another process close descriptors that Linux may take long to close, when this one has ended. With nil,
+	// this one closes them and waits.
+	Leave     func(descriptors ...int) error
 	ownDevice *rdma.Device
 	reached   bool // packets of RoCE come through
 }
@@ -181,11 +184,14 @@ func (r *Result) pair(ctx context.Context, o *Options) error {
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
 	said, err := ask(conn, o, r.Kind, e)
+	if said.Endpoint != nil {
+		r.Other = said.Endpoint.String()
+	}
 	if err != nil {
 		return at("exchange endpoints", address, err)
 	}
 	peer := *said.Endpoint
-	r.Other, r.PKeys, r.PeerPKeys = peer.String(), pkeys(o.ownDevice), said.PKeys
+	r.PKeys, r.PeerPKeys = pkeys(o.ownDevice), said.PKeys
 	if err := e.connect(peer, o.MTU, o.PingPong); err != nil {
 		return at("connect the queue pair", r.Other, err)
 	}

@@ -30,6 +30,12 @@ type Server struct {
 	CMPort   int    // of the connection manager; 0: none
 	PingPong string // the kind that programs of rdma-core are served: RC or UD
 	Said     func(string)
+	// Leave has another process close descriptors when this one has ended: see Options. Run then leaves connections of
+	// the connection manager that are not over.
+	Leave func(descriptors ...int) error
+
+	mu   sync.Mutex
+	left []int // descriptors for Leave
 
 	device *rdma.Device
 	tcp    net.Listener
@@ -54,18 +60,20 @@ func (s *Server) Run(ctx context.Context) (err error) {
 		cancel()
 		_ = s.tcp.Close()
 		all.Wait()
+		if s.Leave != nil {
+			err = errors.Join(err, s.Leave(s.left...))
+		}
 		err = errors.Join(err, s.device.Close())
 	}()
 	stop := context.AfterFunc(ctx, func() { _ = s.tcp.Close() })
 	defer stop()
-	managed := make(chan error, 1)
 	if s.CMPort != 0 {
-		l, err := s.listenManager()
+		listeners, err := s.listenManager()
 		if err != nil {
 			s.Said(fmt.Sprintf("pings by the connection manager are not served: %v", err))
-		} else {
-			defer l.Close()
-			all.Go(func() { managed <- s.serveManager(ctx, l) })
+		}
+		for _, l := range listeners {
+			all.Go(func() { s.serveManager(ctx, l) })
 		}
 	}
 	free := make(chan bool, clients)
@@ -96,9 +104,25 @@ func (s *Server) one(ctx context.Context, conn net.Conn) {
 	if err != nil && ctx.Err() == nil {
 		s.Said(fmt.Sprintf("%v: %v", conn.RemoteAddr(), err))
 		_ = conn.SetDeadline(time.Now().Add(idleTime))
-		_ = say(conn, message{Error: err.Error()})
+		m := message{Error: err.Error()}
+		if apart := new(unconnected); errors.As(err, &apart) {
+			m.Endpoint = &apart.own
+		}
+		_ = say(conn, m)
 	}
 }
+
+// unconnected says why an end could not be connected to its peer's, who may know better when it knows this end.
+type unconnected struct {
+	own, peer rdma.Endpoint
+	err       error
+}
+
+func (u *unconnected) Error() string {
+	return fmt.Sprintf("connecting the queue pair to %v: %v", u.peer, u.err)
+}
+
+func (u *unconnected) Unwrap() error { return u.err }
 
 // answer meets a client and serves it. A client of ours begins with a line of JSON.
 func (s *Server) answer(ctx context.Context, gone func(), conn net.Conn) error {
@@ -124,7 +148,7 @@ func (s *Server) answer(ctx context.Context, gone func(), conn net.Conn) error {
 	}
 	defer e.Close()
 	if err := e.connect(*m.Endpoint, 0, false); err != nil {
-		return fmt.Errorf("connecting the queue pair to %v: %w", m.Endpoint, err)
+		return &unconnected{e.own, *m.Endpoint, err}
 	}
 	if err := say(conn, message{Endpoint: &e.own, PKeys: pkeys(s.device)}); err != nil {
 		return err

@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package ticks
+
+// source is what Linux calls the counter.
+const source = "tsc"
+
+// count reads the time stamp counter.
+//
+//go:noescape
+func count() int64

@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package ticks
+
+// source is what Linux calls the counter.
+const source = "arch_sys_counter"
+
+// count reads the virtual counter.
+//
+//go:noescape
+func count() int64
