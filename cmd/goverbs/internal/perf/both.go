@@ -31,9 +31,20 @@ func (t *test) both(size int) (*Row, error) {
 	if err != nil {
 		return row, err
 	}
-	theirs, err := tell(t.l, o.client(), row.outcome())
-	row.add(theirs.rate * 1e6)
-	return row, err
+	return row, row.withPeers(t.l, o.client())
+}
+
+// withPeers tells the peer what this end measured, and adds what the peer did.
+func (r *Row) withPeers(l link, client bool) error {
+	theirs, err := tell(l, client, r.outcome())
+	if err != nil {
+		return err
+	}
+	if !(theirs.rate >= 0 && theirs.rate < 1e12) { // also what is no number
+		return fmt.Errorf("the peer says that it had %v million messages a second", theirs.rate)
+	}
+	r.add(theirs.rate * 1e6)
+	return nil
 }
 
 // lost is how long both ends wait for what the other one has sent.

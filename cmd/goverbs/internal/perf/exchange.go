@@ -150,6 +150,10 @@ const version = "6.06"
 // oldest is the version of perftest that speaks it, too.
 const oldest = 5.70
 
+// maxPage is the largest page of any system that perftest runs on, and more than any cache line: both ends make room
+// for one of the peer's.
+const maxPage = 1 << 20
+
 // terms are what two ends agree on before their queue pairs.
 type terms struct {
 	version string
@@ -177,7 +181,7 @@ func agree(l link, o *Options, mtu ibv.MTU) (t terms, err error) {
 			return t, fmt.Errorf("exchange of sizes: %w", err)
 		}
 		n := binary.BigEndian.Uint32(theirs)
-		if n > maxSize {
+		if n > maxPage {
 			return t, fmt.Errorf("the peer says that its pages or cache lines have %d bytes", n)
 		}
 		sizes[i] = max(sizes[i], int(n))

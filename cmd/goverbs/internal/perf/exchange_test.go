@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"strings"
 	"testing"
@@ -91,6 +92,8 @@ func TestAgree(t *testing.T) {
 	six := "6.24\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00"
 	_, err = meet(says(six, "\xff\xff\xff\xff"))
 	assert.ErrorContains(t, err, "pages or cache lines have 4294967295 bytes")
+	_, err = meet(says(six, "\x00\x10\x00\x01"))
+	assert.ErrorContains(t, err, "1048577 bytes", "so much memory would be taken for it")
 	_, err = meet(says(six))
 	assert.ErrorContains(t, err, "the peer closed the connection")
 	got, err = meet(says(six, "\x00\x01\x00\x00", "\x00\x00\x00\x80", "9\x00"))
@@ -131,5 +134,37 @@ func TestPeerEnds(t *testing.T) {
 			}
 			assert.Less(t, time.Since(began), 20*time.Second)
 		})
+	}
+}
+
+// TestSilentPeer: a peer that connects and says nothing keeps a server for a while only.
+func TestSilentPeer(t *testing.T) {
+	before := introduction
+	introduction = 200 * time.Millisecond
+	defer func() { introduction = before }()
+	server, _ := endsOf(t, Options{Verb: "send", Iterations: 10}, "64")
+	server.Waiting = func(string) {
+		go func() {
+			c, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", server.Port))
+			if assert.NoError(t, err) {
+				t.Cleanup(func() { c.Close() })
+			}
+		}()
+	}
+	_, err := Run(t.Context(), server)
+	assert.ErrorIs(t, err, errSilent)
+}
+
+// TestRatesThatAreNone: a peer's rate that is no number is not printed as one.
+func TestRatesThatAreNone(t *testing.T) {
+	for _, rate := range []float64{math.NaN(), math.Inf(1), -1} {
+		a, b := net.Pipe()
+		ends := [2]link{overTCP(t.Context(), func(error) {}, a), overTCP(t.Context(), func(error) {}, b)}
+		go func() { _, _ = tell(ends[1], false, outcome{rate: rate}) }()
+		row := &Row{}
+		assert.ErrorContains(t, row.withPeers(ends[0], true), "million messages a second")
+		assert.Zero(t, row.Mps)
+		a.Close()
+		b.Close()
 	}
 }

@@ -3,6 +3,7 @@
 package perf
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -43,6 +44,7 @@ type rig struct {
 	ends    []*end
 	wcs     []ibv.WC
 	undo    []func() error
+	end     context.CancelCauseFunc // ends the test
 }
 
 // end is a queue pair, its work requests, and what its peer said of itself.

@@ -22,6 +22,7 @@ func Run(ctx context.Context, o *Options) (report *Report, err error) {
 	}
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
+	r.end = end
 	l, err := r.meet(ctx, end)
 	if err != nil {
 		return nil, errors.Join(err, r.Close())
@@ -34,9 +35,16 @@ func Run(ctx context.Context, o *Options) (report *Report, err error) {
 	return report, err
 }
 
+// introduction is how long a peer may take to say what it is. A test may take any time.
+var introduction = 30 * time.Second
+
+var errSilent = errors.New("somebody connected, and does not say what it is: it is neither perftest nor goverbs perf")
+
 func (r *rig) run(ctx context.Context, l link) (*Report, error) {
 	o := r.o
+	late := time.AfterFunc(introduction, func() { r.end(errSilent) })
 	t, err := agree(l, o, r.mtu)
+	late.Stop()
 	if err != nil {
 		return nil, err
 	}

@@ -53,6 +53,11 @@ func hear(r io.Reader) (m message, err error) {
 	if m.Error != "" {
 		return m, &answer{m.Error}
 	}
+	for _, key := range m.PKeys {
+		if _, err := strconv.ParseUint(key, 0, 16); err != nil {
+			return m, fmt.Errorf("the peer sent %.40q, which is no P_Key", key)
+		}
+	}
 	if m.Endpoint == nil {
 		return m, fmt.Errorf("the peer sent %.40q, which has no endpoint", line)
 	}

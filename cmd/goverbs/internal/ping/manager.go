@@ -236,21 +236,25 @@ func (s *Server) serveManager(ctx context.Context, l *cm.ID) {
 	var all sync.WaitGroup
 	defer all.Wait()
 	free := make(chan bool, clients)
-	for {
+	for failures := 0; ; {
 		id, _, err := l.GetRequest(ctx)
 		if err != nil {
+			if failures++; ctx.Err() == nil && again(ctx, failures) {
+				continue
+			}
 			if ctx.Err() == nil {
 				s.Said(fmt.Sprintf("pings by the connection manager are no longer served: %v", err))
 			}
 			return
 		}
+		failures = 0
 		free <- true
 		all.Go(func() {
 			defer func() { <-free }()
 			peer := id.PeerAddr()
 			s.Said(fmt.Sprintf("%v: cm", peer))
 			m := &managed{id: id, size: largest / 16}
-			if err := m.serve(ctx); err != nil && ctx.Err() == nil {
+			if err := m.serve(ctx, s.lost()); err != nil && ctx.Err() == nil {
 				s.Said(fmt.Sprintf("%v: %v", peer, err))
 			}
 			s.end(ctx, m)
@@ -269,13 +273,16 @@ func (s *Server) end(ctx context.Context, m *managed) {
 	s.left = append(s.left, m.descriptor())
 }
 
-// serve answers until the peer disconnects.
-func (m *managed) serve(ctx context.Context) error {
+// serve answers until the peer disconnects, or is lost.
+func (m *managed) serve(ctx context.Context, lost time.Duration) error {
 	if err := m.equip(); err != nil {
 		return errors.Join(err, m.id.Reject(nil))
 	}
 	param := cm.DefaultConnParam()
-	if err := m.id.Accept(ctx, &param, nil); err != nil {
+	limited, stop := context.WithTimeout(ctx, lost)
+	err := m.id.Accept(limited, &param, nil)
+	stop()
+	if err != nil {
 		return err
 	}
 	ctx, gone := context.WithCancel(ctx)
@@ -290,7 +297,9 @@ func (m *managed) serve(ctx context.Context) error {
 		}
 		gone()
 	})
-	for {
+	silence := time.AfterFunc(lost, gone)
+	defer silence.Stop()
+	for ; ; silence.Reset(lost) {
 		address, key, size, err := m.hear(ctx)
 		if failed := new(rdma.CompletionError); ctx.Err() != nil ||
 			errors.As(err, &failed) && failed.Status == ibv.WC_WR_FLUSH_ERR { // the peer has disconnected

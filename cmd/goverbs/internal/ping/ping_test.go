@@ -8,12 +8,18 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/generated/rdmacm"
+	"github.com/goverbs/goverbs/rdma"
+	"github.com/goverbs/goverbs/rdma/cm"
+	"github.com/goverbs/goverbs/runtime"
 )
 
 // served starts a server, which ends with the test, and gives options that reach it.
@@ -78,6 +84,9 @@ func TestFailures(t *testing.T) {
 		"nobody listens, of rdma-core": {func(o *Options) { o.Port, o.PingPong = 1, true }, UD, "meet over TCP",
 			"start ibv_ud_pingpong -g INDEX there"},
 		"another server": {func(o *Options) { o.Port = tcp("SSH-2.0\n") }, RC, "exchange endpoints", ""},
+		"a P_Key for a terminal": {func(o *Options) {
+			o.Port = tcp(`{"endpoint":"qpn=0x1234","pkeys":["\u001b[2J"]}` + "\n")
+		}, RC, "exchange endpoints", ""},
 		"a hostile server": {func(o *Options) { o.Port = tcp(strings.Repeat("{", 20000)) }, RC, "exchange endpoints",
 			""},
 		"no such host": {func(o *Options) { o.Peer = "no.such.host.invalid" }, CM, "find the peer's address",
@@ -147,4 +156,47 @@ func TestHostileClients(t *testing.T) {
 	r, err := Run(t.Context(), o)
 	require.NoError(t, err)
 	assert.Zero(t, r.Failed())
+}
+
+// TestLostClients: clients that fall silent lose their places, so that others are served.
+func TestLostClients(t *testing.T) {
+	s := &Server{Device: "soft@127.79.0.6", GIDIndex: -1, CMPort: 17177, PingPong: RC, Said: func(string) {},
+		Lost: 300 * time.Millisecond}
+	require.NoError(t, s.Listen())
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { ended <- s.Run(ctx) }()
+	defer func() { cancel(); assert.NoError(t, <-ended) }()
+	o := &Options{Device: "soft@127.79.0.7", GIDIndex: -1, Peer: "127.79.0.6", CMPort: s.CMPort, Kinds: Kinds,
+		Port: s.tcp.Addr().(*net.TCPAddr).Port, Count: 1, Size: 64, Timeout: 10 * time.Second}
+	for range clients {
+		c, err := net.Dial("tcp", fmt.Sprintf("127.79.0.6:%d", o.Port))
+		require.NoError(t, err)
+		defer c.Close()
+		_, err = io.WriteString(c, `{"kind":"rc","size":64,"endpoint":"qpn=0x1234 mtu=1024 gid=::ffff:127.79.0.7"}`+"\n")
+		require.NoError(t, err)
+	}
+	for range clients {
+		id, err := cm.CreateIDOn(chosenBackend(t, o.Device), rdmacm.PS_TCP)
+		require.NoError(t, err)
+		defer id.Close()
+		m := &managed{id: id, size: 64}
+		to := netip.AddrPortFrom(netip.MustParseAddr(o.Peer), uint16(o.CMPort))
+		require.NoError(t, id.ResolveAddr(ctx, netip.AddrPort{}, to, time.Second))
+		require.NoError(t, id.ResolveRoute(ctx, time.Second))
+		require.NoError(t, m.equip())
+		param := cm.DefaultConnParam()
+		require.NoError(t, id.Connect(ctx, &param, nil))
+	}
+	r, err := Run(t.Context(), o)
+	require.NoError(t, err)
+	assert.Zero(t, r.Failed(), "%+v", r)
+}
+
+// chosenBackend is that of a device.
+func chosenBackend(t *testing.T, device string) runtime.Backend {
+	d, err := rdma.Open(device)
+	require.NoError(t, err)
+	defer d.Close()
+	return d.Info().Backend
 }

@@ -4,6 +4,7 @@ package ping
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,8 +20,13 @@ import (
 // clients is how many a server has at once.
 const clients = 64
 
-// idleTime is how long a server waits for the next message of a client that has not said it is through.
+// idleTime is how long a server waits for what a client says over TCP, or for the next message of a program of
+// rdma-core, which does not say that it is through.
 const idleTime = 5 * time.Second
+
+// lostTime is how long a server waits for the next message of other clients. There are places for few of them, and one
+// whose host is gone does not say so.
+const lostTime = time.Minute
 
 // Server answers pings of all kinds, many at once.
 type Server struct {
@@ -30,6 +36,7 @@ type Server struct {
 	CMPort   int    // of the connection manager; 0: none
 	PingPong string // the kind that programs of rdma-core are served: RC or UD
 	Said     func(string)
+	Lost     time.Duration // a client that sends nothing for so long has lost its place; 0: a minute
 	// Leave has another process close descriptors when this one has ended: see Options. Run then leaves connections of
 	// the connection manager that are not over.
 	Leave func(descriptors ...int) error
@@ -77,20 +84,36 @@ func (s *Server) Run(ctx context.Context) (err error) {
 		}
 	}
 	free := make(chan bool, clients)
-	for {
+	for failures := 0; ; {
 		conn, err := s.tcp.Accept()
-		if err != nil {
-			if ctx.Err() != nil {
-				return nil
-			}
-			return err
+		if ctx.Err() != nil {
+			return nil
 		}
+		if err != nil {
+			if failures++; !again(ctx, failures) {
+				return err
+			}
+			continue
+		}
+		failures = 0
 		free <- true
 		all.Go(func() {
 			defer func() { <-free }()
 			s.one(ctx, conn)
 		})
 	}
+}
+
+func (s *Server) lost() time.Duration { return cmp.Or(s.Lost, lostTime) }
+
+// again waits a moment after something failed that may go by, such as a lack of descriptors. It is false when that was
+// so many times in a row.
+func again(ctx context.Context, failures int) bool {
+	select {
+	case <-ctx.Done():
+	case <-time.After(100 * time.Millisecond):
+	}
+	return failures < 100
 }
 
 // one serves a client over TCP.
@@ -159,7 +182,7 @@ func (s *Server) answer(ctx context.Context, gone func(), conn net.Conn) error {
 		_, _ = io.Copy(io.Discard, conn)
 		gone()
 	}()
-	return e.serve(ctx, time.Hour)
+	return e.serve(ctx, s.lost())
 }
 
 // answerText serves a program of rdma-core.
