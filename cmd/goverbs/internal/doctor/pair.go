@@ -96,15 +96,21 @@ func (r *Report) troubled(device string) bool {
 // ExaminePair tries what works between this host and a peer, where goverbs serve runs, and adds it to a report. What
 // fails for a problem of this host's device is not said twice.
 func ExaminePair(ctx context.Context, probes Probes, o ping.Options, r *Report) error {
-	o.Kinds, o.Count = ping.Kinds, 3
-	if errors.Is(probes.UDP(ctx, o.Peer), syscall.EPERM) {
-		// This host's firewall drops what it sends. A message of the connection manager's then stays with Soft-RoCE of
-		// Linux 6.1 until the firewall is gone, and breaks that of 6.12: no other one leaves the device any more.
-		o.Kinds = []string{ping.RC, ping.UD}
-	}
+	o.Kinds, o.Count = []string{ping.RC, ping.UD}, 3
 	pings, err := probes.Ping(ctx, &o)
 	if err != nil {
 		return err
+	}
+	if pings.Failed() < len(pings.Results) {
+		// Where nothing of RoCE comes through, the connection manager would tell nothing new, and could do harm: behind
+		// a firewall that drops what its host sends, a message of it stays with Soft-RoCE of Linux 6.1 until the
+		// firewall is gone, and breaks that of 6.12: no other one leaves the device any more.
+		o.Kinds = []string{ping.CM}
+		more, err := probes.Ping(ctx, &o)
+		if err != nil {
+			return err
+		}
+		pings.Results = append(pings.Results, more.Results...)
 	}
 	r.Pair = &Pair{Peer: o.Peer, Pings: pings}
 	r.Checks = append(r.Checks, "pair")

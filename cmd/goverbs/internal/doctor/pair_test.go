@@ -113,7 +113,7 @@ func TestPairFaults(t *testing.T) {
 	require.NoError(t, ExaminePair(t.Context(), own.probes(), ping.Options{Peer: "there"}, r))
 	require.Len(t, r.Findings, 1)
 	assert.Contains(t, r.Findings[0].What, "this host's own")
-	assert.Len(t, r.Pair.Pings.Results, 2, "a message of the connection manager's would break Soft-RoCE of Linux 6.12")
+	assert.Len(t, r.Pair.Pings.Results, 2, "a message of the connection manager would break Soft-RoCE of Linux 6.12")
 	r = &Report{Findings: []Finding{found("namespace.netdev", "rxe0 port 1", "", "eth0", "eth0")}}
 	p := &way{own: end("::ffff:192.0.2.1", 4096), other: end("::ffff:192.0.2.2", 4096), fails: all("ping")}
 	require.NoError(t, ExaminePair(t.Context(), p.probes(), ping.Options{Peer: "there"}, r))
