@@ -12,13 +12,18 @@ import (
 )
 
 type doctorCommand struct {
-	Peer string `arg:"" optional:"" help:"Host where goverbs serve runs: what is between it and this one, too."`
+	Peer *string `arg:"" optional:"" help:"Host where goverbs serve runs: what is between it and this one, too."`
 	pingDefaults
 	Interval time.Duration `short:"i" default:"1s" help:"How long to watch counters."`
 	Timeout  time.Duration `short:"t" default:"5s" help:"How long to wait for an answer of the peer."`
 }
 
 func (c doctorCommand) Run(o output) error {
+	if c.Peer != nil {
+		if err := c.ofPeer(*c.Peer, c.Timeout); err != nil {
+			return err
+		}
+	}
 	ctx, stop := untilInterrupted()
 	defer stop()
 	host, err := doctor.Here(ctx, c.Interval)
@@ -26,8 +31,8 @@ func (c doctorCommand) Run(o output) error {
 		return err
 	}
 	report := doctor.Examine(host)
-	if c.Peer != "" {
-		err := doctor.ExaminePair(ctx, doctor.Real, ping.Options{Device: c.Device, GIDIndex: c.GIDIndex, Peer: c.Peer,
+	if c.Peer != nil {
+		err := doctor.ExaminePair(ctx, doctor.Real, ping.Options{Device: c.Device, GIDIndex: c.GIDIndex, Peer: *c.Peer,
 			Port: c.Port, CMPort: c.CMPort, Size: 64, Timeout: c.Timeout,
 			Leave: leave.Descriptors}, report)
 		if err != nil {

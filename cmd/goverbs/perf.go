@@ -3,10 +3,8 @@
 package main
 
 import (
-	"context"
+	"errors"
 	"fmt"
-	"os"
-	"os/signal"
 	"time"
 
 	"github.com/goverbs/goverbs/cmd/goverbs/internal/perf"
@@ -66,21 +64,18 @@ func (c perfCommand) Run(o output) error {
 	if err := options.Complete(c.Size); err != nil {
 		return err
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	ctx, stop := untilInterrupted()
 	defer stop()
 	report, err := perf.Run(ctx, options)
 	if err != nil {
 		return err
 	}
+	err = o.print(report) // first: a file that cannot be written takes away nothing
 	if c.HDR != "" && len(report.Rows) > 0 {
-		if err := report.SaveHistograms(c.HDR); err != nil {
-			return err
-		}
+		err = errors.Join(err, report.SaveHistograms(c.HDR))
 	}
 	if c.HTML != "" {
-		if err := report.SaveWebPage(c.HTML); err != nil {
-			return err
-		}
+		err = errors.Join(err, report.SaveWebPage(c.HTML))
 	}
-	return o.print(report)
+	return err
 }

@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -23,6 +24,28 @@ type pingDefaults struct {
 	CMPort   int    `name:"cm-port" default:"7174" help:"Port of the connection manager."`
 }
 
+// inRange says which number cannot be meant. The connection manager's port may be 0 at a server alone: none.
+func (d pingDefaults) inRange(leastCM int) error {
+	switch {
+	case d.Port < 1 || d.Port > 65535:
+		return fmt.Errorf("a TCP port is from 1 to 65535, not %d: see -p", d.Port)
+	case d.CMPort < leastCM || d.CMPort > 65535:
+		return fmt.Errorf("a port of the connection manager is from %d to 65535, not %d: see --cm-port", leastCM, d.CMPort)
+	}
+	return nil
+}
+
+// ofPeer says which option about a peer cannot be meant.
+func (d pingDefaults) ofPeer(peer string, timeout time.Duration) error {
+	switch {
+	case peer == "":
+		return errors.New("the peer has no name: give its address, or its host's name")
+	case timeout <= 0:
+		return fmt.Errorf("an answer takes more than %v: see -t", timeout)
+	}
+	return d.inRange(1)
+}
+
 type pingCommand struct {
 	Peer string `arg:"" help:"Host where goverbs serve runs; or a program of rdma-core, see --pingpong and --kind cm."`
 	pingDefaults
@@ -34,6 +57,12 @@ type pingCommand struct {
 }
 
 func (c pingCommand) Run(o output) error {
+	if err := c.ofPeer(c.Peer, c.Timeout); err != nil {
+		return err
+	}
+	if c.Count < 1 {
+		return fmt.Errorf("%d messages tell nothing: see -n", c.Count)
+	}
 	ctx, stop := untilInterrupted()
 	defer stop()
 	if c.PingPong && len(c.Kind) == len(ping.Kinds) {
@@ -60,6 +89,9 @@ type serveCommand struct {
 }
 
 func (c serveCommand) Run(o output) error {
+	if err := c.inRange(0); err != nil {
+		return err
+	}
 	ctx, stop := untilInterrupted()
 	defer stop()
 	s := &ping.Server{Device: c.Device, GIDIndex: c.GIDIndex, Port: c.Port, CMPort: c.CMPort, PingPong: c.PingPong,

@@ -74,6 +74,8 @@ func (o *Options) Complete(size string) error {
 		return fmt.Errorf("UD has no %s: measure send, or RC", o.Verb)
 	case o.Connection == "UC" && (o.Verb == "read" || o.Verb == "atomic"):
 		return fmt.Errorf("UC has no %s: measure send or write, or RC", o.Verb)
+	case o.Duration < 0:
+		return fmt.Errorf("a test of %v cannot end", o.Duration)
 	case o.Duration > 0 && o.All:
 		return fmt.Errorf("all sizes and a duration exclude each other: name one size")
 	case o.Manager && o.Connection == "UC":

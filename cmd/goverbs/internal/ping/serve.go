@@ -74,6 +74,9 @@ func (s *Server) Run(ctx context.Context) (err error) {
 	}()
 	stop := context.AfterFunc(ctx, func() { _ = s.tcp.Close() })
 	defer stop()
+	if _, err := ownGID(&Options{GIDIndex: s.GIDIndex, ownDevice: s.device}); err != nil {
+		s.Said(fmt.Sprintf("pings fail until there is such a GID: %v", err))
+	}
 	if s.CMPort != 0 {
 		listeners, err := s.listenManager()
 		if err != nil {
