@@ -30,7 +30,8 @@ func (d pingDefaults) inRange(leastCM int) error {
 	case d.Port < 1 || d.Port > 65535:
 		return fmt.Errorf("a TCP port is from 1 to 65535, not %d: see -p", d.Port)
 	case d.CMPort < leastCM || d.CMPort > 65535:
-		return fmt.Errorf("a port of the connection manager is from %d to 65535, not %d: see --cm-port", leastCM, d.CMPort)
+		return fmt.Errorf("a port of the connection manager is from %d to 65535, not %d: see --cm-port", leastCM,
+			d.CMPort)
 	}
 	return nil
 }

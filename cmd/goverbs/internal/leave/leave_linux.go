@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package leave lets a process end that has descriptors which the kernel may take long to close. Linux 6.1 closes an end
-// of a connection of the connection manager when what it sent has left the host: behind a firewall that drops it, never.
-// A process waits for that even when it is killed; so another one has the descriptors, too, and closes them last.
+// Package leave lets a process end that has descriptors which the kernel may take long to close. Linux 6.1 closes an
+// end of a connection of the connection manager when what it sent has left the host: behind a firewall that drops it,
+// never. A process waits for that even when it is killed; so another one has the descriptors, too, and closes them
+// last.
 package leave
 
 import (

@@ -118,8 +118,10 @@ func mends(f *Failure, o *Options, r *Result) (all []string) {
 	case errors.Is(err, syscall.ETIMEDOUT) || errors.Is(err, context.DeadlineExceeded):
 		add("start %s there; -p and --cm-port are the same at both ends", serves)
 		if !o.reached {
-			all = append(all, lost(r)...)
+			return append(all, lost(r)...)
 		}
+		add("remove Soft-RoCE's device and add it again, at either end, if a firewall may have dropped what its host " +
+			"sent: after that, Linux 6.12 sends nothing of the connection manager. rdma link delete, rdma link add")
 	}
 	return all
 }

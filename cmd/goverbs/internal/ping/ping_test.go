@@ -173,7 +173,8 @@ func TestLostClients(t *testing.T) {
 		c, err := net.Dial("tcp", fmt.Sprintf("127.79.0.6:%d", o.Port))
 		require.NoError(t, err)
 		defer c.Close()
-		_, err = io.WriteString(c, `{"kind":"rc","size":64,"endpoint":"qpn=0x1234 mtu=1024 gid=::ffff:127.79.0.7"}`+"\n")
+		_, err = io.WriteString(c,
+			`{"kind":"rc","size":64,"endpoint":"qpn=0x1234 mtu=1024 gid=::ffff:127.79.0.7"}`+"\n")
 		require.NoError(t, err)
 	}
 	for range clients {

@@ -138,7 +138,7 @@ func (s *Server) one(ctx context.Context, conn net.Conn) {
 	}
 }
 
-// unconnected says why an end could not be connected to its peer's, who may know better when it knows this end.
+// unconnected says why an end could not be connected to its peer's. With the own one, the peer may know better.
 type unconnected struct {
 	own, peer rdma.Endpoint
 	err       error

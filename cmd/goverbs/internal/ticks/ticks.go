@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package ticks takes times in a loop whose turns take a microsecond: it reads the processor's counter, where the kernel
-// trusts that, too, and asks for the time at the beginning and the end alone.
+// Package ticks takes times in a loop whose turns take a microsecond: it reads the processor's counter, where the
+// kernel trusts that, too, and asks for the time at the beginning and the end alone.
 package ticks
 
 import (
@@ -56,8 +56,8 @@ func read() (best reading) {
 	return best
 }
 
-// Durations makes durations of differences of counts; without a Clock, they are nanoseconds. It is for the end: the longer ago the beginning is, the better it
-// knows the counter's pace.
+// Durations makes durations of differences of counts; without a Clock, they are nanoseconds. It is for the end: the
+// longer ago the beginning is, the better it knows the counter's pace.
 func (c *Clock) Durations() func(counts int64) time.Duration {
 	if c == nil || !c.counts {
 		return func(n int64) time.Duration { return time.Duration(n) }
