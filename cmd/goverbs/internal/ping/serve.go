@@ -138,7 +138,7 @@ func (s *Server) one(ctx context.Context, conn net.Conn) {
 	}
 }
 
-// unconnected says why an end could not be connected to its peer's. With the own one, the peer may know better.
+// unconnected says why an end could not be connected to its peer's. With both of them, the peer may know better.
 type unconnected struct {
 	own, peer rdma.Endpoint
 	err       error
