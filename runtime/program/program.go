@@ -6,6 +6,8 @@ package program
 
 import (
 	"fmt"
+	"math"
+	"unsafe"
 
 	"github.com/goverbs/goverbs/runtime"
 )
@@ -41,6 +43,14 @@ const (
 	stepCopy        // *address = *args[0]
 	stepJumpResult  // if the int result is not 0, go on at target
 	stepJumpMemory  // if the uint32 at address is not 0, go on at target
+	stepRequest     // *(args[0] + target) = args[4], 8 bytes; 4 bytes after it = args[5]; result = address(args[:4]...)
+)
+
+// Indices for [Program.SetArg] of a request.
+const (
+	RequestID = 4 + iota
+	RequestFlags
+	maxRequestArgs = 3
 )
 
 // MaxArgs is the largest number of arguments of a call in a program.
@@ -78,6 +88,20 @@ func (p *Program) Call(fn uintptr, args ...uint64) Step {
 	copy(s.args[:], args)
 	p.software = p.software || runtime.BackendOf(fn) != nil
 	return p.add(s)
+}
+
+// Request appends what begins a work request, in one step: stores of its wr_id and wr_flags, which lie beside each
+// other in an object from offset on, and a call of the C function at fn with the object and arguments. It says false,
+// and appends nothing, where the arguments are more than a step has room for.
+func (p *Program) Request(fn, object, offset uintptr, id uint64, flags uint32, args ...uint64) (Step, bool) {
+	if len(args) > maxRequestArgs || offset > math.MaxUint16 {
+		return 0, false
+	}
+	s := step{op: stepRequest, target: uint16(offset), address: fn}
+	s.args[0], s.args[RequestID], s.args[RequestFlags] = uint64(object), id, uint64(flags)
+	copy(s.args[1:], args)
+	p.software = p.software || runtime.BackendOf(fn) != nil
+	return p.add(s), true
 }
 
 // Store appends a store of the low width bytes (1, 2, 4 or 8) of value.
@@ -142,6 +166,23 @@ func (p *Program) Run(w runtime.Way) int32 {
 		return interpret(first, software)
 	}
 	return run(w, first)
+}
+
+// OtherObject is the result of [Function] for a program of another object, none of whose steps it does.
+const OtherObject = math.MinInt32
+
+// Function is the address of the C function for a [runtime.Poster] of programs, or 0 in builds that have none: its
+// chains begin at First, and it does not write Bad.
+func Function() uintptr { return function() }
+
+// First gives the address of a program that [Function] may run: it is complete, and begins with a call whose first
+// argument is an object. It is 0 for others, and where a call goes to a software backend. The address is good until
+// something is appended, and does not keep the program.
+func (p *Program) First() uintptr {
+	if p.software || p.open != 0 || len(p.steps) == 0 || p.steps[0].op != stepCall {
+		return 0
+	}
+	return uintptr(unsafe.Pointer(&p.steps[0]))
 }
 
 // RunOn runs the program on a private stack.

@@ -11,6 +11,22 @@ TEXT ·address(SB), NOSPLIT, $0-8
 	MOVQ	AX, ret+0(FP)
 	RET
 
+// func function() uintptr
+TEXT ·function(SB), NOSPLIT, $0-8
+	LEAQ	post<>(SB), AX
+	MOVQ	AX, ret+0(FP)
+	RET
+
+// post runs the program at SI, unless the object at DI is not that of its first call.
+TEXT post<>(SB), NOSPLIT|NOFRAME, $0
+	CMPQ	DI, step_args(SI)
+	JNE	other
+	MOVQ	SI, DI
+	JMP	thunk<>(SB)
+other:
+	MOVL	$const_OtherObject, AX
+	RET
+
 // thunk runs the steps of a program at DI, 64 bytes each, until it meets stepEnd. It is called as a C function is, on a C stack. AX is
 // the result of the last call.
 TEXT thunk<>(SB), NOSPLIT|NOFRAME, $0
@@ -22,9 +38,40 @@ TEXT thunk<>(SB), NOSPLIT|NOFRAME, $0
 	XORL	R13, R13	// last result
 next:
 	MOVL	step_op(BX), AX
+	CMPL	AX, $const_stepRequest
+	JEQ	stepRequest
 	CMPL	AX, $const_stepCall
-	JEQ	stepCall
 	JB	end
+	JNE	other
+stepCall:
+	MOVQ	step_args(BX), DI
+	MOVQ	(step_args+8)(BX), SI
+	MOVQ	(step_args+16)(BX), DX
+	MOVQ	(step_args+24)(BX), CX
+	MOVQ	(step_args+32)(BX), R8
+	MOVQ	(step_args+40)(BX), R9
+	CALL	step_address(BX)
+	MOVQ	AX, R13
+	ADDQ	$step__size, BX
+	CMPL	step_op(BX), $const_stepRequest
+	JNE	next
+stepRequest:
+	MOVQ	step_args(BX), DI
+	MOVWLZX	step_target(BX), DX
+	MOVQ	(step_args+32)(BX), AX
+	MOVL	(step_args+40)(BX), CX
+	MOVQ	AX, (DI)(DX*1)
+	MOVL	CX, 8(DI)(DX*1)
+	MOVQ	(step_args+8)(BX), SI
+	MOVQ	(step_args+16)(BX), DX
+	MOVQ	(step_args+24)(BX), CX
+	CALL	step_address(BX)
+	MOVQ	AX, R13
+	ADDQ	$step__size, BX
+	CMPL	step_op(BX), $const_stepCall // the data of the request
+	JEQ	stepCall
+	JMP	next
+other:
 	MOVQ	step_address(BX), DX
 	CMPL	AX, $const_stepStoreResult
 	JB	stepStore
@@ -37,17 +84,6 @@ next:
 advance:
 	ADDQ	$step__size, BX
 	JMP	next
-stepCall:
-	MOVQ	step_args(BX), DI
-	MOVQ	(step_args+8)(BX), SI
-	MOVQ	(step_args+16)(BX), DX
-	MOVQ	(step_args+24)(BX), CX
-	MOVQ	(step_args+32)(BX), R8
-	MOVQ	(step_args+40)(BX), R9
-	MOVQ	step_address(BX), AX
-	CALL	AX
-	MOVQ	AX, R13
-	JMP	advance
 stepStore:
 	MOVQ	step_args(BX), AX
 	JMP	store

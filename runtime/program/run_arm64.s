@@ -11,6 +11,23 @@ TEXT ·address(SB), NOSPLIT, $0-8
 	MOVD	R0, ret+0(FP)
 	RET
 
+// func function() uintptr
+TEXT ·function(SB), NOSPLIT, $0-8
+	MOVD	$post<>(SB), R0
+	MOVD	R0, ret+0(FP)
+	RET
+
+// post runs the program at R1, unless the object at R0 is not that of its first call.
+TEXT post<>(SB), NOSPLIT|NOFRAME, $0
+	MOVD	step_args(R1), R9
+	CMP	R0, R9
+	BNE	other
+	MOVD	R1, R0
+	JMP	thunk<>(SB)
+other:
+	MOVW	$const_OtherObject, R0
+	RET
+
 // thunk runs the steps of a program at R0, 64 bytes each, until it meets stepEnd.
 TEXT thunk<>(SB), NOSPLIT|NOFRAME, $0
 	SUB	$48, RSP
@@ -24,6 +41,8 @@ TEXT thunk<>(SB), NOSPLIT|NOFRAME, $0
 next:
 	MOVWU	step_op(R19), R9
 	MOVD	step_address(R19), R10
+	CMPW	$const_stepRequest, R9
+	BEQ	stepRequest
 	CMPW	$const_stepCall, R9
 	BEQ	stepCall
 	BLO	end
@@ -42,6 +61,17 @@ stepCall:
 	LDP	step_args(R19), (R0, R1)
 	LDP	(step_args+16)(R19), (R2, R3)
 	LDP	(step_args+32)(R19), (R4, R5)
+	BL	(R10)
+	MOVD	R0, R21
+	JMP	advance
+stepRequest:
+	LDP	step_args(R19), (R0, R1)
+	LDP	(step_args+16)(R19), (R2, R3)
+	LDP	(step_args+32)(R19), (R11, R12)
+	MOVHU	step_target(R19), R13
+	ADD	R0, R13, R13
+	MOVD	R11, (R13)
+	MOVW	R12, 8(R13)
 	BL	(R10)
 	MOVD	R0, R21
 	JMP	advance

@@ -20,6 +20,7 @@ type handle struct {
 	poster runtime.Poster
 	q      *queue
 	path   Path
+	other  *runtime.Stack // of another poster of the handle, whose owner is the first one's; or nil
 	closed bool
 }
 
@@ -63,7 +64,9 @@ func (x *handle) own() error {
 		return errClosed
 	}
 	if stack := x.stack(); stack != nil {
-		stack.Own()
+		if stack.Own(); x.other != nil {
+			x.other.Own()
+		}
 	}
 	return nil
 }
@@ -103,7 +106,9 @@ func (x *handle) post(b *batch, from, to int) (posted int, err error) {
 // Release lets another goroutine own the handle. Only the owner may say so.
 func (x *handle) Release() {
 	if stack := x.stack(); stack != nil {
-		stack.Release()
+		if stack.Release(); x.other != nil {
+			x.other.Release()
+		}
 	}
 }
 
@@ -116,6 +121,9 @@ func (x *handle) Close() error {
 	x.q.mu.Lock()
 	x.q.refuseNow(nil)
 	x.q.mu.Unlock()
+	if x.other != nil {
+		x.other.Close()
+	}
 	if stack := x.stack(); stack != nil {
 		return stack.Close()
 	}

@@ -8,13 +8,17 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma/internal/provider"
 	"github.com/goverbs/goverbs/runtime"
+	"github.com/goverbs/goverbs/runtime/program"
 )
 
 // SendQueue posts to the send queue of a queue pair. Any number of goroutines may use it at once, each with its own
 // batch.
 //
 // Man: ibv_post_send(3)
-type SendQueue struct{ queue }
+type SendQueue struct {
+	queue
+	programs runtime.Poster
+}
 
 // NewSendQueue is the send queue of a queue pair, which has to outlive it. The slot is read now: providers fill in the
 // functions of a context when they open it, and never change them.
@@ -28,6 +32,7 @@ func NewSendQueue(qp *ibv.QP, o QueueOptions) (*SendQueue, error) {
 		&o); err != nil {
 		return nil, err
 	}
+	q.programs.Bind(program.Function(), q.object, q.callsC() && program.Function() != 0, (*programs)(q))
 	if o.Unchecked {
 		return q, nil
 	}
@@ -127,6 +132,9 @@ func (q *SendQueue) Exclusive() (*ExclusiveSendQueue, error) {
 	if err := x.lend(&q.queue); err != nil {
 		return nil, err
 	}
+	direct := x.stack() != nil && q.capacity == 0 && program.Function() != 0
+	x.programs.Bind(program.Function(), q.object, direct, (*ownPrograms)(x))
+	x.other = &x.programs.Stack
 	return x, nil
 }
 
@@ -135,7 +143,8 @@ func (q *SendQueue) Exclusive() (*ExclusiveSendQueue, error) {
 // runtime.PrivateStacks says no, nothing detects another goroutine, and what it does is a data race.
 type ExclusiveSendQueue struct {
 	handle
-	send *SendQueue
+	send     *SendQueue
+	programs runtime.Poster
 }
 
 // Post is [SendQueue.Post].

@@ -10,12 +10,45 @@ import (
 	"github.com/goverbs/goverbs/rdma/internal/trace"
 	"github.com/goverbs/goverbs/rdma/internal/verberr"
 	"github.com/goverbs/goverbs/runtime"
+	"github.com/goverbs/goverbs/runtime/program"
 )
 
 // PostProgram posts all requests of the program in one call: all of them, or none and an error. The program must be for
 // the queue's queue pair.
+//
+// A program that was posted once is known to fit. From then on it goes to C by a few assembly instructions where
+// nothing wants to see the post, and else by the checks that a list gets.
 func (q *SendQueue) PostProgram(p *WRProgram) error {
+	if !q.locked {
+		return q.programs.Post(&p.chain)
+	}
 	q.mu.Lock()
+	if q.short && q.shortProgram(p) {
+		q.mu.Unlock()
+		return nil
+	}
+	if !q.plain || !q.fits(p) {
+		return q.unusualProgram(p)
+	}
+	var m mark
+	if q.checks != nil {
+		var ok bool
+		if !q.checks.inState(q.qp) {
+			return q.unusualProgram(p)
+		} else if m, ok = q.takeUsual(p); !ok {
+			return q.unusualProgram(p)
+		}
+	}
+	if r := q.programs.Call(&p.chain); r != 0 {
+		defer q.mu.Unlock()
+		return q.programFailed(p, m, r)
+	}
+	q.mu.Unlock()
+	return nil
+}
+
+// unusualProgram is the rest of PostProgram. The caller holds slots.mu; unusualProgram releases it.
+func (q *SendQueue) unusualProgram(p *WRProgram) error {
 	defer q.mu.Unlock()
 	if q.refusal != nil {
 		return q.refusal
@@ -23,16 +56,61 @@ func (q *SendQueue) PostProgram(p *WRProgram) error {
 	return q.postProgram(q.path, p)
 }
 
+// programs is a queue as the poster of its programs knows it.
+type programs SendQueue
+
+func (p *programs) PostUnusual(c *runtime.Chain) error {
+	q := (*SendQueue)(p)
+	q.mu.Lock()
+	return q.unusualProgram(programOf(c))
+}
+
+func (p *programs) PostFailed(c *runtime.Chain, result int32) error {
+	if result == program.OtherObject {
+		return p.PostUnusual(c) // which says so
+	}
+	return (*SendQueue)(p).noneTaken(programOf(c), result)
+}
+
 // PostProgram is [SendQueue.PostProgram].
-func (x *ExclusiveSendQueue) PostProgram(p *WRProgram) error {
+func (x *ExclusiveSendQueue) PostProgram(p *WRProgram) error { return x.programs.PostOwned(&p.chain) }
+
+// ownPrograms is an exclusive handle as the poster of its programs knows it.
+type ownPrograms ExclusiveSendQueue
+
+func (p *ownPrograms) PostUnusual(c *runtime.Chain) error {
+	x := (*ExclusiveSendQueue)(p)
 	if err := x.own(); err != nil {
 		return err
 	}
 	// It needs no lock: the queue takes nothing but by the handle.
-	return x.send.postProgram(x.path, p)
+	return x.send.postProgram(x.path, programOf(c))
+}
+
+func (p *ownPrograms) PostFailed(c *runtime.Chain, result int32) error {
+	if result == program.OtherObject {
+		return p.PostUnusual(c)
+	}
+	return p.send.noneTaken(programOf(c), result)
 }
 
 var errProgramEmpty = invalid("the program is empty, so there is nothing to post, and no completion will come")
+
+// fits says whether the program was posted before, and is for the queue.
+func (q *SendQueue) fits(p *WRProgram) bool {
+	return p.chain.Len == p.chain.Closed && q.qp == &p.qp.QPBase
+}
+
+// takeUsual takes slots for a program of the usual kind as for a list, or says that it is not.
+func (q *SendQueue) takeUsual(p *WRProgram) (m mark, ok bool) {
+	switch {
+	case !p.usual:
+		return m, false
+	case len(p.wrs) == 1:
+		return q.takeOne(&p.wrs[0])
+	}
+	return q.takeAlike(p.wrs, q.checks)
+}
 
 // postProgram is PostProgram for all kinds of callers. The caller holds slots.mu, or has the exclusive handle.
 func (q *SendQueue) postProgram(path Path, p *WRProgram) error {
@@ -47,11 +125,22 @@ func (q *SendQueue) postProgram(path Path, p *WRProgram) error {
 	if r == 0 {
 		return nil
 	}
+	return q.programFailed(p, m, r)
+}
+
+// programFailed is the error of a program that C did not take, whose slots it gives back. The caller holds slots.mu, or
+// has the exclusive handle.
+func (q *SendQueue) programFailed(p *WRProgram, m mark, result int32) error {
 	if q.checks != nil {
 		q.undo(m, 0)
 	}
+	return q.noneTaken(p, result)
+}
+
+// noneTaken is the error of a program that C did not take.
+func (q *SendQueue) noneTaken(p *WRProgram, result int32) error {
 	return &PostError{Verb: "ibv_wr_complete", QPNum: q.qp.QPNum, QPType: q.qp.QPType, WRID: p.wrs[0].WRID,
-		Errno: errnoOf(r), Reason: "none of the requests was posted"}
+		Errno: errnoOf(result), Reason: "none of the requests was posted"}
 }
 
 // takeProgram checks a program, and takes slots for its requests. The runner is nil where it is posted as a list.
@@ -77,19 +166,25 @@ func (q *SendQueue) takeProgram(path Path, p *WRProgram) (runner datapath.Runner
 	if !runs {
 		runner = nil
 	}
+	if !q.fits(p) {
+		p.ready()
+	}
 	if q.checks == nil {
 		return runner, m, nil
 	}
 	if !q.checks.inState(q.qp) {
 		return nil, m, p.refused(0, einval, stateReason(q.qp.State, ibv.WorkQueueSend))
 	}
+	m, ok := q.takeUsual(p)
+	if ok {
+		return runner, m, nil
+	}
 	for i, size := range p.sizes {
 		if reason := q.checks.sizeReason(p.wrs[i].Opcode, p.wrs[i].SendFlags, size); reason != "" {
 			return nil, m, p.refused(i, einval, reason)
 		}
 	}
-	m, ok := q.takeSend(p.wrs, nil)
-	if !ok {
+	if m, ok = q.takeSend(p.wrs, nil); !ok {
 		return nil, m, p.refused(0, enomem, q.reason(len(p.wrs)))
 	}
 	return runner, m, nil
@@ -112,20 +207,20 @@ func (q *SendQueue) recordedProgram(err error) error {
 
 // postList posts the program as a list by a path. The caller holds slots.mu, or has the exclusive handle.
 func (q *SendQueue) postList(path Path, p *WRProgram, m mark) error {
-	for i := range p.wrs {
-		w := &p.wrs[i]
-		if p.sizes[i].inline {
-			w.SendFlags |= ibv.SEND_INLINE
-		}
-		if w.Next = 0; i+1 < len(p.wrs) {
-			w.Next = ibv.PtrTo(&p.wrs[i+1])
-		}
+	if !p.usual {
+		p.inlined()
 	}
 	p.bad = 0
 	r := path.PostSend(q.qp, &p.wrs[0], &p.bad)
 	if r == 0 {
 		return nil
 	}
+	return q.listFailed(p, m, r)
+}
+
+// listFailed is the error of a list that a path did not take, or not whole. The caller holds slots.mu, or has the
+// exclusive handle.
+func (q *SendQueue) listFailed(p *WRProgram, m mark, r int32) error {
 	e := &PostError{Verb: "ibv_wr_complete", QPNum: q.qp.QPNum, QPType: q.qp.QPType, Index: -1, Errno: errnoOf(r)}
 	const size = unsafe.Sizeof(ibv.SendWR{})
 	at := uintptr(p.bad) - uintptr(unsafe.Pointer(&p.wrs[0]))

@@ -29,6 +29,9 @@ import (
 //
 // Man: ibv_wr_post(3)
 type WRProgram struct {
+	// chain is the program as a poster takes it, the first member. It is closed while the program is known to fit.
+	chain   runtime.Chain
+	usual   bool // each request has one entry and no address: the checks of a list suffice
 	qp      *ibv.QPEx
 	program program.Program
 	closed  bool          // ibv_wr_complete was appended
@@ -56,6 +59,7 @@ func (p *WRProgram) Reset() {
 	p.program.Reset()
 	p.wrs, p.sizes, p.data, p.keep, p.closed, p.set = p.wrs[:0], p.sizes[:0], nil, nil, false, 0
 	p.err, p.unable, p.unlisted = nil, nil, nil
+	p.unfit()
 	p.step(p.qp.WRStart, "ibv_wr_start")
 }
 
@@ -72,8 +76,43 @@ func (p *WRProgram) Err() error {
 }
 
 func (p *WRProgram) fail(err error) {
+	p.unfit()
 	if p.err == nil {
 		p.err = err
+	}
+}
+
+// programOf is the program that a chain is the first member of.
+func programOf(c *runtime.Chain) *WRProgram { return (*WRProgram)(unsafe.Pointer(c)) }
+
+var _ = [1]byte{}[unsafe.Offsetof(WRProgram{}.chain)]
+
+// unfit has the next post look at the whole program.
+func (p *WRProgram) unfit() { p.chain.Closed = nowhere }
+
+// ready links the work requests to a list, and closes the chain if the program can run, which fits.
+func (p *WRProgram) ready() {
+	p.usual = !takesAddresses(p.qp.QPBase.QPType)
+	for i := range p.wrs {
+		w, size := &p.wrs[i], &p.sizes[i]
+		if w.Next = 0; i+1 < len(p.wrs) {
+			w.Next = ibv.PtrTo(&p.wrs[i+1])
+		}
+		p.usual = p.usual && size.sges == 1 // inline data is none
+	}
+	if p.chain.Len = len(p.wrs); p.unable != nil {
+		return
+	}
+	p.chain.First, p.chain.Bad = p.program.First(), (*uintptr)(&p.bad) // which C does not write
+	p.chain.Closed = p.chain.Len
+}
+
+// inlined gives the work requests the flag of inline data, which a program's setter says.
+func (p *WRProgram) inlined() {
+	for i, size := range p.sizes {
+		if size.inline {
+			p.wrs[i].SendFlags |= ibv.SEND_INLINE
+		}
 	}
 }
 
@@ -92,6 +131,7 @@ func (p *WRProgram) step(fn ibv.FuncPtr, name string, args ...uint64) program.St
 func (p *WRProgram) restep(s program.Step, fn ibv.FuncPtr, name string, args ...uint64) {
 	if err := missing(fn, name, "the queue pair"); err != nil && p.unable == nil {
 		p.unable = err
+		p.unfit()
 	}
 	if p.unable == nil {
 		p.program.SetCall(s, uintptr(fn), append([]uint64{uint64(uintptr(unsafe.Pointer(p.qp)))}, args...)...)
@@ -105,9 +145,7 @@ func (p *WRProgram) add(op ibv.WROpcode, id uint64, fn ibv.FuncPtr, args ...uint
 	qpt := p.qp.QPBase.QPType
 	rule := ibv.WRBuilder(op)
 	r := WRRequest{p: p, index: len(p.wrs)}
-	r.id = p.program.Store(uintptr(unsafe.Pointer(&p.qp.WRID)), 8, id)
-	r.flags = p.program.Store(uintptr(unsafe.Pointer(&p.qp.WRFlags)), 4, 0)
-	r.call = p.step(fn, rule.Builder, args...)
+	r.begin(fn, rule.Builder, id, args)
 	p.wrs = append(p.wrs, ibv.SendWR{WRID: id, Opcode: op})
 	p.sizes = append(p.sizes, wrSize{})
 	p.data = append(p.data, wrData{})

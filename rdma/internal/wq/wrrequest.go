@@ -20,10 +20,38 @@ type wrSize struct {
 
 // WRRequest is a request in a [WRProgram]. It is valid until Reset.
 type WRRequest struct {
-	p               *WRProgram
-	index           int
-	id, flags, call program.Step
-	value           *[8]byte // of an atomic write
+	p         *WRProgram
+	index     int
+	id, flags argument
+	call      program.Step
+	value     *[8]byte // of an atomic write
+}
+
+// argument is a place in a program whose value can change.
+type argument struct {
+	step program.Step
+	i    int
+}
+
+func (p *WRProgram) change(a argument, value uint64) { p.program.SetArg(a.step, a.i, value) }
+
+// wr_id and wr_flags have to lie beside each other for a step that sets both.
+const _ = uint(unsafe.Offsetof(ibv.QPEx{}.WRFlags)-unsafe.Offsetof(ibv.QPEx{}.WRID)-8) * ^uint(0)
+
+// begin appends what begins a request: wr_id, wr_flags and the call of a builder, in one step if it can.
+func (r *WRRequest) begin(fn ibv.FuncPtr, name string, id uint64, args []uint64) {
+	p := r.p
+	if fn != 0 && missing(fn, name, "the queue pair") == nil {
+		object := uintptr(unsafe.Pointer(p.qp))
+		at, ok := p.program.Request(uintptr(fn), object, unsafe.Offsetof(p.qp.WRID), id, 0, args...)
+		if ok {
+			r.id, r.flags, r.call = argument{at, program.RequestID}, argument{at, program.RequestFlags}, at
+			return
+		}
+	}
+	r.id = argument{step: p.program.Store(uintptr(unsafe.Pointer(&p.qp.WRID)), 8, id)}
+	r.flags = argument{step: p.program.Store(uintptr(unsafe.Pointer(&p.qp.WRFlags)), 4, 0)}
+	r.call = p.step(fn, name, args...)
 }
 
 // wrData is the data of a request: entries, each of them inline or none.
@@ -169,7 +197,7 @@ func (r WRRequest) XRC(srqn uint32) WRRequest {
 
 // SetID changes wr_id.
 func (r WRRequest) SetID(id uint64) {
-	r.p.program.SetArg(r.id, 0, id)
+	r.p.change(r.id, id)
 	r.p.wrs[r.index].WRID = id
 }
 
@@ -181,14 +209,14 @@ func (r WRRequest) SetFlags(flags ibv.SendFlags) {
 	if p.sizes[r.index].inline {
 		flags &^= ibv.SEND_INLINE // which the setter says
 	}
-	p.program.SetArg(r.flags, 0, uint64(flags))
+	p.change(r.flags, uint64(flags))
 }
 
 // Renew is SetID, SetFlags and SetRemote, in one call: for a request that is posted again and again.
 func (r WRRequest) Renew(id uint64, flags ibv.SendFlags, remote uint64, rkey uint32) {
 	w := &r.p.wrs[r.index]
 	w.WRID = id
-	r.p.program.SetArg(r.id, 0, id)
+	r.p.change(r.id, id)
 	if flags != w.SendFlags {
 		r.SetFlags(flags)
 	}
