@@ -6,5 +6,7 @@ package readiness
 
 import "errors"
 
-// duplicate is for systems whose descriptors Go's netpoller does not take.
+// setNonblock and duplicate are for systems whose descriptors Go's netpoller does not take.
+func setNonblock(int) error { return errors.ErrUnsupported }
+
 func duplicate(int) (int, error) { return -1, errors.ErrUnsupported }

@@ -6,10 +6,7 @@ package readiness
 
 import "golang.org/x/sys/unix"
 
-// duplicate gives a descriptor of the same file, which does not block and is not passed on to other programs.
-func duplicate(fd int) (int, error) {
-	if err := unix.SetNonblock(fd, true); err != nil {
-		return -1, err
-	}
-	return unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
-}
+func setNonblock(fd int) error { return unix.SetNonblock(fd, true) }
+
+// duplicate gives a descriptor of the same file, which is not passed on to other programs.
+func duplicate(fd int) (int, error) { return unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0) }

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"os"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -20,18 +21,25 @@ import (
 type FD struct {
 	Turn chan struct{} // holds a token while a goroutine waits
 
-	file *os.File
-	raw  syscall.RawConn
-	try  func() bool // of the waiting goroutine
+	fd   int // of C
+	name string
+	own  atomic.Pointer[duplicated] // nil before the first wait
+	try  func() bool                // of the waiting goroutine
 	read func(fd uintptr) bool
-	once sync.Once
 
 	signal *wakeup.Signal // replaces the file, or nil
 	poked  chan struct{}  // holds a token if stop has to be called
 	closed chan struct{}
 
-	mu  sync.Mutex
-	tie *tie // to the context of the last wait, or nil
+	mu   sync.Mutex // guards what follows
+	tie  *tie       // to the context of the last wait, or nil
+	over bool       // it is closed
+}
+
+// duplicated is the descriptor on the netpoller.
+type duplicated struct {
+	file *os.File
+	raw  syscall.RawConn
 }
 
 // tie pokes when a context ends.
@@ -40,27 +48,43 @@ type tie struct {
 	stop func() bool
 }
 
-// New makes the descriptor not block, for C too, and duplicates it.
+// New makes the descriptor not block, for C too. The first wait duplicates it: programs that poll never wait, and the
+// netpoller costs a channel more calls of the system than creating it.
 func New(fd int32, name string) (*FD, error) {
+	r := &FD{Turn: make(chan struct{}, 1), fd: int(fd), name: name}
 	if s := wakeup.Of(fd); s != nil {
 		s.SetNonblock()
-		return &FD{signal: s, Turn: make(chan struct{}, 1), poked: make(chan struct{}, 1), closed: make(chan struct{})},
-			nil
-	}
-	own, err := duplicate(int(fd))
-	if err != nil {
-		return nil, err
-	}
-	r := &FD{file: os.NewFile(uintptr(own), name), Turn: make(chan struct{}, 1)}
-	if err = r.file.SetReadDeadline(time.Time{}); err == nil { // fails where the netpoller does not take it
-		r.raw, err = r.file.SyscallConn()
-	}
-	if err != nil {
-		r.file.Close()
-		return nil, err
+		r.signal, r.poked, r.closed = s, make(chan struct{}, 1), make(chan struct{})
+		return r, nil
 	}
 	r.read = func(uintptr) bool { return r.try() }
-	return r, nil
+	return r, setNonblock(r.fd)
+}
+
+// duplicate gives the descriptor on the netpoller. C's is open: the caller keeps its object open.
+func (r *FD) duplicate() (*duplicated, error) {
+	if d := r.own.Load(); d != nil {
+		return d, nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.over {
+		return nil, os.ErrClosed
+	}
+	own, err := duplicate(r.fd)
+	if err != nil {
+		return nil, err
+	}
+	d := &duplicated{file: os.NewFile(uintptr(own), r.name)}
+	if err = d.file.SetReadDeadline(time.Time{}); err == nil { // fails where the netpoller does not take it
+		d.raw, err = d.file.SyscallConn()
+	}
+	if err != nil {
+		d.file.Close()
+		return nil, err
+	}
+	r.own.Store(d)
+	return d, nil
 }
 
 // Wait calls try until it says true, each time the descriptor may have become readable. stop is asked at first and
@@ -70,11 +94,15 @@ func (r *FD) Wait(ctx context.Context, try, stop func() bool) (bool, error) {
 	if r.signal != nil {
 		return r.waitForSignal(ctx, try, stop)
 	}
+	own, err := r.duplicate() // before stop is asked: a poke that finds none has its reason seen there
+	if err != nil {
+		return false, err
+	}
 	r.try = try
 	defer func() { r.try = nil }()
 	for ctx.Err() == nil && !stop() {
 		r.follow(ctx)
-		err := r.raw.Read(r.read)
+		err := own.raw.Read(r.read)
 		if err == nil {
 			return true, nil
 		}
@@ -82,7 +110,7 @@ func (r *FD) Wait(ctx context.Context, try, stop func() bool) (bool, error) {
 			return false, err
 		}
 		// Reset before stop is asked: a poke from here on is seen by the next read, and one before it by stop.
-		if err := r.file.SetReadDeadline(time.Time{}); err != nil {
+		if err := own.file.SetReadDeadline(time.Time{}); err != nil {
 			return false, err
 		}
 	}
@@ -159,7 +187,9 @@ func (r *FD) Forget() {
 // Poke makes the waiting goroutine call stop again.
 func (r *FD) Poke() {
 	if r.signal == nil {
-		r.file.SetReadDeadline(time.Unix(1, 0))
+		if own := r.own.Load(); own != nil {
+			own.file.SetReadDeadline(time.Unix(1, 0))
+		}
 		return
 	}
 	select {
@@ -170,14 +200,17 @@ func (r *FD) Poke() {
 
 // Close ends every Wait, with an error. Closing again does nothing.
 func (r *FD) Close() {
-	r.once.Do(func() {
-		if r.signal != nil {
-			close(r.closed)
-			return
-		}
-		r.mu.Lock()
-		r.untie()
-		r.mu.Unlock()
-		r.file.Close()
-	})
+	r.mu.Lock()
+	was := r.over
+	r.over = true
+	r.untie()
+	r.mu.Unlock()
+	if was {
+		return
+	}
+	if r.signal != nil {
+		close(r.closed)
+	} else if own := r.own.Load(); own != nil {
+		own.file.Close()
+	}
 }

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+//go:build !goverbs_nofd
+
+package rdma
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// TestChannelThatNobodyWaitsFor has one descriptor, C's. The first wait adds that of the netpoller, and Close takes
+// both away. A channel that is closed before cannot be waited for.
+func TestChannelThatNobodyWaitsFor(t *testing.T) {
+	d := openSoft(t)
+	var channels [2]*CompChannel
+	for i := range channels {
+		var err error
+		channels[i], err = d.CreateCompChannel()
+		require.NoError(t, err)
+	}
+	waited, idle := channels[0], channels[1]
+	file := eventfd(t, waited.c.FD)
+	assert.Equal(t, 1, opened(t, file))
+	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancel()
+	_, err := waited.Wait(ctx)
+	assert.ErrorIs(t, err, context.DeadlineExceeded)
+	assert.Equal(t, 2, opened(t, file))
+	for _, ch := range channels {
+		require.NoError(t, ch.Close())
+	}
+	assert.Zero(t, opened(t, file))
+	idle.ready.Poke() // which nobody hears
+	_, err = idle.ready.Wait(t.Context(), func() bool { return true }, never)
+	assert.ErrorIs(t, err, os.ErrClosed)
+}
+
+// eventfd names what a descriptor is of.
+func eventfd(t *testing.T, fd int32) string {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/self/fdinfo/%d", fd))
+	require.NoError(t, err)
+	_, id, found := strings.Cut(string(text), "eventfd-id:")
+	require.True(t, found, "%s", text)
+	id, _, _ = strings.Cut(id, "\n")
+	return id
+}
+
+// opened is how many descriptors are of an eventfd.
+func opened(t *testing.T, id string) (n int) {
+	t.Helper()
+	all, err := filepath.Glob("/proc/self/fdinfo/*")
+	require.NoError(t, err)
+	for _, path := range all {
+		text, _ := os.ReadFile(path) // which may be gone
+		if strings.Contains(string(text), "eventfd-id:"+id+"\n") {
+			n++
+		}
+	}
+	return n
+}
