@@ -16,7 +16,7 @@ import (
 // TestFailure: a request that fails names its reason at both ends, and those behind it are flushed: every failure that
 // the device comes to.
 func TestFailure(t *testing.T) {
-	if !inside(t) {
+	if !insideMLX(t) {
 		return
 	}
 	device := openDevice(t)

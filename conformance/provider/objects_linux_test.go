@@ -22,7 +22,11 @@ import (
 
 func openDevice(t *testing.T) *rdma.Device {
 	t.Helper()
-	device, err := rdma.Open(Device)
+	name := Device
+	if os.Getenv(envInside) == pathMLX4 {
+		name = MLX4.Device
+	}
+	device, err := rdma.Open(name)
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, device.Close()) })
 	if os.Getenv(envInside) == pathGo {
@@ -45,11 +49,8 @@ func pair(t *testing.T, device *rdma.Device, create func(rdma.QPParts) (*rdma.QP
 			ibv.ACCESS_REMOTE_READ|ibv.ACCESS_REMOTE_ATOMIC)
 		require.NoError(t, err)
 		qps[i], mrs[i] = qp, mr
-		want := "mlx5"
-		if os.Getenv(envInside) == pathGo {
-			want = "software"
-		}
-		assert.Equal(t, want, qp.SendQueue().Provider(), "who posts")
+		who := map[string]string{pathC: "mlx5", pathGo: "software", pathMLX4: "mlx4"}[os.Getenv(envInside)]
+		assert.Equal(t, who, qp.SendQueue().Provider(), "who posts")
 	}
 	for i := range qps {
 		peer, err := qps[1-i].Endpoint()
@@ -98,9 +99,9 @@ func receive(t *testing.T, post func(*rdma.RecvBatch) (int, error), at ...ibv.SG
 	require.NoError(t, err)
 }
 
-// TestObjects: the objects of package rdma, over libibverbs and libmlx5.
+// TestObjects: the objects of package rdma, over libibverbs, libmlx5 and libmlx4.
 func TestObjects(t *testing.T) {
-	if !inside(t) {
+	if !insideMLX(t) {
 		return
 	}
 	device := openDevice(t)
@@ -142,7 +143,7 @@ func TestObjects(t *testing.T) {
 
 // TestDatagrams: a datagram arrives behind the room for its route, from whom the completion says.
 func TestDatagrams(t *testing.T) {
-	if !inside(t) {
+	if !insideMLX(t) {
 		return
 	}
 	device := openDevice(t)
@@ -181,7 +182,7 @@ func TestDatagrams(t *testing.T) {
 
 // TestSharedReceives: two queue pairs consume one queue of receives, and its limit is told once.
 func TestSharedReceives(t *testing.T) {
-	if !inside(t) {
+	if !insideMLX(t) {
 		return
 	}
 	device := openDevice(t)

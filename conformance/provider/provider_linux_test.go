@@ -32,6 +32,8 @@ const (
 	pathC   = "libmlx5"
 	pathGo  = "Go"
 	pathEFA = "libefa"
+
+	pathMLX4 = "libmlx4"
 )
 
 var dir string // of what the tests build
@@ -94,6 +96,16 @@ func inside(t *testing.T) bool {
 	return false
 }
 
+// insideMLX is inside with libmlx4 as well.
+func insideMLX(t *testing.T) bool {
+	t.Helper()
+	if inside(t) {
+		return true
+	}
+	again(t, emulated(t).As(MLX4), pathMLX4)
+	return false
+}
+
 // again runs a test in a process over an emulated kernel.
 func again(t *testing.T, e *Emulated, path string, env ...string) {
 	t.Helper()
@@ -127,6 +139,7 @@ func TestC(t *testing.T) {
 	program := compile(t, e, "pingpong")
 	for _, kind := range []string{"rc", "uc"} {
 		assert.Contains(t, output(t, e, program, kind), kind+": fine")
+		assert.Contains(t, output(t, e.As(MLX4), program, kind), kind+": fine")
 	}
 }
 
@@ -142,7 +155,7 @@ func pure(t *testing.T, e *Emulated) {
 		kind  string
 		on    Adapter
 		verbs int
-	}{{"rc", MLX5, 7}, {"ud", EFA, 8}, {"srd", EFA, 9}} {
+	}{{"rc", MLX5, 7}, {"rc", MLX4, 7}, {"ud", EFA, 8}, {"srd", EFA, 9}} {
 		var lines int
 		for line := range strings.Lines(output(t, e.As(run.on), program, run.kind)) {
 			lines++
@@ -193,6 +206,7 @@ func releaseSuite(t *testing.T, e *Emulated) {
 	program := compile(t, e, "pingpong")
 	for _, kind := range []string{"rc", "uc"} {
 		assert.Contains(t, output(t, e, program, kind), kind+": fine")
+		assert.Contains(t, output(t, e.As(MLX4), program, kind), kind+": fine")
 	}
 	lists := manyLists
 	if e.libraries.foreign() {
@@ -203,10 +217,12 @@ func releaseSuite(t *testing.T, e *Emulated) {
 	posting(t, e)
 	efaSuite(t, e)
 	tagSuite(t, e)
+	mlx4Suite(t, e)
 	if !e.libraries.foreign() {
 		sameCalls(t, e, 30)
 	}
 	objectSuite(t, e, pathC)
 	objectSuite(t, e, pathGo)
+	objectSuite(t, e.As(MLX4), pathMLX4)
 	identity(t, e, lists)
 }

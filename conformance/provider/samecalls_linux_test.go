@@ -72,10 +72,13 @@ func TestSameCalls(t *testing.T) {
 func sameCalls(t *testing.T, e *Emulated, seeds int) {
 	t.Helper()
 	c := callers{t: t, e: e, c: compile(t, e, "calls"), tags: compile(t, e, "tags"), goes: testProgram(t, e, ".")}
-	for kind, adapter := range map[string]Adapter{"rc": MLX5, "ud": EFA, "srd": EFA, ofTags: MLX5} {
+	for _, run := range []struct {
+		kind string
+		on   Adapter
+	}{{"rc", MLX5}, {"rc", MLX4}, {"ud", EFA}, {"srd", EFA}, {ofTags, MLX5}} {
 		for range seeds {
-			c.compare(adapter, kind, "")
-			c.compare(adapter, kind, "live")
+			c.compare(run.on, run.kind, "")
+			c.compare(run.on, run.kind, "live")
 		}
 	}
 	for _, a := range idle {

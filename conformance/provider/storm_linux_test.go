@@ -19,7 +19,7 @@ import (
 )
 
 // TestStorm: goroutines post, poll, wait, create, move and destroy at once (TestStorm of package rdma), over libmlx5
-// and over the data path in Go, without and with the race detector.
+// and libmlx4, and over the data path in Go, without and with the race detector.
 func TestStorm(t *testing.T) {
 	takesLong(t)
 	rounds := "400" // a tenth of which are storms
@@ -33,12 +33,16 @@ func TestStorm(t *testing.T) {
 		cmd.Env = append(os.Environ(), flags...)
 		out, err := cmd.CombinedOutput()
 		require.NoError(t, err, "%s", out)
-		for _, path := range []string{pathC, pathGo} {
+		for _, path := range []string{pathC, pathGo, pathMLX4} {
 			t.Run(path+name, func(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 				defer cancel()
-				cmd := e.Command(ctx, program, "-test.v", "-test.run=^TestStorm$", "-test.timeout=9m")
-				cmd.Env = append(cmd.Env, "GOVERBS_STORM="+Device, "GOVERBS_ROUNDS="+rounds)
+				on := e
+				if path == pathMLX4 {
+					on = e.As(MLX4)
+				}
+				cmd := on.Command(ctx, program, "-test.v", "-test.run=^TestStorm$", "-test.timeout=9m")
+				cmd.Env = append(cmd.Env, "GOVERBS_STORM="+on.adapter.Device, "GOVERBS_ROUNDS="+rounds)
 				if path == pathGo {
 					cmd.Env = append(cmd.Env, wire.EnvPath+"=mlx5")
 				}

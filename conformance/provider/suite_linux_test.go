@@ -101,6 +101,9 @@ func TestObjectSuite(t *testing.T) {
 	}
 }
 
+// TestObjectSuiteMLX4: the same over libmlx4.
+func TestObjectSuiteMLX4(t *testing.T) { objectSuite(t, emulated(t).As(MLX4), pathMLX4) }
+
 func objectSuite(t *testing.T, e *Emulated, path string) {
 	t.Helper()
 	program := testProgram(t, e, "../vm/objects")
@@ -113,8 +116,8 @@ func objectSuite(t *testing.T, e *Emulated, path string) {
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	cmd := e.Command(ctx, program, "-test.v", "-test.timeout=4m", "-test.skip="+strings.Join(skip, "|"))
-	cmd.Env = append(cmd.Env, wire.EnvGuest+"=6.1", wire.EnvDevice+"="+Device, wire.EnvAddress+"="+Address,
-		wire.EnvLibrary+"="+e.libraries.Release)
+	cmd.Env = append(cmd.Env, wire.EnvGuest+"=6.1", wire.EnvDevice+"="+e.adapter.Device,
+		wire.EnvAddress+"="+e.adapter.address(), wire.EnvLibrary+"="+e.libraries.Release)
 	if path == pathGo {
 		cmd.Env = append(cmd.Env, wire.EnvPath+"=mlx5")
 	}

@@ -46,6 +46,14 @@ var (
 	adapters = []Adapter{MLX5, EFA, MLX4, ERDMA, MANA, IRDMA, BNXT, HNS}
 )
 
+// address is that of the GID of RoCE v2.
+func (a *Adapter) address() string {
+	if a.Name == MLX4.Name {
+		return "fe80::267:6fff:fe76:6572" // libmlx4 knows the way to link-local addresses alone
+	}
+	return Address
+}
+
 func roce(name, abi, modalias string) Adapter {
 	return Adapter{name, name + "_0", map[string]string{
 		"class/infiniband_verbs/uverbs0/abi_version":        abi,

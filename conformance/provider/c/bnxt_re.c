@@ -62,7 +62,8 @@ static int create_qp(struct call *c, struct qp *qp)
 }
 
 const struct driver bnxt_re = {
-	IDLE(bnxt_re), .id = RDMA_DRIVER_BNXT_RE, .abi = BNXT_RE_ABI_VERSION, .most_numbers = 0xfffff,
+	ROCE(bnxt_re), ROCE_NET, .id = RDMA_DRIVER_BNXT_RE, .abi = BNXT_RE_ABI_VERSION, .most_numbers = 0xfffff,
 	.get_context = get_context, .alloc_pd = alloc_pd, .create_ah = plain_ah, .create_cq = create_cq,
 	.create_srq = create_srq, .create_qp = create_qp,
+	.resize_cq = no_resize,
 };

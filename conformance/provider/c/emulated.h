@@ -2,9 +2,9 @@
 
 // The emulated kernel: what its parts know of each other. preload.c gives it the device file, uverbs.c reads
 // commands, objects.c, memory.c, completionqueue.c, srq.c, xrc.c and queuepair.c carry them out, device.c, payload.c,
-// transport.c and tags.c are the adapter, and a driver (mlx5.c, mlx5_queues.c, mlx5_tags.c; efa.c, efa_queues.c) knows
-// one kind: what its commands carry beside the usual, and its queues. Drivers without queues (idle.c) leave in them what
-// is posted.
+// transport.c and tags.c are the adapter, and a driver (mlx5.c, mlx5_queues.c, mlx5_tags.c; efa and mlx4 likewise)
+// knows one kind: what its commands carry beside the usual, and its queues. Drivers without queues (idle.c) leave in
+// them what is posted.
 #ifndef GOVERBS_EMULATED_H
 #define GOVERBS_EMULATED_H
 

@@ -48,6 +48,8 @@ static int create_qp(struct call *c, struct qp *qp)
 }
 
 const struct driver erdma = {
-	IDLE(erdma), .most_numbers = 0xfffff, .id = RDMA_DRIVER_ERDMA, .abi = ERDMA_ABI_VERSION, .get_context = get_context, .alloc_pd = plain_pd,
+	ROCE(erdma), ROCE_NET, .most_numbers = 0xfffff, .id = RDMA_DRIVER_ERDMA, .abi = ERDMA_ABI_VERSION,
+	.get_context = get_context, .alloc_pd = plain_pd,
 	.create_ah = plain_ah, .create_cq = create_cq, .create_srq = no_srq, .create_qp = create_qp,
+	.resize_cq = no_resize,
 };

@@ -67,6 +67,7 @@ static int create_qp(struct call *c, struct qp *qp)
 }
 
 const struct driver hns = {
-	IDLE(hns), .most_numbers = NUMBERS - 1, .get_context = get_context, .alloc_pd = plain_pd, .create_ah = create_ah,
+	ROCE(hns), ROCE_NET, .most_numbers = NUMBERS - 1, .get_context = get_context, .alloc_pd = plain_pd, .create_ah = create_ah,
 	.create_cq = create_cq, .create_srq = create_srq, .create_qp = create_qp,
+	.resize_cq = no_resize,
 };

@@ -6,13 +6,7 @@
 
 #include "idle.h"
 
-enum { LINK_UP = 5, X4 = 2, EDR = 32 };
-
-const struct ib_uverbs_query_port_resp roce_port = {
-	.port_cap_flags = IBV_PORT_IP_BASED_GIDS, .max_msg_sz = 1 << 30, .gid_tbl_len = 4, .pkey_tbl_len = 1,
-	.state = IBV_PORT_ACTIVE, .max_mtu = IBV_MTU_4096, .active_mtu = IBV_MTU_4096, .max_vl_num = 1,
-	.active_width = X4, .active_speed = EDR, .phys_state = LINK_UP, .link_layer = IBV_LINK_LAYER_ETHERNET,
-};
+const struct ib_uverbs_query_port_resp roce_port = {ROCE_PORT, .port_cap_flags = IBV_PORT_IP_BASED_GIDS};
 
 const struct gid roce_gids[2] = {
 	{{0xfe, 0x80, [8] = 0x02, 0x67, 0x6f, 0xff, 0xfe, 0x76, 0x65, 0x72}, IB_UVERBS_GID_TYPE_ROCE_V1},

@@ -14,6 +14,13 @@
 	.max_mw = 1 << 15, .max_pkeys = 1, .local_ca_ack_delay = 16, .phys_port_cnt = 1, \
 	.max_srq = 1 << 14, .max_srq_wr = (1 << 15) - 1
 
+enum { ROCE_LINK_UP = 5, ROCE_X4 = 2, ROCE_EDR = 32 };
+
+#define ROCE_PORT \
+	.max_msg_sz = 1 << 30, .gid_tbl_len = 4, .pkey_tbl_len = 1, .state = IBV_PORT_ACTIVE, \
+	.max_mtu = IBV_MTU_4096, .active_mtu = IBV_MTU_4096, .max_vl_num = 1, .active_width = ROCE_X4, \
+	.active_speed = ROCE_EDR, .phys_state = ROCE_LINK_UP, .link_layer = IBV_LINK_LAYER_ETHERNET
+
 extern const struct ib_uverbs_query_port_resp roce_port;
 extern const struct gid roce_gids[2]; // for one Ethernet port, of both versions of RoCE
 
@@ -34,10 +41,10 @@ int no_resize(struct call *, struct cq *, uint32_t entries);
 int no_methods(struct file *, struct ib_uverbs_ioctl_hdr *);
 void record_queues(const struct qp *); // sends, receives, bells, and pages of doorbells
 
-// Of a driver that only has what is posted and asked.
-#define IDLE(of) \
-	.device = &device, .port = &roce_port, .gids = roce_gids, .gid_count = 2, \
-	.query_device = plain_query_device, .resize_cq = no_resize, .record_qp = record_queues, .ioctl = no_methods, \
-	.release = free_bells, .name = #of
+#define ROCE(of) \
+	.name = #of, .device = &device, .query_device = plain_query_device, .record_qp = record_queues, \
+	.ioctl = no_methods, .release = free_bells
+
+#define ROCE_NET .port = &roce_port, .gids = roce_gids, .gid_count = 2
 
 #endif

@@ -90,7 +90,8 @@ static int create_qp(struct call *c, struct qp *qp)
 }
 
 const struct driver irdma = {
-	IDLE(irdma), .id = RDMA_DRIVER_IRDMA, .abi = IRDMA_ABI_VER, .most_numbers = 0x3ffff, .get_context = get_context,
+	ROCE(irdma), ROCE_NET, .id = RDMA_DRIVER_IRDMA, .abi = IRDMA_ABI_VER, .most_numbers = 0x3ffff, .get_context = get_context,
 	.alloc_pd = plain_pd, .create_ah = plain_ah, .create_cq = create_cq, .create_srq = create_srq,
 	.create_qp = create_qp,
+	.resize_cq = no_resize,
 };

@@ -51,6 +51,8 @@ static int create_qp(struct call *c, struct qp *qp)
 }
 
 const struct driver mana = {
-	IDLE(mana), .most_numbers = 0xfffffc, .id = DRIVER_ID, .abi = ABI, .get_context = get_context, .alloc_pd = plain_pd,
+	ROCE(mana), ROCE_NET, .most_numbers = 0xfffffc, .id = DRIVER_ID, .abi = ABI, .get_context = get_context,
+	.alloc_pd = plain_pd,
 	.create_ah = plain_ah, .create_cq = create_cq, .create_srq = no_srq, .create_qp = create_qp,
+	.resize_cq = no_resize,
 };

@@ -1,17 +1,23 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
 // The driver of an mlx4 adapter: what its commands carry beside the usual.
-#include <string.h>
-
 #include <rdma/mlx4-abi.h>
 
-#include "idle.h"
+#include "mlx4.h"
 
-enum { ENTRY = 64, BLUE_FLAME = 512, DATA = 16, NOT_WRITTEN = 0xcc };
+enum { BLUE_FLAME = 512 };
 
 static const struct ib_uverbs_query_device_resp device = {
 	ROCE_DEVICE, .vendor_id = 0x2c9, .vendor_part_id = 4103, .max_sge = 30, .max_sge_rd = 30, .max_cqe = MOST_ENTRIES,
 	.max_srq_sge = 31,
+};
+
+// libmlx4 knows where a link-local address leads; of others it asks the kernel's network, which this is none of.
+static const struct ib_uverbs_query_port_resp port = {ROCE_PORT};
+
+static const struct gid gids[] = {
+	{{0xfe, 0x80, [8] = 0x02, 0x67, 0x6f, 0xff, 0xfe, 0x76, 0x65, 0x72}, IB_UVERBS_GID_TYPE_ROCE_V1},
+	{{0xfe, 0x80, [8] = 0x02, 0x67, 0x6f, 0xff, 0xfe, 0x76, 0x65, 0x72}, IB_UVERBS_GID_TYPE_ROCE_V2},
 };
 
 static int get_context(struct call *c)
@@ -33,17 +39,24 @@ static int create_cq(struct call *c, struct cq *cq)
 		return EINVAL;
 	cq->buffer = address(q.buf_addr), cq->entry_size = ENTRY;
 	cq->record = (volatile uint32_t *)address(q.db_addr);
-	memset(cq->buffer, NOT_WRITTEN, (size_t)(cq->entries + 1) * ENTRY);
+	mlx4_clear_entries(cq, cq->buffer, cq->entries);
 	struct mlx4_ib_create_cq_resp r = {.cqn = cq->o.handle};
 	return answer_driver(c, &r, sizeof r);
+}
+
+static int resize_cq(struct call *c, struct cq *cq, uint32_t entries)
+{
+	struct mlx4_ib_resize_cq q;
+	take_driver(c, &q, sizeof q);
+	return power_of_two(entries + 1) && q.buf_addr ? mlx4_switch_buffer(cq, address(q.buf_addr), entries) : EINVAL;
 }
 
 static int create_srq(struct call *c, struct srq *srq)
 {
 	struct mlx4_ib_create_srq q;
 	take_driver(c, &q, sizeof q);
-	if (!q.buf_addr || !q.db_addr)
-		return EINVAL;
+	if (srq->xrcd || !q.buf_addr || !q.db_addr)
+		return srq->xrcd ? refuse("shared receive queue of type", IBV_SRQT_XRC) : EINVAL;
 	srq->requests = round_up(srq->requests + 1) - 1;
 	srq->buffer = address(q.buf_addr), srq->record = (volatile uint32_t *)address(q.db_addr);
 	for (srq->stride = 2 * DATA; srq->stride < DATA * (srq->sges + 1);)
@@ -57,10 +70,12 @@ static int create_qp(struct call *c, struct qp *qp)
 {
 	struct mlx4_ib_create_qp q;
 	take_driver(c, &q, sizeof q);
-	bool none = qp->srq || qp->type == IBV_QPT_XRC_SEND || qp->type == IBV_QPT_XRC_RECV; // of receives
-	if (q.log_sq_bb_count > 15 || q.log_sq_stride > 12 || q.inl_recv_sz || !q.buf_addr || !none && !q.db_addr)
+	if (qp->type == IBV_QPT_XRC_SEND || qp->type == IBV_QPT_XRC_RECV)
+		return refuse("queue pair of type", qp->type);
+	if (q.log_sq_bb_count > 15 || q.log_sq_stride < 6 || q.log_sq_stride > MOST_STRIDE || q.inl_recv_sz ||
+		!q.buf_addr || !qp->srq && !q.db_addr)
 		return EINVAL;
-	if (!none) {
+	if (!qp->srq) {
 		qp->attr.max_recv_wr = qp->rq_wqes = round_up(qp->attr.max_recv_wr);
 		qp->attr.max_recv_sge = round_up(qp->attr.max_recv_sge);
 		qp->rq_stride = qp->attr.max_recv_sge * DATA;
@@ -70,13 +85,17 @@ static int create_qp(struct call *c, struct qp *qp)
 	bool first = qp->rq_stride > qp->entry_size; // the receives
 	qp->rq = address(q.buf_addr) + (first ? 0 : sends), qp->sq = address(q.buf_addr) + (first ? receives : 0);
 	qp->record = (volatile uint32_t *)address(q.db_addr);
-	qp->sends = (struct mapping){.at = qp->sq, .size = sends}, qp->receives = (struct mapping){.at = qp->rq, .size = receives};
+	qp->sends = (struct mapping){.at = qp->sq, .size = sends};
+	qp->receives = (struct mapping){.at = qp->rq, .size = receives};
 	qp->bells = memory_of(q.db_addr, q.db_addr ? 4 : 0);
 	return answer_driver(c, "", 0);
 }
 
 const struct driver mlx4 = {
-	IDLE(mlx4), .id = RDMA_DRIVER_MLX4, .abi = MLX4_IB_UVERBS_ABI_VERSION, .most_numbers = 0xffffff,
+	ROCE(mlx4), .port = &port, .gids = gids, .gid_count = 2, .datagram = 4096, .most_numbers = 0xffffff,
+	.id = RDMA_DRIVER_MLX4, .abi = MLX4_IB_UVERBS_ABI_VERSION,
 	.get_context = get_context, .alloc_pd = plain_pd, .create_ah = plain_ah, .create_cq = create_cq,
-	.create_srq = create_srq, .create_qp = create_qp,
+	.resize_cq = resize_cq, .create_srq = create_srq, .create_qp = create_qp,
+	.rung = mlx4_rung, .next_send = mlx4_next_send, .next_receive = mlx4_next_receive,
+	.consume_receive = mlx4_consume_receive, .complete = mlx4_complete, .take_request = mlx4_take_request,
 };
