@@ -337,7 +337,7 @@ adapter: ## on a machine that has an adapter: the tests of the objects and the s
 	$(ONADAPTER) GOVERBS_PATH='$(NATIVE)' GOVERBS_ROUNDS=400 $(GO) test -v -count=1 ./rdma -run '^TestStorm$$'
 
 .PHONY: providers
-providers: ## libraries of adapters (mlx5, mlx4 and efa of rdma-core 65.0, 56.1 and 44.0, on this machine and as arm64; posting of five more) over emulated devices: suites, storms, 10⁷ lists of requests beside rdma/mlx5; 15 min
+providers: ## libraries of adapters (mlx5, mlx4, erdma and efa of rdma-core 65.0, 56.1 and 44.0, on this machine and as arm64; posting of four more) over emulated devices: suites, storms, 10⁷ lists of requests beside rdma/mlx5; 15 min
 	@.ci/deps $(DEPS) cross $(EMULATORS)
 	GOVERBS_VM=1 GOVERBS_PROVIDERS=1 $(GO) test -count=1 -timeout 90m ./conformance/provider
 

@@ -28,7 +28,8 @@ var lastWQEWait = 500 * time.Millisecond
 // has broken by itself since, could be taken for the new one.
 //
 // If ctx ends or the queue pair is closed, Drain gives up; another Drain goes on. Draining a drained queue pair does
-// nothing. To use the queue pair again, move it to RESET.
+// nothing. To use the queue pair again, move it to RESET. Libraries that take no requests in ERR, as those of erdma and
+// mana, cannot be drained: Drain then fails as a post does, and the queue pair stays in ERR.
 //
 // Man: ibv_modify_qp(3), ibv_get_async_event(3)
 func (q *QP) Drain(ctx context.Context) error {

@@ -25,7 +25,11 @@
 // And mlx4: RC, UC and UD queue pairs with every operation, windows, shared receive queues, completion queues with
 // events, resized. There are no extended connections, and no RSS.
 //
-// erdma, mana, irdma, bnxt_re and hns do nothing: their providers find them, open them, make objects of a reliable
+// And erdma: RC queue pairs with every operation, and events. Which status it gives to which failure was guessed. Its
+// provider counts on where it was, so that a queue pair cannot go back to RESET, and takes no request in the state of
+// errors, where a drain posts its markers.
+//
+// mana, irdma, bnxt_re and hns do nothing: their providers find them, open them, make objects of a reliable
 // connection and fill its queues, which nobody works off. No completion is ever written, and none was read.
 // testdata/posting.csv has the stack that each call needs, and how often it asked the kernel.
 package provider

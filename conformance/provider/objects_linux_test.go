@@ -23,8 +23,11 @@ import (
 func openDevice(t *testing.T) *rdma.Device {
 	t.Helper()
 	name := Device
-	if os.Getenv(envInside) == pathMLX4 {
+	switch os.Getenv(envInside) {
+	case pathMLX4:
 		name = MLX4.Device
+	case pathERDMA:
+		name = ERDMA.Device
 	}
 	device, err := rdma.Open(name)
 	require.NoError(t, err)
@@ -49,7 +52,8 @@ func pair(t *testing.T, device *rdma.Device, create func(rdma.QPParts) (*rdma.QP
 			ibv.ACCESS_REMOTE_READ|ibv.ACCESS_REMOTE_ATOMIC)
 		require.NoError(t, err)
 		qps[i], mrs[i] = qp, mr
-		who := map[string]string{pathC: "mlx5", pathGo: "software", pathMLX4: "mlx4"}[os.Getenv(envInside)]
+		who := map[string]string{pathC: "mlx5", pathGo: "software", pathMLX4: "mlx4",
+			pathERDMA: "erdma"}[os.Getenv(envInside)]
 		assert.Equal(t, who, qp.SendQueue().Provider(), "who posts")
 	}
 	for i := range qps {
@@ -99,13 +103,14 @@ func receive(t *testing.T, post func(*rdma.RecvBatch) (int, error), at ...ibv.SG
 	require.NoError(t, err)
 }
 
-// TestObjects: the objects of package rdma, over libibverbs, libmlx5 and libmlx4.
+// TestObjects: the objects of package rdma, over libibverbs, libmlx5, libmlx4 and liberdma.
 func TestObjects(t *testing.T) {
-	if !insideMLX(t) {
+	if !insideAll(t) {
 		return
 	}
 	device := openDevice(t)
-	qps, mrs := pair(t, device, device.NewRC, rdma.QPParts{})
+	qps, mrs := pair(t, device, device.NewRC, rdma.QPParts{Cap: ibv.QPCap{MaxSendWR: 16, MaxRecvWR: 16, MaxSendSGE: 1,
+		MaxRecvSGE: 1, MaxInlineData: 16}})
 	for round := range 40 {
 		from, to := round%2, 1-round%2
 		text := bytes.Repeat([]byte{byte(round + 1)}, round*25+1)
@@ -138,7 +143,12 @@ func TestObjects(t *testing.T) {
 	assert.Equal(t, "what is there", string(own.Bytes()[size:][:13]))
 	assert.EqualValues(t, 7, peer.Bytes()[size+8])
 
-	require.NoError(t, qps[0].Drain(t.Context()))
+	err := qps[0].Drain(t.Context())
+	if os.Getenv(envInside) == pathERDMA {
+		assert.ErrorIs(t, err, syscall.EIO, "liberdma takes no marker in the state of errors")
+		return
+	}
+	require.NoError(t, err)
 }
 
 // TestDatagrams: a datagram arrives behind the room for its route, from whom the completion says.

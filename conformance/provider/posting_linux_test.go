@@ -29,7 +29,7 @@ var update = flag.Bool("update", false, "write what was measured to posting.csv"
 var idle = []struct {
 	Adapter
 	since string
-}{{ERDMA, "44.0"}, {MANA, "56.1"}, {IRDMA, "44.0"}, {BNXT, "44.0"}, {HNS, "44.0"}}
+}{{MANA, "56.1"}, {IRDMA, "44.0"}, {BNXT, "44.0"}, {HNS, "44.0"}}
 
 // A row says what a verb needs: bytes of stack, and commands to the kernel. Nothing but their own names is printed.
 type row struct{ release, provider, call, stack, commands string }

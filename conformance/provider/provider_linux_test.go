@@ -34,6 +34,8 @@ const (
 	pathEFA = "libefa"
 
 	pathMLX4 = "libmlx4"
+
+	pathERDMA = "liberdma"
 )
 
 var dir string // of what the tests build
@@ -141,6 +143,7 @@ func TestC(t *testing.T) {
 		assert.Contains(t, output(t, e, program, kind), kind+": fine")
 		assert.Contains(t, output(t, e.As(MLX4), program, kind), kind+": fine")
 	}
+	assert.Contains(t, output(t, e.As(ERDMA), program, "rc"), "rc: fine")
 }
 
 // TestPure: posting, polling and asking for events make no system call, print nothing, and need little stack. That is
@@ -155,7 +158,7 @@ func pure(t *testing.T, e *Emulated) {
 		kind  string
 		on    Adapter
 		verbs int
-	}{{"rc", MLX5, 7}, {"rc", MLX4, 7}, {"ud", EFA, 8}, {"srd", EFA, 9}} {
+	}{{"rc", MLX5, 7}, {"rc", MLX4, 7}, {"rc", ERDMA, 7}, {"ud", EFA, 8}, {"srd", EFA, 9}} {
 		var lines int
 		for line := range strings.Lines(output(t, e.As(run.on), program, run.kind)) {
 			lines++
@@ -208,6 +211,7 @@ func releaseSuite(t *testing.T, e *Emulated) {
 		assert.Contains(t, output(t, e, program, kind), kind+": fine")
 		assert.Contains(t, output(t, e.As(MLX4), program, kind), kind+": fine")
 	}
+	assert.Contains(t, output(t, e.As(ERDMA), program, "rc"), "rc: fine")
 	lists := manyLists
 	if e.libraries.foreign() {
 		lists = foreignLists
@@ -218,6 +222,7 @@ func releaseSuite(t *testing.T, e *Emulated) {
 	efaSuite(t, e)
 	tagSuite(t, e)
 	mlx4Suite(t, e)
+	erdmaSuite(t, e)
 	if !e.libraries.foreign() {
 		sameCalls(t, e, 30)
 	}

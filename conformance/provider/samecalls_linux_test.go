@@ -75,7 +75,7 @@ func sameCalls(t *testing.T, e *Emulated, seeds int) {
 	for _, run := range []struct {
 		kind string
 		on   Adapter
-	}{{"rc", MLX5}, {"rc", MLX4}, {"ud", EFA}, {"srd", EFA}, {ofTags, MLX5}} {
+	}{{"rc", MLX5}, {"rc", MLX4}, {"rc", ERDMA}, {"ud", EFA}, {"srd", EFA}, {ofTags, MLX5}} {
 		for range seeds {
 			c.compare(run.on, run.kind, "")
 			c.compare(run.on, run.kind, "live")

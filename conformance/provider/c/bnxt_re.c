@@ -9,7 +9,7 @@ enum { BELLS = PAGE, FIRST_PHASE = 1, CHIP = 0x1750, ENTRY = 32, MOST_CQE = 1 <<
 
 static const struct ib_uverbs_query_device_resp device = {
 	ROCE_DEVICE, .vendor_id = 0x14e4, .vendor_part_id = CHIP, .max_sge = 6, .max_sge_rd = 6, .max_cqe = MOST_CQE,
-	.max_srq_sge = 6,
+	ROCE_SRQ(6),
 };
 
 static int get_context(struct call *c)

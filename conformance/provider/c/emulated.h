@@ -290,6 +290,7 @@ struct driver {
 	unsigned gid_count;
 	uint32_t most_numbers; // of queue pairs: a mask
 	uint32_t datagram;     // the most bytes of one
+	bool no_reset;         // its provider goes on counting where it was
 	bool scalable;         // datagrams alone, also reliable ones; and a queue pair goes on after requests that failed
 	int (*get_context)(struct call *);
 	int (*query_device)(struct call *);

@@ -11,7 +11,7 @@ enum { VERSION = 0x130, ENTRY = 64, DATA = 16, NUMBERS = 1 << 16 };
 
 static const struct ib_uverbs_query_device_resp device = {
 	ROCE_DEVICE, .vendor_id = 0x19e5, .vendor_part_id = 0xa222, .hw_ver = VERSION, .max_sge = 32, .max_sge_rd = 32,
-	.max_cqe = 1 << 20, .max_srq_sge = 32,
+	.max_cqe = 1 << 20, ROCE_SRQ(32),
 };
 
 static int get_context(struct call *c)

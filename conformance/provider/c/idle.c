@@ -44,6 +44,25 @@ void free_bells(struct object *o)
 		munmap(u->page, PAGE);
 }
 
+// A doorbell has the number of a queue, or a request stands there whole: neither is all zeros.
+static bool any;
+
+static void take_bells(void *o)
+{
+	const struct uar *u = o;
+	uint64_t *words = (uint64_t *)u->page;
+	for (int i = 0; i < PAGE / 8; i++)
+		if (__atomic_load_n(&words[i], __ATOMIC_RELAXED))
+			any |= __atomic_exchange_n(&words[i], 0, __ATOMIC_ACQ_REL) != 0;
+}
+
+bool bells_rung(void)
+{
+	any = false;
+	each(UAR, take_bells);
+	return any;
+}
+
 int plain_query_device(struct call *c) { return answer_driver(c, "", 0); }
 int plain_pd(struct call *c, struct pd *pd) { return answer_driver(c, &pd->o.handle, sizeof pd->o.handle); }
 int plain_ah(struct call *c, struct ah *ah) { return answer_driver(c, &ah->o.handle, sizeof ah->o.handle); }

@@ -11,8 +11,9 @@
 	.fw_ver = 1ull << 32, .max_mr_size = ~0ull, .page_size_cap = ~4095ull, .max_qp = 1 << 14, \
 	.max_qp_wr = MOST_REQUESTS / 4, .max_cq = 1 << 14, .max_mr = 1 << 15, .max_pd = 1 << 14, .max_qp_rd_atom = 16, \
 	.max_res_rd_atom = 1 << 18, .max_qp_init_rd_atom = 16, .atomic_cap = IBV_ATOMIC_HCA, .max_ah = 1 << 15, \
-	.max_mw = 1 << 15, .max_pkeys = 1, .local_ca_ack_delay = 16, .phys_port_cnt = 1, \
-	.max_srq = 1 << 14, .max_srq_wr = (1 << 15) - 1
+	.max_mw = 1 << 15, .max_pkeys = 1, .local_ca_ack_delay = 16, .phys_port_cnt = 1
+
+#define ROCE_SRQ(sges) .max_srq = 1 << 14, .max_srq_wr = (1 << 15) - 1, .max_srq_sge = sges
 
 enum { ROCE_LINK_UP = 5, ROCE_X4 = 2, ROCE_EDR = 32 };
 
@@ -31,6 +32,7 @@ struct mapping memory_of(uint64_t address, size_t); // of the program's own
 
 bool new_bells(struct file *, uint64_t offset); // the program maps this page of doorbells at a place that it knows
 void free_bells(struct object *);
+bool bells_rung(void); // was anything written to such a page since the last call?
 
 // Commands that carry nothing beside the usual, or that there are not.
 int plain_query_device(struct call *);

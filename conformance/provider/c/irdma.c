@@ -24,7 +24,7 @@ struct create_srq {
 
 static const struct ib_uverbs_query_device_resp device = {
 	ROCE_DEVICE, .vendor_id = 0x8086, .vendor_part_id = 0x1592, .max_sge = 13, .max_sge_rd = 13, .max_cqe = 1 << 19,
-	.max_srq_sge = 13,
+	ROCE_SRQ(13),
 };
 
 static int get_context(struct call *c)

@@ -9,7 +9,7 @@ enum { BLUE_FLAME = 512 };
 
 static const struct ib_uverbs_query_device_resp device = {
 	ROCE_DEVICE, .vendor_id = 0x2c9, .vendor_part_id = 4103, .max_sge = 30, .max_sge_rd = 30, .max_cqe = MOST_ENTRIES,
-	.max_srq_sge = 31,
+	ROCE_SRQ(31),
 };
 
 // libmlx4 knows where a link-local address leads; of others it asks the kernel's network, which this is none of.
@@ -96,6 +96,6 @@ const struct driver mlx4 = {
 	.id = RDMA_DRIVER_MLX4, .abi = MLX4_IB_UVERBS_ABI_VERSION,
 	.get_context = get_context, .alloc_pd = plain_pd, .create_ah = plain_ah, .create_cq = create_cq,
 	.resize_cq = resize_cq, .create_srq = create_srq, .create_qp = create_qp,
-	.rung = mlx4_rung, .next_send = mlx4_next_send, .next_receive = mlx4_next_receive,
+	.rung = bells_rung, .next_send = mlx4_next_send, .next_receive = mlx4_next_receive,
 	.consume_receive = mlx4_consume_receive, .complete = mlx4_complete, .take_request = mlx4_take_request,
 };

@@ -11,7 +11,6 @@ enum { DATA = 16, ENTRY = 64, MOST_STRIDE = 10 }; // bytes of a data segment and
 void mlx4_clear_entries(struct cq *, uint8_t *buffer, uint32_t entries);
 int mlx4_switch_buffer(struct cq *, uint8_t *buffer, uint32_t entries);
 
-bool mlx4_rung(void);
 bool mlx4_next_send(struct qp *, struct request *);
 bool mlx4_next_receive(struct qp *, struct receive *);
 void mlx4_consume_receive(struct qp *, const struct receive *);

@@ -9,26 +9,6 @@
 
 #include "mlx4.h"
 
-// A doorbell has the number of a queue pair, and a request that is written to the other page has it as well: whatever
-// was written there since the last look is taken out.
-static bool any;
-
-static void take_bells(void *o)
-{
-	const struct uar *u = o;
-	uint64_t *words = (uint64_t *)u->page;
-	for (int i = 0; i < PAGE / 8; i++)
-		if (__atomic_load_n(&words[i], __ATOMIC_RELAXED))
-			any |= __atomic_exchange_n(&words[i], 0, __ATOMIC_ACQ_REL) != 0;
-}
-
-bool mlx4_rung(void)
-{
-	any = false;
-	each(UAR, take_bells);
-	return any;
-}
-
 static uint32_t record(volatile uint32_t *r)
 {
 	uint32_t v = be32toh(*r);

@@ -202,7 +202,7 @@ static int change(struct call *c, const struct ib_uverbs_modify_qp *q)
 	struct ib_uverbs_qp_attr *a = &qp->attr;
 	if (mask & CURRENT && q->cur_qp_state != a->qp_state)
 		return EINVAL;
-	if (to == IBV_QPS_SQD || to == IBV_QPS_SQE)
+	if (to == IBV_QPS_SQD || to == IBV_QPS_SQE || to == RESET && driver->no_reset)
 		return refuse("state of a queue pair", to);
 	if (!allowed(qp, to, mask) || mask & PORT && q->port_num != 1 || mask & PKEY && q->pkey_index)
 		return EINVAL;

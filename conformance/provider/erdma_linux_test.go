@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+//go:build amd64 || arm64
+
+package provider
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma"
+)
+
+// insideERDMA has a test run again in a process over the emulated kernel with an adapter of erdma; there it returns
+// true.
+func insideERDMA(t *testing.T) bool {
+	t.Helper()
+	if os.Getenv(envInside) != "" {
+		return true
+	}
+	again(t, emulated(t).As(ERDMA), pathERDMA)
+	return false
+}
+
+// insideAll is insideMLX with liberdma as well.
+func insideAll(t *testing.T) bool {
+	t.Helper()
+	return insideMLX(t) || insideERDMA(t)
+}
+
+// erdmaTests are the tests of erdma that run over each release: those of the newest one, by themselves.
+var erdmaTests = []string{"TestObjects", "TestERDMAData", "TestERDMAFailures"}
+
+// erdmaSuite runs them over a release, as programs of its machine.
+func erdmaSuite(t *testing.T, e *Emulated) {
+	t.Helper()
+	program := testProgram(t, e, ".")
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	cmd := e.As(ERDMA).Command(ctx, program, "-test.v", "-test.timeout=100s",
+		"-test.run=^("+strings.Join(erdmaTests, "|")+")$")
+	cmd.Env = append(cmd.Env, envInside+"="+pathERDMA)
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	for _, test := range erdmaTests {
+		assert.Contains(t, string(out), "--- PASS: "+test+" (")
+	}
+}
+
+// TestERDMAData: inline data of every length, atomic operations and immediate data, around the ring many times: a
+// request may lie on both sides of its end.
+func TestERDMAData(t *testing.T) {
+	if !insideERDMA(t) {
+		return
+	}
+	device := openDevice(t)
+	qps, mrs := pair(t, device, func(p rdma.QPParts) (*rdma.QP, error) {
+		p.Cap = ibv.QPCap{MaxSendWR: 8, MaxRecvWR: 8, MaxSendSGE: 1, MaxRecvSGE: 1, MaxInlineData: 64}
+		return device.NewRC(p)
+	}, rdma.QPParts{})
+	own, peer := mrs[0], mrs[1]
+	done := func(cq *rdma.CQ, opcode ibv.WCOpcode) ibv.WC {
+		t.Helper()
+		wc := next(t, cq)
+		require.NoError(t, rdma.CompletionErr(&wc))
+		require.Equal(t, opcode, wc.Opcode)
+		return wc
+	}
+	for n := range 65 {
+		data := bytes.Repeat([]byte{byte(n + 1)}, n)
+		clear(peer.Bytes())
+		send(t, qps[0], func(b *rdma.SendBatch) { b.Write(1, peer.Address(), peer.RKey()).Inline(data).Signaled() })
+		done(qps[0].SendCQ(), ibv.WC_RDMA_WRITE)
+		require.Equal(t, data, peer.Bytes()[:n])
+		require.Zero(t, peer.Bytes()[n])
+		receive(t, qps[1].PostRecv, peer.SGE(size, size))
+		send(t, qps[0], func(b *rdma.SendBatch) {
+			b.SendImm(2, ibv.ToBE32(uint32(n))).Inline(data).Signaled()
+		})
+		done(qps[0].SendCQ(), ibv.WC_SEND)
+		wc := done(qps[1].RecvCQ(), ibv.WC_RECV)
+		require.EqualValues(t, n, wc.ImmData().Host())
+		require.EqualValues(t, n, wc.ByteLen)
+		require.Equal(t, data, peer.Bytes()[size:][:n])
+	}
+	receive(t, qps[1].PostRecv, peer.SGE(size, size))
+	send(t, qps[0], func(b *rdma.SendBatch) {
+		b.WriteImm(3, peer.Address(), peer.RKey(), ibv.ToBE32(7)).Add(own.SGE(0, 100)).Signaled()
+	})
+	done(qps[0].SendCQ(), ibv.WC_RDMA_WRITE)
+	wc := done(qps[1].RecvCQ(), ibv.WC_RECV_RDMA_WITH_IMM)
+	assert.EqualValues(t, 7, wc.ImmData().Host())
+	clear(peer.Bytes())
+	peer.Bytes()[0] = 5
+	send(t, qps[0], func(b *rdma.SendBatch) {
+		b.CompareSwap(4, peer.Address(), peer.RKey(), 5, 9).Add(own.SGE(8, 8)).Signaled()
+		b.FetchAdd(5, peer.Address(), peer.RKey(), 2).Add(own.SGE(16, 8)).Signaled()
+	})
+	done(qps[0].SendCQ(), ibv.WC_COMP_SWAP)
+	done(qps[0].SendCQ(), ibv.WC_FETCH_ADD)
+	assert.Equal(t, []byte{5, 9, 11}, []byte{own.Bytes()[8], own.Bytes()[16], peer.Bytes()[0]})
+}
+
+// TestERDMAFailures: a request that fails, and those behind it, complete with a failure; and what fails at a receiver
+// completes there as well.
+func TestERDMAFailures(t *testing.T) {
+	if !insideERDMA(t) {
+		return
+	}
+	device := openDevice(t)
+	for name, failed := range map[string]struct {
+		request func(b *rdma.SendBatch, own, peer *rdma.MR)
+		status  ibv.WCStatus
+	}{
+		"a write behind the region": {func(b *rdma.SendBatch, own, peer *rdma.MR) {
+			b.Write(1, peer.SGE(2*size-1, 1).Addr, peer.RKey()).Add(own.SGE(0, 2)).Signaled()
+		}, ibv.WC_REM_ACCESS_ERR},
+		"data by a wrong key": {func(b *rdma.SendBatch, own, _ *rdma.MR) {
+			b.Send(1).SGE(own.Address(), 1, own.LKey()^1).Signaled()
+		}, ibv.WC_LOC_ACCESS_ERR},
+		"no receive": {func(b *rdma.SendBatch, own, _ *rdma.MR) { b.Send(1).Add(own.SGE(0, 1)).Signaled() },
+			ibv.WC_RETRY_EXC_ERR},
+	} {
+		t.Run(name, func(t *testing.T) {
+			qps, mrs := pair(t, device, device.NewRC, rdma.QPParts{})
+			send(t, qps[0], func(b *rdma.SendBatch) {
+				failed.request(b, mrs[0], mrs[1])
+				b.Send(2).Add(mrs[0].SGE(0, 1)).Signaled()
+			})
+			for i, status := range []ibv.WCStatus{failed.status, ibv.WC_WR_FLUSH_ERR} {
+				wc := next(t, qps[0].SendCQ())
+				assert.Equal(t, status, wc.Status)
+				assert.EqualValues(t, i+1, wc.WRID)
+			}
+		})
+	}
+}
