@@ -202,7 +202,7 @@ func (q *QP) decide(on GIDQuery) error {
 	psn := binary.NativeEndian.Uint32(b[:]) & 0xffffff
 	l.endpoint = Endpoint{QPNum: q.Num(), PSN: psn, GID: entry.GID, LID: port.LID, MTU: port.ActiveMTU,
 		ReadAtomic: uint8(min(caps.MaxQPRdAtom, DefaultReadAtomic))}
-	if q.Type() == ibv.QPT_UD {
+	if q.changesAs() == ibv.QPT_UD {
 		l.endpoint.QKey = DefaultQKey
 	}
 	q.local = l
@@ -347,7 +347,7 @@ func (q *QP) realState() string {
 // connect is ConnectWith, and stops where it fails; the caller holds changes.
 func (q *QP) connect(own ibv.QPAttr) error {
 	for _, to := range []ibv.QPState{ibv.QPS_INIT, ibv.QPS_RTR, ibv.QPS_RTS} {
-		required, _, ok := ibv.ModifyQPMask(q.kind, q.state(), to)
+		required, _, ok := ibv.ModifyQPMask(q.changesAs(), q.state(), to)
 		if !ok {
 			return invalid("ibv_modify_qp", q.name, "%s cannot be connected in this way", wq.ShortName(q.kind))
 		}
@@ -359,7 +359,8 @@ func (q *QP) connect(own ibv.QPAttr) error {
 	return nil
 }
 
-// Ready brings a queue pair without a fixed peer to RTS: type UD or RAW_PACKET.
+// Ready brings a queue pair without a fixed peer to RTS: type UD or RAW_PACKET, or one of EFA's reliable datagrams.
+// Peers of datagrams need the number and the Q_Key of Endpoint.
 //
 // C: ibv_modify_qp
 //

@@ -27,6 +27,10 @@ var lastWQEWait = 500 * time.Millisecond
 // Events from before RESET do not count. Only an event that the device raised later than that, for a queue pair that
 // has broken by itself since, could be taken for the new one.
 //
+// On EFA, Drain waits until each request that the queue pair has counted is complete: one that is Unchecked cannot be
+// drained there. Of a queue pair of another provider's own type (IBV_QPT_DRIVER), Drain waits for receives alone, and
+// takes sends that have completed by then.
+//
 // If ctx ends or the queue pair is closed, Drain gives up; another Drain goes on. Draining a drained queue pair does
 // nothing. To use the queue pair again, move it to RESET. Libraries that take no requests in ERR, as those of erdma and
 // mana, cannot be drained: Drain then fails as a post does, and the queue pair stays in ERR.
@@ -98,6 +102,9 @@ func (q *QP) drain(p patience) error {
 	if q.state() == ibv.QPS_RESET || q.sendCQ == nil && q.recvCQ == nil {
 		return nil
 	}
+	if err := q.uncounted(); err != nil {
+		return err
+	}
 	if err := q.modify(&ibv.QPAttr{QPState: ibv.QPS_ERR}, ibv.QP_STATE); err != nil {
 		return err
 	}
@@ -120,6 +127,9 @@ func (q *QP) flush(p patience) error {
 		return err
 	}
 	defer leave()
+	if q.onEFA() {
+		return q.flushCounted(p)
+	}
 	if err := q.collect(); err != nil {
 		return err
 	}

@@ -136,7 +136,7 @@ type datagrams struct {
 	ahs    [2]*rdma.AH
 }
 
-const key = 0x1234 // of all queue pairs
+const key = rdma.DefaultQKey // of all queue pairs
 
 var room = ibv.QPCap{MaxSendWR: 16, MaxRecvWR: 16, MaxSendSGE: 2, MaxRecvSGE: 2, MaxInlineData: 32}
 
@@ -168,16 +168,20 @@ func newDatagrams(t *testing.T, create func(pd *rdma.PD, cq *rdma.CQ) (*rdma.QP,
 // ready moves a queue pair to RTS; retries are those of a datagram for a receiver that is not ready, 7 is for ever.
 func (g *datagrams) ready(t *testing.T, qp *rdma.QP, retries uint8) {
 	t.Helper()
-	attr := ibv.QPAttr{QPState: ibv.QPS_INIT, PortNum: 1, QKey: key}
-	require.NoError(t, qp.Modify(&attr, ibv.QP_STATE|ibv.QP_PKEY_INDEX|ibv.QP_PORT|ibv.QP_QKEY))
-	attr.QPState = ibv.QPS_RTR
-	require.NoError(t, qp.Modify(&attr, ibv.QP_STATE))
-	attr.QPState, attr.RNRRetry = ibv.QPS_RTS, retries
-	mask := ibv.QP_STATE | ibv.QP_SQ_PSN
-	if qp.Type() == ibv.QPT_DRIVER {
-		mask |= ibv.QP_RNR_RETRY
+	require.NoError(t, qp.Ready())
+	end, err := qp.Endpoint()
+	require.NoError(t, err)
+	require.EqualValues(t, key, end.QKey)
+	if qp.Type() == ibv.QPT_DRIVER && retries != 7 {
+		// 7 is what a queue pair begins with, and only the change to RTS takes another number
+		require.NoError(t, qp.Modify(&ibv.QPAttr{QPState: ibv.QPS_RESET}, ibv.QP_STATE))
+		attr := ibv.QPAttr{QPState: ibv.QPS_INIT, PortNum: 1, QKey: key}
+		require.NoError(t, qp.Modify(&attr, ibv.QP_STATE|ibv.QP_PKEY_INDEX|ibv.QP_PORT|ibv.QP_QKEY))
+		attr.QPState = ibv.QPS_RTR
+		require.NoError(t, qp.Modify(&attr, ibv.QP_STATE))
+		attr.QPState, attr.RNRRetry = ibv.QPS_RTS, retries
+		require.NoError(t, qp.Modify(&attr, ibv.QP_STATE|ibv.QP_SQ_PSN|ibv.QP_RNR_RETRY))
 	}
-	require.NoError(t, qp.Modify(&attr, mask))
 }
 
 // program posts calls of ibv_wr_*.
