@@ -9,6 +9,8 @@ import (
 	"errors"
 	"math/rand/v2"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -54,6 +56,24 @@ func TestSRDStorm(t *testing.T) {
 	assert.NotZero(t, s.heard.Load())
 	assert.LessOrEqual(t, s.heard.Load(), s.sent.Load())
 	t.Logf("%d sent, %d heard, %d to nobody", s.sent.Load(), s.heard.Load(), s.nobody.Load())
+}
+
+// TestSRDStormRaces is TestSRDStorm under the race detector.
+func TestSRDStormRaces(t *testing.T) {
+	takesLong(t)
+	e := emulated(t).As(EFA)
+	racing := filepath.Join(dir, "srdstormrace.test")
+	build := exec.CommandContext(t.Context(), "go", "test", "-c", "-race", "-vet=off", "-o", racing, ".")
+	build.Env = append(os.Environ(), "CGO_ENABLED=1")
+	out, err := build.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	cmd := e.Command(t.Context(), racing, "-test.v", "-test.run=^TestSRDStorm$", "-test.timeout=5m")
+	cmd.Env = append(cmd.Env, envInside+"="+pathEFA, envRelease+"="+e.libraries.Release)
+	out, err = cmd.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	assert.Contains(t, string(out), "--- PASS: TestSRDStorm (")
+	assert.NotContains(t, string(out), "DATA RACE")
+	t.Logf("%s", out)
 }
 
 // once is the life of one queue pair.

@@ -42,12 +42,15 @@ static const struct gid gids[] = {
 	{{0xfe, 0x80, [8] = 0x02, 0x67, 0x6f, 0xff, 0xfe, 0x76, 0x65, 0x72}, IB_UVERBS_GID_TYPE_IB},
 };
 
+// sub_queues is how many queues a completion queue consists of: sends complete in the first, receives in the last.
+static int sub_queues(void) { return getenv("GOVERBS_EFA_SUB_QUEUES") ? 2 : 1; }
+
 static int get_context(struct call *c)
 {
 	enum { EXTENDED_INLINE = 80, INLINE = 32 };
 	struct efa_ibv_alloc_ucontext_resp r = {
 		.cmds_supp_udata_mask = EFA_USER_CMDS_SUPP_UDATA_QUERY_DEVICE | EFA_USER_CMDS_SUPP_UDATA_CREATE_AH,
-		.sub_cqs_per_cq = 1, .inline_buf_size = INLINE, .max_llq_size = MOST_SENDS * SEND_SIZE, .max_tx_batch = 16,
+		.sub_cqs_per_cq = sub_queues(), .inline_buf_size = INLINE, .max_llq_size = MOST_SENDS * SEND_SIZE, .max_tx_batch = 16,
 	};
 	memcpy((uint8_t *)&r + 20, &(uint16_t){EXTENDED_INLINE}, 2); // which 6.1's headers have not got
 	return answer_driver(c, &r, sizeof r);
@@ -119,15 +122,15 @@ static int create_cq(struct call *c, struct cq *cq)
 	struct efa_ibv_create_cq q;
 	take_driver(c, &q, sizeof q);
 	enum { KNOWN = EFA_CREATE_CQ_WITH_COMPLETION_CHANNEL | WITH_SGID | WITH_LONG_NUMBERS };
-	if (q.comp_mask || q.num_sub_cqs != 1 || q.flags & ~KNOWN)
+	if (q.comp_mask || q.num_sub_cqs != sub_queues() || q.flags & ~KNOWN)
 		return refuse("flags of a completion queue", q.flags);
 	if (q.cq_entry_size != 16 && q.cq_entry_size != 32 || cq->entries > MOST_CQE)
 		return EINVAL;
 	while (!power_of_two(cq->entries))
 		cq->entries += cq->entries & -cq->entries;
-	cq->entry_size = q.cq_entry_size;
+	cq->entry_size = q.cq_entry_size, cq->parts = sub_queues();
 	cq->told = cq->guessed = 3; // the first number of a request is 0
-	if (!make_mapping(c->file, &cq->ring, cq->entries * cq->entry_size) || !make_mapping(c->file, &cq->bell, 4))
+	if (!make_mapping(c->file, &cq->ring, cq->parts * cq->entries * cq->entry_size) || !make_mapping(c->file, &cq->bell, 4))
 		return ENOMEM;
 	cq->buffer = cq->ring.at;
 	struct efa_ibv_create_cq_resp r = {
@@ -158,6 +161,7 @@ static int create_qp(struct call *c, struct qp *qp)
 	struct efa_ibv_create_qp_resp r = {
 		.rq_db_offset = 4, .rq_mmap_key = qp->receives.offset, .rq_mmap_size = qp->receives.size,
 		.rq_db_mmap_key = qp->bells.offset, .sq_db_mmap_key = qp->bells.offset, .llq_desc_mmap_key = qp->sends.offset,
+		.recv_sub_cq_idx = sub_queues() - 1,
 	};
 	return answer_driver(c, &r, sizeof r);
 }

@@ -220,8 +220,10 @@ bool efa_complete(struct cq *cq, const struct completion *c)
 		e.id = c->request->index, e.flags |= c->request->opcode << OPERATION_AT;
 		memcpy(e.more_id, c->request->more_index, sizeof e.more_id);
 	}
-	struct entry *slot = (void *)(cq->buffer + (size_t)(cq->produced & (cq->entries - 1)) * cq->entry_size);
-	uint8_t last = e.flags | !(cq->produced / cq->entries & 1);
+	uint32_t part = c->receive ? cq->parts - 1 : 0, written = cq->written[part]++;
+	size_t place = part * cq->entries + (written & (cq->entries - 1));
+	struct entry *slot = (void *)(cq->buffer + place * cq->entry_size);
+	uint8_t last = e.flags | !(written / cq->entries & 1);
 	e.flags = slot->flags; // the phase, which makes it valid, comes last
 	memcpy(slot, &e, cq->entry_size);
 	__atomic_store_n(&slot->flags, last, __ATOMIC_RELEASE);

@@ -114,6 +114,7 @@ struct cq {
 	uint32_t comp_sent, async_sent;
 	bool overrun;
 
+	uint32_t parts, written[2]; // of efa: queues that it consists of, the last one for receives; completions in each
 	struct mapping ring, bell; // of efa, whose doorbell has the consumed and the request in one word
 	uint32_t seen, guessed;    // that word, since when it leaves completions lie, and the number of the last guess
 	uint64_t since;
