@@ -238,6 +238,8 @@ bool efa_take_request(struct cq *cq)
 {
 	enum { A_WHILE = 10000 };
 	uint32_t word = bell(&cq->bell, 0);
+	if (number(word) == ((cq->guessed + 1) & 3))
+		cq->told = cq->guessed; // libefa has read what was sent on a guess, and counts on from there
 	if (number(word) == cq->told || !unread(cq)) {
 		cq->since = 0;
 		return false;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
 // The emulated kernel: what its parts know of each other. preload.c gives it the device file, uverbs.c reads
-// commands, objects.c, memory.c, completionqueue.c, srq.c, xrc.c and queuepair.c carry them out, device.c, payload.c,
-// transport.c and tags.c are the adapter, and a driver (mlx5.c, mlx5_queues.c, mlx5_tags.c; efa and mlx4 likewise)
-// knows one kind: what its commands carry beside the usual, and its queues. Drivers without queues (idle.c) leave in
-// them what is posted.
+// commands, objects.c, memory.c, completionqueue.c, srq.c, xrc.c, counter.c and queuepair.c carry them out, device.c,
+// payload.c, transport.c and tags.c are the adapter, and a driver (mlx5.c, mlx5_queues.c, mlx5_tags.c; efa and mlx4
+// likewise) knows one kind: what its commands carry beside the usual, and its queues. Drivers without queues (idle.c)
+// leave in them what is posted.
 #ifndef GOVERBS_EMULATED_H
 #define GOVERBS_EMULATED_H
 
@@ -25,7 +25,7 @@
 enum { MOST_ENTRIES = (1 << 22) - 1, MOST_REQUESTS = 1 << 15, PAGE = 4096, MOST_TAGS = 127 };
 enum { DEVICE_NUMBER = 231 << 8 | 192 }; // major and minor
 
-enum kind { NONE, PD, MR, MW, AH, CHANNEL, CQ, QP, SRQ, XRCD, UAR };
+enum kind { NONE, PD, MR, MW, AH, CHANNEL, CQ, QP, SRQ, XRCD, UAR, COUNTER };
 
 // Events for a program: what it reads from its end of a pair of sockets. The third descriptor reads what the program
 // has not read, as a kernel may do.
@@ -136,6 +136,9 @@ struct srq {
 	struct tags *tags; // of one that matches them, whose completions also come to cq
 };
 
+// What is counted, by the bits that programs ask for it with.
+enum countable { SENDS, RECEIVES, READS_DONE, READS_SERVED, WRITES_DONE, WRITES_SERVED, COUNTABLE };
+
 struct qp {
 	struct object o;
 	struct qp *next; // in the table of its number
@@ -164,6 +167,7 @@ struct qp {
 	uint16_t seen;                         // receives that the doorbell said
 	bool unsolicited;                      // writes with immediate data take no receive
 	struct waiting *waiting;               // requests that are tried again while others go on
+	struct counter *counters[COUNTABLE];
 	struct rendezvous *rendezvous;         // data for tags, to be read before further requests
 };
 
@@ -376,6 +380,11 @@ void fail_qp(struct qp *);
 
 // srq.c
 extern const struct command srq_commands[];
+
+// counter.c
+int counter_ioctl(struct file *, struct ib_uverbs_ioctl_hdr *);
+void count(struct qp *, enum countable, bool succeeded);
+void forget_counters(struct qp *);
 
 // xrc.c
 bool aim(struct qp *, uint32_t number);

@@ -40,6 +40,7 @@ void forget_qp(struct qp *qp)
 			*at = qp->next;
 			break;
 		}
+	forget_counters(qp);
 	if (qp->xrcd) {
 		qp->xrcd->o.users--;
 		return;

@@ -41,6 +41,7 @@ void complete(struct cq *cq, const struct completion *c)
 static void complete_send(struct qp *qp, const struct request *r, enum status status, uint32_t length)
 {
 	struct completion c = {.qp = qp, .status = status, .request = r, .length = length};
+	count(qp, r->operation == OP_READ ? READS_DONE : r->operation == OP_WRITE ? WRITES_DONE : SENDS, status == OK);
 	if (status != OK || r->signaled || qp->all_signaled)
 		complete(qp->send_cq, &c);
 }
@@ -54,6 +55,7 @@ static void complete_receive(struct qp *qp, struct qp *from, const struct receiv
 	};
 	if (!r->unsolicited)
 		driver->consume_receive(qp, r);
+	count(qp, RECEIVES, status == OK);
 	complete(qp->recv_cq, &c);
 }
 
@@ -159,6 +161,7 @@ static enum status write_remote(struct qp *peer, struct qp *qp, const struct req
 	if (r->with_immediate && !receive.unsolicited && !driver->next_receive(peer, &receive))
 		return AGAIN;
 	move(&to, 0, payload, payload->total);
+	count(peer, WRITES_SERVED, true);
 	if (r->with_immediate)
 		complete_receive(peer, qp, &receive, r, OK, payload->total, NULL, NULL);
 	return OK;
@@ -172,6 +175,7 @@ static enum status read_remote(struct qp *peer, const struct request *r, const s
 	if (local->total && !open_memory(&from, peer, r->remote, local->total, r->remote_key, IBV_ACCESS_REMOTE_READ))
 		return refused(peer, REMOTE_ACCESS);
 	move(local, 0, &from, local->total);
+	count(peer, READS_SERVED, true);
 	return OK;
 }
 
