@@ -119,6 +119,16 @@ func (q *QP) drain(p patience) error {
 	return q.collect()
 }
 
+// uncounted says why what is outstanding cannot be waited for, or returns nil.
+func (q *QP) uncounted() error {
+	if !q.options.Unchecked || !q.onEFA() {
+		return nil
+	}
+	return &VerbError{Verb: "Drain", Object: q.name, Errno: einval, Reason: "libefa takes no marker in ERR, and an " +
+		"unchecked queue pair does not count its requests: create it without QueueOptions.Unchecked, or poll until " +
+		"each request has completed"}
+}
+
 // flush waits until a marker after all other requests in each queue has completed. It first waits for the marker of a
 // drain that gave up, because each queue has room for one.
 func (q *QP) flush(p patience) error {
@@ -345,23 +355,43 @@ func (q *QP) await(p patience, m *drainMarker) error {
 	if m.done == nil {
 		return nil
 	}
+	err := q.collectUntil(p, m.done, never)
+	if err == nil {
+		*m = drainMarker{}
+	}
+	return err
+}
+
+// flushCounted waits until each counted request has completed. It takes the place of markers, which libefa refuses in
+// ERR; as each of its sends is signaled, none succeeds without a completion.
+func (q *QP) flushCounted(p patience) error { return q.collectUntil(p, nil, q.idle) }
+
+// collectUntil polls until done is closed, or over is true.
+func (q *QP) collectUntil(p patience, done <-chan struct{}, over func() bool) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for pause := 10 * time.Microsecond; ; pause = min(2*pause, time.Millisecond) {
 		if err := q.collect(); err != nil {
 			return err
 		}
+		if over() {
+			return nil
+		}
 		timer.Reset(pause)
-		came, err := p.wait(m.done, timer.C)
+		came, err := p.wait(done, timer.C)
 		switch {
 		case came:
-			*m = drainMarker{}
 			return nil
 		case err != nil:
 			return q.notDrained(err)
 		}
-		if err := m.cq.failure(); err != nil { // after an overrun or the loss of the device, nothing comes any more
-			return q.notDrained(err)
+		for _, cq := range []*CQ{q.sendCQ, q.recvCQ} {
+			if cq == nil {
+				continue
+			}
+			if err := cq.failure(); err != nil { // after an overrun or the loss of the device, nothing comes any more
+				return q.notDrained(err)
+			}
 		}
 	}
 }

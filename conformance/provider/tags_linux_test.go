@@ -116,7 +116,10 @@ func newTagged(t *testing.T) *tagged {
 		end, err := to.Endpoint()
 		require.NoError(t, err)
 		assert.NotZero(t, end.LID)
-		require.NoError(t, from.Connect(end))
+		attr, err := from.ConnectAttr(end)
+		require.NoError(t, err)
+		attr.RNRRetry = 7 // for ever: who announces data may be late to hear that they were read
+		require.NoError(t, from.ConnectWith(attr))
 	}
 	return g
 }
