@@ -119,16 +119,6 @@ func (q *QP) drain(p patience) error {
 	return q.collect()
 }
 
-// uncounted says why what is outstanding cannot be waited for, or returns nil.
-func (q *QP) uncounted() error {
-	if !q.options.Unchecked || !q.onEFA() {
-		return nil
-	}
-	return &VerbError{Verb: "Drain", Object: q.name, Errno: einval, Reason: "libefa takes no marker in ERR, and an " +
-		"unchecked queue pair does not count its requests: create it without QueueOptions.Unchecked, or poll until " +
-		"each request has completed"}
-}
-
 // flush waits until a marker after all other requests in each queue has completed. It first waits for the marker of a
 // drain that gave up, because each queue has room for one.
 func (q *QP) flush(p patience) error {
@@ -364,7 +354,11 @@ func (q *QP) await(p patience, m *drainMarker) error {
 
 // flushCounted waits until each counted request has completed. It takes the place of markers, which libefa refuses in
 // ERR; as each of its sends is signaled, none succeeds without a completion.
-func (q *QP) flushCounted(p patience) error { return q.collectUntil(p, nil, q.idle) }
+func (q *QP) flushCounted(p patience) error {
+	return q.collectUntil(p, nil, func() bool {
+		return (q.send == nil || wq.Idle(q.send)) && (q.recv == nil || wq.Idle(q.recv))
+	})
+}
 
 // collectUntil polls until done is closed, or over is true.
 func (q *QP) collectUntil(p patience, done <-chan struct{}, over func() bool) error {

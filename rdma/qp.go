@@ -265,20 +265,6 @@ func (q *QP) SetECE(ece *ibv.ECE) error {
 	return wrap(verb, q.name, libibverbs.SetECE(q.c, ece))
 }
 
-// onEFA says whether libefa posts to the queue pair.
-func (q *QP) onEFA() bool {
-	return q.send != nil && q.send.Provider() == "efa" || q.recv != nil && q.recv.Provider() == "efa"
-}
-
-// changesAs is the type by whose rules the queue pair changes its state: one of EFA's reliable datagrams does as one of
-// datagrams.
-func (q *QP) changesAs() ibv.QPType {
-	if q.kind == ibv.QPT_DRIVER && q.onEFA() {
-		return ibv.QPT_UD
-	}
-	return q.kind
-}
-
 // closeDrains is how long Close waits for outstanding work before it destroys the queue pair anyway.
 const closeDrains = 2 * time.Second
 
