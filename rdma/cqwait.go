@@ -305,8 +305,8 @@ func (q *CQ) looked() bool {
 }
 
 // countsEvents says whether a request for an event bears the number of events that were read, as those of mlx5 and EFA
-// do: the device takes an event that nobody here asked for, because C has, or that it has sent by itself, for the answer
-// to the next request, and sends no other until that one is read.
+// do: the device takes an event that nobody here asked for, because C has, or that it has sent by itself, for the
+// answer to the next request, and sends no other until that one is read.
 func (q *CQ) countsEvents() bool {
 	switch q.queue.Provider() {
 	case "rxe", "siw":

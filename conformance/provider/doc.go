@@ -20,8 +20,8 @@
 // And there is EFA: unreliable and scalable reliable datagrams, inline, reads and writes, with immediate data that may
 // come unsolicited, events, errors; 80 bytes inside a request, completion queues of two parts, completion counters.
 // Datagrams that wait for their receiver are passed by others. What the adapter does that no source of libefa shows was
-// guessed: that a queue pair outlives its failed requests, how long a receiver that is not ready is waited for, and what
-// becomes of a receive that is too short.
+// guessed: that a queue pair outlives its failed requests, how long a receiver that is not ready is waited for, and
+// what becomes of a receive that is too short.
 //
 // And mlx4: RC, UC and UD queue pairs with every operation, windows, shared receive queues, completion queues with
 // events, resized. There are no extended connections, and no RSS.

@@ -118,7 +118,7 @@ func newTagged(t *testing.T) *tagged {
 		assert.NotZero(t, end.LID)
 		attr, err := from.ConnectAttr(end)
 		require.NoError(t, err)
-		attr.RNRRetry = 7 // for ever: who announces data may be late to hear that they were read
+		attr.RNRRetry = 7 // for ever: the sender may be late to hear that its data was read
 		require.NoError(t, from.ConnectWith(attr))
 	}
 	return g
