@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/generated/uapi"
 	"github.com/goverbs/goverbs/rdma"
 	"github.com/goverbs/goverbs/rdma/soft"
 )
@@ -153,4 +154,12 @@ func TestAccess(t *testing.T) {
 	} {
 		assert.Equal(t, want, [3]ibv.AccessFlags{native.access(usage), reads.access(usage), iWARP.access(usage)}, usage)
 	}
+}
+
+// TestCapabilityBits holds the bits that verbs.h does not name against the kernel's header. Programs are spared compiling
+// all of it for three numbers.
+func TestCapabilityBits(t *testing.T) {
+	assert.EqualValues(t, uapi.IB_UVERBS_DEVICE_FLUSH_GLOBAL, uint64(capFlushGlobal))
+	assert.EqualValues(t, uapi.IB_UVERBS_DEVICE_FLUSH_PERSISTENT, uint64(capFlushPersistent))
+	assert.EqualValues(t, uapi.IB_UVERBS_DEVICE_ATOMIC_WRITE, uint64(capAtomicWrite))
 }

@@ -8,20 +8,25 @@ import (
 
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
+
+	"github.com/goverbs/goverbs/generated/uapi"
 )
 
 // Here is this host.
 func Here() *Host { return &Host{FS: os.DirFS("/"), Ask: ask} }
 
+// about are the attributes that say what a request is about.
+var about = []uapi.RDMANLDevAttr{uapi.RDMA_NLDEV_ATTR_DEV_INDEX, uapi.RDMA_NLDEV_ATTR_PORT_INDEX}
+
 // ask is the Ask of this host's kernel. What names no port is a list, which the kernel gives in several messages.
-func ask(command int, of ...uint32) ([][]byte, error) {
+func ask(command uapi.RDMANLDevCommand, of ...uint32) ([][]byte, error) {
 	flags := unix.NLM_F_DUMP
 	if len(of) == 2 {
 		flags = 0
 	}
-	r := nl.NewNetlinkRequest(nl.RDMA_NL_NLDEV<<nl.RDMA_NL_GET_CLIENT_SHIFT|command, flags)
+	r := nl.NewNetlinkRequest(nl.RDMA_NL_NLDEV<<nl.RDMA_NL_GET_CLIENT_SHIFT|int(command), flags)
 	for i, n := range of {
-		r.AddData(nl.NewRtAttr([]int{attrDevIndex, attrPort}[i], binary.NativeEndian.AppendUint32(nil, n)))
+		r.AddData(nl.NewRtAttr(int(about[i]), binary.NativeEndian.AppendUint32(nil, n)))
 	}
 	return r.Execute(unix.NETLINK_RDMA, 0)
 }

@@ -9,6 +9,8 @@ import (
 
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
+
+	"github.com/goverbs/goverbs/generated/uapi"
 )
 
 // attributes are what a netlink message, or a nest in one, holds.
@@ -18,20 +20,20 @@ type attributes []byte
 const kindMask = 0x3fff
 
 // each calls do with the attributes of a number. Of what cannot be read there are none.
-func (a attributes) each(number int, do func(value attributes)) {
+func (a attributes) each(number uapi.RDMANLDevAttr, do func(value attributes)) {
 	all, err := nl.ParseRouteAttr(a)
 	if err != nil {
 		return
 	}
 	for _, one := range all {
-		if int(one.Attr.Type)&kindMask == number {
+		if uapi.RDMANLDevAttr(one.Attr.Type&kindMask) == number {
 			do(one.Value)
 		}
 	}
 }
 
 // find gives the first attribute of a number, or nil.
-func (a attributes) find(number int) (found attributes) {
+func (a attributes) find(number uapi.RDMANLDevAttr) (found attributes) {
 	a.each(number, func(value attributes) {
 		if found == nil {
 			found = value
@@ -41,7 +43,7 @@ func (a attributes) find(number int) (found attributes) {
 }
 
 // number is an attribute of 1, 4 or 8 bytes, or 0 if it is not there.
-func (a attributes) number(number int) uint64 {
+func (a attributes) number(number uapi.RDMANLDevAttr) uint64 {
 	switch v := a.find(number); len(v) {
 	case 1:
 		return uint64(v[0])
@@ -53,16 +55,16 @@ func (a attributes) number(number int) uint64 {
 	return 0
 }
 
-func (a attributes) number32(number int) uint32 { return uint32(a.number(number)) }
+func (a attributes) number32(number uapi.RDMANLDevAttr) uint32 { return uint32(a.number(number)) }
 
 // text is an attribute that ends with a zero.
-func (a attributes) text(number int) string {
+func (a attributes) text(number uapi.RDMANLDevAttr) string {
 	text, _, _ := bytes.Cut(a.find(number), []byte{0})
 	return string(text)
 }
 
 // address is a socket's address, or empty.
-func (a attributes) address(number int) string {
+func (a attributes) address(number uapi.RDMANLDevAttr) string {
 	v := a.find(number)
 	if len(v) < 8 {
 		return ""

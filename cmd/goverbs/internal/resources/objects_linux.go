@@ -8,21 +8,32 @@ import (
 	"syscall"
 
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/generated/uapi"
 )
 
 // listing is how the kernel lists one kind: the request, the attributes that hold the list and an entry of it, and the
 // number of an object.
 type listing struct {
-	kind                         string
-	command, list, entry, number int
+	kind                string
+	command             uapi.RDMANLDevCommand
+	list, entry, number uapi.RDMANLDevAttr
 }
 
 var listings = []listing{
-	{"qp", commandQPs, attrQP, attrQPEntry, attrLQPN}, {"mr", commandMRs, attrMR, attrMREntry, attrMRN},
-	{"cq", commandCQs, attrCQ, attrCQEntry, attrCQN}, {"pd", commandPDs, attrPD, attrPDEntry, attrPDN},
-	{"cm_id", commandCMIDs, attrCMID, attrCMIDEntry, attrCMIDN},
-	{"srq", commandSRQs, attrSRQ, attrSRQEntry, attrSRQN},
-	{"ctx", commandContexts, attrContext, attrContextEntry, attrContextN},
+	{"qp", uapi.RDMA_NLDEV_CMD_RES_QP_GET, uapi.RDMA_NLDEV_ATTR_RES_QP, uapi.RDMA_NLDEV_ATTR_RES_QP_ENTRY,
+		uapi.RDMA_NLDEV_ATTR_RES_LQPN},
+	{"mr", uapi.RDMA_NLDEV_CMD_RES_MR_GET, uapi.RDMA_NLDEV_ATTR_RES_MR, uapi.RDMA_NLDEV_ATTR_RES_MR_ENTRY,
+		uapi.RDMA_NLDEV_ATTR_RES_MRN},
+	{"cq", uapi.RDMA_NLDEV_CMD_RES_CQ_GET, uapi.RDMA_NLDEV_ATTR_RES_CQ, uapi.RDMA_NLDEV_ATTR_RES_CQ_ENTRY,
+		uapi.RDMA_NLDEV_ATTR_RES_CQN},
+	{"pd", uapi.RDMA_NLDEV_CMD_RES_PD_GET, uapi.RDMA_NLDEV_ATTR_RES_PD, uapi.RDMA_NLDEV_ATTR_RES_PD_ENTRY,
+		uapi.RDMA_NLDEV_ATTR_RES_PDN},
+	{"cm_id", uapi.RDMA_NLDEV_CMD_RES_CM_ID_GET, uapi.RDMA_NLDEV_ATTR_RES_CM_ID, uapi.RDMA_NLDEV_ATTR_RES_CM_ID_ENTRY,
+		uapi.RDMA_NLDEV_ATTR_RES_CM_IDN},
+	{"srq", uapi.RDMA_NLDEV_CMD_RES_SRQ_GET, uapi.RDMA_NLDEV_ATTR_RES_SRQ, uapi.RDMA_NLDEV_ATTR_RES_SRQ_ENTRY,
+		uapi.RDMA_NLDEV_ATTR_RES_SRQN},
+	{"ctx", uapi.RDMA_NLDEV_CMD_RES_CTX_GET, uapi.RDMA_NLDEV_ATTR_RES_CTX, uapi.RDMA_NLDEV_ATTR_RES_CTX_ENTRY,
+		uapi.RDMA_NLDEV_ATTR_RES_CTXN},
 }
 
 // objects adds what netlink knows: more about devices, and the objects.
@@ -30,7 +41,7 @@ func (h *Host) objects(s *Snapshot) {
 	if h.Ask == nil {
 		return
 	}
-	devices, err := h.Ask(commandGet)
+	devices, err := h.Ask(uapi.RDMA_NLDEV_CMD_GET)
 	if err != nil {
 		if len(s.Devices) > 0 {
 			s.note("the kernel does not say which objects programs have: %v; ib_core has to be loaded, and newer than "+
@@ -40,21 +51,22 @@ func (h *Host) objects(s *Snapshot) {
 	}
 	for _, message := range devices {
 		a := attributes(message)
-		d := s.device(a.text(attrDevName))
-		d.index = a.number32(attrDevIndex)
+		d := s.device(a.text(uapi.RDMA_NLDEV_ATTR_DEV_NAME))
+		d.index = a.number32(uapi.RDMA_NLDEV_ATTR_DEV_INDEX)
 		if d.Firmware == "" {
-			d.Firmware = a.text(attrFirmware)
+			d.Firmware = a.text(uapi.RDMA_NLDEV_ATTR_FW_VERSION)
 		}
 	}
-	summaries, err := h.Ask(commandObjects)
+	summaries, err := h.Ask(uapi.RDMA_NLDEV_CMD_RES_GET)
 	if err != nil {
 		s.note("the kernel does not count objects: %v", err)
 	}
 	for _, message := range summaries {
 		a := attributes(message)
-		d := s.device(a.text(attrDevName))
-		a.find(attrSummary).each(attrSummaryEntry, func(e attributes) {
-			d.Objects[e.text(attrSummaryName)] = e.number(attrSummaryCount)
+		d := s.device(a.text(uapi.RDMA_NLDEV_ATTR_DEV_NAME))
+		a.find(uapi.RDMA_NLDEV_ATTR_RES_SUMMARY).each(uapi.RDMA_NLDEV_ATTR_RES_SUMMARY_ENTRY, func(e attributes) {
+			name := e.text(uapi.RDMA_NLDEV_ATTR_RES_SUMMARY_ENTRY_NAME)
+			d.Objects[name] = e.number(uapi.RDMA_NLDEV_ATTR_RES_SUMMARY_ENTRY_CURR)
 		})
 	}
 	for i := range s.Devices {
@@ -88,62 +100,74 @@ func unknown(err error) bool {
 func (h *Host) statistics(d *Device) {
 	for i := range d.Ports {
 		p := &d.Ports[i]
-		messages, err := h.Ask(commandCounters, d.index, uint32(p.Port))
+		messages, err := h.Ask(uapi.RDMA_NLDEV_CMD_STAT_GET, d.index, uint32(p.Port))
 		if err != nil {
 			continue // most drivers have none
 		}
 		for _, message := range messages {
-			attributes(message).find(attrCounters).each(attrCounter, func(e attributes) {
-				if name := e.text(attrCounterName); name != "" {
-					p.Hardware[name] = e.number(attrCounterValue)
+			all := attributes(message).find(uapi.RDMA_NLDEV_ATTR_STAT_HWCOUNTERS)
+			all.each(uapi.RDMA_NLDEV_ATTR_STAT_HWCOUNTER_ENTRY, func(e attributes) {
+				if name := e.text(uapi.RDMA_NLDEV_ATTR_STAT_HWCOUNTER_ENTRY_NAME); name != "" {
+					p.Hardware[name] = e.number(uapi.RDMA_NLDEV_ATTR_STAT_HWCOUNTER_ENTRY_VALUE)
 				}
 			})
 		}
 	}
 }
 
-// Names that only the kernel has for types of queue pairs, states of CM identifiers, and port spaces.
+// Names that no header has: queue pairs of the kernel alone, and states of CM identifiers.
 var (
-	kernelTypes = map[uint32]string{0: "SMI", 1: "GSI", 9: "XRC_INI", 10: "XRC_TGT"}
+	kernelTypes = map[uint32]string{0: "SMI", 1: "GSI"}
 	cmStates    = []string{"IDLE", "ADDR_QUERY", "ADDR_RESOLVED", "ROUTE_QUERY", "ROUTE_RESOLVED", "CONNECT",
 		"DISCONNECT", "ADDR_BOUND", "LISTEN", "DEVICE_REMOVAL", "DESTROYING"}
-	portSpaces = map[uint32]string{0x0002: "IPOIB", 0x0106: "TCP", 0x0111: "UDP", 0x013f: "IB"}
 )
 
 func typeName(n uint32) string {
 	if name, ok := kernelTypes[n]; ok {
 		return name
 	}
-	return strings.TrimPrefix(ibv.QPType(n).String(), "IBV_QPT_")
+	return strings.TrimPrefix(uapi.IBUverbsQPType(n).String(), "IB_UVERBS_QPT_")
 }
 
 // object reads an entry of a list.
 func object(l listing, device string, e attributes) Object {
-	o := Object{Kind: l.kind, Device: device, Port: e.number32(attrPort), Number: e.number32(l.number),
-		Thread: e.number32(attrPID), Peer: e.number32(attrRQPN),
-		RQPSN: e.number32(attrRQPSN), SQPSN: e.number32(attrSQPSN), Bytes: e.number(attrMRLength),
-		Room: e.number32(attrCQE), Users: e.number(attrUsers)}
+	o := Object{
+		Kind: l.kind, Device: device,
+		Port:   e.number32(uapi.RDMA_NLDEV_ATTR_PORT_INDEX),
+		Number: e.number32(l.number),
+		Thread: e.number32(uapi.RDMA_NLDEV_ATTR_RES_PID),
+		Peer:   e.number32(uapi.RDMA_NLDEV_ATTR_RES_RQPN),
+		RQPSN:  e.number32(uapi.RDMA_NLDEV_ATTR_RES_RQ_PSN),
+		SQPSN:  e.number32(uapi.RDMA_NLDEV_ATTR_RES_SQ_PSN),
+		Bytes:  e.number(uapi.RDMA_NLDEV_ATTR_RES_MRLEN),
+		Room:   e.number32(uapi.RDMA_NLDEV_ATTR_RES_CQE),
+		Users:  e.number(uapi.RDMA_NLDEV_ATTR_RES_USECNT),
+	}
 	if l.kind != "pd" {
-		o.PD = e.number32(attrPDN)
+		o.PD = e.number32(uapi.RDMA_NLDEV_ATTR_RES_PDN)
 	}
 	if l.kind != "ctx" {
-		o.Ctx = e.number32(attrContextN)
+		o.Ctx = e.number32(uapi.RDMA_NLDEV_ATTR_RES_CTXN)
 	} else {
 		o.Ctx = o.Number
 	}
-	switch module := e.text(attrKernelName); {
+	switch module := e.text(uapi.RDMA_NLDEV_ATTR_RES_KERN_NAME); {
 	case module != "":
 		o.Owner = "[" + printable(module) + "]"
 	case o.Thread == 0:
 		o.Owner = Elsewhere
 	}
-	kind, state := e.number32(attrType), e.number32(attrState)
+	kind, state := e.number32(uapi.RDMA_NLDEV_ATTR_RES_TYPE), e.number32(uapi.RDMA_NLDEV_ATTR_RES_STATE)
 	switch l.kind {
 	case "qp":
 		o.Type, o.State = typeName(kind), strings.TrimPrefix(ibv.QPState(state).String(), "IBV_QPS_")
 	case "cm_id":
-		o.Type, o.QPN = portSpaces[e.number32(attrPortSpace)], e.number32(attrLQPN)
-		o.Local, o.Remote = e.address(attrSource), e.address(attrDestination)
+		if space := uapi.RDMAUCMPortSpace(e.number32(uapi.RDMA_NLDEV_ATTR_RES_PS)); space != 0 {
+			o.Type = strings.TrimPrefix(space.String(), "RDMA_PS_")
+		}
+		o.QPN = e.number32(uapi.RDMA_NLDEV_ATTR_RES_LQPN)
+		o.Local = e.address(uapi.RDMA_NLDEV_ATTR_RES_SRC_ADDR)
+		o.Remote = e.address(uapi.RDMA_NLDEV_ATTR_RES_DST_ADDR)
 		if int(state) < len(cmStates) {
 			o.State = cmStates[state]
 		}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/goverbs/goverbs/cmd/goverbs/internal/sysfs"
+	"github.com/goverbs/goverbs/generated/uapi"
 )
 
 // Kinds are what the kernel calls kinds of objects.
@@ -90,7 +91,7 @@ type Host struct {
 
 // Ask sends a request to the kernel's RDMA netlink, about all devices, one, or one of its ports, and gives what the
 // messages of its answer hold.
-type Ask func(command int, of ...uint32) ([][]byte, error)
+type Ask func(command uapi.RDMANLDevCommand, of ...uint32) ([][]byte, error)
 
 // Read takes a snapshot.
 func (h *Host) Read() *Snapshot {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
+	"github.com/goverbs/goverbs/generated/uapi"
 	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 )
 
@@ -59,4 +60,12 @@ func TestFlushes(t *testing.T) {
 	r := newRig(t, Options{})
 	_, err := verbs.RegMR(r.pd[0], pointerTo(&outside[byte](r, 64)[0]), 64, ibv.ACCESS_FLUSH_PERSISTENT)
 	assert.ErrorIs(t, err, errnos.EINVAL, "of a device without memory that lasts")
+}
+
+// TestCapabilityBits holds the bits that verbs.h does not name against the kernel's header. Programs are spared compiling
+// all of it for three numbers.
+func TestCapabilityBits(t *testing.T) {
+	assert.EqualValues(t, uapi.IB_UVERBS_DEVICE_FLUSH_GLOBAL, uint64(flushGlobal))
+	assert.EqualValues(t, uapi.IB_UVERBS_DEVICE_FLUSH_PERSISTENT, uint64(flushPersistent))
+	assert.EqualValues(t, uapi.IB_UVERBS_DEVICE_ATOMIC_WRITE, uint64(atomicWrite))
 }
