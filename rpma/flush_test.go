@@ -156,8 +156,8 @@ func TestAccess(t *testing.T) {
 	}
 }
 
-// TestCapabilityBits holds the bits that verbs.h does not name against the kernel's header. Programs are spared compiling
-// all of it for three numbers.
+// TestCapabilityBits holds the bits that verbs.h does not name against the kernel's header. Programs are spared
+// compiling all of it for three numbers.
 func TestCapabilityBits(t *testing.T) {
 	assert.EqualValues(t, uapi.IB_UVERBS_DEVICE_FLUSH_GLOBAL, uint64(capFlushGlobal))
 	assert.EqualValues(t, uapi.IB_UVERBS_DEVICE_FLUSH_PERSISTENT, uint64(capFlushPersistent))

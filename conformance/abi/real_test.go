@@ -227,6 +227,47 @@ func TestRPMAMutations(t *testing.T) {
 	}
 }
 
+// The same for the kernel's headers.
+func TestKernelMutations(t *testing.T) {
+	include := filepath.Join(cacheDir, "linux-7.2", "include")
+	if err := hasHeaders(include, project.Named("linux")); err != nil {
+		t.Skipf("%v; make headers brings them", err)
+	}
+	for _, test := range []struct {
+		name   string
+		mutate func(r *model.Release)
+		want   string
+	}{
+		{"nothing", func(*model.Release) {}, ""},
+		{"member behind a nested answer", func(r *model.Release) {
+			findField(t, findRecord(t, r, "ib_uverbs_ex_create_cq_resp"), "comp_mask").Offset = model.Same(12)
+		}, "ib_uverbs_ex_create_cq_resp,comp_mask,offset: want 12, found 8"},
+		{"size with a union of flexible arrays", func(r *model.Release) {
+			findRecord(t, r, "rxe_dma_info").Size = model.Same(32)
+		}, "rxe_dma_info,,size: want 32, found 24"},
+		{"command", func(r *model.Release) { *findMacro(t, r, "RDMA_VERBS_IOCTL").Value = "3222805250" },
+			"-,RDMA_VERBS_IOCTL,value: want 3222805250, found 3222805249"},
+		{"attribute", func(r *model.Release) { findEnum(t, r, "rdma_nldev_attr").Enumerators[5].Value = "300" },
+			"rdma_nldev_attr,RDMA_NLDEV_ATTR_CAP_FLAGS,value: want 300, found 4"},
+		{"address", func(r *model.Release) {
+			findRecord(t, r, "__kernel_sockaddr_storage").Size = model.Same(136)
+		}, "__kernel_sockaddr_storage,,size: want 136, found 128"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			mutant := recordedModel(t, "7.2")
+			test.mutate(mutant)
+			r, err := CWitness(context.Background(), hostCompiler(t), include, mutant, runtime.GOARCH)
+			require.NoError(t, err)
+			if test.want == "" {
+				assert.Empty(t, r.Mismatches)
+				return
+			}
+			require.Len(t, r.Mismatches, 1)
+			assert.Contains(t, r.Mismatches[0].String(), test.want)
+		})
+	}
+}
+
 // What arm64 alone has must be wrong there and only there.
 func TestTargetMutations(t *testing.T) {
 	include := realHeaders(t, "65.0")

@@ -62,8 +62,8 @@ func TestFlushes(t *testing.T) {
 	assert.ErrorIs(t, err, errnos.EINVAL, "of a device without memory that lasts")
 }
 
-// TestCapabilityBits holds the bits that verbs.h does not name against the kernel's header. Programs are spared compiling
-// all of it for three numbers.
+// TestCapabilityBits holds the bits that verbs.h does not name against the kernel's header. Programs are spared
+// compiling all of it for three numbers.
 func TestCapabilityBits(t *testing.T) {
 	assert.EqualValues(t, uapi.IB_UVERBS_DEVICE_FLUSH_GLOBAL, uint64(flushGlobal))
 	assert.EqualValues(t, uapi.IB_UVERBS_DEVICE_FLUSH_PERSISTENT, uint64(flushPersistent))
