@@ -102,7 +102,10 @@ func TestObjectSuite(t *testing.T) {
 }
 
 // TestObjectSuiteMLX4: the same over libmlx4.
-func TestObjectSuiteMLX4(t *testing.T) { objectSuite(t, emulated(t).As(MLX4), pathMLX4) }
+func TestObjectSuiteMLX4(t *testing.T) {
+	takesLong(t)
+	objectSuite(t, emulated(t).As(MLX4), pathMLX4)
+}
 
 func objectSuite(t *testing.T, e *Emulated, path string) {
 	t.Helper()
