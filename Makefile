@@ -160,7 +160,7 @@ vm: vm-deps ## tests on real kernels with Soft-RoCE; KERNEL=6.1 for one; 6 to 8 
 	@.ci/deps iproute2
 	@# doctor comes last: it takes modules and devices away
 	@$(VM) $(VMFLAGS) -kernel '$(KERNEL)' -with ./cmd/goverbs -with ./cmd/goverbs/goverbs-exporter $(WITHRDMA) \
-		-- ./conformance/dropin ./cmd/goverbs/internal/top ./cmd/goverbs/internal/exporter ./cmd/goverbs/internal/trace ./cmd/goverbs/internal/doctor -run 'TestQuery|TestPing$$|TestWithoutLibraries|TestGuest|TestQuiet'
+		-- ./conformance/dropin ./cmd/goverbs/internal/resources ./cmd/goverbs/internal/top ./cmd/goverbs/internal/exporter ./cmd/goverbs/internal/trace ./cmd/goverbs/internal/doctor -run 'TestQuery|TestPing$$|TestWithoutLibraries|TestGuest|TestQuiet'
 	@$(VM) $(VMFLAGS) -kernel '$(KERNEL)' -pair -cpus 1 -- ./conformance/vm/pair ./conformance/vm/cm -run '^TestMove$$|TwoHosts'
 
 .PHONY: vm-unreachable

@@ -30,6 +30,19 @@ import (
 //	Unwrap() error
 type VerbError = verberr.VerbError
 
+// ErrnoReason is what an errno of some verbs means, as errors say it.
+//
+// Fields:
+//
+//	Verbs  []string
+//	Errno  runtime.Errno
+//	Reason string // whenever these verbs give it, or said to be one of several
+//	Source string // a page of rdma-core's manual, or a file of it or of Linux
+type ErrnoReason = verberr.Reason
+
+// ErrnoReasons are what this package knows about errnos of verbs on Linux; elsewhere there are none.
+func ErrnoReasons() []ErrnoReason { return verberr.Reasons() }
+
 // ErrClosed is what errors.Is finds in an error of a method of an object that is closed or being closed.
 var ErrClosed = verberr.ErrClosed
 

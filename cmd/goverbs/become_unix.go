@@ -10,6 +10,20 @@ import (
 	"syscall"
 )
 
+// endedBy is the signal that ended a program, or 0. Those with which people and pipes end programs need no words.
+func endedBy(p *os.ProcessState) (number int, name string) {
+	status, ok := p.Sys().(syscall.WaitStatus)
+	if !ok || !status.Signaled() {
+		return 0, ""
+	}
+	switch s := status.Signal(); s {
+	case syscall.SIGPIPE, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP:
+		return int(s), ""
+	default:
+		return int(s), s.String()
+	}
+}
+
 // become runs a program instead of this one, as the same process, so that a signal to goverbs reaches it.
 func (o output) become(path string) error {
 	err := syscall.Exec(path, append([]string{path}, o.args...), os.Environ())

@@ -4,7 +4,13 @@ package main
 
 import (
 	"errors"
+	"fmt"
+	"os"
 	"os/exec"
+	"os/signal"
+	"syscall"
+
+	"golang.org/x/term"
 
 	"github.com/goverbs/goverbs/cmd/goverbs/internal/beside"
 	"github.com/goverbs/goverbs/cmd/goverbs/internal/facts"
@@ -42,12 +48,44 @@ func (o output) byFacts() error {
 	return o.start(exec.Command(path, o.args...))
 }
 
-// start runs a program in place of this one; its exit code becomes this one's.
+// start runs a program in place of this one; its exit code becomes this one's, or as with shells 128 and the number of
+// the signal that ended it. Signals that are to end this one are passed on; what the terminal sends, the program gets
+// anyway.
 func (o output) start(program *exec.Cmd) error {
 	program.Stdin, program.Stdout, program.Stderr = o.in, o.w, o.problems
-	err := program.Run()
-	if ended := (*exec.ExitError)(nil); errors.As(err, &ended) && ended.ExitCode() >= 0 {
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	defer signal.Stop(signals)
+	if err := program.Start(); err != nil {
+		return err
+	}
+	done := make(chan struct{})
+	defer close(done)
+	go func() {
+		for {
+			select {
+			case s := <-signals:
+				if s != os.Interrupt || !term.IsTerminal(int(os.Stdin.Fd())) {
+					_ = program.Process.Signal(s) // it may have ended
+				}
+			case <-done:
+				return
+			}
+		}
+	}()
+	err := program.Wait()
+	ended := (*exec.ExitError)(nil)
+	switch {
+	case !errors.As(err, &ended):
+		return err
+	case ended.ExitCode() >= 0:
 		return exitStatus(ended.ExitCode())
+	}
+	if number, name := endedBy(ended.ProcessState); number > 0 {
+		if name != "" {
+			fmt.Fprintf(o.problems, "goverbs: %s: %s\n", program.Path, name)
+		}
+		return exitStatus(128 + number)
 	}
 	return err
 }

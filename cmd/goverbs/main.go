@@ -5,6 +5,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -39,7 +40,7 @@ type commands struct {
 	Serve   serveCommand   `cmd:"" help:"Answer pings of goverbs, rping, ibv_rc_pingpong and ibv_ud_pingpong."`
 	Doctor  doctorCommand  `cmd:"" help:"Find what keeps RDMA from working, here or to a peer, and what mends it."`
 	Perf    perfCommand    `cmd:"" help:"Measure bandwidth or latency; the peer may be a program of perftest."`
-	Explain explainCommand `cmd:"" help:"Explain a completion status, an event, an operation, or a transition."`
+	Explain explainCommand `cmd:"" help:"Explain a completion status, an event, an operation, a transition, an errno."`
 	Trace   traceCommand   `cmd:"" help:"Record what a program does with verbs, and say what went wrong."`
 
 	watchCommands
@@ -82,7 +83,7 @@ func (c gidsCommand) Run(o output) error {
 }
 
 type explainCommand struct {
-	What []string `arg:"" help:"12, RETRY_EXC_ERR, PORT_ERR, RDMA_READ UC, RC INIT RTR, UD."`
+	What []string `arg:"" help:"12, RETRY_EXC_ERR, PORT_ERR, RDMA_READ UC, RC INIT RTR, UD, ibv_reg_mr ENOMEM."`
 }
 
 func (c explainCommand) Run(o output) error {
@@ -108,7 +109,8 @@ func variables() kong.Vars {
 func run(args []string, stdout, stderr io.Writer) (code int) {
 	var c commands
 	ended := errors.New("ended")
-	parser, err := kong.New(&c, kong.Name("goverbs"), kong.Writers(stdout, stderr),
+	help := &checked{w: stdout}
+	parser, err := kong.New(&c, kong.Name("goverbs"), kong.Writers(help, stderr),
 		variables(),
 		kong.Description("Looks at RDMA devices, those in software too, and explains what verbs say."),
 		kong.Exit(func(n int) {
@@ -122,11 +124,18 @@ func run(args []string, stdout, stderr io.Writer) (code int) {
 		if r := recover(); r != nil && r != error(ended) {
 			panic(r)
 		}
+		if help.err != nil && code == exitOK {
+			fmt.Fprintf(stderr, "goverbs: %v\n", help.err)
+			code = exitFailed
+		}
 	}()
 	if len(args) == 0 {
 		args = []string{"--help"}
 	}
 	command, err := parser.Parse(args)
+	if help.err != nil {
+		return exitOK // so far
+	}
 	if err != nil {
 		fmt.Fprintf(stderr, "goverbs: %v; goverbs --help lists what there is\n", err)
 		return exitUsage
@@ -135,9 +144,25 @@ func run(args []string, stdout, stderr io.Writer) (code int) {
 	if ended := exitStatus(0); errors.As(err, &ended) {
 		return int(ended)
 	}
+	if errors.Is(err, context.Canceled) {
+		err = fmt.Errorf("interrupted (%w)", err)
+	}
 	if err != nil {
 		fmt.Fprintf(stderr, "goverbs: %v\n", err)
 		return exitFailed
 	}
 	return exitOK
+}
+
+// checked remembers that something could not be written, which the parser of the command line does not say.
+type checked struct {
+	w   io.Writer
+	err error
+}
+
+func (c *checked) Write(b []byte) (n int, err error) {
+	if n, err = c.w.Write(b); err != nil && c.err == nil {
+		c.err = err
+	}
+	return n, err
 }

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"syscall"
 
 	"golang.org/x/term"
 
@@ -33,9 +34,9 @@ func onDevice(name string) error {
 	return os.Setenv("GOVERBS_DEVICE", name)
 }
 
-// interruptible ends when the user interrupts.
+// interruptible ends when the user interrupts, or the program is to end, so that nothing half done is left.
 func interruptible() (context.Context, context.CancelFunc) {
-	return signal.NotifyContext(context.Background(), os.Interrupt)
+	return signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 }
 
 // onTerminal is for people: it shows a line in place of the last one. It is nil where no terminal is.

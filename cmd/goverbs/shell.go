@@ -7,6 +7,7 @@ import (
 	"io"
 	"runtime"
 	"runtime/debug"
+	"strings"
 
 	"github.com/alecthomas/kong"
 
@@ -83,7 +84,8 @@ type manCommand struct{}
 
 func (manCommand) Run(o output, at *kong.Context) error {
 	version, date := built()
-	return manual.Write(o.w, at.Model, manual.Page{Version: version, Date: date, Sections: []manual.Section{
+	var text strings.Builder
+	err := manual.Write(&text, at.Model, manual.Page{Version: version, Date: date, Sections: []manual.Section{
 		{Title: "EXIT STATUS", Items: []manual.Item{
 			{Term: "0", Text: "Done."},
 			{Term: "1", Text: "Something failed, or what was compared does not fit; the output says what."},
@@ -100,6 +102,10 @@ func (manCommand) Run(o output, at *kong.Context) error {
 				"completions; %p in it stands for the process ID. goverbs trace reads it."},
 		}},
 	}, SeeAlso: []string{"ibv_devinfo(1)", "ib_send_bw(1)", "rdma(8)", "verbs(7)"}})
+	if err != nil {
+		return err
+	}
+	return o.print(plain{text.String()})
 }
 
 // version is what --version prints.

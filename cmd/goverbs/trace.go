@@ -7,6 +7,9 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
 
 	"github.com/goverbs/goverbs/cmd/goverbs/internal/page"
 	"github.com/goverbs/goverbs/cmd/goverbs/internal/trace"
@@ -33,6 +36,10 @@ func (c traceRecordCommand) Run(o output) error {
 	if len(words) == 0 {
 		return fmt.Errorf("say which program to run: goverbs trace record -- ./program")
 	}
+	if _, err := os.Lstat(c.Out); err == nil {
+		return fmt.Errorf("%s is there already: remove it, or have %%p in the name, which stands for the process ID",
+			c.Out)
+	}
 	if err := os.Setenv("GOVERBS_TRACE", c.Out); err != nil {
 		return err
 	}
@@ -41,7 +48,33 @@ func (c traceRecordCommand) Run(o output) error {
 			return err
 		}
 	}
-	return o.start(exec.Command(words[0], words[1:]...))
+	program, begun := exec.Command(words[0], words[1:]...), time.Now()
+	err := o.start(program)
+	if program.ProcessState == nil { // it was never started
+		return err
+	}
+	recorded := c.recorded(begun)
+	for _, name := range recorded {
+		fmt.Fprintf(o.problems, "goverbs: recorded in %s; goverbs trace explain %s says what went wrong\n", name, name)
+	}
+	if recorded == nil {
+		fmt.Fprintf(o.problems, "goverbs: nothing was recorded in %s: %s uses no verbs by goverbs, or could not write "+
+			"there\n", c.Out, words[0])
+	}
+	return err
+}
+
+// recorded are the files that the program has written, and programs that it started.
+func (c traceRecordCommand) recorded(begun time.Time) (names []string) {
+	plain := strings.NewReplacer("\\", "\\\\", "*", "\\*", "?", "\\?", "[", "\\[").Replace(c.Out)
+	all, _ := filepath.Glob(strings.ReplaceAll(plain, "%p", "*"))
+	for _, name := range all {
+		// file systems may have coarser clocks
+		if info, err := os.Stat(name); err == nil && info.ModTime().After(begun.Add(-time.Second)) {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 type traceShowCommand struct {

@@ -23,6 +23,14 @@ func errnoReason(verb string, errno runtime.Errno) string {
 	return ""
 }
 
+// Reasons are all that is known.
+func Reasons() (all []Reason) {
+	for _, r := range errnoReasons {
+		all = append(all, Reason{strings.Fields(r.verbs), r.errno, r.reason, r.source})
+	}
+	return all
+}
+
 // errnoRow is what an errno of some verbs means. Only what is true whenever they give it is here, or said to be one of
 // several causes.
 type errnoRow struct {

@@ -8,3 +8,6 @@ import "github.com/goverbs/goverbs/runtime"
 
 // errnoReason knows nothing where there is no rdma-core: what it tells is about Linux's verbs.
 func errnoReason(string, runtime.Errno) string { return "" }
+
+// Reasons are none, likewise.
+func Reasons() []Reason { return nil }

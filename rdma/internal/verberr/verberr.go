@@ -109,6 +109,14 @@ func Explain(verb, object, reason string, err error) error {
 	return e
 }
 
+// Reason is what an errno of some verbs means.
+type Reason struct {
+	Verbs  []string
+	Errno  runtime.Errno
+	Reason string // whenever these verbs give it, or said to be one of several
+	Source string // a page of rdma-core's manual, or a file of it or of Linux
+}
+
 // Injected is err with the reason that a test made an allocation of the software device fail, if the backend says so.
 func Injected(backend any, err error) error {
 	b, ok := backend.(interface{ FailedAllocation() bool })

@@ -65,5 +65,9 @@ func Talk(ctx context.Context, address string, from io.Reader, to io.Writer) err
 	if _, err = io.Copy(to, c); err == nil {
 		err = <-sent
 	}
+	if ended := ctx.Err(); ended != nil {
+		c.Close()
+		return ended
+	}
 	return errors.Join(err, c.Close())
 }

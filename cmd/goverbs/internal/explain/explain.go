@@ -85,9 +85,9 @@ func (a All) WriteText(w io.Writer) error {
 	return nil
 }
 
-// Of explains words: a completion status, an event, an operation on a type of queue pair, or a transition between two
-// states. Names may be in lower case and without the prefix of the C library; a number is a status. A word that means
-// several things gives several explanations. The error says what can be asked.
+// Of explains words: a completion status, an event, an operation on a type of queue pair, a transition between two
+// states, or an errno of a verb. Names may be in lower case and without the prefix of the C library; a number is a
+// status. A word that means several things gives several explanations. The error says what can be asked.
 func Of(words []string) (All, error) {
 	var all All
 	for _, try := range []func([]string) *Explanation{status, event, transition, operation, queuePair} {
@@ -95,10 +95,13 @@ func Of(words []string) (All, error) {
 			all = append(all, e)
 		}
 	}
+	all = append(all, errnos(words)...)
 	if all == nil {
-		return nil, fmt.Errorf("nothing here is called %q: ask for a completion status (12, RETRY_EXC_ERR), an event "+
-			"(PORT_ERR), an operation on a type of queue pair (RDMA_READ UC, also without one), a transition "+
-			"(RC INIT RTR), or a type of queue pair (UD)", strings.Join(words, " "))
+		const most = 100 // characters
+		return nil, fmt.Errorf("nothing here is called %.*q: ask for a completion status (12, RETRY_EXC_ERR), an "+
+			"event (PORT_ERR), an operation on a type of queue pair (RDMA_READ UC, also without one), a transition "+
+			"(RC INIT RTR), a type of queue pair (UD), or an errno of a verb (ibv_reg_mr ENOMEM)", most,
+			strings.Join(words, " "))
 	}
 	return all, nil
 }

@@ -60,7 +60,7 @@ func (c *Collector) Collect(to chan<- prometheus.Metric) {
 	}
 	if c.By != "none" {
 		s.processes(c.programs(now.Objects))
-		s.published(c.ledger.sums(now.Programs, c.By, c.Processes))
+		s.published(c.ledger.sums(sources(now), c.By, c.Processes))
 	}
 	s.software(now.Software, c.Processes)
 	s.add(notes, float64(len(now.Notes)))

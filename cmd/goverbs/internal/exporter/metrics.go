@@ -87,6 +87,10 @@ var (
 	cached      = named("goverbs_process_cache_regions", "Regions that caches have.", gauge, "process", "pid")
 	cachedBytes = named("goverbs_process_cache_bytes", "Bytes in them.", gauge, "process", "pid")
 
+	processHardware = named("goverbs_process_hardware_events_total", "What hardware counts for the queue pairs of a "+
+		"program that are bound to counters (rdma statistic qp).", counter,
+		append(ofProcess[:3:3], "port", "counter")...)
+
 	notes = named("goverbs_exporter_notes", "Reasons why something is missing here; goverbs top prints them.", gauge)
 	took  = named("goverbs_exporter_read_seconds", "How long the kernel was asked for these metrics.", gauge)
 	info  = named("goverbs_exporter_info", "Always 1: the version of the exporter.", gauge, "version", "go")
@@ -130,4 +134,4 @@ var portCounters = []*metric{
 var families = append([]*metric{deviceInfo, deviceObjects, deviceHidden, processObjects, processBytes, portInfo,
 	portActive, portRate, portOther, hardware, softwareWaiting, softwareDrops, posted,
 	completed, outstanding, slots, queues, softwareObjects, softwareBytes, softwareEvents, leases, dropped, cached,
-	cachedBytes, notes, took, info}, portCounters...)
+	cachedBytes, processHardware, notes, took, info}, portCounters...)

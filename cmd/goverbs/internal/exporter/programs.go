@@ -68,31 +68,58 @@ type ledger struct {
 	past  values            // of programs that have ended
 }
 
-// sums adds up what programs say. No more than limit names, or PIDs, are told apart; those that were there first are.
-func (l *ledger) sums(all []resources.Program, by string, limit int) values {
+// source is a program, or counters of the hardware, whose values are for a program's name and PID.
+type source struct {
+	key, owner string
+	pid        uint32
+	values     func(name, pid string) values
+}
+
+// sources are those of a snapshot.
+func sources(s *resources.Snapshot) (all []source) {
+	for i := range s.Programs {
+		p := &s.Programs[i]
+		all = append(all, source{fmt.Sprint(p.PID, " ", p.Instance), p.Owner, p.PID,
+			func(name, pid string) values { return valuesOf(p, name, pid) }})
+	}
+	for _, b := range s.Bound {
+		all = append(all, source{fmt.Sprint(b.Device, " counter ", b.Port, " ", b.ID, " ", b.PID), b.Owner, b.PID,
+			func(name, pid string) values {
+				v := values{}
+				for counter, n := range b.Hardware {
+					v.add(processHardware, float64(n), b.Device, name, pid, strconv.Itoa(int(b.Port)), counter)
+				}
+				return v
+			}})
+	}
+	return all
+}
+
+// sums adds up what programs say, and what hardware counts for them. No more than limit names, or PIDs, are told apart;
+// those that were there first are.
+func (l *ledger) sums(all []source, by string, limit int) values {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now, names := map[string]values{}, map[string]bool{}
-	label := func(p *resources.Program) (name, pid string) {
-		if name = p.Owner; by == "pid" {
-			pid = strconv.FormatUint(uint64(p.PID), 10)
+	label := func(s source) (name, pid string) {
+		if name = s.owner; by == "pid" && s.pid != 0 {
+			pid = strconv.FormatUint(uint64(s.pid), 10)
 		}
 		return name, pid
 	}
-	for i := range all { // names that were told apart stay so
-		if name, pid := label(&all[i]); l.names[name+"\x00"+pid] {
+	for _, s := range all { // names that were told apart stay so
+		if name, pid := label(s); l.names[name+"\x00"+pid] {
 			names[name+"\x00"+pid] = true
 		}
 	}
-	for i := range all {
-		p := &all[i]
-		name, pid := label(p)
+	for _, s := range all {
+		name, pid := label(s)
 		if key := name + "\x00" + pid; !names[key] && len(names) < limit {
 			names[key] = true
 		} else if !names[key] {
 			name, pid = others, ""
 		}
-		now[fmt.Sprint(p.PID, " ", p.Instance)] = valuesOf(p, name, pid)
+		now[s.key] = s.values(name, pid)
 	}
 	if l.past == nil {
 		l.past = values{}

@@ -220,13 +220,13 @@ func TestPublishedBounded(t *testing.T) {
 		return names, sum
 	}
 	for range 2 {
-		names, sum := posted(l.sums(all, "pid", 3))
+		names, sum := posted(l.sums(sources(&resources.Snapshot{Programs: all}), "pid", 3))
 		assert.Equal(t, 4, names)
 		assert.EqualValues(t, 200, sum)
 	}
-	_, sum := posted(l.sums(all[50:], "name", 3))
+	_, sum := posted(l.sums(sources(&resources.Snapshot{Programs: all[50:]}), "name", 3))
 	assert.GreaterOrEqual(t, sum, 100.0)
 	begun := time.Now()
-	l.sums(all, "name", 0)
+	l.sums(sources(&resources.Snapshot{Programs: all}), "name", 0)
 	assert.Less(t, time.Since(begun), time.Minute)
 }

@@ -96,3 +96,40 @@ func TestUnknownAnswer(t *testing.T) {
 	require.NoError(t, conn.SendWithImm(nil, 0, 0, rpma.Always, 7, 0))
 	assert.ErrorContains(t, <-sent, "the receiver answers 7")
 }
+
+// TestSenderGone: a receiver notices that a sender has gone without a word.
+func TestSenderGone(t *testing.T) {
+	defer func(d time.Duration) { quiet = d }(quiet)
+	quiet = 50 * time.Millisecond
+	t.Setenv("GOVERBS_DEVICE", "soft0")
+	dir := t.TempDir()
+	at, received := make(chan string, 1), make(chan error, 1)
+	go func() {
+		_, err := Receive(t.Context(), "127.0.0.1:0", filepath.Join(dir, "to"), 1<<30, func(address string) {
+			at <- address
+		})
+		received <- err
+	}()
+	var open opened
+	address := <-at
+	peer, err := open.open(t.Context(), rpma.Remote, address)
+	require.NoError(t, err)
+	request, err := peer.NewConnRequest(t.Context(), address, config)
+	require.NoError(t, err)
+	o := offer{5, sha256.Sum256([]byte("right"))}
+	conn, err := request.Connect(o.marshal())
+	require.NoError(t, err)
+	open.add(conn)
+	require.NoError(t, conn.WaitEstablished(t.Context()))
+	time.Sleep(5 * quiet)
+	select {
+	case err := <-received:
+		require.Fail(t, "a sender that says nothing is there", err)
+	default:
+	}
+	require.NoError(t, open.Close())
+	assert.ErrorContains(t, <-received, "the sender has gone")
+	left, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	assert.Empty(t, left)
+}

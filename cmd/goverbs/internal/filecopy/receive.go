@@ -125,8 +125,10 @@ func (d *destination) receive(ctx context.Context, peer *rpma.Peer, request *rpm
 	if err := conn.WaitEstablished(ctx); err != nil {
 		return err
 	}
-	if err := completion(ctx, conn); err != nil {
+	if err := heard(ctx, conn); err != nil && ctx.Err() == nil {
 		return fmt.Errorf("the sender has gone: %w", err)
+	} else if err != nil {
+		return err
 	}
 	if err := shut(); err != nil { // what is compared cannot be written any more
 		return err
@@ -136,6 +138,35 @@ func (d *destination) receive(ctx context.Context, peer *rpma.Peer, request *rpm
 		return errors.Join(err, sent)
 	}
 	return errors.Join(err, completion(ctx, conn))
+}
+
+// quiet is how long a sender may say nothing until it is asked whether it is there: nobody tells of one that was killed
+// on a device in software, or whose host is gone. A test shortens it.
+var quiet = 5 * time.Second
+
+// heard waits for the message that the file is there. While none comes, writes without data show that the sender is:
+// its device answers them, not its program.
+func heard(ctx context.Context, conn *rpma.Conn) error {
+	const probe = 1
+	for asked := false; ; {
+		soon, cancel := context.WithTimeout(ctx, quiet)
+		var wcs [1]ibv.WC
+		_, err := conn.CQ().Wait(soon, wcs[:])
+		cancel()
+		switch {
+		case err == nil && wcs[0].WRID == probe && wcs[0].Status == ibv.WC_SUCCESS:
+			asked = false
+		case err == nil:
+			return conn.CompletionErr(&wcs[0])
+		case ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded):
+			return err
+		case !asked:
+			if err := conn.Write(nil, 0, nil, 0, 0, rpma.Always, probe); err != nil {
+				return err
+			}
+			asked = true
+		}
+	}
 }
 
 // completion waits for the one completion that is due.

@@ -16,7 +16,8 @@ import (
 func Here() *Host { return &Host{FS: os.DirFS("/"), Ask: ask} }
 
 // about are the attributes that say what a request is about.
-var about = []uapi.RDMANLDevAttr{uapi.RDMA_NLDEV_ATTR_DEV_INDEX, uapi.RDMA_NLDEV_ATTR_PORT_INDEX}
+var about = []uapi.RDMANLDevAttr{uapi.RDMA_NLDEV_ATTR_DEV_INDEX, uapi.RDMA_NLDEV_ATTR_PORT_INDEX,
+	uapi.RDMA_NLDEV_ATTR_STAT_RES}
 
 // ask is the Ask of this host's kernel. What names no port is a list, which the kernel gives in several messages.
 func ask(command uapi.RDMANLDevCommand, of ...uint32) ([][]byte, error) {
@@ -26,6 +27,9 @@ func ask(command uapi.RDMANLDevCommand, of ...uint32) ([][]byte, error) {
 	}
 	r := nl.NewNetlinkRequest(nl.RDMA_NL_NLDEV<<nl.RDMA_NL_GET_CLIENT_SHIFT|int(command), flags)
 	for i, n := range of {
+		if i == 1 && len(of) == 3 { // all ports
+			continue
+		}
 		r.AddData(nl.NewRtAttr(int(about[i]), binary.NativeEndian.AppendUint32(nil, n)))
 	}
 	return r.Execute(unix.NETLINK_RDMA, 0)

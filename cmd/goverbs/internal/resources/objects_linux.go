@@ -88,6 +88,7 @@ func (h *Host) objects(s *Snapshot) {
 			}
 		}
 		h.statistics(d)
+		h.bound(s, d)
 	}
 }
 
@@ -105,13 +106,43 @@ func (h *Host) statistics(d *Device) {
 			continue // most drivers have none
 		}
 		for _, message := range messages {
-			all := attributes(message).find(uapi.RDMA_NLDEV_ATTR_STAT_HWCOUNTERS)
-			all.each(uapi.RDMA_NLDEV_ATTR_STAT_HWCOUNTER_ENTRY, func(e attributes) {
-				if name := e.text(uapi.RDMA_NLDEV_ATTR_STAT_HWCOUNTER_ENTRY_NAME); name != "" {
-					p.Hardware[name] = e.number(uapi.RDMA_NLDEV_ATTR_STAT_HWCOUNTER_ENTRY_VALUE)
-				}
-			})
+			attributes(message).counted(p.Hardware)
 		}
+	}
+}
+
+// counted takes counters with their names.
+func (a attributes) counted(to map[string]uint64) {
+	a.find(uapi.RDMA_NLDEV_ATTR_STAT_HWCOUNTERS).each(uapi.RDMA_NLDEV_ATTR_STAT_HWCOUNTER_ENTRY, func(e attributes) {
+		if name := e.text(uapi.RDMA_NLDEV_ATTR_STAT_HWCOUNTER_ENTRY_NAME); name != "" {
+			to[name] = e.number(uapi.RDMA_NLDEV_ATTR_STAT_HWCOUNTER_ENTRY_VALUE)
+		}
+	})
+}
+
+// modes are how queue pairs come to counters.
+var modes = map[uint32]string{uint32(uapi.RDMA_COUNTER_MODE_AUTO): "auto",
+	uint32(uapi.RDMA_COUNTER_MODE_MANUAL): "manual"}
+
+// bound adds counters that queue pairs are bound to.
+func (h *Host) bound(s *Snapshot, d *Device) {
+	messages, err := h.Ask(uapi.RDMA_NLDEV_CMD_STAT_GET, d.index, 0, uint32(uapi.RDMA_NLDEV_ATTR_RES_QP))
+	if err != nil {
+		return // most drivers have none
+	}
+	for _, message := range messages {
+		all := attributes(message).find(uapi.RDMA_NLDEV_ATTR_STAT_COUNTER)
+		all.each(uapi.RDMA_NLDEV_ATTR_STAT_COUNTER_ENTRY, func(e attributes) {
+			b := Bound{Device: d.Name, Port: e.number32(uapi.RDMA_NLDEV_ATTR_PORT_INDEX),
+				ID:   e.number32(uapi.RDMA_NLDEV_ATTR_STAT_COUNTER_ID),
+				Mode: modes[e.number32(uapi.RDMA_NLDEV_ATTR_STAT_MODE)],
+				QPs:  []uint32{}, Hardware: map[string]uint64{}}
+			e.find(uapi.RDMA_NLDEV_ATTR_RES_QP).each(uapi.RDMA_NLDEV_ATTR_RES_QP_ENTRY, func(q attributes) {
+				b.QPs = append(b.QPs, q.number32(uapi.RDMA_NLDEV_ATTR_RES_LQPN))
+			})
+			e.counted(b.Hardware)
+			s.Bound = append(s.Bound, b)
+		})
 	}
 }
 

@@ -76,6 +76,7 @@ type Snapshot struct {
 	Time     time.Time
 	Devices  []Device
 	Objects  []Object
+	Bound    []Bound
 	Software []Software
 	Programs []Program
 	Notes    []string // why something is missing
@@ -89,8 +90,8 @@ type Host struct {
 	Publishing Publishing // nil where no directory is named
 }
 
-// Ask sends a request to the kernel's RDMA netlink, about all devices, one, or one of its ports, and gives what the
-// messages of its answer hold.
+// Ask sends a request to the kernel's RDMA netlink, about all devices, one, one of its ports, or with port 0 a kind of
+// its objects, and gives what the messages of its answer hold.
 type Ask func(command uapi.RDMANLDevCommand, of ...uint32) ([][]byte, error)
 
 // Read takes a snapshot.
@@ -107,6 +108,7 @@ func (h *Host) Read() *Snapshot {
 	}
 	h.objects(s)
 	s.owners(h.FS)
+	s.whose()
 	s.unseen()
 	s.programs(h.FS, h.Publishing)
 	return s

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strconv"
 
@@ -93,4 +94,23 @@ func (r *Report) writeCounts(w io.Writer) error {
 	fmt.Fprintln(w)
 	return page.Table(w, []string{"PID", "NAME", "DEVICE", "REQUESTS", "QUEUES", "POSTED", "DONE", "OUTSTANDING",
 		"SLOTS", "PER SECOND"}, rows)
+}
+
+// writeBound writes a row for each counter that queue pairs are bound to.
+func (r *Report) writeBound(w io.Writer) error {
+	var rows [][]string
+	for _, b := range r.Bound {
+		for _, name := range slices.Sorted(maps.Keys(b.Hardware)) {
+			if value := b.Hardware[name]; value > 0 || r.counters {
+				rows = append(rows, []string{number(uint64(b.PID)), cmp.Or(b.Owner, "-"), b.Device,
+					strconv.Itoa(int(b.Port)), strconv.Itoa(int(b.ID)), cmp.Or(b.Mode, "-"), strconv.Itoa(len(b.QPs)),
+					name, strconv.FormatUint(value, 10)})
+			}
+		}
+	}
+	if len(rows) == 0 {
+		return nil
+	}
+	fmt.Fprintln(w)
+	return page.Table(w, []string{"PID", "NAME", "DEVICE", "PORT", "ID", "MODE", "QP", "COUNTER OF QPS", "VALUE"}, rows)
 }

@@ -23,7 +23,8 @@ type Report struct {
 	Processes []Process            `json:"processes"`
 	Objects   []resources.Object   `json:"objects,omitempty"`
 	Software  []resources.Software `json:"software"`
-	Programs  []Program            `json:"programs,omitempty"` // that say what they count
+	Programs  []Program            `json:"programs,omitempty"`    // that say what they count
+	Bound     []resources.Bound    `json:"qp_counters,omitempty"` // counters that queue pairs are bound to
 	Notes     []string             `json:"notes,omitempty"`
 
 	counters bool // all of them are for people, too
@@ -126,6 +127,11 @@ func New(now, before *resources.Snapshot, base Baseline, o *Options) (*Report, e
 		return !o.wanted(o.Device, p.PID, p.Owner)
 	})
 	r.counts(wanted, before, o)
+	for _, b := range now.Bound {
+		if o.wanted(b.Device, b.PID, b.Owner) {
+			r.Bound = append(r.Bound, b)
+		}
+	}
 	r.programs(now.Objects, wanted, base, o)
 	for _, s := range now.Software {
 		if o.Device == "" && o.wanted("", s.PID, s.Owner) {

@@ -38,6 +38,9 @@ func (r *Report) WriteText(w io.Writer) error {
 	if err := r.writeCounts(w); err != nil {
 		return err
 	}
+	if err := r.writeBound(w); err != nil {
+		return err
+	}
 	if len(r.Software) > 0 {
 		var rows [][]string
 		for _, s := range r.Software {

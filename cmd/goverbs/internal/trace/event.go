@@ -149,9 +149,9 @@ func (a *Address) UnmarshalText(b []byte) error {
 
 // Trace is a file: the events of a program, each with how it ended.
 type Trace struct {
-	Name   string
-	Head   Event
-	Events []*Event
+	Name   string   `json:"file"`
+	Head   Event    `json:"head"`
+	Events []*Event `json:"events"`
 }
 
 // Read reads a file.

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package echo
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// TestInterrupted: a talk that is interrupted while it waits for words says so.
+func TestInterrupted(t *testing.T) {
+	t.Setenv("GOVERBS_DEVICE", "soft0")
+	served, at := make(chan error, 1), make(chan string, 1)
+	serving, end := context.WithCancel(t.Context())
+	go func() { served <- Serve(serving, "127.0.0.1:0", func(address string) { at <- address }) }()
+	words, say := io.Pipe()
+	heard, back := io.Pipe()
+	ctx, interrupt := context.WithCancel(t.Context())
+	talked := make(chan error, 1)
+	address := <-at
+	go func() { talked <- Talk(ctx, address, words, back) }()
+	_, err := io.WriteString(say, "hello\n")
+	require.NoError(t, err)
+	line, err := bufio.NewReader(heard).ReadString('\n')
+	require.NoError(t, err)
+	assert.Equal(t, "hello\n", line)
+	interrupt()
+	assert.ErrorIs(t, <-talked, context.Canceled)
+	end()
+	assert.NoError(t, <-served)
+	require.NoError(t, say.Close())
+}

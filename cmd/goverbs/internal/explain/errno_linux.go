@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package explain
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/goverbs/goverbs/rdma"
+	"github.com/goverbs/goverbs/runtime"
+)
+
+// errnos explains an errno, a verb, or both in any order: what the errno means where the verb gives it.
+func errnos(words []string) (all All) {
+	var number runtime.Errno
+	verb := ""
+	for _, word := range words {
+		switch n := numbered(strings.ToUpper(word)); {
+		case n != 0 && number == 0:
+			number = n
+		case n == 0 && verb == "" && isVerb(strings.ToLower(word)):
+			verb = strings.ToLower(word)
+		default:
+			return nil
+		}
+	}
+	for _, r := range rdma.ErrnoReasons() {
+		if number != 0 && r.Errno != number || verb != "" && !slices.Contains(r.Verbs, verb) {
+			continue
+		}
+		name := strings.Join(r.Verbs, ", ")
+		if verb != "" {
+			name = verb
+		}
+		all = append(all, of(name, r.Errno, r.Reason, r.Source))
+	}
+	if all == nil && verb != "" && number != 0 {
+		all = append(all, of(verb, number, "not known of this verb: the error of package rdma says more where it can, "+
+			"as it checks what the verb was given", ""))
+	}
+	return all
+}
+
+func of(verb string, number runtime.Errno, reason, source string) *Explanation {
+	e := &Explanation{Kind: fmt.Sprintf("errno %d of %s", uint(number), verb), Name: unix.ErrnoName(number)}
+	e.fact("meaning", number.Error())
+	e.fact("because", reason)
+	e.fact("source", source)
+	return e
+}
+
+// numbered is the errno with a name, or 0.
+func numbered(name string) runtime.Errno {
+	for n := runtime.Errno(1); n < 200; n++ {
+		if unix.ErrnoName(n) == name {
+			return n
+		}
+	}
+	return 0
+}
+
+// isVerb says whether a word looks like a function of libibverbs or librdmacm.
+func isVerb(word string) bool {
+	rest, ibv := strings.CutPrefix(word, "ibv_")
+	if !ibv {
+		rest, ibv = strings.CutPrefix(word, "rdma_")
+	}
+	return ibv && rest != "" && !strings.ContainsFunc(rest, func(r rune) bool {
+		return r != '_' && (r < 'a' || r > 'z') && (r < '0' || r > '9')
+	})
+}
