@@ -136,7 +136,8 @@ func (t *test) sink(size int) (*Row, error) {
 	return row, t.l.send(t.l.keys().put(&t.ends[0].keys))
 }
 
-// arrived waits for a message. Receives for others are posted while the peer has its turn, unless this was the only one.
+// arrived waits for a message. Receives for others are posted while the peer has its turn, unless this was the only
+// one.
 func (t *test) arrived(until time.Time) error {
 	n, err := t.next(t.recvs, until)
 	if err != nil {
