@@ -31,8 +31,7 @@ func interpret(first *step, call func(fn uintptr, args *[MaxArgs]uint64) uint64)
 			at := uintptr(s.args[0]) + uintptr(s.target)
 			store(at, 8, s.args[RequestID])
 			store(at+8, 4, s.args[RequestFlags])
-			args := [MaxArgs]uint64{s.args[0], s.args[1], s.args[2], s.args[3]}
-			result = call(s.address, &args)
+			result = call(s.address, &s.args) // whose last two the function does not take
 		}
 	}
 }
