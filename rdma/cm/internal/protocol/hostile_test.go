@@ -14,7 +14,7 @@ import (
 
 // imm is the completion of a write of n bytes into the ring.
 func imm(n uint32) *ibv.WC {
-	wc := &ibv.WC{Opcode: ibv.WC_RECV_RDMA_WITH_IMM, WCFlags: ibv.WC_WITH_IMM}
+	wc := &ibv.WC{Opcode: ibv.WC_RECV_RDMA_WITH_IMM, WCFlags: ibv.WC_WITH_IMM, ByteLen: n}
 	*wc.ImmData() = ibv.ToBE32(n)
 	return wc
 }
@@ -38,10 +38,13 @@ func TestReceivedFromAHostilePeer(t *testing.T) {
 	before := *s
 	short, other := s.said(control{}), s.said(control{})
 	short.ByteLen, other.Opcode = controlSize-1, ibv.WC_DRIVER1
+	unwritten := imm(2)
+	unwritten.ByteLen = 1
 	for name, bad := range map[string]func() (Flags, error){
 		"more than there is room for": func() (Flags, error) { return s.Received(imm(51), 0) },
 		"far more":                    func() (Flags, error) { return s.Received(imm(1<<32-1), 0) },
 		"data after the end":          func() (Flags, error) { return s.Received(imm(1), Fin) },
+		"more than it has written":    func() (Flags, error) { return s.Received(unwritten, 0) },
 		"a short control message":     func() (Flags, error) { return s.Received(short, 0) },
 		"another kind of message":     func() (Flags, error) { return s.Received(other, 0) },
 		"more read than was sent": func() (Flags,

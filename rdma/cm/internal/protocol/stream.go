@@ -160,6 +160,9 @@ func (s *Stream) Received(wc *ibv.WC, said Flags) (Flags, error) {
 		if said&Fin != 0 {
 			return 0, fmt.Errorf("%w: %d bytes after its end of data", errProtocol, n)
 		}
+		if n != uint64(wc.ByteLen) { // what it has not written is of an earlier stream
+			return 0, fmt.Errorf("%w: it says %d bytes, and has written %d", errProtocol, n, wc.ByteLen)
+		}
 		if n > free {
 			return 0, fmt.Errorf("%w: %d bytes, and there is room for %d", errProtocol, n, free)
 		}
