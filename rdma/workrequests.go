@@ -203,12 +203,6 @@ func NewTagBatch(operations, sges int) (*TagBatch, error) { return wq.NewTagBatc
 //
 //	// String names the queue pair and counts the requests: "program of QP 0x11 (RC) with 2 work requests".
 //	String() string
-//	// Reset empties the program.
-//	Reset()
-//	// Len is the number of requests.
-//	Len() int
-//	// Err says what is wrong with the program so far, or returns nil.
-//	Err() error
 //	// Send appends ibv_wr_send.
 //	Send(id uint64) WRRequest
 //	// SendImm appends ibv_wr_send_imm.
@@ -236,6 +230,12 @@ func NewTagBatch(operations, sges int) (*TagBatch, error) { return wq.NewTagBatc
 //	LocalInv(id uint64, rkey uint32) WRRequest
 //	// BindMW appends ibv_wr_bind_mw.
 //	BindMW(id uint64, mw ibv.Ptr[ibv.MW], rkey uint32, info ibv.MWBindInfo) WRRequest
+//	// Reset empties the program.
+//	Reset()
+//	// Len is the number of requests.
+//	Len() int
+//	// Err says what is wrong with the program so far, or returns nil.
+//	Err() error
 //
 // Man: ibv_wr_post(3)
 type WRProgram = wq.WRProgram

@@ -3,6 +3,7 @@
 package wq
 
 import (
+	"errors"
 	"unsafe"
 
 	"github.com/goverbs/goverbs/generated/ibv"
@@ -188,6 +189,14 @@ func (q *SendQueue) takeProgram(path Path, p *WRProgram) (runner datapath.Runner
 		return nil, m, p.refused(0, enomem, q.reason(len(p.wrs)))
 	}
 	return runner, m, nil
+}
+
+// unfitProgram is the error of a post of a program with that error.
+func (q *SendQueue) unfitProgram(err error) error {
+	if _, ok := err.(*PostError); ok || errors.Is(err, runtime.ErrNotSupported) {
+		return err
+	}
+	return (&PostError{Verb: "ibv_wr_complete", QPNum: q.qp.QPNum, QPType: q.qp.QPType, Index: -1}).because(err)
 }
 
 // refused is the error of a post whose request a check refuses.
