@@ -27,13 +27,15 @@ var lastWQEWait = 500 * time.Millisecond
 // Events from before RESET do not count. Only an event that the device raised later than that, for a queue pair that
 // has broken by itself since, could be taken for the new one.
 //
-// On EFA, Drain waits until each request that the queue pair has counted is complete: one that is Unchecked cannot be
-// drained there. Of a queue pair of another provider's own type (IBV_QPT_DRIVER), Drain waits for receives alone, and
-// takes sends that have completed by then.
+// On EFA and erdma, Drain waits until each request that the queue pair has counted is complete: one that is Unchecked
+// cannot be drained there. Behind sends on erdma, whose library takes none in ERR, it first posts a write of no bytes;
+// where that is too late, because C has moved the queue pair to ERR, it waits in vain for sends that have succeeded
+// without a signal. Of a queue pair of another provider's own type (IBV_QPT_DRIVER), Drain waits for receives alone,
+// and takes sends that have completed by then.
 //
 // If ctx ends or the queue pair is closed, Drain gives up; another Drain goes on. Draining a drained queue pair does
-// nothing. To use the queue pair again, move it to RESET. Libraries that take no requests in ERR, as those of erdma and
-// mana, cannot be drained: Drain then fails as a post does, and the queue pair stays in ERR.
+// nothing. To use the queue pair again, move it to RESET. mana's library takes no requests in ERR, and cannot be
+// drained: Drain then fails as a post does, and the queue pair stays in ERR.
 //
 // Man: ibv_modify_qp(3), ibv_get_async_event(3)
 func (q *QP) Drain(ctx context.Context) error {
@@ -105,9 +107,6 @@ func (q *QP) drain(p patience) error {
 	if err := q.uncounted(); err != nil {
 		return err
 	}
-	if err := q.modify(&ibv.QPAttr{QPState: ibv.QPS_ERR}, ibv.QP_STATE); err != nil {
-		return err
-	}
 	if err := q.flush(p); err != nil {
 		return err
 	}
@@ -119,14 +118,22 @@ func (q *QP) drain(p patience) error {
 	return q.collect()
 }
 
-// flush waits until a marker after all other requests in each queue has completed. It first waits for the marker of a
-// drain that gave up, because each queue has room for one.
+func (q *QP) fail() error { return q.modify(&ibv.QPAttr{QPState: ibv.QPS_ERR}, ibv.QP_STATE) }
+
+// flush moves the queue pair to ERR, and waits until a marker after all other requests in each queue has completed. It
+// first waits for the marker of a drain that gave up, because each queue has room for one.
 func (q *QP) flush(p patience) error {
 	leave, err := q.alone(p)
 	if err != nil {
 		return err
 	}
 	defer leave()
+	if q.onERDMA() {
+		return q.flushERDMA(p)
+	}
+	if err := q.fail(); err != nil {
+		return err
+	}
 	if q.onEFA() {
 		return q.flushCounted(p)
 	}
@@ -147,7 +154,7 @@ func (q *QP) flush(p patience) error {
 	if q.recvMark.done != nil {
 		// Providers that post receives without the kernel notice posted receives in ERR only after another
 		// notification.
-		if err := q.modify(&ibv.QPAttr{QPState: ibv.QPS_ERR}, ibv.QP_STATE); err != nil {
+		if err := q.fail(); err != nil {
 			return err
 		}
 	}
@@ -252,6 +259,9 @@ func (q *QP) markSend(p patience) error {
 		return nil // it is unknown what the provider reads of a request of another kind
 	}
 	wr := &ibv.SendWR{Opcode: ibv.WR_SEND, SendFlags: ibv.SEND_SIGNALED}
+	if q.onERDMA() {
+		wr.Opcode = ibv.WR_RDMA_WRITE // it is carried out, and takes no receive of the peer
+	}
 	if q.kind == ibv.QPT_UD {
 		ah, err := q.ownHandle()
 		if err != nil {
@@ -263,11 +273,25 @@ func (q *QP) markSend(p patience) error {
 	q.sendMark = q.sendCQ.mark()
 	wr.WRID = q.sendMark.id
 	bad := new(ibv.Ptr[ibv.SendWR])
-	err := q.whileFull(p, q.sendCQ, func() error { return q.native.Send(q.c, wr, bad) })
-	if err != nil {
+	none := false // libmlx5 takes no sends, for want of memory as it says, until the queue pair has once been in RTS
+	err := q.whileFull(p, q.sendCQ, func() error {
+		err := q.native.Send(q.c, wr, bad)
+		none = full(err) && !q.options.Unchecked && wq.Idle(q.send)
+		if none {
+			return nil
+		}
+		return err
+	})
+	if err != nil || none {
 		q.sendMark.forget()
 	}
 	return wrap("ibv_post_send", q.name, err)
+}
+
+// full says whether a post was refused for want of a slot.
+func full(err error) bool {
+	var call *runtime.CallError
+	return errors.As(err, &call) && call.Errno == enomem
 }
 
 // ownHandle returns an address handle of the local port, for a datagram that never leaves.
@@ -310,8 +334,7 @@ func (q *QP) whileFull(p patience, cq *CQ, post func() error) error {
 	defer timer.Stop()
 	for pause := time.Microsecond; ; pause = min(2*pause, time.Millisecond) {
 		err := post()
-		var call *runtime.CallError
-		if err == nil || !errors.As(err, &call) || call.Errno != enomem {
+		if !full(err) {
 			return err
 		}
 		timer.Reset(pause)
@@ -350,6 +373,30 @@ func (q *QP) await(p patience, m *drainMarker) error {
 		*m = drainMarker{}
 	}
 	return err
+}
+
+// flushERDMA is flush for liberdma, which takes no markers in ERR: that of the sends is posted before, and receives are
+// counted.
+func (q *QP) flushERDMA(p patience) error {
+	if err := q.await(p, &q.sendMark); err != nil {
+		return err
+	}
+	if q.send != nil && !wq.Idle(q.send) && q.state() == ibv.QPS_RTS {
+		if err := q.markSend(p); err != nil {
+			return err
+		}
+	}
+	if err := q.fail(); err != nil {
+		return err
+	}
+	marked := q.sendMark.done != nil
+	if err := q.await(p, &q.sendMark); err != nil {
+		return err
+	}
+	if marked {
+		wq.Quiet(q.sendCQ.queue, q.send.Reset)
+	}
+	return q.flushCounted(p)
 }
 
 // flushCounted waits until each counted request has completed. It takes the place of markers, which libefa refuses in

@@ -351,9 +351,12 @@ func inlined() {
 
 var _ = inlined
 
-// onEFA says whether libefa posts to the queue pair.
-func (q *QP) onEFA() bool {
-	return q.send != nil && q.send.Provider() == "efa" || q.recv != nil && q.recv.Provider() == "efa"
+// onEFA says whether libefa posts to the queue pair, and onERDMA whether liberdma does.
+func (q *QP) onEFA() bool   { return q.on("efa") }
+func (q *QP) onERDMA() bool { return q.on("erdma") }
+
+func (q *QP) on(provider string) bool {
+	return q.send != nil && q.send.Provider() == provider || q.recv != nil && q.recv.Provider() == provider
 }
 
 // changesAs is the type by whose rules the queue pair changes its state: one of EFA's reliable datagrams does as one of
@@ -367,10 +370,10 @@ func (q *QP) changesAs() ibv.QPType {
 
 // uncounted says why what is outstanding cannot be waited for, or returns nil.
 func (q *QP) uncounted() error {
-	if !q.options.Unchecked || !q.onEFA() {
+	if !q.options.Unchecked || !q.onEFA() && !q.onERDMA() {
 		return nil
 	}
-	return &VerbError{Verb: "Drain", Object: q.name, Errno: einval, Reason: "libefa takes no marker in ERR, and an " +
-		"unchecked queue pair does not count its requests: create it without QueueOptions.Unchecked, or poll until " +
-		"each request has completed"}
+	return &VerbError{Verb: "Drain", Object: q.name, Errno: einval, Reason: "its library takes no marker in ERR, and " +
+		"an unchecked queue pair does not count its requests: create it without QueueOptions.Unchecked, or poll " +
+		"until each request has completed"}
 }

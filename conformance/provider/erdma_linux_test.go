@@ -9,6 +9,7 @@ import (
 	"context"
 	"os"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -37,7 +38,7 @@ func insideAll(t *testing.T) bool {
 }
 
 // erdmaTests are the tests of erdma that run over each release: those of the newest one, by themselves.
-var erdmaTests = []string{"TestObjects", "TestERDMAData", "TestERDMAFailures"}
+var erdmaTests = []string{"TestObjects", "TestERDMAData", "TestERDMAFailures", "TestERDMADrain"}
 
 // erdmaSuite runs them over a release, as programs of its machine.
 func erdmaSuite(t *testing.T, e *Emulated) {
@@ -142,4 +143,47 @@ func TestERDMAFailures(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestERDMADrain: a queue pair of erdma is drained when all of its requests have completed, or succeeded without a
+// signal, those that wait for a receiver for ever as well; a second drain does nothing; one that does not count its
+// requests says so.
+func TestERDMADrain(t *testing.T) {
+	if !insideERDMA(t) {
+		return
+	}
+	device := openDevice(t)
+	for _, waits := range []bool{false, true} {
+		qps, mrs := pair(t, device, device.NewRC, rdma.QPParts{Cap: ibv.QPCap{MaxSendWR: 16, MaxRecvWR: 16,
+			MaxSendSGE: 1, MaxRecvSGE: 1}})
+		a, own, peer := qps[0], mrs[0], mrs[1]
+		receive(t, a.PostRecv, own.SGE(size, 10), own.SGE(size, 10))
+		signaled := 0
+		send(t, a, func(b *rdma.SendBatch) {
+			b.Write(1, peer.SGE(0, 4).Addr, peer.RKey()).Add(own.SGE(0, 4)).Signaled()
+			if signaled++; waits {
+				b.Send(2).Add(own.SGE(0, 4)).Signaled() // nobody receives it
+				signaled++
+			}
+			b.Write(3, peer.SGE(4, 4).Addr, peer.RKey()).Add(own.SGE(4, 4))
+			b.Write(4, peer.SGE(8, 4).Addr, peer.RKey()).Add(own.SGE(8, 4))
+		})
+		for range 2 {
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			require.NoError(t, a.Drain(ctx))
+			cancel()
+			assert.EqualValues(t, 16, a.SendQueue().Free())
+			assert.EqualValues(t, 16, a.RecvQueue().Free())
+		}
+		wcs := make([]ibv.WC, 16)
+		n, err := a.RecvCQ().Poll(wcs)
+		require.NoError(t, err)
+		if waits {
+			signaled += 2 // what is flushed completes without having asked for it
+		}
+		assert.Equal(t, 2+signaled, n, "and no marker")
+		assert.ErrorIs(t, a.Modify(&ibv.QPAttr{QPState: ibv.QPS_RESET}, ibv.QP_STATE), syscall.EOPNOTSUPP)
+	}
+	qps, _ := pair(t, device, device.NewRC, rdma.QPParts{Options: rdma.QueueOptions{Unchecked: true}})
+	require.ErrorContains(t, qps[0].Drain(t.Context()), "an unchecked queue pair does not count its requests")
 }

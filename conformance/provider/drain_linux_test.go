@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+//go:build amd64 || arm64
+
+package provider
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma"
+)
+
+// TestDrainThatWasNeverReady: libmlx5 takes no sends, and so no markers, of a queue pair that was never in
+// RTS; with receives, as that of a connection that was rejected has them, it is drained and closed at once all the
+// same.
+func TestDrainThatWasNeverReady(t *testing.T) {
+	if !insideMLX(t) {
+		return
+	}
+	device := openDevice(t)
+	qp, err := device.NewRC(rdma.QPParts{})
+	require.NoError(t, err)
+	mr, err := qp.RegMR(make([]byte, size), ibv.ACCESS_LOCAL_WRITE)
+	require.NoError(t, err)
+	require.NoError(t, qp.Modify(&ibv.QPAttr{QPState: ibv.QPS_INIT, PortNum: 1},
+		ibv.QP_STATE|ibv.QP_PKEY_INDEX|ibv.QP_PORT|ibv.QP_ACCESS_FLAGS))
+	receive(t, qp.PostRecv, mr.SGE(0, 10), mr.SGE(10, 10))
+	start := time.Now()
+	require.NoError(t, qp.Drain(t.Context()))
+	assert.Equal(t, 2, polledOf(t, qp.RecvCQ(), ibv.WC_WR_FLUSH_ERR))
+	receive(t, qp.PostRecv, mr.SGE(0, 10))
+	require.NoError(t, qp.Close())
+	assert.Less(t, time.Since(start), time.Second, "half of the time that Close gives a drain")
+}
+
+// polledOf is how many completions of a status a queue has.
+func polledOf(t *testing.T, cq *rdma.CQ, status ibv.WCStatus) (n int) {
+	t.Helper()
+	wcs := make([]ibv.WC, 16)
+	k, err := cq.Poll(wcs)
+	require.NoError(t, err)
+	for _, wc := range wcs[:k] {
+		assert.Equal(t, status, wc.Status)
+		n++
+	}
+	return n
+}
