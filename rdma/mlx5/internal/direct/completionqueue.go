@@ -200,9 +200,7 @@ func (q *completionQueue) Event() { q.events.Add(1) }
 func (q *completionQueue) End(destroy func() error) error {
 	err := destroy()
 	if err == nil {
-		q.device.mu.Lock()
-		defer q.device.mu.Unlock()
-		delete(q.device.cqs, q.c)
+		forget(&q.device.mu, q.device.cqs, q.c, q)
 	}
 	return err
 }

@@ -101,6 +101,15 @@ func (d *Queues) QP(c *ibv.QP, cap ibv.QPCap, everyOne bool) (datapath.Own, erro
 	return q, nil
 }
 
+// forget takes a queue out of its table, unless C has given its address to a new one since it was destroyed.
+func forget[C, Q comparable](mu *sync.Mutex, table map[C]Q, c C, q Q) {
+	mu.Lock()
+	defer mu.Unlock()
+	if table[c] == q {
+		delete(table, c)
+	}
+}
+
 // kinds are the types of queue pairs that are refused, and why.
 var kinds = map[ibv.QPType]string{
 	ibv.QPT_RAW_PACKET: "the data path in Go has no queue pairs of type RAW_PACKET: their requests have headers",

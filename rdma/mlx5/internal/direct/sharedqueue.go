@@ -89,9 +89,7 @@ func (q *sharedQueue) id(place uint16) uint64 {
 func (q *sharedQueue) End(destroy func() error) error {
 	err := destroy()
 	if err == nil {
-		q.device.mu.Lock()
-		defer q.device.mu.Unlock()
-		delete(q.device.srqs, q.c)
+		forget(&q.device.mu, q.device.srqs, q.c, q)
 	}
 	return err
 }
