@@ -82,7 +82,7 @@ func TestConfig(t *testing.T) {
 	assert.Equal(t, protocol.MinBuffer+64, c.Buffer, "control messages behind it stay in their places")
 	for _, bad := range []Config{{Buffer: 1}, {Buffer: protocol.MaxBuffer + 1}, {AckTimeout: 32},
 		{Protocol: RSocket + 1}, {Linger: -1}, {Heartbeat: -1},
-		{BusyPoll: -1}, {Backlog: -1}} {
+		{BusyPoll: -2}, {Backlog: -1}} {
 		_, err := bad.complete()
 		assert.Error(t, err, "%+v", bad)
 	}

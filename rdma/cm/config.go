@@ -29,6 +29,8 @@ type Config struct {
 	// that is the peer's own, so both ends are on one device; with 127.0.0.1 here and a listener at 127.0.0.2, they are
 	// on soft0 and soft1.
 	Local netip.Addr
+	// LocalPort is the port that Dial connects from; 0 means a free one.
+	LocalPort uint16
 	// Buffer is the number of bytes that each side can receive before its program reads them. Sending takes half as
 	// many. The memory is pinned. Large writes are sent in pieces of a quarter. 0 means [DefaultBuffer].
 	Buffer int
@@ -42,7 +44,8 @@ type Config struct {
 	Heartbeat time.Duration
 	// BusyPoll is how long a waiting goroutine polls before it sleeps, as long as that finds completions: see
 	// rdma.CQ.SetBusyPoll. It uses processors, which the software devices of kernels need themselves. With hardware it
-	// reduces latency; rdma.DefaultBusyPoll is a good value. 0 means not at all.
+	// reduces latency; rdma.DefaultBusyPoll is a good value. LearnedBusyPoll has each connection learn it. 0 means not
+	// at all.
 	BusyPoll time.Duration
 	// AckTimeout is how long the device waits for the peer's acknowledgement before it sends again, six times at most:
 	// 4.096 µs · 2^AckTimeout. 0 means [DefaultAckTimeout].
@@ -106,7 +109,8 @@ func (c *Config) complete() (Config, error) {
 		return own, errors.New("cm: Maps are for RSocket")
 	case own.AckTimeout > 31:
 		return own, fmt.Errorf("cm: an AckTimeout of %d: the maximum is 31", own.AckTimeout)
-	case own.HandshakeTimeout < 0 || own.Linger < 0 || own.Heartbeat < 0 || own.BusyPoll < 0 || own.Backlog < 0:
+	case own.HandshakeTimeout < 0 || own.Linger < 0 || own.Heartbeat < 0 || own.Backlog < 0,
+		own.BusyPoll < 0 && own.BusyPoll != LearnedBusyPoll:
 		return own, errors.New("cm: a timeout or a number of the Config is negative")
 	}
 	own.Buffer = (own.Buffer + 63) &^ 63

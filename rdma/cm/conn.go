@@ -12,6 +12,8 @@ import (
 	"github.com/goverbs/goverbs/rdma"
 	"github.com/goverbs/goverbs/rdma/cm/internal/protocol"
 	"github.com/goverbs/goverbs/rdma/internal/made"
+	"github.com/goverbs/goverbs/rdma/internal/verberr"
+	"github.com/goverbs/goverbs/rdma/registration"
 )
 
 // Addr is the address of a stream connection over IP. A connection over AF_IB has an [IBAddr].
@@ -38,7 +40,8 @@ type Conn struct {
 	link          *protocol.Link // the protocol's
 
 	readDeadline, writeDeadline *deadline
-	reading, writing            sync.Mutex // held by Read and by Write
+	reader                      sync.Mutex // of the reading goroutine, also while it looks at what is lent; inside it
+	reading, writing            sync.Mutex // by Read and by Write while they use the memory
 	readable, writable          chan struct{}
 
 	moved    chan struct{} // holds a token after something happened that Close may wait for
@@ -56,7 +59,13 @@ type Conn struct {
 	started   bool           // the peer is known, and may be told something
 	released  bool           // the objects are gone, or about to be
 
-	mapped  []*rdma.MR // for the other end's WriteAt; guarded by writing
+	learned learned                  // guarded by reading
+	lends   []*lend                  // oldest first
+	lenders sync.WaitGroup           // that wait for the device
+	strays  []*rdma.Buffer           // of ReadFrom, which Close gives back
+	word    [protocol.MaxInline]byte // of WriteBuffers; guarded by writing
+	mapped  []mapping                // for the other end's WriteAt; guarded by writing
+	watcher func(Readiness)          // is told of changes; or nil
 	probe   probe
 	beat    *time.Timer        // or nil
 	ctx     context.Context    // of goroutines while it is open
@@ -64,6 +73,27 @@ type Conn struct {
 	workers sync.WaitGroup
 	once    sync.Once
 	ended   error
+}
+
+// lend is memory of the program that the device may read until a message has completed.
+type lend struct {
+	upTo  uint64             // messages
+	back  chan struct{}      // holds a token when the device is done
+	lease registration.Lease // of memory that the program has not registered itself
+}
+
+// mapping is memory that was mapped, or the place of one that is no more.
+type mapping struct {
+	mr     *rdma.MR
+	offset int64
+}
+
+// Readiness is what a connection can do without waiting.
+type Readiness struct {
+	Read  bool  // Read returns bytes, io.EOF or an error
+	Write bool  // Write sends something, however long it is, or returns an error
+	Over  bool  // the peer has closed, and all that it sent was read
+	Err   error // why the connection failed
 }
 
 var _ net.Conn = (*Conn)(nil)
@@ -136,6 +166,7 @@ func (c *Conn) fail(err error) {
 	if c.err == nil {
 		c.err = err
 		close(c.dead)
+		c.changed()
 		c.interrupt()
 	}
 }
@@ -145,4 +176,39 @@ func (c *Conn) interrupt() {
 	if r := c.reactor; r != nil && r.leader.Load() == c {
 		r.interrupt()
 	}
+}
+
+// changed tells who watches. The caller holds mu.
+func (c *Conn) changed() {
+	if c.watcher != nil && !c.released {
+		c.watcher(c.readiness())
+	}
+}
+
+// readiness is Ready. The caller holds mu.
+func (c *Conn) readiness() Readiness {
+	return Readiness{
+		Read:  c.canRead() || isDone(c.closed),
+		Write: c.writeErr() != nil || c.protocol.Room(c.config.Buffer, false) > 0,
+		Over:  (c.gone || c.peerFin&protocol.Done != 0) && c.protocol.Unread() == 0,
+		Err:   c.err,
+	}
+}
+
+// canRead reports whether Read can return. The caller holds mu.
+func (c *Conn) canRead() bool {
+	return c.protocol.Unread() > 0 || c.peerFin&protocol.Fin != 0 || c.err != nil
+}
+
+// writeErr says why writing is impossible, or returns nil. The caller holds mu.
+func (c *Conn) writeErr() error {
+	switch {
+	case isDone(c.closed): // which says so by itself, too
+		return net.ErrClosed
+	case c.err != nil:
+		return c.err
+	case c.finWanted&protocol.Fin != 0, c.peerFin&protocol.Done != 0, c.gone:
+		return verberr.EPIPE
+	}
+	return nil
 }

@@ -29,6 +29,7 @@ func (c *Conn) want(flags protocol.Flags) {
 	c.finWanted |= flags
 	c.sendControl()
 	signal(c.writable) // writing goroutines stop
+	c.changed()
 	c.interrupt()
 }
 
@@ -125,8 +126,11 @@ func (c *Conn) release() error {
 	}
 	c.mu.Unlock()
 	err := c.link.Close()
-	for _, mr := range c.mapped {
-		err = errors.Join(err, mr.Close())
+	c.endLends()
+	for _, m := range c.mapped {
+		if m.mr != nil {
+			err = errors.Join(err, m.mr.Close())
+		}
 	}
 	return errors.Join(err, c.unshareStream(), c.id.closeServed())
 }

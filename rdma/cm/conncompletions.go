@@ -14,6 +14,7 @@ func (c *Conn) handle(wcs []ibv.WC) {
 	if c.released {
 		return
 	}
+	bad := false
 	for i := range wcs {
 		wc := &wcs[i]
 		recv := protocol.IsRecv(wc.WRID)
@@ -22,16 +23,22 @@ func (c *Conn) handle(wcs []ibv.WC) {
 		}
 		switch {
 		case wc.Status != ibv.WC_SUCCESS:
+			if !recv {
+				c.link.SendDone(wc.WRID) // the device reads its memory no more
+			}
 			c.completionFailed(wc)
 			continue
 		case !recv:
 			c.link.SendDone(wc.WRID)
 			continue
+		case bad: // what a peer says after that counts no more
+			continue
 		}
 		flags, err := c.protocol.Received(wc, c.peerFin)
 		if err != nil {
 			c.fail(err)
-			break
+			bad = true
+			continue
 		}
 		c.peerFin |= flags
 		c.protocol.AddRecv(wc)
@@ -49,14 +56,16 @@ func (c *Conn) handle(wcs []ibv.WC) {
 		c.finWanted |= protocol.Fin // nobody would read our data, so the peer need not wait
 	}
 	c.sendControl()
+	c.tellLenders()
 	signal(c.readable)
 	signal(c.writable)
 	signal(c.moved)
+	c.changed()
 }
 
 // sendControl tells the peer what it has to know, if there is room for it. The caller holds mu.
 func (c *Conn) sendControl() {
-	if c.err != nil || c.gone || !c.started {
+	if c.err != nil || c.gone || !c.started || c.released {
 		return
 	}
 	told, err := c.protocol.Tell(c.finWanted &^ c.finSent)

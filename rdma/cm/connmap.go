@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma"
@@ -18,6 +19,37 @@ import (
 // from now until Close, and nothing tells when it has. The caller closes the buffer after the connection. Map waits
 // while the other end takes no messages. See riomap in rsocket(7).
 func (c *Conn) Map(b *rdma.Buffer, offset int64) error {
+	return c.mapMemory(offset, func(pd *rdma.PD) (*rdma.MR, error) { return pd.RegBuffer(b, mapAccess) })
+}
+
+// MapAddress is Map of memory by its address, for example of another library; see [rdma.PD.RegAddress].
+func (c *Conn) MapAddress(address uintptr, length uint64, offset int64) error {
+	return c.mapMemory(offset, func(pd *rdma.PD) (*rdma.MR, error) {
+		return pd.RegAddress(address, length, uint64(address), mapAccess)
+	})
+}
+
+const mapAccess = ibv.ACCESS_LOCAL_WRITE | ibv.ACCESS_REMOTE_WRITE
+
+// Unmap takes memory away that was mapped at an offset. The other end is not told: if it writes there once more, the
+// connection fails. The place is free for another Map.
+func (c *Conn) Unmap(offset int64) error {
+	c.writing.Lock()
+	defer c.writing.Unlock()
+	for i, m := range c.mapped {
+		if m.mr != nil && m.offset == offset {
+			c.mapped[i].mr = nil
+			if err := m.mr.Close(); err != nil {
+				return c.opError("unmap", err)
+			}
+			return nil
+		}
+	}
+	return c.opError("unmap", fmt.Errorf("%w: nothing is mapped at offset %d", verberr.EINVAL, offset))
+}
+
+// mapMemory is Map of memory that is registered so.
+func (c *Conn) mapMemory(offset int64, register func(*rdma.PD) (*rdma.MR, error)) error {
 	r, ok := c.protocol.(*protocol.RSocket)
 	if !ok || offset < 0 {
 		return c.opError("map", fmt.Errorf("%w: only an RSocket maps, at an offset from 0 on", verberr.EINVAL))
@@ -31,39 +63,43 @@ func (c *Conn) Map(b *rdma.Buffer, offset int64) error {
 	if err != nil {
 		return c.opError("map", err)
 	}
-	mr, err := pd.RegBuffer(b, ibv.ACCESS_LOCAL_WRITE|ibv.ACCESS_REMOTE_WRITE)
+	mr, err := register(pd)
 	if err != nil {
 		return c.opError("map", err)
 	}
+	place := slices.IndexFunc(c.mapped, func(m mapping) bool { return m.mr == nil })
+	if place < 0 {
+		place = len(c.mapped)
+	}
 	for {
-		told, err := c.tryMap(r, uint64(offset), mr)
+		told, err := c.tryMap(r, place, uint64(offset), mr)
 		switch {
 		case err != nil:
 			_ = mr.Close()
 			return c.opError("map", err)
 		case told:
-			c.mapped = append(c.mapped, mr)
+			c.mapped = slices.Replace(c.mapped, place, min(place+1, len(c.mapped)), mapping{mr, offset})
 			return nil
 		}
-		c.awaitRoom(func() bool { may, err := r.MayMap(len(c.mapped)); return may || err != nil })
+		c.awaitRoom(func() bool { may, err := r.MayMap(place); return may || err != nil })
 	}
 }
 
 // tryMap tells the other end, if there is room.
-func (c *Conn) tryMap(r *protocol.RSocket, offset uint64, mr *rdma.MR) (bool, error) {
+func (c *Conn) tryMap(r *protocol.RSocket, place int, offset uint64, mr *rdma.MR) (bool, error) {
 	if isDone(c.writeDeadline.passed()) {
 		return false, os.ErrDeadlineExceeded
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	may, err := r.MayMap(len(c.mapped))
+	may, err := r.MayMap(place)
 	if gone := c.writeErr(); gone != nil {
 		err = gone
 	}
 	if err != nil || !may {
 		return false, err
 	}
-	if err := r.Map(len(c.mapped), offset, mr); err != nil {
+	if err := r.Map(place, offset, mr); err != nil {
 		c.fail(err)
 		return false, err
 	}
@@ -111,17 +147,17 @@ func (c *Conn) tryWriteAt(r *protocol.RSocket, p []byte, offset uint64) (int, er
 	if err != nil || room == 0 {
 		return 0, err
 	}
-	piece := p[:room]
-	inline := room <= c.link.Inline
-	if !inline {
-		c.link.Stage(piece)
+	piece := protocol.Piece{Inline: p[:room]}
+	if room > c.link.Inline {
+		c.link.Stage(0, p[:room])
+		piece = protocol.Piece{Staged: room}
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if err := c.writeErr(); err != nil {
 		return 0, err
 	}
-	switch sent, err := r.PostAt(offset, piece, inline); {
+	switch sent, err := r.PostAt(offset, piece); {
 	case err != nil:
 		c.fail(err)
 		return 0, err

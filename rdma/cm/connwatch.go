@@ -39,6 +39,7 @@ func (c *Conn) event(e Event, err error) {
 		c.gone = true
 		signal(c.writable)
 		signal(c.moved)
+		c.changed()
 		c.interrupt()
 		c.workers.Go(func() { c.peerLeft(e) })
 	}
@@ -58,6 +59,7 @@ func (c *Conn) peerLeft(e Event) {
 		c.fail(verberr.ECONNRESET)
 	}
 	signal(c.readable)
+	c.changed()
 	c.interrupt()
 }
 
@@ -129,17 +131,6 @@ type probe struct {
 	armed  atomic.Bool
 	timer  *time.Timer
 	last   uint64 // messages when the timer fired before; guarded by Conn.mu
-}
-
-// awaitRoom is await of a Write, until there is room for something.
-func (c *Conn) awaitRoom(hasRoom func() bool) {
-	c.probe.wanted.Store(true)
-	if !c.probe.armed.Swap(true) {
-		c.probe.timer.Reset(probeAfter)
-	}
-	// It needs no lock: await takes it for what it calls.
-	c.await(c.writeDeadline, c.writable, func() bool { return c.writeErr() != nil || hasRoom() })
-	c.probe.wanted.Store(false)
 }
 
 // ask sends a message that has to be acknowledged, when a Write has waited since the timer fired before.

@@ -85,6 +85,9 @@ func (s *sharedDevice) release(close func(last ...rdma.Object) error) error {
 	}
 	var last []rdma.Object
 	if s.users == 1 {
+		if err := s.streams.forgetLent(); err != nil {
+			return err
+		}
 		last = s.last()
 	}
 	s.leaving++
@@ -112,6 +115,9 @@ func needed(all []rdma.Object, devices ...*sharedDevice) error {
 	defer shared.mu.Unlock()
 	for _, s := range devices {
 		if s != nil && s.users == 1 {
+			if err := s.streams.forgetLent(); err != nil {
+				return err
+			}
 			all = append(all, s.last()...)
 		}
 	}

@@ -175,7 +175,7 @@ func (c *Conn) connect(ctx context.Context, to net.Addr) error {
 	if err := c.config.options(c.id); err != nil {
 		return err
 	}
-	if err := c.id.resolveNet(ctx, c.config.Local, to, timeout); err != nil {
+	if err := c.id.resolveNet(ctx, netip.AddrPortFrom(c.config.Local, c.config.LocalPort), to, timeout); err != nil {
 		return err
 	}
 	if err := c.id.SetAckTimeout(c.config.AckTimeout); err != nil {
@@ -199,12 +199,20 @@ func (c *Conn) connect(ctx context.Context, to net.Addr) error {
 	return c.protocol.Meet(answer.PrivateData)
 }
 
-// resolveNet resolves an [Addr], from a local address if that is valid, or an [IBAddr].
-func (id *ID) resolveNet(ctx context.Context, local netip.Addr, to net.Addr, timeout time.Duration) error {
+// resolveNet resolves an [Addr], from a local address and port as far as they are given, or an [IBAddr].
+func (id *ID) resolveNet(ctx context.Context, local netip.AddrPort, to net.Addr, timeout time.Duration) error {
 	if ib, ok := to.(IBAddr); ok {
 		return id.ResolveIBAddr(ctx, nil, ib, timeout)
 	}
-	return id.ResolveAddr(ctx, netip.AddrPortFrom(local, 0), to.(Addr).AddrPort, timeout)
+	peer := to.(Addr).AddrPort
+	if local.Port() != 0 && !local.Addr().IsValid() {
+		anywhere := netip.IPv6Unspecified()
+		if peer.Addr().Is4() {
+			anywhere = netip.IPv4Unspecified()
+		}
+		local = netip.AddrPortFrom(anywhere, local.Port())
+	}
+	return id.ResolveAddr(ctx, local, peer, timeout)
 }
 
 // open makes the objects of the connection, whose ID has a device.

@@ -7,10 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"sync"
 
 	"github.com/goverbs/goverbs/generated/rdmacm"
 	"github.com/goverbs/goverbs/rdma/internal/made"
+	"github.com/goverbs/goverbs/runtime"
 )
 
 // Listener is a net.Listener of stream connections.
@@ -30,9 +32,10 @@ type Listener struct {
 	failed  chan struct{} // closed when no more requests can come; then
 	failure error
 
-	mu     sync.Mutex
-	stayed error // of the first failed connection whose objects could not be released
-	more   int   // number of later ones
+	mu      sync.Mutex
+	stayed  error              // of the first failed connection whose objects could not be released
+	more    int                // number of later ones
+	keepers map[*streaming]*ID // by what connections of a device share; nil at the end
 }
 
 var _ net.Listener = (*Listener)(nil)
@@ -104,7 +107,7 @@ func (c Config) listenOnce(at net.Addr) (*Listener, error) {
 		}
 	}
 	l := &Listener{id: id, by: by, config: c, conns: make(chan *Conn), slots: make(chan struct{}, c.Backlog),
-		failed: make(chan struct{})}
+		failed: make(chan struct{}), keepers: map[*streaming]*ID{}}
 	l.local, _ = id.netAddrs()
 	l.ctx, l.cancel = context.WithCancel(context.Background())
 	place := made.Here()
@@ -171,12 +174,79 @@ func (l *Listener) handshake(id *ID, e Event, work *made.Work) {
 		l.gaveBack(c.release())
 		return
 	}
+	l.keep(c)
 	c.start()
 	select {
 	case l.conns <- c:
 	case <-l.ctx.Done():
 		l.gaveBack(c.Close())
 	}
+}
+
+// keep keeps what the connections of c's device share, until the listener is closed or the device is removed. A
+// listener at all addresses is on no device itself: so an ID at c's address is, which does nothing else.
+func (l *Listener) keep(c *Conn) {
+	local, _ := c.id.netAddrs()
+	at, ok := local.(Addr)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !ok || l.keepers == nil || l.keepers[c.shared] != nil || l.id.PortNum() > 0 {
+		return
+	}
+	id, err := keeperAt(c.config.Backend, at)
+	if err != nil {
+		return // the next connection makes anew what they share
+	}
+	l.keepers[c.shared] = id
+	id.inbox.forward(func(e Event, err error) {
+		if err != nil || e.Type == rdmacm.CM_EVENT_DEVICE_REMOVAL {
+			go l.drop(c.shared)
+		}
+	})
+}
+
+// keeperAt makes an ID on the device that has an address.
+func keeperAt(backend runtime.Backend, at Addr) (id *ID, err error) {
+	made.Shared(func() {
+		var by *postman
+		if by, err = sharePostman(backend); err != nil {
+			return
+		}
+		if id, err = by.createID(rdmacm.PS_TCP); err != nil {
+			err = errors.Join(err, by.leave())
+			return
+		}
+		if err = id.Bind(netip.AddrPortFrom(at.Addr(), 0)); err == nil {
+			_, err = id.share()
+		}
+		if err != nil {
+			err = errors.Join(err, id.closeServed())
+		}
+	})
+	return id, err
+}
+
+// drop gives back what connections of a device have shared, because it is gone.
+func (l *Listener) drop(of *streaming) {
+	l.mu.Lock()
+	id := l.keepers[of]
+	delete(l.keepers, of)
+	l.mu.Unlock()
+	if id != nil {
+		l.gaveBack(id.closeServed())
+	}
+}
+
+// dropAll gives back what the connections of all devices have shared.
+func (l *Listener) dropAll() (err error) {
+	l.mu.Lock()
+	all := l.keepers
+	l.keepers = nil
+	l.mu.Unlock()
+	for _, id := range all {
+		err = errors.Join(err, id.closeServed())
+	}
+	return err
 }
 
 // gaveBack records objects of a failed connection that could not be released, for Close.
@@ -254,7 +324,7 @@ func (l *Listener) Close() error {
 		first = true
 		l.cancel()
 		l.workers.Wait()
-		l.ended = errors.Join(l.id.Close(), l.by.leave(), l.leftover())
+		l.ended = errors.Join(l.dropAll(), l.id.Close(), l.by.leave(), l.leftover())
 	})
 	switch {
 	case !first:

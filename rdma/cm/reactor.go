@@ -4,6 +4,7 @@ package cm
 
 import (
 	"context"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -26,6 +27,9 @@ type reactor struct {
 	turns    atomic.Uint64 // number of turns that were taken or waited for
 	released chan struct{} // holds a token after the turn was given back
 	waits    atomic.Pointer[waiting]
+	resting  atomic.Int64  // number of threads that sleep until the pump has something for them
+	hurry    chan struct{} // holds a token after there was one more
+	glances  atomic.Int64  // in a row, while the pump leads
 
 	mu    sync.Mutex // guards what follows
 	conns map[uint32]*Conn
@@ -45,7 +49,7 @@ type waiting struct {
 func newReactor(d *rdma.Device, entries int, busy time.Duration) (*reactor, error) {
 	r := &reactor{
 		wcs: make([]ibv.WC, 32), turn: make(chan struct{}, 1), released: make(chan struct{}, 1),
-		conns: map[uint32]*Conn{},
+		hurry: make(chan struct{}, 1), conns: map[uint32]*Conn{},
 	}
 	r.interrupt()
 	var err error
@@ -116,6 +120,31 @@ func (r *reactor) lead(c *Conn, over func() bool) {
 	r.leader.Store(nil)
 	<-r.turn
 	signal(r.released)
+}
+
+// pollsAtOnce is how often poll looks before it asks whether it is over, and lets other goroutines run.
+const pollsAtOnce = 16
+
+// poll handles completions without sleeping until over says so, unless another goroutine waits for them.
+func (r *reactor) poll(over func() bool) bool {
+	select {
+	case r.turn <- struct{}{}:
+	default:
+		return false
+	}
+	r.turns.Add(1)
+	for r.failure() == nil && !over() {
+		for range pollsAtOnce {
+			n, err := r.cq.Poll(r.wcs)
+			if r.handOut(r.wcs[:n]); n > 0 || err != nil {
+				break
+			}
+		}
+		runtime.Gosched()
+	}
+	<-r.turn
+	signal(r.released)
+	return true
 }
 
 // take waits for completions and handles them.
@@ -199,6 +228,41 @@ func (r *reactor) startPump() {
 	signal(r.released)
 }
 
+// patience is how many glances in a row the pump takes for those of a program that will sleep.
+const patience = 16
+
+// glance handles what there is, for a program that asks again and again. The pump lets go for it.
+func (r *reactor) glance() {
+	select {
+	case r.turn <- struct{}{}:
+		r.lead(nil, func() bool {
+			for n, err := r.cq.Poll(r.wcs); n > 0 && err == nil; n, err = r.cq.Poll(r.wcs) {
+				r.handOut(r.wcs[:n])
+			}
+			return true
+		})
+	default:
+		if r.glances.Add(1) == patience {
+			r.turns.Add(1)
+			r.interrupt()
+		}
+	}
+}
+
+// rest has the pump handle completions at once, as long as a thread rests.
+func (r *reactor) rest(now bool) {
+	if !now {
+		r.resting.Add(-1)
+		return
+	}
+	r.glances.Store(0)
+	r.resting.Add(1)
+	signal(r.hurry)
+}
+
+// mayRest reports whether the pump leaves it to others to handle completions, as long as they do.
+func (r *reactor) mayRest() bool { return r.resting.Load() == 0 || r.glances.Load() >= patience }
+
 // pump handles completions while nobody reads or writes.
 func (r *reactor) pump(ctx context.Context) {
 	timer := time.NewTimer(0)
@@ -210,15 +274,17 @@ func (r *reactor) pump(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		for before := r.turns.Load() - 1; before != r.turns.Load(); {
+		for before := r.turns.Load() - 1; before != r.turns.Load() && r.mayRest(); {
 			before = r.turns.Load()
 			timer.Reset(pumpAfter)
 			select {
 			case <-timer.C:
+			case <-r.hurry:
 			case <-ctx.Done():
 				return
 			}
 		}
+		r.glances.Store(0)
 		for alone := true; alone && !over(); {
 			own := r.turns.Load() + 1
 			select {

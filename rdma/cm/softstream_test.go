@@ -152,6 +152,85 @@ func TestSoftListenerIsNotHeldUp(t *testing.T) {
 	}
 }
 
+// TestSoftAcceptsInParallel: peers that never take the answer hold up nobody else.
+func TestSoftAcceptsInParallel(t *testing.T) {
+	f := newFabric(t, soft.Options{})
+	const slow = 3
+	config := &Config{Backend: f, Buffer: protocol.MinBuffer, Backlog: slow + 1, HandshakeTimeout: 20 * time.Second}
+	l, err := config.Listen(soon(t), "127.0.0.1:0")
+	keep(t, l, err)
+	for i := range uint32(slow) {
+		ch, err := CreateEventChannelOn(f)
+		keep(t, ch, err)
+		id, err := ch.CreateID(rdmacm.PS_TCP)
+		keep(t, id, err)
+		require.NoError(t, id.ResolveAddr(soon(t), netip.AddrPort{}, l.local.(Addr).AddrPort, time.Second))
+		_, err = ch.Event(soon(t))
+		require.NoError(t, err)
+		require.NoError(t, id.ResolveRoute(soon(t), time.Second))
+		_, err = ch.Event(soon(t))
+		require.NoError(t, err)
+		require.NoError(t,
+			id.Connect(soon(t), &rdmacm.ConnParam{QPNum: 99 + i}, protocol.StreamHello(protocol.MinBuffer)))
+	}
+	require.Eventually(t, func() bool { return len(l.slots) >= slow }, 10*time.Second, time.Millisecond,
+		"all are being answered")
+	accepted := make(chan error, 1)
+	go func() {
+		c, err := l.AcceptRDMA(soon(t))
+		if err == nil {
+			err = c.Close()
+		}
+		accepted <- err
+	}()
+	began := time.Now()
+	c, err := config.Dial(soon(t), l.Addr().String())
+	require.NoError(t, err)
+	require.NoError(t, c.Close())
+	require.NoError(t, <-accepted)
+	assert.Less(t, time.Since(began), config.HandshakeTimeout/2)
+	assert.GreaterOrEqual(t, len(l.slots), slow, "the slow ones are still there")
+}
+
+// TestSoftListenerKeeps: one after the other, connections of a listener at all addresses share a queue, and use memory
+// again, as those of one at an address do. Nothing is kept after Close, nor of a device that is gone.
+func TestSoftListenerKeeps(t *testing.T) {
+	for _, at := range []string{"127.0.0.1:0", ":0", "0.0.0.0:0"} {
+		f := newFabric(t, soft.Options{})
+		config := &Config{Backend: f, Buffer: protocol.MinBuffer}
+		l, err := config.Listen(soon(t), at)
+		require.NoError(t, err)
+		_, port, err := net.SplitHostPort(l.Addr().String())
+		require.NoError(t, err)
+		used := map[*reactor]bool{}
+		for range 3 {
+			accepted := make(chan *Conn, 1)
+			go func() {
+				c, err := l.AcceptRDMA(soon(t))
+				assert.NoError(t, err)
+				accepted <- c
+			}()
+			a, err := config.Dial(soon(t), "127.0.0.1:"+port)
+			require.NoError(t, err)
+			b := <-accepted
+			used[b.reactor] = true
+			require.NoError(t, a.Close())
+			require.NoError(t, b.Close())
+		}
+		assert.Len(t, used, 1, at)
+		if at == ":0" {
+			require.True(t, f.RemoveDevice("soft0"))
+			assert.Eventually(t, func() bool {
+				l.mu.Lock()
+				defer l.mu.Unlock()
+				return len(l.keepers) == 0
+			}, 10*time.Second, time.Millisecond)
+		}
+		require.NoError(t, l.Close())
+		assert.Empty(t, f.Resources(), at)
+	}
+}
+
 // TestSoftListenerWithoutADevice: Accept says why no more connections can come.
 func TestSoftListenerWithoutADevice(t *testing.T) {
 	f := newFabric(t, soft.Options{})

@@ -3,6 +3,7 @@
 package cm
 
 import (
+	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"github.com/goverbs/goverbs/rdma"
 	"github.com/goverbs/goverbs/rdma/cm/internal/protocol"
 	"github.com/goverbs/goverbs/rdma/internal/made"
+	"github.com/goverbs/goverbs/rdma/registration"
 )
 
 // Sizes of what the streams of a device share.
@@ -17,6 +19,7 @@ const (
 	firstEntries = 254 // of a reactor's queue; with the two that rdma adds, it is a power of two
 	mostEntries  = 1<<15 - 2
 	keptMemory   = 32 << 20 // bytes of closed streams
+	keptLent     = 64 << 20 // bytes that were lent, and stay registered
 )
 
 // streaming is what the streams of a device share. It lasts as long as an ID is on the device: a stream's, or a
@@ -24,8 +27,10 @@ const (
 type streaming struct {
 	pool protocol.Pool
 
-	mu  sync.Mutex                   // guards what follows
-	all map[time.Duration][]*reactor // by BusyPoll
+	mu    sync.Mutex                   // guards what follows
+	all   map[time.Duration][]*reactor // by BusyPoll
+	cache *registration.Cache          // of memory that programs lend, or nil
+	relay []*rdma.Buffer               // of ReadFrom, for the next
 }
 
 // reactor returns a reactor with room for a number of completions. Give it back with leave.
@@ -82,6 +87,30 @@ func (s *streaming) leave(r *reactor, entries int, busy time.Duration) error {
 
 func (r *reactor) close() error { return rdma.CloseAll(nil, r.cq, r.channel) }
 
+// lent is the cache of memory that programs lend.
+func (s *streaming) lent(pd *rdma.PD) (_ *registration.Cache, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.cache == nil {
+		s.cache, err = registration.NewCache(pd, registration.Options{Bytes: keptLent})
+	}
+	return s.cache, err
+}
+
+// forgetLent deregisters what was lent, before the domain is closed.
+func (s *streaming) forgetLent() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.cache == nil {
+		return nil
+	}
+	err := s.cache.Close()
+	if err == nil {
+		s.cache = nil
+	}
+	return err
+}
+
 // objects are the shared objects, which are closed with the device.
 func (s *streaming) objects() []rdma.Object {
 	s.mu.Lock()
@@ -96,7 +125,19 @@ func (s *streaming) objects() []rdma.Object {
 }
 
 // close gives back the rest, after the objects are closed.
-func (s *streaming) close() error { return s.pool.Close() }
+func (s *streaming) close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := []error{s.pool.Close()}
+	for _, b := range s.relay {
+		all = append(all, b.Close())
+	}
+	s.relay = nil
+	return errors.Join(all...)
+}
+
+// fixedBusyPoll is what the queue of the connection's completions polls by itself.
+func (c *Conn) fixedBusyPoll() time.Duration { return max(c.config.BusyPoll, 0) }
 
 // shareStream gives a stream what it shares with others. c has a device.
 func (c *Conn) shareStream() error {
@@ -104,7 +145,7 @@ func (c *Conn) shareStream() error {
 	if err != nil {
 		return err
 	}
-	if c.reactor, err = s.streams.reactor(s.device, protocol.Entries(c.protocol), c.config.BusyPoll); err != nil {
+	if c.reactor, err = s.streams.reactor(s.device, protocol.Entries(c.protocol), c.fixedBusyPoll()); err != nil {
 		return err
 	}
 	c.shared = &s.streams
@@ -118,5 +159,5 @@ func (c *Conn) unshareStream() error {
 		return nil
 	}
 	c.reactor.remove(c.key)
-	return c.shared.leave(c.reactor, protocol.Entries(c.protocol), c.config.BusyPoll)
+	return c.shared.leave(c.reactor, protocol.Entries(c.protocol), c.fixedBusyPoll())
 }

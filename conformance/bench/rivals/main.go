@@ -35,7 +35,7 @@ func main() {
 	rounds := flag.Int("rounds", 9, "how often each kind is measured")
 	span := flag.Duration("time", 200*time.Millisecond, "how long each measurement takes")
 	only := flag.String("only", "stream,tcp,unix", "kinds that are measured; the first is compared with the others")
-	busy := flag.Duration("busy", 0, "BusyPoll of the stream")
+	busy := flag.Duration("busy", 0, "BusyPoll of the stream; -1ns is learned")
 	flag.Parse()
 	var all []*rival
 	for _, name := range strings.Split(*only, ",") {

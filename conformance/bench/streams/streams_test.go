@@ -5,7 +5,9 @@
 package streams
 
 import (
+	"bytes"
 	"context"
+	"fmt"
 	"io"
 	"testing"
 
@@ -89,5 +91,69 @@ func BenchmarkConnect(b *testing.B) {
 		}()
 		near.Close()
 		<-done
+	}
+}
+
+// BenchmarkLend is 64 KiB or 1 MiB to a stream, by Write to Read, which copy, by WriteLent to ReadLent, and as io.Copy
+// does it at either end.
+func BenchmarkLend(b *testing.B) {
+	for _, size := range []int{64 << 10, 1 << 20} {
+		source := bytes.NewReader(make([]byte, size))
+		for name, way := range map[string]struct {
+			write func(c *cm.Conn, p []byte) error
+			read  func(c *cm.Conn)
+		}{
+			"copied":             {func(c *cm.Conn, p []byte) error { _, err := c.Write(p); return err }, readAll},
+			"lent":               {func(c *cm.Conn, p []byte) error { _, err := c.WriteLent(p); return err }, look},
+			"lent by two":        {lendBy(2), look},
+			"lent by the writer": {func(c *cm.Conn, p []byte) error { _, err := c.WriteLent(p); return err }, readAll},
+			"lent to the reader": {func(c *cm.Conn, p []byte) error { _, err := c.Write(p); return err }, look},
+			"io.Copy copied": {func(c *cm.Conn, p []byte) error {
+				source.Reset(p)
+				_, err := io.CopyBuffer(struct{ io.Writer }{c}, struct{ io.Reader }{source}, make([]byte, 128<<10))
+				return err
+			}, readAll},
+			"io.Copy": {func(c *cm.Conn, p []byte) error {
+				source.Reset(p)
+				_, err := io.Copy(c, struct{ io.Reader }{source})
+				return err
+			}, look},
+		} {
+			b.Run(fmt.Sprintf("%s/%d", name, size), func(b *testing.B) {
+				near, far := stream(b)
+				go way.read(far)
+				p := make([]byte, size)
+				b.SetBytes(int64(size))
+				for b.Loop() {
+					if err := way.write(near, p); err != nil {
+						b.Fatal(err)
+					}
+				}
+			})
+		}
+	}
+}
+
+// lendBy lends a number of buffers in turn.
+func lendBy(buffers int) func(c *cm.Conn, p []byte) error {
+	lent := make([]*cm.Lent, buffers)
+	i := 0
+	return func(c *cm.Conn, p []byte) (err error) {
+		if lent[i] != nil {
+			lent[i].Wait()
+		}
+		lent[i], err = c.Lend(p)
+		i = (i + 1) % buffers
+		return err
+	}
+}
+
+func readAll(c *cm.Conn) {
+	io.CopyBuffer(struct{ io.Writer }{io.Discard}, struct{ io.Reader }{c}, make([]byte, 1<<20))
+}
+
+func look(c *cm.Conn) {
+	for err := error(nil); err == nil; {
+		_, err = c.ReadLent(func(p []byte) (int, error) { return len(p), nil })
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/goverbs/goverbs/conformance/vm/wire"
 	"github.com/goverbs/goverbs/generated/rdmacm"
 	"github.com/goverbs/goverbs/rdma/cm"
+	"github.com/goverbs/goverbs/rdma/mlx5"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -28,7 +29,39 @@ func TestMain(m *testing.M) {
 	if os.Getenv(envMainThread) != "" {
 		deviceAddresses()
 	}
-	rig.Main(m, "ctx")
+	notCounted := []string{"ctx"}
+	if goPath {
+		notCounted = append(notCounted, "pd") // librdmacm's own, which it forgets where a list of devices ends last
+	}
+	rig.Main(tests{m}, notCounted...)
+}
+
+// tests are run with the data path in Go where the environment says so: the devices stay open for it, with what streams
+// keep of them.
+type tests struct{ *testing.M }
+
+var goPath = os.Getenv(wire.EnvPath) == "mlx5"
+
+func (m tests) Run() int {
+	if !goPath {
+		return m.M.Run()
+	}
+	list, err := getDevices()
+	if err != nil {
+		panic(err)
+	}
+	for _, d := range list.Devices {
+		path, err := mlx5.NewPath(d)
+		if err != nil {
+			panic(err)
+		}
+		d.UsePath(path)
+	}
+	status := m.M.Run()
+	if err := list.Close(); err != nil {
+		panic(err)
+	}
+	return status
 }
 
 // backend is what the tests run on: nil is C's library.

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"math"
 	"os"
 	"os/exec"
 	goruntime "runtime"
@@ -39,6 +40,11 @@ func unchanged(t testing.TB) {
 	require.NoError(t, list.Close())
 	before, err := rig.Resources()
 	require.NoError(t, err)
+	for _, kind := range []string{"mr", "cq", "pd"} {
+		if goPath { // which keeps the device open, and so what streams have in stock
+			before[kind] = math.MaxUint64
+		}
+	}
 	files, goroutines := descriptors(t), goruntime.NumGoroutine()
 	t.Cleanup(func() {
 		for until := time.Now().Add(10 * time.Second); goruntime.NumGoroutine() > goroutines &&

@@ -10,7 +10,6 @@ import (
 	goruntime "runtime"
 	"slices"
 	"strings"
-	"testing"
 
 	"github.com/vishvananda/netlink"
 
@@ -22,6 +21,9 @@ import (
 func Resources() (map[string]uint64, error) {
 	if os.Getenv(wire.EnvGuest) == Soft {
 		return softResources()
+	}
+	if file := os.Getenv(wire.EnvCounts); file != "" {
+		return emulatedResources(file)
 	}
 	all, err := netlink.RdmaResourceList()
 	if err != nil {
@@ -35,11 +37,28 @@ func Resources() (map[string]uint64, error) {
 	return nil, fmt.Errorf("counting RDMA resources: the kernel has no device %q", os.Getenv(wire.EnvDevice))
 }
 
+// emulatedResources reads what an emulated kernel says that this process holds.
+func emulatedResources(file string) (map[string]uint64, error) {
+	text, err := os.ReadFile(file)
+	counts := map[string]uint64{}
+	for line := range strings.Lines(string(text)) {
+		var kind string
+		var n uint64
+		if _, err := fmt.Sscan(line, &kind, &n); err != nil {
+			return nil, fmt.Errorf("counting RDMA resources: %s: %q: %w", file, line, err)
+		}
+		if kind != "-" {
+			counts[kind] = n
+		}
+	}
+	return counts, err
+}
+
 // Main runs a package's tests in a guest, and fails when the kernel then holds more than it did before: what a process
 // holds is gone with the process, so that this is the moment to look.
 //
 // librdmacm keeps the devices that it has opened until the process ends: with its tests, contexts do not count.
-func Main(m *testing.M, notCounted ...string) {
+func Main(m interface{ Run() int }, notCounted ...string) {
 	if os.Getenv(wire.EnvGuest) == "" {
 		os.Exit(m.Run()) // every test says why it is skipped
 	}

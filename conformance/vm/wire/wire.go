@@ -16,15 +16,16 @@ const (
 
 // Environment of the programs in the guest.
 const (
-	EnvGuest   = "GOVERBS_GUEST"        // the kernel's name as the host calls it: "6.1"
-	EnvLibrary = "GOVERBS_LIBRARY"      // version of the guest's rdma-core: "44.0-2"
-	EnvDevice  = "GOVERBS_DEVICE"       // the RDMA device: "rxe0"
-	EnvNetdev  = "GOVERBS_NETDEV"       // the network device below it
-	EnvAddress = "GOVERBS_ADDRESS"      // its IPv4 address
-	EnvPeer    = "GOVERBS_PEER_ADDRESS" // the other guest's IPv4 address, where there are two
-	EnvHost    = "GOVERBS_HOST"         // which guest of two: "0" or "1"
-	EnvPath    = "GOVERBS_PATH"         // "mlx5": the device's data path in Go, rdma/mlx5
-	EnvOut     = "GOVERBS_OUT"          // a directory; what programs leave there is brought to the host
+	EnvGuest   = "GOVERBS_GUEST"           // the kernel's name as the host calls it: "6.1"
+	EnvLibrary = "GOVERBS_LIBRARY"         // version of the guest's rdma-core: "44.0-2"
+	EnvDevice  = "GOVERBS_DEVICE"          // the RDMA device: "rxe0"
+	EnvNetdev  = "GOVERBS_NETDEV"          // the network device below it
+	EnvAddress = "GOVERBS_ADDRESS"         // its IPv4 address
+	EnvPeer    = "GOVERBS_PEER_ADDRESS"    // the other guest's IPv4 address, where there are two
+	EnvHost    = "GOVERBS_HOST"            // which guest of two: "0" or "1"
+	EnvPath    = "GOVERBS_PATH"            // "mlx5": the device's data path in Go, rdma/mlx5
+	EnvCounts  = "GOVERBS_EMULATED_COUNTS" // a file in which an emulated kernel says what programs hold
+	EnvOut     = "GOVERBS_OUT"             // a directory; what programs leave there is brought to the host
 )
 
 // Config tells a guest what to do.

@@ -14,7 +14,7 @@ import (
 const (
 	sendDepth   = 63
 	signalEvery = 8  // at least one of this many sends is signalled
-	maxInline   = 64 // requested from the device
+	MaxInline   = 64 // bytes that a request carries itself: requested from the device
 )
 
 // A wr_id is a number of the sends, or a place of a receive, in its lower half, and the connection's key above, by
@@ -107,12 +107,12 @@ func (l *Link) open(over Device, options Options, want demand) (err error) {
 	l.pool, l.key = options.Pool, uint64(options.Key)<<keyShift
 	attr := &ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: options.CQ.Ptr(), RecvCQ: options.CQ.Ptr(), Cap: ibv.QPCap{
 		MaxSendWR: sendDepth, MaxRecvWR: uint32(want.recvs), MaxSendSGE: 1, MaxRecvSGE: uint32(want.sges),
-		MaxInlineData: maxInline,
+		MaxInlineData: MaxInline,
 	}}
 	if l.QP, err = over.CreateQP(pd, attr, rdma.QueueOptions{}); err != nil {
 		return err
 	}
-	l.Inline = int(min(l.QP.Cap().MaxInlineData, maxInline))
+	l.Inline = int(min(l.QP.Cap().MaxInlineData, MaxInline))
 	staged := options.Buffer / stagingPart
 	if l.note = want.note; l.note > l.Inline {
 		staged += sendDepth * l.note
@@ -141,19 +141,41 @@ func (l *Link) recvID(place uint64) uint64 { return recvBit | l.key | place }
 
 func placeOf(wrID uint64) uint64 { return uint64(uint32(wrID)) }
 
-// Stage copies a piece to where postData sends it from. This part of the memory belongs to the writer.
-func (l *Link) Stage(piece []byte) { copy(l.staging[l.staged%uint64(len(l.staging)):], piece) }
-
-// data is where a piece is sent from: staging, or the request itself.
-func (l *Link) data(w rdma.SendRequest, piece []byte, inline bool) {
-	if inline {
-		w.Inline(piece)
-		return
+// roomStaged returns how much of n bytes may be staged in one piece: none rather than small pieces.
+func (l *Link) roomStaged(n uint64) uint64 {
+	own := uint64(len(l.staging))
+	free := own - (l.staged - l.unstaged)
+	if free < min(n, own/stagingParts) {
+		return 0
 	}
-	r := l.memory.mr.Region()
-	w.SGE(r.Address+l.staged%uint64(len(l.staging)), uint32(len(piece)), r.LKey)
-	l.staged += uint64(len(piece))
-	l.unsignaled += uint64(len(piece))
+	return min(free, own-l.staged%own, own/stagingParts)
+}
+
+// Stage copies bytes to where PostData sends a piece from, at a place in the piece. This part of the memory belongs to
+// the writer.
+func (l *Link) Stage(at int, b []byte) {
+	copy(l.staging[l.staged%uint64(len(l.staging))+uint64(at):], b)
+}
+
+// data is where a piece is sent from.
+func (l *Link) data(w rdma.SendRequest, p Piece) {
+	switch {
+	case p.isLent():
+		w.Add(p.Lent)
+	case p.Staged == 0:
+		w.Inline(p.Inline)
+	default:
+		r := l.memory.mr.Region()
+		w.SGE(r.Address+l.staged%uint64(len(l.staging)), uint32(p.Staged), r.LKey)
+		l.staged += uint64(p.Staged)
+		l.unsignaled += uint64(p.Staged)
+	}
+}
+
+// mustSay reports whether the send of a piece has to say when it has ended: the program waits for it, or so much was
+// staged.
+func (l *Link) mustSay(p Piece) bool {
+	return p.isLent() || l.unsignaled >= uint64(len(l.staging))/stagingParts
 }
 
 // text is where a control message is sent from: the request itself, or a place of its own behind staging.
@@ -167,9 +189,6 @@ func (l *Link) text(w rdma.SendRequest, b []byte) {
 	copy(l.memory.staged.Bytes()[at:], b)
 	w.SGE(r.Address+uint64(at), uint32(len(b)), r.LKey)
 }
-
-// halfStaged reports whether so much was staged that its sends have to say when it is free again.
-func (l *Link) halfStaged() bool { return l.unsignaled >= uint64(len(l.staging))/stagingParts }
 
 // post posts the request in the batch.
 func (l *Link) post(w rdma.SendRequest, signaled bool) error {
@@ -201,13 +220,16 @@ func (l *Link) Close() error {
 	if l.QP != nil {
 		err = l.QP.Close()
 	}
-	switch {
-	case l.memory == nil:
-	case err != nil: // the queue pair may still receive
-		err = errors.Join(err, l.memory.close())
-	default:
-		err = l.pool.put(l.memory)
+	m := l.memory
+	if l.memory = nil; m == nil {
+		return err
 	}
-	l.memory = nil
-	return err
+	held, left := m.leave()
+	switch {
+	case held:
+		return errors.Join(err, left)
+	case err != nil: // the queue pair may still receive
+		return errors.Join(err, m.close())
+	}
+	return l.pool.put(m)
 }

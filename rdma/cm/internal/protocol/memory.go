@@ -30,6 +30,48 @@ type memory struct {
 	mr      *rdma.MR // of staged
 	sends   *rdma.SendBatch
 	recvs   *rdma.RecvBatch
+
+	mu    sync.Mutex // guards what follows
+	held  int        // by programs that look into there
+	alone bool       // everything else is closed
+}
+
+// Hold is memory that a program looks into.
+type Hold struct{ m *memory }
+
+// Hold keeps what the peer writes into mapped, after Close, too.
+func (l *Link) Hold() Hold {
+	m := l.memory
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.held++
+	return Hold{m}
+}
+
+// Release ends it.
+func (h Hold) Release() {
+	m := h.m
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.held--; m.held == 0 && m.alone {
+		_ = m.there.Close() // nothing is registered over it
+	}
+}
+
+// leave leaves the memory that the peer has written into to those that hold it, and closes the rest. It reports whether
+// somebody holds it.
+func (m *memory) leave() (bool, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.held == 0 {
+		return false, nil
+	}
+	m.alone = true
+	there := m.there
+	m.there = nil
+	err := m.close()
+	m.there = there
+	return true, err
 }
 
 // Pool keeps the memory of closed connections of one domain for the next ones. Sends stay registered. What peers write
@@ -135,7 +177,7 @@ func (m *memory) make(pd *rdma.PD) (err error) {
 	if err != nil {
 		return err
 	}
-	if m.sends, err = rdma.NewSendBatch(1, 1, maxInline); err != nil {
+	if m.sends, err = rdma.NewSendBatch(1, 1, MaxInline); err != nil {
 		return err
 	}
 	m.recvs, err = rdma.NewRecvBatch(m.shape.recvs, m.shape.sges)

@@ -20,14 +20,16 @@ type Protocol interface {
 	// Meet takes the peer's hello. It does not trust it.
 	Meet(hello []byte) error
 
-	// Unread is the number of bytes that wait for Read; CopyOut copies them, and Took says how many were.
+	// Unread is the number of bytes that wait for Read; CopyOut copies them, or Front returns some of them where they
+	// lie, and Took says how many were taken.
 	Unread() uint64
 	CopyOut(p []byte, n uint64) int
+	Front(n uint64) []byte
 	Took(n int)
-	// Room returns how many of n bytes to send in one piece now.
-	Room(n int) int
-	// PostData sends a piece that is in staging, or inline. It returns false if there is no room any more.
-	PostData(piece []byte, inline bool) (bool, error)
+	// Room returns how many of n bytes to send in one piece now. Lent ones need no staging.
+	Room(n int, lent bool) int
+	// PostData sends a piece. It returns false if there is no room any more.
+	PostData(p Piece) (bool, error)
 
 	// Received handles a received message, and returns the peer's flags of which it tells; said are those of before.
 	// It does not trust the peer: impossible values are an error.
@@ -41,6 +43,19 @@ type Protocol interface {
 	// AnswersEnd reports whether a peer that was told the end says its own end at once.
 	AnswersEnd() bool
 }
+
+// Piece is what one message carries: bytes in the request itself, memory that the program lends, or what is in staging.
+type Piece struct {
+	Inline []byte
+	Lent   ibv.SGE
+	Staged int // bytes
+}
+
+// Len is the number of bytes.
+func (p *Piece) Len() int { return len(p.Inline) + int(p.Lent.Length) + p.Staged }
+
+// isLent reports whether the program wants to know when the device is done with it.
+func (p *Piece) isLent() bool { return p.Lent.Length > 0 }
 
 // Flags are what a side tells once.
 type Flags uint8

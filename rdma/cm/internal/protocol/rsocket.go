@@ -89,37 +89,41 @@ func (r *RSocket) Took(n int) { r.read += uint64(n) }
 
 func (r *RSocket) CopyOut(p []byte, n uint64) int { return copyRing(p, r.ring, r.read, n) }
 
+func (r *RSocket) Front(n uint64) []byte { return frontOf(r.ring, r.read, n) }
+
 // Room never waits for more: the peer announces half of its ring at a time.
-func (r *RSocket) Room(n int) int {
+func (r *RSocket) Room(n int, lent bool) int {
 	if r.sent == r.credit {
 		return 0
 	}
-	return int(min(uint64(r.roomHere(n)), uint64(r.windows[r.current].length)))
+	return int(min(uint64(r.roomHere(n, lent)), uint64(r.windows[r.current].length)))
 }
 
 // roomHere returns how many of n bytes this side has room for.
-func (r *RSocket) roomHere(n int) int {
-	own := uint64(len(r.staging))
-	here := own - (r.staged - r.unstaged)
-	if r.Messages-r.Completed+maxControls >= sendDepth || here < min(uint64(n), own/stagingParts) {
+func (r *RSocket) roomHere(n int, lent bool) int {
+	if r.Messages-r.Completed+maxControls >= sendDepth {
 		return 0
 	}
-	return int(min(uint64(n), here, own-r.staged%own, own/stagingParts, maxPiece))
+	room := min(uint64(n), maxPiece)
+	if !lent {
+		room = min(room, r.roomStaged(uint64(n)))
+	}
+	return int(room)
 }
 
-func (r *RSocket) PostData(piece []byte, inline bool) (bool, error) {
+func (r *RSocket) PostData(p Piece) (bool, error) {
 	to := &r.windows[r.current]
-	if r.over || r.Room(len(piece)) < len(piece) {
+	if r.over || r.Room(p.Len(), p.isLent()) < p.Len() {
 		return false, nil
 	}
 	r.sends.Reset()
-	w := r.sends.WriteImm(r.sendID(), to.address, to.key, word(opData, uint32(len(piece))))
-	r.data(w, piece, inline)
-	if err := r.post(w, r.halfStaged()); err != nil {
+	w := r.sends.WriteImm(r.sendID(), to.address, to.key, word(opData, uint32(p.Len())))
+	r.data(w, p)
+	if err := r.post(w, r.mustSay(p)); err != nil {
 		return false, err
 	}
-	to.address += uint64(len(piece))
-	if to.length -= uint32(len(piece)); to.length == 0 {
+	to.address += uint64(p.Len())
+	if to.length -= uint32(p.Len()); to.length == 0 {
 		r.current = (r.current + 1) % targetEntries
 	}
 	r.sent++

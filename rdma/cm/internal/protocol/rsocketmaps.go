@@ -3,7 +3,6 @@
 package protocol
 
 import (
-	"errors"
 	"fmt"
 
 	"github.com/goverbs/goverbs/rdma"
@@ -17,7 +16,7 @@ const MaxMaps = maxMaps
 var ErrNotMapped = fmt.Errorf("%w: the peer has mapped no memory there", verberr.EINVAL)
 
 // errNoPlace means that the peer has no place for what is mapped.
-var errNoPlace = errors.New("cm: the peer takes no more mapped memory")
+var errNoPlace = fmt.Errorf("%w: the peer takes no more mapped memory", verberr.ENOMEM)
 
 // RoomAt returns how many of n bytes to write at an offset in one piece now.
 func (r *RSocket) RoomAt(offset uint64, n int) (int, error) {
@@ -25,7 +24,7 @@ func (r *RSocket) RoomAt(offset uint64, n int) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	return int(min(uint64(r.roomHere(n)), uint64(at.length)-(offset-at.offset))), nil
+	return int(min(uint64(r.roomHere(n, false)), uint64(at.length)-(offset-at.offset))), nil
 }
 
 // at finds the memory that the peer has mapped at an offset.
@@ -38,18 +37,17 @@ func (r *RSocket) at(offset uint64) (*mapped, error) {
 	return nil, fmt.Errorf("offset %d: %w", offset, ErrNotMapped)
 }
 
-// PostAt writes a piece that is in staging, or inline, at an offset. It returns false if there is no room any more. The
-// peer is not told.
-func (r *RSocket) PostAt(offset uint64, piece []byte, inline bool) (bool, error) {
-	room, err := r.RoomAt(offset, len(piece))
-	if err != nil || room < len(piece) || r.over {
+// PostAt writes a piece at an offset. It returns false if there is no room any more. The peer is not told.
+func (r *RSocket) PostAt(offset uint64, p Piece) (bool, error) {
+	room, err := r.RoomAt(offset, p.Len())
+	if err != nil || room < p.Len() || r.over {
 		return false, err
 	}
 	to, _ := r.at(offset)
 	r.sends.Reset()
 	w := r.sends.Write(r.sendID(), to.address+offset-to.offset, to.key)
-	r.data(w, piece, inline)
-	return true, r.post(w, r.halfStaged())
+	r.data(w, p)
+	return true, r.post(w, r.mustSay(p))
 }
 
 // MayMap reports whether there is room to tell of mapped memory, if the peer has a place for it at all.

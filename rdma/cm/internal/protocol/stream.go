@@ -75,11 +75,20 @@ func (s *Stream) Took(n int) { s.read += uint64(n) }
 // CopyOut copies bytes out of the ring, of which n are the reader's.
 func (s *Stream) CopyOut(p []byte, n uint64) int { return copyRing(p, s.ring, s.read, n) }
 
+func (s *Stream) Front(n uint64) []byte { return frontOf(s.ring, s.read, n) }
+
 // copyRing copies of n bytes at a place of a ring as many as there is room for.
 func copyRing(p, ring []byte, from, n uint64) int {
 	p = p[:min(uint64(len(p)), n)]
 	first := copy(p, ring[from%uint64(len(ring)):])
 	return first + copy(p[first:], ring)
+}
+
+// frontOf returns of n bytes at a place of a ring what lies in one piece, and no more than is told to the peer at once.
+func frontOf(ring []byte, from, n uint64) []byte {
+	at := from % uint64(len(ring))
+	n = min(n, uint64(len(ring))-at, max(uint64(len(ring))/ringParts, 1))
+	return ring[at : at+n : at+n]
 }
 
 // outstanding returns how many of the peer's receives may be in use.
@@ -115,28 +124,31 @@ const (
 
 // Room returns how many of n bytes to send in one piece. It returns 0 rather than send small pieces: the peer reports
 // at every quarter of the ring what it has read, and half of staging completes at once, so more room becomes free.
-func (s *Stream) Room(n int) int {
-	size, own := uint64(s.peer.size), uint64(len(s.staging))
-	there, here := size-(s.sent-s.taken), own-(s.staged-s.unstaged)
-	if !s.slotFree(keptByData) || there < min(uint64(n), size/ringParts) || here < min(uint64(n), own/stagingParts) {
+func (s *Stream) Room(n int, lent bool) int {
+	size := uint64(s.peer.size)
+	there := size - (s.sent - s.taken)
+	if !s.slotFree(keptByData) || there < min(uint64(n), size/ringParts) {
 		return 0
 	}
-	// in one piece of each ring
-	return int(min(uint64(n), there, here, size-s.sent%size, own-s.staged%own, own/stagingParts, maxPiece))
+	room := min(uint64(n), there, size-s.sent%size, maxPiece) // in one piece of the ring
+	if lent {
+		return int(min(room, size/ringParts))
+	}
+	return int(min(room, s.roomStaged(uint64(n))))
 }
 
-func (s *Stream) PostData(piece []byte, inline bool) (bool, error) {
+func (s *Stream) PostData(p Piece) (bool, error) {
 	if !s.slotFree(keptByData) { // a control message took the last slot
 		return false, nil
 	}
 	s.sends.Reset()
 	size := uint64(s.peer.size)
-	w := s.sends.WriteImm(s.sendID(), s.peer.ring+s.sent%size, s.peer.rkey, ibv.ToBE32(uint32(len(piece))))
-	s.data(w, piece, inline)
-	if err := s.post(w, s.halfStaged()); err != nil {
+	w := s.sends.WriteImm(s.sendID(), s.peer.ring+s.sent%size, s.peer.rkey, ibv.ToBE32(uint32(p.Len())))
+	s.data(w, p)
+	if err := s.post(w, s.mustSay(p)); err != nil {
 		return false, err
 	}
-	s.sent += uint64(len(piece))
+	s.sent += uint64(p.Len())
 	return true, nil
 }
 

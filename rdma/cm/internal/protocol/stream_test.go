@@ -37,6 +37,7 @@ type half struct {
 	in   []message
 	data int // still to be written
 	most int // in one Write
+	lent bool
 }
 
 type message struct {
@@ -56,6 +57,7 @@ func TestCreditsNeverRunOut(t *testing.T) {
 			sides[i].ring, sides[i].staging = make([]byte, ring),
 				make([]byte, rapid.SampledFrom([]int{MinBuffer, 5000, 1 << 16}).Draw(t, "staging"))
 			sides[i].most = rapid.SampledFrom([]int{16, 512, 1 << 18}).Draw(t, "most")
+			sides[i].lent = rapid.Bool().Draw(t, "lent")
 			sides[i].data = rapid.IntRange(0, 400*min(sides[i].most, 1<<10)).Draw(t, "data")
 		}
 		for i := range sides {
@@ -110,16 +112,18 @@ func act(t *rapid.T, sides *[2]half, signals *[2][]uint64, i, what, depth int) b
 	}
 	switch what {
 	case 0: // write
-		n := s.Room(min(s.data, s.most))
+		n := s.Room(min(s.data, s.most), s.lent)
 		if n == 0 {
 			return false
 		}
 		if s.sent+uint64(n)-other.read > uint64(len(other.ring)) {
 			t.Fatalf("side %d overruns the ring", i)
 		}
-		s.staged += uint64(n)
-		s.unsignaled += uint64(n)
-		send(message{bytes: n}, s.unsignaled >= uint64(len(s.staging))/stagingParts)
+		if !s.lent {
+			s.staged += uint64(n)
+			s.unsignaled += uint64(n)
+		}
+		send(message{bytes: n}, s.lent || s.unsignaled >= uint64(len(s.staging))/stagingParts)
 		s.sent += uint64(n)
 		s.data -= n
 	case 1: // receive
