@@ -18,6 +18,7 @@ import (
 	"syscall"
 	"unsafe"
 
+	"github.com/goverbs/goverbs/dropin/engine/rsocket"
 	"github.com/goverbs/goverbs/dropin/engine/stack"
 	"github.com/goverbs/goverbs/rdma/soft"
 	"github.com/goverbs/goverbs/runtime"
@@ -30,8 +31,12 @@ var engine struct {
 	fabric    func() (*soft.Fabric, error)
 }
 
+// sockets are the rsockets of the process, over its devices.
+var sockets = rsocket.New(func() (runtime.Backend, error) { return engine.fabric() })
+
 func init() {
 	engine.fabric = sync.OnceValues(func() (*soft.Fabric, error) {
+		defer leaveLow()()
 		f, err := open()
 		if err == nil {
 			err = callable(f)
@@ -71,6 +76,9 @@ func goverbs_find(library, name *C.char) C.int {
 		return -1
 	}
 	function := f.Function(C.GoString(library), C.GoString(name))
+	if function == nil && C.GoString(library) == "librdmacm" {
+		function = sockets.Function(C.GoString(name))
+	}
 	if function == nil {
 		return -1
 	}

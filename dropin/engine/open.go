@@ -46,6 +46,29 @@ func open() (*soft.Fabric, error) {
 	}
 }
 
+// lowest is the first descriptor that the device has. Some programs take no larger ones than they expect: netcat wants
+// its connection to be one of the first 16.
+const lowest = 32
+
+// leaveLow has what is opened until its result is called leave the lower descriptors to the program.
+func leaveLow() (end func()) {
+	var kept []int
+	for {
+		fd, err := syscall.Open(os.DevNull, syscall.O_RDONLY|syscall.O_CLOEXEC, 0)
+		if err != nil {
+			break
+		}
+		if kept = append(kept, fd); fd >= lowest {
+			break
+		}
+	}
+	return func() {
+		for _, fd := range kept {
+			syscall.Close(fd)
+		}
+	}
+}
+
 func wiredTo(address netip.Addr) (*soft.Fabric, error) {
 	return soft.New(soft.Options{Devices: []soft.DeviceOptions{{Name: "soft0", Address: address, Wire: true}}})
 }

@@ -13,6 +13,8 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/sendfile.h>
+#include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 // What a function of the engine returns: as Go's c-shared libraries do.
@@ -185,15 +187,11 @@ static void missing(const char *name)
 // Numbers are looked up once for each engine; unknown functions have this one.
 #define UNKNOWN UINT32_MAX
 
-uint64_t goverbs_enter(struct goverbs_function *f, const uint64_t *args, int n)
+// number_of gives the number of a function in the engine, or UNKNOWN.
+static uint32_t number_of(struct engine *e, struct goverbs_function *f)
 {
-	struct engine *e = open_engine();
-	struct answer a;
-	uint64_t number;
+	uint64_t number = atomic_load_explicit(&f->number, memory_order_acquire);
 
-	if (!e)
-		return fail(f, ENODEV);
-	number = atomic_load_explicit(&f->number, memory_order_acquire);
 	if (number >> 32 != e->generation) {
 		int found = e->find(f->library, f->name);
 
@@ -202,9 +200,49 @@ uint64_t goverbs_enter(struct goverbs_function *f, const uint64_t *args, int n)
 			missing(f->name);
 		atomic_store_explicit(&f->number, number, memory_order_release);
 	}
-	if ((uint32_t)number == UNKNOWN)
+	return (uint32_t)number;
+}
+
+// How a thread waits, as the engine says it with this error: it polls, or reads from a file if there is nothing to poll.
+#define ASLEEP INT32_MAX
+
+struct nap {
+	uint64_t id;
+	struct pollfd *fds;
+	int32_t number, timeout, file;
+};
+
+// take sleeps here and not in the engine: a handler of a signal may call the engine meanwhile, or jump out of it. It
+// calls the kernel itself, because the program may have put functions of its own before those of the C library.
+static int take(const struct nap *n)
+{
+	struct timespec left = {n->timeout / 1000, n->timeout % 1000 * 1000000};
+	uint64_t token;
+	long done = n->fds ? syscall(SYS_ppoll, n->fds, (long)n->number, n->timeout < 0 ? NULL : &left, NULL, 0L)
+			   : syscall(SYS_read, (long)n->file, &token, sizeof token);
+
+	return done < 0 ? errno : 0;
+}
+
+uint64_t goverbs_enter(struct goverbs_function *f, const uint64_t *args, int n)
+{
+	static struct goverbs_function awake = {"librdmacm", "goverbs_awake", FAILS_MINUS_ONE, 0};
+	struct engine *e = open_engine();
+	struct answer a;
+	uint32_t number;
+
+	if (!e)
+		return fail(f, ENODEV);
+	number = number_of(e, f);
+	if (number == UNKNOWN)
 		return fail(f, EOPNOTSUPP);
-	a = e->call((uint32_t)number, args, n);
+	a = e->call(number, args, n);
+	while (a.error == ASLEEP) {
+		const struct nap *nap = (const struct nap *)(uintptr_t)a.result;
+		uint64_t slept[] = {nap->id, take(nap)};
+
+		a = e->call(number_of(e, &awake), slept, 2);
+	}
 	if (a.error)
 		errno = a.error;
 	return a.result;

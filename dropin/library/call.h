@@ -5,6 +5,7 @@
 #pragma once
 
 #include <poll.h>
+#include <stdarg.h>
 #include <stddef.h>
 #include <stdatomic.h>
 #include <stdint.h>

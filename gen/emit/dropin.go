@@ -71,7 +71,7 @@ func dropinC(l *rules.Dropin) ([]byte, error) {
 		case s.Written, s.Default == "":
 		case s.Object > 0:
 			fmt.Fprintf(&code, "\nchar %s[%d];\n", name, s.Object)
-		case s.Func == nil || s.Func.Variadic:
+		case s.Func == nil:
 			fmt.Fprintf(&code, "\nREFUSED(%s, \"%s\")\n", name, s.Name)
 		default:
 			text, err := dropinFunc(s, name, n)
@@ -135,6 +135,14 @@ func dropinFunc(s rules.DropinSymbol, name string, n int) (string, error) {
 		return "", err
 	}
 	var b strings.Builder
+	before := ""
+	if s.Func.Variadic { // with one more argument, of an integer's or a pointer's width; some calls have none
+		last := params[len(params)-1]
+		before = fmt.Sprintf("\tva_list more;\n\tlong a%d;\n\n\tva_start(more, %s);\n\ta%[1]d = va_arg(more, long);\n"+
+			"\tva_end(more);\n", len(params), last[strings.LastIndexAny(last, " *")+1:])
+		args = append(args, fmt.Sprintf("a%d", len(params)))
+		params = append(params, "...")
+	}
 	list := "NULL"
 	if len(args) > 0 {
 		list = "(uint64_t[]){" + strings.Join(args, ", ") + "}"
@@ -154,7 +162,7 @@ func dropinFunc(s rules.DropinSymbol, name string, n int) (string, error) {
 	default:
 		call = "return (" + c + ")" + call
 	}
-	fmt.Fprintf(&b, "\n%s%s%s(%s)\n{\n\t%s;\n}\n", c, space, name, strings.Join(params, ", "), call)
+	fmt.Fprintf(&b, "\n%s%s%s(%s)\n{\n%s\t%s;\n}\n", c, space, name, strings.Join(params, ", "), before, call)
 	return b.String(), nil
 }
 

@@ -55,6 +55,7 @@ static struct goverbs_function functions[] = {
 	{"librdmacm", "repoll_create", FAILS_MINUS_ONE, 0},
 	{"librdmacm", "repoll_ctl", FAILS_ERRNO, 0},
 	{"librdmacm", "repoll_wait", FAILS_ERRNO, 0},
+	{"librdmacm", "rfcntl", FAILS_MINUS_ONE, 0},
 	{"librdmacm", "rgetpeername", FAILS_MINUS_ONE, 0},
 	{"librdmacm", "rgetsockname", FAILS_MINUS_ONE, 0},
 	{"librdmacm", "rgetsockopt", FAILS_MINUS_ONE, 0},
@@ -334,114 +335,123 @@ int repoll_wait(int a0, void *a1, int a2, int a3)
 	return (int)goverbs_enter(&functions[50], (uint64_t[]){a0, (uintptr_t)a1, a2, a3}, 4);
 }
 
-REFUSED(rfcntl, "rfcntl")
-
-int rgetpeername(int a0, void *a1, void *a2)
+int rfcntl(int a0, int a1, ...)
 {
-	return (int)goverbs_enter(&functions[51], (uint64_t[]){a0, (uintptr_t)a1, (uintptr_t)a2}, 3);
+	va_list more;
+	long a2;
+
+	va_start(more, a1);
+	a2 = va_arg(more, long);
+	va_end(more);
+	return (int)goverbs_enter(&functions[51], (uint64_t[]){a0, a1, a2}, 3);
 }
 
-int rgetsockname(int a0, void *a1, void *a2)
+int rgetpeername(int a0, void *a1, void *a2)
 {
 	return (int)goverbs_enter(&functions[52], (uint64_t[]){a0, (uintptr_t)a1, (uintptr_t)a2}, 3);
 }
 
+int rgetsockname(int a0, void *a1, void *a2)
+{
+	return (int)goverbs_enter(&functions[53], (uint64_t[]){a0, (uintptr_t)a1, (uintptr_t)a2}, 3);
+}
+
 int rgetsockopt(int a0, int a1, int a2, void *a3, void *a4)
 {
-	return (int)goverbs_enter(&functions[53], (uint64_t[]){a0, a1, a2, (uintptr_t)a3, (uintptr_t)a4}, 5);
+	return (int)goverbs_enter(&functions[54], (uint64_t[]){a0, a1, a2, (uintptr_t)a3, (uintptr_t)a4}, 5);
 }
 
 off_t riomap(int a0, void *a1, size_t a2, int a3, int a4, off_t a5)
 {
-	return (off_t)goverbs_enter(&functions[54], (uint64_t[]){a0, (uintptr_t)a1, a2, a3, a4, a5}, 6);
+	return (off_t)goverbs_enter(&functions[55], (uint64_t[]){a0, (uintptr_t)a1, a2, a3, a4, a5}, 6);
 }
 
 int riounmap(int a0, void *a1, size_t a2)
 {
-	return (int)goverbs_enter(&functions[55], (uint64_t[]){a0, (uintptr_t)a1, a2}, 3);
+	return (int)goverbs_enter(&functions[56], (uint64_t[]){a0, (uintptr_t)a1, a2}, 3);
 }
 
 size_t riowrite(int a0, void *a1, size_t a2, off_t a3, int a4)
 {
-	return (size_t)goverbs_enter(&functions[56], (uint64_t[]){a0, (uintptr_t)a1, a2, a3, a4}, 5);
+	return (size_t)goverbs_enter(&functions[57], (uint64_t[]){a0, (uintptr_t)a1, a2, a3, a4}, 5);
 }
 
 int rlisten(int a0, int a1)
 {
-	return (int)goverbs_enter(&functions[57], (uint64_t[]){a0, a1}, 2);
+	return (int)goverbs_enter(&functions[58], (uint64_t[]){a0, a1}, 2);
 }
 
 int rpoll(void *a0, nfds_t a1, int a2)
 {
-	return (int)goverbs_enter(&functions[58], (uint64_t[]){(uintptr_t)a0, a1, a2}, 3);
+	return (int)goverbs_enter(&functions[59], (uint64_t[]){(uintptr_t)a0, a1, a2}, 3);
 }
 
 ssize_t rread(int a0, void *a1, size_t a2)
 {
-	return (ssize_t)goverbs_enter(&functions[59], (uint64_t[]){a0, (uintptr_t)a1, a2}, 3);
+	return (ssize_t)goverbs_enter(&functions[60], (uint64_t[]){a0, (uintptr_t)a1, a2}, 3);
 }
 
 ssize_t rreadv(int a0, void *a1, int a2)
 {
-	return (ssize_t)goverbs_enter(&functions[60], (uint64_t[]){a0, (uintptr_t)a1, a2}, 3);
+	return (ssize_t)goverbs_enter(&functions[61], (uint64_t[]){a0, (uintptr_t)a1, a2}, 3);
 }
 
 ssize_t rrecv(int a0, void *a1, size_t a2, int a3)
 {
-	return (ssize_t)goverbs_enter(&functions[61], (uint64_t[]){a0, (uintptr_t)a1, a2, a3}, 4);
+	return (ssize_t)goverbs_enter(&functions[62], (uint64_t[]){a0, (uintptr_t)a1, a2, a3}, 4);
 }
 
 ssize_t rrecvfrom(int a0, void *a1, size_t a2, int a3, void *a4, void *a5)
 {
-	return (ssize_t)goverbs_enter(&functions[62], (uint64_t[]){a0, (uintptr_t)a1, a2, a3, (uintptr_t)a4, (uintptr_t)a5}, 6);
+	return (ssize_t)goverbs_enter(&functions[63], (uint64_t[]){a0, (uintptr_t)a1, a2, a3, (uintptr_t)a4, (uintptr_t)a5}, 6);
 }
 
 ssize_t rrecvmsg(int a0, void *a1, int a2)
 {
-	return (ssize_t)goverbs_enter(&functions[63], (uint64_t[]){a0, (uintptr_t)a1, a2}, 3);
+	return (ssize_t)goverbs_enter(&functions[64], (uint64_t[]){a0, (uintptr_t)a1, a2}, 3);
 }
 
 int rselect(int a0, void *a1, void *a2, void *a3, void *a4)
 {
-	return (int)goverbs_enter(&functions[64], (uint64_t[]){a0, (uintptr_t)a1, (uintptr_t)a2, (uintptr_t)a3, (uintptr_t)a4}, 5);
+	return (int)goverbs_enter(&functions[65], (uint64_t[]){a0, (uintptr_t)a1, (uintptr_t)a2, (uintptr_t)a3, (uintptr_t)a4}, 5);
 }
 
 ssize_t rsend(int a0, void *a1, size_t a2, int a3)
 {
-	return (ssize_t)goverbs_enter(&functions[65], (uint64_t[]){a0, (uintptr_t)a1, a2, a3}, 4);
+	return (ssize_t)goverbs_enter(&functions[66], (uint64_t[]){a0, (uintptr_t)a1, a2, a3}, 4);
 }
 
 ssize_t rsendmsg(int a0, void *a1, int a2)
 {
-	return (ssize_t)goverbs_enter(&functions[66], (uint64_t[]){a0, (uintptr_t)a1, a2}, 3);
+	return (ssize_t)goverbs_enter(&functions[67], (uint64_t[]){a0, (uintptr_t)a1, a2}, 3);
 }
 
 ssize_t rsendto(int a0, void *a1, size_t a2, int a3, void *a4, socklen_t a5)
 {
-	return (ssize_t)goverbs_enter(&functions[67], (uint64_t[]){a0, (uintptr_t)a1, a2, a3, (uintptr_t)a4, a5}, 6);
+	return (ssize_t)goverbs_enter(&functions[68], (uint64_t[]){a0, (uintptr_t)a1, a2, a3, (uintptr_t)a4, a5}, 6);
 }
 
 int rsetsockopt(int a0, int a1, int a2, void *a3, socklen_t a4)
 {
-	return (int)goverbs_enter(&functions[68], (uint64_t[]){a0, a1, a2, (uintptr_t)a3, a4}, 5);
+	return (int)goverbs_enter(&functions[69], (uint64_t[]){a0, a1, a2, (uintptr_t)a3, a4}, 5);
 }
 
 int rshutdown(int a0, int a1)
 {
-	return (int)goverbs_enter(&functions[69], (uint64_t[]){a0, a1}, 2);
+	return (int)goverbs_enter(&functions[70], (uint64_t[]){a0, a1}, 2);
 }
 
 int rsocket(int a0, int a1, int a2)
 {
-	return (int)goverbs_enter(&functions[70], (uint64_t[]){a0, a1, a2}, 3);
+	return (int)goverbs_enter(&functions[71], (uint64_t[]){a0, a1, a2}, 3);
 }
 
 ssize_t rwrite(int a0, void *a1, size_t a2)
 {
-	return (ssize_t)goverbs_enter(&functions[71], (uint64_t[]){a0, (uintptr_t)a1, a2}, 3);
+	return (ssize_t)goverbs_enter(&functions[72], (uint64_t[]){a0, (uintptr_t)a1, a2}, 3);
 }
 
 ssize_t rwritev(int a0, void *a1, int a2)
 {
-	return (ssize_t)goverbs_enter(&functions[72], (uint64_t[]){a0, (uintptr_t)a1, a2}, 3);
+	return (ssize_t)goverbs_enter(&functions[73], (uint64_t[]){a0, (uintptr_t)a1, a2}, 3);
 }

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+//go:build linux && (amd64 || arm64)
+
+package rsocket
+
+import (
+	"context"
+	"net/netip"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/goverbs/goverbs/generated/rdmacm"
+	"github.com/goverbs/goverbs/rdma/cm"
+)
+
+const rdmacmTCP = rdmacm.PS_TCP
+
+// connect is rconnect. A signal ends the wait, and the socket goes on to connect, as with the socket call.
+func (k *socket) connect(address []byte) *call {
+	to, err := parseAddress(address)
+	if err == nil {
+		err = k.startConnect(to)
+	}
+	switch {
+	case err != nil:
+		return done(0, err)
+	case k.nonblock.Load():
+		return done(0, unix.EINPROGRESS)
+	}
+	return &call{waits: []awaited{{k, unix.POLLOUT}}, try: func(interrupted error) (int, error) {
+		switch err := k.connecting(); {
+		case err != unix.EAGAIN:
+			return 0, err
+		case interrupted != nil:
+			return 0, interrupted
+		}
+		return 0, errWait
+	}}
+}
+
+// connecting is EAGAIN while the socket connects, and then its error, once.
+func (k *socket) connecting() error {
+	k.mu.Lock()
+	now := k.state
+	k.mu.Unlock()
+	if now == connecting {
+		return unix.EAGAIN
+	}
+	return k.takeError()
+}
+
+func (k *socket) startConnect(to netip.AddrPort) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	switch k.state {
+	case fresh, bound, refused:
+	case connecting:
+		return unix.EALREADY
+	case connected:
+		return unix.EISCONN
+	default:
+		return unix.EINVAL
+	}
+	config, err := k.config()
+	if err != nil {
+		return err
+	}
+	if err := k.letGo(); err != nil {
+		return err
+	}
+	config.Local, config.LocalPort = k.local.Addr(), k.local.Port()
+	if config.Local.IsValid() && config.Local.IsUnspecified() {
+		config.Local = netip.Addr{}
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	k.state, k.err, k.cancel = connecting, nil, cancel
+	go func() {
+		c, err := config.Dial(ctx, to.String())
+		k.dialled(c, err)
+	}()
+	return nil
+}
+
+// dialled takes the outcome.
+func (k *socket) dialled(c *cm.Conn, err error) {
+	k.mu.Lock()
+	switch over := k.state == closed; {
+	case err != nil && !over:
+		k.state, k.err = refused, err
+	case err == nil && !over:
+		k.takeConn(c)
+	case err == nil:
+		defer c.Close()
+	}
+	k.mu.Unlock()
+	k.waiters.rouse(^0)
+}
+
+// takeConn makes the socket one that is connected. The caller holds mu, or has it alone.
+func (k *socket) takeConn(c *cm.Conn) {
+	c.Watch(func(r cm.Readiness) { k.waiters.rouse(eventsOf(r)) })
+	k.conn.Store(c)
+	k.state = connected
+}
+
+// takeError is what SO_ERROR gives.
+func (k *socket) takeError() error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.state == closed {
+		return unix.EBADF
+	}
+	err := k.err
+	k.err = nil
+	return err
+}
+
+// stream returns the connection, for a call that sends or receives, or EAGAIN while the socket connects.
+func (k *socket) stream() (*cm.Conn, error) {
+	if c := k.conn.Load(); c != nil {
+		return c, nil
+	}
+	if err := k.connecting(); err != nil {
+		return nil, err
+	}
+	if c := k.conn.Load(); c != nil {
+		return c, nil
+	}
+	return nil, unix.ENOTCONN
+}

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+//go:build linux && (amd64 || arm64)
+
+package rsocket
+
+import (
+	"io"
+	"slices"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/cm"
+)
+
+// waits reports whether a call with such flags may wait.
+func (k *socket) waits(flags int) bool { return !k.nonblock.Load() && flags&unix.MSG_DONTWAIT == 0 }
+
+// receive is rrecv, and the like: 0 at the end of data, which shutdown for reading is, too. It waits for the first
+// bytes, or for all (MSG_WAITALL), and then tells whose they are.
+func (k *socket) receive(to [][]byte, flags int, address, length uint64) *call {
+	if flags&(unix.MSG_OOB|unix.MSG_ERRQUEUE) != 0 {
+		return done(0, unix.EOPNOTSUPP)
+	}
+	got, wanted := 0, 0
+	for _, p := range to {
+		wanted += len(p)
+	}
+	peek := flags&unix.MSG_PEEK != 0
+	all := flags&unix.MSG_WAITALL != 0 && !peek
+	return &call{waits: []awaited{{k, unix.POLLIN}}, try: func(interrupted error) (int, error) {
+		c, err := k.stream()
+		for err == nil && got < wanted && !k.deaf.Load() {
+			var n int
+			if peek {
+				n, err = c.Peek(to[0])
+			} else {
+				n, err = c.TryRead(to[0])
+			}
+			got += n
+			if to[0] = to[0][n:]; len(to[0]) == 0 { // a list of its own, not C's
+				to = to[1:]
+			} else if err == nil && !all { // there is no more
+				break
+			}
+			if peek {
+				break
+			}
+		}
+		switch {
+		case err == unix.EAGAIN && (got == 0 || all) && k.waits(flags) && interrupted == nil:
+			return 0, errWait
+		case got > 0: // an error comes again
+			err = nil
+		case err == io.EOF:
+			return 0, nil
+		case err == unix.EAGAIN && interrupted != nil:
+			err = interrupted
+		}
+		if err == nil && address != 0 {
+			err = k.peerName(address, length)
+		}
+		return got, err
+	}}
+}
+
+// gathered is how much of a list is sent as one message.
+const gathered = 64 << 10
+
+// send is rsend, and the like: all, or what there is room for if it may not wait. Small pieces go together.
+func (k *socket) send(from [][]byte, flags int) *call {
+	if flags&unix.MSG_OOB != 0 {
+		return done(0, unix.EOPNOTSUPP)
+	}
+	total, sent := 0, 0
+	for _, p := range from {
+		total += len(p)
+	}
+	if len(from) > 1 && total <= gathered {
+		from = [][]byte{slices.Concat(from...)}
+	}
+	return &call{waits: []awaited{{k, unix.POLLOUT}}, try: func(interrupted error) (int, error) {
+		c, err := k.stream()
+		if k.mute.Load() {
+			err = unix.EPIPE
+		}
+		for err == nil && sent < total {
+			var n int
+			n, err = c.TryWrite(from[0])
+			if sent += n; n == len(from[0]) {
+				from = from[1:]
+			} else {
+				from[0] = from[0][n:]
+			}
+		}
+		switch {
+		case err == unix.EAGAIN && k.waits(flags) && interrupted == nil:
+			return 0, errWait
+		case sent > 0: // an error comes again
+			return sent, nil
+		case err == unix.EAGAIN && interrupted != nil:
+			err = interrupted
+		}
+		return sent, err
+	}}
+}
+
+// sendTo is rsendto: a connected socket takes no address.
+func (k *socket) sendTo(p []byte, flags int, address uint64) *call {
+	if address != 0 && k.conn.Load() != nil {
+		return done(0, unix.EISCONN)
+	}
+	return k.send(one(p), flags)
+}
+
+// vectors are the pieces of memory in a list of C's.
+func vectors(at, n uint64) [][]byte {
+	var all [][]byte
+	if n = uint64(uint32(n)); at == 0 || n == 0 {
+		return nil
+	}
+	for _, v := range unsafe.Slice(ibv.Ptr[unix.Iovec](at).Deref(), int(n)) {
+		if v.Len > 0 {
+			all = append(all, unsafe.Slice(v.Base, int(v.Len)))
+		}
+	}
+	return all
+}
+
+// message is a msghdr of C's, without control data, which no rsocket has.
+func message(at uint64) (*unix.Msghdr, [][]byte, error) {
+	if at == 0 {
+		return nil, nil, unix.EFAULT
+	}
+	m := ibv.Ptr[unix.Msghdr](at).Deref()
+	if m.Control != nil && m.Controllen > 0 {
+		return nil, nil, unix.ENOTSUP
+	}
+	var all [][]byte
+	if m.Iovlen > 0 {
+		all = vectors(uint64(uintptr(unsafe.Pointer(m.Iov))), m.Iovlen)
+	}
+	return m, all, nil
+}
+
+// receiveMessage is rrecvmsg.
+func (k *socket) receiveMessage(at uint64, flags int) *call {
+	m, all, err := message(at)
+	if err != nil {
+		return done(0, err)
+	}
+	m.Flags, m.Namelen, m.Controllen = 0, 0, 0
+	return k.receive(all, flags, 0, 0)
+}
+
+// sendMessage is rsendmsg.
+func (k *socket) sendMessage(at uint64, flags int) *call {
+	_, all, err := message(at)
+	if err != nil {
+		return done(0, err)
+	}
+	return k.send(all, flags)
+}
+
+// eventsOf are poll's events of a connection.
+func eventsOf(r cm.Readiness) (events int16) {
+	if r.Read {
+		events |= unix.POLLIN | readNormal
+	}
+	if r.Write {
+		events |= unix.POLLOUT | writeNormal
+	}
+	switch {
+	case r.Err != nil:
+		events |= unix.POLLERR | unix.POLLHUP
+	case r.Over:
+		events |= unix.POLLHUP
+	}
+	return events
+}

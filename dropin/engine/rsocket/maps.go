@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+//go:build linux && (amd64 || arm64)
+
+package rsocket
+
+import (
+	"golang.org/x/sys/unix"
+)
+
+// mapping is memory of the program that the other end may write at offsets.
+type mapping struct {
+	address, length uint64
+	offset          int64
+	told            bool // of, or only registered (PROT_NONE), which means nothing here
+}
+
+// mapMemory is riomap: −1 as an offset means one that is free, the address.
+func (k *socket) mapMemory(address, length uint64, access int, offset int64) (int, error) {
+	c := k.conn.Load()
+	if c == nil || access&^unix.PROT_WRITE != 0 || length == 0 || offset < -1 {
+		return 0, unix.EINVAL
+	}
+	if offset == -1 {
+		offset = int64(address)
+	}
+	m := mapping{address, length, offset, access&unix.PROT_WRITE != 0}
+	if m.told {
+		if err := c.MapAddress(uintptr(address), length, offset); err != nil {
+			return 0, err
+		}
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.maps = append(k.maps, m)
+	return int(offset), nil
+}
+
+// unmapMemory is riounmap.
+func (k *socket) unmapMemory(address, length uint64) error {
+	c := k.conn.Load()
+	k.mu.Lock()
+	var found *mapping
+	for i, m := range k.maps {
+		if m.address == address && m.length == length {
+			found = &m
+			k.maps = append(k.maps[:i:i], k.maps[i+1:]...)
+			break
+		}
+	}
+	k.mu.Unlock()
+	switch {
+	case found == nil:
+		return unix.EINVAL
+	case !found.told:
+		return nil
+	}
+	return c.Unmap(found.offset)
+}
+
+// writeAt is riowrite. It waits also where a socket does not wait otherwise: there is room soon.
+func (k *socket) writeAt(p []byte, offset int64, flags int) *call {
+	return &call{waits: []awaited{{k, unix.POLLOUT}}, try: func(interrupted error) (int, error) {
+		c, err := k.stream()
+		switch {
+		case err == unix.EAGAIN && k.waits(flags) && interrupted == nil:
+			return 0, errWait
+		case err == unix.EAGAIN && interrupted != nil:
+			return 0, interrupted
+		case err != nil:
+			return 0, err
+		}
+		n, err := c.WriteAt(p, offset)
+		if n > 0 {
+			return n, nil
+		}
+		return 0, err
+	}}
+}
