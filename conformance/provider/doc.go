@@ -12,6 +12,10 @@
 // queues with events, extended and resized, small messages inside completions. What is not there refuses, and says its
 // name on standard error: "emulated mlx5: command 37: not emulated".
 //
+// And there is the connection manager's device file, on which librdmacm runs unmodified: connections of reliable queue
+// pairs between IP addresses of the device, both ends in one process. Nothing of it is lost or late. There are no
+// datagrams, groups, or addresses of InfiniBand.
+//
 // Its port can be one of InfiniBand. Then shared receive queues match tags: operations on the list of tags, messages
 // that match one or none, and rendezvous. That a new tag waits until the program has seen every unexpected message is
 // how rdma-core's documentation puts it. What becomes of a message that is too long for its tag was guessed (its queue
@@ -28,7 +32,7 @@
 //
 // And erdma: RC queue pairs with every operation, and events. Which status it gives to which failure was guessed. Its
 // provider counts on where it was, so that a queue pair cannot go back to RESET, and takes no request in the state of
-// errors, where a drain posts its markers.
+// errors, where a drain posts its markers elsewhere.
 //
 // mana, irdma, bnxt_re and hns do nothing: their providers find them, open them, make objects of a reliable
 // connection and fill its queues, which nobody works off. No completion is ever written, and none was read.

@@ -17,9 +17,14 @@ import (
 )
 
 // packages are what a program needs to run with rdma-core's libraries of another release than the machine's: these
-// want a C library of their time.
+// want a C library of their time. librdmacm is one more, by the name that it has in a release.
 var packages = []string{"libibverbs1", "ibverbs-providers", "libnl-3-200", "libnl-route-3-200", "libc6",
-	"libibverbs-dev"}
+	"libibverbs-dev", "librdmacm-dev"}
+
+const librdmacm = "librdmacm1"
+
+// filling is another number when packages change, so that a cache without the new ones is left alone.
+const filling = 2
 
 // Libraries is where the libraries of a release are unpacked, for machines of an architecture.
 type Libraries struct{ Release, Arch, Root string }
@@ -57,7 +62,8 @@ func OpenFor(ctx context.Context, release, arch string) (*Libraries, error) {
 	if err := os.MkdirAll(cache, 0o755); err != nil {
 		return nil, err
 	}
-	l := &Libraries{Release: release, Arch: arch, Root: filepath.Join(cache, release+"-"+arch)}
+	root := filepath.Join(cache, fmt.Sprintf("%s-%s-%d", release, arch, filling))
+	l := &Libraries{Release: release, Arch: arch, Root: root}
 	if _, err := os.Stat(l.Root); err == nil {
 		return l, nil
 	}
@@ -66,9 +72,15 @@ func OpenFor(ctx context.Context, release, arch string) (*Libraries, error) {
 
 // fill unpacks the packages; the directory is whole or absent.
 func (l *Libraries) fill(ctx context.Context, cache string) error {
-	suites, err := suitesOf(l.Release)
+	pinned, err := pinnedRelease(l.Release)
 	if err != nil {
 		return err
+	}
+	suites, wanted := pinned.Suites, append([]string{}, packages...)
+	for _, p := range pinned.Packages {
+		if strings.HasPrefix(p.Name, librdmacm) {
+			wanted = append(wanted, p.Name)
+		}
 	}
 	work, err := os.MkdirTemp(cache, "fill-")
 	if err != nil {
@@ -98,7 +110,7 @@ func (l *Libraries) fill(ctx context.Context, cache string) error {
 				suite, packages[0], version, l.Release))
 			continue
 		}
-		if err := archive.Unpack(ctx, root, packages...); err != nil {
+		if err := archive.Unpack(ctx, root, wanted...); err != nil {
 			return err
 		}
 		if err := os.Rename(root, l.Root); err != nil {
@@ -111,8 +123,8 @@ func (l *Libraries) fill(ctx context.Context, cache string) error {
 	return errors.Join(errs...)
 }
 
-// suitesOf are the suites of the archive that headers.lock names for a release of rdma-core.
-func suitesOf(release string) ([]string, error) {
+// pinnedRelease is what headers.lock says of a release of rdma-core.
+func pinnedRelease(release string) (*fetch.Release, error) {
 	lock, err := fetch.ParseLock("headers.lock", headers.Lock())
 	if err != nil {
 		return nil, err
@@ -123,7 +135,7 @@ func suitesOf(release string) ([]string, error) {
 	if i < 0 {
 		return nil, fmt.Errorf("headers.lock has no release %s of rdma-core", release)
 	}
-	return lock.Releases[i].Suites, nil
+	return lock.Releases[i], nil
 }
 
 // dir is the directory of rdma-core's libraries, and path where the loader looks for all: older packages of the C

@@ -130,7 +130,7 @@ func compile(t *testing.T, e *Emulated, name string) string {
 	t.Helper()
 	program := filepath.Join(dir, name+"-"+e.libraries.Arch+"-"+e.libraries.Release)
 	require.NoError(t, e.Compile(t.Context(), program, "testdata/"+name+".c", e.Libverbs(),
-		filepath.Join(e.libraries.dir(), "libefa.so.1"),
+		filepath.Join(e.libraries.dir(), "libefa.so.1"), filepath.Join(e.libraries.dir(), "librdmacm.so.1"),
 		"-Wl,--allow-shlib-undefined", "-Wl,--unresolved-symbols=ignore-in-shared-libs"))
 	return program
 }
@@ -228,6 +228,9 @@ func releaseSuite(t *testing.T, e *Emulated) {
 	}
 	objectSuite(t, e, pathC)
 	objectSuite(t, e, pathGo)
+	streamSuite(t, e, pathC)
+	streamSuite(t, e, pathGo)
+	rsockets(t, e)
 	objectSuite(t, e.As(MLX4), pathMLX4)
 	identity(t, e, lists)
 }

@@ -70,6 +70,7 @@ var sysfs = map[string]string{
 	"drivers/":                                   "",
 	"class/infiniband_verbs/abi_version":         "6",
 	"class/infiniband_verbs/uverbs0/abi_version": "1",
+	"class/misc/rdma_cm/abi_version":             "4",
 	"class/infiniband_verbs/uverbs0/dev":         "231:192",
 	"class/infiniband_verbs/uverbs0/ibdev":       "DEVICE",
 	"class/infiniband/DEVICE/node_type":          "1: CA",

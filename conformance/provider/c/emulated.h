@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
 // The emulated kernel: what its parts know of each other. preload.c gives it the device file, uverbs.c reads
-// commands, objects.c, memory.c, completionqueue.c, srq.c, xrc.c, counter.c and queuepair.c carry them out, device.c,
+// commands (ucma.c those of the connection manager), objects.c, memory.c, completionqueue.c, srq.c, xrc.c, counter.c and queuepair.c carry them out, device.c,
 // payload.c, transport.c and tags.c are the adapter, and a driver (mlx5.c, mlx5_queues.c, mlx5_tags.c; efa and mlx4
 // likewise) knows one kind: what its commands carry beside the usual, and its queues. Drivers without queues (idle.c)
 // leave in them what is posted.
@@ -25,7 +25,7 @@
 enum { MOST_ENTRIES = (1 << 22) - 1, MOST_REQUESTS = 1 << 15, PAGE = 4096, MOST_TAGS = 127 };
 enum { DEVICE_NUMBER = 231 << 8 | 192 }; // major and minor
 
-enum kind { NONE, PD, MR, MW, AH, CHANNEL, CQ, QP, SRQ, XRCD, UAR, COUNTER };
+enum kind { NONE, PD, MR, MW, AH, CHANNEL, CQ, QP, SRQ, XRCD, UAR, COUNTER, CONTEXT, CM_ID };
 
 // Events for a program: what it reads from its end of a pair of sockets. The third descriptor reads what the program
 // has not read, as a kernel may do.
@@ -342,7 +342,11 @@ int destroy_object(struct object *); // which may be NULL
 void free_objects(struct file *);
 void each(enum kind, void (*)(void *));
 bool infiniband(void); // the link, which is Ethernet otherwise
+extern const uint8_t node_guid[8];
 extern const struct command object_commands[];
+
+// counts.c
+void hold(enum kind, int more);
 
 // gid.c
 int query_gids(struct ib_uverbs_ioctl_hdr *);
@@ -406,6 +410,11 @@ bool still(void);
 
 // netlink.c
 void close_netlink(int fd);
+
+// ucma.c: the connection manager's device file
+int open_cm(int flags);
+bool is_cm(int fd);
+void close_cm(int fd);
 
 // preload.c
 void *map_device(struct file *, uint64_t offset, size_t);

@@ -4,6 +4,7 @@
 // know their devices by the driver alone. It is there for adapters whose driver says what it is; for the others
 // libibverbs reads sysfs. The socket is one of a pair, which passes for one of netlink.
 #define _GNU_SOURCE
+#include <endian.h>
 #include <linux/netlink.h>
 #include <stdlib.h>
 #include <string.h>
@@ -116,7 +117,9 @@ static void describe(struct message *m)
 	int n = snprintf(name, sizeof name, "%s_0", driver->name);
 	PUT(m, RDMA_NLDEV_ATTR_DEV_INDEX, (uint32_t)0);
 	put(m, RDMA_NLDEV_ATTR_DEV_NAME, name, n + 1);
-	PUT(m, RDMA_NLDEV_ATTR_NODE_GUID, (uint64_t)1);
+	uint64_t guid;
+	memcpy(&guid, node_guid, sizeof guid);
+	PUT(m, RDMA_NLDEV_ATTR_NODE_GUID, be64toh(guid));
 	PUT(m, RDMA_NLDEV_ATTR_PORT_INDEX, (uint32_t)1);
 	PUT(m, RDMA_NLDEV_ATTR_DEV_NODE_TYPE, (uint8_t)1);
 }
@@ -129,7 +132,14 @@ static void describe_file(struct message *m)
 	PUT(m, RDMA_NLDEV_ATTR_UVERBS_DRIVER_ID, (uint32_t)driver->id);
 }
 
-static void answer_netlink(struct netlink *n, const struct nlmsghdr *q)
+// asks_for_cm: the connection manager's file is described in sysfs, where librdmacm looks if there is no answer here.
+static bool asks_for_cm(const struct nlmsghdr *q, size_t size)
+{
+	static const char name[] = "rdma_cm";
+	return memmem(q, size, name, sizeof name);
+}
+
+static void answer_netlink(struct netlink *n, const struct nlmsghdr *q, size_t size)
 {
 	struct message m = {.head = {.nlmsg_len = NLMSG_HDRLEN, .nlmsg_type = q->nlmsg_type, .nlmsg_seq = q->nlmsg_seq,
 		.nlmsg_pid = q->nlmsg_pid}};
@@ -141,7 +151,7 @@ static void answer_netlink(struct netlink *n, const struct nlmsghdr *q)
 		m.head.nlmsg_type = NLMSG_DONE;
 		memset(m.attributes, 0, sizeof(int));
 		m.head.nlmsg_len = NLMSG_HDRLEN + sizeof(int);
-	} else if (operation == RDMA_NLDEV_CMD_GET_CHARDEV) {
+	} else if (operation == RDMA_NLDEV_CMD_GET_CHARDEV && !asks_for_cm(q, size)) {
 		describe_file(&m);
 	} else {
 		struct nlmsgerr e = {.error = -EOPNOTSUPP, .msg = *q};
@@ -157,7 +167,7 @@ ssize_t sendmsg(int fd, const struct msghdr *h, int flags)
 	struct netlink *n = netlink_of(fd);
 	const struct nlmsghdr *q = n && h->msg_iovlen ? h->msg_iov[0].iov_base : NULL;
 	if (q && h->msg_iov[0].iov_len >= sizeof *q)
-		answer_netlink(n, q);
+		answer_netlink(n, q, h->msg_iov[0].iov_len);
 	device_unlock();
 	return n ? (ssize_t)h->msg_iov[0].iov_len : syscall(SYS_sendmsg, fd, h, flags);
 }

@@ -18,6 +18,7 @@ void *new_object(struct file *f, enum kind kind, size_t size)
 			*o = (struct object){.kind = kind, .handle = h, .file = f};
 			if (h > highest)
 				highest = h;
+			hold(kind, 1);
 			return objects[h] = o;
 		}
 	free(o);
@@ -39,6 +40,7 @@ void free_object(struct object *o)
 	if (o->kind == SRQ)
 		free(((struct srq *)o)->tags);
 	objects[o->handle] = NULL;
+	hold(o->kind, -1);
 	free(o);
 }
 
@@ -69,6 +71,8 @@ void free_objects(struct file *f)
 {
 	free_kind(f, true);
 	free_kind(f, false);
+	if (f->context)
+		hold(CONTEXT, -1);
 }
 
 int destroy_object(struct object *o)
@@ -93,16 +97,18 @@ static int get_context(struct call *c)
 	if (!open_events(&c->file->async))
 		return ENOMEM;
 	c->file->context = true;
+	hold(CONTEXT, 1);
 	struct ib_uverbs_get_context_resp r = {.async_fd = c->file->async.theirs, .num_comp_vectors = 4};
 	return answer(c, &r, sizeof r);
 }
 
+const uint8_t node_guid[8] = {0x02, 0x67, 0x6f, 0x76, 0x65, 0x72, 0x62, 0x73};
+
 static struct ib_uverbs_query_device_resp described(void)
 {
-	static const uint8_t guid[8] = {0x02, 0x67, 0x6f, 0x76, 0x65, 0x72, 0x62, 0x73};
 	struct ib_uverbs_query_device_resp r = *driver->device;
-	memcpy(&r.node_guid, guid, sizeof guid);
-	memcpy(&r.sys_image_guid, guid, sizeof guid);
+	memcpy(&r.node_guid, node_guid, sizeof node_guid);
+	memcpy(&r.sys_image_guid, node_guid, sizeof node_guid);
 	return r;
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// The device file, as libibverbs finds it: /dev/infiniband/uverbs0 is a sparse file in memory that calls itself a
-// character device. Everything else goes to the kernel.
+// The device files, as libibverbs and librdmacm find them: /dev/infiniband/uverbs0 is a sparse file in memory that calls
+// itself a character device, and so does rdma_cm beside it. Everything else goes to the kernel.
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <fcntl.h>
@@ -24,11 +24,13 @@
 #undef open64
 
 static const char device_path[] = "/dev/infiniband/uverbs0";
+static const char cm_path[] = "/dev/infiniband/rdma_cm";
 static const off_t device_size = 1l << 40;
 
 static struct file *files;
 
-static bool is_device(const char *path) { return path && strcmp(path, device_path) == 0; }
+static bool is(const char *path, const char *name) { return path && strcmp(path, name) == 0; }
+static bool is_device(const char *path) { return is(path, device_path); }
 
 static struct file *file_of(int fd)
 {
@@ -77,6 +79,8 @@ int open(const char *path, int flags, ...)
 	}
 	if (is_device(path))
 		return open_device(flags);
+	if (is(path, cm_path))
+		return open_cm(flags);
 	return syscall(SYS_openat, AT_FDCWD, path, flags, mode);
 }
 int open64(const char *, int, ...) __attribute__((alias("open")));
@@ -96,7 +100,7 @@ int fstat(int fd, struct stat *st)
 {
 	int r = syscall(SYS_fstat, fd, st);
 	device_lock();
-	if (r == 0 && file_of(fd))
+	if (r == 0 && (file_of(fd) || is_cm(fd)))
 		pretend(st);
 	device_unlock();
 	return r;
@@ -137,6 +141,7 @@ int close(int fd)
 	}
 	close_channel(fd);
 	close_netlink(fd);
+	close_cm(fd);
 	device_unlock();
 	return syscall(SYS_close, fd);
 }
