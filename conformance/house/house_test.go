@@ -334,15 +334,16 @@ func TestEveryTarget(t *testing.T) {
 	assert.Greater(t, len(seen), 15)
 }
 
-// TestOthersCompile type-checks what no other test compiles: every package with 32 bits, and the example that is a
-// module of its own, which make test-all checks with 32 bits too.
+// TestOthersCompile type-checks what no other test compiles: every package with 32 bits, and an example that is a
+// module of its own. Make test-all checks both such examples with 32 bits.
 func TestOthersCompile(t *testing.T) {
 	t.Parallel()
-	grpc := []string{"amd64"}
+	modules := map[string][]string{"../..": {"386"}, "../../examples/grpc": {"amd64"}}
 	if os.Getenv("GOVERBS_EVERYTHING") != "" {
-		grpc = append(grpc, "386")
+		modules["../../examples/grpc"] = []string{"amd64", "386"}
+		modules["../../examples/valkey"] = []string{"amd64", "386"}
 	}
-	for dir, arches := range map[string][]string{"../..": {"386"}, "../../examples/grpc": grpc} {
+	for dir, arches := range modules {
 		t.Run(filepath.Base(dir), func(t *testing.T) {
 			t.Parallel()
 			run := func(arg ...string) (out, complaints string, err error) {

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package valkeyrdma
+
+import (
+	"errors"
+	"net"
+	"time"
+
+	"github.com/goverbs/goverbs/generated/librdmacm"
+)
+
+// Close ends the connection. It waits until all written data is in the peer's memory, for [Config.Linger] at most, and
+// then releases everything. valkey-server drops commands that it has not come to by then.
+func (c *Conn) Close() error {
+	first := false
+	c.once.Do(func() {
+		first = true
+		close(c.closed)
+		c.linger()
+		c.ended = c.release()
+	})
+	switch {
+	case !first:
+		return c.opError("close", net.ErrClosed)
+	case c.ended != nil:
+		return c.opError("close", c.ended)
+	}
+	return nil
+}
+
+// linger waits until all sends have completed.
+func (c *Conn) linger() {
+	late := time.NewTimer(c.config.Linger)
+	defer late.Stop()
+	for asked := false; ; {
+		c.mu.Lock()
+		over := c.err != nil || c.gone || c.completed == c.posted
+		if !over && !asked && c.maySay() { // the last sends may tell nothing when they complete
+			asked = true
+			if err := c.say(command{opcode: keepalive}, true); err != nil {
+				c.fail(err)
+			}
+		}
+		c.mu.Unlock()
+		if over {
+			return
+		}
+		select {
+		case <-c.moved:
+		case <-c.dead:
+		case <-late.C:
+			return
+		}
+	}
+}
+
+// release disconnects and releases everything, also of a connection that has not started.
+func (c *Conn) release() error {
+	c.readDeadline.set(time.Time{})
+	c.writeDeadline.set(time.Time{})
+	c.cancel()
+	c.workers.Wait()
+	c.reading.Lock() // waits for goroutines that still copy from or into the memory
+	defer c.reading.Unlock()
+	c.writing.Lock()
+	defer c.writing.Unlock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.fail(net.ErrClosed)
+	if c.beat != nil {
+		c.beat.Stop()
+	}
+	if c.qp != nil {
+		_ = librdmacm.Disconnect(c.id.C()) // does not wait for the peer, and fails if the connection is gone already
+	}
+	return errors.Join(c.link.close(), c.id.Close())
+}

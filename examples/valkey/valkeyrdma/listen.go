@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package valkeyrdma
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync"
+
+	"github.com/goverbs/goverbs/generated/rdmacm"
+	"github.com/goverbs/goverbs/rdma/cm"
+)
+
+// Listener is a net.Listener.
+type Listener struct {
+	id     *cm.ID
+	config Config
+	local  net.Addr
+	conns  chan *Conn
+	slots  chan struct{} // a token for each connection that is not accepted yet
+
+	ctx     context.Context
+	cancel  context.CancelFunc
+	workers sync.WaitGroup
+	once    sync.Once
+	ended   error
+	failed  chan struct{} // closed when no more requests can come; then
+	failure error
+
+	mu     sync.Mutex
+	stayed error // objects of connections that came to nothing and could not be released
+}
+
+var _ net.Listener = (*Listener)(nil)
+
+// requests is how many the connection manager holds at least, which take no memory of a connection yet.
+const requests = 128
+
+// Listen listens at "host:port", with the defaults of [Config].
+func Listen(ctx context.Context, address string) (*Listener, error) {
+	return (*Config)(nil).Listen(ctx, address)
+}
+
+// Listen listens at "host:port"; if a host has several addresses, at the first. No host means all addresses of all
+// devices, and port 0 a free one, which Addr returns. ctx limits the lookup of the host.
+func (c *Config) Listen(ctx context.Context, address string) (*Listener, error) {
+	config, err := c.complete()
+	if err != nil {
+		return nil, err
+	}
+	all, err := lookup(ctx, address)
+	if err != nil {
+		return nil, &net.OpError{Op: "listen", Net: "rdma", Err: err}
+	}
+	at := cm.Addr{AddrPort: all[0]}
+	l, err := config.listen(at)
+	if err != nil {
+		return nil, &net.OpError{Op: "listen", Net: "rdma", Addr: at, Err: err}
+	}
+	return l, nil
+}
+
+func (c Config) listen(at cm.Addr) (*Listener, error) {
+	id, err := cm.CreateIDOn(c.Backend, rdmacm.PS_TCP)
+	if err != nil {
+		return nil, err
+	}
+	if err = id.Bind(at.AddrPort); err == nil {
+		err = id.Listen(max(c.Backlog, requests))
+	}
+	if err != nil {
+		return nil, errors.Join(err, id.Close())
+	}
+	l := &Listener{id: id, config: c, local: cm.Addr{AddrPort: id.LocalAddr()}, conns: make(chan *Conn),
+		slots: make(chan struct{}, c.Backlog), failed: make(chan struct{})}
+	l.ctx, l.cancel = context.WithCancel(context.Background())
+	l.workers.Go(l.serve)
+	return l, nil
+}
+
+// Addr returns a [cm.Addr].
+func (l *Listener) Addr() net.Addr { return l.local }
+
+// serve takes requests while there are slots; the others wait with the connection manager.
+func (l *Listener) serve() {
+	for {
+		select {
+		case l.slots <- struct{}{}:
+		case <-l.ctx.Done():
+			return
+		}
+		id, e, err := l.id.GetRequest(l.ctx)
+		switch {
+		case err == nil:
+			l.workers.Go(func() {
+				defer func() { <-l.slots }()
+				l.handshake(id)
+			})
+		case e.Listener != nil: // a request came, and was lost for want of something
+			<-l.slots
+		default:
+			l.failure = err
+			close(l.failed)
+			return
+		}
+	}
+}
+
+// handshake answers a request, and hands the connection to Accept.
+func (l *Listener) handshake(id *cm.ID) {
+	c := newConn(id, l.config, true)
+	if err := c.accept(l.ctx); err != nil {
+		l.gaveBack(c.release())
+		return
+	}
+	c.start()
+	select {
+	case l.conns <- c:
+	case <-l.ctx.Done():
+		l.gaveBack(c.Close())
+	}
+}
+
+func (l *Listener) gaveBack(err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.stayed == nil {
+		l.stayed = err
+	}
+}
+
+func (c *Conn) accept(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, c.config.HandshakeTimeout)
+	defer cancel()
+	if err := c.open(); err != nil {
+		c.id.Reject(nil)
+		return err
+	}
+	if err := c.id.SetAckTimeout(ackTimeout); err != nil {
+		return err
+	}
+	return c.id.Accept(ctx, connParam(), nil)
+}
+
+// Accept waits for the next connection, a *Conn.
+func (l *Listener) Accept() (net.Conn, error) {
+	err := net.ErrClosed
+	select {
+	case c := <-l.conns:
+		return c, nil
+	case <-l.ctx.Done():
+	case <-l.failed:
+		if l.ctx.Err() == nil {
+			err = l.failure
+		}
+	}
+	return nil, &net.OpError{Op: "accept", Net: "rdma", Addr: l.local, Err: err}
+}
+
+// Close ends listening. Accepted connections stay; others are closed.
+func (l *Listener) Close() error {
+	first := false
+	l.once.Do(func() {
+		first = true
+		l.cancel()
+		l.workers.Wait()
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.ended = errors.Join(l.id.Close(), l.stayed)
+	})
+	switch {
+	case !first:
+		return &net.OpError{Op: "close", Net: "rdma", Addr: l.local, Err: net.ErrClosed}
+	case l.ended != nil:
+		return &net.OpError{Op: "close", Net: "rdma", Addr: l.local, Err: l.ended}
+	}
+	return nil
+}

@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package valkeyrdma
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"math/rand/v2"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/rdmatest"
+	"github.com/goverbs/goverbs/rdma/soft"
+)
+
+// TestDelivers: more than there is memory for, in pieces of any size, both ways at once, and then the end.
+func TestDelivers(t *testing.T) {
+	for _, buffer := range []int{MinBuffer, 100_000, DefaultBuffer} {
+		a, b := pipe(t, Config{Buffer: buffer})
+		want := make([]byte, 5*buffer+rand.IntN(1000))
+		for i := range want {
+			want[i] = byte(rand.Uint32())
+		}
+		send := func(c net.Conn) {
+			for rest := want; len(rest) > 0; {
+				n, err := c.Write(rest[:min(len(rest), 1+rand.IntN(2*buffer))])
+				if !assert.NoError(t, err) {
+					return
+				}
+				rest = rest[n:]
+			}
+		}
+		var sending sync.WaitGroup
+		sending.Go(func() { send(a) })
+		sending.Go(func() { send(b) })
+		for _, c := range []net.Conn{a, b} {
+			got := make([]byte, len(want))
+			_, err := io.ReadFull(c, got)
+			require.NoError(t, err)
+			require.True(t, bytes.Equal(want, got))
+		}
+		sending.Wait()
+		require.NoError(t, a.Close())
+		_, err := b.Read(make([]byte, 1))
+		assert.Equal(t, io.EOF, err)
+		require.NoError(t, b.Close())
+	}
+}
+
+// TestSmallWritesDoNotOutrunReceives: a server that is busy for long posts no receives again, and does not have a
+// client try again. The client stops in time, and goes on when the server has answered.
+func TestSmallWritesDoNotOutrunReceives(t *testing.T) {
+	c, p := meet(t, false, Config{KeepAlive: -1})
+	p.lend()
+	const words = 3 * recvDepth
+	written := make(chan error, 1)
+	go func() {
+		for range words {
+			if _, err := c.Write([]byte("x")); err != nil {
+				written <- err
+				return
+			}
+		}
+		written <- nil
+	}()
+	got := 0
+	for got < words {
+		wc := p.receive()
+		if wc.Opcode == ibv.WC_RECV_RDMA_WITH_IMM {
+			got++
+		} else {
+			what, err := parse(p.command(wc.WRID&^recvBit, wc.ByteLen))
+			require.NoError(t, err)
+			require.Equal(t, getServerFeature, what.opcode)
+			if got < mostData {
+				time.Sleep(50 * time.Millisecond) // the server is busy, and the client could send all
+			}
+			require.NoError(t, p.postRecvs()) // of all messages before, as valkey-server does
+			p.say(command{opcode: getServerFeature})
+		}
+		p.addRecv(wc.WRID &^ recvBit)
+	}
+	assert.NoError(t, <-written)
+}
+
+// TestWaitsForReceives: a client that posts no receives for a while gets all that a server has written before Close:
+// what is waiting to be sent then, and more than the server has slots and memory for.
+func TestWaitsForReceives(t *testing.T) {
+	for _, many := range []int{20, 60} {
+		waitForReceives(t, many)
+	}
+}
+
+func waitForReceives(t *testing.T, many int) {
+	c, p := meet(t, true, Config{KeepAlive: -1})
+	p.lend()
+	const words, size = recvDepth, 10_000
+	want := make([]byte, words+many*size)
+	for i := range want {
+		want[i] = byte(rand.Uint32())
+	}
+	closed := make(chan error, 1)
+	go func() {
+		for i := range words {
+			_, err := c.Write(want[i : i+1])
+			assert.NoError(t, err)
+		}
+		for i := range many {
+			_, err := c.Write(want[words+i*size:][:size])
+			assert.NoError(t, err)
+		}
+		closed <- c.Close()
+	}()
+	time.Sleep(50 * time.Millisecond)
+	for n := uint32(0); n < uint32(len(want)); {
+		wc := p.receive()
+		n += wc.ImmData().Host()
+		p.addRecv(wc.WRID &^ recvBit)
+		if p.recvs.Len() == 20 {
+			require.NoError(t, p.postRecvs())
+		}
+	}
+	assert.True(t, bytes.Equal(want, p.ring.Bytes()[:len(want)]))
+	assert.NoError(t, <-closed)
+}
+
+// TestServerAnswers: each question of a client, with what it selected.
+func TestServerAnswers(t *testing.T) {
+	_, p := meet(t, true, Config{KeepAlive: -1})
+	for i := range 3 {
+		p.say(command{opcode: getServerFeature, selected: uint16(i)})
+		assert.Equal(t, command{opcode: getServerFeature, selected: uint16(i)}, p.next())
+	}
+}
+
+// TestKeepAlive: each end says that it is there when it says nothing else, and takes that of the other one.
+func TestKeepAlive(t *testing.T) {
+	for _, server := range []bool{false, true} {
+		c, p := meet(t, server, Config{KeepAlive: 5 * time.Millisecond})
+		p.say(command{opcode: keepalive})
+		assert.Equal(t, command{opcode: keepalive}, p.next())
+		assert.Equal(t, command{opcode: keepalive}, p.next())
+		assert.NoError(t, c.Close())
+	}
+}
+
+// TestManyConnections at once to one listener, which has fewer slots.
+func TestManyConnections(t *testing.T) {
+	config := &Config{Backend: rdmatest.NewFabric(t, soft.Options{}), Buffer: MinBuffer, Backlog: 4,
+		HandshakeTimeout: time.Minute}
+	l, err := config.Listen(t.Context(), "127.0.0.1:0")
+	require.NoError(t, err)
+	var serving, dialing sync.WaitGroup
+	serving.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				assert.ErrorIs(t, err, net.ErrClosed)
+				return
+			}
+			serving.Go(func() {
+				_, err := io.Copy(c, c)
+				assert.NoError(t, err)
+				assert.NoError(t, c.Close())
+			})
+		}
+	})
+	for range 100 {
+		dialing.Go(func() {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			c, err := config.Dial(ctx, l.Addr().String())
+			if !assert.NoError(t, err) {
+				return
+			}
+			word := make([]byte, 3000)
+			for range 20 {
+				_, err := c.Write(word)
+				assert.NoError(t, err)
+				_, err = io.ReadFull(c, word)
+				assert.NoError(t, err)
+			}
+			assert.NoError(t, c.Close())
+		})
+	}
+	dialing.Wait()
+	assert.NoError(t, l.Close())
+	serving.Wait()
+}
+
+// TestListenerCloses also with connections that nobody has accepted.
+func TestListenerCloses(t *testing.T) {
+	config := &Config{Backend: rdmatest.NewFabric(t, soft.Options{})}
+	l, err := config.Listen(t.Context(), "127.0.0.1:0")
+	require.NoError(t, err)
+	c, err := config.Dial(soon(t), l.Addr().String())
+	require.NoError(t, err)
+	require.NoError(t, l.Close())
+	_, err = c.Read(make([]byte, 1))
+	assert.Equal(t, io.EOF, err)
+	assert.NoError(t, c.Close())
+	_, err = l.Accept()
+	assert.ErrorIs(t, err, net.ErrClosed)
+	_, err = config.Dial(soon(t), l.Addr().String())
+	assert.ErrorContains(t, err, "nobody listens there")
+}

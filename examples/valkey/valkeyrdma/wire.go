@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package valkeyrdma
+
+import (
+	"encoding/binary"
+	"fmt"
+)
+
+// What the ends say to each other beside data: messages of 32 bytes, in network byte order.
+type opcode uint16
+
+const (
+	getServerFeature   opcode = iota // a client asks, and the server answers with the same opcode
+	setClientFeature                 // of features that no server has yet
+	keepalive                        // says that its sender is there
+	registerXferMemory               // where the other end may write, from its beginning and once
+)
+
+const commandSize = 32
+
+// command is one such message.
+type command struct {
+	opcode   opcode
+	selected uint16 // by getServerFeature, and given back
+	features uint64
+	place    place // of registerXferMemory
+}
+
+// place is memory that an end lends the other one.
+type place struct {
+	address uint64
+	length  uint32
+	key     uint32
+}
+
+// Offsets in a command.
+const (
+	atSelect   = 2
+	atAddress  = 16
+	atLength   = 24
+	atKey      = 28
+	atFeatures = 24
+)
+
+func (c command) marshal() (b [commandSize]byte) {
+	binary.BigEndian.PutUint16(b[:], uint16(c.opcode))
+	switch c.opcode {
+	case getServerFeature, setClientFeature:
+		binary.BigEndian.PutUint16(b[atSelect:], c.selected)
+		binary.BigEndian.PutUint64(b[atFeatures:], c.features)
+	case registerXferMemory:
+		binary.BigEndian.PutUint64(b[atAddress:], c.place.address)
+		binary.BigEndian.PutUint32(b[atLength:], c.place.length)
+		binary.BigEndian.PutUint32(b[atKey:], c.place.key)
+	}
+	return b
+}
+
+// parse reads what a peer has sent, of a length that it has chosen.
+func parse(b []byte) (c command, err error) {
+	if len(b) != commandSize {
+		return c, fmt.Errorf("%w: a command of %d bytes; all have %d", ErrProtocol, len(b), commandSize)
+	}
+	c.opcode = opcode(binary.BigEndian.Uint16(b))
+	switch c.opcode {
+	case getServerFeature, setClientFeature:
+		c.selected = binary.BigEndian.Uint16(b[atSelect:])
+		c.features = binary.BigEndian.Uint64(b[atFeatures:])
+	case keepalive:
+	case registerXferMemory:
+		c.place.address = binary.BigEndian.Uint64(b[atAddress:])
+		c.place.length = binary.BigEndian.Uint32(b[atLength:])
+		c.place.key = binary.BigEndian.Uint32(b[atKey:])
+		if c.place.length == 0 || c.place.address+uint64(c.place.length) < c.place.address {
+			return c, fmt.Errorf("%w: it lends %d bytes of memory at %#x", ErrProtocol, c.place.length, c.place.address)
+		}
+	default:
+		return c, fmt.Errorf("%w: a command with the unknown opcode %d", ErrProtocol, c.opcode)
+	}
+	return c, nil
+}
