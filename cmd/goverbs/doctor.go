@@ -24,7 +24,7 @@ func (c doctorCommand) Run(o output) error {
 			return err
 		}
 	}
-	ctx, stop := untilInterrupted()
+	ctx, stop := o.untilInterrupted()
 	defer stop()
 	host, err := doctor.Here(ctx, c.Interval)
 	if err != nil {

@@ -45,13 +45,13 @@ func (o output) byFacts() error {
 	if err != nil {
 		return err
 	}
-	return o.start(exec.Command(path, o.args...))
+	return o.start(exec.Command(path, o.args...), path)
 }
 
 // start runs a program in place of this one; its exit code becomes this one's, or as with shells 128 and the number of
-// the signal that ended it. Signals that are to end this one are passed on; what the terminal sends, the program gets
-// anyway.
-func (o output) start(program *exec.Cmd) error {
+// the signal that ended it, and people read its name. Signals that are to end this one are passed on; what the
+// terminal sends, the program gets anyway.
+func (o output) start(program *exec.Cmd, name string) error {
 	program.Stdin, program.Stdout, program.Stderr = o.in, o.w, o.problems
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
@@ -81,9 +81,9 @@ func (o output) start(program *exec.Cmd) error {
 	case ended.ExitCode() >= 0:
 		return exitStatus(ended.ExitCode())
 	}
-	if number, name := endedBy(ended.ProcessState); number > 0 {
-		if name != "" {
-			fmt.Fprintf(o.problems, "goverbs: %s: %s\n", program.Path, name)
+	if number, signal := endedBy(ended.ProcessState); number > 0 {
+		if signal != "" {
+			fmt.Fprintf(o.problems, "goverbs: %s: %s\n", name, signal)
 		}
 		return exitStatus(128 + number)
 	}

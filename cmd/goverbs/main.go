@@ -5,7 +5,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -27,11 +26,12 @@ const (
 	exitFailed = 1 // the error says why
 	exitUsage  = 2 // there is no such subcommand, option or argument
 	exitDiffer = 3 // what was compared does not fit; the output says why (of goverbs-facts)
+	// 128 and more: a signal ended what goverbs did, see interruption, or a program that it ran
 )
 
 type commands struct {
-	JSON    bool             `help:"Print one JSON document." name:"json"`
-	Version kong.VersionFlag `help:"Print the version, and end."`
+	JSON    bool `help:"Print one JSON document." name:"json"`
+	Version bool `help:"Print the version, and end."`
 
 	Devices devicesCommand `cmd:"" help:"List devices and their ports, of the kernel and in software."`
 	GIDs    gidsCommand    `cmd:"" name:"gids" help:"List GIDs, and say which one a program does best with."`
@@ -56,6 +56,9 @@ type output struct {
 	in       io.Reader
 	args     []string // of the command line
 	json     bool
+	model    *kong.Application // what there is
+
+	interrupted *interruption
 }
 
 func (o output) print(v page.Text) error { return page.Print(o.w, v, o.json) }
@@ -102,50 +105,38 @@ func main() {
 
 // variables are those in the declarations of options.
 func variables() kong.Vars {
-	return kong.Vars{"version": version(), "sorts": strings.Join(top.SortKeys, ",")}
+	return kong.Vars{"sorts": strings.Join(top.SortKeys, ",")}
 }
 
 // run is the command; it returns the exit code.
-func run(args []string, stdout, stderr io.Writer) (code int) {
+func run(args []string, stdout, stderr io.Writer) int {
 	var c commands
-	ended := errors.New("ended")
 	help := &checked{w: stdout}
-	parser, err := kong.New(&c, kong.Name("goverbs"), kong.Writers(help, stderr),
-		variables(),
-		kong.Description("Looks at RDMA devices, those in software too, and explains what verbs say."),
-		kong.Exit(func(n int) {
-			code = n
-			panic(ended)
-		}))
+	parser, err := kong.New(&c, kong.Name("goverbs"), kong.Writers(help, stderr), variables(),
+		kong.Description("Looks at RDMA devices, those in software too, and explains what verbs say."))
 	if err != nil {
 		panic(err) // of the declarations above
 	}
-	defer func() { // --help ends so
-		if r := recover(); r != nil && r != error(ended) {
-			panic(r)
-		}
-		if help.err != nil && code == exitOK {
-			fmt.Fprintf(stderr, "goverbs: %v\n", help.err)
-			code = exitFailed
-		}
-	}()
 	if len(args) == 0 {
 		args = []string{"--help"}
 	}
-	command, err := parser.Parse(args)
-	if help.err != nil {
-		return exitOK // so far
-	}
-	if err != nil {
+	var interrupted interruption
+	command, err := parse(parser, args)
+	if errors.Is(err, errEnded) {
+		err = help.err
+	} else if err != nil {
 		fmt.Fprintf(stderr, "goverbs: %v; goverbs --help lists what there is\n", err)
 		return exitUsage
+	} else {
+		err = command.Selected().Target.Addr().Interface().(runner).Run(output{stdout, stderr, os.Stdin, args, c.JSON,
+			parser.Model, &interrupted})
 	}
-	err = command.Run(output{stdout, stderr, os.Stdin, args, c.JSON})
 	if ended := exitStatus(0); errors.As(err, &ended) {
 		return int(ended)
 	}
-	if errors.Is(err, context.Canceled) {
-		err = fmt.Errorf("interrupted (%w)", err)
+	if err != nil && interrupted.Load() != 0 {
+		fmt.Fprintln(stderr, "goverbs: interrupted")
+		return interrupted.exitInterrupted()
 	}
 	if err != nil {
 		fmt.Fprintf(stderr, "goverbs: %v\n", err)

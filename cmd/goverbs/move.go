@@ -9,14 +9,15 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"os/signal"
-	"syscall"
+	"sync"
+	"unicode/utf8"
 
 	"golang.org/x/term"
 
 	"github.com/goverbs/goverbs/cmd/goverbs/internal/dropin"
 	"github.com/goverbs/goverbs/cmd/goverbs/internal/echo"
 	"github.com/goverbs/goverbs/cmd/goverbs/internal/filecopy"
+	"github.com/goverbs/goverbs/cmd/goverbs/internal/leave"
 )
 
 // moveCommands move data, or programs.
@@ -34,18 +35,18 @@ func onDevice(name string) error {
 	return os.Setenv("GOVERBS_DEVICE", name)
 }
 
-// interruptible ends when the user interrupts, or the program is to end, so that nothing half done is left.
-func interruptible() (context.Context, context.CancelFunc) {
-	return signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
-}
-
 // onTerminal is for people: it shows a line in place of the last one. It is nil where no terminal is.
 func onTerminal(w io.Writer) func(line string) {
 	f, ok := w.(*os.File)
 	if !ok || !term.IsTerminal(int(f.Fd())) {
 		return nil
 	}
-	return func(line string) { fmt.Fprintf(f, "\r\x1b[K%s", line) }
+	return func(line string) {
+		if width, _, err := term.GetSize(int(f.Fd())); err == nil && width > 0 {
+			line = string([]rune(line)[:min(utf8.RuneCountInString(line), width-1)]) // or it would fill several
+		}
+		fmt.Fprintf(f, "\r\x1b[K%s", line)
+	}
 }
 
 // progress is onTerminal of percents.
@@ -83,8 +84,9 @@ func (c cpCommand) Run(o output) error {
 	if err := onDevice(c.Device); err != nil {
 		return err
 	}
-	ctx, stop := interruptible()
+	ctx, stop := o.untilInterrupted()
 	defer stop()
+	filecopy.Leave = sync.OnceValues(leave.Manager)
 	var result *filecopy.Result
 	var err error
 	if c.Listen != "" {
@@ -115,14 +117,16 @@ func (c echoCommand) Run(o output) error {
 	if err := onDevice(c.Device); err != nil {
 		return err
 	}
-	ctx, stop := interruptible()
+	ctx, stop := o.untilInterrupted()
 	defer stop()
-	if c.Listen != "" {
+	return leave.Until(ctx, func(ctx context.Context) error {
+		if c.Listen == "" {
+			return echo.Talk(ctx, echo.Address(c.Peer), o.in, o.w)
+		}
 		return echo.Serve(ctx, echo.Address(c.Listen), func(at string) {
 			fmt.Fprintf(o.problems, "goverbs: echo at %s\n", at)
 		})
-	}
-	return echo.Talk(ctx, echo.Address(c.Peer), o.in, o.w)
+	})
 }
 
 // runCommand runs a program on the drop-in libraries.
@@ -150,7 +154,10 @@ func (c runCommand) Run(o output) error {
 	if c.Capture != "" {
 		os.Setenv("GOVERBS_SOFT_CAPTURE", c.Capture)
 	}
-	return o.start(exec.Command(runner, words...))
+	if why := dropin.Without(words[0]); why != "" {
+		fmt.Fprintf(o.problems, "goverbs: %s runs without the drop-in libraries: %s\n", words[0], why)
+	}
+	return o.start(exec.Command(runner, words...), words[0])
 }
 
 // exitStatus is the end of a program that goverbs has run, whose exit code becomes its own.

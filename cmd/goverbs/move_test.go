@@ -64,6 +64,8 @@ func TestCopyRefused(t *testing.T) {
 	assert.ErrorContains(t, <-received, "a file of 100 bytes is offered, and 99 are the most (--most)")
 	_, err = filecopy.Receive(t.Context(), "127.0.0.1:0", from, 99, nil)
 	assert.ErrorContains(t, err, "is there already")
+	_, err = filecopy.Receive(t.Context(), "127.0.0.1:0", filepath.Join(dir, "nowhere", "to"), 99, nil)
+	assert.ErrorIs(t, err, os.ErrNotExist, "which is said before it waits")
 	code, _, problems := goverbs("cp", from)
 	assert.Equal(t, exitFailed, code)
 	assert.Contains(t, problems, "say where the file goes")
@@ -95,8 +97,8 @@ func TestRun(t *testing.T) {
 	assert.Contains(t, problems, "install the package goverbs-dropin, or run make dropin")
 	const script = "#!/bin/sh\necho \"$GOVERBS_DEVICE $GOVERBS_SOFT_CAPTURE $*\"; exit 7\n"
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "goverbs-run"), []byte(script), 0o700))
-	code, out, problems := goverbs("run", "-d", "soft@127.0.0.9", "--capture", "x.pcap", "--", "ibv_devinfo", "-v",
+	code, out, problems := goverbs("run", "-d", "soft1", "--capture", "x.pcap", "--", "ibv_devinfo", "-v",
 		"--json")
 	assert.Equal(t, 7, code, problems)
-	assert.Equal(t, "soft@127.0.0.9 x.pcap ibv_devinfo -v --json\n", out)
+	assert.Equal(t, "soft1 x.pcap ibv_devinfo -v --json\n", out)
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/goverbs/goverbs/cmd/goverbs/internal/leave"
 	"github.com/goverbs/goverbs/cmd/goverbs/internal/perf"
 )
 
@@ -49,7 +50,7 @@ func (c perfCommand) Run(o output) error {
 		Duration: time.Duration(c.Duration) * time.Second, QPs: c.QPs, Device: c.Device, GIDIndex: c.GIDIndex,
 		Peer: c.Peer, Port: c.Port, MTU: c.MTU, TxDepth: c.TxDepth, RxDepth: c.RxDepth, List: c.List, Inline: c.Inline,
 		Moderate: c.Moderate, Events: c.Events, Timeout: c.Timeout, Manager: c.Manager,
-		TCP: c.TCP, HDR: c.HDR, Progress: onTerminal(o.problems),
+		TCP: c.TCP, HDR: c.HDR, Progress: onTerminal(o.problems), Leave: leave.Manager,
 	}
 	if options.Iterations == 0 {
 		if options.Iterations = 5000; c.Lat {
@@ -64,13 +65,13 @@ func (c perfCommand) Run(o output) error {
 	if err := options.Complete(c.Size); err != nil {
 		return err
 	}
-	ctx, stop := untilInterrupted()
+	ctx, stop := o.untilInterrupted()
 	defer stop()
 	report, err := perf.Run(ctx, options)
-	if err != nil {
+	if err != nil && (report == nil || !report.Interrupted || len(report.Rows) == 0) {
 		return err
 	}
-	err = o.print(report) // first: a file that cannot be written takes away nothing
+	err = errors.Join(err, o.print(report)) // first: a file that cannot be written takes away nothing
 	if c.HDR != "" && len(report.Rows) > 0 {
 		err = errors.Join(err, report.SaveHistograms(c.HDR))
 	}

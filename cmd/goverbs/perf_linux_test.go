@@ -28,7 +28,9 @@ func TestTerminals(t *testing.T) {
 	require.NotNil(t, show)
 	show("64 bytes")
 	show("")
-	want := "\r\x1b[K64 bytes\r\x1b[K"
+	require.NoError(t, unix.IoctlSetWinsize(int(master.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 5, Col: 4}))
+	show("12µ456")
+	want := "\r\x1b[K64 bytes\r\x1b[K\r\x1b[K12µ"
 	said := make([]byte, len(want))
 	_, err = io.ReadFull(master, said)
 	require.NoError(t, err)

@@ -3,13 +3,10 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
-	"os/signal"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/goverbs/goverbs/cmd/goverbs/internal/leave"
@@ -64,7 +61,7 @@ func (c pingCommand) Run(o output) error {
 	if c.Count < 1 {
 		return fmt.Errorf("%d messages tell nothing: see -n", c.Count)
 	}
-	ctx, stop := untilInterrupted()
+	ctx, stop := o.untilInterrupted()
 	defer stop()
 	if c.PingPong && len(c.Kind) == len(ping.Kinds) {
 		c.Kind = []string{ping.RC}
@@ -75,7 +72,7 @@ func (c pingCommand) Run(o output) error {
 	if err != nil {
 		return err
 	}
-	if err := o.print(report); err != nil {
+	if err := errors.Join(o.print(report), ctx.Err()); err != nil {
 		return err
 	}
 	if n := report.Failed(); n > 0 {
@@ -93,7 +90,7 @@ func (c serveCommand) Run(o output) error {
 	if err := c.inRange(0); err != nil {
 		return err
 	}
-	ctx, stop := untilInterrupted()
+	ctx, stop := o.untilInterrupted()
 	defer stop()
 	s := &ping.Server{Device: c.Device, GIDIndex: c.GIDIndex, Port: c.Port, CMPort: c.CMPort, PingPong: c.PingPong,
 		Leave: leave.Descriptors,
@@ -102,9 +99,4 @@ func (c serveCommand) Run(o output) error {
 		return err
 	}
 	return s.Run(ctx)
-}
-
-// untilInterrupted is a context that ends when the user or the system ends the program.
-func untilInterrupted() (context.Context, context.CancelFunc) {
-	return signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 }

@@ -9,8 +9,6 @@ import (
 	"runtime/debug"
 	"strings"
 
-	"github.com/alecthomas/kong"
-
 	"github.com/goverbs/goverbs/cmd/goverbs/internal/manual"
 	"github.com/goverbs/goverbs/cmd/goverbs/internal/shell"
 	"github.com/goverbs/goverbs/rdma"
@@ -51,12 +49,12 @@ type completeCommand struct {
 	Words []string `arg:"" optional:"" passthrough:""`
 }
 
-func (c completeCommand) Run(o output, at *kong.Context) error {
+func (c completeCommand) Run(o output) error {
 	words := c.Words
 	if len(words) > 0 && words[0] == "--" {
 		words = words[1:]
 	}
-	return o.print(candidates(shell.Complete(at.Model, words, shell.Sources{"device": devices, "ib-dev": devices})))
+	return o.print(candidates(shell.Complete(o.model, words, shell.Sources{"device": devices, "ib-dev": devices})))
 }
 
 type candidates []shell.Candidate
@@ -82,15 +80,17 @@ func devices() (all []shell.Candidate) {
 // manCommand prints the page of man(1).
 type manCommand struct{}
 
-func (manCommand) Run(o output, at *kong.Context) error {
+func (manCommand) Run(o output) error {
 	version, date := built()
 	var text strings.Builder
-	err := manual.Write(&text, at.Model, manual.Page{Version: version, Date: date, Sections: []manual.Section{
+	err := manual.Write(&text, o.model, manual.Page{Version: version, Date: date, Sections: []manual.Section{
 		{Title: "EXIT STATUS", Items: []manual.Item{
-			{Term: "0", Text: "Done."},
-			{Term: "1", Text: "Something failed, or what was compared does not fit; the output says what."},
+			{Term: "0", Text: "Done. serve, top, exporter and echo --listen end so when they are interrupted."},
+			{Term: "1", Text: "Something failed, or doctor found a problem; the output says what."},
 			{Term: "2", Text: "There is no such command, option or argument."},
 			{Term: "3", Text: "What abi or diff compared does not fit; the output says why."},
+			{Term: "128 + N", Text: "Signal N came first, 130 for Ctrl-C, or it ended the program of run or trace " +
+				"record. Otherwise those two end as their program does."},
 		}},
 		{Title: "ENVIRONMENT", Items: []manual.Item{
 			{Term: "GOVERBS_DEVICE", Text: "Name of the device that is taken where none is named: mlx5_0; soft0, a " +

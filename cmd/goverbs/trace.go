@@ -49,7 +49,7 @@ func (c traceRecordCommand) Run(o output) error {
 		}
 	}
 	program, begun := exec.Command(words[0], words[1:]...), time.Now()
-	err := o.start(program)
+	err := o.start(program, words[0])
 	if program.ProcessState == nil { // it was never started
 		return err
 	}

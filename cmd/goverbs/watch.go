@@ -42,7 +42,7 @@ func (c topCommand) Run(o output) error {
 		return errors.New("one report alone does not say what has grown: give one of before with --since, or leave " +
 			"out --once")
 	}
-	ctx, stop := interruptible()
+	ctx, stop := o.untilInterrupted()
 	defer stop()
 	loop := top.Loop{Once: c.Once, Interval: c.Interval, Count: c.Count, Since: c.Since, JSON: o.json,
 		Options: top.Options{Device: c.Device, PIDs: c.PID, Name: c.Name, Sort: c.Sort, Growing: c.Grown,

@@ -31,6 +31,8 @@ const (
 	exitFailed = 1
 	exitUsage  = 2
 	exitDiffer = 3 // what was compared does not fit; the output says why
+
+	exitInterrupted = 128 + 2 // as shells say of SIGINT
 )
 
 // errDiffers is the end of a comparison whose output says what differs.
@@ -70,6 +72,9 @@ func run(args []string, stdout, stderr io.Writer) int {
 	switch err := command.Run(output{stdout, c.JSON}); {
 	case errors.Is(err, errDiffers):
 		return exitDiffer
+	case errors.Is(err, context.Canceled):
+		fmt.Fprintln(stderr, "goverbs: interrupted")
+		return exitInterrupted
 	case err != nil:
 		fmt.Fprintf(stderr, "goverbs: %v\n", err)
 		return exitFailed

@@ -112,6 +112,9 @@ func ExaminePair(ctx context.Context, probes Probes, o ping.Options, r *Report) 
 		}
 		pings.Results = append(pings.Results, more.Results...)
 	}
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
 	r.Pair = &Pair{Peer: o.Peer, Pings: pings}
 	r.Checks = append(r.Checks, "pair")
 	if pings.Failed() > 0 && r.troubled(pings.Device) {

@@ -82,17 +82,30 @@ var answers = map[uint32]error{
 	unstored: errors.New("the receiver could not store its copy; it says why"),
 }
 
+// Leave has another process close what this one has open of the kernel's connection manager, when this one has ended,
+// and says if there is something: that may take Linux long after a copy failed. A program that does not end has nil
+// here; then this process closes it and waits.
+var Leave func() (left bool, err error)
+
 // opened are objects in the order in which they were opened.
 type opened []io.Closer
 
 func (o *opened) add(c io.Closer) { *o = append(*o, c) }
 
 // Close closes the objects, the last one first.
-func (o *opened) Close() (err error) {
-	for _, c := range slices.Backward(*o) {
-		err = errors.Join(err, c.Close())
+func (o *opened) Close() error { return o.after(nil) }
+
+// after closes the objects, the last one first, or leaves them after a failure; the error is of both.
+func (o *opened) after(failed error) error {
+	if failed != nil && Leave != nil {
+		if left, err := Leave(); left {
+			return errors.Join(failed, err)
+		}
 	}
-	return err
+	for _, c := range slices.Backward(*o) {
+		failed = errors.Join(failed, c.Close())
+	}
+	return failed
 }
 
 // open finds the device of an address, or that leads to it, and makes a peer of it.
@@ -126,7 +139,7 @@ var config = &rpma.ConnConfig{SQSize: depth + 1, RQSize: 1, CQSize: depth + 2}
 // Send copies a file to a receiver at an address. It calls progress, from time to time, with the bytes so far.
 func Send(ctx context.Context, name, address string, progress func(done, of uint64)) (result *Result, err error) {
 	var open opened
-	defer func() { err = errors.Join(err, open.Close()) }()
+	defer func() { err = open.after(err) }()
 	source, err := mapFile(name)
 	if err != nil {
 		return nil, err

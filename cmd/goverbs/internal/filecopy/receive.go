@@ -24,8 +24,11 @@ func Receive(ctx context.Context, address, name string, most uint64, ready func(
 	if _, err := os.Lstat(name); !errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("%s is there already: remove it, or give another name", name)
 	}
+	if err := writable(filepath.Dir(name)); err != nil { // before somebody sends something
+		return nil, err
+	}
 	var open opened
-	defer func() { err = errors.Join(err, open.Close()) }()
+	defer func() { err = open.after(err) }()
 	peer, err := open.open(ctx, rpma.Local, address)
 	if err != nil {
 		return nil, err
@@ -40,17 +43,18 @@ func Receive(ctx context.Context, address, name string, most uint64, ready func(
 	if err != nil {
 		return nil, err
 	}
+	open.add(request) // which is refused by that, unless it is answered
 	o, err := parseOffer(request.PrivateData())
 	if err == nil && o.size > most {
 		err = fmt.Errorf("a file of %d bytes is offered, and %d are the most (--most)", o.size, most)
 	}
 	if err != nil {
-		return nil, errors.Join(err, request.Close())
+		return nil, err
 	}
 	begin := time.Now()
 	into, err := place(name, int64(o.size))
 	if err != nil {
-		return nil, errors.Join(err, request.Close())
+		return nil, err
 	}
 	defer func() { err = errors.Join(err, into.discard()) }()
 	if err := into.receive(ctx, peer, request, o); err != nil {
@@ -59,6 +63,18 @@ func Receive(ctx context.Context, address, name string, most uint64, ready func(
 	return &Result{File: name, Bytes: o.size, SHA256: hex.EncodeToString(o.sum[:]),
 		Seconds: time.Since(begin).Seconds()}, nil
 }
+
+// writable says why no file can be made in a directory.
+func writable(dir string) error {
+	f, err := os.CreateTemp(dir, temporary)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Close(), os.Remove(f.Name()))
+}
+
+// temporary is the pattern of names that files have before they are complete.
+const temporary = ".goverbs-cp-*"
 
 // destination is a file that nobody sees under its name before it is complete.
 type destination struct {
@@ -69,7 +85,7 @@ type destination struct {
 // place makes room for a file of a size: blocks are allocated, for memory without a block behind it would end the
 // program when the disk is full.
 func place(name string, size int64) (*destination, error) {
-	f, err := os.CreateTemp(filepath.Dir(name), ".goverbs-cp-*")
+	f, err := os.CreateTemp(filepath.Dir(name), temporary)
 	if err != nil {
 		return nil, err
 	}
@@ -101,21 +117,21 @@ func (d *destination) discard() (err error) {
 // receive lets the sender write, compares, and stores.
 func (d *destination) receive(ctx context.Context, peer *rpma.Peer, request *rpma.ConnRequest, o offer) (err error) {
 	var open opened
-	defer func() { err = errors.Join(err, open.Close()) }()
+	defer func() { err = open.after(err) }()
 	var private []byte
 	shut := func() error { return nil }
 	defer func() { err = errors.Join(err, shut()) }()
 	if d.file != nil {
 		mr, err := peer.RegFile(d.file, rpma.WriteDst)
 		if err != nil {
-			return errors.Join(err, request.Close())
+			return err
 		}
 		shut = sync.OnceValue(mr.Close)
 		descriptor := mr.Descriptor()
 		private = descriptor[:]
 	}
 	if err := request.Recv(nil, 0, 0, 0); err != nil {
-		return errors.Join(err, request.Close())
+		return err
 	}
 	conn, err := request.Connect(private)
 	if err != nil {

@@ -10,6 +10,8 @@ import (
 	"errors"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"slices"
 	"strconv"
 	"time"
 
@@ -18,6 +20,27 @@ import (
 
 // word is the first argument of the process that has the descriptors.
 const word = "-close-for"
+
+// managers is the device of the kernel's connection manager, at its usual names.
+var managers = []string{"/dev/infiniband/rdma_cm", "/dev/rdma_cm"}
+
+// Manager leaves all descriptors of the kernel's connection manager that this process has, and says if there are any:
+// then it is to end without closing what is connected.
+func Manager() (left bool, err error) {
+	const own = "/proc/self/fd"
+	names, err := os.ReadDir(own)
+	if err != nil {
+		return false, err
+	}
+	var all []int
+	for _, name := range names {
+		of, err := os.Readlink(filepath.Join(own, name.Name()))
+		if fd, bad := strconv.Atoi(name.Name()); err == nil && bad == nil && slices.Contains(managers, of) {
+			all = append(all, fd)
+		}
+	}
+	return len(all) > 0, Descriptors(all...)
+}
 
 // Descriptors starts a process of this program that has the descriptors, too, and ends after this process has.
 func Descriptors(all ...int) (err error) {

@@ -3,15 +3,18 @@
 package leave
 
 import (
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 )
 
 // leaves is the variable with which this test's program is one that leaves a descriptor.
@@ -21,8 +24,13 @@ func TestMain(m *testing.M) {
 	switch {
 	case Holds(os.Args[1:]):
 	case os.Getenv(leaves) != "":
-		if err := Descriptors(3); err != nil {
-			panic(err)
+		managers = []string{os.Getenv(leaves)} // which is no path in one of the tests
+		left, err := Manager()
+		if !left {
+			err = Descriptors(3)
+		}
+		if err != nil || left != (os.Getenv(leaves) != "1") {
+			panic(fmt.Sprint(left, err))
 		}
 		_, _ = os.Stdin.Read(make([]byte, 1)) // until the test says so
 	default:
@@ -34,8 +42,27 @@ func TestMain(m *testing.M) {
 func TestDescriptors(t *testing.T) {
 	r, w, err := os.Pipe()
 	require.NoError(t, err)
+	stays(t, r, w, "1")
+}
+
+// TestManager: the descriptors of a device are found by its name. A pipe with a name stands for it.
+func TestManager(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "rdma_cm")
+	require.NoError(t, unix.Mkfifo(name, 0o600))
+	both, err := os.OpenFile(name, os.O_RDWR, 0)
+	require.NoError(t, err)
+	r, err := os.Open(name)
+	require.NoError(t, err)
+	w, err := os.OpenFile(name, os.O_WRONLY, 0)
+	require.NoError(t, err)
+	require.NoError(t, both.Close())
+	stays(t, r, w, name)
+}
+
+// stays has a process leave the end w of a pipe, and looks at the other end how long it stays open.
+func stays(t *testing.T, r, w *os.File, leaving string) {
 	cmd := exec.Command(os.Args[0])
-	cmd.Env, cmd.ExtraFiles = append(os.Environ(), leaves+"=1"), []*os.File{w}
+	cmd.Env, cmd.ExtraFiles = append(os.Environ(), leaves+"="+leaving), []*os.File{w}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	in, err := cmd.StdinPipe()
 	require.NoError(t, err)

@@ -13,6 +13,9 @@ func (t *test) both(size int) (*Row, error) {
 	o := t.o
 	if o.Verb == "send" { // they have met
 		row, err := t.exchange(size)
+		if t.ctx.Err() != nil {
+			return row, err
+		}
 		if err == nil && o.Duration == 0 {
 			_, err = tell(t.l, o.client(), row.outcome())
 		}
@@ -25,6 +28,9 @@ func (t *test) both(size int) (*Row, error) {
 		return nil, err
 	}
 	row, err := t.stream(size)
+	if t.ctx.Err() != nil {
+		return row, err
+	}
 	if err == nil && o.All {
 		err = t.sync()
 	}
@@ -85,7 +91,9 @@ func (t *test) exchange(size int) (*Row, error) {
 			heard = time.Now()
 			continue
 		}
-		if err := t.pause(time.Time{}); err != nil {
+		if err := t.pause(time.Time{}); ended(err) {
+			break
+		} else if err != nil {
 			return nil, err
 		}
 		if time.Since(heard) > lost && begun {

@@ -61,6 +61,7 @@ func overTCP(ctx context.Context, end context.CancelCauseFunc, c net.Conn) tcp {
 	return tcp{c, in}
 }
 
+// grace is how long a test goes on when the peer is gone.
 const grace = time.Second
 
 var errGone = errors.New("the peer closed the connection: it has ended, and says why; it needs the same test, sizes, " +
@@ -105,6 +106,7 @@ func (r *rig) meet(ctx context.Context, end context.CancelCauseFunc) (link, erro
 	if o.Manager {
 		l, err := meetByManager(ctx, r)
 		if err == nil {
+			go l.watch(end)
 			r.device, err = l.id.Device()
 		}
 		return l, err

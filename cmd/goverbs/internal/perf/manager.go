@@ -39,19 +39,16 @@ type connected struct {
 const patience = 2 * time.Second
 
 // meetByManager connects to the peer, or waits for one, with the connection manager, at the address of a device's GID.
+// What there is already is returned with an error, too.
 func meetByManager(ctx context.Context, r *rig) (l *connected, err error) {
 	o := r.o
 	if r.gid == nil {
-		return nil, fmt.Errorf("port %d of %s has no GID with an address, which -R needs", r.port, r.device.Name())
+		return &connected{}, fmt.Errorf("port %d of %s has no GID with an address, which -R needs", r.port,
+			r.device.Name())
 	}
 	backend := r.device.Info().Backend
 	l = &connected{ctx: ctx, o: o, own: netip.AddrPortFrom(rdma.GIDAddress(r.gid.GID), 0),
 		manager: func(space rdmacm.PortSpace) (*cm.ID, error) { return cm.CreateIDOn(backend, space) }}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, l.Close())
-		}
-	}()
 	if o.client() {
 		var host *net.TCPAddr
 		if host, err = net.ResolveTCPAddr("tcp", net.JoinHostPort(o.Peer, strconv.Itoa(o.Port))); err != nil {
@@ -84,6 +81,13 @@ func meetByManager(ctx context.Context, r *rig) (l *connected, err error) {
 			"goverbs perf; %w", l.peer, o, err)
 	}
 	return l, err
+}
+
+// watch ends the test some time after the peer has disconnected.
+func (l *connected) watch(end context.CancelCauseFunc) {
+	if e, err := l.id.Event(l.ctx); err == nil && e.Type == rdmacm.CM_EVENT_DISCONNECTED {
+		time.AfterFunc(grace, func() { end(errGone) })
+	}
 }
 
 // space is where the connections of queue pairs have their ports.

@@ -45,6 +45,11 @@ type Options struct {
 	HDR      string            // file for histograms of latencies, or ""
 	Progress func(line string) // shows how far a long test is, "" at its end; nil: nobody looks
 	Waiting  func(at string)   // told where a server waits, once it does; nil: nobody is
+
+	// Leave has another process close what this one has open of the kernel's connection manager, when this one has
+	// ended, and says if there is something: with -R, that may take Linux long after something failed. With nil, this
+	// one closes it and waits.
+	Leave func() (left bool, err error)
 }
 
 // Defaults are perftest's.

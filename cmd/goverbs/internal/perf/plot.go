@@ -29,18 +29,6 @@ const (
 	plotBottom = 44
 )
 
-// Where the template finds what does not change.
-func (plot) Width() int      { return plotWidth }
-func (plot) Height() int     { return plotHeight }
-func (plot) LeftEdge() int   { return plotLeft }
-func (plot) RightEdge() int  { return plotWidth - plotRight }
-func (plot) TopEdge() int    { return plotTop }
-func (plot) BottomEdge() int { return plotHeight - plotBottom }
-func (plot) Middle() int     { return (plotLeft + plotWidth - plotRight) / 2 }
-func (plot) NameLine() int   { return plotHeight - 8 }
-func (plot) TickLine() int   { return plotHeight - plotBottom + 18 }
-func (plot) BeforeEdge() int { return plotLeft - 8 }
-
 // tick is a line of the grid.
 type tick struct {
 	At   float64
@@ -66,8 +54,8 @@ type bar struct {
 	Text                string
 }
 
-// Path is the line of a curve.
-func (c curve) Path() string {
+// path is the line of a curve.
+func (c curve) path() string {
 	var b strings.Builder
 	for i, p := range c.Points {
 		fmt.Fprintf(&b, "%c%.1f %.1f", "ML"[min(i, 1)], p.X, p.Y)
@@ -75,8 +63,8 @@ func (c curve) Path() string {
 	return b.String()
 }
 
-// Dots says if points are few enough to be seen one by one.
-func (c curve) Dots() bool { return len(c.Points) <= 40 }
+// dots says if points are few enough to be seen one by one.
+func (c curve) dots() bool { return len(c.Points) <= 40 }
 
 // value is a point before it has its place.
 type value struct {

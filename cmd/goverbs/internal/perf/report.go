@@ -35,6 +35,9 @@ type Report struct {
 	PeerIsOurs bool `json:"peer_is_goverbs"`
 
 	NoTCP string `json:"tcp_missing,omitempty"` // why there is no baseline over TCP
+
+	// Interrupted says that the test was not to go on: the last row has what was measured until then.
+	Interrupted bool `json:"interrupted,omitempty"`
 }
 
 // Row is the result of one size. Times are in microseconds; those of a ping-pong are half of the round trip.

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/goverbs/goverbs/generated/ibv"
@@ -23,16 +24,34 @@ func Run(ctx context.Context, o *Options) (report *Report, err error) {
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
 	r.end = end
-	l, err := r.meet(ctx, end)
-	if err != nil {
-		return nil, errors.Join(err, r.Close())
+	var l link
+	defer func() { err = errors.Join(err, r.leave(err, l)) }()
+	if l, err = r.meet(ctx, end); err != nil {
+		return nil, err
 	}
-	defer func() { err = errors.Join(err, r.Close(), l.Close()) }() // queue pairs may belong to the link
 	report, err = r.run(ctx, l)
 	if err != nil && ctx.Err() != nil {
 		err = context.Cause(ctx) // whatever it made fail
 	}
+	if report != nil {
+		report.Interrupted = errors.Is(err, context.Canceled)
+	}
 	return report, err
+}
+
+// leave closes all that there is, or has another process do it: where a connection of the kernel's connection manager
+// has failed, that may take the kernel long.
+func (r *rig) leave(failed error, l link) error {
+	if failed != nil && r.o.Manager && r.o.Leave != nil {
+		if left, err := r.o.Leave(); left {
+			return err
+		}
+	}
+	err := r.Close() // first: queue pairs may belong to the link
+	if l != nil {
+		err = errors.Join(err, l.Close())
+	}
+	return err
 }
 
 // introduction is how long a peer may take to say what it is. A test may take any time.
@@ -76,23 +95,10 @@ func (r *rig) run(ctx context.Context, l link) (*Report, error) {
 	defer stop()
 	before := r.counters()
 	test := &test{rig: r, ctx: ctx, l: l, have: make([]int, o.QPs), live: live}
-	for _, size := range o.Sizes {
-		if err := r.aim(size); err != nil {
-			return report, err
-		}
-		live.next(size)
-		result, err := test.one(size)
-		if err != nil {
-			return report, fmt.Errorf("with messages of %d bytes: %w", size, err)
-		}
-		if result != nil {
-			report.Rows = append(report.Rows, *result)
-		}
-		if !o.client() && o.oneSided() && !o.Both {
-			break // the peer does all of it
-		}
+	defer context.AfterFunc(ctx, func() { test.stopped.Store(true) })()
+	if err = test.all(report); err == nil {
+		err = test.end(report)
 	}
-	err = test.end(report)
 	report.Counters = changes(before, r.counters())
 	report.beside(tcp)
 	return report, err
@@ -146,11 +152,37 @@ type test struct {
 	have []int // receives that are posted, of each queue pair
 	live *live
 	told bool // the client has said that it is through, and knows that this end has heard it
+	// Waits are over: a loop whose completions never let it wait has no time to ask a context, or a clock.
+	stopped, expired atomic.Bool
 }
 
 func (t *test) sync() error {
 	_, err := shake(t.l, t.o.client(), &t.ends[0].keys)
 	return err
+}
+
+// all measures messages of each size.
+func (t *test) all(report *Report) error {
+	for _, size := range t.o.Sizes {
+		if err := t.aim(size); err != nil {
+			return err
+		}
+		t.live.next(size)
+		result, err := t.one(size)
+		if err != nil {
+			return fmt.Errorf("with messages of %d bytes: %w", size, err)
+		}
+		if result != nil && (result.Messages > 0 || t.ctx.Err() == nil) {
+			report.Rows = append(report.Rows, *result)
+		}
+		if t.ctx.Err() != nil {
+			return context.Cause(t.ctx)
+		}
+		if !t.o.client() && t.o.oneSided() && !t.o.Both {
+			break // the peer does all of it
+		}
+	}
+	return nil
 }
 
 // one measures messages of a size. It is nil on a server that only serves.
@@ -179,7 +211,7 @@ func (t *test) one(size int) (*Row, error) {
 		return t.roundTrips(size)
 	case o.client():
 		row, err := t.stream(size)
-		if err == nil && o.All && o.Verb == "send" {
+		if err == nil && o.All && o.Verb == "send" && t.ctx.Err() == nil {
 			err = t.sync()
 		}
 		return row, err
@@ -214,19 +246,29 @@ func (t *test) end(report *Report) error {
 	return nil
 }
 
-// deadline is when a test by time ends; never, if messages count.
+// deadline is when a test by time ends; never, if messages count. Then waits are over.
 func (t *test) deadline() time.Time {
 	if t.o.Duration == 0 {
 		return time.Time{}
 	}
+	time.AfterFunc(t.o.Duration, func() { t.expired.Store(true) })
 	return time.Now().Add(t.o.Duration)
 }
 
 // errEnded says that a wait came to its deadline.
 var errEnded = errors.New("the time is over")
 
+// ended says if what there is until now is the result: the time is over, or the user wants no more.
+func ended(err error) bool { return errors.Is(err, errEnded) || errors.Is(err, context.Canceled) }
+
 // next waits for completions of a queue. They are in t.wcs.
 func (t *test) next(cq *rdma.CQ, until time.Time) (n int, err error) {
+	switch {
+	case t.stopped.Load():
+		return 0, context.Cause(t.ctx)
+	case t.expired.Load():
+		return 0, errEnded
+	}
 	if t.o.Events {
 		n, err = t.wait(cq, until)
 	} else {

@@ -3,6 +3,7 @@
 package perf
 
 import (
+	"context"
 	"errors"
 	"math"
 	"sync/atomic"
@@ -19,7 +20,7 @@ func (t *test) stream(size int) (*Row, error) {
 			return nil, err
 		}
 		n, err := t.next(t.sends, until)
-		if errors.Is(err, errEnded) || err == nil && t.over(until) {
+		if ended(err) || err == nil && t.over(until) {
 			break
 		}
 		if err != nil {
@@ -97,9 +98,12 @@ func (t *test) sink(size int) (*Row, error) {
 	total := o.Iterations * o.QPs
 	var m *meter
 	var said error
-	done, ended := 0, false
+	done, heard := 0, false
 	for o.Duration != 0 || done < total {
 		n, err := t.next(t.recvs, time.Now().Add(quiet/4))
+		if errors.Is(err, context.Canceled) && m != nil {
+			return m.bandwidth(size, done), nil
+		}
 		if err != nil && !errors.Is(err, errEnded) {
 			return nil, err
 		}
@@ -112,12 +116,12 @@ func (t *test) sink(size int) (*Row, error) {
 			return nil, err
 		}
 		if n == 0 {
-			if ended {
+			if heard {
 				break
 			}
 			select {
 			case said = <-through:
-				ended = true
+				heard = true
 			default:
 			}
 		}
@@ -126,7 +130,7 @@ func (t *test) sink(size int) (*Row, error) {
 		m = begin()
 	}
 	row := m.bandwidth(size, done)
-	if !ended {
+	if !heard {
 		said = <-through
 	}
 	if said != nil {
@@ -193,7 +197,7 @@ func (t *test) pingPong(size int, wait func(until time.Time) error) (*Row, error
 	m := begin()
 	for sent, received := 0, 0; o.Duration != 0 || sent < o.Iterations || received < o.Iterations; {
 		if (sent > 0 || !first) && (o.Duration != 0 || received < o.Iterations) {
-			if err := wait(until); errors.Is(err, errEnded) {
+			if err := wait(until); ended(err) {
 				break
 			} else if err != nil {
 				return nil, err
@@ -215,7 +219,7 @@ func (t *test) pingPong(size int, wait func(until time.Time) error) (*Row, error
 				return nil, err
 			}
 		}
-		if _, err := t.next(t.sends, until); errors.Is(err, errEnded) {
+		if _, err := t.next(t.sends, until); ended(err) {
 			break
 		} else if err != nil {
 			return nil, err
@@ -235,7 +239,7 @@ func (t *test) roundTrips(size int) (*Row, error) {
 		if err := t.post(e, n+1); err != nil {
 			return nil, err
 		}
-		if _, err := t.next(t.sends, until); errors.Is(err, errEnded) {
+		if _, err := t.next(t.sends, until); ended(err) {
 			break
 		} else if err != nil {
 			return nil, err

@@ -5,26 +5,28 @@ package perf
 import (
 	_ "embed"
 	"fmt"
-	"html/template"
+	"html"
 	"io"
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 )
 
-//go:embed webpage.html
-var webpage string
+//go:embed webpage.css
+var style string
 
-// page is what the template shows. It has numbers and texts alone; the template escapes them.
-type webPage struct {
-	*Report
-	Facts    []fact
-	Tiles    []tile
-	Plots    []*plot
-	Head     []string
-	Body     [][]string
-	Rises    []fact
-	Measured bool
+// markup is a page as it grows. It is no template of Go's library, with which the command would be a megabyte larger.
+type markup struct{ strings.Builder }
+
+// put appends a format's text, which is trusted, with arguments, which are not: what they say is text.
+func (m *markup) put(format string, args ...any) {
+	for i, a := range args {
+		if s, ok := a.(string); ok {
+			args[i] = html.EscapeString(s)
+		}
+	}
+	fmt.Fprintf(m, format, args...)
 }
 
 // fact is a name and what it is.
@@ -35,16 +37,82 @@ type tile struct{ Name, Value, Unit string }
 
 // SaveWebPage writes a page with plots to a file. It needs nothing else to be shown: no network, no scripts.
 func (r *Report) SaveWebPage(name string) error {
-	t, err := template.New("page").Parse(webpage)
-	if err != nil {
+	return save(name, func(w io.Writer) error {
+		_, err := io.WriteString(w, r.webPage())
 		return err
+	})
+}
+
+func (r *Report) webPage() string {
+	m := &markup{}
+	m.put("<!DOCTYPE html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n" +
+		`<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">` + "\n" +
+		`<meta name="viewport" content="width=device-width, initial-scale=1">` + "\n")
+	m.put("<title>%s on %s</title>\n<style>\n", r.Test, r.Device)
+	m.WriteString(style)
+	m.put("</style>\n<main>\n<h1>%s</h1>\n<dl class=\"facts\">", r.Test)
+	for _, f := range r.facts() {
+		m.put("<div><dt>%s</dt><dd>%s</dd></div>\n", f.Name, f.Value)
 	}
-	p := webPage{Report: r, Plots: r.plots(), Measured: len(r.Rows) > 0, Tiles: r.tiles(), Facts: r.facts()}
-	p.Head, p.Body = r.table()
-	for _, name := range slices.Sorted(maps.Keys(r.Counters)) {
-		p.Rises = append(p.Rises, fact{name, fmt.Sprintf("%+d", r.Counters[name])})
+	m.put("</dl>\n")
+	if len(r.Rows) == 0 {
+		m.put("<p class=\"card\">The client measured; this end only served.</p>\n")
 	}
-	return save(name, func(w io.Writer) error { return t.Execute(w, p) })
+	m.tiles(r.tiles())
+	if r.NoTCP != "" {
+		m.put("<p class=\"card soft\">%s</p>\n", r.NoTCP)
+	}
+	for _, p := range r.plots() {
+		m.plot(p)
+	}
+	m.results(r)
+	m.rises(r.Counters)
+	m.put("<p class=\"soft\">goverbs perf; times of a ping-pong are half of the round trip.</p>\n</main>\n</html>\n")
+	return m.String()
+}
+
+func (m *markup) tiles(all []tile) {
+	if len(all) == 0 {
+		return
+	}
+	m.put("<div class=\"tiles\">\n")
+	for _, t := range all {
+		m.put("<div class=\"card\"><div class=\"soft\">%s</div><div class=\"tile\">%s <small>%s</small></div></div>\n",
+			t.Name, t.Value, t.Unit)
+	}
+	m.put("</div>\n")
+}
+
+// results are the table that is printed, too.
+func (m *markup) results(r *Report) {
+	if len(r.Rows) == 0 {
+		return
+	}
+	m.put("<section class=\"card\"><h2>Results</h2><div class=\"wide\"><table>\n<tr>")
+	head, rows := r.table()
+	for _, cell := range head {
+		m.put("<th>%s</th>", cell)
+	}
+	m.put("</tr>\n")
+	for _, row := range rows {
+		m.put("<tr>")
+		for _, cell := range row {
+			m.put("<td>%s</td>", cell)
+		}
+		m.put("</tr>\n")
+	}
+	m.put("</table></div></section>\n")
+}
+
+func (m *markup) rises(counters map[string]int64) {
+	if len(counters) == 0 {
+		return
+	}
+	m.put("<section class=\"card\"><h2>Counters of the device meanwhile</h2><div class=\"wide\"><table>\n")
+	for _, name := range slices.Sorted(maps.Keys(counters)) {
+		m.put("<tr><td class=\"name\">%s</td><td>%+d</td></tr>\n", name, counters[name])
+	}
+	m.put("</table></div></section>\n")
 }
 
 func (r *Report) facts() []fact {

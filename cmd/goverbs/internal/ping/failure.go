@@ -108,6 +108,8 @@ func mends(f *Failure, o *Options, r *Result) (all []string) {
 		all = lost(r)
 	case errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EPERM):
 		add("goverbs doctor says which right is missing here")
+	case errors.Is(err, syscall.ENODATA) && o.GIDIndex >= 0:
+		add("-x chooses one of the GIDs that goverbs gids %s lists; without it, the best is chosen", f.Where)
 	case errors.Is(err, syscall.ENOMEM):
 		add("raise the limit of locked memory: ulimit -l unlimited; goverbs doctor checks it")
 	case errors.Is(err, syscall.EHOSTUNREACH) || errors.Is(err, syscall.ENETUNREACH) ||

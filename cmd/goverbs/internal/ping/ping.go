@@ -81,6 +81,8 @@ type Report struct {
 	Device  string   `json:"device"`
 	GID     string   `json:"gid,omitempty"`
 	Results []Result `json:"results"`
+	// Interrupted says that the user wanted no more: the last kind has the answers until then.
+	Interrupted bool `json:"interrupted,omitempty"`
 }
 
 // Failed says how many kinds failed.
@@ -108,20 +110,20 @@ func Run(ctx context.Context, o *Options) (*Report, error) {
 	}
 	for _, kind := range o.Kinds {
 		one := Result{Kind: kind}
-		err := ctx.Err()
-		switch {
-		case err != nil:
-		case kind == CM:
+		if kind == CM {
 			err = one.manager(ctx, o)
-		default:
+		} else {
 			err = one.pair(ctx, o)
 		}
 		one.sum()
 		o.reached = o.reached || one.Received > 0
-		if err != nil {
+		r.Interrupted = ctx.Err() != nil
+		if err != nil && !r.Interrupted {
 			one.Failure = explained(err, o, &one)
 		}
-		r.Results = append(r.Results, one)
+		if r.Results = append(r.Results, one); r.Interrupted {
+			break
+		}
 	}
 	return r, nil
 }

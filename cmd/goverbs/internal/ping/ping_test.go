@@ -96,6 +96,8 @@ func TestFailures(t *testing.T) {
 			roce},
 		"another family":    {func(o *Options) { o.Port = tcp(endpoint("fd00::1")) }, UD, "", ""},
 		"a datagram's size": {func(o *Options) { o.Size = 5000 }, UD, "make a queue pair", ""},
+		"no such GID": {func(o *Options) { o.GIDIndex = 7 }, RC, "make a queue pair",
+			"-x chooses one of the GIDs that goverbs gids "},
 		"no bytes":          {func(o *Options) { o.Size = 0 }, RC, "make a queue pair", ""},
 		"no bytes, managed": {func(o *Options) { o.Size = 0 }, CM, "make a queue pair", ""},
 	} {

@@ -233,6 +233,9 @@ func (j *judge) nobodys(gid string) bool {
 	return len(j.gids) > 0
 }
 
+var withoutDevices = cause{"no-devices", "the kernel has no RDMA, and the program has opened no other device",
+	"goverbs doctor says what is missing; GOVERBS_DEVICE=soft0 is a device in software"}
+
 // refused judges a call or a post that failed.
 func (j *judge) refused(t *Trace, e *Event) {
 	var q *queuePair
@@ -244,7 +247,14 @@ func (j *judge) refused(t *Trace, e *Event) {
 		ebusy  = 16
 		enomem = 12
 		efault = 14
+		enosys = 38
 	)
+	if e.Verb == "ibv_get_device_list" && e.Errno == enosys {
+		if j.lacking[t] == nil { // programs ask again and again
+			j.lacking[t] = j.add(e, nil, what, withoutDevices)
+		}
+		return
+	}
 	c := cause{"call-failed", e.Error, "the error of the call says more"}
 	switch {
 	case e.Object != "": // a check of the library, which says what was wrong

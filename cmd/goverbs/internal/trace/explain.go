@@ -55,12 +55,14 @@ type judge struct {
 	*world
 	all Findings
 	ids map[idKey]*question
+	// lacking says of a trace that the kernel has no RDMA. That is nothing wrong if the program opens another device.
+	lacking map[*Trace]*Finding
 }
 
 // Explain says what went wrong in traces, of one program or of those at both ends.
 func Explain(traces ...*Trace) Findings {
 	j := &judge{world: &world{ahs: map[ahKey]string{}, gids: map[string][]string{}, counters: map[string][]Counter{}},
-		all: Findings{}, ids: map[idKey]*question{}}
+		all: Findings{}, ids: map[idKey]*question{}, lacking: map[*Trace]*Finding{}}
 	type item struct {
 		*Trace
 		*Event
@@ -108,6 +110,9 @@ func (j *judge) event(t *Trace, e *Event, learn bool) {
 	switch {
 	case (e.Verb == "ibv_destroy_qp" || e.Verb == "rdma_destroy_qp") && e.QP != nil && e.Errno == 0:
 		j.ended(j.find(t, *e.QP))
+	case e.Verb == "ibv_open_device" && e.Errno == 0:
+		j.all = slices.DeleteFunc(j.all, func(f *Finding) bool { return f == j.lacking[t] })
+		j.lacking[t] = &Finding{} // nor is it wrong later
 	case e.Event != "":
 		j.happened(t, e)
 	case e.Errno != 0:

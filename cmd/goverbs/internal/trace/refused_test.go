@@ -107,3 +107,18 @@ func TestWide(t *testing.T) {
 	assert.Equal(t, wide.cause, found[0].Cause)
 	assert.Contains(t, found[0].Why, "4096 bytes at 0x123456789000")
 }
+
+// TestNoDevices: that the kernel has no RDMA is said once, and only of a program that opens no other device.
+func TestNoDevices(t *testing.T) {
+	list := &Event{Verb: "ibv_get_device_list", Errno: 38, Error: "function not implemented"}
+	open := &Event{Verb: "ibv_open_device", Device: "soft0"}
+	failed := &Event{Verb: "ibv_open_device", Device: "soft0", Errno: 1}
+	all := Explain(&Trace{Events: []*Event{list, list, failed}})
+	require.Len(t, all, 2)
+	assert.Equal(t, "no-devices", all[0].Cause)
+	assert.Empty(t, Explain(&Trace{Events: []*Event{list, list, open, list}}))
+	assert.Empty(t, Explain(&Trace{Events: []*Event{open, list}}))
+	assert.Len(t, Explain(&Trace{Events: []*Event{list}}, &Trace{Events: []*Event{open}}), 1, "another program's")
+	refused := &Event{Verb: "ibv_get_device_list", Errno: 1, Error: "operation not permitted"}
+	assert.Len(t, Explain(&Trace{Events: []*Event{refused, open}}), 1)
+}

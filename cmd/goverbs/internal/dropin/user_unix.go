@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+//go:build unix
+
+package dropin
+
+import (
+	"os"
+	"syscall"
+)
+
+// changesUser says if a program runs as another user or group than this one.
+func changesUser(info os.FileInfo) bool {
+	of, ok := info.Sys().(*syscall.Stat_t)
+	return ok && (info.Mode()&os.ModeSetuid != 0 && int(of.Uid) != os.Geteuid() ||
+		info.Mode()&os.ModeSetgid != 0 && int(of.Gid) != os.Getegid())
+}

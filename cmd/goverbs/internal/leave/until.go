@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package leave
+
+import (
+	"context"
+	"errors"
+)
+
+// Until carries out do, and ends it when ctx ends. Where that could take the kernel's connection manager long, it does
+// not: the descriptors are left, and this process is to end.
+func Until(ctx context.Context, do func(ctx context.Context) error) error {
+	doing, end := context.WithCancel(context.WithoutCancel(ctx))
+	defer end()
+	done := make(chan error, 1)
+	go func() { done <- do(doing) }()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+	}
+	if left, err := Manager(); left {
+		return errors.Join(ctx.Err(), err)
+	}
+	end()
+	return <-done
+}
