@@ -109,6 +109,9 @@ func inside() error {
 		own := all[fmt.Sprintf("%s/%s/%s", r[0], r[1], r[2])]
 		fmt.Printf("%-12s %3s %-20s %9s %9s  %.2f\n", r[0], r[1], r[2], r[3], r[4], own.median/base.median)
 	}
+	floor := storesAlone()
+	fmt.Printf("%-36s %9s %9s  %.2f\n", "stores and fences of a post alone", number(floor.min), number(floor.median),
+		floor.median/all["post/1/c"].median)
 	printTargets(all)
 	return write(rows)
 }
