@@ -140,6 +140,9 @@ func (j *judge) completion(t *Trace, e *Event, wc *Completion) {
 		return
 	}
 	request, receive := q.complete(wc)
+	if q.left != 0 && e.T >= q.left {
+		q.byProgram = true
+	}
 	if wc.Status == "SUCCESS" || q.failed != nil {
 		return
 	}

@@ -108,6 +108,26 @@ func TestWide(t *testing.T) {
 	assert.Contains(t, found[0].Why, "4096 bytes at 0x123456789000")
 }
 
+// TestOwnDisconnect: rdma_disconnect moves the queue pair to ERR, before it returns and before anything else does, and
+// requests that come back for it are not told of when the queue pair has ended.
+func TestOwnDisconnect(t *testing.T) {
+	qp := uint32(17)
+	of := func(at uint64, e Event) *Event { e.T = at; return &e }
+	back := func(at uint64) *Event {
+		return of(at, Event{Verb: "ibv_poll_cq", WCs: []Completion{{ID: 1, Status: "WR_FLUSH_ERR", QP: qp}}})
+	}
+	create := of(1, Event{Verb: "rdma_create_qp_ex", Type: "RC", CMID: 5, QP: &qp})
+	leave := of(4, Event{Verb: "rdma_disconnect", CMID: 5})
+	destroy := of(9, Event{Verb: "ibv_destroy_qp", QP: &qp})
+	assert.Empty(t, Explain(&Trace{Events: []*Event{create, leave, back(5), destroy}}))
+	found := Explain(&Trace{Events: []*Event{create, leave, back(5)}})
+	require.Len(t, found, 1)
+	assert.Equal(t, "moved-to-error", found[0].Cause)
+	found = Explain(&Trace{Events: []*Event{create, back(3), leave, destroy}})
+	require.Len(t, found, 1)
+	assert.Equal(t, "flushed", found[0].Cause, "before it left")
+}
+
 // TestNoDevices: that the kernel has no RDMA is said once, and only of a program that opens no other device.
 func TestNoDevices(t *testing.T) {
 	list := &Event{Verb: "ibv_get_device_list", Errno: 38, Error: "function not implemented"}

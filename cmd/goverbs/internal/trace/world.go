@@ -51,6 +51,7 @@ type queuePair struct {
 	arrived      int // receives that completed
 	byProgram    bool
 	parted       bool
+	left         uint64 // when the program disconnected it, or 0
 	failed       *Finding
 }
 
@@ -97,6 +98,16 @@ func (w *world) find(t *Trace, num uint32) (found *queuePair) {
 	return found
 }
 
+// findID is the youngest queue pair of an ID of the connection manager, or nil.
+func (w *world) findID(t *Trace, id Address) *queuePair {
+	for _, q := range slices.Backward(w.qps) {
+		if q.trace == t && id != 0 && q.CMID == id {
+			return q
+		}
+	}
+	return nil
+}
+
 // peer is the other end of a connection, or nil.
 func (w *world) peer(q *queuePair) *queuePair {
 	if q.DestQP == nil {
@@ -123,6 +134,10 @@ func (w *world) region(is func(*region) bool, at uint64) (last *region) {
 // take learns from an event. Completions are for the caller.
 func (w *world) take(t *Trace, e *Event) {
 	switch {
+	case e.Verb == "rdma_disconnect": // it moves the queue pair to ERR first, also where the peer is gone, which fails
+		if q := w.findID(t, e.CMID); q != nil && q.left == 0 {
+			q.left = e.T
+		}
 	case e.Errno != 0:
 	case strings.HasPrefix(e.Verb, "ibv_reg_mr"):
 		w.mrs = append(w.mrs, &region{trace: t, device: e.Device, pd: e.PD, at: e.At, bytes: e.Bytes, lkey: e.LKey,
