@@ -16,6 +16,7 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/libibverbs"
 	"github.com/goverbs/goverbs/rdma/internal/gid"
+	"github.com/goverbs/goverbs/runtime"
 )
 
 // query keeps the device open during a query.
@@ -115,10 +116,14 @@ func (d *Device) HWCounters(port uint8) (all map[string]uint64, err error) {
 		return nil, err
 	}
 	type counter interface {
-		HWCounters(device string) map[string]uint64
+		HWCounters(context *ibv.Context) map[string]uint64
 	}
-	if own, ok := d.info.Backend.(counter); ok {
-		if all = own.HWCounters(d.info.Name); all == nil { // it was unplugged
+	if own, ok := runtime.BackendOf(uintptr(unsafe.Pointer(d.c))).(counter); ok {
+		if err = d.use(verb); err != nil {
+			return nil, err
+		}
+		defer d.done()
+		if all = own.HWCounters(d.c); all == nil { // it was unplugged
 			err = invalid(verb, d.name, "the device is gone")
 		}
 		return all, err

@@ -18,6 +18,18 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft"
 )
 
+// TestSoftCounters: the device of an ID has the counters that its fabric knows.
+func TestSoftCounters(t *testing.T) {
+	s := newStageOn(t, rdmacm.PS_TCP, soft.Options{})
+	s.listen(1)
+	d, err := s.resolved().Device()
+	require.NoError(t, err)
+	all, err := d.HWCounters(1)
+	require.NoError(t, err)
+	assert.Contains(t, all, "rdma_sends")
+	assert.Equal(t, s.f.HWCounters(d.Name()), all)
+}
+
 // TestSoftCreateQPEx: the queue pair is what its attributes say, and works as one of CreateQP.
 func TestSoftCreateQPEx(t *testing.T) {
 	s := newStageOn(t, rdmacm.PS_TCP, soft.Options{})

@@ -282,10 +282,10 @@ func (r *Recorder) counters(context *ibv.Context) {
 
 func countersOf(device string, context *ibv.Context) map[string]uint64 {
 	type counter interface {
-		HWCounters(device string) map[string]uint64
+		HWCounters(context *ibv.Context) map[string]uint64
 	}
 	if own, ok := runtime.BackendOf(uintptr(unsafe.Pointer(context))).(counter); ok {
-		return own.HWCounters(device)
+		return own.HWCounters(context)
 	}
 	all := map[string]uint64{}
 	files, _ := filepath.Glob(filepath.Join("/sys/class/infiniband", device, "ports/*/hw_counters/*"))

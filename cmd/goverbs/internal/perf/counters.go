@@ -12,6 +12,7 @@ import (
 	"strconv"
 
 	"github.com/goverbs/goverbs/cmd/goverbs/internal/sysfs"
+	"github.com/goverbs/goverbs/runtime"
 )
 
 // counters are all that the driver and the kernel count at the port: hw_counters and counters, by name. A driver may
@@ -21,7 +22,7 @@ func (r *rig) counters() map[string]uint64 {
 	if err != nil {
 		all = map[string]uint64{}
 	}
-	if r.device.Info().Backend != nil {
+	if r.device.Info().Backend != runtime.Native {
 		return all
 	}
 	portCounters(os.DirFS("/"), r.device.Name(), int(r.port), all)

@@ -184,6 +184,13 @@ func TestCounters(t *testing.T) {
 	require.NoError(t, asked.WriteText(&text))
 	assert.Regexp(t, `(?m)^  rdma_sends +\+100$`, text.String())
 
+	server, client = endsOf(t, Options{Verb: "send", Iterations: 100, Manager: true}, "64")
+	server.Device, client.Device = twoAddresses()
+	client.Peer = strings.TrimPrefix(server.Device, "soft@")
+	served, asked = measured(t, server, client)
+	assert.GreaterOrEqual(t, asked.Counters["rdma_sends"], int64(100), "the exchange has the others")
+	assert.GreaterOrEqual(t, served.Counters["rdma_recvs"], int64(100))
+
 	files := fstest.MapFS{}
 	for name, value := range map[string]string{"port_xmit_data": "700\n", "sent_pkts": "5", "port_rcv_data": "N/A"} {
 		files["sys/class/infiniband/mlx5_0/ports/2/counters/"+name] = &fstest.MapFile{Data: []byte(value)}

@@ -57,12 +57,18 @@ type judge struct {
 	ids map[idKey]*question
 	// lacking says of a trace that the kernel has no RDMA. That is nothing wrong if the program opens another device.
 	lacking map[*Trace]*Finding
+	counted map[counterKey]string // the evidence of what was counted last
+}
+
+type counterKey struct {
+	trace  *Trace
+	device string
 }
 
 // Explain says what went wrong in traces, of one program or of those at both ends.
 func Explain(traces ...*Trace) Findings {
-	j := &judge{world: &world{ahs: map[ahKey]string{}, gids: map[string][]string{}, counters: map[string][]Counter{}},
-		all: Findings{}, ids: map[idKey]*question{}, lacking: map[*Trace]*Finding{}}
+	j := &judge{world: &world{ahs: map[ahKey]string{}, gids: map[string][]string{}}, all: Findings{},
+		ids: map[idKey]*question{}, lacking: map[*Trace]*Finding{}, counted: map[counterKey]string{}}
 	type item struct {
 		*Trace
 		*Event
@@ -113,6 +119,8 @@ func (j *judge) event(t *Trace, e *Event, learn bool) {
 	case e.Verb == "ibv_open_device" && e.Errno == 0:
 		j.all = slices.DeleteFunc(j.all, func(f *Finding) bool { return f == j.lacking[t] })
 		j.lacking[t] = &Finding{} // nor is it wrong later
+	case e.Verb == "counters":
+		j.counts(t, e)
 	case e.Event != "":
 		j.happened(t, e)
 	case e.Errno != 0:
@@ -163,7 +171,7 @@ func (j *judge) completion(t *Trace, e *Event, wc *Completion) {
 		return
 	}
 	q.failed = j.add(e, q, what, c)
-	q.failed.Counts = j.evidence(q)
+	q.failed.Counts = j.counted[counterKey{t, q.Device}]
 	q.State = "ERR"
 }
 
@@ -174,10 +182,22 @@ func (j *judge) ended(q *queuePair) {
 	}
 }
 
-// evidence are the counters of the device that tell of trouble.
-func (j *judge) evidence(q *queuePair) string {
+// counts learns what a device has counted. That comes behind a completion that failed, but once a second at most.
+func (j *judge) counts(t *Trace, e *Event) {
+	of, text := counterKey{t, e.Device}, evidence(e.Counted)
+	j.counted[of] = text
+	for _, q := range j.qps {
+		if own := q.failed != nil && q.failed.qp == &q.num; own && q.failed.Counts == "" && of == (counterKey{q.trace,
+			q.Device}) {
+			q.failed.Counts = text
+		}
+	}
+}
+
+// evidence are counters of a device that tell of trouble.
+func evidence(counted []Counter) string {
 	var all []string
-	for _, c := range j.counters[q.Device] {
+	for _, c := range counted {
 		for _, word := range []string{"err", "drop", "retr", "nak", "timeout", "rnr", "seq", "discard", "lost"} {
 			if strings.Contains(strings.ToLower(c.Name), word) {
 				all = append(all, fmt.Sprintf("%s %d", c.Name, c.Value))

@@ -114,6 +114,23 @@ func TestExplain(t *testing.T) {
 	assert.GreaterOrEqual(t, right*100, len(faults)*90)
 }
 
+// TestEvidence: a finding has what the device of its own program counted, which the trace says behind the completion.
+func TestEvidence(t *testing.T) {
+	if guest() != "" {
+		t.Skip("of the software device")
+	}
+	found := Explain(traced(t, "a remote key that nobody has"))
+	require.NotEmpty(t, found)
+	assert.Equal(t, "req_remote_access_errors 1", found[0].Counts)
+	found = Explain(traced(t, "a link that is down"), traced(t, "a remote key that nobody has"))
+	counts := map[string]string{}
+	for _, f := range found {
+		counts[f.Cause] += f.Counts
+	}
+	assert.NotContains(t, counts["path-lost"], "access")
+	assert.Contains(t, counts["path-lost"], "retry_exceeded_err 1")
+}
+
 // TestForms: what stands in a trace comes out in each form.
 func TestForms(t *testing.T) {
 	trace := traced(t, "no receive")

@@ -13,8 +13,6 @@ type world struct {
 	qps  []*queuePair
 	ahs  map[ahKey]string // where they lead
 	gids map[string][]string
-	// what was counted last, by device
-	counters map[string][]Counter
 }
 
 type ahKey struct {
@@ -155,8 +153,6 @@ func (w *world) take(t *Trace, e *Event) {
 		}
 	case e.Verb == "ibv_create_ah":
 		w.ahs[ahKey{t, e.AH}] = e.DGID
-	case e.Verb == "counters":
-		w.counters[e.Device] = e.Counted
 	case e.Verb == "ibv_modify_qp" && e.QP != nil, e.Verb == "rdma_connect" && e.QP != nil,
 		e.Verb == "rdma_accept" && e.QP != nil:
 		if q := w.find(t, *e.QP); q != nil {

@@ -325,6 +325,25 @@ func (f *Fabric) HWCounters(name string) map[string]uint64 {
 	if d == nil {
 		return nil
 	}
+	return d.counters()
+}
+
+// HWCounters are what the device of a context counted, or nil if there is none of the context. rdma asks it, which
+// knows the context of a device that another library has opened, and not its fabric.
+func (h *host) HWCounters(c *ibv.Context) map[string]uint64 {
+	of := locked[context](addressOf(c))
+	if of == nil {
+		return nil
+	}
+	defer of.fabric().unlock()
+	if of.device.gone {
+		return nil
+	}
+	return of.device.counters()
+}
+
+// counters are what the device counted, by name.
+func (d *device) counters() map[string]uint64 {
 	all := map[string]uint64{}
 	d.counts.Named(all)
 	for _, l := range d.links {
