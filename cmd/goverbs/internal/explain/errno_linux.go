@@ -5,6 +5,7 @@ package explain
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -37,9 +38,13 @@ func errnos(words []string) (all All) {
 		}
 		all = append(all, of(name, r.Errno, r.Reason, r.Source))
 	}
-	if all == nil && verb != "" && number != 0 {
+	switch {
+	case all != nil || number == 0:
+	case verb != "":
 		all = append(all, of(verb, number, "not known of this verb: the error of package rdma says more where it can, "+
 			"as it checks what the verb was given", ""))
+	default:
+		all = append(all, of("any call", number, "", ""))
 	}
 	return all
 }
@@ -52,10 +57,10 @@ func of(verb string, number runtime.Errno, reason, source string) *Explanation {
 	return e
 }
 
-// numbered is the errno with a name, or 0.
-func numbered(name string) runtime.Errno {
+// numbered is the errno with a name, or the number, or 0.
+func numbered(word string) runtime.Errno {
 	for n := runtime.Errno(1); n < 200; n++ {
-		if unix.ErrnoName(n) == name {
+		if name := unix.ErrnoName(n); name != "" && (name == word || strconv.Itoa(int(n)) == word) {
 			return n
 		}
 	}

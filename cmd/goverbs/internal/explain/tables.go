@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/generated/rdmacm"
 )
 
 // enum is a generated enumeration.
@@ -67,6 +68,38 @@ func event(words []string) *Explanation {
 	e.fact("waits", rule.Waits)
 	e.validity(rule.Validity)
 	return e
+}
+
+// connection is an event of the connection manager.
+func connection(words []string) *Explanation {
+	if len(words) != 1 || isNumber(words[0]) {
+		return nil
+	}
+	v, ok := parse[rdmacm.CMEventType](words[0], "RDMA_CM_EVENT_")
+	rule := rdmacm.EventMeaning(v)
+	if !ok || rule.Answer == rdmacm.AnswerUnspecified {
+		return nil
+	}
+	e := &Explanation{Kind: fmt.Sprintf("event %d of the connection manager", uint32(v)), Name: v.String()}
+	e.fact("programs get it", rule.Answer.String())
+	if rule.Answer == rdmacm.AnswerYes {
+		e.fact("at the side", rule.Side.String())
+		e.fact("comes in state", states(rule.Before))
+		e.fact("afterwards", states(rule.After))
+		e.fact("param has", rule.Param.String())
+		e.fact("status is", rule.Status)
+		e.fact("what to do", rule.Next)
+	}
+	e.validity(ibv.Validity(rule.Validity))
+	return e
+}
+
+func states(all []rdmacm.IDState) string {
+	var names []string
+	for _, s := range all {
+		names = append(names, s.String())
+	}
+	return strings.Join(names, ", ")
 }
 
 // transition is TYPE FROM TO, in this order; without a type it is that of RC.

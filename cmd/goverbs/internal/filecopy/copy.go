@@ -5,6 +5,7 @@
 package filecopy
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
@@ -14,6 +15,7 @@ import (
 	"io"
 	"net"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 	"unsafe"
@@ -66,6 +68,30 @@ func parseOffer(b []byte) (o offer, err error) {
 	o.sum = [sha256.Size]byte(b[len(magic)+8 : size])
 	return o, nil
 }
+
+// refusal begins what a receiver says in place of a descriptor, which begins with an address: none has these bytes.
+const refusal = "gvno0001"
+
+// refuse makes private data of the reason why a file is refused.
+func refuse(why string) []byte {
+	return []byte(refusal + why[:min(len(why), longestAnswer-len(refusal))])
+}
+
+// longestAnswer is how much private data an answer has, over InfiniBand and RoCE.
+const longestAnswer = 196
+
+// refused is the reason in private data, which another host chose, or nil.
+func refused(private []byte) error {
+	text, is := bytes.CutPrefix(private, []byte(refusal))
+	if !is {
+		return nil
+	}
+	text, _, _ = bytes.Cut(text, []byte{0})
+	return fmt.Errorf("the receiver refuses the file: %s", strings.Trim(strconv.Quote(string(text)), `"`))
+}
+
+// connectTime is how long somebody may take to answer. The connection manager of Linux asks for longer than a minute.
+const connectTime = 15 * time.Second
 
 // What the receiver says of the whole file, as immediate data.
 const (
@@ -158,17 +184,15 @@ func Send(ctx context.Context, name, address string, progress func(done, of uint
 		open.add(from)
 	}
 	begin := time.Now()
-	request, err := peer.NewConnRequest(ctx, address, config)
+	conn, err := connect(ctx, peer, address, o)
+	if conn != nil {
+		open.add(conn)
+	}
+	if err == nil {
+		err = refused(conn.PrivateData())
+	}
 	if err != nil {
 		return nil, err
-	}
-	conn, err := request.Connect(o.marshal())
-	if err != nil {
-		return nil, err
-	}
-	open.add(conn)
-	if err := conn.WaitEstablished(ctx); err != nil {
-		return nil, fmt.Errorf("%s: %w; goverbs cp --listen has to wait there", address, err)
 	}
 	async, err := conn.NewAsync(depth + 1)
 	if err != nil {
@@ -179,6 +203,30 @@ func Send(ctx context.Context, name, address string, progress func(done, of uint
 	}
 	return &Result{File: name, Bytes: o.size, SHA256: hex.EncodeToString(o.sum[:]),
 		Seconds: time.Since(begin).Seconds()}, nil
+}
+
+// connect offers the file. The connection is returned with an error, too, if there is one.
+func connect(ctx context.Context, peer *rpma.Peer, address string, o offer) (*rpma.Conn, error) {
+	soon, cancel := context.WithTimeout(ctx, connectTime)
+	defer cancel()
+	request, err := peer.NewConnRequest(soon, address, config)
+	var conn *rpma.Conn
+	if err == nil {
+		conn, err = request.Connect(o.marshal())
+	}
+	if err == nil {
+		err = conn.WaitEstablished(soon)
+	}
+	host, _, _ := net.SplitHostPort(address)
+	switch event := new(rpma.EventError); {
+	case err == nil || ctx.Err() != nil:
+	case soon.Err() != nil:
+		err = fmt.Errorf("%s does not answer: start goverbs cp --listen there, on an adapter or with -d soft@%s, and "+
+			"let UDP port 4791 through firewalls", address, host)
+	case errors.As(err, &event) && event.Event == rpma.Rejected:
+		err = fmt.Errorf("%s: %w: start goverbs cp --listen there", address, err)
+	}
+	return conn, err
 }
 
 // send writes all of the file to where the receiver's private data says, and waits for its answer.

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -132,4 +133,14 @@ func TestSenderGone(t *testing.T) {
 	left, err := os.ReadDir(dir)
 	require.NoError(t, err)
 	assert.Empty(t, left)
+}
+
+// TestRefusal: what a receiver says is printed, and not believed to be printable.
+func TestRefusal(t *testing.T) {
+	assert.NoError(t, refused(nil))
+	assert.NoError(t, refused(make([]byte, longestAnswer)))
+	padded := append(refuse("no room"), make([]byte, 100)...)
+	assert.EqualError(t, refused(padded), "the receiver refuses the file: no room")
+	assert.EqualError(t, refused([]byte(refusal+"\x1b[2J\xff")), `the receiver refuses the file: \x1b[2J\xff`)
+	assert.Len(t, refuse(strings.Repeat("x", 1000)), longestAnswer)
 }

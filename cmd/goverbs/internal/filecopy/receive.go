@@ -45,16 +45,17 @@ func Receive(ctx context.Context, address, name string, most uint64, ready func(
 	}
 	open.add(request) // which is refused by that, unless it is answered
 	o, err := parseOffer(request.PrivateData())
-	if err == nil && o.size > most {
-		err = fmt.Errorf("a file of %d bytes is offered, and %d are the most (--most)", o.size, most)
-	}
 	if err != nil {
 		return nil, err
 	}
 	begin := time.Now()
+	if o.size > most {
+		err := fmt.Errorf("a file of %d bytes is offered, and %d are the most (--most)", o.size, most)
+		return nil, errors.Join(err, decline(ctx, request, err.Error()))
+	}
 	into, err := place(name, int64(o.size))
-	if err != nil {
-		return nil, err
+	if err != nil { // which names files of this host
+		return nil, errors.Join(err, decline(ctx, request, fmt.Sprintf("it has no room for %d bytes", o.size)))
 	}
 	defer func() { err = errors.Join(err, into.discard()) }()
 	if err := into.receive(ctx, peer, request, o); err != nil {
@@ -62,6 +63,19 @@ func Receive(ctx context.Context, address, name string, most uint64, ready func(
 	}
 	return &Result{File: name, Bytes: o.size, SHA256: hex.EncodeToString(o.sum[:]),
 		Seconds: time.Since(begin).Seconds()}, nil
+}
+
+// decline tells the sender why its file is refused: in the answer to its request, for a rejection has no reason that it
+// would get.
+func decline(ctx context.Context, request *rpma.ConnRequest, why string) error {
+	conn, err := request.Connect(refuse(why))
+	if err != nil {
+		return err
+	}
+	soon, cancel := context.WithTimeout(ctx, quiet)
+	defer cancel()
+	_ = conn.WaitEstablished(soon) // the sender may have gone
+	return conn.Close()
 }
 
 // writable says why no file can be made in a directory.
