@@ -30,17 +30,25 @@ func (c doctorCommand) Run(o output) error {
 	if err != nil {
 		return err
 	}
+	if host.Chosen = c.Device; c.Device != "" && !host.Knows(c.Device) {
+		return fmt.Errorf("no device here is called %q: goverbs devices lists those that are, and soft@ADDRESS is one "+
+			"in software at an address of this host; without -d, goverbs doctor says what keeps others away", c.Device)
+	}
 	report := doctor.Examine(host)
+	var apart error
 	if c.Peer != nil {
-		err := doctor.ExaminePair(ctx, doctor.Real, ping.Options{Device: c.Device, GIDIndex: c.GIDIndex, Peer: *c.Peer,
+		apart = doctor.ExaminePair(ctx, doctor.Real, ping.Options{Device: c.Device, GIDIndex: c.GIDIndex, Peer: *c.Peer,
 			Port: c.Port, CMPort: c.CMPort, Size: 64, Timeout: c.Timeout,
 			Leave: leave.Descriptors}, report)
-		if err != nil {
-			return err
+		if ctx.Err() != nil {
+			return apart
 		}
 	}
-	if err := o.print(report); err != nil {
+	if err := o.print(report); err != nil { // also without what is between both: it may say why
 		return err
+	}
+	if apart != nil {
+		return fmt.Errorf("nothing between this host and %s was tried: %w", *c.Peer, apart)
 	}
 	if n := report.Problems(); n > 0 {
 		return fmt.Errorf("problems: %d", n)

@@ -119,14 +119,52 @@ func (c echoCommand) Run(o output) error {
 	}
 	ctx, stop := o.untilInterrupted()
 	defer stop()
-	return leave.Until(ctx, func(ctx context.Context) error {
-		if c.Listen == "" {
-			return echo.Talk(ctx, echo.Address(c.Peer), o.in, o.w)
-		}
-		return echo.Serve(ctx, echo.Address(c.Listen), func(at string) {
-			fmt.Fprintf(o.problems, "goverbs: echo at %s\n", at)
+	if c.Listen != "" {
+		return o.serving(ctx, "echo", func(ctx context.Context, at func(string)) error {
+			return leave.Until(ctx, func(ctx context.Context) error {
+				return echo.Serve(ctx, echo.Address(c.Listen), at)
+			})
 		})
+	}
+	return leave.Until(ctx, func(ctx context.Context) error {
+		if !o.json {
+			_, err := echo.Talk(ctx, echo.Address(c.Peer), o.in, o.w)
+			return err
+		}
+		result, err := echo.Talk(ctx, echo.Address(c.Peer), o.in, io.Discard)
+		if err != nil {
+			return err
+		}
+		return o.print(result)
 	})
+}
+
+// serving runs a server that says where it listens. With --json that is the document, which a program may wait for.
+func (o output) serving(ctx context.Context, what string,
+	serve func(ctx context.Context, at func(address string)) error) error {
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	err := serve(ctx, func(address string) {
+		if !o.json {
+			fmt.Fprintf(o.problems, "goverbs: %s at %s\n", what, address)
+		} else if err := o.print(listening{address}); err != nil {
+			end(err)
+		}
+	})
+	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.Canceled) {
+		return cause
+	}
+	return err
+}
+
+// listening is what a server says once.
+type listening struct {
+	Address string `json:"address"`
+}
+
+func (l listening) WriteText(w io.Writer) error {
+	_, err := fmt.Fprintln(w, l.Address)
+	return err
 }
 
 // runCommand runs a program on the drop-in libraries.

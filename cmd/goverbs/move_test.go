@@ -80,8 +80,11 @@ func TestEcho(t *testing.T) {
 	go func() { served <- echo.Serve(ctx, "127.0.0.1:0", func(address string) { at <- address }) }()
 	var back bytes.Buffer
 	text := strings.Repeat("a line\n", 1000)
-	require.NoError(t, echo.Talk(t.Context(), <-at, strings.NewReader(text), &back))
+	result, err := echo.Talk(t.Context(), <-at, strings.NewReader(text), &back)
+	require.NoError(t, err)
 	assert.Equal(t, text, back.String())
+	assert.EqualValues(t, len(text), result.Sent)
+	assert.EqualValues(t, len(text), result.Returned)
 	stop()
 	assert.NoError(t, <-served)
 }

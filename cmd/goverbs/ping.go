@@ -3,9 +3,12 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 
@@ -98,5 +101,8 @@ func (c serveCommand) Run(o output) error {
 	if err := s.Listen(); err != nil {
 		return err
 	}
-	return s.Run(ctx)
+	return o.serving(ctx, "pings are answered", func(ctx context.Context, at func(string)) error {
+		at(net.JoinHostPort("", strconv.Itoa(c.Port)))
+		return s.Run(ctx)
+	})
 }

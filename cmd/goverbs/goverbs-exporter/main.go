@@ -6,6 +6,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -28,7 +29,7 @@ const (
 )
 
 type commands struct {
-	JSON     bool               `help:"With --once: print one JSON document." name:"json"`
+	JSON     bool               `help:"Print one JSON document: the metrics, or where they are served." name:"json"`
 	Exporter exporting.Exporter `cmd:"" help:"Serve metrics for Prometheus, or print them once."`
 }
 
@@ -73,7 +74,27 @@ func (c *commands) export(ctx context.Context, host *resources.Host, stdout, std
 	case c.Exporter.Once:
 		return exporter.Write(stdout, registry)
 	}
-	return exporter.Serve(ctx, c.Exporter.Listen, registry, func(at net.Addr) {
-		fmt.Fprintf(stderr, "goverbs: metrics at http://%v/metrics\n", at)
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	err := exporter.Serve(ctx, c.Exporter.Listen, registry, func(at net.Addr) {
+		if !c.JSON {
+			fmt.Fprintf(stderr, "goverbs: metrics at http://%v/metrics\n", at)
+		} else if err := page.Print(stdout, place{fmt.Sprintf("http://%v/metrics", at)}, true); err != nil {
+			end(err)
+		}
 	})
+	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.Canceled) {
+		return cause
+	}
+	return err
+}
+
+// place is where the metrics are, once the server listens.
+type place struct {
+	Address string `json:"address"`
+}
+
+func (p place) WriteText(w io.Writer) error {
+	_, err := fmt.Fprintln(w, p.Address)
+	return err
 }

@@ -8,6 +8,7 @@ package doctor
 import (
 	"io/fs"
 	"net/netip"
+	"slices"
 	"strconv"
 	"time"
 
@@ -28,6 +29,8 @@ type Host struct {
 	Env  func(name string) string
 	// Software says if a name is one of a software device.
 	Software func(name string) bool
+	// Chosen is the device that somebody wants to use, or empty: with one in software, none of the kernel is needed.
+	Chosen string
 
 	devices []*sysfs.Device
 	listed  bool
@@ -88,6 +91,11 @@ func (h *Host) all() []*sysfs.Device {
 		h.listed, h.devices = true, sysfs.Devices(h.FS)
 	}
 	return h.devices
+}
+
+// Knows says if there is a device of a name, of the kernel or in software.
+func (h *Host) Knows(name string) bool {
+	return h.Software(name) || slices.ContainsFunc(h.all(), func(d *sysfs.Device) bool { return d.Name == name })
 }
 
 // ports calls do for each port of each device.

@@ -3,6 +3,7 @@
 package doctor
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -25,7 +26,7 @@ var adapters = []adapter{
 }
 
 func (h *Host) checkDevices() (all []Finding) {
-	if len(h.all()) > 0 || h.Software(h.Env("GOVERBS_DEVICE")) {
+	if len(h.all()) > 0 || h.Software(cmp.Or(h.Chosen, h.Env("GOVERBS_DEVICE"))) {
 		return nil
 	}
 	for _, slot := range h.list(vendorsDir) {
@@ -189,8 +190,7 @@ func (h *Host) checkEnvironment() []Finding {
 	if len(h.all()) == 0 && !strings.HasPrefix(name, "soft") {
 		return nil // checkDevices says why
 	}
-	if name == "" || h.Software(name) ||
-		slices.ContainsFunc(h.all(), func(d *sysfs.Device) bool { return d.Name == name }) {
+	if name == "" || h.Knows(name) {
 		return nil
 	}
 	return []Finding{found("env.device", "the environment", fmt.Sprintf("%q", name))}

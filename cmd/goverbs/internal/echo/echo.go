@@ -6,9 +6,11 @@ package echo
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"sync"
+	"time"
 
 	"github.com/goverbs/goverbs/rdma/cm"
 )
@@ -49,25 +51,45 @@ func Serve(ctx context.Context, address string, ready func(address string)) erro
 	}
 }
 
+// Result is what was sent and came back.
+type Result struct {
+	Peer     string  `json:"peer"`
+	Sent     int64   `json:"sent"` // bytes
+	Returned int64   `json:"returned"`
+	Seconds  float64 `json:"seconds"`
+}
+
+// WriteText writes a line.
+func (r *Result) WriteText(w io.Writer) error {
+	_, err := fmt.Fprintf(w, "%s: %d bytes sent, %d returned in %.3f s\n", r.Peer, r.Sent, r.Returned, r.Seconds)
+	return err
+}
+
 // Talk sends what it reads to a server, and writes what comes back, until there is nothing more.
-func Talk(ctx context.Context, address string, from io.Reader, to io.Writer) error {
+func Talk(ctx context.Context, address string, from io.Reader, to io.Writer) (*Result, error) {
+	r, begin := &Result{Peer: address}, time.Now()
 	c, err := cm.Dial(ctx, address)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	end := context.AfterFunc(ctx, func() { c.Close() })
 	defer end()
 	sent := make(chan error, 1)
 	go func() {
-		_, err := io.Copy(c, from)
+		var err error
+		r.Sent, err = io.Copy(c, from)
 		sent <- errors.Join(err, c.CloseWrite())
 	}()
-	if _, err = io.Copy(to, c); err == nil {
+	if r.Returned, err = io.Copy(to, c); err == nil {
 		err = <-sent
 	}
 	if ended := ctx.Err(); ended != nil {
 		c.Close()
-		return ended
+		return nil, ended
 	}
-	return errors.Join(err, c.Close())
+	if err := errors.Join(err, c.Close()); err != nil {
+		return nil, err
+	}
+	r.Seconds = time.Since(begin).Seconds()
+	return r, nil
 }

@@ -23,7 +23,10 @@ func TestInterrupted(t *testing.T) {
 	ctx, interrupt := context.WithCancel(t.Context())
 	talked := make(chan error, 1)
 	address := <-at
-	go func() { talked <- Talk(ctx, address, words, back) }()
+	go func() {
+		_, err := Talk(ctx, address, words, back)
+		talked <- err
+	}()
 	_, err := io.WriteString(say, "hello\n")
 	require.NoError(t, err)
 	line, err := bufio.NewReader(heard).ReadString('\n')

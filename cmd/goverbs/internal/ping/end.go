@@ -51,7 +51,7 @@ func newEnd(o *Options, kind string, size int) (e *end, err error) {
 		}
 	}()
 	if size < 1 || size > largest {
-		return e, fmt.Errorf("a message has 1 to %d bytes, not %d", largest, size)
+		return e, fmt.Errorf("a message has 1 to %d bytes, not %d: see -s", largest, size)
 	}
 	create := d.NewRC
 	if kind == UD {
