@@ -24,7 +24,7 @@ type perfCommand struct {
 	Connection string `short:"c" default:"RC" help:"Type of the connection: RC, UC or UD."`
 	Size       string `short:"s" help:"Bytes of a message: 65536, 64k, 1M."`
 	All        bool   `short:"a" help:"All powers of two from 2 bytes to 8 MiB."`
-	Iterations int    `short:"n" name:"iters" help:"Messages of each queue pair; 5000, and 1000 of a latency."`
+	Iterations int    `short:"n" name:"iters" default:"-1" help:"Messages a queue pair; -1: 5000, of a latency 1000."`
 	Duration   int    `short:"D" help:"Seconds, in place of a number of messages."`
 	QPs        int    `short:"q" name:"qp" default:"1" help:"Queue pairs."`
 	MTU        int    `short:"m" name:"mtu" help:"Bytes: 256 to 4096."`
@@ -52,7 +52,7 @@ func (c perfCommand) Run(o output) error {
 		Moderate: c.Moderate, Events: c.Events, Timeout: c.Timeout, Manager: c.Manager,
 		TCP: c.TCP, HDR: c.HDR, Progress: onTerminal(o.problems), Leave: leave.Manager,
 	}
-	if options.Iterations == 0 {
+	if options.Iterations == -1 {
 		if options.Iterations = 5000; c.Lat {
 			options.Iterations = 1000
 		}

@@ -186,6 +186,10 @@ func wholeLines(data []byte, end bool) (advance int, line []byte, err error) {
 	return 0, nil, nil
 }
 
+// errNoTrace says what a trace is.
+var errNoTrace = errors.New("the first line is not that of a trace: run the program with GOVERBS_TRACE=FILE, or by " +
+	"goverbs trace record")
+
 // parse reads lines. The last one of a program that died may lack its end.
 func parse(from io.Reader) (*Trace, error) {
 	t := &Trace{}
@@ -197,6 +201,9 @@ func parse(from io.Reader) (*Trace, error) {
 	for ; lines.Scan(); n++ {
 		e := new(Event)
 		if err := json.Unmarshal(lines.Bytes(), e); err != nil {
+			if n == 1 {
+				return nil, errNoTrace
+			}
 			return nil, fmt.Errorf("line %d: %w", n, err)
 		}
 		if len(t.Events) == mostEvents {
@@ -222,8 +229,7 @@ func parse(from io.Reader) (*Trace, error) {
 		return nil, err
 	}
 	if t.Head.Trace != 1 {
-		return nil, fmt.Errorf("the first line is not that of a trace: run the program with GOVERBS_TRACE=FILE, or " +
-			"by goverbs trace record")
+		return nil, errNoTrace
 	}
 	return t, nil
 }

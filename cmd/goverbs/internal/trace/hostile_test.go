@@ -29,7 +29,8 @@ func (e endless) Read(b []byte) (int, error) {
 func TestHostileFiles(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                       "not that of a trace",
-		"\n":                     "line 1: unexpected end",
+		"\n":                     "not that of a trace",
+		"\x7fELF\n":              "not that of a trace",
 		"{}\n":                   "not that of a trace",
 		head + "[]\n":            "line 2: json",
 		head + `{"t":-1}` + "\n": "line 2: json",
