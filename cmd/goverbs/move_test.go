@@ -60,7 +60,8 @@ func TestCopyRefused(t *testing.T) {
 		received <- err
 	}()
 	_, err := filecopy.Send(t.Context(), from, <-at, func(done, of uint64) {})
-	assert.EqualError(t, err, "the receiver refuses the file: a file of 100 bytes is offered, and 99 are the most (--most)")
+	assert.EqualError(t, err, "the receiver refuses the file: a file of 100 bytes is offered, and 99 are the most "+
+		"(--most)")
 	assert.ErrorContains(t, <-received, "a file of 100 bytes is offered, and 99 are the most (--most)")
 	_, err = filecopy.Send(t.Context(), from, "127.0.0.1:1", func(done, of uint64) {})
 	assert.ErrorContains(t, err, "the connection is rejected: start goverbs cp --listen there")

@@ -79,6 +79,7 @@ func proxy(t *testing.T) string {
 // commands are those that pages tell users to install, with arguments to try.
 var commands = map[string][]string{
 	"cmd/goverbs":                  {"explain", "12"},
+	"cmd/goverbs/...":              {"layout", "ibv_sge"}, // of a helper that it brings
 	"cmd/goverbs/goverbs-facts":    {"layout", "ibv_sge"},
 	"cmd/goverbs/goverbs-exporter": {"exporter", "--once"},
 	"conformance/abi/cmd/abicheck": {"-dump", "-pkg", "efadv"},
@@ -103,18 +104,19 @@ func TestInstall(t *testing.T) {
 		install.Dir, install.Env = bin, env
 		out, err := install.CombinedOutput()
 		require.NoError(t, err, "%s: %s", command, out)
+		program := filepath.Join(bin, filepath.Base(strings.TrimSuffix(command, "/...")))
 		if !compile {
-			assert.Contains(t, string(out), filepath.Join(bin, filepath.Base(command)))
+			assert.Contains(t, string(out), program)
 			continue
 		}
-		out, err = exec.Command(filepath.Join(bin, filepath.Base(command)), try...).CombinedOutput()
+		out, err = exec.Command(program, try...).CombinedOutput()
 		assert.NoError(t, err, "%s: %s", command, out)
 		assert.NotEmpty(t, out, command)
 	}
 }
 
 // commandRE finds commands that a page tells users to install or run with a version.
-var commandRE = regexp.MustCompile(path + `/([\w/-]+)@`)
+var commandRE = regexp.MustCompile(path + `/([\w/-]+(?:/\.\.\.)?)@`)
 
 // TestPagesNameCommands: each command that a page names with a version is one that TestInstall installs.
 func TestPagesNameCommands(t *testing.T) {

@@ -103,8 +103,8 @@ func Of(words []string) (All, error) {
 	if all == nil {
 		const most = 100 // characters
 		return nil, fmt.Errorf("nothing here is called %.*q: ask for a completion status (12, RETRY_EXC_ERR), an "+
-			"event (PORT_ERR, ADDR_ERROR), an operation on a type of queue pair (RDMA_READ UC, also without one), a transition "+
-			"(RC INIT RTR), a type of queue pair (UD), or an errno of a verb (ibv_reg_mr ENOMEM)", most,
+			"event (PORT_ERR, ADDR_ERROR), an operation on a type of queue pair (RDMA_READ UC, also without one), a "+
+			"transition (RC INIT RTR), a type of queue pair (UD), or an errno of a verb (ibv_reg_mr ENOMEM)", most,
 			strings.Join(words, " "))
 	}
 	return all, nil

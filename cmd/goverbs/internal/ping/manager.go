@@ -106,8 +106,8 @@ func (m *managed) hear(ctx context.Context) (address uint64, key, size uint32, e
 // manager pings on a connection of the connection manager.
 func (r *Result) manager(ctx context.Context, o *Options) (err error) {
 	if o.Size < 1 || o.Size > largest/16 {
-		return at("make a queue pair", o.ownDevice.Name(), fmt.Errorf("a message has 1 to %d bytes, not %d: see -s", largest/16,
-			o.Size))
+		return at("make a queue pair", o.ownDevice.Name(), fmt.Errorf("a message has 1 to %d bytes, not %d: see -s",
+			largest/16, o.Size))
 	}
 	own, err := ownGID(o)
 	if err != nil {

@@ -99,8 +99,8 @@ func (r *Report) Failed() (n int) {
 func Run(ctx context.Context, o *Options) (*Report, error) {
 	d, err := open(o)
 	if err != nil {
-		return nil, &Failure{Step: "open the device", Where: cmp.Or(o.Device, "the first one"), What: err.Error(), Mend: []string{
-			"goverbs devices lists devices, and goverbs doctor says what they lack"}, err: err}
+		return nil, &Failure{Step: "open the device", Where: cmp.Or(o.Device, "the first one"), What: err.Error(),
+			Mend: []string{"goverbs devices lists devices, and goverbs doctor says what they lack"}, err: err}
 	}
 	defer d.Close()
 	o.ownDevice = d
