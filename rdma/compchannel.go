@@ -14,7 +14,7 @@ import (
 )
 
 // CompChannel is a completion channel: it reports that one of its completion queues has completions to poll. Goroutines
-// wait for it on Go's netpoller, so no thread blocks. The package makes its descriptor, which C opened, non-blocking.
+// wait for it on Go's netpoller, so no thread blocks, unless KeepThread lets it. The package makes its descriptor, which C opened, non-blocking.
 //
 // Man: ibv_create_comp_channel(3)
 type CompChannel struct {
@@ -72,6 +72,12 @@ func (ch *CompChannel) alone() bool { return ch.life.Children() == 1 }
 
 // Ptr returns the channel for use in attributes.
 func (ch *CompChannel) Ptr() ibv.Ptr[ibv.CompChannel] { return ptrWhileOpen(&ch.object, ch.c) }
+
+// KeepThread has the goroutine that waits for the channel's events, in Wait or in a queue's, keep its thread, which
+// sleeps in the system call. That one wakes at once; on Go's netpoller, other threads have to wake first. As many
+// goroutines of the process as GOMAXPROCS can do so at a time, and others wait on the netpoller; so do all of them on
+// other systems than Linux.
+func (ch *CompChannel) KeepThread(keep bool) { ch.ready.KeepThread(keep) }
 
 // taken acknowledges the event that get took, and returns its queue, or nil if that is closed. The caller holds ready's
 // turn.

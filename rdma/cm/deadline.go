@@ -55,24 +55,39 @@ func (d *deadline) passed() <-chan struct{} {
 // stop lets go of the timer.
 func (d *deadline) stop() { d.set(time.Time{}) }
 
-// LearnedBusyPoll is a [Config.BusyPoll] that each connection learns: a waiting Read polls for as long as the peer's
-// answers were seen to take, and a little more, before it sleeps. It does not poll where that is more than 2 ms, after
-// polls that found nothing (for some Reads, and for ever more the more often that happens), or with one processor. One
-// goroutine polls for all connections of a device, and an idle connection sleeps.
+// LearnedBusyPoll is a [Config.BusyPoll] that each connection learns: it has some Reads poll until the peer's answer
+// comes, and others sleep, and goes on with what is faster by an eighth. It tries again now and then, ever more seldom
+// where polling does not pay. A Read polls for some times as long as answers take, 5 ms at most, and sleeps then. It
+// does not poll where answers take longer, or with one processor. One goroutine polls for all connections of a device.
 const LearnedBusyPoll time.Duration = -1
 
 const (
-	mostLearned = 2 * time.Millisecond
-	mostMisses  = 10
+	mostLearned = 5 * time.Millisecond
+	waitsTried  = 8    // of each way, before they are compared
+	waitsPolled = 1024 // before it is seen again how long sleeping takes
+	mostMisses  = 10   // each of which doubles the waits that sleep before polling is tried again
 )
 
 // learned is what a connection has learned of its waits for the peer.
 type learned struct {
-	mean, spread time.Duration // as TCP keeps them of round trips
-	misses       int           // polls that found nothing, less those that did
-	rest         int           // waits that do not poll
-	began        time.Time     // of the wait
-	until        time.Time     // it polls, if it does
+	polled, slept answers
+	polling       bool // waits poll
+	n             int  // waits since that has changed
+	misses        int  // times in a row that polling was not faster
+	began         time.Time
+	until         time.Time // the wait polls, if it does
+}
+
+// answers are waits of a kind.
+type answers struct {
+	n    int // as far as waitsTried
+	mean time.Duration
+}
+
+func (a *answers) add(took, most time.Duration) {
+	took = min(took, most)
+	a.n = min(a.n+1, waitsTried)
+	a.mean += (took - a.mean) / time.Duration(a.n)
 }
 
 // begin begins a wait, unless it has begun.
@@ -81,12 +96,12 @@ func (l *learned) begin() {
 		return
 	}
 	l.began = time.Now()
-	if l.rest > 0 {
-		l.rest--
-		return
-	}
-	if budget := l.mean + 2*l.spread; l.mean > 0 && budget <= mostLearned && runtime.GOMAXPROCS(0) > 1 {
-		l.until = l.began.Add(budget)
+	if l.polling && runtime.GOMAXPROCS(0) > 1 {
+		most := l.slept.mean // of a poll that ends before a sleep would
+		if l.polled.n > 0 {
+			most = max(most, l.polled.mean)
+		}
+		l.until = l.began.Add(min(4*most, mostLearned))
 	}
 }
 
@@ -95,24 +110,40 @@ func (l *learned) end() {
 	if l.began.IsZero() {
 		return
 	}
-	now := time.Now()
-	took := min(now.Sub(l.began), 2*mostLearned) // a pause says nothing of answers
-	if l.mean == 0 {
-		l.mean, l.spread = took, took/2
-	} else {
-		l.spread += (max(took-l.mean, l.mean-took) - l.spread) / 4
-		l.mean += (took - l.mean) / 8
-	}
-	switch {
-	case l.until.IsZero():
-	case now.Before(l.until):
-		l.misses = max(l.misses-1, 0)
-	default:
-		if l.misses = min(l.misses+1, mostMisses); l.misses > 1 {
-			l.rest = 1 << l.misses
-		}
+	took := time.Since(l.began)
+	if l.until.IsZero() { // a pause says nothing of answers
+		l.slept.add(took, 2*mostLearned)
+	} else { // nor does one that came very late
+		l.polled.add(took, 2*l.slept.mean)
 	}
 	l.began, l.until = time.Time{}, time.Time{}
+	l.n++
+	if !l.polling {
+		if l.n >= waitsTried<<l.misses && l.slept.mean < mostLearned {
+			l.turn()
+		}
+		return
+	}
+	switch {
+	case l.n < waitsTried:
+	case l.polled.mean > l.slept.mean-l.slept.mean/8:
+		l.misses = min(l.misses+1, mostMisses)
+		l.turn()
+	case l.n == waitsTried:
+		l.misses = 0
+	case l.n >= waitsPolled:
+		l.turn()
+	}
+}
+
+// turn has the next waits sleep instead of poll, or the reverse, and learn anew how long those take.
+func (l *learned) turn() {
+	l.polling, l.n = !l.polling, 0
+	if l.polling {
+		l.polled = answers{}
+	} else {
+		l.slept = answers{}
+	}
 }
 
 // polls reports whether the wait still polls.

@@ -13,9 +13,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// waits has answers come after a time, and returns how many waits polled, how many of these until the answer, and how
-// long all of them polled.
-func (l *learned) waits(n int, after time.Duration) (polled, met int, spent time.Duration) {
+// waits has answers come after a time, and some more if the waiting goroutine sleeps. It returns how many waits polled,
+// how many of these until the answer, and how long all of them polled.
+func (l *learned) waits(n int, after, wake time.Duration) (polled, met int, spent time.Duration) {
 	for range n {
 		l.begin()
 		for began := time.Now(); time.Since(began) < after; {
@@ -24,7 +24,7 @@ func (l *learned) waits(n int, after time.Duration) (polled, met int, spent time
 				time.Sleep(min(time.Microsecond, after))
 				continue
 			}
-			time.Sleep(after - time.Since(began))
+			time.Sleep(after + wake - time.Since(began))
 		}
 		if !l.until.IsZero() {
 			if polled++; l.polls() {
@@ -36,44 +36,48 @@ func (l *learned) waits(n int, after time.Duration) (polled, met int, spent time
 	return polled, met, spent
 }
 
-// TestLearned: a connection polls as long as answers take, not for what takes longer, and tries again after a change.
+// TestLearned: a connection polls as long as that is faster than sleeping, not for what takes long, and tries again
+// after a change.
 func TestLearned(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2))
+	const wake = 30 * time.Microsecond
 	synctest.Test(t, func(t *testing.T) {
 		var l learned
-		polled, met, _ := l.waits(100, 100*time.Microsecond)
-		assert.Equal(t, 99, polled, "all but the first")
-		assert.Equal(t, 99, met)
-		polled, met, spent := l.waits(1, time.Minute) // an idle connection sleeps
+		polled, met, _ := l.waits(1000, 100*time.Microsecond, wake)
+		assert.Equal(t, 1000-waitsTried, polled)
+		assert.Equal(t, polled, met)
+		polled, met, spent := l.waits(1, time.Minute, wake) // an idle connection sleeps
 		assert.Equal(t, 1, polled)
 		assert.Zero(t, met)
 		assert.Less(t, spent, time.Millisecond)
-		polled, _, _ = l.waits(100, 100*time.Microsecond)
-		assert.Greater(t, polled, 50, "it learns again")
-		l.waits(100, 5*time.Millisecond)
-		polled, _, _ = l.waits(1000, 5*time.Millisecond)
-		assert.Zero(t, polled, "longer than the most")
-		l.waits(100, 20*time.Microsecond)
-		polled, met, _ = l.waits(100, 20*time.Microsecond)
+		polled, met, _ = l.waits(1000, 100*time.Microsecond, wake)
+		assert.Greater(t, polled, 950, "it goes on")
 		assert.Equal(t, polled, met)
-		assert.Equal(t, 100, polled)
+		l.waits(100, 2*mostLearned, wake)
+		polled, _, _ = l.waits(1000, 2*mostLearned, wake)
+		assert.Zero(t, polled, "longer than the most")
+		l.waits(100, 20*time.Microsecond, wake)
+		polled, met, _ = l.waits(1000, 20*time.Microsecond, wake)
+		assert.Equal(t, polled, met)
+		assert.Greater(t, polled, 950)
+		for range 100 { // now and then one comes late
+			l.waits(19, 20*time.Microsecond, wake)
+			l.waits(1, time.Millisecond, wake)
+		}
+		polled, _, _ = l.waits(1000, 20*time.Microsecond, wake)
+		assert.Greater(t, polled, 950)
 	})
 }
 
-// TestLearnedGivesUp: what polling does not find in time is slept for, and the more often that happens, the longer.
+// TestLearnedGivesUp: where an answer takes as long as it does, polling is tried ever more seldom.
 func TestLearnedGivesUp(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2))
 	synctest.Test(t, func(t *testing.T) {
 		var l learned
-		polled := 0
-		for range 10_000 {
-			l.waits(1, 100*time.Microsecond)
-			l.mean, l.spread = 10*time.Microsecond, 0 // it has learned too little
-			if l.rest == 0 {
-				polled++
-			}
-		}
-		assert.Less(t, polled, 30)
+		polled, _, _ := l.waits(10_000, 100*time.Microsecond, 5*time.Microsecond)
+		assert.Less(t, polled, 100)
+		polled, _, _ = l.waits(20_000, 100*time.Microsecond, 100*time.Microsecond)
+		assert.Greater(t, polled, 5_000, "it pays at last")
 	})
 }
 
@@ -82,7 +86,7 @@ func TestLearnedNeedsTwo(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	synctest.Test(t, func(t *testing.T) {
 		var l learned
-		polled, _, _ := l.waits(100, 100*time.Microsecond)
+		polled, _, _ := l.waits(100, 100*time.Microsecond, 100*time.Microsecond)
 		assert.Zero(t, polled)
 	})
 }

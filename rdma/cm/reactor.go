@@ -46,7 +46,13 @@ type waiting struct {
 	cancel context.CancelFunc
 }
 
-func newReactor(d *rdma.Device, entries int, busy time.Duration) (*reactor, error) {
+// waitsBy is how a reactor waits.
+type waitsBy struct {
+	busyPoll   time.Duration
+	keepThread bool
+}
+
+func newReactor(d *rdma.Device, entries int, by waitsBy) (*reactor, error) {
 	r := &reactor{
 		wcs: make([]ibv.WC, 32), turn: make(chan struct{}, 1), released: make(chan struct{}, 1),
 		hurry: make(chan struct{}, 1), conns: map[uint32]*Conn{},
@@ -56,11 +62,12 @@ func newReactor(d *rdma.Device, entries int, busy time.Duration) (*reactor, erro
 	if r.channel, err = d.CreateCompChannel(); err != nil {
 		return nil, err
 	}
+	r.channel.KeepThread(by.keepThread)
 	if r.cq, err = d.CreateCQ(entries, r.channel, 0); err != nil {
 		_ = r.channel.Close()
 		return nil, err
 	}
-	r.cq.SetBusyPoll(busy)
+	r.cq.SetBusyPoll(by.busyPoll)
 	return r, nil
 }
 

@@ -140,8 +140,8 @@ func TestReactorEndsStreams(t *testing.T) {
 		_, err := c.Read(make([]byte, 1))
 		assert.ErrorIs(t, err, io.ErrClosedPipe)
 	}
-	other, err := clients[0].shared.reactor(r.cq.Device(), 126, 0)
+	other, err := clients[0].shared.reactor(r.cq.Device(), 126, waitsBy{})
 	require.NoError(t, err)
 	assert.NotSame(t, r, other)
-	require.NoError(t, clients[0].shared.leave(other, 126, 0))
+	require.NoError(t, clients[0].shared.leave(other, 126, waitsBy{}))
 }

@@ -63,7 +63,7 @@ func TestSoftStreamWeight(t *testing.T) {
 	assert.LessOrEqual(t, heap+stacks, 64<<10)
 	assert.LessOrEqual(t, resident, 96<<10+protocol.MinBuffer*3/2)
 	shared := &all[0].(*Conn).shared.all
-	reactors := len((*shared)[0])
+	reactors := len((*shared)[waitsBy{}])
 	need := (ends + 2) * protocol.Entries(new(protocol.Stream))
 	assert.GreaterOrEqual(t, reactors, (need+mostEntries-1)/mostEntries, "no queue overflows")
 	assert.LessOrEqual(t, after.goroutines-before.goroutines, reactors+runtime.GOMAXPROCS(0))
@@ -77,7 +77,7 @@ func TestSoftStreamWeight(t *testing.T) {
 		})
 	}
 	closing.Wait()
-	assert.Len(t, (*shared)[0], 1, "the others are gone with their streams")
+	assert.Len(t, (*shared)[waitsBy{}], 1, "the others are gone with their streams")
 }
 
 // weight is what a process has in use.

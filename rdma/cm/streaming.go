@@ -6,7 +6,6 @@ import (
 	"errors"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/goverbs/goverbs/rdma"
 	"github.com/goverbs/goverbs/rdma/cm/internal/protocol"
@@ -27,18 +26,18 @@ const (
 type streaming struct {
 	pool protocol.Pool
 
-	mu    sync.Mutex                   // guards what follows
-	all   map[time.Duration][]*reactor // by BusyPoll
-	cache *registration.Cache          // of memory that programs lend, or nil
-	relay []*rdma.Buffer               // of ReadFrom, for the next
+	mu    sync.Mutex // guards what follows
+	all   map[waitsBy][]*reactor
+	cache *registration.Cache // of memory that programs lend, or nil
+	relay []*rdma.Buffer      // of ReadFrom, for the next
 }
 
 // reactor returns a reactor with room for a number of completions. Give it back with leave.
-func (s *streaming) reactor(d *rdma.Device, entries int, busy time.Duration) (*reactor, error) {
+func (s *streaming) reactor(d *rdma.Device, entries int, by waitsBy) (*reactor, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	size := firstEntries
-	for _, r := range s.all[busy] {
+	for _, r := range s.all[by] {
 		if r.failure() == nil && r.grow(r.taken+entries) {
 			r.taken += entries
 			return r, nil
@@ -50,13 +49,13 @@ func (s *streaming) reactor(d *rdma.Device, entries int, busy time.Duration) (*r
 	}
 	var r *reactor
 	var err error
-	if made.Shared(func() { r, err = newReactor(d, max(size, entries), busy) }); err != nil {
+	if made.Shared(func() { r, err = newReactor(d, max(size, entries), by) }); err != nil {
 		return nil, err
 	}
 	if s.all == nil {
-		s.all = map[time.Duration][]*reactor{}
+		s.all = map[waitsBy][]*reactor{}
 	}
-	s.all[busy] = append(s.all[busy], r)
+	s.all[by] = append(s.all[by], r)
 	r.taken = entries
 	return r, nil
 }
@@ -71,17 +70,17 @@ func (r *reactor) grow(entries int) bool {
 }
 
 // leave gives room back. A reactor without streams is kept if it is the only one.
-func (s *streaming) leave(r *reactor, entries int, busy time.Duration) error {
+func (s *streaming) leave(r *reactor, entries int, by waitsBy) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	all := s.all[busy]
+	all := s.all[by]
 	if r.taken -= entries; r.taken > 0 || len(all) == 1 && r.failure() == nil {
 		return nil
 	}
 	if err := r.close(); err != nil {
 		return err
 	}
-	s.all[busy] = slices.DeleteFunc(all, func(other *reactor) bool { return other == r })
+	s.all[by] = slices.DeleteFunc(all, func(other *reactor) bool { return other == r })
 	return nil
 }
 
@@ -136,8 +135,8 @@ func (s *streaming) close() error {
 	return errors.Join(all...)
 }
 
-// fixedBusyPoll is what the queue of the connection's completions polls by itself.
-func (c *Conn) fixedBusyPoll() time.Duration { return max(c.config.BusyPoll, 0) }
+// waitsBy is how the queue of the connection's completions is waited for. What a connection learns, it polls itself.
+func (c *Conn) waitsBy() waitsBy { return waitsBy{max(c.config.BusyPoll, 0), c.config.KeepThread} }
 
 // shareStream gives a stream what it shares with others. c has a device.
 func (c *Conn) shareStream() error {
@@ -145,7 +144,7 @@ func (c *Conn) shareStream() error {
 	if err != nil {
 		return err
 	}
-	if c.reactor, err = s.streams.reactor(s.device, protocol.Entries(c.protocol), c.fixedBusyPoll()); err != nil {
+	if c.reactor, err = s.streams.reactor(s.device, protocol.Entries(c.protocol), c.waitsBy()); err != nil {
 		return err
 	}
 	c.shared = &s.streams
@@ -159,5 +158,5 @@ func (c *Conn) unshareStream() error {
 		return nil
 	}
 	c.reactor.remove(c.key)
-	return c.shared.leave(c.reactor, protocol.Entries(c.protocol), c.fixedBusyPoll())
+	return c.shared.leave(c.reactor, protocol.Entries(c.protocol), c.waitsBy())
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
 // Package readiness waits for C's descriptors on Go's netpoller, and for the signals that replace them on a software
-// device. No thread blocks.
+// device. No thread blocks, unless a program lets it.
 package readiness
 
 import (
@@ -24,6 +24,8 @@ type FD struct {
 	fd   int // of C
 	name string
 	own  atomic.Pointer[duplicated] // nil before the first wait
+	keep atomic.Bool                // waits may keep their threads
+	kept atomic.Pointer[kept]       // nil before the first such wait
 	try  func() bool                // of the waiting goroutine
 	read func(fd uintptr) bool
 
@@ -93,6 +95,11 @@ func (r *FD) duplicate() (*duplicated, error) {
 func (r *FD) Wait(ctx context.Context, try, stop func() bool) (bool, error) {
 	if r.signal != nil {
 		return r.waitForSignal(ctx, try, stop)
+	}
+	if r.keep.Load() {
+		if done, got, err := r.waitWithThread(ctx, try, stop); done {
+			return got, err
+		}
 	}
 	own, err := r.duplicate() // before stop is asked: a poke that finds none has its reason seen there
 	if err != nil {
@@ -190,6 +197,7 @@ func (r *FD) Poke() {
 		if own := r.own.Load(); own != nil {
 			own.file.SetReadDeadline(time.Unix(1, 0))
 		}
+		r.kept.Load().poke()
 		return
 	}
 	select {
@@ -210,7 +218,10 @@ func (r *FD) Close() {
 	}
 	if r.signal != nil {
 		close(r.closed)
-	} else if own := r.own.Load(); own != nil {
+		return
+	}
+	if own := r.own.Load(); own != nil {
 		own.file.Close()
 	}
+	r.kept.Load().close()
 }

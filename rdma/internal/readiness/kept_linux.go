@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package readiness
+
+import (
+	"encoding/binary"
+	"os"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// kept is what a thread that is kept sleeps with.
+type kept struct {
+	file *os.File // an event of the kernel, which ends the sleep
+	raw  syscall.RawConn
+	fds  [2]unix.PollFd // C's descriptor, and the event's
+	look func(fd uintptr)
+	err  error   // of look
+	word [8]byte // is read from the event
+}
+
+var one = binary.NativeEndian.AppendUint64(nil, 1)
+
+// thread makes what the first such wait needs, and returns nil if the FD is closed.
+func (r *FD) thread() (*kept, error) {
+	if k := r.kept.Load(); k != nil {
+		return k, nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.over {
+		return nil, nil
+	}
+	event, err := unix.Eventfd(0, unix.EFD_CLOEXEC) // it blocks, so that the netpoller leaves it alone
+	if err != nil {
+		return nil, err
+	}
+	k := &kept{file: os.NewFile(uintptr(event), r.name)}
+	if k.raw, err = k.file.SyscallConn(); err != nil {
+		k.file.Close()
+		return nil, err
+	}
+	k.fds[0] = unix.PollFd{Fd: int32(r.fd), Events: unix.POLLIN}
+	k.look = func(fd uintptr) {
+		k.fds[1] = unix.PollFd{Fd: int32(fd), Events: unix.POLLIN}
+		for k.err = unix.EINTR; k.err == unix.EINTR; {
+			_, k.err = unix.Poll(k.fds[:], -1)
+		}
+	}
+	r.kept.Store(k)
+	return k, nil
+}
+
+// sleep returns when C's descriptor is readable, or there was a poke. The event stays open meanwhile.
+func (k *kept) sleep() error {
+	if err := k.raw.Control(k.look); err != nil {
+		return err
+	}
+	if k.err == nil && k.fds[1].Revents != 0 {
+		_, k.err = k.file.Read(k.word[:])
+	}
+	return k.err
+}
+
+func (k *kept) poke() {
+	if k != nil {
+		_, _ = k.file.Write(one)
+	}
+}
+
+// close ends a sleep, with an error of the next one.
+func (k *kept) close() {
+	if k != nil {
+		k.poke()
+		_ = k.file.Close()
+	}
+}
