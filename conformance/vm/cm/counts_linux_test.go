@@ -4,6 +4,8 @@ package cm
 
 import (
 	"bufio"
+	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -24,43 +26,98 @@ import (
 )
 
 // tracing is where the kernel counts what threads do.
-const tracing = "/sys/kernel/debug/tracing/events/sched"
+const tracing = "/sys/kernel/debug/tracing/events"
 
-// TestCounts measures a round trip of 64 bytes between two processes, by streams that sleep, that learn how long to
-// poll, and that poll for long, and over Go's TCP, in rounds that take turns. The kernel counts how often threads of
-// both processes were woken and switched to. cm-counts-KERNEL.csv has the figures. GOVERBS_SPEED=1 asks for it.
+// kinds are connections that TestCounts measures; the first is what others are compared with.
+var kinds = []string{"TCP", "rstream", "stream", "stream that keeps a thread", "stream that learns",
+	"stream that polls 2 ms", "lends", "lends, and keeps a thread"}
+
+// exchanges are what goes back and forth.
+var exchanges = []struct {
+	name string
+	streamTest
+}{
+	{"64 bytes, and back", streamTest{"b", 64, echoRounds, 1}},
+	{"1,000 bytes, and back", streamTest{"b", 1000, echoRounds, 1}},
+	{"1,000 bytes 400 times, and back", streamTest{"b", 1000, 2, 400}},
+	{"64 KiB 50 times, and back", streamTest{"b", 1 << 16, 1, 50}},
+	{"1 MiB 8 times, and back", streamTest{"b", 1 << 20, 1, 8}},
+}
+
+const measured = 5 // rounds
+
+// counted are events of the kernel, with the filters by the names of programs.
+var counted = []struct{ name, event, filter, keys string }{
+	{"wake-ups a transfer", "sched/sched_wakeup", "comm==%q", "pid"},
+	{"switches a transfer", "sched/sched_switch", "prev_comm==%[1]q||next_comm==%[1]q", "next_pid"},
+	{"system calls a transfer", "raw_syscalls/sys_enter", "COMM==%q", "id"},
+}
+
+// TestCounts measures transfers between two processes: by streams that sleep, as they come, with a thread of their own
+// and lending their memory, that learn how long to poll, and that poll for long; by C's rstream, blocking; and by Go's
+// TCP: in rounds that take turns. The kernel counts how often threads of both processes were woken, switched to or
+// from, and called it. cm-counts-KERNEL.csv has the figures. GOVERBS_SPEED=1 asks for it.
 func TestCounts(t *testing.T) {
 	if os.Getenv("GOVERBS_SPEED") == "" {
-		t.Skip("measures for a minute: vmtest -env GOVERBS_SPEED=1")
+		t.Skip("measures for minutes: vmtest -env GOVERBS_SPEED=1")
 	}
 	rig.Kernel(t)
-	kinds := []string{"TCP", "stream", "stream that learns", "stream that polls 2 ms"}
-	figures := map[string][3][]float64{}
 	conns := map[string]net.Conn{}
 	for _, kind := range kinds {
-		conns[kind] = echoedElsewhere(t, kind)
-		trips(t, conns[kind])
+		if kind != "rstream" {
+			conns[kind] = elsewhere(t, kind)
+		}
 	}
-	countEvents(t)
-	for range rounds {
-		for _, kind := range kinds {
-			f := figures[kind]
-			woken, switched := hits(t, "sched_wakeup"), hits(t, "sched_switch")
-			each := trips(t, conns[kind])
-			woken, switched = hits(t, "sched_wakeup")-woken, hits(t, "sched_switch")-switched
-			f[0] = append(f[0], each)
-			f[1] = append(f[1], float64(woken)/(2*echoRounds))
-			f[2] = append(f[2], float64(switched)/(2*echoRounds))
-			figures[kind] = f
+	countEvents(t, ownName(t), "rstream")
+	figures := map[[2]string][][]float64{} // by exchange and kind; µs a transfer, and what was counted
+	port := 7600
+	for round := range measured + 1 {
+		for _, x := range exchanges {
+			for _, kind := range kinds {
+				if large := x.size >= 1<<16; !large && lends(kind) || large && strings.HasPrefix(kind, "stream that ") {
+					continue
+				}
+				before := hits(t)
+				var each float64
+				if kind == "rstream" {
+					port++
+					each = rstream(t, x.streamTest, port)
+				} else {
+					each = exchange(t, conns[kind], kind, x.streamTest)
+				}
+				row := []float64{each}
+				for i, n := range hits(t) {
+					row = append(row, float64(n-before[i])/float64(2*x.iterations*x.transfers))
+				}
+				t.Logf("round %d: %s: %s: %.1f", round, x.name, kind, row)
+				if at := [2]string{x.name, kind}; round > 0 { // the first is to get warm
+					figures[at] = append(figures[at], row)
+				}
+			}
 		}
 	}
 	var csv strings.Builder
-	csv.WriteString("connection,what,minimum,median,maximum,median of the ratios to TCP\n")
-	for _, kind := range kinds {
-		for i, what := range []string{"µs a round trip", "wake-ups a transfer", "switches a transfer"} {
-			least, median, most := spread(figures[kind][i])
-			fmt.Fprintf(&csv, "%s,%s,%.2f,%.2f,%.2f,%s\n", kind, what, least, median, most,
-				strings.Fields(ratios(figures[kind][i], figures["TCP"][i]))[0])
+	csv.WriteString("transfer,connection,what,minimum,median,maximum,median of the ratios to TCP,and to rstream\n")
+	for _, x := range exchanges {
+		for _, kind := range kinds {
+			rows := figures[[2]string{x.name, kind}]
+			if rows == nil {
+				continue
+			}
+			for i, what := range []string{"µs a transfer", counted[0].name, counted[1].name, counted[2].name} {
+				own := column(rows, i)
+				least, median, most := spread(own)
+				fmt.Fprintf(&csv, "%q,%q,%s,%.2f,%.2f,%.2f", x.name, kind, what, least, median, most)
+				for _, other := range kinds[:2] {
+					if i > 0 && kind != other && other == "rstream" { // whose connecting is counted, too
+						csv.WriteString(",")
+						continue
+					}
+					to := column(figures[[2]string{x.name, other}], i)
+					fmt.Fprintf(&csv, ",%s", strings.Fields(ratios(own, to))[0])
+				}
+				csv.WriteString("\n")
+			}
 		}
 	}
 	t.Logf("\n%s", csv.String())
@@ -68,12 +125,21 @@ func TestCounts(t *testing.T) {
 		[]byte(csv.String()), 0o644))
 }
 
-// envEcho makes this program the other end, of a kind of connection.
-const envEcho = "GOVERBS_ECHO"
+func column(rows [][]float64, i int) (all []float64) {
+	for _, row := range rows {
+		all = append(all, row[i])
+	}
+	return all
+}
 
-// echoConfig is the configuration of both ends.
-func echoConfig(kind string) *cm.Config {
-	config := &cm.Config{}
+// envPeer makes this program the other end, of a kind of connection.
+const envPeer = "GOVERBS_CM_PEER"
+
+func lends(kind string) bool { return strings.HasPrefix(kind, "lends") }
+
+// configOf is the configuration of both ends.
+func configOf(kind string) *cm.Config {
+	config := &cm.Config{KeepThread: strings.Contains(kind, "thread")}
 	switch kind {
 	case "stream that learns":
 		config.BusyPoll = cm.LearnedBusyPoll
@@ -83,9 +149,9 @@ func echoConfig(kind string) *cm.Config {
 	return on(config)
 }
 
-// TestEchoes is the other end.
-func TestEchoes(t *testing.T) {
-	kind := os.Getenv(envEcho)
+// TestCountsPeer is the other end.
+func TestCountsPeer(t *testing.T) {
+	kind := os.Getenv(envPeer)
 	if kind == "" {
 		t.Skip("a part of TestCounts")
 	}
@@ -94,35 +160,36 @@ func TestEchoes(t *testing.T) {
 	if at := address(t, 0); kind == "TCP" {
 		l, err = net.Listen("tcp4", at.String())
 	} else {
-		l, err = echoConfig(kind).Listen(soon(t), at.String())
+		l, err = configOf(kind).Listen(soon(t), at.String())
 	}
 	require.NoError(t, err)
-	fmt.Println("echoes at", l.Addr())
+	fmt.Println("listens at", l.Addr())
 	c, err := l.Accept()
 	require.NoError(t, err)
-	_, _ = io.CopyBuffer(struct{ io.Writer }{c}, struct{ io.Reader }{c}, make([]byte, echoBytes))
+	for {
+		var ask [3]uint32
+		if err = binary.Read(c, binary.BigEndian, &ask); errors.Is(err, io.EOF) {
+			return
+		}
+		require.NoError(t, err)
+		s := streamTest{"b", int(ask[0]), int(ask[1]), int(ask[2])}
+		_, err = c.Write([]byte{0})
+		require.NoError(t, err)
+		require.NoError(t, s.plain(c, kind, false))
+	}
 }
 
-// echoedElsewhere connects to a process that sends back what it gets.
-func echoedElsewhere(t *testing.T, kind string) net.Conn {
-	program := exec.Command("/proc/self/exe", "-test.run=^TestEchoes$")
-	program.Env = append(os.Environ(), envEcho+"="+kind)
-	out, err := program.StdoutPipe()
-	require.NoError(t, err)
-	program.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	require.NoError(t, program.Start())
-	var at string
-	for lines := bufio.NewScanner(out); at == "" && lines.Scan(); {
-		if text, found := strings.CutPrefix(lines.Text(), "echoes at "); found {
-			at = text
-		}
-	}
-	require.NotEmpty(t, at, "the other end says where it is")
+// elsewhere connects to a process that is the other end.
+func elsewhere(t *testing.T, kind string) net.Conn {
+	program := exec.Command("/proc/self/exe", "-test.run=^TestCountsPeer$")
+	program.Env = append(os.Environ(), envPeer+"="+kind)
+	at := listening(t, program)
 	var c net.Conn
+	var err error
 	if kind == "TCP" {
 		c, err = net.Dial("tcp4", at)
 	} else {
-		c, err = echoConfig(kind).Dial(soon(t), at)
+		c, err = configOf(kind).Dial(soon(t), at)
 	}
 	require.NoError(t, err)
 	t.Cleanup(func() {
@@ -132,40 +199,130 @@ func echoedElsewhere(t *testing.T, kind string) net.Conn {
 	return c
 }
 
-// trips returns the µs of a round trip.
-func trips(t *testing.T, c net.Conn) float64 {
-	p := make([]byte, echoBytes)
-	began := time.Now()
-	for range echoRounds {
-		_, err := c.Write(p)
-		require.NoError(t, err)
-		_, err = io.ReadFull(c, p)
-		require.NoError(t, err)
+// listening starts a process, and returns where it says that it listens.
+func listening(t *testing.T, program *exec.Cmd) (at string) {
+	out, err := program.StdoutPipe()
+	require.NoError(t, err)
+	program.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	require.NoError(t, program.Start())
+	for lines := bufio.NewScanner(out); at == "" && lines.Scan(); {
+		if text, found := strings.CutPrefix(lines.Text(), "listens at "); found {
+			at = text
+		}
 	}
-	return time.Since(began).Seconds() * 1e6 / echoRounds
+	require.NotEmpty(t, at, "the other end says where it is")
+	return at
 }
 
-// countEvents has the kernel count wake-ups and switches of threads of this program, in whatever process.
-func countEvents(t *testing.T) {
+// exchange returns the µs of a transfer.
+func exchange(t *testing.T, c net.Conn, kind string, s streamTest) float64 {
+	require.NoError(t, binary.Write(c, binary.BigEndian, []uint32{uint32(s.size), uint32(s.iterations),
+		uint32(s.transfers)}))
+	_, err := io.ReadFull(c, make([]byte, 1))
+	require.NoError(t, err)
+	began := time.Now()
+	require.NoError(t, s.plain(c, kind, true))
+	return time.Since(began).Seconds() * 1e6 / float64(2*s.iterations*s.transfers)
+}
+
+// plain is run without a look at the bytes, as rstream has it.
+func (s streamTest) plain(c net.Conn, kind string, client bool) error {
+	p := make([]byte, s.size)
+	send := func() error {
+		_, err := c.Write(p)
+		return err
+	}
+	receive := func() error {
+		_, err := io.ReadFull(c, p)
+		return err
+	}
+	var lent []*cm.Lent
+	if own, ok := c.(*cm.Conn); ok && lends(kind) {
+		send = func() error {
+			if len(lent) == 2 { // at a time
+				lent[0].Wait()
+				lent = lent[1:]
+			}
+			one, err := own.Lend(p)
+			lent = append(lent, one)
+			return err
+		}
+		receive = func() error {
+			for left := s.size; left > 0; {
+				n, err := own.ReadLent(func(some []byte) (int, error) { return min(len(some), left), nil })
+				if err != nil {
+					return err
+				}
+				left -= n
+			}
+			return nil
+		}
+	}
+	steps := [2]func() error{receive, send}
+	if client {
+		steps = [2]func() error{send, receive}
+	}
+	for range s.iterations {
+		for _, step := range steps {
+			for range s.transfers {
+				if err := step(); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	for _, one := range lent {
+		one.Wait()
+	}
+	return nil
+}
+
+// rstream returns what C's says a transfer takes, in µs.
+func rstream(t *testing.T, s streamTest, port int) float64 {
+	at := address(t, 0).Addr().String()
+	args := []string{"-p", strconv.Itoa(port), "-S", strconv.Itoa(s.size), "-I", strconv.Itoa(s.iterations),
+		"-C", strconv.Itoa(s.transfers), "-T", "b"}
+	server := run(t, "rstream", append(args, "-b", at)...)
+	said := strings.Fields(patiently(t, func() (string, error) {
+		b, err := exec.Command("rstream", append(args, "-s", at)...).CombinedOutput()
+		return string(b), err
+	}))
+	server.ended(t)
+	require.NotEmpty(t, said)
+	each, err := strconv.ParseFloat(said[len(said)-1], 64)
+	require.NoError(t, err, "%q", said)
+	return each
+}
+
+// ownName is what the kernel calls this program, in whatever process.
+func ownName(t *testing.T) string {
 	name, err := os.ReadFile("/proc/self/comm")
 	require.NoError(t, err)
-	own := fmt.Sprintf("==%q", strings.TrimSpace(string(name)))
-	for event, of := range map[string][2]string{
-		"sched_wakeup": {"comm" + own, "pid"},
-		"sched_switch": {"prev_comm" + own + "||next_comm" + own, "next_pid"},
-	} {
-		require.NoError(t, os.WriteFile(filepath.Join(tracing, event, "trigger"),
-			[]byte("hist:keys="+of[1]+" if "+of[0]), 0o644))
+	return strings.TrimSpace(string(name))
+}
+
+// countEvents has the kernel count what threads of programs do.
+func countEvents(t *testing.T, programs ...string) {
+	for _, c := range counted {
+		var filters []string
+		for _, program := range programs {
+			filters = append(filters, fmt.Sprintf(c.filter, program))
+		}
+		require.NoError(t, os.WriteFile(filepath.Join(tracing, c.event, "trigger"),
+			[]byte("hist:keys="+c.keys+" if "+strings.Join(filters, "||")), 0o644))
 	}
 }
 
-// hits is the count of an event until now.
-func hits(t *testing.T, event string) int {
-	text, err := os.ReadFile(filepath.Join(tracing, event, "hist"))
-	require.NoError(t, err)
-	_, after, ok := strings.Cut(string(text), "Hits:")
-	require.True(t, ok, "%s", text)
-	n, err := strconv.Atoi(strings.Fields(after)[0])
-	require.NoError(t, err)
-	return n
+// hits are the counts until now.
+func hits(t *testing.T) (all []int) {
+	for _, c := range counted {
+		text, err := os.ReadFile(filepath.Join(tracing, c.event, "hist"))
+		require.NoError(t, err)
+		_, after, ok := strings.Cut(string(text), "Hits:")
+		require.True(t, ok, "%s", text)
+		n, err := strconv.Atoi(strings.Fields(after)[0])
+		require.NoError(t, err)
+		all = append(all, n)
+	}
+	return all
 }
