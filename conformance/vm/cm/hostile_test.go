@@ -199,106 +199,112 @@ func TestDialOfAHostileListener(t *testing.T) {
 
 // TestContextsEndEachStep: the connecting side gives up in every step, and nothing is left.
 func TestContextsEndEachStep(t *testing.T) {
-	unchanged(t)
-	l, err := on(nil).Listen(context.Background(), address(t, 0).String())
-	require.NoError(t, err)
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
+	eachProtocol(t, func(t *testing.T, protocol cm.Protocol) {
+		unchanged(t)
+		l, err := on(&cm.Config{Protocol: protocol}).Listen(context.Background(), address(t, 0).String())
+		require.NoError(t, err)
+		go func() {
+			for {
+				c, err := l.Accept()
+				if err != nil {
+					return
+				}
+				c.Close()
 			}
-			c.Close()
+		}()
+		failed := 0
+		for after := time.Duration(0); after < 40*time.Millisecond; after += time.Millisecond / 2 {
+			ctx, cancel := context.WithTimeout(context.Background(), after)
+			c, err := on(&cm.Config{Protocol: protocol}).Dial(ctx, l.Addr().String())
+			if err == nil {
+				c.Close()
+			} else {
+				failed++
+				assert.True(t, ctx.Err() != nil, "%v", err)
+			}
+			cancel()
 		}
-	}()
-	failed := 0
-	for after := time.Duration(0); after < 40*time.Millisecond; after += time.Millisecond / 2 {
-		ctx, cancel := context.WithTimeout(context.Background(), after)
-		c, err := on(nil).Dial(ctx, l.Addr().String())
-		if err == nil {
-			c.Close()
-		} else {
-			failed++
-			assert.True(t, ctx.Err() != nil, "%v", err)
-		}
-		cancel()
-	}
-	assert.Positive(t, failed)
-	t.Log(failed, "of 80 were given up")
-	require.NoError(t, l.Close())
+		assert.Positive(t, failed)
+		t.Log(failed, "of 80 were given up")
+		require.NoError(t, l.Close())
+	})
 }
 
 // TestListenerClosesWhileOthersConnect: handshakes under way end, and nothing is left.
 func TestListenerClosesWhileOthersConnect(t *testing.T) {
-	unchanged(t)
-	for round := range 20 {
-		l, err := on(&cm.Config{Buffer: 8 << 10, Linger: 100 * time.Millisecond}).Listen(context.Background(),
-			address(t, 0).String())
-		require.NoError(t, err)
-		var all sync.WaitGroup
-		for range 4 {
-			all.Go(func() {
-				c, err := on(&cm.Config{Buffer: 8 << 10, Linger: 100 * time.Millisecond,
-					HandshakeTimeout: 2 * time.Second}).Dial(context.Background(), l.Addr().String())
-				if err == nil {
-					c.Close()
-				}
-			})
+	eachProtocol(t, func(t *testing.T, protocol cm.Protocol) {
+		unchanged(t)
+		for round := range 20 {
+			l, err := on(&cm.Config{Protocol: protocol, Buffer: 8 << 10, Linger: 100 * time.Millisecond}).Listen(context.Background(),
+				address(t, 0).String())
+			require.NoError(t, err)
+			var all sync.WaitGroup
+			for range 4 {
+				all.Go(func() {
+					c, err := on(&cm.Config{Protocol: protocol, Buffer: 8 << 10, Linger: 100 * time.Millisecond,
+						HandshakeTimeout: 2 * time.Second}).Dial(context.Background(), l.Addr().String())
+					if err == nil {
+						c.Close()
+					}
+				})
+			}
+			time.Sleep(time.Duration(round) * 2 * time.Millisecond)
+			assert.NoError(t, l.Close())
+			all.Wait()
 		}
-		time.Sleep(time.Duration(round) * 2 * time.Millisecond)
-		assert.NoError(t, l.Close())
-		all.Wait()
-	}
+	})
 }
 
 // TestCloseAmongReadersAndWriters: Close from several goroutines, while others read and write, of a connection that is
 // alive or has failed.
 func TestCloseAmongReadersAndWriters(t *testing.T) {
-	unchanged(t)
-	for round := range 40 {
-		a, b, err := connect(t, &cm.Config{Buffer: 256 << 10, Linger: 100 * time.Millisecond})
-		require.NoError(t, err)
-		var all sync.WaitGroup
-		for _, c := range []*cm.Conn{a, b} {
-			all.Go(func() { io.Copy(io.Discard, c) })
-			all.Go(func() {
-				for p := make([]byte, 100<<10); ; {
-					if _, err := c.Write(p); err != nil {
-						return
-					}
-				}
-			})
-		}
-		time.Sleep(time.Duration(round) * time.Millisecond / 2)
-		var ok, again int
-		var mu sync.Mutex
-		for range 3 {
-			for _, c := range []*cm.Conn{a, b}[:1+round%2] {
+	eachProtocol(t, func(t *testing.T, protocol cm.Protocol) {
+		unchanged(t)
+		for round := range 40 {
+			a, b, err := connect(t, &cm.Config{Protocol: protocol, Buffer: 256 << 10, Linger: 100 * time.Millisecond})
+			require.NoError(t, err)
+			var all sync.WaitGroup
+			for _, c := range []*cm.Conn{a, b} {
+				all.Go(func() { io.Copy(io.Discard, c) })
 				all.Go(func() {
-					err := c.Close()
-					mu.Lock()
-					defer mu.Unlock()
-					if err == nil {
-						ok++
-					} else if assert.ErrorIs(t, err, net.ErrClosed) {
-						again++
+					for p := make([]byte, 100<<10); ; {
+						if _, err := c.Write(p); err != nil {
+							return
+						}
 					}
 				})
 			}
+			time.Sleep(time.Duration(round) * time.Millisecond / 2)
+			var ok, again int
+			var mu sync.Mutex
+			for range 3 {
+				for _, c := range []*cm.Conn{a, b}[:1+round%2] {
+					all.Go(func() {
+						err := c.Close()
+						mu.Lock()
+						defer mu.Unlock()
+						if err == nil {
+							ok++
+						} else if assert.ErrorIs(t, err, net.ErrClosed) {
+							again++
+						}
+					})
+				}
+			}
+			all.Go(func() {
+				time.Sleep(5 * time.Millisecond)
+				a.SetDeadline(time.Now())
+			})
+			if round%2 == 0 {
+				b.Read(make([]byte, 1))
+				time.Sleep(10 * time.Millisecond)
+				b.Close()
+			}
+			all.Wait()
+			assert.Equal(t, 1+round%2, ok)
+			assert.Equal(t, 2*(1+round%2), again)
 		}
-		all.Go(func() {
-			time.Sleep(5 * time.Millisecond)
-			a.SetDeadline(time.Now())
-		})
-		if round%2 == 0 {
-			b.Read(make([]byte, 1))
-			time.Sleep(10 * time.Millisecond)
-			b.Close()
-		}
-		all.Wait()
-		assert.Equal(t, 1+round%2, ok)
-		assert.Equal(t, 2*(1+round%2), again)
-	}
+	})
 }
 
 // TestCloseWaitsForWhoCopies: memory that a Read copies from, or a Write into, does not go away under it.

@@ -18,47 +18,51 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/rdma/cm"
 )
 
 // TestHTTP: net/http as it is runs over streams: many requests at once, with large bodies both ways, on connections
 // that are kept.
 func TestHTTP(t *testing.T) {
-	unchanged(t)
-	l, err := on(nil).Listen(context.Background(), address(t, 0).String())
-	require.NoError(t, err)
-	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		h := sha256.New()
-		n, _ := io.Copy(h, r.Body)
-		fmt.Fprintf(w, "%d %x\n", n, h.Sum(nil))
-		w.Write(bytes.Repeat([]byte("answer"), 50_000))
-	})}
-	go server.Serve(l)
-	client := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, at string) (net.Conn,
-		error) {
-		return on(nil).Dial(ctx, at)
-	}}}
-	var all sync.WaitGroup
-	for i := range 4 {
-		all.Go(func() {
-			body := make([]byte, 500_000)
-			rand.NewChaCha8([32]byte{byte(i)}).Read(body)
-			for range 5 {
-				answer, err := client.Post("http://"+l.Addr().String()+"/", "text/plain", bytes.NewReader(body))
-				if !assert.NoError(t, err) {
-					return
+	eachProtocol(t, func(t *testing.T, protocol cm.Protocol) {
+		unchanged(t)
+		l, err := on(&cm.Config{Protocol: protocol}).Listen(context.Background(), address(t, 0).String())
+		require.NoError(t, err)
+		server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			h := sha256.New()
+			n, _ := io.Copy(h, r.Body)
+			fmt.Fprintf(w, "%d %x\n", n, h.Sum(nil))
+			w.Write(bytes.Repeat([]byte("answer"), 50_000))
+		})}
+		go server.Serve(l)
+		client := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, at string) (net.Conn,
+			error) {
+			return on(&cm.Config{Protocol: protocol}).Dial(ctx, at)
+		}}}
+		var all sync.WaitGroup
+		for i := range 4 {
+			all.Go(func() {
+				body := make([]byte, 500_000)
+				rand.NewChaCha8([32]byte{byte(i)}).Read(body)
+				for range 5 {
+					answer, err := client.Post("http://"+l.Addr().String()+"/", "text/plain", bytes.NewReader(body))
+					if !assert.NoError(t, err) {
+						return
+					}
+					got, err := io.ReadAll(answer.Body)
+					assert.NoError(t, err)
+					answer.Body.Close()
+					want := fmt.Appendf(nil, "%d %x\n", len(body), sha256.Sum256(body))
+					assert.True(t, bytes.HasPrefix(got, want), "%.80q", got)
+					assert.Len(t, got, len(want)+300_000)
 				}
-				got, err := io.ReadAll(answer.Body)
-				assert.NoError(t, err)
-				answer.Body.Close()
-				want := fmt.Appendf(nil, "%d %x\n", len(body), sha256.Sum256(body))
-				assert.True(t, bytes.HasPrefix(got, want), "%.80q", got)
-				assert.Len(t, got, len(want)+300_000)
-			}
-		})
-	}
-	all.Wait()
-	client.CloseIdleConnections()
-	require.NoError(t, server.Shutdown(soon(t)))
+			})
+		}
+		all.Wait()
+		client.CloseIdleConnections()
+		require.NoError(t, server.Shutdown(soon(t)))
+	})
 }
 
 // TestHTTPExample runs the example, both ends.

@@ -96,6 +96,15 @@ func on(c *cm.Config) *cm.Config {
 	return &own
 }
 
+// eachProtocol runs a test of streams on every protocol that they speak.
+func eachProtocol(t *testing.T, test func(t *testing.T, p cm.Protocol)) {
+	t.Helper()
+	for _, p := range []cm.Protocol{cm.Stream, cm.RSocket} {
+		t.Run(map[cm.Protocol]string{cm.Stream: "stream", cm.RSocket: "rsocket"}[p],
+			func(t *testing.T) { test(t, p) })
+	}
+}
+
 // inGuest skips a test that does not run on the software device, and says why.
 func inGuest(t testing.TB, why string) {
 	t.Helper()

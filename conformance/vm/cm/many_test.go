@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	goruntime "runtime"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -70,76 +71,83 @@ func (stacks) String() string {
 
 // TestManyConnections opens and closes them, with a word each way: a thousand in make test-all.
 func TestManyConnections(t *testing.T) {
-	unchanged(t)
-	config := on(&cm.Config{Buffer: 8 << 10})
-	l, err := config.Listen(context.Background(), address(t, 0).String())
-	require.NoError(t, err)
-	defer l.Close() // where something fails: what it has would be blamed on others
-	done := make(chan error)
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				close(done)
-				return
-			}
-			go func() {
-				defer c.Close()
-				if _, err := io.Copy(c, c); err != nil {
-					t.Error(err)
-				}
-			}()
-		}
-	}()
-	start := time.Now()
-	const atOnce = 10
-	all := rig.Many(1000, 200)
-	errs := make(chan error, all)
-	next := make(chan int, all)
-	for i := range all {
-		next <- i
-	}
-	close(next)
-	for range atOnce {
+	eachProtocol(t, func(t *testing.T, protocol cm.Protocol) {
+		unchanged(t)
+		config := on(&cm.Config{Protocol: protocol, Buffer: 8 << 10})
+		l, err := config.Listen(context.Background(), address(t, 0).String())
+		require.NoError(t, err)
+		defer l.Close() // where something fails: what it has would be blamed on others
+		done := make(chan error)
 		go func() {
-			for range next {
-				errs <- func() error {
-					c, err := config.Dial(soon(t), l.Addr().String())
-					if err != nil {
-						return err
+			for {
+				c, err := l.Accept()
+				if err != nil {
+					close(done)
+					return
+				}
+				go func() {
+					defer c.Close()
+					if _, err := io.Copy(c, c); err != nil {
+						t.Error(err)
 					}
-					if _, err = c.Write([]byte("hello")); err != nil {
-						return err
-					}
-					if err = c.CloseWrite(); err != nil {
-						return err
-					}
-					got, err := io.ReadAll(c)
-					if err == nil && string(got) != "hello" {
-						err = errors.New("not what was sent: " + string(got))
-					}
-					return errors.Join(err, c.Close())
 				}()
 			}
 		}()
-	}
-	for range all {
-		require.NoError(t, <-errs)
-	}
-	t.Log(all, "connections in", time.Since(start))
-	require.NoError(t, l.Close())
-	require.NoError(t, <-done)
+		start := time.Now()
+		const atOnce = 10
+		all := rig.Many(1000, 200)
+		errs := make(chan error, all)
+		next := make(chan int, all)
+		for i := range all {
+			next <- i
+		}
+		close(next)
+		for range atOnce {
+			go func() {
+				for range next {
+					errs <- func() error {
+						c, err := config.Dial(soon(t), l.Addr().String())
+						if err != nil {
+							return err
+						}
+						if _, err = c.Write([]byte("hello")); err != nil {
+							return err
+						}
+						if err = c.CloseWrite(); err != nil {
+							return err
+						}
+						got, err := io.ReadAll(c)
+						if err == nil && string(got) != "hello" {
+							err = errors.New("not what was sent: " + string(got))
+						}
+						return errors.Join(err, c.Close())
+					}()
+				}
+			}()
+		}
+		for range all {
+			require.NoError(t, <-errs)
+		}
+		t.Log(all, "connections in", time.Since(start))
+		require.NoError(t, l.Close())
+		require.NoError(t, <-done)
+	})
 }
 
-// envVictim has the address that a process of its own sends to, until it is killed.
-const envVictim = "GOVERBS_CM_VICTIM"
+// envVictim has the address that a process of its own sends to, until it is killed, and envVictimSpeaks the protocol.
+const (
+	envVictim       = "GOVERBS_CM_VICTIM"
+	envVictimSpeaks = "GOVERBS_CM_VICTIM_SPEAKS"
+)
 
 func TestVictim(t *testing.T) {
 	to := os.Getenv(envVictim)
 	if to == "" {
 		t.Skip("is run by TestPeerKilled")
 	}
-	c, err := on(nil).Dial(soon(t), to)
+	protocol, err := strconv.Atoi(os.Getenv(envVictimSpeaks))
+	require.NoError(t, err)
+	c, err := on(&cm.Config{Protocol: cm.Protocol(protocol)}).Dial(soon(t), to)
 	require.NoError(t, err)
 	p := make([]byte, 64<<10)
 	for {
@@ -151,72 +159,79 @@ func TestVictim(t *testing.T) {
 // TestPeerKilled: the other process is killed in the middle of a transfer. The error comes at once, since its kernel
 // ends the connection.
 func TestPeerKilled(t *testing.T) {
-	inGuest(t, "the peer is another process")
-	unchanged(t)
-	l, err := on(nil).Listen(context.Background(), address(t, 0).String())
-	require.NoError(t, err)
-	self, err := os.Executable()
-	require.NoError(t, err)
-	victim := exec.Command(self, "-test.run=^TestVictim$")
-	victim.Env = append(os.Environ(), envVictim+"="+l.Addr().String())
-	require.NoError(t, victim.Start())
-	c, err := l.AcceptRDMA(soon(t))
-	require.NoError(t, err)
-	n, err := io.CopyN(io.Discard, c, 2<<20)
-	require.NoError(t, err, "%d bytes", n)
-	require.NoError(t, victim.Process.Kill())
-	killed := time.Now()
-	require.NoError(t, c.SetDeadline(time.Now().Add(20*time.Second)))
-	_, err = io.Copy(io.Discard, c)
-	assert.ErrorIs(t, err, syscall.ECONNRESET)
-	t.Log("noticed after", time.Since(killed), err)
-	_, err = c.Write(make([]byte, 1<<20))
-	assert.Error(t, err)
-	assert.False(t, errors.Is(err, os.ErrDeadlineExceeded), "%v", err)
-	require.NoError(t, c.Close())
-	require.NoError(t, l.Close())
-	assert.ErrorContains(t, victim.Wait(), "killed")
+	eachProtocol(t, func(t *testing.T, protocol cm.Protocol) {
+		inGuest(t, "the peer is another process")
+		unchanged(t)
+		l, err := on(&cm.Config{Protocol: protocol}).Listen(context.Background(), address(t, 0).String())
+		require.NoError(t, err)
+		self, err := os.Executable()
+		require.NoError(t, err)
+		victim := exec.Command(self, "-test.run=^TestVictim$")
+		victim.Env = append(os.Environ(), envVictim+"="+l.Addr().String(),
+			envVictimSpeaks+"="+strconv.Itoa(int(protocol)))
+		require.NoError(t, victim.Start())
+		c, err := l.AcceptRDMA(soon(t))
+		require.NoError(t, err)
+		n, err := io.CopyN(io.Discard, c, 2<<20)
+		require.NoError(t, err, "%d bytes", n)
+		require.NoError(t, victim.Process.Kill())
+		killed := time.Now()
+		require.NoError(t, c.SetDeadline(time.Now().Add(20*time.Second)))
+		_, err = io.Copy(io.Discard, c)
+		assert.ErrorIs(t, err, syscall.ECONNRESET)
+		t.Log("noticed after", time.Since(killed), err)
+		_, err = c.Write(make([]byte, 1<<20))
+		assert.Error(t, err)
+		assert.False(t, errors.Is(err, os.ErrDeadlineExceeded), "%v", err)
+		require.NoError(t, c.Close())
+		require.NoError(t, l.Close())
+		assert.ErrorContains(t, victim.Wait(), "killed")
+	})
 }
 
 // TestStreamNeedsNothingMore: ends of every kind leave nothing behind.
 func TestStreamLeavesNothing(t *testing.T) {
-	unchanged(t)
-	l, err := on(nil).Listen(context.Background(), address(t, 0).String())
-	require.NoError(t, err)
-	_, err = on(nil).Listen(context.Background(), l.Addr().String())
-	assert.ErrorIs(t, err, syscall.EADDRINUSE)
-	c, err := on(nil).Dial(soon(t), l.Addr().String()) // which nobody accepts
-	require.NoError(t, err)
-	require.NoError(t, l.Close())
-	if _, err = io.ReadAll(c); err != nil { // the listener said good-bye, or had not heard that it was connected
-		assert.ErrorIs(t, err, syscall.ECONNRESET)
-	}
-	require.NoError(t, c.Close())
-	_, err = l.Accept()
-	assert.ErrorContains(t, err, "closed")
-	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
-	defer cancel()
-	_, err = on(nil).Dial(ctx, "10.77.0.98:1") // which nobody has
-	switch {
-	case rig.Kernel(t) == rig.Soft: // no wire leads anywhere else, so nothing is waited for
-		assert.ErrorIs(t, err, syscall.EHOSTUNREACH)
-	case !errors.Is(err, syscall.ETIMEDOUT): // the search for the address ends at the same moment
-		assert.ErrorIs(t, err, context.DeadlineExceeded)
-	}
-	_, err = on(nil).Dial(soon(t), "10.77.0.1")
-	assert.ErrorContains(t, err, "missing port")
-	assert.False(t, strings.Contains(err.Error(), "%!"))
+	eachProtocol(t, func(t *testing.T, protocol cm.Protocol) {
+		unchanged(t)
+		l, err := on(&cm.Config{Protocol: protocol}).Listen(context.Background(), address(t, 0).String())
+		require.NoError(t, err)
+		_, err = on(&cm.Config{Protocol: protocol}).Listen(context.Background(), l.Addr().String())
+		assert.ErrorIs(t, err, syscall.EADDRINUSE)
+		c, err := on(&cm.Config{Protocol: protocol}).Dial(soon(t), l.Addr().String()) // which nobody accepts
+		require.NoError(t, err)
+		require.NoError(t, l.Close())
+		if _, err = io.ReadAll(c); err != nil { // the listener said good-bye, or had not heard that it was connected
+			assert.ErrorIs(t, err, syscall.ECONNRESET)
+		}
+		require.NoError(t, c.Close())
+		_, err = l.Accept()
+		assert.ErrorContains(t, err, "closed")
+		ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+		defer cancel()
+		_, err = on(&cm.Config{Protocol: protocol}).Dial(ctx, "10.77.0.98:1") // which nobody has
+		switch {
+		case rig.Kernel(t) == rig.Soft: // no wire leads anywhere else, so nothing is waited for
+			assert.ErrorIs(t, err, syscall.EHOSTUNREACH)
+		case !errors.Is(err, syscall.ETIMEDOUT): // the search for the address ends at the same moment
+			assert.ErrorIs(t, err, context.DeadlineExceeded)
+		}
+		_, err = on(&cm.Config{Protocol: protocol}).Dial(soon(t), "10.77.0.1")
+		assert.ErrorContains(t, err, "missing port")
+		assert.False(t, strings.Contains(err.Error(), "%!"))
+	})
 }
 
 // TestHeartbeat: a goroutine that only reads notices a peer that vanished without a message.
 func TestStreamHeartbeat(t *testing.T) {
-	a, b := pipe(t, &cm.Config{Heartbeat: 50 * time.Millisecond, AckTimeout: 10})
-	time.Sleep(300 * time.Millisecond)
-	for range 3 { // it changes nothing for a peer that is there
-		_, err := a.Write([]byte("x"))
-		require.NoError(t, err)
-		_, err = b.Read(make([]byte, 1))
-		require.NoError(t, err)
-		time.Sleep(100 * time.Millisecond)
-	}
+	eachProtocol(t, func(t *testing.T, protocol cm.Protocol) {
+		a, b := pipe(t, &cm.Config{Protocol: protocol, Heartbeat: 50 * time.Millisecond, AckTimeout: 10})
+		time.Sleep(300 * time.Millisecond)
+		for range 3 { // it changes nothing for a peer that is there
+			_, err := a.Write([]byte("x"))
+			require.NoError(t, err)
+			_, err = b.Read(make([]byte, 1))
+			require.NoError(t, err)
+			time.Sleep(100 * time.Millisecond)
+		}
+	})
 }

@@ -56,24 +56,26 @@ func twoHosts(t *testing.T, config *cm.Config, port uint16) (c *cm.Conn, first b
 
 // TestTwoHostsMove moves 16 MiB each way, and compares the sums.
 func TestTwoHostsMove(t *testing.T) {
-	c, _ := twoHosts(t, nil, 7530)
-	const size = 16 << 20
-	data := make([]byte, size)
-	rand.NewChaCha8([32]byte{3}).Read(data)
-	sent := make(chan error, 1)
-	start := time.Now()
-	go func() {
-		_, err := c.Write(data)
-		sent <- errors.Join(err, c.CloseWrite())
-	}()
-	h := sha256.New()
-	n, err := io.Copy(h, c)
-	require.NoError(t, err)
-	require.NoError(t, <-sent)
-	assert.EqualValues(t, size, n)
-	assert.Equal(t, sha256.Sum256(data), [32]byte(h.Sum(nil)))
-	t.Log(size, "bytes each way in", time.Since(start))
-	require.NoError(t, c.Close())
+	eachProtocol(t, func(t *testing.T, protocol cm.Protocol) {
+		c, _ := twoHosts(t, &cm.Config{Protocol: protocol}, 7530+10*uint16(protocol))
+		const size = 16 << 20
+		data := make([]byte, size)
+		rand.NewChaCha8([32]byte{3}).Read(data)
+		sent := make(chan error, 1)
+		start := time.Now()
+		go func() {
+			_, err := c.Write(data)
+			sent <- errors.Join(err, c.CloseWrite())
+		}()
+		h := sha256.New()
+		n, err := io.Copy(h, c)
+		require.NoError(t, err)
+		require.NoError(t, <-sent)
+		assert.EqualValues(t, size, n)
+		assert.Equal(t, sha256.Sum256(data), [32]byte(h.Sum(nil)))
+		t.Log(size, "bytes each way in", time.Since(start))
+		require.NoError(t, c.Close())
+	})
 }
 
 // vanish lets nothing that this host sends arrive at the other one any more: it goes to an Ethernet address that nobody
@@ -93,52 +95,54 @@ func vanish(t *testing.T) {
 // TestTwoHostsPart: one host vanishes from the network in the middle of a transfer. A writer notices it; a reader
 // notices it through heartbeats.
 func TestTwoHostsPart(t *testing.T) {
-	config := &cm.Config{Heartbeat: 200 * time.Millisecond, AckTimeout: 14, Linger: time.Second}
-	c, first := twoHosts(t, config, 7531)
-	d, _ := twoHosts(t, config, 7532)
-	got := make([]byte, 1<<20)
-	if !first { // this one vanishes
-		_, err := io.ReadFull(c, got)
-		require.NoError(t, err)
-		vanish(t)
-		_, err = io.Copy(io.Discard, d)
-		assert.Error(t, err, "it is alone, too")
-		c.Close()
-		d.Close()
-		return
-	}
-	type end struct {
-		err error
-		op  string
-	}
-	ends := make(chan end, 2)
-	go func() {
-		for {
-			if _, err := c.Write(got); err != nil {
-				ends <- end{err, "write"}
-				return
+	eachProtocol(t, func(t *testing.T, protocol cm.Protocol) {
+		config := &cm.Config{Protocol: protocol, Heartbeat: 200 * time.Millisecond, AckTimeout: 14, Linger: time.Second}
+		c, first := twoHosts(t, config, 7531+10*uint16(protocol))
+		d, _ := twoHosts(t, config, 7532+10*uint16(protocol))
+		got := make([]byte, 1<<20)
+		if !first { // this one vanishes
+			_, err := io.ReadFull(c, got)
+			require.NoError(t, err)
+			vanish(t)
+			_, err = io.Copy(io.Discard, d)
+			assert.Error(t, err, "it is alone, too")
+			c.Close()
+			d.Close()
+			return
+		}
+		type end struct {
+			err error
+			op  string
+		}
+		ends := make(chan end, 2)
+		go func() {
+			for {
+				if _, err := c.Write(got); err != nil {
+					ends <- end{err, "write"}
+					return
+				}
+			}
+		}()
+		go func() {
+			_, err := io.Copy(io.Discard, d)
+			ends <- end{err, "read"}
+		}()
+		start := time.Now()
+		for range 2 {
+			select {
+			case e := <-ends:
+				var op *net.OpError
+				require.ErrorAs(t, e.err, &op)
+				assert.Equal(t, e.op, op.Op)
+				assert.True(t, errors.Is(e.err, syscall.ETIMEDOUT) || errors.Is(e.err, syscall.ECONNRESET), "%v", e.err)
+				t.Log(e.op, "failed", time.Since(start), "after the start:", e.err)
+			case <-time.After(60 * time.Second):
+				require.Fail(t, "the host that stayed notices nothing")
 			}
 		}
-	}()
-	go func() {
-		_, err := io.Copy(io.Discard, d)
-		ends <- end{err, "read"}
-	}()
-	start := time.Now()
-	for range 2 {
-		select {
-		case e := <-ends:
-			var op *net.OpError
-			require.ErrorAs(t, e.err, &op)
-			assert.Equal(t, e.op, op.Op)
-			assert.True(t, errors.Is(e.err, syscall.ETIMEDOUT) || errors.Is(e.err, syscall.ECONNRESET), "%v", e.err)
-			t.Log(e.op, "failed", time.Since(start), "after the start:", e.err)
-		case <-time.After(60 * time.Second):
-			require.Fail(t, "the host that stayed notices nothing")
-		}
-	}
-	before := time.Now()
-	assert.NoError(t, c.Close())
-	assert.NoError(t, d.Close())
-	assert.Less(t, time.Since(before), 5*time.Second)
+		before := time.Now()
+		assert.NoError(t, c.Close())
+		assert.NoError(t, d.Close())
+		assert.Less(t, time.Since(before), 5*time.Second)
+	})
 }

@@ -56,158 +56,172 @@ func connect(t testing.TB, config *cm.Config) (client, server *cm.Conn, err erro
 }
 
 func TestStreamIsANetConn(t *testing.T) {
-	address(t, 0)
-	nettest.TestConn(t, func() (c1, c2 net.Conn, stop func(), err error) {
-		a, b, err := connect(t, &cm.Config{Buffer: 64 << 10})
-		return a, b, func() { a.Close(); b.Close() }, err
+	eachProtocol(t, func(t *testing.T, protocol cm.Protocol) {
+		address(t, 0)
+		nettest.TestConn(t, func() (c1, c2 net.Conn, stop func(), err error) {
+			a, b, err := connect(t, &cm.Config{Protocol: protocol, Buffer: 64 << 10})
+			return a, b, func() { a.Close(); b.Close() }, err
+		})
 	})
 }
 
 func TestStreamSaysHelloBothWays(t *testing.T) {
-	a, b := pipe(t, nil)
-	for _, ends := range [][2]net.Conn{{a, b}, {b, a}} {
-		_, err := ends[0].Write([]byte("hello"))
-		require.NoError(t, err)
-		got := make([]byte, 16)
-		n, err := ends[1].Read(got)
-		require.NoError(t, err)
-		assert.Equal(t, "hello", string(got[:n]))
-	}
-	assert.Equal(t, a.LocalAddr(), b.RemoteAddr())
-	assert.Equal(t, "rdma", a.RemoteAddr().Network())
+	eachProtocol(t, func(t *testing.T, protocol cm.Protocol) {
+		a, b := pipe(t, &cm.Config{Protocol: protocol})
+		for _, ends := range [][2]net.Conn{{a, b}, {b, a}} {
+			_, err := ends[0].Write([]byte("hello"))
+			require.NoError(t, err)
+			got := make([]byte, 16)
+			n, err := ends[1].Read(got)
+			require.NoError(t, err)
+			assert.Equal(t, "hello", string(got[:n]))
+		}
+		assert.Equal(t, a.LocalAddr(), b.RemoteAddr())
+		assert.Equal(t, "rdma", a.RemoteAddr().Network())
+	})
 }
 
 // TestStreamDelivers sends much with pieces of every size through buffers of several sizes, to a reader of every size,
 // both ways at once.
 func TestStreamDelivers(t *testing.T) {
-	for _, buffer := range []int{4 << 10, 60_000, 1 << 20} {
-		start := time.Now()
-		a, b := pipe(t, &cm.Config{Buffer: buffer})
-		const total = 2 << 20
-		type sum struct {
-			sum [32]byte
-			err error
-		}
-		sums := make(chan sum, 4)
-		for i, ends := range [][2]*cm.Conn{{a, b}, {b, a}} {
-			go func() {
-				random, bytes, h := rand.New(rand.NewPCG(uint64(i), 7)), rand.NewChaCha8([32]byte{byte(i)}),
-					sha256.New()
-				for left := total; left > 0; {
-					piece := make([]byte, min(left, 1+random.IntN(100_000)))
-					bytes.Read(piece)
-					h.Write(piece)
-					if _, err := ends[0].Write(piece); err != nil {
-						sums <- sum{err: err}
-						return
+	eachProtocol(t, func(t *testing.T, protocol cm.Protocol) {
+		for _, buffer := range []int{4 << 10, 60_000, 1 << 20} {
+			start := time.Now()
+			a, b := pipe(t, &cm.Config{Protocol: protocol, Buffer: buffer})
+			const total = 2 << 20
+			type sum struct {
+				sum [32]byte
+				err error
+			}
+			sums := make(chan sum, 4)
+			for i, ends := range [][2]*cm.Conn{{a, b}, {b, a}} {
+				go func() {
+					random, bytes, h := rand.New(rand.NewPCG(uint64(i), 7)), rand.NewChaCha8([32]byte{byte(i)}),
+						sha256.New()
+					for left := total; left > 0; {
+						piece := make([]byte, min(left, 1+random.IntN(100_000)))
+						bytes.Read(piece)
+						h.Write(piece)
+						if _, err := ends[0].Write(piece); err != nil {
+							sums <- sum{err: err}
+							return
+						}
+						left -= len(piece)
 					}
-					left -= len(piece)
-				}
-				sums <- sum{[32]byte(h.Sum(nil)), ends[0].CloseWrite()}
-			}()
-			go func() {
-				random, h := rand.New(rand.NewPCG(uint64(i), 8)), sha256.New()
-				p := make([]byte, 100_000)
-				for {
-					n, err := ends[1].Read(p[:1+random.IntN(len(p))])
-					h.Write(p[:n])
-					if err == io.EOF {
-						sums <- sum{sum: [32]byte(h.Sum(nil))}
-						return
+					sums <- sum{[32]byte(h.Sum(nil)), ends[0].CloseWrite()}
+				}()
+				go func() {
+					random, h := rand.New(rand.NewPCG(uint64(i), 8)), sha256.New()
+					p := make([]byte, 100_000)
+					for {
+						n, err := ends[1].Read(p[:1+random.IntN(len(p))])
+						h.Write(p[:n])
+						if err == io.EOF {
+							sums <- sum{sum: [32]byte(h.Sum(nil))}
+							return
+						}
+						if err != nil {
+							sums <- sum{err: err}
+							return
+						}
 					}
-					if err != nil {
-						sums <- sum{err: err}
-						return
-					}
-				}
-			}()
+				}()
+			}
+			count := map[[32]byte]int{}
+			for range 4 {
+				s := <-sums
+				require.NoError(t, s.err)
+				count[s.sum]++
+			}
+			assert.Len(t, count, 2)
+			for _, n := range count {
+				assert.Equal(t, 2, n, "what was read is what was written")
+			}
+			require.NoError(t, a.Close())
+			require.NoError(t, b.Close())
+			t.Logf("%d bytes of buffer: %v", buffer, time.Since(start))
 		}
-		count := map[[32]byte]int{}
-		for range 4 {
-			s := <-sums
-			require.NoError(t, s.err)
-			count[s.sum]++
-		}
-		assert.Len(t, count, 2)
-		for _, n := range count {
-			assert.Equal(t, 2, n, "what was read is what was written")
-		}
-		require.NoError(t, a.Close())
-		require.NoError(t, b.Close())
-		t.Logf("%d bytes of buffer: %v", buffer, time.Since(start))
-	}
+	})
 }
 
 func TestStreamHalfClose(t *testing.T) {
-	a, b := pipe(t, nil)
-	_, err := a.Write([]byte("question"))
-	require.NoError(t, err)
-	require.NoError(t, a.CloseWrite())
-	_, err = a.Write([]byte("more"))
-	assert.ErrorIs(t, err, syscall.EPIPE)
-	got, err := io.ReadAll(b)
-	require.NoError(t, err)
-	assert.Equal(t, "question", string(got))
-	_, err = b.Write([]byte("answer"))
-	require.NoError(t, err)
-	require.NoError(t, b.Close())
-	got, err = io.ReadAll(a)
-	require.NoError(t, err)
-	assert.Equal(t, "answer", string(got))
+	eachProtocol(t, func(t *testing.T, protocol cm.Protocol) {
+		a, b := pipe(t, &cm.Config{Protocol: protocol})
+		_, err := a.Write([]byte("question"))
+		require.NoError(t, err)
+		require.NoError(t, a.CloseWrite())
+		_, err = a.Write([]byte("more"))
+		assert.ErrorIs(t, err, syscall.EPIPE)
+		got, err := io.ReadAll(b)
+		require.NoError(t, err)
+		assert.Equal(t, "question", string(got))
+		_, err = b.Write([]byte("answer"))
+		require.NoError(t, err)
+		require.NoError(t, b.Close())
+		got, err = io.ReadAll(a)
+		require.NoError(t, err)
+		assert.Equal(t, "answer", string(got))
+	})
 }
 
 // TestStreamCloseDelivers: what was written before Close is read, though the writer is gone.
 func TestStreamCloseDelivers(t *testing.T) {
-	a, b := pipe(t, nil)
-	sent := bytes.Repeat([]byte("0123456789abcdef"), 40_000)
-	_, err := a.Write(sent)
-	require.NoError(t, err)
-	require.NoError(t, a.Close())
-	time.Sleep(50 * time.Millisecond)
-	got, err := io.ReadAll(b)
-	require.NoError(t, err)
-	assert.True(t, bytes.Equal(sent, got))
-	_, err = b.Write([]byte("x"))
-	assert.ErrorIs(t, err, syscall.EPIPE)
+	eachProtocol(t, func(t *testing.T, protocol cm.Protocol) {
+		a, b := pipe(t, &cm.Config{Protocol: protocol})
+		sent := bytes.Repeat([]byte("0123456789abcdef"), 40_000)
+		_, err := a.Write(sent)
+		require.NoError(t, err)
+		require.NoError(t, a.Close())
+		time.Sleep(50 * time.Millisecond)
+		got, err := io.ReadAll(b)
+		require.NoError(t, err)
+		assert.True(t, bytes.Equal(sent, got))
+		_, err = b.Write([]byte("x"))
+		assert.ErrorIs(t, err, syscall.EPIPE)
+	})
 }
 
 func TestStreamBackpressure(t *testing.T) {
-	a, b := pipe(t, &cm.Config{Buffer: 8 << 10})
-	n := 0
-	for m := 1; m > 0 || n == 0; n += m { // a machine that has much to do may not get that far in the first
-		require.NoError(t, a.SetWriteDeadline(time.Now().Add(200*time.Millisecond)))
-		var err error
-		m, err = a.Write(make([]byte, 100<<10))
-		assert.ErrorIs(t, err, os.ErrDeadlineExceeded)
-		var timeout net.Error
-		require.ErrorAs(t, err, &timeout)
-		assert.True(t, timeout.Timeout())
-	}
-	assert.Equal(t, 8<<10, n, "as much as the buffer holds")
-	got := make([]byte, 100<<10)
-	m, err := io.ReadFull(b, got[:n])
-	require.NoError(t, err)
-	assert.Equal(t, n, m)
-	require.NoError(t, a.SetWriteDeadline(time.Time{}))
-	_, err = a.Write([]byte("on"))
-	require.NoError(t, err)
+	eachProtocol(t, func(t *testing.T, protocol cm.Protocol) {
+		a, b := pipe(t, &cm.Config{Protocol: protocol, Buffer: 8 << 10})
+		n := 0
+		for m := 1; m > 0 || n == 0; n += m { // a machine that has much to do may not get that far in the first
+			require.NoError(t, a.SetWriteDeadline(time.Now().Add(200*time.Millisecond)))
+			var err error
+			m, err = a.Write(make([]byte, 100<<10))
+			assert.ErrorIs(t, err, os.ErrDeadlineExceeded)
+			var timeout net.Error
+			require.ErrorAs(t, err, &timeout)
+			assert.True(t, timeout.Timeout())
+		}
+		assert.Equal(t, 8<<10, n, "as much as the buffer holds")
+		got := make([]byte, 100<<10)
+		m, err := io.ReadFull(b, got[:n])
+		require.NoError(t, err)
+		assert.Equal(t, n, m)
+		require.NoError(t, a.SetWriteDeadline(time.Time{}))
+		_, err = a.Write([]byte("on"))
+		require.NoError(t, err)
+	})
 }
 
 // TestStreamArrivesUnread: what is written arrives, in many small pieces too, though the peer does not read, as far as
 // its buffer goes.
 func TestStreamArrivesUnread(t *testing.T) {
-	a, b := pipe(t, &cm.Config{Buffer: 64 << 10})
-	require.NoError(t, a.SetWriteDeadline(time.Now().Add(10*time.Second)))
-	start := time.Now()
-	for i := range 1000 {
-		_, err := a.Write([]byte("0123456789abcdef"))
-		require.NoError(t, err, "message %d", i)
-	}
-	t.Log("1000 messages in", time.Since(start))
-	require.NoError(t, a.CloseWrite())
-	got, err := io.ReadAll(b)
-	require.NoError(t, err)
-	assert.Len(t, got, 16_000)
+	eachProtocol(t, func(t *testing.T, protocol cm.Protocol) {
+		a, b := pipe(t, &cm.Config{Protocol: protocol, Buffer: 64 << 10})
+		require.NoError(t, a.SetWriteDeadline(time.Now().Add(10*time.Second)))
+		start := time.Now()
+		for i := range 1000 {
+			_, err := a.Write([]byte("0123456789abcdef"))
+			require.NoError(t, err, "message %d", i)
+		}
+		t.Log("1000 messages in", time.Since(start))
+		require.NoError(t, a.CloseWrite())
+		got, err := io.ReadAll(b)
+		require.NoError(t, err)
+		assert.Len(t, got, 16_000)
+	})
 }
 
 func TestStreamDialErrors(t *testing.T) {

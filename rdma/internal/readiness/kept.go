@@ -6,6 +6,7 @@ import (
 	"context"
 	goruntime "runtime"
 	"sync/atomic"
+	"time"
 )
 
 // threads is how many threads are kept by waits now.
@@ -30,9 +31,22 @@ func (r *FD) waitWithThread(ctx context.Context, try, stop func() bool) (done, g
 		if try() {
 			return true, true, nil
 		}
+		r.yield()
 		if err := k.sleep(); err != nil {
 			return true, false, err
 		}
 	}
 	return true, false, nil
+}
+
+// yieldEvery is less than the 10 ms after which Go's scheduler takes the processor of a goroutine away that calls the
+// system, and then again and again, until it has been scheduled anew. Each time that wakes the scheduler's own thread.
+const yieldEvery = 4 * time.Millisecond
+
+// yield has the goroutine scheduled anew now and then.
+func (r *FD) yield() {
+	if now := time.Now(); now.Sub(r.yielded) > yieldEvery {
+		r.yielded = now
+		goruntime.Gosched()
+	}
 }

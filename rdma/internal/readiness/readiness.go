@@ -27,7 +27,9 @@ type FD struct {
 	keep atomic.Bool                // waits may keep their threads
 	kept atomic.Pointer[kept]       // nil before the first such wait
 	try  func() bool                // of the waiting goroutine
-	read func(fd uintptr) bool
+
+	yielded time.Time // guarded by Turn
+	read    func(fd uintptr) bool
 
 	signal *wakeup.Signal // replaces the file, or nil
 	poked  chan struct{}  // holds a token if stop has to be called

@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package cm
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/conformance/vm/rig"
+	"github.com/goverbs/goverbs/conformance/vm/wire"
+	"github.com/goverbs/goverbs/generated/rdmacm"
+	"github.com/goverbs/goverbs/rdma"
+	"github.com/goverbs/goverbs/rdma/cm"
+)
+
+const (
+	connections = 200 // of a round
+	dialAtOnce  = 8   // streams
+)
+
+// envBefore names a program of these tests as they were, whose streams are measured, too.
+const envBefore = "GOVERBS_CM_BEFORE"
+
+// TestConnections measures how long connections take to be made and ended between two processes: with their own queues,
+// step by step for all of them as C's cmtime does it, beside cmtime; and as streams, some at a time. The kernel counts
+// the system calls of the connecting side. cm-connections-KERNEL.csv has the figures. GOVERBS_SPEED=1 asks for it.
+func TestConnections(t *testing.T) {
+	if os.Getenv("GOVERBS_SPEED") == "" {
+		t.Skip("measures for minutes: vmtest -env GOVERBS_SPEED=1")
+	}
+	rig.Kernel(t)
+	client := filepath.Join(t.TempDir(), "cmclient") // the name by which its calls are counted
+	require.NoError(t, os.Symlink("/proc/self/exe", client))
+	countEvents(t, "cmclient", "cmtime")
+	ways := []string{"cmtime", "own queues", "streams"}
+	if os.Getenv(envBefore) != "" {
+		ways = append(ways, "streams before")
+	}
+	figures := map[string][][]float64{}
+	port := uint16(7700)
+	for round := range measured + 1 {
+		for _, way := range ways {
+			port++
+			at := address(t, port)
+			before := calls(t)
+			var took time.Duration
+			if way == "cmtime" {
+				took = cmtime(t, at)
+			} else {
+				took = connecting(t, at, client, way)
+			}
+			row := []float64{took.Seconds() * 1e6 / connections, float64(calls(t)-before) / connections}
+			t.Logf("round %d: %s: %.1f", round, way, row)
+			if round > 0 { // the first is to get warm
+				figures[way] = append(figures[way], row)
+			}
+		}
+	}
+	var csv strings.Builder
+	csv.WriteString("connections,what,minimum,median,maximum,median of the ratios to cmtime\n")
+	for _, way := range ways {
+		for i, what := range []string{"µs a connection", "system calls of the client a connection"} {
+			own := column(figures[way], i)
+			least, median, most := spread(own)
+			fmt.Fprintf(&csv, "%s,%s,%.1f,%.1f,%.1f,%s\n", way, what, least, median, most,
+				strings.Fields(ratios(own, column(figures["cmtime"], i)))[0])
+		}
+	}
+	t.Logf("\n%s", csv.String())
+	require.NoError(t, os.WriteFile(filepath.Join(os.Getenv(wire.EnvOut), "cm-connections-"+os.Getenv(wire.EnvGuest)+
+		".csv"), []byte(csv.String()), 0o644))
+}
+
+func calls(t *testing.T) int { return hits(t)[2] }
+
+// cmtime is C's, both ends, from the start of the connecting one to its end.
+func cmtime(t *testing.T, at netip.AddrPort) time.Duration {
+	args := []string{"-p", strconv.Itoa(int(at.Port())), "-c", strconv.Itoa(connections)}
+	server := run(t, "cmtime", append(args, "-b", at.Addr().String())...)
+	time.Sleep(500 * time.Millisecond) // it does not say when it listens
+	began := time.Now()
+	out, err := exec.Command("cmtime", append(args, "-s", at.Addr().String())...).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	took := time.Since(began)
+	_ = server.cmd.Process.Kill() // that of some releases serves on
+	<-server.done
+	return took
+}
+
+// Roles of TestConnectionsPeer, and where.
+const (
+	envConnect = "GOVERBS_CM_CONNECT"
+	envAt      = "GOVERBS_CM_AT"
+)
+
+// connecting is Go, both ends, from the start of the connecting one to its end.
+func connecting(t *testing.T, at netip.AddrPort, client, way string) time.Duration {
+	program := func(path, role string) *exec.Cmd {
+		c := exec.Command(path, "-test.run=^TestConnectionsPeer$")
+		c.Env = append(os.Environ(), envConnect+"="+role, envAt+"="+at.String())
+		return c
+	}
+	self := "/proc/self/exe"
+	if way == "streams before" {
+		self = os.Getenv(envBefore)
+		was := filepath.Join(filepath.Dir(client), "before")
+		require.NoError(t, os.MkdirAll(was, 0o755))
+		client = filepath.Join(was, "cmclient")
+		_ = os.Symlink(self, client)
+		way = "streams"
+	}
+	server := program(self, way+" server")
+	listening(t, server)
+	began := time.Now()
+	out, err := program(client, way).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	took := time.Since(began)
+	_ = server.Process.Kill()
+	_ = server.Wait()
+	return took
+}
+
+// TestConnectionsPeer is one end.
+func TestConnectionsPeer(t *testing.T) {
+	role := os.Getenv(envConnect)
+	if role == "" {
+		t.Skip("a part of TestConnections")
+	}
+	rig.Kernel(t)
+	at := netip.MustParseAddrPort(os.Getenv(envAt))
+	config := on(&cm.Config{Buffer: 8 << 10})
+	switch role {
+	case "own queues":
+		connectAll(t, at)
+	case "own queues server":
+		acceptAll(t, at)
+	case "streams":
+		var all sync.WaitGroup
+		for range dialAtOnce {
+			all.Go(func() {
+				for range connections / dialAtOnce {
+					c, err := config.Dial(context.Background(), at.String())
+					if err == nil {
+						err = c.Close()
+					}
+					if err != nil {
+						t.Error(err)
+						return
+					}
+				}
+			})
+		}
+		all.Wait()
+	case "streams server":
+		l, err := config.Listen(context.Background(), at.String())
+		require.NoError(t, err)
+		fmt.Println("listens at", l.Addr())
+		for {
+			c, err := l.Accept()
+			require.NoError(t, err)
+			go func() {
+				_, _ = io.Copy(io.Discard, struct{ io.Reader }{c})
+				_ = c.Close()
+			}()
+		}
+	}
+}
+
+// connectAll makes connections as cmtime does: each step for all, and then the next.
+func connectAll(t *testing.T, to netip.AddrPort) {
+	ch, err := createEventChannel()
+	require.NoError(t, err)
+	ids := make([]*cm.ID, connections)
+	ctx := context.Background()
+	for _, step := range []struct {
+		do    func(id *cm.ID) error
+		event rdmacm.CMEventType
+	}{
+		{func(id *cm.ID) error { return id.ResolveAddr(ctx, netip.AddrPort{}, to, 2*time.Second) },
+			rdmacm.CM_EVENT_ADDR_RESOLVED},
+		{func(id *cm.ID) error { return id.ResolveRoute(ctx, 2*time.Second) }, rdmacm.CM_EVENT_ROUTE_RESOLVED},
+		{func(id *cm.ID) error {
+			_, err := id.CreateQP(nil, &qpAttr, rdma.QueueOptions{})
+			if err != nil {
+				return err
+			}
+			return id.Connect(ctx, nil, nil)
+		}, rdmacm.CM_EVENT_ESTABLISHED},
+		{func(id *cm.ID) error { return id.Disconnect(ctx) }, rdmacm.CM_EVENT_DISCONNECTED},
+	} {
+		for i := range ids {
+			if ids[i] == nil {
+				ids[i], err = ch.CreateID(rdmacm.PS_TCP)
+				require.NoError(t, err)
+			}
+			require.NoError(t, step.do(ids[i]))
+		}
+		for came := 0; came < connections; {
+			e, err := ch.Event(ctx)
+			require.NoError(t, err)
+			if e.Type == step.event {
+				came++
+			} else {
+				require.Equal(t, rdmacm.CM_EVENT_TIMEWAIT_EXIT, e.Type)
+			}
+		}
+	}
+	for _, id := range ids {
+		require.NoError(t, id.Close())
+	}
+	require.NoError(t, ch.Close())
+}
+
+// acceptAll is the other end.
+func acceptAll(t *testing.T, at netip.AddrPort) {
+	ch, err := createEventChannel()
+	require.NoError(t, err)
+	l, err := ch.CreateID(rdmacm.PS_TCP)
+	require.NoError(t, err)
+	require.NoError(t, l.Bind(at))
+	require.NoError(t, l.Listen(1024))
+	fmt.Println("listens at", at)
+	ctx := context.Background()
+	for e, err := range ch.Events(ctx) {
+		require.NoError(t, err)
+		switch e.Type {
+		case rdmacm.CM_EVENT_CONNECT_REQUEST:
+			_, err := e.ID.CreateQP(nil, &qpAttr, rdma.QueueOptions{})
+			require.NoError(t, err)
+			require.NoError(t, e.ID.Accept(ctx, nil, nil))
+		case rdmacm.CM_EVENT_DISCONNECTED:
+			require.NoError(t, e.ID.Disconnect(ctx))
+			require.NoError(t, e.ID.Close())
+		}
+	}
+}
