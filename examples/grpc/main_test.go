@@ -16,16 +16,24 @@ import (
 )
 
 // TestCalls runs in a guest of conformance/vm, make vm-grpc, and elsewhere on the software device. Many calls at once
-// over one connection, and a stream.
+// over one connection, and a stream, by each protocol.
 func TestCalls(t *testing.T) {
 	own := os.Getenv("GOVERBS_ADDRESS")
+	config = &cm.Config{}
 	if own == "" {
 		fabric, err := soft.Default()
 		if err != nil {
 			t.Fatal(err)
 		}
-		own, config = "127.0.0.1", &cm.Config{Backend: fabric}
+		own, config.Backend = "127.0.0.1", fabric
 	}
+	for name, protocol := range map[string]cm.Protocol{"stream": cm.Stream, "rsocket": cm.RSocket} {
+		config.Protocol = protocol
+		t.Run(name, func(t *testing.T) { calls(t, own) })
+	}
+}
+
+func calls(t *testing.T, own string) {
 	l, err := config.Listen(context.Background(), own+":0")
 	if err != nil {
 		t.Fatal(err)

@@ -4,10 +4,12 @@ package cm
 
 import (
 	"io"
+	"net"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/net/nettest"
 
 	"github.com/goverbs/goverbs/rdma/internal/wakeup"
 	"github.com/goverbs/goverbs/rdma/soft"
@@ -43,8 +45,12 @@ func TestStreamsAllocateNothing(t *testing.T) {
 	if underRaceDetector {
 		t.Skip("the race detector has pools forget at random")
 	}
-	for name, size := range map[string]int{"a word": 64, "more than there is room for": 64 << 10} {
-		a, b := streams(t, &Config{Buffer: 4 << 10})
+	for name, c := range map[string]struct {
+		size       int
+		keepThread bool
+	}{"a word": {64, false}, "more than there is room for": {64 << 10, false}, "a word, with a thread": {64, true}} {
+		size := c.size
+		a, b := streams(t, &Config{Buffer: 4 << 10, KeepThread: c.keepThread})
 		if wakeup.Of(b.reactor.channel.C().FD) != nil {
 			t.Skip("what stands for a descriptor here allocates")
 		}
@@ -70,4 +76,12 @@ func TestStreamsAllocateNothing(t *testing.T) {
 			}
 		}), name)
 	}
+}
+
+// TestSoftKeptThread: a connection whose waits keep their threads is a net.Conn like others.
+func TestSoftKeptThread(t *testing.T) {
+	nettest.TestConn(t, func() (c1, c2 net.Conn, stop func(), err error) {
+		a, b := softPipe(t, Config{KeepThread: true, Buffer: 64 << 10})
+		return a, b, func() { a.Close(); b.Close() }, nil
+	})
 }

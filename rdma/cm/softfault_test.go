@@ -201,44 +201,46 @@ func TestSoftPeerVanishesWhileWriteWaits(t *testing.T) {
 
 // TestSoftMemoryRunsOut: whichever allocation fails, it is an error or the same as ever, and nothing is left.
 func TestSoftMemoryRunsOut(t *testing.T) {
-	failed := 0
-	for nth := 1; ; nth++ {
-		f, err := soft.New(soft.Options{})
-		require.NoError(t, err)
-		f.SetFaults(soft.Faults{FailAllocation: nth})
-		err = func() error {
-			config := &Config{Backend: f, Buffer: 4 << 10, HandshakeTimeout: 500 * time.Millisecond,
-				Linger: 50 * time.Millisecond}
-			l, err := config.Listen(soon(t), "127.0.0.1:0")
-			if err != nil {
+	eachProtocol(t, func(t *testing.T, p Protocol) {
+		failed := 0
+		for nth := 1; ; nth++ {
+			f, err := soft.New(soft.Options{})
+			require.NoError(t, err)
+			f.SetFaults(soft.Faults{FailAllocation: nth})
+			err = func() error {
+				config := &Config{Backend: f, Protocol: p, Buffer: 4 << 10, HandshakeTimeout: 500 * time.Millisecond,
+					Linger: 50 * time.Millisecond}
+				l, err := config.Listen(soon(t), "127.0.0.1:0")
+				if err != nil {
+					return err
+				}
+				accepted := make(chan *Conn, 1)
+				go func() {
+					c, _ := l.AcceptRDMA(soon(t))
+					accepted <- c
+				}()
+				c, err := config.Dial(soon(t), l.Addr().String())
+				if err == nil {
+					c.Close()
+				}
+				if err2 := l.Close(); err == nil {
+					err = err2
+				}
+				if c := <-accepted; c != nil {
+					c.Close()
+				}
 				return err
-			}
-			accepted := make(chan *Conn, 1)
-			go func() {
-				c, _ := l.AcceptRDMA(soon(t))
-				accepted <- c
 			}()
-			c, err := config.Dial(soon(t), l.Addr().String())
-			if err == nil {
-				c.Close()
+			assert.Empty(t, f.Resources(), "allocation %d: %v", nth, err)
+			if err != nil {
+				failed++
 			}
-			if err2 := l.Close(); err == nil {
-				err = err2
+			require.NoError(t, f.Close(), "allocation %d: %v", nth, err)
+			if nth > 70 {
+				break
 			}
-			if c := <-accepted; c != nil {
-				c.Close()
-			}
-			return err
-		}()
-		assert.Empty(t, f.Resources(), "allocation %d: %v", nth, err)
-		if err != nil {
-			failed++
 		}
-		require.NoError(t, f.Close(), "allocation %d: %v", nth, err)
-		if nth > 70 {
-			break
-		}
-	}
-	assert.Greater(t, failed, 15)
-	t.Log(failed, "allocations are errors")
+		assert.Greater(t, failed, 15)
+		t.Log(failed, "allocations are errors")
+	})
 }

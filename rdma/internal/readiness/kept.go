@@ -4,6 +4,7 @@ package readiness
 
 import (
 	"context"
+	"os"
 	goruntime "runtime"
 	"sync/atomic"
 	"time"
@@ -27,7 +28,9 @@ func (r *FD) waitWithThread(ctx context.Context, try, stop func() bool) (done, g
 		return false, false, nil
 	}
 	for ctx.Err() == nil && !stop() {
-		r.follow(ctx)
+		if !r.follow(ctx) {
+			return true, false, os.ErrClosed
+		}
 		if try() {
 			return true, true, nil
 		}

@@ -54,8 +54,8 @@ func (r *FD) thread() (*kept, error) {
 
 // sleep returns when C's descriptor is readable, or there was a poke. The event stays open meanwhile.
 func (k *kept) sleep() error {
-	if err := k.raw.Control(k.look); err != nil {
-		return err
+	if k.raw.Control(k.look) != nil {
+		return os.ErrClosed
 	}
 	if k.err == nil && k.fds[1].Revents != 0 {
 		_, k.err = k.file.Read(k.word[:])

@@ -149,17 +149,17 @@ func (r *FD) waitForSignal(ctx context.Context, try, stop func() bool) (bool, er
 }
 
 // follow has the end of ctx poke. It does so on after the wait, since the next one mostly comes with the same context:
-// until that ends, another one comes, or Forget or Close.
-func (r *FD) follow(ctx context.Context) {
+// until that ends, another one comes, or Forget or Close. It reports whether the FD is open.
+func (r *FD) follow(ctx context.Context) bool {
 	done := ctx.Done()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.tie != nil && r.tie.done == done {
-		return
+	if r.over || r.tie != nil && r.tie.done == done {
+		return !r.over
 	}
 	r.untie()
 	if done == nil {
-		return
+		return true
 	}
 	t := &tie{done: done}
 	t.stop = context.AfterFunc(ctx, func() {
@@ -171,6 +171,7 @@ func (r *FD) follow(ctx context.Context) {
 		r.Poke()
 	})
 	r.tie = t
+	return true
 }
 
 // untie lets go of the last context. The caller holds mu.

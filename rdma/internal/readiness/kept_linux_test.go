@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package readiness
+
+import (
+	"context"
+	"os"
+	goruntime "runtime"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// keeping gives an FD whose waits keep their threads, and what makes it readable.
+func keeping(t *testing.T) (r *FD, raise func(), take func() bool) {
+	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+	require.NoError(t, err)
+	t.Cleanup(func() { unix.Close(fd) })
+	r, err = New(int32(fd), "test")
+	require.NoError(t, err)
+	r.KeepThread(true)
+	t.Cleanup(r.Close)
+	count := make([]byte, 8)
+	return r, func() { _, _ = unix.Write(fd, one) }, func() bool {
+		n, _ := unix.Read(fd, count)
+		return n > 0
+	}
+}
+
+func never() bool { return false }
+
+// kepts is how many threads waits keep once so many do.
+func kepts(t *testing.T, n int64) {
+	t.Helper()
+	require.Eventually(t, func() bool { return threads.Load() == n }, 10*time.Second, time.Millisecond)
+}
+
+// TestKeptThread: a wait ends with what it waits for, with a reason to stop, with its context, and when the FD is
+// closed.
+func TestKeptThread(t *testing.T) {
+	r, raise, take := keeping(t)
+	ctx, cancel := context.WithCancel(context.Background())
+	type end struct {
+		got bool
+		err error
+	}
+	ends := make(chan end, 1)
+	stop := make(chan struct{})
+	wait := func() {
+		got, err := r.Wait(ctx, take, func() bool {
+			select {
+			case <-stop:
+				return true
+			default:
+				return false
+			}
+		})
+		ends <- end{got, err}
+	}
+	go wait()
+	kepts(t, 1)
+	assert.Nil(t, r.own.Load(), "it is not on the netpoller")
+	for range 300 { // that find no reason
+		r.Poke()
+	}
+	raise()
+	assert.Equal(t, end{true, nil}, <-ends)
+	kepts(t, 0)
+	go wait()
+	kepts(t, 1)
+	close(stop)
+	r.Poke()
+	assert.Equal(t, end{false, nil}, <-ends)
+	stop = make(chan struct{})
+	go wait()
+	kepts(t, 1)
+	cancel()
+	assert.Equal(t, end{false, nil}, <-ends)
+	ctx = context.Background()
+	go wait()
+	kepts(t, 1)
+	r.Close()
+	last := <-ends
+	assert.False(t, last.got)
+	assert.ErrorIs(t, last.err, os.ErrClosed)
+	_, err := r.Wait(ctx, take, never)
+	assert.ErrorIs(t, err, os.ErrClosed)
+}
+
+// TestFewThreadsAreKept: there are as many as processors, and other waits use the netpoller.
+func TestFewThreadsAreKept(t *testing.T) {
+	most := goruntime.GOMAXPROCS(0)
+	done := make(chan bool, most+2)
+	var raises []func()
+	for i := range most + 2 {
+		r, raise, take := keeping(t)
+		raises = append(raises, raise)
+		go func() {
+			got, err := r.Wait(context.Background(), take, never)
+			done <- got && err == nil
+		}()
+		if i < most {
+			kepts(t, int64(i)+1)
+		} else {
+			require.Eventually(t, func() bool { return r.own.Load() != nil }, 10*time.Second, time.Millisecond)
+		}
+	}
+	kepts(t, int64(most))
+	for _, raise := range raises {
+		raise()
+	}
+	for range raises {
+		assert.True(t, <-done)
+	}
+}
