@@ -30,7 +30,7 @@ const tracing = "/sys/kernel/debug/tracing/events"
 
 // kinds are connections that TestCounts measures; the first is what others are compared with.
 var kinds = []string{"TCP", "rstream", "stream", "stream that keeps a thread", "stream that learns",
-	"stream that polls 2 ms", "lends", "lends, and keeps a thread"}
+	"stream that learns, with a thread", "stream that polls 2 ms", "lends", "lends, and keeps a thread"}
 
 // exchanges are what goes back and forth.
 var exchanges = []struct {
@@ -141,7 +141,7 @@ func lends(kind string) bool { return strings.HasPrefix(kind, "lends") }
 func configOf(kind string) *cm.Config {
 	config := &cm.Config{KeepThread: strings.Contains(kind, "thread")}
 	switch kind {
-	case "stream that learns":
+	case "stream that learns", "stream that learns, with a thread":
 		config.BusyPoll = cm.LearnedBusyPoll
 	case "stream that polls 2 ms":
 		config.BusyPoll = 2 * time.Millisecond
