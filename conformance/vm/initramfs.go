@@ -160,7 +160,7 @@ func (i *Image) initramfs(initProgram string, config wire.Config, programs []Pro
 // tools are upstream's programs that a guest has in /usr/bin.
 var tools = []string{"ibv_devinfo", "ibv_rc_pingpong", "ibv_uc_pingpong", "ibv_ud_pingpong", "ibv_srq_pingpong",
 	"ibv_xsrq_pingpong", "rping", "ucmatose", "udaddy", "mckey", "rdma_client", "rdma_server", "rdma_xclient",
-	"rdma_xserver", "rstream", "riostream", "cmtime"}
+	"rdma_xserver", "rstream", "riostream", "rcopy", "cmtime"}
 
 // libraries adds the provider, upstream's programs, and the shared libraries that they and executables need.
 func (i *Image) libraries(a *archiveWriter, executables []string) error {

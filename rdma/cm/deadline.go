@@ -56,16 +56,18 @@ func (d *deadline) passed() <-chan struct{} {
 func (d *deadline) stop() { d.set(time.Time{}) }
 
 // LearnedBusyPoll is a [Config.BusyPoll] that each connection learns: it has some Reads poll until the peer's answer
-// comes, and others sleep, and goes on with what is faster by an eighth. It tries again now and then, ever more seldom
-// where polling does not pay. A Read polls for some times as long as answers take, 5 ms at most, and sleeps then. It
-// does not poll where answers take longer, or with one processor. One goroutine polls for all connections of a device.
+// comes, and others sleep. It goes on polling if answers come within 100 µs then, or sooner by an eighth, and tries
+// again now and then, ever more seldom where that does not pay. A Read polls for some times as long as answers take,
+// 5 ms at most, and sleeps then. It does not poll where answers take longer, or with one processor. One goroutine polls
+// for all connections of a device.
 const LearnedBusyPoll time.Duration = -1
 
 const (
 	mostLearned = 5 * time.Millisecond
-	waitsTried  = 8    // of each way, before they are compared
-	waitsPolled = 1024 // before it is seen again how long sleeping takes
-	mostMisses  = 10   // each of which doubles the waits that sleep before polling is tried again
+	tooSoon     = 100 * time.Microsecond // for a sleep, which costs the sender time, too, to end it
+	waitsTried  = 8                      // of each way, before they are compared
+	waitsPolled = 1024                   // before it is seen again how long sleeping takes
+	mostMisses  = 10                     // each of which doubles the waits that sleep before polling is tried again
 )
 
 // learned is what a connection has learned of its waits for the peer.
@@ -126,7 +128,7 @@ func (l *learned) end() {
 	}
 	switch {
 	case l.n < waitsTried:
-	case l.polled.mean > l.slept.mean-l.slept.mean/8:
+	case l.polled.mean > max(l.slept.mean-l.slept.mean/8, tooSoon):
 		l.misses = min(l.misses+1, mostMisses)
 		l.turn()
 	case l.n == waitsTried:

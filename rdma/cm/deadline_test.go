@@ -74,10 +74,12 @@ func TestLearnedGivesUp(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2))
 	synctest.Test(t, func(t *testing.T) {
 		var l learned
-		polled, _, _ := l.waits(10_000, 100*time.Microsecond, 5*time.Microsecond)
+		polled, _, _ := l.waits(10_000, 200*time.Microsecond, 5*time.Microsecond)
 		assert.Less(t, polled, 100)
-		polled, _, _ = l.waits(20_000, 100*time.Microsecond, 100*time.Microsecond)
+		polled, _, _ = l.waits(20_000, 200*time.Microsecond, 100*time.Microsecond)
 		assert.Greater(t, polled, 5_000, "it pays at last")
+		polled, _, _ = l.waits(20_000, 50*time.Microsecond, 0)
+		assert.Greater(t, polled, 19_000, "it comes soon")
 	})
 }
 

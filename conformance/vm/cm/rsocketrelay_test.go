@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package cm
+
+import (
+	"bytes"
+	"io"
+	"math/rand/v2"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/rdma/cm"
+)
+
+// relay takes connections at one port and makes one to another port for each, and passes on what either side says until
+// both have said all. So Go is the server of one program and the client of the other, whatever they speak.
+func relay(t *testing.T, e ends, from, to uint16) {
+	l, err := rsocketOn(e).Listen(soon(t), netip.AddrPortFrom(e.own, from).String())
+	require.NoError(t, err)
+	var all sync.WaitGroup
+	t.Cleanup(func() {
+		assert.NoError(t, l.Close())
+		all.Wait()
+	})
+	pass := func(to, from *cm.Conn) {
+		_, err := io.Copy(to, from)
+		assert.NoError(t, err)
+		_ = to.CloseWrite() // which may have gone, when it has said all
+	}
+	all.Go(func() {
+		for {
+			client, err := l.AcceptRDMA(t.Context())
+			if err != nil {
+				return
+			}
+			server, err := rsocketOn(e).Dial(soon(t), netip.AddrPortFrom(e.theirs, to).String())
+			if !assert.NoError(t, err) {
+				client.Close()
+				return
+			}
+			all.Go(func() {
+				var both sync.WaitGroup
+				both.Go(func() { pass(server, client) })
+				both.Go(func() { pass(client, server) })
+				both.Wait()
+				assert.NoError(t, client.Close())
+				assert.NoError(t, server.Close())
+			})
+		}
+	})
+}
+
+// TestRSocketRelaysRCopy: rcopy copies a file to rcopy, through Go.
+func TestRSocketRelaysRCopy(t *testing.T) {
+	needTCPRoot(t)
+	unchanged(t)
+	want := make([]byte, 1_000_000)
+	rand.NewChaCha8([32]byte{4}).Read(want)
+	dir := t.TempDir()
+	from, to := filepath.Join(dir, "from"), filepath.Join(dir, "to")
+	require.NoError(t, os.WriteFile(from, want, 0o600))
+	onEnds(t, 2, func(t *testing.T, e ends) {
+		if e.own.Is6() {
+			return // it takes what follows the first colon for a file
+		}
+		server := run(t, "rcopy", "-p", "7540")
+		defer func() {
+			_ = server.cmd.Process.Kill() // it serves on
+			<-server.done
+		}()
+		awaitListener(t, e, 7540)
+		relay(t, e, 7541, 7540)
+		out, err := exec.CommandContext(soon(t), "rcopy", from, e.own.String()+":"+to, "-p", "7541").CombinedOutput()
+		require.NoError(t, err, "%s\nserver: %s", out, &server.out)
+		got, err := os.ReadFile(to)
+		require.NoError(t, err)
+		assert.True(t, bytes.Equal(want, got), "%d bytes", len(got))
+		require.NoError(t, os.Remove(to))
+	})
+}
+
+// TestRSocketRelaysIPerf3: iperf3, made for TCP, measures iperf3 through Go, each way.
+func TestRSocketRelaysIPerf3(t *testing.T) {
+	p := openPreload(t)
+	onEnds(t, 4, func(t *testing.T, e ends) {
+		if e.own.Is6() {
+			return // as with the others
+		}
+		for i, ways := range [][]string{nil, {"-R", "-P", "2"}} {
+			port := uint16(7550 + 2*i)
+			server := p.command(soon(t), "/usr/bin/iperf3", "-s", "-1", "-B", e.theirs.String(), "-p",
+				strconv.Itoa(int(port)))
+			var said bytes.Buffer
+			server.Stdout, server.Stderr = &said, &said
+			require.NoError(t, server.Start())
+			time.Sleep(time.Second) // a connection that asks whether it listens would be the one that it serves
+			relay(t, e, port+1, port)
+			args := append([]string{"-c", e.own.String(), "-p", strconv.Itoa(int(port) + 1), "-n", "1M"}, ways...)
+			out, err := p.command(soon(t), "/usr/bin/iperf3", args...).CombinedOutput()
+			require.NoError(t, err, "%s\nserver: %s", out, &said)
+			assert.Contains(t, string(out), "iperf Done")
+			assert.NoError(t, server.Wait(), "%s", &said)
+		}
+	})
+}
+
+// awaitListener returns when C's server takes connections.
+func awaitListener(t *testing.T, e ends, port uint16) {
+	c := patiently(t, func() (*cm.Conn, error) {
+		return rsocketOn(e).Dial(soon(t), netip.AddrPortFrom(e.theirs, port).String())
+	})
+	require.NoError(t, c.Close())
+}
