@@ -227,11 +227,11 @@ soft-lossy: ## suites over packets of which some are lost, repeated, overtaken, 
 	@.ci/lossy $(firstword $(LOSSES)) $(LOSSY)
 
 .PHONY: vm-bench
-vm-bench: vm-deps ## latency of our ping-pong beside those in C, streams beside raw writes and TCP, registrations beside a cache, the wire beside Soft-RoCE; package rpma beside librpma; writes conformance/vm/results/{pingpong,cm-speed,registration,roce-speed,rpma-speed}-*; 10 min
+vm-bench: vm-deps ## latency of our ping-pong beside those in C, streams beside raw writes, TCP and C's rstream, connections beside cmtime, registrations beside a cache, the wire beside Soft-RoCE; package rpma beside librpma; writes conformance/vm/results/{pingpong,cm-speed,cm-counts,cm-connections,registration,roce-speed,rpma-speed}-*; 14 min
 	@.ci/deps $(DEPS)
 	@$(VM) -kernel '$(if $(filter all,$(KERNEL)),6.1,$(KERNEL))' -cpus 2 -timeout 20m -env GOVERBS_MEASURE=1 -out conformance/vm/results -with ./examples/rc-pingpong \
 		-with conformance/vm/interop/c/rc-latency.c -- ./conformance/vm/interop -run TestLatency -v
-	@$(VM) -kernel '$(if $(filter all,$(KERNEL)),6.1,$(KERNEL))' -cpus 2 -env GOVERBS_SPEED=1 -out conformance/vm/results -- ./conformance/vm/cm -run '^Test(Speed|Counts)$$' -v
+	@$(VM) -kernel '$(if $(filter all,$(KERNEL)),6.1,$(KERNEL))' -cpus 2 -timeout 10m -env GOVERBS_SPEED=1 -out conformance/vm/results -- ./conformance/vm/cm -run '^Test(Speed|Counts|Connections)$$' -v
 	@$(VM) -kernel '$(if $(filter all,$(KERNEL)),6.1,$(KERNEL))' -cpus 2 -env GOVERBS_SPEED=1 -out conformance/vm/results -- ./conformance/vm/objects -run TestRegistrationSpeed -v
 	@$(VM) -kernel '$(KERNEL)' -cpus 2 -env GOVERBS_SPEED=1 -out conformance/vm/results -- ./conformance/vm/roce -run TestSpeed -v
 	@$(VM) -kernel '$(RPMAKERNEL)' -cpus 1 -counted -env GOVERBS_SPEED=1 -out conformance/vm/results -with ./conformance/vm/rpma/peer/rpmapeer.c \
@@ -264,10 +264,10 @@ vm-perftest-speed: vm-deps ## what goverbs perf measures, beside what perftest d
 	done
 
 .PHONY: vm-rsockets
-vm-rsockets: vm-deps ## streams as rsockets beside rstream and riostream, and curl and netcat under librspreload.so, on Soft-RoCE; 4 min
+vm-rsockets: vm-deps ## streams as rsockets beside rstream, riostream and rcopy, and curl, netcat and iperf3 under librspreload.so, on Soft-RoCE; 5 min
 	@$(VM) -kernel '$(if $(filter all,$(KERNEL)),6.1,$(KERNEL))' -timeout 10m $(TCPROOT) -- ./conformance/vm/cm -run TestRSocket
 
-# curl and netcat, and the libraries that curl needs.
+# curl, netcat and iperf3, and the libraries that they need.
 TCPROOT = -env GOVERBS_TCPROOT=/tcp -root bookworm:netcat-traditional,curl,libcurl4,libnghttp2-14,libidn2-0,librtmp1,libssh2-1,libpsl5,libssl3,libgssapi-krb5-2,libldap-2.5-0,libzstd1,libbrotli1,libunistring2,libgnutls30,libhogweed6,libnettle8,libgmp10,libkrb5-3,libk5crypto3,libcom-err2,libkrb5support0,libsasl2-2,libp11-kit0,libtasn1-6,libkeyutils1,libffi8,iperf3,libiperf0,libsctp1=/tcp
 
 PERFTESTS = -root bookworm:perftest=/bookworm -root trixie:perftest=/trixie -env GOVERBS_PERFTEST=/bookworm,/trixie -with ./cmd/goverbs
