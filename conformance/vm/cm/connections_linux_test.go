@@ -17,7 +17,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/goverbs/goverbs/conformance/vm/rig"
 	"github.com/goverbs/goverbs/conformance/vm/wire"
@@ -27,8 +29,9 @@ import (
 )
 
 const (
-	connections = 200 // of a round
-	dialAtOnce  = 8   // streams
+	fewConnections = 16 // whose time is taken off that of many, so that the programs' starts do not count
+	connections    = 216
+	dialAtOnce     = 8 // streams
 )
 
 // envBefore names a program of these tests as they were, whose streams are measured, too.
@@ -53,16 +56,26 @@ func TestConnections(t *testing.T) {
 	port := uint16(7700)
 	for round := range measured + 1 {
 		for _, way := range ways {
-			port++
-			at := address(t, port)
-			before := calls(t)
-			var took time.Duration
-			if way == "cmtime" {
-				took = cmtime(t, at)
-			} else {
-				took = connecting(t, at, client, way)
+			var row []float64
+			for _, n := range []int{fewConnections, connections} {
+				port++
+				at := address(t, port)
+				before := calls(t)
+				var took time.Duration
+				if way == "cmtime" {
+					took = cmtime(t, at, n)
+				} else {
+					took = connecting(t, at, client, way, n)
+				}
+				all, naps := calls(t).less(before)
+				now := []float64{took.Seconds() * 1e6, float64(all), float64(naps)}
+				for i := range row {
+					row[i] = (now[i] - row[i]) / (connections - fewConnections)
+				}
+				if row == nil {
+					row = now
+				}
 			}
-			row := []float64{took.Seconds() * 1e6 / connections, float64(calls(t)-before) / connections}
 			t.Logf("round %d: %s: %.1f", round, way, row)
 			if round > 0 { // the first is to get warm
 				figures[way] = append(figures[way], row)
@@ -72,7 +85,8 @@ func TestConnections(t *testing.T) {
 	var csv strings.Builder
 	csv.WriteString("connections,what,minimum,median,maximum,median of the ratios to cmtime\n")
 	for _, way := range ways {
-		for i, what := range []string{"µs a connection", "system calls of the client a connection"} {
+		for i, what := range []string{"µs a connection", "system calls of the client a connection",
+			"and sleeps of a thread that has nothing to do"} {
 			own := column(figures[way], i)
 			least, median, most := spread(own)
 			fmt.Fprintf(&csv, "%s,%s,%.1f,%.1f,%.1f,%s\n", way, what, least, median, most,
@@ -84,11 +98,38 @@ func TestConnections(t *testing.T) {
 		".csv"), []byte(csv.String()), 0o644))
 }
 
-func calls(t *testing.T) int { return hits(t)[2] }
+// called are numbers of system calls, by what they are.
+type called map[string]int
+
+// calls are those until now.
+func calls(t *testing.T) called {
+	text, err := os.ReadFile(filepath.Join(tracing, "raw_syscalls/sys_enter/hist"))
+	require.NoError(t, err)
+	all := called{}
+	for _, m := range regexp.MustCompile(`id: +(\d+) } hitcount: +(\d+)`).FindAllStringSubmatch(string(text), -1) {
+		all[m[1]], err = strconv.Atoi(m[2])
+		require.NoError(t, err)
+	}
+	return all
+}
+
+// less tells how many more there are, and apart from them, sleeps of Go's scheduler and yields of cmtime, of which there
+// are the more the longer something takes.
+func (c called) less(before called) (all, naps int) {
+	for id, n := range c {
+		switch n -= before[id]; id {
+		case strconv.Itoa(unix.SYS_NANOSLEEP), strconv.Itoa(unix.SYS_SCHED_YIELD):
+			naps += n
+		default:
+			all += n
+		}
+	}
+	return all, naps
+}
 
 // cmtime is C's, both ends, from the start of the connecting one to its end.
-func cmtime(t *testing.T, at netip.AddrPort) time.Duration {
-	args := []string{"-p", strconv.Itoa(int(at.Port())), "-c", strconv.Itoa(connections)}
+func cmtime(t *testing.T, at netip.AddrPort, n int) time.Duration {
+	args := []string{"-p", strconv.Itoa(int(at.Port())), "-c", strconv.Itoa(n)}
 	path, err := exec.LookPath("cmtime")
 	require.NoError(t, err)
 	other := filepath.Join(t.TempDir(), "cmserver") // whose calls are not counted
@@ -109,15 +150,16 @@ const (
 	envConnect = "GOVERBS_CM_CONNECT"
 	envAt      = "GOVERBS_CM_AT"
 	envBegan   = "GOVERBS_CM_BEGAN" // when the role was started
+	envNumber  = "GOVERBS_CM_NUMBER"
 )
 
 // connecting is Go, both ends, from the start of the connecting one to its last connection's end. What it does after
 // that is a search for leaks, which finds what the other end has.
-func connecting(t *testing.T, at netip.AddrPort, client, way string) time.Duration {
+func connecting(t *testing.T, at netip.AddrPort, client, way string, n int) time.Duration {
 	program := func(path, role string) *exec.Cmd {
 		c := exec.Command(path, "-test.run=^TestConnectionsPeer$")
 		c.Env = append(os.Environ(), envConnect+"="+role, envAt+"="+at.String(),
-			envBegan+"="+strconv.FormatInt(time.Now().UnixNano(), 10))
+			envBegan+"="+strconv.FormatInt(time.Now().UnixNano(), 10), envNumber+"="+strconv.Itoa(n))
 		return c
 	}
 	self := "/proc/self/exe"
@@ -153,16 +195,18 @@ func TestConnectionsPeer(t *testing.T) {
 	began, err := strconv.ParseInt(os.Getenv(envBegan), 10, 64)
 	require.NoError(t, err)
 	defer func() { fmt.Println("took", time.Since(time.Unix(0, began))) }()
+	n, err := strconv.Atoi(os.Getenv(envNumber))
+	require.NoError(t, err)
 	switch role {
 	case "own queues":
-		connectAll(t, at)
+		connectAll(t, at, n)
 	case "own queues server":
 		acceptAll(t, at)
 	case "streams":
 		var all sync.WaitGroup
 		for range dialAtOnce {
 			all.Go(func() {
-				for range connections / dialAtOnce {
+				for range n / dialAtOnce {
 					c, err := config.Dial(context.Background(), at.String())
 					if err == nil {
 						err = c.Close()
@@ -191,10 +235,10 @@ func TestConnectionsPeer(t *testing.T) {
 }
 
 // connectAll makes connections as cmtime does: each step for all, and then the next.
-func connectAll(t *testing.T, to netip.AddrPort) {
+func connectAll(t *testing.T, to netip.AddrPort, n int) {
 	ch, err := createEventChannel()
 	require.NoError(t, err)
-	ids := make([]*cm.ID, connections)
+	ids := make([]*cm.ID, n)
 	ctx := context.Background()
 	for _, step := range []struct {
 		do    func(id *cm.ID) error
@@ -219,7 +263,7 @@ func connectAll(t *testing.T, to netip.AddrPort) {
 			}
 			require.NoError(t, step.do(ids[i]))
 		}
-		for came := 0; came < connections; {
+		for came := 0; came < n; {
 			e, err := ch.Event(ctx)
 			require.NoError(t, err)
 			if e.Type == step.event {
@@ -245,16 +289,29 @@ func acceptAll(t *testing.T, at netip.AddrPort) {
 	require.NoError(t, l.Listen(1024))
 	fmt.Println("listens at", at)
 	ctx := context.Background()
+	asked, left := make(chan *cm.ID, connections), make(chan *cm.ID, connections)
+	go func() { // as cmtime has threads for both
+		for id := range asked {
+			_, err := id.CreateQP(nil, &qpAttr, rdma.QueueOptions{})
+			if err == nil {
+				err = id.Accept(ctx, nil, nil)
+			}
+			assert.NoError(t, err)
+		}
+	}()
+	go func() {
+		for id := range left {
+			assert.NoError(t, id.Disconnect(ctx))
+			assert.NoError(t, id.Close())
+		}
+	}()
 	for e, err := range ch.Events(ctx) {
 		require.NoError(t, err)
 		switch e.Type {
 		case rdmacm.CM_EVENT_CONNECT_REQUEST:
-			_, err := e.ID.CreateQP(nil, &qpAttr, rdma.QueueOptions{})
-			require.NoError(t, err)
-			require.NoError(t, e.ID.Accept(ctx, nil, nil))
+			asked <- e.ID
 		case rdmacm.CM_EVENT_DISCONNECTED:
-			require.NoError(t, e.ID.Disconnect(ctx))
-			require.NoError(t, e.ID.Close())
+			left <- e.ID
 		}
 	}
 }
