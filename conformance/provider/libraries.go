@@ -19,12 +19,13 @@ import (
 // packages are what a program needs to run with rdma-core's libraries of another release than the machine's: these
 // want a C library of their time. librdmacm is one more, by the name that it has in a release.
 var packages = []string{"libibverbs1", "ibverbs-providers", "libnl-3-200", "libnl-route-3-200", "libc6",
-	"libibverbs-dev", "librdmacm-dev"}
+	"libibverbs-dev", "librdmacm-dev",
+	"ibverbs-utils", "python3-pyverbs", "libexpat1", "zlib1g"} // and what strangers judge with: see strangers.go
 
 const librdmacm = "librdmacm1"
 
 // filling is another number when packages change, so that a cache without the new ones is left alone.
-const filling = 2
+const filling = 3
 
 // Libraries is where the libraries of a release are unpacked, for machines of an architecture.
 type Libraries struct{ Release, Arch, Root string }
@@ -110,7 +111,11 @@ func (l *Libraries) fill(ctx context.Context, cache string) error {
 				suite, packages[0], version, l.Release))
 			continue
 		}
-		if err := archive.Unpack(ctx, root, wanted...); err != nil {
+		python, err := pythonPackages(ctx, archive)
+		if err != nil {
+			return err
+		}
+		if err := archive.Unpack(ctx, root, append(wanted, python...)...); err != nil {
 			return err
 		}
 		if err := os.Rename(root, l.Root); err != nil {

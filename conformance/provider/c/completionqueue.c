@@ -41,9 +41,9 @@ void close_channel(int fd)
 	}
 }
 
-static int new_cq(struct call *c, uint64_t user, uint32_t entries, int channel, struct cq **made)
+static int new_cq(struct call *c, uint64_t user, uint32_t entries, uint32_t vector, int channel, struct cq **made)
 {
-	if (!entries || entries > MOST_ENTRIES)
+	if (!entries || entries > MOST_ENTRIES || vector >= VECTORS)
 		return EINVAL;
 	struct channel *ch = channel >= 0 ? channel_of(channel) : NULL;
 	if (channel >= 0 && !ch)
@@ -65,7 +65,7 @@ static int create_cq(struct call *c)
 	struct ib_uverbs_create_cq q;
 	struct cq *cq;
 	TAKE(c, q);
-	int err = new_cq(c, q.user_handle, q.cqe, q.comp_channel, &cq);
+	int err = new_cq(c, q.user_handle, q.cqe, q.comp_vector, q.comp_channel, &cq);
 	if (err)
 		return err;
 	struct ib_uverbs_create_cq_resp r = {.cq_handle = cq->o.handle, .cqe = cq->entries};
@@ -79,7 +79,7 @@ static int create_cq_ex(struct call *c)
 	TAKE(c, q);
 	if (q.flags & ~IB_UVERBS_CQ_FLAGS_TIMESTAMP_COMPLETION)
 		return refuse("flags of a completion queue", q.flags);
-	int err = new_cq(c, q.user_handle, q.cqe, q.comp_channel, &cq);
+	int err = new_cq(c, q.user_handle, q.cqe, q.comp_vector, q.comp_channel, &cq);
 	if (err)
 		return err;
 	struct ib_uverbs_ex_create_cq_resp r = {.base = {.cq_handle = cq->o.handle, .cqe = cq->entries}};

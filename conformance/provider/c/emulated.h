@@ -22,7 +22,7 @@
 
 #include <infiniband/verbs.h>
 
-enum { MOST_ENTRIES = (1 << 22) - 1, MOST_REQUESTS = 1 << 15, PAGE = 4096, MOST_TAGS = 127 };
+enum { VECTORS = 4, MOST_ENTRIES = (1 << 22) - 1, MOST_REQUESTS = 1 << 15, PAGE = 4096, MOST_TAGS = 127 };
 enum { DEVICE_NUMBER = 231 << 8 | 192 }; // major and minor
 
 enum kind { NONE, PD, MR, MW, AH, CHANNEL, CQ, QP, SRQ, XRCD, UAR, COUNTER, CONTEXT, CM_ID };
@@ -70,9 +70,10 @@ struct mw {
 	bool second, bound; // second: of type 2
 };
 
-// A domain of extended connections.
+// A domain of extended connections, or one more handle of it: those that opened the same file share a domain.
 struct xrcd {
 	struct object o;
+	uint64_t domain, device, inode; // inode is 0 where no file names it
 };
 
 struct ah {

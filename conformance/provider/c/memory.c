@@ -21,20 +21,29 @@ bool mapped(uint64_t at)
 	return errno == ENOSYS && msync((void *)(at & ~4095ull), 1, MS_ASYNC) == 0;
 }
 
+// pinnable says why a region cannot have this memory, or 0.
+static int pinnable(uint64_t start, uint64_t length, uint64_t va)
+{
+	if (start + length < start || (start ^ va) & 4095)
+		return EINVAL;
+	return length && !(mapped(start) && mapped(start + length - 1)) ? EFAULT : 0; // what is not mapped
+}
+
 static int reg_mr(struct call *c)
 {
 	struct ib_uverbs_reg_mr q;
 	TAKE(c, q);
 	struct pd *pd = find_object(c->file, PD, q.pd_handle);
-	if (!pd || q.start + q.length < q.start || (q.start ^ q.hca_va) & 4095)
-		return EINVAL;
+	int err = pd ? pinnable(q.start, q.length, q.hca_va) : EINVAL;
+	if (err == EINVAL)
+		return err;
 	if (q.access_flags & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC) &&
 		!(q.access_flags & IBV_ACCESS_LOCAL_WRITE))
 		return EINVAL;
 	if (q.access_flags & (IBV_ACCESS_ON_DEMAND | IBV_ACCESS_ZERO_BASED))
 		return refuse("access flags", q.access_flags);
-	if (q.length && !(mapped(q.start) && mapped(q.start + q.length - 1)))
-		return EFAULT; // what is not mapped cannot be pinned
+	if (err)
+		return err;
 	struct mr *mr = new_object(c->file, MR, sizeof *mr);
 	if (!mr)
 		return ENOMEM;
@@ -51,13 +60,19 @@ static int rereg_mr(struct call *c)
 	struct ib_uverbs_rereg_mr q;
 	TAKE(c, q);
 	struct mr *mr = find_object(c->file, MR, q.mr_handle);
-	if (!mr || q.flags & ~(IBV_REREG_MR_CHANGE_PD | IBV_REREG_MR_CHANGE_ACCESS))
-		return mr ? refuse("changes of a region", q.flags) : ENOENT;
+	if (!mr || q.flags & ~IBV_REREG_MR_FLAGS_SUPPORTED)
+		return mr ? EINVAL : ENOENT;
 	struct pd *pd = q.flags & IBV_REREG_MR_CHANGE_PD ? find_object(c->file, PD, q.pd_handle) : mr->pd;
 	if (!pd)
 		return EINVAL;
 	if (mr->o.users)
 		return EBUSY;
+	bool moves = q.flags & IBV_REREG_MR_CHANGE_TRANSLATION;
+	int err = moves ? pinnable(q.start, q.length, q.hca_va) : 0;
+	if (err)
+		return err;
+	if (moves)
+		mr->start = q.start, mr->length = q.length, mr->va = q.hca_va;
 	mr->pd->o.users--, pd->o.users++;
 	mr->pd = pd;
 	if (q.flags & IBV_REREG_MR_CHANGE_ACCESS)

@@ -130,6 +130,8 @@ static int create_qp(struct call *c, struct qp *qp)
 	qp->sq_blocks = q.sq_wqe_count;
 	qp->record = (volatile uint32_t *)address(q.db_addr);
 	qp->user_index = q.uidx;
+	if (qp->rq_wqes)
+		qp->attr.max_recv_wr = qp->rq_wqes; // which its driver says when it is asked
 	if (q.flags & MLX5_QP_FLAG_SCATTER_CQE && qp->recv_cq && qp->type != IBV_QPT_UD)
 		qp->scatter = qp->recv_cq->entry_size == 128 ? 64 : 32;
 	struct mlx5_ib_create_qp_resp r = {0};

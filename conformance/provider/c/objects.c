@@ -98,7 +98,7 @@ static int get_context(struct call *c)
 		return ENOMEM;
 	c->file->context = true;
 	hold(CONTEXT, 1);
-	struct ib_uverbs_get_context_resp r = {.async_fd = c->file->async.theirs, .num_comp_vectors = 4};
+	struct ib_uverbs_get_context_resp r = {.async_fd = c->file->async.theirs, .num_comp_vectors = VECTORS};
 	return answer(c, &r, sizeof r);
 }
 

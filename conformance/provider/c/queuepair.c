@@ -65,7 +65,8 @@ static int new_qp(struct call *c, const struct ib_uverbs_ex_create_qp *q, struct
 	bool target = q->qp_type == XRC_RECV; // its domain stands where others have their protection domain
 	if (!offered(q->qp_type))
 		return refuse("queue pair of type", q->qp_type);
-	if (q->create_flags || q->comp_mask)
+	enum { BLOCK_OWN_MULTICAST = 2 }; // there is no multicast
+	if (q->create_flags & ~BLOCK_OWN_MULTICAST || q->comp_mask)
 		return refuse("flags of a queue pair", (uint64_t)q->comp_mask << 32 | q->create_flags);
 	if (q->max_send_wr > MOST_REQUESTS || q->max_recv_wr > MOST_REQUESTS)
 		return EINVAL;

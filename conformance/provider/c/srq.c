@@ -9,7 +9,7 @@ static int new_srq(struct call *c, const struct ib_uverbs_create_xsrq *q)
 	bool extended = q->srq_type == IBV_SRQT_XRC, tags = q->srq_type == IBV_SRQT_TM;
 	struct xrcd *xrcd = extended ? find_object(c->file, XRCD, q->xrcd_handle) : NULL;
 	struct cq *cq = extended || tags ? find_object(c->file, CQ, q->cq_handle) : NULL;
-	if (!pd || !q->max_wr || q->max_wr > MOST_REQUESTS || q->max_sge > 31 || extended && !xrcd ||
+	if (!pd || q->max_wr > MOST_REQUESTS || q->max_sge > 31 || extended && !xrcd ||
 		(extended || tags) && !cq || tags && (!q->max_num_tags || q->max_num_tags > MOST_TAGS))
 		return EINVAL;
 	struct srq *srq = new_object(c->file, SRQ, sizeof *srq);
