@@ -74,12 +74,22 @@ func (e *Emulated) Libverbs() string { return filepath.Join(e.libraries.dir(), "
 // Command is a program that finds the emulated device and the libraries of the release, and nothing of the
 // machine's. The program is one for the libraries' architecture.
 func (e *Emulated) Command(ctx context.Context, program string, args ...string) *exec.Cmd {
-	words := append([]string{e.libraries.loader(), "--library-path", e.libraries.path(), "--preload", e.library,
-		program}, args...)
+	words := e.words(program, args...)
 	if e.libraries.foreign() {
 		words = append([]string{machines[e.libraries.Arch].emulator}, words...)
 	}
-	cmd := exec.CommandContext(ctx, words[0], words[1:]...)
+	return e.command(ctx, words[0], words[1:]...)
+}
+
+// words are those of a program that the loader of the release loads.
+func (e *Emulated) words(program string, args ...string) []string {
+	return append([]string{e.libraries.loader(), "--library-path", e.libraries.path(), "--preload", e.library, program},
+		args...)
+}
+
+// command is a program of this machine with the environment of those that the loader loads.
+func (e *Emulated) command(ctx context.Context, program string, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.Env = append(os.Environ(), "SYSFS_PATH="+e.sysfs(e.adapter), "GOVERBS_EMULATED="+e.adapter.Name,
 		"RDMAV_DRIVERS="+filepath.Join(e.libraries.dir(), "libibverbs", "lib"+e.adapter.Name))
 	cmd.WaitDelay = 10 * time.Second

@@ -20,12 +20,12 @@ import (
 // want a C library of their time. librdmacm is one more, by the name that it has in a release.
 var packages = []string{"libibverbs1", "ibverbs-providers", "libnl-3-200", "libnl-route-3-200", "libc6",
 	"libibverbs-dev", "librdmacm-dev",
-	"ibverbs-utils", "python3-pyverbs", "libexpat1", "zlib1g"} // and what strangers judge with: see strangers.go
+	"ibverbs-utils", "python3-pyverbs", "libexpat1", "zlib1g", "libffi8"} // and what strangers judge with: see strangers.go
 
 const librdmacm = "librdmacm1"
 
 // filling is another number when packages change, so that a cache without the new ones is left alone.
-const filling = 3
+const filling = 4
 
 // Libraries is where the libraries of a release are unpacked, for machines of an architecture.
 type Libraries struct{ Release, Arch, Root string }

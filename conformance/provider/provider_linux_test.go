@@ -221,6 +221,10 @@ func releaseSuite(t *testing.T, e *Emulated) {
 	posting(t, e)
 	efaSuite(t, e)
 	tagSuite(t, e)
+	pyverbsSuite(t, e)
+	if e.libraries.Arch == "amd64" {
+		programs(t, e, "ibverbs-utils", filepath.Join(e.libraries.Root, "usr", "bin"))
+	}
 	mlx4Suite(t, e)
 	erdmaSuite(t, e)
 	if !e.libraries.foreign() {

@@ -19,7 +19,8 @@ func pythonPackages(ctx context.Context, archive *fetch.Packages) ([]string, err
 	if err != nil || len(python) != 1 {
 		return nil, errors.Join(err, errors.New("the archive does not say which Python it has"))
 	}
-	return []string{python[0] + "-minimal", "lib" + python[0] + "-minimal", "lib" + python[0] + "-stdlib"}, nil
+	return []string{python[0] + "-minimal", "lib" + python[0], "lib" + python[0] + "-minimal",
+		"lib" + python[0] + "-stdlib"}, nil
 }
 
 // Python is the interpreter, and what its environment has to say.
@@ -34,4 +35,6 @@ func (l *Libraries) Python() (program string, env []string, err error) {
 }
 
 // PyverbsTests is the directory of pyverbs' tests, partly compressed.
-func (l *Libraries) PyverbsTests() string { return filepath.Join(l.Root, "usr", "share", "doc", "rdma-core", "tests") }
+func (l *Libraries) PyverbsTests() string {
+	return filepath.Join(l.Root, "usr", "share", "doc", "rdma-core", "tests")
+}

@@ -35,11 +35,12 @@ func (r *Runner) RunPython(ctx context.Context, s *Suite, wanted func(name strin
 	if err := os.WriteFile(script, pyverbsTests, 0o644); err != nil {
 		return nil, err
 	}
+	modules = slices.DeleteFunc(modules, func(name string) bool { return !wanted(name) })
+	if r.Together && len(modules) > 0 {
+		modules = []string{strings.Join(modules, ",")}
+	}
 	var all []Result
 	for _, module := range modules {
-		if !wanted(module) {
-			continue
-		}
 		r.begins(module)
 		some := r.module(ctx, s, dir, script, module)
 		for _, one := range some {
@@ -51,11 +52,15 @@ func (r *Runner) RunPython(ctx context.Context, s *Suite, wanted func(name strin
 	return all, nil
 }
 
-// module runs a module. A test that ends the process, or never ends, fails, and the module runs again without the tests
+// module runs a module, or several with commas between. A test that ends the process, or never ends, fails, and the module runs again without the tests
 // that had their turn.
 func (r *Runner) module(ctx context.Context, s *Suite, dir, script, module string) (all []Result) {
-	command := []string{"PYTHONPATH=" + filepath.Dir(strings.ReplaceAll(s.Python, "{cache}", r.Cache)),
-		"/usr/bin/python3", script, "{device}", "{server}", dir, module}
+	command := r.Python
+	if command == nil {
+		command = []string{"PYTHONPATH=" + filepath.Dir(strings.ReplaceAll(s.Python, "{cache}", r.Cache)),
+			"/usr/bin/python3"}
+	}
+	command = append(slices.Clone(command), script, "{device}", "{server}", dir, module)
 	for {
 		done := len(all)
 		at, _ := r.addresses()

@@ -34,6 +34,9 @@ type Result struct {
 // noReason is what Update writes for a failure that no row explains yet.
 const noReason = "?"
 
+// emulated is the directory, below that of results, of those on the adapters of conformance/provider.
+const emulated = "emulated"
+
 // Kernels are those on whose Soft-RoCE suites run.
 var Kernels = []string{"6.1", "6.12"}
 
@@ -96,11 +99,14 @@ func Compare(suite string, want, got []Result) error {
 // the last that their programs wrote: we do not mend kernels.
 func Update(dir, suite string, want, got []Result) error {
 	var text strings.Builder
-	device, how, ours := "the software device", "make suites", true
-	if kernel, ok := strings.CutPrefix(filepath.Base(dir), "rxe-"); ok {
-		device, how, ours = "Soft-RoCE of Linux "+kernel, "make suites-rxe KERNEL="+kernel, false
+	device, how, ours := "the software device", "make suites UPDATE=1", true
+	if filepath.Base(dir) == emulated {
+		device, how = "emulated adapters", "go test ./conformance/provider -run TestPyverbs -update"
 	}
-	fmt.Fprintf(&text, "# How the cases of %s end on %s. %s UPDATE=1 writes it, and leaves the reasons of failures to "+
+	if kernel, ok := strings.CutPrefix(filepath.Base(dir), "rxe-"); ok {
+		device, how, ours = "Soft-RoCE of Linux "+kernel, "make suites-rxe UPDATE=1 KERNEL="+kernel, false
+	}
+	fmt.Fprintf(&text, "# How the cases of %s end on %s. %s writes it, and leaves the reasons of failures to "+
 		"us.\n#\n# case | result | the suite's reason for a skip, ours for a failure\n", suite, device, how)
 	for _, g := range got {
 		reason := g.Reason

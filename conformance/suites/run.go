@@ -28,6 +28,11 @@ type Runner struct {
 	Begins    func(name string) // is told of each case, and of each module of pyverbs, before it runs; may be nil
 	Ended     func(Result)      // is told of each result; may be nil
 
+	// Command makes a command with the environment of a Kernel's programs; nil where that is the process's.
+	Command  func(program string, args ...string) *exec.Cmd
+	Python   []string // NAME=VALUE, and the interpreter, for which pyverbs was built; nil for the machine's
+	Together bool     // all modules of pyverbs in one process, which has to read them all in any case
+
 	network *network // in which programs run, or nil
 }
 
@@ -173,8 +178,8 @@ func (r *Runner) start(address string, fill *strings.Replacer, command []string)
 	if r.network != nil {
 		words = append(r.network.within(), words...)
 	}
-	p := &process{cmd: exec.Command(words[0], words[1:]...), ended: make(chan struct{})}
-	p.cmd.Env = append(r.environ(address), env...)
+	p := &process{cmd: r.command(address, words[0], words[1:]...), ended: make(chan struct{})}
+	p.cmd.Env = append(p.cmd.Env, env...)
 	p.cmd.Stdout, p.cmd.Stderr = p, p
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	p.cmd.WaitDelay = time.Second
@@ -186,6 +191,16 @@ func (r *Runner) start(address string, fill *strings.Replacer, command []string)
 		close(p.ended)
 	}()
 	return p, nil
+}
+
+// command makes a command that finds the device.
+func (r *Runner) command(address, program string, args ...string) *exec.Cmd {
+	if r.Command != nil {
+		return r.Command(program, args...)
+	}
+	cmd := exec.Command(program, args...)
+	cmd.Env = r.environ(address)
+	return cmd
 }
 
 // environ is what goverbs-run makes of the environment.

@@ -43,7 +43,7 @@ void close_channel(int fd)
 
 static int new_cq(struct call *c, uint64_t user, uint32_t entries, uint32_t vector, int channel, struct cq **made)
 {
-	if (!entries || entries > MOST_ENTRIES || vector >= VECTORS)
+	if (!entries || entries > (uint32_t)driver->device->max_cqe || vector >= VECTORS)
 		return EINVAL;
 	struct channel *ch = channel >= 0 ? channel_of(channel) : NULL;
 	if (channel >= 0 && !ch)
@@ -94,6 +94,7 @@ static int resize_cq(struct call *c)
 	struct cq *cq = find_object(c->file, CQ, q.cq_handle);
 	if (!cq || !q.cqe || q.cqe > MOST_ENTRIES)
 		return EINVAL;
+	catch_up();
 	int err = driver->resize_cq(c, cq, q.cqe);
 	if (err)
 		return err;

@@ -14,12 +14,30 @@
 
 #include "emulated.h"
 
-static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static struct kernel own = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+struct kernel *kernel = &own;
 
-void device_lock(void) { pthread_mutex_lock(&mutex); }
-void device_unlock(void) { pthread_mutex_unlock(&mutex); }
+// share takes the place that testdata/twins.c has for the kernel of both programs, of zeros to begin with.
+static __attribute__((constructor)) void share(void)
+{
+	const char *at = getenv("GOVERBS_EMULATED_KERNEL");
+	if (at)
+		kernel = (struct kernel *)strtoull(at, NULL, 16);
+}
 
-static bool waiting;
+void device_lock(void) { pthread_mutex_lock(&kernel->mutex); }
+void device_unlock(void) { pthread_mutex_unlock(&kernel->mutex); }
+
+static bool waiting, ending;
+
+// end has the device's thread rest before the program ends: it would end in the middle of its work, which the other
+// program waits for.
+static __attribute__((destructor)) void end(void)
+{
+	device_lock();
+	ending = true;
+	device_unlock();
+}
 
 static void is_waiting(void *o)
 {
@@ -41,12 +59,12 @@ static void *device(void *unused)
 {
 	(void)unused;
 	hurry();
-	for (unsigned idle = 0;; idle++) {
+	for (unsigned idle = 0; !ending; idle++) {
 		device_lock();
 		waiting = false;
-		bool rung = driver->rung();
+		bool rung = !ending && driver->rung();
 		each(QP, is_waiting);
-		if (rung || waiting)
+		if (!ending && (rung || waiting))
 			run_queues();
 		device_unlock();
 		if (rung)
@@ -59,6 +77,13 @@ static void *device(void *unused)
 // still says that the adapter does nothing: requests stay in their queues and doorbells where they were rung, for tests
 // that look at them, and write completions themselves, or because nothing here knows the adapter's queues.
 bool still(void) { return !driver->next_send || getenv("GOVERBS_EMULATED_STILL"); }
+
+// catch_up does what doorbells have asked for: an adapter would have done it before the program's next command came.
+void catch_up(void)
+{
+	if (!still() && driver->rung())
+		run_queues();
+}
 
 void start_device(void)
 {

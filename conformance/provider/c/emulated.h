@@ -9,6 +9,7 @@
 #define GOVERBS_EMULATED_H
 
 #include <errno.h>
+#include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -32,6 +33,20 @@ enum kind { NONE, PD, MR, MW, AH, CHANNEL, CQ, QP, SRQ, XRCD, UAR, COUNTER, CONT
 struct events {
 	int ours, theirs, unread;
 };
+
+// What the emulated kernel knows of its programs: with testdata/twins.c, of two in one address space.
+enum { OBJECTS = 1 << 16, QP_LISTS = 256 };
+struct kernel {
+	pthread_mutex_t mutex; // commands and the devices' threads take turns; it guards what follows
+	struct file *files;
+	struct object *objects[OBJECTS];
+	uint32_t highest;           // handle that was ever used
+	struct qp *qps[QP_LISTS];   // by number
+	uint32_t last_number;       // of a queue pair
+	uint64_t last_domain;       // of extended connections
+	uint8_t variant;            // of keys, so that an old key of a place in the table is not the next one's
+};
+extern struct kernel *kernel;
 
 // An opened device file, and the context that it has after GET_CONTEXT.
 struct file {
@@ -297,6 +312,7 @@ struct driver {
 	uint32_t most_numbers; // of queue pairs: a mask
 	uint32_t datagram;     // the most bytes of one
 	bool no_reset;         // its provider goes on counting where it was
+	bool timestamps;       // completions have them, in nanoseconds
 	bool scalable;         // datagrams alone, also reliable ones; and a queue pair goes on after requests that failed
 	int (*get_context)(struct call *);
 	int (*query_device)(struct call *);
@@ -405,8 +421,9 @@ struct tags *new_tags(uint32_t most);
 void drop_rendezvous(struct qp *);
 
 // device.c
-void device_lock(void), device_unlock(void); // commands and the device's thread take turns
+void device_lock(void), device_unlock(void);
 void start_device(void);
+void catch_up(void);
 bool still(void);
 
 // netlink.c

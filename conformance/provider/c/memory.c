@@ -9,8 +9,6 @@
 
 #include "emulated.h"
 
-static uint8_t variant; // of keys, so that an old key of a place in the table is not the next one's
-
 // mapped says whether a byte can be read. An emulator of a processor may know only whether its page is there.
 bool mapped(uint64_t at)
 {
@@ -50,7 +48,7 @@ static int reg_mr(struct call *c)
 	mr->pd = pd;
 	pd->o.users++;
 	mr->start = q.start, mr->length = q.length, mr->va = q.hca_va, mr->access = q.access_flags;
-	mr->key = mr->o.handle << 8 | ++variant;
+	mr->key = mr->o.handle << 8 | ++kernel->variant;
 	struct ib_uverbs_reg_mr_resp r = {.mr_handle = mr->o.handle, .lkey = mr->key, .rkey = mr->key};
 	return answer(c, &r, sizeof r);
 }
@@ -116,7 +114,7 @@ static int alloc_mw(struct call *c)
 	if (!mw)
 		return ENOMEM;
 	mw->pd = pd, mw->second = q.mw_type == IBV_MW_TYPE_2;
-	mw->key = mw->o.handle << 8 | ++variant;
+	mw->key = mw->o.handle << 8 | ++kernel->variant;
 	pd->o.users++;
 	struct ib_uverbs_alloc_mw_resp r = {.mw_handle = mw->o.handle, .rkey = mw->key};
 	return answer(c, &r, sizeof r);

@@ -38,6 +38,22 @@ static const struct gid gids[] = {
 
 // Commands
 
+enum { CLOCK_OFFSET = 0x700 * PAGE, UAR_OFFSET = 0x10000 * PAGE }; // of the device file
+
+// show_clock writes the page that says how timestamps become nanoseconds, which they are.
+static bool show_clock(struct file *f)
+{
+	enum { SHIFT = 16 };
+	struct mlx5_ib_clock_info *page = map_device(f, CLOCK_OFFSET, PAGE);
+	if (!page)
+		return false;
+	*page = (struct mlx5_ib_clock_info){
+		.nsec = now() * 1000, .cycles = now() * 1000, .mult = 1 << SHIFT, .shift = SHIFT, .mask = ~0ull,
+	};
+	munmap(page, PAGE);
+	return true;
+}
+
 static int get_context(struct call *c)
 {
 	struct mlx5_ib_alloc_ucontext_req_v2 q;
@@ -46,11 +62,14 @@ static int get_context(struct call *c)
 		return EOPNOTSUPP; // libmlx5 asks again without
 	if (!(q.lib_caps & MLX5_LIB_CAP_DYN_UAR) || q.max_cqe_version < 1)
 		return refuse("a library without dynamic doorbell pages, of capabilities", q.lib_caps);
+	if (!show_clock(c->file))
+		return ENOMEM;
 	struct mlx5_ib_alloc_ucontext_resp r = {
 		.qp_tab_size = 1 << 14, .bf_reg_size = 512, .cache_line_size = 64, .max_sq_desc_sz = 1024,
 		.max_rq_desc_sz = 512, .max_send_wqebb = MOST_REQUESTS, .max_recv_wr = MOST_REQUESTS,
 		.max_srq_recv_wr = MOST_REQUESTS, .num_ports = 1,
 		.response_length = sizeof r, .cqe_version = 1, .cmds_supp_uhw = MLX5_USER_CMDS_SUPP_UHW_CREATE_AH,
+		.clock_info_versions = 1 << MLX5_IB_CLOCK_INFO_V1,
 		.log_uar_size = 12, .num_uars_per_page = 1, // no tot_bfregs: doorbell pages are asked for one by one
 	};
 	return answer_driver(c, &r, sizeof r);
@@ -156,7 +175,7 @@ static int new_uar(struct file *f, struct ib_uverbs_ioctl_hdr *h)
 	if (!u)
 		return handle ? ENOMEM : EINVAL;
 	uint32_t length = PAGE, id = u->o.handle;
-	u->offset = (uint64_t)id * PAGE;
+	u->offset = UAR_OFFSET + (uint64_t)id * PAGE;
 	u->page = map_device(f, u->offset, PAGE);
 	if (!u->page || !give(h, MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_OFFSET, &u->offset, sizeof u->offset) ||
 		!give(h, MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_LENGTH, &length, sizeof length) ||
@@ -206,7 +225,7 @@ static int mlx5_ioctl(struct file *f, struct ib_uverbs_ioctl_hdr *h)
 
 const struct driver mlx5 = {
 	.name = "mlx5", .device = &device, .port = &port, .gids = gids, .gid_count = sizeof gids / sizeof *gids,
-	.most_numbers = 0xffffff, .datagram = 4096, .release = release, .get_context = get_context,
+	.most_numbers = 0xffffff, .datagram = 4096, .timestamps = true, .release = release, .get_context = get_context,
 	.query_device = query_device, .alloc_pd = alloc_pd, .create_ah = create_ah, .create_cq = create_cq,
 	.resize_cq = resize_cq, .create_srq = create_srq, .create_qp = create_qp, .record_qp = record_queues, .ioctl = mlx5_ioctl, .rung = mlx5_rung,
 	.next_send = mlx5_next_send, .next_receive = mlx5_next_receive, .consume_receive = mlx5_consume_receive,

@@ -280,6 +280,7 @@ bool mlx5_complete(struct cq *cq, const struct completion *c)
 	struct mlx5_cqe64 e = {0};
 	e.srqn_uidx = htobe32(c->receive && c->qp->xrcd ? c->qp->srq->user_index : c->qp->user_index);
 	e.byte_cnt = htobe32(c->length);
+	e.timestamp = htobe64(now() * 1000);
 	e.sop_drop_qpn = htobe32((c->receive ? 0 : (uint32_t)c->request->opcode << 24) | c->qp->number);
 	e.wqe_counter = htobe16(c->receive ? c->receive->index : c->request->index);
 	if (c->receive && c->status == OK) {

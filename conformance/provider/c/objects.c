@@ -6,20 +6,16 @@
 
 #include "emulated.h"
 
-enum { OBJECTS = 1 << 16 };
-static struct object *objects[OBJECTS];
-static uint32_t highest; // handle that was ever used
-
 void *new_object(struct file *f, enum kind kind, size_t size)
 {
 	struct object *o = calloc(1, size);
 	for (uint32_t h = 1; o && h < OBJECTS; h++)
-		if (!objects[h]) {
+		if (!kernel->objects[h]) {
 			*o = (struct object){.kind = kind, .handle = h, .file = f};
-			if (h > highest)
-				highest = h;
+			if (h > kernel->highest)
+				kernel->highest = h;
 			hold(kind, 1);
-			return objects[h] = o;
+			return kernel->objects[h] = o;
 		}
 	free(o);
 	return NULL;
@@ -27,11 +23,11 @@ void *new_object(struct file *f, enum kind kind, size_t size)
 
 void *find_object(struct file *f, enum kind kind, uint32_t handle)
 {
-	struct object *o = handle < OBJECTS ? objects[handle] : NULL;
+	struct object *o = handle < OBJECTS ? kernel->objects[handle] : NULL;
 	return o && o->kind == kind && o->file == f ? o : NULL;
 }
 
-struct object *object_of(uint32_t handle) { return handle < OBJECTS ? objects[handle] : NULL; }
+struct object *object_of(uint32_t handle) { return handle < OBJECTS ? kernel->objects[handle] : NULL; }
 
 void free_object(struct object *o)
 {
@@ -39,23 +35,23 @@ void free_object(struct object *o)
 		driver->release(o);
 	if (o->kind == SRQ)
 		free(((struct srq *)o)->tags);
-	objects[o->handle] = NULL;
+	kernel->objects[o->handle] = NULL;
 	hold(o->kind, -1);
 	free(o);
 }
 
 void each(enum kind kind, void (*f)(void *))
 {
-	for (uint32_t h = 1; h <= highest; h++)
-		if (objects[h] && objects[h]->kind == kind)
-			f(objects[h]);
+	for (uint32_t h = 1; h <= kernel->highest; h++)
+		if (kernel->objects[h] && kernel->objects[h]->kind == kind)
+			f(kernel->objects[h]);
 }
 
 // free_kind frees the queue pairs of a file, or all other objects.
 static void free_kind(struct file *f, bool qps)
 {
-	for (uint32_t h = 1; h <= highest; h++) {
-		struct object *o = objects[h];
+	for (uint32_t h = 1; h <= kernel->highest; h++) {
+		struct object *o = kernel->objects[h];
 		if (!o || o->file != f || (o->kind == QP) != qps)
 			continue;
 		if (o->kind == QP)
@@ -120,7 +116,9 @@ static int query_device(struct call *c)
 
 static int query_device_ex(struct call *c)
 {
-	struct ib_uverbs_ex_query_device_resp r = {.base = described(), .hca_core_clock = 1000000};
+	struct ib_uverbs_ex_query_device_resp r = {.base = described(), .hca_core_clock = 1000000}; // kHz
+	if (driver->timestamps)
+		r.timestamp_mask = ~0ull;
 	if (infiniband() && !driver->scalable) // which libmlx5's queue pair for tags wants
 		r.tm_caps = (struct ib_uverbs_tm_caps){64, MOST_TAGS, IBV_TM_CAP_RC, MOST_REQUESTS, 1, 0};
 	r.device_cap_flags_ex = r.base.device_cap_flags;

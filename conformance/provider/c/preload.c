@@ -27,14 +27,12 @@ static const char device_path[] = "/dev/infiniband/uverbs0";
 static const char cm_path[] = "/dev/infiniband/rdma_cm";
 static const off_t device_size = 1l << 40;
 
-static struct file *files;
-
 static bool is(const char *path, const char *name) { return path && strcmp(path, name) == 0; }
 static bool is_device(const char *path) { return is(path, device_path); }
 
 static struct file *file_of(int fd)
 {
-	struct file *f = files;
+	struct file *f = kernel->files;
 	while (f && f->fd != fd)
 		f = f->next;
 	return f;
@@ -55,8 +53,8 @@ static int open_device(int flags)
 	f->fd = fd;
 	f->async = (struct events){-1, -1, -1};
 	device_lock();
-	f->next = files;
-	files = f;
+	f->next = kernel->files;
+	kernel->files = f;
 	device_unlock();
 	start_device();
 	return fd;
@@ -129,7 +127,7 @@ int ioctl(int fd, unsigned long request, ...)
 int close(int fd)
 {
 	device_lock();
-	for (struct file **at = &files; *at; at = &(*at)->next) {
+	for (struct file **at = &kernel->files; *at; at = &(*at)->next) {
 		struct file *f = *at;
 		if (f->fd != fd)
 			continue;

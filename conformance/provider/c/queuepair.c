@@ -21,12 +21,9 @@ enum {
 	DEST_READS = IBV_QP_MAX_DEST_RD_ATOMIC, MIGRATION = IBV_QP_PATH_MIG_STATE, DEST = IBV_QP_DEST_QPN,
 };
 
-static struct qp *table[256];
-static uint32_t last_number;
-
 struct qp *find_qp(uint32_t number)
 {
-	struct qp *qp = table[number % 256];
+	struct qp *qp = kernel->qps[number % QP_LISTS];
 	while (qp && qp->number != number)
 		qp = qp->next;
 	return qp;
@@ -35,7 +32,7 @@ struct qp *find_qp(uint32_t number)
 // forget_qp takes a queue pair out of the table, and lets go of what it was made with.
 void forget_qp(struct qp *qp)
 {
-	for (struct qp **at = &table[qp->number % 256]; *at; at = &(*at)->next)
+	for (struct qp **at = &kernel->qps[qp->number % QP_LISTS]; *at; at = &(*at)->next)
 		if (*at == qp) {
 			*at = qp->next;
 			break;
@@ -85,10 +82,10 @@ static int new_qp(struct call *c, const struct ib_uverbs_ex_create_qp *q, struct
 		return ENOMEM;
 	qp->pd = pd, qp->send_cq = send, qp->recv_cq = recv, qp->srq = srq, qp->xrcd = xrcd;
 	qp->type = q->qp_type, qp->all_signaled = q->sq_sig_all, qp->user = q->user_handle;
-	if (!last_number) // few numbers are those of another process, whose queue pairs cannot be reached from here
-		last_number = recording() ? 256 : (uint32_t)getpid() << 8;
+	if (!kernel->last_number) // few numbers are those of another process, whose queue pairs cannot be reached from here
+		kernel->last_number = recording() ? 256 : (uint32_t)getpid() << 8;
 	do
-		qp->number = ++last_number & driver->most_numbers;
+		qp->number = ++kernel->last_number & driver->most_numbers;
 	while (!qp->number || find_qp(qp->number));
 	qp->attr.rnr_retry = q->qp_type == SRD ? 7 : 0; // which is for ever, unless the program says another number
 	qp->attr.max_send_wr = q->max_send_wr, qp->attr.max_recv_wr = q->max_recv_wr;
@@ -105,8 +102,8 @@ static int new_qp(struct call *c, const struct ib_uverbs_ex_create_qp *q, struct
 		pd->o.users++, send->o.users++, recv->o.users++;
 	if (srq)
 		srq->o.users++;
-	qp->next = table[qp->number % 256];
-	table[qp->number % 256] = qp;
+	qp->next = kernel->qps[qp->number % QP_LISTS];
+	kernel->qps[qp->number % QP_LISTS] = qp;
 	*r = (struct ib_uverbs_create_qp_resp){
 		.qp_handle = qp->o.handle, .qpn = qp->number,
 		.max_send_wr = qp->attr.max_send_wr, .max_recv_wr = qp->attr.max_recv_wr, // as the driver rounds them

@@ -37,7 +37,6 @@ static int open_domain(struct call *c)
 {
 	struct ib_uverbs_open_xrcd q;
 	TAKE(c, q);
-	static uint64_t last;
 	struct xrcd like = {0};
 	int err = q.fd == (uint32_t)-1 ? 0 : named(&like, q.fd, q.oflags);
 	if (err)
@@ -45,7 +44,7 @@ static int open_domain(struct call *c)
 	struct xrcd *x = new_object(c->file, XRCD, sizeof *x);
 	if (!x)
 		return ENOMEM;
-	x->domain = like.domain ? like.domain : ++last, x->device = like.device, x->inode = like.inode;
+	x->domain = like.domain ? like.domain : ++kernel->last_domain, x->device = like.device, x->inode = like.inode;
 	struct ib_uverbs_open_xrcd_resp r = {.xrcd_handle = x->o.handle};
 	return answer(c, &r, sizeof r);
 }

@@ -126,6 +126,7 @@ func (p *queuePair) PostOne(w *ibv.SendWR) bool {
 	q.next, q.posted, q.fence = at+1, q.posted+1, 0
 	to := unsafe.Add(r.at, r.other)
 	r.other ^= r.size
+	q.passed.give()
 	flame(q.record, uint32(be32((at+1)&0xffff)), to, unsafe.Pointer(b))
 	return true
 }

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+//go:build amd64 || arm64
+
+package provider
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/conformance/suites"
+)
+
+// strangersResults says how each of their tests ends.
+const strangersResults = "../suites/results/emulated"
+
+// judging are the modules of pyverbs' tests that judge what is emulated. The others are about what is not there
+// (device memory, raw packets, devx, and so on) and skip, or fork two processes, whose memory is not one (rdmacm).
+var judging = regexp.MustCompile(`^test_(addr|atomic|buf|cq|cq_events|cqex|device|efa_srd|efadv|fork|mlx5_cq|` +
+	`mlx5_huge_page|mlx5_timestamp|mr|parent_domain|pd|qp|qpex|relaxed_ordering|shared_pd|srq|tag_matching)$`)
+
+// fragile is the release whose pyverbs frees objects after their context, and then may end anywhere: fewer modules run,
+// each in a process of its own.
+const fragile = "56.1"
+
+var (
+	judgingFragile = regexp.MustCompile(`^test_(addr|atomic|cq|cqex|cq_events|parent_domain|pd|qp|qpex|srq)$`)
+	judgingFew     = regexp.MustCompile(`^test_(atomic|cq|cqex|cq_events|mr|qp|qpex|parent_domain)$`)
+	judgingForeign = regexp.MustCompile(`^test_(atomic|cqex|cq_events|qpex|srq)$`)
+)
+
+// judgingTags is the one that wants a port of InfiniBand.
+var judgingTags = regexp.MustCompile(`^test_tag_matching$`)
+
+// TestPyverbs: rdma-core's own tests of verbs, which nobody here wrote, over an emulated adapter of mlx5. They judge
+// libmlx5's queues as the device reads and completes them. That of the other adapters takes longer.
+func TestPyverbs(t *testing.T) {
+	e := emulated(t)
+	if os.Getenv(envAll) == "" {
+		pyverbs(t, e, "", judgingFew)
+		pyverbs(t, e, "-infiniband", judgingTags, "GOVERBS_EMULATED_INFINIBAND=1")
+		return
+	}
+	pyverbsSuite(t, e)
+}
+
+func pyverbsSuite(t *testing.T, e *Emulated) {
+	t.Helper()
+	all, modules := []Adapter{MLX5, MLX4, ERDMA, EFA}, judging
+	if e.libraries.Release == fragile {
+		all, modules = []Adapter{MLX5}, judgingFragile
+	}
+	if e.libraries.foreign() {
+		all, modules = []Adapter{MLX5}, judgingForeign
+	}
+	for _, a := range all {
+		pyverbs(t, e.As(a), "", modules)
+	}
+	pyverbs(t, e, "-infiniband", judgingTags, "GOVERBS_EMULATED_INFINIBAND=1")
+}
+
+// pyverbs runs modules of its tests, and compares how they end with what is expected.
+func pyverbs(t *testing.T, e *Emulated, kind string, modules *regexp.Regexp, env ...string) {
+	t.Helper()
+	python, environ, err := e.libraries.Python()
+	require.NoError(t, err)
+	mode := "steady"
+	if e.libraries.Release == fragile {
+		mode = "gentle"
+	}
+	environ = append(environ, "GOVERBS_PYVERBS="+mode)
+	r := &suites.Runner{
+		Kernel: &suites.Kernel{Device: e.adapter.Device, Address: Address, GID: "1", Slower: 1},
+		Log: func(format string, args ...any) {
+			if line := fmt.Sprintf(format, args...); testing.Verbose() || strings.Contains(line, ": "+suites.Fail) {
+				t.Log(line)
+			}
+		},
+		Command: func(program string, args ...string) *exec.Cmd {
+			cmd := e.Command(t.Context(), program, args...)
+			cmd.Env = append(cmd.Env, env...)
+			return cmd
+		},
+		Python:   append(environ, python),
+		Together: e.libraries.Release != fragile,
+	}
+	name := "pyverbs-" + e.libraries.Release + "-" + e.adapter.Name + kind
+	if e.libraries.foreign() {
+		name += "-" + e.libraries.Arch
+	}
+	some := modules == judgingFew
+	s := &suites.Suite{Name: name, Python: e.libraries.PyverbsTests(), Limit: 3 * time.Minute}
+	got, err := r.RunPython(t.Context(), s, modules.MatchString)
+	require.NoError(t, err)
+	require.NotEmpty(t, got)
+	compareResults(t, name, got, !some)
+}
+
+// compareResults holds results against those that are expected, or writes them.
+func compareResults(t *testing.T, name string, got []suites.Result, all bool) {
+	t.Helper()
+	want, err := suites.Expected(strangersResults, name)
+	if *update {
+		require.NoError(t, suites.Update(strangersResults, name, want, got))
+		return
+	}
+	require.NoError(t, err)
+	if !all {
+		want = suites.Of(want, got)
+	}
+	assert.NoError(t, suites.Compare(name, want, got))
+}
+
+// TestPrograms: rdma-core's pingpongs, as Debian built them, two programs over one emulated adapter; with
+// GOVERBS_PROVIDERS those of perftest as well, with all that they can be asked for.
+func TestPrograms(t *testing.T) {
+	e := emulated(t)
+	if e.libraries.Arch != "amd64" {
+		t.Skip("testdata/twins.c knows how a program of amd64 begins")
+	}
+	programs(t, e, "ibverbs-utils", filepath.Join(e.libraries.Root, "usr", "bin"))
+	if os.Getenv(envAll) != "" {
+		programs(t, e, "perftest", "/usr/bin")
+	}
+}
+
+// programs runs the cases of a suite whose programs are in a directory: a server and its client in one address space.
+func programs(t *testing.T, e *Emulated, name, from string) {
+	t.Helper()
+	twins := filepath.Join(dir, "twins")
+	out, err := exec.CommandContext(t.Context(), "cc", "-O1", "-Wall", "-Wextra", "-Werror", "-o", twins,
+		"testdata/twins.c").CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	r := &suites.Runner{
+		Kernel: &suites.Kernel{Device: e.adapter.Device, Address: "127.0.0.1", GID: "1", Slower: 1},
+		Command: func(program string, args ...string) *exec.Cmd {
+			return e.command(t.Context(), program, args...)
+		},
+	}
+	s, err := suites.Read(name)
+	require.NoError(t, err)
+	var got []suites.Result
+	for _, c := range s.Cases {
+		if c.Stays {
+			continue
+		}
+		client := e.words(filepath.Join(from, c.Client[0]), c.Client[1:]...)
+		if len(c.Server) > 0 {
+			server := e.words(filepath.Join(from, c.Server[0]), c.Server[1:]...)
+			client = slices.Concat([]string{twins, "{port}"}, server, []string{"--"}, client)
+		}
+		result := r.Run(t.Context(), s, suites.Case{Name: c.Name, Client: client, Prints: c.Prints})
+		t.Logf("%s: %s", c.Name, result)
+		got = append(got, result)
+	}
+	compareResults(t, fmt.Sprintf("%s-%s-%s", name, e.libraries.Release, e.adapter.Name), got, true)
+}
