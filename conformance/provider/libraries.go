@@ -20,7 +20,7 @@ import (
 // want a C library of their time. librdmacm is one more, by the name that it has in a release.
 var packages = []string{"libibverbs1", "ibverbs-providers", "libnl-3-200", "libnl-route-3-200", "libc6",
 	"libibverbs-dev", "librdmacm-dev",
-	"ibverbs-utils", "python3-pyverbs", "libexpat1", "zlib1g", "libffi8"} // and what strangers judge with: see strangers.go
+	"ibverbs-utils", "python3-pyverbs", "libexpat1", "zlib1g", "libffi8"} // the second line is for strangers.go
 
 const librdmacm = "librdmacm1"
 

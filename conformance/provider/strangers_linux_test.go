@@ -142,7 +142,7 @@ func programs(t *testing.T, e *Emulated, name, from string) {
 		"testdata/twins.c").CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	r := &suites.Runner{
-		Kernel: &suites.Kernel{Device: e.adapter.Device, Address: "127.0.0.1", GID: "1", Slower: 1},
+		Kernel: &suites.Kernel{Device: e.adapter.Device, GID: "1", Slower: 1},
 		Command: func(program string, args ...string) *exec.Cmd {
 			return e.command(t.Context(), program, args...)
 		},
@@ -158,6 +158,10 @@ func programs(t *testing.T, e *Emulated, name, from string) {
 		if len(c.Server) > 0 {
 			server := e.words(filepath.Join(from, c.Server[0]), c.Server[1:]...)
 			client = slices.Concat([]string{twins, "{port}"}, server, []string{"--"}, client)
+		}
+		r.Kernel.Address = "127.0.0.1"
+		if slices.Contains(c.Client, "-R") {
+			r.Kernel.Address = e.adapter.address() // of the device, by the connection manager
 		}
 		result := r.Run(t.Context(), s, suites.Case{Name: c.Name, Client: client, Prints: c.Prints})
 		t.Logf("%s: %s", c.Name, result)

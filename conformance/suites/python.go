@@ -52,8 +52,8 @@ func (r *Runner) RunPython(ctx context.Context, s *Suite, wanted func(name strin
 	return all, nil
 }
 
-// module runs a module, or several with commas between. A test that ends the process, or never ends, fails, and the module runs again without the tests
-// that had their turn.
+// module runs a module, or several with commas between. A test that ends the process, or never ends, fails, and the
+// module runs again without the tests that had their turn.
 func (r *Runner) module(ctx context.Context, s *Suite, dir, script, module string) (all []Result) {
 	command := r.Python
 	if command == nil {

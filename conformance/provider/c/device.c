@@ -25,6 +25,12 @@ static __attribute__((constructor)) void share(void)
 		kernel = (struct kernel *)strtoull(at, NULL, 16);
 }
 
+void drop(void *p)
+{
+	if (kernel == &own)
+		free(p);
+}
+
 void device_lock(void) { pthread_mutex_lock(&kernel->mutex); }
 void device_unlock(void) { pthread_mutex_unlock(&kernel->mutex); }
 

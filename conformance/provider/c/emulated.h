@@ -35,7 +35,7 @@ struct events {
 };
 
 // What the emulated kernel knows of its programs: with testdata/twins.c, of two in one address space.
-enum { OBJECTS = 1 << 16, QP_LISTS = 256 };
+enum { OBJECTS = 1 << 16, QP_LISTS = 256, MOST_IDS = 1 << 16 };
 struct kernel {
 	pthread_mutex_t mutex; // commands and the devices' threads take turns; it guards what follows
 	struct file *files;
@@ -44,6 +44,8 @@ struct kernel {
 	struct qp *qps[QP_LISTS];   // by number
 	uint32_t last_number;       // of a queue pair
 	uint64_t last_domain;       // of extended connections
+	struct cm_file *cm_files;
+	struct cm_id *cm_ids[MOST_IDS]; // a new ID has the lowest number, because librdmacm makes a table of them
 	uint8_t variant;            // of keys, so that an old key of a place in the table is not the next one's
 };
 extern struct kernel *kernel;
@@ -423,6 +425,7 @@ void drop_rendezvous(struct qp *);
 // device.c
 void device_lock(void), device_unlock(void);
 void start_device(void);
+void drop(void *); // memory that another program may have got
 void catch_up(void);
 bool still(void);
 

@@ -12,14 +12,9 @@
 
 #include "ucma.h"
 
-enum { MOST_IDS = 1 << 16 };
-
-static struct cm_file *files;
-static struct cm_id *ids[MOST_IDS]; // by number, and a new ID has the lowest, because librdmacm makes a table of them
-
 static struct cm_file *file_of(int fd)
 {
-	struct cm_file *f = files;
+	struct cm_file *f = kernel->cm_files;
 	while (f && f->fd != fd)
 		f = f->next;
 	return f;
@@ -36,7 +31,7 @@ int open_cm(int flags)
 	}
 	int fd = f->fd;
 	device_lock();
-	f->next = files, files = f;
+	f->next = kernel->cm_files, kernel->cm_files = f;
 	device_unlock();
 	return fd;
 }
@@ -46,9 +41,9 @@ int open_cm(int flags)
 struct cm_id *new_cm_id(struct cm_file *f)
 {
 	for (uint32_t i = 0; i < MOST_IDS; i++) {
-		if (ids[i])
+		if (kernel->cm_ids[i])
 			continue;
-		struct cm_id *id = ids[i] = calloc(1, sizeof *id);
+		struct cm_id *id = kernel->cm_ids[i] = calloc(1, sizeof *id);
 		if (!id)
 			return NULL;
 		*id = (struct cm_id){.number = i, .file = f, .gid = -1, .psn = random() & 0xffffff};
@@ -60,15 +55,15 @@ struct cm_id *new_cm_id(struct cm_file *f)
 
 struct cm_id *find_cm_id(struct cm_call *c, uint32_t number)
 {
-	struct cm_id *id = number < MOST_IDS ? ids[number] : NULL;
+	struct cm_id *id = number < MOST_IDS ? kernel->cm_ids[number] : NULL;
 	return id && id->file == c->file ? id : NULL;
 }
 
 struct cm_id *next_cm_id(uint32_t *at)
 {
 	while (*at < MOST_IDS)
-		if (ids[(*at)++])
-			return ids[*at - 1];
+		if (kernel->cm_ids[(*at)++])
+			return kernel->cm_ids[*at - 1];
 	return NULL;
 }
 
@@ -144,22 +139,22 @@ void forget_cm_id(struct cm_id *id)
 			forget_cm_id(e->child);
 			at = &id->file->events; // it may have had the next one
 		}
-		free(e);
+		drop(e);
 	}
-	ids[id->number] = NULL;
+	kernel->cm_ids[id->number] = NULL;
 	hold(CM_ID, -1);
-	free(id);
+	drop(id);
 }
 
 void close_cm(int fd)
 {
-	for (struct cm_file **at = &files; *at; at = &(*at)->next) {
+	for (struct cm_file **at = &kernel->cm_files; *at; at = &(*at)->next) {
 		struct cm_file *f = *at;
 		if (f->fd != fd)
 			continue;
 		for (uint32_t i = 0; i < MOST_IDS; i++)
-			if (ids[i] && ids[i]->file == f)
-				forget_cm_id(ids[i]);
+			if (kernel->cm_ids[i] && kernel->cm_ids[i]->file == f)
+				forget_cm_id(kernel->cm_ids[i]);
 		*at = f->next;
 		free(f);
 		return;
@@ -246,7 +241,7 @@ static int get_event(struct cm_call *c)
 	if (e->child && e->child->file != c->file)
 		e->child->file = c->file; // the listener has moved since
 	cm_answer(q.response, c->out_size, &e->r, sizeof e->r);
-	free(e);
+	drop(e);
 	return 0;
 }
 

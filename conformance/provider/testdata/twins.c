@@ -6,7 +6,7 @@
 //
 //	twins PORT SERVER... -- CLIENT...
 //
-// The client starts when somebody listens at the port. The status is 0 if both end so; when one does not, the other
+// The client starts when somebody listens at the port, or after a second: the connection manager's ports are its own. The status is 0 if both end so; when one does not, the other
 // is killed.
 #define _GNU_SOURCE
 #include <elf.h>
@@ -165,7 +165,7 @@ int main(int argc, char **argv)
 		abort();
 	pid_t pids[2] = {start(argv + 2), 0};
 	int status = 0, running = 1;
-	while (!listens(atoi(argv[1])) && waitpid(pids[0], &status, WNOHANG) == 0)
+	for (int i = 0; i < 100 && !listens(atoi(argv[1])) && waitpid(pids[0], &status, WNOHANG) == 0; i++)
 		nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
 	if (status)
 		return 1;
