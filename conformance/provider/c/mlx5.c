@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
 // The driver of an mlx5 adapter: what its commands carry beside the usual.
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -68,7 +69,7 @@ static int get_context(struct call *c)
 		.qp_tab_size = 1 << 14, .bf_reg_size = 512, .cache_line_size = 64, .max_sq_desc_sz = 1024,
 		.max_rq_desc_sz = 512, .max_send_wqebb = MOST_REQUESTS, .max_recv_wr = MOST_REQUESTS,
 		.max_srq_recv_wr = MOST_REQUESTS, .num_ports = 1,
-		.response_length = sizeof r, .cqe_version = 1, .cmds_supp_uhw = MLX5_USER_CMDS_SUPP_UHW_CREATE_AH,
+		.response_length = sizeof r, .cqe_version = !getenv("GOVERBS_EMULATED_OLD"), .cmds_supp_uhw = MLX5_USER_CMDS_SUPP_UHW_CREATE_AH,
 		.clock_info_versions = 1 << MLX5_IB_CLOCK_INFO_V1,
 		.log_uar_size = 12, .num_uars_per_page = 1, // no tot_bfregs: doorbell pages are asked for one by one
 	};

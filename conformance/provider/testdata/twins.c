@@ -25,7 +25,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { PAGE = 4096, STACK = 8 << 20, SMALL = 64 << 10, KERNEL = 64 << 20 };
+enum { PAGE = 4096, STACK = 8 << 20, SMALL = 64 << 10, KERNEL = 64 << 20, LIMIT = 300 };
 
 static void *memory(size_t size)
 {
@@ -156,6 +156,7 @@ int main(int argc, char **argv)
 		return 2;
 	}
 	*client++ = NULL;
+	alarm(LIMIT); // at which this program ends, and its children with it
 	char kernel[32];
 	snprintf(kernel, sizeof kernel, "%p", memory(KERNEL));
 	setenv("GOVERBS_EMULATED_KERNEL", kernel, 1);

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+//go:build amd64 || arm64
+
+package provider
+
+import (
+	"os"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma"
+	"github.com/goverbs/goverbs/rdma/mlx5"
+)
+
+// TestRefusedDevices: the data path in Go says why it may not serve a device: its completions are of the first version,
+// or its requests have signatures.
+func TestRefusedDevices(t *testing.T) {
+	reasons := map[string]string{"GOVERBS_EMULATED_OLD": "its completions are of the first version",
+		"MLX5_QP_SIGNATURE":  "MLX5_QP_SIGNATURE asks for signatures",
+		"MLX5_SRQ_SIGNATURE": "MLX5_SRQ_SIGNATURE asks for signatures"}
+	if os.Getenv(envInside) == "" {
+		for name := range reasons {
+			again(t, emulated(t), pathC, name+"=1")
+		}
+		return
+	}
+	device := openDevice(t)
+	_, err := mlx5.NewPath(device)
+	assert.ErrorIs(t, err, syscall.EOPNOTSUPP)
+	for name, reason := range reasons {
+		if os.Getenv(name) != "" {
+			assert.ErrorContains(t, err, Device+": no data path in Go: "+reason, name)
+			return
+		}
+	}
+	t.Fatal("no reason is set")
+}
+
+// TestRefusedQueues: the data path in Go says why it may not serve a queue: its type, a queue of it that C polls or
+// fills, or values of completions that it does not read. Through libmlx5 all of them are there.
+func TestRefusedQueues(t *testing.T) {
+	if !inside(t) {
+		return
+	}
+	device := openDevice(t)
+	native := os.Getenv(envInside) == pathGo
+	refused := func(reason string, err error) {
+		t.Helper()
+		if native {
+			assert.ErrorContains(t, err, reason)
+		} else {
+			assert.NoError(t, err)
+		}
+	}
+	pd, err := device.AllocPD()
+	keep(t, pd, err)
+	domain, err := device.OpenXRCD(&ibv.XRCDInitAttr{FD: -1,
+		CompMask: ibv.XRCD_INIT_ATTR_FD | ibv.XRCD_INIT_ATTR_OFLAGS, Oflags: syscall.O_CREAT})
+	keep(t, domain, err)
+	cq, err := device.CreateCQ(16, nil, 0)
+	keep(t, cq, err)
+	extended := &ibv.SRQInitAttrEx{Attr: ibv.SRQAttr{MaxWR: 4, MaxSGE: 1}, SRQType: ibv.SRQT_XRC, PD: pd.Ptr(),
+		CQ: cq.Ptr(), XRCD: domain.Ptr(),
+		CompMask: ibv.SRQ_INIT_ATTR_TYPE | ibv.SRQ_INIT_ATTR_PD | ibv.SRQ_INIT_ATTR_CQ | ibv.SRQ_INIT_ATTR_XRCD}
+	srq, err := device.CreateSRQEx(extended, rdma.QueueOptions{})
+	refused("basic shared receive queues alone", err)
+	if err == nil {
+		require.NoError(t, srq.Close())
+	}
+
+	device.UsePath(nil) // the next queue is C's
+	inC, err := device.CreateCQ(16, nil, 0)
+	keep(t, inC, err)
+	options := rdma.QueueOptions{}
+	if native {
+		options.Path, err = mlx5.NewPath(device)
+		require.NoError(t, err)
+	}
+	qp, err := pd.CreateQP(&ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: inC.Ptr(), RecvCQ: inC.Ptr(),
+		Cap: ibv.QPCap{MaxSendWR: 4, MaxRecvWR: 4, MaxSendSGE: 1, MaxRecvSGE: 1}}, options)
+	refused("create both with the same Path", err)
+	if err == nil {
+		require.NoError(t, qp.Close())
+	}
+
+	times, err := device.CreateCQEx(&ibv.CQInitAttrEx{CQE: 4,
+		WCFlags: uint64(ibv.WC_STANDARD_FLAGS | ibv.WC_EX_WITH_COMPLETION_TIMESTAMP)}, options)
+	keep(t, times, err)
+	program, err := times.NewPollProgram(1)
+	refused("IBV_WC_EX_WITH_COMPLETION_TIMESTAMP", err)
+	if err == nil {
+		require.NoError(t, program.Close())
+	}
+}
