@@ -63,8 +63,19 @@ func (r *Report) SaveHistograms(name string) error {
 	})
 }
 
-// save writes a file whole, or not at all.
+// save writes a file whole, or not at all. What is no file, such as a pipe, /dev/stdout or another device, is written
+// to, for a file in its place would be none of them; a link leads to the file.
 func save(name string, write func(io.Writer) error) error {
+	if info, err := os.Stat(name); err == nil && !info.Mode().IsRegular() {
+		f, err := os.OpenFile(name, os.O_WRONLY, 0)
+		if err != nil {
+			return err
+		}
+		return errors.Join(write(f), f.Close())
+	}
+	if file, err := filepath.EvalSymlinks(name); err == nil {
+		name = file
+	}
 	f, err := os.CreateTemp(filepath.Dir(name), "."+filepath.Base(name)+"-")
 	if err != nil {
 		return err

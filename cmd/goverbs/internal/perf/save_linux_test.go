@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package perf
+
+import (
+	"io"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// TestSave: what is no file stays what it is, and a link leads to its file.
+func TestSave(t *testing.T) {
+	hello := func(w io.Writer) error { _, err := io.WriteString(w, "hello"); return err }
+	dir := t.TempDir()
+	file, link, pipe := filepath.Join(dir, "file"), filepath.Join(dir, "link"), filepath.Join(dir, "pipe")
+	require.NoError(t, os.WriteFile(file, []byte("what was there before"), 0o600))
+	require.NoError(t, os.Symlink("file", link))
+	require.NoError(t, save(link, hello))
+	text, err := os.ReadFile(file)
+	require.NoError(t, err)
+	assert.Equal(t, "hello", string(text))
+	info, err := os.Lstat(link)
+	require.NoError(t, err)
+	assert.NotZero(t, info.Mode()&os.ModeSymlink)
+
+	require.NoError(t, syscall.Mkfifo(pipe, 0o600))
+	saved := make(chan error, 1)
+	go func() { saved <- save(pipe, hello) }()
+	text, err = os.ReadFile(pipe)
+	require.NoError(t, err)
+	assert.Equal(t, "hello", string(text))
+	require.NoError(t, <-saved)
+	info, err = os.Lstat(pipe)
+	require.NoError(t, err)
+	assert.NotZero(t, info.Mode()&os.ModeNamedPipe)
+	assert.Error(t, save(dir, hello))
+	left, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	assert.Len(t, left, 3, "nothing else stays")
+}
