@@ -75,9 +75,9 @@ func (ch *CompChannel) alone() bool { return ch.life.Children() == 1 }
 func (ch *CompChannel) Ptr() ibv.Ptr[ibv.CompChannel] { return ptrWhileOpen(&ch.object, ch.c) }
 
 // KeepThread has the goroutine that waits for the channel's events, in Wait or in a queue's, keep its thread, which
-// sleeps in the system call. That one wakes at once; on Go's netpoller, other threads have to wake first. As many
-// goroutines of the process as GOMAXPROCS can do so at a time, and others wait on the netpoller; so do all of them on
-// other systems than Linux.
+// sleeps in the system call. That one wakes at once; on Go's netpoller, other threads have to wake first. At most 32
+// goroutines of the process do so at a time, and others wait on the netpoller; so do all of them on other systems than
+// Linux.
 func (ch *CompChannel) KeepThread(keep bool) { ch.ready.KeepThread(keep) }
 
 // taken acknowledges the event that get took, and returns its queue, or nil if that is closed. The caller holds ready's

@@ -138,7 +138,7 @@ func (c Config) dial(ctx context.Context, to net.Addr) (*Conn, error) {
 }
 
 func (c Config) dialOnce(ctx context.Context, to net.Addr) (*Conn, error) {
-	by, err := sharePostman(c.Backend)
+	by, err := sharePostmanOf(&c)
 	if err != nil {
 		return nil, err
 	}

@@ -48,7 +48,7 @@ func TestConnections(t *testing.T) {
 	client := filepath.Join(t.TempDir(), "cmclient") // the name by which its calls are counted
 	require.NoError(t, os.Symlink("/proc/self/exe", client))
 	countEvents(t, "cmclient", "cmtime")
-	ways := []string{"cmtime", "own queues", "streams"}
+	ways := []string{"cmtime", "own queues", "own queues, with a thread", "streams", "streams, with a thread"}
 	if os.Getenv(envBefore) != "" {
 		ways = append(ways, "streams before")
 	}
@@ -192,17 +192,18 @@ func TestConnectionsPeer(t *testing.T) {
 	rig.Kernel(t)
 	at := netip.MustParseAddrPort(os.Getenv(envAt))
 	config := on(&cm.Config{Buffer: 8 << 10})
+	config.KeepThread = strings.Contains(role, "thread")
 	began, err := strconv.ParseInt(os.Getenv(envBegan), 10, 64)
 	require.NoError(t, err)
 	defer func() { fmt.Println("took", time.Since(time.Unix(0, began))) }()
 	n, err := strconv.Atoi(os.Getenv(envNumber))
 	require.NoError(t, err)
 	switch role {
-	case "own queues":
-		connectAll(t, at, n)
-	case "own queues server":
-		acceptAll(t, at)
-	case "streams":
+	case "own queues", "own queues, with a thread":
+		connectAll(t, eventChannel(t, role), at, n)
+	case "own queues server", "own queues, with a thread server":
+		acceptAll(t, eventChannel(t, role), at)
+	case "streams", "streams, with a thread":
 		var all sync.WaitGroup
 		for range dialAtOnce {
 			all.Go(func() {
@@ -219,7 +220,7 @@ func TestConnectionsPeer(t *testing.T) {
 			})
 		}
 		all.Wait()
-	case "streams server":
+	case "streams server", "streams, with a thread server":
 		l, err := config.Listen(context.Background(), at.String())
 		require.NoError(t, err)
 		fmt.Println("listens at", l.Addr())
@@ -234,10 +235,16 @@ func TestConnectionsPeer(t *testing.T) {
 	}
 }
 
-// connectAll makes connections as cmtime does: each step for all, and then the next.
-func connectAll(t *testing.T, to netip.AddrPort, n int) {
+func eventChannel(t *testing.T, role string) *cm.EventChannel {
 	ch, err := createEventChannel()
 	require.NoError(t, err)
+	ch.KeepThread(strings.Contains(role, "thread"))
+	return ch
+}
+
+// connectAll makes connections as cmtime does: each step for all, and then the next.
+func connectAll(t *testing.T, ch *cm.EventChannel, to netip.AddrPort, n int) {
+	var err error
 	ids := make([]*cm.ID, n)
 	ctx := context.Background()
 	for _, step := range []struct {
@@ -280,9 +287,7 @@ func connectAll(t *testing.T, to netip.AddrPort, n int) {
 }
 
 // acceptAll is the other end.
-func acceptAll(t *testing.T, at netip.AddrPort) {
-	ch, err := createEventChannel()
-	require.NoError(t, err)
+func acceptAll(t *testing.T, ch *cm.EventChannel, at netip.AddrPort) {
 	l, err := ch.CreateID(rdmacm.PS_TCP)
 	require.NoError(t, err)
 	require.NoError(t, l.Bind(at))

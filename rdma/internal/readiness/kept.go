@@ -13,14 +13,16 @@ import (
 // threads is how many threads are kept by waits now.
 var threads atomic.Int64
 
-// KeepThread has waits keep their threads, which sleep in the system call, as long as fewer than GOMAXPROCS do so. One
+const mostThreads = 32
+
+// KeepThread has waits keep their threads, which sleep in the system call, as long as fewer than 32 do so. One
 // wakes at once: on the netpoller, the thread that watches all descriptors has to wake first, and to wake others then.
 func (r *FD) KeepThread(keep bool) { r.keep.Store(keep) }
 
 // waitWithThread is Wait that keeps the thread, unless done is false.
 func (r *FD) waitWithThread(ctx context.Context, try, stop func() bool) (done, got bool, err error) {
 	defer threads.Add(-1)
-	if threads.Add(1) > int64(goruntime.GOMAXPROCS(0)) {
+	if threads.Add(1) > mostThreads {
 		return false, false, nil
 	}
 	k, err := r.thread() // before stop is asked, as in Wait

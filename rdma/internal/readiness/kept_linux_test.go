@@ -5,7 +5,6 @@ package readiness
 import (
 	"context"
 	"os"
-	goruntime "runtime"
 	"testing"
 	"time"
 
@@ -90,9 +89,9 @@ func TestKeptThread(t *testing.T) {
 	assert.ErrorIs(t, err, os.ErrClosed)
 }
 
-// TestFewThreadsAreKept: there are as many as processors, and other waits use the netpoller.
+// TestFewThreadsAreKept: there is a most of them, and other waits use the netpoller.
 func TestFewThreadsAreKept(t *testing.T) {
-	most := goruntime.GOMAXPROCS(0)
+	const most = mostThreads
 	done := make(chan bool, most+2)
 	var raises []func()
 	for i := range most + 2 {
