@@ -23,6 +23,7 @@ import (
 
 	"github.com/goverbs/goverbs/conformance/vm/rig"
 	"github.com/goverbs/goverbs/conformance/vm/wire"
+	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/rdmacm"
 	"github.com/goverbs/goverbs/rdma"
 	"github.com/goverbs/goverbs/rdma/cm"
@@ -37,8 +38,8 @@ const (
 // envBefore names a program of these tests as they were, whose streams are measured, too.
 const envBefore = "GOVERBS_CM_BEFORE"
 
-// TestConnections measures how long connections take to be made and ended between two processes: with their own queues,
-// step by step for all of them as C's cmtime does it, beside cmtime; and as streams, some at a time. The kernel counts
+// TestConnections measures how long connections take to be made and ended between two processes: with one completion
+// queue for all, step by step as C's cmtime does it, beside cmtime; with their own; and as streams, some at a time. The kernel counts
 // the system calls of the connecting side. cm-connections-KERNEL.csv has the figures. GOVERBS_SPEED=1 asks for it.
 func TestConnections(t *testing.T) {
 	if os.Getenv("GOVERBS_SPEED") == "" {
@@ -48,7 +49,8 @@ func TestConnections(t *testing.T) {
 	client := filepath.Join(t.TempDir(), "cmclient") // the name by which its calls are counted
 	require.NoError(t, os.Symlink("/proc/self/exe", client))
 	countEvents(t, "cmclient", "cmtime")
-	ways := []string{"cmtime", "own queues", "own queues, with a thread", "streams", "streams, with a thread"}
+	ways := []string{"cmtime", "one queue", "one queue, with a thread", "own queues", "own queues, with a thread", "streams",
+		"streams, with a thread"}
 	if os.Getenv(envBefore) != "" {
 		ways = append(ways, "streams before")
 	}
@@ -199,10 +201,11 @@ func TestConnectionsPeer(t *testing.T) {
 	n, err := strconv.Atoi(os.Getenv(envNumber))
 	require.NoError(t, err)
 	switch role {
-	case "own queues", "own queues, with a thread":
-		connectAll(t, eventChannel(t, role), at, n)
-	case "own queues server", "own queues, with a thread server":
-		acceptAll(t, eventChannel(t, role), at)
+	case "one queue", "one queue, with a thread", "own queues", "own queues, with a thread":
+		connectAll(t, eventChannel(t, role), queues(t, role), at, n)
+	case "one queue server", "one queue, with a thread server", "own queues server",
+		"own queues, with a thread server":
+		acceptAll(t, eventChannel(t, role), queues(t, role), at)
 	case "streams", "streams, with a thread":
 		var all sync.WaitGroup
 		for range dialAtOnce {
@@ -242,8 +245,28 @@ func eventChannel(t *testing.T, role string) *cm.EventChannel {
 	return ch
 }
 
+// queues gives the attributes of queue pairs: their own completion queues, or one that is made for the first.
+func queues(t *testing.T, role string) func(*cm.ID) *ibv.QPInitAttr {
+	own := qpAttr
+	if !strings.HasPrefix(role, "one queue") {
+		return func(*cm.ID) *ibv.QPInitAttr { return &own }
+	}
+	var once sync.Once
+	return func(id *cm.ID) *ibv.QPInitAttr {
+		once.Do(func() {
+			d, err := id.Device()
+			require.NoError(t, err)
+			cq, err := d.CreateCQ(1000, nil, 0)
+			require.NoError(t, err)
+			own.SendCQ, own.RecvCQ = cq.Ptr(), cq.Ptr()
+		})
+		return &own
+	}
+}
+
 // connectAll makes connections as cmtime does: each step for all, and then the next.
-func connectAll(t *testing.T, ch *cm.EventChannel, to netip.AddrPort, n int) {
+func connectAll(t *testing.T, ch *cm.EventChannel, attr func(*cm.ID) *ibv.QPInitAttr,
+	to netip.AddrPort, n int) {
 	var err error
 	ids := make([]*cm.ID, n)
 	ctx := context.Background()
@@ -255,7 +278,7 @@ func connectAll(t *testing.T, ch *cm.EventChannel, to netip.AddrPort, n int) {
 			rdmacm.CM_EVENT_ADDR_RESOLVED},
 		{func(id *cm.ID) error { return id.ResolveRoute(ctx, 2*time.Second) }, rdmacm.CM_EVENT_ROUTE_RESOLVED},
 		{func(id *cm.ID) error {
-			_, err := id.CreateQP(nil, &qpAttr, rdma.QueueOptions{})
+			_, err := id.CreateQP(nil, attr(id), rdma.QueueOptions{})
 			if err != nil {
 				return err
 			}
@@ -283,11 +306,10 @@ func connectAll(t *testing.T, ch *cm.EventChannel, to netip.AddrPort, n int) {
 	for _, id := range ids {
 		require.NoError(t, id.Close())
 	}
-	require.NoError(t, ch.Close())
 }
 
 // acceptAll is the other end.
-func acceptAll(t *testing.T, ch *cm.EventChannel, at netip.AddrPort) {
+func acceptAll(t *testing.T, ch *cm.EventChannel, attr func(*cm.ID) *ibv.QPInitAttr, at netip.AddrPort) {
 	l, err := ch.CreateID(rdmacm.PS_TCP)
 	require.NoError(t, err)
 	require.NoError(t, l.Bind(at))
@@ -297,7 +319,7 @@ func acceptAll(t *testing.T, ch *cm.EventChannel, at netip.AddrPort) {
 	asked, left := make(chan *cm.ID, connections), make(chan *cm.ID, connections)
 	go func() { // as cmtime has threads for both
 		for id := range asked {
-			_, err := id.CreateQP(nil, &qpAttr, rdma.QueueOptions{})
+			_, err := id.CreateQP(nil, attr(id), rdma.QueueOptions{})
 			if err == nil {
 				err = id.Accept(ctx, nil, nil)
 			}
