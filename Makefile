@@ -384,7 +384,7 @@ bench-soft-beside: ## every operation of examples/demo, streams and connections 
 	@sh conformance/bench/beside.sh soft $(BASE)
 
 .PHONY: bench-streams
-bench-streams: ## a stream on the software device beside Go's TCP over loopback and a Unix socket, in turn: round trips, sleeps of threads, throughput; 15 s
+bench-streams: ## a stream on the software device, copying and lending, beside Go's TCP over loopback and a Unix socket, in turn: round trips, sleeps of threads, throughput; 15 s
 	@cd conformance/bench && $(GO) run ./rivals
 
 .PHONY: bench-wire

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Command rivals measures a stream on the software device beside Go's TCP over loopback and a Unix socket, in turn,
-// with both ends in this process: a round trip of 64 bytes, how often threads slept for it, and writes of 1 MiB.
+// Command rivals measures a stream on the software device, which copies or lends its memory, beside Go's TCP over
+// loopback and a Unix socket, in turn, with both ends in this process: a round trip of 64 bytes, how often threads slept
+// for it, and writes of 1 MiB.
 package main
 
 import (
@@ -28,13 +29,14 @@ import (
 type rival struct {
 	name                  string
 	near, far             net.Conn
+	write                 func([]byte) (int, error) // of near
 	trip, slept, megabyte []float64
 }
 
 func main() {
 	rounds := flag.Int("rounds", 9, "how often each kind is measured")
 	span := flag.Duration("time", 200*time.Millisecond, "how long each measurement takes")
-	only := flag.String("only", "stream,tcp,unix", "kinds that are measured; the first is compared with the others")
+	only := flag.String("only", "stream,lends,tcp,unix", "kinds that are measured; the first is compared with the others")
 	busy := flag.Duration("busy", 0, "BusyPoll of the stream; -1ns is learned")
 	flag.Parse()
 	var all []*rival
@@ -69,7 +71,7 @@ func connect(name string, busy time.Duration) (*rival, error) {
 	var err error
 	dial := net.Dial
 	switch name {
-	case "stream":
+	case "stream", "lends":
 		var fabric *soft.Fabric
 		if fabric, err = soft.New(soft.Options{}); err != nil {
 			return nil, err
@@ -87,7 +89,7 @@ func connect(name string, busy time.Duration) (*rival, error) {
 		defer os.RemoveAll(dir)
 		l, err = net.Listen("unix", filepath.Join(dir, "s"))
 	default:
-		err = fmt.Errorf("%q is not stream, tcp or unix", name)
+		err = fmt.Errorf("%q is not stream, lends, tcp or unix", name)
 	}
 	if err != nil {
 		return nil, err
@@ -105,7 +107,16 @@ func connect(name string, busy time.Duration) (*rival, error) {
 	if err := <-accepted; err != nil {
 		return nil, err
 	}
-	go r.serve()
+	read := r.far.Read
+	r.write = r.near.Write
+	if name == "lends" {
+		far := r.far.(*cm.Conn)
+		read = func(p []byte) (int, error) {
+			return far.ReadLent(func(lent []byte) (int, error) { return min(len(lent), len(p)), nil })
+		}
+		r.write = r.near.(*cm.Conn).WriteLent
+	}
+	go r.serve(read)
 	return r, nil
 }
 
@@ -115,16 +126,21 @@ const (
 )
 
 // serve answers pieces of the length of a word, and a block with one byte.
-func (r *rival) serve() {
+func (r *rival) serve(read func([]byte) (int, error)) {
 	p := make([]byte, block)
 	for {
-		n, err := r.far.Read(p)
+		n, err := read(p)
 		if err != nil {
 			return
 		}
 		answer := p[:n]
 		if n != word {
-			if _, err = io.ReadFull(r.far, p[n:]); err != nil {
+			for ; n < block && err == nil; n += len(answer) {
+				var more int
+				more, err = read(p[n:])
+				answer = p[:more]
+			}
+			if err != nil {
 				return
 			}
 			answer = p[:1]
@@ -153,7 +169,7 @@ func (r *rival) round(span time.Duration) error {
 func (r *rival) often(span time.Duration, p []byte, answer int) (each time.Duration, n int, err error) {
 	for began := time.Now(); ; {
 		for range 16 {
-			if _, err = r.near.Write(p); err == nil {
+			if _, err = r.write(p); err == nil {
 				_, err = io.ReadFull(r.near, p[:answer])
 			}
 			if err != nil {
