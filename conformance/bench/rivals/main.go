@@ -135,13 +135,12 @@ func (r *rival) serve(read func([]byte) (int, error)) {
 		}
 		answer := p[:n]
 		if n != word {
-			for ; n < block && err == nil; n += len(answer) {
-				var more int
-				more, err = read(p[n:])
-				answer = p[:more]
-			}
-			if err != nil {
-				return
+			for n < block {
+				more, err := read(p[n:])
+				if err != nil {
+					return
+				}
+				n += more
 			}
 			answer = p[:1]
 		}
