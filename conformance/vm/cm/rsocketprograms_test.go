@@ -47,7 +47,6 @@ func openPreload(t *testing.T) preload {
 	if root == "" {
 		t.Skip("programs for TCP are not in this guest: make vm-rsockets")
 	}
-	require.NoError(t, os.MkdirAll(filepath.Join(root, "tmp"), 0o755)) // iperf3 has files there
 	for _, dir := range []string{"/dev", "/proc", "/sys"} {
 		require.NoError(t, os.MkdirAll(filepath.Join(root, dir), 0o755))
 		require.NoError(t, unix.Mount(dir, filepath.Join(root, dir), "", unix.MS_BIND|unix.MS_REC, ""))

@@ -10,10 +10,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -85,31 +83,6 @@ func TestRSocketRelaysRCopy(t *testing.T) {
 		require.NoError(t, err)
 		assert.True(t, bytes.Equal(want, got), "%d bytes", len(got))
 		require.NoError(t, os.Remove(to))
-	})
-}
-
-// TestRSocketRelaysIPerf3: iperf3, made for TCP, measures iperf3 through Go, each way.
-func TestRSocketRelaysIPerf3(t *testing.T) {
-	p := openPreload(t)
-	onEnds(t, 4, func(t *testing.T, e ends) {
-		if e.own.Is6() {
-			return // as with the others
-		}
-		for i, ways := range [][]string{nil, {"-R", "-P", "2"}} {
-			port := uint16(7550 + 2*i)
-			server := p.command(soon(t), "/usr/bin/iperf3", "-s", "-1", "-B", e.theirs.String(), "-p",
-				strconv.Itoa(int(port)))
-			var said bytes.Buffer
-			server.Stdout, server.Stderr = &said, &said
-			require.NoError(t, server.Start())
-			time.Sleep(time.Second) // a connection that asks whether it listens would be the one that it serves
-			relay(t, e, port+1, port)
-			args := append([]string{"-c", e.own.String(), "-p", strconv.Itoa(int(port) + 1), "-n", "1M"}, ways...)
-			out, err := p.command(soon(t), "/usr/bin/iperf3", args...).CombinedOutput()
-			require.NoError(t, err, "%s\nserver: %s", out, &said)
-			assert.Contains(t, string(out), "iperf Done")
-			assert.NoError(t, server.Wait(), "%s", &said)
-		}
 	})
 }
 
