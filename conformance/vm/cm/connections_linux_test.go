@@ -23,7 +23,6 @@ import (
 
 	"github.com/goverbs/goverbs/conformance/vm/rig"
 	"github.com/goverbs/goverbs/conformance/vm/wire"
-	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/rdmacm"
 	"github.com/goverbs/goverbs/rdma"
 	"github.com/goverbs/goverbs/rdma/cm"
@@ -202,10 +201,10 @@ func TestConnectionsPeer(t *testing.T) {
 	require.NoError(t, err)
 	switch role {
 	case "one queue", "one queue, with a thread", "own queues", "own queues, with a thread":
-		connectAll(t, eventChannel(t, role), queues(t, role), at, n)
+		connectAll(t, eventChannel(t, role), &queues{one: strings.HasPrefix(role, "one queue")}, at, n)
 	case "one queue server", "one queue, with a thread server", "own queues server",
 		"own queues, with a thread server":
-		acceptAll(t, eventChannel(t, role), queues(t, role), at)
+		acceptAll(t, eventChannel(t, role), &queues{one: strings.HasPrefix(role, "one queue")}, at)
 	case "streams", "streams, with a thread":
 		var all sync.WaitGroup
 		for range dialAtOnce {
@@ -245,28 +244,34 @@ func eventChannel(t *testing.T, role string) *cm.EventChannel {
 	return ch
 }
 
-// queues gives the attributes of queue pairs: their own completion queues, or one that is made for the first.
-func queues(t *testing.T, role string) func(*cm.ID) *ibv.QPInitAttr {
-	own := qpAttr
-	if !strings.HasPrefix(role, "one queue") {
-		return func(*cm.ID) *ibv.QPInitAttr { return &own }
-	}
-	var once sync.Once
-	return func(id *cm.ID) *ibv.QPInitAttr {
-		once.Do(func() {
-			d, err := id.Device()
-			require.NoError(t, err)
-			cq, err := d.CreateCQ(1000, nil, 0)
-			require.NoError(t, err)
-			own.SendCQ, own.RecvCQ = cq.Ptr(), cq.Ptr()
+// queues makes queue pairs with completion queues of their own, or with one that is made for the first.
+type queues struct {
+	one  bool
+	once sync.Once
+	cq   *rdma.CQ // or nil
+}
+
+func (q *queues) create(id *cm.ID) error {
+	attr := qpAttr
+	if q.one {
+		var err error
+		q.once.Do(func() {
+			var d *rdma.Device
+			if d, err = id.Device(); err == nil {
+				q.cq, err = d.CreateCQ(1000, nil, 0)
+			}
 		})
-		return &own
+		if err != nil {
+			return err
+		}
+		attr.SendCQ, attr.RecvCQ = q.cq.Ptr(), q.cq.Ptr()
 	}
+	_, err := id.CreateQP(nil, &attr, rdma.QueueOptions{})
+	return err
 }
 
 // connectAll makes connections as cmtime does: each step for all, and then the next.
-func connectAll(t *testing.T, ch *cm.EventChannel, attr func(*cm.ID) *ibv.QPInitAttr,
-	to netip.AddrPort, n int) {
+func connectAll(t *testing.T, ch *cm.EventChannel, q *queues, to netip.AddrPort, n int) {
 	var err error
 	ids := make([]*cm.ID, n)
 	ctx := context.Background()
@@ -278,8 +283,7 @@ func connectAll(t *testing.T, ch *cm.EventChannel, attr func(*cm.ID) *ibv.QPInit
 			rdmacm.CM_EVENT_ADDR_RESOLVED},
 		{func(id *cm.ID) error { return id.ResolveRoute(ctx, 2*time.Second) }, rdmacm.CM_EVENT_ROUTE_RESOLVED},
 		{func(id *cm.ID) error {
-			_, err := id.CreateQP(nil, attr(id), rdma.QueueOptions{})
-			if err != nil {
+			if err := q.create(id); err != nil {
 				return err
 			}
 			return id.Connect(ctx, nil, nil)
@@ -304,12 +308,18 @@ func connectAll(t *testing.T, ch *cm.EventChannel, attr func(*cm.ID) *ibv.QPInit
 		}
 	}
 	for _, id := range ids {
+		require.NoError(t, id.QP().Close())
+	}
+	if q.cq != nil { // before the last ID of its device
+		require.NoError(t, q.cq.Close())
+	}
+	for _, id := range ids {
 		require.NoError(t, id.Close())
 	}
 }
 
 // acceptAll is the other end.
-func acceptAll(t *testing.T, ch *cm.EventChannel, attr func(*cm.ID) *ibv.QPInitAttr, at netip.AddrPort) {
+func acceptAll(t *testing.T, ch *cm.EventChannel, q *queues, at netip.AddrPort) {
 	l, err := ch.CreateID(rdmacm.PS_TCP)
 	require.NoError(t, err)
 	require.NoError(t, l.Bind(at))
@@ -319,7 +329,7 @@ func acceptAll(t *testing.T, ch *cm.EventChannel, attr func(*cm.ID) *ibv.QPInitA
 	asked, left := make(chan *cm.ID, connections), make(chan *cm.ID, connections)
 	go func() { // as cmtime has threads for both
 		for id := range asked {
-			_, err := id.CreateQP(nil, attr(id), rdma.QueueOptions{})
+			err := q.create(id)
 			if err == nil {
 				err = id.Accept(ctx, nil, nil)
 			}
