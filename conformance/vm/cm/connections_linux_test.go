@@ -266,7 +266,7 @@ func (q *queues) create(id *cm.ID) error {
 		}
 		attr.SendCQ, attr.RecvCQ = q.cq.Ptr(), q.cq.Ptr()
 	}
-	_, err := id.CreateQP(nil, &attr, rdma.QueueOptions{})
+	_, err := id.CreateQP(nil, &attr, rdma.QueueOptions{Overcommit: q.one}) // nothing is posted
 	return err
 }
 
