@@ -192,12 +192,19 @@ static void set_route(struct ib_uverbs_ah_attr *a, const struct ib_uverbs_qp_des
 	a->is_global = d->is_global, a->port_num = d->port_num;
 }
 
+// others are attributes that belong to the other end of an extended connection, which programs set as for RC, and the
+// kernel leaves out.
+static uint32_t others(const struct qp *qp)
+{
+	return qp->type == XRC ? DEST_READS | TIMER : qp->type == XRC_RECV ? READS | RETRY | RNR_RETRY : 0;
+}
+
 static int change(struct call *c, const struct ib_uverbs_modify_qp *q)
 {
 	struct qp *qp = find_object(c->file, QP, q->qp_handle);
 	if (!qp)
 		return ENOENT;
-	uint32_t mask = q->attr_mask, to = mask & STATE ? q->qp_state : qp->attr.qp_state;
+	uint32_t mask = q->attr_mask & ~others(qp), to = mask & STATE ? q->qp_state : qp->attr.qp_state;
 	struct ib_uverbs_qp_attr *a = &qp->attr;
 	if (mask & CURRENT && q->cur_qp_state != a->qp_state)
 		return EINVAL;

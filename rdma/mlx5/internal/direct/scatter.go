@@ -30,7 +30,7 @@ func spread(at unsafe.Pointer, entries int, message *[]byte) ibv.WCStatus {
 		if n == 0 {
 			break // the entry that ends a list
 		}
-		copy(unsafe.Slice(ibv.Ptr[byte](host64(s.Addr)).Deref(), n), *message)
+		bring(unsafe.Slice(ibv.Ptr[byte](host64(s.Addr)).Deref(), n), *message)
 		*message = (*message)[n:]
 	}
 	if len(*message) > 0 {
