@@ -221,7 +221,9 @@ func releaseSuite(t *testing.T, e *Emulated) {
 	posting(t, e)
 	efaSuite(t, e)
 	tagSuite(t, e)
-	pyverbsSuite(t, e)
+	if !e.libraries.foreign() { // an emulator of a processor takes minutes to read Python's modules, and may hang
+		pyverbsSuite(t, e)
+	}
 	if e.libraries.Arch == "amd64" {
 		programs(t, e, "ibverbs-utils", filepath.Join(e.libraries.Root, "usr", "bin"))
 	}

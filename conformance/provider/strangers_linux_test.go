@@ -36,7 +36,6 @@ const fragile = "56.1"
 var (
 	judgingFragile = regexp.MustCompile(`^test_(addr|atomic|cq|cqex|cq_events|parent_domain|pd|qp|qpex|srq)$`)
 	judgingFew     = regexp.MustCompile(`^test_(atomic|cq|cqex|cq_events|mr|qp|qpex|parent_domain)$`)
-	judgingForeign = regexp.MustCompile(`^test_(atomic|cqex|cq_events|qpex|srq)$`)
 )
 
 // judgingTags is the one that wants a port of InfiniBand.
@@ -59,9 +58,6 @@ func pyverbsSuite(t *testing.T, e *Emulated) {
 	all, modules := []Adapter{MLX5, MLX4, ERDMA, EFA}, judging
 	if e.libraries.Release == fragile {
 		all, modules = []Adapter{MLX5}, judgingFragile
-	}
-	if e.libraries.foreign() {
-		all, modules = []Adapter{MLX5}, judgingForeign
 	}
 	for _, a := range all {
 		pyverbs(t, e.As(a), "", modules)
@@ -95,9 +91,6 @@ func pyverbs(t *testing.T, e *Emulated, kind string, modules *regexp.Regexp, env
 		Together: e.libraries.Release != fragile,
 	}
 	name := "pyverbs-" + e.libraries.Release + "-" + e.adapter.Name + kind
-	if e.libraries.foreign() {
-		name += "-" + e.libraries.Arch
-	}
 	some := modules == judgingFew
 	s := &suites.Suite{Name: name, Python: e.libraries.PyverbsTests(), Limit: 3 * time.Minute}
 	got, err := r.RunPython(t.Context(), s, modules.MatchString)
