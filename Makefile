@@ -359,13 +359,14 @@ bench-post: ## posting and polling from Go against C, cgo and purego; writes con
 # tests of conformance/vm/objects that are about Soft-RoCE, or that mlx5 cannot pass
 NOTANADAPTERS = ^TestWhatTheDeviceLacks$$|^TestResizedSRQ$$|^TestRegistrationSpeed$$
 ONADAPTER = GOVERBS_GUEST=6.1 GOVERBS_DEVICE='$(DEVICE)' GOVERBS_STORM='$(DEVICE)' GOVERBS_ADDRESS='$(ADDRESS)' GOVERBS_PATH='$(NATIVE)'
+STORMING = $(ONADAPTER) GOVERBS_ROUNDS=400
 
 .PHONY: adapter
 adapter: ## on a machine that has an adapter: the tests of the objects and the storms on it, DEVICE=mlx5_0 ADDRESS=that of its interface; NATIVE=mlx5 for the data path in Go; 2 min
 	@test -n '$(DEVICE)' && test -n '$(ADDRESS)' || { echo 'make adapter DEVICE=mlx5_0 ADDRESS=192.0.2.1: docs/adapter.md' >&2; exit 2; }
 	@test -e '/sys/class/infiniband/$(DEVICE)' || { echo 'There is no adapter $(DEVICE) here, for /sys/class/infiniband has none: go run ./cmd/goverbs doctor, and docs/hardware.md. make adapter-rehearsal runs the same over an emulated one.' >&2; exit 2; }
 	$(ONADAPTER) $(GO) test -v -count=1 ./conformance/vm/objects -skip '$(NOTANADAPTERS)'
-	$(ONADAPTER) GOVERBS_ROUNDS=400 $(GO) test -v -count=1 ./rdma -run '^TestStorm$$'
+	$(STORMING) $(GO) test -v -count=1 ./rdma -run '^TestStorm$$'
 
 # what else conformance/provider leaves out, with the reasons: suite_linux_test.go
 NOTEMULATED = ^TestGIDsOf(VLANs|Namespaces)$$|^TestMulticast$$|^TestNumbersAsTheKernelWritesThem$$|^TestManyQueuePairs$$|^TestCacheOf(ChangedMemory|GoMemory)$$
@@ -378,11 +379,11 @@ adapter-rehearsal: ## what make adapter runs, over an emulated adapter of mlx5 w
 	@dir=$$(mktemp -d); trap 'rm -rf "$$dir"' EXIT; export GOVERBS_EMULATED_COUNTS="$$dir/counts"; \
 		$(GO) build -o "$$dir/emulate" ./conformance/provider/cmd/emulate && \
 		$(ONADAPTER) $(GO) test -v -count=1 -exec "$$dir/emulate" ./conformance/vm/objects -skip '$(NOTANADAPTERS)|$(NOTEMULATED)' && \
-		$(ONADAPTER) GOVERBS_ROUNDS=400 $(GO) test -v -count=1 -exec "$$dir/emulate" ./rdma -run '^TestStorm$$'
+		$(STORMING) $(GO) test -v -count=1 -exec "$$dir/emulate" ./rdma -run '^TestStorm$$'
 
 .PHONY: providers
-providers: ## libraries of adapters (mlx5, mlx4, erdma and efa of rdma-core 65.0, 56.1 and 44.0, on this machine and as arm64; posting of four more) over emulated devices: suites, streams, storms, 10⁷ lists of requests beside rdma/mlx5; 15 min
-	@.ci/deps $(DEPS) cross $(EMULATORS)
+providers: ## libraries of adapters (mlx5, mlx4, erdma and efa of rdma-core 65.0, 56.1 and 44.0, on this machine and as arm64; posting of four more) over emulated devices: suites, streams, storms, 10⁷ lists of requests beside rdma/mlx5, pyverbs, ibverbs-utils and perftest; 35 min
+	@.ci/deps $(DEPS) cross $(EMULATORS) perftest
 	GOVERBS_VM=1 GOVERBS_PROVIDERS=1 $(GO) test -count=1 -timeout 90m ./conformance/provider
 
 .PHONY: bench-mlx5

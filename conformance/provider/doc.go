@@ -34,6 +34,10 @@
 // provider counts on where it was, so that a queue pair cannot go back to RESET, and takes no request in the state of
 // errors, where a drain posts its markers elsewhere.
 //
+// Others judge it: pyverbs' own tests, and the programs of ibverbs-utils and perftest. Of those, a server and its
+// client are two processes in one address space (testdata/twins.c), for the adapter moves data within one. Results are
+// in conformance/suites/results/emulated.
+//
 // mana, irdma, bnxt_re and hns do nothing: their providers find them, open them, make objects of a reliable
 // connection and fill its queues, which nobody works off. No completion is ever written, and none was read.
 // testdata/posting.csv has the stack that each call needs, and how often it asked the kernel.
