@@ -190,18 +190,42 @@ func TestReleases(t *testing.T) {
 			if arch == goruntime.GOARCH && release == headers.Primary("rdma-core") {
 				continue // the other tests
 			}
-			t.Run(arch+"/"+release, func(t *testing.T) {
-				libraries, err := OpenFor(t.Context(), release, arch)
-				if errors.Is(err, ErrNoArchive) && os.Getenv("GOVERBS_VM") == "" {
-					t.Skip(err)
-				}
-				require.NoError(t, err)
-				e, err := Build(t.Context(), libraries, t.TempDir())
-				require.NoError(t, err)
-				releaseSuite(t, e)
-			})
+			t.Run(arch+"/"+release, func(t *testing.T) { releaseSuite(t, emulatedFor(t, release, arch)) })
 		}
 	}
+}
+
+// emulatedFor is emulated for a release and an architecture.
+func emulatedFor(t *testing.T, release, arch string) *Emulated {
+	t.Helper()
+	libraries, err := OpenFor(t.Context(), release, arch)
+	if errors.Is(err, ErrNoArchive) && os.Getenv("GOVERBS_VM") == "" {
+		t.Skip(err)
+	}
+	require.NoError(t, err)
+	e, err := Build(t.Context(), libraries, t.TempDir())
+	require.NoError(t, err)
+	return e
+}
+
+// TestARM64: the primary release's libmlx5 and libefa of arm64, where an emulator runs the processor: the programs of C
+// and of Go, and some lists beside the data path in Go. TestReleases has all of it.
+func TestARM64(t *testing.T) {
+	if goruntime.GOARCH == "arm64" {
+		t.Skip("the other tests do this")
+	}
+	for _, tool := range []string{machines["arm64"].emulator, machines["arm64"].triplet + "-gcc"} {
+		if _, err := exec.LookPath(tool); err != nil && os.Getenv("GOVERBS_VM") == "" {
+			t.Skipf("%v: make deps installs it", err)
+		}
+	}
+	e := emulatedFor(t, headers.Primary("rdma-core"), "arm64")
+	program := compile(t, e, "pingpong")
+	for _, kind := range []string{"rc", "uc"} {
+		assert.Contains(t, output(t, e, program, kind), kind+": fine")
+	}
+	efaSuite(t, e)
+	identity(t, e, fewLists)
 }
 
 func releaseSuite(t *testing.T, e *Emulated) {

@@ -52,12 +52,15 @@ var notOnERDMA = []struct{ test, why string }{
 // TestIdentity: what the data path in Go writes to queues, doorbell records and doorbells is what libmlx5 writes, and
 // it makes the same of completions: requests, receives and completions at random.
 func TestIdentity(t *testing.T) {
-	lists := 24_000
+	lists := fewLists
 	if os.Getenv(envAll) != "" {
 		lists = manyLists
 	}
 	identity(t, emulated(t), lists)
 }
+
+// fewLists are posted in each run, so many that each kind of request and of list is among them.
+const fewLists = 24_000
 
 // The lists that are posted where there is time, and where a processor is emulated as well; GOVERBS_LISTS is another
 // number for both.
