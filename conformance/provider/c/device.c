@@ -35,14 +35,17 @@ void device_lock(void) { pthread_mutex_lock(&kernel->mutex); }
 void device_unlock(void) { pthread_mutex_unlock(&kernel->mutex); }
 
 static bool waiting, ending;
+static pid_t runs; // the process whose thread runs the device; 0 before, and when it has ended
 
-// end has the device's thread rest before the program ends: it would end in the middle of its work, which the other
-// program waits for.
+// end waits for the end of the device's thread before the program ends: it would be killed with the lock in its hands,
+// which the other program waits for.
 static __attribute__((destructor)) void end(void)
 {
 	device_lock();
 	ending = true;
 	device_unlock();
+	while (__atomic_load_n(&runs, __ATOMIC_ACQUIRE) == getpid()) // and not in a child, which has no such thread
+		nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
 }
 
 static void is_waiting(void *o)
@@ -77,6 +80,7 @@ static void *device(void *unused)
 			idle = 0;
 		nanosleep(&(struct timespec){.tv_nsec = idle < 2000 ? 20000 : 500000}, NULL);
 	}
+	__atomic_store_n(&runs, 0, __ATOMIC_RELEASE);
 	return NULL;
 }
 
@@ -107,6 +111,7 @@ void start_device(void)
 	pthread_sigmask(SIG_SETMASK, &all, &old); // signals are for the program's threads
 	pthread_attr_init(&attributes);
 	pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+	runs = getpid();
 	if (pthread_create(&thread, &attributes, device, NULL))
 		abort();
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
