@@ -14,8 +14,8 @@ import (
 )
 
 // CompChannel is a completion channel: it reports that one of its completion queues has completions to poll. Goroutines
-// wait for it on Go's netpoller, so no thread blocks, unless KeepThread lets it. The package makes its descriptor, which
-// C opened, non-blocking.
+// wait for it on Go's netpoller, so no thread blocks, unless KeepThread lets it. The package makes its descriptor,
+// which C opened, non-blocking.
 //
 // Man: ibv_create_comp_channel(3)
 type CompChannel struct {

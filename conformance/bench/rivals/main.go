@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
 // Command rivals measures a stream on the software device, which copies or lends its memory, beside Go's TCP over
-// loopback and a Unix socket, in turn, with both ends in this process: a round trip of 64 bytes, how often threads slept
-// for it, and writes of 1 MiB.
+// loopback and a Unix socket, in turn, with both ends in this process: a round trip of 64 bytes, how often threads
+// slept for it, and writes of 1 MiB.
 package main
 
 import (
@@ -36,7 +36,7 @@ type rival struct {
 func main() {
 	rounds := flag.Int("rounds", 9, "how often each kind is measured")
 	span := flag.Duration("time", 200*time.Millisecond, "how long each measurement takes")
-	only := flag.String("only", "stream,lends,tcp,unix", "kinds that are measured; the first is compared with the others")
+	only := flag.String("only", "stream,lends,tcp,unix", "kinds that are measured; others are compared with the first")
 	busy := flag.Duration("busy", 0, "BusyPoll of the stream; -1ns is learned")
 	flag.Parse()
 	var all []*rival

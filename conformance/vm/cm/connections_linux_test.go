@@ -38,8 +38,9 @@ const (
 const envBefore = "GOVERBS_CM_BEFORE"
 
 // TestConnections measures how long connections take to be made and ended between two processes: with one completion
-// queue for all, step by step as C's cmtime does it, beside cmtime; with their own; and as streams, some at a time. The kernel counts
-// the system calls of the connecting side. cm-connections-KERNEL.csv has the figures. GOVERBS_SPEED=1 asks for it.
+// queue for all, step by step as C's cmtime does it, beside cmtime; with their own; and as streams, some at a time. The
+// kernel counts the system calls of the connecting side. cm-connections-KERNEL.csv has the figures. GOVERBS_SPEED=1
+// asks for it.
 func TestConnections(t *testing.T) {
 	if os.Getenv("GOVERBS_SPEED") == "" {
 		t.Skip("measures for minutes: vmtest -env GOVERBS_SPEED=1")
@@ -48,8 +49,8 @@ func TestConnections(t *testing.T) {
 	client := filepath.Join(t.TempDir(), "cmclient") // the name by which its calls are counted
 	require.NoError(t, os.Symlink("/proc/self/exe", client))
 	countEvents(t, "cmclient", "cmtime")
-	ways := []string{"cmtime", "one queue", "one queue, with a thread", "own queues", "own queues, with a thread", "streams",
-		"streams, with a thread"}
+	ways := []string{"cmtime", "one queue", "one queue, with a thread", "own queues", "own queues, with a thread",
+		"streams", "streams, with a thread"}
 	if os.Getenv(envBefore) != "" {
 		ways = append(ways, "streams before")
 	}
@@ -114,8 +115,8 @@ func calls(t *testing.T) called {
 	return all
 }
 
-// less tells how many more there are, and apart from them, sleeps of Go's scheduler and yields of cmtime, of which there
-// are the more the longer something takes.
+// less tells how many more there are, and apart from them, sleeps of Go's scheduler and yields of cmtime, of which
+// there are the more the longer something takes.
 func (c called) less(before called) (all, naps int) {
 	for id, n := range c {
 		switch n -= before[id]; id {

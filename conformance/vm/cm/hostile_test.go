@@ -235,8 +235,8 @@ func TestListenerClosesWhileOthersConnect(t *testing.T) {
 	eachProtocol(t, func(t *testing.T, protocol cm.Protocol) {
 		unchanged(t)
 		for round := range 20 {
-			l, err := on(&cm.Config{Protocol: protocol, Buffer: 8 << 10, Linger: 100 * time.Millisecond}).Listen(context.Background(),
-				address(t, 0).String())
+			config := on(&cm.Config{Protocol: protocol, Buffer: 8 << 10, Linger: 100 * time.Millisecond})
+			l, err := config.Listen(context.Background(), address(t, 0).String())
 			require.NoError(t, err)
 			var all sync.WaitGroup
 			for range 4 {

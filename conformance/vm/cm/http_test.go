@@ -36,8 +36,8 @@ func TestHTTP(t *testing.T) {
 			w.Write(bytes.Repeat([]byte("answer"), 50_000))
 		})}
 		go server.Serve(l)
-		client := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, at string) (net.Conn,
-			error) {
+		client := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _,
+			at string) (net.Conn, error) {
 			return on(&cm.Config{Protocol: protocol}).Dial(ctx, at)
 		}}}
 		var all sync.WaitGroup
