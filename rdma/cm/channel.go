@@ -91,10 +91,6 @@ func CreateEventChannelOn(backend runtime.Backend) (*EventChannel, error) {
 // C returns C's object, for calls of generated/librdmacm. It belongs to the EventChannel.
 func (ch *EventChannel) C() *rdmacm.EventChannel { return ch.c }
 
-// KeepThread has the goroutine that waits for the channel's events keep its thread, as rdma.CompChannel.KeepThread
-// does.
-func (ch *EventChannel) KeepThread(keep bool) { ch.ready.KeepThread(keep) }
-
 func (ch *EventChannel) name() string { return fmt.Sprintf("event channel %d", ch.fd) }
 
 // take takes an event from C, copies and acknowledges it. It returns whether there was one.

@@ -138,7 +138,7 @@ func (c Config) dial(ctx context.Context, to net.Addr) (*Conn, error) {
 }
 
 func (c Config) dialOnce(ctx context.Context, to net.Addr) (*Conn, error) {
-	by, err := sharePostmanOf(&c)
+	by, err := sharePostman(c.Backend)
 	if err != nil {
 		return nil, err
 	}

@@ -33,15 +33,6 @@ var postmen struct {
 	all []*postman
 }
 
-// sharePostmanOf is sharePostman for connections of a configuration: with theirs, its waits keep a thread, too.
-func sharePostmanOf(c *Config) (*postman, error) {
-	p, err := sharePostman(c.Backend)
-	if err == nil && c.KeepThread {
-		p.ch.KeepThread(true)
-	}
-	return p, err
-}
-
 // sharePostman returns the one with the fewest users. Give it back with leave.
 func sharePostman(backend runtime.Backend) (*postman, error) {
 	postmen.mu.Lock()

@@ -97,7 +97,7 @@ func (c Config) listenOnce(at net.Addr) (*Listener, error) {
 	if err != nil {
 		return nil, errors.Join(err, id.Close())
 	}
-	by, err := sharePostmanOf(&c)
+	by, err := sharePostman(c.Backend)
 	if err != nil {
 		return nil, errors.Join(err, id.Close())
 	}
@@ -155,7 +155,7 @@ func (l *Listener) serve(by made.Place) {
 func (l *Listener) request() (*ID, Event, error) {
 	var by *postman
 	id, e, err := l.id.getRequest(l.ctx, func(child *ID) (err error) {
-		if by, err = sharePostmanOf(&l.config); err == nil {
+		if by, err = sharePostman(l.config.Backend); err == nil {
 			err = by.adopt(child)
 		}
 		return err

@@ -49,8 +49,7 @@ func TestConnections(t *testing.T) {
 	client := filepath.Join(t.TempDir(), "cmclient") // the name by which its calls are counted
 	require.NoError(t, os.Symlink("/proc/self/exe", client))
 	countEvents(t, "cmclient", "cmtime")
-	ways := []string{"cmtime", "one queue", "one queue, with a thread", "own queues", "own queues, with a thread",
-		"streams", "streams, with a thread"}
+	ways := []string{"cmtime", "one queue", "own queues", "streams"}
 	if os.Getenv(envBefore) != "" {
 		ways = append(ways, "streams before")
 	}
@@ -194,19 +193,17 @@ func TestConnectionsPeer(t *testing.T) {
 	rig.Kernel(t)
 	at := netip.MustParseAddrPort(os.Getenv(envAt))
 	config := on(&cm.Config{Buffer: 8 << 10})
-	config.KeepThread = strings.Contains(role, "thread")
 	began, err := strconv.ParseInt(os.Getenv(envBegan), 10, 64)
 	require.NoError(t, err)
 	defer func() { fmt.Println("took", time.Since(time.Unix(0, began))) }()
 	n, err := strconv.Atoi(os.Getenv(envNumber))
 	require.NoError(t, err)
 	switch role {
-	case "one queue", "one queue, with a thread", "own queues", "own queues, with a thread":
-		connectAll(t, eventChannel(t, role), &queues{one: strings.HasPrefix(role, "one queue")}, at, n)
-	case "one queue server", "one queue, with a thread server", "own queues server",
-		"own queues, with a thread server":
-		acceptAll(t, eventChannel(t, role), &queues{one: strings.HasPrefix(role, "one queue")}, at)
-	case "streams", "streams, with a thread":
+	case "one queue", "own queues":
+		connectAll(t, eventChannel(t), &queues{one: strings.HasPrefix(role, "one queue")}, at, n)
+	case "one queue server", "own queues server":
+		acceptAll(t, eventChannel(t), &queues{one: strings.HasPrefix(role, "one queue")}, at)
+	case "streams":
 		var all sync.WaitGroup
 		for range dialAtOnce {
 			all.Go(func() {
@@ -223,7 +220,7 @@ func TestConnectionsPeer(t *testing.T) {
 			})
 		}
 		all.Wait()
-	case "streams server", "streams, with a thread server":
+	case "streams server":
 		l, err := config.Listen(context.Background(), at.String())
 		require.NoError(t, err)
 		fmt.Println("listens at", l.Addr())
@@ -238,10 +235,9 @@ func TestConnectionsPeer(t *testing.T) {
 	}
 }
 
-func eventChannel(t *testing.T, role string) *cm.EventChannel {
+func eventChannel(t *testing.T) *cm.EventChannel {
 	ch, err := createEventChannel()
 	require.NoError(t, err)
-	ch.KeepThread(strings.Contains(role, "thread"))
 	return ch
 }
 
