@@ -181,6 +181,7 @@ func (g *guest) do(order ...string) error {
 		return errors.Join(err, netlink.LinkSetMTU(link, n))
 	case "down": // for a time: nobody could tell it to come up again
 		go func() {
+			time.Sleep(3 * time.Second) // until the answer to this order has come through, also on a busy machine
 			_ = netlink.LinkSetDown(link)
 			time.Sleep(30 * time.Second)
 			_ = netlink.LinkSetUp(link)
