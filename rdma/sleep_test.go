@@ -220,7 +220,9 @@ func TestSleepersLetContextsGo(t *testing.T) {
 	wait := func(cq *CQ, cancelled bool) weak.Pointer[big] {
 		v := &big{}
 		ctx, cancel := context.WithCancel(context.WithValue(context.Background(), key{}, v))
-		go func() {
+		var posting sync.WaitGroup // the next one uses the batch again
+		defer posting.Wait()
+		posting.Go(func() {
 			for len(cq.channel.ready.Turn) == 0 {
 				goruntime.Gosched()
 			}
@@ -229,7 +231,7 @@ func TestSleepersLetContextsGo(t *testing.T) {
 			} else {
 				e.write(1, 1)
 			}
-		}()
+		})
 		if _, err := cq.Wait(ctx, e.wcs); cancelled {
 			assert.ErrorIs(t, err, context.Canceled)
 		} else {

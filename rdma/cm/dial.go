@@ -196,6 +196,8 @@ func (c *Conn) connect(ctx context.Context, to net.Addr) error {
 	case err != nil:
 		return c.explainRejection(err)
 	}
+	c.mu.Lock() // the peer's first messages may be here already, and be handled for another connection's sake
+	defer c.mu.Unlock()
 	return c.protocol.Meet(answer.PrivateData)
 }
 

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -44,9 +45,14 @@ func TestCountersOfTraffic(t *testing.T) {
 	var there numbers
 	here := counted(f[0], "soft0", func() {
 		there = counted(f[1], "soft0", func() {
+			sent := func(i int) uint64 { return f[i].HWCounters("soft0")["sent_pkts"] }
+			asked, answered := sent(0), sent(1)
 			s := a.mr.SGE(0, 3000) // 3 packets
 			a.do(b, func(p *rdma.WRProgram) rdma.WRRequest { return p.Send(1).Add(s) })
 			a.do(b, func(p *rdma.WRProgram) rdma.WRRequest { return p.Read(2, b.mr.Address(), b.mr.RKey()).Add(s) })
+			// Packets are counted when the socket has taken them, and the last one may be there before.
+			require.Eventually(t, func() bool { return sent(0) >= asked+4 && sent(1) >= answered+4 }, 10*time.Second,
+				time.Millisecond)
 			f[1].SetLink("soft0", false)
 			f[1].SetLink("soft0", true)
 		})

@@ -17,7 +17,7 @@ type Protocol interface {
 	Open(over Device, options Options) error
 	// Hello returns what the peer has to know, in private data.
 	Hello() []byte
-	// Meet takes the peer's hello. It does not trust it.
+	// Meet takes the peer's hello, before or after the peer's first messages. It does not trust it.
 	Meet(hello []byte) error
 
 	// Unread is the number of bytes that wait for Read; CopyOut copies them, or Front returns some of them where they

@@ -37,6 +37,7 @@ type RSocket struct {
 	current      int                   // the one that is written
 	announces    int                   // the one that the peer announces next
 	sent, credit uint16                // messages of data that were sent, and may be
+	credited     bool                  // a message of the peer has said credit
 }
 
 // target is memory of a peer that may be written.
@@ -79,7 +80,9 @@ func (r *RSocket) Meet(b []byte) (err error) {
 		return err
 	}
 	r.windows[0] = r.peer.data
-	r.credit = r.peer.credits
+	if !r.credited {
+		r.credit = r.peer.credits
+	}
 	return nil
 }
 
@@ -159,7 +162,7 @@ func (r *RSocket) Received(wc *ibv.WC, said Flags) (Flags, error) {
 		default:
 			return 0, fmt.Errorf("%w: an announcement of %d bytes", errRSocket, wc.ByteLen)
 		}
-		r.credit = uint16(value)
+		r.credit, r.credited = uint16(value), true
 		return 0, nil
 	case opMap:
 		if value >= uint32(len(r.mapped)) || wc.ByteLen != mappedSize {

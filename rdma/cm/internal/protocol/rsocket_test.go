@@ -57,6 +57,22 @@ func rsaid(op, value, n uint32) *ibv.WC {
 	return wc
 }
 
+// TestRSocketMeetsLate: the peer's first message is handled before its hello is read, and is the newer word.
+func TestRSocketMeetsLate(t *testing.T) {
+	hello := rsocketHello{bigEndian: hostIsBigEndian, credits: 9, list: target{1, 2, targetEntries},
+		data: target{1 << 30, 4, 64}}.marshal()
+	r := &RSocket{targets: make([]byte, targetEntries*targetSize), announces: 1}
+	target{1 << 40, 5, 32}.put(r.targets[targetSize:])
+	_, err := r.Received(rsaid(opSGL, 11, targetSize), 0)
+	require.NoError(t, err)
+	require.NoError(t, r.Meet(hello))
+	assert.EqualValues(t, 11, r.credit)
+	assert.Equal(t, [2]target{{1 << 30, 4, 64}, {1 << 40, 5, 32}}, r.windows)
+	r = &RSocket{}
+	require.NoError(t, r.Meet(hello))
+	assert.EqualValues(t, 9, r.credit)
+}
+
 // TestRSocketFromAHostilePeer: what the peer may not say is an error, and changes nothing.
 func TestRSocketFromAHostilePeer(t *testing.T) {
 	r := &RSocket{ring: make([]byte, 128), targets: make([]byte, targetEntries*targetSize), announced: 64, announces: 1}
