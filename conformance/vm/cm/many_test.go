@@ -189,7 +189,7 @@ func TestPeerKilled(t *testing.T) {
 	})
 }
 
-// TestStreamNeedsNothingMore: ends of every kind leave nothing behind.
+// TestStreamLeavesNothing: ends of every kind leave nothing behind.
 func TestStreamLeavesNothing(t *testing.T) {
 	eachProtocol(t, func(t *testing.T, protocol cm.Protocol) {
 		unchanged(t)
@@ -200,7 +200,11 @@ func TestStreamLeavesNothing(t *testing.T) {
 		c, err := on(&cm.Config{Protocol: protocol}).Dial(soon(t), l.Addr().String()) // which nobody accepts
 		require.NoError(t, err)
 		require.NoError(t, l.Close())
-		if _, err = io.ReadAll(c); err != nil { // the listener said good-bye, or had not heard that it was connected
+		_, err = io.ReadAll(c)
+		switch { // the listener said good-bye, or had not heard that it was connected
+		case err == nil:
+		case rig.Lossy() && errors.Is(err, syscall.ETIMEDOUT): // it said so later than all retries, which take no time
+		default:
 			assert.ErrorIs(t, err, syscall.ECONNRESET)
 		}
 		require.NoError(t, c.Close())
@@ -221,7 +225,7 @@ func TestStreamLeavesNothing(t *testing.T) {
 	})
 }
 
-// TestHeartbeat: a goroutine that only reads notices a peer that vanished without a message.
+// TestStreamHeartbeat: a goroutine that only reads notices a peer that vanished without a message.
 func TestStreamHeartbeat(t *testing.T) {
 	eachProtocol(t, func(t *testing.T, protocol cm.Protocol) {
 		a, b := pipe(t, &cm.Config{Protocol: protocol, Heartbeat: 50 * time.Millisecond, AckTimeout: 10})
