@@ -97,8 +97,9 @@ func TestDeadline(t *testing.T) {
 	d.set(time.Now().Add(-time.Second))
 	assert.True(t, isDone(d.passed()))
 	<-came
-	d.set(time.Now().Add(5 * time.Millisecond))
+	d.set(time.Now().Add(time.Hour))
 	assert.False(t, isDone(d.passed()), "moved again")
+	d.set(time.Now().Add(5 * time.Millisecond))
 	<-d.passed()
 	<-came
 	d.set(time.Time{})

@@ -36,6 +36,7 @@ type Listener struct {
 	stayed  error              // of the first failed connection whose objects could not be released
 	more    int                // number of later ones
 	keepers map[*streaming]*ID // by what connections of a device share; nil at the end
+	drops   sync.WaitGroup     // of keepers of devices that are gone; one more only while there are keepers
 }
 
 var _ net.Listener = (*Listener)(nil)
@@ -230,19 +231,24 @@ func keeperAt(backend runtime.Backend, at Addr) (id *ID, err error) {
 func (l *Listener) drop(of *streaming) {
 	l.mu.Lock()
 	id := l.keepers[of]
-	delete(l.keepers, of)
-	l.mu.Unlock()
-	if id != nil {
-		l.gaveBack(id.closeServed())
+	if id == nil {
+		l.mu.Unlock()
+		return
 	}
+	delete(l.keepers, of)
+	l.drops.Add(1)
+	l.mu.Unlock()
+	l.gaveBack(id.closeServed())
+	l.drops.Done()
 }
 
-// dropAll gives back what the connections of all devices have shared.
+// dropAll gives back what the connections of all devices have shared, after all that drop has begun to.
 func (l *Listener) dropAll() (err error) {
 	l.mu.Lock()
 	all := l.keepers
 	l.keepers = nil
 	l.mu.Unlock()
+	l.drops.Wait()
 	for _, id := range all {
 		err = errors.Join(err, id.closeServed())
 	}
