@@ -86,7 +86,7 @@ func (c gidsCommand) Run(o output) error {
 }
 
 type explainCommand struct {
-	What []string `arg:"" help:"12, RETRY_EXC_ERR, PORT_ERR, RDMA_READ UC, RC INIT RTR, UD, ibv_reg_mr ENOMEM."`
+	What []string `arg:"" help:"12, RETRY_EXC_ERR, PORT_ERR, RDMA_READ UC, RC INIT RTR, UD, ibv_reg_mr (ENOMEM)."`
 }
 
 func (c explainCommand) Run(o output) error {

@@ -22,7 +22,7 @@ func errnos(words []string) (all All) {
 		switch n := numbered(strings.ToUpper(word)); {
 		case n != 0 && number == 0:
 			number = n
-		case n == 0 && verb == "" && isVerb(strings.ToLower(word)):
+		case n == 0 && verb == "" && functionCalled(strings.ToLower(word)) != nil:
 			verb = strings.ToLower(word)
 		default:
 			return nil
@@ -65,15 +65,4 @@ func numbered(word string) runtime.Errno {
 		}
 	}
 	return 0
-}
-
-// isVerb says whether a word looks like a function of libibverbs or librdmacm.
-func isVerb(word string) bool {
-	rest, ibv := strings.CutPrefix(word, "ibv_")
-	if !ibv {
-		rest, ibv = strings.CutPrefix(word, "rdma_")
-	}
-	return ibv && rest != "" && !strings.ContainsFunc(rest, func(r rune) bool {
-		return r != '_' && (r < 'a' || r > 'z') && (r < '0' || r > '9')
-	})
 }

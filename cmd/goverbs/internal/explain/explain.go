@@ -86,13 +86,14 @@ func (a All) WriteText(w io.Writer) error {
 }
 
 // Of explains words: a completion status, an event, an operation on a type of queue pair, a transition between two
-// states, or an errno of a verb. Names may be in lower case and without the prefix of the C library; a number is a
-// status, or where no status has it or a verb stands beside it an errno. A word that means several things gives several
-// explanations. The error says what can be asked.
+// states, a function of the C libraries, or an errno of one. Names may be in lower case, and but for functions without
+// the prefix of the C library; a number is a status, or where no status has it or a verb stands beside it an errno. A
+// word that means several things gives several explanations. The error says what can be asked.
 func Of(words []string) (All, error) {
 	words = strings.Fields(strings.Join(words, " ")) // a shell may have been told to keep them together
 	var all All
-	for _, try := range []func([]string) *Explanation{status, event, connection, transition, operation, queuePair} {
+	for _, try := range []func([]string) *Explanation{status, event, connection, transition, operation, queuePair,
+		function} {
 		if e := try(words); e != nil {
 			all = append(all, e)
 		}
@@ -104,8 +105,8 @@ func Of(words []string) (All, error) {
 		const most = 100 // characters
 		return nil, fmt.Errorf("nothing here is called %.*q: ask for a completion status (12, RETRY_EXC_ERR), an "+
 			"event (PORT_ERR, ADDR_ERROR), an operation on a type of queue pair (RDMA_READ UC, also without one), a "+
-			"transition (RC INIT RTR), a type of queue pair (UD), or an errno of a verb (ibv_reg_mr ENOMEM)", most,
-			strings.Join(words, " "))
+			"transition (RC INIT RTR), a type of queue pair (UD), a function of C (ibv_reg_mr), or an errno of one "+
+			"(ibv_reg_mr ENOMEM)", most, strings.Join(words, " "))
 	}
 	return all, nil
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/rdmacm"
+	"github.com/goverbs/goverbs/generated/rpma"
 )
 
 // enum is a generated enumeration.
@@ -48,6 +49,33 @@ func status(words []string) *Explanation {
 		e.fact("afterwards", fmt.Sprintf("a queue pair of type RC whose send fails so is in %v", after.State))
 	}
 	e.validity(rule.Validity)
+	return e
+}
+
+// functionCalled is the function of libibverbs, librdmacm or librpma with a name, or nil.
+func functionCalled(name string) *ibv.Function {
+	for _, all := range [][]ibv.Function{ibv.Functions, rdmacm.Functions, rpma.Functions} {
+		for i := range all {
+			if all[i].Name == name {
+				return &all[i]
+			}
+		}
+	}
+	return nil
+}
+
+func function(words []string) *Explanation {
+	if len(words) != 1 {
+		return nil
+	}
+	f := functionCalled(strings.ToLower(words[0]))
+	if f == nil {
+		return nil
+	}
+	e := &Explanation{Kind: "function of " + f.Header, Name: f.Name}
+	e.fact("C", f.Prototype)
+	e.fact("page", f.Man)
+	e.fact("since", f.Since)
 	return e
 }
 
