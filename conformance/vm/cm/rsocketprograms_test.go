@@ -3,6 +3,7 @@
 package cm
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"crypto/sha256"
@@ -14,6 +15,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -102,21 +105,80 @@ func TestRSocketServesCurl(t *testing.T) {
 	})
 }
 
-// TestRSocketBesideNetcat: netcat, made for TCP, sends and takes a file, as the client and as the server.
+// netcat is one that listens. It says so between listen and accept, into a pipe that has no room for it until goOn.
+type netcat struct {
+	*exec.Cmd
+	said   *os.File
+	filled int
+}
+
+const (
+	netcatPath   = "/usr/bin/nc.traditional"
+	smallestPipe = 4096
+	// saysFirst is what it says before: rsockets do not know this option.
+	saysFirst = "nnetfd reuseport failed : Operation not supported\n"
+)
+
+// inAccept is the system call of accept: librdmacm reads from a pipe which connection has come.
+var inAccept = fmt.Sprintf("^%d ", unix.SYS_READ)
+
+// listen starts a netcat, and returns when it listens.
+func (p preload) listen(t *testing.T, at netip.AddrPort, stdin []byte, stdout io.Writer) *netcat {
+	t.Helper()
+	r, w, err := os.Pipe()
+	require.NoError(t, err)
+	defer w.Close()
+	t.Cleanup(func() { r.Close() })
+	_, err = unix.FcntlInt(w.Fd(), unix.F_SETPIPE_SZ, smallestPipe)
+	require.NoError(t, err)
+	n := &netcat{p.command(soon(t), netcatPath, "-n", "-v", "-l", "-s", at.Addr().String(), "-p",
+		strconv.Itoa(int(at.Port()))), r, smallestPipe - len(saysFirst)}
+	_, err = w.Write(make([]byte, n.filled))
+	require.NoError(t, err)
+	n.Stdin, n.Stdout, n.Stderr = bytes.NewReader(stdin), stdout, w
+	require.NoError(t, n.Start())
+	says := fmt.Sprintf("listening on [%s] %d ...", at.Addr(), at.Port())
+	n.await(t, fmt.Sprintf("^%d 0x2 0x[0-9a-f]+ %#x ", unix.SYS_WRITE, len(says)))
+	return n
+}
+
+// goOn lets it come to accept.
+func (n *netcat) goOn(t *testing.T) {
+	t.Helper()
+	require.NoError(t, n.said.SetReadDeadline(time.Now().Add(patience)))
+	said := bufio.NewReader(n.said)
+	_, err := said.Discard(n.filled)
+	require.NoError(t, err)
+	for _, want := range []string{saysFirst, "listening on "} {
+		line, err := said.ReadString('\n')
+		require.NoError(t, err)
+		require.Contains(t, line, want)
+	}
+}
+
+// await returns when its first thread sleeps in a system call.
+func (n *netcat) await(t *testing.T, call string) {
+	t.Helper()
+	want := regexp.MustCompile(call)
+	patiently(t, func() (struct{}, error) {
+		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/syscall", n.Process.Pid))
+		if err == nil && !want.Match(b) {
+			err = fmt.Errorf("netcat is in %q, not in %q", b, call)
+		}
+		return struct{}{}, err
+	})
+}
+
+// TestRSocketBesideNetcat: netcat, made for TCP, sends and takes a file, as the client and as the server. As the
+// server it is in accept when the connection comes: see TestRSocketSelectOfLibrspreload.
 func TestRSocketBesideNetcat(t *testing.T) {
 	p := openPreload(t)
+	to, from := netcatFiles()
 	onEnds(t, 2, func(t *testing.T, e ends) {
 		if e.own.Is6() {
 			return // it knows no such addresses
 		}
-		to, from := make([]byte, 700_000), make([]byte, 900_000)
-		rand.NewChaCha8([32]byte{2}).Read(to)
-		rand.NewChaCha8([32]byte{3}).Read(from)
-		both := func(t *testing.T, nc *exec.Cmd, connect func() *cm.Conn) {
-			var got, wrong bytes.Buffer
-			nc.Stdin, nc.Stdout, nc.Stderr = bytes.NewReader(from), &got, &wrong
-			require.NoError(t, nc.Start())
-			conn := connect()
+		both := func(t *testing.T, nc *exec.Cmd, got *bytes.Buffer, conn *cm.Conn) {
 			defer conn.Close()
 			require.NoError(t, conn.SetDeadline(time.Now().Add(patience)))
 			sent := make(chan error, 1)
@@ -126,25 +188,92 @@ func TestRSocketBesideNetcat(t *testing.T) {
 			}()
 			all := make([]byte, len(from))
 			_, err := io.ReadFull(conn, all)
-			require.NoError(t, err, "%s", &wrong)
+			require.NoError(t, err)
 			assert.True(t, bytes.Equal(from, all))
 			require.NoError(t, <-sent)
 			require.NoError(t, conn.Close())
-			require.NoError(t, nc.Wait(), "%s", &wrong)
-			assert.True(t, bytes.Equal(to, got.Bytes()), "%d bytes: %s", got.Len(), &wrong)
+			require.NoError(t, nc.Wait())
+			assert.True(t, bytes.Equal(to, got.Bytes()), "%d bytes", got.Len())
 		}
 		l, err := rsocketOn(e).Listen(soon(t), netip.AddrPortFrom(e.own, 7521).String())
 		keep(t, l, err)
-		both(t, p.command(soon(t), "/usr/bin/nc.traditional", e.own.String(), "7521"), func() *cm.Conn {
-			conn, err := l.AcceptRDMA(soon(t))
-			require.NoError(t, err)
-			return conn
-		})
-		nc := p.command(soon(t), "/usr/bin/nc.traditional", "-l", "-s", e.theirs.String(), "-p", "7522")
-		both(t, nc, func() *cm.Conn {
-			return patiently(t, func() (*cm.Conn, error) {
-				return rsocketOn(e).Dial(soon(t), netip.AddrPortFrom(e.theirs, 7522).String())
-			})
-		})
+		var got, wrong bytes.Buffer
+		client := p.command(soon(t), netcatPath, e.own.String(), "7521")
+		client.Stdin, client.Stdout, client.Stderr = bytes.NewReader(from), &got, &wrong
+		require.NoError(t, client.Start())
+		conn, err := l.AcceptRDMA(soon(t))
+		require.NoError(t, err)
+		both(t, client, &got, conn)
+		assert.Empty(t, wrong.String())
+
+		at := netip.AddrPortFrom(e.theirs, 7522)
+		got.Reset()
+		server := p.listen(t, at, from, &got)
+		server.goOn(t)
+		server.await(t, inAccept)
+		conn, err = rsocketOn(e).Dial(soon(t), at.String())
+		require.NoError(t, err)
+		both(t, server.Cmd, &got, conn)
 	})
+}
+
+func netcatFiles() (to, from []byte) {
+	to, from = make([]byte, 700_000), make([]byte, 900_000)
+	rand.NewChaCha8([32]byte{2}).Read(to)
+	rand.NewChaCha8([32]byte{3}).Read(from)
+	return to, from
+}
+
+// TestRSocketSelectOfLibrspreload shows, between two programs of C, a defect of librspreload before rdma-core 44.12,
+// 62.1 and 63: select tells which sockets are ready by the wrong numbers if the library's own descriptor of one has a
+// smaller number than the program's. That is so if the connection comes before the program calls accept: then netcat
+// sends all that it has, and never reads.
+func TestRSocketSelectOfLibrspreload(t *testing.T) {
+	p := openPreload(t)
+	to, from := netcatFiles()
+	to = to[:10_000] // is written without a read of the other end's
+	at := address(t, 7523)
+	for name, early := range map[string]bool{"in accept": false, "before accept": true} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			create := func(name string) *os.File {
+				f, err := os.Create(filepath.Join(dir, name))
+				return keep(t, f, err)
+			}
+			server := p.listen(t, at, from, create("server"))
+			if !early {
+				server.goOn(t)
+				server.await(t, inAccept)
+			}
+			client := p.command(soon(t), netcatPath, "-n", "-v", at.Addr().String(), strconv.Itoa(int(at.Port())))
+			client.Stdin, client.Stdout, client.Stderr = bytes.NewReader(to), create("client"), create("says")
+			require.NoError(t, client.Start())
+			got := func(name string) []byte {
+				b, err := os.ReadFile(filepath.Join(dir, name))
+				require.NoError(t, err)
+				return b
+			}
+			if early {
+				require.Eventually(t, func() bool { return bytes.Contains(got("says"), []byte("open")) }, patience,
+					10*time.Millisecond)
+				server.goOn(t)
+			}
+			all := func(name string, want []byte) {
+				t.Helper()
+				require.Eventually(t, func() bool { return bytes.Equal(want, got(name)) }, patience,
+					10*time.Millisecond)
+			}
+			all("client", from)
+			if early {
+				time.Sleep(time.Second)
+				assert.Empty(t, got("server"), "netcat reads: the library has been mended")
+			} else {
+				all("server", to)
+			}
+			for _, nc := range []*exec.Cmd{client, server.Cmd} {
+				require.NoError(t, nc.Process.Kill())
+				assert.Error(t, nc.Wait())
+			}
+		})
+	}
 }
