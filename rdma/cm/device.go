@@ -25,6 +25,8 @@ type sharedDevice struct {
 
 	streams streaming
 
+	messages sync.Map // uint32 by port, of maxMessage
+
 	// shared's mu guards these
 	users   int
 	leaving int // users that are about to release it
@@ -103,6 +105,21 @@ func (s *sharedDevice) release(close func(last ...rdma.Object) error) error {
 	}
 	shared.left.Broadcast()
 	return err
+}
+
+// maxMessage returns the largest message of a port between connected queue pairs, or 0 if unknown. It is asked for once,
+// because it never changes, and the answer may be slow: a kernel collects all that it knows of a port, for which
+// Soft-RoCE waits until no interface of the machine is being changed.
+func (s *sharedDevice) maxMessage(port uint8) uint32 {
+	if most, ok := s.messages.Load(port); ok {
+		return most.(uint32)
+	}
+	attr, err := s.device.Port(port)
+	if err != nil {
+		return 0
+	}
+	s.messages.Store(port, attr.MaxMsgSz)
+	return attr.MaxMsgSz
 }
 
 // last is what goes with the last user.

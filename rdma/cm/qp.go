@@ -115,7 +115,7 @@ func (id *ID) createQP(verb string, attr *ibv.QPInitAttrEx, o rdma.QueueOptions)
 		return nil, id.failed(verb, err)
 	}
 	if o.MaxMessage == 0 {
-		o.MaxMessage = id.maxMessage(s.device, attr.QPType)
+		o.MaxMessage = id.maxMessage(s, attr.QPType)
 	}
 	wanted := o.Overcommit
 	o.Overcommit = o.Overcommit || made // they grow below
@@ -157,15 +157,15 @@ func (id *ID) destroyQP(qp *ibv.QP) error {
 }
 
 // maxMessage returns the largest message of the ID's port in bytes, or 0 if unknown.
-func (id *ID) maxMessage(d *rdma.Device, kind ibv.QPType) uint32 {
-	port, err := d.Port(id.c.PortNum)
-	switch {
-	case err != nil:
-		return 0
-	case kind == ibv.QPT_UD:
-		return uint32(rdma.MTUBytes(port.ActiveMTU))
+func (id *ID) maxMessage(s *sharedDevice, kind ibv.QPType) uint32 {
+	if kind != ibv.QPT_UD {
+		return s.maxMessage(id.c.PortNum)
 	}
-	return port.MaxMsgSz
+	port, err := s.device.Port(id.c.PortNum)
+	if err != nil {
+		return 0
+	}
+	return uint32(rdma.MTUBytes(port.ActiveMTU)) // which changes
 }
 
 // makeCQs creates the completion queues that attr does not name.

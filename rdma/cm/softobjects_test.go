@@ -30,6 +30,22 @@ func TestSoftCounters(t *testing.T) {
 	assert.Equal(t, s.f.HWCounters(d.Name()), all)
 }
 
+// TestSoftLargestMessage: that of connected queue pairs is asked for once, that of datagrams each time.
+func TestSoftLargestMessage(t *testing.T) {
+	s := newStage(t, rdmacm.PS_TCP)
+	s.listen(1)
+	id := s.resolved()
+	shared, err := id.share()
+	require.NoError(t, err)
+	port, err := shared.device.Port(id.PortNum())
+	require.NoError(t, err)
+	require.NotZero(t, port.MaxMsgSz)
+	assert.Equal(t, port.MaxMsgSz, id.maxMessage(shared, ibv.QPT_RC))
+	shared.messages.Store(id.PortNum(), uint32(5))
+	assert.EqualValues(t, 5, id.maxMessage(shared, ibv.QPT_RC), "the device is not asked again")
+	assert.EqualValues(t, rdma.MTUBytes(port.ActiveMTU), id.maxMessage(shared, ibv.QPT_UD))
+}
+
 // TestSoftCreateQPEx: the queue pair is what its attributes say, and works as one of CreateQP.
 func TestSoftCreateQPEx(t *testing.T) {
 	s := newStageOn(t, rdmacm.PS_TCP, soft.Options{})
