@@ -193,6 +193,7 @@ func (q *CQ) destroyC(c *ibv.CQ) error {
 		q.channel.ready.Forget()
 	}
 	q.acknowledgeAll(true)
+	q.late = q.native.Misuse("Close", q.name)
 	err := q.native.Destroy(func() error { return libibverbs.DestroyCQ(c) })
 	if err != nil {
 		q.acknowledgeAll(false)

@@ -224,12 +224,18 @@ func (d *Device) UsePath(p Path) {
 	}
 }
 
+// Path returns the path of UsePath, or nil.
+func (d *Device) Path() Path {
+	if p := d.path.Load(); p != nil {
+		return *p
+	}
+	return nil
+}
+
 // pathFor puts the device's path into the options of a queue that has none of its own.
 func (d *Device) pathFor(o *QueueOptions) {
 	if d == nil || o.Path != nil { // the zero value is refused elsewhere
 		return
 	}
-	if p := d.path.Load(); p != nil {
-		o.Path = *p
-	}
+	o.Path = d.Path()
 }

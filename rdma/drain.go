@@ -50,6 +50,9 @@ func (q *QP) Drain(ctx context.Context) error {
 		return wrap("Drain", q.name, err)
 	}
 	defer q.refuse(nil)
+	if err := q.native.Misuse("Drain", q.name); err != nil {
+		return err
+	}
 	return q.drain(patience{ctx, q.ends.done()})
 }
 

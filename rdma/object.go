@@ -3,6 +3,7 @@
 package rdma
 
 import (
+	"cmp"
 	"errors"
 	"io"
 	"iter"
@@ -21,6 +22,7 @@ type object struct {
 	life   life.Life
 	name   string // "QP 0x12 (RC)", "PD 3 on mlx5_0"; complete after the object was created
 	device string // that it comes from, or ""
+	late   error  // what Close says of an object that it has closed
 }
 
 // born makes the object live, as a child of its parents, which the caller keeps open by use. destroy destroys it in C.
@@ -28,7 +30,7 @@ func (o *object) born(name string, destroy func() error, parents ...*object) {
 	o.name = name
 	o.life.Begin(name, func() (gone bool, err error) {
 		err = destroy()
-		return err == nil, wrap("", name, err)
+		return err == nil, wrap("", name, cmp.Or(err, o.late))
 	}, lives(parents)...)
 }
 

@@ -211,6 +211,12 @@ func (q *QP) Query(mask ibv.QPAttrMask) (*ibv.QPAttr, *ibv.QPInitAttr, error) {
 	defer q.done()
 	err := libibverbs.QueryQP(q.c, attr, mask, init)
 	known := attr.MaxRdAtomic > 0 || q.device.info.Transport != ibv.TRANSPORT_IWARP // drivers of iWARP may leave it 0
+	if err == nil && q.native != nil && q.changes.TryLock() {                       // a drain may hold it for long
+		if q.lentQueue() == nil { // whose owner may post meanwhile
+			err = wq.Still(q.send, q.recv, func() error { return q.native.Misuse(verb, q.name) })
+		}
+		q.changes.Unlock()
+	}
 	if err == nil && mask&ibv.QP_MAX_QP_RD_ATOMIC != 0 && q.state() == ibv.QPS_RTS && known {
 		q.limitReads(attr.MaxRdAtomic)
 	}
@@ -307,7 +313,7 @@ func (q *QP) livesOn() {
 func (q *QP) settleDown() error {
 	q.changes.Lock()
 	defer q.changes.Unlock()
-	if !q.idle() {
+	if q.late = q.native.Misuse("Close", q.name); q.late == nil && !q.idle() {
 		ctx, cancel := context.WithTimeout(context.Background(), closeDrains)
 		defer cancel()
 		// destroying the queue pair releases the memory, whether it was drained or not

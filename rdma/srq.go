@@ -3,6 +3,7 @@
 package rdma
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"sync/atomic"
@@ -161,6 +162,7 @@ func (q *SRQ) create(verb string, o QueueOptions, asked ibv.SRQAttr, create func
 		return c, nil
 	}
 	destroy := func(c *ibv.SRQ) error {
+		q.late = q.native.Misuse("Close", q.name)
 		err := q.native.Destroy(func() error { return q.endC(c) })
 		if err == nil {
 			q.leaveCQ()
@@ -336,7 +338,8 @@ func (q *SRQ) Query() (*ibv.SRQAttr, error) {
 		return attr, err
 	}
 	defer q.done()
-	return attr, wrap(verb, q.name, libibverbs.QuerySRQ(q.c, attr))
+	err := wrap(verb, q.name, libibverbs.QuerySRQ(q.c, attr))
+	return attr, cmp.Or(err, q.native.Misuse(verb, q.name))
 }
 
 // Close destroys the queue. Close its queue pairs first. Receives that nobody took end without a completion.

@@ -6,6 +6,7 @@ package provider
 
 import (
 	"os"
+	"path/filepath"
 	"syscall"
 	"testing"
 
@@ -96,4 +97,53 @@ func TestRefusedQueues(t *testing.T) {
 	if err == nil {
 		require.NoError(t, program.Close())
 	}
+}
+
+// TestReleaseOfLibrary: the data path in Go refuses a libmlx5 that is older than those it was compared with, and says
+// which it was compared with.
+func TestReleaseOfLibrary(t *testing.T) {
+	const refused = Device + ": no data path in Go: its libmlx5 is of rdma-core 43.2, and the oldest one that was " +
+		"compared is of 44.0"
+	libraries := []struct {
+		name, release string
+		shown         bool
+		reason        string
+	}{
+		{"libmlx5.so.1.23.43.2", "43.2", false, refused}, {"libmlx5.so.1.24.44.0", "44.0", true, ""},
+		{"libmlx5.so.1.99.99.0", "99.0", false, ""}, {"libmlx5.so.1", "", false, ""},
+	}
+	const envName = "GOVERBS_PROVIDER_NAME"
+	if os.Getenv(envInside) == "" {
+		e := emulated(t)
+		driver, err := filepath.Glob(filepath.Join(e.libraries.dir(), "libibverbs", "libmlx5-rdmav*.so"))
+		require.NoError(t, err)
+		require.NotEmpty(t, driver)
+		for _, l := range libraries {
+			to := t.TempDir()
+			text, err := os.ReadFile(filepath.Join(e.libraries.dir(), "libmlx5.so.1"))
+			require.NoError(t, err)
+			require.NoError(t, os.WriteFile(filepath.Join(to, l.name), text, 0o755))
+			require.NoError(t, os.Symlink(l.name, filepath.Join(to, filepath.Base(driver[0]))))
+			again(t, e, pathC, "RDMAV_DRIVERS="+filepath.Join(to, "libmlx5"), envName+"="+l.name)
+		}
+		return
+	}
+	device := openDevice(t)
+	for _, l := range libraries {
+		if l.name != os.Getenv(envName) {
+			continue
+		}
+		release, shown := mlx5.Release(device)
+		assert.Equal(t, []any{l.release, l.shown}, []any{release, shown})
+		_, err := mlx5.NewPath(device)
+		if l.reason == "" {
+			assert.NoError(t, err)
+		} else {
+			assert.ErrorContains(t, err, l.reason)
+			assert.ErrorIs(t, err, syscall.EOPNOTSUPP)
+		}
+	}
+	require.NoError(t, device.Close())
+	release, shown := mlx5.Release(device)
+	assert.Equal(t, []any{"", false}, []any{release, shown})
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/goverbs/goverbs/rdma"
 	"github.com/goverbs/goverbs/rdma/internal/verberr"
 	"github.com/goverbs/goverbs/rdma/internal/wq"
+	"github.com/goverbs/goverbs/rdma/mlx5/internal/direct"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -34,8 +35,23 @@ func CreateQP(d *rdma.Device, attr *ibv.QPInitAttrEx, dv *mlx5dv.QPInitAttr, o r
 	if dv == nil {
 		return nil, verberr.Invalid(verb, d.Name(), "there are no attributes")
 	}
+	if dv.CompMask&uint64(mlx5dv.QP_INIT_ATTR_MASK_QP_CREATE_FLAGS) != 0 &&
+		dv.CreateFlags&mlx5dv.QP_CREATE_OOO_DP != 0 && isNative(d, o.Path) {
+		return nil, &verberr.VerbError{Verb: verb, Object: d.Name(), Errno: verberr.EOPNOTSUPP,
+			Reason: "the data path in Go counts on receives that complete in their order, and " +
+				"MLX5DV_QP_CREATE_OOO_DP asks for any"}
+	}
 	return d.CreateQPBy(verb, attr, o,
 		func(own *ibv.QPInitAttrEx) (*ibv.QP, error) { return libmlx5.CreateQP(d.C(), own, dv) }, libibverbs.DestroyQP)
+}
+
+// isNative says whether queues are on the data path in Go, by their own path or the device's.
+func isNative(d *rdma.Device, own rdma.Path) bool {
+	if own == nil {
+		own = d.Path()
+	}
+	_, is := own.(*direct.Queues)
+	return is
 }
 
 // DC says which target of dynamic connections a request of a [rdma.WRProgram] goes to: its number and its access key,

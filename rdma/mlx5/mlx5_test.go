@@ -3,6 +3,7 @@
 package mlx5_test
 
 import (
+	"os"
 	"syscall"
 	"testing"
 
@@ -15,6 +16,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/internal/fakedevice"
 	"github.com/goverbs/goverbs/rdma/internal/vendorrig"
 	"github.com/goverbs/goverbs/rdma/mlx5"
+	"github.com/goverbs/goverbs/rdma/mlx5/internal/direct"
 )
 
 // TestDynamicConnections: an initiator's request says where it goes, and a target has its number when it can receive.
@@ -93,6 +95,17 @@ func TestDynamicConnections(t *testing.T) {
 	f.Fails["mlx5dv_create_qp"] = syscall.EOPNOTSUPP
 	_, err = mlx5.CreateQP(d, attr, dv, rdma.QueueOptions{})
 	assert.ErrorIs(t, err, rdma.ErrNotSupported)
+	dv = &mlx5dv.QPInitAttr{CompMask: uint64(mlx5dv.QP_INIT_ATTR_MASK_QP_CREATE_FLAGS),
+		CreateFlags: mlx5dv.QP_CREATE_OOO_DP}
+	native, reason := direct.New(os.Getenv), "the data path in Go counts on receives that complete in their order"
+	_, err = mlx5.CreateQP(d, attr, dv, rdma.QueueOptions{Path: native})
+	assert.ErrorContains(t, err, reason)
+	d.UsePath(native)
+	assert.Same(t, native, d.Path())
+	_, err = mlx5.CreateQP(d, attr, dv, rdma.QueueOptions{})
+	assert.ErrorContains(t, err, reason)
+	d.UsePath(nil)
+	assert.Nil(t, d.Path())
 	_, err = mlx5.CreateQP(d, attr, nil, rdma.QueueOptions{})
 	assert.EqualError(t, err, "mlx5dv_create_qp: fake: there are no attributes: invalid argument")
 }

@@ -16,8 +16,19 @@ import (
 
 // NewPath returns a data path in Go for a device of mlx5: posts write work requests to the queues that the device
 // reads, polls read what it writes, and neither calls C. Give it to [rdma.Device.UsePath], before you create queues, or
-// set it as Path of [rdma.QueueOptions] of queue pairs and of all that they complete in or receive from. C's functions
-// must not post to these queues, or poll them.
+// set it as Path of [rdma.QueueOptions] of queue pairs and of all that they complete in or receive from. Attributes of
+// [CreateQP] work on it, but for MLX5DV_QP_CREATE_OOO_DP.
+//
+// C's functions must not post to these queues, or poll them: libmlx5 has numbers of its own, begins at 0, and
+// overwrites requests. No post or poll of the usual kind looks for that, but what has time does: Drain, Query and Close
+// of queue pairs, Query and Close of shared receive queues, requests for events, Wait and Close of completion queues,
+// and whatever finds a queue full or a completion that makes no sense. The error is EBUSY, and names the queue and what
+// was found; what Close says it of is closed. It is not found once Go has posted, or polled, behind C, unless C's
+// request still stands in the ring among later ones.
+//
+// Nor does libmlx5 know who else uses a doorbell register. Queue pairs on such paths take turns where they share one. A
+// queue pair that C posts to, of the same device, can share it, too: open the device once more for those, or set
+// MLX5_SHUT_UP_BF=1 in the environment, with which both write 8 bytes at once.
 //
 // There are queue pairs of type RC, UC, UD and XRC_SEND, basic shared receive queues, and completion queues that are
 // not resized. What is missing fails when it is created, and says why: raw packets, dynamic connections, work queues,
@@ -27,7 +38,8 @@ import (
 // queues, doorbell records and doorbells are those of libmlx5, request for request, and so are completions. No adapter
 // was at hand.
 //
-// Where the device is not mlx5's, its firmware is too old, or its queues have signatures, the error says so.
+// Where the device is not mlx5's, its firmware or its libmlx5 is too old (see [Release]), or its queues have
+// signatures, the error says so.
 //
 // C: mlx5dv_init_obj
 //
@@ -46,6 +58,10 @@ func NewPath(d *rdma.Device) (rdma.Path, error) {
 		return nil, err
 	} else if name != "mlx5" {
 		return nil, refused("the device is not mlx5's, but of the provider %q", name)
+	}
+	if release := releaseOf(c); release != "" && older(release, compared[0]) {
+		return nil, refused("its libmlx5 is of rdma-core %s, and the oldest one that was compared is of %s: see "+
+			"mlx5.Release", release, compared[0])
 	}
 	attr := &mlx5dv.Context{}
 	if err := libmlx5.QueryDevice(c, attr); err != nil {

@@ -48,6 +48,9 @@ type Own interface {
 	Reset()
 	// Event says that an event of the completion queue was taken.
 	Event()
+	// Misused says what C has done to the queue that is not C's, or gives "": to a queue pair's send queue, or to the
+	// other one. The caller keeps others from posting there.
+	Misused(sends bool) string
 	// End destroys the queue by a call of C, whose error it returns.
 	End(destroy func() error) error
 }

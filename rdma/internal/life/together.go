@@ -4,6 +4,7 @@ package life
 
 import (
 	"cmp"
+	"errors"
 	"slices"
 	"strings"
 
@@ -46,7 +47,7 @@ func (l *Life) Close() error { return Close(nil, l) }
 // Close closes objects that may need one another, or none while others need one. Children go before their parents, and
 // otherwise in the order in which they are given. ready, which may be nil, is called once no call is under way any more
 // and none can begin; its error leaves all open. Where one is not destroyed, those before it are gone, which the error
-// says, and the others stay open.
+// says, and the others stay open. An error of one that is gone keeps none open.
 func Close(ready func() error, all ...*Life) error {
 	if err := Needed(all...); err != nil { // before anybody is woken
 		return err
@@ -72,18 +73,27 @@ func Close(ready func() error, all ...*Life) error {
 			return err
 		}
 	}
-	order := childrenFirst(all, open)
+	order, late := childrenFirst(all, open), error(nil)
 	for i, l := range order {
 		gone, err := l.finish()
-		if gone {
-			l.become(closed)
-			delete(open, l)
+		switch {
+		case !gone:
+			return joined(late, halfway(err, order[:i]))
+		case err != nil:
+			late = joined(late, err)
 		}
-		if err != nil {
-			return halfway(err, order[:i])
-		}
+		l.become(closed)
+		delete(open, l)
 	}
-	return nil
+	return late
+}
+
+// joined is both errors; the first one may be nil.
+func joined(a, b error) error {
+	if a == nil {
+		return b
+	}
+	return errors.Join(a, b)
 }
 
 // Needed is the error that Close would give of objects that others need, or nil: it closes nothing, and wakes nobody.

@@ -127,14 +127,23 @@ func providerOf(fn uintptr) string {
 	if name, ok := providerNames.Load(fn); ok {
 		return name.(string)
 	}
-	maps, err := os.Open("/proc/self/maps")
+	file, err := File(fn)
 	if err != nil {
 		return ""
 	}
-	defer maps.Close()
-	name := providerName(fileAt(maps, fn))
+	name := providerName(file)
 	providerNames.Store(fn, name)
 	return name
+}
+
+// File returns the path of the file that a function comes from, or "" where it comes from none.
+func File(fn uintptr) (string, error) {
+	maps, err := os.Open("/proc/self/maps")
+	if err != nil {
+		return "", err
+	}
+	defer maps.Close()
+	return fileAt(maps, fn), nil
 }
 
 // fileAt returns the file that is mapped at an address, from a process's maps: "7f10-7f20 r-xp 0000 08:01 42

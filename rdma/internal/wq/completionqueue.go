@@ -4,6 +4,7 @@ package wq
 
 import (
 	"cmp"
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"sync/atomic"
@@ -140,7 +141,7 @@ func (q *CompletionQueue) Poll(dst []ibv.WC) (n int, err error) {
 		return PollOwned(q, dst)
 	}
 	if n = q.poller.Poll(len(dst), unsafe.Pointer(unsafe.SliceData(dst))); uint(n) > uint(len(dst)) {
-		return 0, pollFailed(n)
+		return 0, pollFailed(q.path, q.c, n)
 	}
 	return n, nil
 }
@@ -178,7 +179,7 @@ func (q *CompletionQueue) take(p Path, dst []ibv.WC, times int) (n int, err erro
 		r = p.Poll(q.c, dst)
 	}
 	if uint(r) > uint(len(dst)) {
-		return 0, pollFailed(int(r))
+		return 0, pollFailed(p, q.c, int(r))
 	}
 	return q.retire(dst[:r]), nil
 }
@@ -328,6 +329,9 @@ func (q *CompletionQueue) reqNotify(p Path, solicitedOnly bool) error {
 	}
 	q.armed.Store(true)
 	if r := p.Arm(q.c, solicitedOnly); r != 0 {
+		if reason := misused(p, false); reason != "" {
+			return &verberr.VerbError{Verb: "ibv_req_notify_cq", Errno: ebusy, Reason: reason}
+		}
 		return &runtime.CallError{Function: "ibv_req_notify_cq", Errno: errnoOf(r)}
 	}
 	return nil
@@ -335,9 +339,13 @@ func (q *CompletionQueue) reqNotify(p Path, solicitedOnly bool) error {
 
 // pollFailed says what a result means that is no number of completions. libibverbs answers EOPNOTSUPP, which looks like
 // one, for a provider without ibv_poll_cq.
-func pollFailed(result int) error {
+func pollFailed(p Path, c *ibv.CQ, result int) error {
 	if result > 0 {
 		return &runtime.CallError{Function: "ibv_poll_cq", Errno: runtime.Errno(result)}
+	}
+	if reason := misused(p, false); reason != "" {
+		return &verberr.VerbError{Verb: "ibv_poll_cq", Object: fmt.Sprintf("CQ %d", c.Handle), Errno: ebusy,
+			Reason: reason}
 	}
 	return errPoll
 }

@@ -6,6 +6,7 @@ import "github.com/goverbs/goverbs/rdma/internal/verberr"
 
 // Errors that checks give, which users know as those of package rdma.
 const (
+	ebusy  = verberr.EBUSY
 	einval = verberr.EINVAL
 	enomem = verberr.ENOMEM
 	eio    = verberr.EIO

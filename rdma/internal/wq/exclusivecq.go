@@ -63,7 +63,7 @@ func (x *ExclusiveCompletionQueue) failed(result int) error {
 	if x.closed {
 		return errClosed
 	}
-	return pollFailed(result)
+	return pollFailed(x.path, x.q.c, result)
 }
 
 // pollUnusual polls by the handle's path, for its Poller.

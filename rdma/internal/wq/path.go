@@ -46,6 +46,35 @@ func newSlot(fn ibv.FuncPtr, verb provider.Verbs, name string, o *QueueOptions) 
 	return s, p, err
 }
 
+// misused says what C has done to a queue that is not C's, or gives "". The caller keeps others from posting.
+func misused(p Path, sends bool) string {
+	own, ok := trace.Under(p).(datapath.Own)
+	if !ok {
+		return ""
+	}
+	return own.Misused(sends)
+}
+
+// orMisused is the error of a post, or that C has used the queue, where the path found no room. The caller holds
+// slots.mu, if posts do, or has the exclusive handle.
+func (q *queue) orMisused(e *PostError) *PostError {
+	if e.Errno == enomem {
+		if reason := misused(q.path, q.kind.sends()); reason != "" {
+			e.Errno, e.Reason = ebusy, reason
+		}
+	}
+	return e
+}
+
+// noRoom is why so many requests find no slots: C may have used the queue. The caller holds slots.mu, or has the
+// exclusive handle.
+func (q *queue) noRoom(n int) (errno runtime.Errno, reason string) {
+	if reason = misused(q.path, q.kind.sends()); reason != "" {
+		return ebusy, reason
+	}
+	return enomem, q.reason(n)
+}
+
 // inC says whether a path is a function in C, which a Poster or a Poller may call.
 func inC(p Path) bool {
 	_, ok := p.(*provider.Function)

@@ -252,9 +252,10 @@ func (p *PollProgram) pollList(path Path) ([]Completion, error) {
 	if p.wcs == nil {
 		p.wcs = make([]ibv.WC, len(p.all))
 	}
-	n := path.Poll((*ibv.CQ)(ibv.Ptr[ibv.CQ](p.cq).Deref()), p.wcs)
+	cq := (*ibv.CQ)(ibv.Ptr[ibv.CQ](p.cq).Deref())
+	n := path.Poll(cq, p.wcs)
 	if uint(n) > uint(len(p.wcs)) {
-		return nil, pollFailed(int(n))
+		return nil, pollFailed(path, cq, int(n))
 	}
 	return p.set(p.wcs[:n]), nil
 }

@@ -409,5 +409,5 @@ func (q *queue) failed(b *batch, from, to int, result int32) (posted int, err er
 		e.WRID = b.wr(e.Index).WRID
 		posted = e.Index - from
 	}
-	return posted, e
+	return posted, q.orMisused(e)
 }

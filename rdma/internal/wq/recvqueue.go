@@ -121,7 +121,8 @@ func (q *RecvQueue) explain(b *batch, from, to int) error {
 		}
 		return q.failure(i, w.WRID, einval, fmt.Sprintf("%d entries, and the queue takes %d at most", w.NumSGE, q.sges))
 	}
-	return q.failure(from, b.wr(from).WRID, enomem, q.reason(to-from))
+	errno, reason := q.noRoom(to - from)
+	return q.failure(from, b.wr(from).WRID, errno, reason)
 }
 
 func (q *RecvQueue) failure(index int, id uint64, errno runtime.Errno, reason string) *PostError {

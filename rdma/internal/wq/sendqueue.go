@@ -97,7 +97,8 @@ func (q *SendQueue) explainList(wrs []ibv.SendWR, from int) *PostError {
 	if e := q.checks.refuse(q.qp, wrs, from); e != nil {
 		return e
 	}
-	return q.failure(from, wrs[0].WRID, enomem, q.reason(len(wrs)))
+	errno, reason := q.noRoom(len(wrs))
+	return q.failure(from, wrs[0].WRID, errno, reason)
 }
 
 func (q *SendQueue) failure(index int, id uint64, errno runtime.Errno, reason string) *PostError {

@@ -151,5 +151,5 @@ func (q *CompletionQueue) pollRest(wcs []ibv.WC, from int) (n int, err error) {
 // pollEnds releases it.
 func (q *CompletionQueue) pollEnds(result int) (n int, err error) {
 	q.mu.Unlock()
-	return 0, pollFailed(result)
+	return 0, pollFailed(q.path, q.c, result)
 }

@@ -186,7 +186,8 @@ func (q *SendQueue) takeProgram(path Path, p *WRProgram) (runner datapath.Runner
 		}
 	}
 	if m, ok = q.takeSend(p.wrs, nil); !ok {
-		return nil, m, p.refused(0, enomem, q.reason(len(p.wrs)))
+		errno, reason := q.noRoom(len(p.wrs))
+		return nil, m, p.refused(0, errno, reason)
 	}
 	return runner, m, nil
 }
@@ -240,5 +241,5 @@ func (q *SendQueue) listFailed(p *WRProgram, m mark, r int32) error {
 			q.undo(m, e.Index)
 		}
 	}
-	return e
+	return q.orMisused(e)
 }

@@ -23,8 +23,11 @@ func (q *completionQueue) read(e *mlx5dv.MLX5CQE64, wc *ibv.WC) outcome {
 	switch {
 	case number == nobody:
 		return dropped
-	case p == nil || e.OpOwn&formats == compressed:
-		return broken // of a queue pair, or a kind, that was refused when it was made
+	case p == nil:
+		q.stranger = number
+		return broken
+	case e.OpOwn&formats == compressed:
+		return broken
 	case p.ending.Load():
 		q.giveBack(e, p)
 		return dropped
@@ -56,7 +59,7 @@ func (q *completionQueue) read(e *mlx5dv.MLX5CQE64, wc *ibv.WC) outcome {
 // finish is the request that a completion is of; it has completed, and all before it.
 func (q *sendQueue) finish(e *mlx5dv.MLX5CQE64) *sendRequest {
 	r := &q.requests[uint32(host16(e.WQECounter))&q.mask]
-	lock.StoreRelease32(&q.done, r.number+1)
+	lock.StoreRelease32(&q.done, r.number)
 	return r
 }
 
@@ -89,7 +92,7 @@ func (q *sendQueue) completed(e *mlx5dv.MLX5CQE64, wc *ibv.WC) {
 	if m := inside(e, length); m != nil {
 		wc.Status = q.spread(e, m)
 	}
-	lock.StoreRelease32(&q.done, r.number+1)
+	lock.StoreRelease32(&q.done, r.number)
 }
 
 // received reads the completion of a receive.

@@ -27,6 +27,7 @@ type completionQueue struct {
 	events   atomic.Uint32 // that were taken: a request for the next one has their number
 	bell     unsafe.Pointer
 	number   uint32
+	stranger uint32                // queue pair of a completion that cannot be read
 	pairs    map[uint32]*queuePair // by number
 	device   *Queues
 	c        *ibv.CQ
@@ -93,7 +94,7 @@ func (q *completionQueue) there(number uint32) bool {
 func (q *completionQueue) Poll(_ *ibv.CQ, wcs []ibv.WC) int32 {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	n := 0
+	n, begin := 0, q.consumed
 	for n < len(wcs) {
 		ready := q.consumed
 		for end := ready + uint32(len(wcs)-n); ready != end && q.there(ready); {
@@ -114,7 +115,7 @@ func (q *completionQueue) Poll(_ *ibv.CQ, wcs []ibv.WC) int32 {
 			}
 		}
 	}
-	if n > 0 {
+	if q.consumed != begin {
 		q.tell()
 	}
 	return int32(n)
@@ -183,6 +184,9 @@ func (q *completionQueue) giveBack(e *mlx5dv.MLX5CQE64, p *queuePair) {
 func (q *completionQueue) Arm(_ *ibv.CQ, solicitedOnly bool) int32 {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	if q.misused() != "" {
+		return ebusy
+	}
 	what := uint32(mlx5dv.MLX5_CQ_DB_REQ_NOT)
 	if solicitedOnly {
 		what = mlx5dv.MLX5_CQ_DB_REQ_NOT_SOL

@@ -17,7 +17,7 @@ type register struct {
 	blueFlame blueFlame
 	whole     [2]bool // a request of one block is written whole: if its data is elsewhere, and if it is inside
 
-	users  map[*queuePair]bool // guarded by Queues.mu
+	users  map[*queuePair]bool // guarded by registers.mu
 	shared atomic.Bool         // there are, or have been, several users: posts hold mu
 	mu     sync.Mutex
 }
@@ -70,6 +70,15 @@ func (r *register) ring(q *sendQueue, control unsafe.Pointer, n uint32, p *posti
 		ring(q.record, record, to, control)
 	}
 	r.other ^= r.size
+}
+
+// leave ends what use began.
+func (r *register) leave(q *queuePair) {
+	registers.mu.Lock()
+	defer registers.mu.Unlock()
+	if delete(r.users, q); len(r.users) == 0 {
+		delete(registers.at, uintptr(r.at))
+	}
 }
 
 func (r *register) takes(inline bool) bool {

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/generated/mlx5dv"
 )
 
 // TestEndOfAQueueWhoseAddressIsUsedAgain: C frees a queue's memory when it destroys it, and another goroutine may get
@@ -29,4 +30,19 @@ func TestEndOfAQueueWhoseAddressIsUsedAgain(t *testing.T) {
 	require.NoError(t, newSRQ.End(nothing))
 	assert.Empty(t, d.cqs)
 	assert.Empty(t, d.srqs)
+}
+
+// TestRegisterOfTwoPaths: queue pairs that have the same doorbell register take turns, also those of two paths.
+func TestRegisterOfTwoPaths(t *testing.T) {
+	env := func(string) string { return "" }
+	out := &mlx5dv.QP{BF: mlx5dv.QPBF{Reg: 0x1000, Size: 256}}
+	one, other := &queuePair{device: New(env)}, &queuePair{device: New(env)}
+	r := one.device.use(one, out)
+	assert.False(t, r.shared.Load())
+	assert.Same(t, r, other.device.use(other, out))
+	assert.True(t, r.shared.Load())
+	r.leave(one)
+	assert.Same(t, r, registers.at[out.BF.Reg])
+	r.leave(other)
+	assert.Empty(t, registers.at)
 }

@@ -224,7 +224,9 @@ func (w *twin) shadows(t *testing.T, everyOne bool) {
 	out.DBRec = ibv.Ptr[ibv.BE32](w.shadow(t, "records", uintptr(out.DBRec), 8))
 	out.BF.Reg = w.shadow(t, "register", out.BF.Reg, 1024)
 	w.of = &queuePair{device: d, c: w.qp, sendCQ: w.in, recvCQ: w.in}
-	w.of.send.init(w.of, out, w.cap, everyOne, d.use(w.of, out))
+	register := d.use(w.of, out)
+	t.Cleanup(func() { register.leave(w.of) }) // the address is used again
+	w.of.send.init(w.of, out, w.cap, everyOne, register)
 	w.of.recv.init(w.of, out, w.cap)
 	w.in.add(w.of)
 }

@@ -29,7 +29,6 @@ type Queues struct {
 	mu        sync.Mutex
 	cqs       map[*ibv.CQ]*completionQueue
 	srqs      map[*ibv.SRQ]*sharedQueue
-	registers map[uintptr]*register // doorbell registers, by address: queue pairs may share one
 	addresses addresses
 }
 
@@ -38,7 +37,7 @@ var _ datapath.Maker = (*Queues)(nil)
 // New is the data path of a device of mlx5; env looks up what libmlx5 looked up when it opened the device.
 func New(env func(string) string) *Queues {
 	return &Queues{blueFlame: blueFlameOf(env), cqs: map[*ibv.CQ]*completionQueue{},
-		srqs: map[*ibv.SRQ]*sharedQueue{}, registers: map[uintptr]*register{}}
+		srqs: map[*ibv.SRQ]*sharedQueue{}}
 }
 
 // CQ is the path of a completion queue.
@@ -116,15 +115,23 @@ var kinds = map[ibv.QPType]string{
 	ibv.QPT_DRIVER:     "the data path in Go has no dynamic connections",
 }
 
-// use gives a queue pair its register, which others may use as well. The caller holds Queues.mu.
+// registers are the doorbell registers of the process, by address: queue pairs may share one, also those of two paths.
+var registers = struct {
+	mu sync.Mutex
+	at map[uintptr]*register
+}{at: map[uintptr]*register{}}
+
+// use gives a queue pair its register, which others may use as well.
 func (d *Queues) use(q *queuePair, out *mlx5dv.QP) *register {
-	r := d.registers[out.BF.Reg]
+	registers.mu.Lock()
+	defer registers.mu.Unlock()
+	r := registers.at[out.BF.Reg]
 	if r == nil {
 		r = &register{at: pointer(out.BF.Reg), size: out.BF.Size, blueFlame: d.blueFlame, users: map[*queuePair]bool{}}
 		if r.size >= block {
 			r.whole = [2]bool{r.takes(false), r.takes(true)}
 		}
-		d.registers[out.BF.Reg] = r
+		registers.at[out.BF.Reg] = r
 	}
 	if len(r.users) > 0 {
 		r.shared.Store(true)
@@ -186,10 +193,7 @@ func (q *queuePair) End(destroy func() error) error {
 		cq.drop(q)
 		cq.remove(q)
 	}
-	r := q.send.register
-	if delete(r.users, q); len(r.users) == 0 {
-		delete(q.device.registers, uintptr(r.at))
-	}
+	q.send.register.leave(q)
 	return nil
 }
 

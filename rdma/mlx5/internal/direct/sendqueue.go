@@ -56,7 +56,7 @@ type sendQueue struct {
 // sendRequest is what completing a request needs.
 type sendRequest struct {
 	id     uint64
-	number uint32       // of the request, counted from the beginning of time
+	number uint32       // of the request, counted from 1 since the beginning of time
 	opcode ibv.WCOpcode // where the completion does not say it
 }
 
@@ -97,6 +97,7 @@ func (q *sendQueue) reset() {
 	q.exclude(func() {
 		q.next, q.posted, q.fence, q.limit = 0, 0, 0, q.most
 		q.done.Store(0)
+		clear(q.requests) // overwritten takes no old one for a new one of its number
 	})
 }
 
@@ -119,7 +120,7 @@ func (q *sendQueue) post(list *ibv.SendWR, bad *ibv.Ptr[ibv.SendWR]) (errno int3
 		if units := uint32(0); !full {
 			if units = q.short(w, p.at, p.fence); units != 0 {
 				p.last, p.units, p.inline, p.fence = p.at, units, w.SendFlags&ibv.SEND_INLINE != 0, 0
-				q.requests[p.at&q.mask] = sendRequest{id: w.WRID, number: q.posted + n}
+				q.requests[p.at&q.mask] = sendRequest{id: w.WRID, number: q.posted + n + 1}
 				p.at++
 				n++
 				continue
@@ -137,7 +138,7 @@ func (q *sendQueue) post(list *ibv.SendWR, bad *ibv.Ptr[ibv.SendWR]) (errno int3
 			*bad = ibv.PtrTo(w)
 			break
 		}
-		q.requests[p.at&q.mask] = sendRequest{w.WRID, q.posted + n, p.opcode}
+		q.requests[p.at&q.mask] = sendRequest{w.WRID, q.posted + n + 1, p.opcode}
 		p.last = p.at
 		p.at += (p.units + 3) / 4
 		n++
@@ -162,7 +163,7 @@ func (q *sendQueue) one(w *ibv.SendWR) bool {
 	if units == 0 {
 		return false
 	}
-	q.requests[at&q.mask] = sendRequest{id: w.WRID, number: q.posted}
+	q.requests[at&q.mask] = sendRequest{id: w.WRID, number: q.posted + 1}
 	q.next, q.posted, q.fence = at+1, q.posted+1, 0
 	q.passed.give()
 	r := q.register

@@ -23,6 +23,7 @@ type sharedQueue struct {
 	posted uint16
 	ids    []uint64 // by place
 	record *uint32
+	inC    [2]uint32 // head and tail as libmlx5 knows them: they stay as they were
 	device *Queues
 	c      *ibv.SRQ
 }
@@ -30,7 +31,7 @@ type sharedQueue struct {
 func newSharedQueue(d *Queues, c *ibv.SRQ, out *mlx5dv.SRQ, sges uint32) *sharedQueue {
 	return &sharedQueue{device: d, c: c, first: pointer(out.Buf), stride: uintptr(out.Stride), sges: int32(sges),
 		head: uint16(out.Head), tail: uint16(out.Tail), ids: make([]uint64, out.Tail+1),
-		record: (*uint32)(unsafe.Pointer(out.DBRec.Deref()))}
+		record: (*uint32)(unsafe.Pointer(out.DBRec.Deref())), inC: [2]uint32{out.Head, out.Tail}}
 }
 
 // next is what names the next receive.

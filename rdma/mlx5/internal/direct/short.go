@@ -122,7 +122,7 @@ func (p *queuePair) PostOne(w *ibv.SendWR) bool {
 		head = q.head(op, at, 3)
 	}
 	b[0], b[1] = head, tail
-	q.requests[at&q.mask] = sendRequest{id: w.WRID, number: q.posted}
+	q.requests[at&q.mask] = sendRequest{id: w.WRID, number: q.posted + 1}
 	q.next, q.posted, q.fence = at+1, q.posted+1, 0
 	to := unsafe.Add(r.at, r.other)
 	r.other ^= r.size

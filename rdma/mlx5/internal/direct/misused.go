@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package direct
+
+import (
+	"fmt"
+	"sync/atomic"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/generated/libmlx5"
+	"github.com/goverbs/goverbs/generated/mlx5dv"
+	"github.com/goverbs/goverbs/rdma/internal/verberr"
+)
+
+// Two must not write one queue. C keeps its own numbers of what it has posted and polled: where it does so here, it
+// begins at 0, overwrites requests, and moves the doorbell record back. That is looked for where there is time, and
+// where something has gone wrong. It is found for as long as the record or the request stays as C has left it.
+
+const ebusy = int32(verberr.EBUSY)
+
+// remedy ends each reason.
+const remedy = ": use it by package rdma alone, or create it without a Path"
+
+func (refusing) Misused(bool) string { return "" }
+
+// Misused looks at one of the two queues, and where it completes.
+func (q *queuePair) Misused(sends bool) string {
+	queue, cq := q.recv.misused, q.recvCQ
+	if sends {
+		queue, cq = q.send.misused, q.sendCQ
+	}
+	if q.c.State != ibv.QPS_RESET { // where C has set the records to 0, or is about to
+		if reason := queue(); reason != "" {
+			return reason
+		}
+	}
+	if cq != nil {
+		return cq.Misused(false)
+	}
+	return ""
+}
+
+func (q *sendQueue) misused() string {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	record, own := host32(ibv.BE32(atomic.LoadUint32(q.record))), q.next&0xffff
+	switch {
+	case record != own:
+		return fmt.Sprintf("C has posted sends to the queue pair as well, or moved it to RESET: its doorbell record says "+
+			"that block %d is the next one, and it is %d", record, own) + remedy
+	case q.posted-q.done.Load() > q.most:
+		return "C has posted sends to the queue pair as well: a request has completed again" + remedy
+	}
+	if at, is := q.overwritten(); is {
+		return fmt.Sprintf("C has posted sends to the queue pair as well: another request stands in block %d",
+			at&0xffff) + remedy
+	}
+	return ""
+}
+
+// overwritten says whether a request in the ring has not the number that it was written with, and which one. The caller
+// holds sendQueue.mu.
+func (q *sendQueue) overwritten() (at uint32, is bool) {
+	want := q.posted
+	for i := range min(q.next, q.mask+1) {
+		at = q.next - 1 - i
+		if want == 0 || q.requests[at&q.mask].number != want {
+			continue // it is not the request's first block
+		}
+		want--
+		c := (*mlx5dv.MLX5WQECtrlSeg)(q.block(at))
+		if host32(c.OpmodIdxOpcode)>>8&0xffff != at&0xffff {
+			return at, true
+		}
+	}
+	return 0, false
+}
+
+func (q *recvQueue) misused() string {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.record == nil {
+		return ""
+	}
+	if record := host32(ibv.BE32(atomic.LoadUint32(q.record))); record != q.posted&0xffff {
+		return fmt.Sprintf("C has posted receives to the queue pair as well, or moved it to RESET: its doorbell record "+
+			"counts %d, and there are %d", record, q.posted&0xffff) + remedy
+	}
+	return ""
+}
+
+// Misused asks libmlx5 as well, which says what it has posted to a shared receive queue.
+func (q *sharedQueue) Misused(bool) string {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	out := new(mlx5dv.SRQ)
+	obj := &mlx5dv.Obj{SRQ: mlx5dv.ObjSRQ{In: ibv.PtrTo(q.c), Out: ibv.PtrTo(out)}}
+	record := host32(ibv.BE32(atomic.LoadUint32(q.record)))
+	if err := libmlx5.InitObj(obj, mlx5dv.OBJ_SRQ); err == nil && [2]uint32{out.Head, out.Tail} != q.inC ||
+		record != uint32(q.posted) {
+		return fmt.Sprintf("C has posted receives to the queue as well: its doorbell record counts %d, and there are %d",
+			record, q.posted) + remedy
+	}
+	return ""
+}
+
+// Misused is about polls, and about queue pairs that complete here.
+func (q *completionQueue) Misused(bool) string {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.misused()
+}
+
+// misused is Misused. The caller holds completionQueue.mu.
+func (q *completionQueue) misused() string {
+	record, own := host32(ibv.BE32(q.record.consumed.Load())), q.consumed&0xffffff
+	switch {
+	case record != own:
+		return fmt.Sprintf("C has polled the completion queue as well: its doorbell record counts %d completions that "+
+			"were taken, and there were %d", record, own) + remedy
+	case q.stranger != 0:
+		return fmt.Sprintf("C has made queue pair %#x, which completes in the completion queue", q.stranger) + remedy
+	}
+	return ""
+}

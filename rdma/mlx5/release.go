@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package mlx5
+
+import (
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma"
+	"github.com/goverbs/goverbs/rdma/internal/provider"
+)
+
+// compared are the releases of rdma-core whose libmlx5 the data path in Go was compared with; the oldest one is first.
+// conformance/provider runs them.
+var compared = []string{"44.0", "56.1", "65.0"}
+
+// Release returns the release of rdma-core that the device's libmlx5 is of, like "65.0", and whether the data path in
+// Go was compared with that one, request for request. The release is the end of the library's file name,
+// libmlx5.so.1.27.65.0; it is "" where the name does not say, or the device is not mlx5's or is closed.
+//
+// [NewPath] refuses releases that are older than those that were compared. It takes newer ones, and unknown ones: what
+// mlx5dv_init_obj says of queues is an interface that newer releases keep, and the queues' formats are the device's.
+func Release(d *rdma.Device) (release string, shown bool) {
+	c := d.C()
+	if c == nil {
+		return "", false
+	}
+	release = releaseOf(c)
+	return release, slices.Contains(compared, release)
+}
+
+func releaseOf(c *ibv.Context) string {
+	file, _ := provider.File(uintptr(c.Ops.PostSend)) // "" says as little as a name without a release
+	return releaseIn(filepath.Base(file))
+}
+
+var fileName = regexp.MustCompile(`^libmlx5\.so\.1\.[0-9]+\.([0-9]+\.[0-9]+)$`)
+
+// releaseIn returns the release that a library's file name ends with, or "".
+func releaseIn(name string) string {
+	if m := fileName.FindStringSubmatch(name); m != nil {
+		return m[1]
+	}
+	return ""
+}
+
+// older says whether a release is older than another one.
+func older(a, b string) bool {
+	numbers := func(release string) []int {
+		major, minor, _ := strings.Cut(release, ".")
+		x, _ := strconv.Atoi(major)
+		y, _ := strconv.Atoi(minor)
+		return []int{x, y}
+	}
+	return slices.Compare(numbers(a), numbers(b)) < 0
+}
