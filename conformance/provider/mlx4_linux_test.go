@@ -31,7 +31,7 @@ func insideMLX4(t *testing.T) bool {
 
 // mlx4Tests are the tests of mlx4 that run over each release: those of the newest one, by themselves.
 var mlx4Tests = []string{"TestObjects", "TestDatagrams", "TestSharedReceives", "TestFailure", "TestResized",
-	"TestInlineSegments", "TestWindows"}
+	"TestInlineSegments", "TestWindows", "TestXRC"}
 
 // mlx4Suite runs them over a release, as programs of its machine.
 func mlx4Suite(t *testing.T, e *Emulated) {

@@ -20,16 +20,20 @@ import (
 	"github.com/goverbs/goverbs/rdma/mlx5"
 )
 
-func openDevice(t *testing.T) *rdma.Device {
-	t.Helper()
-	name := Device
+// deviceName is that of the adapter that a test is inside of.
+func deviceName() string {
 	switch os.Getenv(envInside) {
 	case pathMLX4:
-		name = MLX4.Device
+		return MLX4.Device
 	case pathERDMA:
-		name = ERDMA.Device
+		return ERDMA.Device
 	}
-	device, err := rdma.Open(name)
+	return Device
+}
+
+func openDevice(t *testing.T) *rdma.Device {
+	t.Helper()
+	device, err := rdma.Open(deviceName())
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, device.Close()) })
 	if os.Getenv(envInside) == pathGo {

@@ -19,7 +19,7 @@ import (
 )
 
 // extended is an extended connection: a queue pair that sends, and one that receives into the shared receive queues of
-// its domain, which libmlx5 alone has.
+// its domain, which libmlx5 and libmlx4 have.
 type extended struct {
 	send, recv *rdma.QP
 	srqs       [2]*rdma.SRQ
@@ -36,7 +36,7 @@ func keep(t *testing.T, object io.Closer, err error) {
 
 func newExtended(t *testing.T) *extended {
 	t.Helper()
-	d, err := rdma.Open(Device)
+	d, err := rdma.Open(deviceName())
 	keep(t, d, err)
 	var o rdma.QueueOptions // of the sender
 	if os.Getenv(envInside) == pathGo {
@@ -99,7 +99,7 @@ func (x *extended) post(t *testing.T, number uint32, fill func(*rdma.SendBatch))
 // TestXRC: requests of an extended connection arrive in the shared receive queue that each names, and what they do to
 // memory is done with that queue's protection domain.
 func TestXRC(t *testing.T) {
-	if !inside(t) {
+	if !insideMLX(t) {
 		return
 	}
 	x := newExtended(t)

@@ -312,6 +312,7 @@ struct driver {
 	const struct gid *gids;
 	unsigned gid_count;
 	uint32_t most_numbers; // of queue pairs: a mask
+	uint32_t target;       // bit that the number of a receiver of extended connections has besides
 	uint32_t datagram;     // the most bytes of one
 	bool no_reset;         // its provider goes on counting where it was
 	bool timestamps;       // completions have them, in nanoseconds

@@ -9,7 +9,7 @@ enum { BLUE_FLAME = 512 };
 
 static const struct ib_uverbs_query_device_resp device = {
 	ROCE_DEVICE, .vendor_id = 0x2c9, .vendor_part_id = 4103, .max_sge = 30, .max_sge_rd = 30, .max_cqe = MOST_ENTRIES,
-	ROCE_SRQ(31),
+	ROCE_SRQ(31), .device_cap_flags = IBV_DEVICE_XRC,
 };
 
 // libmlx4 knows where a link-local address leads; of others it asks the kernel's network, which this is none of.
@@ -55,8 +55,8 @@ static int create_srq(struct call *c, struct srq *srq)
 {
 	struct mlx4_ib_create_srq q;
 	take_driver(c, &q, sizeof q);
-	if (srq->xrcd || !q.buf_addr || !q.db_addr)
-		return srq->xrcd ? refuse("shared receive queue of type", IBV_SRQT_XRC) : EINVAL;
+	if (!q.buf_addr || !q.db_addr)
+		return EINVAL;
 	srq->requests = round_up(srq->requests + 1) - 1;
 	srq->buffer = address(q.buf_addr), srq->record = (volatile uint32_t *)address(q.db_addr);
 	for (srq->stride = 2 * DATA; srq->stride < DATA * (srq->sges + 1);)
@@ -70,29 +70,30 @@ static int create_qp(struct call *c, struct qp *qp)
 {
 	struct mlx4_ib_create_qp q;
 	take_driver(c, &q, sizeof q);
-	if (qp->type == IBV_QPT_XRC_SEND || qp->type == IBV_QPT_XRC_RECV)
-		return refuse("queue pair of type", qp->type);
+	if (qp->type == IBV_QPT_XRC_RECV)
+		return answer_driver(c, "", 0); // it has no queues
+	bool receives = !qp->srq && qp->type != IBV_QPT_XRC_SEND;
 	if (q.log_sq_bb_count > 15 || q.log_sq_stride < 6 || q.log_sq_stride > MOST_STRIDE || q.inl_recv_sz ||
-		!q.buf_addr || !qp->srq && !q.db_addr)
+		!q.buf_addr || receives && !q.db_addr)
 		return EINVAL;
-	if (!qp->srq) {
+	if (receives) {
 		qp->attr.max_recv_wr = qp->rq_wqes = round_up(qp->attr.max_recv_wr);
 		qp->attr.max_recv_sge = round_up(qp->attr.max_recv_sge);
 		qp->rq_stride = qp->attr.max_recv_sge * DATA;
 	}
 	qp->sq_blocks = 1u << q.log_sq_bb_count, qp->entry_size = 1u << q.log_sq_stride;
-	size_t sends = (size_t)qp->sq_blocks * qp->entry_size, receives = (size_t)qp->rq_wqes * qp->rq_stride;
+	size_t sends = (size_t)qp->sq_blocks * qp->entry_size, recvs = (size_t)qp->rq_wqes * qp->rq_stride;
 	bool first = qp->rq_stride > qp->entry_size; // the receives
-	qp->rq = address(q.buf_addr) + (first ? 0 : sends), qp->sq = address(q.buf_addr) + (first ? receives : 0);
+	qp->rq = address(q.buf_addr) + (first ? 0 : sends), qp->sq = address(q.buf_addr) + (first ? recvs : 0);
 	qp->record = (volatile uint32_t *)address(q.db_addr);
 	qp->sends = (struct mapping){.at = qp->sq, .size = sends};
-	qp->receives = (struct mapping){.at = qp->rq, .size = receives};
+	qp->receives = (struct mapping){.at = qp->rq, .size = recvs};
 	qp->bells = memory_of(q.db_addr, q.db_addr ? 4 : 0);
 	return answer_driver(c, "", 0);
 }
 
 const struct driver mlx4 = {
-	ROCE(mlx4), .port = &port, .gids = gids, .gid_count = 2, .datagram = 4096, .most_numbers = 0xffffff,
+	ROCE(mlx4), .port = &port, .gids = gids, .gid_count = 2, .datagram = 4096, .most_numbers = 0x7fffff, .target = 1 << 23,
 	.id = RDMA_DRIVER_MLX4, .abi = MLX4_IB_UVERBS_ABI_VERSION,
 	.get_context = get_context, .alloc_pd = plain_pd, .create_ah = plain_ah, .create_cq = create_cq,
 	.resize_cq = resize_cq, .create_srq = create_srq, .create_qp = create_qp,

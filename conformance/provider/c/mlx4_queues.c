@@ -169,6 +169,8 @@ bool mlx4_next_send(struct qp *qp, struct request *r)
 	r->immediate = r->opcode == MLX4_OPCODE_SEND_INVAL ? be32toh(control.imm) : control.imm;
 	r->with_immediate = r->opcode == MLX4_OPCODE_SEND_IMM || r->opcode == MLX4_OPCODE_RDMA_WRITE_IMM;
 	r->with_invalidate = r->opcode == MLX4_OPCODE_SEND_INVAL;
+	if (qp->type == IBV_QPT_XRC_SEND)
+		r->to_srq = flags >> 8;
 	if (units * DATA > qp->entry_size) {
 		refuse("a request of units", units);
 		r->operation = OP_UNKNOWN;
@@ -270,6 +272,8 @@ bool mlx4_complete(struct cq *cq, const struct completion *c)
 			e.immed_rss_invalid = htobe32(c->request->immediate);
 		e.g_mlpath_rqpn = htobe32((uint32_t)c->global << 31 | (c->qp->type == IBV_QPT_UD ? c->from->number : 0));
 	}
+	if (c->receive && c->qp->xrcd)
+		e.g_mlpath_rqpn = htobe32(c->qp->srq->o.handle);
 	if (c->status != OK)
 		((struct mlx4_err_cqe *)&e)->syndrome = syndromes[c->status];
 	put(cq, &e, opcode_of(c) | (c->receive ? 0 : MLX4_CQE_IS_SEND_MASK));

@@ -85,7 +85,7 @@ static int new_qp(struct call *c, const struct ib_uverbs_ex_create_qp *q, struct
 	if (!kernel->last_number) // few numbers are those of another process, whose queue pairs cannot be reached from here
 		kernel->last_number = recording() ? 256 : (uint32_t)getpid() << 8;
 	do
-		qp->number = ++kernel->last_number & driver->most_numbers;
+		qp->number = ++kernel->last_number & driver->most_numbers | (target ? driver->target : 0);
 	while (!qp->number || find_qp(qp->number));
 	qp->attr.rnr_retry = q->qp_type == SRD ? 7 : 0; // which is for ever, unless the program says another number
 	qp->attr.max_send_wr = q->max_send_wr, qp->attr.max_recv_wr = q->max_recv_wr;
