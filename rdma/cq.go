@@ -193,12 +193,12 @@ func (q *CQ) destroyC(c *ibv.CQ) error {
 		q.channel.ready.Forget()
 	}
 	q.acknowledgeAll(true)
-	q.late = q.native.Misuse("Close", q.name)
-	err := q.native.Destroy(func() error { return libibverbs.DestroyCQ(c) })
-	if err != nil {
+	misuse := q.native.Misuse("Close", q.name)
+	if err := q.native.Destroy(func() error { return libibverbs.DestroyCQ(c) }); err != nil {
 		q.acknowledgeAll(false)
+		return err
 	}
-	return err
+	return lately(misuse)
 }
 
 // mark returns a marker that a drain will post.

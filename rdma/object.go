@@ -3,7 +3,6 @@
 package rdma
 
 import (
-	"cmp"
 	"errors"
 	"io"
 	"iter"
@@ -22,7 +21,6 @@ type object struct {
 	life   life.Life
 	name   string // "QP 0x12 (RC)", "PD 3 on mlx5_0"; complete after the object was created
 	device string // that it comes from, or ""
-	late   error  // what Close says of an object that it has closed
 }
 
 // born makes the object live, as a child of its parents, which the caller keeps open by use. destroy destroys it in C.
@@ -30,8 +28,23 @@ func (o *object) born(name string, destroy func() error, parents ...*object) {
 	o.name = name
 	o.life.Begin(name, func() (gone bool, err error) {
 		err = destroy()
-		return err == nil, wrap("", name, cmp.Or(err, o.late))
+		gone = err == nil
+		if e, is := err.(late); is {
+			gone, err = true, e.error
+		}
+		return gone, wrap("", name, err)
 	}, lives(parents)...)
+}
+
+// late is what destroying an object says that is gone.
+type late struct{ error }
+
+// lately is a late error, or none.
+func lately(err error) error {
+	if err == nil {
+		return nil
+	}
+	return late{err}
 }
 
 func lives(all []*object) []*life.Life {
@@ -142,7 +155,7 @@ func birth[C any](d *Device, o *object, to **C, owner any, verb string, create f
 	o.born(name(c), func() error {
 		d.objects.remove(at)
 		err := destroy(c)
-		if err != nil {
+		if _, gone := err.(late); err != nil && !gone {
 			d.objects.add(at, owner)
 		} else {
 			d.counts.Gone(owner)

@@ -313,7 +313,7 @@ func (q *QP) livesOn() {
 func (q *QP) settleDown() error {
 	q.changes.Lock()
 	defer q.changes.Unlock()
-	if q.late = q.native.Misuse("Close", q.name); q.late == nil && !q.idle() {
+	if q.native.Misuse("Close", q.name) == nil && !q.idle() {
 		ctx, cancel := context.WithTimeout(context.Background(), closeDrains)
 		defer cancel()
 		// destroying the queue pair releases the memory, whether it was drained or not
@@ -326,6 +326,7 @@ func (q *QP) settleDown() error {
 func (q *QP) destroyC(c *ibv.QP) error {
 	q.changes.Lock()
 	defer q.changes.Unlock()
+	misuse := q.native.Misuse("Close", q.name)
 	q.collect() // so that slots of a shared receive queue come back
 	q.leaveGroups()
 	q.untrack() // from here on another queue pair may have the number, and C's memory goes
@@ -343,7 +344,7 @@ func (q *QP) destroyC(c *ibv.QP) error {
 	q.sendMark.forget()
 	q.recvMark.forget()
 	q.leave()
-	return nil
+	return lately(misuse)
 }
 
 // Close drains the queue pair, for two seconds at most, and destroys it. The device then uses no memory of its

@@ -162,12 +162,12 @@ func (q *SRQ) create(verb string, o QueueOptions, asked ibv.SRQAttr, create func
 		return c, nil
 	}
 	destroy := func(c *ibv.SRQ) error {
-		q.late = q.native.Misuse("Close", q.name)
-		err := q.native.Destroy(func() error { return q.endC(c) })
-		if err == nil {
-			q.leaveCQ()
+		misuse := q.native.Misuse("Close", q.name)
+		if err := q.native.Destroy(func() error { return q.endC(c) }); err != nil {
+			return err
 		}
-		return err
+		q.leaveCQ()
+		return lately(misuse)
 	}
 	q.life.Hooks = life.Hooks{
 		Lent: func() error { return wq.Lent(q.queue) },

@@ -151,6 +151,24 @@ func TestCloseThatStopsHalfway(t *testing.T) {
 	assert.NoError(t, last.Close())
 }
 
+// TestCloseGoesOnBehindWhatIsGone: an error of an object that is gone all the same keeps none of the others open.
+func TestCloseGoesOnBehindWhatIsGone(t *testing.T) {
+	parent := named("parent")
+	all := append(children(3, parent), parent)
+	late := [2]error{errors.New("one was misused"), errors.New("another one was")}
+	for i, err := range late {
+		all[i].destroy = func() (bool, error) { return true, err }
+	}
+	err := Close(nil, all...)
+	for i := range late {
+		assert.ErrorIs(t, err, late[i])
+	}
+	for _, l := range all {
+		assert.True(t, l.IsGone(), l.name)
+	}
+	require.NoError(t, Close(nil, all...))
+}
+
 // Two that close the same objects in other orders while calls come and go do not wait for each other.
 func TestClosersMeet(t *testing.T) {
 	for range 200 {
