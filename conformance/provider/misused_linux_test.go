@@ -18,8 +18,8 @@ import (
 	"github.com/goverbs/goverbs/rdma"
 )
 
-// TestMisused: C's functions post to queues of the data path in Go, and poll them, which nobody may. What has time finds
-// it, and names the queue. Queues that nobody misuses are closed without an error, as those of the other tests.
+// TestMisused: C's functions post to queues of the data path in Go, and poll them, which nobody may. What has time
+// finds it, and names the queue. Queues that nobody misuses are closed without an error, as those of the other tests.
 func TestMisused(t *testing.T) {
 	if os.Getenv(envInside) == "" {
 		again(t, emulated(t), pathGo)

@@ -46,8 +46,8 @@ func (q *sendQueue) misused() string {
 	record, own := host32(ibv.BE32(atomic.LoadUint32(q.record))), q.next&0xffff
 	switch {
 	case record != own:
-		return fmt.Sprintf("C has posted sends to the queue pair as well, or moved it to RESET: its doorbell record says "+
-			"that block %d is the next one, and it is %d", record, own) + remedy
+		return fmt.Sprintf("C has posted sends to the queue pair as well, or moved it to RESET: its doorbell record "+
+			"says that block %d is the next one, and it is %d", record, own) + remedy
 	case q.posted-q.done.Load() > q.most:
 		return "C has posted sends to the queue pair as well: a request has completed again" + remedy
 	}
@@ -83,8 +83,8 @@ func (q *recvQueue) misused() string {
 		return ""
 	}
 	if record := host32(ibv.BE32(atomic.LoadUint32(q.record))); record != q.posted&0xffff {
-		return fmt.Sprintf("C has posted receives to the queue pair as well, or moved it to RESET: its doorbell record "+
-			"counts %d, and there are %d", record, q.posted&0xffff) + remedy
+		return fmt.Sprintf("C has posted receives to the queue pair as well, or moved it to RESET: its doorbell "+
+			"record counts %d, and there are %d", record, q.posted&0xffff) + remedy
 	}
 	return ""
 }
@@ -98,8 +98,8 @@ func (q *sharedQueue) Misused(bool) string {
 	record := host32(ibv.BE32(atomic.LoadUint32(q.record)))
 	if err := libmlx5.InitObj(obj, mlx5dv.OBJ_SRQ); err == nil && [2]uint32{out.Head, out.Tail} != q.inC ||
 		record != uint32(q.posted) {
-		return fmt.Sprintf("C has posted receives to the queue as well: its doorbell record counts %d, and there are %d",
-			record, q.posted) + remedy
+		return fmt.Sprintf("C has posted receives to the queue as well: its doorbell record counts %d, and there are "+
+			"%d", record, q.posted) + remedy
 	}
 	return ""
 }
