@@ -41,6 +41,7 @@ type Device struct {
 	failed  atomic.Pointer[VerbError] // why the device is gone, or nil
 
 	path         atomic.Pointer[Path] // of UsePath; or nil
+	makers       sync.Map             // of paths of single queue pairs: datapath.Maker
 	keepsLastWQE atomic.Bool          // the device did not raise IBV_EVENT_QP_LAST_WQE_REACHED when it should have
 }
 

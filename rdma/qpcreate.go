@@ -206,6 +206,7 @@ func (q *QP) create(in *qpInit, o QueueOptions, parents []*object,
 		undo()
 		return err
 	}
+	q.beside()
 	if q.sends = q.send; q.send == nil {
 		q.sends = wq.NoSendQueue(q.c, q.noSendQueue("ibv_post_send"))
 	}
@@ -269,6 +270,30 @@ func (q *QP) makeNative(in *qpInit, o *QueueOptions) (err error) {
 	q.native, err = datapath.NativeOf(&o.Path,
 		func(m datapath.Maker) (datapath.Own, error) { return m.QP(q.c, in.made, in.all) })
 	return err
+}
+
+// beside tells paths that write queues by themselves of the queue pairs that C posts to on the same device, whichever
+// is made first. Both are where the other one looks, before it does.
+func (q *QP) beside() {
+	d := q.device
+	if q.native == nil {
+		if q.send != nil {
+			d.makers.Range(func(m, _ any) bool {
+				m.(datapath.Maker).Beside(q.c)
+				return true
+			})
+		}
+		return
+	}
+	m := q.native.Maker()
+	if _, known := d.makers.LoadOrStore(m, true); known {
+		return
+	}
+	d.objects.each(func(o any) { // what is there is not destroyed meanwhile
+		if p, ok := o.(*QP); ok && p.native == nil && p.send != nil {
+			m.Beside(p.c)
+		}
+	})
 }
 
 // makeQueues creates the queues of a queue pair that C has created.

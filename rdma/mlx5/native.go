@@ -26,9 +26,9 @@ import (
 // was found; what Close says it of is closed. It is not found once Go has posted, or polled, behind C, unless C's
 // request still stands in the ring among later ones.
 //
-// Nor does libmlx5 know who else uses a doorbell register. Queue pairs on such paths take turns where they share one. A
-// queue pair that C posts to, of the same device, can share it, too: open the device once more for those, or set
-// MLX5_SHUT_UP_BF=1 in the environment, with which both write 8 bytes at once.
+// Nor does libmlx5 know who else uses a doorbell register. Queue pairs on such paths take turns where they share one,
+// and write it 8 bytes at once where a queue pair of package rdma that C posts to shares it, too (no BlueFlame). For
+// queue pairs that C has made, open the device once more, or set MLX5_SHUT_UP_BF=1 in the environment.
 //
 // There are queue pairs of type RC, UC, UD and XRC_SEND, basic shared receive queues, and completion queues that are
 // not resized. What is missing fails when it is created, and says why: raw packets, dynamic connections, work queues,

@@ -39,6 +39,8 @@ type Maker interface {
 	CQ(cq *ibv.CQ) (Own, error)
 	SRQ(srq *ibv.SRQ, kind ibv.SRQType, cap ibv.SRQAttr) (Own, error)
 	QP(qp *ibv.QP, cap ibv.QPCap, everyOne bool) (Own, error) // everyOne: sq_sig_all
+	// Beside says that C posts to a queue pair of the same device.
+	Beside(qp *ibv.QP)
 }
 
 // Own is the path of one queue, or of a queue pair's two. C does not touch them any more, but makes and destroys them.

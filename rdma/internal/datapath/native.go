@@ -41,6 +41,9 @@ func (n *Native) Fits(p Path) bool {
 	return n.maker == maker
 }
 
+// Maker is what made the path.
+func (n *Native) Maker() Maker { return n.maker }
+
 // Destroy destroys C's object.
 func (n *Native) Destroy(destroy func() error) error {
 	if n == nil {

@@ -6,6 +6,10 @@ import (
 	"sync"
 	"sync/atomic"
 	"unsafe"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/generated/libmlx5"
+	"github.com/goverbs/goverbs/generated/mlx5dv"
 )
 
 // register is a doorbell register in a page of the device. It has two halves, which take turns; where it has a size, a
@@ -70,6 +74,33 @@ func (r *register) ring(q *sendQueue, control unsafe.Pointer, n uint32, p *posti
 		ring(q.record, record, to, control)
 	}
 	r.other ^= r.size
+}
+
+// Beside has a register that libmlx5 uses, too, take 8 bytes at once and no more: those of whole requests would mix, for
+// nobody knows of the other one's turn or lock.
+func (d *Queues) Beside(c *ibv.QP) {
+	out := new(mlx5dv.QP)
+	obj := &mlx5dv.Obj{QP: mlx5dv.ObjQP{In: ibv.PtrTo(c), Out: ibv.PtrTo(out)}}
+	if err := libmlx5.InitObj(obj, mlx5dv.OBJ_QP); err != nil {
+		return // it is not of mlx5
+	}
+	registers.mu.Lock()
+	defer registers.mu.Unlock()
+	d.inC[out.BF.Reg] = true
+	if r := registers.at[out.BF.Reg]; r != nil {
+		r.share()
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.blueFlame = blueFlameNever
+	}
+}
+
+// share has posts take the register's lock from now on. The caller holds registers.mu.
+func (r *register) share() {
+	r.shared.Store(true)
+	for q := range r.users {
+		q.send.exclude(func() {})
+	}
 }
 
 // leave ends what use began.

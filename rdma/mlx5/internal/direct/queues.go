@@ -30,6 +30,7 @@ type Queues struct {
 	cqs       map[*ibv.CQ]*completionQueue
 	srqs      map[*ibv.SRQ]*sharedQueue
 	addresses addresses
+	inC       map[uintptr]bool // doorbell registers of C's queue pairs, guarded by registers.mu
 }
 
 var _ datapath.Maker = (*Queues)(nil)
@@ -37,7 +38,7 @@ var _ datapath.Maker = (*Queues)(nil)
 // New is the data path of a device of mlx5; env looks up what libmlx5 looked up when it opened the device.
 func New(env func(string) string) *Queues {
 	return &Queues{blueFlame: blueFlameOf(env), cqs: map[*ibv.CQ]*completionQueue{},
-		srqs: map[*ibv.SRQ]*sharedQueue{}}
+		srqs: map[*ibv.SRQ]*sharedQueue{}, inC: map[uintptr]bool{}}
 }
 
 // CQ is the path of a completion queue.
@@ -128,16 +129,16 @@ func (d *Queues) use(q *queuePair, out *mlx5dv.QP) *register {
 	r := registers.at[out.BF.Reg]
 	if r == nil {
 		r = &register{at: pointer(out.BF.Reg), size: out.BF.Size, blueFlame: d.blueFlame, users: map[*queuePair]bool{}}
+		if d.inC[out.BF.Reg] {
+			r.blueFlame = blueFlameNever
+		}
 		if r.size >= block {
 			r.whole = [2]bool{r.takes(false), r.takes(true)}
 		}
 		registers.at[out.BF.Reg] = r
 	}
 	if len(r.users) > 0 {
-		r.shared.Store(true)
-	}
-	for p := range r.users {
-		p.send.exclude(func() {}) // its posts take the register's lock from now on
+		r.share()
 	}
 	r.users[q] = true
 	return r

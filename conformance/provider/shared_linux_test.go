@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+//go:build amd64 || arm64
+
+package provider
+
+import (
+	"os"
+	"testing"
+	"unsafe"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/generated/libmlx5"
+	"github.com/goverbs/goverbs/generated/mlx5dv"
+	"github.com/goverbs/goverbs/rdma"
+	"github.com/goverbs/goverbs/rdma/mlx5"
+)
+
+// TestSharedRegister: a queue pair of the data path in Go that shares a doorbell register with one that C posts to
+// writes 8 bytes there, and no whole request, whichever of the two is made first.
+func TestSharedRegister(t *testing.T) {
+	if os.Getenv(envInside) == "" {
+		again(t, emulated(t), pathC)
+		return
+	}
+	device := openDevice(t)
+	path, err := mlx5.NewPath(device)
+	require.NoError(t, err)
+	const many = 40 // more than libmlx5 has registers for, which it gives in turn
+	isNative := func(i int) bool { return i%5 == 0 }
+	var all []*rdma.QP
+	for i := range many {
+		o := rdma.QueueOptions{}
+		if isNative(i) {
+			o.Path = path
+		}
+		qp, err := device.NewUC(rdma.QPParts{Options: o, Cap: ibv.QPCap{MaxSendWR: 4, MaxSendSGE: 1, MaxInlineData: 16,
+			MaxRecvWR: 1, MaxRecvSGE: 1}})
+		keep(t, qp, err)
+		peer, err := qp.Endpoint()
+		require.NoError(t, err)
+		require.NoError(t, qp.Connect(peer))
+		all = append(all, qp)
+	}
+	inC := map[uintptr]bool{}
+	for i, qp := range all {
+		if !isNative(i) {
+			inC[registerOf(t, qp).Reg] = true
+		}
+	}
+	whole := map[bool]int{}
+	for i, qp := range all {
+		if !isNative(i) {
+			continue
+		}
+		bf := registerOf(t, qp)
+		at := unsafe.Slice((*byte)(*(*unsafe.Pointer)(unsafe.Pointer(&bf.Reg))), max(8, 2*bf.Size))
+		clear(at)
+		send(t, qp, func(b *rdma.SendBatch) { b.Send(1).Inline([]byte("0123456789abcdef")).Signaled() })
+		written := 0
+		for _, b := range at {
+			if b != 0 {
+				written++
+			}
+		}
+		assert.NotZero(t, written)
+		shared := inC[bf.Reg]
+		if shared || bf.Size == 0 { // the latter never takes more
+			assert.LessOrEqual(t, written, 8, "queue pair %d of %v", i, bf)
+		} else {
+			assert.Greater(t, written, 16, "queue pair %d of %v", i, bf)
+		}
+		whole[shared]++
+	}
+	assert.NotZero(t, whole[true], "none shares a register with one of C's")
+	assert.NotZero(t, whole[false], "all share a register with one of C's")
+}
+
+func registerOf(t *testing.T, qp *rdma.QP) mlx5dv.QPBF {
+	t.Helper()
+	out := new(mlx5dv.QP)
+	obj := &mlx5dv.Obj{QP: mlx5dv.ObjQP{In: qp.Ptr(), Out: ibv.PtrTo(out)}}
+	require.NoError(t, libmlx5.InitObj(obj, mlx5dv.OBJ_QP))
+	return out.BF
+}
