@@ -76,8 +76,8 @@ func (r *register) ring(q *sendQueue, control unsafe.Pointer, n uint32, p *posti
 	r.other ^= r.size
 }
 
-// Beside has a register that libmlx5 uses, too, take 8 bytes at once and no more: those of whole requests would mix, for
-// nobody knows of the other one's turn or lock.
+// Beside has a register that libmlx5 uses, too, take 8 bytes at once and no more: those of whole requests would mix,
+// for nobody knows of the other one's turn or lock.
 func (d *Queues) Beside(c *ibv.QP) {
 	out := new(mlx5dv.QP)
 	obj := &mlx5dv.Obj{QP: mlx5dv.ObjQP{In: ibv.PtrTo(c), Out: ibv.PtrTo(out)}}
