@@ -51,8 +51,10 @@ type Own interface {
 	// Event says that an event of the completion queue was taken.
 	Event()
 	// Misused says what C has done to the queue that is not C's, or gives "": to a queue pair's send queue, or to the
-	// other one. The caller keeps others from posting there.
+	// other one. The caller keeps others from posting there. A post that finds no room asks, maybe again and again.
 	Misused(sends bool) string
+	// Inspect is Misused of all that the path has, where there is time to look at the requests themselves.
+	Inspect() string
 	// End destroys the queue by a call of C, whose error it returns.
 	End(destroy func() error) error
 }

@@ -3,8 +3,6 @@
 package datapath
 
 import (
-	"cmp"
-
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/libibverbs"
 	"github.com/goverbs/goverbs/rdma/internal/verberr"
@@ -52,13 +50,12 @@ func (n *Native) Destroy(destroy func() error) error {
 	return n.End(destroy)
 }
 
-// Misuse is the error of a queue that C has used, or nil: its send queue and the other one. The caller keeps others
-// from posting.
+// Misuse is the error of a queue that C has used, or nil. The caller keeps others from posting.
 func (n *Native) Misuse(verb, name string) error {
 	if n == nil {
 		return nil
 	}
-	if reason := cmp.Or(n.Misused(true), n.Misused(false)); reason != "" {
+	if reason := n.Inspect(); reason != "" {
 		return &verberr.VerbError{Verb: verb, Object: name, Errno: verberr.EBUSY, Reason: reason}
 	}
 	return nil

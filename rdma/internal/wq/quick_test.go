@@ -40,6 +40,7 @@ func (p *quickly) Held(by *lock.Lock)             { p.by = by }
 func (p *quickly) Reset()                         {}
 func (p *quickly) Event()                         {}
 func (p *quickly) Misused(bool) string            { return "" }
+func (p *quickly) Inspect() string                { return "" }
 func (p *quickly) End(destroy func() error) error { return destroy() }
 
 // TestQuick: one request of the usual kind goes the shorter way of a path, a list and what has no room there the other

@@ -3,6 +3,7 @@
 package direct
 
 import (
+	"cmp"
 	"fmt"
 	"sync/atomic"
 
@@ -22,25 +23,33 @@ const ebusy = int32(verberr.EBUSY)
 const remedy = ": use it by package rdma alone, or create it without a Path"
 
 func (refusing) Misused(bool) string { return "" }
+func (refusing) Inspect() string     { return "" }
 
-// Misused looks at one of the two queues, and where it completes.
-func (q *queuePair) Misused(sends bool) string {
-	queue, cq := q.recv.misused, q.recvCQ
+// Misused looks at what the device was told of one of the two queues, and where that completes.
+func (q *queuePair) Misused(sends bool) string { return q.look(sends, false) }
+
+// Inspect looks at the requests as well.
+func (q *queuePair) Inspect() string { return cmp.Or(q.look(true, true), q.look(false, true)) }
+
+func (q *queuePair) look(sends, requests bool) (found string) {
+	cq := q.recvCQ
 	if sends {
-		queue, cq = q.send.misused, q.sendCQ
+		cq = q.sendCQ
 	}
-	if q.c.State != ibv.QPS_RESET { // where C has set the records to 0, or is about to
-		if reason := queue(); reason != "" {
-			return reason
-		}
+	switch {
+	case q.c.State == ibv.QPS_RESET: // C has set the records to 0, or is about to
+	case sends:
+		found = q.send.misused(requests)
+	default:
+		found = q.recv.misused()
 	}
-	if cq != nil {
-		return cq.Misused(false)
+	if found == "" && cq != nil {
+		found = cq.Inspect()
 	}
-	return ""
+	return found
 }
 
-func (q *sendQueue) misused() string {
+func (q *sendQueue) misused(requests bool) string {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	record, own := host32(ibv.BE32(atomic.LoadUint32(q.record))), q.next&0xffff
@@ -50,6 +59,9 @@ func (q *sendQueue) misused() string {
 			"says that block %d is the next one, and it is %d", record, own) + remedy
 	case q.posted-q.done.Load() > q.most:
 		return "C has posted sends to the queue pair as well: a request has completed again" + remedy
+	}
+	if !requests {
+		return ""
 	}
 	if at, is := q.overwritten(); is {
 		return fmt.Sprintf("C has posted sends to the queue pair as well: another request stands in block %d",
@@ -89,29 +101,47 @@ func (q *recvQueue) misused() string {
 	return ""
 }
 
-// Misused asks libmlx5 as well, which says what it has posted to a shared receive queue.
+// Misused looks at what the device was told.
 func (q *sharedQueue) Misused(bool) string {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if record := host32(ibv.BE32(atomic.LoadUint32(q.record))); record != uint32(q.posted) {
+		return q.misused(record)
+	}
+	return ""
+}
+
+func (q *sharedQueue) misused(record uint32) string {
+	return fmt.Sprintf("C has posted receives to the queue as well: its doorbell record counts %d, and there are %d",
+		record, q.posted) + remedy
+}
+
+// Inspect asks libmlx5, which says what it has posted to a shared receive queue.
+func (q *sharedQueue) Inspect() string {
+	if found := q.Misused(false); found != "" {
+		return found
+	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	out := new(mlx5dv.SRQ)
 	obj := &mlx5dv.Obj{SRQ: mlx5dv.ObjSRQ{In: ibv.PtrTo(q.c), Out: ibv.PtrTo(out)}}
-	record := host32(ibv.BE32(atomic.LoadUint32(q.record)))
-	if err := libmlx5.InitObj(obj, mlx5dv.OBJ_SRQ); err == nil && [2]uint32{out.Head, out.Tail} != q.inC ||
-		record != uint32(q.posted) {
-		return fmt.Sprintf("C has posted receives to the queue as well: its doorbell record counts %d, and there are "+
-			"%d", record, q.posted) + remedy
+	if err := libmlx5.InitObj(obj, mlx5dv.OBJ_SRQ); err == nil && [2]uint32{out.Head, out.Tail} != q.inC {
+		return q.misused(uint32(q.posted))
 	}
 	return ""
 }
 
 // Misused is about polls, and about queue pairs that complete here.
-func (q *completionQueue) Misused(bool) string {
+func (q *completionQueue) Misused(bool) string { return q.Inspect() }
+
+// Inspect is Misused.
+func (q *completionQueue) Inspect() string {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.misused()
 }
 
-// misused is Misused. The caller holds completionQueue.mu.
+// misused is Inspect. The caller holds completionQueue.mu.
 func (q *completionQueue) misused() string {
 	record, own := host32(ibv.BE32(q.record.consumed.Load())), q.consumed&0xffffff
 	switch {
