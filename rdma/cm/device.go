@@ -107,8 +107,8 @@ func (s *sharedDevice) release(close func(last ...rdma.Object) error) error {
 	return err
 }
 
-// maxMessage returns the largest message of a port between connected queue pairs, or 0 if unknown. It is asked for once,
-// because it never changes, and the answer may be slow: a kernel collects all that it knows of a port, for which
+// maxMessage returns the largest message of a port between connected queue pairs, or 0 if unknown. It is asked for
+// once, because it never changes, and the answer may be slow: a kernel collects all that it knows of a port, for which
 // Soft-RoCE waits until no interface of the machine is being changed.
 func (s *sharedDevice) maxMessage(port uint8) uint32 {
 	if most, ok := s.messages.Load(port); ok {
