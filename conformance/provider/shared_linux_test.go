@@ -60,13 +60,13 @@ func TestSharedRegister(t *testing.T) {
 		at := unsafe.Slice((*byte)(*(*unsafe.Pointer)(unsafe.Pointer(&bf.Reg))), max(8, 2*bf.Size))
 		clear(at)
 		send(t, qp, func(b *rdma.SendBatch) { b.Send(1).Inline([]byte("0123456789abcdef")).Signaled() })
+		next(t, qp.SendCQ()) // the device has taken the doorbell, and left the rest
 		written := 0
 		for _, b := range at {
 			if b != 0 {
 				written++
 			}
 		}
-		assert.NotZero(t, written)
 		shared := inC[bf.Reg]
 		if shared || bf.Size == 0 { // the latter never takes more
 			assert.LessOrEqual(t, written, 8, "queue pair %d of %v", i, bf)
