@@ -23,6 +23,7 @@ import (
 func TestMisused(t *testing.T) {
 	if os.Getenv(envInside) == "" {
 		again(t, emulated(t), pathGo)
+		older(t, pathGo)
 		return
 	}
 	device := openDevice(t)

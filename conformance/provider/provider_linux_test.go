@@ -195,6 +195,17 @@ func TestReleases(t *testing.T) {
 	}
 }
 
+// older has a test run again over the releases that are older, on this machine, where there is time.
+func older(t *testing.T, path string) {
+	t.Helper()
+	if os.Getenv(envAll) == "" {
+		return
+	}
+	for _, release := range []string{"56.1", "44.0"} {
+		again(t, emulatedFor(t, release, goruntime.GOARCH), path)
+	}
+}
+
 // emulatedFor is emulated for a release and an architecture.
 func emulatedFor(t *testing.T, release, arch string) *Emulated {
 	t.Helper()

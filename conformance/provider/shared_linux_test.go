@@ -24,6 +24,7 @@ import (
 func TestSharedRegister(t *testing.T) {
 	if os.Getenv(envInside) == "" {
 		again(t, emulated(t), pathC)
+		older(t, pathC)
 		return
 	}
 	device := openDevice(t)
