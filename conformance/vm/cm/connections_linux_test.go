@@ -34,7 +34,7 @@ const (
 	dialAtOnce     = 8 // streams
 )
 
-// envBefore names a program of these tests as they were, whose streams are measured, too.
+// envBefore names a program of these tests as they were, which is measured, too.
 const envBefore = "GOVERBS_CM_BEFORE"
 
 // TestConnections measures how long connections take to be made and ended between two processes: with one completion
@@ -51,7 +51,7 @@ func TestConnections(t *testing.T) {
 	countEvents(t, "cmclient", "cmtime")
 	ways := []string{"cmtime", "one queue", "own queues", "streams"}
 	if os.Getenv(envBefore) != "" {
-		ways = append(ways, "streams before")
+		ways = append(ways, "one queue before", "own queues before", "streams before")
 	}
 	figures := map[string][][]float64{}
 	port := uint16(7700)
@@ -164,13 +164,13 @@ func connecting(t *testing.T, at netip.AddrPort, client, way string, n int) time
 		return c
 	}
 	self := "/proc/self/exe"
-	if way == "streams before" {
+	if of, before := strings.CutSuffix(way, " before"); before {
 		self = os.Getenv(envBefore)
 		was := filepath.Join(filepath.Dir(client), "before")
 		require.NoError(t, os.MkdirAll(was, 0o755))
 		client = filepath.Join(was, "cmclient")
 		_ = os.Symlink(self, client)
-		way = "streams"
+		way = of
 	}
 	server := program(self, way+" server")
 	listening(t, server)
