@@ -55,8 +55,8 @@ func misused(p Path, sends bool) string {
 	return own.Misused(sends)
 }
 
-// orMisused is the error of a post, or that C has used the queue, where the path found no room. The caller holds
-// slots.mu, if posts do, or has the exclusive handle.
+// orMisused is the error of a post, or that C has used the queue, where the path found no room. Nobody else posts by
+// then, as in misused.
 func (q *queue) orMisused(e *PostError) *PostError {
 	if e.Errno == enomem {
 		if reason := misused(q.path, q.kind.sends()); reason != "" {
@@ -66,8 +66,7 @@ func (q *queue) orMisused(e *PostError) *PostError {
 	return e
 }
 
-// noRoom is why so many requests find no slots: C may have used the queue. The caller holds slots.mu, or has the
-// exclusive handle.
+// noRoom is why so many requests find no slots: C may have used the queue. Nobody else posts by then, as in misused.
 func (q *queue) noRoom(n int) (errno runtime.Errno, reason string) {
 	if reason = misused(q.path, q.kind.sends()); reason != "" {
 		return ebusy, reason

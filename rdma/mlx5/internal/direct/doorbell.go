@@ -21,7 +21,7 @@ type register struct {
 	blueFlame blueFlame
 	whole     [2]bool // a request of one block is written whole: if its data is elsewhere, and if it is inside
 
-	users  map[*queuePair]bool // guarded by registers.mu
+	users  map[*queuePair]bool // guarded by registerTable.mu
 	shared atomic.Bool         // there are, or have been, several users: posts hold mu
 	mu     sync.Mutex
 }
@@ -95,7 +95,7 @@ func (d *Queues) Beside(c *ibv.QP) {
 	}
 }
 
-// share has posts take the register's lock from now on. The caller holds registers.mu.
+// share has posts take the register's lock from now on. The caller holds registerTable.mu.
 func (r *register) share() {
 	r.shared.Store(true)
 	for q := range r.users {

@@ -30,7 +30,7 @@ type Queues struct {
 	cqs       map[*ibv.CQ]*completionQueue
 	srqs      map[*ibv.SRQ]*sharedQueue
 	addresses addresses
-	inC       map[uintptr]bool // doorbell registers of C's queue pairs, guarded by registers.mu
+	inC       map[uintptr]bool // doorbell registers of C's queue pairs, guarded by registerTable.mu
 }
 
 var _ datapath.Maker = (*Queues)(nil)
@@ -116,11 +116,14 @@ var kinds = map[ibv.QPType]string{
 	ibv.QPT_DRIVER:     "the data path in Go has no dynamic connections",
 }
 
-// registers are the doorbell registers of the process, by address: queue pairs may share one, also those of two paths.
-var registers = struct {
+// registerTable has doorbell registers by address: queue pairs may share one, also those of two paths.
+type registerTable struct {
 	mu sync.Mutex
 	at map[uintptr]*register
-}{at: map[uintptr]*register{}}
+}
+
+// registers are those of the process.
+var registers = registerTable{at: map[uintptr]*register{}}
 
 // use gives a queue pair its register, which others may use as well.
 func (d *Queues) use(q *queuePair, out *mlx5dv.QP) *register {
