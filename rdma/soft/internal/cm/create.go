@@ -106,6 +106,15 @@ func (id *identifier) admit(listener *identifier) runtime.Errno {
 
 // destroyID is rdma_destroy_id. It waits until every event is acknowledged.
 func destroyID(id *identifier) runtime.Errno {
+	c := id.cm
+	errno := id.destroy()
+	if errno == 0 {
+		c.Sent() // a program may exit next
+	}
+	return errno
+}
+
+func (id *identifier) destroy() runtime.Errno {
 	id.acknowledge()
 	id.cm.Lock()
 	defer id.cm.Unlock()

@@ -295,7 +295,7 @@ func (f *Fabric) Close() error {
 			l.Wait()
 		}
 	}()
-	f.settle()
+	f.Sent()
 	f.mu.Lock()
 	defer f.unlock()
 	f.manager.Rest()

@@ -169,8 +169,9 @@ func (f *Fabric) sendOn(l *roce.Link) {
 	f.sendAndUnlock(false)
 }
 
-// settle waits until all is sent that was written before. It takes Fabric.mu.
-func (f *Fabric) settle() {
+// Sent waits until all is sent that was written before, also what is left to another goroutine that sends. It takes
+// Fabric.mu.
+func (f *Fabric) Sent() {
 	for range 2 { // what one left to another who was sending, that one takes next
 		f.mu.Lock()
 		var all []*roce.Link
