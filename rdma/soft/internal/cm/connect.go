@@ -140,7 +140,7 @@ func accept(id *identifier, param ibv.Ptr[rdmacm.ConnParam]) runtime.Errno {
 			return errno
 		}
 	}
-	errno = id.locked(func() runtime.Errno {
+	errno = id.sent(func() runtime.Errno {
 		if id.state != requested { // the other side has given up
 			return errnos.EINVAL
 		}
@@ -222,25 +222,20 @@ func disconnect(id *identifier) runtime.Errno {
 	if errno := id.toError(); errno != 0 {
 		return errno
 	}
-	if errno := id.sayEnd(); errno != 0 {
+	errno := id.sent(func() runtime.Errno {
+		switch {
+		case id.number == 0 || id.datagrams():
+			return errnos.EINVAL
+		case id.state == established:
+			id.leave()
+		case id.state == left:
+			id.sayGone()
+			id.over(0)
+		}
+		return 0
+	})
+	if errno != 0 {
 		return errno
 	}
-	id.cm.Sent() // a program may exit next, as with a kernel that goes on
 	return id.complete()
-}
-
-// sayEnd tells the other side that the connection ends, or answers it. It takes Fabric.mu.
-func (id *identifier) sayEnd() runtime.Errno {
-	id.cm.Lock()
-	defer id.cm.Unlock()
-	switch {
-	case id.gone || id.number == 0 || id.datagrams():
-		return errnos.EINVAL
-	case id.state == established:
-		id.leave()
-	case id.state == left:
-		id.sayGone()
-		id.over(0)
-	}
-	return 0
 }

@@ -106,25 +106,13 @@ func (id *identifier) admit(listener *identifier) runtime.Errno {
 
 // destroyID is rdma_destroy_id. It waits until every event is acknowledged.
 func destroyID(id *identifier) runtime.Errno {
-	c := id.cm
-	errno := id.destroy()
-	if errno == 0 {
-		c.Sent() // a program may exit next
-	}
-	return errno
-}
-
-func (id *identifier) destroy() runtime.Errno {
 	id.acknowledge()
-	id.cm.Lock()
-	defer id.cm.Unlock()
-	if id.gone {
-		return errnos.EINVAL
-	}
-	id.part()
-	id.events.Settle(id.cm.Fabric)
-	id.release()
-	return 0
+	return id.sent(func() runtime.Errno {
+		id.part()
+		id.events.Settle(id.cm.Fabric)
+		id.release()
+		return 0
+	})
 }
 
 // migrateID is rdma_migrate_id: the identifier's events arrive at another channel, or without one it becomes

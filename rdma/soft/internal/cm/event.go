@@ -35,8 +35,10 @@ func destroyEventChannel(of ibv.Ptr[rdmacm.EventChannel]) runtime.Errno {
 	if ch == nil {
 		return 0
 	}
-	ch.cm.Lock()
-	defer ch.cm.Unlock()
+	c := ch.cm
+	defer c.Sent()
+	c.Lock()
+	defer c.Unlock()
 	if device.Still(of, ch) {
 		ch.close()
 	}

@@ -34,9 +34,9 @@ var librdmacm = sync.OnceValue(func() map[string]runtime.Func {
 
 		"rdma_connect":    begun(abi.After1(connect)),
 		"rdma_accept":     call(abi.After1(accept)),
-		"rdma_reject":     locked(abi.After2(rejecting(message.RejectConsumer))),
-		"rdma_reject_ece": locked(abi.After2(rejecting(message.RejectVendorOption))),
-		"rdma_establish":  locked(abi.After0(establish)),
+		"rdma_reject":     sending(abi.After2(rejecting(message.RejectConsumer))),
+		"rdma_reject_ece": sending(abi.After2(rejecting(message.RejectVendorOption))),
+		"rdma_establish":  sending(abi.After0(establish)),
 		"rdma_notify":     locked(abi.After1(notify)),
 		"rdma_disconnect": call(abi.After0(disconnect)),
 
@@ -112,6 +112,13 @@ func void(f func(id *identifier) runtime.Errno) runtime.Func {
 func locked(f func(id *identifier, a abi.Args) runtime.Errno) runtime.Func {
 	return call(func(id *identifier, a abi.Args) runtime.Errno {
 		return id.locked(func() runtime.Errno { return f(id, a) })
+	})
+}
+
+// sending is locked of what says something to the other side.
+func sending(f func(id *identifier, a abi.Args) runtime.Errno) runtime.Func {
+	return call(func(id *identifier, a abi.Args) runtime.Errno {
+		return id.sent(func() runtime.Errno { return f(id, a) })
 	})
 }
 

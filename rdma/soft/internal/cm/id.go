@@ -113,3 +113,12 @@ func (id *identifier) locked(f func() runtime.Errno) runtime.Errno {
 	}
 	return f()
 }
+
+// sent is locked of what says something to the other side. It is on the wire when sent returns: a program may exit
+// next, and a kernel would go on.
+func (id *identifier) sent(f func() runtime.Errno) runtime.Errno {
+	c := id.cm
+	errno := id.locked(f)
+	c.Sent()
+	return errno
+}

@@ -34,3 +34,21 @@ func (r *rig) Memory(device, size int) ([]byte, uint32) {
 	b := r.buffer(device, size, everything)
 	return b.bytes, b.mr.LKey
 }
+
+// Hold keeps the packets of a fabric from being sent until release, as a goroutine does that sends others.
+func Hold(f *Fabric) (release func()) {
+	f.mu.Lock()
+	all := f.outer.Links()
+	f.mu.Unlock()
+	for _, l := range all {
+		l.Await()
+		f.mu.Lock()
+		l.Turn()
+		f.mu.Unlock()
+	}
+	return func() {
+		for _, l := range all {
+			l.Flush()
+		}
+	}
+}

@@ -151,7 +151,7 @@ func (f *Fabric) sendAndUnlock(patient bool) {
 				return
 			}
 		case crowded != nil && patient:
-			crowded.Turn()
+			crowded.Rest()
 		default:
 			return
 		}
@@ -161,7 +161,7 @@ func (f *Fabric) sendAndUnlock(patient bool) {
 	f.mu.Unlock()
 }
 
-// sendOn sends what Take gave, and what others leave. It needs no lock: it has the link's.
+// sendOn sends what Take or Turn gave, and what others leave. It needs no lock: it has the link's.
 func (f *Fabric) sendOn(l *roce.Link) {
 	l.Flush()
 	f.mu.Lock()
@@ -172,16 +172,18 @@ func (f *Fabric) sendOn(l *roce.Link) {
 // Sent waits until all is sent that was written before, also what is left to another goroutine that sends. It takes
 // Fabric.mu.
 func (f *Fabric) Sent() {
-	for range 2 { // what one left to another who was sending, that one takes next
+	if f.polled.Load() == nil {
+		return
+	}
+	f.mu.Lock()
+	all := f.outer.Links()
+	f.mu.Unlock()
+	for _, l := range all {
+		l.Await()
 		f.mu.Lock()
-		var all []*roce.Link
-		if f.outer != nil {
-			f.outgoing, all = true, f.outer.Links()
-		}
-		f.unlock()
-		for _, l := range all {
-			l.Turn()
-		}
+		l.Turn()
+		f.mu.Unlock()
+		f.sendOn(l) // others may have left packets meanwhile
 	}
 }
 

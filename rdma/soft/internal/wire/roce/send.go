@@ -32,7 +32,7 @@ func (w *Wire) Take() (taken, crowded *Link) {
 	w.left.Store(true) // before it is tried: whoever has Link.sending looks behind it
 	for _, l := range w.filled {
 		if l.sending.TryLock() {
-			l.turn()
+			l.Turn()
 			return l, nil
 		}
 		if len(l.out.bytes) >= crowd {
@@ -48,14 +48,17 @@ func (w *Wire) IsFilled() bool { return w.left.Load() }
 // Links are those of addresses. The caller holds Fabric.mu.
 func (w *Wire) Links() []*Link { return slices.Collect(maps.Values(w.links)) }
 
-// Turn waits until nobody sends from a link. Its caller does not have Fabric.mu.
-func (l *Link) Turn() {
+// Rest waits until nobody sends from a link. Its caller does not have Fabric.mu.
+func (l *Link) Rest() {
 	l.sending.Lock()
 	l.sending.Unlock()
 }
 
-// turn lets what was written be what is sent. The caller holds Fabric.mu and Link.sending.
-func (l *Link) turn() {
+// Await is Rest that takes Link.sending for its caller. Turn is due next, and then Flush.
+func (l *Link) Await() { l.sending.Lock() }
+
+// Turn lets what was written be what is sent. The caller holds Fabric.mu and Link.sending.
+func (l *Link) Turn() {
 	w := l.wire
 	if l.out.open { // its memory was gone
 		l.out.cancel()
