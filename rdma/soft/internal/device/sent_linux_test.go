@@ -5,6 +5,7 @@ package device_test
 import (
 	"context"
 	"net/netip"
+	"os"
 	"testing"
 	"time"
 
@@ -24,9 +25,9 @@ type side struct {
 	channel *cm.EventChannel
 }
 
-func newSide(t *testing.T, address string) *side {
+func newSide(t *testing.T, address netip.Addr) *side {
 	f, err := device.New(device.Options{Devices: []device.DeviceOptions{
-		{Name: "soft0", Address: netip.MustParseAddr(address), Wire: true}}})
+		{Name: "soft0", Address: address, Wire: true}}})
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, f.Close()) })
 	f.Manage(softcm.New(f, 0))
@@ -64,10 +65,13 @@ type connection struct {
 var param = &rdmacm.ConnParam{QPNum: 99} // of a queue pair that nobody has
 
 func newConnection(t *testing.T) *connection {
-	c := &connection{asks: newSide(t, "127.0.2.31"), answers: newSide(t, "127.0.2.32")}
+	pid := os.Getpid() // other processes run these tests at the same time
+	own := netip.AddrFrom4([4]byte{127, 64 + byte(pid>>16)%64, byte(pid >> 8), byte(pid)})
+	other := netip.AddrFrom4([4]byte{127, 128 + byte(pid>>16)%64, byte(pid >> 8), byte(pid)})
+	c := &connection{asks: newSide(t, own), answers: newSide(t, other)}
 	l, err := c.answers.channel.CreateID(rdmacm.PS_TCP)
 	require.NoError(t, err)
-	at := netip.MustParseAddrPort("127.0.2.32:7471")
+	at := netip.AddrPortFrom(other, 7471)
 	require.NoError(t, c.answers.keep(l).Bind(at))
 	require.NoError(t, l.Listen(1))
 	id, err := c.asks.channel.CreateID(rdmacm.PS_TCP)
