@@ -18,11 +18,14 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
+// Addresses that no other package's tests have: those of another user's process could not be shared.
+const here, there = "127.0.78.1", "127.0.78.2"
+
 // TestWire: all of it works between two processes.
 func TestWire(t *testing.T) {
 	var out strings.Builder
-	require.NoError(t, run("127.0.0.42", "127.0.0.43", &out))
-	for _, want := range []string{"soft@127.0.0.42 in process", "ping-pong", "the same bytes",
+	require.NoError(t, run(here, there, &out))
+	for _, want := range []string{"soft@" + here + " in process", "ping-pong", "the same bytes",
 		"200 OK, the same digest", "sent again", "the peer does not answer"} {
 		assert.Contains(t, out.String(), want)
 	}
@@ -31,6 +34,6 @@ func TestWire(t *testing.T) {
 // TestWireFails: what goes wrong is told.
 func TestWireFails(t *testing.T) {
 	var out strings.Builder
-	assert.ErrorContains(t, run("192.0.2.1", "127.0.0.43", &out), "none of this machine's addresses")
-	assert.ErrorContains(t, run("127.0.0.42", "192.0.2.1", &out), "did not start")
+	assert.ErrorContains(t, run("192.0.2.1", there, &out), "none of this machine's addresses")
+	assert.ErrorContains(t, run(here, "192.0.2.1", &out), "did not start")
 }

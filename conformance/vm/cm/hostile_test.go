@@ -331,21 +331,22 @@ func TestCloseWaitsForWhoCopies(t *testing.T) {
 // TestDisconnectAfterThePeer: the event came already, so that there is nothing to wait for.
 func TestDisconnectAfterThePeer(t *testing.T) {
 	l := listen(t, 7992)
-	served := make(chan error, 1)
-	go func() {
+	serve := func() error {
 		id, _, err := l.GetRequest(soon(t))
-		if err == nil {
-			defer id.Close()
-			_, err = id.CreateQP(nil, &qpAttr, rdma.QueueOptions{})
+		if err != nil {
+			return err
 		}
-		if err == nil {
-			err = id.Accept(soon(t), nil, nil)
+		defer id.Close()
+		if _, err = id.CreateQP(nil, &qpAttr, rdma.QueueOptions{}); err != nil {
+			return err
 		}
-		if err == nil {
-			err = id.Disconnect(soon(t))
+		if err = id.Accept(soon(t), nil, nil); err != nil {
+			return err
 		}
-		served <- err
-	}()
+		return id.Disconnect(soon(t))
+	}
+	served := make(chan error, 1)
+	go func() { served <- serve() }()
 	id := resolve(t, address(t, 7992))
 	require.NoError(t, id.Connect(soon(t), nil, nil))
 	e, err := id.Event(soon(t))
