@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -60,12 +61,22 @@ func TestSoftGather(t *testing.T) {
 func TestSoftGatherStops(t *testing.T) {
 	a, b := softPipe(t, Config{Buffer: protocol.MinBuffer})
 	text := random(3 * protocol.MinBuffer)
-	v := net.Buffers{text[:100], text[100:5000], nil, text[5000:]}
-	require.NoError(t, a.SetWriteDeadline(time.Now().Add(20*time.Millisecond)))
+	v, sent := net.Buffers{text[:100], text[100:5000], nil, text[5000:]}, a.link.Messages
+	var writing sync.WaitGroup
+	defer writing.Wait()
+	writing.Go(func() { // a deadline that is set before may end before the first byte is sent
+		assert.Eventually(t, func() bool {
+			a.mu.Lock()
+			defer a.mu.Unlock()
+			return a.link.Messages > sent
+		}, 20*time.Second, time.Millisecond)
+		assert.NoError(t, a.SetWriteDeadline(time.Now()))
+	})
 	n, err := a.WriteBuffers(&v)
 	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
 	require.Positive(t, n)
 	assert.Equal(t, text[n:], bytes.Join(v, nil))
+	writing.Wait()
 	require.NoError(t, a.SetWriteDeadline(time.Time{}))
 	go func() {
 		_, err := a.WriteBuffers(&v)
