@@ -115,11 +115,11 @@ func TestSoftUnknownAddress(t *testing.T) {
 	_, err = config.Listen(soon(t), "127.0.0.9:7")
 	assert.ErrorIs(t, err, syscall.EADDRNOTAVAIL)
 	assert.ErrorContains(t, err, "it is not an address of this machine"+known)
-	_, err = config.Dial(soon(t), "middle:7")
+	assert.Less(t, time.Since(start), 3*time.Second)
+	_, err = config.Dial(soon(t), "middle:7") // for which a name server may be asked, which takes its time
 	var unknown *AddrInfoError
 	assert.ErrorAs(t, err, &unknown)
 	assert.ErrorContains(t, err, known)
-	assert.Less(t, time.Since(start), 3*time.Second)
 }
 
 // TestSoftLocalAddress: the two ends of a stream are on two devices if the dialer says so.

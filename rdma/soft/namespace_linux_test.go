@@ -132,8 +132,14 @@ func TestSocketTakesNothing(t *testing.T) {
 	posters.Wait()
 }
 
-// impatient lets a pair give up after a second without an answer.
-func (p *pair) impatient(t *testing.T) {
+// Codes of timeouts: with 7 retries, a pair gives up without an answer after so long.
+const (
+	aSecond     = 15
+	fourSeconds = 17
+)
+
+// reconnect connects a pair again, with a timeout.
+func (p *pair) reconnect(t *testing.T, timeout uint8) {
 	t.Helper()
 	ends := [2]rdma.Endpoint{}
 	for i, q := range []*rdma.QP{p.a, p.b} {
@@ -145,7 +151,7 @@ func (p *pair) impatient(t *testing.T) {
 	for i, q := range []*rdma.QP{p.a, p.b} {
 		attr, err := q.ConnectAttr(ends[1-i])
 		require.NoError(t, err)
-		attr.Timeout = 15 // 134 ms, and 7 retries
+		attr.Timeout = timeout
 		require.NoError(t, q.ConnectWith(attr))
 	}
 }
@@ -185,7 +191,7 @@ func TestAddressRemoved(t *testing.T) {
 	own := addressed(t, near, "192.0.2.1/32")
 	addressed(t, near, "192.0.2.2/32")
 	p := newPair(t, "192.0.2.1", "192.0.2.2", 1<<20)
-	p.impatient(t)
+	p.reconnect(t, fourSeconds)
 	require.Equal(t, ibv.WC_SUCCESS, p.write(t))
 
 	require.NoError(t, netlink.AddrDel(near, own))
@@ -195,13 +201,14 @@ func TestAddressRemoved(t *testing.T) {
 	require.Equal(t, ibv.WC_SUCCESS, p.status(t))
 	require.Equal(t, ibv.WC_SUCCESS, p.write(t))
 
+	p.reconnect(t, aSecond)
 	require.NoError(t, netlink.AddrDel(near, own))
 	began := time.Now()
 	require.Equal(t, ibv.WC_RETRY_EXC_ERR, p.write(t))
 	require.Less(t, time.Since(began), bound/2)
 	t.Log(p.fabric[0].HWCounters("soft0"))
 	require.NoError(t, netlink.AddrAdd(near, own))
-	p.impatient(t)
+	p.reconnect(t, aSecond)
 	require.Equal(t, ibv.WC_SUCCESS, p.write(t))
 	t.Log(p.fabric[0].HWCounters("soft0"))
 }
@@ -215,18 +222,20 @@ func TestMTULowered(t *testing.T) {
 	lo, err := netlink.LinkByName("lo")
 	require.NoError(t, err)
 	p := newPair(t, "127.0.0.1", "127.0.0.2", 1<<20)
-	p.impatient(t)
+	p.reconnect(t, fourSeconds)
 	require.Equal(t, ibv.WC_SUCCESS, p.write(t))
 	require.NoError(t, netlink.LinkSetMTU(lo, 2000))
 	p.post(t)
 	time.Sleep(300 * time.Millisecond)
 	require.NoError(t, netlink.LinkSetMTU(lo, 65536))
 	require.Equal(t, ibv.WC_SUCCESS, p.status(t))
+	p.reconnect(t, aSecond)
+	require.Equal(t, ibv.WC_SUCCESS, p.write(t))
 	require.NoError(t, netlink.LinkSetMTU(lo, 2000))
 	require.Equal(t, ibv.WC_RETRY_EXC_ERR, p.write(t))
 	require.Positive(t, p.fabric[0].HWCounters("soft0")["send_err"])
 	t.Log(p.fabric[0].HWCounters("soft0"))
 	require.NoError(t, netlink.LinkSetMTU(lo, 65536))
-	p.impatient(t)
+	p.reconnect(t, aSecond)
 	require.Equal(t, ibv.WC_SUCCESS, p.write(t))
 }
