@@ -173,7 +173,10 @@ func verbsWith(t *testing.T, f *soft.Fabric, p *peer) (*verbsEnd, place) {
 	require.NoError(t, err)
 	var there place
 	require.NoError(t, json.Unmarshal([]byte(p.ask("verbs "+string(line))), &there))
-	require.NoError(t, e.qp.Connect(there.Endpoint))
+	attr, err := e.qp.ConnectAttr(there.Endpoint)
+	require.NoError(t, err)
+	attr.RNRRetry = rdma.RNRRetryInfinite // the peer posts the next receive when it gets to it
+	require.NoError(t, e.qp.ConnectWith(attr))
 	return e, there
 }
 
