@@ -5,6 +5,7 @@ package soft_test
 import (
 	"errors"
 	"runtime"
+	"sync"
 	"testing"
 	"time"
 
@@ -29,11 +30,13 @@ func TestPollersOnOneProcessor(t *testing.T) {
 		}
 	}
 	ended, took := make(chan error, 2), make(chan time.Duration, 2)
+	var ready sync.WaitGroup // to receive
+	ready.Add(2)
 	play := func(qp *rdma.QP, mr *rdma.MR, first bool) {
 		runtime.LockOSThread() // for ever: the thread ends with the goroutine
 		err := unix.SchedSetaffinity(0, &one)
 		if err == nil {
-			err = player(qp, mr, first, rounds)
+			err = player(qp, mr, first, rounds, &ready)
 		}
 		var used unix.Rusage
 		err = errors.Join(err, unix.Getrusage(unix.RUSAGE_THREAD, &used))
@@ -51,7 +54,9 @@ func TestPollersOnOneProcessor(t *testing.T) {
 }
 
 // player sends messages back and forth with another one, and polls all the time.
-func player(qp *rdma.QP, mr *rdma.MR, first bool, rounds int) error {
+func player(qp *rdma.QP, mr *rdma.MR, first bool, rounds int, ready *sync.WaitGroup) error {
+	receives := sync.OnceFunc(ready.Done)
+	defer receives() // the other one does not wait for one that fails
 	sends, err := rdma.NewSendBatch(1, 1, 0)
 	if err != nil {
 		return err
@@ -70,6 +75,8 @@ func player(qp *rdma.QP, mr *rdma.MR, first bool, rounds int) error {
 			return err
 		}
 	}
+	receives()
+	ready.Wait()
 	wcs, left, open := make([]ibv.WC, 4), 0, 0
 	send := func() error {
 		_, err := qp.PostSend(sends)
