@@ -19,6 +19,9 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma"
 	"golang.org/x/net/html"
 )
 
@@ -200,6 +203,23 @@ func TestCounters(t *testing.T) {
 	assert.Equal(t, map[string]uint64{"sent_pkts": 9, "port_xmit_data": 700}, all)
 	assert.Equal(t, map[string]int64{"up": 2, "down": -3}, changes(map[string]uint64{"up": 1, "down": 3, "same": 7},
 		map[string]uint64{"up": 3, "down": 0, "same": 7}))
+}
+
+// TestSlowReceiver: a send waits for a receive as long as it takes, as with perftest.
+func TestSlowReceiver(t *testing.T) {
+	_, o := endsOf(t, Options{Verb: "send", Iterations: 1}, "64")
+	r, err := open(o)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, r.Close()) }()
+	all := terms{cycle: 64, mtu: r.mtu}
+	require.NoError(t, r.equip(all))
+	require.NoError(t, r.newEnds(nil))
+	e := r.ends[0]
+	e.peer = e.keys // its own
+	require.NoError(t, r.connect(all))
+	attr, _, err := e.qp.Query(ibv.QP_RNR_RETRY)
+	require.NoError(t, err)
+	assert.EqualValues(t, rdma.RNRRetryInfinite, attr.RNRRetry)
 }
 
 // TestHistograms: both kinds of file have all latencies.

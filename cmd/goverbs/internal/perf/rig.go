@@ -284,6 +284,7 @@ func (r *rig) connect(t terms) error {
 		}
 		if attr.QKey = qkey; e.qp.Type() != ibv.QPT_UD {
 			attr.QKey, attr.PathMTU, attr.Timeout = 0, t.mtu, uint8(r.o.Timeout)
+			attr.RNRRetry = rdma.RNRRetryInfinite // the peer may be slow to post receives
 		}
 		if err := e.qp.ConnectWith(attr); err != nil {
 			return err
