@@ -3,7 +3,6 @@
 package wq
 
 import (
-	"fmt"
 	"math/bits"
 	"sync"
 	"sync/atomic"
@@ -385,40 +384,4 @@ func (s *slots) reset() {
 		s.giveBack(s.retired.Load(), posted)
 	}
 	s.begin(posted)
-}
-
-// reason says why there are no slots for a list of n.
-func (s *slots) reason(n int) string {
-	free := s.free()
-	switch {
-	case n > int(s.capacity):
-		return fmt.Sprintf("a list of %d is longer than the queue, which holds %d", n, s.capacity)
-	case n > free:
-		return fmt.Sprintf("a list of %d does not fit: %d of %d slots are free until completions are polled", n,
-			free, s.capacity)
-	}
-	return fmt.Sprintf("a list of %d would fill the queue with %d unsignalled requests: no completion would ever "+
-		"give a slot back (set IBV_SEND_SIGNALED on at least one)", n, s.capacity)
-}
-
-// ofSend says whether a successful completion is of a send queue: those of the provider's own operations are, too.
-func ofSend(op ibv.WCOpcode) bool { return op < ibv.WC_RECV || op > ibv.WC_TM_NO_TAG }
-
-// ofRecv says whether a completion took a posted receive, if it is not of a send queue. Those of tag matching did not,
-// because a tagged message goes to the buffer that its tag was added with; but one that matches no tag does take one.
-func ofRecv(wc *ibv.WC) bool {
-	switch wc.Status {
-	case ibv.WC_SUCCESS:
-	case ibv.WC_TM_ERR, ibv.WC_TM_RNDV_INCOMPLETE:
-		return false
-	default:
-		return true
-	}
-	switch wc.Opcode {
-	case ibv.WC_RECV, ibv.WC_RECV_RDMA_WITH_IMM, ibv.WC_TM_NO_TAG:
-		return true
-	case ibv.WC_TM_RECV:
-		return wc.WCFlags&(ibv.WC_TM_MATCH|ibv.WC_TM_DATA_VALID) == 0
-	}
-	return false
 }

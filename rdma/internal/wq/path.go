@@ -3,6 +3,8 @@
 package wq
 
 import (
+	"fmt"
+
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/libibverbs"
 	"github.com/goverbs/goverbs/rdma/internal/backend"
@@ -110,4 +112,18 @@ func errnoOf(result int32) runtime.Errno {
 		return runtime.Errno(-int64(result))
 	}
 	return runtime.Errno(result)
+}
+
+// reason says why there are no slots for a list of n.
+func (s *slots) reason(n int) string {
+	free := s.free()
+	switch {
+	case n > int(s.capacity):
+		return fmt.Sprintf("a list of %d is longer than the queue, which holds %d", n, s.capacity)
+	case n > free:
+		return fmt.Sprintf("a list of %d does not fit: %d of %d slots are free until completions are polled", n,
+			free, s.capacity)
+	}
+	return fmt.Sprintf("a list of %d would fill the queue with %d unsignalled requests: no completion would ever "+
+		"give a slot back (set IBV_SEND_SIGNALED on at least one)", n, s.capacity)
 }

@@ -185,3 +185,22 @@ func (x *ExclusiveRecvQueue) PostRange(b *RecvBatch, from, to int) (posted int, 
 
 // Retire is [RecvQueue.Retire]; any goroutine may call it.
 func (x *ExclusiveRecvQueue) Retire(wcs []ibv.WC) { x.recv.Retire(wcs) }
+
+// ofRecv says whether a completion took a posted receive, if it is not of a send queue. Those of tag matching did not,
+// because a tagged message goes to the buffer that its tag was added with; but one that matches no tag does take one.
+func ofRecv(wc *ibv.WC) bool {
+	switch wc.Status {
+	case ibv.WC_SUCCESS:
+	case ibv.WC_TM_ERR, ibv.WC_TM_RNDV_INCOMPLETE:
+		return false
+	default:
+		return true
+	}
+	switch wc.Opcode {
+	case ibv.WC_RECV, ibv.WC_RECV_RDMA_WITH_IMM, ibv.WC_TM_NO_TAG:
+		return true
+	case ibv.WC_TM_RECV:
+		return wc.WCFlags&(ibv.WC_TM_MATCH|ibv.WC_TM_DATA_VALID) == 0
+	}
+	return false
+}

@@ -161,3 +161,6 @@ func (x *ExclusiveSendQueue) PostRange(b *SendBatch, from, to int) (posted int, 
 
 // Retire is [SendQueue.Retire]; any goroutine may call it.
 func (x *ExclusiveSendQueue) Retire(wcs []ibv.WC) { x.send.Retire(wcs) }
+
+// ofSend says whether a successful completion is of a send queue: those of the provider's own operations are, too.
+func ofSend(op ibv.WCOpcode) bool { return op < ibv.WC_RECV || op > ibv.WC_TM_NO_TAG }

@@ -4,11 +4,14 @@ package device
 
 import (
 	"slices"
+	"unsafe"
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma/soft/internal/counters"
+	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
 	"github.com/goverbs/goverbs/rdma/soft/internal/message"
+	"github.com/goverbs/goverbs/runtime"
 )
 
 // Request takes a request that is for one of the device's queue pairs, or for a group of them, and answers it. The
@@ -172,4 +175,148 @@ func (d *device) datagrams(m *message.Request) {
 			d.guarded(m, q)
 		}
 	}
+}
+
+// port gives the attributes of the port.
+func (d *device) port() ibv.PortAttr {
+	a := ibv.PortAttr{
+		State: ibv.PORT_ACTIVE, MaxMTU: ibv.MTU_4096, ActiveMTU: d.mtu, GIDTblLen: gidEntries,
+		PortCapFlags: ibv.PORT_CM_SUP | ibv.PORT_IP_BASED_GIDS,
+		MaxMsgSz:     maxMessage, BadPKeyCntr: uint32(d.counts[counters.BadPKey]),
+		QKeyViolCntr: uint32(d.counts[counters.BadQKey]),
+		PKeyTblLen:   uint16(len(d.pkeys)),
+		MaxVLNum:     1,
+		ActiveWidth:  2, ActiveSpeed: 32, PhysState: 5, LinkLayer: uint8(ibv.LINK_LAYER_ETHERNET),
+		Flags: uint8(ibv.QPF_GRH_REQUIRED),
+	}
+	if d.down {
+		a.State, a.PhysState = ibv.PORT_DOWN, 3
+	}
+	return a
+}
+
+// queryPort is ibv_query_port, with the size of the caller's record: that of the old symbol ends before what is newer.
+func queryPort(c *context, port uint8, record, size uint64) runtime.Errno {
+	if port != portNum || record == 0 {
+		return errnos.EINVAL
+	}
+	if c.isGone() {
+		return errnos.EIO
+	}
+	c.device.fabric.mu.Lock()
+	v := c.device.port()
+	c.device.fabric.mu.Unlock()
+	n := min(size, uint64(unsafe.Sizeof(v)))
+	copy(list[byte](record, int(n)), list[byte](addressOf(&v), int(n)))
+	clear(list[byte](record+n, int(size-n)))
+	return 0
+}
+
+const oldPortSize = unsafe.Offsetof(ibv.PortAttr{}.PortCapFlags2)
+
+func queryPortSymbol(of ibv.Ptr[ibv.Context], port uint8, attr uint64) runtime.Errno {
+	c := find[context](of)
+	if c == nil {
+		return errnos.EINVAL
+	}
+	return queryPort(c, port, attr, uint64(oldPortSize))
+}
+
+// portSpeed is that of four lanes of EDR, in units of 100 Mb/s.
+const portSpeed = 1000
+
+// queryPortSpeed is ibv_query_port_speed.
+func queryPortSpeed(of ibv.Ptr[ibv.Context], port uint32, to ibv.Ptr[uint64]) runtime.Errno {
+	c := find[context](of)
+	if c == nil || port != portNum || to == 0 {
+		return errnos.EINVAL
+	}
+	if c.isGone() {
+		return errnos.EIO
+	}
+	*to.Deref() = portSpeed
+	return 0
+}
+
+func queryGID(of ibv.Ptr[ibv.Context], port uint8, index int32, to ibv.Ptr[[16]byte]) runtime.Errno {
+	c := find[context](of)
+	if c == nil || port != portNum || index < 0 || index >= gidEntries || to == 0 {
+		return errnos.EINVAL
+	}
+	f := c.fabric()
+	f.mu.Lock()
+	defer f.unlock()
+	gid, _ := c.device.gidAt(uint8(index))
+	*to.Deref() = gid
+	return 0
+}
+
+func (d *device) gidEntry(i int) ibv.GIDEntry {
+	e := ibv.GIDEntry{GIDIndex: uint32(i), PortNum: portNum, GIDType: ibv.GID_TYPE_ROCE_V2}
+	*e.GID.Raw() = d.gids[i]
+	return e
+}
+
+func queryGIDEx(of ibv.Ptr[ibv.Context], port, index uint32, entry uint64, flags uint32, size uint64) runtime.Errno {
+	c := find[context](of)
+	if c == nil || port != portNum || index >= gidEntries || entry == 0 || flags != 0 {
+		return errnos.EINVAL
+	}
+	f := c.fabric()
+	f.mu.Lock()
+	defer f.unlock()
+	if _, ok := c.device.gidAt(uint8(index)); !ok {
+		return errnos.ENODATA
+	}
+	e := c.device.gidEntry(int(index))
+	n := min(size, uint64(unsafe.Sizeof(e)))
+	copy(list[byte](entry, int(n)), list[byte](addressOf(&e), int(n)))
+	return 0
+}
+
+func queryGIDTable(of ibv.Ptr[ibv.Context], entries, most uint64, flags uint32, size uint64) int64 {
+	c := find[context](of)
+	if c == nil || entries == 0 || flags != 0 || size < uint64(unsafe.Sizeof(ibv.GIDEntry{})) {
+		return -int64(errnos.EINVAL)
+	}
+	f := c.fabric()
+	f.mu.Lock()
+	defer f.unlock()
+	n := uint64(0)
+	for i := range c.device.gids {
+		if _, ok := c.device.gidAt(uint8(i)); !ok {
+			continue
+		}
+		if n == most {
+			return -int64(errnos.EINVAL)
+		}
+		*at[ibv.GIDEntry](entries + n*size) = c.device.gidEntry(i)
+		n++
+	}
+	return int64(n)
+}
+
+func queryPKey(of ibv.Ptr[ibv.Context], port uint8, index int32, to ibv.Ptr[ibv.BE16]) runtime.Errno {
+	c := find[context](of)
+	if c == nil || to == 0 {
+		return errnos.EINVAL
+	}
+	if port != portNum || index < 0 || int(index) >= len(c.device.pkeys) {
+		return errnos.ENOENT
+	}
+	*to.Deref() = ibv.ToBE16(c.device.pkeys[index])
+	return 0
+}
+
+func pkeyIndex(of ibv.Ptr[ibv.Context], _ uint8, key ibv.BE16) (int32, runtime.Errno) {
+	c := find[context](of)
+	if c == nil {
+		return -1, errnos.EINVAL
+	}
+	for i, own := range c.device.pkeys {
+		if ibv.ToBE16(own) == key {
+			return int32(i), 0
+		}
+	}
+	return -1, errnos.ENOENT
 }
