@@ -62,6 +62,9 @@ func (q *SendQueue) bind(mw *ibv.MW, bind *ibv.MWBind) error {
 	if !ok || mw == nil || bind == nil {
 		return libibverbs.BindMW(q.qp, mw, bind)
 	}
+	if errno := unbindable(mw, &bind.BindInfo); errno != 0 {
+		return &runtime.CallError{Function: "ibv_bind_mw", Errno: errno}
+	}
 	wr := &ibv.SendWR{WRID: bind.WRID, Opcode: ibv.WR_BIND_MW, SendFlags: bind.SendFlags}
 	key := libibverbs.IncRKey(mw.RKey)
 	*wr.BindMW() = ibv.SendBindMW{MW: ibv.PtrTo(mw), RKey: key, BindInfo: bind.BindInfo}
@@ -70,4 +73,17 @@ func (q *SendQueue) bind(mw *ibv.MW, bind *ibv.MWBind) error {
 	}
 	mw.RKey = key
 	return nil
+}
+
+// unbindable is the errno by which ibv_bind_mw, or its provider, refuses a window, or 0.
+func unbindable(mw *ibv.MW, info *ibv.MWBindInfo) runtime.Errno {
+	mr := info.MR.Deref()
+	switch {
+	case mw.Type != ibv.MW_TYPE_1, mr == nil && (info.Addr != 0 || info.Length != 0),
+		info.MWAccessFlags&ibv.ACCESS_ZERO_BASED != 0:
+		return einval
+	case mr != nil && mw.PD != mr.PD:
+		return eperm
+	}
+	return 0
 }

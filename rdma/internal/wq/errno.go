@@ -8,6 +8,7 @@ import "github.com/goverbs/goverbs/rdma/internal/verberr"
 const (
 	ebusy  = verberr.EBUSY
 	einval = verberr.EINVAL
+	eperm  = verberr.EPERM
 	enomem = verberr.ENOMEM
 	eio    = verberr.EIO
 	enoent = verberr.ENOENT

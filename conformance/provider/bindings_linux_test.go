@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+//go:build amd64 || arm64
+
+package provider
+
+import (
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma"
+)
+
+// TestRefusedBindings: the data path in Go refuses the windows that ibv_bind_mw refuses with libmlx5, and the send
+// queue is as it was.
+func TestRefusedBindings(t *testing.T) {
+	if !inside(t) {
+		return
+	}
+	device := openDevice(t)
+	qp, err := device.NewRC(rdma.QPParts{Cap: ibv.QPCap{MaxSendWR: 4, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1}})
+	keep(t, qp, err)
+	peer, err := qp.Endpoint()
+	require.NoError(t, err)
+	require.NoError(t, qp.Connect(peer))
+	const access = ibv.ACCESS_LOCAL_WRITE | ibv.ACCESS_REMOTE_WRITE | ibv.ACCESS_MW_BIND
+	mr, err := qp.RegMR(make([]byte, size), access)
+	keep(t, mr, err)
+	other, err := device.AllocPD()
+	keep(t, other, err)
+	windows := map[ibv.MWType]*ibv.MW{}
+	for _, kind := range []ibv.MWType{ibv.MW_TYPE_1, ibv.MW_TYPE_2} {
+		mw, err := qp.PD().AllocMW(kind)
+		keep(t, mw, err)
+		windows[kind] = mw.C()
+	}
+	elsewhere, err := other.AllocMW(ibv.MW_TYPE_1)
+	keep(t, elsewhere, err)
+
+	good := ibv.MWBind{WRID: 1, SendFlags: ibv.SEND_SIGNALED, BindInfo: ibv.MWBindInfo{MR: mr.Ptr(), Addr: mr.Address(),
+		Length: 8, MWAccessFlags: ibv.ACCESS_REMOTE_WRITE}}
+	raw := qp.SendQueue() // which knows no objects: what C says is the answer
+	for name, test := range map[string]struct {
+		mw    *ibv.MW
+		errno syscall.Errno
+		set   func(*ibv.MWBind)
+	}{
+		"type 2":               {windows[ibv.MW_TYPE_2], syscall.EINVAL, func(*ibv.MWBind) {}},
+		"no region":            {windows[ibv.MW_TYPE_1], syscall.EINVAL, func(b *ibv.MWBind) { b.BindInfo.MR = 0 }},
+		"zero based":           {windows[ibv.MW_TYPE_1], syscall.EINVAL, func(b *ibv.MWBind) { b.BindInfo.MWAccessFlags |= ibv.ACCESS_ZERO_BASED }},
+		"another domain":       {elsewhere.C(), syscall.EPERM, func(*ibv.MWBind) {}},
+		"longer than an entry": {windows[ibv.MW_TYPE_1], syscall.EOPNOTSUPP, func(b *ibv.MWBind) { b.BindInfo.Length = 1<<31 + 1 }},
+	} {
+		bind := good
+		test.set(&bind)
+		key := test.mw.RKey
+		assert.ErrorIs(t, raw.BindMW(test.mw, &bind), test.errno, name)
+		assert.Equal(t, key, test.mw.RKey, name)
+	}
+	require.NoError(t, raw.BindMW(windows[ibv.MW_TYPE_1], &good))
+	assert.Equal(t, uint64(1), next(t, qp.SendCQ()).WRID, "nothing else was posted")
+}
