@@ -71,9 +71,9 @@ func NewPath(d *rdma.Device) (rdma.Path, error) {
 		return nil, refused("its completions are of the first version, which has no user indices")
 	}
 	for _, name := range []string{"MLX5_QP_SIGNATURE", "MLX5_SRQ_SIGNATURE"} {
-		if os.Getenv(name) != "" && os.Getenv(name) != "0" {
+		if _, set := os.LookupEnv(name); set { // to whatever
 			return nil, refused("%s asks for signatures of requests", name)
 		}
 	}
-	return direct.New(os.Getenv), nil
+	return direct.New(os.LookupEnv), nil
 }

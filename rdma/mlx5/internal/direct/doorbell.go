@@ -36,11 +36,11 @@ const (
 )
 
 // blueFlameOf is what libmlx5 reads of its environment.
-func blueFlameOf(env func(string) string) blueFlame {
-	switch {
-	case env("MLX5_SHUT_UP_BF") != "" && env("MLX5_SHUT_UP_BF") != "0":
+func blueFlameOf(env func(string) (value string, set bool)) blueFlame {
+	if never, set := env("MLX5_SHUT_UP_BF"); set && never != "0" {
 		return blueFlameNever
-	case env("MLX5_POST_SEND_PREFER_BF") == "0":
+	}
+	if prefer, _ := env("MLX5_POST_SEND_PREFER_BF"); prefer == "0" {
 		return blueFlameInline
 	}
 	return blueFlameAlways

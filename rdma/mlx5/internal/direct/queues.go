@@ -36,7 +36,7 @@ type Queues struct {
 var _ datapath.Maker = (*Queues)(nil)
 
 // New is the data path of a device of mlx5; env looks up what libmlx5 looked up when it opened the device.
-func New(env func(string) string) *Queues {
+func New(env func(string) (value string, set bool)) *Queues {
 	return &Queues{blueFlame: blueFlameOf(env), cqs: map[*ibv.CQ]*completionQueue{},
 		srqs: map[*ibv.SRQ]*sharedQueue{}, inC: map[uintptr]bool{}}
 }
