@@ -109,6 +109,10 @@ func (q *completionQueue) Poll(_ *ibv.CQ, wcs []ibv.WC) int32 {
 			case read:
 				n++
 			case broken:
+				if n > 0 { // the next poll meets it again
+					q.tell()
+					return int32(n)
+				}
 				q.consumed++
 				q.tell()
 				return -1

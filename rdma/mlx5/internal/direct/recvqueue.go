@@ -82,7 +82,7 @@ func (q *recvQueue) post(list *ibv.RecvWR, bad *ibv.Ptr[ibv.RecvWR]) (errno int3
 // region.
 func scatter(at unsafe.Pointer, w *ibv.RecvWR, room int32) {
 	n := int32(0)
-	for _, e := range unsafe.Slice(w.SGList.Deref(), w.NumSGE) {
+	for _, e := range unsafe.Slice(w.SGList.Deref(), max(0, w.NumSGE)) {
 		if e.Length == 0 { // which stands for 2 GiB
 			continue
 		}

@@ -349,6 +349,7 @@ func (q *sendQueue) entries(at unsafe.Pointer, w *ibv.SendWR) unsafe.Pointer {
 
 // copyIn copies the data into the request.
 func (q *sendQueue) copyIn(at unsafe.Pointer, w *ibv.SendWR) (unsafe.Pointer, int32) {
+	at = q.wrap(at)
 	head := (*mlx5dv.MLX5WQEInlDataSeg)(at)
 	begin := at
 	at = unsafe.Add(at, unsafe.Sizeof(*head))

@@ -101,7 +101,7 @@ func (q *sendQueue) tail(w *ibv.SendWR, fence uint8) uint64 {
 func (p *queuePair) PostOne(w *ibv.SendWR) bool {
 	q := &p.send
 	r, op, at := q.register, w.Opcode, q.next
-	if w.NumSGE != 1 || uint32(op) >= q.usual || w.SendFlags&ibv.SEND_INLINE != 0 || q.posted == q.limit ||
+	if w.NumSGE != 1 || uint32(op) >= q.usual || w.SendFlags&ibv.SEND_INLINE != 0 || int32(q.limit-q.posted) <= 0 ||
 		*q.state < ibv.QPS_RTS || !r.whole[0] || r.shared.Load() {
 		return q.one(w)
 	}
