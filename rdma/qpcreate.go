@@ -89,6 +89,9 @@ func (d *Device) createQPEx(verb string, attr *ibv.QPInitAttrEx, o QueueOptions,
 	}
 	in := qpInit{verb: verb, parent: d.name, kind: attr.QPType, cap: attr.Cap, all: attr.SQSigAll != 0,
 		sendCQ: attr.SendCQ, recvCQ: attr.RecvCQ, srq: attr.SRQ}
+	if attr.CompMask&ibv.QP_INIT_ATTR_CREATE_FLAGS != 0 {
+		in.flags = attr.CreateFlags
+	}
 	if attr.CompMask&ibv.QP_INIT_ATTR_SEND_OPS_FLAGS != 0 {
 		wq.Asked(&o, ibv.QPCreateSendOpsFlags(attr.SendOpsFlags))
 	}
@@ -136,6 +139,7 @@ type qpInit struct {
 	kind           ibv.QPType
 	cap            ibv.QPCap
 	all            bool // every send request has a completion
+	flags          ibv.QPCreateFlags
 	sendCQ, recvCQ ibv.Ptr[ibv.CQ]
 	srq            ibv.Ptr[ibv.SRQ]
 	lacks          string    // a required attribute that is missing, or ""
@@ -268,7 +272,7 @@ func (q *QP) makeNative(in *qpInit, o *QueueOptions) (err error) {
 		return nil // it has no queues
 	}
 	q.native, err = datapath.NativeOf(&o.Path,
-		func(m datapath.Maker) (datapath.Own, error) { return m.QP(q.c, in.made, in.all) })
+		func(m datapath.Maker) (datapath.Own, error) { return m.QP(q.c, in.made, in.all, in.flags) })
 	return err
 }
 

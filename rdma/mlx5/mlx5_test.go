@@ -13,6 +13,7 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/mlx5dv"
 	"github.com/goverbs/goverbs/rdma"
+	"github.com/goverbs/goverbs/rdma/internal/datapath"
 	"github.com/goverbs/goverbs/rdma/internal/fakedevice"
 	"github.com/goverbs/goverbs/rdma/internal/vendorrig"
 	"github.com/goverbs/goverbs/rdma/mlx5"
@@ -108,4 +109,37 @@ func TestDynamicConnections(t *testing.T) {
 	assert.Nil(t, d.Path())
 	_, err = mlx5.CreateQP(d, attr, nil, rdma.QueueOptions{})
 	assert.EqualError(t, err, "mlx5dv_create_qp: fake: there are no attributes: invalid argument")
+}
+
+// withoutCQs is a data path whose completion queues need no libmlx5, and do nothing.
+type withoutCQs struct{ *direct.Queues }
+
+func (withoutCQs) CQ(*ibv.CQ) (datapath.Own, error) { return idle{}, nil }
+
+type idle struct{ datapath.Own }
+
+func (idle) Inspect() string                { return "" }
+func (idle) End(destroy func() error) error { return destroy() }
+
+// TestRefusedFlags: queue pairs whose requests have headers (IPoIB's) have no data path in Go, and go to C without one.
+func TestRefusedFlags(t *testing.T) {
+	f, d, pd, inC := vendorrig.Open(t)
+	f.Do["ibv_create_qp_ex"] = f.Do["ibv_create_qp"]
+	create := func(cq *rdma.CQ, flags ibv.QPCreateFlags, o rdma.QueueOptions) error {
+		qp, err := d.CreateQPEx(&ibv.QPInitAttrEx{QPType: ibv.QPT_UD, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(), PD: pd.Ptr(),
+			Cap:         ibv.QPCap{MaxSendWR: 4, MaxRecvWR: 4, MaxSendSGE: 1, MaxRecvSGE: 1},
+			CompMask:    ibv.QP_INIT_ATTR_PD | ibv.QP_INIT_ATTR_CREATE_FLAGS,
+			CreateFlags: flags, SourceQPN: 1}, o)
+		if err == nil {
+			assert.NoError(t, qp.Close())
+		}
+		return err
+	}
+	native := rdma.QueueOptions{Path: withoutCQs{direct.New(os.LookupEnv)}}
+	cq, err := d.CreateCQ(16, nil, 0, native)
+	cq = vendorrig.Keep(t, cq, err)
+	err = create(cq, ibv.QP_CREATE_SOURCE_QPN, native)
+	assert.ErrorIs(t, err, syscall.EOPNOTSUPP)
+	assert.ErrorContains(t, err, "the data path in Go has no queue pairs with IBV_QP_CREATE_SOURCE_QPN")
+	assert.NoError(t, create(inC, ibv.QP_CREATE_SOURCE_QPN, rdma.QueueOptions{}))
 }

@@ -38,7 +38,8 @@ type Maker interface {
 	Path
 	CQ(cq *ibv.CQ) (Own, error)
 	SRQ(srq *ibv.SRQ, kind ibv.SRQType, cap ibv.SRQAttr) (Own, error)
-	QP(qp *ibv.QP, cap ibv.QPCap, everyOne bool) (Own, error) // everyOne: sq_sig_all
+	// QP is told whether every request completes (sq_sig_all), and the queue pair's flags.
+	QP(qp *ibv.QP, cap ibv.QPCap, everyOne bool, flags ibv.QPCreateFlags) (Own, error)
 	// Beside says that C posts to a queue pair of the same device.
 	Beside(qp *ibv.QP)
 }
