@@ -31,8 +31,8 @@ import (
 // queue pairs that C has made, open the device once more, or set MLX5_SHUT_UP_BF=1 in the environment.
 //
 // There are queue pairs of type RC, UC, UD and XRC_SEND, basic shared receive queues, and completion queues that are
-// not resized. What is missing fails when it is created, and says why: raw packets, IPoIB, dynamic connections, work queues,
-// shared receive queues of other types.
+// not resized. What is missing fails when it is created, and says why: raw packets, IPoIB, dynamic connections, work
+// queues, shared receive queues of other types.
 //
 // What this was shown on is an emulated device, with the libraries of rdma-core 44.0, 56.1 and 65.0: the bytes in
 // queues, doorbell records and doorbells are those of libmlx5, request for request, and so are completions. No adapter
