@@ -98,7 +98,7 @@ func TestDynamicConnections(t *testing.T) {
 	assert.ErrorIs(t, err, rdma.ErrNotSupported)
 	dv = &mlx5dv.QPInitAttr{CompMask: uint64(mlx5dv.QP_INIT_ATTR_MASK_QP_CREATE_FLAGS),
 		CreateFlags: mlx5dv.QP_CREATE_OOO_DP}
-	native, reason := direct.New(os.LookupEnv), "the data path in Go counts on receives that complete in their order"
+	native, reason := direct.New(os.LookupEnv, true), "the data path in Go counts on receives that complete in their order"
 	_, err = mlx5.CreateQP(d, attr, dv, rdma.QueueOptions{Path: native})
 	assert.ErrorContains(t, err, reason)
 	d.UsePath(native)
@@ -135,7 +135,7 @@ func TestRefusedFlags(t *testing.T) {
 		}
 		return err
 	}
-	native := rdma.QueueOptions{Path: withoutCQs{direct.New(os.LookupEnv)}}
+	native := rdma.QueueOptions{Path: withoutCQs{direct.New(os.LookupEnv, true)}}
 	cq, err := d.CreateCQ(16, nil, 0, native)
 	cq = vendorrig.Keep(t, cq, err)
 	err = create(cq, ibv.QP_CREATE_SOURCE_QPN, native)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 
+	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/libmlx5"
 	"github.com/goverbs/goverbs/generated/mlx5dv"
 	"github.com/goverbs/goverbs/rdma"
@@ -75,5 +76,9 @@ func NewPath(d *rdma.Device) (rdma.Path, error) {
 			return nil, refused("%s asks for signatures of requests", name)
 		}
 	}
-	return direct.New(os.LookupEnv), nil
+	has, err := d.Query()
+	if err != nil {
+		return nil, err
+	}
+	return direct.New(os.LookupEnv, has.AtomicCap != ibv.ATOMIC_NONE), nil
 }

@@ -103,6 +103,8 @@ const uint8_t node_guid[8] = {0x02, 0x67, 0x6f, 0x76, 0x65, 0x72, 0x62, 0x73};
 static struct ib_uverbs_query_device_resp described(void)
 {
 	struct ib_uverbs_query_device_resp r = *driver->device;
+	if (getenv("GOVERBS_EMULATED_NO_ATOMICS"))
+		r.atomic_cap = IBV_ATOMIC_NONE;
 	memcpy(&r.node_guid, node_guid, sizeof node_guid);
 	memcpy(&r.sys_image_guid, node_guid, sizeof node_guid);
 	return r;

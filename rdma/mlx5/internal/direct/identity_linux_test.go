@@ -209,7 +209,7 @@ func (w *twin) shadows(t *testing.T, everyOne bool) {
 	obj := &mlx5dv.Obj{QP: mlx5dv.ObjQP{In: ibv.PtrTo(w.qp), Out: ibv.PtrTo(out)},
 		CQ: mlx5dv.ObjCQ{In: ibv.PtrTo(w.cq), Out: ibv.PtrTo(in)}}
 	require.NoError(t, libmlx5.InitObj(obj, mlx5dv.OBJ_QP|mlx5dv.OBJ_CQ))
-	d := New(os.LookupEnv)
+	d := New(os.LookupEnv, true)
 	w.cqes[0] = unsafe.Slice((*byte)(pointer(in.Buf)), int(in.CQECnt*in.CQESize))
 	in.Buf = w.shadow(t, "completions", in.Buf, len(w.cqes[0]))
 	w.cqes[1] = w.areas[0].shadows

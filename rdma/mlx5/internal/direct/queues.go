@@ -25,6 +25,7 @@ import (
 type Queues struct {
 	refusing
 	blueFlame blueFlame
+	atomics   bool // the device has them
 	// mu is held while a queue pair is made or ends: a new one may have the number of one that ends.
 	mu        sync.Mutex
 	cqs       map[*ibv.CQ]*completionQueue
@@ -35,9 +36,10 @@ type Queues struct {
 
 var _ datapath.Maker = (*Queues)(nil)
 
-// New is the data path of a device of mlx5; env looks up what libmlx5 looked up when it opened the device.
-func New(env func(string) (value string, set bool)) *Queues {
-	return &Queues{blueFlame: blueFlameOf(env), cqs: map[*ibv.CQ]*completionQueue{},
+// New is the data path of a device of mlx5, which may have atomic operations; env looks up what libmlx5 looked up when
+// it opened the device.
+func New(env func(string) (value string, set bool), atomics bool) *Queues {
+	return &Queues{blueFlame: blueFlameOf(env), atomics: atomics, cqs: map[*ibv.CQ]*completionQueue{},
 		srqs: map[*ibv.SRQ]*sharedQueue{}, inC: map[uintptr]bool{}}
 }
 

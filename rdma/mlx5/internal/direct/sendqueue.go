@@ -305,6 +305,9 @@ func (p *posting) target(at unsafe.Pointer, w *ibv.SendWR, c *mlx5dv.MLX5WQECtrl
 		if q.kind == ibv.QPT_UC {
 			return at, 0
 		}
+		if !q.qp.device.atomics {
+			return at, eopnotsupp
+		}
 		a := w.WR.Atomic()
 		at = remote(at, a.RemoteAddr, a.RKey)
 		s := (*mlx5dv.MLX5WQEAtomicSeg)(at)

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+//go:build amd64 || arm64
+
+package provider
+
+import (
+	"os"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma"
+)
+
+// TestNoAtomics: of a device that has none, libmlx5 and the data path in Go refuse atomic operations when they are
+// posted, and the queue pair goes on.
+func TestNoAtomics(t *testing.T) {
+	if os.Getenv(envInside) == "" {
+		for _, path := range []string{pathC, pathGo} {
+			again(t, emulated(t), path, "GOVERBS_EMULATED_NO_ATOMICS=1")
+		}
+		return
+	}
+	device := openDevice(t)
+	qp, err := device.NewRC(rdma.QPParts{Cap: ibv.QPCap{MaxSendWR: 4, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1}})
+	keep(t, qp, err)
+	peer, err := qp.Endpoint()
+	require.NoError(t, err)
+	require.NoError(t, qp.Connect(peer))
+	mr, err := qp.RegMR(make([]byte, size), ibv.ACCESS_LOCAL_WRITE|ibv.ACCESS_REMOTE_WRITE)
+	keep(t, mr, err)
+	for _, refused := range []bool{true, false} {
+		b, err := rdma.NewSendBatch(1, 1, 0)
+		require.NoError(t, err)
+		defer b.Close()
+		if refused {
+			b.FetchAdd(1, mr.Address(), mr.RKey(), 1).Add(mr.SGE(0, 8)).Signaled()
+		} else {
+			b.Write(2, mr.Address(), mr.RKey()).Add(mr.SGE(0, 8)).Signaled()
+		}
+		_, err = qp.PostSend(b)
+		if refused {
+			assert.ErrorIs(t, err, syscall.EOPNOTSUPP)
+		} else {
+			assert.NoError(t, err)
+		}
+	}
+	assert.EqualValues(t, 2, next(t, qp.SendCQ()).WRID)
+}
