@@ -87,7 +87,7 @@ func identity(t *testing.T, e *Emulated, lists int) {
 		}
 		out, err := cmd.CombinedOutput()
 		require.NoError(t, err, "%s bytes, seed %d: %s", size, seed, out)
-		for _, planted := range []string{"", "Planted", "PlantedRequests", "PlantedReceives"} {
+		for _, planted := range []string{"", "Planted", "PlantedRequests", "PlantedReceives", "PageFault"} {
 			assert.Contains(t, string(out), "--- PASS: TestIdentity"+planted+" (")
 		}
 		t.Logf("%s", out)

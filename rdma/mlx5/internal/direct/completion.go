@@ -43,6 +43,10 @@ func (q *completionQueue) read(e *mlx5dv.MLX5CQE64, wc *ibv.WC) outcome {
 		p.received(e, wc)
 	case mlx5dv.MLX5_CQE_REQ_ERR, mlx5dv.MLX5_CQE_RESP_ERR:
 		failure := (*mlx5dv.MLX5ErrCQE)(unsafe.Pointer(e))
+		if opcode == mlx5dv.MLX5_CQE_RESP_ERR && p.srq != nil && isPageFault(failure) {
+			p.srq.again(host16(e.WQECounter))
+			return dropped
+		}
 		wc.Status, wc.VendorErr = status(failure.Syndrome), uint32(failure.VendorErrSynd)
 		if opcode == mlx5dv.MLX5_CQE_REQ_ERR {
 			wc.WRID = p.send.finish(e).id
@@ -54,6 +58,13 @@ func (q *completionQueue) read(e *mlx5dv.MLX5CQE64, wc *ibv.WC) outcome {
 		return broken
 	}
 	return read
+}
+
+// isPageFault says whether memory that is registered on demand was not there when the device took a receive: it is
+// there by the next time.
+func isPageFault(e *mlx5dv.MLX5ErrCQE) bool {
+	return e.Syndrome == mlx5dv.MLX5_CQE_SYNDROME_REMOTE_ABORTED_ERR &&
+		e.VendorErrSynd == mlx5dv.MLX5_CQE_VENDOR_SYNDROME_ODP_PFAULT
 }
 
 // finish is the request that a completion is of; it has completed, and all before it.

@@ -75,8 +75,28 @@ func (q *sharedQueue) PostSRQRecv(_ *ibv.SRQ, list *ibv.RecvWR, bad *ibv.Ptr[ibv
 func (q *sharedQueue) free(place uint16) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	q.append(place)
+}
+
+// append is free. The caller holds sharedQueue.mu.
+func (q *sharedQueue) append(place uint16) {
 	q.next(q.tail).NextWQEIndex = be16(place)
 	q.tail = place
+}
+
+// again posts a receive anew that the device has used up in vain.
+func (q *sharedQueue) again(place uint16) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.append(place)
+	to := q.head // another place: there is one in front of the last
+	q.head = host16(q.next(to).NextWQEIndex)
+	q.ids[to] = q.ids[place]
+	for i := range q.sges {
+		*entry(q.data(to), i) = *entry(q.data(place), i)
+	}
+	q.posted++
+	publish(q.record, uint32(be32(uint32(q.posted))))
 }
 
 // id is what a receive was posted with.
