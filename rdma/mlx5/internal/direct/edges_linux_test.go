@@ -5,6 +5,7 @@
 package direct
 
 import (
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/mlx5dv"
+	"github.com/goverbs/goverbs/internal/lock"
 )
 
 // These tests are of what libmlx5 does not do, or does wrongly: their queues are made without it, and complete in
@@ -143,4 +145,26 @@ func TestReceiveOfNegativeEntries(t *testing.T) {
 	r := newRig(t, ibv.QPT_RC)
 	assert.Zero(t, r.qp.PostRecv(nil, &ibv.RecvWR{NumSGE: -1}, new(ibv.Ptr[ibv.RecvWR])))
 	assert.EqualValues(t, mlx5dv.MLX5_INVALID_LKEY, host32(entry(r.qp.recv.at(0), 0).LKey))
+}
+
+// TestRegisterSharedMeanwhile: a queue pair gets the register of another one that is being made. The race detector
+// sees whether that one knows.
+func TestRegisterSharedMeanwhile(t *testing.T) {
+	r := newRig(t, ibv.QPT_RC)
+	d, out := r.qp.device, &mlx5dv.QP{BF: mlx5dv.QPBF{Reg: uintptr(r.qp.send.register.at), Size: 256}}
+	second := &queuePair{device: d}
+	text := memory(t, 64)
+	w := &ibv.SendWR{Opcode: ibv.WR_SEND, SGList: ibv.PtrTo(&ibv.SGE{Addr: uint64(addressOf(text)), Length: 8}), NumSGE: 1}
+	var both sync.WaitGroup
+	both.Go(func() {
+		held := new(lock.Lock)
+		r.qp.Held(held)
+		held.Lock()
+		defer held.Unlock()
+		assert.True(t, r.qp.PostOne(w))
+	})
+	both.Go(func() { d.use(second, out) })
+	both.Wait()
+	assert.True(t, r.qp.send.register.shared.Load())
+	r.qp.send.register.leave(second)
 }

@@ -84,9 +84,12 @@ func (q *sendQueue) init(qp *queuePair, out *mlx5dv.QP, cap ibv.QPCap, everyOne 
 
 // exclude calls f while no post is under way.
 func (q *sendQueue) exclude(f func()) {
-	if q.held != nil {
-		q.held.Lock()
-		defer q.held.Unlock()
+	q.mu.Lock()
+	held := q.held // nil: whoever posts by PostOne comes later
+	q.mu.Unlock()
+	if held != nil {
+		held.Lock()
+		defer held.Unlock()
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
