@@ -5,7 +5,6 @@
 package provider
 
 import (
-	"os"
 	"strings"
 	"syscall"
 	"testing"
@@ -21,9 +20,7 @@ import (
 // TestMisused: C's functions post to queues of the data path in Go, and poll them, which nobody may. What has time
 // finds it, and names the queue. Queues that nobody misuses are closed without an error, as those of the other tests.
 func TestMisused(t *testing.T) {
-	if os.Getenv(envInside) == "" {
-		again(t, emulated(t), pathGo)
-		older(t, pathGo)
+	if !insideReleases(t, pathGo) {
 		return
 	}
 	device := openDevice(t)

@@ -98,6 +98,21 @@ func inside(t *testing.T) bool {
 	return false
 }
 
+// insideReleases is inside with one data path, and over the older releases as well where there is time.
+func insideReleases(t *testing.T, path string) bool {
+	t.Helper()
+	if os.Getenv(envInside) != "" {
+		return true
+	}
+	again(t, emulated(t), path)
+	if os.Getenv(envAll) != "" {
+		for _, release := range []string{"56.1", "44.0"} {
+			again(t, emulatedFor(t, release, goruntime.GOARCH), path)
+		}
+	}
+	return false
+}
+
 // insideMLX is inside with libmlx4 as well.
 func insideMLX(t *testing.T) bool {
 	t.Helper()
@@ -192,17 +207,6 @@ func TestReleases(t *testing.T) {
 			}
 			t.Run(arch+"/"+release, func(t *testing.T) { releaseSuite(t, emulatedFor(t, release, arch)) })
 		}
-	}
-}
-
-// older has a test run again over the releases that are older, on this machine, where there is time.
-func older(t *testing.T, path string) {
-	t.Helper()
-	if os.Getenv(envAll) == "" {
-		return
-	}
-	for _, release := range []string{"56.1", "44.0"} {
-		again(t, emulatedFor(t, release, goruntime.GOARCH), path)
 	}
 }
 

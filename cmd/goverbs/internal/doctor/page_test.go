@@ -3,6 +3,7 @@
 package doctor
 
 import (
+	"bytes"
 	"flag"
 	"fmt"
 	"os"
@@ -13,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-var update = flag.Bool("update", false, "write docs/doctor.md")
+var update = flag.Bool("update", false, "write docs/doctor.md and README.md")
 
 // TestPage: docs/doctor.md lists all causes, below the headings that findings link to.
 func TestPage(t *testing.T) {
@@ -40,4 +41,25 @@ func TestPage(t *testing.T) {
 	}
 	assert.True(t, want == string(text),
 		"docs/doctor.md is stale: go test ./cmd/goverbs/internal/doctor -run TestPage -update")
+}
+
+// TestReadme: README.md shows what the doctor says of a host whose user may not open a device's node.
+func TestReadme(t *testing.T) {
+	const file, begin, end = "../../../../README.md", "RDMA from working, on a host or between two:\n\n```\n", "```\n"
+	text, err := os.ReadFile(file)
+	require.NoError(t, err)
+	before, rest, ok := strings.Cut(string(text), begin)
+	_, after, ok2 := strings.Cut(rest, end)
+	require.True(t, ok && ok2, "what stands around the output is gone")
+	p := newPatient(t, "rxe")
+	p.edit(t, "deny dev/infiniband/uverbs0 EACCES")
+	var said bytes.Buffer
+	require.NoError(t, Examine(p.host()).WriteText(&said))
+	want := before + begin + said.String() + end + after
+	if *update {
+		require.NoError(t, os.WriteFile(file, []byte(want), 0o644))
+		return
+	}
+	assert.Equal(t, want, string(text),
+		"README.md is stale: go test ./cmd/goverbs/internal/doctor -run TestReadme -update")
 }
