@@ -264,11 +264,14 @@ vm-perftest-speed: vm-deps ## what goverbs perf measures, beside what perftest d
 	done
 
 .PHONY: vm-rsockets
-vm-rsockets: vm-deps ## streams as rsockets beside rstream, riostream and rcopy, and curl and netcat under librspreload.so, on Soft-RoCE; 5 min
-	@$(VM) -kernel '$(if $(filter all,$(KERNEL)),6.1,$(KERNEL))' -timeout 10m $(TCPROOT) -- ./conformance/vm/cm -run TestRSocket
+vm-rsockets: vm-deps ## streams as rsockets beside rstream, riostream and rcopy, and curl, netcat and iperf3 under librspreload.so, on Soft-RoCE; 5 min
+	@$(VM) -kernel '$(if $(filter all,$(KERNEL)),6.1,$(KERNEL))' -timeout 10m $(TCPROOT) $(NEWERROOT) -- ./conformance/vm/cm -run TestRSocket
 
 # curl and netcat, and the libraries that curl needs.
 TCPROOT = -env GOVERBS_TCPROOT=/tcp -root bookworm:netcat-traditional,curl,libcurl4,libnghttp2-14,libidn2-0,librtmp1,libssh2-1,libpsl5,libssl3,libgssapi-krb5-2,libldap-2.5-0,libzstd1,libbrotli1,libunistring2,libgnutls30,libhogweed6,libnettle8,libgmp10,libkrb5-3,libk5crypto3,libcom-err2,libkrb5support0,libsasl2-2,libp11-kit0,libtasn1-6,libkeyutils1,libffi8=/tcp
+
+# iperf3, with a librspreload whose select works: 44.12, 62.1, 63 or later.
+NEWERROOT = -env GOVERBS_NEWERROOT=/newer -root testing:iperf3,libiperf0,libsctp1,libssl3t64,libzstd1=/newer
 
 PERFTESTS = -root bookworm:perftest=/bookworm -root trixie:perftest=/trixie -env GOVERBS_PERFTEST=/bookworm,/trixie -with ./cmd/goverbs
 

@@ -44,12 +44,13 @@ func needTCPRoot(t *testing.T) {
 	}
 }
 
-func openPreload(t *testing.T) preload {
+func openPreload(t *testing.T, name string) preload {
 	rig.Kernel(t)
-	root := os.Getenv(tcpRoot)
+	root := os.Getenv(name)
 	if root == "" {
 		t.Skip("programs for TCP are not in this guest: make vm-rsockets")
 	}
+	require.NoError(t, os.MkdirAll(filepath.Join(root, "tmp"), 0o777)) // iperf3 sends from a file there
 	for _, dir := range []string{"/dev", "/proc", "/sys"} {
 		require.NoError(t, os.MkdirAll(filepath.Join(root, dir), 0o755))
 		require.NoError(t, unix.Mount(dir, filepath.Join(root, dir), "", unix.MS_BIND|unix.MS_REC, ""))
@@ -73,7 +74,7 @@ func (p preload) command(ctx context.Context, name string, args ...string) *exec
 
 // TestRSocketServesCurl: curl, made for TCP, is the client of net/http.
 func TestRSocketServesCurl(t *testing.T) {
-	p := openPreload(t)
+	p := openPreload(t, tcpRoot)
 	body := make([]byte, 3_000_000)
 	rand.NewChaCha8([32]byte{1}).Read(body)
 	require.NoError(t, os.WriteFile(filepath.Join(p.root, "body"), body, 0o600))
@@ -172,7 +173,7 @@ func (n *netcat) await(t *testing.T, call string) {
 // TestRSocketBesideNetcat: netcat, made for TCP, sends and takes a file, as the client and as the server. As the
 // server it is in accept when the connection comes: see TestRSocketSelectOfLibrspreload.
 func TestRSocketBesideNetcat(t *testing.T) {
-	p := openPreload(t)
+	p := openPreload(t, tcpRoot)
 	to, from := netcatFiles()
 	onEnds(t, 2, func(t *testing.T, e ends) {
 		if e.own.Is6() {
@@ -229,7 +230,7 @@ func netcatFiles() (to, from []byte) {
 // smaller number than the program's. That is so if the connection comes before the program calls accept: then netcat
 // sends all that it has, and never reads.
 func TestRSocketSelectOfLibrspreload(t *testing.T) {
-	p := openPreload(t)
+	p := openPreload(t, tcpRoot)
 	to, from := netcatFiles()
 	to = to[:10_000] // is written without a read of the other end's
 	at := address(t, 7523)

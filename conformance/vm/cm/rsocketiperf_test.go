@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package cm
+
+import (
+	"encoding/json"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// newerRoot names a directory with iperf3, and with a librspreload without what TestRSocketSelectOfLibrspreload shows:
+// with that, iperf3 sends nothing to itself either.
+const newerRoot = "GOVERBS_NEWERROOT"
+
+// iperf is iperf3 at a port.
+func (p preload) iperf(t *testing.T, at netip.AddrPort, args ...string) *exec.Cmd {
+	return p.command(soon(t), "/usr/bin/iperf3", append(args, "-p", strconv.Itoa(int(at.Port())))...)
+}
+
+// TestRSocketRelaysIperf: iperf3, made for TCP, measures iperf3 through Go: to it, from it, and over two streams.
+func TestRSocketRelaysIperf(t *testing.T) {
+	p := openPreload(t, newerRoot)
+	const bytes = 1 << 20
+	ways := map[string][]string{"to": nil, "from": {"-R"}, "two": {"-P", "2"}}
+	onEnds(t, 14, func(t *testing.T, e ends) {
+		port := uint16(7550)
+		for name, way := range ways {
+			from, to := netip.AddrPortFrom(e.own, port), netip.AddrPortFrom(e.theirs, port+1)
+			port += 2
+			t.Run(name, func(t *testing.T) {
+				said := filepath.Join(t.TempDir(), "said")
+				out, err := os.Create(said)
+				keep(t, out, err)
+				server := p.iperf(t, to, "-s", "-1", "--forceflush", "-B", to.Addr().String())
+				server.Stdout, server.Stderr = out, out
+				require.NoError(t, server.Start())
+				serverSaid := func() string {
+					b, err := os.ReadFile(said)
+					require.NoError(t, err)
+					return string(b)
+				}
+				require.Eventually(t, func() bool { return strings.Contains(serverSaid(), "listening") }, patience,
+					10*time.Millisecond)
+				relay(t, e, from.Port(), to.Port())
+				client := p.iperf(t, from, append(way, "-c", from.Addr().String(), "-n", "1M", "-J")...)
+				b, err := client.Output()
+				require.NoError(t, err, "%s\nserver: %s", b, serverSaid())
+				require.NoError(t, server.Wait(), "%s", serverSaid())
+				var told struct {
+					End struct {
+						Sent struct{ Bytes int } `json:"sum_sent"`
+						Got  struct{ Bytes int } `json:"sum_received"`
+					}
+				}
+				require.NoError(t, json.Unmarshal(b, &told), "%s", b)
+				assert.GreaterOrEqual(t, told.End.Sent.Bytes, bytes, "%s", b)
+				assert.Equal(t, told.End.Sent, told.End.Got, "%s", b)
+			})
+		}
+	})
+}
