@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -26,10 +27,11 @@ func (p preload) iperf(t *testing.T, at netip.AddrPort, args ...string) *exec.Cm
 	return p.command(soon(t), "/usr/bin/iperf3", append(args, "-p", strconv.Itoa(int(at.Port())))...)
 }
 
-// TestRSocketRelaysIperf: iperf3, made for TCP, measures iperf3 through Go: to it, from it, and over two streams.
+// TestRSocketRelaysIperf: iperf3, made for TCP, measures iperf3 through Go: to it, from it, and over two streams. The
+// end that counts what comes leaves when the other says that it has sent all, which may be still under way.
 func TestRSocketRelaysIperf(t *testing.T) {
 	p := openPreload(t, newerRoot)
-	const bytes = 1 << 20
+	const sent, underWay = 4 << 20, 2 << 20
 	ways := map[string][]string{"to": nil, "from": {"-R"}, "two": {"-P", "2"}}
 	onEnds(t, 14, func(t *testing.T, e ends) {
 		port := uint16(7550)
@@ -50,8 +52,8 @@ func TestRSocketRelaysIperf(t *testing.T) {
 				}
 				require.Eventually(t, func() bool { return strings.Contains(serverSaid(), "listening") }, patience,
 					10*time.Millisecond)
-				relay(t, e, from.Port(), to.Port())
-				client := p.iperf(t, from, append(way, "-c", from.Addr().String(), "-n", "1M", "-J")...)
+				relay(t, e, from.Port(), to.Port(), syscall.EPIPE, syscall.ECONNRESET)
+				client := p.iperf(t, from, append(way, "-c", from.Addr().String(), "-n", strconv.Itoa(sent), "-J")...)
 				b, err := client.Output()
 				require.NoError(t, err, "%s\nserver: %s", b, serverSaid())
 				require.NoError(t, server.Wait(), "%s", serverSaid())
@@ -62,8 +64,9 @@ func TestRSocketRelaysIperf(t *testing.T) {
 					}
 				}
 				require.NoError(t, json.Unmarshal(b, &told), "%s", b)
-				assert.GreaterOrEqual(t, told.End.Sent.Bytes, bytes, "%s", b)
-				assert.Equal(t, told.End.Sent, told.End.Got, "%s", b)
+				assert.GreaterOrEqual(t, told.End.Sent.Bytes, sent, "%s", b)
+				assert.GreaterOrEqual(t, told.End.Got.Bytes, told.End.Sent.Bytes-underWay, "%s", b)
+				assert.LessOrEqual(t, told.End.Got.Bytes, told.End.Sent.Bytes, "%s", b)
 			})
 		}
 	})
