@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -31,67 +32,81 @@ import (
 const (
 	fewConnections = 16 // whose time is taken off that of many, so that the programs' starts do not count
 	connections    = 216
-	dialAtOnce     = 8 // streams
+	dialAtOnce     = 8
 )
 
 // envBefore names a program of these tests as they were, which is measured, too.
 const envBefore = "GOVERBS_CM_BEFORE"
 
 // TestConnections measures how long connections take to be made and ended between two processes: with one completion
-// queue for all, step by step as C's cmtime does it, beside cmtime; with their own; and as streams, some at a time. The
-// kernel counts the system calls of the connecting side. cm-connections-KERNEL.csv has the figures. GOVERBS_SPEED=1
-// asks for it.
+// queue for all and with their own, step by step as C's cmtime does it, beside cmtime with both; and as streams, some
+// at a time. In rounds of their own, the kernel counts the system calls of the connecting side, which takes time.
+// cm-connections-KERNEL.csv has the figures. GOVERBS_SPEED=1 asks for it.
 func TestConnections(t *testing.T) {
 	if os.Getenv("GOVERBS_SPEED") == "" {
-		t.Skip("measures for minutes: vmtest -env GOVERBS_SPEED=1")
+		t.Skip("measures for minutes: make vm-bench")
 	}
 	rig.Kernel(t)
 	client := filepath.Join(t.TempDir(), "cmclient") // the name by which its calls are counted
 	require.NoError(t, os.Symlink("/proc/self/exe", client))
-	countEvents(t, "cmclient", "cmtime")
-	ways := []string{"cmtime", "one queue", "own queues", "streams"}
+	c := openCMTime(t)
+	ways := []string{"cmtime", "cmtime, own queues", "one queue", "own queues", "streams",
+		"streams, 8 at a time"}
 	if os.Getenv(envBefore) != "" {
-		ways = append(ways, "one queue before", "own queues before", "streams before")
+		ways = append(ways, "one queue before", "own queues before", "streams before",
+			"streams, 8 at a time before")
 	}
-	figures := map[string][][]float64{}
 	port := uint16(7700)
+	// both ends, with n connections
+	connect := func(way string, n int) time.Duration {
+		port++
+		if strings.HasPrefix(way, "cmtime") {
+			return c.connecting(t, way, address(t, port), n)
+		}
+		return connecting(t, address(t, port), client, way, n)
+	}
+	took, made, naps := map[string][]float64{}, map[string][]float64{}, map[string][]float64{}
+	more := func(few, many float64) float64 { return (many - few) / (connections - fewConnections) }
 	for round := range measured + 1 {
 		for _, way := range ways {
-			var row []float64
-			for _, n := range []int{fewConnections, connections} {
-				port++
-				at := address(t, port)
-				before := calls(t)
-				var took time.Duration
-				if way == "cmtime" {
-					took = cmtime(t, at, n)
-				} else {
-					took = connecting(t, at, client, way, n)
-				}
-				all, naps := calls(t).less(before)
-				now := []float64{took.Seconds() * 1e6, float64(all), float64(naps)}
-				for i := range row {
-					row[i] = (now[i] - row[i]) / (connections - fewConnections)
-				}
-				if row == nil {
-					row = now
-				}
-			}
-			t.Logf("round %d: %s: %.1f", round, way, row)
+			few := connect(way, fewConnections)
+			each := more(few.Seconds()*1e6, connect(way, connections).Seconds()*1e6)
+			t.Logf("round %d: %s: %.1f", round, way, each)
 			if round > 0 { // the first is to get warm
-				figures[way] = append(figures[way], row)
+				took[way] = append(took[way], each)
 			}
 		}
 	}
+	countEvents(t, counted[2:], "cmclient", "cmtime")
+	for range 3 {
+		for _, way := range ways {
+			before := calls(t)
+			connect(way, fewConnections)
+			fewCalls, fewNaps := calls(t).less(before)
+			before = calls(t)
+			connect(way, connections)
+			manyCalls, manyNaps := calls(t).less(before)
+			made[way] = append(made[way], more(float64(fewCalls), float64(manyCalls)))
+			naps[way] = append(naps[way], more(float64(fewNaps), float64(manyNaps)))
+		}
+	}
 	var csv strings.Builder
-	csv.WriteString("connections,what,minimum,median,maximum,median of the ratios to cmtime\n")
+	csv.WriteString("connections,what,minimum,median,maximum,median of the ratios to cmtime,and with own queues\n")
 	for _, way := range ways {
-		for i, what := range []string{"µs a connection", "system calls of the client a connection",
-			"and sleeps of a thread that has nothing to do"} {
-			own := column(figures[way], i)
-			least, median, most := spread(own)
-			fmt.Fprintf(&csv, "%s,%s,%.1f,%.1f,%.1f,%s\n", way, what, least, median, most,
-				strings.Fields(ratios(own, column(figures["cmtime"], i)))[0])
+		for _, f := range []struct {
+			what    string
+			figures map[string][]float64
+		}{
+			{"µs a connection", took},
+			{"system calls of the client a connection", made},
+			{"and sleeps of a thread that has nothing to do", naps},
+		} {
+			least, median, most := spread(f.figures[way])
+			fmt.Fprintf(&csv, "%q,%s,%.1f,%.1f,%.1f", way, f.what, least, median, most)
+			for _, other := range ways[:2] {
+				fmt.Fprintf(&csv, ",%s", strings.Fields(ratios(f.figures[way], f.figures[other]))[0])
+			}
+			csv.WriteString("\n")
 		}
 	}
 	t.Logf("\n%s", csv.String())
@@ -126,24 +141,6 @@ func (c called) less(before called) (all, naps int) {
 		}
 	}
 	return all, naps
-}
-
-// cmtime is C's, both ends, from the start of the connecting one to its end.
-func cmtime(t *testing.T, at netip.AddrPort, n int) time.Duration {
-	args := []string{"-p", strconv.Itoa(int(at.Port())), "-c", strconv.Itoa(n)}
-	path, err := exec.LookPath("cmtime")
-	require.NoError(t, err)
-	other := filepath.Join(t.TempDir(), "cmserver") // whose calls are not counted
-	require.NoError(t, os.Symlink(path, other))
-	server := run(t, other, append(args, "-b", at.Addr().String())...)
-	time.Sleep(500 * time.Millisecond) // it does not say when it listens
-	began := time.Now()
-	out, err := exec.Command("cmtime", append(args, "-s", at.Addr().String())...).CombinedOutput()
-	require.NoError(t, err, "%s", out)
-	took := time.Since(began)
-	_ = server.cmd.Process.Kill() // that of some releases serves on
-	<-server.done
-	return took
 }
 
 // Roles of TestConnectionsPeer, and where.
@@ -203,24 +200,23 @@ func TestConnectionsPeer(t *testing.T) {
 		connectAll(t, eventChannel(t), &queues{one: strings.HasPrefix(role, "one queue")}, at, n)
 	case "one queue server", "own queues server":
 		acceptAll(t, eventChannel(t), &queues{one: strings.HasPrefix(role, "one queue")}, at)
-	case "streams":
-		var all sync.WaitGroup
-		for range dialAtOnce {
-			all.Go(func() {
-				for range n / dialAtOnce {
-					c, err := config.Dial(context.Background(), at.String())
-					if err == nil {
-						err = c.Close()
-					}
-					if err != nil {
-						t.Error(err)
-						return
-					}
-				}
-			})
-		}
-		all.Wait()
-	case "streams server":
+	case "streams": // each step for all, as cmtime does it
+		conns := make([]*cm.Conn, n)
+		atOnce(n, n, func(i int) error {
+			var err error
+			conns[i], err = config.Dial(context.Background(), at.String())
+			return err
+		}, t)
+		atOnce(n, n, func(i int) error { return conns[i].Close() }, t)
+	case "streams, 8 at a time":
+		atOnce(n, dialAtOnce, func(int) error {
+			c, err := config.Dial(context.Background(), at.String())
+			if err == nil {
+				err = c.Close()
+			}
+			return err
+		}, t)
+	case "streams server", "streams, 8 at a time server":
 		l, err := config.Listen(context.Background(), at.String())
 		require.NoError(t, err)
 		fmt.Println("listens at", l.Addr())
@@ -233,6 +229,22 @@ func TestConnectionsPeer(t *testing.T) {
 			}()
 		}
 	}
+}
+
+// atOnce does something n times, of which most at once.
+func atOnce(n, most int, do func(i int) error, t *testing.T) {
+	var all sync.WaitGroup
+	var next atomic.Int64
+	for range most {
+		all.Go(func() {
+			for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
+				if !assert.NoError(t, do(i)) {
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
 }
 
 func eventChannel(t *testing.T) *cm.EventChannel {
@@ -267,52 +279,62 @@ func (q *queues) create(id *cm.ID) error {
 	return err
 }
 
-// connectAll makes connections as cmtime does: each step for all, and then the next.
+// connectAll makes connections as cmtime does: each step for all, and then the next, while another goroutine takes the
+// events, as cmtime has a thread for them.
 func connectAll(t *testing.T, ch *cm.EventChannel, q *queues, to netip.AddrPort, n int) {
-	var err error
-	ids := make([]*cm.ID, n)
 	ctx := context.Background()
-	for _, step := range []struct {
-		do    func(id *cm.ID) error
-		event rdmacm.CMEventType
-	}{
-		{func(id *cm.ID) error { return id.ResolveAddr(ctx, netip.AddrPort{}, to, 2*time.Second) },
-			rdmacm.CM_EVENT_ADDR_RESOLVED},
-		{func(id *cm.ID) error { return id.ResolveRoute(ctx, 2*time.Second) }, rdmacm.CM_EVENT_ROUTE_RESOLVED},
-		{func(id *cm.ID) error {
-			if err := q.create(id); err != nil {
-				return err
-			}
-			return id.Connect(ctx, nil, nil)
-		}, rdmacm.CM_EVENT_ESTABLISHED},
-		{func(id *cm.ID) error { return id.Disconnect(ctx) }, rdmacm.CM_EVENT_DISCONNECTED},
-	} {
-		for i := range ids {
-			if ids[i] == nil {
-				ids[i], err = ch.CreateID(rdmacm.PS_TCP)
-				require.NoError(t, err)
-			}
-			require.NoError(t, step.do(ids[i]))
-		}
-		for came := 0; came < n; {
+	came := map[rdmacm.CMEventType]chan struct{}{ // closed when they have come for all
+		rdmacm.CM_EVENT_ADDR_RESOLVED: make(chan struct{}), rdmacm.CM_EVENT_ROUTE_RESOLVED: make(chan struct{}),
+		rdmacm.CM_EVENT_ESTABLISHED: make(chan struct{}), rdmacm.CM_EVENT_DISCONNECTED: make(chan struct{}),
+	}
+	go func() {
+		count := map[rdmacm.CMEventType]int{}
+		for count[rdmacm.CM_EVENT_DISCONNECTED] < n {
 			e, err := ch.Event(ctx)
-			require.NoError(t, err)
-			if e.Type == step.event {
-				came++
-			} else {
-				require.Equal(t, rdmacm.CM_EVENT_TIMEWAIT_EXIT, e.Type)
+			switch {
+			case !assert.NoError(t, err):
+				return
+			case e.Type == rdmacm.CM_EVENT_TIMEWAIT_EXIT:
+				continue
+			case !assert.Contains(t, came, e.Type):
+				return
+			}
+			if count[e.Type]++; count[e.Type] == n {
+				close(came[e.Type])
 			}
 		}
+	}()
+	ids := make([]*cm.ID, n)
+	step := func(do func(id *cm.ID) error) {
+		for _, id := range ids {
+			require.NoError(t, do(id))
+		}
 	}
-	for _, id := range ids {
-		require.NoError(t, id.QP().Close())
+	for i := range ids {
+		var err error
+		ids[i], err = ch.CreateID(rdmacm.PS_TCP)
+		require.NoError(t, err)
 	}
+	step(func(id *cm.ID) error { return id.ResolveAddr(ctx, netip.AddrPort{}, to, 2*time.Second) })
+	<-came[rdmacm.CM_EVENT_ADDR_RESOLVED]
+	step(func(id *cm.ID) error { return id.ResolveRoute(ctx, 2*time.Second) })
+	<-came[rdmacm.CM_EVENT_ROUTE_RESOLVED]
+	step(q.create)
+	param := cm.DefaultConnParam()
+	param.ResponderResources, param.InitiatorDepth = 1, 1 // as cmtime has them
+	step(func(id *cm.ID) error { return id.Connect(ctx, &param, nil) })
+	<-came[rdmacm.CM_EVENT_ESTABLISHED]
+	step(func(id *cm.ID) error {
+		if err := id.Disconnect(ctx); err != nil {
+			return err
+		}
+		return id.QP().Close()
+	})
+	<-came[rdmacm.CM_EVENT_DISCONNECTED]
 	if q.cq != nil { // before the last ID of its device
 		require.NoError(t, q.cq.Close())
 	}
-	for _, id := range ids {
-		require.NoError(t, id.Close())
-	}
+	step((*cm.ID).Close)
 }
 
 // acceptAll is the other end.

@@ -46,8 +46,10 @@ var exchanges = []struct {
 
 const measured = 5 // rounds
 
+type countedEvent struct{ name, event, filter, keys string }
+
 // counted are events of the kernel, with the filters by the names of programs.
-var counted = []struct{ name, event, filter, keys string }{
+var counted = []countedEvent{
 	{"wake-ups a transfer", "sched/sched_wakeup", "comm==%q", "pid"},
 	{"switches a transfer", "sched/sched_switch", "prev_comm==%[1]q||next_comm==%[1]q", "next_pid"},
 	{"system calls a transfer", "raw_syscalls/sys_enter", "COMM==%q", "id"},
@@ -68,7 +70,7 @@ func TestCounts(t *testing.T) {
 			conns[kind] = elsewhere(t, kind)
 		}
 	}
-	countEvents(t, ownName(t), "rstream")
+	countEvents(t, counted, ownName(t), "rstream")
 	figures := map[[2]string][][]float64{} // by exchange and kind; µs a transfer, and what was counted
 	port := 7600
 	for round := range measured + 1 {
@@ -302,14 +304,15 @@ func ownName(t *testing.T) string {
 }
 
 // countEvents has the kernel count what threads of programs do.
-func countEvents(t *testing.T, programs ...string) {
-	for _, c := range counted {
+func countEvents(t *testing.T, events []countedEvent, programs ...string) {
+	for _, c := range events {
 		var filters []string
 		for _, program := range programs {
 			filters = append(filters, fmt.Sprintf(c.filter, program))
 		}
-		require.NoError(t, os.WriteFile(filepath.Join(tracing, c.event, "trigger"),
-			[]byte("hist:keys="+c.keys+" if "+strings.Join(filters, "||")), 0o644))
+		file, trigger := filepath.Join(tracing, c.event, "trigger"), "hist:keys="+c.keys+" if "+strings.Join(filters, "||")
+		require.NoError(t, os.WriteFile(file, []byte(trigger), 0o644))
+		t.Cleanup(func() { require.NoError(t, os.WriteFile(file, []byte("!"+trigger), 0o644)) }) // counting takes time
 	}
 }
 

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package cm
+
+import (
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+const (
+	envCMTime = "GOVERBS_CMTIME"        // the directory of the guest with cmtime, if it is not the guest's own
+	ownQueues = "/usr/lib/ownqueues.so" // of peer/ownqueues.c
+)
+
+// cmtime is that of rdma-core before 52. Newer ones make and connect queue pairs with other calls, and then connect
+// again without any, with numbers that client and server both count from the same one: where both are on one device,
+// the kernel takes the second connection with such a number for a stale one, and rejects it.
+type cmtime struct {
+	root   string // or ""
+	server string // a name of it that is not counted
+}
+
+func openCMTime(t *testing.T) cmtime {
+	c := cmtime{root: os.Getenv(envCMTime)}
+	if c.root != "" {
+		for _, dir := range []string{"/dev", "/proc", "/sys"} {
+			require.NoError(t, os.MkdirAll(filepath.Join(c.root, dir), 0o755))
+			require.NoError(t, unix.Mount(dir, filepath.Join(c.root, dir), "", unix.MS_BIND|unix.MS_REC, ""))
+			t.Cleanup(func() { _ = unix.Unmount(filepath.Join(c.root, dir), unix.MNT_DETACH) })
+		}
+		text, err := os.ReadFile(ownQueues)
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(filepath.Join(c.root, ownQueues), text, 0o755))
+	}
+	text, err := os.ReadFile(filepath.Join(c.root, "/usr/bin/cmtime"))
+	require.NoError(t, err)
+	require.NotContains(t, string(text), "test - no QPs", "cmtime of rdma-core 52 or later: say where an older one is "+
+		"with "+envCMTime)
+	c.server = "/usr/bin/cmserver"
+	require.NoError(t, os.Symlink("cmtime", filepath.Join(c.root, c.server)))
+	t.Cleanup(func() { _ = os.Remove(filepath.Join(c.root, c.server)) })
+	return c
+}
+
+func (c cmtime) command(name, way string, at netip.AddrPort, n int, role string) *exec.Cmd {
+	cmd := exec.Command(name, "-p", strconv.Itoa(int(at.Port())), "-c", strconv.Itoa(n), role, at.Addr().String())
+	if c.root != "" {
+		cmd.SysProcAttr, cmd.Dir = &unix.SysProcAttr{Chroot: c.root}, "/"
+	}
+	if strings.HasSuffix(way, "own queues") {
+		cmd.Env = append(os.Environ(), "LD_PRELOAD="+ownQueues)
+	}
+	return cmd
+}
+
+// connecting is both ends, from the start of the connecting one to its end.
+func (c cmtime) connecting(t *testing.T, way string, at netip.AddrPort, n int) time.Duration {
+	server := c.command(c.server, way, at, n, "-b")
+	require.NoError(t, server.Start())
+	time.Sleep(500 * time.Millisecond) // it does not say when it listens
+	began := time.Now()
+	out, err := c.command("/usr/bin/cmtime", way, at, n, "-s").CombinedOutput()
+	took := time.Since(began)
+	require.NoError(t, err, "%s", out)
+	require.NotContains(t, string(out), "event:", "%s", out) // of a failure
+	_ = server.Process.Kill()                                // it serves on
+	_ = server.Wait()
+	return took
+}
