@@ -34,9 +34,9 @@ type EventChannel struct {
 	number  uint64 // of all channels, in their order
 	ready   *readiness.FD
 
-	// calls is held while C takes an event out of the channel and it is copied and acknowledged, and while an ID or a
-	// queue pair of the channel is destroyed: C works on both as it takes events, and waits for acknowledgements as it
-	// destroys.
+	// calls is held while C takes an event out of the channel and it is copied and acknowledged, and while an ID of the
+	// channel gets or loses a queue pair that events may concern, or a listener is destroyed: C works on them as it
+	// takes events.
 	calls sync.Mutex
 	get   func() bool
 	c1    *ibv.Ptr[rdmacm.CMEvent]

@@ -143,6 +143,7 @@ func (id *ID) ConnectEvent(ctx context.Context, param *rdmacm.ConnParam, private
 		}
 		return withPrivate(param, private, func(p *rdmacm.ConnParam) error {
 			id.asks(p)
+			id.begun.Store(true)
 			err := librdmacm.Connect(id.c, p)
 			return verberr.Explain(verb, "", id.connReason(p, err), err)
 		})

@@ -46,6 +46,7 @@ type ID struct {
 	noReads atomic.Bool // an end has said that there will be no reads
 	request bool        // it is the ID of a request
 	inbox   *inbox      // of a stream, whose events are handed out; or nil
+	begun   atomic.Bool // there was an attempt to connect, or to join a group; set while record is held
 	listens atomic.Bool
 	text    atomic.Pointer[string] // "ID 127.0.0.1:7 on soft0": as it was after the last call, for String
 
@@ -319,19 +320,28 @@ func (id *ID) destroy() (gone bool, err error) {
 		return false, verberr.Explain("", id.name(), "its objects are closed", err)
 	}
 	ch := id.channel
-	ch.calls.Lock()
-	known.Delete(uintptr(unsafe.Pointer(id.c))) // before: then the address may be another's at once
-	if err := librdmacm.DestroyID(id.c); err != nil {
-		known.Store(uintptr(unsafe.Pointer(id.c)), id)
-		ch.calls.Unlock()
+	if err := id.destroyC(); err != nil {
 		return false, verberr.Explain("rdma_destroy_id", id.name(), "its objects are closed", err)
 	}
 	ch.forget(id)
-	ch.calls.Unlock()
 	if id.sync {
 		return true, ch.Close()
 	}
 	return true, nil
+}
+
+// destroyC destroys the ID in C, which waits until the ID's events are acknowledged. Other goroutines may take events
+// meanwhile, unless they could be requests to it.
+func (id *ID) destroyC() error {
+	if id.listens.Load() {
+		defer id.lockCalls().Unlock()
+	}
+	known.Delete(uintptr(unsafe.Pointer(id.c))) // before: then the address may be another's at once
+	err := librdmacm.DestroyID(id.c)
+	if err != nil {
+		known.Store(uintptr(unsafe.Pointer(id.c)), id)
+	}
+	return err
 }
 
 // farewell counts what leaveAll has ended for good.

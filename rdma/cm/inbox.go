@@ -24,7 +24,7 @@ type postman struct {
 }
 
 // manyIDs are enough for another postman, up to as many as there are processors: one call of C at a time takes an event
-// of a channel, or creates or destroys a queue pair of its IDs.
+// of a channel.
 const manyIDs = 64
 
 // postmen are those of all libraries and fabrics.

@@ -46,6 +46,7 @@ func (id *ID) JoinIB(ctx context.Context, group IBAddr) (number uint64, e Event,
 func (id *ID) joinPlain(ctx context.Context, verb string, group *rdmacm.SockaddrStorage) (number uint64, e Event,
 	err error) {
 	return id.join(ctx, verb, group, func(number uint64) error {
+		id.begun.Store(true)
 		return librdmacm.JoinMulticast(id.c, header(group), uintptr(number))
 	})
 }
@@ -86,6 +87,7 @@ func (id *ID) joinEx(ctx context.Context, verb string, group *rdmacm.SockaddrSto
 	attr.address = *group
 	attr.Addr = ibv.Ptr[rdmacm.Sockaddr](uintptr(unsafe.Pointer(&attr.address)))
 	return id.join(ctx, verb, group, func(number uint64) error {
+		id.begun.Store(true)
 		return librdmacm.JoinMulticastEx(id.c, &attr.CMJoinMCAttrEx, uintptr(number))
 	})
 }

@@ -120,7 +120,7 @@ func (id *ID) createQP(verb string, attr *ibv.QPInitAttrEx, o rdma.QueueOptions)
 	wanted := o.Overcommit
 	o.Overcommit = o.Overcommit || made // they grow below
 	qp, err := s.device.CreateQPBy(verb, attr, o, func(own *ibv.QPInitAttrEx) (*ibv.QP, error) {
-		if err := id.alter(func() error { return librdmacm.CreateQPEx(id.c, own) }); err != nil {
+		if err := id.giveQP(own); err != nil {
 			return nil, err
 		}
 		return id.c.QP.Deref(), nil
@@ -137,23 +137,41 @@ func (id *ID) createQP(verb string, attr *ibv.QPInitAttrEx, o rdma.QueueOptions)
 	return qp, nil
 }
 
-// destroyQP destroys the queue pair in C, which uses it when it takes events. rdma_destroy_qp does the same for an ID
-// without completion queues of C, but does not report a failure.
+// giveQP has C create the queue pair. Events concern it only after there was an attempt to connect, or to join a group:
+// until then, other goroutines may take events meanwhile.
+func (id *ID) giveQP(attr *ibv.QPInitAttrEx) error {
+	create := func() error { return librdmacm.CreateQPEx(id.c, attr) }
+	id.record.Lock()
+	if id.request || id.begun.Load() {
+		id.record.Unlock()
+		return id.alter(create)
+	}
+	defer id.record.Unlock()
+	return create()
+}
+
+// destroyQP destroys the queue pair in C, which uses it when it takes events, until the ID has none. Other goroutines may
+// take events while it is destroyed, which takes longer. rdma_destroy_qp does the same for an ID without completion
+// queues of C, but does not report a failure.
 func (id *ID) destroyQP(qp *ibv.QP) error {
-	id.mu.Lock()
-	joined := len(id.groups)
-	id.mu.Unlock()
-	return id.alter(func() error {
-		if err := libibverbs.DestroyQP(qp); err != nil {
-			reason := ""
-			if errors.Is(err, verberr.EBUSY) && joined > 0 {
-				reason = "it is attached to a multicast group: leave the group first"
-			}
-			return verberr.Explain("ibv_destroy_qp", "", reason, err)
-		}
-		id.c.QP = 0
+	id.setQP(0)
+	err := libibverbs.DestroyQP(qp)
+	if err == nil {
 		return nil
-	})
+	}
+	id.setQP(ibv.PtrTo(qp))
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	reason := ""
+	if errors.Is(err, verberr.EBUSY) && len(id.groups) > 0 {
+		reason = "it is attached to a multicast group: leave the group first"
+	}
+	return verberr.Explain("ibv_destroy_qp", "", reason, err)
+}
+
+// setQP tells C the ID's queue pair.
+func (id *ID) setQP(qp ibv.Ptr[ibv.QP]) {
+	_ = id.alter(func() error { id.c.QP = qp; return nil })
 }
 
 // maxMessage returns the largest message of the ID's port in bytes, or 0 if unknown.
