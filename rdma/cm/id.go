@@ -48,7 +48,7 @@ type ID struct {
 	inbox   *inbox      // of a stream, whose events are handed out; or nil
 	begun   atomic.Bool // there was an attempt to connect, or to join a group; set while record is held
 	listens atomic.Bool
-	text    atomic.Pointer[string] // "ID 127.0.0.1:7 on soft0": as it was after the last call, for String
+	noted   atomic.Pointer[noted] // after the last call, for String
 
 	mu      sync.Mutex // guards what follows, up to record
 	channel *EventChannel

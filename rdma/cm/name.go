@@ -7,6 +7,7 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/librdmacm"
+	"github.com/goverbs/goverbs/generated/rdmacm"
 )
 
 // unbound is the name of an ID without an address.
@@ -19,8 +20,8 @@ func (id *ID) name() string {
 		defer id.done()
 		return id.named()
 	}
-	if text := id.text.Load(); text != nil {
-		return *text
+	if noted := id.noted.Load(); noted != nil {
+		return noted.text
 	}
 	return unbound
 }
@@ -43,11 +44,21 @@ func (id *ID) named() string {
 // learn notes the ID's addresses and its device for String, which does not read C's memory: after every call and event
 // that may have changed them. The caller keeps the ID open.
 func (id *ID) learn() {
-	text := id.named()
-	if c := id.c.Verbs.Deref(); c != nil {
-		text += " on " + deviceName(c)
+	if noted := id.noted.Load(); noted != nil && noted.addr == id.c.Route.Addr && noted.on == id.c.Verbs {
+		return
 	}
-	id.text.Store(&text)
+	next := &noted{addr: id.c.Route.Addr, on: id.c.Verbs, text: id.named()}
+	if c := next.on.Deref(); c != nil {
+		next.text += " on " + deviceName(c)
+	}
+	id.noted.Store(next)
+}
+
+// noted is what String says of an ID with these addresses on that device.
+type noted struct {
+	addr rdmacm.Addr
+	on   ibv.Ptr[ibv.Context]
+	text string // "ID 127.0.0.1:7 on soft0"
 }
 
 // deviceName is what ibv_get_device_name returns.

@@ -9,10 +9,10 @@ import (
 
 // printed is what String returns of an ID, or of what stands on one.
 func printed(kind string, id *ID, closed bool) string {
-	if id == nil || id.text.Load() == nil {
+	if id == nil || id.noted.Load() == nil {
 		return kind + " that was never created"
 	}
-	text := strings.Replace(*id.text.Load(), "ID", kind, 1)
+	text := strings.Replace(id.noted.Load().text, "ID", kind, 1)
 	if closed {
 		text += ", closed"
 	}
