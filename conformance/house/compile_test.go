@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package house
+
+import (
+	"debug/elf"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/conformance/house/targets"
+)
+
+// TestEveryTarget type-checks the packages of types and functions, the call layer and what stands on it for every GOOS
+// and GOARCH of this Go: where there is no C to call, they say so when they are called, not when they are built.
+// On 64-bit Linux that asserts layouts, which are checked for each target of Linux. Make test-all checks all packages
+// for all targets; otherwise, of targets of Linux that have the same files and sizes of types, one is checked for more
+// than layouts, and of each other system one.
+func TestEveryTarget(t *testing.T) {
+	t.Parallel()
+	out, err := exec.Command("go", "tool", "dist", "list").Output()
+	require.NoError(t, err)
+	all := strings.Fields(string(out))
+	require.Greater(t, len(all), 40)
+	var packages []string
+	for _, p := range list(t, "./generated/...", "./runtime", "./rdma/...") {
+		name, ours := room(p.ImportPath)
+		require.True(t, ours)
+		packages = append(packages, name)
+	}
+	require.Subset(t, packages, append([]string{"runtime", "rdma", "rdma/soft", "rdma/cm"}, append(nouns, verbs...)...))
+	checker, err := targets.New("../..")
+	require.NoError(t, err)
+	seen := map[string]bool{}
+	for _, target := range all {
+		goos, goarch, _ := strings.Cut(target, "/")
+		same, these := goos, packages
+		if goos == "linux" {
+			own, err := checker.Own(goos, goarch, packages...)
+			require.NoError(t, err)
+			same += own
+		}
+		switch again := seen[same] && os.Getenv("GOVERBS_EVERYTHING") == ""; {
+		case again && goos == "linux":
+			these = nouns
+		case again:
+			continue
+		}
+		seen[same] = true
+		t.Run(target, func(t *testing.T) {
+			t.Parallel()
+			assert.NoError(t, checker.Check(goos, goarch, these...))
+		})
+	}
+	assert.Greater(t, len(seen), 15)
+}
+
+// TestOthersCompile type-checks what no other test compiles: every package with 32 bits, and an example that is a
+// module of its own. Make test-all checks both such examples with 32 bits.
+func TestOthersCompile(t *testing.T) {
+	t.Parallel()
+	modules := map[string][]string{"../..": {"386"}, "../../examples/grpc": {"amd64"}}
+	if os.Getenv("GOVERBS_EVERYTHING") != "" {
+		modules["../../examples/grpc"] = []string{"amd64", "386"}
+		modules["../../examples/valkey"] = []string{"amd64", "386"}
+	}
+	for dir, arches := range modules {
+		t.Run(filepath.Base(dir), func(t *testing.T) {
+			t.Parallel()
+			run := func(arg ...string) (out, complaints string, err error) {
+				var stderr strings.Builder
+				cmd := exec.Command("go", arg...)
+				cmd.Dir, cmd.Stderr = dir, &stderr
+				text, err := cmd.Output()
+				return string(text), stderr.String(), err
+			}
+			if _, why, err := run("mod", "download"); err != nil {
+				t.Skipf("the modules that %s needs can't be had here (make deps brings them): %s", dir, why)
+			}
+			checker, err := targets.New(dir)
+			require.NoError(t, err)
+			out, why, err := run("list", "-f", "{{.Dir}}", "./...")
+			require.NoError(t, err, why)
+			root, err := filepath.Abs(dir)
+			require.NoError(t, err)
+			var packages []string
+			for dir := range strings.Lines(out) {
+				name, err := filepath.Rel(root, strings.TrimSpace(dir))
+				require.NoError(t, err)
+				packages = append(packages, name)
+			}
+			require.NotEmpty(t, packages)
+			for _, arch := range arches {
+				assert.NoError(t, checker.Check("linux", arch, packages...), "%s: %s", dir, arch)
+			}
+		})
+	}
+}
+
+// TestStaticProgram checks that a program that imports the nouns is static without cgo.
+func TestStaticProgram(t *testing.T) {
+	dir := t.TempDir()
+	root, err := filepath.Abs("../..")
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "go.mod"), []byte("module user\n\ngo 1.26\n\nrequire "+module+
+		" v0.0.0\n\nreplace "+module+" => "+root+"\n"), 0o644))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "main.go"), []byte(`package main
+
+import (
+
+	"`+module+`/generated/ibv"
+)
+
+func main() {
+	wr := ibv.SendWR{Opcode: ibv.WR_RDMA_WRITE_WITH_IMM, SendFlags: ibv.SEND_SIGNALED | ibv.SEND_INLINE}
+	*wr.ImmData() = ibv.ToBE32(7)
+	wr.WR.RDMA().RKey = 0x1234
+	fmt.Println(wr.Opcode, wr.SendFlags, wr.ImmData().Host(), ibv.PostSendValidity(ibv.QPT_UC, ibv.WR_RDMA_READ).Answer)
+}
+`), 0o644))
+	for _, arch := range []string{"amd64", "arm64"} {
+		build := exec.Command("go", "build", "-o", arch, ".")
+		build.Dir = dir
+		build.Env = append(os.Environ(), "GOOS=linux", "GOARCH="+arch, "CGO_ENABLED=0", "GOFLAGS=-mod=mod")
+		out, err := build.CombinedOutput()
+		require.NoError(t, err, "%s", out)
+		f, err := elf.Open(filepath.Join(dir, arch))
+		require.NoError(t, err)
+		defer f.Close()
+		for _, p := range f.Progs {
+			assert.NotEqual(t, elf.PT_INTERP, p.Type, "the program asks for a dynamic linker")
+		}
+		libraries, err := f.ImportedLibraries()
+		assert.NoError(t, err)
+		assert.Empty(t, libraries)
+	}
+	out, err := exec.Command(filepath.Join(dir, "amd64")).CombinedOutput()
+	if err != nil && strings.Contains(err.Error(), "exec format") {
+		out, err = exec.Command(filepath.Join(dir, "arm64")).CombinedOutput()
+	}
+	require.NoError(t, err, "%s", out)
+	assert.Equal(t, "IBV_WR_RDMA_WRITE_WITH_IMM IBV_SEND_SIGNALED|IBV_SEND_INLINE 7 no\n", string(out))
+}

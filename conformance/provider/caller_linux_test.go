@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+//go:build amd64 || arm64
+
+package provider
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"syscall"
+	"testing"
+	"unsafe"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/goverbs/goverbs/generated/efadv"
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/generated/libefa"
+	verbs "github.com/goverbs/goverbs/generated/libibverbs"
+)
+
+// caller makes the calls of testdata/calls.c, each as the program of C does.
+type caller struct {
+	t       *testing.T
+	out     io.Writer
+	state   uint32
+	kind    string
+	context *ibv.Context
+	pd      *ibv.PD
+	cq      *ibv.CQ
+	qp      *ibv.QP
+	mr      *ibv.MR
+	ah      *ibv.AH
+	sends   []ibv.SendWR // in memory that does not move
+	recvs   []ibv.RecvWR
+	sges    [][callsSGEs]ibv.SGE
+	rc, srd bool
+}
+
+func (c *caller) below(n uint32) uint32 {
+	c.state = c.state*1664525 + 1013904223
+	return (c.state >> 16) % n
+}
+
+func (c *caller) check(err error) {
+	c.t.Helper()
+	require.NoError(c.t, err)
+}
+
+// memory maps the memory of all programs, and behind it some for lists.
+func (c *caller) memory() unsafe.Pointer {
+	at, err := unix.MmapPtr(-1, 0, unsafe.Pointer(ibv.Ptr[byte](callsAt).Deref()), 2*callsSize,
+		unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_FIXED_NOREPLACE)
+	c.check(err)
+	memory := unsafe.Slice((*byte)(at), callsSize)
+	for i := range memory {
+		memory[i] = byte(i * 7)
+	}
+	return at
+}
+
+func (c *caller) open() {
+	at := c.memory()
+	c.sends = unsafe.Slice((*ibv.SendWR)(unsafe.Add(at, callsSize)), 3)
+	c.recvs = unsafe.Slice((*ibv.RecvWR)(unsafe.Add(at, callsSize+1024)), 3)
+	c.sges = unsafe.Slice((*[callsSGEs]ibv.SGE)(unsafe.Add(at, callsSize+2048)), 3)
+	var n int32
+	list, err := verbs.GetDeviceList(&n)
+	c.check(err)
+	c.context, err = verbs.OpenDevice(list.Deref())
+	c.check(err)
+	verbs.FreeDeviceList(list)
+	var device ibv.DeviceAttr
+	var port ibv.PortAttr
+	var gid ibv.GID
+	index := 0
+	if c.rc {
+		index = 1
+	}
+	c.check(verbs.QueryDevice(c.context, &device))
+	c.check(verbs.QueryPort(c.context, 1, &port))
+	c.check(verbs.QueryGID(c.context, 1, index, &gid))
+	c.pd, err = verbs.AllocPD(c.context)
+	c.check(err)
+	c.mr, err = verbs.RegMR(c.pd, callsAt, callsSize, ibv.ACCESS_LOCAL_WRITE|ibv.ACCESS_REMOTE_WRITE|
+		ibv.ACCESS_REMOTE_READ)
+	c.check(err)
+	c.cq, err = verbs.CreateCQ(c.context, 2*callsDepth, 0, nil, 0)
+	c.check(err)
+	c.make()
+	c.ready(gid, uint8(index))
+}
+
+func (c *caller) make() {
+	capacity := ibv.QPCap{MaxSendWR: callsDepth, MaxRecvWR: callsDepth, MaxSendSGE: callsSGEs, MaxRecvSGE: callsSGEs,
+		MaxInlineData: callsInline}
+	var err error
+	if !c.srd {
+		a := ibv.QPInitAttr{SendCQ: ibv.PtrTo(c.cq), RecvCQ: ibv.PtrTo(c.cq), QPType: ibv.QPT_UD, Cap: capacity}
+		if c.rc {
+			a.QPType = ibv.QPT_RC
+		}
+		c.qp, err = verbs.CreateQP(c.pd, &a)
+		c.check(err)
+		return
+	}
+	x := ibv.QPInitAttrEx{SendCQ: ibv.PtrTo(c.cq), RecvCQ: ibv.PtrTo(c.cq), QPType: ibv.QPT_DRIVER, Cap: capacity,
+		PD: ibv.PtrTo(c.pd), CompMask: ibv.QP_INIT_ATTR_PD | ibv.QP_INIT_ATTR_SEND_OPS_FLAGS,
+		SendOpsFlags: uint64(ibv.QP_EX_WITH_SEND | ibv.QP_EX_WITH_SEND_WITH_IMM | ibv.QP_EX_WITH_RDMA_READ)}
+	e := efadv.QPInitAttr{DriverQPType: efadv.QP_DRIVER_TYPE_SRD}
+	c.qp, err = libefa.CreateQPEx(c.context, &x, &e, uint32(unsafe.Sizeof(e)))
+	c.check(err)
+}
+
+func (c *caller) ready(gid ibv.GID, index uint8) {
+	a := ibv.QPAttr{QPState: ibv.QPS_INIT, PortNum: 1, QKey: callsKey,
+		QPAccessFlags: ibv.ACCESS_REMOTE_WRITE | ibv.ACCESS_REMOTE_READ, PathMTU: ibv.MTU_1024,
+		DestQPNum: c.qp.QPNum, MaxDestRdAtomic: 1, MaxRdAtomic: 1, Timeout: 14, RetryCnt: 7, RNRRetry: 7,
+		AHAttr: ibv.AHAttr{IsGlobal: 1, PortNum: 1, GRH: ibv.GlobalRoute{DGID: gid, SGIDIndex: index}}}
+	masks := [3]ibv.QPAttrMask{ibv.QP_PKEY_INDEX | ibv.QP_PORT | ibv.QP_QKEY, 0, ibv.QP_SQ_PSN}
+	if c.rc {
+		masks = [3]ibv.QPAttrMask{ibv.QP_PKEY_INDEX | ibv.QP_PORT | ibv.QP_ACCESS_FLAGS,
+			ibv.QP_AV | ibv.QP_PATH_MTU | ibv.QP_DEST_QPN | ibv.QP_RQ_PSN | ibv.QP_MAX_DEST_RD_ATOMIC |
+				ibv.QP_MIN_RNR_TIMER,
+			ibv.QP_SQ_PSN | ibv.QP_TIMEOUT | ibv.QP_RETRY_CNT | ibv.QP_RNR_RETRY | ibv.QP_MAX_QP_RD_ATOMIC}
+	}
+	for i, mask := range masks {
+		a.QPState = ibv.QPS_INIT + ibv.QPState(i)
+		c.check(verbs.ModifyQP(c.qp, &a, ibv.QP_STATE|mask))
+	}
+	if !c.rc {
+		var err error
+		c.ah, err = verbs.CreateAH(c.pd, &a.AHAttr)
+		c.check(err)
+	}
+}
+
+func (c *caller) pieces(s *[callsSGEs]ibv.SGE, most uint32) int {
+	n := int(1 + c.below(callsSGEs))
+	for i := range n {
+		s[i].Addr = callsAt + uint64(c.below(callsSize/2))
+		s[i].Length = 1 + c.below(most)
+		s[i].LKey = c.mr.LKey
+	}
+	return n
+}
+
+// code is what a call gave.
+func (c *caller) code(step int, what string, err error) {
+	var code syscall.Errno
+	if err != nil {
+		require.True(c.t, errors.As(err, &code), "%v", err)
+	}
+	fmt.Fprintf(c.out, "%d: %s: %d\n", step, what, int(code))
+}
+
+func (c *caller) receive(step, n int) {
+	for i := range n {
+		w := &c.recvs[i]
+		*w = ibv.RecvWR{WRID: uint64(10*step + i), SGList: ibv.PtrTo(&c.sges[i][0])}
+		if i+1 < n {
+			w.Next = ibv.PtrTo(&c.recvs[i+1])
+		}
+		w.NumSGE = int32(c.pieces(&c.sges[i], 500))
+	}
+	var bad ibv.Ptr[ibv.RecvWR]
+	c.code(step, "receives", verbs.PostRecv(c.qp, &c.recvs[0], &bad))
+}
+
+func (c *caller) send(step, n int) {
+	opcodes := []ibv.WROpcode{ibv.WR_SEND, ibv.WR_SEND_WITH_IMM, ibv.WR_RDMA_WRITE, ibv.WR_RDMA_WRITE_WITH_IMM,
+		ibv.WR_RDMA_READ}
+	if !c.rc {
+		opcodes = opcodes[:2]
+	}
+	for i := range n {
+		w := &c.sends[i]
+		*w = ibv.SendWR{WRID: uint64(10*step + i), SGList: ibv.PtrTo(&c.sges[i][0])}
+		if i+1 < n {
+			w.Next = ibv.PtrTo(&c.sends[i+1])
+		}
+		w.Opcode = opcodes[c.below(uint32(len(opcodes)))]
+		*w.ImmData() = ibv.ToBE32(c.below(1 << 16))
+		if c.below(8) != 0 {
+			w.SendFlags = ibv.SEND_SIGNALED
+		}
+		most := uint32(500)
+		if w.Opcode != ibv.WR_RDMA_READ && c.below(3) == 0 {
+			w.SendFlags |= ibv.SEND_INLINE
+			most = callsInline / callsSGEs
+		}
+		if c.rc && c.below(4) == 0 {
+			w.SendFlags |= ibv.SEND_FENCE | ibv.SEND_SOLICITED
+		}
+		w.NumSGE = int32(c.pieces(&c.sges[i], most))
+		if c.rc {
+			*w.WR.RDMA() = ibv.SendRDMA{RemoteAddr: callsAt + uint64(c.below(callsSize)), RKey: c.mr.RKey}
+		} else {
+			qpn := c.below(1 << 16)
+			*w.WR.UD() = ibv.SendUD{AH: ibv.PtrTo(c.ah), RemoteQPN: qpn, RemoteQKey: c.below(1 << 16)}
+		}
+	}
+	var bad ibv.Ptr[ibv.SendWR]
+	c.code(step, "sends", verbs.PostSend(c.qp, &c.sends[0], &bad))
+}
+
+func (c *caller) calls(step, n int) {
+	x, err := verbs.QPToQPEx(c.qp)
+	c.check(err)
+	c.check(verbs.WRStart(x))
+	s := &c.sges[0]
+	for i := range n {
+		x.WRID, x.WRFlags = uint64(10*step+i), 0
+		if c.below(16) != 0 {
+			x.WRFlags = ibv.SEND_SIGNALED
+		}
+		kind := c.below(3)
+		switch kind {
+		case 0:
+			c.check(verbs.WRSend(x))
+		case 1:
+			c.check(verbs.WRSendImm(x, ibv.ToBE32(c.below(1<<16))))
+		default:
+			c.check(verbs.WRRDMARead(x, c.mr.RKey, callsAt+uint64(c.below(callsSize))))
+		}
+		count := c.pieces(s, callsInline)
+		switch {
+		case kind == 2:
+			c.check(verbs.WRSetSGE(x, s[0].LKey, s[0].Addr, s[0].Length))
+		case c.below(2) != 0:
+			c.check(verbs.WRSetSGEList(x, uint64(count), &s[0]))
+		default:
+			c.check(verbs.WRSetInlineData(x, uintptr(s[0].Addr), uint64(s[0].Length)))
+		}
+		qpn := c.below(1 << 16)
+		c.check(verbs.WRSetUDAddr(x, c.ah, qpn, c.below(1<<16)))
+	}
+	c.code(step, "calls", verbs.WRComplete(x))
+}
+
+func (c *caller) live(step int) {
+	in, out := &c.sges[0][0], &c.sges[1][0]
+	*in = ibv.SGE{Addr: callsAt + callsSize/2, Length: 1000, LKey: c.mr.LKey}
+	at := c.below(100)
+	*out = ibv.SGE{Addr: callsAt + uint64(at), Length: 1 + c.below(400), LKey: c.mr.LKey}
+	r, w := &c.recvs[0], &c.sends[0]
+	*r = ibv.RecvWR{WRID: uint64(step), SGList: ibv.PtrTo(in), NumSGE: 1}
+	*w = ibv.SendWR{WRID: uint64(1000 + step), SGList: ibv.PtrTo(out), NumSGE: 1, SendFlags: ibv.SEND_SIGNALED,
+		Opcode: ibv.WR_SEND_WITH_IMM}
+	if c.below(2) != 0 {
+		w.Opcode = ibv.WR_SEND
+	}
+	*w.ImmData() = ibv.ToBE32(c.below(1 << 16))
+	if !c.rc {
+		*w.WR.UD() = ibv.SendUD{AH: ibv.PtrTo(c.ah), RemoteQPN: c.qp.QPNum, RemoteQKey: callsKey}
+	}
+	var badRecv ibv.Ptr[ibv.RecvWR]
+	var badSend ibv.Ptr[ibv.SendWR]
+	c.check(verbs.PostRecv(c.qp, r, &badRecv))
+	c.check(verbs.PostSend(c.qp, w, &badSend))
+	for n := 0; n < 2; {
+		var wc ibv.WC
+		got, err := verbs.PollCQ(c.cq, 1, &wc)
+		c.check(err)
+		if n += got; got > 0 {
+			fmt.Fprintf(c.out, "%d %d %d %d %d %x %d %d %x\n", wc.WRID, uint32(wc.Status), uint32(wc.Opcode),
+				wc.VendorErr, wc.ByteLen, wc.ImmData().Host(), wc.QPNum, wc.SrcQP, uint32(wc.WCFlags))
+		}
+	}
+}
+
+func (c *caller) close() {
+	c.check(verbs.DestroyQP(c.qp))
+	if c.ah != nil {
+		c.check(verbs.DestroyAH(c.ah))
+	}
+	c.check(verbs.DestroyCQ(c.cq))
+	c.check(verbs.DeregMR(c.mr))
+	c.check(verbs.DeallocPD(c.pd))
+	c.check(verbs.CloseDevice(c.context))
+}
