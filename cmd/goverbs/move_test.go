@@ -65,6 +65,8 @@ func TestCopyRefused(t *testing.T) {
 	assert.ErrorContains(t, <-received, "a file of 100 bytes is offered, and 99 are the most (--most)")
 	_, err = filecopy.Send(t.Context(), from, "127.0.0.1:1", func(done, of uint64) {})
 	assert.ErrorContains(t, err, "the connection is rejected: start goverbs cp --listen there")
+	_, err = filecopy.Send(t.Context(), from, "no/host:1", func(done, of uint64) {})
+	assert.ErrorContains(t, err, "no/host: no such host: give a name that this host knows, or an address")
 	_, err = filecopy.Receive(t.Context(), "127.0.0.1:0", from, 99, nil)
 	assert.ErrorContains(t, err, "is there already")
 	_, err = filecopy.Receive(t.Context(), "127.0.0.1:0", filepath.Join(dir, "nowhere", "to"), 99, nil)

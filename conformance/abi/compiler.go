@@ -58,7 +58,7 @@ func FindCompiler(target string) (Compiler, error) {
 			return Compiler{n}, nil
 		}
 	}
-	return nil, fmt.Errorf("%w for %s (looked for %s); install gcc-%s, or name one with -cc",
+	return nil, fmt.Errorf("%w for %s (looked for %s); install gcc-%s, or name one with --cc",
 		ErrNoCompiler, target, strings.Join(names, ", "), strings.ReplaceAll(name, "_", "-"))
 }
 

@@ -271,7 +271,7 @@ func TestFindCompiler(t *testing.T) {
 	t.Setenv("CC", "")
 	t.Setenv("PATH", t.TempDir())
 	_, err = FindCompiler("arm64")
-	assert.ErrorContains(t, err, "install gcc-aarch64-linux-gnu, or name one with -cc")
+	assert.ErrorContains(t, err, "install gcc-aarch64-linux-gnu, or name one with --cc")
 	_, err = FindCompiler("wasm")
 	assert.ErrorIs(t, err, ErrNoCompiler)
 }

@@ -35,10 +35,19 @@ func (r *Report) JSON() ([]byte, error) {
 	return []byte(b.String()), err
 }
 
-// Text renders the report for a reviewer: what breaks first, then everything by place and kind.
+// Text renders the report for a reviewer, with the exit status of those who take it from the verdict.
 func (r *Report) Text() string {
+	return fmt.Sprintf("%s (exit status %d)\n%s", r.Title(), r.Verdict.ExitStatus(), r.Body())
+}
+
+// Title says what was compared, and the verdict.
+func (r *Report) Title() string {
+	return fmt.Sprintf("%s %s → %s: %s", r.Project, r.Old, r.New, r.Verdict)
+}
+
+// Body has what breaks first, then everything by place and kind.
+func (r *Report) Body() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s %s → %s: %s (exit status %d)\n", r.Project, r.Old, r.New, r.Verdict, r.Verdict.ExitStatus())
 	fmt.Fprintf(&b, "%d breaking, %d additive, %d without effect\n", r.Count(Breaking), r.Count(Additive),
 		r.Count(None))
 	for _, n := range r.Notes {

@@ -176,7 +176,7 @@ func (c diffCommand) Run(o output) error {
 type difference struct{ *diff.Report }
 
 func (d difference) WriteText(w io.Writer) error {
-	_, err := io.WriteString(w, d.Text())
+	_, err := fmt.Fprintf(w, "%s\n%s", d.Title(), d.Body()) // goverbs has an exit status of its own
 	return err
 }
 

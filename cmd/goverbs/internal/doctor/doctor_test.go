@@ -126,6 +126,18 @@ func TestWell(t *testing.T) {
 	}
 }
 
+// TestNothing: a host that has neither devices nor libraries hears of both.
+func TestNothing(t *testing.T) {
+	p := newPatient(t, "rxe")
+	p.edit(t, "rm sys/class/infiniband")
+	p.edit(t, "rm usr/lib/x86_64-linux-gnu")
+	var causes []string
+	for _, f := range Examine(p.host()).Findings {
+		causes = append(causes, f.Cause)
+	}
+	assert.Equal(t, []string{"devices.none", "libraries.verbs"}, causes)
+}
+
 // TestFaults injects faults: the doctor names each, and nothing else.
 func TestFaults(t *testing.T) {
 	text, err := os.ReadFile("testdata/faults.txt")

@@ -127,12 +127,12 @@ func (h *Host) library(name string) (file string, release int) {
 }
 
 func (h *Host) checkLibraries() (all []Finding) {
-	if len(h.all()) == 0 {
-		return nil
-	}
 	file, release := h.library("libibverbs.so.1")
 	if file == "" {
 		return append(all, found("libraries.verbs", "this host", ""))
+	}
+	if len(h.all()) == 0 {
+		return nil
 	}
 	cm, other := h.library("librdmacm.so.1")
 	switch {

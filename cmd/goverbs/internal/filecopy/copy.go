@@ -142,6 +142,9 @@ func (o *opened) open(ctx context.Context, side rpma.Side, address string) (*rpm
 	}
 	device, err := rpma.FindDevice(ctx, side, host)
 	if err != nil {
+		if _, unknown := net.DefaultResolver.LookupHost(ctx, host); unknown != nil {
+			return nil, fmt.Errorf("%w: give a name that this host knows, or an address", unknown)
+		}
 		return nil, err
 	}
 	o.add(device)
