@@ -147,6 +147,50 @@ func TestReceiveOfNegativeEntries(t *testing.T) {
 	assert.EqualValues(t, mlx5dv.MLX5_INVALID_LKEY, host32(entry(r.qp.recv.at(0), 0).LKey))
 }
 
+// TestCountersWrap: queues go on beyond 2³² requests, receives and completions, which take some minutes.
+func TestCountersWrap(t *testing.T) {
+	r := newRig(t, ibv.QPT_RC)
+	begin := uint32(1<<32 - 2*rigPlaces)
+	s, q, cq := &r.qp.send, &r.qp.recv, r.cq
+	s.next, s.posted, s.limit, q.posted, cq.consumed, r.next = begin, begin, begin+rigPlaces, begin, begin, begin
+	s.done.Store(begin)
+	q.done.Store(begin)
+	cq.tell()
+	for i := range rigPlaces { // completions of the round before
+		cq.at(uint32(i)).OpOwn = mlx5dv.MLX5_CQE_REQ<<4 | uint8((begin>>cq.round+1)&1)
+	}
+	text := memory(t, 64)
+	list := ibv.PtrTo(&ibv.SGE{Addr: uint64(addressOf(text)), Length: 8})
+	for round := range 4 {
+		for i := range rigPlaces {
+			id := uint64(10*round + i)
+			w := &ibv.SendWR{WRID: id, Opcode: ibv.WR_SEND, SGList: list, NumSGE: 1}
+			if i%2 == 0 {
+				require.True(t, r.qp.PostOne(w))
+			} else {
+				require.Zero(t, r.qp.PostSend(nil, w, new(ibv.Ptr[ibv.SendWR])))
+			}
+			require.Zero(t, r.qp.PostRecv(nil, &ibv.RecvWR{WRID: id}, new(ibv.Ptr[ibv.RecvWR])))
+		}
+		w := &ibv.SendWR{Opcode: ibv.WR_SEND, SGList: list, NumSGE: 1}
+		require.False(t, r.qp.PostOne(w), "there is no room")
+		require.EqualValues(t, enomem, r.qp.PostSend(nil, w, new(ibv.Ptr[ibv.SendWR])))
+		require.EqualValues(t, enomem, r.qp.PostRecv(nil, &ibv.RecvWR{}, new(ibv.Ptr[ibv.RecvWR])))
+		require.Empty(t, r.qp.Inspect())
+		_, n := r.poll(8)
+		require.Zero(t, n)
+		first := uint16(s.next - rigPlaces)
+		for i := range uint16(rigPlaces) {
+			r.complete(rigNumber, first+i)
+		}
+		ids, _ := r.poll(8)
+		b := uint64(10 * round)
+		require.Equal(t, []uint64{b, b + 1, b + 2, b + 3}, ids)
+		q.done.Add(rigPlaces)
+		require.Empty(t, r.qp.Inspect())
+	}
+}
+
 // TestRegisterSharedMeanwhile: a queue pair gets the register of another one that is being made. The race detector
 // sees whether that one knows.
 func TestRegisterSharedMeanwhile(t *testing.T) {
