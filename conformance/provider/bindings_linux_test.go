@@ -44,16 +44,19 @@ func TestRefusedBindings(t *testing.T) {
 	good := ibv.MWBind{WRID: 1, SendFlags: ibv.SEND_SIGNALED, BindInfo: ibv.MWBindInfo{MR: mr.Ptr(), Addr: mr.Address(),
 		Length: 8, MWAccessFlags: ibv.ACCESS_REMOTE_WRITE}}
 	raw := qp.SendQueue() // which knows no objects: what C says is the answer
+	one := windows[ibv.MW_TYPE_1]
 	for name, test := range map[string]struct {
 		mw    *ibv.MW
 		errno syscall.Errno
 		set   func(*ibv.MWBind)
 	}{
-		"type 2":               {windows[ibv.MW_TYPE_2], syscall.EINVAL, func(*ibv.MWBind) {}},
-		"no region":            {windows[ibv.MW_TYPE_1], syscall.EINVAL, func(b *ibv.MWBind) { b.BindInfo.MR = 0 }},
-		"zero based":           {windows[ibv.MW_TYPE_1], syscall.EINVAL, func(b *ibv.MWBind) { b.BindInfo.MWAccessFlags |= ibv.ACCESS_ZERO_BASED }},
+		"type 2":    {windows[ibv.MW_TYPE_2], syscall.EINVAL, func(*ibv.MWBind) {}},
+		"no region": {one, syscall.EINVAL, func(b *ibv.MWBind) { b.BindInfo.MR = 0 }},
+		"zero based": {one, syscall.EINVAL, func(b *ibv.MWBind) {
+			b.BindInfo.MWAccessFlags |= ibv.ACCESS_ZERO_BASED
+		}},
 		"another domain":       {elsewhere.C(), syscall.EPERM, func(*ibv.MWBind) {}},
-		"longer than an entry": {windows[ibv.MW_TYPE_1], syscall.EOPNOTSUPP, func(b *ibv.MWBind) { b.BindInfo.Length = 1<<31 + 1 }},
+		"longer than an entry": {one, syscall.EOPNOTSUPP, func(b *ibv.MWBind) { b.BindInfo.Length = 1<<31 + 1 }},
 	} {
 		bind := good
 		test.set(&bind)
@@ -61,6 +64,6 @@ func TestRefusedBindings(t *testing.T) {
 		assert.ErrorIs(t, raw.BindMW(test.mw, &bind), test.errno, name)
 		assert.Equal(t, key, test.mw.RKey, name)
 	}
-	require.NoError(t, raw.BindMW(windows[ibv.MW_TYPE_1], &good))
+	require.NoError(t, raw.BindMW(one, &good))
 	assert.Equal(t, uint64(1), next(t, qp.SendCQ()).WRID, "nothing else was posted")
 }

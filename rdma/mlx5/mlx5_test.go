@@ -98,7 +98,8 @@ func TestDynamicConnections(t *testing.T) {
 	assert.ErrorIs(t, err, rdma.ErrNotSupported)
 	dv = &mlx5dv.QPInitAttr{CompMask: uint64(mlx5dv.QP_INIT_ATTR_MASK_QP_CREATE_FLAGS),
 		CreateFlags: mlx5dv.QP_CREATE_OOO_DP}
-	native, reason := direct.New(os.LookupEnv, true), "the data path in Go counts on receives that complete in their order"
+	const reason = "the data path in Go counts on receives that complete in their order"
+	native := direct.New(os.LookupEnv, true)
 	_, err = mlx5.CreateQP(d, attr, dv, rdma.QueueOptions{Path: native})
 	assert.ErrorContains(t, err, reason)
 	d.UsePath(native)

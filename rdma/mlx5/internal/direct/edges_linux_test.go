@@ -120,7 +120,8 @@ func TestInlineAtTheEndOfTheRing(t *testing.T) {
 func TestCompletedAgain(t *testing.T) {
 	r := newRig(t, ibv.QPT_RC)
 	text := memory(t, 64)
-	w := &ibv.SendWR{Opcode: ibv.WR_SEND, SGList: ibv.PtrTo(&ibv.SGE{Addr: uint64(addressOf(text)), Length: 8}), NumSGE: 1}
+	list := ibv.PtrTo(&ibv.SGE{Addr: uint64(addressOf(text)), Length: 8})
+	w := &ibv.SendWR{Opcode: ibv.WR_SEND, SGList: list, NumSGE: 1}
 	for range rigPlaces {
 		require.True(t, r.qp.PostOne(w))
 	}
@@ -198,7 +199,8 @@ func TestRegisterSharedMeanwhile(t *testing.T) {
 	d, out := r.qp.device, &mlx5dv.QP{BF: mlx5dv.QPBF{Reg: uintptr(r.qp.send.register.at), Size: 256}}
 	second := &queuePair{device: d}
 	text := memory(t, 64)
-	w := &ibv.SendWR{Opcode: ibv.WR_SEND, SGList: ibv.PtrTo(&ibv.SGE{Addr: uint64(addressOf(text)), Length: 8}), NumSGE: 1}
+	list := ibv.PtrTo(&ibv.SGE{Addr: uint64(addressOf(text)), Length: 8})
+	w := &ibv.SendWR{Opcode: ibv.WR_SEND, SGList: list, NumSGE: 1}
 	var both sync.WaitGroup
 	both.Go(func() {
 		held := new(lock.Lock)
