@@ -112,6 +112,7 @@ func TestStaticProgram(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "main.go"), []byte(`package main
 
 import (
+	"fmt"
 
 	"`+module+`/generated/ibv"
 )
