@@ -150,8 +150,8 @@ func (id *ID) giveQP(attr *ibv.QPInitAttrEx) error {
 	return create()
 }
 
-// destroyQP destroys the queue pair in C, which uses it when it takes events, until the ID has none. Other goroutines may
-// take events while it is destroyed, which takes longer. rdma_destroy_qp does the same for an ID without completion
+// destroyQP destroys the queue pair in C, which uses it when it takes events, until the ID has none. Other goroutines
+// may take events while it is destroyed, which takes longer. rdma_destroy_qp does the same for an ID without completion
 // queues of C, but does not report a failure.
 func (id *ID) destroyQP(qp *ibv.QP) error {
 	id.setQP(0)

@@ -310,7 +310,8 @@ func countEvents(t *testing.T, events []countedEvent, programs ...string) {
 		for _, program := range programs {
 			filters = append(filters, fmt.Sprintf(c.filter, program))
 		}
-		file, trigger := filepath.Join(tracing, c.event, "trigger"), "hist:keys="+c.keys+" if "+strings.Join(filters, "||")
+		file := filepath.Join(tracing, c.event, "trigger")
+		trigger := "hist:keys=" + c.keys + " if " + strings.Join(filters, "||")
 		require.NoError(t, os.WriteFile(file, []byte(trigger), 0o644))
 		t.Cleanup(func() { require.NoError(t, os.WriteFile(file, []byte("!"+trigger), 0o644)) }) // counting takes time
 	}
