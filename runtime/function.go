@@ -4,11 +4,34 @@ package runtime
 
 import (
 	"fmt"
+	goruntime "runtime"
 	"sync"
+	"time"
 )
 
 // frames are on the heap, because C may call back into Go, which may move the goroutine's stack.
-var frames = sync.Pool{New: func() any { return new(frame) }}
+var frames = sync.Pool{New: func() any { return new(pooled) }}
+
+// pooled is a frame, which the pool keeps for one processor of Go's scheduler.
+type pooled struct {
+	frame
+	yielded time.Time
+}
+
+// yieldEvery is less than the 10 ms after which Go's scheduler takes the processor of a goroutine away whenever it is in
+// a call, until it has been scheduled anew. A goroutine that makes many calls in a row is not, and then each of them
+// costs several wake-ups of threads.
+const yieldEvery = 4 * time.Millisecond
+
+// tired reports whether the goroutine should be scheduled anew.
+func (p *pooled) tired() bool {
+	now := time.Now()
+	if now.Sub(p.yielded) < yieldEvery {
+		return false
+	}
+	p.yielded = now
+	return true
+}
 
 // arguments are passed to functions of software backends, which do not keep them.
 var arguments = sync.Pool{New: func() any { return new([maxArgs]uint64) }}
@@ -35,13 +58,17 @@ func (c *Call) run(args []uintptr) (result uint64, errno Errno, err error) {
 		panic(fmt.Sprintf("goverbs: %s: a function takes %d arguments at most, not %d", c.function.Name, maxArgs,
 			len(args)))
 	}
-	fr := frames.Get().(*frame)
-	*fr = frame{fn: fn, errnoLocation: errnoLocation()}
+	fr := frames.Get().(*pooled)
+	fr.frame = frame{fn: fn, errnoLocation: errnoLocation()}
 	copy(fr.args[:], args)
 	fr.run()
 	result = uint64(fr.result)
 	errno = Errno(max(int32(fr.errno), 0)) // some functions leave a negative number in errno, which is no error number
+	tired := fr.tired()
 	frames.Put(fr)
+	if tired {
+		goruntime.Gosched()
+	}
 	return result, errno, nil
 }
 
