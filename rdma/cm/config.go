@@ -48,7 +48,9 @@ type Config struct {
 	// at all.
 	BusyPoll time.Duration
 	// KeepThread has a waiting goroutine keep its thread, which wakes sooner than one on Go's netpoller: see
-	// rdma.CompChannel.KeepThread. One goroutine waits for all connections of a device.
+	// rdma.CompChannel.KeepThread. One goroutine waits for all connections of a device. Otherwise it does so by itself
+	// as long as only its own connection has messages, and no other goroutine wants to run; never with one processor
+	// (GOMAXPROCS).
 	KeepThread bool
 	// AckTimeout is how long the device waits for the peer's acknowledgement before it sends again, six times at most:
 	// 4.096 µs · 2^AckTimeout. 0 means [DefaultAckTimeout].

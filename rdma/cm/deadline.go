@@ -6,6 +6,9 @@ import (
 	"runtime"
 	"sync"
 	"time"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/cm/internal/protocol"
 )
 
 // deadline is a time that can be changed and waited for together with other events.
@@ -150,3 +153,60 @@ func (l *learned) turn() {
 
 // polls reports whether the wait still polls.
 func (l *learned) polls() bool { return !l.until.IsZero() && time.Now().Before(l.until) }
+
+// keeping decides whether the goroutine that waits for a reactor's completions keeps its thread. That is faster for its
+// own stream. Other goroutines wait longer: they get the processor of a thread that sleeps in a system call only when
+// Go's scheduler looks for such. So, unless the program has said so, it keeps the thread only where nothing but its own
+// stream's completions has come lately, and no other goroutine wants to run.
+type keeping struct {
+	keep    func(bool) // the reactor's channel's KeepThread
+	always  bool       // the program has said so
+	kept    bool
+	own     int // lately, as far as ownBefore
+	yielded time.Time
+}
+
+const (
+	ownBefore = 16                   // waits that bring only its own completions, before it keeps its thread
+	lookEvery = 4 * time.Millisecond // for goroutines that want to run
+	crowded   = time.Millisecond     // that those take, if they do not wait themselves soon
+)
+
+// decide is called before a stream's goroutine waits. The pump leaves it as it is.
+func (k *keeping) decide() {
+	if k.always {
+		return
+	}
+	if k.kept {
+		if now := time.Now(); now.Sub(k.yielded) > lookEvery {
+			k.yielded = now
+			runtime.Gosched()
+			if time.Since(now) > crowded || runtime.GOMAXPROCS(0) == 1 {
+				k.own = 0
+			}
+		}
+	}
+	switch {
+	case k.kept && k.own == 0:
+		k.kept = false
+	case !k.kept && k.own == ownBefore && runtime.GOMAXPROCS(0) > 1:
+		k.kept = true
+	default:
+		return
+	}
+	k.keep(k.kept)
+}
+
+// learn is told what the wait of the stream with a key has brought.
+func (k *keeping) learn(key uint32, all []ibv.WC) {
+	if k.always || len(all) == 0 {
+		return
+	}
+	for i := range all {
+		if protocol.KeyOf(all[i].WRID) != key {
+			k.own = max(k.own-ownBefore/2, 0)
+			return
+		}
+	}
+	k.own = min(k.own+1, ownBefore)
+}

@@ -21,6 +21,7 @@ type reactor struct {
 	channel *rdma.CompChannel
 	cq      *rdma.CQ
 	wcs     []ibv.WC // of the goroutine that leads
+	keeping keeping  // its thread
 
 	turn     chan struct{} // holds a token while a goroutine leads
 	leader   atomic.Pointer[Conn]
@@ -63,6 +64,7 @@ func newReactor(d *rdma.Device, entries int, by waitsBy) (*reactor, error) {
 		return nil, err
 	}
 	r.channel.KeepThread(by.keepThread)
+	r.keeping = keeping{keep: r.channel.KeepThread, always: by.keepThread}
 	if r.cq, err = d.CreateCQ(entries, r.channel, 0); err != nil {
 		_ = r.channel.Close()
 		return nil, err
@@ -122,7 +124,7 @@ func (r *reactor) lead(c *Conn, over func() bool) {
 	r.leader.Store(c)
 	w := r.waits.Load() // before looking: later events end the wait
 	if !over() {
-		r.take(w.ctx)
+		r.take(w.ctx, c)
 	}
 	r.leader.Store(nil)
 	<-r.turn
@@ -154,9 +156,15 @@ func (r *reactor) poll(over func() bool) bool {
 	return true
 }
 
-// take waits for completions and handles them.
-func (r *reactor) take(ctx context.Context) {
+// take waits for completions and handles them. c is the stream that leads, or nil.
+func (r *reactor) take(ctx context.Context, c *Conn) {
+	if c != nil {
+		r.keeping.decide()
+	}
 	n, err := r.cq.Wait(ctx, r.wcs)
+	if c != nil {
+		r.keeping.learn(c.key, r.wcs[:n])
+	}
 	if err != nil && ctx.Err() == nil {
 		r.fail(err)
 	}

@@ -29,6 +29,7 @@ func (r *FD) waitWithThread(ctx context.Context, try, stop func() bool) (done, g
 	if k == nil || err != nil {
 		return false, false, nil
 	}
+	r.leavePoller()
 	for ctx.Err() == nil && !stop() {
 		if !r.follow(ctx) {
 			return true, false, os.ErrClosed
@@ -42,6 +43,13 @@ func (r *FD) waitWithThread(ctx context.Context, try, stop func() bool) (done, g
 		}
 	}
 	return true, false, nil
+}
+
+// leavePoller takes the descriptor off the netpoller, which would wake a thread, too. The caller holds Turn.
+func (r *FD) leavePoller() {
+	if own := r.own.Swap(nil); own != nil {
+		own.file.Close()
+	}
 }
 
 // yieldEvery is less than the 10 ms after which Go's scheduler takes the processor of a goroutine away that calls the

@@ -115,3 +115,30 @@ func TestFewThreadsAreKept(t *testing.T) {
 		assert.True(t, <-done)
 	}
 }
+
+// TestKeptThreadLeavesTheNetpoller: a wait that keeps its thread after one that did not is the only one that wakes, and
+// the next may be on the netpoller again.
+func TestKeptThreadLeavesTheNetpoller(t *testing.T) {
+	r, raise, take := keeping(t)
+	ends := make(chan bool, 1)
+	wait := func() {
+		got, err := r.Wait(context.Background(), take, never)
+		ends <- got && err == nil
+	}
+	for range 3 {
+		r.KeepThread(false)
+		go wait()
+		require.Eventually(t, func() bool { return r.own.Load() != nil }, 10*time.Second, time.Millisecond)
+		r.Poke()
+		raise()
+		assert.True(t, <-ends)
+		r.KeepThread(true)
+		go wait()
+		kepts(t, 1)
+		require.Eventually(t, func() bool { return r.own.Load() == nil }, 10*time.Second, time.Millisecond)
+		r.Poke()
+		raise()
+		assert.True(t, <-ends)
+		kepts(t, 0)
+	}
+}
