@@ -18,9 +18,9 @@ type pooled struct {
 	yielded time.Time
 }
 
-// yieldEvery is less than the 10 ms after which Go's scheduler takes the processor of a goroutine away whenever it is in
-// a call, until it has been scheduled anew. A goroutine that makes many calls in a row is not, and then each of them
-// costs several wake-ups of threads.
+// yieldEvery is less than the 10 ms after which Go's scheduler takes the processor of a goroutine away whenever it is
+// in a call, until it has been scheduled anew. A goroutine that makes many calls in a row is not, and then each of
+// them costs several wake-ups of threads.
 const yieldEvery = 4 * time.Millisecond
 
 // tired reports whether the goroutine should be scheduled anew.

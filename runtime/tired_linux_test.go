@@ -31,8 +31,8 @@ func sleeps(t *testing.T) (all int) {
 	return all
 }
 
-// TestManyCallsInARow: Go's scheduler does not stay awake to take the processor of a goroutine away in each of its calls,
-// as it does after 10 ms in which the goroutine was not scheduled anew. Without that, no other thread has work.
+// TestManyCallsInARow: Go's scheduler does not stay awake to take the processor of a goroutine away in each of its
+// calls, as it does after 10 ms in which the goroutine was not scheduled anew. Without that, no other thread has work.
 func TestManyCallsInARow(t *testing.T) {
 	sleep := function("usleep") // of the C library, which the tests' own one needs
 	var each float64
