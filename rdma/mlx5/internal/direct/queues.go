@@ -77,15 +77,15 @@ func (d *Queues) SRQ(c *ibv.SRQ, kind ibv.SRQType, cap ibv.SRQAttr) (datapath.Ow
 
 // QP is the path of a queue pair. cap is what ibv_create_qp has returned.
 func (d *Queues) QP(c *ibv.QP, cap ibv.QPCap, everyOne bool, flags ibv.QPCreateFlags) (datapath.Own, error) {
-	if !supported {
-		return nil, unable("ibv_create_qp", "the data path in Go has barriers for amd64 and arm64 alone")
-	}
 	if reason := kinds[c.QPType]; reason != "" {
 		return nil, unable("ibv_create_qp", reason)
 	}
 	if flags&ibv.QP_CREATE_SOURCE_QPN != 0 {
 		return nil, unable("ibv_create_qp_ex", "the data path in Go has no queue pairs with IBV_QP_CREATE_SOURCE_QPN: "+
 			"their requests have headers")
+	}
+	if !supported {
+		return nil, unable("ibv_create_qp", "the data path in Go has barriers for amd64 and arm64 alone")
 	}
 	out := new(mlx5dv.QP)
 	obj := &mlx5dv.Obj{QP: mlx5dv.ObjQP{In: ibv.PtrTo(c), Out: ibv.PtrTo(out)}}
