@@ -185,12 +185,13 @@ func (c *Conn) changed() {
 	}
 }
 
-// readiness is Ready. The caller holds mu.
+// readiness is Ready. The caller holds mu. What a peer sent before it left may have to be handled still, until Read
+// would say that there is no more.
 func (c *Conn) readiness() Readiness {
 	return Readiness{
 		Read:  c.canRead() || isDone(c.closed),
 		Write: c.writeErr() != nil || c.protocol.Room(c.config.Buffer, false) > 0,
-		Over:  (c.gone || c.peerFin&protocol.Done != 0) && c.protocol.Unread() == 0,
+		Over:  (c.gone && c.canRead() || c.peerFin&protocol.Done != 0) && c.protocol.Unread() == 0,
 		Err:   c.err,
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/cm/internal/protocol"
 )
 
 // TestAQueuePairThatFails: requests are flushed without a word why, which is only right when the connection ends.
@@ -27,6 +28,21 @@ func TestAQueuePairThatFails(t *testing.T) {
 	c.completionFailed(flushed)
 	assert.ErrorIs(t, c.err, syscall.ECONNRESET)
 	assert.True(t, isDone(c.dead))
+}
+
+// TestOverAfterTheLastByte: a peer that has left is not over before all that it sent was handled, which ends with its
+// last word, or with an error.
+func TestOverAfterTheLastByte(t *testing.T) {
+	for _, end := range []func(*Conn){
+		func(c *Conn) { c.peerFin = protocol.Fin },
+		func(c *Conn) { c.fail(syscall.ECONNRESET) },
+	} {
+		c := newConn(nil, Config{})
+		c.gone = true
+		assert.False(t, c.Ready().Over)
+		end(c)
+		assert.True(t, c.Ready().Over)
+	}
 }
 
 // TestNoAnswerIsATimeout: as errors of package net are.
