@@ -26,11 +26,7 @@ func TestNoAtomics(t *testing.T) {
 		return
 	}
 	device := openDevice(t)
-	qp, err := device.NewRC(rdma.QPParts{Cap: ibv.QPCap{MaxSendWR: 4, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1}})
-	keep(t, qp, err)
-	peer, err := qp.Endpoint()
-	require.NoError(t, err)
-	require.NoError(t, qp.Connect(peer))
+	qp := toItself(t, device)
 	mr, err := qp.RegMR(make([]byte, size), ibv.ACCESS_LOCAL_WRITE|ibv.ACCESS_REMOTE_WRITE)
 	keep(t, mr, err)
 	for _, refused := range []bool{true, false} {

@@ -12,7 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/goverbs/goverbs/generated/ibv"
-	"github.com/goverbs/goverbs/rdma"
 )
 
 // TestRefusedBindings: the data path in Go refuses the windows that ibv_bind_mw refuses with libmlx5, and the send
@@ -22,11 +21,7 @@ func TestRefusedBindings(t *testing.T) {
 		return
 	}
 	device := openDevice(t)
-	qp, err := device.NewRC(rdma.QPParts{Cap: ibv.QPCap{MaxSendWR: 4, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1}})
-	keep(t, qp, err)
-	peer, err := qp.Endpoint()
-	require.NoError(t, err)
-	require.NoError(t, qp.Connect(peer))
+	qp := toItself(t, device)
 	const access = ibv.ACCESS_LOCAL_WRITE | ibv.ACCESS_REMOTE_WRITE | ibv.ACCESS_MW_BIND
 	mr, err := qp.RegMR(make([]byte, size), access)
 	keep(t, mr, err)

@@ -44,6 +44,16 @@ func openDevice(t *testing.T) *rdma.Device {
 	return device
 }
 
+// toItself makes a connected queue pair whose peer is itself.
+func toItself(t *testing.T, device *rdma.Device) *rdma.QP {
+	qp, err := device.NewRC(rdma.QPParts{Cap: ibv.QPCap{MaxSendWR: 4, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1}})
+	keep(t, qp, err)
+	peer, err := qp.Endpoint()
+	require.NoError(t, err)
+	require.NoError(t, qp.Connect(peer))
+	return qp
+}
+
 // pair is two connected queue pairs, each with memory: a half to send from, a half to receive in.
 func pair(t *testing.T, device *rdma.Device, create func(rdma.QPParts) (*rdma.QP, error), parts rdma.QPParts) (
 	qps [2]*rdma.QP, mrs [2]*rdma.MR) {
