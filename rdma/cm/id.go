@@ -210,7 +210,7 @@ func (id *ID) call(verb string, do func() error, reasons ...because) error {
 func (id *ID) still(do func() error) error {
 	id.record.RLock()
 	defer id.record.RUnlock()
-	defer id.learn()
+	defer id.learnBetweenEvents()
 	return do()
 }
 

@@ -42,7 +42,7 @@ func (id *ID) named() string {
 }
 
 // learn notes the ID's addresses and its device for String, which does not read C's memory: after every call and event
-// that may have changed them. The caller keeps the ID open.
+// that may have changed them. The caller keeps the ID open, and C from taking an event of it, which writes them.
 func (id *ID) learn() {
 	if noted := id.noted.Load(); noted != nil && noted.addr == id.c.Route.Addr && noted.on == id.c.Verbs {
 		return
@@ -52,6 +52,12 @@ func (id *ID) learn() {
 		next.text += " on " + deviceName(c)
 	}
 	id.noted.Store(next)
+}
+
+// learnBetweenEvents is learn after a call. The caller holds record.
+func (id *ID) learnBetweenEvents() {
+	defer id.lockCalls().Unlock()
+	id.learn()
 }
 
 // noted is what String says of an ID with these addresses on that device.

@@ -87,6 +87,30 @@ func dialOne(t *testing.T, config Config, l *Listener) (a, b *Conn) {
 	return a, b
 }
 
+// TestPrintAfterEvent: an ID prints the addresses that its event brought, though another goroutine took the event while
+// the call that asked for it returned.
+func TestPrintAfterEvent(t *testing.T) {
+	f := newFabric(t, soft.Options{})
+	ch, err := CreateEventChannelOn(f)
+	require.NoError(t, err)
+	defer ch.Close()
+	for range 500 {
+		id, err := ch.CreateID(rdmacm.PS_TCP)
+		require.NoError(t, err)
+		came := make(chan struct{})
+		go func() {
+			defer close(came)
+			_, err := ch.Event(soon(t))
+			assert.NoError(t, err)
+		}()
+		peer := netip.MustParseAddrPort("127.0.0.1:7001")
+		require.NoError(t, id.ResolveAddr(soon(t), netip.AddrPort{}, peer, time.Second))
+		<-came
+		require.Equal(t, "ID "+id.LocalAddr().String()+" to 127.0.0.1:7001 on soft0", id.String())
+		require.NoError(t, id.Close())
+	}
+}
+
 // TestPrintDoesNotWait: an ID prints while another goroutine waits on it, and while it is being closed.
 func TestPrintDoesNotWait(t *testing.T) {
 	f := newFabric(t, soft.Options{})
