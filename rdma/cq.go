@@ -201,6 +201,21 @@ func (q *CQ) destroyC(c *ibv.CQ) error {
 	return lately(misuse)
 }
 
+// drainMarker is a work request after all others.
+type drainMarker struct {
+	cq   *CQ
+	id   uint64
+	done <-chan struct{} // nil: there is none
+}
+
+// forget gives up a marker that was not posted or has no completion.
+func (m *drainMarker) forget() {
+	if m.done != nil {
+		wq.Unmark(m.cq.queue, m.id)
+		*m = drainMarker{}
+	}
+}
+
 // mark returns a marker that a drain will post.
 func (q *CQ) mark() drainMarker {
 	id, done := wq.Mark(q.queue)

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/goverbs/goverbs/generated/ibv"
-	"github.com/goverbs/goverbs/generated/libibverbs"
 	"github.com/goverbs/goverbs/rdma/internal/wq"
 )
 
@@ -52,52 +51,6 @@ func (q *QP) Drain(ctx context.Context) error {
 		return err
 	}
 	return q.drain(patience{ctx, q.ends.done()})
-}
-
-// patience limits how long a drain goes on.
-type patience struct {
-	context.Context
-	closing <-chan struct{} // closed when Close begins, which drains by itself; nil for that drain
-}
-
-// wait waits for something for a time, and reports whether it has happened.
-func (p patience) wait(what <-chan struct{}, timer <-chan time.Time) (bool, error) {
-	select {
-	case <-what:
-		return true, nil
-	case <-p.closing:
-		return false, ErrClosed
-	case <-p.Done():
-		return false, p.Err()
-	case <-timer:
-		return false, nil
-	}
-}
-
-// refuse makes both queues refuse posts, or with nil accept them again.
-func (q *QP) refuse(why *VerbError) error {
-	of := func(verb string) error {
-		if why == nil {
-			return nil
-		}
-		own := *why
-		own.Verb = verb
-		return &own
-	}
-	if q.send != nil {
-		if err := wq.Refuse(q.send, of("ibv_post_send")); err != nil {
-			return err
-		}
-	}
-	if q.recv != nil {
-		if err := wq.Refuse(q.recv, of("ibv_post_recv")); err != nil {
-			if q.send != nil {
-				wq.Refuse(q.send, nil)
-			}
-			return err
-		}
-	}
-	return nil
 }
 
 // drain is Drain of a queue pair that refuses posts. The caller holds changes.
@@ -202,10 +155,6 @@ func giveBack(all []*CQ) {
 	}
 }
 
-func (q *QP) notDrained(err error) error {
-	return &VerbError{Verb: "Drain", Object: q.name, Reason: "it is not drained", Err: err}
-}
-
 // awaitLastWQE waits for the event that the queue pair takes no more receives of its shared receive queue, unless the
 // device is known not to raise it.
 func (q *QP) awaitLastWQE(p patience) error {
@@ -220,33 +169,6 @@ func (q *QP) awaitLastWQE(p patience) error {
 	}
 	if !came {
 		q.device.keepsLastWQE.Store(true)
-	}
-	return nil
-}
-
-// forgetLastWQE forgets the event of an earlier life, which says nothing about this one. It first reads the events that
-// C has. If the queue pair broke by itself, the event of this life stays.
-func (q *QP) forgetLastWQE() {
-	if q.srq == nil || !q.received {
-		return
-	}
-	q.device.events.flush()
-	came := q.lastWQE.again()
-	now, init := new(ibv.QPAttr), new(ibv.QPInitAttr)
-	if came && libibverbs.QueryQP(q.c, now, ibv.QP_STATE, init) == nil && now.QPState == ibv.QPS_ERR {
-		q.lastWQE.set()
-	}
-}
-
-// collect takes all completions out of both queues and keeps them for the next Poll.
-func (q *QP) collect() error {
-	for _, cq := range []*CQ{q.sendCQ, q.recvCQ} {
-		if cq == nil {
-			continue
-		}
-		if err := wq.Collect(cq.queue); err != nil {
-			return wrap("ibv_poll_cq", cq.name, err)
-		}
 	}
 	return nil
 }
@@ -281,34 +203,4 @@ func (q *QP) flushCounted(p patience) error {
 	return q.collectUntil(p, nil, func() bool {
 		return (q.send == nil || wq.Idle(q.send)) && (q.recv == nil || wq.Idle(q.recv))
 	})
-}
-
-// collectUntil polls until done is closed, or over is true.
-func (q *QP) collectUntil(p patience, done <-chan struct{}, over func() bool) error {
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for pause := 10 * time.Microsecond; ; pause = min(2*pause, time.Millisecond) {
-		if err := q.collect(); err != nil {
-			return err
-		}
-		if over() {
-			return nil
-		}
-		timer.Reset(pause)
-		came, err := p.wait(done, timer.C)
-		switch {
-		case came:
-			return nil
-		case err != nil:
-			return q.notDrained(err)
-		}
-		for _, cq := range []*CQ{q.sendCQ, q.recvCQ} {
-			if cq == nil {
-				continue
-			}
-			if err := cq.failure(); err != nil { // after an overrun or the loss of the device, nothing comes any more
-				return q.notDrained(err)
-			}
-		}
-	}
 }

@@ -360,3 +360,29 @@ func (q *QP) Close() error {
 	}
 	return CloseAll(nil, q)
 }
+
+// refuse makes both queues refuse posts, or with nil accept them again.
+func (q *QP) refuse(why *VerbError) error {
+	of := func(verb string) error {
+		if why == nil {
+			return nil
+		}
+		own := *why
+		own.Verb = verb
+		return &own
+	}
+	if q.send != nil {
+		if err := wq.Refuse(q.send, of("ibv_post_send")); err != nil {
+			return err
+		}
+	}
+	if q.recv != nil {
+		if err := wq.Refuse(q.recv, of("ibv_post_recv")); err != nil {
+			if q.send != nil {
+				wq.Refuse(q.send, nil)
+			}
+			return err
+		}
+	}
+	return nil
+}

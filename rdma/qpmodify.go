@@ -171,3 +171,17 @@ func (q *QP) ModifyRateLimit(attr *ibv.QPRateLimitAttr) error {
 	}
 	return wrap(verb, q.name, libibverbs.ModifyQPRateLimit(q.c, attr))
 }
+
+// forgetLastWQE forgets the event of an earlier life, which says nothing about this one. It first reads the events that
+// C has. If the queue pair broke by itself, the event of this life stays.
+func (q *QP) forgetLastWQE() {
+	if q.srq == nil || !q.received {
+		return
+	}
+	q.device.events.flush()
+	came := q.lastWQE.again()
+	now, init := new(ibv.QPAttr), new(ibv.QPInitAttr)
+	if came && libibverbs.QueryQP(q.c, now, ibv.QP_STATE, init) == nil && now.QPState == ibv.QPS_ERR {
+		q.lastWQE.set()
+	}
+}

@@ -3,6 +3,7 @@
 package rdma
 
 import (
+	"context"
 	"errors"
 	"time"
 
@@ -12,18 +13,23 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// drainMarker is a work request after all others.
-type drainMarker struct {
-	cq   *CQ
-	id   uint64
-	done <-chan struct{} // nil: there is none
+// patience limits how long a drain goes on.
+type patience struct {
+	context.Context
+	closing <-chan struct{} // closed when Close begins, which drains by itself; nil for that drain
 }
 
-// forget gives up a marker that was not posted or has no completion.
-func (m *drainMarker) forget() {
-	if m.done != nil {
-		wq.Unmark(m.cq.queue, m.id)
-		*m = drainMarker{}
+// wait waits for something for a time, and reports whether it has happened.
+func (p patience) wait(what <-chan struct{}, timer <-chan time.Time) (bool, error) {
+	select {
+	case <-what:
+		return true, nil
+	case <-p.closing:
+		return false, ErrClosed
+	case <-p.Done():
+		return false, p.Err()
+	case <-timer:
+		return false, nil
 	}
 }
 
@@ -135,4 +141,51 @@ func (q *QP) await(p patience, m *drainMarker) error {
 		*m = drainMarker{}
 	}
 	return err
+}
+
+// collect takes all completions out of both queues and keeps them for the next Poll.
+func (q *QP) collect() error {
+	for _, cq := range []*CQ{q.sendCQ, q.recvCQ} {
+		if cq == nil {
+			continue
+		}
+		if err := wq.Collect(cq.queue); err != nil {
+			return wrap("ibv_poll_cq", cq.name, err)
+		}
+	}
+	return nil
+}
+
+// collectUntil polls until done is closed, or over is true.
+func (q *QP) collectUntil(p patience, done <-chan struct{}, over func() bool) error {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for pause := 10 * time.Microsecond; ; pause = min(2*pause, time.Millisecond) {
+		if err := q.collect(); err != nil {
+			return err
+		}
+		if over() {
+			return nil
+		}
+		timer.Reset(pause)
+		came, err := p.wait(done, timer.C)
+		switch {
+		case came:
+			return nil
+		case err != nil:
+			return q.notDrained(err)
+		}
+		for _, cq := range []*CQ{q.sendCQ, q.recvCQ} {
+			if cq == nil {
+				continue
+			}
+			if err := cq.failure(); err != nil { // after an overrun or the loss of the device, nothing comes any more
+				return q.notDrained(err)
+			}
+		}
+	}
+}
+
+func (q *QP) notDrained(err error) error {
+	return &VerbError{Verb: "Drain", Object: q.name, Reason: "it is not drained", Err: err}
 }
