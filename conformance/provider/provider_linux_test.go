@@ -52,7 +52,7 @@ func TestMain(m *testing.M) {
 }
 
 var build = sync.OnceValues(func() (*Emulated, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Minute)
 	defer cancel()
 	libraries, err := Open(ctx, headers.Primary("rdma-core"))
 	if err != nil {
