@@ -21,6 +21,9 @@ type postman struct {
 	ended   chan struct{}
 	cancel  context.CancelFunc
 	users   int // which the lock of postmen guards
+
+	mu  sync.Mutex // guards err, and that an ID of the channel has an inbox
+	err error      // why no more events come
 }
 
 // manyIDs are enough for another postman, up to as many as there are processors: one call of C at a time takes an event
@@ -40,7 +43,7 @@ func sharePostman(backend runtime.Backend) (*postman, error) {
 	var best *postman
 	n := 0
 	for _, p := range postmen.all {
-		if p.backend != backend {
+		if p.backend != backend || p.failure() != nil {
 			continue
 		}
 		if n++; best == nil || p.users < best.users {
@@ -93,15 +96,30 @@ func (p *postman) deliver(ctx context.Context) {
 	}
 }
 
-// fail tells all IDs that no more events can come.
+// fail tells all IDs that no more events can come. The postman gets no more of them.
 func (p *postman) fail(err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.err = err
 	for _, id := range p.ch.all() {
 		id.inbox.fail(err)
 	}
 }
 
+// failure is why no more events come, or nil.
+func (p *postman) failure() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.err
+}
+
 // createID creates an ID whose events are handed out.
 func (p *postman) createID(ps rdmacm.PortSpace) (*ID, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.err != nil {
+		return nil, p.err
+	}
 	id, err := p.ch.CreateID(ps)
 	if err == nil {
 		id.inbox = newInbox(p)
@@ -112,7 +130,10 @@ func (p *postman) createID(ps rdmacm.PortSpace) (*ID, error) {
 // adopt takes over the ID of a request.
 func (p *postman) adopt(id *ID) error {
 	id.inbox = newInbox(p)
-	return id.Migrate(p.ch)
+	if err := id.Migrate(p.ch); err != nil {
+		return err
+	}
+	return p.failure() // one from now on is told the ID
 }
 
 // closeServed closes an ID whose events are handed out, and leaves the postman.
