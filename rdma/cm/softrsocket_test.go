@@ -30,10 +30,7 @@ func TestSoftRSocketIsANetConn(t *testing.T) {
 func TestSoftRSocketDelivers(t *testing.T) {
 	for _, buffer := range []int{protocol.MinBuffer, 64 << 10, DefaultBuffer} {
 		a, b := softPipe(t, Config{Protocol: RSocket, Buffer: buffer})
-		want := make([]byte, 5*buffer+rand.IntN(1000))
-		for i := range want {
-			want[i] = byte(rand.Uint32())
-		}
+		want := random(5*buffer + rand.IntN(1000))
 		go func() {
 			for rest := want; len(rest) > 0; {
 				n, err := a.Write(rest[:min(len(rest), 1+rand.IntN(2*buffer))])
@@ -74,10 +71,7 @@ func TestSoftRSocketMaps(t *testing.T) {
 	require.NoError(t, err)
 	_, err = io.ReadFull(a, make([]byte, 1)) // so that both are known
 	require.NoError(t, err)
-	want := make([]byte, 90_000)
-	for i := range want {
-		want[i] = byte(rand.Uint32())
-	}
+	want := random(90_000)
 	n, err := a.WriteAt(want, 1<<40+7)
 	require.NoError(t, err)
 	assert.Equal(t, len(want), n)

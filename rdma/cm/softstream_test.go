@@ -39,7 +39,7 @@ func softPipe(t *testing.T, config Config) (client, server *Conn) {
 	require.NoError(t, <-dialed)
 	t.Cleanup(func() { client.Close(); server.Close() })
 	for _, c := range []*Conn{client, server} {
-		require.NoError(t, c.SetDeadline(time.Now().Add(20*time.Second)))
+		require.NoError(t, c.SetDeadline(time.Now().Add(tooLong)))
 	}
 	return client, server
 }
