@@ -179,6 +179,7 @@ func (w *watch) take(m wire.Message) {
 		log.printf("Linux %s is up", m.Text)
 		w.saw.booted = true
 		w.bootAt, w.bootUptime = time.Now(), m.Uptime
+		w.bound(bootTime) // for init
 	case wire.Ready:
 		if w.guest.mayBootAgain && !w.guest.Counted && clockIsFast(m.Uptime-w.bootUptime, time.Since(w.bootAt)) {
 			w.saw.fastClock = true

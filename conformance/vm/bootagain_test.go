@@ -4,6 +4,7 @@ package vm
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -43,11 +44,27 @@ func TestFastClock(t *testing.T) {
 	}
 }
 
+// TestTimeOfABoot: on a busy machine the kernel takes most of the time that it has; init has its own.
+func TestTimeOfABoot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ended := false
+		w := &watch{guest: &Guest{}, began: time.Now(), stop: func() { ended = true }}
+		w.bound(bootTime)
+		time.Sleep(bootTime - time.Second)
+		w.take(wire.Message{Kind: wire.Boot})
+		time.Sleep(bootTime - time.Second)
+		assert.False(t, ended)
+		time.Sleep(2 * time.Second)
+		assert.True(t, ended)
+		assert.True(t, w.saw.timedOut)
+	})
+}
+
 // TestKernelBreaksEarly checks which guests are booted again: those whose kernel never reaches init, or breaks before
 // it runs a program. One that breaks later reports what it ran.
 func TestKernelBreaksEarly(t *testing.T) {
 	const int3 = "[    1.413117] Oops: int3: 0000 [#2] SMP NOPTI\n[    1.413226] RIP: 0010:sched_clock_cpu+0x9/0x230\n"
-	early := &watch{guest: &Guest{}, began: time.Now(), saw: observed{console: int3}}
+	early := &watch{guest: &Guest{}, began: time.Now(), stop: func() {}, saw: observed{console: int3}}
 	assert.True(t, early.saw.brokeEarly(classify(early.saw).Kind))
 	early.take(wire.Message{Kind: wire.Boot})
 	assert.True(t, early.saw.brokeEarly(classify(early.saw).Kind), "init loads modules")

@@ -54,7 +54,8 @@ type Guest struct {
 	bootTime     time.Duration // of the first boot; bootTime unless given
 }
 
-// bootTime bounds a boot, which takes 3 to 10 s; the machine may have other work.
+// bootTime bounds a boot until init runs, and then until it is ready. Both take 3 to 10 s; the machine may have other
+// work.
 const bootTime = 90 * time.Second
 
 // ErrNoQEMU says that there is nothing to boot a guest with.
