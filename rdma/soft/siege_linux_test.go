@@ -107,6 +107,10 @@ func (s *siege) keep(o io.Closer, err error) {
 	s.t.Cleanup(func() { assert.NoError(s.t, o.Close()) })
 }
 
+// siegeTimeout is a second for each try: during an attack a full socket drops heartbeats, for as long as a slow machine
+// needs to read what is in it.
+const siegeTimeout = 18
+
 // open makes both queue pairs and connects them.
 func (l *line) open() {
 	t := l.t
@@ -132,7 +136,7 @@ func (l *line) open() {
 	for i, q := range l.qps {
 		attr, err := q.ConnectAttr(l.ends[1-i])
 		require.NoError(t, err)
-		attr.Timeout = 16 // a quarter of a second for each try
+		attr.Timeout = siegeTimeout
 		require.NoError(t, q.ConnectWith(attr))
 	}
 	if l.kind == ibv.QPT_UD {
@@ -362,7 +366,12 @@ func (m *meter) saw() bool {
 func (s *siege) listen(at netip.AddrPort) {
 	var served sync.WaitGroup
 	s.t.Cleanup(served.Wait) // when the stream and the listener are closed
-	l, err := config(s.fabrics[1]).Listen(s.t.Context(), at.String())
+	patient := func(f *soft.Fabric) *cm.Config {
+		c := config(f)
+		c.AckTimeout = siegeTimeout
+		return c
+	}
+	l, err := patient(s.fabrics[1]).Listen(s.t.Context(), at.String())
 	s.keep(l, err)
 	served.Go(func() {
 		for c, err := l.Accept(); err == nil; c, err = l.Accept() {
@@ -374,6 +383,6 @@ func (s *siege) listen(at netip.AddrPort) {
 	})
 	ctx, cancel := context.WithTimeout(s.t.Context(), bound)
 	defer cancel()
-	s.stream, err = config(s.fabrics[0]).Dial(ctx, at.String())
+	s.stream, err = patient(s.fabrics[0]).Dial(ctx, at.String())
 	s.keep(s.stream, err)
 }
