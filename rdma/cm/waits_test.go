@@ -13,6 +13,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// poll is how long a poll takes.
+const poll = 10 * time.Microsecond
+
 // waits has answers come after a time, and some more if the waiting goroutine sleeps. It returns how many waits polled,
 // how many of these until the answer, and how long all of them polled.
 func (l *learned) waits(n int, after, wake time.Duration) (polled, met int, spent time.Duration) {
@@ -20,8 +23,8 @@ func (l *learned) waits(n int, after, wake time.Duration) (polled, met int, spen
 		l.begin()
 		for began := time.Now(); time.Since(began) < after; {
 			if l.polls() {
-				spent += min(time.Microsecond, after)
-				time.Sleep(min(time.Microsecond, after))
+				spent += min(poll, after)
+				time.Sleep(min(poll, after))
 				continue
 			}
 			time.Sleep(after + wake - time.Since(began))
