@@ -14,8 +14,8 @@ import (
 )
 
 // CompChannel is a completion channel: it reports that one of its completion queues has completions to poll. Goroutines
-// wait for it on Go's netpoller, so no thread blocks, unless KeepThread lets it. The package makes its descriptor,
-// which C opened, non-blocking.
+// wait for it on Go's netpoller, so no thread blocks, unless KeepThread lets it. The first wait, or C, makes its
+// descriptor, which C opened, non-blocking.
 //
 // Man: ibv_create_comp_channel(3)
 type CompChannel struct {
@@ -65,8 +65,15 @@ func (d *Device) CreateCompChannel() (*CompChannel, error) {
 		func(c *ibv.CompChannel) string { return fmt.Sprintf("completion channel %d on %s", c.FD, d.name) }))
 }
 
-// C returns C's object, for calls of generated/libibverbs. It belongs to the CompChannel.
-func (ch *CompChannel) C() *ibv.CompChannel { return whileOpen(&ch.object, ch.c) }
+// C returns C's object, for calls of generated/libibverbs, with a descriptor that does not block. It belongs to the
+// CompChannel.
+func (ch *CompChannel) C() *ibv.CompChannel {
+	if ch.life.TryUse() {
+		_ = ch.ready.SetNonblock() // which a wait would report
+		ch.done()
+	}
+	return whileOpen(&ch.object, ch.c)
+}
 
 // alone reports whether the channel has only one completion queue.
 func (ch *CompChannel) alone() bool { return ch.life.Children() == 1 }

@@ -32,6 +32,9 @@ func (r *FD) thread() (*kept, error) {
 	if r.over {
 		return nil, nil
 	}
+	if err := r.setNonblock(); err != nil {
+		return nil, err
+	}
 	event, err := unix.Eventfd(0, unix.EFD_CLOEXEC) // it blocks, so that the netpoller leaves it alone
 	if err != nil {
 		return nil, err

@@ -38,6 +38,8 @@ type FD struct {
 	mu   sync.Mutex // guards what follows
 	tie  *tie       // to the context of the last wait, or nil
 	over bool       // it is closed
+
+	nonblock bool // the descriptor does not block
 }
 
 // duplicated is the descriptor on the netpoller.
@@ -52,8 +54,8 @@ type tie struct {
 	stop func() bool
 }
 
-// New makes the descriptor not block, for C too. The first wait duplicates it: programs that poll never wait, and the
-// netpoller costs a channel more calls of the system than creating it.
+// New is for a descriptor of C. The first wait makes it not block, for C too, and duplicates it: programs that poll
+// never wait, and both cost a channel more calls of the system than creating it.
 func New(fd int32, name string) (*FD, error) {
 	r := &FD{Turn: make(chan struct{}, 1), fd: int(fd), name: name}
 	if s := wakeup.Of(fd); s != nil {
@@ -61,8 +63,31 @@ func New(fd int32, name string) (*FD, error) {
 		r.signal, r.poked, r.closed = s, make(chan struct{}, 1), make(chan struct{})
 		return r, nil
 	}
+	if fd < 0 {
+		return nil, syscall.EBADF
+	}
 	r.read = func(uintptr) bool { return r.try() }
-	return r, setNonblock(r.fd)
+	return r, nil
+}
+
+// SetNonblock makes the descriptor not block, if no wait has done so. C's is open: the caller keeps its object open.
+func (r *FD) SetNonblock() error {
+	if r.signal != nil {
+		return nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.setNonblock()
+}
+
+// setNonblock is SetNonblock of a file. The caller holds mu.
+func (r *FD) setNonblock() error {
+	if r.nonblock {
+		return nil
+	}
+	err := setNonblock(r.fd)
+	r.nonblock = err == nil
+	return err
 }
 
 // duplicate gives the descriptor on the netpoller. C's is open: the caller keeps its object open.
@@ -74,6 +99,9 @@ func (r *FD) duplicate() (*duplicated, error) {
 	defer r.mu.Unlock()
 	if r.over {
 		return nil, os.ErrClosed
+	}
+	if err := r.setNonblock(); err != nil {
+		return nil, err
 	}
 	own, err := duplicate(r.fd)
 	if err != nil {
