@@ -137,17 +137,16 @@ func (id *ID) createQP(verb string, attr *ibv.QPInitAttrEx, o rdma.QueueOptions)
 	return qp, nil
 }
 
-// giveQP has C create the queue pair. Events concern it only after there was an attempt to connect, or to join a group:
-// until then, other goroutines may take events meanwhile.
+// giveQP has C create the queue pair, which it gives the ID last. Events change it only after an attempt to connect, or
+// to join a group, but for a rejection, which breaks the one that it finds: until then, other goroutines may take events
+// meanwhile.
 func (id *ID) giveQP(attr *ibv.QPInitAttrEx) error {
-	create := func() error { return librdmacm.CreateQPEx(id.c, attr) }
 	id.record.Lock()
-	if id.request || id.begun.Load() {
-		id.record.Unlock()
-		return id.alter(create)
-	}
 	defer id.record.Unlock()
-	return create()
+	if id.begun.Load() {
+		defer id.lockCalls().Unlock()
+	}
+	return librdmacm.CreateQPEx(id.c, attr)
 }
 
 // destroyQP destroys the queue pair in C, which uses it when it takes events, until the ID has none. Other goroutines

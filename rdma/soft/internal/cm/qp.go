@@ -193,6 +193,8 @@ func (id *identifier) createQP(attr *ibv.QPInitAttrEx) runtime.Errno {
 		}
 	}
 	id.ece = eceOptions{} // of the device, which knows none
+	id.cm.Lock()          // an event may look for it
+	defer id.cm.Unlock()
 	r.QP, r.PD = ibv.Ptr[ibv.QP](address), attr.PD
 	return 0
 }
