@@ -7,6 +7,8 @@ import (
 	"net"
 	"time"
 
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/generated/rdmacm"
 	"github.com/goverbs/goverbs/rdma/cm/internal/protocol"
 )
 
@@ -58,7 +60,7 @@ func (c *Conn) Close() error {
 func (c *Conn) goodbye() {
 	c.mu.Lock()
 	if c.cancel != nil && c.err == nil && !c.gone {
-		c.want(protocol.Fin | protocol.Done)
+		c.want(c.lastWord())
 	}
 	c.mu.Unlock()
 	late := newDeadline()
@@ -76,12 +78,21 @@ func (c *Conn) goodbye() {
 	}
 }
 
+// lastWord is what Close tells the peer: one that has closed need not know that nobody reads. The caller holds mu.
+func (c *Conn) lastWord() protocol.Flags {
+	if c.protocol.AnswersEnd() && c.peerFin&protocol.Done != 0 {
+		return protocol.Fin
+	}
+	return protocol.Fin | protocol.Done
+}
+
 // parted reports whether nothing is left to send. The caller holds mu.
 func (c *Conn) parted() bool {
 	if c.cancel == nil || c.err != nil || c.gone {
 		return true
 	}
-	told := c.finSent == protocol.Fin|protocol.Done && c.link.Completed >= c.finSeq
+	word := c.lastWord()
+	told := c.finSent&word == word && c.link.Completed >= c.finSeq
 	if !c.protocol.AnswersEnd() {
 		return told || c.peerFin&protocol.Done != 0
 	}
@@ -111,7 +122,6 @@ func (c *Conn) release() error {
 	c.writeDeadline.stop()
 	c.stopAsking()
 	if c.cancel != nil {
-		c.id.call("rdma_disconnect", c.id.disconnect) // fails if the connection is gone already
 		c.id.inbox.forward(nil)
 		c.cancel()
 		c.workers.Wait()
@@ -125,6 +135,9 @@ func (c *Conn) release() error {
 		c.beat.Stop()
 	}
 	c.mu.Unlock()
+	if c.cancel != nil {
+		c.disconnect()
+	}
 	err := c.link.Close()
 	c.endLends()
 	for _, m := range c.mapped {
@@ -133,4 +146,13 @@ func (c *Conn) release() error {
 		}
 	}
 	return errors.Join(err, c.unshareStream(), c.id.closeServed())
+}
+
+// disconnect tells the peer that the connection is over, after the device has been told. In RESET it forgets the
+// receives, where after rdma_disconnect alone, and a drain, each of them would have a completion.
+func (c *Conn) disconnect() {
+	if c.id.service() != rdmacm.ServiceIWARP && c.link.QP.Modify(&ibv.QPAttr{QPState: ibv.QPS_RESET}, ibv.QP_STATE) == nil {
+		c.id.setQP(0) // or C would move it to ERR
+	}
+	c.id.call("rdma_disconnect", c.id.disconnect) // fails if the connection is gone already
 }

@@ -41,8 +41,18 @@ func (c *Conn) event(e Event, err error) {
 		signal(c.moved)
 		c.changed()
 		c.interrupt()
+		if e.Type == rdmacm.CM_EVENT_DISCONNECTED && c.heardAll() {
+			return
+		}
 		c.workers.Go(func() { c.peerLeft(e) })
 	}
+}
+
+// heardAll reports whether the peer has said its last word, and the device reads nothing that the program has lent: then
+// nothing is waited for. The caller holds mu.
+func (c *Conn) heardAll() bool {
+	const last = protocol.Fin | protocol.Done
+	return c.protocol.AnswersEnd() && c.peerFin&last == last && len(c.lends) == 0
 }
 
 // flushAfter is how long receives of a queue pair in ERR may take to complete before a drain helps.
