@@ -23,6 +23,7 @@ var notes = func() *noted {
 	if os.Getenv(Variable) == "" {
 		return nil
 	}
+	made.Want()
 	return &noted{of: map[*Life]made.Place{}}
 }()
 

@@ -34,11 +34,20 @@ func NewWork(by Place) *Work { return &Work{by: by} }
 // Taken notes where the program has taken the result, which reports then name for all that the work made.
 func (w *Work) Taken(at Place) { w.taken.Store(&at) }
 
+// wanted says whether anybody asks for places: to find them out takes longer than many a call of C.
+var wanted atomic.Bool
+
+// Want has places found out from now on.
+func Want() { wanted.Store(true) }
+
 // most is how many calls are noted. The program's own are behind those of this module.
 const most = 48
 
-// Here notes the calls that lead to the caller.
+// Here notes the calls that lead to the caller, if places are wanted.
 func Here() Place {
+	if !wanted.Load() {
+		return Place{}
+	}
 	calls := make([]uintptr, most)
 	calls = calls[:runtime.Callers(3, calls)]
 	on, ok := behalf.Load(goroutine())
@@ -57,6 +66,10 @@ var behalf sync.Map
 // For runs do, in which objects are made for the program that the work is for: a goroutine of this module's own has
 // none of the program's calls.
 func For(w *Work, do func()) {
+	if !wanted.Load() {
+		do()
+		return
+	}
 	own := goroutine()
 	if before, nested := behalf.Swap(own, w); nested {
 		defer behalf.Store(own, before)

@@ -109,6 +109,9 @@ func New(o Options) (*Fabric, error) {
 	if _, err := theHost(); err != nil {
 		return nil, err
 	}
+	if o.Trace {
+		made.Want()
+	}
 	f := &Fabric{traced: o.Trace, gids: map[[16]byte]*device{}, moves: 1, groups: map[[16]byte][]*qp{}}
 	f.acked.L = &f.mu
 	named := rights.Getenv(wireVariable)
