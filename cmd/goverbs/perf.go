@@ -37,6 +37,7 @@ type perfCommand struct {
 	Timeout    int    `short:"u" name:"qp-timeout" default:"18" help:"A lost packet is noticed after 4 µs * 2^this."`
 	Manager    bool   `short:"R" name:"rdma_cm" help:"Connect by the connection manager."`
 	Port       int    `short:"p" default:"18515" help:"TCP port of the exchange."`
+	Silence    int    `default:"30" help:"Seconds after which a peer is given up from which nothing comes."`
 	TCP        bool   `name:"tcp" help:"Measure the same over TCP, too, if goverbs is at both ends."`
 	HDR        string `placeholder:"FILE" help:"Write latencies as a log of HdrHistogram, or FILE.hgrm, percentiles."`
 	HTML       string `name:"html" placeholder:"FILE" help:"Write a page of plots for a browser; it needs no network."`
@@ -50,7 +51,8 @@ func (c perfCommand) Run(o output) error {
 		Duration: time.Duration(c.Duration) * time.Second, QPs: c.QPs, Device: c.Device, GIDIndex: c.GIDIndex,
 		Peer: c.Peer, Port: c.Port, MTU: c.MTU, TxDepth: c.TxDepth, RxDepth: c.RxDepth, List: c.List, Inline: c.Inline,
 		Moderate: c.Moderate, Events: c.Events, Timeout: c.Timeout, Manager: c.Manager,
-		TCP: c.TCP, HDR: c.HDR, Progress: onTerminal(o.problems), Leave: leave.Manager,
+		Silence: time.Duration(c.Silence) * time.Second,
+		TCP:     c.TCP, HDR: c.HDR, Progress: onTerminal(o.problems), Leave: leave.Manager,
 	}
 	if options.Iterations == -1 {
 		if options.Iterations = 5000; c.Lat {

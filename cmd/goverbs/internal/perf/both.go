@@ -17,7 +17,10 @@ func (t *test) both(size int) (*Row, error) {
 			return row, err
 		}
 		if err == nil && o.Duration == 0 {
-			_, err = tell(t.l, o.client(), row.outcome())
+			err = t.within(t.silence(size), func() error {
+				_, err := tell(t.l, o.client(), row.outcome())
+				return err
+			})
 		}
 		if err == nil && o.All {
 			err = t.sync()
@@ -27,17 +30,20 @@ func (t *test) both(size int) (*Row, error) {
 	if err := t.sync(); err != nil {
 		return nil, err
 	}
+	began := time.Now()
 	row, err := t.stream(size)
-	if t.ctx.Err() != nil {
+	if err != nil || t.ctx.Err() != nil {
 		return row, err
 	}
-	if err == nil && o.All {
-		err = t.sync()
-	}
-	if err != nil {
-		return row, err
-	}
-	return row, row.withPeers(t.l, o.client())
+	// The peer does as much, if at another pace.
+	return row, t.within(o.Silence+10*time.Since(began), func() error {
+		if o.All {
+			if err := t.wait(t.l); err != nil {
+				return err
+			}
+		}
+		return row.withPeers(t.l, o.client())
+	})
 }
 
 // withPeers tells the peer what this end measured, and adds what the peer did.
@@ -91,10 +97,13 @@ func (t *test) exchange(size int) (*Row, error) {
 			heard = time.Now()
 			continue
 		}
-		if err := t.pause(time.Time{}); ended(err) {
+		if err := t.pause(time.Time{}, &time.Time{}); ended(err) {
 			break
 		} else if err != nil {
 			return nil, err
+		}
+		if !begun && time.Since(heard) > t.silence(size) {
+			return nil, errQuiet
 		}
 		if time.Since(heard) > lost && begun {
 			return nil, fmt.Errorf("%d of %d messages have come, and none for %v: %s loses what the receiver has no "+

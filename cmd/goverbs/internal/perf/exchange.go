@@ -45,7 +45,8 @@ func swap(l link, client bool, mine, theirs []byte) error {
 // tcp is a link over TCP.
 type tcp struct {
 	net.Conn
-	in *io.PipeReader // what Conn brings
+	in  *io.PipeReader // what Conn brings
+	end context.CancelCauseFunc
 }
 
 // overTCP makes a link of a connection. The test ends when ctx does. When the peer has closed the connection, a test
@@ -58,14 +59,16 @@ func overTCP(ctx context.Context, end context.CancelCauseFunc, c net.Conn) tcp {
 		_ = out.CloseWithError(errGone)
 		time.AfterFunc(grace, func() { end(errGone) })
 	}()
-	return tcp{c, in}
+	return tcp{c, in, end}
 }
 
 // grace is how long a test goes on when the peer is gone.
 const grace = time.Second
 
-var errGone = errors.New("the peer closed the connection: it has ended, and says why; it needs the same test, sizes, " +
-	"iterations and number of queue pairs as this end")
+var errGone = errors.New("the peer closed the connection: it has ended, and says why")
+
+// half is how long the rest of a message may take, which all programs send at once: shorter ones are of another test.
+const half = 10 * time.Second
 
 func (t tcp) send(message []byte) error {
 	_, err := t.Write(message)
@@ -73,7 +76,12 @@ func (t tcp) send(message []byte) error {
 }
 
 func (t tcp) receive(message []byte) error {
-	_, err := io.ReadFull(t.in, message)
+	_, err := io.ReadFull(t.in, message[:1])
+	if err == nil {
+		late := time.AfterFunc(half, func() { t.end(errOther) })
+		defer late.Stop()
+		_, err = io.ReadFull(t.in, message[1:])
+	}
 	if errors.Is(err, io.ErrUnexpectedEOF) {
 		return errGone
 	}
@@ -288,6 +296,9 @@ type outcome struct {
 	size, iterations    uint64
 	peak, average, rate float64
 }
+
+// errPairs says that the peer told of another queue pair than before: both exchange keys of each several times.
+var errPairs = fmt.Errorf("%w: it has another number of queue pairs, or exchanges them in another order", errOther)
 
 // tell exchanges outcomes, and returns the peer's. That of a server that does nothing means nothing.
 func tell(l link, client bool, mine outcome) (peer outcome, err error) {

@@ -139,10 +139,7 @@ func TestPeerEnds(t *testing.T) {
 
 // TestSilentPeer: a peer that connects and says nothing keeps a server for a while only.
 func TestSilentPeer(t *testing.T) {
-	before := introduction
-	introduction = 200 * time.Millisecond
-	defer func() { introduction = before }()
-	server, _ := endsOf(t, Options{Verb: "send", Iterations: 10}, "64")
+	server, _ := endsOf(t, Options{Verb: "send", Iterations: 10, Silence: 200 * time.Millisecond}, "64")
 	server.Waiting = func(string) {
 		go func() {
 			c, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", server.Port))

@@ -68,8 +68,10 @@ func meetByManager(ctx context.Context, r *rig) (l *connected, err error) {
 				return l, err
 			}
 		}
+		stop := r.refuseTCP(ctx)
 		o.waits(l.listener.LocalAddr().String())
-		if l.id, _, err = l.listener.GetRequest(ctx); err != nil {
+		l.id, _, err = l.listener.GetRequest(ctx)
+		if stop(); err != nil {
 			return l, err
 		}
 	}
@@ -77,6 +79,9 @@ func meetByManager(ctx context.Context, r *rig) (l *connected, err error) {
 		return l, err
 	}
 	if err = l.join(l.id); err != nil && o.client() {
+		if other := r.tryTCP(ctx); other != nil {
+			return l, other
+		}
 		err = fmt.Errorf("nobody waits at %v: start the same test there without a peer and with -R, as %s or "+
 			"goverbs perf; %w", l.peer, o, err)
 	}

@@ -41,6 +41,8 @@ type Options struct {
 	Timeout  int  // of an acknowledgement: 4.096 µs * 2^Timeout; 0 is none
 	Manager  bool // queue pairs connect by the connection manager, and the exchange is over one of its connections
 
+	Silence time.Duration // how long the peer may have nothing to say where it is its turn; 0: 30 s
+
 	TCP      bool              // the same over TCP beside it, if both ends are this program
 	HDR      string            // file for histograms of latencies, or ""
 	Progress func(line string) // shows how far a long test is, "" at its end; nil: nobody looks
@@ -55,6 +57,7 @@ type Options struct {
 // Defaults are perftest's.
 const (
 	DefaultPort      = 18515
+	DefaultSilence   = 30 * time.Second
 	defaultBandwidth = 65536 // bytes
 	defaultLatency   = 2
 	atomicSize       = 8
@@ -101,7 +104,7 @@ func (o *Options) Complete(size string) error {
 		{"the number of queue pairs", o.QPs, 1, maxQPs}, {"the depth of the send queue", o.TxDepth, 1, maxDepth},
 		{"the depth of the receive queue", o.RxDepth, 1, maxDepth}, {"the length of lists", o.List, 1, o.TxDepth},
 		{"the number of iterations", o.Iterations, 1, 1 << 30}, {"the port", o.Port, 1, 65535},
-		{"the timeout", o.Timeout, 0, 31},
+		{"the timeout", o.Timeout, 0, 31}, {"the silence of a peer", int(o.Silence / time.Second), 0, 1 << 30},
 	} {
 		if n.n < n.from || n.n > n.to {
 			return fmt.Errorf("%s is %d: it is from %d to %d", n.what, n.n, n.from, n.to)
@@ -112,6 +115,9 @@ func (o *Options) Complete(size string) error {
 	}
 	if o.Iterations%o.List != 0 {
 		return fmt.Errorf("%d iterations are no whole number of lists of %d", o.Iterations, o.List)
+	}
+	if o.Silence == 0 {
+		o.Silence = DefaultSilence
 	}
 	o.Moderate = max(1, min(o.Moderate, o.TxDepth, o.Iterations))
 	if o.Latency || o.Verb == "read" && o.TxDepth == 1 {

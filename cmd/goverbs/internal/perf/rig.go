@@ -53,6 +53,7 @@ type end struct {
 	own    rdma.Endpoint
 	keys   keys // what the peer learns
 	peer   keys
+	heard  uint32 // the number that the peer's queue pair has in its keys
 	ah     *rdma.AH
 	batch  *rdma.SendBatch
 	recv   *rdma.RecvBatch
@@ -170,14 +171,16 @@ func (r *rig) newEnds(l link) error {
 		return nil
 	}
 	sync := func() error {
-		_, err := shake(l, r.o.client(), &keys{global: true})
-		return err
+		return r.within(r.o.Silence, func() error {
+			_, err := shake(l, r.o.client(), &keys{global: true})
+			return err
+		})
 	}
 	if err := sync(); err != nil {
 		return err
 	}
 	for i := range r.o.QPs {
-		if err := r.joined(i, manager); err != nil {
+		if err := r.within(r.o.Silence, func() error { return r.joined(i, manager) }); err != nil {
 			return err
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"runtime"
 	"slices"
 	"sync/atomic"
@@ -27,12 +28,16 @@ func Run(ctx context.Context, o *Options) (report *Report, err error) {
 	var l link
 	defer func() { err = errors.Join(err, r.leave(err, l)) }()
 	if l, err = r.meet(ctx, end); err != nil {
+		if ctx.Err() != nil {
+			err = context.Cause(ctx)
+		}
 		return nil, err
 	}
 	report, err = r.run(ctx, l)
 	if err != nil && ctx.Err() != nil {
 		err = context.Cause(ctx) // whatever it made fail
 	}
+	err = r.explained(err)
 	if report != nil {
 		report.Interrupted = errors.Is(err, context.Canceled)
 	}
@@ -54,16 +59,11 @@ func (r *rig) leave(failed error, l link) error {
 	return err
 }
 
-// introduction is how long a peer may take to say what it is. A test may take any time.
-var introduction = 30 * time.Second
-
 var errSilent = errors.New("somebody connected, and does not say what it is: it is neither perftest nor goverbs perf")
 
 func (r *rig) run(ctx context.Context, l link) (*Report, error) {
 	o := r.o
-	late := time.AfterFunc(introduction, func() { r.end(errSilent) })
-	t, err := agree(l, o, r.mtu)
-	late.Stop()
+	t, err := r.introduce(l)
 	if err != nil {
 		return nil, err
 	}
@@ -96,7 +96,11 @@ func (r *rig) run(ctx context.Context, l link) (*Report, error) {
 	before := r.counters()
 	test := &test{rig: r, ctx: ctx, l: l, have: make([]int, o.QPs), live: live}
 	defer context.AfterFunc(ctx, func() { test.stopped.Store(true) })()
-	if err = test.all(report); err == nil {
+	test.late = time.AfterFunc(math.MaxInt64, func() { r.end(errQuiet) })
+	defer test.late.Stop()
+	err = test.all(report)
+	test.late.Stop()
+	if err == nil {
 		err = test.end(report)
 	}
 	report.Counters = changes(before, r.counters())
@@ -104,19 +108,28 @@ func (r *rig) run(ctx context.Context, l link) (*Report, error) {
 	return report, err
 }
 
+// introduce has both ends say what they are, and compare what they were told.
+func (r *rig) introduce(l link) (t terms, err error) {
+	o := r.o
+	return t, r.withinOr(errSilent, o.Silence, func() error {
+		if t, err = agree(l, o, r.mtu); err != nil || !t.goverbs {
+			return err
+		}
+		return compare(l, o.client(), o.task(r.gid != nil))
+	})
+}
+
 // meetEnds exchanges the keys of all queue pairs and connects them, in the order in which perftest's programs do.
 func (r *rig) meetEnds(l link, t terms) error {
-	one := func() error {
-		_, err := shake(l, r.o.client(), &r.ends[0].keys)
-		return err
-	}
+	one := func() error { return r.shake(l) }
 	all := func() error {
 		for _, e := range r.ends {
-			var err error
 			known := e.peer
-			if e.peer, err = shake(l, r.o.client(), &e.keys); err != nil {
+			err := r.within(r.o.Silence, func() error { return r.hear(l, e, &e.peer) })
+			if err != nil {
 				return err
 			}
+			e.heard = e.peer.qpn
 			if e.peer.qkey = qkey; e.ah != nil { // the connection manager has said where it is
 				e.peer.qpn, e.peer.qkey = known.qpn, known.qkey
 			}
@@ -154,10 +167,24 @@ type test struct {
 	told bool // the client has said that it is through, and knows that this end has heard it
 	// Waits are over: a loop whose completions never let it wait has no time to ask a context, or a clock.
 	stopped, expired atomic.Bool
+	patience         time.Duration // no wait for a completion takes longer
+	late             *time.Timer   // has those end that sleep
 }
 
-func (t *test) sync() error {
-	_, err := shake(t.l, t.o.client(), &t.ends[0].keys)
+// sync waits for the peer to come as far as this end, and no longer than it may be silent.
+func (t *test) sync() error { return t.shake(t.l) }
+
+// shake exchanges keys of the first queue pair, which keeps both ends in step.
+func (r *rig) shake(l link) error { return r.within(r.o.Silence, func() error { return r.wait(l) }) }
+
+// wait is shake for as long as the peer takes.
+func (r *rig) wait(l link) error { return r.hear(l, r.ends[0], &keys{}) }
+
+// hear exchanges keys of a queue pair. Both ends do so several times for each, always with the same ones.
+func (r *rig) hear(l link, e *end, theirs *keys) (err error) {
+	if *theirs, err = shake(l, r.o.client(), &e.keys); err == nil && e.heard != 0 && theirs.qpn != e.heard {
+		err = errPairs
+	}
 	return err
 }
 
@@ -168,6 +195,7 @@ func (t *test) all(report *Report) error {
 			return err
 		}
 		t.live.next(size)
+		t.patience = t.silence(size)
 		result, err := t.one(size)
 		if err != nil {
 			return fmt.Errorf("with messages of %d bytes: %w", size, err)
@@ -225,20 +253,25 @@ func (t *test) end(report *Report) error {
 	if o.Latency && o.Verb == "write" {
 		return nil
 	}
+	sync := t.sync
+	if !o.client() && o.oneSided() && !o.Both {
+		sync = t.serve
+	}
 	if !o.Latency && !o.Both && o.Verb != "send" {
-		if err := t.sync(); err != nil {
+		if err := sync(); err != nil {
 			return err
 		}
+		sync = t.sync
 		mine := outcome{}
 		if n := len(report.Rows); n > 0 {
 			mine = report.Rows[n-1].outcome()
 		}
-		if _, err := tell(t.l, o.client(), mine); err != nil {
+		if err := t.tell(mine); err != nil {
 			return err
 		}
 	}
 	if !t.told {
-		if err := t.sync(); err != nil {
+		if err := sync(); err != nil {
 			return err
 		}
 	}
@@ -270,7 +303,7 @@ func (t *test) next(cq *rdma.CQ, until time.Time) (n int, err error) {
 		return 0, errEnded
 	}
 	if t.o.Events {
-		n, err = t.wait(cq, until)
+		n, err = t.sleep(cq, until)
 	} else {
 		n, err = t.spin(cq, until)
 	}
@@ -298,8 +331,10 @@ func (t *test) check(n int) error {
 	return nil
 }
 
-func (t *test) wait(cq *rdma.CQ, until time.Time) (int, error) {
+// sleep waits for an event.
+func (t *test) sleep(cq *rdma.CQ, until time.Time) (int, error) {
 	ctx := t.ctx
+	t.late.Reset(t.patience)
 	if !until.IsZero() {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithDeadline(ctx, until)
@@ -316,26 +351,33 @@ func (t *test) wait(cq *rdma.CQ, until time.Time) (int, error) {
 }
 
 func (t *test) spin(cq *rdma.CQ, until time.Time) (int, error) {
+	var since time.Time
 	for empty := 0; ; empty++ {
 		if n, err := cq.Poll(t.wcs); n != 0 || err != nil {
 			return n, err
 		}
 		if empty&255 == 255 {
-			if err := t.pause(until); err != nil {
+			if err := t.pause(until, &since); err != nil {
 				return 0, err
 			}
 		}
 	}
 }
 
-// pause lets other goroutines run, and says if the wait is over.
-func (t *test) pause(until time.Time) error {
+// pause lets other goroutines run, and says if the wait is over, which has no pause before since.
+func (t *test) pause(until time.Time, since *time.Time) error {
 	runtime.Gosched()
 	if t.ctx.Err() != nil {
 		return context.Cause(t.ctx)
 	}
-	if !until.IsZero() && time.Now().After(until) {
+	now := time.Now()
+	switch {
+	case !until.IsZero() && now.After(until):
 		return errEnded
+	case since.IsZero():
+		*since = now
+	case now.Sub(*since) > t.patience:
+		return errQuiet
 	}
 	return nil
 }

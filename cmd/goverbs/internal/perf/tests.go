@@ -98,7 +98,7 @@ func (t *test) sink(size int) (*Row, error) {
 	total := o.Iterations * o.QPs
 	var m *meter
 	var said error
-	done, heard := 0, false
+	done, heard, last := 0, false, time.Now()
 	for o.Duration != 0 || done < total {
 		n, err := t.next(t.recvs, time.Now().Add(quiet/4))
 		if errors.Is(err, context.Canceled) && m != nil {
@@ -115,14 +115,19 @@ func (t *test) sink(size int) (*Row, error) {
 		if err := t.received(n); err != nil {
 			return nil, err
 		}
-		if n == 0 {
-			if heard {
-				break
-			}
-			select {
-			case said = <-through:
-				heard = true
-			default:
+		if n > 0 {
+			last = time.Now()
+			continue
+		}
+		if heard {
+			break
+		}
+		select {
+		case said = <-through:
+			heard = true
+		default:
+			if time.Since(last) > t.patience {
+				return nil, errQuiet
 			}
 		}
 	}
@@ -131,7 +136,7 @@ func (t *test) sink(size int) (*Row, error) {
 	}
 	row := m.bandwidth(size, done)
 	if !heard {
-		said = <-through
+		_ = t.within(t.patience, func() error { said = <-through; return nil })
 	}
 	if said != nil {
 		return nil, said
@@ -165,6 +170,7 @@ func (t *test) written(size int) func(until time.Time) error {
 	var next byte
 	return func(until time.Time) error {
 		next++
+		var since time.Time
 		for empty := 0; byte(atomic.LoadUint32(word)>>shift) != next; empty++ {
 			if empty&511 != 511 { // what follows takes as long as hundreds of looks
 				continue
@@ -176,7 +182,7 @@ func (t *test) written(size int) func(until time.Time) error {
 			if empty&4095 != 4095 {
 				continue
 			}
-			if err := t.pause(until); err != nil {
+			if err := t.pause(until, &since); err != nil {
 				return err
 			}
 		}

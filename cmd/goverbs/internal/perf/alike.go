@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package perf
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Both ends of a test must be told the same, for which perftest's exchange has no place. Two ends of this program tell
+// each other behind that exchange, and neither begins if they differ. Of perftest, one end notices what the exchange
+// gives away; see silence.go for the rest.
+
+// task is what both ends must be told alike. Two tasks are the same if their commands are.
+type task struct {
+	verb, connection           string
+	latency, both, all         bool
+	manager, global            bool
+	size, qps, iterations, sec int
+}
+
+const taskBytes = 40
+
+var verbs = []string{"send", "write", "read", "atomic"}
+var connections = []string{"RC", "UC", "UD"}
+
+// task is what this end was told, before anything was agreed on; global says that it has a GID.
+func (o *Options) task(global bool) task {
+	return task{verb: o.Verb, connection: o.Connection, latency: o.Latency, both: o.Both, all: o.All,
+		manager: o.Manager, global: global, size: o.Sizes[0], qps: o.QPs, iterations: o.Iterations,
+		sec: int((o.Duration + time.Second - 1) / time.Second)}
+}
+
+// command is what one types for it, at the server.
+func (k task) command() string {
+	words := []string{"goverbs perf", k.verb}
+	add := func(is bool, word ...string) {
+		if is {
+			words = append(words, word...)
+		}
+	}
+	add(k.latency, "--lat")
+	add(k.both, "-b")
+	add(k.connection != "RC", "-c", k.connection)
+	add(k.manager, "-R")
+	if k.all {
+		add(true, "-a")
+	} else {
+		add(k.verb != "atomic", "-s", strconv.Itoa(k.size))
+	}
+	if k.sec > 0 {
+		add(true, "-D", strconv.Itoa(k.sec))
+	} else {
+		add(true, "-n", strconv.Itoa(k.iterations))
+	}
+	add(k.qps != 1, "-q", strconv.Itoa(k.qps))
+	return strings.Join(words, " ")
+}
+
+// perftest is the same for perftest's program.
+func (k task) perftest() string {
+	kind := "bw"
+	if k.latency {
+		kind = "lat"
+	}
+	_, flags, _ := strings.Cut(strings.Replace(k.command(), " --lat", "", 1), k.verb)
+	return "ib_" + k.verb + "_" + kind + flags
+}
+
+// put writes a task as it is sent.
+func (k task) put() []byte {
+	b := make([]byte, 0, taskBytes)
+	b = append(b, nth(verbs, k.verb), nth(connections, k.connection), 0, 0)
+	for i, is := range k.flags() {
+		if *is {
+			b[2] |= 1 << i
+		}
+	}
+	b = binary.BigEndian.AppendUint32(b, uint32(k.qps))
+	for _, n := range []int{k.size, k.iterations, k.sec} {
+		b = binary.BigEndian.AppendUint64(b, uint64(n))
+	}
+	return append(b, make([]byte, taskBytes-len(b))...)
+}
+
+func (k *task) flags() []*bool { return []*bool{&k.latency, &k.both, &k.all, &k.manager, &k.global} }
+
+func nth(words []string, word string) byte {
+	for i, w := range words {
+		if w == word {
+			return byte(i)
+		}
+	}
+	return 0xff
+}
+
+// taskOf reads what a peer sent.
+func taskOf(b []byte) (k task, err error) {
+	if int(b[0]) >= len(verbs) || int(b[1]) >= len(connections) {
+		return k, fmt.Errorf("the peer says that it runs a test that there is not: % x", b)
+	}
+	k.verb, k.connection = verbs[b[0]], connections[b[1]]
+	for i, is := range k.flags() {
+		*is = b[2]>>i&1 != 0
+	}
+	k.qps = int(binary.BigEndian.Uint32(b[4:]))
+	for i, n := range []*int{&k.size, &k.iterations, &k.sec} {
+		*n = int(binary.BigEndian.Uint64(b[8+8*i:]))
+	}
+	return k, nil
+}
+
+// errDiffer says that the ends run different tests.
+var errDiffer = errors.New("the two ends do not measure the same")
+
+// compare has both ends say what they were told, and refuses what differs.
+func compare(l link, client bool, mine task) error {
+	b := make([]byte, taskBytes)
+	if err := swap(l, client, mine.put(), b); err != nil {
+		return fmt.Errorf("exchange of options: %w", err)
+	}
+	theirs, err := taskOf(b)
+	if err != nil {
+		return err
+	}
+	if here, there := mine.command(), theirs.command(); here != there {
+		return fmt.Errorf("%w: this end runs %q, the peer %q; start both with the same options", errDiffer, here, there)
+	}
+	if mine.global != theirs.global {
+		return fmt.Errorf("%w: one end has a GID, the other a LID alone; give both a GID by -x", errDiffer)
+	}
+	return nil
+}
+
+// needs says what the peer must run.
+func (k task) needs() string {
+	return fmt.Sprintf("this end runs %q, so the peer needs to run the same, or %q", k.command(), k.perftest())
+}

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+//go:build amd64 || arm64
+
+package dropin
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// TestPerfOther: goverbs perf ends, and says what its peer needs to run, when that is a program of perftest that runs
+// another test. Where the server of both has nothing to do, the client's test is carried out.
+func TestPerfOther(t *testing.T) {
+	dir, goverbs := built(t), goverbs(t)
+	if _, err := exec.LookPath("ib_send_bw"); err != nil {
+		t.Skip("ib_send_bw is not installed: make deps brings perftest")
+	}
+	tests := []string{"send bw", "write bw", "read bw", "atomic bw", "send lat", "write lat", "read lat", "atomic lat"}
+	type pair struct{ ours, theirs string }
+	pairs := []pair{{"write bw", "write lat"}, {"write lat", "write bw"}, {"read lat", "send bw"},
+		{"send bw -q 2", "send bw"}, {"send bw", "send bw -q 2"}, {"write bw -R", "write bw"}}
+	if os.Getenv("GOVERBS_EVERYTHING") != "" {
+		pairs = append(pairs, pair{"write bw", "write bw -q 2"}, pair{"write bw -q 2", "write bw"},
+			pair{"write lat", "write lat -n 200"}, pair{"send bw", "send bw -n 200"}, pair{"send bw -n 200", "send bw"},
+			pair{"send bw", "send bw -b"}, pair{"send bw -b", "send bw"}, pair{"write bw -b", "write lat"},
+			pair{"send lat -s 64", "send lat -s 128"}, pair{"send lat", "send lat -c UC"},
+			pair{"read bw -s 64", "read bw -s 128"}, pair{"send bw -D 1", "send bw"}, pair{"send bw", "send bw -D 2"})
+		for _, ours := range tests {
+			for _, theirs := range tests {
+				if ours != theirs {
+					pairs = append(pairs, pair{ours, theirs})
+				}
+			}
+		}
+	}
+	for _, p := range pairs {
+		own, other := strings.Fields(p.ours), strings.Fields(p.theirs)
+		ours := append([]string{goverbs, "perf", own[0], "--" + own[1], "--silence", "3"}, own[2:]...)
+		theirs := append([]string{"ib_" + other[0] + "_" + other[1], "-F"}, other[2:]...)
+		for _, words := range []*[]string{&ours, &theirs} {
+			if !strings.Contains(strings.Join(*words, " "), " -n ") && !strings.Contains(strings.Join(*words, " "), " -D ") {
+				*words = append(*words, "-n", "100")
+			}
+		}
+		t.Run(p.ours+" with a client of "+p.theirs, func(t *testing.T) {
+			t.Parallel()
+			notices(t, dir, ours, theirs, true)
+		})
+		t.Run(p.ours+" with a server of "+p.theirs, func(t *testing.T) {
+			t.Parallel()
+			notices(t, dir, theirs, ours, false)
+		})
+	}
+}
+
+// notices runs a server and a client, of which ours is goverbs perf, until that ends.
+func notices(t *testing.T, dir string, server, client []string, serves bool) {
+	port, own, other := freePort(t), freeAddress(t), freeAddress(t)
+	at := func(address string, args []string, more ...string) *exec.Cmd {
+		cmd := with(t, dir, args[0], append(append(args[1:len(args):len(args)], "-p", port), more...)...)
+		cmd.Env = append(cmd.Env, "GOVERBS_DEVICE=soft@"+address)
+		return cmd
+	}
+	listens, connects := at(own, server), at(other, client, own)
+	ours, theirs := connects, listens
+	if serves {
+		ours, theirs = listens, connects
+	}
+	var said bytes.Buffer
+	ours.Stderr = &said
+	began := time.Now()
+	require.NoError(t, listens.Start())
+	for _, s := range server {
+		if s == "-R" {
+			began = time.Time{}
+		}
+	}
+	require.Eventually(t, func() bool { return listening(t, own, port, false) }, time.Minute, 10*time.Millisecond)
+	require.NoError(t, connects.Start())
+	ended := make(chan error, 1)
+	go func() { ended <- ours.Wait() }()
+	select {
+	case err := <-ended:
+		t.Logf("%v after %v: %s", err, time.Since(began), &said)
+		if err != nil {
+			assert.Regexp(t, `this end runs "goverbs perf|fail|this end has -R|remote`, said.String())
+		}
+	case <-time.After(60 * time.Second):
+		assert.Fail(t, "goverbs perf does not end", "%s", &said)
+		_ = ours.Process.Kill()
+		<-ended
+	}
+	_ = theirs.Process.Kill() // perftest may look at its memory for ever
+	_ = theirs.Wait()
+}
