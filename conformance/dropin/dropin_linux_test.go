@@ -353,7 +353,7 @@ func freePort(t *testing.T) string {
 
 var addresses = struct {
 	sync.Mutex
-	last byte
+	last uint16
 }{}
 
 // freeAddress is a loopback address whose port of RoCE v2 is free.
@@ -361,7 +361,7 @@ func freeAddress(t *testing.T) string {
 	addresses.Lock()
 	defer addresses.Unlock()
 	for addresses.last++; addresses.last != 0; addresses.last++ {
-		address := net.IPv4(127, 77, 0, addresses.last)
+		address := net.IPv4(127, 77, byte(addresses.last>>8), byte(addresses.last))
 		if l, err := net.ListenUDP("udp4", &net.UDPAddr{IP: address, Port: 4791}); err == nil {
 			l.Close()
 			return address.String()

@@ -102,10 +102,10 @@ func (t *test) exchange(size int) (*Row, error) {
 		} else if err != nil {
 			return nil, err
 		}
-		if !begun && time.Since(heard) > t.silence(size) {
+		if arrived == 0 && time.Since(heard) > t.silence(size) {
 			return nil, errQuiet
 		}
-		if time.Since(heard) > lost && begun {
+		if arrived > 0 && time.Since(heard) > lost {
 			return nil, fmt.Errorf("%d of %d messages have come, and none for %v: %s loses what the receiver has no "+
 				"room for; a deeper receive queue (-r) or shorter send queue (-t) may help", arrived, total, lost,
 				o.Connection)

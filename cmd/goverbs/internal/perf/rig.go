@@ -45,6 +45,7 @@ type rig struct {
 	wcs     []ibv.WC
 	undo    []func() error
 	end     context.CancelCauseFunc // ends the test
+	alike   bool                    // the peer is this program, and was told the same
 }
 
 // end is a queue pair, its work requests, and what its peer said of itself.

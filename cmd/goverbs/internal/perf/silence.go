@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma"
 )
 
 // A peer may be silent for Options.Silence where it has something to say. A server waits for a test in which it has
@@ -41,10 +42,13 @@ func (r *rig) silence(size int) time.Duration {
 
 // explained says what the peer needs to run, where an error may come from its running something else.
 func (r *rig) explained(err error) error {
+	var failed *rdma.CompletionError
+	may := errors.As(err, &failed)
 	for _, e := range []error{errGone, errQuiet, errOther} {
-		if errors.Is(err, e) {
-			return fmt.Errorf("%w; %s", err, r.o.task(r.gid != nil).needs())
-		}
+		may = may || errors.Is(err, e)
+	}
+	if may && !r.alike {
+		return fmt.Errorf("%w; %s", err, r.o.task(r.gid != nil).needs())
 	}
 	return err
 }
@@ -66,9 +70,9 @@ func (t *test) tell(mine outcome) error {
 // serve waits for as long as the client's test takes, in which this end has nothing to do. What it receives shows that
 // the client runs another test: there is nothing to receive in this one.
 func (t *test) serve() error {
-	for i, e := range t.ends {
+	for _, e := range t.ends {
 		if _, err := e.qp.PostRecv(e.recv); err != nil {
-			return fmt.Errorf("queue pair %d: %w", i, err)
+			return err
 		}
 	}
 	done := make(chan struct{})
@@ -76,6 +80,7 @@ func (t *test) serve() error {
 	group.Go(func() {
 		tick := time.NewTicker(quiet)
 		defer tick.Stop()
+		counted, at := t.counters(), time.Now()
 		for {
 			select {
 			case <-done:
@@ -89,9 +94,24 @@ func (t *test) serve() error {
 					return
 				}
 			}
+			if t.stranger() && time.Since(at) > t.o.Silence {
+				now := t.counters()
+				if len(changes(counted, now)) == 0 {
+					t.rig.end(errQuiet)
+					return
+				}
+				counted, at = now, time.Now()
+			}
 		}
 	})
 	defer group.Wait()
 	defer close(done)
 	return t.wait(t.l)
+}
+
+// stranger says if a client seems to run a test of another verb. perftest's ask for more than one read or atomic
+// operation at a time if they do any, unless the device or the option -o has no more. Such a client may never say
+// anything: so it is given up when the device counts nothing.
+func (t *test) stranger() bool {
+	return !t.alike && (t.o.Verb == "read" || t.o.Verb == "atomic") && t.ends[0].peer.reads <= 1
 }

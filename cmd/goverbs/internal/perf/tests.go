@@ -5,6 +5,7 @@ package perf
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"sync/atomic"
 	"time"
@@ -73,15 +74,21 @@ func (t *test) sent(n, last int) (through int) {
 
 // received counts n completions of receives, and posts others for them.
 func (t *test) received(n int) error {
-	t.took(n)
+	if err := t.took(n); err != nil {
+		return err
+	}
 	return t.fill(t.have)
 }
 
 // took counts n completions of receives.
-func (t *test) took(n int) {
+func (t *test) took(n int) error {
 	for _, wc := range t.wcs[:n] {
 		t.have[wc.WRID]--
+		if wc.ByteLen != t.bytes {
+			return fmt.Errorf("%w: a message of %d bytes came where %d are due", errOther, wc.ByteLen, t.bytes)
+		}
 	}
+	return nil
 }
 
 // quiet is how long a server whose client is through waits for what was sent before and may be lost.
@@ -141,6 +148,13 @@ func (t *test) sink(size int) (*Row, error) {
 	if said != nil {
 		return nil, said
 	}
+	more, err := t.look(t.recvs)
+	if err != nil {
+		return nil, err
+	}
+	if done += more; o.Duration == 0 && (done > total || done < total && o.Connection == "RC") {
+		return nil, fmt.Errorf("%w: %d messages came where %d are due", errOther, done, total)
+	}
 	t.told = !o.All // with all sizes, it says so once more at the end
 	return row, t.l.send(t.l.keys().put(&t.ends[0].keys))
 }
@@ -152,8 +166,8 @@ func (t *test) arrived(until time.Time) error {
 	if err != nil {
 		return err
 	}
-	if t.took(n); t.o.RxDepth > 1 {
-		return nil
+	if err := t.took(n); err != nil || t.o.RxDepth > 1 {
+		return err
 	}
 	return t.fill(t.have)
 }

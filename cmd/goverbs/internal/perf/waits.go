@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package perf
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"time"
+
+	"github.com/goverbs/goverbs/rdma"
+)
+
+// deadline is when a test by time ends; never, if messages count. Then waits are over.
+func (t *test) deadline() time.Time {
+	if t.o.Duration == 0 {
+		return time.Time{}
+	}
+	time.AfterFunc(t.o.Duration, func() { t.expired.Store(true) })
+	return time.Now().Add(t.o.Duration)
+}
+
+// errEnded says that a wait came to its deadline.
+var errEnded = errors.New("the time is over")
+
+// ended says if what there is until now is the result: the time is over, or the user wants no more.
+func ended(err error) bool { return errors.Is(err, errEnded) || errors.Is(err, context.Canceled) }
+
+// next waits for completions of a queue. They are in t.wcs.
+func (t *test) next(cq *rdma.CQ, until time.Time) (n int, err error) {
+	switch {
+	case t.stopped.Load():
+		return 0, context.Cause(t.ctx)
+	case t.expired.Load():
+		return 0, errEnded
+	}
+	if t.o.Events {
+		n, err = t.sleep(cq, until)
+	} else {
+		n, err = t.spin(cq, until)
+	}
+	if err == nil {
+		err = t.check(n)
+	}
+	return n, err
+}
+
+// look is next without waiting.
+func (t *test) look(cq *rdma.CQ) (n int, err error) {
+	if n, err = cq.Poll(t.wcs); err == nil {
+		err = t.check(n)
+	}
+	return n, err
+}
+
+// check says which of n completions failed.
+func (t *test) check(n int) error {
+	for i := range t.wcs[:n] {
+		if err := rdma.CompletionErr(&t.wcs[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// sleep waits for an event.
+func (t *test) sleep(cq *rdma.CQ, until time.Time) (int, error) {
+	ctx := t.ctx
+	t.late.Reset(t.patience)
+	if !until.IsZero() {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadline(ctx, until)
+		defer cancel()
+	}
+	n, err := cq.Wait(ctx, t.wcs)
+	if err != nil && t.ctx.Err() != nil {
+		return 0, context.Cause(t.ctx)
+	}
+	if err != nil && ctx.Err() != nil {
+		return 0, errEnded
+	}
+	return n, err
+}
+
+func (t *test) spin(cq *rdma.CQ, until time.Time) (int, error) {
+	var since time.Time
+	for empty := 0; ; empty++ {
+		if n, err := cq.Poll(t.wcs); n != 0 || err != nil {
+			return n, err
+		}
+		if empty&255 == 255 {
+			if err := t.pause(until, &since); err != nil {
+				return 0, err
+			}
+		}
+	}
+}
+
+// pause lets other goroutines run, and says if the wait is over, which has no pause before since.
+func (t *test) pause(until time.Time, since *time.Time) error {
+	runtime.Gosched()
+	if t.ctx.Err() != nil {
+		return context.Cause(t.ctx)
+	}
+	now := time.Now()
+	switch {
+	case !until.IsZero() && now.After(until):
+		return errEnded
+	case since.IsZero():
+		*since = now
+	case now.Sub(*since) > t.patience:
+		return errQuiet
+	}
+	return nil
+}
