@@ -259,7 +259,7 @@ const (
 //	Name   string // as in the name of its shared object: "mlx5" of libmlx5.so.1 and of libmlx5-rdmav34.so
 //	Pure   Verbs
 //	Brief  Verbs  // not on private stacks: Exclusive handles call them the System way
-//	Reason string // the sources that show it
+//	Reason string // the sources that show it, and what was found when it was run
 type Provider = provider.Provider
 
 // Providers returns the built-in list. A provider that is not in it, or a verb that is neither in its Pure nor in its

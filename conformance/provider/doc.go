@@ -40,5 +40,6 @@
 //
 // mana, irdma, bnxt_re and hns do nothing: their providers find them, open them, make objects of a reliable
 // connection and fill its queues, which nobody works off. No completion is ever written, and none was read.
-// testdata/posting.csv has the stack that each call needs, and how often it asked the kernel.
+// testdata/posting.csv has the stack that each call needs, and how often it asked the kernel; the table of
+// rdma/internal/provider is made of it (package table).
 package provider

@@ -20,10 +20,12 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/goverbs/goverbs/rdma"
+	"github.com/goverbs/goverbs/conformance/provider/table"
 )
 
 var update = flag.Bool("update", false, "write what was measured to posting.csv")
+
+const postingFile = "testdata/posting.csv"
 
 // idle are the adapters that do nothing here, and the release since which each has a provider that opens them.
 var idle = []struct {
@@ -37,11 +39,6 @@ type row struct{ release, provider, call, stack, commands string }
 func (r row) String() string {
 	return strings.Join([]string{r.release, r.provider, r.call, r.stack, r.commands}, ",")
 }
-
-const (
-	postingHead = "release,provider,call,stack,commands"
-	postingFile = "testdata/posting.csv"
-)
 
 // TestPosting: the providers of adapters that do nothing here open them, make objects, and post: under seccomp, on a
 // painted stack. And what they ask the kernel when they post to a queue pair in the state of errors, or poll its
@@ -73,33 +70,6 @@ func posting(t *testing.T, e *Emulated) {
 		return
 	}
 	compareRows(t, e.libraries.Release, rows)
-}
-
-// TestClaims: what rdma.Providers says of the providers that ran here is what was found.
-func TestClaims(t *testing.T) {
-	verbs := map[string]rdma.Verbs{"ibv_post_send": rdma.PostSend, "ibv_wr_start": rdma.PostSend,
-		"ibv_post_recv": rdma.PostRecv, "ibv_post_srq_recv": rdma.PostRecv, "ibv_poll_cq": rdma.Poll,
-		"ibv_req_notify_cq": rdma.ReqNotify}
-	const claim = "; seen under seccomp"
-	seen, asked := map[string]bool{}, map[string]rdma.Verbs{}
-	_, rows, _ := strings.Cut(read(t, postingFile), "\n")
-	for line := range strings.Lines(rows) {
-		cells := strings.Split(strings.TrimSpace(line), ",")
-		require.Len(t, cells, 5)
-		name, _, _ := strings.Cut(cells[2], " ")
-		require.Contains(t, verbs, name)
-		seen[cells[1]] = true
-		if cells[4] != "0" {
-			asked[cells[1]] |= verbs[name]
-		}
-	}
-	for _, p := range rdma.Providers() {
-		assert.Equal(t, seen[p.Name], strings.HasSuffix(p.Reason, claim), "what is said of %s", p.Name)
-		assert.Zero(t, p.Pure&asked[p.Name], "verbs of %s that asked the kernel", p.Name)
-		delete(seen, p.Name)
-	}
-	assert.Empty(t, seen, "providers of which nothing is said")
-	assert.Contains(t, asked, "hns")
 }
 
 // mostStack is less than every stack that Go calls C on has.
@@ -153,8 +123,9 @@ func compareRows(t *testing.T, release string, rows []row) {
 		}
 	}
 	if !*update {
-		assert.Equal(t, postingHead, head)
-		assert.ElementsMatch(t, want, here, "go test -run 'TestPosting|TestPure' -update writes it")
+		assert.Equal(t, table.Head, head)
+		assert.ElementsMatch(t, want, here, "go test . -run 'TestPosting|TestPure' -update, and then go test ./table "+
+			"-update, write it")
 		return
 	}
 	all := append(others, here...)
@@ -162,5 +133,5 @@ func compareRows(t *testing.T, release string, rows []row) {
 		cells, than := strings.SplitN(a, ",", 3), strings.SplitN(b, ",", 3)
 		return cmp.Or(strings.Compare(than[0], cells[0]), strings.Compare(cells[1], than[1]))
 	})
-	require.NoError(t, os.WriteFile(postingFile, []byte(postingHead+"\n"+strings.Join(all, "\n")+"\n"), 0o644))
+	require.NoError(t, os.WriteFile(postingFile, []byte(table.Head+"\n"+strings.Join(all, "\n")+"\n"), 0o644))
 }

@@ -38,60 +38,12 @@ type Provider struct {
 	Name   string // as in the name of its shared object: "mlx5" of libmlx5.so.1 and of libmlx5-rdmav34.so
 	Pure   Verbs
 	Brief  Verbs  // not on private stacks: Exclusive handles call them the System way
-	Reason string // the sources that show it
+	Reason string // the sources that show it, and what was found when it was run
 }
 
 // Providers returns the built-in list. A provider that is not in it, or a verb that is neither in its Pure nor in its
 // Brief, is called the Blocking way, which is right for all.
 func Providers() []Provider { return slices.Clone(providers) }
-
-const (
-	all    = PostSend | PostRecv | Poll | ReqNotify
-	within = "rdma-core 65.0, "
-
-	// Of providers whose usual calls conformance/provider makes under seccomp: testdata/posting.csv there.
-	shown = "; seen under seccomp"
-)
-
-// providers lists all providers of rdma-core. If one enters the kernel to post, all its verbs are called the Blocking
-// way, unless its sources show which of them take only spinlocks, and those of the kernel that posts do not sleep.
-var providers = []Provider{
-	{"mlx5", all, 0, within + "qp.c, srq.c, cq.c: rings, doorbells and spinlocks; polling a signature error takes " +
-		"the mutex of the table of mkeys; an unexpected failed completion is printed only " +
-		"to the file of MLX5_DEBUG_FILE, and sleeps for ever only under MLX5_FREEZE_ON_ERROR_CQE; " +
-		"both variables are read when the device is opened" + shown},
-	{"mlx4", all, 0, within + "qp.c, srq.c, cq.c: rings, doorbells and spinlocks; prints a local operation error" +
-		shown},
-	{"efa", all, 0, within + "verbs.c: rings, doorbells and spinlocks; prints what it refuses, to the file of " +
-		"VERBS_LOG_FILE alone" + shown},
-	{"erdma", all, 0, within + "erdma_verbs.c: rings, doorbells and spinlocks" + shown},
-	{"ionic", all, 0, within + "ionic_verbs.c: rings, doorbells and spinlocks"},
-	{"qedr", all, 0, within + "qelr_verbs.c: rings, doorbells and spinlocks"},
-	{"mthca", all, 0, within + "qp.c, srq.c, cq.c: rings, doorbells and spinlocks; prints a local operation error"},
-	{"ocrdma", all, 0, within + "ocrdma_verbs.c: rings, doorbells and spinlocks"},
-	{"vmw_pvrdma", all, 0, within + "qp.c, cq.c: rings, doorbells and spinlocks; prints an invalid opcode"},
-	{"mana", PostSend | PostRecv | ReqNotify, 0,
-		within + "cq.c, handle_error_cqe: a poll that finds a failed completion modifies " +
-			"the queue pair, in the kernel, under its locks; the rest" + shown},
-
-	{"bnxt_re", 0, 0, within + "verbs.c, bnxt_re_do_pacing: doorbells under congestion tell the driver by ioctl, and " +
-		"posting modifies a queue pair that has to be forced back to RTS; the usual calls ask nothing" +
-		shown},
-	{"cxgb4", 0, 0, within + "qp.c, ring_kernel_db: posting rings doorbells by ibv_cmd_modify_qp while the " +
-		"hardware's overflow"},
-	{"hns", 0, 0, within + "hns_roce_u_hw_v2.c: posting to a queue pair in the state of errors, and polling a " +
-		"failed completion, modify the queue pair in the kernel; the usual calls ask nothing" + shown},
-	{"irdma", 0, 0, within + "uverbs.c, irdma_issue_flush: posting to a queue pair in the state of errors modifies " +
-		"it in the kernel; polling after a resize deregisters the old queue; the usual calls ask nothing" + shown},
-	{"rxe", PostRecv | Poll, PostSend,
-		within + "rxe.c, rxe_poll_cq, rxe_post_recv, rxe_post_srq_recv: rings and spinlocks; " +
-			"post_send_db: posting a send writes to the device's file, and requests for events are commands as well; " +
-			"Linux 6.1 to 7.0, rxe_verbs.c, rxe_post_send: the kernel hands packets to the network, as many as fit " +
-			"between two acknowledgements, or wakes a worker that does, under spinlocks"},
-	{"siw", 0, 0, within + "siw.c, siw_db: posting writes to the device's file"},
-	{"hfi1verbs", 0, 0, within + "hfiverbs.c, verbs.c: posting and requests for events are commands to the kernel"},
-	{"ipathverbs", 0, 0, within + "ipathverbs.c, verbs.c: posting and requests for events are commands to the kernel"},
-}
 
 // fastest is the fastest way to call a verb of a provider. Rows of extra take precedence.
 func fastest(name string, verb Verbs, extra []Provider) runtime.Way {
