@@ -48,10 +48,15 @@ func openDevice(t *testing.T) *rdma.Device {
 func toItself(t *testing.T, device *rdma.Device) *rdma.QP {
 	qp, err := device.NewRC(rdma.QPParts{Cap: ibv.QPCap{MaxSendWR: 4, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1}})
 	keep(t, qp, err)
-	peer, err := qp.Endpoint()
-	require.NoError(t, err)
-	require.NoError(t, qp.Connect(peer))
+	connectToItself(t, qp)
 	return qp
+}
+
+func connectToItself(t *testing.T, qp *rdma.QP) {
+	t.Helper()
+	own, err := qp.Endpoint()
+	require.NoError(t, err)
+	require.NoError(t, qp.Connect(own))
 }
 
 // pair is two connected queue pairs, each with memory: a half to send from, a half to receive in.

@@ -3,7 +3,7 @@
 package direct
 
 import (
-	"sync/atomic"
+	"runtime"
 	"unsafe"
 
 	"github.com/goverbs/goverbs/generated/ibv"
@@ -11,20 +11,20 @@ import (
 	"github.com/goverbs/goverbs/generated/mlx5dv"
 )
 
-// addresses finds the addresses that requests carry in libmlx5's address handles: at the same distance in each of them,
-// which is asked for once.
-type addresses struct{ distance atomic.Int64 } // 0: not known yet
-
-func (a *addresses) of(ah *ibv.AH) (*mlx5dv.MLX5WQEAV, error) {
-	if d := a.distance.Load(); d != 0 {
-		return (*mlx5dv.MLX5WQEAV)(unsafe.Add(unsafe.Pointer(ah), d)), nil
+// addressIn is how far behind the beginning of libmlx5's address handles the address is that requests carry. It is the
+// same in all of them. libmlx5 tells it of any handle, and looks only for the device there: that of a program may be
+// gone, which libmlx5 does not notice when it posts.
+func addressIn(c *ibv.Context) (uintptr, error) {
+	var any struct {
+		ibv.AH
+		_ [4 * unsafe.Sizeof(mlx5dv.MLX5WQEAV{})]byte
 	}
+	any.Context = ibv.PtrTo(c)
 	out := new(mlx5dv.AH)
-	obj := &mlx5dv.Obj{AH: mlx5dv.ObjAH{In: ibv.PtrTo(ah), Out: ibv.PtrTo(out)}}
+	obj := &mlx5dv.Obj{AH: mlx5dv.ObjAH{In: ibv.PtrTo(&any.AH), Out: ibv.PtrTo(out)}}
 	if err := libmlx5.InitObj(obj, mlx5dv.OBJ_AH); err != nil {
-		return nil, err
+		return 0, err
 	}
-	at := out.AV.Deref()
-	a.distance.Store(int64(uintptr(unsafe.Pointer(at)) - uintptr(unsafe.Pointer(ah))))
-	return at, nil
+	runtime.KeepAlive(&any)
+	return uintptr(unsafe.Pointer(out.AV.Deref())) - uintptr(unsafe.Pointer(&any)), nil
 }

@@ -227,6 +227,9 @@ func (w *twin) shadows(t *testing.T, everyOne bool) {
 	register := d.use(w.of, out)
 	t.Cleanup(func() { register.leave(w.of) }) // the address is used again
 	w.of.send.init(w.of, out, w.cap, everyOne, register)
+	var err error
+	w.of.send.address, err = addressIn(w.qp.Context.Deref())
+	require.NoError(t, err)
 	w.of.recv.init(w.of, out, w.cap)
 	w.in.add(w.of)
 }

@@ -27,11 +27,10 @@ type Queues struct {
 	blueFlame blueFlame
 	atomics   bool // the device has them
 	// mu is held while a queue pair is made or ends: a new one may have the number of one that ends.
-	mu        sync.Mutex
-	cqs       map[*ibv.CQ]*completionQueue
-	srqs      map[*ibv.SRQ]*sharedQueue
-	addresses addresses
-	inC       map[uintptr]bool // doorbell registers of C's queue pairs, guarded by registerTable.mu
+	mu   sync.Mutex
+	cqs  map[*ibv.CQ]*completionQueue
+	srqs map[*ibv.SRQ]*sharedQueue
+	inC  map[uintptr]bool // doorbell registers of C's queue pairs, guarded by registerTable.mu
 }
 
 var _ datapath.Maker = (*Queues)(nil)
@@ -98,6 +97,12 @@ func (d *Queues) QP(c *ibv.QP, cap ibv.QPCap, everyOne bool, flags ibv.QPCreateF
 	q.sendCQ, q.recvCQ = d.cqs[c.SendCQ.Deref()], d.cqs[c.RecvCQ.Deref()]
 	if c.SRQ != 0 && q.srq == nil || c.SendCQ != 0 && q.sendCQ == nil || c.RecvCQ != 0 && q.recvCQ == nil {
 		return nil, unable("ibv_create_qp", "a queue that it completes in, or receives from, has another data path")
+	}
+	if c.QPType == ibv.QPT_UD {
+		var err error
+		if q.send.address, err = addressIn(c.Context.Deref()); err != nil {
+			return nil, err
+		}
 	}
 	q.send.init(q, out, cap, everyOne, d.use(q, out))
 	q.recv.init(q, out, cap)

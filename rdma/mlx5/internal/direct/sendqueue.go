@@ -47,7 +47,9 @@ type sendQueue struct {
 	sges int32          // entries at most
 	end  unsafe.Pointer // of the ring
 	kind ibv.QPType
-	mu   lock.Lock
+	// address is addressIn, of datagrams
+	address uintptr
+	mu      lock.Lock
 	// held is the lock of those that post by PostOne, which does not take mu; or nil
 	held *lock.Lock
 	done atomic.Uint32 // requests that have completed; the completion queue's poller writes it
@@ -386,12 +388,11 @@ func (q *sendQueue) copyIn(at unsafe.Pointer, w *ibv.SendWR) (unsafe.Pointer, in
 // datagram writes the address of a datagram.
 func (q *sendQueue) datagram(at unsafe.Pointer, w *ibv.SendWR) (unsafe.Pointer, int32) {
 	u := w.WR.UD()
-	from, err := q.qp.device.addresses.of(u.AH.Deref())
-	if err != nil {
+	if u.AH == 0 {
 		return at, einval
 	}
 	s := (*mlx5dv.MLX5WQEDatagramSeg)(at)
-	s.AV = *from
+	s.AV = *(*mlx5dv.MLX5WQEAV)(unsafe.Add(unsafe.Pointer(u.AH.Deref()), q.address))
 	s.AV.DQPDCT = be32(u.RemoteQPN | mlx5dv.MLX5_EXTENDED_UD_AV)
 	s.AV.Key.QKey().QKey = be32(u.RemoteQKey)
 	return q.wrap(unsafe.Add(at, unsafe.Sizeof(*s))), 0
