@@ -231,9 +231,9 @@ func resetUnderway(t *testing.T, device *rdma.Device, shared bool) {
 	keep(t, channel, err)
 	cq, err := device.CreateCQ(255, channel, 0)
 	keep(t, cq, err)
-	mr, err := pd.RegMR(make([]byte, size), ibv.ACCESS_LOCAL_WRITE)
+	mr, err := pd.RegMR(make([]byte, 2*size), ibv.ACCESS_LOCAL_WRITE)
 	keep(t, mr, err)
-	const room, rounds, mark = 16, 300, 999
+	const room, rounds, mark, receiveID = 16, 300, 999, 1 << 40
 	srq, err := pd.CreateSRQ(ibv.SRQAttr{MaxWR: room, MaxSGE: 1}, rdma.QueueOptions{})
 	keep(t, srq, err)
 	var qps [2]*rdma.QP
@@ -268,7 +268,7 @@ func resetUnderway(t *testing.T, device *rdma.Device, shared bool) {
 					assert.Equal(t, lastOther+1, wc.WRID)
 					lastOther = wc.WRID
 					<-free
-				case wc.WRID == 0: // a receive
+				case wc.WRID == receiveID:
 					received.Add(1)
 				default:
 					assert.Greater(t, wc.WRID, last)
@@ -309,7 +309,10 @@ func resetUnderway(t *testing.T, device *rdma.Device, shared bool) {
 	one, err := rdma.NewRecvBatch(1, 1)
 	require.NoError(t, err)
 	defer one.Close()
-	one.Recv(0).Add(mr.SGE(0, 8))
+	one.Recv(receiveID).Add(mr.SGE(0, size))
+	list, err := rdma.NewSendBatch(room, 1, 0)
+	require.NoError(t, err)
+	defer list.Close()
 	post := qp.PostRecv
 	if shared {
 		post = srq.PostRecv
@@ -325,12 +328,15 @@ func resetUnderway(t *testing.T, device *rdma.Device, shared bool) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for round := range uint64(rounds) {
 		fill()
-		send(t, qp, func(b *rdma.SendBatch) {
-			for i := range uint64(1 + r.IntN(8)) {
-				b.Send(1000*round + i + 1).Signaled()
-			}
-		})
-		time.Sleep(time.Duration(r.IntN(200)) * time.Microsecond)
+		list.Reset()
+		for i := range uint64(1 + r.IntN(room)) {
+			list.Send(1000*round + i + 1).Add(mr.SGE(size, size)).Signaled()
+		}
+		_, err := qp.PostSend(list)
+		require.NoError(t, err)
+		if round%2 == 1 { // otherwise the device is at work
+			time.Sleep(time.Duration(r.IntN(200)) * time.Microsecond)
+		}
 		if shared {
 			require.NoError(t, qp.Drain(t.Context()))
 		}
