@@ -23,7 +23,8 @@ func TestTable(t *testing.T) {
 		require.NoError(t, err)
 		return string(text)
 	}
-	want, err := Table(read("../testdata/posting.csv"), "rdma/internal/provider/providers.txt", read(of+"providers.txt"))
+	want, err := Table(read("../testdata/posting.csv"), "rdma/internal/provider/providers.txt",
+		read(of+"providers.txt"))
 	require.NoError(t, err)
 	if *update {
 		require.NoError(t, os.WriteFile(of+"table.go", []byte(want), 0o644))
