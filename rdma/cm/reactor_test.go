@@ -58,8 +58,8 @@ func TestSoftSlowReaderHoldsNobodyUp(t *testing.T) {
 		servers[0].mu.Lock()
 		defer servers[0].mu.Unlock()
 		return servers[0].protocol.Unread() == protocol.MinBuffer
-	}, 20*time.Second, time.Millisecond)
-	require.NoError(t, clients[1].SetDeadline(time.Now().Add(20*time.Second)))
+	}, tooLong, time.Millisecond)
+	require.NoError(t, clients[1].SetDeadline(time.Now().Add(tooLong)))
 	writing.Go(func() { io.Copy(struct{ io.Writer }{servers[1]}, struct{ io.Reader }{servers[1]}) })
 	p := make([]byte, 3*protocol.MinBuffer)
 	for range 100 {
@@ -77,7 +77,8 @@ func TestSoftSlowReaderHoldsNobodyUp(t *testing.T) {
 
 // TestSoftStreamsOfOneQueueKeepApart: while streams of a queue come and go, each has its own bytes.
 func TestSoftStreamsOfOneQueueKeepApart(t *testing.T) {
-	config := &Config{Backend: newFabric(t, soft.Options{}), Buffer: protocol.MinBuffer, Backlog: 32}
+	config := &Config{Backend: newFabric(t, soft.Options{}), Buffer: protocol.MinBuffer, Backlog: 32,
+		HandshakeTimeout: tooLong}
 	l, err := config.Listen(soon(t), "127.0.0.1:0")
 	require.NoError(t, err)
 	var all sync.WaitGroup

@@ -69,7 +69,7 @@ func TestSoftGatherStops(t *testing.T) {
 			a.mu.Lock()
 			defer a.mu.Unlock()
 			return a.link.Messages > sent
-		}, 20*time.Second, time.Millisecond)
+		}, tooLong, time.Millisecond)
 		assert.NoError(t, a.SetWriteDeadline(time.Now()))
 	})
 	n, err := a.WriteBuffers(&v)

@@ -206,7 +206,7 @@ func TestSoftAddrInfoOutlivesItsClose(t *testing.T) {
 		read.mu.Lock()
 		defer read.mu.Unlock()
 		return read.users == 0
-	}, 20*time.Second, 10*time.Millisecond)
+	}, tooLong, 10*time.Millisecond)
 }
 
 // TestSoftForeignEvents: an event that another ID's wait has taken goes to the goroutine that waits at the channel that

@@ -26,6 +26,9 @@ import (
 func softPipe(t *testing.T, config Config) (client, server *Conn) {
 	t.Helper()
 	config.Backend = newFabric(t, soft.Options{})
+	if config.HandshakeTimeout == 0 {
+		config.HandshakeTimeout = tooLong
+	}
 	l, err := config.Listen(soon(t), "127.0.0.1:0")
 	keep(t, l, err)
 	dialed := make(chan error, 1)
@@ -144,7 +147,7 @@ func TestSoftListenerIsNotHeldUp(t *testing.T) {
 		}
 	})
 	for over := false; !over; { // 50 ms may be too short for a machine with much to do
-		c, err := (&Config{Backend: f, Buffer: protocol.MinBuffer, HandshakeTimeout: 20 * time.Second}).Dial(ctx,
+		c, err := (&Config{Backend: f, Buffer: protocol.MinBuffer, HandshakeTimeout: tooLong}).Dial(ctx,
 			l.Addr().String())
 		if err == nil {
 			c.Close()
@@ -163,7 +166,7 @@ func TestSoftListenerIsNotHeldUp(t *testing.T) {
 func TestSoftAcceptsInParallel(t *testing.T) {
 	f := newFabric(t, soft.Options{})
 	const slow = 3
-	config := &Config{Backend: f, Buffer: protocol.MinBuffer, Backlog: slow + 1, HandshakeTimeout: 20 * time.Second}
+	config := &Config{Backend: f, Buffer: protocol.MinBuffer, Backlog: slow + 1, HandshakeTimeout: tooLong}
 	l, err := config.Listen(soon(t), "127.0.0.1:0")
 	keep(t, l, err)
 	for i := range uint32(slow) {
@@ -283,7 +286,7 @@ func TestSoftFamiliesApart(t *testing.T) {
 		l, err := bound(t, f, rdmacm.PS_TCP, at, func(id *ID) error { return id.SetAFOnly(true) })
 		require.NoError(t, err)
 		require.NoError(t, l.Listen(1))
-		config := &Config{Backend: f, Buffer: protocol.MinBuffer, HandshakeTimeout: 20 * time.Second}
+		config := &Config{Backend: f, Buffer: protocol.MinBuffer, HandshakeTimeout: tooLong}
 		_, err = config.Dial(soon(t), other)
 		assert.ErrorIs(t, err, verberr.ECONNREFUSED)
 	}
