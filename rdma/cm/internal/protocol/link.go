@@ -120,6 +120,11 @@ func (l *Link) open(over Device, options Options, want demand) (err error) {
 	if l.memory, err = l.pool.get(pd, shape{want.there, staged, want.recvs, want.sges}); err != nil {
 		return err
 	}
+	if l.note > l.Inline {
+		if _, err = l.memory.region(pd); err != nil {
+			return err
+		}
+	}
 	l.staging = l.memory.staged.Bytes()[:options.Buffer/stagingPart]
 	l.sends, l.Recvs = l.memory.sends, l.memory.recvs
 	return nil
@@ -158,18 +163,22 @@ func (l *Link) Stage(at int, b []byte) {
 }
 
 // data is where a piece is sent from.
-func (l *Link) data(w rdma.SendRequest, p Piece) {
+func (l *Link) data(w rdma.SendRequest, p Piece) error {
 	switch {
 	case p.isLent():
 		w.Add(p.Lent)
 	case p.Staged == 0:
 		w.Inline(p.Inline)
 	default:
-		r := l.memory.mr.Region()
+		r, err := l.memory.region(l.QP.PD())
+		if err != nil {
+			return err
+		}
 		w.SGE(r.Address+l.staged%uint64(len(l.staging)), uint32(p.Staged), r.LKey)
 		l.staged += uint64(p.Staged)
 		l.unsignaled += uint64(p.Staged)
 	}
+	return nil
 }
 
 // mustSay reports whether the send of a piece has to say when it has ended: the program waits for it, or so much was

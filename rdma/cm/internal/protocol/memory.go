@@ -27,7 +27,7 @@ type memory struct {
 	there   *rdma.Buffer // the peer writes into it
 	staged  *rdma.Buffer
 	thereMR *rdma.MR // its key is the peer's, too, so it is never the next connection's
-	mr      *rdma.MR // of staged
+	mr      *rdma.MR // of staged, after the first send that is not inline
 	sends   *rdma.SendBatch
 	recvs   *rdma.RecvBatch
 
@@ -90,7 +90,7 @@ func (p *Pool) get(pd *rdma.PD, of shape) (*memory, error) {
 	m := p.take(of)
 	if m == nil {
 		m = &memory{shape: of}
-		if err := m.make(pd); err != nil {
+		if err := m.make(); err != nil {
 			return nil, errors.Join(err, m.close())
 		}
 	}
@@ -145,7 +145,9 @@ func (p *Pool) Objects() (all []rdma.Object) {
 	defer p.mu.Unlock()
 	for _, some := range p.kept {
 		for _, m := range some {
-			all = append(all, m.mr)
+			if m.mr != nil {
+				all = append(all, m.mr)
+			}
 		}
 	}
 	return all
@@ -165,16 +167,11 @@ func (p *Pool) Close() error {
 	return err
 }
 
-func (m *memory) make(pd *rdma.PD) (err error) {
+func (m *memory) make() (err error) {
 	if m.there, err = rdma.NewBuffer(m.shape.there, rdma.MapOptions{}); err != nil {
 		return err
 	}
 	if m.staged, err = rdma.NewBuffer(m.shape.staged, rdma.MapOptions{}); err != nil {
-		return err
-	}
-	// the connection that makes it is not the one that it belongs to for ever
-	made.Shared(func() { m.mr, err = pd.RegBuffer(m.staged, ibv.ACCESS_LOCAL_WRITE) })
-	if err != nil {
 		return err
 	}
 	if m.sends, err = rdma.NewSendBatch(1, 1, MaxInline); err != nil {
@@ -182,6 +179,19 @@ func (m *memory) make(pd *rdma.PD) (err error) {
 	}
 	m.recvs, err = rdma.NewRecvBatch(m.shape.recvs, m.shape.sges)
 	return err
+}
+
+// region is where sends are made of, registered. Small messages need none.
+func (m *memory) region(pd *rdma.PD) (rdma.Region, error) {
+	if m.mr == nil {
+		var err error
+		// the connection that makes it is not the one that it belongs to for ever
+		made.Shared(func() { m.mr, err = pd.RegBuffer(m.staged, ibv.ACCESS_LOCAL_WRITE) })
+		if err != nil {
+			return rdma.Region{}, err
+		}
+	}
+	return m.mr.Region(), nil
 }
 
 func (m *memory) close() error {

@@ -121,7 +121,9 @@ func (r *RSocket) PostData(p Piece) (bool, error) {
 	}
 	r.sends.Reset()
 	w := r.sends.WriteImm(r.sendID(), to.address, to.key, word(opData, uint32(p.Len())))
-	r.data(w, p)
+	if err := r.data(w, p); err != nil {
+		return false, err
+	}
 	if err := r.post(w, r.mustSay(p)); err != nil {
 		return false, err
 	}

@@ -46,7 +46,9 @@ func (r *RSocket) PostAt(offset uint64, p Piece) (bool, error) {
 	to, _ := r.at(offset)
 	r.sends.Reset()
 	w := r.sends.Write(r.sendID(), to.address+offset-to.offset, to.key)
-	r.data(w, p)
+	if err := r.data(w, p); err != nil {
+		return false, err
+	}
 	return true, r.post(w, r.mustSay(p))
 }
 

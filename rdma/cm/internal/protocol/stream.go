@@ -144,7 +144,9 @@ func (s *Stream) PostData(p Piece) (bool, error) {
 	s.sends.Reset()
 	size := uint64(s.peer.size)
 	w := s.sends.WriteImm(s.sendID(), s.peer.ring+s.sent%size, s.peer.rkey, ibv.ToBE32(uint32(p.Len())))
-	s.data(w, p)
+	if err := s.data(w, p); err != nil {
+		return false, err
+	}
 	if err := s.post(w, s.mustSay(p)); err != nil {
 		return false, err
 	}
