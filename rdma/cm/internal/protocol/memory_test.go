@@ -27,9 +27,15 @@ func TestPool(t *testing.T) {
 	for i := range all {
 		all[i], err = p.get(pd, of)
 		require.NoError(t, err)
+		assert.Nil(t, all[i].mr, "nothing was sent from there")
+		_, err = all[i].region(pd)
+		require.NoError(t, err)
 	}
 	a := all[0]
 	address, key, sends := a.there.Address(), a.thereMR.RKey(), a.mr.LKey()
+	same, err := a.region(pd)
+	require.NoError(t, err)
+	assert.Equal(t, sends, same.LKey)
 	a.there.Bytes()[8191] = 1
 	a.recvs.Recv(1)
 	require.NoError(t, p.put(a))
@@ -56,6 +62,9 @@ func TestPool(t *testing.T) {
 	m, err := big.get(pd, of)
 	require.NoError(t, err)
 	require.NoError(t, big.put(m))
+	m, err = p.get(pd, other) // and never registered
+	require.NoError(t, err)
+	require.NoError(t, p.put(m))
 	assert.Empty(t, big.Objects())
 	assert.ErrorIs(t, pd.Close(), rdma.ErrInUse)
 	require.NoError(t, p.Close())
