@@ -68,7 +68,7 @@ func (r *rig) run(ctx context.Context, l link) (*Report, error) {
 	}
 	if o.Connection == "UD" {
 		mtu := rdma.MTUBytes(t.mtu)
-		o.Sizes = slices.DeleteFunc(o.Sizes, func(n int) bool { return o.All && n > mtu })
+		o.Sizes = slices.DeleteFunc(slices.Clone(o.Sizes), func(n int) bool { return o.All && n > mtu })
 		if o.Sizes[0] > mtu && o.Sizes[0] != defaultBandwidth {
 			return nil, fmt.Errorf("a datagram has at most %d bytes, which is the MTU, not %d", mtu, o.Sizes[0])
 		}

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package perf
+
+import (
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+)
+
+// TestHostilePeer: whatever a peer says in whichever step, an end says that it fails, soon. Nothing that it says has it
+// read or write elsewhere, or take much memory.
+func TestHostilePeer(t *testing.T) {
+	for seed := range 60 {
+		o := kinds[seed%len(kinds)]
+		o.Silence = 300 * time.Millisecond
+		o = complete(t, o, "64")
+		t.Run(fmt.Sprintf("%v/%d", &o, seed), func(t *testing.T) {
+			t.Parallel()
+			o.Device = "soft0"
+			rnd := rand.New(rand.NewPCG(uint64(seed), 1))
+			l, err := net.Listen("tcp", "127.0.0.1:0")
+			if !assert.NoError(t, err) {
+				return
+			}
+			o.Port = l.Addr().(*net.TCPAddr).Port
+			asks := seed/len(kinds)%2 == 0 // the hostile one is the client
+			if asks {
+				assert.NoError(t, l.Close())
+				o.Waiting = func(string) {
+					go func() {
+						c, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", o.Port))
+						if assert.NoError(t, err) {
+							hostile(c, rnd, &o, true)
+						}
+					}()
+				}
+			} else {
+				defer l.Close()
+				o.Peer = "127.0.0.1"
+				go func() {
+					if c, err := l.Accept(); err == nil {
+						hostile(c, rnd, &o, false)
+					}
+				}()
+			}
+			ended := make(chan error, 1)
+			go func() { _, err := Run(t.Context(), &o); ended <- err }()
+			select {
+			case err := <-ended:
+				assert.Error(t, err)
+			case <-time.After(time.Minute):
+				t.Error("it does not end")
+			}
+		})
+	}
+}
+
+// hostile carries out the exchange up to some step, and then says something else.
+func hostile(c net.Conn, rnd *rand.Rand, o *Options, client bool) {
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(3 * time.Second)) // a server waits for a test as long as its client is there
+	k := keys{reads: 1, qpn: rnd.Uint32() & 0xffffff, rkey: rnd.Uint32(), address: rnd.Uint64(), global: true}
+	copy(k.gid.Raw()[10:], "\xff\xff\x7f\x00\x00\x01")
+	first := []byte("6.06\x00goverbs\x00\x00\x00\x00")
+	if rnd.IntN(2) == 0 {
+		first = []byte("6.06\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00")
+	}
+	steps := [][]byte{first, {0, 0, 16, 0}, {0, 0, 0, 64}, {'3', 0}}
+	if first[5] != 0 {
+		steps = append(steps, o.task(true).put())
+	}
+	for range 4 {
+		steps = append(steps, textKeys{}.put(&k))
+	}
+	bad := rnd.IntN(len(steps) + 1)
+	for i, said := range steps {
+		if i == bad {
+			said = make([]byte, rnd.IntN(4096))
+			for j := range said {
+				said[j] = byte(rnd.Uint32())
+			}
+		}
+		if !client {
+			if _, err := io.ReadFull(c, make([]byte, len(steps[i]))); err != nil {
+				return
+			}
+		}
+		if _, err := c.Write(said); err != nil {
+			return
+		}
+		if client {
+			if _, err := io.ReadFull(c, make([]byte, len(steps[i]))); err != nil {
+				return
+			}
+		}
+	}
+	_, _ = io.Copy(io.Discard, c) // and says nothing more
+}
