@@ -29,7 +29,7 @@ type Suite struct {
 	Rxe      bool           // whether it runs on Soft-RoCE of guests, too,
 	Without  *regexp.Regexp // but for cases of these names, which would take too long there; or nil
 	Network  bool           // whether its programs run in a network namespace, because they leave loopback out
-	Limit    time.Duration  // for each case, or for each module of Python
+	Limit    time.Duration  // for each case, or for each test of Python
 	Skips    []int          // exit statuses with which programs say that they skip
 	Again    string         // a case that fails and writes this runs again: a race of the suite's own; or ""
 	Cases    []Case

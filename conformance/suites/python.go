@@ -68,9 +68,7 @@ func (r *Runner) module(ctx context.Context, s *Suite, dir, script, module strin
 		if err != nil {
 			return append(all, Result{module, Fail, err.Error(), ""})
 		}
-		within, cancel := context.WithTimeout(ctx, r.limit(s))
-		err = p.end(within)
-		cancel()
+		err = p.endOrSilence(ctx, r.limit(s))
 		p.kill()
 		some, begun := read(p.said())
 		all = append(all, some...)

@@ -63,7 +63,7 @@ func (r *Runner) addresses() (server, client string) {
 	return address(), address()
 }
 
-// limit is how long a case, or a module of Python, may take.
+// limit is how long a case, or a test of Python, may take.
 func (r *Runner) limit(s *Suite) time.Duration {
 	if r.Kernel != nil {
 		return s.Limit * r.Kernel.Slower
@@ -159,6 +159,7 @@ type process struct {
 	cmd    *exec.Cmd
 	mu     sync.Mutex // guards what follows
 	output bytes.Buffer
+	last   time.Time // when it wrote, or was started
 
 	ended chan struct{} // closed when err is set
 	err   error
@@ -178,7 +179,7 @@ func (r *Runner) start(address string, fill *strings.Replacer, command []string)
 	if r.network != nil {
 		words = append(r.network.within(), words...)
 	}
-	p := &process{cmd: r.command(address, words[0], words[1:]...), ended: make(chan struct{})}
+	p := &process{cmd: r.command(address, words[0], words[1:]...), ended: make(chan struct{}), last: time.Now()}
 	p.cmd.Env = append(p.cmd.Env, env...)
 	p.cmd.Stdout, p.cmd.Stderr = p, p
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -221,6 +222,7 @@ func (r *Runner) environ(address string) []string {
 func (p *process) Write(b []byte) (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.last = time.Now()
 	return p.output.Write(b)
 }
 
@@ -230,13 +232,34 @@ func (p *process) said() string {
 	return p.output.String()
 }
 
+var errNotInTime = errors.New("it did not end in time")
+
 // end waits for the end of the process, or of ctx.
 func (p *process) end(ctx context.Context) error {
 	select {
 	case <-p.ended:
 		return p.err
 	case <-ctx.Done():
-		return errors.New("it did not end in time")
+		return errNotInTime
+	}
+}
+
+// endOrSilence waits for the end of the process, or of ctx, or until it has written nothing for so long.
+func (p *process) endOrSilence(ctx context.Context, limit time.Duration) error {
+	for {
+		p.mu.Lock()
+		left := time.Until(p.last.Add(limit))
+		p.mu.Unlock()
+		if left <= 0 {
+			return errNotInTime
+		}
+		select {
+		case <-p.ended:
+			return p.err
+		case <-ctx.Done():
+			return errNotInTime
+		case <-time.After(left):
+		}
 	}
 }
 

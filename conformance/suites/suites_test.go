@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -256,4 +257,20 @@ func TestCasesRefuse(t *testing.T) {
 	assert.ErrorContains(t, err, "s.txt:2: @ colour red; want @ title TEXT")
 	assert.ErrorContains(t, err, "s.txt:4: @ build it; want @ title TEXT")
 	assert.ErrorContains(t, err, "s.txt:3: a has no client, and no line @ client stands above")
+}
+
+// TestLimitOfEachTest: a process of many tests has its limit for each of them.
+func TestLimitOfEachTest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		p := &process{ended: make(chan struct{}), last: start}
+		go func() {
+			for range 5 {
+				time.Sleep(2 * time.Minute)
+				_, _ = p.Write([]byte("pass\n"))
+			}
+		}()
+		assert.EqualError(t, p.endOrSilence(t.Context(), 3*time.Minute), "it did not end in time")
+		assert.Equal(t, 13*time.Minute, time.Since(start))
+	})
 }
