@@ -6,7 +6,6 @@ package provider
 
 import (
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -83,7 +82,8 @@ func TestEFALeavings(t *testing.T) {
 		*wr.WR.UD() = ibv.SendUD{AH: ah, RemoteQPN: qpn, RemoteQKey: qkey}
 		require.NoError(t, verbs.PostSend(qp, wr, new(ibv.Ptr[ibv.SendWR])))
 		success(t, b.RecvCQ(), ibv.WC_RECV, 100)
-		time.Sleep(20 * time.Millisecond) // the sender's comes after the receiver's
+		_, err := g.device.Port(1) // the sender's comes after the receiver's, and before the device takes a command
+		require.NoError(t, err)
 	}
 	polled := func() (int, error) { return verbs.PollCQ(cq.C(), 1, new(ibv.WC)) }
 
