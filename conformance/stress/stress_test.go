@@ -99,7 +99,7 @@ var p99 = regexp.MustCompile(`stop-p99=(\S+) .*own-p99=(\S+) own-max=([^;\s]+)`)
 // TestTheWorldStops: p99 of stopping the world and starting it again is below 5 ms while a goroutine polls in a tight
 // loop, less the time in which a thread of the process was ready and had no CPU: on a machine with more to do than CPUs
 // those wait some 4 ms for their turn, whatever runs on them. A loop of Go's that cannot be preempted shows that the
-// rest is still counted.
+// rest is still counted, with the waits of one thread less alone: those of several at once are longer than the stop.
 func TestTheWorldStops(t *testing.T) {
 	needFast(t)
 	worker, library := builds[0].worker(t), queueLibrary(t, "gcc")

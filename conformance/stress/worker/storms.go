@@ -28,24 +28,30 @@ var allStorms = map[string]func(*run){
 }
 
 // stopTheWorld stops the world thousands of times a second and tells how long that took: as it is, and without the time
-// in which threads of this process were ready and had no CPU, because the machine has more to do than CPUs.
+// in which threads of this process were ready and had no CPU, because the machine has more to do than CPUs. own-p99 is
+// without the times of all threads, one of which may wait for another; own-max is without that of one alone, which is
+// more where several waited at once.
 func stopTheWorld(r *run) {
 	var m goruntime.MemStats
 	var took, own []time.Duration
+	var most time.Duration
 	var waits queueing
 	alone := goruntime.GOMAXPROCS(0) == 1 // there is nothing to stop until another goroutine has run
 	for !r.stop.Load() {
 		if len(took)%64 == 0 {
 			waits.find()
 		}
-		waited, before := waits.total(), time.Now()
+		waits.begin()
+		before := time.Now()
 		goruntime.ReadMemStats(&m)
 		t := time.Since(before)
 		took = append(took, t)
+		one := t
 		if t > time.Millisecond {
-			t = max(0, t-(waits.total()-waited))
+			all, longest := waits.since()
+			t, one = max(0, t-all), max(0, t-longest)
 		}
-		own = append(own, t)
+		own, most = append(own, t), max(most, one)
 		if len(took)%64 == 0 {
 			debug.SetGCPercent(100)
 			debug.SetGCPercent(100)
@@ -58,7 +64,7 @@ func stopTheWorld(r *run) {
 	slices.Sort(own)
 	last := len(took) - 1
 	r.reportf("stops=%d stop-p50=%v stop-p99=%v stop-max=%v own-p99=%v own-max=%v", len(took), took[last/2],
-		took[last*99/100], took[last], own[last*99/100], own[last])
+		took[last*99/100], took[last], own[last*99/100], most)
 }
 
 // collect grows and shrinks stacks, makes garbage, and collects it.

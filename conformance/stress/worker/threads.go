@@ -31,39 +31,58 @@ func threads() iter.Seq[int] {
 
 // queueing reads how long the threads of this process were ready to run and had no CPU.
 type queueing struct {
-	files map[int]int // descriptors of their schedstat
-	text  [128]byte
+	threads map[int]*waiting // by number
+	text    [128]byte
+}
+
+type waiting struct {
+	file   int // descriptor of its schedstat
+	before time.Duration
 }
 
 // find looks for threads that are new.
 func (q *queueing) find() {
-	if q.files == nil {
-		q.files = map[int]int{}
+	if q.threads == nil {
+		q.threads = map[int]*waiting{}
 	}
 	for tid := range threads() {
-		if _, ok := q.files[tid]; !ok {
+		if _, ok := q.threads[tid]; !ok {
 			if fd, err := unix.Open(fmt.Sprintf("/proc/self/task/%d/schedstat", tid), unix.O_RDONLY|unix.O_CLOEXEC,
 				0); err == nil {
-				q.files[tid] = fd
+				q.threads[tid] = &waiting{file: fd}
 			}
 		}
 	}
 }
 
-// total is the sum over the threads that find has found: the second number of each file, in nanoseconds.
-func (q *queueing) total() (sum time.Duration) {
-	for _, fd := range q.files {
-		n, _ := unix.Pread(fd, q.text[:], 0)
-		field, ns := 0, time.Duration(0)
-		for _, c := range q.text[:max(n, 0)] {
-			switch {
-			case c == ' ':
-				field++
-			case field == 1:
-				ns = 10*ns + time.Duration(c-'0')
-			}
-		}
-		sum += ns
+// begin has since count from now on.
+func (q *queueing) begin() {
+	for _, w := range q.threads {
+		w.before = q.waited(w.file)
 	}
-	return sum
+}
+
+// since is how long the threads that find has found have waited since begin: all of them, and the one that waited
+// longest. Several may wait at the same time.
+func (q *queueing) since() (sum, most time.Duration) {
+	for _, w := range q.threads {
+		t := q.waited(w.file) - w.before
+		sum, most = sum+t, max(most, t)
+	}
+	return sum, most
+}
+
+// waited is the second number of the file, in nanoseconds.
+func (q *queueing) waited(file int) (t time.Duration) {
+	n, _ := unix.Pread(file, q.text[:], 0)
+	field := 0
+	for _, c := range q.text[:max(n, 0)] {
+		switch {
+		case c == ' ':
+			field++
+		case field == 1:
+			t = 10*t + time.Duration(c-'0')
+		}
+	}
+	return t
 }
