@@ -224,12 +224,8 @@ func emulatedFor(t *testing.T, release, arch string) *Emulated {
 }
 
 // TestARM64: the primary release's libmlx5 and libefa of arm64, where an emulator runs the processor: the programs of C
-// and of Go, and some lists beside the data path in Go. TestReleases has all of it. It brings another set of libraries,
-// builds all for them and emulates them: a minute.
+// and of Go, and some lists beside the data path in Go. TestReleases has all of it.
 func TestARM64(t *testing.T) {
-	if os.Getenv("GOVERBS_EVERYTHING") == "" {
-		t.Skip("the other tests fail with it as a rule: make test-all runs it")
-	}
 	if goruntime.GOARCH == "arm64" {
 		t.Skip("the other tests do this")
 	}
