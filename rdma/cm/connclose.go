@@ -56,6 +56,11 @@ func (c *Conn) Close() error {
 	return nil
 }
 
+// lastAck is how long Close waits for a peer that has said its last word to leave. Until then the peer may wait for the
+// acknowledgement of that word, which Soft-RoCE sends after it has brought it, and a queue pair that is gone sends none:
+// C's rsockets would wait without end.
+const lastAck = 500 * time.Millisecond
+
 // goodbye tells the peer, and waits for its answer.
 func (c *Conn) goodbye() {
 	c.mu.Lock()
@@ -67,12 +72,16 @@ func (c *Conn) goodbye() {
 	late.came = c.interrupt
 	late.set(time.Now().Add(c.config.Linger))
 	defer late.stop()
-	for {
+	for leaving := false; ; {
 		c.mu.Lock()
-		over := c.parted()
+		over, left := c.parted(), c.peerFin&protocol.Done != 0 && !c.protocol.AnswersEnd()
 		c.mu.Unlock()
 		if over || isDone(late.passed()) {
 			return
+		}
+		if left && !leaving {
+			leaving = true
+			late.set(time.Now().Add(min(lastAck, c.config.Linger)))
 		}
 		c.awaitEnd(late)
 	}
@@ -94,7 +103,7 @@ func (c *Conn) parted() bool {
 	word := c.lastWord()
 	told := c.finSent&word == word && c.link.Completed >= c.finSeq
 	if !c.protocol.AnswersEnd() {
-		return told || c.peerFin&protocol.Done != 0
+		return told // or the peer goes, which it does when its own last word is acknowledged
 	}
 	return told && c.peerFin&protocol.Fin != 0
 }

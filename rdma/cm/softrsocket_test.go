@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -95,4 +96,29 @@ func TestSoftRSocketMaps(t *testing.T) {
 	assert.ErrorIs(t, b.Map(more, 0), net.ErrClosed)
 	c, _ := softPipe(t, Config{})
 	assert.ErrorIs(t, c.Map(more, 0), verberr.EINVAL, "streams of this package do not")
+}
+
+// TestRSocketWaitsForTheLastAck: Close after the peer's last word waits until the peer leaves, which C does when that
+// word is acknowledged; and not for long, where the peer stays.
+func TestRSocketWaitsForTheLastAck(t *testing.T) {
+	c := newConn(nil, Config{Protocol: RSocket})
+	c.cancel = func() {}
+	c.peerFin = protocol.Fin | protocol.Done
+	assert.False(t, c.parted())
+	c.gone = true
+	assert.True(t, c.parted())
+	a, b := softPipe(t, Config{Protocol: RSocket, Linger: 10 * time.Minute})
+	a.mu.Lock()
+	a.want(protocol.Fin | protocol.Done)
+	a.mu.Unlock()
+	_, err := b.Read(make([]byte, 1))
+	require.ErrorIs(t, err, io.EOF)
+	closed := make(chan error, 1)
+	go func() { closed <- b.Close() }()
+	select {
+	case err := <-closed:
+		assert.NoError(t, err)
+	case <-time.After(time.Minute):
+		t.Fatal("Close does not end")
+	}
 }
