@@ -160,7 +160,8 @@ func (c *Conn) release() error {
 // disconnect tells the peer that the connection is over, after the device has been told. In RESET it forgets the
 // receives, where after rdma_disconnect alone, and a drain, each of them would have a completion.
 func (c *Conn) disconnect() {
-	if c.id.service() != rdmacm.ServiceIWARP && c.link.QP.Modify(&ibv.QPAttr{QPState: ibv.QPS_RESET}, ibv.QP_STATE) == nil {
+	reset := &ibv.QPAttr{QPState: ibv.QPS_RESET}
+	if c.id.service() != rdmacm.ServiceIWARP && c.link.QP.Modify(reset, ibv.QP_STATE) == nil {
 		c.id.setQP(0) // or C would move it to ERR
 	}
 	c.id.call("rdma_disconnect", c.id.disconnect) // fails if the connection is gone already

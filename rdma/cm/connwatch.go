@@ -48,8 +48,8 @@ func (c *Conn) event(e Event, err error) {
 	}
 }
 
-// heardAll reports whether the peer has said its last word, and the device reads nothing that the program has lent: then
-// nothing is waited for. The caller holds mu.
+// heardAll reports whether the peer has said its last word, and the device reads nothing that the program has lent:
+// then nothing is waited for. The caller holds mu.
 func (c *Conn) heardAll() bool {
 	const last = protocol.Fin | protocol.Done
 	return c.protocol.AnswersEnd() && c.peerFin&last == last && len(c.lends) == 0

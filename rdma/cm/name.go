@@ -41,8 +41,9 @@ func (id *ID) named() string {
 	return unbound
 }
 
-// learn notes the ID's addresses and its device for String, which does not read C's memory: after every event, and every
-// call that may have changed them. The caller keeps the ID open, and C from taking an event of it, which writes them.
+// learn notes the ID's addresses and its device for String, which does not read C's memory: after every event, and
+// every call that may have changed them. The caller keeps the ID open, and C from taking an event of it, which writes
+// them.
 func (id *ID) learn() {
 	if noted := id.noted.Load(); noted != nil && noted.addr == id.c.Route.Addr && noted.on == id.c.Verbs {
 		return

@@ -138,8 +138,8 @@ func (id *ID) createQP(verb string, attr *ibv.QPInitAttrEx, o rdma.QueueOptions)
 }
 
 // giveQP has C create the queue pair, which it gives the ID last. Events change it only after an attempt to connect, or
-// to join a group, but for a rejection, which breaks the one that it finds: until then, other goroutines may take events
-// meanwhile.
+// to join a group, but for a rejection, which breaks the one that it finds: until then, other goroutines may take
+// events meanwhile.
 func (id *ID) giveQP(attr *ibv.QPInitAttrEx) error {
 	id.record.Lock()
 	defer id.record.Unlock()

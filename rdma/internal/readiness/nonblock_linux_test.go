@@ -15,9 +15,16 @@ import (
 func TestNonblock(t *testing.T) {
 	stopped := func() bool { return true }
 	for name, touch := range map[string]func(r *FD) error{
-		"wait":             func(r *FD) error { _, err := r.Wait(t.Context(), never, stopped); return err },
-		"wait with thread": func(r *FD) error { r.KeepThread(true); _, err := r.Wait(t.Context(), never, stopped); return err },
-		"call":             (*FD).SetNonblock,
+		"wait": func(r *FD) error {
+			_, err := r.Wait(t.Context(), never, stopped)
+			return err
+		},
+		"wait with a thread": func(r *FD) error {
+			r.KeepThread(true)
+			_, err := r.Wait(t.Context(), never, stopped)
+			return err
+		},
+		"call": (*FD).SetNonblock,
 	} {
 		t.Run(name, func(t *testing.T) {
 			fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC)

@@ -64,7 +64,7 @@ func New(fd int32, name string) (*FD, error) {
 		return r, nil
 	}
 	if fd < 0 {
-		return nil, syscall.EBADF
+		return nil, os.ErrInvalid
 	}
 	r.read = func(uintptr) bool { return r.try() }
 	return r, nil
