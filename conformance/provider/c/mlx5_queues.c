@@ -179,7 +179,8 @@ bool mlx5_next_send(struct qp *qp, struct request *r)
 	r->with_immediate = r->opcode == MLX5_OPCODE_SEND_IMM || r->opcode == MLX5_OPCODE_RDMA_WRITE_IMM;
 	r->with_invalidate = r->opcode == MLX5_OPCODE_SEND_INVAL;
 	if (!units || (uint16_t)(first >> 8) != qp->sq_head || be32toh(control.qpn_ds) >> 8 != qp->number) {
-		refuse("a request that is none: its first word is", first);
+		if (qp->attr.qp_state != IBV_QPS_ERR) // there may be many more behind the one that failed
+			refuse("a request that is none: its first word is", first);
 		r->operation = OP_UNKNOWN, r->blocks = 1;
 		return true;
 	}
