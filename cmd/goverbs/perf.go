@@ -13,7 +13,7 @@ import (
 
 // perfCommand has perftest's options where it has their like.
 type perfCommand struct {
-	Verb string `arg:"" help:"What to measure: send, write, read or atomic." complete:"send,write,read,atomic"`
+	Verb string `arg:"" enum:"send,write,read,atomic" help:"What to measure: send, write, read or atomic."`
 	Peer string `arg:"" optional:"" help:"Host of the server. Without it, this end is the server."`
 
 	BW         bool   `name:"bw" xor:"kind" help:"Measure bandwidth; this is what it does."`

@@ -3,6 +3,7 @@
 package trace
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/json"
 	"fmt"
@@ -29,14 +30,15 @@ func (p plain) Write(b []byte) (int, error) {
 
 // WriteText writes a line for each event.
 func (t *Trace) WriteText(w io.Writer) error {
-	w = plain{w}
-	fmt.Fprintf(w, "%s, process %d, %s\n", t.Head.Program, t.Head.PID, t.Head.Time)
+	b := bufio.NewWriter(w) // a trace may have millions of lines
+	p := plain{b}
+	fmt.Fprintf(p, "%s, process %d, %s\n", t.Head.Program, t.Head.PID, t.Head.Time)
 	for _, e := range t.Events {
-		if _, err := fmt.Fprintf(w, "%12.3f µs  %s\n", float64(e.T)/1e3, e); err != nil {
+		if _, err := fmt.Fprintf(p, "%12.3f µs  %s\n", float64(e.T)/1e3, e); err != nil {
 			return err
 		}
 	}
-	return nil
+	return b.Flush()
 }
 
 // String is the event in a line.
@@ -102,13 +104,14 @@ func (e *Event) facts() (all []string) {
 
 // WriteLines writes the events as JSON lines, each complete: the failure of a call is in it.
 func (t *Trace) WriteLines(w io.Writer) error {
-	e := json.NewEncoder(w)
+	b := bufio.NewWriter(w)
+	e := json.NewEncoder(b)
 	for _, event := range append([]*Event{&t.Head}, t.Events...) {
 		if err := e.Encode(event); err != nil {
 			return err
 		}
 	}
-	return nil
+	return b.Flush()
 }
 
 // chromeEvent is an event of the Trace Event Format, which Chrome's about:tracing and Perfetto read.
