@@ -65,8 +65,8 @@ func newMisuse(t *testing.T, device *rdma.Device) *misuse {
 // writes posts so many requests by Go, one by one, and takes their completions.
 func (m *misuse) writes(t *testing.T, n int) {
 	for i := range n {
-		send(t, m.qps[0], func(b *rdma.SendBatch) { b.Send(uint64(i)).Signaled() })
 		receive(t, m.qps[1].PostRecv, ibv.SGE{})
+		send(t, m.qps[0], func(b *rdma.SendBatch) { b.Send(uint64(i)).Signaled() })
 		next(t, m.qps[0].SendCQ())
 		next(t, m.qps[1].RecvCQ())
 	}
