@@ -47,7 +47,7 @@ func TestPerfOther(t *testing.T) {
 		ours := append([]string{goverbs, "perf", own[0], "--" + own[1], "--silence", "3"}, own[2:]...)
 		theirs := append([]string{"ib_" + other[0] + "_" + other[1], "-F"}, other[2:]...)
 		for _, words := range []*[]string{&ours, &theirs} {
-			if !strings.Contains(strings.Join(*words, " "), " -n ") && !strings.Contains(strings.Join(*words, " "), " -D ") {
+			if !slices.Contains(*words, "-n") && !slices.Contains(*words, "-D") {
 				*words = append(*words, "-n", "100")
 			}
 		}

@@ -105,7 +105,8 @@ func TestEndsDiffer(t *testing.T) {
 
 // TestTask: what one end sends the other one reads; nonsense is refused.
 func TestTask(t *testing.T) {
-	for _, o := range append(kinds, Options{Verb: "send", Both: true, Manager: true, Connection: "UD", QPs: 7, All: true},
+	for _, o := range append(kinds,
+		Options{Verb: "send", Both: true, Manager: true, Connection: "UD", QPs: 7, All: true},
 		Options{Verb: "read", Duration: 1500 * time.Millisecond, Iterations: 1 << 30}) {
 		o := complete(t, o, map[bool]string{false: "1024M"}[o.All])
 		for _, global := range []bool{false, true} {
