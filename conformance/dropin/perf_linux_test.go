@@ -160,7 +160,7 @@ func measure(t *testing.T, dir string, server, client []string) (served, asked [
 
 // listening says if a server waits for TCP connections to a port, or at least has a device at an address.
 func listening(t *testing.T, address, port string, manager bool) bool {
-	if manager { // looked up, for who tries to bind it keeps the server from doing so
+	if manager { // looked up: to bind it here would keep the server from it
 		text, err := os.ReadFile("/proc/net/udp")
 		require.NoError(t, err)
 		ip := net.ParseIP(address).To4()

@@ -18,6 +18,12 @@ func (id *ID) begin(ctx context.Context, verb string, do func() error, success .
 
 func (id *ID) beginEvent(ctx context.Context, verb string, do func() error, success ...rdmacm.CMEventType) (Event,
 	error) {
+	return id.beginBy(ctx, verb, id.still, do, success...)
+}
+
+// beginBy is beginEvent with what calls C: still or move.
+func (id *ID) beginBy(ctx context.Context, verb string, call func(func() error) error, do func() error,
+	success ...rdmacm.CMEventType) (Event, error) {
 	if err := id.use(verb, id.name); err != nil {
 		return Event{}, err
 	}
@@ -25,7 +31,7 @@ func (id *ID) beginEvent(ctx context.Context, verb string, do func() error, succ
 	if err := ctx.Err(); err != nil {
 		return Event{}, id.failed(verb, err)
 	}
-	if err := id.still(do); err != nil {
+	if err := call(do); err != nil {
 		return Event{}, id.failed(verb, err)
 	}
 	if !id.Synchronous() && id.inbox == nil {

@@ -56,9 +56,9 @@ func (c *Conn) Close() error {
 	return nil
 }
 
-// lastAck is how long Close waits for a peer that has said its last word to leave. Until then the peer may wait for the
-// acknowledgement of that word, which Soft-RoCE sends after it has brought it, and a queue pair that is gone sends none:
-// C's rsockets would wait without end.
+// lastAck is how long Close waits for a peer that has said its last word to leave. Until then the peer may wait for
+// the acknowledgement of that word, which Soft-RoCE sends after it has brought it, and a queue pair that is gone sends
+// none: C's rsockets would wait without end.
 const lastAck = 500 * time.Millisecond
 
 // goodbye tells the peer, and waits for its answer.

@@ -95,7 +95,7 @@ func (id *ID) Listen(backlog int) error {
 		return err
 	}
 	defer id.done()
-	err := id.still(id.moving(func() error { return librdmacm.Listen(id.c, backlog) }))
+	err := id.move(func() error { return librdmacm.Listen(id.c, backlog) })
 	if err == nil {
 		id.listens.Store(true)
 		return nil

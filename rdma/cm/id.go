@@ -213,12 +213,12 @@ func (id *ID) still(do func() error) error {
 	return do()
 }
 
-// moving is do of a call by which the ID may get addresses or a device. No other call waits until no event is taken.
-func (id *ID) moving(do func() error) func() error {
-	return func() error {
-		defer id.learnBetweenEvents()
-		return do()
-	}
+// move is still for a call by which the ID may get addresses or a device. No other call waits until no event is taken.
+func (id *ID) move(do func() error) error {
+	id.record.RLock()
+	defer id.record.RUnlock()
+	defer id.learnBetweenEvents()
+	return do()
 }
 
 // alter calls C to give queues to the ID or to take them away. No other call of C uses the ID meanwhile or takes events

@@ -30,7 +30,7 @@ func (id *ID) Bind(local netip.AddrPort) error {
 	if err := isAddress(verb, "the address", local); err != nil {
 		return err
 	}
-	err := id.still(id.moving(func() error { return librdmacm.BindAddr(id.c, header(sockaddr(local))) }))
+	err := id.move(func() error { return librdmacm.BindAddr(id.c, header(sockaddr(local))) })
 	if err == nil {
 		return nil
 	}
@@ -52,7 +52,7 @@ func (id *ID) BindIB(local IBAddr) error {
 		return err
 	}
 	defer id.done()
-	err := id.still(id.moving(func() error { return librdmacm.BindAddr(id.c, header(local.sockaddr())) }))
+	err := id.move(func() error { return librdmacm.BindAddr(id.c, header(local.sockaddr())) })
 	if err == nil {
 		return nil
 	}
@@ -165,7 +165,7 @@ func (id *ID) ResolveIBAddr(ctx context.Context, source *IBAddr, peer IBAddr, ti
 func (id *ID) resolveAddr(ctx context.Context, from, to *rdmacm.Sockaddr, timeout time.Duration,
 	noDevice string) error {
 	const verb = "rdma_resolve_addr"
-	err := id.begin(ctx, verb, id.moving(func() error {
+	_, err := id.beginBy(ctx, verb, id.move, func() error {
 		err := librdmacm.ResolveAddr(id.c, from, to, milliseconds(timeout))
 		reason := ""
 		switch {
@@ -181,7 +181,7 @@ func (id *ID) resolveAddr(ctx context.Context, from, to *rdmacm.Sockaddr, timeou
 			reason = "an ID resolves an address once, and one of the same family as its own"
 		}
 		return verberr.Explain(verb, "", reason, err)
-	}), rdmacm.CM_EVENT_ADDR_RESOLVED)
+	}, rdmacm.CM_EVENT_ADDR_RESOLVED)
 	if v, ok := err.(*rdma.VerbError); ok && v.Object == unbound {
 		v.Object = "ID to " + addressString(to)
 	}
