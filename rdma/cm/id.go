@@ -310,7 +310,7 @@ func (id *ID) destroy() (gone bool, err error) {
 		defer id.changes.Unlock()
 		err := rdma.CloseAll(func() error { return id.leaveAll(&left) }, append(id.objects.all(), last...)...)
 		if err != nil {
-			id.objects.forget(id.c)
+			id.objects.forget()
 		}
 		return err
 	})

@@ -9,7 +9,6 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/libibverbs"
 	"github.com/goverbs/goverbs/generated/librdmacm"
-	"github.com/goverbs/goverbs/generated/rdmacm"
 	"github.com/goverbs/goverbs/rdma"
 	"github.com/goverbs/goverbs/rdma/internal/verberr"
 	"github.com/goverbs/goverbs/rdma/internal/wq"
@@ -88,10 +87,10 @@ func (id *ID) createQP(verb string, attr *ibv.QPInitAttrEx, o rdma.QueueOptions)
 	}
 	id.changes.Lock()
 	defer id.changes.Unlock()
-	if id.c.QP != 0 {
+	id.objects.forget()
+	if id.c.QP != 0 || id.objects.qp != nil {
 		return nil, verberr.Invalid(verb, id.name(), "it has a queue pair already")
 	}
-	id.objects.forget(id.c) // what its user has closed
 	if err := id.verbs.close(); err != nil {
 		return nil, err
 	}
@@ -252,12 +251,13 @@ func (o *objects) completions(sides ...int) (all []rdma.Object) {
 	return all
 }
 
-// forget removes objects that C has destroyed.
-func (o *objects) forget(c *rdmacm.CMID) {
-	if c.QP == 0 {
+// forget removes the objects that are gone. While one is being destroyed, C does not know it any more, but may not be
+// able to destroy it.
+func (o *objects) forget() {
+	if o.qp != nil && o.qp.C() == nil {
 		o.qp = nil
 	}
-	if c.SRQ == 0 {
+	if o.srq != nil && o.srq.C() == nil {
 		o.srq = nil
 	}
 }

@@ -65,7 +65,7 @@ func (id *ID) successor() (*ID, error) {
 func (id *ID) hand(next *ID) error {
 	id.changes.Lock()
 	defer id.changes.Unlock()
-	id.objects.forget(id.c)
+	id.objects.forget()
 	if qp := id.objects.qp; qp != nil {
 		if err := qp.Modify(&ibv.QPAttr{QPState: ibv.QPS_RESET}, ibv.QP_STATE); err != nil {
 			return err

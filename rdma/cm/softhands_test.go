@@ -171,3 +171,22 @@ func TestSoftMovedWhileItWaits(t *testing.T) {
 	assert.NotErrorIs(t, err, context.DeadlineExceeded)
 	require.NoError(t, id.Close())
 }
+
+// TestSoftQPThatStays: an ID has its queue pair while that is being destroyed, and C does not know it: it may stay.
+func TestSoftQPThatStays(t *testing.T) {
+	id := newSoftID(t, newFabric(t, soft.Options{}), rdmacm.PS_UDP)
+	require.NoError(t, id.Bind(netip.MustParseAddrPort("127.0.0.1:0")))
+	attr := softAttr
+	attr.QPType = ibv.QPT_UD
+	qp, err := id.CreateQP(nil, &attr, rdma.QueueOptions{})
+	require.NoError(t, err)
+	id.setQP(0)
+	_, err = id.CreateQP(nil, &attr, rdma.QueueOptions{})
+	assert.ErrorContains(t, err, "it has a queue pair already")
+	assert.Same(t, qp, id.QP())
+	id.setQP(qp.Ptr())
+	require.NoError(t, qp.Close())
+	_, err = id.CreateQP(nil, &attr, rdma.QueueOptions{})
+	require.NoError(t, err)
+	require.NoError(t, id.Close())
+}
