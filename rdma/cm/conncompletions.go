@@ -18,17 +18,18 @@ func (c *Conn) handle(wcs []ibv.WC) {
 	for i := range wcs {
 		wc := &wcs[i]
 		recv := protocol.IsRecv(wc.WRID)
+		sent := !recv && !protocol.IsFetch(wc.WRID)
 		if recv {
 			c.link.RecvsOut--
 		}
 		switch {
 		case wc.Status != ibv.WC_SUCCESS:
-			if !recv {
+			if sent {
 				c.link.SendDone(wc.WRID) // the device reads its memory no more
 			}
 			c.completionFailed(wc)
 			continue
-		case !recv:
+		case sent:
 			c.link.SendDone(wc.WRID)
 			continue
 		case bad: // what a peer says after that counts no more
@@ -41,7 +42,9 @@ func (c *Conn) handle(wcs []ibv.WC) {
 			continue
 		}
 		c.peerFin |= flags
-		c.protocol.AddRecv(wc)
+		if recv {
+			c.protocol.AddRecv(wc)
+		}
 	}
 	if c.link.Recvs.Len() > 0 && c.err == nil && !c.gone {
 		if err := c.link.PostRecvs(); err != nil {

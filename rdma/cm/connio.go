@@ -108,7 +108,7 @@ func (c *Conn) tryWrite(p []byte) (int, error) {
 		return c.send(protocol.Piece{Inline: p[:room]}, nil)
 	}
 	c.link.Stage(0, p[:room])
-	return c.send(protocol.Piece{Staged: room}, nil)
+	return c.send(protocol.Piece{Staged: room, More: room < len(p)}, nil)
 }
 
 // room returns how many of n bytes may be sent in one piece now.
@@ -197,7 +197,7 @@ func (c *Conn) tryGather(v net.Buffers, n int) (int, error) {
 	if inline {
 		return c.send(protocol.Piece{Inline: c.word[:room]}, nil)
 	}
-	return c.send(protocol.Piece{Staged: room}, nil)
+	return c.send(protocol.Piece{Staged: room, More: room < n}, nil)
 }
 
 // takeOff takes the first n bytes out of v, and slices that are empty.

@@ -226,8 +226,9 @@ func (c *Conn) open() error {
 		Key: c.key, Pool: &c.shared.pool})
 }
 
-// streamParam returns the connection parameters of streams. They read nothing, and a device keeps memory for each read
-// that may be under way; none at all is another kind of connection. Soft-RoCE takes 7 retries as retries without end.
+// streamParam returns the connection parameters of streams. They read one piece at a time, and a device keeps memory
+// for each read that may be under way; none at all is another kind of connection. Soft-RoCE takes 7 retries as retries
+// without end.
 func streamParam() *rdmacm.ConnParam {
 	p := DefaultConnParam()
 	p.ResponderResources, p.InitiatorDepth = 1, 1

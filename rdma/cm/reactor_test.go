@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/binary"
 	"io"
+	"math/rand/v2"
 	"sync"
 	"testing"
 	"time"
@@ -73,6 +74,59 @@ func TestSoftSlowReaderHoldsNobodyUp(t *testing.T) {
 	_, err := io.ReadFull(servers[0], got)
 	require.NoError(t, err)
 	assert.Equal(t, full, got)
+}
+
+// TestSoftLargeWrites: both ends write much at once, in pieces of many sizes, and close as soon as they have; all of it
+// arrives, and a part of it was fetched.
+func TestSoftLargeWrites(t *testing.T) {
+	clients, servers := softPairs(t, &Config{}, 1)
+	sent := make([]byte, 9_000_001)
+	rand.NewChaCha8([32]byte{1}).Read(sent)
+	sizes := []int{1 << 20, 70_000, 1, 3 << 20, 1 << 16, 40_000, 200_000}
+	var all sync.WaitGroup
+	for _, c := range []*Conn{clients[0], servers[0]} {
+		all.Go(func() {
+			for i, rest := 0, sent; len(rest) > 0; i++ {
+				n, err := c.Write(rest[:min(len(rest), sizes[i%len(sizes)])])
+				if !assert.NoError(t, err) {
+					return
+				}
+				rest = rest[n:]
+			}
+			assert.NoError(t, c.CloseWrite())
+		})
+		all.Go(func() {
+			got, err := io.ReadAll(struct{ io.Reader }{c})
+			assert.NoError(t, err)
+			assert.True(t, bytes.Equal(sent, got), "%d bytes of %d", len(got), len(sent))
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			assert.NotZero(t, c.protocol.(*protocol.Stream).Fetched)
+		})
+	}
+	all.Wait()
+}
+
+// TestSoftCloseAfterALargeWrite: Close waits until the peer has fetched what it was offered.
+func TestSoftCloseAfterALargeWrite(t *testing.T) {
+	clients, servers := softPairs(t, &Config{}, 8)
+	sent := make([]byte, 1<<20)
+	rand.NewChaCha8([32]byte{2}).Read(sent)
+	for i, c := range clients {
+		_, err := c.Write(sent)
+		require.NoError(t, err)
+		closed := make(chan error, 1)
+		go func() { closed <- c.Close() }()
+		if i%2 == 0 {
+			require.NoError(t, <-closed)
+		}
+		got, err := io.ReadAll(struct{ io.Reader }{servers[i]})
+		require.NoError(t, err)
+		require.True(t, bytes.Equal(sent, got))
+		if i%2 != 0 {
+			require.NoError(t, <-closed)
+		}
+	}
 }
 
 // TestSoftStreamsOfOneQueueKeepApart: while streams of a queue come and go, each has its own bytes.

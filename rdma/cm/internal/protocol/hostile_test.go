@@ -21,13 +21,14 @@ func imm(n uint32) *ibv.WC {
 
 // said is that of a control message in the first slot.
 func (s *Stream) said(c control) *ibv.WC {
-	copy(s.slots, c.marshal(nil))
-	return &ibv.WC{Opcode: ibv.WC_RECV, ByteLen: controlSize, WRID: recvBit}
+	b := c.marshal(nil)
+	copy(s.slots, b)
+	return &ibv.WC{Opcode: ibv.WC_RECV, ByteLen: uint32(len(b)), WRID: recvBit}
 }
 
 // TestReceivedFromAHostilePeer: what the peer may not say is an error, and changes nothing.
 func TestReceivedFromAHostilePeer(t *testing.T) {
-	s := &Stream{ring: make([]byte, 100), slots: make([]byte, 2*controlSize), sent: 10,
+	s := &Stream{ring: make([]byte, 100), slots: make([]byte, 2*offerSize), sent: 10,
 		Link: Link{Messages: 3}}
 	flags, err := s.Received(imm(60), 0)
 	require.NoError(t, err)
@@ -59,6 +60,22 @@ func TestReceivedFromAHostilePeer(t *testing.T) {
 			error) {
 			return s.Received(s.said(control{flags: 4, read: 10}), 0)
 		},
+		"an offer without bytes": func() (Flags, error) { return s.Received(s.said(control{offer: &span{}}), 0) },
+		"an offer of more than there is room for": func() (Flags, error) {
+			return s.Received(s.said(control{offer: &span{n: 51}}), 0)
+		},
+		"an offer around the end of the ring": func() (Flags, error) {
+			return s.Received(s.said(control{offer: &span{n: 41}}), 0)
+		},
+		"an offer after the end": func() (Flags, error) {
+			return s.Received(s.said(control{offer: &span{n: 1}}), Fin)
+		},
+		"an offer that is none": func() (Flags, error) {
+			wc := s.said(control{})
+			wc.ByteLen = offerSize
+			return s.Received(wc, 0)
+		},
+		"more fetched than offered": func() (Flags, error) { return s.Received(s.said(control{fetched: 1}), 0) },
 	} {
 		flags, err := bad()
 		assert.ErrorIs(t, err, syscall.EPROTO, name)
@@ -66,10 +83,46 @@ func TestReceivedFromAHostilePeer(t *testing.T) {
 		assert.Equal(t, before.arrived, s.arrived, name)
 		assert.Equal(t, [2]uint64{before.taken, before.peerHandled}, [2]uint64{s.taken, s.peerHandled}, name)
 	}
+	assert.Zero(t, s.promised.n)
 	_, err = s.Received(imm(50), 0)
 	assert.NoError(t, err, "as much as there is room for")
 	flags, err = s.Received(s.said(control{flags: Fin, read: 1, handled: 1}), 0)
 	assert.NoError(t, err)
 	assert.Equal(t, Fin, flags)
 	assert.EqualValues(t, 10, s.taken, "an old word changes nothing")
+}
+
+// TestOffersArriveInOrder: what is written after an offer, and the end, is there when the offer was fetched, not before;
+// and a peer that offers without end is a hostile one.
+func TestOffersArriveInOrder(t *testing.T) {
+	s := &Stream{ring: make([]byte, 100), slots: make([]byte, offerSize)}
+	receive := func(wc *ibv.WC) (Flags, error) { return s.Received(wc, 0) }
+	fetched := &ibv.WC{Opcode: ibv.WC_RDMA_READ, WRID: fetchBit}
+	written := func(n uint32) func() *ibv.WC { return func() *ibv.WC { return imm(n) } }
+	said := func(c control) func() *ibv.WC { return func() *ibv.WC { return s.said(c) } }
+	for _, next := range []func() *ibv.WC{written(5), said(control{offer: &span{n: 10}}), written(3),
+		said(control{offer: &span{n: 20}}), written(1), written(2), said(control{flags: Fin})} {
+		flags, err := receive(next())
+		require.NoError(t, err)
+		assert.Zero(t, flags)
+		assert.EqualValues(t, 5, s.Unread())
+	}
+	_, err := receive(imm(1))
+	assert.ErrorIs(t, err, syscall.EPROTO, "data after the end")
+	flags, err := receive(fetched)
+	require.NoError(t, err)
+	assert.Zero(t, flags)
+	assert.EqualValues(t, 5+10+3, s.Unread())
+	flags, err = receive(fetched)
+	require.NoError(t, err)
+	assert.Equal(t, Fin, flags)
+	assert.EqualValues(t, 5+10+3+20+1+2, s.Unread())
+
+	s = &Stream{ring: make([]byte, 100), slots: make([]byte, offerSize)}
+	for range mostOffers {
+		_, err = receive(s.said(control{offer: &span{n: 1}}))
+		require.NoError(t, err)
+	}
+	_, err = receive(s.said(control{offer: &span{n: 1}}))
+	assert.ErrorIs(t, err, syscall.EPROTO)
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma"
+	"github.com/goverbs/goverbs/rdma/internal/made"
 )
 
 // Sizes of a connection's send queue. With the slot that rdma adds for its markers, it is a power of two, to which
@@ -38,6 +39,7 @@ func IsRecv(wrID uint64) bool { return wrID&recvBit != 0 }
 // Numbers of bytes and messages count from the beginning.
 type Link struct {
 	QP       *rdma.QP
+	pd       *rdma.PD
 	pool     *Pool
 	memory   *memory
 	key      uint64 // of the connection, where wr_ids have it
@@ -52,9 +54,13 @@ type Link struct {
 	Messages   uint64 // sent
 	Completed  uint64 // messages whose send has completed
 	staged     uint64 // bytes that were copied into staging
+	done       uint64 // bytes of staging that the device has sent
 	unstaged   uint64 // bytes of staging that are free again
 	unsignaled uint64 // bytes that were staged since the last signalled send
 	behind     [sendDepth]uint64
+	parts      uint64 // of staging: a piece is one at most
+	given      offers // pieces of staging that the peer may read
+	reading    uint64 // fetches under way, of what the peer has offered
 }
 
 // Device is where a link is made: an ID that has a device.
@@ -127,6 +133,7 @@ func (l *Link) open(over Device, options Options, want demand) (err error) {
 	}
 	l.staging = l.memory.staged.Bytes()[:options.Buffer/stagingPart]
 	l.sends, l.Recvs = l.memory.sends, l.memory.recvs
+	l.pd, l.parts = pd, stagingParts
 	return nil
 }
 
@@ -139,7 +146,7 @@ func (l *Link) PostRecvs() error {
 }
 
 // sendID is the wr_id of the next send.
-func (l *Link) sendID() uint64 { return l.key | uint64(uint32(l.Messages)) }
+func (l *Link) sendID() uint64 { return l.key | l.Messages%fetchBit }
 
 // recvID is the wr_id of a receive at a place, which placeOf returns.
 func (l *Link) recvID(place uint64) uint64 { return recvBit | l.key | place }
@@ -150,10 +157,10 @@ func placeOf(wrID uint64) uint64 { return uint64(uint32(wrID)) }
 func (l *Link) roomStaged(n uint64) uint64 {
 	own := uint64(len(l.staging))
 	free := own - (l.staged - l.unstaged)
-	if free < min(n, own/stagingParts) {
+	if free < min(n, own/l.parts) {
 		return 0
 	}
-	return min(free, own-l.staged%own, own/stagingParts)
+	return min(free, own-l.staged%own, own/l.parts)
 }
 
 // Stage copies bytes to where PostData sends a piece from, at a place in the piece. This part of the memory belongs to
@@ -170,7 +177,7 @@ func (l *Link) data(w rdma.SendRequest, p Piece) error {
 	case p.Staged == 0:
 		w.Inline(p.Inline)
 	default:
-		r, err := l.memory.region(l.QP.PD())
+		r, err := l.memory.region(l.pd)
 		if err != nil {
 			return err
 		}
@@ -184,7 +191,7 @@ func (l *Link) data(w rdma.SendRequest, p Piece) error {
 // mustSay reports whether the send of a piece has to say when it has ended: the program waits for it, or so much was
 // staged.
 func (l *Link) mustSay(p Piece) bool {
-	return p.isLent() || l.unsignaled >= uint64(len(l.staging))/stagingParts
+	return p.isLent() || l.unsignaled >= uint64(len(l.staging))/l.parts
 }
 
 // text is where a control message is sent from: the request itself, or a place of its own behind staging.
@@ -214,13 +221,34 @@ func (l *Link) post(w rdma.SendRequest, signaled bool) error {
 }
 
 // mayPost reports whether the send queue has a free slot.
-func (l *Link) mayPost() bool { return l.Messages-l.Completed < sendDepth }
+func (l *Link) mayPost() bool { return l.Messages-l.Completed+l.reading < sendDepth }
 
 // SendDone records completed sends, up to the one with the wr_id.
 func (l *Link) SendDone(wrID uint64) {
-	seq := l.Completed + uint64(uint32(wrID)-uint32(l.Completed))
-	l.unstaged = l.behind[seq%sendDepth]
+	seq := l.Completed + (wrID-l.Completed)%fetchBit
+	l.done = l.behind[seq%sendDepth]
 	l.Completed = seq + 1
+	l.free()
+}
+
+// expose has the peer's device read staging, and returns what it needs for that. The first time, it clears what former
+// connections have left there: all but what is on its way, and n bytes that were staged and are not sent yet.
+func (l *Link) expose(n uint64) (*rdma.MR, error) {
+	m, own := l.memory, uint64(len(l.staging))
+	if m.exposed != nil {
+		return m.exposed, nil
+	}
+	end := l.staged + n
+	for left := own - (end - l.unstaged); left > 0; {
+		part := l.staging[end%own:]
+		part = part[:min(uint64(len(part)), left)]
+		clear(part)
+		end += uint64(len(part))
+		left -= uint64(len(part))
+	}
+	var err error
+	made.Shared(func() { m.exposed, err = l.pd.RegBuffer(m.staged, ibv.ACCESS_REMOTE_READ) })
+	return m.exposed, err
 }
 
 // Close releases everything, or keeps it for the next connection.

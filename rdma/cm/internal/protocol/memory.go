@@ -28,6 +28,7 @@ type memory struct {
 	staged  *rdma.Buffer
 	thereMR *rdma.MR // its key is the peer's, too, so it is never the next connection's
 	mr      *rdma.MR // of staged, after the first send that is not inline
+	exposed *rdma.MR // of staged, for the peer, or nil
 	sends   *rdma.SendBatch
 	recvs   *rdma.RecvBatch
 
@@ -120,6 +121,12 @@ func (p *Pool) put(m *memory) error {
 		return errors.Join(err, m.close())
 	}
 	m.thereMR = nil
+	if m.exposed != nil {
+		if err := m.exposed.Close(); err != nil {
+			return errors.Join(err, m.close())
+		}
+		m.exposed = nil
+	}
 	if m.shape.bytes() > p.Most {
 		return m.close()
 	}
@@ -196,7 +203,7 @@ func (m *memory) region(pd *rdma.PD) (rdma.Region, error) {
 
 func (m *memory) close() error {
 	var all []error
-	for _, mr := range []*rdma.MR{m.thereMR, m.mr} {
+	for _, mr := range []*rdma.MR{m.thereMR, m.exposed, m.mr} {
 		if mr != nil {
 			all = append(all, mr.Close())
 		}

@@ -3,6 +3,7 @@
 package protocol
 
 import (
+	"bytes"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -38,7 +39,18 @@ func TestPool(t *testing.T) {
 	assert.Equal(t, sends, same.LKey)
 	a.there.Bytes()[8191] = 1
 	a.recvs.Recv(1)
+	copy(a.staged.Bytes(), bytes.Repeat([]byte{1}, 4096))
+	l := Link{pd: pd, memory: a, staging: a.staged.Bytes(), staged: 4000 + 3*4096, unstaged: 3900 + 3*4096}
+	exposed, err := l.expose(200)
+	require.NoError(t, err)
+	for i, b := range l.staging { // what is on its way is from 3900 to 4000, and from there 200 more
+		assert.Equal(t, i < 104 || i >= 3900, b == 1, "former bytes at %d", i)
+	}
+	twice, err := l.expose(200)
+	require.NoError(t, err)
+	assert.Same(t, exposed, twice)
 	require.NoError(t, p.put(a))
+	assert.Nil(t, a.exposed, "the former peer knows its key")
 	other := of
 	other.there *= 2
 	b, err := p.get(pd, other)

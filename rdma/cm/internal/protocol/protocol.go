@@ -31,8 +31,8 @@ type Protocol interface {
 	// PostData sends a piece. It returns false if there is no room any more.
 	PostData(p Piece) (bool, error)
 
-	// Received handles a received message, and returns the peer's flags of which it tells; said are those of before.
-	// It does not trust the peer: impossible values are an error.
+	// Received handles a received message, or the end of a fetch, and returns the peer's flags of which it tells; said
+	// are those of before. It does not trust the peer: impossible values are an error.
 	Received(wc *ibv.WC, said Flags) (Flags, error)
 	// AddRecv adds the receive of a message that was handled to the batch of receives.
 	AddRecv(wc *ibv.WC)
@@ -48,7 +48,8 @@ type Protocol interface {
 type Piece struct {
 	Inline []byte
 	Lent   ibv.SGE
-	Staged int // bytes
+	Staged int  // bytes
+	More   bool // the program has more to send, at once
 }
 
 // Len is the number of bytes.

@@ -22,45 +22,55 @@ type Stream struct {
 	ring  []byte // the peer writes here, and
 	slots []byte // control messages arrive here
 
-	arrived, read     uint64 // bytes: written to the ring, and read from it
+	arrived, read     uint64 // bytes: of the peer in the ring without a gap, and read from it
+	landed            uint64 // bytes of the peer, with what it has offered
 	toldRead          uint64 // the value of read that the peer knows
 	handled, toldHand uint64 // the same for messages
+	promised          offers // of the peer
+	held              Flags  // what it has told after them
+	Fetched, toldHave uint32 // offers, counted
 
 	peer        hello
 	sent        uint64 // bytes
 	taken       uint64 // bytes that the peer has read
 	peerHandled uint64 // messages that the peer has received
+	peerHas     uint32 // offers that the peer has fetched, counted
+	lastOffered bool   // the last piece was offered
 }
 
 func (s *Stream) Objects() *Link { return &s.Link }
 
 func (s *Stream) Open(over Device, options Options) error {
-	err := s.Link.open(over, options, demand{StreamDepth, 1, options.Buffer + StreamDepth*controlSize, controlSize})
+	err := s.Link.open(over, options, demand{StreamDepth, 1, options.Buffer + StreamDepth*offerSize, offerSize})
 	if err != nil {
 		return err
 	}
-	s.words = make([]byte, 0, controlSize)
+	s.words = make([]byte, 0, offerSize)
 	s.ring, s.slots = s.memory.there.Bytes()[:options.Buffer], s.memory.there.Bytes()[options.Buffer:]
 	for slot := range uint64(StreamDepth) {
 		s.addSlot(slot)
 	}
+	s.agree()
 	return s.PostRecvs()
 }
 
 func (s *Stream) Hello() []byte {
 	r := s.memory.thereMR.Region()
-	h := hello{ring: r.Address, rkey: s.memory.thereMR.RKey(), size: uint32(len(s.ring)), depth: StreamDepth}
+	h := hello{ring: r.Address, rkey: s.memory.thereMR.RKey(), size: uint32(len(s.ring)), depth: StreamDepth,
+		fetches: true}
 	return h.marshal()
 }
 
-func (s *Stream) Meet(b []byte) (err error) {
-	s.peer, err = parseHello(b)
+func (s *Stream) Meet(b []byte) error {
+	h, err := parseHello(b)
+	s.peer = h
+	s.agree()
 	return err
 }
 
 func (s *Stream) addSlot(slot uint64) {
 	r := s.memory.thereMR.Region()
-	s.Recvs.Recv(s.recvID(slot)).SGE(r.Address+uint64(len(s.ring))+slot*controlSize, controlSize, r.LKey)
+	s.Recvs.Recv(s.recvID(slot)).SGE(r.Address+uint64(len(s.ring))+slot*offerSize, offerSize, r.LKey)
 }
 
 func (s *Stream) AddRecv(wc *ibv.WC) {
@@ -108,18 +118,19 @@ func (s *Stream) slotFree(kept uint64) bool {
 }
 
 // must reports whether there is something that the peer has to know, and a receive for it: flags, a number of received
-// messages, or a quarter of the ring that was read.
+// messages, a quarter of the ring that was read, or an offer that was fetched.
 func (s *Stream) must(flags Flags, many uint64) bool {
 	return flags != 0 || s.handled-s.toldHand >= many && s.slotFree(0) ||
-		s.read-s.toldRead >= uint64(len(s.ring))/ringParts && s.slotFree(keptByBytes)
+		(s.read-s.toldRead >= uint64(len(s.ring))/ringParts || s.Fetched != s.toldHave) && s.slotFree(keptByBytes)
 }
 
 // A piece is at most a quarter of the ring, so that the peer can read while the next pieces are sent, and at most half
 // of staging, so that one half is filled while the other is sent. Pieces are no smaller than that, because each one
 // wakes the reader.
 const (
-	ringParts    = 4
-	stagingParts = 2
+	ringParts     = 4
+	stagingParts  = 2
+	offeringParts = 4 // two are offered, and two are written
 )
 
 // Room returns how many of n bytes to send in one piece. It returns 0 rather than send small pieces: the peer reports
@@ -127,19 +138,31 @@ const (
 func (s *Stream) Room(n int, lent bool) int {
 	size := uint64(s.peer.size)
 	there := size - (s.sent - s.taken)
-	if !s.slotFree(keptByData) || there < min(uint64(n), size/ringParts) {
+	least := size / ringParts
+	if s.offersPieces() { // or the ring would not be full
+		least = min(least, uint64(len(s.staging))/offeringParts)
+	}
+	if !s.slotFree(keptByData) || there < min(uint64(n), least) {
 		return 0
 	}
 	room := min(uint64(n), there, size-s.sent%size, maxPiece) // in one piece of the ring
 	if lent {
 		return int(min(room, size/ringParts))
 	}
+	if s.offersPieces() && !s.lastOffered && n >= 2*leastOffered {
+		room = min(room, uint64(n)/2)
+	}
 	return int(min(room, s.roomStaged(uint64(n))))
 }
 
-func (s *Stream) PostData(p Piece) (bool, error) {
+func (s *Stream) PostData(p Piece) (_ bool, err error) {
 	if !s.slotFree(keptByData) { // a control message took the last slot
 		return false, nil
+	}
+	if s.lastOffered = s.mayOffer(p); s.lastOffered {
+		if s.lastOffered, err = s.offer(p); s.lastOffered || err != nil {
+			return err == nil, err
+		}
 	}
 	s.sends.Reset()
 	size := uint64(s.peer.size)
@@ -155,20 +178,26 @@ func (s *Stream) PostData(p Piece) (bool, error) {
 }
 
 // postControl sends a control message with everything that the peer does not know yet.
-func (s *Stream) postControl(flags Flags) error {
-	s.words = control{flags, s.read, s.handled}.marshal(s.words)
+func (s *Stream) postControl(flags Flags) error { return s.say(control{flags: flags}, flags != 0) }
+
+func (s *Stream) say(c control, signaled bool) error {
+	c.read, c.handled, c.fetched = s.read, s.handled, s.Fetched
+	s.words = c.marshal(s.words)
 	s.sends.Reset()
 	w := s.sends.Send(s.sendID())
 	s.text(w, s.words)
-	if err := s.post(w, flags != 0); err != nil {
+	if err := s.post(w, signaled); err != nil {
 		return err
 	}
-	s.toldRead, s.toldHand = s.read, s.handled
+	s.toldRead, s.toldHand, s.toldHave = s.read, s.handled, s.Fetched
 	return nil
 }
 
 func (s *Stream) Received(wc *ibv.WC, said Flags) (Flags, error) {
-	switch free := uint64(len(s.ring)) - (s.arrived - s.read); {
+	said |= s.held
+	switch free := uint64(len(s.ring)) - (s.landed - s.read); {
+	case IsFetch(wc.WRID):
+		return s.fetchDone(), nil
 	case wc.Opcode == ibv.WC_RECV_RDMA_WITH_IMM:
 		n := uint64(wc.ImmData().Host())
 		if said&Fin != 0 {
@@ -180,22 +209,31 @@ func (s *Stream) Received(wc *ibv.WC, said Flags) (Flags, error) {
 		if n > free {
 			return 0, fmt.Errorf("%w: %d bytes, and there is room for %d", errProtocol, n, free)
 		}
-		s.arrived += n
+		s.land(n)
 		return 0, nil
-	case wc.Opcode != ibv.WC_RECV, wc.ByteLen != controlSize:
+	case wc.Opcode != ibv.WC_RECV, wc.ByteLen != controlSize && wc.ByteLen != offerSize:
 		return 0, fmt.Errorf("%w: %v of %d bytes", errProtocol, wc.Opcode, wc.ByteLen)
 	}
-	m := parseControl(s.slots[placeOf(wc.WRID)*controlSize:])
+	b := s.slots[placeOf(wc.WRID)*offerSize:]
+	m, offers := parseControl(b), wc.ByteLen == offerSize
 	switch {
-	case m.flags&^(Fin|Done) != 0:
-		return 0, fmt.Errorf("%w: flags %#x", errProtocol, m.flags)
+	case m.flags&^(Fin|Done|offerFlag) != 0, offers != (m.flags&offerFlag != 0), offers && said&Fin != 0:
+		return 0, fmt.Errorf("%w: flags %#x in %d bytes", errProtocol, m.flags, wc.ByteLen)
 	case m.read > s.sent:
 		return 0, fmt.Errorf("%w: it has read %d bytes of %d", errProtocol, m.read, s.sent)
 	case m.handled > s.Messages:
 		return 0, fmt.Errorf("%w: it has received %d messages of %d", errProtocol, m.handled, s.Messages)
 	}
+	if err := s.peerFetched(m.fetched); err != nil {
+		return 0, err
+	}
+	if offers {
+		if err := s.promise(parseOffer(b)); err != nil {
+			return 0, err
+		}
+	}
 	s.taken, s.peerHandled = max(s.taken, m.read), max(s.peerHandled, m.handled)
-	return m.flags, nil
+	return s.later(m.flags &^ offerFlag), nil
 }
 
 func (s *Stream) Tell(flags Flags) (Flags, error) {
@@ -203,9 +241,12 @@ func (s *Stream) Tell(flags Flags) (Flags, error) {
 		flags = 0
 	}
 	if !s.must(flags, StreamDepth/2) {
-		return 0, nil
+		return 0, s.fetch()
 	}
-	return flags, s.postControl(flags)
+	if err := s.postControl(flags); err != nil {
+		return flags, err
+	}
+	return flags, s.fetch()
 }
 
 func (s *Stream) Probe() error {

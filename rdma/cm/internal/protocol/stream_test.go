@@ -13,9 +13,16 @@ import (
 func TestHello(t *testing.T) {
 	h := hello{ring: 1<<40 + 5, rkey: 77, size: 1 << 20, depth: 64}
 	padded := append(h.marshal(), make([]byte, 56-helloSize)...)
-	got, err := parseHello(padded)
+	for _, b := range [][]byte{padded, padded[:helloSize]} { // of a version that does not fetch
+		got, err := parseHello(b)
+		require.NoError(t, err)
+		assert.Equal(t, h, got)
+	}
+	fetches := h
+	fetches.fetches = true
+	got, err := parseHello(fetches.marshal())
 	require.NoError(t, err)
-	assert.Equal(t, h, got)
+	assert.Equal(t, fetches, got)
 	for name, bad := range map[string][]byte{"nothing": nil, "zeros": make([]byte, 56),
 		"short": h.marshal()[:helloSize-1]} {
 		_, err := parseHello(bad)
@@ -45,35 +52,38 @@ type message struct {
 	control *control
 }
 
-// TestCreditsNeverRunOut has two sides send, receive, read and hear of their sends in any order. No side may send to a
-// peer that has no receive left or no room in its ring, and as long as somebody has something to write, somebody can do
-// something.
+// TestCreditsNeverRunOut has two sides send, receive, fetch, read and hear of their sends in any order. No side may
+// send to a peer that has no receive left or no room in its ring, and as long as somebody has something to write,
+// somebody can do something.
 func TestCreditsNeverRunOut(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var sides [2]half
 		depth := rapid.IntRange(8, 64).Draw(t, "depth")
 		for i := range sides {
-			ring := rapid.SampledFrom([]int{MinBuffer, 5000, 1 << 16}).Draw(t, "ring")
+			ring := rapid.SampledFrom([]int{MinBuffer, 5000, 1 << 16, 1 << 18}).Draw(t, "ring")
 			sides[i].ring, sides[i].staging = make([]byte, ring),
-				make([]byte, rapid.SampledFrom([]int{MinBuffer, 5000, 1 << 16}).Draw(t, "staging"))
+				make([]byte, rapid.SampledFrom([]int{MinBuffer, 5000, 1 << 16, 1 << 18}).Draw(t, "staging"))
 			sides[i].most = rapid.SampledFrom([]int{16, 512, 1 << 18}).Draw(t, "most")
 			sides[i].lent = rapid.Bool().Draw(t, "lent")
 			sides[i].data = rapid.IntRange(0, 400*min(sides[i].most, 1<<10)).Draw(t, "data")
 		}
 		for i := range sides {
-			sides[i].peer = hello{size: uint32(len(sides[1-i].ring)), depth: uint16(depth)}
+			sides[i].parts = stagingParts
+			sides[i].peer = hello{size: uint32(len(sides[1-i].ring)), depth: uint16(depth),
+				fetches: rapid.Bool().Draw(t, "fetches")}
+			sides[i].agree()
 		}
 		var signals [2][]uint64
 		for step := 0; ; step++ {
 			moved := false
-			order := rapid.Permutation([]int{0, 1, 2, 3, 4, 5, 6, 7}).Draw(t, "order")
-			for _, k := range order[:rapid.IntRange(1, 8).Draw(t, "some")] {
+			order := rapid.Permutation([]int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}).Draw(t, "order")
+			for _, k := range order[:rapid.IntRange(1, 10).Draw(t, "some")] {
 				moved = act(t, &sides, &signals, k%2, k/2, depth) || moved
 			}
 			if moved {
 				continue
 			}
-			for k := range 8 { // nothing of those: of all
+			for k := range 10 { // nothing of those: of all
 				moved = act(t, &sides, &signals, k%2, k/2, depth) || moved
 			}
 			if !moved {
@@ -81,7 +91,8 @@ func TestCreditsNeverRunOut(t *testing.T) {
 			}
 		}
 		for i := range sides {
-			if sides[i].data != 0 || sides[i].arrived != sides[i].read || len(sides[i].in) != 0 {
+			if sides[i].data != 0 || sides[i].arrived != sides[i].read || len(sides[i].in) != 0 ||
+				sides[i].given.n != 0 {
 				t.Fatalf("stuck: side %d has %d bytes left to write and %d to read", i, sides[i].data,
 					sides[i].arrived-sides[i].read)
 			}
@@ -106,8 +117,8 @@ func act(t *rapid.T, sides *[2]half, signals *[2][]uint64, i, what, depth int) b
 	}
 	tell := func() {
 		if s.must(0, uint64(depth/2)) {
-			send(message{control: &control{read: s.read, handled: s.handled}}, false)
-			s.toldRead, s.toldHand = s.read, s.handled
+			send(message{control: &control{read: s.read, handled: s.handled, fetched: s.Fetched}}, false)
+			s.toldRead, s.toldHand, s.toldHave = s.read, s.handled, s.Fetched
 		}
 	}
 	switch what {
@@ -119,11 +130,25 @@ func act(t *rapid.T, sides *[2]half, signals *[2][]uint64, i, what, depth int) b
 		if s.sent+uint64(n)-other.read > uint64(len(other.ring)) {
 			t.Fatalf("side %d overruns the ring", i)
 		}
-		if !s.lent {
+		p := Piece{Staged: n, More: n < min(s.data, s.most)}
+		s.lastOffered = !s.lent && s.mayOffer(p)
+		switch {
+		case s.lent:
+			send(message{bytes: n}, true)
+		case s.lastOffered:
+			s.given.add(span{n: uint32(n), from: s.staged})
+			s.staged += uint64(n)
+			send(message{control: &control{read: s.read, handled: s.handled, fetched: s.Fetched,
+				offer: &span{n: uint32(n)}}}, true)
+			s.toldRead, s.toldHand, s.toldHave = s.read, s.handled, s.Fetched
+		default:
 			s.staged += uint64(n)
 			s.unsignaled += uint64(n)
+			send(message{bytes: n}, s.mustSay(p))
 		}
-		send(message{bytes: n}, s.lent || s.unsignaled >= uint64(len(s.staging))/stagingParts)
+		if s.staged-s.unstaged > uint64(len(s.staging)) {
+			t.Fatalf("side %d overwrites what is on its way", i)
+		}
 		s.sent += uint64(n)
 		s.data -= n
 	case 1: // receive
@@ -134,8 +159,16 @@ func act(t *rapid.T, sides *[2]half, signals *[2][]uint64, i, what, depth int) b
 		s.in = s.in[1:]
 		if m.control != nil {
 			s.taken, s.peerHandled = max(s.taken, m.control.read), max(s.peerHandled, m.control.handled)
+			if err := s.peerFetched(m.control.fetched); err != nil {
+				t.Fatal(err)
+			}
+			if o := m.control.offer; o != nil {
+				if err := s.promise(*o); err != nil {
+					t.Fatal(err)
+				}
+			}
 		}
-		s.arrived += uint64(m.bytes)
+		s.land(uint64(m.bytes))
 		s.handled++
 		tell()
 	case 2: // read
@@ -151,6 +184,16 @@ func act(t *rapid.T, sides *[2]half, signals *[2][]uint64, i, what, depth int) b
 		s.SendDone(signals[i][0])
 		signals[i] = signals[i][1:]
 		tell()
+	case 4: // a fetch begins, or ends
+		switch {
+		case s.reading > 0:
+			s.fetchDone()
+			tell()
+		case s.promised.n > 0 && s.mayPost():
+			s.reading = 1
+		default:
+			return false
+		}
 	}
 	return true
 }

@@ -13,7 +13,8 @@ import (
 // The protocol of stream connections. Each side has a ring that the other side writes its data into, with one write
 // with immediate data for each piece; the immediate data is the number of bytes. Everything else is a control message
 // into a receive: the total number of bytes that were read from the ring, and of messages that were received. From
-// these the sender knows how much room the ring has and how many receives are posted.
+// these the sender knows how much room the ring has and how many receives are posted. It may have a piece of data that
+// the other side reads itself.
 
 // Hello is what the sides exchange as they connect, in private data, which has no length of its own.
 type hello struct {
@@ -21,22 +22,29 @@ type hello struct {
 	rkey  uint32
 	size  uint32 // bytes of the ring
 	depth uint16 // receives that are posted
+
+	fetches bool // reads what it is offered; versions before have not said so
 }
 
 const (
 	helloMagic   = 0x676f7662 // "govb"
 	helloVersion = 1
-	helloSize    = 4 + 2 + 2 + 8 + 4 + 4
+	helloSize    = 4 + 2 + 2 + 8 + 4 + 4 // of the first versions; one byte of flags follows
+	helloFetches = 1                     // flag
 )
 
 func (h hello) marshal() []byte {
-	b := make([]byte, 0, helloSize)
+	b := make([]byte, 0, helloSize+1)
 	b = binary.BigEndian.AppendUint32(b, helloMagic)
 	b = binary.BigEndian.AppendUint16(b, helloVersion)
 	b = binary.BigEndian.AppendUint16(b, h.depth)
 	b = binary.BigEndian.AppendUint64(b, h.ring)
 	b = binary.BigEndian.AppendUint32(b, h.rkey)
-	return binary.BigEndian.AppendUint32(b, h.size)
+	b = binary.BigEndian.AppendUint32(b, h.size)
+	if !h.fetches {
+		return b
+	}
+	return append(b, helloFetches)
 }
 
 // StreamHello is a hello of a stream with a ring of that size, which is nowhere: for tests.
@@ -57,6 +65,9 @@ func parseHello(b []byte) (h hello, err error) {
 	}
 	h = hello{depth: binary.BigEndian.Uint16(b[6:]), ring: binary.BigEndian.Uint64(b[8:]),
 		rkey: binary.BigEndian.Uint32(b[16:]), size: binary.BigEndian.Uint32(b[20:])}
+	if len(b) > helloSize {
+		h.fetches = b[helloSize]&helloFetches != 0
+	}
 	if h.depth < 8 || h.size < MinBuffer || h.size > MaxBuffer {
 		return h, errNoStream
 	}
@@ -66,18 +77,40 @@ func parseHello(b []byte) (h hello, err error) {
 // control is a control message.
 type control struct {
 	flags   Flags
+	fetched uint32 // offers, counted
 	read    uint64 // bytes taken out of the ring
 	handled uint64 // messages received
+	offer   *span  // or nil
 }
 
-const controlSize = 24
+const (
+	controlSize = 24
+	offerSize   = controlSize + 8 + 4 + 4 // of one with an offer
+	offerFlag   = Flags(1 << 2)           // of such a message
+)
 
 func (c control) marshal(b []byte) []byte {
-	b = append(b[:0], byte(c.flags), 0, 0, 0, 0, 0, 0, 0)
+	b = append(b[:0], byte(c.flags), 0, 0, 0)
+	if c.offer != nil {
+		b[0] |= byte(offerFlag)
+	}
+	b = binary.BigEndian.AppendUint32(b, c.fetched)
 	b = binary.BigEndian.AppendUint64(b, c.read)
-	return binary.BigEndian.AppendUint64(b, c.handled)
+	b = binary.BigEndian.AppendUint64(b, c.handled)
+	if c.offer == nil {
+		return b
+	}
+	b = binary.BigEndian.AppendUint64(b, c.offer.address)
+	b = binary.BigEndian.AppendUint32(b, c.offer.rkey)
+	return binary.BigEndian.AppendUint32(b, c.offer.n)
 }
 
 func parseControl(b []byte) control {
-	return control{Flags(b[0]), binary.BigEndian.Uint64(b[8:]), binary.BigEndian.Uint64(b[16:])}
+	return control{flags: Flags(b[0]), fetched: binary.BigEndian.Uint32(b[4:]), read: binary.BigEndian.Uint64(b[8:]),
+		handled: binary.BigEndian.Uint64(b[16:])}
+}
+
+func parseOffer(b []byte) span {
+	return span{address: binary.BigEndian.Uint64(b[controlSize:]), rkey: binary.BigEndian.Uint32(b[controlSize+8:]),
+		n: binary.BigEndian.Uint32(b[controlSize+12:])}
 }

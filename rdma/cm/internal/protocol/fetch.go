@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package protocol
+
+import "fmt"
+
+// Every other piece of a large Write is not written into the peer's ring but offered: the peer reads it out of staging,
+// into the place of the ring where it would have been written, while the next piece is written. So both sides' devices
+// move a half each, and both processors where devices are software. A peer is offered something only if its hello says
+// that it fetches.
+const (
+	leastOffered = 32 << 10 // bytes of a piece; smaller ones are there sooner than the peer could ask for them
+	mostOffers   = 8        // that have not been fetched
+)
+
+// span is a piece that is offered.
+type span struct {
+	address uint64
+	rkey    uint32
+	n       uint32
+
+	from   uint64 // where it begins in all that was staged: of the side that offers
+	behind uint64 // bytes that were written after it: of the side that fetches
+}
+
+// offers are those that have not been fetched, oldest first.
+type offers struct {
+	all [mostOffers]span
+	n   int
+}
+
+func (o *offers) add(s span) {
+	o.all[o.n] = s
+	o.n++
+}
+
+func (o *offers) drop(n int) {
+	copy(o.all[:], o.all[n:o.n])
+	o.n -= n
+}
+
+// agree decides whether pieces are offered. It is called when the peer is known, and when staging is there.
+func (s *Stream) agree() {
+	if s.peer.fetches && len(s.staging) >= offeringParts*leastOffered {
+		s.parts = offeringParts
+	}
+}
+
+func (s *Stream) offersPieces() bool { return s.parts == offeringParts }
+
+// mayOffer reports whether a piece is offered: the one after it is written, and so is the last one.
+func (s *Stream) mayOffer(p Piece) bool {
+	return s.offersPieces() && !s.lastOffered && p.More && p.Staged >= leastOffered && s.given.n < mostOffers
+}
+
+// offer offers a piece. It reports whether it could.
+func (s *Stream) offer(p Piece) (bool, error) {
+	m, err := s.expose(uint64(p.Staged))
+	if err != nil { // the device has no more keys: everything is written
+		s.parts = stagingParts
+		return false, nil
+	}
+	own := uint64(len(s.staging))
+	o := span{address: m.Region().Address + s.staged%own, rkey: m.RKey(), n: uint32(p.Staged), from: s.staged}
+	s.given.add(o)
+	s.staged += uint64(p.Staged)
+	s.sent += uint64(p.Staged)
+	return true, s.say(control{offer: &o}, true)
+}
+
+// peerFetched takes the peer's word of how many offers it has fetched since the beginning.
+func (s *Stream) peerFetched(all uint32) error {
+	n := all - s.peerHas
+	if n > uint32(s.given.n) {
+		return fmt.Errorf("%w: it has fetched %d offers of %d", errProtocol, n, s.given.n)
+	}
+	s.peerHas = all
+	s.given.drop(int(n))
+	s.free()
+	return nil
+}
+
+// land takes n bytes that were written into the ring. They have arrived after what was offered before them.
+func (s *Stream) land(n uint64) {
+	s.landed += n
+	if s.promised.n == 0 {
+		s.arrived = s.landed
+		return
+	}
+	s.promised.all[s.promised.n-1].behind += n
+}
+
+// promise takes an offer.
+func (s *Stream) promise(o span) error {
+	size, n := uint64(len(s.ring)), uint64(o.n)
+	if n == 0 || n > size-(s.landed-s.read) || n > size-s.landed%size || s.promised.n == mostOffers {
+		return fmt.Errorf("%w: an offer of %d bytes", errProtocol, n)
+	}
+	s.landed += n
+	s.promised.add(o)
+	return nil
+}
+
+// fetch has the device read the oldest offer, one at a time.
+func (s *Stream) fetch() error {
+	if s.promised.n == 0 || s.reading > 0 || !s.mayPost() {
+		return nil
+	}
+	o, r := &s.promised.all[0], s.memory.thereMR.Region()
+	s.sends.Reset()
+	s.sends.Read(s.fetchID(), o.address, o.rkey).
+		SGE(r.Address+s.arrived%uint64(len(s.ring)), o.n, r.LKey).Signaled()
+	if _, err := s.QP.PostSend(s.sends); err != nil {
+		return err
+	}
+	s.reading = 1
+	return nil
+}
+
+// fetchDone takes what was read. It returns the flags that the peer has told after its last offer.
+func (s *Stream) fetchDone() (flags Flags) {
+	o := s.promised.all[0]
+	s.arrived += uint64(o.n) + o.behind
+	s.promised.drop(1)
+	s.Fetched++
+	s.reading = 0
+	if s.promised.n == 0 {
+		flags, s.held = s.held, 0
+	}
+	return flags
+}
+
+// later keeps what the peer has told until all is there that it has offered before: then it may leave.
+func (s *Stream) later(flags Flags) Flags {
+	if s.promised.n == 0 {
+		return flags
+	}
+	s.held |= flags
+	return 0
+}
+
+// fetchBit marks the wr_id of a fetch among those of sends.
+const fetchBit = 1 << 31
+
+// fetchID is the wr_id of a fetch.
+func (l *Link) fetchID() uint64 { return l.key | fetchBit }
+
+// IsFetch reports whether the wr_id is that of a read of what the peer has offered.
+func IsFetch(wrID uint64) bool { return wrID&(recvBit|fetchBit) == fetchBit }
+
+// free frees the staging of sends that have completed, up to the oldest piece that the peer has not fetched.
+func (l *Link) free() {
+	l.unstaged = l.done
+	if l.given.n > 0 {
+		l.unstaged = min(l.unstaged, l.given.all[0].from)
+	}
+}
