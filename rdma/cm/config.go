@@ -32,7 +32,8 @@ type Config struct {
 	// LocalPort is the port that Dial connects from; 0 means a free one.
 	LocalPort uint16
 	// Buffer is the number of bytes that each side can receive before its program reads them. Sending takes half as
-	// many. The memory is pinned. Large writes are sent in pieces of a quarter. 0 means [DefaultBuffer].
+	// many. The memory is pinned. Large writes are sent in pieces of a quarter, or of an eighth where the other end's
+	// device reads every other one. 0 means [DefaultBuffer].
 	Buffer int
 	// HandshakeTimeout limits each step of connecting. 0 means [DefaultHandshakeTimeout].
 	HandshakeTimeout time.Duration

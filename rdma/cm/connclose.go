@@ -105,7 +105,7 @@ func (c *Conn) parted() bool {
 	if !c.protocol.AnswersEnd() {
 		return told // or the peer goes, which it does when its own last word is acknowledged
 	}
-	return told && c.peerFin&protocol.Fin != 0
+	return told && c.peerFin&protocol.Fin != 0 && !c.link.Offered()
 }
 
 // awaitEnd is await for Close, which c.closed does not end.

@@ -4,7 +4,9 @@ package cm
 
 import (
 	"errors"
+	"math"
 	"sync"
+	"sync/atomic"
 	"unsafe"
 
 	"github.com/goverbs/goverbs/generated/ibv"
@@ -25,7 +27,8 @@ type sharedDevice struct {
 
 	streams streaming
 
-	messages sync.Map // uint32 by port, of maxMessage
+	messages sync.Map                       // uint32 by port, of maxMessage
+	reads    atomic.Pointer[protocol.Reads] // of mostReads, or nil
 
 	// shared's mu guards these
 	users   int
@@ -120,6 +123,22 @@ func (s *sharedDevice) maxMessage(port uint8) uint32 {
 	}
 	s.messages.Store(port, attr.MaxMsgSz)
 	return attr.MaxMsgSz
+}
+
+// mostReads returns how many RDMA READs a queue pair of the device may have under way, which never changes: none if
+// that is unknown.
+func (s *sharedDevice) mostReads() protocol.Reads {
+	if most := s.reads.Load(); most != nil {
+		return *most
+	}
+	attr, err := s.device.Query()
+	if err != nil {
+		return protocol.Reads{}
+	}
+	number := func(n int32) uint8 { return uint8(min(max(n, 0), math.MaxUint8)) }
+	most := protocol.Reads{Ours: number(attr.MaxQPInitRdAtom), Theirs: number(attr.MaxQPRdAtom)}
+	s.reads.Store(&most)
+	return most
 }
 
 // last is what goes with the last user.

@@ -184,12 +184,12 @@ func (c *Conn) connect(ctx context.Context, to net.Addr) error {
 	if err := c.id.ResolveRoute(ctx, timeout); err != nil {
 		return err
 	}
-	if err := c.open(); err != nil {
+	if err := c.open(oneRead); err != nil {
 		return err
 	}
 	step, cancel := context.WithTimeout(ctx, c.config.HandshakeTimeout)
 	defer cancel()
-	answer, err := c.id.ConnectEvent(step, streamParam(), c.protocol.Hello())
+	answer, err := c.id.ConnectEvent(step, streamParam(c.link.Reads), c.protocol.Hello())
 	switch {
 	case err != nil && ctx.Err() == nil && step.Err() != nil:
 		return noAnswer{c.id.unanswered()}
@@ -198,6 +198,7 @@ func (c *Conn) connect(ctx context.Context, to net.Addr) error {
 	}
 	c.mu.Lock() // the peer's first messages may be here already, and be handled for another connection's sake
 	defer c.mu.Unlock()
+	c.link.Reads = c.link.Reads.AtMost(readsOf(answer))
 	return c.protocol.Meet(answer.PrivateData)
 }
 
@@ -217,21 +218,30 @@ func (id *ID) resolveNet(ctx context.Context, local netip.AddrPort, to net.Addr,
 	return id.ResolveAddr(ctx, local, peer, timeout)
 }
 
-// open makes the objects of the connection, whose ID has a device.
-func (c *Conn) open() error {
-	if err := c.shareStream(); err != nil {
+// oneRead is how many reads streams have under way: they read one piece at a time.
+var oneRead = protocol.Reads{Ours: 1, Theirs: 1}
+
+// readsOf returns what the peer has room for, from the event with its parameters.
+func readsOf(e Event) protocol.Reads {
+	return protocol.Reads{Ours: e.Conn.InitiatorDepth, Theirs: e.Conn.ResponderResources}
+}
+
+// open makes the objects of the connection, whose ID has a device. reads are at most as many as the peer has room for,
+// if that is known.
+func (c *Conn) open(reads protocol.Reads) error {
+	device, err := c.shareStream()
+	if err != nil {
 		return err
 	}
 	return c.protocol.Open(c.id, protocol.Options{Buffer: c.config.Buffer, Maps: c.config.Maps, CQ: c.reactor.cq,
-		Key: c.key, Pool: &c.shared.pool})
+		Key: c.key, Pool: &c.shared.pool, Reads: reads.AtMost(device.mostReads())})
 }
 
-// streamParam returns the connection parameters of streams. They read one piece at a time, and a device keeps memory
-// for each read that may be under way; none at all is another kind of connection. Soft-RoCE takes 7 retries as retries
-// without end.
-func streamParam() *rdmacm.ConnParam {
+// streamParam returns the connection parameters of streams. A device keeps memory for each read that may be under way.
+// Soft-RoCE takes 7 retries as retries without end.
+func streamParam(reads protocol.Reads) *rdmacm.ConnParam {
 	p := DefaultConnParam()
-	p.ResponderResources, p.InitiatorDepth = 1, 1
+	p.InitiatorDepth, p.ResponderResources = reads.Ours, reads.Theirs
 	p.RetryCount = 6
 	return &p
 }

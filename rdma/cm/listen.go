@@ -286,14 +286,14 @@ func (c *Conn) accept(ctx context.Context, e Event) (err error) {
 		c.id.Reject([]byte(err.Error()))
 		return err
 	}
-	if err = c.open(); err != nil {
+	if err = c.open(oneRead.AtMost(readsOf(e))); err != nil {
 		c.id.Reject([]byte("no resources for one more connection"))
 		return err
 	}
 	if err = c.id.SetAckTimeout(c.config.AckTimeout); err != nil {
 		return err
 	}
-	return c.id.Accept(ctx, streamParam(), c.protocol.Hello())
+	return c.id.Accept(ctx, streamParam(c.link.Reads), c.protocol.Hello())
 }
 
 // Accept waits for the next connection.

@@ -138,18 +138,18 @@ func (s *streaming) close() error {
 // waitsBy is how the queue of the connection's completions is waited for. What a connection learns, it polls itself.
 func (c *Conn) waitsBy() waitsBy { return waitsBy{max(c.config.BusyPoll, 0), c.config.KeepThread} }
 
-// shareStream gives a stream what it shares with others. c has a device.
-func (c *Conn) shareStream() error {
+// shareStream gives a stream what it shares with others of its device, which it returns.
+func (c *Conn) shareStream() (*sharedDevice, error) {
 	s, err := c.id.share()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if c.reactor, err = s.streams.reactor(s.device, protocol.Entries(c.protocol), c.waitsBy()); err != nil {
-		return err
+		return nil, err
 	}
 	c.shared = &s.streams
 	c.key = c.reactor.add(c)
-	return c.reactor.failure()
+	return s, c.reactor.failure()
 }
 
 // unshareStream gives it back. The queue pair is gone, unless there is an error that says so.

@@ -40,8 +40,9 @@ func (o *offers) drop(n int) {
 }
 
 // agree decides whether pieces are offered. It is called when the peer is known, and when staging is there.
+// A side without reads, or whose peer has none, has said that it does not fetch.
 func (s *Stream) agree() {
-	if s.peer.fetches && len(s.staging) >= offeringParts*leastOffered {
+	if s.peer.fetches && s.Reads.Theirs > 0 && len(s.staging) >= offeringParts*leastOffered {
 		s.parts = offeringParts
 	}
 }
@@ -93,8 +94,13 @@ func (s *Stream) land(n uint64) {
 // promise takes an offer.
 func (s *Stream) promise(o span) error {
 	size, n := uint64(len(s.ring)), uint64(o.n)
-	if n == 0 || n > size-(s.landed-s.read) || n > size-s.landed%size || s.promised.n == mostOffers {
-		return fmt.Errorf("%w: an offer of %d bytes", errProtocol, n)
+	switch room := min(size-(s.landed-s.read), size-s.landed%size); {
+	case s.Reads.Ours == 0:
+		return fmt.Errorf("%w: it offers %d bytes for reading, and was not told that this side reads", errProtocol, n)
+	case n == 0 || n > room:
+		return fmt.Errorf("%w: it offers %d bytes for reading, and there is room for %d", errProtocol, n, room)
+	case s.promised.n == mostOffers:
+		return fmt.Errorf("%w: it offers more than %d pieces at once", errProtocol, mostOffers)
 	}
 	s.landed += n
 	s.promised.add(o)
@@ -147,6 +153,9 @@ func (l *Link) fetchID() uint64 { return l.key | fetchBit }
 
 // IsFetch reports whether the wr_id is that of a read of what the peer has offered.
 func IsFetch(wrID uint64) bool { return wrID&(recvBit|fetchBit) == fetchBit }
+
+// Offered reports whether the peer has something left to fetch: until then its device may read staging.
+func (l *Link) Offered() bool { return l.given.n > 0 }
 
 // free frees the staging of sends that have completed, up to the oldest piece that the peer has not fetched.
 func (l *Link) free() {

@@ -29,7 +29,7 @@ func (s *Stream) said(c control) *ibv.WC {
 // TestReceivedFromAHostilePeer: what the peer may not say is an error, and changes nothing.
 func TestReceivedFromAHostilePeer(t *testing.T) {
 	s := &Stream{ring: make([]byte, 100), slots: make([]byte, 2*offerSize), sent: 10,
-		Link: Link{Messages: 3}}
+		Link: Link{Messages: 3, Reads: Reads{Ours: 1}}}
 	flags, err := s.Received(imm(60), 0)
 	require.NoError(t, err)
 	assert.Zero(t, flags)
@@ -92,10 +92,11 @@ func TestReceivedFromAHostilePeer(t *testing.T) {
 	assert.EqualValues(t, 10, s.taken, "an old word changes nothing")
 }
 
-// TestOffersArriveInOrder: what is written after an offer, and the end, is there when the offer was fetched, not before;
-// and a peer that offers without end is a hostile one.
+// TestOffersArriveInOrder: what is written after an offer, and the end, is there when the offer was fetched, not
+// before; and a peer that offers without end is a hostile one.
 func TestOffersArriveInOrder(t *testing.T) {
-	s := &Stream{ring: make([]byte, 100), slots: make([]byte, offerSize)}
+	reads := Link{Reads: Reads{Ours: 1}}
+	s := &Stream{ring: make([]byte, 100), slots: make([]byte, offerSize), Link: reads}
 	receive := func(wc *ibv.WC) (Flags, error) { return s.Received(wc, 0) }
 	fetched := &ibv.WC{Opcode: ibv.WC_RDMA_READ, WRID: fetchBit}
 	written := func(n uint32) func() *ibv.WC { return func() *ibv.WC { return imm(n) } }
@@ -118,11 +119,58 @@ func TestOffersArriveInOrder(t *testing.T) {
 	assert.Equal(t, Fin, flags)
 	assert.EqualValues(t, 5+10+3+20+1+2, s.Unread())
 
-	s = &Stream{ring: make([]byte, 100), slots: make([]byte, offerSize)}
+	s = &Stream{ring: make([]byte, 100), slots: make([]byte, offerSize), Link: reads}
 	for range mostOffers {
 		_, err = receive(s.said(control{offer: &span{n: 1}}))
 		require.NoError(t, err)
 	}
 	_, err = receive(s.said(control{offer: &span{n: 1}}))
 	assert.ErrorIs(t, err, syscall.EPROTO)
+	assert.ErrorContains(t, err, "more than 8 pieces")
+
+	s = &Stream{ring: make([]byte, 100), slots: make([]byte, offerSize)}
+	_, err = receive(s.said(control{offer: &span{n: 1}}))
+	assert.ErrorIs(t, err, syscall.EPROTO)
+	assert.ErrorContains(t, err, "was not told that this side reads")
+}
+
+// TestOnlyThoseThatReadAreOffered: both ends have to have room for reads, and the peer has to say so.
+func TestOnlyThoseThatReadAreOffered(t *testing.T) {
+	for ours := range uint8(2) {
+		for theirs := range uint8(2) {
+			for _, fetches := range []bool{false, true} {
+				s := &Stream{Link: Link{Reads: Reads{ours, theirs}, staging: make([]byte, 1<<20), parts: stagingParts}}
+				require.NoError(t, s.Meet(hello{size: MinBuffer, depth: 8, fetches: fetches}.marshal()))
+				assert.Equal(t, theirs > 0 && fetches, s.offersPieces(), "%v, %v", s.Reads, fetches)
+			}
+		}
+	}
+}
+
+// TestAPeerThatFetchesNothing: staging that it may read is not written again, however much else it has taken and
+// acknowledged.
+func TestAPeerThatFetchesNothing(t *testing.T) {
+	const part = 64 << 10
+	s := &Stream{Link: Link{staging: make([]byte, offeringParts*part), parts: offeringParts}}
+	s.peer = hello{size: 1 << 20, depth: StreamDepth, fetches: true}
+	for i := range uint64(offeringParts) {
+		require.Equal(t, part, s.Room(8*part, false))
+		if s.lastOffered = s.mayOffer(Piece{Staged: part, More: true}); s.lastOffered {
+			s.given.add(span{n: part, from: s.staged})
+		}
+		assert.Equal(t, i%2 == 0, s.lastOffered)
+		s.staged += part
+		s.behind[i] = s.staged
+		s.Messages, s.sent = i+1, s.staged
+		s.SendDone(i)
+		s.taken, s.peerHandled = s.sent, s.Messages
+	}
+	assert.Zero(t, s.Room(8*part, false))
+	assert.Zero(t, s.Room(1, false))
+	require.NoError(t, s.peerFetched(1))
+	assert.Equal(t, part, s.Room(8*part, false), "what it has fetched, and the piece after that")
+	assert.True(t, s.Offered())
+	require.NoError(t, s.peerFetched(2))
+	assert.False(t, s.Offered())
+	assert.ErrorIs(t, s.peerFetched(3), syscall.EPROTO)
 }

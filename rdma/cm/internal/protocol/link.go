@@ -40,6 +40,7 @@ func IsRecv(wrID uint64) bool { return wrID&recvBit != 0 }
 type Link struct {
 	QP       *rdma.QP
 	pd       *rdma.PD
+	Reads    Reads
 	pool     *Pool
 	memory   *memory
 	key      uint64 // of the connection, where wr_ids have it
@@ -73,10 +74,19 @@ type Device interface {
 // Options are what a program chooses, and what connections share.
 type Options struct {
 	Buffer int      // bytes that a side can receive before its program reads them
+	Reads  Reads    // that the connection has room for, as far as is known
 	Maps   int      // memory that the peer of an RSocket may map
 	CQ     *rdma.CQ // has room for [Entries]
 	Key    uint32   // of the connection's completions
 	Pool   *Pool
+}
+
+// Reads is how many RDMA READs may be under way at once: of this end, and of the other one.
+type Reads struct{ Ours, Theirs uint8 }
+
+// AtMost is the lower of both.
+func (r Reads) AtMost(most Reads) Reads {
+	return Reads{min(r.Ours, most.Ours), min(r.Theirs, most.Theirs)}
 }
 
 // Entries is how many completions a connection may have in its queue.
@@ -110,7 +120,7 @@ func (l *Link) open(over Device, options Options, want demand) (err error) {
 	if err != nil {
 		return err
 	}
-	l.pool, l.key = options.Pool, uint64(options.Key)<<keyShift
+	l.pool, l.key, l.Reads = options.Pool, uint64(options.Key)<<keyShift, options.Reads
 	attr := &ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: options.CQ.Ptr(), RecvCQ: options.CQ.Ptr(), Cap: ibv.QPCap{
 		MaxSendWR: sendDepth, MaxRecvWR: uint32(want.recvs), MaxSendSGE: 1, MaxRecvSGE: uint32(want.sges),
 		MaxInlineData: MaxInline,
@@ -127,6 +137,7 @@ func (l *Link) open(over Device, options Options, want demand) (err error) {
 		return err
 	}
 	if l.note > l.Inline {
+		clear(l.memory.staged.Bytes()[options.Buffer/stagingPart:]) // a peer may read it, and not a former stream's
 		if _, err = l.memory.region(pd); err != nil {
 			return err
 		}

@@ -57,7 +57,7 @@ func (s *Stream) Open(over Device, options Options) error {
 func (s *Stream) Hello() []byte {
 	r := s.memory.thereMR.Region()
 	h := hello{ring: r.Address, rkey: s.memory.thereMR.RKey(), size: uint32(len(s.ring)), depth: StreamDepth,
-		fetches: true}
+		fetches: s.Reads.Ours > 0}
 	return h.marshal()
 }
 

@@ -13,8 +13,13 @@ import (
 // The protocol of stream connections. Each side has a ring that the other side writes its data into, with one write
 // with immediate data for each piece; the immediate data is the number of bytes. Everything else is a control message
 // into a receive: the total number of bytes that were read from the ring, and of messages that were received. From
-// these the sender knows how much room the ring has and how many receives are posted. It may have a piece of data that
-// the other side reads itself.
+// these the sender knows how much room the ring has and how many receives are posted.
+//
+// A control message may also offer a piece of data, with its address, key and length: the other side reads it into the
+// place of its ring where it would have been written, one offer after the other, and reports in its control messages
+// how many it has read. What is said and written after an offer counts when that was read. Only a side that has said in
+// its hello that it fetches is offered something: it has room for one RDMA READ, and so has the other one, as the
+// parameters of the connection say.
 
 // Hello is what the sides exchange as they connect, in private data, which has no length of its own.
 type hello struct {
