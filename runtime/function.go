@@ -15,30 +15,21 @@ var frames = sync.Pool{New: func() any { return new(pooled) }}
 // pooled is a frame, which the pool keeps for one processor of Go's scheduler.
 type pooled struct {
 	frame
-	since time.Time // when calls in a row began, or one yielded
-	last  time.Time // the last call ended
+	yielded time.Time
 }
 
 // yieldEvery is less than the 10 ms after which Go's scheduler takes the processor of a goroutine away whenever it is
 // in a call, until it has been scheduled anew. A goroutine that makes many calls in a row is not, and then each of
-// them costs several wake-ups of threads. To yield costs one or two of them, where a processor is idle.
-const yieldEvery = 7 * time.Millisecond
-
-// inARow is how soon a call ends after the last one, if they are in a row. A goroutine that comes later has mostly
-// waited, and so been scheduled anew.
-const inARow = yieldEvery / 4
+// them costs several wake-ups of threads.
+const yieldEvery = 4 * time.Millisecond
 
 // tired reports whether the goroutine should be scheduled anew.
 func (p *pooled) tired() bool {
 	now := time.Now()
-	if now.Sub(p.last) > inARow {
-		p.since = now
-	}
-	p.last = now
-	if now.Sub(p.since) < yieldEvery {
+	if now.Sub(p.yielded) < yieldEvery {
 		return false
 	}
-	p.since = now
+	p.yielded = now
 	return true
 }
 
