@@ -37,18 +37,25 @@ func complete(t *testing.T, o Options, size string) Options {
 	return o
 }
 
-// differ runs a server and a client that were told differently, and returns what each says.
-func differ(t *testing.T, server, client Options) (served, asked error) {
+// serve runs a server at a free port, and tells the client where it is. The channels tell when it waits,
+// and its end.
+func serve(t *testing.T, server, client *Options) (waits <-chan struct{}, ended <-chan error) {
+	t.Helper()
 	free, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	server.Port = free.Addr().(*net.TCPAddr).Port
 	require.NoError(t, free.Close())
 	server.Device, client.Device = twoAddresses()
 	client.Port, client.Peer = server.Port, strings.TrimPrefix(server.Device, "soft@")
-	waits := make(chan struct{})
-	server.Waiting = func(string) { close(waits) }
-	ended := make(chan error, 1)
-	go func() { _, err := Run(t.Context(), &server); ended <- err }()
+	waiting, end := make(chan struct{}), make(chan error, 1)
+	server.Waiting = func(string) { close(waiting) }
+	go func() { _, err := Run(t.Context(), server); end <- err }()
+	return waiting, end
+}
+
+// differ runs a server and a client that were told differently, and returns what each says.
+func differ(t *testing.T, server, client Options) (served, asked error) {
+	waits, ended := serve(t, &server, &client)
 	select {
 	case <-waits:
 	case err := <-ended:
@@ -137,20 +144,11 @@ func TestTaskCommand(t *testing.T) {
 	assert.Equal(t, "ib_atomic_bw -b -D 5 -q 3", o.task(true).perftest())
 }
 
-// TestStrangersOverTCP: a server with -R goes on when somebody comes over TCP who is no peer.
+// TestStrangersOverTCP: a server with -R goes on when something that is no peer comes over TCP.
 func TestStrangersOverTCP(t *testing.T) {
 	server := complete(t, Options{Verb: "send", Manager: true}, "64")
 	client := server
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	server.Port = free.Addr().(*net.TCPAddr).Port
-	require.NoError(t, free.Close())
-	server.Device, client.Device = twoAddresses()
-	client.Port, client.Peer = server.Port, strings.TrimPrefix(server.Device, "soft@")
-	waits := make(chan struct{})
-	server.Waiting = func(string) { close(waits) }
-	ended := make(chan error, 1)
-	go func() { _, err := Run(t.Context(), &server); ended <- err }()
+	waits, ended := serve(t, &server, &client)
 	<-waits
 	for _, said := range []string{"", "GET / HTTP/1.1\r\n\r\n", strings.Repeat("9", 4096), "6.06"} {
 		c, err := net.Dial("tcp", net.JoinHostPort(client.Peer, strconv.Itoa(server.Port)))
@@ -159,6 +157,6 @@ func TestStrangersOverTCP(t *testing.T) {
 		assert.NoError(t, err)
 		require.NoError(t, c.Close())
 	}
-	_, err = Run(t.Context(), &client)
+	_, err := Run(t.Context(), &client)
 	require.NoError(t, errors.Join(err, <-ended))
 }
