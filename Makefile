@@ -260,7 +260,7 @@ vm-doctor: vm-deps ## faults of a host, and between two hosts with a firewall by
 
 .PHONY: vm-perftest
 vm-perftest: vm-deps ## goverbs perf with the perftest of Debian 12 and of 13 as its peer, in both roles, on Soft-RoCE; 5 min
-	@$(VM) -kernel '$(if $(filter all,$(KERNEL)),6.1,$(KERNEL))' -timeout 14m $(PERFTESTS) -- ./conformance/vm/interop -run 'TestPerftest$$'
+	@$(VM) -kernel '$(if $(filter all,$(KERNEL)),6.1,$(KERNEL))' -timeout 40m $(PERFTESTS) -- ./conformance/vm/interop -run 'TestPerftest$$'
 
 .PHONY: vm-perftest-speed
 vm-perftest-speed: vm-deps ## what goverbs perf measures, beside what perftest does, in one boot; writes conformance/vm/results/perftest-*; 7 min
