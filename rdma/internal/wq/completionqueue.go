@@ -305,8 +305,8 @@ func (q *CompletionQueue) collect() error {
 	if q.programs != nil {
 		return q.programs
 	}
-	for most := int(atomic.LoadInt32(&q.c.CQE)); ; {
-		const some = 32
+	some := 1 // mostly there is none
+	for most := int(atomic.LoadInt32(&q.c.CQE)); ; some = 32 {
 		at := len(q.aside)
 		q.aside = append(q.aside, make([]ibv.WC, some)...)
 		n, err := q.take(q.path, q.aside[at:], 1)
