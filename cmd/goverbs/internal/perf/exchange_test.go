@@ -152,6 +152,17 @@ func TestSilentPeer(t *testing.T) {
 	assert.ErrorIs(t, err, errSilent)
 }
 
+// TestSilentManager: a client does not ask a host that has no connection manager for longer than for Silence, either.
+func TestSilentManager(t *testing.T) {
+	o := complete(t, Options{Verb: "send", Manager: true, Silence: 200 * time.Millisecond}, "64")
+	device, peer := twoAddresses()
+	o.Device, o.Peer = device, strings.TrimPrefix(peer, "soft@")
+	began := time.Now()
+	_, err := Run(t.Context(), &o)
+	assert.ErrorContains(t, err, "no answer came for 200ms")
+	assert.Less(t, time.Since(began), 30*time.Second, "a minute and more without")
+}
+
 // TestRatesThatAreNone: a peer's rate that is no number is not printed as one.
 func TestRatesThatAreNone(t *testing.T) {
 	for _, rate := range []float64{math.NaN(), math.Inf(1), -1} {

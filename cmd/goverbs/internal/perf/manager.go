@@ -152,12 +152,18 @@ func (l *connected) equip() error {
 // expect posts a receive for one message.
 func (l *connected) expect() error { return l.id.PostRecv(0, l.mr.Bytes()[keyBytes:], l.mr) }
 
-// join connects an ID: the client asks, the server accepts.
+// join connects an ID: the client asks, the server accepts. The connection manager alone would ask for a minute.
 func (l *connected) join(id *cm.ID) error {
 	param := cm.DefaultConnParam()
 	param.RetryCount, param.RNRRetryCount = 7, 7
 	if l.o.client() {
-		return id.Connect(l.ctx, &param, nil)
+		ctx, cancel := context.WithTimeout(l.ctx, l.o.Silence)
+		defer cancel()
+		err := id.Connect(ctx, &param, nil)
+		if ctx.Err() != nil && l.ctx.Err() == nil {
+			err = fmt.Errorf("no answer came for %v (--silence): %w", l.o.Silence, err)
+		}
+		return err
 	}
 	return id.Accept(l.ctx, &param, nil)
 }
