@@ -4,6 +4,7 @@ package cm
 
 import (
 	"context"
+	"math"
 	"net"
 	"net/netip"
 	"sync"
@@ -190,7 +191,7 @@ func (c *Conn) changed() {
 func (c *Conn) readiness() Readiness {
 	return Readiness{
 		Read:  c.canRead() || isDone(c.closed),
-		Write: c.writeErr() != nil || c.protocol.Room(c.config.Buffer, false) > 0,
+		Write: c.writeErr() != nil || c.protocol.Room(math.MaxInt32, false) > 0,
 		Over:  (c.gone && c.canRead() || c.peerFin&protocol.Done != 0) && c.protocol.Unread() == 0,
 		Err:   c.err,
 	}

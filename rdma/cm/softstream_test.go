@@ -308,3 +308,35 @@ func TestSoftAnswerOfWhoHasLeft(t *testing.T) {
 	assert.ErrorIs(t, err, context.DeadlineExceeded, "%v: the rest is known", e)
 	require.NoError(t, id.Close())
 }
+
+// TestSoftReadyIfALongWriteIs: an end with a small buffer waits for as much room in the peer's large one as its writes
+// do; a program that polls would spin otherwise.
+func TestSoftReadyIfALongWriteIs(t *testing.T) {
+	f := newFabric(t, soft.Options{})
+	l, err := (&Config{Backend: f, Buffer: 1 << 20}).Listen(soon(t), "127.0.0.1:0")
+	keep(t, l, err)
+	client, err := (&Config{Backend: f, Buffer: 4 << 10, Linger: time.Millisecond}).Dial(soon(t), l.Addr().String())
+	keep(t, client, err)
+	server, err := l.AcceptRDMA(soon(t))
+	keep(t, server, err)
+	_, err = client.Write(make([]byte, 900<<10)) // and less than a quarter is left, where no long write begins
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { // staging is free again
+		client.Poll()
+		client.mu.Lock()
+		defer client.mu.Unlock()
+		return client.protocol.Room(1, false) > 0
+	}, tooLong, time.Millisecond)
+	_, err = client.TryWrite(make([]byte, 900<<10))
+	require.ErrorIs(t, err, verberr.EAGAIN)
+	assert.False(t, client.Ready().Write)
+	_, err = io.ReadFull(server, make([]byte, 900<<10))
+	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		client.Poll()
+		return client.Ready().Write
+	}, tooLong, time.Millisecond)
+	n, err := client.TryWrite(make([]byte, 900<<10))
+	require.NoError(t, err)
+	assert.NotZero(t, n)
+}
