@@ -41,10 +41,10 @@ func TestHello(t *testing.T) {
 // half is one side of a stream as far as its numbers go: what it sends goes into the other's queue, in order.
 type half struct {
 	Stream
-	in   []message
-	data int // still to be written
-	most int // in one Write
-	lent bool
+	in    []message
+	data  int // still to be written
+	most  int // in one Write
+	lends bool
 }
 
 type message struct {
@@ -59,19 +59,27 @@ func TestCreditsNeverRunOut(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var sides [2]half
 		depth := rapid.IntRange(8, 64).Draw(t, "depth")
-		for i := range sides {
-			ring := rapid.SampledFrom([]int{MinBuffer, 5000, 1 << 16, 1 << 18}).Draw(t, "ring")
-			sides[i].ring, sides[i].staging = make([]byte, ring),
-				make([]byte, rapid.SampledFrom([]int{MinBuffer, 5000, 1 << 16, 1 << 18}).Draw(t, "staging"))
-			sides[i].most = rapid.SampledFrom([]int{16, 512, 1 << 18}).Draw(t, "most")
-			sides[i].lent = rapid.Bool().Draw(t, "lent")
-			sides[i].data = rapid.IntRange(0, 400*min(sides[i].most, 1<<10)).Draw(t, "data")
+		sizes, mosts := []int{MinBuffer, 5000, 1 << 16, 1 << 18}, []int{16, 512, 1 << 18}
+		if rapid.Bool().Draw(t, "large") { // or nearly nothing would be offered
+			sizes, mosts = []int{1 << 18, 1<<18 + 5000}, []int{1 << 18, 1 << 20}
 		}
 		for i := range sides {
-			sides[i].parts = stagingParts
+			ring := rapid.SampledFrom(sizes).Draw(t, "ring")
+			sides[i].ring, sides[i].staging = make([]byte, ring), make([]byte, rapid.SampledFrom(sizes).Draw(t, "staging"))
+			sides[i].most = rapid.SampledFrom(mosts).Draw(t, "most")
+			sides[i].lends = rapid.Bool().Draw(t, "lends")
+			sides[i].data = rapid.IntRange(0, 400).Draw(t, "data") * min(sides[i].most, sizes[0]/4)
+		}
+		for i := range sides {
+			sides[i].parts, sides[i].Reads = stagingParts, Reads{1, 1}
 			sides[i].peer = hello{size: uint32(len(sides[1-i].ring)), depth: uint16(depth),
 				fetches: rapid.Bool().Draw(t, "fetches")}
 			sides[i].agree()
+			// numbers of messages and of offers pass what is said of them in 31 and 32 bits
+			begin := rapid.SampledFrom([]uint64{0, fetchBit - 1, 1<<32 - 1}).Draw(t, "begin")
+			from, to := &sides[i], &sides[1-i]
+			from.Messages, from.Completed, from.peerHandled, from.peerHas = begin, begin, begin, uint32(begin)
+			to.handled, to.toldHand, to.Fetched, to.toldHave = begin, begin, uint32(begin), uint32(begin)
 		}
 		var signals [2][]uint64
 		for step := 0; ; step++ {
@@ -108,7 +116,7 @@ func act(t *rapid.T, sides *[2]half, signals *[2][]uint64, i, what, depth int) b
 			t.Fatalf("side %d sends to a peer without a receive", i)
 		}
 		if signaled || s.Messages%signalEvery == signalEvery-1 {
-			signals[i] = append(signals[i], s.Messages)
+			signals[i] = append(signals[i], s.sendID())
 			s.unsignaled = 0
 		}
 		s.behind[s.Messages%sendDepth] = s.staged
@@ -123,7 +131,8 @@ func act(t *rapid.T, sides *[2]half, signals *[2][]uint64, i, what, depth int) b
 	}
 	switch what {
 	case 0: // write
-		n := s.Room(min(s.data, s.most), s.lent)
+		lent := s.lends && rapid.Bool().Draw(t, "lent")
+		n := s.Room(min(s.data, s.most), lent)
 		if n == 0 {
 			return false
 		}
@@ -131,9 +140,9 @@ func act(t *rapid.T, sides *[2]half, signals *[2][]uint64, i, what, depth int) b
 			t.Fatalf("side %d overruns the ring", i)
 		}
 		p := Piece{Staged: n, More: n < min(s.data, s.most)}
-		s.lastOffered = !s.lent && s.mayOffer(p)
+		s.lastOffered = !lent && s.mayOffer(p)
 		switch {
-		case s.lent:
+		case lent:
 			send(message{bytes: n}, true)
 		case s.lastOffered:
 			s.given.add(span{n: uint32(n), from: s.staged})
@@ -146,7 +155,8 @@ func act(t *rapid.T, sides *[2]half, signals *[2][]uint64, i, what, depth int) b
 			s.unsignaled += uint64(n)
 			send(message{bytes: n}, s.mustSay(p))
 		}
-		if s.staged-s.unstaged > uint64(len(s.staging)) {
+		if own := uint64(len(s.staging)); s.staged-s.unstaged > own ||
+			s.given.n > 0 && s.staged-s.given.all[0].from > own {
 			t.Fatalf("side %d overwrites what is on its way", i)
 		}
 		s.sent += uint64(n)
