@@ -64,8 +64,8 @@ func TestCreditsNeverRunOut(t *testing.T) {
 			sizes, mosts = []int{1 << 18, 1<<18 + 5000}, []int{1 << 18, 1 << 20}
 		}
 		for i := range sides {
-			ring := rapid.SampledFrom(sizes).Draw(t, "ring")
-			sides[i].ring, sides[i].staging = make([]byte, ring), make([]byte, rapid.SampledFrom(sizes).Draw(t, "staging"))
+			memory := func(what string) []byte { return make([]byte, rapid.SampledFrom(sizes).Draw(t, what)) }
+			sides[i].ring, sides[i].staging = memory("ring"), memory("staging")
 			sides[i].most = rapid.SampledFrom(mosts).Draw(t, "most")
 			sides[i].lends = rapid.Bool().Draw(t, "lends")
 			sides[i].data = rapid.IntRange(0, 400).Draw(t, "data") * min(sides[i].most, sizes[0]/4)
