@@ -191,7 +191,7 @@ func (c *Conn) changed() {
 func (c *Conn) readiness() Readiness {
 	return Readiness{
 		Read:  c.canRead() || isDone(c.closed),
-		Write: c.writeErr() != nil || c.protocol.Room(math.MaxInt32, false) > 0,
+		Write: c.writeErr() != nil || c.protocol.Room(math.MaxInt32, false) > 0, // for a write of any length
 		Over:  (c.gone && c.canRead() || c.peerFin&protocol.Done != 0) && c.protocol.Unread() == 0,
 		Err:   c.err,
 	}
