@@ -12,6 +12,7 @@ import (
 	goruntime "runtime"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -31,8 +32,8 @@ func descriptors(t testing.TB) int {
 	return len(all)
 }
 
-// unchanged says that nothing is left when the test ends: no goroutine, no descriptor, and nothing in the kernel but
-// librdmacm's contexts.
+// unchanged says that nothing is left when the test has ended, and its goroutines with it: no goroutine, no descriptor,
+// and nothing in the kernel but librdmacm's contexts.
 func unchanged(t testing.TB) {
 	t.Helper()
 	rig.Kernel(t)
@@ -48,14 +49,18 @@ func unchanged(t testing.TB) {
 	}
 	files, goroutines := descriptors(t), goruntime.NumGoroutine()
 	t.Cleanup(func() {
-		for until := time.Now().Add(10 * time.Second); goruntime.NumGoroutine() > goroutines &&
-			time.Now().Before(until); time.Sleep(20 * time.Millisecond) {
+		var left string
+		for until := time.Now().Add(10 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+			left, err = rig.Leaks(before)
+			if goruntime.NumGoroutine() <= goroutines && descriptors(t) <= files && err == nil && left == "" ||
+				time.Now().After(until) {
+				break
+			}
 		}
 		if goruntime.NumGoroutine() > goroutines {
 			assert.Fail(t, "goroutines are left", "%s", stacks{})
 		}
 		assert.LessOrEqual(t, descriptors(t), files, "descriptors")
-		left, err := rig.Leaks(before)
 		assert.NoError(t, err)
 		assert.Empty(t, left)
 	})
@@ -79,13 +84,17 @@ func TestManyConnections(t *testing.T) {
 		defer l.Close() // where something fails: what it has would be blamed on others
 		done := make(chan error)
 		go func() {
+			var served sync.WaitGroup
 			for {
 				c, err := l.Accept()
 				if err != nil {
+					served.Wait()
 					close(done)
 					return
 				}
+				served.Add(1)
 				go func() {
+					defer served.Done()
 					defer c.Close()
 					if _, err := io.Copy(c, c); err != nil {
 						t.Error(err)
