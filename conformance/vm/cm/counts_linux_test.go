@@ -183,11 +183,15 @@ func TestCountsPeer(t *testing.T) {
 
 // elsewhere connects to a process that is the other end.
 func elsewhere(t *testing.T, kind string) net.Conn {
-	program := exec.Command("/proc/self/exe", "-test.run=^TestCountsPeer$")
+	self, err := os.Executable()
+	require.NoError(t, err)
+	program := exec.Command(self, "-test.run=^TestCountsPeer$") // /proc/self/exe would be another name to count by
 	program.Env = append(os.Environ(), envPeer+"="+kind)
 	at := listening(t, program)
+	name, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", program.Process.Pid))
+	require.NoError(t, err)
+	require.Equal(t, ownName(t), strings.TrimSpace(string(name)), "it would not be counted")
 	var c net.Conn
-	var err error
 	if kind == "TCP" {
 		c, err = net.Dial("tcp4", at)
 	} else {
@@ -296,7 +300,7 @@ func rstream(t *testing.T, s streamTest, port int) float64 {
 	return each
 }
 
-// ownName is what the kernel calls this program, in whatever process.
+// ownName is what the kernel calls this program, in all processes that were started by that name.
 func ownName(t *testing.T) string {
 	name, err := os.ReadFile("/proc/self/comm")
 	require.NoError(t, err)
