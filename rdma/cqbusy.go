@@ -4,11 +4,11 @@ package rdma
 
 import (
 	"context"
-	goruntime "runtime"
 	"sync/atomic"
 	"time"
 
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/internal/yield"
 	"github.com/goverbs/goverbs/rdma/internal/thread"
 	"github.com/goverbs/goverbs/rdma/internal/wq"
 )
@@ -41,7 +41,7 @@ func (q *CQ) linger(to into) (n int, err error) {
 	if most <= 0 || !pays && b.waited.Add(1)%probes != 0 {
 		return 0, nil
 	}
-	for began := time.Now(); time.Since(began) < most; goruntime.Gosched() {
+	for began := time.Now(); time.Since(began) < most; yield.Here() {
 		if n, err = q.takeOften(to); n > 0 || err != nil {
 			if !pays {
 				b.pays.Store(true)
@@ -92,7 +92,7 @@ func (q *CQ) waitBusyUntil(ctx context.Context, to into, over func() bool) (n in
 		if err != nil {
 			return 0, q.unsignalled("ibv_poll_cq", err)
 		}
-		goruntime.Gosched()
+		yield.Here()
 	}
 	return 0, nil
 }

@@ -27,7 +27,31 @@ func (q *CQ) ReqNotify(solicitedOnly bool) error {
 		return err
 	}
 	defer q.done()
+	if err := q.readLeft(); err != nil {
+		return err
+	}
 	return wrap("", q.name, q.queue.ReqNotify(solicitedOnly))
+}
+
+// readLeft reads the event that the last wait has left: it is none of those that the caller asks for.
+func (q *CQ) readLeft() error {
+	if !q.left.Load() {
+		return nil
+	}
+	select {
+	case q.channel.ready.Turn <- struct{}{}:
+		defer func() { <-q.channel.ready.Turn }()
+	default: // a goroutine waits, which reads it
+		return nil
+	}
+	if !q.left.Swap(false) || !q.channel.get() {
+		return nil
+	}
+	cq, err := q.channel.taken()
+	if cq != nil && cq != q {
+		cq.signalAlways()
+	}
+	return err
 }
 
 // Wait polls until there is at least one completion, and sleeps in between; only the goroutine sleeps, not a thread.
@@ -246,6 +270,7 @@ type asleep struct {
 	n         int
 	err       error
 	solicited bool
+	slept     bool // it has looked before
 	got       bool // an event was read, or there is a reason why there is none
 }
 
@@ -268,6 +293,7 @@ func (q *CQ) read(ctx context.Context, to into, solicited bool, over func() bool
 			func() bool { return q.failure() != nil || len(q.event) > 0 || over() })
 		switch {
 		case s.n > 0 || s.err != nil:
+			q.left.Store(wq.Armed(q.queue).Load())
 			return s.n, s.err
 		case err != nil:
 			return 0, q.goneOr(wrap("ibv_get_cq_event", q.channel.name, err))
@@ -292,10 +318,18 @@ func (q *CQ) read(ctx context.Context, to into, solicited bool, over func() bool
 
 // looked is called by the sleeping goroutine's wait, each time the channel's file may have become readable. It reads an
 // event if there can be one, and otherwise arms the queue. Every later completion causes another call, so a channel
-// without an event is not read, but where events are counted.
+// without an event is not read, but where events are counted. After a sleep it polls first: the event of what that finds
+// is left to the next wait, and so to a time when the peer may already have its answer.
 func (q *CQ) looked() bool {
 	s := &q.asleep
+	if s.slept && q.channel.alone() {
+		if s.n, s.err = q.take(s.to); s.n > 0 || s.err != nil {
+			return true
+		}
+	}
+	s.slept = true
 	if wq.Armed(q.queue).Swap(false) || q.countsEvents() || !q.channel.alone() {
+		q.left.Store(false)
 		if s.got = q.channel.get(); s.got {
 			return true
 		}

@@ -4,9 +4,10 @@ package runtime
 
 import (
 	"fmt"
-	goruntime "runtime"
 	"sync"
 	"time"
+
+	"github.com/goverbs/goverbs/internal/yield"
 )
 
 // frames are on the heap, because C may call back into Go, which may move the goroutine's stack.
@@ -67,7 +68,7 @@ func (c *Call) run(args []uintptr) (result uint64, errno Errno, err error) {
 	tired := fr.tired()
 	frames.Put(fr)
 	if tired {
-		goruntime.Gosched()
+		yield.Here()
 	}
 	return result, errno, nil
 }

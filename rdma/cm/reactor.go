@@ -4,12 +4,12 @@ package cm
 
 import (
 	"context"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/internal/yield"
 	"github.com/goverbs/goverbs/rdma"
 	"github.com/goverbs/goverbs/rdma/cm/internal/protocol"
 )
@@ -149,7 +149,7 @@ func (r *reactor) poll(over func() bool) bool {
 				break
 			}
 		}
-		runtime.Gosched()
+		yield.Here()
 	}
 	<-r.turn
 	signal(r.released)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/internal/yield"
 	"github.com/goverbs/goverbs/rdma/cm/internal/protocol"
 )
 
@@ -180,7 +181,7 @@ func (k *keeping) decide() {
 	if k.kept {
 		if now := time.Now(); now.Sub(k.yielded) > lookEvery {
 			k.yielded = now
-			runtime.Gosched()
+			yield.Here()
 			if time.Since(now) > crowded || runtime.GOMAXPROCS(0) == 1 {
 				k.own = 0
 			}

@@ -5,9 +5,10 @@ package readiness
 import (
 	"context"
 	"os"
-	goruntime "runtime"
 	"sync/atomic"
 	"time"
+
+	"github.com/goverbs/goverbs/internal/yield"
 )
 
 // threads is how many threads are kept by waits now.
@@ -38,8 +39,12 @@ func (r *FD) waitWithThread(ctx context.Context, try, stop func() bool) (done, g
 			return true, true, nil
 		}
 		r.yield()
-		if err := k.sleep(); err != nil {
+		readable, err := k.sleep()
+		if err != nil {
 			return true, false, err
+		}
+		if readable && try() { // at once: it is what is waited for
+			return true, true, nil
 		}
 	}
 	return true, false, nil
@@ -60,6 +65,6 @@ const yieldEvery = 4 * time.Millisecond
 func (r *FD) yield() {
 	if now := time.Now(); now.Sub(r.yielded) > yieldEvery {
 		r.yielded = now
-		goruntime.Gosched()
+		yield.Here()
 	}
 }

@@ -56,14 +56,14 @@ func (r *FD) thread() (*kept, error) {
 }
 
 // sleep returns when C's descriptor is readable, or there was a poke. The event stays open meanwhile.
-func (k *kept) sleep() error {
+func (k *kept) sleep() (readable bool, err error) {
 	if k.raw.Control(k.look) != nil {
-		return os.ErrClosed
+		return false, os.ErrClosed
 	}
 	if k.err == nil && k.fds[1].Revents != 0 {
 		_, k.err = k.file.Read(k.word[:])
 	}
-	return k.err
+	return k.err == nil && k.fds[0].Revents != 0, k.err
 }
 
 func (k *kept) poke() {

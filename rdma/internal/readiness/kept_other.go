@@ -8,6 +8,6 @@ package readiness
 type kept struct{}
 
 func (r *FD) thread() (*kept, error) { return nil, nil }
-func (*kept) sleep() error           { return nil }
+func (*kept) sleep() (bool, error)   { return false, nil }
 func (*kept) poke()                  {}
 func (*kept) close()                 {}
