@@ -47,6 +47,11 @@ func (q *CQ) readLeft() error {
 	if !q.left.Swap(false) || !q.channel.get() {
 		return nil
 	}
+	return q.tookEvent()
+}
+
+// tookEvent acknowledges the event that get took. One of another queue wakes that one's waiting goroutine.
+func (q *CQ) tookEvent() error {
 	cq, err := q.channel.taken()
 	if cq != nil && cq != q {
 		cq.signalAlways()
@@ -321,17 +326,23 @@ func (q *CQ) read(ctx context.Context, to into, solicited bool, over func() bool
 // without an event is not read, but where events are counted. After a sleep it polls first: the event of what that finds
 // is left to the next wait, and so to a time when the peer may already have its answer.
 func (q *CQ) looked() bool {
-	s := &q.asleep
-	if s.slept && q.channel.alone() {
+	s, alone := &q.asleep, q.channel.alone()
+	if s.slept && alone {
 		if s.n, s.err = q.take(s.to); s.n > 0 || s.err != nil {
 			return true
 		}
 	}
 	s.slept = true
-	if wq.Armed(q.queue).Swap(false) || q.countsEvents() || !q.channel.alone() {
+	if wq.Armed(q.queue).Swap(false) || q.countsEvents() || !alone {
 		q.left.Store(false)
 		if s.got = q.channel.get(); s.got {
-			return true
+			if !alone || q.channel.failure != nil {
+				return true
+			}
+			s.got = false // what it tells of is found after arming
+			if s.err = q.tookEvent(); s.err != nil {
+				return true
+			}
 		}
 	}
 	s.n, s.err = q.arm(s.to, s.solicited)

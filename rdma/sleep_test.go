@@ -188,14 +188,15 @@ func TestSleepersReadWhatIsLeft(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, want, cq)
 	}
+	require.NoError(t, e.channel.ready.SetNonblock()) // as a wait does
 	leave()
-	require.True(t, look())
-	take(e.cq)
 	assert.False(t, look())
+	assert.False(t, e.channel.get(), "it was read")
 	assert.True(t, wq.Armed(e.cq.queue).Load())
 	e.write(2, 1)
-	require.True(t, look())
-	take(e.cq)
+	require.True(t, e.cq.look(), "after a sleep")
+	assert.Equal(t, 1, e.cq.asleep.n)
+	assert.False(t, look())
 
 	other, err := e.pd.Device().CreateCQ(4, e.channel, 0)
 	require.NoError(t, err)
@@ -210,6 +211,26 @@ func TestSleepersReadWhatIsLeft(t *testing.T) {
 	take(other)
 	require.NoError(t, qp.Close())
 	require.NoError(t, other.Close())
+}
+
+// A wait leaves the event that woke it, which is read before the program asks for one of its own.
+func TestSleepersLeaveTheirEvent(t *testing.T) {
+	e := self(t, ibv.QPT_RC)
+	round, end := sleeps(e.channel, func() error { _, err := e.cq.Wait(t.Context(), e.wcs); return err },
+		func() { e.write(1, 1) })
+	defer end()
+	for range 20 {
+		round()
+		require.NoError(t, e.cq.ReqNotify(false))
+		assert.False(t, e.channel.get(), "of the wait")
+		e.write(2, 1)
+		cq, err := e.channel.Wait(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, e.cq, cq)
+		n, err := e.cq.Poll(e.wcs)
+		require.NoError(t, err)
+		require.Equal(t, 1, n)
+	}
 }
 
 // The context of a wait is let go when it ends, when another one waits, and when the queue is closed.
