@@ -172,8 +172,11 @@ func (c *Conn) fail(err error) {
 	}
 }
 
-// interrupt ends the wait of a goroutine of this stream that leads, because something else has happened.
+// interrupt has waiting goroutines of this stream look again, because something else has happened than completions.
 func (c *Conn) interrupt() {
+	signal(c.readable)
+	signal(c.writable)
+	signal(c.moved)
 	if r := c.reactor; r != nil && r.leader.Load() == c {
 		r.interrupt()
 	}

@@ -30,7 +30,6 @@ func (c *Conn) CloseWrite() error {
 func (c *Conn) want(flags protocol.Flags) {
 	c.finWanted |= flags
 	c.sendControl()
-	signal(c.writable) // writing goroutines stop
 	c.changed()
 	c.interrupt()
 }

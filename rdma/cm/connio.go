@@ -239,7 +239,7 @@ func (c *Conn) await(d *deadline, more <-chan struct{}, ready func() bool) {
 		return now || isDone(d.passed()) || isDone(c.closed)
 	}
 	select {
-	case r.turn <- struct{}{}: // mostly; a choice of many takes ten times as long
+	case r.turn <- struct{}{}: // mostly, and a choice takes longer
 		r.lead(c, over)
 		return
 	default:
@@ -247,11 +247,8 @@ func (c *Conn) await(d *deadline, more <-chan struct{}, ready func() bool) {
 	select {
 	case r.turn <- struct{}{}:
 		r.lead(c, over)
-	case <-more:
+	case <-more: // as interrupt says, too
 		r.turns.Add(1) // the pump lets go
-	case <-d.passed():
-	case <-c.closed:
-	case <-c.dead:
 	}
 }
 

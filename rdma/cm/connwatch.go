@@ -37,8 +37,6 @@ func (c *Conn) event(e Event, err error) {
 	case c.gone:
 	case e.Type == rdmacm.CM_EVENT_DISCONNECTED, e.Type == rdmacm.CM_EVENT_DEVICE_REMOVAL:
 		c.gone = true
-		signal(c.writable)
-		signal(c.moved)
 		c.changed()
 		c.interrupt()
 		if e.Type == rdmacm.CM_EVENT_DISCONNECTED && c.heardAll() {
@@ -68,7 +66,6 @@ func (c *Conn) peerLeft(e Event) {
 	} else if c.peerFin&protocol.Fin == 0 {
 		c.fail(verberr.ECONNRESET)
 	}
-	signal(c.readable)
 	c.changed()
 	c.interrupt()
 }

@@ -5,6 +5,7 @@ package cm
 import (
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/goverbs/goverbs/generated/ibv"
@@ -16,29 +17,36 @@ import (
 type deadline struct {
 	mu    sync.Mutex
 	timer *time.Timer
-	over  chan struct{} // closed at that time
-	came  func()        // also called then
+	over  atomic.Pointer[chan struct{}] // closed at that time
+	came  func()                        // also called then
 }
 
-func newDeadline() *deadline { return &deadline{over: make(chan struct{})} }
+func newDeadline() *deadline {
+	d := new(deadline)
+	d.renew()
+	return d
+}
+
+func (d *deadline) renew() {
+	over := make(chan struct{})
+	d.over.Store(&over)
+}
 
 // set moves the deadline; the zero time is never.
 func (d *deadline) set(t time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.timer != nil && !d.timer.Stop() {
-		<-d.over // its function runs, or ran
+		<-d.passed() // its function runs, or ran
 	}
 	d.timer = nil
-	select {
-	case <-d.over:
-		d.over = make(chan struct{})
-	default:
+	if isDone(d.passed()) {
+		d.renew()
 	}
 	if t.IsZero() {
 		return
 	}
-	over := d.over
+	over := *d.over.Load()
 	if left := time.Until(t); left > 0 {
 		d.timer = time.AfterFunc(left, func() {
 			close(over)
@@ -50,11 +58,7 @@ func (d *deadline) set(t time.Time) {
 	d.came()
 }
 
-func (d *deadline) passed() <-chan struct{} {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.over
-}
+func (d *deadline) passed() <-chan struct{} { return *d.over.Load() }
 
 // stop lets go of the timer.
 func (d *deadline) stop() { d.set(time.Time{}) }
