@@ -159,3 +159,68 @@ func (ch *CompChannel) Events(ctx context.Context) iter.Seq2[*CQ, error] {
 //
 // Man: ibv_create_comp_channel(3)
 func (ch *CompChannel) Close() error { return ch.end() }
+
+// ackBatch is how many events are acknowledged at once, because C takes a lock for it.
+const ackBatch = 64
+
+// readLeft reads the event that the last wait has left: it is none of those that the caller asks for.
+func (q *CQ) readLeft() error {
+	if !q.left.Load() || !q.channel.alone() {
+		return nil
+	}
+	select {
+	case q.channel.ready.Turn <- struct{}{}:
+		defer func() { <-q.channel.ready.Turn }()
+	default: // a goroutine waits, which reads it
+		return nil
+	}
+	if !q.left.Swap(false) || !q.channel.get() {
+		return nil
+	}
+	return q.tookEvent()
+}
+
+// tookEvent acknowledges the event that get took. One of another queue wakes that one's waiting goroutine.
+func (q *CQ) tookEvent() error {
+	cq, err := q.channel.taken()
+	if cq != nil && cq != q {
+		cq.signalAlways()
+	}
+	return err
+}
+
+// countsEvents says whether a request for an event bears the number of events that were read, as those of mlx5 and EFA
+// do: the device takes an event that nobody here asked for, because C has, or that it has sent by itself, for the
+// answer to the next request, and sends no other until that one is read.
+func (q *CQ) countsEvents() bool {
+	switch q.queue.Provider() {
+	case "rxe", "siw":
+		return false
+	case "software":
+		return q.native != nil
+	}
+	return true
+}
+
+// acknowledge counts an event, and acknowledges many to C at once.
+func (q *CQ) acknowledge() {
+	q.native.Took()
+	q.room.Lock()
+	defer q.room.Unlock()
+	if q.unacked++; q.unacked >= ackBatch || q.flushing {
+		libibverbs.AckCQEvents(q.c, q.unacked)
+		q.unacked = 0
+	}
+}
+
+// acknowledgeAll acknowledges all events to C. While the queue is being closed, it also covers events that another
+// queue's reader has just read: C destroys no queue with unacknowledged events.
+func (q *CQ) acknowledgeAll(ending bool) {
+	q.room.Lock()
+	defer q.room.Unlock()
+	q.flushing = ending
+	if q.unacked > 0 {
+		libibverbs.AckCQEvents(q.c, q.unacked)
+		q.unacked = 0
+	}
+}

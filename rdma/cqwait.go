@@ -9,12 +9,8 @@ import (
 	"iter"
 
 	"github.com/goverbs/goverbs/generated/ibv"
-	"github.com/goverbs/goverbs/generated/libibverbs"
 	"github.com/goverbs/goverbs/rdma/internal/wq"
 )
-
-// ackBatch is how many events are acknowledged at once, because C takes a lock for it.
-const ackBatch = 64
 
 // ReqNotify asks for one event: for the next completion, or only for a solicited or failed one. Poll again afterwards,
 // because earlier completions cause no event. Wait does all of this.
@@ -31,32 +27,6 @@ func (q *CQ) ReqNotify(solicitedOnly bool) error {
 		return err
 	}
 	return wrap("", q.name, q.queue.ReqNotify(solicitedOnly))
-}
-
-// readLeft reads the event that the last wait has left: it is none of those that the caller asks for.
-func (q *CQ) readLeft() error {
-	if !q.left.Load() {
-		return nil
-	}
-	select {
-	case q.channel.ready.Turn <- struct{}{}:
-		defer func() { <-q.channel.ready.Turn }()
-	default: // a goroutine waits, which reads it
-		return nil
-	}
-	if !q.left.Swap(false) || !q.channel.get() {
-		return nil
-	}
-	return q.tookEvent()
-}
-
-// tookEvent acknowledges the event that get took. One of another queue wakes that one's waiting goroutine.
-func (q *CQ) tookEvent() error {
-	cq, err := q.channel.taken()
-	if cq != nil && cq != q {
-		cq.signalAlways()
-	}
-	return err
 }
 
 // Wait polls until there is at least one completion, and sleeps in between; only the goroutine sleeps, not a thread.
@@ -298,7 +268,7 @@ func (q *CQ) read(ctx context.Context, to into, solicited bool, over func() bool
 			func() bool { return q.failure() != nil || len(q.event) > 0 || over() })
 		switch {
 		case s.n > 0 || s.err != nil:
-			q.left.Store(wq.Armed(q.queue).Load())
+			q.left.Store(q.channel.alone() && wq.Armed(q.queue).Load())
 			return s.n, s.err
 		case err != nil:
 			return 0, q.goneOr(wrap("ibv_get_cq_event", q.channel.name, err))
@@ -323,8 +293,8 @@ func (q *CQ) read(ctx context.Context, to into, solicited bool, over func() bool
 
 // looked is called by the sleeping goroutine's wait, each time the channel's file may have become readable. It reads an
 // event if there can be one, and otherwise arms the queue. Every later completion causes another call, so a channel
-// without an event is not read, but where events are counted. After a sleep it polls first: the event of what that finds
-// is left to the next wait, and so to a time when the peer may already have its answer.
+// without an event is not read, but where events are counted. After a sleep it polls first: the event of what that
+// finds is left to the next wait, and so to a time when the peer may already have its answer.
 func (q *CQ) looked() bool {
 	s, alone := &q.asleep, q.channel.alone()
 	if s.slept && alone {
@@ -347,19 +317,6 @@ func (q *CQ) looked() bool {
 	}
 	s.n, s.err = q.arm(s.to, s.solicited)
 	return s.n > 0 || s.err != nil
-}
-
-// countsEvents says whether a request for an event bears the number of events that were read, as those of mlx5 and EFA
-// do: the device takes an event that nobody here asked for, because C has, or that it has sent by itself, for the
-// answer to the next request, and sends no other until that one is read.
-func (q *CQ) countsEvents() bool {
-	switch q.queue.Provider() {
-	case "rxe", "siw":
-		return false
-	case "software":
-		return q.native != nil
-	}
-	return true
 }
 
 // goneOr returns the reason why the device is gone, or else the error.
@@ -411,27 +368,4 @@ func (q *CQ) broken(event ibv.EventType) {
 				"closed",
 				event)})
 	q.wake()
-}
-
-// acknowledge counts an event, and acknowledges many to C at once.
-func (q *CQ) acknowledge() {
-	q.native.Took()
-	q.room.Lock()
-	defer q.room.Unlock()
-	if q.unacked++; q.unacked >= ackBatch || q.flushing {
-		libibverbs.AckCQEvents(q.c, q.unacked)
-		q.unacked = 0
-	}
-}
-
-// acknowledgeAll acknowledges all events to C. While the queue is being closed, it also covers events that another
-// queue's reader has just read: C destroys no queue with unacknowledged events.
-func (q *CQ) acknowledgeAll(ending bool) {
-	q.room.Lock()
-	defer q.room.Unlock()
-	q.flushing = ending
-	if q.unacked > 0 {
-		libibverbs.AckCQEvents(q.c, q.unacked)
-		q.unacked = 0
-	}
 }

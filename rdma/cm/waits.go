@@ -13,6 +13,22 @@ import (
 	"github.com/goverbs/goverbs/rdma/cm/internal/protocol"
 )
 
+func isDone(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+func signal(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
 // deadline is a time that can be changed and waited for together with other events.
 type deadline struct {
 	mu    sync.Mutex
