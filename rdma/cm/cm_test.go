@@ -40,6 +40,8 @@ func TestEventErrorsAreErrnos(t *testing.T) {
 	}{
 		{rdmacm.CM_EVENT_REJECTED, 8, syscall.ECONNREFUSED, "nobody listens there (status 8)"},
 		{rdmacm.CM_EVENT_REJECTED, 28, syscall.ECONNREFUSED, "program rejected it"},
+		{rdmacm.CM_EVENT_UNREACHABLE, 1, syscall.ECONNREFUSED, "nobody listens there (status 1)"},
+		{rdmacm.CM_EVENT_UNREACHABLE, 2, syscall.ECONNREFUSED, "program rejected it"},
 		{rdmacm.CM_EVENT_UNREACHABLE, -110, syscall.ETIMEDOUT, "does not answer"},
 		{rdmacm.CM_EVENT_UNREACHABLE, 0, syscall.ETIMEDOUT, "does not answer"},
 		{rdmacm.CM_EVENT_ADDR_ERROR, -19, syscall.ENODEV, "no RDMA device"},

@@ -19,7 +19,8 @@ import (
 )
 
 // EventError says that an operation has failed, and has the event that reported it. errors.Is finds the matching errno:
-// ECONNREFUSED for a rejection, ETIMEDOUT for a peer that does not answer, ENODEV for a device that is gone, and so on.
+// ECONNREFUSED for a rejection (of a lookup of datagrams, too), ETIMEDOUT for a peer that does not answer, ENODEV for a
+// device that is gone, and so on.
 // errors.As finds an rdma.VerbError as well, with the same errno.
 //
 // Man: rdma_get_cm_event(3)
@@ -53,6 +54,18 @@ const (
 	rejectUnsupportedReply = 9
 )
 
+// Answers to a lookup of datagrams that give no queue pair.
+const (
+	lookupNoListener = 1 // an unsupported service ID
+	lookupRejected   = 2
+)
+
+// noQueuePair reports whether the peer has answered a lookup, without a queue pair. The event is the same where nobody
+// answers, with a status of 0, or the negative of an errno.
+func (e *EventError) noQueuePair() bool {
+	return e.Event.Type == rdmacm.CM_EVENT_UNREACHABLE && e.Event.Status > 0
+}
+
 func (e *EventError) reason() string {
 	switch e.Event.Type {
 	case rdmacm.CM_EVENT_ADDR_ERROR:
@@ -70,6 +83,15 @@ func (e *EventError) reason() string {
 	case rdmacm.CM_EVENT_ROUTE_ERROR:
 		return "there is no path to the address"
 	case rdmacm.CM_EVENT_UNREACHABLE:
+		switch {
+		case !e.noQueuePair():
+		case e.Event.Status == lookupNoListener:
+			return "nobody listens there" + e.hint
+		case e.Event.Status == lookupRejected:
+			return "the peer's program rejected it"
+		default:
+			return "the peer gives no queue pair"
+		}
 		return strings.TrimSuffix("the peer does not answer: "+e.hint, ": ")
 	case rdmacm.CM_EVENT_CONNECT_ERROR:
 		return "the queue pair could not be connected"
@@ -148,6 +170,9 @@ func (e *EventError) errno() runtime.Errno {
 	case rdmacm.CM_EVENT_ADDR_ERROR, rdmacm.CM_EVENT_ROUTE_ERROR:
 		return verberr.EHOSTUNREACH
 	case rdmacm.CM_EVENT_UNREACHABLE:
+		if e.noQueuePair() {
+			return verberr.ECONNREFUSED
+		}
 		return verberr.ETIMEDOUT
 	case rdmacm.CM_EVENT_REJECTED:
 		return verberr.ECONNREFUSED

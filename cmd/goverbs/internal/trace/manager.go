@@ -137,6 +137,12 @@ func (j *judge) happened(t *Trace, e *Event) {
 	}
 }
 
+var (
+	noListener = cause{"rejected", "nobody listens at the port there",
+		"start the listener, and see that the port is the same"}
+	saidNo = cause{"rejected", "the program that listens there said no", "look at its log"}
+)
+
 // managed are the causes of events of the connection manager.
 func managed(e *Event) (c cause, ok bool) {
 	host := strings.HasPrefix(e.Status, "-110") // ETIMEDOUT
@@ -152,14 +158,20 @@ func managed(e *Event) (c cause, ok bool) {
 	case "UNREACHABLE":
 		c = cause{"unreachable", "the other host does not answer: it is down, has no device for RDMA at the address, " +
 			"or packets are lost", "let UDP 4791 through firewalls; goverbs ping tries the path"}
+		switch e.Status { // the answers to a lookup of datagrams
+		case "1":
+			c = noListener
+		case "2":
+			c = saidNo
+		}
 	case "REJECTED":
 		c = cause{"rejected", "the other end refused: nobody listens at the port, or the program there said no",
 			"start it"}
 		switch e.Status { // the reasons of InfiniBand's connection manager
 		case "8":
-			c.why, c.fix = "nobody listens at the port there", "start the listener, and see that the port is the same"
+			c = noListener
 		case "28":
-			c.why, c.fix = "the program that listens there said no", "look at its log"
+			c = saidNo
 		}
 	case "CONNECT_ERROR":
 		c = cause{"connect-failed", "the connection could not be made", "look at the other end"}
