@@ -136,7 +136,7 @@ func measure(t *testing.T, dir string, server, client []string) (served, asked [
 	manager := slices.Contains(server, "-R")
 	require.Eventually(t, func() bool { return len(ended) > 0 || listening(t, own, port, manager) }, time.Minute,
 		10*time.Millisecond)
-	var first []byte                                                                   // what the first attempt said: others may only find that the server has begun
+	var first []byte
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) { // with -R, it may not listen yet
 		connects := at(other, client, own)
 		var bad bytes.Buffer
@@ -146,7 +146,7 @@ func measure(t *testing.T, dir string, server, client []string) (served, asked [
 			asked = out
 			break
 		}
-		if first == nil {
+		if first == nil { // later ones may only find that the server has begun
 			first = bad.Bytes()
 		}
 		if time.Now().After(deadline) || len(ended) > 0 {
