@@ -305,12 +305,11 @@ func (q *CQ) looked() bool {
 	s.slept = true
 	if wq.Armed(q.queue).Swap(false) || q.countsEvents() || !alone {
 		q.left.Store(false)
-		if s.got = q.channel.get(); s.got {
-			if !alone || q.channel.failure != nil {
+		for more := true; more && q.channel.get(); more = q.countsEvents() {
+			if s.got = !alone || q.channel.failure != nil; s.got {
 				return true
 			}
-			s.got = false // what it tells of is found after arming
-			if s.err = q.tookEvent(); s.err != nil {
+			if s.err = q.tookEvent(); s.err != nil { // what it tells of is found after arming
 				return true
 			}
 		}
