@@ -309,7 +309,8 @@ func (q *CQ) looked() bool {
 			if s.got = !alone || q.channel.failure != nil; s.got {
 				return true
 			}
-			if s.err = q.tookEvent(); s.err != nil { // what it tells of is found after arming
+			if err := q.tookEvent(); err != nil { // what it tells of is found after arming
+				s.err = q.goneOr(err)
 				return true
 			}
 		}

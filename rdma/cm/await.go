@@ -86,14 +86,10 @@ func (id *ID) await(ctx context.Context, verb string, success ...rdmacm.CMEventT
 	if e.Status != 0 || !slices.Contains(success, e.Type) {
 		failed := &EventError{Verb: verb, Object: id.name(), Event: e}
 		switch {
-		case failed.noQueuePair():
-			if e.Status == lookupNoListener {
-				failed.hint = id.alone()
-			}
-		case e.Type == rdmacm.CM_EVENT_UNREACHABLE:
-			failed.hint = id.unanswered()
-		case e.Type == rdmacm.CM_EVENT_REJECTED && e.Status == rejectNoListener:
+		case failed.nobodyListens():
 			failed.hint = id.alone()
+		case e.Type == rdmacm.CM_EVENT_UNREACHABLE && !failed.noQueuePair():
+			failed.hint = id.unanswered()
 		}
 		return e, failed
 	}

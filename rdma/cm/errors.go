@@ -20,8 +20,7 @@ import (
 
 // EventError says that an operation has failed, and has the event that reported it. errors.Is finds the matching errno:
 // ECONNREFUSED for a rejection (of a lookup of datagrams, too), ETIMEDOUT for a peer that does not answer, ENODEV for a
-// device that is gone, and so on.
-// errors.As finds an rdma.VerbError as well, with the same errno.
+// device that is gone, and so on. errors.As finds an rdma.VerbError as well, with the same errno.
 //
 // Man: rdma_get_cm_event(3)
 type EventError struct {
@@ -66,7 +65,16 @@ func (e *EventError) noQueuePair() bool {
 	return e.Event.Type == rdmacm.CM_EVENT_UNREACHABLE && e.Event.Status > 0
 }
 
+// nobodyListens reports whether the peer's machine has answered that no program listens.
+func (e *EventError) nobodyListens() bool {
+	return e.noQueuePair() && e.Event.Status == lookupNoListener ||
+		e.Event.Type == rdmacm.CM_EVENT_REJECTED && e.Event.Status == rejectNoListener
+}
+
 func (e *EventError) reason() string {
+	if e.nobodyListens() {
+		return "nobody listens there" + e.hint
+	}
 	switch e.Event.Type {
 	case rdmacm.CM_EVENT_ADDR_ERROR:
 		others := ""
@@ -84,12 +92,9 @@ func (e *EventError) reason() string {
 		return "there is no path to the address"
 	case rdmacm.CM_EVENT_UNREACHABLE:
 		switch {
-		case !e.noQueuePair():
-		case e.Event.Status == lookupNoListener:
-			return "nobody listens there" + e.hint
 		case e.Event.Status == lookupRejected:
 			return "the peer's program rejected it"
-		default:
+		case e.noQueuePair():
 			return "the peer gives no queue pair"
 		}
 		return strings.TrimSuffix("the peer does not answer: "+e.hint, ": ")
@@ -103,8 +108,6 @@ func (e *EventError) reason() string {
 		return "the group cannot be joined, or was lost"
 	case rdmacm.CM_EVENT_REJECTED:
 		switch e.Event.Status {
-		case rejectNoListener:
-			return "nobody listens there" + e.hint
 		case rejectConsumer:
 			return "the peer's program rejected it"
 		case rejectVendorOption:
