@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package house proves what ARCHITECTURE.md says about the packages of this module: what each imports, where each
-// compiles, and how its files depend on each other.
+// Package house tests the rules of ARCHITECTURE.md for the packages of this module: allowed imports and the targets on
+// which each package compiles.
 package house
 
 import (

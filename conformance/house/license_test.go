@@ -4,6 +4,7 @@ package house
 
 import (
 	"bytes"
+	"flag"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,6 +14,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
+
+var update = flag.Bool("update", false, "write the licence line of each file that lacks it")
 
 // license stands among the first comments of every file of code.
 const license = "// SPDX-License-Identifier: BSD-2-Clause"

@@ -5,8 +5,6 @@ package api
 import (
 	"os"
 	"path/filepath"
-	"slices"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -72,46 +70,6 @@ type Querying int
 	assert.Empty(t, Diff(now, now))
 	_, err = List(before, "./none")
 	assert.Error(t, err)
-}
-
-// standard are methods that fmt, errors, log/slog and encoding/json call. Nobody has to learn their names, so they do
-// not count.
-var standard = []string{"String", "GoString", "Format", "Error", "Is", "As", "Unwrap", "Timeout", "LogValue",
-	"MarshalText", "UnmarshalText", "MarshalJSON", "UnmarshalJSON"}
-
-// counts reports whether an entry is a name of a package that its users have to learn.
-func counts(e Entry, pkg string) bool {
-	name, ours := strings.CutPrefix(e.Name, pkg+".")
-	_, method, isMethod := strings.Cut(name, ".")
-	return ours && e.Kind == Declared && !(isMethod && slices.Contains(standard, method))
-}
-
-func TestStandardMethodsDoNotCount(t *testing.T) {
-	for name, want := range map[string]bool{"rdma.QP": true, "rdma.QP.Close": true, "rdma.String": true,
-		"rdma.QP.String": false, "rdma.QP.LogValue": false, "rdma.QP.Strings": true, "cm.ID": false} {
-		assert.Equal(t, want, counts(Entry{Name: name}, "rdma"), name)
-	}
-	assert.False(t, counts(Entry{Name: "rdma.QP.Close", Kind: Promoted}, "rdma"))
-}
-
-// Packages do not grow by the way: names of the package and methods of its types. rdma has some for less to write in
-// programs: constructors of queue pairs with their parts, loops, waits by programs, one vocabulary for requests.
-func TestExportedNames(t *testing.T) {
-	for name, limit := range map[string]struct{ least, most int }{"rdma": {300, 480}, "runtime": {60, 80}} {
-		t.Run(name, func(t *testing.T) {
-			all, err := List("../../..", "./"+name)
-			require.NoError(t, err)
-			n := 0
-			for _, e := range all {
-				if counts(e, name) {
-					n++
-				}
-			}
-			t.Log(n, "names")
-			assert.LessOrEqual(t, n, limit.most)
-			assert.GreaterOrEqual(t, n, limit.least, "the count is wrong")
-		})
-	}
 }
 
 // What a changelog has to name: what is gone, means something else or is new, and of a new type no more than the type.
