@@ -20,7 +20,7 @@ import (
 // Any number of goroutines may poll it at once; each completion goes to one of them. Polling gives back the slots of
 // its queue pairs, so a queue pair fills up if nobody polls its completions.
 //
-// A CQ takes 824 bytes of Go's memory beside C's, and 43 to 128 more for each of its queue pairs.
+// A CQ takes 808 bytes of Go's memory beside C's, and 43 to 128 more for each of its queue pairs.
 //
 // Man: ibv_create_cq(3)
 type CQ struct {
@@ -344,28 +344,7 @@ func (q *CQ) Modify(attr *ibv.ModifyCQAttr) error {
 	return wrap(verb, q.name, libibverbs.ModifyCQ(q.c, attr))
 }
 
-// Exclusive returns a handle for one goroutine, which polls on a stack of its own. Close the handle before the queue.
-//
-// Man: ibv_poll_cq(3)
-func (q *CQ) Exclusive() (*ExclusiveCompletionQueue, error) {
-	if err := q.use("ibv_poll_cq"); err != nil {
-		return nil, err
-	}
-	defer q.done()
-	if err := q.notForUsers("ibv_poll_cq"); err != nil {
-		return nil, err
-	}
-	x, err := q.queue.Exclusive()
-	if err != nil {
-		return nil, err
-	}
-	handle := new(life.Life)
-	handle.Begin("an exclusive handle of "+q.name, nil, &q.life)
-	wq.OnClose(x, func() { handle.Leave(&q.life) })
-	return x, nil
-}
-
-// Way returns the way to poll the queue ("blocking", "system" or "exclusive") and its provider: [QueueOptions].Way,
+// Way returns the way to poll the queue ("blocking" or "system") and its provider: [QueueOptions].Way,
 // [SendQueue.Provider].
 func (q *CQ) Way() (way string, provider string) {
 	if q.queue == nil { // the zero value

@@ -15,8 +15,7 @@
 //
 // # General rules
 //
-// Any number of goroutines may use an object at once. A batch, a program and an exclusive handle are for one goroutine
-// at a time. Methods that create, change, query or close an object usually enter the kernel and block until it has
+// Any number of goroutines may use an object at once. A batch and a program are for one goroutine at a time. Methods that create, change, query or close an object usually enter the kernel and block until it has
 // finished: they take no context, and nothing ends them early. Posting and polling wait only for other posts and polls.
 // A method that waits for an event has Wait in its name, or is [QP.Drain] or [Device.Event], and takes a context.
 //
@@ -31,7 +30,7 @@
 // Errors are of type [*VerbError], errors of posts [*PostError], and errors of completions [*CompletionError].
 // errors.Is finds the errno, [ErrClosed] and [ErrInUse] in them, and [ErrNotSupported] if a library, a device or
 // a kernel lacks something. The package looks for invalid attributes after the device has refused them. It panics only
-// for slicing out of bounds, a nil object or structure, and an exclusive handle in another goroutine.
+// for slicing out of bounds, and a nil object or structure.
 //
 // # Checked and unchecked
 //
@@ -39,11 +38,10 @@
 // queue returns an error that names the request, the rule and what would be valid. With an unchecked queue, the
 // provider may or may not notice the mistake.
 //
-// # Three ways to call
+// # Two ways to call
 //
 // A queue is called on the thread's system stack if its provider is known to post and poll in user space alone, or in
-// system calls that do not sleep; otherwise Go's scheduler is told first. See [Providers]. Exclusive returns a handle
-// for one goroutine, with a stack of its own. The environment variable GOVERBS_CALL forces one way for every queue, and
+// system calls that do not sleep; otherwise Go's scheduler is told first. See [Providers]. The environment variable GOVERBS_CALL forces one way for every queue, and
 // [QueueOptions].Way for one queue.
 //
 // Two settings need the blocking way, because C may then wait without Go's scheduler being told:

@@ -42,10 +42,8 @@ func (q *QP) Drain(ctx context.Context) error {
 	defer q.done()
 	q.changes.Lock()
 	defer q.changes.Unlock()
-	if err := q.refuse(&VerbError{Object: q.name, Errno: ebusy,
-		Reason: "it is being drained, and takes no work requests until that ends"}); err != nil {
-		return wrap("Drain", q.name, err)
-	}
+	q.refuse(&VerbError{Object: q.name, Errno: ebusy,
+		Reason: "it is being drained, and takes no work requests until that ends"})
 	defer q.refuse(nil)
 	if err := q.native.Misuse("Drain", q.name); err != nil {
 		return err

@@ -290,7 +290,6 @@ func TestPollsBesideAPoller(t *testing.T) {
 		"WaitSolicited": func() (int, error) { return e.cq.WaitSolicited(soon(t), e.wcs) },
 		"WaitBusy":      func() (int, error) { return e.cq.WaitBusy(soon(t), e.wcs) },
 		"PollProgram":   func() (int, error) { _, err := e.cq.PollProgram(new(PollProgram)); return 0, err },
-		"Exclusive":     func() (int, error) { _, err := e.cq.Exclusive(); return 0, err },
 	} {
 		n, err := poll()
 		assert.Zero(t, n, name)

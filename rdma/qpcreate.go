@@ -175,7 +175,7 @@ func (q *QP) create(in *qpInit, o QueueOptions, parents []*object,
 		}
 	}
 	q.options, q.kind, q.lastWQE = o, in.kind, new(occasion)
-	q.life.Hooks = life.Hooks{Wake: q.ends.set, Lent: q.lentQueue, Stop: q.refusePosts, Revive: q.livesOn,
+	q.life.Hooks = life.Hooks{Wake: q.ends.set, Stop: q.refusePosts, Revive: q.livesOn,
 		Settle: q.settleDown}
 	o.SQSigAll = in.all
 	undo := func() {}

@@ -16,9 +16,6 @@ import (
 // or which attribute has a value that the device does not accept. Moving the queue pair to RESET drops outstanding work
 // without completions and gives back all slots.
 //
-// An exclusive handle posts without a lock. While there is one, only its goroutine may move the queue pair to RESET or
-// INIT, or another goroutine while the handle does not post.
-//
 // C: ibv_modify_qp
 //
 // Man: ibv_modify_qp(3)

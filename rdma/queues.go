@@ -12,10 +12,10 @@ import (
 // Queues, batches and programs are types of package wq, under names that users can write.
 
 // SendQueue posts to the send queue of a queue pair. Post, PostRange, PostProgram and BindMW post; Free and Retire deal
-// with slots; Exclusive returns a handle for one goroutine. Any number of goroutines may use it at once, each with its
+// with slots. Any number of goroutines may use it at once, each with its
 // own batch.
 //
-// On 64-bit machines a send queue takes 360 bytes, a receive queue 384. A checked one takes 8 bytes and a bit more for
+// On 64-bit machines a send queue takes 360 bytes, a receive queue 376. A checked one takes 8 bytes and a bit more for
 // each of its slots, whose number is rounded up to a power of two. A post uses two cache lines of the queue and one or
 // two of its slots.
 //
@@ -39,8 +39,6 @@ import (
 //	// Retire gives back the slots that completions tell of: of a successful one, those of its work request and of all
 //	// before it; likewise of a failed one.
 //	Retire(wcs []ibv.WC)
-//	// Exclusive gives a handle of the queue that is for one goroutine, the fastest way to post.
-//	Exclusive() (*ExclusiveSendQueue, error)
 //	// PostProgram posts all requests of the program in one call: all of them, or none and an error.
 //	PostProgram(p *WRProgram) error
 //
@@ -67,8 +65,6 @@ type SendQueue = wq.SendQueue
 //	PostRange(b *RecvBatch, from int, to int) (posted int, err error)
 //	// Retire gives back the slots that completions tell of, one each.
 //	Retire(wcs []ibv.WC)
-//	// Exclusive is [SendQueue.Exclusive].
-//	Exclusive() (*ExclusiveRecvQueue, error)
 //
 // Man: ibv_post_recv(3), ibv_post_srq_recv(3)
 type RecvQueue = wq.RecvQueue
@@ -89,74 +85,9 @@ type RecvQueue = wq.RecvQueue
 //	Poll(dst []ibv.WC) (n int, err error)
 //	// ReqNotify asks for one event, for the next completion or only for a solicited one or an error.
 //	ReqNotify(solicitedOnly bool) error
-//	// Exclusive gives a handle of the queue that is for one goroutine, the fastest way to poll.
-//	Exclusive() (*ExclusiveCompletionQueue, error)
 //
 // Man: ibv_poll_cq(3), ibv_req_notify_cq(3)
 type CompletionQueue = wq.CompletionQueue
-
-// ExclusiveSendQueue is a [SendQueue] for the goroutine that uses it first, until that goroutine calls Release.
-//
-// Methods, whose whole documentation go doc rdma/internal/wq.ExclusiveSendQueue has:
-//
-//	// BindMW is [SendQueue.BindMW].
-//	BindMW(mw *ibv.MW, bind *ibv.MWBind) error
-//	// Way is how the queue is called.
-//	Way() runtime.Way
-//	// Provider is [SendQueue.Provider].
-//	Provider() string
-//	// Release lets another goroutine own the handle.
-//	Release()
-//	// Close gives the queue back.
-//	Close() error
-//	// Post is [SendQueue.Post].
-//	Post(b *SendBatch) (posted int, err error)
-//	// PostRange is [SendQueue.PostRange].
-//	PostRange(b *SendBatch, from int, to int) (posted int, err error)
-//	// Retire is [SendQueue.Retire]; any goroutine may call it.
-//	Retire(wcs []ibv.WC)
-//	// PostProgram is [SendQueue.PostProgram].
-//	PostProgram(p *WRProgram) error
-type ExclusiveSendQueue = wq.ExclusiveSendQueue
-
-// ExclusiveRecvQueue is a [RecvQueue] for the goroutine that uses it first, until that goroutine calls Release.
-//
-// Methods, whose whole documentation go doc rdma/internal/wq.ExclusiveRecvQueue has:
-//
-//	// Way is how the queue is called.
-//	Way() runtime.Way
-//	// Provider is [SendQueue.Provider].
-//	Provider() string
-//	// Release lets another goroutine own the handle.
-//	Release()
-//	// Close gives the queue back.
-//	Close() error
-//	// Post is [RecvQueue.Post].
-//	Post(b *RecvBatch) (posted int, err error)
-//	// PostRange is [RecvQueue.PostRange].
-//	PostRange(b *RecvBatch, from int, to int) (posted int, err error)
-//	// Retire is [RecvQueue.Retire]; any goroutine may call it.
-//	Retire(wcs []ibv.WC)
-type ExclusiveRecvQueue = wq.ExclusiveRecvQueue
-
-// ExclusiveCompletionQueue is a [CompletionQueue] for the goroutine that uses it first, until that goroutine calls
-// Release.
-//
-// Methods, whose whole documentation go doc rdma/internal/wq.ExclusiveCompletionQueue has:
-//
-//	// Way is how the queue is polled.
-//	Way() runtime.Way
-//	// Provider is [SendQueue.Provider].
-//	Provider() string
-//	// Poll is [CompletionQueue.Poll].
-//	Poll(dst []ibv.WC) (n int, err error)
-//	// ReqNotify is [CompletionQueue.ReqNotify].
-//	ReqNotify(solicitedOnly bool) error
-//	// Release lets another goroutine own the handle.
-//	Release()
-//	// Close ends the use of the handle.
-//	Close() error
-type ExclusiveCompletionQueue = wq.ExclusiveCompletionQueue
 
 // QueueOptions describe a queue where C's structures do not.
 //
@@ -181,9 +112,8 @@ type ExclusiveCompletionQueue = wq.ExclusiveCompletionQueue
 //	// its failed sends gives back a slot of that queue, because a failed completion does not say that it belongs to a
 //	// send.
 //	Unchecked bool
-//	// Way forces a way to call the queue: "blocking", "system" or "exclusive". The last one means a private stack for
-//	// Exclusive and the system stack otherwise. If it is "", GOVERBS_CALL decides, and if that is not set, the
-//	// provider.
+//	// Way forces a way to call the queue: "blocking" or "system". If it is "", GOVERBS_CALL decides, and if that is
+//	// not set, the provider.
 //	Way string
 //	// Path is another way to the device than the functions of its provider, a data path in Go for example; nil: the
 //	// device's, which are the provider's functions unless Device.UsePath was called.
@@ -236,8 +166,7 @@ func NewCompletionQueue(cq *ibv.CQ, o QueueOptions) (*CompletionQueue, error) {
 // message.
 const GRHBytes = wq.GRHBytes
 
-// EnvCall is the environment variable that forces one way to call every queue without a Way option: blocking, system or
-// exclusive.
+// EnvCall is the environment variable that forces one way to call every queue without a Way option: blocking or system.
 const EnvCall = provider.EnvCall
 
 // Verbs is a set of verbs of the data path.
@@ -258,7 +187,7 @@ const (
 //
 //	Name   string // as in the name of its shared object: "mlx5" of libmlx5.so.1 and of libmlx5-rdmav34.so
 //	Pure   Verbs
-//	Brief  Verbs  // not on private stacks: Exclusive handles call them the System way
+//	Brief  Verbs
 //	Reason string // the sources that show it, and what was found when it was run
 type Provider = provider.Provider
 
@@ -278,9 +207,6 @@ func inlined() {
 		sq    SendQueue
 		rq    RecvQueue
 		cq    CompletionQueue
-		xsq   ExclusiveSendQueue
-		xrq   ExclusiveRecvQueue
-		xcq   ExclusiveCompletionQueue
 		wrs   WRProgram
 		entry ibv.SGE
 	)
@@ -291,11 +217,6 @@ func inlined() {
 	rq.PostRange(&recv, 0, 1)
 	rq.Retire(nil)
 	cq.ReqNotify(false)
-	xsq.Post(&send)
-	xsq.PostRange(&send, 0, 1)
-	xrq.Post(&recv)
-	xrq.PostRange(&recv, 0, 1)
-	xcq.ReqNotify(false)
 
 	send.Reset()
 	send.Len()

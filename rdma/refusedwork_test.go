@@ -39,19 +39,6 @@ func TestRefusedWork(t *testing.T) {
 	leave()
 	require.NoError(t, requireEnd(t, drained))
 
-	x, err := e.qp.SendQueue().Exclusive()
-	require.NoError(t, err)
-	_, err = e.qp.PostSend(emptyWrites(e.send, 1, 1))
-	assert.ErrorIs(t, err, ErrInUse)
-	for verb, err := range map[string]error{"Close": e.qp.Close(), "Drain": e.qp.Drain(soon(t))} {
-		assert.EqualError(t, err,
-			verb+": "+e.qp.name+": an exclusive handle of the queue is open: post by it, or close it: in use")
-		assert.ErrorIs(t, err, ErrInUse)
-	}
-	require.NoError(t, x.Close())
-	_, err = x.Post(e.send)
-	assert.ErrorIs(t, err, ErrClosed)
-
 	require.NoError(t, e.qp.Close())
 	refused(ErrClosed, "closed")
 	require.NoError(t, e.send.Close())

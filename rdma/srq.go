@@ -170,10 +170,8 @@ func (q *SRQ) create(verb string, o QueueOptions, asked ibv.SRQAttr, create func
 		return lately(misuse)
 	}
 	q.life.Hooks = life.Hooks{
-		Lent: func() error { return wq.Lent(q.queue) },
-		Stop: func() error {
-			return wq.Refuse(q.queue, &VerbError{Verb: "ibv_post_srq_recv", Object: q.name, Errno: einval,
-				Err: ErrClosed})
+		Stop: func() {
+			wq.Refuse(q.queue, &VerbError{Verb: "ibv_post_srq_recv", Object: q.name, Errno: einval, Err: ErrClosed})
 		},
 		Revive: func() { wq.Refuse(q.queue, nil) },
 	}
@@ -292,10 +290,8 @@ func (q *SRQ) Modify(attr *ibv.SRQAttr, mask ibv.SRQAttrMask) error {
 	if mask&ibv.SRQ_MAX_WR == 0 {
 		return q.notModified(attr, mask, libibverbs.ModifySRQ(q.c, attr, mask))
 	}
-	return wq.Resize(q.queue, int(attr.MaxWR), func(outstanding int, taken error) error {
+	return wq.Resize(q.queue, int(attr.MaxWR), func(outstanding int) error {
 		switch {
-		case taken != nil:
-			return &VerbError{Verb: verb, Object: q.name, Errno: ebusy, Err: taken}
 		case attr.MaxWR == 0:
 			return invalid(verb, q.name, "the new size is 0")
 		case outstanding > int(attr.MaxWR):

@@ -66,7 +66,7 @@ type storm struct {
 // stormPlace has one queue pair after the other.
 type stormPlace struct {
 	qp    atomic.Pointer[QP]
-	moves sync.RWMutex // held for reading by the goroutine with an exclusive handle: nobody moves the queue pair then
+	moves sync.Mutex // held to move the queue pair
 }
 
 // Numbers of a storm.
@@ -193,7 +193,7 @@ func (s *stormer) use(f func(place *stormPlace, q *QP)) {
 	}
 }
 
-// move calls f with a queue pair that nobody else moves, or posts to by an exclusive handle.
+// move calls f with a queue pair that nobody else moves.
 func (s *stormer) move(f func(q *QP)) {
 	s.use(func(place *stormPlace, q *QP) {
 		if place.moves.TryLock() {

@@ -59,16 +59,6 @@ var stormWays = []func(s *stormer){
 			assert.ErrorIs(s.t, o.Close(), ErrInUse)
 		}
 	},
-	(*stormer).exclusiveSends,
-	(*stormer).exclusiveReceives,
-	func(s *stormer) {
-		if x, err := s.cq().Exclusive(); assert.NoError(s.t, err) {
-			s.got(x.Poll(s.wcs))
-			x.ReqNotify(false)
-			s.got(x.Poll(s.wcs))
-			x.Close()
-		}
-	},
 	func(s *stormer) {
 		s.use(func(_ *stormPlace, q *QP) {
 			if p, err := q.NewWRProgram(); err == nil && q.Type() != ibv.QPT_UD {
@@ -191,36 +181,6 @@ func (s *stormer) connect() {
 				attr.Timeout, attr.RetryCnt, attr.RNRRetry, attr.MinRNRTimer = 1, 2, 2, 1
 				q.ConnectWith(attr)
 			}
-		}
-	})
-}
-
-func (s *stormer) exclusiveSends() {
-	s.use(func(place *stormPlace, q *QP) {
-		place.moves.RLock()
-		defer place.moves.RUnlock()
-		if x, err := q.SendQueue().Exclusive(); err == nil {
-			for range s.r.IntN(4) {
-				x.Post(s.sends(q))
-			}
-			assert.NoError(s.t, x.Close())
-		}
-	})
-}
-
-func (s *stormer) exclusiveReceives() {
-	s.use(func(place *stormPlace, q *QP) {
-		place.moves.RLock()
-		defer place.moves.RUnlock()
-		queue, note, bit := s.srq.Queue(), s.shared, uint64(stormReceives)
-		if q.RecvQueue() != nil {
-			queue, note, bit = q.RecvQueue(), func(int, error) {}, 0
-		}
-		if x, err := queue.Exclusive(); err == nil {
-			for range s.r.IntN(4) {
-				note(x.Post(s.receives(bit)))
-			}
-			assert.NoError(s.t, x.Close())
 		}
 	})
 }

@@ -289,8 +289,6 @@ func NewWRProgram(qp *ibv.QPEx) *WRProgram { return wq.NewWRProgram(qp) }
 //	String() string
 //	// Poll reads completions: none, or up to the program's number.
 //	Poll() ([]Completion, error)
-//	// PollOn is Poll on a private stack that the goroutine owns.
-//	PollOn(stack *runtime.Stack) ([]Completion, error)
 //	// Retire gives back the slots of the send queue for completions, in the order in which they were polled.
 //	Retire(send *SendQueue, recv *RecvQueue)
 //	// Close unmaps the memory.

@@ -79,10 +79,8 @@ func (d *Device) CreateWQ(attr *ibv.WQInitAttr, o QueueOptions) (*WQ, error) {
 		return nil
 	}
 	w.life.Hooks = life.Hooks{
-		Lent: func() error { return wq.Lent(w.queue) },
-		Stop: func() error {
-			return wq.Refuse(w.queue, &VerbError{Verb: "ibv_post_wq_recv", Object: w.name, Errno: einval,
-				Err: ErrClosed})
+		Stop: func() {
+			wq.Refuse(w.queue, &VerbError{Verb: "ibv_post_wq_recv", Object: w.name, Errno: einval, Err: ErrClosed})
 		},
 		Revive: func() { wq.Refuse(w.queue, nil) },
 	}

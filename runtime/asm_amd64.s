@@ -41,57 +41,8 @@ TEXT ·currentG(SB), NOSPLIT, $0-8
 	MOVQ	const_gSchedSP(CX), CX \
 	ANDQ	$~15, CX
 
-// func stackCall3(f *floor, fn, a, b, c uintptr) (result int64)
-TEXT ·stackCall3(SB), NOFRAME, $0-48
-	MOVQ	f+0(FP), R8
-	CMPQ	R14, floor_owner(R8)
-	JNE	other
-	MOVQ	fn+8(FP), AX
-	MOVQ	a+16(FP), DI
-	MOVQ	b+24(FP), SI
-	MOVQ	c+32(FP), DX
-	MOVQ	floor_top(R8), CX
-	ONSTACK
-	MOVLQSX	AX, AX
-	MOVQ	AX, result+40(FP)
-	RET
-other:
-	MOVQ	$const_notOwner, AX
-	MOVQ	AX, result+40(FP)
-	RET
-
-// func postExclusive(p *Poster, c *Chain) (err error)
-TEXT ·postExclusive(SB), NOFRAME, $0-32
-	MOVQ	p+0(FP), R8
-	MOVQ	c+8(FP), R13
-	MOVQ	(Poster_Stack+Stack_floor)(R8), R9
-	CMPQ	R14, floor_owner(R9)
-	JNE	unusual
-	MOVQ	Poster_direct(R8), AX
-	TESTQ	AX, AX
-	JEQ	unusual
-	MOVQ	Chain_Len(R13), CX
-	CMPQ	CX, Chain_Closed(R13)
-	JNE	unusual
-	MOVQ	Poster_object(R8), DI
-	MOVQ	Chain_First(R13), SI
-	MOVQ	Chain_Bad(R13), DX
-	MOVQ	$0, (DX)
-	MOVQ	floor_top(R9), CX
-	ONSTACK
-	TESTL	AX, AX
-	JNE	failed
-	XORPS	X0, X0
-	MOVUPS	X0, err_itable+16(FP)
-	RET
-failed:
-	MOVL	AX, Chain_result(R13)
-	JMP	·postFailed(SB)
-unusual:
-	JMP	·postUnusual(SB)
-
-// func postShared(p *Poster, c *Chain) (err error)
-TEXT ·postShared(SB), NOFRAME, $0-32
+// func postDirect(p *Poster, c *Chain) (err error)
+TEXT ·postDirect(SB), NOFRAME, $0-32
 	MOVQ	p+0(FP), R8
 	MOVQ	c+8(FP), R13
 	MOVQ	Poster_direct(R8), AX
@@ -131,28 +82,8 @@ TEXT ·postCall(SB), NOFRAME, $0-20
 	MOVL	AX, result+16(FP)
 	RET
 
-// func pollExclusive(p *Poller, n int, wcs unsafe.Pointer) (found int)
-TEXT ·pollExclusive(SB), NOFRAME, $0-32
-	MOVQ	p+0(FP), R8
-	MOVQ	(Poller_Stack+Stack_floor)(R8), R9
-	CMPQ	R14, floor_owner(R9)
-	JNE	unusual
-	MOVQ	Poller_direct(R8), AX
-	TESTQ	AX, AX
-	JEQ	unusual
-	MOVQ	Poller_object(R8), DI
-	MOVQ	n+8(FP), SI
-	MOVQ	wcs+16(FP), DX
-	MOVQ	floor_top(R9), CX
-	ONSTACK
-	MOVLQSX	AX, AX
-	MOVQ	AX, found+24(FP)
-	RET
-unusual:
-	JMP	·pollUnusual(SB)
-
-// func pollShared(p *Poller, n int, wcs unsafe.Pointer) (found int)
-TEXT ·pollShared(SB), NOFRAME, $0-32
+// func pollDirect(p *Poller, n int, wcs unsafe.Pointer) (found int)
+TEXT ·pollDirect(SB), NOFRAME, $0-32
 	MOVQ	p+0(FP), R8
 	MOVQ	Poller_direct(R8), AX
 	TESTQ	AX, AX

@@ -31,58 +31,8 @@ TEXT ·currentG(SB), NOSPLIT, $0-8
 	MOVD	const_gSchedSP(R9), R9 \
 	AND	$~15, R9
 
-// func stackCall3(f *floor, fn, a, b, c uintptr) (result int64)
-TEXT ·stackCall3(SB), NOFRAME, $0-48
-	MOVD	f+0(FP), R8
-	MOVD	floor_owner(R8), R9
-	CMP	R9, g
-	BNE	other
-	MOVD	fn+8(FP), R10
-	MOVD	a+16(FP), R0
-	MOVD	b+24(FP), R1
-	MOVD	c+32(FP), R2
-	MOVD	floor_top(R8), R9
-	ONSTACK
-	SXTW	R0, R0
-	MOVD	R0, result+40(FP)
-	RET
-other:
-	MOVD	$const_notOwner, R0
-	MOVD	R0, result+40(FP)
-	RET
-
-// func postExclusive(p *Poster, c *Chain) (err error)
-TEXT ·postExclusive(SB), NOFRAME, $0-32
-	MOVD	p+0(FP), R8
-	MOVD	c+8(FP), R21
-	MOVD	(Poster_Stack+Stack_floor)(R8), R12
-	MOVD	floor_owner(R12), R9
-	CMP	R9, g
-	BNE	unusual
-	MOVD	Poster_direct(R8), R10
-	CBZ	R10, unusual
-	MOVD	Chain_Len(R21), R9
-	MOVD	Chain_Closed(R21), R11
-	CMP	R9, R11
-	BNE	unusual
-	MOVD	Poster_object(R8), R0
-	MOVD	Chain_First(R21), R1
-	MOVD	Chain_Bad(R21), R2
-	MOVD	ZR, (R2)
-	MOVD	floor_top(R12), R9
-	ONSTACK
-	CBNZW	R0, failed
-	MOVD	ZR, err_itable+16(FP)
-	MOVD	ZR, err_data+24(FP)
-	RET
-failed:
-	MOVW	R0, Chain_result(R21)
-	JMP	·postFailed(SB)
-unusual:
-	JMP	·postUnusual(SB)
-
-// func postShared(p *Poster, c *Chain) (err error)
-TEXT ·postShared(SB), NOFRAME, $0-32
+// func postDirect(p *Poster, c *Chain) (err error)
+TEXT ·postDirect(SB), NOFRAME, $0-32
 	MOVD	p+0(FP), R8
 	MOVD	c+8(FP), R21
 	MOVD	Poster_direct(R8), R10
@@ -121,28 +71,8 @@ TEXT ·postCall(SB), NOFRAME, $0-20
 	MOVW	R0, result+16(FP)
 	RET
 
-// func pollExclusive(p *Poller, n int, wcs unsafe.Pointer) (found int)
-TEXT ·pollExclusive(SB), NOFRAME, $0-32
-	MOVD	p+0(FP), R8
-	MOVD	(Poller_Stack+Stack_floor)(R8), R12
-	MOVD	floor_owner(R12), R9
-	CMP	R9, g
-	BNE	unusual
-	MOVD	Poller_direct(R8), R10
-	CBZ	R10, unusual
-	MOVD	Poller_object(R8), R0
-	MOVD	n+8(FP), R1
-	MOVD	wcs+16(FP), R2
-	MOVD	floor_top(R12), R9
-	ONSTACK
-	SXTW	R0, R0
-	MOVD	R0, found+24(FP)
-	RET
-unusual:
-	JMP	·pollUnusual(SB)
-
-// func pollShared(p *Poller, n int, wcs unsafe.Pointer) (found int)
-TEXT ·pollShared(SB), NOFRAME, $0-32
+// func pollDirect(p *Poller, n int, wcs unsafe.Pointer) (found int)
+TEXT ·pollDirect(SB), NOFRAME, $0-32
 	MOVD	p+0(FP), R8
 	MOVD	Poller_direct(R8), R10
 	CBZ	R10, unusual

@@ -20,10 +20,5 @@ func TestDirect(t *testing.T) {
 	defer func(was bool) { direct = was }(direct)
 	for _, direct = range []bool{true, false} {
 		assert.NotZero(t, System.Call3(errnoLocation(), 0, 0, 0), direct)
-		s, err := NewStack()
-		assert.NoError(t, err)
-		assert.NotZero(t, s.Call3(errnoLocation(), 0, 0, 0), direct)
-		s.Release()
-		assert.NoError(t, s.Close())
 	}
 }

@@ -4,11 +4,11 @@
 // without cgo, and holds memory that the garbage collector does not own. It knows no verb and no structure, and makes
 // no policy: package rdma chooses how to call a queue.
 //
-// # Three ways to call
+// # Two ways to call
 //
-// A C function runs on one of three stacks; see [Way]. Blocking tells Go's scheduler first, so that C may sleep or
-// enter the kernel. System and Exclusive do not: they cost a few nanoseconds, and the thread keeps its P while C runs.
-// They are for functions that never block, never enter the kernel and never call back into Go.
+// Blocking, which is right for every function, informs Go's scheduler first, so that C may sleep or enter the kernel.
+// System does not: it costs a few nanoseconds, and the thread keeps its P while C runs. It is for functions that never
+// block and never call back into Go. See [Way].
 //
 // # Where it works
 //

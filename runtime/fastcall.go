@@ -17,22 +17,13 @@ const fast = true
 func currentG() uintptr
 
 //go:noescape
-func stackCall3(f *floor, fn, a, b, c uintptr) (result int64)
-
-//go:noescape
-func postExclusive(p *Poster, c *Chain) (err error)
-
-//go:noescape
-func postShared(p *Poster, c *Chain) (err error)
+func postDirect(p *Poster, c *Chain) (err error)
 
 //go:noescape
 func postCall(p *Poster, c *Chain) (result int32)
 
-// C writes the completions, so they must not be on a goroutine's stack: these functions let them escape.
-
-func pollExclusive(p *Poller, n int, wcs unsafe.Pointer) (found int)
-
-func pollShared(p *Poller, n int, wcs unsafe.Pointer) (found int)
+// pollDirect lets the completions escape: C writes them, so they must not be on a goroutine's stack.
+func pollDirect(p *Poller, n int, wcs unsafe.Pointer) (found int)
 
 //go:noescape
 func directCall3(fn, a, b, c uintptr) (result int32)

@@ -12,19 +12,14 @@ const (
 	direct = false
 )
 
-func postExclusive(p *Poster, c *Chain) error { return postUnusual(p, c) }
-func postShared(p *Poster, c *Chain) error    { return postUnusual(p, c) }
-func postCall(*Poster, *Chain) int32          { panic(noCalls) }
+func postDirect(p *Poster, c *Chain) error { return postUnusual(p, c) }
+func postCall(*Poster, *Chain) int32       { panic(noCalls) }
 
-func pollExclusive(p *Poller, n int, wcs unsafe.Pointer) int { return pollUnusual(p, n, wcs) }
-func pollShared(p *Poller, n int, wcs unsafe.Pointer) int    { return pollUnusual(p, n, wcs) }
+func pollDirect(p *Poller, n int, wcs unsafe.Pointer) int { return pollUnusual(p, n, wcs) }
 
 const noCalls = "goverbs: this build cannot call C functions; only builds for linux on amd64, arm64, loong64, " +
 	"ppc64le and riscv64 can"
 
-func currentG() uintptr { return 0 }
-
-func stackCall3(*floor, uintptr, uintptr, uintptr, uintptr) int64 { panic(noCalls) }
-func systemCall3(uintptr, uintptr, uintptr, uintptr) int32        { panic(noCalls) }
-func blockingCall3(uintptr, uintptr, uintptr, uintptr) int32      { panic(noCalls) }
-func (f *frame) run()                                             { panic(noCalls) }
+func systemCall3(uintptr, uintptr, uintptr, uintptr) int32   { panic(noCalls) }
+func blockingCall3(uintptr, uintptr, uintptr, uintptr) int32 { panic(noCalls) }
+func (f *frame) run()                                        { panic(noCalls) }

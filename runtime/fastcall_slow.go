@@ -17,22 +17,14 @@ const (
 	direct = false
 )
 
-func postExclusive(p *Poster, c *Chain) error { return postUnusual(p, c) }
-func postShared(p *Poster, c *Chain) error    { return postUnusual(p, c) }
+func postDirect(p *Poster, c *Chain) error { return postUnusual(p, c) }
 
 func postCall(p *Poster, c *Chain) int32 {
 	*c.Bad = 0
 	return systemCall3(p.fn, p.object, c.First, uintptr(unsafe.Pointer(c.Bad)))
 }
 
-func pollExclusive(p *Poller, n int, wcs unsafe.Pointer) int { return pollUnusual(p, n, wcs) }
-func pollShared(p *Poller, n int, wcs unsafe.Pointer) int    { return pollUnusual(p, n, wcs) }
-
-func currentG() uintptr { return 0 }
-
-func stackCall3(f *floor, fn, a, b, c uintptr) int64 {
-	return notOwner // the stack is closed
-}
+func pollDirect(p *Poller, n int, wcs unsafe.Pointer) int { return pollUnusual(p, n, wcs) }
 
 func systemCall3(fn, a, b, c uintptr) int32 { return blockingCall3(fn, a, b, c) }
 

@@ -6,8 +6,7 @@ import goruntime "runtime"
 
 // Call3 calls the C function at fn, which takes up to three arguments of a register's size and returns an int or
 // nothing: post_send, post_recv, poll_cq, req_notify_cq. It allocates nothing. The caller keeps the addresses among the
-// arguments valid; they must not be on a goroutine's stack. Exclusive needs a [Stack]; the Way Exclusive itself calls
-// like System.
+// arguments valid; they must not be on a goroutine's stack.
 //
 // A function of a software backend (see [Space]) is always called as a Go function.
 func (w Way) Call3(fn, a, b, c uintptr) int32 {

@@ -20,26 +20,22 @@ type Chain struct {
 type Poster struct {
 	direct     uintptr // fn where Post may call it at once; otherwise 0
 	fn, object uintptr
-	Stack      Stack // for PostOwned; Bind makes it
 	behind     Behind
 }
 
 // Behind is the queue of a Poster, for what the Poster does not do by itself.
 type Behind interface {
-	// PostUnusual posts where the usual way is not open: the chain is not closed, the goroutine is not the owner yet,
-	// or the queue wants to see each post.
+	// PostUnusual posts where the usual way is not open: the chain is not closed, or the queue wants to see each post.
 	PostUnusual(*Chain) error
 	// PostFailed makes an error of a result of C other than 0.
 	PostFailed(c *Chain, result int32) error
 }
 
-// Bind binds a function, for any number of goroutines at once, each with its own Chain, and for an owner of Stack.
-// direct means that the function may be called the System way or on Stack at once. Without it, and for a function of a
-// software backend, each post goes to behind.
+// Bind binds a function, for any number of goroutines at once, each with its own Chain. direct means that the function
+// may be called the System way at once. Without it, and for a function of a software backend, each post goes to behind.
 func (p *Poster) Bind(fn, object uintptr, direct bool, behind Behind) {
 	p.fn, p.object, p.behind = fn, object, behind
 	p.direct = straight(fn, direct)
-	p.Stack.floor.Store(&nobodys)
 }
 
 // straight is fn if it may be called the fast way, otherwise 0.
@@ -51,10 +47,7 @@ func straight(fn uintptr, may bool) uintptr {
 }
 
 // Post posts the chain. If C took it, Post returns nil directly after the call.
-func (p *Poster) Post(c *Chain) error { return postShared(p, c) }
-
-// PostOwned is Post on Stack. While Stack has no owner, each post goes to behind.
-func (p *Poster) PostOwned(c *Chain) error { return postExclusive(p, c) }
+func (p *Poster) Post(c *Chain) error { return postDirect(p, c) }
 
 // Call calls the function the System way with the chain, which has to be closed, and returns C's result. It is for a
 // queue that has seen the post, and has a C function that may be called so.
@@ -70,7 +63,6 @@ func postUnusual(p *Poster, c *Chain) (err error) { return p.behind.PostUnusual(
 type Poller struct {
 	direct     uintptr
 	fn, object uintptr
-	Stack      Stack // for PollOwned; Bind makes it
 	unusual    func(n int, wcs unsafe.Pointer) int
 }
 
@@ -79,15 +71,11 @@ type Poller struct {
 func (p *Poller) Bind(fn, object uintptr, direct bool, unusual func(n int, wcs unsafe.Pointer) int) {
 	p.fn, p.object, p.unusual = fn, object, unusual
 	p.direct = straight(fn, direct)
-	p.Stack.floor.Store(&nobodys)
 }
 
 // Poll polls up to n completions into memory that is not on a goroutine's stack. It returns C's result: the number of
 // completions, or a negative number.
-func (p *Poller) Poll(n int, wcs unsafe.Pointer) int { return pollShared(p, n, wcs) }
-
-// PollOwned is Poll on Stack.
-func (p *Poller) PollOwned(n int, wcs unsafe.Pointer) int { return pollExclusive(p, n, wcs) }
+func (p *Poller) Poll(n int, wcs unsafe.Pointer) int { return pollDirect(p, n, wcs) }
 
 // pollUnusual is the Go function that the assembly calls when it cannot poll the usual way.
 func pollUnusual(p *Poller, n int, wcs unsafe.Pointer) (found int) {

@@ -29,13 +29,9 @@ func mapped(t testing.TB, size int) *offheap.Mapping {
 }
 
 // runners are the ways to run a program, without those that need Go functions in the place of C's.
-func runners(t testing.TB) map[string]func(*program.Program) int32 {
-	s := newStack(t)
-	all := map[string]func(*program.Program) int32{"stack": func(p *program.Program) int32 {
-		defer s.Release() // the next test is another goroutine
-		return p.RunOn(s)
-	}}
-	for _, w := range []runtime.Way{runtime.Blocking, runtime.System, runtime.Exclusive} {
+func runners() map[string]func(*program.Program) int32 {
+	all := map[string]func(*program.Program) int32{}
+	for _, w := range []runtime.Way{runtime.Blocking, runtime.System} {
 		all[w.String()] = func(p *program.Program) int32 { return p.Run(w) }
 	}
 	return all
@@ -45,7 +41,7 @@ func TestStepsOfAProgram(t *testing.T) {
 	memory := mapped(t, 4096)
 	at, words := memory.Address(), unsafe.Slice((*uint64)(unsafe.Pointer(unsafe.SliceData(memory.Bytes()))), 8)
 	const old = 0xaaaaaaaaaaaaaaaa
-	for name, run := range runners(t) {
+	for name, run := range runners() {
 		t.Run(name, func(t *testing.T) {
 			var p program.Program
 			assert.Zero(t, run(&p), "an empty program")
@@ -83,7 +79,7 @@ func TestStepsOfAProgram(t *testing.T) {
 func TestJumpsOfAProgram(t *testing.T) {
 	memory := mapped(t, 4096)
 	at, words := memory.Address(), unsafe.Slice((*uint64)(unsafe.Pointer(unsafe.SliceData(memory.Bytes()))), 2)
-	for name, run := range runners(t) {
+	for name, run := range runners() {
 		t.Run(name, func(t *testing.T) {
 			var p program.Program
 			call := p.Call(cfunc(t, "dirty"), 0) // 0 as an int, not as a register
@@ -135,7 +131,7 @@ func TestALongProgram(t *testing.T) {
 	assert.Equal(t, 1<<16-1, p.Len())
 	assert.Panics(t, func() { p.Call(cfunc(t, "weigh0")) })
 	memory.Bytes()[0] = 1
-	for name, run := range runners(t) {
+	for name, run := range runners() {
 		assert.EqualValues(t, 7, run(&p), name)
 	}
 }
@@ -159,7 +155,7 @@ func TestProgramsAreWhatTheySay(t *testing.T) {
 	}
 	slot, err := space.Slot(func(a, b, c, d, e, f uint64) (uint64, runtime.Errno) { return mix(a, b, c, d, e, f), 0 })
 	require.NoError(t, err)
-	all := runners(t)
+	all := runners()
 	fns := map[string]uintptr{"software": slot}
 	all["software"] = func(p *program.Program) int32 { return p.Run(runtime.System) }
 	for name := range all {

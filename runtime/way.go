@@ -15,13 +15,11 @@ const (
 	// crash in C ends the process with the signal's message and an incomplete traceback, unless
 	// GOVERBS_FULL_TRACEBACK=1 is set.
 	System
-	// Exclusive runs C on a private stack, see [Stack]. It is the fastest way, for a goroutine that owns a queue.
-	Exclusive
 )
 
-var wayNames = [...]string{Blocking: "blocking", System: "system", Exclusive: "exclusive"}
+var wayNames = [...]string{Blocking: "blocking", System: "system"}
 
-// String returns the name of the way: blocking, system or exclusive.
+// String returns the name of the way: blocking or system.
 func (w Way) String() string {
 	if int(w) < len(wayNames) {
 		return wayNames[w]
@@ -29,5 +27,9 @@ func (w Way) String() string {
 	return fmt.Sprintf("Way(%d)", uint8(w))
 }
 
-// Fast reports whether this build has System and Exclusive. If it is false, both are Blocking.
+// Fast reports whether this build has System. If it is false, System is Blocking.
 const Fast = fast
+
+// Direct reports whether System calls switch stacks by a few instructions of their own. It is false where [Fast] is,
+// where GOVERBS_FULL_TRACEBACK is set, and where Go's records are not where the assembly looks for them.
+func Direct() bool { return direct }

@@ -22,7 +22,7 @@ import (
 
 // TestResults: what is committed has every row that a reader of it counts on, with numbers that fit together.
 func TestResults(t *testing.T) {
-	impls := []string{"c", "go-exclusive", "go-default", "go-default-checked", "cgo", "purego"}
+	impls := []string{"c", "go-default", "go-default-checked", "cgo", "purego"}
 	for file, want := range map[string]map[string][]string{
 		"post.csv": {"call": {"1", "4", "16", "64"}, "build+post": {"1", "4", "16", "64"},
 			"patch+post": {"1", "4", "16", "64"}},
@@ -112,8 +112,7 @@ func capturedBy(t *testing.T, s *stub) []byte {
 // TestNoAllocations: posting and polling allocate nothing, in every way, checked or not.
 func TestNoAllocations(t *testing.T) {
 	s := openStub(stubReturn, 1)
-	for _, impl := range []implementation{{implExclusive, true, prepareExclusive}, {implDefault, false, prepareDefault},
-		{implChecked, false, prepareChecked}} {
+	for _, impl := range []implementation{{implDefault, prepareDefault}, {implChecked, prepareChecked}} {
 		for _, name := range []string{caseCall, caseBuild, casePatch, casePoll} {
 			for _, batch := range []int{1, 16, 64} {
 				c := cell{stubReturn, 1, 1, name, batch}
@@ -135,10 +134,6 @@ func TestWayIsForced(t *testing.T) {
 	q, err := rdma.NewSendQueue(s.qps(1)[0], options(c, false))
 	require.NoError(t, err)
 	assert.Equal(t, "system", q.Way().String())
-	x, err := q.Exclusive()
-	require.NoError(t, err)
-	defer x.Close()
-	assert.Equal(t, "exclusive", x.Way().String())
 	cq, err := rdma.NewCompletionQueue(s.cq(1), options(c, false))
 	require.NoError(t, err)
 	assert.Equal(t, "system", cq.Way().String())

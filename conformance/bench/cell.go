@@ -71,23 +71,20 @@ type sampler func(n int) (time.Duration, error)
 // implementation is one way to do the cases.
 type implementation struct {
 	name    string
-	one     bool // for one goroutine alone
 	prepare func(cell, *stub) (sampler, error)
 }
 
 const (
-	implC         = "c"
-	implExclusive = "go-exclusive"
-	implDefault   = "go-default"
-	implChecked   = "go-default-checked"
-	implCgo       = "cgo"
-	implPurego    = "purego"
+	implC       = "c"
+	implDefault = "go-default"
+	implChecked = "go-default-checked"
+	implCgo     = "cgo"
+	implPurego  = "purego"
 )
 
 // implementations are in the order in which they are printed. C comes first: the others are compared with it.
 var implementations = []implementation{
 	{name: implC, prepare: prepareC},
-	{name: implExclusive, one: true, prepare: prepareExclusive},
 	{name: implDefault, prepare: prepareDefault},
 	{name: implChecked, prepare: prepareChecked},
 	{name: implCgo, prepare: goroutines(prepareCgo)},

@@ -10,7 +10,7 @@ import (
 
 // colours of the implementations in the chart.
 var colours = map[string]string{
-	implC: "#5f6b7a", implExclusive: "#00897b", implDefault: "#26a69a", implChecked: "#80cbc4", implCgo: "#e0913a",
+	implC: "#5f6b7a", implDefault: "#26a69a", implChecked: "#80cbc4", implCgo: "#e0913a",
 	implPurego: "#d4bc8b",
 }
 

@@ -12,7 +12,7 @@ const slots = 1024
 
 func options(c cell, checked bool) rdma.QueueOptions {
 	return rdma.QueueOptions{Cap: ibv.QPCap{MaxSendWR: uint32(slots * c.goroutines), MaxSendSGE: 1},
-		Unchecked: !checked, Way: "exclusive"}
+		Unchecked: !checked, Way: "system"}
 }
 
 // newBatch is a batch with the first list in it.
@@ -68,37 +68,6 @@ func sendQueues(c cell, s *stub, checked bool) (all []*rdma.SendQueue, err error
 	return all, nil
 }
 
-func prepareExclusive(c cell, s *stub) (sampler, error) {
-	if c.name == casePoll {
-		q, err := rdma.NewCompletionQueue(s.cq(c.batch), options(c, false))
-		if err != nil {
-			return nil, err
-		}
-		x, err := q.Exclusive()
-		if err != nil {
-			return nil, err
-		}
-		return together([]runner{pollExclusive(x, c.batch)}), nil
-	}
-	queues, err := sendQueues(c, s, false)
-	if err != nil {
-		return nil, err
-	}
-	var handles []*rdma.ExclusiveSendQueue
-	for _, q := range queues {
-		x, err := q.Exclusive()
-		if err != nil {
-			return nil, err
-		}
-		handles = append(handles, x)
-	}
-	b, err := newBatch(c.batch)
-	if err != nil {
-		return nil, err
-	}
-	return together([]runner{postExclusive(c, handles, b)}), nil
-}
-
 func prepareDefault(c cell, s *stub) (sampler, error) { return prepareShared(c, s, false) }
 func prepareChecked(c cell, s *stub) (sampler, error) { return prepareShared(c, s, true) }
 
@@ -117,16 +86,16 @@ func prepareShared(c cell, s *stub, checked bool) (sampler, error) {
 	}
 	return goroutines(func(c cell, s *stub) (runner, error) {
 		if c.name == casePoll {
-			return pollShared(cq, c.batch), nil
+			return pollBy(cq, c.batch), nil
 		}
 		b, err := newBatch(c.batch)
 		if err != nil {
 			return nil, err
 		}
 		if checked {
-			return completing(c, queues, postShared(c, queues, b)), nil
+			return completing(c, queues, postTo(c, queues, b)), nil
 		}
-		return postShared(c, queues, b), nil
+		return postTo(c, queues, b), nil
 	})(c, s)
 }
 

@@ -7,12 +7,10 @@ import (
 	"github.com/goverbs/goverbs/rdma"
 )
 
-// The loops stand here twice, for a queue and for its exclusive handle: behind an interface or a type parameter their
-// calls would go through a table, which a program's would not. noinline keeps each closure the function that it is
-// here.
+// noinline keeps each closure the function that it is here.
 
 //go:noinline
-func postExclusive(c cell, all []*rdma.ExclusiveSendQueue, b *rdma.SendBatch) runner {
+func postTo(c cell, all []*rdma.SendQueue, b *rdma.SendBatch) runner {
 	q, mask, size := all[0], uint64(c.qps-1), uint64(c.batch)
 	switch {
 	case c.name == caseCall && c.qps == 1:
@@ -57,76 +55,7 @@ func postExclusive(c cell, all []*rdma.ExclusiveSendQueue, b *rdma.SendBatch) ru
 }
 
 //go:noinline
-func postShared(c cell, all []*rdma.SendQueue, b *rdma.SendBatch) runner {
-	q, mask, size := all[0], uint64(c.qps-1), uint64(c.batch)
-	switch {
-	case c.name == caseCall && c.qps == 1:
-		return func(n int) error {
-			for range n {
-				if _, err := q.Post(b); err != nil {
-					return err
-				}
-			}
-			return nil
-		}
-	case c.name == caseCall:
-		return func(n int) error {
-			for i := range uint64(n) {
-				if _, err := all[i&mask].Post(b); err != nil {
-					return err
-				}
-			}
-			return nil
-		}
-	case c.name == caseBuild:
-		return func(n int) error {
-			for i := range uint64(n) {
-				buildBatch(b, i, size)
-				if _, err := all[i&mask].Post(b); err != nil {
-					return err
-				}
-			}
-			return nil
-		}
-	default:
-		return func(n int) error {
-			for i := range uint64(n) {
-				patchBatch(b, i, size)
-				if _, err := all[i&mask].Post(b); err != nil {
-					return err
-				}
-			}
-			return nil
-		}
-	}
-}
-
-//go:noinline
-func pollExclusive(q *rdma.ExclusiveCompletionQueue, batch int) runner {
-	wcs := completions(make([]ibv.WC, max(batch, 1)))
-	return func(n int) error {
-		sum := uint64(0)
-		for range n {
-			got, err := q.Poll(wcs)
-			if err != nil {
-				return err
-			}
-			found := wcs[:got]
-			for k := range found {
-				wc := &found[k]
-				if wc.Status != ibv.WC_SUCCESS {
-					return errFailed
-				}
-				sum += wc.WRID + uint64(wc.ByteLen) + uint64(wc.Opcode) + uint64(wc.QPNum) + uint64(wc.WCFlags)
-			}
-		}
-		keep(sum)
-		return nil
-	}
-}
-
-//go:noinline
-func pollShared(q *rdma.CompletionQueue, batch int) runner {
+func pollBy(q *rdma.CompletionQueue, batch int) runner {
 	wcs := completions(make([]ibv.WC, max(batch, 1)))
 	return func(n int) error {
 		sum := uint64(0)

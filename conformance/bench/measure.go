@@ -41,7 +41,7 @@ type task struct {
 func prepare(stubs map[stubKind]*stub, match *regexp.Regexp) (tasks []*task, err error) {
 	for _, c := range cells() {
 		for _, impl := range implementations {
-			if impl.one && c.goroutines > 1 || match != nil && !match.MatchString(c.label(impl.name)) {
+			if match != nil && !match.MatchString(c.label(impl.name)) {
 				continue
 			}
 			sample, err := impl.prepare(c, stubs[c.stub])

@@ -24,25 +24,17 @@ func over(c cell, impl string, base cell, baseImpl string) func(results) float64
 }
 
 var targets = []target{
-	{"call, exclusive, to C", 2.6, false, "×", over(plain(caseCall, 1), implExclusive, plain(caseCall, 1), implC)},
 	{"call, default, to C", 5, false, "×", over(plain(caseCall, 1), implDefault, plain(caseCall, 1), implC)},
-	{"call, cgo, to exclusive", 8, true, "×", over(plain(caseCall, 1), implCgo, plain(caseCall, 1), implExclusive)},
-	{"build+post of 16, exclusive, to C", 1.15, false, "×",
-		over(plain(caseBuild, 16), implExclusive, plain(caseBuild, 16), implC)},
 	{"build+post of 16, default, to C", 1.25, false, "×",
 		over(plain(caseBuild, 16), implDefault, plain(caseBuild, 16), implC)},
 	{"checks, for each work request of build+post of 16", 3, false, " ns", func(r results) float64 {
 		return (r[plain(caseBuild, 16)][implChecked].min - r[plain(caseBuild, 16)][implDefault].min) / 16
 	}},
-	{"patch+post of 16, exclusive, to C's build+post", 1, false, "×",
-		over(plain(casePatch, 16), implExclusive, plain(caseBuild, 16), implC)},
 	{"patch+post of 16, default, to C's build+post", 1, false, "×",
 		over(plain(casePatch, 16), implDefault, plain(caseBuild, 16), implC)},
 	// Missed whatever the call costs: Go's compiler makes 0.75 ns of reading a completion's members where gcc makes
 	// 0.61 (it addresses by an index, and folds no pointer), so the loop behind a function of Go's that does nothing
 	// takes 1.14 of what C takes in all.
-	{"poll of 16, exclusive, to C", 1.05, false, "×",
-		over(plain(casePoll, 16), implExclusive, plain(casePoll, 16), implC)},
 	{"poll of 16, default, to C", 1.05, false, "×", over(plain(casePoll, 16), implDefault, plain(casePoll, 16), implC)},
 }
 

@@ -12,7 +12,6 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma"
-	"github.com/goverbs/goverbs/runtime"
 )
 
 // carried are the shapes that ibv_send_wr carries: what each opcode has besides entries and flags. ud marks those that
@@ -192,12 +191,6 @@ func TestSendBatch(t *testing.T) {
 		q, err := rdma.NewSendQueue(b.device.QP, rdma.QueueOptions{Unchecked: true, Way: way.String()})
 		require.NoError(t, err)
 		queues["rdma "+way.String()] = q
-		if way == runtime.Exclusive {
-			x, err := q.Exclusive()
-			require.NoError(t, err)
-			defer x.Close()
-			queues["rdma "+way.String()] = x
-		}
 	}
 	requests := 0
 	compare := func(recipes []recipe) bool {

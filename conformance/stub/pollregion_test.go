@@ -133,7 +133,7 @@ func TestPollRegion(t *testing.T) {
 			b.stub.ResetLog()
 			clear(b.other.Bytes()[:4096])
 			*counters = [3]uint32{}
-			b.run(program, way)
+			program.Run(way)
 			require.Equal(t, [3]int64{p.polled, p.started, p.next},
 				[3]int64{int64(counters[0]), int64(counters[1]), int64(counters[2])}, "%v", way)
 			if got := b.stub.RawLog(); !bytes.Equal(want, got) {

@@ -26,7 +26,6 @@ type bench struct {
 	stub           *Stub
 	device         *Device
 	c, other, data *offheap.Mapping
-	stack          *runtime.Stack
 	random         *rand.Rand
 }
 
@@ -42,10 +41,6 @@ func newBench(t *testing.T) *bench {
 	for i := range b.data.Bytes() {
 		b.data.Bytes()[i] = byte(b.random.Uint32())
 	}
-	var err error
-	b.stack, err = runtime.NewStack()
-	require.NoError(t, err)
-	t.Cleanup(func() { b.stack.Close() })
 	s.Reset()
 	s.Readable(b.data.Bytes())
 	return b
@@ -128,12 +123,9 @@ func (c *recipe) chain(list *ibv.Ptr[ibv.SGE], sges []ibv.SGE) []ibv.SGE {
 	return sges[copy(sges, c.sge[:c.numSGE]):]
 }
 
-// call3 calls a slot in one of the three ways.
+// call3 calls a slot in one of the two ways.
 func (b *bench) call3(way runtime.Way, fn ibv.FuncPtr, object, list uintptr, size int) outcome {
 	return b.call(list, size, func(bad uintptr) int64 {
-		if way == runtime.Exclusive {
-			return int64(b.stack.Call3(uintptr(fn), object, list, bad))
-		}
 		return int64(way.Call3(uintptr(fn), object, list, bad))
 	})
 }
@@ -153,7 +145,7 @@ func (b *bench) call(list uintptr, size int, post func(bad uintptr) int64) outco
 	return o
 }
 
-var ways = []runtime.Way{runtime.Blocking, runtime.System, runtime.Exclusive}
+var ways = []runtime.Way{runtime.Blocking, runtime.System}
 
 // sendPosters are all the ways in which Go posts send work requests.
 func (b *bench) sendPosters() map[string]func([]recipe) outcome {

@@ -15,17 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/goverbs/goverbs/generated/ibv"
-	"github.com/goverbs/goverbs/runtime"
 	"github.com/goverbs/goverbs/runtime/program"
 )
-
-// run runs a program in one of the three ways.
-func (b *bench) run(p *program.Program, way runtime.Way) int32 {
-	if way == runtime.Exclusive {
-		return p.RunOn(b.stack)
-	}
-	return p.Run(way)
-}
 
 // builderCall is a call of the region from ibv_wr_start to ibv_wr_complete, with what is stored in the QP before it.
 type builderCall struct {
@@ -144,7 +135,7 @@ func TestBuilderRegion(t *testing.T) {
 		for _, way := range ways {
 			b.device.QPEx.WRID, b.device.QPEx.WRFlags = 0, 0
 			b.stub.ResetLog()
-			got := b.run(&p, way)
+			got := p.Run(way)
 			if last == "complete" {
 				assert.EqualValues(t, result, got, "%v", way)
 			}

@@ -13,7 +13,6 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/libibverbs"
 	"github.com/goverbs/goverbs/rdma"
-	"github.com/goverbs/goverbs/runtime"
 )
 
 // recvQueues are all forms of a receive queue.
@@ -24,22 +23,12 @@ func (b *bench) recvQueues(t *testing.T, shared bool) map[string]queue[*rdma.Rec
 		if shared {
 			q, err := rdma.NewSharedRecvQueue(b.device.SRQ, o)
 			require.NoError(t, err)
-			if all[way.String()] = q; way == runtime.Exclusive {
-				x, err := q.Exclusive()
-				require.NoError(t, err)
-				t.Cleanup(func() { x.Close() })
-				all[way.String()] = x
-			}
+			all[way.String()] = q
 			continue
 		}
 		q, err := rdma.NewRecvQueue(b.device.QP, o)
 		require.NoError(t, err)
-		if all[way.String()] = q; way == runtime.Exclusive {
-			x, err := q.Exclusive()
-			require.NoError(t, err)
-			t.Cleanup(func() { x.Close() })
-			all[way.String()] = x
-		}
+		all[way.String()] = q
 	}
 	return all
 }
@@ -103,13 +92,6 @@ func TestPollCQ(t *testing.T) {
 		require.NoError(t, err)
 		pollers[way.String()], notifiers[way.String()] = func(n int) (int, error) { return q.Poll(wcs[:n]) },
 			q.ReqNotify
-		if way == runtime.Exclusive {
-			x, err := q.Exclusive()
-			require.NoError(t, err)
-			defer x.Close()
-			pollers[way.String()], notifiers[way.String()] = func(n int) (int, error) { return x.Poll(wcs[:n]) },
-				x.ReqNotify
-		}
 	}
 	for range 2_000 {
 		asked := 1 + b.random.IntN(most)

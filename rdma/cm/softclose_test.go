@@ -80,18 +80,6 @@ func TestSoftCloseWhatOthersNeed(t *testing.T) {
 			attr.SRQ = id.SRQ().Ptr()
 			return pd.CreateQP(attr, unlike)
 		}, "needed by QP"},
-		"a handle of its sends": {func(id *ID, _ *rdma.Device, _ *rdma.PD) (closer,
-			error) {
-			return id.QP().SendQueue().Exclusive()
-		}, "an exclusive handle"},
-		"a handle of its receives": {func(id *ID, _ *rdma.Device, _ *rdma.PD) (closer,
-			error) {
-			return id.SRQ().Queue().Exclusive()
-		}, "an exclusive handle"},
-		"a handle of its completions": {func(id *ID, _ *rdma.Device, _ *rdma.PD) (closer,
-			error) {
-			return id.QP().SendCQ().Exclusive()
-		}, "an exclusive handle"},
 	}
 	for name, kind := range kinds {
 		t.Run(name, func(t *testing.T) {

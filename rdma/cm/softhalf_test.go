@@ -93,8 +93,10 @@ func TestSoftListenerTellsWhatStayed(t *testing.T) {
 		require.NoError(t, id.Connect(soon(t), nil, []byte("no stream")))
 		e := s.event(s.there, rdmacm.CM_EVENT_CONNECT_REQUEST)
 		request := s.withQP(keep(t, e.ID, nil))
-		handle, err := request.QP().SendQueue().Exclusive() // so that it is not closed
-		keep(t, handle, err)
+		attr := softAttr
+		attr.SendCQ, attr.RecvCQ = request.QP().SendCQ().Ptr(), request.QP().RecvCQ().Ptr()
+		other, err := request.QP().PD().CreateQP(&attr, rdma.QueueOptions{Overcommit: true}) // the CQ cannot be closed
+		keep(t, other, err)
 		l.handshake(request, e, made.NewWork(made.Here()))
 		s.event(s.here, rdmacm.CM_EVENT_REJECTED)
 	}

@@ -55,7 +55,7 @@ func NewPath(d *rdma.Device) (rdma.Path, error) {
 	if c == nil {
 		return nil, &verberr.VerbError{Verb: verb, Object: d.Name(), Err: rdma.ErrClosed}
 	}
-	if name, _, _, err := provider.Ways(uintptr(c.Ops.PostSend), provider.PostSend, "", nil); err != nil {
+	if name, _, err := provider.WayOf(uintptr(c.Ops.PostSend), provider.PostSend, "", nil); err != nil {
 		return nil, err
 	} else if name != "mlx5" {
 		return nil, refused("the device is not mlx5's, but of the provider %q", name)

@@ -185,15 +185,6 @@ func (p *Program) First() uintptr {
 	return uintptr(unsafe.Pointer(&p.steps[0]))
 }
 
-// RunOn runs the program on a private stack.
-func (p *Program) RunOn(s *runtime.Stack) int32 {
-	first := p.first()
-	if p.software {
-		return interpret(first, software)
-	}
-	return runOn(s, first)
-}
-
 // software calls a function of a software backend.
 func software(fn uintptr, args *[MaxArgs]uint64) uint64 {
 	result, _ := runtime.CallSlot(fn, args)

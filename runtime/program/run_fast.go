@@ -24,9 +24,3 @@ func run(w runtime.Way, first *step) int32 {
 	goruntime.KeepAlive(first)
 	return result
 }
-
-func runOn(s *runtime.Stack, first *step) int32 {
-	result := s.Call3(thunk, uintptr(unsafe.Pointer(first)), 0, 0)
-	goruntime.KeepAlive(first)
-	return result
-}

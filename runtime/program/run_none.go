@@ -13,8 +13,3 @@ func function() uintptr { return 0 }
 func run(w runtime.Way, first *step) int32 {
 	return interpret(first, func(fn uintptr, _ *[MaxArgs]uint64) uint64 { return uint64(w.Call3(fn, 0, 0, 0)) })
 }
-
-func runOn(s *runtime.Stack, first *step) int32 {
-	s.Own() // or it panics
-	return run(runtime.System, first)
-}

@@ -23,11 +23,6 @@ func run(_ runtime.Way, first *step) int32 {
 	return interpret(first, call)
 }
 
-func runOn(s *runtime.Stack, first *step) int32 {
-	s.Own() // or it panics
-	return run(runtime.System, first)
-}
-
 func call(fn uintptr, a *[MaxArgs]uint64) uint64 {
 	result, _, _ := purego.SyscallN(fn, uintptr(a[0]), uintptr(a[1]), uintptr(a[2]), uintptr(a[3]), uintptr(a[4]),
 		uintptr(a[5]))

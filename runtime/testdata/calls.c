@@ -83,11 +83,3 @@ int aligned(void)
 }
 
 int dereference(const volatile int *p) { return *p; }
-
-/* Where its stack is, in lines of the cache. */
-int here(void)
-{
-	char at;
-
-	return (int)((size_t)&at >> 6);
-}

@@ -137,12 +137,8 @@ var targets = []struct {
 	of    []string
 	limit float64
 }{
-	{"exclusive, post of one", "go-exclusive", []string{"post/1"}, 1.08},
 	{"default, post of one", "go-default", []string{"post/1"}, 1.10},
 	{"objects, checked, post and poll of one", "go-default-checked", []string{"post/1", "poll/1"}, 1.35},
-	{"exclusive, batches of 64", "go-exclusive", []string{"post/64"}, 1.00},
-	{"exclusive, WR program of one", "go-exclusive", []string{"wr/1"}, 1.2},
-	{"exclusive, WR program of 64", "go-exclusive", []string{"wr/64"}, 1.00},
 	{"native, post of one", "go-native", []string{"post/1"}, 0.65},
 	{"native, checked objects, post of one", "go-native-checked", []string{"post/1"}, 1.0},
 	{"native, 16 inline", "go-native", []string{"post-inline/16"}, 1.0},

@@ -34,7 +34,7 @@ func TestResults(t *testing.T) {
 	n := 0
 	for _, c := range cases {
 		for _, batch := range c.batches {
-			for _, impl := range []string{"c", "go-exclusive", "go-default", "go-default-checked", "cgo", "purego",
+			for _, impl := range []string{"c", "go-default", "go-default-checked", "cgo", "purego",
 				"go-native", "go-native-checked"} {
 				row := [3]string{c.name, strconv.Itoa(batch), impl}
 				assert.True(t, found[row], "%v", row)

@@ -53,7 +53,6 @@ func implementations() (all []*implementation, err error) {
 		o    rdma.QueueOptions
 	}{
 		{"c", (*implementation).c, rdma.QueueOptions{Unchecked: true}},
-		{"go-exclusive", (*implementation).exclusive, rdma.QueueOptions{Unchecked: true}},
 		{"go-default", (*implementation).loose, rdma.QueueOptions{Unchecked: true}},
 		{"go-default-checked", (*implementation).objects, rdma.QueueOptions{}},
 		{"cgo", (*implementation).cgo, rdma.QueueOptions{Unchecked: true}},
@@ -269,47 +268,6 @@ func (m *implementation) purego() error {
 		for range n {
 			r, _, _ := purego.SyscallN(uintptr(ops.PollCQ), cq, uintptr(len(wcs)), uintptr(unsafe.Pointer(&wcs[0])))
 			all += int(int32(r))
-		}
-		return all, nil
-	}
-	return nil
-}
-
-// exclusive is handles of queues that nobody else uses.
-func (m *implementation) exclusive() error {
-	o := rdma.QueueOptions{Unchecked: true, Way: "exclusive"}
-	q, err := rdma.NewSendQueue(m.qp.C(), o)
-	if err != nil {
-		return err
-	}
-	x, err := q.Exclusive()
-	if err != nil {
-		return err
-	}
-	cq, err := rdma.NewCompletionQueue(m.cq.C(), o)
-	if err != nil {
-		return err
-	}
-	y, err := cq.Exclusive()
-	if err != nil {
-		return err
-	}
-	m.wrGo(x)
-	m.post = func(b *rdma.SendBatch, n int) error {
-		for range n {
-			if _, err := x.Post(b); err != nil {
-				return err
-			}
-		}
-		return nil
-	}
-	m.poll = func(wcs []ibv.WC, n int) (all int, err error) {
-		for range n {
-			found, err := y.Poll(wcs)
-			if err != nil {
-				return 0, err
-			}
-			all += found
 		}
 		return all, nil
 	}

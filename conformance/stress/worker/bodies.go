@@ -17,21 +17,15 @@ import (
 )
 
 var allBodies = map[string]func(*run){
-	"queue":               sharedQueue,
-	"exclusive":           exclusiveHandle,
-	"blocking":            blocking,
-	"programs":            func(r *run) { regions(r, runTogether) },
-	"separate":            func(r *run) { regions(r, runApart) },
-	"sends":               shareSends(false),
-	"sends-unchecked":     shareSends(true),
-	"sends-own":           ownSends(false),
-	"sends-own-unchecked": ownSends(true),
-	"sends-programs":      sharePrograms,
-	"spin-system": spin(func(r *run, _ *runtime.Stack, fn, q, e uintptr) {
-		runtime.System.Call3(fn, q, 16, e)
-	}),
-	"spin-exclusive": spin(func(r *run, s *runtime.Stack, fn, q, e uintptr) { s.Call3(fn, q, 16, e) }),
-	"spin-go":        spinGo,
+	"queue":           sharedQueue,
+	"blocking":        blocking,
+	"programs":        func(r *run) { regions(r, runTogether) },
+	"separate":        func(r *run) { regions(r, runApart) },
+	"sends":           shareSends(false),
+	"sends-unchecked": shareSends(true),
+	"sends-programs":  sharePrograms,
+	"spin-system":     spinSystem,
+	"spin-go":         spinGo,
 }
 
 // entry is one post: the number of its poster, its own number, and bytes that follow from both.
@@ -130,51 +124,6 @@ func sharedQueue(r *run) {
 	r.reportf("posts=%v", total)
 }
 
-// exclusiveHandle: the owner calls on its private stack all the time; another goroutine that tries is told so, every
-// time, and C does not hear of it.
-func exclusiveHandle(r *run) {
-	q, post, poll, churn := r.call("queue_new"), r.c("queue_post"), r.c("queue_poll"), r.c("churn")
-	at, e := memory(3)
-	s, err := runtime.NewStack()
-	if err != nil {
-		log.Fatal(err)
-	}
-	s.Call3(churn, 1000, 0, 0) // owns it from here on
-	var p program.Program
-	p.Call(post, uint64(q), uint64(at), uint64(at+64))
-	var detected atomic.Int64
-	calls := 0
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		other, _ := memory(3)
-		for !r.stop.Load() || detected.Load() == 0 {
-			refused(func() { s.Call3(post, q, other, other+64) })
-			detected.Add(1)
-			goruntime.Gosched()
-		}
-	})
-	for ; !r.stop.Load() || calls == 0 || detected.Load() == 0; calls++ {
-		e[0] = makeEntry(7, uint64(calls))
-		result := int32(0)
-		if calls%2 == 0 {
-			result = s.Call3(post, q, at, at+64)
-		} else {
-			result = p.RunOn(s)
-		}
-		if result != 0 {
-			log.Fatalf("post: %d", result)
-		}
-		if deep := s.Call3(churn, 40<<10, 0, 0); deep == 0 { // most of the 64 KiB
-			log.Fatal("churn gave nothing")
-		}
-		if n := s.Call3(poll, q, 2, at+64); n != 1 || e[1] != makeEntry(7, uint64(calls)) {
-			log.Fatalf("poll gave %d entries, the first %x", n, e[1])
-		}
-	}
-	wg.Wait()
-	r.reportf("exclusive=%d detected=%d", calls, detected.Load())
-}
-
 // blocking calls C with memory of the goroutine's own that moves when its stack grows.
 func blocking(r *run) {
 	q := r.call("queue_new")
@@ -246,19 +195,13 @@ func regions(r *run, do func(*region)) {
 	r.reportf("regions=%v", count)
 }
 
-// spin polls an empty queue in a tight loop.
-func spin(poll func(r *run, s *runtime.Stack, fn, q, e uintptr)) func(*run) {
-	return func(r *run) {
-		s, err := runtime.NewStack()
-		if err != nil {
-			log.Fatal(err)
-		}
-		q, fn := r.call("queue_new"), r.c("queue_poll")
-		e, _ := memory(16)
-		for !r.stop.Load() {
-			for range 1 << 22 { // a loop with nothing in it but the call: some 50 ms
-				poll(r, s, fn, q, e)
-			}
+// spinSystem polls an empty queue in a tight loop.
+func spinSystem(r *run) {
+	q, fn := r.call("queue_new"), r.c("queue_poll")
+	e, _ := memory(16)
+	for !r.stop.Load() {
+		for range 1 << 22 { // a loop with nothing in it but the call: some 50 ms
+			runtime.System.Call3(fn, q, 16, e)
 		}
 	}
 }

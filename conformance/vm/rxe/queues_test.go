@@ -23,7 +23,7 @@ import (
 func TestQueues(t *testing.T) {
 	r := rig.Open(t)
 	for _, unchecked := range []bool{false, true} {
-		for _, way := range []string{"", "blocking", "system", "exclusive"} {
+		for _, way := range []string{"", "blocking", "system"} {
 			t.Run(map[bool]string{false: "checked", true: "unchecked"}[unchecked]+" "+way, func(t *testing.T) {
 				own := r.For(t)
 				pair := own.Pair(ibv.QPT_RC)

@@ -24,16 +24,9 @@ func TestSend(t *testing.T) {
 	r := rig.Open(t)
 	pair := r.Pair(ibv.QPT_RC)
 	from, to := r.Buffer(4096, ibv.ACCESS_LOCAL_WRITE), r.Buffer(4096, ibv.ACCESS_LOCAL_WRITE)
-	stack, err := runtime.NewStack()
-	require.NoError(t, err)
-	defer stack.Close()
 	slot := uintptr(pair.A.Context.Deref().Ops.PostSend)
 	post := map[string]func(*rig.List) error{
 		"function": func(l *rig.List) error { _, err := l.Post(pair.A); return err },
-		"stack": func(l *rig.List) error {
-			wr, bad := l.Arguments()
-			return number(stack.Call3(slot, address(pair.A), wr, bad))
-		},
 	}
 	for _, way := range []runtime.Way{runtime.Blocking, runtime.System} {
 		post[way.String()] = func(l *rig.List) error {

@@ -26,8 +26,7 @@ import (
 // Hooks are what an object does on its way to the end. Each may be nil. They are called without a lock of the Life's.
 type Hooks struct {
 	Wake   func()       // ends waits of calls under way, before Close waits for those calls
-	Lent   func() error // is why the object cannot be closed now: a goroutine has a queue of it to itself
-	Stop   func() error // has the object take no work any more, or is why it cannot be closed, as Lent
+	Stop   func()       // has the object take no work any more
 	Revive func()       // undoes Wake and Stop where the object stays open after all
 	Settle func() error // ends what the device has under way, right before the object is destroyed
 }
@@ -207,13 +206,12 @@ func (l *Life) begin(all set) (open bool, err error) {
 	for l.users > 0 {
 		l.wait()
 	}
-	if err = l.neededBy(all); err == nil { // by what a call created that was under way
-		l.unlocked(func() { err = l.inUseBy(l.Stop) })
-	}
-	if err != nil {
+	if err = l.neededBy(all); err != nil { // by what a call created that was under way
 		l.unlocked(l.goOn)
+		return false, err
 	}
-	return err == nil, err
+	l.unlocked(l.Stop)
+	return true, nil
 }
 
 // unlocked calls f, which may be nil, without the lock that the caller holds.
@@ -291,15 +289,4 @@ func (l *Life) neededBy(all set) error {
 func InUse(object, reason string) error {
 	return &verberr.VerbError{Verb: "Close", Object: object, Errno: verberr.EBUSY, Reason: reason,
 		Err: verberr.ErrInUse}
-}
-
-// inUseBy is the error of closing an object that is not to be closed now, as a hook says, which may be nil.
-func (l *Life) inUseBy(why func() error) error {
-	if why == nil {
-		return nil
-	}
-	if err := why(); err != nil {
-		return &verberr.VerbError{Verb: "Close", Object: l.name, Errno: verberr.EBUSY, Err: err}
-	}
-	return nil
 }

@@ -103,9 +103,6 @@ func Needed(all ...*Life) error {
 		l.mu.Lock()
 		err := l.neededBy(together)
 		l.mu.Unlock()
-		if err == nil {
-			err = l.inUseBy(l.Lent)
-		}
 		if err != nil {
 			return err
 		}

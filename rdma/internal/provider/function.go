@@ -14,30 +14,15 @@ import (
 // Function is the path to one C function of a provider, in one way to call it. Of its methods, the one that is named
 // after the function makes sense, and Run.
 type Function struct {
-	fn    uintptr
-	way   runtime.Way
-	stack *runtime.Stack // of an exclusive handle; or nil
+	fn  uintptr
+	way runtime.Way
 }
 
-// Shared is the path for any number of goroutines.
-func Shared(fn uintptr, way runtime.Way) *Function { return &Function{fn: fn, way: way} }
-
-// On is the path for the owner of a private stack.
-func On(fn uintptr, stack *runtime.Stack) *Function { return &Function{fn: fn, stack: stack} }
-
-// Stack is the private stack that the function is called on, or nil.
-func (f *Function) Stack() *runtime.Stack { return f.stack }
-
-// call calls the function.
-func (f *Function) call(a, b, c uintptr) int32 {
-	if f.stack != nil {
-		return f.stack.Call3(f.fn, a, b, c)
-	}
-	return f.way.Call3(f.fn, a, b, c)
-}
+// New returns the path to a function, for any number of goroutines.
+func New(fn uintptr, way runtime.Way) *Function { return &Function{fn: fn, way: way} }
 
 func post[O, W any](f *Function, object *O, list *W, bad *ibv.Ptr[W]) int32 {
-	return f.call(uintptr(unsafe.Pointer(object)), uintptr(unsafe.Pointer(list)), uintptr(unsafe.Pointer(bad)))
+	return f.way.Call3(f.fn, uintptr(unsafe.Pointer(object)), uintptr(unsafe.Pointer(list)), uintptr(unsafe.Pointer(bad)))
 }
 
 func (f *Function) PostSend(qp *ibv.QP, list *ibv.SendWR, bad *ibv.Ptr[ibv.SendWR]) int32 {
@@ -58,7 +43,7 @@ func (f *Function) PostWQRecv(wq *ibv.WQ, list *ibv.RecvWR, bad *ibv.Ptr[ibv.Rec
 
 func (f *Function) Poll(cq *ibv.CQ, wcs []ibv.WC) int32 {
 	at := unsafe.Pointer(unsafe.SliceData(wcs))
-	r := f.call(uintptr(unsafe.Pointer(cq)), uintptr(len(wcs)), uintptr(at))
+	r := f.way.Call3(f.fn, uintptr(unsafe.Pointer(cq)), uintptr(len(wcs)), uintptr(at))
 	goruntime.KeepAlive(at) // the call has an address alone, and its caller may have no further use for what C writes
 	return r
 }
@@ -68,13 +53,10 @@ func (f *Function) Arm(cq *ibv.CQ, solicitedOnly bool) int32 {
 	if solicitedOnly {
 		only = 1
 	}
-	return f.call(uintptr(unsafe.Pointer(cq)), only, 0)
+	return f.way.Call3(f.fn, uintptr(unsafe.Pointer(cq)), only, 0)
 }
 
 // Run runs a program the way the function is called.
 func (f *Function) Run(p *program.Program) int32 {
-	if f.stack != nil {
-		return p.RunOn(f.stack)
-	}
 	return p.Run(f.way)
 }

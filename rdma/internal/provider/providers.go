@@ -37,7 +37,7 @@ const (
 type Provider struct {
 	Name   string // as in the name of its shared object: "mlx5" of libmlx5.so.1 and of libmlx5-rdmav34.so
 	Pure   Verbs
-	Brief  Verbs  // not on private stacks: Exclusive handles call them the System way
+	Brief  Verbs
 	Reason string // the sources that show it, and what was found when it was run
 }
 
@@ -57,8 +57,6 @@ func fastest(name string, verb Verbs, extra []Provider) runtime.Way {
 
 func (p Provider) fastest(verb Verbs) runtime.Way {
 	switch {
-	case p.Pure&verb == verb:
-		return runtime.Exclusive
 	case (p.Pure|p.Brief)&verb == verb:
 		return runtime.System
 	}

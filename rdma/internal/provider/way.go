@@ -12,35 +12,31 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// EnvCall is the environment variable that forces one way to call every queue whose options do not: blocking, system or
-// exclusive.
+// EnvCall is the environment variable that forces one way to call every queue whose options do not: blocking or system.
 const EnvCall = "GOVERBS_CALL"
 
-// Ways decides how a function of a provider is called, and returns the provider's name: Software for a function of a
-// backend in Go, or "" if it was not recognised. shared is how any number of goroutines may call it, exclusive how an
-// exclusive handle may. verb is what the function does. forced is a way or "", and extra are
-// rows that take precedence over [Providers].
-func Ways(fn uintptr, verb Verbs, forced string, extra []Provider) (name string, shared, exclusive runtime.Way,
-	err error) {
+// WayOf returns how a function of a provider is called, and the provider's name: Software for a function of a backend in
+// Go, or "" if it was not recognised. verb is what the function does. forced is a way or "", and extra are rows that
+// take precedence over [Providers].
+func WayOf(fn uintptr, verb Verbs, forced string, extra []Provider) (name string, way runtime.Way, err error) {
 	from := "QueueOptions.Way"
 	if forced == "" {
 		forced, from = rights.Getenv(EnvCall), EnvCall
 	}
 	name = providerOf(fn)
-	if forced != "" {
-		if exclusive, err = parseWay(forced); err != nil {
-			return name, 0, 0, fmt.Errorf("rdma: %s: %w", from, err)
-		}
-	} else {
-		exclusive = fastest(name, verb, extra)
+	if forced == "" {
+		return name, fastest(name, verb, extra), nil
 	}
-	return name, min(exclusive, runtime.System), exclusive, nil
+	if way, err = parseWay(forced); err != nil {
+		return name, 0, fmt.Errorf("rdma: %s: %w", from, err)
+	}
+	return name, way, nil
 }
 
 // parseWay parses the name of a way.
 func parseWay(name string) (runtime.Way, error) {
 	var known []string
-	for w := runtime.Blocking; w <= runtime.Exclusive; w++ {
+	for w := runtime.Blocking; w <= runtime.System; w++ {
 		if w.String() == name {
 			return w, nil
 		}

@@ -17,7 +17,7 @@ func TestWayOfAnotherUser(t *testing.T) {
 		before := rights.More
 		t.Cleanup(func() { rights.More = before })
 		rights.More = func() bool { return more }
-		_, _, _, err := Ways(1, PostSend, "", nil)
+		_, _, err := WayOf(1, PostSend, "", nil)
 		assert.Equal(t, more, err == nil, "%v", err)
 	}
 }

@@ -66,30 +66,30 @@ func TestProviders(t *testing.T) {
 	for _, name := range []string{"siw", "hfi1verbs", "ipathverbs", "", "unknown", Software} {
 		assert.Equal(t, runtime.Blocking, fastest(name, PostSend, nil), name)
 	}
-	assert.Equal(t, runtime.Exclusive, fastest("mlx5", PostSend, nil))
-	assert.Equal(t, runtime.Exclusive, fastest("rxe", Poll, nil))
+	assert.Equal(t, runtime.System, fastest("mlx5", PostSend, nil))
+	assert.Equal(t, runtime.System, fastest("rxe", Poll, nil))
 	assert.Equal(t, runtime.System, fastest("rxe", PostSend, nil), "it enters the kernel and does not sleep there")
 	assert.Equal(t, runtime.System, fastest("rxe", PostSend|Poll, nil))
 	assert.Equal(t, runtime.Blocking, fastest("rxe", ReqNotify, nil))
 	assert.Equal(t, runtime.Blocking, fastest("rxe", Poll|ReqNotify, nil))
-	assert.Equal(t, runtime.Exclusive, fastest("mana", PostSend, nil))
+	assert.Equal(t, runtime.System, fastest("mana", PostSend, nil))
 	assert.Equal(t, runtime.Blocking, fastest("mana", Poll, nil))
 	i := slices.IndexFunc(providers, func(p Provider) bool { return p.Name == "mlx5" })
 	assert.Contains(t, providers[i].Reason, "printed only to the file of MLX5_DEBUG_FILE")
 	mine := []Provider{{Name: "mlx5"}, {Name: "mine", Pure: Poll, Brief: PostRecv}}
 	assert.Equal(t, runtime.Blocking, fastest("mlx5", PostSend, mine), "rows of one's own come first")
-	assert.Equal(t, runtime.Exclusive, fastest("mine", Poll, mine))
+	assert.Equal(t, runtime.System, fastest("mine", Poll, mine))
 	assert.Equal(t, runtime.System, fastest("mine", PostRecv, mine))
 	assert.Equal(t, runtime.Blocking, fastest("mine", PostSend, mine))
 }
 
 func TestParseWay(t *testing.T) {
-	for _, w := range []runtime.Way{runtime.Blocking, runtime.System, runtime.Exclusive} {
+	for _, w := range []runtime.Way{runtime.Blocking, runtime.System} {
 		got, err := parseWay(w.String())
 		assert.NoError(t, err)
 		assert.Equal(t, w, got)
 	}
 	_, err := parseWay("fast")
-	assert.EqualError(t, err, `"fast" is not a way to call C; use one of blocking, system, exclusive`)
+	assert.EqualError(t, err, `"fast" is not a way to call C; use one of blocking, system`)
 	assert.Equal(t, "Way(9)", runtime.Way(9).String())
 }

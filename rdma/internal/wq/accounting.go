@@ -246,7 +246,7 @@ func (s *slots) signalled(from, to uint32) (position uint32, ok bool) {
 	return from, false
 }
 
-// takeRecv takes slots for a list, unless it is too long. The caller holds slots.mu, or has the exclusive handle.
+// takeRecv takes slots for a list, unless it is too long. The caller holds slots.mu.
 func (s *slots) takeRecv(b *batch, from, to int) (m mark, ok bool) {
 	posted := s.posted.Load()
 	m.posted = posted
@@ -262,8 +262,7 @@ func (s *slots) takeRecv(b *batch, from, to int) (m mark, ok bool) {
 }
 
 // undo gives back the slots of a list behind the first n, which alone were posted. A slot that a completion gave back
-// meanwhile, of another queue but with an id of this list, stays given back. The caller holds slots.mu, or has the
-// exclusive handle. It takes slots.missing.
+// meanwhile, of another queue but with an id of this list, stays given back. The caller holds slots.mu. It takes slots.missing.
 func (s *slots) undo(m mark, n int) {
 	s.missing.Lock()
 	defer s.missing.Unlock()

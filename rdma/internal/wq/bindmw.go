@@ -24,20 +24,6 @@ func (q *SendQueue) BindMW(mw *ibv.MW, bind *ibv.MWBind) error {
 	if q.refusal != nil {
 		return q.refusal
 	}
-	return q.bindMW(mw, bind)
-}
-
-// BindMW is [SendQueue.BindMW].
-func (x *ExclusiveSendQueue) BindMW(mw *ibv.MW, bind *ibv.MWBind) error {
-	if err := x.own(); err != nil {
-		return err
-	}
-	// It needs no lock: the queue takes nothing but by the handle.
-	return x.send.bindMW(mw, bind)
-}
-
-// bindMW is BindMW for all kinds of callers. The caller holds slots.mu, or has the exclusive handle.
-func (q *SendQueue) bindMW(mw *ibv.MW, bind *ibv.MWBind) error {
 	if q.checks == nil || bind == nil {
 		return q.bind(mw, bind)
 	}

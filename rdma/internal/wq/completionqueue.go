@@ -71,7 +71,7 @@ func NewCompletionQueue(cq *ibv.CQ, o QueueOptions) (*CompletionQueue, error) {
 
 // callsC says whether the Poller may make the call.
 func (q *CompletionQueue) callsC() bool {
-	return inC(q.path) && q.polls.shared == runtime.System
+	return inC(q.path) && q.polls.way == runtime.System
 }
 
 // usual keeps whether polls are plain. The caller holds CompletionQueue.mu.
@@ -82,7 +82,7 @@ func (q *CompletionQueue) usual() {
 }
 
 // Way is how the queue is polled.
-func (q *CompletionQueue) Way() runtime.Way { return q.polls.shared }
+func (q *CompletionQueue) Way() runtime.Way { return q.polls.way }
 
 // Provider is [SendQueue.Provider].
 func (q *CompletionQueue) Provider() string { return q.polls.provider }

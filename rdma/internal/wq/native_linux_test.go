@@ -89,25 +89,16 @@ func TestProviderIsRecognisedByItsCode(t *testing.T) {
 		provider.ReqNotify}}
 	q = sendQueue(t, d, o)
 	assert.Equal(t, runtime.System, q.Way())
-	x, err := q.Exclusive()
-	require.NoError(t, err)
-	assert.Equal(t, runtime.Exclusive, x.Way())
-	require.NoError(t, x.Close())
 }
 
 func TestNativeReqNotify(t *testing.T) {
-	for _, way := range []string{"blocking", "system", "exclusive"} {
+	for _, way := range []string{"blocking", "system"} {
 		cq, err := NewCompletionQueue(&native(t).cq, nativeOptions(way))
 		require.NoError(t, err)
-		x, err := cq.Exclusive()
-		require.NoError(t, err)
-		for _, notify := range []func(bool) error{cq.ReqNotify, x.ReqNotify} {
-			assert.NoError(t, notify(false))
-			err = notify(true)
-			assert.ErrorIs(t, err, syscall.EINVAL)
-			assert.EqualError(t, err, "ibv_req_notify_cq: invalid argument")
-		}
-		require.NoError(t, x.Close())
+		assert.NoError(t, cq.ReqNotify(false))
+		err = cq.ReqNotify(true)
+		assert.ErrorIs(t, err, syscall.EINVAL)
+		assert.EqualError(t, err, "ibv_req_notify_cq: invalid argument")
 	}
 }
 
@@ -116,7 +107,7 @@ func TestNoAllocation(t *testing.T) {
 	if !runtime.Fast {
 		t.Skip("every call of this build is purego's, and those allocate")
 	}
-	for _, way := range []string{"blocking", "system", "exclusive"} {
+	for _, way := range []string{"blocking", "system"} {
 		for _, unchecked := range []bool{false, true} {
 			d := native(t)
 			o := nativeOptions(way)
@@ -162,54 +153,38 @@ func TestNoAllocation(t *testing.T) {
 			}
 			assert.Zero(t, testing.AllocsPerRun(100, round(q.Post, recv.Post, cq.Poll)), "%s, unchecked: %v", way,
 				unchecked)
-			x, err := q.Exclusive()
-			require.NoError(t, err)
-			xrecv, err := recv.Exclusive()
-			require.NoError(t, err)
-			xcq, err := cq.Exclusive()
-			require.NoError(t, err)
-			assert.Zero(t, testing.AllocsPerRun(100, round(x.Post, xrecv.Post, xcq.Poll)),
-				"%s, exclusive, unchecked: %v", way, unchecked)
-			require.NoError(t, x.Close())
-			require.NoError(t, xrecv.Close())
-			require.NoError(t, xcq.Close())
 		}
 	}
 }
 
 // Where C stops, a checked queue knows which slots it took.
 func TestNativeRefusal(t *testing.T) {
-	for _, way := range []string{"blocking", "system", "exclusive"} {
+	for _, way := range []string{"blocking", "system"} {
 		d := native(t)
 		o := nativeOptions(way)
-		q, other := sendQueue(t, d, o), sendQueue(t, d, o)
-		x, err := other.Exclusive()
-		require.NoError(t, err)
-		for queue, post := range map[*SendQueue]func(*SendBatch) (int, error){q: q.Post, other: x.Post} {
-			b := sendBatch(t, 4, 1, 0)
-			writes(b, 0, 4)
-			for round := range 3 {
-				b.WR(2).WRID = ^uint64(0)
-				posted, err := post(b)
-				assert.Equal(t, 2, posted)
-				var e *PostError
-				require.ErrorAs(t, err, &e)
-				assert.Equal(t, 2, e.Index)
-				assert.ErrorIs(t, err, syscall.ENOMEM)
-				assert.Equal(t, 1024-6*round-2, queue.Free())
-				b.WR(2).WRID = 5
-				posted, err = post(b)
-				require.NoError(t, err)
-				assert.Equal(t, 4, posted)
-			}
+		q := sendQueue(t, d, o)
+		b := sendBatch(t, 4, 1, 0)
+		writes(b, 0, 4)
+		for round := range 3 {
+			b.WR(2).WRID = ^uint64(0)
+			posted, err := q.Post(b)
+			assert.Equal(t, 2, posted)
+			var e *PostError
+			require.ErrorAs(t, err, &e)
+			assert.Equal(t, 2, e.Index)
+			assert.ErrorIs(t, err, syscall.ENOMEM)
+			assert.Equal(t, 1024-6*round-2, q.Free())
+			b.WR(2).WRID = 5
+			posted, err = q.Post(b)
+			require.NoError(t, err)
+			assert.Equal(t, 4, posted)
 		}
-		require.NoError(t, x.Close())
 	}
 }
 
 // What was posted the last time, or was not, has no bearing on what a post says of itself.
 func TestPostedAfterFailure(t *testing.T) {
-	for _, way := range []string{"blocking", "system", "exclusive"} {
+	for _, way := range []string{"blocking", "system"} {
 		for _, unchecked := range []bool{false, true} {
 			d := native(t)
 			o := nativeOptions(way)
@@ -217,37 +192,31 @@ func TestPostedAfterFailure(t *testing.T) {
 			q := sendQueue(t, d, o)
 			recv, err := NewRecvQueue(&d.qp, o)
 			require.NoError(t, err)
-			x, err := sendQueue(t, d, o).Exclusive()
-			require.NoError(t, err)
-			for _, post := range []func(*SendBatch) (int, error){q.Post, x.Post} {
-				b, r := sendBatch(t, 4, 1, 0), recvBatch(t, 4, 1)
-				for range 2 {
-					for _, n := range []int{4, 0, 4, 5, 4, 2, 4, 4} {
-						writes(b, 0, n)
-						posted, err := post(b)
-						assert.Equal(t, n > 4 || n == 0, err != nil)
-						assert.Equal(t, n%5, posted)
-						r.Reset()
-						for range n {
-							r.Recv(1)
-						}
-						posted, err = recv.Post(r)
-						assert.Equal(t, n > 4 || n == 0, err != nil)
-						assert.Equal(t, n%5, posted)
+			b, r := sendBatch(t, 4, 1, 0), recvBatch(t, 4, 1)
+			for range 2 {
+				for _, n := range []int{4, 0, 4, 5, 4, 2, 4, 4} {
+					writes(b, 0, n)
+					posted, err := q.Post(b)
+					assert.Equal(t, n > 4 || n == 0, err != nil)
+					assert.Equal(t, n%5, posted)
+					r.Reset()
+					for range n {
+						r.Recv(1)
 					}
-					posted, err := q.PostRange(writes(b, 0, 4), 1, 3)
-					require.NoError(t, err)
-					assert.Equal(t, 2, posted)
-					_, err = post(writes(b, 0, 1))
-					require.NoError(t, err)
-					b.Reset() // as long as the last one
-					b.Send(1).SGE(1, 2, 3).SGE(4, 5, 6)
-					_, err = post(b)
-					assert.Error(t, err)
+					posted, err = recv.Post(r)
+					assert.Equal(t, n > 4 || n == 0, err != nil)
+					assert.Equal(t, n%5, posted)
 				}
+				posted, err := q.PostRange(writes(b, 0, 4), 1, 3)
+				require.NoError(t, err)
+				assert.Equal(t, 2, posted)
+				_, err = q.Post(writes(b, 0, 1))
+				require.NoError(t, err)
+				b.Reset() // as long as the last one
+				b.Send(1).SGE(1, 2, 3).SGE(4, 5, 6)
+				_, err = q.Post(b)
+				assert.Error(t, err)
 			}
-			x.Release()
-			require.NoError(t, x.Close())
 		}
 	}
 }

@@ -30,9 +30,8 @@ type QueueOptions struct {
 	// failed sends gives back a slot of that queue, because a failed completion does not say that it belongs to a send.
 	Unchecked bool
 	noReads   bool // the queue pair reads nothing: max_rd_atomic is 0
-	// Way forces a way to call the queue: "blocking", "system" or "exclusive". The last one means a private stack for
-	// Exclusive and the system stack otherwise. If it is "", GOVERBS_CALL decides, and if that is not set, the
-	// provider.
+	// Way forces a way to call the queue: "blocking" or "system". If it is "", GOVERBS_CALL decides, and if that is not
+	// set, the provider.
 	Way string
 	// Path is another way to the device than the functions of its provider, a data path in Go for example; nil: the
 	// device's, which are the provider's functions unless Device.UsePath was called.

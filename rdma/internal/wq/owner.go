@@ -17,8 +17,7 @@ import (
 // Postable is a send queue or a receive queue.
 type Postable interface {
 	lock()
-	refuse(error) error
-	lent() error
+	refuse(error)
 	refused() error
 	idle() bool
 	positions() (done, posted, slots uint32)
@@ -27,12 +26,8 @@ type Postable interface {
 // Own lets posts hold the queue's lock, so that closing the owner waits for them.
 func Own(q Postable) { q.lock() }
 
-// Refuse makes the queue take nothing from now on, or again with nil; no post is under way when it returns. It fails
-// while an exclusive handle is in use.
-func Refuse(q Postable, err error) error { return q.refuse(err) }
-
-// Lent is the error that Refuse gives while an exclusive handle is in use, or nil.
-func Lent(q Postable) error { return q.lent() }
+// Refuse makes the queue take nothing from now on, or again with nil; no post is under way when it returns.
+func Refuse(q Postable, err error) { q.refuse(err) }
 
 // Refusal is why the queue takes nothing now, or nil.
 func Refusal(q interface{ refused() error }) error { return q.refused() }
@@ -66,13 +61,12 @@ func LimitReads(q *SendQueue, atOnce uint8) {
 }
 
 // Resize changes how many receives a shared receive queue holds, while nobody posts: change does it in C, given how
-// many receives are outstanding, as far as they are counted, and why the queue takes nothing now, or nil: an exclusive
-// handle posts without its lock.
-func Resize(q *RecvQueue, n int, change func(outstanding int, refusal error) error) error {
+// many receives are outstanding, as far as they are counted.
+func Resize(q *RecvQueue, n int, change func(outstanding int) error) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	outstanding := q.outstanding() // 0 of an unchecked queue
-	err := change(outstanding, q.refusal)
+	err := change(outstanding)
 	if err == nil && q.capacity > 0 {
 		q.resize(n) // though C may have made more of it
 	}
@@ -170,7 +164,7 @@ func RefusePolls(q *CompletionQueue, err error) { q.refuse(err) }
 // Quiet calls f while nobody retires completions.
 func Quiet(q *CompletionQueue, f func()) { q.quiet(f) }
 
-// Still calls f while nobody posts, but by exclusive handles. Either queue may be nil.
+// Still calls f while nobody posts. Either queue may be nil.
 func Still(send *SendQueue, recv *RecvQueue, f func() error) error {
 	if send != nil {
 		send.mu.Lock()
@@ -207,9 +201,6 @@ func CountSRQ(q *CompletionQueue, srq *RecvQueue) error { return q.countSRQ(srq)
 
 // ForgetSRQ ends what CountSRQ began.
 func ForgetSRQ(q *CompletionQueue, srq *RecvQueue) { q.forgetSRQ(srq) }
-
-// OnClose has the handle call f when it is closed.
-func OnClose(x *ExclusiveCompletionQueue, f func()) { x.leave = f }
 
 // Fail puts an error in the request's program, unless there is one.
 func Fail(r WRRequest, err error) { r.p.fail(err) }

@@ -21,8 +21,7 @@ type Path = datapath.Path
 type slot struct {
 	fn       uintptr
 	object   uintptr
-	shared   runtime.Way // how any number of goroutines may call it
-	way      runtime.Way // how an exclusive handle may
+	way      runtime.Way
 	provider string
 }
 
@@ -38,9 +37,9 @@ func newSlot(fn ibv.FuncPtr, verb provider.Verbs, name string, o *QueueOptions) 
 	if fn == 0 {
 		return s, nil, &runtime.NotSupportedError{Function: name, Missing: "the device's provider does not have it"}
 	}
-	s.provider, s.shared, s.way, err = provider.Ways(s.fn, verb, o.Way, o.Providers)
+	s.provider, s.way, err = provider.WayOf(s.fn, verb, o.Way, o.Providers)
 	if p = backend.Path(s.fn); p == nil {
-		p = provider.Shared(s.fn, s.shared)
+		p = provider.New(s.fn, s.way)
 	}
 	if err == nil {
 		p, err = trace.Of(p)

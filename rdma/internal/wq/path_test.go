@@ -65,7 +65,7 @@ func (l *loopback) Arm(_ *ibv.CQ, solicitedOnly bool) int32 {
 	return 0
 }
 
-// A data path of somebody's own posts, polls and arms, checked or not and by exclusive handles as well; no function of
+// A data path of somebody's own posts, polls and arms, checked or not; no function of
 // the device's context is called, not even needed.
 func TestPathInGo(t *testing.T) {
 	for name, o := range map[string]QueueOptions{"checked": options(4, 1, 0), "unchecked": {Unchecked: true}} {
@@ -82,8 +82,6 @@ func TestPathInGo(t *testing.T) {
 			cq, err := NewCompletionQueue(&d.cq, o)
 			require.NoError(t, err)
 			cq.Track(0x12, send, recv)
-			x, err := shared.Exclusive()
-			require.NoError(t, err)
 			b, r := sendBatch(t, 4, 1, 0), recvBatch(t, 4, 1)
 			wcs := make([]ibv.WC, 8)
 			for round := range uint64(5) {
@@ -101,7 +99,7 @@ func TestPathInGo(t *testing.T) {
 			}
 			r.Reset()
 			r.Recv(7)
-			_, err = x.Post(r)
+			_, err = shared.Post(r)
 			require.NoError(t, err)
 			n, err := cq.Poll(wcs)
 			require.NoError(t, err)

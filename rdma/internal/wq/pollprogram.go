@@ -260,19 +260,6 @@ func (p *PollProgram) pollList(path Path) ([]Completion, error) {
 	return p.set(p.wcs[:n]), nil
 }
 
-// PollOn is Poll on a private stack that the goroutine owns.
-func (p *PollProgram) PollOn(stack *runtime.Stack) ([]Completion, error) {
-	if p.all == nil {
-		return nil, errProgramClosed
-	}
-	if !inC(p.path) {
-		return p.Poll()
-	}
-	p.start()
-	p.program.RunOn(stack)
-	return p.end()
-}
-
 var errProgramClosed = closed("program")
 
 func (p *PollProgram) start() {

@@ -234,7 +234,7 @@ func (q *queue) misplaced(b *batch, from, to int) error {
 }
 
 // postBy posts behind the checks and with accounting, if the queue has them, by a path. One caller at a time may do so
-// where it has. The chain ends at to. The caller holds slots.mu, or has the exclusive handle.
+// where it has. The chain ends at to. The caller holds slots.mu.
 func (q *queue) postBy(p Path, b *batch, from, to int) (posted int, err error) {
 	var m mark
 	if q.capacity > 0 {
@@ -255,7 +255,7 @@ func (q *queue) postBy(p Path, b *batch, from, to int) (posted int, err error) {
 }
 
 // giveUp gives slots back that a failed post did not need, unless any of them may have been posted. The caller holds
-// slots.mu, or has the exclusive handle.
+// slots.mu.
 func (q *queue) giveUp(m mark, posted int, err error) {
 	if err.(*PostError).Index >= 0 {
 		q.undo(m, posted)

@@ -164,12 +164,8 @@ func TestWRProgramOfDatagrams(t *testing.T) {
 	p := NewWRProgram(&x.qp)
 	r := p.SendImm(1, 5).UD(2, 3, 4).SGE(6, 7, 8)
 	r.SetSGE(16, 17, 18)
-	h, err := x.queue(t, o).Exclusive()
-	require.NoError(t, err)
-	require.NoError(t, h.PostProgram(p))
+	require.NoError(t, x.queue(t, o).PostProgram(p))
 	assert.Equal(t, []string{"start", "1 0: send_imm 5", "ud 2 3 4", "sge 18 16 17", "complete"}, x.calls)
-	require.NoError(t, h.Close())
-	assert.Error(t, h.PostProgram(p))
 }
 
 func TestWRProgramRules(t *testing.T) {

@@ -47,8 +47,7 @@ func TestProgramsTheShortWay(t *testing.T) {
 	_, qp, digest := nativeExtended(t)
 	rapid.Check(t, func(t *rapid.T) {
 		qp.QPBase.State, qp.QPBase.QPType = ibv.QPS_RTS, ibv.QPT_RC
-		way := rapid.SampledFrom([]string{"system", "exclusive"}).Draw(t, "way")
-		o := nativeOptions(way)
+		o := nativeOptions("system")
 		o.Unchecked = rapid.Bool().Draw(t, "unchecked")
 		o.Cap.MaxSendWR, o.Cap.MaxSendSGE = rapid.SampledFrom([]uint32{2, 64, 200, 200, 200}).Draw(t, "capacity"), 2
 		o.Cap.MaxInlineData, o.MaxMessage = 16, 100
@@ -68,12 +67,6 @@ func TestProgramsTheShortWay(t *testing.T) {
 				q.lock()
 			}
 			queues[i], post[i] = q, q.PostProgram
-			if way == "exclusive" && i == 0 {
-				x, err := q.Exclusive()
-				require.NoError(t, err)
-				defer x.Close()
-				post[i] = x.PostProgram
-			}
 			cqs[i], err = NewCompletionQueue(&ibv.CQ{Context: qp.QPBase.Context}, nativeOptions("system"))
 			require.NoError(t, err)
 			cqs[i].Track(0x12, q, nil)

@@ -20,7 +20,7 @@ import (
 type queue struct {
 	slots
 	kind kind
-	// guarded by mu: why the queue takes nothing now: an exclusive handle is in use, or its owner is closed
+	// guarded by mu: why the queue takes nothing now: its owner is closed
 	refusal error
 	path    Path
 	slot
@@ -39,7 +39,7 @@ type kind interface {
 	sends() bool
 	// call calls the function that posts a list.
 	call(p Path, list, bad uintptr) int32
-	// take checks a part of a batch and takes slots for it. The caller holds slots.mu, or has the exclusive handle.
+	// take checks a part of a batch and takes slots for it. The caller holds slots.mu.
 	take(b *batch, from, to int) (m mark, ok bool)
 	// explain says why take did not.
 	explain(b *batch, from, to int) error
@@ -60,7 +60,7 @@ func (q *queue) init(k kind, fn ibv.FuncPtr, object unsafe.Pointer, verb provide
 
 // callsC says whether the Poster may make the call.
 func (q *queue) callsC() bool {
-	return inC(q.path) && q.shared == runtime.System
+	return inC(q.path) && q.way == runtime.System
 }
 
 // lock lets posts hold mu, so that they can be counted, and closing the owner waits for them. It needs no lock: nobody
@@ -81,23 +81,18 @@ func (q *queue) count(capacity int, everyOne bool) error {
 	return q.slots.init(capacity, everyOne)
 }
 
-// refuse makes the queue take nothing from now on, or again with nil; no post is under way when it returns. It fails
-// while an exclusive handle is in use.
-func (q *queue) refuse(err error) error {
+// refuse makes the queue take nothing from now on, or again with nil; no post is under way when it returns.
+func (q *queue) refuse(err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.refusal == errExclusive {
-		return errExclusive
-	}
 	q.refuseNow(err)
-	return nil
 }
 
 // refuseNow is refuse without the lock. The caller holds slots.mu.
 func (q *queue) refuseNow(err error) {
 	q.refusal = err
 	// others may panic, and mu has to be given back
-	q.plain = err == nil && q.callsC() && runtime.PrivateStacks()
+	q.plain = err == nil && q.callsC() && runtime.Direct()
 }
 
 // refused is why the queue takes nothing now, or nil.
@@ -107,18 +102,10 @@ func (q *queue) refused() error {
 	return q.refusal
 }
 
-// lent says that an exclusive handle is in use.
-func (q *queue) lent() error {
-	if q.refused() == errExclusive {
-		return errExclusive
-	}
-	return nil
-}
-
 func (q *queue) idle() bool { return q.outstanding() == 0 }
 
 // Way is how the queue is called.
-func (q *queue) Way() runtime.Way { return q.shared }
+func (q *queue) Way() runtime.Way { return q.way }
 
 // Provider is the name of the provider that the queue's code belongs to, "software" for a software backend, or "" when
 // it was not recognised.
@@ -134,7 +121,7 @@ func (q *queue) Free() int {
 }
 
 // Reset forgets what is outstanding: the queue pair was moved to RESET, which drops it without completions. No
-// completion of the queue may be retired meanwhile, and no exclusive handle used.
+// completion of the queue may be retired meanwhile.
 func (q *queue) Reset() {
 	q.mu.Lock()
 	defer q.mu.Unlock()

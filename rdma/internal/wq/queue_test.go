@@ -225,34 +225,6 @@ func TestPollGivesSlotsBack(t *testing.T) {
 	assert.Equal(t, provider.Software, cq.Provider())
 }
 
-func TestExclusive(t *testing.T) {
-	d := newDevice(t, ibv.QPT_RC)
-	q := sendQueue(t, d, options(8, 1, 0))
-	b := writes(sendBatch(t, 4, 1, 0), 0, 4)
-	x, err := q.Exclusive()
-	require.NoError(t, err)
-	_, err = q.Exclusive()
-	assert.ErrorIs(t, err, errExclusive)
-	_, err = q.Post(b)
-	assert.ErrorIs(t, err, errExclusive, "the queue is lent")
-	posted, err := x.Post(b)
-	require.NoError(t, err)
-	assert.Equal(t, 4, posted)
-	posted, err = x.PostRange(b, 1, 3)
-	require.NoError(t, err)
-	assert.Equal(t, 2, posted)
-	_, err = x.Post(b)
-	assert.ErrorIs(t, err, syscall.ENOMEM, "a handle counts, too")
-	x.Retire([]ibv.WC{success(3)})
-	assert.Equal(t, 6, q.Free())
-	require.NoError(t, x.Close())
-	require.NoError(t, x.Close())
-	_, err = x.Post(b)
-	assert.ErrorIs(t, err, errClosed)
-	_, err = q.Post(b)
-	assert.NoError(t, err)
-}
-
 // A backend that panics leaves a queue that can be posted to. What it had taken by then is not known, so the slots stay
 // taken.
 func TestPanicInBackendLeavesNoLock(t *testing.T) {

@@ -85,9 +85,9 @@ func TestQuick(t *testing.T) {
 				assert.Equal(t, 8, q.Free())
 			}
 			posts := p.posts
-			require.NoError(t, Refuse(q, errClosed))
-			assert.ErrorIs(t, post(11, 1), errClosed)
-			require.NoError(t, Refuse(q, nil))
+			Refuse(q, errBatchClosed)
+			assert.ErrorIs(t, post(11, 1), errBatchClosed)
+			Refuse(q, nil)
 			assert.Equal(t, posts, p.posts)
 			require.NoError(t, post(12, 1), "which ends the chain once more")
 			require.NoError(t, post(13, 1))

@@ -155,37 +155,6 @@ func (q *RecvQueue) retireWC(wc *ibv.WC) {
 	}
 }
 
-// Exclusive is [SendQueue.Exclusive].
-func (q *RecvQueue) Exclusive() (*ExclusiveRecvQueue, error) {
-	x := &ExclusiveRecvQueue{recv: q}
-	if err := x.lend(&q.queue); err != nil {
-		return nil, err
-	}
-	return x, nil
-}
-
-// ExclusiveRecvQueue is a [RecvQueue] for the goroutine that uses it first, until that says Release. In another one its
-// methods panic with runtime.ErrNotOwner, but only where calls are on a private stack: where Way is not exclusive, or
-// runtime.PrivateStacks says no, nothing detects another goroutine, and what it does is a data race.
-type ExclusiveRecvQueue struct {
-	handle
-	recv *RecvQueue
-}
-
-// Post is [RecvQueue.Post].
-func (x *ExclusiveRecvQueue) Post(b *RecvBatch) (posted int, err error) {
-	err = x.poster.PostOwned(&b.chain)
-	return b.posted, err
-}
-
-// PostRange is [RecvQueue.PostRange].
-func (x *ExclusiveRecvQueue) PostRange(b *RecvBatch, from, to int) (posted int, err error) {
-	return x.post(&b.batch, from, to)
-}
-
-// Retire is [RecvQueue.Retire]; any goroutine may call it.
-func (x *ExclusiveRecvQueue) Retire(wcs []ibv.WC) { x.recv.Retire(wcs) }
-
 // ofRecv says whether a completion took a posted receive, if it is not of a send queue. Those of tag matching did not,
 // because a tagged message goes to the buffer that its tag was added with; but one that matches no tag does take one.
 func ofRecv(wc *ibv.WC) bool {

@@ -18,6 +18,8 @@ import (
 type SendQueue struct {
 	queue
 	programs runtime.Poster
+
+	_ [16]byte // so that Go aligns it to cache lines
 }
 
 // NewSendQueue is the send queue of a queue pair, which has to outlive it. The slot is read now: providers fill in the
@@ -41,7 +43,7 @@ func NewSendQueue(qp *ibv.QP, o QueueOptions) (*SendQueue, error) {
 	return q, q.count(int(o.Cap.MaxSendWR), o.SQSigAll)
 }
 
-// limit changes what the checks know of the queue pair, if change says so. An exclusive handle reads them meanwhile.
+// limit changes what the checks know of the queue pair, if change says so.
 func (q *SendQueue) limit(change func(*QueueOptions) bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -125,42 +127,6 @@ func (q *SendQueue) retireWC(wc *ibv.WC) bool {
 	}
 	return q.retire(wc.WRID, succeeded)
 }
-
-// Exclusive gives a handle of the queue that is for one goroutine, the fastest way to post. The queue itself must not
-// be posted to until the handle is closed; a checked one refuses.
-func (q *SendQueue) Exclusive() (*ExclusiveSendQueue, error) {
-	x := &ExclusiveSendQueue{send: q}
-	if err := x.lend(&q.queue); err != nil {
-		return nil, err
-	}
-	direct := x.stack() != nil && q.capacity == 0 && program.Function() != 0
-	x.programs.Bind(program.Function(), q.object, direct, (*ownPrograms)(x))
-	x.other = &x.programs.Stack
-	return x, nil
-}
-
-// ExclusiveSendQueue is a [SendQueue] for the goroutine that uses it first, until that says Release. In another one its
-// methods panic with runtime.ErrNotOwner, but only where calls are on a private stack: where Way is not exclusive, or
-// runtime.PrivateStacks says no, nothing detects another goroutine, and what it does is a data race.
-type ExclusiveSendQueue struct {
-	handle
-	send     *SendQueue
-	programs runtime.Poster
-}
-
-// Post is [SendQueue.Post].
-func (x *ExclusiveSendQueue) Post(b *SendBatch) (posted int, err error) {
-	err = x.poster.PostOwned(&b.chain)
-	return b.posted, err
-}
-
-// PostRange is [SendQueue.PostRange].
-func (x *ExclusiveSendQueue) PostRange(b *SendBatch, from, to int) (posted int, err error) {
-	return x.post(&b.batch, from, to)
-}
-
-// Retire is [SendQueue.Retire]; any goroutine may call it.
-func (x *ExclusiveSendQueue) Retire(wcs []ibv.WC) { x.send.Retire(wcs) }
 
 // ofSend says whether a successful completion is of a send queue: those of the provider's own operations are, too.
 func ofSend(op ibv.WCOpcode) bool { return op < ibv.WC_RECV || op > ibv.WC_TM_NO_TAG }

@@ -23,11 +23,6 @@ func TestWay(t *testing.T) {
 	o.Providers = []provider.Provider{{Name: provider.Software, Pure: provider.PostSend}}
 	q = sendQueue(t, d, o)
 	assert.Equal(t, runtime.System, q.Way())
-	x, err := q.Exclusive()
-	require.NoError(t, err)
-	assert.Equal(t, runtime.Exclusive, x.Way())
-	x.Release()
-	require.NoError(t, x.Close())
 	cq, err := NewCompletionQueue(&d.cq, o)
 	require.NoError(t, err)
 	assert.Equal(t, runtime.Blocking, cq.Way(), "its polls are not pure")
@@ -36,28 +31,21 @@ func TestWay(t *testing.T) {
 	brief.Providers = []provider.Provider{{Name: provider.Software, Brief: provider.PostSend}}
 	q = sendQueue(t, d, brief)
 	assert.Equal(t, runtime.System, q.Way())
-	x, err = q.Exclusive()
-	require.NoError(t, err)
-	assert.Equal(t, runtime.System, x.Way(), "it enters the kernel: not on a private stack")
-	require.NoError(t, x.Close())
 
 	t.Setenv(provider.EnvCall, "blocking")
 	assert.Equal(t, runtime.Blocking, sendQueue(t, d, o).Way())
 	o.Way = "system"
 	q = sendQueue(t, d, o)
 	assert.Equal(t, runtime.System, q.Way(), "the option is stronger")
-	x, err = q.Exclusive()
-	require.NoError(t, err)
-	assert.Equal(t, runtime.System, x.Way(), "not on a private stack")
-	_, err = x.Post(writes(sendBatch(t, 1, 1, 0), 1, 1))
+	_, err = q.Post(writes(sendBatch(t, 1, 1, 0), 1, 1))
 	require.NoError(t, err)
 
 	t.Setenv(provider.EnvCall, "fast")
 	_, err = NewSendQueue(&d.qp, options(1, 1, 0))
 	assert.EqualError(t, err,
-		`rdma: GOVERBS_CALL: "fast" is not a way to call C; use one of blocking, system, exclusive`)
+		`rdma: GOVERBS_CALL: "fast" is not a way to call C; use one of blocking, system`)
 	o.Way = "quick"
 	_, err = NewSendQueue(&d.qp, o)
 	assert.EqualError(t, err,
-		`rdma: QueueOptions.Way: "quick" is not a way to call C; use one of blocking, system, exclusive`)
+		`rdma: QueueOptions.Way: "quick" is not a way to call C; use one of blocking, system`)
 }

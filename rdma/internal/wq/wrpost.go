@@ -73,28 +73,6 @@ func (p *programs) PostFailed(c *runtime.Chain, result int32) error {
 	return (*SendQueue)(p).noneTaken(programOf(c), result)
 }
 
-// PostProgram is [SendQueue.PostProgram].
-func (x *ExclusiveSendQueue) PostProgram(p *WRProgram) error { return x.programs.PostOwned(&p.chain) }
-
-// ownPrograms is an exclusive handle as the poster of its programs knows it.
-type ownPrograms ExclusiveSendQueue
-
-func (p *ownPrograms) PostUnusual(c *runtime.Chain) error {
-	x := (*ExclusiveSendQueue)(p)
-	if err := x.own(); err != nil {
-		return err
-	}
-	// It needs no lock: the queue takes nothing but by the handle.
-	return x.send.postProgram(x.path, programOf(c))
-}
-
-func (p *ownPrograms) PostFailed(c *runtime.Chain, result int32) error {
-	if result == program.OtherObject {
-		return p.PostUnusual(c)
-	}
-	return p.send.noneTaken(programOf(c), result)
-}
-
 var errProgramEmpty = invalid("the program is empty, so there is nothing to post, and no completion will come")
 
 // fits says whether the program was posted before, and is for the queue.
@@ -113,7 +91,7 @@ func (q *SendQueue) takeUsual(p *WRProgram) (m mark, ok bool) {
 	return q.takeAlike(p.wrs, q.checks)
 }
 
-// postProgram is PostProgram for all kinds of callers. The caller holds slots.mu, or has the exclusive handle.
+// postProgram is PostProgram for all kinds of callers. The caller holds slots.mu.
 func (q *SendQueue) postProgram(path Path, p *WRProgram) error {
 	runner, m, err := q.takeProgram(path, p)
 	if err != nil {
@@ -129,8 +107,8 @@ func (q *SendQueue) postProgram(path Path, p *WRProgram) error {
 	return q.programFailed(p, m, r)
 }
 
-// programFailed is the error of a program that C did not take, whose slots it gives back. The caller holds slots.mu, or
-// has the exclusive handle.
+// programFailed is the error of a program that C did not take, whose slots it gives back. The caller holds
+// slots.mu.
 func (q *SendQueue) programFailed(p *WRProgram, m mark, result int32) error {
 	if q.checks != nil {
 		q.undo(m, 0)
@@ -215,7 +193,7 @@ func (q *SendQueue) recordedProgram(err error) error {
 	return recorded(err)
 }
 
-// postList posts the program as a list by a path. The caller holds slots.mu, or has the exclusive handle.
+// postList posts the program as a list by a path. The caller holds slots.mu.
 func (q *SendQueue) postList(path Path, p *WRProgram, m mark) error {
 	if !p.usual {
 		p.inlined()
@@ -228,8 +206,7 @@ func (q *SendQueue) postList(path Path, p *WRProgram, m mark) error {
 	return q.listFailed(p, m, r)
 }
 
-// listFailed is the error of a list that a path did not take, or not whole. The caller holds slots.mu, or has the
-// exclusive handle.
+// listFailed is the error of a list that a path did not take, or not whole. The caller holds slots.mu.
 func (q *SendQueue) listFailed(p *WRProgram, m mark, r int32) error {
 	e := &PostError{Verb: "ibv_wr_complete", QPNum: q.qp.QPNum, QPType: q.qp.QPType, Index: -1, Errno: errnoOf(r)}
 	const size = unsafe.Sizeof(ibv.SendWR{})

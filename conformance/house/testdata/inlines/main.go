@@ -12,7 +12,6 @@ func main() {
 		r rdma.RecvQueue
 		b rdma.SendBatch
 		c rdma.RecvBatch
-		x rdma.ExclusiveSendQueue
 	)
 	b.Reset()
 	b.Write(1, 2, 3).SGE(4, 5, 6).Signaled()
@@ -22,5 +21,4 @@ func main() {
 	c.Recv(1).SGE(2, 3, 4)
 	q.Post(&b)
 	r.Post(&c)
-	x.Post(&b)
 }

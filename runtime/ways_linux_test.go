@@ -17,27 +17,14 @@ import (
 	"github.com/goverbs/goverbs/runtime/program"
 )
 
-func newStack(t testing.TB) *runtime.Stack {
-	t.Helper()
-	s, err := runtime.NewStack()
-	require.NoError(t, err)
-	t.Cleanup(func() { s.Close() })
-	return s
-}
-
 // caller is one way to make a call of three arguments.
 type caller struct {
 	name string
 	call func(fn, a, b, c uintptr) int32
 }
 
-func callers(t testing.TB) []caller {
-	s := newStack(t)
-	all := []caller{{"stack", func(fn, a, b, c uintptr) int32 {
-		defer s.Release() // the next test is another goroutine
-		return s.Call3(fn, a, b, c)
-	}}}
-	for _, w := range []runtime.Way{runtime.Blocking, runtime.System, runtime.Exclusive} {
+func callers() (all []caller) {
+	for _, w := range []runtime.Way{runtime.Blocking, runtime.System} {
 		all = append(all, caller{w.String(), w.Call3})
 		all = append(all, caller{"program, " + w.String(), func(fn, a, b, c uintptr) int32 {
 			var p program.Program
@@ -45,18 +32,13 @@ func callers(t testing.TB) []caller {
 			return p.Run(w)
 		}})
 	}
-	return append(all, caller{"program, stack", func(fn, a, b, c uintptr) int32 {
-		var p program.Program
-		p.Call(fn, uint64(a), uint64(b), uint64(c))
-		defer s.Release()
-		return p.RunOn(s)
-	}})
+	return all
 }
 
 func TestCall3(t *testing.T) {
 	int3, dirty, busy, aligned, deep := cfunc(t, "int3"), cfunc(t, "dirty"), cfunc(t, "busy"), cfunc(t, "aligned"),
 		cfunc(t, "deep")
-	for _, c := range callers(t) {
+	for _, c := range callers() {
 		t.Run(c.name, func(t *testing.T) {
 			assert.EqualValues(t, 321, c.call(int3, 1, 2, 3))
 			assert.EqualValues(t, -1, c.call(int3, arg(-1), 0, 0))
@@ -67,23 +49,19 @@ func TestCall3(t *testing.T) {
 			if goruntime.GOARCH != "riscv64" { // purego 0.11.3 calls with a stack aligned to 8 there
 				assert.Zero(t, c.call(aligned, 0, 0, 0), "the stack is aligned to 16")
 			}
-			assert.EqualValues(t, 32<<10/512, c.call(deep, 32<<10, 0, 0), "half of a private stack")
+			assert.EqualValues(t, 4<<10/512, c.call(deep, 4<<10, 0, 0), "more than any provider needs")
 		})
 	}
 }
 
 func TestCall3AllocatesNothing(t *testing.T) {
 	fn := cfunc(t, "int3")
-	s := newStack(t)
 	var p program.Program
 	call := p.Call(fn, 1, 2, 3)
-	cases := map[string]func(){
-		"stack":          func() { s.Call3(fn, 1, 2, 3) },
-		"program, stack": func() { p.SetArg(call, 0, 4); p.RunOn(s) },
-	}
-	for _, w := range []runtime.Way{runtime.Blocking, runtime.System, runtime.Exclusive} {
+	cases := map[string]func(){}
+	for _, w := range []runtime.Way{runtime.Blocking, runtime.System} {
 		cases[w.String()] = func() { w.Call3(fn, 1, 2, 3) }
-		cases["program, "+w.String()] = func() { p.Run(w) }
+		cases["program, "+w.String()] = func() { p.SetArg(call, 0, 4); p.Run(w) }
 	}
 	for name, f := range cases {
 		want := 0.0
@@ -115,70 +93,6 @@ func TestABlockingCallLetsGoGoOn(t *testing.T) {
 	}
 }
 
-// elsewhere runs f in another goroutine and gives what it panicked with.
-func elsewhere(f func()) (panicked any) {
-	done := make(chan any)
-	go func() {
-		defer func() { done <- recover() }()
-		f()
-	}()
-	return <-done
-}
-
-func TestAStackHasOneOwner(t *testing.T) {
-	fn := cfunc(t, "int3")
-	s := newStack(t)
-	var p program.Program
-	p.Call(fn, 1, 2, 3)
-	use := func() { s.Call3(fn, 1, 2, 3) }
-	run := func() { p.RunOn(s) }
-	use()
-	if !runtime.PrivateStacks() {
-		t.Log("there are no private stacks here: any goroutine may call")
-		assert.Nil(t, elsewhere(use))
-		assert.Nil(t, elsewhere(run))
-		assert.Nil(t, elsewhere(s.Own))
-		return
-	}
-	for range 3 {
-		assert.Equal(t, runtime.ErrNotOwner, elsewhere(use))
-		assert.Equal(t, runtime.ErrNotOwner, elsewhere(run))
-		assert.Equal(t, runtime.ErrNotOwner, elsewhere(s.Own))
-		assert.Equal(t, runtime.ErrNotOwner, elsewhere(func() { s.Release(); use() }),
-			"another goroutine cannot release it")
-		use()
-		run()
-	}
-	s.Release()
-	assert.Nil(t, elsewhere(func() { run(); use(); s.Release() }))
-	use()
-	assert.Equal(t, runtime.ErrNotOwner, elsewhere(use))
-}
-
-func TestAClosedStack(t *testing.T) {
-	fn := cfunc(t, "int3")
-	s := newStack(t)
-	s.Call3(fn, 1, 2, 3)
-	require.NoError(t, s.Close())
-	require.NoError(t, s.Close())
-	var p program.Program
-	p.Call(fn, 1, 2, 3)
-	assert.PanicsWithValue(t, runtime.ErrClosed, func() { s.Call3(fn, 1, 2, 3) })
-	assert.PanicsWithValue(t, runtime.ErrClosed, func() { p.RunOn(s) })
-	assert.PanicsWithValue(t, runtime.ErrClosed, s.Own)
-}
-
-func TestManyStacks(t *testing.T) {
-	fn := cfunc(t, "deep")
-	var all []*runtime.Stack
-	for range 200 {
-		all = append(all, newStack(t))
-	}
-	for _, s := range all {
-		assert.EqualValues(t, 48<<10/512, s.Call3(fn, 48<<10, 0, 0))
-	}
-}
-
 // TestAFaultInC: the process ends, says which signal it was and where, and runs no deferred function.
 func TestAFaultInC(t *testing.T) {
 	if childOf != "" {
@@ -186,11 +100,8 @@ func TestAFaultInC(t *testing.T) {
 		t.Fatal("still there")
 	}
 	cases := []string{"function"}
-	for _, c := range callers(t) {
+	for _, c := range callers() {
 		cases = append(cases, c.name)
-	}
-	if runtime.PrivateStacks() {
-		cases = append(cases, "overflow", "overflow by a program")
 	}
 	for _, name := range cases {
 		out, err := child(t, "TestAFaultInC", name)
@@ -208,17 +119,10 @@ func fault(t *testing.T, what string) {
 		}
 	}()
 	fn := cfunc(t, "dereference")
-	switch what {
-	case "function":
+	if what == "function" {
 		function("dereference").Exported().Value(8)
-	case "overflow":
-		newStack(t).Call3(cfunc(t, "deep"), 1<<20, 0, 0)
-	case "overflow by a program":
-		var p program.Program
-		p.Call(cfunc(t, "deep"), 1<<20)
-		p.RunOn(newStack(t))
 	}
-	for _, c := range callers(t) {
+	for _, c := range callers() {
 		if c.name == what {
 			c.call(fn, 8, 0, 0)
 		}
