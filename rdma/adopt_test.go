@@ -11,7 +11,6 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/libibverbs"
 	"github.com/goverbs/goverbs/rdma/internal/fakedevice"
-	"github.com/goverbs/goverbs/rdma/internal/wq"
 )
 
 // A target of dynamic connections has its number only once it can receive: its completions bear that one.
@@ -35,8 +34,8 @@ func TestNumberThatComesWithTheStateRTR(t *testing.T) {
 	}
 	require.NoError(t, target.Modify(&ibv.QPAttr{QPState: ibv.QPS_RTR}, ibv.QP_STATE))
 	assert.EqualValues(t, 0x44, target.Num())
-	assert.Same(t, srq.queue, wq.Tracked(cq.queue, 0x44).Recv)
-	assert.Zero(t, wq.Tracked(cq.queue, 0))
+	assert.Same(t, srq.queue, cq.queue.trackedAs(0x44).Recv)
+	assert.Zero(t, cq.queue.trackedAs(0))
 	c.State = ibv.QPS_RESET
 	require.NoError(t, target.Close())
 }

@@ -8,7 +8,6 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/libibverbs"
-	"github.com/goverbs/goverbs/rdma/internal/wq"
 )
 
 // AH is an address handle: the path to a peer for datagrams. It has to exist until every request that names it
@@ -87,13 +86,3 @@ func (a *AH) Ptr() ibv.Ptr[ibv.AH] { return ptrWhileOpen(&a.object, a.c) }
 //
 // Man: ibv_create_ah(3)
 func (a *AH) Close() error { return a.end() }
-
-// Datagram splits a completed receive of a UD queue pair. buffer is the posted memory, in one piece from its first
-// byte, and wc the completion. payload is the part of buffer with the message. grh is the header in front of it, or nil
-// if the completion says that there is none; the bytes mean nothing then. Between IPv4 addresses, RoCE v2 has the IPv4
-// header in the last 20 of those 40 bytes, and the fields of grh mean nothing. Neither is a copy.
-//
-// Man: ibv_poll_cq(3)
-func Datagram(wc *ibv.WC, buffer []byte) (payload []byte, grh *ibv.GRH, err error) {
-	return wq.Datagram(wc, buffer)
-}

@@ -12,10 +12,11 @@ import (
 	"testing"
 	"unsafe"
 
-	"github.com/goverbs/goverbs/generated/ibv"
-	"github.com/goverbs/goverbs/rdma/internal/fakedevice"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/internal/fakedevice"
 )
 
 // TestStateInBytes: docs/performance.md says how many bytes the state of a queue pair and of a completion queue takes
@@ -27,7 +28,7 @@ func TestStateInBytes(t *testing.T) {
 		for file, says := range map[string]string{
 			"qp.go":     fmt.Sprintf("QP takes %d bytes", qp),
 			"cq.go":     fmt.Sprintf("CQ takes %d bytes", cq),
-			"queues.go": fmt.Sprintf("send queue takes %d bytes, a receive queue %d", send, recv),
+			"sendqueue.go": fmt.Sprintf("send queue takes %d bytes, a receive queue %d", send, recv),
 		} {
 			text, err := os.ReadFile(file)
 			require.NoError(t, err)

@@ -10,9 +10,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/generated/ibv"
 )
 
 // Goroutines each wait for their own requests, of several queue pairs that come and go; each gets its own completions,

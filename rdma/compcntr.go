@@ -7,7 +7,7 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/libibverbs"
-	"github.com/goverbs/goverbs/rdma/internal/wq"
+	"github.com/goverbs/goverbs/rdma/internal/refusal"
 )
 
 // CompCntr is a completion counter. It counts the operations of queue pairs, or their bytes, that have completed and
@@ -60,7 +60,7 @@ func (q *QP) AttachCompCntr(n *CompCntr, ops ibv.QPAttachCompCntrOp) error {
 	q.changes.Lock()
 	defer q.changes.Unlock()
 	if state := q.state(); state != ibv.QPS_RESET && state != ibv.QPS_INIT {
-		return invalid(verb, q.name, "it is in %s, and a counter is attached in RESET or INIT", wq.ShortState(state))
+		return invalid(verb, q.name, "it is in %s, and a counter is attached in RESET or INIT", refusal.ShortState(state))
 	}
 	if err := libibverbs.QPAttachCompCntr(q.c, n.c, &ibv.QPAttachCompCntrAttr{OpMask: ops}); err != nil {
 		return wrap(verb, q.name, err)

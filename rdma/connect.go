@@ -12,7 +12,7 @@ import (
 	"strings"
 
 	"github.com/goverbs/goverbs/generated/ibv"
-	"github.com/goverbs/goverbs/rdma/internal/wq"
+	"github.com/goverbs/goverbs/rdma/internal/refusal"
 )
 
 // Attributes of a connection with a special meaning.
@@ -267,7 +267,7 @@ func (q *QP) ConnectAttr(peer Endpoint) (*ibv.QPAttr, error) {
 // access returns all access rights that a peer can have on this kind of queue pair and device.
 func (q *QP) access(caps *ibv.DeviceAttr) (flags ibv.AccessFlags) {
 	use := ibv.AccessOfQP(q.Type())
-	if wq.Refused(use.Validity) {
+	if refusal.Refused(use.Validity) {
 		return 0
 	}
 	for _, flag := range []ibv.AccessFlags{ibv.ACCESS_REMOTE_WRITE, ibv.ACCESS_REMOTE_READ, ibv.ACCESS_REMOTE_ATOMIC} {
@@ -338,10 +338,10 @@ func (q *QP) realState() string {
 	known := q.state()
 	attr, _, err := q.Query(ibv.QP_STATE)
 	if err != nil || attr.QPState == known {
-		return wq.ShortState(known)
+		return refusal.ShortState(known)
 	}
 	return fmt.Sprintf("%s at the device, because work failed, though it was last moved to %s",
-		wq.ShortState(attr.QPState), wq.ShortState(known))
+		refusal.ShortState(attr.QPState), refusal.ShortState(known))
 }
 
 // connect is ConnectWith, and stops where it fails; the caller holds changes.
@@ -349,7 +349,7 @@ func (q *QP) connect(own ibv.QPAttr) error {
 	for _, to := range []ibv.QPState{ibv.QPS_INIT, ibv.QPS_RTR, ibv.QPS_RTS} {
 		required, _, ok := ibv.ModifyQPMask(q.changesAs(), q.state(), to)
 		if !ok {
-			return invalid("ibv_modify_qp", q.name, "%s cannot be connected in this way", wq.ShortName(q.kind))
+			return invalid("ibv_modify_qp", q.name, "%s cannot be connected in this way", refusal.ShortName(q.kind))
 		}
 		own.QPState = to
 		if err := q.modify(&own, required|ibv.QP_STATE); err != nil {
@@ -373,7 +373,7 @@ func (q *QP) Ready() error {
 	switch q.kind {
 	case ibv.QPT_RC, ibv.QPT_UC, ibv.QPT_XRC_SEND, ibv.QPT_XRC_RECV:
 		return q.cannot("ibv_modify_qp",
-			fmt.Sprintf("a queue pair of type %s has a peer: use Connect", wq.ShortName(q.kind)))
+			fmt.Sprintf("a queue pair of type %s has a peer: use Connect", refusal.ShortName(q.kind)))
 	}
 	return q.ConnectWith(&ibv.QPAttr{PortNum: local.port, QKey: local.endpoint.QKey, SQPSN: local.endpoint.PSN})
 }

@@ -12,7 +12,6 @@ import (
 	"github.com/goverbs/goverbs/generated/libibverbs"
 	"github.com/goverbs/goverbs/rdma/internal/datapath"
 	"github.com/goverbs/goverbs/rdma/internal/life"
-	"github.com/goverbs/goverbs/rdma/internal/wq"
 )
 
 // CQ is a completion queue.
@@ -152,9 +151,9 @@ func (q *CQ) create(verb string, entries, vector int, options []QueueOptions, cr
 		if err != nil {
 			return nil, d.refused().CQ(entries, vector, err)
 		}
-		q.native, err = datapath.NativeOf(&o.Path, func(m datapath.Maker) (datapath.Own, error) { return m.CQ(c) })
+		o.Path, q.native, err = datapath.NativeOf(o.Path, func(m datapath.Maker) (datapath.Own, error) { return m.CQ(c) })
 		if err == nil {
-			q.queue, err = wq.NewOwnCompletionQueue(c, o)
+			q.queue, err = newOwnCompletionQueue(c, o)
 		}
 		if err != nil {
 			q.native.Destroy(func() error { return libibverbs.DestroyCQ(c) })
@@ -167,7 +166,7 @@ func (q *CQ) create(verb string, entries, vector int, options []QueueOptions, cr
 		q.entries = int(c.CQE) - hidden
 		return c, nil
 	}
-	q.life.Hooks = life.Hooks{Wake: q.endWaits, Revive: func() { wq.RefusePolls(q.queue, nil) }}
+	q.life.Hooks = life.Hooks{Wake: q.endWaits, Revive: func() { q.queue.refuse(nil) }}
 	return birth(d, &q.object, &q.c, q, verb, creating, q.destroyC,
 		func(c *ibv.CQ) string { return fmt.Sprintf("CQ %d on %s", c.Handle, d.name) }, parents...)
 }
@@ -185,7 +184,7 @@ func unfitCQ(entries int) string {
 
 // endWaits stops all polls from now on, and wakes waiting goroutines.
 func (q *CQ) endWaits() {
-	wq.RefusePolls(q.queue, &VerbError{Verb: "ibv_poll_cq", Object: q.name, Errno: einval, Err: ErrClosed})
+	q.queue.refuse(&VerbError{Verb: "ibv_poll_cq", Object: q.name, Errno: einval, Err: ErrClosed})
 	q.wake()
 }
 
@@ -212,14 +211,14 @@ type drainMarker struct {
 // forget gives up a marker that was not posted or has no completion.
 func (m *drainMarker) forget() {
 	if m.done != nil {
-		wq.Unmark(m.cq.queue, m.id)
+		m.cq.queue.unmark(m.id)
 		*m = drainMarker{}
 	}
 }
 
 // mark returns a marker that a drain will post.
 func (q *CQ) mark() drainMarker {
-	id, done := wq.Mark(q.queue)
+	id, done := q.queue.mark()
 	return drainMarker{q, id, done}
 }
 
@@ -249,7 +248,7 @@ func (q *CQ) Device() *Device { return q.device }
 //
 // Man: ibv_poll_cq(3)
 func (q *CQ) Poll(dst []ibv.WC) (n int, err error) {
-	return wq.PollOwned(q.users.Load(), dst) // and nothing else, so that it is inlined
+	return pollOwned(q.users.Load(), dst) // and nothing else, so that it is inlined
 }
 
 // notForUsers says why the queue's users may not poll, or returns nil.
@@ -292,7 +291,7 @@ func (q *CQ) PollProgram(p *PollProgram) ([]Completion, error) {
 	if q.ex == nil {
 		return nil, q.notExtended()
 	}
-	found, err := wq.PollBy(q.queue, q.ex.c, p)
+	found, err := q.queue.pollBy(q.ex.c, p)
 	return found, q.ofOther(err)
 }
 
@@ -302,7 +301,7 @@ func (q *CQ) notExtended() error {
 
 // ofOther explains the error of a program of another queue.
 func (q *CQ) ofOther(err error) error {
-	if err == wq.ErrOtherQueue {
+	if err == errOtherQueue {
 		return invalid("ibv_start_poll", q.name, "%v", err)
 	}
 	return err

@@ -10,7 +10,6 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/internal/yield"
 	"github.com/goverbs/goverbs/rdma/internal/thread"
-	"github.com/goverbs/goverbs/rdma/internal/wq"
 )
 
 // DefaultBusyPoll is how long [CQ.Wait] polls before it sleeps, as long as that finds completions: about the time that
@@ -58,7 +57,7 @@ func (q *CQ) linger(to into) (n int, err error) {
 // takeOften polls some times.
 func (q *CQ) takeOften(to into) (n int, err error) {
 	if to.program == nil {
-		return wq.PollOften(q.queue, to.wcs, looks)
+		return q.queue.pollOften(to.wcs, looks)
 	}
 	for range looks {
 		if n, err = q.take(to); n > 0 || err != nil {

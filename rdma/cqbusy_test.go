@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/goverbs/goverbs/generated/ibv"
-	"github.com/goverbs/goverbs/rdma/internal/wq"
 )
 
 // TestBusyPoll: polling before sleeping finds what comes in time, stops where nothing does, tries again now and then,
@@ -22,7 +21,7 @@ func TestBusyPoll(t *testing.T) {
 	require.NoError(t, e.qp.Connect(self))
 	wcs := make([]ibv.WC, 1)
 	polls := 0 // counted, since a busy machine stretches times
-	poll := wq.ReplacePath(e.cq.queue, polling(func() { polls++ }))
+	poll := e.cq.queue.replacePath(polling(func() { polls++ }))
 	lingers := func() bool {
 		polls = 0
 		n, err := e.cq.linger(into{wcs: wcs})
@@ -37,7 +36,7 @@ func TestBusyPoll(t *testing.T) {
 	}
 	assert.True(t, lingers(), "now and then")
 
-	wq.ReplacePath(e.cq.queue, poll)
+	e.cq.queue.replacePath(poll)
 	e.cq.SetBusyPoll(10 * time.Second)
 	e.cq.busy.pays.Store(true)
 	b, posted := sendBatch(t, 1, 1, 0), make(chan error, 1)

@@ -9,7 +9,6 @@ import (
 	"iter"
 
 	"github.com/goverbs/goverbs/generated/ibv"
-	"github.com/goverbs/goverbs/rdma/internal/wq"
 )
 
 // ReqNotify asks for one event: for the next completion, or only for a solicited or failed one. Poll again afterwards,
@@ -68,7 +67,7 @@ func (q *CQ) WaitProgram(ctx context.Context, p *PollProgram) ([]Completion, err
 		return nil, q.notExtended()
 	}
 	n, err := q.waitFor(ctx, into{program: p}, never)
-	return wq.Polled(p)[:n], err
+	return p.polled()[:n], err
 }
 
 // All waits for completions, one after the other, without end:
@@ -124,7 +123,7 @@ func (q *CQ) take(to into) (n int, err error) {
 	if to.program == nil {
 		return q.queue.Poll(to.wcs)
 	}
-	found, err := wq.PollBy(q.queue, q.ex.c, to.program)
+	found, err := q.queue.pollBy(q.ex.c, to.program)
 	return len(found), q.ofOther(err)
 }
 
@@ -153,7 +152,7 @@ func never() bool { return false }
 func (q *CQ) waitUntil(ctx context.Context, to into, solicited bool, over func() bool) (n int, err error) {
 	const verb = "ibv_get_cq_event"
 	if to.program == nil {
-		n, err = wq.PollOwned(q.queue, to.wcs)
+		n, err = pollOwned(q.queue, to.wcs)
 	} else {
 		n, err = q.take(to)
 	}
@@ -193,7 +192,7 @@ func (q *CQ) unsignalled(verb string, err error) error {
 	if !errors.Is(err, context.DeadlineExceeded) {
 		return err
 	}
-	qp, n := wq.Silent(q.queue)
+	qp, n := q.queue.silent()
 	if n == 0 {
 		return err
 	}
@@ -268,7 +267,7 @@ func (q *CQ) read(ctx context.Context, to into, solicited bool, over func() bool
 			func() bool { return q.failure() != nil || len(q.event) > 0 || over() })
 		switch {
 		case s.n > 0 || s.err != nil:
-			q.left.Store(q.channel.alone() && wq.Armed(q.queue).Load())
+			q.left.Store(q.channel.alone() && q.queue.armed.Load())
 			return s.n, s.err
 		case err != nil:
 			return 0, q.goneOr(wrap("ibv_get_cq_event", q.channel.name, err))
@@ -282,7 +281,7 @@ func (q *CQ) read(ctx context.Context, to into, solicited bool, over func() bool
 			case cq != nil:
 				cq.signalAlways()
 			}
-			wq.Armed(q.queue).Store(true) // still
+			q.queue.armed.Store(true) // still
 		case ctx.Err() != nil:
 			return 0, ctx.Err()
 		case over():
@@ -303,7 +302,7 @@ func (q *CQ) looked() bool {
 		}
 	}
 	s.slept = true
-	if wq.Armed(q.queue).Swap(false) || q.countsEvents() || !alone {
+	if q.queue.armed.Swap(false) || q.countsEvents() || !alone {
 		q.left.Store(false)
 		for more := true; more && q.channel.get(); more = q.countsEvents() {
 			if s.got = !alone || q.channel.failure != nil; s.got {

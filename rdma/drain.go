@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/goverbs/goverbs/generated/ibv"
-	"github.com/goverbs/goverbs/rdma/internal/wq"
 )
 
 // lastWQEWait is how long a drain waits, after its own requests are done, for the event that the queue pair takes no
@@ -117,7 +116,7 @@ func (q *QP) flush(p patience) error {
 		}
 	}
 	if sends {
-		wq.Quiet(q.sendCQ.queue, q.send.Reset) // requests that succeeded without a signal have no completion
+		q.sendCQ.queue.quiet(q.send.Reset) // requests that succeeded without a signal have no completion
 	}
 	return nil
 }
@@ -177,7 +176,7 @@ func (q *QP) flushERDMA(p patience) error {
 	if err := q.await(p, &q.sendMark); err != nil {
 		return err
 	}
-	if q.send != nil && !wq.Idle(q.send) && q.state() == ibv.QPS_RTS {
+	if q.send != nil && !q.send.idle() && q.state() == ibv.QPS_RTS {
 		if err := q.markSend(p); err != nil {
 			return err
 		}
@@ -190,7 +189,7 @@ func (q *QP) flushERDMA(p patience) error {
 		return err
 	}
 	if marked {
-		wq.Quiet(q.sendCQ.queue, q.send.Reset)
+		q.sendCQ.queue.quiet(q.send.Reset)
 	}
 	return q.flushCounted(p)
 }
@@ -199,6 +198,6 @@ func (q *QP) flushERDMA(p patience) error {
 // ERR; as each of its sends is signaled, none succeeds without a completion.
 func (q *QP) flushCounted(p patience) error {
 	return q.collectUntil(p, nil, func() bool {
-		return (q.send == nil || wq.Idle(q.send)) && (q.recv == nil || wq.Idle(q.recv))
+		return (q.send == nil || q.send.idle()) && (q.recv == nil || q.recv.idle())
 	})
 }

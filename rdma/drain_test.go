@@ -15,7 +15,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/goverbs/goverbs/generated/ibv"
-	"github.com/goverbs/goverbs/rdma/internal/wq"
 	"github.com/goverbs/goverbs/rdma/soft"
 	"github.com/goverbs/goverbs/runtime"
 )
@@ -27,7 +26,7 @@ func bytesOf[T any](p *T) []byte { return unsafe.Slice((*byte)(unsafe.Pointer(p)
 func polled(t testing.TB, cq *CQ) (all []ibv.WC) {
 	wcs := make([]ibv.WC, 5)
 	for {
-		n, err := wq.PollOwned(cq.queue, wcs)
+		n, err := pollOwned(cq.queue, wcs)
 		require.NoError(t, err)
 		if n == 0 {
 			return all
@@ -147,18 +146,18 @@ func TestCancelledDrain(t *testing.T) {
 
 	ended, end := context.WithCancel(context.Background())
 	end()
-	poll := wq.ReplacePath(e.cq.queue, polling(func() {}))       // the markers are posted, and do not come
+	poll := e.cq.queue.replacePath(polling(func() {}))           // the markers are posted, and do not come
 	for e.qp.sendMark.done == nil || e.qp.recvMark.done == nil { // it may be given up before
 		require.ErrorIs(t, e.qp.Drain(ended), context.Canceled)
 	}
 	require.ErrorIs(t, e.qp.Drain(ended), context.Canceled, "no second marker")
-	assert.Equal(t, 2, wq.Marked(e.cq.queue))
-	wq.ReplacePath(e.cq.queue, poll)
+	assert.Equal(t, 2, e.cq.queue.outstandingMarkers())
+	e.cq.queue.replacePath(poll)
 	assert.Len(t, polled(t, e.cq), 16, "the marker is nobody's business, of a cancelled drain either")
 	e.receive(100, 2) // behind the marker
 	require.NoError(t, e.qp.Drain(soon(t)))
 	assert.Len(t, polled(t, e.cq), 2)
-	assert.Zero(t, wq.Marked(e.cq.queue))
+	assert.Zero(t, e.cq.queue.outstandingMarkers())
 }
 
 // Close ends a drain that is under way, and drains by itself.

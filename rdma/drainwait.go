@@ -9,7 +9,6 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/libibverbs"
-	"github.com/goverbs/goverbs/rdma/internal/wq"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -57,7 +56,7 @@ func (q *QP) markSend(p patience) error {
 	none := false // libmlx5 takes no sends, for want of memory as it says, until the queue pair has once been in RTS
 	err := q.whileFull(p, q.sendCQ, func() error {
 		err := q.native.Send(q.c, wr, bad)
-		none = full(err) && !q.options.Unchecked && wq.Idle(q.send)
+		none = full(err) && !q.options.Unchecked && q.send.idle()
 		if none {
 			return nil
 		}
@@ -149,7 +148,7 @@ func (q *QP) collect() error {
 		if cq == nil {
 			continue
 		}
-		if err := wq.Collect(cq.queue); err != nil {
+		if err := cq.queue.collect(); err != nil {
 			return wrap("ibv_poll_cq", cq.name, err)
 		}
 	}

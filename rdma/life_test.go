@@ -14,7 +14,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/goverbs/goverbs/generated/ibv"
-	"github.com/goverbs/goverbs/rdma/internal/wq"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -69,7 +68,7 @@ func TestChildBornDuringClose(t *testing.T) {
 	<-begun
 	closed := make(chan error)
 	go func() { closed <- queue.Close() }()
-	for wq.Refusal(queue.queue) == nil {
+	for queue.queue.refused() == nil {
 		goruntime.Gosched()
 	}
 	proceed <- true
@@ -311,7 +310,7 @@ func TestNumberIsUsedAgain(t *testing.T) {
 		return err
 	}
 	require.NoError(t, e.qp.Close())
-	assert.Equal(t, second.send, wq.Tracked(e.cq.queue, e.qp.Num()).Send)
+	assert.Equal(t, second.send, e.cq.queue.trackedAs(e.qp.Num()).Send)
 }
 
 // A lookup of an object by its address in C, as events do, finds it complete, however new it is.

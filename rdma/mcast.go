@@ -7,7 +7,7 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/libibverbs"
-	"github.com/goverbs/goverbs/rdma/internal/wq"
+	"github.com/goverbs/goverbs/rdma/internal/refusal"
 )
 
 // mcastGroup is a multicast group that a queue pair is attached to.
@@ -48,7 +48,7 @@ func (q *QP) mcast(verb string, gid ibv.GID, lid uint16, call func(*ibv.QP, *ibv
 	note func(mcastGroup)) error {
 	if kind := q.kind; kind != ibv.QPT_UD {
 		return q.cannot(verb, fmt.Sprintf("only queue pairs of type UD receive multicasts, and not %s",
-			wq.ShortName(kind)))
+			refusal.ShortName(kind)))
 	}
 	if err := q.use(verb); err != nil {
 		return err

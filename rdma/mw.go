@@ -8,7 +8,7 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/libibverbs"
-	"github.com/goverbs/goverbs/rdma/internal/wq"
+	"github.com/goverbs/goverbs/rdma/internal/refusal"
 )
 
 // MW is a memory window: a key to a part of a memory region that can be granted and revoked without registering memory.
@@ -116,7 +116,7 @@ func (q *QP) BindMW(m *MW, bind *ibv.MWBind) error {
 		return q.cannot(verb,
 			"it was created without a send queue (max_send_wr is 0, or it has no send completion queue)")
 	}
-	if v := ibv.BindMWValidity(m.kind, ibv.BindMWVerb, q.kind); wq.Refused(v) {
+	if v := ibv.BindMWValidity(m.kind, ibv.BindMWVerb, q.kind); refusal.Refused(v) {
 		return invalid(verb, q.name, "%s is of %v: %s", m.name, m.kind, v.Reason)
 	}
 	info := &bind.BindInfo
@@ -129,7 +129,7 @@ func (q *QP) BindMW(m *MW, bind *ibv.MWBind) error {
 	}
 	holds := []*object{&q.object, &m.object}
 	if mr != nil {
-		if v, flag := ibv.CheckAccess(ibv.AccessBindMW1, info.MWAccessFlags); wq.Refused(v) {
+		if v, flag := ibv.CheckAccess(ibv.AccessBindMW1, info.MWAccessFlags); refusal.Refused(v) {
 			return invalid(verb, q.name, "access %v: %v: %s", info.MWAccessFlags, flag, v.Reason)
 		}
 		if r := mr.Region(); info.Addr < r.Address || info.Addr-r.Address > r.Length ||

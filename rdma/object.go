@@ -10,9 +10,9 @@ import (
 	"strings"
 
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/internal/counted"
 	"github.com/goverbs/goverbs/rdma/internal/life"
 	"github.com/goverbs/goverbs/rdma/internal/verberr"
-	"github.com/goverbs/goverbs/rdma/internal/wq"
 )
 
 // object is the common part of all objects of a device: a lifetime that begins and ends in C, with the rules of
@@ -166,7 +166,9 @@ func birth[C any](d *Device, o *object, to **C, owner any, verb string, create f
 		return err
 	}, parents...)
 	d.objects.add(at, owner)
-	if queued, ok := owner.(interface{ queues() map[string]wq.Postable }); ok && d.counts != nil {
+	if queued, ok := owner.(interface {
+		queues() map[string]counted.Positions
+	}); ok && d.counts != nil {
 		d.counts.Born(owner, queued.queues())
 	}
 	return nil

@@ -7,7 +7,6 @@ import (
 	"sync"
 
 	"github.com/goverbs/goverbs/generated/ibv"
-	"github.com/goverbs/goverbs/rdma/internal/wq"
 )
 
 // QPParts are what [Device.NewRC], [Device.NewUC] and [Device.NewUD] make a queue pair of. They make what is nil, and
@@ -77,7 +76,7 @@ func (d *Device) newQP(kind ibv.QPType, p QPParts) (q *QP, err error) {
 		}
 	}()
 	if p.Cap == (ibv.QPCap{}) {
-		p.Cap = wq.DefaultCap(kind, p.SRQ != nil)
+		p.Cap = DefaultCap(kind, p.SRQ != nil)
 	}
 	attr := &ibv.QPInitAttr{QPType: kind, Cap: p.Cap}
 	entries := int(p.Cap.MaxSendWR) + int(p.Cap.MaxRecvWR)

@@ -9,7 +9,6 @@ import (
 	"sync"
 
 	"github.com/goverbs/goverbs/generated/ibv"
-	"github.com/goverbs/goverbs/rdma/internal/wq"
 )
 
 // Poller polls one completion queue for many queue pairs and goroutines. Post a request under a ticket, which stands
@@ -76,7 +75,7 @@ func newPollerOf[T any](cq *CQ, tickets int, verb string, lost func(T)) (*Poller
 	}
 	defer cq.done()
 	calls := verb == newCalls
-	refusing := wq.NoCompletionQueue(cq.consumed("ibv_poll_cq", calls))
+	refusing := noCompletionQueue(cq.consumed("ibv_poll_cq", calls))
 	if !cq.users.CompareAndSwap(cq.queue, refusing) {
 		has := consumer(cq.calls.Load())
 		return nil, &VerbError{Verb: verb, Object: cq.name, Errno: ebusy,
@@ -96,11 +95,11 @@ func newPollerOf[T any](cq *CQ, tickets int, verb string, lost func(T)) (*Poller
 		if err := p.leave(); err != nil {
 			return err
 		}
-		wq.Tell(cq.queue, nil)
+		cq.queue.tellAll(nil)
 		cq.users.Store(cq.queue)
 		return nil
 	}, &cq.object)
-	wq.Tell(cq.queue, func(id uint64) {
+	cq.queue.tellAll(func(id uint64) {
 		if value, ok := p.Cancel(id); ok {
 			lost(value)
 		}
@@ -174,7 +173,7 @@ func (p *Poller[T]) Poll(dst []Completed[T]) (n int, err error) {
 }
 
 func (p *Poller[T]) pollQueue(dst []ibv.WC) (n int, err error) {
-	return wq.PollOwned(p.cq.queue, dst)
+	return pollOwned(p.cq.queue, dst)
 }
 
 // Wait polls until there is at least one completion; see [CQ.Wait]. Without a channel it polls all the time, like

@@ -12,8 +12,8 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/libibverbs"
 	"github.com/goverbs/goverbs/internal/stats"
+	"github.com/goverbs/goverbs/rdma/internal/counted"
 	"github.com/goverbs/goverbs/rdma/internal/datapath"
-	"github.com/goverbs/goverbs/rdma/internal/wq"
 )
 
 // QP is a queue pair.
@@ -57,13 +57,13 @@ type QP struct {
 }
 
 // queues are those that count what is posted.
-func (q *QP) queues() map[string]wq.Postable {
-	all := map[string]wq.Postable{}
+func (q *QP) queues() map[string]counted.Positions {
+	all := map[string]counted.Positions{}
 	if q.send != nil {
-		all[stats.Send] = q.send
+		all[stats.Send] = q.send.positions
 	}
 	if q.recv != nil {
-		all[stats.Receive] = q.recv
+		all[stats.Receive] = q.recv.positions
 	}
 	return all
 }
@@ -133,7 +133,7 @@ func (q *QP) RecvQueue() *RecvQueue { return q.recv }
 //
 // Man: ibv_post_send(3)
 func (q *QP) PostSend(b *SendBatch) (posted int, err error) {
-	return wq.PostSend(q.sends, b) // and nothing else, so that it is inlined
+	return postSend(q.sends, b) // and nothing else, so that it is inlined
 }
 
 func (q *QP) noSendQueue(verb string) error {
@@ -149,7 +149,7 @@ func (q *QP) noSendQueue(verb string) error {
 func (q *QP) PostRecv(b *RecvBatch) (posted int, err error) {
 	switch {
 	case q.recv != nil:
-		return wq.PostRecv(q.recv, b)
+		return postRecv(q.recv, b)
 	case q.srq != nil:
 		return 0, q.cannot("ibv_post_recv", "it receives from "+q.srq.name+": post there")
 	}
@@ -212,7 +212,7 @@ func (q *QP) Query(mask ibv.QPAttrMask) (*ibv.QPAttr, *ibv.QPInitAttr, error) {
 	err := libibverbs.QueryQP(q.c, attr, mask, init)
 	known := attr.MaxRdAtomic > 0 || q.device.info.Transport != ibv.TRANSPORT_IWARP // drivers of iWARP may leave it 0
 	if err == nil && q.native != nil && q.changes.TryLock() {                       // a drain may hold it for long
-		err = wq.Still(q.send, q.recv, func() error { return q.native.Misuse(verb, q.name) })
+		err = still(q.send, q.recv, func() error { return q.native.Misuse(verb, q.name) })
 		q.changes.Unlock()
 	}
 	if err == nil && mask&ibv.QP_MAX_QP_RD_ATOMIC != 0 && q.state() == ibv.QPS_RTS && known {
@@ -280,7 +280,7 @@ func (q *QP) idle() bool {
 	case q.options.Unchecked, q.srq != nil && q.received, q.sendMark.done != nil, q.recvMark.done != nil:
 		return false
 	}
-	return (q.send == nil || wq.Idle(q.send)) && (q.recv == nil || wq.Idle(q.recv))
+	return (q.send == nil || q.send.idle()) && (q.recv == nil || q.recv.idle())
 }
 
 // refusePosts makes both queues refuse posts.
@@ -321,10 +321,10 @@ func (q *QP) destroyC(c *ibv.QP) error {
 	}
 	q.collect()
 	if q.send != nil {
-		wq.Quiet(q.sendCQ.queue, q.send.Reset) // work that was not drained has no completion
+		q.sendCQ.queue.quiet(q.send.Reset) // work that was not drained has no completion
 	}
 	if q.recv != nil {
-		wq.Quiet(q.recvCQ.queue, q.recv.Reset)
+		q.recvCQ.queue.quiet(q.recv.Reset)
 	}
 	q.sendMark.forget()
 	q.recvMark.forget()
@@ -357,9 +357,36 @@ func (q *QP) refuse(why *VerbError) {
 		return &own
 	}
 	if q.send != nil {
-		wq.Refuse(q.send, of("ibv_post_send"))
+		q.send.refuse(of("ibv_post_send"))
 	}
 	if q.recv != nil {
-		wq.Refuse(q.recv, of("ibv_post_recv"))
+		q.recv.refuse(of("ibv_post_recv"))
 	}
+}
+
+// onEFA says whether libefa posts to the queue pair, and onERDMA whether liberdma does.
+func (q *QP) onEFA() bool   { return q.on("efa") }
+func (q *QP) onERDMA() bool { return q.on("erdma") }
+
+func (q *QP) on(provider string) bool {
+	return q.send != nil && q.send.Provider() == provider || q.recv != nil && q.recv.Provider() == provider
+}
+
+// changesAs is the type by whose rules the queue pair changes its state: one of EFA's reliable datagrams does as one of
+// datagrams.
+func (q *QP) changesAs() ibv.QPType {
+	if q.kind == ibv.QPT_DRIVER && q.onEFA() {
+		return ibv.QPT_UD
+	}
+	return q.kind
+}
+
+// uncounted says why what is outstanding cannot be waited for, or returns nil.
+func (q *QP) uncounted() error {
+	if !q.options.Unchecked || !q.onEFA() && !q.onERDMA() {
+		return nil
+	}
+	return &VerbError{Verb: "Drain", Object: q.name, Errno: einval, Reason: "its library takes no marker in ERR, and " +
+		"an unchecked queue pair does not count its requests: create it without QueueOptions.Unchecked, or poll " +
+		"until each request has completed"}
 }

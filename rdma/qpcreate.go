@@ -12,7 +12,6 @@ import (
 	"github.com/goverbs/goverbs/rdma/internal/datapath"
 	"github.com/goverbs/goverbs/rdma/internal/life"
 	"github.com/goverbs/goverbs/rdma/internal/refusal"
-	"github.com/goverbs/goverbs/rdma/internal/wq"
 )
 
 // CreateQP creates a queue pair in state RESET. attr names its completion queues and its shared receive queue with
@@ -93,7 +92,7 @@ func (d *Device) createQPEx(verb string, attr *ibv.QPInitAttrEx, o QueueOptions,
 		in.flags = attr.CreateFlags
 	}
 	if attr.CompMask&ibv.QP_INIT_ATTR_SEND_OPS_FLAGS != 0 {
-		wq.Asked(&o, ibv.QPCreateSendOpsFlags(attr.SendOpsFlags))
+		o.onlyOperations(ibv.QPCreateSendOpsFlags(attr.SendOpsFlags))
 	}
 	queues := &ibv.QPInitAttr{QPType: attr.QPType, Cap: attr.Cap, SendCQ: attr.SendCQ, RecvCQ: attr.RecvCQ}
 	in.lacks = refusal.MissingCQ(queues, attr.CompMask&ibv.QP_INIT_ATTR_IND_TABLE != 0)
@@ -163,9 +162,9 @@ func (q *QP) create(in *qpInit, o QueueOptions, parents []*object,
 		return err
 	}
 	if q.srq != nil {
-		if v := ibv.SRQAttachValidity(q.srq.kind, in.kind); wq.Refused(v) {
+		if v := ibv.SRQAttachValidity(q.srq.kind, in.kind); refusal.Refused(v) {
 			return invalid(in.verb, in.parent, "%s cannot be attached to a queue pair of type %s: %s", q.srq.name,
-				wq.ShortName(in.kind), v.Reason)
+				refusal.ShortName(in.kind), v.Reason)
 		}
 		parents = append(parents, &q.srq.object)
 	}
@@ -200,7 +199,7 @@ func (q *QP) create(in *qpInit, o QueueOptions, parents []*object,
 		}
 		return c, nil
 	}
-	name := func(c *ibv.QP) string { return fmt.Sprintf("QP %#x (%s)", c.QPNum, wq.ShortName(in.kind)) }
+	name := func(c *ibv.QP) string { return fmt.Sprintf("QP %#x (%s)", c.QPNum, refusal.ShortName(in.kind)) }
 	// birth puts the device first among the parents, and the last parent names the object in errors: that is the
 	// domain.
 	if len(parents) > 1 {
@@ -212,7 +211,7 @@ func (q *QP) create(in *qpInit, o QueueOptions, parents []*object,
 	}
 	q.beside()
 	if q.sends = q.send; q.send == nil {
-		q.sends = wq.NoSendQueue(q.c, q.noSendQueue("ibv_post_send"))
+		q.sends = noSendQueue(q.c, q.noSendQueue("ibv_post_send"))
 	}
 	return nil
 }
@@ -271,7 +270,7 @@ func (q *QP) makeNative(in *qpInit, o *QueueOptions) (err error) {
 	if q.sendCQ == nil && q.recvCQ == nil {
 		return nil // it has no queues
 	}
-	q.native, err = datapath.NativeOf(&o.Path,
+	o.Path, q.native, err = datapath.NativeOf(o.Path,
 		func(m datapath.Maker) (datapath.Own, error) { return m.QP(q.c, in.made, in.all, in.flags) })
 	return err
 }
@@ -306,13 +305,13 @@ func (q *QP) makeQueues(in *qpInit, o *QueueOptions) (err error) {
 		if q.send, err = NewSendQueue(q.c, *o); err != nil {
 			return err
 		}
-		wq.Own(q.send)
+		q.send.lock()
 	}
 	if q.srq == nil && q.cap.MaxRecvWR > 0 && q.recvCQ != nil {
 		if q.recv, err = NewRecvQueue(q.c, *o); err != nil {
 			return err
 		}
-		wq.Own(q.recv)
+		q.recv.lock()
 	}
 	return nil
 }
@@ -363,13 +362,13 @@ func (q *QP) track() {
 	q.num.Store(num)
 	switch {
 	case q.sendCQ == q.recvCQ && q.sendCQ != nil:
-		wq.Track(q.sendCQ.queue, num, wq.Tracking{Send: send, Recv: recv, Alone: alone})
+		q.sendCQ.queue.trackAll(num, trackedQueues{Send: send, Recv: recv, Alone: alone})
 	default:
 		if q.sendCQ != nil {
-			wq.Track(q.sendCQ.queue, num, wq.Tracking{Send: send, Recv: nil, Alone: alone})
+			q.sendCQ.queue.trackAll(num, trackedQueues{Send: send, Recv: nil, Alone: alone})
 		}
 		if q.recvCQ != nil {
-			wq.Track(q.recvCQ.queue, num, wq.Tracking{Send: nil, Recv: recv, Alone: alone})
+			q.recvCQ.queue.trackAll(num, trackedQueues{Send: nil, Recv: recv, Alone: alone})
 		}
 	}
 }

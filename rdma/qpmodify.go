@@ -8,7 +8,6 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/libibverbs"
 	"github.com/goverbs/goverbs/rdma/internal/refusal"
-	"github.com/goverbs/goverbs/rdma/internal/wq"
 )
 
 // Modify changes the queue pair's state and attributes: the fields of attr that mask names. It first checks the
@@ -90,17 +89,17 @@ func (q *QP) ask(attr *ibv.QPAttr, mask ibv.QPAttrMask, to ibv.QPState) error {
 		return f()
 	}
 	q.collect()
-	return wq.Still(q.send, q.recv, f)
+	return still(q.send, q.recv, f)
 }
 
 // resetQueues forgets outstanding work. It puts earlier completions aside, so that nobody takes them for later ones.
 func (q *QP) resetQueues() {
 	q.collect()
 	if q.send != nil {
-		wq.Quiet(q.sendCQ.queue, q.send.Reset)
+		q.sendCQ.queue.quiet(q.send.Reset)
 	}
 	if q.recv != nil {
-		wq.Quiet(q.recvCQ.queue, q.recv.Reset)
+		q.recvCQ.queue.quiet(q.recv.Reset)
 	}
 	q.limitReads(1) // until it is known again
 	q.sendMark.forget()
@@ -112,8 +111,8 @@ func (q *QP) resetQueues() {
 // maskReason says why the table refuses a transition, or returns "".
 func (q *QP) maskReason(from, to ibv.QPState, mask ibv.QPAttrMask) string {
 	rule := ibv.ModifyQP(q.kind, from, to)
-	transition := fmt.Sprintf("%s to %s", wq.ShortState(from), wq.ShortState(to))
-	if wq.Refused(rule.Validity) {
+	transition := fmt.Sprintf("%s to %s", refusal.ShortState(from), refusal.ShortState(to))
+	if refusal.Refused(rule.Validity) {
 		return fmt.Sprintf("%s is not a valid state transition: %s", transition, rule.Reason)
 	}
 	if rule.Answer != ibv.AnswerYes {
@@ -132,7 +131,7 @@ func (q *QP) maskReason(from, to ibv.QPState, mask ibv.QPAttrMask) string {
 // if that is none, and says nothing.
 func (q *QP) limitReads(atOnce uint8) {
 	if q.send != nil && (q.kind == ibv.QPT_RC || q.kind == ibv.QPT_XRC_SEND) {
-		wq.LimitReads(q.send, atOnce)
+		q.send.limitReads(atOnce)
 	}
 }
 
@@ -146,7 +145,7 @@ func (q *QP) limitMessages(port uint8) {
 	if q.kind == ibv.QPT_UD {
 		most = uint32(MTUBytes(attr.ActiveMTU))
 	}
-	wq.LimitMessages(q.send, most)
+	q.send.limitMessages(most)
 }
 
 // MTUBytes converts an MTU of the headers to bytes; 0 if it is unknown.

@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/goverbs/goverbs/generated/ibv"
-	"github.com/goverbs/goverbs/rdma/internal/wq"
 	"github.com/goverbs/goverbs/rdma/soft"
 )
 
@@ -34,7 +33,7 @@ func TestRefusedWork(t *testing.T) {
 	require.NoError(t, err)
 	drained := make(chan error, 1)
 	go func() { drained <- e.qp.Drain(soon(t)) }()
-	require.Eventually(t, func() bool { return wq.Refusal(e.qp.recv) != nil }, 20*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return e.qp.recv.refused() != nil }, 20*time.Second, time.Millisecond)
 	refused(ebusy, "it is being drained, and takes no work requests until that ends: device or resource busy")
 	leave()
 	require.NoError(t, requireEnd(t, drained))

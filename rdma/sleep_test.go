@@ -15,7 +15,6 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma/internal/wakeup"
-	"github.com/goverbs/goverbs/rdma/internal/wq"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -192,7 +191,7 @@ func TestSleepersReadWhatIsLeft(t *testing.T) {
 	leave()
 	assert.False(t, look())
 	assert.False(t, e.channel.get(), "it was read")
-	assert.True(t, wq.Armed(e.cq.queue).Load())
+	assert.True(t, e.cq.queue.armed.Load())
 	e.write(2, 1)
 	require.True(t, e.cq.look(), "after a sleep")
 	assert.Equal(t, 1, e.cq.asleep.n)

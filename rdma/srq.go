@@ -11,10 +11,10 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/libibverbs"
 	"github.com/goverbs/goverbs/internal/stats"
+	"github.com/goverbs/goverbs/rdma/internal/counted"
 	"github.com/goverbs/goverbs/rdma/internal/datapath"
 	"github.com/goverbs/goverbs/rdma/internal/life"
 	"github.com/goverbs/goverbs/rdma/internal/refusal"
-	"github.com/goverbs/goverbs/rdma/internal/wq"
 )
 
 // SRQ is a shared receive queue: the receives of any number of queue pairs.
@@ -34,15 +34,15 @@ type SRQ struct {
 	cap    ibv.SRQAttr
 	size   atomic.Uint32 // max_wr, which Modify changes
 	tags   int           // completions of tag matching, in addition to those of size
-	limits *wq.TagLimits // or nil
+	limits *tagLimits    // or nil
 	queue  *RecvQueue
 	native *datapath.Native
 	endC   func(*ibv.SRQ) error // destroys the queue in C
 }
 
 // queues is the one that counts what is posted.
-func (q *SRQ) queues() map[string]wq.Postable {
-	return map[string]wq.Postable{stats.SharedReceive: q.queue}
+func (q *SRQ) queues() map[string]counted.Positions {
+	return map[string]counted.Positions{stats.SharedReceive: q.queue.positions}
 }
 
 // CreateSRQ creates a shared receive queue with max_wr and max_sge of attr. Cap returns the number of entries, which
@@ -105,7 +105,7 @@ func (d *Device) createSRQEx(verb string, attr *ibv.SRQInitAttrEx, o QueueOption
 		// a tag's message can complete twice: matched, and there
 		q.tags = 2*int(min(attr.TMCap.MaxNumTags, most)) + int(min(attr.TMCap.MaxOps, most))
 		if q.byLibmlx5() {
-			q.limits = &wq.TagLimits{SGEs: 1, Handles: attr.TMCap.MaxNumTags}
+			q.limits = &tagLimits{SGEs: 1, Handles: attr.TMCap.MaxNumTags}
 		}
 	}
 	if attr.CompMask&ibv.SRQ_INIT_ATTR_PD != 0 {
@@ -146,12 +146,12 @@ func (q *SRQ) create(verb string, o QueueOptions, asked ibv.SRQAttr, create func
 		if q.cq != nil && !q.cq.native.Fits(o.Path) {
 			err = otherPath(verb, q.device.name, q.cq.name)
 		} else {
-			q.native, err = datapath.NativeOf(&o.Path,
+			o.Path, q.native, err = datapath.NativeOf(o.Path,
 				func(m datapath.Maker) (datapath.Own, error) { return m.SRQ(c, q.kind, made) })
 		}
 		if err == nil {
 			if q.queue, err = NewSharedRecvQueue(c, o); err == nil {
-				wq.Own(q.queue)
+				q.queue.lock()
 				err = q.admit(o)
 			}
 		}
@@ -171,9 +171,9 @@ func (q *SRQ) create(verb string, o QueueOptions, asked ibv.SRQAttr, create func
 	}
 	q.life.Hooks = life.Hooks{
 		Stop: func() {
-			wq.Refuse(q.queue, &VerbError{Verb: "ibv_post_srq_recv", Object: q.name, Errno: einval, Err: ErrClosed})
+			q.queue.refuse(&VerbError{Verb: "ibv_post_srq_recv", Object: q.name, Errno: einval, Err: ErrClosed})
 		},
-		Revive: func() { wq.Refuse(q.queue, nil) },
+		Revive: func() { q.queue.refuse(nil) },
 	}
 	return birth(q.device, &q.object, &q.c, q, verb, creating, destroy,
 		func(c *ibv.SRQ) string { return fmt.Sprintf("SRQ %d on %s", c.Handle, q.device.name) }, parents...)
@@ -187,7 +187,7 @@ func (q *SRQ) admit(o QueueOptions) error {
 	if err := q.cq.admit(0, q, o.Overcommit); err != nil {
 		return err
 	}
-	if err := wq.CountSRQ(q.cq.queue, q.queue); err != nil {
+	if err := q.cq.queue.countSRQ(q.queue); err != nil {
 		q.cq.dismiss(0, q)
 		return explain("", q.cq.name,
 			"another shared receive queue completes there, and whose slots its completions give back cannot be told: "+
@@ -195,7 +195,7 @@ func (q *SRQ) admit(o QueueOptions) error {
 			err)
 	}
 	if q.limits != nil {
-		wq.OnlyPrograms(q.cq.queue, &VerbError{Verb: "ibv_poll_cq", Object: q.cq.name, Errno: einval,
+		q.cq.queue.onlyPrograms(&VerbError{Verb: "ibv_poll_cq", Object: q.cq.name, Errno: einval,
 			Reason: "libmlx5 reads completions of tag matching by ibv_start_poll alone, and mistakes them otherwise " +
 				"for those of other receives: use PollProgram or WaitProgram"})
 	}
@@ -208,9 +208,9 @@ func (q *SRQ) byLibmlx5() bool { return q.cq != nil && q.cq.queue.Provider() == 
 // leaveCQ gives back what admit reserved.
 func (q *SRQ) leaveCQ() {
 	if q.cq != nil {
-		wq.ForgetSRQ(q.cq.queue, q.queue)
+		q.cq.queue.forgetSRQ(q.queue)
 		if q.limits != nil {
-			wq.OnlyPrograms(q.cq.queue, nil)
+			q.cq.queue.onlyPrograms(nil)
 		}
 		q.cq.dismiss(0, q)
 	}
@@ -290,7 +290,7 @@ func (q *SRQ) Modify(attr *ibv.SRQAttr, mask ibv.SRQAttrMask) error {
 	if mask&ibv.SRQ_MAX_WR == 0 {
 		return q.notModified(attr, mask, libibverbs.ModifySRQ(q.c, attr, mask))
 	}
-	return wq.Resize(q.queue, int(attr.MaxWR), func(outstanding int) error {
+	return q.queue.resizeWith(int(attr.MaxWR), func(outstanding int) error {
 		switch {
 		case attr.MaxWR == 0:
 			return invalid(verb, q.name, "the new size is 0")
@@ -367,7 +367,7 @@ func (q *SRQ) PostTags(b *TagBatch) (posted int, err error) {
 		return 0, err
 	}
 	defer q.done()
-	posted, err = wq.PostTags(q.c, q.kind, q.name, q.limits, b)
+	posted, err = postTags(q.c, q.kind, q.name, q.limits, b)
 	if e := (*PostError)(nil); err != nil && !errors.As(err, &e) {
 		err = wrap(verb, q.name, err)
 	}

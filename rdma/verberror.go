@@ -56,6 +56,7 @@ var ErrNotSupported = runtime.ErrNotSupported
 const (
 	einval     = verberr.EINVAL
 	enomem     = verberr.ENOMEM
+	eperm      = verberr.EPERM
 	eio        = verberr.EIO
 	enoent     = verberr.ENOENT
 	ebusy      = verberr.EBUSY
@@ -80,4 +81,9 @@ func invalid(verb, object, format string, args ...any) error {
 // otherPath says why a queue cannot be used with those of other options.
 func otherPath(verb, object, queue string) error {
 	return invalid(verb, object, "%s reaches the device by another data path: create both with the same Path", queue)
+}
+
+// closed returns the error of every use of something that is closed.
+func closed(what string) error {
+	return &verberr.VerbError{Object: what, Errno: einval, Err: ErrClosed}
 }

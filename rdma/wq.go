@@ -13,7 +13,6 @@ import (
 	"github.com/goverbs/goverbs/generated/libibverbs"
 	"github.com/goverbs/goverbs/rdma/internal/datapath"
 	"github.com/goverbs/goverbs/rdma/internal/life"
-	"github.com/goverbs/goverbs/rdma/internal/wq"
 )
 
 // WQ is a work queue: a receive queue on its own. A table of work queues is the receiving side of a queue pair.
@@ -62,7 +61,7 @@ func (d *Device) CreateWQ(attr *ibv.WQInitAttr, o QueueOptions) (*WQ, error) {
 			return nil, err
 		}
 		if err = cq.admit(int(w.cap.MaxWR), nil, o.Overcommit); err == nil {
-			if w.queue, err = wq.NewWorkQueue(c, o); err == nil {
+			if w.queue, err = newWorkQueue(c, o); err == nil {
 				w.num = c.WQNum
 				return c, nil
 			}
@@ -80,9 +79,9 @@ func (d *Device) CreateWQ(attr *ibv.WQInitAttr, o QueueOptions) (*WQ, error) {
 	}
 	w.life.Hooks = life.Hooks{
 		Stop: func() {
-			wq.Refuse(w.queue, &VerbError{Verb: "ibv_post_wq_recv", Object: w.name, Errno: einval, Err: ErrClosed})
+			w.queue.refuse(&VerbError{Verb: "ibv_post_wq_recv", Object: w.name, Errno: einval, Err: ErrClosed})
 		},
-		Revive: func() { wq.Refuse(w.queue, nil) },
+		Revive: func() { w.queue.refuse(nil) },
 	}
 	err = birth(d, &w.object, &w.c, w, verb, create, destroy,
 		func(c *ibv.WQ) string { return fmt.Sprintf("WQ %#x", c.WQNum) }, &cq.object, &pd.object)

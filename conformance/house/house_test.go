@@ -141,11 +141,6 @@ func forbidden(from, to string) string {
 	case under(from, "rdma/internal/provider") && to == "rdma/internal/backend", under(from, "rdma/internal/backend") &&
 		to == "rdma/internal/provider":
 		return "the rooms of C and of Go know nothing of each other"
-	case under(from, "rdma/internal/datapath", "rdma/internal/provider", "rdma/internal/backend") &&
-		to == "rdma/internal/wq":
-		return "queues stand on it"
-	case under(from, "rdma/internal/wq") && to == "rdma/internal/life":
-		return "queues know no objects"
 	case under(from, "rdma/soft/internal/message", "rdma/soft/internal/wire") && under(to, "rdma/soft/internal/device"):
 		return "a message knows neither side's objects"
 	case under(from, "rpma") && under(to, "runtime") || under(from, "rpma") && under(to, verbs...):
@@ -236,7 +231,6 @@ func TestArrows(t *testing.T) {
 		"rdma/internal/life":      module + "/rdma",
 		"rpma":                    module + "/generated/librdmacm",
 		"rdma/internal/chosen":    module + "/rpma",
-		"rdma/internal/wq":        module + "/rdma/internal/life",
 		"rdma/cm":                 module + "/generated/mlx5dv",
 		"rdma/soft/internal/wire": module + "/rdma/soft/internal/device",
 		"generated/mlx5dv":        module + "/generated/rdmacm",

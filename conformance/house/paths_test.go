@@ -51,8 +51,8 @@ func TestPaths(t *testing.T) {
 }
 
 func TestPathsAreFound(t *testing.T) {
-	text := "`rdma/cq.go`, [page](docs/guide.md), go test ./gen/... ./rdma/internal/wq -run X, results/soft.txt, " +
+	text := "`rdma/cq.go`, [page](docs/guide.md), go test ./gen/... ./rdma/internal/life -run X, results/soft.txt, " +
 		"headers/macros/GOARCH.h."
-	want := []string{"docs/guide.md", "gen", "headers/macros/*.h", "rdma/cq.go", "rdma/internal/wq"}
+	want := []string{"docs/guide.md", "gen", "headers/macros/*.h", "rdma/cq.go", "rdma/internal/life"}
 	assert.Equal(t, want, paths(text))
 }

@@ -66,7 +66,7 @@ func TestMachines(t *testing.T) {
 			produce(t, m.name+"/versions.so", nil, m.cc(), "-O2", "-shared", "-fPIC", "-o", "OUT",
 				"../../runtime/testdata/versions.c", "-Wl,--version-script=../../runtime/testdata/versions.map")
 			produce(t, m.name+"/libdevice.so", nil, m.cc(), "-O2", "-shared", "-fPIC", "-o", "OUT",
-				"../../rdma/internal/wq/testdata/device.c")
+				"../../rdma/testdata/device.c")
 			env := append(m.env, "GOVERBS_TEST_LIBRARIES="+dir, "GOVERBS_TEST_EMULATOR="+strings.Join(emulator, " "),
 				"GOVERBS_ROUNDS=200")
 			tests := func(name, passes string, flags ...string) (output string) {
@@ -87,7 +87,7 @@ func TestMachines(t *testing.T) {
 				objects = append(objects, "-test.skip=^TestSoftDeviceOfTheEnvironment$")
 			}
 			assert.NotContains(t, tests("runtime", "TestProgramsAreWhatTheySay", flags...), "--- SKIP")
-			out := tests("rdma/internal/wq", "TestManyGoroutines", "-rapid.checks=50")
+			out := tests("rdma", "TestManyGoroutines", "-rapid.checks=50")
 			if everything { // no assembly is theirs, and those of 32 bits in make test have the slow way too
 				out += tests("rdma", "TestParentsWithChildren", objects...)
 			}

@@ -186,7 +186,7 @@ func Page(root string) (string, error) {
 		return "", err
 	}
 	// whose types are rdma's, by aliases
-	inRDMA, err := ReadRDMA(filepath.Join(root, "rdma"), filepath.Join(root, "rdma/internal/wq"))
+	inRDMA, err := ReadRDMA(filepath.Join(root, "rdma"))
 	if err != nil {
 		return "", err
 	}

@@ -11,7 +11,6 @@ import (
 	"github.com/goverbs/goverbs/generated/librdmacm"
 	"github.com/goverbs/goverbs/rdma"
 	"github.com/goverbs/goverbs/rdma/internal/verberr"
-	"github.com/goverbs/goverbs/rdma/internal/wq"
 )
 
 // objects are the objects that an ID has created. It creates a completion queue if the caller names none.
@@ -107,7 +106,7 @@ func (id *ID) createQP(verb string, attr *ibv.QPInitAttrEx, o rdma.QueueOptions)
 		attr.QPType = id.c.QPType
 	}
 	if attr.Cap == (ibv.QPCap{}) {
-		attr.Cap = wq.DefaultCap(attr.QPType, attr.SRQ != 0)
+		attr.Cap = rdma.DefaultCap(attr.QPType, attr.SRQ != 0)
 	}
 	made, err := id.objects.makeCQs(s.device, attr)
 	if err != nil {

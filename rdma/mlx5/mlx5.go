@@ -13,7 +13,6 @@ import (
 	"github.com/goverbs/goverbs/generated/mlx5dv"
 	"github.com/goverbs/goverbs/rdma"
 	"github.com/goverbs/goverbs/rdma/internal/verberr"
-	"github.com/goverbs/goverbs/rdma/internal/wq"
 	"github.com/goverbs/goverbs/rdma/mlx5/internal/direct"
 	"github.com/goverbs/goverbs/runtime"
 )
@@ -65,7 +64,7 @@ func DC(r rdma.WRRequest, ah ibv.Ptr[ibv.AH], targetNum uint32, key uint64) rdma
 	if dv == nil {
 		return r
 	}
-	return wq.CallSetter(r, "mlx5dv_wr_set_dc_addr", dv.WRSetDCAddr, uintptr(unsafe.Pointer(dv)), uint64(ah),
+	return r.CallSetter("mlx5dv_wr_set_dc_addr", dv.WRSetDCAddr, uintptr(unsafe.Pointer(dv)), uint64(ah),
 		uint64(runtime.Word(targetNum)), key)
 }
 
@@ -79,19 +78,19 @@ func DCStream(r rdma.WRRequest, ah ibv.Ptr[ibv.AH], targetNum uint32, key uint64
 	if dv == nil {
 		return r
 	}
-	return wq.CallSetter(r, "mlx5dv_wr_set_dc_addr_stream", dv.WRSetDCAddrStream, uintptr(unsafe.Pointer(dv)),
+	return r.CallSetter("mlx5dv_wr_set_dc_addr_stream", dv.WRSetDCAddrStream, uintptr(unsafe.Pointer(dv)),
 		uint64(ah), uint64(runtime.Word(targetNum)), key, uint64(stream))
 }
 
 // mlx5Of is the queue pair of a request as mlx5's setters take it, or nil with an error in the program.
 func mlx5Of(r rdma.WRRequest) *mlx5dv.QPEx {
-	dv, err := libmlx5.QPExFromIBVQPEx(wq.QPOf(r))
+	dv, err := libmlx5.QPExFromIBVQPEx(r.QP())
 	if err == nil && dv == nil {
 		const verb = "mlx5dv_qp_ex_from_ibv_qp_ex"
 		err = &runtime.NotSupportedError{Function: verb, Missing: "the queue pair does not belong to mlx5"}
 	}
 	if err != nil {
-		wq.Fail(r, err)
+		r.Fail(err)
 		return nil
 	}
 	return dv

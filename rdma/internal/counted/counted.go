@@ -8,7 +8,6 @@ import (
 	"sync"
 
 	"github.com/goverbs/goverbs/internal/stats"
-	"github.com/goverbs/goverbs/rdma/internal/wq"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -29,10 +28,14 @@ type opened struct {
 	objects func(*stats.Device)
 }
 
+// Positions returns how many requests of a queue were ever done and posted, both modulo 2³² and off by the same constant,
+// and how many the queue takes at once, or 0 if it does not count them.
+type Positions func() (done, posted, slots uint32)
+
 // queue is what a queue has counted.
 type queue struct {
 	kind         string
-	of           wq.Postable
+	of           Positions
 	done, posted uint32 // when it was looked at last
 	all          stats.Queue
 }
@@ -78,11 +81,11 @@ func (c *Device) Closed(device any) {
 }
 
 // Born notes the queues of an object, by kind.
-func (c *Device) Born(object any, queues map[string]wq.Postable) {
+func (c *Device) Born(object any, queues map[string]Positions) {
 	var own []*queue
 	for kind, of := range queues {
 		q := &queue{kind: kind, of: of}
-		q.done, q.posted, _ = wq.Positions(of)
+		q.done, q.posted, _ = of()
 		own = append(own, q)
 	}
 	c.mu.Lock()
@@ -110,7 +113,7 @@ func (c *Device) Gone(object any) {
 // look brings the sums up to date. A list that is taken back after it has been counted is not subtracted: the next ones
 // take its place.
 func (q *queue) look() {
-	done, posted, slots := wq.Positions(q.of)
+	done, posted, slots := q.of()
 	if slots == 0 {
 		q.all = stats.Queue{Queues: 1, Uncounted: 1}
 		return

@@ -16,18 +16,17 @@ type Native struct {
 	maker Maker
 }
 
-// NativeOf makes the path of a queue that C has made, if p makes such, and puts it there.
-func NativeOf(p *Path, own func(Maker) (Own, error)) (*Native, error) {
-	maker, ok := (*p).(Maker)
+// NativeOf makes the path of a queue that C has made, if p makes such. Otherwise it returns p.
+func NativeOf(p Path, own func(Maker) (Own, error)) (Path, *Native, error) {
+	maker, ok := p.(Maker)
 	if !ok {
-		return nil, nil
+		return p, nil, nil
 	}
 	path, err := own(maker)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	*p = path
-	return &Native{path, maker}, nil
+	return path, &Native{path, maker}, nil
 }
 
 // Fits reports whether a queue can be used with those of a path.

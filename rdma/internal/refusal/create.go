@@ -12,7 +12,6 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/libibverbs"
 	"github.com/goverbs/goverbs/rdma/internal/verberr"
-	"github.com/goverbs/goverbs/rdma/internal/wq"
 )
 
 // Device is the device that refused. The caller keeps it open.
@@ -66,7 +65,7 @@ func (d Device) QP(kind ibv.QPType, misses string, asked ibv.QPCap, try func(ibv
 	switch {
 	case errors.Is(err, verberr.EOPNOTSUPP):
 		const reason = "the device does not have queue pairs of type %s, or not with these attributes"
-		return explain(fmt.Sprintf(reason, wq.ShortName(kind)), err)
+		return explain(fmt.Sprintf(reason, ShortName(kind)), err)
 	case d.NotSoMuch(err):
 		return explain(d.capReason(asked, try), err)
 	}
@@ -208,7 +207,7 @@ func MR(use ibv.AccessUse, access ibv.AccessFlags, address, length uint64, err e
 
 // Access says which flag does not go with the others or with the call, or nothing.
 func Access(use ibv.AccessUse, access ibv.AccessFlags) string {
-	if v, flag := ibv.CheckAccess(use, access); wq.Refused(v) {
+	if v, flag := ibv.CheckAccess(use, access); Refused(v) {
 		return fmt.Sprintf("access %v: %v: %s", access, flag, v.Reason)
 	}
 	return ""

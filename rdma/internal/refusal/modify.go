@@ -10,7 +10,6 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/libibverbs"
 	"github.com/goverbs/goverbs/rdma/internal/verberr"
-	"github.com/goverbs/goverbs/rdma/internal/wq"
 )
 
 // QP is a queue pair that the device did not change.
@@ -25,11 +24,11 @@ func (q QP) Modify(from, to ibv.QPState, attr *ibv.QPAttr, mask ibv.QPAttrMask) 
 	now, init := new(ibv.QPAttr), new(ibv.QPInitAttr)
 	if libibverbs.QueryQP(q.C, now, ibv.QP_STATE, init) == nil && now.QPState != from {
 		if mask&ibv.QP_CUR_STATE != 0 {
-			return fmt.Sprintf("the queue pair is in %s, not in %s as cur_qp_state says", wq.ShortState(now.QPState),
-				wq.ShortState(from))
+			return fmt.Sprintf("the queue pair is in %s, not in %s as cur_qp_state says", ShortState(now.QPState),
+				ShortState(from))
 		}
 		return fmt.Sprintf("the queue pair is in %s, not in %s as it was left: an error moved it there",
-			wq.ShortState(now.QPState), wq.ShortState(from))
+			ShortState(now.QPState), ShortState(from))
 	}
 	if mask&ibv.QP_STATE != 0 && to > ibv.QPS_ERR {
 		return fmt.Sprintf("there is no state %d (qp_state)", to)
@@ -106,7 +105,7 @@ func (q QP) attrReason(attr *ibv.QPAttr, mask ibv.QPAttrMask) string {
 			return fmt.Sprintf("%s is %d; it must be from %d to %d", limit.member, limit.value, limit.least, limit.most)
 		}
 	}
-	if use := ibv.AccessOfQP(q.Kind); mask&ibv.QP_ACCESS_FLAGS != 0 && !wq.Refused(use.Validity) {
+	if use := ibv.AccessOfQP(q.Kind); mask&ibv.QP_ACCESS_FLAGS != 0 && !Refused(use.Validity) {
 		if reason := Access(use.Use, attr.QPAccessFlags); reason != "" {
 			return reason
 		}

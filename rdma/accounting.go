@@ -1,0 +1,386 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package rdma
+
+import (
+	"math/bits"
+	"sync"
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/internal/lock"
+	"github.com/goverbs/goverbs/rdma/internal/datapath"
+)
+
+// slots counts the slots of a queue. A position counts the work requests that were ever posted, modulo 2³²; those from
+// retired up to posted are outstanding. One caller at a time posts (take, undo), under slots.mu, and one retires (with
+// anyOrder, any number). Neither waits for the other: what stands between retired and posted belongs to the one that
+// retires, the rest of the ring to the one that posts. They meet where a list counts as posted and is not: taking it
+// back, and looking for a completion beyond the next one to come, happen under slots.missing.
+//
+// A send queue's completions come in order. A successful one exists for a signalled request alone, and means that all
+// before it are done, too; after a failure every request completes, one by one. So a completion stands for the first
+// outstanding request that bears its wr_id, and, when it succeeded, is signalled.
+//
+// With many queues, lines of the cache are what a post costs: see queue.
+type slots struct {
+	// With these, the place of the next wr_id is known when the first cache line is: a thousand queues in turn wait for
+	// that line and then for the place, and not for a second line in between.
+	ring   unsafe.Pointer // mask + 1 wr_ids by position, and behind them a bit for each: the request is signalled
+	posted atomic.Uint32  // of the one that posts
+	mask   uint32
+
+	posting // which is here for the same reason
+
+	limit    uint32 // capacity behind retired, as the one that posts saw it last
+	capacity uint32
+	signal   uint32      // behind the last signalled request, where mixed; of the one that posts
+	mixed    atomic.Bool // some requests complete by themselves, others do not; otherwise all do, and the bits are set
+	everyOne bool        // completes, whatever its flags: receive queues, and send queues with sq_sig_all
+	anyOrder bool        // shared receive queues: a completion gives one slot back, whichever it is
+	locked   bool        // posts hold mu: the queue is checked, or has an owner
+	plain    bool        // guarded by mu: posts may call C the System way, and nothing refuses them
+	checked  bool        // a send queue with checks
+	// a checked send queue whose requests have no addresses, as far as the tables know
+	connected bool
+	short     bool // there is quick
+
+	mu lock.Lock
+
+	quick   datapath.Quick  // the shorter way of the queue's path, or nil
+	_       [8]byte         // the one that retires writes to another line
+	retired atomic.Uint32   // of the one that retires
+	num     uint32          // of the queue pair, which may be gone
+	missing sync.Mutex      // see above
+	given   func(id uint64) // is told of every request that is done without a completion of its own; or nil
+}
+
+// begins spreads the positions at which rings begin: rings that are aligned to pages would share a few lines of the
+// cache. A list of a power of two then mostly has its bits in one word.
+var begins atomic.Uint32
+
+// init makes room for capacity requests. It needs no lock: nobody posts yet.
+func (s *slots) init(capacity int, everyOne bool) error {
+	if capacity <= 0 || capacity > 1<<30 {
+		return invalid("", "", "a checked queue needs its number of work requests: QueueOptions.Cap, as C returned it, "+
+			"has %d", capacity)
+	}
+	s.everyOne = everyOne
+	s.resize(capacity)
+	s.begin(begins.Add(64) & s.mask)
+	return nil
+}
+
+// resize changes how many requests a queue holds of which nothing is outstanding, or one in any order, whose wr_ids are
+// never asked for. No more may be outstanding than it will hold. The caller holds slots.mu.
+func (s *slots) resize(capacity int) {
+	size := 1 << bits.Len(uint(capacity-1))
+	ring := make([]uint64, size+(size+63)/64)
+	for i := 0; i < len(ring); i += 4096 / 8 {
+		ring[i] = 0 // the kernel finds the page now and not during a post
+	}
+	s.capacity, s.mask, s.ring = uint32(capacity), uint32(size-1), unsafe.Pointer(unsafe.SliceData(ring))
+	s.limit = s.retired.Load() + s.capacity // what was seen long ago may be more behind than a smaller queue is long
+}
+
+// begin sets where a queue begins in which nothing is outstanding. The caller holds slots.mu.
+func (s *slots) begin(position uint32) {
+	s.limit = position + s.capacity
+	s.mixed.Store(false)
+	s.posted.Store(position)
+	s.retired.Store(position)
+}
+
+// mix prepares for the first request that is not signalled: until here, all were. Bits that no position has stay 0, or
+// a search for the next one in a word would find them.
+func (s *slots) mix(posted uint32) {
+	words := unsafe.Slice((*atomic.Uint64)(unsafe.Add(s.ring, (uintptr(s.mask)+1)*8)), s.mask/64+1)
+	all := ^uint64(0)
+	if s.mask < 63 {
+		all = 1<<(s.mask+1) - 1
+	}
+	for i := range words {
+		words[i].Store(all)
+	}
+	s.signal = posted
+	s.mixed.Store(true) // whoever sees a request that is not signalled sees this, too
+}
+
+// id is the place of a position's wr_id. The ring has one for each value under the mask.
+func (s *slots) id(position uint32) *uint64 {
+	return (*uint64)(unsafe.Add(s.ring, uintptr(position&s.mask)*8))
+}
+
+// signals is the word of the ring that has a position's bit, and which one that is. A ring of fewer than 64 positions
+// has one word.
+func (s *slots) signals(position uint32) (word *atomic.Uint64, bit uint32) {
+	at := position & s.mask
+	return (*atomic.Uint64)(unsafe.Add(s.ring, (uintptr(s.mask)+1+uintptr(at/64))*8)), at % 64
+}
+
+// free is the number of slots that nothing holds.
+func (s *slots) free() int { return int(s.capacity) - s.outstanding() }
+
+// outstanding is the number of slots that something holds, at one moment of the call: others post and retire meanwhile.
+func (s *slots) outstanding() int {
+	for {
+		retired := s.retired.Load()
+		if posted := s.posted.Load(); s.retired.Load() == retired {
+			return int(posted - retired)
+		}
+	}
+}
+
+// positions are for Positions. What was posted is at least what is done, as that is read first.
+func (s *slots) positions() (done, posted, slots uint32) {
+	done = s.retired.Load()
+	return done, s.posted.Load(), s.capacity
+}
+
+// silent is outstanding if none of those requests is signalled, or 0.
+func (s *slots) silent() int {
+	if s.everyOne || s.anyOrder || !s.mixed.Load() {
+		return 0
+	}
+	n := s.outstanding()
+	for at, i := s.retired.Load(), 0; i < n; i++ {
+		if word, bit := s.signals(at + uint32(i)); word.Load()>>bit&1 == 1 {
+			return 0
+		}
+	}
+	return n
+}
+
+// room is how many slots are free for a list of n, as far as that matters. The caller holds slots.mu.
+func (s *slots) room(posted uint32, n int) int {
+	free := s.limit - posted
+	if n >= int(free) {
+		s.limit = s.retired.Load() + s.capacity
+		free = s.limit - posted
+	}
+	return int(free)
+}
+
+// mark is where a list begins, for undo.
+type mark struct {
+	posted, signal uint32
+	result         int32 // of a call that failed
+}
+
+// takeSend takes slots for a list that breaks no rule, unless it is too long or no completion would ever give slots
+// back. The completions may come before the call that posts returns, so the list counts as posted from here on. No
+// rules: nil.
+func (s *slots) takeSend(wrs []ibv.SendWR, rules *sendChecks) (m mark, ok bool) {
+	posted := s.posted.Load()
+	m = mark{posted: posted, signal: s.signal}
+	free := s.room(posted, len(wrs))
+	if len(wrs) > free {
+		return m, false
+	}
+	signal := s.signal
+	for done := 0; done < len(wrs); {
+		at := posted + uint32(done)
+		place := at & s.mask
+		// up to the end of a word of bits, or of the ring
+		n := min(len(wrs)-done, int(64-place%64), int(s.mask-place)+1)
+		part := wrs[done : done+n]
+		signalled, ok := rules.pass(part, s.id(place))
+		if !ok {
+			signalled, ok = rules.careful(part, s.id(place))
+		}
+		if !ok || rules != nil && rules.datagrams && !rules.addressed(part) {
+			return m, false
+		}
+		all := ^uint64(0) >> (-n & 63)
+		if s.everyOne || signalled == all && !s.mixed.Load() {
+			signal = at + uint32(n)
+		} else {
+			if !s.mixed.Load() {
+				s.mix(posted)
+				m.signal, signal = posted, at
+			}
+			if signalled != 0 {
+				signal = at + uint32(bits.Len64(signalled))
+			}
+			s.setSignals(at, all, signalled)
+		}
+		done += n
+	}
+	if len(wrs) == free && int32(signal-s.limit+s.capacity) <= 0 {
+		return m, false
+	}
+	s.signal = signal
+	lock.StoreRelease32(&s.posted, posted+uint32(len(wrs)))
+	return m, true
+}
+
+// signalOne is setSignals of one request.
+func (s *slots) signalOne(position uint32, w *ibv.SendWR) {
+	signalled := uint64(w.SendFlags>>signalledBit) & 1
+	if signalled != 0 {
+		s.signal = position + 1
+	}
+	s.setSignals(position, 1, signalled)
+}
+
+// setSignals writes the bits of a mask that a word has from a position on.
+func (s *slots) setSignals(position uint32, mask, signalled uint64) {
+	word, bit := s.signals(position)
+	old := word.Load()
+	if value := old&^(mask<<(bit&63)) | signalled<<(bit&63); value != old {
+		lock.StoreRelease64(word, value)
+	}
+}
+
+// signalled is the first signalled request between two positions.
+func (s *slots) signalled(from, to uint32) (position uint32, ok bool) {
+	for int32(to-from) > 0 {
+		word, bit := s.signals(from)
+		if value := word.Load() >> bit; value != 0 {
+			position = from + uint32(bits.TrailingZeros64(value))
+			return position, int32(to-position) > 0
+		}
+		from += min(64-bit, s.mask+1-from&s.mask)
+	}
+	return from, false
+}
+
+// takeRecv takes slots for a list, unless it is too long. The caller holds slots.mu.
+func (s *slots) takeRecv(b *batch, from, to int) (m mark, ok bool) {
+	posted := s.posted.Load()
+	m.posted = posted
+	if to-from > s.room(posted, to-from) {
+		return m, false
+	}
+	for ; from < to; from++ {
+		*s.id(posted) = b.wr(from).WRID
+		posted++
+	}
+	lock.StoreRelease32(&s.posted, posted)
+	return m, true
+}
+
+// undo gives back the slots of a list behind the first n, which alone were posted. A slot that a completion gave back
+// meanwhile, of another queue but with an id of this list, stays given back. The caller holds slots.mu. It takes slots.missing.
+func (s *slots) undo(m mark, n int) {
+	s.missing.Lock()
+	defer s.missing.Unlock()
+	end := m.posted + uint32(n)
+	if retired := s.retired.Load(); int32(retired-end) > 0 {
+		end = retired
+	}
+	s.signal = m.signal
+	if s.mixed.Load() {
+		for p := end; p != m.posted; p-- {
+			if word, bit := s.signals(p - 1); word.Load()>>bit&1 != 0 {
+				s.signal = p
+				break
+			}
+		}
+	}
+	lock.StoreRelease32(&s.posted, end)
+}
+
+// retire gives back the slots that a completion tells of, and says whether it told of any.
+func (s *slots) retire(id uint64, succeeded bool) bool {
+	if !succeeded {
+		return s.retireAny(id, false)
+	}
+	if s.anyOrder {
+		return s.retireOne()
+	}
+	posted, retired := s.posted.Load(), s.retired.Load()
+	next, ok := retired, posted != retired // to complete: a queue that works does so in order
+	if ok && s.mixed.Load() {
+		next, ok = s.signalled(retired, posted)
+	}
+	if !ok {
+		return false
+	}
+	if *s.id(next) != id {
+		return s.retireAny(id, true)
+	}
+	if next != retired {
+		s.giveBack(retired, next)
+	}
+	lock.StoreRelease32(&s.retired, next+1)
+	return true
+}
+
+// retireNext is retire of a completion that succeeded, for the usual case: it is that of the next request that has one,
+// in the same word of the ring's bits, and nobody is told of those before it.
+func (s *slots) retireNext(id uint64) bool {
+	retired := s.retired.Load()
+	next, posted := retired, s.posted.Load()
+	if posted == retired { // always of a queue that counts nothing
+		return false
+	}
+	if s.mixed.Load() {
+		word, bit := s.signals(retired)
+		next += uint32(bits.TrailingZeros64(word.Load() >> bit)) // 64 where there is none
+		if next != retired && s.given != nil {
+			return false
+		}
+	}
+	if int32(posted-next) <= 0 || *s.id(next) != id || next-retired >= 64 {
+		return false
+	}
+	lock.StoreRelease32(&s.retired, next+1)
+	return true
+}
+
+// retireAny is retire of a completion that is not the next one's. Perhaps it is none of the queue's, and is looked for
+// in vain, up to the list that is just being posted. It takes slots.missing.
+func (s *slots) retireAny(id uint64, succeeded bool) bool {
+	s.missing.Lock()
+	defer s.missing.Unlock()
+	if s.anyOrder {
+		return s.retireOne()
+	}
+	posted, retired := s.posted.Load(), s.retired.Load()
+	for p := retired; int32(posted-p) > 0; p++ {
+		if succeeded && s.mixed.Load() {
+			var ok bool
+			if p, ok = s.signalled(p, posted); !ok {
+				break
+			}
+		}
+		if *s.id(p) == id {
+			s.giveBack(retired, p)
+			lock.StoreRelease32(&s.retired, p+1)
+			return true
+		}
+	}
+	return false
+}
+
+// giveBack tells of the requests from one position up to another, exclusive.
+func (s *slots) giveBack(from, to uint32) {
+	for ; s.given != nil && from != to; from++ {
+		s.given(*s.id(from))
+	}
+}
+
+// retireOne gives one slot back. Several completion queues may have completions of a shared receive queue, so any
+// number may retire at once.
+func (s *slots) retireOne() bool {
+	for {
+		retired := s.retired.Load()
+		if s.posted.Load() == retired {
+			return false
+		}
+		if s.retired.CompareAndSwap(retired, retired+1) {
+			return true
+		}
+	}
+}
+
+// reset forgets what is outstanding. The caller holds slots.mu, and excludes completions.
+func (s *slots) reset() {
+	posted := s.posted.Load()
+	if !s.anyOrder {
+		s.giveBack(s.retired.Load(), posted)
+	}
+	s.begin(posted)
+}

@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package rdma
+
+import (
+	"fmt"
+	"math"
+	"unsafe"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/internal/verberr"
+	"github.com/goverbs/goverbs/runtime"
+	"github.com/goverbs/goverbs/runtime/offheap"
+)
+
+// batch is what batches of sends and of receives have in common, their first member.
+type batch struct {
+	chain runtime.Chain // the first member. Its Len: appended, also beyond the capacity
+	// home is self, or the address of the last request that got the address of a datagram, which only some queues take.
+	// So a post that finds the batch's own address here has nothing to look at. It is in the cache line of the chain.
+	home   uintptr
+	size   uintptr // bytes of a work request
+	places int     // capacity + 1: the last one takes what is appended beyond the capacity
+	end    int     // the chain ends behind so many: Next of that one is NULL, every other points on
+	posted int     // what the next post takes when nothing is in its way, or the last one that failed took
+	sges   int     // room of each work request
+	lacks  lack
+	closed bool
+	err    error // of lackInline
+
+	self uintptr // the address of the batch, which a copy does not have: two batches would link one chain in two ways
+
+	mapping *offheap.Mapping
+	_       noCopy
+}
+
+// noCopy has go vet complain about copies.
+type noCopy struct{}
+
+func (*noCopy) Lock()   {}
+func (*noCopy) Unlock() {}
+
+// settle is called when the batch is complete, and stays where it is.
+func (b *batch) settle() { b.self, b.home = address(b), address(b) }
+
+// own says whether the batch is no copy, and no zero value.
+func (b *batch) own() error { return ownBatch(b.self, address(b)) }
+
+func ownBatch(self, at uintptr) error {
+	switch self {
+	case at:
+		return nil
+	case 0:
+		return errBatchZero
+	}
+	return errBatchCopied
+}
+
+var (
+	errBatchZero   = invalid("", "", "the batch is the zero value of its type, and needs its constructor")
+	errBatchCopied = invalid("", "", "the batch is a copy of another one, whose memory it shares")
+)
+
+// lack is what there was no room for.
+type lack uint8
+
+const (
+	lackEntry lack = 1 << iota
+	lackInline
+)
+
+// nowhere does a chain end that was never posted.
+const nowhere = -1
+
+// batchOf is the batch that a chain is the first member of.
+func batchOf(c *runtime.Chain) *batch { return (*batch)(unsafe.Pointer(c)) }
+
+var _ = [1]byte{}[unsafe.Offsetof(batch{}.chain)+unsafe.Offsetof(SendBatch{}.batch)+unsafe.Offsetof(RecvBatch{}.batch)]
+
+// wr is a work request as far as sends and receives are alike: a receive is how a send begins.
+func (b *batch) wr(i int) *ibv.RecvWR {
+	return ibv.Ptr[ibv.RecvWR](b.at(i)).Deref()
+}
+
+// at is the address of a work request.
+func (b *batch) at(i int) uintptr { return b.chain.First + uintptr(i)*b.size }
+
+var _ = [1]byte{}[unsafe.Offsetof(ibv.SendWR{}.WRID)-unsafe.Offsetof(ibv.RecvWR{}.WRID)+
+	unsafe.Offsetof(ibv.SendWR{}.Next)-unsafe.Offsetof(ibv.RecvWR{}.Next)+
+	unsafe.Offsetof(ibv.SendWR{}.SGList)-unsafe.Offsetof(ibv.RecvWR{}.SGList)+
+	unsafe.Offsetof(ibv.SendWR{}.NumSGE)-unsafe.Offsetof(ibv.RecvWR{}.NumSGE)]
+
+// link lets each work request point to the next one, and to its entries, which begin at an address.
+func (b *batch) link(entries uintptr) {
+	for i := range b.places {
+		w := b.wr(i)
+		if i+1 < b.places {
+			w.Next = ibv.Ptr[ibv.RecvWR](b.at(i + 1))
+		}
+		w.SGList = ibv.Ptr[ibv.SGE](entries + uintptr(i*b.sges*sizeofSGE))
+	}
+}
+
+const sizeofSGE = int(unsafe.Sizeof(ibv.SGE{}))
+
+// Len is the number of requests.
+func (b *batch) Len() int { return min(b.chain.Len, b.Cap()) }
+
+// Cap is the number of requests that there is room for.
+func (b *batch) Cap() int { return max(b.places-1, 0) }
+
+// Err says what there was no room for since the last Reset, or nil.
+func (b *batch) Err() error {
+	if b.closed {
+		return errBatchClosed
+	}
+	if err := b.own(); err != nil {
+		return err
+	}
+	return batchErr(b.chain.Len, b.Cap(), b.sges, b.lacks, b.err)
+}
+
+// errBatchEmpty is the error of a post of nothing.
+var errBatchEmpty = invalid("", "", "the batch is empty, so there is nothing to post, and no completion will come")
+
+var errBatchClosed = closed("batch")
+
+func batchErr(n, capacity, sges int, l lack, inline error) error {
+	switch {
+	case n > capacity:
+		return &verberr.VerbError{Errno: enomem,
+			Reason: fmt.Sprintf("the batch is full: it was made for %d work requests, not for %d", capacity, n)}
+	case l&lackEntry != 0:
+		return invalid("", "", "no room for another entry: the batch was made for %d in each work request", sges)
+	}
+	return inline
+}
+
+// postable says whether a part of the batch can be posted: it lacks nothing, and the part is not empty.
+func (b *batch) postable(from, to int) bool {
+	return b.chain.Len < b.places && b.lacks == 0 && from != to
+}
+
+// endAt ends the chain behind request to - 1. A range that is not inside the batch panics.
+func (b *batch) endAt(from, to int) {
+	if from < 0 || to <= from || to > b.chain.Len {
+		panic(fmt.Sprintf("rdma: requests %d to %d of a batch of %d", from, to, b.chain.Len))
+	}
+	if b.end != to {
+		if b.end != nowhere {
+			b.wr(b.end - 1).Next = ibv.Ptr[ibv.RecvWR](b.at(b.end))
+		}
+		b.wr(to - 1).Next = 0
+	}
+	b.end, b.chain.Closed, b.posted = to, to, to
+}
+
+// took keeps how many requests a post took. When those were not all, the next post has to look at the batch.
+func (b *batch) took(n int) {
+	if b.posted = n; n != b.chain.Closed {
+		b.chain.Closed = nowhere
+	}
+}
+
+// refused is the index of the request between two places that C said it did not take, or -1.
+func (b *batch) refused(from, to int) int {
+	if at := *b.chain.Bad - b.chain.First; at >= uintptr(from)*b.size && at < uintptr(to)*b.size {
+		return int(at / b.size)
+	}
+	return -1
+}
+
+// entries is a list of SGEs. It is written so that it costs one comparison.
+func entries(list ibv.Ptr[ibv.SGE], n int32) []ibv.SGE {
+	const many = 1 << 20
+	return (*[many]ibv.SGE)(unsafe.Pointer(list.Deref()))[:n:n]
+}
+
+// layout places arrays in one piece of memory, each aligned to a cache line.
+type layout struct {
+	size    int
+	tooMuch bool // more than can be counted
+}
+
+// add places n times each items of a size.
+func (l *layout) add(n, each int, size uintptr) (offset int) {
+	offset = l.size
+	if room := (math.MaxInt - 63 - offset) / int(size); n < 0 || each > 0 && n > room/each {
+		l.tooMuch = true
+		return offset
+	}
+	l.size += (n*each*int(size) + 63) &^ 63
+	return offset
+}
+
+func (l *layout) mapMemory() (*offheap.Mapping, error) {
+	if l.tooMuch {
+		return nil, &verberr.VerbError{Errno: enomem, Reason: "so much memory cannot be had"}
+	}
+	m, err := offheap.Map(l.size, offheap.Options{})
+	return m, verberr.Wrap("", "", err)
+}

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package rdma
+
+import (
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/generated/libibverbs"
+	"github.com/goverbs/goverbs/rdma/internal/datapath"
+	"github.com/goverbs/goverbs/rdma/internal/trace"
+	"github.com/goverbs/goverbs/runtime"
+)
+
+// BindMW binds a memory window of type 1 to a memory region, or with no length unbinds it. C posts a request of its own
+// for it, so a checked queue checks and counts it like any other; its completion is WC_BIND_MW with bind's WRID, where
+// bind asks for one by SEND_SIGNALED. The window's key is a new one afterwards. It may block. Windows of type 2 are
+// bound by [SendBatch.BindMW] and [WRProgram.BindMW].
+//
+// The error is a [*PostError] of a check, or that of [libibverbs.BindMW].
+//
+// Man: ibv_bind_mw(3)
+func (q *SendQueue) BindMW(mw *ibv.MW, bind *ibv.MWBind) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.refusal != nil {
+		return q.refusal
+	}
+	if q.checks == nil || bind == nil {
+		return q.bind(mw, bind)
+	}
+	wrs := [1]ibv.SendWR{{WRID: bind.WRID, Opcode: ibv.WR_BIND_MW, SendFlags: bind.SendFlags}}
+	*wrs[0].BindMW() = ibv.SendBindMW{MW: ibv.PtrTo(mw), BindInfo: bind.BindInfo}
+	m, ok := q.takeList(wrs[:])
+	if !ok {
+		e := q.explainList(wrs[:], 0)
+		e.Verb = "ibv_bind_mw"
+		return recorded(e)
+	}
+	err := q.bind(mw, bind)
+	if err != nil {
+		q.undo(m, 0)
+	}
+	return err
+}
+
+// bind has C post its request, or posts that to a queue that C does not touch.
+func (q *SendQueue) bind(mw *ibv.MW, bind *ibv.MWBind) error {
+	own, ok := trace.Under(q.path).(datapath.Own)
+	if !ok || mw == nil || bind == nil {
+		return libibverbs.BindMW(q.qp, mw, bind)
+	}
+	if errno := unbindable(mw, &bind.BindInfo); errno != 0 {
+		return &runtime.CallError{Function: "ibv_bind_mw", Errno: errno}
+	}
+	wr := &ibv.SendWR{WRID: bind.WRID, Opcode: ibv.WR_BIND_MW, SendFlags: bind.SendFlags}
+	key := libibverbs.IncRKey(mw.RKey)
+	*wr.BindMW() = ibv.SendBindMW{MW: ibv.PtrTo(mw), RKey: key, BindInfo: bind.BindInfo}
+	if r := own.PostSend(q.qp, wr, new(ibv.Ptr[ibv.SendWR])); r != 0 {
+		return &runtime.CallError{Function: "ibv_bind_mw", Errno: runtime.Errno(r)}
+	}
+	mw.RKey = key
+	return nil
+}
+
+// unbindable is the errno by which ibv_bind_mw, or its provider, refuses a window, or 0.
+func unbindable(mw *ibv.MW, info *ibv.MWBindInfo) runtime.Errno {
+	mr := info.MR.Deref()
+	switch {
+	case mw.Type != ibv.MW_TYPE_1, mr == nil && (info.Addr != 0 || info.Length != 0),
+		info.MWAccessFlags&ibv.ACCESS_ZERO_BASED != 0:
+		return einval
+	case mr != nil && mw.PD != mr.PD:
+		return eperm
+	}
+	return 0
+}

@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package rdma
+
+import (
+	"errors"
+	"fmt"
+	goruntime "runtime"
+	"slices"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/internal/refusal"
+)
+
+var qpTypes = []ibv.QPType{ibv.QPT_RC, ibv.QPT_UC, ibv.QPT_UD, ibv.QPT_RAW_PACKET, ibv.QPT_XRC_SEND, ibv.QPT_XRC_RECV,
+	ibv.QPT_DRIVER}
+
+// A checked queue takes an operation with a flag where the tables say so or leave it open and the headers have both, on
+// every type of queue pair.
+func TestChecksAreTheTables(t *testing.T) {
+	taken, refusals := 0, 0
+	for _, qpt := range qpTypes {
+		d := newDevice(t, qpt)
+		q := sendQueue(t, d, options(1, 1, 8))
+		b := sendBatch(t, 1, 1, 0)
+		for op := range ibv.WROpcode(20) {
+			for _, flag := range append(sendFlags[:], 0, 1<<20) {
+				want := known(op) && !refusal.Refused(ibv.PostSendValidity(qpt, op)) && flag != 1<<20
+				for _, f := range sendFlags {
+					want = want && (flag != f || !refusal.Refused(ibv.SendFlagValidity(qpt, op, f)))
+				}
+				b.Reset()
+				b.Send(5).SGE(1, 8, 1)
+				w := b.WR(0)
+				w.Opcode, w.SendFlags = op, flag
+				if qpt == ibv.QPT_DRIVER {
+					w.WR.UD().AH = 8
+				}
+				switch {
+				case op == ibv.WR_BIND_MW:
+					*w.BindMW() = ibv.SendBindMW{MW: 8, BindInfo: ibv.MWBindInfo{MR: 8}}
+				case qpt == ibv.QPT_UD:
+					w.WR.UD().AH = 8
+				}
+				_, err := q.Post(b)
+				var e *PostError
+				// one unsignalled request fills this queue: the rules passed it
+				if errors.As(err, &e) && e.Errno == enomem {
+					err = nil
+				}
+				assert.Equal(t, want, err == nil, "%v, %v, %v: %v", qpt, op, flag, err)
+				if q.Reset(); want {
+					taken++
+				} else {
+					refusals++
+					assert.ErrorIs(t, err, syscall.EINVAL)
+				}
+			}
+		}
+	}
+	assert.Greater(t, taken, 200)
+	assert.Greater(t, refusals, 200)
+}
+
+func TestCheckMessages(t *testing.T) {
+	o := options(64, 2, 16)
+	o.MaxMessage, o.NoIPChecksum = 4096, true
+	for _, c := range []struct {
+		qpt   ibv.QPType
+		build func(*SendBatch)
+		want  string
+	}{
+		{ibv.QPT_UC, func(b *SendBatch) { b.Read(0x2a, 1, 2) },
+			"IBV_WR_RDMA_READ is not valid on UC (valid on: RC, XRC_SEND)"},
+		{ibv.QPT_RC, func(b *SendBatch) { b.TSO(0x2a, nil, 1) },
+			"IBV_WR_TSO is not valid on RC (valid on: UD, RAW_PACKET)"},
+		{ibv.QPT_RC, func(b *SendBatch) { b.Send(0x2a); b.WR(1).Opcode = ibv.WR_ATOMIC_WRITE },
+			"IBV_WR_ATOMIC_WRITE: not in ibv_post_send: struct ibv_send_wr has no operands " +
+				"for an atomic write; it is posted with ibv_wr_atomic_write"},
+		{ibv.QPT_RAW_PACKET, func(b *SendBatch) { b.Send(0x2a); b.WR(1).Opcode = 77 },
+			"ibv_wr_opcode(77) is no operation that is known " +
+				"(valid on RAW_PACKET: IBV_WR_SEND, IBV_WR_TSO, IBV_WR_DRIVER1)"},
+		{ibv.QPT_RAW_PACKET, func(b *SendBatch) { b.Send(0x2a); b.WR(1).Opcode = ^ibv.WROpcode(0) },
+			"ibv_wr_opcode(4294967295) is no operation that is known " +
+				"(valid on RAW_PACKET: IBV_WR_SEND, IBV_WR_TSO, IBV_WR_DRIVER1)"},
+		{ibv.QPT_RC, func(b *SendBatch) { b.Read(0x2a, 1, 2).Flags(ibv.SEND_INLINE) },
+			"IBV_SEND_INLINE is not valid with IBV_WR_RDMA_READ on RC (valid flags: " +
+				"IBV_SEND_FENCE|IBV_SEND_SIGNALED; operations that take it: " +
+				"IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_SEND, IBV_WR_SEND_WITH_IMM, " +
+				"IBV_WR_SEND_WITH_INV, IBV_WR_DRIVER1)"},
+		{ibv.QPT_RC, func(b *SendBatch) { b.Read(0x2a, 1, 2).Flags(1<<20 | ibv.SEND_SIGNALED) },
+			"0x100000 is no send flag that is known (valid flags: IBV_SEND_FENCE|IBV_SEND_SIGNALED)"},
+		{ibv.QPT_RC, func(b *SendBatch) { b.Read(0x2a, 1, 2).Flags(1<<20 | ibv.SEND_SOLICITED) },
+			"0x100000 is no send flag that is known (valid flags: IBV_SEND_FENCE|IBV_SEND_SIGNALED)"},
+		{ibv.QPT_UD, func(b *SendBatch) { b.Send(0x2a).SGE(1, 1, 1).Flags(ibv.SEND_IP_CSUM) },
+			"the device has no IBV_SEND_IP_CSUM for UD"},
+		{ibv.QPT_RC, func(b *SendBatch) { b.FetchAdd(0x2a, 16, 1, 1).SGE(1, 4, 1) },
+			"an atomic operation of 4 bytes, and it has to be 8"},
+		{ibv.QPT_RC, func(b *SendBatch) { b.CompareSwap(0x2a, 16, 1, 1, 1).SGE(1, 8, 1).SGE(1, 8, 1) },
+			"an atomic operation of 16 bytes, and it has to be 8"},
+		{ibv.QPT_RC, func(b *SendBatch) { b.CompareSwap(0x2a, 16, 1, 1, 1) },
+			"an atomic operation of 0 bytes, and it has to be 8"},
+		{ibv.QPT_RC, func(b *SendBatch) { b.FetchAdd(0x2a, 12, 1, 1).SGE(1, 8, 1) },
+			"an atomic operation at the remote address 0xc, and it has to be a multiple of 8"},
+		{ibv.QPT_UD, func(b *SendBatch) { b.Send(0x2a).SGE(1, 1, 1) },
+			"a datagram needs an address handle"},
+		{ibv.QPT_UD, func(b *SendBatch) { b.Send(0x2a).SGE(1, 1, 1).UD(8, 1<<24, 1) },
+			"the remote queue pair's number 0x1000000 has more than 24 bits"},
+		{ibv.QPT_RC, func(b *SendBatch) { b.BindMW(0x2a, 0, 1, ibv.MWBindInfo{MR: 8, Length: 8}) },
+			"binding needs a memory window and a memory region"},
+		{ibv.QPT_RC, func(b *SendBatch) { b.BindMW(0x2a, 8, 1, ibv.MWBindInfo{Length: 8}) },
+			"binding needs a memory window and a memory region"},
+		{ibv.QPT_RC, func(b *SendBatch) { b.Send(0x2a).SGE(1, 1, 1).SGE(1, 1, 1).SGE(1, 1, 1) },
+			"3 entries, and the queue pair takes 2 at most"},
+		{ibv.QPT_RC, func(b *SendBatch) { b.Send(0x2a).Inline(make([]byte, 9)).Inline(make([]byte, 8)) },
+			"17 inline bytes, and the queue pair takes 16 at most"},
+		{ibv.QPT_RC, func(b *SendBatch) { b.Send(0x2a).SGE(1, 4097, 1) },
+			"a message of 4097 bytes, and the most is 4096"},
+		{ibv.QPT_RC, func(b *SendBatch) { b.Send(0x2a).SGE(1, 4000, 1).SGE(1, 97, 1) },
+			"a message of 4097 bytes, and the most is 4096"},
+	} {
+		d := newDevice(t, c.qpt)
+		q := sendQueue(t, d, o)
+		b := sendBatch(t, 4, 3, 32)
+		if first := b.Send(1).SGE(1, 4096, 1); c.qpt == ibv.QPT_UD {
+			first.UD(8, 1, 1)
+		}
+		c.build(b)
+		posted, err := q.Post(b)
+		assert.Zero(t, posted)
+		assert.ErrorIs(t, err, syscall.EINVAL)
+		assert.EqualError(t, err, fmt.Sprintf("ibv_post_send: QP 0x12 (%s): WR 1 (id 0x2a): %s: invalid argument",
+			refusal.ShortName(c.qpt), c.want))
+		assert.Empty(t, d.sends, "refused before the call")
+
+		d.fail = 1 // what the checks refuse, an unchecked queue leaves to the provider
+		q = sendQueue(t, d, QueueOptions{Unchecked: true})
+		posted, err = q.Post(b)
+		assert.Equal(t, 1, posted)
+		assert.ErrorIs(t, err, syscall.ENOMEM)
+	}
+}
+
+func TestCheckedLimits(t *testing.T) {
+	d := newDevice(t, ibv.QPT_UD)
+	o := options(64, 2, 16)
+	o.MaxMessage = 4096
+	q := sendQueue(t, d, o)
+	b := sendBatch(t, 4, 2, 16)
+	b.Send(1).SGE(1, 4000, 1).SGE(1, 96, 1).UD(8, 1<<24-1, 1)
+	b.Send(2).Inline(make([]byte, 16)).UD(8, 1, 1)
+	b.TSO(3, nil, 100).SGE(1, 1<<20, 1).UD(8, 1, 1) // many messages
+	b.Send(4).UD(8, 1, 1)
+	_, err := q.Post(b)
+	require.NoError(t, err, "the limits themselves are valid")
+
+	d = newDevice(t, ibv.QPT_RC)
+	q = sendQueue(t, d, options(64, 2, 16))
+	b.Reset()
+	b.Write(1, 1, 1).SGE(0, 1<<31, 1)
+	_, err = q.Post(b)
+	require.NoError(t, err)
+	b.Write(2, 1, 1).SGE(0, 1<<31, 1).SGE(0, 1, 1)
+	_, err = q.Post(b)
+	assert.ErrorContains(t, err, "WR 1 (id 0x2): a message of 2147483649 bytes, and the most is 2147483648")
+	b.Reset()
+	b.Write(1, 1, 1)
+	b.WR(0).NumSGE = -1
+	_, err = q.Post(b)
+	assert.ErrorContains(t, err, "-1 entries")
+}
+
+func TestCheckedStates(t *testing.T) {
+	d := newDevice(t, ibv.QPT_RC)
+	q := sendQueue(t, d, options(64, 1, 0))
+	b := writes(sendBatch(t, 1, 1, 0), 3, 1)
+	for state := ibv.QPS_RESET; state <= ibv.QPS_UNKNOWN; state++ {
+		d.qp.State = state
+		_, err := q.Post(b)
+		assert.Equal(t, refusal.Refused(ibv.PostInState(state, ibv.WorkQueueSend).Validity), err != nil, "%v: %v", state, err)
+	}
+	d.qp.State = ibv.QPS_INIT
+	_, err := q.Post(b)
+	assert.EqualError(t, err, "ibv_post_send: QP 0x12 (RC): WR 0 (id 0x3): the send queue takes no work in INIT "+
+		"(valid in: RTS, SQD, SQE, ERR): invalid argument")
+}
+
+func TestFirstRequestIsAlwaysChecked(t *testing.T) {
+	d := newDevice(t, ibv.QPT_RC)
+	q := sendQueue(t, d, options(64, 1, 0))
+	b := sendBatch(t, 1, 1, 0)
+	for _, op := range []ibv.WROpcode{0, ibv.WR_TSO, ^ibv.WROpcode(0), ^ibv.WR_TSO} {
+		b.Reset()
+		b.Send(1)
+		b.WR(0).Opcode = op
+		_, err := q.Post(b)
+		assert.Equal(t, op == ibv.WR_RDMA_WRITE, err == nil, "%v: %v", op, err)
+	}
+}
+
+// TestChecksAreShared: queues that know the same have one copy of the rules, and nothing is kept that no queue has.
+func TestChecksAreShared(t *testing.T) {
+	count := func() int {
+		sameChecks.Lock()
+		defer sameChecks.Unlock()
+		return len(sameChecks.all)
+	}
+	before := count()
+	var all []*sendChecks
+	for i := range uint32(100) {
+		o := options(1, 1, 0)
+		o.MaxMessage = 1000 + i
+		all = append(all, sendChecksOf(ibv.QPT_RC, &o))
+		assert.Same(t, all[i], sendChecksOf(ibv.QPT_RC, &o))
+		assert.NotSame(t, all[0], sendChecksOf(ibv.QPT_UC, &o))
+	}
+	assert.GreaterOrEqual(t, count(), 100)
+	goruntime.KeepAlive(all)
+	all = nil
+	assert.Eventually(t, func() bool { goruntime.GC(); return count() <= before }, 10*time.Second, time.Millisecond)
+}
+
+// TestPassIsCareful: the quick loop over a list passes what the careful one does, except operations with operands, and
+// writes down the same.
+func TestPassIsCareful(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		o := options(1, 2, 16)
+		o.MaxMessage = 100
+		c := newSendChecks(ibv.QPT_RC, &o)
+		n := rapid.IntRange(1, 64).Draw(t, "length")
+		b, err := NewSendBatch(n, 2, 0)
+		require.NoError(t, err)
+		defer b.Close()
+		rare := func(what string) bool { return rapid.IntRange(0, 40).Draw(t, what) == 0 }
+		for i := range n {
+			r := b.Write(uint64(i)*3, 0, 0).SGE(0, rapid.SampledFrom([]uint32{0, 8, 16}).Draw(t, "bytes"), 0)
+			r.Flags(ibv.SEND_SIGNALED * ibv.SendFlags(rapid.IntRange(0, 1).Draw(t, "signalled")))
+			r.Flags(ibv.SEND_INLINE * ibv.SendFlags(rapid.IntRange(0, 1).Draw(t, "inline")))
+			if rare("second entry") {
+				r.SGE(0, rapid.SampledFrom([]uint32{0, 92, 101}).Draw(t, "more bytes"), 0)
+			}
+			if rare("long") {
+				b.SGEs(i)[0].Length = 17
+			}
+			if rare("unknown") {
+				r.Flags(1 << 20)
+			}
+			if rare("opcode") {
+				b.WR(i).Opcode = ibv.WROpcode(rapid.IntRange(0, 17).Draw(t, "opcode"))
+			}
+		}
+		var ids, want [64]uint64
+		signalled, ok := c.pass(b.WRs(), &ids[0])
+		bits, fine := c.careful(b.WRs(), &want[0])
+		atomic := slices.ContainsFunc(b.WRs(), func(w ibv.SendWR) bool {
+			return isAtomic(w.Opcode) || w.Opcode == ibv.WR_BIND_MW
+		})
+		if !atomic {
+			assert.Equal(t, fine, ok)
+		}
+		if ok {
+			assert.Equal(t, bits, signalled)
+			assert.Equal(t, want, ids)
+		}
+	})
+}

@@ -1,0 +1,406 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package rdma
+
+import (
+	"cmp"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/internal/lock"
+	"github.com/goverbs/goverbs/rdma/internal/datapath"
+	"github.com/goverbs/goverbs/rdma/internal/provider"
+	"github.com/goverbs/goverbs/rdma/internal/verberr"
+	"github.com/goverbs/goverbs/runtime"
+)
+
+// CompletionQueue polls a completion queue. Any number of goroutines may use it at once.
+//
+// Man: ibv_poll_cq(3), ibv_req_notify_cq(3)
+type CompletionQueue struct {
+	// What every poll uses comes first.
+	poller  runtime.Poller
+	tracked trackedTable // guarded by mu
+	tracks  atomic.Bool  // polls hold mu: queues are tracked, or the queue has an owner
+	// guarded by mu: polls may call C the System way, or are by a path of the queue's own; nothing refuses them, and
+	// nothing is put aside or marked
+	plain bool
+	mu    lock.Lock // held to poll while queues are tracked: completions are retired in their order
+	c     *ibv.CQ
+	owned bool // by a CQ: polls always hold mu, so that closing it waits for them
+
+	polls  slot
+	path   Path
+	arms   slot
+	arm    Path
+	notify error       // why there is no ibv_req_notify_cq
+	armed  atomic.Bool // an event may come, or have come: since the last one was read, somebody asked
+
+	// mu guards these, of an owned queue.
+	given    func(id uint64) // of a Poller; or nil
+	refusal  error           // why nothing can be polled any more
+	programs error           // why programs alone can poll, or nil
+	aside    []ibv.WC        // what was polled while queue pairs were drained, and nobody has asked for yet
+	// that completes here by itself, under the number of whichever queue pair took its receive; or nil
+	srq     *RecvQueue
+	markers map[uint64]chan struct{} // of the work requests that drains wait for, by wr_id; closed when they complete
+}
+
+// NewCompletionQueue returns the queue that polls a completion queue of C, which has to outlive it. Of the options, Way,
+// Providers and Path have an effect. It needs no lock: nothing else has the queue yet.
+func NewCompletionQueue(cq *ibv.CQ, o QueueOptions) (*CompletionQueue, error) {
+	if cq == nil || cq.Context == 0 {
+		return nil, &runtime.NilError{Function: "ibv_poll_cq", Argument: "cq"}
+	}
+	ops := &cq.Context.Deref().Ops
+	q := &CompletionQueue{c: cq}
+	q.tracked.init()
+	var err error
+	if q.polls, q.path, err = newSlot(ops.PollCQ, provider.Poll, "ibv_poll_cq", &o); err != nil {
+		return nil, err
+	}
+	q.poller.Bind(q.polls.fn, uintptr(unsafe.Pointer(cq)), q.callsC(), q.pollUnusual)
+	q.arms, q.arm, q.notify = newSlot(ops.ReqNotifyCQ, provider.ReqNotify, "ibv_req_notify_cq", &o)
+	q.usual()
+	return q, nil
+}
+
+// noCompletionQueue is in place of a completion queue that must not be polled: every poll fails with the error.
+func noCompletionQueue(why error) *CompletionQueue { return &CompletionQueue{refusal: why} }
+
+// newOwnCompletionQueue returns a completion queue that has an owner: polls always hold its lock, so that closing the
+// owner waits for them.
+func newOwnCompletionQueue(c *ibv.CQ, o QueueOptions) (*CompletionQueue, error) {
+	q, err := NewCompletionQueue(c, o)
+	if err == nil {
+		q.owned = true
+		q.tracks.Store(true)
+	}
+	return q, err
+}
+
+// callsC says whether the Poller may make the call.
+func (q *CompletionQueue) callsC() bool {
+	return inC(q.path) && q.polls.way == runtime.System
+}
+
+// usual keeps whether polls are plain. The caller holds CompletionQueue.mu.
+func (q *CompletionQueue) usual() {
+	// others may panic, and mu has to be given back; a path of the queue's own reads what it knows
+	_, own := q.path.(datapath.Own)
+	q.plain = q.refusal == nil && q.programs == nil && len(q.aside) == 0 && len(q.markers) == 0 && (own || q.callsC())
+}
+
+// Way is how the queue is polled.
+func (q *CompletionQueue) Way() runtime.Way { return q.polls.way }
+
+// Provider is [SendQueue.Provider].
+func (q *CompletionQueue) Provider() string { return q.polls.provider }
+
+// Track gives the slots of checked queues back as Poll finds their completions. Either queue may be nil; of queue pairs
+// that share a receive queue, each is tracked with it. A tracked queue pair must not be destroyed before Untrack.
+//
+// A failed completion does not tell sends from receives, so the wr_ids of the two queues of a queue pair should differ:
+// where they do not, the send queue takes it. With a shared receive queue, track a checked send queue as well, or
+// failed sends give its slots back.
+func (q *CompletionQueue) Track(qpNum uint32, send *SendQueue, recv *RecvQueue) {
+	q.trackAll(qpNum, trackedQueues{Send: send, Recv: recv})
+}
+
+func (q *CompletionQueue) trackAll(qpNum uint32, t trackedQueues) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.tracked.set(qpNum, t)
+	q.tracks.Store(true)
+	t.tell(q.given)
+}
+
+// tell sets who is told of requests that are done without a completion of their own. The caller holds
+// CompletionQueue.mu.
+func (t *trackedQueues) tell(given func(id uint64)) {
+	if t.Send != nil {
+		t.Send.given = given
+	}
+	if t.Recv != nil && !t.Recv.anyOrder {
+		t.Recv.given = given
+	}
+}
+
+// tellAll is tell of all queues, those of later on as well.
+func (q *CompletionQueue) tellAll(given func(id uint64)) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.given = given
+	for t := range q.tracked.all() {
+		t.tell(given)
+	}
+}
+
+// silent returns the number of a queue pair that completes here and whose outstanding requests were all posted without
+// asking for a completion, and how many those are, or 0. They have one if they fail.
+func (q *CompletionQueue) silent() (qpNum uint32, n int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for t := range q.tracked.all() {
+		if t.Send != nil {
+			if n = t.Send.silent(); n > 0 {
+				return t.Send.num, n
+			}
+		}
+	}
+	return 0, 0
+}
+
+// Untrack ends what Track began.
+func (q *CompletionQueue) Untrack(qpNum uint32) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.tracked.remove(qpNum)
+	q.tracks.Store(q.owned || q.tracked.count > 0)
+}
+
+// Poll takes up to len(dst) completions out of the queue. dst is the caller's; an array on the goroutine's stack moves
+// to the heap. Of a failed completion only wr_id, status, qp_num and vendor_err mean something.
+func (q *CompletionQueue) Poll(dst []ibv.WC) (n int, err error) {
+	if q.tracks.Load() && len(dst) > 0 {
+		return pollOwned(q, dst)
+	}
+	if n = q.poller.Poll(len(dst), unsafe.Pointer(unsafe.SliceData(dst))); uint(n) > uint(len(dst)) {
+		return 0, pollFailed(q.path, q.c, n)
+	}
+	return n, nil
+}
+
+// pollUnusual polls by the queue's path, for its Poller.
+func (q *CompletionQueue) pollUnusual(n int, wcs unsafe.Pointer) int {
+	return int(q.path.Poll(q.c, unsafe.Slice((*ibv.WC)(wcs), n)))
+}
+
+// pollOften polls up to so many times, until there is something.
+func (q *CompletionQueue) pollOften(dst []ibv.WC, times int) (n int, err error) {
+	q.mu.Lock()
+	return q.pollHeld(q.path, dst, times)
+}
+
+// pollHeld polls by a path, up to so many times until there is something, and gives back slots. The caller holds CompletionQueue.mu; pollHeld releases it.
+func (q *CompletionQueue) pollHeld(p Path, dst []ibv.WC, times int) (n int, err error) {
+	defer q.mu.Unlock()
+	if q.refusal != nil || q.programs != nil || len(dst) == 0 {
+		return 0, cmp.Or(q.refusal, q.programs)
+	}
+	if len(q.aside) > 0 {
+		n = copy(dst, q.aside)
+		q.aside = q.aside[n:]
+		q.usual()
+		return n, nil
+	}
+	return q.take(p, dst, times)
+}
+
+// take polls, and gives back slots. The caller holds CompletionQueue.mu.
+func (q *CompletionQueue) take(p Path, dst []ibv.WC, times int) (n int, err error) {
+	r := p.Poll(q.c, dst)
+	for ; r == 0 && times > 1; times-- {
+		r = p.Poll(q.c, dst)
+	}
+	if uint(r) > uint(len(dst)) {
+		return 0, pollFailed(p, q.c, int(r))
+	}
+	return q.retire(dst[:r]), nil
+}
+
+// retire gives back the slots that completions tell of, and says how many of them are the user's: those of drains are
+// taken out. The caller holds CompletionQueue.mu.
+func (q *CompletionQueue) retire(wcs []ibv.WC) (n int) {
+	if len(q.markers) > 0 {
+		wcs = slices.DeleteFunc(wcs, func(wc ibv.WC) bool { return q.marked(wc.WRID) })
+	}
+	q.retireAll(wcs)
+	return len(wcs)
+}
+
+// retireAll gives back the slots that completions tell of. The caller holds CompletionQueue.mu.
+func (q *CompletionQueue) retireAll(wcs []ibv.WC) {
+	for i := range wcs {
+		wc := &wcs[i]
+		t := q.tracked.find(wc.QPNum)
+		if t != nil && t.Send != nil && wc.Status == ibv.WC_SUCCESS && ofSend(wc.Opcode) {
+			if s := &t.Send.slots; s.capacity == 0 || s.num == wc.QPNum && s.retireNext(wc.WRID) {
+				continue
+			}
+		}
+		q.retireOf(t, wc)
+	}
+}
+
+// retireOf gives a completion to a queue that completes under its number; t may be nil. The caller holds
+// CompletionQueue.mu.
+func (q *CompletionQueue) retireOf(t *trackedQueues, wc *ibv.WC) {
+	of := trackedQueues{Recv: q.srq}
+	if t != nil {
+		of.Send = t.Send
+		if t.Recv != nil || t.Alone {
+			of.Recv = t.Recv
+		}
+	}
+	of.retire(wc)
+}
+
+// retire gives a completion to one queue. A failed one does not say which queue it is of: it is the send queue's when
+// its wr_id is outstanding there.
+func (t *trackedQueues) retire(wc *ibv.WC) {
+	if (t.Send == nil || !t.Send.retireWC(wc)) && t.Recv != nil {
+		t.Recv.retireWC(wc)
+	}
+}
+
+// countSRQ gives back the slots of a shared receive queue that completes here by itself, if it counts them: of one and
+// no more.
+func (q *CompletionQueue) countSRQ(srq *RecvQueue) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	switch {
+	case srq.capacity == 0:
+		return nil
+	case q.srq != nil:
+		return &runtime.CallError{Function: "ibv_create_srq_ex", Errno: einval}
+	}
+	q.srq = srq
+	return nil
+}
+
+// forgetSRQ ends what countSRQ began.
+func (q *CompletionQueue) forgetSRQ(srq *RecvQueue) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.srq == srq {
+		q.srq = nil
+	}
+}
+
+// quiet calls f while nobody retires completions.
+func (q *CompletionQueue) quiet(f func()) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	f()
+}
+
+// marked takes the completion of a drain's work request, and says whether it is one. The caller holds
+// CompletionQueue.mu.
+func (q *CompletionQueue) marked(id uint64) bool {
+	done := q.markers[id]
+	if done != nil {
+		delete(q.markers, id)
+		q.usual()
+		close(done)
+	}
+	return done != nil
+}
+
+// mark gives a work request that a drain will post an id, and says when its completion has come.
+func (q *CompletionQueue) mark() (id uint64, done <-chan struct{}) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.markers == nil {
+		q.markers = map[uint64]chan struct{}{}
+	}
+	for id == 0 || q.markers[id] != nil {
+		id = rand.Uint64() // nothing that a user would think of
+	}
+	c := make(chan struct{})
+	q.markers[id] = c
+	q.usual()
+	return id, c
+}
+
+// unmark forgets a work request that was marked.
+func (q *CompletionQueue) unmark(id uint64) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	delete(q.markers, id)
+	q.usual()
+}
+
+// onlyPrograms makes every poll fail but those by a [PollProgram], or none with nil.
+func (q *CompletionQueue) onlyPrograms(why error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.programs = why
+	q.usual()
+}
+
+// collect polls all completions and keeps them for the next poll. What comes in the meantime may stay: there is no end
+// to it while others post and get their slots back here.
+func (q *CompletionQueue) collect() error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	defer q.usual()
+	if q.programs != nil {
+		return q.programs
+	}
+	some := 1 // mostly there is none
+	for most := int(atomic.LoadInt32(&q.c.CQE)); ; some = 32 {
+		at := len(q.aside)
+		q.aside = append(q.aside, make([]ibv.WC, some)...)
+		n, err := q.take(q.path, q.aside[at:], 1)
+		q.aside = q.aside[:at+n]
+		if most -= n; err != nil || n == 0 || most < 0 {
+			return err
+		}
+	}
+}
+
+// ReqNotify asks for one event, for the next completion or only for a solicited one or an error. Poll again afterwards:
+// what was there before makes no event.
+func (q *CompletionQueue) ReqNotify(solicitedOnly bool) error {
+	return q.reqNotify(q.arm, solicitedOnly)
+}
+
+func (q *CompletionQueue) reqNotify(p Path, solicitedOnly bool) error {
+	if q.notify != nil {
+		return q.notify
+	}
+	q.armed.Store(true)
+	if r := p.Arm(q.c, solicitedOnly); r != 0 {
+		if reason := misused(p, false); reason != "" {
+			return &verberr.VerbError{Verb: "ibv_req_notify_cq", Errno: ebusy, Reason: reason}
+		}
+		return &runtime.CallError{Function: "ibv_req_notify_cq", Errno: errnoOf(r)}
+	}
+	return nil
+}
+
+// pollFailed says what a result means that is no number of completions. libibverbs answers EOPNOTSUPP, which looks like
+// one, for a provider without ibv_poll_cq.
+func pollFailed(p Path, c *ibv.CQ, result int) error {
+	if result > 0 {
+		return &runtime.CallError{Function: "ibv_poll_cq", Errno: runtime.Errno(result)}
+	}
+	if reason := misused(p, false); reason != "" {
+		return &verberr.VerbError{Verb: "ibv_poll_cq", Object: fmt.Sprintf("CQ %d", c.Handle), Errno: ebusy,
+			Reason: reason}
+	}
+	return errPoll
+}
+
+var errPoll = error(&verberr.VerbError{Verb: "ibv_poll_cq", Errno: eio,
+	Reason: "the completion queue is broken, or the call failed without a reason"})
+
+// refuse makes polls fail from now on, or succeed again with nil; none is under way when it returns.
+func (q *CompletionQueue) refuse(err error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.refusal = err
+	q.usual()
+}
+
+// Refused is why polls fail, or nil.
+func (q *CompletionQueue) refused() error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.refusal
+}

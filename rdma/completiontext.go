@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package rdma
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/internal/refusal"
+)
+
+// String describes the completion as that of ibv.WC does: "QP 0x11: WR id 0x2a: IBV_WC_RECV, 64 bytes". It leaves out
+// what was not asked for, and what is 0.
+func (c Completion) String() string {
+	if c.Status != ibv.WC_SUCCESS {
+		wc := ibv.WC{WRID: c.WRID, Status: c.Status, VendorErr: c.VendorErr, QPNum: c.QPNum}
+		return strings.TrimPrefix(wc.String(), "QP 0x0: ")
+	}
+	var s strings.Builder
+	add := func(format string, value any, there bool) {
+		if there {
+			fmt.Fprintf(&s, format, value)
+		}
+	}
+	add("QP %#x: ", c.QPNum, c.QPNum != 0)
+	add("WR id %#x: ", c.WRID, true)
+	add("%v", c.Opcode, true)
+	add(", %d bytes", c.ByteLen, c.ByteLen != 0)
+	add(", from QP %#x", c.SrcQP, c.SrcQP != 0)
+	add(", immediate data %#x", c.Imm.Host(), c.Flags&ibv.WC_WITH_IMM != 0)
+	add(", invalidated key %#x", uint32(c.Imm), c.Flags&(ibv.WC_WITH_IMM|ibv.WC_WITH_INV) == ibv.WC_WITH_INV)
+	add(", VLAN %d", c.CVLAN, c.CVLAN != 0)
+	add(", flow tag %#x", c.FlowTag, c.FlowTag != 0)
+	add(", tag %#x", c.TM.Tag, c.TM != ibv.WCTMInfo{})
+	add(", %v", c.Flags, c.Flags != 0)
+	return s.String()
+}
+
+// String says how full the batch is: "batch of 2 sends, with room for 4".
+func (b *SendBatch) String() string { return b.text("sends") }
+
+// String says how full the batch is: "batch of 2 receives, with room for 4".
+func (b *RecvBatch) String() string { return b.text("receives") }
+
+// String says how full the batch is: "batch of 2 operations, with room for 4".
+func (b *TagBatch) String() string { return batchText(b.Len(), b.Cap(), "operations", b.closed) }
+
+func (b *batch) text(kind string) string { return batchText(b.Len(), b.Cap(), kind, b.closed) }
+
+func batchText(n, capacity int, kind string, closed bool) string {
+	if closed {
+		return "batch of " + kind + ", closed"
+	}
+	return fmt.Sprintf("batch of %d %s, with room for %d", n, kind, capacity)
+}
+
+// String names the queue pair and counts the requests: "program of QP 0x11 (RC) with 2 work requests".
+func (p *WRProgram) String() string {
+	if p.qp == nil {
+		return "program that was never created"
+	}
+	return fmt.Sprintf("program of QP %#x (%s) with %d work requests", p.qp.QPBase.QPNum,
+		refusal.ShortName(p.qp.QPBase.QPType), p.Len())
+}
+
+// String says how much a poll takes: "program that polls up to 32 completions".
+func (p *PollProgram) String() string {
+	return fmt.Sprintf("program that polls up to %d completions", len(p.all))
+}
+
+// completionJSON is a completion in JSON.
+type completionJSON struct {
+	WRID        uint64        `json:"wr_id"`
+	Status      ibv.WCStatus  `json:"status"`
+	QPNum       uint32        `json:"qp_num,omitempty"`
+	VendorErr   *uint32       `json:"vendor_err,omitempty"`
+	Opcode      *ibv.WCOpcode `json:"opcode,omitempty"`
+	ByteLen     uint32        `json:"byte_len,omitempty"`
+	Flags       ibv.WCFlags   `json:"wc_flags,omitempty"`
+	Imm         *ibv.BE32     `json:"imm_data,omitempty"`
+	Invalidated uint32        `json:"invalidated_rkey,omitempty"`
+	SrcQP       uint32        `json:"src_qp,omitempty"`
+	SLID        uint32        `json:"slid,omitempty"`
+	SL          uint8         `json:"sl,omitempty"`
+	PathBits    uint8         `json:"dlid_path_bits,omitempty"`
+	CVLAN       uint16        `json:"cvlan,omitempty"`
+	FlowTag     uint32        `json:"flow_tag,omitempty"`
+	Timestamp   uint64        `json:"completion_ts,omitempty"`
+	Wallclock   uint64        `json:"completion_wallclock_ns,omitempty"`
+	TM          *tagInfo      `json:"tm_info,omitempty"`
+}
+
+type tagInfo struct {
+	Tag  uint64 `json:"tag"`
+	Priv uint32 `json:"priv"`
+}
+
+// MarshalJSON is an object like that of ibv.WC, without what was not asked for, and without what is 0.
+func (c Completion) MarshalJSON() ([]byte, error) {
+	out := completionJSON{WRID: c.WRID, Status: c.Status, QPNum: c.QPNum}
+	if c.Status != ibv.WC_SUCCESS {
+		out.VendorErr = &c.VendorErr
+		return json.Marshal(out)
+	}
+	out.Opcode, out.ByteLen, out.Flags, out.SrcQP, out.SLID = &c.Opcode, c.ByteLen, c.Flags, c.SrcQP, c.SLID
+	out.SL, out.PathBits, out.CVLAN, out.FlowTag = c.SL, c.PathBits, c.CVLAN, c.FlowTag
+	out.Timestamp, out.Wallclock = c.Timestamp, c.Wallclock
+	switch {
+	case c.Flags&ibv.WC_WITH_IMM != 0:
+		out.Imm = &c.Imm
+	case c.Flags&ibv.WC_WITH_INV != 0:
+		out.Invalidated = uint32(c.Imm)
+	}
+	if c.TM != (ibv.WCTMInfo{}) {
+		out.TM = &tagInfo{c.TM.Tag, c.TM.Priv}
+	}
+	return json.Marshal(out)
+}
+
+// UnmarshalJSON reads what MarshalJSON writes. A member that is missing becomes 0.
+func (c *Completion) UnmarshalJSON(text []byte) error {
+	var in completionJSON
+	if err := json.Unmarshal(text, &in); err != nil {
+		return err
+	}
+	*c = Completion{WRID: in.WRID, Status: in.Status, QPNum: in.QPNum, ByteLen: in.ByteLen, Flags: in.Flags,
+		SrcQP: in.SrcQP, SLID: in.SLID, SL: in.SL, PathBits: in.PathBits, CVLAN: in.CVLAN, FlowTag: in.FlowTag,
+		Timestamp: in.Timestamp, Wallclock: in.Wallclock}
+	if in.VendorErr != nil {
+		c.VendorErr = *in.VendorErr
+	}
+	if in.Opcode != nil {
+		c.Opcode = *in.Opcode
+	}
+	if c.Imm = ibv.BE32(in.Invalidated); in.Imm != nil {
+		c.Imm = *in.Imm
+	}
+	if in.TM != nil {
+		c.TM.Tag, c.TM.Priv = in.TM.Tag, in.TM.Priv
+	}
+	return nil
+}

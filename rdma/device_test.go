@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package rdma
+
+import (
+	"slices"
+	"testing"
+	"unsafe"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/runtime"
+)
+
+// device is queues whose slots are Go functions: what is posted is kept, and what a test says happens.
+type device struct {
+	context ibv.Context
+	qp      ibv.QP
+	srq     ibv.SRQ
+	cq      ibv.CQ
+
+	sends [][]ibv.SendWR // lists in the order of their calls
+	recvs [][]ibv.RecvWR
+	fail  int           // the work request of the next call that fails, or none
+	errno runtime.Errno // with which
+	null  bool          // *bad_wr stays NULL
+	wcs   []ibv.WC      // what is polled next
+	only  []bool        // solicited_only of each request for an event
+}
+
+const passes = -1
+
+type nobody struct{}
+
+func (nobody) Function(string, string) runtime.Func { return nil }
+
+var space = func() *runtime.Space {
+	s, err := runtime.NewSpace(nobody{})
+	if err != nil {
+		panic(err)
+	}
+	return s
+}()
+
+// devices are all there ever were: their addresses are in memory that the collector does not see.
+var devices []*device
+
+func newDevice(t require.TestingT, qpt ibv.QPType) *device {
+	d := &device{fail: passes, errno: enomem}
+	devices = append(devices, d)
+	slot := func(f runtime.SlotFunc) ibv.FuncPtr {
+		address, err := space.Slot(f)
+		require.NoError(t, err)
+		return ibv.FuncPtr(address)
+	}
+	d.context.Ops.PostSend = slot(func(qp, wr, bad, _, _, _ uint64) (uint64, runtime.Errno) {
+		list, result := walk(d, ibv.Ptr[ibv.SendWR](wr), ibv.Ptr[ibv.Ptr[ibv.SendWR]](bad),
+			func(w *ibv.SendWR) ibv.Ptr[ibv.SendWR] { return w.Next })
+		d.sends = append(d.sends, list)
+		return result, 0
+	})
+	recv := slot(func(qp, wr, bad, _, _, _ uint64) (uint64, runtime.Errno) {
+		list, result := walk(d, ibv.Ptr[ibv.RecvWR](wr), ibv.Ptr[ibv.Ptr[ibv.RecvWR]](bad),
+			func(w *ibv.RecvWR) ibv.Ptr[ibv.RecvWR] { return w.Next })
+		d.recvs = append(d.recvs, list)
+		return result, 0
+	})
+	d.context.Ops.PostRecv, d.context.Ops.PostSRQRecv = recv, recv
+	d.context.Ops.PollCQ = slot(func(cq, n, wc, _, _, _ uint64) (uint64, runtime.Errno) {
+		got := copy(unsafe.Slice(ibv.Ptr[ibv.WC](wc).Deref(), int(n)), d.wcs)
+		d.wcs = d.wcs[got:]
+		return uint64(got), 0
+	})
+	d.context.Ops.ReqNotifyCQ = slot(func(cq, only, _, _, _, _ uint64) (uint64, runtime.Errno) {
+		d.only = append(d.only, only != 0)
+		return 0, 0
+	})
+	context := ibv.PtrTo(&d.context)
+	d.qp = ibv.QP{Context: context, QPNum: 0x12, QPType: qpt, State: ibv.QPS_RTS}
+	d.srq, d.cq = ibv.SRQ{Context: context, Handle: 7}, ibv.CQ{Context: context}
+	return d
+}
+
+// walk copies a list up to where it fails.
+func walk[T any](d *device, first ibv.Ptr[T], bad ibv.Ptr[ibv.Ptr[T]], next func(*T) ibv.Ptr[T]) (list []T,
+	result uint64) {
+	for p := first; p != 0; p = next(p.Deref()) {
+		if len(list) == d.fail {
+			if !d.null {
+				*bad.Deref() = p
+			}
+			return list, uint64(d.errno)
+		}
+		list = append(list, *p.Deref())
+	}
+	return list, 0
+}
+
+func (d *device) sendIDs() (ids []uint64) {
+	for _, list := range d.sends {
+		for _, w := range list {
+			ids = append(ids, w.WRID)
+		}
+	}
+	return ids
+}
+
+func options(slots, sges, inline uint32) QueueOptions {
+	return QueueOptions{Cap: ibv.QPCap{MaxSendWR: slots, MaxRecvWR: slots, MaxSendSGE: sges, MaxRecvSGE: sges,
+		MaxInlineData: inline}}
+}
+
+func sendQueue(t testing.TB, d *device, o QueueOptions) *SendQueue {
+	q, err := NewSendQueue(&d.qp, o)
+	require.NoError(t, err)
+	return q
+}
+
+// writes fills a batch with ids from first on; the last one is signalled.
+func writes(b *SendBatch, first uint64, n int) *SendBatch {
+	b.Reset()
+	for i := range uint64(n) {
+		r := b.Write(first+i, 0x1000, 1).SGE(0x2000, 8, 2)
+		if i == uint64(n-1) {
+			r.Signaled()
+		}
+	}
+	return b
+}
+
+func success(id uint64) ibv.WC { return ibv.WC{WRID: id, QPNum: 0x12} }
+
+func ids(from, to uint64) (all []uint64) {
+	for ; from < to; from++ {
+		all = append(all, from)
+	}
+	return slices.Clip(all)
+}

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package rdma
+
+import (
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/internal/verberr"
+)
+
+// overwritten is a path of queues that C has used, which find no room, break, and are not armed.
+type overwritten struct {
+	quickly
+	sends []bool // what was asked for
+}
+
+func (p *overwritten) PostOne(*ibv.SendWR) bool     { return false }
+func (p *overwritten) Poll(*ibv.CQ, []ibv.WC) int32 { return -1 }
+func (p *overwritten) Arm(*ibv.CQ, bool) int32      { return int32(syscall.EBUSY) }
+func (p *overwritten) Misused(sends bool) (what string) {
+	p.sends = append(p.sends, sends)
+	return "C was here"
+}
+
+// TestMisused: where a queue has no room, a completion makes no sense or no event can be asked for, the path is asked
+// whether C has used the queue, and the error says so: of queues that count, and that do not; of lists and programs.
+func TestMisused(t *testing.T) {
+	for name, o := range map[string]QueueOptions{"checked": options(2, 1, 8), "unchecked": {Unchecked: true}} {
+		t.Run(name, func(t *testing.T) {
+			d := newDevice(t, ibv.QPT_RC)
+			p := &overwritten{quickly: quickly{Path: &sameQP{&loopback{}, &d.qp}}}
+			o.Path = p
+			q := sendQueue(t, d, o)
+			b, id, posted := sendBatch(t, 1, 1, 8), uint64(1), 0
+			if o.Unchecked {
+				id = refuse // the path has no room for it
+			} else {
+				posted = 2
+			}
+			for range posted {
+				_, err := postSend(q, writes(b, id, 1))
+				require.NoError(t, err)
+			}
+			_, err := postSend(q, writes(b, id, 1))
+			text := ": C was here: device or resource busy"
+			assert.ErrorIs(t, err, syscall.EBUSY)
+			assert.ErrorContains(t, err, text)
+			assert.Equal(t, []bool{true}, p.sends)
+
+			cq, err := NewCompletionQueue(&d.cq, o)
+			require.NoError(t, err)
+			_, err = cq.Poll(make([]ibv.WC, 1))
+			assert.EqualError(t, err, "ibv_poll_cq: CQ 0"+text)
+			err = cq.ReqNotify(false)
+			assert.EqualError(t, verberr.Wrap("", "CQ 0", err), "ibv_req_notify_cq: CQ 0"+text)
+			assert.Equal(t, []bool{true, false, false}, p.sends)
+		})
+	}
+}

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package rdma
+
+import (
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/internal/provider"
+)
+
+// QueueOptions describe a queue where C's structures do not.
+type QueueOptions struct {
+	// The constructors of objects know Cap, SQSigAll and MaxMessage and ignore what you set.
+
+	// Cap is the capacity of the queue pair as ibv_create_qp returned it; for a shared receive queue, set MaxRecvWR and
+	// MaxRecvSGE. A checked queue needs it.
+	Cap ibv.QPCap
+	// SQSigAll says that every send request has a completion: sq_sig_all of ibv_qp_init_attr.
+	SQSigAll bool
+	narrow   bool   // the library of the device is libefa: see knowing
+	unasked  uint16 // ibv.QPCreateSendOpsFlags of the operations that send_ops_flags did not have
+	// MaxMessage is the largest message in bytes: max_msg_sz of ibv_port_attr, or the path's MTU for datagrams. 0 means
+	// unknown; then 2 GiB is the limit.
+	MaxMessage uint32
+	// NoIPChecksum says that the device lacks IBV_SEND_IP_CSUM for this queue pair.
+	NoIPChecksum bool
+	// Overcommit admits the queue pair to completion queues that have no room for all its work requests. The user then
+	// has to prevent an overrun. It has an effect only on objects.
+	Overcommit bool
+	// Unchecked turns off checks and accounting. If such a queue pair uses a checked shared receive queue, each of its
+	// failed sends gives back a slot of that queue, because a failed completion does not say that it belongs to a send.
+	Unchecked bool
+	noReads   bool // the queue pair reads nothing: max_rd_atomic is 0
+	// Way forces a way to call the queue: "blocking" or "system". If it is "", GOVERBS_CALL decides, and if that is not
+	// set, the provider.
+	Way string
+	// Path is another way to the device than the functions of its provider, a data path in Go for example; nil: the
+	// device's, which are the provider's functions unless Device.UsePath was called.
+	Path Path
+	// Providers are looked up before the built-in ones.
+	Providers []provider.Provider
+}
+
+// knowing adds what the library of a provider takes less of than others. libefa writes numbers of remote queue pairs to
+// fields of 16 bits, so that a message would go to another queue pair. It counts a receive without entries, and gives
+// none to the device.
+func (o *QueueOptions) knowing(provider string) { o.narrow = o.narrow || provider == "efa" }
+
+// mostQPN is the highest number of a queue pair.
+func (o *QueueOptions) mostQPN() uint32 {
+	if o.narrow {
+		return 1<<16 - 1
+	}
+	return 1<<24 - 1
+}
+
+// leastRecvSGE is how many entries a receive has at least.
+func (o *QueueOptions) leastRecvSGE() uint32 {
+	if o.narrow && o.Cap.MaxRecvSGE > 0 {
+		return 1
+	}
+	return 0
+}
+
+// notAsked says whether the queue pair was made without an operation.
+func (o *QueueOptions) notAsked(op ibv.WROpcode) bool {
+	return o.unasked&uint16(ibv.WRBuilder(op).SendOps) != 0
+}
+
+// defaultDepth is how many requests each queue of a queue pair takes whose creator does not say it.
+const defaultDepth = 64
+
+// DefaultCap is the capacities of a queue pair whose creator does not say them. One with a shared receive queue has no
+// other.
+func DefaultCap(kind ibv.QPType, sharedRecv bool) ibv.QPCap {
+	c := ibv.QPCap{MaxSendWR: defaultDepth, MaxSendSGE: 1, MaxRecvWR: defaultDepth, MaxRecvSGE: 1}
+	if kind == ibv.QPT_XRC_RECV {
+		c.MaxSendWR, c.MaxSendSGE = 0, 0
+	}
+	if sharedRecv || kind == ibv.QPT_XRC_RECV || kind == ibv.QPT_XRC_SEND {
+		c.MaxRecvWR, c.MaxRecvSGE = 0, 0
+	}
+	return c
+}
+
+// onlyOperations makes the queue's checks refuse all operations but those that a queue pair was created for with
+// send_ops_flags, since libraries size their rings for those (ibv_wr_post(3)).
+func (o *QueueOptions) onlyOperations(operations ibv.QPCreateSendOpsFlags) {
+	o.unasked = ^uint16(operations)
+}

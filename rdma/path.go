@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package rdma
+
+import (
+	"fmt"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/generated/libibverbs"
+	"github.com/goverbs/goverbs/rdma/internal/backend"
+	"github.com/goverbs/goverbs/rdma/internal/datapath"
+	"github.com/goverbs/goverbs/rdma/internal/provider"
+	"github.com/goverbs/goverbs/rdma/internal/trace"
+	"github.com/goverbs/goverbs/runtime"
+)
+
+// Path is how queues reach their device. It is chosen when a queue is made: that of [QueueOptions]; or the device's,
+// see [Device.UsePath]; or the backend's, if the backend of the device is a Path; or the functions of the provider. Its
+// methods are named after functions of C, and take and return what those do: the results are 0 or an errno, and of Poll
+// the number of completions, or a negative number. Many goroutines call at once. A post must not keep the list, bad, or
+// what they point to.
+//
+// Programs use it, too: a [WRProgram] is posted as a list, and a [PollProgram] polls, with the values that ibv_poll_cq
+// has. What lists and ibv_poll_cq cannot say is [ErrNotSupported]. BindMW, and operations of shared receive queues with
+// tag matching, are calls of the device's own functions.
+type Path interface {
+	PostSend(qp *ibv.QP, list *ibv.SendWR, bad *ibv.Ptr[ibv.SendWR]) int32
+	PostRecv(qp *ibv.QP, list *ibv.RecvWR, bad *ibv.Ptr[ibv.RecvWR]) int32
+	PostSRQRecv(srq *ibv.SRQ, list *ibv.RecvWR, bad *ibv.Ptr[ibv.RecvWR]) int32
+	PostWQRecv(wq *ibv.WQ, list *ibv.RecvWR, bad *ibv.Ptr[ibv.RecvWR]) int32
+	Poll(cq *ibv.CQ, wcs []ibv.WC) int32
+	Arm(cq *ibv.CQ, solicitedOnly bool) int32 // ibv_req_notify_cq
+}
+
+// slot is a function of a provider or of a backend, the object that it is called with, and how.
+type slot struct {
+	fn       uintptr
+	object   uintptr
+	way      runtime.Way
+	provider string
+}
+
+// newSlot decides how a slot is called, and by which path: that of the options, the backend's, or the provider's. name
+// is the verb in C.
+func newSlot(fn ibv.FuncPtr, verb provider.Verbs, name string, o *QueueOptions) (s slot, p Path, err error) {
+	s.fn = uintptr(fn)
+	if o.Path != nil { // which is called as it is
+		s.provider = provider.Software
+		p, err = trace.Of(o.Path)
+		return s, p, err
+	}
+	if fn == 0 {
+		return s, nil, &runtime.NotSupportedError{Function: name, Missing: "the device's provider does not have it"}
+	}
+	s.provider, s.way, err = provider.WayOf(s.fn, verb, o.Way, o.Providers)
+	if p = backend.Path(s.fn); p == nil {
+		p = provider.New(s.fn, s.way)
+	}
+	if err == nil {
+		p, err = trace.Of(p)
+	}
+	return s, p, err
+}
+
+// misused says what C has done to a queue that is not C's, or gives "". The caller keeps others from posting.
+func misused(p Path, sends bool) string {
+	own, ok := trace.Under(p).(datapath.Own)
+	if !ok {
+		return ""
+	}
+	return own.Misused(sends)
+}
+
+// orMisused is the error of a post, or that C has used the queue, where the path found no room. Nobody else posts by
+// then, as in misused.
+func (q *queue) orMisused(e *PostError) *PostError {
+	if e.Errno == enomem {
+		if reason := misused(q.path, q.kind.sends()); reason != "" {
+			e.Errno, e.Reason = ebusy, reason
+		}
+	}
+	return e
+}
+
+// noRoom is why so many requests find no slots: C may have used the queue. Nobody else posts by then, as in misused.
+func (q *queue) noRoom(n int) (errno runtime.Errno, reason string) {
+	if reason = misused(q.path, q.kind.sends()); reason != "" {
+		return ebusy, reason
+	}
+	return enomem, q.reason(n)
+}
+
+// inC says whether a path is a function in C, which a Poster or a Poller may call.
+func inC(p Path) bool {
+	_, ok := p.(*provider.Function)
+	return ok
+}
+
+// missing says why a slot of an extended object cannot be called, or gives nil. Objects of older libraries are too
+// short for some slots: what stands there is something else.
+func missing(fn ibv.FuncPtr, name, object string) error {
+	since := ""
+	for _, f := range libibverbs.NewSlots {
+		switch {
+		case f.Name != name:
+		case fn != 0:
+			return f.Has(uintptr(fn))
+		default:
+			since = f.Since
+		}
+	}
+	if fn != 0 {
+		return nil
+	}
+	return &runtime.NotSupportedError{Function: name, Missing: object +
+		" lacks the function: it was created without it",
+		Project: "rdma-core", Since: since}
+}
+
+// errnoOf is the number of the error that a call gave. Some old libraries give -1, which says nothing.
+func errnoOf(result int32) runtime.Errno {
+	switch {
+	case result == -1:
+		return eio
+	case result < 0:
+		return runtime.Errno(-int64(result))
+	}
+	return runtime.Errno(result)
+}
+
+// reason says why there are no slots for a list of n.
+func (s *slots) reason(n int) string {
+	free := s.free()
+	switch {
+	case n > int(s.capacity):
+		return fmt.Sprintf("a list of %d is longer than the queue, which holds %d", n, s.capacity)
+	case n > free:
+		return fmt.Sprintf("a list of %d does not fit: %d of %d slots are free until completions are polled", n,
+			free, s.capacity)
+	}
+	return fmt.Sprintf("a list of %d would fill the queue with %d unsignalled requests: no completion would ever "+
+		"give a slot back (set IBV_SEND_SIGNALED on at least one)", n, s.capacity)
+}

@@ -1,0 +1,344 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package rdma
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"unsafe"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/internal/datapath"
+	"github.com/goverbs/goverbs/rdma/internal/provider"
+	"github.com/goverbs/goverbs/rdma/internal/trace"
+	"github.com/goverbs/goverbs/rdma/internal/verberr"
+	"github.com/goverbs/goverbs/runtime"
+	"github.com/goverbs/goverbs/runtime/offheap"
+	"github.com/goverbs/goverbs/runtime/program"
+)
+
+// Completion holds what a [PollProgram] reads of a completion.
+type Completion struct {
+	WRID      uint64
+	Status    ibv.WCStatus
+	Opcode    ibv.WCOpcode
+	VendorErr uint32
+	Flags     ibv.WCFlags
+	ByteLen   uint32   // bytes of the message
+	Imm       ibv.BE32 // immediate data as the sender set it; if Flags has WC_WITH_INV, bits of the invalidated key
+	QPNum     uint32
+	SrcQP     uint32
+	SLID      uint32
+	SL        uint8
+	PathBits  uint8
+	CVLAN     uint16
+	FlowTag   uint32
+	Timestamp uint64 // in cycles of the device
+	Wallclock uint64 // nanoseconds of wall clock
+	TM        ibv.WCTMInfo
+}
+
+// PollProgram polls an extended completion queue: a region from ibv_start_poll to ibv_end_poll, which runs as one call;
+// see [CQ.PollProgram].
+//
+// Man: ibv_create_cq_ex(3)
+type PollProgram struct {
+	program program.Program
+	cq      uintptr // in C
+	path    Path
+	flags   ibv.CreateCQWCFlags
+	wcs     []ibv.WC // what a path without functions for programs polled
+	mapping *offheap.Mapping
+	all     []Completion
+	state   *pollState
+}
+
+// pollState is written by the program while it runs.
+type pollState struct {
+	result int32 // of ibv_start_poll or the last ibv_next_poll
+	n      uint32
+	attr   ibv.PollCQAttr
+}
+
+// field is a value that is read for each completion.
+type field struct {
+	flag   ibv.CreateCQWCFlags // flag that the queue needs at its creation; 0 if every queue has the field
+	slot   ibv.FuncPtr
+	name   string
+	offset uintptr
+	width  int
+	failed bool // also read from failed completions
+}
+
+// NewPollProgram creates a program that reads up to n completions of a queue, which has to outlive it. flags select the
+// values to read; the queue must have been created with them. Of the options, Way and Providers have an effect.
+func NewPollProgram(cq *ibv.CQEx, n int, flags ibv.CreateCQWCFlags, o QueueOptions) (*PollProgram, error) {
+	if n <= 0 {
+		return nil, verberr.Invalid("NewPollProgram", "",
+			"a program that polls %d completions; it must be at least one", n)
+	}
+	if cq == nil {
+		return nil, &runtime.NilError{Function: "ibv_start_poll", Argument: "cq"}
+	}
+	_, path, err := newSlot(cq.StartPoll, provider.Poll, "ibv_start_poll", &o)
+	if err != nil {
+		return nil, err
+	}
+	_, runs := trace.Under(path).(datapath.Runner)
+	if err := unlisted(flags); !runs && err != nil {
+		return nil, err
+	}
+	var c Completion
+	fields := []field{
+		{0, cq.ReadVendorErr, "ibv_wc_read_vendor_err", unsafe.Offsetof(c.VendorErr), 4, true},
+		{ibv.WC_EX_WITH_QP_NUM, cq.ReadQPNum, "ibv_wc_read_qp_num", unsafe.Offsetof(c.QPNum), 4, true},
+		{0, cq.ReadOpcode, "ibv_wc_read_opcode", unsafe.Offsetof(c.Opcode), 4, false},
+		{0, cq.ReadWCFlags, "ibv_wc_read_wc_flags", unsafe.Offsetof(c.Flags), 4, false},
+		{ibv.WC_EX_WITH_BYTE_LEN, cq.ReadByteLen, "ibv_wc_read_byte_len", unsafe.Offsetof(c.ByteLen), 4, false},
+		{ibv.WC_EX_WITH_IMM, cq.ReadImmData, "ibv_wc_read_imm_data", unsafe.Offsetof(c.Imm), 4, false},
+		{ibv.WC_EX_WITH_SRC_QP, cq.ReadSrcQP, "ibv_wc_read_src_qp", unsafe.Offsetof(c.SrcQP), 4, false},
+		{ibv.WC_EX_WITH_SLID, cq.ReadSLID, "ibv_wc_read_slid", unsafe.Offsetof(c.SLID), 4, false},
+		{ibv.WC_EX_WITH_SL, cq.ReadSL, "ibv_wc_read_sl", unsafe.Offsetof(c.SL), 1, false},
+		{ibv.WC_EX_WITH_DLID_PATH_BITS, cq.ReadDLIDPathBits, "ibv_wc_read_dlid_path_bits",
+			unsafe.Offsetof(c.PathBits), 1, false},
+		{ibv.WC_EX_WITH_COMPLETION_TIMESTAMP, cq.ReadCompletionTS, "ibv_wc_read_completion_ts",
+			unsafe.Offsetof(c.Timestamp), 8, false},
+		{ibv.WC_EX_WITH_CVLAN, cq.ReadCVLAN, "ibv_wc_read_cvlan", unsafe.Offsetof(c.CVLAN), 2, false},
+		{ibv.WC_EX_WITH_FLOW_TAG, cq.ReadFlowTag, "ibv_wc_read_flow_tag", unsafe.Offsetof(c.FlowTag), 4, false},
+		{ibv.WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK, cq.ReadCompletionWallclockNs,
+			"ibv_wc_read_completion_wallclock_ns", unsafe.Offsetof(c.Wallclock), 8, false},
+		{ibv.WC_EX_WITH_TM_INFO, cq.ReadTMInfo, "ibv_wc_read_tm_info", unsafe.Offsetof(c.TM), 0, false},
+	}
+	for _, f := range append(fields, field{slot: cq.NextPoll, name: "ibv_next_poll"}, field{slot: cq.EndPoll,
+		name: "ibv_end_poll"}) {
+		if flags&f.flag != f.flag || !runs {
+			continue
+		}
+		if err := missing(f.slot, f.name, "the completion queue"); err != nil {
+			return nil, err
+		}
+	}
+	var l layout
+	all, state := l.add(n, 1, unsafe.Sizeof(c)), l.add(1, 1, unsafe.Sizeof(pollState{}))
+	p := &PollProgram{path: path, flags: flags, cq: uintptr(unsafe.Pointer(cq))}
+	if p.mapping, err = l.mapMemory(); err != nil {
+		return nil, err
+	}
+	base := unsafe.Pointer(unsafe.SliceData(p.mapping.Bytes()))
+	p.all = unsafe.Slice((*Completion)(unsafe.Add(base, all)), n)
+	p.state = (*pollState)(unsafe.Add(base, state))
+	if runs {
+		p.build(cq, fields, flags)
+	}
+	return p, nil
+}
+
+func (p *PollProgram) build(cq *ibv.CQEx, fields []field, flags ibv.CreateCQWCFlags) {
+	g, object := &p.program, uint64(uintptr(unsafe.Pointer(cq)))
+	result := uintptr(unsafe.Pointer(&p.state.result))
+	g.Call(uintptr(cq.StartPoll), object, uint64(uintptr(unsafe.Pointer(&p.state.attr))))
+	g.StoreResult(result, 4)
+	empty := g.JumpIfResult() // without ibv_end_poll
+	var ends []program.Step
+	for i := range p.all {
+		at := uintptr(unsafe.Pointer(&p.all[i]))
+		var c Completion
+		g.Copy(at+unsafe.Offsetof(c.WRID), uintptr(unsafe.Pointer(&cq.WRID)), 8)
+		g.Copy(at+unsafe.Offsetof(c.Status), uintptr(unsafe.Pointer(&cq.Status)), 4)
+		read := func(failed bool) {
+			for _, f := range fields {
+				switch {
+				case f.failed != failed || flags&f.flag != f.flag:
+				case f.width == 0:
+					g.Call(uintptr(f.slot), object, uint64(at+f.offset))
+				default:
+					g.Call(uintptr(f.slot), object)
+					g.StoreResult(at+f.offset, f.width)
+				}
+			}
+		}
+		read(true)
+		broken := g.JumpIfMemory(uintptr(unsafe.Pointer(&cq.Status)))
+		read(false)
+		g.Target(broken)
+		g.Store(uintptr(unsafe.Pointer(&p.state.n)), 4, uint64(i+1))
+		if i+1 < len(p.all) {
+			g.Call(uintptr(cq.NextPoll), object)
+			g.StoreResult(result, 4)
+			ends = append(ends, g.JumpIfResult())
+		}
+	}
+	for _, end := range ends {
+		g.Target(end)
+	}
+	g.Call(uintptr(cq.EndPoll), object)
+	g.Target(empty)
+}
+
+// Poll reads completions: none, or up to the program's number. The slice is valid until the next Poll. With an error it
+// returns the completions that it read before the error.
+func (p *PollProgram) Poll() ([]Completion, error) {
+	return p.pollBy(p.path)
+}
+
+// pollBy polls by a path: it runs the program, or polls what the program stands for.
+func (p *PollProgram) pollBy(path Path) ([]Completion, error) {
+	if p.all == nil {
+		return nil, errProgramClosed
+	}
+	runner, ok := path.(datapath.Runner)
+	if !ok {
+		if traced, runs := trace.Polls(path); runs != nil {
+			return p.pollTraced(traced, runs)
+		}
+		return p.pollList(path)
+	}
+	p.start()
+	runner.Run(&p.program)
+	return p.end()
+}
+
+// pollTraced is pollBy of a path whose calls are recorded, and which runs programs.
+func (p *PollProgram) pollTraced(traced *trace.Path, runs datapath.Runner) ([]Completion, error) {
+	begin := traced.Begin()
+	p.start()
+	runs.Run(&p.program)
+	found, err := p.end()
+	if len(found) > 0 {
+		wcs := make([]ibv.WC, len(found))
+		for i := range found {
+			wcs[i] = found[i].wc()
+			wcs[i].ByteLen, wcs[i].VendorErr = found[i].ByteLen, found[i].VendorErr
+		}
+		traced.Polled(ibv.Ptr[ibv.CQ](p.cq).Deref(), wcs, begin)
+	}
+	return found, err
+}
+
+// listed are the values that ibv_poll_cq gives as well.
+const listed = ibv.WC_EX_WITH_BYTE_LEN | ibv.WC_EX_WITH_IMM | ibv.WC_EX_WITH_QP_NUM | ibv.WC_EX_WITH_SRC_QP |
+	ibv.WC_EX_WITH_SLID | ibv.WC_EX_WITH_SL | ibv.WC_EX_WITH_DLID_PATH_BITS
+
+// unlisted says why a path without functions for programs cannot give values, or nil.
+func unlisted(flags ibv.CreateCQWCFlags) error {
+	if flags&^listed == 0 {
+		return nil
+	}
+	return &runtime.NotSupportedError{Function: "ibv_start_poll",
+		Missing: fmt.Sprintf("the queue's Path gives what ibv_poll_cq gives, and not %v", flags&^listed)}
+}
+
+// pollList polls by a path without functions for programs.
+func (p *PollProgram) pollList(path Path) ([]Completion, error) {
+	if err := unlisted(p.flags); err != nil {
+		return nil, err
+	}
+	if p.wcs == nil {
+		p.wcs = make([]ibv.WC, len(p.all))
+	}
+	cq := (*ibv.CQ)(ibv.Ptr[ibv.CQ](p.cq).Deref())
+	n := path.Poll(cq, p.wcs)
+	if uint(n) > uint(len(p.wcs)) {
+		return nil, pollFailed(path, cq, int(n))
+	}
+	return p.set(p.wcs[:n]), nil
+}
+
+var errProgramClosed = closed("program")
+
+func (p *PollProgram) start() {
+	clear(p.all[:p.state.n])
+	p.state.n = 0
+}
+
+func (p *PollProgram) end() ([]Completion, error) {
+	found := p.all[:p.state.n]
+	if r := p.state.result; r != 0 && errnoOf(r) != enoent {
+		return found, &runtime.CallError{Function: "ibv_start_poll or ibv_next_poll", Errno: errnoOf(r)}
+	}
+	return found, nil
+}
+
+// pollBy polls a queue that has an owner, an extended one, by a program, and gives back slots.
+func (q *CompletionQueue) pollBy(ex *ibv.CQEx, p *PollProgram) ([]Completion, error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	switch {
+	case q.refusal != nil:
+		return nil, q.refusal
+	case p.all == nil:
+		return nil, errProgramClosed
+	case p.cq != uintptr(unsafe.Pointer(ex)):
+		return nil, errOtherQueue
+	}
+	return q.pollProgram(p)
+}
+
+// polled returns what the program has read last.
+func (p *PollProgram) polled() []Completion { return p.all[:p.state.n] }
+
+// errOtherQueue is the error of a poll by a program of another completion queue.
+var errOtherQueue = errors.New("the program polls another completion queue")
+
+// pollProgram polls with a program and gives back slots. The caller holds mu.
+func (q *CompletionQueue) pollProgram(p *PollProgram) ([]Completion, error) {
+	if len(q.aside) > 0 {
+		defer q.usual()
+		found := p.set(q.aside)
+		q.aside = q.aside[len(found):]
+		return found, nil
+	}
+	path := p.path
+	if _, ok := q.path.(datapath.Runner); !ok {
+		path = q.path // which the program does not know where the queue's object chose it
+	}
+	found, err := p.pollBy(path)
+	if len(q.markers) > 0 {
+		found = slices.DeleteFunc(found, func(c Completion) bool { return q.marked(c.WRID) })
+		p.state.n = uint32(len(found))
+	}
+	for i := range found {
+		wc := found[i].wc()
+		q.retireOf(q.tracked.find(wc.QPNum), &wc)
+	}
+	return found, err
+}
+
+// set returns completions of ibv_poll_cq as if the program had read them, as many as it has room for.
+func (p *PollProgram) set(wcs []ibv.WC) []Completion {
+	p.start()
+	n := min(len(p.all), len(wcs))
+	for i, wc := range wcs[:n] {
+		c := &p.all[i]
+		*c = Completion{WRID: wc.WRID, Status: wc.Status, VendorErr: wc.VendorErr, QPNum: wc.QPNum}
+		if wc.Status == ibv.WC_SUCCESS {
+			c.Opcode, c.Flags, c.ByteLen, c.Imm = wc.Opcode, wc.WCFlags, wc.ByteLen, *wc.ImmData()
+			c.SrcQP, c.SLID, c.SL, c.PathBits = wc.SrcQP, uint32(wc.SLID), wc.SL, wc.DLIDPathBits
+		}
+	}
+	p.state.n = uint32(n)
+	return p.all[:n]
+}
+
+// wc returns the part of a completion that the accounting needs.
+func (c *Completion) wc() ibv.WC {
+	return ibv.WC{WRID: c.WRID, Status: c.Status, Opcode: c.Opcode, WCFlags: c.Flags, QPNum: c.QPNum}
+}
+
+// Retire gives back the slots of the send queue for completions, in the order in which they were polled. The program
+// has to read QPNum, and, as always, the opcode.
+func (p *PollProgram) Retire(send *SendQueue, recv *RecvQueue) {
+	t := trackedQueues{Send: send, Recv: recv}
+	for i := range p.all[:p.state.n] {
+		wc := p.all[i].wc()
+		t.retire(&wc)
+	}
+}
+
+// Close unmaps the memory. Do not use the program or a result of Poll afterwards. A second Close does nothing.
+func (p *PollProgram) Close() error {
+	p.program.Reset()
+	p.all, p.state = nil, &pollState{}
+	return p.mapping.Close()
+}

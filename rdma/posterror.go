@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package rdma
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/internal/refusal"
+	"github.com/goverbs/goverbs/rdma/internal/trace"
+	"github.com/goverbs/goverbs/rdma/internal/verberr"
+	"github.com/goverbs/goverbs/runtime"
+)
+
+// PostError says why a list was not posted, or only a part of it. errors.Is finds Errno and Err in it, and errors.As a
+// [VerbError] with the same errno. Index is the request that failed, from the start of the batch: those before it were
+// posted. With -1 and a Reason none was posted; with -1 and no Reason all may have been, or none.
+type PostError struct {
+	Verb   string     // "ibv_post_send"
+	QPNum  uint32     // number of the queue pair or work queue; handle of a shared receive queue
+	QPType ibv.QPType // 0 for a shared receive queue and a work queue
+	// Index is the work request that failed, counted from the start of the batch. The requests before it were posted;
+	// it and those after it were not. -1: none was posted, for the Reason; or if that is "", C failed and did not say
+	// where: all may have been posted, or none.
+	Index  int
+	WRID   uint64        // of that work request
+	Errno  runtime.Errno // C's errno, or that of a check: EINVAL, or ENOMEM if slots are missing
+	Reason string        // the broken rule and what would be valid; "" if C failed
+	Err    error         // that of the batch or the program, if that is to blame, or nil
+}
+
+// Error returns the verb, the queue, the request and the reason.
+func (e *PostError) Error() string {
+	s := e.Verb + ": " + e.queue()
+	switch {
+	case e.Index >= 0:
+		s += fmt.Sprintf(": WR %d (id %#x)", e.Index, e.WRID)
+	case e.Reason == "":
+		s += ": the failed WR is unknown, and all may have been posted"
+	}
+	if e.Err != nil {
+		return s + ": " + e.Err.Error()
+	}
+	if e.Reason != "" {
+		s += ": " + e.Reason
+	}
+	return s + ": " + verberr.Text(e.Errno)
+}
+
+// queue is the name of the queue.
+func (e *PostError) queue() string {
+	switch {
+	case e.Verb == "ibv_post_wq_recv":
+		return fmt.Sprintf("WQ %#x", e.QPNum)
+	case e.QPType != 0:
+		return fmt.Sprintf("QP %#x (%s)", e.QPNum, refusal.ShortName(e.QPType))
+	}
+	return fmt.Sprintf("SRQ %#x", e.QPNum)
+}
+
+// Is reports runtime.ErrNotSupported for errnos that say so, as the error of a call does.
+func (e *PostError) Is(target error) bool {
+	return (&runtime.CallError{Errno: e.Errno}).Is(target) || errors.Is(e.Err, target)
+}
+
+// As gives the error as a VerbError, for programs that treat all verbs alike.
+func (e *PostError) As(target any) bool {
+	to, ok := target.(**verberr.VerbError)
+	if ok {
+		*to = &verberr.VerbError{Verb: e.Verb, Object: e.queue(), Errno: e.Errno, Reason: e.Reason}
+		if e.Err != nil {
+			(*to).Err = errors.Unwrap(e.Err)
+		}
+	}
+	return ok
+}
+
+// because completes the error of a post that a batch or a program is not fit for.
+func (e *PostError) because(err error) *PostError {
+	e.Errno, e.Err = einval, err
+	if why, ok := err.(*verberr.VerbError); ok {
+		e.Errno, e.Reason = why.Errno, cmp.Or(why.Reason, why.Object+" is closed")
+	}
+	return e
+}
+
+// Unwrap returns Errno.
+func (e *PostError) Unwrap() error { return e.Errno }
+
+// recorded notes in a trace, if one is recorded, that a check refused a post, and gives its error.
+func recorded(err error) error {
+	if e, ok := err.(*PostError); ok {
+		reason := e.Reason
+		if reason == "" && e.Err != nil {
+			reason = e.Err.Error()
+		}
+		trace.Refused(e.Verb, e.QPNum, e.WRID, e.Errno, reason)
+	}
+	return err
+}

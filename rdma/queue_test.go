@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package rdma
+
+import (
+	"math"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/internal/provider"
+	"github.com/goverbs/goverbs/runtime"
+)
+
+func TestPost(t *testing.T) {
+	for name, o := range map[string]QueueOptions{"checked": options(64, 4, 0), "unchecked": {Unchecked: true}} {
+		t.Run(name, func(t *testing.T) {
+			d := newDevice(t, ibv.QPT_RC)
+			q := sendQueue(t, d, o)
+			b := sendBatch(t, 8, 1, 0)
+			for _, n := range []int{3, 8, 8, 1} { // the chain ends elsewhere each time
+				posted, err := q.Post(writes(b, 100, n))
+				require.NoError(t, err)
+				assert.Equal(t, n, posted)
+				assert.Len(t, d.sends[len(d.sends)-1], n)
+			}
+			d.sends = nil
+			posted, err := q.PostRange(writes(b, 0, 8), 2, 5)
+			require.NoError(t, err)
+			assert.Equal(t, 3, posted)
+			posted, err = q.Post(b)
+			require.NoError(t, err)
+			assert.Equal(t, 8, posted)
+			assert.Equal(t, append(ids(2, 5), ids(0, 8)...), d.sendIDs())
+
+			b.Reset()
+			posted, err = q.Post(b)
+			assert.ErrorIs(t, err, syscall.EINVAL, "who waits for its completion would wait for ever")
+			assert.ErrorContains(t, err, "the batch is empty")
+			assert.Zero(t, posted)
+			posted, err = q.PostRange(b, 0, 0)
+			assert.NoError(t, err, "the rest of a batch may be empty")
+			assert.Zero(t, posted)
+			assert.Len(t, d.sends, 2, "an empty batch calls nothing")
+			assert.Panics(t, func() { q.PostRange(writes(b, 0, 2), 1, 3) })
+		})
+	}
+}
+
+func TestPostFails(t *testing.T) {
+	for name, o := range map[string]QueueOptions{"checked": options(64, 4, 0), "unchecked": {Unchecked: true}} {
+		t.Run(name, func(t *testing.T) {
+			d := newDevice(t, ibv.QPT_UC)
+			q := sendQueue(t, d, o)
+			b := writes(sendBatch(t, 8, 1, 0), 0x10, 8)
+			d.fail = 3
+			posted, err := q.Post(b)
+			assert.Equal(t, 3, posted)
+			require.ErrorIs(t, err, syscall.ENOMEM)
+			var e *PostError
+			require.ErrorAs(t, err, &e)
+			assert.Equal(t, PostError{Verb: "ibv_post_send", QPNum: 0x12, QPType: ibv.QPT_UC, Index: 3, WRID: 0x13,
+				Errno: enomem}, *e)
+			assert.EqualError(t, err, "ibv_post_send: QP 0x12 (UC): WR 3 (id 0x13): cannot allocate memory")
+
+			d.fail = passes
+			posted, err = q.PostRange(b, posted, b.Len())
+			require.NoError(t, err)
+			assert.Equal(t, 5, posted)
+			assert.Equal(t, ids(0x10, 0x18), d.sendIDs(), "the rest follows")
+
+			d.fail, d.null, d.errno = 2, true, syscall.EOPNOTSUPP
+			posted, err = q.Post(b)
+			assert.Zero(t, posted)
+			require.ErrorIs(t, err, runtime.ErrNotSupported)
+			assert.EqualError(t, err, "ibv_post_send: QP 0x12 (UC): the failed WR is unknown, and all may have been "+
+				"posted: operation not supported")
+
+			b.SGEs(0)
+			b.Send(1).SGE(1, 1, 1)
+			_, err = q.Post(b)
+			assert.EqualError(t, err, "ibv_post_send: QP 0x12 (UC): the batch is full: it was made for 8 work "+
+				"requests, not for 9: cannot allocate memory")
+		})
+	}
+}
+
+func TestPostWithoutASlot(t *testing.T) {
+	d := newDevice(t, ibv.QPT_RC)
+	d.context.Ops = ibv.ContextOps{}
+	_, err := NewSendQueue(&d.qp, options(1, 1, 1))
+	require.ErrorIs(t, err, runtime.ErrNotSupported)
+	assert.EqualError(t, err, "ibv_post_send: the device's provider does not have it")
+	_, err = NewRecvQueue(&d.qp, options(1, 1, 1))
+	require.ErrorIs(t, err, runtime.ErrNotSupported)
+	_, err = NewSharedRecvQueue(&d.srq, options(1, 1, 1))
+	require.ErrorIs(t, err, runtime.ErrNotSupported)
+	_, err = NewCompletionQueue(&d.cq, QueueOptions{})
+	require.ErrorIs(t, err, runtime.ErrNotSupported)
+
+	d = newDevice(t, ibv.QPT_RC)
+	d.context.Ops.ReqNotifyCQ = 0
+	cq, err := NewCompletionQueue(&d.cq, QueueOptions{})
+	require.NoError(t, err, "polling does without events")
+	assert.ErrorIs(t, cq.ReqNotify(false), runtime.ErrNotSupported)
+
+	_, err = NewSendQueue(&d.qp, QueueOptions{})
+	assert.ErrorContains(t, err, "QueueOptions.Cap")
+}
+
+func TestRecvQueue(t *testing.T) {
+	d := newDevice(t, ibv.QPT_RC)
+	q, err := NewRecvQueue(&d.qp, options(4, 1, 0))
+	require.NoError(t, err)
+	b := recvBatch(t, 8, 2)
+	fill := func(n int) {
+		b.Reset()
+		for i := range n {
+			b.Recv(uint64(i)).Add(ibv.SGE{Addr: 0x1008, Length: 16, LKey: 3})
+		}
+	}
+	fill(3)
+	posted, err := q.Post(b)
+	require.NoError(t, err)
+	assert.Equal(t, 3, posted)
+	require.Len(t, d.recvs, 1)
+	assert.Len(t, d.recvs[0], 3)
+	assert.Equal(t, ibv.SGE{Addr: 0x1008, Length: 16, LKey: 3}, *d.recvs[0][2].SGList.Deref())
+	assert.Equal(t, 1, q.Free())
+	_, err = q.Post(b)
+	assert.EqualError(t, err, "ibv_post_recv: QP 0x12 (RC): WR 0 (id 0x0): a list of 3 does not fit: 1 of 4 slots "+
+		"are free until completions are polled: cannot allocate memory")
+
+	wcs := []ibv.WC{success(7), {WRID: 0, QPNum: 0x12, Opcode: ibv.WC_RECV},
+		{WRID: 1, QPNum: 0x99, Opcode: ibv.WC_RECV}, {WRID: 1, QPNum: 0x12, Status: ibv.WC_WR_FLUSH_ERR}}
+	q.Retire(wcs)
+	assert.Equal(t, 3, q.Free(), "a send's completion and another queue pair's give nothing back")
+
+	fill(1)
+	b.Recv(9).SGE(1, 2, 3).SGE(4, 5, 6)
+	_, err = q.Post(b)
+	assert.EqualError(t, err, "ibv_post_recv: QP 0x12 (RC): WR 1 (id 0x9): 2 entries, and the queue takes 1 at "+
+		"most: invalid argument")
+	fill(2)
+	d.fail = 1
+	posted, err = q.Post(b)
+	assert.Equal(t, 1, posted)
+	assert.EqualError(t, err, "ibv_post_recv: QP 0x12 (RC): WR 1 (id 0x1): cannot allocate memory")
+	assert.Equal(t, 2, q.Free())
+	d.qp.State = ibv.QPS_RESET
+	_, err = q.Post(b)
+	assert.EqualError(t, err, "ibv_post_recv: QP 0x12 (RC): WR 0 (id 0x0): the receive queue takes no work in RESET "+
+		"(valid in: INIT, RTR, RTS, SQD, SQE, ERR): invalid argument")
+	q.Reset()
+	assert.Equal(t, 4, q.Free())
+
+	d.qp.SRQ = ibv.PtrTo(&d.srq)
+	_, err = NewRecvQueue(&d.qp, options(4, 1, 0))
+	assert.ErrorIs(t, err, syscall.EINVAL)
+}
+
+func TestSharedRecvQueue(t *testing.T) {
+	d := newDevice(t, ibv.QPT_RC)
+	q, err := NewSharedRecvQueue(&d.srq, options(4, 1, 0))
+	require.NoError(t, err)
+	b := recvBatch(t, 4, 1)
+	for i := range uint64(4) {
+		b.Recv(i)
+	}
+	d.fail = 2
+	posted, err := q.Post(b)
+	assert.Equal(t, 2, posted)
+	assert.EqualError(t, err, "ibv_post_srq_recv: SRQ 0x7: WR 2 (id 0x2): cannot allocate memory")
+	assert.Equal(t, 2, q.Free())
+	q.Retire([]ibv.WC{{WRID: 1, QPNum: 1, Opcode: ibv.WC_RECV}, {WRID: 0, QPNum: 2, Opcode: ibv.WC_RECV},
+		{WRID: 0, Opcode: ibv.WC_SEND}})
+	assert.Equal(t, 4, q.Free(), "in any order, of any queue pair")
+	q.Retire([]ibv.WC{{Opcode: ibv.WC_RECV}})
+	assert.Equal(t, 4, q.Free(), "never more than there are")
+}
+
+func TestPollGivesSlotsBack(t *testing.T) {
+	d := newDevice(t, ibv.QPT_RC)
+	send := sendQueue(t, d, options(4, 1, 0))
+	recv, err := NewRecvQueue(&d.qp, options(4, 1, 0))
+	require.NoError(t, err)
+	cq, err := NewCompletionQueue(&d.cq, QueueOptions{})
+	require.NoError(t, err)
+	cq.Track(0x12, send, recv)
+	_, err = send.Post(writes(sendBatch(t, 4, 1, 0), 1, 4))
+	require.NoError(t, err)
+	r := recvBatch(t, 2, 0)
+	r.Recv(1)
+	r.Recv(2)
+	_, err = recv.Post(r)
+	require.NoError(t, err)
+
+	d.wcs = []ibv.WC{{WRID: 4, QPNum: 0x13}, {WRID: 1, QPNum: 0x12, Opcode: ibv.WC_RECV}, success(4)}
+	wcs := make([]ibv.WC, 2)
+	n, err := cq.Poll(wcs)
+	require.NoError(t, err)
+	assert.Equal(t, 2, n)
+	assert.Equal(t, []int{0, 3}, []int{send.Free(), recv.Free()})
+	n, err = cq.Poll(wcs)
+	require.NoError(t, err)
+	assert.Equal(t, 1, n)
+	assert.Equal(t, []int{4, 3}, []int{send.Free(), recv.Free()})
+	n, err = cq.Poll(nil)
+	assert.NoError(t, err)
+	assert.Zero(t, n)
+
+	cq.Untrack(0x12)
+	d.wcs = []ibv.WC{{WRID: 2, QPNum: 0x12, Opcode: ibv.WC_RECV}}
+	_, err = cq.Poll(wcs)
+	require.NoError(t, err)
+	assert.Equal(t, 3, recv.Free())
+
+	require.NoError(t, cq.ReqNotify(true))
+	require.NoError(t, cq.ReqNotify(false))
+	assert.Equal(t, []bool{true, false}, d.only)
+	assert.Equal(t, provider.Software, cq.Provider())
+}
+
+// A backend that panics leaves a queue that can be posted to. What it had taken by then is not known, so the slots stay
+// taken.
+func TestPanicInBackendLeavesNoLock(t *testing.T) {
+	d := newDevice(t, ibv.QPT_RC)
+	address, err := space.Slot(func(_, _, _, _, _, _ uint64) (uint64, runtime.Errno) { panic("backend") })
+	require.NoError(t, err)
+	d.context.Ops.PostSend = ibv.FuncPtr(address)
+	q := sendQueue(t, d, options(16, 1, 0))
+	b := writes(sendBatch(t, 1, 1, 0), 1, 1)
+	for range 2 { // the second one finds the batch closed already
+		assert.PanicsWithValue(t, "backend", func() { q.Post(b) })
+		free := make(chan struct{})
+		go func() {
+			q.mu.Lock()
+			q.mu.Unlock()
+			close(free)
+		}()
+		select {
+		case <-free:
+		case <-time.After(20 * time.Second):
+			require.FailNow(t, "the queue is still locked")
+		}
+	}
+	assert.Equal(t, 14, q.Free())
+}
+
+func TestErrnoOf(t *testing.T) {
+	for result, want := range map[int32]runtime.Errno{12: enomem, -12: enomem, -1: eio, math.MinInt32: 1 << 31} {
+		assert.Equal(t, want, errnoOf(result))
+	}
+}

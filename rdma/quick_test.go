@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package rdma
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/internal/lock"
+)
+
+// quickly is a path with a shorter way for one request. It has no room for some.
+type quickly struct {
+	Path
+	by    *lock.Lock
+	posts int  // by the shorter way
+	reads bool // the data of inline requests
+	last  byte
+}
+
+func (p *quickly) PostOne(w *ibv.SendWR) bool {
+	if w.WRID%5 == 0 || w.NumSGE != 1 {
+		return false
+	}
+	if e := w.SGList.Deref(); p.reads && w.SendFlags&ibv.SEND_INLINE != 0 {
+		p.last = *ibv.Ptr[byte](e.Addr).Deref()
+	}
+	if p.PostSend(nil, w, new(ibv.Ptr[ibv.SendWR])) != 0 {
+		return false
+	}
+	p.posts++
+	return true
+}
+
+func (p *quickly) Held(by *lock.Lock)             { p.by = by }
+func (p *quickly) Reset()                         {}
+func (p *quickly) Event()                         {}
+func (p *quickly) Misused(bool) string            { return "" }
+func (p *quickly) Inspect() string                { return "" }
+func (p *quickly) End(destroy func() error) error { return destroy() }
+
+// TestQuick: one request of the usual kind goes the shorter way of a path, a list and what has no room there the other
+// one. Checked queues count both, and a queue that takes nothing takes nothing by it.
+func TestQuick(t *testing.T) {
+	for name, o := range map[string]QueueOptions{"checked": options(8, 1, 8), "unchecked": {Unchecked: true}} {
+		t.Run(name, func(t *testing.T) {
+			d := newDevice(t, ibv.QPT_RC)
+			all := &loopback{}
+			p := &quickly{Path: &sameQP{all, &d.qp}}
+			o.Path = p
+			q, b := sendQueue(t, d, o), sendBatch(t, 2, 1, 8)
+			q.lock()
+			require.Same(t, &q.mu, p.by)
+			post := func(id uint64, n int) error {
+				_, err := postSend(q, writes(b, id, n))
+				return err
+			}
+			require.NoError(t, post(10, 1), "this ends the batch's chain")
+			q.Retire([]ibv.WC{success(10)})
+			assert.Zero(t, p.posts)
+			require.NoError(t, post(1, 1))
+			assert.Equal(t, 1, p.posts)
+			require.NoError(t, post(5, 1), "no room")
+			require.NoError(t, post(6, 2))
+			assert.Equal(t, 1, p.posts)
+			require.NoError(t, post(20, 1), "this ends the chain again")
+			q.Retire([]ibv.WC{success(1), success(5), success(7), success(20)})
+			b.Reset()
+			b.Write(8, 0, 0).SGE(0, 8, 0)
+			_, err := postSend(q, b)
+			require.NoError(t, err, "not signalled")
+			b.Reset()
+			b.Write(9, 0, 0).SGE(0, 8, 0)
+			_, err = postSend(q, b)
+			require.NoError(t, err, "not signalled, after another one")
+			require.NoError(t, post(11, 1))
+			if name == "checked" {
+				assert.Equal(t, 3, p.posts, "the first one that is not signalled goes the other way")
+				assert.Equal(t, 5, q.Free())
+				q.Retire([]ibv.WC{success(11)})
+				assert.Equal(t, 8, q.Free())
+			}
+			posts := p.posts
+			q.refuse(errBatchClosed)
+			assert.ErrorIs(t, post(11, 1), errBatchClosed)
+			q.refuse(nil)
+			assert.Equal(t, posts, p.posts)
+			require.NoError(t, post(12, 1), "which ends the chain once more")
+			require.NoError(t, post(13, 1))
+			assert.Greater(t, p.posts, posts)
+		})
+	}
+}
+
+// sameQP is a path for one queue pair.
+type sameQP struct {
+	Path
+	qp *ibv.QP
+}
+
+func (p *sameQP) PostSend(_ *ibv.QP, list *ibv.SendWR, bad *ibv.Ptr[ibv.SendWR]) int32 {
+	return p.Path.PostSend(p.qp, list, bad)
+}
+
+// TestQuickPanics: where the data of an inline request is not there, a post panics. The queue then takes what anybody
+// posts.
+func TestQuickPanics(t *testing.T) {
+	for name, o := range map[string]QueueOptions{"checked": options(8, 1, 8), "unchecked": {Unchecked: true}} {
+		t.Run(name, func(t *testing.T) {
+			d := newDevice(t, ibv.QPT_RC)
+			p := &quickly{Path: &sameQP{&loopback{}, &d.qp}, reads: true}
+			o.Path = p
+			q, b := sendQueue(t, d, o), sendBatch(t, 1, 1, 8)
+			q.lock()
+			for range 200 { // so that the goroutine owns the lock
+				b.Reset()
+				b.Write(1, 0, 0).Inline([]byte{1}).Signaled()
+				_, err := postSend(q, b)
+				require.NoError(t, err)
+				q.Retire([]ibv.WC{success(1)})
+			}
+			require.Greater(t, p.posts, 100)
+			b.Reset()
+			b.Write(1, 0, 0).SGE(8, 1, 0).Flags(ibv.SEND_INLINE).Signaled()
+			assert.Panics(t, func() { postSend(q, b) })
+			if name == "checked" {
+				assert.Equal(t, 8, q.Free())
+			}
+			posted := make(chan error)
+			go func() {
+				_, err := postSend(q, writes(b, 1, 1))
+				posted <- err
+			}()
+			select {
+			case err := <-posted:
+				assert.NoError(t, err)
+			case <-time.After(time.Minute):
+				t.Fatal("a post after a panic hangs")
+			}
+		})
+	}
+}

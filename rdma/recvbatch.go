@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package rdma
+
+import (
+	"unsafe"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/internal/verberr"
+	"github.com/goverbs/goverbs/runtime"
+)
+
+// RecvBatch is a chain of receive work requests with their scatter entries, for a [RecvQueue] of a queue pair or a
+// shared one:
+//
+//	b.Recv(id).SGE(address, length, lkey)
+//
+// Everything else is as with [SendBatch].
+type RecvBatch struct {
+	batch              // the first member
+	wrs   []ibv.RecvWR // the places of batch
+}
+
+// RecvRequest is a work request in a [RecvBatch]. It is valid until Reset.
+type RecvRequest struct {
+	w *ibv.RecvWR
+	b *RecvBatch
+}
+
+// NewRecvBatch creates an empty batch with room for requests of a number of entries each.
+func NewRecvBatch(requests, sges int) (*RecvBatch, error) {
+	if requests <= 0 || sges < 0 {
+		return nil, verberr.Invalid("NewRecvBatch", "",
+			"a batch of %d work requests with %d entries each: it needs at least one "+
+				"request, and no negative number", requests, sges)
+	}
+	var l layout
+	wrs := l.add(requests+1, 1, unsafe.Sizeof(ibv.RecvWR{}))
+	sge := l.add(requests+1, sges, unsafe.Sizeof(ibv.SGE{}))
+	bad := l.add(1, 1, unsafe.Sizeof(uintptr(0)))
+	m, err := l.mapMemory()
+	if err != nil {
+		return nil, err
+	}
+	base := unsafe.Pointer(unsafe.SliceData(m.Bytes()))
+	b := &RecvBatch{wrs: unsafe.Slice((*ibv.RecvWR)(unsafe.Add(base, wrs)), requests+1)}
+	b.batch = batch{size: unsafe.Sizeof(b.wrs[0]), places: requests + 1, end: nowhere, sges: sges, mapping: m}
+	b.chain = runtime.Chain{First: uintptr(unsafe.Pointer(&b.wrs[0])), Bad: (*uintptr)(unsafe.Add(base, bad)),
+		Closed: nowhere}
+	b.link(uintptr(base) + uintptr(sge))
+	b.settle()
+	return b, nil
+}
+
+// Close releases the memory. Posts fail from then on, and requests of the batch do nothing. Do not use the results of
+// WR, WRs and SGEs any more. A second Close does nothing.
+func (b *RecvBatch) Close() error {
+	// full, for Recv
+	b.wrs, b.places, b.chain.Len, b.chain.Closed, b.end = make([]ibv.RecvWR, 1), 1, 1, nowhere, nowhere
+	b.sges, b.closed = 0, true
+	return b.mapping.Retire()
+}
+
+// Reset makes the batch empty.
+func (b *RecvBatch) Reset() {
+	if !b.closed {
+		b.chain.Len, b.lacks = 0, 0
+	}
+}
+
+// WR is request i, to patch what changes from post to post. Next and SGList belong to the batch. It is valid until
+// Reset.
+func (b *RecvBatch) WR(i int) *ibv.RecvWR { return &b.wrs[:b.chain.Len][i] }
+
+// WRs returns all requests, to change fields in a loop between posts. Next and SGList belong to the batch. The slice is
+// valid until the next request is appended.
+func (b *RecvBatch) WRs() []ibv.RecvWR { return b.wrs[:b.chain.Len] }
+
+// SGEs returns the entries of request i, to change them between posts. The slice is valid until Reset.
+func (b *RecvBatch) SGEs(i int) []ibv.SGE {
+	w := &b.wrs[:b.chain.Len][i]
+	return entries(w.SGList, w.NumSGE)
+}
+
+// Recv appends a receive work request.
+func (b *RecvBatch) Recv(id uint64) RecvRequest {
+	i := b.chain.Len
+	b.chain.Len = i + 1
+	w := &b.wrs[min(i, len(b.wrs)-1)]
+	w.WRID, w.NumSGE = id, 0
+	return RecvRequest{w, b}
+}
+
+// SGE appends an entry: length bytes at an address, under a local key.
+func (r RecvRequest) SGE(address uint64, length, lkey uint32) RecvRequest {
+	n := int(r.w.NumSGE)
+	if n >= r.b.sges {
+		r.b.lacks, r.b.chain.Closed = lackEntry, nowhere
+		return r
+	}
+	s := (*ibv.SGE)(unsafe.Add(unsafe.Pointer(r.w.SGList.Deref()), n*sizeofSGE))
+	s.Addr, s.Length, s.LKey = address, length, lkey
+	r.w.NumSGE = int32(n + 1)
+	return r
+}
+
+// Add appends an entry, as returned by Region.SGE of package rdma.
+func (r RecvRequest) Add(s ibv.SGE) RecvRequest { return r.SGE(s.Addr, s.Length, s.LKey) }
+
+// Index is the request's index in its batch.
+func (r RecvRequest) Index() int {
+	return int((uintptr(unsafe.Pointer(r.w)) - r.b.chain.First) / unsafe.Sizeof(ibv.RecvWR{}))
+}

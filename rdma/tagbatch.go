@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package rdma
+
+import (
+	"errors"
+	"fmt"
+	"unsafe"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/generated/libibverbs"
+	"github.com/goverbs/goverbs/rdma/internal/refusal"
+	"github.com/goverbs/goverbs/rdma/internal/verberr"
+	"github.com/goverbs/goverbs/runtime"
+	"github.com/goverbs/goverbs/runtime/offheap"
+)
+
+// TagBatch is a chain of operations on the tag list of an [SRQ] of type IBV_SRQT_TM, with their scatter entries, for
+// [SRQ.PostTags]:
+//
+//	b.AddTag(id, recvID, tag, mask).SGE(address, length, lkey).Signaled()
+//
+// Man: ibv_post_srq_ops(3)
+type TagBatch struct {
+	wrs     []ibv.OpsWR // capacity + 1: the last one takes operations beyond the capacity
+	n       int         // number of appended operations, also beyond the capacity
+	sges    int         // number of entries of each operation
+	lacks   lack
+	bad     *ibv.Ptr[ibv.OpsWR]
+	closed  bool
+	self    uintptr // its address, which a copy does not have
+	mapping *offheap.Mapping
+	_       noCopy
+}
+
+// TagRequest is an operation in a [TagBatch]. It is valid until Reset.
+type TagRequest struct {
+	w *ibv.OpsWR
+	b *TagBatch
+}
+
+// NewTagBatch creates an empty batch with room for operations of a number of entries each.
+func NewTagBatch(operations, sges int) (*TagBatch, error) {
+	if operations <= 0 || sges < 0 {
+		return nil, verberr.Invalid("NewTagBatch", "",
+			"a batch of %d operations with %d entries each: it needs at least one "+
+				"operation, and no negative number", operations, sges)
+	}
+	b := &TagBatch{sges: sges}
+	var l layout
+	wrs := l.add(operations+1, 1, unsafe.Sizeof(ibv.OpsWR{}))
+	sge := l.add(operations+1, sges, unsafe.Sizeof(ibv.SGE{}))
+	bad := l.add(1, 1, unsafe.Sizeof(uintptr(0)))
+	m, err := l.mapMemory()
+	if err != nil {
+		return nil, err
+	}
+	base := unsafe.Pointer(unsafe.SliceData(m.Bytes()))
+	b.mapping = m
+	b.wrs = unsafe.Slice((*ibv.OpsWR)(unsafe.Add(base, wrs)), operations+1)
+	b.bad = (*ibv.Ptr[ibv.OpsWR])(unsafe.Add(base, bad))
+	for i := range b.wrs {
+		b.wrs[i].TM.Add.SGList = ibv.Ptr[ibv.SGE](uintptr(base) + uintptr(sge+i*sges*sizeofSGE))
+	}
+	b.self = uintptr(unsafe.Pointer(b))
+	return b, nil
+}
+
+// Close releases the memory. Posts fail from then on, and operations of the batch do nothing. A second Close does
+// nothing.
+func (b *TagBatch) Close() error {
+	b.wrs, b.n, b.sges, b.closed = make([]ibv.OpsWR, 1), 1, 0, true // no room
+	return b.mapping.Retire()
+}
+
+// Len is the number of operations.
+func (b *TagBatch) Len() int { return min(b.n, b.Cap()) }
+
+// Cap is the number of operations that there is room for.
+func (b *TagBatch) Cap() int { return len(b.wrs) - 1 }
+
+// Reset empties the batch.
+func (b *TagBatch) Reset() {
+	if !b.closed {
+		b.n, b.lacks = 0, 0
+	}
+}
+
+// Err says what the batch had no room for since the last Reset, or returns nil.
+func (b *TagBatch) Err() error {
+	if b.closed {
+		return errBatchClosed
+	}
+	if err := ownBatch(b.self, uintptr(unsafe.Pointer(b))); err != nil {
+		return err
+	}
+	return batchErr(b.n, len(b.wrs)-1, b.sges, b.lacks, nil)
+}
+
+func (b *TagBatch) next(id uint64, op ibv.OpsWROpcode) TagRequest {
+	w := &b.wrs[min(b.n, len(b.wrs)-1)]
+	b.n++
+	list := w.TM.Add.SGList
+	*w = ibv.OpsWR{WRID: id, Opcode: op}
+	w.TM.Add.SGList = list
+	return TagRequest{w, b}
+}
+
+// AddTag appends IBV_WR_TAG_ADD: the next message whose tag, under the mask, is tag goes to the entries that follow,
+// and its completion has recvID. After the post, Handle returns the handle for DelTag.
+func (b *TagBatch) AddTag(id, recvID, tag, mask uint64) TagRequest {
+	r := b.next(id, ibv.WR_TAG_ADD)
+	add := &r.w.TM.Add
+	add.RecvWRID, add.Tag, add.Mask = recvID, tag, mask
+	return r
+}
+
+// DelTag appends IBV_WR_TAG_DEL of a tag by its handle. If a message has taken the tag meanwhile, the completion's
+// status is IBV_WC_TM_ERR. Once the completion of the tag's message was polled, the handle is no longer the tag's:
+// libmlx5 loses tags if it is deleted then.
+func (b *TagBatch) DelTag(id uint64, handle uint32) TagRequest {
+	r := b.next(id, ibv.WR_TAG_DEL)
+	r.w.TM.Handle = handle
+	return r
+}
+
+// Sync appends IBV_WR_TAG_SYNC. It tells the device how many unexpected messages the program has handled since the
+// queue was created. A completion with IBV_WC_TM_SYNC_REQ asks for it.
+func (b *TagBatch) Sync(id uint64, unexpected uint32) TagRequest {
+	return b.next(id, ibv.WR_TAG_SYNC).Unexpected(unexpected)
+}
+
+// SGE appends an entry: length bytes at an address, under a local key.
+func (r TagRequest) SGE(address uint64, length, lkey uint32) TagRequest {
+	add := &r.w.TM.Add
+	n := int(add.NumSGE)
+	if n >= r.b.sges {
+		r.b.lacks |= lackEntry
+		return r
+	}
+	*(*ibv.SGE)(unsafe.Add(unsafe.Pointer(add.SGList.Deref()), n*sizeofSGE)) = ibv.SGE{Addr: address, Length: length,
+		LKey: lkey}
+	add.NumSGE = int32(n + 1)
+	return r
+}
+
+// Add appends an entry, as returned by Region.SGE of package rdma.
+func (r TagRequest) Add(s ibv.SGE) TagRequest { return r.SGE(s.Addr, s.Length, s.LKey) }
+
+// Index is the operation's index in its batch.
+func (r TagRequest) Index() int {
+	return int((uintptr(unsafe.Pointer(r.w)) - uintptr(unsafe.Pointer(&r.b.wrs[0]))) / unsafe.Sizeof(ibv.OpsWR{}))
+}
+
+// Signaled asks for a completion of the operation, in the queue's own completion queue: IBV_OPS_SIGNALED.
+func (r TagRequest) Signaled() TagRequest {
+	r.w.Flags |= ibv.OPS_SIGNALED
+	return r
+}
+
+// Unexpected tells the device, with an operation of any kind, how many unexpected messages the program has handled:
+// IBV_OPS_TM_SYNC.
+func (r TagRequest) Unexpected(n uint32) TagRequest {
+	r.w.Flags |= ibv.OPS_TM_SYNC
+	r.w.TM.UnexpectedCnt = n
+	return r
+}
+
+// Handle returns the handle of an added tag for DelTag. It is valid after the post.
+func (r TagRequest) Handle() uint32 { return r.w.TM.Handle }
+
+// tagError is the error of a post to a shared receive queue, of a batch with that error.
+func tagError(c *ibv.SRQ, err error) *PostError {
+	e := &PostError{Verb: "ibv_post_srq_ops", QPNum: c.Handle, Errno: einval}
+	if err != nil {
+		e.Index = -1
+		e.because(err)
+	}
+	return e
+}
+
+// tagLimits are what a provider's library takes for granted of operations on a tag list, and does not check.
+type tagLimits struct {
+	SGEs    int32  // of a tag
+	Handles uint32 // are less than this
+}
+
+// reason says which limit an operation is beyond, or nothing.
+func (l *tagLimits) reason(w *ibv.OpsWR) string {
+	switch {
+	case w.Opcode == ibv.WR_TAG_ADD && w.TM.Add.NumSGE > l.SGEs:
+		return fmt.Sprintf("%d entries: the device's library would take the first %d, and drop the others",
+			w.TM.Add.NumSGE, l.SGEs)
+	case w.Opcode == ibv.WR_TAG_DEL && w.TM.Handle >= l.Handles:
+		return fmt.Sprintf("handle %d is of no tag: there are %d, and the device's library would write behind them",
+			w.TM.Handle, l.Handles)
+	}
+	return ""
+}
+
+// postTags posts a whole batch to a shared receive queue. name is the queue's name in errors; limits may be nil. The
+// error is a [*PostError], that of the batch, or one from before the call of C.
+func postTags(c *ibv.SRQ, kind ibv.SRQType, name string, limits *tagLimits, b *TagBatch) (posted int, err error) {
+	if err := b.Err(); err != nil {
+		return 0, tagError(c, err)
+	}
+	if b.n == 0 {
+		return 0, tagError(c, errBatchEmpty)
+	}
+	e := tagError(c, nil)
+	if v := ibv.SRQOpValidity(kind, ibv.SRQPostOps); refusal.Refused(v) {
+		e.WRID, e.Reason = b.wrs[0].WRID, fmt.Sprintf("%s is of %v: %s", name, kind, v.Reason)
+		return 0, e
+	}
+	for i := range b.wrs[:b.n] {
+		if limits == nil {
+			break
+		}
+		if e.Reason = limits.reason(&b.wrs[i]); e.Reason != "" {
+			e.Index, e.WRID = i, b.wrs[i].WRID
+			return 0, e
+		}
+	}
+	for i := range b.n - 1 {
+		b.wrs[i].Next = ibv.PtrTo(&b.wrs[i+1])
+	}
+	b.wrs[b.n-1].Next = 0
+	*b.bad = 0
+	err = libibverbs.PostSRQOps(c, &b.wrs[0], b.bad)
+	if err == nil {
+		return b.n, nil
+	}
+	var call *runtime.CallError
+	if !errors.As(err, &call) {
+		return 0, err
+	}
+	e.Errno, e.Index = call.Errno, -1
+	if at := uintptr(*b.bad) - uintptr(unsafe.Pointer(&b.wrs[0])); at < uintptr(b.n)*unsafe.Sizeof(ibv.OpsWR{}) {
+		e.Index = int(at / unsafe.Sizeof(ibv.OpsWR{}))
+		e.WRID = b.wrs[e.Index].WRID
+		posted = e.Index
+	}
+	return posted, e
+}
