@@ -163,6 +163,9 @@ func (q *SRQ) create(verb string, o QueueOptions, asked ibv.SRQAttr, create func
 	}
 	destroy := func(c *ibv.SRQ) error {
 		misuse := q.native.Misuse("Close", q.name)
+		if q.cq != nil {
+			wq.Collect(q.cq.queue) // before C forgets the queue that completions are of
+		}
 		if err := q.native.Destroy(func() error { return q.endC(c) }); err != nil {
 			return err
 		}
@@ -210,6 +213,7 @@ func (q *SRQ) byLibmlx5() bool { return q.cq != nil && q.cq.queue.Provider() == 
 // leaveCQ gives back what admit reserved.
 func (q *SRQ) leaveCQ() {
 	if q.cq != nil {
+		wq.Collect(q.cq.queue)
 		wq.ForgetSRQ(q.cq.queue, q.queue)
 		if q.limits != nil {
 			wq.OnlyPrograms(q.cq.queue, nil)
@@ -342,7 +346,8 @@ func (q *SRQ) Query() (*ibv.SRQAttr, error) {
 	return attr, cmp.Or(err, q.native.Misuse(verb, q.name))
 }
 
-// Close destroys the queue. Close its queue pairs first. Receives that nobody took end without a completion.
+// Close destroys the queue. Close its queue pairs first. Receives that nobody took end without a completion. Completions
+// that nobody has polled can still be polled, unless libmlx5 matches tags: poll those before.
 //
 // C: ibv_destroy_srq
 //

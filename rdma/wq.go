@@ -72,9 +72,11 @@ func (d *Device) CreateWQ(attr *ibv.WQInitAttr, o QueueOptions) (*WQ, error) {
 		return nil, err
 	}
 	destroy := func(c *ibv.WQ) error {
+		wq.Collect(cq.queue) // before C drops completions
 		if err := libibverbs.DestroyWQ(c); err != nil {
 			return err
 		}
+		wq.Collect(cq.queue)
 		cq.dismiss(int(w.cap.MaxWR), nil)
 		return nil
 	}
@@ -148,7 +150,8 @@ func (w *WQ) Modify(attr *ibv.WQAttr) error {
 	return nil
 }
 
-// Close destroys the queue. Close its tables first. Posted receives end without a completion.
+// Close destroys the queue. Close its tables first. Posted receives end without a completion. Completions that nobody
+// has polled can still be polled.
 //
 // C: ibv_destroy_wq
 //
