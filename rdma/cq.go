@@ -296,6 +296,9 @@ func (q *CQ) PollProgram(p *PollProgram) ([]Completion, error) {
 	if q.ex == nil {
 		return nil, q.notExtended()
 	}
+	if p == nil {
+		return nil, isNil("ibv_start_poll", q.name, "program")
+	}
 	found, err := wq.PollBy(q.queue, q.ex.c, p)
 	return found, q.ofOther(err)
 }

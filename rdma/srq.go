@@ -258,7 +258,7 @@ func (q *SRQ) PostRecv(b *RecvBatch) (posted int, err error) {
 	if q.queue == nil { // the zero value
 		return 0, q.use("ibv_post_srq_recv")
 	}
-	return q.queue.Post(b)
+	return wq.PostRecv(q.queue, b)
 }
 
 // Num returns the number by which XRC senders name the queue, in host byte order.
@@ -376,6 +376,9 @@ func (q *SRQ) PostTags(b *TagBatch) (posted int, err error) {
 		return 0, err
 	}
 	defer q.done()
+	if b == nil {
+		return 0, isNil(verb, q.name, "batch")
+	}
 	posted, err = wq.PostTags(q.c, q.kind, q.name, q.limits, b)
 	if e := (*PostError)(nil); err != nil && !errors.As(err, &e) {
 		err = wrap(verb, q.name, err)

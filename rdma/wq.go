@@ -123,7 +123,7 @@ func (w *WQ) PostRecv(b *RecvBatch) (posted int, err error) {
 	if w.queue == nil { // the zero value
 		return 0, w.use("ibv_post_wq_recv")
 	}
-	return w.queue.Post(b)
+	return wq.PostRecv(w.queue, b)
 }
 
 // Modify changes the queue's state or flags, as attr.AttrMask says. RESET to RDY makes it receive, ERR flushes it, and

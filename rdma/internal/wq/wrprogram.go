@@ -45,8 +45,12 @@ type WRProgram struct {
 	bad      ibv.Ptr[ibv.SendWR] // what a path did not take
 }
 
-// NewWRProgram creates an empty program for a queue pair, which has to outlive it.
+// NewWRProgram creates an empty program for a queue pair, which has to outlive it. nil is a queue pair without the
+// functions of ibv_wr_post(3): Err has the error.
 func NewWRProgram(qp *ibv.QPEx) *WRProgram {
+	if qp == nil {
+		qp = new(ibv.QPEx)
+	}
 	p := &WRProgram{qp: qp}
 	p.Reset()
 	return p
