@@ -29,7 +29,7 @@ func New(o Options) (*Fabric, error) {
 	if err := o.Faults.check(); err != nil {
 		return nil, err
 	}
-	own := device.Options{Virtual: o.Virtual, Trace: o.Trace, Faults: device.Faults(o.Faults)}
+	own := device.Options{Virtual: o.Virtual, Trace: o.Trace, ExactCaps: o.ExactCaps, Faults: device.Faults(o.Faults)}
 	for _, d := range o.Devices {
 		own.Devices = append(own.Devices, device.DeviceOptions(d))
 	}
