@@ -20,6 +20,9 @@ import (
 //
 // Man: ibv_get_device_name(3), ibv_get_device_guid(3), ibv_get_device_index(3)
 func AdoptDevice(c *ibv.Context, release func() error) (*Device, error) {
+	if c == nil {
+		return nil, isNil("ibv_get_device_name", "", "context")
+	}
 	d := c.Device.Deref()
 	info := DeviceInfo{Index: -1, NodeType: d.NodeType, Transport: d.TransportType,
 		Backend: cmp.Or(runtime.BackendOf(uintptr(unsafe.Pointer(c))), runtime.Native)}

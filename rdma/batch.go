@@ -58,6 +58,7 @@ func ownBatch(self, at uintptr) error {
 
 var (
 	errBatchZero   = invalid("", "", "the batch is the zero value of its type, and needs its constructor")
+	errBatchNil    = invalid("", "", "the batch is nil")
 	errBatchCopied = invalid("", "", "the batch is a copy of another one, whose memory it shares")
 )
 

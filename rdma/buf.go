@@ -67,6 +67,9 @@ func (b *Buf) Bytes() []byte {
 // Man: ibv_alloc_buf(3)
 func (p *PD) RegBufMR(b *Buf, offset, length int, access ibv.AccessFlags) (*MR, error) {
 	const verb = "ibv_reg_buf_mr"
+	if b == nil {
+		return nil, isNil(verb, p.name, "memory")
+	}
 	if offset < 0 || length <= 0 || offset > len(b.bytes) || length > len(b.bytes)-offset {
 		return nil, invalid(verb, p.name, "%d bytes at %d are not inside %s", length, offset, b.name)
 	}

@@ -53,6 +53,9 @@ func (d *Device) CreateCompCntr(attr *ibv.CompCntrInitAttr) (*CompCntr, error) {
 // Man: ibv_qp_attach_comp_cntr(3)
 func (q *QP) AttachCompCntr(n *CompCntr, ops ibv.QPAttachCompCntrOp) error {
 	const verb = "ibv_qp_attach_comp_cntr"
+	if n == nil {
+		return isNil(verb, q.name, "counter")
+	}
 	if err := useAll(verb, &q.object, &n.object); err != nil {
 		return err
 	}

@@ -19,6 +19,10 @@ import (
 // Any number of goroutines may poll it at once; each completion goes to one of them. Polling gives back the slots of
 // its queue pairs, so a queue pair fills up if nobody polls its completions.
 //
+// Closing a queue takes its completions out of the device's completion queue, on every device, and keeps them in Go's
+// memory for the next polls. There they take no room, so the next queue pair can be created at once. Poll may therefore
+// return more completions than Len. Only where tags are matched by libmlx5 do completions stay in the device's queue.
+//
 // A CQ takes 808 bytes of Go's memory beside C's, and 43 to 128 more for each of its queue pairs.
 //
 // Man: ibv_create_cq(3)
@@ -290,6 +294,9 @@ func (q *CQ) PollProgram(p *PollProgram) ([]Completion, error) {
 	}
 	if q.ex == nil {
 		return nil, q.notExtended()
+	}
+	if p == nil {
+		return nil, isNil("ibv_start_poll", q.name, "program")
 	}
 	found, err := q.queue.pollBy(q.ex.c, p)
 	return found, q.ofOther(err)

@@ -66,6 +66,9 @@ func (q *CQ) WaitProgram(ctx context.Context, p *PollProgram) ([]Completion, err
 	if q.ex == nil {
 		return nil, q.notExtended()
 	}
+	if p == nil {
+		return nil, isNil("ibv_start_poll", q.name, "program")
+	}
 	n, err := q.waitFor(ctx, into{program: p}, never)
 	return p.polled()[:n], err
 }

@@ -212,6 +212,9 @@ func named[T any](d *Device, verb, object, member string, address uintptr) (*T, 
 // noAttributes returns the error for a call without attributes, which C would dereference.
 func noAttributes(verb, object string) error { return invalid(verb, object, "there are no attributes") }
 
+// isNil returns the error for an object or a batch that is nil.
+func isNil(verb, object, what string) error { return invalid(verb, object, "the %s is nil", what) }
+
 func address[T any](p *T) uintptr { return uintptr(unsafe.Pointer(p)) }
 
 // UsePath has all queues that are created from now on reach the device by p, with their completion queues; nil: by the

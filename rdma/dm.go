@@ -161,9 +161,13 @@ func (m *DM) ExportDMABuf() (fd int, err error) {
 //
 // Man: ibv_alloc_dm(3)
 func (p *PD) RegDMMR(m *DM, offset, length uint64, access ibv.AccessFlags) (*MR, error) {
+	const verb = "ibv_reg_dm_mr"
+	if m == nil {
+		return nil, isNil(verb, p.name, "memory")
+	}
 	r := &MR{}
 	return made(r,
-		r.register("ibv_reg_dm_mr", ibv.AccessRegDMMR, access, registration{pd: p, region: Region{Length: length}},
+		r.register(verb, ibv.AccessRegDMMR, access, registration{pd: p, region: Region{Length: length}},
 			func() (*ibv.MR, error) {
 				c, err := libibverbs.RegDMMR(p.c, m.c, offset, length, access)
 				if errors.Is(err, einval) && m.length > 0 && (offset > m.length || length > m.length-offset) {

@@ -29,8 +29,11 @@
 //
 // Errors are of type [*VerbError], errors of posts [*PostError], and errors of completions [*CompletionError].
 // errors.Is finds the errno, [ErrClosed] and [ErrInUse] in them, and [ErrNotSupported] if a library, a device or
-// a kernel lacks something. The package looks for invalid attributes after the device has refused them. It panics only
-// for slicing out of bounds, and a nil object or structure.
+// a kernel lacks something. The package looks for invalid attributes after the device has refused them.
+//
+// Methods of an object that is the zero value of its type return an error, and so do functions that get a nil object,
+// batch or program. The package panics only for slicing out of bounds, a method of nil, a nil context or completion, a
+// nil batch given to a [SendQueue] or a [RecvQueue], and batches, programs and queues that no constructor has made.
 //
 // # Checked and unchecked
 //

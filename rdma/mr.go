@@ -78,6 +78,9 @@ func (p *PD) RegMR(b []byte, access ibv.AccessFlags) (*MR, error) {
 //
 // Man: ibv_reg_mr(3)
 func (p *PD) RegBuffer(b *Buffer, access ibv.AccessFlags) (*MR, error) {
+	if b == nil {
+		return nil, isNil("ibv_reg_mr", p.name, "buffer")
+	}
 	if err := b.hold(); err != nil {
 		return nil, wrap("ibv_reg_mr", p.name, err)
 	}

@@ -4,9 +4,11 @@ package rdma
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"iter"
 	"log/slog"
+	"reflect"
 	"strings"
 
 	"github.com/goverbs/goverbs/generated/ibv"
@@ -115,12 +117,32 @@ func livesOf(all []Object) []*life.Life {
 // them, CloseAll closes none; the error names them, and errors.Is finds [ErrInUse]. After that check and before the
 // first object is destroyed, CloseAll calls ready, which may be nil; an error of ready keeps all objects open. If C
 // refuses to destroy an object, those before it are closed, and the error names them; the others stay open. CloseAll
-// skips closed objects, and waits for calls under way.
-func CloseAll(ready func() error, all ...Object) error { return life.Close(ready, livesOf(all)...) }
+// skips closed objects, and waits for calls under way. It closes none if one is nil.
+func CloseAll(ready func() error, all ...Object) error {
+	if err := anyNil("CloseAll", all); err != nil {
+		return err
+	}
+	return life.Close(ready, livesOf(all)...)
+}
+
+// anyNil returns an error if an object is nil.
+func anyNil(verb string, all []Object) error {
+	for i, o := range all {
+		if v := reflect.ValueOf(o); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
+			return isNil(verb, "", fmt.Sprintf("object %d", i))
+		}
+	}
+	return nil
+}
 
 // Needed returns the error that CloseAll would return because others need an object, or nil. It closes and wakes
 // nothing.
-func Needed(all ...Object) error { return life.Needed(livesOf(all)...) }
+func Needed(all ...Object) error {
+	if err := anyNil("Needed", all); err != nil {
+		return err
+	}
+	return life.Needed(livesOf(all)...)
+}
 
 // WriteLeaks writes the objects that are open, of this package and of rdma/cm, a line for each place where some were
 // made, if the environment variable GOVERBS_LEAKS was set when the program started. Connections that a listener

@@ -67,6 +67,9 @@ func NewPoller[T any](cq *CQ, tickets int) (*Poller[T], error) {
 // newPollerOf is NewPoller, also for NewCalls. It calls lost with tickets that return without a completion, while the
 // queue is locked.
 func newPollerOf[T any](cq *CQ, tickets int, verb string, lost func(T)) (*Poller[T], error) {
+	if cq == nil {
+		return nil, isNil(verb, "", "completion queue")
+	}
 	if tickets < 1 || tickets > 1<<30 {
 		return nil, invalid(verb, cq.name, "%d tickets; it must be from 1 to %d", tickets, 1<<30)
 	}

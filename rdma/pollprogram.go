@@ -18,7 +18,22 @@ import (
 	"github.com/goverbs/goverbs/runtime/program"
 )
 
-// Completion holds what a [PollProgram] reads of a completion.
+// Completion holds what a [PollProgram] reads of a completion. If it failed, WRID, Status, VendorErr and, if asked for,
+// QPNum are valid; all other fields are zero. If it succeeded, VendorErr is zero. Of a completion of a send, values that
+// describe a message that arrives, such as SrcQP, are whatever the provider returns. Fields that were not asked for are
+// zero. Numbers are in host byte order.
+//
+// C: ibv_wc_read_vendor_err, ibv_wc_read_opcode, ibv_wc_read_wc_flags, ibv_wc_read_byte_len
+//
+// C: ibv_wc_read_imm_data, ibv_wc_read_invalidated_rkey
+//
+// C: ibv_wc_read_qp_num, ibv_wc_read_src_qp, ibv_wc_read_slid, ibv_wc_read_sl
+//
+// C: ibv_wc_read_dlid_path_bits, ibv_wc_read_cvlan
+//
+// C: ibv_wc_read_flow_tag, ibv_wc_read_completion_ts, ibv_wc_read_completion_wallclock_ns, ibv_wc_read_tm_info
+//
+// Man: ibv_create_cq_ex(3)
 type Completion struct {
 	WRID      uint64
 	Status    ibv.WCStatus
@@ -39,8 +54,11 @@ type Completion struct {
 	TM        ibv.WCTMInfo
 }
 
-// PollProgram polls an extended completion queue: a region from ibv_start_poll to ibv_end_poll, which runs as one call;
-// see [CQ.PollProgram].
+// PollProgram polls an extended completion queue: it is a region from ibv_start_poll to ibv_end_poll that reads up to a
+// number of completions. The provider holds a lock inside the region, so it runs as one call without Go code in
+// between, and nothing can be posted in it.
+//
+// A PollProgram is for one goroutine at a time. Polling does not allocate.
 //
 // Man: ibv_create_cq_ex(3)
 type PollProgram struct {
@@ -57,6 +75,7 @@ type PollProgram struct {
 // pollState is written by the program while it runs.
 type pollState struct {
 	result int32 // of ibv_start_poll or the last ibv_next_poll
+	one    uint32
 	n      uint32
 	attr   ibv.PollCQAttr
 }
@@ -68,8 +87,17 @@ type field struct {
 	name   string
 	offset uintptr
 	width  int
-	failed bool // also read from failed completions
+	of     outcome
 }
+
+// outcome selects the completions of which a field is read.
+type outcome int
+
+const (
+	succeeded outcome = iota
+	failed
+	either
+)
 
 // NewPollProgram creates a program that reads up to n completions of a queue, which has to outlive it. flags select the
 // values to read; the queue must have been created with them. Of the options, Way and Providers have an effect.
@@ -91,24 +119,24 @@ func NewPollProgram(cq *ibv.CQEx, n int, flags ibv.CreateCQWCFlags, o QueueOptio
 	}
 	var c Completion
 	fields := []field{
-		{0, cq.ReadVendorErr, "ibv_wc_read_vendor_err", unsafe.Offsetof(c.VendorErr), 4, true},
-		{ibv.WC_EX_WITH_QP_NUM, cq.ReadQPNum, "ibv_wc_read_qp_num", unsafe.Offsetof(c.QPNum), 4, true},
-		{0, cq.ReadOpcode, "ibv_wc_read_opcode", unsafe.Offsetof(c.Opcode), 4, false},
-		{0, cq.ReadWCFlags, "ibv_wc_read_wc_flags", unsafe.Offsetof(c.Flags), 4, false},
-		{ibv.WC_EX_WITH_BYTE_LEN, cq.ReadByteLen, "ibv_wc_read_byte_len", unsafe.Offsetof(c.ByteLen), 4, false},
-		{ibv.WC_EX_WITH_IMM, cq.ReadImmData, "ibv_wc_read_imm_data", unsafe.Offsetof(c.Imm), 4, false},
-		{ibv.WC_EX_WITH_SRC_QP, cq.ReadSrcQP, "ibv_wc_read_src_qp", unsafe.Offsetof(c.SrcQP), 4, false},
-		{ibv.WC_EX_WITH_SLID, cq.ReadSLID, "ibv_wc_read_slid", unsafe.Offsetof(c.SLID), 4, false},
-		{ibv.WC_EX_WITH_SL, cq.ReadSL, "ibv_wc_read_sl", unsafe.Offsetof(c.SL), 1, false},
+		{0, cq.ReadVendorErr, "ibv_wc_read_vendor_err", unsafe.Offsetof(c.VendorErr), 4, failed},
+		{ibv.WC_EX_WITH_QP_NUM, cq.ReadQPNum, "ibv_wc_read_qp_num", unsafe.Offsetof(c.QPNum), 4, either},
+		{0, cq.ReadOpcode, "ibv_wc_read_opcode", unsafe.Offsetof(c.Opcode), 4, succeeded},
+		{0, cq.ReadWCFlags, "ibv_wc_read_wc_flags", unsafe.Offsetof(c.Flags), 4, succeeded},
+		{ibv.WC_EX_WITH_BYTE_LEN, cq.ReadByteLen, "ibv_wc_read_byte_len", unsafe.Offsetof(c.ByteLen), 4, succeeded},
+		{ibv.WC_EX_WITH_IMM, cq.ReadImmData, "ibv_wc_read_imm_data", unsafe.Offsetof(c.Imm), 4, succeeded},
+		{ibv.WC_EX_WITH_SRC_QP, cq.ReadSrcQP, "ibv_wc_read_src_qp", unsafe.Offsetof(c.SrcQP), 4, succeeded},
+		{ibv.WC_EX_WITH_SLID, cq.ReadSLID, "ibv_wc_read_slid", unsafe.Offsetof(c.SLID), 4, succeeded},
+		{ibv.WC_EX_WITH_SL, cq.ReadSL, "ibv_wc_read_sl", unsafe.Offsetof(c.SL), 1, succeeded},
 		{ibv.WC_EX_WITH_DLID_PATH_BITS, cq.ReadDLIDPathBits, "ibv_wc_read_dlid_path_bits",
-			unsafe.Offsetof(c.PathBits), 1, false},
+			unsafe.Offsetof(c.PathBits), 1, succeeded},
 		{ibv.WC_EX_WITH_COMPLETION_TIMESTAMP, cq.ReadCompletionTS, "ibv_wc_read_completion_ts",
-			unsafe.Offsetof(c.Timestamp), 8, false},
-		{ibv.WC_EX_WITH_CVLAN, cq.ReadCVLAN, "ibv_wc_read_cvlan", unsafe.Offsetof(c.CVLAN), 2, false},
-		{ibv.WC_EX_WITH_FLOW_TAG, cq.ReadFlowTag, "ibv_wc_read_flow_tag", unsafe.Offsetof(c.FlowTag), 4, false},
+			unsafe.Offsetof(c.Timestamp), 8, succeeded},
+		{ibv.WC_EX_WITH_CVLAN, cq.ReadCVLAN, "ibv_wc_read_cvlan", unsafe.Offsetof(c.CVLAN), 2, succeeded},
+		{ibv.WC_EX_WITH_FLOW_TAG, cq.ReadFlowTag, "ibv_wc_read_flow_tag", unsafe.Offsetof(c.FlowTag), 4, succeeded},
 		{ibv.WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK, cq.ReadCompletionWallclockNs,
-			"ibv_wc_read_completion_wallclock_ns", unsafe.Offsetof(c.Wallclock), 8, false},
-		{ibv.WC_EX_WITH_TM_INFO, cq.ReadTMInfo, "ibv_wc_read_tm_info", unsafe.Offsetof(c.TM), 0, false},
+			"ibv_wc_read_completion_wallclock_ns", unsafe.Offsetof(c.Wallclock), 8, succeeded},
+		{ibv.WC_EX_WITH_TM_INFO, cq.ReadTMInfo, "ibv_wc_read_tm_info", unsafe.Offsetof(c.TM), 0, succeeded},
 	}
 	for _, f := range append(fields, field{slot: cq.NextPoll, name: "ibv_next_poll"}, field{slot: cq.EndPoll,
 		name: "ibv_end_poll"}) {
@@ -136,6 +164,7 @@ func NewPollProgram(cq *ibv.CQEx, n int, flags ibv.CreateCQWCFlags, o QueueOptio
 
 func (p *PollProgram) build(cq *ibv.CQEx, fields []field, flags ibv.CreateCQWCFlags) {
 	g, object := &p.program, uint64(uintptr(unsafe.Pointer(cq)))
+	p.state.one = 1
 	result := uintptr(unsafe.Pointer(&p.state.result))
 	g.Call(uintptr(cq.StartPoll), object, uint64(uintptr(unsafe.Pointer(&p.state.attr))))
 	g.StoreResult(result, 4)
@@ -146,10 +175,10 @@ func (p *PollProgram) build(cq *ibv.CQEx, fields []field, flags ibv.CreateCQWCFl
 		var c Completion
 		g.Copy(at+unsafe.Offsetof(c.WRID), uintptr(unsafe.Pointer(&cq.WRID)), 8)
 		g.Copy(at+unsafe.Offsetof(c.Status), uintptr(unsafe.Pointer(&cq.Status)), 4)
-		read := func(failed bool) {
+		read := func(of outcome) {
 			for _, f := range fields {
 				switch {
-				case f.failed != failed || flags&f.flag != f.flag:
+				case f.of != of || flags&f.flag != f.flag:
 				case f.width == 0:
 					g.Call(uintptr(f.slot), object, uint64(at+f.offset))
 				default:
@@ -158,10 +187,13 @@ func (p *PollProgram) build(cq *ibv.CQEx, fields []field, flags ibv.CreateCQWCFl
 				}
 			}
 		}
-		read(true)
+		read(either)
 		broken := g.JumpIfMemory(uintptr(unsafe.Pointer(&cq.Status)))
-		read(false)
+		read(succeeded)
+		done := g.JumpIfMemory(uintptr(unsafe.Pointer(&p.state.one)))
 		g.Target(broken)
+		read(failed)
+		g.Target(done)
 		g.Store(uintptr(unsafe.Pointer(&p.state.n)), 4, uint64(i+1))
 		if i+1 < len(p.all) {
 			g.Call(uintptr(cq.NextPoll), object)
@@ -238,11 +270,18 @@ func (p *PollProgram) pollList(path Path) ([]Completion, error) {
 		p.wcs = make([]ibv.WC, len(p.all))
 	}
 	cq := (*ibv.CQ)(ibv.Ptr[ibv.CQ](p.cq).Deref())
-	n := path.Poll(cq, p.wcs)
+	var n int32
+	if extended, ok := path.(datapath.Extended); ok {
+		n = extended.PollExtended(cq, p.wcs)
+	} else {
+		n = path.Poll(cq, p.wcs)
+	}
 	if uint(n) > uint(len(p.wcs)) {
 		return nil, pollFailed(path, cq, int(n))
 	}
-	return p.set(p.wcs[:n]), nil
+	found := p.set(p.wcs[:n])
+	clear(p.wcs[:n]) // paths leave fields as they are
+	return found, nil
 }
 
 var errProgramClosed = closed("program")
@@ -311,14 +350,28 @@ func (p *PollProgram) set(wcs []ibv.WC) []Completion {
 	n := min(len(p.all), len(wcs))
 	for i, wc := range wcs[:n] {
 		c := &p.all[i]
-		*c = Completion{WRID: wc.WRID, Status: wc.Status, VendorErr: wc.VendorErr, QPNum: wc.QPNum}
-		if wc.Status == ibv.WC_SUCCESS {
-			c.Opcode, c.Flags, c.ByteLen, c.Imm = wc.Opcode, wc.WCFlags, wc.ByteLen, *wc.ImmData()
-			c.SrcQP, c.SLID, c.SL, c.PathBits = wc.SrcQP, uint32(wc.SLID), wc.SL, wc.DLIDPathBits
+		*c = Completion{WRID: wc.WRID, Status: wc.Status, QPNum: wc.QPNum}
+		if wc.Status != ibv.WC_SUCCESS {
+			c.VendorErr = wc.VendorErr
+		} else {
+			c.Opcode, c.Flags = wc.Opcode, wc.WCFlags
+			give(p, ibv.WC_EX_WITH_BYTE_LEN, &c.ByteLen, wc.ByteLen)
+			give(p, ibv.WC_EX_WITH_IMM, &c.Imm, *wc.ImmData())
+			give(p, ibv.WC_EX_WITH_SRC_QP, &c.SrcQP, wc.SrcQP)
+			give(p, ibv.WC_EX_WITH_SLID, &c.SLID, uint32(wc.SLID))
+			give(p, ibv.WC_EX_WITH_SL, &c.SL, wc.SL)
+			give(p, ibv.WC_EX_WITH_DLID_PATH_BITS, &c.PathBits, wc.DLIDPathBits)
 		}
 	}
 	p.state.n = uint32(n)
 	return p.all[:n]
+}
+
+// give sets a field that the program reads.
+func give[T any](p *PollProgram, flag ibv.CreateCQWCFlags, field *T, value T) {
+	if p.flags&flag != 0 {
+		*field = value
+	}
 }
 
 // wc returns the part of a completion that the accounting needs.

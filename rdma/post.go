@@ -35,6 +35,9 @@ func (q *queue) postOther(c *runtime.Chain) (posted int, err error) {
 	if q == nil {
 		return 0, verberr.NotCreated("ibv_post_send")
 	}
+	if c == nil {
+		return 0, q.unfit(errBatchNil)
+	}
 	b := batchOf(c)
 	if !q.locked || c.Len != c.Closed {
 		err = q.postWhole(b)

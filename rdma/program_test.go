@@ -262,8 +262,8 @@ func TestPollProgram(t *testing.T) {
 		{WRID: 1, Opcode: ibv.WC_RECV, Flags: ibv.WC_GRH, ByteLen: 64, QPNum: 0x12, SL: 3},
 		{WRID: 2, Status: ibv.WC_WR_FLUSH_ERR, VendorErr: 9, QPNum: 0x12},
 	}, found)
-	assert.Equal(t, []string{"start", "vendor_err", "qp_num", "opcode", "wc_flags", "byte_len", "sl", "next",
-		"vendor_err", "qp_num", "end"}, x.calls)
+	assert.Equal(t, []string{"start", "qp_num", "opcode", "wc_flags", "byte_len", "sl", "next", "qp_num",
+		"vendor_err", "end"}, x.calls)
 
 	x.wcs = []ibv.WC{{WRID: 3, Status: ibv.WC_RETRY_EXC_ERR}}
 	x.calls, x.failure = nil, syscall.EIO

@@ -167,6 +167,9 @@ func (q *QP) PostProgram(p *WRProgram) error {
 	if q.send == nil {
 		return q.noSendQueue("ibv_wr_start")
 	}
+	if p == nil {
+		return isNil("ibv_wr_start", q.name, "program")
+	}
 	return q.send.PostProgram(p)
 }
 

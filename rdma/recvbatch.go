@@ -10,8 +10,8 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// RecvBatch is a chain of receive work requests with their scatter entries, for a [RecvQueue] of a queue pair or a
-// shared one:
+// RecvBatch is a chain of receive work requests with their scatter entries, in one piece of memory that the garbage
+// collector does not own, for a [RecvQueue] of a queue pair or a shared one:
 //
 //	b.Recv(id).SGE(address, length, lkey)
 //

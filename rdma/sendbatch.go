@@ -16,8 +16,12 @@ import (
 //
 //	b.Write(id, remoteAddress, rkey).SGE(address, length, lkey).Signaled()
 //
-// A batch can be posted any number of times; WR and SGEs change fields in between. It is for one goroutine at a time
-// and allocates nothing.
+// Fields that are not set are zero. A batch can be posted any number of times. Change fields between posts with WR and
+// SGEs: this is the cheapest way to post work that differs little. Fill is the cheapest way to write lists of one shape
+// anew. Reset empties the batch. If there is no room for a request, an entry or inline bytes, Err and every post say
+// so, until Reset.
+//
+// A SendBatch is for one goroutine at a time. Only NewSendBatch and errors allocate.
 type SendBatch struct {
 	batch                // the first member
 	wrs   []ibv.SendWR   // the places of batch

@@ -28,7 +28,8 @@ type SendQueue struct {
 }
 
 // NewSendQueue returns the send queue of a queue pair, which has to outlive it; see [QP.SendQueue] for that of an
-// object.
+// object. It reads the function's slot now: providers set the functions of a context when they open it, and never change
+// them.
 func NewSendQueue(qp *ibv.QP, o QueueOptions) (*SendQueue, error) {
 	if qp == nil || qp.Context == 0 {
 		return nil, &runtime.NilError{Function: "ibv_post_send", Argument: "qp"}

@@ -163,6 +163,9 @@ func (q *SRQ) create(verb string, o QueueOptions, asked ibv.SRQAttr, create func
 	}
 	destroy := func(c *ibv.SRQ) error {
 		misuse := q.native.Misuse("Close", q.name)
+		if q.cq != nil {
+			q.cq.queue.collect() // before C forgets the queue that completions are of
+		}
 		if err := q.native.Destroy(func() error { return q.endC(c) }); err != nil {
 			return err
 		}
@@ -208,6 +211,7 @@ func (q *SRQ) byLibmlx5() bool { return q.cq != nil && q.cq.queue.Provider() == 
 // leaveCQ gives back what admit reserved.
 func (q *SRQ) leaveCQ() {
 	if q.cq != nil {
+		q.cq.queue.collect()
 		q.cq.queue.forgetSRQ(q.queue)
 		if q.limits != nil {
 			q.cq.queue.onlyPrograms(nil)
@@ -252,7 +256,7 @@ func (q *SRQ) PostRecv(b *RecvBatch) (posted int, err error) {
 	if q.queue == nil { // the zero value
 		return 0, q.use("ibv_post_srq_recv")
 	}
-	return q.queue.Post(b)
+	return postRecv(q.queue, b)
 }
 
 // Num returns the number by which XRC senders name the queue, in host byte order.
@@ -338,7 +342,8 @@ func (q *SRQ) Query() (*ibv.SRQAttr, error) {
 	return attr, cmp.Or(err, q.native.Misuse(verb, q.name))
 }
 
-// Close destroys the queue. Close its queue pairs first. Receives that nobody took end without a completion.
+// Close destroys the queue. Close its queue pairs first. Receives that nobody took end without a completion. Completions
+// that nobody has polled can still be polled, unless libmlx5 matches tags: poll those before.
 //
 // C: ibv_destroy_srq
 //
@@ -367,6 +372,9 @@ func (q *SRQ) PostTags(b *TagBatch) (posted int, err error) {
 		return 0, err
 	}
 	defer q.done()
+	if b == nil {
+		return 0, isNil(verb, q.name, "batch")
+	}
 	posted, err = postTags(q.c, q.kind, q.name, q.limits, b)
 	if e := (*PostError)(nil); err != nil && !errors.As(err, &e) {
 		err = wrap(verb, q.name, err)

@@ -15,10 +15,16 @@ import (
 	"github.com/goverbs/goverbs/runtime/offheap"
 )
 
-// TagBatch is a chain of operations on the tag list of an [SRQ] of type IBV_SRQT_TM, with their scatter entries, for
-// [SRQ.PostTags]:
+// TagBatch is a chain of operations on the tag list of an [SRQ] of type IBV_SRQT_TM, with their scatter entries, in
+// memory that the garbage collector does not own:
 //
-//	b.AddTag(id, recvID, tag, mask).SGE(address, length, lkey).Signaled()
+//	tag := b.AddTag(id, recvID, tag, mask).SGE(address, length, lkey).Signaled()
+//	…
+//	srq.PostTags(b)
+//	handle := tag.Handle()
+//
+// Use it like a [RecvBatch]: one goroutine at a time, posted any number of times. If there is no room for something,
+// Err and every post say so, until Reset.
 //
 // Man: ibv_post_srq_ops(3)
 type TagBatch struct {

@@ -9,6 +9,7 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/internal/lock"
 	"github.com/goverbs/goverbs/rdma/internal/verberr"
+	"github.com/goverbs/goverbs/runtime"
 )
 
 // What stands here is written for the usual post and the usual poll of queues that have an owner. QP.PostSend and
@@ -18,8 +19,8 @@ import (
 // postSend is [SendQueue.Post] to a queue that has an owner. Its usual case is a checked queue and one request with one
 // entry.
 func postSend(q *SendQueue, b *SendBatch) (posted int, err error) {
-	c := &b.chain
-	if q == nil || !q.checked && !q.short || c.Len != 1 || c.Closed != 1 || b.home != address(&b.batch) {
+	c := (*runtime.Chain)(unsafe.Pointer(b))
+	if q == nil || b == nil || !q.checked && !q.short || c.Len != 1 || c.Closed != 1 || b.home != address(&b.batch) {
 		return (*queue)(unsafe.Pointer(q)).postOther(c) // which may be nil
 	}
 	w := ibv.Ptr[ibv.SendWR](c.First).Deref()
@@ -85,7 +86,7 @@ func (q *SendQueue) postMixed(b *SendBatch) (posted int, err error) {
 
 // postRecv is [RecvQueue.Post] to a queue that has an owner.
 func postRecv(q *RecvQueue, b *RecvBatch) (posted int, err error) {
-	return q.postOther(&b.chain)
+	return q.postOther((*runtime.Chain)(unsafe.Pointer(b)))
 }
 
 // pollOwned is [CompletionQueue.Poll] of a queue that has an owner. In the usual case, the completions are those of the

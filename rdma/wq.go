@@ -71,9 +71,11 @@ func (d *Device) CreateWQ(attr *ibv.WQInitAttr, o QueueOptions) (*WQ, error) {
 		return nil, err
 	}
 	destroy := func(c *ibv.WQ) error {
+		cq.queue.collect() // before C drops completions
 		if err := libibverbs.DestroyWQ(c); err != nil {
 			return err
 		}
+		cq.queue.collect()
 		cq.dismiss(int(w.cap.MaxWR), nil)
 		return nil
 	}
@@ -118,7 +120,7 @@ func (w *WQ) PostRecv(b *RecvBatch) (posted int, err error) {
 	if w.queue == nil { // the zero value
 		return 0, w.use("ibv_post_wq_recv")
 	}
-	return w.queue.Post(b)
+	return postRecv(w.queue, b)
 }
 
 // Modify changes the queue's state or flags, as attr.AttrMask says. RESET to RDY makes it receive, ERR flushes it, and
@@ -145,7 +147,8 @@ func (w *WQ) Modify(attr *ibv.WQAttr) error {
 	return nil
 }
 
-// Close destroys the queue. Close its tables first. Posted receives end without a completion.
+// Close destroys the queue. Close its tables first. Posted receives end without a completion. Completions that nobody
+// has polled can still be polled.
 //
 // C: ibv_destroy_wq
 //

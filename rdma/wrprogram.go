@@ -14,10 +14,17 @@ import (
 	"github.com/goverbs/goverbs/runtime/program"
 )
 
-// WRProgram is work that is posted through an extended queue pair: a region from ibv_wr_start to ibv_wr_complete, which
-// runs as one call. Build it once, run it any number of times with [QP.PostProgram], and change fields in between:
+// WRProgram is work that is posted through an extended queue pair: a region from ibv_wr_start to ibv_wr_complete. The
+// provider holds a lock inside the region, so it runs as one call without Go code in between. A method named after an
+// operation appends a request and returns it; methods of the request set everything else, like those of a [SendBatch]:
 //
 //	p.Write(id, remoteAddress, rkey).SGE(address, length, lkey).Signaled()
+//
+// Build it once, run it any number of times with [QP.PostProgram], and change fields in between. If the provider
+// lacks a slot or a request breaks a rule, Err has the error, and every post returns it. The program copies Go memory
+// that it needs.
+//
+// A WRProgram is for one goroutine at a time. Building it allocates, running it does not.
 //
 // Man: ibv_wr_post(3)
 type WRProgram struct {
@@ -40,8 +47,11 @@ type WRProgram struct {
 }
 
 // NewWRProgram creates an empty program for a queue pair, which has to outlive it; see [QP.NewWRProgram] for that of an
-// object.
+// object. nil is a queue pair without the functions of ibv_wr_post(3): Err has the error.
 func NewWRProgram(qp *ibv.QPEx) *WRProgram {
+	if qp == nil {
+		qp = new(ibv.QPEx)
+	}
 	p := &WRProgram{qp: qp}
 	p.Reset()
 	return p

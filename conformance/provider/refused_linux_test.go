@@ -91,13 +91,16 @@ func TestRefusedQueues(t *testing.T) {
 		require.NoError(t, qp.Close())
 	}
 
-	times, err := device.CreateCQEx(&ibv.CQInitAttrEx{CQE: 4,
-		WCFlags: uint64(ibv.WC_STANDARD_FLAGS | ibv.WC_EX_WITH_COMPLETION_TIMESTAMP)}, options)
-	keep(t, times, err)
-	program, err := times.NewPollProgram(1)
-	refused("IBV_WC_EX_WITH_COMPLETION_TIMESTAMP", err)
-	if err == nil {
-		require.NoError(t, program.Close())
+	for _, value := range []ibv.CreateCQWCFlags{ibv.WC_EX_WITH_COMPLETION_TIMESTAMP, ibv.WC_EX_WITH_CVLAN,
+		ibv.WC_EX_WITH_FLOW_TAG, ibv.WC_EX_WITH_TM_INFO} {
+		values, err := device.CreateCQEx(&ibv.CQInitAttrEx{CQE: 4, WCFlags: uint64(ibv.WC_STANDARD_FLAGS | value)},
+			options)
+		keep(t, values, err)
+		program, err := values.NewPollProgram(1)
+		refused(value.String(), err)
+		if err == nil {
+			require.NoError(t, program.Close())
+		}
 	}
 }
 

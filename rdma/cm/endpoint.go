@@ -30,6 +30,9 @@ type endpoint struct {
 // Man: rdma_create_ep(3)
 func CreateEP(ctx context.Context, info *AddrInfo, pd *rdma.PD, attr *ibv.QPInitAttr, o rdma.QueueOptions) (*ID,
 	error) {
+	if info == nil {
+		return nil, verberr.Invalid("rdma_create_ep", "", "the AddrInfo is nil")
+	}
 	if !info.list.use() {
 		return nil, closedError("rdma_create_ep", "AddrInfo")
 	}

@@ -23,6 +23,9 @@ import (
 // Man: efadv_create_qp_ex(3)
 func CreateQP(d *rdma.Device, attr *ibv.QPInitAttrEx, efa *efadv.QPInitAttr, o rdma.QueueOptions) (*rdma.QP, error) {
 	const verb = "efadv_create_qp_ex"
+	if d == nil {
+		return nil, verberr.Invalid(verb, "", "the device is nil")
+	}
 	if efa == nil {
 		return nil, verberr.Invalid(verb, d.Name(), "there are no attributes")
 	}
@@ -38,6 +41,9 @@ func CreateQP(d *rdma.Device, attr *ibv.QPInitAttrEx, efa *efadv.QPInitAttr, o r
 // Man: efadv_create_driver_qp(3)
 func CreateDriverQP(p *rdma.PD, attr *ibv.QPInitAttr, kind efadv.QPDriverType, o rdma.QueueOptions) (*rdma.QP, error) {
 	const verb = "efadv_create_driver_qp"
+	if p == nil {
+		return nil, verberr.Invalid(verb, "", "the protection domain is nil")
+	}
 	d := p.Device()
 	if attr == nil {
 		return nil, verberr.Invalid(verb, d.Name(), "there are no attributes")

@@ -31,6 +31,9 @@ import (
 // Man: mlx5dv_create_qp(3)
 func CreateQP(d *rdma.Device, attr *ibv.QPInitAttrEx, dv *mlx5dv.QPInitAttr, o rdma.QueueOptions) (*rdma.QP, error) {
 	const verb = "mlx5dv_create_qp"
+	if d == nil {
+		return nil, verberr.Invalid(verb, "", "the device is nil")
+	}
 	if dv == nil {
 		return nil, verberr.Invalid(verb, d.Name(), "there are no attributes")
 	}

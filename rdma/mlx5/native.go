@@ -51,6 +51,9 @@ func NewPath(d *rdma.Device) (rdma.Path, error) {
 		return &verberr.VerbError{Verb: verb, Object: d.Name(), Errno: verberr.EOPNOTSUPP,
 			Reason: "no data path in Go: " + fmt.Sprintf(format, args...)}
 	}
+	if d == nil {
+		return nil, verberr.Invalid(verb, "", "the device is nil")
+	}
 	c := d.C()
 	if c == nil {
 		return nil, &verberr.VerbError{Verb: verb, Object: d.Name(), Err: rdma.ErrClosed}

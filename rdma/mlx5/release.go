@@ -25,6 +25,9 @@ var compared = []string{"44.0", "56.1", "65.0"}
 // [NewPath] refuses releases that are older than those that were compared. It takes newer ones, and unknown ones: what
 // mlx5dv_init_obj says of queues is an interface that newer releases keep, and the queues' formats are the device's.
 func Release(d *rdma.Device) (release string, shown bool) {
+	if d == nil {
+		return "", false
+	}
 	c := d.C()
 	if c == nil {
 		return "", false

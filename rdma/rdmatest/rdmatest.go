@@ -13,10 +13,11 @@ import (
 
 // NewFabric returns a fabric of the test's own, for rdma.OpenOn and cm.Config. At the end of the test it fails the test
 // if something is not closed, and says what it is and where it was made; then it closes the fabric. Functions that the
-// test gave to Cleanup since then run before.
+// test gave to Cleanup since then run before. Queue pairs have exactly the capacities that they ask for
+// (soft.Options.ExactCaps).
 func NewFabric(t testing.TB, o soft.Options) *soft.Fabric {
 	t.Helper()
-	o.Trace = true
+	o.Trace, o.ExactCaps = true, true
 	fabric, err := soft.New(o)
 	if err != nil {
 		t.Fatal(err)

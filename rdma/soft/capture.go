@@ -26,6 +26,9 @@ type Capture struct{ capture *pcap.Capture }
 // itself writes the file's header, and fails if that does, or if no device of the fabric has a wire. Several captures
 // may go on at once.
 func (f *Fabric) Capture(w io.Writer) (*Capture, error) {
+	if f.fabric == nil {
+		return nil, errZero
+	}
 	if w == nil {
 		return nil, fmt.Errorf("soft: a capture has nothing to write to: %w", errnos.EINVAL)
 	}
@@ -37,11 +40,21 @@ func (f *Fabric) Capture(w io.Writer) (*Capture, error) {
 }
 
 // Counts says how many packets were written, and how many were left out.
-func (c *Capture) Counts() (written, lost uint64) { return c.capture.Counts() }
+func (c *Capture) Counts() (written, lost uint64) {
+	if c.capture == nil {
+		return 0, 0
+	}
+	return c.capture.Counts()
+}
 
 // Close ends the capture. It waits until the packets that were captured are written, and returns the error of the
 // Write that failed, if one did. It does not close w. If w blocks, so does Close: close w first, then.
-func (c *Capture) Close() error { return c.capture.Close() }
+func (c *Capture) Close() error {
+	if c.capture == nil {
+		return errZero
+	}
+	return c.capture.Close()
+}
 
 // captureVariable is the environment variable that names a file that all packets of devices opened by Named are
 // captured to.

@@ -36,6 +36,9 @@ type Connections []Connection
 // Connections are those of the fabric's devices now, in the order of devices and numbers. They may be asked for at any
 // time; traffic waits meanwhile.
 func (f *Fabric) Connections() (all Connections) {
+	if f.fabric == nil {
+		return nil
+	}
 	for _, c := range f.fabric.Connections() {
 		all = append(all, Connection(c))
 	}

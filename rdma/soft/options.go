@@ -22,6 +22,10 @@ type Options struct {
 	CMResponse time.Duration
 	// Trace notes where each object is made, for Held and for errors of Close.
 	Trace bool
+	// ExactCaps gives queue pairs exactly the capacities that they ask for. Otherwise they may use the room of their
+	// entries for inline data, 16 bytes for each, as on Soft-RoCE, and a program that asks for too little inline data
+	// works. libmlx5 grants at least 60 bytes, libmlx4 28; other adapters grant no more than was asked for.
+	ExactCaps bool
 	// Faults are the faults at the start; SetFaults changes them.
 	Faults Faults
 }

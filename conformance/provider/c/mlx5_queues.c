@@ -291,8 +291,12 @@ bool mlx5_complete(struct cq *cq, const struct completion *c)
 			e.imm_inval_pkey = htobe32(c->request->immediate);
 		e.flags_rqpn = htobe32((uint32_t)c->global << 28 | (c->qp->type == IBV_QPT_UD ? c->from->number : 0));
 	}
-	if (c->status != OK)
-		((struct mlx5_err_cqe *)&e)->syndrome = syndromes[c->status];
+	if (c->status != OK) {
+		struct mlx5_err_cqe *failure = (struct mlx5_err_cqe *)&e;
+		e.timestamp = 0; // which lies in the same place as the syndromes
+		failure->syndrome = syndromes[c->status];
+		failure->vendor_err_synd = 0x40 + c->status;
+	}
 	bool solicited = c->status != OK || c->receive && c->request->solicited;
 	uint8_t opcode = c->tagged ? mlx5_put_tagged(&e, c, opcode_of(c)) : opcode_of(c);
 	put(cq, &e, opcode << 4 | carry(cq, &e, c) | solicited << 1);

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma"
@@ -34,4 +35,34 @@ func TestRoomIsCountedAsAskedFor(t *testing.T) {
 		assert.Equal(t, c.sends, qp.Cap().MaxSendWR)
 		assert.Equal(t, c.recvs, qp.Cap().MaxRecvWR)
 	}
+}
+
+// TestClosedQueuePairsTakeNoRoom: Close takes the completions of a queue pair out of the device's queue and keeps them
+// for Poll, so that a queue of two queue pairs is enough for any number of them in turn.
+func TestClosedQueuePairsTakeNoRoom(t *testing.T) {
+	const rounds, depth = 20, 16
+	pd := domain(t)
+	cq, err := pd.Device().CreateCQ(2*depth, nil, 0)
+	keep(t, cq, err)
+	b := sendBatch(t, depth)
+	for id := range uint64(depth) {
+		b.Write(id, 0, 0).Signaled()
+	}
+	for range rounds {
+		qp, err := pd.CreateQP(&ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(),
+			Cap: ibv.QPCap{MaxSendWR: depth, MaxRecvWR: depth, MaxSendSGE: 1, MaxRecvSGE: 1}}, rdma.QueueOptions{})
+		require.NoError(t, err)
+		loop(t, qp)
+		_, err = qp.PostSend(b)
+		require.NoError(t, err)
+		require.NoError(t, qp.Close())
+		assert.Equal(t, cq.Len(), cq.Free())
+	}
+	wcs := make([]ibv.WC, 2*rounds*depth)
+	n, err := cq.Poll(wcs)
+	require.NoError(t, err)
+	assert.Equal(t, rounds*depth, n)
+	n, err = cq.Poll(wcs)
+	require.NoError(t, err)
+	assert.Zero(t, n)
 }

@@ -32,6 +32,14 @@ type Runner interface {
 	Run(*program.Program) int32
 }
 
+// Extended is a Path that reads more of a completion than ibv_poll_cq does.
+type Extended interface {
+	Path
+	// PollExtended is Poll, and sets each field of a completion that succeeded to the value that the functions of an
+	// extended completion queue return (ibv_wc_read_byte_len and its like).
+	PollExtended(cq *ibv.CQ, wcs []ibv.WC) int32
+}
+
 // Maker is a Path that makes one for each queue, of what C has just made: for devices whose queues it writes by itself.
 // Its own methods of Path refuse.
 type Maker interface {

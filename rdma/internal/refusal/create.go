@@ -75,8 +75,8 @@ func (d Device) QP(kind ibv.QPType, misses string, asked ibv.QPCap, try func(ibv
 // explain adds a reason to an error.
 func explain(reason string, err error) error { return verberr.Explain("", "", reason, err) }
 
-// capReason says which capacity the device does not grant, or nothing. Where its limits do not tell, it is asked for
-// less of one after the other.
+// capReason returns which capacity the device does not grant, and how much of it the device does, or "". Where its
+// limits do not tell, it is asked for less of one after the other.
 func (d Device) capReason(asked ibv.QPCap, try func(ibv.QPCap) bool) string {
 	device := new(ibv.DeviceAttr)
 	if libibverbs.QueryDevice(d.C, device) != nil {
@@ -107,14 +107,29 @@ func (d Device) capReason(asked ibv.QPCap, try func(ibv.QPCap) bool) string {
 		if asked <= l.little {
 			continue
 		}
-		*l.member = l.little
-		enough := try(less)
-		*l.member = asked
-		if enough {
-			return fmt.Sprintf("%s is %d, which is more than the device grants; it grants %d", l.name, asked, l.little)
+		grants := func(n uint32) bool {
+			*l.member = n
+			return try(less)
 		}
+		if grants(l.little) {
+			return fmt.Sprintf("%s is %d, which is more than the device grants; it grants %d", l.name, asked,
+				largest(l.little, asked, grants))
+		}
+		*l.member = asked
 	}
 	return ""
+}
+
+// largest returns the largest number that is granted, where one is and another, larger one is not.
+func largest(granted, refused uint32, grants func(uint32) bool) uint32 {
+	for refused-granted > 1 {
+		if middle := granted + (refused-granted)/2; grants(middle) {
+			granted = middle
+		} else {
+			refused = middle
+		}
+	}
+	return granted
 }
 
 // CQ says what is wrong with a number of completions or a vector, if that is it.

@@ -91,6 +91,20 @@ func (p *Path) Poll(cq *ibv.CQ, wcs []ibv.WC) int32 {
 	return n
 }
 
+// PollExtended is Poll, by the functions of extended completion queues if the path below has them.
+func (p *Path) PollExtended(cq *ibv.CQ, wcs []ibv.WC) int32 {
+	extended, ok := p.inner.(datapath.Extended)
+	if !ok {
+		return p.Poll(cq, wcs)
+	}
+	begin := p.r.since()
+	n := extended.PollExtended(cq, wcs)
+	if n > 0 && int(n) <= len(wcs) {
+		p.Polled(cq, wcs[:n], begin)
+	}
+	return n
+}
+
 // Polled records completions.
 func (p *Path) Polled(cq *ibv.CQ, wcs []ibv.WC, begin uint64) {
 	l := newLine()

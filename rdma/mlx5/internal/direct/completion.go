@@ -60,6 +60,29 @@ func (q *completionQueue) read(e *mlx5dv.MLX5CQE64, wc *ibv.WC) outcome {
 	return read
 }
 
+// extend sets the fields of a completion as the functions of libmlx5's extended completion queues do: all but the status
+// and the opcode come from the device's completion, whatever it is of.
+func extend(e *mlx5dv.MLX5CQE64, wc *ibv.WC) {
+	if wc.Status != ibv.WC_SUCCESS {
+		return
+	}
+	flags := host32(*e.FlagsRQPN())
+	wc.WCFlags = 0
+	if flags>>28&3 != 0 {
+		wc.WCFlags = ibv.WC_GRH
+	}
+	*wc.ImmData() = e.ImmInvalPKey
+	switch e.OpOwn >> 4 {
+	case mlx5dv.MLX5_CQE_RESP_WR_IMM, mlx5dv.MLX5_CQE_RESP_SEND_IMM:
+		wc.WCFlags |= ibv.WC_WITH_IMM
+	case mlx5dv.MLX5_CQE_RESP_SEND_INV:
+		wc.WCFlags |= ibv.WC_WITH_INV
+		*wc.InvalidatedRKey() = host32(e.ImmInvalPKey)
+	}
+	wc.VendorErr, wc.ByteLen = 0, host32(e.ByteCnt)
+	wc.SrcQP, wc.SLID, wc.SL, wc.DLIDPathBits = flags&0xffffff, host16(*e.SLID()), uint8(flags>>24&0xf), *e.MLPath()&0x7f
+}
+
 // isPageFault says whether memory that is registered on demand was not there when the device took a receive: it is
 // there by the next time.
 func isPageFault(e *mlx5dv.MLX5ErrCQE) bool {

@@ -91,7 +91,12 @@ func (q *completionQueue) there(number uint32) bool {
 }
 
 // Poll reads completions, up to len(wcs) of them.
-func (q *completionQueue) Poll(_ *ibv.CQ, wcs []ibv.WC) int32 {
+func (q *completionQueue) Poll(_ *ibv.CQ, wcs []ibv.WC) int32 { return q.poll(wcs, false) }
+
+// PollExtended is Poll, and sets all fields as the functions of libmlx5's extended completion queues do.
+func (q *completionQueue) PollExtended(_ *ibv.CQ, wcs []ibv.WC) int32 { return q.poll(wcs, true) }
+
+func (q *completionQueue) poll(wcs []ibv.WC, extended bool) int32 {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	n, begin := 0, q.consumed
@@ -105,8 +110,12 @@ func (q *completionQueue) Poll(_ *ibv.CQ, wcs []ibv.WC) int32 {
 		}
 		acquire() // once for all of them
 		for ; q.consumed != ready; q.consumed++ {
-			switch is := q.read(q.at(q.consumed), &wcs[n]); is {
+			e := q.at(q.consumed)
+			switch q.read(e, &wcs[n]) {
 			case read:
+				if extended {
+					extend(e, &wcs[n])
+				}
 				n++
 			case broken:
 				if n > 0 { // the next poll meets it again

@@ -79,6 +79,7 @@ type twin struct {
 	cap     ibv.QPCap
 	qp      *ibv.QP
 	cq      *ibv.CQ
+	ex      *ibv.CQEx // the same
 	of      *queuePair
 	in      *completionQueue
 	cqes    [2][]byte // completion buffers
@@ -148,7 +149,8 @@ func newTwin(t *testing.T, kind ibv.QPType, everyOne bool, depth uint32, r *rand
 	for i := range w.data {
 		w.data[i] = byte(r.Uint32())
 	}
-	w.cq, err = libibverbs.CreateCQ(c, 15, 0, nil, 0)
+	w.ex, err = libibverbs.CreateCQEx(c, &ibv.CQInitAttrEx{CQE: 15, WCFlags: ibv.WC_STANDARD_FLAGS})
+	w.cq = libibverbs.CQExToCQ(w.ex)
 	require.NoError(t, err)
 	t.Cleanup(func() { libibverbs.DestroyCQ(w.cq) })
 	init := &ibv.QPInitAttr{QPType: kind, SendCQ: ibv.PtrTo(w.cq), RecvCQ: ibv.PtrTo(w.cq),

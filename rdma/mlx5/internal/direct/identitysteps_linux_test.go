@@ -10,6 +10,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"os"
+	"syscall"
 	"testing"
 	"unsafe"
 
@@ -215,7 +216,7 @@ func (w *twin) completion() (e mlx5dv.MLX5CQE64, ok bool) {
 	for i := range raw {
 		raw[i] = byte(w.rand.Uint32())
 	}
-	e.SRQNUIdx = ibv.ToBE32(w.user)
+	e.App, e.SRQNUIdx = 0, ibv.ToBE32(w.user) // no tag matching
 	failed := w.chance(4)
 	var opcode, operation uint8
 	var most uint32
@@ -288,14 +289,28 @@ func (w *twin) poll(t *testing.T) {
 	ask := max(n, 1)
 	w.clear()
 	before := *(*[data]byte)(w.data)
-	c, _ := libibverbs.PollCQ(w.cq, ask, &w.list.wcs[0][0])
+	extended := w.chance(2)
+	var c int
+	if extended {
+		c = w.pollExtended(t, w.list.wcs[0][:ask])
+	} else {
+		c, _ = libibverbs.PollCQ(w.cq, ask, &w.list.wcs[0][0])
+	}
 	after := *(*[data]byte)(w.data)
 	copy(w.data, before[:])
-	g := w.in.Poll(w.cq, w.list.wcs[1][:ask])
+	var g int32
+	if extended {
+		g = w.in.PollExtended(w.cq, w.list.wcs[1][:ask])
+	} else {
+		g = w.in.Poll(w.cq, w.list.wcs[1][:ask])
+	}
 	if c != int(g) || c != n {
 		t.Fatalf("libmlx5 polls %d, Go %d, of %d", c, g, n)
 	}
 	for i := range w.list.wcs[0] {
+		if extended { // which has no function for it
+			w.list.wcs[0][i].PKeyIndex = w.list.wcs[1][i].PKeyIndex
+		}
 		if bytesOf(&w.list.wcs[0][i]) != bytesOf(&w.list.wcs[1][i]) {
 			require.Equal(t, w.list.wcs[0][i], w.list.wcs[1][i], "completion %d", i)
 		}
@@ -304,6 +319,50 @@ func (w *twin) poll(t *testing.T) {
 		t.Fatal("small messages inside completions come to other places")
 	}
 	w.equal(t, "poll")
+}
+
+// pollExtended polls libmlx5's queue by the functions of extended completion queues. It sets all fields of completions
+// that succeeded, and those of failed ones that mean something.
+func (w *twin) pollExtended(t *testing.T, wcs []ibv.WC) (n int) {
+	t.Helper()
+	err := libibverbs.StartPoll(w.ex, new(ibv.PollCQAttr))
+	if errnoOf(err) == int32(syscall.ENOENT) {
+		return 0
+	}
+	for ; err == nil; n++ {
+		wc := &wcs[n]
+		wc.WRID, wc.Status = w.ex.WRID, w.ex.Status
+		wc.QPNum = must(libibverbs.WCReadQPNum(w.ex))
+		if wc.Status != ibv.WC_SUCCESS {
+			wc.VendorErr, wc.WCFlags = must(libibverbs.WCReadVendorErr(w.ex)), 0
+		} else {
+			wc.VendorErr = 0
+			wc.Opcode = must(libibverbs.WCReadOpcode(w.ex))
+			wc.WCFlags = must(libibverbs.WCReadWCFlags(w.ex))
+			wc.ByteLen = must(libibverbs.WCReadByteLen(w.ex))
+			if *wc.ImmData() = must(libibverbs.WCReadImmData(w.ex)); wc.WCFlags&ibv.WC_WITH_INV != 0 {
+				*wc.InvalidatedRKey() = must(libibverbs.WCReadInvalidatedRKey(w.ex))
+			}
+			wc.SrcQP = must(libibverbs.WCReadSrcQP(w.ex))
+			wc.SLID = uint16(must(libibverbs.WCReadSLID(w.ex)))
+			wc.SL = must(libibverbs.WCReadSL(w.ex))
+			wc.DLIDPathBits = must(libibverbs.WCReadDLIDPathBits(w.ex))
+		}
+		if n+1 == len(wcs) {
+			n++
+			break
+		}
+		err = libibverbs.NextPoll(w.ex)
+	}
+	require.NoError(t, libibverbs.EndPoll(w.ex))
+	return n
+}
+
+func must[T any](value T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return value
 }
 
 // bytesOf is a completion with its padding.

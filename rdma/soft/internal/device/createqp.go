@@ -172,7 +172,9 @@ func (q *qp) parts(attr *ibv.QPInitAttrEx) runtime.Errno {
 		return errnos.EINVAL
 	}
 	// Inline data may take the place of the segments, as with Soft-RoCE. Some programs ask for none and use it.
-	q.cap.MaxInlineData = max(q.cap.MaxInlineData, q.cap.MaxSendSGE*uint32(unsafe.Sizeof(ibv.SGE{})))
+	if !of.device.fabric.exact {
+		q.cap.MaxInlineData = max(q.cap.MaxInlineData, q.cap.MaxSendSGE*uint32(unsafe.Sizeof(ibv.SGE{})))
+	}
 	return 0
 }
 

@@ -40,7 +40,9 @@ type Options struct {
 	Virtual bool
 	Faults  Faults
 	Trace   bool
-	losses  *packets.Losses // of tests: all devices are joined by packets, of which these are lost
+	// ExactCaps is that of soft.Options.
+	ExactCaps bool
+	losses    *packets.Losses // of tests: all devices are joined by packets, of which these are lost
 }
 
 // DeviceOptions say what a device is like; soft.DeviceOptions explains them.
@@ -57,6 +59,7 @@ type DeviceOptions struct {
 // Fabric is a set of devices that reach each other. All its methods may be called by any number of goroutines.
 type Fabric struct {
 	traced bool                      // where objects are made is noted; it does not change
+	exact  bool                      // Options.ExactCaps
 	failed atomic.Bool               // an allocation was made to fail, and nobody has asked yet
 	polled atomic.Pointer[roce.Wire] // outer
 
@@ -113,7 +116,7 @@ func New(o Options) (*Fabric, error) {
 	if o.Trace {
 		made.Want()
 	}
-	f := &Fabric{traced: o.Trace, gids: map[[16]byte]*device{}, moves: 1, groups: map[[16]byte][]*qp{}}
+	f := &Fabric{traced: o.Trace, exact: o.ExactCaps, gids: map[[16]byte]*device{}, moves: 1, groups: map[[16]byte][]*qp{}}
 	f.acked.L = &f.mu
 	named := rights.Getenv(wireVariable)
 	losses, lossy := packets.Named(named)
