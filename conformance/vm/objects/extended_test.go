@@ -300,6 +300,45 @@ func TestProgramsSendWholeMessages(t *testing.T) {
 	}
 }
 
+// TestProgramsThatNoListHolds: a program that Soft-RoCE's library would mishandle, and that is no list of work requests,
+// is refused.
+func TestProgramsThatNoListHolds(t *testing.T) {
+	d := open(t)
+	pd, err := d.AllocPD()
+	keep(t, pd, err)
+	cq, err := d.CreateCQ(256, nil, 0)
+	keep(t, cq, err)
+	qp, err := d.CreateQPEx(&ibv.QPInitAttrEx{
+		QPType: ibv.QPT_RC, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(), PD: pd.Ptr(), Cap: rig.Caps,
+		CompMask:     ibv.QP_INIT_ATTR_PD | ibv.QP_INIT_ATTR_SEND_OPS_FLAGS,
+		SendOpsFlags: uint64(ibv.QP_EX_WITH_SEND | ibv.QP_EX_WITH_ATOMIC_WRITE),
+	}, rdma.QueueOptions{})
+	if errors.Is(err, rdma.ErrNotSupported) || errors.Is(err, syscall.EOPNOTSUPP) || errors.Is(err, syscall.EINVAL) {
+		t.Skip("the provider has no atomic writes: ", err)
+	}
+	keep(t, qp, err)
+	if qp.SendQueue().Provider() != "rxe" {
+		t.Skip("the provider is not Soft-RoCE's")
+	}
+	peer, err := qp.Endpoint()
+	require.NoError(t, err)
+	require.NoError(t, qp.Connect(peer))
+	p, err := qp.NewWRProgram()
+	require.NoError(t, err)
+	p.Send(1).Inline([]byte("text")).Signaled()
+	p.AtomicWrite(2, 64, 1, [8]byte{}).Signaled()
+	for range 2 {
+		err = qp.PostProgram(p)
+		require.ErrorIs(t, err, rdma.ErrNotSupported)
+		require.ErrorContains(t, err, "post atomic writes and flushes in a program without them")
+	}
+	wcs := make([]ibv.WC, 1)
+	n, err := cq.Poll(wcs)
+	require.NoError(t, err)
+	require.Zero(t, n)
+	require.Equal(t, int(qp.Cap().MaxSendWR), qp.SendQueue().Free())
+}
+
 func idsOf(all []rdma.Completion, err error) (ids []uint64, _ error) {
 	for _, c := range all {
 		if c.Status != ibv.WC_SUCCESS {
