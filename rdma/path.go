@@ -34,10 +34,12 @@ type Path interface {
 
 // slot is a function of a provider or of a backend, the object that it is called with, and how.
 type slot struct {
-	fn       uintptr
-	object   uintptr
-	way      runtime.Way
-	provider string
+	fn     uintptr
+	object uintptr
+	way    runtime.Way
+	// of a send queue: the provider's setters of programs mishandle irregular requests, and ibv_post_send does not
+	avoidSetters bool
+	provider     string
 }
 
 // newSlot decides how a slot is called, and by which path: that of the options, the backend's, or the provider's. name

@@ -56,7 +56,8 @@ type Completion struct {
 
 // PollProgram polls an extended completion queue: it is a region from ibv_start_poll to ibv_end_poll that reads up to a
 // number of completions. The provider holds a lock inside the region, so it runs as one call without Go code in
-// between, and nothing can be posted in it.
+// between, and nothing can be posted in it. On Soft-RoCE, whose library has mishandled ibv_next_poll, it is a region for
+// each completion.
 //
 // A PollProgram is for one goroutine at a time. Polling does not allocate.
 //
@@ -109,7 +110,7 @@ func NewPollProgram(cq *ibv.CQEx, n int, flags ibv.CreateCQWCFlags, o QueueOptio
 	if cq == nil {
 		return nil, &runtime.NilError{Function: "ibv_start_poll", Argument: "cq"}
 	}
-	_, path, err := newSlot(cq.StartPoll, provider.Poll, "ibv_start_poll", &o)
+	start, path, err := newSlot(cq.StartPoll, provider.Poll, "ibv_start_poll", &o)
 	if err != nil {
 		return nil, err
 	}
@@ -157,20 +158,24 @@ func NewPollProgram(cq *ibv.CQEx, n int, flags ibv.CreateCQWCFlags, o QueueOptio
 	p.all = unsafe.Slice((*Completion)(unsafe.Add(base, all)), n)
 	p.state = (*pollState)(unsafe.Add(base, state))
 	if runs {
-		p.build(cq, fields, flags)
+		p.build(cq, fields, flags, provider.HasDefect(start.provider, "next-poll"))
 	}
 	return p, nil
 }
 
-func (p *PollProgram) build(cq *ibv.CQEx, fields []field, flags ibv.CreateCQWCFlags) {
+// build appends the steps: one region, or single, a region for each completion, without ibv_next_poll. Both are right
+// for every provider, so that single needs no release.
+func (p *PollProgram) build(cq *ibv.CQEx, fields []field, flags ibv.CreateCQWCFlags, single bool) {
 	g, object := &p.program, uint64(uintptr(unsafe.Pointer(cq)))
 	p.state.one = 1
 	result := uintptr(unsafe.Pointer(&p.state.result))
-	g.Call(uintptr(cq.StartPoll), object, uint64(uintptr(unsafe.Pointer(&p.state.attr))))
-	g.StoreResult(result, 4)
-	empty := g.JumpIfResult() // without ibv_end_poll
-	var ends []program.Step
+	var empty, ends []program.Step // jumps behind ibv_end_poll, and to it
 	for i := range p.all {
+		if i == 0 || single {
+			g.Call(uintptr(cq.StartPoll), object, uint64(uintptr(unsafe.Pointer(&p.state.attr))))
+			g.StoreResult(result, 4)
+			empty = append(empty, g.JumpIfResult())
+		}
 		at := uintptr(unsafe.Pointer(&p.all[i]))
 		var c Completion
 		g.Copy(at+unsafe.Offsetof(c.WRID), uintptr(unsafe.Pointer(&cq.WRID)), 8)
@@ -195,7 +200,11 @@ func (p *PollProgram) build(cq *ibv.CQEx, fields []field, flags ibv.CreateCQWCFl
 		read(failed)
 		g.Target(done)
 		g.Store(uintptr(unsafe.Pointer(&p.state.n)), 4, uint64(i+1))
-		if i+1 < len(p.all) {
+		switch {
+		case i+1 == len(p.all):
+		case single:
+			g.Call(uintptr(cq.EndPoll), object)
+		default:
 			g.Call(uintptr(cq.NextPoll), object)
 			g.StoreResult(result, 4)
 			ends = append(ends, g.JumpIfResult())
@@ -205,7 +214,9 @@ func (p *PollProgram) build(cq *ibv.CQEx, fields []field, flags ibv.CreateCQWCFl
 		g.Target(end)
 	}
 	g.Call(uintptr(cq.EndPoll), object)
-	g.Target(empty)
+	for _, e := range empty {
+		g.Target(e)
+	}
 }
 
 // Poll reads completions: none, or up to the program's number. The slice is valid until the next Poll. With an error it

@@ -41,6 +41,7 @@ func NewSendQueue(qp *ibv.QP, o QueueOptions) (*SendQueue, error) {
 		return nil, err
 	}
 	q.programs.Bind(program.Function(), q.object, q.callsC() && program.Function() != 0, (*programs)(q))
+	q.avoidSetters = provider.HasDefect(q.provider, "sge-list")
 	if o.Unchecked {
 		return q, nil
 	}

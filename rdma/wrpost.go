@@ -17,6 +17,10 @@ import (
 // PostProgram posts all requests of the program in one call: all of them, or none and an error. The program must be for
 // the queue's queue pair.
 //
+// On Soft-RoCE, whose library mishandles inline data and several entries in programs, ibv_post_send posts a program
+// that has any. If that takes only some of the requests, the error's Index is that of the first one that it did not
+// take.
+//
 // A program that was posted once is known to fit. From then on it goes to C by a few assembly instructions where
 // nothing wants to see the post, and else by the checks that a list gets.
 func (q *SendQueue) PostProgram(p *WRProgram) error {
@@ -75,6 +79,10 @@ func (p *programs) PostFailed(c *runtime.Chain, result int32) error {
 
 var errProgramEmpty = invalid("", "", "the program is empty, so there is nothing to post, and no completion will come")
 
+// errIrregular is the error of a program that has to be posted as a list, and cannot be one.
+var errIrregular = &runtime.NotSupportedError{Function: "ibv_wr_post", Missing: "the provider's library mishandles " +
+	"inline data and several entries; post atomic writes and flushes in a program without them"}
+
 // fits says whether the program was posted before, and is for the queue.
 func (q *SendQueue) fits(p *WRProgram) bool {
 	return p.chain.Len == p.chain.Closed && q.qp == &p.qp.QPBase
@@ -129,8 +137,14 @@ func (q *SendQueue) takeProgram(path Path, p *WRProgram) (runner datapath.Runner
 	} else if len(p.wrs) == 0 {
 		return nil, m, q.unfitProgram(errProgramEmpty)
 	}
+	byList := p.irregular && q.avoidSetters
 	runner, runs := path.(datapath.Runner)
-	if !runs {
+	switch {
+	case byList && p.unlisted != nil:
+		return nil, m, errIrregular
+	case byList:
+		runs = false
+	case !runs:
 		runner, runs = trace.Sends(path, q.qp, p.wrs)
 	}
 	if runs && p.unable != nil {
@@ -147,6 +161,9 @@ func (q *SendQueue) takeProgram(path Path, p *WRProgram) (runner datapath.Runner
 	}
 	if !q.fits(p) {
 		p.ready()
+	}
+	if byList {
+		p.unfit() // the next post comes here as well
 	}
 	if q.checks == nil {
 		return runner, m, nil

@@ -33,13 +33,15 @@ type WRProgram struct {
 	usual   bool // each request has one entry and no address: the checks of a list suffice
 	qp      *ibv.QPEx
 	program program.Program
-	closed  bool          // ibv_wr_complete was appended
-	wrs     []ibv.SendWR  // for the accounting, and for a path that takes lists
-	sizes   []wrSize      // for the checks
-	data    []wrData      // of each request
-	set     ibv.WRSetters // of the last request
-	keep    []any         // memory whose addresses are in the program
-	err     error
+	closed  bool         // ibv_wr_complete was appended
+	wrs     []ibv.SendWR // for the accounting, and for a path that takes lists
+	sizes   []wrSize     // for the checks
+	// irregular: a request has inline data or several entries
+	irregular bool
+	data      []wrData      // of each request
+	set       ibv.WRSetters // of the last request
+	keep      []any         // memory whose addresses are in the program
+	err       error
 
 	unable   error               // why the device's functions cannot run the program: one is missing
 	unlisted error               // why the program is no list of work requests
@@ -61,6 +63,7 @@ func NewWRProgram(qp *ibv.QPEx) *WRProgram {
 func (p *WRProgram) Reset() {
 	p.program.Reset()
 	p.wrs, p.sizes, p.data, p.keep, p.closed, p.set = p.wrs[:0], p.sizes[:0], nil, nil, false, 0
+	p.irregular = false
 	p.err, p.unable, p.unlisted = nil, nil, nil
 	p.unfit()
 	p.step(p.qp.WRStart, "ibv_wr_start")

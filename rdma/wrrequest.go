@@ -147,6 +147,7 @@ func (r WRRequest) setData() {
 		args[1] = 0
 	}
 	p.set |= s
+	p.irregular = p.irregular || len(d.list) > 1 || p.sizes[r.index].inline
 	w := &p.wrs[r.index]
 	w.SGList, w.NumSGE = ibv.Ptr[ibv.SGE](list), int32(len(d.list))
 	if d.set {

@@ -53,7 +53,7 @@ func knows(release string) bool { return os.Getenv(envRelease) >= release }
 
 // efaTests are the tests of EFA that run over each release: those of the newest one, by themselves.
 var efaTests = []string{"TestEFAQueries", "TestEFADatagrams", "TestSRD", "TestSRDOrder", "TestSRDFailures",
-	"TestSourceGID"}
+	"TestSourceGID", "TestEFAExtendedQueues"}
 
 // efaSuite runs them over a release, as programs of its machine.
 func efaSuite(t *testing.T, e *Emulated) {

@@ -62,7 +62,7 @@ var functions = map[string]any{
 	"rpma.ParseRemoteMR": rpma.ParseRemoteMR,
 
 	"runtime.BackendOf": runtime.BackendOf, "runtime.CallSlot": runtime.CallSlot, "runtime.Callable": runtime.Callable,
-	"runtime.NewSpace": runtime.NewSpace, "runtime.NewStack": runtime.NewStack, "runtime.SlotOf": runtime.SlotOf,
+	"runtime.NewSpace": runtime.NewSpace, "runtime.SlotOf": runtime.SlotOf,
 	"runtime.Word": runtime.Word,
 }
 

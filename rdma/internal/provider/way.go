@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/goverbs/goverbs/internal/defects"
 	"github.com/goverbs/goverbs/internal/rights"
 	"github.com/goverbs/goverbs/runtime"
 )
@@ -31,6 +32,13 @@ func WayOf(fn uintptr, verb Verbs, forced string, extra []Provider) (name string
 		return name, 0, fmt.Errorf("rdma: %s: %w", from, err)
 	}
 	return name, way, nil
+}
+
+// HasDefect reports whether a provider has a defect of package defects in any release. The answer does not depend on
+// the release in use: libraries are named by the private ABI, rdmav34 for years, and distributions fix defects without
+// changing a number. A provider that was not recognised may be any.
+func HasDefect(name, defect string) bool {
+	return name == "" || defects.Of(name, defect)
 }
 
 // parseWay parses the name of a way.

@@ -53,6 +53,26 @@ func hidden(t *testing.T, pattern string) func() {
 	return func() { require.NoError(t, os.Rename(away, names[0])) }
 }
 
+// TestGuestDefects: the release of Debian 12's libraries is in their files' names, and has known defects.
+func TestGuestDefects(t *testing.T) {
+	if os.Getenv("GOVERBS_GUEST") != "6.1" {
+		t.Skip("this is no guest with the libraries of Debian 12")
+	}
+	const dir = "/usr/lib/x86_64-linux-gnu/"
+	for library, name := range map[string]string{"libibverbs.so.1": "libibverbs.so.1.14.44.0",
+		"librdmacm.so.1": "librdmacm.so.1.3.44.0"} { // the guest has them without these names
+		require.NoError(t, os.Rename(dir+library, dir+name))
+		require.NoError(t, os.Symlink(name, dir+library))
+		defer func() { require.NoError(t, os.Rename(dir+name, dir+library)) }()
+	}
+	h, err := Here(t.Context(), 0)
+	require.NoError(t, err)
+	all := Examine(h).Findings
+	require.Len(t, all, 1)
+	assert.Equal(t, "libraries.defects", all[0].Cause)
+	assert.Contains(t, all[0].What, ": 44.0, librdmacm: lost-devices, node-guid; rxe: next-poll, double-unlock")
+}
+
 // TestGuest injects faults into a guest with Soft-RoCE. Each is found, nothing else is, and what the finding says, or
 // its like, mends it.
 func TestGuest(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"path"
 	"slices"
 	"strconv"
@@ -14,6 +15,7 @@ import (
 	"syscall"
 
 	"github.com/goverbs/goverbs/cmd/goverbs/internal/sysfs"
+	"github.com/goverbs/goverbs/internal/defects"
 )
 
 // adapter is what PCI says of one: which driver it wants, and which module makes RDMA devices of it.
@@ -104,8 +106,9 @@ func (h *Host) node(where, name string) []Finding {
 var libraryDirs = []string{"usr/lib/x86_64-linux-gnu", "lib/x86_64-linux-gnu", "usr/lib/aarch64-linux-gnu",
 	"lib/aarch64-linux-gnu", "usr/lib64", "lib64", "usr/lib", "lib", "usr/local/lib"}
 
-// library finds a library, and the release of rdma-core that its name ends with: 44 of libibverbs.so.1.14.44.0.
-func (h *Host) library(name string) (file string, release int) {
+// library finds a library, and the release of rdma-core that its name ends with, or "": 44.0 of
+// libibverbs.so.1.14.44.0.
+func (h *Host) library(name string) (file, release string) {
 	dirs := libraryDirs
 	for dir := range strings.SplitSeq(h.Env("LD_LIBRARY_PATH"), ":") {
 		if dir = strings.TrimPrefix(dir, "/"); dir != "" {
@@ -118,12 +121,12 @@ func (h *Host) library(name string) (file string, release int) {
 			continue
 		}
 		parts := strings.Split(strings.TrimPrefix(h.target(file), name), ".")
-		if len(parts) == 4 { // empty, minor, release, patch
-			release, _ = strconv.Atoi(parts[2])
+		if len(parts) == 4 { // empty, minor, and the two numbers of the release
+			release = parts[2] + "." + parts[3]
 		}
 		return file, release
 	}
-	return "", 0
+	return "", ""
 }
 
 func (h *Host) checkLibraries() (all []Finding) {
@@ -138,8 +141,8 @@ func (h *Host) checkLibraries() (all []Finding) {
 	switch {
 	case cm == "":
 		all = append(all, found("libraries.cm", "this host", ""))
-	case release != 0 && other != 0 && release != other:
-		what := fmt.Sprintf("libibverbs is of %d, librdmacm of %d", release, other)
+	case release != "" && other != "" && major(release) != major(other):
+		what := fmt.Sprintf("libibverbs is of %s, librdmacm of %s", release, other)
 		all = append(all, found("libraries.skew", cm, what, "goverbs itself takes both"))
 	}
 	seen := map[string]bool{}
@@ -150,10 +153,42 @@ func (h *Host) checkLibraries() (all []Finding) {
 		seen[d.Provider] = true
 		all = append(all, h.provider(file, d)...)
 	}
+	if len(all) == 0 && release != "" {
+		seen["libibverbs"], seen["librdmacm"] = true, slices.ContainsFunc(h.all(), managed)
+		all = append(all, knownDefects(file, release, seen)...)
+	}
 	if abi := h.text("sys/class/infiniband_verbs/abi_version"); abi != "" && abi != "6" {
 		all = append(all, found("libraries.abi", file, "version "+abi, abi))
 	}
 	return all
+}
+
+func major(release string) string {
+	first, _, _ := strings.Cut(release, ".")
+	return first
+}
+
+// knownDefects lists the defects of libraries of a release that a newer one fixes.
+func knownDefects(file, release string, libraries map[string]bool) []Finding {
+	var lines []string
+	newest := 0
+	for _, library := range slices.Sorted(maps.Keys(libraries)) {
+		var names []string
+		for _, d := range defects.All() {
+			if d.Library == library && libraries[library] && len(d.Fixed) > 0 && d.In(release) {
+				names = append(names, d.Name)
+				n, _ := strconv.Atoi(major(d.Fixed[0]))
+				newest = max(newest, n)
+			}
+		}
+		if len(names) > 0 {
+			lines = append(lines, library+": "+strings.Join(names, ", "))
+		}
+	}
+	if len(lines) == 0 {
+		return nil
+	}
+	return []Finding{found("libraries.defects", "/"+file, release+", "+strings.Join(lines, "; "), strconv.Itoa(newest)+".0")}
 }
 
 // provider looks for the library of rdma-core that drives a device: libmlx5-rdmav34.so, where libibverbs knows the
