@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma/internal/trace"
 )
 
@@ -31,4 +32,49 @@ func TestUntraced(t *testing.T) {
 	assert.Equal(t, Path(own), trace.Under(path()))
 	require.NoError(t, r.Stop())
 	assert.Equal(t, Path(own), path())
+}
+
+// sparse is a path whose Poll sets few fields of a completion.
+type sparse struct{ Path }
+
+func (sparse) Poll(_ *ibv.CQ, wcs []ibv.WC) int32 {
+	wcs[0].WRID++
+	wcs[0].ByteLen++
+	return 1
+}
+
+// generous is one that sets others for extended completion queues.
+type generous struct{ sparse }
+
+func (generous) PollExtended(_ *ibv.CQ, wcs []ibv.WC) int32 {
+	wcs[0] = ibv.WC{WRID: 7, ByteLen: 9}
+	return 1
+}
+
+// TestPollProgramOnPaths: a program returns nothing of earlier completions, and what the path has for extended queues,
+// traced or not.
+func TestPollProgramOnPaths(t *testing.T) {
+	poll := func(path Path) Completion {
+		x := newExtendedCQ(t)
+		p, err := NewPollProgram(&x.cq, 1, ibv.WC_EX_WITH_BYTE_LEN, QueueOptions{Path: path})
+		require.NoError(t, err)
+		defer p.Close()
+		for range 2 {
+			_, err := p.Poll()
+			require.NoError(t, err)
+		}
+		found, err := p.Poll()
+		require.NoError(t, err)
+		require.Len(t, found, 1)
+		return found[0]
+	}
+	check := func() {
+		assert.Equal(t, Completion{WRID: 1, ByteLen: 1}, poll(sparse{}))
+		assert.Equal(t, Completion{WRID: 7, ByteLen: 9}, poll(generous{}))
+	}
+	check()
+	r, err := trace.Start(filepath.Join(t.TempDir(), "trace"))
+	require.NoError(t, err)
+	check()
+	require.NoError(t, r.Stop())
 }
