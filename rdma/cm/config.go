@@ -37,7 +37,8 @@ type Config struct {
 	Buffer int
 	// HandshakeTimeout limits each step of connecting. 0 means [DefaultHandshakeTimeout].
 	HandshakeTimeout time.Duration
-	// Linger limits how long Close waits until all written data has arrived. 0 means [DefaultLinger].
+	// Linger limits how long Close waits until all written data has arrived. Close returns an error if that is too
+	// short: on a network that loses packets, each loss may take an AckTimeout. 0 means [DefaultLinger].
 	Linger time.Duration
 	// Heartbeat is the time without messages after which a heartbeat is sent. Without heartbeats, only a Write notices
 	// that the peer's machine has vanished, also one that waits for room; with them, the connection fails soon. 0 means

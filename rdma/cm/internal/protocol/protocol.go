@@ -42,6 +42,9 @@ type Protocol interface {
 	Probe() error
 	// AnswersEnd reports whether a peer that was told the end says its own end at once.
 	AnswersEnd() bool
+	// Undelivered returns how many bytes of PostData the peer has not acknowledged, or has not read when it closed. said
+	// are the peer's flags.
+	Undelivered(said Flags) uint64
 }
 
 // Piece is what one message carries: bytes in the request itself, memory that the program lends, or what is in staging.
