@@ -90,6 +90,10 @@ func Talk(ctx context.Context, address string, from io.Reader, to io.Writer) (*R
 	if err := errors.Join(err, c.Close()); err != nil {
 		return nil, err
 	}
+	if r.Returned != r.Sent {
+		return nil, fmt.Errorf("echo: %s: %d bytes of %d came back; the server ended the connection", address, r.Returned,
+			r.Sent)
+	}
 	r.Seconds = time.Since(begin).Seconds()
 	return r, nil
 }

@@ -5,11 +5,15 @@ package echo
 import (
 	"bufio"
 	"context"
+	"errors"
 	"io"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/rdma/cm"
 )
 
 // TestInterrupted: a talk that is interrupted while it waits for words says so.
@@ -37,4 +41,23 @@ func TestInterrupted(t *testing.T) {
 	end()
 	assert.NoError(t, <-served)
 	require.NoError(t, say.Close())
+}
+
+// TestLessComesBack: a server that ends without returning everything is an error.
+func TestLessComesBack(t *testing.T) {
+	t.Setenv("GOVERBS_DEVICE", "soft0")
+	l, err := cm.Listen(t.Context(), "127.0.0.1:0")
+	require.NoError(t, err)
+	served := make(chan error, 1)
+	go func() {
+		c, err := l.Accept()
+		if err == nil {
+			_, err = io.Copy(io.Discard, c)
+		}
+		served <- errors.Join(err, c.Close())
+	}()
+	_, err = Talk(t.Context(), l.Addr().String(), strings.NewReader("hello\n"), io.Discard)
+	assert.ErrorContains(t, err, "0 bytes of 6 came back")
+	require.NoError(t, <-served)
+	require.NoError(t, l.Close())
 }
