@@ -66,6 +66,16 @@ func (c *Conn) Close() error {
 	return nil
 }
 
+// abandon is Close of a connection that nobody has got, without a word to the peer.
+func (c *Conn) abandon() (err error) {
+	c.once.Do(func() {
+		close(c.closed)
+		c.interrupt()
+		err = c.release()
+	})
+	return err
+}
+
 // lastAck is how long Close waits for a peer that has said its last word to leave. Until then the peer may wait for
 // the acknowledgement of that word, which Soft-RoCE sends after it has brought it, and a queue pair that is gone sends
 // none: C's rsockets would wait without end.
@@ -99,7 +109,11 @@ func (c *Conn) goodbye() error {
 			leaving = true
 			late.set(time.Now().Add(min(lastAck, c.config.Linger)))
 		}
-		c.awaitEnd(late)
+		c.awaitEnd(late, func() bool {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			return c.parted() || isDone(late.passed())
+		})
 	}
 }
 
@@ -146,16 +160,12 @@ func (c *Conn) parted() bool {
 	return told && c.peerFin&protocol.Fin != 0 && !c.link.Offered()
 }
 
-// awaitEnd is await for Close, which c.closed does not end.
-func (c *Conn) awaitEnd(late *deadline) {
+// awaitEnd is await for Close, which c.closed does not end, until something has happened that over may know.
+func (c *Conn) awaitEnd(late *deadline, over func() bool) {
 	r := c.reactor
 	select {
 	case r.turn <- struct{}{}:
-		r.lead(c, func() bool {
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			return c.parted() || isDone(late.passed())
-		})
+		r.lead(c, over)
 	case <-c.moved:
 		r.turns.Add(1)
 	case <-c.dead:

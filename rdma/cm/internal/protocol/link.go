@@ -84,6 +84,8 @@ type Options struct {
 	CQ     *rdma.CQ // has room for [Entries]
 	Key    uint32   // of the connection's completions
 	Pool   *Pool
+
+	OnDemand bool // memory takes pages when it is used: the device does not pin it
 }
 
 // Reads is how many RDMA READs may be under way at once: of this end, and of the other one.
@@ -138,7 +140,11 @@ func (l *Link) open(over Device, options Options, want demand) (err error) {
 	if l.note = want.note; l.note > l.Inline {
 		staged += sendDepth * l.note
 	}
-	if l.memory, err = l.pool.get(pd, shape{want.there, staged, want.recvs, want.sges}); err != nil {
+	shape := shape{want.there, staged, want.recvs, want.sges, 0}
+	if options.OnDemand {
+		shape.access = ibv.ACCESS_ON_DEMAND
+	}
+	if l.memory, err = l.pool.get(pd, shape); err != nil {
 		return err
 	}
 	if l.note > l.Inline {
@@ -288,7 +294,7 @@ func (l *Link) expose(n uint64) (*rdma.MR, error) {
 		left -= uint64(len(part))
 	}
 	var err error
-	made.Shared(func() { m.exposed, err = l.pd.RegBuffer(m.staged, ibv.ACCESS_REMOTE_READ) })
+	made.Shared(func() { m.exposed, err = l.pd.RegBuffer(m.staged, ibv.ACCESS_REMOTE_READ|m.shape.access) })
 	return m.exposed, err
 }
 

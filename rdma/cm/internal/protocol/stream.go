@@ -255,7 +255,7 @@ func (s *Stream) Probe() error {
 	if !s.slotFree(keptByBytes) {
 		return nil
 	}
-	return s.postControl(0)
+	return s.say(control{}, true, 0)
 }
 
 func (s *Stream) AnswersEnd() bool { return true }
