@@ -10,6 +10,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/goverbs/goverbs/generated/rdmacm"
+	"github.com/goverbs/goverbs/rdma/cm/internal/protocol"
 	"github.com/goverbs/goverbs/rdma/soft"
 )
 
@@ -53,4 +55,31 @@ func TestSoftSilentPeers(t *testing.T) {
 			t.Fatal("Close does not return")
 		}
 	}
+}
+
+// TestSoftForgedRequest: a listener accepts a request whose queue pair does not exist, and Accept never returns it.
+func TestSoftForgedRequest(t *testing.T) {
+	f := newFabric(t, soft.Options{})
+	config := &Config{Backend: f, AckTimeout: 8}
+	l, err := config.Listen(soon(t), "127.0.0.1:0")
+	keep(t, l, err)
+	id, err := CreateIDOn(f, rdmacm.PS_TCP)
+	keep(t, id, err)
+	require.NoError(t, id.ResolveAddr(soon(t), netip.AddrPort{}, l.Addr().(Addr).AddrPort, time.Second))
+	require.NoError(t, id.ResolveRoute(soon(t), time.Second))
+	param := DefaultConnParam()
+	param.QPNum = 0xabcdef
+	_, err = id.ConnectEvent(soon(t), &param, protocol.StreamHello(protocol.MinBuffer))
+	require.NoError(t, err)
+	require.NoError(t, id.Establish())
+	c, err := config.Dial(soon(t), l.Addr().String())
+	keep(t, c, err)
+	accepted, err := l.AcceptRDMA(soon(t))
+	require.NoError(t, err)
+	assert.Equal(t, c.LocalAddr(), accepted.RemoteAddr())
+	assert.NoError(t, accepted.Close())
+	e, err := id.Event(soon(t))
+	require.NoError(t, err)
+	assert.Equal(t, rdmacm.CM_EVENT_DISCONNECTED, e.Type, "it is dropped")
+	assert.Eventually(t, func() bool { return len(l.slots) == 1 }, tooLong, time.Millisecond, "that of the next request")
 }
