@@ -328,7 +328,7 @@ func (c *Conn) accept(ctx context.Context, e Event) (err error) {
 	return c.id.Accept(ctx, streamParam(c.link.Reads), c.protocol.Hello())
 }
 
-// Accept waits for the next connection.
+// Accept waits for the next connection whose peer's device has acknowledged a message.
 func (l *Listener) Accept() (net.Conn, error) {
 	c, err := l.AcceptRDMA(context.Background())
 	if err != nil {
