@@ -104,9 +104,10 @@ func (c cpCommand) Run(o output) error {
 
 // echoCommand is a demonstration of streams.
 type echoCommand struct {
-	Peer   string `arg:"" optional:"" help:"HOST or HOST:PORT where goverbs echo --listen waits."`
-	Listen string `placeholder:"HOST" help:"Send back what comes, at an address of this host's device."`
-	Device string `short:"d" name:"ib-dev" help:"Device; without it, GOVERBS_DEVICE or the one that leads there."`
+	Peer    string `arg:"" optional:"" help:"HOST or HOST:PORT where goverbs echo --listen waits."`
+	Listen  string `placeholder:"HOST" help:"Send back what comes, at an address of this host's device."`
+	Clients int    `default:"64" help:"With --listen, serve at most this many clients at once."`
+	Device  string `short:"d" name:"ib-dev" help:"Device; without it, GOVERBS_DEVICE or the one that leads there."`
 }
 
 func (c echoCommand) Run(o output) error {
@@ -122,7 +123,7 @@ func (c echoCommand) Run(o output) error {
 	if c.Listen != "" {
 		return o.serving(ctx, "echo", func(ctx context.Context, at func(string)) error {
 			return leave.Until(ctx, func(ctx context.Context) error {
-				return echo.Serve(ctx, echo.Address(c.Listen), at)
+				return echo.Serve(ctx, echo.Address(c.Listen), max(c.Clients, 1), at)
 			})
 		})
 	}

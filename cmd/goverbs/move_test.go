@@ -80,7 +80,7 @@ func TestEcho(t *testing.T) {
 	t.Setenv("GOVERBS_DEVICE", "soft0")
 	ctx, stop := context.WithCancel(t.Context())
 	at, served := make(chan string, 1), make(chan error, 1)
-	go func() { served <- echo.Serve(ctx, "127.0.0.1:0", func(address string) { at <- address }) }()
+	go func() { served <- echo.Serve(ctx, "127.0.0.1:0", 8, func(address string) { at <- address }) }()
 	var back bytes.Buffer
 	text := strings.Repeat("a line\n", 1000)
 	result, err := echo.Talk(t.Context(), <-at, strings.NewReader(text), &back)

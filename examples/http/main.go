@@ -18,6 +18,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"time"
 
 	"github.com/goverbs/goverbs/rdma/cm"
 )
@@ -51,7 +52,8 @@ func serve(address string, handler http.Handler) error {
 		return err
 	}
 	defer l.Close()
-	return http.Serve(l, handler)
+	server := &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute}
+	return server.Serve(l)
 }
 
 // client returns an HTTP client whose connections use RDMA.

@@ -3,6 +3,7 @@
 package stats
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -20,10 +21,13 @@ import (
 // Limits of what is asked, and of what programs may answer: they may belong to anyone who may write to the directory.
 const (
 	mostSockets = 1024
-	mostBytes   = 1 << 20
+	mostBytes   = 128 << 10
+	mostValues  = 4096 // of JSON: each takes more memory than it has bytes
 	mostDevices = 64
 	mostNames   = 1024 // of counters and kinds, of all devices
 	longestName = 64
+	atOnce      = 8
+	allTime     = 15 * time.Second // for all answers together
 )
 
 // Answer is what a program said.
@@ -33,26 +37,32 @@ type Answer struct {
 	*Report
 }
 
-// Ask asks all programs that publish in a directory, at the same time. What ended is left out; problems say which
-// programs did not answer as they should.
+// Ask asks all programs that publish in a directory, some at the same time. Programs that have ended are left out;
+// problems has an error for each program that did not answer as it should.
 func Ask(dir string) (all []Answer, problems []error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return nil, []error{err}
 	}
 	var mu sync.Mutex
+	var rest error // why some were not asked
 	var asked sync.WaitGroup
-	n := 0
+	n, tokens, until := 0, make(chan struct{}, atOnce), time.Now().Add(allTime)
 	for _, entry := range entries {
 		if !strings.HasSuffix(entry.Name(), suffix) {
 			continue
 		}
 		if n++; n > mostSockets {
-			problems = append(problems, fmt.Errorf("%s has more than %d sockets: the others were not asked", dir,
-				mostSockets))
+			rest = fmt.Errorf("%q has more than %d sockets: the others were not asked", dir, mostSockets)
 			break
 		}
+		if time.Now().After(until) {
+			rest = fmt.Errorf("%q: programs took too long to answer: the others were not asked", dir)
+			break
+		}
+		tokens <- struct{}{}
 		asked.Go(func() {
+			defer func() { <-tokens }()
 			a, err := ask(filepath.Join(dir, entry.Name()))
 			mu.Lock()
 			defer mu.Unlock()
@@ -65,6 +75,9 @@ func Ask(dir string) (all []Answer, problems []error) {
 		})
 	}
 	asked.Wait()
+	if rest != nil {
+		problems = append(problems, rest)
+	}
 	return all, problems
 }
 
@@ -72,7 +85,7 @@ func Ask(dir string) (all []Answer, problems []error) {
 func ask(name string) (a Answer, err error) {
 	defer func() {
 		if err != nil {
-			err = fmt.Errorf("%s: %w", name, err)
+			err = fmt.Errorf("%q: %w", name, err)
 		}
 	}()
 	fd, err := unix.Open(name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
@@ -101,11 +114,12 @@ func ask(name string) (a Answer, err error) {
 	if err := c.SetDeadline(time.Now().Add(2 * answerTime)); err != nil {
 		return a, err
 	}
-	text, err := io.ReadAll(io.LimitReader(c, mostBytes+1))
-	if err != nil {
+	text := make([]byte, mostBytes+1)
+	n, err := io.ReadFull(c, text)
+	if err != nil && err != io.EOF && err != io.ErrUnexpectedEOF {
 		return a, err
 	}
-	a.Report, err = parse(text)
+	a.Report, err = parse(text[:n])
 	return a, err
 }
 
@@ -130,6 +144,9 @@ func other(c *net.UnixConn) (pid, uid uint32, err error) {
 func parse(text []byte) (*Report, error) {
 	if len(text) > mostBytes {
 		return nil, fmt.Errorf("the report has more than %d bytes", mostBytes)
+	}
+	if bytes.Count(text, []byte{','}) > mostValues {
+		return nil, fmt.Errorf("the report has more than %d values", mostValues)
 	}
 	r := new(Report)
 	if err := json.Unmarshal(text, r); err != nil {

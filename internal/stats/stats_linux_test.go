@@ -8,7 +8,9 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -104,4 +106,51 @@ func TestGone(t *testing.T) {
 		require.NoError(t, os.Mkdir(long, 0o700))
 		return long
 	}()), "at most 100 bytes")
+}
+
+// TestHostileAnswersAreSmall asks many programs whose answers decode into much more memory than they have bytes: what
+// all of them take at once is bounded.
+func TestHostileAnswersAreSmall(t *testing.T) {
+	dir := t.TempDir()
+	head := fmt.Sprintf(`{"goverbs_stats":%d,"instance":"x","devices":[`, Format)
+	large := head + strings.Repeat(`{},`, (1<<20-len(head)-8)/3) + `{}]}`
+	for i := range 32 {
+		says(t, dir, fmt.Sprintf("%d-large.goverbs", i), large, 0)
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	all, problems := Ask(dir)
+	runtime.ReadMemStats(&after)
+	assert.Empty(t, all)
+	assert.Len(t, problems, 32)
+	assert.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(256<<20), "the texts themselves are 64 MiB")
+	// just within the bytes, and not within the number of values
+	_, err := parse([]byte(head + strings.Repeat(`{},`, (mostBytes-len(head)-8)/3) + `{}]}`))
+	assert.ErrorContains(t, err, "values")
+}
+
+// TestAFewAtOnce asks no more than a few programs at the same time, and not for ever.
+func TestAFewAtOnce(t *testing.T) {
+	dir := t.TempDir()
+	var now, most atomic.Int32
+	for i := range 3 * atOnce {
+		l, err := net.Listen("unix", filepath.Join(dir, fmt.Sprintf("%d-slow.goverbs", i)))
+		require.NoError(t, err)
+		t.Cleanup(func() { l.Close() })
+		go func() {
+			for {
+				c, err := l.Accept()
+				if err != nil {
+					return
+				}
+				most.Store(max(most.Load(), now.Add(1)))
+				time.Sleep(20 * time.Millisecond)
+				now.Add(-1)
+				c.Close()
+			}
+		}()
+	}
+	_, problems := Ask(dir)
+	assert.Len(t, problems, 3*atOnce)
+	assert.LessOrEqual(t, most.Load(), int32(atOnce))
 }

@@ -32,12 +32,13 @@ type Config struct {
 	// LocalPort is the port that Dial connects from; 0 means a free one.
 	LocalPort uint16
 	// Buffer is the number of bytes that each side can receive before its program reads them. Sending takes half as
-	// many. The memory is pinned. Large writes are sent in pieces of a quarter, or of an eighth where the other end's
-	// device reads every other one. 0 means [DefaultBuffer].
+	// many. Adapters and Soft-RoCE pin the memory. Large writes are sent in pieces of a quarter, or of an eighth where
+	// the other end's device reads every other one. 0 means [DefaultBuffer].
 	Buffer int
 	// HandshakeTimeout limits each step of connecting. 0 means [DefaultHandshakeTimeout].
 	HandshakeTimeout time.Duration
-	// Linger limits how long Close waits until all written data has arrived. 0 means [DefaultLinger].
+	// Linger limits how long Close waits until all written data has arrived. Close returns an error if that is too
+	// short: on a network that loses packets, each loss may take an AckTimeout. 0 means [DefaultLinger].
 	Linger time.Duration
 	// Heartbeat is the time without messages after which a heartbeat is sent. Without heartbeats, only a Write notices
 	// that the peer's machine has vanished, also one that waits for room; with them, the connection fails soon. 0 means
@@ -58,9 +59,11 @@ type Config struct {
 	AckTimeout uint8
 	// ToS is the type of service of the IP packets: DSCP << 2.
 	ToS uint8
-	// Backlog is how many connections of a listener may wait for Accept, including those that are still being made.
-	// Like any connection, each pins its Buffer and half as much again: 3 MiB with the defaults, and 403 MB for all 128
-	// together. The kernel holds as many further requests, which pin nothing. 0 means [DefaultBacklog].
+	// Backlog is how many connections of a listener may wait for Accept, including those that are still being made or
+	// whose peer's device has not acknowledged a message yet. Like any connection, each pins its Buffer, and half as
+	// much again when it has sent more than a few bytes: 3 MiB with the defaults, and 403 MB for all 128 together; on
+	// a software device the memory takes pages when it is used. The kernel holds as many further requests, which pin
+	// nothing. 0 means [DefaultBacklog].
 	Backlog int
 }
 

@@ -55,6 +55,7 @@ type Conn struct {
 	finWanted protocol.Flags // flags that the peer has to be told
 	finSent   protocol.Flags
 	finSeq    uint64         // number of messages up to the one that told it
+	endSeq    uint64         // number of messages up to the one that told Fin
 	peerFin   protocol.Flags // flags that the peer told
 	gone      bool           // the peer has disconnected
 	started   bool           // the peer is known, and may be told something
@@ -130,7 +131,7 @@ func (c *Conn) SetDeadline(t time.Time) error {
 // SetReadDeadline ends Reads at a time, also those under way; the zero time means never.
 func (c *Conn) SetReadDeadline(t time.Time) error { return c.setDeadline(c.readDeadline, t) }
 
-// SetWriteDeadline ends Writes at a time. Bytes that they have written until then are sent.
+// SetWriteDeadline ends Writes at a time. Bytes that they have counted until then are sent.
 func (c *Conn) SetWriteDeadline(t time.Time) error { return c.setDeadline(c.writeDeadline, t) }
 
 func (c *Conn) setDeadline(d *deadline, t time.Time) error {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/internal/verberr"
 )
 
 // lateBack is how long after its deadline a write waits for the device to be done with what was lent, which takes as
@@ -57,6 +58,19 @@ func (c *Conn) takeBack(l *lend) bool {
 		l.lease.Release()
 	}
 	return true
+}
+
+// arrived returns an error if the peer has not acknowledged what was lent. The device is done with it.
+func (c *Conn) arrived(l *lend) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch err := c.writeErr(); {
+	case l.upTo <= c.link.Acked:
+		return nil
+	case err != nil:
+		return err
+	}
+	return verberr.ECONNRESET
 }
 
 // awaitBack is await for a lend: neither a deadline nor Close ends it by itself.

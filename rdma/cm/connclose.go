@@ -4,15 +4,18 @@ package cm
 
 import (
 	"errors"
+	"fmt"
 	"net"
 	"time"
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/rdmacm"
 	"github.com/goverbs/goverbs/rdma/cm/internal/protocol"
+	"github.com/goverbs/goverbs/rdma/internal/verberr"
 )
 
-// CloseWrite ends writing: the peer reads all written data and then io.EOF. Reading goes on.
+// CloseWrite ends writing: the peer reads all written data and then io.EOF. Reading goes on. CloseWrite does not wait
+// for that; Close does, and reports what did not arrive.
 func (c *Conn) CloseWrite() error {
 	if isDone(c.closed) {
 		return c.opError("close", net.ErrClosed)
@@ -23,6 +26,11 @@ func (c *Conn) CloseWrite() error {
 		return c.opError("close", c.err)
 	}
 	c.want(protocol.Fin)
+	if c.peerFin&protocol.Done != 0 {
+		if err := c.undelivered(); err != nil {
+			return c.opError("close", err)
+		}
+	}
 	return nil
 }
 
@@ -35,16 +43,19 @@ func (c *Conn) want(flags protocol.Flags) {
 }
 
 // Close ends the connection. It waits until all written data is in the peer's memory and the peer knows that no more
-// comes, for [Config].Linger at most, and then releases everything. Data that the peer sends meanwhile is dropped, and
-// its next Write fails.
+// comes, for [Config].Linger at most, and then releases everything. If that was not acknowledged, or the peer has
+// closed and not read all of it, the error has an [UndeliveredError], and the data may be lost: nothing sends it again.
+// Close of a TCP connection returns nil at once in the same place. Without an error the data has arrived; only an
+// answer of the peer's program shows that it has read it. Data that the peer sends during Close is dropped, and its
+// next Write fails.
 func (c *Conn) Close() error {
 	first := false
 	c.once.Do(func() {
 		first = true
 		close(c.closed)
 		c.interrupt()
-		c.goodbye()
-		c.ended = c.release()
+		lost := c.goodbye()
+		c.ended = errors.Join(lost, c.release())
 	})
 	switch {
 	case !first:
@@ -55,13 +66,23 @@ func (c *Conn) Close() error {
 	return nil
 }
 
+// abandon is Close of a connection that nobody has got, without a word to the peer.
+func (c *Conn) abandon() (err error) {
+	c.once.Do(func() {
+		close(c.closed)
+		c.interrupt()
+		err = c.release()
+	})
+	return err
+}
+
 // lastAck is how long Close waits for a peer that has said its last word to leave. Until then the peer may wait for
 // the acknowledgement of that word, which Soft-RoCE sends after it has brought it, and a queue pair that is gone sends
 // none: C's rsockets would wait without end.
 const lastAck = 500 * time.Millisecond
 
-// goodbye tells the peer, and waits for its answer.
-func (c *Conn) goodbye() {
+// goodbye tells the peer, and waits for its answer. It returns an error about data that did not arrive.
+func (c *Conn) goodbye() error {
 	c.mu.Lock()
 	if c.cancel != nil && c.err == nil && !c.gone {
 		c.want(c.lastWord())
@@ -74,16 +95,48 @@ func (c *Conn) goodbye() {
 	for leaving := false; ; {
 		c.mu.Lock()
 		over, left := c.parted(), c.peerFin&protocol.Done != 0 && !c.protocol.AnswersEnd()
+		gone := c.gone
 		c.mu.Unlock()
 		if over || isDone(late.passed()) {
-			return
+			if gone {
+				c.workers.Wait() // the peer's last messages have to be handled: they acknowledge
+			}
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			return c.undelivered()
 		}
 		if left && !leaving {
 			leaving = true
 			late.set(time.Now().Add(min(lastAck, c.config.Linger)))
 		}
-		c.awaitEnd(late)
+		c.awaitEnd(late, func() bool {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			return c.parted() || isDone(late.passed())
+		})
 	}
+}
+
+// undelivered returns an error about what the peer has not acknowledged: data, or the end of data, without which its
+// program sees a failed connection. The caller holds mu.
+func (c *Conn) undelivered() error {
+	said := c.peerFin
+	lost := c.protocol.Undelivered(said)
+	ended := c.link.Written == 0 || said&protocol.Done != 0 ||
+		c.finSent&protocol.Fin != 0 && c.link.Acked >= c.endSeq
+	err := c.err
+	switch {
+	case c.cancel == nil || lost == 0 && ended:
+		return nil
+	case err != nil:
+	case said&protocol.Done != 0:
+		err = fmt.Errorf("%w: the peer closed without reading them", verberr.EPIPE)
+	case c.gone:
+		err = verberr.ECONNRESET
+	default:
+		err = fmt.Errorf("%w: Linger of %v is over", verberr.ETIMEDOUT, c.config.Linger)
+	}
+	return &UndeliveredError{Bytes: lost, Err: err}
 }
 
 // lastWord is what Close tells the peer: one that has closed need not know that nobody reads. The caller holds mu.
@@ -107,16 +160,12 @@ func (c *Conn) parted() bool {
 	return told && c.peerFin&protocol.Fin != 0 && !c.link.Offered()
 }
 
-// awaitEnd is await for Close, which c.closed does not end.
-func (c *Conn) awaitEnd(late *deadline) {
+// awaitEnd is await for Close, which c.closed does not end, until something has happened that over may know.
+func (c *Conn) awaitEnd(late *deadline, over func() bool) {
 	r := c.reactor
 	select {
 	case r.turn <- struct{}{}:
-		r.lead(c, func() bool {
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			return c.parted() || isDone(late.passed())
-		})
+		r.lead(c, over)
 	case <-c.moved:
 		r.turns.Add(1)
 	case <-c.dead:

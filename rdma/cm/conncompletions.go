@@ -25,12 +25,12 @@ func (c *Conn) handle(wcs []ibv.WC) {
 		switch {
 		case wc.Status != ibv.WC_SUCCESS:
 			if sent {
-				c.link.SendDone(wc.WRID) // the device reads its memory no more
+				c.link.SendDone(wc.WRID, true) // the device reads its memory no more
 			}
 			c.completionFailed(wc)
 			continue
 		case sent:
-			c.link.SendDone(wc.WRID)
+			c.link.SendDone(wc.WRID, false)
 			continue
 		case bad: // what a peer says after that counts no more
 			continue
@@ -76,9 +76,13 @@ func (c *Conn) sendControl() {
 		c.fail(err)
 		return
 	}
-	if c.finSent |= told; told != 0 {
+	if told != 0 {
 		c.finSeq = c.link.Messages
 	}
+	if told&protocol.Fin != 0 {
+		c.endSeq = c.link.Messages
+	}
+	c.finSent |= told
 }
 
 // sendProbe makes the peer's device answer. The caller holds mu.

@@ -79,7 +79,9 @@ func (c *Conn) took(n int) {
 	c.sendControl()
 }
 
-// Write sends all of p. It waits while the peer has no room, and asks it every second whether it is still there.
+// Write sends all of p. It waits while the peer has no room, and asks it every second whether it is still there. The
+// returned number counts bytes that the connection has taken, and sends: as with TCP, they have not arrived by then. An
+// error of a later call reports their loss, of [Conn.Close] at the latest.
 func (c *Conn) Write(p []byte) (n int, err error) {
 	c.writing.Lock()
 	defer c.writing.Unlock()

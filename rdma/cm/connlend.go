@@ -22,6 +22,9 @@ const lendFrom = 16 << 10
 // addresses: up to 64 MiB, which are also kept from the garbage collector. See package registration, and
 // [Conn.WriteMR] for memory that the program registers.
 //
+// WriteLent returns an error if the peer's device did not acknowledge all of p; the number of bytes is that of those
+// which were sent.
+//
 // After a deadline the device may still read p. If the peer's does not acknowledge what was sent within a second, the
 // connection ends. So do all waits of WriteLent, with an error, when the connection is closed.
 func (c *Conn) WriteLent(p []byte) (int, error) {
@@ -30,7 +33,15 @@ func (c *Conn) WriteLent(p []byte) (int, error) {
 	}
 	l := &lend{back: make(chan struct{}, 1)}
 	n, err := c.lendBytes(l, p, 0, len(p))
+	return c.lentAll(l, n, err)
+}
+
+// lentAll waits until the device is done with what was lent, and returns what a Write of n bytes returns.
+func (c *Conn) lentAll(l *lend, n int, err error) (int, error) {
 	c.takeBack(l)
+	if err == nil {
+		err = c.arrived(l)
+	}
 	if err != nil {
 		return n, c.opError("write", err)
 	}
@@ -82,11 +93,7 @@ func (c *Conn) WriteMR(mr *rdma.MR, offset uint64, n int) (int, error) {
 	c.writing.Lock()
 	n, err = c.lendOut(l, rdma.Region{Address: r.Address + offset, Length: uint64(n), LKey: r.LKey})
 	c.writing.Unlock()
-	c.takeBack(l)
-	if err != nil {
-		return n, c.opError("write", err)
-	}
-	return n, nil
+	return c.lentAll(l, n, err)
 }
 
 // PD returns the protection domain of the connection, which all connections of its device share. Close what is made of
@@ -169,14 +176,16 @@ func (c *Conn) ReadFrom(r io.Reader) (total int64, err error) {
 		whole := true
 		for i := range lends {
 			whole = c.takeBack(&lends[i]) && whole
+			if lost := c.arrived(&lends[i]); lost != nil && err == nil {
+				err = c.opError("write", lost)
+			}
 		}
 		c.leaveRelay(relay, whole)
 	}()
 	for i := 0; ; i = (i + 1) % relayParts {
-		if !c.takeBack(&lends[i]) {
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			return total, c.opError("write", c.err)
+		c.takeBack(&lends[i])
+		if err := c.arrived(&lends[i]); err != nil {
+			return total, c.opError("write", err)
 		}
 		all, at := relay.Bytes(), i*relayPart
 		n, end := r.Read(all[at : at+relayPart])

@@ -234,7 +234,9 @@ func (c *Conn) open(reads protocol.Reads) error {
 		return err
 	}
 	return c.protocol.Open(c.id, protocol.Options{Buffer: c.config.Buffer, Maps: c.config.Maps, CQ: c.reactor.cq,
-		Key: c.key, Pool: &c.shared.pool, Reads: reads.AtMost(device.mostReads())})
+		Key: c.key, Pool: &c.shared.pool, Reads: reads.AtMost(device.mostReads()),
+		// A software device copies, and pins nothing. Adapters pin memory, and are slow where it is on demand.
+		OnDemand: c.config.Backend != runtime.Native})
 }
 
 // streamParam returns the connection parameters of streams. A device keeps memory for each read that may be under way.

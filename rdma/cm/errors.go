@@ -18,6 +18,23 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
+// UndeliveredError reports that a peer has not acknowledged what was written to a [Conn], or closed and did not read
+// it: see [Conn.Close].
+type UndeliveredError struct {
+	Bytes uint64 // that were written and not acknowledged; 0 if only the end of data was not
+	Err   error  // the reason
+}
+
+func (e *UndeliveredError) Error() string {
+	if e.Bytes == 0 {
+		return "the end of data was not acknowledged: " + e.Err.Error()
+	}
+	return strconv.FormatUint(e.Bytes, 10) + " bytes were not acknowledged: " + e.Err.Error()
+}
+
+// Unwrap returns the reason.
+func (e *UndeliveredError) Unwrap() error { return e.Err }
+
 // EventError says that an operation has failed, and has the event that reported it. errors.Is finds the matching errno:
 // ECONNREFUSED for a rejection (of a lookup of datagrams, too), ETIMEDOUT for a peer that does not answer, ENODEV for a
 // device that is gone, and so on. errors.As finds an rdma.VerbError as well, with the same errno.

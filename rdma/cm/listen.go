@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/netip"
 	"sync"
+	"time"
 
 	"github.com/goverbs/goverbs/generated/rdmacm"
 	"github.com/goverbs/goverbs/rdma/internal/made"
@@ -177,11 +178,42 @@ func (l *Listener) handshake(id *ID, e Event, work *made.Work) {
 	}
 	l.keep(c)
 	c.start()
+	if !c.confirmed(l.ctx) { // a forged request, or a peer that has gone
+		l.gaveBack(c.abandon())
+		return
+	}
 	select {
 	case l.conns <- c:
 	case <-l.ctx.Done():
 		l.gaveBack(c.Close())
 	}
+}
+
+// confirmed reports whether the peer acknowledges a message within HandshakeTimeout: until then it may be nothing but
+// two forged packets, and does not get out of the backlog.
+func (c *Conn) confirmed(ctx context.Context) bool {
+	late := newDeadline()
+	late.came = c.interrupt
+	late.set(time.Now().Add(c.config.HandshakeTimeout))
+	defer late.stop()
+	defer context.AfterFunc(ctx, c.interrupt)()
+	heard := func() bool { return c.link.Acked > 0 || c.protocol.Unread() > 0 || c.peerFin != 0 }
+	over := func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return heard() || c.err != nil || c.gone || ctx.Err() != nil || isDone(late.passed())
+	}
+	c.mu.Lock()
+	if c.err == nil && !c.gone && c.link.Messages == 0 {
+		c.sendProbe()
+	}
+	c.mu.Unlock()
+	for !over() {
+		c.awaitEnd(late, over)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return heard() || c.gone // a peer that left has existed: Read returns what it wrote, and the reason
 }
 
 // keep keeps what the connections of c's device share, until the listener is closed or the device is removed. A
@@ -296,7 +328,7 @@ func (c *Conn) accept(ctx context.Context, e Event) (err error) {
 	return c.id.Accept(ctx, streamParam(c.link.Reads), c.protocol.Hello())
 }
 
-// Accept waits for the next connection.
+// Accept waits for the next connection whose peer's device has acknowledged a message.
 func (l *Listener) Accept() (net.Conn, error) {
 	c, err := l.AcceptRDMA(context.Background())
 	if err != nil {

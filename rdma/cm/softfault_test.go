@@ -179,7 +179,7 @@ func TestSoftPeerVanishesWhileWriteWaits(t *testing.T) {
 		l, err := config.Listen(soon(t), "127.0.0.1:0")
 		keep(t, l, err)
 		c, err := config.Dial(soon(t), l.Addr().String())
-		keep(t, c, err)
+		require.NoError(t, err)
 		peer, err := l.AcceptRDMA(soon(t))
 		keep(t, peer, err)
 		wrote := make(chan error, 1)
@@ -196,6 +196,7 @@ func TestSoftPeerVanishesWhileWriteWaits(t *testing.T) {
 		case <-soon(t).Done():
 			t.Error("Write did not return")
 		}
+		assert.ErrorIs(t, c.Close(), verberr.ETIMEDOUT)
 	})
 }
 

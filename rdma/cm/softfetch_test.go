@@ -149,7 +149,9 @@ func TestSoftPeersThatFetchNothing(t *testing.T) {
 	_, err = client.Write(make([]byte, 1<<20))
 	assert.Error(t, err)
 	assert.NotErrorIs(t, err, os.ErrDeadlineExceeded)
-	assert.NoError(t, client.Close())
+	var lost *UndeliveredError
+	assert.ErrorAs(t, client.Close(), &lost)
+	assert.NotZero(t, lost.Bytes)
 }
 
 // TestSoftPeersThatVanishWhileTheyAreRead: a reader learns of it, and gets only what came before.

@@ -316,7 +316,8 @@ func TestSoftReadyIfALongWriteIs(t *testing.T) {
 	l, err := (&Config{Backend: f, Buffer: 1 << 20}).Listen(soon(t), "127.0.0.1:0")
 	keep(t, l, err)
 	client, err := (&Config{Backend: f, Buffer: 4 << 10, Linger: time.Millisecond}).Dial(soon(t), l.Addr().String())
-	keep(t, client, err)
+	require.NoError(t, err)
+	defer client.Close()
 	server, err := l.AcceptRDMA(soon(t))
 	keep(t, server, err)
 	_, err = client.Write(make([]byte, 900<<10)) // and less than a quarter is left, where no long write begins

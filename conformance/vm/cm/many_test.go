@@ -198,6 +198,49 @@ func TestPeerKilled(t *testing.T) {
 	})
 }
 
+// envReader has the address that a process of its own connects to, to read nothing until it is killed.
+const envReader = "GOVERBS_CM_READER"
+
+func TestReader(t *testing.T) {
+	to := os.Getenv(envReader)
+	if to == "" {
+		t.Skip("is run by TestReaderKilled")
+	}
+	protocol, err := strconv.Atoi(os.Getenv(envVictimSpeaks))
+	require.NoError(t, err)
+	_, err = on(&cm.Config{Protocol: cm.Protocol(protocol)}).Dial(soon(t), to)
+	require.NoError(t, err)
+	time.Sleep(time.Hour)
+}
+
+// TestReaderKilled: the process that would read is killed, and the writer is told, by Write or by Close.
+func TestReaderKilled(t *testing.T) {
+	eachProtocol(t, func(t *testing.T, protocol cm.Protocol) {
+		inGuest(t, "the peer is another process")
+		unchanged(t)
+		l, err := on(&cm.Config{Protocol: protocol}).Listen(context.Background(), address(t, 0).String())
+		require.NoError(t, err)
+		self, err := os.Executable()
+		require.NoError(t, err)
+		for _, late := range []time.Duration{0, time.Millisecond, 100 * time.Millisecond} {
+			reader := exec.Command(self, "-test.run=^TestReader$")
+			reader.Env = append(os.Environ(), envReader+"="+l.Addr().String(),
+				envVictimSpeaks+"="+strconv.Itoa(int(protocol)))
+			require.NoError(t, reader.Start())
+			c, err := l.AcceptRDMA(soon(t))
+			require.NoError(t, err)
+			require.NoError(t, reader.Process.Kill())
+			time.Sleep(late)
+			_, wrote := c.Write(make([]byte, 200_000))
+			assert.ErrorContains(t, reader.Wait(), "killed")
+			err = c.Close()
+			t.Log("write:", wrote, "close:", err)
+			assert.Error(t, errors.Join(wrote, err))
+		}
+		require.NoError(t, l.Close())
+	})
+}
+
 // TestStreamLeavesNothing: ends of every kind leave nothing behind.
 func TestStreamLeavesNothing(t *testing.T) {
 	eachProtocol(t, func(t *testing.T, protocol cm.Protocol) {

@@ -99,6 +99,7 @@ func TestTwoHostsPart(t *testing.T) {
 		config := &cm.Config{Protocol: protocol, Heartbeat: 200 * time.Millisecond, AckTimeout: 14, Linger: time.Second}
 		c, first := twoHosts(t, config, 7531+10*uint16(protocol))
 		d, _ := twoHosts(t, config, 7532+10*uint16(protocol))
+		e, _ := twoHosts(t, config, 7533+10*uint16(protocol))
 		got := make([]byte, 1<<20)
 		if !first { // this one vanishes
 			_, err := io.ReadFull(c, got)
@@ -108,6 +109,7 @@ func TestTwoHostsPart(t *testing.T) {
 			assert.Error(t, err, "it is alone, too")
 			c.Close()
 			d.Close()
+			e.Close()
 			return
 		}
 		type end struct {
@@ -141,8 +143,14 @@ func TestTwoHostsPart(t *testing.T) {
 			}
 		}
 		before := time.Now()
-		assert.NoError(t, c.Close())
-		assert.NoError(t, d.Close())
+		var lost *cm.UndeliveredError
+		assert.ErrorAs(t, c.Close(), &lost)
+		assert.NoError(t, d.Close(), "it has written nothing")
 		assert.Less(t, time.Since(before), 5*time.Second)
+		_, err := e.Write(got[:200_000])
+		if closed := e.Close(); err == nil {
+			assert.ErrorAs(t, closed, &lost)
+		}
+		t.Log("the third connection:", err, lost)
 	})
 }

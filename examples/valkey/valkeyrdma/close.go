@@ -4,21 +4,24 @@ package valkeyrdma
 
 import (
 	"errors"
+	"fmt"
 	"net"
+	"os"
 	"time"
 
 	"github.com/goverbs/goverbs/generated/librdmacm"
 )
 
 // Close ends the connection. It waits until all written data is in the peer's memory, for [Config.Linger] at most, and
-// then releases everything. valkey-server drops commands that it has not come to by then.
+// then releases everything. The error reports data that the peer's device has not acknowledged, unless the peer has
+// disconnected: then only its answers show what it got. valkey-server drops commands that it has not come to by then.
 func (c *Conn) Close() error {
 	first := false
 	c.once.Do(func() {
 		first = true
 		close(c.closed)
-		c.linger()
-		c.ended = c.release()
+		lost := c.linger()
+		c.ended = errors.Join(lost, c.release())
 	})
 	switch {
 	case !first:
@@ -29,8 +32,8 @@ func (c *Conn) Close() error {
 	return nil
 }
 
-// linger waits until all sends have completed.
-func (c *Conn) linger() {
+// linger waits until all sends have completed, and returns an error if they did not.
+func (c *Conn) linger() error {
 	late := time.NewTimer(c.config.Linger)
 	defer late.Stop()
 	for asked := false; ; {
@@ -42,15 +45,23 @@ func (c *Conn) linger() {
 				c.fail(err)
 			}
 		}
+		lost, err := c.given-c.delivered, c.err
+		if lost == 0 || c.gone {
+			err = nil
+		} else if over {
+			err = fmt.Errorf("%d bytes were not acknowledged: %w", lost, err)
+		} else {
+			err = fmt.Errorf("%d bytes were not acknowledged: %w", lost, os.ErrDeadlineExceeded)
+		}
 		c.mu.Unlock()
 		if over {
-			return
+			return err
 		}
 		select {
 		case <-c.moved:
 		case <-c.dead:
 		case <-late.C:
-			return
+			return err
 		}
 	}
 }

@@ -59,3 +59,13 @@ func TestIsANetConn(t *testing.T) {
 		})
 	}
 }
+
+// TestCloseReportsLostData: a link goes down before what was written has arrived, and Close returns an error.
+func TestCloseReportsLostData(t *testing.T) {
+	f := rdmatest.NewFabric(t, soft.Options{})
+	client, _ := pipe(t, Config{Backend: f, Linger: 100 * time.Millisecond})
+	f.SetLink("soft0", false)
+	_, err := client.Write(make([]byte, 100_000))
+	require.NoError(t, err)
+	assert.ErrorContains(t, client.Close(), "100000 bytes were not acknowledged")
+}

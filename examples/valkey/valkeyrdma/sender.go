@@ -16,6 +16,9 @@ type sender struct {
 
 	posted    uint64 // messages
 	completed uint64 // messages whose send has completed
+	given     uint64 // bytes of the program in posted messages, and in
+	delivered uint64 // messages whose send has completed
+	ends      [sendDepth]uint64
 	staged    uint64 // bytes that were copied into staging
 	unstaged  uint64 // bytes of staging that are free again
 	unsignal  uint64 // bytes that were staged since the last signalled send
@@ -80,7 +83,9 @@ func (c *Conn) postData(p []byte) error {
 		c.staged += uint64(len(p))
 		c.unsignal += uint64(len(p))
 	}
+	c.given += uint64(len(p))
 	if err := c.post(w, c.unsignal >= maxPiece); err != nil {
+		c.given -= uint64(len(p))
 		return err
 	}
 	c.written += uint32(len(p))
@@ -121,7 +126,7 @@ func (c *Conn) post(w rdma.SendRequest, signaled bool) error {
 		w.Signaled()
 		c.unsignal = 0
 	}
-	c.behind[c.posted%sendDepth] = c.staged
+	c.behind[c.posted%sendDepth], c.ends[c.posted%sendDepth] = c.staged, c.given
 	if _, err := c.qp.PostSend(c.sends); err != nil {
 		return err
 	}
@@ -132,7 +137,7 @@ func (c *Conn) post(w rdma.SendRequest, signaled bool) error {
 // sent records that sends have completed, up to the one with the number.
 func (c *Conn) sent(number uint64) {
 	c.unstaged = c.behind[number%sendDepth]
-	c.completed = number + 1
+	c.completed, c.delivered = number+1, c.ends[number%sendDepth]
 }
 
 // askServer asks the server, now and then, a question that it answers after all messages before.

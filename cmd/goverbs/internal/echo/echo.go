@@ -23,9 +23,15 @@ func Address(host string) string {
 	return net.JoinHostPort(host, "18520")
 }
 
-// Serve sends back what arrives at an address, until ctx ends. It calls ready with the address when it listens.
-func Serve(ctx context.Context, address string, ready func(address string)) error {
-	l, err := cm.Listen(ctx, address)
+const (
+	heartbeat = 5 * time.Second // by which clients that have vanished lose their places
+	backlog   = 16
+)
+
+// Serve sends back what arrives at an address, until ctx ends. It calls ready with the address when it listens. It
+// serves a number of clients at once; others wait.
+func Serve(ctx context.Context, address string, clients int, ready func(address string)) error {
+	l, err := (&cm.Config{Heartbeat: heartbeat, Backlog: backlog}).Listen(ctx, address)
 	if err != nil {
 		return err
 	}
@@ -34,7 +40,13 @@ func Serve(ctx context.Context, address string, ready func(address string)) erro
 	defer stop()
 	var conns sync.WaitGroup
 	defer conns.Wait()
+	free := make(chan struct{}, clients)
 	for {
+		select {
+		case free <- struct{}{}:
+		case <-ctx.Done():
+			return nil
+		}
 		c, err := l.Accept()
 		if ctx.Err() != nil {
 			return nil
@@ -43,6 +55,7 @@ func Serve(ctx context.Context, address string, ready func(address string)) erro
 			return errors.Join(err, l.Close())
 		}
 		conns.Go(func() {
+			defer func() { <-free }()
 			end := context.AfterFunc(ctx, func() { c.Close() })
 			defer end()
 			io.Copy(c, c) // the other end sees how it ended
@@ -89,6 +102,10 @@ func Talk(ctx context.Context, address string, from io.Reader, to io.Writer) (*R
 	}
 	if err := errors.Join(err, c.Close()); err != nil {
 		return nil, err
+	}
+	if r.Returned != r.Sent {
+		return nil, fmt.Errorf("echo: %s: %d bytes of %d came back; the server ended the connection", address, r.Returned,
+			r.Sent)
 	}
 	r.Seconds = time.Since(begin).Seconds()
 	return r, nil

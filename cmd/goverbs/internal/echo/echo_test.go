@@ -5,11 +5,17 @@ package echo
 import (
 	"bufio"
 	"context"
+	"errors"
 	"io"
+	"os"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/rdma/cm"
 )
 
 // TestInterrupted: a talk that is interrupted while it waits for words says so.
@@ -17,7 +23,7 @@ func TestInterrupted(t *testing.T) {
 	t.Setenv("GOVERBS_DEVICE", "soft0")
 	served, at := make(chan error, 1), make(chan string, 1)
 	serving, end := context.WithCancel(t.Context())
-	go func() { served <- Serve(serving, "127.0.0.1:0", func(address string) { at <- address }) }()
+	go func() { served <- Serve(serving, "127.0.0.1:0", 1, func(address string) { at <- address }) }()
 	words, say := io.Pipe()
 	heard, back := io.Pipe()
 	ctx, interrupt := context.WithCancel(t.Context())
@@ -37,4 +43,52 @@ func TestInterrupted(t *testing.T) {
 	end()
 	assert.NoError(t, <-served)
 	require.NoError(t, say.Close())
+}
+
+// TestLessComesBack: a server that ends without returning everything is an error.
+func TestLessComesBack(t *testing.T) {
+	t.Setenv("GOVERBS_DEVICE", "soft0")
+	l, err := cm.Listen(t.Context(), "127.0.0.1:0")
+	require.NoError(t, err)
+	served := make(chan error, 1)
+	go func() {
+		c, err := l.Accept()
+		if err == nil {
+			_, err = io.Copy(io.Discard, c)
+		}
+		served <- errors.Join(err, c.Close())
+	}()
+	_, err = Talk(t.Context(), l.Addr().String(), strings.NewReader("hello\n"), io.Discard)
+	assert.ErrorContains(t, err, "0 bytes of 6 came back")
+	require.NoError(t, <-served)
+	require.NoError(t, l.Close())
+}
+
+// TestClientsWait: a server with one place serves the next client after the first.
+func TestClientsWait(t *testing.T) {
+	t.Setenv("GOVERBS_DEVICE", "soft0")
+	served, at := make(chan error, 1), make(chan string, 1)
+	ctx, end := context.WithCancel(t.Context())
+	go func() { served <- Serve(ctx, "127.0.0.1:0", 1, func(address string) { at <- address }) }()
+	address := <-at
+	first, err := cm.Dial(ctx, address)
+	require.NoError(t, err)
+	_, err = first.Write([]byte("1"))
+	require.NoError(t, err)
+	_, err = io.ReadFull(first, make([]byte, 1))
+	require.NoError(t, err)
+	second, err := cm.Dial(ctx, address)
+	require.NoError(t, err)
+	_, err = second.Write([]byte("2"))
+	require.NoError(t, err)
+	require.NoError(t, second.SetReadDeadline(time.Now().Add(50*time.Millisecond)))
+	_, err = second.Read(make([]byte, 1))
+	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+	require.NoError(t, first.Close())
+	require.NoError(t, second.SetReadDeadline(time.Time{}))
+	_, err = io.ReadFull(second, make([]byte, 1))
+	require.NoError(t, err)
+	require.NoError(t, second.Close())
+	end()
+	require.NoError(t, <-served)
 }

@@ -9,6 +9,8 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -23,7 +25,6 @@ const (
 	mostScrapes     = 4       // at the same time
 	mostHeader      = 8 << 10 // bytes
 	scrapeTime      = 20 * time.Second
-	idleTime        = 2 * time.Minute
 	endTime         = 5 * time.Second // for scrapes under way when it is to end
 )
 
@@ -50,7 +51,8 @@ func Serve(ctx context.Context, address string, r *prometheus.Registry, at func(
 	}
 	at(listener.Addr())
 	server := &http.Server{Handler: Handler(r), ReadHeaderTimeout: headerTime, ReadTimeout: headerTime,
-		WriteTimeout: scrapeTime + headerTime, IdleTimeout: idleTime, MaxHeaderBytes: mostHeader}
+		WriteTimeout: scrapeTime + headerTime, IdleTimeout: headerTime, MaxHeaderBytes: mostHeader,
+		ConnState: new(crowd).changed}
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(netutil.LimitListener(listener, mostConnections)) }()
 	select {
@@ -64,6 +66,34 @@ func Serve(ctx context.Context, address string, r *prometheus.Registry, at func(
 		return errors.Join(err, server.Close())
 	}
 	return nil
+}
+
+// crowd closes the connection that has waited longest without a request whenever mostConnections are open, so that
+// connections without requests never keep others out.
+type crowd struct {
+	mu      sync.Mutex // guards what follows
+	open    int
+	waiting []net.Conn
+}
+
+// changed is a server's ConnState.
+func (c *crowd) changed(conn net.Conn, state http.ConnState) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.waiting = slices.DeleteFunc(c.waiting, func(other net.Conn) bool { return other == conn })
+	switch state {
+	case http.StateNew:
+		c.open++
+		c.waiting = append(c.waiting, conn)
+	case http.StateIdle:
+		c.waiting = append(c.waiting, conn)
+	case http.StateClosed, http.StateHijacked:
+		c.open--
+	}
+	if c.open >= mostConnections && len(c.waiting) > 0 && c.waiting[0] != conn {
+		_ = c.waiting[0].Close() // the server notices
+		c.waiting = c.waiting[1:]
+	}
 }
 
 // Write writes the metrics once, as text.

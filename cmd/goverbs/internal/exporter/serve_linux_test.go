@@ -99,3 +99,24 @@ func TestHostile(t *testing.T) {
 	http.DefaultClient.CloseIdleConnections()
 	assert.NoError(t, end())
 }
+
+// TestIdleConnections: connections that ask for nothing, or for nothing more, do not keep others from being served.
+func TestIdleConnections(t *testing.T) {
+	defer func(before time.Duration) { headerTime = before }(headerTime)
+	headerTime = time.Hour
+	address, _ := serving(t)
+	for i := range 3 * mostConnections {
+		c, err := net.Dial("tcp", address)
+		require.NoError(t, err)
+		defer c.Close()
+		if i%2 == 0 {
+			continue
+		}
+		require.NoError(t, c.SetDeadline(time.Now().Add(time.Minute)))
+		_, err = fmt.Fprint(c, "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+		require.NoError(t, err)
+		r, err := http.ReadResponse(bufio.NewReader(c), nil)
+		require.NoError(t, err)
+		assert.Equal(t, http.StatusOK, r.StatusCode)
+	}
+}

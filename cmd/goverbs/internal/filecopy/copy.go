@@ -90,8 +90,9 @@ func refused(private []byte) error {
 	return fmt.Errorf("the receiver refuses the file: %s", strings.Trim(strconv.Quote(string(text)), `"`))
 }
 
-// connectTime is how long somebody may take to answer. The connection manager of Linux asks for longer than a minute.
-const connectTime = 15 * time.Second
+// connectTime limits each answer of a peer while the ends connect; tests shorten it. The connection manager of Linux
+// sends a request again for longer than a minute.
+var connectTime = 15 * time.Second
 
 // What the receiver says of the whole file, as immediate data.
 const (

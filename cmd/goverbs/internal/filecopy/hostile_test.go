@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"errors"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -15,6 +16,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/goverbs/goverbs/generated/rdmacm"
+	"github.com/goverbs/goverbs/rdma/cm"
 	"github.com/goverbs/goverbs/rpma"
 )
 
@@ -143,4 +146,32 @@ func TestRefusal(t *testing.T) {
 	assert.EqualError(t, refused(padded), "the receiver refuses the file: no room")
 	assert.EqualError(t, refused([]byte(refusal+"\x1b[2J\xff")), `the receiver refuses the file: \x1b[2J\xff`)
 	assert.Len(t, refuse(strings.Repeat("x", 1000)), longestAnswer)
+}
+
+// TestSenderNeverConnects: a request alone does not keep the receiver for ever.
+func TestSenderNeverConnects(t *testing.T) {
+	t.Setenv("GOVERBS_DEVICE", "soft0")
+	defer func(before time.Duration) { connectTime = before }(connectTime)
+	connectTime = 100 * time.Millisecond
+	at, received := make(chan string, 1), make(chan error, 1)
+	go func() {
+		_, err := Receive(t.Context(), "127.0.0.1:0", filepath.Join(t.TempDir(), "to"), 1<<30,
+			func(address string) { at <- address })
+		received <- err
+	}()
+	id, err := cm.CreateID(rdmacm.PS_TCP)
+	require.NoError(t, err)
+	defer func() { assert.NoError(t, id.Close()) }()
+	require.NoError(t, id.ResolveAddr(t.Context(), netip.AddrPort{}, netip.MustParseAddrPort(<-at), time.Second))
+	require.NoError(t, id.ResolveRoute(t.Context(), time.Second))
+	param := cm.DefaultConnParam()
+	param.QPNum = 0xabcdef
+	_, err = id.ConnectEvent(t.Context(), &param, offer{size: 1}.marshal())
+	require.NoError(t, err) // and no Establish
+	select {
+	case err := <-received:
+		assert.ErrorContains(t, err, "does not complete the connection")
+	case <-time.After(time.Minute):
+		t.Error("it waits")
+	}
 }

@@ -152,7 +152,11 @@ func (d *destination) receive(ctx context.Context, peer *rpma.Peer, request *rpm
 		return err
 	}
 	open.add(conn)
-	if err := conn.WaitEstablished(ctx); err != nil {
+	soon, cancel := context.WithTimeout(ctx, connectTime)
+	defer cancel()
+	if err := conn.WaitEstablished(soon); err != nil && ctx.Err() == nil && soon.Err() != nil {
+		return fmt.Errorf("the sender does not complete the connection: %w", err)
+	} else if err != nil {
 		return err
 	}
 	if err := heard(ctx, conn); err != nil && ctx.Err() == nil {

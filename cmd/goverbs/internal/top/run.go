@@ -68,13 +68,15 @@ func (l *Loop) baseline() (Baseline, error) {
 	if l.Since == "" {
 		return nil, nil
 	}
-	text, err := os.ReadFile(l.Since)
+	f, err := os.Open(l.Since)
 	if err != nil {
 		return nil, err
 	}
+	defer f.Close()
+	const most = 16 << 20 // bytes
 	var r Report
-	if err := json.NewDecoder(bytes.NewReader(text)).Decode(&r); err != nil || r.Processes == nil {
-		return nil, fmt.Errorf("%s is no report of goverbs --json top --once: %v", l.Since, err)
+	if err := json.NewDecoder(io.LimitReader(f, most)).Decode(&r); err != nil || r.Processes == nil {
+		return nil, fmt.Errorf("%q is no report of goverbs --json top --once: %v", l.Since, err)
 	}
 	b := Baseline{}
 	for _, p := range r.Processes {

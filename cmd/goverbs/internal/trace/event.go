@@ -171,8 +171,9 @@ func Read(name string) (*Trace, error) {
 
 // Limits of what is read. The longest line that programs write is a post of 65,535 requests.
 const (
-	mostLine   = 16 << 20 // bytes
-	mostEvents = 4 << 20
+	mostLine    = 16 << 20 // bytes
+	mostEvents  = 1 << 20
+	mostObjects = 4 << 20 // events, requests, completions and their parts: each takes more memory than it has bytes
 )
 
 // wholeLines splits into lines that have an end.
@@ -197,8 +198,12 @@ func parse(from io.Reader) (*Trace, error) {
 	lines := bufio.NewScanner(from)
 	lines.Buffer(make([]byte, 1<<16), mostLine)
 	lines.Split(wholeLines)
-	n := 1
+	n, objects := 1, 0
 	for ; lines.Scan(); n++ {
+		if objects += bytes.Count(lines.Bytes(), []byte{'{'}); objects > mostObjects {
+			return nil, fmt.Errorf("line %d: a trace has %d requests and completions at most: cut it, or record less", n,
+				mostObjects)
+		}
 		e := new(Event)
 		if err := json.Unmarshal(lines.Bytes(), e); err != nil {
 			if n == 1 {

@@ -40,6 +40,9 @@ func TestHostileFiles(t *testing.T) {
 	}
 	_, err := parse(io.MultiReader(strings.NewReader(head), endless('x')))
 	assert.ErrorContains(t, err, "line 2 has more than")
+	many := `{"wrs":[` + strings.Repeat("{},", 1<<20) + "{}]}\n"
+	_, err = parse(io.MultiReader(strings.NewReader(head), strings.NewReader(strings.Repeat(many, 5))))
+	assert.ErrorContains(t, err, "line 5: a trace has")
 	got, err := parse(strings.NewReader(head + `{"verb":"a"}` + "\n" + `{"verb":"cut o`))
 	require.NoError(t, err)
 	assert.Len(t, got.Events, 1, "of a program that died")

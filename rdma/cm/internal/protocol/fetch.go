@@ -19,7 +19,8 @@ type span struct {
 	rkey    uint32
 	n       uint32
 
-	from   uint64 // where it begins in all that was staged: of the side that offers
+	from   uint64 // where it begins in all that was staged, and
+	begin  uint64 // in all that was written: of the side that offers
 	behind uint64 // bytes that were written after it: of the side that fetches
 }
 
@@ -62,11 +63,12 @@ func (s *Stream) offer(p Piece) (bool, error) {
 		return false, nil
 	}
 	own := uint64(len(s.staging))
-	o := span{address: m.Region().Address + s.staged%own, rkey: m.RKey(), n: uint32(p.Staged), from: s.staged}
+	o := span{address: m.Region().Address + s.staged%own, rkey: m.RKey(), n: uint32(p.Staged), from: s.staged,
+		begin: s.Written}
 	s.given.add(o)
 	s.staged += uint64(p.Staged)
 	s.sent += uint64(p.Staged)
-	return true, s.say(control{offer: &o}, true)
+	return true, s.say(control{offer: &o}, true, p.Staged)
 }
 
 // peerFetched takes the peer's word of how many offers it has fetched since the beginning.

@@ -162,7 +162,7 @@ func TestAPeerThatFetchesNothing(t *testing.T) {
 		s.staged += part
 		s.behind[i] = s.staged
 		s.Messages, s.sent = i+1, s.staged
-		s.SendDone(i)
+		s.SendDone(i, false)
 		s.taken, s.peerHandled = s.sent, s.Messages
 	}
 	assert.Zero(t, s.Room(8*part, false))

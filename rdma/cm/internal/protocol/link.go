@@ -54,14 +54,19 @@ type Link struct {
 
 	Messages   uint64 // sent
 	Completed  uint64 // messages whose send has completed
+	Acked      uint64 // messages that the peer has acknowledged
+	Written    uint64 // bytes of the program in messages
+	ackedBytes uint64 // bytes of the program in acknowledged messages
+	failed     bool   // a send has failed
 	staged     uint64 // bytes that were copied into staging
 	done       uint64 // bytes of staging that the device has sent
 	unstaged   uint64 // bytes of staging that are free again
 	unsignaled uint64 // bytes that were staged since the last signalled send
 	behind     [sendDepth]uint64
-	parts      uint64 // of staging: a piece is one at most
-	given      offers // pieces of staging that the peer may read
-	reading    uint64 // fetches under way, of what the peer has offered
+	ends       [sendDepth]uint64 // Written after each message
+	parts      uint64            // of staging: a piece is one at most
+	given      offers            // pieces of staging that the peer may read
+	reading    uint64            // fetches under way, of what the peer has offered
 }
 
 // Device is where a link is made: an ID that has a device.
@@ -79,6 +84,8 @@ type Options struct {
 	CQ     *rdma.CQ // has room for [Entries]
 	Key    uint32   // of the connection's completions
 	Pool   *Pool
+
+	OnDemand bool // memory takes pages when it is used: the device does not pin it
 }
 
 // Reads is how many RDMA READs may be under way at once: of this end, and of the other one.
@@ -133,7 +140,11 @@ func (l *Link) open(over Device, options Options, want demand) (err error) {
 	if l.note = want.note; l.note > l.Inline {
 		staged += sendDepth * l.note
 	}
-	if l.memory, err = l.pool.get(pd, shape{want.there, staged, want.recvs, want.sges}); err != nil {
+	shape := shape{want.there, staged, want.recvs, want.sges, 0}
+	if options.OnDemand {
+		shape.access = ibv.ACCESS_ON_DEMAND
+	}
+	if l.memory, err = l.pool.get(pd, shape); err != nil {
 		return err
 	}
 	if l.note > l.Inline {
@@ -217,8 +228,8 @@ func (l *Link) text(w rdma.SendRequest, b []byte) {
 	w.SGE(r.Address+uint64(at), uint32(len(b)), r.LKey)
 }
 
-// post posts the request in the batch.
-func (l *Link) post(w rdma.SendRequest, signaled bool) error {
+// post posts the request in the batch, which carries n bytes of the program.
+func (l *Link) post(w rdma.SendRequest, signaled bool, n int) error {
 	if signaled || l.Messages%signalEvery == signalEvery-1 {
 		w.Signaled()
 		l.unsignaled = 0
@@ -227,6 +238,8 @@ func (l *Link) post(w rdma.SendRequest, signaled bool) error {
 	if _, err := l.QP.PostSend(l.sends); err != nil {
 		return err
 	}
+	l.Written += uint64(n)
+	l.ends[l.Messages%sendDepth] = l.Written
 	l.Messages++
 	return nil
 }
@@ -234,12 +247,35 @@ func (l *Link) post(w rdma.SendRequest, signaled bool) error {
 // mayPost reports whether the send queue has a free slot.
 func (l *Link) mayPost() bool { return l.Messages-l.Completed+l.reading < sendDepth }
 
-// SendDone records completed sends, up to the one with the wr_id.
-func (l *Link) SendDone(wrID uint64) {
+// SendDone records completed sends, up to the one with the wr_id. The peer has acknowledged them, or if that one is the
+// first that failed, those before it.
+func (l *Link) SendDone(wrID uint64, failed bool) {
 	seq := l.Completed + (wrID-l.Completed)%fetchBit
 	l.done = l.behind[seq%sendDepth]
 	l.Completed = seq + 1
+	switch {
+	case !failed:
+		l.acknowledge(l.Completed)
+	case !l.failed:
+		l.failed = true
+		l.acknowledge(seq)
+	}
 	l.free()
+}
+
+// acknowledge records that the peer has acknowledged a number of messages: its device did, or it has reported them.
+func (l *Link) acknowledge(messages uint64) {
+	if messages > l.Acked {
+		l.Acked, l.ackedBytes = messages, l.ends[(messages-1)%sendDepth]
+	}
+}
+
+// unacknowledged returns how many bytes of the program the peer has not acknowledged, or not fetched.
+func (l *Link) unacknowledged() uint64 {
+	if l.given.n > 0 {
+		return l.Written - min(l.ackedBytes, l.given.all[0].begin)
+	}
+	return l.Written - l.ackedBytes
 }
 
 // expose has the peer's device read staging, and returns what it needs for that. The first time, it clears what former
@@ -258,7 +294,7 @@ func (l *Link) expose(n uint64) (*rdma.MR, error) {
 		left -= uint64(len(part))
 	}
 	var err error
-	made.Shared(func() { m.exposed, err = l.pd.RegBuffer(m.staged, ibv.ACCESS_REMOTE_READ) })
+	made.Shared(func() { m.exposed, err = l.pd.RegBuffer(m.staged, ibv.ACCESS_REMOTE_READ|m.shape.access) })
 	return m.exposed, err
 }
 

@@ -16,7 +16,8 @@ type shape struct {
 	there  int // bytes that the peer writes into
 	staged int // bytes that sends are made of
 	recvs  int
-	sges   int // of a receive
+	sges   int             // of a receive
+	access ibv.AccessFlags // of all regions: ACCESS_ON_DEMAND or nothing
 }
 
 func (s shape) bytes() int { return s.there + s.staged }
@@ -96,7 +97,8 @@ func (p *Pool) get(pd *rdma.PD, of shape) (*memory, error) {
 		}
 	}
 	var err error
-	if m.thereMR, err = pd.RegBuffer(m.there, ibv.ACCESS_LOCAL_WRITE|ibv.ACCESS_REMOTE_WRITE); err != nil {
+	if m.thereMR, err = pd.RegBuffer(m.there,
+		ibv.ACCESS_LOCAL_WRITE|ibv.ACCESS_REMOTE_WRITE|of.access); err != nil {
 		return nil, errors.Join(err, m.close())
 	}
 	return m, nil
@@ -193,7 +195,7 @@ func (m *memory) region(pd *rdma.PD) (rdma.Region, error) {
 	if m.mr == nil {
 		var err error
 		// the connection that makes it is not the one that it belongs to for ever
-		made.Shared(func() { m.mr, err = pd.RegBuffer(m.staged, ibv.ACCESS_LOCAL_WRITE) })
+		made.Shared(func() { m.mr, err = pd.RegBuffer(m.staged, ibv.ACCESS_LOCAL_WRITE|m.shape.access) })
 		if err != nil {
 			return rdma.Region{}, err
 		}

@@ -124,7 +124,7 @@ func (r *RSocket) PostData(p Piece) (bool, error) {
 	if err := r.data(w, p); err != nil {
 		return false, err
 	}
-	if err := r.post(w, r.mustSay(p)); err != nil {
+	if err := r.post(w, r.mustSay(p), p.Len()); err != nil {
 		return false, err
 	}
 	to.address += uint64(p.Len())
@@ -245,7 +245,7 @@ func (r *RSocket) postControl(imm ibv.BE32, at uint64, b []byte) error {
 	}
 	r.controls[r.unfinished] = r.Messages
 	r.unfinished++
-	return r.post(w, true)
+	return r.post(w, true, 0)
 }
 
 // Probe writes no bytes, as keepalives of C do.
@@ -254,10 +254,19 @@ func (r *RSocket) Probe() error {
 		return nil
 	}
 	r.sends.Reset()
-	return r.post(r.sends.Write(r.sendID(), r.peer.list.address, r.peer.list.key), true)
+	return r.post(r.sends.Write(r.sendID(), r.peer.list.address, r.peer.list.key), true, 0)
 }
 
 // answersEnd: a peer that was told the end says its own when its program closes.
 func (r *RSocket) AnswersEnd() bool { return false }
+
+// Undelivered is 0 once the peer's program has closed: the peer does not report what it has read, and nothing can be
+// sent to it any more that would show what has arrived.
+func (r *RSocket) Undelivered(said Flags) uint64 {
+	if said&Done != 0 {
+		return 0
+	}
+	return r.unacknowledged()
+}
 
 var hostIsBigEndian = binary.NativeEndian.Uint16([]byte{0, 1}) == 1

@@ -49,7 +49,7 @@ func (r *RSocket) PostAt(offset uint64, p Piece) (bool, error) {
 	if err := r.data(w, p); err != nil {
 		return false, err
 	}
-	return true, r.post(w, r.mustSay(p))
+	return true, r.post(w, r.mustSay(p), p.Len())
 }
 
 // MayMap reports whether there is room to tell of mapped memory, if the peer has a place for it at all.

@@ -170,7 +170,7 @@ func (s *Stream) PostData(p Piece) (_ bool, err error) {
 	if err := s.data(w, p); err != nil {
 		return false, err
 	}
-	if err := s.post(w, s.mustSay(p)); err != nil {
+	if err := s.post(w, s.mustSay(p), p.Len()); err != nil {
 		return false, err
 	}
 	s.sent += uint64(p.Len())
@@ -178,15 +178,16 @@ func (s *Stream) PostData(p Piece) (_ bool, err error) {
 }
 
 // postControl sends a control message with everything that the peer does not know yet.
-func (s *Stream) postControl(flags Flags) error { return s.say(control{flags: flags}, flags != 0) }
+func (s *Stream) postControl(flags Flags) error { return s.say(control{flags: flags}, flags != 0, 0) }
 
-func (s *Stream) say(c control, signaled bool) error {
+// say sends a control message, with an offer of n bytes or none.
+func (s *Stream) say(c control, signaled bool, n int) error {
 	c.read, c.handled, c.fetched = s.read, s.handled, s.Fetched
 	s.words = c.marshal(s.words)
 	s.sends.Reset()
 	w := s.sends.Send(s.sendID())
 	s.text(w, s.words)
-	if err := s.post(w, signaled); err != nil {
+	if err := s.post(w, signaled, n); err != nil {
 		return err
 	}
 	s.toldRead, s.toldHand, s.toldHave = s.read, s.handled, s.Fetched
@@ -233,6 +234,7 @@ func (s *Stream) Received(wc *ibv.WC, said Flags) (Flags, error) {
 		}
 	}
 	s.taken, s.peerHandled = max(s.taken, m.read), max(s.peerHandled, m.handled)
+	s.acknowledge(m.handled)
 	return s.later(m.flags &^ offerFlag), nil
 }
 
@@ -253,7 +255,15 @@ func (s *Stream) Probe() error {
 	if !s.slotFree(keptByBytes) {
 		return nil
 	}
-	return s.postControl(0)
+	return s.say(control{}, true, 0)
 }
 
 func (s *Stream) AnswersEnd() bool { return true }
+
+// Undelivered counts what the program of a peer that has closed did not read: its last message has that number.
+func (s *Stream) Undelivered(said Flags) uint64 {
+	if said&Done != 0 {
+		return s.sent - s.taken
+	}
+	return s.unacknowledged()
+}

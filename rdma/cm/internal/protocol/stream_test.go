@@ -191,7 +191,7 @@ func act(t *rapid.T, sides *[2]half, signals *[2][]uint64, i, what, depth int) b
 		if len(signals[i]) == 0 {
 			return false
 		}
-		s.SendDone(signals[i][0])
+		s.SendDone(signals[i][0], false)
 		signals[i] = signals[i][1:]
 		tell()
 	case 4: // a fetch begins, or ends

@@ -124,8 +124,8 @@ func (m *memory) locate(address, length uint64, access ibv.AccessFlags) (segment
 	return segment{Base: m.base + offset, Length: length}, true
 }
 
-// mrAccess are the flags that regions can have. Memory on demand is looked at as all is, since what cannot be accessed
-// would end the process; it may leave the working set afterwards, as all may.
+// mrAccess are the flags that regions can have. Memory on demand has to be mapped, and is not touched before a message
+// uses it.
 const mrAccess = ibv.ACCESS_LOCAL_WRITE | ibv.ACCESS_REMOTE_WRITE | ibv.ACCESS_REMOTE_READ | ibv.ACCESS_REMOTE_ATOMIC |
 	ibv.ACCESS_MW_BIND |
 	ibv.ACCESS_ZERO_BASED | ibv.ACCESS_FLUSH_GLOBAL | ibv.ACCESS_FLUSH_PERSISTENT | ibv.ACCESS_ON_DEMAND
@@ -187,6 +187,13 @@ func (p *pd) register(address, length uint64, iova uint64, access ibv.AccessFlag
 	shown := address
 	if of.mapped != nil { // all of it is there, and some of it may be no memory that the kernel has pages of
 		shown = of.offset // as libibverbs has it
+	} else if access&ibv.ACCESS_ON_DEMAND != 0 {
+		if !inAddressSpace(address, length) {
+			return 0, errnos.EFAULT
+		}
+		if errno := mem.Mapped(uintptr(address), uintptr(length)); errno != 0 {
+			return 0, errno
+		}
 	} else if errno := accessible(address, length, access&ibv.ACCESS_LOCAL_WRITE != 0); errno != 0 {
 		return 0, errno
 	}
@@ -213,9 +220,15 @@ func (p *pd) register(address, length uint64, iova uint64, access ibv.AccessFlag
 	return addressOf(r.record), 0
 }
 
+// inAddressSpace reports whether a range lies where processes of this machine can have memory.
+func inAddressSpace(address, length uint64) bool {
+	last := address + length - 1
+	return last >= address && uint64(uintptr(last)) == last
+}
+
 // accessible is present for a range that may lie where no process of this machine has memory.
 func accessible(address, length uint64, write bool) runtime.Errno {
-	if last := address + length - 1; last < address || uint64(uintptr(last)) != last {
+	if !inAddressSpace(address, length) {
 		return errnos.EFAULT
 	}
 	return mem.Present(uintptr(address), uintptr(length), write)

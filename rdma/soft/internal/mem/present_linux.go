@@ -23,23 +23,21 @@ var populates = sync.OnceValue(func() bool {
 	return unix.Madvise(page, unix.MADV_POPULATE_WRITE) == nil
 })
 
+// Mapped returns EFAULT unless all of the memory is mapped. It touches none of it.
+func Mapped(address, length uintptr) runtime.Errno {
+	return eachPart(address, length, func(uintptr, uintptr) runtime.Errno { return 0 })
+}
+
 // Present says whether memory is mapped, and whether all of it can be read, or written: as a device that pins it, it
 // makes all of it be there.
 func Present(address, length uintptr, write bool) runtime.Errno {
-	page := uintptr(os.Getpagesize())
-	first, last := address&^(page-1), (address+length-1)&^(page-1)
 	advice := uintptr(unix.MADV_POPULATE_READ)
 	if write {
 		advice = unix.MADV_POPULATE_WRITE
 	}
-	var resident [512]byte
-	for from := first; from <= last && from >= first; from += page * uintptr(len(resident)) {
-		n := min(last-from+page, page*uintptr(len(resident)))
-		if _, _, errno := unix.Syscall(unix.SYS_MINCORE, from, n, uintptr(unsafe.Pointer(&resident[0]))); errno != 0 {
-			return errnos.EFAULT
-		}
+	return eachPart(address, length, func(from, n uintptr) runtime.Errno {
 		if !populates() {
-			continue
+			return 0
 		}
 		errno := syscall.EINTR
 		for errno == syscall.EINTR {
@@ -47,6 +45,23 @@ func Present(address, length uintptr, write bool) runtime.Errno {
 		}
 		if errno != 0 && errno != syscall.EAGAIN {
 			return errnos.EFAULT
+		}
+		return 0
+	})
+}
+
+// eachPart calls a function with parts of memory, as far as they are mapped.
+func eachPart(address, length uintptr, with func(from, n uintptr) runtime.Errno) runtime.Errno {
+	page := uintptr(os.Getpagesize())
+	first, last := address&^(page-1), (address+length-1)&^(page-1)
+	var resident [512]byte
+	for from := first; from <= last && from >= first; from += page * uintptr(len(resident)) {
+		n := min(last-from+page, page*uintptr(len(resident)))
+		if _, _, errno := unix.Syscall(unix.SYS_MINCORE, from, n, uintptr(unsafe.Pointer(&resident[0]))); errno != 0 {
+			return errnos.EFAULT
+		}
+		if errno := with(from, n); errno != 0 {
+			return errno
 		}
 	}
 	return 0

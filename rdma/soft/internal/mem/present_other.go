@@ -17,3 +17,6 @@ func Present(address, length uintptr, write bool) runtime.Errno {
 	}
 	return 0
 }
+
+// Mapped is Present.
+func Mapped(address, length uintptr) runtime.Errno { return Present(address, length, false) }
