@@ -18,7 +18,7 @@ import (
 func TestHosts(t *testing.T) {
 	dir := built(t)
 	host := compile(t, "host", filepath.Join(dir, "libibverbs.so.1"), filepath.Join(dir, "librdmacm.so.1"), "-pthread")
-	for _, name := range []string{"plain", "threads", "handlers", "interrupts", "forks"} {
+	for _, name := range []string{"plain", "threads", "handlers", "interrupts", "forks", "opening"} {
 		t.Run(name, func(t *testing.T) {
 			out, err := with(t, dir, host, name).CombinedOutput()
 			require.NoError(t, err, "%s", out)

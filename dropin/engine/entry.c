@@ -4,7 +4,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <netinet/in.h>
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -47,7 +46,8 @@ static void leave_group(int fd)
 		close(fd);
 }
 
-static void in_child(void)
+// goverbs_forked is called in a child of fork.
+void goverbs_forked(void)
 {
 	DIR *all = opendir("/proc/self/fd");
 
@@ -56,11 +56,6 @@ static void in_child(void)
 		leave_group(atoi(one->d_name));
 	if (all)
 		closedir(all);
-}
-
-__attribute__((constructor)) static void watch_fork(void)
-{
-	pthread_atfork(NULL, NULL, in_child);
 }
 
 // goverbs_note_slots notes which functions of a context give a pointer.

@@ -27,30 +27,73 @@ struct answer {
 static struct engine {
 	int (*find)(const char *library, const char *name);
 	struct answer (*call)(int number, const uint64_t *args, int n);
-	uint32_t generation; // 1 for the first; a child of fork has another
-} engine;
+	void (*forked)(void);
+	uint32_t generation; // a child of fork has another one than its parent
+} engine = {.generation = 1};
 
 static _Atomic(struct engine *) opened;
 static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER;
 static int failed; // to open it; guarded by opening, as is what follows
-static int copied; // this is a child of fork: the engine is to be opened as another library
+static int loaded; // this process or a parent has loaded the engine's file: the next engine is loaded from a copy
+static int watched; // fork calls the functions below
 
-static void before_fork(void)
+// How a thread was before it opened the engine or became a child. Meanwhile it takes no signal, because a handler that
+// calls the engine would wait for its own thread, and is not cancelled, because that would leave the lock locked.
+struct thread {
+	sigset_t blocked;
+	int cancelled;
+};
+
+static void quiet(struct thread *t)
 {
-	pthread_mutex_lock(&opening);
+	sigset_t all;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &t->blocked);
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &t->cancelled);
 }
 
-static void in_parent(void)
+static void restore(const struct thread *t)
 {
+	pthread_setcancelstate(t->cancelled, NULL);
+	pthread_sigmask(SIG_SETMASK, &t->blocked, NULL);
+}
+
+static struct thread forking; // guarded by opening
+
+// before_fork waits until no other thread opens the engine: the child could not go on with that.
+static void before_fork(void)
+{
+	struct thread now;
+
+	quiet(&now);
+	pthread_mutex_lock(&opening);
+	forking = now;
+}
+
+static void after_fork(void)
+{
+	struct thread before = forking;
+
 	pthread_mutex_unlock(&opening);
+	restore(&before);
 }
 
 static void in_child(void)
 {
-	atomic_store(&opened, NULL);
+	struct engine *e = atomic_exchange(&opened, NULL);
+
+	if (e)
+		e->forked();
+	engine.generation++;
 	failed = 0;
-	copied = 1;
-	pthread_mutex_unlock(&opening);
+	after_fork();
+}
+
+// The handlers are there before the engine is opened, and so before another thread opens it while this one forks.
+__attribute__((constructor)) static void watch_fork(void)
+{
+	watched = pthread_atfork(before_fork, after_fork, in_child) == 0;
 }
 
 // path gives the engine's file: it lies beside this library.
@@ -84,18 +127,11 @@ static int copy(char *file, size_t size, int *descriptor)
 
 // The program's handlers of signals, while the engine is opened.
 struct handlers {
-	sigset_t blocked;
 	struct sigaction of[_NSIG];
 };
 
-// keep notes the program's handlers, and blocks all signals: the engine's own threads are begun with this mask, so that
-// no handler of the program runs on one of their small stacks.
 static void keep(struct handlers *h)
 {
-	sigset_t all;
-
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &h->blocked);
 	for (int s = 1; s < _NSIG; s++)
 		if (sigaction(s, NULL, &h->of[s]))
 			h->of[s].sa_handler = SIG_DFL;
@@ -115,7 +151,6 @@ static void give_back(const struct handlers *h, const struct engine *e)
 		    (s == SIGURG || (now.sa_handler == h->of[s].sa_handler && now.sa_flags != h->of[s].sa_flags)))
 			sigaction(s, &h->of[s], NULL);
 	}
-	pthread_sigmask(SIG_SETMASK, &h->blocked, NULL);
 }
 
 static struct engine *open_engine(void)
@@ -123,29 +158,30 @@ static struct engine *open_engine(void)
 	struct engine *e = atomic_load_explicit(&opened, memory_order_acquire);
 	char file[4096] = "";
 	int descriptor = -1;
+	struct thread thread;
 
 	if (e)
 		return e;
+	quiet(&thread); // the engine's own threads, too, begin with this mask: the program's handlers do not run on them
 	pthread_mutex_lock(&opening);
 	e = atomic_load_explicit(&opened, memory_order_acquire);
 	if (!e && !failed) {
-		static int watched;
 		struct handlers handlers;
 		void *handle = NULL;
 
-		e = &engine;
-		e->find = NULL, e->call = NULL;
 		keep(&handlers);
-		if (path(file, sizeof file) == 0 && (!copied || copy(file, sizeof file, &descriptor) == 0))
+		e = &engine;
+		e->find = NULL, e->call = NULL, e->forked = NULL;
+		if (path(file, sizeof file) == 0 && (!loaded || copy(file, sizeof file, &descriptor) == 0))
 			handle = dlopen(file, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
 		if (handle) {
+			loaded = 1;
 			*(void **)&e->find = dlsym(handle, "goverbs_find");
 			*(void **)&e->call = dlsym(handle, "goverbs_call");
+			*(void **)&e->forked = dlsym(handle, "goverbs_forked");
 		}
 		give_back(&handlers, e);
-		if (e->find && e->call && (watched || pthread_atfork(before_fork, in_parent, in_child) == 0)) {
-			watched = 1;
-			e->generation++;
+		if (e->find && e->call && e->forked && watched) {
 			atomic_store_explicit(&opened, e, memory_order_release);
 		} else {
 			const char *why = dlerror();
@@ -158,6 +194,7 @@ static struct engine *open_engine(void)
 			close(descriptor);
 	}
 	pthread_mutex_unlock(&opening);
+	restore(&thread);
 	return e;
 }
 
