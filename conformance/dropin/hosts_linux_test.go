@@ -42,6 +42,23 @@ func TestHosts(t *testing.T) {
 	})
 }
 
+// TestCancel: pthread_cancel ends threads that wait.
+func TestCancel(t *testing.T) {
+	dir := built(t)
+	cancel := compile(t, "cancel", filepath.Join(dir, "libibverbs.so.1"), filepath.Join(dir, "librdmacm.so.1"), "-pthread")
+	for _, name := range []string{"events", "gone", "states", "synchronous", "sockets"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			address := freeAddress(t)
+			cmd := with(t, dir, cancel, address, name)
+			cmd.Env = append(cmd.Env, "GOVERBS_DEVICE=soft@"+address)
+			out, err := cmd.CombinedOutput()
+			require.NoError(t, err, "%s", out)
+			assert.Contains(t, string(out), name+": fine")
+		})
+	}
+}
+
 // TestARM64 runs programs for arm64 in an emulator.
 func TestARM64(t *testing.T) {
 	if os.Getenv("GOVERBS_EVERYTHING") == "" {

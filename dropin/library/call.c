@@ -13,7 +13,6 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/sendfile.h>
-#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -153,6 +152,21 @@ static void give_back(const struct handlers *h, const struct engine *e)
 	}
 }
 
+// The C library's own functions, which are cancellation points. The program may have put others before them.
+static ssize_t (*libc_read)(int, void *, size_t);
+static int (*libc_ppoll)(struct pollfd *, nfds_t, const struct timespec *, const sigset_t *);
+
+static int find_libc(void)
+{
+	void *libc = dlopen("libc.so.6", RTLD_LAZY | RTLD_NOLOAD);
+
+	if (!libc)
+		return -1;
+	*(void **)&libc_read = dlsym(libc, "read");
+	*(void **)&libc_ppoll = dlsym(libc, "ppoll");
+	return libc_read && libc_ppoll ? 0 : -1;
+}
+
 static struct engine *open_engine(void)
 {
 	struct engine *e = atomic_load_explicit(&opened, memory_order_acquire);
@@ -172,7 +186,7 @@ static struct engine *open_engine(void)
 		keep(&handlers);
 		e = &engine;
 		e->find = NULL, e->call = NULL, e->forked = NULL;
-		if (path(file, sizeof file) == 0 && (!loaded || copy(file, sizeof file, &descriptor) == 0))
+		if (find_libc() == 0 && path(file, sizeof file) == 0 && (!loaded || copy(file, sizeof file, &descriptor) == 0))
 			handle = dlopen(file, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
 		if (handle) {
 			loaded = 1;
@@ -240,8 +254,13 @@ static uint32_t number_of(struct engine *e, struct goverbs_function *f)
 	return (uint32_t)number;
 }
 
-// How a thread waits, as the engine says it with this error: it polls, or reads from a file if there is nothing to poll.
+// A bit of the numbers of functions that may wait: they are cancellation points.
+#define MAY_WAIT (1u << 30)
+
+// How a thread waits, if the engine's error is this number: it polls, or reads from a file if there is nothing to poll.
+// Then it calls the engine's function awake, with the error of the wait, or this number if it was cancelled.
 #define ASLEEP INT32_MAX
+#define CANCELLED UINT64_MAX
 
 struct nap {
 	uint64_t id;
@@ -249,37 +268,75 @@ struct nap {
 	int32_t number, timeout, file;
 };
 
-// take sleeps here and not in the engine: a handler of a signal may call the engine meanwhile, or jump out of it. It
-// calls the kernel itself, because the program may have put functions of its own before those of the C library.
+// take waits here and not in the engine: a handler of a signal may call the engine meanwhile, or jump out of it, and
+// pthread_cancel may end the thread.
 static int take(const struct nap *n)
 {
 	struct timespec left = {n->timeout / 1000, n->timeout % 1000 * 1000000};
 	uint64_t token;
-	long done = n->fds ? syscall(SYS_ppoll, n->fds, (long)n->number, n->timeout < 0 ? NULL : &left, NULL, 0L)
-			   : syscall(SYS_read, (long)n->file, &token, sizeof token);
+	ssize_t done = n->fds ? libc_ppoll(n->fds, n->number, n->timeout < 0 ? NULL : &left, NULL)
+			      : libc_read(n->file, &token, sizeof token);
 
 	return done < 0 ? errno : 0;
 }
 
+static struct goverbs_function awake = {"goverbs", "awake", FAILS_MINUS_ONE, 0};
+
+// A nap of an engine.
+struct taken {
+	struct engine *e;
+	uint64_t id;
+};
+
+static void cancelled(void *nap)
+{
+	struct taken *n = nap;
+
+	n->e->call(number_of(n->e, &awake), (uint64_t[]){n->id, CANCELLED}, 2);
+}
+
+// wake takes a nap and goes on with its call. state is the thread's cancelability.
+static struct answer wake(struct engine *e, const struct nap *nap, int state)
+{
+	const uint32_t generation = e->generation;
+	struct taken taken = {e, nap->id};
+	int error;
+
+	pthread_cleanup_push(cancelled, &taken);
+	pthread_setcancelstate(state, NULL);
+	error = take(nap);
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, NULL);
+	pthread_cleanup_pop(0);
+	if (e->generation != generation) // a handler forked, and this is the child
+		return (struct answer){-1, ENODEV};
+	return e->call(number_of(e, &awake), (uint64_t[]){taken.id, error}, 2);
+}
+
 uint64_t goverbs_enter(struct goverbs_function *f, const uint64_t *args, int n)
 {
-	static struct goverbs_function awake = {"librdmacm", "goverbs_awake", FAILS_MINUS_ONE, 0};
 	struct engine *e = open_engine();
 	struct answer a;
 	uint32_t number;
+	int state;
 
 	if (!e)
 		return fail(f, ENODEV);
+	// The engine may call functions of C that are cancellation points, but Go's frames can't be unwound.
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
 	number = number_of(e, f);
-	if (number == UNKNOWN)
+	if (number == UNKNOWN) {
+		pthread_setcancelstate(state, NULL);
 		return fail(f, EOPNOTSUPP);
-	a = e->call(number, args, n);
-	while (a.error == ASLEEP) {
-		const struct nap *nap = (const struct nap *)(uintptr_t)a.result;
-		uint64_t slept[] = {nap->id, take(nap)};
-
-		a = e->call(number_of(e, &awake), slept, 2);
 	}
+	if (number & MAY_WAIT) { // which it is also where it has nothing to wait for
+		pthread_setcancelstate(state, NULL);
+		pthread_testcancel();
+		pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, NULL);
+	}
+	a = e->call(number & ~MAY_WAIT, args, n);
+	while (a.error == ASLEEP)
+		a = wake(e, (const struct nap *)(uintptr_t)a.result, state);
+	pthread_setcancelstate(state, NULL);
 	if (a.error)
 		errno = a.error;
 	return a.result;
