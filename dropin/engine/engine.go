@@ -12,9 +12,11 @@ void goverbs_note_slots(uintptr_t context);
 import "C"
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"sync"
+	"syscall"
 	"unsafe"
 
 	"github.com/goverbs/goverbs/dropin/engine/rsocket"
@@ -69,18 +71,21 @@ func callable(f *soft.Fabric) error {
 // mayWait is a bit of the numbers of functions that are cancellation points: they may have to wait.
 const mayWait = 1 << 30
 
-// goverbs_find gives the number of a function of a library for goverbs_call, or -1 if the software device has none.
+// goverbs_find gives the number of a function of a library for goverbs_call. A negative one is the number of an error:
+// of the one with which the device could not be opened, or EOPNOTSUPP if the device does not have the function.
 //
 //export goverbs_find
 func goverbs_find(library, name *C.char) C.int {
 	stack.Reserve()
 	f, err := engine.fabric()
 	if err != nil {
-		return -1
+		errno := syscall.ENODEV
+		errors.As(err, &errno)
+		return -C.int(errno)
 	}
 	function, flags := functionOf(f, C.GoString(library), C.GoString(name))
 	if function == nil {
-		return -1
+		return -C.int(syscall.EOPNOTSUPP)
 	}
 	engine.Lock()
 	defer engine.Unlock()

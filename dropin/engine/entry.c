@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -17,6 +18,7 @@
 #include "../../generated/dropin/slots.h"
 
 #define ROCE_PORT 4791
+#define MOST_FILES (1 << 20) // which Linux lets a process have by default
 
 // Go does not run in a child of fork, so objects that the child inherited are of no use there.
 static volatile int inherited;
@@ -52,10 +54,17 @@ void goverbs_forked(void)
 	DIR *all = opendir("/proc/self/fd");
 
 	inherited = 1;
-	for (struct dirent *one; all && (one = readdir(all));)
+	if (!all) { // /proc is not mounted, or too many files are open: the limit may be much larger than their number
+		struct rlimit files = {MOST_FILES, MOST_FILES};
+
+		getrlimit(RLIMIT_NOFILE, &files);
+		for (rlim_t fd = 0; fd < files.rlim_max && fd < MOST_FILES; fd++)
+			leave_group(fd);
+		return;
+	}
+	for (struct dirent *one; (one = readdir(all));)
 		leave_group(atoi(one->d_name));
-	if (all)
-		closedir(all);
+	closedir(all);
 }
 
 // goverbs_note_slots notes which functions of a context give a pointer.

@@ -12,8 +12,9 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// Waiter is what a thread waits for: an eventfd of its own. What belongs to an object, as the descriptor of a completion
-// channel, is read by other threads, too, and a thread that is cancelled while it reads may take what they need.
+// Waiter is what a thread waits for: an eventfd of its own. What belongs to an object, such as the descriptor of a
+// completion channel, is read by other threads, too, and a thread that is cancelled while it reads may take what they
+// need.
 type Waiter struct {
 	Interrupted runtime.Errno // why the wait ended early, or 0
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// pthread_cancel ends threads that wait in a call of libibverbs or librdmacm where rdma-core waits in a system call. The
-// objects that they waited for stay usable. Usage: cancel ADDRESS CASE
+// pthread_cancel ends threads that wait in a call of libibverbs or librdmacm where rdma-core waits in a system call.
+// The objects that they waited for stay usable. Usage: cancel ADDRESS CASE
 
 #include <arpa/inet.h>
 #include <errno.h>
