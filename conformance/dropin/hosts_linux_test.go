@@ -5,6 +5,7 @@
 package dropin
 
 import (
+	"bytes"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,7 +19,7 @@ import (
 func TestHosts(t *testing.T) {
 	dir := built(t)
 	host := compile(t, "host", filepath.Join(dir, "libibverbs.so.1"), filepath.Join(dir, "librdmacm.so.1"), "-pthread")
-	for _, name := range []string{"plain", "threads", "handlers", "interrupts", "forks"} {
+	for _, name := range []string{"plain", "threads", "handlers", "interrupts", "forks", "opening"} {
 		t.Run(name, func(t *testing.T) {
 			out, err := with(t, dir, host, name).CombinedOutput()
 			require.NoError(t, err, "%s", out)
@@ -40,6 +41,74 @@ func TestHosts(t *testing.T) {
 		out, err := with(t, dir, "bash", "-c", "ulimit -v 3000000; "+host+" plain").CombinedOutput()
 		require.NoError(t, err, "%s", out)
 	})
+}
+
+// TestCancel: pthread_cancel ends threads that wait.
+func TestCancel(t *testing.T) {
+	dir := built(t)
+	cancel := compile(t, "cancel", filepath.Join(dir, "libibverbs.so.1"), filepath.Join(dir, "librdmacm.so.1"), "-pthread")
+	for _, name := range []string{"events", "gone", "states", "synchronous", "sockets"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			address := freeAddress(t)
+			cmd := with(t, dir, cancel, address, name)
+			cmd.Env = append(cmd.Env, "GOVERBS_DEVICE=soft@"+address)
+			out, err := cmd.CombinedOutput()
+			require.NoError(t, err, "%s", out)
+			assert.Contains(t, string(out), name+": fine")
+		})
+	}
+}
+
+// TestLimits: a program that lacks descriptors, memory or the size of a file gets an errno and lives on.
+func TestLimits(t *testing.T) {
+	dir := built(t)
+	limits := compile(t, "limits", filepath.Join(dir, "libibverbs.so.1"), filepath.Join(dir, "librdmacm.so.1"))
+	for _, name := range []string{"descriptors", "addresses", "data", "files", "later", "few"} {
+		t.Run(name, func(t *testing.T) {
+			out, err := with(t, dir, limits, name).CombinedOutput()
+			require.NoError(t, err, "%s", out)
+			assert.LessOrEqual(t, bytes.Count(out, []byte("goverbs:")), 1, "%s", out)
+		})
+	}
+	t.Run("few from the start", func(t *testing.T) {
+		out, err := with(t, dir, "bash", "-c", "ulimit -n 34; exec "+limits+" open").CombinedOutput()
+		require.NoError(t, err, "%s", out)
+	})
+}
+
+// TestOrphans: a child of fork does not keep its parent's place at a shared address, even where it can't list its
+// descriptors: /proc is not mounted, or there is no descriptor for reading it.
+func TestOrphans(t *testing.T) {
+	dir := built(t)
+	limits := compile(t, "limits", filepath.Join(dir, "libibverbs.so.1"), filepath.Join(dir, "librdmacm.so.1"))
+	for name, words := range map[string][]string{
+		"plain":           {limits, "orphan"},
+		"full":            {limits, "full"},
+		"without a /proc": {"unshare", "-m", "sh", "-c", "umount -l /proc && exec " + limits + " orphan"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if words[0] == "unshare" && os.Geteuid() != 0 {
+				t.Skip("umount is for root")
+			}
+			address := freeAddress(t)
+			parent := with(t, dir, words[0], words[1:]...)
+			parent.Env = append(parent.Env, "GOVERBS_DEVICE=soft@"+address)
+			in, err := parent.StdinPipe() // the child ends when it is closed
+			require.NoError(t, err)
+			defer in.Close()
+			var said bytes.Buffer
+			parent.Stderr = &said
+			require.NoError(t, parent.Start())
+			_, err = parent.Process.Wait()
+			require.NoError(t, err)
+			assert.Empty(t, said.String())
+			next := with(t, dir, limits, "open")
+			next.Env = append(next.Env, "GOVERBS_DEVICE=soft@"+address)
+			out, err := next.CombinedOutput()
+			require.NoError(t, err, "%s", out)
+		})
+	}
 }
 
 // TestARM64 runs programs for arm64 in an emulator.

@@ -12,6 +12,7 @@ void goverbs_note_slots(uintptr_t context);
 import "C"
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"sync"
@@ -20,6 +21,7 @@ import (
 
 	"github.com/goverbs/goverbs/dropin/engine/rsocket"
 	"github.com/goverbs/goverbs/dropin/engine/stack"
+	"github.com/goverbs/goverbs/internal/nap"
 	"github.com/goverbs/goverbs/rdma/soft"
 	"github.com/goverbs/goverbs/runtime"
 )
@@ -66,45 +68,49 @@ func callable(f *soft.Fabric) error {
 	return runtime.Callable(uintptr(list), uintptr(C.goverbs_entry))
 }
 
-// goverbs_find gives the number of a function of a library for goverbs_call, or -1 if the software device has none.
+// mayWait is a bit of the numbers of functions that are cancellation points: they may have to wait.
+const mayWait = 1 << 30
+
+// goverbs_find gives the number of a function of a library for goverbs_call. A negative one is the number of an error:
+// of the one with which the device could not be opened, or EOPNOTSUPP if the device does not have the function.
 //
 //export goverbs_find
 func goverbs_find(library, name *C.char) C.int {
 	stack.Reserve()
 	f, err := engine.fabric()
 	if err != nil {
-		return -1
+		errno := syscall.ENODEV
+		errors.As(err, &errno)
+		return -C.int(errno)
 	}
-	function := f.Function(C.GoString(library), C.GoString(name))
-	if function == nil && C.GoString(library) == "librdmacm" {
-		function = sockets.Function(C.GoString(name))
-	}
+	function, flags := functionOf(f, C.GoString(library), C.GoString(name))
 	if function == nil {
-		return -1
+		return -C.int(syscall.EOPNOTSUPP)
 	}
 	engine.Lock()
 	defer engine.Unlock()
-	switch C.GoString(name) {
-	case "rdma_get_cm_event":
-		function = neverWoken(function)
-	case "rdma_getaddrinfo":
-		function = resolving(function)
-	}
 	engine.functions = append(engine.functions, function)
-	return C.int(len(engine.functions) - 1)
+	return C.int(len(engine.functions)-1) | flags
 }
 
-// neverWoken makes rdma_get_cm_event what programs rely on: librdmacm closes the descriptor of a channel that is
-// destroyed, which wakes no thread that waits for an event. Programs like rping leave such a thread behind, and would
-// take an error for one of theirs. The thread sleeps until the process ends.
-func neverWoken(getEvent runtime.Func) runtime.Func {
-	return func(args []uint64) (uint64, runtime.Errno) {
-		r, errno := getEvent(args)
-		if errno == runtime.Errno(syscall.EINVAL) && args[0] != 0 && args[1] != 0 {
-			select {}
-		}
-		return r, errno
+// functionOf returns a function, or nil, and the bits of its number.
+func functionOf(f *soft.Fabric, library, name string) (runtime.Func, C.int) {
+	if library == "goverbs" && name == "awake" {
+		return nap.Awake, 0
 	}
+	if waits := f.Function(library+nap.Outside, name); waits != nil {
+		return waits, mayWait
+	}
+	function := f.Function(library, name)
+	switch {
+	case name == "rdma_getaddrinfo":
+		return resolving(function), 0
+	case function != nil || library != "librdmacm":
+		return function, 0
+	case rsocket.Waits(name):
+		return sockets.Function(name), mayWait
+	}
+	return sockets.Function(name), 0
 }
 
 // goverbs_call calls a function, and gives its result, and what errno becomes, or 0.

@@ -4,12 +4,12 @@
 #include <dirent.h>
 #include <errno.h>
 #include <netinet/in.h>
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -18,6 +18,7 @@
 #include "../../generated/dropin/slots.h"
 
 #define ROCE_PORT 4791
+#define MOST_FILES (1 << 20) // which Linux lets a process have by default
 
 // Go does not run in a child of fork, so objects that the child inherited are of no use there.
 static volatile int inherited;
@@ -47,20 +48,23 @@ static void leave_group(int fd)
 		close(fd);
 }
 
-static void in_child(void)
+// goverbs_forked is called in a child of fork.
+void goverbs_forked(void)
 {
 	DIR *all = opendir("/proc/self/fd");
 
 	inherited = 1;
-	for (struct dirent *one; all && (one = readdir(all));)
-		leave_group(atoi(one->d_name));
-	if (all)
-		closedir(all);
-}
+	if (!all) { // /proc is not mounted, or too many files are open: the limit may be much larger than their number
+		struct rlimit files = {MOST_FILES, MOST_FILES};
 
-__attribute__((constructor)) static void watch_fork(void)
-{
-	pthread_atfork(NULL, NULL, in_child);
+		getrlimit(RLIMIT_NOFILE, &files);
+		for (rlim_t fd = 0; fd < files.rlim_max && fd < MOST_FILES; fd++)
+			leave_group(fd);
+		return;
+	}
+	for (struct dirent *one; (one = readdir(all));)
+		leave_group(atoi(one->d_name));
+	closedir(all);
 }
 
 // goverbs_note_slots notes which functions of a context give a pointer.

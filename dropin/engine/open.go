@@ -50,22 +50,32 @@ func open() (*soft.Fabric, error) {
 // its connection to be one of the first 16.
 const lowest = 32
 
-// leaveLow has what is opened until its result is called leave the lower descriptors to the program.
+// most is how many descriptors the device has at first, or more. dropin/library/call.c has made sure of them.
+const most = 16
+
+// leaveLow has what is opened until its result is called leave the lower descriptors to the program, if there are
+// enough others.
 func leaveLow() (end func()) {
-	var kept []int
-	for {
+	var low, others []int
+	for len(others) < most {
 		fd, err := syscall.Open(os.DevNull, syscall.O_RDONLY|syscall.O_CLOEXEC, 0)
-		if err != nil {
-			break
-		}
-		if kept = append(kept, fd); fd >= lowest {
-			break
+		switch {
+		case err != nil:
+			closeAll(append(low, others...))
+			return func() {}
+		case fd < lowest:
+			low = append(low, fd)
+		default:
+			others = append(others, fd)
 		}
 	}
-	return func() {
-		for _, fd := range kept {
-			syscall.Close(fd)
-		}
+	closeAll(others)
+	return func() { closeAll(low) }
+}
+
+func closeAll(fds []int) {
+	for _, fd := range fds {
+		syscall.Close(fd)
 	}
 }
 

@@ -11,9 +11,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/sendfile.h>
-#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -27,30 +28,73 @@ struct answer {
 static struct engine {
 	int (*find)(const char *library, const char *name);
 	struct answer (*call)(int number, const uint64_t *args, int n);
-	uint32_t generation; // 1 for the first; a child of fork has another
-} engine;
+	void (*forked)(void);
+	uint32_t generation; // a child of fork has another one than its parent
+} engine = {.generation = 1};
 
 static _Atomic(struct engine *) opened;
 static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER;
-static int failed; // to open it; guarded by opening, as is what follows
-static int copied; // this is a child of fork: the engine is to be opened as another library
+static int failed; // why it can't be opened, or 0; guarded by opening, as is what follows
+static int loaded; // this process or a parent has loaded the engine's file: the next engine is loaded from a copy
+static int watched; // fork calls the functions below
 
-static void before_fork(void)
+// How a thread was before it opened the engine or became a child. Meanwhile it takes no signal, because a handler that
+// calls the engine would wait for its own thread, and is not cancelled, because that would leave the lock locked.
+struct thread {
+	sigset_t blocked;
+	int cancelled;
+};
+
+static void quiet(struct thread *t)
 {
-	pthread_mutex_lock(&opening);
+	sigset_t all;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &t->blocked);
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &t->cancelled);
 }
 
-static void in_parent(void)
+static void restore(const struct thread *t)
 {
+	pthread_setcancelstate(t->cancelled, NULL);
+	pthread_sigmask(SIG_SETMASK, &t->blocked, NULL);
+}
+
+static struct thread forking; // guarded by opening
+
+// before_fork waits until no other thread opens the engine: the child could not go on with that.
+static void before_fork(void)
+{
+	struct thread now;
+
+	quiet(&now);
+	pthread_mutex_lock(&opening);
+	forking = now;
+}
+
+static void after_fork(void)
+{
+	struct thread before = forking;
+
 	pthread_mutex_unlock(&opening);
+	restore(&before);
 }
 
 static void in_child(void)
 {
 	atomic_store(&opened, NULL);
+	if (engine.forked)
+		engine.forked();
+	engine.forked = NULL;
+	engine.generation++;
 	failed = 0;
-	copied = 1;
-	pthread_mutex_unlock(&opening);
+	after_fork();
+}
+
+// The handlers are there before the engine is opened, and so before another thread opens it while this one forks.
+__attribute__((constructor)) static void watch_fork(void)
+{
+	watched = pthread_atfork(before_fork, after_fork, in_child) == 0;
 }
 
 // path gives the engine's file: it lies beside this library.
@@ -67,47 +111,148 @@ static int path(char *to, size_t size)
 	return n < 0 || (size_t)n >= size ? -1 : 0;
 }
 
-// copy gives the name of a copy of the file, in memory, so that it is loaded anew. descriptor is the copy's.
+// large reports whether a file of this size exceeds the limit of the process, which is SIGXFSZ.
+static int large(off_t size)
+{
+	struct rlimit limit;
+
+	return getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < (rlim_t)size;
+}
+
+static pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
+
+static void *pass(void *none)
+{
+	pthread_mutex_lock(&gate);
+	pthread_mutex_unlock(&gate);
+	return none;
+}
+
+// What the engine needs to be opened. Go ends a process that lacks some of it, so it is tried here before.
+enum {
+	DESCRIPTORS = 16,
+	THREADS = 8,
+	CODE = 1 << 16, // bytes of a file of instructions
+};
+static const size_t addresses = 1792UL << 20, data = 128UL << 20;
+
+static int try_descriptors(void)
+{
+	int fds[DESCRIPTORS], n, error = 0;
+
+	for (n = 0; n < DESCRIPTORS; n++)
+		if ((fds[n] = eventfd(0, EFD_CLOEXEC)) < 0) {
+			error = errno;
+			break;
+		}
+	while (n > 0)
+		close(fds[--n]);
+	return error;
+}
+
+static int try_threads(void)
+{
+	pthread_t threads[THREADS];
+	int n, error = 0;
+
+	pthread_mutex_lock(&gate);
+	for (n = 0; n < THREADS && !error; n++)
+		error = pthread_create(&threads[n], NULL, pass, NULL);
+	if (error)
+		n--;
+	pthread_mutex_unlock(&gate);
+	while (n > 0)
+		pthread_join(threads[--n], NULL);
+	return error;
+}
+
+static int mappable(size_t size, int protection)
+{
+	void *range = mmap(NULL, size, protection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+	return range != MAP_FAILED && munmap(range, size) == 0;
+}
+
+// try_memory tries memory, with the stacks of the threads.
+static int try_memory(void)
+{
+	pthread_attr_t attr;
+	size_t stack = 8 << 20, guard = 0;
+
+	if (!pthread_getattr_default_np(&attr)) {
+		pthread_attr_getstacksize(&attr, &stack);
+		pthread_attr_getguardsize(&attr, &guard);
+		pthread_attr_destroy(&attr);
+	}
+	const size_t stacks = THREADS * (stack + guard);
+
+	if (mappable(addresses + stacks, PROT_NONE) && mappable(data + stacks, PROT_READ | PROT_WRITE))
+		return 0;
+	return ENOMEM;
+}
+
+// scarce returns the error number of what the engine needs and the process does not have, or 0.
+static int scarce(const char **hint)
+{
+	int error;
+
+	*hint = "raise the limit of open files (ulimit -n), or close some";
+	if ((error = try_descriptors()))
+		return error;
+	*hint = "raise the limit of a file's size (ulimit -f)";
+	if (large(CODE))
+		return EFBIG;
+	*hint = "raise the limit of addresses or of data (ulimit -v, -d)";
+	if ((error = try_memory()))
+		return error;
+	*hint = "raise the limit of processes (ulimit -u)";
+	return try_threads();
+}
+
+// copy gives the name of a copy of the file, in memory, so that it is loaded anew. descriptor is the copy's. It returns
+// 0 or an error number.
 static int copy(char *file, size_t size, int *descriptor)
 {
-	int from = open(file, O_RDONLY | O_CLOEXEC);
+	int from = open(file, O_RDONLY | O_CLOEXEC), error = 0;
 	off_t length = from < 0 ? -1 : lseek(from, 0, SEEK_END), at = 0;
 
-	*descriptor = length < 0 ? -1 : memfd_create("libgoverbs.so", MFD_CLOEXEC);
-	while (*descriptor >= 0 && at < length && sendfile(*descriptor, from, &at, length - at) > 0)
-		;
+	if (length < 0 || (*descriptor = memfd_create("libgoverbs.so", MFD_CLOEXEC)) < 0)
+		error = errno;
+	else if (large(length))
+		error = EFBIG;
+	while (!error && at < length) {
+		ssize_t n = sendfile(*descriptor, from, &at, length - at);
+
+		if (n <= 0)
+			error = n < 0 ? errno : EIO;
+	}
 	if (from >= 0)
 		close(from);
 	snprintf(file, size, "/proc/self/fd/%d", *descriptor);
-	return length >= 0 && at == length ? 0 : -1;
+	return error;
 }
 
-// The program's handlers of signals, while the engine is opened.
+// The program's handlers of signals and its limit of open files, while the engine is opened.
 struct handlers {
-	sigset_t blocked;
 	struct sigaction of[_NSIG];
+	struct rlimit files;
 };
 
-// keep notes the program's handlers, and blocks all signals: the engine's own threads are begun with this mask, so that
-// no handler of the program runs on one of their small stacks.
 static void keep(struct handlers *h)
 {
-	sigset_t all;
-
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &h->blocked);
+	getrlimit(RLIMIT_NOFILE, &h->files);
 	for (int s = 1; s < _NSIG; s++)
 		if (sigaction(s, NULL, &h->of[s]))
 			h->of[s].sa_handler = SIG_DFL;
 }
 
-// give_back waits for the engine's runtime, and undoes what it does to handlers. It takes SIGURG for stopping its
-// threads, which is turned off (dropin/build), and has the program's handlers run on the signal stack that it gives the
-// program's threads, which is smaller than their own. It keeps the signals by which it notices faults.
-static void give_back(const struct handlers *h, const struct engine *e)
+// give_back undoes what the engine's runtime has done. It raises the limit of open files, which the program's children
+// would have, too. It takes SIGURG for stopping its threads, which is turned off (dropin/build), and has the program's
+// handlers run on the signal stack that it gives the program's threads, which is smaller than their own. It keeps the
+// signals by which it notices faults.
+static void give_back(const struct handlers *h)
 {
-	if (e->find)
-		e->find("libibverbs", "ibv_get_device_list");
+	setrlimit(RLIMIT_NOFILE, &h->files);
 	for (int s = 1; s < _NSIG; s++) {
 		struct sigaction now;
 
@@ -115,49 +260,91 @@ static void give_back(const struct handlers *h, const struct engine *e)
 		    (s == SIGURG || (now.sa_handler == h->of[s].sa_handler && now.sa_flags != h->of[s].sa_flags)))
 			sigaction(s, &h->of[s], NULL);
 	}
-	pthread_sigmask(SIG_SETMASK, &h->blocked, NULL);
 }
 
-static struct engine *open_engine(void)
+// The C library's own functions, which are cancellation points. The program may have put others before them.
+static ssize_t (*libc_read)(int, void *, size_t);
+static int (*libc_ppoll)(struct pollfd *, nfds_t, const struct timespec *, const sigset_t *);
+
+static int find_libc(void)
+{
+	void *libc = dlopen("libc.so.6", RTLD_LAZY | RTLD_NOLOAD);
+
+	if (!libc)
+		return -1;
+	*(void **)&libc_read = dlsym(libc, "read");
+	*(void **)&libc_ppoll = dlsym(libc, "ppoll");
+	return libc_read && libc_ppoll ? 0 : -1;
+}
+
+// load loads the engine's file. It returns 0, or an error number and why.
+static int load(struct engine *e, const char **why)
+{
+	char file[4096] = "";
+	int descriptor = -1, error = ENODEV;
+	void *handle = NULL;
+
+	*why = "the C library or the directory of libibverbs.so.1 is not found";
+	if (find_libc() == 0 && path(file, sizeof file) == 0) {
+		*why = "its copy for a child of fork can't be made";
+		error = loaded ? copy(file, sizeof file, &descriptor) : 0;
+	}
+	if (!error && !(handle = dlopen(file, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE)))
+		*why = dlerror();
+	if (handle) {
+		loaded = 1;
+		*(void **)&e->find = dlsym(handle, "goverbs_find");
+		*(void **)&e->call = dlsym(handle, "goverbs_call");
+		*(void **)&e->forked = dlsym(handle, "goverbs_forked");
+		*why = "its library is another one";
+	}
+	if (descriptor >= 0)
+		close(descriptor);
+	if (error)
+		return error;
+	return handle && e->find && e->call && e->forked && watched ? 0 : ENODEV;
+}
+
+// open_engine returns the engine, or NULL and the number of an error. What a process lacks it may have later.
+static struct engine *open_engine(int *error)
 {
 	struct engine *e = atomic_load_explicit(&opened, memory_order_acquire);
-	char file[4096] = "";
-	int descriptor = -1;
+	struct thread thread;
 
 	if (e)
 		return e;
+	quiet(&thread); // the engine's own threads, too, begin with this mask: the program's handlers do not run on them
 	pthread_mutex_lock(&opening);
 	e = atomic_load_explicit(&opened, memory_order_acquire);
+	*error = failed;
 	if (!e && !failed) {
-		static int watched;
-		struct handlers handlers;
-		void *handle = NULL;
+		static atomic_flag told = ATOMIC_FLAG_INIT;
+		const char *why;
 
-		e = &engine;
-		e->find = NULL, e->call = NULL;
-		keep(&handlers);
-		if (path(file, sizeof file) == 0 && (!copied || copy(file, sizeof file, &descriptor) == 0))
-			handle = dlopen(file, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
-		if (handle) {
-			*(void **)&e->find = dlsym(handle, "goverbs_find");
-			*(void **)&e->call = dlsym(handle, "goverbs_call");
+		*error = scarce(&why);
+		if (!*error) {
+			struct handlers handlers;
+
+			keep(&handlers);
+			*error = load(&engine, &why);
+			if (!*error) {
+				int number = engine.find("libibverbs", "ibv_get_device_list"); // waits for the engine's runtime
+
+				failed = number < 0 ? -number : 0; // the engine has written why
+			}
+			give_back(&handlers);
 		}
-		give_back(&handlers, e);
-		if (e->find && e->call && (watched || pthread_atfork(before_fork, in_parent, in_child) == 0)) {
-			watched = 1;
-			e->generation++;
-			atomic_store_explicit(&opened, e, memory_order_release);
+		if (*error) {
+			if (!atomic_flag_test_and_set(&told))
+				fprintf(stderr, "goverbs: the software device can't be opened: %s; %s\n", strerror(*error), why);
+		} else if (failed) {
+			*error = failed;
 		} else {
-			const char *why = dlerror();
-
-			fprintf(stderr, "goverbs: the software device can't be opened: %s\n", why ? why : file);
-			failed = 1;
-			e = NULL;
+			atomic_store_explicit(&opened, e = &engine, memory_order_release);
 		}
-		if (descriptor >= 0)
-			close(descriptor);
 	}
 	pthread_mutex_unlock(&opening);
+	restore(&thread);
 	return e;
 }
 
@@ -203,8 +390,13 @@ static uint32_t number_of(struct engine *e, struct goverbs_function *f)
 	return (uint32_t)number;
 }
 
-// How a thread waits, as the engine says it with this error: it polls, or reads from a file if there is nothing to poll.
+// A bit of the numbers of functions that may wait: they are cancellation points.
+#define MAY_WAIT (1u << 30)
+
+// How a thread waits, if the engine's error is this number: it polls, or reads from a file if there is nothing to poll.
+// Then it calls the engine's function awake, with the error of the wait, or this number if it was cancelled.
 #define ASLEEP INT32_MAX
+#define CANCELLED UINT64_MAX
 
 struct nap {
 	uint64_t id;
@@ -212,37 +404,75 @@ struct nap {
 	int32_t number, timeout, file;
 };
 
-// take sleeps here and not in the engine: a handler of a signal may call the engine meanwhile, or jump out of it. It
-// calls the kernel itself, because the program may have put functions of its own before those of the C library.
+// take waits here and not in the engine: a handler of a signal may call the engine meanwhile, or jump out of it, and
+// pthread_cancel may end the thread.
 static int take(const struct nap *n)
 {
 	struct timespec left = {n->timeout / 1000, n->timeout % 1000 * 1000000};
 	uint64_t token;
-	long done = n->fds ? syscall(SYS_ppoll, n->fds, (long)n->number, n->timeout < 0 ? NULL : &left, NULL, 0L)
-			   : syscall(SYS_read, (long)n->file, &token, sizeof token);
+	ssize_t done = n->fds ? libc_ppoll(n->fds, n->number, n->timeout < 0 ? NULL : &left, NULL)
+			      : libc_read(n->file, &token, sizeof token);
 
 	return done < 0 ? errno : 0;
 }
 
+static struct goverbs_function awake = {"goverbs", "awake", FAILS_MINUS_ONE, 0};
+
+// A nap of an engine.
+struct taken {
+	struct engine *e;
+	uint64_t id;
+};
+
+static void cancelled(void *nap)
+{
+	struct taken *n = nap;
+
+	n->e->call(number_of(n->e, &awake), (uint64_t[]){n->id, CANCELLED}, 2);
+}
+
+// wake takes a nap and goes on with its call. state is the thread's cancelability.
+static struct answer wake(struct engine *e, const struct nap *nap, int state)
+{
+	const uint32_t generation = e->generation;
+	struct taken taken = {e, nap->id};
+	int error;
+
+	pthread_cleanup_push(cancelled, &taken);
+	pthread_setcancelstate(state, NULL);
+	error = take(nap);
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, NULL);
+	pthread_cleanup_pop(0);
+	if (e->generation != generation) // a handler forked, and this is the child
+		return (struct answer){-1, ENODEV};
+	return e->call(number_of(e, &awake), (uint64_t[]){taken.id, error}, 2);
+}
+
 uint64_t goverbs_enter(struct goverbs_function *f, const uint64_t *args, int n)
 {
-	static struct goverbs_function awake = {"librdmacm", "goverbs_awake", FAILS_MINUS_ONE, 0};
-	struct engine *e = open_engine();
+	int error = ENODEV, state;
+	struct engine *e = open_engine(&error);
 	struct answer a;
 	uint32_t number;
 
 	if (!e)
-		return fail(f, ENODEV);
+		return fail(f, error);
+	// The engine may call functions of C that are cancellation points, but Go's frames can't be unwound.
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
 	number = number_of(e, f);
-	if (number == UNKNOWN)
+	if (number == UNKNOWN) {
+		pthread_setcancelstate(state, NULL);
 		return fail(f, EOPNOTSUPP);
-	a = e->call(number, args, n);
-	while (a.error == ASLEEP) {
-		const struct nap *nap = (const struct nap *)(uintptr_t)a.result;
-		uint64_t slept[] = {nap->id, take(nap)};
-
-		a = e->call(number_of(e, &awake), slept, 2);
 	}
+	if (number & MAY_WAIT) { // which it is also where it has nothing to wait for
+		pthread_setcancelstate(state, NULL);
+		pthread_testcancel();
+		pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, NULL);
+	}
+	a = e->call(number & ~MAY_WAIT, args, n);
+	while (a.error == ASLEEP)
+		a = wake(e, (const struct nap *)(uintptr_t)a.result, state);
+	pthread_setcancelstate(state, NULL);
 	if (a.error)
 		errno = a.error;
 	return a.result;

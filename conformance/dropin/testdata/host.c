@@ -296,6 +296,63 @@ static void forks(void)
 	destroy(&o);
 }
 
+static void *first_call(void *none)
+{
+	int n = 0;
+	struct ibv_device **list = ibv_get_device_list(&n);
+
+	CHECK(list && n > 0);
+	ibv_free_device_list(list);
+	return none;
+}
+
+// ends waits for a process, which has to succeed.
+static void ends(pid_t of)
+{
+	int status;
+
+	CHECK(of > 0 && waitpid(of, &status, 0) == of);
+	CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+// A thread forks while another one is in the first call of the process. The child's calls succeed, as do the parent's,
+// and those of a child of that child.
+static void opening(void)
+{
+	for (int i = 0; i < 60; i++) {
+		pid_t process = fork();
+
+		if (process == 0) {
+			pthread_t t;
+
+			alarm(60);
+			CHECK(!pthread_create(&t, NULL, first_call, NULL));
+			usleep(i * 7919 % 13000);
+			pid_t child = fork();
+
+			if (child == 0) {
+				alarm(60);
+				if (i % 2)
+					first_call(NULL);
+				pid_t grandchild = fork();
+
+				if (grandchild == 0) {
+					alarm(60);
+					first_call(NULL);
+					_exit(0);
+				}
+				ends(grandchild);
+				_exit(0);
+			}
+			ends(child);
+			CHECK(!pthread_join(t, NULL));
+			first_call(NULL);
+			_exit(0);
+		}
+		ends(process);
+	}
+}
+
 static void plain(void)
 {
 	static struct own o;
@@ -366,7 +423,7 @@ int main(int argc, char **argv)
 		const char *name;
 		void (*run)(void);
 	} cases[] = {{"plain", plain}, {"threads", threads}, {"handlers", handlers}, {"urgent", urgent},
-		{"interrupts", interrupts}, {"forks", forks}, {"costs", costs}};
+		{"interrupts", interrupts}, {"forks", forks}, {"opening", opening}, {"costs", costs}};
 
 	for (size_t i = 0; argc == 2 && i < sizeof cases / sizeof cases[0]; i++)
 		if (!strcmp(argv[1], cases[i].name)) {
@@ -374,6 +431,6 @@ int main(int argc, char **argv)
 			printf("%s: fine\n", argv[1]);
 			return 0;
 		}
-	fprintf(stderr, "usage: host plain|threads|handlers|urgent|interrupts|forks|costs\n");
+	fprintf(stderr, "usage: host plain|threads|handlers|urgent|interrupts|forks|opening|costs\n");
 	return 2;
 }

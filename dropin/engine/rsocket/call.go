@@ -6,12 +6,12 @@ package rsocket
 
 import (
 	"errors"
-	"sync"
 	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/goverbs/goverbs/internal/nap"
 	"github.com/goverbs/goverbs/rdma/cm"
 	"github.com/goverbs/goverbs/runtime"
 )
@@ -28,8 +28,8 @@ type call struct {
 	end    time.Time     // of a poll, or zero
 	plain  bool          // returns its error instead of -1
 
-	nap     Nap
-	waiter  *waiter
+	nap     nap.Nap
+	waiter  nap.Waiter
 	resting []*cm.Conn
 }
 
@@ -39,102 +39,66 @@ type awaited struct {
 	events int16
 }
 
-// Nap is how a thread waits, as C sees it: it polls, or reads 8 bytes from a descriptor if there is nothing to poll.
-type Nap struct {
-	ID      uint64
-	FDs     *unix.PollFd
-	Number  int32
-	Timeout int32
-	File    int32
-}
-
-// Asleep is the error number of a function whose thread has to sleep.
-const Asleep runtime.Errno = 1<<31 - 1
-
 var errWait = errors.New("the call has to wait")
 
-// naps are the calls whose threads sleep.
-type naps struct {
-	mu   sync.Mutex
-	all  map[uint64]*call
-	last uint64
-}
-
-func (n *naps) add(c *call) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.all == nil {
-		n.all = map[uint64]*call{}
-	}
-	n.last++
-	c.nap.ID = n.last
-	n.all[n.last] = c
-}
-
-func (n *naps) take(id uint64) *call {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	c := n.all[id]
-	delete(n.all, id)
-	return c
-}
-
 // begin makes a call, as far as it can be made without sleep.
-func (s *Sockets) begin(c *call) (uint64, runtime.Errno) {
+func begin(c *call) (uint64, runtime.Errno) {
 	n, err := c.try(nil)
 	if err != errWait {
 		return c.result(n, err)
 	}
-	if c.waiter, err = newWaiter(); err != nil {
+	if err := c.waiter.Prepare(c.leave); err != nil {
 		return c.result(0, err)
 	}
 	for _, a := range c.waits {
-		a.socket.waiters.add(c.waiter, a.events)
+		a.socket.waiters.add(&c.waiter, a.events)
 	}
 	c.rest()
-	return s.goOn(c, nil)
+	return c.goOn(nil)
 }
 
-// Awake goes on with a call whose thread has slept: the ID of its nap, and the error number of the sleep.
-func (s *Sockets) Awake(a []uint64) (uint64, runtime.Errno) {
-	c := s.naps.take(a[0])
-	if c == nil {
-		return ^uint64(0), unix.EINVAL
-	}
+// Awake goes on with the call, whose thread has slept.
+func (c *call) Awake(errno runtime.Errno) (uint64, runtime.Errno) {
 	var interrupted error
 	switch {
-	case a[1] != 0:
-		interrupted = runtime.Errno(a[1])
+	case errno != 0:
+		interrupted = errno
 	case !c.polls:
-		c.waiter.roused.Store(false)
+		c.waiter.Slept(0)
 	case c.others[len(c.others)-1].Revents != 0:
-		_ = c.waiter.sleep() // it does not: there is a token
+		c.waiter.Polled()
 	}
-	return s.goOn(c, interrupted)
+	return c.goOn(interrupted)
 }
 
-func (s *Sockets) goOn(c *call, interrupted error) (uint64, runtime.Errno) {
+// Cancel gives up what the call has, because its thread ends.
+func (c *call) Cancel() { c.waiter.Cancel() }
+
+func (c *call) goOn(interrupted error) (uint64, runtime.Errno) {
 	n, err := c.try(interrupted)
 	if err == errWait {
 		c.rest()
-		c.nap = Nap{File: int32(c.waiter.fd), Timeout: c.left()}
+		c.nap = nap.Nap{File: c.waiter.FD(), Timeout: c.left()}
 		if c.polls {
-			if n := len(c.others); n == 0 || c.others[n-1].Fd != int32(c.waiter.fd) {
-				c.others = append(c.others, unix.PollFd{Fd: int32(c.waiter.fd), Events: unix.POLLIN})
+			if n := len(c.others); n == 0 || c.others[n-1].Fd != c.waiter.FD() {
+				c.others = append(c.others, unix.PollFd{Fd: c.waiter.FD(), Events: unix.POLLIN})
 			}
-			c.nap.FDs, c.nap.Number = &c.others[0], int32(len(c.others))
+			c.nap.FDs, c.nap.Number = unsafe.Pointer(&c.others[0]), int32(len(c.others))
 		}
-		s.naps.add(c)
-		return uint64(uintptr(unsafe.Pointer(&c.nap))), Asleep
+		return nap.Sleep(&c.nap, c)
 	}
+	c.waiter.Release()
+	return c.result(n, err)
+}
+
+// leave ends what begin began.
+func (c *call) leave() {
 	for _, a := range c.waits {
-		a.socket.waiters.remove(c.waiter)
+		a.socket.waiters.remove(&c.waiter)
 	}
 	for _, conn := range c.resting {
 		conn.Rest(false)
 	}
-	c.waiter.release()
-	return c.result(n, err)
 }
 
 // rest has what arrives for the sockets handled while the thread sleeps.

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/internal/nap"
 	"github.com/goverbs/goverbs/rdma/soft"
 	"github.com/goverbs/goverbs/runtime"
 )
@@ -45,17 +46,17 @@ var kept sync.Map
 // call returns the result as an int of C.
 func (p program) call(name string, args ...uint64) (int, error) {
 	n, errno := p.Function(name)(args)
-	for errno == Asleep {
-		nap := ibv.Ptr[Nap](n).Deref()
+	for errno == nap.Asleep {
+		taken := ibv.Ptr[nap.Nap](n).Deref()
 		var b [8]byte
 		var err error
-		if nap.FDs != nil {
-			_, err = unix.Poll(unsafe.Slice(nap.FDs, nap.Number), int(nap.Timeout))
+		if taken.FDs != nil {
+			_, err = unix.Poll(unsafe.Slice((*unix.PollFd)(taken.FDs), taken.Number), int(taken.Timeout))
 		} else {
-			_, err = unix.Read(int(nap.File), b[:])
+			_, err = unix.Read(int(taken.File), b[:])
 		}
 		slept, _ := err.(syscall.Errno)
-		n, errno = p.Awake([]uint64{nap.ID, uint64(slept)})
+		n, errno = nap.Awake([]uint64{taken.ID, uint64(slept)})
 	}
 	if errno != 0 {
 		assert.EqualValues(p.t, -1, int64(n))

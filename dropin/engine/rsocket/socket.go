@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/goverbs/goverbs/internal/nap"
 	"github.com/goverbs/goverbs/rdma"
 	"github.com/goverbs/goverbs/rdma/cm"
 	"github.com/goverbs/goverbs/runtime"
@@ -76,7 +77,7 @@ func (s *Sockets) open(family, kind, protocol int) (int, error) {
 }
 
 func (s *Sockets) newSocket(family int, o options) (*socket, error) {
-	fd, err := newDescriptor()
+	fd, err := nap.NewDescriptor()
 	return &socket{of: s, fd: fd, family: family, options: o}, err
 }
 

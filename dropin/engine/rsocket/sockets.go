@@ -5,6 +5,8 @@
 package rsocket
 
 import (
+	"slices"
+	"strings"
 	"sync"
 	"unsafe"
 
@@ -20,8 +22,6 @@ type Sockets struct {
 
 	mu  sync.RWMutex
 	all map[int32]*socket // by descriptor
-
-	naps naps
 }
 
 // New makes the sockets of a process over a backend, which is asked for when the first one is bound or connects.
@@ -96,8 +96,14 @@ var calls = map[string]func(k *socket, a arguments) *call{
 // one is a list of one piece.
 func one(p []byte) [][]byte { return [][]byte{p} }
 
-// Function returns a function of librdmacm's rsockets, or nil. Where its error number is Asleep, the result is the
-// address of a [Nap], which the thread has to take outside of Go, and to end with [Sockets.Awake].
+// Waits reports whether a function may wait, and is a cancellation point, as the function of sockets is. Its thread
+// waits outside Go, as package nap describes.
+func Waits(name string) bool { return slices.Contains(waits, name) }
+
+var waits = strings.Fields("raccept rclose rconnect rpoll rread rreadv rrecv rrecvfrom rrecvmsg rselect rsend rsendmsg " +
+	"rsendto rwrite rwritev")
+
+// Function returns a function of librdmacm's rsockets, or nil.
 func (s *Sockets) Function(name string) runtime.Func {
 	var made func(a arguments) *call
 	switch name {
@@ -109,8 +115,6 @@ func (s *Sockets) Function(name string) runtime.Func {
 		made = func(a arguments) *call { return s.poll(pollFDs(a[0], a[1]), a.int(2), nil) }
 	case "rselect":
 		made = s.choose
-	case "goverbs_awake":
-		return s.Awake
 	default:
 		known := calls[name]
 		if known == nil {
@@ -123,5 +127,5 @@ func (s *Sockets) Function(name string) runtime.Func {
 			return done(0, unix.EBADF)
 		}
 	}
-	return func(a []uint64) (uint64, runtime.Errno) { return s.begin(made(a)) }
+	return func(a []uint64) (uint64, runtime.Errno) { return begin(made(a)) }
 }

@@ -11,6 +11,7 @@ import (
 	"runtime/debug"
 
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/internal/nap"
 	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
 	"github.com/goverbs/goverbs/runtime"
@@ -40,12 +41,47 @@ func Number(f func(Args) runtime.Errno) runtime.Func {
 
 // Status is for functions that return 0, or −1 and errno.
 func Status(f func(Args) runtime.Errno) runtime.Func {
-	return func(a []uint64) (uint64, runtime.Errno) {
-		if errno := f(a); errno != 0 {
-			return Failure, errno
-		}
-		return 0, 0
+	return func(a []uint64) (uint64, runtime.Errno) { return status(f(a)) }
+}
+
+// Waiting is a function that may have to wait, and returns 0, or −1 and errno.
+type Waiting struct {
+	InGo    runtime.Func // it waits in Go
+	Outside runtime.Func // its thread waits outside Go
+}
+
+// Again is for functions that begin anew after they have waited.
+func Again(f func(Args, *nap.Waiter) runtime.Errno) Waiting {
+	return Waiting{
+		InGo: Status(func(a Args) runtime.Errno { return f(a, nil) }),
+		Outside: outside(func(a Args) nap.Try {
+			return func(w *nap.Waiter) runtime.Errno { return f(a, w) }
+		}),
 	}
+}
+
+// InSteps is for functions that go on after they have waited.
+func InSteps(f func(Args) nap.Try) Waiting {
+	return Waiting{InGo: Status(func(a Args) runtime.Errno { return f(a)(nil) }), Outside: outside(f)}
+}
+
+// outside is for functions whose threads wait outside Go. The registers stay as they are until the call is over.
+func outside(f func(Args) nap.Try) runtime.Func {
+	return func(a []uint64) (uint64, runtime.Errno) {
+		try := f(a)
+		guarded := func(w *nap.Waiter) runtime.Errno {
+			defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+			return try(w)
+		}
+		return nap.Begin(guarded, status)
+	}
+}
+
+func status(errno runtime.Errno) (uint64, runtime.Errno) {
+	if errno != 0 {
+		return Failure, errno
+	}
+	return 0, 0
 }
 
 // Void is for functions that return nothing; errno may say that they did nothing.
@@ -78,6 +114,17 @@ func Of[O any](find func(address uint64) *O, f func(*O, Args) runtime.Errno) fun
 		o := find(a[0])
 		if o == nil {
 			return errnos.EINVAL
+		}
+		return f(o, a)
+	}
+}
+
+// TryOf is Of of functions that may have to wait.
+func TryOf[O any](find func(address uint64) *O, f func(*O, Args) nap.Try) func(Args) nap.Try {
+	return func(a Args) nap.Try {
+		o := find(a[0])
+		if o == nil {
+			return func(*nap.Waiter) runtime.Errno { return errnos.EINVAL }
 		}
 		return f(o, a)
 	}

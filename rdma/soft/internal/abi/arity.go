@@ -2,7 +2,10 @@
 
 package abi
 
-import "github.com/goverbs/goverbs/runtime"
+import (
+	"github.com/goverbs/goverbs/internal/nap"
+	"github.com/goverbs/goverbs/runtime"
+)
 
 // The functions here differ in the number of arguments alone.
 
@@ -81,23 +84,32 @@ func Take6[A, B, C, D, E, F Value, R any](f func(A, B, C, D, E, F) R) func(Args)
 	return func(a Args) R { return f(A(a[0]), B(a[1]), C(a[2]), D(a[3]), E(a[4]), F(a[5])) }
 }
 
+// Wait2 and Wait3 are for functions that may have to wait.
+func Wait2[A, B Value](f func(A, B, *nap.Waiter) runtime.Errno) func(Args, *nap.Waiter) runtime.Errno {
+	return func(a Args, w *nap.Waiter) runtime.Errno { return f(A(a[0]), B(a[1]), w) }
+}
+
+func Wait3[A, B, C Value](f func(A, B, C, *nap.Waiter) runtime.Errno) func(Args, *nap.Waiter) runtime.Errno {
+	return func(a Args, w *nap.Waiter) runtime.Errno { return f(A(a[0]), B(a[1]), C(a[2]), w) }
+}
+
 // After0 to After4 are for functions of an object that has been found: they decode the registers behind it.
-func After0[O any](f func(*O) runtime.Errno) func(*O, Args) runtime.Errno {
-	return func(o *O, _ Args) runtime.Errno { return f(o) }
+func After0[O, R any](f func(*O) R) func(*O, Args) R {
+	return func(o *O, _ Args) R { return f(o) }
 }
 
-func After1[O any, A Value](f func(*O, A) runtime.Errno) func(*O, Args) runtime.Errno {
-	return func(o *O, a Args) runtime.Errno { return f(o, A(a[1])) }
+func After1[O any, A Value, R any](f func(*O, A) R) func(*O, Args) R {
+	return func(o *O, a Args) R { return f(o, A(a[1])) }
 }
 
-func After2[O any, A, B Value](f func(*O, A, B) runtime.Errno) func(*O, Args) runtime.Errno {
-	return func(o *O, a Args) runtime.Errno { return f(o, A(a[1]), B(a[2])) }
+func After2[O any, A, B Value, R any](f func(*O, A, B) R) func(*O, Args) R {
+	return func(o *O, a Args) R { return f(o, A(a[1]), B(a[2])) }
 }
 
-func After3[O any, A, B, C Value](f func(*O, A, B, C) runtime.Errno) func(*O, Args) runtime.Errno {
-	return func(o *O, a Args) runtime.Errno { return f(o, A(a[1]), B(a[2]), C(a[3])) }
+func After3[O any, A, B, C Value, R any](f func(*O, A, B, C) R) func(*O, Args) R {
+	return func(o *O, a Args) R { return f(o, A(a[1]), B(a[2]), C(a[3])) }
 }
 
-func After4[O any, A, B, C, D Value](f func(*O, A, B, C, D) runtime.Errno) func(*O, Args) runtime.Errno {
-	return func(o *O, a Args) runtime.Errno { return f(o, A(a[1]), B(a[2]), C(a[3]), D(a[4])) }
+func After4[O any, A, B, C, D Value, R any](f func(*O, A, B, C, D) R) func(*O, Args) R {
+	return func(o *O, a Args) R { return f(o, A(a[1]), B(a[2]), C(a[3]), D(a[4])) }
 }

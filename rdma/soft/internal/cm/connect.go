@@ -8,6 +8,7 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/rdmacm"
+	"github.com/goverbs/goverbs/internal/nap"
 	"github.com/goverbs/goverbs/rdma/soft/internal/abi"
 	"github.com/goverbs/goverbs/rdma/soft/internal/device"
 	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
@@ -119,7 +120,20 @@ func reads(n, most uint8) uint8 {
 }
 
 // accept is rdma_accept: it brings the queue pair to RTS, and then answers.
-func accept(id *identifier, param ibv.Ptr[rdmacm.ConnParam]) runtime.Errno {
+func accept(id *identifier, param ibv.Ptr[rdmacm.ConnParam]) nap.Try {
+	answer := once(func() runtime.Errno { return id.accept(param) })
+	if !id.datagrams() {
+		return inTurn(answer, id.complete)
+	}
+	return inTurn(answer, once(func() runtime.Errno { // no event follows
+		if id.sync {
+			id.acknowledge()
+		}
+		return 0
+	}))
+}
+
+func (id *identifier) accept(param ibv.Ptr[rdmacm.ConnParam]) runtime.Errno {
 	var p rdmacm.ConnParam
 	var private []byte
 	errno := id.locked(func() (errno runtime.Errno) {
@@ -157,15 +171,8 @@ func accept(id *identifier, param ibv.Ptr[rdmacm.ConnParam]) runtime.Errno {
 	})
 	if errno != 0 {
 		id.toError()
-		return errno
 	}
-	if id.datagrams() {
-		if id.sync {
-			id.acknowledge()
-		}
-		return 0
-	}
-	return id.complete()
+	return errno
 }
 
 // establish is rdma_establish.
@@ -215,14 +222,18 @@ func (id *identifier) reject(private ibv.Ptr[byte], n uint8, reason uint16) runt
 }
 
 // disconnect is rdma_disconnect: it breaks the queue pair, and says so, or answers the other side that said so.
-func disconnect(id *identifier) runtime.Errno {
+func disconnect(id *identifier) nap.Try {
+	return id.completed(func() runtime.Errno { return id.disconnect() })
+}
+
+func (id *identifier) disconnect() runtime.Errno {
 	if id.record.Verbs == 0 {
 		return errnos.EINVAL
 	}
 	if errno := id.toError(); errno != 0 {
 		return errno
 	}
-	errno := id.sent(func() runtime.Errno {
+	return id.sent(func() runtime.Errno {
 		switch {
 		case id.number == 0 || id.datagrams():
 			return errnos.EINVAL
@@ -234,8 +245,4 @@ func disconnect(id *identifier) runtime.Errno {
 		}
 		return 0
 	})
-	if errno != 0 {
-		return errno
-	}
-	return id.complete()
 }

@@ -5,6 +5,7 @@ package cm
 import (
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/rdmacm"
+	"github.com/goverbs/goverbs/internal/nap"
 	"github.com/goverbs/goverbs/rdma/soft/internal/device"
 	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 	"github.com/goverbs/goverbs/runtime"
@@ -15,33 +16,47 @@ const endpointTimeout = 2000
 
 // createEP is rdma_create_ep: a synchronous identifier, bound or resolved.
 func createEP(to ibv.Ptr[ibv.Ptr[rdmacm.CMID]], of ibv.Ptr[rdmacm.AddrInfo], pd ibv.Ptr[ibv.PD],
-	init ibv.Ptr[ibv.QPInitAttr]) runtime.Errno {
+	init ibv.Ptr[ibv.QPInitAttr]) nap.Try {
+	var id *identifier
+	var rest nap.Try
+	return inTurn(once(func() (errno runtime.Errno) {
+		id, rest, errno = beginEP(to, of, pd, init)
+		return errno
+	}), func(w *nap.Waiter) runtime.Errno {
+		errno := rest(w)
+		switch errno {
+		case 0:
+			*to.Deref() = ibv.PtrTo(id.record)
+		case nap.Asleep:
+		default:
+			destroyID(id)
+		}
+		return errno
+	})
+}
+
+// beginEP makes the identifier, and returns what is left to do.
+func beginEP(to ibv.Ptr[ibv.Ptr[rdmacm.CMID]], of ibv.Ptr[rdmacm.AddrInfo], pd ibv.Ptr[ibv.PD],
+	init ibv.Ptr[ibv.QPInitAttr]) (*identifier, nap.Try, runtime.Errno) {
 	info := device.Find[addrInfo](of)
 	if info == nil || to == 0 {
-		return errnos.EINVAL
+		return nil, nil, errnos.EINVAL
 	}
 	c, i := info.cm, &info.record.AddrInfo
 	if _, ok := portSpaceKind(i.AiPortSpace); !ok {
-		return errnos.EINVAL
+		return nil, nil, errnos.EINVAL
 	}
 	c.Lock()
 	id, errno := c.newID(nil, 0, i.AiPortSpace, i.AiQPType)
 	c.Unlock()
 	if errno != 0 {
-		return errno
+		return nil, nil, errno
 	}
-	record, attr := ibv.PtrTo(id.record), init.Deref()
+	attr := init.Deref()
 	if i.AiFlags&rdmacm.RAI_PASSIVE != 0 {
-		errno = id.passiveEP(i, pd, attr)
-	} else {
-		errno = id.activeEP(i, pd, attr)
+		return id, once(func() runtime.Errno { return id.passiveEP(i, pd, attr) }), 0
 	}
-	if errno != 0 {
-		destroyID(id)
-		return errno
-	}
-	*to.Deref() = record
-	return 0
+	return id, id.activeEP(i, pd, attr), 0
 }
 
 func (id *identifier) passiveEP(i *rdmacm.AddrInfo, pd ibv.Ptr[ibv.PD], attr *ibv.QPInitAttr) runtime.Errno {
@@ -59,21 +74,17 @@ func (id *identifier) passiveEP(i *rdmacm.AddrInfo, pd ibv.Ptr[ibv.PD], attr *ib
 	return 0
 }
 
-func (id *identifier) activeEP(i *rdmacm.AddrInfo, pd ibv.Ptr[ibv.PD], attr *ibv.QPInitAttr) runtime.Errno {
-	errno := id.begin(func() runtime.Errno {
-		return resolveAddr(id, i.AiSrcAddr, i.AiDstAddr, endpointTimeout)
-	})
-	if errno != 0 {
-		return errno
-	}
-	if errno := id.begin(func() runtime.Errno { return resolveRoute(id, endpointTimeout) }); errno != 0 {
-		return errno
-	}
-	if attr == nil {
-		return 0
-	}
-	attr.QPType = i.AiQPType
-	return id.createPlainQP(pd, attr)
+func (id *identifier) activeEP(i *rdmacm.AddrInfo, pd ibv.Ptr[ibv.PD], attr *ibv.QPInitAttr) nap.Try {
+	return inTurn(
+		id.begin(func() runtime.Errno { return resolveAddr(id, i.AiSrcAddr, i.AiDstAddr, endpointTimeout) }),
+		id.begin(func() runtime.Errno { return resolveRoute(id, endpointTimeout) }),
+		once(func() runtime.Errno {
+			if attr == nil {
+				return 0
+			}
+			attr.QPType = i.AiQPType
+			return id.createPlainQP(pd, attr)
+		}))
 }
 
 // destroyEP is rdma_destroy_ep.
@@ -89,12 +100,13 @@ func destroyEP(id *identifier) runtime.Errno {
 }
 
 // getRequest is rdma_get_request.
-func getRequest(id *identifier, to ibv.Ptr[ibv.Ptr[rdmacm.CMID]]) runtime.Errno {
-	if !id.sync || to == 0 {
+func getRequest(of ibv.Ptr[rdmacm.CMID], to ibv.Ptr[ibv.Ptr[rdmacm.CMID]], w *nap.Waiter) runtime.Errno {
+	id := device.Find[identifier](of)
+	if id == nil || !id.sync || to == 0 {
 		return errnos.EINVAL
 	}
 	id.acknowledge()
-	e, errno := id.channel.next()
+	e, errno := id.channel.next(w)
 	if errno != 0 {
 		return errno
 	}

@@ -5,6 +5,7 @@ package cm
 import (
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/rdmacm"
+	"github.com/goverbs/goverbs/internal/nap"
 	"github.com/goverbs/goverbs/rdma/soft/internal/device"
 	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
@@ -46,21 +47,30 @@ func destroyEventChannel(of ibv.Ptr[rdmacm.EventChannel]) runtime.Errno {
 }
 
 // getEvent is rdma_get_cm_event. It waits, unless the channel's file does not block.
-func getEvent(of ibv.Ptr[rdmacm.EventChannel], to ibv.Ptr[ibv.Ptr[rdmacm.CMEvent]]) runtime.Errno {
-	ch := device.Find[channel](of)
-	if ch == nil || to == 0 {
+//
+// A thread of C that waits for a channel which is destroyed is never woken: librdmacm closes the descriptor, which wakes
+// no thread. Programs like rping leave such a thread behind, and would take an error for one of theirs.
+func getEvent(of ibv.Ptr[rdmacm.EventChannel], to ibv.Ptr[ibv.Ptr[rdmacm.CMEvent]], w *nap.Waiter) runtime.Errno {
+	if of == 0 || to == 0 {
 		return errnos.EINVAL
 	}
-	record, errno := ch.next()
-	if errno != 0 {
-		return errno
+	var record *rdmacm.CMEvent
+	errno := errnos.EINVAL
+	if ch := device.Find[channel](of); ch != nil {
+		record, errno = ch.next(w)
 	}
-	*to.Deref() = ibv.PtrTo(record)
-	return 0
+	switch {
+	case errno == 0:
+		*to.Deref() = ibv.PtrTo(record)
+	case errno == errnos.EINVAL && w != nil:
+		return w.Forever()
+	}
+	return errno
 }
 
-// next takes the next event, does what librdmacm does as it comes, and gives it to the program.
-func (ch *channel) next() (*rdmacm.CMEvent, runtime.Errno) {
+// next takes the next event, does what librdmacm does as it comes, and gives it to the program. With a waiter, it
+// returns nap.Asleep where it would wait.
+func (ch *channel) next(w *nap.Waiter) (*rdmacm.CMEvent, runtime.Errno) {
 	c := ch.cm
 	c.Lock()
 	defer c.Unlock()
@@ -69,7 +79,7 @@ func (ch *channel) next() (*rdmacm.CMEvent, runtime.Errno) {
 		return nil, errno
 	}
 	for {
-		e, errno := ch.events.Wait(c.Fabric)
+		e, errno := ch.events.Wait(c.Fabric, w)
 		if errno != 0 {
 			device.Free(record)
 			return nil, errno
@@ -208,13 +218,14 @@ func (id *identifier) finish() runtime.Errno {
 	return 0
 }
 
-// complete waits for the event that ends what was begun, if the identifier is synchronous.
-func (id *identifier) complete() runtime.Errno {
+// complete waits for the event that ends what was begun, if the identifier is synchronous. With a waiter, it returns
+// nap.Asleep where it would wait, and is called again.
+func (id *identifier) complete(w *nap.Waiter) runtime.Errno {
 	if !id.sync {
 		return 0
 	}
 	id.acknowledge()
-	e, errno := id.channel.next()
+	e, errno := id.channel.next(w)
 	if errno != 0 {
 		return errno
 	}
@@ -236,11 +247,27 @@ func (id *identifier) acknowledge() {
 	}
 }
 
-func (id *identifier) begin(f func() runtime.Errno) runtime.Errno {
-	if errno := id.locked(f); errno != 0 {
-		return errno
+// begin does under the fabric's lock what an event ends.
+func (id *identifier) begin(f func() runtime.Errno) nap.Try {
+	return id.completed(func() runtime.Errno { return id.locked(f) })
+}
+
+// completed does what an event ends.
+func (id *identifier) completed(f func() runtime.Errno) nap.Try { return inTurn(once(f), id.complete) }
+
+// once is a step that does not wait.
+func once(f func() runtime.Errno) nap.Try { return func(*nap.Waiter) runtime.Errno { return f() } }
+
+// inTurn takes steps, each when the one before it has succeeded.
+func inTurn(steps ...nap.Try) nap.Try {
+	return func(w *nap.Waiter) runtime.Errno {
+		for ; len(steps) > 0; steps = steps[1:] {
+			if errno := steps[0](w); errno != 0 {
+				return errno
+			}
+		}
+		return 0
 	}
-	return id.complete()
 }
 
 // eventRecord is an event as C knows it, with what the peer said.

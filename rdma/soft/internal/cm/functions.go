@@ -7,17 +7,34 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/rdmacm"
+	"github.com/goverbs/goverbs/internal/nap"
 	"github.com/goverbs/goverbs/rdma/soft/internal/abi"
 	"github.com/goverbs/goverbs/rdma/soft/internal/device"
 	"github.com/goverbs/goverbs/rdma/soft/internal/message"
 	"github.com/goverbs/goverbs/runtime"
 )
 
+// librdmacmWaiting are the functions of librdmacm that wait for an event, or that do so where the identifier is synchronous.
+var librdmacmWaiting = sync.OnceValue(func() map[string]abi.Waiting {
+	return map[string]abi.Waiting{
+		"rdma_get_cm_event":      abi.Again(abi.Wait2(getEvent)),
+		"rdma_resolve_addr":      begun(abi.After3(resolveAddr)),
+		"rdma_resolve_route":     begun(abi.After1(resolveRoute)),
+		"rdma_resolve_addrinfo":  begun(abi.After3(resolveAddrInfo)),
+		"rdma_connect":           begun(abi.After1(connect)),
+		"rdma_accept":            waits(abi.After1(accept)),
+		"rdma_disconnect":        waits(abi.After0(disconnect)),
+		"rdma_join_multicast":    begun(abi.After2(joinMulticast)),
+		"rdma_join_multicast_ex": begun(abi.After2(joinMulticastEx)),
+		"rdma_create_ep":         abi.InSteps(abi.Take4(createEP)),
+		"rdma_get_request":       abi.Again(abi.Wait2(getRequest)),
+	}
+})
+
 // librdmacm are its functions that take an object. There are no rsockets.
 var librdmacm = sync.OnceValue(func() map[string]runtime.Func {
 	return map[string]runtime.Func{
 		"rdma_destroy_event_channel": abi.Void(abi.Take1(destroyEventChannel)),
-		"rdma_get_cm_event":          abi.Status(abi.Take2(getEvent)),
 		"rdma_ack_cm_event":          abi.Status(abi.Take1(ackEvent)),
 		"rdma_event_str":             device.Named(eventName),
 
@@ -27,18 +44,13 @@ var librdmacm = sync.OnceValue(func() map[string]runtime.Func {
 		"rdma_get_src_port": portNumberOf(func(a *rdmacm.Addr) *rdmacm.Sockaddr { return a.SrcAddr() }),
 		"rdma_get_dst_port": portNumberOf(func(a *rdmacm.Addr) *rdmacm.Sockaddr { return a.DstAddr() }),
 
-		"rdma_bind_addr":     locked(abi.After1(bindAddr)),
-		"rdma_listen":        locked(abi.After1(listen)),
-		"rdma_resolve_addr":  begun(abi.After3(resolveAddr)),
-		"rdma_resolve_route": begun(abi.After1(resolveRoute)),
+		"rdma_bind_addr": locked(abi.After1(bindAddr)),
+		"rdma_listen":    locked(abi.After1(listen)),
 
-		"rdma_connect":    begun(abi.After1(connect)),
-		"rdma_accept":     call(abi.After1(accept)),
 		"rdma_reject":     sending(abi.After2(rejecting(message.RejectConsumer))),
 		"rdma_reject_ece": sending(abi.After2(rejecting(message.RejectVendorOption))),
 		"rdma_establish":  sending(abi.After0(establish)),
 		"rdma_notify":     locked(abi.After1(notify)),
-		"rdma_disconnect": call(abi.After0(disconnect)),
 
 		"rdma_create_qp":    call(abi.After2(createQP)),
 		"rdma_create_qp_ex": call(abi.After1(createQPEx)),
@@ -49,9 +61,7 @@ var librdmacm = sync.OnceValue(func() map[string]runtime.Func {
 		"rdma_create_srq_ex": call(abi.After1(createSRQEx)),
 		"rdma_destroy_srq":   void(destroySRQ),
 
-		"rdma_join_multicast":    begun(abi.After2(joinMulticast)),
-		"rdma_join_multicast_ex": begun(abi.After2(joinMulticastEx)),
-		"rdma_leave_multicast":   locked(abi.After1(leaveMulticast)),
+		"rdma_leave_multicast": locked(abi.After1(leaveMulticast)),
 
 		"rdma_set_option":     locked(abi.After4(setOption)),
 		"rdma_set_local_ece":  locked(abi.After1(setLocalECE)),
@@ -60,16 +70,13 @@ var librdmacm = sync.OnceValue(func() map[string]runtime.Func {
 
 		"rdma_free_devices": abi.Void(abi.Take1(freeDevices)),
 
-		"rdma_freeaddrinfo":     abi.Void(abi.Take1(freeAddrInfo)),
-		"rdma_resolve_addrinfo": begun(abi.After3(resolveAddrInfo)),
-		"rdma_query_addrinfo":   locked(abi.After1(queryAddrInfo)),
-		"rdma_create_ep":        abi.Status(abi.Take4(createEP)),
-		"rdma_destroy_ep":       void(destroyEP),
-		"rdma_get_request":      call(abi.After1(getRequest)),
+		"rdma_freeaddrinfo":   abi.Void(abi.Take1(freeAddrInfo)),
+		"rdma_query_addrinfo": locked(abi.After1(queryAddrInfo)),
+		"rdma_destroy_ep":     void(destroyEP),
 	}
 })
 
-func init() { device.Provide("librdmacm", librdmacm) }
+func init() { device.Provide("librdmacm", librdmacm, librdmacmWaiting) }
 
 // Function gives those that take no object, or need none.
 func (c *Manager) Function(name string) runtime.Func {
@@ -122,9 +129,14 @@ func sending(f func(id *identifier, a abi.Args) runtime.Errno) runtime.Func {
 	})
 }
 
+// waits is call of what may wait.
+func waits(f func(id *identifier, a abi.Args) nap.Try) abi.Waiting {
+	return abi.InSteps(abi.TryOf(device.Find[identifier, uint64], f))
+}
+
 // begun is locked of what an event ends, which synchronous identifiers wait for.
-func begun(f func(id *identifier, a abi.Args) runtime.Errno) runtime.Func {
-	return call(func(id *identifier, a abi.Args) runtime.Errno {
+func begun(f func(id *identifier, a abi.Args) runtime.Errno) abi.Waiting {
+	return waits(func(id *identifier, a abi.Args) nap.Try {
 		return id.begin(func() runtime.Errno { return f(id, a) })
 	})
 }

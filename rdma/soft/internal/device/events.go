@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/internal/nap"
 	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 	"github.com/goverbs/goverbs/rdma/soft/internal/fd"
 	"github.com/goverbs/goverbs/runtime"
@@ -14,16 +15,26 @@ import (
 // events is a queue of events, with a file that can be read while it has any. It is under the fabric's lock.
 type events[T any] struct {
 	fd.Signal
-	queue  []T
-	closed bool
-	asleep int  // number of goroutines that wait for the file; the last one closes it
-	nudged bool // the file can be read without an event, so that who waits for it looks
+	queue   []T
+	waiters map[*nap.Waiter]struct{} // of threads that wait outside Go; an event wakes all of them
+	closed  bool
+	asleep  int  // number of goroutines that wait for the file; the last one closes it
+	nudged  bool // the file can be read without an event, so that who waits for it looks
 }
 
 // Push adds an event. The caller holds Fabric.mu.
 func (e *events[T]) Push(v T) {
 	e.queue = append(e.queue, v)
 	e.Raise()
+	e.wake()
+}
+
+// wake wakes the threads that wait outside Go. They look again.
+func (e *events[T]) wake() {
+	for w := range e.waiters {
+		w.Wake()
+	}
+	clear(e.waiters)
 }
 
 // Drop takes events out that nobody will get.
@@ -44,6 +55,7 @@ func (e *events[T]) Drop(is func(T) bool) {
 func (e *events[T]) Close() {
 	e.closed = true
 	e.Raise()
+	e.wake()
 	if e.asleep == 0 {
 		e.Signal.Close()
 	}
@@ -64,7 +76,8 @@ func (e *events[T]) Nudge() {
 // wait takes the next event, and waits for one unless the file does not block. It is called with the fabric's lock, and
 // gives it up while it waits. A virtual clock goes on in the meantime; where the file does not block it does so if
 // looking for the event means to wait. A signal that the caller's thread handles in the meantime ends it with EINTR.
-func (e *events[T]) wait(f *Fabric, lookingWaits bool) (v T, errno runtime.Errno) {
+// With a waiter, it returns nap.Asleep where it would wait, and is called again when the waiter was woken.
+func (e *events[T]) wait(f *Fabric, lookingWaits bool, w *nap.Waiter) (v T, errno runtime.Errno) {
 	for {
 		if e.closed { // the file may be another's by now
 			return v, errnos.EINVAL
@@ -88,6 +101,16 @@ func (e *events[T]) wait(f *Fabric, lookingWaits bool) (v T, errno runtime.Errno
 			}
 			return v, errnos.EAGAIN
 		}
+		if w != nil && w.Interrupted != 0 {
+			return v, w.Interrupted
+		}
+		if w != nil && w.Prepare(func() { e.leave(f, w) }) == nil { // else too many files are open
+			if e.waiters == nil {
+				e.waiters = map[*nap.Waiter]struct{}{}
+			}
+			e.waiters[w] = struct{}{}
+			return v, nap.Asleep
+		}
 		e.asleep++
 		errno = e.Sleep(f.unlock, f.mu.Lock, f.clock.IsVirtual())
 		if e.asleep--; e.closed && e.asleep == 0 {
@@ -101,6 +124,13 @@ func (e *events[T]) wait(f *Fabric, lookingWaits bool) (v T, errno runtime.Errno
 	e.queue = slices.Delete(e.queue, 0, 1)
 	e.Lower()
 	return v, 0
+}
+
+// leave ends the wait of a thread outside Go.
+func (e *events[T]) leave(f *Fabric, w *nap.Waiter) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(e.waiters, w)
 }
 
 // reports counts the events of an object that a program got, and those that it acknowledged.
@@ -146,14 +176,14 @@ func (c *context) silence(r *reports) {
 }
 
 // getAsyncEvent is ibv_get_async_event. It waits, unless the context's file does not block.
-func getAsyncEvent(of ibv.Ptr[ibv.Context], to ibv.Ptr[ibv.AsyncEvent]) runtime.Errno {
+func getAsyncEvent(of ibv.Ptr[ibv.Context], to ibv.Ptr[ibv.AsyncEvent], w *nap.Waiter) runtime.Errno {
 	c := find[context](of)
 	if c == nil || to == 0 {
 		return errnos.EINVAL
 	}
 	c.fabric().mu.Lock()
 	defer c.fabric().unlock()
-	e, errno := c.async.wait(c.fabric(), false)
+	e, errno := c.async.wait(c.fabric(), false, w)
 	if errno != 0 {
 		return errno
 	}
@@ -237,7 +267,7 @@ func destroyChannel(of ibv.Ptr[ibv.CompChannel]) runtime.Errno {
 
 // getCQEvent is ibv_get_cq_event. It waits, unless the channel's file does not block.
 func getCQEvent(of ibv.Ptr[ibv.CompChannel], queue ibv.Ptr[ibv.Ptr[ibv.CQEx]],
-	userContext ibv.Ptr[uintptr]) runtime.Errno {
+	userContext ibv.Ptr[uintptr], w *nap.Waiter) runtime.Errno {
 	if queue == 0 || userContext == 0 {
 		return errnos.EINVAL
 	}
@@ -246,7 +276,7 @@ func getCQEvent(of ibv.Ptr[ibv.CompChannel], queue ibv.Ptr[ibv.Ptr[ibv.CQEx]],
 		return errnos.EINVAL
 	}
 	defer ch.fabric().unlock()
-	c, errno := ch.events.wait(ch.fabric(), true)
+	c, errno := ch.events.wait(ch.fabric(), true, w)
 	if errno != 0 {
 		return errno
 	}

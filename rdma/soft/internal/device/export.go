@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/internal/nap"
 	"github.com/goverbs/goverbs/rdma/internal/made"
 	"github.com/goverbs/goverbs/rdma/soft/internal/abi"
 	"github.com/goverbs/goverbs/runtime"
@@ -120,8 +121,8 @@ func (q *qp) Detach(group [16]byte) runtime.Errno { return q.detach(group) }
 // Events with a file, and the counts of those that programs have.
 
 // Wait takes the next event, and waits for one unless the file does not block. It gives the fabric's lock up while it
-// waits. The caller holds Fabric.mu.
-func (e *events[T]) Wait(f *Fabric) (T, runtime.Errno) { return e.wait(f, true) }
+// waits; with a waiter, it returns nap.Asleep instead. The caller holds Fabric.mu.
+func (e *events[T]) Wait(f *Fabric, w *nap.Waiter) (T, runtime.Errno) { return e.wait(f, true, w) }
 
 // Settle waits until all events that the program got are acknowledged. The fabric's lock is given up while it waits.
 // The caller holds Fabric.mu.

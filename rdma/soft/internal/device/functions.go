@@ -7,6 +7,7 @@ import (
 	"unsafe"
 
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/internal/nap"
 	"github.com/goverbs/goverbs/rdma/soft/internal/abi"
 	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 	"github.com/goverbs/goverbs/rdma/soft/internal/rate"
@@ -24,17 +25,37 @@ func function(library, name string) runtime.Func {
 // libraries are the functions of each library that take an object. What a device has to do nothing with adds its own.
 var libraries = map[string]func() map[string]runtime.Func{}
 
-func init() { Provide("libibverbs", libibverbs) }
+func init() { Provide("libibverbs", libibverbs, libibverbsWaiting) }
 
-// Provide adds the functions of a library that take an object.
-func Provide(library string, functions func() map[string]runtime.Func) {
+// Provide adds the functions of a library that take an object, and those of them that wait: in Go, but for those of
+// library+nap.Outside.
+func Provide(library string, functions func() map[string]runtime.Func,
+	waiting func() map[string]abi.Waiting) {
 	libraries[library] = sync.OnceValue(func() map[string]runtime.Func {
 		all := map[string]runtime.Func{}
 		for name, f := range functions() {
 			all[name] = abi.Guarded(f)
 		}
+		for name, f := range waiting() {
+			all[name] = abi.Guarded(f.InGo)
+		}
 		return all
 	})
+	libraries[library+nap.Outside] = sync.OnceValue(func() map[string]runtime.Func {
+		all := map[string]runtime.Func{}
+		for name, f := range waiting() {
+			all[name] = f.Outside
+		}
+		return all
+	})
+}
+
+// libibverbsWaiting are the functions of libibverbs that wait for events.
+var libibverbsWaiting = func() map[string]abi.Waiting {
+	return map[string]abi.Waiting{
+		"ibv_get_async_event": abi.Again(abi.Wait2(getAsyncEvent)),
+		"ibv_get_cq_event":    abi.Again(abi.Wait3(getCQEvent)),
+	}
 }
 
 // libibverbs are its exported functions. What is missing, the device does not have.
@@ -61,7 +82,6 @@ var libibverbs = func() map[string]runtime.Func {
 		"ibv_unimport_mr": abi.Void(abi.Take1(unimportMR)),
 		"ibv_unimport_dm": abi.Void(abi.Take1(unimportDM)),
 
-		"ibv_get_async_event": abi.Status(abi.Take2(getAsyncEvent)),
 		"ibv_ack_async_event": abi.Void(abi.Take1(ackAsyncEvent)),
 
 		"ibv_alloc_dmah":       abi.Func2(allocDMAH),
@@ -90,7 +110,6 @@ var libibverbs = func() map[string]runtime.Func {
 		"ibv_create_cq":            abi.Func5(createCQ),
 		"ibv_resize_cq":            abi.Number(abi.Take2(resizeCQ)),
 		"ibv_destroy_cq":           abi.Number(abi.Take1(destroyCQ)),
-		"ibv_get_cq_event":         abi.Status(abi.Take3(getCQEvent)),
 		"ibv_ack_cq_events":        abi.Void(abi.Take2(ackCQEvents)),
 
 		"ibv_create_srq":  abi.Func2(createSRQ),

@@ -75,6 +75,6 @@ func TestEventsAfterTheirEnd(t *testing.T) {
 	e.Close()
 	f.mu.Lock()
 	defer f.unlock()
-	_, errno := e.wait(f, false)
+	_, errno := e.wait(f, false, nil)
 	require.Equal(t, errnos.EINVAL, errno, "the file is another's by now")
 }

@@ -21,7 +21,9 @@ func NewCommands() (*Commands, runtime.Errno) {
 	if err != nil {
 		return nil, errnoOf(err)
 	}
-	if _, err = unix.Write(file, []byte(owner())); err == nil {
+	if exceedsLimit(uint64(len(owner()))) {
+		err = unix.EFBIG
+	} else if _, err = unix.Write(file, []byte(owner())); err == nil {
 		_, err = unix.FcntlInt(uintptr(file), unix.F_ADD_SEALS,
 			unix.F_SEAL_WRITE|unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_SEAL)
 	}

@@ -25,7 +25,7 @@ type Memory struct {
 func NewMemory(size int) (*Memory, runtime.Errno) {
 	page := os.Getpagesize()
 	whole := (max(size, 1) + page - 1) &^ (page - 1)
-	if whole < size {
+	if whole < size || exceedsLimit(uint64(whole)) {
 		return nil, errnos.ENOMEM
 	}
 	file, err := unix.MemfdCreate("goverbs", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
@@ -44,6 +44,12 @@ func NewMemory(size int) (*Memory, runtime.Errno) {
 		return nil, errnos.ENOMEM
 	}
 	return m, 0
+}
+
+// exceedsLimit reports whether a file may not have this size: trying it is SIGXFSZ, which ends C programs.
+func exceedsLimit(size uint64) bool {
+	var limit unix.Rlimit
+	return unix.Getrlimit(unix.RLIMIT_FSIZE, &limit) == nil && limit.Cur < size
 }
 
 // MapMemory maps a part of the file that a descriptor is of, which may be closed afterwards, and makes all of it be

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package nap
+
+import (
+	"encoding/binary"
+	"sync"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/goverbs/goverbs/runtime"
+)
+
+// Waiter is what a thread waits for: an eventfd of its own. What belongs to an object, such as the descriptor of a
+// completion channel, is read by other threads, too, and a thread that is cancelled while it reads may take what they
+// need.
+type Waiter struct {
+	Interrupted runtime.Errno // why the wait ended early, or 0
+
+	prepared bool
+	fd       int
+	woken    atomic.Bool // there is a token to read
+	leave    func()
+}
+
+// idle are descriptors of waiters for the next threads that wait.
+var idle struct {
+	mu  sync.Mutex // guards fds
+	fds []int
+}
+
+const mostIdle = 64
+
+// Prepare gets a descriptor for the thread to sleep on. It fails where too many files are open. Whoever the waiter is
+// handed to may call Wake until leave returns.
+func (w *Waiter) Prepare(leave func()) error {
+	w.leave = leave
+	if w.prepared {
+		return nil
+	}
+	idle.mu.Lock()
+	defer idle.mu.Unlock()
+	if n := len(idle.fds); n > 0 {
+		w.fd = idle.fds[n-1]
+		idle.fds = idle.fds[:n-1]
+	} else if fd, err := NewDescriptor(); err == nil {
+		w.fd = fd
+	} else {
+		return err
+	}
+	w.prepared = true
+	return nil
+}
+
+// lowest is the first descriptor of waiters: programs that expect few of their own keep the lower ones.
+const lowest = 32
+
+// NewDescriptor makes an eventfd.
+func NewDescriptor() (int, error) {
+	low, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
+	if err != nil {
+		return -1, err
+	}
+	defer unix.Close(low)
+	return unix.FcntlInt(uintptr(low), unix.F_DUPFD_CLOEXEC, lowest)
+}
+
+// FD is the descriptor that the thread reads or polls.
+func (w *Waiter) FD() int32 { return int32(w.fd) }
+
+func (w *Waiter) file() int32 { return w.FD() }
+
+// Wake ends a sleep, or the next one.
+func (w *Waiter) Wake() {
+	if !w.woken.Swap(true) {
+		_, _ = unix.Write(w.fd, binary.NativeEndian.AppendUint64(nil, 1))
+	}
+}
+
+// Slept notes the end of a read of the descriptor.
+func (w *Waiter) Slept(errno runtime.Errno) {
+	if w.Interrupted = errno; errno == 0 {
+		w.woken.Store(false)
+	}
+}
+
+// Polled notes that a poll found the token.
+func (w *Waiter) Polled() { _ = w.drain() }
+
+func (w *Waiter) drain() error {
+	var b [8]byte
+	if _, err := unix.Read(w.fd, b[:]); err != nil {
+		return err
+	}
+	w.woken.Store(false)
+	return nil
+}
+
+// Release ends the use of the waiter, and keeps its descriptor for others.
+func (w *Waiter) Release() {
+	if !w.prepared {
+		return
+	}
+	w.prepared = false
+	w.leave()
+	if w.woken.Load() && w.drain() != nil {
+		unix.Close(w.fd)
+		return
+	}
+	idle.mu.Lock()
+	defer idle.mu.Unlock()
+	if len(idle.fds) == mostIdle {
+		unix.Close(w.fd)
+		return
+	}
+	idle.fds = append(idle.fds, w.fd)
+}
+
+// Cancel ends the use of the waiter after its thread was cancelled, which may have read the token or not.
+func (w *Waiter) Cancel() {
+	w.leave()
+	unix.Close(w.fd)
+}
