@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"errors"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -15,6 +16,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/goverbs/goverbs/generated/rdmacm"
+	"github.com/goverbs/goverbs/rdma/cm"
 	"github.com/goverbs/goverbs/rpma"
 )
 
@@ -143,4 +146,34 @@ func TestRefusal(t *testing.T) {
 	assert.EqualError(t, refused(padded), "the receiver refuses the file: no room")
 	assert.EqualError(t, refused([]byte(refusal+"\x1b[2J\xff")), `the receiver refuses the file: \x1b[2J\xff`)
 	assert.Len(t, refuse(strings.Repeat("x", 1000)), longestAnswer)
+}
+
+// TestStrangers: requests without an offer, and one that its sender never confirms, do not end the wait for a file.
+func TestStrangers(t *testing.T) {
+	t.Setenv("GOVERBS_DEVICE", "soft0")
+	dir := t.TempDir()
+	from, to := filepath.Join(dir, "from"), filepath.Join(dir, "to")
+	require.NoError(t, os.WriteFile(from, []byte("right"), 0o600))
+	at, received := make(chan string, 1), make(chan error, 1)
+	go func() {
+		_, err := Receive(t.Context(), "127.0.0.1:0", to, 1<<30, func(address string) { at <- address })
+		received <- err
+	}()
+	address := <-at
+	good := offer{5, sha256.Sum256([]byte("right"))}
+	for i, private := range [][]byte{nil, []byte("hello"), good.marshal()} {
+		id, err := cm.CreateID(rdmacm.PS_TCP)
+		require.NoError(t, err)
+		defer id.Close()
+		require.NoError(t, id.ResolveAddr(t.Context(), netip.AddrPort{}, netip.MustParseAddrPort(address), time.Second))
+		require.NoError(t, id.ResolveRoute(t.Context(), time.Second))
+		err = id.Connect(t.Context(), &rdmacm.ConnParam{QPNum: 99}, private) // and no Establish
+		assert.Equal(t, i < 2, err != nil)
+	}
+	_, err := Send(t.Context(), from, address, func(done, of uint64) {})
+	require.NoError(t, err)
+	require.NoError(t, <-received)
+	left, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	assert.Len(t, left, 2)
 }
