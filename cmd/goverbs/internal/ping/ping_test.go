@@ -252,3 +252,31 @@ func TestUnconfirmedClients(t *testing.T) {
 	}
 	both.Wait()
 }
+
+// TestEchoLoop: two ends at servers that were told of each other as their peers do not echo a message forever.
+func TestEchoLoop(t *testing.T) {
+	device, err := rdma.Open("soft@127.79.0.8")
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, device.Close()) })
+	for _, kind := range []string{RC, UD} {
+		var ends [2]*end
+		for i := range ends {
+			ends[i], err = newEnd(&Options{GIDIndex: -1, ownDevice: device}, kind, 64)
+			require.NoError(t, err)
+			t.Cleanup(func() { assert.NoError(t, ends[i].Close()) })
+		}
+		for i, e := range ends {
+			require.NoError(t, e.connect(ends[1-i].own, 0, false))
+		}
+		require.NoError(t, ends[0].post(64)) // somebody forges it
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		served := make(chan error, len(ends))
+		for _, e := range ends {
+			go func() { served <- e.serve(ctx, 500*time.Millisecond) }()
+		}
+		for range ends {
+			assert.ErrorIs(t, <-served, errSilence, kind)
+		}
+	}
+}

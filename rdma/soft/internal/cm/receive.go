@@ -129,12 +129,12 @@ func (c *Manager) requested(at *device.Device, m *message.MAD) counters.Counter 
 	case !m.Dest.IsValid(): // a listener of rdma_cm does not take what is not of IP
 		refuse(at, m, message.RejectConsumer)
 		return counters.CMNoListener
+	case l.waiting == l.backlog || m.From.IsRemote() && l.waitingOf[m.From.Link] == l.share(): // it will come again
+		return counters.CMCrowded
 	case !datagrams && c.connected[remote] != nil:
 		refuse(at, m, message.RejectStale)
 		c.connected[remote].leave() // the other side has forgotten this connection
 		return counters.CMStale
-	case l.waiting == l.backlog || m.From.IsRemote() && l.waitingOf[m.From.Link] == l.share(): // it will come again
-		return counters.CMCrowded
 	}
 	id := &identifier{
 		cm: c, space: space, kind: l.kind, timeout: defaultTimeout, state: requested,
