@@ -87,13 +87,28 @@ func (e *Endpoint) NextConnRequest(ctx context.Context, config *ConnConfig) (*Co
 }
 
 // Accept waits for a request, accepts it with private data, which may be nil, and waits until the connection is
-// established.
+// established. A peer that does not confirm within a few seconds is dropped, and Accept waits for the next request.
 func (e *Endpoint) Accept(ctx context.Context, config *ConnConfig, private []byte) (*Conn, error) {
-	request, err := e.NextConnRequest(ctx, config)
-	if err != nil {
-		return nil, err
+	for {
+		request, err := e.NextConnRequest(ctx, config)
+		if err != nil {
+			return nil, err
+		}
+		c, err := request.Connect(private)
+		if err != nil {
+			return nil, err
+		}
+		limited, cancel := context.WithTimeout(ctx, cm.DefaultHandshakeTimeout)
+		unconfirmed := c.WaitEstablished(limited)
+		cancel()
+		if unconfirmed == nil {
+			return c, nil
+		}
+		if err := c.Close(); err != nil || ctx.Err() != nil {
+			return nil, errors.Join(unconfirmed, err)
+		}
+		logWarn("a connection was not confirmed", "error", unconfirmed)
 	}
-	return request.establish(ctx, private)
 }
 
 // Connect makes a connection to the listener at "host:port", with private data, which may be nil, and waits until it is
@@ -103,11 +118,7 @@ func (p *Peer) Connect(ctx context.Context, address string, config *ConnConfig, 
 	if err != nil {
 		return nil, err
 	}
-	return request.establish(ctx, private)
-}
-
-func (r *ConnRequest) establish(ctx context.Context, private []byte) (*Conn, error) {
-	c, err := r.Connect(private)
+	c, err := request.Connect(private)
 	if err != nil {
 		return nil, err
 	}

@@ -255,6 +255,9 @@ func (a *AddrInfo) reason(err error) string {
 	if a.C.AiFamily == rdmacm.AF_IB && errors.Is(err, verberr.ENODEV) {
 		return "there is no InfiniBand device on the way to it"
 	}
+	if errors.Is(err, verberr.EADDRINUSE) {
+		return "somebody has " + addressString(a.C.AiSrcAddr.Deref())
+	}
 	return ""
 }
 

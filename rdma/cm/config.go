@@ -62,8 +62,8 @@ type Config struct {
 	// Backlog is how many connections of a listener may wait for Accept, including those that are still being made or
 	// whose peer's device has not acknowledged a message yet. Like any connection, each pins its Buffer, and half as
 	// much again when it has sent more than a few bytes: 3 MiB with the defaults, and 403 MB for all 128 together; on
-	// a software device the memory takes pages when it is used. The kernel holds as many further requests, which pin
-	// nothing. 0 means [DefaultBacklog].
+	// a software device the memory takes pages when it is used. One host gets at most three quarters of them. Further
+	// requests wait and pin nothing. 0 means [DefaultBacklog]; less than 16 means 16.
 	Backlog int
 }
 
@@ -91,6 +91,8 @@ const (
 	DefaultBacklog          = 128
 )
 
+const minBacklog = 16
+
 // complete returns the configuration with all defaults filled in.
 func (c *Config) complete() (Config, error) {
 	var own Config
@@ -106,6 +108,9 @@ func (c *Config) complete() (Config, error) {
 	or(&own.Linger, DefaultLinger)
 	or(&own.AckTimeout, DefaultAckTimeout)
 	or(&own.Backlog, DefaultBacklog)
+	if own.Backlog > 0 { // with fewer, one host leaves no place to others
+		own.Backlog = max(own.Backlog, minBacklog)
+	}
 	switch {
 	case own.Protocol > RSocket:
 		return own, fmt.Errorf("cm: Protocol %d is not known; Stream and RSocket are", own.Protocol)

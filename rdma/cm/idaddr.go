@@ -62,6 +62,14 @@ func (id *ID) PeerIBAddr() (a IBAddr, ok bool) {
 	return ibAddr(librdmacm.GetPeerAddr(id.c))
 }
 
+// peerHost returns the address of the peer's host, also of an AF_IB address.
+func (id *ID) peerHost() netip.Addr {
+	if a, ok := id.PeerIBAddr(); ok {
+		return netip.AddrFrom16(*a.GID.Raw())
+	}
+	return id.PeerAddr().Addr()
+}
+
 // netAddrs returns the addresses of both ends.
 func (id *ID) netAddrs() (local, remote net.Addr) {
 	if ib, ok := id.LocalIBAddr(); ok {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/goverbs/goverbs/generated/rdmacm"
+	"github.com/goverbs/goverbs/internal/places"
 	"github.com/goverbs/goverbs/rdma/internal/made"
 	"github.com/goverbs/goverbs/runtime"
 )
@@ -23,7 +24,7 @@ type Listener struct {
 	config Config
 	local  net.Addr
 	conns  chan *Conn
-	slots  chan struct{} // a token for each request that is not accepted yet
+	places *places.Places // of connections that Accept has not returned yet
 
 	cancel  context.CancelFunc
 	ctx     context.Context
@@ -108,7 +109,7 @@ func (c Config) listenOnce(at net.Addr) (*Listener, error) {
 			return nil, errors.Join(err, by.leave(), id.Close())
 		}
 	}
-	l := &Listener{id: id, by: by, config: c, conns: make(chan *Conn), slots: make(chan struct{}, c.Backlog),
+	l := &Listener{id: id, by: by, config: c, conns: make(chan *Conn), places: places.New(c.Backlog),
 		failed: make(chan struct{}), keepers: map[*streaming]*ID{}}
 	l.local, _ = id.netAddrs()
 	l.ctx, l.cancel = context.WithCancel(context.Background())
@@ -123,18 +124,13 @@ func (l *Listener) Addr() net.Addr { return l.local }
 // serve takes requests. What it makes is made for the program at by, which listens, or where that accepts it.
 func (l *Listener) serve(by made.Place) {
 	for {
-		select {
-		case l.slots <- struct{}{}:
-		case <-l.ctx.Done():
-			return
-		}
 		var id *ID
 		var e Event
 		var err error
 		work := made.NewWork(by)
 		made.For(work, func() { id, e, err = l.request() })
 		if err != nil {
-			if <-l.slots; e.Listener != nil { // a request came, and was lost for want of something
+			if e.Listener != nil { // a request came, and was lost for want of something
 				if !e.ID.life.IsClosed() {
 					l.gaveBack(err)
 				}
@@ -147,7 +143,12 @@ func (l *Listener) serve(by made.Place) {
 			return
 		}
 		l.workers.Go(func() {
-			defer func() { <-l.slots }()
+			host := id.peerHost()
+			if l.places.Take(l.ctx, host) != nil {
+				l.gaveBack(id.closeServed()) // which rejects the request
+				return
+			}
+			defer l.places.Give(host)
 			made.For(work, func() { l.handshake(id, e, work) })
 		})
 	}

@@ -107,6 +107,21 @@ func (id *ID) noAddress(at netip.AddrPort, err error) string {
 	return ""
 }
 
+// noSource says why an ID cannot resolve from a source address, which is nil for any.
+func (id *ID) noSource(from *rdmacm.Sockaddr, err error) string {
+	if from == nil || !errors.Is(err, verberr.EADDRINUSE) && !errors.Is(err, verberr.EADDRNOTAVAIL) &&
+		!errors.Is(err, verberr.EACCES) {
+		return ""
+	}
+	why := ""
+	if a, ok := ibAddr(from); ok {
+		why = noIBAddress(a, err)
+	} else {
+		why = id.noAddress(addrPort(from), err)
+	}
+	return "the source is " + addressString(from) + ": " + why
+}
+
 // owner returns the owner of an address, if the backend knows it.
 func (id *ID) owner(at netip.AddrPort, otherwise string) string {
 	if b, ok := id.backend.(interface {
@@ -167,8 +182,9 @@ func (id *ID) resolveAddr(ctx context.Context, from, to *rdmacm.Sockaddr, timeou
 	const verb = "rdma_resolve_addr"
 	_, err := id.beginBy(ctx, verb, id.move, func() error {
 		err := librdmacm.ResolveAddr(id.c, from, to, milliseconds(timeout))
-		reason := ""
+		reason := id.noSource(from, err)
 		switch {
+		case reason != "":
 		case errors.Is(err, verberr.ENODEV):
 			reason = noDevice
 		case errors.Is(err, verberr.ENETUNREACH), errors.Is(err, verberr.EHOSTUNREACH):

@@ -355,3 +355,32 @@ func TestSoftDialNobody(t *testing.T) {
 	assert.ErrorContains(t, err, "nobody answers at the address: is its machine up, and its link?")
 	assert.Less(t, time.Since(start), 3*time.Second)
 }
+
+// TestSoftSourceInUse: an error because of the source port names it and its owner, as Bind's does.
+func TestSoftSourceInUse(t *testing.T) {
+	f := newFabric(t, soft.Options{})
+	l, err := (&Config{Backend: f}).Listen(soon(t), "127.0.0.2:7471")
+	keep(t, l, err)
+	source := netip.MustParseAddrPort("127.0.0.1:7000")
+	owner := newIDOn(t, f)
+	require.NoError(t, owner.Bind(source))
+	const names = "the source is 127.0.0.1:7000: an ID that is bound to 127.0.0.1:7000, on soft0, has it"
+	id := newIDOn(t, f)
+	err = id.ResolveAddr(soon(t), source, netip.MustParseAddrPort("127.0.0.2:7471"), time.Second)
+	assert.ErrorIs(t, err, syscall.EADDRINUSE)
+	assert.ErrorContains(t, err, names)
+	_, err = (&Config{Backend: f, Local: source.Addr(), LocalPort: source.Port()}).Dial(soon(t), "127.0.0.2:7471")
+	assert.ErrorIs(t, err, syscall.EADDRINUSE)
+	assert.ErrorContains(t, err, names)
+	assert.ErrorContains(t, err, "127.0.0.2:7471")
+	_, err = (&Config{Backend: f, Local: netip.MustParseAddr("192.0.2.1")}).Dial(soon(t), "127.0.0.2:7471")
+	assert.ErrorIs(t, err, syscall.EADDRNOTAVAIL)
+	assert.ErrorContains(t, err, "the source is 192.0.2.1:0: it is not an address of this machine")
+
+	list, err := GetAddrInfoOn(soon(t), f, "127.0.0.2", "7471", Hints{Source: source})
+	require.NoError(t, err)
+	defer list.Close()
+	_, err = CreateEP(soon(t), list, nil, nil, rdma.QueueOptions{})
+	assert.ErrorIs(t, err, syscall.EADDRINUSE)
+	assert.ErrorContains(t, err, "somebody has 127.0.0.1:7000")
+}

@@ -227,26 +227,43 @@ func TestSoftRejections(t *testing.T) {
 func TestSoftBacklog(t *testing.T) {
 	s := newStage(t, rdmacm.PS_TCP)
 	s.listen(1)
-	first := s.asked()
-	second := s.asked()
-	assert.Equal(t, first.LocalAddr(), s.taken().PeerAddr())
+	const least = 16
+	var waiting []*ID
+	for range least {
+		waiting = append(waiting, s.asked())
+	}
+	last := s.asked()
+	for _, id := range waiting {
+		assert.Equal(t, id.LocalAddr(), s.taken().PeerAddr())
+	}
 	start := s.f.Now()
-	assert.Equal(t, second.LocalAddr(), s.taken().PeerAddr())
+	assert.Equal(t, last.LocalAddr(), s.taken().PeerAddr())
 	assert.Equal(t, sixteenTimes/16, s.took(start))
 	require.NoError(t, s.asked().Close(), "which makes room")
 	start = s.f.Now()
-	s.asked()
-	s.taken()
+	for range least {
+		s.asked()
+	}
+	for range least {
+		s.taken()
+	}
 	assert.Zero(t, s.took(start))
-	third, fourth := s.asked(), s.asked()
+	third := s.asked()
+	for range least - 1 {
+		s.asked()
+	}
+	fourth := s.asked()
 	require.NoError(t, s.listens.Close(), "which rejects who waits")
-	for _, want := range []struct {
-		of     *ID
-		status int
-	}{{third, 28}, {fourth, 8}} {
+	for i := range least + 1 {
 		e := s.event(s.here, rdmacm.CM_EVENT_REJECTED)
-		assert.Same(t, want.of, e.ID)
-		assert.Equal(t, want.status, e.Status)
+		switch i {
+		case 0:
+			assert.Same(t, third, e.ID)
+			assert.Equal(t, 28, e.Status)
+		case least:
+			assert.Same(t, fourth, e.ID)
+			assert.Equal(t, 8, e.Status)
+		}
 	}
 }
 

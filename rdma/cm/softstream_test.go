@@ -183,7 +183,7 @@ func TestSoftAcceptsInParallel(t *testing.T) {
 		require.NoError(t,
 			id.Connect(soon(t), &rdmacm.ConnParam{QPNum: 99 + i}, protocol.StreamHello(protocol.MinBuffer)))
 	}
-	require.Eventually(t, func() bool { return len(l.slots) >= slow }, 10*time.Second, time.Millisecond,
+	require.Eventually(t, func() bool { return l.places.Taken() >= slow }, 10*time.Second, time.Millisecond,
 		"all are being answered")
 	accepted := make(chan error, 1)
 	go func() {
@@ -199,7 +199,7 @@ func TestSoftAcceptsInParallel(t *testing.T) {
 	require.NoError(t, c.Close())
 	require.NoError(t, <-accepted)
 	assert.Less(t, time.Since(began), config.HandshakeTimeout/2)
-	assert.GreaterOrEqual(t, len(l.slots), slow, "the slow ones are still there")
+	assert.GreaterOrEqual(t, l.places.Taken(), slow, "the slow ones are still there")
 }
 
 // TestSoftListenerKeeps: one after the other, connections of a listener at all addresses share a queue, and use memory

@@ -124,7 +124,7 @@ func (o *opened) Close() error { return o.after(nil) }
 
 // after closes the objects, the last one first, or leaves them after a failure; the error is of both.
 func (o *opened) after(failed error) error {
-	if failed != nil && Leave != nil {
+	if failed != nil && !errors.Is(failed, errStranger) && Leave != nil {
 		if left, err := Leave(); left {
 			return errors.Join(failed, err)
 		}

@@ -148,30 +148,32 @@ func TestRefusal(t *testing.T) {
 	assert.Len(t, refuse(strings.Repeat("x", 1000)), longestAnswer)
 }
 
-// TestSenderNeverConnects: a request alone does not keep the receiver for ever.
-func TestSenderNeverConnects(t *testing.T) {
+// TestStrangers: requests without an offer, and one that its sender never confirms, do not end the wait for a file.
+func TestStrangers(t *testing.T) {
 	t.Setenv("GOVERBS_DEVICE", "soft0")
-	defer func(before time.Duration) { connectTime = before }(connectTime)
-	connectTime = 100 * time.Millisecond
+	dir := t.TempDir()
+	from, to := filepath.Join(dir, "from"), filepath.Join(dir, "to")
+	require.NoError(t, os.WriteFile(from, []byte("right"), 0o600))
 	at, received := make(chan string, 1), make(chan error, 1)
 	go func() {
-		_, err := Receive(t.Context(), "127.0.0.1:0", filepath.Join(t.TempDir(), "to"), 1<<30,
-			func(address string) { at <- address })
+		_, err := Receive(t.Context(), "127.0.0.1:0", to, 1<<30, func(address string) { at <- address })
 		received <- err
 	}()
-	id, err := cm.CreateID(rdmacm.PS_TCP)
-	require.NoError(t, err)
-	defer func() { assert.NoError(t, id.Close()) }()
-	require.NoError(t, id.ResolveAddr(t.Context(), netip.AddrPort{}, netip.MustParseAddrPort(<-at), time.Second))
-	require.NoError(t, id.ResolveRoute(t.Context(), time.Second))
-	param := cm.DefaultConnParam()
-	param.QPNum = 0xabcdef
-	_, err = id.ConnectEvent(t.Context(), &param, offer{size: 1}.marshal())
-	require.NoError(t, err) // and no Establish
-	select {
-	case err := <-received:
-		assert.ErrorContains(t, err, "does not complete the connection")
-	case <-time.After(time.Minute):
-		t.Error("it waits")
+	address := <-at
+	good := offer{5, sha256.Sum256([]byte("right"))}
+	for i, private := range [][]byte{nil, []byte("hello"), good.marshal()} {
+		id, err := cm.CreateID(rdmacm.PS_TCP)
+		require.NoError(t, err)
+		defer id.Close()
+		require.NoError(t, id.ResolveAddr(t.Context(), netip.AddrPort{}, netip.MustParseAddrPort(address), time.Second))
+		require.NoError(t, id.ResolveRoute(t.Context(), time.Second))
+		err = id.Connect(t.Context(), &rdmacm.ConnParam{QPNum: 99}, private) // and no Establish
+		assert.Equal(t, i < 2, err != nil)
 	}
+	_, err := Send(t.Context(), from, address, func(done, of uint64) {})
+	require.NoError(t, err)
+	require.NoError(t, <-received)
+	left, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	assert.Len(t, left, 2)
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/cm"
 	"github.com/goverbs/goverbs/rpma"
 )
 
@@ -39,6 +40,23 @@ func Receive(ctx context.Context, address, name string, most uint64, ready func(
 	}
 	open.add(endpoint)
 	ready(endpoint.Addr().String())
+	for {
+		result, err = receive(ctx, peer, endpoint, name, most)
+		if !errors.Is(err, errStranger) {
+			return result, err
+		}
+	}
+}
+
+// errStranger is the error of a request without an offer, or of one that its sender never confirmed: it is not what
+// Receive waits for.
+var errStranger = errors.New("not a sender of files")
+
+// receive takes the next request.
+func receive(ctx context.Context, peer *rpma.Peer, endpoint *rpma.Endpoint, name string, most uint64) (result *Result,
+	err error) {
+	var open opened
+	defer func() { err = open.after(err) }()
 	request, err := endpoint.NextConnRequest(ctx, config)
 	if err != nil {
 		return nil, err
@@ -46,7 +64,7 @@ func Receive(ctx context.Context, address, name string, most uint64, ready func(
 	open.add(request) // which is refused by that, unless it is answered
 	o, err := parseOffer(request.PrivateData())
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(errStranger, err)
 	}
 	begin := time.Now()
 	if o.size > most {
@@ -152,11 +170,12 @@ func (d *destination) receive(ctx context.Context, peer *rpma.Peer, request *rpm
 		return err
 	}
 	open.add(conn)
-	soon, cancel := context.WithTimeout(ctx, connectTime)
+	soon, cancel := context.WithTimeout(ctx, cm.DefaultHandshakeTimeout)
 	defer cancel()
-	if err := conn.WaitEstablished(soon); err != nil && ctx.Err() == nil && soon.Err() != nil {
-		return fmt.Errorf("the sender does not complete the connection: %w", err)
-	} else if err != nil {
+	if err := conn.WaitEstablished(soon); err != nil {
+		if ctx.Err() == nil {
+			err = errors.Join(errStranger, err)
+		}
 		return err
 	}
 	if err := heard(ctx, conn); err != nil && ctx.Err() == nil {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"strconv"
 	"strings"
 	"testing"
@@ -13,6 +14,10 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/generated/rdmacm"
+	"github.com/goverbs/goverbs/rdma"
+	"github.com/goverbs/goverbs/rdma/cm"
 )
 
 // kinds are all tests of one type of connection.
@@ -142,6 +147,27 @@ func TestTaskCommand(t *testing.T) {
 	o = complete(t, Options{Verb: "atomic", Both: true, QPs: 3, Duration: 5e9}, "")
 	assert.Equal(t, "goverbs perf atomic -b -D 5 -q 3", o.task(true).command())
 	assert.Equal(t, "ib_atomic_bw -b -D 5 -q 3", o.task(true).perftest())
+}
+
+// TestUnconfirmedConnection: a server with -R goes on when a peer never confirms its connection.
+func TestUnconfirmedConnection(t *testing.T) {
+	server := complete(t, Options{Verb: "send", Manager: true}, "64")
+	client := server
+	waits, ended := serve(t, &server, &client)
+	<-waits
+	device, err := rdma.Open(server.Device)
+	require.NoError(t, err)
+	defer device.Close()
+	id, err := cm.CreateIDOn(device.Info().Backend, rdmacm.PS_TCP)
+	require.NoError(t, err)
+	defer id.Close()
+	to := netip.AddrPortFrom(netip.MustParseAddr(client.Peer), uint16(server.Port))
+	require.NoError(t, id.ResolveAddr(t.Context(), netip.AddrPort{}, to, time.Second))
+	require.NoError(t, id.ResolveRoute(t.Context(), time.Second))
+	require.NoError(t, id.Connect(t.Context(), &rdmacm.ConnParam{QPNum: 99}, nil)) // and no Establish
+	client.Silence = time.Minute
+	_, err = Run(t.Context(), &client)
+	require.NoError(t, errors.Join(err, <-ended))
 }
 
 // TestStrangersOverTCP: a server with -R goes on when something that is no peer comes over TCP.

@@ -70,15 +70,14 @@ func meetByManager(ctx context.Context, r *rig) (l *connected, err error) {
 		}
 		stop := r.refuseTCP(ctx)
 		o.waits(l.listener.LocalAddr().String())
-		l.id, _, err = l.listener.GetRequest(ctx)
-		if stop(); err != nil {
-			return l, err
-		}
+		err = l.await(ctx)
+		stop()
+		return l, err
 	}
 	if err = l.equip(); err != nil {
 		return l, err
 	}
-	if err = l.join(l.id); err != nil && o.client() {
+	if err = l.join(l.id); err != nil {
 		if other := r.tryTCP(ctx); other != nil {
 			return l, other
 		}
@@ -86,6 +85,25 @@ func meetByManager(ctx context.Context, r *rig) (l *connected, err error) {
 			"goverbs perf; %w", l.peer, o, err)
 	}
 	return l, err
+}
+
+// await waits for a peer that confirms its connection: a request alone may be a stranger's.
+func (l *connected) await(ctx context.Context) (err error) {
+	for {
+		if l.id, _, err = l.listener.GetRequest(ctx); err != nil {
+			return err
+		}
+		if err = l.equip(); err != nil {
+			return err
+		}
+		if err = l.join(l.id); err == nil || ctx.Err() != nil {
+			return err
+		}
+		err = errors.Join(l.mr.Close(), l.id.Close())
+		if l.mr, l.id = nil, nil; err != nil {
+			return err
+		}
+	}
 }
 
 // watch ends the test some time after the peer has disconnected.
@@ -165,7 +183,9 @@ func (l *connected) join(id *cm.ID) error {
 		}
 		return err
 	}
-	return id.Accept(l.ctx, &param, nil)
+	ctx, cancel := context.WithTimeout(l.ctx, cm.DefaultHandshakeTimeout)
+	defer cancel()
+	return id.Accept(ctx, &param, nil)
 }
 
 // next returns the ID of the next queue pair: of a request of the peer's, or one that knows the way to it.
@@ -173,8 +193,15 @@ func (l *connected) next() (*cm.ID, error) {
 	if l.o.client() {
 		return l.resolve(l.o.space())
 	}
-	id, _, err := l.data.GetRequest(l.ctx)
-	return id, err
+	for {
+		id, _, err := l.data.GetRequest(l.ctx)
+		if err != nil || id.PeerAddr().Addr() == l.id.PeerAddr().Addr() {
+			return id, err
+		}
+		if err := id.Close(); err != nil { // a stranger's
+			return nil, err
+		}
+	}
 }
 
 // again says if the peer refused since it does not listen yet: perftest's server listens anew for its queue pairs.

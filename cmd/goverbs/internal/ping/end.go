@@ -31,6 +31,7 @@ type end struct {
 	peer  rdma.Endpoint
 	wcs   []ibv.WC
 	grh   int
+	echo  bool // it answers messages
 	sent  bool // the last send has completed
 	heard int  // messages that wait for an answer
 	bytes int  // of the last one
@@ -139,10 +140,17 @@ func (e *end) connect(peer rdma.Endpoint, mtu ibv.MTU, pingpong bool) error {
 	return nil
 }
 
-// post sends the first n bytes of what this end has to send.
+// post sends the first n bytes of what this end has to send. Answers have immediate data: those who answer leave them
+// alone, so that two of them that were told of each other do not answer forever.
 func (e *end) post(n int) error {
 	e.send.Reset()
-	w := e.send.Send(left).Add(e.mr.SGE(0, uint32(n))).Signaled()
+	var w rdma.SendRequest
+	if e.echo {
+		w = e.send.SendImm(left, 0)
+	} else {
+		w = e.send.Send(left)
+	}
+	w.Add(e.mr.SGE(0, uint32(n))).Signaled()
 	if e.ah != nil {
 		w.UD(e.ah.Ptr(), e.peer.QPNum, e.peer.QKey)
 	}
@@ -182,6 +190,7 @@ func (e *end) ping(ctx context.Context, patience time.Duration, salt byte) error
 
 // serve answers messages until the context ends, or none comes for a time.
 func (e *end) serve(ctx context.Context, idle time.Duration) error {
+	e.echo = true
 	for e.sent = true; ; {
 		for e.heard == 0 || !e.sent {
 			if err := e.wait(ctx, idle); err != nil {
@@ -217,7 +226,9 @@ func (e *end) wait(ctx context.Context, patience time.Duration) error {
 			e.sent = true
 			continue
 		}
-		e.heard, e.bytes = e.heard+1, max(0, int(wc.ByteLen)-e.grh)
+		if !e.echo || wc.WCFlags&ibv.WC_WITH_IMM == 0 {
+			e.heard, e.bytes = e.heard+1, max(0, int(wc.ByteLen)-e.grh)
+		}
 		if _, err := e.qp.PostRecv(e.recv); err != nil {
 			return err
 		}

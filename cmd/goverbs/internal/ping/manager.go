@@ -16,6 +16,7 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/rdmacm"
+	"github.com/goverbs/goverbs/internal/places"
 	"github.com/goverbs/goverbs/rdma"
 	"github.com/goverbs/goverbs/rdma/cm"
 	"github.com/goverbs/goverbs/runtime"
@@ -235,7 +236,7 @@ func (s *Server) serveManager(ctx context.Context, l *cm.ID) {
 	defer l.Close()
 	var all sync.WaitGroup
 	defer all.Wait()
-	free := make(chan bool, clients)
+	free := places.New(clients)
 	for failures := 0; ; {
 		id, _, err := l.GetRequest(ctx)
 		if err != nil {
@@ -248,10 +249,13 @@ func (s *Server) serveManager(ctx context.Context, l *cm.ID) {
 			return
 		}
 		failures = 0
-		free <- true
 		all.Go(func() {
-			defer func() { <-free }()
 			peer := id.PeerAddr()
+			if free.Take(ctx, peer.Addr()) != nil {
+				_ = id.Close() // which rejects the request
+				return
+			}
+			defer free.Give(peer.Addr())
 			s.Said(fmt.Sprintf("%v: cm", peer))
 			m := &managed{id: id, size: largest / 16}
 			if err := m.serve(ctx, s.lost()); err != nil && ctx.Err() == nil {
@@ -279,7 +283,7 @@ func (m *managed) serve(ctx context.Context, lost time.Duration) error {
 		return errors.Join(err, m.id.Reject(nil))
 	}
 	param := cm.DefaultConnParam()
-	limited, stop := context.WithTimeout(ctx, lost)
+	limited, stop := context.WithTimeout(ctx, min(lost, cm.DefaultHandshakeTimeout))
 	err := m.id.Accept(limited, &param, nil)
 	stop()
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/netip"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -202,4 +203,80 @@ func chosenBackend(t *testing.T, device string) runtime.Backend {
 	require.NoError(t, err)
 	defer d.Close()
 	return d.Info().Backend
+}
+
+// TestUnconfirmedClients: one host that asks for connections and never confirms them, or connects over TCP and says
+// nothing, keeps no other one from being served, also not two clients of one host.
+func TestUnconfirmedClients(t *testing.T) {
+	o := served(t)
+	device, err := rdma.Open("soft@127.79.0.66")
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, device.Close()) })
+	ch, err := cm.CreateEventChannelOn(device.Info().Backend)
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, ch.Close()) })
+	expect := func(want rdmacm.CMEventType) {
+		for {
+			e, err := ch.Event(t.Context())
+			require.NoError(t, err)
+			if e.Type == want {
+				return
+			}
+		}
+	}
+	peer := netip.AddrPortFrom(netip.MustParseAddr(o.Peer), uint16(o.CMPort))
+	for i := range uint32(2 * clients) {
+		id, err := ch.CreateID(rdmacm.PS_TCP)
+		require.NoError(t, err)
+		t.Cleanup(func() { assert.NoError(t, id.Close()) })
+		source := netip.AddrPortFrom(netip.MustParseAddr("127.79.0.66"), 0)
+		require.NoError(t, id.ResolveAddr(t.Context(), source, peer, time.Second))
+		expect(rdmacm.CM_EVENT_ADDR_RESOLVED)
+		require.NoError(t, id.ResolveRoute(t.Context(), time.Second))
+		expect(rdmacm.CM_EVENT_ROUTE_RESOLVED)
+		require.NoError(t, id.Connect(t.Context(), &rdmacm.ConnParam{QPNum: 99 + i}, nil))
+		from := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 79, 0, 66)}}
+		c, err := from.DialContext(t.Context(), "tcp", net.JoinHostPort(o.Peer, fmt.Sprint(o.Port)))
+		require.NoError(t, err)
+		t.Cleanup(func() { c.Close() })
+	}
+	o.Timeout = 20 * time.Second
+	var both sync.WaitGroup
+	for range 2 {
+		both.Go(func() {
+			r, err := Run(t.Context(), o)
+			if assert.NoError(t, err) {
+				assert.Zero(t, r.Failed(), "%+v", r)
+			}
+		})
+	}
+	both.Wait()
+}
+
+// TestEchoLoop: two ends at servers that were told of each other as their peers do not echo a message forever.
+func TestEchoLoop(t *testing.T) {
+	device, err := rdma.Open("soft@127.79.0.8")
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, device.Close()) })
+	for _, kind := range []string{RC, UD} {
+		var ends [2]*end
+		for i := range ends {
+			ends[i], err = newEnd(&Options{GIDIndex: -1, ownDevice: device}, kind, 64)
+			require.NoError(t, err)
+			t.Cleanup(func() { assert.NoError(t, ends[i].Close()) })
+		}
+		for i, e := range ends {
+			require.NoError(t, e.connect(ends[1-i].own, 0, false))
+		}
+		require.NoError(t, ends[0].post(64)) // somebody forges it
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		served := make(chan error, len(ends))
+		for _, e := range ends {
+			go func() { served <- e.serve(ctx, 500*time.Millisecond) }()
+		}
+		for range ends {
+			assert.ErrorIs(t, <-served, errSilence, kind)
+		}
+	}
 }

@@ -10,14 +10,16 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"strconv"
 	"sync"
 	"time"
 
+	"github.com/goverbs/goverbs/internal/places"
 	"github.com/goverbs/goverbs/rdma"
 )
 
-// clients is how many a server has at once.
+// clients is how many clients a server has at once. One host gets at most three quarters of these places.
 const clients = 64
 
 // idleTime is how long a server waits for what a client says over TCP, or for the next message of a program of
@@ -86,7 +88,7 @@ func (s *Server) Run(ctx context.Context) (err error) {
 			all.Go(func() { s.serveManager(ctx, l) })
 		}
 	}
-	free := make(chan bool, clients)
+	free := places.New(clients)
 	for failures := 0; ; {
 		conn, err := s.tcp.Accept()
 		if ctx.Err() != nil {
@@ -99,12 +101,21 @@ func (s *Server) Run(ctx context.Context) (err error) {
 			continue
 		}
 		failures = 0
-		free <- true
 		all.Go(func() {
-			defer func() { <-free }()
+			host := hostOf(conn)
+			if free.Take(ctx, host) != nil {
+				_ = conn.Close()
+				return
+			}
+			defer free.Give(host)
 			s.one(ctx, conn)
 		})
 	}
+}
+
+func hostOf(conn net.Conn) netip.Addr {
+	at, _ := netip.ParseAddrPort(conn.RemoteAddr().String())
+	return at.Addr().Unmap()
 }
 
 func (s *Server) lost() time.Duration { return cmp.Or(s.Lost, lostTime) }

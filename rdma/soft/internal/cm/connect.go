@@ -16,8 +16,9 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// maxBacklog is how many requests wait for a listener that does not say how many.
-const maxBacklog = 1024
+// A listener that does not limit its backlog has maxBacklog places for requests. With fewer than minBacklog, a host
+// that never confirms what it asks for would leave no place to others.
+const minBacklog, maxBacklog = 16, 1024
 
 // listen is rdma_listen.
 func listen(id *identifier, backlog int32) runtime.Errno {
@@ -41,6 +42,7 @@ func listen(id *identifier, backlog int32) runtime.Errno {
 	if id.backlog <= 0 || id.backlog > maxBacklog {
 		id.backlog = maxBacklog
 	}
+	id.backlog = max(id.backlog, minBacklog)
 	id.writeAddresses()
 	return 0
 }
@@ -166,7 +168,7 @@ func (id *identifier) accept(param ibv.Ptr[rdmacm.ConnParam]) runtime.Errno {
 		}
 		p.ResponderResources, p.InitiatorDepth = id.responder, id.initiator
 		id.param, id.state = p, accepting
-		id.exchange(id.connectReply(), id.unreachable)
+		id.exchange(id.connectReply(), id.unconfirmed)
 		return 0
 	})
 	if errno != 0 {

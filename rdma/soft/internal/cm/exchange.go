@@ -12,6 +12,7 @@ import (
 // exchange is a message that is sent until it is answered.
 type exchange struct {
 	message *message.MAD
+	brief   bool // it may answer a forged request: it is sent for seconds only
 	fail    func()
 	sent    int
 	timer   uint64 // 0 for none
@@ -20,7 +21,7 @@ type exchange struct {
 // exchange sends a message, and again until conclude. When it was sent often enough, fail is called instead.
 func (id *identifier) exchange(m *message.MAD, fail func()) {
 	id.conclude()
-	id.asked = &exchange{message: m, fail: fail}
+	id.asked = &exchange{message: m, fail: fail, brief: m.Attribute == message.REP && id.peer.IsRemote()}
 	id.ask()
 }
 
@@ -37,11 +38,18 @@ func (id *identifier) ask() {
 	id.answer(x.message)
 }
 
-// next says whether the message is to be sent once more, and how long its answer is waited for. A DREQ is sent more
-// often at first: until it arrives, the other side may wait for acknowledgements of a queue pair that is gone.
+// next reports whether the message is to be sent once more, and how long to wait for its answer then. A peer that
+// confirms a brief one late answers the second copy with an MRA. A DREQ is sent more often at first: until it arrives,
+// the other side may wait for acknowledgements of a queue pair that is gone.
 func (x *exchange) next(response time.Duration) (wait time.Duration, ok bool) {
 	n := x.sent
 	x.sent++
+	if x.brief {
+		if parts := [...]time.Duration{1, 1, 2, 2, 4, 6}; n < len(parts) {
+			return response * parts[n] / 8, true
+		}
+		return 0, false
+	}
 	if x.message.Attribute == message.DREQ {
 		if parts := [...]time.Duration{1, 2, 5}; n < len(parts) {
 			return response * parts[n] / 8, true

@@ -21,15 +21,15 @@ import (
 // TestFlood: any number of requests, of one host or of many, to listeners or to nobody, take a bounded amount of
 // memory. A flood of one host leaves room for others, and connections that there are live on.
 func TestFlood(t *testing.T) {
-	const many, backlog = 100_000, 4
+	const many, backlog = 100_000, 16
 	for name, flood := range map[string]struct {
 		hosts int
 		kind  message.Attribute
 		waits int // requests, afterwards
 	}{
-		"one host":            {1, message.REQ, backlog - 1},
+		"one host":            {1, message.REQ, backlog - backlog/4},
 		"many hosts":          {many, message.REQ, backlog},
-		"lookups of one host": {1, message.SIDRReq, backlog - 1},
+		"lookups of one host": {1, message.SIDRReq, backlog - backlog/4},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := newExchanged(t)
@@ -64,7 +64,7 @@ func TestFlood(t *testing.T) {
 			require.Len(t, e.manager.ids, others+flood.waits)
 			if flood.waits < backlog {
 				for flood.waits < backlog { // one may ask where nobody listens
-					request(many)
+					request(many + flood.waits)
 					flood.waits = len(e.manager.ids) - others
 				}
 			}

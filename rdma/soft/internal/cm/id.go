@@ -45,6 +45,7 @@ type identifier struct {
 	backlog   int // of a listener: how many requests may wait to be taken
 	waiting   int
 	waitingOf map[uint64]int // by the link address of their senders
+	rank      int            // of a request: how many of its host waited before it
 
 	// Of a connection.
 	number                   uint32          // its communication ID; 0 before it has sent or got a request

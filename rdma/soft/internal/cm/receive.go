@@ -129,12 +129,12 @@ func (c *Manager) requested(at *device.Device, m *message.MAD) counters.Counter 
 	case !m.Dest.IsValid(): // a listener of rdma_cm does not take what is not of IP
 		refuse(at, m, message.RejectConsumer)
 		return counters.CMNoListener
+	case l.waiting == l.backlog || m.From.IsRemote() && l.waitingOf[m.From.Link] == l.share(): // it will come again
+		return counters.CMCrowded
 	case !datagrams && c.connected[remote] != nil:
 		refuse(at, m, message.RejectStale)
 		c.connected[remote].leave() // the other side has forgotten this connection
 		return counters.CMStale
-	case l.waiting == l.backlog || m.From.IsRemote() && l.waitingOf[m.From.Link] == l.share(): // it will come again
-		return counters.CMCrowded
 	}
 	id := &identifier{
 		cm: c, space: space, kind: l.kind, timeout: defaultTimeout, state: requested,
@@ -156,11 +156,21 @@ func (c *Manager) requested(at *device.Device, m *message.MAD) counters.Counter 
 		e.conn = connParam(m)
 		e.conn.ResponderResources, e.conn.InitiatorDepth = id.responder, id.initiator
 	}
+	id.rank = l.waitingOf[m.From.Link]
 	l.wait(id, 1)
 	if id.takeInHand(m); id.state == requested { // the sender waits for an answer
-		l.push(e)
+		l.pushRequest(e)
 	}
 	return counters.Nothing
+}
+
+// pushRequest is push of a request: hosts take turns, so that a program that takes one request after the other gets to
+// each host soon.
+func (id *identifier) pushRequest(e *event) {
+	e.id = id
+	id.channel.events.PushBefore(e, func(other *event) bool {
+		return other.request != nil && other.id == id && other.request.rank > e.request.rank
+	})
 }
 
 // share is how many of a listener's requests may be one host's: the rest is left to others.

@@ -59,5 +59,12 @@ func (id *identifier) unreachable() {
 	id.tell(rdmacm.CM_EVENT_UNREACHABLE, -int32(errnos.ETIMEDOUT))
 }
 
+// unconfirmed ends an accepted request that the other side never confirmed. If the request comes again, it is refused.
+// The caller holds Fabric.mu.
+func (id *identifier) unconfirmed() {
+	id.refusal = id.rejection(message.OfREQ, message.RejectConsumer, nil)
+	id.unreachable()
+}
+
 // confirm is the last word of the side that asked.
 func (id *identifier) confirm() { id.answer(&message.MAD{Attribute: message.RTU, TID: id.tid}) }

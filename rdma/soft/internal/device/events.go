@@ -37,6 +37,16 @@ func (e *events[T]) wake() {
 	clear(e.waiters)
 }
 
+// PushBefore adds an event before the first one that is later, or at the end. The caller holds Fabric.mu.
+func (e *events[T]) PushBefore(v T, later func(T) bool) {
+	i := slices.IndexFunc(e.queue, later)
+	if i < 0 {
+		i = len(e.queue)
+	}
+	e.queue = slices.Insert(e.queue, i, v)
+	e.Raise()
+}
+
 // Drop takes events out that nobody will get.
 func (e *events[T]) Drop(is func(T) bool) {
 	kept := e.queue[:0]

@@ -58,3 +58,30 @@ func TestPlacesRest(t *testing.T) {
 		n.Remove(number)
 	}
 }
+
+// TestScatteredNumbers: those who know some numbers cannot guess another one: neither what is behind one, nor what a
+// place has when it is used again.
+func TestScatteredNumbers(t *testing.T) {
+	var n Table[bool]
+	first, ok := n.Add(true, 0, 4)
+	require.True(t, ok)
+	n.Scatter()
+	require.True(t, n.Get(first), "it stays")
+	const many = 1 << 14
+	near, given := 0, map[uint32]int{}
+	last := first
+	for range many {
+		number, ok := n.Add(true, n.Low(), 3)
+		require.True(t, ok)
+		if d := int32(number) - int32(last); -128 <= d && d <= 128 {
+			near++
+		}
+		last = number
+		given[number&(1<<Bits-1)]++
+		n.Remove(number)
+		require.False(t, n.Get(number))
+	}
+	require.True(t, n.Get(first))
+	require.Less(t, near, many/50, "numbers that follow each other are near")
+	require.Greater(t, len(given), many*3/4, "numbers are drawn from few")
+}

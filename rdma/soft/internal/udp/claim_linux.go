@@ -34,6 +34,7 @@ func (s *Socket) Claim(service uint64, take func([]byte)) (*Claim, error) {
 		return nil, fmt.Errorf("udp: a process that shares %v has service %#x: %w", s.addr, service, err)
 	}
 	go answer(l, func(c *net.UnixConn) {
+		defer c.Close()
 		b := make([]byte, maxPassed)
 		_ = c.SetReadDeadline(time.Now().Add(passLimit))
 		if n, err := c.Read(b); err == nil {

@@ -32,7 +32,13 @@ import (
 // another. So a member that is alone has it switched on, and the next one that joins switches it off. What loopback
 // delivers is a Write, which is for one member.
 
-const joinLimit = 30 * time.Second // for others that join at the same time, and for an answer of a member
+// Every user of the machine can take such a name. So a member asks the kernel who has it. An address whose lock, or whose
+// next member, is of another user is in use, and members whose lead's name is of another user do without it (follow).
+
+const (
+	joinLimit     = 30 * time.Second // for others that join at the same time, and for an answer of a member
+	strangerLimit = time.Second      // for a process that has a name and does not listen yet, or has no room
+)
 
 // group is a socket's place among others with its address and port.
 type group struct {
@@ -43,6 +49,8 @@ type group struct {
 	name   *net.UnixListener
 	lead   *net.UnixListener // it is the lead
 	heeds  *net.UnixConn     // or is connected to it
+
+	followers map[*net.UnixConn]bool // of the lead
 }
 
 // hasOthers says whether there were others when the socket joined.
@@ -112,7 +120,10 @@ func (s *Socket) join(at netip.AddrPort, before func(fd int) error) (err error) 
 func (s *Socket) enter(at netip.AddrPort) error {
 	g := s.group
 	leads, err := s.leads()
-	if err == nil && !leads && !g.others { // the one that led has just ended
+	if errors.Is(err, unix.EADDRINUSE) { // a stranger has the name of the lead
+		err = nil
+	}
+	if err == nil && !leads && !g.others { // the one that led has just ended, or is a stranger
 		err = s.steer()
 	}
 	if err == nil {
@@ -128,15 +139,55 @@ func (g *group) named(member int) *net.UnixAddr {
 	return &net.UnixAddr{Net: "unix", Name: fmt.Sprint(g.prefix, member)}
 }
 
-// lock waits until no other process joins.
+// dial connects to the process of this user that has a name. It returns nil if none listens. If the process is of
+// another user, or has no room, the error is EADDRINUSE.
+func dial(name *net.UnixAddr) (*net.UnixConn, error) {
+	for end := time.Now().Add(strangerLimit); ; time.Sleep(2 * time.Millisecond) {
+		c, err := net.DialUnix(name.Net, nil, name)
+		switch {
+		case err == nil:
+			if err = isOurs(c); err != nil {
+				c.Close()
+				return nil, err
+			}
+			return c, nil
+		case errors.Is(err, unix.ECONNREFUSED):
+			return nil, nil
+		case !errors.Is(err, unix.EAGAIN):
+			return nil, err
+		case time.Now().After(end):
+			return nil, inUse(name)
+		}
+	}
+}
+
+func inUse(name *net.UnixAddr) error {
+	return fmt.Errorf("the process with the name %s does not answer: %w", name.Name, unix.EADDRINUSE)
+}
+
+// lock waits until no other process joins. The error is EADDRINUSE if a process of another user has the lock.
 func (g *group) lock() (*net.UnixListener, error) {
-	for end := time.Now().Add(joinLimit); ; time.Sleep(2 * time.Millisecond) {
-		lock, err := net.ListenUnix("unix", &net.UnixAddr{Net: "unix", Name: g.prefix + "lock"})
+	name := &net.UnixAddr{Net: "unix", Name: g.prefix + "lock"}
+	end, silent := time.Now().Add(joinLimit), time.Now().Add(strangerLimit)
+	for {
+		lock, err := net.ListenUnix("unix", name)
 		if !errors.Is(err, unix.EADDRINUSE) {
 			return lock, err
 		}
-		if time.Now().After(end) {
-			return nil, fmt.Errorf("another process has the name %slock for %v: %w", g.prefix, joinLimit, unix.EBUSY)
+		owner, err := dial(name)
+		switch {
+		case err != nil:
+			return nil, err
+		case owner != nil: // the connection ends with the lock
+			_ = owner.SetReadDeadline(end)
+			_, _ = owner.Read(make([]byte, 1))
+			owner.Close()
+			silent = time.Now().Add(strangerLimit)
+		default: // it has just ended, or does not listen yet
+			time.Sleep(2 * time.Millisecond)
+		}
+		if now := time.Now(); now.After(end) || now.After(silent) {
+			return nil, inUse(name)
 		}
 	}
 }
@@ -153,10 +204,7 @@ func (g *group) sockets() (fds []int, alive []bool, err error) {
 		}
 	}()
 	for i := range found {
-		c, err := net.DialUnix("unix", nil, g.named(i))
-		if err == nil {
-			found[i] = c
-		} else if !errors.Is(err, unix.ECONNREFUSED) {
+		if found[i], err = dial(g.named(i)); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -182,16 +230,13 @@ func (g *group) sockets() (fds []int, alive []bool, err error) {
 
 // ask reads the descriptors that a member sends. There are none if it has ended.
 func ask(c *net.UnixConn) ([]int, error) {
-	if err := isOurs(c); err != nil {
-		return nil, err
-	}
 	if err := c.SetReadDeadline(time.Now().Add(joinLimit)); err != nil {
 		return nil, err
 	}
 	b, control := make([]byte, 1), make([]byte, unix.CmsgSpace(4*MaxMembers))
 	n, length, _, _, err := c.ReadMsgUnix(b, control)
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		return nil, fmt.Errorf("it does not answer: %w", err)
+		return nil, fmt.Errorf("it does not answer: %w", unix.EADDRINUSE)
 	}
 	if err != nil || n == 0 {
 		return nil, nil
@@ -214,6 +259,7 @@ func ask(c *net.UnixConn) ([]int, error) {
 
 // introduce gives the descriptors to a process that joins.
 func (s *Socket) introduce(c *net.UnixConn) {
+	defer c.Close()
 	s.writing.Lock() // Close waits
 	defer s.writing.Unlock()
 	if !s.closed {
@@ -222,7 +268,8 @@ func (s *Socket) introduce(c *net.UnixConn) {
 	}
 }
 
-// answer lets a function talk to each process of this user that connects, until the listener is closed.
+// answer lets a function talk to each process of this user that connects, and close the connection, until the listener
+// is closed. Others are turned away at once, so that they do not fill the queue.
 func answer(l *net.UnixListener, talk func(*net.UnixConn)) {
 	for {
 		c, err := l.AcceptUnix()
@@ -233,10 +280,11 @@ func answer(l *net.UnixListener, talk func(*net.UnixConn)) {
 			time.Sleep(time.Millisecond) // too many files are open
 			continue
 		}
-		if isOurs(c) == nil {
-			talk(c)
+		if isOurs(c) != nil {
+			c.Close()
+			continue
 		}
-		c.Close()
+		talk(c)
 	}
 }
 
@@ -273,6 +321,9 @@ func (g *group) close() {
 	}
 	if g.heeds != nil {
 		g.heeds.Close()
+	}
+	for c := range g.followers {
+		c.Close()
 	}
 	closeAll(g.before)
 	g.before = nil

@@ -187,6 +187,9 @@ func TestMain(m *testing.M) {
 	if os.Getenv(asEcho) != "" {
 		echo()
 	}
+	if how := os.Getenv(asStranger); how != "" {
+		stranger(how)
+	}
 	if os.Getenv(asMember) == "" {
 		os.Exit(m.Run())
 	}

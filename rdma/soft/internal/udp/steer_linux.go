@@ -61,10 +61,11 @@ func (s *Socket) steer() error {
 		unix.SetsockoptSockFprog(s.out.fd, unix.SOL_SOCKET, unix.SO_ATTACH_REUSEPORT_CBPF, &program))
 }
 
-// leads tries to make the socket the lead: the one that has the name. Otherwise it is connected to the one that is.
+// leads tries to make the socket the lead: the one that has the name. Otherwise it is connected to the one that is. The
+// error is EADDRINUSE if a process of another user has the name.
 func (s *Socket) leads() (bool, error) {
 	at := &net.UnixAddr{Net: "unix", Name: s.group.prefix + "lead"}
-	for end := time.Now().Add(joinLimit); time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
+	for end := time.Now().Add(strangerLimit); time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
 		l, err := net.ListenUnix("unix", at)
 		if err == nil {
 			return true, s.lead(l)
@@ -72,12 +73,15 @@ func (s *Socket) leads() (bool, error) {
 		if !errors.Is(err, unix.EADDRINUSE) {
 			return false, err
 		}
-		c, err := net.DialUnix("unix", nil, at)
-		if err == nil {
+		c, err := dial(at)
+		if err != nil {
+			return false, err
+		}
+		if c != nil {
 			return false, s.heed(c)
 		}
 	}
-	return false, fmt.Errorf("who has the name %s does not answer: %w", at.Name, unix.EBUSY)
+	return false, inUse(at)
 }
 
 // lead makes the socket the lead.
@@ -88,40 +92,74 @@ func (s *Socket) lead(l *net.UnixListener) error {
 		l.Close()
 		return net.ErrClosed
 	}
-	s.group.lead = l
+	s.group.lead, s.group.followers = l, map[*net.UnixConn]bool{}
+	go answer(l, s.keep)
 	return s.steer()
+}
+
+// keep keeps a connection of a member to this socket, the lead, until one of them ends.
+func (s *Socket) keep(c *net.UnixConn) {
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	if s.closed {
+		c.Close()
+		return
+	}
+	s.group.followers[c] = true
+	go func() {
+		_, _ = c.Read(make([]byte, 1))
+		s.writing.Lock()
+		defer s.writing.Unlock()
+		delete(s.group.followers, c)
+		c.Close()
+	}()
 }
 
 // heed keeps a connection to the lead.
 func (s *Socket) heed(c *net.UnixConn) error {
 	s.writing.Lock()
 	defer s.writing.Unlock()
-	err := isOurs(c)
 	if s.closed {
-		err = net.ErrClosed
-	}
-	if err != nil {
 		c.Close()
-		return err
+		return net.ErrClosed
 	}
 	s.group.heeds = c
 	return nil
 }
 
 // follow waits for the end of the lead, and then for the next one's, until the socket is closed, or is the lead.
-// Nothing is ever said on the connection, but its end is heard.
+// Nothing is ever said on the connection, but its end is heard. While a process of another user has the name of the
+// lead, the first member of those that live leads without it.
 func (s *Socket) follow() {
-	for s.group.heeds != nil {
-		_, _ = s.group.heeds.Read(make([]byte, 1))
-		s.group.heeds.Close()
-		leads, err := s.leads()
-		if leads || errors.Is(err, net.ErrClosed) {
-			return
+	leads, err := s.group.lead != nil, error(nil)
+	for !leads && !errors.Is(err, net.ErrClosed) {
+		if c := s.group.heeds; c != nil {
+			_, _ = c.Read(make([]byte, 1))
+			c.Close()
 		}
-		if err != nil {
+		if leads, err = s.leads(); err != nil {
+			if errors.Is(err, unix.EADDRINUSE) {
+				err = s.leadUnnamed()
+			}
 			time.Sleep(joinLimit / 100) // too many files are open, or a stranger has the name
 		}
 	}
+}
+
+// leadUnnamed has packets for the lead come to this socket, if no member before it lives.
+func (s *Socket) leadUnnamed() error {
+	for i := range s.group.member {
+		if c, err := dial(s.group.named(i)); err == nil && c != nil {
+			c.Close()
+			return nil
+		}
+	}
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	if s.closed {
+		return net.ErrClosed
+	}
+	return s.steer()
 }
 
 // probe makes sure that the socket has its place: what is sent to it comes. Another program that shares the port, or a

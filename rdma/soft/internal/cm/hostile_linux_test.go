@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+//go:build !goverbs_nofd
+
+package cm
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	rdma "github.com/goverbs/goverbs/generated/librdmacm"
+	"github.com/goverbs/goverbs/generated/rdmacm"
+	"github.com/goverbs/goverbs/rdma/soft/internal/device"
+	"github.com/goverbs/goverbs/rdma/soft/internal/message"
+)
+
+// asksFrom sends a request of a host to the listener of newExchanged.
+func (e *exchanged) asksFrom(from netip.Addr, number uint32) {
+	e.forget()
+	e.asked(func(m *message.MAD) {
+		gid := from.As16()
+		m.From, m.Source, m.Path.Local = message.Remote(gid), netip.AddrPortFrom(from, 99), gid
+		m.LocalID, m.TID, m.QPN = number, uint64(number), number
+	})
+}
+
+// TestHostileHandshakes: a program that answers one request after the other gets to an honest peer's soon, while one
+// host sends requests that it never confirms.
+func TestHostileHandshakes(t *testing.T) {
+	e := newExchanged(t)
+	hostile, honest := netip.MustParseAddr("192.0.2.66"), netip.MustParseAddr("192.0.2.77")
+	number := uint32(100)
+	flood := func() {
+		for range 100 {
+			number++
+			e.asksFrom(hostile, number)
+		}
+	}
+	flood()
+	begin := e.fabric.Now()
+	for i := range uint32(2) { // two peers at one address
+		e.asksFrom(honest, 1+i)
+	}
+	served := 0
+	for range 8 {
+		id := e.take(e.there, rdmacm.CM_EVENT_CONNECT_REQUEST)
+		e.forget()
+		require.NoError(t, rdma.Accept(id, e.param))
+		rep := e.last(message.REP)
+		if rep.To.GID == honest.As16() {
+			e.arrives(&message.MAD{Attribute: message.RTU, From: rep.To, To: rep.From, TID: rep.TID,
+				LocalID: rep.RemoteID, RemoteID: rep.LocalID})
+			assert.Equal(t, established, device.Find[identifier](ibv.PtrTo(id)).state)
+			served++
+		} else {
+			e.fabric.Advance(10 * time.Second)
+			require.Equal(t, over, device.Find[identifier](ibv.PtrTo(id)).state, "it is given up")
+			assert.LessOrEqual(t, e.count(message.REP), 6, "answers to an address that may be forged")
+		}
+		require.NoError(t, rdma.DestroyID(id))
+		flood()
+		if served == 2 {
+			break
+		}
+	}
+	assert.Equal(t, 2, served)
+	assert.Less(t, e.fabric.Now()-begin, 30*time.Second)
+}
+
+// TestAnswerInVain: a request that comes again when its answer was given up is refused.
+func TestAnswerInVain(t *testing.T) {
+	e := newExchanged(t)
+	e.asksFrom(far, 7)
+	id := e.take(e.there, rdmacm.CM_EVENT_CONNECT_REQUEST)
+	require.NoError(t, rdma.Accept(id, e.param))
+	e.fabric.Advance(10 * time.Second)
+	e.take(e.there, rdmacm.CM_EVENT_UNREACHABLE)
+	for range 2 {
+		e.asksFrom(far, 7)
+		rej := e.last(message.REJ)
+		require.NotNil(t, rej)
+		assert.Equal(t, message.OfREQ, rej.Of)
+		if id != nil {
+			require.NoError(t, rdma.DestroyID(id))
+			id = nil
+		}
+	}
+}

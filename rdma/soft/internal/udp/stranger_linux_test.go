@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package udp
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"os/exec"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+const asStranger = "GOVERBS_UDP_STRANGER" // how a process of another user has the name that follows a blank
+
+// stranger has a name, or connects to it until it finds no place any more.
+func stranger(how string) {
+	var name string
+	fmt.Sscan(how, &how, &name)
+	at := &unix.SockaddrUnix{Name: name}
+	for range 5000 {
+		fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_NONBLOCK, 0)
+		if err != nil {
+			break
+		}
+		if how == "fill" {
+			if unix.Connect(fd, at) != nil {
+				break
+			}
+			continue
+		}
+		if err = unix.Bind(fd, at); err == nil && how == "listen" {
+			err = unix.Listen(fd, 1)
+		}
+		if err != nil {
+			fmt.Println(err)
+			os.Exit(1)
+		}
+		break
+	}
+	fmt.Println("ready")
+	io.Copy(io.Discard, os.Stdin)
+	os.Exit(0)
+}
+
+// beStranger starts a process of another user, until its result is called or the test ends.
+func beStranger(t *testing.T, how, name string) (end func()) {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Skip("only root can start a process of another user")
+	}
+	program, err := os.Open("/proc/self/exe")
+	require.NoError(t, err)
+	defer program.Close()
+	p := exec.Command("/proc/self/fd/3")
+	p.ExtraFiles, p.Dir, p.Env = []*os.File{program}, "/", []string{fmt.Sprintf("%s=%s %s", asStranger, how, name)}
+	p.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+	out, err := p.StdoutPipe()
+	require.NoError(t, err)
+	in, err := p.StdinPipe()
+	require.NoError(t, err)
+	require.NoError(t, p.Start())
+	end = func() { in.Close(); _ = p.Process.Kill(); _ = p.Wait() }
+	t.Cleanup(end)
+	line, err := bufio.NewReader(out).ReadString('\n')
+	require.NoError(t, err)
+	require.Equal(t, "ready\n", line)
+	return end
+}
+
+// soonEnough is less than joinLimit.
+const soonEnough = joinLimit / 3
+
+// TestStrangersLock: an address whose names another user has is in use, and that is said soon.
+func TestStrangersLock(t *testing.T) {
+	for _, name := range []string{"lock", "0", "7"} {
+		for _, how := range []string{"listen", "bind"} {
+			port := free(t, v4)
+			end := beStranger(t, how, fmt.Sprintf("@goverbs-udp/%v/%s", netip.AddrPortFrom(v4, uint16(port)), name))
+			begin := time.Now()
+			s, err := Open(v4, Options{Port: port, Share: true})
+			assert.Less(t, time.Since(begin), soonEnough, "%s %s", how, name)
+			if how == "bind" && name == "7" { // nobody sees it yet
+				require.NoError(t, err)
+				require.NoError(t, s.Close())
+			} else {
+				assert.ErrorIs(t, err, syscall.EADDRINUSE, "%s %s", how, name)
+			}
+			end()
+			shared(t, v4, port)
+		}
+	}
+}
+
+// TestStrangersLead: processes share an address though another user has the name of the lead.
+func TestStrangersLead(t *testing.T) {
+	for _, how := range []string{"listen", "bind"} {
+		port, from := free(t, v4), opened(t, v4, Options{})
+		end := beStranger(t, how, fmt.Sprintf("@goverbs-udp/%v/lead", netip.AddrPortFrom(v4, uint16(port))))
+		begin := time.Now()
+		first := shared(t, v4, port)
+		second, third := shared(t, v4, port), shared(t, v4, port)
+		assert.Less(t, time.Since(begin), soonEnough)
+		for _, packet := range forLead {
+			delivered(t, from, first, packet)
+		}
+		require.NoError(t, first.Close())
+		leadsTo := func(m *Socket) {
+			t.Helper()
+			require.Eventually(t, func() bool { // another member takes over
+				_, err := from.Write(m.Addr(), forLead[0], len(forLead[0]))
+				require.NoError(t, err)
+				return ready(m.out.fd, unix.POLLIN, 10*time.Millisecond)
+			}, limit, time.Millisecond)
+			b := make([]byte, MaxRead)
+			for ready(m.out.fd, unix.POLLIN, 10*time.Millisecond) {
+				require.NoError(t, m.Read(b, &Arrival{}))
+			}
+		}
+		leadsTo(second)
+		end()
+		lead := leadOf(t, []*Socket{second, third})
+		leadsTo(lead)
+		for _, packet := range forLead {
+			delivered(t, from, lead, packet)
+		}
+	}
+}
+
+// TestStrangersFillTheLead: another user's connections to the lead keep no process from joining.
+func TestStrangersFillTheLead(t *testing.T) {
+	port, from := free(t, v4), opened(t, v4, Options{})
+	first, second := shared(t, v4, port), shared(t, v4, port)
+	beStranger(t, "fill", first.group.prefix+"lead")
+	begin := time.Now()
+	members := []*Socket{second, shared(t, v4, port)}
+	assert.Less(t, time.Since(begin), soonEnough)
+	require.NoError(t, first.Close())
+	lead := leadOf(t, members)
+	for _, packet := range forLead {
+		delivered(t, from, lead, packet)
+	}
+}
