@@ -135,8 +135,10 @@ func createAHFromWC(of ibv.Ptr[ibv.PD], wc ibv.Ptr[ibv.WC], grh ibv.Ptr[[grhSize
 	return p.newAH(&attr)
 }
 
-// carry takes a datagram into a receive, behind the header that tells where it came from. What may not come in is
-// dropped, and nobody is answered. The caller holds Fabric.mu.
+// carry places a datagram in a receive, behind the header with its addresses. Anyone can send one, so that none can
+// break the queue pair: a datagram that is longer than its receive is dropped, and the receive stays for the next one.
+// In a shared receive queue, where that would block other queue pairs, the receive completes in error. The caller holds
+// Fabric.mu.
 func (q *qp) carry(m *message.Request) *message.Answer {
 	f := q.fabric()
 	if !q.receives() {
@@ -154,11 +156,16 @@ func (q *qp) carry(m *message.Request) *message.Answer {
 	if recvs == nil {
 		return nil
 	}
-	f.header = grhOf(m)
-	copy(f.framed[1:], m.Payload)
-	f.framed[0] = segment{Base: addressOf(&f.header[0]), Length: grhSize}
 	got, sges := recvs.first()
-	status := q.place(recvs.pd, sges, f.framed[:1+len(m.Payload)], m.Length+grhSize)
+	status := ibv.WC_REM_INV_REQ_ERR
+	if m.Length+grhSize <= total(sges) {
+		f.header = grhOf(m)
+		copy(f.framed[1:], m.Payload)
+		f.framed[0] = segment{Base: addressOf(&f.header[0]), Length: grhSize}
+		status = q.place(recvs.pd, sges, f.framed[:1+len(m.Payload)], m.Length+grhSize)
+	} else if q.count(counters.TooLong); s == nil {
+		return nil
+	}
 	recvs.take()
 	if s != nil {
 		s.took()
@@ -175,10 +182,11 @@ func (q *qp) carry(m *message.Request) *message.Answer {
 		*e.wc.ImmData() = m.Imm
 	}
 	q.recvCQ.publish(e, m.Solicited)
-	if status != ibv.WC_SUCCESS {
+	switch status {
+	case ibv.WC_SUCCESS:
+		q.count(counters.Receives)
+	case ibv.WC_LOC_PROT_ERR:
 		q.setState(ibv.QPS_ERR)
-		return nil
 	}
-	q.count(counters.Receives)
 	return nil
 }

@@ -12,9 +12,9 @@ import (
 )
 
 // total is how many bytes entries have.
-func total(sges []ibv.SGE) (n uint32) {
+func total(sges []ibv.SGE) (n uint64) {
 	for i := range sges {
-		n += sges[i].Length
+		n += uint64(sges[i].Length)
 	}
 	return n
 }
@@ -330,7 +330,7 @@ func (q *qp) finish(r *request, status ibv.WCStatus) {
 		e.wc = ibv.WC{WRID: r.id, Status: status, Opcode: sendOpcodes[r.opcode], QPNum: q.number}
 		switch r.opcode {
 		case ibv.WR_RDMA_READ:
-			e.wc.ByteLen = total(q.entries(position)[:r.sges])
+			e.wc.ByteLen = uint32(total(q.entries(position)[:r.sges]))
 		case ibv.WR_ATOMIC_CMP_AND_SWP, ibv.WR_ATOMIC_FETCH_AND_ADD:
 			e.wc.ByteLen = 8
 		}
