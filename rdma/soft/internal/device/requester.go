@@ -144,7 +144,7 @@ func (q *qp) direct(m *message.Request, r *request) {
 	to := &r.ah.route
 	m.From.GID, _ = q.device.gidAt(to.SGIDIndex)
 	m.To = *r.ah.address(r.number)
-	m.Route = message.Route{FlowLabel: to.FlowLabel, TrafficClass: to.TrafficClass, HopLimit: to.HopLimit}
+	m.Route = message.Route{TrafficClass: to.TrafficClass, HopLimit: to.HopLimit}
 	m.DestQP, m.QKey, m.MTU = r.number, r.qkey, uint32(q.device.bytes())
 	if int32(r.qkey) < 0 { // a controlled key: the sender's own is meant
 		m.QKey = q.attr.QKey
