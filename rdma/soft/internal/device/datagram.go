@@ -170,6 +170,7 @@ func (q *qp) carry(m *message.Request) *message.Answer {
 	if recvs == nil {
 		return nil
 	}
+	q.expects = (m.PSN + 1) & psnMask
 	got, sges := recvs.first()
 	status := ibv.WC_REM_INV_REQ_ERR
 	if m.Length+grhSize <= total(sges) {

@@ -342,9 +342,10 @@ func (q *qp) connection(end ManagedEnd) Connection {
 	c := Connection{
 		Device: q.device.Name(), Type: q.kind, State: q.state, QPN: q.number, PeerQPN: q.attr.DestQPNum,
 		Local: netip.AddrFrom16(q.out.From.GID).Unmap(), Peer: netip.AddrFrom16(q.out.To.GID).Unmap(),
-		MTU: q.attr.PathMTU, NextPSN: q.psn, ExpectedPSN: q.expects, Queued: q.posted - q.next,
+		MTU: q.attr.PathMTU, Queued: q.posted - q.next,
 		CMID: end.ID, CMLocal: end.Local, CMPeer: end.Peer,
 	}
+	c.NextPSN, c.ExpectedPSN = q.psns()
 	l := q.pipeline
 	if l == nil {
 		if q.awaits {
@@ -352,9 +353,7 @@ func (q *qp) connection(end ManagedEnd) Connection {
 		}
 		return c
 	}
-	c.ExpectedPSN, c.SentAgain = l.receiver.Expects, l.again
-	if c.Window = l.sender.Window(); c.Window > 0 { // it may send
-		c.NextPSN, c.InFlight = l.sender.UnderWay()
-	}
+	c.SentAgain, c.Window = l.again, l.sender.Window()
+	_, c.InFlight = l.sender.UnderWay()
 	return c
 }

@@ -259,7 +259,7 @@ func sum(of []segment) (n uint64) {
 
 // packets is how many packets of the path's MTU a message takes, or the answer to a read.
 func (q *qp) packets(m *message.Request) uint32 {
-	if m.Opcode == ibv.WR_FLUSH {
+	if m.Opcode == ibv.WR_FLUSH || q.kind == ibv.QPT_UD {
 		return 1
 	}
 	shift := 7 + q.attr.PathMTU
