@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/goverbs/goverbs/generated/rdmacm"
+	"github.com/goverbs/goverbs/rdma"
 	"github.com/goverbs/goverbs/rdma/cm"
 	"github.com/goverbs/goverbs/rdma/soft"
 )
@@ -80,6 +81,13 @@ func TestLinkLocal(t *testing.T) {
 	assert.Equal(t, netip.MustParseAddr("fe80::1%near0"), id.LocalAddr().Addr())
 	assert.Equal(t, "[fe80::2%near0]:7", id.PeerAddr().String())
 	assert.Equal(t, map[netip.Addr]string{netip.MustParseAddr("fe80::1%near0"): "soft0"}, near.Addresses())
+
+	device, err := rdma.OpenOn(near, "soft0")
+	require.NoError(t, err)
+	entry, err := device.FindGID(rdma.GIDQuery{Address: netip.MustParseAddr("fe80::1")})
+	require.NoError(t, err)
+	assert.Equal(t, netip.MustParseAddr("fe80::1%near0"), rdma.GIDEntryAddress(entry))
+	require.NoError(t, device.Close())
 
 	l, err := (&cm.Config{Backend: far}).Listen(ctx, "[fe80::2%far0]:7471")
 	require.NoError(t, err)
