@@ -236,6 +236,9 @@ type GIDQuery = gid.Query
 // one.
 func GIDAddress(g ibv.GID) netip.Addr { return gid.Address(g) }
 
+// GIDEntryAddress is GIDAddress of an entry of the GID table. A link-local address has its network interface as zone.
+func GIDEntryAddress(e ibv.GIDEntry) netip.Addr { return gid.EntryAddress(&e) }
+
 // FindGID finds the GID of the device that matches a query. If there are several, it prefers one whose network
 // interface is in the network namespace of the calling thread, then RoCE v2, then IPv4 over IPv6, and link-local
 // addresses last. A query with an interface name or a VLAN matches only GIDs of that namespace. If nothing matches, the

@@ -67,7 +67,7 @@ func address(name string, family int32) []byte {
 	if err != nil || len(all) == 0 {
 		return nil
 	}
-	return append([]byte(all[0].Unmap().WithZone("").String()), 0)
+	return append([]byte(all[0].Unmap().String()), 0)
 }
 
 // port is the number of a service, as a string of C; nil if nobody knows it.

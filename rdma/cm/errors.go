@@ -144,7 +144,7 @@ func (e *EventError) reason() string {
 // unanswered says what to look for when nobody answers the ID. A software device knows which addresses are its
 // fabric's; of others, it knows nothing.
 func (id *ID) unanswered() string {
-	peer := id.PeerAddr().Addr().Unmap().WithZone("")
+	peer := id.PeerAddr().Addr().Unmap()
 	b, software := id.backend.(interface{ Addresses() map[netip.Addr]string })
 	switch {
 	case !software:
@@ -153,6 +153,10 @@ func (id *ID) unanswered() string {
 		return "is the listener's process there?"
 	case b.Addresses()[peer] != "":
 		return "does its program call Accept, and is its link up?"
+	}
+	if peer.Is6() && peer.IsLinkLocalUnicast() {
+		return fmt.Sprintf("perhaps no process has a device at %v: start the listener there, on an adapter or with "+
+			"GOVERBS_DEVICE=soft@%v%%INTERFACE, and let UDP port 4791 through firewalls", peer, peer.WithZone(""))
 	}
 	return fmt.Sprintf("perhaps no process has a device at %v: start the listener there, on an adapter or with "+
 		"GOVERBS_DEVICE=soft@%v, and let UDP port 4791 through firewalls", peer, peer)
@@ -173,7 +177,7 @@ func (id *ID) alone() string {
 	if !software {
 		return ""
 	}
-	device := b.Addresses()[id.PeerAddr().Addr().Unmap().WithZone("")]
+	device := b.Addresses()[id.PeerAddr().Addr().Unmap()]
 	if device == "" || chosen.IsWired(device) {
 		return ""
 	}

@@ -99,6 +99,8 @@ func (id *ID) noAddress(at netip.AddrPort, err error) string {
 			return "it is not an address of this machine, or no port is free"
 		}
 		return "it is not an address of this machine, or another ID has the port for all addresses"
+	case errors.Is(err, verberr.EINVAL) && at.Addr().Is6() && at.Addr().IsLinkLocalUnicast() && at.Addr().Zone() == "":
+		return fmt.Sprintf("a link-local address needs its interface, as in %v%%eth0", at.Addr())
 	case errors.Is(err, verberr.ENODEV):
 		return "there is no RDMA device on the network interface of that address"
 	case errors.Is(err, verberr.EACCES):

@@ -37,7 +37,7 @@ func newTagStage(t *testing.T) *tagStage {
 	require.NoError(t, err)
 	s.Defer(func() { s.Check(verbs.DestroySRQ(srq)) })
 	s.srq = srq
-	s.A, s.B = s.QP(ibv.QPT_RC, s.ASend, s.ARecv), s.SharingQP(s.BRecv, srq)
+	s.A, s.B = s.QP(ibv.QPT_RC, s.ASend, s.ARecv), s.SharingQP(ibv.QPT_RC, s.BRecv, srq)
 	s.Connect(s.A, s.B)
 	return s
 }

@@ -143,6 +143,9 @@ func Report() (string, error) {
 		{"Asynchronous events", "events", 1},
 		{"A device that is taken away while it is open", "removed", 1},
 		{"Mistakes with an RC queue pair, posted with ibv_post_send", "mistakes", 1},
+		{"Messages of UC and UD that the receiver cannot take", "unreliable", 3},
+		{"Attributes that ibv_query_qp returns", "query_qp", 3},
+		{"The header in front of a datagram", "grh", 2},
 	} {
 		if err := reportRows(&b, one.title, one.file, one.keys); err != nil {
 			return "", err

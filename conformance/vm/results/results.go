@@ -16,6 +16,9 @@
 //	doctor-KERNEL.csv      faults injected into a host, whether goverbs doctor names each, nothing else with it, and
 //	                       whether its remedy mends it; doctor-pair-KERNEL.csv has those between two hosts
 //	mistakes-KERNEL.csv    what comes of posting what is wrong, and what a checked queue of package rdma says instead
+//	unreliable-KERNEL.csv  what comes of messages of UC and UD that the receiver cannot take
+//	query_qp-KERNEL.csv    the attributes that ibv_query_qp returns, by state and after traffic
+//	grh-KERNEL.csv         fields of the header in front of a datagram
 //	explained-KERNEL.csv   the cause that goverbs trace explain names for each fault, and what it was shown
 //	soft.txt               where the software device answers otherwise, and why; its answers are not recorded, but
 //	                       measured whenever tests run

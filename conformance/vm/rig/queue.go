@@ -278,10 +278,10 @@ func (r *Rig) SRQ(size uint32) *ibv.SRQ {
 	return srq
 }
 
-// SharingQP creates a queue pair of type RC that takes its receives from a shared queue.
-func (r *Rig) SharingQP(cq *ibv.CQ, srq *ibv.SRQ) *ibv.QP {
+// SharingQP creates a queue pair that takes its receives from a shared queue.
+func (r *Rig) SharingQP(kind ibv.QPType, cq *ibv.CQ, srq *ibv.SRQ) *ibv.QP {
 	r.t.Helper()
-	qp, err := verbs.CreateQP(r.PD, &ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: ibv.PtrTo(cq), RecvCQ: ibv.PtrTo(cq),
+	qp, err := verbs.CreateQP(r.PD, &ibv.QPInitAttr{QPType: kind, SendCQ: ibv.PtrTo(cq), RecvCQ: ibv.PtrTo(cq),
 		SRQ: ibv.PtrTo(srq), Cap: Caps})
 	require.NoError(r.t, err)
 	r.t.Cleanup(func() { require.NoError(r.t, verbs.DestroyQP(qp)) })

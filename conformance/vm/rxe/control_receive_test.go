@@ -54,7 +54,7 @@ var receiveControls = []control{
 	{verb: "ibv_destroy_srq", what: works, call: createSRQ(ibv.SRQAttr{MaxWR: 8, MaxSGE: 1})},
 	{verb: "ibv_destroy_srq", what: "queue pairs left", call: func(r *rig.Rig) error {
 		srq := r.SRQ(8)
-		r.SharingQP(r.CQ(8), srq)
+		r.SharingQP(ibv.QPT_RC, r.CQ(8), srq)
 		return verbs.DestroySRQ(srq)
 	}},
 }

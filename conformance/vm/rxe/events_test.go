@@ -112,7 +112,7 @@ var occurrences = []occurrence{
 		return p.B
 	}},
 	{what: "ERR of a queue pair with a shared receive queue", of: func(r *rig.Rig, _ *rig.Spare) any {
-		qp := r.SharingQP(r.CQ(8), r.SRQ(8))
+		qp := r.SharingQP(ibv.QPT_RC, r.CQ(8), r.SRQ(8))
 		r.Bring(qp, ibv.QPS_RTS)
 		r.Move(qp, ibv.QPS_ERR)
 		return qp
@@ -123,7 +123,7 @@ var occurrences = []occurrence{
 		r.RecvSRQ(srq, 2, b.SGE(0, 64))
 		r.Check(verbs.ModifySRQ(srq, &ibv.SRQAttr{SRQLimit: 2}, ibv.SRQ_LIMIT))
 		send := r.CQ(8)
-		from, to := r.QP(ibv.QPT_RC, send, send), r.SharingQP(cq, srq)
+		from, to := r.QP(ibv.QPT_RC, send, send), r.SharingQP(ibv.QPT_RC, cq, srq)
 		r.Connect(from, to)
 		write(r, from, ibv.WR_SEND, b.SGE(0, 8), 0, 0)
 		r.Check(status(r.Completion(cq)))

@@ -102,7 +102,7 @@ func expectRendezvous(t *testing.T, r *rig.Rig) {
 		return
 	}
 	r.Defer(func() { r.Check(verbs.DestroySRQ(srq)) })
-	a, b := r.QP(ibv.QPT_RC, sends, recvs), r.SharingQP(r.CQ(16), srq)
+	a, b := r.QP(ibv.QPT_RC, sends, recvs), r.SharingQP(ibv.QPT_RC, r.CQ(16), srq)
 	r.Connect(a, b)
 	here, there := r.Buffer(bufferLen, remote), r.Buffer(bufferLen, remote)
 

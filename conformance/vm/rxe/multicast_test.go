@@ -98,7 +98,7 @@ func join(t *testing.T, group net.IP) {
 	}
 	netdev, err := net.InterfaceByName(os.Getenv(wire.EnvNetdev))
 	require.NoError(t, err)
-	c, err := net.ListenMulticastUDP("udp4", netdev, &net.UDPAddr{IP: group, Port: 9})
+	c, err := net.ListenMulticastUDP("udp", netdev, &net.UDPAddr{IP: group, Port: 9})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, c.Close()) })
 	time.Sleep(10 * time.Millisecond)

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/generated/rdmacm"
 	"github.com/goverbs/goverbs/rdma/cm"
 )
 
@@ -26,7 +27,9 @@ func parseAddress(b []byte) (netip.AddrPort, error) {
 	case family == unix.AF_INET && len(b) >= unix.SizeofSockaddrInet4:
 		return netip.AddrPortFrom(netip.AddrFrom4([4]byte(b[4:])), binary.BigEndian.Uint16(b[2:])), nil
 	case family == unix.AF_INET6 && len(b) >= unix.SizeofSockaddrInet6:
-		return netip.AddrPortFrom(netip.AddrFrom16([16]byte(b[8:])).Unmap(), binary.BigEndian.Uint16(b[2:])), nil
+		in := new(rdmacm.SockaddrIn6)
+		copy(unsafe.Slice((*byte)(unsafe.Pointer(in)), unsafe.Sizeof(*in)), b)
+		return cm.AddrPort((*rdmacm.Sockaddr)(unsafe.Pointer(in))), nil
 	case family == unix.AF_INET || family == unix.AF_INET6:
 		return netip.AddrPort{}, unix.EINVAL
 	}
@@ -43,6 +46,10 @@ func formatAddress(family int, at netip.AddrPort) []byte {
 		if ip.IsValid() && !ip.IsUnspecified() {
 			long := ip.As16()
 			copy(b[8:], long[:])
+		}
+		if ip.Zone() != "" {
+			in := (*rdmacm.SockaddrIn6)(unsafe.Pointer(cm.Sockaddr(at)))
+			binary.NativeEndian.PutUint32(b[24:], in.Sin6ScopeID)
 		}
 		return b
 	}

@@ -5,6 +5,8 @@
 package rsocket
 
 import (
+	"encoding/binary"
+	"net"
 	"net/netip"
 	"sync"
 	"syscall"
@@ -374,4 +376,16 @@ func TestMaps(t *testing.T) {
 	for _, fd := range []uint64{a, b, l} {
 		p.must("rclose", fd)
 	}
+}
+
+// TestZones: sin6_scope_id is the zone of a link-local address, both ways.
+func TestZones(t *testing.T) {
+	lo, err := net.InterfaceByIndex(1)
+	require.NoError(t, err)
+	want := netip.AddrPortFrom(netip.MustParseAddr("fe80::1").WithZone(lo.Name), 7)
+	b := formatAddress(unix.AF_INET6, want)
+	assert.EqualValues(t, 1, binary.NativeEndian.Uint32(b[24:]))
+	got, err := parseAddress(b)
+	require.NoError(t, err)
+	assert.Equal(t, want, got)
 }

@@ -56,6 +56,18 @@ func (q Query) String() string {
 // Address returns a GID as an IP address.
 func Address(g ibv.GID) netip.Addr { return netip.AddrFrom16(*g.Raw()).Unmap() }
 
+// EntryAddress returns the IP address of a GID's entry. A link-local one has its network interface as zone.
+func EntryAddress(e *ibv.GIDEntry) netip.Addr {
+	a := Address(e.GID)
+	if !a.Is6() || !a.IsLinkLocalUnicast() || e.NDevIfindex == 0 {
+		return a
+	}
+	if i, err := net.InterfaceByIndex(int(e.NDevIfindex)); err == nil {
+		return a.WithZone(i.Name)
+	}
+	return a.WithZone(strconv.Itoa(int(e.NDevIfindex)))
+}
+
 // Choose returns the entry that fits a query best, and whether one fits. It prefers one whose network interface is in
 // the network namespace of the calling thread, then RoCE v2, then IPv4 over IPv6, and link-local addresses last.
 func Choose(q Query, all []ibv.GIDEntry) (e ibv.GIDEntry, ok bool) {

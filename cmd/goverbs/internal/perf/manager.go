@@ -47,7 +47,7 @@ func meetByManager(ctx context.Context, r *rig) (l *connected, err error) {
 			r.device.Name())
 	}
 	backend := r.device.Info().Backend
-	l = &connected{ctx: ctx, o: o, own: netip.AddrPortFrom(rdma.GIDAddress(r.gid.GID), 0),
+	l = &connected{ctx: ctx, o: o, own: netip.AddrPortFrom(rdma.GIDEntryAddress(*r.gid), 0),
 		manager: func(space rdmacm.PortSpace) (*cm.ID, error) { return cm.CreateIDOn(backend, space) }}
 	if o.client() {
 		var host *net.TCPAddr

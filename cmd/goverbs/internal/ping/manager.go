@@ -114,7 +114,7 @@ func (r *Result) manager(ctx context.Context, o *Options) (err error) {
 	if err != nil {
 		return at("find the own address", o.ownDevice.Name(), err)
 	}
-	source := netip.AddrPortFrom(rdma.GIDAddress(own.GID), 0)
+	source := netip.AddrPortFrom(rdma.GIDEntryAddress(own), 0)
 	where := net.JoinHostPort(o.Peer, strconv.Itoa(o.CMPort))
 	host, err := net.ResolveTCPAddr("tcp", where)
 	if err != nil {
@@ -201,7 +201,7 @@ func (s *Server) listenManager() (all []*cm.ID, err error) {
 		if err != nil {
 			return nil, err
 		}
-		where = []netip.Addr{rdma.GIDAddress(own.GID)}
+		where = []netip.Addr{rdma.GIDEntryAddress(own)}
 	}
 	for _, address := range where { // that of IPv6 is usually for both, and then there is no place for the other one
 		l, bad := s.listenAt(netip.AddrPortFrom(address, uint16(s.CMPort)))

@@ -4,7 +4,9 @@ package cm
 
 import (
 	"encoding/binary"
+	"net"
 	"net/netip"
+	"strconv"
 	"unsafe"
 
 	"github.com/goverbs/goverbs/generated/ibv"
@@ -38,8 +40,29 @@ func readAddress(s *rdmacm.Sockaddr) netip.AddrPort {
 	return netip.AddrPort{}
 }
 
-// writeAddress is readAddress the other way round, and gives the length of what it wrote.
-func writeAddress(s *rdmacm.SockaddrStorage, a netip.AddrPort) uint32 {
+// scopeOf is the network interface that C's address names, if it is a link-local one, or 0.
+func scopeOf(s *rdmacm.Sockaddr) uint32 {
+	if !isLinkLocal(readAddress(s).Addr()) {
+		return 0
+	}
+	return (*rdmacm.SockaddrIn6)(unsafe.Pointer(s)).Sin6ScopeID
+}
+
+// isLinkLocal reports whether an address means something on one network interface alone.
+func isLinkLocal(a netip.Addr) bool { return a.Is6() && a.IsLinkLocalUnicast() }
+
+// zoneIndex returns the index of the network interface that a zone names, or 0 if there is none.
+func zoneIndex(zone string) uint32 {
+	if i, err := net.InterfaceByName(zone); err == nil {
+		return uint32(i.Index)
+	}
+	n, _ := strconv.ParseUint(zone, 10, 32)
+	return uint32(n)
+}
+
+// writeAddress is readAddress the other way round, and gives the length of what it wrote. Scope is the interface of a
+// link-local address.
+func writeAddress(s *rdmacm.SockaddrStorage, a netip.AddrPort, scope uint32) uint32 {
 	*s = rdmacm.SockaddrStorage{}
 	port := uint16(ibv.ToBE16(a.Port()))
 	if a.Addr().Is4() {
@@ -50,6 +73,9 @@ func writeAddress(s *rdmacm.SockaddrStorage, a netip.AddrPort) uint32 {
 	in := (*rdmacm.SockaddrIn6)(unsafe.Pointer(s))
 	in.Sin6Family, in.Sin6Port = afInet6, port
 	*in.Sin6Addr.In6U.U6Addr8() = a.Addr().As16()
+	if isLinkLocal(a.Addr()) {
+		in.Sin6ScopeID = scope
+	}
 	return uint32(unsafe.Sizeof(*in))
 }
 
@@ -103,7 +129,7 @@ func writeNative(to *rdmacm.SockaddrStorage, a netip.AddrPort, space rdmacm.Port
 // copyAddress copies an address of hints, whatever it is of, and gives its length.
 func copyAddress(to *rdmacm.SockaddrStorage, from ibv.Ptr[rdmacm.Sockaddr]) uint32 {
 	if a := readAddress(from.Deref()); a.IsValid() {
-		return writeAddress(to, a)
+		return writeAddress(to, a, scopeOf(from.Deref()))
 	}
 	if !isNative(from) {
 		return 0

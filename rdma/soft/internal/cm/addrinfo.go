@@ -104,7 +104,7 @@ func (c *Manager) resolve(node, service ibv.Ptr[byte], hinted ibv.Ptr[rdmacm.Add
 		if passive {
 			found, n = &record.source, &i.AiSrcLen
 		}
-		*n = writeAddress(found, own)
+		*n = writeAddress(found, own, zoneIndex(own.Addr().Zone()))
 		if native {
 			*n = writeNative(found, own, i.AiPortSpace)
 		}
@@ -143,7 +143,9 @@ func (c *Manager) lookup(node, service ibv.Ptr[byte], family int32, passive, num
 		d := c.Named(name)
 		switch {
 		case err == nil:
-			ip = parsed.WithZone("").Unmap()
+			if ip = parsed.Unmap(); ip.Zone() != "" && zoneIndex(ip.Zone()) == 0 {
+				return a, noName
+			}
 		case numeric:
 			return a, noName
 		case name == "localhost":

@@ -23,7 +23,7 @@ const minBacklog, maxBacklog = 16, 1024
 // listen is rdma_listen.
 func listen(id *identifier, backlog int32) runtime.Errno {
 	if id.state == idle {
-		if errno := id.bind(netip.AddrPortFrom(netip.IPv4Unspecified(), 0), true); errno != 0 {
+		if errno := id.bind(netip.AddrPortFrom(netip.IPv4Unspecified(), 0), 0, true); errno != 0 {
 			return errno
 		}
 	}

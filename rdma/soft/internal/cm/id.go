@@ -29,6 +29,7 @@ type identifier struct {
 	state    state
 	local    netip.AddrPort
 	to       netip.AddrPort
+	scope    uint32         // the interface of its link-local addresses, or 0
 	device   *device.Device // that it is on, or nil
 	shares   *openDevice    // of device, once the program can see it
 	port     portKey        // that it has in bound; 0 for none

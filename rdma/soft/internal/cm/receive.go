@@ -138,7 +138,7 @@ func (c *Manager) requested(at *device.Device, m *message.MAD) counters.Counter 
 	}
 	id := &identifier{
 		cm: c, space: space, kind: l.kind, timeout: defaultTimeout, state: requested,
-		local: netip.AddrPortFrom(m.Dest, port), to: m.Source, device: at, tos: l.tos,
+		local: netip.AddrPortFrom(m.Dest, port), to: m.Source, scope: at.Scope(m.Dest), device: at, tos: l.tos,
 		listener: l, peer: m.From, peerNumber: m.LocalID, peerGUID: m.CAGUID, tid: m.TID,
 		peerQPN: m.QPN, peerPSN: m.PSN, psn: c.nextPSN(at), peerECE: eceOptions{m.ECE.Vendor, m.ECE.Options},
 		initiator: min(m.ResponderResources, device.MaxReads), responder: min(m.InitiatorDepth, device.MaxReads),

@@ -18,10 +18,10 @@ import (
 func (id *identifier) writeAddresses() {
 	a := &id.record.Route.Addr
 	if id.local.IsValid() {
-		writeAddress(a.SrcStorage(), id.local)
+		writeAddress(a.SrcStorage(), id.local, id.scope)
 	}
 	if id.to.IsValid() {
-		writeAddress(a.DstStorage(), id.to)
+		writeAddress(a.DstStorage(), id.to, id.scope)
 	}
 	if id.device == nil {
 		return
@@ -52,22 +52,27 @@ func bindAddr(id *identifier, to ibv.Ptr[rdmacm.Sockaddr]) runtime.Errno {
 	if !address.IsValid() || id.state != idle {
 		return errnos.EINVAL
 	}
-	if errno := id.bind(address, true); errno != 0 {
+	if errno := id.bind(address, scopeOf(to.Deref()), true); errno != 0 {
 		return errno
 	}
 	if errno := id.attach(); errno != 0 {
 		id.unbind()
-		id.state, id.local, id.device = idle, netip.AddrPort{}, nil
+		id.state, id.local, id.scope, id.device = idle, netip.AddrPort{}, 0, nil
 		return errno
 	}
 	id.writeAddresses()
 	return 0
 }
 
-// bind gives the identifier an address, of a device or of all, and a port, which is claimed or not.
-func (id *identifier) bind(address netip.AddrPort, claims bool) runtime.Errno {
+// bind gives the identifier an address, of a device or of all, and a port, which is claimed or not. Scope is the
+// interface of a link-local address.
+func (id *identifier) bind(address netip.AddrPort, scope uint32, claims bool) runtime.Errno {
 	d := id.cm.Owner(address.Addr())
 	switch ip := address.Addr(); {
+	case isLinkLocal(ip) && scope == 0 && (d == nil || d.IsWired()):
+		return errnos.EINVAL
+	case isLinkLocal(ip) && d != nil && d.IsWired() && scope != d.Scope(ip):
+		return errnos.ENODEV
 	case d != nil || ip.IsUnspecified():
 	case ip.IsLoopback() && !id.cm.looped():
 		address = netip.AddrPortFrom(unspecified(ip.Is4()), address.Port())
@@ -80,7 +85,7 @@ func (id *identifier) bind(address netip.AddrPort, claims bool) runtime.Errno {
 		id.afOnly = afOnly
 		return errno
 	}
-	id.device, id.state = d, bound
+	id.device, id.scope, id.state = d, scope, bound
 	return 0
 }
 
@@ -108,7 +113,7 @@ func resolveAddr(id *identifier, from, peer ibv.Ptr[rdmacm.Sockaddr], timeout in
 		if !source.IsValid() {
 			source = netip.AddrPortFrom(unspecified(to.Addr().Is4()), 0)
 		}
-		if errno := id.bind(source, source.Port() != 0); errno != 0 {
+		if errno := id.bind(source, scopeOf(from.Deref()), source.Port() != 0); errno != 0 {
 			return errno
 		}
 	}
@@ -116,11 +121,15 @@ func resolveAddr(id *identifier, from, peer ibv.Ptr[rdmacm.Sockaddr], timeout in
 		return errnos.EINVAL
 	}
 	id.to, id.state = to, addrQuery
-	writeAddress(id.record.Route.Addr.DstStorage(), to)
 	target := c.Owner(to.Addr())
+	if !id.takeScope(target, scopeOf(peer.Deref())) {
+		id.state, id.to = bound, netip.AddrPort{}
+		return errnos.ENETUNREACH
+	}
+	writeAddress(id.record.Route.Addr.DstStorage(), to, id.scope)
 	if group := device.IsMulticast(to.Addr().As16()); group && id.device == nil && c.First() != nil {
 		id.start(c.First(), c.First().IP())
-	} else if d, own := c.Toward(to.Addr()); !group && target == nil && d != nil && (id.device == nil ||
+	} else if d, own := c.Toward(to.Addr(), id.scopeTo()); !group && target == nil && d != nil && (id.device == nil ||
 		id.device.IsWired()) {
 		if id.device == nil {
 			id.start(d, own)
@@ -140,6 +149,36 @@ func resolveAddr(id *identifier, from, peer ibv.Ptr[rdmacm.Sockaddr], timeout in
 	}
 	id.state = addrResolved
 	id.tell(rdmacm.CM_EVENT_ADDR_RESOLVED, 0)
+	return 0
+}
+
+// takeScope takes the interface that a link-local address of the peer is reached by, and reports whether a device with a
+// wire is on it: that of the identifier, if it is on one, and that of the peer, if it is of this fabric. An address of
+// this machine needs no zone, as on Linux.
+func (id *identifier) takeScope(peer *device.Device, scope uint32) bool {
+	to := id.to.Addr()
+	if wired, _ := id.cm.Toward(to, 0); !isLinkLocal(to) || wired == nil || peer != nil && !peer.IsWired() {
+		return true
+	}
+	if scope == 0 {
+		scope = id.scope
+	}
+	if scope == 0 {
+		return peer != nil
+	}
+	if there, _ := id.cm.Toward(to, scope); there == nil || peer != nil && scope != peer.Scope(to) ||
+		id.device != nil && id.device.IsWired() && scope != id.device.Scope(id.local.Addr()) {
+		return false
+	}
+	id.scope = scope
+	return true
+}
+
+// scopeTo is the interface that the peer's address names, if it is link-local, or 0.
+func (id *identifier) scopeTo() uint32 {
+	if isLinkLocal(id.to.Addr()) {
+		return id.scope
+	}
 	return 0
 }
 

@@ -37,6 +37,7 @@ const (
 	TellsInvalid
 	TellsAccess
 	NoReceive // datagrams, and messages of UC, were dropped for want of a receive
+	TooLong   // messages were longer than their receives
 
 	// Packets that were dropped: what is wrong with them.
 	UnknownQP
@@ -71,7 +72,7 @@ var names = [number]string{
 	RetriesExceeded: "retry_exceeded_err", NotReadyExceeded: "retry_rnr_exceeded_err", LateAnswers: "rx_late_ack",
 	Receives: "rdma_recvs", Repeats: "duplicate_request", Gaps: "out_of_seq_request", BehindGaps: "rx_behind_gap",
 	TellsNotReady: "send_rnr_err", TellsInvalid: "resp_invalid_request", TellsAccess: "resp_remote_access_errors",
-	NoReceive: "out_of_buffer",
+	NoReceive: "out_of_buffer", TooLong: "resp_local_length_error",
 	UnknownQP: "rx_unknown_qp", StrangePeer: "rx_wrong_peer", WrongState: "rx_wrong_state",
 	WrongKind: "rx_wrong_transport", BadPKey: "bad_pkey", BadQKey: "bad_qkey", BadLength: "rx_bad_length",
 	WhileDown: "rx_link_down",

@@ -55,7 +55,7 @@ func (p *pd) newAH(attr *ibv.AHAttr) (uint64, runtime.Errno) {
 	if errno != 0 {
 		return 0, errno
 	}
-	h := &ah{context: p.context, record: record, owner: p, gid: *attr.GRH.DGID.Raw(), route: attr.GRH}
+	h := &ah{context: p.context, record: record, owner: p, gid: *attr.GRH.DGID.Raw(), route: resolved(attr).GRH}
 	record.Context, record.PD, record.Handle = p.address(), ibv.PtrTo(p.record), p.device.handle()
 	p.hold(1)
 	p.context.uses++
@@ -76,6 +76,15 @@ func (d *device) checkAH(attr *ibv.AHAttr) runtime.Errno {
 		return errnos.EINVAL
 	}
 	return 0
+}
+
+// resolved is an address vector as the kernel completes it when it resolves the address.
+func resolved(attr *ibv.AHAttr) ibv.AHAttr {
+	to := *attr
+	if !isMulticast(*to.GRH.DGID.Raw()) {
+		to.GRH.HopLimit = hopLimit
+	}
+	return to
 }
 
 // isMulticast says whether a GID is that of a group: of IPv6, or of IPv4 in the form that addresses of IPv4 have there.

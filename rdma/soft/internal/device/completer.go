@@ -195,7 +195,7 @@ func (q *qp) takeData(a *message.Answer) bool {
 		r := &q.ring[b.position&q.mask]
 		switch r.opcode {
 		case ibv.WR_RDMA_READ:
-			length = uint64(total(q.entries(b.position)[:r.sges]))
+			length = total(q.entries(b.position)[:r.sges])
 		case ibv.WR_ATOMIC_CMP_AND_SWP, ibv.WR_ATOMIC_FETCH_AND_ADD:
 			atomic = true
 		}

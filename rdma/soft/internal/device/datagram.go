@@ -17,21 +17,33 @@ import (
 const grhSize = 40
 
 const (
-	ipv4At   = 20
-	ipv4Size = grhSize - ipv4At
-	protoUDP = 17
+	ipv4At       = 20
+	ipv4Size     = grhSize - ipv4At
+	dontFragment = 1 << 14
+	protoUDP     = 17
+
+	// bytes of a datagram's packet besides the IP header: UDP, BTH, DETH and ICRC, and of immediate data
+	datagramHeaders = 8 + 12 + 8 + 4
+	immediateSize   = 4
+
+	// hopLimit is that of paths to one device, which the kernel chooses for RoCE when it resolves the address. To groups,
+	// it is the program's.
+	hopLimit = 64
 )
 
 // isIPv4 says whether a GID is an address of IPv4.
 func isIPv4(gid [16]byte) bool { return [12]byte(gid[:12]) == [12]byte{10: 0xff, 11: 0xff} }
 
-// grhOf is the header of a datagram.
+// grhOf is the header of a datagram, as it was in its packet. Packets of IPv4 have the Identification 0.
 func grhOf(m *message.Request) (h [grhSize]byte) {
 	route, from, to := &m.Route, &m.From.GID, &m.To.GID
+	length := datagramHeaders + (uint16(m.Length)+3)&^3
+	if m.Opcode == ibv.WR_SEND_WITH_IMM {
+		length += immediateSize
+	}
 	if !isIPv4(*from) || !isIPv4(*to) {
-		binary.BigEndian.PutUint32(h[0:],
-			6<<28|uint32(route.TrafficClass)<<20|route.FlowLabel&ibv.IB_GRH_FLOWLABEL_MASK)
-		binary.BigEndian.PutUint16(h[4:], uint16(m.Length))
+		binary.BigEndian.PutUint32(h[0:], 6<<28|uint32(route.TrafficClass)<<20)
+		binary.BigEndian.PutUint16(h[4:], length)
 		h[6], h[7] = protoUDP, route.HopLimit
 		copy(h[8:], from[:])
 		copy(h[24:], to[:])
@@ -39,7 +51,8 @@ func grhOf(m *message.Request) (h [grhSize]byte) {
 	}
 	ip := h[ipv4At:]
 	ip[0], ip[1] = 4<<4|ipv4Size/4, route.TrafficClass
-	binary.BigEndian.PutUint16(ip[2:], uint16(m.Length)+ipv4Size)
+	binary.BigEndian.PutUint16(ip[2:], ipv4Size+length)
+	binary.BigEndian.PutUint16(ip[6:], dontFragment)
 	ip[8], ip[9] = route.HopLimit, protoUDP
 	copy(ip[12:], from[12:])
 	copy(ip[16:], to[12:])
@@ -59,9 +72,10 @@ func checksum(b []byte) uint16 {
 	return uint16(s)
 }
 
-// readGRH tells where a datagram came from and went to.
+// readGRH tells where a datagram came from and went to. A header of IPv4 may lack its checksum, unless what precedes it
+// could be the start of a header of IPv6.
 func readGRH(h *[grhSize]byte) (route ibv.GlobalRoute, own [16]byte, errno runtime.Errno) {
-	if ip := h[ipv4At:]; ip[0] == 4<<4|ipv4Size/4 && checksum(ip) == 0xffff {
+	if ip := h[ipv4At:]; ip[0] == 4<<4|ipv4Size/4 && (h[0]>>4 != 6 || checksum(ip) == 0xffff) {
 		from := [16]byte{10: 0xff, 11: 0xff}
 		own = from
 		copy(from[12:], ip[12:16])
@@ -135,8 +149,10 @@ func createAHFromWC(of ibv.Ptr[ibv.PD], wc ibv.Ptr[ibv.WC], grh ibv.Ptr[[grhSize
 	return p.newAH(&attr)
 }
 
-// carry takes a datagram into a receive, behind the header that tells where it came from. What may not come in is
-// dropped, and nobody is answered. The caller holds Fabric.mu.
+// carry places a datagram in a receive, behind the header with its addresses. Anyone can send one, so that none can
+// break the queue pair: a datagram that is longer than its receive is dropped, and the receive stays for the next one.
+// In a shared receive queue, where that would block other queue pairs, the receive completes in error. The caller holds
+// Fabric.mu.
 func (q *qp) carry(m *message.Request) *message.Answer {
 	f := q.fabric()
 	if !q.receives() {
@@ -154,11 +170,17 @@ func (q *qp) carry(m *message.Request) *message.Answer {
 	if recvs == nil {
 		return nil
 	}
-	f.header = grhOf(m)
-	copy(f.framed[1:], m.Payload)
-	f.framed[0] = segment{Base: addressOf(&f.header[0]), Length: grhSize}
+	q.expects = (m.PSN + 1) & psnMask
 	got, sges := recvs.first()
-	status := q.place(recvs.pd, sges, f.framed[:1+len(m.Payload)], m.Length+grhSize)
+	status := ibv.WC_REM_INV_REQ_ERR
+	if m.Length+grhSize <= total(sges) {
+		f.header = grhOf(m)
+		copy(f.framed[1:], m.Payload)
+		f.framed[0] = segment{Base: addressOf(&f.header[0]), Length: grhSize}
+		status = q.place(recvs.pd, sges, f.framed[:1+len(m.Payload)], m.Length+grhSize)
+	} else if q.count(counters.TooLong); s == nil {
+		return nil
+	}
 	recvs.take()
 	if s != nil {
 		s.took()
@@ -175,10 +197,11 @@ func (q *qp) carry(m *message.Request) *message.Answer {
 		*e.wc.ImmData() = m.Imm
 	}
 	q.recvCQ.publish(e, m.Solicited)
-	if status != ibv.WC_SUCCESS {
+	switch status {
+	case ibv.WC_SUCCESS:
+		q.count(counters.Receives)
+	case ibv.WC_LOC_PROT_ERR:
 		q.setState(ibv.QPS_ERR)
-		return nil
 	}
-	q.count(counters.Receives)
 	return nil
 }

@@ -80,6 +80,56 @@ func TestDatagrams(t *testing.T) {
 	assert.Equal(t, []ibv.WCStatus{ibv.WC_SUCCESS}, s.statuses(s.p.aSend))
 }
 
+// TestDatagramTooLong: a datagram that is longer than its receive does not break the queue pair. It is dropped, or
+// completes a shared receive in error; the next datagram arrives.
+func TestDatagramTooLong(t *testing.T) {
+	for _, shared := range []bool{false, true} {
+		t.Run(map[bool]string{false: "own receives", true: "shared receives"}[shared], func(t *testing.T) {
+			r := newRig(t, Options{})
+			here, there := r.buffer(0, 1024, everything), r.buffer(1, 1024, everything)
+			sends, recvs := r.cq(0, 16), r.cq(1, 16)
+			from := r.qp(0, ibv.QPT_UD, testCaps, sends, sends)
+			init := &ibv.QPInitAttr{QPType: ibv.QPT_UD, SendCQ: ibv.PtrTo(recvs), RecvCQ: ibv.PtrTo(recvs), Cap: testCaps}
+			recv := func(to *ibv.QP, id uint64, sges ...ibv.SGE) { r.recv(to, id, sges...) }
+			if shared {
+				srq, err := verbs.CreateSRQ(r.pd[1], &ibv.SRQInitAttr{Attr: ibv.SRQAttr{MaxWR: 16, MaxSGE: 2}})
+				require.NoError(t, err)
+				t.Cleanup(func() { require.NoError(t, verbs.DestroySRQ(srq)) })
+				init.SRQ = ibv.PtrTo(srq)
+				recv = func(_ *ibv.QP, id uint64, sges ...ibv.SGE) {
+					wr, own := &outside[ibv.RecvWR](r, 1)[0], outside[ibv.SGE](r, len(sges))
+					copy(own, sges)
+					*wr = ibv.RecvWR{WRID: id, SGList: ibv.PtrTo(&own[0]), NumSGE: int32(len(own))}
+					require.NoError(t, verbs.PostSRQRecv(srq, wr, &outside[ibv.Ptr[ibv.RecvWR]](r, 1)[0]))
+				}
+			}
+			to, err := verbs.CreateQP(r.pd[1], init)
+			require.NoError(t, err)
+			t.Cleanup(func() { require.NoError(t, verbs.DestroyQP(to)) })
+			r.connect(from, 1, 0)
+			r.connect(to, 0, 0)
+			ah := r.ah(0, 1)
+			send := func(length int) {
+				require.NoError(t, r.post(from, datagram(r.send(1, ibv.WR_SEND, here.sge(0, length)), ah, to.QPNum,
+					testQKey)))
+				require.Equal(t, ibv.WC_SUCCESS, r.poll(sends).Status)
+			}
+			recv(to, 7, there.sge(0, 30), there.sge(30, 25))
+			recv(to, 8, there.sge(100, 56))
+			send(16) // with the header, one byte more than the receive
+			_, came := r.polled(recvs)
+			assert.Equal(t, shared, came)
+			assert.Equal(t, ibv.QPS_RTS, r.state(to))
+			assert.EqualValues(t, 1, r.fabric.HWCounters("soft1")["resp_local_length_error"])
+			assert.Equal(t, make([]byte, 1024), there.bytes)
+			send(15)
+			wc := r.poll(recvs)
+			assert.Equal(t, ibv.WC_SUCCESS, wc.Status)
+			assert.EqualValues(t, map[bool]uint64{false: 7, true: 8}[shared], wc.WRID)
+		})
+	}
+}
+
 // TestDatagramsFollowTheirHandle: a datagram goes where its handle leads by now, also when the address has moved to
 // another device, or when the memory of a handle that was destroyed is another one's.
 func TestDatagramsFollowTheirHandle(t *testing.T) {

@@ -71,6 +71,16 @@ func TestWayBackOfIPv6(t *testing.T) {
 	assert.EqualValues(t, 0xa5, route.TrafficClass)
 }
 
+// TestWayBackOfIPv4: Soft-RoCE leaves the checksum out of headers of packets that stay on the device.
+func TestWayBackOfIPv4(t *testing.T) {
+	h := [grhSize]byte{20: 0x45, 21: 0x28, 32: 10, 33: 1, 36: 10, 37: 2}
+	route, own, errno := readGRH(&h)
+	require.Zero(t, errno)
+	assert.Equal(t, [16]byte{10: 0xff, 11: 0xff, 12: 10, 13: 2}, own)
+	assert.Equal(t, [16]byte{10: 0xff, 11: 0xff, 12: 10, 13: 1}, *route.DGID.Raw())
+	assert.EqualValues(t, 0x28, route.TrafficClass)
+}
+
 // TestNoReadsServed: a queue pair that serves no reads and atomics at once refuses them.
 func TestNoReadsServed(t *testing.T) {
 	for _, op := range []ibv.WROpcode{ibv.WR_RDMA_READ, ibv.WR_ATOMIC_FETCH_AND_ADD} {

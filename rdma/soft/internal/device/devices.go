@@ -264,7 +264,7 @@ func (f *Fabric) MoveAddress(address netip.Addr, to string) error {
 	return nil
 }
 
-// Addresses are the addresses of all devices, each with the name of its device.
+// Addresses are the addresses of all devices, each with the name of its device. Link-local ones are those with a wire.
 func (f *Fabric) Addresses() map[netip.Addr]string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -274,6 +274,9 @@ func (f *Fabric) Addresses() map[netip.Addr]string {
 			if ip := netip.AddrFrom16(gid).Unmap(); gid != [16]byte{} && f.gids[gid] == d && !ip.IsLinkLocalUnicast() {
 				all[ip] = text(d.record.Name[:])
 			}
+		}
+		for _, l := range d.links {
+			all[l.Addr().Unmap()] = text(d.record.Name[:])
 		}
 	}
 	return all

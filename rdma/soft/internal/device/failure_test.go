@@ -32,9 +32,9 @@ func (s *stage) remote(wr *ibv.SendWR, offset int) *ibv.SendWR {
 	return wr
 }
 
-func (s *stage) state(qp *ibv.QP) ibv.QPState {
+func (r *rig) state(qp *ibv.QP) ibv.QPState {
 	attr := new(ibv.QPAttr)
-	require.NoError(s.t, verbs.QueryQP(qp, attr, ibv.QP_STATE, new(ibv.QPInitAttr)))
+	require.NoError(r.t, verbs.QueryQP(qp, attr, ibv.QP_STATE, new(ibv.QPInitAttr)))
 	return attr.QPState
 }
 

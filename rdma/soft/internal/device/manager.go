@@ -179,15 +179,26 @@ func (d *device) IDOf(number uint32) uint32 {
 	return udp.IDOf(d.links[0].Member(), number)
 }
 
+// Scope returns the index of the network interface that has an address of the device's, or 0: the address is one of
+// IPv4, or the device has no wire.
+func (d *device) Scope(ip netip.Addr) uint32 {
+	for _, l := range d.links {
+		if l.Has(ip.As16()) {
+			return l.Scope()
+		}
+	}
+	return 0
+}
+
 // Toward is the device with a wire to an address of another fabric, or nil; own is its address there. Where several
-// have one, it is the one with the address that the kernel would send from, or else the first. The caller holds
-// Fabric.mu.
-func (f *Fabric) Toward(ip netip.Addr) (d *device, own netip.Addr) {
+// have one, it is the one with the address that the kernel would send from, or else the first. A scope other than 0 is
+// the interface that the device must be on. The caller holds Fabric.mu.
+func (f *Fabric) Toward(ip netip.Addr, scope uint32) (d *device, own netip.Addr) {
 	wired := 0
 	for _, other := range f.devices {
 		for _, gid := range other.gids {
 			a := netip.AddrFrom16(gid).Unmap()
-			if !other.wired || a.Is4() != ip.Is4() {
+			if !other.wired || a.Is4() != ip.Is4() || scope != 0 && other.Scope(a) != scope {
 				continue
 			}
 			if wired++; wired == 1 {
@@ -195,7 +206,7 @@ func (f *Fabric) Toward(ip netip.Addr) (d *device, own netip.Addr) {
 			}
 		}
 	}
-	if wired > 1 {
+	if wired > 1 && scope == 0 {
 		if from, err := udp.Source(ip); err == nil {
 			if other := f.gids[from.As16()]; other != nil && other.wired {
 				return other, from
@@ -342,9 +353,10 @@ func (q *qp) connection(end ManagedEnd) Connection {
 	c := Connection{
 		Device: q.device.Name(), Type: q.kind, State: q.state, QPN: q.number, PeerQPN: q.attr.DestQPNum,
 		Local: netip.AddrFrom16(q.out.From.GID).Unmap(), Peer: netip.AddrFrom16(q.out.To.GID).Unmap(),
-		MTU: q.attr.PathMTU, NextPSN: q.psn, ExpectedPSN: q.expects, Queued: q.posted - q.next,
+		MTU: q.attr.PathMTU, Queued: q.posted - q.next,
 		CMID: end.ID, CMLocal: end.Local, CMPeer: end.Peer,
 	}
+	c.NextPSN, c.ExpectedPSN = q.psns()
 	l := q.pipeline
 	if l == nil {
 		if q.awaits {
@@ -352,9 +364,7 @@ func (q *qp) connection(end ManagedEnd) Connection {
 		}
 		return c
 	}
-	c.ExpectedPSN, c.SentAgain = l.receiver.Expects, l.again
-	if c.Window = l.sender.Window(); c.Window > 0 { // it may send
-		c.NextPSN, c.InFlight = l.sender.UnderWay()
-	}
+	c.SentAgain, c.Window = l.again, l.sender.Window()
+	_, c.InFlight = l.sender.UnderWay()
 	return c
 }

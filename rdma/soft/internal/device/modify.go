@@ -122,7 +122,7 @@ func (q *qp) set(attr *ibv.QPAttr, mask ibv.QPAttrMask) {
 		to.QKey = attr.QKey
 	}
 	if has(ibv.QP_AV) {
-		to.AHAttr = attr.AHAttr
+		to.AHAttr = resolved(&attr.AHAttr)
 	}
 	if has(ibv.QP_DEST_QPN) {
 		to.DestQPNum = attr.DestQPNum
@@ -144,7 +144,6 @@ func (q *qp) set(attr *ibv.QPAttr, mask ibv.QPAttrMask) {
 		to.RNRRetry = attr.RNRRetry
 	}
 	if has(ibv.QP_RQ_PSN) {
-		to.RQPSN = attr.RQPSN
 		q.expects, q.heard = attr.RQPSN&psnMask, false
 		if q.pipeline != nil {
 			q.pipeline.receiver.Reset(q.expects)
@@ -158,7 +157,6 @@ func (q *qp) set(attr *ibv.QPAttr, mask ibv.QPAttrMask) {
 		q.back.Timer = attr.MinRNRTimer
 	}
 	if has(ibv.QP_SQ_PSN) {
-		to.SQPSN = attr.SQPSN
 		q.psn = attr.SQPSN & psnMask
 	}
 	if has(ibv.QP_MAX_DEST_RD_ATOMIC) {
@@ -196,6 +194,9 @@ func queryQP(of ibv.Ptr[qpRecord], to ibv.Ptr[ibv.QPAttr], mask ibv.QPAttrMask,
 	}
 	attr := q.attr
 	attr.QPState, attr.CurQPState, attr.Cap = q.state, q.state, q.cap
+	attr.SQPSN, attr.RQPSN = q.psns()
+	attr.PathMTU = max(attr.PathMTU, ibv.MTU_256)        // a value of the type, also before it is set
+	attr.AHAttr.IsGlobal, attr.AltAHAttr.IsGlobal = 1, 1 // as all are over Ethernet
 	*to.Deref() = attr
 	base := &of.Deref().QPBase
 	init := ibv.QPInitAttr{QPContext: base.QPContext, SendCQ: base.SendCQ, RecvCQ: base.RecvCQ, SRQ: base.SRQ,
@@ -206,6 +207,19 @@ func queryQP(of ibv.Ptr[qpRecord], to ibv.Ptr[ibv.QPAttr], mask ibv.QPAttrMask,
 	*initTo.Deref() = init
 	of.Deref().QPBase.State = q.state
 	return 0
+}
+
+// psns are the sequence numbers of the packets that the queue pair sends and expects next.
+func (q *qp) psns() (next, expects uint32) {
+	l := q.pipeline
+	if l == nil {
+		return q.psn, q.expects
+	}
+	next = q.psn
+	if l.flight.len() > 0 { // of which not all are sent, or are sent again
+		next, _ = l.sender.UnderWay()
+	}
+	return next, l.receiver.Expects
 }
 
 // Enhanced connection establishment lets two devices of a vendor agree on options. This one has no vendor and no

@@ -3,6 +3,7 @@
 package device
 
 import (
+	"net/netip"
 	"slices"
 	"unsafe"
 
@@ -254,6 +255,9 @@ func queryGID(of ibv.Ptr[ibv.Context], port uint8, index int32, to ibv.Ptr[[16]b
 func (d *device) gidEntry(i int) ibv.GIDEntry {
 	e := ibv.GIDEntry{GIDIndex: uint32(i), PortNum: portNum, GIDType: ibv.GID_TYPE_ROCE_V2}
 	*e.GID.Raw() = d.gids[i]
+	if ip := netip.AddrFrom16(d.gids[i]); ip.IsLinkLocalUnicast() && !ip.Is4In6() { // which needs it
+		e.NDevIfindex = d.Scope(ip)
+	}
 	return e
 }
 

@@ -41,8 +41,11 @@ func (q *qp) answerOf(status ibv.WCStatus) message.Syndrome {
 		return message.Ack
 	}
 	q.setState(ibv.QPS_ERR)
-	if status == ibv.WC_LOC_PROT_ERR {
+	switch status {
+	case ibv.WC_LOC_PROT_ERR:
 		return message.RemoteOperation
+	case ibv.WC_LOC_LEN_ERR:
+		q.count(counters.TooLong)
 	}
 	return message.InvalidRequest
 }

@@ -12,9 +12,9 @@ import (
 )
 
 // total is how many bytes entries have.
-func total(sges []ibv.SGE) (n uint32) {
+func total(sges []ibv.SGE) (n uint64) {
 	for i := range sges {
-		n += sges[i].Length
+		n += uint64(sges[i].Length)
 	}
 	return n
 }
@@ -144,7 +144,7 @@ func (q *qp) direct(m *message.Request, r *request) {
 	to := &r.ah.route
 	m.From.GID, _ = q.device.gidAt(to.SGIDIndex)
 	m.To = *r.ah.address(r.number)
-	m.Route = message.Route{FlowLabel: to.FlowLabel, TrafficClass: to.TrafficClass, HopLimit: to.HopLimit}
+	m.Route = message.Route{TrafficClass: to.TrafficClass, HopLimit: to.HopLimit}
 	m.DestQP, m.QKey, m.MTU = r.number, r.qkey, uint32(q.device.bytes())
 	if int32(r.qkey) < 0 { // a controlled key: the sender's own is meant
 		m.QKey = q.attr.QKey
@@ -259,7 +259,7 @@ func sum(of []segment) (n uint64) {
 
 // packets is how many packets of the path's MTU a message takes, or the answer to a read.
 func (q *qp) packets(m *message.Request) uint32 {
-	if m.Opcode == ibv.WR_FLUSH {
+	if m.Opcode == ibv.WR_FLUSH || q.kind == ibv.QPT_UD {
 		return 1
 	}
 	shift := 7 + q.attr.PathMTU
@@ -330,7 +330,7 @@ func (q *qp) finish(r *request, status ibv.WCStatus) {
 		e.wc = ibv.WC{WRID: r.id, Status: status, Opcode: sendOpcodes[r.opcode], QPNum: q.number}
 		switch r.opcode {
 		case ibv.WR_RDMA_READ:
-			e.wc.ByteLen = total(q.entries(position)[:r.sges])
+			e.wc.ByteLen = uint32(total(q.entries(position)[:r.sges]))
 		case ibv.WR_ATOMIC_CMP_AND_SWP, ibv.WR_ATOMIC_FETCH_AND_ADD:
 			e.wc.ByteLen = 8
 		}

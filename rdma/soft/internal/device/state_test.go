@@ -92,7 +92,7 @@ func (r *rig) toInit(qp *ibv.QP) {
 	require.NoError(r.t, verbs.ModifyQP(qp, attr, mask))
 }
 
-// TestQueryQP gives back what was set.
+// TestQueryQP returns what was set, with the hop limit that the kernel chooses.
 func TestQueryQP(t *testing.T) {
 	r := newRig(t, Options{})
 	cq := r.cq(0, 16)
@@ -107,11 +107,13 @@ func TestQueryQP(t *testing.T) {
 	attr, got := new(ibv.QPAttr), new(ibv.QPInitAttr)
 	require.NoError(t, verbs.QueryQP(qp, attr, ibv.QP_STATE, got))
 	assert.Equal(t, want, *got)
+	path := r.av(1)
+	path.GRH.HopLimit = hopLimit
 	assert.Equal(t, ibv.QPAttr{
 		QPState: ibv.QPS_RTS, CurQPState: ibv.QPS_RTS, PathMTU: ibv.MTU_1024, RQPSN: 77, SQPSN: 77, DestQPNum: 0x123,
 		QPAccessFlags: everything, Cap: testCaps,
-		AHAttr: r.av(1), MaxRdAtomic: 4, MaxDestRdAtomic: 4, MinRNRTimer: 1, PortNum: 1, Timeout: 14, RetryCnt: 2,
-		RNRRetry: 2,
+		AHAttr: path, AltAHAttr: ibv.AHAttr{IsGlobal: 1}, MaxRdAtomic: 4, MaxDestRdAtomic: 4, MinRNRTimer: 1,
+		PortNum: 1, Timeout: 14, RetryCnt: 2, RNRRetry: 2,
 	}, *attr)
 }
 

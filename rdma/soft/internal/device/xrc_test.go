@@ -194,3 +194,20 @@ func TestXRCOtherEnd(t *testing.T) {
 		ibv.QP_RETRY_CNT|ibv.QP_RNR_RETRY))
 	require.NoError(t, verbs.DestroyQP(r.to))
 }
+
+// TestXRCSequenceNumbers: ibv_query_qp returns the current ones; the suite that is compared with Soft-RoCE, which lacks
+// XRC, has those of other types.
+func TestXRCSequenceNumbers(t *testing.T) {
+	r := newXRCRig(t, 16)
+	for n := range uint32(3) {
+		attr := new(ibv.QPAttr)
+		require.NoError(t, verbs.QueryQP(r.from, attr, ibv.QP_SQ_PSN, new(ibv.QPInitAttr)))
+		assert.Equal(t, 77+n, attr.SQPSN)
+		require.NoError(t, verbs.QueryQP(r.to, attr, ibv.QP_RQ_PSN, new(ibv.QPInitAttr)))
+		assert.Equal(t, 77+n, attr.RQPSN)
+		r.recvShared()
+		require.Equal(t, ibv.WC_SUCCESS, r.sent(r.number))
+		r.poll(r.recvs)
+	}
+	require.NoError(t, verbs.DestroyQP(r.to))
+}

@@ -20,6 +20,7 @@ const (
 	EOPNOTSUPP      = syscall.EOPNOTSUPP
 	EPROTONOSUPPORT = syscall.EPROTONOSUPPORT
 	ENOSYS          = syscall.ENOSYS
+	ENETUNREACH     = syscall.ENETUNREACH
 	ENODEV          = syscall.ENODEV
 	EHOSTUNREACH    = syscall.EHOSTUNREACH
 	EISCONN         = syscall.EISCONN

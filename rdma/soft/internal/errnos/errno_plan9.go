@@ -18,6 +18,7 @@ const (
 	EOPNOTSUPP      runtime.Errno = 95
 	EPROTONOSUPPORT runtime.Errno = 93
 	ENOSYS          runtime.Errno = 38
+	ENETUNREACH     runtime.Errno = 101
 	ENODEV          runtime.Errno = 19
 	EHOSTUNREACH    runtime.Errno = 113
 	EISCONN         runtime.Errno = 106

@@ -21,7 +21,7 @@ var errLength = errors.New("message: the length is not that of the payload")
 
 // requestSize and answerSize are what comes before the payload.
 const (
-	requestSize = 2*addressSize + 6 + 4 + 4 + 1 + 2 + 4 + 3 + 4*4 + 8 + 4 + 4 + 4 + 8 + 4 + 3*8 + 4 + 4
+	requestSize = 2*addressSize + 2 + 4 + 4 + 1 + 2 + 4 + 3 + 4*4 + 8 + 4 + 4 + 4 + 8 + 4 + 3*8 + 4 + 4
 	answerSize  = 2*addressSize + 4 + 4 + 8 + 1 + 1 + 8 + 1 + 4 + 2 + 4 + 4 + 2
 	addressSize = 8 + 16
 )
@@ -30,7 +30,6 @@ const (
 func (m *Request) Append(b []byte) []byte {
 	b = m.From.append(b)
 	b = m.To.append(b)
-	b = order.AppendUint32(b, m.Route.FlowLabel)
 	b = append(b, m.Route.TrafficClass, m.Route.HopLimit)
 	b = order.AppendUint32(b, uint32(m.Transport))
 	b = order.AppendUint32(b, uint32(m.Opcode))
@@ -61,7 +60,7 @@ func (m *Request) Parse(b []byte) error {
 	}
 	r := reader{b}
 	*m = Request{From: r.address(), To: r.address(), Payload: m.Payload[:0]}
-	m.Route = Route{r.uint32(), r.uint8(), r.uint8()}
+	m.Route = Route{r.uint8(), r.uint8()}
 	m.Transport, m.Opcode = ibv.QPType(r.uint32()), ibv.WROpcode(r.uint32())
 	m.Solicited, m.Continues, m.More, m.AckReq = r.bool(), r.bool(), r.bool(), r.bool()
 	m.PKey, m.MTU = r.uint16(), r.uint32()

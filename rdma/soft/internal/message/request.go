@@ -83,9 +83,9 @@ func (m *Request) writes() bool {
 	return m.Opcode == ibv.WR_RDMA_WRITE || m.Opcode == ibv.WR_RDMA_WRITE_WITH_IMM
 }
 
-// Route is what the global route header of a datagram says beside its two addresses.
+// Route has the fields of a datagram's IP header that its sender chooses, besides the addresses. The flow label of IPv6
+// is 0, as on Soft-RoCE.
 type Route struct {
-	FlowLabel    uint32
 	TrafficClass uint8
 	HopLimit     uint8
 }

@@ -49,7 +49,7 @@ func open(at netip.AddrPort, o Options) (*Socket, error) {
 		if at.Addr().Is4() {
 			return unix.SetsockoptInet4Addr(fd, unix.IPPROTO_IP, unix.IP_MULTICAST_IF, at.Addr().As4())
 		}
-		if i, err := interfaceOf(at.Addr()); err == nil {
+		if i, err := InterfaceOf(at.Addr()); err == nil {
 			s.scope = uint32(i.Index)
 			return unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_MULTICAST_IF, i.Index)
 		}
@@ -74,7 +74,7 @@ func (s *Socket) Join(group netip.Addr) (*Socket, error) {
 		return nil, fmt.Errorf("udp: join %v: not a multicast group of %s: %w", group, family(s.addr.Addr()),
 			syscall.EINVAL)
 	}
-	i, err := interfaceOf(s.addr.Addr())
+	i, err := InterfaceOf(s.addr.Addr())
 	if err != nil {
 		return nil, fmt.Errorf("udp: join %v: %w", group, err)
 	}

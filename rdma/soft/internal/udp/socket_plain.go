@@ -67,7 +67,7 @@ func (s *Socket) Join(group netip.Addr) (*Socket, error) {
 		return nil, fmt.Errorf("udp: join %v: not a multicast group of %s: %w", group, family(s.addr.Addr()),
 			errnos.EINVAL)
 	}
-	i, err := interfaceOf(s.addr.Addr())
+	i, err := InterfaceOf(s.addr.Addr())
 	if err != nil {
 		return nil, fmt.Errorf("udp: join %v: %w", group, err)
 	}

@@ -214,8 +214,8 @@ func addresses() string {
 	return list
 }
 
-// interfaceOf returns the interface that has an address.
-func interfaceOf(addr netip.Addr) (*net.Interface, error) {
+// InterfaceOf returns the interface that has an address.
+func InterfaceOf(addr netip.Addr) (*net.Interface, error) {
 	if addr.Zone() != "" {
 		return net.InterfaceByName(addr.Zone())
 	}
@@ -262,7 +262,7 @@ func Source(to netip.Addr) (netip.Addr, error) {
 // InterfaceMTU is how many bytes of payload a datagram may have by the MTU of the interface that has the socket's
 // address: Linux's path from an address to itself goes by loopback, whose MTU is greater.
 func (s *Socket) InterfaceMTU() (int, error) {
-	i, err := interfaceOf(s.addr.Addr())
+	i, err := InterfaceOf(s.addr.Addr())
 	if err != nil {
 		return 0, err
 	}
@@ -281,7 +281,7 @@ func (s *Socket) PathMTU(to netip.Addr) (int, error) {
 	if err != nil || to.IsLoopback() || n <= own && n < MaxWrite { // then it does not go by loopback, or should
 		return min(n, own), err
 	}
-	if i, err := interfaceOf(to.Unmap()); err == nil {
+	if i, err := InterfaceOf(to.Unmap()); err == nil {
 		n = min(n, i.MTU-headers(to.Unmap()))
 	}
 	return min(n, own), nil

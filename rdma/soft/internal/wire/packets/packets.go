@@ -71,7 +71,8 @@ const remembered = 1 << 12
 // flow is what one message, or part of one, is as packets.
 type flow struct {
 	from, to message.Address
-	safe     bool // nobody would send it again
+	route    message.Route // of the IP header
+	safe     bool          // nobody would send it again
 	packets  [][]byte
 }
 
@@ -98,7 +99,7 @@ func (w *Wire) Packets(*message.Address) bool { return true }
 
 // Send brings the packets of a request.
 func (w *Wire) Send(m *message.Request) (*message.Answer, time.Duration) {
-	f := &flow{from: m.From, to: m.To, safe: !m.IsReliable()}
+	f := &flow{from: m.From, to: m.To, route: m.Route, safe: !m.IsReliable()}
 	packet.AppendRequest(f, m)
 	w.send(f)
 	return nil, 0
@@ -191,6 +192,7 @@ func (w *Wire) arrive(f *flow, p []byte) {
 	d := &w.decoder
 	switch kind, reason := d.Decode(p, f.from, f.to); kind {
 	case packet.Request:
+		d.Request.Route = f.route
 		w.below.Send(&d.Request)
 	case packet.Answer:
 		w.below.Answer(&d.Answer)

@@ -57,6 +57,8 @@ type Link struct {
 	socket *udp.Socket
 	own    packet.Endpoint
 	here   message.Address
+	addr   netip.Addr // with its zone
+	scope  uint32     // index of the interface that has it, of IPv6
 	// headers is how many bytes IP and UDP put before a packet.
 	headers uint64
 	out     batch // that is filled, under Fabric.mu
@@ -87,6 +89,10 @@ func (w *Wire) Attach(addr netip.Addr, link uint64, p wire.Port, o udp.Options) 
 		return nil, fmt.Errorf("soft: %v has no port", addr)
 	}
 	l := newLink(w, p, s, here)
+	l.addr = addr
+	if i, err := udp.InterfaceOf(addr); err == nil && addr.Is6() && !addr.Is4In6() {
+		l.scope = uint32(i.Index)
+	}
 	w.links[here.GID] = l
 	w.change()
 	go l.receive()

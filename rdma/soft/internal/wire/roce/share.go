@@ -3,6 +3,8 @@
 package roce
 
 import (
+	"net/netip"
+
 	"github.com/goverbs/goverbs/rdma/soft/internal/message"
 	"github.com/goverbs/goverbs/rdma/soft/internal/udp"
 )
@@ -13,6 +15,12 @@ import (
 
 // Member is which of the processes this one is; QPs and IDs begin with it.
 func (l *Link) Member() int { return l.socket.Member() }
+
+// Addr returns the link's address. A link-local one has its zone.
+func (l *Link) Addr() netip.Addr { return l.addr }
+
+// Scope returns the index of the network interface that has the link's address, or 0 for IPv4.
+func (l *Link) Scope() uint32 { return l.scope }
 
 // IsShared says whether other processes may have the link's address, too.
 func (l *Link) IsShared() bool { return l.socket.IsShared() }

@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package rxe
+
+import (
+	"bytes"
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/conformance/vm/results"
+	"github.com/goverbs/goverbs/conformance/vm/rig"
+	"github.com/goverbs/goverbs/generated/ibv"
+	verbs "github.com/goverbs/goverbs/generated/libibverbs"
+)
+
+// unreliable is a sender and a receiver of type UC or UD. The receiver takes its receives from a shared queue, or from
+// its own.
+type unreliable struct {
+	*rig.Rig
+	kind          ibv.QPType
+	pair          *rig.Pair
+	srq           *ibv.SRQ
+	ah            *ibv.AH
+	local, remote *rig.Buffer
+}
+
+// Where receives of an unreliable case are in the remote buffer.
+const (
+	firstRecv  = 0
+	secondRecv = 8192
+	unreliably = 16384 // bytes of each buffer
+)
+
+func newUnreliable(r *rig.Rig, kind ibv.QPType, shared bool) *unreliable {
+	u := &unreliable{Rig: r, kind: kind, local: r.Buffer(unreliably, local), remote: r.Buffer(unreliably, remote)}
+	if !shared {
+		u.pair = r.Pair(kind)
+	} else {
+		u.srq = r.SRQ(16)
+		u.pair = &rig.Pair{ASend: r.CQ(16), ARecv: r.CQ(16), BRecv: r.CQ(16)}
+		u.pair.BSend = u.pair.BRecv
+		u.pair.A, u.pair.B = r.QP(kind, u.pair.ASend, u.pair.ARecv), r.SharingQP(kind, u.pair.BRecv, u.srq)
+		r.Connect(u.pair.A, u.pair.B)
+	}
+	if kind == ibv.QPT_UD {
+		u.ah = r.Handle()
+	}
+	for i := range u.local.Bytes {
+		u.local.Bytes[i] = byte(i%251 + 1)
+	}
+	return u
+}
+
+// header is the size of what precedes the data of a message.
+func (u *unreliable) header() int {
+	if u.kind == ibv.QPT_UD {
+		return grh
+	}
+	return 0
+}
+
+func (u *unreliable) recv(id uint64, sge ibv.SGE) {
+	if u.srq != nil {
+		u.RecvSRQ(u.srq, id, sge)
+	} else {
+		u.Recv(u.pair.B, id, sge)
+	}
+}
+
+// room posts a receive for so many bytes of data.
+func (u *unreliable) room(length int) { u.recv(7, u.remote.SGE(firstRecv, u.header()+length)) }
+
+// request posts a signalled work request of so many bytes, after change.
+func (u *unreliable) request(op ibv.WROpcode, length int, change func(*ibv.SendWR)) {
+	l := u.Sends(1)
+	l.WRs[0].Opcode, l.WRs[0].SendFlags, l.SGEs[0] = op, ibv.SEND_SIGNALED, u.local.SGE(0, length)
+	if u.kind == ibv.QPT_UD {
+		*l.WRs[0].WR.UD() = ibv.SendUD{AH: ibv.PtrTo(u.ah), RemoteQPN: u.pair.B.QPNum, RemoteQKey: rig.QKey}
+	} else {
+		*l.WRs[0].WR.RDMA() = ibv.SendRDMA{RemoteAddr: u.remote.Address(firstRecv), RKey: u.remote.MR.RKey}
+	}
+	change(&l.WRs[0])
+	_, err := l.Post(u.pair.A)
+	u.Check(err)
+}
+
+func (u *unreliable) send(length int) { u.request(ibv.WR_SEND, length, asItIs) }
+
+func asItIs(*ibv.SendWR) {}
+
+func badKey(wr *ibv.SendWR) { wr.WR.RDMA().RKey ^= 0xff00 }
+
+// unreliableCases end with a message that the receiver cannot take as it is, except for the first one.
+var unreliableCases = []struct {
+	name  string
+	kinds []ibv.QPType
+	make  func(u *unreliable)
+}{
+	{"nothing wrong", nil, func(u *unreliable) { u.room(moved); u.send(moved) }},
+	{"send longer than its receive", nil, func(u *unreliable) { u.room(moved - 1); u.send(moved) }},
+	{"send with immediate data longer than its receive", nil,
+		func(u *unreliable) { u.room(moved - 1); u.request(ibv.WR_SEND_WITH_IMM, moved, asItIs) }},
+	{"send to a receive shorter than a GRH", []ibv.QPType{ibv.QPT_UD},
+		func(u *unreliable) { u.recv(7, u.remote.SGE(firstRecv, grh/2)); u.send(moved) }},
+	{"send to a receive of no bytes", nil, func(u *unreliable) { u.recv(7, u.remote.SGE(firstRecv, 0)); u.send(moved) }},
+	{"send of two packets to a receive of one", []ibv.QPType{ibv.QPT_UC},
+		func(u *unreliable) { u.room(1024); u.send(1024 + moved) }},
+	{"send of three packets to a receive of one", []ibv.QPType{ibv.QPT_UC},
+		func(u *unreliable) { u.room(1024); u.send(2048 + moved) }},
+	{"send without a receive", nil, func(u *unreliable) { u.send(moved) }},
+	{"send to a receive with a bad lkey", nil, func(u *unreliable) {
+		sge := u.remote.SGE(firstRecv, u.header()+moved)
+		sge.LKey ^= 0xff00
+		u.recv(7, sge)
+		u.send(moved)
+	}},
+	{"send to a receive outside its region", nil, func(u *unreliable) {
+		sge := u.remote.SGE(firstRecv, u.header()+moved)
+		sge.Addr += unreliably - 8
+		u.recv(7, sge)
+		u.send(moved)
+	}},
+	{"send to a receive in a region without local write", nil, func(u *unreliable) {
+		u.recv(7, u.Buffer(256, 0).SGE(0, u.header()+moved))
+		u.send(moved)
+	}},
+	{"send with a bad Q_Key", []ibv.QPType{ibv.QPT_UD}, func(u *unreliable) {
+		u.room(moved)
+		u.request(ibv.WR_SEND, moved, func(wr *ibv.SendWR) { wr.WR.UD().RemoteQKey++ })
+	}},
+	{"write with a bad rkey", []ibv.QPType{ibv.QPT_UC},
+		func(u *unreliable) { u.room(moved); u.request(ibv.WR_RDMA_WRITE, moved, badKey) }},
+	{"write outside the region", []ibv.QPType{ibv.QPT_UC}, func(u *unreliable) {
+		u.room(moved)
+		u.request(ibv.WR_RDMA_WRITE, moved, func(wr *ibv.SendWR) { wr.WR.RDMA().RemoteAddr += unreliably - 8 })
+	}},
+	{"write of three packets outside the region", []ibv.QPType{ibv.QPT_UC}, func(u *unreliable) {
+		u.room(moved)
+		u.request(ibv.WR_RDMA_WRITE, 2048+moved, func(wr *ibv.SendWR) { wr.WR.RDMA().RemoteAddr += unreliably - 2048 })
+	}},
+	{"write to a region that allows none", []ibv.QPType{ibv.QPT_UC}, func(u *unreliable) {
+		u.room(moved)
+		b := u.Buffer(256, local)
+		u.request(ibv.WR_RDMA_WRITE, moved, func(wr *ibv.SendWR) {
+			*wr.WR.RDMA() = ibv.SendRDMA{RemoteAddr: b.Address(0), RKey: b.MR.RKey}
+		})
+	}},
+	{"write to a queue pair that allows none", []ibv.QPType{ibv.QPT_UC}, func(u *unreliable) {
+		u.room(moved)
+		u.Check(verbs.ModifyQP(u.pair.B, &ibv.QPAttr{QPAccessFlags: local}, ibv.QP_ACCESS_FLAGS))
+		u.request(ibv.WR_RDMA_WRITE, moved, asItIs)
+	}},
+	{"write with immediate data and a bad rkey", []ibv.QPType{ibv.QPT_UC},
+		func(u *unreliable) { u.room(moved); u.request(ibv.WR_RDMA_WRITE_WITH_IMM, moved, badKey) }},
+	{"write with immediate data, without a receive", []ibv.QPType{ibv.QPT_UC},
+		func(u *unreliable) { u.request(ibv.WR_RDMA_WRITE_WITH_IMM, moved, asItIs) }},
+}
+
+// TestUnreliable measures messages of UC and UD that the receiver cannot take: the completions of both sides, the
+// receiver's state afterwards, and whether the next message, which is sound, arrives.
+func TestUnreliable(t *testing.T) {
+	r := rig.Open(t)
+	table := results.Table{Columns: []string{"qp_type", "receives", "case", "sent", "received", "qp_state", "next"},
+		Keys: 3}
+	for _, kind := range []ibv.QPType{ibv.QPT_UC, ibv.QPT_UD} {
+		for _, receives := range []string{"own", "shared"} {
+			for _, c := range unreliableCases {
+				if c.kinds != nil && c.kinds[0] != kind || kind == ibv.QPT_UC && receives == "shared" {
+					continue // UC takes no shared receives, by ibv_create_qp(3)
+				}
+				t.Run(trim(kind.String())+"/"+receives+"/"+c.name, func(t *testing.T) {
+					u := newUnreliable(r.For(t), kind, receives == "shared")
+					c.make(u)
+					sent, received := all(t, u.pair.ASend, patience), all(t, u.pair.BRecv, more)
+					state := u.State(u.pair.B)
+					table.Rows = append(table.Rows, []string{trim(kind.String()), receives, c.name, sent, received,
+						trim(state.String()), u.next(t, state)})
+				})
+			}
+		}
+	}
+	check(t, "unreliable", table)
+}
+
+// next sends another message, shorter than those before, and tells which receive took it: first is one that the message
+// before it left, second one that is posted now.
+func (u *unreliable) next(t *testing.T, state ibv.QPState) string {
+	if state != ibv.QPS_RTS {
+		return "-"
+	}
+	clear(u.remote.Bytes)
+	const length = 8
+	u.recv(9, u.remote.SGE(secondRecv, 256))
+	u.request(ibv.WR_SEND, length, func(wr *ibv.SendWR) { wr.SGList.Deref().Addr += 128 })
+	sent, came := poll(t, u.pair.ASend, patience)
+	require.True(t, came)
+	require.Equal(t, ibv.WC_SUCCESS, sent.Status)
+	wc, came := poll(t, u.pair.BRecv, more)
+	if !came {
+		return "none"
+	}
+	which, at := "first", firstRecv
+	if wc.WRID == 9 {
+		which, at = "second", secondRecv
+	}
+	what := trim(wc.Status.String())
+	if wc.Status == ibv.WC_SUCCESS {
+		at += u.header()
+		if !bytes.Equal(u.remote.Bytes[at:at+length], u.local.Bytes[128:128+length]) {
+			what += ", wrong data"
+		}
+		if int(wc.ByteLen) != u.header()+length {
+			what += fmt.Sprintf(", %d bytes too many", int(wc.ByteLen)-u.header()-length)
+		}
+	}
+	if after := u.State(u.pair.B); after != ibv.QPS_RTS {
+		what += ", then " + trim(after.String())
+	}
+	return which + ": " + what
+}
