@@ -48,7 +48,7 @@ func Ask(dir string) (all []Answer, problems []error) {
 			continue
 		}
 		if n++; n > mostSockets {
-			problems = append(problems, fmt.Errorf("%s has more than %d sockets: the others were not asked", dir,
+			problems = append(problems, fmt.Errorf("%q has more than %d sockets: the others were not asked", dir,
 				mostSockets))
 			break
 		}
@@ -59,7 +59,7 @@ func Ask(dir string) (all []Answer, problems []error) {
 			switch {
 			case err == nil:
 				all = append(all, a)
-			case !errors.Is(err, refused) && !errors.Is(err, unix.ENOENT):
+			case !errors.Is(err, unix.ECONNREFUSED) && !errors.Is(err, unix.ENOENT):
 				problems = append(problems, err)
 			}
 		})
@@ -70,24 +70,17 @@ func Ask(dir string) (all []Answer, problems []error) {
 
 // ask asks at one socket. It follows no link.
 func ask(name string) (a Answer, err error) {
-	defer func() {
-		if err != nil {
-			err = fmt.Errorf("%s: %w", name, err)
-		}
-	}()
-	fd, err := unix.Open(name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	fd, info, err := find(name)
 	if err != nil {
 		return a, err
 	}
 	defer unix.Close(fd)
-	var info unix.Stat_t
-	if err := unix.Fstat(fd, &info); err != nil {
-		return a, err
-	}
-	if info.Mode&unix.S_IFMT != unix.S_IFSOCK {
-		return a, errors.New("this is no socket")
-	}
-	c, err := net.DialTimeout("unix", fmt.Sprintf("/proc/self/fd/%d", fd), answerTime)
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("%q: %w", name, err)
+		}
+	}()
+	c, err := net.DialTimeout("unix", path(fd), answerTime)
 	if err != nil {
 		return a, err
 	}
