@@ -92,6 +92,8 @@ func (c cpCommand) Run(o output) error {
 	if c.Listen != "" {
 		result, err = filecopy.Receive(ctx, filecopy.Address(c.Listen), c.File, c.Most, func(at string) {
 			fmt.Fprintf(o.problems, "goverbs: waiting for a file at %s\n", at)
+		}, func(why error) {
+			fmt.Fprintf(o.problems, "goverbs: refused a request, waiting for another one: %v\n", why)
 		})
 	} else {
 		result, err = filecopy.Send(ctx, c.File, filecopy.Address(c.Peer), progress(o.problems))
