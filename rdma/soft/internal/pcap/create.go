@@ -12,17 +12,18 @@ import (
 var errShared = errors.New("another process writes the file; %p in the name stands for the process ID")
 
 // Create opens a file for a capture, which only its owner reads. What was in it is gone. %p in the name is the ID of
-// the process. On Linux a file that another process captures to is refused.
+// the process. On Linux it refuses a link, a file or FIFO of another user, and a file that another process captures to.
 func Create(name string) (*os.File, error) {
 	f, err := open(strings.ReplaceAll(name, "%p", strconv.Itoa(os.Getpid())))
 	if err != nil {
 		return nil, err
 	}
 	info, err := f.Stat()
+	if err == nil {
+		err = own(f, info)
+	}
 	if err == nil && info.Mode().IsRegular() {
-		if err = own(f); err == nil {
-			err = f.Truncate(0)
-		}
+		err = f.Truncate(0)
 	}
 	if err != nil {
 		f.Close()
