@@ -14,6 +14,7 @@ import (
 
 	"github.com/goverbs/goverbs/cmd/goverbs/internal/beside"
 	"github.com/goverbs/goverbs/cmd/goverbs/internal/facts"
+	"github.com/goverbs/goverbs/cmd/goverbs/internal/page"
 	"github.com/goverbs/goverbs/internal/rights"
 )
 
@@ -96,7 +97,7 @@ func (o output) start(program *exec.Cmd, name string) error {
 	}
 	if number, signal := endedBy(ended.ProcessState); number > 0 {
 		if signal != "" {
-			fmt.Fprintf(o.problems, "goverbs: %s: %s\n", name, signal)
+			page.Say(o.problems, "%s: %s", name, signal)
 		}
 		return exitStatus(128 + number)
 	}

@@ -45,7 +45,7 @@ const fresh = unix.S_IFSOCK | unix.S_ISVTX | 0o600
 func listen(dir string) (*net.UnixListener, error) {
 	info, err := os.Stat(dir)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("stat: %q: %w", dir, errors.Unwrap(err)) // without the PathError, whose name is not quoted
 	}
 	tidy(dir)
 	name := filepath.Join(dir, fmt.Sprintf("%d-%s%s", os.Getpid(), strings.ToLower(rand.Text()[:8]), suffix))
@@ -55,8 +55,11 @@ func listen(dir string) (*net.UnixListener, error) {
 		return errors.Join(err, failed)
 	}}
 	listener, err := config.Listen(context.Background(), "unix", name)
+	if errno := unix.Errno(0); errors.As(err, &errno) { // err has the name as it is
+		err = fmt.Errorf("bind: %q: %w", name, errno)
+	}
 	if errors.Is(err, unix.EINVAL) {
-		return nil, fmt.Errorf("%w: names of sockets have at most 100 bytes or so", err)
+		return nil, fmt.Errorf("%w; names of sockets have at most 100 bytes or so", err)
 	} else if err != nil {
 		return nil, err
 	}

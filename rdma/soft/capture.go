@@ -59,7 +59,7 @@ func (f *Fabric) CaptureByEnvironment() error {
 		_, err = f.Capture(to)
 	}
 	if err != nil {
-		return fmt.Errorf("soft: %s=%q: %w", captureVariable, name, err)
+		return fmt.Errorf("soft: %s: %w", captureVariable, err)
 	}
 	return nil
 }
