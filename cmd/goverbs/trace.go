@@ -58,7 +58,8 @@ func (c traceRecordCommand) Run(o output) error {
 		page.Say(o.problems, "recorded in %s; goverbs trace explain %s says what went wrong", name, name)
 	}
 	if recorded == nil {
-		page.Say(o.problems, "nothing was recorded in %s: %s uses no verbs by goverbs, or could not write there", c.Out, words[0])
+		page.Say(o.problems, "nothing was recorded in %s: %s uses no verbs by goverbs, or could not write there",
+			c.Out, words[0])
 	}
 	return err
 }

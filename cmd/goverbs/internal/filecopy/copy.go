@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package filecopy copies a file to another host: the sender writes by RDMA into the receiver's mapping of the file, and
-// the processors of the receiver have nothing to do but the checksum.
+// Package filecopy copies a file to another host: the sender writes by RDMA into the receiver's mapping of the file,
+// and the processors of the receiver compute the checksum alone.
 package filecopy
 
 import (
@@ -44,9 +44,9 @@ const (
 	depth = 16      // writes under way
 )
 
-// The sender offers a file in its request, and says that it is there when the connection is established. Only then the
-// receiver makes room, and answers with the place or a refusal. The sender writes, and says so; the receiver compares
-// the checksums, and answers.
+// The sender offers a file in its request, and sends a message when the connection is established. Only then does the
+// receiver make room; it answers with the place or a refusal. The sender writes, and sends another message; the receiver
+// compares the checksums, and answers.
 
 // offer is the private data of a request for a connection: the file's size and checksum.
 type offer struct {
@@ -280,7 +280,7 @@ func connect(ctx context.Context, peer *rpma.Peer, address string, o offer) (*rp
 	return conn, err
 }
 
-// ask says that the sender is there, and returns where the receiver has the file's place.
+// ask confirms the offer, and returns the file's place at the receiver.
 func (s *sender) ask(ctx context.Context) (*rpma.RemoteMR, error) {
 	wc, err := s.exchange(ctx, longestAnswer)
 	if err != nil {
@@ -359,7 +359,7 @@ func (s *sender) writeAll(ctx context.Context, to *rpma.RemoteMR, from *os.File,
 	return nil
 }
 
-// finish says that the file is written, and waits for the receiver's answer.
+// finish reports that the file is written, and waits for the receiver's answer.
 func (s *sender) finish(ctx context.Context) error {
 	wc, err := s.exchange(ctx, 0)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 var unnamed = true
 
 // create opens a new file in a directory. It has no name if the file system can do so: nothing is left of it after the
-// process, however it ends, and nobody else can open it.
+// process, however it ends, and no other user can open it.
 func create(dir string) (*destination, error) {
 	if unnamed {
 		fd, err := unix.Open(dir, unix.O_TMPFILE|unix.O_RDWR|unix.O_CLOEXEC, 0o600)
@@ -43,13 +43,21 @@ func (d *destination) link(name string) error {
 	if err == nil {
 		return nil
 	}
-	own, bad := d.file.Stat()
-	if bad != nil {
-		return bad
-	}
-	_, hidden := os.Stat(d.path()) // /proc is not mounted
+	_, hidden := os.Stat(d.path()) // an error if /proc is not mounted
 	if d.aside == "" || hidden == nil && !slices.Contains(noLinks, err) {
 		return fmt.Errorf("link: %q: %w", name, err)
+	}
+	return d.rename(name)
+}
+
+// noLinks are errors of file systems without hard links.
+var noLinks = []error{unix.EPERM, unix.EOPNOTSUPP, unix.ENOSYS}
+
+// rename is link on such a file system. A rename is by name, so it checks before and after which file it was.
+func (d *destination) rename(name string) error {
+	own, err := d.file.Stat()
+	if err != nil {
+		return err
 	}
 	if now, err := os.Lstat(d.aside); err != nil || !os.SameFile(own, now) {
 		return fmt.Errorf("rename: %q: another program replaced the file", d.aside)
@@ -63,6 +71,3 @@ func (d *destination) link(name string) error {
 	}
 	return nil
 }
-
-// noLinks are errors of file systems without hard links.
-var noLinks = []error{unix.EPERM, unix.EOPNOTSUPP, unix.ENOSYS}

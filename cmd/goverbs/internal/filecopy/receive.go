@@ -24,7 +24,7 @@ func Receive(ctx context.Context, address, name string, most uint64, ready func(
 	if _, err := os.Lstat(name); !errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("%q is there already: remove it, or give another name", name)
 	}
-	if into, err := create(filepath.Dir(name)); err != nil { // an error before somebody sends something
+	if into, err := create(filepath.Dir(name)); err != nil { // before a sender comes
 		return nil, err
 	} else if err := into.discard(); err != nil {
 		return nil, err
@@ -113,7 +113,7 @@ func (r *receiver) serve(ctx context.Context, request *rpma.ConnRequest) (result
 		Seconds: time.Since(begin).Seconds()}, nil
 }
 
-// confirmed waits until the sender says that it is there. Nothing is allocated for a request without a sender behind it.
+// confirmed waits for the sender's first message. Before it, nothing is allocated for the request.
 func (r *receiver) confirmed(ctx context.Context) error {
 	soon, cancel := context.WithTimeout(ctx, confirmTime)
 	defer cancel()
@@ -204,8 +204,8 @@ func (r *receiver) receive(ctx context.Context, d *destination, memory *rpma.MR,
 	return errors.Join(err, r.await(ctx, sent))
 }
 
-// quiet is how long a sender may say nothing until it is asked whether it is there: nobody tells of one that was killed
-// on a device in software, or whose host is gone. A test shortens it.
+// quiet is the time without a completion after which a sender is probed: no event reports one that was killed on a
+// software device, or whose host is gone. A test shortens it.
 var quiet = 5 * time.Second
 
 // confirmTime is the time that a sender has to confirm its request, and to take a refusal.

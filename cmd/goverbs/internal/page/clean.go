@@ -13,7 +13,7 @@ import (
 )
 
 // clean replaces control characters, which a terminal obeys, and format characters, which change the order of others.
-// Names of programs, files and devices and the words of peers have them if somebody wants to.
+// Other users choose the names of their programs and files, and peers what they send.
 var clean = runes.Map(func(r rune) rune {
 	if r != '\n' && r != '\t' && (unicode.IsControl(r) || unicode.Is(unicode.Cf, r)) {
 		return utf8.RuneError
