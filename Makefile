@@ -254,7 +254,7 @@ NFTROOT = -env GOVERBS_NFT=/nft -root bookworm:nftables,libnftables1,libnftnl11,
 .PHONY: vm-doctor
 vm-doctor: vm-deps ## faults of a host, and between two hosts with a firewall by nft, each named by goverbs doctor and mended as it says; the same between two guests; writes conformance/vm/results/doctor-*; 9 min a kernel
 	@$(VM) -again=false -kernel '$(if $(filter all,$(KERNEL)),6.1$(comma)6.12,$(KERNEL))' -timeout 14m $(NFTROOT) -with ./cmd/goverbs -out conformance/vm/results \
-		-- ./conformance/vm/interop ./cmd/goverbs/internal/doctor -run 'TestDoctor$$|TestGuest$$|TestLeaving$$' -v
+		-- ./conformance/vm/interop ./cmd/goverbs/internal/doctor -run 'TestDoctor$$|TestGuest$$|TestLeaving$$|TestCopy$$' -v
 	@$(VM) -again=false -kernel '$(if $(filter all,$(KERNEL)),6.1$(comma)6.12,$(KERNEL))' -timeout 14m -pair -cpus 1 $(NFTROOT) -with ./cmd/goverbs \
 		-out conformance/vm/results -- ./conformance/vm/interop -run 'TestDoctorGuests$$' -v
 

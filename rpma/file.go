@@ -19,6 +19,10 @@ import (
 // memory is persistent as soon as it has left caches, and a flush can promise persistence. On any other file system,
 // the memory is the kernel's page cache. Data there survives the process, because the kernel writes it to the file by
 // itself, but not a loss of power: only Sync, on this side, makes it persistent.
+//
+// If another program truncates the file, what it cut off is no memory any more: a software device reports accesses of
+// peers as errors, but an access of this program to Bytes is a fault, which ends the program unless
+// [runtime/debug.SetPanicOnFault] makes it a panic. Map a file that no other user may write to.
 type File struct {
 	file        *os.File
 	bytes       []byte
@@ -35,7 +39,8 @@ func (f *File) made() bool { return f != nil && f.file != nil }
 // FileOptions say how a file is mapped. The zero value maps all of an existing file.
 type FileOptions struct {
 	// Size is the number of bytes that the file gets. It is created if it does not exist, extended with zeros if it is
-	// shorter, and never cut. 0 means the size that it has.
+	// shorter, and never cut. 0 means the size that it has. Blocks are allocated for a file that is extended, if the
+	// file system can: without one, an access to the memory is a fault when the disk is full.
 	Size int64
 	// AssumePersistent says that the memory is persistent although the file system does not say so: memory with a
 	// battery, or a file that stands for persistent memory in a test. A device that flushes natively judges for itself
@@ -45,16 +50,15 @@ type FileOptions struct {
 
 // OpenFile opens and maps a file.
 func OpenFile(name string, o FileOptions) (*File, error) {
-	const op = "OpenFile"
 	flags := os.O_RDWR
 	if o.Size > 0 {
 		flags |= os.O_CREATE
 	}
 	file, err := os.OpenFile(name, flags, 0o600)
 	if err != nil {
-		return nil, failed(op, err)
+		return nil, failed("OpenFile", err)
 	}
-	f, err := mapFile(file, o)
+	f, err := MapFile(file, o)
 	if err != nil {
 		file.Close()
 		return nil, err
@@ -62,8 +66,13 @@ func OpenFile(name string, o FileOptions) (*File, error) {
 	return f, nil
 }
 
-func mapFile(file *os.File, o FileOptions) (*File, error) {
-	const op = "OpenFile"
+// MapFile maps a file that is open for reading and writing: one without a name, or whose name others could replace.
+// Close of the File closes it, too; if MapFile fails, it stays open.
+func MapFile(file *os.File, o FileOptions) (*File, error) {
+	const op = "MapFile"
+	if file == nil {
+		return nil, invalid(op, "no file")
+	}
 	info, err := file.Stat()
 	if err != nil {
 		return nil, failed(op, err)
@@ -72,12 +81,14 @@ func mapFile(file *os.File, o FileOptions) (*File, error) {
 	switch {
 	case o.Size < 0:
 		return nil, invalid(op, "a size of %d", o.Size)
+	case !info.Mode().IsRegular():
+		return nil, invalid(op, "%q is not a regular file", file.Name())
 	case size == 0:
-		return nil, invalid(op, "%s is empty, and FileOptions.Size is 0", file.Name())
+		return nil, invalid(op, "%q is empty, and FileOptions.Size is 0", file.Name())
 	case size != int64(int(size)):
-		return nil, invalid(op, "%s has %d bytes, more than this machine can map", file.Name(), size)
+		return nil, invalid(op, "%q has %d bytes, more than this machine can map", file.Name(), size)
 	case size > info.Size():
-		if err := file.Truncate(size); err != nil {
+		if err := extend(file, size); err != nil {
 			return nil, failed(op, err)
 		}
 	}

@@ -9,6 +9,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// extend gives a file a size, and allocates its blocks if the file system can.
+func extend(file *os.File, size int64) error {
+	for {
+		switch err := unix.Fallocate(int(file.Fd()), 0, 0, size); err {
+		case nil:
+			return nil
+		case unix.EINTR:
+		case unix.EOPNOTSUPP:
+			return file.Truncate(size)
+		default:
+			return &os.PathError{Op: "fallocate", Path: file.Name(), Err: err}
+		}
+	}
+}
+
 // mapShared maps a file, synchronously if its file system can: on persistent memory. Kernels and file systems without
 // it return EOPNOTSUPP, and kernels before 4.15 EINVAL.
 func mapShared(file *os.File, size int) (b []byte, persistent bool, err error) {

@@ -9,7 +9,9 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
+	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma"
 )
 
@@ -52,6 +54,55 @@ func TestFile(t *testing.T) {
 		f, err = OpenFile(name, FileOptions{Size: 10})
 		require.NoError(t, err)
 		assert.Len(t, f.Bytes(), 20000, "a file is not cut")
+		require.NoError(t, f.Close())
+	})
+}
+
+// TestMapFile maps an open file without a name, and allocates its blocks.
+func TestMapFile(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "memory")
+	file, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	require.NoError(t, err)
+	require.NoError(t, os.Remove(name))
+	f, err := MapFile(file, FileOptions{Size: 1 << 20})
+	require.NoError(t, err)
+	f.Bytes()[1<<20-1] = 1
+	var info unix.Stat_t
+	require.NoError(t, unix.Fstat(int(file.Fd()), &info))
+	assert.EqualValues(t, 1<<20, info.Size)
+	if err := unix.Fallocate(int(file.Fd()), 0, 0, 1); err == nil {
+		assert.GreaterOrEqual(t, info.Blocks*512, info.Size)
+	}
+	require.NoError(t, f.Close())
+	assert.ErrorIs(t, file.Close(), os.ErrClosed, "Close of the File closes it")
+
+	file, err = os.Open(t.TempDir())
+	require.NoError(t, err)
+	for _, o := range []FileOptions{{}, {Size: 1}} {
+		_, err = MapFile(file, o)
+		assert.ErrorIs(t, err, ErrInvalid)
+	}
+	assert.NoError(t, file.Close(), "it stays open after a failure")
+	_, err = MapFile(nil, FileOptions{Size: 1})
+	assert.ErrorIs(t, err, ErrInvalid)
+}
+
+// TestTruncatedFile: a peer's access to what another program cut off a file is an error, and ends no program.
+func TestTruncatedFile(t *testing.T) {
+	eachWay(t, func(t *testing.T, r *rig) {
+		name := filepath.Join(t.TempDir(), "memory")
+		f, err := OpenFile(name, FileOptions{Size: 1 << 20})
+		require.NoError(t, err)
+		m, err := r.b.peer.RegFile(f, everyUsage)
+		require.NoError(t, err)
+		require.NoError(t, os.Truncate(name, 0))
+		here, to := r.a.memory(64, everyUsage), remote(t, m)
+		require.NoError(t, r.a.conn.Write(to, 5000, here, 0, 4, Always, 1))
+		var wcs [1]ibv.WC
+		_, err = r.a.conn.CQ().Wait(t.Context(), wcs[:])
+		require.NoError(t, err)
+		assert.Error(t, r.a.conn.CompletionErr(&wcs[0]))
+		require.NoError(t, m.Close())
 		require.NoError(t, f.Close())
 	})
 }

@@ -26,6 +26,9 @@ func endedBy(p *os.ProcessState) (number int, name string) {
 
 // become runs a program instead of this one, as the same process, so that a signal to goverbs reaches it.
 func (o output) become(path string) error {
+	if err := mayStart(path); err != nil {
+		return err
+	}
 	err := syscall.Exec(path, append([]string{path}, o.args...), os.Environ())
 	return fmt.Errorf("%s: %w", path, err)
 }

@@ -14,6 +14,8 @@ import (
 
 	"github.com/goverbs/goverbs/cmd/goverbs/internal/beside"
 	"github.com/goverbs/goverbs/cmd/goverbs/internal/facts"
+	"github.com/goverbs/goverbs/cmd/goverbs/internal/page"
+	"github.com/goverbs/goverbs/internal/rights"
 )
 
 // factsCommands are carried out by goverbs-facts.
@@ -48,10 +50,22 @@ func (o output) byFacts() error {
 	return o.start(exec.Command(path, o.args...), path)
 }
 
+// mayStart returns an error if goverbs has more rights than its user: another program would get them.
+func mayStart(name string) error {
+	if rights.More() {
+		return fmt.Errorf("start: %q: goverbs has more rights than its user (set-uid, capabilities); start it without",
+			name)
+	}
+	return nil
+}
+
 // start runs a program in place of this one; its exit code becomes this one's, or as with shells 128 and the number of
 // the signal that ended it, and people read its name. Signals that are to end this one are passed on; what the
 // terminal sends, the program gets anyway.
 func (o output) start(program *exec.Cmd, name string) error {
+	if err := mayStart(name); err != nil {
+		return err
+	}
 	program.Stdin, program.Stdout, program.Stderr = o.in, o.w, o.problems
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
@@ -83,7 +97,7 @@ func (o output) start(program *exec.Cmd, name string) error {
 	}
 	if number, signal := endedBy(ended.ProcessState); number > 0 {
 		if signal != "" {
-			fmt.Fprintf(o.problems, "goverbs: %s: %s\n", name, signal)
+			page.Say(o.problems, "%s: %s", name, signal)
 		}
 		return exitStatus(128 + number)
 	}

@@ -6,7 +6,6 @@ package main
 
 import (
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"strings"
@@ -125,7 +124,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	if errors.Is(err, errEnded) {
 		err = help.err
 	} else if err != nil {
-		fmt.Fprintf(stderr, "goverbs: %v; goverbs --help lists what there is\n", err)
+		page.Say(stderr, "%v; goverbs --help lists what there is", err)
 		return exitUsage
 	} else {
 		err = command.Selected().Target.Addr().Interface().(runner).Run(output{stdout, stderr, os.Stdin, args, c.JSON,
@@ -135,11 +134,11 @@ func run(args []string, stdout, stderr io.Writer) int {
 		return int(ended)
 	}
 	if err != nil && interrupted.Load() != 0 {
-		fmt.Fprintln(stderr, "goverbs: interrupted")
+		page.Say(stderr, "interrupted")
 		return interrupted.exitInterrupted()
 	}
 	if err != nil {
-		fmt.Fprintf(stderr, "goverbs: %v\n", err)
+		page.Say(stderr, "%v", err)
 		return exitFailed
 	}
 	return exitOK

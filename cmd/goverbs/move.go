@@ -18,6 +18,7 @@ import (
 	"github.com/goverbs/goverbs/cmd/goverbs/internal/echo"
 	"github.com/goverbs/goverbs/cmd/goverbs/internal/filecopy"
 	"github.com/goverbs/goverbs/cmd/goverbs/internal/leave"
+	"github.com/goverbs/goverbs/cmd/goverbs/internal/page"
 )
 
 // moveCommands move data, or programs.
@@ -91,7 +92,9 @@ func (c cpCommand) Run(o output) error {
 	var err error
 	if c.Listen != "" {
 		result, err = filecopy.Receive(ctx, filecopy.Address(c.Listen), c.File, c.Most, func(at string) {
-			fmt.Fprintf(o.problems, "goverbs: waiting for a file at %s\n", at)
+			page.Say(o.problems, "waiting for a file at %s", at)
+		}, func(why error) {
+			page.Say(o.problems, "refused a request, waiting for another one: %v", why)
 		})
 	} else {
 		result, err = filecopy.Send(ctx, c.File, filecopy.Address(c.Peer), progress(o.problems))
@@ -129,7 +132,13 @@ func (c echoCommand) Run(o output) error {
 	}
 	return leave.Until(ctx, func(ctx context.Context) error {
 		if !o.json {
-			_, err := echo.Talk(ctx, echo.Address(c.Peer), o.in, o.w)
+			w := o.w
+			if onTerminal(w) != nil { // which would obey the peer
+				clean := page.Clean(w)
+				defer clean.Close()
+				w = clean
+			}
+			_, err := echo.Talk(ctx, echo.Address(c.Peer), o.in, w)
 			return err
 		}
 		result, err := echo.Talk(ctx, echo.Address(c.Peer), o.in, io.Discard)
@@ -147,7 +156,7 @@ func (o output) serving(ctx context.Context, what string,
 	defer end(nil)
 	err := serve(ctx, func(address string) {
 		if !o.json {
-			fmt.Fprintf(o.problems, "goverbs: %s at %s\n", what, address)
+			page.Say(o.problems, "%s at %s", what, address)
 		} else if err := o.print(listening{address}); err != nil {
 			end(err)
 		}
@@ -194,7 +203,7 @@ func (c runCommand) Run(o output) error {
 		os.Setenv("GOVERBS_SOFT_CAPTURE", c.Capture)
 	}
 	if why := dropin.Without(words[0]); why != "" {
-		fmt.Fprintf(o.problems, "goverbs: %s runs without the drop-in libraries: %s\n", words[0], why)
+		page.Say(o.problems, "%s runs without the drop-in libraries: %s", words[0], why)
 	}
 	return o.start(exec.Command(runner, words...), words[0])
 }

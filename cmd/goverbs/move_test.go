@@ -30,7 +30,8 @@ func TestCopy(t *testing.T) {
 		require.NoError(t, os.WriteFile(from, want, 0o400))
 		at, received := make(chan string, 1), make(chan error, 1)
 		go func() {
-			_, err := filecopy.Receive(t.Context(), "127.0.0.1:0", to, 1<<30, func(address string) { at <- address })
+			_, err := filecopy.Receive(t.Context(), "127.0.0.1:0", to, 1<<30, func(address string) { at <- address },
+				func(why error) { t.Error(why) })
 			received <- err
 		}()
 		var last uint64
@@ -54,22 +55,26 @@ func TestCopyRefused(t *testing.T) {
 	dir := t.TempDir()
 	from, to := filepath.Join(dir, "from"), filepath.Join(dir, "to")
 	require.NoError(t, os.WriteFile(from, make([]byte, 100), 0o400))
-	at, received := make(chan string, 1), make(chan error, 1)
+	at, refused, received := make(chan string, 1), make(chan error, 1), make(chan error, 1)
+	ctx, stop := context.WithCancel(t.Context())
 	go func() {
-		_, err := filecopy.Receive(t.Context(), "127.0.0.1:0", to, 99, func(address string) { at <- address })
+		_, err := filecopy.Receive(ctx, "127.0.0.1:0", to, 99, func(address string) { at <- address },
+			func(why error) { refused <- why })
 		received <- err
 	}()
 	_, err := filecopy.Send(t.Context(), from, <-at, func(done, of uint64) {})
-	assert.EqualError(t, err, "the receiver refuses the file: a file of 100 bytes is offered, and 99 are the most "+
-		"(--most)")
-	assert.ErrorContains(t, <-received, "a file of 100 bytes is offered, and 99 are the most (--most)")
+	assert.EqualError(t, err, `the receiver refuses the file: "a file of 100 bytes is offered, and 99 are the most `+
+		`(--most)"`)
+	assert.ErrorContains(t, <-refused, "a file of 100 bytes is offered, and 99 are the most (--most)")
+	stop()
+	assert.ErrorIs(t, <-received, context.Canceled)
 	_, err = filecopy.Send(t.Context(), from, "127.0.0.1:1", func(done, of uint64) {})
 	assert.ErrorContains(t, err, "the connection is rejected: start goverbs cp --listen there")
 	_, err = filecopy.Send(t.Context(), from, "no/host:1", func(done, of uint64) {})
 	assert.ErrorContains(t, err, "no/host: no such host: give a name that this host knows, or an address")
-	_, err = filecopy.Receive(t.Context(), "127.0.0.1:0", from, 99, nil)
+	_, err = filecopy.Receive(t.Context(), "127.0.0.1:0", from, 99, nil, nil)
 	assert.ErrorContains(t, err, "is there already")
-	_, err = filecopy.Receive(t.Context(), "127.0.0.1:0", filepath.Join(dir, "nowhere", "to"), 99, nil)
+	_, err = filecopy.Receive(t.Context(), "127.0.0.1:0", filepath.Join(dir, "nowhere", "to"), 99, nil, nil)
 	assert.ErrorIs(t, err, os.ErrNotExist, "which is said before it waits")
 	code, _, problems := goverbs("cp", from)
 	assert.Equal(t, exitFailed, code)

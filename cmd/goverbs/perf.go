@@ -4,10 +4,10 @@ package main
 
 import (
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/goverbs/goverbs/cmd/goverbs/internal/leave"
+	"github.com/goverbs/goverbs/cmd/goverbs/internal/page"
 	"github.com/goverbs/goverbs/cmd/goverbs/internal/perf"
 )
 
@@ -61,7 +61,7 @@ func (c perfCommand) Run(o output) error {
 	}
 	if !o.json {
 		options.Waiting = func(at string) {
-			fmt.Fprintf(o.problems, "goverbs: waiting at %s for %s or goverbs perf\n", at, options)
+			page.Say(o.problems, "waiting at %s for %s or goverbs perf", at, options)
 		}
 	}
 	if err := options.Complete(c.Size); err != nil {

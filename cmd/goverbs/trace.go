@@ -55,11 +55,11 @@ func (c traceRecordCommand) Run(o output) error {
 	}
 	recorded := c.recorded(begun)
 	for _, name := range recorded {
-		fmt.Fprintf(o.problems, "goverbs: recorded in %s; goverbs trace explain %s says what went wrong\n", name, name)
+		page.Say(o.problems, "recorded in %s; goverbs trace explain %s says what went wrong", name, name)
 	}
 	if recorded == nil {
-		fmt.Fprintf(o.problems, "goverbs: nothing was recorded in %s: %s uses no verbs by goverbs, or could not write "+
-			"there\n", c.Out, words[0])
+		page.Say(o.problems, "nothing was recorded in %s: %s uses no verbs by goverbs, or could not write there",
+			c.Out, words[0])
 	}
 	return err
 }
@@ -91,10 +91,8 @@ func (c traceShowCommand) Run(o output) error {
 		return t.WriteChrome(o.w)
 	case c.Format == "jsonl":
 		return t.WriteLines(o.w)
-	case o.json:
-		return page.Print(o.w, shown{t}, true)
 	}
-	return t.WriteText(o.w)
+	return o.print(shown{t})
 }
 
 // shown is a trace as one document.

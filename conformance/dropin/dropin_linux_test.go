@@ -370,3 +370,23 @@ func freeAddress(t *testing.T) string {
 	t.Fatal("no loopback address is free")
 	return ""
 }
+
+// TestElsewhere: a library that was found by a relative path opens its own engine after the program has changed its
+// working directory, and not a file there.
+func TestElsewhere(t *testing.T) {
+	dir, stranger := built(t), t.TempDir()
+	program := compile(t, "elsewhere", "-libverbs")
+	fake := filepath.Join(stranger, filepath.Base(dir))
+	require.NoError(t, os.Mkdir(fake, 0o700))
+	source := filepath.Join(stranger, "fake.c")
+	require.NoError(t, os.WriteFile(source, []byte("#include <unistd.h>\n"+
+		"__attribute__((constructor)) static void run(void) { _exit(66); }\n"), 0o600))
+	out, err := exec.Command("cc", "-shared", "-fPIC", "-o", filepath.Join(fake, "libgoverbs.so"), source).
+		CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	cmd := with(t, filepath.Base(dir), program, stranger)
+	cmd.Dir = filepath.Dir(dir)
+	out, err = cmd.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	assert.Equal(t, "1\n", string(out))
+}

@@ -6,6 +6,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -97,18 +98,30 @@ __attribute__((constructor)) static void watch_fork(void)
 	watched = pthread_atfork(before_fork, after_fork, in_child) == 0;
 }
 
-// path gives the engine's file: it lies beside this library.
-static int path(char *to, size_t size)
+// The directory of this library, as an absolute path: the loader may know a relative one, and the program may change its
+// working directory before the engine is opened.
+static char directory[PATH_MAX];
+
+__attribute__((constructor)) static void find_directory(void)
 {
 	Dl_info self;
 	const char *slash;
+	char name[PATH_MAX];
 
-	if (!dladdr((void *)path, &self) || !self.dli_fname)
-		return -1;
-	slash = strrchr(self.dli_fname, '/');
-	int n = slash ? snprintf(to, size, "%.*s/libgoverbs.so", (int)(slash - self.dli_fname), self.dli_fname)
-		      : snprintf(to, size, "libgoverbs.so");
-	return n < 0 || (size_t)n >= size ? -1 : 0;
+	if (!dladdr((void *)find_directory, &self) || !self.dli_fname || !(slash = strrchr(self.dli_fname, '/')))
+		return;
+	int n = snprintf(name, sizeof name, "%.*s/", (int)(slash - self.dli_fname), self.dli_fname);
+	if (n < 0 || (size_t)n >= sizeof name || !realpath(name, directory))
+		directory[0] = 0;
+}
+
+// path gives the engine's file: it lies beside this library.
+static int path(char *to, size_t size)
+{
+	if (!directory[0])
+		find_directory(); // a constructor of another library calls, before that of this one has run
+	int n = snprintf(to, size, "%s/libgoverbs.so", directory);
+	return !directory[0] || n < 0 || (size_t)n >= size ? -1 : 0;
 }
 
 // large reports whether a file of this size exceeds the limit of the process, which is SIGXFSZ.

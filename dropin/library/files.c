@@ -10,6 +10,7 @@
 #include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -20,11 +21,13 @@ __attribute__((constructor)) static void find_files(void)
 {
 	Dl_info self;
 	const char *slash;
+	char name[PATH_MAX];
 
 	if (!dladdr((void *)find_files, &self) || !self.dli_fname || !(slash = strrchr(self.dli_fname, '/')))
 		return;
-	if ((size_t)snprintf(beside, sizeof beside, "%.*s/files", (int)(slash - self.dli_fname), self.dli_fname) >=
-	    sizeof beside)
+	int n = snprintf(name, sizeof name, "%.*s/files", (int)(slash - self.dli_fname), self.dli_fname);
+	// The program may change its working directory.
+	if (n < 0 || (size_t)n >= sizeof name || !realpath(name, beside))
 		beside[0] = 0;
 }
 

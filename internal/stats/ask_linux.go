@@ -69,7 +69,7 @@ func Ask(dir string) (all []Answer, problems []error) {
 			switch {
 			case err == nil:
 				all = append(all, a)
-			case !errors.Is(err, refused) && !errors.Is(err, unix.ENOENT):
+			case !errors.Is(err, unix.ECONNREFUSED) && !errors.Is(err, unix.ENOENT):
 				problems = append(problems, err)
 			}
 		})
@@ -83,24 +83,17 @@ func Ask(dir string) (all []Answer, problems []error) {
 
 // ask asks at one socket. It follows no link.
 func ask(name string) (a Answer, err error) {
+	fd, info, err := find(name)
+	if err != nil {
+		return a, err
+	}
+	defer unix.Close(fd)
 	defer func() {
 		if err != nil {
 			err = fmt.Errorf("%q: %w", name, err)
 		}
 	}()
-	fd, err := unix.Open(name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return a, err
-	}
-	defer unix.Close(fd)
-	var info unix.Stat_t
-	if err := unix.Fstat(fd, &info); err != nil {
-		return a, err
-	}
-	if info.Mode&unix.S_IFMT != unix.S_IFSOCK {
-		return a, errors.New("this is no socket")
-	}
-	c, err := net.DialTimeout("unix", fmt.Sprintf("/proc/self/fd/%d", fd), answerTime)
+	c, err := net.DialTimeout("unix", path(fd), answerTime)
 	if err != nil {
 		return a, err
 	}

@@ -72,7 +72,7 @@ func (f *Fabric) CaptureByEnvironment() error {
 		_, err = f.Capture(to)
 	}
 	if err != nil {
-		return fmt.Errorf("soft: %s=%s: %w", captureVariable, name, err)
+		return fmt.Errorf("soft: %s: %w", captureVariable, err)
 	}
 	return nil
 }

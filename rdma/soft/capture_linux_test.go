@@ -363,5 +363,5 @@ func TestCaptureByEnvironment(t *testing.T) {
 	other.Env = append(os.Environ(), asPeer+"=127.0.2.9", "GOVERBS_DEVICE=soft@127.0.2.9")
 	text, err := other.CombinedOutput()
 	require.Error(t, err)
-	assert.Contains(t, string(text), "GOVERBS_SOFT_CAPTURE=/proc/nothing")
+	assert.Contains(t, string(text), `GOVERBS_SOFT_CAPTURE: create: "/proc/nothing"`)
 }

@@ -94,7 +94,7 @@ func TestNameInUse(t *testing.T) {
 	_, err = rdma.Open("soft@127.0.0.9")
 	require.ErrorIs(t, err, syscall.EADDRINUSE)
 	require.ErrorContains(t, err, "127.0.0.9:4791")
-	require.ErrorContains(t, err, "soft.test) has the port")
+	require.ErrorContains(t, err, `"soft.test") has the port`)
 	require.NoError(t, c.Close())
 	device, err := rdma.Open("soft@127.0.0.9")
 	require.NoError(t, err)

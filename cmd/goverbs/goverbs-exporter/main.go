@@ -48,11 +48,11 @@ func run(ctx context.Context, args []string, host *resources.Host, stdout, stder
 		panic(err) // of the declarations above
 	}
 	if _, err := parser.Parse(args); err != nil {
-		fmt.Fprintf(stderr, "goverbs: %v; goverbs --help lists what there is\n", err)
+		page.Say(stderr, "%v; goverbs --help lists what there is", err)
 		return exitUsage
 	}
 	if err := c.export(ctx, host, stdout, stderr); err != nil {
-		fmt.Fprintf(stderr, "goverbs: %v\n", err)
+		page.Say(stderr, "%v", err)
 		return exitFailed
 	}
 	return 0
@@ -78,7 +78,7 @@ func (c *commands) export(ctx context.Context, host *resources.Host, stdout, std
 	defer end(nil)
 	err := exporter.Serve(ctx, c.Exporter.Listen, registry, func(at net.Addr) {
 		if !c.JSON {
-			fmt.Fprintf(stderr, "goverbs: metrics at http://%v/metrics\n", at)
+			page.Say(stderr, "metrics at http://%v/metrics", at)
 		} else if err := page.Print(stdout, place{fmt.Sprintf("http://%v/metrics", at)}, true); err != nil {
 			end(err)
 		}

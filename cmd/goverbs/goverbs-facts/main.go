@@ -66,17 +66,17 @@ func run(args []string, stdout, stderr io.Writer) int {
 	}
 	command, err := parser.Parse(args)
 	if err != nil {
-		fmt.Fprintf(stderr, "goverbs: %v; goverbs --help lists what there is\n", err)
+		page.Say(stderr, "%v; goverbs --help lists what there is", err)
 		return exitUsage
 	}
 	switch err := command.Run(output{stdout, c.JSON}); {
 	case errors.Is(err, errDiffers):
 		return exitDiffer
 	case errors.Is(err, context.Canceled):
-		fmt.Fprintln(stderr, "goverbs: interrupted")
+		page.Say(stderr, "interrupted")
 		return exitInterrupted
 	case err != nil:
-		fmt.Fprintf(stderr, "goverbs: %v\n", err)
+		page.Say(stderr, "%v", err)
 		return exitFailed
 	}
 	return 0

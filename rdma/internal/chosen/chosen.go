@@ -25,7 +25,7 @@ func Hint() string {
 	name := Device()
 	switch of, err := shared(name); {
 	case IsWired(name), err == nil && of != nil:
-		return fmt.Sprintf("%s=%s is for calls that name no backend, and runtime.Native is the native library",
+		return fmt.Sprintf("%s=%q is for calls that name no backend, and runtime.Native is the native library",
 			Variable, name)
 	case strings.HasPrefix(name, "soft"):
 		return fmt.Sprintf("%s; it is %q, which none of them is called: one with an address of this machine is "+

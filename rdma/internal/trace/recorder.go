@@ -57,10 +57,11 @@ func Start(name string) (*Recorder, error) {
 	name = strings.ReplaceAll(name, "%p", strconv.Itoa(os.Getpid()))
 	file, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL|os.O_APPEND, 0o600)
 	if errors.Is(err, os.ErrExist) {
-		return nil, fmt.Errorf("%w: remove it, or have %%p in the name, which stands for the process ID", err)
+		return nil, fmt.Errorf("create: %q: %w; remove it, or have %%p in the name, which stands for the process ID", name,
+			os.ErrExist)
 	}
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("create: %q: %w", name, errors.Unwrap(err)) // without the PathError, whose name is not quoted
 	}
 	r := &Recorder{begin: time.Now(), file: file, asked: map[string]time.Time{}}
 	if !current.CompareAndSwap(nil, r) {
@@ -100,7 +101,7 @@ func (r *Recorder) write(l *line) {
 	defer r.mu.Unlock()
 	if r.file != nil {
 		if _, err := r.file.Write(l.b); err != nil {
-			fmt.Fprintf(os.Stderr, "goverbs: the trace ends here: %v\n", err)
+			fmt.Fprintf(os.Stderr, "goverbs: the trace %q ends here: %v\n", r.file.Name(), errors.Unwrap(err))
 			r.file.Close()
 			r.file = nil
 		}

@@ -10,7 +10,8 @@ import (
 	"path/filepath"
 )
 
-// Find gives the path of a program: beside this one, or in PATH. The error says how to get it.
+// Find returns the path of a program: beside this one, or in PATH, but nothing relative to the working directory. The
+// error names the command that installs it.
 func Find(program string) (string, error) {
 	if own, err := os.Executable(); err == nil {
 		beside := filepath.Join(filepath.Dir(own), program)
@@ -19,8 +20,8 @@ func Find(program string) (string, error) {
 		}
 	}
 	path, err := exec.LookPath(program)
-	if err != nil {
-		return "", fmt.Errorf("this is done by the program %s, which is neither beside goverbs nor in PATH: "+
+	if err != nil || !filepath.IsAbs(path) {
+		return "", fmt.Errorf("%s: not found beside goverbs or in PATH; "+
 			"go install github.com/goverbs/goverbs/cmd/goverbs/%s@latest", program, program)
 	}
 	return path, nil

@@ -8,23 +8,27 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 )
 
 // runner is the script that runs a program on the libraries; it lies beside them, or where a package has put it.
 const runner = "goverbs-run"
 
-// Find gives the path of goverbs-run: in GOVERBS_LIBRARIES, beside this program, in PATH, or in a checkout where make
-// dropin has run. The error says where it looked, and how to get it.
+// Find returns the path of goverbs-run: in GOVERBS_LIBRARIES, beside this program, or in PATH. It finds nothing by a
+// path that is relative to the working directory. The error names the places, and how to get it.
 func Find() (string, error) {
 	var looked []string
 	try := func(dir string) (string, bool) {
 		path := filepath.Join(dir, runner)
-		looked = append(looked, path)
+		looked = append(looked, strconv.Quote(path))
 		info, err := os.Stat(path)
 		return path, err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0
 	}
 	if dir := os.Getenv("GOVERBS_LIBRARIES"); dir != "" {
+		if !filepath.IsAbs(dir) {
+			return "", fmt.Errorf("GOVERBS_LIBRARIES: %q: not an absolute path", dir)
+		}
 		if path, ok := try(dir); ok {
 			return path, nil
 		}
@@ -34,15 +38,10 @@ func Find() (string, error) {
 			return path, nil
 		}
 	}
-	if path, err := exec.LookPath(runner); err == nil {
+	if path, err := exec.LookPath(runner); err == nil && filepath.IsAbs(path) {
 		return path, nil
 	}
-	looked = append(looked, "PATH")
-	if path, ok := try(filepath.Join("bin", "dropin")); ok {
-		return filepath.Abs(path)
-	}
-	return "", fmt.Errorf("the drop-in libraries are not here (looked for %s): install the package goverbs-dropin, or "+
-		"run make dropin in a checkout of goverbs, which needs a C compiler, and set GOVERBS_LIBRARIES to its "+
-		"bin/dropin",
-		strings.Join(looked, ", "))
+	return "", fmt.Errorf("%s: not found (looked for %s, and in PATH); install the package goverbs-dropin, or run make "+
+		"dropin in a checkout of goverbs, which needs a C compiler, and set GOVERBS_LIBRARIES to the absolute path of "+
+		"its bin/dropin", runner, strings.Join(looked, ", "))
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package filecopy copies a file from the memory of one host into that of another: the sender writes from its mapping
-// of the file into the receiver's, and the processors of the receiver have nothing to do but the checksum.
+// Package filecopy copies a file to another host: the sender writes by RDMA into the receiver's mapping of the file,
+// and the processors of the receiver compute the checksum alone.
 package filecopy
 
 import (
@@ -14,12 +14,12 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
-	"unsafe"
 
+	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rpma"
 )
 
@@ -44,14 +44,18 @@ const (
 	depth = 16      // writes under way
 )
 
-// offer is what a request for a connection says: the file's size and checksum.
+// The sender offers a file in its request, and sends a message when the connection is established. Only then does the
+// receiver make room; it answers with the place or a refusal. The sender writes, and sends another message; the receiver
+// compares the checksums, and answers.
+
+// offer is the private data of a request for a connection: the file's size and checksum.
 type offer struct {
 	size uint64
 	sum  [sha256.Size]byte
 }
 
 // magic begins an offer, so that a request of another program is refused.
-const magic = "gvcp0001"
+const magic = "gvcp0002"
 
 func (o offer) marshal() []byte {
 	b := binary.LittleEndian.AppendUint64([]byte(magic), o.size)
@@ -62,37 +66,44 @@ func (o offer) marshal() []byte {
 func parseOffer(b []byte) (o offer, err error) {
 	size := len(magic) + 8 + sha256.Size
 	if len(b) < size || string(b[:len(magic)]) != magic {
-		return o, errors.New("the request is not one of goverbs cp")
+		return o, errors.New("not a request of goverbs cp of this version")
 	}
 	o.size = binary.LittleEndian.Uint64(b[len(magic):])
 	o.sum = [sha256.Size]byte(b[len(magic)+8 : size])
 	return o, nil
 }
 
-// refusal begins what a receiver says in place of a descriptor, which begins with an address: none has these bytes.
-const refusal = "gvno0001"
+// Messages of a receiver begin with one of these: a place follows the first one, unless the file is empty, and a reason
+// the second one.
+const (
+	acceptance = "gvok0002"
+	refusal    = "gvno0002"
+)
 
-// refuse makes private data of the reason why a file is refused.
-func refuse(why string) []byte {
-	return []byte(refusal + why[:min(len(why), longestAnswer-len(refusal))])
-}
+// longestAnswer is the most bytes of a receiver's message. It is a page, so that chunks behind it are aligned.
+const longestAnswer = 4096
 
-// longestAnswer is how much private data an answer has, over InfiniBand and RoCE.
-const longestAnswer = 196
-
-// refused is the reason in private data, which another host chose, or nil.
-func refused(private []byte) error {
-	text, is := bytes.CutPrefix(private, []byte(refusal))
-	if !is {
-		return nil
+// parseAnswer reads a receiver's message about a file of a size, which is data of another host.
+func parseAnswer(b []byte, size uint64) (*rpma.RemoteMR, error) {
+	if why, is := bytes.CutPrefix(b, []byte(refusal)); is {
+		return nil, fmt.Errorf("the receiver refuses the file: %q", why)
 	}
-	text, _, _ = bytes.Cut(text, []byte{0})
-	return fmt.Errorf("the receiver refuses the file: %s", strings.Trim(strconv.Quote(string(text)), `"`))
+	place, is := bytes.CutPrefix(b, []byte(acceptance))
+	if !is {
+		return nil, errors.New("the peer is not goverbs cp --listen of this version")
+	}
+	if size == 0 {
+		return nil, nil
+	}
+	to, err := rpma.ParseRemoteMR(place)
+	if err == nil && to.Len() < size {
+		err = fmt.Errorf("the receiver has room for %d bytes of %d", to.Len(), size)
+	}
+	return to, err
 }
 
-// connectTime limits each answer of a peer while the ends connect; tests shorten it. The connection manager of Linux
-// sends a request again for longer than a minute.
-var connectTime = 15 * time.Second
+// connectTime is the time that a peer has to answer. The connection manager of Linux asks for longer than a minute.
+const connectTime = 15 * time.Second
 
 // What the receiver says of the whole file, as immediate data.
 const (
@@ -124,7 +135,7 @@ func (o *opened) Close() error { return o.after(nil) }
 
 // after closes the objects, the last one first, or leaves them after a failure; the error is of both.
 func (o *opened) after(failed error) error {
-	if failed != nil && !errors.Is(failed, errStranger) && Leave != nil {
+	if failed != nil && Leave != nil {
 		if left, err := Leave(); left {
 			return errors.Join(failed, err)
 		}
@@ -167,46 +178,82 @@ func Address(host string) string {
 var config = &rpma.ConnConfig{SQSize: depth + 1, RQSize: 1, CQSize: depth + 2}
 
 // Send copies a file to a receiver at an address. It calls progress, from time to time, with the bytes so far.
+//
+// It reads the file and does not map it: a file that another program truncates meanwhile is an error, and not a fault.
 func Send(ctx context.Context, name, address string, progress func(done, of uint64)) (result *Result, err error) {
+	source, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer source.Close()
+	info, err := source.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%q is not a regular file", name)
+	}
+	o := offer{size: uint64(info.Size())}
+	if o.sum, err = checksum(source, o.size); err != nil {
+		return nil, err
+	}
 	var open opened
 	defer func() { err = open.after(err) }()
-	source, err := mapFile(name)
-	if err != nil {
-		return nil, err
-	}
-	open.add(source)
-	peer, err := open.open(ctx, rpma.Remote, address)
-	if err != nil {
-		return nil, err
-	}
-	o := offer{uint64(len(source.bytes)), sha256.Sum256(source.bytes)}
-	from, err := source.register(peer)
-	if err != nil {
-		return nil, err
-	}
-	if from != nil {
-		open.add(from)
-	}
 	begin := time.Now()
-	conn, err := connect(ctx, peer, address, o)
-	if conn != nil {
-		open.add(conn)
-	}
-	if err == nil {
-		err = refused(conn.PrivateData())
-	}
+	s, err := open.dial(ctx, address, o)
 	if err != nil {
 		return nil, err
 	}
-	async, err := conn.NewAsync(depth + 1)
-	if err != nil {
-		return nil, err
-	}
-	if err := send(ctx, async, conn.PrivateData(), from, o, progress); err != nil {
+	if err := s.send(ctx, source, progress); err != nil {
 		return nil, err
 	}
 	return &Result{File: name, Bytes: o.size, SHA256: hex.EncodeToString(o.sum[:]),
 		Seconds: time.Since(begin).Seconds()}, nil
+}
+
+// checksum reads the file's first size bytes.
+func checksum(f *os.File, size uint64) (sum [sha256.Size]byte, err error) {
+	h := sha256.New()
+	n, err := io.Copy(h, io.NewSectionReader(f, 0, int64(size)))
+	if err == nil && uint64(n) != size {
+		err = truncated(f)
+	}
+	return [sha256.Size]byte(h.Sum(nil)), err
+}
+
+func truncated(f *os.File) error {
+	return fmt.Errorf("read: %q: another program truncated the file meanwhile", f.Name())
+}
+
+// sender is a connection to a receiver.
+type sender struct {
+	offer
+	conn   *rpma.Conn
+	async  *rpma.Async
+	memory *rpma.MR // longestAnswer bytes for the receiver's message, and then as many chunks as are written at once
+}
+
+// dial connects to a receiver and offers a file.
+func (o *opened) dial(ctx context.Context, address string, of offer) (*sender, error) {
+	peer, err := o.open(ctx, rpma.Remote, address)
+	if err != nil {
+		return nil, err
+	}
+	s := &sender{offer: of}
+	room := longestAnswer + min(of.size, depth*chunk)
+	if s.memory, err = peer.RegMR(make([]byte, room), rpma.RecvDst|rpma.WriteSrc); err != nil {
+		return nil, err
+	}
+	o.add(s.memory)
+	s.conn, err = connect(ctx, peer, address, of)
+	if s.conn != nil {
+		o.add(s.conn)
+	}
+	if err != nil {
+		return nil, err
+	}
+	s.async, err = s.conn.NewAsync(depth + 1)
+	return s, err
 }
 
 // connect offers the file. The connection is returned with an error, too, if there is one.
@@ -233,51 +280,50 @@ func connect(ctx context.Context, peer *rpma.Peer, address string, o offer) (*rp
 	return conn, err
 }
 
-// send writes all of the file to where the receiver's private data says, and waits for its answer.
-func send(ctx context.Context, async *rpma.Async, private []byte, from *rpma.MR, o offer,
-	progress func(done, of uint64)) error {
-	if o.size > 0 {
-		if len(private) < rpma.MRDescriptorSize {
-			return errors.New("the receiver says no place for the file: it is no goverbs cp --listen")
-		}
-		to, err := rpma.ParseRemoteMR(private[:rpma.MRDescriptorSize])
-		if err != nil {
-			return err
-		}
-		if to.Len() < o.size {
-			return fmt.Errorf("the receiver has room for %d bytes of %d", to.Len(), o.size)
-		}
-		if err := writeAll(ctx, async, to, from, o.size, progress); err != nil {
-			return err
-		}
+// ask confirms the offer, and returns the file's place at the receiver.
+func (s *sender) ask(ctx context.Context) (*rpma.RemoteMR, error) {
+	wc, err := s.exchange(ctx, longestAnswer)
+	if err != nil {
+		return nil, err
 	}
-	// The receiver answers the message, so the receive is early enough.
-	answer, err := async.Recv(nil, 0, 0)
+	return parseAnswer(s.memory.Bytes()[:min(wc.ByteLen, longestAnswer)], s.size)
+}
+
+// exchange sends a message without data, and returns the completion of the receiver's answer of some bytes at most,
+// which come to the begin of the memory.
+func (s *sender) exchange(ctx context.Context, room uint64) (wc ibv.WC, err error) {
+	into := s.memory
+	if room == 0 {
+		into = nil
+	}
+	answer, err := s.async.Recv(into, 0, room) // in time: the receiver answers the message
+	if err != nil {
+		return wc, err
+	}
+	sent, err := s.async.SendWithImm(nil, 0, 0, arrived)
+	if err != nil {
+		return wc, err
+	}
+	if _, err := sent.Wait(ctx); err != nil {
+		return wc, err
+	}
+	return answer.Wait(ctx)
+}
+
+// send sends the file, and waits until the receiver has stored it.
+func (s *sender) send(ctx context.Context, from *os.File, progress func(done, of uint64)) error {
+	to, err := s.ask(ctx)
 	if err != nil {
 		return err
 	}
-	done, err := async.SendWithImm(nil, 0, 0, arrived)
-	if err != nil {
+	if err := s.writeAll(ctx, to, from, progress); err != nil {
 		return err
 	}
-	if _, err := done.Wait(ctx); err != nil {
-		return err
-	}
-	wc, err := answer.Wait(ctx)
-	if err != nil {
-		return err
-	}
-	code, _ := rpma.Immediate(&wc)
-	said, known := answers[code]
-	if !known {
-		return fmt.Errorf("the receiver answers %d, which means nothing: it is no goverbs cp --listen of this version",
-			code)
-	}
-	return said
+	return s.finish(ctx)
 }
 
 // writeAll keeps some writes under way, each of a chunk.
-func writeAll(ctx context.Context, async *rpma.Async, to *rpma.RemoteMR, from *rpma.MR, size uint64,
+func (s *sender) writeAll(ctx context.Context, to *rpma.RemoteMR, from *os.File,
 	progress func(done, of uint64)) error {
 	var under []rpma.Op
 	wait := func() error {
@@ -285,32 +331,44 @@ func writeAll(ctx context.Context, async *rpma.Async, to *rpma.RemoteMR, from *r
 		under = under[1:]
 		return err
 	}
-	for at := uint64(0); at < size; at += chunk {
+	for at := uint64(0); at < s.size; at += chunk {
 		if len(under) == depth {
 			if err := wait(); err != nil {
 				return err
 			}
 		}
-		op, err := async.Write(to, at, from, at, min(chunk, size-at))
+		n, place := min(chunk, s.size-at), longestAnswer+at%(depth*chunk)
+		if _, err := from.ReadAt(s.memory.Bytes()[place:place+n], int64(at)); err == io.EOF {
+			return truncated(from)
+		} else if err != nil {
+			return err
+		}
+		op, err := s.async.Write(to, at, s.memory, place, n)
 		if err != nil {
 			return err
 		}
 		under = append(under, op)
-		progress(at, size)
+		progress(at, s.size)
 	}
 	for len(under) > 0 {
 		if err := wait(); err != nil {
 			return err
 		}
 	}
-	progress(size, size)
+	progress(s.size, s.size)
 	return nil
 }
 
-// register registers the file for writes from it, or gives nil without data.
-func (m *mapped) register(peer *rpma.Peer) (*rpma.MR, error) {
-	if len(m.bytes) == 0 {
-		return nil, nil
+// finish reports that the file is written, and waits for the receiver's answer.
+func (s *sender) finish(ctx context.Context) error {
+	wc, err := s.exchange(ctx, 0)
+	if err != nil {
+		return err
 	}
-	return peer.RegAddress(uintptr(unsafe.Pointer(unsafe.SliceData(m.bytes))), uint64(len(m.bytes)), rpma.WriteSrc)
+	code, _ := rpma.Immediate(&wc)
+	said, known := answers[code]
+	if !known {
+		return fmt.Errorf("unknown answer %d of the receiver: it is not goverbs cp --listen of this version", code)
+	}
+	return said
 }

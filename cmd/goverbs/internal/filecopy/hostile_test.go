@@ -3,10 +3,8 @@
 package filecopy
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"errors"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -16,52 +14,68 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/goverbs/goverbs/generated/rdmacm"
-	"github.com/goverbs/goverbs/rdma/cm"
 	"github.com/goverbs/goverbs/rpma"
 )
+
+// receiving starts a receiver of a file with a name, and returns its address and its end. Refusals go to refused, if it
+// is not nil.
+func receiving(t *testing.T, name string, refused chan<- error) (address string, end <-chan error) {
+	at, received := make(chan string, 1), make(chan error, 1)
+	go func() {
+		_, err := Receive(t.Context(), "127.0.0.1:0", name, 1<<30, func(address string) { at <- address },
+			func(why error) {
+				if refused != nil {
+					refused <- why
+				}
+			})
+		received <- err
+	}()
+	select {
+	case address := <-at:
+		return address, received
+	case err := <-received:
+		require.Fail(t, "the receiver ended", err)
+		return "", nil
+	}
+}
+
+// file makes a file.
+func file(t *testing.T, text string) *os.File {
+	name := filepath.Join(t.TempDir(), "from")
+	require.NoError(t, os.WriteFile(name, []byte(text), 0o600))
+	f, err := os.Open(name)
+	require.NoError(t, err)
+	t.Cleanup(func() { f.Close() })
+	return f
+}
+
+// offering is a sender that has offered a text.
+func offering(t *testing.T, o *opened, address, text string) *sender {
+	s, err := o.dial(t.Context(), address, offer{uint64(len(text)), sha256.Sum256([]byte(text))})
+	require.NoError(t, err)
+	return s
+}
+
+func nothing(done, of uint64) {}
 
 // TestSenderWritesOn: what a sender writes while the receiver compares does not come into a file that is stored.
 func TestSenderWritesOn(t *testing.T) {
 	t.Setenv("GOVERBS_DEVICE", "soft0")
-	to, want := filepath.Join(t.TempDir(), "to"), bytes.Repeat([]byte("right"), 4<<20)
-	from := filepath.Join(t.TempDir(), "from")
-	require.NoError(t, os.WriteFile(from, want, 0o600))
-	at, received := make(chan string, 1), make(chan error, 1)
-	go func() {
-		_, err := Receive(t.Context(), "127.0.0.1:0", to, 1<<30, func(address string) { at <- address })
-		received <- err
-	}()
-	address := <-at
+	to, want := filepath.Join(t.TempDir(), "to"), strings.Repeat("right", 4<<20)
+	address, received := receiving(t, to, nil)
 	var open opened
 	defer func() { assert.NoError(t, open.Close()) }()
-	peer, err := open.open(t.Context(), rpma.Remote, address)
+	s := offering(t, &open, address, want)
+	remote, err := s.ask(t.Context())
 	require.NoError(t, err)
-	source, err := mapFile(from)
+	require.NoError(t, s.writeAll(t.Context(), remote, file(t, want), nothing))
+	_, err = s.async.Recv(nil, 0, 0)
 	require.NoError(t, err)
-	open.add(source)
-	mr, err := source.register(peer)
-	require.NoError(t, err)
-	open.add(mr)
-	request, err := peer.NewConnRequest(t.Context(), address, config)
-	require.NoError(t, err)
-	o := offer{uint64(len(want)), sha256.Sum256(want)}
-	conn, err := request.Connect(o.marshal())
-	require.NoError(t, err)
-	open.add(conn)
-	require.NoError(t, conn.WaitEstablished(t.Context()))
-	remote, err := rpma.ParseRemoteMR(conn.PrivateData()[:rpma.MRDescriptorSize])
-	require.NoError(t, err)
-	async, err := conn.NewAsync(depth + 1)
-	require.NoError(t, err)
-	require.NoError(t, writeAll(t.Context(), async, remote, mr, o.size, func(done, of uint64) {}))
-	_, err = async.Recv(nil, 0, 0)
-	require.NoError(t, err)
-	_, err = async.SendWithImm(nil, 0, 0, arrived)
+	_, err = s.async.SendWithImm(nil, 0, 0, arrived)
 	require.NoError(t, err)
 	for range 5 { // until the connection breaks
 		time.Sleep(3 * time.Millisecond)
-		_, _ = async.Write(remote, 0, mr, 1, 1)
+		_, _ = s.async.Write(remote, 0, s.memory, longestAnswer+1, 1)
 	}
 	failed := <-received
 	have, err := os.ReadFile(to)
@@ -69,36 +83,48 @@ func TestSenderWritesOn(t *testing.T) {
 		return // a write came before the comparison
 	}
 	require.NoError(t, err)
-	assert.True(t, bytes.Equal(want, have), "%v", failed)
+	assert.True(t, want == string(have), "%v", failed)
 }
 
 // TestUnknownAnswer: an answer that means nothing is no success.
 func TestUnknownAnswer(t *testing.T) {
 	t.Setenv("GOVERBS_DEVICE", "soft0")
-	from := filepath.Join(t.TempDir(), "from")
-	require.NoError(t, os.WriteFile(from, nil, 0o600))
-	var open opened
-	defer func() { assert.NoError(t, open.Close()) }()
-	peer, err := open.open(t.Context(), rpma.Local, "127.0.0.1:0")
-	require.NoError(t, err)
-	endpoint, err := peer.Listen(t.Context(), "127.0.0.1:0")
-	require.NoError(t, err)
-	open.add(endpoint)
-	sent := make(chan error, 1)
-	go func() {
-		_, err := Send(t.Context(), from, endpoint.Addr().String(), func(done, of uint64) {})
-		sent <- err
-	}()
-	request, err := endpoint.NextConnRequest(t.Context(), config)
-	require.NoError(t, err)
-	require.NoError(t, request.Recv(nil, 0, 0, 0))
-	conn, err := request.Connect(nil)
-	require.NoError(t, err)
-	open.add(conn)
-	require.NoError(t, conn.WaitEstablished(t.Context()))
-	require.NoError(t, completion(t.Context(), conn))
-	require.NoError(t, conn.SendWithImm(nil, 0, 0, rpma.Always, 7, 0))
-	assert.ErrorContains(t, <-sent, "the receiver answers 7")
+	for _, first := range []string{"", "hello", acceptance} {
+		var open opened
+		defer func() { assert.NoError(t, open.Close()) }()
+		peer, err := open.open(t.Context(), rpma.Local, "127.0.0.1:0")
+		require.NoError(t, err)
+		memory, err := peer.RegMR(make([]byte, longestAnswer), rpma.SendSrc)
+		require.NoError(t, err)
+		open.add(memory)
+		endpoint, err := peer.Listen(t.Context(), "127.0.0.1:0")
+		require.NoError(t, err)
+		open.add(endpoint)
+		ended := make(chan error, 1)
+		from := file(t, "").Name()
+		go func() {
+			_, err := Send(t.Context(), from, endpoint.Addr().String(), nothing)
+			ended <- err
+		}()
+		request, err := endpoint.NextConnRequest(t.Context(), config)
+		require.NoError(t, err)
+		require.NoError(t, request.Recv(nil, 0, 0, received))
+		conn, err := request.Connect(nil)
+		require.NoError(t, err)
+		open.add(conn)
+		r := &receiver{conn: conn}
+		require.NoError(t, r.confirmed(t.Context()))
+		require.NoError(t, conn.Recv(nil, 0, 0, received))
+		copy(memory.Bytes(), first)
+		require.NoError(t, conn.Send(memory, 0, uint64(len(first)), rpma.OnError, sent))
+		if first != acceptance {
+			assert.ErrorContains(t, <-ended, "the peer is not goverbs cp --listen of this version")
+			continue
+		}
+		require.NoError(t, r.await(t.Context(), received))
+		require.NoError(t, conn.SendWithImm(nil, 0, 0, rpma.Always, 7, sent))
+		assert.ErrorContains(t, <-ended, "unknown answer 7")
+	}
 }
 
 // TestSenderGone: a receiver notices that a sender has gone without a word.
@@ -107,24 +133,11 @@ func TestSenderGone(t *testing.T) {
 	quiet = 50 * time.Millisecond
 	t.Setenv("GOVERBS_DEVICE", "soft0")
 	dir := t.TempDir()
-	at, received := make(chan string, 1), make(chan error, 1)
-	go func() {
-		_, err := Receive(t.Context(), "127.0.0.1:0", filepath.Join(dir, "to"), 1<<30, func(address string) {
-			at <- address
-		})
-		received <- err
-	}()
+	address, received := receiving(t, filepath.Join(dir, "to"), nil)
 	var open opened
-	address := <-at
-	peer, err := open.open(t.Context(), rpma.Remote, address)
+	s := offering(t, &open, address, "right")
+	_, err := s.ask(t.Context())
 	require.NoError(t, err)
-	request, err := peer.NewConnRequest(t.Context(), address, config)
-	require.NoError(t, err)
-	o := offer{5, sha256.Sum256([]byte("right"))}
-	conn, err := request.Connect(o.marshal())
-	require.NoError(t, err)
-	open.add(conn)
-	require.NoError(t, conn.WaitEstablished(t.Context()))
 	time.Sleep(5 * quiet)
 	select {
 	case err := <-received:
@@ -138,42 +151,80 @@ func TestSenderGone(t *testing.T) {
 	assert.Empty(t, left)
 }
 
-// TestRefusal: what a receiver says is printed, and not believed to be printable.
-func TestRefusal(t *testing.T) {
-	assert.NoError(t, refused(nil))
-	assert.NoError(t, refused(make([]byte, longestAnswer)))
-	padded := append(refuse("no room"), make([]byte, 100)...)
-	assert.EqualError(t, refused(padded), "the receiver refuses the file: no room")
-	assert.EqualError(t, refused([]byte(refusal+"\x1b[2J\xff")), `the receiver refuses the file: \x1b[2J\xff`)
-	assert.Len(t, refuse(strings.Repeat("x", 1000)), longestAnswer)
-}
-
-// TestStrangers: requests without an offer, and one that its sender never confirms, do not end the wait for a file.
+// TestStrangers: requests of other programs, offers that are too large and offers without a sender behind them end no
+// receiver, and take no room.
 func TestStrangers(t *testing.T) {
 	t.Setenv("GOVERBS_DEVICE", "soft0")
-	dir := t.TempDir()
-	from, to := filepath.Join(dir, "from"), filepath.Join(dir, "to")
-	require.NoError(t, os.WriteFile(from, []byte("right"), 0o600))
-	at, received := make(chan string, 1), make(chan error, 1)
-	go func() {
-		_, err := Receive(t.Context(), "127.0.0.1:0", to, 1<<30, func(address string) { at <- address })
-		received <- err
-	}()
-	address := <-at
-	good := offer{5, sha256.Sum256([]byte("right"))}
-	for i, private := range [][]byte{nil, []byte("hello"), good.marshal()} {
-		id, err := cm.CreateID(rdmacm.PS_TCP)
-		require.NoError(t, err)
-		defer id.Close()
-		require.NoError(t, id.ResolveAddr(t.Context(), netip.AddrPort{}, netip.MustParseAddrPort(address), time.Second))
-		require.NoError(t, id.ResolveRoute(t.Context(), time.Second))
-		err = id.Connect(t.Context(), &rdmacm.ConnParam{QPNum: 99}, private) // and no Establish
-		assert.Equal(t, i < 2, err != nil)
+	dir, refused := t.TempDir(), make(chan error, 10)
+	name := filepath.Join(dir, "to")
+	address, received := receiving(t, name, refused)
+	var open opened
+	defer func() { assert.NoError(t, open.Close()) }()
+	peer, err := open.open(t.Context(), rpma.Remote, address)
+	require.NoError(t, err)
+	for _, text := range []string{"", "hello", "gvcp0001" + strings.Repeat("x", 40)} {
+		_, err = peer.Connect(t.Context(), address, config, []byte(text))
+		rejected := new(rpma.EventError)
+		require.ErrorAs(t, err, &rejected)
+		assert.Equal(t, rpma.Rejected, rejected.Event)
+		assert.ErrorContains(t, <-refused, "not a request of goverbs cp")
 	}
-	_, err := Send(t.Context(), from, address, func(done, of uint64) {})
+	_, err = open.dial(t.Context(), address, offer{size: 40 << 30})
+	require.NoError(t, err)
+	assert.ErrorContains(t, <-refused, "the sender does not confirm its request")
+
+	conn, err := connect(t.Context(), peer, address, offer{size: 40 << 30})
+	require.NoError(t, err)
+	async, err := conn.NewAsync(depth + 1)
+	require.NoError(t, err)
+	memory, err := peer.RegMR(make([]byte, longestAnswer), rpma.RecvDst)
+	require.NoError(t, err)
+	_, err = (&sender{offer: offer{size: 40 << 30}, conn: conn, async: async, memory: memory}).ask(t.Context())
+	assert.EqualError(t, err, `the receiver refuses the file: "a file of 42949672960 bytes is offered, and 1073741824 `+
+		`are the most (--most)"`)
+	assert.ErrorContains(t, <-refused, "a file of 42949672960 bytes is offered")
+	require.NoError(t, conn.Close())
+	require.NoError(t, memory.Close())
+
+	_, err = Send(t.Context(), file(t, "right").Name(), address, nothing)
 	require.NoError(t, err)
 	require.NoError(t, <-received)
+	have, err := os.ReadFile(name)
+	require.NoError(t, err)
+	assert.Equal(t, "right", string(have))
+}
+
+// TestTruncated: a file that another program truncates while it is sent is an error, and not a fault.
+func TestTruncated(t *testing.T) {
+	t.Setenv("GOVERBS_DEVICE", "soft0")
+	defer func(d time.Duration) { quiet = d }(quiet)
+	quiet = 50 * time.Millisecond
+	dir, text := t.TempDir(), strings.Repeat("x", 20<<20)
+	from := file(t, text)
+	_, err := checksum(from, uint64(len(text))+1)
+	assert.ErrorContains(t, err, "truncated")
+	address, received := receiving(t, filepath.Join(dir, "to"), nil)
+	var open opened
+	s := offering(t, &open, address, text)
+	err = s.send(t.Context(), from, func(done, of uint64) { assert.NoError(t, os.Truncate(from.Name(), 5)) })
+	assert.ErrorContains(t, err, "truncated")
+	require.NoError(t, open.Close())
+	require.Error(t, <-received)
 	left, err := os.ReadDir(dir)
 	require.NoError(t, err)
-	assert.Len(t, left, 2)
+	assert.Empty(t, left)
+}
+
+// TestAnswers: what a receiver says is printed, and not believed to be printable.
+func TestAnswers(t *testing.T) {
+	_, err := parseAnswer([]byte(refusal+"\x1b[2J\xff"), 1)
+	assert.EqualError(t, err, `the receiver refuses the file: "\x1b[2J\xff"`)
+	for _, text := range []string{"", "hello", refusal[:7], acceptance[:7], acceptance, acceptance + "x",
+		acceptance + strings.Repeat("\xff", rpma.MRDescriptorSize)} {
+		_, err := parseAnswer([]byte(text), 1)
+		assert.Error(t, err, text)
+	}
+	to, err := parseAnswer([]byte(acceptance), 0)
+	assert.NoError(t, err)
+	assert.Nil(t, to)
 }

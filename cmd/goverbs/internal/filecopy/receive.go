@@ -4,7 +4,6 @@ package filecopy
 
 import (
 	"context"
-	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -14,18 +13,20 @@ import (
 	"time"
 
 	"github.com/goverbs/goverbs/generated/ibv"
-	"github.com/goverbs/goverbs/rdma/cm"
 	"github.com/goverbs/goverbs/rpma"
 )
 
 // Receive waits at an address for one file, and stores it under a name of this side's choice, which must be free. It
-// calls ready with the address when a sender may come. A file with more than most bytes is refused.
-func Receive(ctx context.Context, address, name string, most uint64, ready func(address string)) (result *Result,
-	err error) {
+// calls ready with the address when a sender may come, and refused with the reason why a request was refused, after
+// which it waits for the next one. A file with more than most bytes is refused.
+func Receive(ctx context.Context, address, name string, most uint64, ready func(address string),
+	refused func(why error)) (result *Result, err error) {
 	if _, err := os.Lstat(name); !errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("%s is there already: remove it, or give another name", name)
+		return nil, fmt.Errorf("%q is there already: remove it, or give another name", name)
 	}
-	if err := writable(filepath.Dir(name)); err != nil { // before somebody sends something
+	if into, err := create(filepath.Dir(name)); err != nil { // before a sender comes
+		return nil, err
+	} else if err := into.discard(); err != nil {
 		return nil, err
 	}
 	var open opened
@@ -41,103 +42,125 @@ func Receive(ctx context.Context, address, name string, most uint64, ready func(
 	open.add(endpoint)
 	ready(endpoint.Addr().String())
 	for {
-		result, err = receive(ctx, peer, endpoint, name, most)
-		if !errors.Is(err, errStranger) {
-			return result, err
+		request, err := endpoint.NextConnRequest(ctx, config)
+		if err != nil {
+			return nil, err
 		}
+		r := &receiver{peer: peer, name: name, most: most}
+		result, err := r.serve(ctx, request)
+		if !r.began && ctx.Err() == nil {
+			refused(err)
+			continue
+		}
+		return result, err
 	}
 }
 
-// errStranger is the error of a request without an offer, or of one that its sender never confirmed: it is not what
-// Receive waits for.
-var errStranger = errors.New("not a sender of files")
+// receiver answers a request.
+type receiver struct {
+	peer  *rpma.Peer
+	name  string
+	most  uint64
+	conn  *rpma.Conn
+	began bool // the sender was given a place
+}
 
-// receive takes the next request.
-func receive(ctx context.Context, peer *rpma.Peer, endpoint *rpma.Endpoint, name string, most uint64) (result *Result,
-	err error) {
+// serve receives a file of a request, which it closes.
+func (r *receiver) serve(ctx context.Context, request *rpma.ConnRequest) (result *Result, err error) {
 	var open opened
-	defer func() { err = open.after(err) }()
-	request, err := endpoint.NextConnRequest(ctx, config)
-	if err != nil {
-		return nil, err
-	}
+	defer func() {
+		if r.began || ctx.Err() != nil {
+			err = open.after(err)
+		} else {
+			err = errors.Join(err, open.Close()) // another request may come
+		}
+	}()
 	open.add(request) // which is refused by that, unless it is answered
 	o, err := parseOffer(request.PrivateData())
 	if err != nil {
-		return nil, errors.Join(errStranger, err)
-	}
-	begin := time.Now()
-	if o.size > most {
-		err := fmt.Errorf("a file of %d bytes is offered, and %d are the most (--most)", o.size, most)
-		return nil, errors.Join(err, decline(ctx, request, err.Error()))
-	}
-	into, err := place(name, int64(o.size))
-	if err != nil { // which names files of this host
-		return nil, errors.Join(err, decline(ctx, request, fmt.Sprintf("it has no room for %d bytes", o.size)))
-	}
-	defer func() { err = errors.Join(err, into.discard()) }()
-	if err := into.receive(ctx, peer, request, o); err != nil {
 		return nil, err
 	}
-	return &Result{File: name, Bytes: o.size, SHA256: hex.EncodeToString(o.sum[:]),
+	begin := time.Now()
+	memory, err := r.peer.RegMR(make([]byte, longestAnswer), rpma.SendSrc)
+	if err != nil {
+		return nil, err
+	}
+	open.add(memory)
+	if err := request.Recv(nil, 0, 0, received); err != nil {
+		return nil, err
+	}
+	if r.conn, err = request.Connect(nil); err != nil {
+		return nil, err
+	}
+	open.add(r.conn)
+	if err := r.confirmed(ctx); err != nil {
+		return nil, fmt.Errorf("the sender does not confirm its request: %w", err)
+	}
+	if o.size > r.most {
+		err := fmt.Errorf("a file of %d bytes is offered, and %d are the most (--most)", o.size, r.most)
+		return nil, errors.Join(err, r.refuse(ctx, memory, err.Error()))
+	}
+	into, err := place(filepath.Dir(r.name), int64(o.size))
+	if err != nil { // which names files of this host
+		return nil, errors.Join(err, r.refuse(ctx, memory, fmt.Sprintf("it has no room for %d bytes", o.size)))
+	}
+	defer func() { err = errors.Join(err, into.discard()) }()
+	r.began = true
+	if err := r.receive(ctx, into, memory, o); err != nil {
+		return nil, err
+	}
+	return &Result{File: r.name, Bytes: o.size, SHA256: hex.EncodeToString(o.sum[:]),
 		Seconds: time.Since(begin).Seconds()}, nil
 }
 
-// decline tells the sender why its file is refused: in the answer to its request, for a rejection has no reason that it
-// would get.
-func decline(ctx context.Context, request *rpma.ConnRequest, why string) error {
-	conn, err := request.Connect(refuse(why))
-	if err != nil {
+// confirmed waits for the sender's first message. Before it, nothing is allocated for the request.
+func (r *receiver) confirmed(ctx context.Context) error {
+	soon, cancel := context.WithTimeout(ctx, confirmTime)
+	defer cancel()
+	if err := r.conn.WaitEstablished(soon); err != nil {
 		return err
 	}
-	soon, cancel := context.WithTimeout(ctx, quiet)
-	defer cancel()
-	_ = conn.WaitEstablished(soon) // the sender may have gone
-	return conn.Close()
+	return r.await(soon, received)
 }
 
-// writable says why no file can be made in a directory.
-func writable(dir string) error {
-	f, err := os.CreateTemp(dir, temporary)
-	if err != nil {
+// refuse tells the sender why its file is refused.
+func (r *receiver) refuse(ctx context.Context, memory *rpma.MR, why string) error {
+	n := copy(memory.Bytes(), refusal+why)
+	if err := r.conn.Send(memory, 0, uint64(n), rpma.Always, sent); err != nil {
 		return err
 	}
-	return errors.Join(f.Close(), os.Remove(f.Name()))
+	soon, cancel := context.WithTimeout(ctx, confirmTime)
+	defer cancel()
+	return r.await(soon, sent)
 }
 
 // temporary is the pattern of names that files have before they are complete.
 const temporary = ".goverbs-cp-*"
 
-// destination is a file that nobody sees under its name before it is complete.
+// destination is a file that is not complete.
 type destination struct {
-	name, aside string
-	file        *rpma.File // nil without data
+	file   *os.File
+	aside  string     // its name until it is complete, or ""
+	mapped *rpma.File // nil without data
 }
 
-// place makes room for a file of a size: blocks are allocated, for memory without a block behind it would end the
-// program when the disk is full.
-func place(name string, size int64) (*destination, error) {
-	f, err := os.CreateTemp(filepath.Dir(name), temporary)
-	if err != nil {
-		return nil, err
+// place makes room for a file of a size. The file stays open until it is complete: a name could lead elsewhere.
+func place(dir string, size int64) (*destination, error) {
+	d, err := create(dir)
+	if err != nil || size == 0 {
+		return d, err
 	}
-	d := &destination{name: name, aside: f.Name()}
-	if size > 0 {
-		err = allocate(f, size)
-	}
-	err = errors.Join(err, f.Close())
-	if err == nil && size > 0 {
-		d.file, err = rpma.OpenFile(d.aside, rpma.FileOptions{Size: size})
-	}
-	if err != nil {
-		return nil, errors.Join(err, os.Remove(d.aside))
+	if d.mapped, err = rpma.MapFile(d.file, rpma.FileOptions{Size: size}); err != nil {
+		return nil, errors.Join(err, d.discard())
 	}
 	return d, nil
 }
 
-// discard removes what was not stored, and unmaps the file.
+// discard closes the file, and removes what was not stored.
 func (d *destination) discard() (err error) {
-	if d.file != nil {
+	if d.mapped != nil {
+		err = d.mapped.Close()
+	} else {
 		err = d.file.Close()
 	}
 	if d.aside != "" {
@@ -147,38 +170,26 @@ func (d *destination) discard() (err error) {
 }
 
 // receive lets the sender write, compares, and stores.
-func (d *destination) receive(ctx context.Context, peer *rpma.Peer, request *rpma.ConnRequest, o offer) (err error) {
-	var open opened
-	defer func() { err = open.after(err) }()
-	var private []byte
+func (r *receiver) receive(ctx context.Context, d *destination, memory *rpma.MR, o offer) (err error) {
+	n := copy(memory.Bytes(), acceptance)
 	shut := func() error { return nil }
 	defer func() { err = errors.Join(err, shut()) }()
-	if d.file != nil {
-		mr, err := peer.RegFile(d.file, rpma.WriteDst)
+	if d.mapped != nil {
+		mr, err := r.peer.RegFile(d.mapped, rpma.WriteDst)
 		if err != nil {
 			return err
 		}
 		shut = sync.OnceValue(mr.Close)
 		descriptor := mr.Descriptor()
-		private = descriptor[:]
+		n += copy(memory.Bytes()[n:], descriptor[:])
 	}
-	if err := request.Recv(nil, 0, 0, 0); err != nil {
+	if err := r.conn.Recv(nil, 0, 0, received); err != nil {
 		return err
 	}
-	conn, err := request.Connect(private)
-	if err != nil {
+	if err := r.conn.Send(memory, 0, uint64(n), rpma.OnError, sent); err != nil {
 		return err
 	}
-	open.add(conn)
-	soon, cancel := context.WithTimeout(ctx, cm.DefaultHandshakeTimeout)
-	defer cancel()
-	if err := conn.WaitEstablished(soon); err != nil {
-		if ctx.Err() == nil {
-			err = errors.Join(errStranger, err)
-		}
-		return err
-	}
-	if err := heard(ctx, conn); err != nil && ctx.Err() == nil {
+	if err := r.await(ctx, received); err != nil && ctx.Err() == nil {
 		return fmt.Errorf("the sender has gone: %w", err)
 	} else if err != nil {
 		return err
@@ -186,35 +197,46 @@ func (d *destination) receive(ctx context.Context, peer *rpma.Peer, request *rpm
 	if err := shut(); err != nil { // what is compared cannot be written any more
 		return err
 	}
-	answer, err := d.store(o)
-	if sent := conn.SendWithImm(nil, 0, 0, rpma.Always, answer, 0); sent != nil {
-		return errors.Join(err, sent)
+	answer, err := d.store(r.name, o)
+	if bad := r.conn.SendWithImm(nil, 0, 0, rpma.Always, answer, sent); bad != nil {
+		return errors.Join(err, bad)
 	}
-	return errors.Join(err, completion(ctx, conn))
+	return errors.Join(err, r.await(ctx, sent))
 }
 
-// quiet is how long a sender may say nothing until it is asked whether it is there: nobody tells of one that was killed
-// on a device in software, or whose host is gone. A test shortens it.
+// quiet is the time without a completion after which a sender is probed: no event reports one that was killed on a
+// software device, or whose host is gone. A test shortens it.
 var quiet = 5 * time.Second
 
-// heard waits for the message that the file is there. While none comes, writes without data show that the sender is:
+// confirmTime is the time that a sender has to confirm its request, and to take a refusal.
+const confirmTime = 5 * time.Second
+
+// IDs of operations.
+const (
+	received = iota
+	sent
+	probe
+)
+
+// await waits for an operation to complete. While nothing completes, writes without data show that the sender is there:
 // its device answers them, not its program.
-func heard(ctx context.Context, conn *rpma.Conn) error {
-	const probe = 1
+func (r *receiver) await(ctx context.Context, id uint64) error {
 	for asked := false; ; {
 		soon, cancel := context.WithTimeout(ctx, quiet)
 		var wcs [1]ibv.WC
-		_, err := conn.CQ().Wait(soon, wcs[:])
+		_, err := r.conn.CQ().Wait(soon, wcs[:])
 		cancel()
 		switch {
-		case err == nil && wcs[0].WRID == probe && wcs[0].Status == ibv.WC_SUCCESS:
-			asked = false
+		case err == nil && wcs[0].Status != ibv.WC_SUCCESS:
+			return r.conn.CompletionErr(&wcs[0])
+		case err == nil && wcs[0].WRID == id:
+			return nil
 		case err == nil:
-			return conn.CompletionErr(&wcs[0])
+			asked = asked && wcs[0].WRID != probe
 		case ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded):
 			return err
 		case !asked:
-			if err := conn.Write(nil, 0, nil, 0, 0, rpma.Always, probe); err != nil {
+			if err := r.conn.Write(nil, 0, nil, 0, 0, rpma.Always, probe); err != nil {
 				return err
 			}
 			asked = true
@@ -222,26 +244,17 @@ func heard(ctx context.Context, conn *rpma.Conn) error {
 	}
 }
 
-// completion waits for the one completion that is due.
-func completion(ctx context.Context, conn *rpma.Conn) error {
-	var wcs [1]ibv.WC
-	if _, err := conn.CQ().Wait(ctx, wcs[:]); err != nil {
-		return err
-	}
-	return conn.CompletionErr(&wcs[0])
-}
-
 // store compares what has arrived with the offer, and gives the file its name. The answer is for the sender.
-func (d *destination) store(o offer) (answer uint32, err error) {
-	var bytes []byte
-	if d.file != nil {
-		bytes = d.file.Bytes()
+func (d *destination) store(name string, o offer) (answer uint32, err error) {
+	sum, err := checksum(d.file, o.size)
+	if err != nil {
+		return unstored, err
 	}
-	if sum := sha256.Sum256(bytes); sum != o.sum {
-		return differs, fmt.Errorf("%s: what arrived has checksum %x, and the sender's file %x; nothing is stored",
-			d.name, sum, o.sum)
+	if sum != o.sum {
+		return differs, fmt.Errorf("%q: what arrived has checksum %x, and the sender's file %x; nothing is stored", name,
+			sum, o.sum)
 	}
-	if err := os.Link(d.aside, d.name); err != nil { // unlike a rename, it replaces nothing
+	if err := d.link(name); err != nil {
 		return unstored, err
 	}
 	return arrived, nil

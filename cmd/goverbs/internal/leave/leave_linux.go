@@ -47,11 +47,8 @@ func Descriptors(all ...int) (err error) {
 	if len(all) == 0 {
 		return nil
 	}
-	own, err := os.Executable()
-	if err != nil {
-		return err
-	}
-	cmd := exec.Command(own, word, strconv.Itoa(os.Getpid()))
+	// By now, another file may have this program's name.
+	cmd := exec.Command("/proc/self/exe", word, strconv.Itoa(os.Getpid()))
 	cmd.Dir = "/" // it keeps no file system busy
 	for _, fd := range all {
 		copied, bad := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)

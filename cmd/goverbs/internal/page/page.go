@@ -5,6 +5,7 @@ package page
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -17,10 +18,11 @@ type Text interface {
 	WriteText(w io.Writer) error
 }
 
-// Print writes a value: as one JSON document with two spaces of indent, or as text.
+// Print writes a value: as one JSON document with two spaces of indent, or as text without control characters.
 func Print(w io.Writer, v Text, asJSON bool) error {
 	if !asJSON {
-		return v.WriteText(w)
+		c := Clean(w)
+		return errors.Join(v.WriteText(c), c.Close())
 	}
 	e := json.NewEncoder(w)
 	e.SetIndent("", "  ")

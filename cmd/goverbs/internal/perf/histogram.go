@@ -64,12 +64,19 @@ func (r *Report) SaveHistograms(name string) error {
 }
 
 // save writes a file whole, or not at all. What is no file, such as a pipe, /dev/stdout or another device, is written
-// to, for a file in its place would be none of them; a link leads to the file.
+// to, for a file in its place would be none of them; a link leads to the file, unless another user has put it there.
 func save(name string, write func(io.Writer) error) error {
+	if info, err := os.Lstat(name); err == nil && info.Mode()&os.ModeSymlink != 0 && foreign(info) {
+		return fmt.Errorf("write: %q: a link of another user is not followed", name)
+	}
 	if info, err := os.Stat(name); err == nil && !info.Mode().IsRegular() {
 		f, err := os.OpenFile(name, os.O_WRONLY, 0)
 		if err != nil {
 			return err
+		}
+		defer f.Close()
+		if info, err := f.Stat(); err != nil || info.Mode().IsRegular() {
+			return errors.Join(err, fmt.Errorf("write: %q: another program replaced it", name))
 		}
 		return errors.Join(write(f), f.Close())
 	}

@@ -43,3 +43,20 @@ func TestSave(t *testing.T) {
 	require.NoError(t, err)
 	assert.Len(t, left, 3, "nothing else stays")
 }
+
+// TestSaveByLink does not follow the link of another user.
+func TestSaveByLink(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root makes links of others")
+	}
+	dir := t.TempDir()
+	file, link := filepath.Join(dir, "file"), filepath.Join(dir, "link")
+	require.NoError(t, os.WriteFile(file, []byte("untouched"), 0o600))
+	require.NoError(t, os.Symlink("file", link))
+	require.NoError(t, os.Lchown(link, 12345, -1))
+	assert.ErrorContains(t, save(link, func(w io.Writer) error { _, err := io.WriteString(w, "hello"); return err }),
+		"a link of another user")
+	text, err := os.ReadFile(file)
+	require.NoError(t, err)
+	assert.Equal(t, "untouched", string(text))
+}

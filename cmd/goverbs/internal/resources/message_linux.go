@@ -60,7 +60,7 @@ func (a attributes) number32(number uapi.RDMANLDevAttr) uint32 { return uint32(a
 // text is an attribute that ends with a zero.
 func (a attributes) text(number uapi.RDMANLDevAttr) string {
 	text, _, _ := bytes.Cut(a.find(number), []byte{0})
-	return string(text)
+	return printable(string(text))
 }
 
 // address is a socket's address, or empty.

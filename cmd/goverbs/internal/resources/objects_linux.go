@@ -184,7 +184,7 @@ func object(l listing, device string, e attributes) Object {
 	}
 	switch module := e.text(uapi.RDMA_NLDEV_ATTR_RES_KERN_NAME); {
 	case module != "":
-		o.Owner = "[" + printable(module) + "]"
+		o.Owner = "[" + module + "]"
 	case o.Thread == 0:
 		o.Owner = Elsewhere
 	}

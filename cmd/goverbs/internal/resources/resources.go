@@ -98,9 +98,9 @@ type Ask func(command uapi.RDMANLDevCommand, of ...uint32) ([][]byte, error)
 func (h *Host) Read() *Snapshot {
 	s := &Snapshot{Time: time.Now(), Software: software(h.FS)}
 	for _, d := range sysfs.Devices(h.FS) {
-		one := Device{Name: d.Name, Driver: d.Driver, Firmware: sysfs.Text(h.FS, d.Dir+"/fw_ver"),
-			Board: sysfs.Text(h.FS, d.Dir+"/board_id"), GUID: sysfs.Text(h.FS, d.Dir+"/node_guid"),
-			Ports: []Port{}, Objects: map[string]uint64{}}
+		text := func(name string) string { return printable(sysfs.Text(h.FS, d.Dir+name)) }
+		one := Device{Name: d.Name, Driver: d.Driver, Firmware: text("/fw_ver"), Board: text("/board_id"),
+			GUID: text("/node_guid"), Ports: []Port{}, Objects: map[string]uint64{}}
 		for _, p := range d.Ports {
 			one.Ports = append(one.Ports, port(h.FS, p))
 		}

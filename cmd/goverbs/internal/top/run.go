@@ -92,7 +92,7 @@ func (l *Loop) print(w io.Writer, r *Report, more bool) error {
 	}
 	var text bytes.Buffer
 	fmt.Fprintf(&text, "%s\n", r.Time.Format(time.DateTime))
-	if err := r.WriteText(&text); err != nil {
+	if err := page.Print(&text, r, false); err != nil {
 		return err
 	}
 	if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) {

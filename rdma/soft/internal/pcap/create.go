@@ -4,6 +4,7 @@ package pcap
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"strconv"
 	"strings"
@@ -12,21 +13,23 @@ import (
 var errShared = errors.New("another process writes the file; %p in the name stands for the process ID")
 
 // Create opens a file for a capture, which only its owner reads. What was in it is gone. %p in the name is the ID of
-// the process. On Linux a file that another process captures to is refused.
+// the process. On Linux it refuses a link, a file or FIFO of another user, and a file that another process captures to.
 func Create(name string) (*os.File, error) {
-	f, err := open(strings.ReplaceAll(name, "%p", strconv.Itoa(os.Getpid())))
+	name = strings.ReplaceAll(name, "%p", strconv.Itoa(os.Getpid()))
+	f, err := open(name)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("create: %q: %w", name, errors.Unwrap(err)) // without the PathError, whose name is not quoted
 	}
 	info, err := f.Stat()
+	if err == nil {
+		err = own(f, info)
+	}
 	if err == nil && info.Mode().IsRegular() {
-		if err = own(f); err == nil {
-			err = f.Truncate(0)
-		}
+		err = f.Truncate(0)
 	}
 	if err != nil {
 		f.Close()
-		return nil, &os.PathError{Op: "create", Path: f.Name(), Err: err}
+		return nil, fmt.Errorf("create: %q: %w", name, err)
 	}
 	return f, nil
 }

@@ -4,22 +4,40 @@ package pcap
 
 import (
 	"errors"
+	"fmt"
 	"os"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
 
-// open opens a file to write to it. A FIFO needs a reader.
+// open opens a file to write to it, and follows no link. A FIFO needs a reader.
 func open(name string) (*os.File, error) {
-	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|unix.O_NONBLOCK, 0o600)
-	if errors.Is(err, unix.ENXIO) {
-		return nil, &os.PathError{Op: "open", Path: name, Err: errors.New("no process reads the FIFO")}
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0o600)
+	switch {
+	case errors.Is(err, unix.ENXIO):
+		err = &os.PathError{Op: "open", Path: name, Err: errors.New("no process reads the FIFO")}
+	case errors.Is(err, unix.ELOOP):
+		err = &os.PathError{Op: "open", Path: name, Err: errors.New("it is a symbolic link, which is not followed")}
 	}
 	return f, err
 }
 
-// own keeps other processes that call it from writing to a file until it is closed.
-func own(f *os.File) error {
+// own returns an error for a file or FIFO of another user, and for a file with another name, which a stranger may have
+// linked here. It keeps other processes that call it from writing to a file until it is closed.
+func own(f *os.File, info os.FileInfo) error {
+	of := info.Sys().(*syscall.Stat_t)
+	regular := info.Mode().IsRegular()
+	switch {
+	case !regular && info.Mode().Type() != os.ModeNamedPipe:
+		return nil
+	case int(of.Uid) != os.Geteuid():
+		return fmt.Errorf("it belongs to user %d", of.Uid)
+	case !regular:
+		return nil
+	case of.Nlink > 1:
+		return errors.New("the file has more than one name")
+	}
 	raw, err := f.SyscallConn()
 	if err != nil {
 		return err

@@ -70,7 +70,7 @@ func (s *Socket) Claimant(service uint64) string {
 		return ""
 	}
 	name, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", cred.Pid))
-	return fmt.Sprintf("process %d (%s), which shares the address, has it", cred.Pid, strings.TrimSpace(string(name)))
+	return fmt.Sprintf("process %d (%q), which shares the address, has it", cred.Pid, strings.TrimSpace(string(name)))
 }
 
 // Pass gives a message for a service to the member that has claimed it, and says whether there is one. It does not

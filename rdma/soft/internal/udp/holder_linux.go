@@ -20,7 +20,7 @@ func holderIn(root fs.FS, at netip.AddrPort) string {
 	const elsewhere = "choose another address of this machine (127.0.0.2 …), or another network namespace"
 	inodes := inodesOf(root, at)
 	if pid, name, ok := processWith(root, inodes); ok {
-		return fmt.Sprintf("process %s (%s) has the port: end it, or %s", pid, name, elsewhere)
+		return fmt.Sprintf("process %s (%q) has the port: end it, or %s", pid, name, elsewhere)
 	}
 	if softRoCE(root) {
 		return "the kernel's Soft-RoCE has the port in this network namespace: " +

@@ -305,7 +305,7 @@ func TestServices(t *testing.T) {
 			require.ErrorIs(t, err, syscall.EADDRINUSE)
 		}
 		for _, m := range []*Socket{a, b, shared(t, addr, port)} {
-			assert.Contains(t, m.Claimant(0x106_1234), fmt.Sprintf("process %d (udp.test)", os.Getpid()))
+			assert.Contains(t, m.Claimant(0x106_1234), fmt.Sprintf(`process %d ("udp.test")`, os.Getpid()))
 			for i := range 3 {
 				require.True(t, m.Pass(0x106_1234, fmt.Appendf(nil, "message %d", i)))
 				require.Equal(t, fmt.Sprintf("message %d", i), <-got)

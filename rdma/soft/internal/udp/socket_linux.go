@@ -41,7 +41,7 @@ func open(at netip.AddrPort, o Options) (*Socket, error) {
 	if zone := at.Addr().Zone(); zone != "" {
 		i, err := net.InterfaceByName(zone)
 		if err != nil {
-			return nil, fmt.Errorf("zone %s: %w", zone, err)
+			return nil, fmt.Errorf("zone %q: %w", zone, err)
 		}
 		s.scope = uint32(i.Index)
 	}

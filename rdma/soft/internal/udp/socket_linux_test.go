@@ -126,7 +126,10 @@ func TestTooLongDatagram(t *testing.T) {
 func TestHolderIsNamed(t *testing.T) {
 	name, err := os.ReadFile("/proc/self/comm")
 	require.NoError(t, err)
-	process := fmt.Sprintf("process %d (%s) has the port", os.Getpid(), bytes.TrimSpace(name))
+	const evil = "\x1b[2J" // a terminal would clear its screen
+	require.NoError(t, os.WriteFile("/proc/self/comm", []byte(evil), 0))
+	defer func() { assert.NoError(t, os.WriteFile("/proc/self/comm", bytes.TrimSpace(name), 0)) }()
+	process := fmt.Sprintf("process %d (%q) has the port", os.Getpid(), evil)
 	for _, addr := range []netip.Addr{v4, v6} {
 		taken := opened(t, addr, Options{})
 		_, err := Open(addr, Options{Port: int(taken.Addr().Port())})
@@ -173,7 +176,7 @@ func TestHolderThatNobodySees(t *testing.T) {
 		"a stranger":    {fstest.MapFS{"proc/thread-self/net/udp6": row(every)}, "may not look at"},
 		"a process, though rxe is loaded elsewhere": {fstest.MapFS{"proc/thread-self/net/udp": row("00000000:12B7"),
 			"sys/module/rdma_rxe/refcnt": {}, "proc/12/fd/3": link("socket:[77]"),
-			"proc/12/comm": {Data: []byte("x\n")}}, "process 12 (x) has the port"},
+			"proc/12/comm": {Data: []byte("x\n")}}, `process 12 ("x") has the port`},
 		"of another port": {fstest.MapFS{"proc/thread-self/net/udp": row("00000000:12B8"),
 			"proc/12/fd/3": link("socket:[77]")}, "something has the port"},
 		"of another address": {fstest.MapFS{"proc/thread-self/net/udp": row("01020304:12B7"),

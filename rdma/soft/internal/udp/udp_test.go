@@ -280,7 +280,7 @@ func TestOpenSaysWhatIsWrong(t *testing.T) {
 		"every":      {"0.0.0.0", 0, errnos.EINVAL, "one address of this machine"},
 		"group":      {"224.0.0.1", 0, errnos.EINVAL, "one address of this machine"},
 		"no zone":    {"fe80::1", 0, errnos.EINVAL, "fe80::1%eth0"},
-		"wrong zone": {"fe80::1%none0", 0, nil, "zone none0"},
+		"wrong zone": {"fe80::1%none0", 0, nil, `zone "none0"`},
 		"no port":    {"127.0.0.1", 65536, errnos.EINVAL, "ports are"},
 	} {
 		_, err := Open(netip.MustParseAddr(c.addr), Options{Port: c.port})

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package filecopy
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// TestReplaced replaces whatever a receiver creates in a directory that others may write to by a link to a file of the
+// receiver's user: the file stays as it is.
+func TestReplaced(t *testing.T) {
+	t.Setenv("GOVERBS_DEVICE", "soft0")
+	dir, victim := t.TempDir(), filepath.Join(t.TempDir(), "victim")
+	require.NoError(t, os.WriteFile(victim, []byte("untouched"), 0o600))
+	from, to := filepath.Join(t.TempDir(), "from"), filepath.Join(dir, "to")
+	require.NoError(t, os.WriteFile(from, []byte(strings.Repeat("x", 10000)), 0o600))
+	var stop atomic.Bool
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		link := filepath.Join(dir, "link")
+		for !stop.Load() {
+			entries, _ := os.ReadDir(dir)
+			for _, e := range entries {
+				if e.Name() != "link" && e.Name() != "to" {
+					_ = os.Symlink(victim, link)
+					_ = os.Rename(link, filepath.Join(dir, e.Name()))
+				}
+			}
+		}
+	}()
+	for range 100 {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		at := make(chan string, 1)
+		go func() {
+			defer cancel()
+			_, _ = Receive(ctx, "127.0.0.1:0", to, 1<<30, func(address string) { at <- address },
+				func(error) {})
+		}()
+		select {
+		case address := <-at:
+			_, _ = Send(ctx, from, address, func(done, of uint64) {})
+		case <-ctx.Done():
+		}
+		<-ctx.Done()
+		os.Remove(to)
+	}
+	stop.Store(true)
+	<-done
+	have, err := os.ReadFile(victim)
+	require.NoError(t, err)
+	assert.Equal(t, "untouched", string(have))
+}
+
+// TestNoName: on a file system that can, nothing is in the directory before the file is complete.
+func TestNoName(t *testing.T) {
+	dir := t.TempDir()
+	d, err := place(dir, 5)
+	require.NoError(t, err)
+	if d.aside != "" {
+		t.Skip("the file system of the temporary directory has no files without a name")
+	}
+	left, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	assert.Empty(t, left)
+	copy(d.mapped.Bytes(), "right")
+	name := filepath.Join(dir, "to")
+	require.NoError(t, d.link(name))
+	assert.ErrorIs(t, d.link(name), os.ErrExist)
+	require.NoError(t, d.discard())
+	have, err := os.ReadFile(name)
+	require.NoError(t, err)
+	assert.Equal(t, "right", string(have))
+}
+
+// TestReplacedName: on another file system, the file that is written, compared and stored is the one that was created,
+// also if its name leads elsewhere by now.
+func TestReplacedName(t *testing.T) {
+	unnamed = false
+	defer func() { unnamed = true }()
+	dir, victim := t.TempDir(), filepath.Join(t.TempDir(), "victim")
+	require.NoError(t, os.WriteFile(victim, []byte("untouched"), 0o600))
+	d, err := place(dir, 5)
+	require.NoError(t, err)
+	require.NoError(t, os.Remove(d.aside))
+	require.NoError(t, os.Symlink(victim, d.aside))
+	copy(d.mapped.Bytes(), "right")
+	name := filepath.Join(dir, "to")
+	assert.Error(t, d.link(name), "a file that has lost its only name gets no other")
+	require.NoError(t, d.discard())
+	_, err = os.Lstat(name)
+	assert.ErrorIs(t, err, os.ErrNotExist)
+	have, err := os.ReadFile(victim)
+	require.NoError(t, err)
+	assert.Equal(t, "untouched", string(have))
+
+	d, err = place(dir, 5)
+	require.NoError(t, err)
+	require.NoError(t, d.link(name))
+	assert.ErrorIs(t, d.link(name), os.ErrExist)
+	assert.ErrorIs(t, d.rename(name), os.ErrExist)
+	require.NoError(t, d.discard())
+	require.NoError(t, os.Remove(name))
+
+	d, err = place(dir, 5)
+	require.NoError(t, err)
+	moved := d.aside + ".moved"
+	require.NoError(t, os.Rename(d.aside, moved))
+	require.NoError(t, os.Symlink(victim, d.aside))
+	assert.ErrorContains(t, d.rename(name), "another program replaced the file")
+	require.NoError(t, os.Rename(moved, d.aside))
+	require.NoError(t, d.rename(name))
+	require.NoError(t, d.discard())
+	left, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	assert.Len(t, left, 1, "nothing else stays")
+}

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package page
+
+import (
+	"fmt"
+	"io"
+	"unicode"
+	"unicode/utf8"
+
+	"golang.org/x/text/runes"
+	"golang.org/x/text/transform"
+)
+
+// clean replaces control characters, which a terminal obeys, and format characters, which change the order of others.
+// Other users choose the names of their programs and files, and peers what they send.
+var clean = runes.Map(func(r rune) rune {
+	if r != '\n' && r != '\t' && (unicode.IsControl(r) || unicode.Is(unicode.Cf, r)) {
+		return utf8.RuneError
+	}
+	return r
+})
+
+// Clean returns a writer of text to w without control characters. Close writes what is left, and does not close w.
+func Clean(w io.Writer) io.WriteCloser { return transform.NewWriter(w, clean) }
+
+// Printable returns a text without control characters.
+func Printable(text string) string { return clean.String(text) }
+
+// Say writes a line of goverbs without control characters.
+func Say(w io.Writer, format string, args ...any) {
+	fmt.Fprintf(w, "goverbs: %s\n", Printable(fmt.Sprintf(format, args...)))
+}

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+// Changes the working directory, and asks for devices then.
+
+#include <infiniband/verbs.h>
+#include <stdio.h>
+#include <unistd.h>
+
+int main(int argc, char **argv)
+{
+	int n = -1;
+
+	if (argc != 2 || chdir(argv[1]) || !ibv_get_device_list(&n))
+		return 1;
+	printf("%d\n", n);
+	return 0;
+}

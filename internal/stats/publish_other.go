@@ -1,0 +1,10 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+//go:build !linux
+
+package stats
+
+import "errors"
+
+// publish is for Linux, as Ask is.
+func publish(dir string) error { return errors.New("programs publish what they count on Linux only") }
