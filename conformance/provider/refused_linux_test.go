@@ -92,7 +92,7 @@ func TestRefusedQueues(t *testing.T) {
 	}
 
 	times, err := device.CreateCQEx(&ibv.CQInitAttrEx{CQE: 4,
-		WCFlags: uint64(ibv.WC_STANDARD_FLAGS | ibv.WC_EX_WITH_COMPLETION_TIMESTAMP)}, options)
+		WCFlags: ibv.WC_STANDARD_FLAGS | ibv.WC_EX_WITH_COMPLETION_TIMESTAMP}, options)
 	keep(t, times, err)
 	program, err := times.NewPollProgram(1)
 	refused("IBV_WC_EX_WITH_COMPLETION_TIMESTAMP", err)

@@ -211,15 +211,15 @@ func (r *resolver) memberType(f *model.Field, path string) (GoType, []string, er
 		return GoType{Import: r.plan.Shared, Name: e.Argument}, notes, nil
 	}
 	if e := r.exceptions.find(Holds, path); e != nil {
-		enum, ok := r.enumOf[e.Argument]
-		name := r.goOf["enum "+e.Argument]
-		if !ok || name.Name == "" {
-			return t, nil, fmt.Errorf("%s: %s holds %s, which is no typed enum", e.At, path, e.Argument)
-		}
-		if len(t.Dims) == 0 && t.Pointers == 0 && enum.Size == f.Size.Default {
-			t.Import, t.Name = name.Import, name.Name
-		} else {
+		name, ok := r.plan.sized[e.Argument][f.Size.Default]
+		if !alone(f) {
+			name, ok = r.goOf["enum "+e.Argument]
 			notes = append(notes, holds+GoType{Import: name.Import, Name: name.Name}.String())
+		} else if ok {
+			t.Import, t.Name = name.Import, name.Name
+		}
+		if !ok {
+			return t, nil, fmt.Errorf("%s: %s holds %s, which is no typed enum", e.At, path, e.Argument)
 		}
 	}
 	return t, notes, nil
