@@ -184,7 +184,7 @@ func Finish(x *Exceptions) error { return errors.Join(x.stale()...) }
 // reserved are the package-level names that do not come from a header: those of the support file. tableNames has more.
 var reserved = []string{
 	"BE16", "BE32", "BE64", "ToBE16", "ToBE32", "ToBE64", "parseBE", "hostIsBigEndian", "Ptr", "PtrTo", "never",
-	"escaped", "FuncPtr", "arm", "trailing", "loadUnaligned", "storeUnaligned", "layout", "Function", "Functions",
+	"escaped", "FuncPtr", "arm", "trailing", "loadUnaligned", "storeUnaligned", "loadBits", "storeBits", "layout", "Function", "Functions",
 	"Inline",
 	"integer", "named", "nameOf", "enumString", "enumText", "enumJSON", "parseEnum", "flagString", "parseFlags",
 	"valueOf", "withoutPrefix", "fromJSON", "quoted", "textError", "listed", "trim", "appendInteger", "appendNumber",

@@ -58,6 +58,7 @@ func (r *resolver) measure() {
 				record(f.Record, at)
 			case f.Func != nil:
 				proto(f.Func)
+			case f.Bits != nil: // of any size
 			default:
 				spelled(f.Type, false)
 				if row := r.exceptions.Lookup(string(Holds), at); row != nil && alone(f) {
