@@ -110,7 +110,7 @@ func counted(t *testing.T) []*model.Header {
 	t.Helper()
 	var all []*model.Header
 	for _, name := range []string{"65.0", "librpma-1.3.0"} {
-		r, err := model.ReadFile(filepath.Join(modelDir, name+".json"))
+		r, err := ReadModel(filepath.Join(modelDir, name+".json"))
 		require.NoError(t, err)
 		for i := range r.Headers {
 			all = append(all, &r.Headers[i])
