@@ -189,7 +189,7 @@ func (q *QP) decide(on GIDQuery) error {
 	if err2 != nil {
 		return err2
 	}
-	if err != nil && (ibv.LinkLayer(port.LinkLayer) == ibv.LINK_LAYER_ETHERNET || on != (GIDQuery{Port: l.port})) {
+	if err != nil && (port.LinkLayer == ibv.LINK_LAYER_ETHERNET || on != (GIDQuery{Port: l.port})) {
 		return err
 	}
 	l.attr = *port
@@ -289,7 +289,7 @@ func (q *QP) Path(peer Endpoint) (ibv.AHAttr, error) {
 		return ibv.AHAttr{}, err
 	}
 	attr := ibv.AHAttr{PortNum: l.port, DLID: peer.LID}
-	if ibv.LinkLayer(l.attr.LinkLayer) != ibv.LINK_LAYER_ETHERNET && peer.LID != 0 {
+	if l.attr.LinkLayer != ibv.LINK_LAYER_ETHERNET && peer.LID != 0 {
 		return attr, nil
 	}
 	if !l.hasGID {

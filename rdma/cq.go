@@ -107,7 +107,7 @@ func (d *Device) CreateCQEx(attr *ibv.CQInitAttrEx, options ...QueueOptions) (*C
 	if channel != nil {
 		parents = append(parents, &channel.object)
 	}
-	if ibv.CQInitAttrMask(attr.CompMask)&ibv.CQ_INIT_ATTR_MASK_PD != 0 {
+	if attr.CompMask&ibv.CQ_INIT_ATTR_MASK_PD != 0 {
 		domain, err := named[PD](d, verb, d.name, "ParentDomain", uintptr(attr.ParentDomain))
 		if err != nil {
 			return nil, err
@@ -121,7 +121,7 @@ func (d *Device) CreateCQEx(attr *ibv.CQInitAttrEx, options ...QueueOptions) (*C
 		if err != nil {
 			return nil, err
 		}
-		q.ex = &extended{c: ex, values: ibv.CreateCQWCFlags(attr.WCFlags)}
+		q.ex = &extended{c: ex, values: attr.WCFlags}
 		return libibverbs.CQExToCQ(ex), nil
 	}, parents...))
 }

@@ -92,7 +92,7 @@ func TestABufferOfTheProvider(t *testing.T) {
 	assert.ErrorIs(t, b.Close(), ErrInUse)
 	require.NoError(t, mr.Close())
 	other, err := pd.RegMREx(&ibv.MRInitAttr{Buf: b.Ptr(), Addr: address(memory), Length: 64,
-		CompMask: uint64(ibv.REG_MR_MASK_BUF | ibv.REG_MR_MASK_ADDR)})
+		CompMask: ibv.REG_MR_MASK_BUF | ibv.REG_MR_MASK_ADDR})
 	require.NoError(t, err)
 	assert.ErrorIs(t, b.Close(), ErrInUse)
 	require.NoError(t, other.Close())

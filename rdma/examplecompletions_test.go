@@ -87,11 +87,11 @@ func ExampleWRProgram() {
 	device := must(rdma.Open("soft0"))
 	pd := must(device.AllocPD())
 	ctx := context.Background()
-	cq := must(device.CreateCQEx(&ibv.CQInitAttrEx{CQE: 16, WCFlags: uint64(ibv.WC_EX_WITH_QP_NUM)}))
+	cq := must(device.CreateCQEx(&ibv.CQInitAttrEx{CQE: 16, WCFlags: ibv.WC_EX_WITH_QP_NUM}))
 	attr := &ibv.QPInitAttrEx{
 		QPType: ibv.QPT_RC, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(), PD: pd.Ptr(),
 		Cap:          ibv.QPCap{MaxSendWR: 4, MaxSendSGE: 1},
-		SendOpsFlags: uint64(ibv.QP_EX_WITH_ATOMIC_WRITE),
+		SendOpsFlags: ibv.QP_EX_WITH_ATOMIC_WRITE,
 		CompMask:     ibv.QP_INIT_ATTR_PD | ibv.QP_INIT_ATTR_SEND_OPS_FLAGS,
 	}
 	a, b := must(device.CreateQPEx(attr, rdma.QueueOptions{})), must(device.CreateQPEx(attr, rdma.QueueOptions{}))

@@ -165,7 +165,7 @@ func TestWaitProgram(t *testing.T) {
 		"polls":  {CQE: 16},
 	} {
 		t.Run(name, func(t *testing.T) {
-			in.WCFlags = uint64(ibv.WC_EX_WITH_QP_NUM | ibv.WC_EX_WITH_BYTE_LEN | ibv.WC_EX_WITH_COMPLETION_TIMESTAMP)
+			in.WCFlags = ibv.WC_EX_WITH_QP_NUM | ibv.WC_EX_WITH_BYTE_LEN | ibv.WC_EX_WITH_COMPLETION_TIMESTAMP
 			cq, err := pd.Device().CreateCQEx(in)
 			cq = keep(t, cq, err)
 			cq.SetBusyPoll(0)

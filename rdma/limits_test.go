@@ -75,7 +75,7 @@ func TestClosedObjectsTellWhatTheyTold(t *testing.T) {
 
 	qp, err := e.pd.Device().CreateQPEx(&ibv.QPInitAttrEx{QPType: ibv.QPT_RC, SendCQ: e.cq.Ptr(), RecvCQ: e.cq.Ptr(),
 		Cap: endCaps, PD: e.pd.Ptr(),
-		CompMask: ibv.QP_INIT_ATTR_PD | ibv.QP_INIT_ATTR_SEND_OPS_FLAGS, SendOpsFlags: uint64(ibv.QP_EX_WITH_SEND)},
+		CompMask: ibv.QP_INIT_ATTR_PD | ibv.QP_INIT_ATTR_SEND_OPS_FLAGS, SendOpsFlags: ibv.QP_EX_WITH_SEND},
 		QueueOptions{})
 	require.NoError(t, err)
 	require.NoError(t, qp.Close())

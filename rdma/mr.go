@@ -160,18 +160,18 @@ func (p *PD) RegMREx(attr *ibv.MRInitAttr) (*MR, error) {
 	}
 	r := &MR{}
 	m := registration{pd: p, region: Region{Address: attr.IOVA, Length: attr.Length}}
-	if ibv.MRInitAttrMask(attr.CompMask)&ibv.REG_MR_MASK_IOVA == 0 {
+	if attr.CompMask&ibv.REG_MR_MASK_IOVA == 0 {
 		m.region.Address = uint64(attr.Addr)
 	}
 	var parents []*object
-	if ibv.MRInitAttrMask(attr.CompMask)&ibv.REG_MR_MASK_DMAH != 0 {
+	if attr.CompMask&ibv.REG_MR_MASK_DMAH != 0 {
 		dmah, err := named[DMAH](p.device, verb, p.name, "DMAH", uintptr(attr.DMAH))
 		if err != nil {
 			return nil, err
 		}
 		parents = append(parents, &dmah.object)
 	}
-	if ibv.MRInitAttrMask(attr.CompMask)&ibv.REG_MR_MASK_BUF != 0 {
+	if attr.CompMask&ibv.REG_MR_MASK_BUF != 0 {
 		buf, err := named[Buf](p.device, verb, p.name, "Buf", uintptr(attr.Buf))
 		if err != nil {
 			return nil, err

@@ -88,14 +88,14 @@ func (r *ring) Arm(*ibv.CQ, bool) int32 { return 0 }
 // ringQueues are an extended completion queue and an extended queue pair that is its own peer.
 func ringQueues(t *testing.T, pd *PD, of ...QueueOptions) (*CQ, *QP) {
 	d := pd.Device()
-	cq, err := d.CreateCQEx(&ibv.CQInitAttrEx{CQE: 16, WCFlags: uint64(ibv.WC_EX_WITH_QP_NUM | ibv.WC_EX_WITH_BYTE_LEN |
-		ibv.WC_EX_WITH_IMM | ibv.WC_EX_WITH_COMPLETION_TIMESTAMP)}, of...)
+	cq, err := d.CreateCQEx(&ibv.CQInitAttrEx{CQE: 16, WCFlags: ibv.WC_EX_WITH_QP_NUM | ibv.WC_EX_WITH_BYTE_LEN |
+		ibv.WC_EX_WITH_IMM | ibv.WC_EX_WITH_COMPLETION_TIMESTAMP}, of...)
 	cq = keep(t, cq, err)
 	attr := &ibv.QPInitAttrEx{QPType: ibv.QPT_RC, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(), PD: pd.Ptr(),
 		Cap:      ibv.QPCap{MaxSendWR: 4, MaxRecvWR: 4, MaxSendSGE: 1, MaxRecvSGE: 1, MaxInlineData: 16},
 		CompMask: ibv.QP_INIT_ATTR_PD | ibv.QP_INIT_ATTR_SEND_OPS_FLAGS,
-		SendOpsFlags: uint64(ibv.QP_EX_WITH_RDMA_WRITE | ibv.QP_EX_WITH_RDMA_WRITE_WITH_IMM |
-			ibv.QP_EX_WITH_ATOMIC_FETCH_AND_ADD | ibv.QP_EX_WITH_ATOMIC_WRITE)}
+		SendOpsFlags: ibv.QP_EX_WITH_RDMA_WRITE | ibv.QP_EX_WITH_RDMA_WRITE_WITH_IMM |
+			ibv.QP_EX_WITH_ATOMIC_FETCH_AND_ADD | ibv.QP_EX_WITH_ATOMIC_WRITE}
 	qp, err := d.CreateQPEx(attr, append(of, QueueOptions{})[0])
 	qp = keep(t, qp, err)
 	loop(t, qp)

@@ -17,7 +17,7 @@ func TestProgramsPollObjects(t *testing.T) {
 	pd := softPD(t)
 	create := func() (*CQ, *PollProgram) {
 		cq, err := pd.Device().CreateCQEx(&ibv.CQInitAttrEx{CQE: 16,
-			WCFlags: uint64(ibv.WC_EX_WITH_QP_NUM | ibv.WC_EX_WITH_BYTE_LEN)})
+			WCFlags: ibv.WC_EX_WITH_QP_NUM | ibv.WC_EX_WITH_BYTE_LEN})
 		cq = keep(t, cq, err)
 		p, err := NewPollProgram(cq.CEx(), 4, ibv.WC_EX_WITH_QP_NUM|ibv.WC_EX_WITH_BYTE_LEN, QueueOptions{})
 		return cq, keep(t, p, err)

@@ -92,7 +92,7 @@ func (d *Device) createQPEx(verb string, attr *ibv.QPInitAttrEx, o QueueOptions,
 		in.flags = attr.CreateFlags
 	}
 	if attr.CompMask&ibv.QP_INIT_ATTR_SEND_OPS_FLAGS != 0 {
-		o.onlyOperations(ibv.QPCreateSendOpsFlags(attr.SendOpsFlags))
+		o.onlyOperations(attr.SendOpsFlags)
 	}
 	queues := &ibv.QPInitAttr{QPType: attr.QPType, Cap: attr.Cap, SendCQ: attr.SendCQ, RecvCQ: attr.RecvCQ}
 	in.lacks = refusal.MissingCQ(queues, attr.CompMask&ibv.QP_INIT_ATTR_IND_TABLE != 0)

@@ -277,12 +277,12 @@ func TestNamedByMaskAndNot(t *testing.T) {
 			return err
 		},
 		"DMAH must be set": func() error {
-			_, err := pd.RegMREx(&ibv.MRInitAttr{CompMask: uint64(ibv.REG_MR_MASK_DMAH)})
+			_, err := pd.RegMREx(&ibv.MRInitAttr{CompMask: ibv.REG_MR_MASK_DMAH})
 			return err
 		},
 		"Buf must be set": func() error {
 			_,
-				err := pd.RegMREx(&ibv.MRInitAttr{CompMask: uint64(ibv.REG_MR_MASK_BUF)})
+				err := pd.RegMREx(&ibv.MRInitAttr{CompMask: ibv.REG_MR_MASK_BUF})
 			return err
 		},
 	} {

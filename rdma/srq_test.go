@@ -214,7 +214,7 @@ func TestUnexpectedMessagesTakeReceives(t *testing.T) {
 	pd := softPD(t)
 	mr, err := pd.RegMR(make([]byte, 64), ibv.ACCESS_LOCAL_WRITE)
 	mr = keep(t, mr, err)
-	cq, err := pd.Device().CreateCQEx(&ibv.CQInitAttrEx{CQE: 32, WCFlags: uint64(ibv.WC_STANDARD_FLAGS)})
+	cq, err := pd.Device().CreateCQEx(&ibv.CQInitAttrEx{CQE: 32, WCFlags: ibv.WC_STANDARD_FLAGS})
 	cq = keep(t, cq, err)
 	srq, err := pd.Device().CreateSRQEx(&ibv.SRQInitAttrEx{
 		Attr: ibv.SRQAttr{MaxWR: 4, MaxSGE: 1}, SRQType: ibv.SRQT_TM, PD: pd.Ptr(), CQ: cq.Ptr(),
@@ -234,7 +234,7 @@ func TestUnexpectedMessagesTakeReceives(t *testing.T) {
 	polls, err := cq.NewPollProgram(1)
 	polls = keep(t, polls, err)
 	message := func(tag byte) {
-		header := ibv.TMH{Opcode: uint8(ibv.TMH_EAGER), Tag: ibv.ToBE64(uint64(tag))}
+		header := ibv.TMH{Opcode: ibv.TMH_EAGER, Tag: ibv.ToBE64(uint64(tag))}
 		*(*ibv.TMH)(unsafe.Pointer(&mr.Bytes()[0])) = header
 		batch.Reset()
 		batch.Send(1).Add(mr.SGE(0, 20)).Signaled()

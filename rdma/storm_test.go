@@ -98,7 +98,7 @@ func newStorm(t *testing.T, seed uint64) *storm {
 		GRH: ibv.GlobalRoute{DGID: gid.GID, SGIDIndex: uint8(gid.GIDIndex)}}))
 	channel := must(s.device.CreateCompChannel())
 	s.cqs[0] = must(s.device.CreateCQEx(&ibv.CQInitAttrEx{CQE: 300, Channel: channel.Ptr(),
-		WCFlags: uint64(ibv.WC_EX_WITH_QP_NUM)}))
+		WCFlags: ibv.WC_EX_WITH_QP_NUM}))
 	s.cqs[1] = must(s.device.CreateCQ(300, channel, 0))
 	s.cqs[2] = must(s.device.CreateCQ(300, channel, 0))
 	if r.IntN(2) == 0 {

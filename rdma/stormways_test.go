@@ -147,7 +147,7 @@ func (s *stormer) create() {
 	}
 	if s.chance(2) && attr.QPType != ibv.QPT_UD {
 		attr.CompMask |= ibv.QP_INIT_ATTR_SEND_OPS_FLAGS
-		attr.SendOpsFlags = uint64(ibv.QP_EX_WITH_RDMA_WRITE)
+		attr.SendOpsFlags = ibv.QP_EX_WITH_RDMA_WRITE
 	}
 	// Nothing excludes posts to an unchecked queue while it is moved to RESET, which libraries do not survive.
 	unchecked := StormOn == nil && attr.SRQ == 0 && s.chance(6)

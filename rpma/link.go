@@ -87,14 +87,14 @@ func (l *link) createQueues(config *ConnConfig) (err error) {
 		}
 	}
 	if l.peer.nativeFlush {
-		attr.SendOpsFlags |= uint64(ibv.QP_EX_WITH_FLUSH)
+		attr.SendOpsFlags |= ibv.QP_EX_WITH_FLUSH
 	}
 	if l.peer.nativeAtomicWrite {
-		attr.SendOpsFlags |= uint64(ibv.QP_EX_WITH_ATOMIC_WRITE)
+		attr.SendOpsFlags |= ibv.QP_EX_WITH_ATOMIC_WRITE
 	}
 	if attr.SendOpsFlags != 0 { // then all that is posted has to be asked for
-		attr.SendOpsFlags |= uint64(ibv.QP_EX_WITH_RDMA_READ | ibv.QP_EX_WITH_RDMA_WRITE |
-			ibv.QP_EX_WITH_RDMA_WRITE_WITH_IMM | ibv.QP_EX_WITH_SEND | ibv.QP_EX_WITH_SEND_WITH_IMM)
+		attr.SendOpsFlags |= ibv.QP_EX_WITH_RDMA_READ | ibv.QP_EX_WITH_RDMA_WRITE |
+			ibv.QP_EX_WITH_RDMA_WRITE_WITH_IMM | ibv.QP_EX_WITH_SEND | ibv.QP_EX_WITH_SEND_WITH_IMM
 		attr.CompMask |= ibv.QP_INIT_ATTR_SEND_OPS_FLAGS
 	}
 	if l.qp, err = l.id.CreateQPEx(attr, rdma.QueueOptions{}); err != nil {

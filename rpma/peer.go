@@ -106,7 +106,7 @@ func ODPCapable(device *rdma.Device) (bool, error) {
 
 func odpCapable(attr *ibv.DeviceAttrEx) bool {
 	const needed = ibv.ODP_SUPPORT_READ | ibv.ODP_SUPPORT_WRITE
-	return ibv.ODPGeneralCaps(attr.ODPCaps.GeneralCaps)&ibv.ODP_SUPPORT != 0 &&
+	return attr.ODPCaps.GeneralCaps&ibv.ODP_SUPPORT != 0 &&
 		attr.ODPCaps.PerTransportCaps.RCODPCaps&needed == needed
 }
 

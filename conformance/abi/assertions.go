@@ -43,6 +43,10 @@ func (w *Witness) record(rec *model.Record) error {
 	w.number(item(RecordItem, "", "alignment"), "_Alignof("+name+")", rec.Align.On(w.Target))
 	for _, m := range members(rec, w.Target) {
 		w.Counts.Fields++
+		if m.field.Bits != nil {
+			w.bitfield(rec, m, item(FieldItem, m.path, "bits"))
+			continue
+		}
 		w.number(item(FieldItem, m.path, "offset"), fmt.Sprintf("__builtin_offsetof(%s, %s)", name, m.path), m.offset)
 		value := fmt.Sprintf("((%s *)0)->%s", name, m.path)
 		if m.field.Record != nil {

@@ -275,5 +275,8 @@ func spellMember(f *model.Field) string {
 	if err != nil {
 		return err.Error()
 	}
+	if f.Bits != nil {
+		s += fmt.Sprintf(":%d at bit %v", f.Bits.Width, f.Bits.First)
+	}
 	return s
 }

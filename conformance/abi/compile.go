@@ -50,7 +50,12 @@ func (w *Witness) Check(ctx context.Context, cc Compiler, includeDir string) (*R
 		return nil, fmt.Errorf("%s for %s: %d assertions were written but %d compiled", cc, w.Target, len(w.checks),
 			counted)
 	}
-	r := &Report{Project: w.Project, Release: w.Release, Target: w.Target, Counts: w.Counts, Facts: len(w.checks),
+	elsewhere, err := w.checkBits(ctx, cc, includeDir)
+	if err != nil {
+		return nil, err
+	}
+	r := &Report{Project: w.Project, Release: w.Release, Target: w.Target, Counts: w.Counts,
+		Facts:      len(w.checks) + len(w.bits),
 		Mismatches: []Mismatch{}}
 	var found []check
 	for i, c := range w.checks {
@@ -62,6 +67,7 @@ func (w *Witness) Check(ctx context.Context, cc Compiler, includeDir string) (*R
 	if len(found) > 0 {
 		w.reveal(ctx, cc, includeDir, found, r.Mismatches)
 	}
+	r.Mismatches = append(r.Mismatches, elsewhere...)
 	return r, nil
 }
 

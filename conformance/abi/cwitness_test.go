@@ -52,7 +52,7 @@ func TestCWitnessAgrees(t *testing.T) {
 			r, err := CWitness(context.Background(), cc, probeInclude, probe(), target)
 			require.NoError(t, err)
 			assert.Empty(t, r.Mismatches)
-			assert.Equal(t, Counts{Structs: 13, Fields: 31, Enumerators: 6, Constants: 6, Prototypes: 4}, r.Counts)
+			assert.Equal(t, Counts{Structs: 15, Fields: 36, Enumerators: 6, Constants: 6, Prototypes: 4}, r.Counts)
 			assert.Greater(t, r.Facts, 100)
 		})
 	}
@@ -122,6 +122,8 @@ func TestCWitnessFindsMutations(t *testing.T) {
 			[]string{"-,probe_alias,target", "-,probe_alias,type"}, ""},
 		{"macro that is none", func(r *model.Release) { r.Headers[0].Macros[5].Name = "probe_print" },
 			[]string{"-,probe_print,defined"}, ""},
+		{"place of a bitfield", func(r *model.Release) { r.Headers[0].Records[7].Fields[2].Bits.First = model.Same(12) },
+			[]string{"probe_bits,across,bits"}, "00f8030000000000"},
 		{"result", func(r *model.Release) { r.Headers[0].Funcs[0].Result = "char *" },
 			[]string{"probe_name,,prototype"}, "const char * (*)(enum probe_flags)"},
 		{"parameter", func(r *model.Release) { r.Headers[0].Funcs[1].Params[0].Type = "void *" },

@@ -74,7 +74,7 @@ func compareModel(g *facts.GoFacts, r *model.Release, target string) []Differenc
 				continue
 			}
 			for _, m := range rec.members {
-				if !have[rec.rec.Tag+"."+m.path] {
+				if m.field.Bits == nil && !have[rec.rec.Tag+"."+m.path] { // a bitfield has no address
 					differ(Item{Kind: FieldItem, Name: rec.rec.Tag, Path: m.path, Fact: "offset, size"},
 						fmt.Sprintf("%d, %d", m.offset, m.size), "")
 				}

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/goverbs/goverbs/gen/bounded"
 	"github.com/goverbs/goverbs/gen/model"
 	"github.com/goverbs/goverbs/gen/parse"
 	"github.com/goverbs/goverbs/gen/project"
@@ -47,7 +48,7 @@ func hasHeaders(includeDir string, of *project.Project) error {
 // in it.
 func ReadHeaders(includeDir, target string, packages []rules.Package) (*model.Release, error) {
 	return parse.Read(parse.Source{
-		Release: "installed", Include: os.DirFS(includeDir), Name: includeDir, Headers: headersOf(packages),
+		Release: "installed", Include: bounded.Dir(includeDir), Name: includeDir, Headers: headersOf(packages),
 		Targets: []string{target},
 	})
 }
@@ -60,7 +61,7 @@ func StatedRelease(includeDir string, of *project.Project) string {
 	for _, pattern := range []string{"lib/pkgconfig", "lib64/pkgconfig", "lib/*/pkgconfig", "share/pkgconfig"} {
 		files, _ := filepath.Glob(filepath.Join(prefix, pattern, of.PkgConfig+".pc")) // the patterns are well formed
 		for _, name := range files {
-			text, err := os.ReadFile(name)
+			text, err := bounded.Read(name)
 			if err != nil {
 				continue
 			}

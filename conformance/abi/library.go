@@ -5,7 +5,6 @@ package abi
 import (
 	"cmp"
 	"context"
-	"debug/elf"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -150,11 +149,11 @@ func releaseOfFile(path string) string {
 
 func readLibrary(path string, p rules.Package, lib library, past []pastFunction, rows map[string]symbolRow,
 	stated string) (*Library, error) {
-	f, err := elf.Open(path)
+	f, closeFile, err := openLibrary(path)
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close()
+	defer closeFile()
 	have, err := exports(f)
 	if err != nil {
 		return nil, err

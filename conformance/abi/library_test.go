@@ -245,11 +245,11 @@ func TestConfiguredDirs(t *testing.T) {
 	}
 	write("ld.so.conf", "# where\n/first\ninclude *.conf\nhwcap 0 nosegneg\n  /last # the end\n")
 	write("a.conf", "/second\ninclude "+filepath.Join(dir, "a.conf")+"\n")
-	dirs := configuredDirs(filepath.Join(dir, "ld.so.conf"), 0)
+	dirs := configuredDirs(filepath.Join(dir, "ld.so.conf"), map[string]bool{})
 	assert.Equal(t, "/first", dirs[0])
 	assert.Equal(t, "/second", dirs[1])
 	assert.Equal(t, "/last", dirs[len(dirs)-1])
-	assert.Empty(t, configuredDirs(filepath.Join(dir, "no.such"), 0))
+	assert.Empty(t, configuredDirs(filepath.Join(dir, "no.such"), map[string]bool{}))
 }
 
 func TestSymbolRows(t *testing.T) {

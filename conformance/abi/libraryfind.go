@@ -14,6 +14,8 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+
+	"github.com/goverbs/goverbs/gen/bounded"
 )
 
 // ErrNoLibrary is the error where a library is not installed.
@@ -49,15 +51,28 @@ func FindLibrary(ctx context.Context, cc Compiler, name, target string, dirs []s
 
 // loadable reports whether a file is there and is for the target; a file that is no library at all is an error.
 func loadable(path, target string) (bool, error) {
-	f, err := elf.Open(path)
+	f, closeFile, err := openLibrary(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
 	if err != nil {
 		return false, fmt.Errorf("%s: %w; name the directory of the libraries with -L", path, err)
 	}
-	defer f.Close()
+	defer closeFile()
 	return forTarget(f, target), nil
+}
+
+// openLibrary opens an ELF file.
+func openLibrary(path string) (f *elf.File, closeFile func() error, err error) {
+	file, err := bounded.Open(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	if f, err = elf.NewFile(file); err != nil {
+		file.Close()
+		return nil, nil, err
+	}
+	return f, file.Close, nil
 }
 
 // loaderDirs are the directories in which the loader of the C library looks: for this machine's own target those that
@@ -70,7 +85,7 @@ func loaderDirs(target string) []string {
 				dirs = append(dirs, dir)
 			}
 		}
-		dirs = append(dirs, configuredDirs("/etc/ld.so.conf", 0)...)
+		dirs = append(dirs, configuredDirs("/etc/ld.so.conf", map[string]bool{})...)
 	}
 	if name := triplet[target]; name != "" {
 		dirs = append(dirs, "/lib/"+name, "/usr/lib/"+name, "/usr/"+name+"/lib")
@@ -86,10 +101,15 @@ func loaderDirs(target string) []string {
 	})
 }
 
-// configuredDirs reads a configuration of the loader: a directory a line, and include lines with patterns.
-func configuredDirs(path string, depth int) []string {
-	text, err := os.ReadFile(path)
-	if err != nil || depth > 4 { // a machine need not have one; includes in a circle end
+// configuredDirs reads a configuration of the loader: a directory a line, and include lines with patterns. Each file is
+// read once, so that includes in a circle end.
+func configuredDirs(path string, seen map[string]bool) []string {
+	if seen[path] {
+		return nil
+	}
+	seen[path] = true
+	text, err := bounded.Read(path)
+	if err != nil { // a machine need not have one
 		return nil
 	}
 	var dirs []string
@@ -105,7 +125,7 @@ func configuredDirs(path string, depth int) []string {
 				}
 				files, _ := filepath.Glob(pattern) // what is no pattern includes nothing
 				for _, f := range files {
-					dirs = append(dirs, configuredDirs(f, depth+1)...)
+					dirs = append(dirs, configuredDirs(f, seen)...)
 				}
 			}
 		default:

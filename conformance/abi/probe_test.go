@@ -20,6 +20,13 @@ func probe() *model.Release {
 	}
 	pair := in("pair", 32, 16, 4, model.Struct, field("a", "uint8_t", 0, 1), field("b", "uint32_t", 4, 4))
 	pair.Dims, pair.Record.Size = []int64{2}, fixed(8)
+	bits := func(name, t string, first, width int64) model.Field {
+		f := field(name, t, first/8, (first+width+7)/8-first/8)
+		f.Bits = &model.Bits{First: fixed(first), Width: width}
+		return f
+	}
+	inner := in("in", 4, 4, 2, model.Struct, bits("inner", "uint16_t", 0, 12))
+	inner.Dims, inner.Record.Size = []int64{2}, fixed(2)
 	lock := field("lock", "pthread_mutex_t", 64, 40)
 	lock.Size.Set("arm64", 48)
 	nestedSize, mutex := fixed(104), fixed(40)
@@ -70,6 +77,10 @@ func probe() *model.Release {
 					}}),
 				}},
 				{Kind: model.Incomplete, Tag: "probe_handle"},
+				{Kind: model.Struct, Tag: "probe_bits", Size: fixed(8), Align: fixed(4), Fields: []model.Field{
+					field("first", "uint8_t", 0, 1), bits("low", "uint32_t", 8, 3), bits("across", "int32_t", 11, 7),
+					inner,
+				}},
 			},
 			Enums: []model.Enum{
 				{Tag: "probe_sign", Size: 4, Signed: true, Enumerators: []model.Enumerator{

@@ -17,6 +17,7 @@ type Witness struct {
 	Counts  Counts // what the file asserts, counted from the model
 	prelude []string
 	checks  []check
+	bits    []bitfield
 }
 
 // check is one assertion: a line of C, and how to make the compiler tell what it finds instead.

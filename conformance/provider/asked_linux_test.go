@@ -33,7 +33,7 @@ func asksForSends(t *testing.T, device *rdma.Device, o rdma.QueueOptions) (*rdma
 	qp, err := device.CreateQPEx(&ibv.QPInitAttrEx{QPType: ibv.QPT_RC, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(), PD: pd.Ptr(),
 		Cap:          ibv.QPCap{MaxSendWR: 15, MaxRecvWR: 16, MaxSendSGE: 1, MaxRecvSGE: 1},
 		CompMask:     ibv.QP_INIT_ATTR_PD | ibv.QP_INIT_ATTR_SEND_OPS_FLAGS,
-		SendOpsFlags: uint64(ibv.QP_EX_WITH_SEND)}, o)
+		SendOpsFlags: ibv.QP_EX_WITH_SEND}, o)
 	keep(t, qp, err)
 	own, err := qp.Endpoint()
 	require.NoError(t, err)

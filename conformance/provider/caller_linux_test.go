@@ -108,7 +108,7 @@ func (c *caller) make() {
 	}
 	x := ibv.QPInitAttrEx{SendCQ: ibv.PtrTo(c.cq), RecvCQ: ibv.PtrTo(c.cq), QPType: ibv.QPT_DRIVER, Cap: capacity,
 		PD: ibv.PtrTo(c.pd), CompMask: ibv.QP_INIT_ATTR_PD | ibv.QP_INIT_ATTR_SEND_OPS_FLAGS,
-		SendOpsFlags: uint64(ibv.QP_EX_WITH_SEND | ibv.QP_EX_WITH_SEND_WITH_IMM | ibv.QP_EX_WITH_RDMA_READ)}
+		SendOpsFlags: ibv.QP_EX_WITH_SEND | ibv.QP_EX_WITH_SEND_WITH_IMM | ibv.QP_EX_WITH_RDMA_READ}
 	e := efadv.QPInitAttr{DriverQPType: efadv.QP_DRIVER_TYPE_SRD}
 	c.qp, err = libefa.CreateQPEx(c.context, &x, &e, uint32(unsafe.Sizeof(e)))
 	c.check(err)

@@ -40,8 +40,8 @@ func TestSourceGID(t *testing.T) {
 	keep(t, mr, err)
 
 	own := efadv.CQInitAttr{WCFlags: efadv.WC_EX_WITH_SGID}
-	ex, err := libefa.CreateCQ(device.C(), &ibv.CQInitAttrEx{CQE: 16, WCFlags: uint64(ibv.WC_EX_WITH_BYTE_LEN |
-		ibv.WC_EX_WITH_SRC_QP | ibv.WC_EX_WITH_SLID)}, &own, uint32(unsafe.Sizeof(own)))
+	ex, err := libefa.CreateCQ(device.C(), &ibv.CQInitAttrEx{CQE: 16, WCFlags: ibv.WC_EX_WITH_BYTE_LEN |
+		ibv.WC_EX_WITH_SRC_QP | ibv.WC_EX_WITH_SLID}, &own, uint32(unsafe.Sizeof(own)))
 	require.NoError(t, err)
 	cq := verbs.CQExToCQ(ex)
 	t.Cleanup(func() { assert.NoError(t, verbs.DestroyCQ(cq)) })

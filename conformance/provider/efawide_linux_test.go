@@ -29,8 +29,8 @@ func newWide(t *testing.T) *datagrams {
 		wide.MaxInlineData = wideInline
 		return efa.CreateQP(pd.Device(), &ibv.QPInitAttrEx{QPType: ibv.QPT_DRIVER, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(),
 			Cap: wide, CompMask: ibv.QP_INIT_ATTR_PD | ibv.QP_INIT_ATTR_SEND_OPS_FLAGS, PD: pd.Ptr(),
-			SendOpsFlags: uint64(ibv.QP_EX_WITH_SEND | ibv.QP_EX_WITH_RDMA_WRITE | ibv.QP_EX_WITH_RDMA_WRITE_WITH_IMM)},
-			&efadv.QPInitAttr{DriverQPType: efadv.QP_DRIVER_TYPE_SRD, Flags: uint16(efadv.QP_FLAGS_INLINE_WRITE)},
+			SendOpsFlags: ibv.QP_EX_WITH_SEND | ibv.QP_EX_WITH_RDMA_WRITE | ibv.QP_EX_WITH_RDMA_WRITE_WITH_IMM},
+			&efadv.QPInitAttr{DriverQPType: efadv.QP_DRIVER_TYPE_SRD, Flags: efadv.QP_FLAGS_INLINE_WRITE},
 			rdma.QueueOptions{})
 	})
 }

@@ -50,7 +50,7 @@ func TestEFAExtendedQueues(t *testing.T) {
 	}
 	g := newDatagrams(t, func(pd *rdma.PD, _ *rdma.CQ) (*rdma.QP, error) {
 		cq, err := pd.Device().CreateCQEx(&ibv.CQInitAttrEx{CQE: 64,
-			WCFlags: uint64(ibv.WC_EX_WITH_BYTE_LEN | ibv.WC_EX_WITH_QP_NUM)})
+			WCFlags: ibv.WC_EX_WITH_BYTE_LEN | ibv.WC_EX_WITH_QP_NUM})
 		keep(t, cq, err)
 		return pd.CreateQP(&ibv.QPInitAttr{QPType: ibv.QPT_UD, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(), Cap: room},
 			rdma.QueueOptions{})

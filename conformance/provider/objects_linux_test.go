@@ -263,7 +263,7 @@ func TestExtended(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, channel.Close()) })
 	cq, err := device.CreateCQEx(&ibv.CQInitAttrEx{CQE: 64, Channel: channel.Ptr(),
-		WCFlags: uint64(ibv.WC_EX_WITH_QP_NUM | ibv.WC_EX_WITH_BYTE_LEN | ibv.WC_EX_WITH_IMM)})
+		WCFlags: ibv.WC_EX_WITH_QP_NUM | ibv.WC_EX_WITH_BYTE_LEN | ibv.WC_EX_WITH_IMM})
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, cq.Close()) })
 	mr, err := pd.RegMR(make([]byte, size), ibv.ACCESS_LOCAL_WRITE|ibv.ACCESS_REMOTE_WRITE)
@@ -272,7 +272,7 @@ func TestExtended(t *testing.T) {
 	qp, err := device.CreateQPEx(&ibv.QPInitAttrEx{QPType: ibv.QPT_RC, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(), PD: pd.Ptr(),
 		Cap:          ibv.QPCap{MaxSendWR: 16, MaxRecvWR: 16, MaxSendSGE: 1, MaxRecvSGE: 1, MaxInlineData: 16},
 		CompMask:     ibv.QP_INIT_ATTR_PD | ibv.QP_INIT_ATTR_SEND_OPS_FLAGS,
-		SendOpsFlags: uint64(ibv.QP_EX_WITH_RDMA_WRITE_WITH_IMM)}, rdma.QueueOptions{})
+		SendOpsFlags: ibv.QP_EX_WITH_RDMA_WRITE_WITH_IMM}, rdma.QueueOptions{})
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, qp.Close()) })
 	own, err := qp.Endpoint()

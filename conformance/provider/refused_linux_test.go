@@ -93,7 +93,7 @@ func TestRefusedQueues(t *testing.T) {
 
 	for _, value := range []ibv.CreateCQWCFlags{ibv.WC_EX_WITH_COMPLETION_TIMESTAMP, ibv.WC_EX_WITH_CVLAN,
 		ibv.WC_EX_WITH_FLOW_TAG, ibv.WC_EX_WITH_TM_INFO} {
-		values, err := device.CreateCQEx(&ibv.CQInitAttrEx{CQE: 4, WCFlags: uint64(ibv.WC_STANDARD_FLAGS | value)},
+		values, err := device.CreateCQEx(&ibv.CQInitAttrEx{CQE: 4, WCFlags: ibv.WC_STANDARD_FLAGS | value},
 			options)
 		keep(t, values, err)
 		program, err := values.NewPollProgram(1)

@@ -78,7 +78,7 @@ func insideTagCalls(t *testing.T, out io.Writer, seed uint32, live bool) {
 
 func (c *tagCaller) makeTags() {
 	var err error
-	c.cqEx, err = verbs.CreateCQEx(c.context, &ibv.CQInitAttrEx{CQE: 2 * callsDepth, WCFlags: uint64(tagValues)})
+	c.cqEx, err = verbs.CreateCQEx(c.context, &ibv.CQInitAttrEx{CQE: 2 * callsDepth, WCFlags: tagValues})
 	c.check(err)
 	cq := ibv.PtrTo(verbs.CQExToCQ(c.cqEx))
 	c.srq, err = verbs.CreateSRQEx(c.context, &ibv.SRQInitAttrEx{Attr: ibv.SRQAttr{MaxWR: callsDepth, MaxSGE: 1},
@@ -202,10 +202,10 @@ func (c *tagCaller) liveTag(step int) {
 	tag := uint64(step)
 	kind := c.below(4)
 	h := ibv.Ptr[ibv.TMH](callsAt).Deref()
-	*h = ibv.TMH{Opcode: uint8(ibv.TMH_EAGER), AppCtx: ibv.ToBE32(c.below(1 << 16)), Tag: ibv.ToBE64(tag)}
+	*h = ibv.TMH{Opcode: ibv.TMH_EAGER, AppCtx: ibv.ToBE32(c.below(1 << 16)), Tag: ibv.ToBE64(tag)}
 	switch kind {
 	case 0:
-		h.Opcode = uint8(ibv.TMH_NO_TAG)
+		h.Opcode = ibv.TMH_NO_TAG
 	case 1:
 		h.Tag = ibv.ToBE64(tag + 1)
 	}

@@ -21,19 +21,19 @@ import (
 	"github.com/goverbs/goverbs/rdma/efa"
 )
 
-func createSRD(pd *rdma.PD, cq *rdma.CQ, flags uint16) (*rdma.QP, error) {
+func createSRD(pd *rdma.PD, cq *rdma.CQ, flags efadv.QPFlags) (*rdma.QP, error) {
 	operations := ibv.QP_EX_WITH_SEND | ibv.QP_EX_WITH_SEND_WITH_IMM | ibv.QP_EX_WITH_RDMA_READ
 	if knows(writes) {
 		operations |= ibv.QP_EX_WITH_RDMA_WRITE | ibv.QP_EX_WITH_RDMA_WRITE_WITH_IMM
 	}
 	return efa.CreateQP(pd.Device(), &ibv.QPInitAttrEx{QPType: ibv.QPT_DRIVER, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(),
 		Cap: room, CompMask: ibv.QP_INIT_ATTR_PD | ibv.QP_INIT_ATTR_SEND_OPS_FLAGS, PD: pd.Ptr(),
-		SendOpsFlags: uint64(operations)},
+		SendOpsFlags: operations},
 		&efadv.QPInitAttr{DriverQPType: efadv.QP_DRIVER_TYPE_SRD, Flags: flags}, rdma.QueueOptions{})
 }
 
 // newSRD makes queue pairs of scalable reliable datagrams.
-func newSRD(t *testing.T, flags uint16) *datagrams {
+func newSRD(t *testing.T, flags efadv.QPFlags) *datagrams {
 	t.Helper()
 	return newDatagrams(t, func(pd *rdma.PD, cq *rdma.CQ) (*rdma.QP, error) { return createSRD(pd, cq, flags) })
 }
@@ -52,7 +52,7 @@ func TestSRD(t *testing.T) {
 	if knows("65.0") {
 		var sends, receives efadv.WQAttr
 		require.NoError(t, libefa.QueryQPWQs(g.qps[0].C(), &sends, &receives, uint32(unsafe.Sizeof(sends))))
-		long := sends.Caps&uint16(efadv.WQ_CAPS_64_BIT_REQ_ID) != 0
+		long := sends.Caps&efadv.WQ_CAPS_64_BIT_REQ_ID != 0
 		assert.Equal(t, os.Getenv(envCapabilities) == longNumbers, long, "requests have numbers of 64 bits")
 	}
 	for round := range 100 {
@@ -116,7 +116,7 @@ func TestUnsolicited(t *testing.T) {
 	if !insideEFA(t) {
 		return
 	}
-	g := newSRD(t, uint16(efadv.QP_FLAGS_UNSOLICITED_WRITE_RECV))
+	g := newSRD(t, efadv.QP_FLAGS_UNSOLICITED_WRITE_RECV)
 	ah, qpn, qkey := g.to(1)
 	for round := range uint32(100) {
 		program(t, g.qps[0], func(p *rdma.WRProgram) {

@@ -46,7 +46,7 @@ func newTagged(t *testing.T) *tagged {
 	g := &tagged{t: t, pd: pd}
 	g.channel, err = device.CreateCompChannel()
 	keep(t, g.channel, err)
-	g.cq, err = device.CreateCQEx(&ibv.CQInitAttrEx{CQE: 64, Channel: g.channel.Ptr(), WCFlags: uint64(tagValues)})
+	g.cq, err = device.CreateCQEx(&ibv.CQInitAttrEx{CQE: 64, Channel: g.channel.Ptr(), WCFlags: tagValues})
 	keep(t, g.cq, err)
 	g.polls, err = g.cq.NewPollProgram(1)
 	keep(t, g.polls, err)

@@ -73,7 +73,7 @@ type values struct {
 
 // queuePair makes completions of a queue pair that is its own peer, the last of which fail.
 func (v *values) queuePair(t *testing.T, out *os.File) {
-	cq, err := v.device.CreateCQEx(&ibv.CQInitAttrEx{CQE: 64, WCFlags: uint64(ibv.WC_STANDARD_FLAGS)})
+	cq, err := v.device.CreateCQEx(&ibv.CQInitAttrEx{CQE: 64, WCFlags: ibv.WC_STANDARD_FLAGS})
 	require.NoError(t, err)
 	v.polls, err = cq.NewPollProgram(3) // fewer than a round has
 	require.NoError(t, err)

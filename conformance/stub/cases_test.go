@@ -34,6 +34,10 @@ var (
 		"mlx5dv_init_obj": func(c *call) { c.args[1] &= 0xffffffff },
 		"mlx4dv_init_obj": func(c *call) { c.args[1] &= 0xffffffff },
 
+		// 32 bits in C, of which Go's enumeration has the 8 of ibv_ah_attr.static_rate
+		"ibv_rate_to_mbps": func(c *call) { c.args[0] &= 0xff },
+		"ibv_rate_to_mult": func(c *call) { c.args[0] &= 0xff },
+
 		// addresses that are followed
 		"ibv_bind_mw": bindMW,
 		"ibv_create_srq_ex": func(c *call) {

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/goverbs/goverbs/gen/generate"
 	"github.com/goverbs/goverbs/gen/model"
 	"github.com/goverbs/goverbs/gen/project"
 	"github.com/goverbs/goverbs/gen/rules"
@@ -80,7 +81,7 @@ func describe(pkg string, fn *ast.FuncDecl) function {
 
 func recorded(t *testing.T, release string) *model.Release {
 	t.Helper()
-	r, err := model.ReadFile(filepath.Join(root, "headers", "models", release+".json"))
+	r, err := generate.ReadModel(filepath.Join(root, "headers", "models", release+".json"))
 	require.NoError(t, err)
 	return r
 }

@@ -220,7 +220,7 @@ func objects(t *testing.T) (all []any) {
 	qp, err := device.CreateQPEx(&ibv.QPInitAttrEx{QPType: ibv.QPT_RC, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(), PD: pd.Ptr(),
 		Cap:          ibv.QPCap{MaxSendWR: 4, MaxRecvWR: 4, MaxSendSGE: 1, MaxRecvSGE: 1},
 		CompMask:     ibv.QP_INIT_ATTR_PD | ibv.QP_INIT_ATTR_SEND_OPS_FLAGS,
-		SendOpsFlags: uint64(ibv.QP_EX_WITH_RDMA_WRITE)}, rdma.QueueOptions{})
+		SendOpsFlags: ibv.QP_EX_WITH_RDMA_WRITE}, rdma.QueueOptions{})
 	add(qp, err)
 	plain, err := device.NewRC(rdma.QPParts{PD: pd})
 	add(plain, err)

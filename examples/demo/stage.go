@@ -161,7 +161,7 @@ func (s *stage) peer(p *peer, device string, shared bool) (err error) {
 	}
 	if s.op.builds != 0 {
 		attr.CompMask |= ibv.QP_INIT_ATTR_SEND_OPS_FLAGS
-		attr.SendOpsFlags = uint64(s.op.builds)
+		attr.SendOpsFlags = s.op.builds
 	}
 	qp, err := p.device.CreateQPEx(attr, rdma.QueueOptions{})
 	if p.qp, err = keep(s, qp, err); err != nil {

@@ -78,6 +78,8 @@ func (m *member) spelling() string {
 		return m.Func.Declare("(*)") + dims(m.Dims)
 	case m.Record != nil:
 		return string(m.Record.Kind) + " defined in place" + dims(m.Dims)
+	case m.Bits != nil:
+		return fmt.Sprintf("%s:%d at bit %v", m.Type, m.Bits.Width, m.Bits.First)
 	}
 	return m.Type
 }

@@ -141,7 +141,11 @@ func docLines(goName, what string, d rules.Doc) string {
 
 // facts are where a declaration comes from, each a paragraph: godoc joins the lines of one.
 func facts(d rules.Doc) string {
-	s := fmt.Sprintf("C: %s (%s)\n\nMan: %s", d.C, d.Header, orNone(d.Man))
+	c := d.C
+	if d.Header != "" {
+		c += " (" + d.Header + ")"
+	}
+	s := fmt.Sprintf("C: %s\n\nMan: %s", c, orNone(d.Man))
 	if d.Since != "" {
 		s += "\n\nSince: " + d.Project + " " + d.Since
 	}

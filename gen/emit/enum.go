@@ -21,12 +21,18 @@ func (e *emitter) enums(f *jen.File) {
 		if en.Flags {
 			what = "is a set of flags; bits that it does not name print in hex"
 		}
+		if en.Of != "" {
+			what = fmt.Sprintf("is %s in %d bits", en.Of, 8*en.Size)
+		}
 		comment(f, docLines(en.Go, what+purpose(en.Uses), en.Doc))
 		f.Type().Id(en.Go).Id(underlying(en))
-		comment(f, fmt.Sprintf("Values of %s.", en.Go))
 		var defs []jen.Code
 		for _, n := range en.Names {
-			def := jen.Id(n.Go).Id(en.Go).Op("=").Add(number(n.Value))
+			def := jen.Id(n.Go)
+			if !en.Untyped {
+				def.Id(en.Go)
+			}
+			def.Op("=").Add(number(n.Value))
 			note := "C: " + n.C
 			if n.Doc.Since != en.Doc.Since {
 				note += ", since " + n.Doc.Since
@@ -34,9 +40,16 @@ func (e *emitter) enums(f *jen.File) {
 			def.Comment("// " + note)
 			defs = append(defs, def)
 		}
-		f.Const().Defs(defs...)
+		if en.Untyped {
+			comment(f, fmt.Sprintf("Values of %s. They have no type, for members of several sizes hold them.", en.Go))
+		} else if len(defs) > 0 {
+			comment(f, fmt.Sprintf("Values of %s.", en.Go))
+		}
+		if len(defs) > 0 {
+			f.Const().Defs(defs...)
+		}
 		var all []namedValue
-		for _, n := range en.Names { // of names for one value, the first one is printed, and all are read
+		for _, n := range slices.Concat(en.Shown, en.Names) { // of names for one value, the first one is printed, and all are read
 			all = append(all, namedValue{n.Go, n.C})
 		}
 		for _, c := range e.plan.Consts { // macros

@@ -136,7 +136,29 @@ func (e *emitter) accessor(f *jen.File, rec rules.Record, a rules.Access) {
 		comment(f, fmt.Sprintf("Set%s sets it.", a.Go))
 		f.Func().Params(self.Clone()).Id("Set" + a.Go).Params(jen.Id("v").Add(e.goType(a.Type))).Block(
 			jen.Id("storeUnaligned").Call(bytes(), jen.Id("v")))
+	case rules.Bits:
+		e.bitfield(f, self, a, start, note)
 	}
+}
+
+// bitfield prints the methods for a bitfield.
+func (e *emitter) bitfield(f *jen.File, self *jen.Statement, a rules.Access, start func() *jen.Statement, note string) {
+	load := func(t jen.Code) *jen.Statement {
+		return jen.Id("loadBits").Types(t).Call(start(), jen.Lit(int(a.Delta)), jen.Lit(int(a.Size)))
+	}
+	store := func(v jen.Code) *jen.Statement {
+		return jen.Id("storeBits").Call(start(), jen.Lit(int(a.Delta)), jen.Lit(int(a.Size)), v)
+	}
+	get, set := []jen.Code{jen.Return(load(e.goType(a.Type)))}, []jen.Code{store(jen.Id("v"))}
+	if a.Type.Name == "bool" {
+		get = []jen.Code{jen.Return(load(jen.Uint8()).Op("!=").Lit(0))}
+		set = []jen.Code{jen.Id("n").Op(":=").Uint8().Call(jen.Lit(0)),
+			jen.If(jen.Id("v")).Block(jen.Id("n").Op("=").Lit(1)), store(jen.Id("n"))}
+	}
+	comment(f, fmt.Sprintf("%s is a bitfield of %d bits%s", a.Go, a.Size, note))
+	f.Func().Params(self.Clone()).Id(a.Go).Params().Add(e.goType(a.Type)).Block(get...)
+	comment(f, fmt.Sprintf("Set%s sets the bitfield; bits of v beyond it are dropped.", a.Go))
+	f.Func().Params(self.Clone()).Id("Set" + a.Go).Params(jen.Id("v").Add(e.goType(a.Type))).Block(set...)
 }
 
 // aliases prints the second names that macros give types.

@@ -102,8 +102,15 @@ func witnessOf(p *rules.Plan) *jen.File {
 		constants = append(constants, jen.Line().Values(jen.Lit(c.Enum), jen.Lit(c.C), value))
 	}
 	for _, en := range p.Enums {
+		if en.Given { // C has no such constants
+			continue
+		}
 		for _, n := range en.Names {
-			constants = append(constants, jen.Line().Values(jen.Lit(n.Enum), jen.Lit(n.C), jen.Qual(pkg, n.Go)))
+			value := jen.Qual(pkg, n.Go)
+			if en.Untyped {
+				value = jen.Qual(pkg, en.Go).Parens(value)
+			}
+			constants = append(constants, jen.Line().Values(jen.Lit(n.Enum), jen.Lit(n.C), value))
 		}
 	}
 	for _, c := range p.Consts {

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -144,8 +145,38 @@ func (a *apt) unpack(ctx context.Context, pkg, version, dir string) error {
 		return &ArchiveError{Release: a.rel, Step: "downloading " + what,
 			Err: fmt.Errorf("apt-get left %d packages instead of one", len(found))}
 	}
+	if err := checkUnpacked(ctx, found[0]); err != nil {
+		return &ArchiveError{Release: a.rel, Step: "unpacking " + what, Err: err}
+	}
 	_, err = a.run(ctx, "unpacking "+what, "", "dpkg", "-x", found[0], dir)
 	return err
+}
+
+// maxUnpacked limits the bytes that a package becomes; it also limits the number of its files.
+const maxUnpacked = 1 << 30
+
+// checkUnpacked unpacks a package to nowhere, so that one that would fill the disk is refused before.
+func checkUnpacked(ctx context.Context, deb string) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "dpkg-deb", "--fsys-tarfile", deb)
+	pipe, err := cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	n, _ := io.Copy(io.Discard, io.LimitReader(pipe, maxUnpacked+1))
+	if n > maxUnpacked {
+		cancel()
+		_ = cmd.Wait()
+		return fmt.Errorf("%s: it becomes more than the limit of %d MiB", deb, maxUnpacked>>20)
+	}
+	if err := cmd.Wait(); err != nil {
+		return fmt.Errorf("%s: dpkg-deb --fsys-tarfile: %w", deb, err)
+	}
+	return nil
 }
 
 // run gives what a command wrote to its standard output; a failure is an ArchiveError with the last lines of all that

@@ -179,6 +179,16 @@ func TestFromArchiveNetworkFailsLater(t *testing.T) {
 	assert.Empty(t, below(t, cache))
 }
 
+// TestFromArchiveBomb: a package that becomes more than a disk may hold is refused before it is unpacked.
+func TestFromArchiveBomb(t *testing.T) {
+	dir := fakeApt(t)
+	write(t, filepath.Join(dir, "bomb"), nil)
+	cache, _, err := fetchIt(t)
+	assert.ErrorContains(t, err, "it becomes more than the limit of 1024 MiB")
+	assert.NotContains(t, calls(t, dir), "dpkg -x")
+	assert.Empty(t, below(t, cache))
+}
+
 func TestFromArchiveSilentFailure(t *testing.T) {
 	dir := fakeApt(t)
 	write(t, filepath.Join(dir, "silent"), nil)

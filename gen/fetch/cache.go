@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/goverbs/goverbs/gen/bounded"
 )
 
 // rename is replaced by tests that break off a swap.
@@ -92,7 +94,7 @@ func Verify(cacheDir string, rel *Release) error {
 	}
 	want := rel.entries()
 	var diffs []Diff
-	err := filepath.WalkDir(home, func(file string, d fs.DirEntry, err error) error {
+	err := bounded.Walk(home, func(file string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
 		}
@@ -150,7 +152,7 @@ func describe(file string, d fs.DirEntry) (string, error) {
 		target, err := os.Readlink(file)
 		return linkWords(target), err
 	case d.Type().IsRegular():
-		data, err := readFile(file)
+		data, err := bounded.Read(file)
 		return sum(data), err
 	}
 	return "<" + d.Type().String() + ">", nil

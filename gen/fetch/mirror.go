@@ -6,10 +6,11 @@ import (
 	"context"
 	"fmt"
 	"net/url"
-	"os"
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/goverbs/goverbs/gen/bounded"
 )
 
 // mirror is the Debian archive as the machine is set up to reach it.
@@ -109,7 +110,7 @@ func trustOf(targets []map[string]string, uri string) string {
 		if i := strings.LastIndexByte(file, ':'); i >= 0 {
 			file = file[:i]
 		}
-		data, err := os.ReadFile(file)
+		data, err := bounded.Read(file)
 		if err != nil {
 			continue // apt then trusts the keys it trusts for every source
 		}

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/goverbs/goverbs/gen/bounded"
 	"github.com/goverbs/goverbs/gen/project"
 )
 
@@ -98,7 +99,7 @@ func pinPackage(src *source, p *Package, spec *project.Package) error {
 func (s *source) headerNames(patterns []string) ([]string, error) {
 	var names []string
 	for _, pattern := range patterns {
-		found, err := fs.Glob(os.DirFS(s.dir), pattern)
+		found, err := bounded.Glob(s.dir, pattern)
 		if err != nil {
 			return nil, err
 		}
@@ -167,7 +168,7 @@ func (r *Release) headersMatch(src *source) bool {
 func (s *source) pageNames(patterns []string) ([]string, error) {
 	var names []string
 	for _, dir := range s.pageDirs {
-		all, err := os.ReadDir(dir)
+		all, err := fs.ReadDir(bounded.Dir(dir), ".")
 		if os.IsNotExist(err) {
 			continue
 		}

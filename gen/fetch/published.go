@@ -3,14 +3,13 @@
 package fetch
 
 import (
-	"io/fs"
-	"os"
 	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 
+	"github.com/goverbs/goverbs/gen/bounded"
 	"github.com/goverbs/goverbs/gen/project"
 )
 
@@ -43,7 +42,7 @@ func Published(of, dir string) (map[string][]string, error) {
 // matching are the headers of an include directory that match any of the patterns.
 func (s *source) matching(patterns []string) (names []string, err error) {
 	for _, pattern := range patterns {
-		found, err := fs.Glob(os.DirFS(s.dir), pattern)
+		found, err := bounded.Glob(s.dir, pattern)
 		if err != nil {
 			return nil, err
 		}
@@ -65,7 +64,7 @@ func (s *source) publishedFor(spec project.Package) ([]string, error) {
 			return nil, err
 		}
 		for _, file := range files {
-			text, err := os.ReadFile(file)
+			text, err := bounded.Read(file)
 			if err != nil {
 				return nil, err
 			}

@@ -9,18 +9,15 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
 	"strings"
 
+	"github.com/goverbs/goverbs/gen/bounded"
 	"github.com/goverbs/goverbs/gen/project"
 )
-
-// maxFile bounds what is read of one file, so that a damaged or hostile archive cannot fill the memory.
-const maxFile = 16 << 20
 
 // source is a directory that headers, man pages and libraries are read from.
 type source struct {
@@ -94,7 +91,7 @@ func openTree(dir string) (*source, error) {
 // header reads a header; errors.Is(err, fs.ErrNotExist) when the source has none of that name.
 func (s *source) header(name string) ([]byte, error) {
 	for _, p := range s.find(name) {
-		data, err := readFile(p)
+		data, err := bounded.Read(p)
 		if !errors.Is(err, fs.ErrNotExist) {
 			return data, err
 		}
@@ -105,7 +102,7 @@ func (s *source) header(name string) ([]byte, error) {
 // library reads a shared library; errors.Is(err, fs.ErrNotExist) when the source has none of that name.
 func (s *source) library(soname string) ([]byte, error) {
 	for _, dir := range s.libraryDirs {
-		data, err := readFile(filepath.Join(dir, soname))
+		data, err := bounded.Read(filepath.Join(dir, soname))
 		if !errors.Is(err, fs.ErrNotExist) {
 			return data, err
 		}
@@ -160,7 +157,7 @@ func stub(pg page) (page, error) {
 
 // read gives the uncompressed text.
 func (p page) read() ([]byte, error) {
-	data, err := readFile(p.file)
+	data, err := bounded.Read(p.file)
 	if err != nil || !strings.HasSuffix(p.file, ".gz") {
 		return data, err
 	}
@@ -168,28 +165,11 @@ func (p page) read() ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: not a gzip file: %w", p.file, err)
 	}
-	text, err := readAll(z, p.file)
+	text, err := bounded.All(z, p.file)
 	if err != nil {
 		return nil, fmt.Errorf("%s: damaged gzip file: %w", p.file, err)
 	}
 	return text, nil
-}
-
-func readFile(file string) ([]byte, error) {
-	f, err := os.Open(file)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	return readAll(f, file)
-}
-
-func readAll(r io.Reader, file string) ([]byte, error) {
-	data, err := io.ReadAll(io.LimitReader(r, maxFile+1))
-	if err == nil && len(data) > maxFile {
-		err = fmt.Errorf("%s: larger than %d MiB", file, maxFile>>20)
-	}
-	return data, err
 }
 
 func isFile(file string) bool {

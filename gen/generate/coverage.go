@@ -115,7 +115,9 @@ func readSource(files emit.Files, plan *rules.Plan) (*source, error) {
 		s.goOf[r.Path] = r.Go
 	}
 	for _, e := range plan.Enums {
-		s.goOf["enum "+e.Tag] = e.Go
+		if e.Of == "" {
+			s.goOf["enum "+e.Tag] = e.Go
+		}
 		for _, n := range e.Names {
 			s.goOf[n.C] = n.Go
 		}

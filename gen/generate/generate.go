@@ -7,7 +7,6 @@ package generate
 import (
 	"cmp"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -15,6 +14,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/goverbs/goverbs/gen/bounded"
 	"github.com/goverbs/goverbs/gen/emit"
 	"github.com/goverbs/goverbs/gen/model"
 	"github.com/goverbs/goverbs/gen/project"
@@ -42,7 +42,7 @@ func FromModels(dir, measured string, primary ...string) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	answers, err := model.ReadMeasured(os.DirFS(measured))
+	answers, err := model.ReadMeasured(bounded.Dir(measured))
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", measured, err)
 	}
@@ -53,7 +53,7 @@ func FromModels(dir, measured string, primary ...string) (*Result, error) {
 		if len(found) != 1 {
 			return nil, fmt.Errorf("%s: no model of the release that headers.lock calls primary; run make record", path)
 		}
-		text, err := os.ReadFile(path)
+		text, err := bounded.Read(path)
 		if err != nil {
 			return nil, err
 		}
@@ -156,7 +156,7 @@ func ReadModels(dir string) (rules.Recorded, error) {
 	}
 	var all rules.Recorded
 	for _, path := range paths {
-		r, err := model.ReadFile(path)
+		r, err := ReadModel(path)
 		if err != nil {
 			return nil, err
 		}
@@ -175,4 +175,13 @@ func ReadModels(dir string) (rules.Recorded, error) {
 			project.CompareReleases(a.Name, b.Name))
 	})
 	return all, nil
+}
+
+// ReadModel reads a model from a file.
+func ReadModel(path string) (*model.Release, error) {
+	data, err := bounded.Read(path)
+	if err != nil {
+		return nil, err
+	}
+	return model.Decode(path, data)
 }

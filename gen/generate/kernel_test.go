@@ -8,8 +8,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/goverbs/goverbs/gen/model"
 )
 
 // TestKernelHeaderCounts holds the numbers of every header of Linux 7.2 against loss. They were counted apart from this
@@ -49,7 +47,7 @@ func TestKernelHeaderCounts(t *testing.T) {
 		"rdma/vmw_pvrdma-abi.h": {structs: 16, untaggedStructs: 5, untaggedUnions: 3, enums: 5,
 			enumerators: 64, constants: 11},
 	}
-	r, err := model.ReadFile(filepath.Join(modelDir, "linux-7.2.json"))
+	r, err := ReadModel(filepath.Join(modelDir, "linux-7.2.json"))
 	require.NoError(t, err)
 	for i := range r.Headers {
 		if h := &r.Headers[i]; !h.Support {

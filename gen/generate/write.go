@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/goverbs/goverbs/gen/bounded"
 	"github.com/goverbs/goverbs/gen/emit"
 )
 
@@ -65,7 +66,7 @@ var rename = os.Rename // so that a test can make it fail
 func Differs(dir string, files emit.Files) ([]string, error) {
 	var names []string
 	have := map[string]bool{}
-	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+	err := bounded.Walk(dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
 		}
@@ -80,7 +81,7 @@ func Differs(dir string, files emit.Files) ([]string, error) {
 			names = append(names, name+" (not generated)")
 			return nil
 		}
-		got, err := os.ReadFile(path)
+		got, err := bounded.Read(path)
 		if err == nil && !bytes.Equal(got, want) {
 			names = append(names, name+" (differs)")
 		}

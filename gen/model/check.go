@@ -166,7 +166,7 @@ func (r *Release) checkRecord(rec *Record, flexibles *Flexibles, depth int) erro
 		if slices.ContainsFunc(f.Dims, func(n int64) bool { return n < Flexible || n > MaxSize }) {
 			return fmt.Errorf("field %s: an array of length %v", f.Name, f.Dims)
 		}
-		if err := cmp.Or(r.checkPer(f.Offset), r.checkPer(f.Size)); err != nil {
+		if err := cmp.Or(r.checkPer(f.Offset), r.checkPer(f.Size), r.checkBits(f)); err != nil {
 			return fmt.Errorf("field %s: %w", f.Name, err)
 		}
 		if err := r.checkPlace(rec, i); err != nil {
@@ -193,13 +193,37 @@ func (r *Release) checkPlace(rec *Record, i int) error {
 			return fmt.Errorf("field %s: %s: the arm of a union at %d", f.Name, target, at)
 		case rec.Kind == Struct && i > 0:
 			before := &rec.Fields[i-1]
-			if end := before.Offset.On(target) + before.Size.On(target); at < end {
+			end := before.Offset.On(target) + before.Size.On(target)
+			if f.Bits != nil && before.Bits != nil { // they may share a byte
+				if f.Bits.First.On(target) < before.Bits.First.On(target)+before.Bits.Width {
+					return fmt.Errorf("field %s: %s: its bits lie on those of field %s", f.Name, target, before.Name)
+				}
+			} else if at < end {
 				return fmt.Errorf("field %s: %s: at %d, where field %s reaches to %d",
 					f.Name, target, at, before.Name, end)
 			}
 		}
 	}
 	return nil
+}
+
+// checkBits checks that a bitfield has bits, and the bytes that they touch.
+func (r *Release) checkBits(f *Field) error {
+	if f.Bits == nil {
+		return nil
+	}
+	t, err := ParseType(f.Type)
+	if err != nil || t.Pointers > 0 || len(t.Dims) > 0 || f.Bits.Width < 1 || f.Bits.Width > 64 {
+		return fmt.Errorf("a bitfield of %d bits of type %q", f.Bits.Width, f.Type)
+	}
+	for _, target := range r.Targets {
+		first := f.Bits.First.On(target)
+		if first/8 != f.Offset.On(target) || (first+f.Bits.Width+7)/8-first/8 != f.Size.On(target) {
+			return fmt.Errorf("%s: bits from %d on do not lie in %d bytes at %d", target, first, f.Size.On(target),
+				f.Offset.On(target))
+		}
+	}
+	return r.checkPer(f.Bits.First)
 }
 
 // check checks the type of a function that is a parameter of depth others.

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 )
 
@@ -129,13 +128,4 @@ func decodeError(name string, data []byte, offset int64, err error) error {
 	offset = min(offset, int64(len(data)))
 	line := 1 + bytes.Count(data[:offset], []byte("\n"))
 	return fmt.Errorf("%s:%d: not a model: %w; record it again with make record", name, line, err)
-}
-
-// ReadFile reads a model from a file.
-func ReadFile(path string) (*Release, error) {
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return nil, err
-	}
-	return Decode(path, data)
 }

@@ -88,6 +88,14 @@ type Field struct {
 	Func   *Proto  `json:"func,omitempty"` // pointer to a function: a slot
 	Offset Per     `json:"offset"`         // bytes from the start of the record that holds the field
 	Size   Per     `json:"size"`           // bytes; 0 for a flexible array
+	Bits   *Bits   `json:"bits,omitempty"` // of a bitfield; Offset and Size are those of the bytes that it touches
+}
+
+// Bits is the place of a bitfield. C allocates the bits of a byte from the lowest on where the machine is
+// little-endian, and from the highest on where it is big-endian; counted in that order, all targets agree.
+type Bits struct {
+	First Per   `json:"first"` // from the start of the record that holds the field
+	Width int64 `json:"width"`
 }
 
 // MaxSize is how many bytes a record or an array may have: packages of layouts compile for machines of 32 bits, too.

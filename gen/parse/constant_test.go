@@ -188,8 +188,8 @@ func TestConstantsOfOthers(t *testing.T) {
 		"(char)200":                   "write signed char or unsigned char",
 		"(char)-1":                    "write signed char or unsigned char",
 		"(int)(1.5 > 1)":              "is no integer constant",
-		"sizeof(struct packed_s)":     "a packed structure, of which the C reader knows no sizes",
-		"offsetof(struct packed_s,b)": "a packed structure, of which the C reader knows no sizes",
+		"sizeof(struct packed_s)":     "a packed structure or one with bitfields, of which the C reader knows no sizes",
+		"offsetof(struct packed_s,b)": "a packed structure or one with bitfields, of which the C reader knows no sizes",
 		"sizeof(A0)":                  "the C reader makes it 8, this generator 4",
 		// the C reader refuses these, and its error gets the name of the declaration
 		"1 / 0":                 "a.h:10:18: A: cannot evaluate constant expression: 1 / 0; correct the header",

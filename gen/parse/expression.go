@@ -294,7 +294,7 @@ func (e *evaluator) known(n cc.ExpressionNode, of cc.Type) (number, error) {
 		return unknown(n)
 	}
 	if e.r.hasPacked(of) { // the C reader ignores packed
-		return number{}, fmt.Errorf("%s: a packed structure, of which the C reader knows no sizes; write the number",
+		return number{}, fmt.Errorf("%s: a packed structure or one with bitfields, of which the C reader knows no sizes; write the number",
 			text(n))
 	}
 	switch v := n.Value().(type) {

@@ -21,6 +21,31 @@ type layout struct {
 	packed bool
 	align  int64 // so far
 	end    int64 // first free byte of a structure, size of the largest arm of a union
+	bits   int64 // first free bit of a structure whose last member is a bitfield, else 0
+}
+
+// placeBits gives the first bit of a bitfield of a type with a size and an alignment: it does not reach over the end of
+// an aligned integer of its type.
+func (l *layout) placeBits(size, align, width int64) int64 {
+	if l.union {
+		l.align = max(l.align, align)
+		l.end = max(l.end, (width+7)/8)
+		return 0
+	}
+	first := l.bits
+	if first == 0 {
+		first = 8 * l.end
+	}
+	switch {
+	case l.packed:
+		align = 1
+	case width == 0 || first%(8*align)+width > 8*size:
+		first = roundUp(first, 8*align)
+	}
+	l.align = max(l.align, align)
+	l.bits = first + width
+	l.end = (l.bits + 7) / 8
+	return first
 }
 
 // place gives the offset of the next member.
@@ -34,7 +59,7 @@ func (l *layout) place(size, align int64) int64 {
 		return 0
 	}
 	offset := roundUp(l.end, align)
-	l.end = offset + size
+	l.end, l.bits = offset+size, 0
 	return offset
 }
 

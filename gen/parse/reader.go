@@ -38,9 +38,10 @@ type reader struct {
 	enumOf      map[*cc.Enumerator]*locatedEnum
 	enumerators map[*cc.Enumerator]number // once computed
 	constants   map[string]cc.ExpressionNode
-	inParam     map[*cc.DirectDeclarator]bool   // declarators of parameters
-	ofRecord    map[*cc.AttributeSpecifier]bool // attributes of structures and unions
-	ofMember    map[*cc.AttributeSpecifier]bool // attributes of their members
+	inParam     map[*cc.DirectDeclarator]bool                 // declarators of parameters
+	ofRecord    map[*cc.AttributeSpecifier]bool               // attributes of structures and unions
+	ofMember    map[*cc.AttributeSpecifier]bool               // attributes of their members
+	behind      map[*cc.Declarator]*cc.AttributeSpecifierList // the attributes behind a member's declarator
 }
 
 type located struct {
@@ -76,6 +77,7 @@ func newReader(src Source, target string, ast *cc.AST) *reader {
 		inParam:     map[*cc.DirectDeclarator]bool{},
 		ofRecord:    map[*cc.AttributeSpecifier]bool{},
 		ofMember:    map[*cc.AttributeSpecifier]bool{},
+		behind:      map[*cc.Declarator]*cc.AttributeSpecifierList{},
 	}
 	for _, name := range src.Headers {
 		r.index[name] = len(r.headers)
@@ -199,6 +201,9 @@ func (r *reader) findDefinitions(d *cc.ExternalDeclaration) error {
 			})
 			for l := n.StructDeclaratorList; l != nil; l = l.StructDeclaratorList {
 				r.isConst[l.StructDeclarator.Declarator] = constList(n.SpecifierQualifierList)
+				if l.StructDeclaratorList == nil && l.StructDeclarator.Declarator != nil {
+					r.behind[l.StructDeclarator.Declarator] = n.AttributeSpecifierList
+				}
 			}
 		case *cc.DirectDeclarator:
 			if n.AssignmentExpression == nil && n.IdentifierList == nil {

@@ -44,15 +44,24 @@ func (r *reader) record(header string, spec *cc.StructOrUnionSpecifier) (*model.
 	if err != nil {
 		return nil, err
 	}
-	if at, found := r.alignedMember(spec); found && attrs.packed {
-		return nil, fmt.Errorf("%s: an aligned member of a packed structure, for which there is no rule", r.pos(at))
+	bits := hasBits(t)
+	if at, found := r.alignedMember(spec); found && (attrs.packed || bits) {
+		return nil, fmt.Errorf("%s: an aligned member of a structure that is packed or has bitfields, for which there is "+
+			"no rule", r.pos(at))
 	}
 	rec := &model.Record{Kind: model.RecordKind(recordKind(spec)), Tag: spec.Token.SrcStr(), Packed: attrs.packed}
 	lay := layout{union: rec.Kind == model.Union, packed: attrs.packed, align: 1}
 	for i := range t.NumFields() {
 		f := t.FieldByIndex(i)
 		if f.IsBitfield() {
-			return nil, fmt.Errorf("member %d (%s) is a bitfield, for which there is no rule", i+1, f.Name())
+			m, err := r.bitfield(header, f, &lay)
+			if err != nil {
+				return nil, fmt.Errorf("member %d (%s): %w", i+1, f.Name(), err)
+			}
+			if m != nil {
+				rec.Fields = append(rec.Fields, *m)
+			}
+			continue
 		}
 		m, size, align, err := r.field(header, f)
 		if err != nil {
@@ -86,8 +95,13 @@ func (r *reader) field(header string, f *cc.Field) (m *model.Field, size, align 
 	m = &model.Field{Name: f.Name()}
 	t := f.Type()
 	if decl := f.Declarator(); decl != nil && decl.Alignas() > 0 {
-		return nil, 0, 0, fmt.Errorf("_Alignas, for which there is no rule")
+		return nil, 0, 0, fmt.Errorf("_Alignas, for which there is no rule; write __attribute__((aligned(N)))")
 	}
+	behind, err := r.attributes(r.behind[f.Declarator()])
+	if err != nil {
+		return nil, 0, 0, err
+	}
+	asked := max(behind.align, 1) // by the member's own attribute
 	elem := t
 	var dims []int64
 	count := int64(1)
@@ -118,14 +132,14 @@ func (r *reader) field(header string, f *cc.Field) (m *model.Field, size, align 
 			return nil, 0, 0, err
 		}
 		m.Dims = dims
-		return m, count * m.Record.Size.Default, m.Record.Align.Default, nil
+		return m, count * m.Record.Size.Default, max(m.Record.Align.Default, asked), nil
 	}
 	if fn := pointedFunction(elem); fn != nil {
 		if m.Func, err = r.proto(header, fn); err != nil {
 			return nil, 0, 0, err
 		}
 		m.Dims = dims
-		return m, count * elem.Size(), int64(elem.FieldAlign()), nil
+		return m, count * elem.Size(), max(int64(elem.FieldAlign()), asked), nil
 	}
 	spelled, err := r.spell(header, t)
 	if err != nil {
@@ -139,7 +153,48 @@ func (r *reader) field(header string, f *cc.Field) (m *model.Field, size, align 
 			return nil, 0, 0, err
 		}
 	}
-	return m, count * size, align, nil
+	return m, count * size, max(align, asked), nil
+}
+
+// bitfield reads one bitfield and places it. One without a name is padding: nil.
+func (r *reader) bitfield(header string, f *cc.Field, lay *layout) (*model.Field, error) {
+	t := f.Type()
+	abi, ok := r.ast.ABI.Types[t.Kind()] // the type itself has the size that cc gives the bitfield
+	if !ok {
+		return nil, fmt.Errorf("a bitfield of type %s, for which there is no rule", t)
+	}
+	width, align := f.ValueBits(), int64(abi.FieldAlign)
+	if width == 0 && lay.packed {
+		return nil, fmt.Errorf("a bitfield of no bits in a packed structure, for which there is no rule")
+	}
+	if f.Name() == "" && align > lay.align {
+		return nil, fmt.Errorf("a bitfield without a name whose type has the largest alignment: whether it aligns the " +
+			"structure depends on the target; give it a name")
+	}
+	first := lay.placeBits(abi.Size, align, width)
+	if lay.end > model.MaxSize {
+		return nil, fmt.Errorf("beyond the %d bytes that every address space has", model.MaxSize)
+	}
+	if f.Name() == "" {
+		return nil, nil
+	}
+	spelled, err := r.spell(header, t)
+	if err != nil {
+		return nil, err
+	}
+	spelled.Const = spelled.Const || r.isConst[f.Declarator()]
+	return &model.Field{Name: f.Name(), Type: spelled.String(), Offset: model.Same(first / 8),
+		Size: model.Same((first+width+7)/8 - first/8), Bits: &model.Bits{First: model.Same(first), Width: width}}, nil
+}
+
+// hasBits reports whether a record has bitfields: cc lays those out in its own way.
+func hasBits(t composite) bool {
+	for i := range t.NumFields() {
+		if t.FieldByIndex(i).IsBitfield() {
+			return true
+		}
+	}
+	return false
 }
 
 // untaggedSpec is the definition of an untagged structure or union that stands in place of a type's name.
@@ -188,7 +243,8 @@ func (r *reader) recorded(at *located, name string) *model.Record {
 	return nil
 }
 
-// hasPacked reports whether the type, or a record it holds, is packed: there cc's layout is known to be wrong.
+// hasPacked reports whether the type, or a record it holds, is packed or has bitfields: there cc's layout is known to
+// be wrong.
 func (r *reader) hasPacked(t cc.Type) bool {
 	for {
 		a, ok := t.(*cc.ArrayType)
@@ -206,6 +262,9 @@ func (r *reader) hasPacked(t cc.Type) bool {
 			attrs.packed {
 			return true
 		}
+	}
+	if hasBits(c) {
+		return true
 	}
 	for i := range c.NumFields() {
 		if r.hasPacked(c.FieldByIndex(i).Type()) {

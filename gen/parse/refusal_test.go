@@ -22,8 +22,11 @@ func TestRefused(t *testing.T) {
 		"struct s { int a __attribute__((packed)); };": "a.h:2: a: attribute " +
 			"packed, for which there is no rule but",
 		"struct s { int b __attribute__((aligned(4))); };": "",
-		"struct s { int b __attribute__((aligned(8))); };": "a.h:2: struct s: the " +
+		"struct s { int b __attribute__((aligned(8))); };": "",
+		"struct s { int __attribute__((aligned(8))) b; };": "a.h:2: struct s: the " +
 			"C reader makes it 8 bytes aligned to 8",
+		"struct s { char b __attribute__((aligned(8))); int c : 3; };": "a.h:2: an aligned " +
+			"member of a structure that is packed or has bitfields",
 		"struct s { char c; int b __attribute__((aligned(4))); } __attribute__((packed));": "a.h:2: an aligned " +
 			"member of a",
 		"enum e { A = 1 } __attribute__((aligned(8)));": "a.h:2: A: attribute " +
@@ -56,8 +59,10 @@ func TestRefused(t *testing.T) {
 			"operands",
 		"enum e { A, A };": "a.h:2:13: A: " +
 			"incompatible redeclaration",
-		"struct s { int n; int : 0; };": "a.h:2: struct s: " +
-			"member 2 () is a bitfield, for which there is no rule",
+		"struct s { int n; int : 0; };": "",
+		"struct s { char n; int : 0; };": "a.h:2: struct s: " +
+			"member 2 (): a bitfield without a name whose type",
+		"struct s { int n; int : 0; } __attribute__((packed));": "member 2 (): a bitfield of no bits in a packed",
 	} {
 		err := readText("\n" + text + "\n")
 		if want == "" {

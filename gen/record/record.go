@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/goverbs/goverbs/gen/bounded"
 	"github.com/goverbs/goverbs/gen/fetch"
 	"github.com/goverbs/goverbs/gen/model"
 	"github.com/goverbs/goverbs/gen/parse"
@@ -54,13 +55,13 @@ func FromCache(cache, primaries string, lock *fetch.Lock, pinned *fetch.Release,
 	of := project.Named(pinned.Project)
 	dir := filepath.Join(cache, pinned.File())
 	include, man := filepath.Join(dir, "include"), filepath.Join(dir, "man")
-	files, err := Beside(os.DirFS(include), primaries, lock, of)
+	files, err := Beside(bounded.Dir(include), primaries, lock, of)
 	if err != nil {
 		return nil, err
 	}
 	var pages fs.FS
 	if of.Pages() {
-		pages = os.DirFS(man)
+		pages = bounded.Dir(man)
 	}
 	r, err := Release(of, pinned.Name, files, include, pages, man)
 	if err != nil {
@@ -74,7 +75,7 @@ func FromCache(cache, primaries string, lock *fetch.Lock, pinned *fetch.Release,
 	}
 	public := rules.PublicHeaders(of.Name)
 	for _, pattern := range of.Headers() {
-		found, err := fs.Glob(os.DirFS(include), pattern)
+		found, err := bounded.Glob(include, pattern)
 		if err != nil {
 			return nil, err
 		}
@@ -91,7 +92,7 @@ func FromCache(cache, primaries string, lock *fetch.Lock, pinned *fetch.Release,
 func libraries(dir string, pinned *fetch.Release, recorded *model.Release) (all []model.Library, err error) {
 	for _, p := range pinned.Packages {
 		for _, f := range p.Libraries {
-			data, err := os.ReadFile(filepath.Join(dir, f.Name))
+			data, err := bounded.Read(filepath.Join(dir, f.Name))
 			var lib *model.Library
 			if errors.Is(err, fs.ErrNotExist) && recorded != nil {
 				lib = recorded.Library(f.Name)
@@ -123,7 +124,7 @@ func Beside(include fs.FS, cache string, lock *fetch.Lock, of *project.Project) 
 	if _, err := os.Stat(dir); err != nil {
 		return nil, fmt.Errorf("headers of %s include those of %s: %w; make headers brings them", of.Name, primary, err)
 	}
-	return both{include, os.DirFS(dir)}, nil
+	return both{include, bounded.Dir(dir)}, nil
 }
 
 // both is two directories as one. A file that the first has hides that of the second.

@@ -17,7 +17,6 @@ func (r *resolver) enums() {
 			if key == "" {
 				key = e.Enumerators[0].Name
 			}
-			goName := r.goOf["enum "+key].Name
 			c := "enum " + e.Tag
 			since := r.since.of(c)
 			if e.Tag == "" {
@@ -35,14 +34,11 @@ func (r *resolver) enums() {
 				r.claim(one.Go, n.Name)
 				names = append(names, one)
 			}
-			if goName == "" {
+			if r.enumTypes[key] == nil {
 				r.plan.Consts = append(r.plan.Consts, names...)
 				continue
 			}
-			r.plan.Enums = append(r.plan.Enums, Enum{
-				Doc: doc, Tag: e.Tag, Go: goName, Size: e.Size, Signed: e.Signed, Flags: r.isFlags(key,
-					e), Names: names,
-			})
+			r.planEnum(r.enumTypes[key], Enum{Doc: doc, Tag: e.Tag, Signed: e.Signed, Flags: r.isFlags(key, e)}, names)
 		}
 	}
 }
@@ -94,12 +90,11 @@ func (r *resolver) group(row *Exception, one Const) {
 	if i < 0 {
 		prefix := strings.TrimPrefix(row.C, "macros ")
 		r.claim(row.Argument, row.C)
-		r.own("enum "+prefix, row.Argument)
 		doc := one.Doc
 		doc.C = "macros " + prefix + "*"
 		i = len(r.plan.Enums)
-		r.plan.Enums = append(r.plan.Enums, Enum{Doc: doc, Go: row.Argument, Size: 4, Signed: row.Action == Errors,
-			Flags: row.Action == Flags, Errors: row.Action == Errors})
+		r.planEnum(r.ownEnum(prefix, row.Argument, 0), Enum{Doc: doc, Signed: row.Action == Errors,
+			Flags: row.Action == Flags, Errors: row.Action == Errors}, nil)
 	}
 	r.plan.Enums[i].Names = append(r.plan.Enums[i].Names, one)
 }

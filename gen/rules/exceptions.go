@@ -6,6 +6,7 @@ import (
 	_ "embed"
 	"fmt"
 	"go/token"
+	"strconv"
 	"strings"
 
 	"github.com/goverbs/goverbs/gen/rows"
@@ -27,11 +28,14 @@ const (
 	Holds    Action = "holds"     // a member declared as a plain integer that holds values of an enum
 	Is       Action = "is"        // a member that has a type of gen/emit/internal/support, which C has no name for
 	Flags    Action = "flags"     // macros whose names begin so are the bits of one set of flags, of the Go type
-	Errors   Action = "errors"    // macros whose names begin so are error numbers, of the Go type, which is an error
+	Widths   Action = "widths"    // members of several sizes hold an enum: a Go type for each, and constants without one
+	// a value of an enumeration that no header declares, as TYPE=NUMBER
+	Given  Action = "given"
+	Errors Action = "errors" // macros whose names begin so are error numbers, of the Go type, which is an error
 )
 
 var arguments = map[Action]bool{Skip: false, NotFlags: false, Name: true, Holds: true, Is: true, Flags: true,
-	Errors: true}
+	Errors: true, Widths: false, Given: true}
 
 // Exception is one deviation from the general rules.
 type Exception struct {
@@ -66,15 +70,24 @@ func ParseExceptions(name, text string) (*Exceptions, error) {
 		wants, known := arguments[e.Action]
 		switch {
 		case !known:
-			f.Fail(e.At, "unknown action %q; want skip, not flags, name, holds, is, flags or errors", e.Action)
+			f.Fail(e.At, "unknown action %q; want skip, not flags, name, holds, widths, given, is, flags or errors", e.Action)
 		case e.C == "" || e.Why == "" || wants != (e.Argument != ""):
 			f.Fail(e.At, "%s needs a C name and a reason, and an argument only where the action takes one", e.Action)
 		case (e.Action == Name || e.Action == Flags || e.Action == Errors) &&
 			(!token.IsExported(e.Argument) || !token.IsIdentifier(e.Argument)):
 			f.Fail(e.At, "%q is no exported Go name", e.Argument)
+		case e.Action == Given && !isValue(e.Argument):
+			f.Fail(e.At, "%q is no value; want TYPE=NUMBER", e.Argument)
 		}
 	}
 	return &Exceptions{f}, f.Err()
+}
+
+// isValue reports whether an argument is an exported Go name and a decimal number: "LinkWidth=2".
+func isValue(argument string) bool {
+	name, number, _ := strings.Cut(argument, "=")
+	_, err := strconv.ParseUint(number, 10, 32)
+	return token.IsExported(name) && token.IsIdentifier(name) && err == nil
 }
 
 // find gives the exception for a C name and marks it as used, or nil.

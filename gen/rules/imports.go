@@ -24,6 +24,14 @@ func (r *resolver) importTypes(earlier []*Plan) error {
 		for c, goType := range p.types {
 			r.goOf[c] = goName{Import: p.Import, Name: goType}
 		}
+		for key, types := range p.sized {
+			for size, name := range types {
+				if name.Import == "" {
+					name.Import = p.Import
+				}
+				r.sized(key, size, name)
+			}
+		}
 		for tag, e := range p.enumOf {
 			r.enumOf[tag] = e
 		}

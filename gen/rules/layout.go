@@ -5,6 +5,7 @@ package rules
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/goverbs/goverbs/gen/model"
 )
@@ -41,6 +42,7 @@ type builder struct {
 	access []Access
 	end    int64
 	align  int64
+	run    *Member // the bytes of the bitfields that were added last, if nothing came behind them
 }
 
 // whole makes the record one array.
@@ -67,6 +69,7 @@ func (b *builder) add(m Member, align int64) error {
 		return fmt.Errorf("%s: member %s at %d overlaps the one before it", b.target, m.Go, m.Offset)
 	}
 	b.pad(m.Offset)
+	b.run = nil
 	b.v.Members = append(b.v.Members, m)
 	b.end = m.Offset + m.Size
 	b.align = max(b.align, align)
@@ -95,6 +98,12 @@ func (b *builder) fields(rec *model.Record, path string, base int64) error {
 			return err
 		}
 		name := FieldName(f.Name)
+		if f.Bits != nil {
+			if err := b.bits(f, name, t, notes, base); err != nil {
+				return err
+			}
+			continue
+		}
 		if trails(t.Dims) {
 			t.Dims = t.Dims[1:]
 			b.access = append(b.access,
@@ -117,6 +126,35 @@ func (b *builder) fields(rec *model.Record, path string, base int64) error {
 			return err
 		}
 	}
+	return nil
+}
+
+// bits adds a bitfield of a structure that starts at base: accessors, and bytes that it shares with the bitfields beside
+// it.
+func (b *builder) bits(f *model.Field, name string, t GoType, notes []string, base int64) error {
+	first := 8*base + f.Bits.First.On(b.target)
+	start, end := first/8, (first+f.Bits.Width+7)/8
+	if b.run == nil || start > b.end {
+		m := Member{Go: fmt.Sprintf("bits%d", start), Type: GoType{Name: "byte", Dims: []int64{end - start}},
+			Offset: start, Size: end - start}
+		if err := b.add(m, 1); err != nil {
+			return err
+		}
+		b.run = &b.v.Members[len(b.v.Members)-1]
+	} else if end > b.end {
+		b.run.Size = end - b.run.Offset
+		b.run.Type.Dims[0], b.end = b.run.Size, end
+	}
+	return b.bitfield(f, name, t, notes, b.run.Go, first-8*b.run.Offset)
+}
+
+// bitfield adds the accessors of a bitfield, which begins so many bits behind the start of the storage.
+func (b *builder) bitfield(f *model.Field, name string, t GoType, notes []string, storage string, first int64) error {
+	if strings.HasPrefix(t.Name, "BE") || t.Name == "uintptr" {
+		return fmt.Errorf("%s: a bitfield of type %s, for which there is no rule", f.Name, f.Type)
+	}
+	b.access = append(b.access, Access{C: f.Name, Kind: Bits, Go: name, Type: t, Storage: storage, Delta: first,
+		Size: f.Bits.Width, Notes: notes})
 	return nil
 }
 
@@ -161,6 +199,13 @@ func (b *builder) arms(u *model.Record, path, storage string, delta, base int64)
 			t.Dims = t.Dims[1:]
 			b.access = append(b.access,
 				Access{C: f.Name, Kind: Trailing, Go: FieldName(f.Name), Type: t, Delta: base + at, Notes: notes})
+			continue
+		}
+		if f.Bits != nil {
+			first := 8*delta + f.Bits.First.On(b.target)
+			if err := b.bitfield(f, FieldName(f.Name), t, notes, storage, first); err != nil {
+				return err
+			}
 			continue
 		}
 		if at%b.r.alignOf(f, b.target) != 0 {

@@ -35,6 +35,7 @@ type Plan struct {
 	Skipped   []Exception       // declarations that are not emitted, with the reason
 	types     map[string]string // C type → Go name, for the packages that import this one
 	enumOf    map[string]model.Enum
+	sized     map[string]map[int64]goName // tag of an enumeration → size of a member that holds it → Go type
 }
 
 // Source is the release that the package is made from: "librpma 1.3.0".
@@ -56,11 +57,17 @@ type Enum struct {
 	Uses   Uses
 	Tag    string // C tag; "" for an untagged one that a rule names
 	Go     string
-	Size   int64 // bytes
+	Size   int64 // bytes in Go
 	Signed bool
 	Flags  bool
 	Errors bool // each value is an error
 	Names  []Const
+	// An enumeration that members of several sizes hold has a type for each size. The first declares the constants,
+	// which are Untyped; the others are Of it, and print those that are Shown.
+	Untyped bool
+	Of      string
+	Shown   []Const
+	Given   bool // no header declares it: rows do
 }
 
 // Const is a constant. Enum is the C tag of the untagged or tagged enum it comes from, "-" for a macro.
@@ -144,9 +151,9 @@ func Resolve(p Package, in Input, exceptions *Exceptions, earlier []*Plan) (*Pla
 		since: newHistory(in.Recorded.Of(in.Release.Project)),
 		plan: &Plan{Package: p, Import: Module + "/generated/" + p.Name, Project: in.Release.Project,
 			Release: in.Release.Name, Model: in.Release, Targets: in.Release.Targets, types: map[string]string{},
-			enumOf: map[string]model.Enum{}},
+			enumOf: map[string]model.Enum{}, sized: map[string]map[int64]goName{}},
 		goOf:   map[string]goName{},
-		owners: map[string]string{},
+		owners: map[string]string{}, enumTypes: map[string][]Enum{},
 	}
 	if err := r.importTypes(earlier); err != nil {
 		return nil, err
@@ -155,8 +162,10 @@ func Resolve(p Package, in Input, exceptions *Exceptions, earlier []*Plan) (*Pla
 	for _, name := range slices.Concat(tableNames(), measuredNames(in.Measured), reserved) {
 		r.owners[name] = "the generator's own " + name
 	}
+	r.measure()
 	r.nameTypes()
 	r.enums()
+	r.given()
 	r.macros()
 	r.records()
 	r.funcs()
@@ -175,7 +184,7 @@ func Finish(x *Exceptions) error { return errors.Join(x.stale()...) }
 // reserved are the package-level names that do not come from a header: those of the support file. tableNames has more.
 var reserved = []string{
 	"BE16", "BE32", "BE64", "ToBE16", "ToBE32", "ToBE64", "parseBE", "hostIsBigEndian", "Ptr", "PtrTo", "never",
-	"escaped", "FuncPtr", "arm", "trailing", "loadUnaligned", "storeUnaligned", "layout", "Function", "Functions",
+	"escaped", "FuncPtr", "arm", "trailing", "loadUnaligned", "storeUnaligned", "loadBits", "storeBits", "layout", "Function", "Functions",
 	"Inline",
 	"integer", "named", "nameOf", "enumString", "enumText", "enumJSON", "parseEnum", "flagString", "parseFlags",
 	"valueOf", "withoutPrefix", "fromJSON", "quoted", "textError", "listed", "trim", "appendInteger", "appendNumber",
@@ -194,6 +203,8 @@ type resolver struct {
 	goOf       map[string]goName // C type ("struct ibv_qp", "enum ibv_mtu", "pthread_mutex_t") → Go type
 	owners     map[string]string // Go identifier of the package → the C name that took it
 	enumOf     map[string]model.Enum
+	sizes      map[string][]int64 // tag of an enumeration → sizes of the members that hold it
+	enumTypes  map[string][]Enum  // key of an enumeration → its Go types
 	errs       []error
 }
 
@@ -274,7 +285,7 @@ func (r *resolver) nameTypes() {
 			r.plan.enumOf[key] = e
 			if name != "" {
 				r.claim(name, "enum "+key)
-				r.own("enum "+key, name)
+				r.enumTypes[key] = r.ownEnum(key, name, e.Size)
 			}
 		}
 	}

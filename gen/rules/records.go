@@ -57,6 +57,7 @@ const (
 	Arm       AccessKind = iota // shares bytes with others
 	Trailing                    // flexible array behind the record
 	Unaligned                   // lies where a Go field of its type cannot
+	Bits                        // bitfield
 )
 
 // Access is a method that gives a C member which is no Go field.
@@ -66,8 +67,8 @@ type Access struct {
 	Go      string
 	Type    GoType
 	Storage string // the Go field that holds the bytes
-	Delta   int64  // bytes from the start of Storage; from the start of the record for Trailing
-	Size    int64
+	Delta   int64  // bytes from the start of Storage, bits for Bits; from the start of the record for Trailing
+	Size    int64  // bytes; bits for Bits
 	Notes   []string
 }
 
@@ -107,7 +108,7 @@ func (r *resolver) record(rec *model.Record, path, goName string, doc Doc) *Reco
 		if i == 0 {
 			out.Access = access
 		} else if !slices.EqualFunc(access, out.Access, func(a, b Access) bool {
-			return a.Go == b.Go &&
+			return a.Go == b.Go && a.Size == b.Size &&
 				a.Delta == b.Delta && a.Storage == b.Storage
 		}) {
 			r.fail(path, "its accessors differ between %s and %s, for which there is no rule", r.plan.Targets[0],
@@ -144,10 +145,16 @@ func (r *resolver) checkNames(path string, rec Record) {
 		seen[m.Go] = true
 	}
 	for _, a := range rec.Access {
-		if seen[a.Go] {
-			r.fail(path, "two members have the Go name %s", a.Go)
+		names := []string{a.Go}
+		if a.Kind == Bits || a.Kind == Unaligned {
+			names = append(names, "Set"+a.Go)
 		}
-		seen[a.Go] = true
+		for _, name := range names {
+			if seen[name] {
+				r.fail(path, "two members have the Go name %s", name)
+			}
+			seen[name] = true
+		}
 	}
 }
 
@@ -211,15 +218,19 @@ func (r *resolver) memberType(f *model.Field, path string) (GoType, []string, er
 		return GoType{Import: r.plan.Shared, Name: e.Argument}, notes, nil
 	}
 	if e := r.exceptions.find(Holds, path); e != nil {
-		enum, ok := r.enumOf[e.Argument]
-		name := r.goOf["enum "+e.Argument]
-		if !ok || name.Name == "" {
-			return t, nil, fmt.Errorf("%s: %s holds %s, which is no typed enum", e.At, path, e.Argument)
-		}
-		if len(t.Dims) == 0 && t.Pointers == 0 && enum.Size == f.Size.Default {
-			t.Import, t.Name = name.Import, name.Name
-		} else {
+		name, ok := r.plan.sized[e.Argument][f.Size.Default]
+		if f.Bits != nil { // it has the value, whatever the size
+			if name, ok = r.goOf["enum "+e.Argument]; ok {
+				t.Import, t.Name = name.Import, name.Name
+			}
+		} else if !alone(f) {
+			name, ok = r.goOf["enum "+e.Argument]
 			notes = append(notes, holds+GoType{Import: name.Import, Name: name.Name}.String())
+		} else if ok {
+			t.Import, t.Name = name.Import, name.Name
+		}
+		if !ok {
+			return t, nil, fmt.Errorf("%s: %s holds %s, which is no typed enum", e.At, path, e.Argument)
 		}
 	}
 	return t, notes, nil
@@ -252,7 +263,7 @@ func (r *resolver) fieldPaths(shared bool, rec *model.Record, f *model.Field, pa
 		return all
 	}
 	t, _ := model.ParseType(f.Type)
-	if trails(t.Dims) || trails(f.Dims) {
+	if trails(t.Dims) || trails(f.Dims) || f.Bits != nil {
 		return nil // has no bytes of its own
 	}
 	name := strings.TrimPrefix(c+"."+f.Name, ".")

@@ -151,7 +151,7 @@ func (v *QPDriverType) UnmarshalJSON(json []byte) error {
 // Man: efadv_create_qp_ex(3)
 //
 // Since: rdma-core 56.1
-type QPFlags uint32
+type QPFlags uint16
 
 // Values of QPFlags.
 const (
@@ -186,6 +186,92 @@ func (v QPFlags) MarshalJSON() ([]byte, error) {
 
 // UnmarshalJSON reads such a string, or a number.
 func (v *QPFlags) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
+}
+
+// QPWRFlags is a set of flags; bits that it does not name print in hex. It is in QPInitAttr.WRFlags.
+//
+// C: untagged enum (efadv.h)
+//
+// Man: efadv_create_qp_ex(3)
+//
+// Since: rdma-core 65.0
+type QPWRFlags uint64
+
+// Values of QPWRFlags.
+const (
+	WR_EX_WITH_PROCESSING_HINTS QPWRFlags = 1 // C: EFADV_WR_EX_WITH_PROCESSING_HINTS
+)
+
+var namesOfQPWRFlags = [...]named[QPWRFlags]{
+	{WR_EX_WITH_PROCESSING_HINTS, "EFADV_WR_EX_WITH_PROCESSING_HINTS"},
+}
+
+// String joins the names of the bits with |; those without a name are in hex.
+func (v QPWRFlags) String() string {
+	return flagString(v, namesOfQPWRFlags[:])
+}
+
+// MarshalText is String.
+func (v QPWRFlags) MarshalText() ([]byte, error) {
+	return []byte(v.String()), nil
+}
+
+// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+func (v *QPWRFlags) UnmarshalText(text []byte) error {
+	return parseFlags(v, "QPWRFlags", text, namesOfQPWRFlags[:])
+}
+
+// MarshalJSON is String, as a string.
+func (v QPWRFlags) MarshalJSON() ([]byte, error) {
+	return quoted(v.String()), nil
+}
+
+// UnmarshalJSON reads such a string, or a number.
+func (v *QPWRFlags) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
+}
+
+// WQCaps is a set of flags; bits that it does not name print in hex. It is in WQAttr.Caps.
+//
+// C: untagged enum (efadv.h)
+//
+// Man: efadv_query_qp_wqs(3)
+//
+// Since: rdma-core 65.0
+type WQCaps uint16
+
+// Values of WQCaps.
+const (
+	WQ_CAPS_64_BIT_REQ_ID WQCaps = 1 // C: EFADV_WQ_CAPS_64_BIT_REQ_ID
+)
+
+var namesOfWQCaps = [...]named[WQCaps]{
+	{WQ_CAPS_64_BIT_REQ_ID, "EFADV_WQ_CAPS_64_BIT_REQ_ID"},
+}
+
+// String joins the names of the bits with |; those without a name are in hex.
+func (v WQCaps) String() string {
+	return flagString(v, namesOfWQCaps[:])
+}
+
+// MarshalText is String.
+func (v WQCaps) MarshalText() ([]byte, error) {
+	return []byte(v.String()), nil
+}
+
+// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+func (v *WQCaps) UnmarshalText(text []byte) error {
+	return parseFlags(v, "WQCaps", text, namesOfWQCaps[:])
+}
+
+// MarshalJSON is String, as a string.
+func (v WQCaps) MarshalJSON() ([]byte, error) {
+	return quoted(v.String()), nil
+}
+
+// UnmarshalJSON reads such a string, or a number.
+func (v *WQCaps) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
@@ -232,6 +318,94 @@ func (v *WRProcessingHint) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
+// CQWCFlags is a set of flags; bits that it does not name print in hex. It is in CQInitAttr.WCFlags.
+//
+// C: untagged enum (efadv.h)
+//
+// Man: none
+//
+// Since: rdma-core 44.0
+type CQWCFlags uint64
+
+// Values of CQWCFlags.
+const (
+	WC_EX_WITH_SGID           CQWCFlags = 1 // C: EFADV_WC_EX_WITH_SGID
+	WC_EX_WITH_IS_UNSOLICITED CQWCFlags = 2 // C: EFADV_WC_EX_WITH_IS_UNSOLICITED, since 56.1
+)
+
+var namesOfCQWCFlags = [...]named[CQWCFlags]{
+	{WC_EX_WITH_SGID, "EFADV_WC_EX_WITH_SGID"},
+	{WC_EX_WITH_IS_UNSOLICITED, "EFADV_WC_EX_WITH_IS_UNSOLICITED"},
+}
+
+// String joins the names of the bits with |; those without a name are in hex.
+func (v CQWCFlags) String() string {
+	return flagString(v, namesOfCQWCFlags[:])
+}
+
+// MarshalText is String.
+func (v CQWCFlags) MarshalText() ([]byte, error) {
+	return []byte(v.String()), nil
+}
+
+// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+func (v *CQWCFlags) UnmarshalText(text []byte) error {
+	return parseFlags(v, "CQWCFlags", text, namesOfCQWCFlags[:])
+}
+
+// MarshalJSON is String, as a string.
+func (v CQWCFlags) MarshalJSON() ([]byte, error) {
+	return quoted(v.String()), nil
+}
+
+// UnmarshalJSON reads such a string, or a number.
+func (v *CQWCFlags) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
+}
+
+// CQInitFlags is a set of flags; bits that it does not name print in hex. It is in CQInitAttr.Flags.
+//
+// C: untagged enum (efadv.h)
+//
+// Man: none
+//
+// Since: rdma-core 65.0
+type CQInitFlags uint64
+
+// Values of CQInitFlags.
+const (
+	CQ_INIT_FLAGS_EXT_MEM_DMABUF CQInitFlags = 1 // C: EFADV_CQ_INIT_FLAGS_EXT_MEM_DMABUF
+)
+
+var namesOfCQInitFlags = [...]named[CQInitFlags]{
+	{CQ_INIT_FLAGS_EXT_MEM_DMABUF, "EFADV_CQ_INIT_FLAGS_EXT_MEM_DMABUF"},
+}
+
+// String joins the names of the bits with |; those without a name are in hex.
+func (v CQInitFlags) String() string {
+	return flagString(v, namesOfCQInitFlags[:])
+}
+
+// MarshalText is String.
+func (v CQInitFlags) MarshalText() ([]byte, error) {
+	return []byte(v.String()), nil
+}
+
+// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+func (v *CQInitFlags) UnmarshalText(text []byte) error {
+	return parseFlags(v, "CQInitFlags", text, namesOfCQInitFlags[:])
+}
+
+// MarshalJSON is String, as a string.
+func (v CQInitFlags) MarshalJSON() ([]byte, error) {
+	return quoted(v.String()), nil
+}
+
+// UnmarshalJSON reads such a string, or a number.
+func (v *CQInitFlags) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
+}
+
 // MemoryLocationType is an enumeration; values that it does not name print as numbers. It is in MemoryLocation.Type.
 //
 // C: untagged enum (efadv.h)
@@ -239,7 +413,7 @@ func (v *WRProcessingHint) UnmarshalJSON(json []byte) error {
 // Man: none
 //
 // Since: rdma-core 65.0
-type MemoryLocationType uint32
+type MemoryLocationType uint8
 
 // Values of MemoryLocationType.
 const (
@@ -274,5 +448,97 @@ func (v MemoryLocationType) MarshalJSON() ([]byte, error) {
 
 // UnmarshalJSON reads a name or a number.
 func (v *MemoryLocationType) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
+}
+
+// CompCntrInitFlags is a set of flags; bits that it does not name print in hex. It is in CompCntrInitAttr.Flags.
+//
+// C: untagged enum (efadv.h)
+//
+// Man: none
+//
+// Since: rdma-core 65.0
+type CompCntrInitFlags uint32
+
+// Values of CompCntrInitFlags.
+const (
+	COMP_CNTR_INIT_WITH_COMP_EXTERNAL_MEM CompCntrInitFlags = 1 // C: EFADV_COMP_CNTR_INIT_WITH_COMP_EXTERNAL_MEM
+	COMP_CNTR_INIT_WITH_ERR_EXTERNAL_MEM  CompCntrInitFlags = 2 // C: EFADV_COMP_CNTR_INIT_WITH_ERR_EXTERNAL_MEM
+)
+
+var namesOfCompCntrInitFlags = [...]named[CompCntrInitFlags]{
+	{COMP_CNTR_INIT_WITH_COMP_EXTERNAL_MEM, "EFADV_COMP_CNTR_INIT_WITH_COMP_EXTERNAL_MEM"},
+	{COMP_CNTR_INIT_WITH_ERR_EXTERNAL_MEM, "EFADV_COMP_CNTR_INIT_WITH_ERR_EXTERNAL_MEM"},
+}
+
+// String joins the names of the bits with |; those without a name are in hex.
+func (v CompCntrInitFlags) String() string {
+	return flagString(v, namesOfCompCntrInitFlags[:])
+}
+
+// MarshalText is String.
+func (v CompCntrInitFlags) MarshalText() ([]byte, error) {
+	return []byte(v.String()), nil
+}
+
+// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+func (v *CompCntrInitFlags) UnmarshalText(text []byte) error {
+	return parseFlags(v, "CompCntrInitFlags", text, namesOfCompCntrInitFlags[:])
+}
+
+// MarshalJSON is String, as a string.
+func (v CompCntrInitFlags) MarshalJSON() ([]byte, error) {
+	return quoted(v.String()), nil
+}
+
+// UnmarshalJSON reads such a string, or a number.
+func (v *CompCntrInitFlags) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
+}
+
+// MRAttrValidity is a set of flags; bits that it does not name print in hex. It is in MRAttr.ICIDValidity.
+//
+// C: untagged enum (efadv.h)
+//
+// Man: efadv_query_mr(3)
+//
+// Since: rdma-core 56.1
+type MRAttrValidity uint16
+
+// Values of MRAttrValidity.
+const (
+	MR_ATTR_VALIDITY_RECV_IC_ID      MRAttrValidity = 1 // C: EFADV_MR_ATTR_VALIDITY_RECV_IC_ID
+	MR_ATTR_VALIDITY_RDMA_READ_IC_ID MRAttrValidity = 2 // C: EFADV_MR_ATTR_VALIDITY_RDMA_READ_IC_ID
+	MR_ATTR_VALIDITY_RDMA_RECV_IC_ID MRAttrValidity = 4 // C: EFADV_MR_ATTR_VALIDITY_RDMA_RECV_IC_ID
+)
+
+var namesOfMRAttrValidity = [...]named[MRAttrValidity]{
+	{MR_ATTR_VALIDITY_RECV_IC_ID, "EFADV_MR_ATTR_VALIDITY_RECV_IC_ID"},
+	{MR_ATTR_VALIDITY_RDMA_READ_IC_ID, "EFADV_MR_ATTR_VALIDITY_RDMA_READ_IC_ID"},
+	{MR_ATTR_VALIDITY_RDMA_RECV_IC_ID, "EFADV_MR_ATTR_VALIDITY_RDMA_RECV_IC_ID"},
+}
+
+// String joins the names of the bits with |; those without a name are in hex.
+func (v MRAttrValidity) String() string {
+	return flagString(v, namesOfMRAttrValidity[:])
+}
+
+// MarshalText is String.
+func (v MRAttrValidity) MarshalText() ([]byte, error) {
+	return []byte(v.String()), nil
+}
+
+// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+func (v *MRAttrValidity) UnmarshalText(text []byte) error {
+	return parseFlags(v, "MRAttrValidity", text, namesOfMRAttrValidity[:])
+}
+
+// MarshalJSON is String, as a string.
+func (v MRAttrValidity) MarshalJSON() ([]byte, error) {
+	return quoted(v.String()), nil
+}
+
+// UnmarshalJSON reads such a string, or a number.
+func (v *MRAttrValidity) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }

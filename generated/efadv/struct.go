@@ -83,10 +83,10 @@ type QPInitAttr struct {
 	_            structs.HostLayout
 	CompMask     uint64       // C: comp_mask
 	DriverQPType QPDriverType // C: driver_qp_type
-	Flags        uint16       // C: flags; since 56.1; holds QPFlags
+	Flags        QPFlags      // C: flags; since 56.1
 	SL           uint8        // C: sl; since 56.1
 	Reserved     uint8        // C: reserved
-	WRFlags      uint64       // C: wr_flags; since 65.0
+	WRFlags      QPWRFlags    // C: wr_flags; since 65.0
 }
 
 // WQAttr has 40 bytes. libefa.QueryQPWQs takes it.
@@ -104,7 +104,7 @@ type WQAttr struct {
 	NumEntries uint32          // C: num_entries
 	Doorbell   ibv.Ptr[uint32] // C: doorbell
 	MaxBatch   uint32          // C: max_batch
-	Caps       uint16          // C: caps
+	Caps       WQCaps          // C: caps
 	Reserved   [2]uint8        // C: reserved
 }
 
@@ -131,8 +131,8 @@ type QP struct {
 type CQInitAttr struct {
 	_            structs.HostLayout
 	CompMask     uint64                 // C: comp_mask
-	WCFlags      uint64                 // C: wc_flags
-	Flags        uint64                 // C: flags; since 65.0
+	WCFlags      CQWCFlags              // C: wc_flags
+	Flags        CQInitFlags            // C: flags; since 65.0
 	ExtMemDMABuf CQInitAttrExtMemDMABuf // C: ext_mem_dmabuf; since 65.0
 }
 
@@ -193,7 +193,7 @@ type MemoryLocation struct {
 	_        structs.HostLayout
 	Ptr      ibv.Ptr[uint8]       // C: ptr
 	DMABuf   MemoryLocationDMABuf // C: dmabuf
-	Type     uint8                // C: type; holds MemoryLocationType
+	Type     MemoryLocationType   // C: type
 	Reserved [7]uint8             // C: reserved
 }
 
@@ -220,11 +220,11 @@ type MemoryLocationDMABuf struct {
 // Since: rdma-core 65.0
 type CompCntrInitAttr struct {
 	_              structs.HostLayout
-	CompMask       uint64         // C: comp_mask
-	Flags          uint32         // C: flags
-	Reserved       uint32         // C: reserved
-	CompCntrExtMem MemoryLocation // C: comp_cntr_ext_mem
-	ErrCntrExtMem  MemoryLocation // C: err_cntr_ext_mem
+	CompMask       uint64            // C: comp_mask
+	Flags          CompCntrInitFlags // C: flags
+	Reserved       uint32            // C: reserved
+	CompCntrExtMem MemoryLocation    // C: comp_cntr_ext_mem
+	ErrCntrExtMem  MemoryLocation    // C: err_cntr_ext_mem
 }
 
 // MRAttr has 16 bytes. libefa.QueryMR takes it.
@@ -236,9 +236,9 @@ type CompCntrInitAttr struct {
 // Since: rdma-core 56.1
 type MRAttr struct {
 	_            structs.HostLayout
-	CompMask     uint64 // C: comp_mask
-	ICIDValidity uint16 // C: ic_id_validity
-	RecvICID     uint16 // C: recv_ic_id
-	RDMAReadICID uint16 // C: rdma_read_ic_id
-	RDMARecvICID uint16 // C: rdma_recv_ic_id
+	CompMask     uint64         // C: comp_mask
+	ICIDValidity MRAttrValidity // C: ic_id_validity
+	RecvICID     uint16         // C: recv_ic_id
+	RDMAReadICID uint16         // C: rdma_read_ic_id
+	RDMARecvICID uint16         // C: rdma_recv_ic_id
 }

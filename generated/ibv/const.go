@@ -102,15 +102,12 @@ const (
 // C: macros and enumerators of untagged enums (verbs.h)
 // Man: none
 const (
-	VERBS_ABI_IS_EXTENDED            = ^uintptr(0)   // C: __VERBS_ABI_IS_EXTENDED, since 33.2 or earlier
-	DEVICE_RAW_SCATTER_FCS           = 17179869184   // C: IBV_DEVICE_RAW_SCATTER_FCS, since 33.2 or earlier
-	DEVICE_PCI_WRITE_END_PADDING     = 68719476736   // C: IBV_DEVICE_PCI_WRITE_END_PADDING, since 33.2 or earlier
-	DEVICE_CC_DMA_BOUNCE             = 2199023255552 // C: IBV_DEVICE_CC_DMA_BOUNCE, since 65.0
-	ETHERNET_LL_SIZE                 = 6             // C: ETHERNET_LL_SIZE, since 33.2 or earlier
-	ALLOCATOR_USE_DEFAULT            = ^uintptr(0)   // C: IBV_ALLOCATOR_USE_DEFAULT, since 33.2 or earlier
-	IB_ROCE_UDP_ENCAP_VALID_PORT_MIN = 49152         // C: IB_ROCE_UDP_ENCAP_VALID_PORT_MIN, since 33.2 or earlier
-	IB_ROCE_UDP_ENCAP_VALID_PORT_MAX = 65535         // C: IB_ROCE_UDP_ENCAP_VALID_PORT_MAX, since 33.2 or earlier
-	IB_GRH_FLOWLABEL_MASK            = 1048575       // C: IB_GRH_FLOWLABEL_MASK, since 33.2 or earlier
+	VERBS_ABI_IS_EXTENDED            = ^uintptr(0) // C: __VERBS_ABI_IS_EXTENDED, since 33.2 or earlier
+	ETHERNET_LL_SIZE                 = 6           // C: ETHERNET_LL_SIZE, since 33.2 or earlier
+	ALLOCATOR_USE_DEFAULT            = ^uintptr(0) // C: IBV_ALLOCATOR_USE_DEFAULT, since 33.2 or earlier
+	IB_ROCE_UDP_ENCAP_VALID_PORT_MIN = 49152       // C: IB_ROCE_UDP_ENCAP_VALID_PORT_MIN, since 33.2 or earlier
+	IB_ROCE_UDP_ENCAP_VALID_PORT_MAX = 65535       // C: IB_ROCE_UDP_ENCAP_VALID_PORT_MAX, since 33.2 or earlier
+	IB_GRH_FLOWLABEL_MASK            = 1048575     // C: IB_GRH_FLOWLABEL_MASK, since 33.2 or earlier
 )
 
 // C: macros and enumerators of untagged enums (verbs_api.h)

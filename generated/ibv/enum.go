@@ -161,8 +161,7 @@ func (v *TransportType) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// DeviceCapFlags is a set of flags; bits that it does not name print in hex. It is in DeviceAttr.DeviceCapFlags and
-// DeviceAttrEx.DeviceCapFlagsEx.
+// DeviceCapFlags is a set of flags; bits that it does not name print in hex. It is in DeviceAttr.DeviceCapFlags.
 //
 // C: enum ibv_device_cap_flags (verbs.h)
 //
@@ -171,32 +170,32 @@ func (v *TransportType) UnmarshalJSON(json []byte) error {
 // Since: rdma-core 33.2 or earlier
 type DeviceCapFlags uint32
 
-// Values of DeviceCapFlags.
+// Values of DeviceCapFlags. They have no type, for members of several sizes hold them.
 const (
-	DEVICE_RESIZE_MAX_WR         DeviceCapFlags = 1         // C: IBV_DEVICE_RESIZE_MAX_WR
-	DEVICE_BAD_PKEY_CNTR         DeviceCapFlags = 2         // C: IBV_DEVICE_BAD_PKEY_CNTR
-	DEVICE_BAD_QKEY_CNTR         DeviceCapFlags = 4         // C: IBV_DEVICE_BAD_QKEY_CNTR
-	DEVICE_RAW_MULTI             DeviceCapFlags = 8         // C: IBV_DEVICE_RAW_MULTI
-	DEVICE_AUTO_PATH_MIG         DeviceCapFlags = 16        // C: IBV_DEVICE_AUTO_PATH_MIG
-	DEVICE_CHANGE_PHY_PORT       DeviceCapFlags = 32        // C: IBV_DEVICE_CHANGE_PHY_PORT
-	DEVICE_UD_AV_PORT_ENFORCE    DeviceCapFlags = 64        // C: IBV_DEVICE_UD_AV_PORT_ENFORCE
-	DEVICE_CURR_QP_STATE_MOD     DeviceCapFlags = 128       // C: IBV_DEVICE_CURR_QP_STATE_MOD
-	DEVICE_SHUTDOWN_PORT         DeviceCapFlags = 256       // C: IBV_DEVICE_SHUTDOWN_PORT
-	DEVICE_INIT_TYPE             DeviceCapFlags = 512       // C: IBV_DEVICE_INIT_TYPE
-	DEVICE_PORT_ACTIVE_EVENT     DeviceCapFlags = 1024      // C: IBV_DEVICE_PORT_ACTIVE_EVENT
-	DEVICE_SYS_IMAGE_GUID        DeviceCapFlags = 2048      // C: IBV_DEVICE_SYS_IMAGE_GUID
-	DEVICE_RC_RNR_NAK_GEN        DeviceCapFlags = 4096      // C: IBV_DEVICE_RC_RNR_NAK_GEN
-	DEVICE_SRQ_RESIZE            DeviceCapFlags = 8192      // C: IBV_DEVICE_SRQ_RESIZE
-	DEVICE_N_NOTIFY_CQ           DeviceCapFlags = 16384     // C: IBV_DEVICE_N_NOTIFY_CQ
-	DEVICE_MEM_WINDOW            DeviceCapFlags = 131072    // C: IBV_DEVICE_MEM_WINDOW
-	DEVICE_UD_IP_CSUM            DeviceCapFlags = 262144    // C: IBV_DEVICE_UD_IP_CSUM
-	DEVICE_XRC                   DeviceCapFlags = 1048576   // C: IBV_DEVICE_XRC
-	DEVICE_MEM_MGT_EXTENSIONS    DeviceCapFlags = 2097152   // C: IBV_DEVICE_MEM_MGT_EXTENSIONS
-	DEVICE_MEM_WINDOW_TYPE_2A    DeviceCapFlags = 8388608   // C: IBV_DEVICE_MEM_WINDOW_TYPE_2A
-	DEVICE_MEM_WINDOW_TYPE_2B    DeviceCapFlags = 16777216  // C: IBV_DEVICE_MEM_WINDOW_TYPE_2B
-	DEVICE_RC_IP_CSUM            DeviceCapFlags = 33554432  // C: IBV_DEVICE_RC_IP_CSUM
-	DEVICE_RAW_IP_CSUM           DeviceCapFlags = 67108864  // C: IBV_DEVICE_RAW_IP_CSUM
-	DEVICE_MANAGED_FLOW_STEERING DeviceCapFlags = 536870912 // C: IBV_DEVICE_MANAGED_FLOW_STEERING
+	DEVICE_RESIZE_MAX_WR         = 1         // C: IBV_DEVICE_RESIZE_MAX_WR
+	DEVICE_BAD_PKEY_CNTR         = 2         // C: IBV_DEVICE_BAD_PKEY_CNTR
+	DEVICE_BAD_QKEY_CNTR         = 4         // C: IBV_DEVICE_BAD_QKEY_CNTR
+	DEVICE_RAW_MULTI             = 8         // C: IBV_DEVICE_RAW_MULTI
+	DEVICE_AUTO_PATH_MIG         = 16        // C: IBV_DEVICE_AUTO_PATH_MIG
+	DEVICE_CHANGE_PHY_PORT       = 32        // C: IBV_DEVICE_CHANGE_PHY_PORT
+	DEVICE_UD_AV_PORT_ENFORCE    = 64        // C: IBV_DEVICE_UD_AV_PORT_ENFORCE
+	DEVICE_CURR_QP_STATE_MOD     = 128       // C: IBV_DEVICE_CURR_QP_STATE_MOD
+	DEVICE_SHUTDOWN_PORT         = 256       // C: IBV_DEVICE_SHUTDOWN_PORT
+	DEVICE_INIT_TYPE             = 512       // C: IBV_DEVICE_INIT_TYPE
+	DEVICE_PORT_ACTIVE_EVENT     = 1024      // C: IBV_DEVICE_PORT_ACTIVE_EVENT
+	DEVICE_SYS_IMAGE_GUID        = 2048      // C: IBV_DEVICE_SYS_IMAGE_GUID
+	DEVICE_RC_RNR_NAK_GEN        = 4096      // C: IBV_DEVICE_RC_RNR_NAK_GEN
+	DEVICE_SRQ_RESIZE            = 8192      // C: IBV_DEVICE_SRQ_RESIZE
+	DEVICE_N_NOTIFY_CQ           = 16384     // C: IBV_DEVICE_N_NOTIFY_CQ
+	DEVICE_MEM_WINDOW            = 131072    // C: IBV_DEVICE_MEM_WINDOW
+	DEVICE_UD_IP_CSUM            = 262144    // C: IBV_DEVICE_UD_IP_CSUM
+	DEVICE_XRC                   = 1048576   // C: IBV_DEVICE_XRC
+	DEVICE_MEM_MGT_EXTENSIONS    = 2097152   // C: IBV_DEVICE_MEM_MGT_EXTENSIONS
+	DEVICE_MEM_WINDOW_TYPE_2A    = 8388608   // C: IBV_DEVICE_MEM_WINDOW_TYPE_2A
+	DEVICE_MEM_WINDOW_TYPE_2B    = 16777216  // C: IBV_DEVICE_MEM_WINDOW_TYPE_2B
+	DEVICE_RC_IP_CSUM            = 33554432  // C: IBV_DEVICE_RC_IP_CSUM
+	DEVICE_RAW_IP_CSUM           = 67108864  // C: IBV_DEVICE_RAW_IP_CSUM
+	DEVICE_MANAGED_FLOW_STEERING = 536870912 // C: IBV_DEVICE_MANAGED_FLOW_STEERING
 )
 
 var namesOfDeviceCapFlags = [...]named[DeviceCapFlags]{
@@ -248,6 +247,77 @@ func (v DeviceCapFlags) MarshalJSON() ([]byte, error) {
 
 // UnmarshalJSON reads such a string, or a number.
 func (v *DeviceCapFlags) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
+}
+
+// DeviceCapFlags64 is DeviceCapFlags in 64 bits. It is in DeviceAttrEx.DeviceCapFlagsEx.
+//
+// C: enum ibv_device_cap_flags (verbs.h)
+//
+// Man: ibv_modify_qp(3)
+//
+// Since: rdma-core 33.2 or earlier
+type DeviceCapFlags64 uint64
+
+// Values of DeviceCapFlags64.
+const (
+	DEVICE_RAW_SCATTER_FCS       DeviceCapFlags64 = 17179869184   // C: IBV_DEVICE_RAW_SCATTER_FCS
+	DEVICE_PCI_WRITE_END_PADDING DeviceCapFlags64 = 68719476736   // C: IBV_DEVICE_PCI_WRITE_END_PADDING
+	DEVICE_CC_DMA_BOUNCE         DeviceCapFlags64 = 2199023255552 // C: IBV_DEVICE_CC_DMA_BOUNCE, since 65.0
+)
+
+var namesOfDeviceCapFlags64 = [...]named[DeviceCapFlags64]{
+	{DEVICE_RESIZE_MAX_WR, "IBV_DEVICE_RESIZE_MAX_WR"},
+	{DEVICE_BAD_PKEY_CNTR, "IBV_DEVICE_BAD_PKEY_CNTR"},
+	{DEVICE_BAD_QKEY_CNTR, "IBV_DEVICE_BAD_QKEY_CNTR"},
+	{DEVICE_RAW_MULTI, "IBV_DEVICE_RAW_MULTI"},
+	{DEVICE_AUTO_PATH_MIG, "IBV_DEVICE_AUTO_PATH_MIG"},
+	{DEVICE_CHANGE_PHY_PORT, "IBV_DEVICE_CHANGE_PHY_PORT"},
+	{DEVICE_UD_AV_PORT_ENFORCE, "IBV_DEVICE_UD_AV_PORT_ENFORCE"},
+	{DEVICE_CURR_QP_STATE_MOD, "IBV_DEVICE_CURR_QP_STATE_MOD"},
+	{DEVICE_SHUTDOWN_PORT, "IBV_DEVICE_SHUTDOWN_PORT"},
+	{DEVICE_INIT_TYPE, "IBV_DEVICE_INIT_TYPE"},
+	{DEVICE_PORT_ACTIVE_EVENT, "IBV_DEVICE_PORT_ACTIVE_EVENT"},
+	{DEVICE_SYS_IMAGE_GUID, "IBV_DEVICE_SYS_IMAGE_GUID"},
+	{DEVICE_RC_RNR_NAK_GEN, "IBV_DEVICE_RC_RNR_NAK_GEN"},
+	{DEVICE_SRQ_RESIZE, "IBV_DEVICE_SRQ_RESIZE"},
+	{DEVICE_N_NOTIFY_CQ, "IBV_DEVICE_N_NOTIFY_CQ"},
+	{DEVICE_MEM_WINDOW, "IBV_DEVICE_MEM_WINDOW"},
+	{DEVICE_UD_IP_CSUM, "IBV_DEVICE_UD_IP_CSUM"},
+	{DEVICE_XRC, "IBV_DEVICE_XRC"},
+	{DEVICE_MEM_MGT_EXTENSIONS, "IBV_DEVICE_MEM_MGT_EXTENSIONS"},
+	{DEVICE_MEM_WINDOW_TYPE_2A, "IBV_DEVICE_MEM_WINDOW_TYPE_2A"},
+	{DEVICE_MEM_WINDOW_TYPE_2B, "IBV_DEVICE_MEM_WINDOW_TYPE_2B"},
+	{DEVICE_RC_IP_CSUM, "IBV_DEVICE_RC_IP_CSUM"},
+	{DEVICE_RAW_IP_CSUM, "IBV_DEVICE_RAW_IP_CSUM"},
+	{DEVICE_MANAGED_FLOW_STEERING, "IBV_DEVICE_MANAGED_FLOW_STEERING"},
+	{DEVICE_RAW_SCATTER_FCS, "IBV_DEVICE_RAW_SCATTER_FCS"},
+	{DEVICE_PCI_WRITE_END_PADDING, "IBV_DEVICE_PCI_WRITE_END_PADDING"},
+	{DEVICE_CC_DMA_BOUNCE, "IBV_DEVICE_CC_DMA_BOUNCE"},
+}
+
+// String joins the names of the bits with |; those without a name are in hex.
+func (v DeviceCapFlags64) String() string {
+	return flagString(v, namesOfDeviceCapFlags64[:])
+}
+
+// MarshalText is String.
+func (v DeviceCapFlags64) MarshalText() ([]byte, error) {
+	return []byte(v.String()), nil
+}
+
+// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+func (v *DeviceCapFlags64) UnmarshalText(text []byte) error {
+	return parseFlags(v, "ibv_device_cap_flags", text, namesOfDeviceCapFlags64[:])
+}
+
+// MarshalJSON is String, as a string.
+func (v DeviceCapFlags64) MarshalJSON() ([]byte, error) {
+	return quoted(v.String()), nil
+}
+
+// UnmarshalJSON reads such a string, or a number.
+func (v *DeviceCapFlags64) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
@@ -395,7 +465,7 @@ func (v *DMMask) UnmarshalJSON(json []byte) error {
 // Man: ibv_query_device_ex(3)
 //
 // Since: rdma-core 33.2 or earlier
-type ODPGeneralCaps uint32
+type ODPGeneralCaps uint64
 
 // Values of ODPGeneralCaps.
 const (
@@ -499,7 +569,7 @@ func (v *ODPTransportCapBits) UnmarshalJSON(json []byte) error {
 // Man: ibv_create_qp_ex(3)
 //
 // Since: rdma-core 33.2 or earlier
-type RXHashFunctionFlags uint32
+type RXHashFunctionFlags uint8
 
 // Values of RXHashFunctionFlags.
 const (
@@ -543,7 +613,7 @@ func (v *RXHashFunctionFlags) UnmarshalJSON(json []byte) error {
 // Man: ibv_create_qp_ex(3)
 //
 // Since: rdma-core 33.2 or earlier
-type RXHashFields uint32
+type RXHashFields uint64
 
 // Values of RXHashFields.
 const (
@@ -697,7 +767,7 @@ func (v *TMCapFlags) UnmarshalJSON(json []byte) error {
 // Man: ibv_query_device_ex(3)
 //
 // Since: rdma-core 33.2 or earlier
-type PCIAtomicOpSize uint32
+type PCIAtomicOpSize uint16
 
 // Values of PCIAtomicOpSize.
 const (
@@ -850,7 +920,7 @@ func (v *PortState) UnmarshalJSON(json []byte) error {
 // Man: ibv_query_port(3)
 //
 // Since: rdma-core 33.2 or earlier
-type LinkLayer uint32
+type LinkLayer uint8
 
 // Values of LinkLayer.
 const (
@@ -986,7 +1056,7 @@ func (v *PortCapFlags) UnmarshalJSON(json []byte) error {
 // Man: none
 //
 // Since: rdma-core 33.2 or earlier
-type PortCapFlags2 uint32
+type PortCapFlags2 uint16
 
 // Values of PortCapFlags2.
 const (
@@ -1298,7 +1368,7 @@ func (v *WCOpcode) UnmarshalJSON(json []byte) error {
 // Man: ibv_create_cq_ex(3)
 //
 // Since: rdma-core 33.2 or earlier
-type CreateCQWCFlags uint32
+type CreateCQWCFlags uint64
 
 // Values of CreateCQWCFlags.
 const (
@@ -1578,7 +1648,7 @@ func (v *ReregMRFlags) UnmarshalJSON(json []byte) error {
 // Man: ibv_alloc_buf(3)
 //
 // Since: rdma-core 65.0
-type MRInitAttrMask uint32
+type MRInitAttrMask uint64
 
 // Values of MRInitAttrMask.
 const (
@@ -1677,7 +1747,7 @@ func (v *MWType) UnmarshalJSON(json []byte) error {
 // Man: ibv_rate_to_mult(3)
 //
 // Since: rdma-core 33.2 or earlier
-type Rate uint32
+type Rate uint8
 
 // Values of Rate.
 const (
@@ -2355,7 +2425,7 @@ func (v *QPCreateFlags) UnmarshalJSON(json []byte) error {
 // Man: ibv_create_qp_ex(3)
 //
 // Since: rdma-core 33.2 or earlier
-type QPCreateSendOpsFlags uint32
+type QPCreateSendOpsFlags uint64
 
 // Values of QPCreateSendOpsFlags.
 const (
@@ -3549,7 +3619,7 @@ func (v *ParentDomainInitAttrMask) UnmarshalJSON(json []byte) error {
 // Man: ibv_alloc_dmah(3)
 //
 // Since: rdma-core 65.0
-type TPHMemType uint32
+type TPHMemType uint8
 
 // Values of TPHMemType.
 const (
@@ -4281,7 +4351,7 @@ func (v *IBUverbsQueryPortCapFlags) UnmarshalJSON(json []byte) error {
 // Man: none
 //
 // Since: rdma-core 33.2 or earlier
-type IBUverbsQueryPortFlags uint32
+type IBUverbsQueryPortFlags uint8
 
 // Values of IBUverbsQueryPortFlags.
 const (
@@ -4985,7 +5055,7 @@ func (v *IBUverbsQPAttachCompCntrOp) UnmarshalJSON(json []byte) error {
 // Man: none
 //
 // Since: rdma-core 33.2 or earlier
-type TMHOp uint32
+type TMHOp uint8
 
 // Values of TMHOp.
 const (
@@ -5024,5 +5094,215 @@ func (v TMHOp) MarshalJSON() ([]byte, error) {
 
 // UnmarshalJSON reads a name or a number.
 func (v *TMHOp) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
+}
+
+// LinkWidth is an enumeration; values that it does not name print as numbers. It is in PortAttr.ActiveWidth.
+//
+// C: enum ib_port_width of the kernel, which no installed header has
+//
+// Man: ibv_query_port(3)
+//
+// Since: rdma-core 33.2 or earlier
+type LinkWidth uint8
+
+// Values of LinkWidth.
+const (
+	IB_WIDTH_1X  LinkWidth = 1  // C: IB_WIDTH_1X
+	IB_WIDTH_2X  LinkWidth = 16 // C: IB_WIDTH_2X
+	IB_WIDTH_4X  LinkWidth = 2  // C: IB_WIDTH_4X
+	IB_WIDTH_8X  LinkWidth = 4  // C: IB_WIDTH_8X
+	IB_WIDTH_12X LinkWidth = 8  // C: IB_WIDTH_12X
+)
+
+var namesOfLinkWidth = [...]named[LinkWidth]{
+	{IB_WIDTH_1X, "IB_WIDTH_1X"},
+	{IB_WIDTH_2X, "IB_WIDTH_2X"},
+	{IB_WIDTH_4X, "IB_WIDTH_4X"},
+	{IB_WIDTH_8X, "IB_WIDTH_8X"},
+	{IB_WIDTH_12X, "IB_WIDTH_12X"},
+}
+
+// String is the name, or the enumeration's with the number.
+func (v LinkWidth) String() string {
+	return enumString(v, "LinkWidth", namesOfLinkWidth[:])
+}
+
+// MarshalText is the name, or the number.
+func (v LinkWidth) MarshalText() ([]byte, error) {
+	return enumText(v, namesOfLinkWidth[:]), nil
+}
+
+// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+func (v *LinkWidth) UnmarshalText(text []byte) error {
+	return parseEnum(v, "LinkWidth", text, namesOfLinkWidth[:])
+}
+
+// MarshalJSON is the name, or the number if there is none.
+func (v LinkWidth) MarshalJSON() ([]byte, error) {
+	return enumJSON(v, namesOfLinkWidth[:]), nil
+}
+
+// UnmarshalJSON reads a name or a number.
+func (v *LinkWidth) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
+}
+
+// LinkSpeed is an enumeration; values that it does not name print as numbers. It is in PortAttr.ActiveSpeedEx.
+//
+// C: enum ib_port_speed of the kernel, which no installed header has
+//
+// Man: ibv_query_port(3)
+//
+// Since: rdma-core 33.2 or earlier
+type LinkSpeed uint32
+
+// Values of LinkSpeed. They have no type, for members of several sizes hold them.
+const (
+	IB_SPEED_SDR   = 1   // C: IB_SPEED_SDR
+	IB_SPEED_DDR   = 2   // C: IB_SPEED_DDR
+	IB_SPEED_QDR   = 4   // C: IB_SPEED_QDR
+	IB_SPEED_FDR10 = 8   // C: IB_SPEED_FDR10
+	IB_SPEED_FDR   = 16  // C: IB_SPEED_FDR
+	IB_SPEED_EDR   = 32  // C: IB_SPEED_EDR
+	IB_SPEED_HDR   = 64  // C: IB_SPEED_HDR
+	IB_SPEED_NDR   = 128 // C: IB_SPEED_NDR
+	IB_SPEED_XDR   = 256 // C: IB_SPEED_XDR
+)
+
+var namesOfLinkSpeed = [...]named[LinkSpeed]{
+	{IB_SPEED_SDR, "IB_SPEED_SDR"},
+	{IB_SPEED_DDR, "IB_SPEED_DDR"},
+	{IB_SPEED_QDR, "IB_SPEED_QDR"},
+	{IB_SPEED_FDR10, "IB_SPEED_FDR10"},
+	{IB_SPEED_FDR, "IB_SPEED_FDR"},
+	{IB_SPEED_EDR, "IB_SPEED_EDR"},
+	{IB_SPEED_HDR, "IB_SPEED_HDR"},
+	{IB_SPEED_NDR, "IB_SPEED_NDR"},
+	{IB_SPEED_XDR, "IB_SPEED_XDR"},
+}
+
+// String is the name, or the enumeration's with the number.
+func (v LinkSpeed) String() string {
+	return enumString(v, "LinkSpeed", namesOfLinkSpeed[:])
+}
+
+// MarshalText is the name, or the number.
+func (v LinkSpeed) MarshalText() ([]byte, error) {
+	return enumText(v, namesOfLinkSpeed[:]), nil
+}
+
+// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+func (v *LinkSpeed) UnmarshalText(text []byte) error {
+	return parseEnum(v, "LinkSpeed", text, namesOfLinkSpeed[:])
+}
+
+// MarshalJSON is the name, or the number if there is none.
+func (v LinkSpeed) MarshalJSON() ([]byte, error) {
+	return enumJSON(v, namesOfLinkSpeed[:]), nil
+}
+
+// UnmarshalJSON reads a name or a number.
+func (v *LinkSpeed) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
+}
+
+// LinkSpeed8 is LinkSpeed in 8 bits. It is in PortAttr.ActiveSpeed.
+//
+// C: enum ib_port_speed of the kernel, which no installed header has
+//
+// Man: ibv_query_port(3)
+//
+// Since: rdma-core 33.2 or earlier
+type LinkSpeed8 uint8
+
+var namesOfLinkSpeed8 = [...]named[LinkSpeed8]{
+	{IB_SPEED_SDR, "IB_SPEED_SDR"},
+	{IB_SPEED_DDR, "IB_SPEED_DDR"},
+	{IB_SPEED_QDR, "IB_SPEED_QDR"},
+	{IB_SPEED_FDR10, "IB_SPEED_FDR10"},
+	{IB_SPEED_FDR, "IB_SPEED_FDR"},
+	{IB_SPEED_EDR, "IB_SPEED_EDR"},
+	{IB_SPEED_HDR, "IB_SPEED_HDR"},
+	{IB_SPEED_NDR, "IB_SPEED_NDR"},
+}
+
+// String is the name, or the enumeration's with the number.
+func (v LinkSpeed8) String() string {
+	return enumString(v, "LinkSpeed8", namesOfLinkSpeed8[:])
+}
+
+// MarshalText is the name, or the number.
+func (v LinkSpeed8) MarshalText() ([]byte, error) {
+	return enumText(v, namesOfLinkSpeed8[:]), nil
+}
+
+// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+func (v *LinkSpeed8) UnmarshalText(text []byte) error {
+	return parseEnum(v, "LinkSpeed8", text, namesOfLinkSpeed8[:])
+}
+
+// MarshalJSON is the name, or the number if there is none.
+func (v LinkSpeed8) MarshalJSON() ([]byte, error) {
+	return enumJSON(v, namesOfLinkSpeed8[:]), nil
+}
+
+// UnmarshalJSON reads a name or a number.
+func (v *LinkSpeed8) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
+}
+
+// PortPhysState is an enumeration; values that it does not name print as numbers. It is in PortAttr.PhysState.
+//
+// C: enum ib_port_phys_state of the kernel, which no installed header has
+//
+// Man: ibv_query_port(3)
+//
+// Since: rdma-core 33.2 or earlier
+type PortPhysState uint8
+
+// Values of PortPhysState.
+const (
+	IB_PORT_PHYS_STATE_SLEEP                       PortPhysState = 1 // C: IB_PORT_PHYS_STATE_SLEEP
+	IB_PORT_PHYS_STATE_POLLING                     PortPhysState = 2 // C: IB_PORT_PHYS_STATE_POLLING
+	IB_PORT_PHYS_STATE_DISABLED                    PortPhysState = 3 // C: IB_PORT_PHYS_STATE_DISABLED
+	IB_PORT_PHYS_STATE_PORT_CONFIGURATION_TRAINING PortPhysState = 4 // C: IB_PORT_PHYS_STATE_PORT_CONFIGURATION_TRAINING
+	IB_PORT_PHYS_STATE_LINK_UP                     PortPhysState = 5 // C: IB_PORT_PHYS_STATE_LINK_UP
+	IB_PORT_PHYS_STATE_LINK_ERROR_RECOVERY         PortPhysState = 6 // C: IB_PORT_PHYS_STATE_LINK_ERROR_RECOVERY
+	IB_PORT_PHYS_STATE_PHY_TEST                    PortPhysState = 7 // C: IB_PORT_PHYS_STATE_PHY_TEST
+)
+
+var namesOfPortPhysState = [...]named[PortPhysState]{
+	{IB_PORT_PHYS_STATE_SLEEP, "IB_PORT_PHYS_STATE_SLEEP"},
+	{IB_PORT_PHYS_STATE_POLLING, "IB_PORT_PHYS_STATE_POLLING"},
+	{IB_PORT_PHYS_STATE_DISABLED, "IB_PORT_PHYS_STATE_DISABLED"},
+	{IB_PORT_PHYS_STATE_PORT_CONFIGURATION_TRAINING, "IB_PORT_PHYS_STATE_PORT_CONFIGURATION_TRAINING"},
+	{IB_PORT_PHYS_STATE_LINK_UP, "IB_PORT_PHYS_STATE_LINK_UP"},
+	{IB_PORT_PHYS_STATE_LINK_ERROR_RECOVERY, "IB_PORT_PHYS_STATE_LINK_ERROR_RECOVERY"},
+	{IB_PORT_PHYS_STATE_PHY_TEST, "IB_PORT_PHYS_STATE_PHY_TEST"},
+}
+
+// String is the name, or the enumeration's with the number.
+func (v PortPhysState) String() string {
+	return enumString(v, "PortPhysState", namesOfPortPhysState[:])
+}
+
+// MarshalText is the name, or the number.
+func (v PortPhysState) MarshalText() ([]byte, error) {
+	return enumText(v, namesOfPortPhysState[:]), nil
+}
+
+// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+func (v *PortPhysState) UnmarshalText(text []byte) error {
+	return parseEnum(v, "PortPhysState", text, namesOfPortPhysState[:])
+}
+
+// MarshalJSON is the name, or the number if there is none.
+func (v PortPhysState) MarshalJSON() ([]byte, error) {
+	return enumJSON(v, namesOfPortPhysState[:]), nil
+}
+
+// UnmarshalJSON reads a name or a number.
+func (v *PortPhysState) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }

@@ -23,3 +23,46 @@ func loadUnaligned[T any](bytes []byte) (v T) {
 func storeUnaligned[T any](bytes []byte, v T) {
 	copy(bytes, unsafe.Slice((*byte)(unsafe.Pointer(&v)), unsafe.Sizeof(v)))
 }
+
+// loadBits reads a bitfield: width bits from the first on, counted as C allocates them, from the lowest bit of each byte
+// on a little-endian machine and from the highest on a big-endian one.
+func loadBits[T integer](storage unsafe.Pointer, first, width uintptr) T {
+	var v uint64
+	big := hostIsBigEndian()
+	for i := range width {
+		at := first + i
+		b := uint64(*(*byte)(unsafe.Add(storage, at/8)))
+		if big {
+			v = v<<1 | b>>(7-at%8)&1
+		} else {
+			v |= b >> (at % 8) & 1 << i
+		}
+	}
+	if ^T(0) < 0 { // C extends the sign
+		v = uint64(int64(v<<(64-width)) >> (64 - width))
+	}
+	return T(v)
+}
+
+// storeBits writes a bitfield, and leaves the bits around it.
+func storeBits[T integer](storage unsafe.Pointer, first, width uintptr, v T) {
+	big := hostIsBigEndian()
+	for i := range width {
+		at, bit := first+i, uint64(v)>>i&1
+		mask := byte(1) << (at % 8)
+		if big {
+			bit, mask = uint64(v)>>(width-1-i)&1, 0x80>>(at%8)
+		}
+		b := (*byte)(unsafe.Add(storage, at/8))
+		*b &^= mask
+		if bit != 0 {
+			*b |= mask
+		}
+	}
+}
+
+// hostIsBigEndian looks at how the machine stores a number; the compiler decides it.
+func hostIsBigEndian() bool {
+	one := uint16(1)
+	return *(*byte)(unsafe.Pointer(&one)) == 0
+}

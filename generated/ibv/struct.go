@@ -141,7 +141,7 @@ type QueryDeviceExInput struct {
 // Since: rdma-core 33.2 or earlier
 type ODPCaps struct {
 	_                structs.HostLayout
-	GeneralCaps      uint64           // C: general_caps; holds ODPGeneralCaps
+	GeneralCaps      ODPGeneralCaps   // C: general_caps
 	PerTransportCaps ODPTransportCaps // C: per_transport_caps
 	_                [4]byte
 }
@@ -186,8 +186,8 @@ type RSSCaps struct {
 	MaxRWQIndirectionTables    uint32 // C: max_rwq_indirection_tables
 	MaxRWQIndirectionTableSize uint32 // C: max_rwq_indirection_table_size
 	_                          [4]byte
-	RXHashFieldsMask           uint64 // C: rx_hash_fields_mask; holds RXHashFields
-	RXHashFunction             uint8  // C: rx_hash_function; holds RXHashFunctionFlags
+	RXHashFieldsMask           RXHashFields        // C: rx_hash_fields_mask
+	RXHashFunction             RXHashFunctionFlags // C: rx_hash_function
 	_                          [7]byte
 }
 
@@ -243,9 +243,9 @@ type CQModerationCaps struct {
 // Since: rdma-core 33.2 or earlier
 type PCIAtomicCaps struct {
 	_           structs.HostLayout
-	FetchAdd    uint16 // C: fetch_add; holds PCIAtomicOpSize
-	Swap        uint16 // C: swap; holds PCIAtomicOpSize
-	CompareSwap uint16 // C: compare_swap; holds PCIAtomicOpSize
+	FetchAdd    PCIAtomicOpSize // C: fetch_add
+	Swap        PCIAtomicOpSize // C: swap
+	CompareSwap PCIAtomicOpSize // C: compare_swap
 }
 
 // DeviceAttrEx has 400 bytes. libibverbs.QueryDeviceEx takes it.
@@ -263,7 +263,7 @@ type DeviceAttrEx struct {
 	ODPCaps                 ODPCaps          // C: odp_caps
 	CompletionTimestampMask uint64           // C: completion_timestamp_mask
 	HCACoreClock            uint64           // C: hca_core_clock
-	DeviceCapFlagsEx        uint64           // C: device_cap_flags_ex; holds DeviceCapFlags
+	DeviceCapFlagsEx        DeviceCapFlags64 // C: device_cap_flags_ex
 	TSOCaps                 TSOCaps          // C: tso_caps
 	RSSCaps                 RSSCaps          // C: rss_caps
 	MaxWQTypeRQ             uint32           // C: max_wq_type_rq
@@ -288,30 +288,30 @@ type DeviceAttrEx struct {
 // Since: rdma-core 33.2 or earlier
 type PortAttr struct {
 	_             structs.HostLayout
-	State         PortState    // C: state
-	MaxMTU        MTU          // C: max_mtu
-	ActiveMTU     MTU          // C: active_mtu
-	GIDTblLen     int32        // C: gid_tbl_len
-	PortCapFlags  PortCapFlags // C: port_cap_flags
-	MaxMsgSz      uint32       // C: max_msg_sz
-	BadPKeyCntr   uint32       // C: bad_pkey_cntr
-	QKeyViolCntr  uint32       // C: qkey_viol_cntr
-	PKeyTblLen    uint16       // C: pkey_tbl_len
-	LID           uint16       // C: lid
-	SMLID         uint16       // C: sm_lid
-	LMC           uint8        // C: lmc
-	MaxVLNum      uint8        // C: max_vl_num
-	SMSL          uint8        // C: sm_sl
-	SubnetTimeout uint8        // C: subnet_timeout
-	InitTypeReply uint8        // C: init_type_reply
-	ActiveWidth   uint8        // C: active_width
-	ActiveSpeed   uint8        // C: active_speed
-	PhysState     uint8        // C: phys_state
-	LinkLayer     uint8        // C: link_layer; holds LinkLayer
-	Flags         uint8        // C: flags; holds IBUverbsQueryPortFlags
-	PortCapFlags2 uint16       // C: port_cap_flags2; holds PortCapFlags2
+	State         PortState              // C: state
+	MaxMTU        MTU                    // C: max_mtu
+	ActiveMTU     MTU                    // C: active_mtu
+	GIDTblLen     int32                  // C: gid_tbl_len
+	PortCapFlags  PortCapFlags           // C: port_cap_flags
+	MaxMsgSz      uint32                 // C: max_msg_sz
+	BadPKeyCntr   uint32                 // C: bad_pkey_cntr
+	QKeyViolCntr  uint32                 // C: qkey_viol_cntr
+	PKeyTblLen    uint16                 // C: pkey_tbl_len
+	LID           uint16                 // C: lid
+	SMLID         uint16                 // C: sm_lid
+	LMC           uint8                  // C: lmc
+	MaxVLNum      uint8                  // C: max_vl_num
+	SMSL          uint8                  // C: sm_sl
+	SubnetTimeout uint8                  // C: subnet_timeout
+	InitTypeReply uint8                  // C: init_type_reply
+	ActiveWidth   LinkWidth              // C: active_width
+	ActiveSpeed   LinkSpeed8             // C: active_speed
+	PhysState     PortPhysState          // C: phys_state
+	LinkLayer     LinkLayer              // C: link_layer
+	Flags         IBUverbsQueryPortFlags // C: flags
+	PortCapFlags2 PortCapFlags2          // C: port_cap_flags2
 	_             [2]byte
-	ActiveSpeedEx uint32 // C: active_speed_ex; since 56.1
+	ActiveSpeedEx LinkSpeed // C: active_speed_ex; since 56.1
 }
 
 // AsyncEvent has 16 bytes. libibverbs.GetAsyncEvent and AckAsyncEvent take it.
@@ -492,10 +492,10 @@ type MRInitAttr struct {
 	Length   uint64      // C: length
 	Access   AccessFlags // C: access
 	_        [4]byte
-	CompMask uint64  // C: comp_mask; holds MRInitAttrMask
-	IOVA     uint64  // C: iova
-	Addr     uintptr // C: addr
-	FD       int32   // C: fd
+	CompMask MRInitAttrMask // C: comp_mask
+	IOVA     uint64         // C: iova
+	Addr     uintptr        // C: addr
+	FD       int32          // C: fd
 	_        [4]byte
 	FDOffset uint64    // C: fd_offset
 	DMAH     Ptr[DMAH] // C: dmah
@@ -567,7 +567,7 @@ type AHAttr struct {
 	DLID        uint16      // C: dlid
 	SL          uint8       // C: sl
 	SrcPathBits uint8       // C: src_path_bits
-	StaticRate  uint8       // C: static_rate; holds Rate
+	StaticRate  Rate        // C: static_rate
 	IsGlobal    uint8       // C: is_global
 	PortNum     uint8       // C: port_num
 	_           [1]byte
@@ -746,11 +746,11 @@ type QPInitAttr struct {
 // Since: rdma-core 33.2 or earlier
 type RXHashConf struct {
 	_                structs.HostLayout
-	RXHashFunction   uint8 // C: rx_hash_function; holds RXHashFunctionFlags
-	RXHashKeyLen     uint8 // C: rx_hash_key_len
+	RXHashFunction   RXHashFunctionFlags // C: rx_hash_function
+	RXHashKeyLen     uint8               // C: rx_hash_key_len
 	_                [6]byte
-	RXHashKey        Ptr[uint8] // C: rx_hash_key
-	RXHashFieldsMask uint64     // C: rx_hash_fields_mask; holds RXHashFields
+	RXHashKey        Ptr[uint8]   // C: rx_hash_key
+	RXHashFieldsMask RXHashFields // C: rx_hash_fields_mask
 }
 
 // QPInitAttrEx has 136 bytes. libibverbs.CreateQPEx takes it.
@@ -779,7 +779,7 @@ type QPInitAttrEx struct {
 	RXHashConf   RXHashConf       // C: rx_hash_conf
 	SourceQPN    uint32           // C: source_qpn
 	_            [4]byte
-	SendOpsFlags uint64 // C: send_ops_flags; holds QPCreateSendOpsFlags
+	SendOpsFlags QPCreateSendOpsFlags // C: send_ops_flags
 }
 
 // QPOpenAttr has 32 bytes. libibverbs.OpenQP takes it.
@@ -2013,7 +2013,7 @@ type CQInitAttrEx struct {
 	Channel      Ptr[CompChannel] // C: channel
 	CompVector   uint32           // C: comp_vector
 	_            [4]byte
-	WCFlags      uint64            // C: wc_flags; holds CreateCQWCFlags
+	WCFlags      CreateCQWCFlags   // C: wc_flags
 	CompMask     CQInitAttrMask    // C: comp_mask
 	Flags        CreateCQAttrFlags // C: flags
 	ParentDomain Ptr[PD]           // C: parent_domain
@@ -2105,7 +2105,7 @@ type DMAHInitAttr struct {
 	CompMask   DMAHInitAttrMask // C: comp_mask
 	CPUID      uint32           // C: cpu_id
 	PH         uint8            // C: ph
-	TPHMemType uint8            // C: tph_mem_type; holds TPHMemType
+	TPHMemType TPHMemType       // C: tph_mem_type
 	_          [2]byte
 }
 
@@ -2419,7 +2419,7 @@ type IBUverbsBufferDesc struct {
 // Since: rdma-core 33.2 or earlier
 type TMH struct {
 	_        structs.HostLayout
-	Opcode   uint8    // C: opcode; holds TMHOp
+	Opcode   TMHOp    // C: opcode
 	Reserved [3]uint8 // C: reserved
 	AppCtx   BE32     // C: app_ctx
 	Tag      BE64     // C: tag

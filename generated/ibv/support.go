@@ -111,12 +111,6 @@ func parseBE[T integer](text []byte, bits string, set func(T)) error {
 	return nil
 }
 
-// hostIsBigEndian looks at how the machine stores a number; the compiler decides it.
-func hostIsBigEndian() bool {
-	one := uint16(1)
-	return *(*byte)(unsafe.Pointer(&one)) == 0
-}
-
 // Ptr is the address of a T, in memory that the garbage collector does not manage or that the program keeps alive
 // itself: the collector does not see it. It is what a C structure holds where C writes T *. The zero value is NULL.
 type Ptr[T any] uintptr

@@ -59,7 +59,7 @@ func (v *MLX4CQEStatus) UnmarshalJSON(json []byte) error {
 // Man: mlx4dv_init_obj(3)
 //
 // Since: rdma-core 33.2 or earlier
-type QPCompMask uint32
+type QPCompMask uint64
 
 // Values of QPCompMask.
 const (
@@ -102,7 +102,7 @@ func (v *QPCompMask) UnmarshalJSON(json []byte) error {
 // Man: mlx4dv_init_obj(3)
 //
 // Since: rdma-core 33.2 or earlier
-type CQCompMask uint32
+type CQCompMask uint64
 
 // Values of CQCompMask.
 const (
@@ -194,7 +194,7 @@ func (v *ObjType) UnmarshalJSON(json []byte) error {
 // Man: none
 //
 // Since: rdma-core 33.2 or earlier
-type QPInitAttrMask uint32
+type QPInitAttrMask uint64
 
 // Values of QPInitAttrMask.
 const (

@@ -86,9 +86,9 @@ type QP struct {
 	SQ            QPSQ              // C: sq
 	RQ            QPRQ              // C: rq
 	_             [4]byte
-	Buf           QPBuf  // C: buf
-	CompMask      uint64 // C: comp_mask; holds QPCompMask
-	UARMmapOffset int64  // C: uar_mmap_offset
+	Buf           QPBuf      // C: buf
+	CompMask      QPCompMask // C: comp_mask
+	UARMmapOffset int64      // C: uar_mmap_offset
 }
 
 // QPSQ has 12 bytes. It is in QP.SQ.
@@ -148,7 +148,7 @@ type CQ struct {
 	ArmDB    ibv.Ptr[ibv.BE32] // C: arm_db
 	ArmSN    int32             // C: arm_sn
 	CQESize  int32             // C: cqe_size
-	CompMask uint64            // C: comp_mask; holds CQCompMask
+	CompMask CQCompMask        // C: comp_mask
 	CQUAR    uintptr           // C: cq_uar
 }
 
@@ -520,8 +520,8 @@ type MLX4WQEAtomicSeg struct {
 // Since: rdma-core 33.2 or earlier
 type QPInitAttr struct {
 	_         structs.HostLayout
-	CompMask  uint64 // C: comp_mask; holds QPInitAttrMask
-	InlRecvSz uint32 // C: inl_recv_sz
+	CompMask  QPInitAttrMask // C: comp_mask
+	InlRecvSz uint32         // C: inl_recv_sz
 	_         [4]byte
 }
 

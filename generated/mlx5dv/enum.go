@@ -10,7 +10,7 @@ package mlx5dv
 // Man: mlx5dv_query_device(3)
 //
 // Since: rdma-core 33.2 or earlier
-type ContextCompMask uint32
+type ContextCompMask uint64
 
 // Values of ContextCompMask.
 const (
@@ -225,7 +225,7 @@ func (v *SigType) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// SigProtCaps is a set of flags; bits that it does not name print in hex.
+// SigProtCaps is a set of flags; bits that it does not name print in hex. It is in SigCaps.BlockProt.
 //
 // C: enum mlx5dv_sig_prot_caps (mlx5dv.h)
 //
@@ -315,14 +315,14 @@ func (v *SigT10DIFBGType) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// SigT10DIFBGCaps is a set of flags; bits that it does not name print in hex.
+// SigT10DIFBGCaps is a set of flags; bits that it does not name print in hex. It is in SigCaps.T10DIFBG.
 //
 // C: enum mlx5dv_sig_t10dif_bg_caps (mlx5dv.h)
 //
 // Man: mlx5dv_query_device(3)
 //
 // Since: rdma-core 44.0
-type SigT10DIFBGCaps uint32
+type SigT10DIFBGCaps uint16
 
 // Values of SigT10DIFBGCaps.
 const (
@@ -407,14 +407,14 @@ func (v *SigCRCType) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// SigCRCTypeCaps is a set of flags; bits that it does not name print in hex.
+// SigCRCTypeCaps is a set of flags; bits that it does not name print in hex. It is in SigCaps.CRCType.
 //
 // C: enum mlx5dv_sig_crc_type_caps (mlx5dv.h)
 //
 // Man: mlx5dv_query_device(3)
 //
 // Since: rdma-core 44.0
-type SigCRCTypeCaps uint32
+type SigCRCTypeCaps uint16
 
 // Values of SigCRCTypeCaps.
 const (
@@ -506,14 +506,14 @@ func (v *BlockSize) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// BlockSizeCaps is a set of flags; bits that it does not name print in hex.
+// BlockSizeCaps is a set of flags; bits that it does not name print in hex. It is in SigCaps.BlockSize.
 //
 // C: enum mlx5dv_block_size_caps (mlx5dv.h)
 //
 // Man: mlx5dv_query_device(3)
 //
 // Since: rdma-core 44.0
-type BlockSizeCaps uint32
+type BlockSizeCaps uint64
 
 // Values of BlockSizeCaps.
 const (
@@ -557,14 +557,14 @@ func (v *BlockSizeCaps) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// CryptoEnginesCaps is a set of flags; bits that it does not name print in hex.
+// CryptoEnginesCaps is a set of flags; bits that it does not name print in hex. It is in CryptoCaps.CryptoEngines.
 //
 // C: enum mlx5dv_crypto_engines_caps (mlx5dv.h)
 //
 // Man: mlx5dv_query_device(3)
 //
 // Since: rdma-core 44.0
-type CryptoEnginesCaps uint32
+type CryptoEnginesCaps uint8
 
 // Values of CryptoEnginesCaps.
 const (
@@ -604,14 +604,15 @@ func (v *CryptoEnginesCaps) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// CryptoWrappedImportMethodCaps is a set of flags; bits that it does not name print in hex.
+// CryptoWrappedImportMethodCaps is a set of flags; bits that it does not name print in hex. It is in
+// CryptoCaps.WrappedImportMethod.
 //
 // C: enum mlx5dv_crypto_wrapped_import_method_caps (mlx5dv.h)
 //
 // Man: mlx5dv_query_device(3)
 //
 // Since: rdma-core 44.0
-type CryptoWrappedImportMethodCaps uint32
+type CryptoWrappedImportMethodCaps uint8
 
 // Values of CryptoWrappedImportMethodCaps.
 const (
@@ -701,7 +702,7 @@ func (v *CryptoCapsFlags) UnmarshalJSON(json []byte) error {
 // Man: mlx5dv_query_device(3)
 //
 // Since: rdma-core 33.2 or earlier
-type ContextFlags uint32
+type ContextFlags uint64
 
 // Values of ContextFlags.
 const (
@@ -760,7 +761,7 @@ func (v *ContextFlags) UnmarshalJSON(json []byte) error {
 // Man: mlx5dv_create_cq(3)
 //
 // Since: rdma-core 33.2 or earlier
-type CQInitAttrMask uint32
+type CQInitAttrMask uint64
 
 // Values of CQInitAttrMask.
 const (
@@ -960,7 +961,7 @@ func (v *MKeyInitAttrFlags) UnmarshalJSON(json []byte) error {
 // Man: mlx5dv_create_qp(3)
 //
 // Since: rdma-core 33.2 or earlier
-type QPInitAttrMask uint32
+type QPInitAttrMask uint64
 
 // Values of QPInitAttrMask.
 const (
@@ -1054,7 +1055,7 @@ func (v *DCType) UnmarshalJSON(json []byte) error {
 // Man: mlx5dv_create_qp(3)
 //
 // Since: rdma-core 33.2 or earlier
-type QPCreateSendOpsFlags uint32
+type QPCreateSendOpsFlags uint64
 
 // Values of QPCreateSendOpsFlags.
 const (
@@ -1105,7 +1106,7 @@ func (v *QPCreateSendOpsFlags) UnmarshalJSON(json []byte) error {
 // Man: mlx5dv_wr_set_mkey_sig_block(3)
 //
 // Since: rdma-core 44.0
-type SigT10DIFFlags uint32
+type SigT10DIFFlags uint16
 
 // Values of SigT10DIFFlags.
 const (
@@ -1153,7 +1154,7 @@ func (v *SigT10DIFFlags) UnmarshalJSON(json []byte) error {
 // Man: mlx5dv_wr_set_mkey_sig_block(3)
 //
 // Since: rdma-core 44.0
-type SigMask uint32
+type SigMask uint8
 
 // Values of SigMask.
 const (
@@ -1658,7 +1659,7 @@ func (v *DEKState) UnmarshalJSON(json []byte) error {
 // Man: mlx5dv_dek_create(3)
 //
 // Since: rdma-core 44.0
-type DEKInitAttrMask uint32
+type DEKInitAttrMask uint64
 
 // Values of DEKInitAttrMask.
 const (
@@ -1701,7 +1702,7 @@ func (v *DEKInitAttrMask) UnmarshalJSON(json []byte) error {
 // Man: mlx5dv_flow_action_esp(3)
 //
 // Since: rdma-core 33.2 or earlier
-type FlowActionESPMask uint32
+type FlowActionESPMask uint64
 
 // Values of FlowActionESPMask.
 const (
@@ -1744,7 +1745,7 @@ func (v *FlowActionESPMask) UnmarshalJSON(json []byte) error {
 // Man: mlx5dv_create_flow_matcher(3)
 //
 // Since: rdma-core 33.2 or earlier
-type FlowMatcherAttrMask uint32
+type FlowMatcherAttrMask uint64
 
 // Values of FlowMatcherAttrMask.
 const (
@@ -1848,7 +1849,7 @@ func (v *FlowActionType) UnmarshalJSON(json []byte) error {
 // Man: none
 //
 // Since: rdma-core 33.2 or earlier
-type QPCompMask uint32
+type QPCompMask uint64
 
 // Values of QPCompMask.
 const (
@@ -1895,7 +1896,7 @@ func (v *QPCompMask) UnmarshalJSON(json []byte) error {
 // Man: none
 //
 // Since: rdma-core 33.2 or earlier
-type SRQCompMask uint32
+type SRQCompMask uint64
 
 // Values of SRQCompMask.
 const (
@@ -1938,7 +1939,7 @@ func (v *SRQCompMask) UnmarshalJSON(json []byte) error {
 // Man: none
 //
 // Since: rdma-core 33.2 or earlier
-type DMCompMask uint32
+type DMCompMask uint64
 
 // Values of DMCompMask.
 const (
@@ -2038,7 +2039,7 @@ func (v *ObjType) UnmarshalJSON(json []byte) error {
 // Man: none
 //
 // Since: rdma-core 33.2 or earlier
-type WQInitAttrMask uint32
+type WQInitAttrMask uint64
 
 // Values of WQInitAttrMask.
 const (
@@ -2074,7 +2075,7 @@ func (v *WQInitAttrMask) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// CQECompResFormat is a set of flags; bits that it does not name print in hex.
+// CQECompResFormat is a set of flags; bits that it does not name print in hex. It is in CQECompCaps.SupportedFormat.
 //
 // C: enum mlx5dv_cqe_comp_res_format (mlx5dv.h)
 //
@@ -2083,11 +2084,11 @@ func (v *WQInitAttrMask) UnmarshalJSON(json []byte) error {
 // Since: rdma-core 33.2 or earlier
 type CQECompResFormat uint32
 
-// Values of CQECompResFormat.
+// Values of CQECompResFormat. They have no type, for members of several sizes hold them.
 const (
-	CQE_RES_FORMAT_HASH        CQECompResFormat = 1 // C: MLX5DV_CQE_RES_FORMAT_HASH
-	CQE_RES_FORMAT_CSUM        CQECompResFormat = 2 // C: MLX5DV_CQE_RES_FORMAT_CSUM
-	CQE_RES_FORMAT_CSUM_STRIDX CQECompResFormat = 4 // C: MLX5DV_CQE_RES_FORMAT_CSUM_STRIDX
+	CQE_RES_FORMAT_HASH        = 1 // C: MLX5DV_CQE_RES_FORMAT_HASH
+	CQE_RES_FORMAT_CSUM        = 2 // C: MLX5DV_CQE_RES_FORMAT_CSUM
+	CQE_RES_FORMAT_CSUM_STRIDX = 4 // C: MLX5DV_CQE_RES_FORMAT_CSUM_STRIDX
 )
 
 var namesOfCQECompResFormat = [...]named[CQECompResFormat]{
@@ -2121,7 +2122,47 @@ func (v *CQECompResFormat) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// SWParsingOffloads is a set of flags; bits that it does not name print in hex.
+// CQECompResFormat8 is CQECompResFormat in 8 bits. It is in CQInitAttr.CQECompResFormat.
+//
+// C: enum mlx5dv_cqe_comp_res_format (mlx5dv.h)
+//
+// Man: mlx5dv_create_cq(3)
+//
+// Since: rdma-core 33.2 or earlier
+type CQECompResFormat8 uint8
+
+var namesOfCQECompResFormat8 = [...]named[CQECompResFormat8]{
+	{CQE_RES_FORMAT_HASH, "MLX5DV_CQE_RES_FORMAT_HASH"},
+	{CQE_RES_FORMAT_CSUM, "MLX5DV_CQE_RES_FORMAT_CSUM"},
+	{CQE_RES_FORMAT_CSUM_STRIDX, "MLX5DV_CQE_RES_FORMAT_CSUM_STRIDX"},
+}
+
+// String joins the names of the bits with |; those without a name are in hex.
+func (v CQECompResFormat8) String() string {
+	return flagString(v, namesOfCQECompResFormat8[:])
+}
+
+// MarshalText is String.
+func (v CQECompResFormat8) MarshalText() ([]byte, error) {
+	return []byte(v.String()), nil
+}
+
+// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+func (v *CQECompResFormat8) UnmarshalText(text []byte) error {
+	return parseFlags(v, "mlx5dv_cqe_comp_res_format", text, namesOfCQECompResFormat8[:])
+}
+
+// MarshalJSON is String, as a string.
+func (v CQECompResFormat8) MarshalJSON() ([]byte, error) {
+	return quoted(v.String()), nil
+}
+
+// UnmarshalJSON reads such a string, or a number.
+func (v *CQECompResFormat8) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
+}
+
+// SWParsingOffloads is a set of flags; bits that it does not name print in hex. It is in SWParsingCaps.SWParsingOffloads.
 //
 // C: enum mlx5dv_sw_parsing_offloads (mlx5dv.h)
 //
@@ -2261,7 +2302,7 @@ func (v *ContextAttrFlags) UnmarshalJSON(json []byte) error {
 // Man: mlx5dv_open_device(3)
 //
 // Since: rdma-core 65.0
-type ContextAttrCompMask uint32
+type ContextAttrCompMask uint64
 
 // Values of ContextAttrCompMask.
 const (
@@ -2347,7 +2388,7 @@ func (v *VFIOContextAttrFlags) UnmarshalJSON(json []byte) error {
 // Man: mlx5dv_devx_umem_reg(3)
 //
 // Since: rdma-core 44.0
-type DevxUMemInMask uint32
+type DevxUMemInMask uint64
 
 // Values of DevxUMemInMask.
 const (
@@ -2792,7 +2833,7 @@ func (v *SchedElemAttrFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// MLX5IBUAPIFlowActionFlags is a set of flags; bits that it does not name print in hex.
+// MLX5IBUAPIFlowActionFlags is a set of flags; bits that it does not name print in hex. It is in FlowActionESP.ActionFlags.
 //
 // C: enum mlx5_ib_uapi_flow_action_flags (mlx5_user_ioctl_verbs.h)
 //
@@ -3190,14 +3231,14 @@ func (v *MLX5IBUAPIUARAllocType) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// MLX5IBUAPIQueryPortFlags is a set of flags; bits that it does not name print in hex.
+// MLX5IBUAPIQueryPortFlags is a set of flags; bits that it does not name print in hex. It is in MLX5IBUAPIQueryPort.Flags.
 //
 // C: enum mlx5_ib_uapi_query_port_flags (mlx5_user_ioctl_verbs.h)
 //
 // Man: none
 //
 // Since: rdma-core 44.0
-type MLX5IBUAPIQueryPortFlags uint32
+type MLX5IBUAPIQueryPortFlags uint64
 
 // Values of MLX5IBUAPIQueryPortFlags.
 const (

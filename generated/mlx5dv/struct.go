@@ -18,8 +18,8 @@ import (
 // Since: rdma-core 33.2 or earlier
 type CQECompCaps struct {
 	_               structs.HostLayout
-	MaxNum          uint32 // C: max_num
-	SupportedFormat uint32 // C: supported_format
+	MaxNum          uint32           // C: max_num
+	SupportedFormat CQECompResFormat // C: supported_format
 }
 
 // SWParsingCaps has 8 bytes. It is in Context.SWParsingCaps.
@@ -31,8 +31,8 @@ type CQECompCaps struct {
 // Since: rdma-core 33.2 or earlier
 type SWParsingCaps struct {
 	_                 structs.HostLayout
-	SWParsingOffloads uint32 // C: sw_parsing_offloads
-	SupportedQPTs     uint32 // C: supported_qpts
+	SWParsingOffloads SWParsingOffloads // C: sw_parsing_offloads
+	SupportedQPTs     uint32            // C: supported_qpts
 }
 
 // StridingRQCaps has 20 bytes. It is in Context.StridingRQCaps.
@@ -73,10 +73,10 @@ type DCIStreamsCaps struct {
 // Since: rdma-core 44.0
 type SigCaps struct {
 	_         structs.HostLayout
-	BlockSize uint64 // C: block_size
-	BlockProt uint32 // C: block_prot
-	T10DIFBG  uint16 // C: t10dif_bg
-	CRCType   uint16 // C: crc_type
+	BlockSize BlockSizeCaps   // C: block_size
+	BlockProt SigProtCaps     // C: block_prot
+	T10DIFBG  SigT10DIFBGCaps // C: t10dif_bg
+	CRCType   SigCRCTypeCaps  // C: crc_type
 }
 
 // CryptoCaps has 12 bytes. It is in Context.CryptoCaps.
@@ -88,10 +88,10 @@ type SigCaps struct {
 // Since: rdma-core 44.0
 type CryptoCaps struct {
 	_                   structs.HostLayout
-	FailedSelftests     uint16 // C: failed_selftests
-	CryptoEngines       uint8  // C: crypto_engines
-	WrappedImportMethod uint8  // C: wrapped_import_method
-	LogMaxNumDEKs       uint8  // C: log_max_num_deks
+	FailedSelftests     uint16                        // C: failed_selftests
+	CryptoEngines       CryptoEnginesCaps             // C: crypto_engines
+	WrappedImportMethod CryptoWrappedImportMethodCaps // C: wrapped_import_method
+	LogMaxNumDEKs       uint8                         // C: log_max_num_deks
 	_                   [3]byte
 	Flags               CryptoCapsFlags // C: flags
 }
@@ -123,13 +123,13 @@ type Context struct {
 	_                      structs.HostLayout
 	Version                uint8 // C: version
 	_                      [7]byte
-	Flags                  uint64         // C: flags; holds ContextFlags
-	CompMask               uint64         // C: comp_mask; holds ContextCompMask
-	CQECompCaps            CQECompCaps    // C: cqe_comp_caps
-	SWParsingCaps          SWParsingCaps  // C: sw_parsing_caps
-	StridingRQCaps         StridingRQCaps // C: striding_rq_caps
-	TunnelOffloadsCaps     TunnelOffloads // C: tunnel_offloads_caps
-	MaxDynamicBFRegs       uint32         // C: max_dynamic_bfregs
+	Flags                  ContextFlags    // C: flags
+	CompMask               ContextCompMask // C: comp_mask
+	CQECompCaps            CQECompCaps     // C: cqe_comp_caps
+	SWParsingCaps          SWParsingCaps   // C: sw_parsing_caps
+	StridingRQCaps         StridingRQCaps  // C: striding_rq_caps
+	TunnelOffloadsCaps     TunnelOffloads  // C: tunnel_offloads_caps
+	MaxDynamicBFRegs       uint32          // C: max_dynamic_bfregs
 	_                      [4]byte
 	MaxClockInfoUpdateNsec uint64                  // C: max_clock_info_update_nsec
 	FlowActionFlags        FlowActionCapFlags      // C: flow_action_flags
@@ -159,8 +159,8 @@ type Context struct {
 // Since: rdma-core 33.2 or earlier
 type CQInitAttr struct {
 	_                structs.HostLayout
-	CompMask         uint64 // C: comp_mask; holds CQInitAttrMask
-	CQECompResFormat uint8  // C: cqe_comp_res_format
+	CompMask         CQInitAttrMask    // C: comp_mask
+	CQECompResFormat CQECompResFormat8 // C: cqe_comp_res_format
 	_                [3]byte
 	Flags            CQInitAttrFlags // C: flags
 	CQESize          uint16          // C: cqe_size
@@ -245,11 +245,11 @@ func (p *DCInitAttr) DCIStreams() *DCIStreams {
 // Since: rdma-core 33.2 or earlier
 type QPInitAttr struct {
 	_            structs.HostLayout
-	CompMask     uint64        // C: comp_mask; holds QPInitAttrMask
-	CreateFlags  QPCreateFlags // C: create_flags
+	CompMask     QPInitAttrMask // C: comp_mask
+	CreateFlags  QPCreateFlags  // C: create_flags
 	_            [4]byte
-	DCInitAttr   DCInitAttr // C: dc_init_attr
-	SendOpsFlags uint64     // C: send_ops_flags; holds QPCreateSendOpsFlags
+	DCInitAttr   DCInitAttr           // C: dc_init_attr
+	SendOpsFlags QPCreateSendOpsFlags // C: send_ops_flags
 }
 
 // MRInterleaved has 24 bytes. libmlx5.WRMRInterleaved and WRSetMKeyLayoutInterleaved take it.
@@ -281,7 +281,7 @@ type SigT10DIF struct {
 	BG     uint16          // C: bg
 	AppTag uint16          // C: app_tag
 	RefTag uint32          // C: ref_tag
-	Flags  uint16          // C: flags; holds SigT10DIFFlags
+	Flags  SigT10DIFFlags  // C: flags
 	_      [2]byte
 }
 
@@ -328,8 +328,8 @@ type SigBlockAttr struct {
 	Mem       ibv.Ptr[SigBlockDomain] // C: mem
 	Wire      ibv.Ptr[SigBlockDomain] // C: wire
 	Flags     SigBlockAttrFlags       // C: flags
-	CheckMask uint8                   // C: check_mask; holds SigMask
-	CopyMask  uint8                   // C: copy_mask; holds SigMask
+	CheckMask SigMask                 // C: check_mask
+	CopyMask  SigMask                 // C: copy_mask
 	_         [2]byte
 	CompMask  uint64 // C: comp_mask
 }
@@ -483,7 +483,7 @@ type DEKInitAttr struct {
 	PD          ibv.Ptr[ibv.PD]         // C: pd
 	Opaque      [8]byte                 // C: opaque
 	Key         [128]byte               // C: key
-	CompMask    uint64                  // C: comp_mask; holds DEKInitAttrMask
+	CompMask    DEKInitAttrMask         // C: comp_mask
 	CryptoLogin ibv.Ptr[CryptoLoginObj] // C: crypto_login
 }
 
@@ -511,8 +511,8 @@ type DEKAttr struct {
 // Since: rdma-core 33.2 or earlier
 type FlowActionESP struct {
 	_           structs.HostLayout
-	CompMask    uint64 // C: comp_mask; holds FlowActionESPMask
-	ActionFlags uint32 // C: action_flags
+	CompMask    FlowActionESPMask         // C: comp_mask
+	ActionFlags MLX5IBUAPIFlowActionFlags // C: action_flags
 	_           [4]byte
 }
 
@@ -546,12 +546,12 @@ func (p *FlowMatchParameters) MatchBuf(n int) []uint64 {
 type FlowMatcherAttr struct {
 	_                   structs.HostLayout
 	Type                ibv.FlowAttrType // C: type
-	Flags               uint32           // C: flags
+	Flags               ibv.FlowFlags    // C: flags
 	Priority            uint16           // C: priority
 	MatchCriteriaEnable uint8            // C: match_criteria_enable
 	_                   [5]byte
 	MatchMask           ibv.Ptr[FlowMatchParameters] // C: match_mask
-	CompMask            uint64                       // C: comp_mask; holds FlowMatcherAttrMask
+	CompMask            FlowMatcherAttrMask          // C: comp_mask
 	FTType              MLX5IBUAPIFlowTableType      // C: ft_type
 	IBPort              uint32                       // C: ib_port; since 65.0
 }
@@ -666,7 +666,7 @@ type QP struct {
 	SQ            QPSQ              // C: sq
 	RQ            QPRQ              // C: rq
 	BF            QPBF              // C: bf
-	CompMask      uint64            // C: comp_mask; holds QPCompMask
+	CompMask      QPCompMask        // C: comp_mask
 	UARMmapOffset int64             // C: uar_mmap_offset
 	TIRN          uint32            // C: tirn
 	TISN          uint32            // C: tisn
@@ -751,8 +751,8 @@ type SRQ struct {
 	Head     uint32            // C: head
 	Tail     uint32            // C: tail
 	_        [4]byte
-	CompMask uint64 // C: comp_mask; holds SRQCompMask
-	SRQN     uint32 // C: srqn
+	CompMask SRQCompMask // C: comp_mask
+	SRQN     uint32      // C: srqn
 	_        [4]byte
 }
 
@@ -795,10 +795,10 @@ type AllocDMAttr struct {
 // Since: rdma-core 33.2 or earlier
 type DM struct {
 	_        structs.HostLayout
-	Buf      uintptr // C: buf
-	Length   uint64  // C: length
-	CompMask uint64  // C: comp_mask; holds DMCompMask
-	RemoteVA uint64  // C: remote_va
+	Buf      uintptr    // C: buf
+	Length   uint64     // C: length
+	CompMask DMCompMask // C: comp_mask
+	RemoteVA uint64     // C: remote_va
 }
 
 // AH has 16 bytes. It is in ObjAH.Out.
@@ -987,7 +987,7 @@ type StridingRQInitAttr struct {
 // Since: rdma-core 33.2 or earlier
 type WQInitAttr struct {
 	_               structs.HostLayout
-	CompMask        uint64             // C: comp_mask; holds WQInitAttrMask
+	CompMask        WQInitAttrMask     // C: comp_mask
 	StridingRQAttrs StridingRQInitAttr // C: striding_rq_attrs
 	_               [4]byte
 }
@@ -1488,8 +1488,8 @@ type ContextAttr struct {
 	_        structs.HostLayout
 	Flags    ContextAttrFlags // C: flags
 	_        [4]byte
-	CompMask uint64             // C: comp_mask; holds ContextAttrCompMask
-	FDs      ibv.Ptr[ibv.FDArr] // C: fds; since 65.0
+	CompMask ContextAttrCompMask // C: comp_mask
+	FDs      ibv.Ptr[ibv.FDArr]  // C: fds; since 65.0
 }
 
 // VFIOContextAttr has 24 bytes. libmlx5.GetVFIODeviceList takes it.
@@ -1529,13 +1529,13 @@ type DevxUMem struct {
 // Since: rdma-core 44.0
 type DevxUMemIn struct {
 	_          structs.HostLayout
-	Addr       uintptr // C: addr
-	Size       uint64  // C: size
-	Access     uint32  // C: access
+	Addr       uintptr         // C: addr
+	Size       uint64          // C: size
+	Access     ibv.AccessFlags // C: access
 	_          [4]byte
-	PgszBitmap uint64 // C: pgsz_bitmap
-	CompMask   uint64 // C: comp_mask; holds DevxUMemInMask
-	DMABufFD   int32  // C: dmabuf_fd
+	PgszBitmap uint64         // C: pgsz_bitmap
+	CompMask   DevxUMemInMask // C: comp_mask
+	DMABufFD   int32          // C: dmabuf_fd
 	_          [4]byte
 }
 
@@ -1967,12 +1967,12 @@ type MLX5IBUAPIReg struct {
 // Since: rdma-core 44.0
 type MLX5IBUAPIQueryPort struct {
 	_                  structs.HostLayout
-	Flags              uint64        // C: flags
-	VPort              uint16        // C: vport
-	VPortVHCAID        uint16        // C: vport_vhca_id
-	ESWOwnerVHCAID     uint16        // C: esw_owner_vhca_id
-	Rsvd0              uint16        // C: rsvd0
-	VPortSteeringICMRX uint64        // C: vport_steering_icm_rx
-	VPortSteeringICMTX uint64        // C: vport_steering_icm_tx
-	RegC0              MLX5IBUAPIReg // C: reg_c0
+	Flags              MLX5IBUAPIQueryPortFlags // C: flags
+	VPort              uint16                   // C: vport
+	VPortVHCAID        uint16                   // C: vport_vhca_id
+	ESWOwnerVHCAID     uint16                   // C: esw_owner_vhca_id
+	Rsvd0              uint16                   // C: rsvd0
+	VPortSteeringICMRX uint64                   // C: vport_steering_icm_rx
+	VPortSteeringICMTX uint64                   // C: vport_steering_icm_tx
+	RegC0              MLX5IBUAPIReg            // C: reg_c0
 }

@@ -41,12 +41,6 @@ const (
 	IB_IP_PS_UDP    = 17891328             // C: RDMA_IB_IP_PS_UDP, since 33.2 or earlier
 	IB_PS_IB        = 20905984             // C: RDMA_IB_PS_IB, since 33.2 or earlier
 	UDP_QKEY        = 19088743             // C: RDMA_UDP_QKEY, since 33.2 or earlier
-	RAI_PASSIVE     = 1                    // C: RAI_PASSIVE, since 33.2 or earlier
-	RAI_NUMERICHOST = 2                    // C: RAI_NUMERICHOST, since 33.2 or earlier
-	RAI_NOROUTE     = 4                    // C: RAI_NOROUTE, since 33.2 or earlier
-	RAI_FAMILY      = 8                    // C: RAI_FAMILY, since 33.2 or earlier
-	RAI_SA          = 16                   // C: RAI_SA, since 65.0
-	RAI_DNS         = 32                   // C: RAI_DNS, since 65.0
 )
 
 // C: macros and enumerators of untagged enums (rsocket.h)

@@ -228,3 +228,56 @@ func (v CMMCJoinFlags) MarshalJSON() ([]byte, error) {
 func (v *CMMCJoinFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
+
+// AddrInfoFlags is a set of flags; bits that it does not name print in hex. It is in AddrInfo.AiFlags.
+//
+// C: macros RAI_* (rdma_cma.h)
+//
+// Man: none
+//
+// Since: rdma-core 33.2 or earlier
+type AddrInfoFlags uint32
+
+// Values of AddrInfoFlags.
+const (
+	RAI_PASSIVE     AddrInfoFlags = 1  // C: RAI_PASSIVE
+	RAI_NUMERICHOST AddrInfoFlags = 2  // C: RAI_NUMERICHOST
+	RAI_NOROUTE     AddrInfoFlags = 4  // C: RAI_NOROUTE
+	RAI_FAMILY      AddrInfoFlags = 8  // C: RAI_FAMILY
+	RAI_SA          AddrInfoFlags = 16 // C: RAI_SA, since 65.0
+	RAI_DNS         AddrInfoFlags = 32 // C: RAI_DNS, since 65.0
+)
+
+var namesOfAddrInfoFlags = [...]named[AddrInfoFlags]{
+	{RAI_PASSIVE, "RAI_PASSIVE"},
+	{RAI_NUMERICHOST, "RAI_NUMERICHOST"},
+	{RAI_NOROUTE, "RAI_NOROUTE"},
+	{RAI_FAMILY, "RAI_FAMILY"},
+	{RAI_SA, "RAI_SA"},
+	{RAI_DNS, "RAI_DNS"},
+}
+
+// String joins the names of the bits with |; those without a name are in hex.
+func (v AddrInfoFlags) String() string {
+	return flagString(v, namesOfAddrInfoFlags[:])
+}
+
+// MarshalText is String.
+func (v AddrInfoFlags) MarshalText() ([]byte, error) {
+	return []byte(v.String()), nil
+}
+
+// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+func (v *AddrInfoFlags) UnmarshalText(text []byte) error {
+	return parseFlags(v, "AddrInfoFlags", text, namesOfAddrInfoFlags[:])
+}
+
+// MarshalJSON is String, as a string.
+func (v AddrInfoFlags) MarshalJSON() ([]byte, error) {
+	return quoted(v.String()), nil
+}
+
+// UnmarshalJSON reads such a string, or a number.
+func (v *AddrInfoFlags) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
+}

@@ -214,7 +214,7 @@ type CMEvent struct {
 // Since: rdma-core 33.2 or earlier
 type AddrInfo struct {
 	_              structs.HostLayout
-	AiFlags        int32             // C: ai_flags
+	AiFlags        AddrInfoFlags     // C: ai_flags
 	AiFamily       int32             // C: ai_family
 	AiQPType       ibv.QPType        // C: ai_qp_type
 	AiPortSpace    PortSpace         // C: ai_port_space

@@ -467,7 +467,7 @@ func (v *IBUverbsCreateQPMask) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// IBUverbsWROpcode is an enumeration; values that it does not name print as numbers.
+// IBUverbsWROpcode is an enumeration; values that it does not name print as numbers. It is in IBUverbsSendWR.Opcode.
 //
 // C: enum ib_uverbs_wr_opcode (ib_user_verbs.h)
 //
@@ -4536,14 +4536,14 @@ func (v *UverbsAttrsQueryGIDEntryCmdAttrIds) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// RDMAUCMPortSpace is an enumeration; values that it does not name print as numbers.
+// RDMAUCMPortSpace is an enumeration; values that it does not name print as numbers. It is in RDMAUCMCreateID.PS.
 //
 // C: enum rdma_ucm_port_space (rdma_user_cm.h)
 //
 // Man: none
 //
 // Since: linux 6.1 or earlier
-type RDMAUCMPortSpace uint32
+type RDMAUCMPortSpace uint16
 
 // Values of RDMAUCMPortSpace.
 const (
@@ -5722,7 +5722,8 @@ func (v *MLX5UserInlineMode) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// MLX5IBCQECompResFormat is a set of flags; bits that it does not name print in hex.
+// MLX5IBCQECompResFormat is a set of flags; bits that it does not name print in hex. It is in
+// MLX5IBCQECompCaps.SupportedFormat.
 //
 // C: enum mlx5_ib_cqe_comp_res_format (mlx5-abi.h)
 //
@@ -5769,14 +5770,15 @@ func (v *MLX5IBCQECompResFormat) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// MLX5IBPacketPacingCapFlags is a set of flags; bits that it does not name print in hex.
+// MLX5IBPacketPacingCapFlags is a set of flags; bits that it does not name print in hex. It is in
+// MLX5PacketPacingCaps.CapFlags.
 //
 // C: enum mlx5_ib_packet_pacing_cap_flags (mlx5-abi.h)
 //
 // Man: none
 //
 // Since: linux 6.1 or earlier
-type MLX5IBPacketPacingCapFlags uint32
+type MLX5IBPacketPacingCapFlags uint8
 
 // Values of MLX5IBPacketPacingCapFlags.
 const (
@@ -5859,7 +5861,8 @@ func (v *MLX5IBMpwCaps) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// MLX5IBSWParsingOffloads is a set of flags; bits that it does not name print in hex.
+// MLX5IBSWParsingOffloads is a set of flags; bits that it does not name print in hex. It is in
+// MLX5IBSWParsingCaps.SWParsingOffloads.
 //
 // C: enum mlx5_ib_sw_parsing_offloads (mlx5-abi.h)
 //
@@ -5906,7 +5909,7 @@ func (v *MLX5IBSWParsingOffloads) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// MLX5IBQueryDevRespFlags is a set of flags; bits that it does not name print in hex.
+// MLX5IBQueryDevRespFlags is a set of flags; bits that it does not name print in hex. It is in MLX5IBQueryDeviceResp.Flags.
 //
 // C: enum mlx5_ib_query_dev_resp_flags (mlx5-abi.h)
 //
@@ -5957,7 +5960,8 @@ func (v *MLX5IBQueryDevRespFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// MLX5IBTunnelOffloads is a set of flags; bits that it does not name print in hex.
+// MLX5IBTunnelOffloads is a set of flags; bits that it does not name print in hex. It is in
+// MLX5IBQueryDeviceResp.TunnelOffloadsCaps.
 //
 // C: enum mlx5_ib_tunnel_offloads (mlx5-abi.h)
 //
@@ -6055,14 +6059,15 @@ func (v *MLX5IBCreateCQFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// MLX5RXHashFunctionFlags is a set of flags; bits that it does not name print in hex.
+// MLX5RXHashFunctionFlags is a set of flags; bits that it does not name print in hex. It is in MLX5IBRSSCaps.RXHashFunction
+// and MLX5IBCreateQPRSS.RXHashFunction.
 //
 // C: enum mlx5_rx_hash_function_flags (mlx5-abi.h)
 //
 // Man: none
 //
 // Since: linux 6.1 or earlier
-type MLX5RXHashFunctionFlags uint32
+type MLX5RXHashFunctionFlags uint8
 
 // Values of MLX5RXHashFunctionFlags.
 const (
@@ -6098,14 +6103,15 @@ func (v *MLX5RXHashFunctionFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// MLX5RXHashFields is a set of flags; bits that it does not name print in hex.
+// MLX5RXHashFields is a set of flags; bits that it does not name print in hex. It is in MLX5IBRSSCaps.RXHashFieldsMask and
+// MLX5IBCreateQPRSS.RXHashFieldsMask.
 //
 // C: enum mlx5_rx_hash_fields (mlx5-abi.h)
 //
 // Man: none
 //
 // Since: linux 6.1 or earlier
-type MLX5RXHashFields uint32
+type MLX5RXHashFields uint64
 
 // Values of MLX5RXHashFields.
 const (
@@ -9331,14 +9337,14 @@ func (v *MLX5IBUAPIUARAllocType) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// MLX5IBUAPIQueryPortFlags is a set of flags; bits that it does not name print in hex.
+// MLX5IBUAPIQueryPortFlags is a set of flags; bits that it does not name print in hex. It is in MLX5IBUAPIQueryPort.Flags.
 //
 // C: enum mlx5_ib_uapi_query_port_flags (mlx5_user_ioctl_verbs.h)
 //
 // Man: none
 //
 // Since: linux 6.1 or earlier
-type MLX5IBUAPIQueryPortFlags uint32
+type MLX5IBUAPIQueryPortFlags uint64
 
 // Values of MLX5IBUAPIQueryPortFlags.
 const (
@@ -9427,14 +9433,15 @@ func (v *MLX5IBUAPIVarAllocFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// MLX4IBRXHashFunctionFlags is a set of flags; bits that it does not name print in hex.
+// MLX4IBRXHashFunctionFlags is a set of flags; bits that it does not name print in hex. It is in
+// MLX4IBCreateQPRSS.RXHashFunction and MLX4IBRSSCaps.RXHashFunction.
 //
 // C: enum mlx4_ib_rx_hash_function_flags (mlx4-abi.h)
 //
 // Man: none
 //
 // Since: linux 6.1 or earlier
-type MLX4IBRXHashFunctionFlags uint32
+type MLX4IBRXHashFunctionFlags uint8
 
 // Values of MLX4IBRXHashFunctionFlags.
 const (
@@ -9470,14 +9477,15 @@ func (v *MLX4IBRXHashFunctionFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// MLX4IBRXHashFields is a set of flags; bits that it does not name print in hex.
+// MLX4IBRXHashFields is a set of flags; bits that it does not name print in hex. It is in
+// MLX4IBCreateQPRSS.RXHashFieldsMask and MLX4IBRSSCaps.RXHashFieldsMask.
 //
 // C: enum mlx4_ib_rx_hash_fields (mlx4-abi.h)
 //
 // Man: none
 //
 // Since: linux 6.1 or earlier
-type MLX4IBRXHashFields uint32
+type MLX4IBRXHashFields uint64
 
 // Values of MLX4IBRXHashFields.
 const (
@@ -9711,14 +9719,14 @@ func (v *EFAMRMethods) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// IRDMAMemregType is an enumeration; values that it does not name print as numbers.
+// IRDMAMemregType is an enumeration; values that it does not name print as numbers. It is in IRDMAMemRegReq.RegType.
 //
 // C: enum irdma_memreg_type (irdma-abi.h)
 //
 // Man: none
 //
 // Since: linux 6.1 or earlier
-type IRDMAMemregType uint32
+type IRDMAMemregType uint16
 
 // Values of IRDMAMemregType.
 const (
@@ -10760,7 +10768,8 @@ func (v *HNSRoceCQCapFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// HNSRoceSRQCapFlags is a set of flags; bits that it does not name print in hex.
+// HNSRoceSRQCapFlags is a set of flags; bits that it does not name print in hex. It is in HNSRoceIBCreateSRQ.ReqCapFlags
+// and HNSRoceIBCreateSRQResp.CapFlags.
 //
 // C: enum hns_roce_srq_cap_flags (hns-abi.h)
 //
@@ -10895,14 +10904,14 @@ func (v *HNSRoceCongestTypeFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// HNSRoceCreateQPCompMask is a set of flags; bits that it does not name print in hex.
+// HNSRoceCreateQPCompMask is a set of flags; bits that it does not name print in hex. It is in HNSRoceIBCreateQP.CompMask.
 //
 // C: enum hns_roce_create_qp_comp_mask (hns-abi.h)
 //
 // Man: none
 //
 // Since: linux 6.12
-type HNSRoceCreateQPCompMask uint32
+type HNSRoceCreateQPCompMask uint64
 
 // Values of HNSRoceCreateQPCompMask.
 const (

@@ -1268,7 +1268,7 @@ type IBUverbsSendWR struct {
 	_         structs.HostLayout
 	WRID      uint64           // C: wr_id
 	NumSGE    uint32           // C: num_sge
-	Opcode    uint32           // C: opcode
+	Opcode    IBUverbsWROpcode // C: opcode
 	SendFlags uint32           // C: send_flags
 	Ex        IBUverbsSendWREx // C: ex
 	WR        IBUverbsSendWRWR // C: wr
@@ -2776,11 +2776,11 @@ type RDMAUCMCmdHdr struct {
 // Since: linux 6.1 or earlier
 type RDMAUCMCreateID struct {
 	_        structs.HostLayout
-	Uid      uint64   // C: uid
-	Response uint64   // C: response
-	PS       uint16   // C: ps
-	QPType   uint8    // C: qp_type
-	Reserved [5]uint8 // C: reserved
+	Uid      uint64           // C: uid
+	Response uint64           // C: response
+	PS       RDMAUCMPortSpace // C: ps
+	QPType   uint8            // C: qp_type
+	Reserved [5]uint8         // C: reserved
 }
 
 // RDMAUCMCreateIDResp has 4 bytes.
@@ -4081,9 +4081,9 @@ type MLX5IBTSOCaps struct {
 // Since: linux 6.1 or earlier
 type MLX5IBRSSCaps struct {
 	_                structs.HostLayout
-	RXHashFieldsMask uint64   // C: rx_hash_fields_mask
-	RXHashFunction   uint8    // C: rx_hash_function
-	Reserved         [7]uint8 // C: reserved
+	RXHashFieldsMask MLX5RXHashFields        // C: rx_hash_fields_mask
+	RXHashFunction   MLX5RXHashFunctionFlags // C: rx_hash_function
+	Reserved         [7]uint8                // C: reserved
 }
 
 // MLX5IBCQECompCaps has 8 bytes. It is in MLX5IBQueryDeviceResp.CQECompCaps.
@@ -4095,8 +4095,8 @@ type MLX5IBRSSCaps struct {
 // Since: linux 6.1 or earlier
 type MLX5IBCQECompCaps struct {
 	_               structs.HostLayout
-	MaxNum          uint32 // C: max_num
-	SupportedFormat uint32 // C: supported_format
+	MaxNum          uint32                 // C: max_num
+	SupportedFormat MLX5IBCQECompResFormat // C: supported_format
 }
 
 // MLX5PacketPacingCaps has 16 bytes. It is in MLX5IBQueryDeviceResp.PacketPacingCaps.
@@ -4108,11 +4108,11 @@ type MLX5IBCQECompCaps struct {
 // Since: linux 6.1 or earlier
 type MLX5PacketPacingCaps struct {
 	_              structs.HostLayout
-	QPRateLimitMin uint32   // C: qp_rate_limit_min
-	QPRateLimitMax uint32   // C: qp_rate_limit_max
-	SupportedQPTs  uint32   // C: supported_qpts
-	CapFlags       uint8    // C: cap_flags
-	Reserved       [3]uint8 // C: reserved
+	QPRateLimitMin uint32                     // C: qp_rate_limit_min
+	QPRateLimitMax uint32                     // C: qp_rate_limit_max
+	SupportedQPTs  uint32                     // C: supported_qpts
+	CapFlags       MLX5IBPacketPacingCapFlags // C: cap_flags
+	Reserved       [3]uint8                   // C: reserved
 }
 
 // MLX5IBSWParsingCaps has 8 bytes. It is in MLX5IBQueryDeviceResp.SWParsingCaps.
@@ -4124,8 +4124,8 @@ type MLX5PacketPacingCaps struct {
 // Since: linux 6.1 or earlier
 type MLX5IBSWParsingCaps struct {
 	_                 structs.HostLayout
-	SWParsingOffloads uint32 // C: sw_parsing_offloads
-	SupportedQPTs     uint32 // C: supported_qpts
+	SWParsingOffloads MLX5IBSWParsingOffloads // C: sw_parsing_offloads
+	SupportedQPTs     uint32                  // C: supported_qpts
 }
 
 // MLX5IBStridingRQCaps has 24 bytes. It is in MLX5IBQueryDeviceResp.StridingRQCaps.
@@ -4167,20 +4167,20 @@ type MLX5IBDCIStreamsCaps struct {
 // Since: linux 6.1 or earlier
 type MLX5IBQueryDeviceResp struct {
 	_                             structs.HostLayout
-	CompMask                      uint32               // C: comp_mask
-	ResponseLength                uint32               // C: response_length
-	TSOCaps                       MLX5IBTSOCaps        // C: tso_caps
-	RSSCaps                       MLX5IBRSSCaps        // C: rss_caps
-	CQECompCaps                   MLX5IBCQECompCaps    // C: cqe_comp_caps
-	PacketPacingCaps              MLX5PacketPacingCaps // C: packet_pacing_caps
-	MLX5IBSupportMultiPktSendWqes uint32               // C: mlx5_ib_support_multi_pkt_send_wqes
-	Flags                         uint32               // C: flags
-	SWParsingCaps                 MLX5IBSWParsingCaps  // C: sw_parsing_caps
-	StridingRQCaps                MLX5IBStridingRQCaps // C: striding_rq_caps
-	TunnelOffloadsCaps            uint32               // C: tunnel_offloads_caps
-	DCIStreamsCaps                MLX5IBDCIStreamsCaps // C: dci_streams_caps
-	Reserved                      uint16               // C: reserved
-	RegC0                         MLX5IBUAPIReg        // C: reg_c0; since 6.12
+	CompMask                      uint32                  // C: comp_mask
+	ResponseLength                uint32                  // C: response_length
+	TSOCaps                       MLX5IBTSOCaps           // C: tso_caps
+	RSSCaps                       MLX5IBRSSCaps           // C: rss_caps
+	CQECompCaps                   MLX5IBCQECompCaps       // C: cqe_comp_caps
+	PacketPacingCaps              MLX5PacketPacingCaps    // C: packet_pacing_caps
+	MLX5IBSupportMultiPktSendWqes uint32                  // C: mlx5_ib_support_multi_pkt_send_wqes
+	Flags                         MLX5IBQueryDevRespFlags // C: flags
+	SWParsingCaps                 MLX5IBSWParsingCaps     // C: sw_parsing_caps
+	StridingRQCaps                MLX5IBStridingRQCaps    // C: striding_rq_caps
+	TunnelOffloadsCaps            MLX5IBTunnelOffloads    // C: tunnel_offloads_caps
+	DCIStreamsCaps                MLX5IBDCIStreamsCaps    // C: dci_streams_caps
+	Reserved                      uint16                  // C: reserved
+	RegC0                         MLX5IBUAPIReg           // C: reg_c0; since 6.12
 }
 
 // MLX5IBCreateCQ has 32 bytes.
@@ -4320,13 +4320,13 @@ func (p *MLX5IBCreateQP) AccessKey() *uint64 {
 // Since: linux 6.1 or earlier
 type MLX5IBCreateQPRSS struct {
 	_                structs.HostLayout
-	RXHashFieldsMask uint64     // C: rx_hash_fields_mask
-	RXHashFunction   uint8      // C: rx_hash_function
-	RXKeyLen         uint8      // C: rx_key_len
-	Reserved         [6]uint8   // C: reserved
-	RXHashKey        [128]uint8 // C: rx_hash_key
-	CompMask         uint32     // C: comp_mask
-	Flags            uint32     // C: flags
+	RXHashFieldsMask MLX5RXHashFields        // C: rx_hash_fields_mask
+	RXHashFunction   MLX5RXHashFunctionFlags // C: rx_hash_function
+	RXKeyLen         uint8                   // C: rx_key_len
+	Reserved         [6]uint8                // C: reserved
+	RXHashKey        [128]uint8              // C: rx_hash_key
+	CompMask         uint32                  // C: comp_mask
+	Flags            uint32                  // C: flags
 }
 
 // MLX5IBCreateQPResp has 40 bytes.
@@ -4621,14 +4621,14 @@ type MLX5IBUAPIReg struct {
 // Since: linux 6.1 or earlier
 type MLX5IBUAPIQueryPort struct {
 	_                  structs.HostLayout
-	Flags              uint64        // C: flags
-	VPort              uint16        // C: vport
-	VPortVHCAID        uint16        // C: vport_vhca_id
-	ESWOwnerVHCAID     uint16        // C: esw_owner_vhca_id
-	Rsvd0              uint16        // C: rsvd0
-	VPortSteeringICMRX uint64        // C: vport_steering_icm_rx
-	VPortSteeringICMTX uint64        // C: vport_steering_icm_tx
-	RegC0              MLX5IBUAPIReg // C: reg_c0
+	Flags              MLX5IBUAPIQueryPortFlags // C: flags
+	VPort              uint16                   // C: vport
+	VPortVHCAID        uint16                   // C: vport_vhca_id
+	ESWOwnerVHCAID     uint16                   // C: esw_owner_vhca_id
+	Rsvd0              uint16                   // C: rsvd0
+	VPortSteeringICMRX uint64                   // C: vport_steering_icm_rx
+	VPortSteeringICMTX uint64                   // C: vport_steering_icm_tx
+	RegC0              MLX5IBUAPIReg            // C: reg_c0
 }
 
 // MLX4IBAllocUcontextRespV3 has 8 bytes.
@@ -4747,12 +4747,12 @@ type MLX4IBCreateSRQResp struct {
 // Since: linux 6.1 or earlier
 type MLX4IBCreateQPRSS struct {
 	_                structs.HostLayout
-	RXHashFieldsMask uint64    // C: rx_hash_fields_mask
-	RXHashFunction   uint8     // C: rx_hash_function
-	Reserved         [7]uint8  // C: reserved
-	RXHashKey        [40]uint8 // C: rx_hash_key
-	CompMask         uint32    // C: comp_mask
-	Reserved1        uint32    // C: reserved1
+	RXHashFieldsMask MLX4IBRXHashFields        // C: rx_hash_fields_mask
+	RXHashFunction   MLX4IBRXHashFunctionFlags // C: rx_hash_function
+	Reserved         [7]uint8                  // C: reserved
+	RXHashKey        [40]uint8                 // C: rx_hash_key
+	CompMask         uint32                    // C: comp_mask
+	Reserved1        uint32                    // C: reserved1
 }
 
 // MLX4IBCreateQP has 24 bytes.
@@ -4824,9 +4824,9 @@ type MLX4IBCreateRWQIndTblResp struct {
 // Since: linux 6.1 or earlier
 type MLX4IBRSSCaps struct {
 	_                structs.HostLayout
-	RXHashFieldsMask uint64   // C: rx_hash_fields_mask
-	RXHashFunction   uint8    // C: rx_hash_function
-	Reserved         [7]uint8 // C: reserved
+	RXHashFieldsMask MLX4IBRXHashFields        // C: rx_hash_fields_mask
+	RXHashFunction   MLX4IBRXHashFunctionFlags // C: rx_hash_function
+	Reserved         [7]uint8                  // C: reserved
 }
 
 // MLX4IBTSOCaps has 8 bytes. It is in MLX4UverbsExQueryDeviceResp.TSOCaps.
@@ -5224,10 +5224,10 @@ type IRDMACreateQPReq struct {
 // Since: linux 6.1 or earlier
 type IRDMAMemRegReq struct {
 	_       structs.HostLayout
-	RegType uint16 // C: reg_type
-	CQPages uint16 // C: cq_pages
-	RQPages uint16 // C: rq_pages
-	SQPages uint16 // C: sq_pages
+	RegType IRDMAMemregType // C: reg_type
+	CQPages uint16          // C: cq_pages
+	RQPages uint16          // C: rq_pages
+	SQPages uint16          // C: sq_pages
 }
 
 // IRDMAModifyQPReq has 8 bytes.
@@ -5542,11 +5542,11 @@ type HNSRoceIBCreateCQResp struct {
 // Since: linux 6.1 or earlier
 type HNSRoceIBCreateSRQ struct {
 	_           structs.HostLayout
-	BufAddr     uint64 // C: buf_addr
-	DBAddr      uint64 // C: db_addr
-	QueAddr     uint64 // C: que_addr
-	ReqCapFlags uint32 // C: req_cap_flags; since 6.12
-	Reserved    uint32 // C: reserved; since 6.12
+	BufAddr     uint64             // C: buf_addr
+	DBAddr      uint64             // C: db_addr
+	QueAddr     uint64             // C: que_addr
+	ReqCapFlags HNSRoceSRQCapFlags // C: req_cap_flags; since 6.12
+	Reserved    uint32             // C: reserved; since 6.12
 }
 
 // HNSRoceIBCreateSRQResp has 8 bytes.
@@ -5558,8 +5558,8 @@ type HNSRoceIBCreateSRQ struct {
 // Since: linux 6.1 or earlier
 type HNSRoceIBCreateSRQResp struct {
 	_        structs.HostLayout
-	SRQN     uint32 // C: srqn
-	CapFlags uint32 // C: cap_flags; since 6.12
+	SRQN     uint32             // C: srqn
+	CapFlags HNSRoceSRQCapFlags // C: cap_flags; since 6.12
 }
 
 // HNSRoceIBCreateQP has 56 bytes.
@@ -5571,16 +5571,16 @@ type HNSRoceIBCreateSRQResp struct {
 // Since: linux 6.1 or earlier
 type HNSRoceIBCreateQP struct {
 	_             structs.HostLayout
-	BufAddr       uint64   // C: buf_addr
-	DBAddr        uint64   // C: db_addr
-	LogSQBbCount  uint8    // C: log_sq_bb_count
-	LogSQStride   uint8    // C: log_sq_stride
-	SQNoPrefetch  uint8    // C: sq_no_prefetch
-	Reserved      [5]uint8 // C: reserved
-	SDBAddr       uint64   // C: sdb_addr
-	CompMask      uint64   // C: comp_mask; since 6.12
-	CreateFlags   uint64   // C: create_flags; since 6.12
-	CongTypeFlags uint64   // C: cong_type_flags; since 6.12
+	BufAddr       uint64                  // C: buf_addr
+	DBAddr        uint64                  // C: db_addr
+	LogSQBbCount  uint8                   // C: log_sq_bb_count
+	LogSQStride   uint8                   // C: log_sq_stride
+	SQNoPrefetch  uint8                   // C: sq_no_prefetch
+	Reserved      [5]uint8                // C: reserved
+	SDBAddr       uint64                  // C: sdb_addr
+	CompMask      HNSRoceCreateQPCompMask // C: comp_mask; since 6.12
+	CreateFlags   uint64                  // C: create_flags; since 6.12
+	CongTypeFlags uint64                  // C: cong_type_flags; since 6.12
 }
 
 // HNSRoceIBCreateQPResp has 16 bytes.

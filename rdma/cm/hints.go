@@ -17,7 +17,7 @@ import (
 // Man: rdma_getaddrinfo(3)
 type Hints struct {
 	// Flags are rdmacm.RAI_PASSIVE for a listener, RAI_NUMERICHOST, RAI_NOROUTE, RAI_FAMILY, RAI_DNS, RAI_SA.
-	Flags int32
+	Flags rdmacm.AddrInfoFlags
 	// Family is Linux's number: 2 for IPv4, 10 for IPv6, 0 for any. With rdmacm.AF_IB and the flags RAI_FAMILY and
 	// RAI_NUMERICHOST, the node is a GID, and the answer is an AF_IB address.
 	Family    int32

@@ -138,8 +138,8 @@ func TestHintsStayForC(t *testing.T) {
 		goruntime.GC()
 	}
 	c := &hints.AddrInfo
-	assert.Equal(t, []int32{rdmacm.RAI_NOROUTE, rdmacm.AF_IB, int32(ibv.QPT_UD), int32(rdmacm.PS_IB)},
-		[]int32{c.AiFlags, c.AiFamily, int32(c.AiQPType), int32(c.AiPortSpace)})
+	assert.Equal(t, []int32{int32(rdmacm.RAI_NOROUTE), rdmacm.AF_IB, int32(ibv.QPT_UD), int32(rdmacm.PS_IB)},
+		[]int32{int32(c.AiFlags), c.AiFamily, int32(c.AiQPType), int32(c.AiPortSpace)})
 	for i, at := range []ibv.Ptr[rdmacm.Sockaddr]{c.AiSrcAddr, c.AiDstAddr} {
 		got, ok := ibAddr(at.Deref())
 		assert.True(t, ok)

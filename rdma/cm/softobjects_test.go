@@ -139,7 +139,7 @@ func TestSoftCreateSRQEx(t *testing.T) {
 // TestSoftXRC: the shared receive queue of a target is of type XRC, and its completions are where C waits for them.
 func TestSoftXRC(t *testing.T) {
 	f := newFabric(t, soft.Options{})
-	end := func(at string, flags int32, kind ibv.QPType) *ID {
+	end := func(at string, flags rdmacm.AddrInfoFlags, kind ibv.QPType) *ID {
 		info, err := GetAddrInfoOn(context.Background(), f, "127.0.0.1", at,
 			Hints{Flags: flags, QPType: kind, PortSpace: rdmacm.PS_IB})
 		require.NoError(t, err)

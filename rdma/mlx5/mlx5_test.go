@@ -57,9 +57,9 @@ func TestDynamicConnections(t *testing.T) {
 	attr := &ibv.QPInitAttrEx{
 		QPType: ibv.QPT_DRIVER, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(), Cap: ibv.QPCap{MaxSendWR: 4, MaxSendSGE: 1},
 		PD:       pd.Ptr(),
-		CompMask: ibv.QP_INIT_ATTR_PD | ibv.QP_INIT_ATTR_SEND_OPS_FLAGS, SendOpsFlags: uint64(ibv.QP_EX_WITH_SEND),
+		CompMask: ibv.QP_INIT_ATTR_PD | ibv.QP_INIT_ATTR_SEND_OPS_FLAGS, SendOpsFlags: ibv.QP_EX_WITH_SEND,
 	}
-	dv := &mlx5dv.QPInitAttr{CompMask: uint64(mlx5dv.QP_INIT_ATTR_MASK_DC),
+	dv := &mlx5dv.QPInitAttr{CompMask: mlx5dv.QP_INIT_ATTR_MASK_DC,
 		DCInitAttr: mlx5dv.DCInitAttr{DCType: mlx5dv.DCTYPE_DCI}}
 	dci, err := mlx5.CreateQP(d, attr, dv, rdma.QueueOptions{})
 	require.NoError(t, err)
@@ -96,7 +96,7 @@ func TestDynamicConnections(t *testing.T) {
 	f.Fails["mlx5dv_create_qp"] = syscall.EOPNOTSUPP
 	_, err = mlx5.CreateQP(d, attr, dv, rdma.QueueOptions{})
 	assert.ErrorIs(t, err, rdma.ErrNotSupported)
-	dv = &mlx5dv.QPInitAttr{CompMask: uint64(mlx5dv.QP_INIT_ATTR_MASK_QP_CREATE_FLAGS),
+	dv = &mlx5dv.QPInitAttr{CompMask: mlx5dv.QP_INIT_ATTR_MASK_QP_CREATE_FLAGS,
 		CreateFlags: mlx5dv.QP_CREATE_OOO_DP}
 	const reason = "the data path in Go counts on receives that complete in their order"
 	native := direct.New(os.LookupEnv, true)

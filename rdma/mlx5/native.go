@@ -71,7 +71,7 @@ func NewPath(d *rdma.Device) (rdma.Path, error) {
 	if err := libmlx5.QueryDevice(c, attr); err != nil {
 		return nil, err
 	}
-	if attr.Flags&uint64(mlx5dv.CONTEXT_FLAGS_CQE_V1) == 0 {
+	if attr.Flags&mlx5dv.CONTEXT_FLAGS_CQE_V1 == 0 {
 		return nil, refused("its completions are of the first version, which has no user indices")
 	}
 	for _, name := range []string{"MLX5_QP_SIGNATURE", "MLX5_SRQ_SIGNATURE"} {

@@ -51,7 +51,7 @@ func newRunner(t *testing.T, f *soft.Fabric, name string, kind ibv.QPType) *runn
 	}
 	r.qp, err = r.device.CreateQPEx(&ibv.QPInitAttrEx{QPType: kind, SendCQ: r.cq.Ptr(), RecvCQ: r.cq.Ptr(),
 		PD: r.pd.Ptr(), Cap: ibv.QPCap{MaxSendWR: 4, MaxRecvWR: 4, MaxSendSGE: 1, MaxRecvSGE: 1},
-		SendOpsFlags: uint64(operations), CompMask: ibv.QP_INIT_ATTR_PD | ibv.QP_INIT_ATTR_SEND_OPS_FLAGS},
+		SendOpsFlags: operations, CompMask: ibv.QP_INIT_ATTR_PD | ibv.QP_INIT_ATTR_SEND_OPS_FLAGS},
 		rdma.QueueOptions{})
 	require.NoError(t, err)
 	closed(r.qp)

@@ -94,7 +94,7 @@ func (m *implementation) open(o rdma.QueueOptions, native bool) error {
 	}
 	m.qp, err = d.CreateQPEx(&ibv.QPInitAttrEx{QPType: ibv.QPT_RC, SendCQ: m.cq.Ptr(), RecvCQ: m.cq.Ptr(), PD: pd.Ptr(),
 		CompMask:     ibv.QP_INIT_ATTR_PD | ibv.QP_INIT_ATTR_SEND_OPS_FLAGS,
-		SendOpsFlags: uint64(ibv.QP_EX_WITH_RDMA_WRITE),
+		SendOpsFlags: ibv.QP_EX_WITH_RDMA_WRITE,
 		Cap:          ibv.QPCap{MaxSendWR: depth, MaxSendSGE: 1, MaxInlineData: small}}, o)
 	if err != nil {
 		return err

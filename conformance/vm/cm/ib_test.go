@@ -230,7 +230,7 @@ func TestRouteOfHints(t *testing.T) {
 // TestGIDOfHints: a GID by name is an address of InfiniBand's own.
 func TestGIDOfHints(t *testing.T) {
 	const native = rdmacm.RAI_FAMILY | rdmacm.RAI_NUMERICHOST
-	for flags, want := range map[int32]cm.IBAddr{native: cm.NewIBAddr(gid("fe80::2"), rdmacm.PS_TCP, 7482),
+	for flags, want := range map[rdmacm.AddrInfoFlags]cm.IBAddr{native: cm.NewIBAddr(gid("fe80::2"), rdmacm.PS_TCP, 7482),
 		native | rdmacm.RAI_PASSIVE: cm.NewIBAddr(gid("fe80::2"), rdmacm.PS_TCP, 7482)} {
 		info, err := getAddrInfo(soon(t), "fe80::2", "7482",
 			cm.Hints{Flags: flags, Family: rdmacm.AF_IB, Connect: []byte("what nobody reads")})

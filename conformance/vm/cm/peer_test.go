@@ -113,7 +113,7 @@ func (s *script) data(format string, args ...any) { fmt.Fprintf(&s.out, "data "+
 var peerAttr = ibv.QPInitAttr{Cap: ibv.QPCap{MaxSendWR: 8, MaxRecvWR: 8, MaxSendSGE: 2, MaxRecvSGE: 2,
 	MaxInlineData: 64}, SQSigAll: 1}
 
-func (s *script) endpoint(port int, flags int32, ps rdmacm.PortSpace) *cm.ID {
+func (s *script) endpoint(port int, flags rdmacm.AddrInfoFlags, ps rdmacm.PortSpace) *cm.ID {
 	s.t.Helper()
 	info, err := getAddrInfo(soon(s.t), s.at, strconv.Itoa(port), cm.Hints{Flags: flags, PortSpace: ps})
 	s.must(err)

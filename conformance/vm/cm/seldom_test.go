@@ -200,7 +200,7 @@ func TestJoinToSendOnly(t *testing.T) {
 // TestAddressesOfInfiniBand: names are resolved into them; no device here has one.
 func TestAddressesOfInfiniBand(t *testing.T) {
 	inGuest(t, "the software device has addresses of IP alone")
-	for _, flags := range []int32{rdmacm.RAI_PASSIVE, 0} {
+	for _, flags := range []rdmacm.AddrInfoFlags{rdmacm.RAI_PASSIVE, 0} {
 		info, err := getAddrInfo(soon(t), "::ffff:10.77.0.1", "7465",
 			cm.Hints{Flags: flags | rdmacm.RAI_FAMILY | rdmacm.RAI_NUMERICHOST, Family: 27})
 		require.NoError(t, err)

@@ -32,7 +32,7 @@ type extendedPair struct {
 func newExtendedPair(t testing.TB, o rdma.QueueOptions, channel bool) *extendedPair {
 	t.Helper()
 	d := open(t)
-	attr := &ibv.CQInitAttrEx{CQE: 256, WCFlags: uint64(ibv.WC_EX_WITH_BYTE_LEN | ibv.WC_EX_WITH_QP_NUM)}
+	attr := &ibv.CQInitAttrEx{CQE: 256, WCFlags: ibv.WC_EX_WITH_BYTE_LEN | ibv.WC_EX_WITH_QP_NUM}
 	if channel {
 		c, err := d.CreateCompChannel()
 		attr.Channel = keep(t, c, err).Ptr()
@@ -207,7 +207,7 @@ func TestProgramsSendWholeMessages(t *testing.T) {
 		qp, err := d.CreateQPEx(&ibv.QPInitAttrEx{
 			QPType: ibv.QPT_RC, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(), PD: pd.Ptr(), Cap: rig.Caps,
 			CompMask:     ibv.QP_INIT_ATTR_PD | ibv.QP_INIT_ATTR_SEND_OPS_FLAGS,
-			SendOpsFlags: uint64(ibv.QP_EX_WITH_SEND | ibv.QP_EX_WITH_RDMA_WRITE),
+			SendOpsFlags: ibv.QP_EX_WITH_SEND | ibv.QP_EX_WITH_RDMA_WRITE,
 		}, rdma.QueueOptions{})
 		if errors.Is(err, rdma.ErrNotSupported) || errors.Is(err, syscall.EOPNOTSUPP) {
 			t.Skip("the provider has no extended queue pairs: ", err)
@@ -302,7 +302,7 @@ func TestProgramsThatNoListHolds(t *testing.T) {
 	qp, err := d.CreateQPEx(&ibv.QPInitAttrEx{
 		QPType: ibv.QPT_RC, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(), PD: pd.Ptr(), Cap: rig.Caps,
 		CompMask:     ibv.QP_INIT_ATTR_PD | ibv.QP_INIT_ATTR_SEND_OPS_FLAGS,
-		SendOpsFlags: uint64(ibv.QP_EX_WITH_SEND | ibv.QP_EX_WITH_ATOMIC_WRITE),
+		SendOpsFlags: ibv.QP_EX_WITH_SEND | ibv.QP_EX_WITH_ATOMIC_WRITE,
 	}, rdma.QueueOptions{})
 	if errors.Is(err, rdma.ErrNotSupported) || errors.Is(err, syscall.EOPNOTSUPP) || errors.Is(err, syscall.EINVAL) {
 		t.Skip("the provider has no atomic writes: ", err)

@@ -121,7 +121,7 @@ func (s *tagStage) came(id uint64, opcode ibv.WCOpcode, status ibv.WCStatus) ibv
 // message sends a tag and text.
 func (s *tagStage) message(tag uint64, text string) {
 	s.t.Helper()
-	*(*ibv.TMH)(unsafe.Pointer(&s.here.Bytes[0])) = ibv.TMH{Opcode: uint8(ibv.TMH_EAGER), Tag: ibv.ToBE64(tag)}
+	*(*ibv.TMH)(unsafe.Pointer(&s.here.Bytes[0])) = ibv.TMH{Opcode: ibv.TMH_EAGER, Tag: ibv.ToBE64(tag)}
 	n := 16 + copy(s.here.Bytes[16:], text)
 	l := s.sends(1)
 	l.SGEs[0] = s.here.SGE(0, n)

@@ -114,7 +114,7 @@ func newExtended(t *testing.T, d *rdma.Device, ops ibv.QPCreateSendOpsFlags) *rd
 	cq, err := d.CreateCQ(int(caps.MaxSendWR+caps.MaxRecvWR), channel, 0)
 	keep(t, cq, err)
 	q, err := d.CreateQPEx(&ibv.QPInitAttrEx{QPType: ibv.QPT_RC, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(), PD: pd.Ptr(),
-		Cap: caps, SendOpsFlags: uint64(ops), CompMask: ibv.QP_INIT_ATTR_PD | ibv.QP_INIT_ATTR_SEND_OPS_FLAGS},
+		Cap: caps, SendOpsFlags: ops, CompMask: ibv.QP_INIT_ATTR_PD | ibv.QP_INIT_ATTR_SEND_OPS_FLAGS},
 		rdma.QueueOptions{})
 	require.NoError(t, err)
 	return q

@@ -13,11 +13,11 @@ import (
 var bufferControls = []control{
 	{verb: "ibv_reg_mr_ex", what: works, call: regEx(func(*ibv.MRInitAttr) {})},
 	{verb: "ibv_reg_mr_ex", what: "an address of its own, which is allowed", call: regEx(func(a *ibv.MRInitAttr) {
-		a.CompMask, a.IOVA = a.CompMask|uint64(ibv.REG_MR_MASK_IOVA), uint64(a.Addr)+1<<40
+		a.CompMask, a.IOVA = a.CompMask|ibv.REG_MR_MASK_IOVA, uint64(a.Addr)+1<<40
 	})},
 	{verb: "ibv_reg_mr_ex", what: "neither address nor file", call: regEx(func(a *ibv.MRInitAttr) { a.CompMask = 0 })},
 	{verb: "ibv_reg_mr_ex", what: "address and file", call: regEx(func(a *ibv.MRInitAttr) {
-		a.CompMask, a.FD = a.CompMask|uint64(ibv.REG_MR_MASK_FD|ibv.REG_MR_MASK_FD_OFFSET|ibv.REG_MR_MASK_IOVA), 0
+		a.CompMask, a.FD = a.CompMask|ibv.REG_MR_MASK_FD|ibv.REG_MR_MASK_FD_OFFSET|ibv.REG_MR_MASK_IOVA, 0
 	})},
 	{verb: "ibv_reg_mr_ex", what: "unknown bit in comp_mask",
 		call: regEx(func(a *ibv.MRInitAttr) { a.CompMask |= 1 << 20 })},
@@ -54,7 +54,7 @@ var bufferControls = []control{
 
 func regEx(change func(*ibv.MRInitAttr)) func(*rig.Rig) error {
 	return func(r *rig.Rig) error {
-		attr := &ibv.MRInitAttr{Length: bufferLen, Access: local, CompMask: uint64(ibv.REG_MR_MASK_ADDR),
+		attr := &ibv.MRInitAttr{Length: bufferLen, Access: local, CompMask: ibv.REG_MR_MASK_ADDR,
 			Addr: address(&r.Memory(bufferLen)[0])}
 		change(attr)
 		return made(r, verbs.DeregMR)(verbs.RegMREx(r.PD, attr))

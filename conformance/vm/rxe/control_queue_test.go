@@ -46,7 +46,7 @@ var queueControls = []control{
 		return verbs.DestroyCQ(cq)
 	}},
 	{verb: "ibv_create_cq_ex", what: works,
-		call: createCQEx(ibv.CQInitAttrEx{CQE: 10, WCFlags: uint64(ibv.WC_STANDARD_FLAGS)})},
+		call: createCQEx(ibv.CQInitAttrEx{CQE: 10, WCFlags: ibv.WC_STANDARD_FLAGS})},
 	{verb: "ibv_create_cq_ex", what: "no entries", call: createCQEx(ibv.CQInitAttrEx{})},
 	{verb: "ibv_create_cq_ex", what: "more than max_cqe", call: createCQEx(ibv.CQInitAttrEx{CQE: 1 << 30})},
 	{verb: "ibv_create_cq_ex", what: "unknown completion field",
@@ -161,7 +161,7 @@ var queueControls = []control{
 		a.CompMask, a.CreateFlags = a.CompMask|ibv.QP_INIT_ATTR_CREATE_FLAGS, ibv.QP_CREATE_SCATTER_FCS
 	})},
 	{verb: "ibv_create_qp_ex", what: "send operation that the type lacks", call: createQPEx(func(a *ibv.QPInitAttrEx) {
-		a.CompMask, a.SendOpsFlags = a.CompMask|ibv.QP_INIT_ATTR_SEND_OPS_FLAGS, uint64(ibv.QP_EX_WITH_TSO)
+		a.CompMask, a.SendOpsFlags = a.CompMask|ibv.QP_INIT_ATTR_SEND_OPS_FLAGS, ibv.QP_EX_WITH_TSO
 	})},
 	{verb: "ibv_create_qp_ex", what: "headers for large sends", call: createQPEx(func(a *ibv.QPInitAttrEx) {
 		a.CompMask, a.MaxTSOHeader = a.CompMask|ibv.QP_INIT_ATTR_MAX_TSO_HEADER, 64

@@ -87,7 +87,7 @@ func expectDeviceMemory(t *testing.T, r *rig.Rig) {
 // expectRendezvous has a message announce data, which the receiver fetches, and reads the completion of that.
 func expectRendezvous(t *testing.T, r *rig.Rig) {
 	sends, recvs := r.CQ(16), r.CQ(16)
-	ex, err := verbs.CreateCQEx(r.Context, &ibv.CQInitAttrEx{CQE: 64, WCFlags: uint64(ibv.WC_EX_WITH_TM_INFO)})
+	ex, err := verbs.CreateCQEx(r.Context, &ibv.CQInitAttrEx{CQE: 64, WCFlags: ibv.WC_EX_WITH_TM_INFO})
 	if lacks(t, err) {
 		return
 	}
@@ -114,7 +114,7 @@ func expectRendezvous(t *testing.T, r *rig.Rig) {
 	r.Recv(a, 8, here.SGE(256, 64)) // of the receiver's answer, when it has the data
 
 	copy(here.Bytes[512:], "announced")
-	*(*ibv.TMH)(unsafe.Pointer(&here.Bytes[0])) = ibv.TMH{Opcode: uint8(ibv.TMH_RNDV), AppCtx: ibv.ToBE32(99),
+	*(*ibv.TMH)(unsafe.Pointer(&here.Bytes[0])) = ibv.TMH{Opcode: ibv.TMH_RNDV, AppCtx: ibv.ToBE32(99),
 		Tag: ibv.ToBE64(9)}
 	*(*ibv.RVH)(unsafe.Pointer(&here.Bytes[16])) = ibv.RVH{VA: ibv.ToBE64(here.Address(512)),
 		RKey: ibv.ToBE32(here.MR.RKey), Len: ibv.ToBE32(9)}

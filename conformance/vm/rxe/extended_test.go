@@ -20,7 +20,7 @@ import (
 // what the queue was not made for is an error.
 func TestExtendedCompletions(t *testing.T) {
 	r := rig.Open(t)
-	ex, err := verbs.CreateCQEx(r.Context, &ibv.CQInitAttrEx{CQE: 16, WCFlags: uint64(ibv.WC_STANDARD_FLAGS)})
+	ex, err := verbs.CreateCQEx(r.Context, &ibv.CQInitAttrEx{CQE: 16, WCFlags: ibv.WC_STANDARD_FLAGS})
 	require.NoError(t, err)
 	p := &rig.Pair{ASend: r.CQ(4), ARecv: r.CQ(4), BSend: r.CQ(4), BRecv: verbs.CQExToCQ(ex)}
 	t.Cleanup(func() { require.NoError(t, verbs.DestroyCQ(p.BRecv)) })

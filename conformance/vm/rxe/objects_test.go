@@ -27,7 +27,7 @@ func TestQueries(t *testing.T) {
 	assert.ErrorIs(t, verbs.QueryDeviceEx(r.Context, &ibv.QueryDeviceExInput{CompMask: 1}, more), syscall.EINVAL)
 
 	assert.Equal(t, ibv.PORT_ACTIVE, r.Port.State)
-	assert.Equal(t, ibv.LINK_LAYER_ETHERNET, ibv.LinkLayer(r.Port.LinkLayer))
+	assert.Equal(t, ibv.LINK_LAYER_ETHERNET, r.Port.LinkLayer)
 	assert.ErrorIs(t, verbs.QueryPort(r.Context, 9, new(ibv.PortAttr)), syscall.EINVAL)
 
 	gid := new(ibv.GID)

@@ -101,7 +101,7 @@ func wrPost(t *testing.T, r *rig.Rig, b buffers, kind ibv.QPType, opcode ibv.WRO
 	cq := r.CQ(16)
 	init := ibv.QPInitAttrEx{
 		QPType: kind, SendCQ: ibv.PtrTo(cq), RecvCQ: ibv.PtrTo(cq), Cap: rig.Caps, PD: ibv.PtrTo(r.PD),
-		CompMask: ibv.QP_INIT_ATTR_PD | ibv.QP_INIT_ATTR_SEND_OPS_FLAGS, SendOpsFlags: uint64(with),
+		CompMask: ibv.QP_INIT_ATTR_PD | ibv.QP_INIT_ATTR_SEND_OPS_FLAGS, SendOpsFlags: with,
 	}
 	first, err := verbs.CreateQPEx(r.Context, &init)
 	if err != nil {
@@ -112,7 +112,7 @@ func wrPost(t *testing.T, r *rig.Rig, b buffers, kind ibv.QPType, opcode ibv.WRO
 		attr := init
 		attr.SendCQ, attr.RecvCQ = ibv.PtrTo(send), ibv.PtrTo(recv)
 		if opcode == ibv.WR_LOCAL_INV { // the window is bound on the same queue pair
-			attr.SendOpsFlags |= uint64(ibv.QP_EX_WITH_BIND_MW)
+			attr.SendOpsFlags |= ibv.QP_EX_WITH_BIND_MW
 		}
 		qp, err := verbs.CreateQPEx(r.Context, &attr)
 		require.NoError(t, err)

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/goverbs/goverbs/gen/bounded"
 	"github.com/goverbs/goverbs/gen/diff"
 	"github.com/goverbs/goverbs/gen/emit"
 	"github.com/goverbs/goverbs/gen/fetch"
@@ -69,7 +70,7 @@ func (c *bumpCmd) bump(t tree) (diff.Verdict, error) {
 	if primary == nil {
 		return 0, fmt.Errorf("headers.lock pins no release of %s yet: gen pin pins the first", c.Project)
 	}
-	old, err := model.ReadFile(filepath.Join(t.models(), primary.File()+".json"))
+	old, err := generate.ReadModel(filepath.Join(t.models(), primary.File()+".json"))
 	if err != nil {
 		return 0, err
 	}
@@ -172,7 +173,7 @@ func regenerate(t tree, lock *fetch.Lock, m *model.Release, dir string) (*genera
 		return nil, err
 	}
 	for _, path := range recorded {
-		text, err := os.ReadFile(path)
+		text, err := bounded.Read(path)
 		if err != nil {
 			return nil, err
 		}
@@ -231,13 +232,13 @@ func (c *bumpCmd) report(t tree, old *model.Release, in *incoming, fresh *genera
 // sources are the Go files below a directory, by their path there.
 func sources(dir string) (emit.Files, error) {
 	files := emit.Files{}
-	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+	err := bounded.Walk(dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() || filepath.Ext(path) != ".go" {
 			return err
 		}
 		below, err := filepath.Rel(dir, path)
 		if err == nil {
-			files[filepath.ToSlash(below)], err = os.ReadFile(path)
+			files[filepath.ToSlash(below)], err = bounded.Read(path)
 		}
 		return err
 	})
@@ -249,7 +250,7 @@ func recordedReport(t tree, models, old, new string) (*diff.Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	rows, err := os.ReadFile(t.at("gen/rules/exceptions.txt"))
+	rows, err := bounded.Read(t.at("gen/rules/exceptions.txt"))
 	if err != nil {
 		return nil, err
 	}
@@ -303,7 +304,7 @@ func write(t tree, lock *fetch.Lock, in *incoming, fresh *generate.Result) (err 
 
 // keep remembers a file, and gives what puts it back.
 func keep(path string) (undo func() error, err error) {
-	text, err := os.ReadFile(path)
+	text, err := bounded.Read(path)
 	if errors.Is(err, os.ErrNotExist) {
 		return func() error {
 			if err := os.Remove(path); !errors.Is(err, os.ErrNotExist) {

@@ -112,7 +112,7 @@ func contents(t *testing.T, root string) map[string]string {
 // the old.
 func spoil(t *testing.T, path string) {
 	t.Helper()
-	m, err := model.ReadFile(path)
+	m, err := generate.ReadModel(path)
 	require.NoError(t, err)
 	m.Unread = nil
 	text, err := m.Encode()

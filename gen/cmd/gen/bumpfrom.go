@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/goverbs/goverbs/gen/bounded"
 	"github.com/goverbs/goverbs/gen/fetch"
 	"github.com/goverbs/goverbs/gen/model"
 	"github.com/goverbs/goverbs/gen/project"
@@ -258,7 +259,7 @@ func (c *bumpCmd) releaseOfDir() string {
 	} {
 		files, _ := filepath.Glob(filepath.Join(c.From, place.pattern))
 		for _, file := range files {
-			if text, err := os.ReadFile(file); err == nil {
+			if text, err := bounded.Read(file); err == nil {
 				if m := place.version.FindSubmatch(text); m != nil {
 					return string(m[1])
 				}

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/goverbs/goverbs/gen/fetch"
-	"github.com/goverbs/goverbs/gen/model"
+	"github.com/goverbs/goverbs/gen/generate"
 	"github.com/goverbs/goverbs/gen/record"
 	"github.com/goverbs/goverbs/gen/tables"
 )
@@ -57,7 +57,7 @@ func TestBumpFromIncompleteSources(t *testing.T) {
 		assert.Equal(t, "99.0", lock.Primary("rdma-core").Name, name)
 		assert.Equal(t, []string{"none"}, lock.Primary("rdma-core").Suites, name)
 		require.NoError(t, fetch.Verify(filepath.Join(root, "headers/cache"), lock.Primary("rdma-core")), name)
-		m, err := model.ReadFile(filepath.Join(root, "headers/models/99.0.json"))
+		m, err := generate.ReadModel(filepath.Join(root, "headers/models/99.0.json"))
 		require.NoError(t, err)
 		cache := filepath.Join(root, "headers/cache")
 		again, err := record.FromCache(cache, cache, lock, lock.Primary("rdma-core"), nil)
@@ -100,7 +100,7 @@ func TestBumpFromMarkdown(t *testing.T) {
 	gen := command(t)
 	root, primary := copied(t)
 	source := sourceTree(t, unpacked(t, root, primary, lastMember, oneMore))
-	m, err := model.ReadFile(filepath.Join(root, "headers/models", primary+".json"))
+	m, err := generate.ReadModel(filepath.Join(root, "headers/models", primary+".json"))
 	require.NoError(t, err)
 	page := "# WORK\n\n| Operation | WR builder | QP Type Supported | setters |\n|---|---|---|---|\n"
 	flags := "\n## Flags\n\n"
@@ -155,7 +155,7 @@ func TestBumpFromMarkdown(t *testing.T) {
 	require.NoError(t, fetch.Verify(at.cache(), lock.Primary("rdma-core")))
 	again, err := record.FromCache(at.cache(), at.cache(), lock, lock.Primary("rdma-core"), nil)
 	require.NoError(t, err)
-	now, err := model.ReadFile(filepath.Join(at.models(), "99.0.json"))
+	now, err := generate.ReadModel(filepath.Join(at.models(), "99.0.json"))
 	require.NoError(t, err)
 	assert.Equal(t, now, again, "recording again gives the same")
 

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/goverbs/goverbs/gen/fetch"
-	"github.com/goverbs/goverbs/gen/model"
+	"github.com/goverbs/goverbs/gen/generate"
 	"github.com/goverbs/goverbs/gen/project"
 )
 
@@ -98,7 +98,7 @@ func TestSymbolsKept(t *testing.T) {
 	}
 
 	path := filepath.Join(root, "headers/models", primary+".json")
-	m, err := model.ReadFile(path)
+	m, err := generate.ReadModel(path)
 	require.NoError(t, err)
 	m.Libraries = m.Libraries[:1]
 	text, err := m.Encode()

@@ -14,6 +14,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"github.com/goverbs/goverbs/gen/bounded"
 	"github.com/goverbs/goverbs/gen/fetch"
 	"github.com/goverbs/goverbs/gen/generate"
 )
@@ -56,7 +57,7 @@ func (t tree) measured() string      { return t.at("headers/measured") }
 
 func (t tree) lock() (*fetch.Lock, error) {
 	path := t.at("headers/headers.lock")
-	text, err := os.ReadFile(path)
+	text, err := bounded.Read(path)
 	if err != nil {
 		return nil, err
 	}

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/goverbs/goverbs/gen/bounded"
 	"github.com/goverbs/goverbs/gen/model"
 )
 
@@ -64,7 +65,7 @@ func (c *measuredCmd) promote(t tree, path string) (*model.Measured, error) {
 		return nil, fmt.Errorf("the name is not that of a table that is kept, measured on kernel %s: want create_qp, "+
 			"post_send or wr_post-%[1]s.csv", c.Kernel)
 	}
-	text, err := os.ReadFile(path)
+	text, err := bounded.Read(path)
 	if err != nil {
 		return nil, err
 	}
@@ -73,7 +74,7 @@ func (c *measuredCmd) promote(t tree, path string) (*model.Measured, error) {
 		return nil, err
 	}
 	if c.Source == "" {
-		old, err := os.ReadFile(filepath.Join(t.measured(), m.File()))
+		old, err := bounded.Read(filepath.Join(t.measured(), m.File()))
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil, errors.New("it was not promoted before; say what was measured with --source")
 		} else if err != nil {

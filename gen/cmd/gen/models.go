@@ -75,7 +75,7 @@ func symbolsKept(err error) ([]string, error) {
 
 // record records a pinned release from a cache. Symbols of libraries that the cache lacks stay as they are recorded.
 func (t tree) record(cache string, lock *fetch.Lock, rel *fetch.Release) (*model.Release, error) {
-	before, _ := model.ReadFile(filepath.Join(t.models(), rel.File()+".json")) // nil where none can be read
+	before, _ := generate.ReadModel(filepath.Join(t.models(), rel.File()+".json")) // nil where none can be read
 	return record.FromCache(cache, t.cache(), lock, rel, before)
 }
 

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/goverbs/goverbs/gen/bounded"
 	"github.com/goverbs/goverbs/gen/fetch"
 	"github.com/goverbs/goverbs/gen/model"
 	"github.com/goverbs/goverbs/gen/project"
@@ -136,7 +137,7 @@ func ownLibraries(rel *fetch.Release, missing []string, cache, to string) (rest,
 				continue
 			}
 			rest = slices.DeleteFunc(rest, func(name string) bool { return name == f.Name })
-			data, err := os.ReadFile(filepath.Join(cache, "lib", f.Name))
+			data, err := bounded.Read(filepath.Join(cache, "lib", f.Name))
 			if err != nil || sum(data) != f.Sum {
 				kept = append(kept, f.Name)
 				continue
@@ -183,7 +184,7 @@ func (in *incoming) standIns(cache string, primary *fetch.Release, missing []str
 		if !ok {
 			return f, fmt.Errorf("%s of %s: %w", f.Name, primary.Name, fs.ErrNotExist)
 		}
-		data, err := os.ReadFile(filepath.Join(cache, primary.File(), below, f.Name))
+		data, err := bounded.Read(filepath.Join(cache, primary.File(), below, f.Name))
 		if err != nil {
 			return f, err
 		}
@@ -264,7 +265,7 @@ func (c *bumpCmd) withoutPages(t tree, lock *fetch.Lock, in *incoming, old *mode
 	if err := c.complete(include); err != nil {
 		return err
 	}
-	files, err := record.Beside(os.DirFS(include), t.cache(), lock, of)
+	files, err := record.Beside(bounded.Dir(include), t.cache(), lock, of)
 	if err != nil {
 		return err
 	}

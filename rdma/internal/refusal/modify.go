@@ -124,7 +124,7 @@ func (d Device) Path(path *ibv.AHAttr) string {
 		return fmt.Sprintf("sl is %d; it must be from 0 to 15", path.SL)
 	}
 	if path.IsGlobal == 0 {
-		if ibv.LinkLayer(port.LinkLayer) == ibv.LINK_LAYER_ETHERNET {
+		if port.LinkLayer == ibv.LINK_LAYER_ETHERNET {
 			return "a path on Ethernet must be global: set is_global and grh.dgid"
 		}
 		return ""

@@ -84,7 +84,7 @@ func (e *Device) open(i rdma.DeviceInfo) (err error) {
 		if err != nil {
 			return err
 		}
-		e.Ports = append(e.Ports, Port{Number: n, State: p.State, Link: ibv.LinkLayer(p.LinkLayer),
+		e.Ports = append(e.Ports, Port{Number: n, State: p.State, Link: p.LinkLayer,
 			MTU: rdma.MTUBytes(p.ActiveMTU)})
 	}
 	return nil

@@ -90,7 +90,7 @@ func open(o *Options) (r *rig, err error) {
 		if r.gid, err = r.device.GID(r.port, o.GIDIndex); err != nil {
 			err = fmt.Errorf("-x %d: %w; goverbs gids lists those that there are", o.GIDIndex, err)
 		}
-	case ibv.LinkLayer(port.LinkLayer) == ibv.LINK_LAYER_ETHERNET:
+	case port.LinkLayer == ibv.LINK_LAYER_ETHERNET:
 		var best ibv.GIDEntry
 		best, err = r.device.FindGID(rdma.GIDQuery{Port: r.port})
 		r.gid = &best

@@ -100,46 +100,47 @@ func attributes(a *ibv.DeviceAttr) Fields {
 func extended(a *ibv.DeviceAttrEx) Fields {
 	p, q := a.ODPCaps.PerTransportCaps, a.PacketPacingCaps
 	return Fields{
-		flags("general_odp_caps", ibv.ODPGeneralCaps(a.ODPCaps.GeneralCaps)), flags("rc_odp_caps", p.RCODPCaps),
+		flags("general_odp_caps", a.ODPCaps.GeneralCaps), flags("rc_odp_caps", p.RCODPCaps),
 		flags("uc_odp_caps", p.UCODPCaps), flags("ud_odp_caps", p.UDODPCaps), flags("xrc_odp_caps", a.XRCODPCaps),
 		hex("completion_timestamp_mask", a.CompletionTimestampMask),
 		{"hca_core_clock", a.HCACoreClock, fmt.Sprintf("%d kHz", a.HCACoreClock)},
-		hex("device_cap_flags_ex", a.DeviceCapFlagsEx), number("max_tso", a.TSOCaps.MaxTSO),
+		flags("device_cap_flags_ex", a.DeviceCapFlagsEx), number("max_tso", a.TSOCaps.MaxTSO),
 		hex("tso_supported_qpts", a.TSOCaps.SupportedQPTs),
 		number("max_rwq_indirection_tables", a.RSSCaps.MaxRWQIndirectionTables),
 		number("max_rwq_indirection_table_size", a.RSSCaps.MaxRWQIndirectionTableSize),
-		flags("rx_hash_function", ibv.RXHashFunctionFlags(a.RSSCaps.RXHashFunction)),
-		flags("rx_hash_fields_mask", ibv.RXHashFields(a.RSSCaps.RXHashFieldsMask)),
+		flags("rx_hash_function", a.RSSCaps.RXHashFunction),
+		flags("rx_hash_fields_mask", a.RSSCaps.RXHashFieldsMask),
 		hex("rss_supported_qpts", a.RSSCaps.SupportedQPTs), number("max_wq_type_rq", a.MaxWQTypeRQ),
 		{"qp_rate_limit_min", q.QPRateLimitMin, fmt.Sprintf("%d kbit/s", q.QPRateLimitMin)},
 		{"qp_rate_limit_max", q.QPRateLimitMax, fmt.Sprintf("%d kbit/s", q.QPRateLimitMax)},
 		hex("pacing_supported_qpts", q.SupportedQPTs),
-		flags("raw_packet_caps", ibv.RawPacketCaps(a.RawPacketCaps)),
+		flags("raw_packet_caps", a.RawPacketCaps),
 		number("max_rndv_hdr_size", a.TMCaps.MaxRndvHdrSize), number("max_num_tags", a.TMCaps.MaxNumTags),
 		flags("tm_flags", a.TMCaps.Flags), number("tm_max_ops", a.TMCaps.MaxOps),
 		number("tm_max_sge", a.TMCaps.MaxSGE), number("max_cq_count", a.CQModCaps.MaxCQCount),
 		{"max_cq_period", a.CQModCaps.MaxCQPeriod, fmt.Sprintf("%d µs", a.CQModCaps.MaxCQPeriod)},
 		number("max_dm_size", a.MaxDMSize),
-		flags("fetch_add", ibv.PCIAtomicOpSize(a.PCIAtomicCaps.FetchAdd)),
-		flags("swap", ibv.PCIAtomicOpSize(a.PCIAtomicCaps.Swap)),
-		flags("compare_swap", ibv.PCIAtomicOpSize(a.PCIAtomicCaps.CompareSwap)),
+		flags("fetch_add", a.PCIAtomicCaps.FetchAdd),
+		flags("swap", a.PCIAtomicCaps.Swap),
+		flags("compare_swap", a.PCIAtomicCaps.CompareSwap),
 		number("phys_port_cnt_ex", a.PhysPortCntEx),
 	}
 }
 
 // widths and speeds are what the codes of a port stand for.
 var (
-	widths = map[uint8]string{1: "1X", 2: "4X", 4: "8X", 8: "12X", 16: "2X"}
-	speeds = map[uint8]string{1: "2.5 Gbit/s", 2: "5 Gbit/s", 4: "10 Gbit/s", 8: "10 Gbit/s (FDR10)", 16: "14 Gbit/s",
-		32: "25 Gbit/s", 64: "50 Gbit/s", 128: "100 Gbit/s"}
-	phys = map[uint8]string{1: "SLEEP", 2: "POLLING", 3: "DISABLED", 4: "PORT_CONFIGURATION_TRAINING", 5: "LINK_UP",
-		6: "LINK_ERROR_RECOVERY", 7: "PHY_TEST"}
+	widths = map[ibv.LinkWidth]string{ibv.IB_WIDTH_1X: "1X", ibv.IB_WIDTH_2X: "2X", ibv.IB_WIDTH_4X: "4X",
+		ibv.IB_WIDTH_8X: "8X", ibv.IB_WIDTH_12X: "12X"}
+	speeds = map[ibv.LinkSpeed]string{ibv.IB_SPEED_SDR: "2.5 Gbit/s", ibv.IB_SPEED_DDR: "5 Gbit/s",
+		ibv.IB_SPEED_QDR: "10 Gbit/s", ibv.IB_SPEED_FDR10: "10 Gbit/s (FDR10)", ibv.IB_SPEED_FDR: "14 Gbit/s",
+		ibv.IB_SPEED_EDR: "25 Gbit/s", ibv.IB_SPEED_HDR: "50 Gbit/s", ibv.IB_SPEED_NDR: "100 Gbit/s",
+		ibv.IB_SPEED_XDR: "200 Gbit/s"}
 )
 
-// coded is a number with what it stands for.
-func coded(name string, v uint8, names map[uint8]string) Field {
+// coded is a number for programs and its meaning for people.
+func coded[T integer](name string, v T, names map[T]string) Field {
 	if s, ok := names[v]; ok {
-		return Field{name, v, s}
+		return Field{name, uint64(v), s}
 	}
 	return number(name, v)
 }
@@ -152,12 +153,13 @@ func portAttributes(a *ibv.PortAttr) Fields {
 	return Fields{
 		text("state", a.State, "IBV_"), mtu("max_mtu", a.MaxMTU), mtu("active_mtu", a.ActiveMTU),
 		number("sm_lid", a.SMLID), number("port_lid", a.LID), hex("port_lmc", a.LMC),
-		text("link_layer", ibv.LinkLayer(a.LinkLayer), "IBV_LINK_LAYER_"), hex("max_msg_sz", a.MaxMsgSz),
-		flags("port_cap_flags", a.PortCapFlags), flags("port_cap_flags2", ibv.PortCapFlags2(a.PortCapFlags2)),
+		text("link_layer", a.LinkLayer, "IBV_LINK_LAYER_"), hex("max_msg_sz", a.MaxMsgSz),
+		flags("port_cap_flags", a.PortCapFlags), flags("port_cap_flags2", a.PortCapFlags2),
 		number("max_vl_num", a.MaxVLNum), hex("bad_pkey_cntr", a.BadPKeyCntr), hex("qkey_viol_cntr", a.QKeyViolCntr),
 		number("sm_sl", a.SMSL), number("pkey_tbl_len", a.PKeyTblLen), number("gid_tbl_len", a.GIDTblLen),
 		number("subnet_timeout", a.SubnetTimeout), number("init_type_reply", a.InitTypeReply),
-		coded("active_width", a.ActiveWidth, widths), coded("active_speed", a.ActiveSpeed, speeds),
-		coded("phys_state", a.PhysState, phys), number("active_speed_ex", a.ActiveSpeedEx),
+		coded("active_width", a.ActiveWidth, widths), coded("active_speed", ibv.LinkSpeed(a.ActiveSpeed), speeds),
+		Field{"phys_state", uint64(a.PhysState), short(a.PhysState, "IB_PORT_PHYS_STATE_")},
+		coded("active_speed_ex", a.ActiveSpeedEx, speeds),
 	}
 }

@@ -18,7 +18,7 @@ func (r *rig) extended() (a, b *rdma.QP) {
 		attr := &ibv.QPInitAttrEx{QPType: ibv.QPT_RC, SendCQ: e.cq.Ptr(), RecvCQ: e.cq.Ptr(), PD: e.pd.Ptr(),
 			Cap:          ibv.QPCap{MaxSendWR: 2, MaxRecvWR: 2, MaxSendSGE: 1, MaxRecvSGE: 1, MaxInlineData: 16},
 			CompMask:     ibv.QP_INIT_ATTR_PD | ibv.QP_INIT_ATTR_SEND_OPS_FLAGS,
-			SendOpsFlags: uint64(ibv.QP_EX_WITH_SEND | ibv.QP_EX_WITH_RDMA_WRITE)}
+			SendOpsFlags: ibv.QP_EX_WITH_SEND | ibv.QP_EX_WITH_RDMA_WRITE}
 		return must(e.device.CreateQPEx(attr, rdma.QueueOptions{}))(r.T)
 	}
 	a, b = create(r.a), create(r.b)

@@ -6,12 +6,14 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"regexp"
 	"runtime"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -249,5 +251,28 @@ func TestPageForUsers(t *testing.T) {
 	assert.Greater(t, seen, 8)
 	for _, code := range []string{"| 0 | identical, or compatible", "| 1 | incompatible", "| 2 | could not check"} {
 		assert.Contains(t, string(page), code)
+	}
+}
+
+// TestOddFiles: files that would never end, or that fill the memory, are refused by name.
+func TestOddFiles(t *testing.T) {
+	for name, make := range map[string]func(path string) error{
+		"a named pipe, not a regular file": func(path string) error { return syscall.Mkfifo(path, 0o644) },
+		"a device, not a regular file":     func(path string) error { return os.Symlink("/dev/zero", path) },
+		"larger than the limit of 64 MiB": func(path string) error {
+			return errors.Join(os.WriteFile(path, nil, 0o644), os.Truncate(path, 65<<20))
+		},
+	} {
+		for flag, file := range map[string]string{"-I": "infiniband/verbs.h", "-L": "libibverbs.so.1"} {
+			dir := t.TempDir()
+			path := filepath.Join(dir, file)
+			require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
+			require.NoError(t, make(path))
+			only := map[string]string{"-I": "headers", "-L": "libraries"}[flag]
+			code, out, errs := abicheck("-only", only, flag, dir)
+			assert.Equal(t, 2, code, "%s %s: %s", flag, name, out)
+			assert.Contains(t, errs, path)
+			assert.Contains(t, errs, name)
+		}
 	}
 }

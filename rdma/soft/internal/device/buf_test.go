@@ -55,11 +55,11 @@ func TestBuffers(t *testing.T) {
 	require.NoError(t, err)
 	extended, err := verbs.RegMREx(s.pd[1], &ibv.MRInitAttr{
 		Length: size, Access: everything, Addr: at, Buf: ibv.PtrTo(b),
-		CompMask: uint64(ibv.REG_MR_MASK_ADDR | ibv.REG_MR_MASK_BUF),
+		CompMask: ibv.REG_MR_MASK_ADDR | ibv.REG_MR_MASK_BUF,
 	})
 	require.NoError(t, err)
 	_, err = verbs.RegMREx(s.pd[1],
-		&ibv.MRInitAttr{Length: size, Access: everything, Buf: ibv.PtrTo(b), CompMask: uint64(ibv.REG_MR_MASK_BUF)})
+		&ibv.MRInitAttr{Length: size, Access: everything, Buf: ibv.PtrTo(b), CompMask: ibv.REG_MR_MASK_BUF})
 	assert.ErrorIs(t, err, errnos.EINVAL, "without an address")
 
 	memory := find[buf](uint64(*handle)).memory

@@ -298,7 +298,7 @@ func createCQEx(c *context, address uint64) (uint64, runtime.Errno) {
 	const (
 		known = ibv.CQ_INIT_ATTR_MASK_FLAGS | ibv.CQ_INIT_ATTR_MASK_PD
 		flags = ibv.CREATE_CQ_ATTR_SINGLE_THREADED | ibv.CREATE_CQ_ATTR_IGNORE_OVERRUN
-		lacks = uint64(ibv.WC_EX_WITH_CVLAN | ibv.WC_EX_WITH_FLOW_TAG)
+		lacks = ibv.WC_EX_WITH_CVLAN | ibv.WC_EX_WITH_FLOW_TAG
 	)
 	if attr.CompMask&ibv.CQ_INIT_ATTR_MASK_FLAGS == 0 {
 		attr.Flags = 0
@@ -306,7 +306,7 @@ func createCQEx(c *context, address uint64) (uint64, runtime.Errno) {
 	switch {
 	case attr.CompMask&^known != 0, attr.Flags&^flags != 0:
 		return 0, errnos.EINVAL
-	case attr.WCFlags&(lacks|^uint64(ibv.CREATE_CQ_SUP_WC_FLAGS)) != 0:
+	case attr.WCFlags&lacks != 0, attr.WCFlags&^ibv.CREATE_CQ_SUP_WC_FLAGS != 0:
 		return 0, errnos.EOPNOTSUPP
 	}
 	return c.newCQ(&attr, true)

@@ -13,7 +13,7 @@ import (
 
 // extend makes the queue one that is polled by ibv_start_poll and its like.
 func (c *cq) extend(attr *ibv.CQInitAttrEx) {
-	c.flags = ibv.CreateCQWCFlags(attr.WCFlags)
+	c.flags = attr.WCFlags
 	c.stamps = c.flags&(ibv.WC_EX_WITH_COMPLETION_TIMESTAMP|ibv.WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK) != 0
 	c.ignores = attr.Flags&ibv.CREATE_CQ_ATTR_IGNORE_OVERRUN != 0
 	all.slots.poller(&c.record.CQEx, c.flags)

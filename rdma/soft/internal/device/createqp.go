@@ -76,10 +76,10 @@ func (c *context) newQP(attr *ibv.QPInitAttrEx) (*qp, runtime.Errno) {
 	if q.kind == ibv.QPT_XRC_RECV {
 		q.expectsOf = ibv.QPT_XRC_SEND
 	}
-	ops := uint64(0)
+	ops := ibv.QPCreateSendOpsFlags(0)
 	if attr.CompMask&ibv.QP_INIT_ATTR_SEND_OPS_FLAGS != 0 {
 		ops = attr.SendOpsFlags
-		if errno := buildable(q.kind, ibv.QPCreateSendOpsFlags(ops)); errno != 0 {
+		if errno := buildable(q.kind, ops); errno != 0 {
 			return nil, errno
 		}
 	}
@@ -116,7 +116,7 @@ func (c *context) newQP(attr *ibv.QPInitAttrEx) (*qp, runtime.Errno) {
 		*uses++
 	}
 	if ops != 0 {
-		q.extend(ibv.QPCreateSendOpsFlags(ops))
+		q.extend(ops)
 	}
 	enter(record, q)
 	return q, 0

@@ -219,13 +219,13 @@ func queryDeviceEx(c *context, record uint64, size uint64) runtime.Errno {
 	}
 	v := ibv.DeviceAttrEx{OrigAttr: c.device.attributes()}
 	v.CompletionTimestampMask, v.HCACoreClock = ^uint64(0), clockKHz
-	v.DeviceCapFlagsEx = uint64(v.OrigAttr.DeviceCapFlags) | flushGlobal | flushPersistent | atomicWrite
+	v.DeviceCapFlagsEx = ibv.DeviceCapFlags64(v.OrigAttr.DeviceCapFlags) | flushGlobal | flushPersistent | atomicWrite
 	v.TMCaps = ibv.TMCaps{MaxRndvHdrSize: 64, MaxNumTags: maxTags, Flags: ibv.TM_CAP_RC, MaxOps: maxTagOps,
 		MaxSGE: maxSGE}
 	v.PhysPortCntEx = portNum
 	v.MaxDMSize = maxDM
 	v.CQModCaps = ibv.CQModerationCaps{MaxCQCount: ^uint16(0), MaxCQPeriod: ^uint16(0)}
-	v.ODPCaps.GeneralCaps = uint64(ibv.ODP_SUPPORT | ibv.ODP_SUPPORT_IMPLICIT)
+	v.ODPCaps.GeneralCaps = ibv.ODP_SUPPORT | ibv.ODP_SUPPORT_IMPLICIT
 	const datagrams = ibv.ODP_SUPPORT_SEND | ibv.ODP_SUPPORT_RECV | ibv.ODP_SUPPORT_SRQ_RECV
 	v.ODPCaps.PerTransportCaps = ibv.ODPTransportCaps{RCODPCaps: everyODP,
 		UCODPCaps: datagrams&^ibv.ODP_SUPPORT_SRQ_RECV | ibv.ODP_SUPPORT_WRITE, UDODPCaps: datagrams}

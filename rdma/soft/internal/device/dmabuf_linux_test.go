@@ -58,7 +58,7 @@ func TestRegionsOfAFile(t *testing.T) {
 	require.NoError(t, err)
 	extended, err := verbs.RegMREx(s.pd[1], &ibv.MRInitAttr{Length: length, Access: fileAccessOfTests, IOVA: iova,
 		FD: int32(file), FDOffset: offset,
-		CompMask: uint64(ibv.REG_MR_MASK_FD | ibv.REG_MR_MASK_FD_OFFSET | ibv.REG_MR_MASK_IOVA)})
+		CompMask: ibv.REG_MR_MASK_FD | ibv.REG_MR_MASK_FD_OFFSET | ibv.REG_MR_MASK_IOVA})
 	require.NoError(t, err)
 	require.NoError(t, unix.Close(file))
 	assert.EqualValues(t, length, mr.Length)
@@ -127,7 +127,7 @@ func TestFilesThatAreNoMemory(t *testing.T) {
 	require.NoError(t, verbs.DeregMR(mr))
 	for _, mask := range []ibv.MRInitAttrMask{ibv.REG_MR_MASK_FD, ibv.REG_MR_MASK_FD | ibv.REG_MR_MASK_FD_OFFSET,
 		ibv.REG_MR_MASK_FD | ibv.REG_MR_MASK_FD_OFFSET | ibv.REG_MR_MASK_IOVA | ibv.REG_MR_MASK_ADDR} {
-		_, err := verbs.RegMREx(r.pd[0], &ibv.MRInitAttr{Length: 1, FD: int32(file), CompMask: uint64(mask)})
+		_, err := verbs.RegMREx(r.pd[0], &ibv.MRInitAttr{Length: 1, FD: int32(file), CompMask: mask})
 		assert.ErrorIs(t, err, errnos.EINVAL, "%v", mask)
 	}
 }

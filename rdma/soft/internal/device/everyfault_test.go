@@ -48,7 +48,7 @@ func newEveryOp(t *testing.T, kind ibv.QPType, op ibv.WROpcode, o Options) *ever
 	var err error
 	r.a, err = verbs.CreateQPEx(r.context[0], &ibv.QPInitAttrEx{
 		QPType: kind, SendCQ: ibv.PtrTo(r.send), RecvCQ: ibv.PtrTo(r.send), Cap: testCaps, PD: ibv.PtrTo(r.pd[0]),
-		CompMask: ibv.QP_INIT_ATTR_PD | ibv.QP_INIT_ATTR_SEND_OPS_FLAGS, SendOpsFlags: uint64(everyOps[op]),
+		CompMask: ibv.QP_INIT_ATTR_PD | ibv.QP_INIT_ATTR_SEND_OPS_FLAGS, SendOpsFlags: everyOps[op],
 	})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, verbs.DestroyQP(r.a)) })

@@ -21,7 +21,7 @@ func (s *stage) extended(ops ibv.QPCreateSendOpsFlags) *ibv.QPEx {
 	qp, err := verbs.CreateQPEx(s.context[0], &ibv.QPInitAttrEx{
 		QPType: s.p.a.QPType, SendCQ: ibv.PtrTo(s.p.aSend), RecvCQ: ibv.PtrTo(s.p.aRecv), Cap: testCaps,
 		PD:       ibv.PtrTo(s.pd[0]),
-		CompMask: ibv.QP_INIT_ATTR_PD | ibv.QP_INIT_ATTR_SEND_OPS_FLAGS, SendOpsFlags: uint64(ops),
+		CompMask: ibv.QP_INIT_ATTR_PD | ibv.QP_INIT_ATTR_SEND_OPS_FLAGS, SendOpsFlags: ops,
 	})
 	require.NoError(s.t, err)
 	s.t.Cleanup(func() { require.NoError(s.t, verbs.DestroyQP(qp)) })
@@ -91,8 +91,8 @@ func TestBuilders(t *testing.T) {
 func TestExtendedCompletions(t *testing.T) {
 	s := newStage(t, ibv.QPT_RC, Options{})
 	cq, err := verbs.CreateCQEx(s.context[1], &ibv.CQInitAttrEx{
-		CQE: 8, WCFlags: uint64(ibv.WC_EX_WITH_BYTE_LEN | ibv.WC_EX_WITH_IMM | ibv.WC_EX_WITH_SRC_QP |
-			ibv.WC_EX_WITH_COMPLETION_TIMESTAMP),
+		CQE: 8, WCFlags: ibv.WC_EX_WITH_BYTE_LEN | ibv.WC_EX_WITH_IMM | ibv.WC_EX_WITH_SRC_QP |
+			ibv.WC_EX_WITH_COMPLETION_TIMESTAMP,
 	})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, verbs.DestroyCQ(verbs.CQExToCQ(cq))) })
@@ -137,7 +137,7 @@ func TestExtendedCompletions(t *testing.T) {
 	assert.ErrorIs(t, verbs.NextPoll(cq), errnos.ENOENT)
 	require.NoError(t, verbs.EndPoll(cq))
 	assert.ErrorIs(t, verbs.StartPoll(cq, attr), errnos.ENOENT)
-	_, err = verbs.CreateCQEx(s.context[1], &ibv.CQInitAttrEx{CQE: 8, WCFlags: uint64(ibv.WC_EX_WITH_CVLAN)})
+	_, err = verbs.CreateCQEx(s.context[1], &ibv.CQInitAttrEx{CQE: 8, WCFlags: ibv.WC_EX_WITH_CVLAN})
 	assert.ErrorIs(t, err, errnos.EOPNOTSUPP)
 }
 
@@ -260,7 +260,7 @@ func TestDeviceTakenAway(t *testing.T) {
 func TestPostBetweenStartAndEndPoll(t *testing.T) {
 	r := newRig(t, Options{Virtual: true})
 	p := r.pair(ibv.QPT_RC)
-	cq, err := verbs.CreateCQEx(r.context[0], &ibv.CQInitAttrEx{CQE: 1, WCFlags: uint64(ibv.WC_EX_WITH_BYTE_LEN)})
+	cq, err := verbs.CreateCQEx(r.context[0], &ibv.CQInitAttrEx{CQE: 1, WCFlags: ibv.WC_EX_WITH_BYTE_LEN})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, verbs.DestroyCQ(verbs.CQExToCQ(cq))) })
 	caps := testCaps

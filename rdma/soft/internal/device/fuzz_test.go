@@ -144,7 +144,7 @@ func FuzzAttributes(f *testing.F) {
 				MaxRecvSGE: small(), MaxInlineData: small()},
 			CompMask: ibv.QPInitAttrMask(h.Or(uint64(ibv.QP_INIT_ATTR_PD | ibv.QP_INIT_ATTR_SEND_OPS_FLAGS))),
 			PD:       ibv.Ptr[ibv.PD](h.Or(uint64(addressOf(r.pd[0])))),
-			XRCD:     ibv.Ptr[ibv.XRCD](h.Or(0)), SendOpsFlags: h.Next(),
+			XRCD:     ibv.Ptr[ibv.XRCD](h.Or(0)), SendOpsFlags: ibv.QPCreateSendOpsFlags(h.Next()),
 		}
 		// Not by the generated function, which takes an address that is none of the device's to C's library.
 		address, errno := createQPEx(find[context](addressOf(r.context[0])), addressOf(init))

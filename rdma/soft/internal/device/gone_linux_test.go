@@ -150,7 +150,7 @@ func tagsOnMemoryThatIsGone(t *testing.T, over func(*rig)) {
 	t.Run("eager", func(t *testing.T) {
 		r := newTagRig(t, 4, 4)
 		add(r, r.gone(1).sge(page-4, 64))
-		*(*ibv.TMH)(unsafe.Pointer(&r.here.bytes[0])) = ibv.TMH{Opcode: uint8(ibv.TMH_EAGER), Tag: ibv.ToBE64(0xa)}
+		*(*ibv.TMH)(unsafe.Pointer(&r.here.bytes[0])) = ibv.TMH{Opcode: ibv.TMH_EAGER, Tag: ibv.ToBE64(0xa)}
 		require.NoError(t, r.post(r.p.a, r.rig.send(1, ibv.WR_SEND, r.here.sge(0, 32))))
 		assert.Equal(t, ibv.WC_REM_OP_ERR, r.poll(r.p.aSend).Status)
 		r.came(t, 10, ibv.WC_TM_RECV, matched, ibv.WC_LOC_PROT_ERR)

@@ -73,7 +73,7 @@ func FuzzBuilders(f *testing.F) {
 		send, recv := r.cq(0, 256), r.cq(1, 256)
 		attr := &ibv.QPInitAttrEx{
 			QPType: kind, SendCQ: ibv.PtrTo(send), RecvCQ: ibv.PtrTo(send), Cap: testCaps, PD: ibv.PtrTo(r.pd[0]),
-			CompMask: ibv.QP_INIT_ATTR_PD | ibv.QP_INIT_ATTR_SEND_OPS_FLAGS, SendOpsFlags: uint64(ops),
+			CompMask: ibv.QP_INIT_ATTR_PD | ibv.QP_INIT_ATTR_SEND_OPS_FLAGS, SendOpsFlags: ops,
 		}
 		a, err := verbs.CreateQPEx(r.context[0], attr)
 		require.NoError(t, err)
@@ -209,7 +209,7 @@ func FuzzTags(f *testing.F) {
 					tmh ibv.TMH
 					rvh ibv.RVH
 				}{
-					ibv.TMH{Opcode: uint8(h.Or(h.Next() % 5)), AppCtx: ibv.BE32(h.Next()), Tag: ibv.ToBE64(h.Or(0xa))},
+					ibv.TMH{Opcode: ibv.TMHOp(h.Or(h.Next() % 5)), AppCtx: ibv.BE32(h.Next()), Tag: ibv.ToBE64(h.Or(0xa))},
 					ibv.RVH{VA: ibv.ToBE64(h.Or(here.at())), RKey: ibv.ToBE32(uint32(h.Or(uint64(here.mr.RKey)))),
 						Len: ibv.ToBE32(uint32(h.Or(64)))},
 				}

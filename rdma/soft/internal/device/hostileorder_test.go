@@ -16,7 +16,7 @@ import (
 func (r *rig) built(kind ibv.QPType, ops ibv.QPCreateSendOpsFlags, cq *ibv.CQ) (*ibv.QP, *ibv.QPEx) {
 	qp, err := verbs.CreateQPEx(r.context[0], &ibv.QPInitAttrEx{
 		QPType: kind, SendCQ: ibv.PtrTo(cq), RecvCQ: ibv.PtrTo(cq), Cap: testCaps, PD: ibv.PtrTo(r.pd[0]),
-		CompMask: ibv.QP_INIT_ATTR_PD | ibv.QP_INIT_ATTR_SEND_OPS_FLAGS, SendOpsFlags: uint64(ops),
+		CompMask: ibv.QP_INIT_ATTR_PD | ibv.QP_INIT_ATTR_SEND_OPS_FLAGS, SendOpsFlags: ops,
 	})
 	require.NoError(r.t, err)
 	r.t.Cleanup(func() { require.NoError(r.t, verbs.DestroyQP(qp)) })

@@ -121,7 +121,7 @@ func regMREx(domain ibv.Ptr[ibv.PD], init ibv.Ptr[ibv.MRInitAttr]) (uint64, runt
 		return 0, errnos.EINVAL
 	}
 	attr := init.Deref()
-	mask := ibv.MRInitAttrMask(attr.CompMask)
+	mask := attr.CompMask
 	const file = ibv.REG_MR_MASK_FD | ibv.REG_MR_MASK_FD_OFFSET
 	const known = ibv.REG_MR_MASK_IOVA | ibv.REG_MR_MASK_ADDR | ibv.REG_MR_MASK_BUF | ibv.REG_MR_MASK_DMAH | file
 	if mask&^known != 0 {

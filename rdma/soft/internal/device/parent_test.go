@@ -77,7 +77,7 @@ func TestDMAHandles(t *testing.T) {
 	h, err := verbs.AllocDMAH(r.context[0], &ibv.DMAHInitAttr{CompMask: all, PH: 3, TPHMemType: 1})
 	require.NoError(t, err)
 	memory := make([]byte, pageSize)
-	attr := ibv.MRInitAttr{CompMask: uint64(ibv.REG_MR_MASK_ADDR | ibv.REG_MR_MASK_DMAH), Length: pageSize,
+	attr := ibv.MRInitAttr{CompMask: ibv.REG_MR_MASK_ADDR | ibv.REG_MR_MASK_DMAH, Length: pageSize,
 		Addr: uintptr(addressOf(&memory[0])), Access: ibv.ACCESS_LOCAL_WRITE, DMAH: ibv.PtrTo(h)}
 	_, err = verbs.RegMREx(r.pd[1], &attr)
 	assert.ErrorIs(t, err, errnos.EINVAL, "it is another device's")

@@ -158,7 +158,7 @@ func allocDMAH(of ibv.Ptr[ibv.Context], init ibv.Ptr[ibv.DMAHInitAttr]) (uint64,
 	case attr.CompMask&^known != 0:
 		return 0, errnos.EOPNOTSUPP
 	case has(ibv.DMAH_INIT_ATTR_MASK_PH) && attr.PH > maxPH, has(ibv.DMAH_INIT_ATTR_MASK_CPU_ID) && attr.CPUID > maxCPU,
-		has(ibv.DMAH_INIT_ATTR_MASK_TPH_MEM_TYPE) && ibv.TPHMemType(attr.TPHMemType) > ibv.TPH_MEM_TYPE_PM:
+		has(ibv.DMAH_INIT_ATTR_MASK_TPH_MEM_TYPE) && attr.TPHMemType > ibv.TPH_MEM_TYPE_PM:
 		return 0, errnos.EINVAL
 	}
 	record, errno := allocate[ibv.DMAH](c.device)

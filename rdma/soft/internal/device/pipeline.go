@@ -221,7 +221,7 @@ func (q *qp) describeRendezvous(r *rendezvous) {
 		m.Payload = q.on.from[:0]
 		return
 	}
-	h.tmh.Opcode = uint8(ibv.TMH_FIN)
+	h.tmh.Opcode = ibv.TMH_FIN
 	q.on.from[0] = segment{Base: addressOf(h), Length: tmhSize + rvhSize}
 	m.Opcode, m.Length, m.Payload = ibv.WR_SEND, tmhSize+rvhSize, q.on.from[:1]
 }

@@ -187,11 +187,12 @@ func (d *device) port() ibv.PortAttr {
 		QKeyViolCntr: uint32(d.counts[counters.BadQKey]),
 		PKeyTblLen:   uint16(len(d.pkeys)),
 		MaxVLNum:     1,
-		ActiveWidth:  2, ActiveSpeed: 32, PhysState: 5, LinkLayer: uint8(ibv.LINK_LAYER_ETHERNET),
-		Flags: uint8(ibv.QPF_GRH_REQUIRED),
+		ActiveWidth:  ibv.IB_WIDTH_4X, ActiveSpeed: ibv.IB_SPEED_EDR, PhysState: ibv.IB_PORT_PHYS_STATE_LINK_UP,
+		LinkLayer: ibv.LINK_LAYER_ETHERNET,
+		Flags:     ibv.QPF_GRH_REQUIRED,
 	}
 	if d.down {
-		a.State, a.PhysState = ibv.PORT_DOWN, 3
+		a.State, a.PhysState = ibv.PORT_DOWN, ibv.IB_PORT_PHYS_STATE_DISABLED
 	}
 	return a
 }

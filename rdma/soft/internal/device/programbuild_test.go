@@ -76,7 +76,7 @@ func (p *program) mayWait(q *refQP, n int) bool {
 }
 
 // operations are those that a queue pair of a kind is built with.
-func (p *program) operations(kind ibv.QPType) uint64 {
+func (p *program) operations(kind ibv.QPType) ibv.QPCreateSendOpsFlags {
 	const (
 		messages = ibv.QP_EX_WITH_SEND | ibv.QP_EX_WITH_SEND_WITH_IMM
 		memory   = ibv.QP_EX_WITH_RDMA_WRITE | ibv.QP_EX_WITH_RDMA_WRITE_WITH_IMM | ibv.QP_EX_WITH_RDMA_READ |
@@ -86,11 +86,11 @@ func (p *program) operations(kind ibv.QPType) uint64 {
 	)
 	switch kind {
 	case ibv.QPT_RC:
-		return uint64(messages | memory | windows | ibv.QP_EX_WITH_FLUSH | ibv.QP_EX_WITH_ATOMIC_WRITE)
+		return messages | memory | windows | ibv.QP_EX_WITH_FLUSH | ibv.QP_EX_WITH_ATOMIC_WRITE
 	case ibv.QPT_XRC_SEND:
-		return uint64(messages | memory | windows&^ibv.QP_EX_WITH_SEND_WITH_INV)
+		return messages | memory | windows&^ibv.QP_EX_WITH_SEND_WITH_INV
 	case ibv.QPT_UC, ibv.QPT_UD:
-		return uint64(messages)
+		return messages
 	}
 	return 0
 }

@@ -92,7 +92,7 @@ func (q *qp) sendOf(r *rendezvous) verdict {
 	m, h := &q.out, &r.headers
 	m.Solicited, m.Imm, m.SRQ, m.Payload, q.reading, q.returns = false, 0, 0, m.Payload[:0], nil, !r.isRead
 	if r.isRead {
-		h.tmh.Opcode = uint8(ibv.TMH_FIN)
+		h.tmh.Opcode = ibv.TMH_FIN
 		q.on.from[0] = segment{Base: addressOf(h), Length: tmhSize + rvhSize}
 		m.Opcode, m.Length, m.Payload = ibv.WR_SEND, tmhSize+rvhSize, m.Payload[:1]
 		return q.transmit(m)

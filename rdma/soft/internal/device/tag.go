@@ -219,7 +219,7 @@ func (q *qp) matched(m *message.Request) message.Syndrome {
 	s, h := q.srq, &q.srq.tags.headers
 	*h = tagHeaders{}
 	peek(addressOf(h), tmhSize+rvhSize, m.Payload)
-	op := ibv.TMHOp(h.tmh.Opcode)
+	op := h.tmh.Opcode
 	if m.Length < tmhSize || op == ibv.TMH_RNDV && (m.Length < tmhSize+rvhSize || m.Length > rndvBytes) {
 		op = ibv.TMH_NO_TAG
 	}

@@ -28,7 +28,7 @@ type tagRig struct {
 func newTagRig(t testing.TB, most, ops uint32) *tagRig {
 	r := &tagRig{rig: newRig(t, Options{Virtual: true})}
 	p := &pair{aSend: r.rig.cq(0, 16), aRecv: r.rig.cq(0, 16), bSend: r.rig.cq(1, 16)}
-	ex, err := verbs.CreateCQEx(r.context[1], &ibv.CQInitAttrEx{CQE: 64, WCFlags: uint64(ibv.WC_EX_WITH_TM_INFO)})
+	ex, err := verbs.CreateCQEx(r.context[1], &ibv.CQInitAttrEx{CQE: 64, WCFlags: ibv.WC_EX_WITH_TM_INFO})
 	require.NoError(t, err)
 	r.p, r.cq, r.ex = p, verbs.CQExToCQ(ex), ex
 	t.Cleanup(func() { require.NoError(t, verbs.DestroyCQ(r.cq)) })
@@ -83,7 +83,7 @@ func (r *tagRig) sync(count uint32) error {
 // message sends a header and what follows it.
 func (r *tagRig) message(op ibv.TMHOp, tag uint64, payload []byte) {
 	tmh := (*ibv.TMH)(unsafe.Pointer(&r.here.bytes[0]))
-	*tmh = ibv.TMH{Opcode: uint8(op), AppCtx: ibv.ToBE32(99), Tag: ibv.ToBE64(tag)}
+	*tmh = ibv.TMH{Opcode: op, AppCtx: ibv.ToBE32(99), Tag: ibv.ToBE64(tag)}
 	n := 16 + copy(r.here.bytes[16:], payload)
 	require.NoError(r.t, r.post(r.p.a, r.send(1, ibv.WR_SEND, r.here.sge(0, n))))
 	require.Equal(r.t, ibv.WC_SUCCESS, r.poll(r.p.aSend).Status)
@@ -180,7 +180,7 @@ func TestRendezvous(t *testing.T) {
 	assert.EqualValues(t, 77, wc.WRID)
 	assert.EqualValues(t, 32, wc.ByteLen)
 	fin := (*ibv.TMH)(unsafe.Pointer(&r.here.bytes[3000]))
-	assert.Equal(t, ibv.TMH{Opcode: uint8(ibv.TMH_FIN), AppCtx: ibv.ToBE32(99), Tag: ibv.ToBE64(0xa)}, *fin)
+	assert.Equal(t, ibv.TMH{Opcode: ibv.TMH_FIN, AppCtx: ibv.ToBE32(99), Tag: ibv.ToBE64(0xa)}, *fin)
 
 	// What does not fit is left to the program: both headers are in the buffer.
 	r.add(11, 0xb, 256, 32)
@@ -283,7 +283,7 @@ func TestTaggedInvalidation(t *testing.T) {
 		r.recvSRQ(7, 0)
 		r.add(8, 5, 1024, 64)
 		r.came(t, 8, ibv.WC_TM_ADD, 0, ibv.WC_SUCCESS)
-		*(*ibv.TMH)(unsafe.Pointer(&r.here.bytes[0])) = ibv.TMH{Opcode: uint8(op), Tag: ibv.ToBE64(5)}
+		*(*ibv.TMH)(unsafe.Pointer(&r.here.bytes[0])) = ibv.TMH{Opcode: op, Tag: ibv.ToBE64(5)}
 		// the second time there is nothing to invalidate
 		for _, want := range []ibv.WCStatus{ibv.WC_SUCCESS, ibv.WC_REM_INV_REQ_ERR} {
 			send := r.rig.send(1, ibv.WR_SEND_WITH_INV, r.here.sge(0, 16))

@@ -325,7 +325,7 @@ func TestTagMistakes(t *testing.T) {
 		r.poll(r.cq)
 	}
 	eager := func(r *tagRig) ibv.WC {
-		*(*ibv.TMH)(unsafe.Pointer(&r.here.bytes[0])) = ibv.TMH{Opcode: uint8(ibv.TMH_EAGER), Tag: ibv.ToBE64(0xa)}
+		*(*ibv.TMH)(unsafe.Pointer(&r.here.bytes[0])) = ibv.TMH{Opcode: ibv.TMH_EAGER, Tag: ibv.ToBE64(0xa)}
 		require.NoError(t, r.post(r.p.a, r.send(1, ibv.WR_SEND, r.here.sge(0, 16+64))))
 		return r.poll(r.p.aSend)
 	}

@@ -118,7 +118,7 @@ func TestTagsNotReady(t *testing.T) {
 	r.came(t, 10, ibv.WC_TM_ADD, 0, ibv.WC_SUCCESS)
 	r.fabric.SetFaults(Faults{NotReady: true})
 	tmh := outside[ibv.TMH](r.rig, 1)
-	tmh[0] = ibv.TMH{Opcode: uint8(ibv.TMH_EAGER), Tag: ibv.ToBE64(0xa)}
+	tmh[0] = ibv.TMH{Opcode: ibv.TMH_EAGER, Tag: ibv.ToBE64(0xa)}
 	copy(r.here.bytes, list[byte](addressOf(&tmh[0]), int(tmhSize)))
 	require.NoError(t, r.post(r.p.a, r.send(1, ibv.WR_SEND, r.here.sge(0, 20))))
 	_, matches := r.polled(r.cq)

@@ -121,8 +121,8 @@ func TestWideResults(t *testing.T) {
 	assert.Equal(t, s.fabric.devices[0].guid, guid.Host())
 
 	cq, err := verbs.CreateCQEx(s.context[0],
-		&ibv.CQInitAttrEx{CQE: 4, WCFlags: uint64(ibv.WC_EX_WITH_COMPLETION_TIMESTAMP |
-			ibv.WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK)})
+		&ibv.CQInitAttrEx{CQE: 4, WCFlags: ibv.WC_EX_WITH_COMPLETION_TIMESTAMP |
+			ibv.WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK})
 	require.NoError(t, err)
 	plain := (*ibv.CQ)(unsafe.Pointer(cq))
 	t.Cleanup(func() { require.NoError(t, verbs.DestroyCQ(plain)) })

@@ -68,6 +68,15 @@ struct probe_flexible {
 	uint32_t items[];
 };
 
+struct probe_bits {
+	uint8_t first;
+	uint32_t low : 3;
+	int32_t across : 7;
+	struct {
+		uint16_t inner : 12;
+	} in[2];
+};
+
 struct probe_ops {
 	int (*start)(struct probe_handle *handle, const struct probe_plain *plain);
 	void *(*reserved[2])(void);

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+// Package bounded reads what the generator and abicheck are called with: headers, man pages, libraries, models and rows.
+// A path may name anything, so a file has to be a regular one, a file and the text of a compressed one have a limit, and
+// so has the number of a directory's entries.
+package bounded
+
+import (
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// MaxFile limits the bytes of one file. Libraries are the largest that are read.
+const MaxFile = 64 << 20
+
+// maxEntries limits the entries of one directory.
+var maxEntries = 1 << 16 // a variable for tests
+
+// Open opens a regular file.
+func Open(path string) (*os.File, error) {
+	if err := check(path); err != nil { // first: opening a pipe would wait for a writer
+		return nil, err
+	}
+	return os.Open(path)
+}
+
+func check(path string) error {
+	info, err := os.Stat(path)
+	switch {
+	case err != nil:
+		return err
+	case !info.Mode().IsRegular():
+		return &fs.PathError{Op: "read", Path: path, Err: fmt.Errorf("%s, not a regular file", kind(info.Mode()))}
+	case info.Size() > MaxFile:
+		return tooLong(path)
+	}
+	return nil
+}
+
+func tooLong(path string) error {
+	return &fs.PathError{Op: "read", Path: path, Err: fmt.Errorf("larger than the limit of %d MiB", MaxFile>>20)}
+}
+
+func kind(m fs.FileMode) string {
+	switch {
+	case m.IsDir():
+		return "a directory"
+	case m&fs.ModeNamedPipe != 0:
+		return "a named pipe"
+	case m&fs.ModeSocket != 0:
+		return "a socket"
+	case m&fs.ModeDevice != 0:
+		return "a device"
+	}
+	return "a special file"
+}
+
+// Read reads a regular file.
+func Read(path string) ([]byte, error) {
+	f, err := Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return All(f, path)
+}
+
+// All reads to the end: a file that may grow, or what is decompressed. path names it in errors.
+func All(r io.Reader, path string) ([]byte, error) {
+	data, err := io.ReadAll(io.LimitReader(r, MaxFile+1))
+	if err == nil && len(data) > MaxFile {
+		return nil, tooLong(path)
+	}
+	return data, err
+}
+
+// Dir is os.DirFS with the limits of this package.
+func Dir(path string) fs.FS { return &tree{ReadLinkFS: os.DirFS(path).(fs.ReadLinkFS), path: path} }
+
+// Glob is fs.Glob in a directory. A directory with too many entries is an error.
+func Glob(dir, pattern string) ([]string, error) {
+	t := Dir(dir).(*tree)
+	names, err := fs.Glob(t, pattern)
+	if t.tooMany != nil {
+		return nil, t.tooMany
+	}
+	return names, err
+}
+
+// Walk is filepath.WalkDir with the limits of this package. It follows no links.
+func Walk(root string, fn fs.WalkDirFunc) error {
+	return fs.WalkDir(Dir(root), ".", func(path string, d fs.DirEntry, err error) error {
+		return fn(filepath.Join(root, path), d, err)
+	})
+}
+
+type tree struct {
+	fs.ReadLinkFS
+	path    string
+	tooMany error // fs.Glob passes over errors
+}
+
+// Open opens a regular file or a directory.
+func (t *tree) Open(name string) (fs.File, error) {
+	if fs.ValidPath(name) {
+		info, err := fs.Stat(t.ReadLinkFS, name)
+		if err == nil && !info.IsDir() {
+			err = check(filepath.Join(t.path, name))
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return t.ReadLinkFS.Open(name)
+}
+
+// ReadFile reads a regular file.
+func (t *tree) ReadFile(name string) ([]byte, error) {
+	f, err := t.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return All(f, filepath.Join(t.path, name))
+}
+
+// Stat describes a file of any kind.
+func (t *tree) Stat(name string) (fs.FileInfo, error) { return fs.Stat(t.ReadLinkFS, name) }
+
+// ReadDir reads the entries of a directory.
+func (t *tree) ReadDir(name string) ([]fs.DirEntry, error) {
+	f, err := t.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	dir, ok := f.(fs.ReadDirFile)
+	if !ok {
+		return nil, &fs.PathError{Op: "readdir", Path: name, Err: fs.ErrInvalid}
+	}
+	entries, err := dir.ReadDir(maxEntries + 1)
+	if err == io.EOF {
+		err = nil
+	}
+	if len(entries) > maxEntries {
+		t.tooMany = &fs.PathError{Op: "readdir", Path: filepath.Join(t.path, name),
+			Err: fmt.Errorf("more than the limit of %d entries", maxEntries)}
+		return nil, t.tooMany
+	}
+	slices.SortFunc(entries, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
+	return entries, err
+}
