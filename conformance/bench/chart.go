@@ -31,7 +31,7 @@ func chart(w io.Writer, all results) error {
 		width, panelWidth  = 860, 430
 		left, barRoom      = 146, 184
 		top, bar, gap      = 56, 15, 6
-		panelHeight        = 42 + 6*(bar+gap) + 14
+		panelHeight        = 42 + 5*(bar+gap) + 14
 		height             = top + 2*panelHeight + 4
 		font               = "system-ui, 'Segoe UI', Helvetica, Arial, sans-serif"
 		ink, faint, ground = "#24292f", "#6e7781", "#ffffff"
