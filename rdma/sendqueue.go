@@ -11,6 +11,23 @@ import (
 	"github.com/goverbs/goverbs/runtime/program"
 )
 
+// How a post reaches the device, and what it holds on the way:
+//
+//  1. QP.PostSend calls postSend (usual.go), which does steps 3 to 6 for the common case by itself: a checked queue and
+//     one request with one entry. Everything else goes to postOther (post.go). SendQueue.Post of an unchecked queue
+//     without an owner is a runtime.Poster, which calls C at once.
+//  2. If the batch was changed since its last post, post ends the chain behind the last request, and refuses copies,
+//     closed batches and requests with a datagram's address for a connected queue pair.
+//  3. slots.mu is taken. Whoever closes, drains or resizes the queue takes it as well, and sets refusal.
+//  4. takeAlike or takeSend compare each request with the rule of its opcode (sendrules.go), write its wr_id into the
+//     ring of slots, note whether it is signalled, and count the list as posted (accounting.go). Nothing is counted if
+//     one request breaks a rule or finds no slot: explain (check.go) then finds out which, and why.
+//  5. The list goes to C's function on the thread's system stack (a plain queue), or by the queue's Path: C through
+//     Go's scheduler, a software backend, or a data path in Go such as mlx5's, whose last store is the doorbell.
+//  6. If the device refuses a request, those before it are posted. Their slots stay taken, undo gives back the others,
+//     and the PostError names the request. If the device does not say which one it refused, all slots stay taken.
+//  7. slots.mu is released. Polling gives slots back without it: see slots.
+
 // SendQueue posts to the send queue of a queue pair. Post, PostRange, PostProgram and BindMW post; Free and Retire deal
 // with slots. Any number of goroutines may use it at once, each with its
 // own batch.
