@@ -14,7 +14,7 @@ import (
 // How a post reaches the device, and what it holds on the way:
 //
 //  1. QP.PostSend calls postSend (usual.go), which does steps 3 to 6 for the common case by itself: a checked queue and
-//     one request with one entry. Everything else goes to postOther (post.go). SendQueue.Post of an unchecked queue
+//     one request with one entry. Everything else goes to post (post.go). SendQueue.Post of an unchecked queue
 //     without an owner is a runtime.Poster, which calls C at once.
 //  2. If the batch was changed since its last post, post ends the chain behind the last request, and refuses copies,
 //     closed batches and requests with a datagram's address for a connected queue pair.

@@ -21,11 +21,11 @@ import (
 func postSend(q *SendQueue, b *SendBatch) (posted int, err error) {
 	c := (*runtime.Chain)(unsafe.Pointer(b))
 	if q == nil || b == nil || !q.checked && !q.short || c.Len != 1 || c.Closed != 1 || b.home != address(&b.batch) {
-		return (*queue)(unsafe.Pointer(q)).postOther(c) // which may be nil
+		return (*queue)(unsafe.Pointer(q)).postChain(c) // which may be nil
 	}
 	w := ibv.Ptr[ibv.SendWR](c.First).Deref()
 	if w.NumSGE != 1 {
-		return q.postOther(c)
+		return q.postChain(c)
 	}
 	_ = *w.SGList.Deref() // without the lock: this panics where the user's address is none
 	q.mu.Lock()
@@ -43,23 +43,23 @@ func postSend(q *SendQueue, b *SendBatch) (posted int, err error) {
 			q.mu.Unlock()
 			return 1, nil
 		}
-		return q.postByPath(c)
+		return q.postRest(c)
 	}
 	if !q.plain {
-		return q.postByPath(c)
+		return q.postRest(c)
 	}
 	w = ibv.Ptr[ibv.SendWR](c.First).Deref()
 	checks, at := q.checks, q.posted.Load()
 	rule := checks.rule(w)
 	if w.Opcode >= knownOpcodes || w.SendFlags&rule.denied != 0 || w.SGList.Deref().Length >= rule.alone ||
 		!checks.inState(q.qp) || int32(q.slots.limit-at) < 2 {
-		return q.queue.postList(c)
+		return q.postRest(c)
 	}
 	if q.mixed.Load() {
 		return q.postMixed(b)
 	}
 	if w.SendFlags&ibv.SEND_SIGNALED == 0 && !q.everyOne {
-		return q.queue.postList(c)
+		return q.postRest(c)
 	}
 	*q.id(at) = w.WRID
 	lock.StoreRelease32(&q.posted, at+1)
@@ -86,7 +86,7 @@ func (q *SendQueue) postMixed(b *SendBatch) (posted int, err error) {
 
 // postRecv is [RecvQueue.Post] to a queue that has an owner.
 func postRecv(q *RecvQueue, b *RecvBatch) (posted int, err error) {
-	return q.postOther((*runtime.Chain)(unsafe.Pointer(b)))
+	return q.postChain((*runtime.Chain)(unsafe.Pointer(b)))
 }
 
 // pollOwned is [CompletionQueue.Poll] of a queue that has an owner. In the usual case, the completions are those of the
