@@ -13,26 +13,12 @@ func (q *SendQueue) one(w *ibv.SendWR) bool {
 	if q.capacity == 0 {
 		return q.quick.PostOne(w)
 	}
-	// As takeOne, whose call would take a thirtieth of the time.
-	checks, at := q.checks, q.posted.Load()
-	rule := checks.rule(w)
-	if w.Opcode >= knownOpcodes || w.SendFlags&rule.denied != 0 || w.SGList.Deref().Length >= rule.alone ||
-		!checks.inState(q.qp) || int32(q.slots.limit-at) < 2 {
-		return false
-	}
-	m := mark{posted: at, signal: q.signal}
-	if q.mixed.Load() {
-		q.signalOne(at, w)
-	} else if w.SendFlags&ibv.SEND_SIGNALED == 0 && !q.everyOne {
-		return false
-	}
-	*q.id(at) = w.WRID
-	lock.StoreRelease32(&q.posted, at+1)
-	if !q.quick.PostOne(w) {
+	m, ok := q.takeOne(w)
+	if ok && !q.quick.PostOne(w) {
 		q.undo(m, 0)
 		return false
 	}
-	return true
+	return ok
 }
 
 // takeOne takes a slot for a request of the usual kind, with one entry, or does nothing and says false. The caller

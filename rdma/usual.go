@@ -48,37 +48,12 @@ func postSend(q *SendQueue, b *SendBatch) (posted int, err error) {
 	if !q.plain {
 		return q.postRest(c)
 	}
-	w = ibv.Ptr[ibv.SendWR](c.First).Deref()
-	checks, at := q.checks, q.posted.Load()
-	rule := checks.rule(w)
-	if w.Opcode >= knownOpcodes || w.SendFlags&rule.denied != 0 || w.SGList.Deref().Length >= rule.alone ||
-		!checks.inState(q.qp) || int32(q.slots.limit-at) < 2 {
+	m, ok := q.takeOne(w)
+	if !ok {
 		return q.postRest(c)
 	}
-	if q.mixed.Load() {
-		return q.postMixed(b)
-	}
-	if w.SendFlags&ibv.SEND_SIGNALED == 0 && !q.everyOne {
-		return q.postRest(c)
-	}
-	*q.id(at) = w.WRID
-	lock.StoreRelease32(&q.posted, at+1)
-	if result := q.poster.Call(c); result != 0 {
-		return q.oneNotPosted(c, mark{posted: q.posted.Load() - 1, signal: q.signal, result: result})
-	}
-	q.mu.Unlock()
-	return 1, nil
-}
-
-// postMixed is the rest of postSend where some requests are not signalled. The caller holds slots.mu; postMixed
-// releases it.
-func (q *SendQueue) postMixed(b *SendBatch) (posted int, err error) {
-	m, w := mark{posted: q.posted.Load(), signal: q.signal}, ibv.Ptr[ibv.SendWR](b.chain.First).Deref()
-	*q.id(m.posted) = w.WRID
-	q.signalOne(m.posted, w)
-	lock.StoreRelease32(&q.posted, m.posted+1)
-	if m.result = q.poster.Call(&b.chain); m.result != 0 {
-		return q.oneNotPosted(&b.chain, m)
+	if m.result = q.poster.Call(c); m.result != 0 {
+		return q.oneNotPosted(c, m)
 	}
 	q.mu.Unlock()
 	return 1, nil
