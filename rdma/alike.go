@@ -15,11 +15,11 @@ import (
 func (s *slots) takeAlike(wrs []ibv.SendWR, rules *sendChecks) (m mark, ok bool) {
 	n, posted := len(wrs), s.posted.Load()
 	place := posted & s.mask
-	if n == 0 || n > int(64-place%64) || n > int(s.mask-place)+1 || n >= int(s.limit-posted) || rules.datagrams {
+	if n == 0 || n > int(64-place%64) || n > int(s.mask-place)+1 || n >= int(s.limit-posted) {
 		return m, false
 	}
-	rule, ok := rules.quick(&wrs[0])
-	if !ok || wrs[0].NumSGE != 1 {
+	rule := rules.allows(&wrs[0])
+	if rule == nil || rule.look || wrs[0].NumSGE != 1 {
 		return m, false
 	}
 	count, signalled := alike(&wrs[0], n, s.id(place), rule.denied|ibv.SEND_INLINE, rule.most)

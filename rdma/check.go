@@ -16,44 +16,40 @@ import (
 const noReadsReason = "%v with max_rd_atomic 0: the queue pair was connected without reads and atomic operations " +
 	"(MaxRdAtomic of the attributes, InitiatorDepth of connection parameters)"
 
-// pass says whether a list of at most 64 breaks no rule, copies its wr_ids on the way, and returns a bit for each
-// request that is signalled. id is the place of the first wr_id. What holds for one request holds for the next of the
-// same shape. A list with operations whose operands have to be looked at does not pass: that is for careful. Without
-// checks every list passes.
+// pass checks at most 64 requests, copies their wr_ids to where id is, and returns a bit for each request that is
+// signalled; or false if a request breaks a rule. Rules about the opcode, the flags and the number of entries are looked
+// up once for neighbours that have these in common. Without checks every request passes.
 func (c *sendChecks) pass(wrs []ibv.SendWR, id *uint64) (signalled uint64, ok bool) {
-	for i := 0; i < len(wrs); {
+	ids := unsafe.Slice(id, len(wrs))
+	shape, flags := ^uint64(0), ibv.SendFlags(0)
+	var rule *sendRule
+	for i := range wrs {
 		w := &wrs[i]
-		rule, ok := c.quick(w)
-		if !ok {
+		if *shapeOf(w) != shape || w.SendFlags != flags {
+			if rule = c.allows(w); rule == nil {
+				return 0, false
+			}
+			shape, flags = *shapeOf(w), w.SendFlags
+		}
+		if c != nil && total(w) > uint64(rule.most) || rule.look && c.look(w) != "" {
 			return 0, false
 		}
-		n := len(wrs) - i
-		if w.NumSGE == 1 {
-			var set uint64
-			if n, set = alike(w, n, id, rule.denied|ibv.SEND_INLINE, rule.most); n == 0 {
-				return 0, false
-			}
-			signalled |= set << (i & 63)
-		} else {
-			if n = 1; c != nil && total(w) > uint64(rule.most) {
-				return 0, false
-			}
-			*id = w.WRID
-			signalled |= uint64(w.SendFlags>>signalledBit&1) << (i & 63)
-		}
-		i += n
-		id = (*uint64)(unsafe.Add(unsafe.Pointer(id), n*8))
+		ids[i] = w.WRID
+		signalled |= uint64(flags>>signalledBit&1) << (i & 63)
 	}
 	return signalled, true
 }
 
-// quick is the rule of a request, unless it breaks one by itself or its operands have to be looked at.
-func (c *sendChecks) quick(w *ibv.SendWR) (rule *sendRule, ok bool) {
+// allows returns the rule of a request, or nil if its opcode, its flags or the number of its entries break it.
+func (c *sendChecks) allows(w *ibv.SendWR) *sendRule {
 	if c == nil {
-		return &noRule, true
+		return &noRule
 	}
-	rule = c.rule(w)
-	return rule, w.Opcode < knownOpcodes && uint32(w.NumSGE) < uint32(rule.quickly) && w.SendFlags&rule.denied == 0
+	rule := c.rule(w)
+	if w.Opcode >= knownOpcodes || uint32(w.NumSGE) >= uint32(rule.sges) || w.SendFlags&rule.denied != 0 {
+		return nil
+	}
+	return rule
 }
 
 // signalledBit is the number of the bit IBV_SEND_SIGNALED.
@@ -61,20 +57,12 @@ const signalledBit = 1
 
 var _ = [1]byte{}[ibv.SEND_SIGNALED-1<<signalledBit]
 
-// careful is pass for whatever operations there are.
-func (c *sendChecks) careful(wrs []ibv.SendWR, id *uint64) (signalled uint64, ok bool) {
-	ids := unsafe.Slice(id, len(wrs))
-	for i := range wrs {
-		w := &wrs[i]
-		rule := c.rule(w)
-		if w.Opcode >= knownOpcodes || uint32(w.NumSGE) >= uint32(rule.sges) || w.SendFlags&rule.denied != 0 ||
-			total(w) > uint64(rule.most) || operandReason(w) != "" {
-			return 0, false
-		}
-		ids[i] = w.WRID
-		signalled |= uint64(w.SendFlags>>signalledBit&1) << i
+// look returns what is wrong with the operands or the address of a request, or "".
+func (c *sendChecks) look(w *ibv.SendWR) string {
+	if reason := operandReason(w); reason != "" {
+		return reason
 	}
-	return signalled, true
+	return c.addressReason(w)
 }
 
 // operandReason says what no queue takes of the operands of an operation, or "".
@@ -88,17 +76,6 @@ func operandReason(w *ibv.SendWR) string {
 		}
 	}
 	return ""
-}
-
-// addressed says whether all requests of a list for datagrams have an address: providers read the handle without a
-// look.
-func (c *sendChecks) addressed(wrs []ibv.SendWR) bool {
-	for i := range wrs {
-		if to := wrs[i].WR.UD(); (to.AH == 0 || to.RemoteQPN > c.mostQPN) && wrs[i].Opcode != ibv.WR_DRIVER1 {
-			return false
-		}
-	}
-	return true
 }
 
 // addressReason says what is wrong with the address of a datagram, or "".
@@ -185,10 +162,7 @@ func (c *sendChecks) reason(w *ibv.SendWR) string {
 	if bytes > uint64(rule.most) {
 		return fmt.Sprintf("a message of %d bytes, and the most is %d", bytes, rule.most)
 	}
-	if reason := operandReason(w); reason != "" {
-		return reason
-	}
-	return c.addressReason(w)
+	return c.look(w)
 }
 
 func atomicReason(bytes, remote uint64) string {

@@ -25,11 +25,11 @@ type sendChecks struct {
 
 // sendRule is what holds for one opcode.
 type sendRule struct {
-	denied  ibv.SendFlags
-	sges    uint16 // one more than the most entries; 0: the opcode itself is not valid
-	quickly uint16 // the same, and 0 where operands have to be looked at, too
-	most    uint32 // bytes of a message
-	alone   uint32 // one more than the most bytes of one entry that needs no further look; 0: each does
+	denied ibv.SendFlags
+	sges   uint16 // one more than the most entries; 0: the opcode itself is not valid
+	look   bool   // the operands or the address have rules, too
+	most   uint32 // bytes of a message
+	alone  uint32 // one more than the most bytes of one entry, if that is all there is to check; otherwise 0
 }
 
 // knownOpcodes is more than the highest opcode of the tables.
@@ -101,9 +101,7 @@ func newSendChecks(qpt ibv.QPType, o *QueueOptions) *sendChecks {
 			continue
 		}
 		rule := sendRule{denied: unknownFlags, sges: uint16(min(o.Cap.MaxSendSGE, 1<<16-2) + 1), most: largestMessage}
-		if !isAtomic(op) && op != ibv.WR_BIND_MW {
-			rule.quickly = rule.sges
-		}
+		rule.look = isAtomic(op) || op == ibv.WR_BIND_MW || c.datagrams && op != ibv.WR_DRIVER1
 		if o.MaxMessage != 0 && op != ibv.WR_TSO { // which sends many messages
 			rule.most = o.MaxMessage
 		}
@@ -114,7 +112,7 @@ func newSendChecks(qpt ibv.QPType, o *QueueOptions) *sendChecks {
 		}
 		inline := rule
 		inline.most = min(rule.most, o.Cap.MaxInlineData)
-		if rule.quickly > 1 && !c.datagrams {
+		if rule.sges > 1 && !rule.look {
 			rule.alone, inline.alone = max(rule.most, rule.most+1), inline.most+1
 		}
 		c.rules[op], c.rules[op+knownOpcodes] = rule, inline
