@@ -14,7 +14,8 @@ import (
 // posts is a queue as its Poster knows it: [runtime.Behind]. Users of the queue do not have these methods.
 type posts queue
 
-// PostFailed makes an error of C's result for a complete batch, which was posted without the lock.
+// PostFailed makes an error of C's result for a complete batch. It needs no lock: nothing counts the slots of a queue whose
+// Poster calls C.
 func (p *posts) PostFailed(c *runtime.Chain, result int32) error {
 	b := batchOf(c)
 	posted, err := (*queue)(p).notPosted(b, 0, c.Len, mark{}, result)
