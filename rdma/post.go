@@ -14,8 +14,8 @@ import (
 // posts is a queue as its Poster knows it: [runtime.Behind]. Users of the queue do not have these methods.
 type posts queue
 
-// PostFailed makes an error of C's result for a complete batch. It needs no lock: nothing counts the slots of a queue whose
-// Poster calls C.
+// PostFailed makes an error of C's result for a complete batch. It needs no lock: nothing counts the slots of a queue
+// whose Poster calls C.
 func (p *posts) PostFailed(c *runtime.Chain, result int32) error {
 	b := batchOf(c)
 	posted, err := (*queue)(p).notPosted(b, 0, c.Len, mark{}, result)
@@ -43,7 +43,7 @@ func (q *queue) postChain(c *runtime.Chain) (posted int, err error) {
 	return q.postAll(batchOf(c))
 }
 
-// postAll posts a complete batch. An empty one is an error: a goroutine that waits for its completion would wait for ever.
+// postAll posts a complete batch. An empty one is an error, since waiting for its completion would block forever.
 func (q *queue) postAll(b *batch) (posted int, err error) {
 	if posted, err = q.post(b, 0, b.chain.Len); err == nil && posted == 0 {
 		err = q.unfit(errBatchEmpty)
@@ -51,8 +51,8 @@ func (q *queue) postAll(b *batch) (posted int, err error) {
 	return posted, err
 }
 
-// post posts the requests from one index up to another, exclusive. It releases the lock also when what the requests name
-// is not there, which panics, or when a path panics.
+// post posts the requests from one index up to another, exclusive. It releases the lock also if it panics, because memory
+// that the requests name is not mapped or because a path panics.
 func (q *queue) post(b *batch, from, to int) (posted int, err error) {
 	if to != b.chain.Closed || to > b.chain.Len || from >= to || b.home != address(b) {
 		if !b.postable(from, to) {
