@@ -12,6 +12,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 	"unsafe"
 
 	"github.com/stretchr/testify/require"
@@ -56,6 +57,12 @@ func laid(t *testing.T) *cable {
 	}
 	require.NoError(t, netlink.LinkSetUp(c.near))
 	require.NoError(t, netlink.LinkSetUp(c.far))
+	for _, end := range []netlink.Link{c.near, c.far} { // the kernel drops packets until the carrier is noticed
+		require.Eventually(t, func() bool {
+			link, err := netlink.LinkByIndex(end.Attrs().Index)
+			return err == nil && (link.Attrs().OperState == netlink.OperUp || link.Attrs().OperState == netlink.OperUnknown)
+		}, time.Minute, time.Millisecond)
+	}
 	for _, a := range []struct{ here, there netip.Addr }{{here4, there4}, {here6, there6}} {
 		bits := a.here.BitLen()
 		require.NoError(t, netlink.AddrAdd(c.near, &netlink.Addr{Flags: unix.IFA_F_NODAD, IPNet: &net.IPNet{
