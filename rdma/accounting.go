@@ -259,7 +259,8 @@ func (s *slots) takeRecv(b *batch, from, to int) (m mark, ok bool) {
 }
 
 // undo gives back the slots of a list behind the first n, which alone were posted. A slot that a completion gave back
-// meanwhile, of another queue but with an id of this list, stays given back. The caller holds slots.mu. It takes slots.missing.
+// meanwhile, of another queue but with an id of this list, stays given back. The caller holds slots.mu. It takes
+// slots.missing.
 func (s *slots) undo(m mark, n int) {
 	s.missing.Lock()
 	defer s.missing.Unlock()

@@ -101,3 +101,35 @@ func TestCloseOfWorkQueueCollects(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, 3, n)
 }
+
+// TestResetOfWorkQueueCollects: libraries of adapters drop completions of a work queue that begins anew.
+func TestResetOfWorkQueueCollects(t *testing.T) {
+	f, d, pd := fakePD(t)
+	cq, _ := fakeQP(t, pd)
+	f.Do["create_wq"] = func([]uintptr) uintptr {
+		w := fakedevice.Object[ibv.WQ](f)
+		w.Context, w.WQNum, w.PostRecv = ibv.PtrTo(&f.Context.Context), 0x20, f.Slot("post_wq_recv")
+		return address(w)
+	}
+	there := 3
+	f.Do["poll_cq"] = func(a []uintptr) uintptr {
+		wcs := unsafe.Slice(ibv.Ptr[ibv.WC](a[2]).Deref(), int(a[1]))
+		n := min(there, len(wcs))
+		for i := range n {
+			wcs[i] = ibv.WC{WRID: uint64(there - i), Opcode: ibv.WC_RECV, QPNum: 0x20}
+		}
+		there -= n
+		return uintptr(n)
+	}
+	f.Do["modify_wq"] = func([]uintptr) uintptr {
+		there = 0
+		return 0
+	}
+	w, err := d.CreateWQ(&ibv.WQInitAttr{WQType: ibv.WQT_RQ, MaxWR: 8, MaxSGE: 1, PD: pd.Ptr(), CQ: cq.Ptr()},
+		QueueOptions{})
+	w = keep(t, w, err)
+	require.NoError(t, w.Modify(&ibv.WQAttr{AttrMask: ibv.WQ_ATTR_STATE, WQState: ibv.WQS_RESET}))
+	n, err := cq.Poll(make([]ibv.WC, 8))
+	require.NoError(t, err)
+	assert.Equal(t, 3, n)
+}

@@ -50,8 +50,8 @@ type CompletionQueue struct {
 	markers map[uint64]chan struct{} // of the work requests that drains wait for, by wr_id; closed when they complete
 }
 
-// NewCompletionQueue returns the queue that polls a completion queue of C, which has to outlive it. Of the options, Way,
-// Providers and Path have an effect. It needs no lock: nothing else has the queue yet.
+// NewCompletionQueue returns the queue that polls a completion queue of C, which has to outlive it. Of the options,
+// Way, Providers and Path have an effect. It needs no lock: nothing else has the queue yet.
 func NewCompletionQueue(cq *ibv.CQ, o QueueOptions) (*CompletionQueue, error) {
 	if cq == nil || cq.Context == 0 {
 		return nil, &runtime.NilError{Function: "ibv_poll_cq", Argument: "cq"}
@@ -186,7 +186,8 @@ func (q *CompletionQueue) pollOften(dst []ibv.WC, times int) (n int, err error) 
 	return q.pollHeld(q.path, dst, times)
 }
 
-// pollHeld polls by a path, up to so many times until there is something, and gives back slots. The caller holds CompletionQueue.mu; pollHeld releases it.
+// pollHeld polls by a path, up to so many times until there is something, and gives back slots. The caller holds
+// CompletionQueue.mu; pollHeld releases it.
 func (q *CompletionQueue) pollHeld(p Path, dst []ibv.WC, times int) (n int, err error) {
 	defer q.mu.Unlock()
 	if q.refusal != nil || q.programs != nil || len(dst) == 0 {

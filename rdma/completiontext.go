@@ -29,8 +29,9 @@ func (c Completion) String() string {
 	add("%v", c.Opcode, true)
 	add(", %d bytes", c.ByteLen, c.ByteLen != 0)
 	add(", from QP %#x", c.SrcQP, c.SrcQP != 0)
-	add(", immediate data %#x", c.Imm.Host(), c.Flags&ibv.WC_WITH_IMM != 0)
-	add(", invalidated key %#x", uint32(c.Imm), c.Flags&(ibv.WC_WITH_IMM|ibv.WC_WITH_INV) == ibv.WC_WITH_INV)
+	add(", immediate data %#x", c.Imm.Host(), c.Imm != 0 && c.Flags&ibv.WC_WITH_IMM != 0)
+	add(", invalidated key %#x", uint32(c.Imm),
+		c.Imm != 0 && c.Flags&(ibv.WC_WITH_IMM|ibv.WC_WITH_INV) == ibv.WC_WITH_INV)
 	add(", VLAN %d", c.CVLAN, c.CVLAN != 0)
 	add(", flow tag %#x", c.FlowTag, c.FlowTag != 0)
 	add(", tag %#x", c.TM.Tag, c.TM != ibv.WCTMInfo{})
@@ -108,6 +109,7 @@ func (c Completion) MarshalJSON() ([]byte, error) {
 	out.SL, out.PathBits, out.CVLAN, out.FlowTag = c.SL, c.PathBits, c.CVLAN, c.FlowTag
 	out.Timestamp, out.Wallclock = c.Timestamp, c.Wallclock
 	switch {
+	case c.Imm == 0: // or the program does not read it
 	case c.Flags&ibv.WC_WITH_IMM != 0:
 		out.Imm = &c.Imm
 	case c.Flags&ibv.WC_WITH_INV != 0:

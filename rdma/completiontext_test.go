@@ -46,3 +46,18 @@ func TestCompletionText(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, string(a), string(b))
 }
+
+// A completion whose immediate data was not read has none.
+func TestUnreadImmediateData(t *testing.T) {
+	for flags, text := range map[ibv.WCFlags]string{
+		ibv.WC_WITH_IMM: "WR id 0x1: IBV_WC_RECV, IBV_WC_WITH_IMM",
+		ibv.WC_WITH_INV: "WR id 0x1: IBV_WC_RECV, IBV_WC_WITH_INV",
+	} {
+		c := Completion{WRID: 1, Opcode: ibv.WC_RECV, Flags: flags}
+		assert.Equal(t, text, c.String())
+		json, err := json.Marshal(c)
+		require.NoError(t, err)
+		assert.NotContains(t, string(json), "imm_data")
+		assert.NotContains(t, string(json), "invalidated_rkey")
+	}
+}

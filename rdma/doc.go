@@ -15,9 +15,10 @@
 //
 // # General rules
 //
-// Any number of goroutines may use an object at once. A batch and a program are for one goroutine at a time. Methods that create, change, query or close an object usually enter the kernel and block until it has
-// finished: they take no context, and nothing ends them early. Posting and polling wait only for other posts and polls.
-// A method that waits for an event has Wait in its name, or is [QP.Drain] or [Device.Event], and takes a context.
+// Any number of goroutines may use an object at once. A batch and a program are for one goroutine at a time. Methods
+// that create, change, query or close an object usually enter the kernel and block until it has finished: they take no
+// context, and nothing ends them early. Posting and polling wait only for other posts and polls. A method that waits
+// for an event has Wait in its name, or is [QP.Drain] or [Device.Event], and takes a context.
 //
 // A call reads and copies attributes: they remain the caller's, and so does a structure that a method returns. The
 // results of C, CEx and Ptr belong to the object and end with it. Attributes name other objects by address, which Ptr
@@ -44,8 +45,8 @@
 // # Two ways to call
 //
 // A queue is called on the thread's system stack if its provider is known to post and poll in user space alone, or in
-// system calls that do not sleep; otherwise Go's scheduler is told first. See [Providers]. The environment variable GOVERBS_CALL forces one way for every queue, and
-// [QueueOptions].Way for one queue.
+// system calls that do not sleep; otherwise Go's scheduler is told first. See [Providers]. The environment variable
+// GOVERBS_CALL forces one way for every queue, and [QueueOptions].Way for one queue.
 //
 // Two settings need the blocking way, because C may then wait without Go's scheduler being told:
 // MLX5_FREEZE_ON_ERROR_CQE, with which libmlx5 sleeps for ever after a failed completion; and a stderr that is a pipe

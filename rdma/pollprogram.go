@@ -222,7 +222,18 @@ func (p *PollProgram) build(cq *ibv.CQEx, fields []field, flags ibv.CreateCQWCFl
 // Poll reads completions: none, or up to the program's number. The slice is valid until the next Poll. With an error it
 // returns the completions that it read before the error.
 func (p *PollProgram) Poll() ([]Completion, error) {
-	return p.pollBy(p.path)
+	found, err := p.pollBy(p.path)
+	return p.asked(found), err
+}
+
+// asked clears the number of the queue pair, which ibv_poll_cq always gives, if the program does not read it.
+func (p *PollProgram) asked(found []Completion) []Completion {
+	if p.flags&ibv.WC_EX_WITH_QP_NUM == 0 {
+		for i := range found {
+			found[i].QPNum = 0
+		}
+	}
+	return found
 }
 
 // pollBy polls by a path: it runs the program, or polls what the program stands for.
@@ -337,7 +348,7 @@ func (q *CompletionQueue) pollProgram(p *PollProgram) ([]Completion, error) {
 		defer q.usual()
 		found := p.set(q.aside)
 		q.aside = q.aside[len(found):]
-		return found, nil
+		return p.asked(found), nil
 	}
 	path := p.path
 	if _, ok := q.path.(datapath.Runner); !ok {
@@ -352,10 +363,11 @@ func (q *CompletionQueue) pollProgram(p *PollProgram) ([]Completion, error) {
 		wc := found[i].wc()
 		q.retireOf(q.tracked.find(wc.QPNum), &wc)
 	}
-	return found, err
+	return p.asked(found), err
 }
 
-// set returns completions of ibv_poll_cq as if the program had read them, as many as it has room for.
+// set returns completions of ibv_poll_cq as if the program had read them and the number of the queue pair, as many as it
+// has room for.
 func (p *PollProgram) set(wcs []ibv.WC) []Completion {
 	p.start()
 	n := min(len(p.all), len(wcs))

@@ -81,3 +81,31 @@ func TestProgramsPollObjects(t *testing.T) {
 	_, err = cq.PollProgram(p)
 	assert.ErrorIs(t, err, ErrClosed)
 }
+
+// Completions that a drain has polled have the values that the program reads, and no others.
+func TestProgramsReturnDrainedCompletions(t *testing.T) {
+	pd := softPD(t)
+	mr, err := pd.RegMR(make([]byte, 64), ibv.ACCESS_LOCAL_WRITE)
+	mr = keep(t, mr, err)
+	for _, flags := range []ibv.CreateCQWCFlags{0, ibv.WC_EX_WITH_QP_NUM} {
+		cq, err := pd.Device().CreateCQEx(&ibv.CQInitAttrEx{CQE: 16, WCFlags: flags})
+		cq = keep(t, cq, err)
+		p, err := cq.NewPollProgram(4)
+		p = keep(t, p, err)
+		qp, err := pd.CreateQP(&ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(),
+			Cap: ibv.QPCap{MaxSendWR: 4, MaxRecvWR: 4, MaxSendSGE: 1, MaxRecvSGE: 1}}, QueueOptions{})
+		loop(t, keep(t, qp, err))
+		_, err = qp.PostRecv(recvs(t, mr, 1))
+		require.NoError(t, err)
+		require.NoError(t, qp.Drain(t.Context()))
+		found, err := cq.PollProgram(p)
+		require.NoError(t, err)
+		require.Len(t, found, 1)
+		want := uint32(0)
+		if flags != 0 {
+			want = qp.Num()
+		}
+		assert.Equal(t, want, found[0].QPNum, flags)
+		assert.Equal(t, 4, qp.RecvQueue().Free())
+	}
+}

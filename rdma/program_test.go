@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"syscall"
 	"testing"
+	"time"
 	"unsafe"
 
 	"github.com/stretchr/testify/assert"
@@ -393,4 +394,27 @@ func TestProgramIsCheckedByItsQueue(t *testing.T) {
 	p.Reset()
 	p.Send(1).Signaled().UD(1, 2, 3).SGE(1, 1000, 1)
 	assert.ErrorContains(t, q.PostProgram(p), "a message of 1000 bytes, and the most is 100")
+}
+
+// A post of a program that is nil, or that no constructor has made, fails and leaves the queue usable.
+func TestUnmadePrograms(t *testing.T) {
+	for name, o := range map[string]QueueOptions{"checked": options(4, 1, 0), "unchecked": {Unchecked: true}} {
+		t.Run(name, func(t *testing.T) {
+			d := newDevice(t, ibv.QPT_RC)
+			q := sendQueue(t, d, o)
+			q.mu.Lock()
+			q.plain = true // as queues of most adapters
+			q.mu.Unlock()
+			assert.EqualError(t, q.PostProgram(nil), "ibv_wr_complete: QP 0x12 (RC): the program is nil: invalid argument")
+			assert.EqualError(t, q.PostProgram(new(WRProgram)), "ibv_wr_complete: QP 0x12 (RC): the program is the zero "+
+				"value of its type, and needs its constructor: invalid argument")
+			posted := make(chan struct{})
+			go func() { defer close(posted); q.refused() }()
+			select {
+			case <-posted:
+			case <-time.After(10 * time.Second):
+				t.Error("the queue is locked")
+			}
+		})
+	}
 }

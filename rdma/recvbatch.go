@@ -104,7 +104,7 @@ func (r RecvRequest) SGE(address uint64, length, lkey uint32) RecvRequest {
 	return r
 }
 
-// Add appends an entry, as returned by Region.SGE of package rdma.
+// Add appends an entry, as returned by [Region.SGE].
 func (r RecvRequest) Add(s ibv.SGE) RecvRequest { return r.SGE(s.Addr, s.Length, s.LKey) }
 
 // Index is the request's index in its batch.

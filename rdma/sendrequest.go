@@ -148,7 +148,7 @@ func (r SendRequest) SGE(address uint64, length, lkey uint32) SendRequest {
 	return r
 }
 
-// Add appends an entry, as returned by Region.SGE of package rdma.
+// Add appends an entry, as returned by [Region.SGE].
 func (r SendRequest) Add(s ibv.SGE) SendRequest { return r.SGE(s.Addr, s.Length, s.LKey) }
 
 // Flags adds send flags.

@@ -150,7 +150,7 @@ func (r TagRequest) SGE(address uint64, length, lkey uint32) TagRequest {
 	return r
 }
 
-// Add appends an entry, as returned by Region.SGE of package rdma.
+// Add appends an entry, as returned by [Region.SGE].
 func (r TagRequest) Add(s ibv.SGE) TagRequest { return r.SGE(s.Addr, s.Length, s.LKey) }
 
 // Index is the operation's index in its batch.

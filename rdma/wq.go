@@ -124,7 +124,7 @@ func (w *WQ) PostRecv(b *RecvBatch) (posted int, err error) {
 }
 
 // Modify changes the queue's state or flags, as attr.AttrMask says. RESET to RDY makes it receive, ERR flushes it, and
-// RESET drops all posted receives without completions.
+// RESET drops all posted receives without completions; earlier completions can still be polled.
 //
 // C: ibv_modify_wq
 //
@@ -138,8 +138,15 @@ func (w *WQ) Modify(attr *ibv.WQAttr) error {
 	if attr == nil {
 		return noAttributes(verb, w.name)
 	}
+	reset := attr.AttrMask&ibv.WQ_ATTR_STATE != 0 && attr.WQState == ibv.WQS_RESET
+	if reset {
+		w.cq.queue.collect() // before C drops completions
+	}
 	if err := libibverbs.ModifyWQ(w.c, attr); err != nil {
 		return wrap(verb, w.name, err)
+	}
+	if reset {
+		w.cq.queue.collect() // libmlx5 drops those that came in the meantime when the queue leaves RESET
 	}
 	if attr.AttrMask&ibv.WQ_ATTR_STATE != 0 {
 		atomic.StoreUint32((*uint32)(unsafe.Pointer(&w.c.State)), uint32(attr.WQState)) // not every provider records it

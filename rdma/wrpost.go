@@ -24,6 +24,9 @@ import (
 // A program that was posted once is known to fit. From then on it goes to C by a few assembly instructions where
 // nothing wants to see the post, and else by the checks that a list gets.
 func (q *SendQueue) PostProgram(p *WRProgram) error {
+	if p == nil || p.qp == nil { // here, because a panic below leaves the queue locked
+		return q.unmade(p)
+	}
 	if !q.locked {
 		return q.programs.Post(&p.chain)
 	}
@@ -78,6 +81,11 @@ func (p *programs) PostFailed(c *runtime.Chain, result int32) error {
 }
 
 var errProgramEmpty = invalid("", "", "the program is empty, so there is nothing to post, and no completion will come")
+
+var (
+	errProgramNil  = invalid("", "", "the program is nil")
+	errProgramZero = invalid("", "", "the program is the zero value of its type, and needs its constructor")
+)
 
 // errIrregular is the error of a program that has to be posted as a list, and cannot be one.
 var errIrregular = &runtime.NotSupportedError{Function: "ibv_wr_post", Missing: "the provider's library mishandles " +
@@ -185,6 +193,14 @@ func (q *SendQueue) takeProgram(path Path, p *WRProgram) (runner datapath.Runner
 		return nil, m, p.refused(0, errno, reason)
 	}
 	return runner, m, nil
+}
+
+// unmade is the error of a post of a program that is nil, or that no constructor has made.
+func (q *SendQueue) unmade(p *WRProgram) error {
+	if p == nil {
+		return q.recordedProgram(q.unfitProgram(errProgramNil))
+	}
+	return q.recordedProgram(q.unfitProgram(errProgramZero))
 }
 
 // unfitProgram is the error of a post of a program with that error.

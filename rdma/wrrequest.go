@@ -91,7 +91,7 @@ func (r WRRequest) SGE(address uint64, length, lkey uint32) WRRequest {
 	return r.Add(ibv.SGE{Addr: address, Length: length, LKey: lkey})
 }
 
-// Add appends an entry, as returned by Region.SGE of package rdma.
+// Add appends an entry, as returned by [Region.SGE].
 func (r WRRequest) Add(s ibv.SGE) WRRequest {
 	if r.last(ibv.WRSetSGEList) {
 		r.append(s)

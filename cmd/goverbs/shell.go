@@ -95,7 +95,7 @@ func (manCommand) Run(o output) error {
 		{Title: "ENVIRONMENT", Items: []manual.Item{
 			{Term: "GOVERBS_DEVICE", Text: "Name of the device that is taken where none is named: mlx5_0; soft0, a " +
 				"device in software; soft@ADDRESS, one that other hosts reach at an address of this machine."},
-			{Term: "GOVERBS_CALL", Text: "Forces one way to call libibverbs: blocking, system or exclusive."},
+			{Term: "GOVERBS_CALL", Text: "Forces one way to call libibverbs: blocking or system."},
 			{Term: "GOVERBS_STATS", Text: "Directory in which programs that use goverbs publish what they " +
 				"count; goverbs top and goverbs exporter ask those of it."},
 			{Term: "GOVERBS_TRACE", Text: "File in which a program that uses goverbs records its verbs, posts and " +

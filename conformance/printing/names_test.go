@@ -43,6 +43,11 @@ func TestEveryName(t *testing.T) {
 		for _, n := range []int64{0, 1, 3, 77, 0x12345678, math.MaxInt32} {
 			v := reflect.ValueOf(n).Convert(typ).Interface()
 			assert.Equal(t, v, roundTrip(t, v), "%v(%d)", typ, n)
+			if bits := typ.Bits(); bits < 32 && n>>bits != 0 {
+				to := reflect.New(typ).Interface().(encoding.TextUnmarshaler)
+				assert.ErrorContains(t, to.UnmarshalText(strconv.AppendInt(nil, n, 10)), "a number that fits", "%v(%d)", typ, n)
+				continue
+			}
 			assert.Equal(t, v, read(t, v, strconv.FormatInt(n, 10)), "%v(%d)", typ, n)
 			assert.Equal(t, v, read(t, v, fmt.Sprintf("0x%x", n)), "%v(%d)", typ, n)
 		}

@@ -62,7 +62,7 @@ func parseEnum[T integer](to *T, enum string, text []byte, names []named[T]) err
 			return nil
 		}
 	}
-	return &textError{s, "a value of " + enum, "it has to be a number" + listed(names)}
+	return &textError{s, "a value of " + enum, "it has to be a number that fits" + listed(names)}
 }
 
 // flagString prints the names of the bits that are set, joined by |, and the unknown rest in hex.
@@ -97,7 +97,7 @@ func parseFlags[T integer](to *T, set string, text []byte, names []named[T]) err
 		part := trim(s[begin:i])
 		v, ok := valueOf(part, names)
 		if !ok {
-			return &textError{part, "a flag of " + set, "flags are joined by |, and each has to be a number" +
+			return &textError{part, "a flag of " + set, "flags are joined by |, and each has to be a number that fits" +
 				listed(names)}
 		}
 		all |= v

@@ -283,7 +283,7 @@ type IBVSAPathRec struct {
 	MTUSelector            uint8    // C: mtu_selector
 	MTU                    uint8    // C: mtu
 	RateSelector           uint8    // C: rate_selector
-	Rate                   uint8    // C: rate
+	Rate                   ibv.Rate // C: rate
 	PacketLifeTimeSelector uint8    // C: packet_life_time_selector
 	PacketLifeTime         uint8    // C: packet_life_time
 	Preference             uint8    // C: preference
@@ -306,12 +306,12 @@ type IBVSAMCMemberRec struct {
 	MTU                    uint8   // C: mtu
 	TrafficClass           uint8   // C: traffic_class
 	_                      [1]byte
-	PKey                   uint16 // C: pkey
-	RateSelector           uint8  // C: rate_selector
-	Rate                   uint8  // C: rate
-	PacketLifeTimeSelector uint8  // C: packet_life_time_selector
-	PacketLifeTime         uint8  // C: packet_life_time
-	SL                     uint8  // C: sl
+	PKey                   uint16   // C: pkey
+	RateSelector           uint8    // C: rate_selector
+	Rate                   ibv.Rate // C: rate
+	PacketLifeTimeSelector uint8    // C: packet_life_time_selector
+	PacketLifeTime         uint8    // C: packet_life_time
+	SL                     uint8    // C: sl
 	_                      [3]byte
 	FlowLabel              uint32 // C: flow_label
 	HopLimit               uint8  // C: hop_limit

@@ -5249,14 +5249,15 @@ func (v *RDMANLNotifyEventType) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// SIWOpcode is an enumeration; values that it does not name print as numbers.
+// SIWOpcode is an enumeration; values that it does not name print as numbers. It is in SIWSQE.Opcode, SIWRQE.Opcode and
+// SIWCQE.Opcode.
 //
 // C: enum siw_opcode (siw-abi.h)
 //
 // Man: none
 //
 // Since: linux 6.1 or earlier
-type SIWOpcode uint32
+type SIWOpcode uint8
 
 // Values of SIWOpcode.
 const (
@@ -5316,14 +5317,14 @@ func (v *SIWOpcode) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// SIWWQEFlags is a set of flags; bits that it does not name print in hex.
+// SIWWQEFlags is a set of flags; bits that it does not name print in hex. It is in SIWSQE.Flags and SIWRQE.Flags.
 //
 // C: enum siw_wqe_flags (siw-abi.h)
 //
 // Man: none
 //
 // Since: linux 6.1 or earlier
-type SIWWQEFlags uint32
+type SIWWQEFlags uint16
 
 // Values of SIWWQEFlags.
 const (
@@ -5371,7 +5372,7 @@ func (v *SIWWQEFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// SIWNotifyFlags is a set of flags; bits that it does not name print in hex.
+// SIWNotifyFlags is a set of flags; bits that it does not name print in hex. It is in SIWCQCtrl.Flags.
 //
 // C: enum siw_notify_flags (siw-abi.h)
 //
@@ -5422,14 +5423,14 @@ func (v *SIWNotifyFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// SIWWCStatus is an enumeration; values that it does not name print as numbers.
+// SIWWCStatus is an enumeration; values that it does not name print as numbers. It is in SIWCQE.Status.
 //
 // C: enum siw_wc_status (siw-abi.h)
 //
 // Man: none
 //
 // Since: linux 6.1 or earlier
-type SIWWCStatus uint32
+type SIWWCStatus uint16
 
 // Values of SIWWCStatus.
 const (

@@ -3856,11 +3856,11 @@ type SIWSGE struct {
 // Since: linux 6.1 or earlier
 type SIWSQE struct {
 	_       structs.HostLayout
-	ID      uint64 // C: id
-	Flags   uint16 // C: flags
-	NumSGE  uint8  // C: num_sge
-	Opcode  uint8  // C: opcode
-	RKey    uint32 // C: rkey
+	ID      uint64      // C: id
+	Flags   SIWWQEFlags // C: flags
+	NumSGE  uint8       // C: num_sge
+	Opcode  SIWOpcode   // C: opcode
+	RKey    uint32      // C: rkey
 	union16 [1]uint64
 	union24 [12]uint64
 }
@@ -3902,12 +3902,12 @@ func (p *SIWSQE) Access() *uint64 {
 // Since: linux 6.1 or earlier
 type SIWRQE struct {
 	_      structs.HostLayout
-	ID     uint64    // C: id
-	Flags  uint16    // C: flags
-	NumSGE uint8     // C: num_sge
-	Opcode uint8     // C: opcode
-	Unused uint32    // C: unused
-	SGE    [6]SIWSGE // C: sge
+	ID     uint64      // C: id
+	Flags  SIWWQEFlags // C: flags
+	NumSGE uint8       // C: num_sge
+	Opcode SIWOpcode   // C: opcode
+	Unused uint32      // C: unused
+	SGE    [6]SIWSGE   // C: sge
 }
 
 // SIWCQE has 32 bytes.
@@ -3919,11 +3919,11 @@ type SIWRQE struct {
 // Since: linux 6.1 or earlier
 type SIWCQE struct {
 	_       structs.HostLayout
-	ID      uint64 // C: id
-	Flags   uint8  // C: flags
-	Opcode  uint8  // C: opcode
-	Status  uint16 // C: status
-	Bytes   uint32 // C: bytes
+	ID      uint64      // C: id
+	Flags   uint8       // C: flags
+	Opcode  SIWOpcode   // C: opcode
+	Status  SIWWCStatus // C: status
+	Bytes   uint32      // C: bytes
 	union16 [1]uint64
 	union24 [1]uint64
 }
@@ -3965,8 +3965,8 @@ func (p *SIWCQE) QPID() *uint64 {
 // Since: linux 6.1 or earlier
 type SIWCQCtrl struct {
 	_     structs.HostLayout
-	Flags uint32 // C: flags
-	Pad   uint32 // C: pad
+	Flags SIWNotifyFlags // C: flags
+	Pad   uint32         // C: pad
 }
 
 // IBQP is known by its address alone. It is in SIWCQE.BaseQP.

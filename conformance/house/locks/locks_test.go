@@ -18,7 +18,7 @@ func TestContract(t *testing.T) {
 	require.NoError(t, err)
 	for _, l := range []string{
 		"Life.mu", "EventChannel.mu", "ID.mu", "ID.record", // objects and connections
-		"slots.mu", "slots.missing", "CompletionQueue.mu", // of package wq
+		"slots.mu", "slots.missing", "CompletionQueue.mu", // of queues
 		"Fabric.mu", "cq.mu", "qp.post", "host.mu", "FD.mu", // of the software device
 	} {
 		assert.Contains(t, locks, l, "comments say what it guards, or which functions need it")

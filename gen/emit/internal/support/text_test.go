@@ -73,7 +73,7 @@ func TestEnums(t *testing.T) {
 	}
 	err := parseEnum(&v, "l_enum", []byte("wrong\x1b[31m\"\u00e4"+strings.Repeat("x", 1000)), signNames)
 	assert.EqualError(t, err, `"wrong?[31m???`+strings.Repeat("x", 47)+`..." is not a value of l_enum: it has to be a `+
-		"number, L_NONE, L_ZERO, L_SEVEN")
+		"number that fits, L_NONE, L_ZERO, L_SEVEN")
 	many := make([]named[small], 20)
 	for i := range many {
 		many[i] = named[small]{small(i), fmt.Sprint("N", i)}

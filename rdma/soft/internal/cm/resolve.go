@@ -220,7 +220,7 @@ func (id *identifier) writeRoute() runtime.Errno {
 	path := rdmacm.IBVSAPathRec{
 		HopLimit: hops, TrafficClass: id.tos, Reversible: 1, NumbPath: 1, PKey: ibv.ToBE16(id.device.PKey()),
 		MTUSelector: exactly, MTU: uint8(id.mtu()),
-		RateSelector: exactly, Rate: uint8(ibv.RATE_100_GBPS), PacketLifeTimeSelector: exactly,
+		RateSelector: exactly, Rate: ibv.RATE_100_GBPS, PacketLifeTimeSelector: exactly,
 		PacketLifeTime: id.timeout - min(id.timeout, 1),
 	}
 	*path.SGID.Raw(), *path.DGID.Raw() = id.device.GIDAtIP(id.local.Addr()), id.gidOfPeer()
