@@ -19,6 +19,7 @@ import (
 	"github.com/goverbs/goverbs/cmd/goverbs/internal/filecopy"
 	"github.com/goverbs/goverbs/cmd/goverbs/internal/leave"
 	"github.com/goverbs/goverbs/cmd/goverbs/internal/page"
+	"github.com/goverbs/goverbs/internal/printable"
 )
 
 // moveCommands move data, or programs.
@@ -134,7 +135,7 @@ func (c echoCommand) Run(o output) error {
 		if !o.json {
 			w := o.w
 			if onTerminal(w) != nil { // which would obey the peer
-				clean := page.Clean(w)
+				clean := printable.Writer(w)
 				defer clean.Close()
 				w = clean
 			}

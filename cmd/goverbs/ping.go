@@ -13,8 +13,8 @@ import (
 	"time"
 
 	"github.com/goverbs/goverbs/cmd/goverbs/internal/leave"
-	"github.com/goverbs/goverbs/cmd/goverbs/internal/page"
 	"github.com/goverbs/goverbs/cmd/goverbs/internal/ping"
+	"github.com/goverbs/goverbs/internal/printable"
 )
 
 // pingDefaults are options of both ends.
@@ -98,7 +98,7 @@ func (c serveCommand) Run(o output) error {
 	defer stop()
 	s := &ping.Server{Device: c.Device, GIDIndex: c.GIDIndex, Port: c.Port, CMPort: c.CMPort, PingPong: c.PingPong,
 		Leave: leave.Descriptors,
-		Said:  func(line string) { fmt.Fprintln(os.Stderr, page.Printable(strings.TrimSpace(line))) }}
+		Said:  func(line string) { fmt.Fprintln(os.Stderr, printable.Text(strings.TrimSpace(line))) }}
 	if err := s.Listen(); err != nil {
 		return err
 	}

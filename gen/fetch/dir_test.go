@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/goverbs/goverbs/gen/bounded"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -133,7 +132,7 @@ func TestFromDirDamaged(t *testing.T) {
 		{"wrong checksum", "ibv_post_send.3.gz: damaged gzip file: gzip: invalid checksum",
 			append(append([]byte{}, whole[:len(whole)-8]...), make([]byte, 8)...)},
 		{"not gzip", "ibv_post_send.3.gz: not a gzip file: gzip: invalid header", []byte(".TH plain text\n")},
-		{"too large", "ibv_post_send.3.gz: larger than the limit of 64 MiB", gz(t, string(make([]byte, bounded.MaxFile+1)))},
+		{"too large", "ibv_post_send.3.gz: larger than the limit of 1 MiB", gz(t, string(make([]byte, 1<<20+1)))},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			root, cache := unpacked(t, packageFiles), t.TempDir()

@@ -9,6 +9,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path"
@@ -93,7 +94,7 @@ func (s *source) header(name string) ([]byte, error) {
 	for _, p := range s.find(name) {
 		data, err := bounded.Read(p)
 		if !errors.Is(err, fs.ErrNotExist) {
-			return data, err
+			return short(data, p, err)
 		}
 	}
 	return nil, fmt.Errorf("%s: %s: %w", s.dir, name, fs.ErrNotExist)
@@ -159,17 +160,27 @@ func stub(pg page) (page, error) {
 func (p page) read() ([]byte, error) {
 	data, err := bounded.Read(p.file)
 	if err != nil || !strings.HasSuffix(p.file, ".gz") {
-		return data, err
+		return short(data, p.file, err)
 	}
 	z, err := gzip.NewReader(bytes.NewReader(data))
 	if err != nil {
 		return nil, fmt.Errorf("%s: not a gzip file: %w", p.file, err)
 	}
-	text, err := bounded.All(z, p.file)
+	text, err := bounded.All(io.LimitReader(z, maxText+1), p.file)
 	if err != nil {
 		return nil, fmt.Errorf("%s: damaged gzip file: %w", p.file, err)
 	}
-	return text, nil
+	return short(text, p.file, nil)
+}
+
+// maxText limits the bytes of a header or man page, uncompressed: those of a release are in memory together.
+const maxText = 1 << 20
+
+func short(text []byte, file string, err error) ([]byte, error) {
+	if err == nil && len(text) > maxText {
+		return nil, fmt.Errorf("%s: larger than the limit of %d MiB of a header or man page", file, maxText>>20)
+	}
+	return text, err
 }
 
 func isFile(file string) bool {

@@ -8,11 +8,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -48,10 +51,7 @@ func Ask(dir string) (all []Answer, problems []error) {
 	var rest error // why some were not asked
 	var asked sync.WaitGroup
 	n, tokens, until := 0, make(chan struct{}, atOnce), time.Now().Add(allTime)
-	for _, entry := range entries {
-		if !strings.HasSuffix(entry.Name(), suffix) {
-			continue
-		}
+	for _, name := range alternate(entries) {
 		if n++; n > mostSockets {
 			rest = fmt.Errorf("%q has more than %d sockets: the others were not asked", dir, mostSockets)
 			break
@@ -63,7 +63,7 @@ func Ask(dir string) (all []Answer, problems []error) {
 		tokens <- struct{}{}
 		asked.Go(func() {
 			defer func() { <-tokens }()
-			a, err := ask(filepath.Join(dir, entry.Name()))
+			a, err := ask(filepath.Join(dir, name))
 			mu.Lock()
 			defer mu.Unlock()
 			switch {
@@ -79,6 +79,34 @@ func Ask(dir string) (all []Answer, problems []error) {
 		problems = append(problems, rest)
 	}
 	return all, problems
+}
+
+// alternate returns the names of sockets: one of each user, then the next one of each. So a user with many does not hide
+// those of others behind the limits.
+func alternate(entries []os.DirEntry) (all []string) {
+	byUser, most := map[uint32][]string{}, 0
+	for _, entry := range entries {
+		if !strings.HasSuffix(entry.Name(), suffix) {
+			continue
+		}
+		if info, err := entry.Info(); err == nil { // it may have ended
+			uid := info.Sys().(*syscall.Stat_t).Uid
+			byUser[uid] = append(byUser[uid], entry.Name())
+			most = max(most, len(byUser[uid]))
+		}
+	}
+	users := slices.Sorted(maps.Keys(byUser))
+	for i := range most {
+		for _, uid := range users {
+			if len(all) > mostSockets {
+				return all
+			}
+			if i < len(byUser[uid]) {
+				all = append(all, byUser[uid][i])
+			}
+		}
+	}
+	return all
 }
 
 // ask asks at one socket. It follows no link.

@@ -11,6 +11,7 @@ import (
 	"runtime"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -153,4 +154,21 @@ func TestAFewAtOnce(t *testing.T) {
 	_, problems := Ask(dir)
 	assert.Len(t, problems, 3*atOnce)
 	assert.LessOrEqual(t, most.Load(), int32(atOnce))
+}
+
+// TestManyOfOthers: a user with many sockets does not hide the programs of others.
+func TestManyOfOthers(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root makes sockets of others")
+	}
+	dir := t.TempDir()
+	for i := range mostSockets + 1 {
+		name := filepath.Join(dir, fmt.Sprintf("0%d.goverbs", i))
+		require.NoError(t, syscall.Mknod(name, syscall.S_IFSOCK|0o600, 0))
+		require.NoError(t, os.Lchown(name, 12345, -1))
+	}
+	says(t, dir, "1.goverbs", fmt.Sprintf(`{"goverbs_stats":%d,"instance":"x"}`, Format), 0)
+	all, problems := Ask(dir)
+	assert.Len(t, all, 1)
+	assert.Len(t, problems, 1, "it has more sockets than are asked")
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/goverbs/goverbs/gen/bounded"
 	"github.com/goverbs/goverbs/gen/fetch"
 	"github.com/goverbs/goverbs/gen/generate"
+	"github.com/goverbs/goverbs/internal/printable"
 )
 
 type cli struct {
@@ -95,7 +96,7 @@ func main() {
 		err = ctx.Run(tree{root: root})
 	}
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "gen:", err)
+		fmt.Fprintln(os.Stderr, "gen:", printable.Text(err.Error())) // a header may have control characters
 		if errors.As(err, &usageError{}) {
 			os.Exit(2)
 		}

@@ -181,6 +181,9 @@ var config = &rpma.ConnConfig{SQSize: depth + 1, RQSize: 1, CQSize: depth + 2}
 //
 // It reads the file and does not map it: a file that another program truncates meanwhile is an error, and not a fault.
 func Send(ctx context.Context, name, address string, progress func(done, of uint64)) (result *Result, err error) {
+	if info, err := os.Stat(name); err == nil && !info.Mode().IsRegular() { // opening a pipe would wait for a writer
+		return nil, fmt.Errorf("%q is not a regular file", name)
+	}
 	source, err := os.Open(name)
 	if err != nil {
 		return nil, err

@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 )
 
 // TestReplaced replaces whatever a receiver creates in a directory that others may write to by a link to a file of the
@@ -123,4 +124,21 @@ func TestReplacedName(t *testing.T) {
 	left, err := os.ReadDir(dir)
 	require.NoError(t, err)
 	assert.Len(t, left, 1, "nothing else stays")
+}
+
+// TestSendPipe: a pipe without a writer is refused, not waited for.
+func TestSendPipe(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "pipe")
+	require.NoError(t, unix.Mkfifo(name, 0o600))
+	ended := make(chan error, 1)
+	go func() {
+		_, err := Send(t.Context(), name, "127.0.0.1", nil)
+		ended <- err
+	}()
+	select {
+	case err := <-ended:
+		assert.ErrorContains(t, err, "is not a regular file")
+	case <-time.After(time.Minute):
+		t.Error("it waits for a writer")
+	}
 }

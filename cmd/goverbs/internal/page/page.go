@@ -10,6 +10,8 @@ import (
 	"io"
 	"strings"
 	"text/tabwriter"
+
+	"github.com/goverbs/goverbs/internal/printable"
 )
 
 // Text is a value that people read, and which marshals as JSON for programs.
@@ -21,7 +23,7 @@ type Text interface {
 // Print writes a value: as one JSON document with two spaces of indent, or as text without control characters.
 func Print(w io.Writer, v Text, asJSON bool) error {
 	if !asJSON {
-		c := Clean(w)
+		c := printable.Writer(w)
 		return errors.Join(v.WriteText(c), c.Close())
 	}
 	e := json.NewEncoder(w)
@@ -59,4 +61,9 @@ func Paragraph(w io.Writer, label, text string, indent int) error {
 	}
 	_, err := fmt.Fprintln(w, strings.TrimRight(line, " "))
 	return err
+}
+
+// Say writes a line of goverbs without control characters.
+func Say(w io.Writer, format string, args ...any) {
+	fmt.Fprintf(w, "goverbs: %s\n", printable.Text(fmt.Sprintf(format, args...)))
 }

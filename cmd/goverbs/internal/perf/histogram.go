@@ -64,24 +64,33 @@ func (r *Report) SaveHistograms(name string) error {
 }
 
 // save writes a file whole, or not at all. What is no file, such as a pipe, /dev/stdout or another device, is written
-// to, for a file in its place would be none of them; a link leads to the file, unless another user has put it there.
+// to, for a file in its place would be none of them; a link leads to the file. A link or pipe that another user has put
+// there is refused. In a directory such as /tmp, others cannot replace what belongs to this user, but they can create
+// what is missing: only a link that was found is followed.
 func save(name string, write func(io.Writer) error) error {
-	if info, err := os.Lstat(name); err == nil && info.Mode()&os.ModeSymlink != 0 && foreign(info) {
-		return fmt.Errorf("write: %q: a link of another user is not followed", name)
+	info, err := os.Lstat(name)
+	switch {
+	case err != nil:
+	case info.Mode()&os.ModeSymlink != 0:
+		if foreign(info) {
+			return fmt.Errorf("write: %q: a link of another user is not followed", name)
+		}
+		if info, err = os.Stat(name); err == nil && info.Mode().IsRegular() {
+			name, err = filepath.EvalSymlinks(name)
+		}
+	case info.Mode()&os.ModeNamedPipe != 0 && foreign(info):
+		return fmt.Errorf("write: %q: the pipe belongs to another user", name)
 	}
-	if info, err := os.Stat(name); err == nil && !info.Mode().IsRegular() {
+	if err == nil && !info.Mode().IsRegular() {
 		f, err := os.OpenFile(name, os.O_WRONLY, 0)
 		if err != nil {
 			return err
 		}
 		defer f.Close()
-		if info, err := f.Stat(); err != nil || info.Mode().IsRegular() {
+		if now, err := f.Stat(); err != nil || !os.SameFile(info, now) {
 			return errors.Join(err, fmt.Errorf("write: %q: another program replaced it", name))
 		}
 		return errors.Join(write(f), f.Close())
-	}
-	if file, err := filepath.EvalSymlinks(name); err == nil {
-		name = file
 	}
 	f, err := os.CreateTemp(filepath.Dir(name), "."+filepath.Base(name)+"-")
 	if err != nil {

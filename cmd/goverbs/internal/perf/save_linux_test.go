@@ -6,6 +6,8 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 
@@ -59,4 +61,47 @@ func TestSaveByLink(t *testing.T) {
 	text, err := os.ReadFile(file)
 	require.NoError(t, err)
 	assert.Equal(t, "untouched", string(text))
+}
+
+// TestSaveToPipe does not write to the pipe of another user, who would read what was measured, or let it wait.
+func TestSaveToPipe(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root makes pipes of others")
+	}
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	require.NoError(t, syscall.Mkfifo(pipe, 0o666))
+	require.NoError(t, os.Chown(pipe, 12345, -1))
+	reader, err := os.OpenFile(pipe, os.O_RDWR, 0)
+	require.NoError(t, err)
+	defer reader.Close()
+	assert.ErrorContains(t, save(pipe, func(w io.Writer) error { _, err := io.WriteString(w, "hello"); return err }),
+		"belongs to another user")
+}
+
+// TestSaveRace: links to a file come and go where another user may create them, and none is followed.
+func TestSaveRace(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root makes links of others")
+	}
+	dir := t.TempDir()
+	file, name, link := filepath.Join(dir, "file"), filepath.Join(dir, "name"), filepath.Join(dir, "link")
+	require.NoError(t, os.WriteFile(file, []byte("untouched"), 0o600))
+	var ended sync.WaitGroup
+	defer ended.Wait()
+	var end atomic.Bool
+	defer end.Store(true)
+	ended.Go(func() {
+		for !end.Load() {
+			_ = os.Symlink("file", link)
+			_ = os.Lchown(link, 12345, -1)
+			_ = os.Rename(link, name)
+			_ = os.Remove(name)
+		}
+	})
+	for range 5000 {
+		_ = save(name, func(w io.Writer) error { _, err := io.WriteString(w, "hello"); return err })
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		require.Equal(t, "untouched", string(text))
+	}
 }

@@ -9,12 +9,15 @@ import (
 	"flag"
 	"io"
 	"os"
+	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/goverbs/goverbs/cmd/goverbs/internal/resources"
 	"github.com/goverbs/goverbs/cmd/goverbs/internal/resources/fixture"
@@ -152,4 +155,37 @@ func TestLoop(t *testing.T) {
 func TestScreen(t *testing.T) {
 	assert.Equal(t, "\x1b[Hüb\x1b[K\n\x1b[K\nc\x1b[K\n\x1b[J", screen("übersicht\n\nc\n", 2, 10))
 	assert.Equal(t, "\x1b[H1\x1b[K\n… 3 more lines\x1b[K\n\x1b[J", screen("1\n2\n3\n4\n", 20, 3))
+}
+
+// TestHostileSince: a file of another user does not fill memory, and an interrupt ends the wait for one.
+func TestHostileSince(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "since")
+	for _, element := range []string{"0,", "null,", `"",`, "{},"} {
+		text := `{"processes":[` + strings.Repeat(element, 1<<20)
+		require.NoError(t, os.WriteFile(name, []byte(text[:len(text)-1]+"]}"), 0o600))
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		_, err := (&Loop{Since: name}).baseline(t.Context())
+		runtime.ReadMemStats(&after)
+		assert.ErrorContains(t, err, "is no report of goverbs", element)
+		assert.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(64<<20), element)
+	}
+	require.NoError(t, os.WriteFile(name, []byte(`{"processes":[]}`), 0o600))
+	_, err := (&Loop{Since: name}).baseline(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, os.Remove(name))
+	require.NoError(t, unix.Mkfifo(name, 0o600))
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- (&Loop{Since: name}).Run(ctx, nil, io.Discard) }()
+	cancel()
+	select {
+	case err := <-ended:
+		assert.NoError(t, err)
+	case <-time.After(20 * time.Second):
+		t.Error("an interrupt does not end it")
+	}
+	if f, err := os.OpenFile(name, os.O_WRONLY|unix.O_NONBLOCK, 0); err == nil { // what still opens it goes on
+		f.Close()
+	}
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/goverbs/goverbs/cmd/goverbs/internal/page"
 	"github.com/goverbs/goverbs/cmd/goverbs/internal/resources"
+	"github.com/goverbs/goverbs/cmd/goverbs/internal/untrusted"
 )
 
 // Loop says how often to look.
@@ -32,7 +33,10 @@ type Loop struct {
 // Run prints reports until the context ends: on a terminal each in the place of the one before, otherwise one behind
 // the other, and as JSON each on a line of its own. One report alone is one document.
 func (l *Loop) Run(ctx context.Context, host *resources.Host, w io.Writer) error {
-	base, err := l.baseline()
+	base, err := l.baseline(ctx)
+	if err != nil && ctx.Err() != nil {
+		return nil
+	}
 	if err != nil {
 		return err
 	}
@@ -63,20 +67,50 @@ func (l *Loop) Run(ctx context.Context, host *resources.Host, w io.Writer) error
 	}
 }
 
-// baseline reads the file of Since.
-func (l *Loop) baseline() (Baseline, error) {
+// baseline reads the file of Since, until the context ends: it may be a pipe.
+func (l *Loop) baseline(ctx context.Context) (Baseline, error) {
 	if l.Since == "" {
 		return nil, nil
 	}
-	f, err := os.Open(l.Since)
+	var b Baseline
+	var err error
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		b, err = read(l.Since)
+	}()
+	select {
+	case <-done:
+		return b, err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// Limits of a report that is read.
+const (
+	mostBytes   = 16 << 20
+	mostObjects = 1 << 18 // of JSON: a process has two
+)
+
+func read(name string) (Baseline, error) {
+	f, err := os.Open(name)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	const most = 16 << 20 // bytes
-	var r Report
-	if err := json.NewDecoder(io.LimitReader(f, most)).Decode(&r); err != nil || r.Processes == nil {
-		return nil, fmt.Errorf("%q is no report of goverbs --json top --once: %v", l.Since, err)
+	text, err := io.ReadAll(io.LimitReader(f, mostBytes))
+	if err != nil {
+		return nil, err
+	}
+	var r struct{ Processes untrusted.List[Process] }
+	if bytes.Count(text, []byte{'{'}) > mostObjects {
+		err = fmt.Errorf("it has more than %d objects", mostObjects)
+	} else {
+		err = json.NewDecoder(bytes.NewReader(text)).Decode(&r)
+	}
+	if err != nil || r.Processes == nil {
+		return nil, fmt.Errorf("%q is no report of goverbs --json top --once: %v", name, err)
 	}
 	b := Baseline{}
 	for _, p := range r.Processes {

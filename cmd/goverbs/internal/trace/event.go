@@ -13,6 +13,8 @@ import (
 	"os"
 	"strconv"
 	"strings"
+
+	"github.com/goverbs/goverbs/cmd/goverbs/internal/untrusted"
 )
 
 // Event is a line of a trace: a call, a post, or completions. Members that it has no use for are zero.
@@ -24,11 +26,11 @@ type Event struct {
 	Errno int    `json:"errno,omitempty"`
 	Error string `json:"error,omitempty"`
 
-	QP      *uint32      `json:"qp,omitempty"`
-	ID      uint64       `json:"id,omitempty"`
-	WRs     []WR         `json:"wrs,omitempty"`
-	WCs     []Completion `json:"wcs,omitempty"`
-	Counted []Counter    `json:"counters,omitempty"`
+	QP      *uint32                    `json:"qp,omitempty"`
+	ID      uint64                     `json:"id,omitempty"`
+	WRs     untrusted.List[WR]         `json:"wrs,omitempty"`
+	WCs     untrusted.List[Completion] `json:"wcs,omitempty"`
+	Counted untrusted.List[Counter]    `json:"counters,omitempty"`
 
 	Object  string  `json:"object,omitempty"` // that a check was about: "QP 0x12 (RC)"
 	Device  string  `json:"device,omitempty"`
@@ -81,15 +83,15 @@ type Event struct {
 
 // WR is a request of a post.
 type WR struct {
-	ID     uint64  `json:"id"`
-	Op     string  `json:"op,omitempty"` // of sends
-	Flags  string  `json:"flags,omitempty"`
-	SGEs   []SGE   `json:"sges,omitempty"`
-	Remote Address `json:"remote,omitempty"`
-	RKey   uint32  `json:"rkey,omitempty"`
-	To     uint32  `json:"to,omitempty"`
-	QKey   uint32  `json:"qkey,omitempty"`
-	AH     Address `json:"ah,omitempty"`
+	ID     uint64              `json:"id"`
+	Op     string              `json:"op,omitempty"` // of sends
+	Flags  string              `json:"flags,omitempty"`
+	SGEs   untrusted.List[SGE] `json:"sges,omitempty"`
+	Remote Address             `json:"remote,omitempty"`
+	RKey   uint32              `json:"rkey,omitempty"`
+	To     uint32              `json:"to,omitempty"`
+	QKey   uint32              `json:"qkey,omitempty"`
+	AH     Address             `json:"ah,omitempty"`
 }
 
 // bytes is the size of the message.

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"io"
 	"os"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -40,6 +41,18 @@ func TestHostileFiles(t *testing.T) {
 	}
 	_, err := parse(io.MultiReader(strings.NewReader(head), endless('x')))
 	assert.ErrorContains(t, err, "line 2 has more than")
+	for _, element := range []string{"0,", "null,", `"",`} {
+		for _, list := range []string{`{"wrs":[`, `{"wrs":[{"sges":[`, `{"wcs":[`, `{"counters":[`} {
+			line := list + strings.Repeat(element, 1<<20)
+			line = line[:len(line)-1] + strings.Repeat("]}", strings.Count(list, "[")) + "\n"
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			_, err := parse(strings.NewReader(head + line))
+			runtime.ReadMemStats(&after)
+			assert.ErrorContains(t, err, "line 2: json", "%s%s", list, element)
+			assert.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(64<<20), "%s%s", list, element)
+		}
+	}
 	many := `{"wrs":[` + strings.Repeat("{},", 1<<20) + "{}]}\n"
 	_, err = parse(io.MultiReader(strings.NewReader(head), strings.NewReader(strings.Repeat(many, 5))))
 	assert.ErrorContains(t, err, "line 5: a trace has")

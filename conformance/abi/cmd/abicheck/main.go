@@ -17,6 +17,7 @@ import (
 	"strings"
 
 	"github.com/goverbs/goverbs/conformance/abi/check"
+	"github.com/goverbs/goverbs/internal/printable"
 )
 
 // Exit codes.
@@ -101,7 +102,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	ok, err := check.Run(ctx, o, stdout)
 	switch {
 	case err != nil:
-		fmt.Fprintf(stderr, "abicheck: could not check: %v\n", err)
+		fmt.Fprintf(stderr, "abicheck: could not check: %s\n", printable.Text(err.Error()))
 		return exitUnchecked
 	case !ok:
 		return exitMismatch

@@ -276,3 +276,20 @@ func TestOddFiles(t *testing.T) {
 		}
 	}
 }
+
+// TestControlCharacters: a header's text does not command the terminal.
+func TestControlCharacters(t *testing.T) {
+	headersOf(t, "65.0")
+	dir := t.TempDir()
+	require.NoError(t, os.CopyFS(dir, os.DirFS(filepath.Join(cacheDir, "65.0", "include"))))
+	name := filepath.Join(dir, "infiniband/verbs.h")
+	text, err := os.ReadFile(name)
+	require.NoError(t, err)
+	text = append([]byte("#include \"\x1b]0;x\u009b.h\"\n"), text...)
+	require.NoError(t, os.WriteFile(name, text, 0o600))
+	code, _, errs := abicheck("-I", dir, "-only", "headers", "-pkg", "ibv")
+	assert.Equal(t, 2, code)
+	assert.Contains(t, errs, "]0;x")
+	assert.NotContains(t, errs, "\x1b")
+	assert.NotContains(t, errs, "\u009b")
+}
