@@ -11,7 +11,7 @@ import (
 )
 
 // mostWaiting limits the clients that wait for a place, of all hosts together. One host gets three quarters.
-const mostWaiting = 1024
+const mostWaiting = 2048
 
 // ErrFull is the error of Take if too many clients wait already.
 var ErrFull = errors.New("too many clients wait for a place")

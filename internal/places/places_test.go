@@ -18,7 +18,7 @@ func TestShare(t *testing.T) {
 	for range 12 {
 		require.NoError(t, p.Take(t.Context(), hostile))
 	}
-	const waiting = 768
+	const waiting = mostWaiting / 4 * 3
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)
 	for range waiting {

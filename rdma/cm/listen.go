@@ -95,7 +95,7 @@ func (c Config) listenOnce(at net.Addr) (*Listener, error) {
 		}
 	}
 	if err == nil {
-		err = id.Listen(c.Backlog)
+		err = id.Listen(0) // the most: requests that are taken wait for one of the places
 	}
 	if err != nil {
 		return nil, errors.Join(err, id.Close())

@@ -24,7 +24,7 @@ func Address(host string) string {
 }
 
 const (
-	heartbeat = 5 * time.Second // by which clients that have vanished lose their places
+	heartbeat = 5 * time.Second // by which a peer that has vanished is noticed
 	backlog   = 16
 )
 
@@ -81,7 +81,7 @@ func (r *Result) WriteText(w io.Writer) error {
 // Talk sends what it reads to a server, and writes what comes back, until there is nothing more.
 func Talk(ctx context.Context, address string, from io.Reader, to io.Writer) (*Result, error) {
 	r, begin := &Result{Peer: address}, time.Now()
-	c, err := cm.Dial(ctx, address)
+	c, err := (&cm.Config{Heartbeat: heartbeat}).Dial(ctx, address)
 	if err != nil {
 		return nil, err
 	}

@@ -310,7 +310,21 @@ func (s *sender) exchange(ctx context.Context, room uint64) (wc ibv.WC, err erro
 	if _, err := sent.Wait(ctx); err != nil {
 		return wc, err
 	}
-	return answer.Wait(ctx)
+	for { // as await does
+		soon, cancel := context.WithTimeout(ctx, quiet)
+		wc, err = answer.Wait(soon)
+		cancel()
+		if ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded) {
+			return wc, err
+		}
+		probe, err := s.async.Write(nil, 0, nil, 0, 0)
+		if err == nil {
+			_, err = probe.Wait(ctx)
+		}
+		if err != nil {
+			return wc, fmt.Errorf("the receiver has gone: %w", err)
+		}
+	}
 }
 
 // send sends the file, and waits until the receiver has stored it.

@@ -3,6 +3,7 @@
 package filecopy
 
 import (
+	"context"
 	"crypto/sha256"
 	"errors"
 	"os"
@@ -149,6 +150,41 @@ func TestSenderGone(t *testing.T) {
 	left, err := os.ReadDir(dir)
 	require.NoError(t, err)
 	assert.Empty(t, left)
+}
+
+// TestReceiverGone: a sender that waits for an answer notices that the receiver has gone.
+func TestReceiverGone(t *testing.T) {
+	defer func(d time.Duration) { quiet = d }(quiet)
+	quiet = 50 * time.Millisecond
+	t.Setenv("GOVERBS_DEVICE", "soft0")
+	var open opened
+	defer func() { assert.NoError(t, open.Close()) }()
+	peer, err := open.open(t.Context(), rpma.Local, "127.0.0.1:0")
+	require.NoError(t, err)
+	endpoint, err := peer.Listen(t.Context(), "127.0.0.1:0")
+	require.NoError(t, err)
+	open.add(endpoint)
+	ended := make(chan error, 1)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	go func() {
+		_, err := Send(ctx, file(t, "right").Name(), endpoint.Addr().String(), nothing)
+		ended <- err
+	}()
+	request, err := endpoint.NextConnRequest(t.Context(), config)
+	require.NoError(t, err)
+	require.NoError(t, request.Recv(nil, 0, 0, received))
+	conn, err := request.Connect(nil)
+	require.NoError(t, err)
+	require.NoError(t, (&receiver{conn: conn}).confirmed(t.Context()))
+	time.Sleep(5 * quiet)
+	select {
+	case err := <-ended:
+		require.Fail(t, "a receiver that is silent is there", err)
+	default:
+	}
+	require.NoError(t, conn.Close())
+	assert.ErrorContains(t, <-ended, "the receiver has gone")
 }
 
 // TestStrangers: requests of other programs, offers that are too large and offers without a sender behind them end no

@@ -204,7 +204,7 @@ func (r *receiver) receive(ctx context.Context, d *destination, memory *rpma.MR,
 	return errors.Join(err, r.await(ctx, sent))
 }
 
-// quiet is the time without a completion after which a sender is probed: no event reports one that was killed on a
+// quiet is the time without a completion after which the peer is probed: no event reports one that was killed on a
 // software device, or whose host is gone. A test shortens it.
 var quiet = 5 * time.Second
 

@@ -223,7 +223,7 @@ func (s *Server) listenAt(address netip.AddrPort) (*cm.ID, error) {
 		return nil, err
 	}
 	if err = l.Bind(address); err == nil {
-		err = l.Listen(clients)
+		err = l.Listen(0) // the most: requests that are taken wait for one of the places
 	}
 	if err != nil {
 		return nil, errors.Join(err, l.Close())
