@@ -59,6 +59,26 @@ func (p *Places) Take(ctx context.Context, at netip.Addr) error {
 	return ctx.Err()
 }
 
+// TryTake takes a place for a client of a host if one is free, and reports whether it did.
+func (p *Places) TryTake(at netip.Addr) bool {
+	h := p.enter(at)
+	if h == nil {
+		return false
+	}
+	select {
+	case h.places <- struct{}{}:
+		select {
+		case p.places <- struct{}{}:
+			return true
+		default:
+			<-h.places
+		}
+	default:
+	}
+	p.leave(at)
+	return false
+}
+
 // Give gives a place back that Take took for a client of the host.
 func (p *Places) Give(at netip.Addr) {
 	p.mu.Lock()

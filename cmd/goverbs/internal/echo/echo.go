@@ -9,9 +9,11 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"sync"
 	"time"
 
+	"github.com/goverbs/goverbs/internal/places"
 	"github.com/goverbs/goverbs/rdma/cm"
 )
 
@@ -29,7 +31,8 @@ const (
 )
 
 // Serve sends back what arrives at an address, until ctx ends. It calls ready with the address when it listens. It
-// serves a number of clients at once; others wait.
+// serves a number of clients at once; others wait. One host gets three quarters of them at most: more connections of it
+// are closed at once.
 func Serve(ctx context.Context, address string, clients int, ready func(address string)) error {
 	l, err := (&cm.Config{Heartbeat: heartbeat, Backlog: backlog}).Listen(ctx, address)
 	if err != nil {
@@ -40,7 +43,7 @@ func Serve(ctx context.Context, address string, clients int, ready func(address 
 	defer stop()
 	var conns sync.WaitGroup
 	defer conns.Wait()
-	free := make(chan struct{}, clients)
+	free, taken := make(chan struct{}, clients), places.New(clients)
 	for {
 		select {
 		case free <- struct{}{}:
@@ -54,14 +57,29 @@ func Serve(ctx context.Context, address string, clients int, ready func(address 
 		if err != nil {
 			return errors.Join(err, l.Close())
 		}
+		host := hostOf(c)
+		if !taken.TryTake(host) {
+			<-free
+			conns.Go(func() { c.Close() })
+			continue
+		}
 		conns.Go(func() {
-			defer func() { <-free }()
+			defer func() {
+				taken.Give(host)
+				<-free
+			}()
 			end := context.AfterFunc(ctx, func() { c.Close() })
 			defer end()
 			io.Copy(c, c) // the other end sees how it ended
 			c.Close()
 		})
 	}
+}
+
+// hostOf returns the address of the peer's host, or the zero Addr if it has none.
+func hostOf(c net.Conn) netip.Addr {
+	at, _ := c.RemoteAddr().(cm.Addr)
+	return at.AddrPort.Addr()
 }
 
 // Result is what was sent and came back.

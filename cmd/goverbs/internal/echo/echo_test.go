@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net/netip"
 	"os"
 	"strings"
 	"testing"
@@ -16,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/goverbs/goverbs/rdma/cm"
+	"github.com/goverbs/goverbs/rdma/soft"
 )
 
 // TestInterrupted: a talk that is interrupted while it waits for words says so.
@@ -89,6 +91,43 @@ func TestClientsWait(t *testing.T) {
 	_, err = io.ReadFull(second, make([]byte, 1))
 	require.NoError(t, err)
 	require.NoError(t, second.Close())
+	end()
+	require.NoError(t, <-served)
+}
+
+// TestHostShare: one host cannot hold all places of a server.
+func TestHostShare(t *testing.T) {
+	t.Setenv("GOVERBS_DEVICE", "soft@127.44.1.1")
+	served, at := make(chan error, 1), make(chan string, 1)
+	ctx, end := context.WithCancel(t.Context())
+	go func() { served <- Serve(ctx, "127.44.1.1:0", 4, func(address string) { at <- address }) }()
+	address := <-at
+	from := func(host string) *cm.Config {
+		f, err := soft.New(soft.Options{Devices: []soft.DeviceOptions{{Name: "soft0",
+			Address: netip.MustParseAddr(host), Wire: true}}})
+		require.NoError(t, err)
+		t.Cleanup(func() { assert.NoError(t, f.Close()) })
+		return &cm.Config{Backend: f}
+	}
+	greedy, other := from("127.44.1.2"), from("127.44.1.3")
+	var held []*cm.Conn
+	answers := func(c *cm.Config) bool {
+		conn, err := c.Dial(ctx, address)
+		require.NoError(t, err)
+		held = append(held, conn)
+		if _, err = conn.Write([]byte("1")); err == nil {
+			_, err = io.ReadFull(conn, make([]byte, 1))
+		}
+		return err == nil
+	}
+	for range 3 {
+		assert.True(t, answers(greedy))
+	}
+	assert.False(t, answers(greedy), "the fourth connection of a host is closed")
+	assert.True(t, answers(other))
+	for _, c := range held {
+		c.Close()
+	}
 	end()
 	require.NoError(t, <-served)
 }
