@@ -45,6 +45,7 @@ func (e *events[T]) PushBefore(v T, later func(T) bool) {
 	}
 	e.queue = slices.Insert(e.queue, i, v)
 	e.Raise()
+	e.wake()
 }
 
 // Drop takes events out that nobody will get.
