@@ -285,7 +285,7 @@ func TestCapture(t *testing.T) {
 	refused := with(t, dir, "ibv_devinfo")
 	refused.Env = append(refused.Env, "GOVERBS_SOFT_CAPTURE=/proc/nothing") // at the usual address
 	out, _ := refused.CombinedOutput()
-	assert.Contains(t, string(out), "goverbs: no software device: soft: GOVERBS_SOFT_CAPTURE=/proc/nothing")
+	assert.Contains(t, string(out), "goverbs: no software device: soft: GOVERBS_SOFT_CAPTURE: create: \"/proc/nothing\"")
 }
 
 // TestKilledPeer: the peer of a program that is killed gets an error, and ends by itself. One that has just been
