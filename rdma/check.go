@@ -17,8 +17,8 @@ const noReadsReason = "%v with max_rd_atomic 0: the queue pair was connected wit
 	"(MaxRdAtomic of the attributes, InitiatorDepth of connection parameters)"
 
 // pass checks at most 64 requests, copies their wr_ids to where id is, and returns a bit for each request that is
-// signalled; or false if a request breaks a rule. Rules about the opcode, the flags and the number of entries are looked
-// up once for neighbours that have these in common. Without checks every request passes.
+// signalled; or false if a request breaks a rule. Rules about the opcode, the flags and the number of entries are
+// looked up once for neighbours that have these in common. Without checks every request passes.
 func (c *sendChecks) pass(wrs []ibv.SendWR, id *uint64) (signalled uint64, ok bool) {
 	ids := unsafe.Slice(id, len(wrs))
 	shape, flags := ^uint64(0), ibv.SendFlags(0)

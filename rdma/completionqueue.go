@@ -83,7 +83,7 @@ func newOwnCompletionQueue(c *ibv.CQ, o QueueOptions) (*CompletionQueue, error) 
 	return q, err
 }
 
-// callsC says whether the Poller may make the call.
+// callsC reports whether the Poller may make the call.
 func (q *CompletionQueue) callsC() bool {
 	return inC(q.path) && q.polls.way == runtime.System
 }
@@ -302,7 +302,7 @@ func (q *CompletionQueue) marked(id uint64) bool {
 	return done != nil
 }
 
-// mark gives a work request that a drain will post an id, and says when its completion has come.
+// mark returns an id for a work request that a drain will post, and a channel that is closed at its completion.
 func (q *CompletionQueue) mark() (id uint64, done <-chan struct{}) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

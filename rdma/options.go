@@ -61,15 +61,15 @@ func (o *QueueOptions) leastRecvSGE() uint32 {
 	return 0
 }
 
-// notAsked says whether the queue pair was made without an operation.
+// notAsked reports whether the queue pair was created without an operation.
 func (o *QueueOptions) notAsked(op ibv.WROpcode) bool {
 	return o.unasked&uint16(ibv.WRBuilder(op).SendOps) != 0
 }
 
-// defaultDepth is how many requests each queue of a queue pair takes whose creator does not say it.
+// defaultDepth is the capacity of each queue of a queue pair by default.
 const defaultDepth = 64
 
-// DefaultCap is the capacities of a queue pair whose creator does not say them. One with a shared receive queue has no
+// DefaultCap returns the capacities of a queue pair whose creator does not set them. One with a shared receive queue has no
 // other.
 func DefaultCap(kind ibv.QPType, sharedRecv bool) ibv.QPCap {
 	c := ibv.QPCap{MaxSendWR: defaultDepth, MaxSendSGE: 1, MaxRecvWR: defaultDepth, MaxRecvSGE: 1}

@@ -19,9 +19,9 @@ import (
 )
 
 // Completion holds what a [PollProgram] reads of a completion. If it failed, WRID, Status, VendorErr and, if asked for,
-// QPNum are valid; all other fields are zero. If it succeeded, VendorErr is zero. Of a completion of a send, values that
-// describe a message that arrives, such as SrcQP, are whatever the provider returns. Fields that were not asked for are
-// zero. Numbers are in host byte order.
+// QPNum are valid; all other fields are zero. If it succeeded, VendorErr is zero. Of a completion of a send, values
+// that describe a message that arrives, such as SrcQP, are whatever the provider returns. Fields that were not asked
+// for are zero. Numbers are in host byte order.
 //
 // C: ibv_wc_read_vendor_err, ibv_wc_read_opcode, ibv_wc_read_wc_flags, ibv_wc_read_byte_len
 //
@@ -56,8 +56,8 @@ type Completion struct {
 
 // PollProgram polls an extended completion queue: it is a region from ibv_start_poll to ibv_end_poll that reads up to a
 // number of completions. The provider holds a lock inside the region, so it runs as one call without Go code in
-// between, and nothing can be posted in it. On Soft-RoCE, whose library has mishandled ibv_next_poll, it is a region for
-// each completion.
+// between, and nothing can be posted in it. On Soft-RoCE, whose library has mishandled ibv_next_poll, it is a region
+// for each completion.
 //
 // A PollProgram is for one goroutine at a time. Polling does not allocate.
 //
@@ -366,8 +366,8 @@ func (q *CompletionQueue) pollProgram(p *PollProgram) ([]Completion, error) {
 	return p.asked(found), err
 }
 
-// set returns completions of ibv_poll_cq as if the program had read them and the number of the queue pair, as many as it
-// has room for.
+// set returns completions of ibv_poll_cq as if the program had read them and the number of the queue pair, as many as
+// it has room for.
 func (p *PollProgram) set(wcs []ibv.WC) []Completion {
 	p.start()
 	n := min(len(p.all), len(wcs))

@@ -51,8 +51,8 @@ func (q *queue) postAll(b *batch) (posted int, err error) {
 	return posted, err
 }
 
-// post posts the requests from one index up to another, exclusive. It releases the lock also if it panics, because memory
-// that the requests name is not mapped or because a path panics.
+// post posts the requests from one index up to another, exclusive. It releases the lock also if it panics, because
+// memory that the requests name is not mapped or because a path panics.
 func (q *queue) post(b *batch, from, to int) (posted int, err error) {
 	if to != b.chain.Closed || to > b.chain.Len || from >= to || b.home != address(b) {
 		if !b.postable(from, to) {
@@ -136,7 +136,7 @@ func (q *queue) oneNotPosted(c *runtime.Chain, m mark) (posted int, err error) {
 	return q.notPosted(batchOf(c), 0, 1, m, m.result)
 }
 
-// misplaced says why a batch is not for this queue: it is a copy, or a request has an address and the queue's
+// misplaced returns the error of a batch that is not for this queue: it is a copy, or a request has an address and the queue's
 // connection is its address. There the address would be read as something else, if at all.
 func (q *queue) misplaced(b *batch, from, to int) error {
 	if b.home == address(b) {

@@ -35,13 +35,13 @@ type posting struct {
 
 // kind is how send queues and receive queues differ.
 type kind interface {
-	// sends says that it is a send queue.
+	// sends reports whether it is a send queue.
 	sends() bool
 	// call calls the function that posts a list.
 	call(p Path, list, bad uintptr) int32
 	// take checks a part of a batch and takes slots for it. The caller holds slots.mu.
 	take(b *batch, from, to int) (m mark, ok bool)
-	// explain says why take did not.
+	// explain returns the error of a list that take refused.
 	explain(b *batch, from, to int) error
 	// failure is an error about a request, or of all with index -1.
 	failure(index int, id uint64, errno runtime.Errno, reason string) *PostError
@@ -58,7 +58,7 @@ func (q *queue) init(k kind, fn ibv.FuncPtr, object unsafe.Pointer, verb provide
 	return nil
 }
 
-// callsC says whether the Poster may make the call.
+// callsC reports whether the Poster may make the call.
 func (q *queue) callsC() bool {
 	return inC(q.path) && q.way == runtime.System
 }
@@ -111,7 +111,7 @@ func (q *queue) Way() runtime.Way { return q.way }
 // it was not recognised.
 func (q *queue) Provider() string { return q.provider }
 
-// Free is the number of slots that can be posted to now. An unchecked queue does not know, and says 0.
+// Free returns the number of free slots. It returns 0 for an unchecked queue, which does not count them.
 func (q *queue) Free() int {
 	if q.anyOrder { // it can be resized
 		q.mu.Lock()

@@ -63,8 +63,8 @@ func newWorkQueue(c *ibv.WQ, o QueueOptions) (*RecvQueue, error) {
 	return q, nil
 }
 
-// resizeWith changes how many receives a shared receive queue holds, while nothing is posted: change does it in C, given
-// how many receives are outstanding, as far as they are counted.
+// resizeWith changes how many receives a shared receive queue holds, while nothing is posted: change does it in C,
+// given how many receives are outstanding, as far as they are counted.
 func (q *RecvQueue) resizeWith(n int, change func(outstanding int) error) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -11,7 +11,7 @@ import (
 	"github.com/goverbs/goverbs/runtime/program"
 )
 
-// How a post reaches the device, and what it holds on the way:
+// A post reaches the device in these steps:
 //
 //  1. QP.PostSend calls postSend (usual.go), which does steps 3 to 6 for the common case by itself: a checked queue and
 //     one request with one entry. Everything else goes to post (post.go). SendQueue.Post of an unchecked queue
@@ -25,7 +25,7 @@ import (
 //  5. The list goes to C's function on the thread's system stack (a plain queue), or by the queue's Path: C through
 //     Go's scheduler, a software backend, or a data path in Go such as mlx5's, whose last store is the doorbell.
 //  6. If the device refuses a request, those before it are posted. Their slots stay taken, undo gives back the others,
-//     and the PostError names the request. If the device does not say which one it refused, all slots stay taken.
+//     and the PostError names the request. If the device does not name the refused request, all slots stay taken.
 //  7. slots.mu is released. Polling gives slots back without it: see slots.
 
 // SendQueue posts to the send queue of a queue pair. Post, PostRange, PostProgram and BindMW post; Free and Retire deal
@@ -44,8 +44,8 @@ type SendQueue struct {
 }
 
 // NewSendQueue returns the send queue of a queue pair, which has to outlive it; see [QP.SendQueue] for that of an
-// object. It reads the function's slot now: providers set the functions of a context when they open it, and never change
-// them.
+// object. It reads the function's slot now: providers set the functions of a context when they open it, and never
+// change them.
 func NewSendQueue(qp *ibv.QP, o QueueOptions) (*SendQueue, error) {
 	if qp == nil || qp.Context == 0 {
 		return nil, &runtime.NilError{Function: "ibv_post_send", Argument: "qp"}
@@ -66,7 +66,7 @@ func NewSendQueue(qp *ibv.QP, o QueueOptions) (*SendQueue, error) {
 	return q, q.count(int(o.Cap.MaxSendWR), o.SQSigAll)
 }
 
-// limit changes what the checks know of the queue pair, if change says so.
+// limit changes the options of the checks, if change reports that it did.
 func (q *SendQueue) limit(change func(*QueueOptions) bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -139,7 +139,7 @@ func (q *SendQueue) takeList(wrs []ibv.SendWR) (m mark, ok bool) {
 // sends is the work requests of a batch of sends.
 func sends(b *batch) []ibv.SendWR { return (*SendBatch)(unsafe.Pointer(b)).wrs }
 
-// explain says why a list is not posted: because of a rule, or because there are no slots for it.
+// explain returns the error of a list that breaks a rule, or for which slots are missing.
 func (q *SendQueue) explain(b *batch, from, to int) error {
 	return q.explainList(sends(b)[from:to], from)
 }
@@ -168,7 +168,7 @@ func (q *SendQueue) Retire(wcs []ibv.WC) {
 	}
 }
 
-// retireWC is Retire of one completion, and says whether it was of the queue.
+// retireWC is Retire of one completion, and reports whether it belongs to the queue.
 func (q *SendQueue) retireWC(wc *ibv.WC) bool {
 	succeeded := wc.Status == ibv.WC_SUCCESS
 	if wc.QPNum != q.num || succeeded && !ofSend(wc.Opcode) {
@@ -177,5 +177,5 @@ func (q *SendQueue) retireWC(wc *ibv.WC) bool {
 	return q.retire(wc.WRID, succeeded)
 }
 
-// ofSend says whether a successful completion is of a send queue: those of the provider's own operations are, too.
+// ofSend reports whether a successful completion belongs to a send queue, as those of a provider's own operations do.
 func ofSend(op ibv.WCOpcode) bool { return op < ibv.WC_RECV || op > ibv.WC_TM_NO_TAG }

@@ -342,8 +342,8 @@ func (q *SRQ) Query() (*ibv.SRQAttr, error) {
 	return attr, cmp.Or(err, q.native.Misuse(verb, q.name))
 }
 
-// Close destroys the queue. Close its queue pairs first. Receives that nobody took end without a completion. Completions
-// that nobody has polled can still be polled, unless libmlx5 matches tags: poll those before.
+// Close destroys the queue. Close its queue pairs first. Receives that nobody took end without a completion.
+// Completions that nobody has polled can still be polled, unless libmlx5 matches tags: poll those before.
 //
 // C: ibv_destroy_srq
 //

@@ -110,7 +110,7 @@ func (c cpCommand) Run(o output) error {
 type echoCommand struct {
 	Peer    string `arg:"" optional:"" help:"HOST or HOST:PORT where goverbs echo --listen waits."`
 	Listen  string `placeholder:"HOST" help:"Send back what comes, at an address of this host's device."`
-	Clients int    `default:"64" help:"With --listen, serve at most this many clients at once, three quarters of them from one host."`
+	Clients int    `default:"64" help:"With --listen, serve this many clients at most; one host gets three quarters."`
 	Device  string `short:"d" name:"ib-dev" help:"Device; without it, GOVERBS_DEVICE or the one that leads there."`
 }
 

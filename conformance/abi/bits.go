@@ -16,8 +16,8 @@ import (
 	"github.com/goverbs/goverbs/gen/model"
 )
 
-// bitfield is a bitfield that the compiler has to place. C has no constant expression for that, so the compiler makes an
-// object file with a record whose other bits are zero.
+// bitfield is a bitfield that the compiler has to place. C has no constant expression for that, so the compiler makes
+// an object file with a record whose other bits are zero.
 type bitfield struct {
 	item   Item
 	record string // C spelling of the type

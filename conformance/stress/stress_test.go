@@ -52,8 +52,8 @@ func needFast(t *testing.T) {
 	}
 }
 
-// TestStorms: every post arrives once and with its bytes, no checked queue is overfilled or loses a slot, and locks of C are held by one program at a time, however the worker is
-// built and whatever happens meanwhile.
+// TestStorms: every post arrives once and with its bytes, no checked queue is overfilled or loses a slot, and locks of
+// C are held by one program at a time, however the worker is built and whatever happens meanwhile.
 func TestStorms(t *testing.T) {
 	needFast(t)
 	library := queueLibrary(t, "gcc")

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package bounded reads what the generator and abicheck are called with: headers, man pages, libraries, models and rows.
-// A path may name anything, so a file has to be a regular one, a file and the text of a compressed one have a limit, and
-// so has the number of a directory's entries.
+// Package bounded reads what the generator and abicheck are called with: headers, man pages, libraries, models and
+// rows. A path may name anything, so a file has to be a regular one, a file and the text of a compressed one have a
+// limit, and so has the number of a directory's entries.
 package bounded
 
 import (

@@ -129,8 +129,8 @@ func (b *builder) fields(rec *model.Record, path string, base int64) error {
 	return nil
 }
 
-// bits adds a bitfield of a structure that starts at base: accessors, and bytes that it shares with the bitfields beside
-// it.
+// bits adds a bitfield of a structure that starts at base: accessors, and bytes that it shares with the bitfields
+// beside it.
 func (b *builder) bits(f *model.Field, name string, t GoType, notes []string, base int64) error {
 	first := 8*base + f.Bits.First.On(b.target)
 	start, end := first/8, (first+f.Bits.Width+7)/8

@@ -38,8 +38,8 @@ func New(n int) *Places {
 
 func share(n int) int { return n - n/4 }
 
-// Take takes a place for a client of a host, and waits for one until ctx ends. The error is that of ctx, or ErrFull. The
-// zero Addr is a host as well.
+// Take takes a place for a client of a host, and waits for one until ctx ends. The error is that of ctx, or ErrFull.
+// The zero Addr is a host as well.
 func (p *Places) Take(ctx context.Context, at netip.Addr) error {
 	h := p.enter(at)
 	if h == nil {

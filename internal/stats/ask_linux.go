@@ -81,8 +81,8 @@ func Ask(dir string) (all []Answer, problems []error) {
 	return all, problems
 }
 
-// alternate returns the names of sockets: one of each user, then the next one of each. So a user with many does not hide
-// those of others behind the limits.
+// alternate returns the names of sockets: one of each user, then the next one of each. So a user with many does not
+// hide those of others behind the limits.
 func alternate(entries []os.DirEntry) (all []string) {
 	byUser, most := map[uint32][]string{}, 0
 	for _, entry := range entries {

@@ -26,9 +26,9 @@ const (
 // the kernel takes the second connection with such a number for a stale one, and rejects it.
 //
 // A client connects everything before it disconnects anything. The server passes the same attributes to rdma_create_qp
-// for each request, and rdma_create_qp writes the completion queues of the first connection back to them. When the first
-// connection ends, these queues are destroyed, and the server refuses later requests of any client, in C and in Go:
-// "failure creating qp: Invalid argument".
+// for each request, and rdma_create_qp writes the completion queues of the first connection back to them. When the
+// first connection ends, these queues are destroyed, and the server refuses later requests of any client, in C and in
+// Go: "failure creating qp: Invalid argument".
 type cmtime struct {
 	root   string // or ""
 	server string // a name of it that is not counted

@@ -291,8 +291,8 @@ func TestProgramsSendWholeMessages(t *testing.T) {
 	}
 }
 
-// TestProgramsThatNoListHolds: a program that Soft-RoCE's library would mishandle, and that is no list of work requests,
-// is refused.
+// TestProgramsThatNoListHolds: a program that Soft-RoCE's library would mishandle, and that is no list of work
+// requests, is refused.
 func TestProgramsThatNoListHolds(t *testing.T) {
 	d := open(t)
 	pd, err := d.AllocPD()

@@ -28,8 +28,8 @@ type opened struct {
 	objects func(*stats.Device)
 }
 
-// Positions returns how many requests of a queue were ever done and posted, both modulo 2³² and off by the same constant,
-// and how many the queue takes at once, or 0 if it does not count them.
+// Positions returns how many requests of a queue were ever done and posted, both modulo 2³² and off by the same
+// constant, and how many the queue takes at once, or 0 if it does not count them.
 type Positions func() (done, posted, slots uint32)
 
 // queue is what a queue has counted.

@@ -16,8 +16,8 @@ import (
 // EnvCall is the environment variable that forces one way to call every queue whose options do not: blocking or system.
 const EnvCall = "GOVERBS_CALL"
 
-// WayOf returns how a function of a provider is called, and the provider's name: Software for a function of a backend in
-// Go, or "" if it was not recognised. verb is what the function does. forced is a way or "", and extra are rows that
+// WayOf returns how a function of a provider is called, and the provider's name: Software for a function of a backend
+// in Go, or "" if it was not recognised. verb is what the function does. forced is a way or "", and extra are rows that
 // take precedence over [Providers].
 func WayOf(fn uintptr, verb Verbs, forced string, extra []Provider) (name string, way runtime.Way, err error) {
 	from := "QueueOptions.Way"

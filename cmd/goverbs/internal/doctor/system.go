@@ -188,7 +188,8 @@ func knownDefects(file, release string, libraries map[string]bool) []Finding {
 	if len(lines) == 0 {
 		return nil
 	}
-	return []Finding{found("libraries.defects", "/"+file, release+", "+strings.Join(lines, "; "), strconv.Itoa(newest)+".0")}
+	return []Finding{found("libraries.defects", "/"+file, release+", "+strings.Join(lines, "; "),
+		strconv.Itoa(newest)+".0")}
 }
 
 // provider looks for the library of rdma-core that drives a device: libmlx5-rdmav34.so, where libibverbs knows the

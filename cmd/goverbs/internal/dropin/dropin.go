@@ -41,7 +41,7 @@ func Find() (string, error) {
 	if path, err := exec.LookPath(runner); err == nil && filepath.IsAbs(path) {
 		return path, nil
 	}
-	return "", fmt.Errorf("%s: not found (looked for %s, and in PATH); install the package goverbs-dropin, or run make "+
-		"dropin in a checkout of goverbs, which needs a C compiler, and set GOVERBS_LIBRARIES to the absolute path of "+
+	return "", fmt.Errorf("%s: not found (looked for %s, and in PATH); install the package goverbs-dropin, or run "+
+		"make dropin in a checkout of goverbs, which needs a C compiler, and set GOVERBS_LIBRARIES to the absolute path of "+
 		"its bin/dropin", runner, strings.Join(looked, ", "))
 }

@@ -122,8 +122,8 @@ func Talk(ctx context.Context, address string, from io.Reader, to io.Writer) (*R
 		return nil, err
 	}
 	if r.Returned != r.Sent {
-		return nil, fmt.Errorf("echo: %s: %d bytes of %d came back; the server ended the connection", address, r.Returned,
-			r.Sent)
+		return nil, fmt.Errorf("echo: %s: %d bytes of %d came back; the server ended the connection", address,
+			r.Returned, r.Sent)
 	}
 	r.Seconds = time.Since(begin).Seconds()
 	return r, nil

@@ -45,8 +45,8 @@ const (
 )
 
 // The sender offers a file in its request, and sends a message when the connection is established. Only then does the
-// receiver make room; it answers with the place or a refusal. The sender writes, and sends another message; the receiver
-// compares the checksums, and answers.
+// receiver make room; it answers with the place or a refusal. The sender writes, and sends another message; the
+// receiver compares the checksums, and answers.
 
 // offer is the private data of a request for a connection: the file's size and checksum.
 type offer struct {

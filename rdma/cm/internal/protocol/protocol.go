@@ -42,8 +42,8 @@ type Protocol interface {
 	Probe() error
 	// AnswersEnd reports whether a peer that was told the end says its own end at once.
 	AnswersEnd() bool
-	// Undelivered returns how many bytes of PostData the peer has not acknowledged, or has not read when it closed. said
-	// are the peer's flags.
+	// Undelivered returns how many bytes of PostData the peer has not acknowledged, or has not read when it closed.
+	// said are the peer's flags.
 	Undelivered(said Flags) uint64
 }
 

@@ -60,8 +60,8 @@ func (q *completionQueue) read(e *mlx5dv.MLX5CQE64, wc *ibv.WC) outcome {
 	return read
 }
 
-// extend sets the fields of a completion as the functions of libmlx5's extended completion queues do: all but the status
-// and the opcode come from the device's completion, whatever it is of.
+// extend sets the fields of a completion as the functions of libmlx5's extended completion queues do: all but the
+// status and the opcode come from the device's completion, whatever it is of.
 func extend(e *mlx5dv.MLX5CQE64, wc *ibv.WC) {
 	if wc.Status != ibv.WC_SUCCESS {
 		return

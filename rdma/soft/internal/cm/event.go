@@ -48,8 +48,8 @@ func destroyEventChannel(of ibv.Ptr[rdmacm.EventChannel]) runtime.Errno {
 
 // getEvent is rdma_get_cm_event. It waits, unless the channel's file does not block.
 //
-// A thread of C that waits for a channel which is destroyed is never woken: librdmacm closes the descriptor, which wakes
-// no thread. Programs like rping leave such a thread behind, and would take an error for one of theirs.
+// A thread of C that waits for a channel which is destroyed is never woken: librdmacm closes the descriptor, which
+// wakes no thread. Programs like rping leave such a thread behind, and would take an error for one of theirs.
 func getEvent(of ibv.Ptr[rdmacm.EventChannel], to ibv.Ptr[ibv.Ptr[rdmacm.CMEvent]], w *nap.Waiter) runtime.Errno {
 	if of == 0 || to == 0 {
 		return errnos.EINVAL

@@ -14,7 +14,8 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// librdmacmWaiting are the functions of librdmacm that wait for an event, or that do so where the identifier is synchronous.
+// librdmacmWaiting are the functions of librdmacm that wait for an event, or that do so where the identifier is
+// synchronous.
 var librdmacmWaiting = sync.OnceValue(func() map[string]abi.Waiting {
 	return map[string]abi.Waiting{
 		"rdma_get_cm_event":      abi.Again(abi.Wait2(getEvent)),

@@ -152,9 +152,9 @@ func resolveAddr(id *identifier, from, peer ibv.Ptr[rdmacm.Sockaddr], timeout in
 	return 0
 }
 
-// takeScope takes the interface that a link-local address of the peer is reached by, and reports whether a device with a
-// wire is on it: that of the identifier, if it is on one, and that of the peer, if it is of this fabric. An address of
-// this machine needs no zone, as on Linux.
+// takeScope takes the interface that a link-local address of the peer is reached by, and reports whether a device with
+// a wire is on it: that of the identifier, if it is on one, and that of the peer, if it is of this fabric. An address
+// of this machine needs no zone, as on Linux.
 func (id *identifier) takeScope(peer *device.Device, scope uint32) bool {
 	to := id.to.Addr()
 	if wired, _ := id.cm.Toward(to, 0); !isLinkLocal(to) || wired == nil || peer != nil && !peer.IsWired() {

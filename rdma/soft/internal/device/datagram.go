@@ -26,8 +26,8 @@ const (
 	datagramHeaders = 8 + 12 + 8 + 4
 	immediateSize   = 4
 
-	// hopLimit is that of paths to one device, which the kernel chooses for RoCE when it resolves the address. To groups,
-	// it is the program's.
+	// hopLimit is that of paths to one device, which the kernel chooses for RoCE when it resolves the address. To
+	// groups, it is the program's.
 	hopLimit = 64
 )
 

@@ -32,8 +32,9 @@ import (
 // another. So a member that is alone has it switched on, and the next one that joins switches it off. What loopback
 // delivers is a Write, which is for one member.
 
-// Every user of the machine can take such a name. So a member asks the kernel who has it. An address whose lock, or whose
-// next member, is of another user is in use, and members whose lead's name is of another user do without it (follow).
+// Every user of the machine can take such a name. So a member asks the kernel who has it. An address whose lock, or
+// whose next member, is of another user is in use, and members whose lead's name is of another user do without it
+// (follow).
 
 const (
 	joinLimit     = 30 * time.Second // for others that join at the same time, and for an answer of a member
