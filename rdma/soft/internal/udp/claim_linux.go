@@ -69,6 +69,9 @@ func (s *Socket) Claimant(service uint64) string {
 	if err != nil {
 		return ""
 	}
+	if err := isOurs(c); err != nil {
+		return fmt.Sprintf("process %d has its name: %v", cred.Pid, err)
+	}
 	name, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", cred.Pid))
 	return fmt.Sprintf("process %d (%q), which shares the address, has it", cred.Pid, strings.TrimSpace(string(name)))
 }
