@@ -24,8 +24,8 @@ func storeUnaligned[T any](bytes []byte, v T) {
 	copy(bytes, unsafe.Slice((*byte)(unsafe.Pointer(&v)), unsafe.Sizeof(v)))
 }
 
-// loadBits reads a bitfield: width bits from the first on, counted as C allocates them, from the lowest bit of each byte
-// on a little-endian machine and from the highest on a big-endian one.
+// loadBits reads a bitfield: width bits from the first on, counted as C allocates them, from the lowest bit of each
+// byte on a little-endian machine and from the highest on a big-endian one.
 func loadBits[T integer](storage unsafe.Pointer, first, width uintptr) T {
 	var v uint64
 	big := hostIsBigEndian()
