@@ -40,7 +40,8 @@ type slots struct {
 	everyOne bool        // completes, whatever its flags: receive queues, and send queues with sq_sig_all
 	anyOrder bool        // shared receive queues: a completion gives one slot back, whichever it is
 	locked   bool        // posts hold mu: the queue is checked, or has an owner
-	plain    bool        // guarded by mu: posts may call C the System way, and nothing refuses them
+	plain    bool        // guarded by mu: posts may call C by runtime.CallDirect, and nothing refuses them
+	direct   bool        // plain, and nothing stands before the call: no lock, no check
 	checked  bool        // a send queue with checks
 	// a checked send queue whose requests have no addresses, as far as the tables know
 	connected bool
@@ -49,7 +50,7 @@ type slots struct {
 	mu lock.Lock
 
 	quick   datapath.Quick  // the shorter way of the queue's path, or nil
-	_       [8]byte         // the one that retires writes to another line
+	_       [32]byte        // the one that retires writes to another line
 	retired atomic.Uint32   // of the one that retires
 	num     uint32          // of the queue pair, which may be gone
 	missing sync.Mutex      // see above
@@ -163,10 +164,7 @@ func (s *slots) room(posted uint32, n int) int {
 }
 
 // mark is where a list begins, for undo.
-type mark struct {
-	posted, signal uint32
-	result         int32 // of a call that failed
-}
+type mark struct{ posted, signal uint32 }
 
 // takeSend takes slots for a list that breaks no rule, unless it is too long or no completion would ever give slots
 // back. The completions may come before the call that posts returns, so the list counts as posted from here on. No
@@ -301,28 +299,6 @@ func (s *slots) retire(id uint64, succeeded bool) bool {
 	}
 	if next != retired {
 		s.giveBack(retired, next)
-	}
-	lock.StoreRelease32(&s.retired, next+1)
-	return true
-}
-
-// retireNext is retire of a completion that succeeded, for the usual case: it is that of the next request that has one,
-// in the same word of the ring's bits, and nobody is told of those before it.
-func (s *slots) retireNext(id uint64) bool {
-	retired := s.retired.Load()
-	next, posted := retired, s.posted.Load()
-	if posted == retired { // always of a queue that counts nothing
-		return false
-	}
-	if s.mixed.Load() {
-		word, bit := s.signals(retired)
-		next += uint32(bits.TrailingZeros64(word.Load() >> bit)) // 64 where there is none
-		if next != retired && s.given != nil {
-			return false
-		}
-	}
-	if int32(posted-next) <= 0 || *s.id(next) != id || next-retired >= 64 {
-		return false
 	}
 	lock.StoreRelease32(&s.retired, next+1)
 	return true

@@ -9,20 +9,22 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma/internal/verberr"
-	"github.com/goverbs/goverbs/runtime"
 	"github.com/goverbs/goverbs/runtime/offheap"
 )
 
 // batch is what batches of sends and of receives have in common, their first member.
 type batch struct {
-	chain runtime.Chain // the first member. Its Len: appended, also beyond the capacity
+	first uintptr  // address of the first work request
+	bad   *uintptr // C stores here which request it refused; outside Go's heap
+	n     int      // requests that were appended, also beyond the capacity
+	// linked is the number of requests that the next pointers lead through. A batch with another n is not posted as it is.
+	linked int
 	// home is self, or the address of the last request that got the address of a datagram, which only some queues take.
 	// So a post that finds the batch's own address here has nothing to look at. It is in the cache line of the chain.
 	home   uintptr
 	size   uintptr // bytes of a work request
 	places int     // capacity + 1: the last one takes what is appended beyond the capacity
 	end    int     // the chain ends behind so many: Next of that one is NULL, every other points on
-	posted int     // what the next post takes when nothing is in its way, or the last one that failed took
 	sges   int     // room of each work request
 	lacks  lack
 	closed bool
@@ -73,18 +75,18 @@ const (
 // nowhere does a chain end that was never posted.
 const nowhere = -1
 
-// batchOf is the batch that a chain is the first member of.
-func batchOf(c *runtime.Chain) *batch { return (*batch)(unsafe.Pointer(c)) }
-
-var _ = [1]byte{}[unsafe.Offsetof(batch{}.chain)+unsafe.Offsetof(SendBatch{}.batch)+unsafe.Offsetof(RecvBatch{}.batch)]
-
 // wr is a work request as far as sends and receives are alike: a receive is how a send begins.
 func (b *batch) wr(i int) *ibv.RecvWR {
 	return ibv.Ptr[ibv.RecvWR](b.at(i)).Deref()
 }
 
+// sends are the work requests of a batch of sends from one index up to another, exclusive.
+func (b *batch) sends(from, to int) []ibv.SendWR {
+	return unsafe.Slice(ibv.Ptr[ibv.SendWR](b.at(from)).Deref(), to-from)
+}
+
 // at is the address of a work request.
-func (b *batch) at(i int) uintptr { return b.chain.First + uintptr(i)*b.size }
+func (b *batch) at(i int) uintptr { return b.first + uintptr(i)*b.size }
 
 var _ = [1]byte{}[unsafe.Offsetof(ibv.SendWR{}.WRID)-unsafe.Offsetof(ibv.RecvWR{}.WRID)+
 	unsafe.Offsetof(ibv.SendWR{}.Next)-unsafe.Offsetof(ibv.RecvWR{}.Next)+
@@ -105,7 +107,7 @@ func (b *batch) link(entries uintptr) {
 const sizeofSGE = int(unsafe.Sizeof(ibv.SGE{}))
 
 // Len is the number of requests.
-func (b *batch) Len() int { return min(b.chain.Len, b.Cap()) }
+func (b *batch) Len() int { return min(b.n, b.Cap()) }
 
 // Cap is the number of requests that there is room for.
 func (b *batch) Cap() int { return max(b.places-1, 0) }
@@ -118,7 +120,7 @@ func (b *batch) Err() error {
 	if err := b.own(); err != nil {
 		return err
 	}
-	return batchErr(b.chain.Len, b.Cap(), b.sges, b.lacks, b.err)
+	return batchErr(b.n, b.Cap(), b.sges, b.lacks, b.err)
 }
 
 // errBatchEmpty is the error of a post of nothing.
@@ -139,13 +141,13 @@ func batchErr(n, capacity, sges int, l lack, inline error) error {
 
 // postable says whether a part of the batch can be posted: it lacks nothing, and the part is not empty.
 func (b *batch) postable(from, to int) bool {
-	return b.chain.Len < b.places && b.lacks == 0 && from != to
+	return b.n < b.places && b.lacks == 0 && from != to
 }
 
 // endAt ends the chain behind request to - 1. A range that is not inside the batch panics.
 func (b *batch) endAt(from, to int) {
-	if from < 0 || to <= from || to > b.chain.Len {
-		panic(fmt.Sprintf("rdma: requests %d to %d of a batch of %d", from, to, b.chain.Len))
+	if from < 0 || to <= from || to > b.n {
+		panic(fmt.Sprintf("rdma: requests %d to %d of a batch of %d", from, to, b.n))
 	}
 	if b.end != to {
 		if b.end != nowhere {
@@ -153,19 +155,12 @@ func (b *batch) endAt(from, to int) {
 		}
 		b.wr(to - 1).Next = 0
 	}
-	b.end, b.chain.Closed, b.posted = to, to, to
-}
-
-// took keeps how many requests a post took. When those were not all, the next post has to look at the batch.
-func (b *batch) took(n int) {
-	if b.posted = n; n != b.chain.Closed {
-		b.chain.Closed = nowhere
-	}
+	b.end, b.linked = to, to
 }
 
 // refused is the index of the request between two places that C said it did not take, or -1.
 func (b *batch) refused(from, to int) int {
-	if at := *b.chain.Bad - b.chain.First; at >= uintptr(from)*b.size && at < uintptr(to)*b.size {
+	if at := *b.bad - b.first; at >= uintptr(from)*b.size && at < uintptr(to)*b.size {
 		return int(at / b.size)
 	}
 	return -1

@@ -29,9 +29,9 @@ func (q *SendQueue) BindMW(mw *ibv.MW, bind *ibv.MWBind) error {
 	}
 	wrs := [1]ibv.SendWR{{WRID: bind.WRID, Opcode: ibv.WR_BIND_MW, SendFlags: bind.SendFlags}}
 	*wrs[0].BindMW() = ibv.SendBindMW{MW: ibv.PtrTo(mw), BindInfo: bind.BindInfo}
-	m, ok := q.takeList(wrs[:])
+	m, ok := q.takeChecked(wrs[:])
 	if !ok {
-		e := q.explainList(wrs[:], 0)
+		e := q.explainSends(wrs[:], 0)
 		e.Verb = "ibv_bind_mw"
 		return recorded(e)
 	}

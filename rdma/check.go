@@ -105,21 +105,17 @@ func total(w *ibv.SendWR) (bytes uint64) {
 	return bytes
 }
 
-// refuse says which work request of a list broke which rule, and what would be valid; nil when none did. from is the
-// index of the first in its batch.
-func (c *sendChecks) refuse(qp *ibv.QP, wrs []ibv.SendWR, from int) *PostError {
-	e := &PostError{Verb: "ibv_post_send", QPNum: qp.QPNum, QPType: qp.QPType, Index: from, Errno: einval}
+// refuse returns the first work request of a list that breaks a rule, with the rule and what would be valid, or "".
+func (c *sendChecks) refuse(qp *ibv.QP, wrs []ibv.SendWR) (index int, reason string) {
 	if !c.inState(qp) {
-		e.WRID, e.Reason = wrs[0].WRID, stateReason(qp.State, ibv.WorkQueueSend)
-		return e
+		return 0, stateReason(qp.State, ibv.WorkQueueSend)
 	}
 	for i := range wrs {
 		if reason := c.reason(&wrs[i]); reason != "" {
-			e.Index, e.WRID, e.Reason = from+i, wrs[i].WRID, reason
-			return e
+			return i, reason
 		}
 	}
-	return nil
+	return 0, ""
 }
 
 func (c *sendChecks) reason(w *ibv.SendWR) string {

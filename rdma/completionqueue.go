@@ -5,6 +5,7 @@ package rdma
 import (
 	"cmp"
 	"fmt"
+	"math/bits"
 	"math/rand/v2"
 	"slices"
 	"sync/atomic"
@@ -23,19 +24,19 @@ import (
 // Man: ibv_poll_cq(3), ibv_req_notify_cq(3)
 type CompletionQueue struct {
 	// What every poll uses comes first.
-	poller  runtime.Poller
+	fn      uintptr // of C
+	c       *ibv.CQ
 	tracked trackedTable // guarded by mu
 	tracks  atomic.Bool  // polls hold mu: queues are tracked, or the queue has an owner
-	// guarded by mu: polls may call C the System way, or are by a path of the queue's own; nothing refuses them, and
-	// nothing is put aside or marked
+	direct  bool         // polls may call C by runtime.CallDirect
+	// guarded by mu: polls are direct, or by a path of the queue's own; nothing refuses them, and nothing is put aside
+	// or marked
 	plain bool
 	mu    lock.Lock // held to poll while queues are tracked: completions are retired in their order
-	c     *ibv.CQ
-	owned bool // by a CQ: polls always hold mu, so that closing it waits for them
+	owned bool      // by a CQ: polls always hold mu, so that closing it waits for them
 
-	polls  slot
+	slot
 	path   Path
-	arms   slot
 	arm    Path
 	notify error       // why there is no ibv_req_notify_cq
 	armed  atomic.Bool // an event may come, or have come: since the last one was read, somebody asked
@@ -57,20 +58,24 @@ func NewCompletionQueue(cq *ibv.CQ, o QueueOptions) (*CompletionQueue, error) {
 		return nil, &runtime.NilError{Function: "ibv_poll_cq", Argument: "cq"}
 	}
 	ops := &cq.Context.Deref().Ops
-	q := &CompletionQueue{c: cq}
+	q := &CompletionQueue{c: cq, fn: uintptr(ops.PollCQ)}
 	q.tracked.init()
 	var err error
-	if q.polls, q.path, err = newSlot(ops.PollCQ, provider.Poll, "ibv_poll_cq", &o); err != nil {
+	if q.slot, q.path, err = newSlot(ops.PollCQ, provider.Poll, "ibv_poll_cq", &o); err != nil {
 		return nil, err
 	}
-	q.poller.Bind(q.polls.fn, uintptr(unsafe.Pointer(cq)), q.callsC(), q.pollUnusual)
-	q.arms, q.arm, q.notify = newSlot(ops.ReqNotifyCQ, provider.ReqNotify, "ibv_req_notify_cq", &o)
+	q.direct = q.callsC(q.path)
+	_, q.arm, q.notify = newSlot(ops.ReqNotifyCQ, provider.ReqNotify, "ibv_req_notify_cq", &o)
 	q.usual()
 	return q, nil
 }
 
 // noCompletionQueue is in place of a completion queue that must not be polled: every poll fails with the error.
-func noCompletionQueue(why error) *CompletionQueue { return &CompletionQueue{refusal: why} }
+func noCompletionQueue(why error) *CompletionQueue {
+	q := &CompletionQueue{refusal: why}
+	q.tracks.Store(true)
+	return q
+}
 
 // newOwnCompletionQueue returns a completion queue that has an owner: polls always hold its lock, so that closing the
 // owner waits for them.
@@ -83,23 +88,18 @@ func newOwnCompletionQueue(c *ibv.CQ, o QueueOptions) (*CompletionQueue, error) 
 	return q, err
 }
 
-// callsC reports whether the Poller may make the call.
-func (q *CompletionQueue) callsC() bool {
-	return inC(q.path) && q.polls.way == runtime.System
-}
-
 // usual keeps whether polls are plain. The caller holds CompletionQueue.mu.
 func (q *CompletionQueue) usual() {
 	// others may panic, and mu has to be given back; a path of the queue's own reads what it knows
 	_, own := q.path.(datapath.Own)
-	q.plain = q.refusal == nil && q.programs == nil && len(q.aside) == 0 && len(q.markers) == 0 && (own || q.callsC())
+	q.plain = q.refusal == nil && q.programs == nil && len(q.aside) == 0 && len(q.markers) == 0 && (own || q.direct)
 }
 
-// Way is how the queue is polled.
-func (q *CompletionQueue) Way() runtime.Way { return q.polls.way }
+// Way returns how the queue is polled.
+func (q *CompletionQueue) Way() runtime.Way { return q.way }
 
 // Provider is [SendQueue.Provider].
-func (q *CompletionQueue) Provider() string { return q.polls.provider }
+func (q *CompletionQueue) Provider() string { return q.provider }
 
 // Track gives the slots of checked queues back as Poll finds their completions. Either queue may be nil; of queue pairs
 // that share a receive queue, each is tracked with it. A tracked queue pair must not be destroyed before Untrack.
@@ -166,18 +166,41 @@ func (q *CompletionQueue) Untrack(qpNum uint32) {
 // Poll takes up to len(dst) completions out of the queue. dst is the caller's; an array on the goroutine's stack moves
 // to the heap. Of a failed completion only wr_id, status, qp_num and vendor_err mean something.
 func (q *CompletionQueue) Poll(dst []ibv.WC) (n int, err error) {
-	if q.tracks.Load() && len(dst) > 0 {
-		return pollOwned(q, dst)
+	if q == nil {
+		return 0, verberr.NotCreated("ibv_poll_cq")
 	}
-	if n = q.poller.Poll(len(dst), unsafe.Pointer(unsafe.SliceData(dst))); uint(n) > uint(len(dst)) {
-		return 0, pollFailed(q.path, q.c, n)
+	tracks := q.tracks.Load()
+	if tracks {
+		q.mu.Lock()
+		if !q.plain {
+			return q.pollHeld(q.path, dst[:len(dst):len(dst)], 1)
+		}
+	}
+	if q.direct {
+		n = int(runtime.CallDirect(q.fn, uintptr(unsafe.Pointer(q.c)), uintptr(len(dst)),
+			uintptr(unsafe.Pointer(unsafe.SliceData(dst)))))
+	} else {
+		n = int(q.path.Poll(q.c, dst))
+	}
+	if uint(n) > uint(len(dst)) {
+		return q.pollEnds(n, tracks)
+	}
+	if tracks {
+		if n > 0 {
+			q.retireAll(dst[:n])
+		}
+		q.mu.Unlock()
 	}
 	return n, nil
 }
 
-// pollUnusual polls by the queue's path, for its Poller.
-func (q *CompletionQueue) pollUnusual(n int, wcs unsafe.Pointer) int {
-	return int(q.path.Poll(q.c, unsafe.Slice((*ibv.WC)(wcs), n)))
+// pollEnds is the rest of Poll for a result that is no number of completions. It releases CompletionQueue.mu, if Poll
+// holds it.
+func (q *CompletionQueue) pollEnds(result int, held bool) (n int, err error) {
+	if held {
+		q.mu.Unlock()
+	}
+	return 0, pollFailed(q.path, q.c, result)
 }
 
 // pollOften polls up to so many times, until there is something.
@@ -226,15 +249,53 @@ func (q *CompletionQueue) retire(wcs []ibv.WC) (n int) {
 
 // retireAll gives back the slots that completions tell of. The caller holds CompletionQueue.mu.
 func (q *CompletionQueue) retireAll(wcs []ibv.WC) {
-	for i := range wcs {
-		wc := &wcs[i]
-		t := q.tracked.find(wc.QPNum)
-		if t != nil && t.Send != nil && wc.Status == ibv.WC_SUCCESS && ofSend(wc.Opcode) {
-			if s := &t.Send.slots; s.capacity == 0 || s.num == wc.QPNum && s.retireNext(wc.WRID) {
-				continue
-			}
+	for i := 0; i < len(wcs); {
+		first, num := i, wcs[i].QPNum
+		p := q.tracked.place(q.tracked.home(num))
+		if p.num == uint64(num)|taken && p.Send == nil && p.Recv == nil && p.Alone { // nothing is counted
+			i++
+			continue
 		}
-		q.retireOf(t, wc)
+		if p.num != uint64(num)|taken || p.Send == nil {
+			q.retireOf(q.tracked.find(num), &wcs[i])
+			i++
+			continue
+		}
+		// the usual completions: successful ones of the next requests of one send queue
+		s := &p.Send.slots
+		retired, posted, mixed := s.retired.Load(), s.posted.Load(), s.mixed.Load()
+		next := retired
+		for ; i < len(wcs); i++ {
+			wc := &wcs[i]
+			if wc.QPNum != s.num || wc.Status != ibv.WC_SUCCESS || !ofSend(wc.Opcode) {
+				break
+			}
+			if next == posted {
+				if s.capacity == 0 {
+					continue
+				}
+				break
+			}
+			at := next
+			if mixed {
+				word, bit := s.signals(next)
+				at += uint32(bits.TrailingZeros64(word.Load() >> bit)) // 64 where there is none
+				if at != next && (at == next+64 || s.given != nil || int32(posted-at) <= 0) {
+					break
+				}
+			}
+			if *s.id(at) != wc.WRID {
+				break
+			}
+			next = at + 1
+		}
+		if next != retired {
+			lock.StoreRelease32(&s.retired, next)
+		}
+		if i == first {
+			q.retireOf(&p.trackedQueues, &wcs[i])
+			i++
+		}
 	}
 }
 

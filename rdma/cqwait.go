@@ -155,7 +155,7 @@ func never() bool { return false }
 func (q *CQ) waitUntil(ctx context.Context, to into, solicited bool, over func() bool) (n int, err error) {
 	const verb = "ibv_get_cq_event"
 	if to.program == nil {
-		n, err = pollOwned(q.queue, to.wcs)
+		n, err = q.queue.Poll(to.wcs)
 	} else {
 		n, err = q.take(to)
 	}

@@ -26,7 +26,7 @@ func bytesOf[T any](p *T) []byte { return unsafe.Slice((*byte)(unsafe.Pointer(p)
 func polled(t testing.TB, cq *CQ) (all []ibv.WC) {
 	wcs := make([]ibv.WC, 5)
 	for {
-		n, err := pollOwned(cq.queue, wcs)
+		n, err := cq.queue.Poll(wcs)
 		require.NoError(t, err)
 		if n == 0 {
 			return all

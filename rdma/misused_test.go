@@ -43,10 +43,10 @@ func TestMisused(t *testing.T) {
 				posted = 2
 			}
 			for range posted {
-				_, err := postSend(q, writes(b, id, 1))
+				_, err := q.Post(writes(b, id, 1))
 				require.NoError(t, err)
 			}
-			_, err := postSend(q, writes(b, id, 1))
+			_, err := q.Post(writes(b, id, 1))
 			text := ": C was here: device or resource busy"
 			assert.ErrorIs(t, err, syscall.EBUSY)
 			assert.ErrorContains(t, err, text)

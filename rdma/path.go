@@ -32,20 +32,21 @@ type Path interface {
 	Arm(cq *ibv.CQ, solicitedOnly bool) int32 // ibv_req_notify_cq
 }
 
-// slot is a function of a provider or of a backend, the object that it is called with, and how.
+// slot is whose a function of a provider or of a backend is, and how it is called.
 type slot struct {
-	fn     uintptr
-	object uintptr
-	way    runtime.Way
-	// of a send queue: the provider's setters of programs mishandle irregular requests, and ibv_post_send does not
-	avoidSetters bool
-	provider     string
+	way      runtime.Way
+	provider string
+}
+
+// callsC reports whether queues may call the function of the slot by themselves, and not by a path.
+func (s *slot) callsC(p Path) bool {
+	_, c := p.(*provider.Function)
+	return c && s.way == runtime.System && s.provider != provider.Software && runtime.Direct()
 }
 
 // newSlot decides how a slot is called, and by which path: that of the options, the backend's, or the provider's. name
 // is the verb in C.
 func newSlot(fn ibv.FuncPtr, verb provider.Verbs, name string, o *QueueOptions) (s slot, p Path, err error) {
-	s.fn = uintptr(fn)
 	if o.Path != nil { // which is called as it is
 		s.provider = provider.Software
 		p, err = trace.Of(o.Path)
@@ -54,9 +55,9 @@ func newSlot(fn ibv.FuncPtr, verb provider.Verbs, name string, o *QueueOptions) 
 	if fn == 0 {
 		return s, nil, &runtime.NotSupportedError{Function: name, Missing: "the device's provider does not have it"}
 	}
-	s.provider, s.way, err = provider.WayOf(s.fn, verb, o.Way, o.Providers)
-	if p = backend.Path(s.fn); p == nil {
-		p = provider.New(s.fn, s.way)
+	s.provider, s.way, err = provider.WayOf(uintptr(fn), verb, o.Way, o.Providers)
+	if p = backend.Path(uintptr(fn)); p == nil {
+		p = provider.New(uintptr(fn), s.way)
 	}
 	if err == nil {
 		p, err = trace.Of(p)
@@ -71,31 +72,6 @@ func misused(p Path, sends bool) string {
 		return ""
 	}
 	return own.Misused(sends)
-}
-
-// orMisused is the error of a post, or that C has used the queue, where the path found no room. Nobody else posts by
-// then, as in misused.
-func (q *queue) orMisused(e *PostError) *PostError {
-	if e.Errno == enomem {
-		if reason := misused(q.path, q.kind.sends()); reason != "" {
-			e.Errno, e.Reason = ebusy, reason
-		}
-	}
-	return e
-}
-
-// noRoom is why so many requests find no slots: C may have used the queue. Nobody else posts by then, as in misused.
-func (q *queue) noRoom(n int) (errno runtime.Errno, reason string) {
-	if reason = misused(q.path, q.kind.sends()); reason != "" {
-		return ebusy, reason
-	}
-	return enomem, q.reason(n)
-}
-
-// inC says whether a path is a function in C, which a Poster or a Poller may call.
-func inC(p Path) bool {
-	_, ok := p.(*provider.Function)
-	return ok
 }
 
 // missing says why a slot of an extended object cannot be called, or gives nil. Objects of older libraries are too

@@ -176,7 +176,7 @@ func (p *Poller[T]) Poll(dst []Completed[T]) (n int, err error) {
 }
 
 func (p *Poller[T]) pollQueue(dst []ibv.WC) (n int, err error) {
-	return pollOwned(p.cq.queue, dst)
+	return p.cq.queue.Poll(dst)
 }
 
 // Wait polls until there is at least one completion; see [CQ.Wait]. Without a channel it polls all the time, like

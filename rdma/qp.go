@@ -133,7 +133,7 @@ func (q *QP) RecvQueue() *RecvQueue { return q.recv }
 //
 // Man: ibv_post_send(3)
 func (q *QP) PostSend(b *SendBatch) (posted int, err error) {
-	return postSend(q.sends, b) // and nothing else, so that it is inlined
+	return q.sends.Post(b)
 }
 
 func (q *QP) noSendQueue(verb string) error {
@@ -149,7 +149,7 @@ func (q *QP) noSendQueue(verb string) error {
 func (q *QP) PostRecv(b *RecvBatch) (posted int, err error) {
 	switch {
 	case q.recv != nil:
-		return postRecv(q.recv, b)
+		return q.recv.Post(b)
 	case q.srq != nil:
 		return 0, q.cannot("ibv_post_recv", "it receives from "+q.srq.name+": post there")
 	}

@@ -3,76 +3,55 @@
 package rdma
 
 import (
+	"fmt"
+	goruntime "runtime"
 	"unsafe"
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma/internal/datapath"
 	"github.com/goverbs/goverbs/rdma/internal/provider"
+	"github.com/goverbs/goverbs/rdma/internal/refusal"
+	"github.com/goverbs/goverbs/rdma/internal/verberr"
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// queue is what can be posted to: what send queues and receive queues have in common, their first member.
-//
-// A post goes one of two ways. The Poster calls C at once where nothing stands before the call: no lock, no checks, a
-// batch whose chain ends where it should. Everything else comes to PostUnusual.
-//
-// What a post uses is in the first two cache lines, what a completion uses besides in the fourth.
+// queue is what send queues and receive queues have in common, their first member. What a post uses is in the first two
+// cache lines, what a completion uses besides in the fourth.
 type queue struct {
 	slots
-	kind kind
-	// guarded by mu: why the queue takes nothing now: its owner is closed
-	refusal error
+	refusal error // guarded by mu: why the queue takes nothing now, such as that its owner is closed
 	path    Path
+	verb    string // that posts
+	recv    *recvRules
 	slot
 }
 
-// posting is how a queue posts.
+// posting is what the call of a post needs.
 type posting struct {
-	poster runtime.Poster
-	checks *sendChecks // of a checked send queue; or nil
-	qp     *ibv.QP     // or nil
+	fn, object uintptr     // of C
+	checks     *sendChecks // of a checked send queue; or nil
+	qp         *ibv.QP     // or nil
 }
 
-// kind is how send queues and receive queues differ.
-type kind interface {
-	// sends reports whether it is a send queue.
-	sends() bool
-	// call calls the function that posts a list.
-	call(p Path, list, bad uintptr) int32
-	// take checks a part of a batch and takes slots for it. The caller holds slots.mu.
-	take(b *batch, from, to int) (m mark, ok bool)
-	// explain returns the error of a list that take refused.
-	explain(b *batch, from, to int) error
-	// failure is an error about a request, or of all with index -1.
-	failure(index int, id uint64, errno runtime.Errno, reason string) *PostError
-}
-
-// init makes the queue of a kind whose function is at fn.
-func (q *queue) init(k kind, fn ibv.FuncPtr, object unsafe.Pointer, verb provider.Verbs, name string,
-	o *QueueOptions) (err error) {
-	if q.slot, q.path, err = newSlot(fn, verb, name, o); err != nil {
+// init sets how the queue reaches its device, by the function at fn unless the options or the backend have a Path.
+func (q *queue) init(fn ibv.FuncPtr, object unsafe.Pointer, verb provider.Verbs, o *QueueOptions) (err error) {
+	if q.slot, q.path, err = newSlot(fn, verb, q.verb, o); err != nil {
 		return err
 	}
-	q.kind, q.object = k, uintptr(object)
-	q.poster.Bind(q.fn, q.object, q.callsC(), (*posts)(q))
+	q.fn, q.object = uintptr(fn), uintptr(object)
+	q.setRefusal(nil)
 	return nil
-}
-
-// callsC reports whether the Poster may make the call.
-func (q *queue) callsC() bool {
-	return inC(q.path) && q.way == runtime.System
 }
 
 // lock lets posts hold mu, so that they can be counted, and closing the owner waits for them. It needs no lock: nobody
 // posts yet.
 func (q *queue) lock() {
 	q.locked = true
-	if quick, ok := q.path.(datapath.Quick); ok && q.kind.sends() {
+	if quick, ok := q.path.(datapath.Quick); ok && q.recv == nil {
 		q.quick, q.short = quick, true
 		quick.Held(&q.mu)
 	}
-	q.refuseNow(q.refusal)
-	q.poster.Bind(q.fn, q.object, false, (*posts)(q))
+	q.setRefusal(q.refusal)
 }
 
 // count makes a queue check its posts and count slots.
@@ -81,21 +60,21 @@ func (q *queue) count(capacity int, everyOne bool) error {
 	return q.slots.init(capacity, everyOne)
 }
 
-// refuse makes the queue take nothing from now on, or again with nil; no post is under way when it returns.
+// refuse makes the queue take nothing from now on, or again with nil. No post is under way when it returns.
 func (q *queue) refuse(err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.refuseNow(err)
+	q.setRefusal(err)
 }
 
-// refuseNow is refuse without the lock. The caller holds slots.mu.
-func (q *queue) refuseNow(err error) {
+// setRefusal is refuse without the lock. The caller holds slots.mu.
+func (q *queue) setRefusal(err error) {
 	q.refusal = err
-	// others may panic, and mu has to be given back
-	q.plain = err == nil && q.callsC() && runtime.Direct()
+	q.plain = err == nil && q.callsC(q.path)
+	q.direct = q.plain && !q.locked
 }
 
-// refused is why the queue takes nothing now, or nil.
+// refused returns why the queue takes nothing now, or nil.
 func (q *queue) refused() error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -104,11 +83,11 @@ func (q *queue) refused() error {
 
 func (q *queue) idle() bool { return q.outstanding() == 0 }
 
-// Way is how the queue is called.
+// Way returns how the queue is called.
 func (q *queue) Way() runtime.Way { return q.way }
 
-// Provider is the name of the provider that the queue's code belongs to, "software" for a software backend, or "" when
-// it was not recognised.
+// Provider returns the name of the provider that the queue's code belongs to, "software" for a software backend, or ""
+// if it was not recognised.
 func (q *queue) Provider() string { return q.provider }
 
 // Free returns the number of free slots. It returns 0 for an unchecked queue, which does not count them.
@@ -139,4 +118,201 @@ func still(send *SendQueue, recv *RecvQueue, f func() error) error {
 		defer recv.mu.Unlock()
 	}
 	return f()
+}
+
+// postAll posts a complete batch. An empty one is an error, since waiting for its completion would block forever.
+func (q *queue) postAll(b *batch) (posted int, err error) {
+	if posted, err = q.post(b, 0, b.n); err == nil && posted == 0 {
+		err = q.unfit(errBatchEmpty)
+	}
+	return posted, err
+}
+
+// post posts the requests from one index up to another, exclusive. It releases the lock also if it panics, because
+// memory that the requests name is not mapped or because a path panics.
+func (q *queue) post(b *batch, from, to int) (posted int, err error) {
+	if to != b.linked || to > b.n || from >= to || b.home != address(b) {
+		if !b.postable(from, to) {
+			return 0, q.unfit(b.Err())
+		}
+		if err := q.misplaced(b, from, to); err != nil {
+			return 0, err
+		}
+		b.endAt(from, to)
+	}
+	if q.locked {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+	}
+	return q.postHeld(b, from, to)
+}
+
+// postHeld checks requests, takes slots for them and posts them, and gives slots back that the device did not take. The
+// chain ends at to. The caller holds slots.mu, if posts do.
+func (q *queue) postHeld(b *batch, from, to int) (posted int, err error) {
+	if q.refusal != nil {
+		return 0, q.refusal
+	}
+	var m mark
+	if q.capacity > 0 {
+		var ok bool
+		if m, ok = q.reserve(b, from, to); !ok {
+			return 0, recorded(q.explain(b, from, to))
+		}
+	}
+	var result int32
+	if q.plain && from == 0 {
+		result = q.callDirect(b)
+	} else {
+		result = q.call(b, from)
+	}
+	if result != 0 {
+		return q.notPosted(b, from, to, m, result)
+	}
+	return to - from, nil
+}
+
+// callDirect calls C with a whole batch.
+func (q *queue) callDirect(b *batch) int32 {
+	*b.bad = 0
+	result := runtime.CallDirect(q.fn, q.object, b.first, uintptr(unsafe.Pointer(b.bad)))
+	goruntime.KeepAlive(b)
+	return result
+}
+
+// call calls the queue's path with the requests from one index on.
+func (q *queue) call(b *batch, from int) int32 {
+	*b.bad = 0
+	defer goruntime.KeepAlive(b)
+	if q.recv == nil {
+		return q.path.PostSend(q.qp, ibv.Ptr[ibv.SendWR](b.at(from)).Deref(), (*ibv.Ptr[ibv.SendWR])(unsafe.Pointer(b.bad)))
+	}
+	list, bad := b.wr(from), (*ibv.Ptr[ibv.RecvWR])(unsafe.Pointer(b.bad))
+	switch {
+	case q.recv.srq != nil:
+		return q.path.PostSRQRecv(q.recv.srq, list, bad)
+	case q.recv.wq != nil:
+		return q.path.PostWQRecv(q.recv.wq, list, bad)
+	}
+	return q.path.PostRecv(q.qp, list, bad)
+}
+
+// reserve checks requests and takes slots for them, or does nothing. The caller holds slots.mu.
+func (q *queue) reserve(b *batch, from, to int) (m mark, ok bool) {
+	if q.recv != nil {
+		if !q.recv.inState(q.qp) || q.recv.unfit(b, from, to) >= 0 {
+			return m, false
+		}
+		return q.takeRecv(b, from, to)
+	}
+	return q.takeChecked(b.sends(from, to))
+}
+
+// takeChecked checks a list of sends and takes slots for it, or does nothing. The caller holds slots.mu.
+func (q *queue) takeChecked(wrs []ibv.SendWR) (m mark, ok bool) {
+	if !q.checks.inState(q.qp) {
+		return m, false
+	}
+	if m, ok = q.takeAlike(wrs, q.checks); !ok {
+		m, ok = q.takeSend(wrs, q.checks)
+	}
+	return m, ok
+}
+
+// explain returns the error of requests that reserve refused.
+func (q *queue) explain(b *batch, from, to int) error {
+	if q.recv == nil {
+		return q.explainSends(b.sends(from, to), from)
+	}
+	if i, reason := q.recv.explain(q.qp, b, from, to); reason != "" {
+		return q.failure(i, b.wr(i).WRID, einval, reason)
+	}
+	errno, reason := q.noRoom(to - from)
+	return q.failure(from, b.wr(from).WRID, errno, reason)
+}
+
+// explainSends is explain of a list of sends; from is the index of the first.
+func (q *queue) explainSends(wrs []ibv.SendWR, from int) *PostError {
+	if i, reason := q.checks.refuse(q.qp, wrs); reason != "" {
+		return q.failure(from+i, wrs[i].WRID, einval, reason)
+	}
+	errno, reason := q.noRoom(len(wrs))
+	return q.failure(from, wrs[0].WRID, errno, reason)
+}
+
+// failure is an error about a request, or of all with index -1.
+func (q *queue) failure(index int, id uint64, errno runtime.Errno, reason string) *PostError {
+	e := &PostError{Verb: q.verb, Index: index, WRID: id, Errno: errno, Reason: reason}
+	switch {
+	case q.qp != nil:
+		e.QPNum, e.QPType = q.qp.QPNum, q.qp.QPType
+	case q.recv.srq != nil:
+		e.QPNum = q.recv.srq.Handle
+	default:
+		e.QPNum = q.recv.wq.WQNum
+	}
+	return e
+}
+
+// notPosted returns how many requests a failed call posted, and its error: *bad_wr is where it stopped. It gives back
+// the slots of the others, unless any of them may have been posted. The caller holds slots.mu, if posts do.
+func (q *queue) notPosted(b *batch, from, to int, m mark, result int32) (posted int, err error) {
+	e := q.failure(b.refused(from, to), 0, errnoOf(result), "")
+	if e.Index >= 0 {
+		e.WRID = b.wr(e.Index).WRID
+		posted = e.Index - from
+		if q.capacity > 0 {
+			q.undo(m, posted)
+		}
+	}
+	return posted, q.orMisused(e)
+}
+
+// misplaced returns the error of a batch that is not for this queue: it is a copy, or a request has an address and the
+// queue's connection is its address. There the address would be read as something else, if at all.
+func (q *queue) misplaced(b *batch, from, to int) error {
+	if b.home == address(b) {
+		return nil
+	}
+	if err := b.own(); err != nil {
+		return q.unfit(err)
+	}
+	i := int((b.home - b.first) / b.size)
+	if i < from || i >= to || !q.connected {
+		return nil
+	}
+	return recorded(q.failure(i, b.wr(i).WRID, einval,
+		fmt.Sprintf("UD gives it the address of a datagram, and requests of %s go to the connected queue pair",
+			refusal.ShortName(q.qp.QPType))))
+}
+
+// unfit is the error of a post of a batch with that error, or nil.
+func (q *queue) unfit(err error) error {
+	switch {
+	case q == nil:
+		return verberr.NotCreated("ibv_post_send")
+	case err == nil:
+		return nil
+	}
+	return recorded(q.failure(-1, 0, 0, "").because(err))
+}
+
+// orMisused is the error of a post, or that C has used the queue, where the path found no room. Nobody else posts by
+// then, as in misused.
+func (q *queue) orMisused(e *PostError) *PostError {
+	if e.Errno == enomem {
+		if reason := misused(q.path, q.recv == nil); reason != "" {
+			e.Errno, e.Reason = ebusy, reason
+		}
+	}
+	return e
+}
+
+// noRoom returns why so many requests find no slots: C may have used the queue. Nobody else posts by then, as in
+// misused.
+func (q *queue) noRoom(n int) (errno runtime.Errno, reason string) {
+	if reason = misused(q.path, q.recv == nil); reason != "" {
+		return ebusy, reason
+	}
+	return enomem, q.reason(n)
 }

@@ -56,7 +56,7 @@ func TestQuick(t *testing.T) {
 			q.lock()
 			require.Same(t, &q.mu, p.by)
 			post := func(id uint64, n int) error {
-				_, err := postSend(q, writes(b, id, n))
+				_, err := q.Post(writes(b, id, n))
 				return err
 			}
 			require.NoError(t, post(10, 1), "this ends the batch's chain")
@@ -71,11 +71,11 @@ func TestQuick(t *testing.T) {
 			q.Retire([]ibv.WC{success(1), success(5), success(7), success(20)})
 			b.Reset()
 			b.Write(8, 0, 0).SGE(0, 8, 0)
-			_, err := postSend(q, b)
+			_, err := q.Post(b)
 			require.NoError(t, err, "not signalled")
 			b.Reset()
 			b.Write(9, 0, 0).SGE(0, 8, 0)
-			_, err = postSend(q, b)
+			_, err = q.Post(b)
 			require.NoError(t, err, "not signalled, after another one")
 			require.NoError(t, post(11, 1))
 			if name == "checked" {
@@ -119,20 +119,20 @@ func TestQuickPanics(t *testing.T) {
 			for range 200 { // so that the goroutine owns the lock
 				b.Reset()
 				b.Write(1, 0, 0).Inline([]byte{1}).Signaled()
-				_, err := postSend(q, b)
+				_, err := q.Post(b)
 				require.NoError(t, err)
 				q.Retire([]ibv.WC{success(1)})
 			}
 			require.Greater(t, p.posts, 100)
 			b.Reset()
 			b.Write(1, 0, 0).SGE(8, 1, 0).Flags(ibv.SEND_INLINE).Signaled()
-			assert.Panics(t, func() { postSend(q, b) })
+			assert.Panics(t, func() { q.Post(b) })
 			if name == "checked" {
 				assert.Equal(t, 8, q.Free())
 			}
 			posted := make(chan error)
 			go func() {
-				_, err := postSend(q, writes(b, 1, 1))
+				_, err := q.Post(writes(b, 1, 1))
 				posted <- err
 			}()
 			select {

@@ -7,7 +7,6 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma/internal/verberr"
-	"github.com/goverbs/goverbs/runtime"
 )
 
 // RecvBatch is a chain of receive work requests with their scatter entries, in one piece of memory that the garbage
@@ -45,8 +44,7 @@ func NewRecvBatch(requests, sges int) (*RecvBatch, error) {
 	base := unsafe.Pointer(unsafe.SliceData(m.Bytes()))
 	b := &RecvBatch{wrs: unsafe.Slice((*ibv.RecvWR)(unsafe.Add(base, wrs)), requests+1)}
 	b.batch = batch{size: unsafe.Sizeof(b.wrs[0]), places: requests + 1, end: nowhere, sges: sges, mapping: m}
-	b.chain = runtime.Chain{First: uintptr(unsafe.Pointer(&b.wrs[0])), Bad: (*uintptr)(unsafe.Add(base, bad)),
-		Closed: nowhere}
+	b.first, b.bad, b.linked = uintptr(unsafe.Pointer(&b.wrs[0])), (*uintptr)(unsafe.Add(base, bad)), nowhere
 	b.link(uintptr(base) + uintptr(sge))
 	b.settle()
 	return b, nil
@@ -56,7 +54,7 @@ func NewRecvBatch(requests, sges int) (*RecvBatch, error) {
 // WR, WRs and SGEs any more. A second Close does nothing.
 func (b *RecvBatch) Close() error {
 	// full, for Recv
-	b.wrs, b.places, b.chain.Len, b.chain.Closed, b.end = make([]ibv.RecvWR, 1), 1, 1, nowhere, nowhere
+	b.wrs, b.places, b.n, b.linked, b.end = make([]ibv.RecvWR, 1), 1, 1, nowhere, nowhere
 	b.sges, b.closed = 0, true
 	return b.mapping.Retire()
 }
@@ -64,28 +62,28 @@ func (b *RecvBatch) Close() error {
 // Reset makes the batch empty.
 func (b *RecvBatch) Reset() {
 	if !b.closed {
-		b.chain.Len, b.lacks = 0, 0
+		b.n, b.lacks = 0, 0
 	}
 }
 
 // WR is request i, to patch what changes from post to post. Next and SGList belong to the batch. It is valid until
 // Reset.
-func (b *RecvBatch) WR(i int) *ibv.RecvWR { return &b.wrs[:b.chain.Len][i] }
+func (b *RecvBatch) WR(i int) *ibv.RecvWR { return &b.wrs[:b.n][i] }
 
 // WRs returns all requests, to change fields in a loop between posts. Next and SGList belong to the batch. The slice is
 // valid until the next request is appended.
-func (b *RecvBatch) WRs() []ibv.RecvWR { return b.wrs[:b.chain.Len] }
+func (b *RecvBatch) WRs() []ibv.RecvWR { return b.wrs[:b.n] }
 
 // SGEs returns the entries of request i, to change them between posts. The slice is valid until Reset.
 func (b *RecvBatch) SGEs(i int) []ibv.SGE {
-	w := &b.wrs[:b.chain.Len][i]
+	w := &b.wrs[:b.n][i]
 	return entries(w.SGList, w.NumSGE)
 }
 
 // Recv appends a receive work request.
 func (b *RecvBatch) Recv(id uint64) RecvRequest {
-	i := b.chain.Len
-	b.chain.Len = i + 1
+	i := b.n
+	b.n = i + 1
 	w := &b.wrs[min(i, len(b.wrs)-1)]
 	w.WRID, w.NumSGE = id, 0
 	return RecvRequest{w, b}
@@ -95,7 +93,7 @@ func (b *RecvBatch) Recv(id uint64) RecvRequest {
 func (r RecvRequest) SGE(address uint64, length, lkey uint32) RecvRequest {
 	n := int(r.w.NumSGE)
 	if n >= r.b.sges {
-		r.b.lacks, r.b.chain.Closed = lackEntry, nowhere
+		r.b.lacks, r.b.linked = lackEntry, nowhere
 		return r
 	}
 	s := (*ibv.SGE)(unsafe.Add(unsafe.Pointer(r.w.SGList.Deref()), n*sizeofSGE))
@@ -109,5 +107,5 @@ func (r RecvRequest) Add(s ibv.SGE) RecvRequest { return r.SGE(s.Addr, s.Length,
 
 // Index is the request's index in its batch.
 func (r RecvRequest) Index() int {
-	return int((uintptr(unsafe.Pointer(r.w)) - r.b.chain.First) / unsafe.Sizeof(ibv.RecvWR{}))
+	return int((uintptr(unsafe.Pointer(r.w)) - r.b.first) / unsafe.Sizeof(ibv.RecvWR{}))
 }

@@ -17,14 +17,18 @@ import (
 // Man: ibv_post_recv(3), ibv_post_srq_recv(3)
 type RecvQueue struct {
 	queue
-	verb   string   // of qp, or
-	srq    *ibv.SRQ // or
-	wq     *ibv.WQ  // one of the three
+	rules recvRules
+
+	_ [56]byte // so that Go aligns it to cache lines
+}
+
+// recvRules are the rules of a receive queue.
+type recvRules struct {
+	srq    *ibv.SRQ // a shared receive queue's, or
+	wq     *ibv.WQ  // a work queue's, or nil
 	states uint32   // bit set of ibv.QPState in which work may be posted
 	sges   uint32   // the most entries
 	least  uint32   // the fewest entries
-
-	_ [28]byte // so that Go aligns it to cache lines
 }
 
 // NewRecvQueue returns the receive queue of a queue pair, which has to outlive it. A queue pair with a shared receive
@@ -36,8 +40,8 @@ func NewRecvQueue(qp *ibv.QP, o QueueOptions) (*RecvQueue, error) {
 	if qp.SRQ != 0 && !o.Unchecked {
 		return nil, invalid("", "", "QP %#x receives from a shared receive queue", qp.QPNum)
 	}
-	q := &RecvQueue{verb: "ibv_post_recv", states: statesFor(ibv.WorkQueueRecv)}
-	q.qp, q.num = qp, qp.QPNum
+	q := new(RecvQueue)
+	q.qp, q.num, q.verb, q.rules.states = qp, qp.QPNum, "ibv_post_recv", statesFor(ibv.WorkQueueRecv)
 	return q, q.make(qp.Context.Deref().Ops.PostRecv, unsafe.Pointer(qp), &o)
 }
 
@@ -47,14 +51,15 @@ func NewSharedRecvQueue(srq *ibv.SRQ, o QueueOptions) (*RecvQueue, error) {
 	if srq == nil || srq.Context == 0 {
 		return nil, &runtime.NilError{Function: "ibv_post_srq_recv", Argument: "srq"}
 	}
-	q := &RecvQueue{verb: "ibv_post_srq_recv", srq: srq}
-	q.anyOrder = true
+	q := new(RecvQueue)
+	q.verb, q.rules.srq, q.anyOrder = "ibv_post_srq_recv", srq, true
 	return q, q.make(srq.Context.Deref().Ops.PostSRQRecv, unsafe.Pointer(srq), &o)
 }
 
 // newWorkQueue returns the queue behind a work queue of C. It counts nothing, and has an owner.
 func newWorkQueue(c *ibv.WQ, o QueueOptions) (*RecvQueue, error) {
-	q := &RecvQueue{verb: "ibv_post_wq_recv", wq: c}
+	q := new(RecvQueue)
+	q.verb, q.rules.wq = "ibv_post_wq_recv", c
 	o.Unchecked = true
 	if err := q.make(c.PostRecv, unsafe.Pointer(c), &o); err != nil {
 		return nil, err
@@ -76,12 +81,12 @@ func (q *RecvQueue) resizeWith(n int, change func(outstanding int) error) error 
 }
 
 func (q *RecvQueue) make(fn ibv.FuncPtr, object unsafe.Pointer, o *QueueOptions) error {
-	q.sges = o.Cap.MaxRecvSGE
-	if err := q.init(q, fn, object, provider.PostRecv, q.verb, o); err != nil || o.Unchecked {
+	q.recv = &q.rules
+	if err := q.init(fn, object, provider.PostRecv, o); err != nil || o.Unchecked {
 		return err
 	}
 	o.knowing(q.provider)
-	q.least = o.leastRecvSGE()
+	q.rules.sges, q.rules.least = o.Cap.MaxRecvSGE, o.leastRecvSGE()
 	return q.count(int(o.Cap.MaxRecvWR), true)
 }
 
@@ -89,8 +94,13 @@ func (q *RecvQueue) make(fn ibv.FuncPtr, object unsafe.Pointer, o *QueueOptions)
 // error those before the one that failed. The error is a [*PostError], or says why the queue takes nothing; an empty
 // batch is one.
 func (q *RecvQueue) Post(b *RecvBatch) (posted int, err error) {
-	err = q.poster.Post(&b.chain)
-	return b.posted, err
+	switch {
+	case q == nil:
+		return 0, (*queue)(nil).unfit(nil)
+	case b == nil:
+		return 0, q.unfit(errBatchNil)
+	}
+	return q.postAll(&b.batch)
 }
 
 // PostRange posts the requests from one index up to another, exclusive: the rest of a batch after a failure, say.
@@ -98,67 +108,34 @@ func (q *RecvQueue) PostRange(b *RecvBatch, from, to int) (posted int, err error
 	return q.post(&b.batch, from, to)
 }
 
-func (q *RecvQueue) sends() bool { return false }
+// inState reports whether the queue takes work now.
+func (r *recvRules) inState(qp *ibv.QP) bool { return qp == nil || r.states>>(qp.State&31)&1 != 0 }
 
-func (q *RecvQueue) call(p Path, list, bad uintptr) int32 {
-	first, refused := ibv.Ptr[ibv.RecvWR](list).Deref(), ibv.Ptr[ibv.Ptr[ibv.RecvWR]](bad).Deref()
-	switch {
-	case q.srq != nil:
-		return p.PostSRQRecv(q.srq, first, refused)
-	case q.wq != nil:
-		return p.PostWQRecv(q.wq, first, refused)
-	}
-	return p.PostRecv(q.qp, first, refused)
-}
-
-// inState says whether the queue takes work now.
-func (q *RecvQueue) inState() bool { return q.qp == nil || q.states>>(q.qp.State&31)&1 != 0 }
-
-// unfit is the first request with more or fewer entries than the queue takes, or -1.
-func (q *RecvQueue) unfit(b *batch, from, to int) int {
-	most := q.sges - q.least
+// unfit returns the first request with more or fewer entries than the queue takes, or -1.
+func (r *recvRules) unfit(b *batch, from, to int) int {
+	most := r.sges - r.least
 	for i := from; i < to; i++ {
-		if uint32(b.wr(i).NumSGE)-q.least > most {
+		if uint32(b.wr(i).NumSGE)-r.least > most {
 			return i
 		}
 	}
 	return -1
 }
 
-func (q *RecvQueue) take(b *batch, from, to int) (m mark, ok bool) {
-	if !q.inState() || q.unfit(b, from, to) >= 0 {
-		return m, false
+// explain returns the first request that breaks a rule, and which, or "".
+func (r *recvRules) explain(qp *ibv.QP, b *batch, from, to int) (index int, reason string) {
+	if !r.inState(qp) {
+		return from, stateReason(qp.State, ibv.WorkQueueRecv)
 	}
-	return q.takeRecv(b, from, to)
-}
-
-func (q *RecvQueue) explain(b *batch, from, to int) error {
-	if !q.inState() {
-		return q.failure(from, b.wr(from).WRID, einval, stateReason(q.qp.State, ibv.WorkQueueRecv))
-	}
-	if i := q.unfit(b, from, to); i >= 0 {
-		w := b.wr(i)
-		if uint32(w.NumSGE) < q.least {
-			return q.failure(i, w.WRID, einval, "a receive without entries, which the device's library counts and "+
-				"never gives to the device: give it an entry")
-		}
-		return q.failure(i, w.WRID, einval, fmt.Sprintf("%d entries, and the queue takes %d at most", w.NumSGE, q.sges))
-	}
-	errno, reason := q.noRoom(to - from)
-	return q.failure(from, b.wr(from).WRID, errno, reason)
-}
-
-func (q *RecvQueue) failure(index int, id uint64, errno runtime.Errno, reason string) *PostError {
-	e := &PostError{Verb: q.verb, Index: index, WRID: id, Errno: errno, Reason: reason}
-	switch {
-	case q.srq != nil:
-		e.QPNum = q.srq.Handle
-	case q.wq != nil:
-		e.QPNum = q.wq.WQNum
+	switch i := r.unfit(b, from, to); {
+	case i < 0:
+		return i, ""
+	case uint32(b.wr(i).NumSGE) < r.least:
+		return i, "a receive without entries, which the device's library counts and never gives to the device: give it " +
+			"an entry"
 	default:
-		e.QPNum, e.QPType = q.qp.QPNum, q.qp.QPType
+		return i, fmt.Sprintf("%d entries, and the queue takes %d at most", b.wr(i).NumSGE, r.sges)
 	}
-	return e
 }
 
 // Retire gives back the slots that completions tell of, one each. Completions of other queues are passed over, but a

@@ -7,7 +7,6 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma/internal/verberr"
-	"github.com/goverbs/goverbs/runtime"
 )
 
 // SendBatch is a chain of send work requests with their scatter/gather entries and inline bytes, in one piece of memory
@@ -59,7 +58,7 @@ func NewSendBatch(requests, sges, inline int) (*SendBatch, error) {
 	b.bytes, b.entries = unsafe.Add(base, bytes), unsafe.Add(base, sge)
 	b.base, b.spare = unsafe.Pointer(&b.wrs[0]), requests
 	b.batch = batch{size: unsafe.Sizeof(b.wrs[0]), places: requests + 1, end: nowhere, sges: sges, mapping: m}
-	b.chain = runtime.Chain{First: uintptr(b.base), Bad: (*uintptr)(unsafe.Add(base, bad)), Closed: nowhere}
+	b.first, b.bad, b.linked = uintptr(b.base), (*uintptr)(unsafe.Add(base, bad)), nowhere
 	b.link(uintptr(b.entries))
 	b.settle()
 	return b, nil
@@ -68,7 +67,7 @@ func NewSendBatch(requests, sges, inline int) (*SendBatch, error) {
 // Close releases the memory. Posts fail from then on, requests of the batch do nothing, and Fill panics. Do not use the
 // results of WR, WRs, SGEs and Fill any more. A second Close does nothing.
 func (b *SendBatch) Close() error {
-	b.wrs, b.places, b.chain.Len, b.chain.Closed, b.end = nil, 0, 0, nowhere, nowhere
+	b.wrs, b.places, b.n, b.linked, b.end = nil, 0, 0, nowhere, nowhere
 	b.base, b.spare, b.sges = unsafe.Pointer(new(ibv.SendWR)), 0, 0
 	b.filled, b.closed = -1, true
 	return b.mapping.Retire()
@@ -76,14 +75,14 @@ func (b *SendBatch) Close() error {
 
 // Reset makes the batch empty. The requests of a former post may still be under way: the device has its own copies.
 func (b *SendBatch) Reset() {
-	if b.touched || b.chain.Len >= len(b.wrs) {
+	if b.touched || b.n >= len(b.wrs) {
 		b.clear()
 	}
-	b.chain.Len = 0
+	b.n = 0
 }
 
 func (b *SendBatch) clear() {
-	for i := range b.wrs[:min(b.chain.Len, len(b.wrs))] {
+	for i := range b.wrs[:min(b.n, len(b.wrs))] {
 		w := &b.wrs[i]
 		*w = ibv.SendWR{Next: w.Next, SGList: w.SGList}
 	}
@@ -98,7 +97,7 @@ func (b *SendBatch) clear() {
 // the same fields again, until Reset or a Fill with another n. If n is larger than the capacity, Fill panics, as
 // slicing does, and of a closed batch.
 func (b *SendBatch) Fill(n int) (wrs []ibv.SendWR, sges []ibv.SGE) {
-	if b.filled != n || b.chain.Len != n {
+	if b.filled != n || b.n != n {
 		b.shape(n)
 	}
 	return b.wrs[:n:n], unsafe.Slice((*ibv.SGE)(b.entries), n*b.sges)
@@ -112,7 +111,7 @@ func (b *SendBatch) shape(n int) {
 	room := len(b.wrs) - 1
 	_ = b.wrs[:room:room][:n]
 	b.clear()
-	b.chain.Len = n
+	b.n = n
 	b.clear()
 	for i := range b.wrs[:n] {
 		b.wrs[i].NumSGE = int32(b.sges)
@@ -125,18 +124,18 @@ func (b *SendBatch) shape(n int) {
 // Reset.
 func (b *SendBatch) WR(i int) *ibv.SendWR {
 	b.touched = true
-	return &b.wrs[:b.chain.Len][i]
+	return &b.wrs[:b.n][i]
 }
 
 // WRs returns all requests, to change fields in a loop between posts. Next and SGList belong to the batch. The slice is
 // valid until the next request is appended.
 func (b *SendBatch) WRs() []ibv.SendWR {
 	b.touched = true
-	return b.wrs[:b.chain.Len]
+	return b.wrs[:b.n]
 }
 
 // SGEs returns the entries of request i, to change them between posts. The slice is valid until Reset.
 func (b *SendBatch) SGEs(i int) []ibv.SGE {
-	w := &b.wrs[:b.chain.Len][i]
+	w := &b.wrs[:b.n][i]
 	return entries(w.SGList, w.NumSGE)
 }

@@ -80,19 +80,19 @@ func (c recipe) append(b *SendBatch, id uint64) {
 
 // relative is the bytes of the requests, with addresses inside the batch's memory counted from its start.
 func relative(b *SendBatch) (all [][16]uint64) {
-	for _, w := range b.wrs[:b.chain.Len] {
+	for _, w := range b.wrs[:b.n] {
 		list := entries(w.SGList, w.NumSGE)
 		w.Next = ibv.Ptr[ibv.SendWR](boolTo(w.Next != 0))
-		w.SGList -= ibv.Ptr[ibv.SGE](b.chain.First)
+		w.SGList -= ibv.Ptr[ibv.SGE](b.first)
 		if w.Opcode == ibv.WR_TSO {
-			w.TSO().Hdr -= b.chain.First
+			w.TSO().Hdr -= b.first
 		}
 		var words [16]uint64
 		*(*ibv.SendWR)(unsafe.Pointer(&words)) = w
 		all = append(all, words)
 		for _, s := range list {
-			if s.Addr-uint64(b.chain.First) < uint64(len(b.mapping.Bytes())) {
-				s.Addr -= uint64(b.chain.First)
+			if s.Addr-uint64(b.first) < uint64(len(b.mapping.Bytes())) {
+				s.Addr -= uint64(b.first)
 			}
 			all = append(all, [16]uint64{s.Addr, uint64(s.Length)<<32 | uint64(s.LKey)})
 		}

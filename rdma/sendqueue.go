@@ -6,22 +6,21 @@ import (
 	"unsafe"
 
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/internal/lock"
 	"github.com/goverbs/goverbs/rdma/internal/provider"
 	"github.com/goverbs/goverbs/runtime"
-	"github.com/goverbs/goverbs/runtime/program"
 )
 
 // A post reaches the device in these steps:
 //
-//  1. QP.PostSend calls postSend (usual.go), which does steps 3 to 6 for the common case by itself: a checked queue and
-//     one request with one entry. Everything else goes to post (post.go). SendQueue.Post of an unchecked queue
-//     without an owner is a runtime.Poster, which calls C at once.
+//  1. QP.PostSend calls SendQueue.Post, which does steps 3 to 6 by itself for one request with one entry to a checked
+//     queue. Everything else goes to queue.post (queue.go). A queue without checks and without an owner calls C at once.
 //  2. If the batch was changed since its last post, post ends the chain behind the last request, and refuses copies,
 //     closed batches and requests with a datagram's address for a connected queue pair.
 //  3. slots.mu is taken. Whoever closes, drains or resizes the queue takes it as well, and sets refusal.
-//  4. takeAlike or takeSend compare each request with the rule of its opcode (sendrules.go), write its wr_id into the
-//     ring of slots, note whether it is signalled, and count the list as posted (accounting.go). Nothing is counted if
-//     one request breaks a rule or finds no slot: explain (check.go) then finds out which, and why.
+//  4. takeAlike or takeSend compare each request with the rule of its opcode (checks.go), write its wr_id into the
+//     ring of slots, note whether it is signalled, and count the list as posted (slots.go). Nothing is counted if
+//     one request breaks a rule or finds no slot: explain then finds out which, and why.
 //  5. The list goes to C's function on the thread's system stack (a plain queue), or by the queue's Path: C through
 //     Go's scheduler, a software backend, or a data path in Go such as mlx5's, whose last store is the doorbell.
 //  6. If the device refuses a request, those before it are posted. Their slots stay taken, undo gives back the others,
@@ -31,14 +30,14 @@ import (
 // SendQueue posts to the send queue of a queue pair. Post, PostRange, PostProgram and BindMW post; Free and Retire deal
 // with slots. Any number of goroutines may use it at once, each with its own batch.
 //
-// On 64-bit machines a send queue takes 360 bytes, a receive queue 376. A checked one takes 8 bytes and a bit more for
+// On 64-bit machines a send queue takes 320 bytes, a receive queue 384. A checked one takes 8 bytes and a bit more for
 // each of its slots, whose number is rounded up to a power of two. A post uses two cache lines of the queue and one or
 // two of its slots.
 //
 // Man: ibv_post_send(3)
 type SendQueue struct {
 	queue
-	programs runtime.Poster
+	avoidSetters bool // the provider's setters of programs mishandle irregular requests; ibv_post_send does not
 
 	_ [16]byte // so that Go aligns it to cache lines
 }
@@ -51,12 +50,10 @@ func NewSendQueue(qp *ibv.QP, o QueueOptions) (*SendQueue, error) {
 		return nil, &runtime.NilError{Function: "ibv_post_send", Argument: "qp"}
 	}
 	q := new(SendQueue)
-	q.qp, q.num = qp, qp.QPNum
-	if err := q.init(q, qp.Context.Deref().Ops.PostSend, unsafe.Pointer(qp), provider.PostSend, "ibv_post_send",
-		&o); err != nil {
+	q.qp, q.num, q.verb = qp, qp.QPNum, "ibv_post_send"
+	if err := q.init(qp.Context.Deref().Ops.PostSend, unsafe.Pointer(qp), provider.PostSend, &o); err != nil {
 		return nil, err
 	}
-	q.programs.Bind(program.Function(), q.object, q.callsC() && program.Function() != 0, (*programs)(q))
 	q.avoidSetters = provider.HasDefect(q.provider, "sge-list")
 	if o.Unchecked {
 		return q, nil
@@ -99,7 +96,7 @@ func (q *SendQueue) limitReads(atOnce uint8) {
 // needs no lock: nothing is posted yet.
 func noSendQueue(qp *ibv.QP, why error) *SendQueue {
 	q := new(SendQueue)
-	q.qp, q.num, q.kind = qp, qp.QPNum, q
+	q.qp, q.num, q.verb = qp, qp.QPNum, "ibv_post_send"
 	q.locked, q.refusal = true, why
 	return q
 }
@@ -108,8 +105,72 @@ func noSendQueue(qp *ibv.QP, why error) *SendQueue {
 // error those before the one that failed. The error is a [*PostError], or says why the queue takes nothing; an empty
 // batch is one.
 func (q *SendQueue) Post(b *SendBatch) (posted int, err error) {
-	err = q.poster.Post(&b.chain)
-	return b.posted, err
+	if q == nil || b == nil {
+		return 0, q.none()
+	}
+	if q.direct && b.n == b.linked {
+		if result := q.callDirect(&b.batch); result != 0 {
+			return q.notPosted(&b.batch, 0, b.n, mark{}, result)
+		}
+		return b.n, nil
+	}
+	if b.n != 1 || b.linked != 1 || b.home != address(&b.batch) || !q.checked && !q.short {
+		return q.postAll(&b.batch)
+	}
+	w := ibv.Ptr[ibv.SendWR](b.first).Deref()
+	if w.NumSGE != 1 {
+		return q.postAll(&b.batch)
+	}
+	_ = *w.SGList.Deref() // without the lock: this panics where the user's address is none
+	q.mu.Lock()
+	if q.short && q.refusal == nil {
+		ok := false
+		switch {
+		case w.SendFlags&ibv.SEND_INLINE != 0:
+			ok = q.oneInline(w)
+		case q.capacity == 0:
+			ok = q.quick.PostOne(w)
+		default:
+			ok = q.one(w)
+		}
+		if ok {
+			q.mu.Unlock()
+			return 1, nil
+		}
+		return q.postRest(b)
+	}
+	if !q.plain {
+		return q.postRest(b)
+	}
+	m, ok := q.takeOne(w)
+	if !ok {
+		return q.postRest(b)
+	}
+	if result := q.callDirect(&b.batch); result != 0 {
+		return q.oneNotPosted(b, m, result)
+	}
+	q.mu.Unlock()
+	return 1, nil
+}
+
+// postRest is the rest of Post. The caller holds slots.mu; postRest releases it.
+func (q *SendQueue) postRest(b *SendBatch) (posted int, err error) {
+	defer q.mu.Unlock()
+	return q.postHeld(&b.batch, 0, 1)
+}
+
+// oneNotPosted is notPosted of a batch of one. The caller holds slots.mu; oneNotPosted releases it.
+func (q *SendQueue) oneNotPosted(b *SendBatch, m mark, result int32) (posted int, err error) {
+	defer q.mu.Unlock()
+	return q.notPosted(&b.batch, 0, 1, m, result)
+}
+
+// none is the error of a post to no queue, or of no batch.
+func (q *SendQueue) none() error {
+	if q == nil {
+		return (*queue)(nil).unfit(nil)
+	}
+	return q.unfit(errBatchNil)
 }
 
 // PostRange posts the requests from one index up to another, exclusive: the rest of a batch after a failure, say. There
@@ -118,43 +179,53 @@ func (q *SendQueue) PostRange(b *SendBatch, from, to int) (posted int, err error
 	return q.post(&b.batch, from, to)
 }
 
-func (q *SendQueue) sends() bool { return true }
-
-func (q *SendQueue) call(p Path, list, bad uintptr) int32 {
-	return p.PostSend(q.qp, ibv.Ptr[ibv.SendWR](list).Deref(), ibv.Ptr[ibv.Ptr[ibv.SendWR]](bad).Deref())
-}
-
-// take checks a list and takes slots for it.
-func (q *SendQueue) take(b *batch, from, to int) (m mark, ok bool) {
-	return q.takeList(sends(b)[from:to])
-}
-
-func (q *SendQueue) takeList(wrs []ibv.SendWR) (m mark, ok bool) {
-	if !q.checks.inState(q.qp) {
+// takeOne takes a slot for a request of the usual kind, with one entry, or does nothing and returns false. The caller
+// holds slots.mu.
+func (q *SendQueue) takeOne(w *ibv.SendWR) (m mark, ok bool) {
+	checks, at := q.checks, q.posted.Load()
+	rule := checks.rule(w)
+	if w.Opcode >= knownOpcodes || w.SendFlags&rule.denied != 0 || w.SGList.Deref().Length >= rule.alone ||
+		!checks.inState(q.qp) || int32(q.slots.limit-at) < 2 {
 		return m, false
 	}
-	return q.takeSend(wrs, q.checks)
-}
-
-// sends is the work requests of a batch of sends.
-func sends(b *batch) []ibv.SendWR { return (*SendBatch)(unsafe.Pointer(b)).wrs }
-
-// explain returns the error of a list that breaks a rule, or for which slots are missing.
-func (q *SendQueue) explain(b *batch, from, to int) error {
-	return q.explainList(sends(b)[from:to], from)
-}
-
-func (q *SendQueue) explainList(wrs []ibv.SendWR, from int) *PostError {
-	if e := q.checks.refuse(q.qp, wrs, from); e != nil {
-		return e
+	m.posted, m.signal = at, q.signal
+	if q.mixed.Load() {
+		q.signalOne(at, w)
+	} else if w.SendFlags&ibv.SEND_SIGNALED == 0 && !q.everyOne {
+		return m, false
 	}
-	errno, reason := q.noRoom(len(wrs))
-	return q.failure(from, wrs[0].WRID, errno, reason)
+	*q.id(at) = w.WRID
+	lock.StoreRelease32(&q.posted, at+1)
+	return m, true
 }
 
-func (q *SendQueue) failure(index int, id uint64, errno runtime.Errno, reason string) *PostError {
-	return &PostError{Verb: "ibv_post_send", QPNum: q.qp.QPNum, QPType: q.qp.QPType, Index: index, WRID: id,
-		Errno: errno, Reason: reason}
+// one posts a request by the shorter way of the path, unless a check, the slots or the path have something against it:
+// then it has done nothing, and returns false. The caller holds slots.mu.
+func (q *SendQueue) one(w *ibv.SendWR) bool {
+	if q.capacity == 0 {
+		return q.quick.PostOne(w)
+	}
+	m, ok := q.takeOne(w)
+	if ok && !q.quick.PostOne(w) {
+		q.undo(m, 0)
+		return false
+	}
+	return ok
+}
+
+// oneInline is one of a request whose data the path copies, which panics where the data is not there. The caller holds
+// slots.mu; a panic releases it.
+func (q *SendQueue) oneInline(w *ibv.SendWR) (ok bool) {
+	m, over := mark{posted: q.posted.Load(), signal: q.signal}, false
+	defer func() {
+		if !over {
+			q.undo(m, 0)
+			q.mu.Unlock()
+		}
+	}()
+	ok = q.one(w)
+	over = true
+	return ok
 }
 
 // Retire gives back the slots that completions tell of: of a successful one, those of its work request and of all

@@ -21,8 +21,8 @@ type SendRequest struct {
 
 // next returns the next work request, or the spare one beyond the capacity.
 func (b *SendBatch) next() *ibv.SendWR {
-	i := b.chain.Len
-	b.chain.Len = i + 1
+	i := b.n
+	b.n = i + 1
 	return (*ibv.SendWR)(unsafe.Add(b.base, uintptr(min(i, b.spare))*unsafe.Sizeof(ibv.SendWR{})))
 }
 
@@ -139,7 +139,7 @@ func (b *SendBatch) TSO(id uint64, header []byte, mss uint16) SendRequest {
 func (r SendRequest) SGE(address uint64, length, lkey uint32) SendRequest {
 	n := int(r.w.NumSGE)
 	if n >= r.b.sges {
-		r.b.lacks, r.b.touched, r.b.chain.Closed = lackEntry, true, nowhere
+		r.b.lacks, r.b.touched, r.b.linked = lackEntry, true, nowhere
 		return r
 	}
 	s := (*ibv.SGE)(unsafe.Add(unsafe.Pointer(r.w.SGList.Deref()), n*sizeofSGE))
@@ -217,7 +217,7 @@ func (r SendRequest) lacksInline(err error) {
 	if r.b.err == nil {
 		r.b.err = err
 	}
-	r.b.lacks, r.b.touched, r.b.chain.Closed = lackInline, true, nowhere
+	r.b.lacks, r.b.touched, r.b.linked = lackInline, true, nowhere
 }
 
 // headerReason says that a header is longer than C's field for its length allows.
@@ -227,5 +227,5 @@ func headerReason(header []byte) string {
 
 // Index is the request's index in its batch.
 func (r SendRequest) Index() int {
-	return int((uintptr(unsafe.Pointer(r.w)) - r.b.chain.First) / unsafe.Sizeof(ibv.SendWR{}))
+	return int((uintptr(unsafe.Pointer(r.w)) - r.b.first) / unsafe.Sizeof(ibv.SendWR{}))
 }

@@ -45,7 +45,7 @@ func TestShortWay(t *testing.T) {
 			queues[1].lock()
 		} else {
 			queues[1].path = long{queues[1].path}
-			queues[1].refuseNow(nil)
+			queues[1].setRefusal(nil)
 		}
 		queues[1].begin(queues[0].posted.Load())
 		b, err := NewSendBatch(130, 2, 0)

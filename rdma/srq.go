@@ -256,7 +256,7 @@ func (q *SRQ) PostRecv(b *RecvBatch) (posted int, err error) {
 	if q.queue == nil { // the zero value
 		return 0, q.use("ibv_post_srq_recv")
 	}
-	return postRecv(q.queue, b)
+	return q.queue.Post(b)
 }
 
 // Num returns the number by which XRC senders name the queue, in host byte order.

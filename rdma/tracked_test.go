@@ -65,9 +65,8 @@ func TestLinesOfAPost(t *testing.T) {
 	var q queue
 	for of, offsets := range [][]uintptr{
 		{unsafe.Offsetof(q.ring), unsafe.Offsetof(q.posted), unsafe.Offsetof(q.mask), unsafe.Offsetof(q.posting),
-			unsafe.Offsetof(q.posting) + unsafe.Sizeof(q.poster) - 1},
-		{unsafe.Offsetof(q.posting) + unsafe.Offsetof(q.checks), unsafe.Offsetof(q.posting) + unsafe.Offsetof(q.qp),
-			unsafe.Offsetof(q.limit), unsafe.Offsetof(q.plain), unsafe.Offsetof(q.mu),
+			unsafe.Offsetof(q.posting) + unsafe.Sizeof(q.posting) - 1, unsafe.Offsetof(q.limit)},
+		{unsafe.Offsetof(q.plain), unsafe.Offsetof(q.mu),
 			unsafe.Offsetof(q.mu) + 2*8}, // owner, held and a word of inside
 		2: {},
 		3: {unsafe.Offsetof(q.retired), unsafe.Offsetof(q.num)},

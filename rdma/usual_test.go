@@ -22,16 +22,16 @@ func TestQueuesThatTakeNothing(t *testing.T) {
 	none := noSendQueue(&ibv.QP{QPNum: 7, QPType: ibv.QPT_XRC_RECV}, why)
 	for range 2 {
 		b.Send(1)
-		posted, err := postSend(none, b)
+		posted, err := none.Post(b)
 		assert.Zero(t, posted)
 		assert.Equal(t, why, err)
 	}
-	_, err = postSend(nil, b)
+	_, err = (*SendQueue)(nil).Post(b)
 	assert.ErrorContains(t, err, "never created")
 
 	wcs := make([]ibv.WC, 1)
-	_, err = pollOwned(noCompletionQueue(why), wcs)
+	_, err = noCompletionQueue(why).Poll(wcs)
 	assert.Equal(t, why, err)
-	_, err = pollOwned(nil, wcs)
+	_, err = (*CompletionQueue)(nil).Poll(wcs)
 	assert.ErrorContains(t, err, "never created")
 }

@@ -120,7 +120,7 @@ func (w *WQ) PostRecv(b *RecvBatch) (posted int, err error) {
 	if w.queue == nil { // the zero value
 		return 0, w.use("ibv_post_wq_recv")
 	}
-	return postRecv(w.queue, b)
+	return w.queue.Post(b)
 }
 
 // Modify changes the queue's state or flags, as attr.AttrMask says. RESET to RDY makes it receive, ERR flushes it, and

@@ -11,7 +11,6 @@ import (
 	"github.com/goverbs/goverbs/rdma/internal/trace"
 	"github.com/goverbs/goverbs/rdma/internal/verberr"
 	"github.com/goverbs/goverbs/runtime"
-	"github.com/goverbs/goverbs/runtime/program"
 )
 
 // PostProgram posts all requests of the program in one call: all of them, or none and an error. The program must be for
@@ -24,60 +23,50 @@ import (
 // A program that was posted once is known to fit. From then on it goes to C by a few assembly instructions where
 // nothing wants to see the post, and else by the checks that a list gets.
 func (q *SendQueue) PostProgram(p *WRProgram) error {
-	if p == nil || p.qp == nil { // here, because a panic below leaves the queue locked
-		return q.unmade(p)
-	}
-	if !q.locked {
-		return q.programs.Post(&p.chain)
+	switch {
+	case p == nil: // here, because a panic below leaves the queue locked
+		return q.recordedProgram(q.unfitProgram(errProgramNil))
+	case p.qp == nil:
+		return q.recordedProgram(q.unfitProgram(errProgramZero))
+	case q.direct && q.fits(p):
+		if result := p.program.RunDirect(); result != 0 {
+			return q.noneTaken(p, result)
+		}
+		return nil
 	}
 	q.mu.Lock()
-	if q.short && q.shortProgram(p) {
+	if q.refusal != nil || !p.usual || !q.fits(p) {
+		return q.postUnusual(p)
+	}
+	if q.short && len(p.wrs) == 1 && q.one(&p.wrs[0]) {
 		q.mu.Unlock()
 		return nil
 	}
-	if !q.plain || !q.fits(p) {
-		return q.unusualProgram(p)
+	if !q.plain {
+		return q.postUnusual(p)
 	}
 	var m mark
 	if q.checks != nil {
 		var ok bool
-		if !q.checks.inState(q.qp) {
-			return q.unusualProgram(p)
-		} else if m, ok = q.takeUsual(p); !ok {
-			return q.unusualProgram(p)
+		if m, ok = q.takeUsual(p); !ok {
+			return q.postUnusual(p)
 		}
 	}
-	if r := q.programs.Call(&p.chain); r != 0 {
+	if result := p.program.RunDirect(); result != 0 {
 		defer q.mu.Unlock()
-		return q.programFailed(p, m, r)
+		return q.programFailed(p, m, result)
 	}
 	q.mu.Unlock()
 	return nil
 }
 
-// unusualProgram is the rest of PostProgram. The caller holds slots.mu; unusualProgram releases it.
-func (q *SendQueue) unusualProgram(p *WRProgram) error {
+// postUnusual is the rest of PostProgram. The caller holds slots.mu; postUnusual releases it.
+func (q *SendQueue) postUnusual(p *WRProgram) error {
 	defer q.mu.Unlock()
 	if q.refusal != nil {
 		return q.refusal
 	}
 	return q.postProgram(q.path, p)
-}
-
-// programs is a queue as the poster of its programs knows it.
-type programs SendQueue
-
-func (p *programs) PostUnusual(c *runtime.Chain) error {
-	q := (*SendQueue)(p)
-	q.mu.Lock()
-	return q.unusualProgram(programOf(c))
-}
-
-func (p *programs) PostFailed(c *runtime.Chain, result int32) error {
-	if result == program.OtherObject {
-		return p.PostUnusual(c) // which says so
-	}
-	return (*SendQueue)(p).noneTaken(programOf(c), result)
 }
 
 var errProgramEmpty = invalid("", "", "the program is empty, so there is nothing to post, and no completion will come")
@@ -91,15 +80,13 @@ var (
 var errIrregular = &runtime.NotSupportedError{Function: "ibv_wr_post", Missing: "the provider's library mishandles " +
 	"inline data and several entries; post atomic writes and flushes in a program without them"}
 
-// fits says whether the program was posted before, and is for the queue.
-func (q *SendQueue) fits(p *WRProgram) bool {
-	return p.chain.Len == p.chain.Closed && q.qp == &p.qp.QPBase
-}
+// fits reports whether the program was posted before, and is for the queue.
+func (q *SendQueue) fits(p *WRProgram) bool { return p.runs && q.qp == &p.qp.QPBase }
 
-// takeUsual takes slots for a program of the usual kind as for a list, or says that it is not.
+// takeUsual takes slots for a program of the usual kind as for a list, or returns false.
 func (q *SendQueue) takeUsual(p *WRProgram) (m mark, ok bool) {
 	switch {
-	case !p.usual:
+	case !p.usual || !q.checks.inState(q.qp):
 		return m, false
 	case len(p.wrs) == 1:
 		return q.takeOne(&p.wrs[0])
@@ -167,8 +154,8 @@ func (q *SendQueue) takeProgram(path Path, p *WRProgram) (runner datapath.Runner
 	if !runs {
 		runner = nil
 	}
-	if !q.fits(p) {
-		p.ready()
+	if !p.linked {
+		p.link()
 	}
 	if byList {
 		p.unfit() // the next post comes here as well
@@ -193,14 +180,6 @@ func (q *SendQueue) takeProgram(path Path, p *WRProgram) (runner datapath.Runner
 		return nil, m, p.refused(0, errno, reason)
 	}
 	return runner, m, nil
-}
-
-// unmade is the error of a post of a program that is nil, or that no constructor has made.
-func (q *SendQueue) unmade(p *WRProgram) error {
-	if p == nil {
-		return q.recordedProgram(q.unfitProgram(errProgramNil))
-	}
-	return q.recordedProgram(q.unfitProgram(errProgramZero))
 }
 
 // unfitProgram is the error of a post of a program with that error.

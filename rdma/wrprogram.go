@@ -10,7 +10,6 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma/internal/refusal"
-	"github.com/goverbs/goverbs/runtime"
 	"github.com/goverbs/goverbs/runtime/program"
 )
 
@@ -28,8 +27,8 @@ import (
 //
 // Man: ibv_wr_post(3)
 type WRProgram struct {
-	// chain is the program as a poster takes it, the first member. It is closed while the program is known to fit.
-	chain   runtime.Chain
+	linked  bool // the program is complete, and its work requests are a list: nothing was changed but values
+	runs    bool // linked, and the device's functions can run the program
 	usual   bool // each request has one entry and no address: the checks of a list suffice
 	qp      *ibv.QPEx
 	program program.Program
@@ -88,16 +87,11 @@ func (p *WRProgram) fail(err error) {
 	}
 }
 
-// programOf is the program that a chain is the first member of.
-func programOf(c *runtime.Chain) *WRProgram { return (*WRProgram)(unsafe.Pointer(c)) }
-
-var _ = [1]byte{}[unsafe.Offsetof(WRProgram{}.chain)]
-
 // unfit has the next post look at the whole program.
-func (p *WRProgram) unfit() { p.chain.Closed = nowhere }
+func (p *WRProgram) unfit() { p.linked, p.runs = false, false }
 
-// ready links the work requests to a list, and closes the chain if the program can run, which fits.
-func (p *WRProgram) ready() {
+// link links the work requests to a list.
+func (p *WRProgram) link() {
 	p.usual = !takesAddresses(p.qp.QPBase.QPType)
 	for i := range p.wrs {
 		w, size := &p.wrs[i], &p.sizes[i]
@@ -106,11 +100,7 @@ func (p *WRProgram) ready() {
 		}
 		p.usual = p.usual && size.sges == 1 // inline data is none
 	}
-	if p.chain.Len = len(p.wrs); p.unable != nil {
-		return
-	}
-	p.chain.First, p.chain.Bad = p.program.First(), (*uintptr)(&p.bad) // which C does not write
-	p.chain.Closed = p.chain.Len
+	p.linked, p.runs = true, p.unable == nil
 }
 
 // inlined gives the work requests the flag of inline data, which a program's setter says.

@@ -41,66 +41,8 @@ TEXT ·currentG(SB), NOSPLIT, $0-8
 	MOVQ	const_gSchedSP(CX), CX \
 	ANDQ	$~15, CX
 
-// func postDirect(p *Poster, c *Chain) (err error)
-TEXT ·postDirect(SB), NOFRAME, $0-32
-	MOVQ	p+0(FP), R8
-	MOVQ	c+8(FP), R13
-	MOVQ	Poster_direct(R8), AX
-	TESTQ	AX, AX
-	JEQ	unusual
-	MOVQ	Chain_Len(R13), CX
-	CMPQ	CX, Chain_Closed(R13)
-	JNE	unusual
-	MOVQ	Poster_object(R8), DI
-	MOVQ	Chain_First(R13), SI
-	MOVQ	Chain_Bad(R13), DX
-	MOVQ	$0, (DX)
-	SYSTEM
-	ONSTACK
-	TESTL	AX, AX
-	JNE	failed
-	XORPS	X0, X0
-	MOVUPS	X0, err_itable+16(FP)
-	RET
-failed:
-	MOVL	AX, Chain_result(R13)
-	JMP	·postFailed(SB)
-unusual:
-	JMP	·postUnusual(SB)
-
-// func postCall(p *Poster, c *Chain) (result int32)
-TEXT ·postCall(SB), NOFRAME, $0-20
-	MOVQ	p+0(FP), R8
-	MOVQ	c+8(FP), R13
-	MOVQ	Poster_fn(R8), AX
-	MOVQ	Poster_object(R8), DI
-	MOVQ	Chain_First(R13), SI
-	MOVQ	Chain_Bad(R13), DX
-	MOVQ	$0, (DX)
-	SYSTEM
-	ONSTACK
-	MOVL	AX, result+16(FP)
-	RET
-
-// func pollDirect(p *Poller, n int, wcs unsafe.Pointer) (found int)
-TEXT ·pollDirect(SB), NOFRAME, $0-32
-	MOVQ	p+0(FP), R8
-	MOVQ	Poller_direct(R8), AX
-	TESTQ	AX, AX
-	JEQ	unusual
-	MOVQ	Poller_object(R8), DI
-	MOVQ	n+8(FP), SI
-	MOVQ	wcs+16(FP), DX
-	SYSTEM
-	ONSTACK
-	MOVLQSX	AX, AX
-	MOVQ	AX, found+24(FP)
-	RET
-unusual:
-	JMP	·pollUnusual(SB)
-
-// func directCall3(fn, a, b, c uintptr) (result int32)
-TEXT ·directCall3(SB), NOFRAME, $0-36
+// func CallDirect(fn, a, b, c uintptr) (result int32)
+TEXT ·CallDirect(SB), NOFRAME, $0-36
 	MOVQ	fn+0(FP), AX
 	MOVQ	a+8(FP), DI
 	MOVQ	b+16(FP), SI

@@ -31,64 +31,8 @@ TEXT ·currentG(SB), NOSPLIT, $0-8
 	MOVD	const_gSchedSP(R9), R9 \
 	AND	$~15, R9
 
-// func postDirect(p *Poster, c *Chain) (err error)
-TEXT ·postDirect(SB), NOFRAME, $0-32
-	MOVD	p+0(FP), R8
-	MOVD	c+8(FP), R21
-	MOVD	Poster_direct(R8), R10
-	CBZ	R10, unusual
-	MOVD	Chain_Len(R21), R9
-	MOVD	Chain_Closed(R21), R11
-	CMP	R9, R11
-	BNE	unusual
-	MOVD	Poster_object(R8), R0
-	MOVD	Chain_First(R21), R1
-	MOVD	Chain_Bad(R21), R2
-	MOVD	ZR, (R2)
-	SYSTEM
-	ONSTACK
-	CBNZW	R0, failed
-	MOVD	ZR, err_itable+16(FP)
-	MOVD	ZR, err_data+24(FP)
-	RET
-failed:
-	MOVW	R0, Chain_result(R21)
-	JMP	·postFailed(SB)
-unusual:
-	JMP	·postUnusual(SB)
-
-// func postCall(p *Poster, c *Chain) (result int32)
-TEXT ·postCall(SB), NOFRAME, $0-20
-	MOVD	p+0(FP), R8
-	MOVD	c+8(FP), R21
-	MOVD	Poster_fn(R8), R10
-	MOVD	Poster_object(R8), R0
-	MOVD	Chain_First(R21), R1
-	MOVD	Chain_Bad(R21), R2
-	MOVD	ZR, (R2)
-	SYSTEM
-	ONSTACK
-	MOVW	R0, result+16(FP)
-	RET
-
-// func pollDirect(p *Poller, n int, wcs unsafe.Pointer) (found int)
-TEXT ·pollDirect(SB), NOFRAME, $0-32
-	MOVD	p+0(FP), R8
-	MOVD	Poller_direct(R8), R10
-	CBZ	R10, unusual
-	MOVD	Poller_object(R8), R0
-	MOVD	n+8(FP), R1
-	MOVD	wcs+16(FP), R2
-	SYSTEM
-	ONSTACK
-	SXTW	R0, R0
-	MOVD	R0, found+24(FP)
-	RET
-unusual:
-	JMP	·pollUnusual(SB)
-
-// func directCall3(fn, a, b, c uintptr) (result int32)
-TEXT ·directCall3(SB), NOFRAME, $0-36
+// func CallDirect(fn, a, b, c uintptr) (result int32)
+TEXT ·CallDirect(SB), NOFRAME, $0-36
 	MOVD	fn+0(FP), R10
 	MOVD	a+8(FP), R0
 	MOVD	b+16(FP), R1

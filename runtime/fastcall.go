@@ -16,17 +16,12 @@ const fast = true
 //go:noescape
 func currentG() uintptr
 
-//go:noescape
-func postDirect(p *Poster, c *Chain) (err error)
-
-//go:noescape
-func postCall(p *Poster, c *Chain) (result int32)
-
-// pollDirect lets the completions escape: C writes them, so they must not be on a goroutine's stack.
-func pollDirect(p *Poller, n int, wcs unsafe.Pointer) (found int)
-
-//go:noescape
-func directCall3(fn, a, b, c uintptr) (result int32)
+// CallDirect calls the C function at fn the System way, by a switch of stacks of a few instructions. It is for functions
+// that are called millions of times a second, and only where [Direct] is true. Convert the address of Go memory to
+// uintptr in the parentheses of the call: that keeps the memory alive and in place.
+//
+//go:uintptrescapes
+func CallDirect(fn, a, b, c uintptr) (result int32)
 
 //go:noescape
 func asmcgocall3(fn, a, b, c uintptr) (result int32)
@@ -57,7 +52,7 @@ func blockingCall3(fn, a, b, c uintptr) int32 {
 // systemCall3 runs C on the thread's system stack, through the assembly here or through Go's own switch.
 func systemCall3(fn, a, b, c uintptr) int32 {
 	if direct {
-		return directCall3(fn, a, b, c)
+		return CallDirect(fn, a, b, c)
 	}
 	return asmcgocall3(fn, a, b, c)
 }

@@ -4,21 +4,17 @@
 
 package runtime
 
-import "unsafe"
-
 // fast is false: there is no C to call. Software backends work all the same.
 const (
 	fast   = false
 	direct = false
 )
 
-func postDirect(p *Poster, c *Chain) error { return postUnusual(p, c) }
-func postCall(*Poster, *Chain) int32       { panic(noCalls) }
-
-func pollDirect(p *Poller, n int, wcs unsafe.Pointer) int { return pollUnusual(p, n, wcs) }
-
 const noCalls = "goverbs: this build cannot call C functions; only builds for linux on amd64, arm64, loong64, " +
 	"ppc64le and riscv64 can"
+
+// CallDirect panics: this build cannot call C.
+func CallDirect(fn, a, b, c uintptr) int32 { panic(noCalls) }
 
 func systemCall3(uintptr, uintptr, uintptr, uintptr) int32   { panic(noCalls) }
 func blockingCall3(uintptr, uintptr, uintptr, uintptr) int32 { panic(noCalls) }

@@ -17,14 +17,10 @@ const (
 	direct = false
 )
 
-func postDirect(p *Poster, c *Chain) error { return postUnusual(p, c) }
-
-func postCall(p *Poster, c *Chain) int32 {
-	*c.Bad = 0
-	return systemCall3(p.fn, p.object, c.First, uintptr(unsafe.Pointer(c.Bad)))
-}
-
-func pollDirect(p *Poller, n int, wcs unsafe.Pointer) int { return pollUnusual(p, n, wcs) }
+// CallDirect is a Blocking call in this build.
+//
+//go:uintptrescapes
+func CallDirect(fn, a, b, c uintptr) int32 { return blockingCall3(fn, a, b, c) }
 
 func systemCall3(fn, a, b, c uintptr) int32 { return blockingCall3(fn, a, b, c) }
 

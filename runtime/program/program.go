@@ -7,7 +7,6 @@ package program
 import (
 	"fmt"
 	"math"
-	"unsafe"
 
 	"github.com/goverbs/goverbs/runtime"
 )
@@ -168,22 +167,8 @@ func (p *Program) Run(w runtime.Way) int32 {
 	return run(w, first)
 }
 
-// OtherObject is the result of [Function] for a program of another object, none of whose steps it does.
-const OtherObject = math.MinInt32
-
-// Function is the address of the C function for a [runtime.Poster] of programs, or 0 in builds that have none: its
-// chains begin at First, and it does not write Bad.
-func Function() uintptr { return function() }
-
-// First gives the address of a program that [Function] may run: it is complete, and begins with a call whose first
-// argument is an object. It is 0 for others, and where a call goes to a software backend. The address is good until
-// something is appended, and does not keep the program.
-func (p *Program) First() uintptr {
-	if p.software || p.open != 0 || len(p.steps) == 0 || p.steps[0].op != stepCall {
-		return 0
-	}
-	return uintptr(unsafe.Pointer(&p.steps[0]))
-}
+// RunDirect is Run by [runtime.CallDirect], and only where that may be called: no step calls a software backend.
+func (p *Program) RunDirect() int32 { return runDirect(p.first()) }
 
 // software calls a function of a software backend.
 func software(fn uintptr, args *[MaxArgs]uint64) uint64 {

@@ -11,22 +11,6 @@ TEXT ·address(SB), NOSPLIT, $0-8
 	MOVQ	AX, ret+0(FP)
 	RET
 
-// func function() uintptr
-TEXT ·function(SB), NOSPLIT, $0-8
-	LEAQ	post<>(SB), AX
-	MOVQ	AX, ret+0(FP)
-	RET
-
-// post runs the program at SI, unless the object at DI is not that of its first call.
-TEXT post<>(SB), NOSPLIT|NOFRAME, $0
-	CMPQ	DI, step_args(SI)
-	JNE	other
-	MOVQ	SI, DI
-	JMP	thunk<>(SB)
-other:
-	MOVL	$const_OtherObject, AX
-	RET
-
 // thunk runs the steps of a program at DI, 64 bytes each, until it meets stepEnd. It is called as a C function is, on a C stack. AX is
 // the result of the last call.
 TEXT thunk<>(SB), NOSPLIT|NOFRAME, $0

@@ -11,23 +11,6 @@ TEXT ·address(SB), NOSPLIT, $0-8
 	MOVD	R0, ret+0(FP)
 	RET
 
-// func function() uintptr
-TEXT ·function(SB), NOSPLIT, $0-8
-	MOVD	$post<>(SB), R0
-	MOVD	R0, ret+0(FP)
-	RET
-
-// post runs the program at R1, unless the object at R0 is not that of its first call.
-TEXT post<>(SB), NOSPLIT|NOFRAME, $0
-	MOVD	step_args(R1), R9
-	CMP	R0, R9
-	BNE	other
-	MOVD	R1, R0
-	JMP	thunk<>(SB)
-other:
-	MOVW	$const_OtherObject, R0
-	RET
-
 // thunk runs the steps of a program at R0, 64 bytes each, until it meets stepEnd.
 TEXT thunk<>(SB), NOSPLIT|NOFRAME, $0
 	SUB	$48, RSP

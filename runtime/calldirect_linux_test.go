@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+//go:build amd64 || arm64 || loong64 || ppc64le || riscv64
+
+package runtime_test
+
+import (
+	"testing"
+	"unsafe"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/goverbs/goverbs/runtime"
+	"github.com/goverbs/goverbs/runtime/program"
+)
+
+// weigh3(a, b, c) depends on every argument. Memory of Go that C gets is not on a goroutine's stack, which may move.
+func TestCallDirect(t *testing.T) {
+	if !runtime.Direct() {
+		t.Skip("this build, or GOVERBS_FULL_TRACEBACK, has no direct calls")
+	}
+	fn := cfunc(t, "weigh3")
+	assert.Equal(t, int32(weigh(7, 100, 9)), runtime.CallDirect(fn, 7, 100, 9))
+	var onStack [4]uint64
+	at := uintptr(unsafe.Pointer(&onStack[0]))
+	assert.Equal(t, int32(weigh(7, 4, at)), runtime.CallDirect(fn, 7, 4, uintptr(unsafe.Pointer(&onStack[0]))))
+	assert.Zero(t, testing.AllocsPerRun(100, func() { runtime.CallDirect(fn, 1, 2, 3) }))
+
+	var p program.Program
+	p.Call(fn, 1, 2, 3)
+	assert.Equal(t, p.Run(runtime.System), p.RunDirect())
+}
