@@ -8,7 +8,6 @@ import (
 	"net/netip"
 
 	"github.com/goverbs/goverbs/rdma/soft/internal/message"
-	"github.com/goverbs/goverbs/rdma/soft/internal/packet"
 	"github.com/goverbs/goverbs/rdma/soft/internal/udp"
 )
 
@@ -89,17 +88,18 @@ func (l *Link) Pass(service uint64, m *message.MAD) bool {
 	if err != nil {
 		return false
 	}
-	p := make([]byte, passedMessage, passedSize)
+	number := udp.QPsOf(member) | passedNumber
+	if to := message.Remote(l.here.GID); !l.start(&to, number) {
+		return true
+	}
+	p, secret := l.out.Packet(passedSize), l.socket.Secret()
+	clear(p)
 	p[0], p[1] = passedOpcode, passedVersion
-	binary.BigEndian.PutUint32(p[4:], udp.QPsOf(member)|passedNumber)
-	secret := l.socket.Secret()
+	binary.BigEndian.PutUint32(p[4:], number)
 	copy(p[passedSecret:], secret[:])
 	copy(p[passedFrom:], m.From.GID[:])
-	p = append(p, b...)[:passedSize]
-	packet.Seal(p, &l.own, &l.own, 0)
-	if n, err := l.socket.Write(l.socket.Addr(), p, len(p)); err == nil {
-		l.wrote(1, n)
-	}
+	copy(p[passedMessage:], b)
+	l.out.end()
 	return true
 }
 
