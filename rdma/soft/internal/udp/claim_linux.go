@@ -14,9 +14,9 @@ import (
 )
 
 // Members have a file without a name, which the first one creates and each gives to those that join. So no other user
-// can keep a member from a claim, or send a message that looks as if a member had passed it. The file begins with the
-// group's secret. A service is claimed by a lock (F_OFD_SETLK), which the kernel drops when its process ends: it begins
-// at a byte of the service's own, and its length tells the member.
+// can keep a member from a claim, or send a message as if a member had passed it on. The file begins with the group's
+// secret. A claim of a service is a lock (F_OFD_SETLK), which the kernel releases when its process ends. Each service has
+// a byte at which locks begin; their length encodes the member.
 const (
 	secretSize = 16
 	lockRoom   = MaxMembers + 1

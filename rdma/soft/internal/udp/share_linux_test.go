@@ -331,8 +331,7 @@ func TestServices(t *testing.T) {
 	assert.NotEqual(t, shared(t, v4, free(t, v4)).Secret(), shared(t, v4, free(t, v4)).Secret(), "of two groups")
 }
 
-// TestStopped: while a member, or a process that is about to be one, is stopped, the address is in use: a process that
-// opens it is told so soon, and which process it is.
+// TestStopped: while a member is stopped, the address is in use. The error comes soon, and names the process.
 func TestStopped(t *testing.T) {
 	port := free(t, v4)
 	member := started(t, port)
