@@ -15,8 +15,8 @@ import (
 
 // Members have a file without a name, which the first one creates and each gives to those that join. So no other user
 // can keep a member from a claim, or send a message as if a member had passed it on. The file begins with the group's
-// secret. A claim of a service is a lock (F_OFD_SETLK), which the kernel releases when its process ends. Each service has
-// a byte at which locks begin; their length encodes the member.
+// secret. A claim of a service is a lock (F_OFD_SETLK), which the kernel releases when its process ends. Each service
+// has a byte at which locks begin; their length encodes the member.
 const (
 	secretSize = 16
 	lockRoom   = MaxMembers + 1

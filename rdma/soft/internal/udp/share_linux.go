@@ -271,8 +271,8 @@ func ask(c *net.UnixConn) ([]int, error) {
 	return fds, nil
 }
 
-// await waits for a byte, or for the end of a connection, and returns the length of the control data that comes with the
-// byte. The error is EADDRINUSE if the other process is stopped, or runs and does not answer within a limit.
+// await waits for a byte, or for the end of a connection, and returns the length of the control data that comes with
+// the byte. The error is EADDRINUSE if the other process is stopped, or runs and does not answer within a limit.
 func await(c *net.UnixConn, control []byte, limit time.Duration) (length int, err error) {
 	for end := time.Now().Add(limit); ; {
 		if err := c.SetReadDeadline(time.Now().Add(strangerLimit)); err != nil {
