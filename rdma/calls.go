@@ -49,8 +49,8 @@ type Call struct {
 	id    uint64
 }
 
-// callSlot is what goroutines share of a call. It serves one call after another; waiting for one that has ended finds
-// another id here.
+// callSlot is what goroutines share of a call. It serves one call after another, until one is canceled; waiting for one
+// that has ended finds another id here.
 type callSlot struct {
 	done chan struct{} // holds a token if there may be something new to see
 
@@ -118,7 +118,7 @@ func (c *Calls) Begin() (Call, error) {
 		s = c.spare[n-1]
 		c.spare = c.spare[:n-1]
 		select {
-		case <-s.done: // left for those who still wait for the last call
+		case <-s.done: // of the last call
 		default:
 		}
 	} else {
@@ -133,10 +133,9 @@ func (c *Calls) Begin() (Call, error) {
 	return Call{c, s, id}, nil
 }
 
-// recycle frees the slot of a call that has ended. Whoever still waits for that call wakes. The caller holds mu.
-func (c *Calls) recycle(s *callSlot) {
+// free takes the slot from a call that has ended. Whoever still waits for that call wakes. The caller holds mu.
+func (s *callSlot) free() {
 	s.id, s.ended = 0, false
-	c.spare = append(c.spare, s)
 	s.look()
 }
 
@@ -150,7 +149,7 @@ func (c Call) Cancel() {
 	}
 	if _, ok := c.calls.poller.Cancel(c.id); ok {
 		c.calls.mu.Lock()
-		c.calls.recycle(c.slot)
+		c.slot.free() // for good: the next call would take the wake-up of one who waits
 		c.calls.mu.Unlock()
 		if len(c.calls.turn) > 0 {
 			c.calls.poller.cq.wake() // the polling goroutine may wait for this call
@@ -253,7 +252,8 @@ func (c Call) result() (wc ibv.WC, over bool, err error) {
 	} else {
 		wc = s.wc
 	}
-	c.calls.recycle(s)
+	s.free()
+	c.calls.spare = append(c.calls.spare, s)
 	return wc, true, err
 }
 

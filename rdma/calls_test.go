@@ -151,3 +151,28 @@ func TestACallEndsOnce(t *testing.T) {
 	over(Call{})
 	assert.ErrorIs(t, <-waits, ErrClosed)
 }
+
+// A goroutine that waits for a call wakes when another one cancels the call, also if the next call begins at once.
+func TestCancelWhileWaiting(t *testing.T) {
+	e := self(t, ibv.QPT_RC)
+	e.cq.SetBusyPoll(0)
+	calls, err := NewCalls(e.cq, 8, nil)
+	closeAtEnd(t, calls, err)
+	for range rounds(t, 500) {
+		call, err := calls.Begin()
+		require.NoError(t, err)
+		ended := make(chan error, 1)
+		go func() {
+			_, err := call.Wait(soon(t))
+			ended <- err
+		}()
+		for len(calls.turn) == 0 { // until it polls
+			goruntime.Gosched()
+		}
+		call.Cancel()
+		next, err := calls.Begin()
+		require.NoError(t, err)
+		require.ErrorIs(t, <-ended, ErrClosed)
+		next.Cancel()
+	}
+}

@@ -30,6 +30,8 @@ func TestUntraced(t *testing.T) {
 	require.NoError(t, err)
 	assert.IsType(t, &trace.Path{}, path())
 	assert.Equal(t, Path(own), trace.Under(path()))
+	_, err = trace.Start(filepath.Join(t.TempDir(), "missing", "trace"))
+	assert.ErrorContains(t, err, "another trace is being written", "no file is created")
 	require.NoError(t, r.Stop())
 	assert.Equal(t, Path(own), path())
 }

@@ -48,13 +48,13 @@ type FileOptions struct {
 	AssumePersistent bool
 }
 
-// OpenFile opens and maps a file.
+// OpenFile opens and maps a file. On Linux, the name must not be a symbolic link; its directories may be.
 func OpenFile(name string, o FileOptions) (*File, error) {
 	flags := os.O_RDWR
 	if o.Size > 0 {
 		flags |= os.O_CREATE
 	}
-	file, err := os.OpenFile(name, flags, 0o600)
+	file, err := open(name, flags)
 	if err != nil {
 		return nil, failed("OpenFile", err)
 	}

@@ -4,10 +4,21 @@ package rpma
 
 import (
 	"errors"
+	"fmt"
 	"os"
 
 	"golang.org/x/sys/unix"
 )
+
+// open opens a file, but not by a symbolic link, with which another user who may write to the directory would choose
+// the file that peers write to.
+func open(name string, flags int) (*os.File, error) {
+	file, err := os.OpenFile(name, flags|unix.O_NOFOLLOW, 0o600)
+	if errors.Is(err, unix.ELOOP) {
+		err = fmt.Errorf("%w; a symbolic link is not followed: name its target, or open it and call MapFile", err)
+	}
+	return file, err
+}
 
 // extend gives a file a size, and allocates its blocks if the file system can.
 func extend(file *os.File, size int64) error {

@@ -44,6 +44,7 @@ soft)
 	(cd conformance/bench && go build -o "$out/ratios" ./ratios)
 	export GOMAXPROCS=1
 	soft() {
+		rm -f "$out/round.csv"
 		"$out/demo-$1" -time 60ms -write "$out/round.csv" >&2
 		cat "$out/round.csv"
 		"$out/streams-$1" -test.run '^$' -test.bench . -test.benchtime 40ms

@@ -9,6 +9,7 @@ import (
 	"os"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/goverbs/goverbs/internal/rights"
 	"github.com/goverbs/goverbs/rdma/soft"
@@ -32,14 +33,23 @@ func open() (*soft.Fabric, error) {
 	case name != "":
 		return nil, fmt.Errorf("GOVERBS_DEVICE is %q, which is neither soft@ADDRESS nor soft0", name)
 	}
+	return firstFree(wiredTo, searchLimit)
+}
+
+// searchLimit is how long a program looks for a free address: each that another user keeps from it can take a second.
+const searchLimit = 10 * time.Second
+
+// firstFree opens the first address that no other user has, or else soft0 without a wire.
+func firstFree(wired func(netip.Addr) (*soft.Fabric, error), limit time.Duration) (*soft.Fabric, error) {
 	const last = 127<<24 | 250
+	end := time.Now().Add(limit)
 	for address := uint32(127<<24 | 1); ; address++ {
 		at := netip.AddrFrom4([4]byte{byte(address >> 24), byte(address >> 16), byte(address >> 8), byte(address)})
-		f, err := wiredTo(at)
+		f, err := wired(at)
 		switch {
 		case err == nil:
 			return captured(f, nil)
-		case !errors.Is(err, syscall.EADDRINUSE) || address == last:
+		case !errors.Is(err, syscall.EADDRINUSE) || address == last || time.Now().After(end):
 			fmt.Fprintln(os.Stderr, "goverbs: soft0 reaches no other process:", err)
 			return soft.New(soft.Options{})
 		}

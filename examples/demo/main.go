@@ -36,7 +36,7 @@ func main() {
 	flag.StringVar(&o.peer, "peer", "", "the `device` of the other peer; by default soft1 for soft0, and else the same")
 	flag.DurationVar(&o.time, "time", 300*time.Millisecond, "time for each operation")
 	flag.StringVar(&o.only, "only", "", "operations, with commas between; by default all")
-	flag.StringVar(&o.write, "write", "", "`file` to write operations a second to")
+	flag.StringVar(&o.write, "write", "", "new `file` to write operations a second to")
 	flag.StringVar(&o.beside, "beside", "", "such a `file` of another run, to show beside")
 	flag.Parse()
 	if o.peer == "" {
@@ -156,7 +156,7 @@ func read(name string) (map[string]string, error) {
 }
 
 func write(name string, rows [][]string) error {
-	f, err := os.Create(name)
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666) // a link that is there is not followed
 	if err != nil {
 		return err
 	}

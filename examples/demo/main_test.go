@@ -29,8 +29,11 @@ func TestDemo(t *testing.T) {
 	for _, row := range rows {
 		assert.Regexp(t, `^[1-9]\d+$`, row[1], row[0])
 	}
-	o.beside, o.write, o.only = o.write, "", "FLUSH"
-	require.NoError(t, run(o))
+	o.beside, o.only = o.write, "FLUSH"
+	require.ErrorIs(t, run(o), os.ErrExist)
+	again, err := os.ReadFile(o.write)
+	require.NoError(t, err)
+	require.Equal(t, f, again)
 }
 
 // TestDataIsLookedAt: an operation that brings other bytes is told.

@@ -5,6 +5,7 @@ package soft_test
 import (
 	"bytes"
 	"encoding/binary"
+	"net"
 	"net/netip"
 	"testing"
 	"time"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma"
+	"github.com/goverbs/goverbs/rdma/soft/internal/message"
 	"github.com/goverbs/goverbs/rdma/soft/internal/packet"
 )
 
@@ -100,4 +102,26 @@ func TestForgedAnswers(t *testing.T) {
 	})
 	require.NoError(t, rdma.CompletionErr(&p.wcs[0]))
 	require.True(t, bytes.Equal(p.memory[1][around:][:size], p.memory[0][around:][:size]))
+}
+
+// TestForgedPass: a message that looks as if a process with the same address had passed it on, from a process that does
+// not know their secret, is dropped and counted.
+func TestForgedPass(t *testing.T) {
+	at := netip.MustParseAddr("127.0.3.5")
+	f := fabricAt(t, at.String())
+	c, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(at, packet.Port)))
+	require.NoError(t, err)
+	defer c.Close()
+	from := c.LocalAddr().(*net.UDPAddr).AddrPort()
+	p := make([]byte, 12+16+16+message.MADSize+4)
+	p[0], p[1], p[7] = 0xff, 0xf, 2
+	mad, err := (&message.MAD{Attribute: message.SIDRReq, LocalID: 1, ServiceID: 0x106_1234}).Encode()
+	require.NoError(t, err)
+	copy(p[12+16+16:], mad)
+	packet.Seal(p, &packet.Endpoint{GID: from.Addr().As16(), Port: from.Port()},
+		&packet.Endpoint{GID: at.As16(), Port: packet.Port}, 0)
+	_, err = c.Write(p)
+	require.NoError(t, err)
+	waitFor(t, func() bool { return f.HWCounters("soft0")["rx_bad_version"] == 1 })
+	assert.Zero(t, f.HWCounters("soft0")["rx_cm_no_listener"])
 }

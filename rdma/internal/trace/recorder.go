@@ -30,6 +30,8 @@ const Variable = "GOVERBS_TRACE"
 // current records; nil: nothing is recorded.
 var current atomic.Pointer[Recorder]
 
+var starting sync.Mutex // of Start
+
 // problem is why the file of Variable cannot be written, or nil.
 var problem error
 
@@ -54,6 +56,11 @@ type Recorder struct {
 // Start records from now on, which everything that is made later takes part in. A file that is there is an error: it
 // could be another process's.
 func Start(name string) (*Recorder, error) {
+	starting.Lock()
+	defer starting.Unlock()
+	if current.Load() != nil {
+		return nil, errors.New("another trace is being written")
+	}
 	name = strings.ReplaceAll(name, "%p", strconv.Itoa(os.Getpid()))
 	file, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL|os.O_APPEND, 0o600)
 	if errors.Is(err, os.ErrExist) {
@@ -64,15 +71,13 @@ func Start(name string) (*Recorder, error) {
 		return nil, fmt.Errorf("create: %q: %w", name, errors.Unwrap(err)) // without the PathError, whose name is not quoted
 	}
 	r := &Recorder{begin: time.Now(), file: file, asked: map[string]time.Time{}}
-	if !current.CompareAndSwap(nil, r) {
-		return nil, errors.Join(errors.New("another trace is being written"), file.Close(), os.Remove(name))
-	}
 	l := newLine()
 	l.number("trace", 1)
 	l.text("program", os.Args[0])
 	l.number("pid", uint64(os.Getpid()))
 	l.text("time", r.begin.Format(time.RFC3339Nano))
 	r.write(l)
+	current.Store(r)
 	runtime.Observe(r.observe)
 	verberr.Observe(r.invalid)
 	return r, nil

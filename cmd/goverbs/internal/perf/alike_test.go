@@ -46,10 +46,7 @@ func complete(t *testing.T, o Options, size string) Options {
 // and its end.
 func serve(t *testing.T, server, client *Options) (waits <-chan struct{}, ended <-chan error) {
 	t.Helper()
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	server.Port = free.Addr().(*net.TCPAddr).Port
-	require.NoError(t, free.Close())
+	server.Port = freePort(t)
 	server.Device, client.Device = twoAddresses()
 	client.Port, client.Peer = server.Port, strings.TrimPrefix(server.Device, "soft@")
 	waiting, end := make(chan struct{}), make(chan error, 1)

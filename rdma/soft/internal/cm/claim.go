@@ -3,6 +3,7 @@
 package cm
 
 import (
+	"errors"
 	"net/netip"
 
 	"github.com/goverbs/goverbs/rdma/soft/internal/device"
@@ -74,6 +75,9 @@ func (c *Manager) claimAt(key claimKey) (giveUp func(), errno runtime.Errno) {
 		claims, err := d.Claim(key.ip, serviceID(key.port.space, key.port.number))
 		if err != nil {
 			giveUp()
+			if errno := runtime.Errno(0); errors.As(err, &errno) {
+				return nil, errno
+			}
 			return nil, errnos.EADDRINUSE
 		}
 		for _, one := range claims {

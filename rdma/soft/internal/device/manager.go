@@ -134,7 +134,7 @@ func (f *Fabric) Elsewhere(ip netip.Addr) (to message.Address, ok bool) {
 }
 
 // Claim has requests for a service that reach another process at one of the device's addresses, or, of the zero Addr,
-// at any of them, come to this one. Its errors are EADDRINUSE. The caller holds Fabric.mu.
+// at any of them, come to this one. The error is EADDRINUSE if another process has one. The caller holds Fabric.mu.
 func (d *device) Claim(ip netip.Addr, service uint64) (claims []*udp.Claim, err error) {
 	for _, l := range d.links {
 		if ip.IsValid() && !l.Has(ip.As16()) {

@@ -3,93 +3,146 @@
 package udp
 
 import (
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"net"
 	"os"
 	"strings"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
 
+// Members have a file without a name, which the first one creates and each gives to those that join. So no other user
+// can keep a member from a claim, or send a message as if a member had passed it on. The file begins with the group's
+// secret. A claim of a service is a lock (F_OFD_SETLK), which the kernel releases when its process ends. Each service
+// has a byte at which locks begin; their length encodes the member.
 const (
-	passLimit   = time.Second // for the bytes of a message that is passed, which are sent at once
-	maxPassed   = 1 << 12
-	serviceName = "service/%x"
+	secretSize = 16
+	lockRoom   = MaxMembers + 1
+	topService = 1<<56 - 1 // a lock's end has 63 bits
 )
 
 // Claim is a service that a socket has claimed.
-type Claim struct{ listener *net.UnixListener }
+type Claim struct {
+	fd   int
+	lock unix.Flock_t
+}
 
-// Claim makes the socket the one of its group that messages for a service are passed to, until Close of the claim; take
-// gets each of them, and is called by one goroutine. Its error is EADDRINUSE where another member has the service,
-// also one of this process. A socket that shares nothing needs no claim: it is nil.
-func (s *Socket) Claim(service uint64, take func([]byte)) (*Claim, error) {
+// newClaims creates the file of a group.
+func newClaims() (fd int, err error) {
+	const name = "goverbs-udp"
+	fd, err = unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_NOEXEC_SEAL)
+	if errors.Is(err, unix.EINVAL) { // before Linux 6.3
+		fd, err = unix.MemfdCreate(name, unix.MFD_CLOEXEC)
+	}
+	if err != nil {
+		return -1, os.NewSyscallError("memfd_create", err)
+	}
+	secret := make([]byte, secretSize)
+	_, _ = rand.Read(secret)
+	if _, err = unix.Pwrite(fd, secret, 0); err != nil {
+		unix.Close(fd)
+		return -1, os.NewSyscallError("pwrite", err)
+	}
+	return fd, nil
+}
+
+// useClaims makes the file the group's.
+func (g *group) useClaims(fd int) error {
+	g.claims, g.hasClaims = fd, true
+	_, err := unix.Pread(fd, g.secret[:], 0)
+	return os.NewSyscallError("pread", err)
+}
+
+// Secret returns what only the members of the socket's group know; without a group, zeros.
+func (s *Socket) Secret() (secret [secretSize]byte) {
+	if s.group != nil {
+		secret = s.group.secret
+	}
+	return secret
+}
+
+// Claim makes the socket the one of its group that has a service, until Close of the claim. The error is EADDRINUSE if
+// another member has the service, also one of this process, or a claim of this socket. A socket that shares nothing
+// needs no claim: it is nil.
+func (s *Socket) Claim(service uint64) (*Claim, error) {
 	if s.group == nil {
 		return nil, nil
 	}
-	l, err := net.ListenUnix("unixpacket", s.group.service(service))
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	if s.closed {
+		return nil, net.ErrClosed
+	}
+	fd, err := reopen(s.group.claims)
 	if err != nil {
+		return nil, fmt.Errorf("udp: claim service %#x: %w", service, err)
+	}
+	c := &Claim{fd, lockOf(service, s.group.member)}
+	if err := unix.FcntlFlock(uintptr(fd), unix.F_OFD_SETLK, &c.lock); err != nil {
+		unix.Close(fd)
+		if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EACCES) {
+			err = unix.EADDRINUSE
+		}
 		return nil, fmt.Errorf("udp: a process that shares %v has service %#x: %w", s.addr, service, err)
 	}
-	go answer(l, func(c *net.UnixConn) {
-		defer c.Close()
-		b := make([]byte, maxPassed)
-		_ = c.SetReadDeadline(time.Now().Add(passLimit))
-		if n, err := c.Read(b); err == nil {
-			take(b[:n])
-		}
-	})
-	return &Claim{l}, nil
+	return c, nil
+}
+
+// reopen opens a file without a name once more: locks belong to one opening of a file.
+func reopen(fd int) (int, error) {
+	own, err := unix.Open(fmt.Sprintf("/proc/self/fd/%d", fd), unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, fmt.Errorf("open a file by /proc/self/fd: %w; mount /proc", err)
+	}
+	return own, nil
+}
+
+func lockOf(service uint64, member int) unix.Flock_t {
+	return unix.Flock_t{Type: unix.F_WRLCK, Start: int64(min(service, topService) * lockRoom), Len: int64(member + 1)}
 }
 
 // Close gives the service up.
 func (c *Claim) Close() {
-	if c != nil {
-		c.listener.Close()
+	if c == nil {
+		return
 	}
+	c.lock.Type = unix.F_UNLCK // a child of this process may have the file, too
+	_ = unix.FcntlFlock(uintptr(c.fd), unix.F_OFD_SETLK, &c.lock)
+	unix.Close(c.fd)
 }
 
-func (g *group) service(service uint64) *net.UnixAddr {
-	return &net.UnixAddr{Net: "unixpacket", Name: g.prefix + fmt.Sprintf(serviceName, service)}
-}
-
-// Claimant says which process has claimed a service; "" is none.
-func (s *Socket) Claimant(service uint64) string {
+// Claimed returns the member that has claimed a service, if one has.
+func (s *Socket) Claimed(service uint64) (member int, ok bool) {
 	if s.group == nil {
+		return 0, false
+	}
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	if s.closed {
+		return 0, false
+	}
+	lock := lockOf(service, MaxMembers-1)
+	err := unix.FcntlFlock(uintptr(s.group.claims), unix.F_OFD_GETLK, &lock)
+	return int(lock.Len) - 1, err == nil && lock.Type != unix.F_UNLCK
+}
+
+// Claimant names the process that has claimed a service; "" is none.
+func (s *Socket) Claimant(service uint64) string {
+	member, ok := s.Claimed(service)
+	if !ok {
 		return ""
 	}
-	c, err := net.DialUnix("unixpacket", nil, s.group.service(service))
+	c, err := net.DialUnix("unix", nil, s.group.named(member))
 	if err != nil {
-		return ""
+		return "a process that shares the address has it"
 	}
 	defer c.Close()
 	cred, err := credentials(c)
-	if err != nil {
-		return ""
-	}
-	if err := isOurs(c); err != nil {
-		return fmt.Sprintf("process %d has its name: %v", cred.Pid, err)
+	if err != nil || isOurs(c) != nil { // the claimant has just ended
+		return "a process that shares the address has it"
 	}
 	name, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", cred.Pid))
 	return fmt.Sprintf("process %d (%q), which shares the address, has it", cred.Pid, strings.TrimSpace(string(name)))
-}
-
-// Pass gives a message for a service to the member that has claimed it, and says whether there is one. It does not
-// wait: what a member has no room for is lost.
-func (s *Socket) Pass(service uint64, b []byte) bool {
-	if s.group == nil {
-		return false
-	}
-	c, err := net.DialUnix("unixpacket", nil, s.group.service(service))
-	if err != nil {
-		return !errors.Is(err, unix.ECONNREFUSED)
-	}
-	defer c.Close()
-	if isOurs(c) != nil { // a stranger has the name
-		return false
-	}
-	_, _ = c.Write(b)
-	return true
 }

@@ -3,11 +3,14 @@
 package udp
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"net"
 	"net/netip"
 	"os"
+	"slices"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -26,7 +29,7 @@ import (
 //
 //   - prefix/N of member N, which gives its descriptors to processes of its user,
 //   - prefix/lock, which a process has while it joins,
-//   - prefix/lead of the lead (steer_linux.go), prefix/service/N of a member that has claimed it (claim_linux.go).
+//   - prefix/lead of the lead (steer_linux.go).
 //
 // The kernel joins packets that come from other machines (GRO) by their ports alone, and would give one member those of
 // another. So a member that is alone has it switched on, and the next one that joins switches it off. What loopback
@@ -37,8 +40,9 @@ import (
 // (follow).
 
 const (
-	joinLimit     = 30 * time.Second // for others that join at the same time, and for an answer of a member
-	strangerLimit = time.Second      // for a process that has a name and does not listen yet, or has no room
+	joinLimit     = 30 * time.Second // for others that join at the same time
+	answerLimit   = 10 * time.Second // for an answer of a process that runs
+	strangerLimit = time.Second      // for a process that is stopped, has a name and does not listen yet, or has no room
 )
 
 // group is a socket's place among others with its address and port.
@@ -50,6 +54,10 @@ type group struct {
 	name   *net.UnixListener
 	lead   *net.UnixListener // it is the lead
 	heeds  *net.UnixConn     // or is connected to it
+
+	claims    int // descriptor of the file with the locks of services (claim_linux.go)
+	hasClaims bool
+	secret    [secretSize]byte
 
 	followers map[*net.UnixConn]bool // of the lead
 }
@@ -71,11 +79,19 @@ func (s *Socket) join(at netip.AddrPort, before func(fd int) error) (err error) 
 		return err
 	}
 	defer lock.Close()
-	sockets, alive, err := g.sockets()
+	sockets, claims, alive, err := g.sockets()
 	if err != nil {
 		return err
 	}
-	g.others = len(sockets) > 0
+	if g.others = len(sockets) > 0; !g.others {
+		if claims, err = newClaims(); err != nil {
+			return err
+		}
+	}
+	if err = g.useClaims(claims); err != nil {
+		closeAll(sockets)
+		return err
+	}
 	if !at.Addr().IsLoopback() {
 		for _, fd := range sockets {
 			_ = unix.SetsockoptInt(fd, unix.IPPROTO_UDP, unix.UDP_GRO, 0)
@@ -89,6 +105,7 @@ func (s *Socket) join(at netip.AddrPort, before func(fd int) error) (err error) 
 		}
 	}
 	if g.member == MaxMembers {
+		closeAll(sockets)
 		return fmt.Errorf("%d processes share it, and more cannot: %w", MaxMembers, unix.EADDRINUSE)
 	}
 	if g.before = sockets[:g.member]; g.member < len(sockets) {
@@ -180,9 +197,11 @@ func (g *group) lock() (*net.UnixListener, error) {
 		case err != nil:
 			return nil, err
 		case owner != nil: // the connection ends with the lock
-			_ = owner.SetReadDeadline(end)
-			_, _ = owner.Read(make([]byte, 1))
+			_, err = await(owner, nil, joinLimit)
 			owner.Close()
+			if err != nil {
+				return nil, fmt.Errorf("a process that is about to share it: %w", err)
+			}
 			silent = time.Now().Add(strangerLimit)
 		default: // it has just ended, or does not listen yet
 			time.Sleep(2 * time.Millisecond)
@@ -193,9 +212,9 @@ func (g *group) lock() (*net.UnixListener, error) {
 	}
 }
 
-// sockets returns the sockets of the list, and which of them have a process that reads them. The last member has all
-// of them; the socket of a member behind it is gone with it.
-func (g *group) sockets() (fds []int, alive []bool, err error) {
+// sockets returns the sockets of the list, the file of claims, and which sockets have a process that reads them. The
+// last member has all of them; the socket of a member behind it is gone with it.
+func (g *group) sockets() (fds []int, claims int, alive []bool, err error) {
 	var found [MaxMembers]*net.UnixConn
 	defer func() {
 		for _, c := range found {
@@ -206,7 +225,7 @@ func (g *group) sockets() (fds []int, alive []bool, err error) {
 	}()
 	for i := range found {
 		if found[i], err = dial(g.named(i)); err != nil {
-			return nil, nil, err
+			return nil, -1, nil, err
 		}
 	}
 	for last := MaxMembers - 1; last >= 0; last-- {
@@ -215,32 +234,26 @@ func (g *group) sockets() (fds []int, alive []bool, err error) {
 		}
 		fds, err := ask(found[last])
 		if err != nil {
-			return nil, nil, fmt.Errorf("member %d, which shares it: %w", last, err)
+			return nil, -1, nil, fmt.Errorf("member %d, which shares it: %w", last, err)
 		}
-		if len(fds) != last+1 {
+		if len(fds) != last+2 {
 			closeAll(fds)
 			continue // it has just ended
 		}
 		for _, c := range found[:last+1] {
 			alive = append(alive, c != nil)
 		}
-		return fds, alive, nil
+		return fds[:last+1], fds[last+1], alive, nil
 	}
-	return nil, nil, nil
+	return nil, -1, nil, nil
 }
 
 // ask reads the descriptors that a member sends. There are none if it has ended.
 func ask(c *net.UnixConn) ([]int, error) {
-	if err := c.SetReadDeadline(time.Now().Add(joinLimit)); err != nil {
+	control := make([]byte, unix.CmsgSpace(4*(MaxMembers+1)))
+	length, err := await(c, control, answerLimit)
+	if err != nil || length == 0 {
 		return nil, err
-	}
-	b, control := make([]byte, 1), make([]byte, unix.CmsgSpace(4*MaxMembers))
-	n, length, _, _, err := c.ReadMsgUnix(b, control)
-	if errors.Is(err, os.ErrDeadlineExceeded) {
-		return nil, fmt.Errorf("it does not answer: %w", unix.EADDRINUSE)
-	}
-	if err != nil || n == 0 {
-		return nil, nil
 	}
 	messages, err := unix.ParseSocketControlMessage(control[:length])
 	if err != nil {
@@ -258,13 +271,47 @@ func ask(c *net.UnixConn) ([]int, error) {
 	return fds, nil
 }
 
+// await waits for a byte, or for the end of a connection, and returns the length of the control data that comes with
+// the byte. The error is EADDRINUSE if the other process is stopped, or runs and does not answer within a limit.
+func await(c *net.UnixConn, control []byte, limit time.Duration) (length int, err error) {
+	for end := time.Now().Add(limit); ; {
+		if err := c.SetReadDeadline(time.Now().Add(strangerLimit)); err != nil {
+			return 0, err
+		}
+		n, length, _, _, err := c.ReadMsgUnix(make([]byte, 1), control)
+		if err == nil && n > 0 {
+			return length, nil
+		}
+		if !errors.Is(err, os.ErrDeadlineExceeded) {
+			return 0, nil // it has ended
+		}
+		cred, err := credentials(c)
+		switch {
+		case err != nil:
+			return 0, err
+		case isStopped(cred.Pid):
+			return 0, fmt.Errorf("process %d is stopped; continue it (kill -CONT %[1]d) or end it: %w", cred.Pid,
+				unix.EADDRINUSE)
+		case time.Now().After(end):
+			return 0, fmt.Errorf("process %d does not answer: %w", cred.Pid, unix.EADDRINUSE)
+		}
+	}
+}
+
+// isStopped reports whether a process is stopped, by a signal or a debugger.
+func isStopped(pid int32) bool {
+	stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	state := strings.TrimPrefix(string(stat[bytes.LastIndexByte(stat, ')')+1:]), " ")
+	return strings.HasPrefix(state, "T") || strings.HasPrefix(state, "t")
+}
+
 // introduce gives the descriptors to a process that joins.
 func (s *Socket) introduce(c *net.UnixConn) {
 	defer c.Close()
 	s.writing.Lock() // Close waits
 	defer s.writing.Unlock()
 	if !s.closed {
-		all := append(append([]int(nil), s.group.before...), s.out.fd)
+		all := append(slices.Clone(s.group.before), s.out.fd, s.group.claims)
 		_, _, _ = c.WriteMsgUnix([]byte{1}, unix.UnixRights(all...), nil)
 	}
 }
@@ -328,6 +375,10 @@ func (g *group) close() {
 	}
 	closeAll(g.before)
 	g.before = nil
+	if g.hasClaims {
+		unix.Close(g.claims)
+		g.hasClaims = false
+	}
 }
 
 func closeAll(fds []int) {

@@ -286,57 +286,93 @@ func TestMembersAreKilled(t *testing.T) {
 	check()
 }
 
-// TestServices: a service is one member's, to which others pass messages; when it is given up, or its process ends,
-// another one may have it.
+// TestServices: a service is one member's; when it is given up, or its process ends, another one may have it.
 func TestServices(t *testing.T) {
+	const service, other = 0x106_1234, 0x106_1235
 	for _, addr := range []netip.Addr{v4, v6} {
 		port := free(t, addr)
 		a, b := shared(t, addr, port), shared(t, addr, port)
-		assert.False(t, b.Pass(0x106_1234, []byte("nobody")))
-		assert.Empty(t, b.Claimant(0x106_1234))
-		got := make(chan string, 10)
-		take := func(m []byte) { got <- string(m) }
-		claim, err := a.Claim(0x106_1234, take)
+		_, ok := b.Claimed(service)
+		assert.False(t, ok)
+		assert.Empty(t, b.Claimant(service))
+		claim, err := b.Claim(service)
 		require.NoError(t, err)
-		_, err = a.Claim(0x106_1235, take)
+		next, err := a.Claim(other)
 		require.NoError(t, err)
-		for _, other := range []*Socket{a, b} {
-			_, err = other.Claim(0x106_1234, take)
-			require.ErrorIs(t, err, syscall.EADDRINUSE)
-		}
+		defer next.Close()
 		for _, m := range []*Socket{a, b, shared(t, addr, port)} {
-			assert.Contains(t, m.Claimant(0x106_1234), fmt.Sprintf(`process %d ("udp.test")`, os.Getpid()))
-			for i := range 3 {
-				require.True(t, m.Pass(0x106_1234, fmt.Appendf(nil, "message %d", i)))
-				require.Equal(t, fmt.Sprintf("message %d", i), <-got)
+			_, err = m.Claim(service)
+			require.ErrorIs(t, err, syscall.EADDRINUSE)
+			assert.Contains(t, m.Claimant(service), fmt.Sprintf(`process %d ("udp.test")`, os.Getpid()))
+			for service, of := range map[uint64]*Socket{service: b, other: a} {
+				member, ok := m.Claimed(service)
+				assert.True(t, ok)
+				assert.Equal(t, of.Member(), member)
+			}
+			assert.Equal(t, a.Secret(), m.Secret())
+			for _, none := range []uint64{service - 1, other + 1, 0x111_1234, 1<<64 - 1} {
+				_, ok = m.Claimed(none)
+				assert.False(t, ok, "%#x", none)
 			}
 		}
-		assert.False(t, b.Pass(0x111_1234, []byte("another port space")))
 		claim.Close()
-		assert.False(t, b.Pass(0x106_1234, []byte("nobody")))
-		claim, err = b.Claim(0x106_1234, take)
+		_, ok = a.Claimed(service)
+		assert.False(t, ok)
+		claim, err = a.Claim(service)
 		require.NoError(t, err)
 		claim.Close()
-		require.Empty(t, got)
 	}
 	alone := opened(t, v4, Options{})
-	claim, err := alone.Claim(1, nil)
+	claim, err := alone.Claim(1)
 	require.NoError(t, err)
 	claim.Close()
-	assert.False(t, alone.Pass(1, nil))
+	_, ok := alone.Claimed(1)
+	assert.False(t, ok)
+	assert.NotEqual(t, shared(t, v4, free(t, v4)).Secret(), shared(t, v4, free(t, v4)).Secret(), "of two groups")
 }
 
-// TestSilentPasser: one who connects to a service and says nothing keeps others waiting for a moment, and no longer.
-func TestSilentPasser(t *testing.T) {
-	s := shared(t, v4, free(t, v4))
-	got := make(chan string, 1)
-	_, err := s.Claim(7, func(m []byte) { got <- string(m) })
+// TestStopped: while a member is stopped, the address is in use. The error comes soon, and names the process.
+func TestStopped(t *testing.T) {
+	port := free(t, v4)
+	member := started(t, port)
+	require.Equal(t, "0", member.line(t))
+	stop(t, member.Process)
+	begin := time.Now()
+	_, err := Open(v4, Options{Port: port, Share: true})
+	assert.Less(t, time.Since(begin), soonEnough)
+	assert.ErrorIs(t, err, syscall.EADDRINUSE)
+	assert.ErrorContains(t, err, fmt.Sprintf("process %d is stopped", member.Process.Pid))
+	require.NoError(t, member.Process.Signal(syscall.SIGCONT))
+	shared(t, v4, port)
+}
+
+// stop stops a process.
+func stop(t *testing.T, p *os.Process) {
+	require.NoError(t, p.Signal(syscall.SIGSTOP))
+	require.Eventually(t, func() bool { return isStopped(int32(p.Pid)) }, limit, time.Millisecond)
+}
+
+// TestStoppedWithLock is TestStopped of a process that has the lock.
+func TestStoppedWithLock(t *testing.T) {
+	port := free(t, v4)
+	name := fmt.Sprintf("@goverbs-udp/%v/lock", netip.AddrPortFrom(v4, uint16(port)))
+	p := exec.Command(os.Args[0])
+	p.Env = append(os.Environ(), asStranger+"=listen "+name)
+	in, err := p.StdinPipe()
 	require.NoError(t, err)
-	c, err := net.DialUnix("unixpacket", nil, s.group.service(7))
+	out, err := p.StdoutPipe()
 	require.NoError(t, err)
-	defer c.Close()
-	require.True(t, s.Pass(7, []byte("hello")))
-	require.Equal(t, "hello", <-got)
+	require.NoError(t, p.Start())
+	defer func() { in.Close(); _ = p.Process.Kill(); _ = p.Wait() }()
+	line, err := bufio.NewReader(out).ReadString('\n')
+	require.NoError(t, err)
+	require.Equal(t, "ready\n", line)
+	stop(t, p.Process)
+	begin := time.Now()
+	_, err = Open(v4, Options{Port: port, Share: true})
+	assert.Less(t, time.Since(begin), soonEnough)
+	assert.ErrorIs(t, err, syscall.EADDRINUSE)
+	assert.ErrorContains(t, err, fmt.Sprintf("process %d is stopped", p.Process.Pid))
 }
 
 // TestLeadIsKilled: what is for no member in particular comes to another one soon after the lead was killed, and stays

@@ -95,11 +95,14 @@ func (s *Socket) Member() int { return 0 }
 // IsShared says whether other processes may have the address, too: not here.
 func (s *Socket) IsShared() bool { return false }
 
-// Claim makes the socket the one that messages for a service are passed to, which here it is.
-func (s *Socket) Claim(uint64, func([]byte)) (*Claim, error) { return nil, nil }
+// Claim makes the socket the one that has a service, which here it is.
+func (s *Socket) Claim(uint64) (*Claim, error) { return nil, nil }
 
-// Pass gives a message for a service to the member that has claimed it: here there is none.
-func (s *Socket) Pass(uint64, []byte) bool { return false }
+// Claimed returns the member that has claimed a service: here there is none.
+func (s *Socket) Claimed(uint64) (member int, ok bool) { return 0, false }
+
+// Secret returns what only members know: here there are none.
+func (s *Socket) Secret() (secret [16]byte) { return secret }
 
 // Claimant says which process has claimed a service: here none.
 func (s *Socket) Claimant(uint64) string { return "" }

@@ -181,11 +181,14 @@ func (s *Socket) probe(at netip.AddrPort) error {
 	packet[0], packet[1], packet[bthQPN+1] = 0xff, 0x0f, byte(s.group.member<<(8-memberBits))
 	packet[bthQPN+3] = 2
 	_, _ = rand.Read(packet[12:])
-	for end := time.Now().Add(joinLimit); time.Now().Before(end); {
+	for end := time.Now().Add(answerLimit); time.Now().Before(end); {
 		if err := unix.Sendto(fd, packet, 0, sockaddr(s.addr, s.scope)); err != nil {
 			return os.NewSyscallError("sendto", err)
 		}
-		for ready(s.out.fd, unix.POLLIN, 50*time.Millisecond) {
+		for again := time.Now().Add(50 * time.Millisecond); time.Now().Before(again); {
+			if !ready(s.out.fd, unix.POLLIN, time.Until(again)) {
+				break
+			}
 			b := make([]byte, len(packet)+1)
 			n, _, err := unix.Recvfrom(s.out.fd, b, unix.MSG_DONTWAIT)
 			if err == nil && string(b[:n]) == string(packet) {

@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -147,4 +148,29 @@ func TestStrangersFillTheLead(t *testing.T) {
 	for _, packet := range forLead {
 		delivered(t, from, lead, packet)
 	}
+}
+
+// TestStrangersService: another user can take no name, and fill no queue, by which members have services.
+func TestStrangersService(t *testing.T) {
+	port := free(t, v4)
+	first, second := shared(t, v4, port), shared(t, v4, port)
+	claim, err := second.Claim(7)
+	require.NoError(t, err)
+	defer claim.Close()
+	all, err := os.ReadFile("/proc/net/unix")
+	require.NoError(t, err)
+	for line := range strings.Lines(string(all)) {
+		if _, name, ok := strings.Cut(strings.TrimSpace(line), first.group.prefix); ok {
+			assert.Contains(t, []string{"lead", "0", "1"}, name)
+			beStranger(t, "fill", first.group.prefix+name)
+		}
+	}
+	member, ok := first.Claimed(7)
+	assert.True(t, ok)
+	assert.Equal(t, 1, member)
+	_, err = first.Claim(7)
+	assert.ErrorIs(t, err, syscall.EADDRINUSE)
+	claim, err = first.Claim(8)
+	require.NoError(t, err)
+	defer claim.Close()
 }

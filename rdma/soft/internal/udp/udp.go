@@ -64,9 +64,9 @@ type Options struct {
 	//   - if that is 1, of the communication ID by which the receiver of a message of the connection manager knows the
 	//     connection (SIDR_REP: the request),
 	//
-	// and otherwise to one of the members, the lead: requests for connections (REQ, SIDR_REQ), all other MADs. Claim
-	// and Pass bring those to the member that they are for. So members use queue pair numbers and IDs with their
-	// number.
+	// and otherwise to one of the members, the lead: requests for connections (REQ, SIDR_REQ), all other MADs. Claimed
+	// returns the member that these are for. So members use queue pair numbers and IDs with their number.
+	//
 	// What is for a number that nobody has goes to any member. The datagrams of one Write have to be for the same
 	// member. When the lead closes its socket or ends, however it ends, another member is it within milliseconds. What
 	// is sent to another one that has ended is lost, until the next that opens the address takes its number.

@@ -229,7 +229,9 @@ func (in *incoming) deliverNow() {
 		case packet.Notification:
 			l.stats.congested.Add(1)
 		case packet.Refused:
-			l.stats.refused[reason].Add(1)
+			if reason != packet.BadVersion || !l.passed(p) {
+				l.stats.refused[reason].Add(1)
+			}
 		}
 	}
 }

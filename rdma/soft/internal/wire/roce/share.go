@@ -3,6 +3,8 @@
 package roce
 
 import (
+	"crypto/subtle"
+	"encoding/binary"
 	"net/netip"
 
 	"github.com/goverbs/goverbs/rdma/soft/internal/message"
@@ -52,43 +54,69 @@ func (w *Wire) isOwn(m *message.Request) bool {
 	return l != nil && l.HasQP(m.SourceQP)
 }
 
-// passedSize is the size of a message that is passed: the address that it came from, and its bytes.
-const passedSize = 16 + message.MADSize
+// A message that is passed is a packet to the address itself, whose queue pair number brings it to the process. Its BTH
+// has a version that does not exist, and behind it are the secret of the processes that share the address, the address
+// that the message came from, and its bytes.
+const (
+	passedOpcode  = 0xff
+	passedVersion = 0xf
+	passedNumber  = 2 // of the queue pair, without the member
+	passedSecret  = 12
+	passedFrom    = passedSecret + 16
+	passedMessage = passedFrom + 16
+	passedSize    = passedMessage + message.MADSize + 4 // with an ICRC
+)
 
 // Claim lets messages for a service come to the link's port that came to another process with the link's address. Its
-// error is EADDRINUSE where another one has claimed the service.
-func (l *Link) Claim(service uint64) (*udp.Claim, error) {
-	return l.socket.Claim(service, func(b []byte) {
-		if len(b) != passedSize {
-			return
-		}
-		m, err := message.DecodeMAD(b[16:])
-		if err != nil {
-			return
-		}
-		m.From, m.To, m.Passed = message.Remote([16]byte(b)), l.here, true
-		l.wire.host.Deliver((&passed{l, m}).deliver)
-	})
-}
-
-// passed is a message that another process has passed to this one.
-type passed struct {
-	link    *Link
-	message *message.MAD
-}
-
-// The caller holds Fabric.mu.
-func (p *passed) deliver() { p.link.port.MAD(p.message) }
+// error is EADDRINUSE if another one has claimed the service.
+func (l *Link) Claim(service uint64) (*udp.Claim, error) { return l.socket.Claim(service) }
 
 // Claimant says which process has claimed a service; "" is none.
 func (l *Link) Claimant(service uint64) string { return l.socket.Claimant(service) }
 
-// Pass gives a message for a service to the process that has claimed it, and says whether there is one. The caller
-// holds Fabric.mu.
+// Pass sends a message for a service to the process that has claimed it, and reports whether there is one. Like other
+// messages, it can be lost: its sender retransmits it. The caller holds Fabric.mu.
 func (l *Link) Pass(service uint64, m *message.MAD) bool {
-	if m.Passed || !l.IsShared() {
+	if m.Passed {
+		return false
+	}
+	member, ok := l.socket.Claimed(service)
+	if !ok || member == l.Member() {
 		return false
 	}
 	b, err := m.Encode()
-	return err == nil && l.socket.Pass(service, append(m.From.GID[:], b...))
+	if err != nil {
+		return false
+	}
+	number := udp.QPsOf(member) | passedNumber
+	if to := message.Remote(l.here.GID); !l.start(&to, number) {
+		return true
+	}
+	p, secret := l.out.Packet(passedSize), l.socket.Secret()
+	clear(p)
+	p[0], p[1] = passedOpcode, passedVersion
+	binary.BigEndian.PutUint32(p[4:], number)
+	copy(p[passedSecret:], secret[:])
+	copy(p[passedFrom:], m.From.GID[:])
+	copy(p[passedMessage:], b)
+	l.out.end()
+	return true
+}
+
+// passed delivers the message of a packet that another process with the link's address has passed to this one, and
+// reports whether it is one. The caller holds Fabric.mu.
+func (l *Link) passed(p []byte) bool {
+	if !l.IsShared() || len(p) != passedSize || p[0] != passedOpcode || p[1] != passedVersion {
+		return false
+	}
+	if secret := l.socket.Secret(); subtle.ConstantTimeCompare(p[passedSecret:passedFrom], secret[:]) == 0 {
+		return false
+	}
+	m, err := message.DecodeMAD(p[passedMessage : passedSize-4])
+	if err != nil {
+		return false
+	}
+	m.From, m.To, m.Passed = message.Remote([16]byte(p[passedFrom:])), l.here, true
+	l.port.MAD(m)
+	return true
 }
