@@ -26,9 +26,11 @@ type batch struct {
 	places int     // capacity + 1: the last one takes what is appended beyond the capacity
 	end    int     // the chain ends behind so many: Next of that one is NULL, every other points on
 	sges   int     // room of each work request
-	lacks  lack
-	closed bool
-	err    error // of lackInline
+	// entries of the first work request; the next one's come behind
+	entries unsafe.Pointer
+	lacks   lack
+	closed  bool
+	err     error // of lackInline
 
 	self uintptr // the address of the batch, which a copy does not have: two batches would link one chain in two ways
 
@@ -42,15 +44,30 @@ type noCopy struct{}
 func (*noCopy) Lock()   {}
 func (*noCopy) Unlock() {}
 
+// mapBatch maps the memory of a batch of n requests of a size, with their entries and inline bytes. It returns the address
+// of the requests and of the inline bytes.
+func (b *batch) mapBatch(n, sges, inline int, size uintptr) (requests, bytes unsafe.Pointer, err error) {
+	var l layout
+	wrs, entries := l.add(n+1, 1, size), l.add(n+1, sges, unsafe.Sizeof(ibv.SGE{}))
+	data, bad := l.add(n+1, inline, 1), l.add(1, 1, unsafe.Sizeof(uintptr(0)))
+	if b.mapping, err = l.mapMemory(); err != nil {
+		return nil, nil, err
+	}
+	base := unsafe.Pointer(unsafe.SliceData(b.mapping.Bytes()))
+	requests = unsafe.Add(base, wrs)
+	b.first, b.bad, b.size = uintptr(requests), (*uintptr)(unsafe.Add(base, bad)), size
+	b.places, b.sges, b.linked, b.end = n+1, sges, nowhere, nowhere
+	b.entries = unsafe.Add(base, entries)
+	return requests, unsafe.Add(base, data), nil
+}
+
 // settle is called when the batch is complete, and stays where it is.
 func (b *batch) settle() { b.self, b.home = address(b), address(b) }
 
-// own says whether the batch is no copy, and no zero value.
-func (b *batch) own() error { return ownBatch(b.self, address(b)) }
-
-func ownBatch(self, at uintptr) error {
-	switch self {
-	case at:
+// own returns an error if the batch is a copy, or a zero value.
+func (b *batch) own() error {
+	switch b.self {
+	case address(b):
 		return nil
 	case 0:
 		return errBatchZero
@@ -93,14 +110,14 @@ var _ = [1]byte{}[unsafe.Offsetof(ibv.SendWR{}.WRID)-unsafe.Offsetof(ibv.RecvWR{
 	unsafe.Offsetof(ibv.SendWR{}.SGList)-unsafe.Offsetof(ibv.RecvWR{}.SGList)+
 	unsafe.Offsetof(ibv.SendWR{}.NumSGE)-unsafe.Offsetof(ibv.RecvWR{}.NumSGE)]
 
-// link lets each work request point to the next one, and to its entries, which begin at an address.
-func (b *batch) link(entries uintptr) {
+// link lets each work request point to the next one, and to its entries.
+func (b *batch) link() {
 	for i := range b.places {
 		w := b.wr(i)
 		if i+1 < b.places {
 			w.Next = ibv.Ptr[ibv.RecvWR](b.at(i + 1))
 		}
-		w.SGList = ibv.Ptr[ibv.SGE](entries + uintptr(i*b.sges*sizeofSGE))
+		w.SGList = ibv.Ptr[ibv.SGE](uintptr(b.entries) + uintptr(i*b.sges*sizeofSGE))
 	}
 }
 
@@ -120,24 +137,20 @@ func (b *batch) Err() error {
 	if err := b.own(); err != nil {
 		return err
 	}
-	return batchErr(b.n, b.Cap(), b.sges, b.lacks, b.err)
+	switch {
+	case b.n > b.Cap():
+		return &verberr.VerbError{Errno: enomem,
+			Reason: fmt.Sprintf("the batch is full: it was made for %d work requests, not for %d", b.Cap(), b.n)}
+	case b.lacks&lackEntry != 0:
+		return invalid("", "", "no room for another entry: the batch was made for %d in each work request", b.sges)
+	}
+	return b.err
 }
 
 // errBatchEmpty is the error of a post of nothing.
 var errBatchEmpty = invalid("", "", "the batch is empty, so there is nothing to post, and no completion will come")
 
 var errBatchClosed = closed("batch")
-
-func batchErr(n, capacity, sges int, l lack, inline error) error {
-	switch {
-	case n > capacity:
-		return &verberr.VerbError{Errno: enomem,
-			Reason: fmt.Sprintf("the batch is full: it was made for %d work requests, not for %d", capacity, n)}
-	case l&lackEntry != 0:
-		return invalid("", "", "no room for another entry: the batch was made for %d in each work request", sges)
-	}
-	return inline
-}
 
 // postable says whether a part of the batch can be posted: it lacks nothing, and the part is not empty.
 func (b *batch) postable(from, to int) bool {

@@ -134,7 +134,7 @@ func TestProgramsTheShortWay(t *testing.T) {
 				r.SetID(rapid.SampledFrom([]uint64{3, 4, 5, 6, 7, 1 << 50, 1<<64 - 1}).Draw(t, "id"))
 				r.SetFlags(rapid.SampledFrom([]ibv.SendFlags{0, ibv.SEND_SIGNALED, ibv.SEND_SIGNALED | ibv.SEND_FENCE}).
 					Draw(t, "flags"))
-				if d := &p.data[r.index]; len(d.list) == 1 && !p.sizes[r.index].inline {
+				if d := &p.info[r.index]; len(d.list) == 1 && !d.inline {
 					r.SetSGE(1<<43, rapid.SampledFrom([]uint32{8, 9, 101}).Draw(t, "length"), 11)
 				}
 			},

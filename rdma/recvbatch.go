@@ -33,19 +33,13 @@ func NewRecvBatch(requests, sges int) (*RecvBatch, error) {
 			"a batch of %d work requests with %d entries each: it needs at least one "+
 				"request, and no negative number", requests, sges)
 	}
-	var l layout
-	wrs := l.add(requests+1, 1, unsafe.Sizeof(ibv.RecvWR{}))
-	sge := l.add(requests+1, sges, unsafe.Sizeof(ibv.SGE{}))
-	bad := l.add(1, 1, unsafe.Sizeof(uintptr(0)))
-	m, err := l.mapMemory()
+	b := new(RecvBatch)
+	first, _, err := b.mapBatch(requests, sges, 0, unsafe.Sizeof(ibv.RecvWR{}))
 	if err != nil {
 		return nil, err
 	}
-	base := unsafe.Pointer(unsafe.SliceData(m.Bytes()))
-	b := &RecvBatch{wrs: unsafe.Slice((*ibv.RecvWR)(unsafe.Add(base, wrs)), requests+1)}
-	b.batch = batch{size: unsafe.Sizeof(b.wrs[0]), places: requests + 1, end: nowhere, sges: sges, mapping: m}
-	b.first, b.bad, b.linked = uintptr(unsafe.Pointer(&b.wrs[0])), (*uintptr)(unsafe.Add(base, bad)), nowhere
-	b.link(uintptr(base) + uintptr(sge))
+	b.wrs = unsafe.Slice((*ibv.RecvWR)(first), requests+1)
+	b.link()
 	b.settle()
 	return b, nil
 }

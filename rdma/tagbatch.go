@@ -12,7 +12,6 @@ import (
 	"github.com/goverbs/goverbs/rdma/internal/refusal"
 	"github.com/goverbs/goverbs/rdma/internal/verberr"
 	"github.com/goverbs/goverbs/runtime"
-	"github.com/goverbs/goverbs/runtime/offheap"
 )
 
 // TagBatch is a chain of operations on the tag list of an [SRQ] of type IBV_SRQT_TM, with their scatter entries, in
@@ -28,15 +27,8 @@ import (
 //
 // Man: ibv_post_srq_ops(3)
 type TagBatch struct {
-	wrs     []ibv.OpsWR // capacity + 1: the last one takes operations beyond the capacity
-	n       int         // number of appended operations, also beyond the capacity
-	sges    int         // number of entries of each operation
-	lacks   lack
-	bad     *ibv.Ptr[ibv.OpsWR]
-	closed  bool
-	self    uintptr // its address, which a copy does not have
-	mapping *offheap.Mapping
-	_       noCopy
+	batch
+	wrs []ibv.OpsWR // the places of batch
 }
 
 // TagRequest is an operation in a [TagBatch]. It is valid until Reset.
@@ -52,55 +44,31 @@ func NewTagBatch(operations, sges int) (*TagBatch, error) {
 			"a batch of %d operations with %d entries each: it needs at least one "+
 				"operation, and no negative number", operations, sges)
 	}
-	b := &TagBatch{sges: sges}
-	var l layout
-	wrs := l.add(operations+1, 1, unsafe.Sizeof(ibv.OpsWR{}))
-	sge := l.add(operations+1, sges, unsafe.Sizeof(ibv.SGE{}))
-	bad := l.add(1, 1, unsafe.Sizeof(uintptr(0)))
-	m, err := l.mapMemory()
+	b := new(TagBatch)
+	first, _, err := b.mapBatch(operations, sges, 0, unsafe.Sizeof(ibv.OpsWR{}))
 	if err != nil {
 		return nil, err
 	}
-	base := unsafe.Pointer(unsafe.SliceData(m.Bytes()))
-	b.mapping = m
-	b.wrs = unsafe.Slice((*ibv.OpsWR)(unsafe.Add(base, wrs)), operations+1)
-	b.bad = (*ibv.Ptr[ibv.OpsWR])(unsafe.Add(base, bad))
+	b.wrs = unsafe.Slice((*ibv.OpsWR)(first), operations+1)
 	for i := range b.wrs {
-		b.wrs[i].TM.Add.SGList = ibv.Ptr[ibv.SGE](uintptr(base) + uintptr(sge+i*sges*sizeofSGE))
+		b.wrs[i].TM.Add.SGList = ibv.Ptr[ibv.SGE](uintptr(b.entries) + uintptr(i*sges*sizeofSGE))
 	}
-	b.self = uintptr(unsafe.Pointer(b))
+	b.settle()
 	return b, nil
 }
 
 // Close releases the memory. Posts fail from then on, and operations of the batch do nothing. A second Close does
 // nothing.
 func (b *TagBatch) Close() error {
-	b.wrs, b.n, b.sges, b.closed = make([]ibv.OpsWR, 1), 1, 0, true // no room
+	b.wrs, b.places, b.n, b.sges, b.closed = make([]ibv.OpsWR, 1), 1, 1, 0, true // no room
 	return b.mapping.Retire()
 }
-
-// Len is the number of operations.
-func (b *TagBatch) Len() int { return min(b.n, b.Cap()) }
-
-// Cap is the number of operations that there is room for.
-func (b *TagBatch) Cap() int { return len(b.wrs) - 1 }
 
 // Reset empties the batch.
 func (b *TagBatch) Reset() {
 	if !b.closed {
 		b.n, b.lacks = 0, 0
 	}
-}
-
-// Err says what the batch had no room for since the last Reset, or returns nil.
-func (b *TagBatch) Err() error {
-	if b.closed {
-		return errBatchClosed
-	}
-	if err := ownBatch(b.self, uintptr(unsafe.Pointer(b))); err != nil {
-		return err
-	}
-	return batchErr(b.n, len(b.wrs)-1, b.sges, b.lacks, nil)
 }
 
 func (b *TagBatch) next(id uint64, op ibv.OpsWROpcode) TagRequest {
@@ -232,7 +200,7 @@ func postTags(c *ibv.SRQ, kind ibv.SRQType, name string, limits *tagLimits, b *T
 	}
 	b.wrs[b.n-1].Next = 0
 	*b.bad = 0
-	err = libibverbs.PostSRQOps(c, &b.wrs[0], b.bad)
+	err = libibverbs.PostSRQOps(c, &b.wrs[0], (*ibv.Ptr[ibv.OpsWR])(unsafe.Pointer(b.bad)))
 	if err == nil {
 		return b.n, nil
 	}
@@ -240,9 +208,8 @@ func postTags(c *ibv.SRQ, kind ibv.SRQType, name string, limits *tagLimits, b *T
 	if !errors.As(err, &call) {
 		return 0, err
 	}
-	e.Errno, e.Index = call.Errno, -1
-	if at := uintptr(*b.bad) - uintptr(unsafe.Pointer(&b.wrs[0])); at < uintptr(b.n)*unsafe.Sizeof(ibv.OpsWR{}) {
-		e.Index = int(at / unsafe.Sizeof(ibv.OpsWR{}))
+	e.Errno = call.Errno
+	if e.Index = b.refused(0, b.n); e.Index >= 0 {
 		e.WRID = b.wrs[e.Index].WRID
 		posted = e.Index
 	}

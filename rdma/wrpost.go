@@ -20,8 +20,8 @@ import (
 // that has any. If that takes only some of the requests, the error's Index is that of the first one that it did not
 // take.
 //
-// A program that was posted once is known to fit. From then on it goes to C by a few assembly instructions where
-// nothing wants to see the post, and else by the checks that a list gets.
+// A program that was posted once is known to fit. From then on the checks are those of a list, and the program goes to C
+// in one call.
 func (q *SendQueue) PostProgram(p *WRProgram) error {
 	switch {
 	case p == nil: // here, because a panic below leaves the queue locked
@@ -35,10 +35,10 @@ func (q *SendQueue) PostProgram(p *WRProgram) error {
 		return nil
 	}
 	q.mu.Lock()
-	if q.refusal != nil || !p.usual || !q.fits(p) {
+	if q.refusal != nil || !q.fits(p) {
 		return q.postUnusual(p)
 	}
-	if q.short && len(p.wrs) == 1 && q.one(&p.wrs[0]) {
+	if q.short && p.usual && len(p.wrs) == 1 && q.one(&p.wrs[0]) {
 		q.mu.Unlock()
 		return nil
 	}
@@ -170,8 +170,8 @@ func (q *SendQueue) takeProgram(path Path, p *WRProgram) (runner datapath.Runner
 	if ok {
 		return runner, m, nil
 	}
-	for i, size := range p.sizes {
-		if reason := q.checks.sizeReason(p.wrs[i].Opcode, p.wrs[i].SendFlags, size); reason != "" {
+	for i := range p.info {
+		if reason := q.checks.programReason(&p.wrs[i], &p.info[i]); reason != "" {
 			return nil, m, p.refused(i, einval, reason)
 		}
 	}

@@ -4,12 +4,14 @@ package rdma
 
 import (
 	"fmt"
+	"math"
 	goruntime "runtime"
 	"slices"
 	"unsafe"
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma/internal/refusal"
+	"github.com/goverbs/goverbs/runtime"
 	"github.com/goverbs/goverbs/runtime/program"
 )
 
@@ -34,10 +36,9 @@ type WRProgram struct {
 	program program.Program
 	closed  bool         // ibv_wr_complete was appended
 	wrs     []ibv.SendWR // for the accounting, and for a path that takes lists
-	sizes   []wrSize     // for the checks
+	info    []wrInfo     // likewise
 	// irregular: a request has inline data or several entries
 	irregular bool
-	data      []wrData      // of each request
 	set       ibv.WRSetters // of the last request
 	keep      []any         // memory whose addresses are in the program
 	err       error
@@ -61,7 +62,7 @@ func NewWRProgram(qp *ibv.QPEx) *WRProgram {
 // Reset empties the program.
 func (p *WRProgram) Reset() {
 	p.program.Reset()
-	p.wrs, p.sizes, p.data, p.keep, p.closed, p.set = p.wrs[:0], p.sizes[:0], nil, nil, false, 0
+	p.wrs, p.info, p.keep, p.closed, p.set = p.wrs[:0], nil, nil, false, 0
 	p.irregular = false
 	p.err, p.unable, p.unlisted = nil, nil, nil
 	p.unfit()
@@ -94,19 +95,19 @@ func (p *WRProgram) unfit() { p.linked, p.runs = false, false }
 func (p *WRProgram) link() {
 	p.usual = !takesAddresses(p.qp.QPBase.QPType)
 	for i := range p.wrs {
-		w, size := &p.wrs[i], &p.sizes[i]
+		w := &p.wrs[i]
 		if w.Next = 0; i+1 < len(p.wrs) {
 			w.Next = ibv.PtrTo(&p.wrs[i+1])
 		}
-		p.usual = p.usual && size.sges == 1 // inline data is none
+		p.usual = p.usual && p.info[i].sges == 1 // inline data is none
 	}
 	p.linked, p.runs = true, p.unable == nil
 }
 
 // inlined gives the work requests the flag of inline data, which a program's setter says.
 func (p *WRProgram) inlined() {
-	for i, size := range p.sizes {
-		if size.inline {
+	for i := range p.info {
+		if p.info[i].inline {
 			p.wrs[i].SendFlags |= ibv.SEND_INLINE
 		}
 	}
@@ -135,7 +136,7 @@ func (p *WRProgram) restep(s program.Step, fn ibv.FuncPtr, name string, args ...
 }
 
 // add appends a request.
-func (p *WRProgram) add(op ibv.WROpcode, id uint64, fn ibv.FuncPtr, args ...uint64) WRRequest {
+func (p *WRProgram) add(op ibv.WROpcode, id uint64, fn ibv.FuncPtr, args ...uint64) (WRRequest, *ibv.SendWR) {
 	p.complete()
 	p.reopen()
 	qpt := p.qp.QPBase.QPType
@@ -143,15 +144,14 @@ func (p *WRProgram) add(op ibv.WROpcode, id uint64, fn ibv.FuncPtr, args ...uint
 	r := WRRequest{p: p, index: len(p.wrs)}
 	r.begin(fn, rule.Builder, id, args)
 	p.wrs = append(p.wrs, ibv.SendWR{WRID: id, Opcode: op})
-	p.sizes = append(p.sizes, wrSize{})
-	p.data = append(p.data, wrData{})
+	p.info = append(p.info, wrInfo{})
 	p.set = 0
 	if v := ibv.WRPost(qpt, op); refusal.Refused(v.Validity) {
 		e := p.failure(r.index)
 		e.Reason = fmt.Sprintf("%v is not valid on %s: %s", op, refusal.ShortName(qpt), v.Reason)
 		p.fail(e)
 	}
-	return r
+	return r, &p.wrs[r.index]
 }
 
 // allowFlags fails if the queue pair's type does not allow flags for a request.
@@ -170,14 +170,6 @@ func (p *WRProgram) allowFlags(index int, flags ibv.SendFlags) {
 func (p *WRProgram) failure(i int) *PostError {
 	return &PostError{Verb: "ibv_wr_post", QPNum: p.qp.QPBase.QPNum, QPType: p.qp.QPBase.QPType, Index: i,
 		WRID: p.wrs[i].WRID, Errno: einval}
-}
-
-// addAtomic appends an atomic operation.
-func (p *WRProgram) addAtomic(remote uint64, op ibv.WROpcode, id uint64, fn ibv.FuncPtr,
-	args ...uint64) WRRequest {
-	r := p.add(op, id, fn, args...)
-	p.sizes[r.index].remote = remote
-	return r
 }
 
 // complete returns an error if the last request lacks data or an address that it needs.
@@ -238,4 +230,430 @@ func word(v uint32) uint64 {
 		return uint64(int32(v))
 	}
 	return uint64(v)
+}
+
+// The operations of a WRProgram: each appends a request.
+
+// Send appends ibv_wr_send.
+//
+// C: ibv_wr_send
+func (p *WRProgram) Send(id uint64) WRRequest {
+	r, _ := p.add(ibv.WR_SEND, id, p.qp.WRSend)
+	return r
+}
+
+// SendImm appends ibv_wr_send_imm.
+//
+// C: ibv_wr_send_imm
+func (p *WRProgram) SendImm(id uint64, imm ibv.BE32) WRRequest {
+	r, w := p.add(ibv.WR_SEND_WITH_IMM, id, p.qp.WRSendImm, word(uint32(imm)))
+	*w.ImmData() = imm
+	return r
+}
+
+// SendInv appends ibv_wr_send_inv.
+//
+// C: ibv_wr_send_inv
+func (p *WRProgram) SendInv(id uint64, rkey uint32) WRRequest {
+	r, w := p.add(ibv.WR_SEND_WITH_INV, id, p.qp.WRSendInv, word(rkey))
+	*w.InvalidateRKey() = rkey
+	return r
+}
+
+// TSO appends ibv_wr_send_tso.
+//
+// C: ibv_wr_send_tso
+func (p *WRProgram) TSO(id uint64, header []byte, mss uint16) WRRequest {
+	if len(header) > math.MaxUint16 {
+		p.fail(invalid("", "", "WR %d: %s", len(p.wrs), headerReason(header)))
+	}
+	at := held(p, header)
+	r, w := p.add(ibv.WR_TSO, id, p.qp.WRSendTSO, at, uint64(len(header)), uint64(mss))
+	*w.TSO() = ibv.SendTSO{Hdr: uintptr(at), HdrSz: uint16(len(header)), MSS: mss}
+	return r
+}
+
+// Write appends ibv_wr_rdma_write.
+//
+// C: ibv_wr_rdma_write
+func (p *WRProgram) Write(id, remote uint64, rkey uint32) WRRequest {
+	r, w := p.add(ibv.WR_RDMA_WRITE, id, p.qp.WRRDMAWrite, word(rkey), remote)
+	*w.WR.RDMA() = ibv.SendRDMA{RemoteAddr: remote, RKey: rkey}
+	return r
+}
+
+// WriteImm appends ibv_wr_rdma_write_imm.
+//
+// C: ibv_wr_rdma_write_imm
+func (p *WRProgram) WriteImm(id, remote uint64, rkey uint32, imm ibv.BE32) WRRequest {
+	r, w := p.add(ibv.WR_RDMA_WRITE_WITH_IMM, id, p.qp.WRRDMAWriteImm, word(rkey), remote, word(uint32(imm)))
+	*w.WR.RDMA(), *w.ImmData() = ibv.SendRDMA{RemoteAddr: remote, RKey: rkey}, imm
+	return r
+}
+
+// Read appends ibv_wr_rdma_read.
+//
+// C: ibv_wr_rdma_read
+func (p *WRProgram) Read(id, remote uint64, rkey uint32) WRRequest {
+	r, w := p.add(ibv.WR_RDMA_READ, id, p.qp.WRRDMARead, word(rkey), remote)
+	*w.WR.RDMA() = ibv.SendRDMA{RemoteAddr: remote, RKey: rkey}
+	return r
+}
+
+// CompareSwap appends ibv_wr_atomic_cmp_swp of 8 remote bytes, in the byte order of the machine. The entry receives
+// their old value.
+//
+// C: ibv_wr_atomic_cmp_swp
+func (p *WRProgram) CompareSwap(id, remote uint64, rkey uint32, compare, swap uint64) WRRequest {
+	r, w := p.add(ibv.WR_ATOMIC_CMP_AND_SWP, id, p.qp.WRAtomicCmpSwp, word(rkey), remote, compare, swap)
+	*w.WR.Atomic() = ibv.SendAtomic{RemoteAddr: remote, CompareAdd: compare, Swap: swap, RKey: rkey}
+	p.info[r.index].remote = remote
+	return r
+}
+
+// FetchAdd appends ibv_wr_atomic_fetch_add to 8 remote bytes, in the byte order of the machine. The entry receives
+// their old value.
+//
+// C: ibv_wr_atomic_fetch_add
+func (p *WRProgram) FetchAdd(id, remote uint64, rkey uint32, add uint64) WRRequest {
+	r, w := p.add(ibv.WR_ATOMIC_FETCH_AND_ADD, id, p.qp.WRAtomicFetchAdd, word(rkey), remote, add)
+	*w.WR.Atomic() = ibv.SendAtomic{RemoteAddr: remote, CompareAdd: add, RKey: rkey}
+	p.info[r.index].remote = remote
+	return r
+}
+
+// AtomicWrite appends ibv_wr_atomic_write of 8 bytes, as they are in memory.
+//
+// C: ibv_wr_atomic_write
+func (p *WRProgram) AtomicWrite(id, remote uint64, rkey uint32, value [8]byte) WRRequest {
+	p.noList("ibv_wr_atomic_write")
+	own := &value
+	p.keep = append(p.keep, own)
+	r, _ := p.add(ibv.WR_ATOMIC_WRITE, id, p.qp.WRAtomicWrite, word(rkey), remote, uint64(uintptr(unsafe.Pointer(own))))
+	r.value, p.info[r.index].remote = own, remote
+	return r
+}
+
+// Flush appends ibv_wr_flush of remote memory, with values of enum ibv_placement_type and enum ibv_selectivity_level.
+//
+// C: ibv_wr_flush
+func (p *WRProgram) Flush(id, remote uint64, rkey uint32, length uint64, placement, level uint8) WRRequest {
+	p.noList("ibv_wr_flush")
+	r, _ := p.add(ibv.WR_FLUSH, id, p.qp.WRFlush, word(rkey), remote, length, uint64(placement), uint64(level))
+	return r
+}
+
+// LocalInv appends ibv_wr_local_inv.
+//
+// C: ibv_wr_local_inv
+func (p *WRProgram) LocalInv(id uint64, rkey uint32) WRRequest {
+	r, w := p.add(ibv.WR_LOCAL_INV, id, p.qp.WRLocalInv, word(rkey))
+	*w.InvalidateRKey() = rkey
+	return r
+}
+
+// BindMW appends ibv_wr_bind_mw.
+//
+// C: ibv_wr_bind_mw
+func (p *WRProgram) BindMW(id uint64, mw ibv.Ptr[ibv.MW], rkey uint32, info ibv.MWBindInfo) WRRequest {
+	if mw == 0 || info.MR == 0 && info.Length != 0 {
+		p.fail(invalid("", "", "WR %d: binding needs a memory window and a memory region", len(p.wrs)))
+	}
+	r, w := p.add(ibv.WR_BIND_MW, id, p.qp.WRBindMW, uint64(mw), word(rkey), held(p, []ibv.MWBindInfo{info}))
+	*w.BindMW() = ibv.SendBindMW{MW: mw, RKey: rkey, BindInfo: info}
+	return r
+}
+
+// noList says that a work request cannot hold what a function does.
+func (p *WRProgram) noList(function string) {
+	if p.unlisted == nil {
+		p.unlisted = &runtime.NotSupportedError{Function: function,
+			Missing: "the queue's Path takes lists of ibv_send_wr, and those cannot ask for it"}
+	}
+}
+
+// wrInfo is what the checks need of a request in a program, and its data: entries, each of them inline or none.
+type wrInfo struct {
+	sges   int
+	bytes  uint64
+	inline bool
+	remote uint64 // address of an atomic operation
+	toQPN  uint32 // of a datagram
+
+	list   []ibv.SGE
+	pieces []ibv.DataBuf // list, if it is inline
+	step   program.Step  // the call of the setter
+	set    bool          // there is a step
+}
+
+// WRRequest is a request in a [WRProgram]. It is valid until Reset.
+type WRRequest struct {
+	p         *WRProgram
+	index     int
+	id, flags stepArgument
+	call      program.Step
+	value     *[8]byte // of an atomic write
+}
+
+// argument is a place in a program whose value can change.
+type stepArgument struct {
+	step program.Step
+	i    int
+}
+
+func (p *WRProgram) change(a stepArgument, value uint64) { p.program.SetArg(a.step, a.i, value) }
+
+// wr_id and wr_flags have to lie beside each other for a step that sets both.
+const _ = uint(unsafe.Offsetof(ibv.QPEx{}.WRFlags)-unsafe.Offsetof(ibv.QPEx{}.WRID)-8) * ^uint(0)
+
+// begin appends what begins a request: wr_id, wr_flags and the call of a builder, in one step if it can.
+func (r *WRRequest) begin(fn ibv.FuncPtr, name string, id uint64, args []uint64) {
+	p := r.p
+	if fn != 0 && missing(fn, name, "the queue pair") == nil {
+		object := uintptr(unsafe.Pointer(p.qp))
+		at, ok := p.program.Request(uintptr(fn), object, unsafe.Offsetof(p.qp.WRID), id, 0, args...)
+		if ok {
+			r.id, r.flags, r.call = stepArgument{at, program.RequestID}, stepArgument{at, program.RequestFlags}, at
+			return
+		}
+	}
+	r.id = stepArgument{step: p.program.Store(uintptr(unsafe.Pointer(&p.qp.WRID)), 8, id)}
+	r.flags = stepArgument{step: p.program.Store(uintptr(unsafe.Pointer(&p.qp.WRFlags)), 4, 0)}
+	r.call = p.step(fn, name, args...)
+}
+
+// setter appends a setter to the request, and reports whether it could: it is the last one.
+func (r WRRequest) setter(s ibv.WRSetters, fn ibv.FuncPtr, args ...uint64) bool {
+	if !r.last(s) {
+		return false
+	}
+	r.p.set |= s
+	r.p.step(fn, s.String(), args...)
+	return true
+}
+
+// last says whether the request can get more: it is the last one.
+func (r WRRequest) last(s ibv.WRSetters) bool {
+	if p := r.p; r.index != len(p.wrs)-1 || p.closed {
+		p.fail(invalid("", "", "WR %d: %v for a request that others follow", r.index, s))
+		return false
+	}
+	return true
+}
+
+// SGE appends an entry: length bytes at an address, under a local key.
+//
+// C: ibv_wr_set_sge, ibv_wr_set_sge_list
+func (r WRRequest) SGE(address uint64, length, lkey uint32) WRRequest {
+	return r.Add(ibv.SGE{Addr: address, Length: length, LKey: lkey})
+}
+
+// Add appends an entry, as returned by [Region.SGE].
+func (r WRRequest) Add(s ibv.SGE) WRRequest {
+	if r.last(ibv.WRSetSGEList) {
+		r.append(s)
+	}
+	return r
+}
+
+// Inline appends an entry with a copy of the bytes, which C reads during the post: the memory needs no key. All entries
+// of the request are inline then.
+//
+// C: ibv_wr_set_inline_data, ibv_wr_set_inline_data_list
+func (r WRRequest) Inline(data []byte) WRRequest {
+	if r.last(ibv.WRSetInlineDataList) {
+		r.p.info[r.index].inline = true
+		r.append(ibv.SGE{Addr: held(r.p, data), Length: uint32(len(data))})
+	}
+	return r
+}
+
+// append appends an entry to the last request.
+func (r WRRequest) append(s ibv.SGE) {
+	d := &r.p.info[r.index]
+	d.list = append(d.list, s)
+	d.bytes += uint64(s.Length)
+	if d.sges = len(d.list); d.inline {
+		d.sges = 0
+	}
+	r.setData()
+}
+
+// setData sets the data of the last request: it appends the call of a setter, or puts another one in its place.
+func (r WRRequest) setData() {
+	p, d := r.p, &r.p.info[r.index]
+	list := uint64(uintptr(unsafe.Pointer(unsafe.SliceData(d.list))))
+	s, fn, args := ibv.WRSetSGEList, p.qp.WRSetSGEList, []uint64{uint64(len(d.list)), list}
+	switch inline := p.info[r.index].inline; {
+	case inline && len(d.list) == 1:
+		s, fn = ibv.WRSetInlineData, p.qp.WRSetInlineData
+		args = []uint64{d.list[0].Addr, uint64(d.list[0].Length)}
+	case inline:
+		d.pieces = d.pieces[:0]
+		for _, e := range d.list {
+			d.pieces = append(d.pieces, ibv.DataBuf{Addr: uintptr(e.Addr), Length: uint64(e.Length)})
+		}
+		s, fn = ibv.WRSetInlineDataList, p.qp.WRSetInlineDataList
+		args[1] = uint64(uintptr(unsafe.Pointer(unsafe.SliceData(d.pieces))))
+	case len(d.list) == 1:
+		s, fn = ibv.WRSetSGE, p.qp.WRSetSGE
+		args = []uint64{word(d.list[0].LKey), d.list[0].Addr, word(d.list[0].Length)}
+	case len(d.list) == 0:
+		args[1] = 0
+	}
+	p.set |= s
+	p.irregular = p.irregular || len(d.list) > 1 || p.info[r.index].inline
+	w := &p.wrs[r.index]
+	w.SGList, w.NumSGE = ibv.Ptr[ibv.SGE](list), int32(len(d.list))
+	if d.set {
+		p.restep(d.step, fn, s.String(), args...)
+	} else {
+		d.step, d.set = p.step(fn, s.String(), args...), true
+	}
+}
+
+// Flags adds send flags.
+func (r WRRequest) Flags(f ibv.SendFlags) WRRequest {
+	r.SetFlags(r.p.wrs[r.index].SendFlags | f)
+	return r
+}
+
+// Signaled asks for a completion: IBV_SEND_SIGNALED.
+func (r WRRequest) Signaled() WRRequest { return r.Flags(ibv.SEND_SIGNALED) }
+
+// Index is the request's index in its program.
+func (r WRRequest) Index() int { return r.index }
+
+// UD sets the destination of a datagram: ibv_wr_set_ud_addr.
+//
+// C: ibv_wr_set_ud_addr
+func (r WRRequest) UD(ah ibv.Ptr[ibv.AH], qpn, qkey uint32) WRRequest {
+	if ah == 0 { // providers dereference it without a check
+		r.p.fail(invalid("", "", "WR %d: a datagram needs an address handle", r.index))
+	}
+	if rule := ibv.WRPost(r.p.qp.QPBase.QPType, r.p.wrs[r.index].Opcode); rule.Address&ibv.WRSetUDAddr == 0 &&
+		rule.Data != 0 {
+		r.p.fail(invalid("", "", "WR %d: UD gives it the address of a datagram, and %s has none", r.index,
+			refusal.ShortName(r.p.qp.QPBase.QPType)))
+	}
+	if r.setter(ibv.WRSetUDAddr, r.p.qp.WRSetUDAddr, uint64(ah), word(qpn), word(qkey)) {
+		r.p.info[r.index].toQPN = qpn
+		*r.p.wrs[r.index].WR.UD() = ibv.SendUD{AH: ah, RemoteQPN: qpn, RemoteQKey: qkey}
+	}
+	return r
+}
+
+// XRC sets the shared receive queue that a message goes to: ibv_wr_set_xrc_srqn.
+//
+// C: ibv_wr_set_xrc_srqn
+func (r WRRequest) XRC(srqn uint32) WRRequest {
+	if r.setter(ibv.WRSetXRCSRQN, r.p.qp.WRSetXRCSRQN, word(srqn)) {
+		r.p.wrs[r.index].QPType.XRC().RemoteSRQN = srqn
+	}
+	return r
+}
+
+// SetID changes wr_id.
+func (r WRRequest) SetID(id uint64) {
+	r.p.change(r.id, id)
+	r.p.wrs[r.index].WRID = id
+}
+
+// SetFlags changes the send flags. The queue pair's type has to allow them, as where the request was appended.
+func (r WRRequest) SetFlags(flags ibv.SendFlags) {
+	p, w := r.p, &r.p.wrs[r.index]
+	p.allowFlags(r.index, flags&^w.SendFlags)
+	w.SendFlags = flags
+	if p.info[r.index].inline {
+		flags &^= ibv.SEND_INLINE // which the setter says
+	}
+	p.change(r.flags, uint64(flags))
+}
+
+// Renew is SetID, SetFlags and SetRemote, in one call: for a request that is posted again and again.
+func (r WRRequest) Renew(id uint64, flags ibv.SendFlags, remote uint64, rkey uint32) {
+	w := &r.p.wrs[r.index]
+	w.WRID = id
+	r.p.change(r.id, id)
+	if flags != w.SendFlags {
+		r.SetFlags(flags)
+	}
+	r.p.setRemote(r.index, r.call, remote, rkey)
+}
+
+// SetFlush changes the number of bytes and the placement of a flush.
+func (r WRRequest) SetFlush(length uint64, placement uint8) {
+	if op := r.p.wrs[r.index].Opcode; op != ibv.WR_FLUSH {
+		r.p.fail(invalid("", "", "WR %d: SetFlush of %v", r.index, op))
+		return
+	}
+	r.p.program.SetArg(r.call, 3, length)
+	r.p.program.SetArg(r.call, 4, uint64(placement))
+}
+
+// SetValue changes the 8 bytes of an atomic write.
+func (r WRRequest) SetValue(value [8]byte) {
+	if r.value == nil {
+		r.p.fail(invalid("", "", "WR %d: SetValue of %v", r.index, r.p.wrs[r.index].Opcode))
+		return
+	}
+	*r.value = value
+}
+
+// SetRemote changes the remote address and key of a read, a write, an atomic operation or a flush.
+func (r WRRequest) SetRemote(remote uint64, rkey uint32) {
+	r.p.setRemote(r.index, r.call, remote, rkey)
+}
+
+func (p *WRProgram) setRemote(index int, call program.Step, remote uint64, rkey uint32) {
+	const ofRDMA = 1<<ibv.WR_RDMA_WRITE | 1<<ibv.WR_RDMA_WRITE_WITH_IMM | 1<<ibv.WR_RDMA_READ |
+		1<<ibv.WR_ATOMIC_WRITE | 1<<ibv.WR_FLUSH
+	w := &p.wrs[index]
+	switch {
+	case 1<<w.Opcode&ofRDMA != 0:
+		w.WR.RDMA().RemoteAddr, w.WR.RDMA().RKey = remote, rkey
+	case w.Opcode == ibv.WR_ATOMIC_CMP_AND_SWP, w.Opcode == ibv.WR_ATOMIC_FETCH_AND_ADD:
+		w.WR.Atomic().RemoteAddr, w.WR.Atomic().RKey = remote, rkey
+	default:
+		p.fail(invalid("", "", "WR %d: SetRemote of %v, which has no remote address", index, w.Opcode))
+		return
+	}
+	p.program.SetArg(call, 1, word(rkey))
+	p.program.SetArg(call, 2, remote)
+	p.info[index].remote = remote
+}
+
+// SetSGE changes the only entry of a request, which SGE or Add appended.
+func (r WRRequest) SetSGE(address uint64, length, lkey uint32) {
+	d := &r.p.info[r.index]
+	if len(d.list) != 1 || r.p.info[r.index].inline {
+		r.p.fail(invalid("", "", "WR %d: SetSGE of a request that has not one entry, appended by SGE or Add", r.index))
+		return
+	}
+	r.p.program.SetArg(d.step, 1, word(lkey))
+	r.p.program.SetArg(d.step, 2, address)
+	r.p.program.SetArg(d.step, 3, word(length))
+	d.list[0] = ibv.SGE{Addr: address, Length: length, LKey: lkey}
+	r.p.info[r.index].bytes = uint64(length)
+}
+
+// QP returns C's queue pair of the request's program, for setters of a provider.
+func (r WRRequest) QP() *ibv.QPEx { return r.p.qp }
+
+// Fail makes the program fail with an error, unless it has one.
+func (r WRRequest) Fail(err error) { r.p.fail(err) }
+
+// CallSetter appends a call of a provider's own setter to the last request, with an object and arguments. fn is 0 where
+// the queue pair was not created for it.
+func (r WRRequest) CallSetter(name string, fn ibv.FuncPtr, object uintptr, args ...uint64) WRRequest {
+	switch p := r.p; {
+	case r.index != len(p.wrs)-1 || p.closed:
+		p.fail(invalid("", "", "WR %d: %s for a request that others follow", r.index, name))
+	case fn == 0:
+		p.fail(&runtime.NotSupportedError{Function: name, Missing: "the queue pair was created without it"})
+	default:
+		p.noList(name)
+		p.program.Call(uintptr(fn), append([]uint64{uint64(object)}, args...)...)
+	}
+	return r
 }

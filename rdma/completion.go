@@ -6,9 +6,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+	"unsafe"
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma/internal/refusal"
+	"github.com/goverbs/goverbs/rdma/internal/verberr"
 )
 
 // String describes the completion as that of ibv.WC does: "QP 0x11: WR id 0x2a: IBV_WC_RECV, 64 bytes". It leaves out
@@ -46,15 +48,13 @@ func (b *SendBatch) String() string { return b.text("sends") }
 func (b *RecvBatch) String() string { return b.text("receives") }
 
 // String says how full the batch is: "batch of 2 operations, with room for 4".
-func (b *TagBatch) String() string { return batchText(b.Len(), b.Cap(), "operations", b.closed) }
+func (b *TagBatch) String() string { return b.text("operations") }
 
-func (b *batch) text(kind string) string { return batchText(b.Len(), b.Cap(), kind, b.closed) }
-
-func batchText(n, capacity int, kind string, closed bool) string {
-	if closed {
+func (b *batch) text(kind string) string {
+	if b.closed {
 		return "batch of " + kind + ", closed"
 	}
-	return fmt.Sprintf("batch of %d %s, with room for %d", n, kind, capacity)
+	return fmt.Sprintf("batch of %d %s, with room for %d", b.Len(), kind, b.Cap())
 }
 
 // String names the queue pair and counts the requests: "program of QP 0x11 (RC) with 2 work requests".
@@ -143,4 +143,29 @@ func (c *Completion) UnmarshalJSON(text []byte) error {
 		c.TM.Tag, c.TM.Priv = in.TM.Tag, in.TM.Priv
 	}
 	return nil
+}
+
+// GRHBytes is the size of the global routing header. A receive of a UD queue pair needs this room in front of the
+// message.
+const GRHBytes = int(unsafe.Sizeof(ibv.GRH{}))
+
+// Datagram splits a completed receive of a UD queue pair. buffer is the posted memory, in one piece from its first
+// byte, and wc the completion. payload is the part of buffer with the message. grh is the header in front of it, or nil
+// if the completion says that there is none; the bytes mean nothing then. Between IPv4 addresses, RoCE v2 has the IPv4
+// header in the last 20 of those 40 bytes, and the fields of grh mean nothing. Neither is a copy.
+//
+// Man: ibv_poll_cq(3)
+func Datagram(wc *ibv.WC, buffer []byte) (payload []byte, grh *ibv.GRH, err error) {
+	if wc.Status != ibv.WC_SUCCESS {
+		return nil, nil, CompletionErr(wc)
+	}
+	if int(wc.ByteLen) > len(buffer) || int(wc.ByteLen) < GRHBytes {
+		return nil, nil,
+			verberr.Invalid("ibv_poll_cq", "", "a datagram of %d bytes, header included, is not in a buffer of %d",
+				wc.ByteLen, len(buffer))
+	}
+	if wc.WCFlags&ibv.WC_GRH != 0 {
+		grh = (*ibv.GRH)(unsafe.Pointer(unsafe.SliceData(buffer)))
+	}
+	return buffer[GRHBytes:wc.ByteLen], grh, nil
 }
