@@ -110,12 +110,8 @@ func (r *ConnRequest) Connect(private []byte) (*Conn, error) {
 	if err := connect(context.Background(), param(), private); err != nil {
 		return nil, l.closeAfter(op, err)
 	}
-	c := &Conn{link: l}
-	if len(r.private) > 0 {
-		c.private.Store(&r.private)
-	}
 	logInfo("connection requested", "QP", l.qp.Num(), "passive", r.passive)
-	return c, nil
+	return newConn(l, r.private), nil
 }
 
 // take ends the request, and returns its link, or nil if it is over.

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package rpma
+
+import (
+	"context"
+	"net/netip"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/internal/unconfirmed"
+	"github.com/goverbs/goverbs/rdma"
+	"github.com/goverbs/goverbs/rdma/soft"
+)
+
+// peerAt makes a peer at an address of this machine.
+func peerAt(t *testing.T, address string) *Peer {
+	t.Helper()
+	f, err := soft.New(soft.Options{Devices: []soft.DeviceOptions{{Address: netip.MustParseAddr(address), Wire: true}}})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, f.Close()) })
+	d, err := FindDeviceOn(soon(t), f, Local, address)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, d.Close()) })
+	p, err := NewPeer(d, PeerOptions{})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, p.Close()) })
+	return p
+}
+
+// TestHostileHost: a host that asks for connections and never confirms them does not delay those of another one.
+func TestHostileHost(t *testing.T) {
+	defer func(d time.Duration) { handshakeTimeout = d }(handshakeTimeout)
+	handshakeTimeout = time.Hour
+	here, honest := peerAt(t, "127.45.1.1"), peerAt(t, "127.45.1.3")
+	ep, err := here.Listen(t.Context(), "127.45.1.1:0")
+	require.NoError(t, err)
+	unconfirmed.Requests(t, "127.45.1.2", ep.Addr(), 40, nil)
+	const peers = 2
+	connected := make(chan error, peers)
+	for range peers {
+		go func() {
+			c, err := honest.Connect(soon(t), ep.Addr().String(), nil, nil)
+			if err == nil {
+				err = c.Close()
+			}
+			connected <- err
+		}()
+	}
+	for range peers {
+		c, err := ep.Accept(soon(t), nil, nil)
+		require.NoError(t, err)
+		require.NoError(t, <-connected)
+		require.NoError(t, c.Close())
+	}
+	require.NoError(t, ep.Close()) // which does not wait for the hostile host
+}
+
+// TestAcceptKeeps: connections that are established while Accept returns another one, or times out, are those of later
+// calls. Close closes those that remain.
+func TestAcceptKeeps(t *testing.T) {
+	r := newRig(t, options{})
+	var all sync.WaitGroup
+	for range 5 {
+		request, err := r.a.peer.NewConnRequest(soon(t), r.ep.Addr().String(), nil)
+		require.NoError(t, err)
+		c, err := request.Connect(nil)
+		require.NoError(t, err)
+		all.Go(func() {
+			for e := Undefined; e == Undefined || e == Established; {
+				if e, err = c.NextEvent(soon(t)); !assert.NoError(t, err) {
+					break
+				}
+			}
+			assert.NoError(t, c.Close())
+		})
+	}
+	for range 2 {
+		c, err := r.ep.Accept(soon(t), nil, nil)
+		require.NoError(t, err)
+		require.NoError(t, c.Close())
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		if c, err = r.ep.Accept(ended, nil, nil); err == nil { // it was there already
+			require.NoError(t, c.Close())
+			continue
+		}
+		assert.ErrorIs(t, err, context.Canceled)
+		assert.ErrorIs(t, err, ErrNoEvent)
+	}
+	require.NoError(t, r.ep.Close())
+	all.Wait()
+	_, err := r.ep.Accept(soon(t), nil, nil)
+	assert.ErrorIs(t, err, rdma.ErrClosed)
+}
+
+// TestAcceptFails: what this side does wrong is an error of Accept. A peer that takes its request back is none.
+func TestAcceptFails(t *testing.T) {
+	r := newRig(t, options{})
+	ask := func() *Conn {
+		request, err := r.a.peer.NewConnRequest(soon(t), r.ep.Addr().String(), nil)
+		require.NoError(t, err)
+		c, err := request.Connect(nil)
+		require.NoError(t, err)
+		return c
+	}
+	for name, accept := range map[string]func() (*Conn, error){
+		"private data": func() (*Conn, error) { return r.ep.Accept(soon(t), nil, make([]byte, 197)) },
+		"queues":       func() (*Conn, error) { return r.ep.Accept(soon(t), &ConnConfig{SQSize: 1 << 30}, nil) },
+	} {
+		c := ask()
+		_, err := accept()
+		assert.ErrorIs(t, err, ErrProvider, name)
+		assert.Equal(t, Rejected, r.event(c))
+		require.NoError(t, c.Close())
+	}
+	require.NoError(t, ask().Close())
+	c := ask()
+	accepted := make(chan error, 1)
+	go func() {
+		c, err := r.ep.Accept(soon(t), nil, nil)
+		if err == nil {
+			err = c.Close()
+		}
+		accepted <- err
+	}()
+	assert.Equal(t, Established, r.event(c))
+	require.NoError(t, <-accepted)
+	require.NoError(t, c.Close())
+}
+
+// TestCloseEndsAccept: goroutines in Accept return when the endpoint is closed.
+func TestCloseEndsAccept(t *testing.T) {
+	r := newRig(t, options{})
+	ended := make(chan error)
+	for range 3 {
+		go func() {
+			_, err := r.ep.Accept(t.Context(), nil, nil)
+			ended <- err
+		}()
+	}
+	require.NoError(t, r.ep.Close())
+	for range 3 {
+		assert.ErrorIs(t, <-ended, rdma.ErrClosed)
+	}
+}
