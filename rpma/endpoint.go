@@ -199,12 +199,13 @@ func (a *accepting) take(op string, ctx context.Context) {
 
 // answer accepts a request, and hands its connection to a call of Accept. What the peer does is no error.
 func (a *accepting) answer(op string, event cm.Event) error {
-	l, err := newLink(op, a.e.peer, event.ID, a.config)
-	if err != nil {
-		return err
+	l := &link{peer: a.e.peer, id: event.ID, srq: a.config.SRQ}
+	err := l.open(a.config)
+	if err == nil {
+		err = l.id.Accept(a.e.ctx, param(), a.private) // which does not wait: the ID is asynchronous
 	}
-	if err := l.id.Accept(a.e.ctx, param(), a.private); err != nil { // which does not wait: the ID is asynchronous
-		if l.id.Reject(nil) == nil { // the request is there still
+	if err != nil {
+		if l.id.Reject(nil) == nil { // the peer still waits
 			return l.closeAfter(op, err)
 		}
 		logWarn("a peer has taken its request back", "error", err)
