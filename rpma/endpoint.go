@@ -90,15 +90,19 @@ func (e *Endpoint) NextConnRequest(ctx context.Context, config *ConnConfig) (*Co
 	if err != nil {
 		return nil, err
 	}
-	event, err := e.request(op, ctx)
-	if err != nil {
-		return nil, err
+	for {
+		event, err := e.request(op, ctx)
+		if err != nil {
+			return nil, err
+		}
+		l := &link{peer: e.peer, id: event.ID, srq: full.SRQ}
+		if err = l.open(&full); err == nil {
+			return &ConnRequest{link: l, passive: true, private: event.PrivateData}, nil
+		}
+		if err = l.unanswered(op, err); err != nil {
+			return nil, err
+		}
 	}
-	l, err := newLink(op, e.peer, event.ID, &full)
-	if err != nil {
-		return nil, err
-	}
-	return &ConnRequest{link: l, passive: true, private: event.PrivateData}, nil
 }
 
 // request waits for the event of the next request.
@@ -205,11 +209,7 @@ func (a *accepting) answer(op string, event cm.Event) error {
 		err = l.id.Accept(a.e.ctx, param(), a.private) // which does not wait: the ID is asynchronous
 	}
 	if err != nil {
-		if l.id.Reject(nil) == nil { // the peer still waits
-			return l.closeAfter(op, err)
-		}
-		logWarn("a peer has taken its request back", "error", err)
-		return failed(op, l.close())
+		return l.unanswered(op, err)
 	}
 	c := newConn(l, event.PrivateData)
 	ctx, cancel := context.WithTimeout(a.e.ctx, handshakeTimeout)

@@ -12,8 +12,10 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/goverbs/goverbs/generated/rdmacm"
 	"github.com/goverbs/goverbs/internal/unconfirmed"
 	"github.com/goverbs/goverbs/rdma"
+	"github.com/goverbs/goverbs/rdma/cm"
 	"github.com/goverbs/goverbs/rdma/soft"
 )
 
@@ -131,6 +133,41 @@ func TestAcceptFails(t *testing.T) {
 	assert.Equal(t, Established, r.event(c))
 	require.NoError(t, <-accepted)
 	require.NoError(t, c.Close())
+}
+
+// TestWithdrawnRequest: a peer that takes its request back while it waits for a place of its host is no error.
+func TestWithdrawnRequest(t *testing.T) {
+	defer func(d time.Duration) { handshakeTimeout = d }(handshakeTimeout)
+	handshakeTimeout = time.Hour
+	r := newRig(t, options{})
+	accepted := make(chan error, 1)
+	go func() {
+		c, err := r.ep.Accept(soon(t), nil, nil)
+		if err == nil {
+			err = c.Close()
+		}
+		accepted <- err
+	}()
+	var all []*cm.ID
+	for i := range uint32(handshakes) {
+		id, err := cm.CreateIDOn(r.fabric, rdmacm.PS_TCP)
+		require.NoError(t, err)
+		require.NoError(t, id.ResolveAddr(t.Context(), netip.AddrPort{}, r.ep.Addr(), time.Second))
+		require.NoError(t, id.ResolveRoute(t.Context(), time.Second))
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		if err = id.Connect(ctx, &rdmacm.ConnParam{QPNum: 99 + i}, nil); err != nil { // and no Establish
+			assert.ErrorIs(t, err, context.DeadlineExceeded)
+		}
+		all = append(all, id)
+	}
+	for i := range all { // those that wait first
+		require.NoError(t, all[len(all)-1-i].Close())
+	}
+	c, err := r.a.peer.Connect(soon(t), r.ep.Addr().String(), nil, nil)
+	require.NoError(t, err)
+	assert.NoError(t, <-accepted)
+	assert.NoError(t, c.Close())
 }
 
 // TestCloseEndsAccept: goroutines in Accept return when the endpoint is closed.
