@@ -118,7 +118,7 @@ func (e *Endpoint) request(op string, ctx context.Context) (cm.Event, error) {
 			return event, &Error{Op: op, Code: ErrInvalid, Err: &cm.EventError{Verb: "rdma_get_cm_event",
 				Object: "listener", Event: event}}
 		}
-		// The peer of a request that waits in Accept has gone, which answering the request shows.
+		// The event concerns a request that waits in Accept. Answering the request will show what happened.
 	}
 }
 
