@@ -24,6 +24,15 @@ type Conn struct {
 	asyncs  []*Async
 }
 
+// newConn returns the connection of a link, which has private data if the peer has sent a request with it.
+func newConn(l *link, private []byte) *Conn {
+	c := &Conn{link: l}
+	if len(private) > 0 {
+		c.private.Store(&private)
+	}
+	return c
+}
+
 func (c *Conn) made() bool { return c != nil && c.link != nil }
 
 // EventError says that an event came in place of the awaited one.

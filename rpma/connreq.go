@@ -87,6 +87,19 @@ func (r *ConnRequest) PrivateData() []byte {
 	return r.private
 }
 
+// PeerAddr returns the address of the other side, and the zero AddrPort when the request is over.
+func (r *ConnRequest) PeerAddr() netip.AddrPort {
+	if r == nil {
+		return netip.AddrPort{}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.link == nil {
+		return netip.AddrPort{}
+	}
+	return r.link.id.PeerAddr()
+}
+
 // Connect makes the connection: it sends a request of this side's, or accepts one of the peer's. The other side gets
 // private, which has 56 bytes at most in a request and 196 in an answer, over InfiniBand and RoCE, and may be nil.
 // Connect does not wait for the other side: [Conn.WaitEstablished] or [Conn.NextEvent] does. With an error or without,
@@ -110,12 +123,8 @@ func (r *ConnRequest) Connect(private []byte) (*Conn, error) {
 	if err := connect(context.Background(), param(), private); err != nil {
 		return nil, l.closeAfter(op, err)
 	}
-	c := &Conn{link: l}
-	if len(r.private) > 0 {
-		c.private.Store(&r.private)
-	}
 	logInfo("connection requested", "QP", l.qp.Num(), "passive", r.passive)
-	return c, nil
+	return newConn(l, r.private), nil
 }
 
 // take ends the request, and returns its link, or nil if it is over.

@@ -3,20 +3,38 @@
 package rpma
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"net/netip"
+	"sync"
 
 	"github.com/goverbs/goverbs/generated/rdmacm"
+	"github.com/goverbs/goverbs/internal/places"
 	"github.com/goverbs/goverbs/rdma/cm"
 )
 
-// Endpoint listens for requests of peers.
+// Endpoint listens for requests of peers. A program takes them with NextConnRequest, which is librpma's model, or with
+// Accept. It may use both, but a request that Accept has begun to answer is only Accept's.
 type Endpoint struct {
 	peer   *Peer
 	id     *cm.ID
 	events *cm.EventChannel
+
+	places *places.Places // of requests that Accept answers, and of connections that it has not returned yet
+	conns  chan *Conn
+	ctx    context.Context // ends with Close
+	cancel context.CancelFunc
+
+	mu      sync.Mutex // guards accepts.Add against Close
+	accepts sync.WaitGroup
 }
+
+// handshakes is how many connections of an endpoint may wait for Accept, including those that are being established.
+const handshakes = 16
+
+// handshakeTimeout limits the time that a peer has to confirm a connection. A test changes it.
+var handshakeTimeout = cm.DefaultHandshakeTimeout
 
 func (e *Endpoint) made() bool { return e != nil && e.id != nil }
 
@@ -33,7 +51,8 @@ func (p *Peer) Listen(ctx context.Context, address string) (*Endpoint, error) {
 	if err != nil {
 		return nil, failed(op, err)
 	}
-	e := &Endpoint{peer: p}
+	e := &Endpoint{peer: p, places: places.New(handshakes, places.Waiting), conns: make(chan *Conn)}
+	e.ctx, e.cancel = context.WithCancel(context.Background())
 	if e.events, err = p.device.manager.createEventChannel(); err != nil {
 		return nil, failed(op, err)
 	}
@@ -71,43 +90,139 @@ func (e *Endpoint) NextConnRequest(ctx context.Context, config *ConnConfig) (*Co
 	if err != nil {
 		return nil, err
 	}
-	event, err := e.events.Event(ctx)
-	if err != nil {
-		return nil, waitFailed(op, ctx, ErrNoEvent, err)
+	for {
+		event, err := e.request(op, ctx)
+		if err != nil {
+			return nil, err
+		}
+		l := &link{peer: e.peer, id: event.ID, srq: full.SRQ}
+		if err = l.open(&full); err == nil {
+			return &ConnRequest{link: l, passive: true, private: event.PrivateData}, nil
+		}
+		if err = l.unanswered(op, err); err != nil {
+			return nil, err
+		}
 	}
-	if event.Type != rdmacm.CM_EVENT_CONNECT_REQUEST {
-		return nil, &Error{Op: op, Code: ErrInvalid, Err: &cm.EventError{Verb: "rdma_get_cm_event", Object: "listener",
-			Event: event}}
+}
+
+// request waits for the event of the next request.
+func (e *Endpoint) request(op string, ctx context.Context) (cm.Event, error) {
+	for {
+		event, err := e.events.Event(ctx)
+		switch {
+		case err != nil:
+			return event, waitFailed(op, ctx, ErrNoEvent, err)
+		case event.Type == rdmacm.CM_EVENT_CONNECT_REQUEST:
+			return event, nil
+		case event.ID == e.id:
+			return event, &Error{Op: op, Code: ErrInvalid, Err: &cm.EventError{Verb: "rdma_get_cm_event",
+				Object: "listener", Event: event}}
+		}
+		// The event concerns a request that waits in Accept. Answering the request will show what happened.
 	}
-	l, err := newLink(op, e.peer, event.ID, &full)
+}
+
+// Accept waits for requests, accepts them with private data, which may be nil, and returns the first connection that is
+// established. It answers several requests at once, and a limited number for each host, so that peers that do not
+// confirm delay no others; they are dropped after a few seconds.
+//
+// The other requests that it has begun to answer, with this config and private data, go on when it returns: later calls
+// of Accept return their connections, and Close closes those that remain.
+func (e *Endpoint) Accept(ctx context.Context, config *ConnConfig, private []byte) (*Conn, error) {
+	const op = "Endpoint.Accept"
+	if !e.made() {
+		return nil, neverMade(op)
+	}
+	full, err := config.complete(op)
 	if err != nil {
 		return nil, err
 	}
-	return &ConnRequest{link: l, passive: true, private: event.PrivateData}, nil
+	e.mu.Lock()
+	if e.ctx.Err() != nil {
+		e.mu.Unlock()
+		return nil, closed(op)
+	}
+	e.accepts.Add(1)
+	e.mu.Unlock()
+	defer e.accepts.Done()
+
+	ctx, stop := context.WithCancel(ctx)
+	defer context.AfterFunc(e.ctx, stop)()
+	a := &accepting{e: e, config: &full, private: bytes.Clone(private), failed: make(chan error, 1)}
+	var taking sync.WaitGroup
+	defer taking.Wait()
+	defer stop()
+	taking.Go(func() { a.take(op, ctx) })
+	select {
+	case c := <-e.conns:
+		return c, nil
+	case err := <-a.failed:
+		if e.ctx.Err() != nil {
+			err = closed(op)
+		}
+		return nil, err
+	}
 }
 
-// Accept waits for a request, accepts it with private data, which may be nil, and waits until the connection is
-// established. A peer that does not confirm within a few seconds is dropped, and Accept waits for the next request.
-func (e *Endpoint) Accept(ctx context.Context, config *ConnConfig, private []byte) (*Conn, error) {
+// accepting is a call of Accept.
+type accepting struct {
+	e       *Endpoint
+	config  *ConnConfig
+	private []byte
+	failed  chan error // has room for one
+}
+
+// fail has Accept return an error if it has not returned.
+func (a *accepting) fail(err error) {
+	select {
+	case a.failed <- err:
+	default:
+	}
+}
+
+// take takes requests until ctx ends.
+func (a *accepting) take(op string, ctx context.Context) {
 	for {
-		request, err := e.NextConnRequest(ctx, config)
+		event, err := a.e.request(op, ctx)
 		if err != nil {
-			return nil, err
+			a.fail(err)
+			return
 		}
-		c, err := request.Connect(private)
-		if err != nil {
-			return nil, err
-		}
-		limited, cancel := context.WithTimeout(ctx, cm.DefaultHandshakeTimeout)
-		unconfirmed := c.WaitEstablished(limited)
-		cancel()
-		if unconfirmed == nil {
-			return c, nil
-		}
-		if err := c.Close(); err != nil || ctx.Err() != nil {
-			return nil, errors.Join(unconfirmed, err)
-		}
-		logWarn("a connection was not confirmed", "error", unconfirmed)
+		a.e.places.Go(a.e.ctx, event.ID.PeerAddr().Addr(), func() {
+			if err := a.answer(op, event); err != nil {
+				logWarn("a request could not be accepted", "error", err)
+				a.fail(err)
+			}
+		}, func() {
+			if err := event.ID.Close(); err != nil { // which rejects the request
+				a.fail(failed(op, err))
+			}
+		})
+	}
+}
+
+// answer accepts a request, and hands its connection to a call of Accept. What the peer does is no error.
+func (a *accepting) answer(op string, event cm.Event) error {
+	l := &link{peer: a.e.peer, id: event.ID, srq: a.config.SRQ}
+	err := l.open(a.config)
+	if err == nil {
+		err = l.id.Accept(a.e.ctx, param(), a.private) // which does not wait: the ID is asynchronous
+	}
+	if err != nil {
+		return l.unanswered(op, err)
+	}
+	c := newConn(l, event.PrivateData)
+	ctx, cancel := context.WithTimeout(a.e.ctx, handshakeTimeout)
+	defer cancel()
+	if err := c.WaitEstablished(ctx); err != nil {
+		logWarn("a connection was not confirmed", "error", err)
+		return failed(op, c.Close())
+	}
+	select {
+	case a.e.conns <- c:
+		return nil
+	case <-a.e.ctx.Done():
+		return failed(op, c.Close())
 	}
 }
 
@@ -128,7 +243,8 @@ func (p *Peer) Connect(ctx context.Context, address string, config *ConnConfig, 
 	return c, nil
 }
 
-// Close stops listening. Requests that nobody has taken are rejected; those that were taken live on.
+// Close stops listening. Requests that were not taken are rejected, and connections that Accept has not returned are
+// closed; requests and connections that the program has taken live on.
 //
 // C: rpma_ep_shutdown
 func (e *Endpoint) Close() error {
@@ -136,6 +252,11 @@ func (e *Endpoint) Close() error {
 	if e == nil || e.events == nil {
 		return neverMade(op)
 	}
+	e.mu.Lock()
+	e.cancel()
+	e.mu.Unlock()
+	e.accepts.Wait()
+	e.places.Wait()
 	if e.id != nil {
 		if err := e.id.Close(); err != nil {
 			return failed(op, err)

@@ -151,3 +151,13 @@ func (l *link) closeAfter(op string, err error) error {
 	}
 	return failed(op, err)
 }
+
+// unanswered closes the link of a request that could not be answered, and returns why, which is no error if the peer
+// has taken the request back.
+func (l *link) unanswered(op string, err error) error {
+	if l.id.Reject(nil) == nil { // the peer still waits
+		return l.closeAfter(op, err)
+	}
+	logWarn("a peer has taken its request back", "error", err)
+	return failed(op, l.close())
+}

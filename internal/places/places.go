@@ -5,21 +5,18 @@ package places
 
 import (
 	"context"
-	"errors"
 	"net/netip"
 	"sync"
 )
 
-// mostWaiting limits the clients that wait for a place, of all hosts together. One host gets three quarters.
-const mostWaiting = 2048
-
-// ErrFull is the error of Take if too many clients wait already.
-var ErrFull = errors.New("too many clients wait for a place")
+// Waiting is the usual number of clients that may wait for a place, if those that wait take little memory.
+const Waiting = 2048
 
 // Places limits how many clients are served at once.
 type Places struct {
-	places chan struct{} // a token for each place that is taken
-	share  int           // places of one host
+	places  chan struct{} // a token for each place that is taken
+	waiting int           // clients that may wait
+	served  sync.WaitGroup
 
 	mu    sync.Mutex // guards what follows
 	users int
@@ -31,32 +28,47 @@ type host struct {
 	users  int           // clients that have a place, or wait for one
 }
 
-// New returns n places. One host gets at most three quarters of them.
-func New(n int) *Places {
-	return &Places{places: make(chan struct{}, n), share: share(n), hosts: map[netip.Addr]*host{}}
+// New returns n places, for which a number of clients may wait. One host gets at most three quarters of both.
+func New(n, waiting int) *Places {
+	return &Places{places: make(chan struct{}, n), waiting: waiting, hosts: map[netip.Addr]*host{}}
 }
 
 func share(n int) int { return n - n/4 }
 
-// Take takes a place for a client of a host, and waits for one until ctx ends. The error is that of ctx, or ErrFull.
-// The zero Addr is a host as well.
-func (p *Places) Take(ctx context.Context, at netip.Addr) error {
+// Go runs serve in a goroutine once there is a place for a client of a host; the client has it until serve returns. If
+// ctx ends before, or too many clients wait, Go runs drop in that goroutine. The zero Addr is a host as well.
+func (p *Places) Go(ctx context.Context, at netip.Addr, serve, drop func()) {
+	p.served.Go(func() {
+		if !p.take(ctx, at) {
+			drop()
+			return
+		}
+		defer p.Give(at)
+		serve()
+	})
+}
+
+// Wait waits until all goroutines of Go have returned.
+func (p *Places) Wait() { p.served.Wait() }
+
+// take takes a place, and waits for one until ctx ends. It reports whether it did.
+func (p *Places) take(ctx context.Context, at netip.Addr) bool {
 	h := p.enter(at)
 	if h == nil {
-		return ErrFull
+		return false
 	}
 	select {
 	case h.places <- struct{}{}:
 		select {
 		case p.places <- struct{}{}:
-			return nil
+			return true
 		case <-ctx.Done():
 			<-h.places
 		}
 	case <-ctx.Done():
 	}
 	p.leave(at)
-	return ctx.Err()
+	return false
 }
 
 // TryTake takes a place for a client of a host if one is free, and reports whether it did.
@@ -79,7 +91,7 @@ func (p *Places) TryTake(at netip.Addr) bool {
 	return false
 }
 
-// Give gives a place back that Take took for a client of the host.
+// Give gives a place back that TryTake took for a client of the host.
 func (p *Places) Give(at netip.Addr) {
 	p.mu.Lock()
 	h := p.hosts[at]
@@ -98,9 +110,9 @@ func (p *Places) enter(at netip.Addr) *host {
 	defer p.mu.Unlock()
 	h := p.hosts[at]
 	if h == nil {
-		h = &host{places: make(chan struct{}, p.share)}
+		h = &host{places: make(chan struct{}, share(cap(p.places)))}
 	}
-	if p.users == cap(p.places)+mostWaiting || h.users == p.share+share(mostWaiting) {
+	if p.users == cap(p.places)+p.waiting || h.users == cap(h.places)+share(p.waiting) {
 		return nil
 	}
 	p.users++

@@ -8,44 +8,49 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 )
 
 // TestShare: one host gets three quarters of the places, others the rest; who waits gets a place that is given back.
 func TestShare(t *testing.T) {
-	p := New(16)
+	p := New(16, 8)
 	hostile, honest := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2")
-	for range 12 {
-		require.NoError(t, p.Take(t.Context(), hostile))
-	}
-	const waiting = mostWaiting / 4 * 3
 	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error)
-	for range waiting {
-		go func() { ended <- p.Take(ctx, hostile) }()
+	served, end, dropped := make(chan netip.Addr), make(chan struct{}), make(chan netip.Addr)
+	come := func(n int, at netip.Addr, until chan struct{}) {
+		for range n {
+			p.Go(ctx, at, func() { served <- at; <-until }, func() { dropped <- at })
+		}
 	}
-	for users := 0; users < 12+waiting; {
-		p.mu.Lock()
-		users = p.users
-		p.mu.Unlock()
-	}
-	require.ErrorIs(t, p.Take(t.Context(), hostile), ErrFull)
-	for range 4 {
-		require.NoError(t, p.Take(t.Context(), honest))
-	}
-	p.Give(hostile)
-	require.NoError(t, <-ended)
-	assert.Equal(t, 16, p.Taken())
-	cancel()
-	for range waiting - 1 {
-		require.ErrorIs(t, <-ended, context.Canceled)
-	}
+	come(20, hostile, end)
 	for range 12 {
-		p.Give(hostile)
+		assert.Equal(t, hostile, <-served)
 	}
+	for range 2 { // six wait
+		assert.Equal(t, hostile, <-dropped)
+	}
+	assert.False(t, p.TryTake(hostile))
+	assert.True(t, p.TryTake(honest))
+	p.Give(honest)
+	come(4, honest, nil)
 	for range 4 {
-		p.Give(honest)
+		assert.Equal(t, honest, <-served)
 	}
+	assert.Equal(t, 16, p.Taken())
+	end <- struct{}{}
+	assert.Equal(t, hostile, <-served)
+	cancel()
+	for range 5 {
+		assert.Equal(t, hostile, <-dropped)
+	}
+}
+
+// TestGivenBack: nothing stays of clients that are gone.
+func TestGivenBack(t *testing.T) {
+	p := New(2, 2)
+	for range 100 {
+		p.Go(t.Context(), netip.Addr{}, func() {}, func() {})
+	}
+	p.Wait()
 	assert.Zero(t, p.Taken())
 	assert.Zero(t, p.users)
 	assert.Empty(t, p.hosts)

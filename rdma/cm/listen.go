@@ -28,7 +28,7 @@ type Listener struct {
 
 	cancel  context.CancelFunc
 	ctx     context.Context
-	workers sync.WaitGroup
+	serving sync.WaitGroup
 	once    sync.Once
 	ended   error
 	failed  chan struct{} // closed when no more requests can come; then
@@ -109,12 +109,12 @@ func (c Config) listenOnce(at net.Addr) (*Listener, error) {
 			return nil, errors.Join(err, by.leave(), id.Close())
 		}
 	}
-	l := &Listener{id: id, by: by, config: c, conns: make(chan *Conn), places: places.New(c.Backlog),
+	l := &Listener{id: id, by: by, config: c, conns: make(chan *Conn), places: places.New(c.Backlog, places.Waiting),
 		failed: make(chan struct{}), keepers: map[*streaming]*ID{}}
 	l.local, _ = id.netAddrs()
 	l.ctx, l.cancel = context.WithCancel(context.Background())
 	place := made.Here()
-	l.workers.Go(func() { l.serve(place) })
+	l.serving.Go(func() { l.serve(place) })
 	return l, nil
 }
 
@@ -142,14 +142,10 @@ func (l *Listener) serve(by made.Place) {
 			}
 			return
 		}
-		l.workers.Go(func() {
-			host := id.peerHost()
-			if l.places.Take(l.ctx, host) != nil {
-				l.gaveBack(id.closeServed()) // which rejects the request
-				return
-			}
-			defer l.places.Give(host)
+		l.places.Go(l.ctx, id.peerHost(), func() {
 			made.For(work, func() { l.handshake(id, e, work) })
+		}, func() {
+			l.gaveBack(id.closeServed()) // which rejects the request
 		})
 	}
 }
@@ -362,7 +358,8 @@ func (l *Listener) Close() error {
 	l.once.Do(func() {
 		first = true
 		l.cancel()
-		l.workers.Wait()
+		l.serving.Wait()
+		l.places.Wait()
 		l.ended = errors.Join(l.dropAll(), l.id.Close(), l.by.leave(), l.leftover())
 	})
 	switch {

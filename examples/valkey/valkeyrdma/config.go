@@ -44,7 +44,8 @@ type Config struct {
 	// means none.
 	KeepAlive time.Duration
 	// Backlog is how many connections of a listener may wait for Accept, including those that are still being made:
-	// each has its memory already. 0 means [DefaultBacklog].
+	// each has its memory already. One host gets at most three quarters of them; more of its requests wait and take no
+	// such memory. 0 means [DefaultBacklog]; less than 16 means 16.
 	Backlog int
 }
 
@@ -56,6 +57,8 @@ const (
 	DefaultKeepAlive        = 3 * time.Second
 	DefaultBacklog          = 32
 )
+
+const minBacklog = 16
 
 // Limits of Buffer.
 const (
@@ -84,7 +87,8 @@ func (c *Config) complete() (Config, error) {
 	case own.HandshakeTimeout < 0 || own.Linger < 0 || own.Backlog < 0:
 		return own, errors.New("valkeyrdma: a timeout or a number of the Config is negative")
 	}
-	own.Buffer = (own.Buffer + 127) &^ 127 // two pieces that begin at a cache line
+	own.Backlog = max(own.Backlog, minBacklog) // with fewer, one host leaves no place to others
+	own.Buffer = (own.Buffer + 127) &^ 127     // two pieces that begin at a cache line
 	return own, nil
 }
 

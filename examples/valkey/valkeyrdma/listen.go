@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/goverbs/goverbs/generated/rdmacm"
+	"github.com/goverbs/goverbs/internal/places"
 	"github.com/goverbs/goverbs/rdma/cm"
 )
 
@@ -18,11 +19,11 @@ type Listener struct {
 	config Config
 	local  net.Addr
 	conns  chan *Conn
-	slots  chan struct{} // a token for each connection that is not accepted yet
+	places *places.Places // of connections that Accept has not returned yet
 
 	ctx     context.Context
 	cancel  context.CancelFunc
-	workers sync.WaitGroup
+	serving sync.WaitGroup
 	once    sync.Once
 	ended   error
 	failed  chan struct{} // closed when no more requests can come; then
@@ -33,9 +34,6 @@ type Listener struct {
 }
 
 var _ net.Listener = (*Listener)(nil)
-
-// requests is how many the connection manager holds at least, which take no memory of a connection yet.
-const requests = 128
 
 // Listen listens at "host:port", with the defaults of [Config].
 func Listen(ctx context.Context, address string) (*Listener, error) {
@@ -67,38 +65,31 @@ func (c Config) listen(at cm.Addr) (*Listener, error) {
 		return nil, err
 	}
 	if err = id.Bind(at.AddrPort); err == nil {
-		err = id.Listen(max(c.Backlog, requests))
+		err = id.Listen(0) // the most: requests that are taken wait for one of the places
 	}
 	if err != nil {
 		return nil, errors.Join(err, id.Close())
 	}
 	l := &Listener{id: id, config: c, local: cm.Addr{AddrPort: id.LocalAddr()}, conns: make(chan *Conn),
-		slots: make(chan struct{}, c.Backlog), failed: make(chan struct{})}
+		places: places.New(c.Backlog, places.Waiting), failed: make(chan struct{})}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
-	l.workers.Go(l.serve)
+	l.serving.Go(l.serve)
 	return l, nil
 }
 
 // Addr returns a [cm.Addr].
 func (l *Listener) Addr() net.Addr { return l.local }
 
-// serve takes requests while there are slots; the others wait with the connection manager.
+// serve takes requests. Those that get no place yet have no memory of a connection.
 func (l *Listener) serve() {
 	for {
-		select {
-		case l.slots <- struct{}{}:
-		case <-l.ctx.Done():
-			return
-		}
 		id, e, err := l.id.GetRequest(l.ctx)
 		switch {
 		case err == nil:
-			l.workers.Go(func() {
-				defer func() { <-l.slots }()
-				l.handshake(id)
+			l.places.Go(l.ctx, id.PeerAddr().Addr(), func() { l.handshake(id) }, func() {
+				l.gaveBack(id.Close()) // which rejects the request
 			})
 		case e.Listener != nil: // a request came, and was lost for want of something
-			<-l.slots
 		default:
 			l.failure = err
 			close(l.failed)
@@ -164,7 +155,8 @@ func (l *Listener) Close() error {
 	l.once.Do(func() {
 		first = true
 		l.cancel()
-		l.workers.Wait()
+		l.serving.Wait()
+		l.places.Wait()
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		l.ended = errors.Join(l.id.Close(), l.stayed)

@@ -43,7 +43,7 @@ func Serve(ctx context.Context, address string, clients int, ready func(address 
 	defer stop()
 	var conns sync.WaitGroup
 	defer conns.Wait()
-	free, taken := make(chan struct{}, clients), places.New(clients)
+	free, taken := make(chan struct{}, clients), places.New(clients, 0)
 	for {
 		select {
 		case free <- struct{}{}:

@@ -13,12 +13,14 @@ import (
 	"time"
 
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/internal/places"
 	"github.com/goverbs/goverbs/rpma"
 )
 
 // Receive waits at an address for one file, and stores it under a name of this side's choice, which must be free. It
-// calls ready with the address when a sender may come, and refused with the reason why a request was refused, after
-// which it waits for the next one. A file with more than most bytes is refused.
+// calls ready with the address when a sender may come, and refused with the reason why a request was refused. A file
+// with more than most bytes is refused. Receive answers several requests at once, and a limited number for each host;
+// the first sender that confirms its request is the one whose file it receives.
 func Receive(ctx context.Context, address, name string, most uint64, ready func(address string),
 	refused func(why error)) (result *Result, err error) {
 	if _, err := os.Lstat(name); !errors.Is(err, os.ErrNotExist) {
@@ -41,32 +43,65 @@ func Receive(ctx context.Context, address, name string, most uint64, ready func(
 	}
 	open.add(endpoint)
 	ready(endpoint.Addr().String())
-	for {
-		request, err := endpoint.NextConnRequest(ctx, config)
-		if err != nil {
+	accepting, stop := context.WithCancel(ctx)
+	defer stop()
+	var choice, telling sync.Mutex
+	begin := func(size int64) (*destination, error) {
+		choice.Lock()
+		defer choice.Unlock()
+		if err := accepting.Err(); err != nil {
 			return nil, err
 		}
-		r := &receiver{peer: peer, name: name, most: most}
-		result, err := r.serve(ctx, request)
-		if !r.began && ctx.Err() == nil {
-			refused(err)
-			continue
+		into, err := place(filepath.Dir(name), size)
+		if err == nil {
+			stop()
 		}
-		return result, err
+		return into, err
 	}
+	var began error
+	free := places.New(handshakes, handshakes)
+	for {
+		var request *rpma.ConnRequest
+		if request, err = endpoint.NextConnRequest(accepting, config); err != nil {
+			break
+		}
+		free.Go(accepting, request.PeerAddr().Addr(), func() {
+			r := &receiver{peer: peer, name: name, most: most, begin: begin}
+			received, err := r.serve(ctx, accepting, request)
+			switch {
+			case r.began:
+				result, began = received, err
+			case accepting.Err() == nil:
+				telling.Lock()
+				defer telling.Unlock()
+				refused(err)
+			}
+		}, func() { _ = (&opened{request}).after(ctx.Err()) })
+	}
+	stop()
+	free.Wait()
+	if result != nil || began != nil {
+		return result, began
+	}
+	return nil, err
 }
+
+// handshakes is how many senders may be about to confirm their requests at once; as many wait for one of these places.
+const handshakes = 16
 
 // receiver answers a request.
 type receiver struct {
 	peer  *rpma.Peer
 	name  string
 	most  uint64
+	begin func(size int64) (*destination, error) // makes room for one sender's file; then Receive takes no other
 	conn  *rpma.Conn
-	began bool // the sender was given a place
+	began bool
 }
 
-// serve receives a file of a request, which it closes.
-func (r *receiver) serve(ctx context.Context, request *rpma.ConnRequest) (result *Result, err error) {
+// serve receives a file of a request, which it closes. accepting ends when Receive takes no file any more but one that
+// has begun.
+func (r *receiver) serve(ctx, accepting context.Context, request *rpma.ConnRequest) (result *Result, err error) {
 	var open opened
 	defer func() {
 		if r.began || ctx.Err() != nil {
@@ -80,7 +115,7 @@ func (r *receiver) serve(ctx context.Context, request *rpma.ConnRequest) (result
 	if err != nil {
 		return nil, err
 	}
-	begin := time.Now()
+	start := time.Now()
 	memory, err := r.peer.RegMR(make([]byte, longestAnswer), rpma.SendSrc)
 	if err != nil {
 		return nil, err
@@ -93,16 +128,19 @@ func (r *receiver) serve(ctx context.Context, request *rpma.ConnRequest) (result
 		return nil, err
 	}
 	open.add(r.conn)
-	if err := r.confirmed(ctx); err != nil {
+	if err := r.confirmed(accepting); err != nil {
 		return nil, fmt.Errorf("the sender does not confirm its request: %w", err)
 	}
 	if o.size > r.most {
 		err := fmt.Errorf("a file of %d bytes is offered, and %d are the most (--most)", o.size, r.most)
-		return nil, errors.Join(err, r.refuse(ctx, memory, err.Error()))
+		return nil, errors.Join(err, r.refuse(accepting, memory, err.Error()))
 	}
-	into, err := place(filepath.Dir(r.name), int64(o.size))
+	into, err := r.begin(int64(o.size))
+	if err != nil && accepting.Err() != nil {
+		return nil, err
+	}
 	if err != nil { // which names files of this host
-		return nil, errors.Join(err, r.refuse(ctx, memory, fmt.Sprintf("it has no room for %d bytes", o.size)))
+		return nil, errors.Join(err, r.refuse(accepting, memory, fmt.Sprintf("it has no room for %d bytes", o.size)))
 	}
 	defer func() { err = errors.Join(err, into.discard()) }()
 	r.began = true
@@ -110,7 +148,7 @@ func (r *receiver) serve(ctx context.Context, request *rpma.ConnRequest) (result
 		return nil, err
 	}
 	return &Result{File: r.name, Bytes: o.size, SHA256: hex.EncodeToString(o.sum[:]),
-		Seconds: time.Since(begin).Seconds()}, nil
+		Seconds: time.Since(start).Seconds()}, nil
 }
 
 // confirmed waits for the sender's first message. Before it, nothing is allocated for the request.
@@ -163,7 +201,7 @@ func (d *destination) discard() (err error) {
 	} else {
 		err = d.file.Close()
 	}
-	if d.aside != "" {
+	if d.aside != "" { // by name: whoever can put another file there can remove that one as well
 		err = errors.Join(err, os.Remove(d.aside))
 	}
 	return err
@@ -208,8 +246,8 @@ func (r *receiver) receive(ctx context.Context, d *destination, memory *rpma.MR,
 // software device, or whose host is gone. A test shortens it.
 var quiet = 5 * time.Second
 
-// confirmTime is the time that a sender has to confirm its request, and to take a refusal.
-const confirmTime = 5 * time.Second
+// confirmTime is the time that a sender has to confirm its request, and to take a refusal. A test changes it.
+var confirmTime = 5 * time.Second
 
 // IDs of operations.
 const (

@@ -15,9 +15,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/goverbs/goverbs/generated/rdmacm"
-	"github.com/goverbs/goverbs/rdma"
-	"github.com/goverbs/goverbs/rdma/cm"
+	"github.com/goverbs/goverbs/internal/unconfirmed"
 )
 
 // kinds are all tests of one type of connection.
@@ -146,25 +144,43 @@ func TestTaskCommand(t *testing.T) {
 	assert.Equal(t, "ib_atomic_bw -b -D 5 -q 3", o.task(true).perftest())
 }
 
-// TestUnconfirmedConnection: a server with -R goes on when a peer never confirms its connection.
-func TestUnconfirmedConnection(t *testing.T) {
+// TestUnconfirmedConnections: requests that another host never confirms do not delay the peer of a server with -R.
+func TestUnconfirmedConnections(t *testing.T) {
+	defer func(d time.Duration) { handshakeTimeout = d }(handshakeTimeout)
+	handshakeTimeout = time.Hour
 	server := complete(t, Options{Verb: "send", Manager: true}, "64")
 	client := server
 	waits, ended := serve(t, &server, &client)
 	<-waits
-	device, err := rdma.Open(server.Device)
-	require.NoError(t, err)
-	defer device.Close()
-	id, err := cm.CreateIDOn(device.Info().Backend, rdmacm.PS_TCP)
-	require.NoError(t, err)
-	defer id.Close()
 	to := netip.AddrPortFrom(netip.MustParseAddr(client.Peer), uint16(server.Port))
-	require.NoError(t, id.ResolveAddr(t.Context(), netip.AddrPort{}, to, time.Second))
-	require.NoError(t, id.ResolveRoute(t.Context(), time.Second))
-	require.NoError(t, id.Connect(t.Context(), &rdmacm.ConnParam{QPNum: 99}, nil)) // and no Establish
+	unconfirmed.Requests(t, "127.46.1.1", to, 40, nil)
 	client.Silence = time.Minute
-	_, err = Run(t.Context(), &client)
+	_, err := Run(t.Context(), &client)
 	require.NoError(t, errors.Join(err, <-ended))
+}
+
+// TestTwoPeers: of two clients at once, a server with -R serves one, and closes the connection of the other.
+func TestTwoPeers(t *testing.T) {
+	server := complete(t, Options{Verb: "send", Manager: true}, "64")
+	client := server
+	waits, ended := serve(t, &server, &client)
+	<-waits
+	other := client
+	other.Device = "soft@127.46.2.1"
+	asked := make(chan error, 2)
+	for _, o := range []*Options{&client, &other} {
+		go func() {
+			_, err := Run(t.Context(), o)
+			asked <- err
+		}()
+	}
+	require.NoError(t, <-ended)
+	first, second := <-asked, <-asked
+	if first != nil {
+		first, second = second, first
+	}
+	require.NoError(t, first)
+	assert.Error(t, second)
 }
 
 // TestStrangersOverTCP: a server with -R goes on when something that is no peer comes over TCP.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/rdmacm"
+	"github.com/goverbs/goverbs/internal/places"
 	"github.com/goverbs/goverbs/rdma"
 	"github.com/goverbs/goverbs/rdma/cm"
 )
@@ -87,23 +88,67 @@ func meetByManager(ctx context.Context, r *rig) (l *connected, err error) {
 	return l, err
 }
 
-// await waits for a peer that confirms its connection: a request alone may be a stranger's.
-func (l *connected) await(ctx context.Context) (err error) {
-	for {
-		if l.id, _, err = l.listener.GetRequest(ctx); err != nil {
-			return err
-		}
-		if err = l.equip(); err != nil {
-			return err
-		}
-		if err = l.join(l.id); err == nil || ctx.Err() != nil {
-			return err
-		}
-		err = errors.Join(l.mr.Close(), l.id.Close())
-		if l.mr, l.id = nil, nil; err != nil {
-			return err
+// handshakes is how many peers may be about to confirm their connections at once.
+const handshakes = 16
+
+// handshakeTimeout limits the time that a peer has to confirm its connection. A test changes it.
+var handshakeTimeout = cm.DefaultHandshakeTimeout
+
+// await waits for a peer that confirms its connection: a request alone may be a stranger's. Several are answered at
+// once, so that strangers do not delay the peer, which is the first one to confirm.
+func (l *connected) await(ctx context.Context) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	peers, failures := make(chan *connected, 1), make(chan error, 1)
+	fail := func(err error) {
+		select {
+		case failures <- err:
+			stop()
+		default:
 		}
 	}
+	free := places.New(handshakes, places.Waiting)
+	for {
+		id, _, err := l.listener.GetRequest(ctx)
+		if err != nil {
+			fail(err)
+			break
+		}
+		free.Go(ctx, id.PeerAddr().Addr(), func() {
+			peer := &connected{ctx: ctx, o: l.o, id: id}
+			confirmed, err := peer.confirmed()
+			if confirmed {
+				select {
+				case peers <- peer:
+					stop()
+					return
+				default: // another one was first
+				}
+			}
+			if err = errors.Join(err, peer.Close()); err != nil {
+				fail(err)
+			}
+		}, func() { _ = id.Close() }) // which rejects the request
+	}
+	free.Wait()
+	select {
+	case peer := <-peers:
+		l.id, l.mr = peer.id, peer.mr
+		return nil
+	default:
+		return <-failures
+	}
+}
+
+// confirmed answers a request, and reports whether the peer confirms its connection. An error is one of this end.
+func (l *connected) confirmed() (bool, error) {
+	if err := l.equip(); err != nil {
+		if l.id.Reject(nil) == nil { // the peer still waits
+			return false, err
+		}
+		return false, nil
+	}
+	return l.join(l.id) == nil, nil
 }
 
 // watch ends the test some time after the peer has disconnected.
@@ -128,7 +173,7 @@ func (l *connected) listen(space rdmacm.PortSpace) (*cm.ID, error) {
 		return nil, err
 	}
 	if err = id.Bind(netip.AddrPortFrom(l.own.Addr(), uint16(l.o.Port))); err == nil {
-		err = id.Listen(l.o.QPs + 1)
+		err = id.Listen(0) // the most: requests that are taken wait for one of the places
 	}
 	if err != nil {
 		return nil, errors.Join(err, id.Close())
@@ -183,7 +228,7 @@ func (l *connected) join(id *cm.ID) error {
 		}
 		return err
 	}
-	ctx, cancel := context.WithTimeout(l.ctx, cm.DefaultHandshakeTimeout)
+	ctx, cancel := context.WithTimeout(l.ctx, handshakeTimeout)
 	defer cancel()
 	return id.Accept(ctx, &param, nil)
 }

@@ -234,9 +234,8 @@ func (s *Server) listenAt(address netip.AddrPort) (*cm.ID, error) {
 // serveManager serves clients of the connection manager.
 func (s *Server) serveManager(ctx context.Context, l *cm.ID) {
 	defer l.Close()
-	var all sync.WaitGroup
-	defer all.Wait()
-	free := places.New(clients)
+	free := places.New(clients, places.Waiting)
+	defer free.Wait()
 	for failures := 0; ; {
 		id, _, err := l.GetRequest(ctx)
 		if err != nil {
@@ -249,20 +248,15 @@ func (s *Server) serveManager(ctx context.Context, l *cm.ID) {
 			return
 		}
 		failures = 0
-		all.Go(func() {
-			peer := id.PeerAddr()
-			if free.Take(ctx, peer.Addr()) != nil {
-				_ = id.Close() // which rejects the request
-				return
-			}
-			defer free.Give(peer.Addr())
+		peer := id.PeerAddr()
+		free.Go(ctx, peer.Addr(), func() {
 			s.Said(fmt.Sprintf("%v: cm", peer))
 			m := &managed{id: id, size: largest / 16}
 			if err := m.serve(ctx, s.lost()); err != nil && ctx.Err() == nil {
 				s.Said(fmt.Sprintf("%v: %v", peer, err))
 			}
 			s.end(ctx, m)
-		})
+		}, func() { _ = id.Close() }) // which rejects the request
 	}
 }
 

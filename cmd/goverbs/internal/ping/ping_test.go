@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/goverbs/goverbs/generated/rdmacm"
+	"github.com/goverbs/goverbs/internal/unconfirmed"
 	"github.com/goverbs/goverbs/rdma"
 	"github.com/goverbs/goverbs/rdma/cm"
 	"github.com/goverbs/goverbs/runtime"
@@ -209,32 +210,9 @@ func chosenBackend(t *testing.T, device string) runtime.Backend {
 // nothing, keeps no other one from being served, also not two clients of one host.
 func TestUnconfirmedClients(t *testing.T) {
 	o := served(t)
-	device, err := rdma.Open("soft@127.79.0.66")
-	require.NoError(t, err)
-	t.Cleanup(func() { assert.NoError(t, device.Close()) })
-	ch, err := cm.CreateEventChannelOn(device.Info().Backend)
-	require.NoError(t, err)
-	t.Cleanup(func() { assert.NoError(t, ch.Close()) })
-	expect := func(want rdmacm.CMEventType) {
-		for {
-			e, err := ch.Event(t.Context())
-			require.NoError(t, err)
-			if e.Type == want {
-				return
-			}
-		}
-	}
 	peer := netip.AddrPortFrom(netip.MustParseAddr(o.Peer), uint16(o.CMPort))
-	for i := range uint32(2 * clients) {
-		id, err := ch.CreateID(rdmacm.PS_TCP)
-		require.NoError(t, err)
-		t.Cleanup(func() { assert.NoError(t, id.Close()) })
-		source := netip.AddrPortFrom(netip.MustParseAddr("127.79.0.66"), 0)
-		require.NoError(t, id.ResolveAddr(t.Context(), source, peer, time.Second))
-		expect(rdmacm.CM_EVENT_ADDR_RESOLVED)
-		require.NoError(t, id.ResolveRoute(t.Context(), time.Second))
-		expect(rdmacm.CM_EVENT_ROUTE_RESOLVED)
-		require.NoError(t, id.Connect(t.Context(), &rdmacm.ConnParam{QPNum: 99 + i}, nil))
+	unconfirmed.Requests(t, "127.79.0.66", peer, 2*clients, nil)
+	for range 2 * clients {
 		from := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 79, 0, 66)}}
 		c, err := from.DialContext(t.Context(), "tcp", net.JoinHostPort(o.Peer, fmt.Sprint(o.Port)))
 		require.NoError(t, err)

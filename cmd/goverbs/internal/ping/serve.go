@@ -64,11 +64,13 @@ func (s *Server) Listen() (err error) {
 // Run serves until the context ends.
 func (s *Server) Run(ctx context.Context) (err error) {
 	ctx, cancel := context.WithCancel(ctx)
-	var all sync.WaitGroup
+	var managers sync.WaitGroup
+	free := places.New(clients, places.Waiting)
 	defer func() {
 		cancel()
 		_ = s.tcp.Close()
-		all.Wait()
+		managers.Wait()
+		free.Wait()
 		if s.Leave != nil {
 			err = errors.Join(err, s.Leave(s.left...))
 		}
@@ -85,10 +87,9 @@ func (s *Server) Run(ctx context.Context) (err error) {
 			s.Said(fmt.Sprintf("pings by the connection manager are not served: %v", err))
 		}
 		for _, l := range listeners {
-			all.Go(func() { s.serveManager(ctx, l) })
+			managers.Go(func() { s.serveManager(ctx, l) })
 		}
 	}
-	free := places.New(clients)
 	for failures := 0; ; {
 		conn, err := s.tcp.Accept()
 		if ctx.Err() != nil {
@@ -101,15 +102,7 @@ func (s *Server) Run(ctx context.Context) (err error) {
 			continue
 		}
 		failures = 0
-		all.Go(func() {
-			host := hostOf(conn)
-			if free.Take(ctx, host) != nil {
-				_ = conn.Close()
-				return
-			}
-			defer free.Give(host)
-			s.one(ctx, conn)
-		})
+		free.Go(ctx, hostOf(conn), func() { s.one(ctx, conn) }, func() { _ = conn.Close() })
 	}
 }
 

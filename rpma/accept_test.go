@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package rpma
+
+import (
+	"context"
+	"net/netip"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/generated/rdmacm"
+	"github.com/goverbs/goverbs/rdma"
+	"github.com/goverbs/goverbs/rdma/cm"
+)
+
+// TestUnconfirmedRequest: Accept does not fail because a peer never confirms its connection. It takes the next one.
+func TestUnconfirmedRequest(t *testing.T) {
+	r := newRig(t, options{})
+	id, err := cm.CreateIDOn(r.fabric, rdmacm.PS_TCP)
+	require.NoError(t, err)
+	defer id.Close()
+	accepted := make(chan error, 1)
+	go func() {
+		c, err := r.ep.Accept(t.Context(), nil, nil)
+		if err == nil {
+			err = c.Close()
+		}
+		accepted <- err
+	}()
+	require.NoError(t, id.ResolveAddr(t.Context(), netip.AddrPort{}, r.ep.Addr(), time.Second))
+	require.NoError(t, id.ResolveRoute(t.Context(), time.Second))
+	require.NoError(t, id.Connect(t.Context(), &rdmacm.ConnParam{QPNum: 99}, nil)) // and no Establish
+	c, err := r.a.peer.Connect(t.Context(), r.ep.Addr().String(), nil, nil)
+	require.NoError(t, err)
+	assert.NoError(t, <-accepted)
+	assert.NoError(t, c.Close())
+}
+
+// TestAcceptKeeps: connections that are established while Accept returns another one, or times out, are those of later
+// calls. Close closes those that remain.
+func TestAcceptKeeps(t *testing.T) {
+	r := newRig(t, options{})
+	var all sync.WaitGroup
+	for range 5 {
+		request, err := r.a.peer.NewConnRequest(soon(t), r.ep.Addr().String(), nil)
+		require.NoError(t, err)
+		c, err := request.Connect(nil)
+		require.NoError(t, err)
+		all.Go(func() {
+			for e := Undefined; e == Undefined || e == Established; {
+				if e, err = c.NextEvent(soon(t)); !assert.NoError(t, err) {
+					break
+				}
+			}
+			assert.NoError(t, c.Close())
+		})
+	}
+	for range 2 {
+		c, err := r.ep.Accept(soon(t), nil, nil)
+		require.NoError(t, err)
+		require.NoError(t, c.Close())
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		if c, err = r.ep.Accept(ended, nil, nil); err == nil { // it was there already
+			require.NoError(t, c.Close())
+			continue
+		}
+		assert.ErrorIs(t, err, context.Canceled)
+		assert.ErrorIs(t, err, ErrNoEvent)
+	}
+	require.NoError(t, r.ep.Close())
+	all.Wait()
+	_, err := r.ep.Accept(soon(t), nil, nil)
+	assert.ErrorIs(t, err, rdma.ErrClosed)
+}
+
+// TestAcceptFails: what this side does wrong is an error of Accept. A peer that takes its request back is none.
+func TestAcceptFails(t *testing.T) {
+	r := newRig(t, options{})
+	ask := func() *Conn {
+		request, err := r.a.peer.NewConnRequest(soon(t), r.ep.Addr().String(), nil)
+		require.NoError(t, err)
+		c, err := request.Connect(nil)
+		require.NoError(t, err)
+		return c
+	}
+	for name, accept := range map[string]func() (*Conn, error){
+		"private data": func() (*Conn, error) { return r.ep.Accept(soon(t), nil, make([]byte, 197)) },
+		"queues":       func() (*Conn, error) { return r.ep.Accept(soon(t), &ConnConfig{SQSize: 1 << 30}, nil) },
+	} {
+		c := ask()
+		_, err := accept()
+		assert.ErrorIs(t, err, ErrProvider, name)
+		assert.Equal(t, Rejected, r.event(c))
+		require.NoError(t, c.Close())
+	}
+	require.NoError(t, ask().Close())
+	c := ask()
+	accepted := make(chan error, 1)
+	go func() {
+		c, err := r.ep.Accept(soon(t), nil, nil)
+		if err == nil {
+			err = c.Close()
+		}
+		accepted <- err
+	}()
+	assert.Equal(t, Established, r.event(c))
+	require.NoError(t, <-accepted)
+	require.NoError(t, c.Close())
+}
+
+// TestWithdrawnRequest: a peer that takes its request back while it waits for a place of its host is no error.
+func TestWithdrawnRequest(t *testing.T) {
+	defer func(d time.Duration) { handshakeTimeout = d }(handshakeTimeout)
+	handshakeTimeout = time.Hour
+	r := newRig(t, options{})
+	accepted := make(chan error, 1)
+	go func() {
+		c, err := r.ep.Accept(soon(t), nil, nil)
+		if err == nil {
+			err = c.Close()
+		}
+		accepted <- err
+	}()
+	var all []*cm.ID
+	for i := range uint32(handshakes) {
+		id, err := cm.CreateIDOn(r.fabric, rdmacm.PS_TCP)
+		require.NoError(t, err)
+		require.NoError(t, id.ResolveAddr(t.Context(), netip.AddrPort{}, r.ep.Addr(), time.Second))
+		require.NoError(t, id.ResolveRoute(t.Context(), time.Second))
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		if err = id.Connect(ctx, &rdmacm.ConnParam{QPNum: 99 + i}, nil); err != nil { // and no Establish
+			assert.ErrorIs(t, err, context.DeadlineExceeded)
+		}
+		all = append(all, id)
+	}
+	for i := range all { // those that wait first
+		require.NoError(t, all[len(all)-1-i].Close())
+	}
+	c, err := r.a.peer.Connect(soon(t), r.ep.Addr().String(), nil, nil)
+	require.NoError(t, err)
+	assert.NoError(t, <-accepted)
+	assert.NoError(t, c.Close())
+}
+
+// TestCloseEndsAccept: goroutines in Accept return when the endpoint is closed.
+func TestCloseEndsAccept(t *testing.T) {
+	r := newRig(t, options{})
+	ended := make(chan error)
+	for range 3 {
+		go func() {
+			_, err := r.ep.Accept(t.Context(), nil, nil)
+			ended <- err
+		}()
+	}
+	require.NoError(t, r.ep.Close())
+	for range 3 {
+		assert.ErrorIs(t, <-ended, rdma.ErrClosed)
+	}
+}
