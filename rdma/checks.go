@@ -172,11 +172,12 @@ const noReadsReason = "%v with max_rd_atomic 0: the queue pair was connected wit
 // looked up once for neighbours that have these in common. Without checks every request passes.
 func (c *sendChecks) pass(wrs []ibv.SendWR, id *uint64) (signalled uint64, ok bool) {
 	ids := unsafe.Slice(id, len(wrs))
-	shape, flags := ^uint64(0), ibv.SendFlags(0)
-	var rule *sendRule
+	var rule *sendRule // of requests with this shape and these flags
+	var shape uint64
+	var flags ibv.SendFlags
 	for i := range wrs {
 		w := &wrs[i]
-		if *shapeOf(w) != shape || w.SendFlags != flags {
+		if rule == nil || *shapeOf(w) != shape || w.SendFlags != flags {
 			if rule = c.allows(w); rule == nil {
 				return 0, false
 			}

@@ -25,7 +25,7 @@ import (
 // Man: ibv_poll_cq(3), ibv_req_notify_cq(3)
 type CompletionQueue struct {
 	// What every poll uses comes first.
-	fn      uintptr // of C
+	poll    runtime.Bound // of C
 	c       *ibv.CQ
 	tracked trackedTable // guarded by mu
 	tracks  atomic.Bool  // polls hold mu: queues are tracked, or the queue has an owner
@@ -36,7 +36,7 @@ type CompletionQueue struct {
 	mu    lock.Lock // held to poll while queues are tracked: completions are retired in their order
 	owned bool      // by a CQ: polls always hold mu, so that closing it waits for them
 
-	slot
+	route
 	path   Path
 	arm    Path
 	notify error       // why there is no ibv_req_notify_cq
@@ -59,14 +59,14 @@ func NewCompletionQueue(cq *ibv.CQ, o QueueOptions) (*CompletionQueue, error) {
 		return nil, &runtime.NilError{Function: "ibv_poll_cq", Argument: "cq"}
 	}
 	ops := &cq.Context.Deref().Ops
-	q := &CompletionQueue{c: cq, fn: uintptr(ops.PollCQ)}
+	q := &CompletionQueue{c: cq, poll: runtime.Bound{Fn: uintptr(ops.PollCQ), Object: uintptr(unsafe.Pointer(cq))}}
 	q.tracked.init()
 	var err error
-	if q.slot, q.path, err = newSlot(ops.PollCQ, provider.Poll, "ibv_poll_cq", &o); err != nil {
+	if q.route, q.path, err = newRoute(ops.PollCQ, provider.Poll, "ibv_poll_cq", &o); err != nil {
 		return nil, err
 	}
 	q.direct = q.callsC(q.path)
-	_, q.arm, q.notify = newSlot(ops.ReqNotifyCQ, provider.ReqNotify, "ibv_req_notify_cq", &o)
+	_, q.arm, q.notify = newRoute(ops.ReqNotifyCQ, provider.ReqNotify, "ibv_req_notify_cq", &o)
 	q.usual()
 	return q, nil
 }
@@ -178,8 +178,7 @@ func (q *CompletionQueue) Poll(dst []ibv.WC) (n int, err error) {
 		}
 	}
 	if q.direct {
-		n = int(runtime.CallDirect(q.fn, uintptr(unsafe.Pointer(q.c)), uintptr(len(dst)),
-			uintptr(unsafe.Pointer(unsafe.SliceData(dst)))))
+		n = int(runtime.CallDirect(&q.poll, uintptr(len(dst)), uintptr(unsafe.Pointer(unsafe.SliceData(dst)))))
 	} else {
 		n = int(q.path.Poll(q.c, dst))
 	}

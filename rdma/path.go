@@ -32,21 +32,21 @@ type Path interface {
 	Arm(cq *ibv.CQ, solicitedOnly bool) int32 // ibv_req_notify_cq
 }
 
-// slot is whose a function of a provider or of a backend is, and how it is called.
-type slot struct {
+// route is how a queue calls the function of its provider or backend, and the provider's name.
+type route struct {
 	way      runtime.Way
 	provider string
 }
 
-// callsC reports whether queues may call the function of the slot by themselves, and not by a path.
-func (s *slot) callsC(p Path) bool {
+// callsC reports whether a queue with this path may call the function by itself: it is C's, and may be called directly.
+func (s *route) callsC(p Path) bool {
 	_, c := p.(*provider.Function)
 	return c && s.way == runtime.System && s.provider != provider.Software && runtime.Direct()
 }
 
-// newSlot decides how a slot is called, and by which path: that of the options, the backend's, or the provider's. name
-// is the verb in C.
-func newSlot(fn ibv.FuncPtr, verb provider.Verbs, name string, o *QueueOptions) (s slot, p Path, err error) {
+// newRoute decides how the function at fn is called, and by which path: that of the options, the backend's, or the
+// provider's. name is the verb in C.
+func newRoute(fn ibv.FuncPtr, verb provider.Verbs, name string, o *QueueOptions) (s route, p Path, err error) {
 	if o.Path != nil { // which is called as it is
 		s.provider = provider.Software
 		p, err = trace.Of(o.Path)

@@ -110,7 +110,7 @@ func NewPollProgram(cq *ibv.CQEx, n int, flags ibv.CreateCQWCFlags, o QueueOptio
 	if cq == nil {
 		return nil, &runtime.NilError{Function: "ibv_start_poll", Argument: "cq"}
 	}
-	start, path, err := newSlot(cq.StartPoll, provider.Poll, "ibv_start_poll", &o)
+	start, path, err := newRoute(cq.StartPoll, provider.Poll, "ibv_start_poll", &o)
 	if err != nil {
 		return nil, err
 	}

@@ -15,15 +15,14 @@ import (
 )
 
 // PostError says why a list was not posted, or only a part of it. errors.Is finds Errno and Err in it, and errors.As a
-// [VerbError] with the same errno. Index is the request that failed, from the start of the batch: those before it were
-// posted. With -1 and a Reason none was posted; with -1 and no Reason all may have been, or none.
+// [VerbError] with the same errno. How many requests were posted is the other result of the post.
 type PostError struct {
 	Verb   string     // "ibv_post_send"
 	QPNum  uint32     // number of the queue pair or work queue; handle of a shared receive queue
 	QPType ibv.QPType // 0 for a shared receive queue and a work queue
-	// Index is the work request that failed, counted from the start of the batch. The requests before it were posted;
-	// it and those after it were not. -1: none was posted, for the Reason; or if that is "", C failed and did not say
-	// where: all may have been posted, or none.
+	// Index is the work request that failed, counted from the start of the batch. With a Reason, a check refused it, and
+	// nothing was posted. Without one, the device did, and the requests before it were posted. -1 with a Reason: nothing
+	// was posted. -1 without one: C failed and did not report where, so all may have been posted, or none.
 	Index  int
 	WRID   uint64        // of that work request
 	Errno  runtime.Errno // C's errno, or that of a check: EINVAL, or ENOMEM if slots are missing

@@ -60,11 +60,11 @@ func TestProgramsTheShortWay(t *testing.T) {
 			q, err := NewSendQueue(&qp.QPBase, o)
 			require.NoError(t, err)
 			if owned {
-				q.lock()
+				q.needLock()
 			}
 			if i == 1 {
 				q.path = longRunner{q.path.(datapath.Runner)}
-				q.lock()
+				q.needLock()
 			}
 			queues[i], post[i] = q, q.PostProgram
 			cqs[i], err = NewCompletionQueue(&ibv.CQ{Context: qp.QPBase.Context}, nativeOptions("system"))

@@ -122,8 +122,8 @@ func (q *QP) SendQueue() *SendQueue { return q.send }
 // RecvQueue returns the queue pair's own receive queue, or nil.
 func (q *QP) RecvQueue() *RecvQueue { return q.recv }
 
-// PostSend posts a whole batch in one call. posted is the number of requests that were posted: all of them, or with an
-// error those before the one that failed. The error is a [*PostError], or says as a [*VerbError] that the queue pair is
+// PostSend posts a whole batch in one call. posted is the number of requests that were posted: all of them, none if a
+// check refuses one, or those before the one that the device refused. To go on, post from posted on. The error is a [*PostError], or says as a [*VerbError] that the queue pair is
 // closed or takes nothing now; errors.As finds a VerbError in both. An empty batch is an error, because no completion
 // would come.
 //

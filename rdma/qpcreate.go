@@ -211,7 +211,7 @@ func (q *QP) create(in *qpInit, o QueueOptions, parents []*object,
 	}
 	q.beside()
 	if q.sends = q.send; q.send == nil {
-		q.sends = noSendQueue(q.c, q.noSendQueue("ibv_post_send"))
+		q.sends = refusingSendQueue(q.c, q.noSendQueue("ibv_post_send"))
 	}
 	return nil
 }
@@ -305,13 +305,13 @@ func (q *QP) makeQueues(in *qpInit, o *QueueOptions) (err error) {
 		if q.send, err = NewSendQueue(q.c, *o); err != nil {
 			return err
 		}
-		q.send.lock()
+		q.send.needLock()
 	}
 	if q.srq == nil && q.cap.MaxRecvWR > 0 && q.recvCQ != nil {
 		if q.recv, err = NewRecvQueue(q.c, *o); err != nil {
 			return err
 		}
-		q.recv.lock()
+		q.recv.needLock()
 	}
 	return nil
 }

@@ -23,30 +23,31 @@ type queue struct {
 	path    Path
 	verb    string // that posts
 	recv    *recvRules
-	slot
+	route
 }
 
 // posting is what the call of a post needs.
 type posting struct {
-	fn, object uintptr     // of C
-	checks     *sendChecks // of a checked send queue; or nil
-	qp         *ibv.QP     // or nil
+	function runtime.Bound // of C
+	checks   *sendChecks   // of a checked send queue; or nil
+	qp       *ibv.QP       // or nil
 }
 
 // init sets how the queue reaches its device, by the function at fn unless the options or the backend have a Path.
 func (q *queue) init(fn ibv.FuncPtr, object unsafe.Pointer, verb provider.Verbs, o *QueueOptions) (err error) {
-	if q.slot, q.path, err = newSlot(fn, verb, q.verb, o); err != nil {
+	if q.route, q.path, err = newRoute(fn, verb, q.verb, o); err != nil {
 		return err
 	}
-	q.fn, q.object = uintptr(fn), uintptr(object)
+	q.function = runtime.Bound{Fn: uintptr(fn), Object: uintptr(object)}
 	q.setRefusal(nil)
+	q.direct = q.plain
 	return nil
 }
 
-// lock lets posts hold mu, so that they can be counted, and closing the owner waits for them. It needs no lock: nobody
-// posts yet.
-func (q *queue) lock() {
-	q.locked = true
+// needLock makes posts hold mu, so that they can be counted, and closing the owner waits for them. It is called before
+// anybody posts.
+func (q *queue) needLock() {
+	q.locked, q.direct = true, false
 	if quick, ok := q.path.(datapath.Quick); ok && q.recv == nil {
 		q.quick, q.short = quick, true
 		quick.Held(&q.mu)
@@ -56,7 +57,7 @@ func (q *queue) lock() {
 
 // count makes a queue check its posts and count slots.
 func (q *queue) count(capacity int, everyOne bool) error {
-	q.lock()
+	q.needLock()
 	return q.slots.init(capacity, everyOne)
 }
 
@@ -71,7 +72,6 @@ func (q *queue) refuse(err error) {
 func (q *queue) setRefusal(err error) {
 	q.refusal = err
 	q.plain = err == nil && q.callsC(q.path)
-	q.direct = q.plain && !q.locked
 }
 
 // refused returns why the queue takes nothing now, or nil.
@@ -175,26 +175,28 @@ func (q *queue) postHeld(b *batch, from, to int) (posted int, err error) {
 // callDirect calls C with a whole batch.
 func (q *queue) callDirect(b *batch) int32 {
 	*b.bad = 0
-	result := runtime.CallDirect(q.fn, q.object, b.first, uintptr(unsafe.Pointer(b.bad)))
+	result := runtime.CallDirect(&q.function, b.first, uintptr(unsafe.Pointer(b.bad)))
 	goruntime.KeepAlive(b)
 	return result
 }
 
 // call calls the queue's path with the requests from one index on.
-func (q *queue) call(b *batch, from int) int32 {
+func (q *queue) call(b *batch, from int) (result int32) {
 	*b.bad = 0
-	defer goruntime.KeepAlive(b)
-	if q.recv == nil {
-		return q.path.PostSend(q.qp, ibv.Ptr[ibv.SendWR](b.at(from)).Deref(), (*ibv.Ptr[ibv.SendWR])(unsafe.Pointer(b.bad)))
-	}
 	list, bad := b.wr(from), (*ibv.Ptr[ibv.RecvWR])(unsafe.Pointer(b.bad))
 	switch {
+	case q.recv == nil:
+		sends := ibv.Ptr[ibv.SendWR](b.at(from)).Deref()
+		result = q.path.PostSend(q.qp, sends, (*ibv.Ptr[ibv.SendWR])(unsafe.Pointer(b.bad)))
 	case q.recv.srq != nil:
-		return q.path.PostSRQRecv(q.recv.srq, list, bad)
+		result = q.path.PostSRQRecv(q.recv.srq, list, bad)
 	case q.recv.wq != nil:
-		return q.path.PostWQRecv(q.recv.wq, list, bad)
+		result = q.path.PostWQRecv(q.recv.wq, list, bad)
+	default:
+		result = q.path.PostRecv(q.qp, list, bad)
 	}
-	return q.path.PostRecv(q.qp, list, bad)
+	goruntime.KeepAlive(b)
+	return result
 }
 
 // reserve checks requests and takes slots for them, or does nothing. The caller holds slots.mu.

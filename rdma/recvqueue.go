@@ -64,7 +64,7 @@ func newWorkQueue(c *ibv.WQ, o QueueOptions) (*RecvQueue, error) {
 	if err := q.make(c.PostRecv, unsafe.Pointer(c), &o); err != nil {
 		return nil, err
 	}
-	q.lock()
+	q.needLock()
 	return q, nil
 }
 
@@ -90,21 +90,27 @@ func (q *RecvQueue) make(fn ibv.FuncPtr, object unsafe.Pointer, o *QueueOptions)
 	return q.count(int(o.Cap.MaxRecvWR), true)
 }
 
-// Post posts the whole batch in one call. posted counts the requests that the queue has taken: all of them, or with an
-// error those before the one that failed. The error is a [*PostError], or says why the queue takes nothing; an empty
-// batch is one.
+// Post posts the whole batch in one call. Its results are those of [SendQueue.Post].
 func (q *RecvQueue) Post(b *RecvBatch) (posted int, err error) {
-	switch {
-	case q == nil:
-		return 0, (*queue)(nil).unfit(nil)
-	case b == nil:
-		return 0, q.unfit(errBatchNil)
+	if q == nil || b == nil {
+		return 0, q.none()
 	}
 	return q.postAll(&b.batch)
 }
 
+// none is the error of a post to no queue, or of no batch.
+func (q *RecvQueue) none() error {
+	if q == nil {
+		return (*queue)(nil).unfit(nil)
+	}
+	return q.unfit(errBatchNil)
+}
+
 // PostRange posts the requests from one index up to another, exclusive: the rest of a batch after a failure, say.
 func (q *RecvQueue) PostRange(b *RecvBatch, from, to int) (posted int, err error) {
+	if q == nil || b == nil {
+		return 0, q.none()
+	}
 	return q.post(&b.batch, from, to)
 }
 

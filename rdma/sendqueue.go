@@ -92,23 +92,22 @@ func (q *SendQueue) limitReads(atOnce uint8) {
 	})
 }
 
-// noSendQueue is in place of the send queue of a queue pair that has none: it refuses every post with an error. It
-// needs no lock: nothing is posted yet.
-func noSendQueue(qp *ibv.QP, why error) *SendQueue {
+// refusingSendQueue is in place of the send queue of a queue pair that has none: it refuses every post with an error.
+func refusingSendQueue(qp *ibv.QP, why error) *SendQueue {
 	q := new(SendQueue)
 	q.qp, q.num, q.verb = qp, qp.QPNum, "ibv_post_send"
 	q.locked, q.refusal = true, why
 	return q
 }
 
-// Post posts the whole batch in one call. posted counts the requests that the queue has taken: all of them, or with an
-// error those before the one that failed. The error is a [*PostError], or says why the queue takes nothing; an empty
-// batch is one.
+// Post posts the whole batch in one call. posted is the number of requests that the queue has taken: all of them, none if
+// a check refuses one, or those before the one that the device refused. The error is a [*PostError], or the reason why
+// the queue takes nothing. An empty batch is an error.
 func (q *SendQueue) Post(b *SendBatch) (posted int, err error) {
 	if q == nil || b == nil {
 		return 0, q.none()
 	}
-	if q.direct && b.n == b.linked {
+	if q.direct && b.n == b.linked && b.bad != nil {
 		if result := q.callDirect(&b.batch); result != 0 {
 			return q.notPosted(&b.batch, 0, b.n, mark{}, result)
 		}
@@ -121,7 +120,7 @@ func (q *SendQueue) Post(b *SendBatch) (posted int, err error) {
 	if w.NumSGE != 1 {
 		return q.postAll(&b.batch)
 	}
-	_ = *w.SGList.Deref() // without the lock: this panics where the user's address is none
+	_ = *w.SGList.Deref() // panics if the user set a bad address: here, since a panic below would leave the lock taken
 	q.mu.Lock()
 	if q.short && q.refusal == nil {
 		ok := false
@@ -176,6 +175,9 @@ func (q *SendQueue) none() error {
 // PostRange posts the requests from one index up to another, exclusive: the rest of a batch after a failure, say. There
 // may be none.
 func (q *SendQueue) PostRange(b *SendBatch, from, to int) (posted int, err error) {
+	if q == nil || b == nil {
+		return 0, q.none()
+	}
 	return q.post(&b.batch, from, to)
 }
 

@@ -42,7 +42,7 @@ func TestShortWay(t *testing.T) {
 		cqs[1].usual()
 		if rapid.Bool().Draw(t, "a shorter way of the path's own") {
 			queues[1].path = &quickly{Path: &sameQP{queues[1].path, &d.qp}}
-			queues[1].lock()
+			queues[1].needLock()
 		} else {
 			queues[1].path = long{queues[1].path}
 			queues[1].setRefusal(nil)

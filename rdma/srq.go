@@ -151,7 +151,7 @@ func (q *SRQ) create(verb string, o QueueOptions, asked ibv.SRQAttr, create func
 		}
 		if err == nil {
 			if q.queue, err = NewSharedRecvQueue(c, o); err == nil {
-				q.queue.lock()
+				q.queue.needLock()
 				err = q.admit(o)
 			}
 		}

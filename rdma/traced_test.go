@@ -21,7 +21,7 @@ type noPath struct{ Path }
 func TestUntraced(t *testing.T) {
 	own := &noPath{}
 	path := func() Path {
-		_, p, err := newSlot(0, 0, "ibv_post_send", &QueueOptions{Path: own})
+		_, p, err := newRoute(0, 0, "ibv_post_send", &QueueOptions{Path: own})
 		require.NoError(t, err)
 		return p
 	}

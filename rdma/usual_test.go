@@ -19,7 +19,7 @@ func TestQueuesThatTakeNothing(t *testing.T) {
 	b, err := NewSendBatch(2, 1, 0)
 	require.NoError(t, err)
 	defer b.Close()
-	none := noSendQueue(&ibv.QP{QPNum: 7, QPType: ibv.QPT_XRC_RECV}, why)
+	none := refusingSendQueue(&ibv.QP{QPNum: 7, QPType: ibv.QPT_XRC_RECV}, why)
 	for range 2 {
 		b.Send(1)
 		posted, err := none.Post(b)
@@ -34,4 +34,38 @@ func TestQueuesThatTakeNothing(t *testing.T) {
 	assert.Equal(t, why, err)
 	_, err = (*CompletionQueue)(nil).Poll(wcs)
 	assert.ErrorContains(t, err, "never created")
+}
+
+// TestPostsOfNothing: batches that are nil or no constructor made, and requests that nobody could mean, are errors, of
+// checked queues and of those that call C at once.
+func TestPostsOfNothing(t *testing.T) {
+	for name, o := range map[string]QueueOptions{"checked": options(8, 1, 8), "unchecked": {Unchecked: true}} {
+		t.Run(name, func(t *testing.T) {
+			d := newDevice(t, ibv.QPT_RC)
+			q := sendQueue(t, d, o)
+			_, err := q.PostRange(nil, 0, 1)
+			assert.ErrorContains(t, err, "the batch is nil")
+			_, err = (*SendQueue)(nil).PostRange(nil, 0, 1)
+			assert.ErrorContains(t, err, "never created")
+			_, err = (*RecvQueue)(nil).PostRange(nil, 0, 1)
+			assert.ErrorContains(t, err, "never created")
+			_, err = q.Post(new(SendBatch))
+			assert.ErrorContains(t, err, "zero value")
+		})
+	}
+	q, b := sendQueue(t, newDevice(t, ibv.QPT_RC), options(8, 1, 8)), sendBatch(t, 2, 1, 8)
+	writes(b, 1, 2)
+	b.WR(0).Opcode, b.WR(0).NumSGE, b.WR(0).SendFlags = ^ibv.WROpcode(0), -1, 0
+	posted, err := q.Post(b)
+	assert.Zero(t, posted)
+	var e *PostError
+	require.ErrorAs(t, err, &e)
+	assert.Zero(t, e.Index)
+	writes(b, 1, 2)
+	b.WR(1).Opcode = 99
+	posted, err = q.Post(b)
+	require.ErrorAs(t, err, &e)
+	assert.Equal(t, 1, e.Index)
+	assert.Zero(t, posted, "what a check refuses is posted not in part either")
+	assert.Equal(t, 8, q.Free())
 }

@@ -41,15 +41,16 @@ TEXT ·currentG(SB), NOSPLIT, $0-8
 	MOVQ	const_gSchedSP(CX), CX \
 	ANDQ	$~15, CX
 
-// func CallDirect(fn, a, b, c uintptr) (result int32)
-TEXT ·CallDirect(SB), NOFRAME, $0-36
-	MOVQ	fn+0(FP), AX
-	MOVQ	a+8(FP), DI
-	MOVQ	b+16(FP), SI
-	MOVQ	c+24(FP), DX
+// func CallDirect(f *Bound, b, c uintptr) (result int32)
+TEXT ·CallDirect(SB), NOFRAME, $0-28
+	MOVQ	f+0(FP), R8
+	MOVQ	b+8(FP), SI
+	MOVQ	c+16(FP), DX
+	MOVQ	Bound_Fn(R8), AX
+	MOVQ	Bound_Object(R8), DI
 	SYSTEM
 	ONSTACK
-	MOVL	AX, result+32(FP)
+	MOVL	AX, result+24(FP)
 	RET
 
 // func asmcgocall3(fn, a, b, c uintptr) (result int32)

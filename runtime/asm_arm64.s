@@ -31,15 +31,15 @@ TEXT ·currentG(SB), NOSPLIT, $0-8
 	MOVD	const_gSchedSP(R9), R9 \
 	AND	$~15, R9
 
-// func CallDirect(fn, a, b, c uintptr) (result int32)
-TEXT ·CallDirect(SB), NOFRAME, $0-36
-	MOVD	fn+0(FP), R10
-	MOVD	a+8(FP), R0
-	MOVD	b+16(FP), R1
-	MOVD	c+24(FP), R2
+// func CallDirect(f *Bound, b, c uintptr) (result int32)
+TEXT ·CallDirect(SB), NOFRAME, $0-28
+	MOVD	f+0(FP), R8
+	MOVD	b+8(FP), R1
+	MOVD	c+16(FP), R2
+	LDP	Bound_Fn(R8), (R10, R0)
 	SYSTEM
 	ONSTACK
-	MOVW	R0, result+32(FP)
+	MOVW	R0, result+24(FP)
 	RET
 
 // func asmcgocall3(fn, a, b, c uintptr) (result int32)

@@ -20,11 +20,12 @@ func TestCallDirect(t *testing.T) {
 		t.Skip("this build, or GOVERBS_FULL_TRACEBACK, has no direct calls")
 	}
 	fn := cfunc(t, "weigh3")
-	assert.Equal(t, int32(weigh(7, 100, 9)), runtime.CallDirect(fn, 7, 100, 9))
+	f := &runtime.Bound{Fn: fn, Object: 7}
+	assert.Equal(t, int32(weigh(7, 100, 9)), runtime.CallDirect(f, 100, 9))
 	var onStack [4]uint64
 	at := uintptr(unsafe.Pointer(&onStack[0]))
-	assert.Equal(t, int32(weigh(7, 4, at)), runtime.CallDirect(fn, 7, 4, uintptr(unsafe.Pointer(&onStack[0]))))
-	assert.Zero(t, testing.AllocsPerRun(100, func() { runtime.CallDirect(fn, 1, 2, 3) }))
+	assert.Equal(t, int32(weigh(7, 4, at)), runtime.CallDirect(f, 4, uintptr(unsafe.Pointer(&onStack[0]))))
+	assert.Zero(t, testing.AllocsPerRun(100, func() { runtime.CallDirect(f, 2, 3) }))
 
 	var p program.Program
 	p.Call(fn, 1, 2, 3)

@@ -14,7 +14,7 @@ const noCalls = "goverbs: this build cannot call C functions; only builds for li
 	"ppc64le and riscv64 can"
 
 // CallDirect panics: this build cannot call C.
-func CallDirect(fn, a, b, c uintptr) int32 { panic(noCalls) }
+func CallDirect(*Bound, uintptr, uintptr) int32 { panic(noCalls) }
 
 func systemCall3(uintptr, uintptr, uintptr, uintptr) int32   { panic(noCalls) }
 func blockingCall3(uintptr, uintptr, uintptr, uintptr) int32 { panic(noCalls) }

@@ -20,7 +20,7 @@ const (
 // CallDirect is a Blocking call in this build.
 //
 //go:uintptrescapes
-func CallDirect(fn, a, b, c uintptr) int32 { return blockingCall3(fn, a, b, c) }
+func CallDirect(f *Bound, b, c uintptr) int32 { return blockingCall3(f.Fn, f.Object, b, c) }
 
 func systemCall3(fn, a, b, c uintptr) int32 { return blockingCall3(fn, a, b, c) }
 

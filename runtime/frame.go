@@ -19,6 +19,9 @@ func (w Way) Call3(fn, a, b, c uintptr) int32 {
 	return systemCall3(fn, a, b, c)
 }
 
+// Bound is a C function and the object that is its first argument.
+type Bound struct{ Fn, Object uintptr }
+
 // frame holds a call: everything that C may need, and its results. The assembly knows its layout.
 type frame struct {
 	fn            uintptr

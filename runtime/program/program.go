@@ -7,6 +7,8 @@ package program
 import (
 	"fmt"
 	"math"
+	goruntime "runtime"
+	"unsafe"
 
 	"github.com/goverbs/goverbs/runtime"
 )
@@ -22,6 +24,7 @@ type Program struct {
 	steps    []step
 	open     int  // jumps without a target
 	software bool // a call goes to a Go function of a Space
+	direct   runtime.Bound
 }
 
 // step is one step. The assembly knows its layout and its size of 64 bytes.
@@ -69,6 +72,7 @@ func (p *Program) add(s step) Step {
 		p.open++
 	}
 	p.steps = append(p.steps, s, step{})
+	p.direct = runtime.Bound{Fn: thunkAddress(), Object: uintptr(unsafe.Pointer(&p.steps[0]))}
 	return Step(len(p.steps) - 2)
 }
 
@@ -167,8 +171,13 @@ func (p *Program) Run(w runtime.Way) int32 {
 	return run(w, first)
 }
 
-// RunDirect is Run by [runtime.CallDirect], and only where that may be called: no step calls a software backend.
-func (p *Program) RunDirect() int32 { return runDirect(p.first()) }
+// RunDirect is Run by [runtime.CallDirect] of a complete program that is not empty, and only where that may be called: no
+// step calls a software backend.
+func (p *Program) RunDirect() int32 {
+	result := runtime.CallDirect(&p.direct, 0, 0)
+	goruntime.KeepAlive(p)
+	return result
+}
 
 // software calls a function of a software backend.
 func software(fn uintptr, args *[MaxArgs]uint64) uint64 {

@@ -262,7 +262,7 @@ func (p *posting) write(w *ibv.SendWR) (errno int32) {
 	}
 	if w.SendFlags&ibv.SEND_INLINE != 0 && w.NumSGE > 0 {
 		at, errno = q.copyIn(at, w)
-		p.inline = true
+		p.inline = errno == 0
 	} else if w.NumSGE > 0 {
 		at = q.entries(at, w)
 	}
