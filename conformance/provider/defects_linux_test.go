@@ -22,8 +22,11 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/libibverbs"
+	"github.com/goverbs/goverbs/generated/libmlx5"
+	"github.com/goverbs/goverbs/generated/mlx5dv"
 	"github.com/goverbs/goverbs/internal/defects"
 	"github.com/goverbs/goverbs/rdma"
+	"github.com/goverbs/goverbs/rdma/mlx5"
 )
 
 // insideDefect has a test run again in a process over each release that is here, with an adapter; there it reports
@@ -227,6 +230,34 @@ func TestWallclock(t *testing.T) {
 		fmt.Println("--- PASS: " + t.Name()) // a goroutine is in the library for ever
 		os.Exit(0)
 	}
+}
+
+// TestMKeyRoom: a queue pair that configures memory keys has as many blocks for its requests with and without
+// IBV_QP_EX_WITH_LOCAL_INV. Older libraries count too few without.
+func TestMKeyRoom(t *testing.T) {
+	has, inside := insideDefect(t, MLX5, pathC, "mkey-size")
+	if !inside {
+		return
+	}
+	device := openDevice(t)
+	pd, err := device.AllocPD()
+	keep(t, pd, err)
+	cq, err := device.CreateCQ(256, nil, 0)
+	keep(t, cq, err)
+	blocks := func(operations ibv.QPCreateSendOpsFlags) uint32 {
+		qp, err := mlx5.CreateQP(device, &ibv.QPInitAttrEx{QPType: ibv.QPT_RC, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(),
+			Cap:      ibv.QPCap{MaxSendWR: 64, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1},
+			CompMask: ibv.QP_INIT_ATTR_PD | ibv.QP_INIT_ATTR_SEND_OPS_FLAGS, PD: pd.Ptr(), SendOpsFlags: operations},
+			&mlx5dv.QPInitAttr{CompMask: mlx5dv.QP_INIT_ATTR_MASK_SEND_OPS_FLAGS,
+				SendOpsFlags: mlx5dv.QP_EX_WITH_MKEY_CONFIGURE}, rdma.QueueOptions{Overcommit: true})
+		keep(t, qp, err)
+		out := new(mlx5dv.QP)
+		obj := &mlx5dv.Obj{QP: mlx5dv.ObjQP{In: qp.Ptr(), Out: ibv.PtrTo(out)}}
+		require.NoError(t, libmlx5.InitObj(obj, mlx5dv.OBJ_QP))
+		return out.SQ.WQECnt
+	}
+	without, with := blocks(ibv.QP_EX_WITH_SEND), blocks(ibv.QP_EX_WITH_SEND|ibv.QP_EX_WITH_LOCAL_INV)
+	assert.Equal(t, has, without < with, "%d and %d blocks", without, with)
 }
 
 // TestEFALongReceive: a receive of 64 KiB or more takes a message, but not where the library posts the low bits of its
