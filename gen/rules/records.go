@@ -220,7 +220,11 @@ func (r *resolver) memberType(f *model.Field, path string) (GoType, []string, er
 	}
 	e := r.exceptions.find(Holds, path)
 	if e == nil && isInteger(t) {
-		notes = append(notes, r.plainNotes(path)...)
+		more, err := r.plainNotes(path)
+		if err != nil {
+			return t, nil, err
+		}
+		notes = append(notes, more...)
 	}
 	if e != nil {
 		name, ok := r.plan.sized[e.Argument][f.Size.Default]
@@ -247,10 +251,10 @@ func isInteger(t GoType) bool {
 }
 
 // plainNotes notes the enum whose values a plain member has, which may be of a package that this one does not import.
-func (r *resolver) plainNotes(path string) []string {
+func (r *resolver) plainNotes(path string) ([]string, error) {
 	e := r.exceptions.find(Plain, path)
 	if e == nil || e.Argument == "" {
-		return nil
+		return nil, nil
 	}
 	key := "enum " + e.Argument
 	name, ok := r.goOf[key]
@@ -260,9 +264,9 @@ func (r *resolver) plainNotes(path string) []string {
 		}
 	}
 	if !ok {
-		r.fail(path, "%s says that it holds %s, which is no typed enum", e.At, e.Argument)
+		return nil, fmt.Errorf("%s: %s holds %s, which is no typed enum", e.At, path, e.Argument)
 	}
-	return []string{holds + GoType{Import: name.Import, Name: name.Name}.String()}
+	return []string{holds + GoType{Import: name.Import, Name: name.Name}.String()}, nil
 }
 
 // sinceRecord tells since when the tagged record of a path exists.
