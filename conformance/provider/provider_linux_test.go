@@ -36,6 +36,8 @@ const (
 	pathMLX4 = "libmlx4"
 
 	pathERDMA = "liberdma"
+
+	pathIRDMA = "libirdma"
 )
 
 var dir string // of what the tests build
@@ -210,16 +212,23 @@ func TestReleases(t *testing.T) {
 	}
 }
 
+var builtFor = map[string]*Emulated{} // by release and architecture
+
 // emulatedFor is emulated for a release and an architecture.
 func emulatedFor(t *testing.T, release, arch string) *Emulated {
 	t.Helper()
+	of := release + "-" + arch
+	if e := builtFor[of]; e != nil {
+		return e
+	}
 	libraries, err := OpenFor(t.Context(), release, arch)
 	if errors.Is(err, ErrNoArchive) && os.Getenv("GOVERBS_VM") == "" {
 		t.Skip(err)
 	}
 	require.NoError(t, err)
-	e, err := Build(t.Context(), libraries, t.TempDir())
+	e, err := Build(t.Context(), libraries, filepath.Join(dir, of))
 	require.NoError(t, err)
+	builtFor[of] = e
 	return e
 }
 

@@ -104,7 +104,11 @@ func applicable(rows string, r *model.Release, others map[string]*model.Release)
 	lines := strings.Split(rows, "\n")
 	for i, line := range lines {
 		cells := strings.Split(line, "|")
-		if len(cells) == 4 && strings.TrimSpace(cells[1]) == string(rules.Holds) && !have[strings.TrimSpace(cells[2])] {
+		if len(cells) != 4 {
+			continue
+		}
+		action, enum := rules.Action(strings.TrimSpace(cells[1])), strings.TrimSpace(cells[2])
+		if (action == rules.Holds || action == rules.Plain && enum != "") && !have[enum] {
 			lines[i] = ""
 		}
 	}

@@ -29,13 +29,15 @@ const (
 	Is       Action = "is"        // a member that has a type of gen/emit/internal/support, which C has no name for
 	Flags    Action = "flags"     // macros whose names begin so are the bits of one set of flags, of the Go type
 	Widths   Action = "widths"    // members of several sizes hold an enum: a Go type for each, and constants without one
+	// a member that stays an integer though its name is that of an enum; the argument is an enum that its comment names
+	Plain Action = "plain"
 	// a value of an enumeration that no header declares, as TYPE=NUMBER
 	Given  Action = "given"
 	Errors Action = "errors" // macros whose names begin so are error numbers, of the Go type, which is an error
 )
 
 var arguments = map[Action]bool{Skip: false, NotFlags: false, Name: true, Holds: true, Is: true, Flags: true,
-	Errors: true, Widths: false, Given: true}
+	Errors: true, Widths: false, Given: true, Plain: true}
 
 // Exception is one deviation from the general rules.
 type Exception struct {
@@ -70,8 +72,9 @@ func ParseExceptions(name, text string) (*Exceptions, error) {
 		wants, known := arguments[e.Action]
 		switch {
 		case !known:
-			f.Fail(e.At, "unknown action %q; want skip, not flags, name, holds, widths, given, is, flags or errors", e.Action)
-		case e.C == "" || e.Why == "" || wants != (e.Argument != ""):
+			f.Fail(e.At, "unknown action %q; want skip, not flags, name, holds, plain, widths, "+
+				"given, is, flags or errors", e.Action)
+		case e.C == "" || e.Why == "" || wants != (e.Argument != "") && e.Action != Plain:
 			f.Fail(e.At, "%s needs a C name and a reason, and an argument only where the action takes one", e.Action)
 		case (e.Action == Name || e.Action == Flags || e.Action == Errors) &&
 			(!token.IsExported(e.Argument) || !token.IsIdentifier(e.Argument)):

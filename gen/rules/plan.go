@@ -152,8 +152,9 @@ func Resolve(p Package, in Input, exceptions *Exceptions, earlier []*Plan) (*Pla
 		plan: &Plan{Package: p, Import: Module + "/generated/" + p.Name, Project: in.Release.Project,
 			Release: in.Release.Name, Model: in.Release, Targets: in.Release.Targets, types: map[string]string{},
 			enumOf: map[string]model.Enum{}, sized: map[string]map[int64]goName{}},
-		goOf:   map[string]goName{},
-		owners: map[string]string{}, enumTypes: map[string][]Enum{},
+		earlier: earlier,
+		goOf:    map[string]goName{},
+		owners:  map[string]string{}, enumTypes: map[string][]Enum{},
 	}
 	if err := r.importTypes(earlier); err != nil {
 		return nil, err
@@ -200,6 +201,7 @@ type resolver struct {
 	since      history
 	headers    []*model.Header // of the package; of support headers, what it needs and does not import
 	plan       *Plan
+	earlier    []*Plan
 	goOf       map[string]goName // C type ("struct ibv_qp", "enum ibv_mtu", "pthread_mutex_t") → Go type
 	owners     map[string]string // Go identifier of the package → the C name that took it
 	enumOf     map[string]model.Enum

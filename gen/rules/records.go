@@ -4,6 +4,7 @@ package rules
 
 import (
 	"fmt"
+	"go/types"
 	"slices"
 	"strings"
 
@@ -217,7 +218,15 @@ func (r *resolver) memberType(f *model.Field, path string) (GoType, []string, er
 		}
 		return GoType{Import: r.plan.Shared, Name: e.Argument}, notes, nil
 	}
-	if e := r.exceptions.find(Holds, path); e != nil {
+	e := r.exceptions.find(Holds, path)
+	if e == nil && isInteger(t) {
+		more, err := r.plainNotes(path)
+		if err != nil {
+			return t, nil, err
+		}
+		notes = append(notes, more...)
+	}
+	if e != nil {
 		name, ok := r.plan.sized[e.Argument][f.Size.Default]
 		if f.Bits != nil { // it has the value, whatever the size
 			if name, ok = r.goOf["enum "+e.Argument]; ok {
@@ -234,6 +243,30 @@ func (r *resolver) memberType(f *model.Field, path string) (GoType, []string, er
 		}
 	}
 	return t, notes, nil
+}
+
+// isInteger reports whether a member is one integer.
+func isInteger(t GoType) bool {
+	return len(t.Dims) == 0 && t.Pointers == 0 && (strings.HasPrefix(t.Name, "BE") || types.Universe.Lookup(t.Name) != nil)
+}
+
+// plainNotes notes the enum whose values a plain member has, which may be of a package that this one does not import.
+func (r *resolver) plainNotes(path string) ([]string, error) {
+	e := r.exceptions.find(Plain, path)
+	if e == nil || e.Argument == "" {
+		return nil, nil
+	}
+	key := "enum " + e.Argument
+	name, ok := r.goOf[key]
+	for _, p := range r.earlier {
+		if of, has := p.types[key]; has && !ok {
+			name, ok = goName{Import: p.Import, Name: of}, true
+		}
+	}
+	if !ok {
+		return nil, fmt.Errorf("%s: %s holds %s, which is no typed enum", e.At, path, e.Argument)
+	}
+	return []string{holds + GoType{Import: name.Import, Name: name.Name}.String()}, nil
 }
 
 // sinceRecord tells since when the tagged record of a path exists.

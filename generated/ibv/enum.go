@@ -807,8 +807,8 @@ func (v *PCIAtomicOpSize) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// MTU is an enumeration; values that it does not name print as numbers. It is in PortAttr.MaxMTU, PortAttr.ActiveMTU and
-// QPAttr.PathMTU.
+// MTU is an enumeration; values that it does not name print as numbers. It is in PortAttr.MaxMTU, PortAttr.ActiveMTU,
+// QPAttr.PathMTU and 2 more.
 //
 // C: enum ibv_mtu (verbs.h)
 //
@@ -860,7 +860,7 @@ func (v *MTU) UnmarshalJSON(json []byte) error {
 }
 
 // PortState is an enumeration; values that it does not name print as numbers. libibverbs.PortStateStr takes it. It is in
-// PortAttr.State.
+// PortAttr.State and IBUverbsQueryPortResp.State.
 //
 // C: enum ibv_port_state (verbs.h)
 //
@@ -913,7 +913,8 @@ func (v *PortState) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// LinkLayer is an enumeration; values that it does not name print as numbers. It is in PortAttr.LinkLayer.
+// LinkLayer is an enumeration; values that it does not name print as numbers. It is in PortAttr.LinkLayer and
+// IBUverbsQueryPortResp.LinkLayer.
 //
 // C: untagged enum (verbs.h)
 //
@@ -1049,7 +1050,8 @@ func (v *PortCapFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// PortCapFlags2 is a set of flags; bits that it does not name print in hex. It is in PortAttr.PortCapFlags2.
+// PortCapFlags2 is a set of flags; bits that it does not name print in hex. It is in PortAttr.PortCapFlags2 and
+// IBUverbsQueryPortRespEx.PortCapFlags2.
 //
 // C: enum ibv_port_cap_flags2 (verbs.h)
 //
@@ -4245,7 +4247,8 @@ func (v *IBUverbsQPCreateFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// IBUverbsQueryPortCapFlags is a set of flags; bits that it does not name print in hex.
+// IBUverbsQueryPortCapFlags is a set of flags; bits that it does not name print in hex. It is in
+// IBUverbsQueryPortResp.PortCapFlags.
 //
 // C: enum ib_uverbs_query_port_cap_flags (ib_user_ioctl_verbs.h)
 //
@@ -4344,7 +4347,8 @@ func (v *IBUverbsQueryPortCapFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// IBUverbsQueryPortFlags is a set of flags; bits that it does not name print in hex. It is in PortAttr.Flags.
+// IBUverbsQueryPortFlags is a set of flags; bits that it does not name print in hex. It is in PortAttr.Flags and
+// IBUverbsQueryPortResp.Flags.
 //
 // C: enum ib_uverbs_query_port_flags (ib_user_ioctl_verbs.h)
 //
@@ -5097,7 +5101,8 @@ func (v *TMHOp) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// LinkWidth is an enumeration; values that it does not name print as numbers. It is in PortAttr.ActiveWidth.
+// LinkWidth is an enumeration; values that it does not name print as numbers. It is in PortAttr.ActiveWidth and
+// IBUverbsQueryPortResp.ActiveWidth.
 //
 // C: enum ib_port_width of the kernel, which no installed header has
 //
@@ -5148,7 +5153,8 @@ func (v *LinkWidth) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// LinkSpeed is an enumeration; values that it does not name print as numbers. It is in PortAttr.ActiveSpeedEx.
+// LinkSpeed is an enumeration; values that it does not name print as numbers. It is in PortAttr.ActiveSpeedEx and
+// IBUverbsQueryPortRespEx.ActiveSpeedEx.
 //
 // C: enum ib_port_speed of the kernel, which no installed header has
 //
@@ -5207,7 +5213,7 @@ func (v *LinkSpeed) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// LinkSpeed8 is LinkSpeed in 8 bits. It is in PortAttr.ActiveSpeed.
+// LinkSpeed8 is LinkSpeed in 8 bits. It is in PortAttr.ActiveSpeed and IBUverbsQueryPortResp.ActiveSpeed.
 //
 // C: enum ib_port_speed of the kernel, which no installed header has
 //
@@ -5252,7 +5258,8 @@ func (v *LinkSpeed8) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// PortPhysState is an enumeration; values that it does not name print as numbers. It is in PortAttr.PhysState.
+// PortPhysState is an enumeration; values that it does not name print as numbers. It is in PortAttr.PhysState and
+// IBUverbsQueryPortResp.PhysState.
 //
 // C: enum ib_port_phys_state of the kernel, which no installed header has
 //

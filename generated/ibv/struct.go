@@ -2356,9 +2356,9 @@ type IBUverbsFlowActionESP struct {
 type IBUverbsQueryPortRespEx struct {
 	_             structs.HostLayout
 	LegacyResp    IBUverbsQueryPortResp // C: legacy_resp
-	PortCapFlags2 uint16                // C: port_cap_flags2
+	PortCapFlags2 uint16                // C: port_cap_flags2; holds PortCapFlags2
 	Reserved      [2]uint8              // C: reserved
-	ActiveSpeedEx uint32                // C: active_speed_ex; since 56.1
+	ActiveSpeedEx LinkSpeed             // C: active_speed_ex; since 56.1
 }
 
 // IBUverbsQPCap has 20 bytes.
@@ -2448,28 +2448,28 @@ type RVH struct {
 // Since: rdma-core 33.2 or earlier
 type IBUverbsQueryPortResp struct {
 	_             structs.HostLayout
-	PortCapFlags  uint32 // C: port_cap_flags
-	MaxMsgSz      uint32 // C: max_msg_sz
-	BadPKeyCntr   uint32 // C: bad_pkey_cntr
-	QKeyViolCntr  uint32 // C: qkey_viol_cntr
-	GIDTblLen     uint32 // C: gid_tbl_len
-	PKeyTblLen    uint16 // C: pkey_tbl_len
-	LID           uint16 // C: lid
-	SMLID         uint16 // C: sm_lid
-	State         uint8  // C: state
-	MaxMTU        uint8  // C: max_mtu
-	ActiveMTU     uint8  // C: active_mtu
-	LMC           uint8  // C: lmc
-	MaxVLNum      uint8  // C: max_vl_num
-	SMSL          uint8  // C: sm_sl
-	SubnetTimeout uint8  // C: subnet_timeout
-	InitTypeReply uint8  // C: init_type_reply
-	ActiveWidth   uint8  // C: active_width
-	ActiveSpeed   uint8  // C: active_speed
-	PhysState     uint8  // C: phys_state
-	LinkLayer     uint8  // C: link_layer
-	Flags         uint8  // C: flags
-	Reserved      uint8  // C: reserved
+	PortCapFlags  IBUverbsQueryPortCapFlags // C: port_cap_flags
+	MaxMsgSz      uint32                    // C: max_msg_sz
+	BadPKeyCntr   uint32                    // C: bad_pkey_cntr
+	QKeyViolCntr  uint32                    // C: qkey_viol_cntr
+	GIDTblLen     uint32                    // C: gid_tbl_len
+	PKeyTblLen    uint16                    // C: pkey_tbl_len
+	LID           uint16                    // C: lid
+	SMLID         uint16                    // C: sm_lid
+	State         uint8                     // C: state; holds PortState
+	MaxMTU        uint8                     // C: max_mtu; holds MTU
+	ActiveMTU     uint8                     // C: active_mtu; holds MTU
+	LMC           uint8                     // C: lmc
+	MaxVLNum      uint8                     // C: max_vl_num
+	SMSL          uint8                     // C: sm_sl
+	SubnetTimeout uint8                     // C: subnet_timeout
+	InitTypeReply uint8                     // C: init_type_reply
+	ActiveWidth   LinkWidth                 // C: active_width
+	ActiveSpeed   LinkSpeed8                // C: active_speed
+	PhysState     PortPhysState             // C: phys_state
+	LinkLayer     uint8                     // C: link_layer; holds LinkLayer
+	Flags         IBUverbsQueryPortFlags    // C: flags
+	Reserved      uint8                     // C: reserved
 }
 
 // Timespec has 16 bytes. It is in ValuesEx.RawClock.

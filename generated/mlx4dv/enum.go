@@ -3,7 +3,7 @@
 
 package mlx4dv
 
-// MLX4CQEStatus is a set of flags; bits that it does not name print in hex.
+// MLX4CQEStatus is a set of flags; bits that it does not name print in hex. It is in MLX4CQE.Status.
 //
 // C: enum mlx4_cqe_status (mlx4dv.h)
 //

@@ -40,7 +40,7 @@ type MLX4CQE struct {
 	ImmedRSSInvalid ibv.BE32 // C: immed_rss_invalid
 	GMLPathRQPN     ibv.BE32 // C: g_mlpath_rqpn
 	union12         [1]uint32
-	Status          ibv.BE32 // C: status
+	Status          ibv.BE32 // C: status; holds MLX4CQEStatus
 	ByteCnt         ibv.BE32 // C: byte_cnt
 	WQEIndex        ibv.BE16 // C: wqe_index
 	Checksum        ibv.BE16 // C: checksum

@@ -52,14 +52,7 @@ const (
 // C: macros and enumerators of untagged enums (sa.h)
 // Man: none
 const (
-	IBV_PATH_RECORD_REVERSIBLE    = 128 // C: IBV_PATH_RECORD_REVERSIBLE, since 33.2 or earlier
-	IBV_PATH_FLAG_GMP             = 1   // C: IBV_PATH_FLAG_GMP, since 33.2 or earlier
-	IBV_PATH_FLAG_PRIMARY         = 2   // C: IBV_PATH_FLAG_PRIMARY, since 33.2 or earlier
-	IBV_PATH_FLAG_ALTERNATE       = 4   // C: IBV_PATH_FLAG_ALTERNATE, since 33.2 or earlier
-	IBV_PATH_FLAG_OUTBOUND        = 8   // C: IBV_PATH_FLAG_OUTBOUND, since 33.2 or earlier
-	IBV_PATH_FLAG_INBOUND         = 16  // C: IBV_PATH_FLAG_INBOUND, since 33.2 or earlier
-	IBV_PATH_FLAG_INBOUND_REVERSE = 32  // C: IBV_PATH_FLAG_INBOUND_REVERSE, since 33.2 or earlier
-	IBV_PATH_FLAG_BIDIRECTIONAL   = 40  // C: IBV_PATH_FLAG_BIDIRECTIONAL, since 33.2 or earlier
+	IBV_PATH_RECORD_REVERSIBLE = 128 // C: IBV_PATH_RECORD_REVERSIBLE, since 33.2 or earlier
 )
 
 // C: macros and enumerators of untagged enums (ib.h)

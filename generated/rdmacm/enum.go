@@ -281,3 +281,58 @@ func (v AddrInfoFlags) MarshalJSON() ([]byte, error) {
 func (v *AddrInfoFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
+
+// PathFlags is a set of flags; bits that it does not name print in hex. It is in IBVPathData.Flags.
+//
+// C: macros IBV_PATH_FLAG_* (sa.h)
+//
+// Man: none
+//
+// Since: rdma-core 33.2 or earlier
+type PathFlags uint32
+
+// Values of PathFlags.
+const (
+	IBV_PATH_FLAG_GMP             PathFlags = 1  // C: IBV_PATH_FLAG_GMP
+	IBV_PATH_FLAG_PRIMARY         PathFlags = 2  // C: IBV_PATH_FLAG_PRIMARY
+	IBV_PATH_FLAG_ALTERNATE       PathFlags = 4  // C: IBV_PATH_FLAG_ALTERNATE
+	IBV_PATH_FLAG_OUTBOUND        PathFlags = 8  // C: IBV_PATH_FLAG_OUTBOUND
+	IBV_PATH_FLAG_INBOUND         PathFlags = 16 // C: IBV_PATH_FLAG_INBOUND
+	IBV_PATH_FLAG_INBOUND_REVERSE PathFlags = 32 // C: IBV_PATH_FLAG_INBOUND_REVERSE
+	IBV_PATH_FLAG_BIDIRECTIONAL   PathFlags = 40 // C: IBV_PATH_FLAG_BIDIRECTIONAL
+)
+
+var namesOfPathFlags = [...]named[PathFlags]{
+	{IBV_PATH_FLAG_GMP, "IBV_PATH_FLAG_GMP"},
+	{IBV_PATH_FLAG_PRIMARY, "IBV_PATH_FLAG_PRIMARY"},
+	{IBV_PATH_FLAG_ALTERNATE, "IBV_PATH_FLAG_ALTERNATE"},
+	{IBV_PATH_FLAG_OUTBOUND, "IBV_PATH_FLAG_OUTBOUND"},
+	{IBV_PATH_FLAG_INBOUND, "IBV_PATH_FLAG_INBOUND"},
+	{IBV_PATH_FLAG_INBOUND_REVERSE, "IBV_PATH_FLAG_INBOUND_REVERSE"},
+	{IBV_PATH_FLAG_BIDIRECTIONAL, "IBV_PATH_FLAG_BIDIRECTIONAL"},
+}
+
+// String joins the names of the bits with |; those without a name are in hex.
+func (v PathFlags) String() string {
+	return flagString(v, namesOfPathFlags[:])
+}
+
+// MarshalText is String.
+func (v PathFlags) MarshalText() ([]byte, error) {
+	return []byte(v.String()), nil
+}
+
+// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+func (v *PathFlags) UnmarshalText(text []byte) error {
+	return parseFlags(v, "PathFlags", text, namesOfPathFlags[:])
+}
+
+// MarshalJSON is String, as a string.
+func (v PathFlags) MarshalJSON() ([]byte, error) {
+	return quoted(v.String()), nil
+}
+
+// UnmarshalJSON reads such a string, or a number.
+func (v *PathFlags) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
+}

@@ -281,7 +281,7 @@ type IBVSAPathRec struct {
 	PKey                   ibv.BE16 // C: pkey
 	SL                     uint8    // C: sl
 	MTUSelector            uint8    // C: mtu_selector
-	MTU                    uint8    // C: mtu
+	MTU                    uint8    // C: mtu; holds ibv.MTU
 	RateSelector           uint8    // C: rate_selector
 	Rate                   ibv.Rate // C: rate
 	PacketLifeTimeSelector uint8    // C: packet_life_time_selector
@@ -303,7 +303,7 @@ type IBVSAMCMemberRec struct {
 	QKey                   uint32  // C: qkey
 	MLID                   uint16  // C: mlid
 	MTUSelector            uint8   // C: mtu_selector
-	MTU                    uint8   // C: mtu
+	MTU                    uint8   // C: mtu; holds ibv.MTU
 	TrafficClass           uint8   // C: traffic_class
 	_                      [1]byte
 	PKey                   uint16   // C: pkey
@@ -378,7 +378,7 @@ type IBVPathRecord struct {
 // Since: rdma-core 33.2 or earlier
 type IBVPathData struct {
 	_        structs.HostLayout
-	Flags    uint32        // C: flags
+	Flags    PathFlags     // C: flags
 	Reserved uint32        // C: reserved
 	Path     IBVPathRecord // C: path
 }

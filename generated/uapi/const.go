@@ -30,69 +30,45 @@ const (
 	UVERBS_ID_DRIVER_NS_WITH_UHW = 4098 // C: UVERBS_ID_DRIVER_NS_WITH_UHW, since 6.12
 )
 
-// C: macros and enumerators of untagged enums (rdma_user_ioctl_cmds.h)
-// Man: none
-const (
-	UVERBS_ATTR_F_MANDATORY    = 1 // C: UVERBS_ATTR_F_MANDATORY, since 6.1 or earlier
-	UVERBS_ATTR_F_VALID_OUTPUT = 2 // C: UVERBS_ATTR_F_VALID_OUTPUT, since 6.1 or earlier
-)
-
 // C: macros and enumerators of untagged enums (rdma_user_cm.h)
 // Man: none
 const (
-	RDMA_USER_CM_CMD_CREATE_ID            = 0  // C: RDMA_USER_CM_CMD_CREATE_ID, since 6.1 or earlier
-	RDMA_USER_CM_CMD_DESTROY_ID           = 1  // C: RDMA_USER_CM_CMD_DESTROY_ID, since 6.1 or earlier
-	RDMA_USER_CM_CMD_BIND_IP              = 2  // C: RDMA_USER_CM_CMD_BIND_IP, since 6.1 or earlier
-	RDMA_USER_CM_CMD_RESOLVE_IP           = 3  // C: RDMA_USER_CM_CMD_RESOLVE_IP, since 6.1 or earlier
-	RDMA_USER_CM_CMD_RESOLVE_ROUTE        = 4  // C: RDMA_USER_CM_CMD_RESOLVE_ROUTE, since 6.1 or earlier
-	RDMA_USER_CM_CMD_QUERY_ROUTE          = 5  // C: RDMA_USER_CM_CMD_QUERY_ROUTE, since 6.1 or earlier
-	RDMA_USER_CM_CMD_CONNECT              = 6  // C: RDMA_USER_CM_CMD_CONNECT, since 6.1 or earlier
-	RDMA_USER_CM_CMD_LISTEN               = 7  // C: RDMA_USER_CM_CMD_LISTEN, since 6.1 or earlier
-	RDMA_USER_CM_CMD_ACCEPT               = 8  // C: RDMA_USER_CM_CMD_ACCEPT, since 6.1 or earlier
-	RDMA_USER_CM_CMD_REJECT               = 9  // C: RDMA_USER_CM_CMD_REJECT, since 6.1 or earlier
-	RDMA_USER_CM_CMD_DISCONNECT           = 10 // C: RDMA_USER_CM_CMD_DISCONNECT, since 6.1 or earlier
-	RDMA_USER_CM_CMD_INIT_QP_ATTR         = 11 // C: RDMA_USER_CM_CMD_INIT_QP_ATTR, since 6.1 or earlier
-	RDMA_USER_CM_CMD_GET_EVENT            = 12 // C: RDMA_USER_CM_CMD_GET_EVENT, since 6.1 or earlier
-	RDMA_USER_CM_CMD_GET_OPTION           = 13 // C: RDMA_USER_CM_CMD_GET_OPTION, since 6.1 or earlier
-	RDMA_USER_CM_CMD_SET_OPTION           = 14 // C: RDMA_USER_CM_CMD_SET_OPTION, since 6.1 or earlier
-	RDMA_USER_CM_CMD_NOTIFY               = 15 // C: RDMA_USER_CM_CMD_NOTIFY, since 6.1 or earlier
-	RDMA_USER_CM_CMD_JOIN_IP_MCAST        = 16 // C: RDMA_USER_CM_CMD_JOIN_IP_MCAST, since 6.1 or earlier
-	RDMA_USER_CM_CMD_LEAVE_MCAST          = 17 // C: RDMA_USER_CM_CMD_LEAVE_MCAST, since 6.1 or earlier
-	RDMA_USER_CM_CMD_MIGRATE_ID           = 18 // C: RDMA_USER_CM_CMD_MIGRATE_ID, since 6.1 or earlier
-	RDMA_USER_CM_CMD_QUERY                = 19 // C: RDMA_USER_CM_CMD_QUERY, since 6.1 or earlier
-	RDMA_USER_CM_CMD_BIND                 = 20 // C: RDMA_USER_CM_CMD_BIND, since 6.1 or earlier
-	RDMA_USER_CM_CMD_RESOLVE_ADDR         = 21 // C: RDMA_USER_CM_CMD_RESOLVE_ADDR, since 6.1 or earlier
-	RDMA_USER_CM_CMD_JOIN_MCAST           = 22 // C: RDMA_USER_CM_CMD_JOIN_MCAST, since 6.1 or earlier
-	RDMA_USER_CM_CMD_RESOLVE_IB_SERVICE   = 23 // C: RDMA_USER_CM_CMD_RESOLVE_IB_SERVICE, since 7.2
-	RDMA_USER_CM_CMD_WRITE_CM_EVENT       = 24 // C: RDMA_USER_CM_CMD_WRITE_CM_EVENT, since 7.2
-	RDMA_USER_CM_QUERY_ADDR               = 0  // C: RDMA_USER_CM_QUERY_ADDR, since 6.1 or earlier
-	RDMA_USER_CM_QUERY_PATH               = 1  // C: RDMA_USER_CM_QUERY_PATH, since 6.1 or earlier
-	RDMA_USER_CM_QUERY_GID                = 2  // C: RDMA_USER_CM_QUERY_GID, since 6.1 or earlier
-	RDMA_USER_CM_QUERY_IB_SERVICE         = 3  // C: RDMA_USER_CM_QUERY_IB_SERVICE, since 7.2
-	RDMA_MC_JOIN_FLAG_FULLMEMBER          = 0  // C: RDMA_MC_JOIN_FLAG_FULLMEMBER, since 6.1 or earlier
-	RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER = 1  // C: RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER, since 6.1 or earlier
-	RDMA_MC_JOIN_FLAG_RESERVED            = 2  // C: RDMA_MC_JOIN_FLAG_RESERVED, since 6.1 or earlier
-	RDMA_OPTION_ID                        = 0  // C: RDMA_OPTION_ID, since 6.1 or earlier
-	RDMA_OPTION_IB                        = 1  // C: RDMA_OPTION_IB, since 6.1 or earlier
-	RDMA_OPTION_ID_TOS                    = 0  // C: RDMA_OPTION_ID_TOS, since 6.1 or earlier
-	RDMA_OPTION_ID_REUSEADDR              = 1  // C: RDMA_OPTION_ID_REUSEADDR, since 6.1 or earlier
-	RDMA_OPTION_ID_AFONLY                 = 2  // C: RDMA_OPTION_ID_AFONLY, since 6.1 or earlier
-	RDMA_OPTION_ID_ACK_TIMEOUT            = 3  // C: RDMA_OPTION_ID_ACK_TIMEOUT, since 6.1 or earlier
-	RDMA_OPTION_IB_PATH                   = 1  // C: RDMA_OPTION_IB_PATH, since 6.1 or earlier
-	RDMA_USER_CM_IB_SERVICE_FLAG_ID       = 1  // C: RDMA_USER_CM_IB_SERVICE_FLAG_ID, since 7.2
-	RDMA_USER_CM_IB_SERVICE_FLAG_NAME     = 2  // C: RDMA_USER_CM_IB_SERVICE_FLAG_NAME, since 7.2
-)
-
-// C: macros and enumerators of untagged enums (ib_user_sa.h)
-// Man: none
-const (
-	IB_PATH_GMP             = 1  // C: IB_PATH_GMP, since 6.1 or earlier
-	IB_PATH_PRIMARY         = 2  // C: IB_PATH_PRIMARY, since 6.1 or earlier
-	IB_PATH_ALTERNATE       = 4  // C: IB_PATH_ALTERNATE, since 6.1 or earlier
-	IB_PATH_OUTBOUND        = 8  // C: IB_PATH_OUTBOUND, since 6.1 or earlier
-	IB_PATH_INBOUND         = 16 // C: IB_PATH_INBOUND, since 6.1 or earlier
-	IB_PATH_INBOUND_REVERSE = 32 // C: IB_PATH_INBOUND_REVERSE, since 6.1 or earlier
-	IB_PATH_BIDIRECTIONAL   = 40 // C: IB_PATH_BIDIRECTIONAL, since 6.1 or earlier
+	RDMA_USER_CM_CMD_CREATE_ID          = 0  // C: RDMA_USER_CM_CMD_CREATE_ID, since 6.1 or earlier
+	RDMA_USER_CM_CMD_DESTROY_ID         = 1  // C: RDMA_USER_CM_CMD_DESTROY_ID, since 6.1 or earlier
+	RDMA_USER_CM_CMD_BIND_IP            = 2  // C: RDMA_USER_CM_CMD_BIND_IP, since 6.1 or earlier
+	RDMA_USER_CM_CMD_RESOLVE_IP         = 3  // C: RDMA_USER_CM_CMD_RESOLVE_IP, since 6.1 or earlier
+	RDMA_USER_CM_CMD_RESOLVE_ROUTE      = 4  // C: RDMA_USER_CM_CMD_RESOLVE_ROUTE, since 6.1 or earlier
+	RDMA_USER_CM_CMD_QUERY_ROUTE        = 5  // C: RDMA_USER_CM_CMD_QUERY_ROUTE, since 6.1 or earlier
+	RDMA_USER_CM_CMD_CONNECT            = 6  // C: RDMA_USER_CM_CMD_CONNECT, since 6.1 or earlier
+	RDMA_USER_CM_CMD_LISTEN             = 7  // C: RDMA_USER_CM_CMD_LISTEN, since 6.1 or earlier
+	RDMA_USER_CM_CMD_ACCEPT             = 8  // C: RDMA_USER_CM_CMD_ACCEPT, since 6.1 or earlier
+	RDMA_USER_CM_CMD_REJECT             = 9  // C: RDMA_USER_CM_CMD_REJECT, since 6.1 or earlier
+	RDMA_USER_CM_CMD_DISCONNECT         = 10 // C: RDMA_USER_CM_CMD_DISCONNECT, since 6.1 or earlier
+	RDMA_USER_CM_CMD_INIT_QP_ATTR       = 11 // C: RDMA_USER_CM_CMD_INIT_QP_ATTR, since 6.1 or earlier
+	RDMA_USER_CM_CMD_GET_EVENT          = 12 // C: RDMA_USER_CM_CMD_GET_EVENT, since 6.1 or earlier
+	RDMA_USER_CM_CMD_GET_OPTION         = 13 // C: RDMA_USER_CM_CMD_GET_OPTION, since 6.1 or earlier
+	RDMA_USER_CM_CMD_SET_OPTION         = 14 // C: RDMA_USER_CM_CMD_SET_OPTION, since 6.1 or earlier
+	RDMA_USER_CM_CMD_NOTIFY             = 15 // C: RDMA_USER_CM_CMD_NOTIFY, since 6.1 or earlier
+	RDMA_USER_CM_CMD_JOIN_IP_MCAST      = 16 // C: RDMA_USER_CM_CMD_JOIN_IP_MCAST, since 6.1 or earlier
+	RDMA_USER_CM_CMD_LEAVE_MCAST        = 17 // C: RDMA_USER_CM_CMD_LEAVE_MCAST, since 6.1 or earlier
+	RDMA_USER_CM_CMD_MIGRATE_ID         = 18 // C: RDMA_USER_CM_CMD_MIGRATE_ID, since 6.1 or earlier
+	RDMA_USER_CM_CMD_QUERY              = 19 // C: RDMA_USER_CM_CMD_QUERY, since 6.1 or earlier
+	RDMA_USER_CM_CMD_BIND               = 20 // C: RDMA_USER_CM_CMD_BIND, since 6.1 or earlier
+	RDMA_USER_CM_CMD_RESOLVE_ADDR       = 21 // C: RDMA_USER_CM_CMD_RESOLVE_ADDR, since 6.1 or earlier
+	RDMA_USER_CM_CMD_JOIN_MCAST         = 22 // C: RDMA_USER_CM_CMD_JOIN_MCAST, since 6.1 or earlier
+	RDMA_USER_CM_CMD_RESOLVE_IB_SERVICE = 23 // C: RDMA_USER_CM_CMD_RESOLVE_IB_SERVICE, since 7.2
+	RDMA_USER_CM_CMD_WRITE_CM_EVENT     = 24 // C: RDMA_USER_CM_CMD_WRITE_CM_EVENT, since 7.2
+	RDMA_USER_CM_QUERY_ADDR             = 0  // C: RDMA_USER_CM_QUERY_ADDR, since 6.1 or earlier
+	RDMA_USER_CM_QUERY_PATH             = 1  // C: RDMA_USER_CM_QUERY_PATH, since 6.1 or earlier
+	RDMA_USER_CM_QUERY_GID              = 2  // C: RDMA_USER_CM_QUERY_GID, since 6.1 or earlier
+	RDMA_USER_CM_QUERY_IB_SERVICE       = 3  // C: RDMA_USER_CM_QUERY_IB_SERVICE, since 7.2
+	RDMA_OPTION_ID                      = 0  // C: RDMA_OPTION_ID, since 6.1 or earlier
+	RDMA_OPTION_IB                      = 1  // C: RDMA_OPTION_IB, since 6.1 or earlier
+	RDMA_OPTION_ID_TOS                  = 0  // C: RDMA_OPTION_ID_TOS, since 6.1 or earlier
+	RDMA_OPTION_ID_REUSEADDR            = 1  // C: RDMA_OPTION_ID_REUSEADDR, since 6.1 or earlier
+	RDMA_OPTION_ID_AFONLY               = 2  // C: RDMA_OPTION_ID_AFONLY, since 6.1 or earlier
+	RDMA_OPTION_ID_ACK_TIMEOUT          = 3  // C: RDMA_OPTION_ID_ACK_TIMEOUT, since 6.1 or earlier
+	RDMA_OPTION_IB_PATH                 = 1  // C: RDMA_OPTION_IB_PATH, since 6.1 or earlier
 )
 
 // C: macros and enumerators of untagged enums (rdma_netlink.h)
@@ -207,89 +183,19 @@ const (
 	LS_NLA_TYPE_MAX                    = 11 // C: LS_NLA_TYPE_MAX, since 6.1 or earlier
 )
 
-// C: macros and enumerators of untagged enums (rdma_user_rxe.h)
-// Man: none
-const (
-	RXE_NETWORK_TYPE_IPV4 = 1 // C: RXE_NETWORK_TYPE_IPV4, since 6.1 or earlier
-	RXE_NETWORK_TYPE_IPV6 = 2 // C: RXE_NETWORK_TYPE_IPV6, since 6.1 or earlier
-)
-
 // C: macros and enumerators of untagged enums (mlx5-abi.h)
 // Man: none
 const (
-	MLX5_QP_FLAG_SIGNATURE                                              = 1    // C: MLX5_QP_FLAG_SIGNATURE, since 6.1 or earlier
-	MLX5_QP_FLAG_SCATTER_CQE                                            = 2    // C: MLX5_QP_FLAG_SCATTER_CQE, since 6.1 or earlier
-	MLX5_QP_FLAG_TUNNEL_OFFLOADS                                        = 4    // C: MLX5_QP_FLAG_TUNNEL_OFFLOADS, since 6.1 or earlier
-	MLX5_QP_FLAG_BFREG_INDEX                                            = 8    // C: MLX5_QP_FLAG_BFREG_INDEX, since 6.1 or earlier
-	MLX5_QP_FLAG_TYPE_DCT                                               = 16   // C: MLX5_QP_FLAG_TYPE_DCT, since 6.1 or earlier
-	MLX5_QP_FLAG_TYPE_DCI                                               = 32   // C: MLX5_QP_FLAG_TYPE_DCI, since 6.1 or earlier
-	MLX5_QP_FLAG_TIR_ALLOW_SELF_LB_UC                                   = 64   // C: MLX5_QP_FLAG_TIR_ALLOW_SELF_LB_UC, since 6.1 or earlier
-	MLX5_QP_FLAG_TIR_ALLOW_SELF_LB_MC                                   = 128  // C: MLX5_QP_FLAG_TIR_ALLOW_SELF_LB_MC, since 6.1 or earlier
-	MLX5_QP_FLAG_ALLOW_SCATTER_CQE                                      = 256  // C: MLX5_QP_FLAG_ALLOW_SCATTER_CQE, since 6.1 or earlier
-	MLX5_QP_FLAG_PACKET_BASED_CREDIT_MODE                               = 512  // C: MLX5_QP_FLAG_PACKET_BASED_CREDIT_MODE, since 6.1 or earlier
-	MLX5_QP_FLAG_UAR_PAGE_INDEX                                         = 1024 // C: MLX5_QP_FLAG_UAR_PAGE_INDEX, since 6.1 or earlier
-	MLX5_QP_FLAG_DCI_STREAM                                             = 2048 // C: MLX5_QP_FLAG_DCI_STREAM, since 6.1 or earlier
-	MLX5_SRQ_FLAG_SIGNATURE                                             = 1    // C: MLX5_SRQ_FLAG_SIGNATURE, since 6.1 or earlier
-	MLX5_WQ_FLAG_SIGNATURE                                              = 1    // C: MLX5_WQ_FLAG_SIGNATURE, since 6.1 or earlier
-	MLX5_USER_ALLOC_UCONTEXT_FLOW_ACTION_FLAGS_ESP_AES_GCM              = 1    // C: MLX5_USER_ALLOC_UCONTEXT_FLOW_ACTION_FLAGS_ESP_AES_GCM, since 6.1 or earlier
-	MLX5_USER_ALLOC_UCONTEXT_FLOW_ACTION_FLAGS_ESP_AES_GCM_REQ_METADATA = 2    // C: MLX5_USER_ALLOC_UCONTEXT_FLOW_ACTION_FLAGS_ESP_AES_GCM_REQ_METADATA, since 6.1 or earlier
-	MLX5_USER_ALLOC_UCONTEXT_FLOW_ACTION_FLAGS_ESP_AES_GCM_SPI_STEERING = 4    // C: MLX5_USER_ALLOC_UCONTEXT_FLOW_ACTION_FLAGS_ESP_AES_GCM_SPI_STEERING, since 6.1 or earlier
-	MLX5_USER_ALLOC_UCONTEXT_FLOW_ACTION_FLAGS_ESP_AES_GCM_FULL_OFFLOAD = 8    // C: MLX5_USER_ALLOC_UCONTEXT_FLOW_ACTION_FLAGS_ESP_AES_GCM_FULL_OFFLOAD, since 6.1 or earlier
-	MLX5_USER_ALLOC_UCONTEXT_FLOW_ACTION_FLAGS_ESP_AES_GCM_TX_IV_IS_ESN = 16   // C: MLX5_USER_ALLOC_UCONTEXT_FLOW_ACTION_FLAGS_ESP_AES_GCM_TX_IV_IS_ESN, since 6.1 or earlier
-	MLX5_IB_CLOCK_INFO_KERNEL_UPDATING                                  = 1    // C: MLX5_IB_CLOCK_INFO_KERNEL_UPDATING, since 6.1 or earlier
-	MLX5_IB_CLOCK_INFO_V1                                               = 0    // C: MLX5_IB_CLOCK_INFO_V1, since 6.1 or earlier
-)
-
-// C: macros and enumerators of untagged enums (mlx4-abi.h)
-// Man: none
-const (
-	MLX4_USER_DEV_CAP_LARGE_CQE = 1 // C: MLX4_USER_DEV_CAP_LARGE_CQE, since 6.1 or earlier
+	MLX5_IB_CLOCK_INFO_KERNEL_UPDATING = 1 // C: MLX5_IB_CLOCK_INFO_KERNEL_UPDATING, since 6.1 or earlier
+	MLX5_IB_CLOCK_INFO_V1              = 0 // C: MLX5_IB_CLOCK_INFO_V1, since 6.1 or earlier
 )
 
 // C: macros and enumerators of untagged enums (efa-abi.h)
 // Man: none
 const (
-	EFA_ALLOC_UCONTEXT_CMD_SUPP_CAPS_TX_BATCH    = 1   // C: EFA_ALLOC_UCONTEXT_CMD_SUPP_CAPS_TX_BATCH, since 7.2
-	EFA_ALLOC_UCONTEXT_CMD_SUPP_CAPS_MIN_SQ_WR   = 2   // C: EFA_ALLOC_UCONTEXT_CMD_SUPP_CAPS_MIN_SQ_WR, since 7.2
-	EFA_CREATE_CQ_WITH_COMPLETION_CHANNEL        = 1   // C: EFA_CREATE_CQ_WITH_COMPLETION_CHANNEL, since 6.1 or earlier
-	EFA_CREATE_CQ_WITH_SGID                      = 2   // C: EFA_CREATE_CQ_WITH_SGID, since 6.1 or earlier
-	EFA_CREATE_CQ_RESP_DB_OFF                    = 1   // C: EFA_CREATE_CQ_RESP_DB_OFF, since 6.1 or earlier
-	EFA_QP_DRIVER_TYPE_SRD                       = 0   // C: EFA_QP_DRIVER_TYPE_SRD, since 6.1 or earlier
-	EFA_CREATE_QP_WITH_UNSOLICITED_WRITE_RECV    = 1   // C: EFA_CREATE_QP_WITH_UNSOLICITED_WRITE_RECV, since 6.12
-	EFA_QUERY_DEVICE_CAPS_RDMA_READ              = 1   // C: EFA_QUERY_DEVICE_CAPS_RDMA_READ, since 6.1 or earlier
-	EFA_QUERY_DEVICE_CAPS_RNR_RETRY              = 2   // C: EFA_QUERY_DEVICE_CAPS_RNR_RETRY, since 6.1 or earlier
-	EFA_QUERY_DEVICE_CAPS_CQ_NOTIFICATIONS       = 4   // C: EFA_QUERY_DEVICE_CAPS_CQ_NOTIFICATIONS, since 6.1 or earlier
-	EFA_QUERY_DEVICE_CAPS_CQ_WITH_SGID           = 8   // C: EFA_QUERY_DEVICE_CAPS_CQ_WITH_SGID, since 6.1 or earlier
-	EFA_QUERY_DEVICE_CAPS_DATA_POLLING_128       = 16  // C: EFA_QUERY_DEVICE_CAPS_DATA_POLLING_128, since 6.12
-	EFA_QUERY_DEVICE_CAPS_RDMA_WRITE             = 32  // C: EFA_QUERY_DEVICE_CAPS_RDMA_WRITE, since 6.12
-	EFA_QUERY_DEVICE_CAPS_UNSOLICITED_WRITE_RECV = 64  // C: EFA_QUERY_DEVICE_CAPS_UNSOLICITED_WRITE_RECV, since 6.12
-	EFA_QUERY_DEVICE_CAPS_CQ_WITH_EXT_MEM        = 128 // C: EFA_QUERY_DEVICE_CAPS_CQ_WITH_EXT_MEM, since 7.2
-	EFA_QUERY_MR_VALIDITY_RECV_IC_ID             = 1   // C: EFA_QUERY_MR_VALIDITY_RECV_IC_ID, since 6.12
-	EFA_QUERY_MR_VALIDITY_RDMA_READ_IC_ID        = 2   // C: EFA_QUERY_MR_VALIDITY_RDMA_READ_IC_ID, since 6.12
-	EFA_QUERY_MR_VALIDITY_RDMA_RECV_IC_ID        = 4   // C: EFA_QUERY_MR_VALIDITY_RDMA_RECV_IC_ID, since 6.12
-)
-
-// C: macros and enumerators of untagged enums (irdma-abi.h)
-// Man: none
-const (
-	IRDMA_ALLOC_UCTX_USE_RAW_ATTR      = 1 // C: IRDMA_ALLOC_UCTX_USE_RAW_ATTR, since 6.1 or earlier
-	IRDMA_ALLOC_UCTX_MIN_HW_WQ_SIZE    = 2 // C: IRDMA_ALLOC_UCTX_MIN_HW_WQ_SIZE, since 6.12
-	IRDMA_ALLOC_UCTX_MAX_HW_SRQ_QUANTA = 4 // C: IRDMA_ALLOC_UCTX_MAX_HW_SRQ_QUANTA, since 7.2
-	IRDMA_SUPPORT_WQE_FORMAT_V2        = 8 // C: IRDMA_SUPPORT_WQE_FORMAT_V2, since 7.2
-)
-
-// C: macros and enumerators of untagged enums (bnxt_re-abi.h)
-// Man: none
-const (
-	BNXT_RE_UCNTX_CMASK_HAVE_CCTX               = 1   // C: BNXT_RE_UCNTX_CMASK_HAVE_CCTX, since 6.1 or earlier
-	BNXT_RE_UCNTX_CMASK_HAVE_MODE               = 2   // C: BNXT_RE_UCNTX_CMASK_HAVE_MODE, since 6.1 or earlier
-	BNXT_RE_UCNTX_CMASK_WC_DPI_ENABLED          = 4   // C: BNXT_RE_UCNTX_CMASK_WC_DPI_ENABLED, since 6.12
-	BNXT_RE_UCNTX_CMASK_DBR_PACING_ENABLED      = 8   // C: BNXT_RE_UCNTX_CMASK_DBR_PACING_ENABLED, since 6.12
-	BNXT_RE_UCNTX_CMASK_POW2_DISABLED           = 16  // C: BNXT_RE_UCNTX_CMASK_POW2_DISABLED, since 6.12
-	BNXT_RE_UCNTX_CMASK_MSN_TABLE_ENABLED       = 64  // C: BNXT_RE_UCNTX_CMASK_MSN_TABLE_ENABLED, since 6.12
-	BNXT_RE_UCNTX_CMASK_QP_RATE_LIMIT_ENABLED   = 128 // C: BNXT_RE_UCNTX_CMASK_QP_RATE_LIMIT_ENABLED, since 7.2
-	BNXT_RE_COMP_MASK_REQ_UCNTX_POW2_SUPPORT    = 1   // C: BNXT_RE_COMP_MASK_REQ_UCNTX_POW2_SUPPORT, since 6.12
-	BNXT_RE_COMP_MASK_REQ_UCNTX_VAR_WQE_SUPPORT = 2   // C: BNXT_RE_COMP_MASK_REQ_UCNTX_VAR_WQE_SUPPORT, since 6.12
+	EFA_QUERY_MR_VALIDITY_RECV_IC_ID      = 1 // C: EFA_QUERY_MR_VALIDITY_RECV_IC_ID, since 6.12
+	EFA_QUERY_MR_VALIDITY_RDMA_READ_IC_ID = 2 // C: EFA_QUERY_MR_VALIDITY_RDMA_READ_IC_ID, since 6.12
+	EFA_QUERY_MR_VALIDITY_RDMA_RECV_IC_ID = 4 // C: EFA_QUERY_MR_VALIDITY_RDMA_RECV_IC_ID, since 6.12
 )
 
 // C: macros and enumerators of untagged enums (hns-abi.h)
@@ -301,15 +207,6 @@ const (
 	HNS_ROCE_RSP_EXSGE_FLAGS      = 1 // C: HNS_ROCE_RSP_EXSGE_FLAGS, since 6.1 or earlier
 	HNS_ROCE_RSP_RQ_INLINE_FLAGS  = 2 // C: HNS_ROCE_RSP_RQ_INLINE_FLAGS, since 6.12
 	HNS_ROCE_RSP_CQE_INLINE_FLAGS = 4 // C: HNS_ROCE_RSP_CQE_INLINE_FLAGS, since 6.12
-)
-
-// C: macros and enumerators of untagged enums (cxgb4-abi.h)
-// Man: none
-const (
-	C4IW_64B_CQE         = 1 // C: C4IW_64B_CQE, since 6.1 or earlier
-	C4IW_QPF_ONCHIP      = 1 // C: C4IW_QPF_ONCHIP, since 6.1 or earlier
-	C4IW_QPF_WRITE_W_IMM = 2 // C: C4IW_QPF_WRITE_W_IMM, since 6.1 or earlier
-	T4_SRQ_LIMIT_SUPPORT = 1 // C: T4_SRQ_LIMIT_SUPPORT, since 6.1 or earlier
 )
 
 // C: macros and enumerators of untagged enums (ib_user_verbs.h)

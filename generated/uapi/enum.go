@@ -126,14 +126,14 @@ func (v *IBUverbsWriteCmds) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// IBPlacementType is a set of flags; bits that it does not name print in hex.
+// IBPlacementType is a set of flags; bits that it does not name print in hex. It is in RXESendWRWRFlush.Type.
 //
 // C: enum ib_placement_type (ib_user_verbs.h)
 //
 // Man: none
 //
 // Since: linux 6.12
-type IBPlacementType uint32
+type IBPlacementType uint8
 
 // Values of IBPlacementType.
 const (
@@ -171,14 +171,14 @@ func (v *IBPlacementType) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// IBSelectivityLevel is an enumeration; values that it does not name print as numbers.
+// IBSelectivityLevel is an enumeration; values that it does not name print as numbers. It is in RXESendWRWRFlush.Level.
 //
 // C: enum ib_selectivity_level (ib_user_verbs.h)
 //
 // Man: none
 //
 // Since: linux 6.12
-type IBSelectivityLevel uint32
+type IBSelectivityLevel uint8
 
 // Values of IBSelectivityLevel.
 const (
@@ -216,14 +216,15 @@ func (v *IBSelectivityLevel) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// IBUverbsODPGeneralCapBits is a set of flags; bits that it does not name print in hex.
+// IBUverbsODPGeneralCapBits is a set of flags; bits that it does not name print in hex. It is in
+// IBUverbsODPCaps.GeneralCaps.
 //
 // C: enum ib_uverbs_odp_general_cap_bits (ib_user_verbs.h)
 //
 // Man: none
 //
 // Since: linux 7.2
-type IBUverbsODPGeneralCapBits uint32
+type IBUverbsODPGeneralCapBits uint64
 
 // Values of IBUverbsODPGeneralCapBits.
 const (
@@ -261,7 +262,9 @@ func (v *IBUverbsODPGeneralCapBits) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// IBUverbsODPTransportCapBits is a set of flags; bits that it does not name print in hex.
+// IBUverbsODPTransportCapBits is a set of flags; bits that it does not name print in hex. It is in
+// IBUverbsODPCapsPerTransportCaps.RCODPCaps, IBUverbsODPCapsPerTransportCaps.UCODPCaps,
+// IBUverbsODPCapsPerTransportCaps.UDODPCaps and IBUverbsExQueryDeviceResp.XRCODPCaps.
 //
 // C: enum ib_uverbs_odp_transport_cap_bits (ib_user_verbs.h)
 //
@@ -318,7 +321,7 @@ func (v *IBUverbsODPTransportCapBits) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// IBUverbsExCreateCQFlags is a set of flags; bits that it does not name print in hex.
+// IBUverbsExCreateCQFlags is a set of flags; bits that it does not name print in hex. It is in IBUverbsExCreateCQ.Flags.
 //
 // C: enum ib_uverbs_ex_create_cq_flags (ib_user_verbs.h)
 //
@@ -363,7 +366,7 @@ func (v *IBUverbsExCreateCQFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// IBUverbsWCOpcode is an enumeration; values that it does not name print as numbers.
+// IBUverbsWCOpcode is an enumeration; values that it does not name print as numbers. It is in IBUverbsWC.Opcode.
 //
 // C: enum ib_uverbs_wc_opcode (ib_user_verbs.h)
 //
@@ -424,7 +427,7 @@ func (v *IBUverbsWCOpcode) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// IBUverbsCreateQPMask is a set of flags; bits that it does not name print in hex.
+// IBUverbsCreateQPMask is a set of flags; bits that it does not name print in hex. It is in IBUverbsExCreateQP.CompMask.
 //
 // C: enum ib_uverbs_create_qp_mask (ib_user_verbs.h)
 //
@@ -467,7 +470,8 @@ func (v *IBUverbsCreateQPMask) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// IBUverbsWROpcode is an enumeration; values that it does not name print as numbers. It is in IBUverbsSendWR.Opcode.
+// IBUverbsWROpcode is an enumeration; values that it does not name print as numbers. It is in IBUverbsSendWR.Opcode and
+// RXESendWR.Opcode.
 //
 // C: enum ib_uverbs_wr_opcode (ib_user_verbs.h)
 //
@@ -540,7 +544,8 @@ func (v *IBUverbsWROpcode) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// IBUverbsDeviceCapFlags is a set of flags; bits that it does not name print in hex.
+// IBUverbsDeviceCapFlags is a set of flags; bits that it does not name print in hex. It is in
+// IBUverbsQueryDeviceResp.DeviceCapFlags and IBUverbsExQueryDeviceResp.DeviceCapFlagsEx.
 //
 // C: enum ib_uverbs_device_cap_flags (ib_user_verbs.h)
 //
@@ -639,7 +644,8 @@ func (v *IBUverbsDeviceCapFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// IBUverbsRawPacketCaps is a set of flags; bits that it does not name print in hex.
+// IBUverbsRawPacketCaps is a set of flags; bits that it does not name print in hex. It is in
+// IBUverbsExQueryDeviceResp.RawPacketCaps.
 //
 // C: enum ib_uverbs_raw_packet_caps (ib_user_verbs.h)
 //
@@ -733,7 +739,8 @@ func (v *IBUverbsCoreSupport) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// IBUverbsAccessFlags is a set of flags; bits that it does not name print in hex.
+// IBUverbsAccessFlags is a set of flags; bits that it does not name print in hex. It is in IBUverbsRegMR.AccessFlags,
+// IBUverbsReregMR.AccessFlags, IBUverbsQPAttr.QPAccessFlags and 4 more.
 //
 // C: enum ib_uverbs_access_flags (ib_user_ioctl_verbs.h)
 //
@@ -798,7 +805,7 @@ func (v *IBUverbsAccessFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// IBUverbsSRQType is an enumeration; values that it does not name print as numbers.
+// IBUverbsSRQType is an enumeration; values that it does not name print as numbers. It is in IBUverbsCreateXSRQ.SRQType.
 //
 // C: enum ib_uverbs_srq_type (ib_user_ioctl_verbs.h)
 //
@@ -845,7 +852,7 @@ func (v *IBUverbsSRQType) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// IBUverbsWQType is an enumeration; values that it does not name print as numbers.
+// IBUverbsWQType is an enumeration; values that it does not name print as numbers. It is in IBUverbsExCreateWQ.WQType.
 //
 // C: enum ib_uverbs_wq_type (ib_user_ioctl_verbs.h)
 //
@@ -888,7 +895,8 @@ func (v *IBUverbsWQType) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// IBUverbsWQFlags is a set of flags; bits that it does not name print in hex.
+// IBUverbsWQFlags is a set of flags; bits that it does not name print in hex. It is in IBUverbsExCreateWQ.CreateFlags,
+// IBUverbsExModifyWQ.Flags and IBUverbsExModifyWQ.FlagsMask.
 //
 // C: enum ib_uverbs_wq_flags (ib_user_ioctl_verbs.h)
 //
@@ -937,14 +945,15 @@ func (v *IBUverbsWQFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// IBUverbsQPType is an enumeration; values that it does not name print as numbers.
+// IBUverbsQPType is an enumeration; values that it does not name print as numbers. It is in IBUverbsCreateQP.QPType,
+// IBUverbsExCreateQP.QPType, IBUverbsOpenQP.QPType and RDMAUCMCreateID.QPType.
 //
 // C: enum ib_uverbs_qp_type (ib_user_ioctl_verbs.h)
 //
 // Man: none
 //
 // Since: linux 6.1 or earlier
-type IBUverbsQPType uint32
+type IBUverbsQPType uint8
 
 // Values of IBUverbsQPType.
 const (
@@ -992,7 +1001,7 @@ func (v *IBUverbsQPType) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// IBUverbsQPCreateFlags is a set of flags; bits that it does not name print in hex.
+// IBUverbsQPCreateFlags is a set of flags; bits that it does not name print in hex. It is in IBUverbsExCreateQP.CreateFlags.
 //
 // C: enum ib_uverbs_qp_create_flags (ib_user_ioctl_verbs.h)
 //
@@ -1043,7 +1052,8 @@ func (v *IBUverbsQPCreateFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// IBUverbsQueryPortCapFlags is a set of flags; bits that it does not name print in hex.
+// IBUverbsQueryPortCapFlags is a set of flags; bits that it does not name print in hex. It is in
+// IBUverbsQueryPortResp.PortCapFlags.
 //
 // C: enum ib_uverbs_query_port_cap_flags (ib_user_ioctl_verbs.h)
 //
@@ -1142,14 +1152,14 @@ func (v *IBUverbsQueryPortCapFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// IBUverbsQueryPortFlags is a set of flags; bits that it does not name print in hex.
+// IBUverbsQueryPortFlags is a set of flags; bits that it does not name print in hex. It is in IBUverbsQueryPortResp.Flags.
 //
 // C: enum ib_uverbs_query_port_flags (ib_user_ioctl_verbs.h)
 //
 // Man: none
 //
 // Since: linux 6.1 or earlier
-type IBUverbsQueryPortFlags uint32
+type IBUverbsQueryPortFlags uint8
 
 // Values of IBUverbsQueryPortFlags.
 const (
@@ -4536,6 +4546,51 @@ func (v *UverbsAttrsQueryGIDEntryCmdAttrIds) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
+// UVERBSAttrFlags is a set of flags; bits that it does not name print in hex. It is in IBUverbsAttr.Flags.
+//
+// C: untagged enum (rdma_user_ioctl_cmds.h)
+//
+// Man: none
+//
+// Since: linux 6.1 or earlier
+type UVERBSAttrFlags uint16
+
+// Values of UVERBSAttrFlags.
+const (
+	UVERBS_ATTR_F_MANDATORY    UVERBSAttrFlags = 1 // C: UVERBS_ATTR_F_MANDATORY
+	UVERBS_ATTR_F_VALID_OUTPUT UVERBSAttrFlags = 2 // C: UVERBS_ATTR_F_VALID_OUTPUT
+)
+
+var namesOfUVERBSAttrFlags = [...]named[UVERBSAttrFlags]{
+	{UVERBS_ATTR_F_MANDATORY, "UVERBS_ATTR_F_MANDATORY"},
+	{UVERBS_ATTR_F_VALID_OUTPUT, "UVERBS_ATTR_F_VALID_OUTPUT"},
+}
+
+// String joins the names of the bits with |; those without a name are in hex.
+func (v UVERBSAttrFlags) String() string {
+	return flagString(v, namesOfUVERBSAttrFlags[:])
+}
+
+// MarshalText is String.
+func (v UVERBSAttrFlags) MarshalText() ([]byte, error) {
+	return []byte(v.String()), nil
+}
+
+// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+func (v *UVERBSAttrFlags) UnmarshalText(text []byte) error {
+	return parseFlags(v, "UVERBSAttrFlags", text, namesOfUVERBSAttrFlags[:])
+}
+
+// MarshalJSON is String, as a string.
+func (v UVERBSAttrFlags) MarshalJSON() ([]byte, error) {
+	return quoted(v.String()), nil
+}
+
+// UnmarshalJSON reads such a string, or a number.
+func (v *UVERBSAttrFlags) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
+}
+
 // RDMAUCMPortSpace is an enumeration; values that it does not name print as numbers. It is in RDMAUCMCreateID.PS.
 //
 // C: enum rdma_ucm_port_space (rdma_user_cm.h)
@@ -4582,6 +4637,153 @@ func (v RDMAUCMPortSpace) MarshalJSON() ([]byte, error) {
 
 // UnmarshalJSON reads a name or a number.
 func (v *RDMAUCMPortSpace) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
+}
+
+// RDMAMCJoinFlags is an enumeration; values that it does not name print as numbers. It is in RDMAUCMJoinMcast.JoinFlags.
+//
+// C: untagged enum (rdma_user_cm.h)
+//
+// Man: none
+//
+// Since: linux 6.1 or earlier
+type RDMAMCJoinFlags uint16
+
+// Values of RDMAMCJoinFlags.
+const (
+	RDMA_MC_JOIN_FLAG_FULLMEMBER          RDMAMCJoinFlags = 0 // C: RDMA_MC_JOIN_FLAG_FULLMEMBER
+	RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER RDMAMCJoinFlags = 1 // C: RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER
+	RDMA_MC_JOIN_FLAG_RESERVED            RDMAMCJoinFlags = 2 // C: RDMA_MC_JOIN_FLAG_RESERVED
+)
+
+var namesOfRDMAMCJoinFlags = [...]named[RDMAMCJoinFlags]{
+	{RDMA_MC_JOIN_FLAG_FULLMEMBER, "RDMA_MC_JOIN_FLAG_FULLMEMBER"},
+	{RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER, "RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER"},
+	{RDMA_MC_JOIN_FLAG_RESERVED, "RDMA_MC_JOIN_FLAG_RESERVED"},
+}
+
+// String is the name, or the enumeration's with the number.
+func (v RDMAMCJoinFlags) String() string {
+	return enumString(v, "RDMAMCJoinFlags", namesOfRDMAMCJoinFlags[:])
+}
+
+// MarshalText is the name, or the number.
+func (v RDMAMCJoinFlags) MarshalText() ([]byte, error) {
+	return enumText(v, namesOfRDMAMCJoinFlags[:]), nil
+}
+
+// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+func (v *RDMAMCJoinFlags) UnmarshalText(text []byte) error {
+	return parseEnum(v, "RDMAMCJoinFlags", text, namesOfRDMAMCJoinFlags[:])
+}
+
+// MarshalJSON is the name, or the number if there is none.
+func (v RDMAMCJoinFlags) MarshalJSON() ([]byte, error) {
+	return enumJSON(v, namesOfRDMAMCJoinFlags[:]), nil
+}
+
+// UnmarshalJSON reads a name or a number.
+func (v *RDMAMCJoinFlags) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
+}
+
+// RDMAUserCMIBServiceFlags is a set of flags; bits that it does not name print in hex. It is in RDMAUCMIBService.Flags.
+//
+// C: untagged enum (rdma_user_cm.h)
+//
+// Man: none
+//
+// Since: linux 7.2
+type RDMAUserCMIBServiceFlags uint32
+
+// Values of RDMAUserCMIBServiceFlags.
+const (
+	RDMA_USER_CM_IB_SERVICE_FLAG_ID   RDMAUserCMIBServiceFlags = 1 // C: RDMA_USER_CM_IB_SERVICE_FLAG_ID
+	RDMA_USER_CM_IB_SERVICE_FLAG_NAME RDMAUserCMIBServiceFlags = 2 // C: RDMA_USER_CM_IB_SERVICE_FLAG_NAME
+)
+
+var namesOfRDMAUserCMIBServiceFlags = [...]named[RDMAUserCMIBServiceFlags]{
+	{RDMA_USER_CM_IB_SERVICE_FLAG_ID, "RDMA_USER_CM_IB_SERVICE_FLAG_ID"},
+	{RDMA_USER_CM_IB_SERVICE_FLAG_NAME, "RDMA_USER_CM_IB_SERVICE_FLAG_NAME"},
+}
+
+// String joins the names of the bits with |; those without a name are in hex.
+func (v RDMAUserCMIBServiceFlags) String() string {
+	return flagString(v, namesOfRDMAUserCMIBServiceFlags[:])
+}
+
+// MarshalText is String.
+func (v RDMAUserCMIBServiceFlags) MarshalText() ([]byte, error) {
+	return []byte(v.String()), nil
+}
+
+// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+func (v *RDMAUserCMIBServiceFlags) UnmarshalText(text []byte) error {
+	return parseFlags(v, "RDMAUserCMIBServiceFlags", text, namesOfRDMAUserCMIBServiceFlags[:])
+}
+
+// MarshalJSON is String, as a string.
+func (v RDMAUserCMIBServiceFlags) MarshalJSON() ([]byte, error) {
+	return quoted(v.String()), nil
+}
+
+// UnmarshalJSON reads such a string, or a number.
+func (v *RDMAUserCMIBServiceFlags) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
+}
+
+// IBPathFlags is a set of flags; bits that it does not name print in hex. It is in IBPathRecData.Flags.
+//
+// C: untagged enum (ib_user_sa.h)
+//
+// Man: none
+//
+// Since: linux 6.1 or earlier
+type IBPathFlags uint32
+
+// Values of IBPathFlags.
+const (
+	IB_PATH_GMP             IBPathFlags = 1  // C: IB_PATH_GMP
+	IB_PATH_PRIMARY         IBPathFlags = 2  // C: IB_PATH_PRIMARY
+	IB_PATH_ALTERNATE       IBPathFlags = 4  // C: IB_PATH_ALTERNATE
+	IB_PATH_OUTBOUND        IBPathFlags = 8  // C: IB_PATH_OUTBOUND
+	IB_PATH_INBOUND         IBPathFlags = 16 // C: IB_PATH_INBOUND
+	IB_PATH_INBOUND_REVERSE IBPathFlags = 32 // C: IB_PATH_INBOUND_REVERSE
+	IB_PATH_BIDIRECTIONAL   IBPathFlags = 40 // C: IB_PATH_BIDIRECTIONAL
+)
+
+var namesOfIBPathFlags = [...]named[IBPathFlags]{
+	{IB_PATH_GMP, "IB_PATH_GMP"},
+	{IB_PATH_PRIMARY, "IB_PATH_PRIMARY"},
+	{IB_PATH_ALTERNATE, "IB_PATH_ALTERNATE"},
+	{IB_PATH_OUTBOUND, "IB_PATH_OUTBOUND"},
+	{IB_PATH_INBOUND, "IB_PATH_INBOUND"},
+	{IB_PATH_INBOUND_REVERSE, "IB_PATH_INBOUND_REVERSE"},
+	{IB_PATH_BIDIRECTIONAL, "IB_PATH_BIDIRECTIONAL"},
+}
+
+// String joins the names of the bits with |; those without a name are in hex.
+func (v IBPathFlags) String() string {
+	return flagString(v, namesOfIBPathFlags[:])
+}
+
+// MarshalText is String.
+func (v IBPathFlags) MarshalText() ([]byte, error) {
+	return []byte(v.String()), nil
+}
+
+// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+func (v *IBPathFlags) UnmarshalText(text []byte) error {
+	return parseFlags(v, "IBPathFlags", text, namesOfIBPathFlags[:])
+}
+
+// MarshalJSON is String, as a string.
+func (v IBPathFlags) MarshalJSON() ([]byte, error) {
+	return quoted(v.String()), nil
+}
+
+// UnmarshalJSON reads such a string, or a number.
+func (v *IBPathFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
@@ -5249,6 +5451,51 @@ func (v *RDMANLNotifyEventType) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
+// RXENetworkType is an enumeration; values that it does not name print as numbers. It is in RXEAV.NetworkType.
+//
+// C: untagged enum (rdma_user_rxe.h)
+//
+// Man: none
+//
+// Since: linux 6.1 or earlier
+type RXENetworkType uint8
+
+// Values of RXENetworkType.
+const (
+	RXE_NETWORK_TYPE_IPV4 RXENetworkType = 1 // C: RXE_NETWORK_TYPE_IPV4
+	RXE_NETWORK_TYPE_IPV6 RXENetworkType = 2 // C: RXE_NETWORK_TYPE_IPV6
+)
+
+var namesOfRXENetworkType = [...]named[RXENetworkType]{
+	{RXE_NETWORK_TYPE_IPV4, "RXE_NETWORK_TYPE_IPV4"},
+	{RXE_NETWORK_TYPE_IPV6, "RXE_NETWORK_TYPE_IPV6"},
+}
+
+// String is the name, or the enumeration's with the number.
+func (v RXENetworkType) String() string {
+	return enumString(v, "RXENetworkType", namesOfRXENetworkType[:])
+}
+
+// MarshalText is the name, or the number.
+func (v RXENetworkType) MarshalText() ([]byte, error) {
+	return enumText(v, namesOfRXENetworkType[:]), nil
+}
+
+// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+func (v *RXENetworkType) UnmarshalText(text []byte) error {
+	return parseEnum(v, "RXENetworkType", text, namesOfRXENetworkType[:])
+}
+
+// MarshalJSON is the name, or the number if there is none.
+func (v RXENetworkType) MarshalJSON() ([]byte, error) {
+	return enumJSON(v, namesOfRXENetworkType[:]), nil
+}
+
+// UnmarshalJSON reads a name or a number.
+func (v *RXENetworkType) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
+}
+
 // SIWOpcode is an enumeration; values that it does not name print as numbers. It is in SIWSQE.Opcode, SIWRQE.Opcode and
 // SIWCQE.Opcode.
 //
@@ -5317,7 +5564,8 @@ func (v *SIWOpcode) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// SIWWQEFlags is a set of flags; bits that it does not name print in hex. It is in SIWSQE.Flags and SIWRQE.Flags.
+// SIWWQEFlags is a set of flags; bits that it does not name print in hex. It is in SIWSQE.Flags, SIWRQE.Flags and
+// SIWCQE.Flags.
 //
 // C: enum siw_wqe_flags (siw-abi.h)
 //
@@ -5486,14 +5734,166 @@ func (v *SIWWCStatus) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// MLX5LibCaps is a set of flags; bits that it does not name print in hex.
+// MLX5QPFlags is a set of flags; bits that it does not name print in hex. It is in MLX5IBCreateQP.Flags and
+// MLX5IBCreateQPRSS.Flags.
+//
+// C: untagged enum (mlx5-abi.h)
+//
+// Man: none
+//
+// Since: linux 6.1 or earlier
+type MLX5QPFlags uint32
+
+// Values of MLX5QPFlags.
+const (
+	MLX5_QP_FLAG_SIGNATURE                MLX5QPFlags = 1    // C: MLX5_QP_FLAG_SIGNATURE
+	MLX5_QP_FLAG_SCATTER_CQE              MLX5QPFlags = 2    // C: MLX5_QP_FLAG_SCATTER_CQE
+	MLX5_QP_FLAG_TUNNEL_OFFLOADS          MLX5QPFlags = 4    // C: MLX5_QP_FLAG_TUNNEL_OFFLOADS
+	MLX5_QP_FLAG_BFREG_INDEX              MLX5QPFlags = 8    // C: MLX5_QP_FLAG_BFREG_INDEX
+	MLX5_QP_FLAG_TYPE_DCT                 MLX5QPFlags = 16   // C: MLX5_QP_FLAG_TYPE_DCT
+	MLX5_QP_FLAG_TYPE_DCI                 MLX5QPFlags = 32   // C: MLX5_QP_FLAG_TYPE_DCI
+	MLX5_QP_FLAG_TIR_ALLOW_SELF_LB_UC     MLX5QPFlags = 64   // C: MLX5_QP_FLAG_TIR_ALLOW_SELF_LB_UC
+	MLX5_QP_FLAG_TIR_ALLOW_SELF_LB_MC     MLX5QPFlags = 128  // C: MLX5_QP_FLAG_TIR_ALLOW_SELF_LB_MC
+	MLX5_QP_FLAG_ALLOW_SCATTER_CQE        MLX5QPFlags = 256  // C: MLX5_QP_FLAG_ALLOW_SCATTER_CQE
+	MLX5_QP_FLAG_PACKET_BASED_CREDIT_MODE MLX5QPFlags = 512  // C: MLX5_QP_FLAG_PACKET_BASED_CREDIT_MODE
+	MLX5_QP_FLAG_UAR_PAGE_INDEX           MLX5QPFlags = 1024 // C: MLX5_QP_FLAG_UAR_PAGE_INDEX
+	MLX5_QP_FLAG_DCI_STREAM               MLX5QPFlags = 2048 // C: MLX5_QP_FLAG_DCI_STREAM
+)
+
+var namesOfMLX5QPFlags = [...]named[MLX5QPFlags]{
+	{MLX5_QP_FLAG_SIGNATURE, "MLX5_QP_FLAG_SIGNATURE"},
+	{MLX5_QP_FLAG_SCATTER_CQE, "MLX5_QP_FLAG_SCATTER_CQE"},
+	{MLX5_QP_FLAG_TUNNEL_OFFLOADS, "MLX5_QP_FLAG_TUNNEL_OFFLOADS"},
+	{MLX5_QP_FLAG_BFREG_INDEX, "MLX5_QP_FLAG_BFREG_INDEX"},
+	{MLX5_QP_FLAG_TYPE_DCT, "MLX5_QP_FLAG_TYPE_DCT"},
+	{MLX5_QP_FLAG_TYPE_DCI, "MLX5_QP_FLAG_TYPE_DCI"},
+	{MLX5_QP_FLAG_TIR_ALLOW_SELF_LB_UC, "MLX5_QP_FLAG_TIR_ALLOW_SELF_LB_UC"},
+	{MLX5_QP_FLAG_TIR_ALLOW_SELF_LB_MC, "MLX5_QP_FLAG_TIR_ALLOW_SELF_LB_MC"},
+	{MLX5_QP_FLAG_ALLOW_SCATTER_CQE, "MLX5_QP_FLAG_ALLOW_SCATTER_CQE"},
+	{MLX5_QP_FLAG_PACKET_BASED_CREDIT_MODE, "MLX5_QP_FLAG_PACKET_BASED_CREDIT_MODE"},
+	{MLX5_QP_FLAG_UAR_PAGE_INDEX, "MLX5_QP_FLAG_UAR_PAGE_INDEX"},
+	{MLX5_QP_FLAG_DCI_STREAM, "MLX5_QP_FLAG_DCI_STREAM"},
+}
+
+// String joins the names of the bits with |; those without a name are in hex.
+func (v MLX5QPFlags) String() string {
+	return flagString(v, namesOfMLX5QPFlags[:])
+}
+
+// MarshalText is String.
+func (v MLX5QPFlags) MarshalText() ([]byte, error) {
+	return []byte(v.String()), nil
+}
+
+// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+func (v *MLX5QPFlags) UnmarshalText(text []byte) error {
+	return parseFlags(v, "MLX5QPFlags", text, namesOfMLX5QPFlags[:])
+}
+
+// MarshalJSON is String, as a string.
+func (v MLX5QPFlags) MarshalJSON() ([]byte, error) {
+	return quoted(v.String()), nil
+}
+
+// UnmarshalJSON reads such a string, or a number.
+func (v *MLX5QPFlags) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
+}
+
+// MLX5SRQFlags is a set of flags; bits that it does not name print in hex. It is in MLX5IBCreateSRQ.Flags.
+//
+// C: untagged enum (mlx5-abi.h)
+//
+// Man: none
+//
+// Since: linux 6.1 or earlier
+type MLX5SRQFlags uint32
+
+// Values of MLX5SRQFlags.
+const (
+	MLX5_SRQ_FLAG_SIGNATURE MLX5SRQFlags = 1 // C: MLX5_SRQ_FLAG_SIGNATURE
+)
+
+var namesOfMLX5SRQFlags = [...]named[MLX5SRQFlags]{
+	{MLX5_SRQ_FLAG_SIGNATURE, "MLX5_SRQ_FLAG_SIGNATURE"},
+}
+
+// String joins the names of the bits with |; those without a name are in hex.
+func (v MLX5SRQFlags) String() string {
+	return flagString(v, namesOfMLX5SRQFlags[:])
+}
+
+// MarshalText is String.
+func (v MLX5SRQFlags) MarshalText() ([]byte, error) {
+	return []byte(v.String()), nil
+}
+
+// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+func (v *MLX5SRQFlags) UnmarshalText(text []byte) error {
+	return parseFlags(v, "MLX5SRQFlags", text, namesOfMLX5SRQFlags[:])
+}
+
+// MarshalJSON is String, as a string.
+func (v MLX5SRQFlags) MarshalJSON() ([]byte, error) {
+	return quoted(v.String()), nil
+}
+
+// UnmarshalJSON reads such a string, or a number.
+func (v *MLX5SRQFlags) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
+}
+
+// MLX5WQFlags is a set of flags; bits that it does not name print in hex. It is in MLX5IBCreateWQ.Flags.
+//
+// C: untagged enum (mlx5-abi.h)
+//
+// Man: none
+//
+// Since: linux 6.1 or earlier
+type MLX5WQFlags uint32
+
+// Values of MLX5WQFlags.
+const (
+	MLX5_WQ_FLAG_SIGNATURE MLX5WQFlags = 1 // C: MLX5_WQ_FLAG_SIGNATURE
+)
+
+var namesOfMLX5WQFlags = [...]named[MLX5WQFlags]{
+	{MLX5_WQ_FLAG_SIGNATURE, "MLX5_WQ_FLAG_SIGNATURE"},
+}
+
+// String joins the names of the bits with |; those without a name are in hex.
+func (v MLX5WQFlags) String() string {
+	return flagString(v, namesOfMLX5WQFlags[:])
+}
+
+// MarshalText is String.
+func (v MLX5WQFlags) MarshalText() ([]byte, error) {
+	return []byte(v.String()), nil
+}
+
+// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+func (v *MLX5WQFlags) UnmarshalText(text []byte) error {
+	return parseFlags(v, "MLX5WQFlags", text, namesOfMLX5WQFlags[:])
+}
+
+// MarshalJSON is String, as a string.
+func (v MLX5WQFlags) MarshalJSON() ([]byte, error) {
+	return quoted(v.String()), nil
+}
+
+// UnmarshalJSON reads such a string, or a number.
+func (v *MLX5WQFlags) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
+}
+
+// MLX5LibCaps is a set of flags; bits that it does not name print in hex. It is in MLX5IBAllocUcontextReqV2.LibCaps.
 //
 // C: enum mlx5_lib_caps (mlx5-abi.h)
 //
 // Man: none
 //
 // Since: linux 6.1 or earlier
-type MLX5LibCaps uint32
+type MLX5LibCaps uint64
 
 // Values of MLX5LibCaps.
 const (
@@ -5531,7 +5931,8 @@ func (v *MLX5LibCaps) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// MLX5IBAllocUctxV2Flags is a set of flags; bits that it does not name print in hex.
+// MLX5IBAllocUctxV2Flags is a set of flags; bits that it does not name print in hex. It is in
+// MLX5IBAllocUcontextReqV2.Flags.
 //
 // C: enum mlx5_ib_alloc_uctx_v2_flags (mlx5-abi.h)
 //
@@ -5574,7 +5975,8 @@ func (v *MLX5IBAllocUctxV2Flags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// MLX5IBAllocUcontextRespMask is a set of flags; bits that it does not name print in hex.
+// MLX5IBAllocUcontextRespMask is a set of flags; bits that it does not name print in hex. It is in
+// MLX5IBAllocUcontextResp.CompMask.
 //
 // C: enum mlx5_ib_alloc_ucontext_resp_mask (mlx5-abi.h)
 //
@@ -5627,14 +6029,15 @@ func (v *MLX5IBAllocUcontextRespMask) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// MLX5UserCmdsSuppUhw is a set of flags; bits that it does not name print in hex.
+// MLX5UserCmdsSuppUhw is a set of flags; bits that it does not name print in hex. It is in
+// MLX5IBAllocUcontextResp.CmdsSuppUhw.
 //
 // C: enum mlx5_user_cmds_supp_uhw (mlx5-abi.h)
 //
 // Man: none
 //
 // Since: linux 6.1 or earlier
-type MLX5UserCmdsSuppUhw uint32
+type MLX5UserCmdsSuppUhw uint8
 
 // Values of MLX5UserCmdsSuppUhw.
 const (
@@ -5672,14 +6075,15 @@ func (v *MLX5UserCmdsSuppUhw) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// MLX5UserInlineMode is an enumeration; values that it does not name print as numbers.
+// MLX5UserInlineMode is an enumeration; values that it does not name print as numbers. It is in
+// MLX5IBAllocUcontextResp.EthMinInline.
 //
 // C: enum mlx5_user_inline_mode (mlx5-abi.h)
 //
 // Man: none
 //
 // Since: linux 6.1 or earlier
-type MLX5UserInlineMode uint32
+type MLX5UserInlineMode uint8
 
 // Values of MLX5UserInlineMode.
 const (
@@ -5723,8 +6127,60 @@ func (v *MLX5UserInlineMode) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
+// MLX5UserAllocUContextFlowActionFlags is a set of flags; bits that it does not name print in hex. It is in
+// MLX5IBAllocUcontextResp.FlowActionFlags.
+//
+// C: untagged enum (mlx5-abi.h)
+//
+// Man: none
+//
+// Since: linux 6.1 or earlier
+type MLX5UserAllocUContextFlowActionFlags uint16
+
+// Values of MLX5UserAllocUContextFlowActionFlags.
+const (
+	MLX5_USER_ALLOC_UCONTEXT_FLOW_ACTION_FLAGS_ESP_AES_GCM              MLX5UserAllocUContextFlowActionFlags = 1  // C: MLX5_USER_ALLOC_UCONTEXT_FLOW_ACTION_FLAGS_ESP_AES_GCM
+	MLX5_USER_ALLOC_UCONTEXT_FLOW_ACTION_FLAGS_ESP_AES_GCM_REQ_METADATA MLX5UserAllocUContextFlowActionFlags = 2  // C: MLX5_USER_ALLOC_UCONTEXT_FLOW_ACTION_FLAGS_ESP_AES_GCM_REQ_METADATA
+	MLX5_USER_ALLOC_UCONTEXT_FLOW_ACTION_FLAGS_ESP_AES_GCM_SPI_STEERING MLX5UserAllocUContextFlowActionFlags = 4  // C: MLX5_USER_ALLOC_UCONTEXT_FLOW_ACTION_FLAGS_ESP_AES_GCM_SPI_STEERING
+	MLX5_USER_ALLOC_UCONTEXT_FLOW_ACTION_FLAGS_ESP_AES_GCM_FULL_OFFLOAD MLX5UserAllocUContextFlowActionFlags = 8  // C: MLX5_USER_ALLOC_UCONTEXT_FLOW_ACTION_FLAGS_ESP_AES_GCM_FULL_OFFLOAD
+	MLX5_USER_ALLOC_UCONTEXT_FLOW_ACTION_FLAGS_ESP_AES_GCM_TX_IV_IS_ESN MLX5UserAllocUContextFlowActionFlags = 16 // C: MLX5_USER_ALLOC_UCONTEXT_FLOW_ACTION_FLAGS_ESP_AES_GCM_TX_IV_IS_ESN
+)
+
+var namesOfMLX5UserAllocUContextFlowActionFlags = [...]named[MLX5UserAllocUContextFlowActionFlags]{
+	{MLX5_USER_ALLOC_UCONTEXT_FLOW_ACTION_FLAGS_ESP_AES_GCM, "MLX5_USER_ALLOC_UCONTEXT_FLOW_ACTION_FLAGS_ESP_AES_GCM"},
+	{MLX5_USER_ALLOC_UCONTEXT_FLOW_ACTION_FLAGS_ESP_AES_GCM_REQ_METADATA, "MLX5_USER_ALLOC_UCONTEXT_FLOW_ACTION_FLAGS_ESP_AES_GCM_REQ_METADATA"},
+	{MLX5_USER_ALLOC_UCONTEXT_FLOW_ACTION_FLAGS_ESP_AES_GCM_SPI_STEERING, "MLX5_USER_ALLOC_UCONTEXT_FLOW_ACTION_FLAGS_ESP_AES_GCM_SPI_STEERING"},
+	{MLX5_USER_ALLOC_UCONTEXT_FLOW_ACTION_FLAGS_ESP_AES_GCM_FULL_OFFLOAD, "MLX5_USER_ALLOC_UCONTEXT_FLOW_ACTION_FLAGS_ESP_AES_GCM_FULL_OFFLOAD"},
+	{MLX5_USER_ALLOC_UCONTEXT_FLOW_ACTION_FLAGS_ESP_AES_GCM_TX_IV_IS_ESN, "MLX5_USER_ALLOC_UCONTEXT_FLOW_ACTION_FLAGS_ESP_AES_GCM_TX_IV_IS_ESN"},
+}
+
+// String joins the names of the bits with |; those without a name are in hex.
+func (v MLX5UserAllocUContextFlowActionFlags) String() string {
+	return flagString(v, namesOfMLX5UserAllocUContextFlowActionFlags[:])
+}
+
+// MarshalText is String.
+func (v MLX5UserAllocUContextFlowActionFlags) MarshalText() ([]byte, error) {
+	return []byte(v.String()), nil
+}
+
+// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+func (v *MLX5UserAllocUContextFlowActionFlags) UnmarshalText(text []byte) error {
+	return parseFlags(v, "MLX5UserAllocUContextFlowActionFlags", text, namesOfMLX5UserAllocUContextFlowActionFlags[:])
+}
+
+// MarshalJSON is String, as a string.
+func (v MLX5UserAllocUContextFlowActionFlags) MarshalJSON() ([]byte, error) {
+	return quoted(v.String()), nil
+}
+
+// UnmarshalJSON reads such a string, or a number.
+func (v *MLX5UserAllocUContextFlowActionFlags) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
+}
+
 // MLX5IBCQECompResFormat is a set of flags; bits that it does not name print in hex. It is in
-// MLX5IBCQECompCaps.SupportedFormat.
+// MLX5IBCQECompCaps.SupportedFormat and MLX5IBCreateCQ.CQECompResFormat.
 //
 // C: enum mlx5_ib_cqe_comp_res_format (mlx5-abi.h)
 //
@@ -6013,14 +6469,14 @@ func (v *MLX5IBTunnelOffloads) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// MLX5IBCreateCQFlags is a set of flags; bits that it does not name print in hex.
+// MLX5IBCreateCQFlags is a set of flags; bits that it does not name print in hex. It is in MLX5IBCreateCQ.Flags.
 //
 // C: enum mlx5_ib_create_cq_flags (mlx5-abi.h)
 //
 // Man: none
 //
 // Since: linux 6.1 or earlier
-type MLX5IBCreateCQFlags uint32
+type MLX5IBCreateCQFlags uint16
 
 // Values of MLX5IBCreateCQFlags.
 const (
@@ -6166,7 +6622,7 @@ func (v *MLX5RXHashFields) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// MLX5IBCreateQPRespMask is a set of flags; bits that it does not name print in hex.
+// MLX5IBCreateQPRespMask is a set of flags; bits that it does not name print in hex. It is in MLX5IBCreateQPResp.CompMask.
 //
 // C: enum mlx5_ib_create_qp_resp_mask (mlx5-abi.h)
 //
@@ -6217,7 +6673,7 @@ func (v *MLX5IBCreateQPRespMask) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// MLX5IBCreateWQMask is a set of flags; bits that it does not name print in hex.
+// MLX5IBCreateWQMask is a set of flags; bits that it does not name print in hex. It is in MLX5IBCreateWQ.CompMask.
 //
 // C: enum mlx5_ib_create_wq_mask (mlx5-abi.h)
 //
@@ -6260,7 +6716,7 @@ func (v *MLX5IBCreateWQMask) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// MLX5IBModifyQPMask is a set of flags; bits that it does not name print in hex.
+// MLX5IBModifyQPMask is a set of flags; bits that it does not name print in hex. It is in MLX5IBModifyQP.CompMask.
 //
 // C: enum mlx5_ib_modify_qp_mask (mlx5-abi.h)
 //
@@ -9434,6 +9890,49 @@ func (v *MLX5IBUAPIVarAllocFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
+// MLX4UserDevCaps is a set of flags; bits that it does not name print in hex. It is in MLX4IBAllocUcontextResp.DevCaps.
+//
+// C: untagged enum (mlx4-abi.h)
+//
+// Man: none
+//
+// Since: linux 6.1 or earlier
+type MLX4UserDevCaps uint32
+
+// Values of MLX4UserDevCaps.
+const (
+	MLX4_USER_DEV_CAP_LARGE_CQE MLX4UserDevCaps = 1 // C: MLX4_USER_DEV_CAP_LARGE_CQE
+)
+
+var namesOfMLX4UserDevCaps = [...]named[MLX4UserDevCaps]{
+	{MLX4_USER_DEV_CAP_LARGE_CQE, "MLX4_USER_DEV_CAP_LARGE_CQE"},
+}
+
+// String joins the names of the bits with |; those without a name are in hex.
+func (v MLX4UserDevCaps) String() string {
+	return flagString(v, namesOfMLX4UserDevCaps[:])
+}
+
+// MarshalText is String.
+func (v MLX4UserDevCaps) MarshalText() ([]byte, error) {
+	return []byte(v.String()), nil
+}
+
+// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+func (v *MLX4UserDevCaps) UnmarshalText(text []byte) error {
+	return parseFlags(v, "MLX4UserDevCaps", text, namesOfMLX4UserDevCaps[:])
+}
+
+// MarshalJSON is String, as a string.
+func (v MLX4UserDevCaps) MarshalJSON() ([]byte, error) {
+	return quoted(v.String()), nil
+}
+
+// UnmarshalJSON reads such a string, or a number.
+func (v *MLX4UserDevCaps) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
+}
+
 // MLX4IBRXHashFunctionFlags is a set of flags; bits that it does not name print in hex. It is in
 // MLX4IBCreateQPRSS.RXHashFunction and MLX4IBRSSCaps.RXHashFunction.
 //
@@ -9538,7 +10037,8 @@ func (v *MLX4IBRXHashFields) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// QueryDeviceRespMask is a set of flags; bits that it does not name print in hex.
+// QueryDeviceRespMask is a set of flags; bits that it does not name print in hex. It is in
+// MLX4UverbsExQueryDeviceResp.CompMask.
 //
 // C: enum query_device_resp_mask (mlx4-abi.h)
 //
@@ -9581,7 +10081,54 @@ func (v *QueryDeviceRespMask) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// EFAIBVUserCmdsSuppUdata is a set of flags; bits that it does not name print in hex.
+// EFAAllocUContextCmdSuppCaps is a set of flags; bits that it does not name print in hex. It is in
+// EFAIBVAllocUcontextCmd.SupportedCaps.
+//
+// C: untagged enum (efa-abi.h)
+//
+// Man: none
+//
+// Since: linux 7.2
+type EFAAllocUContextCmdSuppCaps uint32
+
+// Values of EFAAllocUContextCmdSuppCaps.
+const (
+	EFA_ALLOC_UCONTEXT_CMD_SUPP_CAPS_TX_BATCH  EFAAllocUContextCmdSuppCaps = 1 // C: EFA_ALLOC_UCONTEXT_CMD_SUPP_CAPS_TX_BATCH
+	EFA_ALLOC_UCONTEXT_CMD_SUPP_CAPS_MIN_SQ_WR EFAAllocUContextCmdSuppCaps = 2 // C: EFA_ALLOC_UCONTEXT_CMD_SUPP_CAPS_MIN_SQ_WR
+)
+
+var namesOfEFAAllocUContextCmdSuppCaps = [...]named[EFAAllocUContextCmdSuppCaps]{
+	{EFA_ALLOC_UCONTEXT_CMD_SUPP_CAPS_TX_BATCH, "EFA_ALLOC_UCONTEXT_CMD_SUPP_CAPS_TX_BATCH"},
+	{EFA_ALLOC_UCONTEXT_CMD_SUPP_CAPS_MIN_SQ_WR, "EFA_ALLOC_UCONTEXT_CMD_SUPP_CAPS_MIN_SQ_WR"},
+}
+
+// String joins the names of the bits with |; those without a name are in hex.
+func (v EFAAllocUContextCmdSuppCaps) String() string {
+	return flagString(v, namesOfEFAAllocUContextCmdSuppCaps[:])
+}
+
+// MarshalText is String.
+func (v EFAAllocUContextCmdSuppCaps) MarshalText() ([]byte, error) {
+	return []byte(v.String()), nil
+}
+
+// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+func (v *EFAAllocUContextCmdSuppCaps) UnmarshalText(text []byte) error {
+	return parseFlags(v, "EFAAllocUContextCmdSuppCaps", text, namesOfEFAAllocUContextCmdSuppCaps[:])
+}
+
+// MarshalJSON is String, as a string.
+func (v EFAAllocUContextCmdSuppCaps) MarshalJSON() ([]byte, error) {
+	return quoted(v.String()), nil
+}
+
+// UnmarshalJSON reads such a string, or a number.
+func (v *EFAAllocUContextCmdSuppCaps) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
+}
+
+// EFAIBVUserCmdsSuppUdata is a set of flags; bits that it does not name print in hex. It is in
+// EFAIBVAllocUcontextResp.CmdsSuppUdataMask.
 //
 // C: enum efa_ibv_user_cmds_supp_udata (efa-abi.h)
 //
@@ -9623,6 +10170,238 @@ func (v EFAIBVUserCmdsSuppUdata) MarshalJSON() ([]byte, error) {
 
 // UnmarshalJSON reads such a string, or a number.
 func (v *EFAIBVUserCmdsSuppUdata) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
+}
+
+// EFACreateCQFlags is a set of flags; bits that it does not name print in hex. It is in EFAIBVCreateCQ.Flags.
+//
+// C: untagged enum (efa-abi.h)
+//
+// Man: none
+//
+// Since: linux 6.1 or earlier
+type EFACreateCQFlags uint8
+
+// Values of EFACreateCQFlags.
+const (
+	EFA_CREATE_CQ_WITH_COMPLETION_CHANNEL EFACreateCQFlags = 1 // C: EFA_CREATE_CQ_WITH_COMPLETION_CHANNEL
+	EFA_CREATE_CQ_WITH_SGID               EFACreateCQFlags = 2 // C: EFA_CREATE_CQ_WITH_SGID
+)
+
+var namesOfEFACreateCQFlags = [...]named[EFACreateCQFlags]{
+	{EFA_CREATE_CQ_WITH_COMPLETION_CHANNEL, "EFA_CREATE_CQ_WITH_COMPLETION_CHANNEL"},
+	{EFA_CREATE_CQ_WITH_SGID, "EFA_CREATE_CQ_WITH_SGID"},
+}
+
+// String joins the names of the bits with |; those without a name are in hex.
+func (v EFACreateCQFlags) String() string {
+	return flagString(v, namesOfEFACreateCQFlags[:])
+}
+
+// MarshalText is String.
+func (v EFACreateCQFlags) MarshalText() ([]byte, error) {
+	return []byte(v.String()), nil
+}
+
+// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+func (v *EFACreateCQFlags) UnmarshalText(text []byte) error {
+	return parseFlags(v, "EFACreateCQFlags", text, namesOfEFACreateCQFlags[:])
+}
+
+// MarshalJSON is String, as a string.
+func (v EFACreateCQFlags) MarshalJSON() ([]byte, error) {
+	return quoted(v.String()), nil
+}
+
+// UnmarshalJSON reads such a string, or a number.
+func (v *EFACreateCQFlags) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
+}
+
+// EFACreateCQRespMask is a set of flags; bits that it does not name print in hex. It is in EFAIBVCreateCQResp.CompMask.
+//
+// C: untagged enum (efa-abi.h)
+//
+// Man: none
+//
+// Since: linux 6.1 or earlier
+type EFACreateCQRespMask uint32
+
+// Values of EFACreateCQRespMask.
+const (
+	EFA_CREATE_CQ_RESP_DB_OFF EFACreateCQRespMask = 1 // C: EFA_CREATE_CQ_RESP_DB_OFF
+)
+
+var namesOfEFACreateCQRespMask = [...]named[EFACreateCQRespMask]{
+	{EFA_CREATE_CQ_RESP_DB_OFF, "EFA_CREATE_CQ_RESP_DB_OFF"},
+}
+
+// String joins the names of the bits with |; those without a name are in hex.
+func (v EFACreateCQRespMask) String() string {
+	return flagString(v, namesOfEFACreateCQRespMask[:])
+}
+
+// MarshalText is String.
+func (v EFACreateCQRespMask) MarshalText() ([]byte, error) {
+	return []byte(v.String()), nil
+}
+
+// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+func (v *EFACreateCQRespMask) UnmarshalText(text []byte) error {
+	return parseFlags(v, "EFACreateCQRespMask", text, namesOfEFACreateCQRespMask[:])
+}
+
+// MarshalJSON is String, as a string.
+func (v EFACreateCQRespMask) MarshalJSON() ([]byte, error) {
+	return quoted(v.String()), nil
+}
+
+// UnmarshalJSON reads such a string, or a number.
+func (v *EFACreateCQRespMask) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
+}
+
+// EFAQPDriverType is an enumeration; values that it does not name print as numbers. It is in EFAIBVCreateQP.DriverQPType.
+//
+// C: untagged enum (efa-abi.h)
+//
+// Man: none
+//
+// Since: linux 6.1 or earlier
+type EFAQPDriverType uint32
+
+// Values of EFAQPDriverType.
+const (
+	EFA_QP_DRIVER_TYPE_SRD EFAQPDriverType = 0 // C: EFA_QP_DRIVER_TYPE_SRD
+)
+
+var namesOfEFAQPDriverType = [...]named[EFAQPDriverType]{
+	{EFA_QP_DRIVER_TYPE_SRD, "EFA_QP_DRIVER_TYPE_SRD"},
+}
+
+// String is the name, or the enumeration's with the number.
+func (v EFAQPDriverType) String() string {
+	return enumString(v, "EFAQPDriverType", namesOfEFAQPDriverType[:])
+}
+
+// MarshalText is the name, or the number.
+func (v EFAQPDriverType) MarshalText() ([]byte, error) {
+	return enumText(v, namesOfEFAQPDriverType[:]), nil
+}
+
+// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+func (v *EFAQPDriverType) UnmarshalText(text []byte) error {
+	return parseEnum(v, "EFAQPDriverType", text, namesOfEFAQPDriverType[:])
+}
+
+// MarshalJSON is the name, or the number if there is none.
+func (v EFAQPDriverType) MarshalJSON() ([]byte, error) {
+	return enumJSON(v, namesOfEFAQPDriverType[:]), nil
+}
+
+// UnmarshalJSON reads a name or a number.
+func (v *EFAQPDriverType) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
+}
+
+// EFACreateQPFlags is a set of flags; bits that it does not name print in hex. It is in EFAIBVCreateQP.Flags.
+//
+// C: untagged enum (efa-abi.h)
+//
+// Man: none
+//
+// Since: linux 6.12
+type EFACreateQPFlags uint16
+
+// Values of EFACreateQPFlags.
+const (
+	EFA_CREATE_QP_WITH_UNSOLICITED_WRITE_RECV EFACreateQPFlags = 1 // C: EFA_CREATE_QP_WITH_UNSOLICITED_WRITE_RECV
+)
+
+var namesOfEFACreateQPFlags = [...]named[EFACreateQPFlags]{
+	{EFA_CREATE_QP_WITH_UNSOLICITED_WRITE_RECV, "EFA_CREATE_QP_WITH_UNSOLICITED_WRITE_RECV"},
+}
+
+// String joins the names of the bits with |; those without a name are in hex.
+func (v EFACreateQPFlags) String() string {
+	return flagString(v, namesOfEFACreateQPFlags[:])
+}
+
+// MarshalText is String.
+func (v EFACreateQPFlags) MarshalText() ([]byte, error) {
+	return []byte(v.String()), nil
+}
+
+// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+func (v *EFACreateQPFlags) UnmarshalText(text []byte) error {
+	return parseFlags(v, "EFACreateQPFlags", text, namesOfEFACreateQPFlags[:])
+}
+
+// MarshalJSON is String, as a string.
+func (v EFACreateQPFlags) MarshalJSON() ([]byte, error) {
+	return quoted(v.String()), nil
+}
+
+// UnmarshalJSON reads such a string, or a number.
+func (v *EFACreateQPFlags) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
+}
+
+// EFAQueryDeviceCaps is a set of flags; bits that it does not name print in hex. It is in
+// EFAIBVExQueryDeviceResp.DeviceCaps.
+//
+// C: untagged enum (efa-abi.h)
+//
+// Man: none
+//
+// Since: linux 6.1 or earlier
+type EFAQueryDeviceCaps uint32
+
+// Values of EFAQueryDeviceCaps.
+const (
+	EFA_QUERY_DEVICE_CAPS_RDMA_READ              EFAQueryDeviceCaps = 1   // C: EFA_QUERY_DEVICE_CAPS_RDMA_READ
+	EFA_QUERY_DEVICE_CAPS_RNR_RETRY              EFAQueryDeviceCaps = 2   // C: EFA_QUERY_DEVICE_CAPS_RNR_RETRY
+	EFA_QUERY_DEVICE_CAPS_CQ_NOTIFICATIONS       EFAQueryDeviceCaps = 4   // C: EFA_QUERY_DEVICE_CAPS_CQ_NOTIFICATIONS
+	EFA_QUERY_DEVICE_CAPS_CQ_WITH_SGID           EFAQueryDeviceCaps = 8   // C: EFA_QUERY_DEVICE_CAPS_CQ_WITH_SGID
+	EFA_QUERY_DEVICE_CAPS_DATA_POLLING_128       EFAQueryDeviceCaps = 16  // C: EFA_QUERY_DEVICE_CAPS_DATA_POLLING_128, since 6.12
+	EFA_QUERY_DEVICE_CAPS_RDMA_WRITE             EFAQueryDeviceCaps = 32  // C: EFA_QUERY_DEVICE_CAPS_RDMA_WRITE, since 6.12
+	EFA_QUERY_DEVICE_CAPS_UNSOLICITED_WRITE_RECV EFAQueryDeviceCaps = 64  // C: EFA_QUERY_DEVICE_CAPS_UNSOLICITED_WRITE_RECV, since 6.12
+	EFA_QUERY_DEVICE_CAPS_CQ_WITH_EXT_MEM        EFAQueryDeviceCaps = 128 // C: EFA_QUERY_DEVICE_CAPS_CQ_WITH_EXT_MEM, since 7.2
+)
+
+var namesOfEFAQueryDeviceCaps = [...]named[EFAQueryDeviceCaps]{
+	{EFA_QUERY_DEVICE_CAPS_RDMA_READ, "EFA_QUERY_DEVICE_CAPS_RDMA_READ"},
+	{EFA_QUERY_DEVICE_CAPS_RNR_RETRY, "EFA_QUERY_DEVICE_CAPS_RNR_RETRY"},
+	{EFA_QUERY_DEVICE_CAPS_CQ_NOTIFICATIONS, "EFA_QUERY_DEVICE_CAPS_CQ_NOTIFICATIONS"},
+	{EFA_QUERY_DEVICE_CAPS_CQ_WITH_SGID, "EFA_QUERY_DEVICE_CAPS_CQ_WITH_SGID"},
+	{EFA_QUERY_DEVICE_CAPS_DATA_POLLING_128, "EFA_QUERY_DEVICE_CAPS_DATA_POLLING_128"},
+	{EFA_QUERY_DEVICE_CAPS_RDMA_WRITE, "EFA_QUERY_DEVICE_CAPS_RDMA_WRITE"},
+	{EFA_QUERY_DEVICE_CAPS_UNSOLICITED_WRITE_RECV, "EFA_QUERY_DEVICE_CAPS_UNSOLICITED_WRITE_RECV"},
+	{EFA_QUERY_DEVICE_CAPS_CQ_WITH_EXT_MEM, "EFA_QUERY_DEVICE_CAPS_CQ_WITH_EXT_MEM"},
+}
+
+// String joins the names of the bits with |; those without a name are in hex.
+func (v EFAQueryDeviceCaps) String() string {
+	return flagString(v, namesOfEFAQueryDeviceCaps[:])
+}
+
+// MarshalText is String.
+func (v EFAQueryDeviceCaps) MarshalText() ([]byte, error) {
+	return []byte(v.String()), nil
+}
+
+// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+func (v *EFAQueryDeviceCaps) UnmarshalText(text []byte) error {
+	return parseFlags(v, "EFAQueryDeviceCaps", text, namesOfEFAQueryDeviceCaps[:])
+}
+
+// MarshalJSON is String, as a string.
+func (v EFAQueryDeviceCaps) MarshalJSON() ([]byte, error) {
+	return quoted(v.String()), nil
+}
+
+// UnmarshalJSON reads such a string, or a number.
+func (v *EFAQueryDeviceCaps) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
@@ -9769,7 +10548,112 @@ func (v *IRDMAMemregType) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// BNXTReWQEMode is an enumeration; values that it does not name print as numbers.
+// IRDMAAllocUContextMask is a set of flags; bits that it does not name print in hex. It is in
+// IRDMAAllocUcontextReq.CompMask and IRDMAAllocUcontextResp.CompMask.
+//
+// C: untagged enum (irdma-abi.h)
+//
+// Man: none
+//
+// Since: linux 6.1 or earlier
+type IRDMAAllocUContextMask uint64
+
+// Values of IRDMAAllocUContextMask.
+const (
+	IRDMA_ALLOC_UCTX_USE_RAW_ATTR      IRDMAAllocUContextMask = 1 // C: IRDMA_ALLOC_UCTX_USE_RAW_ATTR
+	IRDMA_ALLOC_UCTX_MIN_HW_WQ_SIZE    IRDMAAllocUContextMask = 2 // C: IRDMA_ALLOC_UCTX_MIN_HW_WQ_SIZE, since 6.12
+	IRDMA_ALLOC_UCTX_MAX_HW_SRQ_QUANTA IRDMAAllocUContextMask = 4 // C: IRDMA_ALLOC_UCTX_MAX_HW_SRQ_QUANTA, since 7.2
+	IRDMA_SUPPORT_WQE_FORMAT_V2        IRDMAAllocUContextMask = 8 // C: IRDMA_SUPPORT_WQE_FORMAT_V2, since 7.2
+)
+
+var namesOfIRDMAAllocUContextMask = [...]named[IRDMAAllocUContextMask]{
+	{IRDMA_ALLOC_UCTX_USE_RAW_ATTR, "IRDMA_ALLOC_UCTX_USE_RAW_ATTR"},
+	{IRDMA_ALLOC_UCTX_MIN_HW_WQ_SIZE, "IRDMA_ALLOC_UCTX_MIN_HW_WQ_SIZE"},
+	{IRDMA_ALLOC_UCTX_MAX_HW_SRQ_QUANTA, "IRDMA_ALLOC_UCTX_MAX_HW_SRQ_QUANTA"},
+	{IRDMA_SUPPORT_WQE_FORMAT_V2, "IRDMA_SUPPORT_WQE_FORMAT_V2"},
+}
+
+// String joins the names of the bits with |; those without a name are in hex.
+func (v IRDMAAllocUContextMask) String() string {
+	return flagString(v, namesOfIRDMAAllocUContextMask[:])
+}
+
+// MarshalText is String.
+func (v IRDMAAllocUContextMask) MarshalText() ([]byte, error) {
+	return []byte(v.String()), nil
+}
+
+// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+func (v *IRDMAAllocUContextMask) UnmarshalText(text []byte) error {
+	return parseFlags(v, "IRDMAAllocUContextMask", text, namesOfIRDMAAllocUContextMask[:])
+}
+
+// MarshalJSON is String, as a string.
+func (v IRDMAAllocUContextMask) MarshalJSON() ([]byte, error) {
+	return quoted(v.String()), nil
+}
+
+// UnmarshalJSON reads such a string, or a number.
+func (v *IRDMAAllocUContextMask) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
+}
+
+// BNXTReUctxRespMask is an enumeration; values that it does not name print as numbers. It is in BNXTReUctxResp.CompMask.
+//
+// C: untagged enum (bnxt_re-abi.h)
+//
+// Man: none
+//
+// Since: linux 6.1 or earlier
+type BNXTReUctxRespMask uint64
+
+// Values of BNXTReUctxRespMask.
+const (
+	BNXT_RE_UCNTX_CMASK_HAVE_CCTX             BNXTReUctxRespMask = 1   // C: BNXT_RE_UCNTX_CMASK_HAVE_CCTX
+	BNXT_RE_UCNTX_CMASK_HAVE_MODE             BNXTReUctxRespMask = 2   // C: BNXT_RE_UCNTX_CMASK_HAVE_MODE
+	BNXT_RE_UCNTX_CMASK_WC_DPI_ENABLED        BNXTReUctxRespMask = 4   // C: BNXT_RE_UCNTX_CMASK_WC_DPI_ENABLED, since 6.12
+	BNXT_RE_UCNTX_CMASK_DBR_PACING_ENABLED    BNXTReUctxRespMask = 8   // C: BNXT_RE_UCNTX_CMASK_DBR_PACING_ENABLED, since 6.12
+	BNXT_RE_UCNTX_CMASK_POW2_DISABLED         BNXTReUctxRespMask = 16  // C: BNXT_RE_UCNTX_CMASK_POW2_DISABLED, since 6.12
+	BNXT_RE_UCNTX_CMASK_MSN_TABLE_ENABLED     BNXTReUctxRespMask = 64  // C: BNXT_RE_UCNTX_CMASK_MSN_TABLE_ENABLED, since 6.12
+	BNXT_RE_UCNTX_CMASK_QP_RATE_LIMIT_ENABLED BNXTReUctxRespMask = 128 // C: BNXT_RE_UCNTX_CMASK_QP_RATE_LIMIT_ENABLED, since 7.2
+)
+
+var namesOfBNXTReUctxRespMask = [...]named[BNXTReUctxRespMask]{
+	{BNXT_RE_UCNTX_CMASK_HAVE_CCTX, "BNXT_RE_UCNTX_CMASK_HAVE_CCTX"},
+	{BNXT_RE_UCNTX_CMASK_HAVE_MODE, "BNXT_RE_UCNTX_CMASK_HAVE_MODE"},
+	{BNXT_RE_UCNTX_CMASK_WC_DPI_ENABLED, "BNXT_RE_UCNTX_CMASK_WC_DPI_ENABLED"},
+	{BNXT_RE_UCNTX_CMASK_DBR_PACING_ENABLED, "BNXT_RE_UCNTX_CMASK_DBR_PACING_ENABLED"},
+	{BNXT_RE_UCNTX_CMASK_POW2_DISABLED, "BNXT_RE_UCNTX_CMASK_POW2_DISABLED"},
+	{BNXT_RE_UCNTX_CMASK_MSN_TABLE_ENABLED, "BNXT_RE_UCNTX_CMASK_MSN_TABLE_ENABLED"},
+	{BNXT_RE_UCNTX_CMASK_QP_RATE_LIMIT_ENABLED, "BNXT_RE_UCNTX_CMASK_QP_RATE_LIMIT_ENABLED"},
+}
+
+// String is the name, or the enumeration's with the number.
+func (v BNXTReUctxRespMask) String() string {
+	return enumString(v, "BNXTReUctxRespMask", namesOfBNXTReUctxRespMask[:])
+}
+
+// MarshalText is the name, or the number.
+func (v BNXTReUctxRespMask) MarshalText() ([]byte, error) {
+	return enumText(v, namesOfBNXTReUctxRespMask[:]), nil
+}
+
+// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+func (v *BNXTReUctxRespMask) UnmarshalText(text []byte) error {
+	return parseEnum(v, "BNXTReUctxRespMask", text, namesOfBNXTReUctxRespMask[:])
+}
+
+// MarshalJSON is the name, or the number if there is none.
+func (v BNXTReUctxRespMask) MarshalJSON() ([]byte, error) {
+	return enumJSON(v, namesOfBNXTReUctxRespMask[:]), nil
+}
+
+// UnmarshalJSON reads a name or a number.
+func (v *BNXTReUctxRespMask) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
+}
+
+// BNXTReWQEMode is an enumeration; values that it does not name print as numbers. It is in BNXTReUctxResp.Mode.
 //
 // C: enum bnxt_re_wqe_mode (bnxt_re-abi.h)
 //
@@ -9816,14 +10700,59 @@ func (v *BNXTReWQEMode) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// BNXTReRespCQMask is an enumeration; values that it does not name print as numbers.
+// BNXTReUctxReqMask is an enumeration; values that it does not name print as numbers. It is in BNXTReUctxReq.CompMask.
+//
+// C: untagged enum (bnxt_re-abi.h)
+//
+// Man: none
+//
+// Since: linux 6.12
+type BNXTReUctxReqMask uint64
+
+// Values of BNXTReUctxReqMask.
+const (
+	BNXT_RE_COMP_MASK_REQ_UCNTX_POW2_SUPPORT    BNXTReUctxReqMask = 1 // C: BNXT_RE_COMP_MASK_REQ_UCNTX_POW2_SUPPORT
+	BNXT_RE_COMP_MASK_REQ_UCNTX_VAR_WQE_SUPPORT BNXTReUctxReqMask = 2 // C: BNXT_RE_COMP_MASK_REQ_UCNTX_VAR_WQE_SUPPORT
+)
+
+var namesOfBNXTReUctxReqMask = [...]named[BNXTReUctxReqMask]{
+	{BNXT_RE_COMP_MASK_REQ_UCNTX_POW2_SUPPORT, "BNXT_RE_COMP_MASK_REQ_UCNTX_POW2_SUPPORT"},
+	{BNXT_RE_COMP_MASK_REQ_UCNTX_VAR_WQE_SUPPORT, "BNXT_RE_COMP_MASK_REQ_UCNTX_VAR_WQE_SUPPORT"},
+}
+
+// String is the name, or the enumeration's with the number.
+func (v BNXTReUctxReqMask) String() string {
+	return enumString(v, "BNXTReUctxReqMask", namesOfBNXTReUctxReqMask[:])
+}
+
+// MarshalText is the name, or the number.
+func (v BNXTReUctxReqMask) MarshalText() ([]byte, error) {
+	return enumText(v, namesOfBNXTReUctxReqMask[:]), nil
+}
+
+// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+func (v *BNXTReUctxReqMask) UnmarshalText(text []byte) error {
+	return parseEnum(v, "BNXTReUctxReqMask", text, namesOfBNXTReUctxReqMask[:])
+}
+
+// MarshalJSON is the name, or the number if there is none.
+func (v BNXTReUctxReqMask) MarshalJSON() ([]byte, error) {
+	return enumJSON(v, namesOfBNXTReUctxReqMask[:]), nil
+}
+
+// UnmarshalJSON reads a name or a number.
+func (v *BNXTReUctxReqMask) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
+}
+
+// BNXTReRespCQMask is an enumeration; values that it does not name print as numbers. It is in BNXTReCQResp.CompMask.
 //
 // C: enum bnxt_re_resp_cq_mask (bnxt_re-abi.h)
 //
 // Man: none
 //
 // Since: linux 7.2
-type BNXTReRespCQMask uint32
+type BNXTReRespCQMask uint64
 
 // Values of BNXTReRespCQMask.
 const (
@@ -9859,14 +10788,14 @@ func (v *BNXTReRespCQMask) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// BNXTReReqCQMask is an enumeration; values that it does not name print as numbers.
+// BNXTReReqCQMask is an enumeration; values that it does not name print as numbers. It is in BNXTReCQReq.CompMask.
 //
 // C: enum bnxt_re_req_cq_mask (bnxt_re-abi.h)
 //
 // Man: none
 //
 // Since: linux 7.2
-type BNXTReReqCQMask uint32
+type BNXTReReqCQMask uint64
 
 // Values of BNXTReReqCQMask.
 const (
@@ -9902,14 +10831,14 @@ func (v *BNXTReReqCQMask) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// BNXTReQPMask is an enumeration; values that it does not name print as numbers.
+// BNXTReQPMask is an enumeration; values that it does not name print as numbers. It is in BNXTReQPReq.CompMask.
 //
 // C: enum bnxt_re_qp_mask (bnxt_re-abi.h)
 //
 // Man: none
 //
 // Since: linux 6.12
-type BNXTReQPMask uint32
+type BNXTReQPMask uint64
 
 // Values of BNXTReQPMask.
 const (
@@ -9988,14 +10917,14 @@ func (v *BNXTReCreateQPAttrs) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// BNXTReSRQMask is an enumeration; values that it does not name print as numbers.
+// BNXTReSRQMask is an enumeration; values that it does not name print as numbers. It is in BNXTReSRQResp.CompMask.
 //
 // C: enum bnxt_re_srq_mask (bnxt_re-abi.h)
 //
 // Man: none
 //
 // Since: linux 6.12
-type BNXTReSRQMask uint32
+type BNXTReSRQMask uint64
 
 // Values of BNXTReSRQMask.
 const (
@@ -10726,14 +11655,14 @@ func (v *BNXTReObjDpiMethods) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// HNSRoceCQCapFlags is a set of flags; bits that it does not name print in hex.
+// HNSRoceCQCapFlags is a set of flags; bits that it does not name print in hex. It is in HNSRoceIBCreateCQResp.CapFlags.
 //
 // C: enum hns_roce_cq_cap_flags (hns-abi.h)
 //
 // Man: none
 //
 // Since: linux 6.1 or earlier
-type HNSRoceCQCapFlags uint32
+type HNSRoceCQCapFlags uint64
 
 // Values of HNSRoceCQCapFlags.
 const (
@@ -10856,14 +11785,15 @@ func (v *HNSRoceSRQCapFlagsResp) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// HNSRoceCongestTypeFlags is an enumeration; values that it does not name print as numbers.
+// HNSRoceCongestTypeFlags is an enumeration; values that it does not name print as numbers. It is in
+// HNSRoceIBCreateQP.CongTypeFlags.
 //
 // C: enum hns_roce_congest_type_flags (hns-abi.h)
 //
 // Man: none
 //
 // Since: linux 6.12
-type HNSRoceCongestTypeFlags uint32
+type HNSRoceCongestTypeFlags uint64
 
 // Values of HNSRoceCongestTypeFlags.
 const (
@@ -10948,14 +11878,14 @@ func (v *HNSRoceCreateQPCompMask) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// HNSRoceQPCapFlags is a set of flags; bits that it does not name print in hex.
+// HNSRoceQPCapFlags is a set of flags; bits that it does not name print in hex. It is in HNSRoceIBCreateQPResp.CapFlags.
 //
 // C: enum hns_roce_qp_cap_flags (hns-abi.h)
 //
 // Man: none
 //
 // Since: linux 6.1 or earlier
-type HNSRoceQPCapFlags uint32
+type HNSRoceQPCapFlags uint64
 
 // Values of HNSRoceQPCapFlags.
 const (
@@ -10997,14 +11927,14 @@ func (v *HNSRoceQPCapFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// ManaIBCreateCQFlags is a set of flags; bits that it does not name print in hex.
+// ManaIBCreateCQFlags is a set of flags; bits that it does not name print in hex. It is in ManaIBCreateCQ.Flags.
 //
 // C: enum mana_ib_create_cq_flags (mana-abi.h)
 //
 // Man: none
 //
 // Since: linux 6.12
-type ManaIBCreateCQFlags uint32
+type ManaIBCreateCQFlags uint16
 
 // Values of ManaIBCreateCQFlags.
 const (
@@ -11040,14 +11970,15 @@ func (v *ManaIBCreateCQFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// ManaIBRXHashFunctionFlags is a set of flags; bits that it does not name print in hex.
+// ManaIBRXHashFunctionFlags is a set of flags; bits that it does not name print in hex. It is in
+// ManaIBCreateQPRSS.RXHashFunction.
 //
 // C: enum mana_ib_rx_hash_function_flags (mana-abi.h)
 //
 // Man: none
 //
 // Since: linux 6.12
-type ManaIBRXHashFunctionFlags uint32
+type ManaIBRXHashFunctionFlags uint8
 
 // Values of ManaIBRXHashFunctionFlags.
 const (
@@ -11083,7 +12014,140 @@ func (v *ManaIBRXHashFunctionFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// QedrAllocUcontextFlags is a set of flags; bits that it does not name print in hex.
+// C4IWCQFlags is a set of flags; bits that it does not name print in hex. It is in C4iwCreateCQ.Flags and
+// C4iwCreateCQResp.Flags.
+//
+// C: untagged enum (cxgb4-abi.h)
+//
+// Man: none
+//
+// Since: linux 6.1 or earlier
+type C4IWCQFlags uint32
+
+// Values of C4IWCQFlags.
+const (
+	C4IW_64B_CQE C4IWCQFlags = 1 // C: C4IW_64B_CQE
+)
+
+var namesOfC4IWCQFlags = [...]named[C4IWCQFlags]{
+	{C4IW_64B_CQE, "C4IW_64B_CQE"},
+}
+
+// String joins the names of the bits with |; those without a name are in hex.
+func (v C4IWCQFlags) String() string {
+	return flagString(v, namesOfC4IWCQFlags[:])
+}
+
+// MarshalText is String.
+func (v C4IWCQFlags) MarshalText() ([]byte, error) {
+	return []byte(v.String()), nil
+}
+
+// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+func (v *C4IWCQFlags) UnmarshalText(text []byte) error {
+	return parseFlags(v, "C4IWCQFlags", text, namesOfC4IWCQFlags[:])
+}
+
+// MarshalJSON is String, as a string.
+func (v C4IWCQFlags) MarshalJSON() ([]byte, error) {
+	return quoted(v.String()), nil
+}
+
+// UnmarshalJSON reads such a string, or a number.
+func (v *C4IWCQFlags) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
+}
+
+// C4IWQPFlags is a set of flags; bits that it does not name print in hex. It is in C4iwCreateQPResp.Flags.
+//
+// C: untagged enum (cxgb4-abi.h)
+//
+// Man: none
+//
+// Since: linux 6.1 or earlier
+type C4IWQPFlags uint32
+
+// Values of C4IWQPFlags.
+const (
+	C4IW_QPF_ONCHIP      C4IWQPFlags = 1 // C: C4IW_QPF_ONCHIP
+	C4IW_QPF_WRITE_W_IMM C4IWQPFlags = 2 // C: C4IW_QPF_WRITE_W_IMM
+)
+
+var namesOfC4IWQPFlags = [...]named[C4IWQPFlags]{
+	{C4IW_QPF_ONCHIP, "C4IW_QPF_ONCHIP"},
+	{C4IW_QPF_WRITE_W_IMM, "C4IW_QPF_WRITE_W_IMM"},
+}
+
+// String joins the names of the bits with |; those without a name are in hex.
+func (v C4IWQPFlags) String() string {
+	return flagString(v, namesOfC4IWQPFlags[:])
+}
+
+// MarshalText is String.
+func (v C4IWQPFlags) MarshalText() ([]byte, error) {
+	return []byte(v.String()), nil
+}
+
+// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+func (v *C4IWQPFlags) UnmarshalText(text []byte) error {
+	return parseFlags(v, "C4IWQPFlags", text, namesOfC4IWQPFlags[:])
+}
+
+// MarshalJSON is String, as a string.
+func (v C4IWQPFlags) MarshalJSON() ([]byte, error) {
+	return quoted(v.String()), nil
+}
+
+// UnmarshalJSON reads such a string, or a number.
+func (v *C4IWQPFlags) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
+}
+
+// C4IWSRQFlags is a set of flags; bits that it does not name print in hex. It is in C4iwCreateSRQResp.Flags.
+//
+// C: untagged enum (cxgb4-abi.h)
+//
+// Man: none
+//
+// Since: linux 6.1 or earlier
+type C4IWSRQFlags uint32
+
+// Values of C4IWSRQFlags.
+const (
+	T4_SRQ_LIMIT_SUPPORT C4IWSRQFlags = 1 // C: T4_SRQ_LIMIT_SUPPORT
+)
+
+var namesOfC4IWSRQFlags = [...]named[C4IWSRQFlags]{
+	{T4_SRQ_LIMIT_SUPPORT, "T4_SRQ_LIMIT_SUPPORT"},
+}
+
+// String joins the names of the bits with |; those without a name are in hex.
+func (v C4IWSRQFlags) String() string {
+	return flagString(v, namesOfC4IWSRQFlags[:])
+}
+
+// MarshalText is String.
+func (v C4IWSRQFlags) MarshalText() ([]byte, error) {
+	return []byte(v.String()), nil
+}
+
+// UnmarshalText reads names, also without the prefix of the C library, and numbers, joined by |.
+func (v *C4IWSRQFlags) UnmarshalText(text []byte) error {
+	return parseFlags(v, "C4IWSRQFlags", text, namesOfC4IWSRQFlags[:])
+}
+
+// MarshalJSON is String, as a string.
+func (v C4IWSRQFlags) MarshalJSON() ([]byte, error) {
+	return quoted(v.String()), nil
+}
+
+// UnmarshalJSON reads such a string, or a number.
+func (v *C4IWSRQFlags) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
+}
+
+// QedrAllocUcontextFlags is a set of flags; bits that it does not name print in hex. It is in
+// QedrAllocUcontextReq.ContextFlags.
 //
 // C: enum qedr_alloc_ucontext_flags (qedr-abi.h)
 //
@@ -11130,14 +12194,14 @@ func (v *QedrAllocUcontextFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// QedrRDMADPMType is a set of flags; bits that it does not name print in hex.
+// QedrRDMADPMType is a set of flags; bits that it does not name print in hex. It is in QedrAllocUcontextResp.DPMFlags.
 //
 // C: enum qedr_rdma_dpm_type (qedr-abi.h)
 //
 // Man: none
 //
 // Since: linux 6.1 or earlier
-type QedrRDMADPMType uint32
+type QedrRDMADPMType uint8
 
 // Values of QedrRDMADPMType.
 const (
@@ -11183,7 +12247,7 @@ func (v *QedrRDMADPMType) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// PVRDMAWROpcode is an enumeration; values that it does not name print as numbers.
+// PVRDMAWROpcode is an enumeration; values that it does not name print as numbers. It is in PVRDMASQWQEHdr.Opcode.
 //
 // C: enum pvrdma_wr_opcode (vmw_pvrdma-abi.h)
 //
@@ -11258,7 +12322,7 @@ func (v *PVRDMAWROpcode) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// PVRDMAWCStatus is an enumeration; values that it does not name print as numbers.
+// PVRDMAWCStatus is an enumeration; values that it does not name print as numbers. It is in PVRDMACQE.Status.
 //
 // C: enum pvrdma_wc_status (vmw_pvrdma-abi.h)
 //
@@ -11343,7 +12407,7 @@ func (v *PVRDMAWCStatus) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// PVRDMAWCOpcode is a set of flags; bits that it does not name print in hex.
+// PVRDMAWCOpcode is a set of flags; bits that it does not name print in hex. It is in PVRDMACQE.Opcode.
 //
 // C: enum pvrdma_wc_opcode (vmw_pvrdma-abi.h)
 //
@@ -11410,7 +12474,7 @@ func (v *PVRDMAWCOpcode) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// PVRDMAWCFlags is a set of flags; bits that it does not name print in hex.
+// PVRDMAWCFlags is a set of flags; bits that it does not name print in hex. It is in PVRDMACQE.WCFlags.
 //
 // C: enum pvrdma_wc_flags (vmw_pvrdma-abi.h)
 //
@@ -11467,14 +12531,14 @@ func (v *PVRDMAWCFlags) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }
 
-// PVRDMANetworkType is an enumeration; values that it does not name print as numbers.
+// PVRDMANetworkType is an enumeration; values that it does not name print as numbers. It is in PVRDMACQE.NetworkHdrType.
 //
 // C: enum pvrdma_network_type (vmw_pvrdma-abi.h)
 //
 // Man: none
 //
 // Since: linux 6.1 or earlier
-type PVRDMANetworkType uint32
+type PVRDMANetworkType uint8
 
 // Values of PVRDMANetworkType.
 const (
@@ -11513,5 +12577,216 @@ func (v PVRDMANetworkType) MarshalJSON() ([]byte, error) {
 
 // UnmarshalJSON reads a name or a number.
 func (v *PVRDMANetworkType) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
+}
+
+// LinkWidth is an enumeration; values that it does not name print as numbers. It is in IBUverbsQueryPortResp.ActiveWidth.
+//
+// C: enum ib_port_width of the kernel, which no installed header has
+//
+// Man: none
+//
+// Since: linux 6.1 or earlier
+type LinkWidth uint8
+
+// Values of LinkWidth.
+const (
+	IB_WIDTH_1X  LinkWidth = 1  // C: IB_WIDTH_1X
+	IB_WIDTH_2X  LinkWidth = 16 // C: IB_WIDTH_2X
+	IB_WIDTH_4X  LinkWidth = 2  // C: IB_WIDTH_4X
+	IB_WIDTH_8X  LinkWidth = 4  // C: IB_WIDTH_8X
+	IB_WIDTH_12X LinkWidth = 8  // C: IB_WIDTH_12X
+)
+
+var namesOfLinkWidth = [...]named[LinkWidth]{
+	{IB_WIDTH_1X, "IB_WIDTH_1X"},
+	{IB_WIDTH_2X, "IB_WIDTH_2X"},
+	{IB_WIDTH_4X, "IB_WIDTH_4X"},
+	{IB_WIDTH_8X, "IB_WIDTH_8X"},
+	{IB_WIDTH_12X, "IB_WIDTH_12X"},
+}
+
+// String is the name, or the enumeration's with the number.
+func (v LinkWidth) String() string {
+	return enumString(v, "LinkWidth", namesOfLinkWidth[:])
+}
+
+// MarshalText is the name, or the number.
+func (v LinkWidth) MarshalText() ([]byte, error) {
+	return enumText(v, namesOfLinkWidth[:]), nil
+}
+
+// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+func (v *LinkWidth) UnmarshalText(text []byte) error {
+	return parseEnum(v, "LinkWidth", text, namesOfLinkWidth[:])
+}
+
+// MarshalJSON is the name, or the number if there is none.
+func (v LinkWidth) MarshalJSON() ([]byte, error) {
+	return enumJSON(v, namesOfLinkWidth[:]), nil
+}
+
+// UnmarshalJSON reads a name or a number.
+func (v *LinkWidth) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
+}
+
+// LinkSpeed is an enumeration; values that it does not name print as numbers. It is in
+// IBUverbsQueryPortRespEx.ActiveSpeedEx.
+//
+// C: enum ib_port_speed of the kernel, which no installed header has
+//
+// Man: none
+//
+// Since: linux 6.1 or earlier
+type LinkSpeed uint32
+
+// Values of LinkSpeed. They have no type, for members of several sizes hold them.
+const (
+	IB_SPEED_SDR   = 1   // C: IB_SPEED_SDR
+	IB_SPEED_DDR   = 2   // C: IB_SPEED_DDR
+	IB_SPEED_QDR   = 4   // C: IB_SPEED_QDR
+	IB_SPEED_FDR10 = 8   // C: IB_SPEED_FDR10
+	IB_SPEED_FDR   = 16  // C: IB_SPEED_FDR
+	IB_SPEED_EDR   = 32  // C: IB_SPEED_EDR
+	IB_SPEED_HDR   = 64  // C: IB_SPEED_HDR
+	IB_SPEED_NDR   = 128 // C: IB_SPEED_NDR
+	IB_SPEED_XDR   = 256 // C: IB_SPEED_XDR
+)
+
+var namesOfLinkSpeed = [...]named[LinkSpeed]{
+	{IB_SPEED_SDR, "IB_SPEED_SDR"},
+	{IB_SPEED_DDR, "IB_SPEED_DDR"},
+	{IB_SPEED_QDR, "IB_SPEED_QDR"},
+	{IB_SPEED_FDR10, "IB_SPEED_FDR10"},
+	{IB_SPEED_FDR, "IB_SPEED_FDR"},
+	{IB_SPEED_EDR, "IB_SPEED_EDR"},
+	{IB_SPEED_HDR, "IB_SPEED_HDR"},
+	{IB_SPEED_NDR, "IB_SPEED_NDR"},
+	{IB_SPEED_XDR, "IB_SPEED_XDR"},
+}
+
+// String is the name, or the enumeration's with the number.
+func (v LinkSpeed) String() string {
+	return enumString(v, "LinkSpeed", namesOfLinkSpeed[:])
+}
+
+// MarshalText is the name, or the number.
+func (v LinkSpeed) MarshalText() ([]byte, error) {
+	return enumText(v, namesOfLinkSpeed[:]), nil
+}
+
+// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+func (v *LinkSpeed) UnmarshalText(text []byte) error {
+	return parseEnum(v, "LinkSpeed", text, namesOfLinkSpeed[:])
+}
+
+// MarshalJSON is the name, or the number if there is none.
+func (v LinkSpeed) MarshalJSON() ([]byte, error) {
+	return enumJSON(v, namesOfLinkSpeed[:]), nil
+}
+
+// UnmarshalJSON reads a name or a number.
+func (v *LinkSpeed) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
+}
+
+// LinkSpeed8 is LinkSpeed in 8 bits. It is in IBUverbsQueryPortResp.ActiveSpeed.
+//
+// C: enum ib_port_speed of the kernel, which no installed header has
+//
+// Man: none
+//
+// Since: linux 6.1 or earlier
+type LinkSpeed8 uint8
+
+var namesOfLinkSpeed8 = [...]named[LinkSpeed8]{
+	{IB_SPEED_SDR, "IB_SPEED_SDR"},
+	{IB_SPEED_DDR, "IB_SPEED_DDR"},
+	{IB_SPEED_QDR, "IB_SPEED_QDR"},
+	{IB_SPEED_FDR10, "IB_SPEED_FDR10"},
+	{IB_SPEED_FDR, "IB_SPEED_FDR"},
+	{IB_SPEED_EDR, "IB_SPEED_EDR"},
+	{IB_SPEED_HDR, "IB_SPEED_HDR"},
+	{IB_SPEED_NDR, "IB_SPEED_NDR"},
+}
+
+// String is the name, or the enumeration's with the number.
+func (v LinkSpeed8) String() string {
+	return enumString(v, "LinkSpeed8", namesOfLinkSpeed8[:])
+}
+
+// MarshalText is the name, or the number.
+func (v LinkSpeed8) MarshalText() ([]byte, error) {
+	return enumText(v, namesOfLinkSpeed8[:]), nil
+}
+
+// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+func (v *LinkSpeed8) UnmarshalText(text []byte) error {
+	return parseEnum(v, "LinkSpeed8", text, namesOfLinkSpeed8[:])
+}
+
+// MarshalJSON is the name, or the number if there is none.
+func (v LinkSpeed8) MarshalJSON() ([]byte, error) {
+	return enumJSON(v, namesOfLinkSpeed8[:]), nil
+}
+
+// UnmarshalJSON reads a name or a number.
+func (v *LinkSpeed8) UnmarshalJSON(json []byte) error {
+	return fromJSON(json, v.UnmarshalText)
+}
+
+// PortPhysState is an enumeration; values that it does not name print as numbers. It is in IBUverbsQueryPortResp.PhysState.
+//
+// C: enum ib_port_phys_state of the kernel, which no installed header has
+//
+// Man: none
+//
+// Since: linux 6.1 or earlier
+type PortPhysState uint8
+
+// Values of PortPhysState.
+const (
+	IB_PORT_PHYS_STATE_SLEEP                       PortPhysState = 1 // C: IB_PORT_PHYS_STATE_SLEEP
+	IB_PORT_PHYS_STATE_POLLING                     PortPhysState = 2 // C: IB_PORT_PHYS_STATE_POLLING
+	IB_PORT_PHYS_STATE_DISABLED                    PortPhysState = 3 // C: IB_PORT_PHYS_STATE_DISABLED
+	IB_PORT_PHYS_STATE_PORT_CONFIGURATION_TRAINING PortPhysState = 4 // C: IB_PORT_PHYS_STATE_PORT_CONFIGURATION_TRAINING
+	IB_PORT_PHYS_STATE_LINK_UP                     PortPhysState = 5 // C: IB_PORT_PHYS_STATE_LINK_UP
+	IB_PORT_PHYS_STATE_LINK_ERROR_RECOVERY         PortPhysState = 6 // C: IB_PORT_PHYS_STATE_LINK_ERROR_RECOVERY
+	IB_PORT_PHYS_STATE_PHY_TEST                    PortPhysState = 7 // C: IB_PORT_PHYS_STATE_PHY_TEST
+)
+
+var namesOfPortPhysState = [...]named[PortPhysState]{
+	{IB_PORT_PHYS_STATE_SLEEP, "IB_PORT_PHYS_STATE_SLEEP"},
+	{IB_PORT_PHYS_STATE_POLLING, "IB_PORT_PHYS_STATE_POLLING"},
+	{IB_PORT_PHYS_STATE_DISABLED, "IB_PORT_PHYS_STATE_DISABLED"},
+	{IB_PORT_PHYS_STATE_PORT_CONFIGURATION_TRAINING, "IB_PORT_PHYS_STATE_PORT_CONFIGURATION_TRAINING"},
+	{IB_PORT_PHYS_STATE_LINK_UP, "IB_PORT_PHYS_STATE_LINK_UP"},
+	{IB_PORT_PHYS_STATE_LINK_ERROR_RECOVERY, "IB_PORT_PHYS_STATE_LINK_ERROR_RECOVERY"},
+	{IB_PORT_PHYS_STATE_PHY_TEST, "IB_PORT_PHYS_STATE_PHY_TEST"},
+}
+
+// String is the name, or the enumeration's with the number.
+func (v PortPhysState) String() string {
+	return enumString(v, "PortPhysState", namesOfPortPhysState[:])
+}
+
+// MarshalText is the name, or the number.
+func (v PortPhysState) MarshalText() ([]byte, error) {
+	return enumText(v, namesOfPortPhysState[:]), nil
+}
+
+// UnmarshalText reads a name, also without the prefix of the C library, or a number.
+func (v *PortPhysState) UnmarshalText(text []byte) error {
+	return parseEnum(v, "PortPhysState", text, namesOfPortPhysState[:])
+}
+
+// MarshalJSON is the name, or the number if there is none.
+func (v PortPhysState) MarshalJSON() ([]byte, error) {
+	return enumJSON(v, namesOfPortPhysState[:]), nil
+}
+
+// UnmarshalJSON reads a name or a number.
+func (v *PortPhysState) UnmarshalJSON(json []byte) error {
 	return fromJSON(json, v.UnmarshalText)
 }

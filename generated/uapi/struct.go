@@ -18,7 +18,7 @@ import (
 type IBUverbsAsyncEventDesc struct {
 	_         structs.HostLayout
 	Element   uint64 // C: element
-	EventType uint32 // C: event_type
+	EventType uint32 // C: event_type; holds ibv.EventType
 	Reserved  uint32 // C: reserved
 }
 
@@ -155,7 +155,7 @@ type IBUverbsQueryDeviceResp struct {
 	HWVer                 uint32   // C: hw_ver
 	MaxQP                 uint32   // C: max_qp
 	MaxQPWR               uint32   // C: max_qp_wr
-	DeviceCapFlags        uint32   // C: device_cap_flags
+	DeviceCapFlags        uint32   // C: device_cap_flags; holds IBUverbsDeviceCapFlags
 	MaxSGE                uint32   // C: max_sge
 	MaxSGERd              uint32   // C: max_sge_rd
 	MaxCQ                 uint32   // C: max_cq
@@ -167,7 +167,7 @@ type IBUverbsQueryDeviceResp struct {
 	MaxResRdAtom          uint32   // C: max_res_rd_atom
 	MaxQPInitRdAtom       uint32   // C: max_qp_init_rd_atom
 	MaxEEInitRdAtom       uint32   // C: max_ee_init_rd_atom
-	AtomicCap             uint32   // C: atomic_cap
+	AtomicCap             uint32   // C: atomic_cap; holds ibv.AtomicCap
 	MaxEE                 uint32   // C: max_ee
 	MaxRDD                uint32   // C: max_rdd
 	MaxMW                 uint32   // C: max_mw
@@ -210,7 +210,7 @@ type IBUverbsExQueryDevice struct {
 // Since: linux 6.1 or earlier
 type IBUverbsODPCaps struct {
 	_                structs.HostLayout
-	GeneralCaps      uint64                          // C: general_caps
+	GeneralCaps      IBUverbsODPGeneralCapBits       // C: general_caps
 	PerTransportCaps IBUverbsODPCapsPerTransportCaps // C: per_transport_caps
 	Reserved         uint32                          // C: reserved
 }
@@ -224,9 +224,9 @@ type IBUverbsODPCaps struct {
 // Since: linux 6.1 or earlier
 type IBUverbsODPCapsPerTransportCaps struct {
 	_         structs.HostLayout
-	RCODPCaps uint32 // C: rc_odp_caps
-	UCODPCaps uint32 // C: uc_odp_caps
-	UDODPCaps uint32 // C: ud_odp_caps
+	RCODPCaps IBUverbsODPTransportCapBits // C: rc_odp_caps
+	UCODPCaps IBUverbsODPTransportCapBits // C: uc_odp_caps
+	UDODPCaps IBUverbsODPTransportCapBits // C: ud_odp_caps
 }
 
 // IBUverbsRSSCaps has 16 bytes. It is in IBUverbsExQueryDeviceResp.RSSCaps.
@@ -255,7 +255,7 @@ type IBUverbsTMCaps struct {
 	_              structs.HostLayout
 	MaxRndvHdrSize uint32 // C: max_rndv_hdr_size
 	MaxNumTags     uint32 // C: max_num_tags
-	Flags          uint32 // C: flags
+	Flags          uint32 // C: flags; holds ibv.TMCapFlags
 	MaxOps         uint32 // C: max_ops
 	MaxSGE         uint32 // C: max_sge
 	Reserved       uint32 // C: reserved
@@ -270,21 +270,21 @@ type IBUverbsTMCaps struct {
 // Since: linux 6.1 or earlier
 type IBUverbsExQueryDeviceResp struct {
 	_                structs.HostLayout
-	Base             IBUverbsQueryDeviceResp  // C: base
-	CompMask         uint32                   // C: comp_mask
-	ResponseLength   uint32                   // C: response_length
-	ODPCaps          IBUverbsODPCaps          // C: odp_caps
-	TimestampMask    uint64                   // C: timestamp_mask
-	HCACoreClock     uint64                   // C: hca_core_clock
-	DeviceCapFlagsEx uint64                   // C: device_cap_flags_ex
-	RSSCaps          IBUverbsRSSCaps          // C: rss_caps
-	MaxWQTypeRQ      uint32                   // C: max_wq_type_rq
-	RawPacketCaps    uint32                   // C: raw_packet_caps
-	TMCaps           IBUverbsTMCaps           // C: tm_caps
-	CQModerationCaps IBUverbsCQModerationCaps // C: cq_moderation_caps
-	MaxDMSize        uint64                   // C: max_dm_size
-	XRCODPCaps       uint32                   // C: xrc_odp_caps
-	Reserved         uint32                   // C: reserved
+	Base             IBUverbsQueryDeviceResp     // C: base
+	CompMask         uint32                      // C: comp_mask
+	ResponseLength   uint32                      // C: response_length
+	ODPCaps          IBUverbsODPCaps             // C: odp_caps
+	TimestampMask    uint64                      // C: timestamp_mask
+	HCACoreClock     uint64                      // C: hca_core_clock
+	DeviceCapFlagsEx IBUverbsDeviceCapFlags      // C: device_cap_flags_ex
+	RSSCaps          IBUverbsRSSCaps             // C: rss_caps
+	MaxWQTypeRQ      uint32                      // C: max_wq_type_rq
+	RawPacketCaps    IBUverbsRawPacketCaps       // C: raw_packet_caps
+	TMCaps           IBUverbsTMCaps              // C: tm_caps
+	CQModerationCaps IBUverbsCQModerationCaps    // C: cq_moderation_caps
+	MaxDMSize        uint64                      // C: max_dm_size
+	XRCODPCaps       IBUverbsODPTransportCapBits // C: xrc_odp_caps
+	Reserved         uint32                      // C: reserved
 }
 
 // IBUverbsQueryPort has 16 bytes.
@@ -317,28 +317,28 @@ func (p *IBUverbsQueryPort) DriverData(n int) []uint64 {
 // Since: linux 6.1 or earlier
 type IBUverbsQueryPortResp struct {
 	_             structs.HostLayout
-	PortCapFlags  uint32 // C: port_cap_flags
-	MaxMsgSz      uint32 // C: max_msg_sz
-	BadPKeyCntr   uint32 // C: bad_pkey_cntr
-	QKeyViolCntr  uint32 // C: qkey_viol_cntr
-	GIDTblLen     uint32 // C: gid_tbl_len
-	PKeyTblLen    uint16 // C: pkey_tbl_len
-	LID           uint16 // C: lid
-	SMLID         uint16 // C: sm_lid
-	State         uint8  // C: state
-	MaxMTU        uint8  // C: max_mtu
-	ActiveMTU     uint8  // C: active_mtu
-	LMC           uint8  // C: lmc
-	MaxVLNum      uint8  // C: max_vl_num
-	SMSL          uint8  // C: sm_sl
-	SubnetTimeout uint8  // C: subnet_timeout
-	InitTypeReply uint8  // C: init_type_reply
-	ActiveWidth   uint8  // C: active_width
-	ActiveSpeed   uint8  // C: active_speed
-	PhysState     uint8  // C: phys_state
-	LinkLayer     uint8  // C: link_layer
-	Flags         uint8  // C: flags
-	Reserved      uint8  // C: reserved
+	PortCapFlags  IBUverbsQueryPortCapFlags // C: port_cap_flags
+	MaxMsgSz      uint32                    // C: max_msg_sz
+	BadPKeyCntr   uint32                    // C: bad_pkey_cntr
+	QKeyViolCntr  uint32                    // C: qkey_viol_cntr
+	GIDTblLen     uint32                    // C: gid_tbl_len
+	PKeyTblLen    uint16                    // C: pkey_tbl_len
+	LID           uint16                    // C: lid
+	SMLID         uint16                    // C: sm_lid
+	State         uint8                     // C: state; holds ibv.PortState
+	MaxMTU        uint8                     // C: max_mtu; holds ibv.MTU
+	ActiveMTU     uint8                     // C: active_mtu; holds ibv.MTU
+	LMC           uint8                     // C: lmc
+	MaxVLNum      uint8                     // C: max_vl_num
+	SMSL          uint8                     // C: sm_sl
+	SubnetTimeout uint8                     // C: subnet_timeout
+	InitTypeReply uint8                     // C: init_type_reply
+	ActiveWidth   LinkWidth                 // C: active_width
+	ActiveSpeed   LinkSpeed8                // C: active_speed
+	PhysState     PortPhysState             // C: phys_state
+	LinkLayer     uint8                     // C: link_layer; holds ibv.LinkLayer
+	Flags         IBUverbsQueryPortFlags    // C: flags
+	Reserved      uint8                     // C: reserved
 }
 
 // IBUverbsAllocPD has 8 bytes.
@@ -452,12 +452,12 @@ type IBUverbsCloseXRCD struct {
 // Since: linux 6.1 or earlier
 type IBUverbsRegMR struct {
 	_           structs.HostLayout
-	Response    uint64 // C: response
-	Start       uint64 // C: start
-	Length      uint64 // C: length
-	HCAVA       uint64 // C: hca_va
-	PDHandle    uint32 // C: pd_handle
-	AccessFlags uint32 // C: access_flags
+	Response    uint64              // C: response
+	Start       uint64              // C: start
+	Length      uint64              // C: length
+	HCAVA       uint64              // C: hca_va
+	PDHandle    uint32              // C: pd_handle
+	AccessFlags IBUverbsAccessFlags // C: access_flags
 }
 
 // DriverData is the array of n elements that follows the record; the caller has allocated them with it.
@@ -497,14 +497,14 @@ func (p *IBUverbsRegMRResp) DriverData(n int) []uint32 {
 // Since: linux 6.1 or earlier
 type IBUverbsReregMR struct {
 	_           structs.HostLayout
-	Response    uint64 // C: response
-	MRHandle    uint32 // C: mr_handle
-	Flags       uint32 // C: flags
-	Start       uint64 // C: start
-	Length      uint64 // C: length
-	HCAVA       uint64 // C: hca_va
-	PDHandle    uint32 // C: pd_handle
-	AccessFlags uint32 // C: access_flags
+	Response    uint64              // C: response
+	MRHandle    uint32              // C: mr_handle
+	Flags       uint32              // C: flags; holds ibv.ReregMRFlags
+	Start       uint64              // C: start
+	Length      uint64              // C: length
+	HCAVA       uint64              // C: hca_va
+	PDHandle    uint32              // C: pd_handle
+	AccessFlags IBUverbsAccessFlags // C: access_flags
 }
 
 // DriverData is the array of n elements that follows the record; the caller has allocated them with it.
@@ -558,7 +558,7 @@ type IBUverbsAllocMW struct {
 	_        structs.HostLayout
 	Response uint64   // C: response
 	PDHandle uint32   // C: pd_handle
-	MWType   uint8    // C: mw_type
+	MWType   uint8    // C: mw_type; holds ibv.MWType
 	Reserved [3]uint8 // C: reserved
 }
 
@@ -659,13 +659,13 @@ func (p *IBUverbsCreateCQ) DriverData(n int) []uint64 {
 // Since: linux 6.1 or earlier
 type IBUverbsExCreateCQ struct {
 	_           structs.HostLayout
-	UserHandle  uint64 // C: user_handle
-	CQE         uint32 // C: cqe
-	CompVector  uint32 // C: comp_vector
-	CompChannel int32  // C: comp_channel
-	CompMask    uint32 // C: comp_mask
-	Flags       uint32 // C: flags
-	Reserved    uint32 // C: reserved
+	UserHandle  uint64                  // C: user_handle
+	CQE         uint32                  // C: cqe
+	CompVector  uint32                  // C: comp_vector
+	CompChannel int32                   // C: comp_channel
+	CompMask    uint32                  // C: comp_mask
+	Flags       IBUverbsExCreateCQFlags // C: flags
+	Reserved    uint32                  // C: reserved
 }
 
 // IBUverbsCreateCQResp has 8 bytes. It is in IBUverbsExCreateCQResp.Base.
@@ -768,21 +768,21 @@ type IBUverbsPollCQ struct {
 // Since: linux 6.1 or earlier
 type IBUverbsWC struct {
 	_            structs.HostLayout
-	WRID         uint64       // C: wr_id
-	Status       uint32       // C: status
-	Opcode       uint32       // C: opcode
-	VendorErr    uint32       // C: vendor_err
-	ByteLen      uint32       // C: byte_len
-	Ex           IBUverbsWCEx // C: ex
-	QPNum        uint32       // C: qp_num
-	SrcQP        uint32       // C: src_qp
-	WCFlags      uint32       // C: wc_flags
-	PKeyIndex    uint16       // C: pkey_index
-	SLID         uint16       // C: slid
-	SL           uint8        // C: sl
-	DLIDPathBits uint8        // C: dlid_path_bits
-	PortNum      uint8        // C: port_num
-	Reserved     uint8        // C: reserved
+	WRID         uint64           // C: wr_id
+	Status       uint32           // C: status; holds ibv.WCStatus
+	Opcode       IBUverbsWCOpcode // C: opcode
+	VendorErr    uint32           // C: vendor_err
+	ByteLen      uint32           // C: byte_len
+	Ex           IBUverbsWCEx     // C: ex
+	QPNum        uint32           // C: qp_num
+	SrcQP        uint32           // C: src_qp
+	WCFlags      uint32           // C: wc_flags; holds ibv.WCFlags
+	PKeyIndex    uint16           // C: pkey_index
+	SLID         uint16           // C: slid
+	SL           uint8            // C: sl
+	DLIDPathBits uint8            // C: dlid_path_bits
+	PortNum      uint8            // C: port_num
+	Reserved     uint8            // C: reserved
 }
 
 // IBUverbsPollCQResp has 8 bytes.
@@ -877,7 +877,7 @@ type IBUverbsAHAttr struct {
 	DLID        uint16              // C: dlid
 	SL          uint8               // C: sl
 	SrcPathBits uint8               // C: src_path_bits
-	StaticRate  uint8               // C: static_rate
+	StaticRate  uint8               // C: static_rate; holds ibv.Rate
 	IsGlobal    uint8               // C: is_global
 	PortNum     uint8               // C: port_num
 	Reserved    uint8               // C: reserved
@@ -892,37 +892,37 @@ type IBUverbsAHAttr struct {
 // Since: linux 6.1 or earlier
 type IBUverbsQPAttr struct {
 	_                structs.HostLayout
-	QPAttrMask       uint32         // C: qp_attr_mask
-	QPState          uint32         // C: qp_state
-	CurQPState       uint32         // C: cur_qp_state
-	PathMTU          uint32         // C: path_mtu
-	PathMigState     uint32         // C: path_mig_state
-	QKey             uint32         // C: qkey
-	RQPSN            uint32         // C: rq_psn
-	SQPSN            uint32         // C: sq_psn
-	DestQPNum        uint32         // C: dest_qp_num
-	QPAccessFlags    uint32         // C: qp_access_flags
-	AHAttr           IBUverbsAHAttr // C: ah_attr
-	AltAHAttr        IBUverbsAHAttr // C: alt_ah_attr
-	MaxSendWR        uint32         // C: max_send_wr
-	MaxRecvWR        uint32         // C: max_recv_wr
-	MaxSendSGE       uint32         // C: max_send_sge
-	MaxRecvSGE       uint32         // C: max_recv_sge
-	MaxInlineData    uint32         // C: max_inline_data
-	PKeyIndex        uint16         // C: pkey_index
-	AltPKeyIndex     uint16         // C: alt_pkey_index
-	EnSQDAsyncNotify uint8          // C: en_sqd_async_notify
-	SQDraining       uint8          // C: sq_draining
-	MaxRdAtomic      uint8          // C: max_rd_atomic
-	MaxDestRdAtomic  uint8          // C: max_dest_rd_atomic
-	MinRNRTimer      uint8          // C: min_rnr_timer
-	PortNum          uint8          // C: port_num
-	Timeout          uint8          // C: timeout
-	RetryCnt         uint8          // C: retry_cnt
-	RNRRetry         uint8          // C: rnr_retry
-	AltPortNum       uint8          // C: alt_port_num
-	AltTimeout       uint8          // C: alt_timeout
-	Reserved         [5]uint8       // C: reserved
+	QPAttrMask       uint32              // C: qp_attr_mask; holds ibv.QPAttrMask
+	QPState          uint32              // C: qp_state; holds ibv.QPState
+	CurQPState       uint32              // C: cur_qp_state; holds ibv.QPState
+	PathMTU          uint32              // C: path_mtu; holds ibv.MTU
+	PathMigState     uint32              // C: path_mig_state; holds ibv.MigState
+	QKey             uint32              // C: qkey
+	RQPSN            uint32              // C: rq_psn
+	SQPSN            uint32              // C: sq_psn
+	DestQPNum        uint32              // C: dest_qp_num
+	QPAccessFlags    IBUverbsAccessFlags // C: qp_access_flags
+	AHAttr           IBUverbsAHAttr      // C: ah_attr
+	AltAHAttr        IBUverbsAHAttr      // C: alt_ah_attr
+	MaxSendWR        uint32              // C: max_send_wr
+	MaxRecvWR        uint32              // C: max_recv_wr
+	MaxSendSGE       uint32              // C: max_send_sge
+	MaxRecvSGE       uint32              // C: max_recv_sge
+	MaxInlineData    uint32              // C: max_inline_data
+	PKeyIndex        uint16              // C: pkey_index
+	AltPKeyIndex     uint16              // C: alt_pkey_index
+	EnSQDAsyncNotify uint8               // C: en_sqd_async_notify
+	SQDraining       uint8               // C: sq_draining
+	MaxRdAtomic      uint8               // C: max_rd_atomic
+	MaxDestRdAtomic  uint8               // C: max_dest_rd_atomic
+	MinRNRTimer      uint8               // C: min_rnr_timer
+	PortNum          uint8               // C: port_num
+	Timeout          uint8               // C: timeout
+	RetryCnt         uint8               // C: retry_cnt
+	RNRRetry         uint8               // C: rnr_retry
+	AltPortNum       uint8               // C: alt_port_num
+	AltTimeout       uint8               // C: alt_timeout
+	Reserved         [5]uint8            // C: reserved
 }
 
 // IBUverbsCreateQP has 56 bytes.
@@ -934,21 +934,21 @@ type IBUverbsQPAttr struct {
 // Since: linux 6.1 or earlier
 type IBUverbsCreateQP struct {
 	_             structs.HostLayout
-	Response      uint64 // C: response
-	UserHandle    uint64 // C: user_handle
-	PDHandle      uint32 // C: pd_handle
-	SendCQHandle  uint32 // C: send_cq_handle
-	RecvCQHandle  uint32 // C: recv_cq_handle
-	SRQHandle     uint32 // C: srq_handle
-	MaxSendWR     uint32 // C: max_send_wr
-	MaxRecvWR     uint32 // C: max_recv_wr
-	MaxSendSGE    uint32 // C: max_send_sge
-	MaxRecvSGE    uint32 // C: max_recv_sge
-	MaxInlineData uint32 // C: max_inline_data
-	SQSigAll      uint8  // C: sq_sig_all
-	QPType        uint8  // C: qp_type
-	IsSRQ         uint8  // C: is_srq
-	Reserved      uint8  // C: reserved
+	Response      uint64         // C: response
+	UserHandle    uint64         // C: user_handle
+	PDHandle      uint32         // C: pd_handle
+	SendCQHandle  uint32         // C: send_cq_handle
+	RecvCQHandle  uint32         // C: recv_cq_handle
+	SRQHandle     uint32         // C: srq_handle
+	MaxSendWR     uint32         // C: max_send_wr
+	MaxRecvWR     uint32         // C: max_recv_wr
+	MaxSendSGE    uint32         // C: max_send_sge
+	MaxRecvSGE    uint32         // C: max_recv_sge
+	MaxInlineData uint32         // C: max_inline_data
+	SQSigAll      uint8          // C: sq_sig_all
+	QPType        IBUverbsQPType // C: qp_type
+	IsSRQ         uint8          // C: is_srq
+	Reserved      uint8          // C: reserved
 }
 
 // DriverData is the array of n elements that follows the record; the caller has allocated them with it.
@@ -967,24 +967,24 @@ func (p *IBUverbsCreateQP) DriverData(n int) []uint64 {
 // Since: linux 6.1 or earlier
 type IBUverbsExCreateQP struct {
 	_               structs.HostLayout
-	UserHandle      uint64 // C: user_handle
-	PDHandle        uint32 // C: pd_handle
-	SendCQHandle    uint32 // C: send_cq_handle
-	RecvCQHandle    uint32 // C: recv_cq_handle
-	SRQHandle       uint32 // C: srq_handle
-	MaxSendWR       uint32 // C: max_send_wr
-	MaxRecvWR       uint32 // C: max_recv_wr
-	MaxSendSGE      uint32 // C: max_send_sge
-	MaxRecvSGE      uint32 // C: max_recv_sge
-	MaxInlineData   uint32 // C: max_inline_data
-	SQSigAll        uint8  // C: sq_sig_all
-	QPType          uint8  // C: qp_type
-	IsSRQ           uint8  // C: is_srq
-	Reserved        uint8  // C: reserved
-	CompMask        uint32 // C: comp_mask
-	CreateFlags     uint32 // C: create_flags
-	RWQIndTblHandle uint32 // C: rwq_ind_tbl_handle
-	SourceQPN       uint32 // C: source_qpn
+	UserHandle      uint64                // C: user_handle
+	PDHandle        uint32                // C: pd_handle
+	SendCQHandle    uint32                // C: send_cq_handle
+	RecvCQHandle    uint32                // C: recv_cq_handle
+	SRQHandle       uint32                // C: srq_handle
+	MaxSendWR       uint32                // C: max_send_wr
+	MaxRecvWR       uint32                // C: max_recv_wr
+	MaxSendSGE      uint32                // C: max_send_sge
+	MaxRecvSGE      uint32                // C: max_recv_sge
+	MaxInlineData   uint32                // C: max_inline_data
+	SQSigAll        uint8                 // C: sq_sig_all
+	QPType          IBUverbsQPType        // C: qp_type
+	IsSRQ           uint8                 // C: is_srq
+	Reserved        uint8                 // C: reserved
+	CompMask        IBUverbsCreateQPMask  // C: comp_mask
+	CreateFlags     IBUverbsQPCreateFlags // C: create_flags
+	RWQIndTblHandle uint32                // C: rwq_ind_tbl_handle
+	SourceQPN       uint32                // C: source_qpn
 }
 
 // IBUverbsOpenQP has 32 bytes.
@@ -996,12 +996,12 @@ type IBUverbsExCreateQP struct {
 // Since: linux 6.1 or earlier
 type IBUverbsOpenQP struct {
 	_          structs.HostLayout
-	Response   uint64   // C: response
-	UserHandle uint64   // C: user_handle
-	PDHandle   uint32   // C: pd_handle
-	QPN        uint32   // C: qpn
-	QPType     uint8    // C: qp_type
-	Reserved   [7]uint8 // C: reserved
+	Response   uint64         // C: response
+	UserHandle uint64         // C: user_handle
+	PDHandle   uint32         // C: pd_handle
+	QPN        uint32         // C: qpn
+	QPType     IBUverbsQPType // C: qp_type
+	Reserved   [7]uint8       // C: reserved
 }
 
 // DriverData is the array of n elements that follows the record; the caller has allocated them with it.
@@ -1070,7 +1070,7 @@ type IBUverbsQPDest struct {
 	TrafficClass uint8     // C: traffic_class
 	SL           uint8     // C: sl
 	SrcPathBits  uint8     // C: src_path_bits
-	StaticRate   uint8     // C: static_rate
+	StaticRate   uint8     // C: static_rate; holds ibv.Rate
 	IsGlobal     uint8     // C: is_global
 	PortNum      uint8     // C: port_num
 }
@@ -1086,7 +1086,7 @@ type IBUverbsQueryQP struct {
 	_        structs.HostLayout
 	Response uint64 // C: response
 	QPHandle uint32 // C: qp_handle
-	AttrMask uint32 // C: attr_mask
+	AttrMask uint32 // C: attr_mask; holds ibv.QPAttrMask
 }
 
 // DriverData is the array of n elements that follows the record; the caller has allocated them with it.
@@ -1105,37 +1105,37 @@ func (p *IBUverbsQueryQP) DriverData(n int) []uint64 {
 // Since: linux 6.1 or earlier
 type IBUverbsQueryQPResp struct {
 	_               structs.HostLayout
-	_               [0]uint64      // aligns
-	Dest            IBUverbsQPDest // C: dest
-	AltDest         IBUverbsQPDest // C: alt_dest
-	MaxSendWR       uint32         // C: max_send_wr
-	MaxRecvWR       uint32         // C: max_recv_wr
-	MaxSendSGE      uint32         // C: max_send_sge
-	MaxRecvSGE      uint32         // C: max_recv_sge
-	MaxInlineData   uint32         // C: max_inline_data
-	QKey            uint32         // C: qkey
-	RQPSN           uint32         // C: rq_psn
-	SQPSN           uint32         // C: sq_psn
-	DestQPNum       uint32         // C: dest_qp_num
-	QPAccessFlags   uint32         // C: qp_access_flags
-	PKeyIndex       uint16         // C: pkey_index
-	AltPKeyIndex    uint16         // C: alt_pkey_index
-	QPState         uint8          // C: qp_state
-	CurQPState      uint8          // C: cur_qp_state
-	PathMTU         uint8          // C: path_mtu
-	PathMigState    uint8          // C: path_mig_state
-	SQDraining      uint8          // C: sq_draining
-	MaxRdAtomic     uint8          // C: max_rd_atomic
-	MaxDestRdAtomic uint8          // C: max_dest_rd_atomic
-	MinRNRTimer     uint8          // C: min_rnr_timer
-	PortNum         uint8          // C: port_num
-	Timeout         uint8          // C: timeout
-	RetryCnt        uint8          // C: retry_cnt
-	RNRRetry        uint8          // C: rnr_retry
-	AltPortNum      uint8          // C: alt_port_num
-	AltTimeout      uint8          // C: alt_timeout
-	SQSigAll        uint8          // C: sq_sig_all
-	Reserved        [5]uint8       // C: reserved
+	_               [0]uint64           // aligns
+	Dest            IBUverbsQPDest      // C: dest
+	AltDest         IBUverbsQPDest      // C: alt_dest
+	MaxSendWR       uint32              // C: max_send_wr
+	MaxRecvWR       uint32              // C: max_recv_wr
+	MaxSendSGE      uint32              // C: max_send_sge
+	MaxRecvSGE      uint32              // C: max_recv_sge
+	MaxInlineData   uint32              // C: max_inline_data
+	QKey            uint32              // C: qkey
+	RQPSN           uint32              // C: rq_psn
+	SQPSN           uint32              // C: sq_psn
+	DestQPNum       uint32              // C: dest_qp_num
+	QPAccessFlags   IBUverbsAccessFlags // C: qp_access_flags
+	PKeyIndex       uint16              // C: pkey_index
+	AltPKeyIndex    uint16              // C: alt_pkey_index
+	QPState         uint8               // C: qp_state; holds ibv.QPState
+	CurQPState      uint8               // C: cur_qp_state; holds ibv.QPState
+	PathMTU         uint8               // C: path_mtu; holds ibv.MTU
+	PathMigState    uint8               // C: path_mig_state; holds ibv.MigState
+	SQDraining      uint8               // C: sq_draining
+	MaxRdAtomic     uint8               // C: max_rd_atomic
+	MaxDestRdAtomic uint8               // C: max_dest_rd_atomic
+	MinRNRTimer     uint8               // C: min_rnr_timer
+	PortNum         uint8               // C: port_num
+	Timeout         uint8               // C: timeout
+	RetryCnt        uint8               // C: retry_cnt
+	RNRRetry        uint8               // C: rnr_retry
+	AltPortNum      uint8               // C: alt_port_num
+	AltTimeout      uint8               // C: alt_timeout
+	SQSigAll        uint8               // C: sq_sig_all
+	Reserved        [5]uint8            // C: reserved
 }
 
 // DriverData is the array of n elements that follows the record; the caller has allocated them with it.
@@ -1154,33 +1154,33 @@ func (p *IBUverbsQueryQPResp) DriverData(n int) []uint64 {
 // Since: linux 6.1 or earlier
 type IBUverbsModifyQP struct {
 	_                structs.HostLayout
-	_                [0]uint64      // aligns
-	Dest             IBUverbsQPDest // C: dest
-	AltDest          IBUverbsQPDest // C: alt_dest
-	QPHandle         uint32         // C: qp_handle
-	AttrMask         uint32         // C: attr_mask
-	QKey             uint32         // C: qkey
-	RQPSN            uint32         // C: rq_psn
-	SQPSN            uint32         // C: sq_psn
-	DestQPNum        uint32         // C: dest_qp_num
-	QPAccessFlags    uint32         // C: qp_access_flags
-	PKeyIndex        uint16         // C: pkey_index
-	AltPKeyIndex     uint16         // C: alt_pkey_index
-	QPState          uint8          // C: qp_state
-	CurQPState       uint8          // C: cur_qp_state
-	PathMTU          uint8          // C: path_mtu
-	PathMigState     uint8          // C: path_mig_state
-	EnSQDAsyncNotify uint8          // C: en_sqd_async_notify
-	MaxRdAtomic      uint8          // C: max_rd_atomic
-	MaxDestRdAtomic  uint8          // C: max_dest_rd_atomic
-	MinRNRTimer      uint8          // C: min_rnr_timer
-	PortNum          uint8          // C: port_num
-	Timeout          uint8          // C: timeout
-	RetryCnt         uint8          // C: retry_cnt
-	RNRRetry         uint8          // C: rnr_retry
-	AltPortNum       uint8          // C: alt_port_num
-	AltTimeout       uint8          // C: alt_timeout
-	Reserved         [2]uint8       // C: reserved
+	_                [0]uint64           // aligns
+	Dest             IBUverbsQPDest      // C: dest
+	AltDest          IBUverbsQPDest      // C: alt_dest
+	QPHandle         uint32              // C: qp_handle
+	AttrMask         uint32              // C: attr_mask; holds ibv.QPAttrMask
+	QKey             uint32              // C: qkey
+	RQPSN            uint32              // C: rq_psn
+	SQPSN            uint32              // C: sq_psn
+	DestQPNum        uint32              // C: dest_qp_num
+	QPAccessFlags    IBUverbsAccessFlags // C: qp_access_flags
+	PKeyIndex        uint16              // C: pkey_index
+	AltPKeyIndex     uint16              // C: alt_pkey_index
+	QPState          uint8               // C: qp_state; holds ibv.QPState
+	CurQPState       uint8               // C: cur_qp_state; holds ibv.QPState
+	PathMTU          uint8               // C: path_mtu; holds ibv.MTU
+	PathMigState     uint8               // C: path_mig_state; holds ibv.MigState
+	EnSQDAsyncNotify uint8               // C: en_sqd_async_notify
+	MaxRdAtomic      uint8               // C: max_rd_atomic
+	MaxDestRdAtomic  uint8               // C: max_dest_rd_atomic
+	MinRNRTimer      uint8               // C: min_rnr_timer
+	PortNum          uint8               // C: port_num
+	Timeout          uint8               // C: timeout
+	RetryCnt         uint8               // C: retry_cnt
+	RNRRetry         uint8               // C: rnr_retry
+	AltPortNum       uint8               // C: alt_port_num
+	AltTimeout       uint8               // C: alt_timeout
+	Reserved         [2]uint8            // C: reserved
 }
 
 // DriverData is the array of n elements that follows the record; the caller has allocated them with it.
@@ -1269,7 +1269,7 @@ type IBUverbsSendWR struct {
 	WRID      uint64           // C: wr_id
 	NumSGE    uint32           // C: num_sge
 	Opcode    IBUverbsWROpcode // C: opcode
-	SendFlags uint32           // C: send_flags
+	SendFlags uint32           // C: send_flags; holds ibv.SendFlags
 	Ex        IBUverbsSendWREx // C: ex
 	WR        IBUverbsSendWRWR // C: wr
 }
@@ -1549,7 +1549,7 @@ func (p *IBUverbsDetachMcast) DriverData(n int) []uint64 {
 type IBUverbsFlowSpecHdr struct {
 	_        structs.HostLayout
 	_        [0]uint64 // aligns
-	Type     uint32    // C: type
+	Type     uint32    // C: type; holds ibv.FlowSpecType
 	Size     uint16    // C: size
 	Reserved uint16    // C: reserved
 }
@@ -1599,7 +1599,7 @@ func (p *IBUverbsFlowSpecEth) Hdr() *IBUverbsFlowSpecHdr {
 
 // Type is a member that shares its bytes with others.
 //
-// C: type
+// C: type; holds ibv.FlowSpecType
 func (p *IBUverbsFlowSpecEth) Type() *uint32 {
 	return arm[uint32](unsafe.Pointer(&p.union0), 0)
 }
@@ -1658,7 +1658,7 @@ func (p *IBUverbsFlowSpecIPv4) Hdr() *IBUverbsFlowSpecHdr {
 
 // Type is a member that shares its bytes with others.
 //
-// C: type
+// C: type; holds ibv.FlowSpecType
 func (p *IBUverbsFlowSpecIPv4) Type() *uint32 {
 	return arm[uint32](unsafe.Pointer(&p.union0), 0)
 }
@@ -1713,7 +1713,7 @@ func (p *IBUverbsFlowSpecTCPUDP) Hdr() *IBUverbsFlowSpecHdr {
 
 // Type is a member that shares its bytes with others.
 //
-// C: type
+// C: type; holds ibv.FlowSpecType
 func (p *IBUverbsFlowSpecTCPUDP) Type() *uint32 {
 	return arm[uint32](unsafe.Pointer(&p.union0), 0)
 }
@@ -1773,7 +1773,7 @@ func (p *IBUverbsFlowSpecIPv6) Hdr() *IBUverbsFlowSpecHdr {
 
 // Type is a member that shares its bytes with others.
 //
-// C: type
+// C: type; holds ibv.FlowSpecType
 func (p *IBUverbsFlowSpecIPv6) Type() *uint32 {
 	return arm[uint32](unsafe.Pointer(&p.union0), 0)
 }
@@ -1815,7 +1815,7 @@ func (p *IBUverbsFlowSpecActionTag) Hdr() *IBUverbsFlowSpecHdr {
 
 // Type is a member that shares its bytes with others.
 //
-// C: type
+// C: type; holds ibv.FlowSpecType
 func (p *IBUverbsFlowSpecActionTag) Type() *uint32 {
 	return arm[uint32](unsafe.Pointer(&p.union0), 0)
 }
@@ -1855,7 +1855,7 @@ func (p *IBUverbsFlowSpecActionDrop) Hdr() *IBUverbsFlowSpecHdr {
 
 // Type is a member that shares its bytes with others.
 //
-// C: type
+// C: type; holds ibv.FlowSpecType
 func (p *IBUverbsFlowSpecActionDrop) Type() *uint32 {
 	return arm[uint32](unsafe.Pointer(&p.union0), 0)
 }
@@ -1897,7 +1897,7 @@ func (p *IBUverbsFlowSpecActionHandle) Hdr() *IBUverbsFlowSpecHdr {
 
 // Type is a member that shares its bytes with others.
 //
-// C: type
+// C: type; holds ibv.FlowSpecType
 func (p *IBUverbsFlowSpecActionHandle) Type() *uint32 {
 	return arm[uint32](unsafe.Pointer(&p.union0), 0)
 }
@@ -1939,7 +1939,7 @@ func (p *IBUverbsFlowSpecActionCount) Hdr() *IBUverbsFlowSpecHdr {
 
 // Type is a member that shares its bytes with others.
 //
-// C: type
+// C: type; holds ibv.FlowSpecType
 func (p *IBUverbsFlowSpecActionCount) Type() *uint32 {
 	return arm[uint32](unsafe.Pointer(&p.union0), 0)
 }
@@ -1993,7 +1993,7 @@ func (p *IBUverbsFlowSpecTunnel) Hdr() *IBUverbsFlowSpecHdr {
 
 // Type is a member that shares its bytes with others.
 //
-// C: type
+// C: type; holds ibv.FlowSpecType
 func (p *IBUverbsFlowSpecTunnel) Type() *uint32 {
 	return arm[uint32](unsafe.Pointer(&p.union0), 0)
 }
@@ -2048,7 +2048,7 @@ func (p *IBUverbsFlowSpecESP) Hdr() *IBUverbsFlowSpecHdr {
 
 // Type is a member that shares its bytes with others.
 //
-// C: type
+// C: type; holds ibv.FlowSpecType
 func (p *IBUverbsFlowSpecESP) Type() *uint32 {
 	return arm[uint32](unsafe.Pointer(&p.union0), 0)
 }
@@ -2104,7 +2104,7 @@ func (p *IBUverbsFlowSpecGRE) Hdr() *IBUverbsFlowSpecHdr {
 
 // Type is a member that shares its bytes with others.
 //
-// C: type
+// C: type; holds ibv.FlowSpecType
 func (p *IBUverbsFlowSpecGRE) Type() *uint32 {
 	return arm[uint32](unsafe.Pointer(&p.union0), 0)
 }
@@ -2158,7 +2158,7 @@ func (p *IBUverbsFlowSpecMPLS) Hdr() *IBUverbsFlowSpecHdr {
 
 // Type is a member that shares its bytes with others.
 //
-// C: type
+// C: type; holds ibv.FlowSpecType
 func (p *IBUverbsFlowSpecMPLS) Type() *uint32 {
 	return arm[uint32](unsafe.Pointer(&p.union0), 0)
 }
@@ -2187,13 +2187,13 @@ func (p *IBUverbsFlowSpecMPLS) Reserved() *uint16 {
 type IBUverbsFlowAttr struct {
 	_          structs.HostLayout
 	_          [0]uint64 // aligns
-	Type       uint32    // C: type
+	Type       uint32    // C: type; holds ibv.FlowAttrType
 	Size       uint16    // C: size
 	Priority   uint16    // C: priority
 	NumOfSpecs uint8     // C: num_of_specs
 	Reserved   [2]uint8  // C: reserved
 	Port       uint8     // C: port
-	Flags      uint32    // C: flags
+	Flags      uint32    // C: flags; holds ibv.FlowFlags
 }
 
 // FlowSpecs is the array of n elements that follows the record; the caller has allocated them with it.
@@ -2276,16 +2276,16 @@ func (p *IBUverbsCreateSRQ) DriverData(n int) []uint64 {
 // Since: linux 6.1 or earlier
 type IBUverbsCreateXSRQ struct {
 	_          structs.HostLayout
-	Response   uint64 // C: response
-	UserHandle uint64 // C: user_handle
-	SRQType    uint32 // C: srq_type
-	PDHandle   uint32 // C: pd_handle
-	MaxWR      uint32 // C: max_wr
-	MaxSGE     uint32 // C: max_sge
-	SRQLimit   uint32 // C: srq_limit
-	MaxNumTags uint32 // C: max_num_tags
-	XRCDHandle uint32 // C: xrcd_handle
-	CQHandle   uint32 // C: cq_handle
+	Response   uint64          // C: response
+	UserHandle uint64          // C: user_handle
+	SRQType    IBUverbsSRQType // C: srq_type
+	PDHandle   uint32          // C: pd_handle
+	MaxWR      uint32          // C: max_wr
+	MaxSGE     uint32          // C: max_sge
+	SRQLimit   uint32          // C: srq_limit
+	MaxNumTags uint32          // C: max_num_tags
+	XRCDHandle uint32          // C: xrcd_handle
+	CQHandle   uint32          // C: cq_handle
 }
 
 // DriverData is the array of n elements that follows the record; the caller has allocated them with it.
@@ -2328,7 +2328,7 @@ type IBUverbsModifySRQ struct {
 	_         structs.HostLayout
 	_         [0]uint64 // aligns
 	SRQHandle uint32    // C: srq_handle
-	AttrMask  uint32    // C: attr_mask
+	AttrMask  uint32    // C: attr_mask; holds ibv.SRQAttrMask
 	MaxWR     uint32    // C: max_wr
 	SRQLimit  uint32    // C: srq_limit
 }
@@ -2411,15 +2411,15 @@ type IBUverbsDestroySRQResp struct {
 // Since: linux 6.1 or earlier
 type IBUverbsExCreateWQ struct {
 	_           structs.HostLayout
-	CompMask    uint32 // C: comp_mask
-	WQType      uint32 // C: wq_type
-	UserHandle  uint64 // C: user_handle
-	PDHandle    uint32 // C: pd_handle
-	CQHandle    uint32 // C: cq_handle
-	MaxWR       uint32 // C: max_wr
-	MaxSGE      uint32 // C: max_sge
-	CreateFlags uint32 // C: create_flags
-	Reserved    uint32 // C: reserved
+	CompMask    uint32          // C: comp_mask
+	WQType      IBUverbsWQType  // C: wq_type
+	UserHandle  uint64          // C: user_handle
+	PDHandle    uint32          // C: pd_handle
+	CQHandle    uint32          // C: cq_handle
+	MaxWR       uint32          // C: max_wr
+	MaxSGE      uint32          // C: max_sge
+	CreateFlags IBUverbsWQFlags // C: create_flags
+	Reserved    uint32          // C: reserved
 }
 
 // IBUverbsExCreateWQResp has 24 bytes.
@@ -2476,12 +2476,12 @@ type IBUverbsExDestroyWQResp struct {
 // Since: linux 6.1 or earlier
 type IBUverbsExModifyWQ struct {
 	_           structs.HostLayout
-	AttrMask    uint32 // C: attr_mask
-	WQHandle    uint32 // C: wq_handle
-	WQState     uint32 // C: wq_state
-	CurrWQState uint32 // C: curr_wq_state
-	Flags       uint32 // C: flags
-	FlagsMask   uint32 // C: flags_mask
+	AttrMask    uint32          // C: attr_mask; holds ibv.WQAttrMask
+	WQHandle    uint32          // C: wq_handle
+	WQState     uint32          // C: wq_state; holds ibv.WQState
+	CurrWQState uint32          // C: curr_wq_state; holds ibv.WQState
+	Flags       IBUverbsWQFlags // C: flags
+	FlagsMask   IBUverbsWQFlags // C: flags_mask
 }
 
 // IBUverbsExCreateRWQIndTable has 8 bytes.
@@ -2555,7 +2555,7 @@ type IBUverbsCQModeration struct {
 type IBUverbsExModifyCQ struct {
 	_        structs.HostLayout
 	CQHandle uint32               // C: cq_handle
-	AttrMask uint32               // C: attr_mask
+	AttrMask uint32               // C: attr_mask; holds ibv.CQAttrMask
 	Attr     IBUverbsCQModeration // C: attr
 	Reserved uint32               // C: reserved
 }
@@ -2631,9 +2631,9 @@ type IBUverbsFlowActionESP struct {
 type IBUverbsQueryPortRespEx struct {
 	_             structs.HostLayout
 	LegacyResp    IBUverbsQueryPortResp // C: legacy_resp
-	PortCapFlags2 uint16                // C: port_cap_flags2
+	PortCapFlags2 uint16                // C: port_cap_flags2; holds ibv.PortCapFlags2
 	Reserved      [2]uint8              // C: reserved
-	ActiveSpeedEx uint32                // C: active_speed_ex; since 6.12
+	ActiveSpeedEx LinkSpeed             // C: active_speed_ex; since 6.12
 }
 
 // IBUverbsQPCap has 20 bytes.
@@ -2696,7 +2696,7 @@ type IBUverbsAttr struct {
 	_        structs.HostLayout
 	AttrID   uint16               // C: attr_id
 	Len      uint16               // C: len
-	Flags    uint16               // C: flags
+	Flags    UVERBSAttrFlags      // C: flags
 	AttrData IBUverbsAttrAttrData // C: attr_data
 	union8   [1]uint64
 }
@@ -2779,7 +2779,7 @@ type RDMAUCMCreateID struct {
 	Uid      uint64           // C: uid
 	Response uint64           // C: response
 	PS       RDMAUCMPortSpace // C: ps
-	QPType   uint8            // C: qp_type
+	QPType   IBUverbsQPType   // C: qp_type
 	Reserved [5]uint8         // C: reserved
 }
 
@@ -3128,7 +3128,7 @@ type RDMAUCMInitQPAttr struct {
 	_        structs.HostLayout
 	Response uint64 // C: response
 	ID       uint32 // C: id
-	QPState  uint32 // C: qp_state
+	QPState  uint32 // C: qp_state; holds ibv.QPState
 }
 
 // RDMAUCMNotify has 8 bytes.
@@ -3141,7 +3141,7 @@ type RDMAUCMInitQPAttr struct {
 type RDMAUCMNotify struct {
 	_     structs.HostLayout
 	ID    uint32 // C: id
-	Event uint32 // C: event
+	Event uint32 // C: event; holds ibv.EventType
 }
 
 // RDMAUCMJoinIPMcast has 48 bytes.
@@ -3172,7 +3172,7 @@ type RDMAUCMJoinMcast struct {
 	Uid       uint64                // C: uid
 	ID        uint32                // C: id
 	AddrSize  uint16                // C: addr_size
-	JoinFlags uint16                // C: join_flags
+	JoinFlags RDMAMCJoinFlags       // C: join_flags
 	Addr      KernelSockaddrStorage // C: addr
 }
 
@@ -3199,7 +3199,7 @@ type RDMAUCMEventResp struct {
 	_        structs.HostLayout
 	Uid      uint64                // C: uid
 	ID       uint32                // C: id
-	Event    uint32                // C: event
+	Event    uint32                // C: event; holds rdmacm.CMEventType
 	Status   uint32                // C: status
 	Param    RDMAUCMEventRespParam // C: param
 	Reserved uint32                // C: reserved
@@ -3257,10 +3257,10 @@ type RDMAUCMMigrateResp struct {
 // Since: linux 7.2
 type RDMAUCMIBService struct {
 	_           structs.HostLayout
-	ServiceID   uint64    // C: service_id
-	ServiceName [64]uint8 // C: service_name
-	Flags       uint32    // C: flags
-	Reserved    uint32    // C: reserved
+	ServiceID   uint64                   // C: service_id
+	ServiceName [64]uint8                // C: service_name
+	Flags       RDMAUserCMIBServiceFlags // C: flags
+	Reserved    uint32                   // C: reserved
 }
 
 // RDMAUCMResolveIBService has 88 bytes.
@@ -3288,7 +3288,7 @@ type RDMAUCMWriteCMEvent struct {
 	_        structs.HostLayout
 	ID       uint32                   // C: id
 	Reserved uint32                   // C: reserved
-	Event    uint32                   // C: event
+	Event    uint32                   // C: event; holds rdmacm.CMEventType
 	Status   uint32                   // C: status
 	Param    RDMAUCMWriteCMEventParam // C: param
 }
@@ -3302,9 +3302,9 @@ type RDMAUCMWriteCMEvent struct {
 // Since: linux 6.1 or earlier
 type IBPathRecData struct {
 	_        structs.HostLayout
-	Flags    uint32     // C: flags
-	Reserved uint32     // C: reserved
-	PathRec  [16]uint32 // C: path_rec
+	Flags    IBPathFlags // C: flags
+	Reserved uint32      // C: reserved
+	PathRec  [16]uint32  // C: path_rec
 }
 
 // IBUserPathRec has 64 bytes. It is in RDMAUCMQueryRouteResp.IBRoute.
@@ -3323,7 +3323,7 @@ type IBUserPathRec struct {
 	RawTraffic             uint32    // C: raw_traffic
 	FlowLabel              BE32      // C: flow_label
 	Reversible             uint32    // C: reversible
-	MTU                    uint32    // C: mtu
+	MTU                    uint32    // C: mtu; holds ibv.MTU
 	PKey                   BE16      // C: pkey
 	HopLimit               uint8     // C: hop_limit
 	TrafficClass           uint8     // C: traffic_class
@@ -3331,7 +3331,7 @@ type IBUserPathRec struct {
 	SL                     uint8     // C: sl
 	MTUSelector            uint8     // C: mtu_selector
 	RateSelector           uint8     // C: rate_selector
-	Rate                   uint8     // C: rate
+	Rate                   uint8     // C: rate; holds ibv.Rate
 	PacketLifeTimeSelector uint8     // C: packet_life_time_selector
 	PacketLifeTime         uint8     // C: packet_life_time
 	Preference             uint8     // C: preference
@@ -3437,7 +3437,7 @@ type RXEGlobalRoute struct {
 type RXEAV struct {
 	_           structs.HostLayout
 	PortNum     uint8          // C: port_num
-	NetworkType uint8          // C: network_type
+	NetworkType RXENetworkType // C: network_type
 	Dmac        [6]uint8       // C: dmac
 	GRH         RXEGlobalRoute // C: grh
 	SGIDAddr    RXEAVSGIDAddr  // C: sgid_addr
@@ -3453,12 +3453,12 @@ type RXEAV struct {
 // Since: linux 6.1 or earlier
 type RXESendWR struct {
 	_         structs.HostLayout
-	WRID      uint64      // C: wr_id
-	Reserved  uint32      // C: reserved
-	Opcode    uint32      // C: opcode
-	SendFlags uint32      // C: send_flags
-	Ex        RXESendWREx // C: ex
-	WR        RXESendWRWR // C: wr
+	WRID      uint64           // C: wr_id
+	Reserved  uint32           // C: reserved
+	Opcode    IBUverbsWROpcode // C: opcode
+	SendFlags uint32           // C: send_flags; holds ibv.SendFlags
+	Ex        RXESendWREx      // C: ex
+	WR        RXESendWRWR      // C: wr
 }
 
 // RXESendWRWRFlush has 24 bytes. It is in RXESendWRWR.Flush.
@@ -3470,11 +3470,11 @@ type RXESendWR struct {
 // Since: linux 6.12
 type RXESendWRWRFlush struct {
 	_          structs.HostLayout
-	RemoteAddr uint64 // C: remote_addr; since 6.12
-	Length     uint32 // C: length; since 6.12
-	RKey       uint32 // C: rkey; since 6.12
-	Type       uint8  // C: type; since 6.12
-	Level      uint8  // C: level; since 6.12
+	RemoteAddr uint64             // C: remote_addr; since 6.12
+	Length     uint32             // C: length; since 6.12
+	RKey       uint32             // C: rkey; since 6.12
+	Type       IBPlacementType    // C: type; since 6.12
+	Level      IBSelectivityLevel // C: level; since 6.12
 	_          [6]byte
 }
 
@@ -3535,12 +3535,12 @@ type RXESendWRWRUD struct {
 // Since: linux 6.1 or earlier
 type RXESendWRWRMW struct {
 	_      structs.HostLayout
-	Addr   uint64 // C: addr
-	Length uint64 // C: length
-	MRLKey uint32 // C: mr_lkey
-	MWRKey uint32 // C: mw_rkey
-	RKey   uint32 // C: rkey
-	Access uint32 // C: access
+	Addr   uint64              // C: addr
+	Length uint64              // C: length
+	MRLKey uint32              // C: mr_lkey
+	MWRKey uint32              // C: mw_rkey
+	RKey   uint32              // C: rkey
+	Access IBUverbsAccessFlags // C: access
 }
 
 // RXESGE has 16 bytes. It is in RXEDMAInfo.SGE.
@@ -3620,7 +3620,7 @@ func (p *RXEDMAInfo) SGE(n int) []RXESGE {
 type RXESendWQE struct {
 	_           structs.HostLayout
 	WR          RXESendWR  // C: wr
-	Status      uint32     // C: status
+	Status      uint32     // C: status; holds ibv.WCStatus
 	State       uint32     // C: state
 	IOVA        uint64     // C: iova
 	Mask        uint32     // C: mask
@@ -3888,7 +3888,7 @@ func (p *SIWSQE) SGE() *[6]SIWSGE {
 
 // Access is a member that shares its bytes with others.
 //
-// C: access
+// C: access; holds IBUverbsAccessFlags
 func (p *SIWSQE) Access() *uint64 {
 	return arm[uint64](unsafe.Pointer(&p.union24), 0)
 }
@@ -3920,7 +3920,7 @@ type SIWRQE struct {
 type SIWCQE struct {
 	_       structs.HostLayout
 	ID      uint64      // C: id
-	Flags   uint8       // C: flags
+	Flags   uint8       // C: flags; holds SIWWQEFlags
 	Opcode  SIWOpcode   // C: opcode
 	Status  SIWWCStatus // C: status
 	Bytes   uint32      // C: bytes
@@ -4003,15 +4003,15 @@ type MLX5IBAllocUcontextReq struct {
 // Since: linux 6.1 or earlier
 type MLX5IBAllocUcontextReqV2 struct {
 	_                   structs.HostLayout
-	TotalNumBFRegs      uint32 // C: total_num_bfregs
-	NumLowLatencyBFRegs uint32 // C: num_low_latency_bfregs
-	Flags               uint32 // C: flags
-	CompMask            uint32 // C: comp_mask
-	MaxCQEVersion       uint8  // C: max_cqe_version
-	Reserved0           uint8  // C: reserved0
-	Reserved1           uint16 // C: reserved1
-	Reserved2           uint32 // C: reserved2
-	LibCaps             uint64 // C: lib_caps
+	TotalNumBFRegs      uint32                 // C: total_num_bfregs
+	NumLowLatencyBFRegs uint32                 // C: num_low_latency_bfregs
+	Flags               MLX5IBAllocUctxV2Flags // C: flags
+	CompMask            uint32                 // C: comp_mask
+	MaxCQEVersion       uint8                  // C: max_cqe_version
+	Reserved0           uint8                  // C: reserved0
+	Reserved1           uint16                 // C: reserved1
+	Reserved2           uint32                 // C: reserved2
+	LibCaps             MLX5LibCaps            // C: lib_caps
 }
 
 // MLX5IBAllocUcontextResp has 72 bytes.
@@ -4023,28 +4023,28 @@ type MLX5IBAllocUcontextReqV2 struct {
 // Since: linux 6.1 or earlier
 type MLX5IBAllocUcontextResp struct {
 	_                  structs.HostLayout
-	QPTabSize          uint32 // C: qp_tab_size
-	BFRegSize          uint32 // C: bf_reg_size
-	TotBFRegs          uint32 // C: tot_bfregs
-	CacheLineSize      uint32 // C: cache_line_size
-	MaxSQDescSz        uint16 // C: max_sq_desc_sz
-	MaxRQDescSz        uint16 // C: max_rq_desc_sz
-	MaxSendWqebb       uint32 // C: max_send_wqebb
-	MaxRecvWR          uint32 // C: max_recv_wr
-	MaxSRQRecvWR       uint32 // C: max_srq_recv_wr
-	NumPorts           uint16 // C: num_ports
-	FlowActionFlags    uint16 // C: flow_action_flags
-	CompMask           uint32 // C: comp_mask
-	ResponseLength     uint32 // C: response_length
-	CQEVersion         uint8  // C: cqe_version
-	CmdsSuppUhw        uint8  // C: cmds_supp_uhw
-	EthMinInline       uint8  // C: eth_min_inline
-	ClockInfoVersions  uint8  // C: clock_info_versions
-	HCACoreClockOffset uint64 // C: hca_core_clock_offset
-	LogUARSize         uint32 // C: log_uar_size
-	NumUarsPerPage     uint32 // C: num_uars_per_page
-	NumDynBFRegs       uint32 // C: num_dyn_bfregs
-	DumpFillMKey       uint32 // C: dump_fill_mkey
+	QPTabSize          uint32                               // C: qp_tab_size
+	BFRegSize          uint32                               // C: bf_reg_size
+	TotBFRegs          uint32                               // C: tot_bfregs
+	CacheLineSize      uint32                               // C: cache_line_size
+	MaxSQDescSz        uint16                               // C: max_sq_desc_sz
+	MaxRQDescSz        uint16                               // C: max_rq_desc_sz
+	MaxSendWqebb       uint32                               // C: max_send_wqebb
+	MaxRecvWR          uint32                               // C: max_recv_wr
+	MaxSRQRecvWR       uint32                               // C: max_srq_recv_wr
+	NumPorts           uint16                               // C: num_ports
+	FlowActionFlags    MLX5UserAllocUContextFlowActionFlags // C: flow_action_flags
+	CompMask           MLX5IBAllocUcontextRespMask          // C: comp_mask
+	ResponseLength     uint32                               // C: response_length
+	CQEVersion         uint8                                // C: cqe_version
+	CmdsSuppUhw        MLX5UserCmdsSuppUhw                  // C: cmds_supp_uhw
+	EthMinInline       MLX5UserInlineMode                   // C: eth_min_inline
+	ClockInfoVersions  uint8                                // C: clock_info_versions
+	HCACoreClockOffset uint64                               // C: hca_core_clock_offset
+	LogUARSize         uint32                               // C: log_uar_size
+	NumUarsPerPage     uint32                               // C: num_uars_per_page
+	NumDynBFRegs       uint32                               // C: num_dyn_bfregs
+	DumpFillMKey       uint32                               // C: dump_fill_mkey
 }
 
 // MLX5IBAllocPDResp has 4 bytes.
@@ -4192,15 +4192,15 @@ type MLX5IBQueryDeviceResp struct {
 // Since: linux 6.1 or earlier
 type MLX5IBCreateCQ struct {
 	_                structs.HostLayout
-	BufAddr          uint64 // C: buf_addr
-	DBAddr           uint64 // C: db_addr
-	CQESize          uint32 // C: cqe_size
-	CQECompEn        uint8  // C: cqe_comp_en
-	CQECompResFormat uint8  // C: cqe_comp_res_format
-	Flags            uint16 // C: flags
-	UARPageIndex     uint16 // C: uar_page_index
-	Reserved0        uint16 // C: reserved0
-	Reserved1        uint32 // C: reserved1
+	BufAddr          uint64              // C: buf_addr
+	DBAddr           uint64              // C: db_addr
+	CQESize          uint32              // C: cqe_size
+	CQECompEn        uint8               // C: cqe_comp_en
+	CQECompResFormat uint8               // C: cqe_comp_res_format; holds MLX5IBCQECompResFormat
+	Flags            MLX5IBCreateCQFlags // C: flags
+	UARPageIndex     uint16              // C: uar_page_index
+	Reserved0        uint16              // C: reserved0
+	Reserved1        uint32              // C: reserved1
 }
 
 // MLX5IBCreateCQResp has 8 bytes.
@@ -4240,12 +4240,12 @@ type MLX5IBResizeCQ struct {
 // Since: linux 6.1 or earlier
 type MLX5IBCreateSRQ struct {
 	_         structs.HostLayout
-	BufAddr   uint64 // C: buf_addr
-	DBAddr    uint64 // C: db_addr
-	Flags     uint32 // C: flags
-	Reserved0 uint32 // C: reserved0
-	UIdx      uint32 // C: uidx
-	Reserved1 uint32 // C: reserved1
+	BufAddr   uint64       // C: buf_addr
+	DBAddr    uint64       // C: db_addr
+	Flags     MLX5SRQFlags // C: flags
+	Reserved0 uint32       // C: reserved0
+	UIdx      uint32       // C: uidx
+	Reserved1 uint32       // C: reserved1
 }
 
 // MLX5IBCreateSRQResp has 8 bytes.
@@ -4283,14 +4283,14 @@ type MLX5IBCreateQPDCIStreams struct {
 // Since: linux 6.1 or earlier
 type MLX5IBCreateQP struct {
 	_          structs.HostLayout
-	BufAddr    uint64 // C: buf_addr
-	DBAddr     uint64 // C: db_addr
-	SQWQECount uint32 // C: sq_wqe_count
-	RQWQECount uint32 // C: rq_wqe_count
-	RQWQEShift uint32 // C: rq_wqe_shift
-	Flags      uint32 // C: flags
-	UIdx       uint32 // C: uidx
-	BfregIndex uint32 // C: bfreg_index
+	BufAddr    uint64      // C: buf_addr
+	DBAddr     uint64      // C: db_addr
+	SQWQECount uint32      // C: sq_wqe_count
+	RQWQECount uint32      // C: rq_wqe_count
+	RQWQEShift uint32      // C: rq_wqe_shift
+	Flags      MLX5QPFlags // C: flags
+	UIdx       uint32      // C: uidx
+	BfregIndex uint32      // C: bfreg_index
 	union40    [1]uint64
 	ECEOptions uint32                   // C: ece_options
 	DCIStreams MLX5IBCreateQPDCIStreams // C: dci_streams
@@ -4326,7 +4326,7 @@ type MLX5IBCreateQPRSS struct {
 	Reserved         [6]uint8                // C: reserved
 	RXHashKey        [128]uint8              // C: rx_hash_key
 	CompMask         uint32                  // C: comp_mask
-	Flags            uint32                  // C: flags
+	Flags            MLX5QPFlags             // C: flags
 }
 
 // MLX5IBCreateQPResp has 40 bytes.
@@ -4338,15 +4338,15 @@ type MLX5IBCreateQPRSS struct {
 // Since: linux 6.1 or earlier
 type MLX5IBCreateQPResp struct {
 	_          structs.HostLayout
-	BfregIndex uint32 // C: bfreg_index
-	ECEOptions uint32 // C: ece_options
-	CompMask   uint32 // C: comp_mask
-	TIRN       uint32 // C: tirn
-	TISN       uint32 // C: tisn
-	RQN        uint32 // C: rqn
-	SQN        uint32 // C: sqn
-	Reserved1  uint32 // C: reserved1
-	TIRICMAddr uint64 // C: tir_icm_addr
+	BfregIndex uint32                 // C: bfreg_index
+	ECEOptions uint32                 // C: ece_options
+	CompMask   MLX5IBCreateQPRespMask // C: comp_mask
+	TIRN       uint32                 // C: tirn
+	TISN       uint32                 // C: tisn
+	RQN        uint32                 // C: rqn
+	SQN        uint32                 // C: sqn
+	Reserved1  uint32                 // C: reserved1
+	TIRICMAddr uint64                 // C: tir_icm_addr
 }
 
 // MLX5IBAllocMW has 8 bytes.
@@ -4373,16 +4373,16 @@ type MLX5IBAllocMW struct {
 // Since: linux 6.1 or earlier
 type MLX5IBCreateWQ struct {
 	_                         structs.HostLayout
-	BufAddr                   uint64 // C: buf_addr
-	DBAddr                    uint64 // C: db_addr
-	RQWQECount                uint32 // C: rq_wqe_count
-	RQWQEShift                uint32 // C: rq_wqe_shift
-	UserIndex                 uint32 // C: user_index
-	Flags                     uint32 // C: flags
-	CompMask                  uint32 // C: comp_mask
-	SingleStrideLogNumOfBytes uint32 // C: single_stride_log_num_of_bytes
-	SingleWQELogNumOfStrides  uint32 // C: single_wqe_log_num_of_strides
-	TwoByteShiftEn            uint32 // C: two_byte_shift_en
+	BufAddr                   uint64             // C: buf_addr
+	DBAddr                    uint64             // C: db_addr
+	RQWQECount                uint32             // C: rq_wqe_count
+	RQWQEShift                uint32             // C: rq_wqe_shift
+	UserIndex                 uint32             // C: user_index
+	Flags                     MLX5WQFlags        // C: flags
+	CompMask                  MLX5IBCreateWQMask // C: comp_mask
+	SingleStrideLogNumOfBytes uint32             // C: single_stride_log_num_of_bytes
+	SingleWQELogNumOfStrides  uint32             // C: single_wqe_log_num_of_strides
+	TwoByteShiftEn            uint32             // C: two_byte_shift_en
 }
 
 // MLX5IBCreateAHResp has 16 bytes.
@@ -4422,9 +4422,9 @@ type MLX5IBBurstInfo struct {
 // Since: linux 6.1 or earlier
 type MLX5IBModifyQP struct {
 	_          structs.HostLayout
-	CompMask   uint32          // C: comp_mask
-	BurstInfo  MLX5IBBurstInfo // C: burst_info
-	ECEOptions uint32          // C: ece_options
+	CompMask   MLX5IBModifyQPMask // C: comp_mask
+	BurstInfo  MLX5IBBurstInfo    // C: burst_info
+	ECEOptions uint32             // C: ece_options
 }
 
 // MLX5IBModifyQPResp has 16 bytes.
@@ -4654,11 +4654,11 @@ type MLX4IBAllocUcontextRespV3 struct {
 // Since: linux 6.1 or earlier
 type MLX4IBAllocUcontextResp struct {
 	_             structs.HostLayout
-	DevCaps       uint32 // C: dev_caps
-	QPTabSize     uint32 // C: qp_tab_size
-	BFRegSize     uint16 // C: bf_reg_size
-	BFRegsPerPage uint16 // C: bf_regs_per_page
-	CQESize       uint32 // C: cqe_size
+	DevCaps       MLX4UserDevCaps // C: dev_caps
+	QPTabSize     uint32          // C: qp_tab_size
+	BFRegSize     uint16          // C: bf_reg_size
+	BFRegsPerPage uint16          // C: bf_regs_per_page
+	CQESize       uint32          // C: cqe_size
 }
 
 // MLX4IBAllocPDResp has 8 bytes.
@@ -4851,13 +4851,13 @@ type MLX4IBTSOCaps struct {
 // Since: linux 6.1 or earlier
 type MLX4UverbsExQueryDeviceResp struct {
 	_                  structs.HostLayout
-	CompMask           uint32        // C: comp_mask
-	ResponseLength     uint32        // C: response_length
-	HCACoreClockOffset uint64        // C: hca_core_clock_offset
-	MaxInlRecvSz       uint32        // C: max_inl_recv_sz
-	Reserved           uint32        // C: reserved
-	RSSCaps            MLX4IBRSSCaps // C: rss_caps
-	TSOCaps            MLX4IBTSOCaps // C: tso_caps
+	CompMask           QueryDeviceRespMask // C: comp_mask
+	ResponseLength     uint32              // C: response_length
+	HCACoreClockOffset uint64              // C: hca_core_clock_offset
+	MaxInlRecvSz       uint32              // C: max_inl_recv_sz
+	Reserved           uint32              // C: reserved
+	RSSCaps            MLX4IBRSSCaps       // C: rss_caps
+	TSOCaps            MLX4IBTSOCaps       // C: tso_caps
 }
 
 // EFAIBVAllocUcontextCmd has 8 bytes.
@@ -4869,8 +4869,8 @@ type MLX4UverbsExQueryDeviceResp struct {
 // Since: linux 6.1 or earlier
 type EFAIBVAllocUcontextCmd struct {
 	_             structs.HostLayout
-	SupportedCaps uint32   // C: supported_caps; since 7.2
-	Reserved20    [4]uint8 // C: reserved_20
+	SupportedCaps EFAAllocUContextCmdSuppCaps // C: supported_caps; since 7.2
+	Reserved20    [4]uint8                    // C: reserved_20
 }
 
 // EFAIBVAllocUcontextResp has 24 bytes.
@@ -4882,15 +4882,15 @@ type EFAIBVAllocUcontextCmd struct {
 // Since: linux 6.1 or earlier
 type EFAIBVAllocUcontextResp struct {
 	_                 structs.HostLayout
-	CompMask          uint32   // C: comp_mask
-	CmdsSuppUdataMask uint32   // C: cmds_supp_udata_mask
-	SubCqsPerCQ       uint16   // C: sub_cqs_per_cq
-	InlineBufSize     uint16   // C: inline_buf_size
-	MaxLlqSize        uint32   // C: max_llq_size
-	MaxTXBatch        uint16   // C: max_tx_batch
-	MinSQWR           uint16   // C: min_sq_wr
-	InlineBufSizeEx   uint16   // C: inline_buf_size_ex; since 7.2
-	ReservedB0        [2]uint8 // C: reserved_b0; since 7.2
+	CompMask          uint32                  // C: comp_mask
+	CmdsSuppUdataMask EFAIBVUserCmdsSuppUdata // C: cmds_supp_udata_mask
+	SubCqsPerCQ       uint16                  // C: sub_cqs_per_cq
+	InlineBufSize     uint16                  // C: inline_buf_size
+	MaxLlqSize        uint32                  // C: max_llq_size
+	MaxTXBatch        uint16                  // C: max_tx_batch
+	MinSQWR           uint16                  // C: min_sq_wr
+	InlineBufSizeEx   uint16                  // C: inline_buf_size_ex; since 7.2
+	ReservedB0        [2]uint8                // C: reserved_b0; since 7.2
 }
 
 // EFAIBVAllocPDResp has 8 bytes.
@@ -4916,11 +4916,11 @@ type EFAIBVAllocPDResp struct {
 // Since: linux 6.1 or earlier
 type EFAIBVCreateCQ struct {
 	_           structs.HostLayout
-	CompMask    uint32   // C: comp_mask
-	CQEntrySize uint32   // C: cq_entry_size
-	NumSubCqs   uint16   // C: num_sub_cqs
-	Flags       uint8    // C: flags
-	Reserved58  [5]uint8 // C: reserved_58
+	CompMask    uint32           // C: comp_mask
+	CQEntrySize uint32           // C: cq_entry_size
+	NumSubCqs   uint16           // C: num_sub_cqs
+	Flags       EFACreateCQFlags // C: flags
+	Reserved58  [5]uint8         // C: reserved_58
 }
 
 // EFAIBVCreateCQResp has 40 bytes.
@@ -4932,14 +4932,14 @@ type EFAIBVCreateCQ struct {
 // Since: linux 6.1 or earlier
 type EFAIBVCreateCQResp struct {
 	_          structs.HostLayout
-	CompMask   uint32   // C: comp_mask
-	Reserved20 [4]uint8 // C: reserved_20
-	QMmapKey   uint64   // C: q_mmap_key
-	QMmapSize  uint64   // C: q_mmap_size
-	CQIdx      uint16   // C: cq_idx
-	ReservedD0 [2]uint8 // C: reserved_d0
-	DBOff      uint32   // C: db_off
-	DBMmapKey  uint64   // C: db_mmap_key
+	CompMask   EFACreateCQRespMask // C: comp_mask
+	Reserved20 [4]uint8            // C: reserved_20
+	QMmapKey   uint64              // C: q_mmap_key
+	QMmapSize  uint64              // C: q_mmap_size
+	CQIdx      uint16              // C: cq_idx
+	ReservedD0 [2]uint8            // C: reserved_d0
+	DBOff      uint32              // C: db_off
+	DBMmapKey  uint64              // C: db_mmap_key
 }
 
 // EFAIBVCreateQP has 24 bytes.
@@ -4951,13 +4951,13 @@ type EFAIBVCreateCQResp struct {
 // Since: linux 6.1 or earlier
 type EFAIBVCreateQP struct {
 	_            structs.HostLayout
-	CompMask     uint32   // C: comp_mask
-	RQRingSize   uint32   // C: rq_ring_size
-	SQRingSize   uint32   // C: sq_ring_size
-	DriverQPType uint32   // C: driver_qp_type
-	Flags        uint16   // C: flags; since 6.12
-	SL           uint8    // C: sl; since 7.2
-	Reserved98   [5]uint8 // C: reserved_98; since 7.2
+	CompMask     uint32           // C: comp_mask
+	RQRingSize   uint32           // C: rq_ring_size
+	SQRingSize   uint32           // C: sq_ring_size
+	DriverQPType EFAQPDriverType  // C: driver_qp_type
+	Flags        EFACreateQPFlags // C: flags; since 6.12
+	SL           uint8            // C: sl; since 7.2
+	Reserved98   [5]uint8         // C: reserved_98; since 7.2
 }
 
 // EFAIBVCreateQPResp has 64 bytes.
@@ -5006,13 +5006,13 @@ type EFAIBVCreateAHResp struct {
 // Since: linux 6.1 or earlier
 type EFAIBVExQueryDeviceResp struct {
 	_           structs.HostLayout
-	CompMask    uint32 // C: comp_mask
-	MaxSQWR     uint32 // C: max_sq_wr
-	MaxRQWR     uint32 // C: max_rq_wr
-	MaxSQSGE    uint16 // C: max_sq_sge
-	MaxRQSGE    uint16 // C: max_rq_sge
-	MaxRDMASize uint32 // C: max_rdma_size
-	DeviceCaps  uint32 // C: device_caps
+	CompMask    uint32             // C: comp_mask
+	MaxSQWR     uint32             // C: max_sq_wr
+	MaxRQWR     uint32             // C: max_rq_wr
+	MaxSQSGE    uint16             // C: max_sq_sge
+	MaxRQSGE    uint16             // C: max_rq_sge
+	MaxRDMASize uint32             // C: max_rdma_size
+	DeviceCaps  EFAQueryDeviceCaps // C: device_caps
 }
 
 // ERDMAUreqCreateCQ has 24 bytes.
@@ -5100,10 +5100,10 @@ type ERDMAUrespAllocCtx struct {
 // Since: linux 6.1 or earlier
 type IRDMAAllocUcontextReq struct {
 	_            structs.HostLayout
-	Rsvd32       uint32   // C: rsvd32
-	UserspaceVer uint8    // C: userspace_ver
-	Rsvd8        [3]uint8 // C: rsvd8
-	CompMask     uint64   // C: comp_mask
+	Rsvd32       uint32                 // C: rsvd32
+	UserspaceVer uint8                  // C: userspace_ver
+	Rsvd8        [3]uint8               // C: rsvd8
+	CompMask     IRDMAAllocUContextMask // C: comp_mask
 }
 
 // IRDMAAllocUcontextResp has 80 bytes.
@@ -5115,27 +5115,27 @@ type IRDMAAllocUcontextReq struct {
 // Since: linux 6.1 or earlier
 type IRDMAAllocUcontextResp struct {
 	_              structs.HostLayout
-	MaxPds         uint32   // C: max_pds
-	MaxQps         uint32   // C: max_qps
-	WQSize         uint32   // C: wq_size
-	KernelVer      uint8    // C: kernel_ver
-	Rsvd           [3]uint8 // C: rsvd
-	FeatureFlags   uint64   // C: feature_flags
-	DBMmapKey      uint64   // C: db_mmap_key
-	MaxHWWQFrags   uint32   // C: max_hw_wq_frags
-	MaxHWReadSGEs  uint32   // C: max_hw_read_sges
-	MaxHWInline    uint32   // C: max_hw_inline
-	MaxHWRQQuanta  uint32   // C: max_hw_rq_quanta
-	MaxHWWQQuanta  uint32   // C: max_hw_wq_quanta
-	MinHWCQSize    uint32   // C: min_hw_cq_size
-	MaxHWCQSize    uint32   // C: max_hw_cq_size
-	MaxHWSQChunk   uint16   // C: max_hw_sq_chunk
-	HWRev          uint8    // C: hw_rev
-	Rsvd2          uint8    // C: rsvd2
-	CompMask       uint64   // C: comp_mask
-	MinHWWQSize    uint16   // C: min_hw_wq_size; since 6.12
-	Revd3          [2]uint8 // C: revd3; since 7.2
-	MaxHWSRQQuanta uint32   // C: max_hw_srq_quanta; since 7.2
+	MaxPds         uint32                 // C: max_pds
+	MaxQps         uint32                 // C: max_qps
+	WQSize         uint32                 // C: wq_size
+	KernelVer      uint8                  // C: kernel_ver
+	Rsvd           [3]uint8               // C: rsvd
+	FeatureFlags   uint64                 // C: feature_flags
+	DBMmapKey      uint64                 // C: db_mmap_key
+	MaxHWWQFrags   uint32                 // C: max_hw_wq_frags
+	MaxHWReadSGEs  uint32                 // C: max_hw_read_sges
+	MaxHWInline    uint32                 // C: max_hw_inline
+	MaxHWRQQuanta  uint32                 // C: max_hw_rq_quanta
+	MaxHWWQQuanta  uint32                 // C: max_hw_wq_quanta
+	MinHWCQSize    uint32                 // C: min_hw_cq_size
+	MaxHWCQSize    uint32                 // C: max_hw_cq_size
+	MaxHWSQChunk   uint16                 // C: max_hw_sq_chunk
+	HWRev          uint8                  // C: hw_rev
+	Rsvd2          uint8                  // C: rsvd2
+	CompMask       IRDMAAllocUContextMask // C: comp_mask
+	MinHWWQSize    uint16                 // C: min_hw_wq_size; since 6.12
+	Revd3          [2]uint8               // C: revd3; since 7.2
+	MaxHWSRQQuanta uint32                 // C: max_hw_srq_quanta; since 7.2
 }
 
 // IRDMAAllocPDResp has 8 bytes.
@@ -5314,7 +5314,7 @@ type IRDMACreateAHResp struct {
 // Since: linux 6.12
 type BNXTReUctxReq struct {
 	_        structs.HostLayout
-	CompMask uint64 // C: comp_mask
+	CompMask BNXTReUctxReqMask // C: comp_mask
 }
 
 // BNXTReUctxResp has 48 bytes.
@@ -5326,17 +5326,17 @@ type BNXTReUctxReq struct {
 // Since: linux 6.1 or earlier
 type BNXTReUctxResp struct {
 	_        structs.HostLayout
-	DevID    uint32 // C: dev_id
-	MaxQP    uint32 // C: max_qp
-	PgSize   uint32 // C: pg_size
-	CQESz    uint32 // C: cqe_sz
-	MaxCqd   uint32 // C: max_cqd
-	Rsvd     uint32 // C: rsvd
-	CompMask uint64 // C: comp_mask
-	ChipId0  uint32 // C: chip_id0
-	ChipId1  uint32 // C: chip_id1
-	Mode     uint32 // C: mode
-	Rsvd1    uint32 // C: rsvd1
+	DevID    uint32             // C: dev_id
+	MaxQP    uint32             // C: max_qp
+	PgSize   uint32             // C: pg_size
+	CQESz    uint32             // C: cqe_sz
+	MaxCqd   uint32             // C: max_cqd
+	Rsvd     uint32             // C: rsvd
+	CompMask BNXTReUctxRespMask // C: comp_mask
+	ChipId0  uint32             // C: chip_id0
+	ChipId1  uint32             // C: chip_id1
+	Mode     BNXTReWQEMode      // C: mode
+	Rsvd1    uint32             // C: rsvd1
 }
 
 // BNXTRePDResp has 16 bytes.
@@ -5374,9 +5374,9 @@ func (p *BNXTRePDResp) SetDbr(v uint64) {
 // Since: linux 6.1 or earlier
 type BNXTReCQReq struct {
 	_        structs.HostLayout
-	CQVA     uint64 // C: cq_va
-	CQHandle uint64 // C: cq_handle
-	CompMask uint64 // C: comp_mask; since 7.2
+	CQVA     uint64          // C: cq_va
+	CQHandle uint64          // C: cq_handle
+	CompMask BNXTReReqCQMask // C: comp_mask; since 7.2
 }
 
 // BNXTReCQResp has 24 bytes.
@@ -5388,11 +5388,11 @@ type BNXTReCQReq struct {
 // Since: linux 6.1 or earlier
 type BNXTReCQResp struct {
 	_        structs.HostLayout
-	Cqid     uint32 // C: cqid
-	Tail     uint32 // C: tail
-	Phase    uint32 // C: phase
-	Rsvd     uint32 // C: rsvd
-	CompMask uint64 // C: comp_mask; since 6.12
+	Cqid     uint32           // C: cqid
+	Tail     uint32           // C: tail
+	Phase    uint32           // C: phase
+	Rsvd     uint32           // C: rsvd
+	CompMask BNXTReRespCQMask // C: comp_mask; since 6.12
 }
 
 // BNXTReResizeCQReq has 8 bytes.
@@ -5416,12 +5416,12 @@ type BNXTReResizeCQReq struct {
 // Since: linux 6.1 or earlier
 type BNXTReQPReq struct {
 	_        structs.HostLayout
-	Qpsva    uint64 // C: qpsva
-	Qprva    uint64 // C: qprva
-	QPHandle uint64 // C: qp_handle
-	CompMask uint64 // C: comp_mask; since 6.12
-	SQSlots  uint32 // C: sq_slots; since 6.12
-	SQNpsn   uint32 // C: sq_npsn; since 7.2
+	Qpsva    uint64       // C: qpsva
+	Qprva    uint64       // C: qprva
+	QPHandle uint64       // C: qp_handle
+	CompMask BNXTReQPMask // C: comp_mask; since 6.12
+	SQSlots  uint32       // C: sq_slots; since 6.12
+	SQNpsn   uint32       // C: sq_npsn; since 7.2
 }
 
 // BNXTReQPResp has 8 bytes.
@@ -5459,9 +5459,9 @@ type BNXTReSRQReq struct {
 // Since: linux 6.1 or earlier
 type BNXTReSRQResp struct {
 	_        structs.HostLayout
-	Srqid    uint32 // C: srqid
-	Rsvd     uint32 // C: rsvd; since 6.12
-	CompMask uint64 // C: comp_mask; since 6.12
+	Srqid    uint32        // C: srqid
+	Rsvd     uint32        // C: rsvd; since 6.12
+	CompMask BNXTReSRQMask // C: comp_mask; since 6.12
 }
 
 // BNXTRePacketPacingCaps has 16 bytes. It is in BNXTReQueryDeviceExResp.PacketPacingCaps.
@@ -5529,8 +5529,8 @@ type HNSRoceIBCreateCQ struct {
 // Since: linux 6.1 or earlier
 type HNSRoceIBCreateCQResp struct {
 	_        structs.HostLayout
-	CQN      uint64 // C: cqn
-	CapFlags uint64 // C: cap_flags
+	CQN      uint64            // C: cqn
+	CapFlags HNSRoceCQCapFlags // C: cap_flags
 }
 
 // HNSRoceIBCreateSRQ has 32 bytes.
@@ -5580,7 +5580,7 @@ type HNSRoceIBCreateQP struct {
 	SDBAddr       uint64                  // C: sdb_addr
 	CompMask      HNSRoceCreateQPCompMask // C: comp_mask; since 6.12
 	CreateFlags   uint64                  // C: create_flags; since 6.12
-	CongTypeFlags uint64                  // C: cong_type_flags; since 6.12
+	CongTypeFlags HNSRoceCongestTypeFlags // C: cong_type_flags; since 6.12
 }
 
 // HNSRoceIBCreateQPResp has 16 bytes.
@@ -5592,8 +5592,8 @@ type HNSRoceIBCreateQP struct {
 // Since: linux 6.1 or earlier
 type HNSRoceIBCreateQPResp struct {
 	_           structs.HostLayout
-	CapFlags    uint64 // C: cap_flags
-	DwqeMmapKey uint64 // C: dwqe_mmap_key
+	CapFlags    HNSRoceQPCapFlags // C: cap_flags
+	DwqeMmapKey uint64            // C: dwqe_mmap_key
 }
 
 // HNSRoceIBModifyQPResp has 8 bytes.
@@ -5677,10 +5677,10 @@ type HNSRoceIBCreateAHResp struct {
 // Since: linux 6.12
 type ManaIBCreateCQ struct {
 	_         structs.HostLayout
-	BufAddr   uint64 // C: buf_addr
-	Flags     uint16 // C: flags
-	Reserved0 uint16 // C: reserved0
-	Reserved1 uint32 // C: reserved1
+	BufAddr   uint64              // C: buf_addr
+	Flags     ManaIBCreateCQFlags // C: flags
+	Reserved0 uint16              // C: reserved0
+	Reserved1 uint32              // C: reserved1
 }
 
 // ManaIBCreateCQResp has 8 bytes.
@@ -5773,12 +5773,12 @@ type ManaIBCreateWQ struct {
 // Since: linux 6.12
 type ManaIBCreateQPRSS struct {
 	_                structs.HostLayout
-	RXHashFieldsMask uint64    // C: rx_hash_fields_mask
-	RXHashFunction   uint8     // C: rx_hash_function
-	Reserved         [7]uint8  // C: reserved
-	RXHashKeyLen     uint32    // C: rx_hash_key_len
-	RXHashKey        [40]uint8 // C: rx_hash_key
-	Port             uint32    // C: port
+	RXHashFieldsMask uint64                    // C: rx_hash_fields_mask; holds ibv.RXHashFields
+	RXHashFunction   ManaIBRXHashFunctionFlags // C: rx_hash_function
+	Reserved         [7]uint8                  // C: reserved
+	RXHashKeyLen     uint32                    // C: rx_hash_key_len
+	RXHashKey        [40]uint8                 // C: rx_hash_key
+	Port             uint32                    // C: port
 }
 
 // RSSRespEntry has 8 bytes. It is in ManaIBCreateQPRSSResp.Entries.
@@ -5981,8 +5981,8 @@ type IonicSRQResp struct {
 // Since: linux 6.1 or earlier
 type C4iwCreateCQ struct {
 	_        structs.HostLayout
-	Flags    uint32 // C: flags
-	Reserved uint32 // C: reserved
+	Flags    C4IWCQFlags // C: flags
+	Reserved uint32      // C: reserved
 }
 
 // C4iwCreateCQResp has 40 bytes.
@@ -5994,13 +5994,13 @@ type C4iwCreateCQ struct {
 // Since: linux 6.1 or earlier
 type C4iwCreateCQResp struct {
 	_       structs.HostLayout
-	Key     uint64 // C: key
-	GtsKey  uint64 // C: gts_key
-	Memsize uint64 // C: memsize
-	Cqid    uint32 // C: cqid
-	Size    uint32 // C: size
-	QidMask uint32 // C: qid_mask
-	Flags   uint32 // C: flags
+	Key     uint64      // C: key
+	GtsKey  uint64      // C: gts_key
+	Memsize uint64      // C: memsize
+	Cqid    uint32      // C: cqid
+	Size    uint32      // C: size
+	QidMask uint32      // C: qid_mask
+	Flags   C4IWCQFlags // C: flags
 }
 
 // C4iwCreateQPResp has 80 bytes.
@@ -6012,19 +6012,19 @@ type C4iwCreateCQResp struct {
 // Since: linux 6.1 or earlier
 type C4iwCreateQPResp struct {
 	_          structs.HostLayout
-	MaSyncKey  uint64 // C: ma_sync_key
-	SQKey      uint64 // C: sq_key
-	RQKey      uint64 // C: rq_key
-	SQDBGtsKey uint64 // C: sq_db_gts_key
-	RQDBGtsKey uint64 // C: rq_db_gts_key
-	SQMemsize  uint64 // C: sq_memsize
-	RQMemsize  uint64 // C: rq_memsize
-	Sqid       uint32 // C: sqid
-	Rqid       uint32 // C: rqid
-	SQSize     uint32 // C: sq_size
-	RQSize     uint32 // C: rq_size
-	QidMask    uint32 // C: qid_mask
-	Flags      uint32 // C: flags
+	MaSyncKey  uint64      // C: ma_sync_key
+	SQKey      uint64      // C: sq_key
+	RQKey      uint64      // C: rq_key
+	SQDBGtsKey uint64      // C: sq_db_gts_key
+	RQDBGtsKey uint64      // C: rq_db_gts_key
+	SQMemsize  uint64      // C: sq_memsize
+	RQMemsize  uint64      // C: rq_memsize
+	Sqid       uint32      // C: sqid
+	Rqid       uint32      // C: rqid
+	SQSize     uint32      // C: sq_size
+	RQSize     uint32      // C: rq_size
+	QidMask    uint32      // C: qid_mask
+	Flags      C4IWQPFlags // C: flags
 }
 
 // C4iwCreateSRQResp has 48 bytes.
@@ -6036,15 +6036,15 @@ type C4iwCreateQPResp struct {
 // Since: linux 6.1 or earlier
 type C4iwCreateSRQResp struct {
 	_           structs.HostLayout
-	SRQKey      uint64 // C: srq_key
-	SRQDBGtsKey uint64 // C: srq_db_gts_key
-	SRQMemsize  uint64 // C: srq_memsize
-	Srqid       uint32 // C: srqid
-	SRQSize     uint32 // C: srq_size
-	RqtAbsIdx   uint32 // C: rqt_abs_idx
-	QidMask     uint32 // C: qid_mask
-	Flags       uint32 // C: flags
-	Reserved    uint32 // C: reserved
+	SRQKey      uint64       // C: srq_key
+	SRQDBGtsKey uint64       // C: srq_db_gts_key
+	SRQMemsize  uint64       // C: srq_memsize
+	Srqid       uint32       // C: srqid
+	SRQSize     uint32       // C: srq_size
+	RqtAbsIdx   uint32       // C: rqt_abs_idx
+	QidMask     uint32       // C: qid_mask
+	Flags       C4IWSRQFlags // C: flags
+	Reserved    uint32       // C: reserved
 }
 
 // C4iwAllocUcontextResp has 16 bytes.
@@ -6361,8 +6361,8 @@ type OcrdmaCreateSRQUresp struct {
 // Since: linux 6.1 or earlier
 type QedrAllocUcontextReq struct {
 	_            structs.HostLayout
-	ContextFlags uint32 // C: context_flags
-	Reserved     uint32 // C: reserved
+	ContextFlags QedrAllocUcontextFlags // C: context_flags
+	Reserved     uint32                 // C: reserved
 }
 
 // QedrAllocUcontextResp has 56 bytes.
@@ -6374,23 +6374,23 @@ type QedrAllocUcontextReq struct {
 // Since: linux 6.1 or earlier
 type QedrAllocUcontextResp struct {
 	_             structs.HostLayout
-	DBPa          uint64   // C: db_pa
-	DBSize        uint32   // C: db_size
-	MaxSendWR     uint32   // C: max_send_wr
-	MaxRecvWR     uint32   // C: max_recv_wr
-	MaxSRQWR      uint32   // C: max_srq_wr
-	SGEsPerSendWR uint32   // C: sges_per_send_wr
-	SGEsPerRecvWR uint32   // C: sges_per_recv_wr
-	SGEsPerSRQWR  uint32   // C: sges_per_srq_wr
-	MaxCqes       uint32   // C: max_cqes
-	DPMFlags      uint8    // C: dpm_flags
-	WidsEnabled   uint8    // C: wids_enabled
-	WidCount      uint16   // C: wid_count
-	LdpmLimitSize uint16   // C: ldpm_limit_size
-	EdpmTransSize uint8    // C: edpm_trans_size
-	Reserved      uint8    // C: reserved
-	EdpmLimitSize uint16   // C: edpm_limit_size
-	Padding       [6]uint8 // C: padding
+	DBPa          uint64          // C: db_pa
+	DBSize        uint32          // C: db_size
+	MaxSendWR     uint32          // C: max_send_wr
+	MaxRecvWR     uint32          // C: max_recv_wr
+	MaxSRQWR      uint32          // C: max_srq_wr
+	SGEsPerSendWR uint32          // C: sges_per_send_wr
+	SGEsPerRecvWR uint32          // C: sges_per_recv_wr
+	SGEsPerSRQWR  uint32          // C: sges_per_srq_wr
+	MaxCqes       uint32          // C: max_cqes
+	DPMFlags      QedrRDMADPMType // C: dpm_flags
+	WidsEnabled   uint8           // C: wids_enabled
+	WidCount      uint16          // C: wid_count
+	LdpmLimitSize uint16          // C: ldpm_limit_size
+	EdpmTransSize uint8           // C: edpm_trans_size
+	Reserved      uint8           // C: reserved
+	EdpmLimitSize uint16          // C: edpm_limit_size
+	Padding       [6]uint8        // C: padding
 }
 
 // QedrAllocPDUreq has 8 bytes.
@@ -6691,7 +6691,7 @@ type PVRDMAAV struct {
 	DGID              [16]uint8 // C: dgid
 	SrcPathBits       uint8     // C: src_path_bits
 	GIDIndex          uint8     // C: gid_index
-	StatRate          uint8     // C: stat_rate
+	StatRate          uint8     // C: stat_rate; holds ibv.Rate
 	HopLimit          uint8     // C: hop_limit
 	Dmac              [6]uint8  // C: dmac
 	Reserved          [6]uint8  // C: reserved
@@ -6737,8 +6737,8 @@ type PVRDMASQWQEHdr struct {
 	WRID      uint64           // C: wr_id
 	NumSGE    uint32           // C: num_sge
 	TotalLen  uint32           // C: total_len
-	Opcode    uint32           // C: opcode
-	SendFlags uint32           // C: send_flags
+	Opcode    PVRDMAWROpcode   // C: opcode
+	SendFlags uint32           // C: send_flags; holds ibv.SendFlags
 	Ex        PVRDMASQWQEHdrEx // C: ex
 	Reserved  uint32           // C: reserved
 	WR        PVRDMASQWQEHdrWR // C: wr
@@ -6798,14 +6798,14 @@ type PVRDMASQWQEHdrWRMaskedAtomics struct {
 // Since: linux 6.1 or earlier
 type PVRDMASQWQEHdrWRFastReg struct {
 	_           structs.HostLayout
-	IOVAStart   uint64 // C: iova_start
-	PlPdirDMA   uint64 // C: pl_pdir_dma
-	PageShift   uint32 // C: page_shift
-	PageListLen uint32 // C: page_list_len
-	Length      uint32 // C: length
-	AccessFlags uint32 // C: access_flags
-	RKey        uint32 // C: rkey
-	Reserved    uint32 // C: reserved
+	IOVAStart   uint64              // C: iova_start
+	PlPdirDMA   uint64              // C: pl_pdir_dma
+	PageShift   uint32              // C: page_shift
+	PageListLen uint32              // C: page_list_len
+	Length      uint32              // C: length
+	AccessFlags IBUverbsAccessFlags // C: access_flags
+	RKey        uint32              // C: rkey
+	Reserved    uint32              // C: reserved
 }
 
 // PVRDMASQWQEHdrWRUD has 48 bytes. It is in PVRDMASQWQEHdrWR.UD.
@@ -6831,23 +6831,23 @@ type PVRDMASQWQEHdrWRUD struct {
 // Since: linux 6.1 or earlier
 type PVRDMACQE struct {
 	_              structs.HostLayout
-	WRID           uint64   // C: wr_id
-	QP             uint64   // C: qp
-	Opcode         uint32   // C: opcode
-	Status         uint32   // C: status
-	ByteLen        uint32   // C: byte_len
-	ImmData        BE32     // C: imm_data
-	SrcQP          uint32   // C: src_qp
-	WCFlags        uint32   // C: wc_flags
-	VendorErr      uint32   // C: vendor_err
-	PKeyIndex      uint16   // C: pkey_index
-	SLID           uint16   // C: slid
-	SL             uint8    // C: sl
-	DLIDPathBits   uint8    // C: dlid_path_bits
-	PortNum        uint8    // C: port_num
-	Smac           [6]uint8 // C: smac
-	NetworkHdrType uint8    // C: network_hdr_type
-	Reserved2      [6]uint8 // C: reserved2
+	WRID           uint64            // C: wr_id
+	QP             uint64            // C: qp
+	Opcode         PVRDMAWCOpcode    // C: opcode
+	Status         PVRDMAWCStatus    // C: status
+	ByteLen        uint32            // C: byte_len
+	ImmData        BE32              // C: imm_data
+	SrcQP          uint32            // C: src_qp
+	WCFlags        PVRDMAWCFlags     // C: wc_flags
+	VendorErr      uint32            // C: vendor_err
+	PKeyIndex      uint16            // C: pkey_index
+	SLID           uint16            // C: slid
+	SL             uint8             // C: sl
+	DLIDPathBits   uint8             // C: dlid_path_bits
+	PortNum        uint8             // C: port_num
+	Smac           [6]uint8          // C: smac
+	NetworkHdrType PVRDMANetworkType // C: network_hdr_type
+	Reserved2      [6]uint8          // C: reserved2
 }
 
 // In6Addr has 16 bytes. It is in SockaddrIn6.Sin6Addr.

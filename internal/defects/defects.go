@@ -19,7 +19,7 @@ type Defect struct {
 	Fixed   []string // first release without it, and then those of older stable branches; empty: no release
 	Effect  string   // on a program that does what the man pages ask for
 	Remedy  string   // what this module does
-	Test    string   // or "none"
+	Test    string   // or "documented"
 }
 
 //go:embed defects.txt

@@ -130,12 +130,12 @@ static int create_cq(struct call *c, struct cq *cq)
 		cq->entries += cq->entries & -cq->entries;
 	cq->entry_size = q.cq_entry_size, cq->parts = sub_queues();
 	cq->told = cq->guessed = 3; // the first number of a request is 0
-	if (!make_mapping(c->file, &cq->ring, cq->parts * cq->entries * cq->entry_size) || !make_mapping(c->file, &cq->bell, 4))
+	if (!make_mapping(c->file, &cq->ring, cq->parts * cq->entries * cq->entry_size) || !make_mapping(c->file, &cq->bell, 8))
 		return ENOMEM;
 	cq->buffer = cq->ring.at;
 	struct efa_ibv_create_cq_resp r = {
 		.comp_mask = EFA_CREATE_CQ_RESP_DB_OFF, .q_mmap_key = cq->ring.offset, .q_mmap_size = cq->ring.size,
-		.cq_idx = cq->o.handle, .db_mmap_key = cq->bell.offset,
+		.cq_idx = cq->o.handle, .db_off = EFA_CQ_BELL * 4, .db_mmap_key = cq->bell.offset,
 	};
 	return answer_driver(c, &r, sizeof r);
 }

@@ -6,7 +6,7 @@
 
 #include "emulated.h"
 
-enum { RECEIVE_SIZE = 16, UNKNOWN_ADDRESS = 0xffff };
+enum { RECEIVE_SIZE = 16, UNKNOWN_ADDRESS = 0xffff, EFA_CQ_BELL = 1 }; // the word of its page that is the doorbell
 
 uint32_t efa_address_of(struct pd *); // the number of an address handle that leads here, or UNKNOWN_ADDRESS
 bool efa_leads_here(struct qp *, uint32_t address, bool *here);

@@ -72,14 +72,14 @@ static void look_at_qp(void *o)
 	qp->seen = receives;
 }
 
-static uint16_t unread(const struct cq *cq) { return cq->produced - bell(&cq->bell, 0); }
+static uint16_t unread(const struct cq *cq) { return cq->produced - bell(&cq->bell, EFA_CQ_BELL); }
 
 static uint32_t number(uint32_t word) { return word >> NUMBER_AT & 3; }
 
 static void look_at_cq(void *o)
 {
 	struct cq *cq = o;
-	uint32_t word = bell(&cq->bell, 0), n = number(word);
+	uint32_t word = bell(&cq->bell, EFA_CQ_BELL), n = number(word);
 	any |= cq->channel && unread(cq) && n != cq->told && (word & ASKED || n != cq->guessed);
 }
 
@@ -237,7 +237,7 @@ bool efa_complete(struct cq *cq, const struct completion *c)
 bool efa_take_request(struct cq *cq)
 {
 	enum { A_WHILE = 10000 };
-	uint32_t word = bell(&cq->bell, 0);
+	uint32_t word = bell(&cq->bell, EFA_CQ_BELL);
 	if (number(word) == ((cq->guessed + 1) & 3))
 		cq->told = cq->guessed; // libefa has read what was sent on a guess, and counts on from there
 	if (number(word) == cq->told || !unread(cq)) {

@@ -19,6 +19,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/internal/defects"
 )
 
 // patient is a host that is made of text.
@@ -173,4 +175,57 @@ func TestFaults(t *testing.T) {
 			assert.True(t, seen[c.id], "no fault shows %s", c.id)
 		}
 	}
+}
+
+// TestKnownDefects: the doctor warns a host with an adapter of a provider of each of its known defects that an update
+// fixes, from the first release that has it, and not in the release that fixes it.
+func TestKnownDefects(t *testing.T) {
+	// names lists the known defects of a host.
+	names := func(t *testing.T, library, release string) []string {
+		on, own, driver := "efa", "efa", library
+		switch library {
+		case "librdmacm", "libibverbs", "rxe":
+			on, own, driver = "rxe", "rdma_rxe", "rdma_rxe"
+		case "mlx5":
+			driver = "mlx5_core"
+		case "bnxt_re":
+			driver = "bnxt_en"
+		}
+		p := newPatient(t, on)
+		for name, file := range p.files {
+			to := strings.ReplaceAll(name, own, driver)
+			file.Data = bytes.ReplaceAll(file.Data, []byte("drivers/"+own), []byte("drivers/"+driver))
+			delete(p.files, name)
+			p.files[to] = file
+		}
+		p.edit(t, "usr/lib/x86_64-linux-gnu/libibverbs/lib"+library+"-rdmav34.so = library")
+		p.edit(t, "etc/libibverbs.d/"+library+".driver = driver "+library)
+		for _, l := range []string{"libibverbs.so.1", "librdmacm.so.1"} {
+			p.edit(t, "usr/lib/x86_64-linux-gnu/"+l+" -> "+l+".9."+release)
+			p.edit(t, "usr/lib/x86_64-linux-gnu/"+l+".9."+release+" = lib%s-rdmav34.so")
+		}
+		for _, f := range Examine(p.host()).Findings {
+			if f.Cause != "libraries.defects" {
+				continue // a driver may want modules that the host has not
+			}
+			for part := range strings.SplitSeq(f.What, "; ") {
+				if _, list, ok := strings.Cut(part, library+": "); ok {
+					return strings.Split(list, ", ")
+				}
+			}
+		}
+		return nil
+	}
+	n := 0
+	for _, d := range defects.All() {
+		if len(d.Fixed) == 0 {
+			continue // no update helps
+		}
+		n++
+		t.Run(d.Library+" "+d.Name, func(t *testing.T) {
+			assert.Contains(t, names(t, d.Library, d.Since), d.Name)
+			assert.NotContains(t, names(t, d.Library, d.Fixed[0]), d.Name)
+		})
+	}
+	assert.Greater(t, n, 50)
 }
