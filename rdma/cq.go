@@ -23,7 +23,7 @@ import (
 // memory for the next polls. There they take no room, so the next queue pair can be created at once. Poll may therefore
 // return more completions than Len. Only where tags are matched by libmlx5 do completions stay in the device's queue.
 //
-// A CQ takes 728 bytes of Go's memory beside C's, and 43 to 128 more for each of its queue pairs.
+// A CQ takes 736 bytes of Go's memory beside C's, and 43 to 128 more for each of its queue pairs.
 //
 // Man: ibv_create_cq(3)
 type CQ struct {
