@@ -56,7 +56,6 @@ test-all: ## all of make test, and what takes long and seldom fails alone: every
 	@GOVERBS_EVERYTHING=1 $(MAKE) --no-print-directory test TESTKERNEL=all AGAIN=true
 	@.ci/step dax $(MAKE) --no-print-directory vm-dax
 	@.ci/step unreachable $(MAKE) --no-print-directory vm-unreachable
-	@.ci/step judge-perf $(MAKE) --no-print-directory judge-perf
 	@.ci/step perftest $(MAKE) --no-print-directory vm-perftest
 	@.ci/step rsockets $(MAKE) --no-print-directory vm-rsockets
 	@.ci/step doctor $(MAKE) --no-print-directory vm-doctor
@@ -194,7 +193,7 @@ vm: vm-deps ## tests on real kernels with Soft-RoCE; KERNEL=6.1 for one; 6 to 8 
 	@$(RPMAPEER) $(VM) $(VMFLAGS) -kernel '$(RPMAKERNEL)' $(WITHRPMA) -- ./conformance/vm/rpma
 	@.ci/deps iproute2
 	@# doctor comes last: it takes modules and devices away
-	@$(VM) $(VMFLAGS) -kernel '$(KERNEL)' -with ./cmd/goverbs -with ./cmd/goverbs/goverbs-exporter $(WITHRDMA) \
+	@$(VM) $(VMFLAGS) -kernel '$(KERNEL)' -with ./cmd/goverbs $(WITHRDMA) \
 		-- ./conformance/dropin ./cmd/goverbs/internal/resources ./cmd/goverbs/internal/top ./cmd/goverbs/internal/exporter ./cmd/goverbs/internal/trace ./cmd/goverbs/internal/doctor -run 'TestQuery|TestPing$$|TestWithoutLibraries|TestGuest|TestQuiet'
 	@$(VM) $(VMFLAGS) -kernel '$(KERNEL)' -pair -cpus 1 -- ./conformance/vm/pair ./conformance/vm/cm -run '^TestMove$$|TwoHosts'
 
@@ -242,11 +241,6 @@ vm-bench: vm-deps ## latency of our ping-pong beside those in C, streams beside 
 	@$(VM) -kernel '$(KERNEL)' -cpus 2 -env GOVERBS_SPEED=1 -out conformance/vm/results -- ./conformance/vm/roce -run TestSpeed -v
 	@$(VM) -kernel '$(RPMAKERNEL)' -cpus 1 -counted -env GOVERBS_SPEED=1 -out conformance/vm/results -with ./conformance/vm/rpma/peer/rpmapeer.c \
 		-- ./conformance/vm/rpma -run TestSpeed -v
-
-.PHONY: judge-perf
-judge-perf: ## pages of goverbs perf in Chromium, its histograms in HdrHistogram for Java; installs both; 30 s
-	@.ci/deps chromium default-jre-headless libhdrhistogram-java
-	@GOVERBS_JUDGES=1 $(GOTEST) -count=1 ./cmd/goverbs/internal/perf -run 'TestChromium|TestReferenceHistograms'
 
 # nft of Debian 12, and the libraries that it needs
 NFTROOT = -env GOVERBS_NFT=/nft -root bookworm:nftables,libnftables1,libnftnl11,libmnl0,libxtables12,libjansson4,libgmp10,libedit2,libtinfo6,libbsd0,libmd0,libreadline8=/nft
@@ -345,11 +339,12 @@ headers: ## bring the pinned headers into headers/cache; FROM=DIR takes them fro
 .PHONY: record
 record: headers ## read the headers again and write the models; 10 s
 	@$(GEN) record
+	@$(GO) test ./headers -update
 
 .PHONY: bump
 bump: ## make FROM (66.0-1@sid, a pinned release, an include directory, a source tree) the primary release and report what changes; DRY_RUN=1 only reports; 9 s
 	@dir=$$(mktemp -d); trap 'rm -rf "$$dir"' EXIT; $(GO) build -o "$$dir/gen" ./gen/cmd/gen; \
-	"$$dir/gen" bump '$(FROM)' $(if $(DRY_RUN),--dry-run) $(BUMP_FLAGS)
+	rc=0; "$$dir/gen" bump '$(FROM)' $(if $(DRY_RUN),--dry-run) $(BUMP_FLAGS) || rc=$$?; $(GO) test ./headers -update; exit $$rc
 
 .PHONY: abi
 abi: deps ## C witness for every release and target that can be had; 8 s

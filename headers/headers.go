@@ -6,13 +6,15 @@
 package headers
 
 import (
+	"compress/gzip"
 	"embed"
+	"io"
 	"io/fs"
 	"slices"
 	"strings"
 )
 
-//go:embed headers.lock models macros/*.h shim measured
+//go:embed headers.lock models/*.json.gz macros/*.h shim measured
 var files embed.FS
 
 // Lock is the text of headers.lock.
@@ -51,7 +53,18 @@ func Targets() []string {
 }
 
 // Model is the recorded model of a release, as JSON. It is named as its file: "65.0", "librpma-1.3.0".
-func Model(file string) ([]byte, error) { return files.ReadFile("models/" + file + ".json") }
+func Model(file string) ([]byte, error) {
+	packed, err := files.Open("models/" + file + ".json.gz")
+	if err != nil {
+		return nil, err
+	}
+	defer packed.Close()
+	text, err := gzip.NewReader(packed)
+	if err != nil {
+		return nil, err
+	}
+	return io.ReadAll(text)
+}
 
 // Measured is the directory of what providers answered.
 func Measured() fs.FS { return must(fs.Sub(files, "measured")) }

@@ -38,6 +38,7 @@ func TestMain(m *testing.M) {
 			if dir, err = os.MkdirTemp("", "goverbs"); err == nil {
 				defer os.RemoveAll(dir)
 				err = compile(dir)
+				os.Setenv("GOVERBS_TEST_LIBRARIES", dir) // tests start this program again, and some kill it
 			}
 			if err != nil {
 				fmt.Fprintln(os.Stderr, "the C functions that the tests call:", err)

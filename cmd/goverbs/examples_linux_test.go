@@ -4,9 +4,11 @@ package main
 
 import (
 	"flag"
+	"io"
 	"os"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/alecthomas/kong"
@@ -20,17 +22,21 @@ var update = flag.Bool("update", false, "write into docs/examples-goverbs.md and
 
 const examplesPage = "../../docs/examples-goverbs.md"
 
-// others are the subcommands whose examples other tests run: of goverbs-facts and goverbs-exporter, and
-// conformance/dropin, which has the libraries.
-var others = regexp.MustCompile(`^goverbs (layout|validity|tables|abi|diff|exporter|run) `)
-
 // TestExamples runs what the page of examples and README show, and compares what is printed.
 func TestExamples(t *testing.T) {
 	dir := t.TempDir()
 	own, err := os.Executable()
 	require.NoError(t, err)
 	require.NoError(t, os.Symlink(own, filepath.Join(dir, "goverbs")))
-	mine := func(command string) bool { return !others.MatchString(command + " ") }
+	installed, err := filepath.Glob("/usr/lib/*/libibverbs.so.1")
+	require.NoError(t, err)
+	mine := func(command string) bool {
+		if strings.HasPrefix(command, "goverbs abi") && len(installed) == 0 {
+			t.Log("no libibverbs.so.1 is here, which the example of abi compares: make deps installs it")
+			return false
+		}
+		return !strings.HasPrefix(command, "goverbs run ") // conformance/dropin has the libraries
+	}
 	assert.Greater(t, console.Run(t, examplesPage, dir, *update, mine), 15)
 	assert.NotZero(t, console.Run(t, "../../README.md", dir, *update, mine))
 }
@@ -39,9 +45,7 @@ func TestExamples(t *testing.T) {
 func TestEveryCommandHasAnExample(t *testing.T) {
 	text, err := os.ReadFile(examplesPage)
 	require.NoError(t, err)
-	parser, err := kong.New(&commands{}, variables())
-	require.NoError(t, err)
-	for _, leaf := range parser.Model.Leaves(true) {
+	for _, leaf := range newParser(&commands{}, io.Discard, io.Discard, nil).Model.Leaves(true) {
 		pattern := `(?m)^\$ (.*\| |goverbs trace record .* -- )?goverbs (--json )?` + regexp.QuoteMeta(leaf.Name) + `\b`
 		if leaf.Parent != nil && leaf.Parent.Type == kong.CommandNode {
 			pattern = `(?m)^\$ goverbs ` + regexp.QuoteMeta(leaf.Parent.Name+" "+leaf.Name) + `\b`

@@ -3,22 +3,20 @@
 package main
 
 import (
-	"errors"
+	"bytes"
 	"fmt"
-	"os"
-	"os/exec"
-	"os/signal"
-	"syscall"
+	"io"
+	"runtime"
 
-	"golang.org/x/term"
-
-	"github.com/goverbs/goverbs/cmd/goverbs/internal/beside"
-	"github.com/goverbs/goverbs/cmd/goverbs/internal/facts"
+	"github.com/goverbs/goverbs/cmd/goverbs/internal/layout"
 	"github.com/goverbs/goverbs/cmd/goverbs/internal/page"
-	"github.com/goverbs/goverbs/internal/rights"
+	"github.com/goverbs/goverbs/gen/diff"
+	"github.com/goverbs/goverbs/gen/grids"
+	"github.com/goverbs/goverbs/gen/recorded"
+	"github.com/goverbs/goverbs/internal/abicheck"
 )
 
-// factsCommands are carried out by goverbs-facts.
+// factsCommands print what the recorded models and the generated packages have.
 type factsCommands struct {
 	Layout   layoutCommand   `cmd:"" help:"Show how structures of the C libraries lie in memory."`
 	Validity validityCommand `cmd:"" help:"Print a table of what is valid: which operation on which queue pair."`
@@ -27,79 +25,136 @@ type factsCommands struct {
 	Diff     diffCommand     `cmd:"" help:"Say what changed between two releases of a library."`
 }
 
-type (
-	layoutCommand   struct{ facts.Layout }
-	validityCommand struct{ facts.Validity }
-	tablesCommand   struct{ facts.Tables }
-	abiCommand      struct{ facts.ABI }
-	diffCommand     struct{ facts.Diff }
-)
+type layoutCommand struct {
+	Names []string `arg:"" optional:"" help:"Structures, in C or in Go: ibv_send_wr, ibv.SendWR. Without one, all."`
+}
 
-func (layoutCommand) Run(o output) error   { return o.byFacts() }
-func (validityCommand) Run(o output) error { return o.byFacts() }
-func (tablesCommand) Run(o output) error   { return o.byFacts() }
-func (abiCommand) Run(o output) error      { return o.byFacts() }
-func (diffCommand) Run(o output) error     { return o.byFacts() }
-
-// byFacts has goverbs-facts do what the command line says.
-func (o output) byFacts() error {
-	path, err := beside.Find(facts.Program)
+func (c layoutCommand) Run(o output) error {
+	all, err := layout.Of(c.Names)
 	if err != nil {
 		return err
 	}
-	return o.start(exec.Command(path, o.args...), path)
+	return o.print(all)
 }
 
-// mayStart returns an error if goverbs has more rights than its user: another program would get them.
-func mayStart(name string) error {
-	if rights.More() {
-		return fmt.Errorf("start: %q: goverbs has more rights than its user (set-uid, capabilities); start it without",
-			name)
+type validityCommand struct {
+	Names []string `arg:"" optional:"" help:"Tables: post_send, modify_qp. Without one, their names and questions."`
+}
+
+func (c validityCommand) Run(o output) error {
+	if len(c.Names) > 0 {
+		return o.tables("text", c.Names...)
+	}
+	all, err := recorded.Tables()
+	if err != nil {
+		return err
+	}
+	var list tableList
+	for _, g := range all {
+		list = append(list, tableName{g.Name, g.Question})
+	}
+	return o.print(list)
+}
+
+// tableName is a table and its question.
+type tableName struct {
+	Name     string `json:"name"`
+	Question string `json:"question"`
+}
+
+type tableList []tableName
+
+func (l tableList) WriteText(w io.Writer) error {
+	var rows [][]string
+	for _, t := range l {
+		rows = append(rows, []string{t.Name, t.Question})
+	}
+	return page.Table(w, []string{"TABLE", "ANSWERS"}, rows)
+}
+
+type tablesCommand struct {
+	HTML bool `name:"html" help:"A page for a browser, which needs nothing else."`
+}
+
+func (c tablesCommand) Run(o output) error {
+	if c.HTML {
+		return o.tables("html")
+	}
+	return o.tables("text")
+}
+
+// tables prints tables in a format of package grids, or as JSON with --json.
+func (o output) tables(format string, names ...string) error {
+	all, err := recorded.Tables(names...)
+	if err != nil {
+		return err
+	}
+	if o.json {
+		format = "json"
+	}
+	return grids.Write(o.w, format, all)
+}
+
+// abiCommand has those options of abicheck that are about what is installed.
+type abiCommand struct {
+	Verbose  bool   `short:"v" help:"List the differences that are fine, too."`
+	Include  string `short:"I" help:"Directory with infiniband/verbs.h; without it, where the C compiler finds it."`
+	CC       string `name:"cc" help:"C compiler, perhaps with arguments; without it, $$CC, cc, gcc or clang."`
+	Libdirs  string `short:"L" help:"Directories of the libraries, with colons between them."`
+	Only     string `enum:"headers,libraries,both" default:"both" help:"What to check: headers, libraries or both."`
+	Packages string `help:"Only these packages, with commas between them: ibv,rdmacm."`
+	Require  string `help:"Names that have to be checked, with commas between them: ibv,libibverbs.so.1."`
+}
+
+func (c abiCommand) Run(o output) error {
+	if err := mayStart("C compiler"); err != nil {
+		return err
+	}
+	ctx, stop := o.untilInterrupted()
+	defer stop()
+	if c.Only == "both" {
+		c.Only = ""
+	}
+	fits, err := abicheck.Run(ctx, abicheck.Options{JSON: o.json, Verbose: c.Verbose, Include: c.Include, CC: c.CC,
+		Target: runtime.GOARCH, Packages: c.Packages, Only: c.Only, Dirs: c.Libdirs, Required: c.Require}, o.w)
+	if err == nil && !fits {
+		return exitStatus(exitDiffer)
+	}
+	return err
+}
+
+type diffCommand struct {
+	Old string `arg:"" help:"Recorded release: 56.1, librpma-1.2.0."`
+	New string `arg:"" help:"Recorded release: 65.0, librpma-1.3.0."`
+}
+
+func (c diffCommand) Run(o output) error {
+	_, all, err := recorded.Releases()
+	if err != nil {
+		return err
+	}
+	report, err := diff.Recorded(all, c.Old, c.New, nil)
+	if err != nil {
+		return err
+	}
+	if err := o.print(difference{report}); err != nil {
+		return err
+	}
+	if report.Verdict.ExitStatus() == diff.ExitBreaking {
+		return exitStatus(exitDiffer)
 	}
 	return nil
 }
 
-// start runs a program in place of this one; its exit code becomes this one's, or as with shells 128 and the number of
-// the signal that ended it, and people read its name. Signals that are to end this one are passed on; what the
-// terminal sends, the program gets anyway.
-func (o output) start(program *exec.Cmd, name string) error {
-	if err := mayStart(name); err != nil {
-		return err
-	}
-	program.Stdin, program.Stdout, program.Stderr = o.in, o.w, o.problems
-	signals := make(chan os.Signal, 1)
-	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
-	defer signal.Stop(signals)
-	if err := program.Start(); err != nil {
-		return err
-	}
-	done := make(chan struct{})
-	defer close(done)
-	go func() {
-		for {
-			select {
-			case s := <-signals:
-				if s != os.Interrupt || !term.IsTerminal(int(os.Stdin.Fd())) {
-					_ = program.Process.Signal(s) // it may have ended
-				}
-			case <-done:
-				return
-			}
-		}
-	}()
-	err := program.Wait()
-	ended := (*exec.ExitError)(nil)
-	switch {
-	case !errors.As(err, &ended):
-		return err
-	case ended.ExitCode() >= 0:
-		return exitStatus(ended.ExitCode())
-	}
-	if number, signal := endedBy(ended.ProcessState); number > 0 {
-		if signal != "" {
-			page.Say(o.problems, "%s: %s", name, signal)
-		}
-		return exitStatus(128 + number)
-	}
+// difference is a report of package diff.
+type difference struct{ *diff.Report }
+
+func (d difference) WriteText(w io.Writer) error {
+	_, err := fmt.Fprintf(w, "%s\n%s", d.Title(), d.Body()) // not Text, which names gen's exit status
 	return err
+}
+
+func (d difference) MarshalJSON() ([]byte, error) {
+	text, err := d.JSON()
+	return bytes.TrimSpace(text), err
 }

@@ -24,13 +24,13 @@ const (
 	exitOK     = 0
 	exitFailed = 1 // the error says why
 	exitUsage  = 2 // there is no such subcommand, option or argument
-	exitDiffer = 3 // what was compared does not fit; the output says why (of goverbs-facts)
+	exitDiffer = 3 // what abi or diff compared does not fit; the output says why
 	// 128 and more: a signal ended what goverbs did, see interruption, or a program that it ran
 )
 
 type commands struct {
-	JSON    bool `help:"Print one JSON document." name:"json"`
-	Version bool `help:"Print the version, and end."`
+	JSON    bool             `help:"Print one JSON document." name:"json"`
+	Version kong.VersionFlag `help:"Print the version, and end."`
 
 	Devices devicesCommand `cmd:"" help:"List devices and their ports, of the kernel and in software."`
 	GIDs    gidsCommand    `cmd:"" name:"gids" help:"List GIDs, and say which one a program does best with."`
@@ -53,9 +53,8 @@ type output struct {
 	w        io.Writer
 	problems io.Writer // what people should know while it goes on
 	in       io.Reader
-	args     []string // of the command line
 	json     bool
-	model    *kong.Application // what there is
+	parser   *kong.Kong
 
 	interrupted *interruption
 }
@@ -73,7 +72,7 @@ func (devicesCommand) Run(o output) error {
 }
 
 type gidsCommand struct {
-	Device string `arg:"" optional:"" help:"Name of one device; without it, of all."`
+	Device string `arg:"" optional:"" predictor:"device" help:"Name of one device; without it, of all."`
 }
 
 func (c gidsCommand) Run(o output) error {
@@ -102,33 +101,31 @@ func main() {
 	}
 }
 
-// variables are those in the declarations of options.
-func variables() kong.Vars {
-	return kong.Vars{"sorts": strings.Join(top.SortKeys, ",")}
+// newParser reads command lines into c. What kong prints goes to stdout, and exit follows --help and --version.
+func newParser(c *commands, stdout, stderr io.Writer, exit func(code int)) *kong.Kong {
+	return kong.Must(c, kong.Name("goverbs"), kong.Writers(stdout, stderr), kong.Exit(exit),
+		kong.Vars{"sorts": strings.Join(top.SortKeys, ","), "version": version()},
+		kong.Description("Looks at RDMA devices, those in software too, and explains what verbs say."))
 }
 
 // run is the command; it returns the exit code.
 func run(args []string, stdout, stderr io.Writer) int {
 	var c commands
-	help := &checked{w: stdout}
-	parser, err := kong.New(&c, kong.Name("goverbs"), kong.Writers(help, stderr), variables(),
-		kong.Description("Looks at RDMA devices, those in software too, and explains what verbs say."))
-	if err != nil {
-		panic(err) // of the declarations above
-	}
+	printed, help := false, &checked{w: stdout}
+	parser := newParser(&c, help, stderr, func(int) { printed = true })
 	if len(args) == 0 {
 		args = []string{"--help"}
 	}
 	var interrupted interruption
-	command, err := parse(parser, args)
-	if errors.Is(err, errEnded) {
+	command, err := parser.Parse(args)
+	switch {
+	case printed || help.err != nil: // whatever else Parse found
 		err = help.err
-	} else if err != nil {
+	case err != nil:
 		page.Say(stderr, "%v; goverbs --help lists what there is", err)
 		return exitUsage
-	} else {
-		err = command.Selected().Target.Addr().Interface().(runner).Run(output{stdout, stderr, os.Stdin, args, c.JSON,
-			parser.Model, &interrupted})
+	default:
+		err = command.Run(output{stdout, stderr, os.Stdin, c.JSON, parser, &interrupted})
 	}
 	if ended := exitStatus(0); errors.As(err, &ended) {
 		return int(ended)

@@ -75,7 +75,7 @@ type cpCommand struct {
 	Peer   string `arg:"" optional:"" help:"HOST or HOST:PORT where goverbs cp --listen waits."`
 	Listen string `placeholder:"HOST" help:"Wait for a file at an address of this host's device, HOST or HOST:PORT."`
 	Most   uint64 `default:"1099511627776" help:"Refuse a file with more bytes."`
-	Device string `short:"d" name:"ib-dev" help:"Device; without it, GOVERBS_DEVICE or the one that leads there."`
+	Device string `short:"d" predictor:"device" name:"ib-dev" help:"Device; without it, GOVERBS_DEVICE or the one that leads there."`
 }
 
 func (c cpCommand) Run(o output) error {
@@ -111,7 +111,7 @@ type echoCommand struct {
 	Peer    string `arg:"" optional:"" help:"HOST or HOST:PORT where goverbs echo --listen waits."`
 	Listen  string `placeholder:"HOST" help:"Send back what comes, at an address of this host's device."`
 	Clients int    `default:"64" help:"With --listen, serve this many clients at most; one host gets three quarters."`
-	Device  string `short:"d" name:"ib-dev" help:"Device; without it, GOVERBS_DEVICE or the one that leads there."`
+	Device  string `short:"d" predictor:"device" name:"ib-dev" help:"Device; without it, GOVERBS_DEVICE or the one that leads there."`
 }
 
 func (c echoCommand) Run(o output) error {
@@ -180,7 +180,7 @@ func (l listening) WriteText(w io.Writer) error {
 
 // runCommand runs a program on the drop-in libraries.
 type runCommand struct {
-	Device  string   `short:"d" name:"ib-dev" help:"soft@ADDRESS; without it, GOVERBS_DEVICE, or 127.0.0.1."`
+	Device  string   `short:"d" predictor:"device" name:"ib-dev" help:"soft@ADDRESS; without it, GOVERBS_DEVICE, or 127.0.0.1."`
 	Capture string   `placeholder:"FILE" help:"Write the program's packets to a file for Wireshark; %p is its number."`
 	Program []string `arg:"" passthrough:"" help:"The program and its arguments."`
 }
@@ -208,8 +208,3 @@ func (c runCommand) Run(o output) error {
 	}
 	return o.start(exec.Command(runner, words...), words[0])
 }
-
-// exitStatus is the end of a program that goverbs has run, whose exit code becomes its own.
-type exitStatus int
-
-func (e exitStatus) Error() string { return fmt.Sprintf("the program ended with exit code %d", int(e)) }

@@ -19,7 +19,7 @@ type perfCommand struct {
 	BW         bool   `name:"bw" xor:"kind" help:"Measure bandwidth; this is what it does."`
 	Both       bool   `short:"b" name:"bidirectional" help:"Bandwidth of both ends at the same time."`
 	Lat        bool   `name:"lat" xor:"kind" help:"Measure latency."`
-	Device     string `short:"d" name:"ib-dev" help:"Device; without it, GOVERBS_DEVICE or the first one."`
+	Device     string `short:"d" predictor:"device" name:"ib-dev" help:"Device; without it, GOVERBS_DEVICE or the first one."`
 	GIDIndex   int    `short:"x" name:"gid-index" default:"-1" help:"Index of the GID; -1 is the best."`
 	Connection string `short:"c" default:"RC" help:"Type of the connection: RC, UC or UD."`
 	Size       string `short:"s" help:"Bytes of a message: 65536, 64k, 1M."`

@@ -19,7 +19,7 @@ import (
 
 // pingDefaults are options of both ends.
 type pingDefaults struct {
-	Device   string `short:"d" help:"Device; without it, GOVERBS_DEVICE or the first one."`
+	Device   string `short:"d" predictor:"device" help:"Device; without it, GOVERBS_DEVICE or the first one."`
 	GIDIndex int    `short:"x" name:"gid-index" default:"-1" help:"Index of the GID; -1 is the best."`
 	Port     int    `short:"p" default:"18517" help:"TCP port where the ends meet."`
 	CMPort   int    `name:"cm-port" default:"7174" help:"Port of the connection manager."`

@@ -22,7 +22,7 @@ func TestRunWithMoreRights(t *testing.T) {
 	before := rights.More
 	defer func() { rights.More = before }()
 	rights.More = func() bool { return true }
-	for _, line := range [][]string{{"run", "--", "true"}, {"trace", "record", "--", "true"}} {
+	for _, line := range [][]string{{"run", "--", "true"}, {"trace", "record", "--", "true"}, {"abi"}} {
 		code, _, problems := goverbs(line...)
 		assert.Equal(t, exitFailed, code)
 		assert.Contains(t, problems, "goverbs has more rights than its user")

@@ -7,10 +7,16 @@ import (
 	"io"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"strings"
+	"time"
 
-	"github.com/goverbs/goverbs/cmd/goverbs/internal/manual"
-	"github.com/goverbs/goverbs/cmd/goverbs/internal/shell"
+	"github.com/alecthomas/kong"
+	mangokong "github.com/alecthomas/mango-kong"
+	"github.com/muesli/roff"
+	"github.com/posener/complete"
+	"github.com/willabides/kongplete"
+
 	"github.com/goverbs/goverbs/rdma"
 )
 
@@ -21,18 +27,32 @@ type shellCommands struct {
 	Complete   completeCommand   `cmd:"" hidden:""`
 }
 
-// completionCommand prints what a shell reads.
+// completionScripts have shells run goverbs complete with the command line in COMP_LINE, as package complete expects
+// it. Where that prints nothing, shells offer files.
+var completionScripts = map[string]string{
+	"bash": `# goverbs in bash. Once: source <(goverbs completion bash); for good: put the output into
+# ~/.local/share/bash-completion/completions/goverbs
+complete -o default -C 'goverbs complete' goverbs
+`,
+	"zsh": `# goverbs in zsh: source <(goverbs completion zsh), for good in ~/.zshrc behind compinit
+autoload -U +X bashcompinit && bashcompinit
+complete -o default -C 'goverbs complete' goverbs
+`,
+	"fish": `# goverbs in fish. Once: goverbs completion fish | source; for good: put the output into
+# ~/.config/fish/completions/goverbs.fish
+function __goverbs_complete
+	COMP_LINE=(commandline -cp | string collect) goverbs complete
+end
+complete -c goverbs -f -a '(__goverbs_complete)'
+complete -c goverbs -n 'test -z "$(__goverbs_complete)"' -F
+`,
+}
+
 type completionCommand struct {
 	Shell string `arg:"" enum:"bash,zsh,fish" help:"bash, zsh or fish."`
 }
 
-func (c completionCommand) Run(o output) error {
-	script, err := shell.Script(c.Shell)
-	if err != nil {
-		return err
-	}
-	return o.print(plain{script})
-}
+func (c completionCommand) Run(o output) error { return o.print(plain{completionScripts[c.Shell]}) }
 
 // plain is text that is printed as it is.
 type plain struct {
@@ -44,68 +64,66 @@ func (s plain) WriteText(w io.Writer) error {
 	return err
 }
 
-// completeCommand is what the shells ask.
+// completeCommand prints the words that may stand at the end of COMP_LINE. Bash passes words as arguments, too.
 type completeCommand struct {
 	Words []string `arg:"" optional:"" passthrough:""`
 }
 
-func (c completeCommand) Run(o output) error {
-	words := c.Words
-	if len(words) > 0 && words[0] == "--" {
-		words = words[1:]
-	}
-	return o.print(candidates(shell.Complete(o.model, words, shell.Sources{"device": devices, "ib-dev": devices})))
-}
-
-type candidates []shell.Candidate
-
-func (all candidates) WriteText(w io.Writer) error {
-	for _, c := range all {
-		if _, err := fmt.Fprintf(w, "%s\t%s\n", c.Word, c.Help); err != nil {
-			return err
+func (completeCommand) Run(o output) error {
+	devices := complete.PredictFunc(func(complete.Args) (names []string) {
+		infos, _ := rdma.Devices() // without any, there is nothing to offer
+		for _, i := range infos {
+			names = append(names, i.Name)
 		}
-	}
+		return names
+	})
+	kongplete.Complete(o.parser, kongplete.WithPredictor("device", devices), kongplete.WithExitFunc(func(int) {}))
 	return nil
 }
 
-// devices are the names that stand for devices, without opening one.
-func devices() (all []shell.Candidate) {
-	infos, _ := rdma.Devices() // where there are none, there is nothing to offer
-	for _, i := range infos {
-		all = append(all, shell.Candidate{Word: i.Name, Help: i.Transport.String()})
-	}
-	return all
-}
-
-// manCommand prints the page of man(1).
 type manCommand struct{}
 
-func (manCommand) Run(o output) error {
-	version, date := built()
-	var text strings.Builder
-	err := manual.Write(&text, o.model, manual.Page{Version: version, Date: date, Sections: []manual.Section{
-		{Title: "EXIT STATUS", Items: []manual.Item{
-			{Term: "0", Text: "Done. serve, top, exporter and echo --listen end so when they are interrupted."},
-			{Term: "1", Text: "Something failed, or doctor found a problem; the output says what."},
-			{Term: "2", Text: "There is no such command, option or argument."},
-			{Term: "3", Text: "What abi or diff compared does not fit; the output says why."},
-			{Term: "128 + N", Text: "Signal N came first, 130 for Ctrl-C, or it ended the program of run or trace " +
-				"record. Otherwise those two end as their program does."},
-		}},
-		{Title: "ENVIRONMENT", Items: []manual.Item{
-			{Term: "GOVERBS_DEVICE", Text: "Name of the device that is taken where none is named: mlx5_0; soft0, a " +
-				"device in software; soft@ADDRESS, one that other hosts reach at an address of this machine."},
-			{Term: "GOVERBS_CALL", Text: "Forces one way to call libibverbs: blocking or system."},
-			{Term: "GOVERBS_STATS", Text: "Directory in which programs that use goverbs publish what they " +
-				"count; goverbs top and goverbs exporter ask those of it."},
-			{Term: "GOVERBS_TRACE", Text: "File in which a program that uses goverbs records its verbs, posts and " +
-				"completions; %p in it stands for the process ID. goverbs trace reads it."},
-		}},
-	}, SeeAlso: []string{"ibv_devinfo(1)", "ib_send_bw(1)", "rdma(8)", "verbs(7)"}})
-	if err != nil {
-		return err
+// manText is a page of package roff, which takes texts for formats. mango gives it a description for the heading that
+// is longer than a line, and the time of now.
+type manText struct{ *roff.Document }
+
+func (m manText) Heading(section uint, title, _ string, now time.Time) {
+	_, date := built()
+	if day, err := time.Parse(time.DateOnly, date); err == nil {
+		now = day
 	}
-	return o.print(plain{text.String()})
+	m.Document.Heading(section, title, "User Commands", now)
+}
+
+func (m manText) Text(s string)     { m.Document.Text(strings.ReplaceAll(s, "%", "%%")) }
+func (m manText) TextBold(s string) { m.Document.TextBold(strings.ReplaceAll(s, "%", "%%")) }
+
+func (manCommand) Run(o output) error {
+	for _, command := range o.parser.Model.Leaves(true) {
+		for _, a := range command.Positional { // of which mango has the names alone
+			command.Help += fmt.Sprintf(" %s: %s", a.Summary(), a.Help)
+		}
+		command.Flags = slices.DeleteFunc(command.Flags, func(f *kong.Flag) bool { return f.Hidden })
+	}
+	page := mangokong.NewManPage(1, o.parser.Model).
+		WithSection("Exit status", `* 0: Done. serve, top, exporter and echo --listen end so when they are interrupted.
+* 1: Something failed, or doctor found a problem; the output says what.
+* 2: There is no such command, option or argument.
+* 3: What abi or diff compared does not fit; the output says why.
+* 128 + N: Signal N came first, 130 for Ctrl-C, or it ended the program of run or trace record. Otherwise those two end `+
+			`as their program does.`).
+		WithSection("Environment", `* GOVERBS_DEVICE: Name of the device that is taken where none is named: mlx5_0; `+
+			`soft0, a device in software; soft@ADDRESS, one that other hosts reach at an address of this machine.
+* GOVERBS_CALL: Forces one way to call libibverbs: blocking or system.
+* GOVERBS_STATS: Directory in which programs that use goverbs publish what they count; goverbs top and goverbs exporter `+
+			`ask those of it.
+* GOVERBS_TRACE: File in which a program that uses goverbs records its verbs, posts and completions; %p in it stands `+
+			`for the process ID. goverbs trace reads it.`).
+		WithSection("Version", version()).
+		WithSection("See also", "ibv_devinfo(1), ib_send_bw(1), rdma(8), verbs(7)")
+	// Options are copied from terminals: neither minus signs nor accents become typographic ones.
+	text := strings.NewReplacer("-", `\-`, "^", `\(ha`, "~", `\(ti`).Replace(page.Build(manText{roff.NewDocument()}))
+	return o.print(plain{text})
 }
 
 // version is what --version prints.

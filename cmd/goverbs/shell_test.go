@@ -12,8 +12,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/goverbs/goverbs/cmd/goverbs/internal/shell"
 )
 
 // goverbs runs the command in this process.
@@ -23,89 +21,88 @@ func goverbs(args ...string) (code int, stdout, stderr string) {
 	return code, out.String(), problems.String()
 }
 
-// offered are the words that are offered in place of the last one.
-func offered(t *testing.T, words ...string) []string {
+// offered are the words that are offered at the end of a command line.
+func offered(t *testing.T, line string) []string {
 	t.Helper()
-	code, out, problems := goverbs(append([]string{"complete", "--"}, words...)...)
+	t.Setenv("COMP_LINE", line)
+	code, out, problems := goverbs("complete", "goverbs", "word", "--previous")
 	require.Zero(t, code, problems)
-	var all []string
-	for line := range strings.Lines(out) {
-		word, _, _ := strings.Cut(line, "\t")
-		all = append(all, word)
-	}
-	return all
+	return strings.Fields(out)
 }
 
 func TestComplete(t *testing.T) {
 	t.Setenv("GOVERBS_DEVICE", "soft0")
-	assert.Equal(t, []string{"devices"}, offered(t, "dev"))
-	assert.Contains(t, offered(t, ""), "perf")
-	assert.NotContains(t, offered(t, ""), "complete", "it is for shells")
-	assert.Equal(t, []string{"send"}, offered(t, "perf", "se"))
-	assert.Equal(t, []string{"--ib-dev"}, offered(t, "perf", "send", "--ib"))
-	assert.Equal(t, []string{"soft0", "soft1"}, offered(t, "perf", "send", "-d", "so"))
-	assert.Equal(t, []string{"--ib-dev=soft0", "--ib-dev=soft1"}, offered(t, "perf", "--ib-dev=so"))
-	assert.Equal(t, []string{"soft1"}, offered(t, "gids", "soft1"))
-	assert.Equal(t, []string{"--json"}, offered(t, "--js"))
-	assert.Empty(t, offered(t, "devices", "no"))
-	assert.Equal(t, []string{"zsh"}, offered(t, "completion", "z"))
-	assert.Empty(t, offered(t, "gids", "--", "--js"), "nothing behind -- is an option")
+	assert.Equal(t, []string{"devices"}, offered(t, "goverbs dev"))
+	assert.Contains(t, offered(t, "goverbs "), "perf")
+	assert.NotContains(t, offered(t, "goverbs "), "complete", "it is for shells")
+	assert.Equal(t, []string{"send"}, offered(t, "goverbs perf se"))
+	assert.Equal(t, []string{"--ib-dev"}, offered(t, "goverbs perf send --ib"))
+	assert.ElementsMatch(t, []string{"soft0", "soft1"}, offered(t, "goverbs perf send -d so"))
+	assert.ElementsMatch(t, []string{"soft0", "soft1"}, offered(t, "goverbs perf --ib-dev=so"))
+	assert.Equal(t, []string{"soft1"}, offered(t, "goverbs gids soft1"))
+	assert.Equal(t, []string{"--json"}, offered(t, "goverbs --js"))
+	assert.Empty(t, offered(t, "goverbs devices no"))
+	assert.Equal(t, []string{"zsh"}, offered(t, "goverbs completion z"))
 }
 
-// shellTests ask each shell what it offers behind a beginning, in the shell's own way.
+// shellTests ask each shell what it offers behind a beginning.
 var shellTests = map[string]string{
-	"bash": `source completion; COMP_WORDS=(goverbs perf send --ib-); COMP_CWORD=3; _goverbs; echo "${COMPREPLY[@]}"`,
-	"fish": `source completion; complete -C 'goverbs perf send --ib-' | cut -f 1`,
+	"bash": `source completion; COMP_LINE='goverbs perf send --ib-'
+eval "$(complete -p goverbs | sed "s/.*-C '\(.*\)' goverbs/COMP_LINE='$COMP_LINE' \1 goverbs --ib- send/")"`,
+	"fish": `source completion; complete -C 'goverbs perf send --ib-'`,
 	"zsh": `autoload -Uz compinit; compinit -D; source completion
-_describe() { print -r -- ${(P)2} }; _files() { print files }; words=(goverbs perf send --ib-); CURRENT=4; _goverbs`,
+compadd() { for word; do [[ $word = --* ]] && print -r -- $word; done }; words=(goverbs perf send --ib-); CURRENT=4 PREFIX=--ib-; eval ${_comps[goverbs]/-o default/}`,
 }
 
-// TestShells has the shells that are here judge their scripts. Every host of these tests has bash.
+// TestShells asks the shells of this host. Every host of these tests has bash.
 func TestShells(t *testing.T) {
 	dir := t.TempDir()
 	own, err := os.Executable()
 	require.NoError(t, err)
 	require.NoError(t, os.Symlink(own, filepath.Join(dir, "goverbs")))
-	for _, name := range shell.Shells {
+	for name, script := range completionScripts {
 		t.Run(name, func(t *testing.T) {
 			path, err := exec.LookPath(name)
 			if err != nil && name != "bash" {
 				t.Skipf("this host has no %s: make deps brings it", name)
 			}
 			require.NoError(t, err)
-			_, script, _ := goverbs("completion", name)
-			require.NoError(t, os.WriteFile(filepath.Join(dir, "completion"), []byte(script), 0o600))
+			code, out, problems := goverbs("completion", name)
+			require.Zero(t, code, problems)
+			require.Equal(t, script, out)
+			require.NoError(t, os.WriteFile(filepath.Join(dir, "completion"), []byte(out), 0o600))
 			cmd := exec.Command(path, "-c", shellTests[name])
 			cmd.Dir = dir
 			cmd.Env = append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"), "HOME="+dir, "GOVERBS_DEVICE=soft0")
-			out, err := cmd.CombinedOutput()
-			require.NoError(t, err, "%s", out)
-			assert.Regexp(t, `^--ib-dev(:.*)?\n$`, string(out))
+			text, err := cmd.CombinedOutput()
+			require.NoError(t, err, "%s", text)
+			assert.Equal(t, "--ib-dev\n", string(text))
 		})
 	}
 }
 
-// TestMan has the page of every subcommand, and groff judges it where it is.
+// TestMan: the page has every subcommand, argument and option, and groff has nothing to say about it.
 func TestMan(t *testing.T) {
 	code, out, problems := goverbs("man")
 	require.Zero(t, code, problems)
-	for _, want := range []string{".SH \"NAME\"\ngoverbs", `.SS "goverbs perf VERB [PEER]"`,
-		`.B "\-d, \-\-ib\-dev=STRING"`,
-		`.SS "goverbs explain WHAT..."`, "GOVERBS_DEVICE", "GOVERBS_TRACE"} {
-		assert.Contains(t, out, want)
+	path, err := exec.LookPath("groff")
+	if err != nil {
+		t.Skip("this host has no groff: make deps brings it")
 	}
-	assert.NotContains(t, out, "goverbs complete ")
-	for line := range strings.Lines(out) {
-		if line[0] == '.' {
-			assert.Regexp(t, `^\.(TH|SH|SS|PP|TP|B|I|RI|BR)( |\n)`, line)
-		}
+	cmd := exec.Command(path, "-man", "-ww", "-Kutf8", "-Tlatin1", "-P-cbou", "-rLL=1000n")
+	cmd.Stdin = strings.NewReader(out)
+	var said bytes.Buffer
+	cmd.Stderr = &said
+	text, err := cmd.Output()
+	require.NoError(t, err)
+	assert.Empty(t, said.String())
+	page := strings.Join(strings.Fields(string(text)), " ")
+	for _, want := range []string{"GOVERBS(1) User Commands GOVERBS(1)", "NAME goverbs - ", "perf <verb> [<peer>]", "-d, --ib-dev=STRING Device; without it,",
+		"<what> ...: 12, RETRY_EXC_ERR", "s * 2^this", "goverbs-%p.trace", "EXIT STATUS", "GOVERBS_DEVICE: Name", "GOVERBS_TRACE: File"} {
+		assert.Contains(t, page, want)
 	}
-	if path, err := exec.LookPath("groff"); err == nil {
-		cmd := exec.Command(path, "-man", "-ww", "-z", "-Kutf8")
-		cmd.Stdin = strings.NewReader(out)
-		said, err := cmd.CombinedOutput()
-		assert.NoError(t, err)
-		assert.Empty(t, string(said))
+	for _, absent := range []string{"complete [<words>", "--CPU-freq"} {
+		assert.NotContains(t, page, absent, "it is hidden")
 	}
 }
 
@@ -113,4 +110,13 @@ func TestVersion(t *testing.T) {
 	code, out, _ := goverbs("--version")
 	assert.Zero(t, code)
 	assert.Regexp(t, `^goverbs .*, go1\.`, out)
+}
+
+// TestVersionAnywhere: --version ends, whatever else there is.
+func TestVersionAnywhere(t *testing.T) {
+	for _, args := range [][]string{{"--version"}, {"perf", "--version"}, {"ping", "host", "--version"}} {
+		code, out, problems := goverbs(args...)
+		assert.Equal(t, exitOK, code, "%q: %s", args, problems)
+		assert.Equal(t, version()+"\n", out)
+	}
 }

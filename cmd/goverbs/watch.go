@@ -3,11 +3,13 @@
 package main
 
 import (
+	"context"
 	"errors"
+	"fmt"
+	"net"
 	"time"
 
-	"github.com/goverbs/goverbs/cmd/goverbs/internal/beside"
-	"github.com/goverbs/goverbs/cmd/goverbs/internal/exporting"
+	"github.com/goverbs/goverbs/cmd/goverbs/internal/exporter"
 	"github.com/goverbs/goverbs/cmd/goverbs/internal/resources"
 	"github.com/goverbs/goverbs/cmd/goverbs/internal/top"
 )
@@ -23,7 +25,7 @@ type topCommand struct {
 	Once     bool          `short:"1" help:"Print one report, and end."`
 	Interval time.Duration `short:"i" default:"1s" help:"Time between reports."`
 	Count    int           `short:"n" help:"End after so many reports."`
-	Device   string        `short:"d" name:"ib-dev" help:"Only this device of the kernel."`
+	Device   string        `short:"d" predictor:"device" name:"ib-dev" help:"Only this device of the kernel."`
 	PID      []uint32      `short:"p" name:"pid" help:"Only these processes."`
 	Name     string        `help:"Only programs whose names have this in them."`
 	Sort     string        `short:"s" enum:"${sorts}" default:"objects" help:"Largest first: ${sorts}."`
@@ -52,13 +54,38 @@ func (c topCommand) Run(o output) error {
 	return loop.Run(ctx, host, o.w)
 }
 
-// exporterCommand is carried out by goverbs-exporter.
-type exporterCommand struct{ exporting.Exporter }
+// exporterCommand serves metrics for Prometheus.
+type exporterCommand struct {
+	Listen    string `default:"127.0.0.1:9479" help:"Address of the server, HOST:PORT; :9479 is all of this host."`
+	Once      bool   `short:"1" help:"Print the metrics, and end: a file for node_exporter's textfile collector."`
+	By        string `enum:"name,pid,none" default:"name" help:"Tell processes apart by name, by name and PID, or not."`
+	Stats     string `placeholder:"DIR" env:"GOVERBS_STATS" help:"Ask programs started with GOVERBS_STATS=DIR."`
+	Processes int    `default:"50" help:"Most processes of a device; what the smaller ones have is added up."`
+}
 
-func (exporterCommand) Run(o output) error {
-	path, err := beside.Find(exporting.Program)
-	if err != nil {
-		return err
+func (c exporterCommand) Run(o output) error {
+	ctx, stop := o.untilInterrupted()
+	defer stop()
+	return c.export(ctx, resources.Here(), o)
+}
+
+func (c exporterCommand) export(ctx context.Context, host *resources.Host, o output) error {
+	if c.Processes < 0 {
+		return fmt.Errorf("there cannot be %d processes", c.Processes)
 	}
-	return o.become(path)
+	host.Publish(c.Stats)
+	registry := (&exporter.Collector{Host: host, By: c.By, Processes: c.Processes}).Registry()
+	switch {
+	case c.Once && o.json:
+		all, err := registry.Gather()
+		if err != nil {
+			return err
+		}
+		return o.print(exporter.Document(all))
+	case c.Once:
+		return exporter.Write(o.w, registry)
+	}
+	return o.serving(ctx, "metrics", func(ctx context.Context, at func(string)) error {
+		return exporter.Serve(ctx, c.Listen, registry, func(a net.Addr) { at(fmt.Sprintf("http://%v/metrics", a)) })
+	})
 }

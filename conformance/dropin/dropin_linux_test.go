@@ -28,10 +28,11 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
+var dir string // of what the tests build
+
 // libraries builds the drop-in libraries, once, and gives their directory.
-var libraries = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "goverbs-dropin")
-	if err != nil {
+var libraries = sync.OnceValues(func() (_ string, err error) {
+	if dir, err = os.MkdirTemp("", "goverbs-dropin"); err != nil {
 		return "", err
 	}
 	// The go command runs tests again when a file that they have looked at has changed; it does not see what a script
@@ -63,9 +64,7 @@ func (e *buildError) Error() string { return e.err.Error() + "\n" + e.out }
 
 func TestMain(m *testing.M) {
 	code := m.Run()
-	if dir, err := libraries(); err == nil {
-		os.RemoveAll(dir)
-	}
+	os.RemoveAll(dir)
 	os.Exit(code)
 }
 

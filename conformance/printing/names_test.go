@@ -24,7 +24,7 @@ import (
 // read back.
 func TestEveryName(t *testing.T) {
 	types := map[reflect.Type]bool{}
-	for _, p := range witness.All() {
+	for _, p := range append(witness.All(), witness.UAPI) {
 		for _, c := range p.Constants {
 			if _, ok := c.Value.(fmt.Stringer); !ok {
 				assert.Equal(t, "-", c.Enum, "%s prints as a number", c.Name)

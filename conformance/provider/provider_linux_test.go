@@ -43,12 +43,16 @@ const (
 var dir string // of what the tests build
 
 func TestMain(m *testing.M) {
+	const shared = "GOVERBS_PROVIDER_TESTS" // with processes that tests start, and may kill
 	os.Exit(func() int {
-		var err error
-		if dir, err = os.MkdirTemp("", "goverbs-provider"); err != nil {
-			panic(err)
+		if dir = os.Getenv(shared); dir == "" {
+			var err error
+			if dir, err = os.MkdirTemp("", "goverbs-provider"); err != nil {
+				panic(err)
+			}
+			defer os.RemoveAll(dir)
+			os.Setenv(shared, dir)
 		}
-		defer os.RemoveAll(dir)
 		return m.Run()
 	}())
 }

@@ -79,9 +79,6 @@ func proxy(t *testing.T) string {
 // commands are those that pages tell users to install, with arguments to try.
 var commands = map[string][]string{
 	"cmd/goverbs":                  {"explain", "12"},
-	"cmd/goverbs/...":              {"layout", "ibv_sge"}, // of a helper that it brings
-	"cmd/goverbs/goverbs-facts":    {"layout", "ibv_sge"},
-	"cmd/goverbs/goverbs-exporter": {"exporter", "--once"},
 	"conformance/abi/cmd/abicheck": {"-dump", "-pkg", "efadv"},
 	"examples/demo":                {"-time", "1ms", "-only", "FLUSH"},
 }

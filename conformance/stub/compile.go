@@ -17,11 +17,11 @@ import (
 	"sync"
 	"time"
 
-	"github.com/goverbs/goverbs/conformance/abi"
 	"github.com/goverbs/goverbs/gen/model"
 	"github.com/goverbs/goverbs/gen/project"
 	"github.com/goverbs/goverbs/gen/rules"
 	"github.com/goverbs/goverbs/headers"
+	"github.com/goverbs/goverbs/internal/abicheck"
 )
 
 //go:embed c
@@ -39,7 +39,7 @@ var flags = []string{
 func compile() (path, release string, names []string, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
-	cc, err := abi.FindCompiler(goruntime.GOARCH)
+	cc, err := abicheck.FindCompiler(goruntime.GOARCH)
 	if err != nil {
 		return "", "", nil, fmt.Errorf("the stub provider is written in C: %w (make deps installs a compiler)", err)
 	}
@@ -101,7 +101,7 @@ func compile() (path, release string, names []string, err error) {
 }
 
 // run compiles the files side by side, and links them.
-func run(ctx context.Context, cc abi.Compiler, dir, include string, texts map[string]string) error {
+func run(ctx context.Context, cc abicheck.Compiler, dir, include string, texts map[string]string) error {
 	gcc := func(args ...string) error {
 		cmd := exec.CommandContext(ctx, cc[0], append(slices.Clone(cc[1:]), args...)...)
 		cmd.Dir = dir
@@ -152,9 +152,9 @@ func packages() []rules.Package {
 
 // findHeaders is the include directory and its model: what EnvHeaders says, the primary release where its headers are
 // in headers/cache, or else what is installed.
-func findHeaders(ctx context.Context, cc abi.Compiler) (include string, r *model.Release, err error) {
+func findHeaders(ctx context.Context, cc abicheck.Compiler) (include string, r *model.Release, err error) {
 	if include = os.Getenv(EnvHeaders); include != "" {
-		r, err = abi.ReadHeaders(include, goruntime.GOARCH, packages())
+		r, err = abicheck.ReadHeaders(include, goruntime.GOARCH, packages())
 		return include, r, err
 	}
 	if root, err := moduleRoot(); err == nil {
@@ -168,16 +168,16 @@ func findHeaders(ctx context.Context, cc abi.Compiler) (include string, r *model
 			return include, r, err
 		}
 	}
-	if include, err = abi.FindHeaders(ctx, cc, rdmaCore); err != nil {
+	if include, err = abicheck.FindHeaders(ctx, cc, rdmaCore); err != nil {
 		return "", nil,
 			fmt.Errorf("the stub provider is compiled with rdma-core's headers: %w (make headers brings those of %s)",
 				err, headers.Primary("rdma-core"))
 	}
-	r, err = abi.ReadHeaders(include, goruntime.GOARCH, packages())
+	r, err = abicheck.ReadHeaders(include, goruntime.GOARCH, packages())
 	if err != nil {
 		return "", nil, err
 	}
-	if stated := abi.StatedRelease(include, rdmaCore); stated != "" {
+	if stated := abicheck.StatedRelease(include, rdmaCore); stated != "" {
 		r.Name = stated
 	}
 	return include, r, nil

@@ -19,7 +19,7 @@ func Witness(plans []*rules.Plan) (Files, error) {
 	f := witnessFile(plans[0].Source())
 	f.PackageComment("// Package witness lists the types and constants of the generated packages under their C " +
 		"names. It serves proofs and")
-	f.PackageComment("// tools, such as conformance/abi; a program has no use for it.")
+	f.PackageComment("// tools, such as abicheck; a program has no use for it.")
 	comment(f, "Package is what one generated package has.")
 	f.Type().Id("Package").Struct(
 		jen.Id("Name").String().Comment(`// "ibv"`), jen.Id("Release").String().Comment("// of its project"),
@@ -29,20 +29,21 @@ func Witness(plans []*rules.Plan) (Files, error) {
 		jen.Id("C").String().Comment(`// tag or typedef: "ibv_send_wr"`),
 		jen.Id("Kind").String().Comment("// struct, union, opaque"),
 		jen.Id("Go").String().Comment(`// "ibv.SendWR"`), jen.Id("Align").Uintptr(),
-		jen.Id("New").Func().Params().Any().Comment("// a pointer to a new one"), jen.Id("Fields").Index().Id("Field"))
-	comment(f, "Field is a member that C can name.")
-	f.Type().Id("Field").Struct(
-		jen.Id("Path").String().Comment(`// "wr.rdma.rkey"`),
-		jen.Id("Of").Func().Params(jen.Id("record").Any()).Any().Comment("// pointer to the member inside the record"))
+		jen.Id("New").Func().Params().Any().Comment("// a pointer to a new one"),
+		jen.Id("Paths").Index().String().Comment(`// of the members that C can name: "wr.rdma.rkey"`),
+		jen.Id("Members").Func().Params(jen.Id("record").Any()).Index().Any().
+			Comment("// pointers to them inside the record"))
 	comment(f, "Constant is an enumerator or a macro.")
 	f.Type().Id("Constant").Struct(
 		jen.Id("Enum").String().Comment(`// tag, or "-"`), jen.Id("Name").String(),
 		jen.Id("Value").Any().Comment("// an integer"))
 	var names []jen.Code
 	for _, p := range plans {
-		names = append(names, jen.Id(strings.ToUpper(p.Package.Name)))
+		if p.Package.Verbs != nil {
+			names = append(names, jen.Id(strings.ToUpper(p.Package.Name)))
+		}
 	}
-	comment(f, "All are the generated packages.")
+	comment(f, "All are the packages of the libraries. That of the kernel is UAPI.")
 	f.Func().Id("All").Params().Index().Id("Package").Block(jen.Return(jen.Index().Id("Package").Values(names...)))
 	if err := out.add("witness.go", f); err != nil {
 		return nil, err
@@ -70,13 +71,10 @@ func witnessOf(p *rules.Plan) *jen.File {
 		if strings.Contains(rec.Path, ".") || rec.Kind == model.Incomplete {
 			continue // types defined in place are seen through the record that holds them
 		}
-		var fields []jen.Code
+		var paths, members []jen.Code
 		for _, path := range rec.Paths {
-			// the expressions speak of p; here the record stands behind an interface
-			self := "r.(*" + p.Package.Name + "." + rec.Go + ")."
-			fields = append(fields, jen.Line().Values(jen.Lit(path.C),
-				jen.Func().Params(jen.Id("r").Any()).Any().Block(jen.Return(jen.Op(strings.Replace(path.Expr, "p.",
-					self, 1))))))
+			paths = append(paths, jen.Line().Lit(path.C))
+			members = append(members, jen.Line().Op(path.Expr)) // of p
 		}
 		d := jen.Dict{
 			jen.Id("C"): jen.Lit(rec.Path), jen.Id("Kind"): jen.Lit(string(rec.Kind)),
@@ -84,8 +82,11 @@ func witnessOf(p *rules.Plan) *jen.File {
 			jen.Id("Align"): jen.Qual("unsafe", "Alignof").Call(jen.Qual(pkg, rec.Go).Values()),
 			jen.Id("New"):   jen.Func().Params().Any().Block(jen.Return(jen.New(jen.Qual(pkg, rec.Go)))),
 		}
-		if len(fields) > 0 {
-			d[jen.Id("Fields")] = jen.Index().Id("Field").Values(append(fields, jen.Line())...)
+		if len(paths) > 0 {
+			d[jen.Id("Paths")] = jen.Index().String().Values(append(paths, jen.Line())...)
+			d[jen.Id("Members")] = jen.Func().Params(jen.Id("record").Any()).Index().Any().Block(
+				jen.Id("p").Op(":=").Id("record").Assert(jen.Op("*").Qual(pkg, rec.Go)),
+				jen.Return(jen.Index().Any().Values(append(members, jen.Line())...)))
 		}
 		records = append(records, jen.Line().Values(d))
 	}

@@ -15,9 +15,6 @@ import (
 //go:embed exceptions.txt
 var exceptionsText string
 
-// ExceptionsText is the text of exceptions.txt.
-func ExceptionsText() string { return exceptionsText }
-
 // Action is what an exception does.
 type Action string
 

@@ -5,7 +5,6 @@ package rules
 import (
 	"fmt"
 	"go/token"
-	"go/types"
 	"slices"
 	"strconv"
 	"strings"
@@ -332,13 +331,11 @@ func paramName(c string) string {
 	return name
 }
 
-// predeclared reports whether Go has a type or a constant of this name, which a parameter would hide.
+// predeclared reports whether Go has a type or a constant of this name, which a parameter would hide. Package go/types
+// knows the same, but is large in programs.
 func predeclared(name string) bool {
-	switch types.Universe.Lookup(name).(type) {
-	case *types.TypeName, *types.Const, *types.Nil:
-		return true
-	}
-	return false
+	return slices.Contains(strings.Fields("any bool byte comparable complex64 complex128 error float32 float64 int int8 "+
+		"int16 int32 int64 rune string uint uint8 uint16 uint32 uint64 uintptr true false iota nil"), name)
 }
 
 // stale reports the rows without effect.

@@ -41,351 +41,347 @@ var EFADV = Package{
 		{
 			Align: unsafe.Alignof(efadv.DeviceAttr{}),
 			C:     "efadv_device_attr",
-			Fields: []Field{
-				{"comp_mask", func(r any) any {
-					return &r.(*efadv.DeviceAttr).CompMask
-				}},
-				{"max_sq_wr", func(r any) any {
-					return &r.(*efadv.DeviceAttr).MaxSQWR
-				}},
-				{"max_rq_wr", func(r any) any {
-					return &r.(*efadv.DeviceAttr).MaxRQWR
-				}},
-				{"max_sq_sge", func(r any) any {
-					return &r.(*efadv.DeviceAttr).MaxSQSGE
-				}},
-				{"max_rq_sge", func(r any) any {
-					return &r.(*efadv.DeviceAttr).MaxRQSGE
-				}},
-				{"inline_buf_size", func(r any) any {
-					return &r.(*efadv.DeviceAttr).InlineBufSize
-				}},
-				{"inline_buf_size_ex", func(r any) any {
-					return &r.(*efadv.DeviceAttr).InlineBufSizeEx
-				}},
-				{"device_caps", func(r any) any {
-					return &r.(*efadv.DeviceAttr).DeviceCaps
-				}},
-				{"max_rdma_size", func(r any) any {
-					return &r.(*efadv.DeviceAttr).MaxRDMASize
-				}},
+			Go:    "efadv.DeviceAttr",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*efadv.DeviceAttr)
+				return []any{
+					&p.CompMask,
+					&p.MaxSQWR,
+					&p.MaxRQWR,
+					&p.MaxSQSGE,
+					&p.MaxRQSGE,
+					&p.InlineBufSize,
+					&p.InlineBufSizeEx,
+					&p.DeviceCaps,
+					&p.MaxRDMASize,
+				}
 			},
-			Go:   "efadv.DeviceAttr",
-			Kind: "struct",
 			New: func() any {
 				return new(efadv.DeviceAttr)
+			},
+			Paths: []string{
+				"comp_mask",
+				"max_sq_wr",
+				"max_rq_wr",
+				"max_sq_sge",
+				"max_rq_sge",
+				"inline_buf_size",
+				"inline_buf_size_ex",
+				"device_caps",
+				"max_rdma_size",
 			},
 		},
 		{
 			Align: unsafe.Alignof(efadv.AHAttr{}),
 			C:     "efadv_ah_attr",
-			Fields: []Field{
-				{"comp_mask", func(r any) any {
-					return &r.(*efadv.AHAttr).CompMask
-				}},
-				{"ahn", func(r any) any {
-					return &r.(*efadv.AHAttr).AHN
-				}},
-				{"reserved", func(r any) any {
-					return &r.(*efadv.AHAttr).Reserved
-				}},
+			Go:    "efadv.AHAttr",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*efadv.AHAttr)
+				return []any{
+					&p.CompMask,
+					&p.AHN,
+					&p.Reserved,
+				}
 			},
-			Go:   "efadv.AHAttr",
-			Kind: "struct",
 			New: func() any {
 				return new(efadv.AHAttr)
+			},
+			Paths: []string{
+				"comp_mask",
+				"ahn",
+				"reserved",
 			},
 		},
 		{
 			Align: unsafe.Alignof(efadv.SQDepthAttr{}),
 			C:     "efadv_sq_depth_attr",
-			Fields: []Field{
-				{"comp_mask", func(r any) any {
-					return &r.(*efadv.SQDepthAttr).CompMask
-				}},
-				{"flags", func(r any) any {
-					return &r.(*efadv.SQDepthAttr).Flags
-				}},
-				{"max_send_sge", func(r any) any {
-					return &r.(*efadv.SQDepthAttr).MaxSendSGE
-				}},
-				{"max_rdma_sge", func(r any) any {
-					return &r.(*efadv.SQDepthAttr).MaxRDMASGE
-				}},
-				{"max_inline_data", func(r any) any {
-					return &r.(*efadv.SQDepthAttr).MaxInlineData
-				}},
+			Go:    "efadv.SQDepthAttr",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*efadv.SQDepthAttr)
+				return []any{
+					&p.CompMask,
+					&p.Flags,
+					&p.MaxSendSGE,
+					&p.MaxRDMASGE,
+					&p.MaxInlineData,
+				}
 			},
-			Go:   "efadv.SQDepthAttr",
-			Kind: "struct",
 			New: func() any {
 				return new(efadv.SQDepthAttr)
+			},
+			Paths: []string{
+				"comp_mask",
+				"flags",
+				"max_send_sge",
+				"max_rdma_sge",
+				"max_inline_data",
 			},
 		},
 		{
 			Align: unsafe.Alignof(efadv.RQDepthAttr{}),
 			C:     "efadv_rq_depth_attr",
-			Fields: []Field{
-				{"comp_mask", func(r any) any {
-					return &r.(*efadv.RQDepthAttr).CompMask
-				}},
-				{"max_recv_sge", func(r any) any {
-					return &r.(*efadv.RQDepthAttr).MaxRecvSGE
-				}},
+			Go:    "efadv.RQDepthAttr",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*efadv.RQDepthAttr)
+				return []any{
+					&p.CompMask,
+					&p.MaxRecvSGE,
+				}
 			},
-			Go:   "efadv.RQDepthAttr",
-			Kind: "struct",
 			New: func() any {
 				return new(efadv.RQDepthAttr)
+			},
+			Paths: []string{
+				"comp_mask",
+				"max_recv_sge",
 			},
 		},
 		{
 			Align: unsafe.Alignof(efadv.QPInitAttr{}),
 			C:     "efadv_qp_init_attr",
-			Fields: []Field{
-				{"comp_mask", func(r any) any {
-					return &r.(*efadv.QPInitAttr).CompMask
-				}},
-				{"driver_qp_type", func(r any) any {
-					return &r.(*efadv.QPInitAttr).DriverQPType
-				}},
-				{"flags", func(r any) any {
-					return &r.(*efadv.QPInitAttr).Flags
-				}},
-				{"sl", func(r any) any {
-					return &r.(*efadv.QPInitAttr).SL
-				}},
-				{"reserved", func(r any) any {
-					return &r.(*efadv.QPInitAttr).Reserved
-				}},
-				{"wr_flags", func(r any) any {
-					return &r.(*efadv.QPInitAttr).WRFlags
-				}},
+			Go:    "efadv.QPInitAttr",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*efadv.QPInitAttr)
+				return []any{
+					&p.CompMask,
+					&p.DriverQPType,
+					&p.Flags,
+					&p.SL,
+					&p.Reserved,
+					&p.WRFlags,
+				}
 			},
-			Go:   "efadv.QPInitAttr",
-			Kind: "struct",
 			New: func() any {
 				return new(efadv.QPInitAttr)
+			},
+			Paths: []string{
+				"comp_mask",
+				"driver_qp_type",
+				"flags",
+				"sl",
+				"reserved",
+				"wr_flags",
 			},
 		},
 		{
 			Align: unsafe.Alignof(efadv.WQAttr{}),
 			C:     "efadv_wq_attr",
-			Fields: []Field{
-				{"comp_mask", func(r any) any {
-					return &r.(*efadv.WQAttr).CompMask
-				}},
-				{"buffer", func(r any) any {
-					return &r.(*efadv.WQAttr).Buffer
-				}},
-				{"entry_size", func(r any) any {
-					return &r.(*efadv.WQAttr).EntrySize
-				}},
-				{"num_entries", func(r any) any {
-					return &r.(*efadv.WQAttr).NumEntries
-				}},
-				{"doorbell", func(r any) any {
-					return &r.(*efadv.WQAttr).Doorbell
-				}},
-				{"max_batch", func(r any) any {
-					return &r.(*efadv.WQAttr).MaxBatch
-				}},
-				{"caps", func(r any) any {
-					return &r.(*efadv.WQAttr).Caps
-				}},
-				{"reserved", func(r any) any {
-					return &r.(*efadv.WQAttr).Reserved
-				}},
+			Go:    "efadv.WQAttr",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*efadv.WQAttr)
+				return []any{
+					&p.CompMask,
+					&p.Buffer,
+					&p.EntrySize,
+					&p.NumEntries,
+					&p.Doorbell,
+					&p.MaxBatch,
+					&p.Caps,
+					&p.Reserved,
+				}
 			},
-			Go:   "efadv.WQAttr",
-			Kind: "struct",
 			New: func() any {
 				return new(efadv.WQAttr)
+			},
+			Paths: []string{
+				"comp_mask",
+				"buffer",
+				"entry_size",
+				"num_entries",
+				"doorbell",
+				"max_batch",
+				"caps",
+				"reserved",
 			},
 		},
 		{
 			Align: unsafe.Alignof(efadv.QP{}),
 			C:     "efadv_qp",
-			Fields: []Field{
-				{"comp_mask", func(r any) any {
-					return &r.(*efadv.QP).CompMask
-				}},
-				{"wr_set_processing_hints", func(r any) any {
-					return &r.(*efadv.QP).WRSetProcessingHints
-				}},
+			Go:    "efadv.QP",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*efadv.QP)
+				return []any{
+					&p.CompMask,
+					&p.WRSetProcessingHints,
+				}
 			},
-			Go:   "efadv.QP",
-			Kind: "struct",
 			New: func() any {
 				return new(efadv.QP)
+			},
+			Paths: []string{
+				"comp_mask",
+				"wr_set_processing_hints",
 			},
 		},
 		{
 			Align: unsafe.Alignof(efadv.CQInitAttr{}),
 			C:     "efadv_cq_init_attr",
-			Fields: []Field{
-				{"comp_mask", func(r any) any {
-					return &r.(*efadv.CQInitAttr).CompMask
-				}},
-				{"wc_flags", func(r any) any {
-					return &r.(*efadv.CQInitAttr).WCFlags
-				}},
-				{"flags", func(r any) any {
-					return &r.(*efadv.CQInitAttr).Flags
-				}},
-				{"ext_mem_dmabuf", func(r any) any {
-					return &r.(*efadv.CQInitAttr).ExtMemDMABuf
-				}},
-				{"ext_mem_dmabuf.buffer", func(r any) any {
-					return &r.(*efadv.CQInitAttr).ExtMemDMABuf.Buffer
-				}},
-				{"ext_mem_dmabuf.length", func(r any) any {
-					return &r.(*efadv.CQInitAttr).ExtMemDMABuf.Length
-				}},
-				{"ext_mem_dmabuf.offset", func(r any) any {
-					return &r.(*efadv.CQInitAttr).ExtMemDMABuf.Offset
-				}},
-				{"ext_mem_dmabuf.fd", func(r any) any {
-					return &r.(*efadv.CQInitAttr).ExtMemDMABuf.FD
-				}},
-				{"ext_mem_dmabuf.reserved", func(r any) any {
-					return &r.(*efadv.CQInitAttr).ExtMemDMABuf.Reserved
-				}},
+			Go:    "efadv.CQInitAttr",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*efadv.CQInitAttr)
+				return []any{
+					&p.CompMask,
+					&p.WCFlags,
+					&p.Flags,
+					&p.ExtMemDMABuf,
+					&p.ExtMemDMABuf.Buffer,
+					&p.ExtMemDMABuf.Length,
+					&p.ExtMemDMABuf.Offset,
+					&p.ExtMemDMABuf.FD,
+					&p.ExtMemDMABuf.Reserved,
+				}
 			},
-			Go:   "efadv.CQInitAttr",
-			Kind: "struct",
 			New: func() any {
 				return new(efadv.CQInitAttr)
+			},
+			Paths: []string{
+				"comp_mask",
+				"wc_flags",
+				"flags",
+				"ext_mem_dmabuf",
+				"ext_mem_dmabuf.buffer",
+				"ext_mem_dmabuf.length",
+				"ext_mem_dmabuf.offset",
+				"ext_mem_dmabuf.fd",
+				"ext_mem_dmabuf.reserved",
 			},
 		},
 		{
 			Align: unsafe.Alignof(efadv.CQAttr{}),
 			C:     "efadv_cq_attr",
-			Fields: []Field{
-				{"comp_mask", func(r any) any {
-					return &r.(*efadv.CQAttr).CompMask
-				}},
-				{"buffer", func(r any) any {
-					return &r.(*efadv.CQAttr).Buffer
-				}},
-				{"entry_size", func(r any) any {
-					return &r.(*efadv.CQAttr).EntrySize
-				}},
-				{"num_entries", func(r any) any {
-					return &r.(*efadv.CQAttr).NumEntries
-				}},
-				{"doorbell", func(r any) any {
-					return &r.(*efadv.CQAttr).Doorbell
-				}},
+			Go:    "efadv.CQAttr",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*efadv.CQAttr)
+				return []any{
+					&p.CompMask,
+					&p.Buffer,
+					&p.EntrySize,
+					&p.NumEntries,
+					&p.Doorbell,
+				}
 			},
-			Go:   "efadv.CQAttr",
-			Kind: "struct",
 			New: func() any {
 				return new(efadv.CQAttr)
+			},
+			Paths: []string{
+				"comp_mask",
+				"buffer",
+				"entry_size",
+				"num_entries",
+				"doorbell",
 			},
 		},
 		{
 			Align: unsafe.Alignof(efadv.CQ{}),
 			C:     "efadv_cq",
-			Fields: []Field{
-				{"comp_mask", func(r any) any {
-					return &r.(*efadv.CQ).CompMask
-				}},
-				{"wc_read_sgid", func(r any) any {
-					return &r.(*efadv.CQ).WCReadSGID
-				}},
-				{"wc_is_unsolicited", func(r any) any {
-					return &r.(*efadv.CQ).WCIsUnsolicited
-				}},
+			Go:    "efadv.CQ",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*efadv.CQ)
+				return []any{
+					&p.CompMask,
+					&p.WCReadSGID,
+					&p.WCIsUnsolicited,
+				}
 			},
-			Go:   "efadv.CQ",
-			Kind: "struct",
 			New: func() any {
 				return new(efadv.CQ)
+			},
+			Paths: []string{
+				"comp_mask",
+				"wc_read_sgid",
+				"wc_is_unsolicited",
 			},
 		},
 		{
 			Align: unsafe.Alignof(efadv.MemoryLocation{}),
 			C:     "efadv_memory_location",
-			Fields: []Field{
-				{"ptr", func(r any) any {
-					return &r.(*efadv.MemoryLocation).Ptr
-				}},
-				{"dmabuf", func(r any) any {
-					return &r.(*efadv.MemoryLocation).DMABuf
-				}},
-				{"dmabuf.offset", func(r any) any {
-					return &r.(*efadv.MemoryLocation).DMABuf.Offset
-				}},
-				{"dmabuf.fd", func(r any) any {
-					return &r.(*efadv.MemoryLocation).DMABuf.FD
-				}},
-				{"dmabuf.reserved", func(r any) any {
-					return &r.(*efadv.MemoryLocation).DMABuf.Reserved
-				}},
-				{"type", func(r any) any {
-					return &r.(*efadv.MemoryLocation).Type
-				}},
-				{"reserved", func(r any) any {
-					return &r.(*efadv.MemoryLocation).Reserved
-				}},
+			Go:    "efadv.MemoryLocation",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*efadv.MemoryLocation)
+				return []any{
+					&p.Ptr,
+					&p.DMABuf,
+					&p.DMABuf.Offset,
+					&p.DMABuf.FD,
+					&p.DMABuf.Reserved,
+					&p.Type,
+					&p.Reserved,
+				}
 			},
-			Go:   "efadv.MemoryLocation",
-			Kind: "struct",
 			New: func() any {
 				return new(efadv.MemoryLocation)
+			},
+			Paths: []string{
+				"ptr",
+				"dmabuf",
+				"dmabuf.offset",
+				"dmabuf.fd",
+				"dmabuf.reserved",
+				"type",
+				"reserved",
 			},
 		},
 		{
 			Align: unsafe.Alignof(efadv.CompCntrInitAttr{}),
 			C:     "efadv_comp_cntr_init_attr",
-			Fields: []Field{
-				{"comp_mask", func(r any) any {
-					return &r.(*efadv.CompCntrInitAttr).CompMask
-				}},
-				{"flags", func(r any) any {
-					return &r.(*efadv.CompCntrInitAttr).Flags
-				}},
-				{"reserved", func(r any) any {
-					return &r.(*efadv.CompCntrInitAttr).Reserved
-				}},
-				{"comp_cntr_ext_mem", func(r any) any {
-					return &r.(*efadv.CompCntrInitAttr).CompCntrExtMem
-				}},
-				{"err_cntr_ext_mem", func(r any) any {
-					return &r.(*efadv.CompCntrInitAttr).ErrCntrExtMem
-				}},
+			Go:    "efadv.CompCntrInitAttr",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*efadv.CompCntrInitAttr)
+				return []any{
+					&p.CompMask,
+					&p.Flags,
+					&p.Reserved,
+					&p.CompCntrExtMem,
+					&p.ErrCntrExtMem,
+				}
 			},
-			Go:   "efadv.CompCntrInitAttr",
-			Kind: "struct",
 			New: func() any {
 				return new(efadv.CompCntrInitAttr)
+			},
+			Paths: []string{
+				"comp_mask",
+				"flags",
+				"reserved",
+				"comp_cntr_ext_mem",
+				"err_cntr_ext_mem",
 			},
 		},
 		{
 			Align: unsafe.Alignof(efadv.MRAttr{}),
 			C:     "efadv_mr_attr",
-			Fields: []Field{
-				{"comp_mask", func(r any) any {
-					return &r.(*efadv.MRAttr).CompMask
-				}},
-				{"ic_id_validity", func(r any) any {
-					return &r.(*efadv.MRAttr).ICIDValidity
-				}},
-				{"recv_ic_id", func(r any) any {
-					return &r.(*efadv.MRAttr).RecvICID
-				}},
-				{"rdma_read_ic_id", func(r any) any {
-					return &r.(*efadv.MRAttr).RDMAReadICID
-				}},
-				{"rdma_recv_ic_id", func(r any) any {
-					return &r.(*efadv.MRAttr).RDMARecvICID
-				}},
+			Go:    "efadv.MRAttr",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*efadv.MRAttr)
+				return []any{
+					&p.CompMask,
+					&p.ICIDValidity,
+					&p.RecvICID,
+					&p.RDMAReadICID,
+					&p.RDMARecvICID,
+				}
 			},
-			Go:   "efadv.MRAttr",
-			Kind: "struct",
 			New: func() any {
 				return new(efadv.MRAttr)
+			},
+			Paths: []string{
+				"comp_mask",
+				"ic_id_validity",
+				"recv_ic_id",
+				"rdma_read_ic_id",
+				"rdma_recv_ic_id",
 			},
 		},
 	},

@@ -695,3664 +695,3483 @@ var IBV = Package{
 		{
 			Align: unsafe.Alignof(ibv.GID{}),
 			C:     "ibv_gid",
-			Fields: []Field{
-				{"raw", func(r any) any {
-					return r.(*ibv.GID).Raw()
-				}},
-				{"global", func(r any) any {
-					return r.(*ibv.GID).Global()
-				}},
-				{"global.subnet_prefix", func(r any) any {
-					return &r.(*ibv.GID).Global().SubnetPrefix
-				}},
-				{"global.interface_id", func(r any) any {
-					return &r.(*ibv.GID).Global().InterfaceID
-				}},
+			Go:    "ibv.GID",
+			Kind:  "union",
+			Members: func(record any) []any {
+				p := record.(*ibv.GID)
+				return []any{
+					p.Raw(),
+					p.Global(),
+					&p.Global().SubnetPrefix,
+					&p.Global().InterfaceID,
+				}
 			},
-			Go:   "ibv.GID",
-			Kind: "union",
 			New: func() any {
 				return new(ibv.GID)
+			},
+			Paths: []string{
+				"raw",
+				"global",
+				"global.subnet_prefix",
+				"global.interface_id",
 			},
 		},
 		{
 			Align: unsafe.Alignof(ibv.GIDEntry{}),
 			C:     "ibv_gid_entry",
-			Fields: []Field{
-				{"gid", func(r any) any {
-					return &r.(*ibv.GIDEntry).GID
-				}},
-				{"gid_index", func(r any) any {
-					return &r.(*ibv.GIDEntry).GIDIndex
-				}},
-				{"port_num", func(r any) any {
-					return &r.(*ibv.GIDEntry).PortNum
-				}},
-				{"gid_type", func(r any) any {
-					return &r.(*ibv.GIDEntry).GIDType
-				}},
-				{"ndev_ifindex", func(r any) any {
-					return &r.(*ibv.GIDEntry).NDevIfindex
-				}},
+			Go:    "ibv.GIDEntry",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*ibv.GIDEntry)
+				return []any{
+					&p.GID,
+					&p.GIDIndex,
+					&p.PortNum,
+					&p.GIDType,
+					&p.NDevIfindex,
+				}
 			},
-			Go:   "ibv.GIDEntry",
-			Kind: "struct",
 			New: func() any {
 				return new(ibv.GIDEntry)
+			},
+			Paths: []string{
+				"gid",
+				"gid_index",
+				"port_num",
+				"gid_type",
+				"ndev_ifindex",
 			},
 		},
 		{
 			Align: unsafe.Alignof(ibv.AllocDMAttr{}),
 			C:     "ibv_alloc_dm_attr",
-			Fields: []Field{
-				{"length", func(r any) any {
-					return &r.(*ibv.AllocDMAttr).Length
-				}},
-				{"log_align_req", func(r any) any {
-					return &r.(*ibv.AllocDMAttr).LogAlignReq
-				}},
-				{"comp_mask", func(r any) any {
-					return &r.(*ibv.AllocDMAttr).CompMask
-				}},
+			Go:    "ibv.AllocDMAttr",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*ibv.AllocDMAttr)
+				return []any{
+					&p.Length,
+					&p.LogAlignReq,
+					&p.CompMask,
+				}
 			},
-			Go:   "ibv.AllocDMAttr",
-			Kind: "struct",
 			New: func() any {
 				return new(ibv.AllocDMAttr)
+			},
+			Paths: []string{
+				"length",
+				"log_align_req",
+				"comp_mask",
 			},
 		},
 		{
 			Align: unsafe.Alignof(ibv.DM{}),
 			C:     "ibv_dm",
-			Fields: []Field{
-				{"context", func(r any) any {
-					return &r.(*ibv.DM).Context
-				}},
-				{"memcpy_to_dm", func(r any) any {
-					return &r.(*ibv.DM).MemcpyToDM
-				}},
-				{"memcpy_from_dm", func(r any) any {
-					return &r.(*ibv.DM).MemcpyFromDM
-				}},
-				{"comp_mask", func(r any) any {
-					return &r.(*ibv.DM).CompMask
-				}},
-				{"handle", func(r any) any {
-					return &r.(*ibv.DM).Handle
-				}},
+			Go:    "ibv.DM",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*ibv.DM)
+				return []any{
+					&p.Context,
+					&p.MemcpyToDM,
+					&p.MemcpyFromDM,
+					&p.CompMask,
+					&p.Handle,
+				}
 			},
-			Go:   "ibv.DM",
-			Kind: "struct",
 			New: func() any {
 				return new(ibv.DM)
+			},
+			Paths: []string{
+				"context",
+				"memcpy_to_dm",
+				"memcpy_from_dm",
+				"comp_mask",
+				"handle",
 			},
 		},
 		{
 			Align: unsafe.Alignof(ibv.DeviceAttr{}),
 			C:     "ibv_device_attr",
-			Fields: []Field{
-				{"fw_ver", func(r any) any {
-					return &r.(*ibv.DeviceAttr).FWVer
-				}},
-				{"node_guid", func(r any) any {
-					return &r.(*ibv.DeviceAttr).NodeGUID
-				}},
-				{"sys_image_guid", func(r any) any {
-					return &r.(*ibv.DeviceAttr).SysImageGUID
-				}},
-				{"max_mr_size", func(r any) any {
-					return &r.(*ibv.DeviceAttr).MaxMRSize
-				}},
-				{"page_size_cap", func(r any) any {
-					return &r.(*ibv.DeviceAttr).PageSizeCap
-				}},
-				{"vendor_id", func(r any) any {
-					return &r.(*ibv.DeviceAttr).VendorID
-				}},
-				{"vendor_part_id", func(r any) any {
-					return &r.(*ibv.DeviceAttr).VendorPartID
-				}},
-				{"hw_ver", func(r any) any {
-					return &r.(*ibv.DeviceAttr).HWVer
-				}},
-				{"max_qp", func(r any) any {
-					return &r.(*ibv.DeviceAttr).MaxQP
-				}},
-				{"max_qp_wr", func(r any) any {
-					return &r.(*ibv.DeviceAttr).MaxQPWR
-				}},
-				{"device_cap_flags", func(r any) any {
-					return &r.(*ibv.DeviceAttr).DeviceCapFlags
-				}},
-				{"max_sge", func(r any) any {
-					return &r.(*ibv.DeviceAttr).MaxSGE
-				}},
-				{"max_sge_rd", func(r any) any {
-					return &r.(*ibv.DeviceAttr).MaxSGERd
-				}},
-				{"max_cq", func(r any) any {
-					return &r.(*ibv.DeviceAttr).MaxCQ
-				}},
-				{"max_cqe", func(r any) any {
-					return &r.(*ibv.DeviceAttr).MaxCQE
-				}},
-				{"max_mr", func(r any) any {
-					return &r.(*ibv.DeviceAttr).MaxMR
-				}},
-				{"max_pd", func(r any) any {
-					return &r.(*ibv.DeviceAttr).MaxPD
-				}},
-				{"max_qp_rd_atom", func(r any) any {
-					return &r.(*ibv.DeviceAttr).MaxQPRdAtom
-				}},
-				{"max_ee_rd_atom", func(r any) any {
-					return &r.(*ibv.DeviceAttr).MaxEERdAtom
-				}},
-				{"max_res_rd_atom", func(r any) any {
-					return &r.(*ibv.DeviceAttr).MaxResRdAtom
-				}},
-				{"max_qp_init_rd_atom", func(r any) any {
-					return &r.(*ibv.DeviceAttr).MaxQPInitRdAtom
-				}},
-				{"max_ee_init_rd_atom", func(r any) any {
-					return &r.(*ibv.DeviceAttr).MaxEEInitRdAtom
-				}},
-				{"atomic_cap", func(r any) any {
-					return &r.(*ibv.DeviceAttr).AtomicCap
-				}},
-				{"max_ee", func(r any) any {
-					return &r.(*ibv.DeviceAttr).MaxEE
-				}},
-				{"max_rdd", func(r any) any {
-					return &r.(*ibv.DeviceAttr).MaxRDD
-				}},
-				{"max_mw", func(r any) any {
-					return &r.(*ibv.DeviceAttr).MaxMW
-				}},
-				{"max_raw_ipv6_qp", func(r any) any {
-					return &r.(*ibv.DeviceAttr).MaxRawIPv6QP
-				}},
-				{"max_raw_ethy_qp", func(r any) any {
-					return &r.(*ibv.DeviceAttr).MaxRawEthyQP
-				}},
-				{"max_mcast_grp", func(r any) any {
-					return &r.(*ibv.DeviceAttr).MaxMcastGrp
-				}},
-				{"max_mcast_qp_attach", func(r any) any {
-					return &r.(*ibv.DeviceAttr).MaxMcastQPAttach
-				}},
-				{"max_total_mcast_qp_attach", func(r any) any {
-					return &r.(*ibv.DeviceAttr).MaxTotalMcastQPAttach
-				}},
-				{"max_ah", func(r any) any {
-					return &r.(*ibv.DeviceAttr).MaxAH
-				}},
-				{"max_fmr", func(r any) any {
-					return &r.(*ibv.DeviceAttr).MaxFMR
-				}},
-				{"max_map_per_fmr", func(r any) any {
-					return &r.(*ibv.DeviceAttr).MaxMapPerFMR
-				}},
-				{"max_srq", func(r any) any {
-					return &r.(*ibv.DeviceAttr).MaxSRQ
-				}},
-				{"max_srq_wr", func(r any) any {
-					return &r.(*ibv.DeviceAttr).MaxSRQWR
-				}},
-				{"max_srq_sge", func(r any) any {
-					return &r.(*ibv.DeviceAttr).MaxSRQSGE
-				}},
-				{"max_pkeys", func(r any) any {
-					return &r.(*ibv.DeviceAttr).MaxPKeys
-				}},
-				{"local_ca_ack_delay", func(r any) any {
-					return &r.(*ibv.DeviceAttr).LocalCAAckDelay
-				}},
-				{"phys_port_cnt", func(r any) any {
-					return &r.(*ibv.DeviceAttr).PhysPortCnt
-				}},
+			Go:    "ibv.DeviceAttr",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*ibv.DeviceAttr)
+				return []any{
+					&p.FWVer,
+					&p.NodeGUID,
+					&p.SysImageGUID,
+					&p.MaxMRSize,
+					&p.PageSizeCap,
+					&p.VendorID,
+					&p.VendorPartID,
+					&p.HWVer,
+					&p.MaxQP,
+					&p.MaxQPWR,
+					&p.DeviceCapFlags,
+					&p.MaxSGE,
+					&p.MaxSGERd,
+					&p.MaxCQ,
+					&p.MaxCQE,
+					&p.MaxMR,
+					&p.MaxPD,
+					&p.MaxQPRdAtom,
+					&p.MaxEERdAtom,
+					&p.MaxResRdAtom,
+					&p.MaxQPInitRdAtom,
+					&p.MaxEEInitRdAtom,
+					&p.AtomicCap,
+					&p.MaxEE,
+					&p.MaxRDD,
+					&p.MaxMW,
+					&p.MaxRawIPv6QP,
+					&p.MaxRawEthyQP,
+					&p.MaxMcastGrp,
+					&p.MaxMcastQPAttach,
+					&p.MaxTotalMcastQPAttach,
+					&p.MaxAH,
+					&p.MaxFMR,
+					&p.MaxMapPerFMR,
+					&p.MaxSRQ,
+					&p.MaxSRQWR,
+					&p.MaxSRQSGE,
+					&p.MaxPKeys,
+					&p.LocalCAAckDelay,
+					&p.PhysPortCnt,
+				}
 			},
-			Go:   "ibv.DeviceAttr",
-			Kind: "struct",
 			New: func() any {
 				return new(ibv.DeviceAttr)
+			},
+			Paths: []string{
+				"fw_ver",
+				"node_guid",
+				"sys_image_guid",
+				"max_mr_size",
+				"page_size_cap",
+				"vendor_id",
+				"vendor_part_id",
+				"hw_ver",
+				"max_qp",
+				"max_qp_wr",
+				"device_cap_flags",
+				"max_sge",
+				"max_sge_rd",
+				"max_cq",
+				"max_cqe",
+				"max_mr",
+				"max_pd",
+				"max_qp_rd_atom",
+				"max_ee_rd_atom",
+				"max_res_rd_atom",
+				"max_qp_init_rd_atom",
+				"max_ee_init_rd_atom",
+				"atomic_cap",
+				"max_ee",
+				"max_rdd",
+				"max_mw",
+				"max_raw_ipv6_qp",
+				"max_raw_ethy_qp",
+				"max_mcast_grp",
+				"max_mcast_qp_attach",
+				"max_total_mcast_qp_attach",
+				"max_ah",
+				"max_fmr",
+				"max_map_per_fmr",
+				"max_srq",
+				"max_srq_wr",
+				"max_srq_sge",
+				"max_pkeys",
+				"local_ca_ack_delay",
+				"phys_port_cnt",
 			},
 		},
 		{
 			Align: unsafe.Alignof(ibv.QueryDeviceExInput{}),
 			C:     "ibv_query_device_ex_input",
-			Fields: []Field{
-				{"comp_mask", func(r any) any {
-					return &r.(*ibv.QueryDeviceExInput).CompMask
-				}},
+			Go:    "ibv.QueryDeviceExInput",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*ibv.QueryDeviceExInput)
+				return []any{
+					&p.CompMask,
+				}
 			},
-			Go:   "ibv.QueryDeviceExInput",
-			Kind: "struct",
 			New: func() any {
 				return new(ibv.QueryDeviceExInput)
+			},
+			Paths: []string{
+				"comp_mask",
 			},
 		},
 		{
 			Align: unsafe.Alignof(ibv.ODPCaps{}),
 			C:     "ibv_odp_caps",
-			Fields: []Field{
-				{"general_caps", func(r any) any {
-					return &r.(*ibv.ODPCaps).GeneralCaps
-				}},
-				{"per_transport_caps", func(r any) any {
-					return &r.(*ibv.ODPCaps).PerTransportCaps
-				}},
-				{"per_transport_caps.rc_odp_caps", func(r any) any {
-					return &r.(*ibv.ODPCaps).PerTransportCaps.RCODPCaps
-				}},
-				{"per_transport_caps.uc_odp_caps", func(r any) any {
-					return &r.(*ibv.ODPCaps).PerTransportCaps.UCODPCaps
-				}},
-				{"per_transport_caps.ud_odp_caps", func(r any) any {
-					return &r.(*ibv.ODPCaps).PerTransportCaps.UDODPCaps
-				}},
+			Go:    "ibv.ODPCaps",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*ibv.ODPCaps)
+				return []any{
+					&p.GeneralCaps,
+					&p.PerTransportCaps,
+					&p.PerTransportCaps.RCODPCaps,
+					&p.PerTransportCaps.UCODPCaps,
+					&p.PerTransportCaps.UDODPCaps,
+				}
 			},
-			Go:   "ibv.ODPCaps",
-			Kind: "struct",
 			New: func() any {
 				return new(ibv.ODPCaps)
+			},
+			Paths: []string{
+				"general_caps",
+				"per_transport_caps",
+				"per_transport_caps.rc_odp_caps",
+				"per_transport_caps.uc_odp_caps",
+				"per_transport_caps.ud_odp_caps",
 			},
 		},
 		{
 			Align: unsafe.Alignof(ibv.TSOCaps{}),
 			C:     "ibv_tso_caps",
-			Fields: []Field{
-				{"max_tso", func(r any) any {
-					return &r.(*ibv.TSOCaps).MaxTSO
-				}},
-				{"supported_qpts", func(r any) any {
-					return &r.(*ibv.TSOCaps).SupportedQPTs
-				}},
+			Go:    "ibv.TSOCaps",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*ibv.TSOCaps)
+				return []any{
+					&p.MaxTSO,
+					&p.SupportedQPTs,
+				}
 			},
-			Go:   "ibv.TSOCaps",
-			Kind: "struct",
 			New: func() any {
 				return new(ibv.TSOCaps)
+			},
+			Paths: []string{
+				"max_tso",
+				"supported_qpts",
 			},
 		},
 		{
 			Align: unsafe.Alignof(ibv.RSSCaps{}),
 			C:     "ibv_rss_caps",
-			Fields: []Field{
-				{"supported_qpts", func(r any) any {
-					return &r.(*ibv.RSSCaps).SupportedQPTs
-				}},
-				{"max_rwq_indirection_tables", func(r any) any {
-					return &r.(*ibv.RSSCaps).MaxRWQIndirectionTables
-				}},
-				{"max_rwq_indirection_table_size", func(r any) any {
-					return &r.(*ibv.RSSCaps).MaxRWQIndirectionTableSize
-				}},
-				{"rx_hash_fields_mask", func(r any) any {
-					return &r.(*ibv.RSSCaps).RXHashFieldsMask
-				}},
-				{"rx_hash_function", func(r any) any {
-					return &r.(*ibv.RSSCaps).RXHashFunction
-				}},
+			Go:    "ibv.RSSCaps",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*ibv.RSSCaps)
+				return []any{
+					&p.SupportedQPTs,
+					&p.MaxRWQIndirectionTables,
+					&p.MaxRWQIndirectionTableSize,
+					&p.RXHashFieldsMask,
+					&p.RXHashFunction,
+				}
 			},
-			Go:   "ibv.RSSCaps",
-			Kind: "struct",
 			New: func() any {
 				return new(ibv.RSSCaps)
+			},
+			Paths: []string{
+				"supported_qpts",
+				"max_rwq_indirection_tables",
+				"max_rwq_indirection_table_size",
+				"rx_hash_fields_mask",
+				"rx_hash_function",
 			},
 		},
 		{
 			Align: unsafe.Alignof(ibv.PacketPacingCaps{}),
 			C:     "ibv_packet_pacing_caps",
-			Fields: []Field{
-				{"qp_rate_limit_min", func(r any) any {
-					return &r.(*ibv.PacketPacingCaps).QPRateLimitMin
-				}},
-				{"qp_rate_limit_max", func(r any) any {
-					return &r.(*ibv.PacketPacingCaps).QPRateLimitMax
-				}},
-				{"supported_qpts", func(r any) any {
-					return &r.(*ibv.PacketPacingCaps).SupportedQPTs
-				}},
+			Go:    "ibv.PacketPacingCaps",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*ibv.PacketPacingCaps)
+				return []any{
+					&p.QPRateLimitMin,
+					&p.QPRateLimitMax,
+					&p.SupportedQPTs,
+				}
 			},
-			Go:   "ibv.PacketPacingCaps",
-			Kind: "struct",
 			New: func() any {
 				return new(ibv.PacketPacingCaps)
+			},
+			Paths: []string{
+				"qp_rate_limit_min",
+				"qp_rate_limit_max",
+				"supported_qpts",
 			},
 		},
 		{
 			Align: unsafe.Alignof(ibv.TMCaps{}),
 			C:     "ibv_tm_caps",
-			Fields: []Field{
-				{"max_rndv_hdr_size", func(r any) any {
-					return &r.(*ibv.TMCaps).MaxRndvHdrSize
-				}},
-				{"max_num_tags", func(r any) any {
-					return &r.(*ibv.TMCaps).MaxNumTags
-				}},
-				{"flags", func(r any) any {
-					return &r.(*ibv.TMCaps).Flags
-				}},
-				{"max_ops", func(r any) any {
-					return &r.(*ibv.TMCaps).MaxOps
-				}},
-				{"max_sge", func(r any) any {
-					return &r.(*ibv.TMCaps).MaxSGE
-				}},
+			Go:    "ibv.TMCaps",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*ibv.TMCaps)
+				return []any{
+					&p.MaxRndvHdrSize,
+					&p.MaxNumTags,
+					&p.Flags,
+					&p.MaxOps,
+					&p.MaxSGE,
+				}
 			},
-			Go:   "ibv.TMCaps",
-			Kind: "struct",
 			New: func() any {
 				return new(ibv.TMCaps)
+			},
+			Paths: []string{
+				"max_rndv_hdr_size",
+				"max_num_tags",
+				"flags",
+				"max_ops",
+				"max_sge",
 			},
 		},
 		{
 			Align: unsafe.Alignof(ibv.CQModerationCaps{}),
 			C:     "ibv_cq_moderation_caps",
-			Fields: []Field{
-				{"max_cq_count", func(r any) any {
-					return &r.(*ibv.CQModerationCaps).MaxCQCount
-				}},
-				{"max_cq_period", func(r any) any {
-					return &r.(*ibv.CQModerationCaps).MaxCQPeriod
-				}},
+			Go:    "ibv.CQModerationCaps",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*ibv.CQModerationCaps)
+				return []any{
+					&p.MaxCQCount,
+					&p.MaxCQPeriod,
+				}
 			},
-			Go:   "ibv.CQModerationCaps",
-			Kind: "struct",
 			New: func() any {
 				return new(ibv.CQModerationCaps)
+			},
+			Paths: []string{
+				"max_cq_count",
+				"max_cq_period",
 			},
 		},
 		{
 			Align: unsafe.Alignof(ibv.PCIAtomicCaps{}),
 			C:     "ibv_pci_atomic_caps",
-			Fields: []Field{
-				{"fetch_add", func(r any) any {
-					return &r.(*ibv.PCIAtomicCaps).FetchAdd
-				}},
-				{"swap", func(r any) any {
-					return &r.(*ibv.PCIAtomicCaps).Swap
-				}},
-				{"compare_swap", func(r any) any {
-					return &r.(*ibv.PCIAtomicCaps).CompareSwap
-				}},
+			Go:    "ibv.PCIAtomicCaps",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*ibv.PCIAtomicCaps)
+				return []any{
+					&p.FetchAdd,
+					&p.Swap,
+					&p.CompareSwap,
+				}
 			},
-			Go:   "ibv.PCIAtomicCaps",
-			Kind: "struct",
 			New: func() any {
 				return new(ibv.PCIAtomicCaps)
+			},
+			Paths: []string{
+				"fetch_add",
+				"swap",
+				"compare_swap",
 			},
 		},
 		{
 			Align: unsafe.Alignof(ibv.DeviceAttrEx{}),
 			C:     "ibv_device_attr_ex",
-			Fields: []Field{
-				{"orig_attr", func(r any) any {
-					return &r.(*ibv.DeviceAttrEx).OrigAttr
-				}},
-				{"comp_mask", func(r any) any {
-					return &r.(*ibv.DeviceAttrEx).CompMask
-				}},
-				{"odp_caps", func(r any) any {
-					return &r.(*ibv.DeviceAttrEx).ODPCaps
-				}},
-				{"completion_timestamp_mask", func(r any) any {
-					return &r.(*ibv.DeviceAttrEx).CompletionTimestampMask
-				}},
-				{"hca_core_clock", func(r any) any {
-					return &r.(*ibv.DeviceAttrEx).HCACoreClock
-				}},
-				{"device_cap_flags_ex", func(r any) any {
-					return &r.(*ibv.DeviceAttrEx).DeviceCapFlagsEx
-				}},
-				{"tso_caps", func(r any) any {
-					return &r.(*ibv.DeviceAttrEx).TSOCaps
-				}},
-				{"rss_caps", func(r any) any {
-					return &r.(*ibv.DeviceAttrEx).RSSCaps
-				}},
-				{"max_wq_type_rq", func(r any) any {
-					return &r.(*ibv.DeviceAttrEx).MaxWQTypeRQ
-				}},
-				{"packet_pacing_caps", func(r any) any {
-					return &r.(*ibv.DeviceAttrEx).PacketPacingCaps
-				}},
-				{"raw_packet_caps", func(r any) any {
-					return &r.(*ibv.DeviceAttrEx).RawPacketCaps
-				}},
-				{"tm_caps", func(r any) any {
-					return &r.(*ibv.DeviceAttrEx).TMCaps
-				}},
-				{"cq_mod_caps", func(r any) any {
-					return &r.(*ibv.DeviceAttrEx).CQModCaps
-				}},
-				{"max_dm_size", func(r any) any {
-					return &r.(*ibv.DeviceAttrEx).MaxDMSize
-				}},
-				{"pci_atomic_caps", func(r any) any {
-					return &r.(*ibv.DeviceAttrEx).PCIAtomicCaps
-				}},
-				{"xrc_odp_caps", func(r any) any {
-					return &r.(*ibv.DeviceAttrEx).XRCODPCaps
-				}},
-				{"phys_port_cnt_ex", func(r any) any {
-					return &r.(*ibv.DeviceAttrEx).PhysPortCntEx
-				}},
+			Go:    "ibv.DeviceAttrEx",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*ibv.DeviceAttrEx)
+				return []any{
+					&p.OrigAttr,
+					&p.CompMask,
+					&p.ODPCaps,
+					&p.CompletionTimestampMask,
+					&p.HCACoreClock,
+					&p.DeviceCapFlagsEx,
+					&p.TSOCaps,
+					&p.RSSCaps,
+					&p.MaxWQTypeRQ,
+					&p.PacketPacingCaps,
+					&p.RawPacketCaps,
+					&p.TMCaps,
+					&p.CQModCaps,
+					&p.MaxDMSize,
+					&p.PCIAtomicCaps,
+					&p.XRCODPCaps,
+					&p.PhysPortCntEx,
+				}
 			},
-			Go:   "ibv.DeviceAttrEx",
-			Kind: "struct",
 			New: func() any {
 				return new(ibv.DeviceAttrEx)
+			},
+			Paths: []string{
+				"orig_attr",
+				"comp_mask",
+				"odp_caps",
+				"completion_timestamp_mask",
+				"hca_core_clock",
+				"device_cap_flags_ex",
+				"tso_caps",
+				"rss_caps",
+				"max_wq_type_rq",
+				"packet_pacing_caps",
+				"raw_packet_caps",
+				"tm_caps",
+				"cq_mod_caps",
+				"max_dm_size",
+				"pci_atomic_caps",
+				"xrc_odp_caps",
+				"phys_port_cnt_ex",
 			},
 		},
 		{
 			Align: unsafe.Alignof(ibv.PortAttr{}),
 			C:     "ibv_port_attr",
-			Fields: []Field{
-				{"state", func(r any) any {
-					return &r.(*ibv.PortAttr).State
-				}},
-				{"max_mtu", func(r any) any {
-					return &r.(*ibv.PortAttr).MaxMTU
-				}},
-				{"active_mtu", func(r any) any {
-					return &r.(*ibv.PortAttr).ActiveMTU
-				}},
-				{"gid_tbl_len", func(r any) any {
-					return &r.(*ibv.PortAttr).GIDTblLen
-				}},
-				{"port_cap_flags", func(r any) any {
-					return &r.(*ibv.PortAttr).PortCapFlags
-				}},
-				{"max_msg_sz", func(r any) any {
-					return &r.(*ibv.PortAttr).MaxMsgSz
-				}},
-				{"bad_pkey_cntr", func(r any) any {
-					return &r.(*ibv.PortAttr).BadPKeyCntr
-				}},
-				{"qkey_viol_cntr", func(r any) any {
-					return &r.(*ibv.PortAttr).QKeyViolCntr
-				}},
-				{"pkey_tbl_len", func(r any) any {
-					return &r.(*ibv.PortAttr).PKeyTblLen
-				}},
-				{"lid", func(r any) any {
-					return &r.(*ibv.PortAttr).LID
-				}},
-				{"sm_lid", func(r any) any {
-					return &r.(*ibv.PortAttr).SMLID
-				}},
-				{"lmc", func(r any) any {
-					return &r.(*ibv.PortAttr).LMC
-				}},
-				{"max_vl_num", func(r any) any {
-					return &r.(*ibv.PortAttr).MaxVLNum
-				}},
-				{"sm_sl", func(r any) any {
-					return &r.(*ibv.PortAttr).SMSL
-				}},
-				{"subnet_timeout", func(r any) any {
-					return &r.(*ibv.PortAttr).SubnetTimeout
-				}},
-				{"init_type_reply", func(r any) any {
-					return &r.(*ibv.PortAttr).InitTypeReply
-				}},
-				{"active_width", func(r any) any {
-					return &r.(*ibv.PortAttr).ActiveWidth
-				}},
-				{"active_speed", func(r any) any {
-					return &r.(*ibv.PortAttr).ActiveSpeed
-				}},
-				{"phys_state", func(r any) any {
-					return &r.(*ibv.PortAttr).PhysState
-				}},
-				{"link_layer", func(r any) any {
-					return &r.(*ibv.PortAttr).LinkLayer
-				}},
-				{"flags", func(r any) any {
-					return &r.(*ibv.PortAttr).Flags
-				}},
-				{"port_cap_flags2", func(r any) any {
-					return &r.(*ibv.PortAttr).PortCapFlags2
-				}},
-				{"active_speed_ex", func(r any) any {
-					return &r.(*ibv.PortAttr).ActiveSpeedEx
-				}},
+			Go:    "ibv.PortAttr",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*ibv.PortAttr)
+				return []any{
+					&p.State,
+					&p.MaxMTU,
+					&p.ActiveMTU,
+					&p.GIDTblLen,
+					&p.PortCapFlags,
+					&p.MaxMsgSz,
+					&p.BadPKeyCntr,
+					&p.QKeyViolCntr,
+					&p.PKeyTblLen,
+					&p.LID,
+					&p.SMLID,
+					&p.LMC,
+					&p.MaxVLNum,
+					&p.SMSL,
+					&p.SubnetTimeout,
+					&p.InitTypeReply,
+					&p.ActiveWidth,
+					&p.ActiveSpeed,
+					&p.PhysState,
+					&p.LinkLayer,
+					&p.Flags,
+					&p.PortCapFlags2,
+					&p.ActiveSpeedEx,
+				}
 			},
-			Go:   "ibv.PortAttr",
-			Kind: "struct",
 			New: func() any {
 				return new(ibv.PortAttr)
+			},
+			Paths: []string{
+				"state",
+				"max_mtu",
+				"active_mtu",
+				"gid_tbl_len",
+				"port_cap_flags",
+				"max_msg_sz",
+				"bad_pkey_cntr",
+				"qkey_viol_cntr",
+				"pkey_tbl_len",
+				"lid",
+				"sm_lid",
+				"lmc",
+				"max_vl_num",
+				"sm_sl",
+				"subnet_timeout",
+				"init_type_reply",
+				"active_width",
+				"active_speed",
+				"phys_state",
+				"link_layer",
+				"flags",
+				"port_cap_flags2",
+				"active_speed_ex",
 			},
 		},
 		{
 			Align: unsafe.Alignof(ibv.AsyncEvent{}),
 			C:     "ibv_async_event",
-			Fields: []Field{
-				{"element", func(r any) any {
-					return &r.(*ibv.AsyncEvent).Element
-				}},
-				{"element.cq", func(r any) any {
-					return r.(*ibv.AsyncEvent).Element.CQ()
-				}},
-				{"element.qp", func(r any) any {
-					return r.(*ibv.AsyncEvent).Element.QP()
-				}},
-				{"element.srq", func(r any) any {
-					return r.(*ibv.AsyncEvent).Element.SRQ()
-				}},
-				{"element.wq", func(r any) any {
-					return r.(*ibv.AsyncEvent).Element.WQ()
-				}},
-				{"element.port_num", func(r any) any {
-					return r.(*ibv.AsyncEvent).Element.PortNum()
-				}},
-				{"event_type", func(r any) any {
-					return &r.(*ibv.AsyncEvent).EventType
-				}},
+			Go:    "ibv.AsyncEvent",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*ibv.AsyncEvent)
+				return []any{
+					&p.Element,
+					p.Element.CQ(),
+					p.Element.QP(),
+					p.Element.SRQ(),
+					p.Element.WQ(),
+					p.Element.PortNum(),
+					&p.EventType,
+				}
 			},
-			Go:   "ibv.AsyncEvent",
-			Kind: "struct",
 			New: func() any {
 				return new(ibv.AsyncEvent)
+			},
+			Paths: []string{
+				"element",
+				"element.cq",
+				"element.qp",
+				"element.srq",
+				"element.wq",
+				"element.port_num",
+				"event_type",
 			},
 		},
 		{
 			Align: unsafe.Alignof(ibv.WC{}),
 			C:     "ibv_wc",
-			Fields: []Field{
-				{"wr_id", func(r any) any {
-					return &r.(*ibv.WC).WRID
-				}},
-				{"status", func(r any) any {
-					return &r.(*ibv.WC).Status
-				}},
-				{"opcode", func(r any) any {
-					return &r.(*ibv.WC).Opcode
-				}},
-				{"vendor_err", func(r any) any {
-					return &r.(*ibv.WC).VendorErr
-				}},
-				{"byte_len", func(r any) any {
-					return &r.(*ibv.WC).ByteLen
-				}},
-				{"imm_data", func(r any) any {
-					return r.(*ibv.WC).ImmData()
-				}},
-				{"invalidated_rkey", func(r any) any {
-					return r.(*ibv.WC).InvalidatedRKey()
-				}},
-				{"qp_num", func(r any) any {
-					return &r.(*ibv.WC).QPNum
-				}},
-				{"src_qp", func(r any) any {
-					return &r.(*ibv.WC).SrcQP
-				}},
-				{"wc_flags", func(r any) any {
-					return &r.(*ibv.WC).WCFlags
-				}},
-				{"pkey_index", func(r any) any {
-					return &r.(*ibv.WC).PKeyIndex
-				}},
-				{"slid", func(r any) any {
-					return &r.(*ibv.WC).SLID
-				}},
-				{"sl", func(r any) any {
-					return &r.(*ibv.WC).SL
-				}},
-				{"dlid_path_bits", func(r any) any {
-					return &r.(*ibv.WC).DLIDPathBits
-				}},
+			Go:    "ibv.WC",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*ibv.WC)
+				return []any{
+					&p.WRID,
+					&p.Status,
+					&p.Opcode,
+					&p.VendorErr,
+					&p.ByteLen,
+					p.ImmData(),
+					p.InvalidatedRKey(),
+					&p.QPNum,
+					&p.SrcQP,
+					&p.WCFlags,
+					&p.PKeyIndex,
+					&p.SLID,
+					&p.SL,
+					&p.DLIDPathBits,
+				}
 			},
-			Go:   "ibv.WC",
-			Kind: "struct",
 			New: func() any {
 				return new(ibv.WC)
+			},
+			Paths: []string{
+				"wr_id",
+				"status",
+				"opcode",
+				"vendor_err",
+				"byte_len",
+				"imm_data",
+				"invalidated_rkey",
+				"qp_num",
+				"src_qp",
+				"wc_flags",
+				"pkey_index",
+				"slid",
+				"sl",
+				"dlid_path_bits",
 			},
 		},
 		{
 			Align: unsafe.Alignof(ibv.MWBindInfo{}),
 			C:     "ibv_mw_bind_info",
-			Fields: []Field{
-				{"mr", func(r any) any {
-					return &r.(*ibv.MWBindInfo).MR
-				}},
-				{"addr", func(r any) any {
-					return &r.(*ibv.MWBindInfo).Addr
-				}},
-				{"length", func(r any) any {
-					return &r.(*ibv.MWBindInfo).Length
-				}},
-				{"mw_access_flags", func(r any) any {
-					return &r.(*ibv.MWBindInfo).MWAccessFlags
-				}},
+			Go:    "ibv.MWBindInfo",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*ibv.MWBindInfo)
+				return []any{
+					&p.MR,
+					&p.Addr,
+					&p.Length,
+					&p.MWAccessFlags,
+				}
 			},
-			Go:   "ibv.MWBindInfo",
-			Kind: "struct",
 			New: func() any {
 				return new(ibv.MWBindInfo)
+			},
+			Paths: []string{
+				"mr",
+				"addr",
+				"length",
+				"mw_access_flags",
 			},
 		},
 		{
 			Align: unsafe.Alignof(ibv.DMAH{}),
 			C:     "ibv_dmah",
-			Fields: []Field{
-				{"context", func(r any) any {
-					return &r.(*ibv.DMAH).Context
-				}},
+			Go:    "ibv.DMAH",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*ibv.DMAH)
+				return []any{
+					&p.Context,
+				}
 			},
-			Go:   "ibv.DMAH",
-			Kind: "struct",
 			New: func() any {
 				return new(ibv.DMAH)
+			},
+			Paths: []string{
+				"context",
 			},
 		},
 		{
 			Align: unsafe.Alignof(ibv.PD{}),
 			C:     "ibv_pd",
-			Fields: []Field{
-				{"context", func(r any) any {
-					return &r.(*ibv.PD).Context
-				}},
-				{"handle", func(r any) any {
-					return &r.(*ibv.PD).Handle
-				}},
+			Go:    "ibv.PD",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*ibv.PD)
+				return []any{
+					&p.Context,
+					&p.Handle,
+				}
 			},
-			Go:   "ibv.PD",
-			Kind: "struct",
 			New: func() any {
 				return new(ibv.PD)
+			},
+			Paths: []string{
+				"context",
+				"handle",
 			},
 		},
 		{
 			Align: unsafe.Alignof(ibv.TDInitAttr{}),
 			C:     "ibv_td_init_attr",
-			Fields: []Field{
-				{"comp_mask", func(r any) any {
-					return &r.(*ibv.TDInitAttr).CompMask
-				}},
+			Go:    "ibv.TDInitAttr",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*ibv.TDInitAttr)
+				return []any{
+					&p.CompMask,
+				}
 			},
-			Go:   "ibv.TDInitAttr",
-			Kind: "struct",
 			New: func() any {
 				return new(ibv.TDInitAttr)
+			},
+			Paths: []string{
+				"comp_mask",
 			},
 		},
 		{
 			Align: unsafe.Alignof(ibv.TD{}),
 			C:     "ibv_td",
-			Fields: []Field{
-				{"context", func(r any) any {
-					return &r.(*ibv.TD).Context
-				}},
+			Go:    "ibv.TD",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*ibv.TD)
+				return []any{
+					&p.Context,
+				}
 			},
-			Go:   "ibv.TD",
-			Kind: "struct",
 			New: func() any {
 				return new(ibv.TD)
+			},
+			Paths: []string{
+				"context",
 			},
 		},
 		{
 			Align: unsafe.Alignof(ibv.XRCDInitAttr{}),
 			C:     "ibv_xrcd_init_attr",
-			Fields: []Field{
-				{"comp_mask", func(r any) any {
-					return &r.(*ibv.XRCDInitAttr).CompMask
-				}},
-				{"fd", func(r any) any {
-					return &r.(*ibv.XRCDInitAttr).FD
-				}},
-				{"oflags", func(r any) any {
-					return &r.(*ibv.XRCDInitAttr).Oflags
-				}},
+			Go:    "ibv.XRCDInitAttr",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*ibv.XRCDInitAttr)
+				return []any{
+					&p.CompMask,
+					&p.FD,
+					&p.Oflags,
+				}
 			},
-			Go:   "ibv.XRCDInitAttr",
-			Kind: "struct",
 			New: func() any {
 				return new(ibv.XRCDInitAttr)
+			},
+			Paths: []string{
+				"comp_mask",
+				"fd",
+				"oflags",
 			},
 		},
 		{
 			Align: unsafe.Alignof(ibv.XRCD{}),
 			C:     "ibv_xrcd",
-			Fields: []Field{
-				{"context", func(r any) any {
-					return &r.(*ibv.XRCD).Context
-				}},
+			Go:    "ibv.XRCD",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*ibv.XRCD)
+				return []any{
+					&p.Context,
+				}
 			},
-			Go:   "ibv.XRCD",
-			Kind: "struct",
 			New: func() any {
 				return new(ibv.XRCD)
+			},
+			Paths: []string{
+				"context",
 			},
 		},
 		{
 			Align: unsafe.Alignof(ibv.MR{}),
 			C:     "ibv_mr",
-			Fields: []Field{
-				{"context", func(r any) any {
-					return &r.(*ibv.MR).Context
-				}},
-				{"pd", func(r any) any {
-					return &r.(*ibv.MR).PD
-				}},
-				{"addr", func(r any) any {
-					return &r.(*ibv.MR).Addr
-				}},
-				{"length", func(r any) any {
-					return &r.(*ibv.MR).Length
-				}},
-				{"handle", func(r any) any {
-					return &r.(*ibv.MR).Handle
-				}},
-				{"lkey", func(r any) any {
-					return &r.(*ibv.MR).LKey
-				}},
-				{"rkey", func(r any) any {
-					return &r.(*ibv.MR).RKey
-				}},
+			Go:    "ibv.MR",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*ibv.MR)
+				return []any{
+					&p.Context,
+					&p.PD,
+					&p.Addr,
+					&p.Length,
+					&p.Handle,
+					&p.LKey,
+					&p.RKey,
+				}
 			},
-			Go:   "ibv.MR",
-			Kind: "struct",
 			New: func() any {
 				return new(ibv.MR)
+			},
+			Paths: []string{
+				"context",
+				"pd",
+				"addr",
+				"length",
+				"handle",
+				"lkey",
+				"rkey",
 			},
 		},
 		{
 			Align: unsafe.Alignof(ibv.MRInitAttr{}),
 			C:     "ibv_mr_init_attr",
-			Fields: []Field{
-				{"length", func(r any) any {
-					return &r.(*ibv.MRInitAttr).Length
-				}},
-				{"access", func(r any) any {
-					return &r.(*ibv.MRInitAttr).Access
-				}},
-				{"comp_mask", func(r any) any {
-					return &r.(*ibv.MRInitAttr).CompMask
-				}},
-				{"iova", func(r any) any {
-					return &r.(*ibv.MRInitAttr).IOVA
-				}},
-				{"addr", func(r any) any {
-					return &r.(*ibv.MRInitAttr).Addr
-				}},
-				{"fd", func(r any) any {
-					return &r.(*ibv.MRInitAttr).FD
-				}},
-				{"fd_offset", func(r any) any {
-					return &r.(*ibv.MRInitAttr).FDOffset
-				}},
-				{"dmah", func(r any) any {
-					return &r.(*ibv.MRInitAttr).DMAH
-				}},
-				{"buf", func(r any) any {
-					return &r.(*ibv.MRInitAttr).Buf
-				}},
+			Go:    "ibv.MRInitAttr",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*ibv.MRInitAttr)
+				return []any{
+					&p.Length,
+					&p.Access,
+					&p.CompMask,
+					&p.IOVA,
+					&p.Addr,
+					&p.FD,
+					&p.FDOffset,
+					&p.DMAH,
+					&p.Buf,
+				}
 			},
-			Go:   "ibv.MRInitAttr",
-			Kind: "struct",
 			New: func() any {
 				return new(ibv.MRInitAttr)
+			},
+			Paths: []string{
+				"length",
+				"access",
+				"comp_mask",
+				"iova",
+				"addr",
+				"fd",
+				"fd_offset",
+				"dmah",
+				"buf",
 			},
 		},
 		{
 			Align: unsafe.Alignof(ibv.MW{}),
 			C:     "ibv_mw",
-			Fields: []Field{
-				{"context", func(r any) any {
-					return &r.(*ibv.MW).Context
-				}},
-				{"pd", func(r any) any {
-					return &r.(*ibv.MW).PD
-				}},
-				{"rkey", func(r any) any {
-					return &r.(*ibv.MW).RKey
-				}},
-				{"handle", func(r any) any {
-					return &r.(*ibv.MW).Handle
-				}},
-				{"type", func(r any) any {
-					return &r.(*ibv.MW).Type
-				}},
+			Go:    "ibv.MW",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*ibv.MW)
+				return []any{
+					&p.Context,
+					&p.PD,
+					&p.RKey,
+					&p.Handle,
+					&p.Type,
+				}
 			},
-			Go:   "ibv.MW",
-			Kind: "struct",
 			New: func() any {
 				return new(ibv.MW)
+			},
+			Paths: []string{
+				"context",
+				"pd",
+				"rkey",
+				"handle",
+				"type",
 			},
 		},
 		{
 			Align: unsafe.Alignof(ibv.GlobalRoute{}),
 			C:     "ibv_global_route",
-			Fields: []Field{
-				{"dgid", func(r any) any {
-					return &r.(*ibv.GlobalRoute).DGID
-				}},
-				{"flow_label", func(r any) any {
-					return &r.(*ibv.GlobalRoute).FlowLabel
-				}},
-				{"sgid_index", func(r any) any {
-					return &r.(*ibv.GlobalRoute).SGIDIndex
-				}},
-				{"hop_limit", func(r any) any {
-					return &r.(*ibv.GlobalRoute).HopLimit
-				}},
-				{"traffic_class", func(r any) any {
-					return &r.(*ibv.GlobalRoute).TrafficClass
-				}},
+			Go:    "ibv.GlobalRoute",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*ibv.GlobalRoute)
+				return []any{
+					&p.DGID,
+					&p.FlowLabel,
+					&p.SGIDIndex,
+					&p.HopLimit,
+					&p.TrafficClass,
+				}
 			},
-			Go:   "ibv.GlobalRoute",
-			Kind: "struct",
 			New: func() any {
 				return new(ibv.GlobalRoute)
+			},
+			Paths: []string{
+				"dgid",
+				"flow_label",
+				"sgid_index",
+				"hop_limit",
+				"traffic_class",
 			},
 		},
 		{
 			Align: unsafe.Alignof(ibv.GRH{}),
 			C:     "ibv_grh",
-			Fields: []Field{
-				{"version_tclass_flow", func(r any) any {
-					return &r.(*ibv.GRH).VersionTClassFlow
-				}},
-				{"paylen", func(r any) any {
-					return &r.(*ibv.GRH).Paylen
-				}},
-				{"next_hdr", func(r any) any {
-					return &r.(*ibv.GRH).NextHdr
-				}},
-				{"hop_limit", func(r any) any {
-					return &r.(*ibv.GRH).HopLimit
-				}},
-				{"sgid", func(r any) any {
-					return &r.(*ibv.GRH).SGID
-				}},
-				{"dgid", func(r any) any {
-					return &r.(*ibv.GRH).DGID
-				}},
+			Go:    "ibv.GRH",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*ibv.GRH)
+				return []any{
+					&p.VersionTClassFlow,
+					&p.Paylen,
+					&p.NextHdr,
+					&p.HopLimit,
+					&p.SGID,
+					&p.DGID,
+				}
 			},
-			Go:   "ibv.GRH",
-			Kind: "struct",
 			New: func() any {
 				return new(ibv.GRH)
+			},
+			Paths: []string{
+				"version_tclass_flow",
+				"paylen",
+				"next_hdr",
+				"hop_limit",
+				"sgid",
+				"dgid",
 			},
 		},
 		{
 			Align: unsafe.Alignof(ibv.AHAttr{}),
 			C:     "ibv_ah_attr",
-			Fields: []Field{
-				{"grh", func(r any) any {
-					return &r.(*ibv.AHAttr).GRH
-				}},
-				{"dlid", func(r any) any {
-					return &r.(*ibv.AHAttr).DLID
-				}},
-				{"sl", func(r any) any {
-					return &r.(*ibv.AHAttr).SL
-				}},
-				{"src_path_bits", func(r any) any {
-					return &r.(*ibv.AHAttr).SrcPathBits
-				}},
-				{"static_rate", func(r any) any {
-					return &r.(*ibv.AHAttr).StaticRate
-				}},
-				{"is_global", func(r any) any {
-					return &r.(*ibv.AHAttr).IsGlobal
-				}},
-				{"port_num", func(r any) any {
-					return &r.(*ibv.AHAttr).PortNum
-				}},
+			Go:    "ibv.AHAttr",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*ibv.AHAttr)
+				return []any{
+					&p.GRH,
+					&p.DLID,
+					&p.SL,
+					&p.SrcPathBits,
+					&p.StaticRate,
+					&p.IsGlobal,
+					&p.PortNum,
+				}
 			},
-			Go:   "ibv.AHAttr",
-			Kind: "struct",
 			New: func() any {
 				return new(ibv.AHAttr)
+			},
+			Paths: []string{
+				"grh",
+				"dlid",
+				"sl",
+				"src_path_bits",
+				"static_rate",
+				"is_global",
+				"port_num",
 			},
 		},
 		{
 			Align: unsafe.Alignof(ibv.SRQAttr{}),
 			C:     "ibv_srq_attr",
-			Fields: []Field{
-				{"max_wr", func(r any) any {
-					return &r.(*ibv.SRQAttr).MaxWR
-				}},
-				{"max_sge", func(r any) any {
-					return &r.(*ibv.SRQAttr).MaxSGE
-				}},
-				{"srq_limit", func(r any) any {
-					return &r.(*ibv.SRQAttr).SRQLimit
-				}},
+			Go:    "ibv.SRQAttr",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*ibv.SRQAttr)
+				return []any{
+					&p.MaxWR,
+					&p.MaxSGE,
+					&p.SRQLimit,
+				}
 			},
-			Go:   "ibv.SRQAttr",
-			Kind: "struct",
 			New: func() any {
 				return new(ibv.SRQAttr)
+			},
+			Paths: []string{
+				"max_wr",
+				"max_sge",
+				"srq_limit",
 			},
 		},
 		{
 			Align: unsafe.Alignof(ibv.SRQInitAttr{}),
 			C:     "ibv_srq_init_attr",
-			Fields: []Field{
-				{"srq_context", func(r any) any {
-					return &r.(*ibv.SRQInitAttr).SRQContext
-				}},
-				{"attr", func(r any) any {
-					return &r.(*ibv.SRQInitAttr).Attr
-				}},
+			Go:    "ibv.SRQInitAttr",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*ibv.SRQInitAttr)
+				return []any{
+					&p.SRQContext,
+					&p.Attr,
+				}
 			},
-			Go:   "ibv.SRQInitAttr",
-			Kind: "struct",
 			New: func() any {
 				return new(ibv.SRQInitAttr)
+			},
+			Paths: []string{
+				"srq_context",
+				"attr",
 			},
 		},
 		{
 			Align: unsafe.Alignof(ibv.TMCap{}),
 			C:     "ibv_tm_cap",
-			Fields: []Field{
-				{"max_num_tags", func(r any) any {
-					return &r.(*ibv.TMCap).MaxNumTags
-				}},
-				{"max_ops", func(r any) any {
-					return &r.(*ibv.TMCap).MaxOps
-				}},
+			Go:    "ibv.TMCap",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*ibv.TMCap)
+				return []any{
+					&p.MaxNumTags,
+					&p.MaxOps,
+				}
 			},
-			Go:   "ibv.TMCap",
-			Kind: "struct",
 			New: func() any {
 				return new(ibv.TMCap)
+			},
+			Paths: []string{
+				"max_num_tags",
+				"max_ops",
 			},
 		},
 		{
 			Align: unsafe.Alignof(ibv.SRQInitAttrEx{}),
 			C:     "ibv_srq_init_attr_ex",
-			Fields: []Field{
-				{"srq_context", func(r any) any {
-					return &r.(*ibv.SRQInitAttrEx).SRQContext
-				}},
-				{"attr", func(r any) any {
-					return &r.(*ibv.SRQInitAttrEx).Attr
-				}},
-				{"comp_mask", func(r any) any {
-					return &r.(*ibv.SRQInitAttrEx).CompMask
-				}},
-				{"srq_type", func(r any) any {
-					return &r.(*ibv.SRQInitAttrEx).SRQType
-				}},
-				{"pd", func(r any) any {
-					return &r.(*ibv.SRQInitAttrEx).PD
-				}},
-				{"xrcd", func(r any) any {
-					return &r.(*ibv.SRQInitAttrEx).XRCD
-				}},
-				{"cq", func(r any) any {
-					return &r.(*ibv.SRQInitAttrEx).CQ
-				}},
-				{"tm_cap", func(r any) any {
-					return &r.(*ibv.SRQInitAttrEx).TMCap
-				}},
+			Go:    "ibv.SRQInitAttrEx",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*ibv.SRQInitAttrEx)
+				return []any{
+					&p.SRQContext,
+					&p.Attr,
+					&p.CompMask,
+					&p.SRQType,
+					&p.PD,
+					&p.XRCD,
+					&p.CQ,
+					&p.TMCap,
+				}
 			},
-			Go:   "ibv.SRQInitAttrEx",
-			Kind: "struct",
 			New: func() any {
 				return new(ibv.SRQInitAttrEx)
+			},
+			Paths: []string{
+				"srq_context",
+				"attr",
+				"comp_mask",
+				"srq_type",
+				"pd",
+				"xrcd",
+				"cq",
+				"tm_cap",
 			},
 		},
 		{
 			Align: unsafe.Alignof(ibv.WQInitAttr{}),
 			C:     "ibv_wq_init_attr",
-			Fields: []Field{
-				{"wq_context", func(r any) any {
-					return &r.(*ibv.WQInitAttr).WQContext
-				}},
-				{"wq_type", func(r any) any {
-					return &r.(*ibv.WQInitAttr).WQType
-				}},
-				{"max_wr", func(r any) any {
-					return &r.(*ibv.WQInitAttr).MaxWR
-				}},
-				{"max_sge", func(r any) any {
-					return &r.(*ibv.WQInitAttr).MaxSGE
-				}},
-				{"pd", func(r any) any {
-					return &r.(*ibv.WQInitAttr).PD
-				}},
-				{"cq", func(r any) any {
-					return &r.(*ibv.WQInitAttr).CQ
-				}},
-				{"comp_mask", func(r any) any {
-					return &r.(*ibv.WQInitAttr).CompMask
-				}},
-				{"create_flags", func(r any) any {
-					return &r.(*ibv.WQInitAttr).CreateFlags
-				}},
+			Go:    "ibv.WQInitAttr",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*ibv.WQInitAttr)
+				return []any{
+					&p.WQContext,
+					&p.WQType,
+					&p.MaxWR,
+					&p.MaxSGE,
+					&p.PD,
+					&p.CQ,
+					&p.CompMask,
+					&p.CreateFlags,
+				}
 			},
-			Go:   "ibv.WQInitAttr",
-			Kind: "struct",
 			New: func() any {
 				return new(ibv.WQInitAttr)
+			},
+			Paths: []string{
+				"wq_context",
+				"wq_type",
+				"max_wr",
+				"max_sge",
+				"pd",
+				"cq",
+				"comp_mask",
+				"create_flags",
 			},
 		},
 		{
 			Align: unsafe.Alignof(ibv.WQAttr{}),
 			C:     "ibv_wq_attr",
-			Fields: []Field{
-				{"attr_mask", func(r any) any {
-					return &r.(*ibv.WQAttr).AttrMask
-				}},
-				{"wq_state", func(r any) any {
-					return &r.(*ibv.WQAttr).WQState
-				}},
-				{"curr_wq_state", func(r any) any {
-					return &r.(*ibv.WQAttr).CurrWQState
-				}},
-				{"flags", func(r any) any {
-					return &r.(*ibv.WQAttr).Flags
-				}},
-				{"flags_mask", func(r any) any {
-					return &r.(*ibv.WQAttr).FlagsMask
-				}},
+			Go:    "ibv.WQAttr",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*ibv.WQAttr)
+				return []any{
+					&p.AttrMask,
+					&p.WQState,
+					&p.CurrWQState,
+					&p.Flags,
+					&p.FlagsMask,
+				}
 			},
-			Go:   "ibv.WQAttr",
-			Kind: "struct",
 			New: func() any {
 				return new(ibv.WQAttr)
+			},
+			Paths: []string{
+				"attr_mask",
+				"wq_state",
+				"curr_wq_state",
+				"flags",
+				"flags_mask",
 			},
 		},
 		{
 			Align: unsafe.Alignof(ibv.RWQIndTable{}),
 			C:     "ibv_rwq_ind_table",
-			Fields: []Field{
-				{"context", func(r any) any {
-					return &r.(*ibv.RWQIndTable).Context
-				}},
-				{"ind_tbl_handle", func(r any) any {
-					return &r.(*ibv.RWQIndTable).IndTblHandle
-				}},
-				{"ind_tbl_num", func(r any) any {
-					return &r.(*ibv.RWQIndTable).IndTblNum
-				}},
-				{"comp_mask", func(r any) any {
-					return &r.(*ibv.RWQIndTable).CompMask
-				}},
+			Go:    "ibv.RWQIndTable",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*ibv.RWQIndTable)
+				return []any{
+					&p.Context,
+					&p.IndTblHandle,
+					&p.IndTblNum,
+					&p.CompMask,
+				}
 			},
-			Go:   "ibv.RWQIndTable",
-			Kind: "struct",
 			New: func() any {
 				return new(ibv.RWQIndTable)
+			},
+			Paths: []string{
+				"context",
+				"ind_tbl_handle",
+				"ind_tbl_num",
+				"comp_mask",
 			},
 		},
 		{
 			Align: unsafe.Alignof(ibv.RWQIndTableInitAttr{}),
 			C:     "ibv_rwq_ind_table_init_attr",
-			Fields: []Field{
-				{"log_ind_tbl_size", func(r any) any {
-					return &r.(*ibv.RWQIndTableInitAttr).LogIndTblSize
-				}},
-				{"ind_tbl", func(r any) any {
-					return &r.(*ibv.RWQIndTableInitAttr).IndTbl
-				}},
-				{"comp_mask", func(r any) any {
-					return &r.(*ibv.RWQIndTableInitAttr).CompMask
-				}},
+			Go:    "ibv.RWQIndTableInitAttr",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*ibv.RWQIndTableInitAttr)
+				return []any{
+					&p.LogIndTblSize,
+					&p.IndTbl,
+					&p.CompMask,
+				}
 			},
-			Go:   "ibv.RWQIndTableInitAttr",
-			Kind: "struct",
 			New: func() any {
 				return new(ibv.RWQIndTableInitAttr)
+			},
+			Paths: []string{
+				"log_ind_tbl_size",
+				"ind_tbl",
+				"comp_mask",
 			},
 		},
 		{
 			Align: unsafe.Alignof(ibv.QPCap{}),
 			C:     "ibv_qp_cap",
-			Fields: []Field{
-				{"max_send_wr", func(r any) any {
-					return &r.(*ibv.QPCap).MaxSendWR
-				}},
-				{"max_recv_wr", func(r any) any {
-					return &r.(*ibv.QPCap).MaxRecvWR
-				}},
-				{"max_send_sge", func(r any) any {
-					return &r.(*ibv.QPCap).MaxSendSGE
-				}},
-				{"max_recv_sge", func(r any) any {
-					return &r.(*ibv.QPCap).MaxRecvSGE
-				}},
-				{"max_inline_data", func(r any) any {
-					return &r.(*ibv.QPCap).MaxInlineData
-				}},
+			Go:    "ibv.QPCap",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*ibv.QPCap)
+				return []any{
+					&p.MaxSendWR,
+					&p.MaxRecvWR,
+					&p.MaxSendSGE,
+					&p.MaxRecvSGE,
+					&p.MaxInlineData,
+				}
 			},
-			Go:   "ibv.QPCap",
-			Kind: "struct",
 			New: func() any {
 				return new(ibv.QPCap)
+			},
+			Paths: []string{
+				"max_send_wr",
+				"max_recv_wr",
+				"max_send_sge",
+				"max_recv_sge",
+				"max_inline_data",
 			},
 		},
 		{
 			Align: unsafe.Alignof(ibv.QPInitAttr{}),
 			C:     "ibv_qp_init_attr",
-			Fields: []Field{
-				{"qp_context", func(r any) any {
-					return &r.(*ibv.QPInitAttr).QPContext
-				}},
-				{"send_cq", func(r any) any {
-					return &r.(*ibv.QPInitAttr).SendCQ
-				}},
-				{"recv_cq", func(r any) any {
-					return &r.(*ibv.QPInitAttr).RecvCQ
-				}},
-				{"srq", func(r any) any {
-					return &r.(*ibv.QPInitAttr).SRQ
-				}},
-				{"cap", func(r any) any {
-					return &r.(*ibv.QPInitAttr).Cap
-				}},
-				{"qp_type", func(r any) any {
-					return &r.(*ibv.QPInitAttr).QPType
-				}},
-				{"sq_sig_all", func(r any) any {
-					return &r.(*ibv.QPInitAttr).SQSigAll
-				}},
+			Go:    "ibv.QPInitAttr",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*ibv.QPInitAttr)
+				return []any{
+					&p.QPContext,
+					&p.SendCQ,
+					&p.RecvCQ,
+					&p.SRQ,
+					&p.Cap,
+					&p.QPType,
+					&p.SQSigAll,
+				}
 			},
-			Go:   "ibv.QPInitAttr",
-			Kind: "struct",
 			New: func() any {
 				return new(ibv.QPInitAttr)
+			},
+			Paths: []string{
+				"qp_context",
+				"send_cq",
+				"recv_cq",
+				"srq",
+				"cap",
+				"qp_type",
+				"sq_sig_all",
 			},
 		},
 		{
 			Align: unsafe.Alignof(ibv.RXHashConf{}),
 			C:     "ibv_rx_hash_conf",
-			Fields: []Field{
-				{"rx_hash_function", func(r any) any {
-					return &r.(*ibv.RXHashConf).RXHashFunction
-				}},
-				{"rx_hash_key_len", func(r any) any {
-					return &r.(*ibv.RXHashConf).RXHashKeyLen
-				}},
-				{"rx_hash_key", func(r any) any {
-					return &r.(*ibv.RXHashConf).RXHashKey
-				}},
-				{"rx_hash_fields_mask", func(r any) any {
-					return &r.(*ibv.RXHashConf).RXHashFieldsMask
-				}},
+			Go:    "ibv.RXHashConf",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*ibv.RXHashConf)
+				return []any{
+					&p.RXHashFunction,
+					&p.RXHashKeyLen,
+					&p.RXHashKey,
+					&p.RXHashFieldsMask,
+				}
 			},
-			Go:   "ibv.RXHashConf",
-			Kind: "struct",
 			New: func() any {
 				return new(ibv.RXHashConf)
+			},
+			Paths: []string{
+				"rx_hash_function",
+				"rx_hash_key_len",
+				"rx_hash_key",
+				"rx_hash_fields_mask",
 			},
 		},
 		{
 			Align: unsafe.Alignof(ibv.QPInitAttrEx{}),
 			C:     "ibv_qp_init_attr_ex",
-			Fields: []Field{
-				{"qp_context", func(r any) any {
-					return &r.(*ibv.QPInitAttrEx).QPContext
-				}},
-				{"send_cq", func(r any) any {
-					return &r.(*ibv.QPInitAttrEx).SendCQ
-				}},
-				{"recv_cq", func(r any) any {
-					return &r.(*ibv.QPInitAttrEx).RecvCQ
-				}},
-				{"srq", func(r any) any {
-					return &r.(*ibv.QPInitAttrEx).SRQ
-				}},
-				{"cap", func(r any) any {
-					return &r.(*ibv.QPInitAttrEx).Cap
-				}},
-				{"qp_type", func(r any) any {
-					return &r.(*ibv.QPInitAttrEx).QPType
-				}},
-				{"sq_sig_all", func(r any) any {
-					return &r.(*ibv.QPInitAttrEx).SQSigAll
-				}},
-				{"comp_mask", func(r any) any {
-					return &r.(*ibv.QPInitAttrEx).CompMask
-				}},
-				{"pd", func(r any) any {
-					return &r.(*ibv.QPInitAttrEx).PD
-				}},
-				{"xrcd", func(r any) any {
-					return &r.(*ibv.QPInitAttrEx).XRCD
-				}},
-				{"create_flags", func(r any) any {
-					return &r.(*ibv.QPInitAttrEx).CreateFlags
-				}},
-				{"max_tso_header", func(r any) any {
-					return &r.(*ibv.QPInitAttrEx).MaxTSOHeader
-				}},
-				{"rwq_ind_tbl", func(r any) any {
-					return &r.(*ibv.QPInitAttrEx).RWQIndTbl
-				}},
-				{"rx_hash_conf", func(r any) any {
-					return &r.(*ibv.QPInitAttrEx).RXHashConf
-				}},
-				{"source_qpn", func(r any) any {
-					return &r.(*ibv.QPInitAttrEx).SourceQPN
-				}},
-				{"send_ops_flags", func(r any) any {
-					return &r.(*ibv.QPInitAttrEx).SendOpsFlags
-				}},
+			Go:    "ibv.QPInitAttrEx",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*ibv.QPInitAttrEx)
+				return []any{
+					&p.QPContext,
+					&p.SendCQ,
+					&p.RecvCQ,
+					&p.SRQ,
+					&p.Cap,
+					&p.QPType,
+					&p.SQSigAll,
+					&p.CompMask,
+					&p.PD,
+					&p.XRCD,
+					&p.CreateFlags,
+					&p.MaxTSOHeader,
+					&p.RWQIndTbl,
+					&p.RXHashConf,
+					&p.SourceQPN,
+					&p.SendOpsFlags,
+				}
 			},
-			Go:   "ibv.QPInitAttrEx",
-			Kind: "struct",
 			New: func() any {
 				return new(ibv.QPInitAttrEx)
+			},
+			Paths: []string{
+				"qp_context",
+				"send_cq",
+				"recv_cq",
+				"srq",
+				"cap",
+				"qp_type",
+				"sq_sig_all",
+				"comp_mask",
+				"pd",
+				"xrcd",
+				"create_flags",
+				"max_tso_header",
+				"rwq_ind_tbl",
+				"rx_hash_conf",
+				"source_qpn",
+				"send_ops_flags",
 			},
 		},
 		{
 			Align: unsafe.Alignof(ibv.QPOpenAttr{}),
 			C:     "ibv_qp_open_attr",
-			Fields: []Field{
-				{"comp_mask", func(r any) any {
-					return &r.(*ibv.QPOpenAttr).CompMask
-				}},
-				{"qp_num", func(r any) any {
-					return &r.(*ibv.QPOpenAttr).QPNum
-				}},
-				{"xrcd", func(r any) any {
-					return &r.(*ibv.QPOpenAttr).XRCD
-				}},
-				{"qp_context", func(r any) any {
-					return &r.(*ibv.QPOpenAttr).QPContext
-				}},
-				{"qp_type", func(r any) any {
-					return &r.(*ibv.QPOpenAttr).QPType
-				}},
+			Go:    "ibv.QPOpenAttr",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*ibv.QPOpenAttr)
+				return []any{
+					&p.CompMask,
+					&p.QPNum,
+					&p.XRCD,
+					&p.QPContext,
+					&p.QPType,
+				}
 			},
-			Go:   "ibv.QPOpenAttr",
-			Kind: "struct",
 			New: func() any {
 				return new(ibv.QPOpenAttr)
+			},
+			Paths: []string{
+				"comp_mask",
+				"qp_num",
+				"xrcd",
+				"qp_context",
+				"qp_type",
 			},
 		},
 		{
 			Align: unsafe.Alignof(ibv.QPAttr{}),
 			C:     "ibv_qp_attr",
-			Fields: []Field{
-				{"qp_state", func(r any) any {
-					return &r.(*ibv.QPAttr).QPState
-				}},
-				{"cur_qp_state", func(r any) any {
-					return &r.(*ibv.QPAttr).CurQPState
-				}},
-				{"path_mtu", func(r any) any {
-					return &r.(*ibv.QPAttr).PathMTU
-				}},
-				{"path_mig_state", func(r any) any {
-					return &r.(*ibv.QPAttr).PathMigState
-				}},
-				{"qkey", func(r any) any {
-					return &r.(*ibv.QPAttr).QKey
-				}},
-				{"rq_psn", func(r any) any {
-					return &r.(*ibv.QPAttr).RQPSN
-				}},
-				{"sq_psn", func(r any) any {
-					return &r.(*ibv.QPAttr).SQPSN
-				}},
-				{"dest_qp_num", func(r any) any {
-					return &r.(*ibv.QPAttr).DestQPNum
-				}},
-				{"qp_access_flags", func(r any) any {
-					return &r.(*ibv.QPAttr).QPAccessFlags
-				}},
-				{"cap", func(r any) any {
-					return &r.(*ibv.QPAttr).Cap
-				}},
-				{"ah_attr", func(r any) any {
-					return &r.(*ibv.QPAttr).AHAttr
-				}},
-				{"alt_ah_attr", func(r any) any {
-					return &r.(*ibv.QPAttr).AltAHAttr
-				}},
-				{"pkey_index", func(r any) any {
-					return &r.(*ibv.QPAttr).PKeyIndex
-				}},
-				{"alt_pkey_index", func(r any) any {
-					return &r.(*ibv.QPAttr).AltPKeyIndex
-				}},
-				{"en_sqd_async_notify", func(r any) any {
-					return &r.(*ibv.QPAttr).EnSQDAsyncNotify
-				}},
-				{"sq_draining", func(r any) any {
-					return &r.(*ibv.QPAttr).SQDraining
-				}},
-				{"max_rd_atomic", func(r any) any {
-					return &r.(*ibv.QPAttr).MaxRdAtomic
-				}},
-				{"max_dest_rd_atomic", func(r any) any {
-					return &r.(*ibv.QPAttr).MaxDestRdAtomic
-				}},
-				{"min_rnr_timer", func(r any) any {
-					return &r.(*ibv.QPAttr).MinRNRTimer
-				}},
-				{"port_num", func(r any) any {
-					return &r.(*ibv.QPAttr).PortNum
-				}},
-				{"timeout", func(r any) any {
-					return &r.(*ibv.QPAttr).Timeout
-				}},
-				{"retry_cnt", func(r any) any {
-					return &r.(*ibv.QPAttr).RetryCnt
-				}},
-				{"rnr_retry", func(r any) any {
-					return &r.(*ibv.QPAttr).RNRRetry
-				}},
-				{"alt_port_num", func(r any) any {
-					return &r.(*ibv.QPAttr).AltPortNum
-				}},
-				{"alt_timeout", func(r any) any {
-					return &r.(*ibv.QPAttr).AltTimeout
-				}},
-				{"rate_limit", func(r any) any {
-					return &r.(*ibv.QPAttr).RateLimit
-				}},
+			Go:    "ibv.QPAttr",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*ibv.QPAttr)
+				return []any{
+					&p.QPState,
+					&p.CurQPState,
+					&p.PathMTU,
+					&p.PathMigState,
+					&p.QKey,
+					&p.RQPSN,
+					&p.SQPSN,
+					&p.DestQPNum,
+					&p.QPAccessFlags,
+					&p.Cap,
+					&p.AHAttr,
+					&p.AltAHAttr,
+					&p.PKeyIndex,
+					&p.AltPKeyIndex,
+					&p.EnSQDAsyncNotify,
+					&p.SQDraining,
+					&p.MaxRdAtomic,
+					&p.MaxDestRdAtomic,
+					&p.MinRNRTimer,
+					&p.PortNum,
+					&p.Timeout,
+					&p.RetryCnt,
+					&p.RNRRetry,
+					&p.AltPortNum,
+					&p.AltTimeout,
+					&p.RateLimit,
+				}
 			},
-			Go:   "ibv.QPAttr",
-			Kind: "struct",
 			New: func() any {
 				return new(ibv.QPAttr)
+			},
+			Paths: []string{
+				"qp_state",
+				"cur_qp_state",
+				"path_mtu",
+				"path_mig_state",
+				"qkey",
+				"rq_psn",
+				"sq_psn",
+				"dest_qp_num",
+				"qp_access_flags",
+				"cap",
+				"ah_attr",
+				"alt_ah_attr",
+				"pkey_index",
+				"alt_pkey_index",
+				"en_sqd_async_notify",
+				"sq_draining",
+				"max_rd_atomic",
+				"max_dest_rd_atomic",
+				"min_rnr_timer",
+				"port_num",
+				"timeout",
+				"retry_cnt",
+				"rnr_retry",
+				"alt_port_num",
+				"alt_timeout",
+				"rate_limit",
 			},
 		},
 		{
 			Align: unsafe.Alignof(ibv.QPRateLimitAttr{}),
 			C:     "ibv_qp_rate_limit_attr",
-			Fields: []Field{
-				{"rate_limit", func(r any) any {
-					return &r.(*ibv.QPRateLimitAttr).RateLimit
-				}},
-				{"max_burst_sz", func(r any) any {
-					return &r.(*ibv.QPRateLimitAttr).MaxBurstSz
-				}},
-				{"typical_pkt_sz", func(r any) any {
-					return &r.(*ibv.QPRateLimitAttr).TypicalPktSz
-				}},
-				{"comp_mask", func(r any) any {
-					return &r.(*ibv.QPRateLimitAttr).CompMask
-				}},
+			Go:    "ibv.QPRateLimitAttr",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*ibv.QPRateLimitAttr)
+				return []any{
+					&p.RateLimit,
+					&p.MaxBurstSz,
+					&p.TypicalPktSz,
+					&p.CompMask,
+				}
 			},
-			Go:   "ibv.QPRateLimitAttr",
-			Kind: "struct",
 			New: func() any {
 				return new(ibv.QPRateLimitAttr)
+			},
+			Paths: []string{
+				"rate_limit",
+				"max_burst_sz",
+				"typical_pkt_sz",
+				"comp_mask",
 			},
 		},
 		{
 			Align: unsafe.Alignof(ibv.DataBuf{}),
 			C:     "ibv_data_buf",
-			Fields: []Field{
-				{"addr", func(r any) any {
-					return &r.(*ibv.DataBuf).Addr
-				}},
-				{"length", func(r any) any {
-					return &r.(*ibv.DataBuf).Length
-				}},
+			Go:    "ibv.DataBuf",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*ibv.DataBuf)
+				return []any{
+					&p.Addr,
+					&p.Length,
+				}
 			},
-			Go:   "ibv.DataBuf",
-			Kind: "struct",
 			New: func() any {
 				return new(ibv.DataBuf)
+			},
+			Paths: []string{
+				"addr",
+				"length",
 			},
 		},
 		{
 			Align: unsafe.Alignof(ibv.SGE{}),
 			C:     "ibv_sge",
-			Fields: []Field{
-				{"addr", func(r any) any {
-					return &r.(*ibv.SGE).Addr
-				}},
-				{"length", func(r any) any {
-					return &r.(*ibv.SGE).Length
-				}},
-				{"lkey", func(r any) any {
-					return &r.(*ibv.SGE).LKey
-				}},
+			Go:    "ibv.SGE",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*ibv.SGE)
+				return []any{
+					&p.Addr,
+					&p.Length,
+					&p.LKey,
+				}
 			},
-			Go:   "ibv.SGE",
-			Kind: "struct",
 			New: func() any {
 				return new(ibv.SGE)
+			},
+			Paths: []string{
+				"addr",
+				"length",
+				"lkey",
 			},
 		},
 		{
 			Align: unsafe.Alignof(ibv.FDArr{}),
 			C:     "ibv_fd_arr",
-			Fields: []Field{
-				{"arr", func(r any) any {
-					return &r.(*ibv.FDArr).Arr
-				}},
-				{"count", func(r any) any {
-					return &r.(*ibv.FDArr).Count
-				}},
+			Go:    "ibv.FDArr",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*ibv.FDArr)
+				return []any{
+					&p.Arr,
+					&p.Count,
+				}
 			},
-			Go:   "ibv.FDArr",
-			Kind: "struct",
 			New: func() any {
 				return new(ibv.FDArr)
+			},
+			Paths: []string{
+				"arr",
+				"count",
 			},
 		},
 		{
 			Align: unsafe.Alignof(ibv.SendWR{}),
 			C:     "ibv_send_wr",
-			Fields: []Field{
-				{"wr_id", func(r any) any {
-					return &r.(*ibv.SendWR).WRID
-				}},
-				{"next", func(r any) any {
-					return &r.(*ibv.SendWR).Next
-				}},
-				{"sg_list", func(r any) any {
-					return &r.(*ibv.SendWR).SGList
-				}},
-				{"num_sge", func(r any) any {
-					return &r.(*ibv.SendWR).NumSGE
-				}},
-				{"opcode", func(r any) any {
-					return &r.(*ibv.SendWR).Opcode
-				}},
-				{"send_flags", func(r any) any {
-					return &r.(*ibv.SendWR).SendFlags
-				}},
-				{"imm_data", func(r any) any {
-					return r.(*ibv.SendWR).ImmData()
-				}},
-				{"invalidate_rkey", func(r any) any {
-					return r.(*ibv.SendWR).InvalidateRKey()
-				}},
-				{"wr", func(r any) any {
-					return &r.(*ibv.SendWR).WR
-				}},
-				{"wr.rdma", func(r any) any {
-					return r.(*ibv.SendWR).WR.RDMA()
-				}},
-				{"wr.rdma.remote_addr", func(r any) any {
-					return &r.(*ibv.SendWR).WR.RDMA().RemoteAddr
-				}},
-				{"wr.rdma.rkey", func(r any) any {
-					return &r.(*ibv.SendWR).WR.RDMA().RKey
-				}},
-				{"wr.atomic", func(r any) any {
-					return r.(*ibv.SendWR).WR.Atomic()
-				}},
-				{"wr.atomic.remote_addr", func(r any) any {
-					return &r.(*ibv.SendWR).WR.Atomic().RemoteAddr
-				}},
-				{"wr.atomic.compare_add", func(r any) any {
-					return &r.(*ibv.SendWR).WR.Atomic().CompareAdd
-				}},
-				{"wr.atomic.swap", func(r any) any {
-					return &r.(*ibv.SendWR).WR.Atomic().Swap
-				}},
-				{"wr.atomic.rkey", func(r any) any {
-					return &r.(*ibv.SendWR).WR.Atomic().RKey
-				}},
-				{"wr.ud", func(r any) any {
-					return r.(*ibv.SendWR).WR.UD()
-				}},
-				{"wr.ud.ah", func(r any) any {
-					return &r.(*ibv.SendWR).WR.UD().AH
-				}},
-				{"wr.ud.remote_qpn", func(r any) any {
-					return &r.(*ibv.SendWR).WR.UD().RemoteQPN
-				}},
-				{"wr.ud.remote_qkey", func(r any) any {
-					return &r.(*ibv.SendWR).WR.UD().RemoteQKey
-				}},
-				{"qp_type", func(r any) any {
-					return &r.(*ibv.SendWR).QPType
-				}},
-				{"qp_type.xrc", func(r any) any {
-					return r.(*ibv.SendWR).QPType.XRC()
-				}},
-				{"qp_type.xrc.remote_srqn", func(r any) any {
-					return &r.(*ibv.SendWR).QPType.XRC().RemoteSRQN
-				}},
-				{"bind_mw", func(r any) any {
-					return r.(*ibv.SendWR).BindMW()
-				}},
-				{"bind_mw.mw", func(r any) any {
-					return &r.(*ibv.SendWR).BindMW().MW
-				}},
-				{"bind_mw.rkey", func(r any) any {
-					return &r.(*ibv.SendWR).BindMW().RKey
-				}},
-				{"bind_mw.bind_info", func(r any) any {
-					return &r.(*ibv.SendWR).BindMW().BindInfo
-				}},
-				{"tso", func(r any) any {
-					return r.(*ibv.SendWR).TSO()
-				}},
-				{"tso.hdr", func(r any) any {
-					return &r.(*ibv.SendWR).TSO().Hdr
-				}},
-				{"tso.hdr_sz", func(r any) any {
-					return &r.(*ibv.SendWR).TSO().HdrSz
-				}},
-				{"tso.mss", func(r any) any {
-					return &r.(*ibv.SendWR).TSO().MSS
-				}},
+			Go:    "ibv.SendWR",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*ibv.SendWR)
+				return []any{
+					&p.WRID,
+					&p.Next,
+					&p.SGList,
+					&p.NumSGE,
+					&p.Opcode,
+					&p.SendFlags,
+					p.ImmData(),
+					p.InvalidateRKey(),
+					&p.WR,
+					p.WR.RDMA(),
+					&p.WR.RDMA().RemoteAddr,
+					&p.WR.RDMA().RKey,
+					p.WR.Atomic(),
+					&p.WR.Atomic().RemoteAddr,
+					&p.WR.Atomic().CompareAdd,
+					&p.WR.Atomic().Swap,
+					&p.WR.Atomic().RKey,
+					p.WR.UD(),
+					&p.WR.UD().AH,
+					&p.WR.UD().RemoteQPN,
+					&p.WR.UD().RemoteQKey,
+					&p.QPType,
+					p.QPType.XRC(),
+					&p.QPType.XRC().RemoteSRQN,
+					p.BindMW(),
+					&p.BindMW().MW,
+					&p.BindMW().RKey,
+					&p.BindMW().BindInfo,
+					p.TSO(),
+					&p.TSO().Hdr,
+					&p.TSO().HdrSz,
+					&p.TSO().MSS,
+				}
 			},
-			Go:   "ibv.SendWR",
-			Kind: "struct",
 			New: func() any {
 				return new(ibv.SendWR)
+			},
+			Paths: []string{
+				"wr_id",
+				"next",
+				"sg_list",
+				"num_sge",
+				"opcode",
+				"send_flags",
+				"imm_data",
+				"invalidate_rkey",
+				"wr",
+				"wr.rdma",
+				"wr.rdma.remote_addr",
+				"wr.rdma.rkey",
+				"wr.atomic",
+				"wr.atomic.remote_addr",
+				"wr.atomic.compare_add",
+				"wr.atomic.swap",
+				"wr.atomic.rkey",
+				"wr.ud",
+				"wr.ud.ah",
+				"wr.ud.remote_qpn",
+				"wr.ud.remote_qkey",
+				"qp_type",
+				"qp_type.xrc",
+				"qp_type.xrc.remote_srqn",
+				"bind_mw",
+				"bind_mw.mw",
+				"bind_mw.rkey",
+				"bind_mw.bind_info",
+				"tso",
+				"tso.hdr",
+				"tso.hdr_sz",
+				"tso.mss",
 			},
 		},
 		{
 			Align: unsafe.Alignof(ibv.RecvWR{}),
 			C:     "ibv_recv_wr",
-			Fields: []Field{
-				{"wr_id", func(r any) any {
-					return &r.(*ibv.RecvWR).WRID
-				}},
-				{"next", func(r any) any {
-					return &r.(*ibv.RecvWR).Next
-				}},
-				{"sg_list", func(r any) any {
-					return &r.(*ibv.RecvWR).SGList
-				}},
-				{"num_sge", func(r any) any {
-					return &r.(*ibv.RecvWR).NumSGE
-				}},
+			Go:    "ibv.RecvWR",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*ibv.RecvWR)
+				return []any{
+					&p.WRID,
+					&p.Next,
+					&p.SGList,
+					&p.NumSGE,
+				}
 			},
-			Go:   "ibv.RecvWR",
-			Kind: "struct",
 			New: func() any {
 				return new(ibv.RecvWR)
+			},
+			Paths: []string{
+				"wr_id",
+				"next",
+				"sg_list",
+				"num_sge",
 			},
 		},
 		{
 			Align: unsafe.Alignof(ibv.OpsWR{}),
 			C:     "ibv_ops_wr",
-			Fields: []Field{
-				{"wr_id", func(r any) any {
-					return &r.(*ibv.OpsWR).WRID
-				}},
-				{"next", func(r any) any {
-					return &r.(*ibv.OpsWR).Next
-				}},
-				{"opcode", func(r any) any {
-					return &r.(*ibv.OpsWR).Opcode
-				}},
-				{"flags", func(r any) any {
-					return &r.(*ibv.OpsWR).Flags
-				}},
-				{"tm", func(r any) any {
-					return &r.(*ibv.OpsWR).TM
-				}},
-				{"tm.unexpected_cnt", func(r any) any {
-					return &r.(*ibv.OpsWR).TM.UnexpectedCnt
-				}},
-				{"tm.handle", func(r any) any {
-					return &r.(*ibv.OpsWR).TM.Handle
-				}},
-				{"tm.add", func(r any) any {
-					return &r.(*ibv.OpsWR).TM.Add
-				}},
-				{"tm.add.recv_wr_id", func(r any) any {
-					return &r.(*ibv.OpsWR).TM.Add.RecvWRID
-				}},
-				{"tm.add.sg_list", func(r any) any {
-					return &r.(*ibv.OpsWR).TM.Add.SGList
-				}},
-				{"tm.add.num_sge", func(r any) any {
-					return &r.(*ibv.OpsWR).TM.Add.NumSGE
-				}},
-				{"tm.add.tag", func(r any) any {
-					return &r.(*ibv.OpsWR).TM.Add.Tag
-				}},
-				{"tm.add.mask", func(r any) any {
-					return &r.(*ibv.OpsWR).TM.Add.Mask
-				}},
+			Go:    "ibv.OpsWR",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*ibv.OpsWR)
+				return []any{
+					&p.WRID,
+					&p.Next,
+					&p.Opcode,
+					&p.Flags,
+					&p.TM,
+					&p.TM.UnexpectedCnt,
+					&p.TM.Handle,
+					&p.TM.Add,
+					&p.TM.Add.RecvWRID,
+					&p.TM.Add.SGList,
+					&p.TM.Add.NumSGE,
+					&p.TM.Add.Tag,
+					&p.TM.Add.Mask,
+				}
 			},
-			Go:   "ibv.OpsWR",
-			Kind: "struct",
 			New: func() any {
 				return new(ibv.OpsWR)
+			},
+			Paths: []string{
+				"wr_id",
+				"next",
+				"opcode",
+				"flags",
+				"tm",
+				"tm.unexpected_cnt",
+				"tm.handle",
+				"tm.add",
+				"tm.add.recv_wr_id",
+				"tm.add.sg_list",
+				"tm.add.num_sge",
+				"tm.add.tag",
+				"tm.add.mask",
 			},
 		},
 		{
 			Align: unsafe.Alignof(ibv.MWBind{}),
 			C:     "ibv_mw_bind",
-			Fields: []Field{
-				{"wr_id", func(r any) any {
-					return &r.(*ibv.MWBind).WRID
-				}},
-				{"send_flags", func(r any) any {
-					return &r.(*ibv.MWBind).SendFlags
-				}},
-				{"bind_info", func(r any) any {
-					return &r.(*ibv.MWBind).BindInfo
-				}},
+			Go:    "ibv.MWBind",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*ibv.MWBind)
+				return []any{
+					&p.WRID,
+					&p.SendFlags,
+					&p.BindInfo,
+				}
 			},
-			Go:   "ibv.MWBind",
-			Kind: "struct",
 			New: func() any {
 				return new(ibv.MWBind)
+			},
+			Paths: []string{
+				"wr_id",
+				"send_flags",
+				"bind_info",
 			},
 		},
 		{
 			Align: unsafe.Alignof(ibv.SRQ{}),
 			C:     "ibv_srq",
-			Fields: []Field{
-				{"context", func(r any) any {
-					return &r.(*ibv.SRQ).Context
-				}},
-				{"srq_context", func(r any) any {
-					return &r.(*ibv.SRQ).SRQContext
-				}},
-				{"pd", func(r any) any {
-					return &r.(*ibv.SRQ).PD
-				}},
-				{"handle", func(r any) any {
-					return &r.(*ibv.SRQ).Handle
-				}},
-				{"mutex", func(r any) any {
-					return &r.(*ibv.SRQ).Mutex
-				}},
-				{"cond", func(r any) any {
-					return &r.(*ibv.SRQ).Cond
-				}},
-				{"events_completed", func(r any) any {
-					return &r.(*ibv.SRQ).EventsCompleted
-				}},
+			Go:    "ibv.SRQ",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*ibv.SRQ)
+				return []any{
+					&p.Context,
+					&p.SRQContext,
+					&p.PD,
+					&p.Handle,
+					&p.Mutex,
+					&p.Cond,
+					&p.EventsCompleted,
+				}
 			},
-			Go:   "ibv.SRQ",
-			Kind: "struct",
 			New: func() any {
 				return new(ibv.SRQ)
+			},
+			Paths: []string{
+				"context",
+				"srq_context",
+				"pd",
+				"handle",
+				"mutex",
+				"cond",
+				"events_completed",
 			},
 		},
 		{
 			Align: unsafe.Alignof(ibv.WQ{}),
 			C:     "ibv_wq",
-			Fields: []Field{
-				{"context", func(r any) any {
-					return &r.(*ibv.WQ).Context
-				}},
-				{"wq_context", func(r any) any {
-					return &r.(*ibv.WQ).WQContext
-				}},
-				{"pd", func(r any) any {
-					return &r.(*ibv.WQ).PD
-				}},
-				{"cq", func(r any) any {
-					return &r.(*ibv.WQ).CQ
-				}},
-				{"wq_num", func(r any) any {
-					return &r.(*ibv.WQ).WQNum
-				}},
-				{"handle", func(r any) any {
-					return &r.(*ibv.WQ).Handle
-				}},
-				{"state", func(r any) any {
-					return &r.(*ibv.WQ).State
-				}},
-				{"wq_type", func(r any) any {
-					return &r.(*ibv.WQ).WQType
-				}},
-				{"post_recv", func(r any) any {
-					return &r.(*ibv.WQ).PostRecv
-				}},
-				{"mutex", func(r any) any {
-					return &r.(*ibv.WQ).Mutex
-				}},
-				{"cond", func(r any) any {
-					return &r.(*ibv.WQ).Cond
-				}},
-				{"events_completed", func(r any) any {
-					return &r.(*ibv.WQ).EventsCompleted
-				}},
-				{"comp_mask", func(r any) any {
-					return &r.(*ibv.WQ).CompMask
-				}},
+			Go:    "ibv.WQ",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*ibv.WQ)
+				return []any{
+					&p.Context,
+					&p.WQContext,
+					&p.PD,
+					&p.CQ,
+					&p.WQNum,
+					&p.Handle,
+					&p.State,
+					&p.WQType,
+					&p.PostRecv,
+					&p.Mutex,
+					&p.Cond,
+					&p.EventsCompleted,
+					&p.CompMask,
+				}
 			},
-			Go:   "ibv.WQ",
-			Kind: "struct",
 			New: func() any {
 				return new(ibv.WQ)
+			},
+			Paths: []string{
+				"context",
+				"wq_context",
+				"pd",
+				"cq",
+				"wq_num",
+				"handle",
+				"state",
+				"wq_type",
+				"post_recv",
+				"mutex",
+				"cond",
+				"events_completed",
+				"comp_mask",
 			},
 		},
 		{
 			Align: unsafe.Alignof(ibv.QP{}),
 			C:     "ibv_qp",
-			Fields: []Field{
-				{"context", func(r any) any {
-					return &r.(*ibv.QP).Context
-				}},
-				{"qp_context", func(r any) any {
-					return &r.(*ibv.QP).QPContext
-				}},
-				{"pd", func(r any) any {
-					return &r.(*ibv.QP).PD
-				}},
-				{"send_cq", func(r any) any {
-					return &r.(*ibv.QP).SendCQ
-				}},
-				{"recv_cq", func(r any) any {
-					return &r.(*ibv.QP).RecvCQ
-				}},
-				{"srq", func(r any) any {
-					return &r.(*ibv.QP).SRQ
-				}},
-				{"handle", func(r any) any {
-					return &r.(*ibv.QP).Handle
-				}},
-				{"qp_num", func(r any) any {
-					return &r.(*ibv.QP).QPNum
-				}},
-				{"state", func(r any) any {
-					return &r.(*ibv.QP).State
-				}},
-				{"qp_type", func(r any) any {
-					return &r.(*ibv.QP).QPType
-				}},
-				{"mutex", func(r any) any {
-					return &r.(*ibv.QP).Mutex
-				}},
-				{"cond", func(r any) any {
-					return &r.(*ibv.QP).Cond
-				}},
-				{"events_completed", func(r any) any {
-					return &r.(*ibv.QP).EventsCompleted
-				}},
+			Go:    "ibv.QP",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*ibv.QP)
+				return []any{
+					&p.Context,
+					&p.QPContext,
+					&p.PD,
+					&p.SendCQ,
+					&p.RecvCQ,
+					&p.SRQ,
+					&p.Handle,
+					&p.QPNum,
+					&p.State,
+					&p.QPType,
+					&p.Mutex,
+					&p.Cond,
+					&p.EventsCompleted,
+				}
 			},
-			Go:   "ibv.QP",
-			Kind: "struct",
 			New: func() any {
 				return new(ibv.QP)
+			},
+			Paths: []string{
+				"context",
+				"qp_context",
+				"pd",
+				"send_cq",
+				"recv_cq",
+				"srq",
+				"handle",
+				"qp_num",
+				"state",
+				"qp_type",
+				"mutex",
+				"cond",
+				"events_completed",
 			},
 		},
 		{
 			Align: unsafe.Alignof(ibv.QPEx{}),
 			C:     "ibv_qp_ex",
-			Fields: []Field{
-				{"qp_base", func(r any) any {
-					return &r.(*ibv.QPEx).QPBase
-				}},
-				{"comp_mask", func(r any) any {
-					return &r.(*ibv.QPEx).CompMask
-				}},
-				{"wr_id", func(r any) any {
-					return &r.(*ibv.QPEx).WRID
-				}},
-				{"wr_flags", func(r any) any {
-					return &r.(*ibv.QPEx).WRFlags
-				}},
-				{"wr_atomic_cmp_swp", func(r any) any {
-					return &r.(*ibv.QPEx).WRAtomicCmpSwp
-				}},
-				{"wr_atomic_fetch_add", func(r any) any {
-					return &r.(*ibv.QPEx).WRAtomicFetchAdd
-				}},
-				{"wr_bind_mw", func(r any) any {
-					return &r.(*ibv.QPEx).WRBindMW
-				}},
-				{"wr_local_inv", func(r any) any {
-					return &r.(*ibv.QPEx).WRLocalInv
-				}},
-				{"wr_rdma_read", func(r any) any {
-					return &r.(*ibv.QPEx).WRRDMARead
-				}},
-				{"wr_rdma_write", func(r any) any {
-					return &r.(*ibv.QPEx).WRRDMAWrite
-				}},
-				{"wr_rdma_write_imm", func(r any) any {
-					return &r.(*ibv.QPEx).WRRDMAWriteImm
-				}},
-				{"wr_send", func(r any) any {
-					return &r.(*ibv.QPEx).WRSend
-				}},
-				{"wr_send_imm", func(r any) any {
-					return &r.(*ibv.QPEx).WRSendImm
-				}},
-				{"wr_send_inv", func(r any) any {
-					return &r.(*ibv.QPEx).WRSendInv
-				}},
-				{"wr_send_tso", func(r any) any {
-					return &r.(*ibv.QPEx).WRSendTSO
-				}},
-				{"wr_set_ud_addr", func(r any) any {
-					return &r.(*ibv.QPEx).WRSetUDAddr
-				}},
-				{"wr_set_xrc_srqn", func(r any) any {
-					return &r.(*ibv.QPEx).WRSetXRCSRQN
-				}},
-				{"wr_set_inline_data", func(r any) any {
-					return &r.(*ibv.QPEx).WRSetInlineData
-				}},
-				{"wr_set_inline_data_list", func(r any) any {
-					return &r.(*ibv.QPEx).WRSetInlineDataList
-				}},
-				{"wr_set_sge", func(r any) any {
-					return &r.(*ibv.QPEx).WRSetSGE
-				}},
-				{"wr_set_sge_list", func(r any) any {
-					return &r.(*ibv.QPEx).WRSetSGEList
-				}},
-				{"wr_start", func(r any) any {
-					return &r.(*ibv.QPEx).WRStart
-				}},
-				{"wr_complete", func(r any) any {
-					return &r.(*ibv.QPEx).WRComplete
-				}},
-				{"wr_abort", func(r any) any {
-					return &r.(*ibv.QPEx).WRAbort
-				}},
-				{"wr_atomic_write", func(r any) any {
-					return &r.(*ibv.QPEx).WRAtomicWrite
-				}},
-				{"wr_flush", func(r any) any {
-					return &r.(*ibv.QPEx).WRFlush
-				}},
+			Go:    "ibv.QPEx",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*ibv.QPEx)
+				return []any{
+					&p.QPBase,
+					&p.CompMask,
+					&p.WRID,
+					&p.WRFlags,
+					&p.WRAtomicCmpSwp,
+					&p.WRAtomicFetchAdd,
+					&p.WRBindMW,
+					&p.WRLocalInv,
+					&p.WRRDMARead,
+					&p.WRRDMAWrite,
+					&p.WRRDMAWriteImm,
+					&p.WRSend,
+					&p.WRSendImm,
+					&p.WRSendInv,
+					&p.WRSendTSO,
+					&p.WRSetUDAddr,
+					&p.WRSetXRCSRQN,
+					&p.WRSetInlineData,
+					&p.WRSetInlineDataList,
+					&p.WRSetSGE,
+					&p.WRSetSGEList,
+					&p.WRStart,
+					&p.WRComplete,
+					&p.WRAbort,
+					&p.WRAtomicWrite,
+					&p.WRFlush,
+				}
 			},
-			Go:   "ibv.QPEx",
-			Kind: "struct",
 			New: func() any {
 				return new(ibv.QPEx)
+			},
+			Paths: []string{
+				"qp_base",
+				"comp_mask",
+				"wr_id",
+				"wr_flags",
+				"wr_atomic_cmp_swp",
+				"wr_atomic_fetch_add",
+				"wr_bind_mw",
+				"wr_local_inv",
+				"wr_rdma_read",
+				"wr_rdma_write",
+				"wr_rdma_write_imm",
+				"wr_send",
+				"wr_send_imm",
+				"wr_send_inv",
+				"wr_send_tso",
+				"wr_set_ud_addr",
+				"wr_set_xrc_srqn",
+				"wr_set_inline_data",
+				"wr_set_inline_data_list",
+				"wr_set_sge",
+				"wr_set_sge_list",
+				"wr_start",
+				"wr_complete",
+				"wr_abort",
+				"wr_atomic_write",
+				"wr_flush",
 			},
 		},
 		{
 			Align: unsafe.Alignof(ibv.ECE{}),
 			C:     "ibv_ece",
-			Fields: []Field{
-				{"vendor_id", func(r any) any {
-					return &r.(*ibv.ECE).VendorID
-				}},
-				{"options", func(r any) any {
-					return &r.(*ibv.ECE).Options
-				}},
-				{"comp_mask", func(r any) any {
-					return &r.(*ibv.ECE).CompMask
-				}},
+			Go:    "ibv.ECE",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*ibv.ECE)
+				return []any{
+					&p.VendorID,
+					&p.Options,
+					&p.CompMask,
+				}
 			},
-			Go:   "ibv.ECE",
-			Kind: "struct",
 			New: func() any {
 				return new(ibv.ECE)
+			},
+			Paths: []string{
+				"vendor_id",
+				"options",
+				"comp_mask",
 			},
 		},
 		{
 			Align: unsafe.Alignof(ibv.CompChannel{}),
 			C:     "ibv_comp_channel",
-			Fields: []Field{
-				{"context", func(r any) any {
-					return &r.(*ibv.CompChannel).Context
-				}},
-				{"fd", func(r any) any {
-					return &r.(*ibv.CompChannel).FD
-				}},
-				{"refcnt", func(r any) any {
-					return &r.(*ibv.CompChannel).Refcnt
-				}},
+			Go:    "ibv.CompChannel",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*ibv.CompChannel)
+				return []any{
+					&p.Context,
+					&p.FD,
+					&p.Refcnt,
+				}
 			},
-			Go:   "ibv.CompChannel",
-			Kind: "struct",
 			New: func() any {
 				return new(ibv.CompChannel)
+			},
+			Paths: []string{
+				"context",
+				"fd",
+				"refcnt",
 			},
 		},
 		{
 			Align: unsafe.Alignof(ibv.CQ{}),
 			C:     "ibv_cq",
-			Fields: []Field{
-				{"context", func(r any) any {
-					return &r.(*ibv.CQ).Context
-				}},
-				{"channel", func(r any) any {
-					return &r.(*ibv.CQ).Channel
-				}},
-				{"cq_context", func(r any) any {
-					return &r.(*ibv.CQ).CQContext
-				}},
-				{"handle", func(r any) any {
-					return &r.(*ibv.CQ).Handle
-				}},
-				{"cqe", func(r any) any {
-					return &r.(*ibv.CQ).CQE
-				}},
-				{"mutex", func(r any) any {
-					return &r.(*ibv.CQ).Mutex
-				}},
-				{"cond", func(r any) any {
-					return &r.(*ibv.CQ).Cond
-				}},
-				{"comp_events_completed", func(r any) any {
-					return &r.(*ibv.CQ).CompEventsCompleted
-				}},
-				{"async_events_completed", func(r any) any {
-					return &r.(*ibv.CQ).AsyncEventsCompleted
-				}},
+			Go:    "ibv.CQ",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*ibv.CQ)
+				return []any{
+					&p.Context,
+					&p.Channel,
+					&p.CQContext,
+					&p.Handle,
+					&p.CQE,
+					&p.Mutex,
+					&p.Cond,
+					&p.CompEventsCompleted,
+					&p.AsyncEventsCompleted,
+				}
 			},
-			Go:   "ibv.CQ",
-			Kind: "struct",
 			New: func() any {
 				return new(ibv.CQ)
+			},
+			Paths: []string{
+				"context",
+				"channel",
+				"cq_context",
+				"handle",
+				"cqe",
+				"mutex",
+				"cond",
+				"comp_events_completed",
+				"async_events_completed",
 			},
 		},
 		{
 			Align: unsafe.Alignof(ibv.PollCQAttr{}),
 			C:     "ibv_poll_cq_attr",
-			Fields: []Field{
-				{"comp_mask", func(r any) any {
-					return &r.(*ibv.PollCQAttr).CompMask
-				}},
+			Go:    "ibv.PollCQAttr",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*ibv.PollCQAttr)
+				return []any{
+					&p.CompMask,
+				}
 			},
-			Go:   "ibv.PollCQAttr",
-			Kind: "struct",
 			New: func() any {
 				return new(ibv.PollCQAttr)
+			},
+			Paths: []string{
+				"comp_mask",
 			},
 		},
 		{
 			Align: unsafe.Alignof(ibv.WCTMInfo{}),
 			C:     "ibv_wc_tm_info",
-			Fields: []Field{
-				{"tag", func(r any) any {
-					return &r.(*ibv.WCTMInfo).Tag
-				}},
-				{"priv", func(r any) any {
-					return &r.(*ibv.WCTMInfo).Priv
-				}},
+			Go:    "ibv.WCTMInfo",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*ibv.WCTMInfo)
+				return []any{
+					&p.Tag,
+					&p.Priv,
+				}
 			},
-			Go:   "ibv.WCTMInfo",
-			Kind: "struct",
 			New: func() any {
 				return new(ibv.WCTMInfo)
+			},
+			Paths: []string{
+				"tag",
+				"priv",
 			},
 		},
 		{
 			Align: unsafe.Alignof(ibv.CQEx{}),
 			C:     "ibv_cq_ex",
-			Fields: []Field{
-				{"context", func(r any) any {
-					return &r.(*ibv.CQEx).Context
-				}},
-				{"channel", func(r any) any {
-					return &r.(*ibv.CQEx).Channel
-				}},
-				{"cq_context", func(r any) any {
-					return &r.(*ibv.CQEx).CQContext
-				}},
-				{"handle", func(r any) any {
-					return &r.(*ibv.CQEx).Handle
-				}},
-				{"cqe", func(r any) any {
-					return &r.(*ibv.CQEx).CQE
-				}},
-				{"mutex", func(r any) any {
-					return &r.(*ibv.CQEx).Mutex
-				}},
-				{"cond", func(r any) any {
-					return &r.(*ibv.CQEx).Cond
-				}},
-				{"comp_events_completed", func(r any) any {
-					return &r.(*ibv.CQEx).CompEventsCompleted
-				}},
-				{"async_events_completed", func(r any) any {
-					return &r.(*ibv.CQEx).AsyncEventsCompleted
-				}},
-				{"comp_mask", func(r any) any {
-					return &r.(*ibv.CQEx).CompMask
-				}},
-				{"status", func(r any) any {
-					return &r.(*ibv.CQEx).Status
-				}},
-				{"wr_id", func(r any) any {
-					return &r.(*ibv.CQEx).WRID
-				}},
-				{"start_poll", func(r any) any {
-					return &r.(*ibv.CQEx).StartPoll
-				}},
-				{"next_poll", func(r any) any {
-					return &r.(*ibv.CQEx).NextPoll
-				}},
-				{"end_poll", func(r any) any {
-					return &r.(*ibv.CQEx).EndPoll
-				}},
-				{"read_opcode", func(r any) any {
-					return &r.(*ibv.CQEx).ReadOpcode
-				}},
-				{"read_vendor_err", func(r any) any {
-					return &r.(*ibv.CQEx).ReadVendorErr
-				}},
-				{"read_byte_len", func(r any) any {
-					return &r.(*ibv.CQEx).ReadByteLen
-				}},
-				{"read_imm_data", func(r any) any {
-					return &r.(*ibv.CQEx).ReadImmData
-				}},
-				{"read_qp_num", func(r any) any {
-					return &r.(*ibv.CQEx).ReadQPNum
-				}},
-				{"read_src_qp", func(r any) any {
-					return &r.(*ibv.CQEx).ReadSrcQP
-				}},
-				{"read_wc_flags", func(r any) any {
-					return &r.(*ibv.CQEx).ReadWCFlags
-				}},
-				{"read_slid", func(r any) any {
-					return &r.(*ibv.CQEx).ReadSLID
-				}},
-				{"read_sl", func(r any) any {
-					return &r.(*ibv.CQEx).ReadSL
-				}},
-				{"read_dlid_path_bits", func(r any) any {
-					return &r.(*ibv.CQEx).ReadDLIDPathBits
-				}},
-				{"read_completion_ts", func(r any) any {
-					return &r.(*ibv.CQEx).ReadCompletionTS
-				}},
-				{"read_cvlan", func(r any) any {
-					return &r.(*ibv.CQEx).ReadCVLAN
-				}},
-				{"read_flow_tag", func(r any) any {
-					return &r.(*ibv.CQEx).ReadFlowTag
-				}},
-				{"read_tm_info", func(r any) any {
-					return &r.(*ibv.CQEx).ReadTMInfo
-				}},
-				{"read_completion_wallclock_ns", func(r any) any {
-					return &r.(*ibv.CQEx).ReadCompletionWallclockNs
-				}},
+			Go:    "ibv.CQEx",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*ibv.CQEx)
+				return []any{
+					&p.Context,
+					&p.Channel,
+					&p.CQContext,
+					&p.Handle,
+					&p.CQE,
+					&p.Mutex,
+					&p.Cond,
+					&p.CompEventsCompleted,
+					&p.AsyncEventsCompleted,
+					&p.CompMask,
+					&p.Status,
+					&p.WRID,
+					&p.StartPoll,
+					&p.NextPoll,
+					&p.EndPoll,
+					&p.ReadOpcode,
+					&p.ReadVendorErr,
+					&p.ReadByteLen,
+					&p.ReadImmData,
+					&p.ReadQPNum,
+					&p.ReadSrcQP,
+					&p.ReadWCFlags,
+					&p.ReadSLID,
+					&p.ReadSL,
+					&p.ReadDLIDPathBits,
+					&p.ReadCompletionTS,
+					&p.ReadCVLAN,
+					&p.ReadFlowTag,
+					&p.ReadTMInfo,
+					&p.ReadCompletionWallclockNs,
+				}
 			},
-			Go:   "ibv.CQEx",
-			Kind: "struct",
 			New: func() any {
 				return new(ibv.CQEx)
+			},
+			Paths: []string{
+				"context",
+				"channel",
+				"cq_context",
+				"handle",
+				"cqe",
+				"mutex",
+				"cond",
+				"comp_events_completed",
+				"async_events_completed",
+				"comp_mask",
+				"status",
+				"wr_id",
+				"start_poll",
+				"next_poll",
+				"end_poll",
+				"read_opcode",
+				"read_vendor_err",
+				"read_byte_len",
+				"read_imm_data",
+				"read_qp_num",
+				"read_src_qp",
+				"read_wc_flags",
+				"read_slid",
+				"read_sl",
+				"read_dlid_path_bits",
+				"read_completion_ts",
+				"read_cvlan",
+				"read_flow_tag",
+				"read_tm_info",
+				"read_completion_wallclock_ns",
 			},
 		},
 		{
 			Align: unsafe.Alignof(ibv.ModerateCQ{}),
 			C:     "ibv_moderate_cq",
-			Fields: []Field{
-				{"cq_count", func(r any) any {
-					return &r.(*ibv.ModerateCQ).CQCount
-				}},
-				{"cq_period", func(r any) any {
-					return &r.(*ibv.ModerateCQ).CQPeriod
-				}},
+			Go:    "ibv.ModerateCQ",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*ibv.ModerateCQ)
+				return []any{
+					&p.CQCount,
+					&p.CQPeriod,
+				}
 			},
-			Go:   "ibv.ModerateCQ",
-			Kind: "struct",
 			New: func() any {
 				return new(ibv.ModerateCQ)
+			},
+			Paths: []string{
+				"cq_count",
+				"cq_period",
 			},
 		},
 		{
 			Align: unsafe.Alignof(ibv.ModifyCQAttr{}),
 			C:     "ibv_modify_cq_attr",
-			Fields: []Field{
-				{"attr_mask", func(r any) any {
-					return &r.(*ibv.ModifyCQAttr).AttrMask
-				}},
-				{"moderate", func(r any) any {
-					return &r.(*ibv.ModifyCQAttr).Moderate
-				}},
+			Go:    "ibv.ModifyCQAttr",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*ibv.ModifyCQAttr)
+				return []any{
+					&p.AttrMask,
+					&p.Moderate,
+				}
 			},
-			Go:   "ibv.ModifyCQAttr",
-			Kind: "struct",
 			New: func() any {
 				return new(ibv.ModifyCQAttr)
+			},
+			Paths: []string{
+				"attr_mask",
+				"moderate",
 			},
 		},
 		{
 			Align: unsafe.Alignof(ibv.AH{}),
 			C:     "ibv_ah",
-			Fields: []Field{
-				{"context", func(r any) any {
-					return &r.(*ibv.AH).Context
-				}},
-				{"pd", func(r any) any {
-					return &r.(*ibv.AH).PD
-				}},
-				{"handle", func(r any) any {
-					return &r.(*ibv.AH).Handle
-				}},
+			Go:    "ibv.AH",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*ibv.AH)
+				return []any{
+					&p.Context,
+					&p.PD,
+					&p.Handle,
+				}
 			},
-			Go:   "ibv.AH",
-			Kind: "struct",
 			New: func() any {
 				return new(ibv.AH)
+			},
+			Paths: []string{
+				"context",
+				"pd",
+				"handle",
 			},
 		},
 		{
 			Align: unsafe.Alignof(ibv.FlowEthFilter{}),
 			C:     "ibv_flow_eth_filter",
-			Fields: []Field{
-				{"dst_mac", func(r any) any {
-					return &r.(*ibv.FlowEthFilter).DstMAC
-				}},
-				{"src_mac", func(r any) any {
-					return &r.(*ibv.FlowEthFilter).SrcMAC
-				}},
-				{"ether_type", func(r any) any {
-					return &r.(*ibv.FlowEthFilter).EtherType
-				}},
-				{"vlan_tag", func(r any) any {
-					return &r.(*ibv.FlowEthFilter).VLANTag
-				}},
+			Go:    "ibv.FlowEthFilter",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*ibv.FlowEthFilter)
+				return []any{
+					&p.DstMAC,
+					&p.SrcMAC,
+					&p.EtherType,
+					&p.VLANTag,
+				}
 			},
-			Go:   "ibv.FlowEthFilter",
-			Kind: "struct",
 			New: func() any {
 				return new(ibv.FlowEthFilter)
+			},
+			Paths: []string{
+				"dst_mac",
+				"src_mac",
+				"ether_type",
+				"vlan_tag",
 			},
 		},
 		{
 			Align: unsafe.Alignof(ibv.FlowSpecEth{}),
 			C:     "ibv_flow_spec_eth",
-			Fields: []Field{
-				{"type", func(r any) any {
-					return &r.(*ibv.FlowSpecEth).Type
-				}},
-				{"size", func(r any) any {
-					return &r.(*ibv.FlowSpecEth).Size
-				}},
-				{"val", func(r any) any {
-					return &r.(*ibv.FlowSpecEth).Val
-				}},
-				{"mask", func(r any) any {
-					return &r.(*ibv.FlowSpecEth).Mask
-				}},
+			Go:    "ibv.FlowSpecEth",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*ibv.FlowSpecEth)
+				return []any{
+					&p.Type,
+					&p.Size,
+					&p.Val,
+					&p.Mask,
+				}
 			},
-			Go:   "ibv.FlowSpecEth",
-			Kind: "struct",
 			New: func() any {
 				return new(ibv.FlowSpecEth)
+			},
+			Paths: []string{
+				"type",
+				"size",
+				"val",
+				"mask",
 			},
 		},
 		{
 			Align: unsafe.Alignof(ibv.FlowIPv4Filter{}),
 			C:     "ibv_flow_ipv4_filter",
-			Fields: []Field{
-				{"src_ip", func(r any) any {
-					return &r.(*ibv.FlowIPv4Filter).SrcIP
-				}},
-				{"dst_ip", func(r any) any {
-					return &r.(*ibv.FlowIPv4Filter).DstIP
-				}},
+			Go:    "ibv.FlowIPv4Filter",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*ibv.FlowIPv4Filter)
+				return []any{
+					&p.SrcIP,
+					&p.DstIP,
+				}
 			},
-			Go:   "ibv.FlowIPv4Filter",
-			Kind: "struct",
 			New: func() any {
 				return new(ibv.FlowIPv4Filter)
+			},
+			Paths: []string{
+				"src_ip",
+				"dst_ip",
 			},
 		},
 		{
 			Align: unsafe.Alignof(ibv.FlowSpecIPv4{}),
 			C:     "ibv_flow_spec_ipv4",
-			Fields: []Field{
-				{"type", func(r any) any {
-					return &r.(*ibv.FlowSpecIPv4).Type
-				}},
-				{"size", func(r any) any {
-					return &r.(*ibv.FlowSpecIPv4).Size
-				}},
-				{"val", func(r any) any {
-					return &r.(*ibv.FlowSpecIPv4).Val
-				}},
-				{"mask", func(r any) any {
-					return &r.(*ibv.FlowSpecIPv4).Mask
-				}},
+			Go:    "ibv.FlowSpecIPv4",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*ibv.FlowSpecIPv4)
+				return []any{
+					&p.Type,
+					&p.Size,
+					&p.Val,
+					&p.Mask,
+				}
 			},
-			Go:   "ibv.FlowSpecIPv4",
-			Kind: "struct",
 			New: func() any {
 				return new(ibv.FlowSpecIPv4)
+			},
+			Paths: []string{
+				"type",
+				"size",
+				"val",
+				"mask",
 			},
 		},
 		{
 			Align: unsafe.Alignof(ibv.FlowIPv4ExtFilter{}),
 			C:     "ibv_flow_ipv4_ext_filter",
-			Fields: []Field{
-				{"src_ip", func(r any) any {
-					return &r.(*ibv.FlowIPv4ExtFilter).SrcIP
-				}},
-				{"dst_ip", func(r any) any {
-					return &r.(*ibv.FlowIPv4ExtFilter).DstIP
-				}},
-				{"proto", func(r any) any {
-					return &r.(*ibv.FlowIPv4ExtFilter).Proto
-				}},
-				{"tos", func(r any) any {
-					return &r.(*ibv.FlowIPv4ExtFilter).TOS
-				}},
-				{"ttl", func(r any) any {
-					return &r.(*ibv.FlowIPv4ExtFilter).TTL
-				}},
-				{"flags", func(r any) any {
-					return &r.(*ibv.FlowIPv4ExtFilter).Flags
-				}},
+			Go:    "ibv.FlowIPv4ExtFilter",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*ibv.FlowIPv4ExtFilter)
+				return []any{
+					&p.SrcIP,
+					&p.DstIP,
+					&p.Proto,
+					&p.TOS,
+					&p.TTL,
+					&p.Flags,
+				}
 			},
-			Go:   "ibv.FlowIPv4ExtFilter",
-			Kind: "struct",
 			New: func() any {
 				return new(ibv.FlowIPv4ExtFilter)
+			},
+			Paths: []string{
+				"src_ip",
+				"dst_ip",
+				"proto",
+				"tos",
+				"ttl",
+				"flags",
 			},
 		},
 		{
 			Align: unsafe.Alignof(ibv.FlowSpecIPv4Ext{}),
 			C:     "ibv_flow_spec_ipv4_ext",
-			Fields: []Field{
-				{"type", func(r any) any {
-					return &r.(*ibv.FlowSpecIPv4Ext).Type
-				}},
-				{"size", func(r any) any {
-					return &r.(*ibv.FlowSpecIPv4Ext).Size
-				}},
-				{"val", func(r any) any {
-					return &r.(*ibv.FlowSpecIPv4Ext).Val
-				}},
-				{"mask", func(r any) any {
-					return &r.(*ibv.FlowSpecIPv4Ext).Mask
-				}},
+			Go:    "ibv.FlowSpecIPv4Ext",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*ibv.FlowSpecIPv4Ext)
+				return []any{
+					&p.Type,
+					&p.Size,
+					&p.Val,
+					&p.Mask,
+				}
 			},
-			Go:   "ibv.FlowSpecIPv4Ext",
-			Kind: "struct",
 			New: func() any {
 				return new(ibv.FlowSpecIPv4Ext)
+			},
+			Paths: []string{
+				"type",
+				"size",
+				"val",
+				"mask",
 			},
 		},
 		{
 			Align: unsafe.Alignof(ibv.FlowIPv6Filter{}),
 			C:     "ibv_flow_ipv6_filter",
-			Fields: []Field{
-				{"src_ip", func(r any) any {
-					return &r.(*ibv.FlowIPv6Filter).SrcIP
-				}},
-				{"dst_ip", func(r any) any {
-					return &r.(*ibv.FlowIPv6Filter).DstIP
-				}},
-				{"flow_label", func(r any) any {
-					return &r.(*ibv.FlowIPv6Filter).FlowLabel
-				}},
-				{"next_hdr", func(r any) any {
-					return &r.(*ibv.FlowIPv6Filter).NextHdr
-				}},
-				{"traffic_class", func(r any) any {
-					return &r.(*ibv.FlowIPv6Filter).TrafficClass
-				}},
-				{"hop_limit", func(r any) any {
-					return &r.(*ibv.FlowIPv6Filter).HopLimit
-				}},
+			Go:    "ibv.FlowIPv6Filter",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*ibv.FlowIPv6Filter)
+				return []any{
+					&p.SrcIP,
+					&p.DstIP,
+					&p.FlowLabel,
+					&p.NextHdr,
+					&p.TrafficClass,
+					&p.HopLimit,
+				}
 			},
-			Go:   "ibv.FlowIPv6Filter",
-			Kind: "struct",
 			New: func() any {
 				return new(ibv.FlowIPv6Filter)
+			},
+			Paths: []string{
+				"src_ip",
+				"dst_ip",
+				"flow_label",
+				"next_hdr",
+				"traffic_class",
+				"hop_limit",
 			},
 		},
 		{
 			Align: unsafe.Alignof(ibv.FlowSpecIPv6{}),
 			C:     "ibv_flow_spec_ipv6",
-			Fields: []Field{
-				{"type", func(r any) any {
-					return &r.(*ibv.FlowSpecIPv6).Type
-				}},
-				{"size", func(r any) any {
-					return &r.(*ibv.FlowSpecIPv6).Size
-				}},
-				{"val", func(r any) any {
-					return &r.(*ibv.FlowSpecIPv6).Val
-				}},
-				{"mask", func(r any) any {
-					return &r.(*ibv.FlowSpecIPv6).Mask
-				}},
+			Go:    "ibv.FlowSpecIPv6",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*ibv.FlowSpecIPv6)
+				return []any{
+					&p.Type,
+					&p.Size,
+					&p.Val,
+					&p.Mask,
+				}
 			},
-			Go:   "ibv.FlowSpecIPv6",
-			Kind: "struct",
 			New: func() any {
 				return new(ibv.FlowSpecIPv6)
+			},
+			Paths: []string{
+				"type",
+				"size",
+				"val",
+				"mask",
 			},
 		},
 		{
 			Align: unsafe.Alignof(ibv.FlowESPFilter{}),
 			C:     "ibv_flow_esp_filter",
-			Fields: []Field{
-				{"spi", func(r any) any {
-					return &r.(*ibv.FlowESPFilter).SPI
-				}},
-				{"seq", func(r any) any {
-					return &r.(*ibv.FlowESPFilter).Seq
-				}},
+			Go:    "ibv.FlowESPFilter",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*ibv.FlowESPFilter)
+				return []any{
+					&p.SPI,
+					&p.Seq,
+				}
 			},
-			Go:   "ibv.FlowESPFilter",
-			Kind: "struct",
 			New: func() any {
 				return new(ibv.FlowESPFilter)
+			},
+			Paths: []string{
+				"spi",
+				"seq",
 			},
 		},
 		{
 			Align: unsafe.Alignof(ibv.FlowSpecESP{}),
 			C:     "ibv_flow_spec_esp",
-			Fields: []Field{
-				{"type", func(r any) any {
-					return &r.(*ibv.FlowSpecESP).Type
-				}},
-				{"size", func(r any) any {
-					return &r.(*ibv.FlowSpecESP).Size
-				}},
-				{"val", func(r any) any {
-					return &r.(*ibv.FlowSpecESP).Val
-				}},
-				{"mask", func(r any) any {
-					return &r.(*ibv.FlowSpecESP).Mask
-				}},
+			Go:    "ibv.FlowSpecESP",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*ibv.FlowSpecESP)
+				return []any{
+					&p.Type,
+					&p.Size,
+					&p.Val,
+					&p.Mask,
+				}
 			},
-			Go:   "ibv.FlowSpecESP",
-			Kind: "struct",
 			New: func() any {
 				return new(ibv.FlowSpecESP)
+			},
+			Paths: []string{
+				"type",
+				"size",
+				"val",
+				"mask",
 			},
 		},
 		{
 			Align: unsafe.Alignof(ibv.FlowTCPUDPFilter{}),
 			C:     "ibv_flow_tcp_udp_filter",
-			Fields: []Field{
-				{"dst_port", func(r any) any {
-					return &r.(*ibv.FlowTCPUDPFilter).DstPort
-				}},
-				{"src_port", func(r any) any {
-					return &r.(*ibv.FlowTCPUDPFilter).SrcPort
-				}},
+			Go:    "ibv.FlowTCPUDPFilter",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*ibv.FlowTCPUDPFilter)
+				return []any{
+					&p.DstPort,
+					&p.SrcPort,
+				}
 			},
-			Go:   "ibv.FlowTCPUDPFilter",
-			Kind: "struct",
 			New: func() any {
 				return new(ibv.FlowTCPUDPFilter)
+			},
+			Paths: []string{
+				"dst_port",
+				"src_port",
 			},
 		},
 		{
 			Align: unsafe.Alignof(ibv.FlowSpecTCPUDP{}),
 			C:     "ibv_flow_spec_tcp_udp",
-			Fields: []Field{
-				{"type", func(r any) any {
-					return &r.(*ibv.FlowSpecTCPUDP).Type
-				}},
-				{"size", func(r any) any {
-					return &r.(*ibv.FlowSpecTCPUDP).Size
-				}},
-				{"val", func(r any) any {
-					return &r.(*ibv.FlowSpecTCPUDP).Val
-				}},
-				{"mask", func(r any) any {
-					return &r.(*ibv.FlowSpecTCPUDP).Mask
-				}},
+			Go:    "ibv.FlowSpecTCPUDP",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*ibv.FlowSpecTCPUDP)
+				return []any{
+					&p.Type,
+					&p.Size,
+					&p.Val,
+					&p.Mask,
+				}
 			},
-			Go:   "ibv.FlowSpecTCPUDP",
-			Kind: "struct",
 			New: func() any {
 				return new(ibv.FlowSpecTCPUDP)
+			},
+			Paths: []string{
+				"type",
+				"size",
+				"val",
+				"mask",
 			},
 		},
 		{
 			Align: unsafe.Alignof(ibv.FlowGREFilter{}),
 			C:     "ibv_flow_gre_filter",
-			Fields: []Field{
-				{"c_ks_res0_ver", func(r any) any {
-					return &r.(*ibv.FlowGREFilter).CKSRes0Ver
-				}},
-				{"protocol", func(r any) any {
-					return &r.(*ibv.FlowGREFilter).Protocol
-				}},
-				{"key", func(r any) any {
-					return &r.(*ibv.FlowGREFilter).Key
-				}},
+			Go:    "ibv.FlowGREFilter",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*ibv.FlowGREFilter)
+				return []any{
+					&p.CKSRes0Ver,
+					&p.Protocol,
+					&p.Key,
+				}
 			},
-			Go:   "ibv.FlowGREFilter",
-			Kind: "struct",
 			New: func() any {
 				return new(ibv.FlowGREFilter)
+			},
+			Paths: []string{
+				"c_ks_res0_ver",
+				"protocol",
+				"key",
 			},
 		},
 		{
 			Align: unsafe.Alignof(ibv.FlowSpecGRE{}),
 			C:     "ibv_flow_spec_gre",
-			Fields: []Field{
-				{"type", func(r any) any {
-					return &r.(*ibv.FlowSpecGRE).Type
-				}},
-				{"size", func(r any) any {
-					return &r.(*ibv.FlowSpecGRE).Size
-				}},
-				{"val", func(r any) any {
-					return &r.(*ibv.FlowSpecGRE).Val
-				}},
-				{"mask", func(r any) any {
-					return &r.(*ibv.FlowSpecGRE).Mask
-				}},
+			Go:    "ibv.FlowSpecGRE",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*ibv.FlowSpecGRE)
+				return []any{
+					&p.Type,
+					&p.Size,
+					&p.Val,
+					&p.Mask,
+				}
 			},
-			Go:   "ibv.FlowSpecGRE",
-			Kind: "struct",
 			New: func() any {
 				return new(ibv.FlowSpecGRE)
+			},
+			Paths: []string{
+				"type",
+				"size",
+				"val",
+				"mask",
 			},
 		},
 		{
 			Align: unsafe.Alignof(ibv.FlowMPLSFilter{}),
 			C:     "ibv_flow_mpls_filter",
-			Fields: []Field{
-				{"label", func(r any) any {
-					return &r.(*ibv.FlowMPLSFilter).Label
-				}},
+			Go:    "ibv.FlowMPLSFilter",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*ibv.FlowMPLSFilter)
+				return []any{
+					&p.Label,
+				}
 			},
-			Go:   "ibv.FlowMPLSFilter",
-			Kind: "struct",
 			New: func() any {
 				return new(ibv.FlowMPLSFilter)
+			},
+			Paths: []string{
+				"label",
 			},
 		},
 		{
 			Align: unsafe.Alignof(ibv.FlowSpecMPLS{}),
 			C:     "ibv_flow_spec_mpls",
-			Fields: []Field{
-				{"type", func(r any) any {
-					return &r.(*ibv.FlowSpecMPLS).Type
-				}},
-				{"size", func(r any) any {
-					return &r.(*ibv.FlowSpecMPLS).Size
-				}},
-				{"val", func(r any) any {
-					return &r.(*ibv.FlowSpecMPLS).Val
-				}},
-				{"mask", func(r any) any {
-					return &r.(*ibv.FlowSpecMPLS).Mask
-				}},
+			Go:    "ibv.FlowSpecMPLS",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*ibv.FlowSpecMPLS)
+				return []any{
+					&p.Type,
+					&p.Size,
+					&p.Val,
+					&p.Mask,
+				}
 			},
-			Go:   "ibv.FlowSpecMPLS",
-			Kind: "struct",
 			New: func() any {
 				return new(ibv.FlowSpecMPLS)
+			},
+			Paths: []string{
+				"type",
+				"size",
+				"val",
+				"mask",
 			},
 		},
 		{
 			Align: unsafe.Alignof(ibv.FlowTunnelFilter{}),
 			C:     "ibv_flow_tunnel_filter",
-			Fields: []Field{
-				{"tunnel_id", func(r any) any {
-					return &r.(*ibv.FlowTunnelFilter).TunnelID
-				}},
+			Go:    "ibv.FlowTunnelFilter",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*ibv.FlowTunnelFilter)
+				return []any{
+					&p.TunnelID,
+				}
 			},
-			Go:   "ibv.FlowTunnelFilter",
-			Kind: "struct",
 			New: func() any {
 				return new(ibv.FlowTunnelFilter)
+			},
+			Paths: []string{
+				"tunnel_id",
 			},
 		},
 		{
 			Align: unsafe.Alignof(ibv.FlowSpecTunnel{}),
 			C:     "ibv_flow_spec_tunnel",
-			Fields: []Field{
-				{"type", func(r any) any {
-					return &r.(*ibv.FlowSpecTunnel).Type
-				}},
-				{"size", func(r any) any {
-					return &r.(*ibv.FlowSpecTunnel).Size
-				}},
-				{"val", func(r any) any {
-					return &r.(*ibv.FlowSpecTunnel).Val
-				}},
-				{"mask", func(r any) any {
-					return &r.(*ibv.FlowSpecTunnel).Mask
-				}},
+			Go:    "ibv.FlowSpecTunnel",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*ibv.FlowSpecTunnel)
+				return []any{
+					&p.Type,
+					&p.Size,
+					&p.Val,
+					&p.Mask,
+				}
 			},
-			Go:   "ibv.FlowSpecTunnel",
-			Kind: "struct",
 			New: func() any {
 				return new(ibv.FlowSpecTunnel)
+			},
+			Paths: []string{
+				"type",
+				"size",
+				"val",
+				"mask",
 			},
 		},
 		{
 			Align: unsafe.Alignof(ibv.FlowSpecActionTag{}),
 			C:     "ibv_flow_spec_action_tag",
-			Fields: []Field{
-				{"type", func(r any) any {
-					return &r.(*ibv.FlowSpecActionTag).Type
-				}},
-				{"size", func(r any) any {
-					return &r.(*ibv.FlowSpecActionTag).Size
-				}},
-				{"tag_id", func(r any) any {
-					return &r.(*ibv.FlowSpecActionTag).TagID
-				}},
+			Go:    "ibv.FlowSpecActionTag",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*ibv.FlowSpecActionTag)
+				return []any{
+					&p.Type,
+					&p.Size,
+					&p.TagID,
+				}
 			},
-			Go:   "ibv.FlowSpecActionTag",
-			Kind: "struct",
 			New: func() any {
 				return new(ibv.FlowSpecActionTag)
+			},
+			Paths: []string{
+				"type",
+				"size",
+				"tag_id",
 			},
 		},
 		{
 			Align: unsafe.Alignof(ibv.FlowSpecActionDrop{}),
 			C:     "ibv_flow_spec_action_drop",
-			Fields: []Field{
-				{"type", func(r any) any {
-					return &r.(*ibv.FlowSpecActionDrop).Type
-				}},
-				{"size", func(r any) any {
-					return &r.(*ibv.FlowSpecActionDrop).Size
-				}},
+			Go:    "ibv.FlowSpecActionDrop",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*ibv.FlowSpecActionDrop)
+				return []any{
+					&p.Type,
+					&p.Size,
+				}
 			},
-			Go:   "ibv.FlowSpecActionDrop",
-			Kind: "struct",
 			New: func() any {
 				return new(ibv.FlowSpecActionDrop)
+			},
+			Paths: []string{
+				"type",
+				"size",
 			},
 		},
 		{
 			Align: unsafe.Alignof(ibv.FlowSpecActionHandle{}),
 			C:     "ibv_flow_spec_action_handle",
-			Fields: []Field{
-				{"type", func(r any) any {
-					return &r.(*ibv.FlowSpecActionHandle).Type
-				}},
-				{"size", func(r any) any {
-					return &r.(*ibv.FlowSpecActionHandle).Size
-				}},
-				{"action", func(r any) any {
-					return &r.(*ibv.FlowSpecActionHandle).Action
-				}},
+			Go:    "ibv.FlowSpecActionHandle",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*ibv.FlowSpecActionHandle)
+				return []any{
+					&p.Type,
+					&p.Size,
+					&p.Action,
+				}
 			},
-			Go:   "ibv.FlowSpecActionHandle",
-			Kind: "struct",
 			New: func() any {
 				return new(ibv.FlowSpecActionHandle)
+			},
+			Paths: []string{
+				"type",
+				"size",
+				"action",
 			},
 		},
 		{
 			Align: unsafe.Alignof(ibv.FlowSpecCounterAction{}),
 			C:     "ibv_flow_spec_counter_action",
-			Fields: []Field{
-				{"type", func(r any) any {
-					return &r.(*ibv.FlowSpecCounterAction).Type
-				}},
-				{"size", func(r any) any {
-					return &r.(*ibv.FlowSpecCounterAction).Size
-				}},
-				{"counters", func(r any) any {
-					return &r.(*ibv.FlowSpecCounterAction).Counters
-				}},
+			Go:    "ibv.FlowSpecCounterAction",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*ibv.FlowSpecCounterAction)
+				return []any{
+					&p.Type,
+					&p.Size,
+					&p.Counters,
+				}
 			},
-			Go:   "ibv.FlowSpecCounterAction",
-			Kind: "struct",
 			New: func() any {
 				return new(ibv.FlowSpecCounterAction)
+			},
+			Paths: []string{
+				"type",
+				"size",
+				"counters",
 			},
 		},
 		{
 			Align: unsafe.Alignof(ibv.FlowSpec{}),
 			C:     "ibv_flow_spec",
-			Fields: []Field{
-				{"hdr", func(r any) any {
-					return r.(*ibv.FlowSpec).Hdr()
-				}},
-				{"hdr.type", func(r any) any {
-					return &r.(*ibv.FlowSpec).Hdr().Type
-				}},
-				{"hdr.size", func(r any) any {
-					return &r.(*ibv.FlowSpec).Hdr().Size
-				}},
-				{"eth", func(r any) any {
-					return r.(*ibv.FlowSpec).Eth()
-				}},
-				{"ipv4", func(r any) any {
-					return r.(*ibv.FlowSpec).IPv4()
-				}},
-				{"tcp_udp", func(r any) any {
-					return r.(*ibv.FlowSpec).TCPUDP()
-				}},
-				{"ipv4_ext", func(r any) any {
-					return r.(*ibv.FlowSpec).IPv4Ext()
-				}},
-				{"ipv6", func(r any) any {
-					return r.(*ibv.FlowSpec).IPv6()
-				}},
-				{"esp", func(r any) any {
-					return r.(*ibv.FlowSpec).ESP()
-				}},
-				{"tunnel", func(r any) any {
-					return r.(*ibv.FlowSpec).Tunnel()
-				}},
-				{"gre", func(r any) any {
-					return r.(*ibv.FlowSpec).GRE()
-				}},
-				{"mpls", func(r any) any {
-					return r.(*ibv.FlowSpec).MPLS()
-				}},
-				{"flow_tag", func(r any) any {
-					return r.(*ibv.FlowSpec).FlowTag()
-				}},
-				{"drop", func(r any) any {
-					return r.(*ibv.FlowSpec).Drop()
-				}},
-				{"handle", func(r any) any {
-					return r.(*ibv.FlowSpec).Handle()
-				}},
-				{"flow_count", func(r any) any {
-					return r.(*ibv.FlowSpec).FlowCount()
-				}},
+			Go:    "ibv.FlowSpec",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*ibv.FlowSpec)
+				return []any{
+					p.Hdr(),
+					&p.Hdr().Type,
+					&p.Hdr().Size,
+					p.Eth(),
+					p.IPv4(),
+					p.TCPUDP(),
+					p.IPv4Ext(),
+					p.IPv6(),
+					p.ESP(),
+					p.Tunnel(),
+					p.GRE(),
+					p.MPLS(),
+					p.FlowTag(),
+					p.Drop(),
+					p.Handle(),
+					p.FlowCount(),
+				}
 			},
-			Go:   "ibv.FlowSpec",
-			Kind: "struct",
 			New: func() any {
 				return new(ibv.FlowSpec)
+			},
+			Paths: []string{
+				"hdr",
+				"hdr.type",
+				"hdr.size",
+				"eth",
+				"ipv4",
+				"tcp_udp",
+				"ipv4_ext",
+				"ipv6",
+				"esp",
+				"tunnel",
+				"gre",
+				"mpls",
+				"flow_tag",
+				"drop",
+				"handle",
+				"flow_count",
 			},
 		},
 		{
 			Align: unsafe.Alignof(ibv.FlowAttr{}),
 			C:     "ibv_flow_attr",
-			Fields: []Field{
-				{"comp_mask", func(r any) any {
-					return &r.(*ibv.FlowAttr).CompMask
-				}},
-				{"type", func(r any) any {
-					return &r.(*ibv.FlowAttr).Type
-				}},
-				{"size", func(r any) any {
-					return &r.(*ibv.FlowAttr).Size
-				}},
-				{"priority", func(r any) any {
-					return &r.(*ibv.FlowAttr).Priority
-				}},
-				{"num_of_specs", func(r any) any {
-					return &r.(*ibv.FlowAttr).NumOfSpecs
-				}},
-				{"port", func(r any) any {
-					return &r.(*ibv.FlowAttr).Port
-				}},
-				{"flags", func(r any) any {
-					return &r.(*ibv.FlowAttr).Flags
-				}},
+			Go:    "ibv.FlowAttr",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*ibv.FlowAttr)
+				return []any{
+					&p.CompMask,
+					&p.Type,
+					&p.Size,
+					&p.Priority,
+					&p.NumOfSpecs,
+					&p.Port,
+					&p.Flags,
+				}
 			},
-			Go:   "ibv.FlowAttr",
-			Kind: "struct",
 			New: func() any {
 				return new(ibv.FlowAttr)
+			},
+			Paths: []string{
+				"comp_mask",
+				"type",
+				"size",
+				"priority",
+				"num_of_specs",
+				"port",
+				"flags",
 			},
 		},
 		{
 			Align: unsafe.Alignof(ibv.Flow{}),
 			C:     "ibv_flow",
-			Fields: []Field{
-				{"comp_mask", func(r any) any {
-					return &r.(*ibv.Flow).CompMask
-				}},
-				{"context", func(r any) any {
-					return &r.(*ibv.Flow).Context
-				}},
-				{"handle", func(r any) any {
-					return &r.(*ibv.Flow).Handle
-				}},
+			Go:    "ibv.Flow",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*ibv.Flow)
+				return []any{
+					&p.CompMask,
+					&p.Context,
+					&p.Handle,
+				}
 			},
-			Go:   "ibv.Flow",
-			Kind: "struct",
 			New: func() any {
 				return new(ibv.Flow)
+			},
+			Paths: []string{
+				"comp_mask",
+				"context",
+				"handle",
 			},
 		},
 		{
 			Align: unsafe.Alignof(ibv.FlowAction{}),
 			C:     "ibv_flow_action",
-			Fields: []Field{
-				{"context", func(r any) any {
-					return &r.(*ibv.FlowAction).Context
-				}},
+			Go:    "ibv.FlowAction",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*ibv.FlowAction)
+				return []any{
+					&p.Context,
+				}
 			},
-			Go:   "ibv.FlowAction",
-			Kind: "struct",
 			New: func() any {
 				return new(ibv.FlowAction)
+			},
+			Paths: []string{
+				"context",
 			},
 		},
 		{
 			Align: unsafe.Alignof(ibv.FlowActionESPAttr{}),
 			C:     "ibv_flow_action_esp_attr",
-			Fields: []Field{
-				{"esp_attr", func(r any) any {
-					return &r.(*ibv.FlowActionESPAttr).ESPAttr
-				}},
-				{"keymat_proto", func(r any) any {
-					return &r.(*ibv.FlowActionESPAttr).KeymatProto
-				}},
-				{"keymat_len", func(r any) any {
-					return &r.(*ibv.FlowActionESPAttr).KeymatLen
-				}},
-				{"keymat_ptr", func(r any) any {
-					return &r.(*ibv.FlowActionESPAttr).KeymatPtr
-				}},
-				{"replay_proto", func(r any) any {
-					return &r.(*ibv.FlowActionESPAttr).ReplayProto
-				}},
-				{"replay_len", func(r any) any {
-					return &r.(*ibv.FlowActionESPAttr).ReplayLen
-				}},
-				{"replay_ptr", func(r any) any {
-					return &r.(*ibv.FlowActionESPAttr).ReplayPtr
-				}},
-				{"esp_encap", func(r any) any {
-					return &r.(*ibv.FlowActionESPAttr).ESPEncap
-				}},
-				{"comp_mask", func(r any) any {
-					return &r.(*ibv.FlowActionESPAttr).CompMask
-				}},
-				{"esn", func(r any) any {
-					return &r.(*ibv.FlowActionESPAttr).ESN
-				}},
+			Go:    "ibv.FlowActionESPAttr",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*ibv.FlowActionESPAttr)
+				return []any{
+					&p.ESPAttr,
+					&p.KeymatProto,
+					&p.KeymatLen,
+					&p.KeymatPtr,
+					&p.ReplayProto,
+					&p.ReplayLen,
+					&p.ReplayPtr,
+					&p.ESPEncap,
+					&p.CompMask,
+					&p.ESN,
+				}
 			},
-			Go:   "ibv.FlowActionESPAttr",
-			Kind: "struct",
 			New: func() any {
 				return new(ibv.FlowActionESPAttr)
+			},
+			Paths: []string{
+				"esp_attr",
+				"keymat_proto",
+				"keymat_len",
+				"keymat_ptr",
+				"replay_proto",
+				"replay_len",
+				"replay_ptr",
+				"esp_encap",
+				"comp_mask",
+				"esn",
 			},
 		},
 		{
 			Align: unsafe.Alignof(ibv.DeviceOps{}),
 			C:     "_ibv_device_ops",
-			Fields: []Field{
-				{"_dummy1", func(r any) any {
-					return &r.(*ibv.DeviceOps).Dummy1
-				}},
-				{"_dummy2", func(r any) any {
-					return &r.(*ibv.DeviceOps).Dummy2
-				}},
+			Go:    "ibv.DeviceOps",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*ibv.DeviceOps)
+				return []any{
+					&p.Dummy1,
+					&p.Dummy2,
+				}
 			},
-			Go:   "ibv.DeviceOps",
-			Kind: "struct",
 			New: func() any {
 				return new(ibv.DeviceOps)
+			},
+			Paths: []string{
+				"_dummy1",
+				"_dummy2",
 			},
 		},
 		{
 			Align: unsafe.Alignof(ibv.Device{}),
 			C:     "ibv_device",
-			Fields: []Field{
-				{"_ops", func(r any) any {
-					return &r.(*ibv.Device).Ops
-				}},
-				{"node_type", func(r any) any {
-					return &r.(*ibv.Device).NodeType
-				}},
-				{"transport_type", func(r any) any {
-					return &r.(*ibv.Device).TransportType
-				}},
-				{"name", func(r any) any {
-					return &r.(*ibv.Device).Name
-				}},
-				{"dev_name", func(r any) any {
-					return &r.(*ibv.Device).DevName
-				}},
-				{"dev_path", func(r any) any {
-					return &r.(*ibv.Device).DevPath
-				}},
-				{"ibdev_path", func(r any) any {
-					return &r.(*ibv.Device).IBDevPath
-				}},
+			Go:    "ibv.Device",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*ibv.Device)
+				return []any{
+					&p.Ops,
+					&p.NodeType,
+					&p.TransportType,
+					&p.Name,
+					&p.DevName,
+					&p.DevPath,
+					&p.IBDevPath,
+				}
 			},
-			Go:   "ibv.Device",
-			Kind: "struct",
 			New: func() any {
 				return new(ibv.Device)
+			},
+			Paths: []string{
+				"_ops",
+				"node_type",
+				"transport_type",
+				"name",
+				"dev_name",
+				"dev_path",
+				"ibdev_path",
 			},
 		},
 		{
 			Align: unsafe.Alignof(ibv.ContextOps{}),
 			C:     "ibv_context_ops",
-			Fields: []Field{
-				{"_compat_query_device", func(r any) any {
-					return &r.(*ibv.ContextOps).CompatQueryDevice
-				}},
-				{"_compat_query_port", func(r any) any {
-					return &r.(*ibv.ContextOps).CompatQueryPort
-				}},
-				{"_compat_alloc_pd", func(r any) any {
-					return &r.(*ibv.ContextOps).CompatAllocPD
-				}},
-				{"_compat_dealloc_pd", func(r any) any {
-					return &r.(*ibv.ContextOps).CompatDeallocPD
-				}},
-				{"_compat_reg_mr", func(r any) any {
-					return &r.(*ibv.ContextOps).CompatRegMR
-				}},
-				{"_compat_rereg_mr", func(r any) any {
-					return &r.(*ibv.ContextOps).CompatReregMR
-				}},
-				{"_compat_dereg_mr", func(r any) any {
-					return &r.(*ibv.ContextOps).CompatDeregMR
-				}},
-				{"alloc_mw", func(r any) any {
-					return &r.(*ibv.ContextOps).AllocMW
-				}},
-				{"bind_mw", func(r any) any {
-					return &r.(*ibv.ContextOps).BindMW
-				}},
-				{"dealloc_mw", func(r any) any {
-					return &r.(*ibv.ContextOps).DeallocMW
-				}},
-				{"_compat_create_cq", func(r any) any {
-					return &r.(*ibv.ContextOps).CompatCreateCQ
-				}},
-				{"poll_cq", func(r any) any {
-					return &r.(*ibv.ContextOps).PollCQ
-				}},
-				{"req_notify_cq", func(r any) any {
-					return &r.(*ibv.ContextOps).ReqNotifyCQ
-				}},
-				{"_compat_cq_event", func(r any) any {
-					return &r.(*ibv.ContextOps).CompatCQEvent
-				}},
-				{"_compat_resize_cq", func(r any) any {
-					return &r.(*ibv.ContextOps).CompatResizeCQ
-				}},
-				{"_compat_destroy_cq", func(r any) any {
-					return &r.(*ibv.ContextOps).CompatDestroyCQ
-				}},
-				{"_compat_create_srq", func(r any) any {
-					return &r.(*ibv.ContextOps).CompatCreateSRQ
-				}},
-				{"_compat_modify_srq", func(r any) any {
-					return &r.(*ibv.ContextOps).CompatModifySRQ
-				}},
-				{"_compat_query_srq", func(r any) any {
-					return &r.(*ibv.ContextOps).CompatQuerySRQ
-				}},
-				{"_compat_destroy_srq", func(r any) any {
-					return &r.(*ibv.ContextOps).CompatDestroySRQ
-				}},
-				{"post_srq_recv", func(r any) any {
-					return &r.(*ibv.ContextOps).PostSRQRecv
-				}},
-				{"_compat_create_qp", func(r any) any {
-					return &r.(*ibv.ContextOps).CompatCreateQP
-				}},
-				{"_compat_query_qp", func(r any) any {
-					return &r.(*ibv.ContextOps).CompatQueryQP
-				}},
-				{"_compat_modify_qp", func(r any) any {
-					return &r.(*ibv.ContextOps).CompatModifyQP
-				}},
-				{"_compat_destroy_qp", func(r any) any {
-					return &r.(*ibv.ContextOps).CompatDestroyQP
-				}},
-				{"post_send", func(r any) any {
-					return &r.(*ibv.ContextOps).PostSend
-				}},
-				{"post_recv", func(r any) any {
-					return &r.(*ibv.ContextOps).PostRecv
-				}},
-				{"_compat_create_ah", func(r any) any {
-					return &r.(*ibv.ContextOps).CompatCreateAH
-				}},
-				{"_compat_destroy_ah", func(r any) any {
-					return &r.(*ibv.ContextOps).CompatDestroyAH
-				}},
-				{"_compat_attach_mcast", func(r any) any {
-					return &r.(*ibv.ContextOps).CompatAttachMcast
-				}},
-				{"_compat_detach_mcast", func(r any) any {
-					return &r.(*ibv.ContextOps).CompatDetachMcast
-				}},
-				{"_compat_async_event", func(r any) any {
-					return &r.(*ibv.ContextOps).CompatAsyncEvent
-				}},
+			Go:    "ibv.ContextOps",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*ibv.ContextOps)
+				return []any{
+					&p.CompatQueryDevice,
+					&p.CompatQueryPort,
+					&p.CompatAllocPD,
+					&p.CompatDeallocPD,
+					&p.CompatRegMR,
+					&p.CompatReregMR,
+					&p.CompatDeregMR,
+					&p.AllocMW,
+					&p.BindMW,
+					&p.DeallocMW,
+					&p.CompatCreateCQ,
+					&p.PollCQ,
+					&p.ReqNotifyCQ,
+					&p.CompatCQEvent,
+					&p.CompatResizeCQ,
+					&p.CompatDestroyCQ,
+					&p.CompatCreateSRQ,
+					&p.CompatModifySRQ,
+					&p.CompatQuerySRQ,
+					&p.CompatDestroySRQ,
+					&p.PostSRQRecv,
+					&p.CompatCreateQP,
+					&p.CompatQueryQP,
+					&p.CompatModifyQP,
+					&p.CompatDestroyQP,
+					&p.PostSend,
+					&p.PostRecv,
+					&p.CompatCreateAH,
+					&p.CompatDestroyAH,
+					&p.CompatAttachMcast,
+					&p.CompatDetachMcast,
+					&p.CompatAsyncEvent,
+				}
 			},
-			Go:   "ibv.ContextOps",
-			Kind: "struct",
 			New: func() any {
 				return new(ibv.ContextOps)
+			},
+			Paths: []string{
+				"_compat_query_device",
+				"_compat_query_port",
+				"_compat_alloc_pd",
+				"_compat_dealloc_pd",
+				"_compat_reg_mr",
+				"_compat_rereg_mr",
+				"_compat_dereg_mr",
+				"alloc_mw",
+				"bind_mw",
+				"dealloc_mw",
+				"_compat_create_cq",
+				"poll_cq",
+				"req_notify_cq",
+				"_compat_cq_event",
+				"_compat_resize_cq",
+				"_compat_destroy_cq",
+				"_compat_create_srq",
+				"_compat_modify_srq",
+				"_compat_query_srq",
+				"_compat_destroy_srq",
+				"post_srq_recv",
+				"_compat_create_qp",
+				"_compat_query_qp",
+				"_compat_modify_qp",
+				"_compat_destroy_qp",
+				"post_send",
+				"post_recv",
+				"_compat_create_ah",
+				"_compat_destroy_ah",
+				"_compat_attach_mcast",
+				"_compat_detach_mcast",
+				"_compat_async_event",
 			},
 		},
 		{
 			Align: unsafe.Alignof(ibv.Context{}),
 			C:     "ibv_context",
-			Fields: []Field{
-				{"device", func(r any) any {
-					return &r.(*ibv.Context).Device
-				}},
-				{"ops", func(r any) any {
-					return &r.(*ibv.Context).Ops
-				}},
-				{"cmd_fd", func(r any) any {
-					return &r.(*ibv.Context).CmdFD
-				}},
-				{"async_fd", func(r any) any {
-					return &r.(*ibv.Context).AsyncFD
-				}},
-				{"num_comp_vectors", func(r any) any {
-					return &r.(*ibv.Context).NumCompVectors
-				}},
-				{"mutex", func(r any) any {
-					return &r.(*ibv.Context).Mutex
-				}},
-				{"abi_compat", func(r any) any {
-					return &r.(*ibv.Context).ABICompat
-				}},
+			Go:    "ibv.Context",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*ibv.Context)
+				return []any{
+					&p.Device,
+					&p.Ops,
+					&p.CmdFD,
+					&p.AsyncFD,
+					&p.NumCompVectors,
+					&p.Mutex,
+					&p.ABICompat,
+				}
 			},
-			Go:   "ibv.Context",
-			Kind: "struct",
 			New: func() any {
 				return new(ibv.Context)
+			},
+			Paths: []string{
+				"device",
+				"ops",
+				"cmd_fd",
+				"async_fd",
+				"num_comp_vectors",
+				"mutex",
+				"abi_compat",
 			},
 		},
 		{
 			Align: unsafe.Alignof(ibv.CQInitAttrEx{}),
 			C:     "ibv_cq_init_attr_ex",
-			Fields: []Field{
-				{"cqe", func(r any) any {
-					return &r.(*ibv.CQInitAttrEx).CQE
-				}},
-				{"cq_context", func(r any) any {
-					return &r.(*ibv.CQInitAttrEx).CQContext
-				}},
-				{"channel", func(r any) any {
-					return &r.(*ibv.CQInitAttrEx).Channel
-				}},
-				{"comp_vector", func(r any) any {
-					return &r.(*ibv.CQInitAttrEx).CompVector
-				}},
-				{"wc_flags", func(r any) any {
-					return &r.(*ibv.CQInitAttrEx).WCFlags
-				}},
-				{"comp_mask", func(r any) any {
-					return &r.(*ibv.CQInitAttrEx).CompMask
-				}},
-				{"flags", func(r any) any {
-					return &r.(*ibv.CQInitAttrEx).Flags
-				}},
-				{"parent_domain", func(r any) any {
-					return &r.(*ibv.CQInitAttrEx).ParentDomain
-				}},
+			Go:    "ibv.CQInitAttrEx",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*ibv.CQInitAttrEx)
+				return []any{
+					&p.CQE,
+					&p.CQContext,
+					&p.Channel,
+					&p.CompVector,
+					&p.WCFlags,
+					&p.CompMask,
+					&p.Flags,
+					&p.ParentDomain,
+				}
 			},
-			Go:   "ibv.CQInitAttrEx",
-			Kind: "struct",
 			New: func() any {
 				return new(ibv.CQInitAttrEx)
+			},
+			Paths: []string{
+				"cqe",
+				"cq_context",
+				"channel",
+				"comp_vector",
+				"wc_flags",
+				"comp_mask",
+				"flags",
+				"parent_domain",
 			},
 		},
 		{
 			Align: unsafe.Alignof(ibv.CompCntrCaps{}),
 			C:     "ibv_comp_cntr_caps",
-			Fields: []Field{
-				{"max_value", func(r any) any {
-					return &r.(*ibv.CompCntrCaps).MaxValue
-				}},
-				{"max_counters", func(r any) any {
-					return &r.(*ibv.CompCntrCaps).MaxCounters
-				}},
-				{"supported_qp_attach_ops", func(r any) any {
-					return &r.(*ibv.CompCntrCaps).SupportedQPAttachOps
-				}},
+			Go:    "ibv.CompCntrCaps",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*ibv.CompCntrCaps)
+				return []any{
+					&p.MaxValue,
+					&p.MaxCounters,
+					&p.SupportedQPAttachOps,
+				}
 			},
-			Go:   "ibv.CompCntrCaps",
-			Kind: "struct",
 			New: func() any {
 				return new(ibv.CompCntrCaps)
+			},
+			Paths: []string{
+				"max_value",
+				"max_counters",
+				"supported_qp_attach_ops",
 			},
 		},
 		{
 			Align: unsafe.Alignof(ibv.CompCntr{}),
 			C:     "ibv_comp_cntr",
-			Fields: []Field{
-				{"context", func(r any) any {
-					return &r.(*ibv.CompCntr).Context
-				}},
-				{"handle", func(r any) any {
-					return &r.(*ibv.CompCntr).Handle
-				}},
+			Go:    "ibv.CompCntr",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*ibv.CompCntr)
+				return []any{
+					&p.Context,
+					&p.Handle,
+				}
 			},
-			Go:   "ibv.CompCntr",
-			Kind: "struct",
 			New: func() any {
 				return new(ibv.CompCntr)
+			},
+			Paths: []string{
+				"context",
+				"handle",
 			},
 		},
 		{
 			Align: unsafe.Alignof(ibv.CompCntrInitAttr{}),
 			C:     "ibv_comp_cntr_init_attr",
-			Fields: []Field{
-				{"comp_mask", func(r any) any {
-					return &r.(*ibv.CompCntrInitAttr).CompMask
-				}},
-				{"type", func(r any) any {
-					return &r.(*ibv.CompCntrInitAttr).Type
-				}},
-				{"flags", func(r any) any {
-					return &r.(*ibv.CompCntrInitAttr).Flags
-				}},
+			Go:    "ibv.CompCntrInitAttr",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*ibv.CompCntrInitAttr)
+				return []any{
+					&p.CompMask,
+					&p.Type,
+					&p.Flags,
+				}
 			},
-			Go:   "ibv.CompCntrInitAttr",
-			Kind: "struct",
 			New: func() any {
 				return new(ibv.CompCntrInitAttr)
+			},
+			Paths: []string{
+				"comp_mask",
+				"type",
+				"flags",
 			},
 		},
 		{
 			Align: unsafe.Alignof(ibv.QPAttachCompCntrAttr{}),
 			C:     "ibv_qp_attach_comp_cntr_attr",
-			Fields: []Field{
-				{"comp_mask", func(r any) any {
-					return &r.(*ibv.QPAttachCompCntrAttr).CompMask
-				}},
-				{"op_mask", func(r any) any {
-					return &r.(*ibv.QPAttachCompCntrAttr).OpMask
-				}},
+			Go:    "ibv.QPAttachCompCntrAttr",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*ibv.QPAttachCompCntrAttr)
+				return []any{
+					&p.CompMask,
+					&p.OpMask,
+				}
 			},
-			Go:   "ibv.QPAttachCompCntrAttr",
-			Kind: "struct",
 			New: func() any {
 				return new(ibv.QPAttachCompCntrAttr)
+			},
+			Paths: []string{
+				"comp_mask",
+				"op_mask",
 			},
 		},
 		{
 			Align: unsafe.Alignof(ibv.ParentDomainInitAttr{}),
 			C:     "ibv_parent_domain_init_attr",
-			Fields: []Field{
-				{"pd", func(r any) any {
-					return &r.(*ibv.ParentDomainInitAttr).PD
-				}},
-				{"td", func(r any) any {
-					return &r.(*ibv.ParentDomainInitAttr).TD
-				}},
-				{"comp_mask", func(r any) any {
-					return &r.(*ibv.ParentDomainInitAttr).CompMask
-				}},
-				{"alloc", func(r any) any {
-					return &r.(*ibv.ParentDomainInitAttr).Alloc
-				}},
-				{"free", func(r any) any {
-					return &r.(*ibv.ParentDomainInitAttr).Free
-				}},
-				{"pd_context", func(r any) any {
-					return &r.(*ibv.ParentDomainInitAttr).PDContext
-				}},
+			Go:    "ibv.ParentDomainInitAttr",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*ibv.ParentDomainInitAttr)
+				return []any{
+					&p.PD,
+					&p.TD,
+					&p.CompMask,
+					&p.Alloc,
+					&p.Free,
+					&p.PDContext,
+				}
 			},
-			Go:   "ibv.ParentDomainInitAttr",
-			Kind: "struct",
 			New: func() any {
 				return new(ibv.ParentDomainInitAttr)
+			},
+			Paths: []string{
+				"pd",
+				"td",
+				"comp_mask",
+				"alloc",
+				"free",
+				"pd_context",
 			},
 		},
 		{
 			Align: unsafe.Alignof(ibv.DMAHInitAttr{}),
 			C:     "ibv_dmah_init_attr",
-			Fields: []Field{
-				{"comp_mask", func(r any) any {
-					return &r.(*ibv.DMAHInitAttr).CompMask
-				}},
-				{"cpu_id", func(r any) any {
-					return &r.(*ibv.DMAHInitAttr).CPUID
-				}},
-				{"ph", func(r any) any {
-					return &r.(*ibv.DMAHInitAttr).PH
-				}},
-				{"tph_mem_type", func(r any) any {
-					return &r.(*ibv.DMAHInitAttr).TPHMemType
-				}},
+			Go:    "ibv.DMAHInitAttr",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*ibv.DMAHInitAttr)
+				return []any{
+					&p.CompMask,
+					&p.CPUID,
+					&p.PH,
+					&p.TPHMemType,
+				}
 			},
-			Go:   "ibv.DMAHInitAttr",
-			Kind: "struct",
 			New: func() any {
 				return new(ibv.DMAHInitAttr)
+			},
+			Paths: []string{
+				"comp_mask",
+				"cpu_id",
+				"ph",
+				"tph_mem_type",
 			},
 		},
 		{
 			Align: unsafe.Alignof(ibv.CountersInitAttr{}),
 			C:     "ibv_counters_init_attr",
-			Fields: []Field{
-				{"comp_mask", func(r any) any {
-					return &r.(*ibv.CountersInitAttr).CompMask
-				}},
+			Go:    "ibv.CountersInitAttr",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*ibv.CountersInitAttr)
+				return []any{
+					&p.CompMask,
+				}
 			},
-			Go:   "ibv.CountersInitAttr",
-			Kind: "struct",
 			New: func() any {
 				return new(ibv.CountersInitAttr)
+			},
+			Paths: []string{
+				"comp_mask",
 			},
 		},
 		{
 			Align: unsafe.Alignof(ibv.Counters{}),
 			C:     "ibv_counters",
-			Fields: []Field{
-				{"context", func(r any) any {
-					return &r.(*ibv.Counters).Context
-				}},
+			Go:    "ibv.Counters",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*ibv.Counters)
+				return []any{
+					&p.Context,
+				}
 			},
-			Go:   "ibv.Counters",
-			Kind: "struct",
 			New: func() any {
 				return new(ibv.Counters)
+			},
+			Paths: []string{
+				"context",
 			},
 		},
 		{
 			Align: unsafe.Alignof(ibv.CounterAttachAttr{}),
 			C:     "ibv_counter_attach_attr",
-			Fields: []Field{
-				{"counter_desc", func(r any) any {
-					return &r.(*ibv.CounterAttachAttr).CounterDesc
-				}},
-				{"index", func(r any) any {
-					return &r.(*ibv.CounterAttachAttr).Index
-				}},
-				{"comp_mask", func(r any) any {
-					return &r.(*ibv.CounterAttachAttr).CompMask
-				}},
+			Go:    "ibv.CounterAttachAttr",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*ibv.CounterAttachAttr)
+				return []any{
+					&p.CounterDesc,
+					&p.Index,
+					&p.CompMask,
+				}
 			},
-			Go:   "ibv.CounterAttachAttr",
-			Kind: "struct",
 			New: func() any {
 				return new(ibv.CounterAttachAttr)
+			},
+			Paths: []string{
+				"counter_desc",
+				"index",
+				"comp_mask",
 			},
 		},
 		{
 			Align: unsafe.Alignof(ibv.ValuesEx{}),
 			C:     "ibv_values_ex",
-			Fields: []Field{
-				{"comp_mask", func(r any) any {
-					return &r.(*ibv.ValuesEx).CompMask
-				}},
-				{"raw_clock", func(r any) any {
-					return &r.(*ibv.ValuesEx).RawClock
-				}},
+			Go:    "ibv.ValuesEx",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*ibv.ValuesEx)
+				return []any{
+					&p.CompMask,
+					&p.RawClock,
+				}
 			},
-			Go:   "ibv.ValuesEx",
-			Kind: "struct",
 			New: func() any {
 				return new(ibv.ValuesEx)
+			},
+			Paths: []string{
+				"comp_mask",
+				"raw_clock",
 			},
 		},
 		{
 			Align: unsafe.Alignof(ibv.VerbsContext{}),
 			C:     "verbs_context",
-			Fields: []Field{
-				{"free_buf", func(r any) any {
-					return &r.(*ibv.VerbsContext).FreeBuf
-				}},
-				{"alloc_buf", func(r any) any {
-					return &r.(*ibv.VerbsContext).AllocBuf
-				}},
-				{"dm_export_dmabuf_fd", func(r any) any {
-					return &r.(*ibv.VerbsContext).DMExportDMABufFD
-				}},
-				{"reg_mr_ex", func(r any) any {
-					return &r.(*ibv.VerbsContext).RegMREx
-				}},
-				{"dealloc_dmah", func(r any) any {
-					return &r.(*ibv.VerbsContext).DeallocDMAH
-				}},
-				{"alloc_dmah", func(r any) any {
-					return &r.(*ibv.VerbsContext).AllocDMAH
-				}},
-				{"query_port", func(r any) any {
-					return &r.(*ibv.VerbsContext).QueryPort
-				}},
-				{"advise_mr", func(r any) any {
-					return &r.(*ibv.VerbsContext).AdviseMR
-				}},
-				{"alloc_null_mr", func(r any) any {
-					return &r.(*ibv.VerbsContext).AllocNullMR
-				}},
-				{"read_counters", func(r any) any {
-					return &r.(*ibv.VerbsContext).ReadCounters
-				}},
-				{"attach_counters_point_flow", func(r any) any {
-					return &r.(*ibv.VerbsContext).AttachCountersPointFlow
-				}},
-				{"create_counters", func(r any) any {
-					return &r.(*ibv.VerbsContext).CreateCounters
-				}},
-				{"destroy_counters", func(r any) any {
-					return &r.(*ibv.VerbsContext).DestroyCounters
-				}},
-				{"reg_dm_mr", func(r any) any {
-					return &r.(*ibv.VerbsContext).RegDMMR
-				}},
-				{"alloc_dm", func(r any) any {
-					return &r.(*ibv.VerbsContext).AllocDM
-				}},
-				{"free_dm", func(r any) any {
-					return &r.(*ibv.VerbsContext).FreeDM
-				}},
-				{"modify_flow_action_esp", func(r any) any {
-					return &r.(*ibv.VerbsContext).ModifyFlowActionESP
-				}},
-				{"destroy_flow_action", func(r any) any {
-					return &r.(*ibv.VerbsContext).DestroyFlowAction
-				}},
-				{"create_flow_action_esp", func(r any) any {
-					return &r.(*ibv.VerbsContext).CreateFlowActionESP
-				}},
-				{"modify_qp_rate_limit", func(r any) any {
-					return &r.(*ibv.VerbsContext).ModifyQPRateLimit
-				}},
-				{"alloc_parent_domain", func(r any) any {
-					return &r.(*ibv.VerbsContext).AllocParentDomain
-				}},
-				{"dealloc_td", func(r any) any {
-					return &r.(*ibv.VerbsContext).DeallocTD
-				}},
-				{"alloc_td", func(r any) any {
-					return &r.(*ibv.VerbsContext).AllocTD
-				}},
-				{"modify_cq", func(r any) any {
-					return &r.(*ibv.VerbsContext).ModifyCQ
-				}},
-				{"post_srq_ops", func(r any) any {
-					return &r.(*ibv.VerbsContext).PostSRQOps
-				}},
-				{"destroy_rwq_ind_table", func(r any) any {
-					return &r.(*ibv.VerbsContext).DestroyRWQIndTable
-				}},
-				{"create_rwq_ind_table", func(r any) any {
-					return &r.(*ibv.VerbsContext).CreateRWQIndTable
-				}},
-				{"destroy_wq", func(r any) any {
-					return &r.(*ibv.VerbsContext).DestroyWQ
-				}},
-				{"modify_wq", func(r any) any {
-					return &r.(*ibv.VerbsContext).ModifyWQ
-				}},
-				{"create_wq", func(r any) any {
-					return &r.(*ibv.VerbsContext).CreateWQ
-				}},
-				{"query_rt_values", func(r any) any {
-					return &r.(*ibv.VerbsContext).QueryRTValues
-				}},
-				{"create_cq_ex", func(r any) any {
-					return &r.(*ibv.VerbsContext).CreateCQEx
-				}},
-				{"priv", func(r any) any {
-					return &r.(*ibv.VerbsContext).Priv
-				}},
-				{"query_device_ex", func(r any) any {
-					return &r.(*ibv.VerbsContext).QueryDeviceEx
-				}},
-				{"ibv_destroy_flow", func(r any) any {
-					return &r.(*ibv.VerbsContext).IBVDestroyFlow
-				}},
-				{"ABI_placeholder2", func(r any) any {
-					return &r.(*ibv.VerbsContext).ABIPlaceholder2
-				}},
-				{"ibv_create_flow", func(r any) any {
-					return &r.(*ibv.VerbsContext).IBVCreateFlow
-				}},
-				{"ABI_placeholder1", func(r any) any {
-					return &r.(*ibv.VerbsContext).ABIPlaceholder1
-				}},
-				{"open_qp", func(r any) any {
-					return &r.(*ibv.VerbsContext).OpenQP
-				}},
-				{"create_qp_ex", func(r any) any {
-					return &r.(*ibv.VerbsContext).CreateQPEx
-				}},
-				{"get_srq_num", func(r any) any {
-					return &r.(*ibv.VerbsContext).GetSRQNum
-				}},
-				{"create_srq_ex", func(r any) any {
-					return &r.(*ibv.VerbsContext).CreateSRQEx
-				}},
-				{"open_xrcd", func(r any) any {
-					return &r.(*ibv.VerbsContext).OpenXRCD
-				}},
-				{"close_xrcd", func(r any) any {
-					return &r.(*ibv.VerbsContext).CloseXRCD
-				}},
-				{"_ABI_placeholder3", func(r any) any {
-					return &r.(*ibv.VerbsContext).ABIPlaceholder3
-				}},
-				{"sz", func(r any) any {
-					return &r.(*ibv.VerbsContext).Sz
-				}},
-				{"context", func(r any) any {
-					return &r.(*ibv.VerbsContext).Context
-				}},
+			Go:    "ibv.VerbsContext",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*ibv.VerbsContext)
+				return []any{
+					&p.FreeBuf,
+					&p.AllocBuf,
+					&p.DMExportDMABufFD,
+					&p.RegMREx,
+					&p.DeallocDMAH,
+					&p.AllocDMAH,
+					&p.QueryPort,
+					&p.AdviseMR,
+					&p.AllocNullMR,
+					&p.ReadCounters,
+					&p.AttachCountersPointFlow,
+					&p.CreateCounters,
+					&p.DestroyCounters,
+					&p.RegDMMR,
+					&p.AllocDM,
+					&p.FreeDM,
+					&p.ModifyFlowActionESP,
+					&p.DestroyFlowAction,
+					&p.CreateFlowActionESP,
+					&p.ModifyQPRateLimit,
+					&p.AllocParentDomain,
+					&p.DeallocTD,
+					&p.AllocTD,
+					&p.ModifyCQ,
+					&p.PostSRQOps,
+					&p.DestroyRWQIndTable,
+					&p.CreateRWQIndTable,
+					&p.DestroyWQ,
+					&p.ModifyWQ,
+					&p.CreateWQ,
+					&p.QueryRTValues,
+					&p.CreateCQEx,
+					&p.Priv,
+					&p.QueryDeviceEx,
+					&p.IBVDestroyFlow,
+					&p.ABIPlaceholder2,
+					&p.IBVCreateFlow,
+					&p.ABIPlaceholder1,
+					&p.OpenQP,
+					&p.CreateQPEx,
+					&p.GetSRQNum,
+					&p.CreateSRQEx,
+					&p.OpenXRCD,
+					&p.CloseXRCD,
+					&p.ABIPlaceholder3,
+					&p.Sz,
+					&p.Context,
+				}
 			},
-			Go:   "ibv.VerbsContext",
-			Kind: "struct",
 			New: func() any {
 				return new(ibv.VerbsContext)
+			},
+			Paths: []string{
+				"free_buf",
+				"alloc_buf",
+				"dm_export_dmabuf_fd",
+				"reg_mr_ex",
+				"dealloc_dmah",
+				"alloc_dmah",
+				"query_port",
+				"advise_mr",
+				"alloc_null_mr",
+				"read_counters",
+				"attach_counters_point_flow",
+				"create_counters",
+				"destroy_counters",
+				"reg_dm_mr",
+				"alloc_dm",
+				"free_dm",
+				"modify_flow_action_esp",
+				"destroy_flow_action",
+				"create_flow_action_esp",
+				"modify_qp_rate_limit",
+				"alloc_parent_domain",
+				"dealloc_td",
+				"alloc_td",
+				"modify_cq",
+				"post_srq_ops",
+				"destroy_rwq_ind_table",
+				"create_rwq_ind_table",
+				"destroy_wq",
+				"modify_wq",
+				"create_wq",
+				"query_rt_values",
+				"create_cq_ex",
+				"priv",
+				"query_device_ex",
+				"ibv_destroy_flow",
+				"ABI_placeholder2",
+				"ibv_create_flow",
+				"ABI_placeholder1",
+				"open_qp",
+				"create_qp_ex",
+				"get_srq_num",
+				"create_srq_ex",
+				"open_xrcd",
+				"close_xrcd",
+				"_ABI_placeholder3",
+				"sz",
+				"context",
 			},
 		},
 		{
 			Align: unsafe.Alignof(ibv.IBUverbsFlowActionESPKeymatAESGCM{}),
 			C:     "ib_uverbs_flow_action_esp_keymat_aes_gcm",
-			Fields: []Field{
-				{"iv", func(r any) any {
-					return &r.(*ibv.IBUverbsFlowActionESPKeymatAESGCM).IV
-				}},
-				{"iv_algo", func(r any) any {
-					return &r.(*ibv.IBUverbsFlowActionESPKeymatAESGCM).IVAlgo
-				}},
-				{"salt", func(r any) any {
-					return &r.(*ibv.IBUverbsFlowActionESPKeymatAESGCM).Salt
-				}},
-				{"icv_len", func(r any) any {
-					return &r.(*ibv.IBUverbsFlowActionESPKeymatAESGCM).ICVLen
-				}},
-				{"key_len", func(r any) any {
-					return &r.(*ibv.IBUverbsFlowActionESPKeymatAESGCM).KeyLen
-				}},
-				{"aes_key", func(r any) any {
-					return &r.(*ibv.IBUverbsFlowActionESPKeymatAESGCM).AESKey
-				}},
+			Go:    "ibv.IBUverbsFlowActionESPKeymatAESGCM",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*ibv.IBUverbsFlowActionESPKeymatAESGCM)
+				return []any{
+					&p.IV,
+					&p.IVAlgo,
+					&p.Salt,
+					&p.ICVLen,
+					&p.KeyLen,
+					&p.AESKey,
+				}
 			},
-			Go:   "ibv.IBUverbsFlowActionESPKeymatAESGCM",
-			Kind: "struct",
 			New: func() any {
 				return new(ibv.IBUverbsFlowActionESPKeymatAESGCM)
+			},
+			Paths: []string{
+				"iv",
+				"iv_algo",
+				"salt",
+				"icv_len",
+				"key_len",
+				"aes_key",
 			},
 		},
 		{
 			Align: unsafe.Alignof(ibv.IBUverbsFlowActionESPReplayBmp{}),
 			C:     "ib_uverbs_flow_action_esp_replay_bmp",
-			Fields: []Field{
-				{"size", func(r any) any {
-					return &r.(*ibv.IBUverbsFlowActionESPReplayBmp).Size
-				}},
+			Go:    "ibv.IBUverbsFlowActionESPReplayBmp",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*ibv.IBUverbsFlowActionESPReplayBmp)
+				return []any{
+					&p.Size,
+				}
 			},
-			Go:   "ibv.IBUverbsFlowActionESPReplayBmp",
-			Kind: "struct",
 			New: func() any {
 				return new(ibv.IBUverbsFlowActionESPReplayBmp)
+			},
+			Paths: []string{
+				"size",
 			},
 		},
 		{
 			Align: unsafe.Alignof(ibv.IBUverbsFlowActionESPEncap{}),
 			C:     "ib_uverbs_flow_action_esp_encap",
-			Fields: []Field{
-				{"val_ptr", func(r any) any {
-					return r.(*ibv.IBUverbsFlowActionESPEncap).ValPtr()
-				}},
-				{"val_ptr_data_u64", func(r any) any {
-					return r.(*ibv.IBUverbsFlowActionESPEncap).ValPtrDataU64()
-				}},
-				{"next_ptr", func(r any) any {
-					return r.(*ibv.IBUverbsFlowActionESPEncap).NextPtr()
-				}},
-				{"next_ptr_data_u64", func(r any) any {
-					return r.(*ibv.IBUverbsFlowActionESPEncap).NextPtrDataU64()
-				}},
-				{"len", func(r any) any {
-					return &r.(*ibv.IBUverbsFlowActionESPEncap).Len
-				}},
-				{"type", func(r any) any {
-					return &r.(*ibv.IBUverbsFlowActionESPEncap).Type
-				}},
+			Go:    "ibv.IBUverbsFlowActionESPEncap",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*ibv.IBUverbsFlowActionESPEncap)
+				return []any{
+					p.ValPtr(),
+					p.ValPtrDataU64(),
+					p.NextPtr(),
+					p.NextPtrDataU64(),
+					&p.Len,
+					&p.Type,
+				}
 			},
-			Go:   "ibv.IBUverbsFlowActionESPEncap",
-			Kind: "struct",
 			New: func() any {
 				return new(ibv.IBUverbsFlowActionESPEncap)
+			},
+			Paths: []string{
+				"val_ptr",
+				"val_ptr_data_u64",
+				"next_ptr",
+				"next_ptr_data_u64",
+				"len",
+				"type",
 			},
 		},
 		{
 			Align: unsafe.Alignof(ibv.IBUverbsFlowActionESP{}),
 			C:     "ib_uverbs_flow_action_esp",
-			Fields: []Field{
-				{"spi", func(r any) any {
-					return &r.(*ibv.IBUverbsFlowActionESP).SPI
-				}},
-				{"seq", func(r any) any {
-					return &r.(*ibv.IBUverbsFlowActionESP).Seq
-				}},
-				{"tfc_pad", func(r any) any {
-					return &r.(*ibv.IBUverbsFlowActionESP).TFCPad
-				}},
-				{"flags", func(r any) any {
-					return &r.(*ibv.IBUverbsFlowActionESP).Flags
-				}},
-				{"hard_limit_pkts", func(r any) any {
-					return &r.(*ibv.IBUverbsFlowActionESP).HardLimitPackets
-				}},
+			Go:    "ibv.IBUverbsFlowActionESP",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*ibv.IBUverbsFlowActionESP)
+				return []any{
+					&p.SPI,
+					&p.Seq,
+					&p.TFCPad,
+					&p.Flags,
+					&p.HardLimitPackets,
+				}
 			},
-			Go:   "ibv.IBUverbsFlowActionESP",
-			Kind: "struct",
 			New: func() any {
 				return new(ibv.IBUverbsFlowActionESP)
+			},
+			Paths: []string{
+				"spi",
+				"seq",
+				"tfc_pad",
+				"flags",
+				"hard_limit_pkts",
 			},
 		},
 		{
 			Align: unsafe.Alignof(ibv.IBUverbsQueryPortRespEx{}),
 			C:     "ib_uverbs_query_port_resp_ex",
-			Fields: []Field{
-				{"legacy_resp", func(r any) any {
-					return &r.(*ibv.IBUverbsQueryPortRespEx).LegacyResp
-				}},
-				{"port_cap_flags2", func(r any) any {
-					return &r.(*ibv.IBUverbsQueryPortRespEx).PortCapFlags2
-				}},
-				{"reserved", func(r any) any {
-					return &r.(*ibv.IBUverbsQueryPortRespEx).Reserved
-				}},
-				{"active_speed_ex", func(r any) any {
-					return &r.(*ibv.IBUverbsQueryPortRespEx).ActiveSpeedEx
-				}},
+			Go:    "ibv.IBUverbsQueryPortRespEx",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*ibv.IBUverbsQueryPortRespEx)
+				return []any{
+					&p.LegacyResp,
+					&p.PortCapFlags2,
+					&p.Reserved,
+					&p.ActiveSpeedEx,
+				}
 			},
-			Go:   "ibv.IBUverbsQueryPortRespEx",
-			Kind: "struct",
 			New: func() any {
 				return new(ibv.IBUverbsQueryPortRespEx)
+			},
+			Paths: []string{
+				"legacy_resp",
+				"port_cap_flags2",
+				"reserved",
+				"active_speed_ex",
 			},
 		},
 		{
 			Align: unsafe.Alignof(ibv.IBUverbsQPCap{}),
 			C:     "ib_uverbs_qp_cap",
-			Fields: []Field{
-				{"max_send_wr", func(r any) any {
-					return &r.(*ibv.IBUverbsQPCap).MaxSendWR
-				}},
-				{"max_recv_wr", func(r any) any {
-					return &r.(*ibv.IBUverbsQPCap).MaxRecvWR
-				}},
-				{"max_send_sge", func(r any) any {
-					return &r.(*ibv.IBUverbsQPCap).MaxSendSGE
-				}},
-				{"max_recv_sge", func(r any) any {
-					return &r.(*ibv.IBUverbsQPCap).MaxRecvSGE
-				}},
-				{"max_inline_data", func(r any) any {
-					return &r.(*ibv.IBUverbsQPCap).MaxInlineData
-				}},
+			Go:    "ibv.IBUverbsQPCap",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*ibv.IBUverbsQPCap)
+				return []any{
+					&p.MaxSendWR,
+					&p.MaxRecvWR,
+					&p.MaxSendSGE,
+					&p.MaxRecvSGE,
+					&p.MaxInlineData,
+				}
 			},
-			Go:   "ibv.IBUverbsQPCap",
-			Kind: "struct",
 			New: func() any {
 				return new(ibv.IBUverbsQPCap)
+			},
+			Paths: []string{
+				"max_send_wr",
+				"max_recv_wr",
+				"max_send_sge",
+				"max_recv_sge",
+				"max_inline_data",
 			},
 		},
 		{
 			Align: unsafe.Alignof(ibv.IBUverbsGIDEntry{}),
 			C:     "ib_uverbs_gid_entry",
-			Fields: []Field{
-				{"gid", func(r any) any {
-					return &r.(*ibv.IBUverbsGIDEntry).GID
-				}},
-				{"gid_index", func(r any) any {
-					return &r.(*ibv.IBUverbsGIDEntry).GIDIndex
-				}},
-				{"port_num", func(r any) any {
-					return &r.(*ibv.IBUverbsGIDEntry).PortNum
-				}},
-				{"gid_type", func(r any) any {
-					return &r.(*ibv.IBUverbsGIDEntry).GIDType
-				}},
-				{"netdev_ifindex", func(r any) any {
-					return &r.(*ibv.IBUverbsGIDEntry).NetdevIfindex
-				}},
+			Go:    "ibv.IBUverbsGIDEntry",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*ibv.IBUverbsGIDEntry)
+				return []any{
+					&p.GID,
+					&p.GIDIndex,
+					&p.PortNum,
+					&p.GIDType,
+					&p.NetdevIfindex,
+				}
 			},
-			Go:   "ibv.IBUverbsGIDEntry",
-			Kind: "struct",
 			New: func() any {
 				return new(ibv.IBUverbsGIDEntry)
+			},
+			Paths: []string{
+				"gid",
+				"gid_index",
+				"port_num",
+				"gid_type",
+				"netdev_ifindex",
 			},
 		},
 		{
 			Align: unsafe.Alignof(ibv.IBUverbsBufferDesc{}),
 			C:     "ib_uverbs_buffer_desc",
-			Fields: []Field{
-				{"type", func(r any) any {
-					return &r.(*ibv.IBUverbsBufferDesc).Type
-				}},
-				{"fd", func(r any) any {
-					return &r.(*ibv.IBUverbsBufferDesc).FD
-				}},
-				{"flags", func(r any) any {
-					return &r.(*ibv.IBUverbsBufferDesc).Flags
-				}},
-				{"optional_flags", func(r any) any {
-					return &r.(*ibv.IBUverbsBufferDesc).OptionalFlags
-				}},
-				{"addr", func(r any) any {
-					return &r.(*ibv.IBUverbsBufferDesc).Addr
-				}},
-				{"length", func(r any) any {
-					return &r.(*ibv.IBUverbsBufferDesc).Length
-				}},
+			Go:    "ibv.IBUverbsBufferDesc",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*ibv.IBUverbsBufferDesc)
+				return []any{
+					&p.Type,
+					&p.FD,
+					&p.Flags,
+					&p.OptionalFlags,
+					&p.Addr,
+					&p.Length,
+				}
 			},
-			Go:   "ibv.IBUverbsBufferDesc",
-			Kind: "struct",
 			New: func() any {
 				return new(ibv.IBUverbsBufferDesc)
+			},
+			Paths: []string{
+				"type",
+				"fd",
+				"flags",
+				"optional_flags",
+				"addr",
+				"length",
 			},
 		},
 		{
 			Align: unsafe.Alignof(ibv.TMH{}),
 			C:     "ibv_tmh",
-			Fields: []Field{
-				{"opcode", func(r any) any {
-					return &r.(*ibv.TMH).Opcode
-				}},
-				{"reserved", func(r any) any {
-					return &r.(*ibv.TMH).Reserved
-				}},
-				{"app_ctx", func(r any) any {
-					return &r.(*ibv.TMH).AppCtx
-				}},
-				{"tag", func(r any) any {
-					return &r.(*ibv.TMH).Tag
-				}},
+			Go:    "ibv.TMH",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*ibv.TMH)
+				return []any{
+					&p.Opcode,
+					&p.Reserved,
+					&p.AppCtx,
+					&p.Tag,
+				}
 			},
-			Go:   "ibv.TMH",
-			Kind: "struct",
 			New: func() any {
 				return new(ibv.TMH)
+			},
+			Paths: []string{
+				"opcode",
+				"reserved",
+				"app_ctx",
+				"tag",
 			},
 		},
 		{
 			Align: unsafe.Alignof(ibv.RVH{}),
 			C:     "ibv_rvh",
-			Fields: []Field{
-				{"va", func(r any) any {
-					return &r.(*ibv.RVH).VA
-				}},
-				{"rkey", func(r any) any {
-					return &r.(*ibv.RVH).RKey
-				}},
-				{"len", func(r any) any {
-					return &r.(*ibv.RVH).Len
-				}},
+			Go:    "ibv.RVH",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*ibv.RVH)
+				return []any{
+					&p.VA,
+					&p.RKey,
+					&p.Len,
+				}
 			},
-			Go:   "ibv.RVH",
-			Kind: "struct",
 			New: func() any {
 				return new(ibv.RVH)
+			},
+			Paths: []string{
+				"va",
+				"rkey",
+				"len",
 			},
 		},
 		{
 			Align: unsafe.Alignof(ibv.IBUverbsQueryPortResp{}),
 			C:     "ib_uverbs_query_port_resp",
-			Fields: []Field{
-				{"port_cap_flags", func(r any) any {
-					return &r.(*ibv.IBUverbsQueryPortResp).PortCapFlags
-				}},
-				{"max_msg_sz", func(r any) any {
-					return &r.(*ibv.IBUverbsQueryPortResp).MaxMsgSz
-				}},
-				{"bad_pkey_cntr", func(r any) any {
-					return &r.(*ibv.IBUverbsQueryPortResp).BadPKeyCntr
-				}},
-				{"qkey_viol_cntr", func(r any) any {
-					return &r.(*ibv.IBUverbsQueryPortResp).QKeyViolCntr
-				}},
-				{"gid_tbl_len", func(r any) any {
-					return &r.(*ibv.IBUverbsQueryPortResp).GIDTblLen
-				}},
-				{"pkey_tbl_len", func(r any) any {
-					return &r.(*ibv.IBUverbsQueryPortResp).PKeyTblLen
-				}},
-				{"lid", func(r any) any {
-					return &r.(*ibv.IBUverbsQueryPortResp).LID
-				}},
-				{"sm_lid", func(r any) any {
-					return &r.(*ibv.IBUverbsQueryPortResp).SMLID
-				}},
-				{"state", func(r any) any {
-					return &r.(*ibv.IBUverbsQueryPortResp).State
-				}},
-				{"max_mtu", func(r any) any {
-					return &r.(*ibv.IBUverbsQueryPortResp).MaxMTU
-				}},
-				{"active_mtu", func(r any) any {
-					return &r.(*ibv.IBUverbsQueryPortResp).ActiveMTU
-				}},
-				{"lmc", func(r any) any {
-					return &r.(*ibv.IBUverbsQueryPortResp).LMC
-				}},
-				{"max_vl_num", func(r any) any {
-					return &r.(*ibv.IBUverbsQueryPortResp).MaxVLNum
-				}},
-				{"sm_sl", func(r any) any {
-					return &r.(*ibv.IBUverbsQueryPortResp).SMSL
-				}},
-				{"subnet_timeout", func(r any) any {
-					return &r.(*ibv.IBUverbsQueryPortResp).SubnetTimeout
-				}},
-				{"init_type_reply", func(r any) any {
-					return &r.(*ibv.IBUverbsQueryPortResp).InitTypeReply
-				}},
-				{"active_width", func(r any) any {
-					return &r.(*ibv.IBUverbsQueryPortResp).ActiveWidth
-				}},
-				{"active_speed", func(r any) any {
-					return &r.(*ibv.IBUverbsQueryPortResp).ActiveSpeed
-				}},
-				{"phys_state", func(r any) any {
-					return &r.(*ibv.IBUverbsQueryPortResp).PhysState
-				}},
-				{"link_layer", func(r any) any {
-					return &r.(*ibv.IBUverbsQueryPortResp).LinkLayer
-				}},
-				{"flags", func(r any) any {
-					return &r.(*ibv.IBUverbsQueryPortResp).Flags
-				}},
-				{"reserved", func(r any) any {
-					return &r.(*ibv.IBUverbsQueryPortResp).Reserved
-				}},
+			Go:    "ibv.IBUverbsQueryPortResp",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*ibv.IBUverbsQueryPortResp)
+				return []any{
+					&p.PortCapFlags,
+					&p.MaxMsgSz,
+					&p.BadPKeyCntr,
+					&p.QKeyViolCntr,
+					&p.GIDTblLen,
+					&p.PKeyTblLen,
+					&p.LID,
+					&p.SMLID,
+					&p.State,
+					&p.MaxMTU,
+					&p.ActiveMTU,
+					&p.LMC,
+					&p.MaxVLNum,
+					&p.SMSL,
+					&p.SubnetTimeout,
+					&p.InitTypeReply,
+					&p.ActiveWidth,
+					&p.ActiveSpeed,
+					&p.PhysState,
+					&p.LinkLayer,
+					&p.Flags,
+					&p.Reserved,
+				}
 			},
-			Go:   "ibv.IBUverbsQueryPortResp",
-			Kind: "struct",
 			New: func() any {
 				return new(ibv.IBUverbsQueryPortResp)
+			},
+			Paths: []string{
+				"port_cap_flags",
+				"max_msg_sz",
+				"bad_pkey_cntr",
+				"qkey_viol_cntr",
+				"gid_tbl_len",
+				"pkey_tbl_len",
+				"lid",
+				"sm_lid",
+				"state",
+				"max_mtu",
+				"active_mtu",
+				"lmc",
+				"max_vl_num",
+				"sm_sl",
+				"subnet_timeout",
+				"init_type_reply",
+				"active_width",
+				"active_speed",
+				"phys_state",
+				"link_layer",
+				"flags",
+				"reserved",
 			},
 		},
 		{
 			Align: unsafe.Alignof(ibv.Timespec{}),
 			C:     "timespec",
-			Fields: []Field{
-				{"tv_sec", func(r any) any {
-					return &r.(*ibv.Timespec).TvSec
-				}},
-				{"tv_nsec", func(r any) any {
-					return &r.(*ibv.Timespec).TvNsec
-				}},
+			Go:    "ibv.Timespec",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*ibv.Timespec)
+				return []any{
+					&p.TvSec,
+					&p.TvNsec,
+				}
 			},
-			Go:   "ibv.Timespec",
-			Kind: "struct",
 			New: func() any {
 				return new(ibv.Timespec)
+			},
+			Paths: []string{
+				"tv_sec",
+				"tv_nsec",
 			},
 		},
 		{

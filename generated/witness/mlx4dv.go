@@ -89,622 +89,597 @@ var MLX4DV = Package{
 		{
 			Align: unsafe.Alignof(mlx4dv.MLX4ErrCQE{}),
 			C:     "mlx4_err_cqe",
-			Fields: []Field{
-				{"vlan_my_qpn", func(r any) any {
-					return &r.(*mlx4dv.MLX4ErrCQE).VLANMyQPN
-				}},
-				{"reserved1", func(r any) any {
-					return &r.(*mlx4dv.MLX4ErrCQE).Reserved1
-				}},
-				{"wqe_index", func(r any) any {
-					return &r.(*mlx4dv.MLX4ErrCQE).WQEIndex
-				}},
-				{"vendor_err", func(r any) any {
-					return &r.(*mlx4dv.MLX4ErrCQE).VendorErr
-				}},
-				{"syndrome", func(r any) any {
-					return &r.(*mlx4dv.MLX4ErrCQE).Syndrome
-				}},
-				{"reserved2", func(r any) any {
-					return &r.(*mlx4dv.MLX4ErrCQE).Reserved2
-				}},
-				{"owner_sr_opcode", func(r any) any {
-					return &r.(*mlx4dv.MLX4ErrCQE).OwnerSROpcode
-				}},
+			Go:    "mlx4dv.MLX4ErrCQE",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*mlx4dv.MLX4ErrCQE)
+				return []any{
+					&p.VLANMyQPN,
+					&p.Reserved1,
+					&p.WQEIndex,
+					&p.VendorErr,
+					&p.Syndrome,
+					&p.Reserved2,
+					&p.OwnerSROpcode,
+				}
 			},
-			Go:   "mlx4dv.MLX4ErrCQE",
-			Kind: "struct",
 			New: func() any {
 				return new(mlx4dv.MLX4ErrCQE)
+			},
+			Paths: []string{
+				"vlan_my_qpn",
+				"reserved1",
+				"wqe_index",
+				"vendor_err",
+				"syndrome",
+				"reserved2",
+				"owner_sr_opcode",
 			},
 		},
 		{
 			Align: unsafe.Alignof(mlx4dv.MLX4CQE{}),
 			C:     "mlx4_cqe",
-			Fields: []Field{
-				{"vlan_my_qpn", func(r any) any {
-					return &r.(*mlx4dv.MLX4CQE).VLANMyQPN
-				}},
-				{"immed_rss_invalid", func(r any) any {
-					return &r.(*mlx4dv.MLX4CQE).ImmedRSSInvalid
-				}},
-				{"g_mlpath_rqpn", func(r any) any {
-					return &r.(*mlx4dv.MLX4CQE).GMLPathRQPN
-				}},
-				{"sl_vid", func(r any) any {
-					return r.(*mlx4dv.MLX4CQE).SLVID()
-				}},
-				{"rlid", func(r any) any {
-					return r.(*mlx4dv.MLX4CQE).RLID()
-				}},
-				{"ts_47_16", func(r any) any {
-					return r.(*mlx4dv.MLX4CQE).TS4716()
-				}},
-				{"status", func(r any) any {
-					return &r.(*mlx4dv.MLX4CQE).Status
-				}},
-				{"byte_cnt", func(r any) any {
-					return &r.(*mlx4dv.MLX4CQE).ByteCnt
-				}},
-				{"wqe_index", func(r any) any {
-					return &r.(*mlx4dv.MLX4CQE).WQEIndex
-				}},
-				{"checksum", func(r any) any {
-					return &r.(*mlx4dv.MLX4CQE).Checksum
-				}},
-				{"reserved3", func(r any) any {
-					return &r.(*mlx4dv.MLX4CQE).Reserved3
-				}},
-				{"ts_15_8", func(r any) any {
-					return &r.(*mlx4dv.MLX4CQE).TS158
-				}},
-				{"ts_7_0", func(r any) any {
-					return &r.(*mlx4dv.MLX4CQE).TS70
-				}},
-				{"owner_sr_opcode", func(r any) any {
-					return &r.(*mlx4dv.MLX4CQE).OwnerSROpcode
-				}},
+			Go:    "mlx4dv.MLX4CQE",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*mlx4dv.MLX4CQE)
+				return []any{
+					&p.VLANMyQPN,
+					&p.ImmedRSSInvalid,
+					&p.GMLPathRQPN,
+					p.SLVID(),
+					p.RLID(),
+					p.TS4716(),
+					&p.Status,
+					&p.ByteCnt,
+					&p.WQEIndex,
+					&p.Checksum,
+					&p.Reserved3,
+					&p.TS158,
+					&p.TS70,
+					&p.OwnerSROpcode,
+				}
 			},
-			Go:   "mlx4dv.MLX4CQE",
-			Kind: "struct",
 			New: func() any {
 				return new(mlx4dv.MLX4CQE)
+			},
+			Paths: []string{
+				"vlan_my_qpn",
+				"immed_rss_invalid",
+				"g_mlpath_rqpn",
+				"sl_vid",
+				"rlid",
+				"ts_47_16",
+				"status",
+				"byte_cnt",
+				"wqe_index",
+				"checksum",
+				"reserved3",
+				"ts_15_8",
+				"ts_7_0",
+				"owner_sr_opcode",
 			},
 		},
 		{
 			Align: unsafe.Alignof(mlx4dv.QP{}),
 			C:     "mlx4dv_qp",
-			Fields: []Field{
-				{"rdb", func(r any) any {
-					return &r.(*mlx4dv.QP).RDB
-				}},
-				{"sdb", func(r any) any {
-					return &r.(*mlx4dv.QP).SDB
-				}},
-				{"doorbell_qpn", func(r any) any {
-					return &r.(*mlx4dv.QP).DoorbellQPN
-				}},
-				{"sq", func(r any) any {
-					return &r.(*mlx4dv.QP).SQ
-				}},
-				{"sq.wqe_cnt", func(r any) any {
-					return &r.(*mlx4dv.QP).SQ.WQECnt
-				}},
-				{"sq.wqe_shift", func(r any) any {
-					return &r.(*mlx4dv.QP).SQ.WQEShift
-				}},
-				{"sq.offset", func(r any) any {
-					return &r.(*mlx4dv.QP).SQ.Offset
-				}},
-				{"rq", func(r any) any {
-					return &r.(*mlx4dv.QP).RQ
-				}},
-				{"rq.wqe_cnt", func(r any) any {
-					return &r.(*mlx4dv.QP).RQ.WQECnt
-				}},
-				{"rq.wqe_shift", func(r any) any {
-					return &r.(*mlx4dv.QP).RQ.WQEShift
-				}},
-				{"rq.offset", func(r any) any {
-					return &r.(*mlx4dv.QP).RQ.Offset
-				}},
-				{"buf", func(r any) any {
-					return &r.(*mlx4dv.QP).Buf
-				}},
-				{"buf.buf", func(r any) any {
-					return &r.(*mlx4dv.QP).Buf.Buf
-				}},
-				{"buf.length", func(r any) any {
-					return &r.(*mlx4dv.QP).Buf.Length
-				}},
-				{"comp_mask", func(r any) any {
-					return &r.(*mlx4dv.QP).CompMask
-				}},
-				{"uar_mmap_offset", func(r any) any {
-					return &r.(*mlx4dv.QP).UARMmapOffset
-				}},
+			Go:    "mlx4dv.QP",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*mlx4dv.QP)
+				return []any{
+					&p.RDB,
+					&p.SDB,
+					&p.DoorbellQPN,
+					&p.SQ,
+					&p.SQ.WQECnt,
+					&p.SQ.WQEShift,
+					&p.SQ.Offset,
+					&p.RQ,
+					&p.RQ.WQECnt,
+					&p.RQ.WQEShift,
+					&p.RQ.Offset,
+					&p.Buf,
+					&p.Buf.Buf,
+					&p.Buf.Length,
+					&p.CompMask,
+					&p.UARMmapOffset,
+				}
 			},
-			Go:   "mlx4dv.QP",
-			Kind: "struct",
 			New: func() any {
 				return new(mlx4dv.QP)
+			},
+			Paths: []string{
+				"rdb",
+				"sdb",
+				"doorbell_qpn",
+				"sq",
+				"sq.wqe_cnt",
+				"sq.wqe_shift",
+				"sq.offset",
+				"rq",
+				"rq.wqe_cnt",
+				"rq.wqe_shift",
+				"rq.offset",
+				"buf",
+				"buf.buf",
+				"buf.length",
+				"comp_mask",
+				"uar_mmap_offset",
 			},
 		},
 		{
 			Align: unsafe.Alignof(mlx4dv.CQ{}),
 			C:     "mlx4dv_cq",
-			Fields: []Field{
-				{"buf", func(r any) any {
-					return &r.(*mlx4dv.CQ).Buf
-				}},
-				{"buf.buf", func(r any) any {
-					return &r.(*mlx4dv.CQ).Buf.Buf
-				}},
-				{"buf.length", func(r any) any {
-					return &r.(*mlx4dv.CQ).Buf.Length
-				}},
-				{"cqe_cnt", func(r any) any {
-					return &r.(*mlx4dv.CQ).CQECnt
-				}},
-				{"cqn", func(r any) any {
-					return &r.(*mlx4dv.CQ).CQN
-				}},
-				{"set_ci_db", func(r any) any {
-					return &r.(*mlx4dv.CQ).SetCIDB
-				}},
-				{"arm_db", func(r any) any {
-					return &r.(*mlx4dv.CQ).ArmDB
-				}},
-				{"arm_sn", func(r any) any {
-					return &r.(*mlx4dv.CQ).ArmSN
-				}},
-				{"cqe_size", func(r any) any {
-					return &r.(*mlx4dv.CQ).CQESize
-				}},
-				{"comp_mask", func(r any) any {
-					return &r.(*mlx4dv.CQ).CompMask
-				}},
-				{"cq_uar", func(r any) any {
-					return &r.(*mlx4dv.CQ).CQUAR
-				}},
+			Go:    "mlx4dv.CQ",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*mlx4dv.CQ)
+				return []any{
+					&p.Buf,
+					&p.Buf.Buf,
+					&p.Buf.Length,
+					&p.CQECnt,
+					&p.CQN,
+					&p.SetCIDB,
+					&p.ArmDB,
+					&p.ArmSN,
+					&p.CQESize,
+					&p.CompMask,
+					&p.CQUAR,
+				}
 			},
-			Go:   "mlx4dv.CQ",
-			Kind: "struct",
 			New: func() any {
 				return new(mlx4dv.CQ)
+			},
+			Paths: []string{
+				"buf",
+				"buf.buf",
+				"buf.length",
+				"cqe_cnt",
+				"cqn",
+				"set_ci_db",
+				"arm_db",
+				"arm_sn",
+				"cqe_size",
+				"comp_mask",
+				"cq_uar",
 			},
 		},
 		{
 			Align: unsafe.Alignof(mlx4dv.SRQ{}),
 			C:     "mlx4dv_srq",
-			Fields: []Field{
-				{"buf", func(r any) any {
-					return &r.(*mlx4dv.SRQ).Buf
-				}},
-				{"buf.buf", func(r any) any {
-					return &r.(*mlx4dv.SRQ).Buf.Buf
-				}},
-				{"buf.length", func(r any) any {
-					return &r.(*mlx4dv.SRQ).Buf.Length
-				}},
-				{"wqe_shift", func(r any) any {
-					return &r.(*mlx4dv.SRQ).WQEShift
-				}},
-				{"head", func(r any) any {
-					return &r.(*mlx4dv.SRQ).Head
-				}},
-				{"tail", func(r any) any {
-					return &r.(*mlx4dv.SRQ).Tail
-				}},
-				{"db", func(r any) any {
-					return &r.(*mlx4dv.SRQ).DB
-				}},
-				{"comp_mask", func(r any) any {
-					return &r.(*mlx4dv.SRQ).CompMask
-				}},
+			Go:    "mlx4dv.SRQ",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*mlx4dv.SRQ)
+				return []any{
+					&p.Buf,
+					&p.Buf.Buf,
+					&p.Buf.Length,
+					&p.WQEShift,
+					&p.Head,
+					&p.Tail,
+					&p.DB,
+					&p.CompMask,
+				}
 			},
-			Go:   "mlx4dv.SRQ",
-			Kind: "struct",
 			New: func() any {
 				return new(mlx4dv.SRQ)
+			},
+			Paths: []string{
+				"buf",
+				"buf.buf",
+				"buf.length",
+				"wqe_shift",
+				"head",
+				"tail",
+				"db",
+				"comp_mask",
 			},
 		},
 		{
 			Align: unsafe.Alignof(mlx4dv.RWQ{}),
 			C:     "mlx4dv_rwq",
-			Fields: []Field{
-				{"rdb", func(r any) any {
-					return &r.(*mlx4dv.RWQ).RDB
-				}},
-				{"rq", func(r any) any {
-					return &r.(*mlx4dv.RWQ).RQ
-				}},
-				{"rq.wqe_cnt", func(r any) any {
-					return &r.(*mlx4dv.RWQ).RQ.WQECnt
-				}},
-				{"rq.wqe_shift", func(r any) any {
-					return &r.(*mlx4dv.RWQ).RQ.WQEShift
-				}},
-				{"rq.offset", func(r any) any {
-					return &r.(*mlx4dv.RWQ).RQ.Offset
-				}},
-				{"buf", func(r any) any {
-					return &r.(*mlx4dv.RWQ).Buf
-				}},
-				{"buf.buf", func(r any) any {
-					return &r.(*mlx4dv.RWQ).Buf.Buf
-				}},
-				{"buf.length", func(r any) any {
-					return &r.(*mlx4dv.RWQ).Buf.Length
-				}},
-				{"comp_mask", func(r any) any {
-					return &r.(*mlx4dv.RWQ).CompMask
-				}},
+			Go:    "mlx4dv.RWQ",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*mlx4dv.RWQ)
+				return []any{
+					&p.RDB,
+					&p.RQ,
+					&p.RQ.WQECnt,
+					&p.RQ.WQEShift,
+					&p.RQ.Offset,
+					&p.Buf,
+					&p.Buf.Buf,
+					&p.Buf.Length,
+					&p.CompMask,
+				}
 			},
-			Go:   "mlx4dv.RWQ",
-			Kind: "struct",
 			New: func() any {
 				return new(mlx4dv.RWQ)
+			},
+			Paths: []string{
+				"rdb",
+				"rq",
+				"rq.wqe_cnt",
+				"rq.wqe_shift",
+				"rq.offset",
+				"buf",
+				"buf.buf",
+				"buf.length",
+				"comp_mask",
 			},
 		},
 		{
 			Align: unsafe.Alignof(mlx4dv.Obj{}),
 			C:     "mlx4dv_obj",
-			Fields: []Field{
-				{"qp", func(r any) any {
-					return &r.(*mlx4dv.Obj).QP
-				}},
-				{"qp.in", func(r any) any {
-					return &r.(*mlx4dv.Obj).QP.In
-				}},
-				{"qp.out", func(r any) any {
-					return &r.(*mlx4dv.Obj).QP.Out
-				}},
-				{"cq", func(r any) any {
-					return &r.(*mlx4dv.Obj).CQ
-				}},
-				{"cq.in", func(r any) any {
-					return &r.(*mlx4dv.Obj).CQ.In
-				}},
-				{"cq.out", func(r any) any {
-					return &r.(*mlx4dv.Obj).CQ.Out
-				}},
-				{"srq", func(r any) any {
-					return &r.(*mlx4dv.Obj).SRQ
-				}},
-				{"srq.in", func(r any) any {
-					return &r.(*mlx4dv.Obj).SRQ.In
-				}},
-				{"srq.out", func(r any) any {
-					return &r.(*mlx4dv.Obj).SRQ.Out
-				}},
-				{"rwq", func(r any) any {
-					return &r.(*mlx4dv.Obj).RWQ
-				}},
-				{"rwq.in", func(r any) any {
-					return &r.(*mlx4dv.Obj).RWQ.In
-				}},
-				{"rwq.out", func(r any) any {
-					return &r.(*mlx4dv.Obj).RWQ.Out
-				}},
+			Go:    "mlx4dv.Obj",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*mlx4dv.Obj)
+				return []any{
+					&p.QP,
+					&p.QP.In,
+					&p.QP.Out,
+					&p.CQ,
+					&p.CQ.In,
+					&p.CQ.Out,
+					&p.SRQ,
+					&p.SRQ.In,
+					&p.SRQ.Out,
+					&p.RWQ,
+					&p.RWQ.In,
+					&p.RWQ.Out,
+				}
 			},
-			Go:   "mlx4dv.Obj",
-			Kind: "struct",
 			New: func() any {
 				return new(mlx4dv.Obj)
+			},
+			Paths: []string{
+				"qp",
+				"qp.in",
+				"qp.out",
+				"cq",
+				"cq.in",
+				"cq.out",
+				"srq",
+				"srq.in",
+				"srq.out",
+				"rwq",
+				"rwq.in",
+				"rwq.out",
 			},
 		},
 		{
 			Align: unsafe.Alignof(mlx4dv.MLX4WQELocalInvalSeg{}),
 			C:     "mlx4_wqe_local_inval_seg",
-			Fields: []Field{
-				{"reserved1", func(r any) any {
-					return &r.(*mlx4dv.MLX4WQELocalInvalSeg).Reserved1
-				}},
-				{"mem_key", func(r any) any {
-					return &r.(*mlx4dv.MLX4WQELocalInvalSeg).MemKey
-				}},
-				{"reserved2", func(r any) any {
-					return &r.(*mlx4dv.MLX4WQELocalInvalSeg).Reserved2
-				}},
-				{"reserved3", func(r any) any {
-					return &r.(*mlx4dv.MLX4WQELocalInvalSeg).Reserved3
-				}},
+			Go:    "mlx4dv.MLX4WQELocalInvalSeg",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*mlx4dv.MLX4WQELocalInvalSeg)
+				return []any{
+					&p.Reserved1,
+					&p.MemKey,
+					&p.Reserved2,
+					&p.Reserved3,
+				}
 			},
-			Go:   "mlx4dv.MLX4WQELocalInvalSeg",
-			Kind: "struct",
 			New: func() any {
 				return new(mlx4dv.MLX4WQELocalInvalSeg)
+			},
+			Paths: []string{
+				"reserved1",
+				"mem_key",
+				"reserved2",
+				"reserved3",
 			},
 		},
 		{
 			Align: unsafe.Alignof(mlx4dv.MLX4WQEBindSeg{}),
 			C:     "mlx4_wqe_bind_seg",
-			Fields: []Field{
-				{"flags1", func(r any) any {
-					return &r.(*mlx4dv.MLX4WQEBindSeg).Flags1
-				}},
-				{"flags2", func(r any) any {
-					return &r.(*mlx4dv.MLX4WQEBindSeg).Flags2
-				}},
-				{"new_rkey", func(r any) any {
-					return &r.(*mlx4dv.MLX4WQEBindSeg).NewRKey
-				}},
-				{"lkey", func(r any) any {
-					return &r.(*mlx4dv.MLX4WQEBindSeg).LKey
-				}},
-				{"addr", func(r any) any {
-					return &r.(*mlx4dv.MLX4WQEBindSeg).Addr
-				}},
-				{"length", func(r any) any {
-					return &r.(*mlx4dv.MLX4WQEBindSeg).Length
-				}},
+			Go:    "mlx4dv.MLX4WQEBindSeg",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*mlx4dv.MLX4WQEBindSeg)
+				return []any{
+					&p.Flags1,
+					&p.Flags2,
+					&p.NewRKey,
+					&p.LKey,
+					&p.Addr,
+					&p.Length,
+				}
 			},
-			Go:   "mlx4dv.MLX4WQEBindSeg",
-			Kind: "struct",
 			New: func() any {
 				return new(mlx4dv.MLX4WQEBindSeg)
+			},
+			Paths: []string{
+				"flags1",
+				"flags2",
+				"new_rkey",
+				"lkey",
+				"addr",
+				"length",
 			},
 		},
 		{
 			Align: unsafe.Alignof(mlx4dv.MLX4WQECtrlSeg{}),
 			C:     "mlx4_wqe_ctrl_seg",
-			Fields: []Field{
-				{"owner_opcode", func(r any) any {
-					return &r.(*mlx4dv.MLX4WQECtrlSeg).OwnerOpcode
-				}},
-				{"reserved", func(r any) any {
-					return r.(*mlx4dv.MLX4WQECtrlSeg).Reserved()
-				}},
-				{"fence_size", func(r any) any {
-					return r.(*mlx4dv.MLX4WQECtrlSeg).FenceSize()
-				}},
-				{"bf_qpn", func(r any) any {
-					return r.(*mlx4dv.MLX4WQECtrlSeg).BFQPN()
-				}},
-				{"srcrb_flags", func(r any) any {
-					return r.(*mlx4dv.MLX4WQECtrlSeg).SrcrbFlags()
-				}},
-				{"srcrb_flags16", func(r any) any {
-					return r.(*mlx4dv.MLX4WQECtrlSeg).SrcrbFlags16()
-				}},
-				{"imm", func(r any) any {
-					return &r.(*mlx4dv.MLX4WQECtrlSeg).Imm
-				}},
+			Go:    "mlx4dv.MLX4WQECtrlSeg",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*mlx4dv.MLX4WQECtrlSeg)
+				return []any{
+					&p.OwnerOpcode,
+					p.Reserved(),
+					p.FenceSize(),
+					p.BFQPN(),
+					p.SrcrbFlags(),
+					p.SrcrbFlags16(),
+					&p.Imm,
+				}
 			},
-			Go:   "mlx4dv.MLX4WQECtrlSeg",
-			Kind: "struct",
 			New: func() any {
 				return new(mlx4dv.MLX4WQECtrlSeg)
+			},
+			Paths: []string{
+				"owner_opcode",
+				"reserved",
+				"fence_size",
+				"bf_qpn",
+				"srcrb_flags",
+				"srcrb_flags16",
+				"imm",
 			},
 		},
 		{
 			Align: unsafe.Alignof(mlx4dv.MLX4AV{}),
 			C:     "mlx4_av",
-			Fields: []Field{
-				{"port_pd", func(r any) any {
-					return &r.(*mlx4dv.MLX4AV).PortPD
-				}},
-				{"reserved1", func(r any) any {
-					return &r.(*mlx4dv.MLX4AV).Reserved1
-				}},
-				{"g_slid", func(r any) any {
-					return &r.(*mlx4dv.MLX4AV).GSLID
-				}},
-				{"dlid", func(r any) any {
-					return &r.(*mlx4dv.MLX4AV).DLID
-				}},
-				{"reserved2", func(r any) any {
-					return &r.(*mlx4dv.MLX4AV).Reserved2
-				}},
-				{"gid_index", func(r any) any {
-					return &r.(*mlx4dv.MLX4AV).GIDIndex
-				}},
-				{"stat_rate", func(r any) any {
-					return &r.(*mlx4dv.MLX4AV).StatRate
-				}},
-				{"hop_limit", func(r any) any {
-					return &r.(*mlx4dv.MLX4AV).HopLimit
-				}},
-				{"sl_tclass_flowlabel", func(r any) any {
-					return &r.(*mlx4dv.MLX4AV).SLTClassFlowlabel
-				}},
-				{"dgid", func(r any) any {
-					return &r.(*mlx4dv.MLX4AV).DGID
-				}},
+			Go:    "mlx4dv.MLX4AV",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*mlx4dv.MLX4AV)
+				return []any{
+					&p.PortPD,
+					&p.Reserved1,
+					&p.GSLID,
+					&p.DLID,
+					&p.Reserved2,
+					&p.GIDIndex,
+					&p.StatRate,
+					&p.HopLimit,
+					&p.SLTClassFlowlabel,
+					&p.DGID,
+				}
 			},
-			Go:   "mlx4dv.MLX4AV",
-			Kind: "struct",
 			New: func() any {
 				return new(mlx4dv.MLX4AV)
+			},
+			Paths: []string{
+				"port_pd",
+				"reserved1",
+				"g_slid",
+				"dlid",
+				"reserved2",
+				"gid_index",
+				"stat_rate",
+				"hop_limit",
+				"sl_tclass_flowlabel",
+				"dgid",
 			},
 		},
 		{
 			Align: unsafe.Alignof(mlx4dv.MLX4WQEDatagramSeg{}),
 			C:     "mlx4_wqe_datagram_seg",
-			Fields: []Field{
-				{"av", func(r any) any {
-					return &r.(*mlx4dv.MLX4WQEDatagramSeg).AV
-				}},
-				{"dqpn", func(r any) any {
-					return &r.(*mlx4dv.MLX4WQEDatagramSeg).DQPN
-				}},
-				{"qkey", func(r any) any {
-					return &r.(*mlx4dv.MLX4WQEDatagramSeg).QKey
-				}},
-				{"vlan", func(r any) any {
-					return &r.(*mlx4dv.MLX4WQEDatagramSeg).VLAN
-				}},
-				{"mac", func(r any) any {
-					return &r.(*mlx4dv.MLX4WQEDatagramSeg).MAC
-				}},
+			Go:    "mlx4dv.MLX4WQEDatagramSeg",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*mlx4dv.MLX4WQEDatagramSeg)
+				return []any{
+					&p.AV,
+					&p.DQPN,
+					&p.QKey,
+					&p.VLAN,
+					&p.MAC,
+				}
 			},
-			Go:   "mlx4dv.MLX4WQEDatagramSeg",
-			Kind: "struct",
 			New: func() any {
 				return new(mlx4dv.MLX4WQEDatagramSeg)
+			},
+			Paths: []string{
+				"av",
+				"dqpn",
+				"qkey",
+				"vlan",
+				"mac",
 			},
 		},
 		{
 			Align: unsafe.Alignof(mlx4dv.MLX4WQEDataSeg{}),
 			C:     "mlx4_wqe_data_seg",
-			Fields: []Field{
-				{"byte_count", func(r any) any {
-					return &r.(*mlx4dv.MLX4WQEDataSeg).ByteCount
-				}},
-				{"lkey", func(r any) any {
-					return &r.(*mlx4dv.MLX4WQEDataSeg).LKey
-				}},
-				{"addr", func(r any) any {
-					return &r.(*mlx4dv.MLX4WQEDataSeg).Addr
-				}},
+			Go:    "mlx4dv.MLX4WQEDataSeg",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*mlx4dv.MLX4WQEDataSeg)
+				return []any{
+					&p.ByteCount,
+					&p.LKey,
+					&p.Addr,
+				}
 			},
-			Go:   "mlx4dv.MLX4WQEDataSeg",
-			Kind: "struct",
 			New: func() any {
 				return new(mlx4dv.MLX4WQEDataSeg)
+			},
+			Paths: []string{
+				"byte_count",
+				"lkey",
+				"addr",
 			},
 		},
 		{
 			Align: unsafe.Alignof(mlx4dv.MLX4WQEInlineSeg{}),
 			C:     "mlx4_wqe_inline_seg",
-			Fields: []Field{
-				{"byte_count", func(r any) any {
-					return &r.(*mlx4dv.MLX4WQEInlineSeg).ByteCount
-				}},
+			Go:    "mlx4dv.MLX4WQEInlineSeg",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*mlx4dv.MLX4WQEInlineSeg)
+				return []any{
+					&p.ByteCount,
+				}
 			},
-			Go:   "mlx4dv.MLX4WQEInlineSeg",
-			Kind: "struct",
 			New: func() any {
 				return new(mlx4dv.MLX4WQEInlineSeg)
+			},
+			Paths: []string{
+				"byte_count",
 			},
 		},
 		{
 			Align: unsafe.Alignof(mlx4dv.MLX4WQESRQNextSeg{}),
 			C:     "mlx4_wqe_srq_next_seg",
-			Fields: []Field{
-				{"reserved1", func(r any) any {
-					return &r.(*mlx4dv.MLX4WQESRQNextSeg).Reserved1
-				}},
-				{"next_wqe_index", func(r any) any {
-					return &r.(*mlx4dv.MLX4WQESRQNextSeg).NextWQEIndex
-				}},
-				{"reserved2", func(r any) any {
-					return &r.(*mlx4dv.MLX4WQESRQNextSeg).Reserved2
-				}},
+			Go:    "mlx4dv.MLX4WQESRQNextSeg",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*mlx4dv.MLX4WQESRQNextSeg)
+				return []any{
+					&p.Reserved1,
+					&p.NextWQEIndex,
+					&p.Reserved2,
+				}
 			},
-			Go:   "mlx4dv.MLX4WQESRQNextSeg",
-			Kind: "struct",
 			New: func() any {
 				return new(mlx4dv.MLX4WQESRQNextSeg)
+			},
+			Paths: []string{
+				"reserved1",
+				"next_wqe_index",
+				"reserved2",
 			},
 		},
 		{
 			Align: unsafe.Alignof(mlx4dv.MLX4WQERAddrSeg{}),
 			C:     "mlx4_wqe_raddr_seg",
-			Fields: []Field{
-				{"raddr", func(r any) any {
-					return &r.(*mlx4dv.MLX4WQERAddrSeg).RAddr
-				}},
-				{"rkey", func(r any) any {
-					return &r.(*mlx4dv.MLX4WQERAddrSeg).RKey
-				}},
-				{"reserved", func(r any) any {
-					return &r.(*mlx4dv.MLX4WQERAddrSeg).Reserved
-				}},
+			Go:    "mlx4dv.MLX4WQERAddrSeg",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*mlx4dv.MLX4WQERAddrSeg)
+				return []any{
+					&p.RAddr,
+					&p.RKey,
+					&p.Reserved,
+				}
 			},
-			Go:   "mlx4dv.MLX4WQERAddrSeg",
-			Kind: "struct",
 			New: func() any {
 				return new(mlx4dv.MLX4WQERAddrSeg)
+			},
+			Paths: []string{
+				"raddr",
+				"rkey",
+				"reserved",
 			},
 		},
 		{
 			Align: unsafe.Alignof(mlx4dv.MLX4WQELSOSeg{}),
 			C:     "mlx4_wqe_lso_seg",
-			Fields: []Field{
-				{"mss_hdr_size", func(r any) any {
-					return &r.(*mlx4dv.MLX4WQELSOSeg).MSSHdrSize
-				}},
+			Go:    "mlx4dv.MLX4WQELSOSeg",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*mlx4dv.MLX4WQELSOSeg)
+				return []any{
+					&p.MSSHdrSize,
+				}
 			},
-			Go:   "mlx4dv.MLX4WQELSOSeg",
-			Kind: "struct",
 			New: func() any {
 				return new(mlx4dv.MLX4WQELSOSeg)
+			},
+			Paths: []string{
+				"mss_hdr_size",
 			},
 		},
 		{
 			Align: unsafe.Alignof(mlx4dv.MLX4WQEAtomicSeg{}),
 			C:     "mlx4_wqe_atomic_seg",
-			Fields: []Field{
-				{"swap_add", func(r any) any {
-					return &r.(*mlx4dv.MLX4WQEAtomicSeg).SwapAdd
-				}},
-				{"compare", func(r any) any {
-					return &r.(*mlx4dv.MLX4WQEAtomicSeg).Compare
-				}},
+			Go:    "mlx4dv.MLX4WQEAtomicSeg",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*mlx4dv.MLX4WQEAtomicSeg)
+				return []any{
+					&p.SwapAdd,
+					&p.Compare,
+				}
 			},
-			Go:   "mlx4dv.MLX4WQEAtomicSeg",
-			Kind: "struct",
 			New: func() any {
 				return new(mlx4dv.MLX4WQEAtomicSeg)
+			},
+			Paths: []string{
+				"swap_add",
+				"compare",
 			},
 		},
 		{
 			Align: unsafe.Alignof(mlx4dv.QPInitAttr{}),
 			C:     "mlx4dv_qp_init_attr",
-			Fields: []Field{
-				{"comp_mask", func(r any) any {
-					return &r.(*mlx4dv.QPInitAttr).CompMask
-				}},
-				{"inl_recv_sz", func(r any) any {
-					return &r.(*mlx4dv.QPInitAttr).InlRecvSz
-				}},
+			Go:    "mlx4dv.QPInitAttr",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*mlx4dv.QPInitAttr)
+				return []any{
+					&p.CompMask,
+					&p.InlRecvSz,
+				}
 			},
-			Go:   "mlx4dv.QPInitAttr",
-			Kind: "struct",
 			New: func() any {
 				return new(mlx4dv.QPInitAttr)
+			},
+			Paths: []string{
+				"comp_mask",
+				"inl_recv_sz",
 			},
 		},
 		{
 			Align: unsafe.Alignof(mlx4dv.Context{}),
 			C:     "mlx4dv_context",
-			Fields: []Field{
-				{"version", func(r any) any {
-					return &r.(*mlx4dv.Context).Version
-				}},
-				{"max_inl_recv_sz", func(r any) any {
-					return &r.(*mlx4dv.Context).MaxInlRecvSz
-				}},
-				{"comp_mask", func(r any) any {
-					return &r.(*mlx4dv.Context).CompMask
-				}},
+			Go:    "mlx4dv.Context",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*mlx4dv.Context)
+				return []any{
+					&p.Version,
+					&p.MaxInlRecvSz,
+					&p.CompMask,
+				}
 			},
-			Go:   "mlx4dv.Context",
-			Kind: "struct",
 			New: func() any {
 				return new(mlx4dv.Context)
+			},
+			Paths: []string{
+				"version",
+				"max_inl_recv_sz",
+				"comp_mask",
 			},
 		},
 		{
 			Align: unsafe.Alignof(mlx4dv.CtxAllocators{}),
 			C:     "mlx4dv_ctx_allocators",
-			Fields: []Field{
-				{"alloc", func(r any) any {
-					return &r.(*mlx4dv.CtxAllocators).Alloc
-				}},
-				{"free", func(r any) any {
-					return &r.(*mlx4dv.CtxAllocators).Free
-				}},
-				{"data", func(r any) any {
-					return &r.(*mlx4dv.CtxAllocators).Data
-				}},
+			Go:    "mlx4dv.CtxAllocators",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*mlx4dv.CtxAllocators)
+				return []any{
+					&p.Alloc,
+					&p.Free,
+					&p.Data,
+				}
 			},
-			Go:   "mlx4dv.CtxAllocators",
-			Kind: "struct",
 			New: func() any {
 				return new(mlx4dv.CtxAllocators)
+			},
+			Paths: []string{
+				"alloc",
+				"free",
+				"data",
 			},
 		},
 	},

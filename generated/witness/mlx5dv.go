@@ -358,2313 +358,2331 @@ var MLX5DV = Package{
 		{
 			Align: unsafe.Alignof(mlx5dv.CQECompCaps{}),
 			C:     "mlx5dv_cqe_comp_caps",
-			Fields: []Field{
-				{"max_num", func(r any) any {
-					return &r.(*mlx5dv.CQECompCaps).MaxNum
-				}},
-				{"supported_format", func(r any) any {
-					return &r.(*mlx5dv.CQECompCaps).SupportedFormat
-				}},
+			Go:    "mlx5dv.CQECompCaps",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*mlx5dv.CQECompCaps)
+				return []any{
+					&p.MaxNum,
+					&p.SupportedFormat,
+				}
 			},
-			Go:   "mlx5dv.CQECompCaps",
-			Kind: "struct",
 			New: func() any {
 				return new(mlx5dv.CQECompCaps)
+			},
+			Paths: []string{
+				"max_num",
+				"supported_format",
 			},
 		},
 		{
 			Align: unsafe.Alignof(mlx5dv.SWParsingCaps{}),
 			C:     "mlx5dv_sw_parsing_caps",
-			Fields: []Field{
-				{"sw_parsing_offloads", func(r any) any {
-					return &r.(*mlx5dv.SWParsingCaps).SWParsingOffloads
-				}},
-				{"supported_qpts", func(r any) any {
-					return &r.(*mlx5dv.SWParsingCaps).SupportedQPTs
-				}},
+			Go:    "mlx5dv.SWParsingCaps",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*mlx5dv.SWParsingCaps)
+				return []any{
+					&p.SWParsingOffloads,
+					&p.SupportedQPTs,
+				}
 			},
-			Go:   "mlx5dv.SWParsingCaps",
-			Kind: "struct",
 			New: func() any {
 				return new(mlx5dv.SWParsingCaps)
+			},
+			Paths: []string{
+				"sw_parsing_offloads",
+				"supported_qpts",
 			},
 		},
 		{
 			Align: unsafe.Alignof(mlx5dv.StridingRQCaps{}),
 			C:     "mlx5dv_striding_rq_caps",
-			Fields: []Field{
-				{"min_single_stride_log_num_of_bytes", func(r any) any {
-					return &r.(*mlx5dv.StridingRQCaps).MinSingleStrideLogNumOfBytes
-				}},
-				{"max_single_stride_log_num_of_bytes", func(r any) any {
-					return &r.(*mlx5dv.StridingRQCaps).MaxSingleStrideLogNumOfBytes
-				}},
-				{"min_single_wqe_log_num_of_strides", func(r any) any {
-					return &r.(*mlx5dv.StridingRQCaps).MinSingleWQELogNumOfStrides
-				}},
-				{"max_single_wqe_log_num_of_strides", func(r any) any {
-					return &r.(*mlx5dv.StridingRQCaps).MaxSingleWQELogNumOfStrides
-				}},
-				{"supported_qpts", func(r any) any {
-					return &r.(*mlx5dv.StridingRQCaps).SupportedQPTs
-				}},
+			Go:    "mlx5dv.StridingRQCaps",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*mlx5dv.StridingRQCaps)
+				return []any{
+					&p.MinSingleStrideLogNumOfBytes,
+					&p.MaxSingleStrideLogNumOfBytes,
+					&p.MinSingleWQELogNumOfStrides,
+					&p.MaxSingleWQELogNumOfStrides,
+					&p.SupportedQPTs,
+				}
 			},
-			Go:   "mlx5dv.StridingRQCaps",
-			Kind: "struct",
 			New: func() any {
 				return new(mlx5dv.StridingRQCaps)
+			},
+			Paths: []string{
+				"min_single_stride_log_num_of_bytes",
+				"max_single_stride_log_num_of_bytes",
+				"min_single_wqe_log_num_of_strides",
+				"max_single_wqe_log_num_of_strides",
+				"supported_qpts",
 			},
 		},
 		{
 			Align: unsafe.Alignof(mlx5dv.DCIStreamsCaps{}),
 			C:     "mlx5dv_dci_streams_caps",
-			Fields: []Field{
-				{"max_log_num_concurent", func(r any) any {
-					return &r.(*mlx5dv.DCIStreamsCaps).MaxLogNumConcurent
-				}},
-				{"max_log_num_errored", func(r any) any {
-					return &r.(*mlx5dv.DCIStreamsCaps).MaxLogNumErrored
-				}},
+			Go:    "mlx5dv.DCIStreamsCaps",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*mlx5dv.DCIStreamsCaps)
+				return []any{
+					&p.MaxLogNumConcurent,
+					&p.MaxLogNumErrored,
+				}
 			},
-			Go:   "mlx5dv.DCIStreamsCaps",
-			Kind: "struct",
 			New: func() any {
 				return new(mlx5dv.DCIStreamsCaps)
+			},
+			Paths: []string{
+				"max_log_num_concurent",
+				"max_log_num_errored",
 			},
 		},
 		{
 			Align: unsafe.Alignof(mlx5dv.SigCaps{}),
 			C:     "mlx5dv_sig_caps",
-			Fields: []Field{
-				{"block_size", func(r any) any {
-					return &r.(*mlx5dv.SigCaps).BlockSize
-				}},
-				{"block_prot", func(r any) any {
-					return &r.(*mlx5dv.SigCaps).BlockProt
-				}},
-				{"t10dif_bg", func(r any) any {
-					return &r.(*mlx5dv.SigCaps).T10DIFBG
-				}},
-				{"crc_type", func(r any) any {
-					return &r.(*mlx5dv.SigCaps).CRCType
-				}},
+			Go:    "mlx5dv.SigCaps",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*mlx5dv.SigCaps)
+				return []any{
+					&p.BlockSize,
+					&p.BlockProt,
+					&p.T10DIFBG,
+					&p.CRCType,
+				}
 			},
-			Go:   "mlx5dv.SigCaps",
-			Kind: "struct",
 			New: func() any {
 				return new(mlx5dv.SigCaps)
+			},
+			Paths: []string{
+				"block_size",
+				"block_prot",
+				"t10dif_bg",
+				"crc_type",
 			},
 		},
 		{
 			Align: unsafe.Alignof(mlx5dv.CryptoCaps{}),
 			C:     "mlx5dv_crypto_caps",
-			Fields: []Field{
-				{"failed_selftests", func(r any) any {
-					return &r.(*mlx5dv.CryptoCaps).FailedSelftests
-				}},
-				{"crypto_engines", func(r any) any {
-					return &r.(*mlx5dv.CryptoCaps).CryptoEngines
-				}},
-				{"wrapped_import_method", func(r any) any {
-					return &r.(*mlx5dv.CryptoCaps).WrappedImportMethod
-				}},
-				{"log_max_num_deks", func(r any) any {
-					return &r.(*mlx5dv.CryptoCaps).LogMaxNumDEKs
-				}},
-				{"flags", func(r any) any {
-					return &r.(*mlx5dv.CryptoCaps).Flags
-				}},
+			Go:    "mlx5dv.CryptoCaps",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*mlx5dv.CryptoCaps)
+				return []any{
+					&p.FailedSelftests,
+					&p.CryptoEngines,
+					&p.WrappedImportMethod,
+					&p.LogMaxNumDEKs,
+					&p.Flags,
+				}
 			},
-			Go:   "mlx5dv.CryptoCaps",
-			Kind: "struct",
 			New: func() any {
 				return new(mlx5dv.CryptoCaps)
+			},
+			Paths: []string{
+				"failed_selftests",
+				"crypto_engines",
+				"wrapped_import_method",
+				"log_max_num_deks",
+				"flags",
 			},
 		},
 		{
 			Align: unsafe.Alignof(mlx5dv.OOORecvWRsCaps{}),
 			C:     "mlx5dv_ooo_recv_wrs_caps",
-			Fields: []Field{
-				{"max_rc", func(r any) any {
-					return &r.(*mlx5dv.OOORecvWRsCaps).MaxRC
-				}},
-				{"max_xrc", func(r any) any {
-					return &r.(*mlx5dv.OOORecvWRsCaps).MaxXRC
-				}},
-				{"max_dct", func(r any) any {
-					return &r.(*mlx5dv.OOORecvWRsCaps).MaxDCT
-				}},
-				{"max_ud", func(r any) any {
-					return &r.(*mlx5dv.OOORecvWRsCaps).MaxUD
-				}},
-				{"max_uc", func(r any) any {
-					return &r.(*mlx5dv.OOORecvWRsCaps).MaxUC
-				}},
+			Go:    "mlx5dv.OOORecvWRsCaps",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*mlx5dv.OOORecvWRsCaps)
+				return []any{
+					&p.MaxRC,
+					&p.MaxXRC,
+					&p.MaxDCT,
+					&p.MaxUD,
+					&p.MaxUC,
+				}
 			},
-			Go:   "mlx5dv.OOORecvWRsCaps",
-			Kind: "struct",
 			New: func() any {
 				return new(mlx5dv.OOORecvWRsCaps)
+			},
+			Paths: []string{
+				"max_rc",
+				"max_xrc",
+				"max_dct",
+				"max_ud",
+				"max_uc",
 			},
 		},
 		{
 			Align: unsafe.Alignof(mlx5dv.Context{}),
 			C:     "mlx5dv_context",
-			Fields: []Field{
-				{"version", func(r any) any {
-					return &r.(*mlx5dv.Context).Version
-				}},
-				{"flags", func(r any) any {
-					return &r.(*mlx5dv.Context).Flags
-				}},
-				{"comp_mask", func(r any) any {
-					return &r.(*mlx5dv.Context).CompMask
-				}},
-				{"cqe_comp_caps", func(r any) any {
-					return &r.(*mlx5dv.Context).CQECompCaps
-				}},
-				{"sw_parsing_caps", func(r any) any {
-					return &r.(*mlx5dv.Context).SWParsingCaps
-				}},
-				{"striding_rq_caps", func(r any) any {
-					return &r.(*mlx5dv.Context).StridingRQCaps
-				}},
-				{"tunnel_offloads_caps", func(r any) any {
-					return &r.(*mlx5dv.Context).TunnelOffloadsCaps
-				}},
-				{"max_dynamic_bfregs", func(r any) any {
-					return &r.(*mlx5dv.Context).MaxDynamicBFRegs
-				}},
-				{"max_clock_info_update_nsec", func(r any) any {
-					return &r.(*mlx5dv.Context).MaxClockInfoUpdateNsec
-				}},
-				{"flow_action_flags", func(r any) any {
-					return &r.(*mlx5dv.Context).FlowActionFlags
-				}},
-				{"dc_odp_caps", func(r any) any {
-					return &r.(*mlx5dv.Context).DCODPCaps
-				}},
-				{"hca_core_clock", func(r any) any {
-					return &r.(*mlx5dv.Context).HCACoreClock
-				}},
-				{"num_lag_ports", func(r any) any {
-					return &r.(*mlx5dv.Context).NumLAGPorts
-				}},
-				{"sig_caps", func(r any) any {
-					return &r.(*mlx5dv.Context).SigCaps
-				}},
-				{"dci_streams_caps", func(r any) any {
-					return &r.(*mlx5dv.Context).DCIStreamsCaps
-				}},
-				{"max_wr_memcpy_length", func(r any) any {
-					return &r.(*mlx5dv.Context).MaxWRMemcpyLength
-				}},
-				{"crypto_caps", func(r any) any {
-					return &r.(*mlx5dv.Context).CryptoCaps
-				}},
-				{"max_dc_rd_atom", func(r any) any {
-					return &r.(*mlx5dv.Context).MaxDCRdAtom
-				}},
-				{"max_dc_init_rd_atom", func(r any) any {
-					return &r.(*mlx5dv.Context).MaxDCInitRdAtom
-				}},
-				{"reg_c0", func(r any) any {
-					return &r.(*mlx5dv.Context).RegC0
-				}},
-				{"ooo_recv_wrs_caps", func(r any) any {
-					return &r.(*mlx5dv.Context).OOORecvWRsCaps
-				}},
+			Go:    "mlx5dv.Context",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*mlx5dv.Context)
+				return []any{
+					&p.Version,
+					&p.Flags,
+					&p.CompMask,
+					&p.CQECompCaps,
+					&p.SWParsingCaps,
+					&p.StridingRQCaps,
+					&p.TunnelOffloadsCaps,
+					&p.MaxDynamicBFRegs,
+					&p.MaxClockInfoUpdateNsec,
+					&p.FlowActionFlags,
+					&p.DCODPCaps,
+					&p.HCACoreClock,
+					&p.NumLAGPorts,
+					&p.SigCaps,
+					&p.DCIStreamsCaps,
+					&p.MaxWRMemcpyLength,
+					&p.CryptoCaps,
+					&p.MaxDCRdAtom,
+					&p.MaxDCInitRdAtom,
+					&p.RegC0,
+					&p.OOORecvWRsCaps,
+				}
 			},
-			Go:   "mlx5dv.Context",
-			Kind: "struct",
 			New: func() any {
 				return new(mlx5dv.Context)
+			},
+			Paths: []string{
+				"version",
+				"flags",
+				"comp_mask",
+				"cqe_comp_caps",
+				"sw_parsing_caps",
+				"striding_rq_caps",
+				"tunnel_offloads_caps",
+				"max_dynamic_bfregs",
+				"max_clock_info_update_nsec",
+				"flow_action_flags",
+				"dc_odp_caps",
+				"hca_core_clock",
+				"num_lag_ports",
+				"sig_caps",
+				"dci_streams_caps",
+				"max_wr_memcpy_length",
+				"crypto_caps",
+				"max_dc_rd_atom",
+				"max_dc_init_rd_atom",
+				"reg_c0",
+				"ooo_recv_wrs_caps",
 			},
 		},
 		{
 			Align: unsafe.Alignof(mlx5dv.CQInitAttr{}),
 			C:     "mlx5dv_cq_init_attr",
-			Fields: []Field{
-				{"comp_mask", func(r any) any {
-					return &r.(*mlx5dv.CQInitAttr).CompMask
-				}},
-				{"cqe_comp_res_format", func(r any) any {
-					return &r.(*mlx5dv.CQInitAttr).CQECompResFormat
-				}},
-				{"flags", func(r any) any {
-					return &r.(*mlx5dv.CQInitAttr).Flags
-				}},
-				{"cqe_size", func(r any) any {
-					return &r.(*mlx5dv.CQInitAttr).CQESize
-				}},
+			Go:    "mlx5dv.CQInitAttr",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*mlx5dv.CQInitAttr)
+				return []any{
+					&p.CompMask,
+					&p.CQECompResFormat,
+					&p.Flags,
+					&p.CQESize,
+				}
 			},
-			Go:   "mlx5dv.CQInitAttr",
-			Kind: "struct",
 			New: func() any {
 				return new(mlx5dv.CQInitAttr)
+			},
+			Paths: []string{
+				"comp_mask",
+				"cqe_comp_res_format",
+				"flags",
+				"cqe_size",
 			},
 		},
 		{
 			Align: unsafe.Alignof(mlx5dv.MKeyInitAttr{}),
 			C:     "mlx5dv_mkey_init_attr",
-			Fields: []Field{
-				{"pd", func(r any) any {
-					return &r.(*mlx5dv.MKeyInitAttr).PD
-				}},
-				{"create_flags", func(r any) any {
-					return &r.(*mlx5dv.MKeyInitAttr).CreateFlags
-				}},
-				{"max_entries", func(r any) any {
-					return &r.(*mlx5dv.MKeyInitAttr).MaxEntries
-				}},
+			Go:    "mlx5dv.MKeyInitAttr",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*mlx5dv.MKeyInitAttr)
+				return []any{
+					&p.PD,
+					&p.CreateFlags,
+					&p.MaxEntries,
+				}
 			},
-			Go:   "mlx5dv.MKeyInitAttr",
-			Kind: "struct",
 			New: func() any {
 				return new(mlx5dv.MKeyInitAttr)
+			},
+			Paths: []string{
+				"pd",
+				"create_flags",
+				"max_entries",
 			},
 		},
 		{
 			Align: unsafe.Alignof(mlx5dv.MKey{}),
 			C:     "mlx5dv_mkey",
-			Fields: []Field{
-				{"lkey", func(r any) any {
-					return &r.(*mlx5dv.MKey).LKey
-				}},
-				{"rkey", func(r any) any {
-					return &r.(*mlx5dv.MKey).RKey
-				}},
+			Go:    "mlx5dv.MKey",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*mlx5dv.MKey)
+				return []any{
+					&p.LKey,
+					&p.RKey,
+				}
 			},
-			Go:   "mlx5dv.MKey",
-			Kind: "struct",
 			New: func() any {
 				return new(mlx5dv.MKey)
+			},
+			Paths: []string{
+				"lkey",
+				"rkey",
 			},
 		},
 		{
 			Align: unsafe.Alignof(mlx5dv.DCIStreams{}),
 			C:     "mlx5dv_dci_streams",
-			Fields: []Field{
-				{"log_num_concurent", func(r any) any {
-					return &r.(*mlx5dv.DCIStreams).LogNumConcurent
-				}},
-				{"log_num_errored", func(r any) any {
-					return &r.(*mlx5dv.DCIStreams).LogNumErrored
-				}},
+			Go:    "mlx5dv.DCIStreams",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*mlx5dv.DCIStreams)
+				return []any{
+					&p.LogNumConcurent,
+					&p.LogNumErrored,
+				}
 			},
-			Go:   "mlx5dv.DCIStreams",
-			Kind: "struct",
 			New: func() any {
 				return new(mlx5dv.DCIStreams)
+			},
+			Paths: []string{
+				"log_num_concurent",
+				"log_num_errored",
 			},
 		},
 		{
 			Align: unsafe.Alignof(mlx5dv.DCInitAttr{}),
 			C:     "mlx5dv_dc_init_attr",
-			Fields: []Field{
-				{"dc_type", func(r any) any {
-					return &r.(*mlx5dv.DCInitAttr).DCType
-				}},
-				{"dct_access_key", func(r any) any {
-					return r.(*mlx5dv.DCInitAttr).DCTAccessKey()
-				}},
-				{"dci_streams", func(r any) any {
-					return r.(*mlx5dv.DCInitAttr).DCIStreams()
-				}},
+			Go:    "mlx5dv.DCInitAttr",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*mlx5dv.DCInitAttr)
+				return []any{
+					&p.DCType,
+					p.DCTAccessKey(),
+					p.DCIStreams(),
+				}
 			},
-			Go:   "mlx5dv.DCInitAttr",
-			Kind: "struct",
 			New: func() any {
 				return new(mlx5dv.DCInitAttr)
+			},
+			Paths: []string{
+				"dc_type",
+				"dct_access_key",
+				"dci_streams",
 			},
 		},
 		{
 			Align: unsafe.Alignof(mlx5dv.QPInitAttr{}),
 			C:     "mlx5dv_qp_init_attr",
-			Fields: []Field{
-				{"comp_mask", func(r any) any {
-					return &r.(*mlx5dv.QPInitAttr).CompMask
-				}},
-				{"create_flags", func(r any) any {
-					return &r.(*mlx5dv.QPInitAttr).CreateFlags
-				}},
-				{"dc_init_attr", func(r any) any {
-					return &r.(*mlx5dv.QPInitAttr).DCInitAttr
-				}},
-				{"send_ops_flags", func(r any) any {
-					return &r.(*mlx5dv.QPInitAttr).SendOpsFlags
-				}},
+			Go:    "mlx5dv.QPInitAttr",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*mlx5dv.QPInitAttr)
+				return []any{
+					&p.CompMask,
+					&p.CreateFlags,
+					&p.DCInitAttr,
+					&p.SendOpsFlags,
+				}
 			},
-			Go:   "mlx5dv.QPInitAttr",
-			Kind: "struct",
 			New: func() any {
 				return new(mlx5dv.QPInitAttr)
+			},
+			Paths: []string{
+				"comp_mask",
+				"create_flags",
+				"dc_init_attr",
+				"send_ops_flags",
 			},
 		},
 		{
 			Align: unsafe.Alignof(mlx5dv.MRInterleaved{}),
 			C:     "mlx5dv_mr_interleaved",
-			Fields: []Field{
-				{"addr", func(r any) any {
-					return &r.(*mlx5dv.MRInterleaved).Addr
-				}},
-				{"bytes_count", func(r any) any {
-					return &r.(*mlx5dv.MRInterleaved).BytesCount
-				}},
-				{"bytes_skip", func(r any) any {
-					return &r.(*mlx5dv.MRInterleaved).BytesSkip
-				}},
-				{"lkey", func(r any) any {
-					return &r.(*mlx5dv.MRInterleaved).LKey
-				}},
+			Go:    "mlx5dv.MRInterleaved",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*mlx5dv.MRInterleaved)
+				return []any{
+					&p.Addr,
+					&p.BytesCount,
+					&p.BytesSkip,
+					&p.LKey,
+				}
 			},
-			Go:   "mlx5dv.MRInterleaved",
-			Kind: "struct",
 			New: func() any {
 				return new(mlx5dv.MRInterleaved)
+			},
+			Paths: []string{
+				"addr",
+				"bytes_count",
+				"bytes_skip",
+				"lkey",
 			},
 		},
 		{
 			Align: unsafe.Alignof(mlx5dv.SigT10DIF{}),
 			C:     "mlx5dv_sig_t10dif",
-			Fields: []Field{
-				{"bg_type", func(r any) any {
-					return &r.(*mlx5dv.SigT10DIF).BGType
-				}},
-				{"bg", func(r any) any {
-					return &r.(*mlx5dv.SigT10DIF).BG
-				}},
-				{"app_tag", func(r any) any {
-					return &r.(*mlx5dv.SigT10DIF).AppTag
-				}},
-				{"ref_tag", func(r any) any {
-					return &r.(*mlx5dv.SigT10DIF).RefTag
-				}},
-				{"flags", func(r any) any {
-					return &r.(*mlx5dv.SigT10DIF).Flags
-				}},
+			Go:    "mlx5dv.SigT10DIF",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*mlx5dv.SigT10DIF)
+				return []any{
+					&p.BGType,
+					&p.BG,
+					&p.AppTag,
+					&p.RefTag,
+					&p.Flags,
+				}
 			},
-			Go:   "mlx5dv.SigT10DIF",
-			Kind: "struct",
 			New: func() any {
 				return new(mlx5dv.SigT10DIF)
+			},
+			Paths: []string{
+				"bg_type",
+				"bg",
+				"app_tag",
+				"ref_tag",
+				"flags",
 			},
 		},
 		{
 			Align: unsafe.Alignof(mlx5dv.SigCRC{}),
 			C:     "mlx5dv_sig_crc",
-			Fields: []Field{
-				{"type", func(r any) any {
-					return &r.(*mlx5dv.SigCRC).Type
-				}},
-				{"seed", func(r any) any {
-					return &r.(*mlx5dv.SigCRC).Seed
-				}},
+			Go:    "mlx5dv.SigCRC",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*mlx5dv.SigCRC)
+				return []any{
+					&p.Type,
+					&p.Seed,
+				}
 			},
-			Go:   "mlx5dv.SigCRC",
-			Kind: "struct",
 			New: func() any {
 				return new(mlx5dv.SigCRC)
+			},
+			Paths: []string{
+				"type",
+				"seed",
 			},
 		},
 		{
 			Align: unsafe.Alignof(mlx5dv.SigBlockDomain{}),
 			C:     "mlx5dv_sig_block_domain",
-			Fields: []Field{
-				{"sig_type", func(r any) any {
-					return &r.(*mlx5dv.SigBlockDomain).SigType
-				}},
-				{"sig", func(r any) any {
-					return &r.(*mlx5dv.SigBlockDomain).Sig
-				}},
-				{"sig.dif", func(r any) any {
-					return r.(*mlx5dv.SigBlockDomain).Sig.DIF()
-				}},
-				{"sig.crc", func(r any) any {
-					return r.(*mlx5dv.SigBlockDomain).Sig.CRC()
-				}},
-				{"block_size", func(r any) any {
-					return &r.(*mlx5dv.SigBlockDomain).BlockSize
-				}},
-				{"comp_mask", func(r any) any {
-					return &r.(*mlx5dv.SigBlockDomain).CompMask
-				}},
+			Go:    "mlx5dv.SigBlockDomain",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*mlx5dv.SigBlockDomain)
+				return []any{
+					&p.SigType,
+					&p.Sig,
+					p.Sig.DIF(),
+					p.Sig.CRC(),
+					&p.BlockSize,
+					&p.CompMask,
+				}
 			},
-			Go:   "mlx5dv.SigBlockDomain",
-			Kind: "struct",
 			New: func() any {
 				return new(mlx5dv.SigBlockDomain)
+			},
+			Paths: []string{
+				"sig_type",
+				"sig",
+				"sig.dif",
+				"sig.crc",
+				"block_size",
+				"comp_mask",
 			},
 		},
 		{
 			Align: unsafe.Alignof(mlx5dv.SigBlockAttr{}),
 			C:     "mlx5dv_sig_block_attr",
-			Fields: []Field{
-				{"mem", func(r any) any {
-					return &r.(*mlx5dv.SigBlockAttr).Mem
-				}},
-				{"wire", func(r any) any {
-					return &r.(*mlx5dv.SigBlockAttr).Wire
-				}},
-				{"flags", func(r any) any {
-					return &r.(*mlx5dv.SigBlockAttr).Flags
-				}},
-				{"check_mask", func(r any) any {
-					return &r.(*mlx5dv.SigBlockAttr).CheckMask
-				}},
-				{"copy_mask", func(r any) any {
-					return &r.(*mlx5dv.SigBlockAttr).CopyMask
-				}},
-				{"comp_mask", func(r any) any {
-					return &r.(*mlx5dv.SigBlockAttr).CompMask
-				}},
+			Go:    "mlx5dv.SigBlockAttr",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*mlx5dv.SigBlockAttr)
+				return []any{
+					&p.Mem,
+					&p.Wire,
+					&p.Flags,
+					&p.CheckMask,
+					&p.CopyMask,
+					&p.CompMask,
+				}
 			},
-			Go:   "mlx5dv.SigBlockAttr",
-			Kind: "struct",
 			New: func() any {
 				return new(mlx5dv.SigBlockAttr)
+			},
+			Paths: []string{
+				"mem",
+				"wire",
+				"flags",
+				"check_mask",
+				"copy_mask",
+				"comp_mask",
 			},
 		},
 		{
 			Align: unsafe.Alignof(mlx5dv.CryptoAttr{}),
 			C:     "mlx5dv_crypto_attr",
-			Fields: []Field{
-				{"crypto_standard", func(r any) any {
-					return &r.(*mlx5dv.CryptoAttr).CryptoStandard
-				}},
-				{"encrypt_on_tx", func(r any) any {
-					return &r.(*mlx5dv.CryptoAttr).EncryptOnTX
-				}},
-				{"signature_crypto_order", func(r any) any {
-					return &r.(*mlx5dv.CryptoAttr).SignatureCryptoOrder
-				}},
-				{"data_unit_size", func(r any) any {
-					return &r.(*mlx5dv.CryptoAttr).DataUnitSize
-				}},
-				{"initial_tweak", func(r any) any {
-					return &r.(*mlx5dv.CryptoAttr).InitialTweak
-				}},
-				{"dek", func(r any) any {
-					return &r.(*mlx5dv.CryptoAttr).DEK
-				}},
-				{"keytag", func(r any) any {
-					return &r.(*mlx5dv.CryptoAttr).Keytag
-				}},
-				{"comp_mask", func(r any) any {
-					return &r.(*mlx5dv.CryptoAttr).CompMask
-				}},
+			Go:    "mlx5dv.CryptoAttr",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*mlx5dv.CryptoAttr)
+				return []any{
+					&p.CryptoStandard,
+					&p.EncryptOnTX,
+					&p.SignatureCryptoOrder,
+					&p.DataUnitSize,
+					&p.InitialTweak,
+					&p.DEK,
+					&p.Keytag,
+					&p.CompMask,
+				}
 			},
-			Go:   "mlx5dv.CryptoAttr",
-			Kind: "struct",
 			New: func() any {
 				return new(mlx5dv.CryptoAttr)
+			},
+			Paths: []string{
+				"crypto_standard",
+				"encrypt_on_tx",
+				"signature_crypto_order",
+				"data_unit_size",
+				"initial_tweak",
+				"dek",
+				"keytag",
+				"comp_mask",
 			},
 		},
 		{
 			Align: unsafe.Alignof(mlx5dv.MKeyConfAttr{}),
 			C:     "mlx5dv_mkey_conf_attr",
-			Fields: []Field{
-				{"conf_flags", func(r any) any {
-					return &r.(*mlx5dv.MKeyConfAttr).ConfFlags
-				}},
-				{"comp_mask", func(r any) any {
-					return &r.(*mlx5dv.MKeyConfAttr).CompMask
-				}},
+			Go:    "mlx5dv.MKeyConfAttr",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*mlx5dv.MKeyConfAttr)
+				return []any{
+					&p.ConfFlags,
+					&p.CompMask,
+				}
 			},
-			Go:   "mlx5dv.MKeyConfAttr",
-			Kind: "struct",
 			New: func() any {
 				return new(mlx5dv.MKeyConfAttr)
+			},
+			Paths: []string{
+				"conf_flags",
+				"comp_mask",
 			},
 		},
 		{
 			Align: unsafe.Alignof(mlx5dv.QPEx{}),
 			C:     "mlx5dv_qp_ex",
-			Fields: []Field{
-				{"comp_mask", func(r any) any {
-					return &r.(*mlx5dv.QPEx).CompMask
-				}},
-				{"wr_set_dc_addr", func(r any) any {
-					return &r.(*mlx5dv.QPEx).WRSetDCAddr
-				}},
-				{"wr_mr_interleaved", func(r any) any {
-					return &r.(*mlx5dv.QPEx).WRMRInterleaved
-				}},
-				{"wr_mr_list", func(r any) any {
-					return &r.(*mlx5dv.QPEx).WRMRList
-				}},
-				{"wr_mkey_configure", func(r any) any {
-					return &r.(*mlx5dv.QPEx).WRMKeyConfigure
-				}},
-				{"wr_set_mkey_access_flags", func(r any) any {
-					return &r.(*mlx5dv.QPEx).WRSetMKeyAccessFlags
-				}},
-				{"wr_set_mkey_layout_list", func(r any) any {
-					return &r.(*mlx5dv.QPEx).WRSetMKeyLayoutList
-				}},
-				{"wr_set_mkey_layout_interleaved", func(r any) any {
-					return &r.(*mlx5dv.QPEx).WRSetMKeyLayoutInterleaved
-				}},
-				{"wr_set_mkey_sig_block", func(r any) any {
-					return &r.(*mlx5dv.QPEx).WRSetMKeySigBlock
-				}},
-				{"wr_raw_wqe", func(r any) any {
-					return &r.(*mlx5dv.QPEx).WRRawWQE
-				}},
-				{"wr_set_dc_addr_stream", func(r any) any {
-					return &r.(*mlx5dv.QPEx).WRSetDCAddrStream
-				}},
-				{"wr_memcpy", func(r any) any {
-					return &r.(*mlx5dv.QPEx).WRMemcpy
-				}},
-				{"wr_set_mkey_crypto", func(r any) any {
-					return &r.(*mlx5dv.QPEx).WRSetMKeyCrypto
-				}},
+			Go:    "mlx5dv.QPEx",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*mlx5dv.QPEx)
+				return []any{
+					&p.CompMask,
+					&p.WRSetDCAddr,
+					&p.WRMRInterleaved,
+					&p.WRMRList,
+					&p.WRMKeyConfigure,
+					&p.WRSetMKeyAccessFlags,
+					&p.WRSetMKeyLayoutList,
+					&p.WRSetMKeyLayoutInterleaved,
+					&p.WRSetMKeySigBlock,
+					&p.WRRawWQE,
+					&p.WRSetDCAddrStream,
+					&p.WRMemcpy,
+					&p.WRSetMKeyCrypto,
+				}
 			},
-			Go:   "mlx5dv.QPEx",
-			Kind: "struct",
 			New: func() any {
 				return new(mlx5dv.QPEx)
+			},
+			Paths: []string{
+				"comp_mask",
+				"wr_set_dc_addr",
+				"wr_mr_interleaved",
+				"wr_mr_list",
+				"wr_mkey_configure",
+				"wr_set_mkey_access_flags",
+				"wr_set_mkey_layout_list",
+				"wr_set_mkey_layout_interleaved",
+				"wr_set_mkey_sig_block",
+				"wr_raw_wqe",
+				"wr_set_dc_addr_stream",
+				"wr_memcpy",
+				"wr_set_mkey_crypto",
 			},
 		},
 		{
 			Align: unsafe.Alignof(mlx5dv.SigErr{}),
 			C:     "mlx5dv_sig_err",
-			Fields: []Field{
-				{"actual_value", func(r any) any {
-					return &r.(*mlx5dv.SigErr).ActualValue
-				}},
-				{"expected_value", func(r any) any {
-					return &r.(*mlx5dv.SigErr).ExpectedValue
-				}},
-				{"offset", func(r any) any {
-					return &r.(*mlx5dv.SigErr).Offset
-				}},
+			Go:    "mlx5dv.SigErr",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*mlx5dv.SigErr)
+				return []any{
+					&p.ActualValue,
+					&p.ExpectedValue,
+					&p.Offset,
+				}
 			},
-			Go:   "mlx5dv.SigErr",
-			Kind: "struct",
 			New: func() any {
 				return new(mlx5dv.SigErr)
+			},
+			Paths: []string{
+				"actual_value",
+				"expected_value",
+				"offset",
 			},
 		},
 		{
 			Align: unsafe.Alignof(mlx5dv.MKeyErr{}),
 			C:     "mlx5dv_mkey_err",
-			Fields: []Field{
-				{"err_type", func(r any) any {
-					return &r.(*mlx5dv.MKeyErr).ErrType
-				}},
-				{"err", func(r any) any {
-					return &r.(*mlx5dv.MKeyErr).Err
-				}},
-				{"err.sig", func(r any) any {
-					return r.(*mlx5dv.MKeyErr).Err.Sig()
-				}},
+			Go:    "mlx5dv.MKeyErr",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*mlx5dv.MKeyErr)
+				return []any{
+					&p.ErrType,
+					&p.Err,
+					p.Err.Sig(),
+				}
 			},
-			Go:   "mlx5dv.MKeyErr",
-			Kind: "struct",
 			New: func() any {
 				return new(mlx5dv.MKeyErr)
+			},
+			Paths: []string{
+				"err_type",
+				"err",
+				"err.sig",
 			},
 		},
 		{
 			Align: unsafe.Alignof(mlx5dv.CryptoLoginAttr{}),
 			C:     "mlx5dv_crypto_login_attr",
-			Fields: []Field{
-				{"credential_id", func(r any) any {
-					return &r.(*mlx5dv.CryptoLoginAttr).CredentialID
-				}},
-				{"import_kek_id", func(r any) any {
-					return &r.(*mlx5dv.CryptoLoginAttr).ImportKEKID
-				}},
-				{"credential", func(r any) any {
-					return &r.(*mlx5dv.CryptoLoginAttr).Credential
-				}},
-				{"comp_mask", func(r any) any {
-					return &r.(*mlx5dv.CryptoLoginAttr).CompMask
-				}},
+			Go:    "mlx5dv.CryptoLoginAttr",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*mlx5dv.CryptoLoginAttr)
+				return []any{
+					&p.CredentialID,
+					&p.ImportKEKID,
+					&p.Credential,
+					&p.CompMask,
+				}
 			},
-			Go:   "mlx5dv.CryptoLoginAttr",
-			Kind: "struct",
 			New: func() any {
 				return new(mlx5dv.CryptoLoginAttr)
+			},
+			Paths: []string{
+				"credential_id",
+				"import_kek_id",
+				"credential",
+				"comp_mask",
 			},
 		},
 		{
 			Align: unsafe.Alignof(mlx5dv.CryptoLoginAttrEx{}),
 			C:     "mlx5dv_crypto_login_attr_ex",
-			Fields: []Field{
-				{"credential_id", func(r any) any {
-					return &r.(*mlx5dv.CryptoLoginAttrEx).CredentialID
-				}},
-				{"import_kek_id", func(r any) any {
-					return &r.(*mlx5dv.CryptoLoginAttrEx).ImportKEKID
-				}},
-				{"credential", func(r any) any {
-					return &r.(*mlx5dv.CryptoLoginAttrEx).Credential
-				}},
-				{"credential_len", func(r any) any {
-					return &r.(*mlx5dv.CryptoLoginAttrEx).CredentialLen
-				}},
-				{"comp_mask", func(r any) any {
-					return &r.(*mlx5dv.CryptoLoginAttrEx).CompMask
-				}},
+			Go:    "mlx5dv.CryptoLoginAttrEx",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*mlx5dv.CryptoLoginAttrEx)
+				return []any{
+					&p.CredentialID,
+					&p.ImportKEKID,
+					&p.Credential,
+					&p.CredentialLen,
+					&p.CompMask,
+				}
 			},
-			Go:   "mlx5dv.CryptoLoginAttrEx",
-			Kind: "struct",
 			New: func() any {
 				return new(mlx5dv.CryptoLoginAttrEx)
+			},
+			Paths: []string{
+				"credential_id",
+				"import_kek_id",
+				"credential",
+				"credential_len",
+				"comp_mask",
 			},
 		},
 		{
 			Align: unsafe.Alignof(mlx5dv.CryptoLoginQueryAttr{}),
 			C:     "mlx5dv_crypto_login_query_attr",
-			Fields: []Field{
-				{"state", func(r any) any {
-					return &r.(*mlx5dv.CryptoLoginQueryAttr).State
-				}},
-				{"comp_mask", func(r any) any {
-					return &r.(*mlx5dv.CryptoLoginQueryAttr).CompMask
-				}},
+			Go:    "mlx5dv.CryptoLoginQueryAttr",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*mlx5dv.CryptoLoginQueryAttr)
+				return []any{
+					&p.State,
+					&p.CompMask,
+				}
 			},
-			Go:   "mlx5dv.CryptoLoginQueryAttr",
-			Kind: "struct",
 			New: func() any {
 				return new(mlx5dv.CryptoLoginQueryAttr)
+			},
+			Paths: []string{
+				"state",
+				"comp_mask",
 			},
 		},
 		{
 			Align: unsafe.Alignof(mlx5dv.DEKInitAttr{}),
 			C:     "mlx5dv_dek_init_attr",
-			Fields: []Field{
-				{"key_size", func(r any) any {
-					return &r.(*mlx5dv.DEKInitAttr).KeySize
-				}},
-				{"has_keytag", func(r any) any {
-					return &r.(*mlx5dv.DEKInitAttr).HasKeytag
-				}},
-				{"key_purpose", func(r any) any {
-					return &r.(*mlx5dv.DEKInitAttr).KeyPurpose
-				}},
-				{"pd", func(r any) any {
-					return &r.(*mlx5dv.DEKInitAttr).PD
-				}},
-				{"opaque", func(r any) any {
-					return &r.(*mlx5dv.DEKInitAttr).Opaque
-				}},
-				{"key", func(r any) any {
-					return &r.(*mlx5dv.DEKInitAttr).Key
-				}},
-				{"comp_mask", func(r any) any {
-					return &r.(*mlx5dv.DEKInitAttr).CompMask
-				}},
-				{"crypto_login", func(r any) any {
-					return &r.(*mlx5dv.DEKInitAttr).CryptoLogin
-				}},
+			Go:    "mlx5dv.DEKInitAttr",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*mlx5dv.DEKInitAttr)
+				return []any{
+					&p.KeySize,
+					&p.HasKeytag,
+					&p.KeyPurpose,
+					&p.PD,
+					&p.Opaque,
+					&p.Key,
+					&p.CompMask,
+					&p.CryptoLogin,
+				}
 			},
-			Go:   "mlx5dv.DEKInitAttr",
-			Kind: "struct",
 			New: func() any {
 				return new(mlx5dv.DEKInitAttr)
+			},
+			Paths: []string{
+				"key_size",
+				"has_keytag",
+				"key_purpose",
+				"pd",
+				"opaque",
+				"key",
+				"comp_mask",
+				"crypto_login",
 			},
 		},
 		{
 			Align: unsafe.Alignof(mlx5dv.DEKAttr{}),
 			C:     "mlx5dv_dek_attr",
-			Fields: []Field{
-				{"state", func(r any) any {
-					return &r.(*mlx5dv.DEKAttr).State
-				}},
-				{"opaque", func(r any) any {
-					return &r.(*mlx5dv.DEKAttr).Opaque
-				}},
-				{"comp_mask", func(r any) any {
-					return &r.(*mlx5dv.DEKAttr).CompMask
-				}},
+			Go:    "mlx5dv.DEKAttr",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*mlx5dv.DEKAttr)
+				return []any{
+					&p.State,
+					&p.Opaque,
+					&p.CompMask,
+				}
 			},
-			Go:   "mlx5dv.DEKAttr",
-			Kind: "struct",
 			New: func() any {
 				return new(mlx5dv.DEKAttr)
+			},
+			Paths: []string{
+				"state",
+				"opaque",
+				"comp_mask",
 			},
 		},
 		{
 			Align: unsafe.Alignof(mlx5dv.FlowActionESP{}),
 			C:     "mlx5dv_flow_action_esp",
-			Fields: []Field{
-				{"comp_mask", func(r any) any {
-					return &r.(*mlx5dv.FlowActionESP).CompMask
-				}},
-				{"action_flags", func(r any) any {
-					return &r.(*mlx5dv.FlowActionESP).ActionFlags
-				}},
+			Go:    "mlx5dv.FlowActionESP",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*mlx5dv.FlowActionESP)
+				return []any{
+					&p.CompMask,
+					&p.ActionFlags,
+				}
 			},
-			Go:   "mlx5dv.FlowActionESP",
-			Kind: "struct",
 			New: func() any {
 				return new(mlx5dv.FlowActionESP)
+			},
+			Paths: []string{
+				"comp_mask",
+				"action_flags",
 			},
 		},
 		{
 			Align: unsafe.Alignof(mlx5dv.FlowMatchParameters{}),
 			C:     "mlx5dv_flow_match_parameters",
-			Fields: []Field{
-				{"match_sz", func(r any) any {
-					return &r.(*mlx5dv.FlowMatchParameters).MatchSz
-				}},
+			Go:    "mlx5dv.FlowMatchParameters",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*mlx5dv.FlowMatchParameters)
+				return []any{
+					&p.MatchSz,
+				}
 			},
-			Go:   "mlx5dv.FlowMatchParameters",
-			Kind: "struct",
 			New: func() any {
 				return new(mlx5dv.FlowMatchParameters)
+			},
+			Paths: []string{
+				"match_sz",
 			},
 		},
 		{
 			Align: unsafe.Alignof(mlx5dv.FlowMatcherAttr{}),
 			C:     "mlx5dv_flow_matcher_attr",
-			Fields: []Field{
-				{"type", func(r any) any {
-					return &r.(*mlx5dv.FlowMatcherAttr).Type
-				}},
-				{"flags", func(r any) any {
-					return &r.(*mlx5dv.FlowMatcherAttr).Flags
-				}},
-				{"priority", func(r any) any {
-					return &r.(*mlx5dv.FlowMatcherAttr).Priority
-				}},
-				{"match_criteria_enable", func(r any) any {
-					return &r.(*mlx5dv.FlowMatcherAttr).MatchCriteriaEnable
-				}},
-				{"match_mask", func(r any) any {
-					return &r.(*mlx5dv.FlowMatcherAttr).MatchMask
-				}},
-				{"comp_mask", func(r any) any {
-					return &r.(*mlx5dv.FlowMatcherAttr).CompMask
-				}},
-				{"ft_type", func(r any) any {
-					return &r.(*mlx5dv.FlowMatcherAttr).FTType
-				}},
-				{"ib_port", func(r any) any {
-					return &r.(*mlx5dv.FlowMatcherAttr).IBPort
-				}},
+			Go:    "mlx5dv.FlowMatcherAttr",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*mlx5dv.FlowMatcherAttr)
+				return []any{
+					&p.Type,
+					&p.Flags,
+					&p.Priority,
+					&p.MatchCriteriaEnable,
+					&p.MatchMask,
+					&p.CompMask,
+					&p.FTType,
+					&p.IBPort,
+				}
 			},
-			Go:   "mlx5dv.FlowMatcherAttr",
-			Kind: "struct",
 			New: func() any {
 				return new(mlx5dv.FlowMatcherAttr)
+			},
+			Paths: []string{
+				"type",
+				"flags",
+				"priority",
+				"match_criteria_enable",
+				"match_mask",
+				"comp_mask",
+				"ft_type",
+				"ib_port",
 			},
 		},
 		{
 			Align: unsafe.Alignof(mlx5dv.SteeringAnchorAttr{}),
 			C:     "mlx5dv_steering_anchor_attr",
-			Fields: []Field{
-				{"ft_type", func(r any) any {
-					return &r.(*mlx5dv.SteeringAnchorAttr).FTType
-				}},
-				{"priority", func(r any) any {
-					return &r.(*mlx5dv.SteeringAnchorAttr).Priority
-				}},
-				{"comp_mask", func(r any) any {
-					return &r.(*mlx5dv.SteeringAnchorAttr).CompMask
-				}},
+			Go:    "mlx5dv.SteeringAnchorAttr",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*mlx5dv.SteeringAnchorAttr)
+				return []any{
+					&p.FTType,
+					&p.Priority,
+					&p.CompMask,
+				}
 			},
-			Go:   "mlx5dv.SteeringAnchorAttr",
-			Kind: "struct",
 			New: func() any {
 				return new(mlx5dv.SteeringAnchorAttr)
+			},
+			Paths: []string{
+				"ft_type",
+				"priority",
+				"comp_mask",
 			},
 		},
 		{
 			Align: unsafe.Alignof(mlx5dv.SteeringAnchor{}),
 			C:     "mlx5dv_steering_anchor",
-			Fields: []Field{
-				{"id", func(r any) any {
-					return &r.(*mlx5dv.SteeringAnchor).ID
-				}},
+			Go:    "mlx5dv.SteeringAnchor",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*mlx5dv.SteeringAnchor)
+				return []any{
+					&p.ID,
+				}
 			},
-			Go:   "mlx5dv.SteeringAnchor",
-			Kind: "struct",
 			New: func() any {
 				return new(mlx5dv.SteeringAnchor)
+			},
+			Paths: []string{
+				"id",
 			},
 		},
 		{
 			Align: unsafe.Alignof(mlx5dv.FlowActionAttr{}),
 			C:     "mlx5dv_flow_action_attr",
-			Fields: []Field{
-				{"type", func(r any) any {
-					return &r.(*mlx5dv.FlowActionAttr).Type
-				}},
-				{"qp", func(r any) any {
-					return r.(*mlx5dv.FlowActionAttr).QP()
-				}},
-				{"counter", func(r any) any {
-					return r.(*mlx5dv.FlowActionAttr).Counter()
-				}},
-				{"action", func(r any) any {
-					return r.(*mlx5dv.FlowActionAttr).Action()
-				}},
-				{"tag_value", func(r any) any {
-					return r.(*mlx5dv.FlowActionAttr).TagValue()
-				}},
-				{"obj", func(r any) any {
-					return r.(*mlx5dv.FlowActionAttr).Obj()
-				}},
-				{"bulk_obj", func(r any) any {
-					return r.(*mlx5dv.FlowActionAttr).BulkObj()
-				}},
-				{"bulk_obj.obj", func(r any) any {
-					return &r.(*mlx5dv.FlowActionAttr).BulkObj().Obj
-				}},
-				{"bulk_obj.offset", func(r any) any {
-					return &r.(*mlx5dv.FlowActionAttr).BulkObj().Offset
-				}},
+			Go:    "mlx5dv.FlowActionAttr",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*mlx5dv.FlowActionAttr)
+				return []any{
+					&p.Type,
+					p.QP(),
+					p.Counter(),
+					p.Action(),
+					p.TagValue(),
+					p.Obj(),
+					p.BulkObj(),
+					&p.BulkObj().Obj,
+					&p.BulkObj().Offset,
+				}
 			},
-			Go:   "mlx5dv.FlowActionAttr",
-			Kind: "struct",
 			New: func() any {
 				return new(mlx5dv.FlowActionAttr)
+			},
+			Paths: []string{
+				"type",
+				"qp",
+				"counter",
+				"action",
+				"tag_value",
+				"obj",
+				"bulk_obj",
+				"bulk_obj.obj",
+				"bulk_obj.offset",
 			},
 		},
 		{
 			Align: unsafe.Alignof(mlx5dv.QP{}),
 			C:     "mlx5dv_qp",
-			Fields: []Field{
-				{"dbrec", func(r any) any {
-					return &r.(*mlx5dv.QP).DBRec
-				}},
-				{"sq", func(r any) any {
-					return &r.(*mlx5dv.QP).SQ
-				}},
-				{"sq.buf", func(r any) any {
-					return &r.(*mlx5dv.QP).SQ.Buf
-				}},
-				{"sq.wqe_cnt", func(r any) any {
-					return &r.(*mlx5dv.QP).SQ.WQECnt
-				}},
-				{"sq.stride", func(r any) any {
-					return &r.(*mlx5dv.QP).SQ.Stride
-				}},
-				{"rq", func(r any) any {
-					return &r.(*mlx5dv.QP).RQ
-				}},
-				{"rq.buf", func(r any) any {
-					return &r.(*mlx5dv.QP).RQ.Buf
-				}},
-				{"rq.wqe_cnt", func(r any) any {
-					return &r.(*mlx5dv.QP).RQ.WQECnt
-				}},
-				{"rq.stride", func(r any) any {
-					return &r.(*mlx5dv.QP).RQ.Stride
-				}},
-				{"bf", func(r any) any {
-					return &r.(*mlx5dv.QP).BF
-				}},
-				{"bf.reg", func(r any) any {
-					return &r.(*mlx5dv.QP).BF.Reg
-				}},
-				{"bf.size", func(r any) any {
-					return &r.(*mlx5dv.QP).BF.Size
-				}},
-				{"comp_mask", func(r any) any {
-					return &r.(*mlx5dv.QP).CompMask
-				}},
-				{"uar_mmap_offset", func(r any) any {
-					return &r.(*mlx5dv.QP).UARMmapOffset
-				}},
-				{"tirn", func(r any) any {
-					return &r.(*mlx5dv.QP).TIRN
-				}},
-				{"tisn", func(r any) any {
-					return &r.(*mlx5dv.QP).TISN
-				}},
-				{"rqn", func(r any) any {
-					return &r.(*mlx5dv.QP).RQN
-				}},
-				{"sqn", func(r any) any {
-					return &r.(*mlx5dv.QP).SQN
-				}},
-				{"tir_icm_addr", func(r any) any {
-					return &r.(*mlx5dv.QP).TIRICMAddr
-				}},
+			Go:    "mlx5dv.QP",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*mlx5dv.QP)
+				return []any{
+					&p.DBRec,
+					&p.SQ,
+					&p.SQ.Buf,
+					&p.SQ.WQECnt,
+					&p.SQ.Stride,
+					&p.RQ,
+					&p.RQ.Buf,
+					&p.RQ.WQECnt,
+					&p.RQ.Stride,
+					&p.BF,
+					&p.BF.Reg,
+					&p.BF.Size,
+					&p.CompMask,
+					&p.UARMmapOffset,
+					&p.TIRN,
+					&p.TISN,
+					&p.RQN,
+					&p.SQN,
+					&p.TIRICMAddr,
+				}
 			},
-			Go:   "mlx5dv.QP",
-			Kind: "struct",
 			New: func() any {
 				return new(mlx5dv.QP)
+			},
+			Paths: []string{
+				"dbrec",
+				"sq",
+				"sq.buf",
+				"sq.wqe_cnt",
+				"sq.stride",
+				"rq",
+				"rq.buf",
+				"rq.wqe_cnt",
+				"rq.stride",
+				"bf",
+				"bf.reg",
+				"bf.size",
+				"comp_mask",
+				"uar_mmap_offset",
+				"tirn",
+				"tisn",
+				"rqn",
+				"sqn",
+				"tir_icm_addr",
 			},
 		},
 		{
 			Align: unsafe.Alignof(mlx5dv.CQ{}),
 			C:     "mlx5dv_cq",
-			Fields: []Field{
-				{"buf", func(r any) any {
-					return &r.(*mlx5dv.CQ).Buf
-				}},
-				{"dbrec", func(r any) any {
-					return &r.(*mlx5dv.CQ).DBRec
-				}},
-				{"cqe_cnt", func(r any) any {
-					return &r.(*mlx5dv.CQ).CQECnt
-				}},
-				{"cqe_size", func(r any) any {
-					return &r.(*mlx5dv.CQ).CQESize
-				}},
-				{"cq_uar", func(r any) any {
-					return &r.(*mlx5dv.CQ).CQUAR
-				}},
-				{"cqn", func(r any) any {
-					return &r.(*mlx5dv.CQ).CQN
-				}},
-				{"comp_mask", func(r any) any {
-					return &r.(*mlx5dv.CQ).CompMask
-				}},
+			Go:    "mlx5dv.CQ",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*mlx5dv.CQ)
+				return []any{
+					&p.Buf,
+					&p.DBRec,
+					&p.CQECnt,
+					&p.CQESize,
+					&p.CQUAR,
+					&p.CQN,
+					&p.CompMask,
+				}
 			},
-			Go:   "mlx5dv.CQ",
-			Kind: "struct",
 			New: func() any {
 				return new(mlx5dv.CQ)
+			},
+			Paths: []string{
+				"buf",
+				"dbrec",
+				"cqe_cnt",
+				"cqe_size",
+				"cq_uar",
+				"cqn",
+				"comp_mask",
 			},
 		},
 		{
 			Align: unsafe.Alignof(mlx5dv.SRQ{}),
 			C:     "mlx5dv_srq",
-			Fields: []Field{
-				{"buf", func(r any) any {
-					return &r.(*mlx5dv.SRQ).Buf
-				}},
-				{"dbrec", func(r any) any {
-					return &r.(*mlx5dv.SRQ).DBRec
-				}},
-				{"stride", func(r any) any {
-					return &r.(*mlx5dv.SRQ).Stride
-				}},
-				{"head", func(r any) any {
-					return &r.(*mlx5dv.SRQ).Head
-				}},
-				{"tail", func(r any) any {
-					return &r.(*mlx5dv.SRQ).Tail
-				}},
-				{"comp_mask", func(r any) any {
-					return &r.(*mlx5dv.SRQ).CompMask
-				}},
-				{"srqn", func(r any) any {
-					return &r.(*mlx5dv.SRQ).SRQN
-				}},
+			Go:    "mlx5dv.SRQ",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*mlx5dv.SRQ)
+				return []any{
+					&p.Buf,
+					&p.DBRec,
+					&p.Stride,
+					&p.Head,
+					&p.Tail,
+					&p.CompMask,
+					&p.SRQN,
+				}
 			},
-			Go:   "mlx5dv.SRQ",
-			Kind: "struct",
 			New: func() any {
 				return new(mlx5dv.SRQ)
+			},
+			Paths: []string{
+				"buf",
+				"dbrec",
+				"stride",
+				"head",
+				"tail",
+				"comp_mask",
+				"srqn",
 			},
 		},
 		{
 			Align: unsafe.Alignof(mlx5dv.RWQ{}),
 			C:     "mlx5dv_rwq",
-			Fields: []Field{
-				{"buf", func(r any) any {
-					return &r.(*mlx5dv.RWQ).Buf
-				}},
-				{"dbrec", func(r any) any {
-					return &r.(*mlx5dv.RWQ).DBRec
-				}},
-				{"wqe_cnt", func(r any) any {
-					return &r.(*mlx5dv.RWQ).WQECnt
-				}},
-				{"stride", func(r any) any {
-					return &r.(*mlx5dv.RWQ).Stride
-				}},
-				{"comp_mask", func(r any) any {
-					return &r.(*mlx5dv.RWQ).CompMask
-				}},
+			Go:    "mlx5dv.RWQ",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*mlx5dv.RWQ)
+				return []any{
+					&p.Buf,
+					&p.DBRec,
+					&p.WQECnt,
+					&p.Stride,
+					&p.CompMask,
+				}
 			},
-			Go:   "mlx5dv.RWQ",
-			Kind: "struct",
 			New: func() any {
 				return new(mlx5dv.RWQ)
+			},
+			Paths: []string{
+				"buf",
+				"dbrec",
+				"wqe_cnt",
+				"stride",
+				"comp_mask",
 			},
 		},
 		{
 			Align: unsafe.Alignof(mlx5dv.AllocDMAttr{}),
 			C:     "mlx5dv_alloc_dm_attr",
-			Fields: []Field{
-				{"type", func(r any) any {
-					return &r.(*mlx5dv.AllocDMAttr).Type
-				}},
-				{"comp_mask", func(r any) any {
-					return &r.(*mlx5dv.AllocDMAttr).CompMask
-				}},
+			Go:    "mlx5dv.AllocDMAttr",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*mlx5dv.AllocDMAttr)
+				return []any{
+					&p.Type,
+					&p.CompMask,
+				}
 			},
-			Go:   "mlx5dv.AllocDMAttr",
-			Kind: "struct",
 			New: func() any {
 				return new(mlx5dv.AllocDMAttr)
+			},
+			Paths: []string{
+				"type",
+				"comp_mask",
 			},
 		},
 		{
 			Align: unsafe.Alignof(mlx5dv.DM{}),
 			C:     "mlx5dv_dm",
-			Fields: []Field{
-				{"buf", func(r any) any {
-					return &r.(*mlx5dv.DM).Buf
-				}},
-				{"length", func(r any) any {
-					return &r.(*mlx5dv.DM).Length
-				}},
-				{"comp_mask", func(r any) any {
-					return &r.(*mlx5dv.DM).CompMask
-				}},
-				{"remote_va", func(r any) any {
-					return &r.(*mlx5dv.DM).RemoteVA
-				}},
+			Go:    "mlx5dv.DM",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*mlx5dv.DM)
+				return []any{
+					&p.Buf,
+					&p.Length,
+					&p.CompMask,
+					&p.RemoteVA,
+				}
 			},
-			Go:   "mlx5dv.DM",
-			Kind: "struct",
 			New: func() any {
 				return new(mlx5dv.DM)
+			},
+			Paths: []string{
+				"buf",
+				"length",
+				"comp_mask",
+				"remote_va",
 			},
 		},
 		{
 			Align: unsafe.Alignof(mlx5dv.AH{}),
 			C:     "mlx5dv_ah",
-			Fields: []Field{
-				{"av", func(r any) any {
-					return &r.(*mlx5dv.AH).AV
-				}},
-				{"comp_mask", func(r any) any {
-					return &r.(*mlx5dv.AH).CompMask
-				}},
+			Go:    "mlx5dv.AH",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*mlx5dv.AH)
+				return []any{
+					&p.AV,
+					&p.CompMask,
+				}
 			},
-			Go:   "mlx5dv.AH",
-			Kind: "struct",
 			New: func() any {
 				return new(mlx5dv.AH)
+			},
+			Paths: []string{
+				"av",
+				"comp_mask",
 			},
 		},
 		{
 			Align: unsafe.Alignof(mlx5dv.PD{}),
 			C:     "mlx5dv_pd",
-			Fields: []Field{
-				{"pdn", func(r any) any {
-					return &r.(*mlx5dv.PD).PDN
-				}},
-				{"comp_mask", func(r any) any {
-					return &r.(*mlx5dv.PD).CompMask
-				}},
+			Go:    "mlx5dv.PD",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*mlx5dv.PD)
+				return []any{
+					&p.PDN,
+					&p.CompMask,
+				}
 			},
-			Go:   "mlx5dv.PD",
-			Kind: "struct",
 			New: func() any {
 				return new(mlx5dv.PD)
+			},
+			Paths: []string{
+				"pdn",
+				"comp_mask",
 			},
 		},
 		{
 			Align: unsafe.Alignof(mlx5dv.Devx{}),
 			C:     "mlx5dv_devx",
-			Fields: []Field{
-				{"handle", func(r any) any {
-					return &r.(*mlx5dv.Devx).Handle
-				}},
+			Go:    "mlx5dv.Devx",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*mlx5dv.Devx)
+				return []any{
+					&p.Handle,
+				}
 			},
-			Go:   "mlx5dv.Devx",
-			Kind: "struct",
 			New: func() any {
 				return new(mlx5dv.Devx)
+			},
+			Paths: []string{
+				"handle",
 			},
 		},
 		{
 			Align: unsafe.Alignof(mlx5dv.Obj{}),
 			C:     "mlx5dv_obj",
-			Fields: []Field{
-				{"qp", func(r any) any {
-					return &r.(*mlx5dv.Obj).QP
-				}},
-				{"qp.in", func(r any) any {
-					return &r.(*mlx5dv.Obj).QP.In
-				}},
-				{"qp.out", func(r any) any {
-					return &r.(*mlx5dv.Obj).QP.Out
-				}},
-				{"cq", func(r any) any {
-					return &r.(*mlx5dv.Obj).CQ
-				}},
-				{"cq.in", func(r any) any {
-					return &r.(*mlx5dv.Obj).CQ.In
-				}},
-				{"cq.out", func(r any) any {
-					return &r.(*mlx5dv.Obj).CQ.Out
-				}},
-				{"srq", func(r any) any {
-					return &r.(*mlx5dv.Obj).SRQ
-				}},
-				{"srq.in", func(r any) any {
-					return &r.(*mlx5dv.Obj).SRQ.In
-				}},
-				{"srq.out", func(r any) any {
-					return &r.(*mlx5dv.Obj).SRQ.Out
-				}},
-				{"rwq", func(r any) any {
-					return &r.(*mlx5dv.Obj).RWQ
-				}},
-				{"rwq.in", func(r any) any {
-					return &r.(*mlx5dv.Obj).RWQ.In
-				}},
-				{"rwq.out", func(r any) any {
-					return &r.(*mlx5dv.Obj).RWQ.Out
-				}},
-				{"dm", func(r any) any {
-					return &r.(*mlx5dv.Obj).DM
-				}},
-				{"dm.in", func(r any) any {
-					return &r.(*mlx5dv.Obj).DM.In
-				}},
-				{"dm.out", func(r any) any {
-					return &r.(*mlx5dv.Obj).DM.Out
-				}},
-				{"ah", func(r any) any {
-					return &r.(*mlx5dv.Obj).AH
-				}},
-				{"ah.in", func(r any) any {
-					return &r.(*mlx5dv.Obj).AH.In
-				}},
-				{"ah.out", func(r any) any {
-					return &r.(*mlx5dv.Obj).AH.Out
-				}},
-				{"pd", func(r any) any {
-					return &r.(*mlx5dv.Obj).PD
-				}},
-				{"pd.in", func(r any) any {
-					return &r.(*mlx5dv.Obj).PD.In
-				}},
-				{"pd.out", func(r any) any {
-					return &r.(*mlx5dv.Obj).PD.Out
-				}},
-				{"devx", func(r any) any {
-					return &r.(*mlx5dv.Obj).Devx
-				}},
-				{"devx.in", func(r any) any {
-					return &r.(*mlx5dv.Obj).Devx.In
-				}},
-				{"devx.out", func(r any) any {
-					return &r.(*mlx5dv.Obj).Devx.Out
-				}},
+			Go:    "mlx5dv.Obj",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*mlx5dv.Obj)
+				return []any{
+					&p.QP,
+					&p.QP.In,
+					&p.QP.Out,
+					&p.CQ,
+					&p.CQ.In,
+					&p.CQ.Out,
+					&p.SRQ,
+					&p.SRQ.In,
+					&p.SRQ.Out,
+					&p.RWQ,
+					&p.RWQ.In,
+					&p.RWQ.Out,
+					&p.DM,
+					&p.DM.In,
+					&p.DM.Out,
+					&p.AH,
+					&p.AH.In,
+					&p.AH.Out,
+					&p.PD,
+					&p.PD.In,
+					&p.PD.Out,
+					&p.Devx,
+					&p.Devx.In,
+					&p.Devx.Out,
+				}
 			},
-			Go:   "mlx5dv.Obj",
-			Kind: "struct",
 			New: func() any {
 				return new(mlx5dv.Obj)
+			},
+			Paths: []string{
+				"qp",
+				"qp.in",
+				"qp.out",
+				"cq",
+				"cq.in",
+				"cq.out",
+				"srq",
+				"srq.in",
+				"srq.out",
+				"rwq",
+				"rwq.in",
+				"rwq.out",
+				"dm",
+				"dm.in",
+				"dm.out",
+				"ah",
+				"ah.in",
+				"ah.out",
+				"pd",
+				"pd.in",
+				"pd.out",
+				"devx",
+				"devx.in",
+				"devx.out",
 			},
 		},
 		{
 			Align: unsafe.Alignof(mlx5dv.StridingRQInitAttr{}),
 			C:     "mlx5dv_striding_rq_init_attr",
-			Fields: []Field{
-				{"single_stride_log_num_of_bytes", func(r any) any {
-					return &r.(*mlx5dv.StridingRQInitAttr).SingleStrideLogNumOfBytes
-				}},
-				{"single_wqe_log_num_of_strides", func(r any) any {
-					return &r.(*mlx5dv.StridingRQInitAttr).SingleWQELogNumOfStrides
-				}},
-				{"two_byte_shift_en", func(r any) any {
-					return &r.(*mlx5dv.StridingRQInitAttr).TwoByteShiftEn
-				}},
+			Go:    "mlx5dv.StridingRQInitAttr",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*mlx5dv.StridingRQInitAttr)
+				return []any{
+					&p.SingleStrideLogNumOfBytes,
+					&p.SingleWQELogNumOfStrides,
+					&p.TwoByteShiftEn,
+				}
 			},
-			Go:   "mlx5dv.StridingRQInitAttr",
-			Kind: "struct",
 			New: func() any {
 				return new(mlx5dv.StridingRQInitAttr)
+			},
+			Paths: []string{
+				"single_stride_log_num_of_bytes",
+				"single_wqe_log_num_of_strides",
+				"two_byte_shift_en",
 			},
 		},
 		{
 			Align: unsafe.Alignof(mlx5dv.WQInitAttr{}),
 			C:     "mlx5dv_wq_init_attr",
-			Fields: []Field{
-				{"comp_mask", func(r any) any {
-					return &r.(*mlx5dv.WQInitAttr).CompMask
-				}},
-				{"striding_rq_attrs", func(r any) any {
-					return &r.(*mlx5dv.WQInitAttr).StridingRQAttrs
-				}},
+			Go:    "mlx5dv.WQInitAttr",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*mlx5dv.WQInitAttr)
+				return []any{
+					&p.CompMask,
+					&p.StridingRQAttrs,
+				}
 			},
-			Go:   "mlx5dv.WQInitAttr",
-			Kind: "struct",
 			New: func() any {
 				return new(mlx5dv.WQInitAttr)
+			},
+			Paths: []string{
+				"comp_mask",
+				"striding_rq_attrs",
 			},
 		},
 		{
 			Align: unsafe.Alignof(mlx5dv.MLX5ErrCQE{}),
 			C:     "mlx5_err_cqe",
-			Fields: []Field{
-				{"rsvd0", func(r any) any {
-					return &r.(*mlx5dv.MLX5ErrCQE).Rsvd0
-				}},
-				{"srqn", func(r any) any {
-					return &r.(*mlx5dv.MLX5ErrCQE).SRQN
-				}},
-				{"rsvd1", func(r any) any {
-					return &r.(*mlx5dv.MLX5ErrCQE).Rsvd1
-				}},
-				{"vendor_err_synd", func(r any) any {
-					return &r.(*mlx5dv.MLX5ErrCQE).VendorErrSynd
-				}},
-				{"syndrome", func(r any) any {
-					return &r.(*mlx5dv.MLX5ErrCQE).Syndrome
-				}},
-				{"s_wqe_opcode_qpn", func(r any) any {
-					return &r.(*mlx5dv.MLX5ErrCQE).SWQEOpcodeQPN
-				}},
-				{"wqe_counter", func(r any) any {
-					return &r.(*mlx5dv.MLX5ErrCQE).WQECounter
-				}},
-				{"signature", func(r any) any {
-					return &r.(*mlx5dv.MLX5ErrCQE).Signature
-				}},
-				{"op_own", func(r any) any {
-					return &r.(*mlx5dv.MLX5ErrCQE).OpOwn
-				}},
+			Go:    "mlx5dv.MLX5ErrCQE",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*mlx5dv.MLX5ErrCQE)
+				return []any{
+					&p.Rsvd0,
+					&p.SRQN,
+					&p.Rsvd1,
+					&p.VendorErrSynd,
+					&p.Syndrome,
+					&p.SWQEOpcodeQPN,
+					&p.WQECounter,
+					&p.Signature,
+					&p.OpOwn,
+				}
 			},
-			Go:   "mlx5dv.MLX5ErrCQE",
-			Kind: "struct",
 			New: func() any {
 				return new(mlx5dv.MLX5ErrCQE)
+			},
+			Paths: []string{
+				"rsvd0",
+				"srqn",
+				"rsvd1",
+				"vendor_err_synd",
+				"syndrome",
+				"s_wqe_opcode_qpn",
+				"wqe_counter",
+				"signature",
+				"op_own",
 			},
 		},
 		{
 			Align: unsafe.Alignof(mlx5dv.MLX5TMCQE{}),
 			C:     "mlx5_tm_cqe",
-			Fields: []Field{
-				{"success", func(r any) any {
-					return &r.(*mlx5dv.MLX5TMCQE).Success
-				}},
-				{"hw_phase_cnt", func(r any) any {
-					return &r.(*mlx5dv.MLX5TMCQE).HWPhaseCnt
-				}},
-				{"rsvd0", func(r any) any {
-					return &r.(*mlx5dv.MLX5TMCQE).Rsvd0
-				}},
+			Go:    "mlx5dv.MLX5TMCQE",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*mlx5dv.MLX5TMCQE)
+				return []any{
+					&p.Success,
+					&p.HWPhaseCnt,
+					&p.Rsvd0,
+				}
 			},
-			Go:   "mlx5dv.MLX5TMCQE",
-			Kind: "struct",
 			New: func() any {
 				return new(mlx5dv.MLX5TMCQE)
+			},
+			Paths: []string{
+				"success",
+				"hw_phase_cnt",
+				"rsvd0",
 			},
 		},
 		{
 			Align: unsafe.Alignof(mlx5dv.MLX5CQE64{}),
 			C:     "mlx5_cqe64",
-			Fields: []Field{
-				{"rsvd0", func(r any) any {
-					return r.(*mlx5dv.MLX5CQE64).Rsvd0()
-				}},
-				{"wqe_id", func(r any) any {
-					return r.(*mlx5dv.MLX5CQE64).WQEID()
-				}},
-				{"rsvd4", func(r any) any {
-					return r.(*mlx5dv.MLX5CQE64).Rsvd4()
-				}},
-				{"ml_path", func(r any) any {
-					return r.(*mlx5dv.MLX5CQE64).MLPath()
-				}},
-				{"rsvd20", func(r any) any {
-					return r.(*mlx5dv.MLX5CQE64).Rsvd20()
-				}},
-				{"slid", func(r any) any {
-					return r.(*mlx5dv.MLX5CQE64).SLID()
-				}},
-				{"flags_rqpn", func(r any) any {
-					return r.(*mlx5dv.MLX5CQE64).FlagsRQPN()
-				}},
-				{"hds_ip_ext", func(r any) any {
-					return r.(*mlx5dv.MLX5CQE64).HDSIPExt()
-				}},
-				{"l4_hdr_type_etc", func(r any) any {
-					return r.(*mlx5dv.MLX5CQE64).L4HdrTypeEtc()
-				}},
-				{"vlan_info", func(r any) any {
-					return r.(*mlx5dv.MLX5CQE64).VLANInfo()
-				}},
-				{"tm_cqe", func(r any) any {
-					return r.(*mlx5dv.MLX5CQE64).TMCQE()
-				}},
-				{"tmh", func(r any) any {
-					return r.(*mlx5dv.MLX5CQE64).TMH()
-				}},
-				{"srqn_uidx", func(r any) any {
-					return &r.(*mlx5dv.MLX5CQE64).SRQNUIdx
-				}},
-				{"imm_inval_pkey", func(r any) any {
-					return &r.(*mlx5dv.MLX5CQE64).ImmInvalPKey
-				}},
-				{"app", func(r any) any {
-					return &r.(*mlx5dv.MLX5CQE64).App
-				}},
-				{"app_op", func(r any) any {
-					return &r.(*mlx5dv.MLX5CQE64).AppOp
-				}},
-				{"app_info", func(r any) any {
-					return &r.(*mlx5dv.MLX5CQE64).AppInfo
-				}},
-				{"byte_cnt", func(r any) any {
-					return &r.(*mlx5dv.MLX5CQE64).ByteCnt
-				}},
-				{"timestamp", func(r any) any {
-					return &r.(*mlx5dv.MLX5CQE64).Timestamp
-				}},
-				{"sop_drop_qpn", func(r any) any {
-					return &r.(*mlx5dv.MLX5CQE64).SOPDropQPN
-				}},
-				{"wqe_counter", func(r any) any {
-					return &r.(*mlx5dv.MLX5CQE64).WQECounter
-				}},
-				{"signature", func(r any) any {
-					return &r.(*mlx5dv.MLX5CQE64).Signature
-				}},
-				{"op_own", func(r any) any {
-					return &r.(*mlx5dv.MLX5CQE64).OpOwn
-				}},
+			Go:    "mlx5dv.MLX5CQE64",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*mlx5dv.MLX5CQE64)
+				return []any{
+					p.Rsvd0(),
+					p.WQEID(),
+					p.Rsvd4(),
+					p.MLPath(),
+					p.Rsvd20(),
+					p.SLID(),
+					p.FlagsRQPN(),
+					p.HDSIPExt(),
+					p.L4HdrTypeEtc(),
+					p.VLANInfo(),
+					p.TMCQE(),
+					p.TMH(),
+					&p.SRQNUIdx,
+					&p.ImmInvalPKey,
+					&p.App,
+					&p.AppOp,
+					&p.AppInfo,
+					&p.ByteCnt,
+					&p.Timestamp,
+					&p.SOPDropQPN,
+					&p.WQECounter,
+					&p.Signature,
+					&p.OpOwn,
+				}
 			},
-			Go:   "mlx5dv.MLX5CQE64",
-			Kind: "struct",
 			New: func() any {
 				return new(mlx5dv.MLX5CQE64)
+			},
+			Paths: []string{
+				"rsvd0",
+				"wqe_id",
+				"rsvd4",
+				"ml_path",
+				"rsvd20",
+				"slid",
+				"flags_rqpn",
+				"hds_ip_ext",
+				"l4_hdr_type_etc",
+				"vlan_info",
+				"tm_cqe",
+				"tmh",
+				"srqn_uidx",
+				"imm_inval_pkey",
+				"app",
+				"app_op",
+				"app_info",
+				"byte_cnt",
+				"timestamp",
+				"sop_drop_qpn",
+				"wqe_counter",
+				"signature",
+				"op_own",
 			},
 		},
 		{
 			Align: unsafe.Alignof(mlx5dv.MLX5WQESRQNextSeg{}),
 			C:     "mlx5_wqe_srq_next_seg",
-			Fields: []Field{
-				{"rsvd0", func(r any) any {
-					return &r.(*mlx5dv.MLX5WQESRQNextSeg).Rsvd0
-				}},
-				{"next_wqe_index", func(r any) any {
-					return &r.(*mlx5dv.MLX5WQESRQNextSeg).NextWQEIndex
-				}},
-				{"signature", func(r any) any {
-					return &r.(*mlx5dv.MLX5WQESRQNextSeg).Signature
-				}},
-				{"rsvd1", func(r any) any {
-					return &r.(*mlx5dv.MLX5WQESRQNextSeg).Rsvd1
-				}},
+			Go:    "mlx5dv.MLX5WQESRQNextSeg",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*mlx5dv.MLX5WQESRQNextSeg)
+				return []any{
+					&p.Rsvd0,
+					&p.NextWQEIndex,
+					&p.Signature,
+					&p.Rsvd1,
+				}
 			},
-			Go:   "mlx5dv.MLX5WQESRQNextSeg",
-			Kind: "struct",
 			New: func() any {
 				return new(mlx5dv.MLX5WQESRQNextSeg)
+			},
+			Paths: []string{
+				"rsvd0",
+				"next_wqe_index",
+				"signature",
+				"rsvd1",
 			},
 		},
 		{
 			Align: unsafe.Alignof(mlx5dv.MLX5WQEDataSeg{}),
 			C:     "mlx5_wqe_data_seg",
-			Fields: []Field{
-				{"byte_count", func(r any) any {
-					return &r.(*mlx5dv.MLX5WQEDataSeg).ByteCount
-				}},
-				{"lkey", func(r any) any {
-					return &r.(*mlx5dv.MLX5WQEDataSeg).LKey
-				}},
-				{"addr", func(r any) any {
-					return &r.(*mlx5dv.MLX5WQEDataSeg).Addr
-				}},
+			Go:    "mlx5dv.MLX5WQEDataSeg",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*mlx5dv.MLX5WQEDataSeg)
+				return []any{
+					&p.ByteCount,
+					&p.LKey,
+					&p.Addr,
+				}
 			},
-			Go:   "mlx5dv.MLX5WQEDataSeg",
-			Kind: "struct",
 			New: func() any {
 				return new(mlx5dv.MLX5WQEDataSeg)
+			},
+			Paths: []string{
+				"byte_count",
+				"lkey",
+				"addr",
 			},
 		},
 		{
 			Align: unsafe.Alignof(mlx5dv.MLX5WQECtrlSeg{}),
 			C:     "mlx5_wqe_ctrl_seg",
-			Fields: []Field{
-				{"opmod_idx_opcode", func(r any) any {
-					return &r.(*mlx5dv.MLX5WQECtrlSeg).OpmodIdxOpcode
-				}},
-				{"qpn_ds", func(r any) any {
-					return &r.(*mlx5dv.MLX5WQECtrlSeg).QPNDs
-				}},
-				{"signature", func(r any) any {
-					return &r.(*mlx5dv.MLX5WQECtrlSeg).Signature
-				}},
-				{"dci_stream_channel_id", func(r any) any {
-					return &r.(*mlx5dv.MLX5WQECtrlSeg).DCIStreamChannelIDBytes
-				}},
-				{"fm_ce_se", func(r any) any {
-					return &r.(*mlx5dv.MLX5WQECtrlSeg).FMCESE
-				}},
-				{"imm", func(r any) any {
-					return &r.(*mlx5dv.MLX5WQECtrlSeg).Imm
-				}},
+			Go:    "mlx5dv.MLX5WQECtrlSeg",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*mlx5dv.MLX5WQECtrlSeg)
+				return []any{
+					&p.OpmodIdxOpcode,
+					&p.QPNDs,
+					&p.Signature,
+					&p.DCIStreamChannelIDBytes,
+					&p.FMCESE,
+					&p.Imm,
+				}
 			},
-			Go:   "mlx5dv.MLX5WQECtrlSeg",
-			Kind: "struct",
 			New: func() any {
 				return new(mlx5dv.MLX5WQECtrlSeg)
+			},
+			Paths: []string{
+				"opmod_idx_opcode",
+				"qpn_ds",
+				"signature",
+				"dci_stream_channel_id",
+				"fm_ce_se",
+				"imm",
 			},
 		},
 		{
 			Align: unsafe.Alignof(mlx5dv.MLX5MPRQWQE{}),
 			C:     "mlx5_mprq_wqe",
-			Fields: []Field{
-				{"nseg", func(r any) any {
-					return &r.(*mlx5dv.MLX5MPRQWQE).Nseg
-				}},
-				{"dseg", func(r any) any {
-					return &r.(*mlx5dv.MLX5MPRQWQE).Dseg
-				}},
+			Go:    "mlx5dv.MLX5MPRQWQE",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*mlx5dv.MLX5MPRQWQE)
+				return []any{
+					&p.Nseg,
+					&p.Dseg,
+				}
 			},
-			Go:   "mlx5dv.MLX5MPRQWQE",
-			Kind: "struct",
 			New: func() any {
 				return new(mlx5dv.MLX5MPRQWQE)
+			},
+			Paths: []string{
+				"nseg",
+				"dseg",
 			},
 		},
 		{
 			Align: unsafe.Alignof(mlx5dv.MLX5WQEAV{}),
 			C:     "mlx5_wqe_av",
-			Fields: []Field{
-				{"key", func(r any) any {
-					return &r.(*mlx5dv.MLX5WQEAV).Key
-				}},
-				{"key.qkey", func(r any) any {
-					return r.(*mlx5dv.MLX5WQEAV).Key.QKey()
-				}},
-				{"key.qkey.qkey", func(r any) any {
-					return &r.(*mlx5dv.MLX5WQEAV).Key.QKey().QKey
-				}},
-				{"key.qkey.reserved", func(r any) any {
-					return &r.(*mlx5dv.MLX5WQEAV).Key.QKey().Reserved
-				}},
-				{"key.dc_key", func(r any) any {
-					return r.(*mlx5dv.MLX5WQEAV).Key.DCKey()
-				}},
-				{"dqp_dct", func(r any) any {
-					return &r.(*mlx5dv.MLX5WQEAV).DQPDCT
-				}},
-				{"stat_rate_sl", func(r any) any {
-					return &r.(*mlx5dv.MLX5WQEAV).StatRateSL
-				}},
-				{"fl_mlid", func(r any) any {
-					return &r.(*mlx5dv.MLX5WQEAV).FLMLID
-				}},
-				{"rlid", func(r any) any {
-					return &r.(*mlx5dv.MLX5WQEAV).RLID
-				}},
-				{"reserved0", func(r any) any {
-					return &r.(*mlx5dv.MLX5WQEAV).Reserved0
-				}},
-				{"rmac", func(r any) any {
-					return &r.(*mlx5dv.MLX5WQEAV).RMAC
-				}},
-				{"tclass", func(r any) any {
-					return &r.(*mlx5dv.MLX5WQEAV).TClass
-				}},
-				{"hop_limit", func(r any) any {
-					return &r.(*mlx5dv.MLX5WQEAV).HopLimit
-				}},
-				{"grh_gid_fl", func(r any) any {
-					return &r.(*mlx5dv.MLX5WQEAV).GRHGIDFL
-				}},
-				{"rgid", func(r any) any {
-					return &r.(*mlx5dv.MLX5WQEAV).RGID
-				}},
+			Go:    "mlx5dv.MLX5WQEAV",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*mlx5dv.MLX5WQEAV)
+				return []any{
+					&p.Key,
+					p.Key.QKey(),
+					&p.Key.QKey().QKey,
+					&p.Key.QKey().Reserved,
+					p.Key.DCKey(),
+					&p.DQPDCT,
+					&p.StatRateSL,
+					&p.FLMLID,
+					&p.RLID,
+					&p.Reserved0,
+					&p.RMAC,
+					&p.TClass,
+					&p.HopLimit,
+					&p.GRHGIDFL,
+					&p.RGID,
+				}
 			},
-			Go:   "mlx5dv.MLX5WQEAV",
-			Kind: "struct",
 			New: func() any {
 				return new(mlx5dv.MLX5WQEAV)
+			},
+			Paths: []string{
+				"key",
+				"key.qkey",
+				"key.qkey.qkey",
+				"key.qkey.reserved",
+				"key.dc_key",
+				"dqp_dct",
+				"stat_rate_sl",
+				"fl_mlid",
+				"rlid",
+				"reserved0",
+				"rmac",
+				"tclass",
+				"hop_limit",
+				"grh_gid_fl",
+				"rgid",
 			},
 		},
 		{
 			Align: unsafe.Alignof(mlx5dv.MLX5WQEDatagramSeg{}),
 			C:     "mlx5_wqe_datagram_seg",
-			Fields: []Field{
-				{"av", func(r any) any {
-					return &r.(*mlx5dv.MLX5WQEDatagramSeg).AV
-				}},
+			Go:    "mlx5dv.MLX5WQEDatagramSeg",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*mlx5dv.MLX5WQEDatagramSeg)
+				return []any{
+					&p.AV,
+				}
 			},
-			Go:   "mlx5dv.MLX5WQEDatagramSeg",
-			Kind: "struct",
 			New: func() any {
 				return new(mlx5dv.MLX5WQEDatagramSeg)
+			},
+			Paths: []string{
+				"av",
 			},
 		},
 		{
 			Align: unsafe.Alignof(mlx5dv.MLX5WQERAddrSeg{}),
 			C:     "mlx5_wqe_raddr_seg",
-			Fields: []Field{
-				{"raddr", func(r any) any {
-					return &r.(*mlx5dv.MLX5WQERAddrSeg).RAddr
-				}},
-				{"rkey", func(r any) any {
-					return &r.(*mlx5dv.MLX5WQERAddrSeg).RKey
-				}},
-				{"reserved", func(r any) any {
-					return &r.(*mlx5dv.MLX5WQERAddrSeg).Reserved
-				}},
+			Go:    "mlx5dv.MLX5WQERAddrSeg",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*mlx5dv.MLX5WQERAddrSeg)
+				return []any{
+					&p.RAddr,
+					&p.RKey,
+					&p.Reserved,
+				}
 			},
-			Go:   "mlx5dv.MLX5WQERAddrSeg",
-			Kind: "struct",
 			New: func() any {
 				return new(mlx5dv.MLX5WQERAddrSeg)
+			},
+			Paths: []string{
+				"raddr",
+				"rkey",
+				"reserved",
 			},
 		},
 		{
 			Align: unsafe.Alignof(mlx5dv.MLX5WQEAtomicSeg{}),
 			C:     "mlx5_wqe_atomic_seg",
-			Fields: []Field{
-				{"swap_add", func(r any) any {
-					return &r.(*mlx5dv.MLX5WQEAtomicSeg).SwapAdd
-				}},
-				{"compare", func(r any) any {
-					return &r.(*mlx5dv.MLX5WQEAtomicSeg).Compare
-				}},
+			Go:    "mlx5dv.MLX5WQEAtomicSeg",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*mlx5dv.MLX5WQEAtomicSeg)
+				return []any{
+					&p.SwapAdd,
+					&p.Compare,
+				}
 			},
-			Go:   "mlx5dv.MLX5WQEAtomicSeg",
-			Kind: "struct",
 			New: func() any {
 				return new(mlx5dv.MLX5WQEAtomicSeg)
+			},
+			Paths: []string{
+				"swap_add",
+				"compare",
 			},
 		},
 		{
 			Align: unsafe.Alignof(mlx5dv.MLX5WQEInlDataSeg{}),
 			C:     "mlx5_wqe_inl_data_seg",
-			Fields: []Field{
-				{"byte_count", func(r any) any {
-					return &r.(*mlx5dv.MLX5WQEInlDataSeg).ByteCount
-				}},
+			Go:    "mlx5dv.MLX5WQEInlDataSeg",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*mlx5dv.MLX5WQEInlDataSeg)
+				return []any{
+					&p.ByteCount,
+				}
 			},
-			Go:   "mlx5dv.MLX5WQEInlDataSeg",
-			Kind: "struct",
 			New: func() any {
 				return new(mlx5dv.MLX5WQEInlDataSeg)
+			},
+			Paths: []string{
+				"byte_count",
 			},
 		},
 		{
 			Align: unsafe.Alignof(mlx5dv.MLX5WQEEthSeg{}),
 			C:     "mlx5_wqe_eth_seg",
-			Fields: []Field{
-				{"rsvd0", func(r any) any {
-					return &r.(*mlx5dv.MLX5WQEEthSeg).Rsvd0
-				}},
-				{"cs_flags", func(r any) any {
-					return &r.(*mlx5dv.MLX5WQEEthSeg).CSFlags
-				}},
-				{"rsvd1", func(r any) any {
-					return &r.(*mlx5dv.MLX5WQEEthSeg).Rsvd1
-				}},
-				{"mss", func(r any) any {
-					return &r.(*mlx5dv.MLX5WQEEthSeg).MSS
-				}},
-				{"rsvd2", func(r any) any {
-					return &r.(*mlx5dv.MLX5WQEEthSeg).Rsvd2
-				}},
-				{"inline_hdr_sz", func(r any) any {
-					return &r.(*mlx5dv.MLX5WQEEthSeg).InlineHdrSz
-				}},
-				{"inline_hdr_start", func(r any) any {
-					return &r.(*mlx5dv.MLX5WQEEthSeg).InlineHdrStart
-				}},
-				{"inline_hdr", func(r any) any {
-					return &r.(*mlx5dv.MLX5WQEEthSeg).InlineHdr
-				}},
+			Go:    "mlx5dv.MLX5WQEEthSeg",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*mlx5dv.MLX5WQEEthSeg)
+				return []any{
+					&p.Rsvd0,
+					&p.CSFlags,
+					&p.Rsvd1,
+					&p.MSS,
+					&p.Rsvd2,
+					&p.InlineHdrSz,
+					&p.InlineHdrStart,
+					&p.InlineHdr,
+				}
 			},
-			Go:   "mlx5dv.MLX5WQEEthSeg",
-			Kind: "struct",
 			New: func() any {
 				return new(mlx5dv.MLX5WQEEthSeg)
+			},
+			Paths: []string{
+				"rsvd0",
+				"cs_flags",
+				"rsvd1",
+				"mss",
+				"rsvd2",
+				"inline_hdr_sz",
+				"inline_hdr_start",
+				"inline_hdr",
 			},
 		},
 		{
 			Align: unsafe.Alignof(mlx5dv.MLX5WQETMSeg{}),
 			C:     "mlx5_wqe_tm_seg",
-			Fields: []Field{
-				{"opcode", func(r any) any {
-					return &r.(*mlx5dv.MLX5WQETMSeg).Opcode
-				}},
-				{"flags", func(r any) any {
-					return &r.(*mlx5dv.MLX5WQETMSeg).Flags
-				}},
-				{"index", func(r any) any {
-					return &r.(*mlx5dv.MLX5WQETMSeg).Index
-				}},
-				{"rsvd0", func(r any) any {
-					return &r.(*mlx5dv.MLX5WQETMSeg).Rsvd0
-				}},
-				{"sw_cnt", func(r any) any {
-					return &r.(*mlx5dv.MLX5WQETMSeg).SWCnt
-				}},
-				{"rsvd1", func(r any) any {
-					return &r.(*mlx5dv.MLX5WQETMSeg).Rsvd1
-				}},
-				{"append_tag", func(r any) any {
-					return &r.(*mlx5dv.MLX5WQETMSeg).AppendTag
-				}},
-				{"append_mask", func(r any) any {
-					return &r.(*mlx5dv.MLX5WQETMSeg).AppendMask
-				}},
+			Go:    "mlx5dv.MLX5WQETMSeg",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*mlx5dv.MLX5WQETMSeg)
+				return []any{
+					&p.Opcode,
+					&p.Flags,
+					&p.Index,
+					&p.Rsvd0,
+					&p.SWCnt,
+					&p.Rsvd1,
+					&p.AppendTag,
+					&p.AppendMask,
+				}
 			},
-			Go:   "mlx5dv.MLX5WQETMSeg",
-			Kind: "struct",
 			New: func() any {
 				return new(mlx5dv.MLX5WQETMSeg)
+			},
+			Paths: []string{
+				"opcode",
+				"flags",
+				"index",
+				"rsvd0",
+				"sw_cnt",
+				"rsvd1",
+				"append_tag",
+				"append_mask",
 			},
 		},
 		{
 			Align: unsafe.Alignof(mlx5dv.MLX5WQEUMRCtrlSeg{}),
 			C:     "mlx5_wqe_umr_ctrl_seg",
-			Fields: []Field{
-				{"flags", func(r any) any {
-					return &r.(*mlx5dv.MLX5WQEUMRCtrlSeg).Flags
-				}},
-				{"rsvd0", func(r any) any {
-					return &r.(*mlx5dv.MLX5WQEUMRCtrlSeg).Rsvd0
-				}},
-				{"klm_octowords", func(r any) any {
-					return &r.(*mlx5dv.MLX5WQEUMRCtrlSeg).KLMOctowords
-				}},
-				{"translation_offset", func(r any) any {
-					return r.(*mlx5dv.MLX5WQEUMRCtrlSeg).TranslationOffset()
-				}},
-				{"bsf_octowords", func(r any) any {
-					return r.(*mlx5dv.MLX5WQEUMRCtrlSeg).BSFOctowords()
-				}},
-				{"mkey_mask", func(r any) any {
-					return &r.(*mlx5dv.MLX5WQEUMRCtrlSeg).MKeyMask
-				}},
-				{"rsvd1", func(r any) any {
-					return &r.(*mlx5dv.MLX5WQEUMRCtrlSeg).Rsvd1
-				}},
+			Go:    "mlx5dv.MLX5WQEUMRCtrlSeg",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*mlx5dv.MLX5WQEUMRCtrlSeg)
+				return []any{
+					&p.Flags,
+					&p.Rsvd0,
+					&p.KLMOctowords,
+					p.TranslationOffset(),
+					p.BSFOctowords(),
+					&p.MKeyMask,
+					&p.Rsvd1,
+				}
 			},
-			Go:   "mlx5dv.MLX5WQEUMRCtrlSeg",
-			Kind: "struct",
 			New: func() any {
 				return new(mlx5dv.MLX5WQEUMRCtrlSeg)
+			},
+			Paths: []string{
+				"flags",
+				"rsvd0",
+				"klm_octowords",
+				"translation_offset",
+				"bsf_octowords",
+				"mkey_mask",
+				"rsvd1",
 			},
 		},
 		{
 			Align: unsafe.Alignof(mlx5dv.MLX5WQEUMRKLMSeg{}),
 			C:     "mlx5_wqe_umr_klm_seg",
-			Fields: []Field{
-				{"byte_count", func(r any) any {
-					return &r.(*mlx5dv.MLX5WQEUMRKLMSeg).ByteCount
-				}},
-				{"mkey", func(r any) any {
-					return &r.(*mlx5dv.MLX5WQEUMRKLMSeg).MKey
-				}},
-				{"address", func(r any) any {
-					return &r.(*mlx5dv.MLX5WQEUMRKLMSeg).Address
-				}},
+			Go:    "mlx5dv.MLX5WQEUMRKLMSeg",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*mlx5dv.MLX5WQEUMRKLMSeg)
+				return []any{
+					&p.ByteCount,
+					&p.MKey,
+					&p.Address,
+				}
 			},
-			Go:   "mlx5dv.MLX5WQEUMRKLMSeg",
-			Kind: "struct",
 			New: func() any {
 				return new(mlx5dv.MLX5WQEUMRKLMSeg)
+			},
+			Paths: []string{
+				"byte_count",
+				"mkey",
+				"address",
 			},
 		},
 		{
 			Align: unsafe.Alignof(mlx5dv.MLX5WQEUMRInlineSeg{}),
 			C:     "mlx5_wqe_umr_inline_seg",
-			Fields: []Field{
-				{"klm", func(r any) any {
-					return r.(*mlx5dv.MLX5WQEUMRInlineSeg).KLM()
-				}},
+			Go:    "mlx5dv.MLX5WQEUMRInlineSeg",
+			Kind:  "union",
+			Members: func(record any) []any {
+				p := record.(*mlx5dv.MLX5WQEUMRInlineSeg)
+				return []any{
+					p.KLM(),
+				}
 			},
-			Go:   "mlx5dv.MLX5WQEUMRInlineSeg",
-			Kind: "union",
 			New: func() any {
 				return new(mlx5dv.MLX5WQEUMRInlineSeg)
+			},
+			Paths: []string{
+				"klm",
 			},
 		},
 		{
 			Align: unsafe.Alignof(mlx5dv.MLX5WQEUMRRepeatEntSeg{}),
 			C:     "mlx5_wqe_umr_repeat_ent_seg",
-			Fields: []Field{
-				{"stride", func(r any) any {
-					return &r.(*mlx5dv.MLX5WQEUMRRepeatEntSeg).Stride
-				}},
-				{"byte_count", func(r any) any {
-					return &r.(*mlx5dv.MLX5WQEUMRRepeatEntSeg).ByteCount
-				}},
-				{"memkey", func(r any) any {
-					return &r.(*mlx5dv.MLX5WQEUMRRepeatEntSeg).Memkey
-				}},
-				{"va", func(r any) any {
-					return &r.(*mlx5dv.MLX5WQEUMRRepeatEntSeg).VA
-				}},
+			Go:    "mlx5dv.MLX5WQEUMRRepeatEntSeg",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*mlx5dv.MLX5WQEUMRRepeatEntSeg)
+				return []any{
+					&p.Stride,
+					&p.ByteCount,
+					&p.Memkey,
+					&p.VA,
+				}
 			},
-			Go:   "mlx5dv.MLX5WQEUMRRepeatEntSeg",
-			Kind: "struct",
 			New: func() any {
 				return new(mlx5dv.MLX5WQEUMRRepeatEntSeg)
+			},
+			Paths: []string{
+				"stride",
+				"byte_count",
+				"memkey",
+				"va",
 			},
 		},
 		{
 			Align: unsafe.Alignof(mlx5dv.MLX5WQEUMRRepeatBlockSeg{}),
 			C:     "mlx5_wqe_umr_repeat_block_seg",
-			Fields: []Field{
-				{"byte_count", func(r any) any {
-					return &r.(*mlx5dv.MLX5WQEUMRRepeatBlockSeg).ByteCount
-				}},
-				{"op", func(r any) any {
-					return &r.(*mlx5dv.MLX5WQEUMRRepeatBlockSeg).Op
-				}},
-				{"repeat_count", func(r any) any {
-					return &r.(*mlx5dv.MLX5WQEUMRRepeatBlockSeg).RepeatCount
-				}},
-				{"reserved", func(r any) any {
-					return &r.(*mlx5dv.MLX5WQEUMRRepeatBlockSeg).Reserved
-				}},
-				{"num_ent", func(r any) any {
-					return &r.(*mlx5dv.MLX5WQEUMRRepeatBlockSeg).NumEnt
-				}},
+			Go:    "mlx5dv.MLX5WQEUMRRepeatBlockSeg",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*mlx5dv.MLX5WQEUMRRepeatBlockSeg)
+				return []any{
+					&p.ByteCount,
+					&p.Op,
+					&p.RepeatCount,
+					&p.Reserved,
+					&p.NumEnt,
+				}
 			},
-			Go:   "mlx5dv.MLX5WQEUMRRepeatBlockSeg",
-			Kind: "struct",
 			New: func() any {
 				return new(mlx5dv.MLX5WQEUMRRepeatBlockSeg)
+			},
+			Paths: []string{
+				"byte_count",
+				"op",
+				"repeat_count",
+				"reserved",
+				"num_ent",
 			},
 		},
 		{
 			Align: unsafe.Alignof(mlx5dv.MLX5WQEMKeyContextSeg{}),
 			C:     "mlx5_wqe_mkey_context_seg",
-			Fields: []Field{
-				{"free", func(r any) any {
-					return &r.(*mlx5dv.MLX5WQEMKeyContextSeg).Free
-				}},
-				{"reserved1", func(r any) any {
-					return &r.(*mlx5dv.MLX5WQEMKeyContextSeg).Reserved1
-				}},
-				{"access_flags", func(r any) any {
-					return &r.(*mlx5dv.MLX5WQEMKeyContextSeg).AccessFlags
-				}},
-				{"sf", func(r any) any {
-					return &r.(*mlx5dv.MLX5WQEMKeyContextSeg).SF
-				}},
-				{"qpn_mkey", func(r any) any {
-					return &r.(*mlx5dv.MLX5WQEMKeyContextSeg).QPNMKey
-				}},
-				{"reserved2", func(r any) any {
-					return &r.(*mlx5dv.MLX5WQEMKeyContextSeg).Reserved2
-				}},
-				{"flags_pd", func(r any) any {
-					return &r.(*mlx5dv.MLX5WQEMKeyContextSeg).FlagsPD
-				}},
-				{"start_addr", func(r any) any {
-					return &r.(*mlx5dv.MLX5WQEMKeyContextSeg).StartAddr
-				}},
-				{"len", func(r any) any {
-					return &r.(*mlx5dv.MLX5WQEMKeyContextSeg).Len
-				}},
-				{"bsf_octword_size", func(r any) any {
-					return &r.(*mlx5dv.MLX5WQEMKeyContextSeg).BSFOctwordSize
-				}},
-				{"reserved3", func(r any) any {
-					return &r.(*mlx5dv.MLX5WQEMKeyContextSeg).Reserved3
-				}},
-				{"translations_octword_size", func(r any) any {
-					return &r.(*mlx5dv.MLX5WQEMKeyContextSeg).TranslationsOctwordSize
-				}},
-				{"reserved4", func(r any) any {
-					return &r.(*mlx5dv.MLX5WQEMKeyContextSeg).Reserved4
-				}},
-				{"log_page_size", func(r any) any {
-					return &r.(*mlx5dv.MLX5WQEMKeyContextSeg).LogPageSize
-				}},
-				{"reserved", func(r any) any {
-					return &r.(*mlx5dv.MLX5WQEMKeyContextSeg).Reserved
-				}},
+			Go:    "mlx5dv.MLX5WQEMKeyContextSeg",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*mlx5dv.MLX5WQEMKeyContextSeg)
+				return []any{
+					&p.Free,
+					&p.Reserved1,
+					&p.AccessFlags,
+					&p.SF,
+					&p.QPNMKey,
+					&p.Reserved2,
+					&p.FlagsPD,
+					&p.StartAddr,
+					&p.Len,
+					&p.BSFOctwordSize,
+					&p.Reserved3,
+					&p.TranslationsOctwordSize,
+					&p.Reserved4,
+					&p.LogPageSize,
+					&p.Reserved,
+				}
 			},
-			Go:   "mlx5dv.MLX5WQEMKeyContextSeg",
-			Kind: "struct",
 			New: func() any {
 				return new(mlx5dv.MLX5WQEMKeyContextSeg)
+			},
+			Paths: []string{
+				"free",
+				"reserved1",
+				"access_flags",
+				"sf",
+				"qpn_mkey",
+				"reserved2",
+				"flags_pd",
+				"start_addr",
+				"len",
+				"bsf_octword_size",
+				"reserved3",
+				"translations_octword_size",
+				"reserved4",
+				"log_page_size",
+				"reserved",
 			},
 		},
 		{
 			Align: unsafe.Alignof(mlx5dv.CtxAllocators{}),
 			C:     "mlx5dv_ctx_allocators",
-			Fields: []Field{
-				{"alloc", func(r any) any {
-					return &r.(*mlx5dv.CtxAllocators).Alloc
-				}},
-				{"free", func(r any) any {
-					return &r.(*mlx5dv.CtxAllocators).Free
-				}},
-				{"data", func(r any) any {
-					return &r.(*mlx5dv.CtxAllocators).Data
-				}},
+			Go:    "mlx5dv.CtxAllocators",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*mlx5dv.CtxAllocators)
+				return []any{
+					&p.Alloc,
+					&p.Free,
+					&p.Data,
+				}
 			},
-			Go:   "mlx5dv.CtxAllocators",
-			Kind: "struct",
 			New: func() any {
 				return new(mlx5dv.CtxAllocators)
+			},
+			Paths: []string{
+				"alloc",
+				"free",
+				"data",
 			},
 		},
 		{
 			Align: unsafe.Alignof(mlx5dv.ClockInfo{}),
 			C:     "mlx5dv_clock_info",
-			Fields: []Field{
-				{"nsec", func(r any) any {
-					return &r.(*mlx5dv.ClockInfo).Nsec
-				}},
-				{"last_cycles", func(r any) any {
-					return &r.(*mlx5dv.ClockInfo).LastCycles
-				}},
-				{"frac", func(r any) any {
-					return &r.(*mlx5dv.ClockInfo).Frac
-				}},
-				{"mult", func(r any) any {
-					return &r.(*mlx5dv.ClockInfo).Mult
-				}},
-				{"shift", func(r any) any {
-					return &r.(*mlx5dv.ClockInfo).Shift
-				}},
-				{"mask", func(r any) any {
-					return &r.(*mlx5dv.ClockInfo).Mask
-				}},
+			Go:    "mlx5dv.ClockInfo",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*mlx5dv.ClockInfo)
+				return []any{
+					&p.Nsec,
+					&p.LastCycles,
+					&p.Frac,
+					&p.Mult,
+					&p.Shift,
+					&p.Mask,
+				}
 			},
-			Go:   "mlx5dv.ClockInfo",
-			Kind: "struct",
 			New: func() any {
 				return new(mlx5dv.ClockInfo)
+			},
+			Paths: []string{
+				"nsec",
+				"last_cycles",
+				"frac",
+				"mult",
+				"shift",
+				"mask",
 			},
 		},
 		{
 			Align: unsafe.Alignof(mlx5dv.ContextAttr{}),
 			C:     "mlx5dv_context_attr",
-			Fields: []Field{
-				{"flags", func(r any) any {
-					return &r.(*mlx5dv.ContextAttr).Flags
-				}},
-				{"comp_mask", func(r any) any {
-					return &r.(*mlx5dv.ContextAttr).CompMask
-				}},
-				{"fds", func(r any) any {
-					return &r.(*mlx5dv.ContextAttr).FDs
-				}},
+			Go:    "mlx5dv.ContextAttr",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*mlx5dv.ContextAttr)
+				return []any{
+					&p.Flags,
+					&p.CompMask,
+					&p.FDs,
+				}
 			},
-			Go:   "mlx5dv.ContextAttr",
-			Kind: "struct",
 			New: func() any {
 				return new(mlx5dv.ContextAttr)
+			},
+			Paths: []string{
+				"flags",
+				"comp_mask",
+				"fds",
 			},
 		},
 		{
 			Align: unsafe.Alignof(mlx5dv.VFIOContextAttr{}),
 			C:     "mlx5dv_vfio_context_attr",
-			Fields: []Field{
-				{"pci_name", func(r any) any {
-					return &r.(*mlx5dv.VFIOContextAttr).PCIName
-				}},
-				{"flags", func(r any) any {
-					return &r.(*mlx5dv.VFIOContextAttr).Flags
-				}},
-				{"comp_mask", func(r any) any {
-					return &r.(*mlx5dv.VFIOContextAttr).CompMask
-				}},
+			Go:    "mlx5dv.VFIOContextAttr",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*mlx5dv.VFIOContextAttr)
+				return []any{
+					&p.PCIName,
+					&p.Flags,
+					&p.CompMask,
+				}
 			},
-			Go:   "mlx5dv.VFIOContextAttr",
-			Kind: "struct",
 			New: func() any {
 				return new(mlx5dv.VFIOContextAttr)
+			},
+			Paths: []string{
+				"pci_name",
+				"flags",
+				"comp_mask",
 			},
 		},
 		{
 			Align: unsafe.Alignof(mlx5dv.DevxUMem{}),
 			C:     "mlx5dv_devx_umem",
-			Fields: []Field{
-				{"umem_id", func(r any) any {
-					return &r.(*mlx5dv.DevxUMem).UMemID
-				}},
+			Go:    "mlx5dv.DevxUMem",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*mlx5dv.DevxUMem)
+				return []any{
+					&p.UMemID,
+				}
 			},
-			Go:   "mlx5dv.DevxUMem",
-			Kind: "struct",
 			New: func() any {
 				return new(mlx5dv.DevxUMem)
+			},
+			Paths: []string{
+				"umem_id",
 			},
 		},
 		{
 			Align: unsafe.Alignof(mlx5dv.DevxUMemIn{}),
 			C:     "mlx5dv_devx_umem_in",
-			Fields: []Field{
-				{"addr", func(r any) any {
-					return &r.(*mlx5dv.DevxUMemIn).Addr
-				}},
-				{"size", func(r any) any {
-					return &r.(*mlx5dv.DevxUMemIn).Size
-				}},
-				{"access", func(r any) any {
-					return &r.(*mlx5dv.DevxUMemIn).Access
-				}},
-				{"pgsz_bitmap", func(r any) any {
-					return &r.(*mlx5dv.DevxUMemIn).PgszBitmap
-				}},
-				{"comp_mask", func(r any) any {
-					return &r.(*mlx5dv.DevxUMemIn).CompMask
-				}},
-				{"dmabuf_fd", func(r any) any {
-					return &r.(*mlx5dv.DevxUMemIn).DMABufFD
-				}},
+			Go:    "mlx5dv.DevxUMemIn",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*mlx5dv.DevxUMemIn)
+				return []any{
+					&p.Addr,
+					&p.Size,
+					&p.Access,
+					&p.PgszBitmap,
+					&p.CompMask,
+					&p.DMABufFD,
+				}
 			},
-			Go:   "mlx5dv.DevxUMemIn",
-			Kind: "struct",
 			New: func() any {
 				return new(mlx5dv.DevxUMemIn)
+			},
+			Paths: []string{
+				"addr",
+				"size",
+				"access",
+				"pgsz_bitmap",
+				"comp_mask",
+				"dmabuf_fd",
 			},
 		},
 		{
 			Align: unsafe.Alignof(mlx5dv.DevxUAR{}),
 			C:     "mlx5dv_devx_uar",
-			Fields: []Field{
-				{"reg_addr", func(r any) any {
-					return &r.(*mlx5dv.DevxUAR).RegAddr
-				}},
-				{"base_addr", func(r any) any {
-					return &r.(*mlx5dv.DevxUAR).BaseAddr
-				}},
-				{"page_id", func(r any) any {
-					return &r.(*mlx5dv.DevxUAR).PageID
-				}},
-				{"mmap_off", func(r any) any {
-					return &r.(*mlx5dv.DevxUAR).MmapOff
-				}},
-				{"comp_mask", func(r any) any {
-					return &r.(*mlx5dv.DevxUAR).CompMask
-				}},
+			Go:    "mlx5dv.DevxUAR",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*mlx5dv.DevxUAR)
+				return []any{
+					&p.RegAddr,
+					&p.BaseAddr,
+					&p.PageID,
+					&p.MmapOff,
+					&p.CompMask,
+				}
 			},
-			Go:   "mlx5dv.DevxUAR",
-			Kind: "struct",
 			New: func() any {
 				return new(mlx5dv.DevxUAR)
+			},
+			Paths: []string{
+				"reg_addr",
+				"base_addr",
+				"page_id",
+				"mmap_off",
+				"comp_mask",
 			},
 		},
 		{
 			Align: unsafe.Alignof(mlx5dv.Var{}),
 			C:     "mlx5dv_var",
-			Fields: []Field{
-				{"page_id", func(r any) any {
-					return &r.(*mlx5dv.Var).PageID
-				}},
-				{"length", func(r any) any {
-					return &r.(*mlx5dv.Var).Length
-				}},
-				{"mmap_off", func(r any) any {
-					return &r.(*mlx5dv.Var).MmapOff
-				}},
-				{"comp_mask", func(r any) any {
-					return &r.(*mlx5dv.Var).CompMask
-				}},
+			Go:    "mlx5dv.Var",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*mlx5dv.Var)
+				return []any{
+					&p.PageID,
+					&p.Length,
+					&p.MmapOff,
+					&p.CompMask,
+				}
 			},
-			Go:   "mlx5dv.Var",
-			Kind: "struct",
 			New: func() any {
 				return new(mlx5dv.Var)
+			},
+			Paths: []string{
+				"page_id",
+				"length",
+				"mmap_off",
+				"comp_mask",
 			},
 		},
 		{
 			Align: unsafe.Alignof(mlx5dv.ExportSizes{}),
 			C:     "mlx5dv_export_sizes",
-			Fields: []Field{
-				{"var_attrs_size", func(r any) any {
-					return &r.(*mlx5dv.ExportSizes).VarAttrsSize
-				}},
-				{"devx_umem_attrs_size", func(r any) any {
-					return &r.(*mlx5dv.ExportSizes).DevxUMemAttrsSize
-				}},
-				{"devx_obj_attrs_size", func(r any) any {
-					return &r.(*mlx5dv.ExportSizes).DevxObjAttrsSize
-				}},
+			Go:    "mlx5dv.ExportSizes",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*mlx5dv.ExportSizes)
+				return []any{
+					&p.VarAttrsSize,
+					&p.DevxUMemAttrsSize,
+					&p.DevxObjAttrsSize,
+				}
 			},
-			Go:   "mlx5dv.ExportSizes",
-			Kind: "struct",
 			New: func() any {
 				return new(mlx5dv.ExportSizes)
+			},
+			Paths: []string{
+				"var_attrs_size",
+				"devx_umem_attrs_size",
+				"devx_obj_attrs_size",
 			},
 		},
 		{
 			Align: unsafe.Alignof(mlx5dv.DevxCmdComp{}),
 			C:     "mlx5dv_devx_cmd_comp",
-			Fields: []Field{
-				{"fd", func(r any) any {
-					return &r.(*mlx5dv.DevxCmdComp).FD
-				}},
+			Go:    "mlx5dv.DevxCmdComp",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*mlx5dv.DevxCmdComp)
+				return []any{
+					&p.FD,
+				}
 			},
-			Go:   "mlx5dv.DevxCmdComp",
-			Kind: "struct",
 			New: func() any {
 				return new(mlx5dv.DevxCmdComp)
+			},
+			Paths: []string{
+				"fd",
 			},
 		},
 		{
 			Align: unsafe.Alignof(mlx5dv.DevxEventChannel{}),
 			C:     "mlx5dv_devx_event_channel",
-			Fields: []Field{
-				{"fd", func(r any) any {
-					return &r.(*mlx5dv.DevxEventChannel).FD
-				}},
+			Go:    "mlx5dv.DevxEventChannel",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*mlx5dv.DevxEventChannel)
+				return []any{
+					&p.FD,
+				}
 			},
-			Go:   "mlx5dv.DevxEventChannel",
-			Kind: "struct",
 			New: func() any {
 				return new(mlx5dv.DevxEventChannel)
+			},
+			Paths: []string{
+				"fd",
 			},
 		},
 		{
 			Align: unsafe.Alignof(mlx5dv.DRFlowMeterAttr{}),
 			C:     "mlx5dv_dr_flow_meter_attr",
-			Fields: []Field{
-				{"next_table", func(r any) any {
-					return &r.(*mlx5dv.DRFlowMeterAttr).NextTable
-				}},
-				{"active", func(r any) any {
-					return &r.(*mlx5dv.DRFlowMeterAttr).Active
-				}},
-				{"reg_c_index", func(r any) any {
-					return &r.(*mlx5dv.DRFlowMeterAttr).RegCIndex
-				}},
-				{"flow_meter_parameter_sz", func(r any) any {
-					return &r.(*mlx5dv.DRFlowMeterAttr).FlowMeterParameterSz
-				}},
-				{"flow_meter_parameter", func(r any) any {
-					return &r.(*mlx5dv.DRFlowMeterAttr).FlowMeterParameter
-				}},
+			Go:    "mlx5dv.DRFlowMeterAttr",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*mlx5dv.DRFlowMeterAttr)
+				return []any{
+					&p.NextTable,
+					&p.Active,
+					&p.RegCIndex,
+					&p.FlowMeterParameterSz,
+					&p.FlowMeterParameter,
+				}
 			},
-			Go:   "mlx5dv.DRFlowMeterAttr",
-			Kind: "struct",
 			New: func() any {
 				return new(mlx5dv.DRFlowMeterAttr)
+			},
+			Paths: []string{
+				"next_table",
+				"active",
+				"reg_c_index",
+				"flow_meter_parameter_sz",
+				"flow_meter_parameter",
 			},
 		},
 		{
 			Align: unsafe.Alignof(mlx5dv.DRFlowSamplerAttr{}),
 			C:     "mlx5dv_dr_flow_sampler_attr",
-			Fields: []Field{
-				{"sample_ratio", func(r any) any {
-					return &r.(*mlx5dv.DRFlowSamplerAttr).SampleRatio
-				}},
-				{"default_next_table", func(r any) any {
-					return &r.(*mlx5dv.DRFlowSamplerAttr).DefaultNextTable
-				}},
-				{"num_sample_actions", func(r any) any {
-					return &r.(*mlx5dv.DRFlowSamplerAttr).NumSampleActions
-				}},
-				{"sample_actions", func(r any) any {
-					return &r.(*mlx5dv.DRFlowSamplerAttr).SampleActions
-				}},
-				{"action", func(r any) any {
-					return &r.(*mlx5dv.DRFlowSamplerAttr).Action
-				}},
+			Go:    "mlx5dv.DRFlowSamplerAttr",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*mlx5dv.DRFlowSamplerAttr)
+				return []any{
+					&p.SampleRatio,
+					&p.DefaultNextTable,
+					&p.NumSampleActions,
+					&p.SampleActions,
+					&p.Action,
+				}
 			},
-			Go:   "mlx5dv.DRFlowSamplerAttr",
-			Kind: "struct",
 			New: func() any {
 				return new(mlx5dv.DRFlowSamplerAttr)
+			},
+			Paths: []string{
+				"sample_ratio",
+				"default_next_table",
+				"num_sample_actions",
+				"sample_actions",
+				"action",
 			},
 		},
 		{
 			Align: unsafe.Alignof(mlx5dv.DRMatcherLayout{}),
 			C:     "mlx5dv_dr_matcher_layout",
-			Fields: []Field{
-				{"flags", func(r any) any {
-					return &r.(*mlx5dv.DRMatcherLayout).Flags
-				}},
-				{"log_num_of_rules_hint", func(r any) any {
-					return &r.(*mlx5dv.DRMatcherLayout).LogNumOfRulesHint
-				}},
+			Go:    "mlx5dv.DRMatcherLayout",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*mlx5dv.DRMatcherLayout)
+				return []any{
+					&p.Flags,
+					&p.LogNumOfRulesHint,
+				}
 			},
-			Go:   "mlx5dv.DRMatcherLayout",
-			Kind: "struct",
 			New: func() any {
 				return new(mlx5dv.DRMatcherLayout)
+			},
+			Paths: []string{
+				"flags",
+				"log_num_of_rules_hint",
 			},
 		},
 		{
 			Align: unsafe.Alignof(mlx5dv.DRActionDestReformat{}),
 			C:     "mlx5dv_dr_action_dest_reformat",
-			Fields: []Field{
-				{"reformat", func(r any) any {
-					return &r.(*mlx5dv.DRActionDestReformat).Reformat
-				}},
-				{"dest", func(r any) any {
-					return &r.(*mlx5dv.DRActionDestReformat).Dest
-				}},
+			Go:    "mlx5dv.DRActionDestReformat",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*mlx5dv.DRActionDestReformat)
+				return []any{
+					&p.Reformat,
+					&p.Dest,
+				}
 			},
-			Go:   "mlx5dv.DRActionDestReformat",
-			Kind: "struct",
 			New: func() any {
 				return new(mlx5dv.DRActionDestReformat)
+			},
+			Paths: []string{
+				"reformat",
+				"dest",
 			},
 		},
 		{
 			Align: unsafe.Alignof(mlx5dv.DRActionDestAttr{}),
 			C:     "mlx5dv_dr_action_dest_attr",
-			Fields: []Field{
-				{"type", func(r any) any {
-					return &r.(*mlx5dv.DRActionDestAttr).Type
-				}},
-				{"dest", func(r any) any {
-					return r.(*mlx5dv.DRActionDestAttr).Dest()
-				}},
-				{"dest_reformat", func(r any) any {
-					return r.(*mlx5dv.DRActionDestAttr).DestReformat()
-				}},
+			Go:    "mlx5dv.DRActionDestAttr",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*mlx5dv.DRActionDestAttr)
+				return []any{
+					&p.Type,
+					p.Dest(),
+					p.DestReformat(),
+				}
 			},
-			Go:   "mlx5dv.DRActionDestAttr",
-			Kind: "struct",
 			New: func() any {
 				return new(mlx5dv.DRActionDestAttr)
+			},
+			Paths: []string{
+				"type",
+				"dest",
+				"dest_reformat",
 			},
 		},
 		{
 			Align: unsafe.Alignof(mlx5dv.PP{}),
 			C:     "mlx5dv_pp",
-			Fields: []Field{
-				{"index", func(r any) any {
-					return &r.(*mlx5dv.PP).Index
-				}},
+			Go:    "mlx5dv.PP",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*mlx5dv.PP)
+				return []any{
+					&p.Index,
+				}
 			},
-			Go:   "mlx5dv.PP",
-			Kind: "struct",
 			New: func() any {
 				return new(mlx5dv.PP)
+			},
+			Paths: []string{
+				"index",
 			},
 		},
 		{
 			Align: unsafe.Alignof(mlx5dv.SchedAttr{}),
 			C:     "mlx5dv_sched_attr",
-			Fields: []Field{
-				{"parent", func(r any) any {
-					return &r.(*mlx5dv.SchedAttr).Parent
-				}},
-				{"flags", func(r any) any {
-					return &r.(*mlx5dv.SchedAttr).Flags
-				}},
-				{"bw_share", func(r any) any {
-					return &r.(*mlx5dv.SchedAttr).BWShare
-				}},
-				{"max_avg_bw", func(r any) any {
-					return &r.(*mlx5dv.SchedAttr).MaxAvgBW
-				}},
-				{"comp_mask", func(r any) any {
-					return &r.(*mlx5dv.SchedAttr).CompMask
-				}},
+			Go:    "mlx5dv.SchedAttr",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*mlx5dv.SchedAttr)
+				return []any{
+					&p.Parent,
+					&p.Flags,
+					&p.BWShare,
+					&p.MaxAvgBW,
+					&p.CompMask,
+				}
 			},
-			Go:   "mlx5dv.SchedAttr",
-			Kind: "struct",
 			New: func() any {
 				return new(mlx5dv.SchedAttr)
+			},
+			Paths: []string{
+				"parent",
+				"flags",
+				"bw_share",
+				"max_avg_bw",
+				"comp_mask",
 			},
 		},
 		{
 			Align: unsafe.Alignof(mlx5dv.DevxMSIVector{}),
 			C:     "mlx5dv_devx_msi_vector",
-			Fields: []Field{
-				{"vector", func(r any) any {
-					return &r.(*mlx5dv.DevxMSIVector).Vector
-				}},
-				{"fd", func(r any) any {
-					return &r.(*mlx5dv.DevxMSIVector).FD
-				}},
+			Go:    "mlx5dv.DevxMSIVector",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*mlx5dv.DevxMSIVector)
+				return []any{
+					&p.Vector,
+					&p.FD,
+				}
 			},
-			Go:   "mlx5dv.DevxMSIVector",
-			Kind: "struct",
 			New: func() any {
 				return new(mlx5dv.DevxMSIVector)
+			},
+			Paths: []string{
+				"vector",
+				"fd",
 			},
 		},
 		{
 			Align: unsafe.Alignof(mlx5dv.DevxEQ{}),
 			C:     "mlx5dv_devx_eq",
-			Fields: []Field{
-				{"vaddr", func(r any) any {
-					return &r.(*mlx5dv.DevxEQ).VAddr
-				}},
+			Go:    "mlx5dv.DevxEQ",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*mlx5dv.DevxEQ)
+				return []any{
+					&p.VAddr,
+				}
 			},
-			Go:   "mlx5dv.DevxEQ",
-			Kind: "struct",
 			New: func() any {
 				return new(mlx5dv.DevxEQ)
+			},
+			Paths: []string{
+				"vaddr",
 			},
 		},
 		{
 			Align: unsafe.Alignof(mlx5dv.MLX5IBUAPIDevxAsyncCmdHdr{}),
 			C:     "mlx5_ib_uapi_devx_async_cmd_hdr",
-			Fields: []Field{
-				{"wr_id", func(r any) any {
-					return &r.(*mlx5dv.MLX5IBUAPIDevxAsyncCmdHdr).WRID
-				}},
+			Go:    "mlx5dv.MLX5IBUAPIDevxAsyncCmdHdr",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*mlx5dv.MLX5IBUAPIDevxAsyncCmdHdr)
+				return []any{
+					&p.WRID,
+				}
 			},
-			Go:   "mlx5dv.MLX5IBUAPIDevxAsyncCmdHdr",
-			Kind: "struct",
 			New: func() any {
 				return new(mlx5dv.MLX5IBUAPIDevxAsyncCmdHdr)
+			},
+			Paths: []string{
+				"wr_id",
 			},
 		},
 		{
 			Align: unsafe.Alignof(mlx5dv.MLX5IBUAPIDevxAsyncEventHdr{}),
 			C:     "mlx5_ib_uapi_devx_async_event_hdr",
-			Fields: []Field{
-				{"cookie", func(r any) any {
-					return &r.(*mlx5dv.MLX5IBUAPIDevxAsyncEventHdr).Cookie
-				}},
+			Go:    "mlx5dv.MLX5IBUAPIDevxAsyncEventHdr",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*mlx5dv.MLX5IBUAPIDevxAsyncEventHdr)
+				return []any{
+					&p.Cookie,
+				}
 			},
-			Go:   "mlx5dv.MLX5IBUAPIDevxAsyncEventHdr",
-			Kind: "struct",
 			New: func() any {
 				return new(mlx5dv.MLX5IBUAPIDevxAsyncEventHdr)
+			},
+			Paths: []string{
+				"cookie",
 			},
 		},
 		{
 			Align: unsafe.Alignof(mlx5dv.MLX5IBUAPIReg{}),
 			C:     "mlx5_ib_uapi_reg",
-			Fields: []Field{
-				{"value", func(r any) any {
-					return &r.(*mlx5dv.MLX5IBUAPIReg).Value
-				}},
-				{"mask", func(r any) any {
-					return &r.(*mlx5dv.MLX5IBUAPIReg).Mask
-				}},
+			Go:    "mlx5dv.MLX5IBUAPIReg",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*mlx5dv.MLX5IBUAPIReg)
+				return []any{
+					&p.Value,
+					&p.Mask,
+				}
 			},
-			Go:   "mlx5dv.MLX5IBUAPIReg",
-			Kind: "struct",
 			New: func() any {
 				return new(mlx5dv.MLX5IBUAPIReg)
+			},
+			Paths: []string{
+				"value",
+				"mask",
 			},
 		},
 		{
 			Align: unsafe.Alignof(mlx5dv.MLX5IBUAPIQueryPort{}),
 			C:     "mlx5_ib_uapi_query_port",
-			Fields: []Field{
-				{"flags", func(r any) any {
-					return &r.(*mlx5dv.MLX5IBUAPIQueryPort).Flags
-				}},
-				{"vport", func(r any) any {
-					return &r.(*mlx5dv.MLX5IBUAPIQueryPort).VPort
-				}},
-				{"vport_vhca_id", func(r any) any {
-					return &r.(*mlx5dv.MLX5IBUAPIQueryPort).VPortVHCAID
-				}},
-				{"esw_owner_vhca_id", func(r any) any {
-					return &r.(*mlx5dv.MLX5IBUAPIQueryPort).ESWOwnerVHCAID
-				}},
-				{"rsvd0", func(r any) any {
-					return &r.(*mlx5dv.MLX5IBUAPIQueryPort).Rsvd0
-				}},
-				{"vport_steering_icm_rx", func(r any) any {
-					return &r.(*mlx5dv.MLX5IBUAPIQueryPort).VPortSteeringICMRX
-				}},
-				{"vport_steering_icm_tx", func(r any) any {
-					return &r.(*mlx5dv.MLX5IBUAPIQueryPort).VPortSteeringICMTX
-				}},
-				{"reg_c0", func(r any) any {
-					return &r.(*mlx5dv.MLX5IBUAPIQueryPort).RegC0
-				}},
+			Go:    "mlx5dv.MLX5IBUAPIQueryPort",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*mlx5dv.MLX5IBUAPIQueryPort)
+				return []any{
+					&p.Flags,
+					&p.VPort,
+					&p.VPortVHCAID,
+					&p.ESWOwnerVHCAID,
+					&p.Rsvd0,
+					&p.VPortSteeringICMRX,
+					&p.VPortSteeringICMTX,
+					&p.RegC0,
+				}
 			},
-			Go:   "mlx5dv.MLX5IBUAPIQueryPort",
-			Kind: "struct",
 			New: func() any {
 				return new(mlx5dv.MLX5IBUAPIQueryPort)
+			},
+			Paths: []string{
+				"flags",
+				"vport",
+				"vport_vhca_id",
+				"esw_owner_vhca_id",
+				"rsvd0",
+				"vport_steering_icm_rx",
+				"vport_steering_icm_tx",
+				"reg_c0",
 			},
 		},
 	},

@@ -84,827 +84,777 @@ var RDMACM = Package{
 		{
 			Align: unsafe.Alignof(rdmacm.IBAddr{}),
 			C:     "rdma_ib_addr",
-			Fields: []Field{
-				{"sgid", func(r any) any {
-					return &r.(*rdmacm.IBAddr).SGID
-				}},
-				{"dgid", func(r any) any {
-					return &r.(*rdmacm.IBAddr).DGID
-				}},
-				{"pkey", func(r any) any {
-					return &r.(*rdmacm.IBAddr).PKey
-				}},
+			Go:    "rdmacm.IBAddr",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*rdmacm.IBAddr)
+				return []any{
+					&p.SGID,
+					&p.DGID,
+					&p.PKey,
+				}
 			},
-			Go:   "rdmacm.IBAddr",
-			Kind: "struct",
 			New: func() any {
 				return new(rdmacm.IBAddr)
+			},
+			Paths: []string{
+				"sgid",
+				"dgid",
+				"pkey",
 			},
 		},
 		{
 			Align: unsafe.Alignof(rdmacm.Addr{}),
 			C:     "rdma_addr",
-			Fields: []Field{
-				{"src_addr", func(r any) any {
-					return r.(*rdmacm.Addr).SrcAddr()
-				}},
-				{"src_sin", func(r any) any {
-					return r.(*rdmacm.Addr).SrcSin()
-				}},
-				{"src_sin6", func(r any) any {
-					return r.(*rdmacm.Addr).SrcSin6()
-				}},
-				{"src_storage", func(r any) any {
-					return r.(*rdmacm.Addr).SrcStorage()
-				}},
-				{"dst_addr", func(r any) any {
-					return r.(*rdmacm.Addr).DstAddr()
-				}},
-				{"dst_sin", func(r any) any {
-					return r.(*rdmacm.Addr).DstSin()
-				}},
-				{"dst_sin6", func(r any) any {
-					return r.(*rdmacm.Addr).DstSin6()
-				}},
-				{"dst_storage", func(r any) any {
-					return r.(*rdmacm.Addr).DstStorage()
-				}},
-				{"addr", func(r any) any {
-					return &r.(*rdmacm.Addr).Addr
-				}},
-				{"addr.ibaddr", func(r any) any {
-					return r.(*rdmacm.Addr).Addr.IBAddr()
-				}},
+			Go:    "rdmacm.Addr",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*rdmacm.Addr)
+				return []any{
+					p.SrcAddr(),
+					p.SrcSin(),
+					p.SrcSin6(),
+					p.SrcStorage(),
+					p.DstAddr(),
+					p.DstSin(),
+					p.DstSin6(),
+					p.DstStorage(),
+					&p.Addr,
+					p.Addr.IBAddr(),
+				}
 			},
-			Go:   "rdmacm.Addr",
-			Kind: "struct",
 			New: func() any {
 				return new(rdmacm.Addr)
+			},
+			Paths: []string{
+				"src_addr",
+				"src_sin",
+				"src_sin6",
+				"src_storage",
+				"dst_addr",
+				"dst_sin",
+				"dst_sin6",
+				"dst_storage",
+				"addr",
+				"addr.ibaddr",
 			},
 		},
 		{
 			Align: unsafe.Alignof(rdmacm.Route{}),
 			C:     "rdma_route",
-			Fields: []Field{
-				{"addr", func(r any) any {
-					return &r.(*rdmacm.Route).Addr
-				}},
-				{"path_rec", func(r any) any {
-					return &r.(*rdmacm.Route).PathRec
-				}},
-				{"num_paths", func(r any) any {
-					return &r.(*rdmacm.Route).NumPaths
-				}},
+			Go:    "rdmacm.Route",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*rdmacm.Route)
+				return []any{
+					&p.Addr,
+					&p.PathRec,
+					&p.NumPaths,
+				}
 			},
-			Go:   "rdmacm.Route",
-			Kind: "struct",
 			New: func() any {
 				return new(rdmacm.Route)
+			},
+			Paths: []string{
+				"addr",
+				"path_rec",
+				"num_paths",
 			},
 		},
 		{
 			Align: unsafe.Alignof(rdmacm.EventChannel{}),
 			C:     "rdma_event_channel",
-			Fields: []Field{
-				{"fd", func(r any) any {
-					return &r.(*rdmacm.EventChannel).FD
-				}},
+			Go:    "rdmacm.EventChannel",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*rdmacm.EventChannel)
+				return []any{
+					&p.FD,
+				}
 			},
-			Go:   "rdmacm.EventChannel",
-			Kind: "struct",
 			New: func() any {
 				return new(rdmacm.EventChannel)
+			},
+			Paths: []string{
+				"fd",
 			},
 		},
 		{
 			Align: unsafe.Alignof(rdmacm.CMID{}),
 			C:     "rdma_cm_id",
-			Fields: []Field{
-				{"verbs", func(r any) any {
-					return &r.(*rdmacm.CMID).Verbs
-				}},
-				{"channel", func(r any) any {
-					return &r.(*rdmacm.CMID).Channel
-				}},
-				{"context", func(r any) any {
-					return &r.(*rdmacm.CMID).Context
-				}},
-				{"qp", func(r any) any {
-					return &r.(*rdmacm.CMID).QP
-				}},
-				{"route", func(r any) any {
-					return &r.(*rdmacm.CMID).Route
-				}},
-				{"ps", func(r any) any {
-					return &r.(*rdmacm.CMID).PS
-				}},
-				{"port_num", func(r any) any {
-					return &r.(*rdmacm.CMID).PortNum
-				}},
-				{"event", func(r any) any {
-					return &r.(*rdmacm.CMID).Event
-				}},
-				{"send_cq_channel", func(r any) any {
-					return &r.(*rdmacm.CMID).SendCQChannel
-				}},
-				{"send_cq", func(r any) any {
-					return &r.(*rdmacm.CMID).SendCQ
-				}},
-				{"recv_cq_channel", func(r any) any {
-					return &r.(*rdmacm.CMID).RecvCQChannel
-				}},
-				{"recv_cq", func(r any) any {
-					return &r.(*rdmacm.CMID).RecvCQ
-				}},
-				{"srq", func(r any) any {
-					return &r.(*rdmacm.CMID).SRQ
-				}},
-				{"pd", func(r any) any {
-					return &r.(*rdmacm.CMID).PD
-				}},
-				{"qp_type", func(r any) any {
-					return &r.(*rdmacm.CMID).QPType
-				}},
+			Go:    "rdmacm.CMID",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*rdmacm.CMID)
+				return []any{
+					&p.Verbs,
+					&p.Channel,
+					&p.Context,
+					&p.QP,
+					&p.Route,
+					&p.PS,
+					&p.PortNum,
+					&p.Event,
+					&p.SendCQChannel,
+					&p.SendCQ,
+					&p.RecvCQChannel,
+					&p.RecvCQ,
+					&p.SRQ,
+					&p.PD,
+					&p.QPType,
+				}
 			},
-			Go:   "rdmacm.CMID",
-			Kind: "struct",
 			New: func() any {
 				return new(rdmacm.CMID)
+			},
+			Paths: []string{
+				"verbs",
+				"channel",
+				"context",
+				"qp",
+				"route",
+				"ps",
+				"port_num",
+				"event",
+				"send_cq_channel",
+				"send_cq",
+				"recv_cq_channel",
+				"recv_cq",
+				"srq",
+				"pd",
+				"qp_type",
 			},
 		},
 		{
 			Align: unsafe.Alignof(rdmacm.ConnParam{}),
 			C:     "rdma_conn_param",
-			Fields: []Field{
-				{"private_data", func(r any) any {
-					return &r.(*rdmacm.ConnParam).PrivateData
-				}},
-				{"private_data_len", func(r any) any {
-					return &r.(*rdmacm.ConnParam).PrivateDataLen
-				}},
-				{"responder_resources", func(r any) any {
-					return &r.(*rdmacm.ConnParam).ResponderResources
-				}},
-				{"initiator_depth", func(r any) any {
-					return &r.(*rdmacm.ConnParam).InitiatorDepth
-				}},
-				{"flow_control", func(r any) any {
-					return &r.(*rdmacm.ConnParam).FlowControl
-				}},
-				{"retry_count", func(r any) any {
-					return &r.(*rdmacm.ConnParam).RetryCount
-				}},
-				{"rnr_retry_count", func(r any) any {
-					return &r.(*rdmacm.ConnParam).RNRRetryCount
-				}},
-				{"srq", func(r any) any {
-					return &r.(*rdmacm.ConnParam).SRQ
-				}},
-				{"qp_num", func(r any) any {
-					return &r.(*rdmacm.ConnParam).QPNum
-				}},
+			Go:    "rdmacm.ConnParam",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*rdmacm.ConnParam)
+				return []any{
+					&p.PrivateData,
+					&p.PrivateDataLen,
+					&p.ResponderResources,
+					&p.InitiatorDepth,
+					&p.FlowControl,
+					&p.RetryCount,
+					&p.RNRRetryCount,
+					&p.SRQ,
+					&p.QPNum,
+				}
 			},
-			Go:   "rdmacm.ConnParam",
-			Kind: "struct",
 			New: func() any {
 				return new(rdmacm.ConnParam)
+			},
+			Paths: []string{
+				"private_data",
+				"private_data_len",
+				"responder_resources",
+				"initiator_depth",
+				"flow_control",
+				"retry_count",
+				"rnr_retry_count",
+				"srq",
+				"qp_num",
 			},
 		},
 		{
 			Align: unsafe.Alignof(rdmacm.UDParam{}),
 			C:     "rdma_ud_param",
-			Fields: []Field{
-				{"private_data", func(r any) any {
-					return &r.(*rdmacm.UDParam).PrivateData
-				}},
-				{"private_data_len", func(r any) any {
-					return &r.(*rdmacm.UDParam).PrivateDataLen
-				}},
-				{"ah_attr", func(r any) any {
-					return &r.(*rdmacm.UDParam).AHAttr
-				}},
-				{"qp_num", func(r any) any {
-					return &r.(*rdmacm.UDParam).QPNum
-				}},
-				{"qkey", func(r any) any {
-					return &r.(*rdmacm.UDParam).QKey
-				}},
+			Go:    "rdmacm.UDParam",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*rdmacm.UDParam)
+				return []any{
+					&p.PrivateData,
+					&p.PrivateDataLen,
+					&p.AHAttr,
+					&p.QPNum,
+					&p.QKey,
+				}
 			},
-			Go:   "rdmacm.UDParam",
-			Kind: "struct",
 			New: func() any {
 				return new(rdmacm.UDParam)
+			},
+			Paths: []string{
+				"private_data",
+				"private_data_len",
+				"ah_attr",
+				"qp_num",
+				"qkey",
 			},
 		},
 		{
 			Align: unsafe.Alignof(rdmacm.CMEvent{}),
 			C:     "rdma_cm_event",
-			Fields: []Field{
-				{"id", func(r any) any {
-					return &r.(*rdmacm.CMEvent).ID
-				}},
-				{"listen_id", func(r any) any {
-					return &r.(*rdmacm.CMEvent).ListenID
-				}},
-				{"event", func(r any) any {
-					return &r.(*rdmacm.CMEvent).Event
-				}},
-				{"status", func(r any) any {
-					return &r.(*rdmacm.CMEvent).Status
-				}},
-				{"param", func(r any) any {
-					return &r.(*rdmacm.CMEvent).Param
-				}},
-				{"param.conn", func(r any) any {
-					return r.(*rdmacm.CMEvent).Param.Conn()
-				}},
-				{"param.ud", func(r any) any {
-					return r.(*rdmacm.CMEvent).Param.UD()
-				}},
-				{"param.arg", func(r any) any {
-					return r.(*rdmacm.CMEvent).Param.Arg()
-				}},
+			Go:    "rdmacm.CMEvent",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*rdmacm.CMEvent)
+				return []any{
+					&p.ID,
+					&p.ListenID,
+					&p.Event,
+					&p.Status,
+					&p.Param,
+					p.Param.Conn(),
+					p.Param.UD(),
+					p.Param.Arg(),
+				}
 			},
-			Go:   "rdmacm.CMEvent",
-			Kind: "struct",
 			New: func() any {
 				return new(rdmacm.CMEvent)
+			},
+			Paths: []string{
+				"id",
+				"listen_id",
+				"event",
+				"status",
+				"param",
+				"param.conn",
+				"param.ud",
+				"param.arg",
 			},
 		},
 		{
 			Align: unsafe.Alignof(rdmacm.AddrInfo{}),
 			C:     "rdma_addrinfo",
-			Fields: []Field{
-				{"ai_flags", func(r any) any {
-					return &r.(*rdmacm.AddrInfo).AiFlags
-				}},
-				{"ai_family", func(r any) any {
-					return &r.(*rdmacm.AddrInfo).AiFamily
-				}},
-				{"ai_qp_type", func(r any) any {
-					return &r.(*rdmacm.AddrInfo).AiQPType
-				}},
-				{"ai_port_space", func(r any) any {
-					return &r.(*rdmacm.AddrInfo).AiPortSpace
-				}},
-				{"ai_src_len", func(r any) any {
-					return &r.(*rdmacm.AddrInfo).AiSrcLen
-				}},
-				{"ai_dst_len", func(r any) any {
-					return &r.(*rdmacm.AddrInfo).AiDstLen
-				}},
-				{"ai_src_addr", func(r any) any {
-					return &r.(*rdmacm.AddrInfo).AiSrcAddr
-				}},
-				{"ai_dst_addr", func(r any) any {
-					return &r.(*rdmacm.AddrInfo).AiDstAddr
-				}},
-				{"ai_src_canonname", func(r any) any {
-					return &r.(*rdmacm.AddrInfo).AiSrcCanonname
-				}},
-				{"ai_dst_canonname", func(r any) any {
-					return &r.(*rdmacm.AddrInfo).AiDstCanonname
-				}},
-				{"ai_route_len", func(r any) any {
-					return &r.(*rdmacm.AddrInfo).AiRouteLen
-				}},
-				{"ai_route", func(r any) any {
-					return &r.(*rdmacm.AddrInfo).AiRoute
-				}},
-				{"ai_connect_len", func(r any) any {
-					return &r.(*rdmacm.AddrInfo).AiConnectLen
-				}},
-				{"ai_connect", func(r any) any {
-					return &r.(*rdmacm.AddrInfo).AiConnect
-				}},
-				{"ai_next", func(r any) any {
-					return &r.(*rdmacm.AddrInfo).AiNext
-				}},
+			Go:    "rdmacm.AddrInfo",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*rdmacm.AddrInfo)
+				return []any{
+					&p.AiFlags,
+					&p.AiFamily,
+					&p.AiQPType,
+					&p.AiPortSpace,
+					&p.AiSrcLen,
+					&p.AiDstLen,
+					&p.AiSrcAddr,
+					&p.AiDstAddr,
+					&p.AiSrcCanonname,
+					&p.AiDstCanonname,
+					&p.AiRouteLen,
+					&p.AiRoute,
+					&p.AiConnectLen,
+					&p.AiConnect,
+					&p.AiNext,
+				}
 			},
-			Go:   "rdmacm.AddrInfo",
-			Kind: "struct",
 			New: func() any {
 				return new(rdmacm.AddrInfo)
+			},
+			Paths: []string{
+				"ai_flags",
+				"ai_family",
+				"ai_qp_type",
+				"ai_port_space",
+				"ai_src_len",
+				"ai_dst_len",
+				"ai_src_addr",
+				"ai_dst_addr",
+				"ai_src_canonname",
+				"ai_dst_canonname",
+				"ai_route_len",
+				"ai_route",
+				"ai_connect_len",
+				"ai_connect",
+				"ai_next",
 			},
 		},
 		{
 			Align: unsafe.Alignof(rdmacm.CMJoinMCAttrEx{}),
 			C:     "rdma_cm_join_mc_attr_ex",
-			Fields: []Field{
-				{"comp_mask", func(r any) any {
-					return &r.(*rdmacm.CMJoinMCAttrEx).CompMask
-				}},
-				{"join_flags", func(r any) any {
-					return &r.(*rdmacm.CMJoinMCAttrEx).JoinFlags
-				}},
-				{"addr", func(r any) any {
-					return &r.(*rdmacm.CMJoinMCAttrEx).Addr
-				}},
+			Go:    "rdmacm.CMJoinMCAttrEx",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*rdmacm.CMJoinMCAttrEx)
+				return []any{
+					&p.CompMask,
+					&p.JoinFlags,
+					&p.Addr,
+				}
 			},
-			Go:   "rdmacm.CMJoinMCAttrEx",
-			Kind: "struct",
 			New: func() any {
 				return new(rdmacm.CMJoinMCAttrEx)
+			},
+			Paths: []string{
+				"comp_mask",
+				"join_flags",
+				"addr",
 			},
 		},
 		{
 			Align: unsafe.Alignof(rdmacm.IBVSAPathRec{}),
 			C:     "ibv_sa_path_rec",
-			Fields: []Field{
-				{"dgid", func(r any) any {
-					return &r.(*rdmacm.IBVSAPathRec).DGID
-				}},
-				{"sgid", func(r any) any {
-					return &r.(*rdmacm.IBVSAPathRec).SGID
-				}},
-				{"dlid", func(r any) any {
-					return &r.(*rdmacm.IBVSAPathRec).DLID
-				}},
-				{"slid", func(r any) any {
-					return &r.(*rdmacm.IBVSAPathRec).SLID
-				}},
-				{"raw_traffic", func(r any) any {
-					return &r.(*rdmacm.IBVSAPathRec).RawTraffic
-				}},
-				{"flow_label", func(r any) any {
-					return &r.(*rdmacm.IBVSAPathRec).FlowLabel
-				}},
-				{"hop_limit", func(r any) any {
-					return &r.(*rdmacm.IBVSAPathRec).HopLimit
-				}},
-				{"traffic_class", func(r any) any {
-					return &r.(*rdmacm.IBVSAPathRec).TrafficClass
-				}},
-				{"reversible", func(r any) any {
-					return &r.(*rdmacm.IBVSAPathRec).Reversible
-				}},
-				{"numb_path", func(r any) any {
-					return &r.(*rdmacm.IBVSAPathRec).NumbPath
-				}},
-				{"pkey", func(r any) any {
-					return &r.(*rdmacm.IBVSAPathRec).PKey
-				}},
-				{"sl", func(r any) any {
-					return &r.(*rdmacm.IBVSAPathRec).SL
-				}},
-				{"mtu_selector", func(r any) any {
-					return &r.(*rdmacm.IBVSAPathRec).MTUSelector
-				}},
-				{"mtu", func(r any) any {
-					return &r.(*rdmacm.IBVSAPathRec).MTU
-				}},
-				{"rate_selector", func(r any) any {
-					return &r.(*rdmacm.IBVSAPathRec).RateSelector
-				}},
-				{"rate", func(r any) any {
-					return &r.(*rdmacm.IBVSAPathRec).Rate
-				}},
-				{"packet_life_time_selector", func(r any) any {
-					return &r.(*rdmacm.IBVSAPathRec).PacketLifeTimeSelector
-				}},
-				{"packet_life_time", func(r any) any {
-					return &r.(*rdmacm.IBVSAPathRec).PacketLifeTime
-				}},
-				{"preference", func(r any) any {
-					return &r.(*rdmacm.IBVSAPathRec).Preference
-				}},
+			Go:    "rdmacm.IBVSAPathRec",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*rdmacm.IBVSAPathRec)
+				return []any{
+					&p.DGID,
+					&p.SGID,
+					&p.DLID,
+					&p.SLID,
+					&p.RawTraffic,
+					&p.FlowLabel,
+					&p.HopLimit,
+					&p.TrafficClass,
+					&p.Reversible,
+					&p.NumbPath,
+					&p.PKey,
+					&p.SL,
+					&p.MTUSelector,
+					&p.MTU,
+					&p.RateSelector,
+					&p.Rate,
+					&p.PacketLifeTimeSelector,
+					&p.PacketLifeTime,
+					&p.Preference,
+				}
 			},
-			Go:   "rdmacm.IBVSAPathRec",
-			Kind: "struct",
 			New: func() any {
 				return new(rdmacm.IBVSAPathRec)
+			},
+			Paths: []string{
+				"dgid",
+				"sgid",
+				"dlid",
+				"slid",
+				"raw_traffic",
+				"flow_label",
+				"hop_limit",
+				"traffic_class",
+				"reversible",
+				"numb_path",
+				"pkey",
+				"sl",
+				"mtu_selector",
+				"mtu",
+				"rate_selector",
+				"rate",
+				"packet_life_time_selector",
+				"packet_life_time",
+				"preference",
 			},
 		},
 		{
 			Align: unsafe.Alignof(rdmacm.IBVSAMCMemberRec{}),
 			C:     "ibv_sa_mcmember_rec",
-			Fields: []Field{
-				{"mgid", func(r any) any {
-					return &r.(*rdmacm.IBVSAMCMemberRec).MGID
-				}},
-				{"port_gid", func(r any) any {
-					return &r.(*rdmacm.IBVSAMCMemberRec).PortGID
-				}},
-				{"qkey", func(r any) any {
-					return &r.(*rdmacm.IBVSAMCMemberRec).QKey
-				}},
-				{"mlid", func(r any) any {
-					return &r.(*rdmacm.IBVSAMCMemberRec).MLID
-				}},
-				{"mtu_selector", func(r any) any {
-					return &r.(*rdmacm.IBVSAMCMemberRec).MTUSelector
-				}},
-				{"mtu", func(r any) any {
-					return &r.(*rdmacm.IBVSAMCMemberRec).MTU
-				}},
-				{"traffic_class", func(r any) any {
-					return &r.(*rdmacm.IBVSAMCMemberRec).TrafficClass
-				}},
-				{"pkey", func(r any) any {
-					return &r.(*rdmacm.IBVSAMCMemberRec).PKey
-				}},
-				{"rate_selector", func(r any) any {
-					return &r.(*rdmacm.IBVSAMCMemberRec).RateSelector
-				}},
-				{"rate", func(r any) any {
-					return &r.(*rdmacm.IBVSAMCMemberRec).Rate
-				}},
-				{"packet_life_time_selector", func(r any) any {
-					return &r.(*rdmacm.IBVSAMCMemberRec).PacketLifeTimeSelector
-				}},
-				{"packet_life_time", func(r any) any {
-					return &r.(*rdmacm.IBVSAMCMemberRec).PacketLifeTime
-				}},
-				{"sl", func(r any) any {
-					return &r.(*rdmacm.IBVSAMCMemberRec).SL
-				}},
-				{"flow_label", func(r any) any {
-					return &r.(*rdmacm.IBVSAMCMemberRec).FlowLabel
-				}},
-				{"hop_limit", func(r any) any {
-					return &r.(*rdmacm.IBVSAMCMemberRec).HopLimit
-				}},
-				{"scope", func(r any) any {
-					return &r.(*rdmacm.IBVSAMCMemberRec).Scope
-				}},
-				{"join_state", func(r any) any {
-					return &r.(*rdmacm.IBVSAMCMemberRec).JoinState
-				}},
-				{"proxy_join", func(r any) any {
-					return &r.(*rdmacm.IBVSAMCMemberRec).ProxyJoin
-				}},
+			Go:    "rdmacm.IBVSAMCMemberRec",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*rdmacm.IBVSAMCMemberRec)
+				return []any{
+					&p.MGID,
+					&p.PortGID,
+					&p.QKey,
+					&p.MLID,
+					&p.MTUSelector,
+					&p.MTU,
+					&p.TrafficClass,
+					&p.PKey,
+					&p.RateSelector,
+					&p.Rate,
+					&p.PacketLifeTimeSelector,
+					&p.PacketLifeTime,
+					&p.SL,
+					&p.FlowLabel,
+					&p.HopLimit,
+					&p.Scope,
+					&p.JoinState,
+					&p.ProxyJoin,
+				}
 			},
-			Go:   "rdmacm.IBVSAMCMemberRec",
-			Kind: "struct",
 			New: func() any {
 				return new(rdmacm.IBVSAMCMemberRec)
+			},
+			Paths: []string{
+				"mgid",
+				"port_gid",
+				"qkey",
+				"mlid",
+				"mtu_selector",
+				"mtu",
+				"traffic_class",
+				"pkey",
+				"rate_selector",
+				"rate",
+				"packet_life_time_selector",
+				"packet_life_time",
+				"sl",
+				"flow_label",
+				"hop_limit",
+				"scope",
+				"join_state",
+				"proxy_join",
 			},
 		},
 		{
 			Align: unsafe.Alignof(rdmacm.IBVSAServiceRec{}),
 			C:     "ibv_sa_service_rec",
-			Fields: []Field{
-				{"id", func(r any) any {
-					return &r.(*rdmacm.IBVSAServiceRec).ID
-				}},
-				{"gid", func(r any) any {
-					return &r.(*rdmacm.IBVSAServiceRec).GID
-				}},
-				{"pkey", func(r any) any {
-					return &r.(*rdmacm.IBVSAServiceRec).PKey
-				}},
-				{"lease", func(r any) any {
-					return &r.(*rdmacm.IBVSAServiceRec).Lease
-				}},
-				{"key", func(r any) any {
-					return &r.(*rdmacm.IBVSAServiceRec).Key
-				}},
-				{"name", func(r any) any {
-					return &r.(*rdmacm.IBVSAServiceRec).Name
-				}},
-				{"data8", func(r any) any {
-					return &r.(*rdmacm.IBVSAServiceRec).Data8
-				}},
-				{"data16", func(r any) any {
-					return &r.(*rdmacm.IBVSAServiceRec).Data16
-				}},
-				{"data32", func(r any) any {
-					return &r.(*rdmacm.IBVSAServiceRec).Data32
-				}},
-				{"data64", func(r any) any {
-					return &r.(*rdmacm.IBVSAServiceRec).Data64
-				}},
+			Go:    "rdmacm.IBVSAServiceRec",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*rdmacm.IBVSAServiceRec)
+				return []any{
+					&p.ID,
+					&p.GID,
+					&p.PKey,
+					&p.Lease,
+					&p.Key,
+					&p.Name,
+					&p.Data8,
+					&p.Data16,
+					&p.Data32,
+					&p.Data64,
+				}
 			},
-			Go:   "rdmacm.IBVSAServiceRec",
-			Kind: "struct",
 			New: func() any {
 				return new(rdmacm.IBVSAServiceRec)
+			},
+			Paths: []string{
+				"id",
+				"gid",
+				"pkey",
+				"lease",
+				"key",
+				"name",
+				"data8",
+				"data16",
+				"data32",
+				"data64",
 			},
 		},
 		{
 			Align: unsafe.Alignof(rdmacm.IBVPathRecord{}),
 			C:     "ibv_path_record",
-			Fields: []Field{
-				{"service_id", func(r any) any {
-					return &r.(*rdmacm.IBVPathRecord).ServiceID
-				}},
-				{"dgid", func(r any) any {
-					return &r.(*rdmacm.IBVPathRecord).DGID
-				}},
-				{"sgid", func(r any) any {
-					return &r.(*rdmacm.IBVPathRecord).SGID
-				}},
-				{"dlid", func(r any) any {
-					return &r.(*rdmacm.IBVPathRecord).DLID
-				}},
-				{"slid", func(r any) any {
-					return &r.(*rdmacm.IBVPathRecord).SLID
-				}},
-				{"flowlabel_hoplimit", func(r any) any {
-					return &r.(*rdmacm.IBVPathRecord).FlowlabelHoplimit
-				}},
-				{"tclass", func(r any) any {
-					return &r.(*rdmacm.IBVPathRecord).TClass
-				}},
-				{"reversible_numpath", func(r any) any {
-					return &r.(*rdmacm.IBVPathRecord).ReversibleNumpath
-				}},
-				{"pkey", func(r any) any {
-					return &r.(*rdmacm.IBVPathRecord).PKey
-				}},
-				{"qosclass_sl", func(r any) any {
-					return &r.(*rdmacm.IBVPathRecord).QoSClassSL
-				}},
-				{"mtu", func(r any) any {
-					return &r.(*rdmacm.IBVPathRecord).MTU
-				}},
-				{"rate", func(r any) any {
-					return &r.(*rdmacm.IBVPathRecord).Rate
-				}},
-				{"packetlifetime", func(r any) any {
-					return &r.(*rdmacm.IBVPathRecord).Packetlifetime
-				}},
-				{"preference", func(r any) any {
-					return &r.(*rdmacm.IBVPathRecord).Preference
-				}},
-				{"reserved", func(r any) any {
-					return &r.(*rdmacm.IBVPathRecord).Reserved
-				}},
+			Go:    "rdmacm.IBVPathRecord",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*rdmacm.IBVPathRecord)
+				return []any{
+					&p.ServiceID,
+					&p.DGID,
+					&p.SGID,
+					&p.DLID,
+					&p.SLID,
+					&p.FlowlabelHoplimit,
+					&p.TClass,
+					&p.ReversibleNumpath,
+					&p.PKey,
+					&p.QoSClassSL,
+					&p.MTU,
+					&p.Rate,
+					&p.Packetlifetime,
+					&p.Preference,
+					&p.Reserved,
+				}
 			},
-			Go:   "rdmacm.IBVPathRecord",
-			Kind: "struct",
 			New: func() any {
 				return new(rdmacm.IBVPathRecord)
+			},
+			Paths: []string{
+				"service_id",
+				"dgid",
+				"sgid",
+				"dlid",
+				"slid",
+				"flowlabel_hoplimit",
+				"tclass",
+				"reversible_numpath",
+				"pkey",
+				"qosclass_sl",
+				"mtu",
+				"rate",
+				"packetlifetime",
+				"preference",
+				"reserved",
 			},
 		},
 		{
 			Align: unsafe.Alignof(rdmacm.IBVPathData{}),
 			C:     "ibv_path_data",
-			Fields: []Field{
-				{"flags", func(r any) any {
-					return &r.(*rdmacm.IBVPathData).Flags
-				}},
-				{"reserved", func(r any) any {
-					return &r.(*rdmacm.IBVPathData).Reserved
-				}},
-				{"path", func(r any) any {
-					return &r.(*rdmacm.IBVPathData).Path
-				}},
+			Go:    "rdmacm.IBVPathData",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*rdmacm.IBVPathData)
+				return []any{
+					&p.Flags,
+					&p.Reserved,
+					&p.Path,
+				}
 			},
-			Go:   "rdmacm.IBVPathData",
-			Kind: "struct",
 			New: func() any {
 				return new(rdmacm.IBVPathData)
+			},
+			Paths: []string{
+				"flags",
+				"reserved",
+				"path",
 			},
 		},
 		{
 			Align: unsafe.Alignof(rdmacm.AFIBAddr{}),
 			C:     "ib_addr",
-			Fields: []Field{
-				{"ib_u", func(r any) any {
-					return &r.(*rdmacm.AFIBAddr).IBU
-				}},
-				{"ib_u.uib_addr8", func(r any) any {
-					return r.(*rdmacm.AFIBAddr).IBU.UibAddr8()
-				}},
-				{"ib_u.uib_addr16", func(r any) any {
-					return r.(*rdmacm.AFIBAddr).IBU.UibAddr16()
-				}},
-				{"ib_u.uib_addr32", func(r any) any {
-					return r.(*rdmacm.AFIBAddr).IBU.UibAddr32()
-				}},
-				{"ib_u.uib_addr64", func(r any) any {
-					return r.(*rdmacm.AFIBAddr).IBU.UibAddr64()
-				}},
+			Go:    "rdmacm.AFIBAddr",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*rdmacm.AFIBAddr)
+				return []any{
+					&p.IBU,
+					p.IBU.UibAddr8(),
+					p.IBU.UibAddr16(),
+					p.IBU.UibAddr32(),
+					p.IBU.UibAddr64(),
+				}
 			},
-			Go:   "rdmacm.AFIBAddr",
-			Kind: "struct",
 			New: func() any {
 				return new(rdmacm.AFIBAddr)
+			},
+			Paths: []string{
+				"ib_u",
+				"ib_u.uib_addr8",
+				"ib_u.uib_addr16",
+				"ib_u.uib_addr32",
+				"ib_u.uib_addr64",
 			},
 		},
 		{
 			Align: unsafe.Alignof(rdmacm.SockaddrIB{}),
 			C:     "sockaddr_ib",
-			Fields: []Field{
-				{"sib_family", func(r any) any {
-					return &r.(*rdmacm.SockaddrIB).SibFamily
-				}},
-				{"sib_pkey", func(r any) any {
-					return &r.(*rdmacm.SockaddrIB).SibPKey
-				}},
-				{"sib_flowinfo", func(r any) any {
-					return &r.(*rdmacm.SockaddrIB).SibFlowinfo
-				}},
-				{"sib_addr", func(r any) any {
-					return &r.(*rdmacm.SockaddrIB).SibAddr
-				}},
-				{"sib_sid", func(r any) any {
-					return &r.(*rdmacm.SockaddrIB).SibSID
-				}},
-				{"sib_sid_mask", func(r any) any {
-					return &r.(*rdmacm.SockaddrIB).SibSIDMask
-				}},
-				{"sib_scope_id", func(r any) any {
-					return &r.(*rdmacm.SockaddrIB).SibScopeID
-				}},
+			Go:    "rdmacm.SockaddrIB",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*rdmacm.SockaddrIB)
+				return []any{
+					&p.SibFamily,
+					&p.SibPKey,
+					&p.SibFlowinfo,
+					&p.SibAddr,
+					&p.SibSID,
+					&p.SibSIDMask,
+					&p.SibScopeID,
+				}
 			},
-			Go:   "rdmacm.SockaddrIB",
-			Kind: "struct",
 			New: func() any {
 				return new(rdmacm.SockaddrIB)
+			},
+			Paths: []string{
+				"sib_family",
+				"sib_pkey",
+				"sib_flowinfo",
+				"sib_addr",
+				"sib_sid",
+				"sib_sid_mask",
+				"sib_scope_id",
 			},
 		},
 		{
 			Align: unsafe.Alignof(rdmacm.Sockaddr{}),
 			C:     "sockaddr",
-			Fields: []Field{
-				{"sa_family", func(r any) any {
-					return &r.(*rdmacm.Sockaddr).SAFamily
-				}},
-				{"sa_data", func(r any) any {
-					return &r.(*rdmacm.Sockaddr).SAData
-				}},
+			Go:    "rdmacm.Sockaddr",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*rdmacm.Sockaddr)
+				return []any{
+					&p.SAFamily,
+					&p.SAData,
+				}
 			},
-			Go:   "rdmacm.Sockaddr",
-			Kind: "struct",
 			New: func() any {
 				return new(rdmacm.Sockaddr)
+			},
+			Paths: []string{
+				"sa_family",
+				"sa_data",
 			},
 		},
 		{
 			Align: unsafe.Alignof(rdmacm.SockaddrStorage{}),
 			C:     "sockaddr_storage",
-			Fields: []Field{
-				{"ss_family", func(r any) any {
-					return &r.(*rdmacm.SockaddrStorage).SsFamily
-				}},
-				{"__ss_padding", func(r any) any {
-					return &r.(*rdmacm.SockaddrStorage).SsPadding
-				}},
-				{"__ss_align", func(r any) any {
-					return &r.(*rdmacm.SockaddrStorage).SsAlign
-				}},
+			Go:    "rdmacm.SockaddrStorage",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*rdmacm.SockaddrStorage)
+				return []any{
+					&p.SsFamily,
+					&p.SsPadding,
+					&p.SsAlign,
+				}
 			},
-			Go:   "rdmacm.SockaddrStorage",
-			Kind: "struct",
 			New: func() any {
 				return new(rdmacm.SockaddrStorage)
+			},
+			Paths: []string{
+				"ss_family",
+				"__ss_padding",
+				"__ss_align",
 			},
 		},
 		{
 			Align: unsafe.Alignof(rdmacm.Msghdr{}),
 			C:     "msghdr",
-			Fields: []Field{
-				{"msg_name", func(r any) any {
-					return &r.(*rdmacm.Msghdr).MsgName
-				}},
-				{"msg_namelen", func(r any) any {
-					return &r.(*rdmacm.Msghdr).MsgNamelen
-				}},
-				{"msg_iov", func(r any) any {
-					return &r.(*rdmacm.Msghdr).MsgIov
-				}},
-				{"msg_iovlen", func(r any) any {
-					return &r.(*rdmacm.Msghdr).MsgIovlen
-				}},
-				{"msg_control", func(r any) any {
-					return &r.(*rdmacm.Msghdr).MsgControl
-				}},
-				{"msg_controllen", func(r any) any {
-					return &r.(*rdmacm.Msghdr).MsgControllen
-				}},
-				{"msg_flags", func(r any) any {
-					return &r.(*rdmacm.Msghdr).MsgFlags
-				}},
+			Go:    "rdmacm.Msghdr",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*rdmacm.Msghdr)
+				return []any{
+					&p.MsgName,
+					&p.MsgNamelen,
+					&p.MsgIov,
+					&p.MsgIovlen,
+					&p.MsgControl,
+					&p.MsgControllen,
+					&p.MsgFlags,
+				}
 			},
-			Go:   "rdmacm.Msghdr",
-			Kind: "struct",
 			New: func() any {
 				return new(rdmacm.Msghdr)
+			},
+			Paths: []string{
+				"msg_name",
+				"msg_namelen",
+				"msg_iov",
+				"msg_iovlen",
+				"msg_control",
+				"msg_controllen",
+				"msg_flags",
 			},
 		},
 		{
 			Align: unsafe.Alignof(rdmacm.InAddr{}),
 			C:     "in_addr",
-			Fields: []Field{
-				{"s_addr", func(r any) any {
-					return &r.(*rdmacm.InAddr).SAddr
-				}},
+			Go:    "rdmacm.InAddr",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*rdmacm.InAddr)
+				return []any{
+					&p.SAddr,
+				}
 			},
-			Go:   "rdmacm.InAddr",
-			Kind: "struct",
 			New: func() any {
 				return new(rdmacm.InAddr)
+			},
+			Paths: []string{
+				"s_addr",
 			},
 		},
 		{
 			Align: unsafe.Alignof(rdmacm.SockaddrIn{}),
 			C:     "sockaddr_in",
-			Fields: []Field{
-				{"sin_family", func(r any) any {
-					return &r.(*rdmacm.SockaddrIn).SinFamily
-				}},
-				{"sin_port", func(r any) any {
-					return &r.(*rdmacm.SockaddrIn).SinPort
-				}},
-				{"sin_addr", func(r any) any {
-					return &r.(*rdmacm.SockaddrIn).SinAddr
-				}},
-				{"sin_zero", func(r any) any {
-					return &r.(*rdmacm.SockaddrIn).SinZero
-				}},
+			Go:    "rdmacm.SockaddrIn",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*rdmacm.SockaddrIn)
+				return []any{
+					&p.SinFamily,
+					&p.SinPort,
+					&p.SinAddr,
+					&p.SinZero,
+				}
 			},
-			Go:   "rdmacm.SockaddrIn",
-			Kind: "struct",
 			New: func() any {
 				return new(rdmacm.SockaddrIn)
+			},
+			Paths: []string{
+				"sin_family",
+				"sin_port",
+				"sin_addr",
+				"sin_zero",
 			},
 		},
 		{
 			Align: unsafe.Alignof(rdmacm.In6Addr{}),
 			C:     "in6_addr",
-			Fields: []Field{
-				{"__in6_u", func(r any) any {
-					return &r.(*rdmacm.In6Addr).In6U
-				}},
-				{"__in6_u.__u6_addr8", func(r any) any {
-					return r.(*rdmacm.In6Addr).In6U.U6Addr8()
-				}},
-				{"__in6_u.__u6_addr16", func(r any) any {
-					return r.(*rdmacm.In6Addr).In6U.U6Addr16()
-				}},
-				{"__in6_u.__u6_addr32", func(r any) any {
-					return r.(*rdmacm.In6Addr).In6U.U6Addr32()
-				}},
+			Go:    "rdmacm.In6Addr",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*rdmacm.In6Addr)
+				return []any{
+					&p.In6U,
+					p.In6U.U6Addr8(),
+					p.In6U.U6Addr16(),
+					p.In6U.U6Addr32(),
+				}
 			},
-			Go:   "rdmacm.In6Addr",
-			Kind: "struct",
 			New: func() any {
 				return new(rdmacm.In6Addr)
+			},
+			Paths: []string{
+				"__in6_u",
+				"__in6_u.__u6_addr8",
+				"__in6_u.__u6_addr16",
+				"__in6_u.__u6_addr32",
 			},
 		},
 		{
 			Align: unsafe.Alignof(rdmacm.SockaddrIn6{}),
 			C:     "sockaddr_in6",
-			Fields: []Field{
-				{"sin6_family", func(r any) any {
-					return &r.(*rdmacm.SockaddrIn6).Sin6Family
-				}},
-				{"sin6_port", func(r any) any {
-					return &r.(*rdmacm.SockaddrIn6).Sin6Port
-				}},
-				{"sin6_flowinfo", func(r any) any {
-					return &r.(*rdmacm.SockaddrIn6).Sin6Flowinfo
-				}},
-				{"sin6_addr", func(r any) any {
-					return &r.(*rdmacm.SockaddrIn6).Sin6Addr
-				}},
-				{"sin6_scope_id", func(r any) any {
-					return &r.(*rdmacm.SockaddrIn6).Sin6ScopeID
-				}},
+			Go:    "rdmacm.SockaddrIn6",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*rdmacm.SockaddrIn6)
+				return []any{
+					&p.Sin6Family,
+					&p.Sin6Port,
+					&p.Sin6Flowinfo,
+					&p.Sin6Addr,
+					&p.Sin6ScopeID,
+				}
 			},
-			Go:   "rdmacm.SockaddrIn6",
-			Kind: "struct",
 			New: func() any {
 				return new(rdmacm.SockaddrIn6)
+			},
+			Paths: []string{
+				"sin6_family",
+				"sin6_port",
+				"sin6_flowinfo",
+				"sin6_addr",
+				"sin6_scope_id",
 			},
 		},
 		{
 			Align: unsafe.Alignof(rdmacm.Iovec{}),
 			C:     "iovec",
-			Fields: []Field{
-				{"iov_base", func(r any) any {
-					return &r.(*rdmacm.Iovec).IovBase
-				}},
-				{"iov_len", func(r any) any {
-					return &r.(*rdmacm.Iovec).IovLen
-				}},
+			Go:    "rdmacm.Iovec",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*rdmacm.Iovec)
+				return []any{
+					&p.IovBase,
+					&p.IovLen,
+				}
 			},
-			Go:   "rdmacm.Iovec",
-			Kind: "struct",
 			New: func() any {
 				return new(rdmacm.Iovec)
+			},
+			Paths: []string{
+				"iov_base",
+				"iov_len",
 			},
 		},
 		{
 			Align: unsafe.Alignof(rdmacm.Pollfd{}),
 			C:     "pollfd",
-			Fields: []Field{
-				{"fd", func(r any) any {
-					return &r.(*rdmacm.Pollfd).FD
-				}},
-				{"events", func(r any) any {
-					return &r.(*rdmacm.Pollfd).Events
-				}},
-				{"revents", func(r any) any {
-					return &r.(*rdmacm.Pollfd).Revents
-				}},
+			Go:    "rdmacm.Pollfd",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*rdmacm.Pollfd)
+				return []any{
+					&p.FD,
+					&p.Events,
+					&p.Revents,
+				}
 			},
-			Go:   "rdmacm.Pollfd",
-			Kind: "struct",
 			New: func() any {
 				return new(rdmacm.Pollfd)
+			},
+			Paths: []string{
+				"fd",
+				"events",
+				"revents",
 			},
 		},
 		{
@@ -919,18 +869,21 @@ var RDMACM = Package{
 		{
 			Align: unsafe.Alignof(rdmacm.Timeval{}),
 			C:     "timeval",
-			Fields: []Field{
-				{"tv_sec", func(r any) any {
-					return &r.(*rdmacm.Timeval).TvSec
-				}},
-				{"tv_usec", func(r any) any {
-					return &r.(*rdmacm.Timeval).TvUsec
-				}},
+			Go:    "rdmacm.Timeval",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*rdmacm.Timeval)
+				return []any{
+					&p.TvSec,
+					&p.TvUsec,
+				}
 			},
-			Go:   "rdmacm.Timeval",
-			Kind: "struct",
 			New: func() any {
 				return new(rdmacm.Timeval)
+			},
+			Paths: []string{
+				"tv_sec",
+				"tv_usec",
 			},
 		},
 	},

@@ -61,18 +61,21 @@ var RPMA = Package{
 		{
 			Align: unsafe.Alignof(rpma.ConnPrivateData{}),
 			C:     "rpma_conn_private_data",
-			Fields: []Field{
-				{"ptr", func(r any) any {
-					return &r.(*rpma.ConnPrivateData).Ptr
-				}},
-				{"len", func(r any) any {
-					return &r.(*rpma.ConnPrivateData).Len
-				}},
+			Go:    "rpma.ConnPrivateData",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*rpma.ConnPrivateData)
+				return []any{
+					&p.Ptr,
+					&p.Len,
+				}
 			},
-			Go:   "rpma.ConnPrivateData",
-			Kind: "struct",
 			New: func() any {
 				return new(rpma.ConnPrivateData)
+			},
+			Paths: []string{
+				"ptr",
+				"len",
 			},
 		},
 	},

@@ -1385,9734 +1385,9757 @@ var UAPI = Package{
 		{
 			Align: unsafe.Alignof(uapi.IBUverbsAsyncEventDesc{}),
 			C:     "ib_uverbs_async_event_desc",
-			Fields: []Field{
-				{"element", func(r any) any {
-					return &r.(*uapi.IBUverbsAsyncEventDesc).Element
-				}},
-				{"event_type", func(r any) any {
-					return &r.(*uapi.IBUverbsAsyncEventDesc).EventType
-				}},
-				{"reserved", func(r any) any {
-					return &r.(*uapi.IBUverbsAsyncEventDesc).Reserved
-				}},
+			Go:    "uapi.IBUverbsAsyncEventDesc",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IBUverbsAsyncEventDesc)
+				return []any{
+					&p.Element,
+					&p.EventType,
+					&p.Reserved,
+				}
 			},
-			Go:   "uapi.IBUverbsAsyncEventDesc",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IBUverbsAsyncEventDesc)
+			},
+			Paths: []string{
+				"element",
+				"event_type",
+				"reserved",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IBUverbsCompEventDesc{}),
 			C:     "ib_uverbs_comp_event_desc",
-			Fields: []Field{
-				{"cq_handle", func(r any) any {
-					return &r.(*uapi.IBUverbsCompEventDesc).CQHandle
-				}},
+			Go:    "uapi.IBUverbsCompEventDesc",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IBUverbsCompEventDesc)
+				return []any{
+					&p.CQHandle,
+				}
 			},
-			Go:   "uapi.IBUverbsCompEventDesc",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IBUverbsCompEventDesc)
+			},
+			Paths: []string{
+				"cq_handle",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IBUverbsCQModerationCaps{}),
 			C:     "ib_uverbs_cq_moderation_caps",
-			Fields: []Field{
-				{"max_cq_moderation_count", func(r any) any {
-					return &r.(*uapi.IBUverbsCQModerationCaps).MaxCQModerationCount
-				}},
-				{"max_cq_moderation_period", func(r any) any {
-					return &r.(*uapi.IBUverbsCQModerationCaps).MaxCQModerationPeriod
-				}},
-				{"reserved", func(r any) any {
-					return &r.(*uapi.IBUverbsCQModerationCaps).Reserved
-				}},
+			Go:    "uapi.IBUverbsCQModerationCaps",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IBUverbsCQModerationCaps)
+				return []any{
+					&p.MaxCQModerationCount,
+					&p.MaxCQModerationPeriod,
+					&p.Reserved,
+				}
 			},
-			Go:   "uapi.IBUverbsCQModerationCaps",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IBUverbsCQModerationCaps)
+			},
+			Paths: []string{
+				"max_cq_moderation_count",
+				"max_cq_moderation_period",
+				"reserved",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IBUverbsCmdHdr{}),
 			C:     "ib_uverbs_cmd_hdr",
-			Fields: []Field{
-				{"command", func(r any) any {
-					return &r.(*uapi.IBUverbsCmdHdr).Command
-				}},
-				{"in_words", func(r any) any {
-					return &r.(*uapi.IBUverbsCmdHdr).InWords
-				}},
-				{"out_words", func(r any) any {
-					return &r.(*uapi.IBUverbsCmdHdr).OutWords
-				}},
+			Go:    "uapi.IBUverbsCmdHdr",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IBUverbsCmdHdr)
+				return []any{
+					&p.Command,
+					&p.InWords,
+					&p.OutWords,
+				}
 			},
-			Go:   "uapi.IBUverbsCmdHdr",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IBUverbsCmdHdr)
+			},
+			Paths: []string{
+				"command",
+				"in_words",
+				"out_words",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IBUverbsExCmdHdr{}),
 			C:     "ib_uverbs_ex_cmd_hdr",
-			Fields: []Field{
-				{"response", func(r any) any {
-					return &r.(*uapi.IBUverbsExCmdHdr).Response
-				}},
-				{"provider_in_words", func(r any) any {
-					return &r.(*uapi.IBUverbsExCmdHdr).ProviderInWords
-				}},
-				{"provider_out_words", func(r any) any {
-					return &r.(*uapi.IBUverbsExCmdHdr).ProviderOutWords
-				}},
-				{"cmd_hdr_reserved", func(r any) any {
-					return &r.(*uapi.IBUverbsExCmdHdr).CmdHdrReserved
-				}},
+			Go:    "uapi.IBUverbsExCmdHdr",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IBUverbsExCmdHdr)
+				return []any{
+					&p.Response,
+					&p.ProviderInWords,
+					&p.ProviderOutWords,
+					&p.CmdHdrReserved,
+				}
 			},
-			Go:   "uapi.IBUverbsExCmdHdr",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IBUverbsExCmdHdr)
+			},
+			Paths: []string{
+				"response",
+				"provider_in_words",
+				"provider_out_words",
+				"cmd_hdr_reserved",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IBUverbsGetContext{}),
 			C:     "ib_uverbs_get_context",
-			Fields: []Field{
-				{"response", func(r any) any {
-					return &r.(*uapi.IBUverbsGetContext).Response
-				}},
+			Go:    "uapi.IBUverbsGetContext",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IBUverbsGetContext)
+				return []any{
+					&p.Response,
+				}
 			},
-			Go:   "uapi.IBUverbsGetContext",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IBUverbsGetContext)
+			},
+			Paths: []string{
+				"response",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IBUverbsGetContextResp{}),
 			C:     "ib_uverbs_get_context_resp",
-			Fields: []Field{
-				{"async_fd", func(r any) any {
-					return &r.(*uapi.IBUverbsGetContextResp).AsyncFD
-				}},
-				{"num_comp_vectors", func(r any) any {
-					return &r.(*uapi.IBUverbsGetContextResp).NumCompVectors
-				}},
+			Go:    "uapi.IBUverbsGetContextResp",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IBUverbsGetContextResp)
+				return []any{
+					&p.AsyncFD,
+					&p.NumCompVectors,
+				}
 			},
-			Go:   "uapi.IBUverbsGetContextResp",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IBUverbsGetContextResp)
+			},
+			Paths: []string{
+				"async_fd",
+				"num_comp_vectors",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IBUverbsQueryDevice{}),
 			C:     "ib_uverbs_query_device",
-			Fields: []Field{
-				{"response", func(r any) any {
-					return &r.(*uapi.IBUverbsQueryDevice).Response
-				}},
+			Go:    "uapi.IBUverbsQueryDevice",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IBUverbsQueryDevice)
+				return []any{
+					&p.Response,
+				}
 			},
-			Go:   "uapi.IBUverbsQueryDevice",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IBUverbsQueryDevice)
+			},
+			Paths: []string{
+				"response",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IBUverbsQueryDeviceResp{}),
 			C:     "ib_uverbs_query_device_resp",
-			Fields: []Field{
-				{"fw_ver", func(r any) any {
-					return &r.(*uapi.IBUverbsQueryDeviceResp).FWVer
-				}},
-				{"node_guid", func(r any) any {
-					return &r.(*uapi.IBUverbsQueryDeviceResp).NodeGUID
-				}},
-				{"sys_image_guid", func(r any) any {
-					return &r.(*uapi.IBUverbsQueryDeviceResp).SysImageGUID
-				}},
-				{"max_mr_size", func(r any) any {
-					return &r.(*uapi.IBUverbsQueryDeviceResp).MaxMRSize
-				}},
-				{"page_size_cap", func(r any) any {
-					return &r.(*uapi.IBUverbsQueryDeviceResp).PageSizeCap
-				}},
-				{"vendor_id", func(r any) any {
-					return &r.(*uapi.IBUverbsQueryDeviceResp).VendorID
-				}},
-				{"vendor_part_id", func(r any) any {
-					return &r.(*uapi.IBUverbsQueryDeviceResp).VendorPartID
-				}},
-				{"hw_ver", func(r any) any {
-					return &r.(*uapi.IBUverbsQueryDeviceResp).HWVer
-				}},
-				{"max_qp", func(r any) any {
-					return &r.(*uapi.IBUverbsQueryDeviceResp).MaxQP
-				}},
-				{"max_qp_wr", func(r any) any {
-					return &r.(*uapi.IBUverbsQueryDeviceResp).MaxQPWR
-				}},
-				{"device_cap_flags", func(r any) any {
-					return &r.(*uapi.IBUverbsQueryDeviceResp).DeviceCapFlags
-				}},
-				{"max_sge", func(r any) any {
-					return &r.(*uapi.IBUverbsQueryDeviceResp).MaxSGE
-				}},
-				{"max_sge_rd", func(r any) any {
-					return &r.(*uapi.IBUverbsQueryDeviceResp).MaxSGERd
-				}},
-				{"max_cq", func(r any) any {
-					return &r.(*uapi.IBUverbsQueryDeviceResp).MaxCQ
-				}},
-				{"max_cqe", func(r any) any {
-					return &r.(*uapi.IBUverbsQueryDeviceResp).MaxCQE
-				}},
-				{"max_mr", func(r any) any {
-					return &r.(*uapi.IBUverbsQueryDeviceResp).MaxMR
-				}},
-				{"max_pd", func(r any) any {
-					return &r.(*uapi.IBUverbsQueryDeviceResp).MaxPD
-				}},
-				{"max_qp_rd_atom", func(r any) any {
-					return &r.(*uapi.IBUverbsQueryDeviceResp).MaxQPRdAtom
-				}},
-				{"max_ee_rd_atom", func(r any) any {
-					return &r.(*uapi.IBUverbsQueryDeviceResp).MaxEERdAtom
-				}},
-				{"max_res_rd_atom", func(r any) any {
-					return &r.(*uapi.IBUverbsQueryDeviceResp).MaxResRdAtom
-				}},
-				{"max_qp_init_rd_atom", func(r any) any {
-					return &r.(*uapi.IBUverbsQueryDeviceResp).MaxQPInitRdAtom
-				}},
-				{"max_ee_init_rd_atom", func(r any) any {
-					return &r.(*uapi.IBUverbsQueryDeviceResp).MaxEEInitRdAtom
-				}},
-				{"atomic_cap", func(r any) any {
-					return &r.(*uapi.IBUverbsQueryDeviceResp).AtomicCap
-				}},
-				{"max_ee", func(r any) any {
-					return &r.(*uapi.IBUverbsQueryDeviceResp).MaxEE
-				}},
-				{"max_rdd", func(r any) any {
-					return &r.(*uapi.IBUverbsQueryDeviceResp).MaxRDD
-				}},
-				{"max_mw", func(r any) any {
-					return &r.(*uapi.IBUverbsQueryDeviceResp).MaxMW
-				}},
-				{"max_raw_ipv6_qp", func(r any) any {
-					return &r.(*uapi.IBUverbsQueryDeviceResp).MaxRawIPv6QP
-				}},
-				{"max_raw_ethy_qp", func(r any) any {
-					return &r.(*uapi.IBUverbsQueryDeviceResp).MaxRawEthyQP
-				}},
-				{"max_mcast_grp", func(r any) any {
-					return &r.(*uapi.IBUverbsQueryDeviceResp).MaxMcastGrp
-				}},
-				{"max_mcast_qp_attach", func(r any) any {
-					return &r.(*uapi.IBUverbsQueryDeviceResp).MaxMcastQPAttach
-				}},
-				{"max_total_mcast_qp_attach", func(r any) any {
-					return &r.(*uapi.IBUverbsQueryDeviceResp).MaxTotalMcastQPAttach
-				}},
-				{"max_ah", func(r any) any {
-					return &r.(*uapi.IBUverbsQueryDeviceResp).MaxAH
-				}},
-				{"max_fmr", func(r any) any {
-					return &r.(*uapi.IBUverbsQueryDeviceResp).MaxFMR
-				}},
-				{"max_map_per_fmr", func(r any) any {
-					return &r.(*uapi.IBUverbsQueryDeviceResp).MaxMapPerFMR
-				}},
-				{"max_srq", func(r any) any {
-					return &r.(*uapi.IBUverbsQueryDeviceResp).MaxSRQ
-				}},
-				{"max_srq_wr", func(r any) any {
-					return &r.(*uapi.IBUverbsQueryDeviceResp).MaxSRQWR
-				}},
-				{"max_srq_sge", func(r any) any {
-					return &r.(*uapi.IBUverbsQueryDeviceResp).MaxSRQSGE
-				}},
-				{"max_pkeys", func(r any) any {
-					return &r.(*uapi.IBUverbsQueryDeviceResp).MaxPKeys
-				}},
-				{"local_ca_ack_delay", func(r any) any {
-					return &r.(*uapi.IBUverbsQueryDeviceResp).LocalCAAckDelay
-				}},
-				{"phys_port_cnt", func(r any) any {
-					return &r.(*uapi.IBUverbsQueryDeviceResp).PhysPortCnt
-				}},
-				{"reserved", func(r any) any {
-					return &r.(*uapi.IBUverbsQueryDeviceResp).Reserved
-				}},
+			Go:    "uapi.IBUverbsQueryDeviceResp",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IBUverbsQueryDeviceResp)
+				return []any{
+					&p.FWVer,
+					&p.NodeGUID,
+					&p.SysImageGUID,
+					&p.MaxMRSize,
+					&p.PageSizeCap,
+					&p.VendorID,
+					&p.VendorPartID,
+					&p.HWVer,
+					&p.MaxQP,
+					&p.MaxQPWR,
+					&p.DeviceCapFlags,
+					&p.MaxSGE,
+					&p.MaxSGERd,
+					&p.MaxCQ,
+					&p.MaxCQE,
+					&p.MaxMR,
+					&p.MaxPD,
+					&p.MaxQPRdAtom,
+					&p.MaxEERdAtom,
+					&p.MaxResRdAtom,
+					&p.MaxQPInitRdAtom,
+					&p.MaxEEInitRdAtom,
+					&p.AtomicCap,
+					&p.MaxEE,
+					&p.MaxRDD,
+					&p.MaxMW,
+					&p.MaxRawIPv6QP,
+					&p.MaxRawEthyQP,
+					&p.MaxMcastGrp,
+					&p.MaxMcastQPAttach,
+					&p.MaxTotalMcastQPAttach,
+					&p.MaxAH,
+					&p.MaxFMR,
+					&p.MaxMapPerFMR,
+					&p.MaxSRQ,
+					&p.MaxSRQWR,
+					&p.MaxSRQSGE,
+					&p.MaxPKeys,
+					&p.LocalCAAckDelay,
+					&p.PhysPortCnt,
+					&p.Reserved,
+				}
 			},
-			Go:   "uapi.IBUverbsQueryDeviceResp",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IBUverbsQueryDeviceResp)
+			},
+			Paths: []string{
+				"fw_ver",
+				"node_guid",
+				"sys_image_guid",
+				"max_mr_size",
+				"page_size_cap",
+				"vendor_id",
+				"vendor_part_id",
+				"hw_ver",
+				"max_qp",
+				"max_qp_wr",
+				"device_cap_flags",
+				"max_sge",
+				"max_sge_rd",
+				"max_cq",
+				"max_cqe",
+				"max_mr",
+				"max_pd",
+				"max_qp_rd_atom",
+				"max_ee_rd_atom",
+				"max_res_rd_atom",
+				"max_qp_init_rd_atom",
+				"max_ee_init_rd_atom",
+				"atomic_cap",
+				"max_ee",
+				"max_rdd",
+				"max_mw",
+				"max_raw_ipv6_qp",
+				"max_raw_ethy_qp",
+				"max_mcast_grp",
+				"max_mcast_qp_attach",
+				"max_total_mcast_qp_attach",
+				"max_ah",
+				"max_fmr",
+				"max_map_per_fmr",
+				"max_srq",
+				"max_srq_wr",
+				"max_srq_sge",
+				"max_pkeys",
+				"local_ca_ack_delay",
+				"phys_port_cnt",
+				"reserved",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IBUverbsExQueryDevice{}),
 			C:     "ib_uverbs_ex_query_device",
-			Fields: []Field{
-				{"comp_mask", func(r any) any {
-					return &r.(*uapi.IBUverbsExQueryDevice).CompMask
-				}},
-				{"reserved", func(r any) any {
-					return &r.(*uapi.IBUverbsExQueryDevice).Reserved
-				}},
+			Go:    "uapi.IBUverbsExQueryDevice",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IBUverbsExQueryDevice)
+				return []any{
+					&p.CompMask,
+					&p.Reserved,
+				}
 			},
-			Go:   "uapi.IBUverbsExQueryDevice",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IBUverbsExQueryDevice)
+			},
+			Paths: []string{
+				"comp_mask",
+				"reserved",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IBUverbsODPCaps{}),
 			C:     "ib_uverbs_odp_caps",
-			Fields: []Field{
-				{"general_caps", func(r any) any {
-					return &r.(*uapi.IBUverbsODPCaps).GeneralCaps
-				}},
-				{"per_transport_caps", func(r any) any {
-					return &r.(*uapi.IBUverbsODPCaps).PerTransportCaps
-				}},
-				{"per_transport_caps.rc_odp_caps", func(r any) any {
-					return &r.(*uapi.IBUverbsODPCaps).PerTransportCaps.RCODPCaps
-				}},
-				{"per_transport_caps.uc_odp_caps", func(r any) any {
-					return &r.(*uapi.IBUverbsODPCaps).PerTransportCaps.UCODPCaps
-				}},
-				{"per_transport_caps.ud_odp_caps", func(r any) any {
-					return &r.(*uapi.IBUverbsODPCaps).PerTransportCaps.UDODPCaps
-				}},
-				{"reserved", func(r any) any {
-					return &r.(*uapi.IBUverbsODPCaps).Reserved
-				}},
+			Go:    "uapi.IBUverbsODPCaps",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IBUverbsODPCaps)
+				return []any{
+					&p.GeneralCaps,
+					&p.PerTransportCaps,
+					&p.PerTransportCaps.RCODPCaps,
+					&p.PerTransportCaps.UCODPCaps,
+					&p.PerTransportCaps.UDODPCaps,
+					&p.Reserved,
+				}
 			},
-			Go:   "uapi.IBUverbsODPCaps",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IBUverbsODPCaps)
+			},
+			Paths: []string{
+				"general_caps",
+				"per_transport_caps",
+				"per_transport_caps.rc_odp_caps",
+				"per_transport_caps.uc_odp_caps",
+				"per_transport_caps.ud_odp_caps",
+				"reserved",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IBUverbsRSSCaps{}),
 			C:     "ib_uverbs_rss_caps",
-			Fields: []Field{
-				{"supported_qpts", func(r any) any {
-					return &r.(*uapi.IBUverbsRSSCaps).SupportedQPTs
-				}},
-				{"max_rwq_indirection_tables", func(r any) any {
-					return &r.(*uapi.IBUverbsRSSCaps).MaxRWQIndirectionTables
-				}},
-				{"max_rwq_indirection_table_size", func(r any) any {
-					return &r.(*uapi.IBUverbsRSSCaps).MaxRWQIndirectionTableSize
-				}},
-				{"reserved", func(r any) any {
-					return &r.(*uapi.IBUverbsRSSCaps).Reserved
-				}},
+			Go:    "uapi.IBUverbsRSSCaps",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IBUverbsRSSCaps)
+				return []any{
+					&p.SupportedQPTs,
+					&p.MaxRWQIndirectionTables,
+					&p.MaxRWQIndirectionTableSize,
+					&p.Reserved,
+				}
 			},
-			Go:   "uapi.IBUverbsRSSCaps",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IBUverbsRSSCaps)
+			},
+			Paths: []string{
+				"supported_qpts",
+				"max_rwq_indirection_tables",
+				"max_rwq_indirection_table_size",
+				"reserved",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IBUverbsTMCaps{}),
 			C:     "ib_uverbs_tm_caps",
-			Fields: []Field{
-				{"max_rndv_hdr_size", func(r any) any {
-					return &r.(*uapi.IBUverbsTMCaps).MaxRndvHdrSize
-				}},
-				{"max_num_tags", func(r any) any {
-					return &r.(*uapi.IBUverbsTMCaps).MaxNumTags
-				}},
-				{"flags", func(r any) any {
-					return &r.(*uapi.IBUverbsTMCaps).Flags
-				}},
-				{"max_ops", func(r any) any {
-					return &r.(*uapi.IBUverbsTMCaps).MaxOps
-				}},
-				{"max_sge", func(r any) any {
-					return &r.(*uapi.IBUverbsTMCaps).MaxSGE
-				}},
-				{"reserved", func(r any) any {
-					return &r.(*uapi.IBUverbsTMCaps).Reserved
-				}},
+			Go:    "uapi.IBUverbsTMCaps",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IBUverbsTMCaps)
+				return []any{
+					&p.MaxRndvHdrSize,
+					&p.MaxNumTags,
+					&p.Flags,
+					&p.MaxOps,
+					&p.MaxSGE,
+					&p.Reserved,
+				}
 			},
-			Go:   "uapi.IBUverbsTMCaps",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IBUverbsTMCaps)
+			},
+			Paths: []string{
+				"max_rndv_hdr_size",
+				"max_num_tags",
+				"flags",
+				"max_ops",
+				"max_sge",
+				"reserved",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IBUverbsExQueryDeviceResp{}),
 			C:     "ib_uverbs_ex_query_device_resp",
-			Fields: []Field{
-				{"base", func(r any) any {
-					return &r.(*uapi.IBUverbsExQueryDeviceResp).Base
-				}},
-				{"comp_mask", func(r any) any {
-					return &r.(*uapi.IBUverbsExQueryDeviceResp).CompMask
-				}},
-				{"response_length", func(r any) any {
-					return &r.(*uapi.IBUverbsExQueryDeviceResp).ResponseLength
-				}},
-				{"odp_caps", func(r any) any {
-					return &r.(*uapi.IBUverbsExQueryDeviceResp).ODPCaps
-				}},
-				{"timestamp_mask", func(r any) any {
-					return &r.(*uapi.IBUverbsExQueryDeviceResp).TimestampMask
-				}},
-				{"hca_core_clock", func(r any) any {
-					return &r.(*uapi.IBUverbsExQueryDeviceResp).HCACoreClock
-				}},
-				{"device_cap_flags_ex", func(r any) any {
-					return &r.(*uapi.IBUverbsExQueryDeviceResp).DeviceCapFlagsEx
-				}},
-				{"rss_caps", func(r any) any {
-					return &r.(*uapi.IBUverbsExQueryDeviceResp).RSSCaps
-				}},
-				{"max_wq_type_rq", func(r any) any {
-					return &r.(*uapi.IBUverbsExQueryDeviceResp).MaxWQTypeRQ
-				}},
-				{"raw_packet_caps", func(r any) any {
-					return &r.(*uapi.IBUverbsExQueryDeviceResp).RawPacketCaps
-				}},
-				{"tm_caps", func(r any) any {
-					return &r.(*uapi.IBUverbsExQueryDeviceResp).TMCaps
-				}},
-				{"cq_moderation_caps", func(r any) any {
-					return &r.(*uapi.IBUverbsExQueryDeviceResp).CQModerationCaps
-				}},
-				{"max_dm_size", func(r any) any {
-					return &r.(*uapi.IBUverbsExQueryDeviceResp).MaxDMSize
-				}},
-				{"xrc_odp_caps", func(r any) any {
-					return &r.(*uapi.IBUverbsExQueryDeviceResp).XRCODPCaps
-				}},
-				{"reserved", func(r any) any {
-					return &r.(*uapi.IBUverbsExQueryDeviceResp).Reserved
-				}},
+			Go:    "uapi.IBUverbsExQueryDeviceResp",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IBUverbsExQueryDeviceResp)
+				return []any{
+					&p.Base,
+					&p.CompMask,
+					&p.ResponseLength,
+					&p.ODPCaps,
+					&p.TimestampMask,
+					&p.HCACoreClock,
+					&p.DeviceCapFlagsEx,
+					&p.RSSCaps,
+					&p.MaxWQTypeRQ,
+					&p.RawPacketCaps,
+					&p.TMCaps,
+					&p.CQModerationCaps,
+					&p.MaxDMSize,
+					&p.XRCODPCaps,
+					&p.Reserved,
+				}
 			},
-			Go:   "uapi.IBUverbsExQueryDeviceResp",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IBUverbsExQueryDeviceResp)
+			},
+			Paths: []string{
+				"base",
+				"comp_mask",
+				"response_length",
+				"odp_caps",
+				"timestamp_mask",
+				"hca_core_clock",
+				"device_cap_flags_ex",
+				"rss_caps",
+				"max_wq_type_rq",
+				"raw_packet_caps",
+				"tm_caps",
+				"cq_moderation_caps",
+				"max_dm_size",
+				"xrc_odp_caps",
+				"reserved",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IBUverbsQueryPort{}),
 			C:     "ib_uverbs_query_port",
-			Fields: []Field{
-				{"response", func(r any) any {
-					return &r.(*uapi.IBUverbsQueryPort).Response
-				}},
-				{"port_num", func(r any) any {
-					return &r.(*uapi.IBUverbsQueryPort).PortNum
-				}},
-				{"reserved", func(r any) any {
-					return &r.(*uapi.IBUverbsQueryPort).Reserved
-				}},
+			Go:    "uapi.IBUverbsQueryPort",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IBUverbsQueryPort)
+				return []any{
+					&p.Response,
+					&p.PortNum,
+					&p.Reserved,
+				}
 			},
-			Go:   "uapi.IBUverbsQueryPort",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IBUverbsQueryPort)
+			},
+			Paths: []string{
+				"response",
+				"port_num",
+				"reserved",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IBUverbsQueryPortResp{}),
 			C:     "ib_uverbs_query_port_resp",
-			Fields: []Field{
-				{"port_cap_flags", func(r any) any {
-					return &r.(*uapi.IBUverbsQueryPortResp).PortCapFlags
-				}},
-				{"max_msg_sz", func(r any) any {
-					return &r.(*uapi.IBUverbsQueryPortResp).MaxMsgSz
-				}},
-				{"bad_pkey_cntr", func(r any) any {
-					return &r.(*uapi.IBUverbsQueryPortResp).BadPKeyCntr
-				}},
-				{"qkey_viol_cntr", func(r any) any {
-					return &r.(*uapi.IBUverbsQueryPortResp).QKeyViolCntr
-				}},
-				{"gid_tbl_len", func(r any) any {
-					return &r.(*uapi.IBUverbsQueryPortResp).GIDTblLen
-				}},
-				{"pkey_tbl_len", func(r any) any {
-					return &r.(*uapi.IBUverbsQueryPortResp).PKeyTblLen
-				}},
-				{"lid", func(r any) any {
-					return &r.(*uapi.IBUverbsQueryPortResp).LID
-				}},
-				{"sm_lid", func(r any) any {
-					return &r.(*uapi.IBUverbsQueryPortResp).SMLID
-				}},
-				{"state", func(r any) any {
-					return &r.(*uapi.IBUverbsQueryPortResp).State
-				}},
-				{"max_mtu", func(r any) any {
-					return &r.(*uapi.IBUverbsQueryPortResp).MaxMTU
-				}},
-				{"active_mtu", func(r any) any {
-					return &r.(*uapi.IBUverbsQueryPortResp).ActiveMTU
-				}},
-				{"lmc", func(r any) any {
-					return &r.(*uapi.IBUverbsQueryPortResp).LMC
-				}},
-				{"max_vl_num", func(r any) any {
-					return &r.(*uapi.IBUverbsQueryPortResp).MaxVLNum
-				}},
-				{"sm_sl", func(r any) any {
-					return &r.(*uapi.IBUverbsQueryPortResp).SMSL
-				}},
-				{"subnet_timeout", func(r any) any {
-					return &r.(*uapi.IBUverbsQueryPortResp).SubnetTimeout
-				}},
-				{"init_type_reply", func(r any) any {
-					return &r.(*uapi.IBUverbsQueryPortResp).InitTypeReply
-				}},
-				{"active_width", func(r any) any {
-					return &r.(*uapi.IBUverbsQueryPortResp).ActiveWidth
-				}},
-				{"active_speed", func(r any) any {
-					return &r.(*uapi.IBUverbsQueryPortResp).ActiveSpeed
-				}},
-				{"phys_state", func(r any) any {
-					return &r.(*uapi.IBUverbsQueryPortResp).PhysState
-				}},
-				{"link_layer", func(r any) any {
-					return &r.(*uapi.IBUverbsQueryPortResp).LinkLayer
-				}},
-				{"flags", func(r any) any {
-					return &r.(*uapi.IBUverbsQueryPortResp).Flags
-				}},
-				{"reserved", func(r any) any {
-					return &r.(*uapi.IBUverbsQueryPortResp).Reserved
-				}},
+			Go:    "uapi.IBUverbsQueryPortResp",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IBUverbsQueryPortResp)
+				return []any{
+					&p.PortCapFlags,
+					&p.MaxMsgSz,
+					&p.BadPKeyCntr,
+					&p.QKeyViolCntr,
+					&p.GIDTblLen,
+					&p.PKeyTblLen,
+					&p.LID,
+					&p.SMLID,
+					&p.State,
+					&p.MaxMTU,
+					&p.ActiveMTU,
+					&p.LMC,
+					&p.MaxVLNum,
+					&p.SMSL,
+					&p.SubnetTimeout,
+					&p.InitTypeReply,
+					&p.ActiveWidth,
+					&p.ActiveSpeed,
+					&p.PhysState,
+					&p.LinkLayer,
+					&p.Flags,
+					&p.Reserved,
+				}
 			},
-			Go:   "uapi.IBUverbsQueryPortResp",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IBUverbsQueryPortResp)
+			},
+			Paths: []string{
+				"port_cap_flags",
+				"max_msg_sz",
+				"bad_pkey_cntr",
+				"qkey_viol_cntr",
+				"gid_tbl_len",
+				"pkey_tbl_len",
+				"lid",
+				"sm_lid",
+				"state",
+				"max_mtu",
+				"active_mtu",
+				"lmc",
+				"max_vl_num",
+				"sm_sl",
+				"subnet_timeout",
+				"init_type_reply",
+				"active_width",
+				"active_speed",
+				"phys_state",
+				"link_layer",
+				"flags",
+				"reserved",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IBUverbsAllocPD{}),
 			C:     "ib_uverbs_alloc_pd",
-			Fields: []Field{
-				{"response", func(r any) any {
-					return &r.(*uapi.IBUverbsAllocPD).Response
-				}},
+			Go:    "uapi.IBUverbsAllocPD",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IBUverbsAllocPD)
+				return []any{
+					&p.Response,
+				}
 			},
-			Go:   "uapi.IBUverbsAllocPD",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IBUverbsAllocPD)
+			},
+			Paths: []string{
+				"response",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IBUverbsAllocPDResp{}),
 			C:     "ib_uverbs_alloc_pd_resp",
-			Fields: []Field{
-				{"pd_handle", func(r any) any {
-					return &r.(*uapi.IBUverbsAllocPDResp).PDHandle
-				}},
+			Go:    "uapi.IBUverbsAllocPDResp",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IBUverbsAllocPDResp)
+				return []any{
+					&p.PDHandle,
+				}
 			},
-			Go:   "uapi.IBUverbsAllocPDResp",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IBUverbsAllocPDResp)
+			},
+			Paths: []string{
+				"pd_handle",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IBUverbsDeallocPD{}),
 			C:     "ib_uverbs_dealloc_pd",
-			Fields: []Field{
-				{"pd_handle", func(r any) any {
-					return &r.(*uapi.IBUverbsDeallocPD).PDHandle
-				}},
+			Go:    "uapi.IBUverbsDeallocPD",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IBUverbsDeallocPD)
+				return []any{
+					&p.PDHandle,
+				}
 			},
-			Go:   "uapi.IBUverbsDeallocPD",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IBUverbsDeallocPD)
+			},
+			Paths: []string{
+				"pd_handle",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IBUverbsOpenXRCD{}),
 			C:     "ib_uverbs_open_xrcd",
-			Fields: []Field{
-				{"response", func(r any) any {
-					return &r.(*uapi.IBUverbsOpenXRCD).Response
-				}},
-				{"fd", func(r any) any {
-					return &r.(*uapi.IBUverbsOpenXRCD).FD
-				}},
-				{"oflags", func(r any) any {
-					return &r.(*uapi.IBUverbsOpenXRCD).Oflags
-				}},
+			Go:    "uapi.IBUverbsOpenXRCD",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IBUverbsOpenXRCD)
+				return []any{
+					&p.Response,
+					&p.FD,
+					&p.Oflags,
+				}
 			},
-			Go:   "uapi.IBUverbsOpenXRCD",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IBUverbsOpenXRCD)
+			},
+			Paths: []string{
+				"response",
+				"fd",
+				"oflags",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IBUverbsOpenXRCDResp{}),
 			C:     "ib_uverbs_open_xrcd_resp",
-			Fields: []Field{
-				{"xrcd_handle", func(r any) any {
-					return &r.(*uapi.IBUverbsOpenXRCDResp).XRCDHandle
-				}},
+			Go:    "uapi.IBUverbsOpenXRCDResp",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IBUverbsOpenXRCDResp)
+				return []any{
+					&p.XRCDHandle,
+				}
 			},
-			Go:   "uapi.IBUverbsOpenXRCDResp",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IBUverbsOpenXRCDResp)
+			},
+			Paths: []string{
+				"xrcd_handle",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IBUverbsCloseXRCD{}),
 			C:     "ib_uverbs_close_xrcd",
-			Fields: []Field{
-				{"xrcd_handle", func(r any) any {
-					return &r.(*uapi.IBUverbsCloseXRCD).XRCDHandle
-				}},
+			Go:    "uapi.IBUverbsCloseXRCD",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IBUverbsCloseXRCD)
+				return []any{
+					&p.XRCDHandle,
+				}
 			},
-			Go:   "uapi.IBUverbsCloseXRCD",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IBUverbsCloseXRCD)
+			},
+			Paths: []string{
+				"xrcd_handle",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IBUverbsRegMR{}),
 			C:     "ib_uverbs_reg_mr",
-			Fields: []Field{
-				{"response", func(r any) any {
-					return &r.(*uapi.IBUverbsRegMR).Response
-				}},
-				{"start", func(r any) any {
-					return &r.(*uapi.IBUverbsRegMR).Start
-				}},
-				{"length", func(r any) any {
-					return &r.(*uapi.IBUverbsRegMR).Length
-				}},
-				{"hca_va", func(r any) any {
-					return &r.(*uapi.IBUverbsRegMR).HCAVA
-				}},
-				{"pd_handle", func(r any) any {
-					return &r.(*uapi.IBUverbsRegMR).PDHandle
-				}},
-				{"access_flags", func(r any) any {
-					return &r.(*uapi.IBUverbsRegMR).AccessFlags
-				}},
+			Go:    "uapi.IBUverbsRegMR",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IBUverbsRegMR)
+				return []any{
+					&p.Response,
+					&p.Start,
+					&p.Length,
+					&p.HCAVA,
+					&p.PDHandle,
+					&p.AccessFlags,
+				}
 			},
-			Go:   "uapi.IBUverbsRegMR",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IBUverbsRegMR)
+			},
+			Paths: []string{
+				"response",
+				"start",
+				"length",
+				"hca_va",
+				"pd_handle",
+				"access_flags",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IBUverbsRegMRResp{}),
 			C:     "ib_uverbs_reg_mr_resp",
-			Fields: []Field{
-				{"mr_handle", func(r any) any {
-					return &r.(*uapi.IBUverbsRegMRResp).MRHandle
-				}},
-				{"lkey", func(r any) any {
-					return &r.(*uapi.IBUverbsRegMRResp).LKey
-				}},
-				{"rkey", func(r any) any {
-					return &r.(*uapi.IBUverbsRegMRResp).RKey
-				}},
+			Go:    "uapi.IBUverbsRegMRResp",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IBUverbsRegMRResp)
+				return []any{
+					&p.MRHandle,
+					&p.LKey,
+					&p.RKey,
+				}
 			},
-			Go:   "uapi.IBUverbsRegMRResp",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IBUverbsRegMRResp)
+			},
+			Paths: []string{
+				"mr_handle",
+				"lkey",
+				"rkey",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IBUverbsReregMR{}),
 			C:     "ib_uverbs_rereg_mr",
-			Fields: []Field{
-				{"response", func(r any) any {
-					return &r.(*uapi.IBUverbsReregMR).Response
-				}},
-				{"mr_handle", func(r any) any {
-					return &r.(*uapi.IBUverbsReregMR).MRHandle
-				}},
-				{"flags", func(r any) any {
-					return &r.(*uapi.IBUverbsReregMR).Flags
-				}},
-				{"start", func(r any) any {
-					return &r.(*uapi.IBUverbsReregMR).Start
-				}},
-				{"length", func(r any) any {
-					return &r.(*uapi.IBUverbsReregMR).Length
-				}},
-				{"hca_va", func(r any) any {
-					return &r.(*uapi.IBUverbsReregMR).HCAVA
-				}},
-				{"pd_handle", func(r any) any {
-					return &r.(*uapi.IBUverbsReregMR).PDHandle
-				}},
-				{"access_flags", func(r any) any {
-					return &r.(*uapi.IBUverbsReregMR).AccessFlags
-				}},
+			Go:    "uapi.IBUverbsReregMR",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IBUverbsReregMR)
+				return []any{
+					&p.Response,
+					&p.MRHandle,
+					&p.Flags,
+					&p.Start,
+					&p.Length,
+					&p.HCAVA,
+					&p.PDHandle,
+					&p.AccessFlags,
+				}
 			},
-			Go:   "uapi.IBUverbsReregMR",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IBUverbsReregMR)
+			},
+			Paths: []string{
+				"response",
+				"mr_handle",
+				"flags",
+				"start",
+				"length",
+				"hca_va",
+				"pd_handle",
+				"access_flags",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IBUverbsReregMRResp{}),
 			C:     "ib_uverbs_rereg_mr_resp",
-			Fields: []Field{
-				{"lkey", func(r any) any {
-					return &r.(*uapi.IBUverbsReregMRResp).LKey
-				}},
-				{"rkey", func(r any) any {
-					return &r.(*uapi.IBUverbsReregMRResp).RKey
-				}},
+			Go:    "uapi.IBUverbsReregMRResp",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IBUverbsReregMRResp)
+				return []any{
+					&p.LKey,
+					&p.RKey,
+				}
 			},
-			Go:   "uapi.IBUverbsReregMRResp",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IBUverbsReregMRResp)
+			},
+			Paths: []string{
+				"lkey",
+				"rkey",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IBUverbsDeregMR{}),
 			C:     "ib_uverbs_dereg_mr",
-			Fields: []Field{
-				{"mr_handle", func(r any) any {
-					return &r.(*uapi.IBUverbsDeregMR).MRHandle
-				}},
+			Go:    "uapi.IBUverbsDeregMR",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IBUverbsDeregMR)
+				return []any{
+					&p.MRHandle,
+				}
 			},
-			Go:   "uapi.IBUverbsDeregMR",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IBUverbsDeregMR)
+			},
+			Paths: []string{
+				"mr_handle",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IBUverbsAllocMW{}),
 			C:     "ib_uverbs_alloc_mw",
-			Fields: []Field{
-				{"response", func(r any) any {
-					return &r.(*uapi.IBUverbsAllocMW).Response
-				}},
-				{"pd_handle", func(r any) any {
-					return &r.(*uapi.IBUverbsAllocMW).PDHandle
-				}},
-				{"mw_type", func(r any) any {
-					return &r.(*uapi.IBUverbsAllocMW).MWType
-				}},
-				{"reserved", func(r any) any {
-					return &r.(*uapi.IBUverbsAllocMW).Reserved
-				}},
+			Go:    "uapi.IBUverbsAllocMW",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IBUverbsAllocMW)
+				return []any{
+					&p.Response,
+					&p.PDHandle,
+					&p.MWType,
+					&p.Reserved,
+				}
 			},
-			Go:   "uapi.IBUverbsAllocMW",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IBUverbsAllocMW)
+			},
+			Paths: []string{
+				"response",
+				"pd_handle",
+				"mw_type",
+				"reserved",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IBUverbsAllocMWResp{}),
 			C:     "ib_uverbs_alloc_mw_resp",
-			Fields: []Field{
-				{"mw_handle", func(r any) any {
-					return &r.(*uapi.IBUverbsAllocMWResp).MWHandle
-				}},
-				{"rkey", func(r any) any {
-					return &r.(*uapi.IBUverbsAllocMWResp).RKey
-				}},
+			Go:    "uapi.IBUverbsAllocMWResp",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IBUverbsAllocMWResp)
+				return []any{
+					&p.MWHandle,
+					&p.RKey,
+				}
 			},
-			Go:   "uapi.IBUverbsAllocMWResp",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IBUverbsAllocMWResp)
+			},
+			Paths: []string{
+				"mw_handle",
+				"rkey",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IBUverbsDeallocMW{}),
 			C:     "ib_uverbs_dealloc_mw",
-			Fields: []Field{
-				{"mw_handle", func(r any) any {
-					return &r.(*uapi.IBUverbsDeallocMW).MWHandle
-				}},
+			Go:    "uapi.IBUverbsDeallocMW",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IBUverbsDeallocMW)
+				return []any{
+					&p.MWHandle,
+				}
 			},
-			Go:   "uapi.IBUverbsDeallocMW",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IBUverbsDeallocMW)
+			},
+			Paths: []string{
+				"mw_handle",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IBUverbsCreateCompChannel{}),
 			C:     "ib_uverbs_create_comp_channel",
-			Fields: []Field{
-				{"response", func(r any) any {
-					return &r.(*uapi.IBUverbsCreateCompChannel).Response
-				}},
+			Go:    "uapi.IBUverbsCreateCompChannel",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IBUverbsCreateCompChannel)
+				return []any{
+					&p.Response,
+				}
 			},
-			Go:   "uapi.IBUverbsCreateCompChannel",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IBUverbsCreateCompChannel)
+			},
+			Paths: []string{
+				"response",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IBUverbsCreateCompChannelResp{}),
 			C:     "ib_uverbs_create_comp_channel_resp",
-			Fields: []Field{
-				{"fd", func(r any) any {
-					return &r.(*uapi.IBUverbsCreateCompChannelResp).FD
-				}},
+			Go:    "uapi.IBUverbsCreateCompChannelResp",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IBUverbsCreateCompChannelResp)
+				return []any{
+					&p.FD,
+				}
 			},
-			Go:   "uapi.IBUverbsCreateCompChannelResp",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IBUverbsCreateCompChannelResp)
+			},
+			Paths: []string{
+				"fd",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IBUverbsCreateCQ{}),
 			C:     "ib_uverbs_create_cq",
-			Fields: []Field{
-				{"response", func(r any) any {
-					return &r.(*uapi.IBUverbsCreateCQ).Response
-				}},
-				{"user_handle", func(r any) any {
-					return &r.(*uapi.IBUverbsCreateCQ).UserHandle
-				}},
-				{"cqe", func(r any) any {
-					return &r.(*uapi.IBUverbsCreateCQ).CQE
-				}},
-				{"comp_vector", func(r any) any {
-					return &r.(*uapi.IBUverbsCreateCQ).CompVector
-				}},
-				{"comp_channel", func(r any) any {
-					return &r.(*uapi.IBUverbsCreateCQ).CompChannel
-				}},
-				{"reserved", func(r any) any {
-					return &r.(*uapi.IBUverbsCreateCQ).Reserved
-				}},
+			Go:    "uapi.IBUverbsCreateCQ",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IBUverbsCreateCQ)
+				return []any{
+					&p.Response,
+					&p.UserHandle,
+					&p.CQE,
+					&p.CompVector,
+					&p.CompChannel,
+					&p.Reserved,
+				}
 			},
-			Go:   "uapi.IBUverbsCreateCQ",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IBUverbsCreateCQ)
+			},
+			Paths: []string{
+				"response",
+				"user_handle",
+				"cqe",
+				"comp_vector",
+				"comp_channel",
+				"reserved",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IBUverbsExCreateCQ{}),
 			C:     "ib_uverbs_ex_create_cq",
-			Fields: []Field{
-				{"user_handle", func(r any) any {
-					return &r.(*uapi.IBUverbsExCreateCQ).UserHandle
-				}},
-				{"cqe", func(r any) any {
-					return &r.(*uapi.IBUverbsExCreateCQ).CQE
-				}},
-				{"comp_vector", func(r any) any {
-					return &r.(*uapi.IBUverbsExCreateCQ).CompVector
-				}},
-				{"comp_channel", func(r any) any {
-					return &r.(*uapi.IBUverbsExCreateCQ).CompChannel
-				}},
-				{"comp_mask", func(r any) any {
-					return &r.(*uapi.IBUverbsExCreateCQ).CompMask
-				}},
-				{"flags", func(r any) any {
-					return &r.(*uapi.IBUverbsExCreateCQ).Flags
-				}},
-				{"reserved", func(r any) any {
-					return &r.(*uapi.IBUverbsExCreateCQ).Reserved
-				}},
+			Go:    "uapi.IBUverbsExCreateCQ",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IBUverbsExCreateCQ)
+				return []any{
+					&p.UserHandle,
+					&p.CQE,
+					&p.CompVector,
+					&p.CompChannel,
+					&p.CompMask,
+					&p.Flags,
+					&p.Reserved,
+				}
 			},
-			Go:   "uapi.IBUverbsExCreateCQ",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IBUverbsExCreateCQ)
+			},
+			Paths: []string{
+				"user_handle",
+				"cqe",
+				"comp_vector",
+				"comp_channel",
+				"comp_mask",
+				"flags",
+				"reserved",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IBUverbsCreateCQResp{}),
 			C:     "ib_uverbs_create_cq_resp",
-			Fields: []Field{
-				{"cq_handle", func(r any) any {
-					return &r.(*uapi.IBUverbsCreateCQResp).CQHandle
-				}},
-				{"cqe", func(r any) any {
-					return &r.(*uapi.IBUverbsCreateCQResp).CQE
-				}},
+			Go:    "uapi.IBUverbsCreateCQResp",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IBUverbsCreateCQResp)
+				return []any{
+					&p.CQHandle,
+					&p.CQE,
+				}
 			},
-			Go:   "uapi.IBUverbsCreateCQResp",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IBUverbsCreateCQResp)
+			},
+			Paths: []string{
+				"cq_handle",
+				"cqe",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IBUverbsExCreateCQResp{}),
 			C:     "ib_uverbs_ex_create_cq_resp",
-			Fields: []Field{
-				{"base", func(r any) any {
-					return &r.(*uapi.IBUverbsExCreateCQResp).Base
-				}},
-				{"comp_mask", func(r any) any {
-					return &r.(*uapi.IBUverbsExCreateCQResp).CompMask
-				}},
-				{"response_length", func(r any) any {
-					return &r.(*uapi.IBUverbsExCreateCQResp).ResponseLength
-				}},
+			Go:    "uapi.IBUverbsExCreateCQResp",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IBUverbsExCreateCQResp)
+				return []any{
+					&p.Base,
+					&p.CompMask,
+					&p.ResponseLength,
+				}
 			},
-			Go:   "uapi.IBUverbsExCreateCQResp",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IBUverbsExCreateCQResp)
+			},
+			Paths: []string{
+				"base",
+				"comp_mask",
+				"response_length",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IBUverbsResizeCQ{}),
 			C:     "ib_uverbs_resize_cq",
-			Fields: []Field{
-				{"response", func(r any) any {
-					return &r.(*uapi.IBUverbsResizeCQ).Response
-				}},
-				{"cq_handle", func(r any) any {
-					return &r.(*uapi.IBUverbsResizeCQ).CQHandle
-				}},
-				{"cqe", func(r any) any {
-					return &r.(*uapi.IBUverbsResizeCQ).CQE
-				}},
+			Go:    "uapi.IBUverbsResizeCQ",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IBUverbsResizeCQ)
+				return []any{
+					&p.Response,
+					&p.CQHandle,
+					&p.CQE,
+				}
 			},
-			Go:   "uapi.IBUverbsResizeCQ",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IBUverbsResizeCQ)
+			},
+			Paths: []string{
+				"response",
+				"cq_handle",
+				"cqe",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IBUverbsResizeCQResp{}),
 			C:     "ib_uverbs_resize_cq_resp",
-			Fields: []Field{
-				{"cqe", func(r any) any {
-					return &r.(*uapi.IBUverbsResizeCQResp).CQE
-				}},
-				{"reserved", func(r any) any {
-					return &r.(*uapi.IBUverbsResizeCQResp).Reserved
-				}},
+			Go:    "uapi.IBUverbsResizeCQResp",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IBUverbsResizeCQResp)
+				return []any{
+					&p.CQE,
+					&p.Reserved,
+				}
 			},
-			Go:   "uapi.IBUverbsResizeCQResp",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IBUverbsResizeCQResp)
+			},
+			Paths: []string{
+				"cqe",
+				"reserved",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IBUverbsPollCQ{}),
 			C:     "ib_uverbs_poll_cq",
-			Fields: []Field{
-				{"response", func(r any) any {
-					return &r.(*uapi.IBUverbsPollCQ).Response
-				}},
-				{"cq_handle", func(r any) any {
-					return &r.(*uapi.IBUverbsPollCQ).CQHandle
-				}},
-				{"ne", func(r any) any {
-					return &r.(*uapi.IBUverbsPollCQ).Ne
-				}},
+			Go:    "uapi.IBUverbsPollCQ",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IBUverbsPollCQ)
+				return []any{
+					&p.Response,
+					&p.CQHandle,
+					&p.Ne,
+				}
 			},
-			Go:   "uapi.IBUverbsPollCQ",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IBUverbsPollCQ)
+			},
+			Paths: []string{
+				"response",
+				"cq_handle",
+				"ne",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IBUverbsWC{}),
 			C:     "ib_uverbs_wc",
-			Fields: []Field{
-				{"wr_id", func(r any) any {
-					return &r.(*uapi.IBUverbsWC).WRID
-				}},
-				{"status", func(r any) any {
-					return &r.(*uapi.IBUverbsWC).Status
-				}},
-				{"opcode", func(r any) any {
-					return &r.(*uapi.IBUverbsWC).Opcode
-				}},
-				{"vendor_err", func(r any) any {
-					return &r.(*uapi.IBUverbsWC).VendorErr
-				}},
-				{"byte_len", func(r any) any {
-					return &r.(*uapi.IBUverbsWC).ByteLen
-				}},
-				{"ex", func(r any) any {
-					return &r.(*uapi.IBUverbsWC).Ex
-				}},
-				{"ex.imm_data", func(r any) any {
-					return r.(*uapi.IBUverbsWC).Ex.ImmData()
-				}},
-				{"ex.invalidate_rkey", func(r any) any {
-					return r.(*uapi.IBUverbsWC).Ex.InvalidateRKey()
-				}},
-				{"qp_num", func(r any) any {
-					return &r.(*uapi.IBUverbsWC).QPNum
-				}},
-				{"src_qp", func(r any) any {
-					return &r.(*uapi.IBUverbsWC).SrcQP
-				}},
-				{"wc_flags", func(r any) any {
-					return &r.(*uapi.IBUverbsWC).WCFlags
-				}},
-				{"pkey_index", func(r any) any {
-					return &r.(*uapi.IBUverbsWC).PKeyIndex
-				}},
-				{"slid", func(r any) any {
-					return &r.(*uapi.IBUverbsWC).SLID
-				}},
-				{"sl", func(r any) any {
-					return &r.(*uapi.IBUverbsWC).SL
-				}},
-				{"dlid_path_bits", func(r any) any {
-					return &r.(*uapi.IBUverbsWC).DLIDPathBits
-				}},
-				{"port_num", func(r any) any {
-					return &r.(*uapi.IBUverbsWC).PortNum
-				}},
-				{"reserved", func(r any) any {
-					return &r.(*uapi.IBUverbsWC).Reserved
-				}},
+			Go:    "uapi.IBUverbsWC",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IBUverbsWC)
+				return []any{
+					&p.WRID,
+					&p.Status,
+					&p.Opcode,
+					&p.VendorErr,
+					&p.ByteLen,
+					&p.Ex,
+					p.Ex.ImmData(),
+					p.Ex.InvalidateRKey(),
+					&p.QPNum,
+					&p.SrcQP,
+					&p.WCFlags,
+					&p.PKeyIndex,
+					&p.SLID,
+					&p.SL,
+					&p.DLIDPathBits,
+					&p.PortNum,
+					&p.Reserved,
+				}
 			},
-			Go:   "uapi.IBUverbsWC",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IBUverbsWC)
+			},
+			Paths: []string{
+				"wr_id",
+				"status",
+				"opcode",
+				"vendor_err",
+				"byte_len",
+				"ex",
+				"ex.imm_data",
+				"ex.invalidate_rkey",
+				"qp_num",
+				"src_qp",
+				"wc_flags",
+				"pkey_index",
+				"slid",
+				"sl",
+				"dlid_path_bits",
+				"port_num",
+				"reserved",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IBUverbsPollCQResp{}),
 			C:     "ib_uverbs_poll_cq_resp",
-			Fields: []Field{
-				{"count", func(r any) any {
-					return &r.(*uapi.IBUverbsPollCQResp).Count
-				}},
-				{"reserved", func(r any) any {
-					return &r.(*uapi.IBUverbsPollCQResp).Reserved
-				}},
+			Go:    "uapi.IBUverbsPollCQResp",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IBUverbsPollCQResp)
+				return []any{
+					&p.Count,
+					&p.Reserved,
+				}
 			},
-			Go:   "uapi.IBUverbsPollCQResp",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IBUverbsPollCQResp)
+			},
+			Paths: []string{
+				"count",
+				"reserved",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IBUverbsReqNotifyCQ{}),
 			C:     "ib_uverbs_req_notify_cq",
-			Fields: []Field{
-				{"cq_handle", func(r any) any {
-					return &r.(*uapi.IBUverbsReqNotifyCQ).CQHandle
-				}},
-				{"solicited_only", func(r any) any {
-					return &r.(*uapi.IBUverbsReqNotifyCQ).SolicitedOnly
-				}},
+			Go:    "uapi.IBUverbsReqNotifyCQ",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IBUverbsReqNotifyCQ)
+				return []any{
+					&p.CQHandle,
+					&p.SolicitedOnly,
+				}
 			},
-			Go:   "uapi.IBUverbsReqNotifyCQ",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IBUverbsReqNotifyCQ)
+			},
+			Paths: []string{
+				"cq_handle",
+				"solicited_only",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IBUverbsDestroyCQ{}),
 			C:     "ib_uverbs_destroy_cq",
-			Fields: []Field{
-				{"response", func(r any) any {
-					return &r.(*uapi.IBUverbsDestroyCQ).Response
-				}},
-				{"cq_handle", func(r any) any {
-					return &r.(*uapi.IBUverbsDestroyCQ).CQHandle
-				}},
-				{"reserved", func(r any) any {
-					return &r.(*uapi.IBUverbsDestroyCQ).Reserved
-				}},
+			Go:    "uapi.IBUverbsDestroyCQ",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IBUverbsDestroyCQ)
+				return []any{
+					&p.Response,
+					&p.CQHandle,
+					&p.Reserved,
+				}
 			},
-			Go:   "uapi.IBUverbsDestroyCQ",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IBUverbsDestroyCQ)
+			},
+			Paths: []string{
+				"response",
+				"cq_handle",
+				"reserved",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IBUverbsDestroyCQResp{}),
 			C:     "ib_uverbs_destroy_cq_resp",
-			Fields: []Field{
-				{"comp_events_reported", func(r any) any {
-					return &r.(*uapi.IBUverbsDestroyCQResp).CompEventsReported
-				}},
-				{"async_events_reported", func(r any) any {
-					return &r.(*uapi.IBUverbsDestroyCQResp).AsyncEventsReported
-				}},
+			Go:    "uapi.IBUverbsDestroyCQResp",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IBUverbsDestroyCQResp)
+				return []any{
+					&p.CompEventsReported,
+					&p.AsyncEventsReported,
+				}
 			},
-			Go:   "uapi.IBUverbsDestroyCQResp",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IBUverbsDestroyCQResp)
+			},
+			Paths: []string{
+				"comp_events_reported",
+				"async_events_reported",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IBUverbsGlobalRoute{}),
 			C:     "ib_uverbs_global_route",
-			Fields: []Field{
-				{"dgid", func(r any) any {
-					return &r.(*uapi.IBUverbsGlobalRoute).DGID
-				}},
-				{"flow_label", func(r any) any {
-					return &r.(*uapi.IBUverbsGlobalRoute).FlowLabel
-				}},
-				{"sgid_index", func(r any) any {
-					return &r.(*uapi.IBUverbsGlobalRoute).SGIDIndex
-				}},
-				{"hop_limit", func(r any) any {
-					return &r.(*uapi.IBUverbsGlobalRoute).HopLimit
-				}},
-				{"traffic_class", func(r any) any {
-					return &r.(*uapi.IBUverbsGlobalRoute).TrafficClass
-				}},
-				{"reserved", func(r any) any {
-					return &r.(*uapi.IBUverbsGlobalRoute).Reserved
-				}},
+			Go:    "uapi.IBUverbsGlobalRoute",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IBUverbsGlobalRoute)
+				return []any{
+					&p.DGID,
+					&p.FlowLabel,
+					&p.SGIDIndex,
+					&p.HopLimit,
+					&p.TrafficClass,
+					&p.Reserved,
+				}
 			},
-			Go:   "uapi.IBUverbsGlobalRoute",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IBUverbsGlobalRoute)
+			},
+			Paths: []string{
+				"dgid",
+				"flow_label",
+				"sgid_index",
+				"hop_limit",
+				"traffic_class",
+				"reserved",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IBUverbsAHAttr{}),
 			C:     "ib_uverbs_ah_attr",
-			Fields: []Field{
-				{"grh", func(r any) any {
-					return &r.(*uapi.IBUverbsAHAttr).GRH
-				}},
-				{"dlid", func(r any) any {
-					return &r.(*uapi.IBUverbsAHAttr).DLID
-				}},
-				{"sl", func(r any) any {
-					return &r.(*uapi.IBUverbsAHAttr).SL
-				}},
-				{"src_path_bits", func(r any) any {
-					return &r.(*uapi.IBUverbsAHAttr).SrcPathBits
-				}},
-				{"static_rate", func(r any) any {
-					return &r.(*uapi.IBUverbsAHAttr).StaticRate
-				}},
-				{"is_global", func(r any) any {
-					return &r.(*uapi.IBUverbsAHAttr).IsGlobal
-				}},
-				{"port_num", func(r any) any {
-					return &r.(*uapi.IBUverbsAHAttr).PortNum
-				}},
-				{"reserved", func(r any) any {
-					return &r.(*uapi.IBUverbsAHAttr).Reserved
-				}},
+			Go:    "uapi.IBUverbsAHAttr",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IBUverbsAHAttr)
+				return []any{
+					&p.GRH,
+					&p.DLID,
+					&p.SL,
+					&p.SrcPathBits,
+					&p.StaticRate,
+					&p.IsGlobal,
+					&p.PortNum,
+					&p.Reserved,
+				}
 			},
-			Go:   "uapi.IBUverbsAHAttr",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IBUverbsAHAttr)
+			},
+			Paths: []string{
+				"grh",
+				"dlid",
+				"sl",
+				"src_path_bits",
+				"static_rate",
+				"is_global",
+				"port_num",
+				"reserved",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IBUverbsQPAttr{}),
 			C:     "ib_uverbs_qp_attr",
-			Fields: []Field{
-				{"qp_attr_mask", func(r any) any {
-					return &r.(*uapi.IBUverbsQPAttr).QPAttrMask
-				}},
-				{"qp_state", func(r any) any {
-					return &r.(*uapi.IBUverbsQPAttr).QPState
-				}},
-				{"cur_qp_state", func(r any) any {
-					return &r.(*uapi.IBUverbsQPAttr).CurQPState
-				}},
-				{"path_mtu", func(r any) any {
-					return &r.(*uapi.IBUverbsQPAttr).PathMTU
-				}},
-				{"path_mig_state", func(r any) any {
-					return &r.(*uapi.IBUverbsQPAttr).PathMigState
-				}},
-				{"qkey", func(r any) any {
-					return &r.(*uapi.IBUverbsQPAttr).QKey
-				}},
-				{"rq_psn", func(r any) any {
-					return &r.(*uapi.IBUverbsQPAttr).RQPSN
-				}},
-				{"sq_psn", func(r any) any {
-					return &r.(*uapi.IBUverbsQPAttr).SQPSN
-				}},
-				{"dest_qp_num", func(r any) any {
-					return &r.(*uapi.IBUverbsQPAttr).DestQPNum
-				}},
-				{"qp_access_flags", func(r any) any {
-					return &r.(*uapi.IBUverbsQPAttr).QPAccessFlags
-				}},
-				{"ah_attr", func(r any) any {
-					return &r.(*uapi.IBUverbsQPAttr).AHAttr
-				}},
-				{"alt_ah_attr", func(r any) any {
-					return &r.(*uapi.IBUverbsQPAttr).AltAHAttr
-				}},
-				{"max_send_wr", func(r any) any {
-					return &r.(*uapi.IBUverbsQPAttr).MaxSendWR
-				}},
-				{"max_recv_wr", func(r any) any {
-					return &r.(*uapi.IBUverbsQPAttr).MaxRecvWR
-				}},
-				{"max_send_sge", func(r any) any {
-					return &r.(*uapi.IBUverbsQPAttr).MaxSendSGE
-				}},
-				{"max_recv_sge", func(r any) any {
-					return &r.(*uapi.IBUverbsQPAttr).MaxRecvSGE
-				}},
-				{"max_inline_data", func(r any) any {
-					return &r.(*uapi.IBUverbsQPAttr).MaxInlineData
-				}},
-				{"pkey_index", func(r any) any {
-					return &r.(*uapi.IBUverbsQPAttr).PKeyIndex
-				}},
-				{"alt_pkey_index", func(r any) any {
-					return &r.(*uapi.IBUverbsQPAttr).AltPKeyIndex
-				}},
-				{"en_sqd_async_notify", func(r any) any {
-					return &r.(*uapi.IBUverbsQPAttr).EnSQDAsyncNotify
-				}},
-				{"sq_draining", func(r any) any {
-					return &r.(*uapi.IBUverbsQPAttr).SQDraining
-				}},
-				{"max_rd_atomic", func(r any) any {
-					return &r.(*uapi.IBUverbsQPAttr).MaxRdAtomic
-				}},
-				{"max_dest_rd_atomic", func(r any) any {
-					return &r.(*uapi.IBUverbsQPAttr).MaxDestRdAtomic
-				}},
-				{"min_rnr_timer", func(r any) any {
-					return &r.(*uapi.IBUverbsQPAttr).MinRNRTimer
-				}},
-				{"port_num", func(r any) any {
-					return &r.(*uapi.IBUverbsQPAttr).PortNum
-				}},
-				{"timeout", func(r any) any {
-					return &r.(*uapi.IBUverbsQPAttr).Timeout
-				}},
-				{"retry_cnt", func(r any) any {
-					return &r.(*uapi.IBUverbsQPAttr).RetryCnt
-				}},
-				{"rnr_retry", func(r any) any {
-					return &r.(*uapi.IBUverbsQPAttr).RNRRetry
-				}},
-				{"alt_port_num", func(r any) any {
-					return &r.(*uapi.IBUverbsQPAttr).AltPortNum
-				}},
-				{"alt_timeout", func(r any) any {
-					return &r.(*uapi.IBUverbsQPAttr).AltTimeout
-				}},
-				{"reserved", func(r any) any {
-					return &r.(*uapi.IBUverbsQPAttr).Reserved
-				}},
+			Go:    "uapi.IBUverbsQPAttr",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IBUverbsQPAttr)
+				return []any{
+					&p.QPAttrMask,
+					&p.QPState,
+					&p.CurQPState,
+					&p.PathMTU,
+					&p.PathMigState,
+					&p.QKey,
+					&p.RQPSN,
+					&p.SQPSN,
+					&p.DestQPNum,
+					&p.QPAccessFlags,
+					&p.AHAttr,
+					&p.AltAHAttr,
+					&p.MaxSendWR,
+					&p.MaxRecvWR,
+					&p.MaxSendSGE,
+					&p.MaxRecvSGE,
+					&p.MaxInlineData,
+					&p.PKeyIndex,
+					&p.AltPKeyIndex,
+					&p.EnSQDAsyncNotify,
+					&p.SQDraining,
+					&p.MaxRdAtomic,
+					&p.MaxDestRdAtomic,
+					&p.MinRNRTimer,
+					&p.PortNum,
+					&p.Timeout,
+					&p.RetryCnt,
+					&p.RNRRetry,
+					&p.AltPortNum,
+					&p.AltTimeout,
+					&p.Reserved,
+				}
 			},
-			Go:   "uapi.IBUverbsQPAttr",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IBUverbsQPAttr)
+			},
+			Paths: []string{
+				"qp_attr_mask",
+				"qp_state",
+				"cur_qp_state",
+				"path_mtu",
+				"path_mig_state",
+				"qkey",
+				"rq_psn",
+				"sq_psn",
+				"dest_qp_num",
+				"qp_access_flags",
+				"ah_attr",
+				"alt_ah_attr",
+				"max_send_wr",
+				"max_recv_wr",
+				"max_send_sge",
+				"max_recv_sge",
+				"max_inline_data",
+				"pkey_index",
+				"alt_pkey_index",
+				"en_sqd_async_notify",
+				"sq_draining",
+				"max_rd_atomic",
+				"max_dest_rd_atomic",
+				"min_rnr_timer",
+				"port_num",
+				"timeout",
+				"retry_cnt",
+				"rnr_retry",
+				"alt_port_num",
+				"alt_timeout",
+				"reserved",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IBUverbsCreateQP{}),
 			C:     "ib_uverbs_create_qp",
-			Fields: []Field{
-				{"response", func(r any) any {
-					return &r.(*uapi.IBUverbsCreateQP).Response
-				}},
-				{"user_handle", func(r any) any {
-					return &r.(*uapi.IBUverbsCreateQP).UserHandle
-				}},
-				{"pd_handle", func(r any) any {
-					return &r.(*uapi.IBUverbsCreateQP).PDHandle
-				}},
-				{"send_cq_handle", func(r any) any {
-					return &r.(*uapi.IBUverbsCreateQP).SendCQHandle
-				}},
-				{"recv_cq_handle", func(r any) any {
-					return &r.(*uapi.IBUverbsCreateQP).RecvCQHandle
-				}},
-				{"srq_handle", func(r any) any {
-					return &r.(*uapi.IBUverbsCreateQP).SRQHandle
-				}},
-				{"max_send_wr", func(r any) any {
-					return &r.(*uapi.IBUverbsCreateQP).MaxSendWR
-				}},
-				{"max_recv_wr", func(r any) any {
-					return &r.(*uapi.IBUverbsCreateQP).MaxRecvWR
-				}},
-				{"max_send_sge", func(r any) any {
-					return &r.(*uapi.IBUverbsCreateQP).MaxSendSGE
-				}},
-				{"max_recv_sge", func(r any) any {
-					return &r.(*uapi.IBUverbsCreateQP).MaxRecvSGE
-				}},
-				{"max_inline_data", func(r any) any {
-					return &r.(*uapi.IBUverbsCreateQP).MaxInlineData
-				}},
-				{"sq_sig_all", func(r any) any {
-					return &r.(*uapi.IBUverbsCreateQP).SQSigAll
-				}},
-				{"qp_type", func(r any) any {
-					return &r.(*uapi.IBUverbsCreateQP).QPType
-				}},
-				{"is_srq", func(r any) any {
-					return &r.(*uapi.IBUverbsCreateQP).IsSRQ
-				}},
-				{"reserved", func(r any) any {
-					return &r.(*uapi.IBUverbsCreateQP).Reserved
-				}},
+			Go:    "uapi.IBUverbsCreateQP",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IBUverbsCreateQP)
+				return []any{
+					&p.Response,
+					&p.UserHandle,
+					&p.PDHandle,
+					&p.SendCQHandle,
+					&p.RecvCQHandle,
+					&p.SRQHandle,
+					&p.MaxSendWR,
+					&p.MaxRecvWR,
+					&p.MaxSendSGE,
+					&p.MaxRecvSGE,
+					&p.MaxInlineData,
+					&p.SQSigAll,
+					&p.QPType,
+					&p.IsSRQ,
+					&p.Reserved,
+				}
 			},
-			Go:   "uapi.IBUverbsCreateQP",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IBUverbsCreateQP)
+			},
+			Paths: []string{
+				"response",
+				"user_handle",
+				"pd_handle",
+				"send_cq_handle",
+				"recv_cq_handle",
+				"srq_handle",
+				"max_send_wr",
+				"max_recv_wr",
+				"max_send_sge",
+				"max_recv_sge",
+				"max_inline_data",
+				"sq_sig_all",
+				"qp_type",
+				"is_srq",
+				"reserved",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IBUverbsExCreateQP{}),
 			C:     "ib_uverbs_ex_create_qp",
-			Fields: []Field{
-				{"user_handle", func(r any) any {
-					return &r.(*uapi.IBUverbsExCreateQP).UserHandle
-				}},
-				{"pd_handle", func(r any) any {
-					return &r.(*uapi.IBUverbsExCreateQP).PDHandle
-				}},
-				{"send_cq_handle", func(r any) any {
-					return &r.(*uapi.IBUverbsExCreateQP).SendCQHandle
-				}},
-				{"recv_cq_handle", func(r any) any {
-					return &r.(*uapi.IBUverbsExCreateQP).RecvCQHandle
-				}},
-				{"srq_handle", func(r any) any {
-					return &r.(*uapi.IBUverbsExCreateQP).SRQHandle
-				}},
-				{"max_send_wr", func(r any) any {
-					return &r.(*uapi.IBUverbsExCreateQP).MaxSendWR
-				}},
-				{"max_recv_wr", func(r any) any {
-					return &r.(*uapi.IBUverbsExCreateQP).MaxRecvWR
-				}},
-				{"max_send_sge", func(r any) any {
-					return &r.(*uapi.IBUverbsExCreateQP).MaxSendSGE
-				}},
-				{"max_recv_sge", func(r any) any {
-					return &r.(*uapi.IBUverbsExCreateQP).MaxRecvSGE
-				}},
-				{"max_inline_data", func(r any) any {
-					return &r.(*uapi.IBUverbsExCreateQP).MaxInlineData
-				}},
-				{"sq_sig_all", func(r any) any {
-					return &r.(*uapi.IBUverbsExCreateQP).SQSigAll
-				}},
-				{"qp_type", func(r any) any {
-					return &r.(*uapi.IBUverbsExCreateQP).QPType
-				}},
-				{"is_srq", func(r any) any {
-					return &r.(*uapi.IBUverbsExCreateQP).IsSRQ
-				}},
-				{"reserved", func(r any) any {
-					return &r.(*uapi.IBUverbsExCreateQP).Reserved
-				}},
-				{"comp_mask", func(r any) any {
-					return &r.(*uapi.IBUverbsExCreateQP).CompMask
-				}},
-				{"create_flags", func(r any) any {
-					return &r.(*uapi.IBUverbsExCreateQP).CreateFlags
-				}},
-				{"rwq_ind_tbl_handle", func(r any) any {
-					return &r.(*uapi.IBUverbsExCreateQP).RWQIndTblHandle
-				}},
-				{"source_qpn", func(r any) any {
-					return &r.(*uapi.IBUverbsExCreateQP).SourceQPN
-				}},
+			Go:    "uapi.IBUverbsExCreateQP",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IBUverbsExCreateQP)
+				return []any{
+					&p.UserHandle,
+					&p.PDHandle,
+					&p.SendCQHandle,
+					&p.RecvCQHandle,
+					&p.SRQHandle,
+					&p.MaxSendWR,
+					&p.MaxRecvWR,
+					&p.MaxSendSGE,
+					&p.MaxRecvSGE,
+					&p.MaxInlineData,
+					&p.SQSigAll,
+					&p.QPType,
+					&p.IsSRQ,
+					&p.Reserved,
+					&p.CompMask,
+					&p.CreateFlags,
+					&p.RWQIndTblHandle,
+					&p.SourceQPN,
+				}
 			},
-			Go:   "uapi.IBUverbsExCreateQP",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IBUverbsExCreateQP)
+			},
+			Paths: []string{
+				"user_handle",
+				"pd_handle",
+				"send_cq_handle",
+				"recv_cq_handle",
+				"srq_handle",
+				"max_send_wr",
+				"max_recv_wr",
+				"max_send_sge",
+				"max_recv_sge",
+				"max_inline_data",
+				"sq_sig_all",
+				"qp_type",
+				"is_srq",
+				"reserved",
+				"comp_mask",
+				"create_flags",
+				"rwq_ind_tbl_handle",
+				"source_qpn",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IBUverbsOpenQP{}),
 			C:     "ib_uverbs_open_qp",
-			Fields: []Field{
-				{"response", func(r any) any {
-					return &r.(*uapi.IBUverbsOpenQP).Response
-				}},
-				{"user_handle", func(r any) any {
-					return &r.(*uapi.IBUverbsOpenQP).UserHandle
-				}},
-				{"pd_handle", func(r any) any {
-					return &r.(*uapi.IBUverbsOpenQP).PDHandle
-				}},
-				{"qpn", func(r any) any {
-					return &r.(*uapi.IBUverbsOpenQP).QPN
-				}},
-				{"qp_type", func(r any) any {
-					return &r.(*uapi.IBUverbsOpenQP).QPType
-				}},
-				{"reserved", func(r any) any {
-					return &r.(*uapi.IBUverbsOpenQP).Reserved
-				}},
+			Go:    "uapi.IBUverbsOpenQP",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IBUverbsOpenQP)
+				return []any{
+					&p.Response,
+					&p.UserHandle,
+					&p.PDHandle,
+					&p.QPN,
+					&p.QPType,
+					&p.Reserved,
+				}
 			},
-			Go:   "uapi.IBUverbsOpenQP",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IBUverbsOpenQP)
+			},
+			Paths: []string{
+				"response",
+				"user_handle",
+				"pd_handle",
+				"qpn",
+				"qp_type",
+				"reserved",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IBUverbsCreateQPResp{}),
 			C:     "ib_uverbs_create_qp_resp",
-			Fields: []Field{
-				{"qp_handle", func(r any) any {
-					return &r.(*uapi.IBUverbsCreateQPResp).QPHandle
-				}},
-				{"qpn", func(r any) any {
-					return &r.(*uapi.IBUverbsCreateQPResp).QPN
-				}},
-				{"max_send_wr", func(r any) any {
-					return &r.(*uapi.IBUverbsCreateQPResp).MaxSendWR
-				}},
-				{"max_recv_wr", func(r any) any {
-					return &r.(*uapi.IBUverbsCreateQPResp).MaxRecvWR
-				}},
-				{"max_send_sge", func(r any) any {
-					return &r.(*uapi.IBUverbsCreateQPResp).MaxSendSGE
-				}},
-				{"max_recv_sge", func(r any) any {
-					return &r.(*uapi.IBUverbsCreateQPResp).MaxRecvSGE
-				}},
-				{"max_inline_data", func(r any) any {
-					return &r.(*uapi.IBUverbsCreateQPResp).MaxInlineData
-				}},
-				{"reserved", func(r any) any {
-					return &r.(*uapi.IBUverbsCreateQPResp).Reserved
-				}},
+			Go:    "uapi.IBUverbsCreateQPResp",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IBUverbsCreateQPResp)
+				return []any{
+					&p.QPHandle,
+					&p.QPN,
+					&p.MaxSendWR,
+					&p.MaxRecvWR,
+					&p.MaxSendSGE,
+					&p.MaxRecvSGE,
+					&p.MaxInlineData,
+					&p.Reserved,
+				}
 			},
-			Go:   "uapi.IBUverbsCreateQPResp",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IBUverbsCreateQPResp)
+			},
+			Paths: []string{
+				"qp_handle",
+				"qpn",
+				"max_send_wr",
+				"max_recv_wr",
+				"max_send_sge",
+				"max_recv_sge",
+				"max_inline_data",
+				"reserved",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IBUverbsExCreateQPResp{}),
 			C:     "ib_uverbs_ex_create_qp_resp",
-			Fields: []Field{
-				{"base", func(r any) any {
-					return &r.(*uapi.IBUverbsExCreateQPResp).Base
-				}},
-				{"comp_mask", func(r any) any {
-					return &r.(*uapi.IBUverbsExCreateQPResp).CompMask
-				}},
-				{"response_length", func(r any) any {
-					return &r.(*uapi.IBUverbsExCreateQPResp).ResponseLength
-				}},
+			Go:    "uapi.IBUverbsExCreateQPResp",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IBUverbsExCreateQPResp)
+				return []any{
+					&p.Base,
+					&p.CompMask,
+					&p.ResponseLength,
+				}
 			},
-			Go:   "uapi.IBUverbsExCreateQPResp",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IBUverbsExCreateQPResp)
+			},
+			Paths: []string{
+				"base",
+				"comp_mask",
+				"response_length",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IBUverbsQPDest{}),
 			C:     "ib_uverbs_qp_dest",
-			Fields: []Field{
-				{"dgid", func(r any) any {
-					return &r.(*uapi.IBUverbsQPDest).DGID
-				}},
-				{"flow_label", func(r any) any {
-					return &r.(*uapi.IBUverbsQPDest).FlowLabel
-				}},
-				{"dlid", func(r any) any {
-					return &r.(*uapi.IBUverbsQPDest).DLID
-				}},
-				{"reserved", func(r any) any {
-					return &r.(*uapi.IBUverbsQPDest).Reserved
-				}},
-				{"sgid_index", func(r any) any {
-					return &r.(*uapi.IBUverbsQPDest).SGIDIndex
-				}},
-				{"hop_limit", func(r any) any {
-					return &r.(*uapi.IBUverbsQPDest).HopLimit
-				}},
-				{"traffic_class", func(r any) any {
-					return &r.(*uapi.IBUverbsQPDest).TrafficClass
-				}},
-				{"sl", func(r any) any {
-					return &r.(*uapi.IBUverbsQPDest).SL
-				}},
-				{"src_path_bits", func(r any) any {
-					return &r.(*uapi.IBUverbsQPDest).SrcPathBits
-				}},
-				{"static_rate", func(r any) any {
-					return &r.(*uapi.IBUverbsQPDest).StaticRate
-				}},
-				{"is_global", func(r any) any {
-					return &r.(*uapi.IBUverbsQPDest).IsGlobal
-				}},
-				{"port_num", func(r any) any {
-					return &r.(*uapi.IBUverbsQPDest).PortNum
-				}},
+			Go:    "uapi.IBUverbsQPDest",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IBUverbsQPDest)
+				return []any{
+					&p.DGID,
+					&p.FlowLabel,
+					&p.DLID,
+					&p.Reserved,
+					&p.SGIDIndex,
+					&p.HopLimit,
+					&p.TrafficClass,
+					&p.SL,
+					&p.SrcPathBits,
+					&p.StaticRate,
+					&p.IsGlobal,
+					&p.PortNum,
+				}
 			},
-			Go:   "uapi.IBUverbsQPDest",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IBUverbsQPDest)
+			},
+			Paths: []string{
+				"dgid",
+				"flow_label",
+				"dlid",
+				"reserved",
+				"sgid_index",
+				"hop_limit",
+				"traffic_class",
+				"sl",
+				"src_path_bits",
+				"static_rate",
+				"is_global",
+				"port_num",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IBUverbsQueryQP{}),
 			C:     "ib_uverbs_query_qp",
-			Fields: []Field{
-				{"response", func(r any) any {
-					return &r.(*uapi.IBUverbsQueryQP).Response
-				}},
-				{"qp_handle", func(r any) any {
-					return &r.(*uapi.IBUverbsQueryQP).QPHandle
-				}},
-				{"attr_mask", func(r any) any {
-					return &r.(*uapi.IBUverbsQueryQP).AttrMask
-				}},
+			Go:    "uapi.IBUverbsQueryQP",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IBUverbsQueryQP)
+				return []any{
+					&p.Response,
+					&p.QPHandle,
+					&p.AttrMask,
+				}
 			},
-			Go:   "uapi.IBUverbsQueryQP",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IBUverbsQueryQP)
+			},
+			Paths: []string{
+				"response",
+				"qp_handle",
+				"attr_mask",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IBUverbsQueryQPResp{}),
 			C:     "ib_uverbs_query_qp_resp",
-			Fields: []Field{
-				{"dest", func(r any) any {
-					return &r.(*uapi.IBUverbsQueryQPResp).Dest
-				}},
-				{"alt_dest", func(r any) any {
-					return &r.(*uapi.IBUverbsQueryQPResp).AltDest
-				}},
-				{"max_send_wr", func(r any) any {
-					return &r.(*uapi.IBUverbsQueryQPResp).MaxSendWR
-				}},
-				{"max_recv_wr", func(r any) any {
-					return &r.(*uapi.IBUverbsQueryQPResp).MaxRecvWR
-				}},
-				{"max_send_sge", func(r any) any {
-					return &r.(*uapi.IBUverbsQueryQPResp).MaxSendSGE
-				}},
-				{"max_recv_sge", func(r any) any {
-					return &r.(*uapi.IBUverbsQueryQPResp).MaxRecvSGE
-				}},
-				{"max_inline_data", func(r any) any {
-					return &r.(*uapi.IBUverbsQueryQPResp).MaxInlineData
-				}},
-				{"qkey", func(r any) any {
-					return &r.(*uapi.IBUverbsQueryQPResp).QKey
-				}},
-				{"rq_psn", func(r any) any {
-					return &r.(*uapi.IBUverbsQueryQPResp).RQPSN
-				}},
-				{"sq_psn", func(r any) any {
-					return &r.(*uapi.IBUverbsQueryQPResp).SQPSN
-				}},
-				{"dest_qp_num", func(r any) any {
-					return &r.(*uapi.IBUverbsQueryQPResp).DestQPNum
-				}},
-				{"qp_access_flags", func(r any) any {
-					return &r.(*uapi.IBUverbsQueryQPResp).QPAccessFlags
-				}},
-				{"pkey_index", func(r any) any {
-					return &r.(*uapi.IBUverbsQueryQPResp).PKeyIndex
-				}},
-				{"alt_pkey_index", func(r any) any {
-					return &r.(*uapi.IBUverbsQueryQPResp).AltPKeyIndex
-				}},
-				{"qp_state", func(r any) any {
-					return &r.(*uapi.IBUverbsQueryQPResp).QPState
-				}},
-				{"cur_qp_state", func(r any) any {
-					return &r.(*uapi.IBUverbsQueryQPResp).CurQPState
-				}},
-				{"path_mtu", func(r any) any {
-					return &r.(*uapi.IBUverbsQueryQPResp).PathMTU
-				}},
-				{"path_mig_state", func(r any) any {
-					return &r.(*uapi.IBUverbsQueryQPResp).PathMigState
-				}},
-				{"sq_draining", func(r any) any {
-					return &r.(*uapi.IBUverbsQueryQPResp).SQDraining
-				}},
-				{"max_rd_atomic", func(r any) any {
-					return &r.(*uapi.IBUverbsQueryQPResp).MaxRdAtomic
-				}},
-				{"max_dest_rd_atomic", func(r any) any {
-					return &r.(*uapi.IBUverbsQueryQPResp).MaxDestRdAtomic
-				}},
-				{"min_rnr_timer", func(r any) any {
-					return &r.(*uapi.IBUverbsQueryQPResp).MinRNRTimer
-				}},
-				{"port_num", func(r any) any {
-					return &r.(*uapi.IBUverbsQueryQPResp).PortNum
-				}},
-				{"timeout", func(r any) any {
-					return &r.(*uapi.IBUverbsQueryQPResp).Timeout
-				}},
-				{"retry_cnt", func(r any) any {
-					return &r.(*uapi.IBUverbsQueryQPResp).RetryCnt
-				}},
-				{"rnr_retry", func(r any) any {
-					return &r.(*uapi.IBUverbsQueryQPResp).RNRRetry
-				}},
-				{"alt_port_num", func(r any) any {
-					return &r.(*uapi.IBUverbsQueryQPResp).AltPortNum
-				}},
-				{"alt_timeout", func(r any) any {
-					return &r.(*uapi.IBUverbsQueryQPResp).AltTimeout
-				}},
-				{"sq_sig_all", func(r any) any {
-					return &r.(*uapi.IBUverbsQueryQPResp).SQSigAll
-				}},
-				{"reserved", func(r any) any {
-					return &r.(*uapi.IBUverbsQueryQPResp).Reserved
-				}},
+			Go:    "uapi.IBUverbsQueryQPResp",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IBUverbsQueryQPResp)
+				return []any{
+					&p.Dest,
+					&p.AltDest,
+					&p.MaxSendWR,
+					&p.MaxRecvWR,
+					&p.MaxSendSGE,
+					&p.MaxRecvSGE,
+					&p.MaxInlineData,
+					&p.QKey,
+					&p.RQPSN,
+					&p.SQPSN,
+					&p.DestQPNum,
+					&p.QPAccessFlags,
+					&p.PKeyIndex,
+					&p.AltPKeyIndex,
+					&p.QPState,
+					&p.CurQPState,
+					&p.PathMTU,
+					&p.PathMigState,
+					&p.SQDraining,
+					&p.MaxRdAtomic,
+					&p.MaxDestRdAtomic,
+					&p.MinRNRTimer,
+					&p.PortNum,
+					&p.Timeout,
+					&p.RetryCnt,
+					&p.RNRRetry,
+					&p.AltPortNum,
+					&p.AltTimeout,
+					&p.SQSigAll,
+					&p.Reserved,
+				}
 			},
-			Go:   "uapi.IBUverbsQueryQPResp",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IBUverbsQueryQPResp)
+			},
+			Paths: []string{
+				"dest",
+				"alt_dest",
+				"max_send_wr",
+				"max_recv_wr",
+				"max_send_sge",
+				"max_recv_sge",
+				"max_inline_data",
+				"qkey",
+				"rq_psn",
+				"sq_psn",
+				"dest_qp_num",
+				"qp_access_flags",
+				"pkey_index",
+				"alt_pkey_index",
+				"qp_state",
+				"cur_qp_state",
+				"path_mtu",
+				"path_mig_state",
+				"sq_draining",
+				"max_rd_atomic",
+				"max_dest_rd_atomic",
+				"min_rnr_timer",
+				"port_num",
+				"timeout",
+				"retry_cnt",
+				"rnr_retry",
+				"alt_port_num",
+				"alt_timeout",
+				"sq_sig_all",
+				"reserved",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IBUverbsModifyQP{}),
 			C:     "ib_uverbs_modify_qp",
-			Fields: []Field{
-				{"dest", func(r any) any {
-					return &r.(*uapi.IBUverbsModifyQP).Dest
-				}},
-				{"alt_dest", func(r any) any {
-					return &r.(*uapi.IBUverbsModifyQP).AltDest
-				}},
-				{"qp_handle", func(r any) any {
-					return &r.(*uapi.IBUverbsModifyQP).QPHandle
-				}},
-				{"attr_mask", func(r any) any {
-					return &r.(*uapi.IBUverbsModifyQP).AttrMask
-				}},
-				{"qkey", func(r any) any {
-					return &r.(*uapi.IBUverbsModifyQP).QKey
-				}},
-				{"rq_psn", func(r any) any {
-					return &r.(*uapi.IBUverbsModifyQP).RQPSN
-				}},
-				{"sq_psn", func(r any) any {
-					return &r.(*uapi.IBUverbsModifyQP).SQPSN
-				}},
-				{"dest_qp_num", func(r any) any {
-					return &r.(*uapi.IBUverbsModifyQP).DestQPNum
-				}},
-				{"qp_access_flags", func(r any) any {
-					return &r.(*uapi.IBUverbsModifyQP).QPAccessFlags
-				}},
-				{"pkey_index", func(r any) any {
-					return &r.(*uapi.IBUverbsModifyQP).PKeyIndex
-				}},
-				{"alt_pkey_index", func(r any) any {
-					return &r.(*uapi.IBUverbsModifyQP).AltPKeyIndex
-				}},
-				{"qp_state", func(r any) any {
-					return &r.(*uapi.IBUverbsModifyQP).QPState
-				}},
-				{"cur_qp_state", func(r any) any {
-					return &r.(*uapi.IBUverbsModifyQP).CurQPState
-				}},
-				{"path_mtu", func(r any) any {
-					return &r.(*uapi.IBUverbsModifyQP).PathMTU
-				}},
-				{"path_mig_state", func(r any) any {
-					return &r.(*uapi.IBUverbsModifyQP).PathMigState
-				}},
-				{"en_sqd_async_notify", func(r any) any {
-					return &r.(*uapi.IBUverbsModifyQP).EnSQDAsyncNotify
-				}},
-				{"max_rd_atomic", func(r any) any {
-					return &r.(*uapi.IBUverbsModifyQP).MaxRdAtomic
-				}},
-				{"max_dest_rd_atomic", func(r any) any {
-					return &r.(*uapi.IBUverbsModifyQP).MaxDestRdAtomic
-				}},
-				{"min_rnr_timer", func(r any) any {
-					return &r.(*uapi.IBUverbsModifyQP).MinRNRTimer
-				}},
-				{"port_num", func(r any) any {
-					return &r.(*uapi.IBUverbsModifyQP).PortNum
-				}},
-				{"timeout", func(r any) any {
-					return &r.(*uapi.IBUverbsModifyQP).Timeout
-				}},
-				{"retry_cnt", func(r any) any {
-					return &r.(*uapi.IBUverbsModifyQP).RetryCnt
-				}},
-				{"rnr_retry", func(r any) any {
-					return &r.(*uapi.IBUverbsModifyQP).RNRRetry
-				}},
-				{"alt_port_num", func(r any) any {
-					return &r.(*uapi.IBUverbsModifyQP).AltPortNum
-				}},
-				{"alt_timeout", func(r any) any {
-					return &r.(*uapi.IBUverbsModifyQP).AltTimeout
-				}},
-				{"reserved", func(r any) any {
-					return &r.(*uapi.IBUverbsModifyQP).Reserved
-				}},
+			Go:    "uapi.IBUverbsModifyQP",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IBUverbsModifyQP)
+				return []any{
+					&p.Dest,
+					&p.AltDest,
+					&p.QPHandle,
+					&p.AttrMask,
+					&p.QKey,
+					&p.RQPSN,
+					&p.SQPSN,
+					&p.DestQPNum,
+					&p.QPAccessFlags,
+					&p.PKeyIndex,
+					&p.AltPKeyIndex,
+					&p.QPState,
+					&p.CurQPState,
+					&p.PathMTU,
+					&p.PathMigState,
+					&p.EnSQDAsyncNotify,
+					&p.MaxRdAtomic,
+					&p.MaxDestRdAtomic,
+					&p.MinRNRTimer,
+					&p.PortNum,
+					&p.Timeout,
+					&p.RetryCnt,
+					&p.RNRRetry,
+					&p.AltPortNum,
+					&p.AltTimeout,
+					&p.Reserved,
+				}
 			},
-			Go:   "uapi.IBUverbsModifyQP",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IBUverbsModifyQP)
+			},
+			Paths: []string{
+				"dest",
+				"alt_dest",
+				"qp_handle",
+				"attr_mask",
+				"qkey",
+				"rq_psn",
+				"sq_psn",
+				"dest_qp_num",
+				"qp_access_flags",
+				"pkey_index",
+				"alt_pkey_index",
+				"qp_state",
+				"cur_qp_state",
+				"path_mtu",
+				"path_mig_state",
+				"en_sqd_async_notify",
+				"max_rd_atomic",
+				"max_dest_rd_atomic",
+				"min_rnr_timer",
+				"port_num",
+				"timeout",
+				"retry_cnt",
+				"rnr_retry",
+				"alt_port_num",
+				"alt_timeout",
+				"reserved",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IBUverbsExModifyQP{}),
 			C:     "ib_uverbs_ex_modify_qp",
-			Fields: []Field{
-				{"base", func(r any) any {
-					return &r.(*uapi.IBUverbsExModifyQP).Base
-				}},
-				{"rate_limit", func(r any) any {
-					return &r.(*uapi.IBUverbsExModifyQP).RateLimit
-				}},
-				{"reserved", func(r any) any {
-					return &r.(*uapi.IBUverbsExModifyQP).Reserved
-				}},
+			Go:    "uapi.IBUverbsExModifyQP",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IBUverbsExModifyQP)
+				return []any{
+					&p.Base,
+					&p.RateLimit,
+					&p.Reserved,
+				}
 			},
-			Go:   "uapi.IBUverbsExModifyQP",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IBUverbsExModifyQP)
+			},
+			Paths: []string{
+				"base",
+				"rate_limit",
+				"reserved",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IBUverbsExModifyQPResp{}),
 			C:     "ib_uverbs_ex_modify_qp_resp",
-			Fields: []Field{
-				{"comp_mask", func(r any) any {
-					return &r.(*uapi.IBUverbsExModifyQPResp).CompMask
-				}},
-				{"response_length", func(r any) any {
-					return &r.(*uapi.IBUverbsExModifyQPResp).ResponseLength
-				}},
+			Go:    "uapi.IBUverbsExModifyQPResp",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IBUverbsExModifyQPResp)
+				return []any{
+					&p.CompMask,
+					&p.ResponseLength,
+				}
 			},
-			Go:   "uapi.IBUverbsExModifyQPResp",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IBUverbsExModifyQPResp)
+			},
+			Paths: []string{
+				"comp_mask",
+				"response_length",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IBUverbsDestroyQP{}),
 			C:     "ib_uverbs_destroy_qp",
-			Fields: []Field{
-				{"response", func(r any) any {
-					return &r.(*uapi.IBUverbsDestroyQP).Response
-				}},
-				{"qp_handle", func(r any) any {
-					return &r.(*uapi.IBUverbsDestroyQP).QPHandle
-				}},
-				{"reserved", func(r any) any {
-					return &r.(*uapi.IBUverbsDestroyQP).Reserved
-				}},
+			Go:    "uapi.IBUverbsDestroyQP",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IBUverbsDestroyQP)
+				return []any{
+					&p.Response,
+					&p.QPHandle,
+					&p.Reserved,
+				}
 			},
-			Go:   "uapi.IBUverbsDestroyQP",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IBUverbsDestroyQP)
+			},
+			Paths: []string{
+				"response",
+				"qp_handle",
+				"reserved",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IBUverbsDestroyQPResp{}),
 			C:     "ib_uverbs_destroy_qp_resp",
-			Fields: []Field{
-				{"events_reported", func(r any) any {
-					return &r.(*uapi.IBUverbsDestroyQPResp).EventsReported
-				}},
+			Go:    "uapi.IBUverbsDestroyQPResp",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IBUverbsDestroyQPResp)
+				return []any{
+					&p.EventsReported,
+				}
 			},
-			Go:   "uapi.IBUverbsDestroyQPResp",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IBUverbsDestroyQPResp)
+			},
+			Paths: []string{
+				"events_reported",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IBUverbsSGE{}),
 			C:     "ib_uverbs_sge",
-			Fields: []Field{
-				{"addr", func(r any) any {
-					return &r.(*uapi.IBUverbsSGE).Addr
-				}},
-				{"length", func(r any) any {
-					return &r.(*uapi.IBUverbsSGE).Length
-				}},
-				{"lkey", func(r any) any {
-					return &r.(*uapi.IBUverbsSGE).LKey
-				}},
+			Go:    "uapi.IBUverbsSGE",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IBUverbsSGE)
+				return []any{
+					&p.Addr,
+					&p.Length,
+					&p.LKey,
+				}
 			},
-			Go:   "uapi.IBUverbsSGE",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IBUverbsSGE)
+			},
+			Paths: []string{
+				"addr",
+				"length",
+				"lkey",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IBUverbsSendWR{}),
 			C:     "ib_uverbs_send_wr",
-			Fields: []Field{
-				{"wr_id", func(r any) any {
-					return &r.(*uapi.IBUverbsSendWR).WRID
-				}},
-				{"num_sge", func(r any) any {
-					return &r.(*uapi.IBUverbsSendWR).NumSGE
-				}},
-				{"opcode", func(r any) any {
-					return &r.(*uapi.IBUverbsSendWR).Opcode
-				}},
-				{"send_flags", func(r any) any {
-					return &r.(*uapi.IBUverbsSendWR).SendFlags
-				}},
-				{"ex", func(r any) any {
-					return &r.(*uapi.IBUverbsSendWR).Ex
-				}},
-				{"ex.imm_data", func(r any) any {
-					return r.(*uapi.IBUverbsSendWR).Ex.ImmData()
-				}},
-				{"ex.invalidate_rkey", func(r any) any {
-					return r.(*uapi.IBUverbsSendWR).Ex.InvalidateRKey()
-				}},
-				{"wr", func(r any) any {
-					return &r.(*uapi.IBUverbsSendWR).WR
-				}},
-				{"wr.rdma", func(r any) any {
-					return r.(*uapi.IBUverbsSendWR).WR.RDMA()
-				}},
-				{"wr.rdma.remote_addr", func(r any) any {
-					return &r.(*uapi.IBUverbsSendWR).WR.RDMA().RemoteAddr
-				}},
-				{"wr.rdma.rkey", func(r any) any {
-					return &r.(*uapi.IBUverbsSendWR).WR.RDMA().RKey
-				}},
-				{"wr.rdma.reserved", func(r any) any {
-					return &r.(*uapi.IBUverbsSendWR).WR.RDMA().Reserved
-				}},
-				{"wr.atomic", func(r any) any {
-					return r.(*uapi.IBUverbsSendWR).WR.Atomic()
-				}},
-				{"wr.atomic.remote_addr", func(r any) any {
-					return &r.(*uapi.IBUverbsSendWR).WR.Atomic().RemoteAddr
-				}},
-				{"wr.atomic.compare_add", func(r any) any {
-					return &r.(*uapi.IBUverbsSendWR).WR.Atomic().CompareAdd
-				}},
-				{"wr.atomic.swap", func(r any) any {
-					return &r.(*uapi.IBUverbsSendWR).WR.Atomic().Swap
-				}},
-				{"wr.atomic.rkey", func(r any) any {
-					return &r.(*uapi.IBUverbsSendWR).WR.Atomic().RKey
-				}},
-				{"wr.atomic.reserved", func(r any) any {
-					return &r.(*uapi.IBUverbsSendWR).WR.Atomic().Reserved
-				}},
-				{"wr.ud", func(r any) any {
-					return r.(*uapi.IBUverbsSendWR).WR.UD()
-				}},
-				{"wr.ud.ah", func(r any) any {
-					return &r.(*uapi.IBUverbsSendWR).WR.UD().AH
-				}},
-				{"wr.ud.remote_qpn", func(r any) any {
-					return &r.(*uapi.IBUverbsSendWR).WR.UD().RemoteQPN
-				}},
-				{"wr.ud.remote_qkey", func(r any) any {
-					return &r.(*uapi.IBUverbsSendWR).WR.UD().RemoteQKey
-				}},
-				{"wr.ud.reserved", func(r any) any {
-					return &r.(*uapi.IBUverbsSendWR).WR.UD().Reserved
-				}},
+			Go:    "uapi.IBUverbsSendWR",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IBUverbsSendWR)
+				return []any{
+					&p.WRID,
+					&p.NumSGE,
+					&p.Opcode,
+					&p.SendFlags,
+					&p.Ex,
+					p.Ex.ImmData(),
+					p.Ex.InvalidateRKey(),
+					&p.WR,
+					p.WR.RDMA(),
+					&p.WR.RDMA().RemoteAddr,
+					&p.WR.RDMA().RKey,
+					&p.WR.RDMA().Reserved,
+					p.WR.Atomic(),
+					&p.WR.Atomic().RemoteAddr,
+					&p.WR.Atomic().CompareAdd,
+					&p.WR.Atomic().Swap,
+					&p.WR.Atomic().RKey,
+					&p.WR.Atomic().Reserved,
+					p.WR.UD(),
+					&p.WR.UD().AH,
+					&p.WR.UD().RemoteQPN,
+					&p.WR.UD().RemoteQKey,
+					&p.WR.UD().Reserved,
+				}
 			},
-			Go:   "uapi.IBUverbsSendWR",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IBUverbsSendWR)
+			},
+			Paths: []string{
+				"wr_id",
+				"num_sge",
+				"opcode",
+				"send_flags",
+				"ex",
+				"ex.imm_data",
+				"ex.invalidate_rkey",
+				"wr",
+				"wr.rdma",
+				"wr.rdma.remote_addr",
+				"wr.rdma.rkey",
+				"wr.rdma.reserved",
+				"wr.atomic",
+				"wr.atomic.remote_addr",
+				"wr.atomic.compare_add",
+				"wr.atomic.swap",
+				"wr.atomic.rkey",
+				"wr.atomic.reserved",
+				"wr.ud",
+				"wr.ud.ah",
+				"wr.ud.remote_qpn",
+				"wr.ud.remote_qkey",
+				"wr.ud.reserved",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IBUverbsPostSend{}),
 			C:     "ib_uverbs_post_send",
-			Fields: []Field{
-				{"response", func(r any) any {
-					return &r.(*uapi.IBUverbsPostSend).Response
-				}},
-				{"qp_handle", func(r any) any {
-					return &r.(*uapi.IBUverbsPostSend).QPHandle
-				}},
-				{"wr_count", func(r any) any {
-					return &r.(*uapi.IBUverbsPostSend).WRCount
-				}},
-				{"sge_count", func(r any) any {
-					return &r.(*uapi.IBUverbsPostSend).SGECount
-				}},
-				{"wqe_size", func(r any) any {
-					return &r.(*uapi.IBUverbsPostSend).WQESize
-				}},
+			Go:    "uapi.IBUverbsPostSend",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IBUverbsPostSend)
+				return []any{
+					&p.Response,
+					&p.QPHandle,
+					&p.WRCount,
+					&p.SGECount,
+					&p.WQESize,
+				}
 			},
-			Go:   "uapi.IBUverbsPostSend",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IBUverbsPostSend)
+			},
+			Paths: []string{
+				"response",
+				"qp_handle",
+				"wr_count",
+				"sge_count",
+				"wqe_size",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IBUverbsPostSendResp{}),
 			C:     "ib_uverbs_post_send_resp",
-			Fields: []Field{
-				{"bad_wr", func(r any) any {
-					return &r.(*uapi.IBUverbsPostSendResp).BadWR
-				}},
+			Go:    "uapi.IBUverbsPostSendResp",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IBUverbsPostSendResp)
+				return []any{
+					&p.BadWR,
+				}
 			},
-			Go:   "uapi.IBUverbsPostSendResp",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IBUverbsPostSendResp)
+			},
+			Paths: []string{
+				"bad_wr",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IBUverbsRecvWR{}),
 			C:     "ib_uverbs_recv_wr",
-			Fields: []Field{
-				{"wr_id", func(r any) any {
-					return &r.(*uapi.IBUverbsRecvWR).WRID
-				}},
-				{"num_sge", func(r any) any {
-					return &r.(*uapi.IBUverbsRecvWR).NumSGE
-				}},
-				{"reserved", func(r any) any {
-					return &r.(*uapi.IBUverbsRecvWR).Reserved
-				}},
+			Go:    "uapi.IBUverbsRecvWR",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IBUverbsRecvWR)
+				return []any{
+					&p.WRID,
+					&p.NumSGE,
+					&p.Reserved,
+				}
 			},
-			Go:   "uapi.IBUverbsRecvWR",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IBUverbsRecvWR)
+			},
+			Paths: []string{
+				"wr_id",
+				"num_sge",
+				"reserved",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IBUverbsPostRecv{}),
 			C:     "ib_uverbs_post_recv",
-			Fields: []Field{
-				{"response", func(r any) any {
-					return &r.(*uapi.IBUverbsPostRecv).Response
-				}},
-				{"qp_handle", func(r any) any {
-					return &r.(*uapi.IBUverbsPostRecv).QPHandle
-				}},
-				{"wr_count", func(r any) any {
-					return &r.(*uapi.IBUverbsPostRecv).WRCount
-				}},
-				{"sge_count", func(r any) any {
-					return &r.(*uapi.IBUverbsPostRecv).SGECount
-				}},
-				{"wqe_size", func(r any) any {
-					return &r.(*uapi.IBUverbsPostRecv).WQESize
-				}},
+			Go:    "uapi.IBUverbsPostRecv",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IBUverbsPostRecv)
+				return []any{
+					&p.Response,
+					&p.QPHandle,
+					&p.WRCount,
+					&p.SGECount,
+					&p.WQESize,
+				}
 			},
-			Go:   "uapi.IBUverbsPostRecv",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IBUverbsPostRecv)
+			},
+			Paths: []string{
+				"response",
+				"qp_handle",
+				"wr_count",
+				"sge_count",
+				"wqe_size",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IBUverbsPostRecvResp{}),
 			C:     "ib_uverbs_post_recv_resp",
-			Fields: []Field{
-				{"bad_wr", func(r any) any {
-					return &r.(*uapi.IBUverbsPostRecvResp).BadWR
-				}},
+			Go:    "uapi.IBUverbsPostRecvResp",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IBUverbsPostRecvResp)
+				return []any{
+					&p.BadWR,
+				}
 			},
-			Go:   "uapi.IBUverbsPostRecvResp",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IBUverbsPostRecvResp)
+			},
+			Paths: []string{
+				"bad_wr",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IBUverbsPostSRQRecv{}),
 			C:     "ib_uverbs_post_srq_recv",
-			Fields: []Field{
-				{"response", func(r any) any {
-					return &r.(*uapi.IBUverbsPostSRQRecv).Response
-				}},
-				{"srq_handle", func(r any) any {
-					return &r.(*uapi.IBUverbsPostSRQRecv).SRQHandle
-				}},
-				{"wr_count", func(r any) any {
-					return &r.(*uapi.IBUverbsPostSRQRecv).WRCount
-				}},
-				{"sge_count", func(r any) any {
-					return &r.(*uapi.IBUverbsPostSRQRecv).SGECount
-				}},
-				{"wqe_size", func(r any) any {
-					return &r.(*uapi.IBUverbsPostSRQRecv).WQESize
-				}},
+			Go:    "uapi.IBUverbsPostSRQRecv",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IBUverbsPostSRQRecv)
+				return []any{
+					&p.Response,
+					&p.SRQHandle,
+					&p.WRCount,
+					&p.SGECount,
+					&p.WQESize,
+				}
 			},
-			Go:   "uapi.IBUverbsPostSRQRecv",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IBUverbsPostSRQRecv)
+			},
+			Paths: []string{
+				"response",
+				"srq_handle",
+				"wr_count",
+				"sge_count",
+				"wqe_size",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IBUverbsPostSRQRecvResp{}),
 			C:     "ib_uverbs_post_srq_recv_resp",
-			Fields: []Field{
-				{"bad_wr", func(r any) any {
-					return &r.(*uapi.IBUverbsPostSRQRecvResp).BadWR
-				}},
+			Go:    "uapi.IBUverbsPostSRQRecvResp",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IBUverbsPostSRQRecvResp)
+				return []any{
+					&p.BadWR,
+				}
 			},
-			Go:   "uapi.IBUverbsPostSRQRecvResp",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IBUverbsPostSRQRecvResp)
+			},
+			Paths: []string{
+				"bad_wr",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IBUverbsCreateAH{}),
 			C:     "ib_uverbs_create_ah",
-			Fields: []Field{
-				{"response", func(r any) any {
-					return &r.(*uapi.IBUverbsCreateAH).Response
-				}},
-				{"user_handle", func(r any) any {
-					return &r.(*uapi.IBUverbsCreateAH).UserHandle
-				}},
-				{"pd_handle", func(r any) any {
-					return &r.(*uapi.IBUverbsCreateAH).PDHandle
-				}},
-				{"reserved", func(r any) any {
-					return &r.(*uapi.IBUverbsCreateAH).Reserved
-				}},
-				{"attr", func(r any) any {
-					return &r.(*uapi.IBUverbsCreateAH).Attr
-				}},
+			Go:    "uapi.IBUverbsCreateAH",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IBUverbsCreateAH)
+				return []any{
+					&p.Response,
+					&p.UserHandle,
+					&p.PDHandle,
+					&p.Reserved,
+					&p.Attr,
+				}
 			},
-			Go:   "uapi.IBUverbsCreateAH",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IBUverbsCreateAH)
+			},
+			Paths: []string{
+				"response",
+				"user_handle",
+				"pd_handle",
+				"reserved",
+				"attr",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IBUverbsCreateAHResp{}),
 			C:     "ib_uverbs_create_ah_resp",
-			Fields: []Field{
-				{"ah_handle", func(r any) any {
-					return &r.(*uapi.IBUverbsCreateAHResp).AHHandle
-				}},
+			Go:    "uapi.IBUverbsCreateAHResp",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IBUverbsCreateAHResp)
+				return []any{
+					&p.AHHandle,
+				}
 			},
-			Go:   "uapi.IBUverbsCreateAHResp",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IBUverbsCreateAHResp)
+			},
+			Paths: []string{
+				"ah_handle",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IBUverbsDestroyAH{}),
 			C:     "ib_uverbs_destroy_ah",
-			Fields: []Field{
-				{"ah_handle", func(r any) any {
-					return &r.(*uapi.IBUverbsDestroyAH).AHHandle
-				}},
+			Go:    "uapi.IBUverbsDestroyAH",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IBUverbsDestroyAH)
+				return []any{
+					&p.AHHandle,
+				}
 			},
-			Go:   "uapi.IBUverbsDestroyAH",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IBUverbsDestroyAH)
+			},
+			Paths: []string{
+				"ah_handle",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IBUverbsAttachMcast{}),
 			C:     "ib_uverbs_attach_mcast",
-			Fields: []Field{
-				{"gid", func(r any) any {
-					return &r.(*uapi.IBUverbsAttachMcast).GID
-				}},
-				{"qp_handle", func(r any) any {
-					return &r.(*uapi.IBUverbsAttachMcast).QPHandle
-				}},
-				{"mlid", func(r any) any {
-					return &r.(*uapi.IBUverbsAttachMcast).MLID
-				}},
-				{"reserved", func(r any) any {
-					return &r.(*uapi.IBUverbsAttachMcast).Reserved
-				}},
+			Go:    "uapi.IBUverbsAttachMcast",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IBUverbsAttachMcast)
+				return []any{
+					&p.GID,
+					&p.QPHandle,
+					&p.MLID,
+					&p.Reserved,
+				}
 			},
-			Go:   "uapi.IBUverbsAttachMcast",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IBUverbsAttachMcast)
+			},
+			Paths: []string{
+				"gid",
+				"qp_handle",
+				"mlid",
+				"reserved",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IBUverbsDetachMcast{}),
 			C:     "ib_uverbs_detach_mcast",
-			Fields: []Field{
-				{"gid", func(r any) any {
-					return &r.(*uapi.IBUverbsDetachMcast).GID
-				}},
-				{"qp_handle", func(r any) any {
-					return &r.(*uapi.IBUverbsDetachMcast).QPHandle
-				}},
-				{"mlid", func(r any) any {
-					return &r.(*uapi.IBUverbsDetachMcast).MLID
-				}},
-				{"reserved", func(r any) any {
-					return &r.(*uapi.IBUverbsDetachMcast).Reserved
-				}},
+			Go:    "uapi.IBUverbsDetachMcast",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IBUverbsDetachMcast)
+				return []any{
+					&p.GID,
+					&p.QPHandle,
+					&p.MLID,
+					&p.Reserved,
+				}
 			},
-			Go:   "uapi.IBUverbsDetachMcast",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IBUverbsDetachMcast)
+			},
+			Paths: []string{
+				"gid",
+				"qp_handle",
+				"mlid",
+				"reserved",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IBUverbsFlowSpecHdr{}),
 			C:     "ib_uverbs_flow_spec_hdr",
-			Fields: []Field{
-				{"type", func(r any) any {
-					return &r.(*uapi.IBUverbsFlowSpecHdr).Type
-				}},
-				{"size", func(r any) any {
-					return &r.(*uapi.IBUverbsFlowSpecHdr).Size
-				}},
-				{"reserved", func(r any) any {
-					return &r.(*uapi.IBUverbsFlowSpecHdr).Reserved
-				}},
+			Go:    "uapi.IBUverbsFlowSpecHdr",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IBUverbsFlowSpecHdr)
+				return []any{
+					&p.Type,
+					&p.Size,
+					&p.Reserved,
+				}
 			},
-			Go:   "uapi.IBUverbsFlowSpecHdr",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IBUverbsFlowSpecHdr)
+			},
+			Paths: []string{
+				"type",
+				"size",
+				"reserved",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IBUverbsFlowEthFilter{}),
 			C:     "ib_uverbs_flow_eth_filter",
-			Fields: []Field{
-				{"dst_mac", func(r any) any {
-					return &r.(*uapi.IBUverbsFlowEthFilter).DstMAC
-				}},
-				{"src_mac", func(r any) any {
-					return &r.(*uapi.IBUverbsFlowEthFilter).SrcMAC
-				}},
-				{"ether_type", func(r any) any {
-					return &r.(*uapi.IBUverbsFlowEthFilter).EtherType
-				}},
-				{"vlan_tag", func(r any) any {
-					return &r.(*uapi.IBUverbsFlowEthFilter).VLANTag
-				}},
+			Go:    "uapi.IBUverbsFlowEthFilter",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IBUverbsFlowEthFilter)
+				return []any{
+					&p.DstMAC,
+					&p.SrcMAC,
+					&p.EtherType,
+					&p.VLANTag,
+				}
 			},
-			Go:   "uapi.IBUverbsFlowEthFilter",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IBUverbsFlowEthFilter)
+			},
+			Paths: []string{
+				"dst_mac",
+				"src_mac",
+				"ether_type",
+				"vlan_tag",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IBUverbsFlowSpecEth{}),
 			C:     "ib_uverbs_flow_spec_eth",
-			Fields: []Field{
-				{"hdr", func(r any) any {
-					return r.(*uapi.IBUverbsFlowSpecEth).Hdr()
-				}},
-				{"type", func(r any) any {
-					return r.(*uapi.IBUverbsFlowSpecEth).Type()
-				}},
-				{"size", func(r any) any {
-					return r.(*uapi.IBUverbsFlowSpecEth).Size()
-				}},
-				{"reserved", func(r any) any {
-					return r.(*uapi.IBUverbsFlowSpecEth).Reserved()
-				}},
-				{"val", func(r any) any {
-					return &r.(*uapi.IBUverbsFlowSpecEth).Val
-				}},
-				{"mask", func(r any) any {
-					return &r.(*uapi.IBUverbsFlowSpecEth).Mask
-				}},
+			Go:    "uapi.IBUverbsFlowSpecEth",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IBUverbsFlowSpecEth)
+				return []any{
+					p.Hdr(),
+					p.Type(),
+					p.Size(),
+					p.Reserved(),
+					&p.Val,
+					&p.Mask,
+				}
 			},
-			Go:   "uapi.IBUverbsFlowSpecEth",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IBUverbsFlowSpecEth)
+			},
+			Paths: []string{
+				"hdr",
+				"type",
+				"size",
+				"reserved",
+				"val",
+				"mask",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IBUverbsFlowIPv4Filter{}),
 			C:     "ib_uverbs_flow_ipv4_filter",
-			Fields: []Field{
-				{"src_ip", func(r any) any {
-					return &r.(*uapi.IBUverbsFlowIPv4Filter).SrcIP
-				}},
-				{"dst_ip", func(r any) any {
-					return &r.(*uapi.IBUverbsFlowIPv4Filter).DstIP
-				}},
-				{"proto", func(r any) any {
-					return &r.(*uapi.IBUverbsFlowIPv4Filter).Proto
-				}},
-				{"tos", func(r any) any {
-					return &r.(*uapi.IBUverbsFlowIPv4Filter).TOS
-				}},
-				{"ttl", func(r any) any {
-					return &r.(*uapi.IBUverbsFlowIPv4Filter).TTL
-				}},
-				{"flags", func(r any) any {
-					return &r.(*uapi.IBUverbsFlowIPv4Filter).Flags
-				}},
+			Go:    "uapi.IBUverbsFlowIPv4Filter",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IBUverbsFlowIPv4Filter)
+				return []any{
+					&p.SrcIP,
+					&p.DstIP,
+					&p.Proto,
+					&p.TOS,
+					&p.TTL,
+					&p.Flags,
+				}
 			},
-			Go:   "uapi.IBUverbsFlowIPv4Filter",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IBUverbsFlowIPv4Filter)
+			},
+			Paths: []string{
+				"src_ip",
+				"dst_ip",
+				"proto",
+				"tos",
+				"ttl",
+				"flags",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IBUverbsFlowSpecIPv4{}),
 			C:     "ib_uverbs_flow_spec_ipv4",
-			Fields: []Field{
-				{"hdr", func(r any) any {
-					return r.(*uapi.IBUverbsFlowSpecIPv4).Hdr()
-				}},
-				{"type", func(r any) any {
-					return r.(*uapi.IBUverbsFlowSpecIPv4).Type()
-				}},
-				{"size", func(r any) any {
-					return r.(*uapi.IBUverbsFlowSpecIPv4).Size()
-				}},
-				{"reserved", func(r any) any {
-					return r.(*uapi.IBUverbsFlowSpecIPv4).Reserved()
-				}},
-				{"val", func(r any) any {
-					return &r.(*uapi.IBUverbsFlowSpecIPv4).Val
-				}},
-				{"mask", func(r any) any {
-					return &r.(*uapi.IBUverbsFlowSpecIPv4).Mask
-				}},
+			Go:    "uapi.IBUverbsFlowSpecIPv4",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IBUverbsFlowSpecIPv4)
+				return []any{
+					p.Hdr(),
+					p.Type(),
+					p.Size(),
+					p.Reserved(),
+					&p.Val,
+					&p.Mask,
+				}
 			},
-			Go:   "uapi.IBUverbsFlowSpecIPv4",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IBUverbsFlowSpecIPv4)
+			},
+			Paths: []string{
+				"hdr",
+				"type",
+				"size",
+				"reserved",
+				"val",
+				"mask",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IBUverbsFlowTCPUDPFilter{}),
 			C:     "ib_uverbs_flow_tcp_udp_filter",
-			Fields: []Field{
-				{"dst_port", func(r any) any {
-					return &r.(*uapi.IBUverbsFlowTCPUDPFilter).DstPort
-				}},
-				{"src_port", func(r any) any {
-					return &r.(*uapi.IBUverbsFlowTCPUDPFilter).SrcPort
-				}},
+			Go:    "uapi.IBUverbsFlowTCPUDPFilter",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IBUverbsFlowTCPUDPFilter)
+				return []any{
+					&p.DstPort,
+					&p.SrcPort,
+				}
 			},
-			Go:   "uapi.IBUverbsFlowTCPUDPFilter",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IBUverbsFlowTCPUDPFilter)
+			},
+			Paths: []string{
+				"dst_port",
+				"src_port",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IBUverbsFlowSpecTCPUDP{}),
 			C:     "ib_uverbs_flow_spec_tcp_udp",
-			Fields: []Field{
-				{"hdr", func(r any) any {
-					return r.(*uapi.IBUverbsFlowSpecTCPUDP).Hdr()
-				}},
-				{"type", func(r any) any {
-					return r.(*uapi.IBUverbsFlowSpecTCPUDP).Type()
-				}},
-				{"size", func(r any) any {
-					return r.(*uapi.IBUverbsFlowSpecTCPUDP).Size()
-				}},
-				{"reserved", func(r any) any {
-					return r.(*uapi.IBUverbsFlowSpecTCPUDP).Reserved()
-				}},
-				{"val", func(r any) any {
-					return &r.(*uapi.IBUverbsFlowSpecTCPUDP).Val
-				}},
-				{"mask", func(r any) any {
-					return &r.(*uapi.IBUverbsFlowSpecTCPUDP).Mask
-				}},
+			Go:    "uapi.IBUverbsFlowSpecTCPUDP",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IBUverbsFlowSpecTCPUDP)
+				return []any{
+					p.Hdr(),
+					p.Type(),
+					p.Size(),
+					p.Reserved(),
+					&p.Val,
+					&p.Mask,
+				}
 			},
-			Go:   "uapi.IBUverbsFlowSpecTCPUDP",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IBUverbsFlowSpecTCPUDP)
+			},
+			Paths: []string{
+				"hdr",
+				"type",
+				"size",
+				"reserved",
+				"val",
+				"mask",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IBUverbsFlowIPv6Filter{}),
 			C:     "ib_uverbs_flow_ipv6_filter",
-			Fields: []Field{
-				{"src_ip", func(r any) any {
-					return &r.(*uapi.IBUverbsFlowIPv6Filter).SrcIP
-				}},
-				{"dst_ip", func(r any) any {
-					return &r.(*uapi.IBUverbsFlowIPv6Filter).DstIP
-				}},
-				{"flow_label", func(r any) any {
-					return &r.(*uapi.IBUverbsFlowIPv6Filter).FlowLabel
-				}},
-				{"next_hdr", func(r any) any {
-					return &r.(*uapi.IBUverbsFlowIPv6Filter).NextHdr
-				}},
-				{"traffic_class", func(r any) any {
-					return &r.(*uapi.IBUverbsFlowIPv6Filter).TrafficClass
-				}},
-				{"hop_limit", func(r any) any {
-					return &r.(*uapi.IBUverbsFlowIPv6Filter).HopLimit
-				}},
-				{"reserved", func(r any) any {
-					return &r.(*uapi.IBUverbsFlowIPv6Filter).Reserved
-				}},
+			Go:    "uapi.IBUverbsFlowIPv6Filter",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IBUverbsFlowIPv6Filter)
+				return []any{
+					&p.SrcIP,
+					&p.DstIP,
+					&p.FlowLabel,
+					&p.NextHdr,
+					&p.TrafficClass,
+					&p.HopLimit,
+					&p.Reserved,
+				}
 			},
-			Go:   "uapi.IBUverbsFlowIPv6Filter",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IBUverbsFlowIPv6Filter)
+			},
+			Paths: []string{
+				"src_ip",
+				"dst_ip",
+				"flow_label",
+				"next_hdr",
+				"traffic_class",
+				"hop_limit",
+				"reserved",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IBUverbsFlowSpecIPv6{}),
 			C:     "ib_uverbs_flow_spec_ipv6",
-			Fields: []Field{
-				{"hdr", func(r any) any {
-					return r.(*uapi.IBUverbsFlowSpecIPv6).Hdr()
-				}},
-				{"type", func(r any) any {
-					return r.(*uapi.IBUverbsFlowSpecIPv6).Type()
-				}},
-				{"size", func(r any) any {
-					return r.(*uapi.IBUverbsFlowSpecIPv6).Size()
-				}},
-				{"reserved", func(r any) any {
-					return r.(*uapi.IBUverbsFlowSpecIPv6).Reserved()
-				}},
-				{"val", func(r any) any {
-					return &r.(*uapi.IBUverbsFlowSpecIPv6).Val
-				}},
-				{"mask", func(r any) any {
-					return &r.(*uapi.IBUverbsFlowSpecIPv6).Mask
-				}},
+			Go:    "uapi.IBUverbsFlowSpecIPv6",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IBUverbsFlowSpecIPv6)
+				return []any{
+					p.Hdr(),
+					p.Type(),
+					p.Size(),
+					p.Reserved(),
+					&p.Val,
+					&p.Mask,
+				}
 			},
-			Go:   "uapi.IBUverbsFlowSpecIPv6",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IBUverbsFlowSpecIPv6)
+			},
+			Paths: []string{
+				"hdr",
+				"type",
+				"size",
+				"reserved",
+				"val",
+				"mask",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IBUverbsFlowSpecActionTag{}),
 			C:     "ib_uverbs_flow_spec_action_tag",
-			Fields: []Field{
-				{"hdr", func(r any) any {
-					return r.(*uapi.IBUverbsFlowSpecActionTag).Hdr()
-				}},
-				{"type", func(r any) any {
-					return r.(*uapi.IBUverbsFlowSpecActionTag).Type()
-				}},
-				{"size", func(r any) any {
-					return r.(*uapi.IBUverbsFlowSpecActionTag).Size()
-				}},
-				{"reserved", func(r any) any {
-					return r.(*uapi.IBUverbsFlowSpecActionTag).Reserved()
-				}},
-				{"tag_id", func(r any) any {
-					return &r.(*uapi.IBUverbsFlowSpecActionTag).TagID
-				}},
-				{"reserved1", func(r any) any {
-					return &r.(*uapi.IBUverbsFlowSpecActionTag).Reserved1
-				}},
+			Go:    "uapi.IBUverbsFlowSpecActionTag",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IBUverbsFlowSpecActionTag)
+				return []any{
+					p.Hdr(),
+					p.Type(),
+					p.Size(),
+					p.Reserved(),
+					&p.TagID,
+					&p.Reserved1,
+				}
 			},
-			Go:   "uapi.IBUverbsFlowSpecActionTag",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IBUverbsFlowSpecActionTag)
+			},
+			Paths: []string{
+				"hdr",
+				"type",
+				"size",
+				"reserved",
+				"tag_id",
+				"reserved1",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IBUverbsFlowSpecActionDrop{}),
 			C:     "ib_uverbs_flow_spec_action_drop",
-			Fields: []Field{
-				{"hdr", func(r any) any {
-					return r.(*uapi.IBUverbsFlowSpecActionDrop).Hdr()
-				}},
-				{"type", func(r any) any {
-					return r.(*uapi.IBUverbsFlowSpecActionDrop).Type()
-				}},
-				{"size", func(r any) any {
-					return r.(*uapi.IBUverbsFlowSpecActionDrop).Size()
-				}},
-				{"reserved", func(r any) any {
-					return r.(*uapi.IBUverbsFlowSpecActionDrop).Reserved()
-				}},
+			Go:    "uapi.IBUverbsFlowSpecActionDrop",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IBUverbsFlowSpecActionDrop)
+				return []any{
+					p.Hdr(),
+					p.Type(),
+					p.Size(),
+					p.Reserved(),
+				}
 			},
-			Go:   "uapi.IBUverbsFlowSpecActionDrop",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IBUverbsFlowSpecActionDrop)
+			},
+			Paths: []string{
+				"hdr",
+				"type",
+				"size",
+				"reserved",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IBUverbsFlowSpecActionHandle{}),
 			C:     "ib_uverbs_flow_spec_action_handle",
-			Fields: []Field{
-				{"hdr", func(r any) any {
-					return r.(*uapi.IBUverbsFlowSpecActionHandle).Hdr()
-				}},
-				{"type", func(r any) any {
-					return r.(*uapi.IBUverbsFlowSpecActionHandle).Type()
-				}},
-				{"size", func(r any) any {
-					return r.(*uapi.IBUverbsFlowSpecActionHandle).Size()
-				}},
-				{"reserved", func(r any) any {
-					return r.(*uapi.IBUverbsFlowSpecActionHandle).Reserved()
-				}},
-				{"handle", func(r any) any {
-					return &r.(*uapi.IBUverbsFlowSpecActionHandle).Handle
-				}},
-				{"reserved1", func(r any) any {
-					return &r.(*uapi.IBUverbsFlowSpecActionHandle).Reserved1
-				}},
+			Go:    "uapi.IBUverbsFlowSpecActionHandle",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IBUverbsFlowSpecActionHandle)
+				return []any{
+					p.Hdr(),
+					p.Type(),
+					p.Size(),
+					p.Reserved(),
+					&p.Handle,
+					&p.Reserved1,
+				}
 			},
-			Go:   "uapi.IBUverbsFlowSpecActionHandle",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IBUverbsFlowSpecActionHandle)
+			},
+			Paths: []string{
+				"hdr",
+				"type",
+				"size",
+				"reserved",
+				"handle",
+				"reserved1",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IBUverbsFlowSpecActionCount{}),
 			C:     "ib_uverbs_flow_spec_action_count",
-			Fields: []Field{
-				{"hdr", func(r any) any {
-					return r.(*uapi.IBUverbsFlowSpecActionCount).Hdr()
-				}},
-				{"type", func(r any) any {
-					return r.(*uapi.IBUverbsFlowSpecActionCount).Type()
-				}},
-				{"size", func(r any) any {
-					return r.(*uapi.IBUverbsFlowSpecActionCount).Size()
-				}},
-				{"reserved", func(r any) any {
-					return r.(*uapi.IBUverbsFlowSpecActionCount).Reserved()
-				}},
-				{"handle", func(r any) any {
-					return &r.(*uapi.IBUverbsFlowSpecActionCount).Handle
-				}},
-				{"reserved1", func(r any) any {
-					return &r.(*uapi.IBUverbsFlowSpecActionCount).Reserved1
-				}},
+			Go:    "uapi.IBUverbsFlowSpecActionCount",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IBUverbsFlowSpecActionCount)
+				return []any{
+					p.Hdr(),
+					p.Type(),
+					p.Size(),
+					p.Reserved(),
+					&p.Handle,
+					&p.Reserved1,
+				}
 			},
-			Go:   "uapi.IBUverbsFlowSpecActionCount",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IBUverbsFlowSpecActionCount)
+			},
+			Paths: []string{
+				"hdr",
+				"type",
+				"size",
+				"reserved",
+				"handle",
+				"reserved1",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IBUverbsFlowTunnelFilter{}),
 			C:     "ib_uverbs_flow_tunnel_filter",
-			Fields: []Field{
-				{"tunnel_id", func(r any) any {
-					return &r.(*uapi.IBUverbsFlowTunnelFilter).TunnelID
-				}},
+			Go:    "uapi.IBUverbsFlowTunnelFilter",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IBUverbsFlowTunnelFilter)
+				return []any{
+					&p.TunnelID,
+				}
 			},
-			Go:   "uapi.IBUverbsFlowTunnelFilter",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IBUverbsFlowTunnelFilter)
+			},
+			Paths: []string{
+				"tunnel_id",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IBUverbsFlowSpecTunnel{}),
 			C:     "ib_uverbs_flow_spec_tunnel",
-			Fields: []Field{
-				{"hdr", func(r any) any {
-					return r.(*uapi.IBUverbsFlowSpecTunnel).Hdr()
-				}},
-				{"type", func(r any) any {
-					return r.(*uapi.IBUverbsFlowSpecTunnel).Type()
-				}},
-				{"size", func(r any) any {
-					return r.(*uapi.IBUverbsFlowSpecTunnel).Size()
-				}},
-				{"reserved", func(r any) any {
-					return r.(*uapi.IBUverbsFlowSpecTunnel).Reserved()
-				}},
-				{"val", func(r any) any {
-					return &r.(*uapi.IBUverbsFlowSpecTunnel).Val
-				}},
-				{"mask", func(r any) any {
-					return &r.(*uapi.IBUverbsFlowSpecTunnel).Mask
-				}},
+			Go:    "uapi.IBUverbsFlowSpecTunnel",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IBUverbsFlowSpecTunnel)
+				return []any{
+					p.Hdr(),
+					p.Type(),
+					p.Size(),
+					p.Reserved(),
+					&p.Val,
+					&p.Mask,
+				}
 			},
-			Go:   "uapi.IBUverbsFlowSpecTunnel",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IBUverbsFlowSpecTunnel)
+			},
+			Paths: []string{
+				"hdr",
+				"type",
+				"size",
+				"reserved",
+				"val",
+				"mask",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IBUverbsFlowSpecESPFilter{}),
 			C:     "ib_uverbs_flow_spec_esp_filter",
-			Fields: []Field{
-				{"spi", func(r any) any {
-					return &r.(*uapi.IBUverbsFlowSpecESPFilter).SPI
-				}},
-				{"seq", func(r any) any {
-					return &r.(*uapi.IBUverbsFlowSpecESPFilter).Seq
-				}},
+			Go:    "uapi.IBUverbsFlowSpecESPFilter",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IBUverbsFlowSpecESPFilter)
+				return []any{
+					&p.SPI,
+					&p.Seq,
+				}
 			},
-			Go:   "uapi.IBUverbsFlowSpecESPFilter",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IBUverbsFlowSpecESPFilter)
+			},
+			Paths: []string{
+				"spi",
+				"seq",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IBUverbsFlowSpecESP{}),
 			C:     "ib_uverbs_flow_spec_esp",
-			Fields: []Field{
-				{"hdr", func(r any) any {
-					return r.(*uapi.IBUverbsFlowSpecESP).Hdr()
-				}},
-				{"type", func(r any) any {
-					return r.(*uapi.IBUverbsFlowSpecESP).Type()
-				}},
-				{"size", func(r any) any {
-					return r.(*uapi.IBUverbsFlowSpecESP).Size()
-				}},
-				{"reserved", func(r any) any {
-					return r.(*uapi.IBUverbsFlowSpecESP).Reserved()
-				}},
-				{"val", func(r any) any {
-					return &r.(*uapi.IBUverbsFlowSpecESP).Val
-				}},
-				{"mask", func(r any) any {
-					return &r.(*uapi.IBUverbsFlowSpecESP).Mask
-				}},
+			Go:    "uapi.IBUverbsFlowSpecESP",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IBUverbsFlowSpecESP)
+				return []any{
+					p.Hdr(),
+					p.Type(),
+					p.Size(),
+					p.Reserved(),
+					&p.Val,
+					&p.Mask,
+				}
 			},
-			Go:   "uapi.IBUverbsFlowSpecESP",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IBUverbsFlowSpecESP)
+			},
+			Paths: []string{
+				"hdr",
+				"type",
+				"size",
+				"reserved",
+				"val",
+				"mask",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IBUverbsFlowGREFilter{}),
 			C:     "ib_uverbs_flow_gre_filter",
-			Fields: []Field{
-				{"c_ks_res0_ver", func(r any) any {
-					return &r.(*uapi.IBUverbsFlowGREFilter).CKSRes0Ver
-				}},
-				{"protocol", func(r any) any {
-					return &r.(*uapi.IBUverbsFlowGREFilter).Protocol
-				}},
-				{"key", func(r any) any {
-					return &r.(*uapi.IBUverbsFlowGREFilter).Key
-				}},
+			Go:    "uapi.IBUverbsFlowGREFilter",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IBUverbsFlowGREFilter)
+				return []any{
+					&p.CKSRes0Ver,
+					&p.Protocol,
+					&p.Key,
+				}
 			},
-			Go:   "uapi.IBUverbsFlowGREFilter",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IBUverbsFlowGREFilter)
+			},
+			Paths: []string{
+				"c_ks_res0_ver",
+				"protocol",
+				"key",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IBUverbsFlowSpecGRE{}),
 			C:     "ib_uverbs_flow_spec_gre",
-			Fields: []Field{
-				{"hdr", func(r any) any {
-					return r.(*uapi.IBUverbsFlowSpecGRE).Hdr()
-				}},
-				{"type", func(r any) any {
-					return r.(*uapi.IBUverbsFlowSpecGRE).Type()
-				}},
-				{"size", func(r any) any {
-					return r.(*uapi.IBUverbsFlowSpecGRE).Size()
-				}},
-				{"reserved", func(r any) any {
-					return r.(*uapi.IBUverbsFlowSpecGRE).Reserved()
-				}},
-				{"val", func(r any) any {
-					return &r.(*uapi.IBUverbsFlowSpecGRE).Val
-				}},
-				{"mask", func(r any) any {
-					return &r.(*uapi.IBUverbsFlowSpecGRE).Mask
-				}},
+			Go:    "uapi.IBUverbsFlowSpecGRE",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IBUverbsFlowSpecGRE)
+				return []any{
+					p.Hdr(),
+					p.Type(),
+					p.Size(),
+					p.Reserved(),
+					&p.Val,
+					&p.Mask,
+				}
 			},
-			Go:   "uapi.IBUverbsFlowSpecGRE",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IBUverbsFlowSpecGRE)
+			},
+			Paths: []string{
+				"hdr",
+				"type",
+				"size",
+				"reserved",
+				"val",
+				"mask",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IBUverbsFlowMPLSFilter{}),
 			C:     "ib_uverbs_flow_mpls_filter",
-			Fields: []Field{
-				{"label", func(r any) any {
-					return &r.(*uapi.IBUverbsFlowMPLSFilter).Label
-				}},
+			Go:    "uapi.IBUverbsFlowMPLSFilter",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IBUverbsFlowMPLSFilter)
+				return []any{
+					&p.Label,
+				}
 			},
-			Go:   "uapi.IBUverbsFlowMPLSFilter",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IBUverbsFlowMPLSFilter)
+			},
+			Paths: []string{
+				"label",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IBUverbsFlowSpecMPLS{}),
 			C:     "ib_uverbs_flow_spec_mpls",
-			Fields: []Field{
-				{"hdr", func(r any) any {
-					return r.(*uapi.IBUverbsFlowSpecMPLS).Hdr()
-				}},
-				{"type", func(r any) any {
-					return r.(*uapi.IBUverbsFlowSpecMPLS).Type()
-				}},
-				{"size", func(r any) any {
-					return r.(*uapi.IBUverbsFlowSpecMPLS).Size()
-				}},
-				{"reserved", func(r any) any {
-					return r.(*uapi.IBUverbsFlowSpecMPLS).Reserved()
-				}},
-				{"val", func(r any) any {
-					return &r.(*uapi.IBUverbsFlowSpecMPLS).Val
-				}},
-				{"mask", func(r any) any {
-					return &r.(*uapi.IBUverbsFlowSpecMPLS).Mask
-				}},
+			Go:    "uapi.IBUverbsFlowSpecMPLS",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IBUverbsFlowSpecMPLS)
+				return []any{
+					p.Hdr(),
+					p.Type(),
+					p.Size(),
+					p.Reserved(),
+					&p.Val,
+					&p.Mask,
+				}
 			},
-			Go:   "uapi.IBUverbsFlowSpecMPLS",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IBUverbsFlowSpecMPLS)
+			},
+			Paths: []string{
+				"hdr",
+				"type",
+				"size",
+				"reserved",
+				"val",
+				"mask",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IBUverbsFlowAttr{}),
 			C:     "ib_uverbs_flow_attr",
-			Fields: []Field{
-				{"type", func(r any) any {
-					return &r.(*uapi.IBUverbsFlowAttr).Type
-				}},
-				{"size", func(r any) any {
-					return &r.(*uapi.IBUverbsFlowAttr).Size
-				}},
-				{"priority", func(r any) any {
-					return &r.(*uapi.IBUverbsFlowAttr).Priority
-				}},
-				{"num_of_specs", func(r any) any {
-					return &r.(*uapi.IBUverbsFlowAttr).NumOfSpecs
-				}},
-				{"reserved", func(r any) any {
-					return &r.(*uapi.IBUverbsFlowAttr).Reserved
-				}},
-				{"port", func(r any) any {
-					return &r.(*uapi.IBUverbsFlowAttr).Port
-				}},
-				{"flags", func(r any) any {
-					return &r.(*uapi.IBUverbsFlowAttr).Flags
-				}},
+			Go:    "uapi.IBUverbsFlowAttr",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IBUverbsFlowAttr)
+				return []any{
+					&p.Type,
+					&p.Size,
+					&p.Priority,
+					&p.NumOfSpecs,
+					&p.Reserved,
+					&p.Port,
+					&p.Flags,
+				}
 			},
-			Go:   "uapi.IBUverbsFlowAttr",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IBUverbsFlowAttr)
+			},
+			Paths: []string{
+				"type",
+				"size",
+				"priority",
+				"num_of_specs",
+				"reserved",
+				"port",
+				"flags",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IBUverbsCreateFlow{}),
 			C:     "ib_uverbs_create_flow",
-			Fields: []Field{
-				{"comp_mask", func(r any) any {
-					return &r.(*uapi.IBUverbsCreateFlow).CompMask
-				}},
-				{"qp_handle", func(r any) any {
-					return &r.(*uapi.IBUverbsCreateFlow).QPHandle
-				}},
-				{"flow_attr", func(r any) any {
-					return &r.(*uapi.IBUverbsCreateFlow).FlowAttr
-				}},
+			Go:    "uapi.IBUverbsCreateFlow",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IBUverbsCreateFlow)
+				return []any{
+					&p.CompMask,
+					&p.QPHandle,
+					&p.FlowAttr,
+				}
 			},
-			Go:   "uapi.IBUverbsCreateFlow",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IBUverbsCreateFlow)
+			},
+			Paths: []string{
+				"comp_mask",
+				"qp_handle",
+				"flow_attr",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IBUverbsCreateFlowResp{}),
 			C:     "ib_uverbs_create_flow_resp",
-			Fields: []Field{
-				{"comp_mask", func(r any) any {
-					return &r.(*uapi.IBUverbsCreateFlowResp).CompMask
-				}},
-				{"flow_handle", func(r any) any {
-					return &r.(*uapi.IBUverbsCreateFlowResp).FlowHandle
-				}},
+			Go:    "uapi.IBUverbsCreateFlowResp",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IBUverbsCreateFlowResp)
+				return []any{
+					&p.CompMask,
+					&p.FlowHandle,
+				}
 			},
-			Go:   "uapi.IBUverbsCreateFlowResp",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IBUverbsCreateFlowResp)
+			},
+			Paths: []string{
+				"comp_mask",
+				"flow_handle",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IBUverbsDestroyFlow{}),
 			C:     "ib_uverbs_destroy_flow",
-			Fields: []Field{
-				{"comp_mask", func(r any) any {
-					return &r.(*uapi.IBUverbsDestroyFlow).CompMask
-				}},
-				{"flow_handle", func(r any) any {
-					return &r.(*uapi.IBUverbsDestroyFlow).FlowHandle
-				}},
+			Go:    "uapi.IBUverbsDestroyFlow",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IBUverbsDestroyFlow)
+				return []any{
+					&p.CompMask,
+					&p.FlowHandle,
+				}
 			},
-			Go:   "uapi.IBUverbsDestroyFlow",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IBUverbsDestroyFlow)
+			},
+			Paths: []string{
+				"comp_mask",
+				"flow_handle",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IBUverbsCreateSRQ{}),
 			C:     "ib_uverbs_create_srq",
-			Fields: []Field{
-				{"response", func(r any) any {
-					return &r.(*uapi.IBUverbsCreateSRQ).Response
-				}},
-				{"user_handle", func(r any) any {
-					return &r.(*uapi.IBUverbsCreateSRQ).UserHandle
-				}},
-				{"pd_handle", func(r any) any {
-					return &r.(*uapi.IBUverbsCreateSRQ).PDHandle
-				}},
-				{"max_wr", func(r any) any {
-					return &r.(*uapi.IBUverbsCreateSRQ).MaxWR
-				}},
-				{"max_sge", func(r any) any {
-					return &r.(*uapi.IBUverbsCreateSRQ).MaxSGE
-				}},
-				{"srq_limit", func(r any) any {
-					return &r.(*uapi.IBUverbsCreateSRQ).SRQLimit
-				}},
+			Go:    "uapi.IBUverbsCreateSRQ",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IBUverbsCreateSRQ)
+				return []any{
+					&p.Response,
+					&p.UserHandle,
+					&p.PDHandle,
+					&p.MaxWR,
+					&p.MaxSGE,
+					&p.SRQLimit,
+				}
 			},
-			Go:   "uapi.IBUverbsCreateSRQ",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IBUverbsCreateSRQ)
+			},
+			Paths: []string{
+				"response",
+				"user_handle",
+				"pd_handle",
+				"max_wr",
+				"max_sge",
+				"srq_limit",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IBUverbsCreateXSRQ{}),
 			C:     "ib_uverbs_create_xsrq",
-			Fields: []Field{
-				{"response", func(r any) any {
-					return &r.(*uapi.IBUverbsCreateXSRQ).Response
-				}},
-				{"user_handle", func(r any) any {
-					return &r.(*uapi.IBUverbsCreateXSRQ).UserHandle
-				}},
-				{"srq_type", func(r any) any {
-					return &r.(*uapi.IBUverbsCreateXSRQ).SRQType
-				}},
-				{"pd_handle", func(r any) any {
-					return &r.(*uapi.IBUverbsCreateXSRQ).PDHandle
-				}},
-				{"max_wr", func(r any) any {
-					return &r.(*uapi.IBUverbsCreateXSRQ).MaxWR
-				}},
-				{"max_sge", func(r any) any {
-					return &r.(*uapi.IBUverbsCreateXSRQ).MaxSGE
-				}},
-				{"srq_limit", func(r any) any {
-					return &r.(*uapi.IBUverbsCreateXSRQ).SRQLimit
-				}},
-				{"max_num_tags", func(r any) any {
-					return &r.(*uapi.IBUverbsCreateXSRQ).MaxNumTags
-				}},
-				{"xrcd_handle", func(r any) any {
-					return &r.(*uapi.IBUverbsCreateXSRQ).XRCDHandle
-				}},
-				{"cq_handle", func(r any) any {
-					return &r.(*uapi.IBUverbsCreateXSRQ).CQHandle
-				}},
+			Go:    "uapi.IBUverbsCreateXSRQ",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IBUverbsCreateXSRQ)
+				return []any{
+					&p.Response,
+					&p.UserHandle,
+					&p.SRQType,
+					&p.PDHandle,
+					&p.MaxWR,
+					&p.MaxSGE,
+					&p.SRQLimit,
+					&p.MaxNumTags,
+					&p.XRCDHandle,
+					&p.CQHandle,
+				}
 			},
-			Go:   "uapi.IBUverbsCreateXSRQ",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IBUverbsCreateXSRQ)
+			},
+			Paths: []string{
+				"response",
+				"user_handle",
+				"srq_type",
+				"pd_handle",
+				"max_wr",
+				"max_sge",
+				"srq_limit",
+				"max_num_tags",
+				"xrcd_handle",
+				"cq_handle",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IBUverbsCreateSRQResp{}),
 			C:     "ib_uverbs_create_srq_resp",
-			Fields: []Field{
-				{"srq_handle", func(r any) any {
-					return &r.(*uapi.IBUverbsCreateSRQResp).SRQHandle
-				}},
-				{"max_wr", func(r any) any {
-					return &r.(*uapi.IBUverbsCreateSRQResp).MaxWR
-				}},
-				{"max_sge", func(r any) any {
-					return &r.(*uapi.IBUverbsCreateSRQResp).MaxSGE
-				}},
-				{"srqn", func(r any) any {
-					return &r.(*uapi.IBUverbsCreateSRQResp).SRQN
-				}},
+			Go:    "uapi.IBUverbsCreateSRQResp",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IBUverbsCreateSRQResp)
+				return []any{
+					&p.SRQHandle,
+					&p.MaxWR,
+					&p.MaxSGE,
+					&p.SRQN,
+				}
 			},
-			Go:   "uapi.IBUverbsCreateSRQResp",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IBUverbsCreateSRQResp)
+			},
+			Paths: []string{
+				"srq_handle",
+				"max_wr",
+				"max_sge",
+				"srqn",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IBUverbsModifySRQ{}),
 			C:     "ib_uverbs_modify_srq",
-			Fields: []Field{
-				{"srq_handle", func(r any) any {
-					return &r.(*uapi.IBUverbsModifySRQ).SRQHandle
-				}},
-				{"attr_mask", func(r any) any {
-					return &r.(*uapi.IBUverbsModifySRQ).AttrMask
-				}},
-				{"max_wr", func(r any) any {
-					return &r.(*uapi.IBUverbsModifySRQ).MaxWR
-				}},
-				{"srq_limit", func(r any) any {
-					return &r.(*uapi.IBUverbsModifySRQ).SRQLimit
-				}},
+			Go:    "uapi.IBUverbsModifySRQ",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IBUverbsModifySRQ)
+				return []any{
+					&p.SRQHandle,
+					&p.AttrMask,
+					&p.MaxWR,
+					&p.SRQLimit,
+				}
 			},
-			Go:   "uapi.IBUverbsModifySRQ",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IBUverbsModifySRQ)
+			},
+			Paths: []string{
+				"srq_handle",
+				"attr_mask",
+				"max_wr",
+				"srq_limit",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IBUverbsQuerySRQ{}),
 			C:     "ib_uverbs_query_srq",
-			Fields: []Field{
-				{"response", func(r any) any {
-					return &r.(*uapi.IBUverbsQuerySRQ).Response
-				}},
-				{"srq_handle", func(r any) any {
-					return &r.(*uapi.IBUverbsQuerySRQ).SRQHandle
-				}},
-				{"reserved", func(r any) any {
-					return &r.(*uapi.IBUverbsQuerySRQ).Reserved
-				}},
+			Go:    "uapi.IBUverbsQuerySRQ",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IBUverbsQuerySRQ)
+				return []any{
+					&p.Response,
+					&p.SRQHandle,
+					&p.Reserved,
+				}
 			},
-			Go:   "uapi.IBUverbsQuerySRQ",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IBUverbsQuerySRQ)
+			},
+			Paths: []string{
+				"response",
+				"srq_handle",
+				"reserved",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IBUverbsQuerySRQResp{}),
 			C:     "ib_uverbs_query_srq_resp",
-			Fields: []Field{
-				{"max_wr", func(r any) any {
-					return &r.(*uapi.IBUverbsQuerySRQResp).MaxWR
-				}},
-				{"max_sge", func(r any) any {
-					return &r.(*uapi.IBUverbsQuerySRQResp).MaxSGE
-				}},
-				{"srq_limit", func(r any) any {
-					return &r.(*uapi.IBUverbsQuerySRQResp).SRQLimit
-				}},
-				{"reserved", func(r any) any {
-					return &r.(*uapi.IBUverbsQuerySRQResp).Reserved
-				}},
+			Go:    "uapi.IBUverbsQuerySRQResp",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IBUverbsQuerySRQResp)
+				return []any{
+					&p.MaxWR,
+					&p.MaxSGE,
+					&p.SRQLimit,
+					&p.Reserved,
+				}
 			},
-			Go:   "uapi.IBUverbsQuerySRQResp",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IBUverbsQuerySRQResp)
+			},
+			Paths: []string{
+				"max_wr",
+				"max_sge",
+				"srq_limit",
+				"reserved",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IBUverbsDestroySRQ{}),
 			C:     "ib_uverbs_destroy_srq",
-			Fields: []Field{
-				{"response", func(r any) any {
-					return &r.(*uapi.IBUverbsDestroySRQ).Response
-				}},
-				{"srq_handle", func(r any) any {
-					return &r.(*uapi.IBUverbsDestroySRQ).SRQHandle
-				}},
-				{"reserved", func(r any) any {
-					return &r.(*uapi.IBUverbsDestroySRQ).Reserved
-				}},
+			Go:    "uapi.IBUverbsDestroySRQ",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IBUverbsDestroySRQ)
+				return []any{
+					&p.Response,
+					&p.SRQHandle,
+					&p.Reserved,
+				}
 			},
-			Go:   "uapi.IBUverbsDestroySRQ",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IBUverbsDestroySRQ)
+			},
+			Paths: []string{
+				"response",
+				"srq_handle",
+				"reserved",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IBUverbsDestroySRQResp{}),
 			C:     "ib_uverbs_destroy_srq_resp",
-			Fields: []Field{
-				{"events_reported", func(r any) any {
-					return &r.(*uapi.IBUverbsDestroySRQResp).EventsReported
-				}},
+			Go:    "uapi.IBUverbsDestroySRQResp",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IBUverbsDestroySRQResp)
+				return []any{
+					&p.EventsReported,
+				}
 			},
-			Go:   "uapi.IBUverbsDestroySRQResp",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IBUverbsDestroySRQResp)
+			},
+			Paths: []string{
+				"events_reported",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IBUverbsExCreateWQ{}),
 			C:     "ib_uverbs_ex_create_wq",
-			Fields: []Field{
-				{"comp_mask", func(r any) any {
-					return &r.(*uapi.IBUverbsExCreateWQ).CompMask
-				}},
-				{"wq_type", func(r any) any {
-					return &r.(*uapi.IBUverbsExCreateWQ).WQType
-				}},
-				{"user_handle", func(r any) any {
-					return &r.(*uapi.IBUverbsExCreateWQ).UserHandle
-				}},
-				{"pd_handle", func(r any) any {
-					return &r.(*uapi.IBUverbsExCreateWQ).PDHandle
-				}},
-				{"cq_handle", func(r any) any {
-					return &r.(*uapi.IBUverbsExCreateWQ).CQHandle
-				}},
-				{"max_wr", func(r any) any {
-					return &r.(*uapi.IBUverbsExCreateWQ).MaxWR
-				}},
-				{"max_sge", func(r any) any {
-					return &r.(*uapi.IBUverbsExCreateWQ).MaxSGE
-				}},
-				{"create_flags", func(r any) any {
-					return &r.(*uapi.IBUverbsExCreateWQ).CreateFlags
-				}},
-				{"reserved", func(r any) any {
-					return &r.(*uapi.IBUverbsExCreateWQ).Reserved
-				}},
+			Go:    "uapi.IBUverbsExCreateWQ",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IBUverbsExCreateWQ)
+				return []any{
+					&p.CompMask,
+					&p.WQType,
+					&p.UserHandle,
+					&p.PDHandle,
+					&p.CQHandle,
+					&p.MaxWR,
+					&p.MaxSGE,
+					&p.CreateFlags,
+					&p.Reserved,
+				}
 			},
-			Go:   "uapi.IBUverbsExCreateWQ",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IBUverbsExCreateWQ)
+			},
+			Paths: []string{
+				"comp_mask",
+				"wq_type",
+				"user_handle",
+				"pd_handle",
+				"cq_handle",
+				"max_wr",
+				"max_sge",
+				"create_flags",
+				"reserved",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IBUverbsExCreateWQResp{}),
 			C:     "ib_uverbs_ex_create_wq_resp",
-			Fields: []Field{
-				{"comp_mask", func(r any) any {
-					return &r.(*uapi.IBUverbsExCreateWQResp).CompMask
-				}},
-				{"response_length", func(r any) any {
-					return &r.(*uapi.IBUverbsExCreateWQResp).ResponseLength
-				}},
-				{"wq_handle", func(r any) any {
-					return &r.(*uapi.IBUverbsExCreateWQResp).WQHandle
-				}},
-				{"max_wr", func(r any) any {
-					return &r.(*uapi.IBUverbsExCreateWQResp).MaxWR
-				}},
-				{"max_sge", func(r any) any {
-					return &r.(*uapi.IBUverbsExCreateWQResp).MaxSGE
-				}},
-				{"wqn", func(r any) any {
-					return &r.(*uapi.IBUverbsExCreateWQResp).Wqn
-				}},
+			Go:    "uapi.IBUverbsExCreateWQResp",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IBUverbsExCreateWQResp)
+				return []any{
+					&p.CompMask,
+					&p.ResponseLength,
+					&p.WQHandle,
+					&p.MaxWR,
+					&p.MaxSGE,
+					&p.Wqn,
+				}
 			},
-			Go:   "uapi.IBUverbsExCreateWQResp",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IBUverbsExCreateWQResp)
+			},
+			Paths: []string{
+				"comp_mask",
+				"response_length",
+				"wq_handle",
+				"max_wr",
+				"max_sge",
+				"wqn",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IBUverbsExDestroyWQ{}),
 			C:     "ib_uverbs_ex_destroy_wq",
-			Fields: []Field{
-				{"comp_mask", func(r any) any {
-					return &r.(*uapi.IBUverbsExDestroyWQ).CompMask
-				}},
-				{"wq_handle", func(r any) any {
-					return &r.(*uapi.IBUverbsExDestroyWQ).WQHandle
-				}},
+			Go:    "uapi.IBUverbsExDestroyWQ",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IBUverbsExDestroyWQ)
+				return []any{
+					&p.CompMask,
+					&p.WQHandle,
+				}
 			},
-			Go:   "uapi.IBUverbsExDestroyWQ",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IBUverbsExDestroyWQ)
+			},
+			Paths: []string{
+				"comp_mask",
+				"wq_handle",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IBUverbsExDestroyWQResp{}),
 			C:     "ib_uverbs_ex_destroy_wq_resp",
-			Fields: []Field{
-				{"comp_mask", func(r any) any {
-					return &r.(*uapi.IBUverbsExDestroyWQResp).CompMask
-				}},
-				{"response_length", func(r any) any {
-					return &r.(*uapi.IBUverbsExDestroyWQResp).ResponseLength
-				}},
-				{"events_reported", func(r any) any {
-					return &r.(*uapi.IBUverbsExDestroyWQResp).EventsReported
-				}},
-				{"reserved", func(r any) any {
-					return &r.(*uapi.IBUverbsExDestroyWQResp).Reserved
-				}},
+			Go:    "uapi.IBUverbsExDestroyWQResp",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IBUverbsExDestroyWQResp)
+				return []any{
+					&p.CompMask,
+					&p.ResponseLength,
+					&p.EventsReported,
+					&p.Reserved,
+				}
 			},
-			Go:   "uapi.IBUverbsExDestroyWQResp",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IBUverbsExDestroyWQResp)
+			},
+			Paths: []string{
+				"comp_mask",
+				"response_length",
+				"events_reported",
+				"reserved",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IBUverbsExModifyWQ{}),
 			C:     "ib_uverbs_ex_modify_wq",
-			Fields: []Field{
-				{"attr_mask", func(r any) any {
-					return &r.(*uapi.IBUverbsExModifyWQ).AttrMask
-				}},
-				{"wq_handle", func(r any) any {
-					return &r.(*uapi.IBUverbsExModifyWQ).WQHandle
-				}},
-				{"wq_state", func(r any) any {
-					return &r.(*uapi.IBUverbsExModifyWQ).WQState
-				}},
-				{"curr_wq_state", func(r any) any {
-					return &r.(*uapi.IBUverbsExModifyWQ).CurrWQState
-				}},
-				{"flags", func(r any) any {
-					return &r.(*uapi.IBUverbsExModifyWQ).Flags
-				}},
-				{"flags_mask", func(r any) any {
-					return &r.(*uapi.IBUverbsExModifyWQ).FlagsMask
-				}},
+			Go:    "uapi.IBUverbsExModifyWQ",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IBUverbsExModifyWQ)
+				return []any{
+					&p.AttrMask,
+					&p.WQHandle,
+					&p.WQState,
+					&p.CurrWQState,
+					&p.Flags,
+					&p.FlagsMask,
+				}
 			},
-			Go:   "uapi.IBUverbsExModifyWQ",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IBUverbsExModifyWQ)
+			},
+			Paths: []string{
+				"attr_mask",
+				"wq_handle",
+				"wq_state",
+				"curr_wq_state",
+				"flags",
+				"flags_mask",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IBUverbsExCreateRWQIndTable{}),
 			C:     "ib_uverbs_ex_create_rwq_ind_table",
-			Fields: []Field{
-				{"comp_mask", func(r any) any {
-					return &r.(*uapi.IBUverbsExCreateRWQIndTable).CompMask
-				}},
-				{"log_ind_tbl_size", func(r any) any {
-					return &r.(*uapi.IBUverbsExCreateRWQIndTable).LogIndTblSize
-				}},
+			Go:    "uapi.IBUverbsExCreateRWQIndTable",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IBUverbsExCreateRWQIndTable)
+				return []any{
+					&p.CompMask,
+					&p.LogIndTblSize,
+				}
 			},
-			Go:   "uapi.IBUverbsExCreateRWQIndTable",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IBUverbsExCreateRWQIndTable)
+			},
+			Paths: []string{
+				"comp_mask",
+				"log_ind_tbl_size",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IBUverbsExCreateRWQIndTableResp{}),
 			C:     "ib_uverbs_ex_create_rwq_ind_table_resp",
-			Fields: []Field{
-				{"comp_mask", func(r any) any {
-					return &r.(*uapi.IBUverbsExCreateRWQIndTableResp).CompMask
-				}},
-				{"response_length", func(r any) any {
-					return &r.(*uapi.IBUverbsExCreateRWQIndTableResp).ResponseLength
-				}},
-				{"ind_tbl_handle", func(r any) any {
-					return &r.(*uapi.IBUverbsExCreateRWQIndTableResp).IndTblHandle
-				}},
-				{"ind_tbl_num", func(r any) any {
-					return &r.(*uapi.IBUverbsExCreateRWQIndTableResp).IndTblNum
-				}},
+			Go:    "uapi.IBUverbsExCreateRWQIndTableResp",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IBUverbsExCreateRWQIndTableResp)
+				return []any{
+					&p.CompMask,
+					&p.ResponseLength,
+					&p.IndTblHandle,
+					&p.IndTblNum,
+				}
 			},
-			Go:   "uapi.IBUverbsExCreateRWQIndTableResp",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IBUverbsExCreateRWQIndTableResp)
+			},
+			Paths: []string{
+				"comp_mask",
+				"response_length",
+				"ind_tbl_handle",
+				"ind_tbl_num",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IBUverbsExDestroyRWQIndTable{}),
 			C:     "ib_uverbs_ex_destroy_rwq_ind_table",
-			Fields: []Field{
-				{"comp_mask", func(r any) any {
-					return &r.(*uapi.IBUverbsExDestroyRWQIndTable).CompMask
-				}},
-				{"ind_tbl_handle", func(r any) any {
-					return &r.(*uapi.IBUverbsExDestroyRWQIndTable).IndTblHandle
-				}},
+			Go:    "uapi.IBUverbsExDestroyRWQIndTable",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IBUverbsExDestroyRWQIndTable)
+				return []any{
+					&p.CompMask,
+					&p.IndTblHandle,
+				}
 			},
-			Go:   "uapi.IBUverbsExDestroyRWQIndTable",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IBUverbsExDestroyRWQIndTable)
+			},
+			Paths: []string{
+				"comp_mask",
+				"ind_tbl_handle",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IBUverbsCQModeration{}),
 			C:     "ib_uverbs_cq_moderation",
-			Fields: []Field{
-				{"cq_count", func(r any) any {
-					return &r.(*uapi.IBUverbsCQModeration).CQCount
-				}},
-				{"cq_period", func(r any) any {
-					return &r.(*uapi.IBUverbsCQModeration).CQPeriod
-				}},
+			Go:    "uapi.IBUverbsCQModeration",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IBUverbsCQModeration)
+				return []any{
+					&p.CQCount,
+					&p.CQPeriod,
+				}
 			},
-			Go:   "uapi.IBUverbsCQModeration",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IBUverbsCQModeration)
+			},
+			Paths: []string{
+				"cq_count",
+				"cq_period",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IBUverbsExModifyCQ{}),
 			C:     "ib_uverbs_ex_modify_cq",
-			Fields: []Field{
-				{"cq_handle", func(r any) any {
-					return &r.(*uapi.IBUverbsExModifyCQ).CQHandle
-				}},
-				{"attr_mask", func(r any) any {
-					return &r.(*uapi.IBUverbsExModifyCQ).AttrMask
-				}},
-				{"attr", func(r any) any {
-					return &r.(*uapi.IBUverbsExModifyCQ).Attr
-				}},
-				{"reserved", func(r any) any {
-					return &r.(*uapi.IBUverbsExModifyCQ).Reserved
-				}},
+			Go:    "uapi.IBUverbsExModifyCQ",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IBUverbsExModifyCQ)
+				return []any{
+					&p.CQHandle,
+					&p.AttrMask,
+					&p.Attr,
+					&p.Reserved,
+				}
 			},
-			Go:   "uapi.IBUverbsExModifyCQ",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IBUverbsExModifyCQ)
+			},
+			Paths: []string{
+				"cq_handle",
+				"attr_mask",
+				"attr",
+				"reserved",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IBUverbsFlowActionESPKeymatAESGCM{}),
 			C:     "ib_uverbs_flow_action_esp_keymat_aes_gcm",
-			Fields: []Field{
-				{"iv", func(r any) any {
-					return &r.(*uapi.IBUverbsFlowActionESPKeymatAESGCM).IV
-				}},
-				{"iv_algo", func(r any) any {
-					return &r.(*uapi.IBUverbsFlowActionESPKeymatAESGCM).IVAlgo
-				}},
-				{"salt", func(r any) any {
-					return &r.(*uapi.IBUverbsFlowActionESPKeymatAESGCM).Salt
-				}},
-				{"icv_len", func(r any) any {
-					return &r.(*uapi.IBUverbsFlowActionESPKeymatAESGCM).ICVLen
-				}},
-				{"key_len", func(r any) any {
-					return &r.(*uapi.IBUverbsFlowActionESPKeymatAESGCM).KeyLen
-				}},
-				{"aes_key", func(r any) any {
-					return &r.(*uapi.IBUverbsFlowActionESPKeymatAESGCM).AESKey
-				}},
+			Go:    "uapi.IBUverbsFlowActionESPKeymatAESGCM",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IBUverbsFlowActionESPKeymatAESGCM)
+				return []any{
+					&p.IV,
+					&p.IVAlgo,
+					&p.Salt,
+					&p.ICVLen,
+					&p.KeyLen,
+					&p.AESKey,
+				}
 			},
-			Go:   "uapi.IBUverbsFlowActionESPKeymatAESGCM",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IBUverbsFlowActionESPKeymatAESGCM)
+			},
+			Paths: []string{
+				"iv",
+				"iv_algo",
+				"salt",
+				"icv_len",
+				"key_len",
+				"aes_key",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IBUverbsFlowActionESPReplayBmp{}),
 			C:     "ib_uverbs_flow_action_esp_replay_bmp",
-			Fields: []Field{
-				{"size", func(r any) any {
-					return &r.(*uapi.IBUverbsFlowActionESPReplayBmp).Size
-				}},
+			Go:    "uapi.IBUverbsFlowActionESPReplayBmp",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IBUverbsFlowActionESPReplayBmp)
+				return []any{
+					&p.Size,
+				}
 			},
-			Go:   "uapi.IBUverbsFlowActionESPReplayBmp",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IBUverbsFlowActionESPReplayBmp)
+			},
+			Paths: []string{
+				"size",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IBUverbsFlowActionESPEncap{}),
 			C:     "ib_uverbs_flow_action_esp_encap",
-			Fields: []Field{
-				{"val_ptr", func(r any) any {
-					return &r.(*uapi.IBUverbsFlowActionESPEncap).ValPtr
-				}},
-				{"next_ptr", func(r any) any {
-					return &r.(*uapi.IBUverbsFlowActionESPEncap).NextPtr
-				}},
-				{"len", func(r any) any {
-					return &r.(*uapi.IBUverbsFlowActionESPEncap).Len
-				}},
-				{"type", func(r any) any {
-					return &r.(*uapi.IBUverbsFlowActionESPEncap).Type
-				}},
+			Go:    "uapi.IBUverbsFlowActionESPEncap",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IBUverbsFlowActionESPEncap)
+				return []any{
+					&p.ValPtr,
+					&p.NextPtr,
+					&p.Len,
+					&p.Type,
+				}
 			},
-			Go:   "uapi.IBUverbsFlowActionESPEncap",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IBUverbsFlowActionESPEncap)
+			},
+			Paths: []string{
+				"val_ptr",
+				"next_ptr",
+				"len",
+				"type",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IBUverbsFlowActionESP{}),
 			C:     "ib_uverbs_flow_action_esp",
-			Fields: []Field{
-				{"spi", func(r any) any {
-					return &r.(*uapi.IBUverbsFlowActionESP).SPI
-				}},
-				{"seq", func(r any) any {
-					return &r.(*uapi.IBUverbsFlowActionESP).Seq
-				}},
-				{"tfc_pad", func(r any) any {
-					return &r.(*uapi.IBUverbsFlowActionESP).TFCPad
-				}},
-				{"flags", func(r any) any {
-					return &r.(*uapi.IBUverbsFlowActionESP).Flags
-				}},
-				{"hard_limit_pkts", func(r any) any {
-					return &r.(*uapi.IBUverbsFlowActionESP).HardLimitPackets
-				}},
+			Go:    "uapi.IBUverbsFlowActionESP",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IBUverbsFlowActionESP)
+				return []any{
+					&p.SPI,
+					&p.Seq,
+					&p.TFCPad,
+					&p.Flags,
+					&p.HardLimitPackets,
+				}
 			},
-			Go:   "uapi.IBUverbsFlowActionESP",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IBUverbsFlowActionESP)
+			},
+			Paths: []string{
+				"spi",
+				"seq",
+				"tfc_pad",
+				"flags",
+				"hard_limit_pkts",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IBUverbsQueryPortRespEx{}),
 			C:     "ib_uverbs_query_port_resp_ex",
-			Fields: []Field{
-				{"legacy_resp", func(r any) any {
-					return &r.(*uapi.IBUverbsQueryPortRespEx).LegacyResp
-				}},
-				{"port_cap_flags2", func(r any) any {
-					return &r.(*uapi.IBUverbsQueryPortRespEx).PortCapFlags2
-				}},
-				{"reserved", func(r any) any {
-					return &r.(*uapi.IBUverbsQueryPortRespEx).Reserved
-				}},
-				{"active_speed_ex", func(r any) any {
-					return &r.(*uapi.IBUverbsQueryPortRespEx).ActiveSpeedEx
-				}},
+			Go:    "uapi.IBUverbsQueryPortRespEx",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IBUverbsQueryPortRespEx)
+				return []any{
+					&p.LegacyResp,
+					&p.PortCapFlags2,
+					&p.Reserved,
+					&p.ActiveSpeedEx,
+				}
 			},
-			Go:   "uapi.IBUverbsQueryPortRespEx",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IBUverbsQueryPortRespEx)
+			},
+			Paths: []string{
+				"legacy_resp",
+				"port_cap_flags2",
+				"reserved",
+				"active_speed_ex",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IBUverbsQPCap{}),
 			C:     "ib_uverbs_qp_cap",
-			Fields: []Field{
-				{"max_send_wr", func(r any) any {
-					return &r.(*uapi.IBUverbsQPCap).MaxSendWR
-				}},
-				{"max_recv_wr", func(r any) any {
-					return &r.(*uapi.IBUverbsQPCap).MaxRecvWR
-				}},
-				{"max_send_sge", func(r any) any {
-					return &r.(*uapi.IBUverbsQPCap).MaxSendSGE
-				}},
-				{"max_recv_sge", func(r any) any {
-					return &r.(*uapi.IBUverbsQPCap).MaxRecvSGE
-				}},
-				{"max_inline_data", func(r any) any {
-					return &r.(*uapi.IBUverbsQPCap).MaxInlineData
-				}},
+			Go:    "uapi.IBUverbsQPCap",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IBUverbsQPCap)
+				return []any{
+					&p.MaxSendWR,
+					&p.MaxRecvWR,
+					&p.MaxSendSGE,
+					&p.MaxRecvSGE,
+					&p.MaxInlineData,
+				}
 			},
-			Go:   "uapi.IBUverbsQPCap",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IBUverbsQPCap)
+			},
+			Paths: []string{
+				"max_send_wr",
+				"max_recv_wr",
+				"max_send_sge",
+				"max_recv_sge",
+				"max_inline_data",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IBUverbsGIDEntry{}),
 			C:     "ib_uverbs_gid_entry",
-			Fields: []Field{
-				{"gid", func(r any) any {
-					return &r.(*uapi.IBUverbsGIDEntry).GID
-				}},
-				{"gid_index", func(r any) any {
-					return &r.(*uapi.IBUverbsGIDEntry).GIDIndex
-				}},
-				{"port_num", func(r any) any {
-					return &r.(*uapi.IBUverbsGIDEntry).PortNum
-				}},
-				{"gid_type", func(r any) any {
-					return &r.(*uapi.IBUverbsGIDEntry).GIDType
-				}},
-				{"netdev_ifindex", func(r any) any {
-					return &r.(*uapi.IBUverbsGIDEntry).NetdevIfindex
-				}},
+			Go:    "uapi.IBUverbsGIDEntry",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IBUverbsGIDEntry)
+				return []any{
+					&p.GID,
+					&p.GIDIndex,
+					&p.PortNum,
+					&p.GIDType,
+					&p.NetdevIfindex,
+				}
 			},
-			Go:   "uapi.IBUverbsGIDEntry",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IBUverbsGIDEntry)
+			},
+			Paths: []string{
+				"gid",
+				"gid_index",
+				"port_num",
+				"gid_type",
+				"netdev_ifindex",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IBUverbsBufferDesc{}),
 			C:     "ib_uverbs_buffer_desc",
-			Fields: []Field{
-				{"type", func(r any) any {
-					return &r.(*uapi.IBUverbsBufferDesc).Type
-				}},
-				{"fd", func(r any) any {
-					return &r.(*uapi.IBUverbsBufferDesc).FD
-				}},
-				{"flags", func(r any) any {
-					return &r.(*uapi.IBUverbsBufferDesc).Flags
-				}},
-				{"optional_flags", func(r any) any {
-					return &r.(*uapi.IBUverbsBufferDesc).OptionalFlags
-				}},
-				{"addr", func(r any) any {
-					return &r.(*uapi.IBUverbsBufferDesc).Addr
-				}},
-				{"length", func(r any) any {
-					return &r.(*uapi.IBUverbsBufferDesc).Length
-				}},
+			Go:    "uapi.IBUverbsBufferDesc",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IBUverbsBufferDesc)
+				return []any{
+					&p.Type,
+					&p.FD,
+					&p.Flags,
+					&p.OptionalFlags,
+					&p.Addr,
+					&p.Length,
+				}
 			},
-			Go:   "uapi.IBUverbsBufferDesc",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IBUverbsBufferDesc)
+			},
+			Paths: []string{
+				"type",
+				"fd",
+				"flags",
+				"optional_flags",
+				"addr",
+				"length",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IBUverbsAttr{}),
 			C:     "ib_uverbs_attr",
-			Fields: []Field{
-				{"attr_id", func(r any) any {
-					return &r.(*uapi.IBUverbsAttr).AttrID
-				}},
-				{"len", func(r any) any {
-					return &r.(*uapi.IBUverbsAttr).Len
-				}},
-				{"flags", func(r any) any {
-					return &r.(*uapi.IBUverbsAttr).Flags
-				}},
-				{"attr_data", func(r any) any {
-					return &r.(*uapi.IBUverbsAttr).AttrData
-				}},
-				{"attr_data.enum_data", func(r any) any {
-					return r.(*uapi.IBUverbsAttr).AttrData.EnumData()
-				}},
-				{"attr_data.enum_data.elem_id", func(r any) any {
-					return &r.(*uapi.IBUverbsAttr).AttrData.EnumData().ElemID
-				}},
-				{"attr_data.enum_data.reserved", func(r any) any {
-					return &r.(*uapi.IBUverbsAttr).AttrData.EnumData().Reserved
-				}},
-				{"attr_data.reserved", func(r any) any {
-					return r.(*uapi.IBUverbsAttr).AttrData.Reserved()
-				}},
-				{"data", func(r any) any {
-					return r.(*uapi.IBUverbsAttr).Data()
-				}},
-				{"data_s64", func(r any) any {
-					return r.(*uapi.IBUverbsAttr).DataS64()
-				}},
+			Go:    "uapi.IBUverbsAttr",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IBUverbsAttr)
+				return []any{
+					&p.AttrID,
+					&p.Len,
+					&p.Flags,
+					&p.AttrData,
+					p.AttrData.EnumData(),
+					&p.AttrData.EnumData().ElemID,
+					&p.AttrData.EnumData().Reserved,
+					p.AttrData.Reserved(),
+					p.Data(),
+					p.DataS64(),
+				}
 			},
-			Go:   "uapi.IBUverbsAttr",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IBUverbsAttr)
+			},
+			Paths: []string{
+				"attr_id",
+				"len",
+				"flags",
+				"attr_data",
+				"attr_data.enum_data",
+				"attr_data.enum_data.elem_id",
+				"attr_data.enum_data.reserved",
+				"attr_data.reserved",
+				"data",
+				"data_s64",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IBUverbsIoctlHdr{}),
 			C:     "ib_uverbs_ioctl_hdr",
-			Fields: []Field{
-				{"length", func(r any) any {
-					return &r.(*uapi.IBUverbsIoctlHdr).Length
-				}},
-				{"object_id", func(r any) any {
-					return &r.(*uapi.IBUverbsIoctlHdr).ObjectID
-				}},
-				{"method_id", func(r any) any {
-					return &r.(*uapi.IBUverbsIoctlHdr).MethodID
-				}},
-				{"num_attrs", func(r any) any {
-					return &r.(*uapi.IBUverbsIoctlHdr).NumAttrs
-				}},
-				{"reserved1", func(r any) any {
-					return &r.(*uapi.IBUverbsIoctlHdr).Reserved1
-				}},
-				{"driver_id", func(r any) any {
-					return &r.(*uapi.IBUverbsIoctlHdr).DriverID
-				}},
-				{"reserved2", func(r any) any {
-					return &r.(*uapi.IBUverbsIoctlHdr).Reserved2
-				}},
+			Go:    "uapi.IBUverbsIoctlHdr",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IBUverbsIoctlHdr)
+				return []any{
+					&p.Length,
+					&p.ObjectID,
+					&p.MethodID,
+					&p.NumAttrs,
+					&p.Reserved1,
+					&p.DriverID,
+					&p.Reserved2,
+				}
 			},
-			Go:   "uapi.IBUverbsIoctlHdr",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IBUverbsIoctlHdr)
+			},
+			Paths: []string{
+				"length",
+				"object_id",
+				"method_id",
+				"num_attrs",
+				"reserved1",
+				"driver_id",
+				"reserved2",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.RDMAUCMCmdHdr{}),
 			C:     "rdma_ucm_cmd_hdr",
-			Fields: []Field{
-				{"cmd", func(r any) any {
-					return &r.(*uapi.RDMAUCMCmdHdr).Cmd
-				}},
-				{"in", func(r any) any {
-					return &r.(*uapi.RDMAUCMCmdHdr).In
-				}},
-				{"out", func(r any) any {
-					return &r.(*uapi.RDMAUCMCmdHdr).Out
-				}},
+			Go:    "uapi.RDMAUCMCmdHdr",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.RDMAUCMCmdHdr)
+				return []any{
+					&p.Cmd,
+					&p.In,
+					&p.Out,
+				}
 			},
-			Go:   "uapi.RDMAUCMCmdHdr",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.RDMAUCMCmdHdr)
+			},
+			Paths: []string{
+				"cmd",
+				"in",
+				"out",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.RDMAUCMCreateID{}),
 			C:     "rdma_ucm_create_id",
-			Fields: []Field{
-				{"uid", func(r any) any {
-					return &r.(*uapi.RDMAUCMCreateID).Uid
-				}},
-				{"response", func(r any) any {
-					return &r.(*uapi.RDMAUCMCreateID).Response
-				}},
-				{"ps", func(r any) any {
-					return &r.(*uapi.RDMAUCMCreateID).PS
-				}},
-				{"qp_type", func(r any) any {
-					return &r.(*uapi.RDMAUCMCreateID).QPType
-				}},
-				{"reserved", func(r any) any {
-					return &r.(*uapi.RDMAUCMCreateID).Reserved
-				}},
+			Go:    "uapi.RDMAUCMCreateID",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.RDMAUCMCreateID)
+				return []any{
+					&p.Uid,
+					&p.Response,
+					&p.PS,
+					&p.QPType,
+					&p.Reserved,
+				}
 			},
-			Go:   "uapi.RDMAUCMCreateID",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.RDMAUCMCreateID)
+			},
+			Paths: []string{
+				"uid",
+				"response",
+				"ps",
+				"qp_type",
+				"reserved",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.RDMAUCMCreateIDResp{}),
 			C:     "rdma_ucm_create_id_resp",
-			Fields: []Field{
-				{"id", func(r any) any {
-					return &r.(*uapi.RDMAUCMCreateIDResp).ID
-				}},
+			Go:    "uapi.RDMAUCMCreateIDResp",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.RDMAUCMCreateIDResp)
+				return []any{
+					&p.ID,
+				}
 			},
-			Go:   "uapi.RDMAUCMCreateIDResp",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.RDMAUCMCreateIDResp)
+			},
+			Paths: []string{
+				"id",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.RDMAUCMDestroyID{}),
 			C:     "rdma_ucm_destroy_id",
-			Fields: []Field{
-				{"response", func(r any) any {
-					return &r.(*uapi.RDMAUCMDestroyID).Response
-				}},
-				{"id", func(r any) any {
-					return &r.(*uapi.RDMAUCMDestroyID).ID
-				}},
-				{"reserved", func(r any) any {
-					return &r.(*uapi.RDMAUCMDestroyID).Reserved
-				}},
+			Go:    "uapi.RDMAUCMDestroyID",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.RDMAUCMDestroyID)
+				return []any{
+					&p.Response,
+					&p.ID,
+					&p.Reserved,
+				}
 			},
-			Go:   "uapi.RDMAUCMDestroyID",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.RDMAUCMDestroyID)
+			},
+			Paths: []string{
+				"response",
+				"id",
+				"reserved",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.RDMAUCMDestroyIDResp{}),
 			C:     "rdma_ucm_destroy_id_resp",
-			Fields: []Field{
-				{"events_reported", func(r any) any {
-					return &r.(*uapi.RDMAUCMDestroyIDResp).EventsReported
-				}},
+			Go:    "uapi.RDMAUCMDestroyIDResp",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.RDMAUCMDestroyIDResp)
+				return []any{
+					&p.EventsReported,
+				}
 			},
-			Go:   "uapi.RDMAUCMDestroyIDResp",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.RDMAUCMDestroyIDResp)
+			},
+			Paths: []string{
+				"events_reported",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.RDMAUCMBindIP{}),
 			C:     "rdma_ucm_bind_ip",
-			Fields: []Field{
-				{"response", func(r any) any {
-					return &r.(*uapi.RDMAUCMBindIP).Response
-				}},
-				{"addr", func(r any) any {
-					return &r.(*uapi.RDMAUCMBindIP).Addr
-				}},
-				{"id", func(r any) any {
-					return &r.(*uapi.RDMAUCMBindIP).ID
-				}},
+			Go:    "uapi.RDMAUCMBindIP",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.RDMAUCMBindIP)
+				return []any{
+					&p.Response,
+					&p.Addr,
+					&p.ID,
+				}
 			},
-			Go:   "uapi.RDMAUCMBindIP",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.RDMAUCMBindIP)
+			},
+			Paths: []string{
+				"response",
+				"addr",
+				"id",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.RDMAUCMBind{}),
 			C:     "rdma_ucm_bind",
-			Fields: []Field{
-				{"id", func(r any) any {
-					return &r.(*uapi.RDMAUCMBind).ID
-				}},
-				{"addr_size", func(r any) any {
-					return &r.(*uapi.RDMAUCMBind).AddrSize
-				}},
-				{"reserved", func(r any) any {
-					return &r.(*uapi.RDMAUCMBind).Reserved
-				}},
-				{"addr", func(r any) any {
-					return &r.(*uapi.RDMAUCMBind).Addr
-				}},
+			Go:    "uapi.RDMAUCMBind",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.RDMAUCMBind)
+				return []any{
+					&p.ID,
+					&p.AddrSize,
+					&p.Reserved,
+					&p.Addr,
+				}
 			},
-			Go:   "uapi.RDMAUCMBind",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.RDMAUCMBind)
+			},
+			Paths: []string{
+				"id",
+				"addr_size",
+				"reserved",
+				"addr",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.RDMAUCMResolveIP{}),
 			C:     "rdma_ucm_resolve_ip",
-			Fields: []Field{
-				{"src_addr", func(r any) any {
-					return &r.(*uapi.RDMAUCMResolveIP).SrcAddr
-				}},
-				{"dst_addr", func(r any) any {
-					return &r.(*uapi.RDMAUCMResolveIP).DstAddr
-				}},
-				{"id", func(r any) any {
-					return &r.(*uapi.RDMAUCMResolveIP).ID
-				}},
-				{"timeout_ms", func(r any) any {
-					return &r.(*uapi.RDMAUCMResolveIP).TimeoutMs
-				}},
+			Go:    "uapi.RDMAUCMResolveIP",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.RDMAUCMResolveIP)
+				return []any{
+					&p.SrcAddr,
+					&p.DstAddr,
+					&p.ID,
+					&p.TimeoutMs,
+				}
 			},
-			Go:   "uapi.RDMAUCMResolveIP",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.RDMAUCMResolveIP)
+			},
+			Paths: []string{
+				"src_addr",
+				"dst_addr",
+				"id",
+				"timeout_ms",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.RDMAUCMResolveAddr{}),
 			C:     "rdma_ucm_resolve_addr",
-			Fields: []Field{
-				{"id", func(r any) any {
-					return &r.(*uapi.RDMAUCMResolveAddr).ID
-				}},
-				{"timeout_ms", func(r any) any {
-					return &r.(*uapi.RDMAUCMResolveAddr).TimeoutMs
-				}},
-				{"src_size", func(r any) any {
-					return &r.(*uapi.RDMAUCMResolveAddr).SrcSize
-				}},
-				{"dst_size", func(r any) any {
-					return &r.(*uapi.RDMAUCMResolveAddr).DstSize
-				}},
-				{"reserved", func(r any) any {
-					return &r.(*uapi.RDMAUCMResolveAddr).Reserved
-				}},
-				{"src_addr", func(r any) any {
-					return &r.(*uapi.RDMAUCMResolveAddr).SrcAddr
-				}},
-				{"dst_addr", func(r any) any {
-					return &r.(*uapi.RDMAUCMResolveAddr).DstAddr
-				}},
+			Go:    "uapi.RDMAUCMResolveAddr",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.RDMAUCMResolveAddr)
+				return []any{
+					&p.ID,
+					&p.TimeoutMs,
+					&p.SrcSize,
+					&p.DstSize,
+					&p.Reserved,
+					&p.SrcAddr,
+					&p.DstAddr,
+				}
 			},
-			Go:   "uapi.RDMAUCMResolveAddr",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.RDMAUCMResolveAddr)
+			},
+			Paths: []string{
+				"id",
+				"timeout_ms",
+				"src_size",
+				"dst_size",
+				"reserved",
+				"src_addr",
+				"dst_addr",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.RDMAUCMResolveRoute{}),
 			C:     "rdma_ucm_resolve_route",
-			Fields: []Field{
-				{"id", func(r any) any {
-					return &r.(*uapi.RDMAUCMResolveRoute).ID
-				}},
-				{"timeout_ms", func(r any) any {
-					return &r.(*uapi.RDMAUCMResolveRoute).TimeoutMs
-				}},
+			Go:    "uapi.RDMAUCMResolveRoute",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.RDMAUCMResolveRoute)
+				return []any{
+					&p.ID,
+					&p.TimeoutMs,
+				}
 			},
-			Go:   "uapi.RDMAUCMResolveRoute",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.RDMAUCMResolveRoute)
+			},
+			Paths: []string{
+				"id",
+				"timeout_ms",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.RDMAUCMQuery{}),
 			C:     "rdma_ucm_query",
-			Fields: []Field{
-				{"response", func(r any) any {
-					return &r.(*uapi.RDMAUCMQuery).Response
-				}},
-				{"id", func(r any) any {
-					return &r.(*uapi.RDMAUCMQuery).ID
-				}},
-				{"option", func(r any) any {
-					return &r.(*uapi.RDMAUCMQuery).Option
-				}},
+			Go:    "uapi.RDMAUCMQuery",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.RDMAUCMQuery)
+				return []any{
+					&p.Response,
+					&p.ID,
+					&p.Option,
+				}
 			},
-			Go:   "uapi.RDMAUCMQuery",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.RDMAUCMQuery)
+			},
+			Paths: []string{
+				"response",
+				"id",
+				"option",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.RDMAUCMQueryRouteResp{}),
 			C:     "rdma_ucm_query_route_resp",
-			Fields: []Field{
-				{"node_guid", func(r any) any {
-					return &r.(*uapi.RDMAUCMQueryRouteResp).NodeGUID
-				}},
-				{"ib_route", func(r any) any {
-					return &r.(*uapi.RDMAUCMQueryRouteResp).IBRoute
-				}},
-				{"src_addr", func(r any) any {
-					return &r.(*uapi.RDMAUCMQueryRouteResp).SrcAddr
-				}},
-				{"dst_addr", func(r any) any {
-					return &r.(*uapi.RDMAUCMQueryRouteResp).DstAddr
-				}},
-				{"num_paths", func(r any) any {
-					return &r.(*uapi.RDMAUCMQueryRouteResp).NumPaths
-				}},
-				{"port_num", func(r any) any {
-					return &r.(*uapi.RDMAUCMQueryRouteResp).PortNum
-				}},
-				{"reserved", func(r any) any {
-					return &r.(*uapi.RDMAUCMQueryRouteResp).Reserved
-				}},
-				{"ibdev_index", func(r any) any {
-					return &r.(*uapi.RDMAUCMQueryRouteResp).IBDevIndex
-				}},
-				{"reserved1", func(r any) any {
-					return &r.(*uapi.RDMAUCMQueryRouteResp).Reserved1
-				}},
+			Go:    "uapi.RDMAUCMQueryRouteResp",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.RDMAUCMQueryRouteResp)
+				return []any{
+					&p.NodeGUID,
+					&p.IBRoute,
+					&p.SrcAddr,
+					&p.DstAddr,
+					&p.NumPaths,
+					&p.PortNum,
+					&p.Reserved,
+					&p.IBDevIndex,
+					&p.Reserved1,
+				}
 			},
-			Go:   "uapi.RDMAUCMQueryRouteResp",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.RDMAUCMQueryRouteResp)
+			},
+			Paths: []string{
+				"node_guid",
+				"ib_route",
+				"src_addr",
+				"dst_addr",
+				"num_paths",
+				"port_num",
+				"reserved",
+				"ibdev_index",
+				"reserved1",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.RDMAUCMQueryAddrResp{}),
 			C:     "rdma_ucm_query_addr_resp",
-			Fields: []Field{
-				{"node_guid", func(r any) any {
-					return &r.(*uapi.RDMAUCMQueryAddrResp).NodeGUID
-				}},
-				{"port_num", func(r any) any {
-					return &r.(*uapi.RDMAUCMQueryAddrResp).PortNum
-				}},
-				{"reserved", func(r any) any {
-					return &r.(*uapi.RDMAUCMQueryAddrResp).Reserved
-				}},
-				{"pkey", func(r any) any {
-					return &r.(*uapi.RDMAUCMQueryAddrResp).PKey
-				}},
-				{"src_size", func(r any) any {
-					return &r.(*uapi.RDMAUCMQueryAddrResp).SrcSize
-				}},
-				{"dst_size", func(r any) any {
-					return &r.(*uapi.RDMAUCMQueryAddrResp).DstSize
-				}},
-				{"src_addr", func(r any) any {
-					return &r.(*uapi.RDMAUCMQueryAddrResp).SrcAddr
-				}},
-				{"dst_addr", func(r any) any {
-					return &r.(*uapi.RDMAUCMQueryAddrResp).DstAddr
-				}},
-				{"ibdev_index", func(r any) any {
-					return &r.(*uapi.RDMAUCMQueryAddrResp).IBDevIndex
-				}},
-				{"reserved1", func(r any) any {
-					return &r.(*uapi.RDMAUCMQueryAddrResp).Reserved1
-				}},
+			Go:    "uapi.RDMAUCMQueryAddrResp",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.RDMAUCMQueryAddrResp)
+				return []any{
+					&p.NodeGUID,
+					&p.PortNum,
+					&p.Reserved,
+					&p.PKey,
+					&p.SrcSize,
+					&p.DstSize,
+					&p.SrcAddr,
+					&p.DstAddr,
+					&p.IBDevIndex,
+					&p.Reserved1,
+				}
 			},
-			Go:   "uapi.RDMAUCMQueryAddrResp",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.RDMAUCMQueryAddrResp)
+			},
+			Paths: []string{
+				"node_guid",
+				"port_num",
+				"reserved",
+				"pkey",
+				"src_size",
+				"dst_size",
+				"src_addr",
+				"dst_addr",
+				"ibdev_index",
+				"reserved1",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.RDMAUCMQueryPathResp{}),
 			C:     "rdma_ucm_query_path_resp",
-			Fields: []Field{
-				{"num_paths", func(r any) any {
-					return &r.(*uapi.RDMAUCMQueryPathResp).NumPaths
-				}},
-				{"reserved", func(r any) any {
-					return &r.(*uapi.RDMAUCMQueryPathResp).Reserved
-				}},
+			Go:    "uapi.RDMAUCMQueryPathResp",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.RDMAUCMQueryPathResp)
+				return []any{
+					&p.NumPaths,
+					&p.Reserved,
+				}
 			},
-			Go:   "uapi.RDMAUCMQueryPathResp",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.RDMAUCMQueryPathResp)
+			},
+			Paths: []string{
+				"num_paths",
+				"reserved",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.RDMAUCMQueryIBServiceResp{}),
 			C:     "rdma_ucm_query_ib_service_resp",
-			Fields: []Field{
-				{"num_service_recs", func(r any) any {
-					return &r.(*uapi.RDMAUCMQueryIBServiceResp).NumServiceRecs
-				}},
-				{"reserved", func(r any) any {
-					return &r.(*uapi.RDMAUCMQueryIBServiceResp).Reserved
-				}},
+			Go:    "uapi.RDMAUCMQueryIBServiceResp",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.RDMAUCMQueryIBServiceResp)
+				return []any{
+					&p.NumServiceRecs,
+					&p.Reserved,
+				}
 			},
-			Go:   "uapi.RDMAUCMQueryIBServiceResp",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.RDMAUCMQueryIBServiceResp)
+			},
+			Paths: []string{
+				"num_service_recs",
+				"reserved",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.RDMAUCMConnParam{}),
 			C:     "rdma_ucm_conn_param",
-			Fields: []Field{
-				{"qp_num", func(r any) any {
-					return &r.(*uapi.RDMAUCMConnParam).QPNum
-				}},
-				{"qkey", func(r any) any {
-					return &r.(*uapi.RDMAUCMConnParam).QKey
-				}},
-				{"private_data", func(r any) any {
-					return &r.(*uapi.RDMAUCMConnParam).PrivateData
-				}},
-				{"private_data_len", func(r any) any {
-					return &r.(*uapi.RDMAUCMConnParam).PrivateDataLen
-				}},
-				{"srq", func(r any) any {
-					return &r.(*uapi.RDMAUCMConnParam).SRQ
-				}},
-				{"responder_resources", func(r any) any {
-					return &r.(*uapi.RDMAUCMConnParam).ResponderResources
-				}},
-				{"initiator_depth", func(r any) any {
-					return &r.(*uapi.RDMAUCMConnParam).InitiatorDepth
-				}},
-				{"flow_control", func(r any) any {
-					return &r.(*uapi.RDMAUCMConnParam).FlowControl
-				}},
-				{"retry_count", func(r any) any {
-					return &r.(*uapi.RDMAUCMConnParam).RetryCount
-				}},
-				{"rnr_retry_count", func(r any) any {
-					return &r.(*uapi.RDMAUCMConnParam).RNRRetryCount
-				}},
-				{"valid", func(r any) any {
-					return &r.(*uapi.RDMAUCMConnParam).Valid
-				}},
+			Go:    "uapi.RDMAUCMConnParam",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.RDMAUCMConnParam)
+				return []any{
+					&p.QPNum,
+					&p.QKey,
+					&p.PrivateData,
+					&p.PrivateDataLen,
+					&p.SRQ,
+					&p.ResponderResources,
+					&p.InitiatorDepth,
+					&p.FlowControl,
+					&p.RetryCount,
+					&p.RNRRetryCount,
+					&p.Valid,
+				}
 			},
-			Go:   "uapi.RDMAUCMConnParam",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.RDMAUCMConnParam)
+			},
+			Paths: []string{
+				"qp_num",
+				"qkey",
+				"private_data",
+				"private_data_len",
+				"srq",
+				"responder_resources",
+				"initiator_depth",
+				"flow_control",
+				"retry_count",
+				"rnr_retry_count",
+				"valid",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.RDMAUCMUDParam{}),
 			C:     "rdma_ucm_ud_param",
-			Fields: []Field{
-				{"qp_num", func(r any) any {
-					return &r.(*uapi.RDMAUCMUDParam).QPNum
-				}},
-				{"qkey", func(r any) any {
-					return &r.(*uapi.RDMAUCMUDParam).QKey
-				}},
-				{"ah_attr", func(r any) any {
-					return &r.(*uapi.RDMAUCMUDParam).AHAttr
-				}},
-				{"private_data", func(r any) any {
-					return &r.(*uapi.RDMAUCMUDParam).PrivateData
-				}},
-				{"private_data_len", func(r any) any {
-					return &r.(*uapi.RDMAUCMUDParam).PrivateDataLen
-				}},
-				{"reserved", func(r any) any {
-					return &r.(*uapi.RDMAUCMUDParam).Reserved
-				}},
+			Go:    "uapi.RDMAUCMUDParam",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.RDMAUCMUDParam)
+				return []any{
+					&p.QPNum,
+					&p.QKey,
+					&p.AHAttr,
+					&p.PrivateData,
+					&p.PrivateDataLen,
+					&p.Reserved,
+				}
 			},
-			Go:   "uapi.RDMAUCMUDParam",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.RDMAUCMUDParam)
+			},
+			Paths: []string{
+				"qp_num",
+				"qkey",
+				"ah_attr",
+				"private_data",
+				"private_data_len",
+				"reserved",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.RDMAUCMECE{}),
 			C:     "rdma_ucm_ece",
-			Fields: []Field{
-				{"vendor_id", func(r any) any {
-					return &r.(*uapi.RDMAUCMECE).VendorID
-				}},
-				{"attr_mod", func(r any) any {
-					return &r.(*uapi.RDMAUCMECE).AttrMod
-				}},
+			Go:    "uapi.RDMAUCMECE",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.RDMAUCMECE)
+				return []any{
+					&p.VendorID,
+					&p.AttrMod,
+				}
 			},
-			Go:   "uapi.RDMAUCMECE",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.RDMAUCMECE)
+			},
+			Paths: []string{
+				"vendor_id",
+				"attr_mod",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.RDMAUCMConnect{}),
 			C:     "rdma_ucm_connect",
-			Fields: []Field{
-				{"conn_param", func(r any) any {
-					return &r.(*uapi.RDMAUCMConnect).ConnParam
-				}},
-				{"id", func(r any) any {
-					return &r.(*uapi.RDMAUCMConnect).ID
-				}},
-				{"reserved", func(r any) any {
-					return &r.(*uapi.RDMAUCMConnect).Reserved
-				}},
-				{"ece", func(r any) any {
-					return &r.(*uapi.RDMAUCMConnect).ECE
-				}},
+			Go:    "uapi.RDMAUCMConnect",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.RDMAUCMConnect)
+				return []any{
+					&p.ConnParam,
+					&p.ID,
+					&p.Reserved,
+					&p.ECE,
+				}
 			},
-			Go:   "uapi.RDMAUCMConnect",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.RDMAUCMConnect)
+			},
+			Paths: []string{
+				"conn_param",
+				"id",
+				"reserved",
+				"ece",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.RDMAUCMListen{}),
 			C:     "rdma_ucm_listen",
-			Fields: []Field{
-				{"id", func(r any) any {
-					return &r.(*uapi.RDMAUCMListen).ID
-				}},
-				{"backlog", func(r any) any {
-					return &r.(*uapi.RDMAUCMListen).Backlog
-				}},
+			Go:    "uapi.RDMAUCMListen",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.RDMAUCMListen)
+				return []any{
+					&p.ID,
+					&p.Backlog,
+				}
 			},
-			Go:   "uapi.RDMAUCMListen",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.RDMAUCMListen)
+			},
+			Paths: []string{
+				"id",
+				"backlog",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.RDMAUCMAccept{}),
 			C:     "rdma_ucm_accept",
-			Fields: []Field{
-				{"uid", func(r any) any {
-					return &r.(*uapi.RDMAUCMAccept).Uid
-				}},
-				{"conn_param", func(r any) any {
-					return &r.(*uapi.RDMAUCMAccept).ConnParam
-				}},
-				{"id", func(r any) any {
-					return &r.(*uapi.RDMAUCMAccept).ID
-				}},
-				{"reserved", func(r any) any {
-					return &r.(*uapi.RDMAUCMAccept).Reserved
-				}},
-				{"ece", func(r any) any {
-					return &r.(*uapi.RDMAUCMAccept).ECE
-				}},
+			Go:    "uapi.RDMAUCMAccept",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.RDMAUCMAccept)
+				return []any{
+					&p.Uid,
+					&p.ConnParam,
+					&p.ID,
+					&p.Reserved,
+					&p.ECE,
+				}
 			},
-			Go:   "uapi.RDMAUCMAccept",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.RDMAUCMAccept)
+			},
+			Paths: []string{
+				"uid",
+				"conn_param",
+				"id",
+				"reserved",
+				"ece",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.RDMAUCMReject{}),
 			C:     "rdma_ucm_reject",
-			Fields: []Field{
-				{"id", func(r any) any {
-					return &r.(*uapi.RDMAUCMReject).ID
-				}},
-				{"private_data_len", func(r any) any {
-					return &r.(*uapi.RDMAUCMReject).PrivateDataLen
-				}},
-				{"reason", func(r any) any {
-					return &r.(*uapi.RDMAUCMReject).Reason
-				}},
-				{"reserved", func(r any) any {
-					return &r.(*uapi.RDMAUCMReject).Reserved
-				}},
-				{"private_data", func(r any) any {
-					return &r.(*uapi.RDMAUCMReject).PrivateData
-				}},
+			Go:    "uapi.RDMAUCMReject",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.RDMAUCMReject)
+				return []any{
+					&p.ID,
+					&p.PrivateDataLen,
+					&p.Reason,
+					&p.Reserved,
+					&p.PrivateData,
+				}
 			},
-			Go:   "uapi.RDMAUCMReject",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.RDMAUCMReject)
+			},
+			Paths: []string{
+				"id",
+				"private_data_len",
+				"reason",
+				"reserved",
+				"private_data",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.RDMAUCMDisconnect{}),
 			C:     "rdma_ucm_disconnect",
-			Fields: []Field{
-				{"id", func(r any) any {
-					return &r.(*uapi.RDMAUCMDisconnect).ID
-				}},
+			Go:    "uapi.RDMAUCMDisconnect",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.RDMAUCMDisconnect)
+				return []any{
+					&p.ID,
+				}
 			},
-			Go:   "uapi.RDMAUCMDisconnect",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.RDMAUCMDisconnect)
+			},
+			Paths: []string{
+				"id",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.RDMAUCMInitQPAttr{}),
 			C:     "rdma_ucm_init_qp_attr",
-			Fields: []Field{
-				{"response", func(r any) any {
-					return &r.(*uapi.RDMAUCMInitQPAttr).Response
-				}},
-				{"id", func(r any) any {
-					return &r.(*uapi.RDMAUCMInitQPAttr).ID
-				}},
-				{"qp_state", func(r any) any {
-					return &r.(*uapi.RDMAUCMInitQPAttr).QPState
-				}},
+			Go:    "uapi.RDMAUCMInitQPAttr",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.RDMAUCMInitQPAttr)
+				return []any{
+					&p.Response,
+					&p.ID,
+					&p.QPState,
+				}
 			},
-			Go:   "uapi.RDMAUCMInitQPAttr",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.RDMAUCMInitQPAttr)
+			},
+			Paths: []string{
+				"response",
+				"id",
+				"qp_state",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.RDMAUCMNotify{}),
 			C:     "rdma_ucm_notify",
-			Fields: []Field{
-				{"id", func(r any) any {
-					return &r.(*uapi.RDMAUCMNotify).ID
-				}},
-				{"event", func(r any) any {
-					return &r.(*uapi.RDMAUCMNotify).Event
-				}},
+			Go:    "uapi.RDMAUCMNotify",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.RDMAUCMNotify)
+				return []any{
+					&p.ID,
+					&p.Event,
+				}
 			},
-			Go:   "uapi.RDMAUCMNotify",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.RDMAUCMNotify)
+			},
+			Paths: []string{
+				"id",
+				"event",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.RDMAUCMJoinIPMcast{}),
 			C:     "rdma_ucm_join_ip_mcast",
-			Fields: []Field{
-				{"response", func(r any) any {
-					return &r.(*uapi.RDMAUCMJoinIPMcast).Response
-				}},
-				{"uid", func(r any) any {
-					return &r.(*uapi.RDMAUCMJoinIPMcast).Uid
-				}},
-				{"addr", func(r any) any {
-					return &r.(*uapi.RDMAUCMJoinIPMcast).Addr
-				}},
-				{"id", func(r any) any {
-					return &r.(*uapi.RDMAUCMJoinIPMcast).ID
-				}},
+			Go:    "uapi.RDMAUCMJoinIPMcast",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.RDMAUCMJoinIPMcast)
+				return []any{
+					&p.Response,
+					&p.Uid,
+					&p.Addr,
+					&p.ID,
+				}
 			},
-			Go:   "uapi.RDMAUCMJoinIPMcast",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.RDMAUCMJoinIPMcast)
+			},
+			Paths: []string{
+				"response",
+				"uid",
+				"addr",
+				"id",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.RDMAUCMJoinMcast{}),
 			C:     "rdma_ucm_join_mcast",
-			Fields: []Field{
-				{"response", func(r any) any {
-					return &r.(*uapi.RDMAUCMJoinMcast).Response
-				}},
-				{"uid", func(r any) any {
-					return &r.(*uapi.RDMAUCMJoinMcast).Uid
-				}},
-				{"id", func(r any) any {
-					return &r.(*uapi.RDMAUCMJoinMcast).ID
-				}},
-				{"addr_size", func(r any) any {
-					return &r.(*uapi.RDMAUCMJoinMcast).AddrSize
-				}},
-				{"join_flags", func(r any) any {
-					return &r.(*uapi.RDMAUCMJoinMcast).JoinFlags
-				}},
-				{"addr", func(r any) any {
-					return &r.(*uapi.RDMAUCMJoinMcast).Addr
-				}},
+			Go:    "uapi.RDMAUCMJoinMcast",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.RDMAUCMJoinMcast)
+				return []any{
+					&p.Response,
+					&p.Uid,
+					&p.ID,
+					&p.AddrSize,
+					&p.JoinFlags,
+					&p.Addr,
+				}
 			},
-			Go:   "uapi.RDMAUCMJoinMcast",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.RDMAUCMJoinMcast)
+			},
+			Paths: []string{
+				"response",
+				"uid",
+				"id",
+				"addr_size",
+				"join_flags",
+				"addr",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.RDMAUCMGetEvent{}),
 			C:     "rdma_ucm_get_event",
-			Fields: []Field{
-				{"response", func(r any) any {
-					return &r.(*uapi.RDMAUCMGetEvent).Response
-				}},
+			Go:    "uapi.RDMAUCMGetEvent",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.RDMAUCMGetEvent)
+				return []any{
+					&p.Response,
+				}
 			},
-			Go:   "uapi.RDMAUCMGetEvent",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.RDMAUCMGetEvent)
+			},
+			Paths: []string{
+				"response",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.RDMAUCMEventResp{}),
 			C:     "rdma_ucm_event_resp",
-			Fields: []Field{
-				{"uid", func(r any) any {
-					return &r.(*uapi.RDMAUCMEventResp).Uid
-				}},
-				{"id", func(r any) any {
-					return &r.(*uapi.RDMAUCMEventResp).ID
-				}},
-				{"event", func(r any) any {
-					return &r.(*uapi.RDMAUCMEventResp).Event
-				}},
-				{"status", func(r any) any {
-					return &r.(*uapi.RDMAUCMEventResp).Status
-				}},
-				{"param", func(r any) any {
-					return &r.(*uapi.RDMAUCMEventResp).Param
-				}},
-				{"param.conn", func(r any) any {
-					return r.(*uapi.RDMAUCMEventResp).Param.Conn()
-				}},
-				{"param.ud", func(r any) any {
-					return r.(*uapi.RDMAUCMEventResp).Param.UD()
-				}},
-				{"param.arg32", func(r any) any {
-					return r.(*uapi.RDMAUCMEventResp).Param.Arg32()
-				}},
-				{"reserved", func(r any) any {
-					return &r.(*uapi.RDMAUCMEventResp).Reserved
-				}},
-				{"ece", func(r any) any {
-					return &r.(*uapi.RDMAUCMEventResp).ECE
-				}},
+			Go:    "uapi.RDMAUCMEventResp",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.RDMAUCMEventResp)
+				return []any{
+					&p.Uid,
+					&p.ID,
+					&p.Event,
+					&p.Status,
+					&p.Param,
+					p.Param.Conn(),
+					p.Param.UD(),
+					p.Param.Arg32(),
+					&p.Reserved,
+					&p.ECE,
+				}
 			},
-			Go:   "uapi.RDMAUCMEventResp",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.RDMAUCMEventResp)
+			},
+			Paths: []string{
+				"uid",
+				"id",
+				"event",
+				"status",
+				"param",
+				"param.conn",
+				"param.ud",
+				"param.arg32",
+				"reserved",
+				"ece",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.RDMAUCMSetOption{}),
 			C:     "rdma_ucm_set_option",
-			Fields: []Field{
-				{"optval", func(r any) any {
-					return &r.(*uapi.RDMAUCMSetOption).Optval
-				}},
-				{"id", func(r any) any {
-					return &r.(*uapi.RDMAUCMSetOption).ID
-				}},
-				{"level", func(r any) any {
-					return &r.(*uapi.RDMAUCMSetOption).Level
-				}},
-				{"optname", func(r any) any {
-					return &r.(*uapi.RDMAUCMSetOption).Optname
-				}},
-				{"optlen", func(r any) any {
-					return &r.(*uapi.RDMAUCMSetOption).Optlen
-				}},
+			Go:    "uapi.RDMAUCMSetOption",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.RDMAUCMSetOption)
+				return []any{
+					&p.Optval,
+					&p.ID,
+					&p.Level,
+					&p.Optname,
+					&p.Optlen,
+				}
 			},
-			Go:   "uapi.RDMAUCMSetOption",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.RDMAUCMSetOption)
+			},
+			Paths: []string{
+				"optval",
+				"id",
+				"level",
+				"optname",
+				"optlen",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.RDMAUCMMigrateID{}),
 			C:     "rdma_ucm_migrate_id",
-			Fields: []Field{
-				{"response", func(r any) any {
-					return &r.(*uapi.RDMAUCMMigrateID).Response
-				}},
-				{"id", func(r any) any {
-					return &r.(*uapi.RDMAUCMMigrateID).ID
-				}},
-				{"fd", func(r any) any {
-					return &r.(*uapi.RDMAUCMMigrateID).FD
-				}},
+			Go:    "uapi.RDMAUCMMigrateID",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.RDMAUCMMigrateID)
+				return []any{
+					&p.Response,
+					&p.ID,
+					&p.FD,
+				}
 			},
-			Go:   "uapi.RDMAUCMMigrateID",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.RDMAUCMMigrateID)
+			},
+			Paths: []string{
+				"response",
+				"id",
+				"fd",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.RDMAUCMMigrateResp{}),
 			C:     "rdma_ucm_migrate_resp",
-			Fields: []Field{
-				{"events_reported", func(r any) any {
-					return &r.(*uapi.RDMAUCMMigrateResp).EventsReported
-				}},
+			Go:    "uapi.RDMAUCMMigrateResp",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.RDMAUCMMigrateResp)
+				return []any{
+					&p.EventsReported,
+				}
 			},
-			Go:   "uapi.RDMAUCMMigrateResp",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.RDMAUCMMigrateResp)
+			},
+			Paths: []string{
+				"events_reported",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.RDMAUCMIBService{}),
 			C:     "rdma_ucm_ib_service",
-			Fields: []Field{
-				{"service_id", func(r any) any {
-					return &r.(*uapi.RDMAUCMIBService).ServiceID
-				}},
-				{"service_name", func(r any) any {
-					return &r.(*uapi.RDMAUCMIBService).ServiceName
-				}},
-				{"flags", func(r any) any {
-					return &r.(*uapi.RDMAUCMIBService).Flags
-				}},
-				{"reserved", func(r any) any {
-					return &r.(*uapi.RDMAUCMIBService).Reserved
-				}},
+			Go:    "uapi.RDMAUCMIBService",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.RDMAUCMIBService)
+				return []any{
+					&p.ServiceID,
+					&p.ServiceName,
+					&p.Flags,
+					&p.Reserved,
+				}
 			},
-			Go:   "uapi.RDMAUCMIBService",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.RDMAUCMIBService)
+			},
+			Paths: []string{
+				"service_id",
+				"service_name",
+				"flags",
+				"reserved",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.RDMAUCMResolveIBService{}),
 			C:     "rdma_ucm_resolve_ib_service",
-			Fields: []Field{
-				{"id", func(r any) any {
-					return &r.(*uapi.RDMAUCMResolveIBService).ID
-				}},
-				{"reserved", func(r any) any {
-					return &r.(*uapi.RDMAUCMResolveIBService).Reserved
-				}},
-				{"ibs", func(r any) any {
-					return &r.(*uapi.RDMAUCMResolveIBService).Ibs
-				}},
+			Go:    "uapi.RDMAUCMResolveIBService",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.RDMAUCMResolveIBService)
+				return []any{
+					&p.ID,
+					&p.Reserved,
+					&p.Ibs,
+				}
 			},
-			Go:   "uapi.RDMAUCMResolveIBService",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.RDMAUCMResolveIBService)
+			},
+			Paths: []string{
+				"id",
+				"reserved",
+				"ibs",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.RDMAUCMWriteCMEvent{}),
 			C:     "rdma_ucm_write_cm_event",
-			Fields: []Field{
-				{"id", func(r any) any {
-					return &r.(*uapi.RDMAUCMWriteCMEvent).ID
-				}},
-				{"reserved", func(r any) any {
-					return &r.(*uapi.RDMAUCMWriteCMEvent).Reserved
-				}},
-				{"event", func(r any) any {
-					return &r.(*uapi.RDMAUCMWriteCMEvent).Event
-				}},
-				{"status", func(r any) any {
-					return &r.(*uapi.RDMAUCMWriteCMEvent).Status
-				}},
-				{"param", func(r any) any {
-					return &r.(*uapi.RDMAUCMWriteCMEvent).Param
-				}},
-				{"param.conn", func(r any) any {
-					return r.(*uapi.RDMAUCMWriteCMEvent).Param.Conn()
-				}},
-				{"param.ud", func(r any) any {
-					return r.(*uapi.RDMAUCMWriteCMEvent).Param.UD()
-				}},
-				{"param.arg", func(r any) any {
-					return r.(*uapi.RDMAUCMWriteCMEvent).Param.Arg()
-				}},
+			Go:    "uapi.RDMAUCMWriteCMEvent",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.RDMAUCMWriteCMEvent)
+				return []any{
+					&p.ID,
+					&p.Reserved,
+					&p.Event,
+					&p.Status,
+					&p.Param,
+					p.Param.Conn(),
+					p.Param.UD(),
+					p.Param.Arg(),
+				}
 			},
-			Go:   "uapi.RDMAUCMWriteCMEvent",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.RDMAUCMWriteCMEvent)
+			},
+			Paths: []string{
+				"id",
+				"reserved",
+				"event",
+				"status",
+				"param",
+				"param.conn",
+				"param.ud",
+				"param.arg",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IBPathRecData{}),
 			C:     "ib_path_rec_data",
-			Fields: []Field{
-				{"flags", func(r any) any {
-					return &r.(*uapi.IBPathRecData).Flags
-				}},
-				{"reserved", func(r any) any {
-					return &r.(*uapi.IBPathRecData).Reserved
-				}},
-				{"path_rec", func(r any) any {
-					return &r.(*uapi.IBPathRecData).PathRec
-				}},
+			Go:    "uapi.IBPathRecData",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IBPathRecData)
+				return []any{
+					&p.Flags,
+					&p.Reserved,
+					&p.PathRec,
+				}
 			},
-			Go:   "uapi.IBPathRecData",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IBPathRecData)
+			},
+			Paths: []string{
+				"flags",
+				"reserved",
+				"path_rec",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IBUserPathRec{}),
 			C:     "ib_user_path_rec",
-			Fields: []Field{
-				{"dgid", func(r any) any {
-					return &r.(*uapi.IBUserPathRec).DGID
-				}},
-				{"sgid", func(r any) any {
-					return &r.(*uapi.IBUserPathRec).SGID
-				}},
-				{"dlid", func(r any) any {
-					return &r.(*uapi.IBUserPathRec).DLID
-				}},
-				{"slid", func(r any) any {
-					return &r.(*uapi.IBUserPathRec).SLID
-				}},
-				{"raw_traffic", func(r any) any {
-					return &r.(*uapi.IBUserPathRec).RawTraffic
-				}},
-				{"flow_label", func(r any) any {
-					return &r.(*uapi.IBUserPathRec).FlowLabel
-				}},
-				{"reversible", func(r any) any {
-					return &r.(*uapi.IBUserPathRec).Reversible
-				}},
-				{"mtu", func(r any) any {
-					return &r.(*uapi.IBUserPathRec).MTU
-				}},
-				{"pkey", func(r any) any {
-					return &r.(*uapi.IBUserPathRec).PKey
-				}},
-				{"hop_limit", func(r any) any {
-					return &r.(*uapi.IBUserPathRec).HopLimit
-				}},
-				{"traffic_class", func(r any) any {
-					return &r.(*uapi.IBUserPathRec).TrafficClass
-				}},
-				{"numb_path", func(r any) any {
-					return &r.(*uapi.IBUserPathRec).NumbPath
-				}},
-				{"sl", func(r any) any {
-					return &r.(*uapi.IBUserPathRec).SL
-				}},
-				{"mtu_selector", func(r any) any {
-					return &r.(*uapi.IBUserPathRec).MTUSelector
-				}},
-				{"rate_selector", func(r any) any {
-					return &r.(*uapi.IBUserPathRec).RateSelector
-				}},
-				{"rate", func(r any) any {
-					return &r.(*uapi.IBUserPathRec).Rate
-				}},
-				{"packet_life_time_selector", func(r any) any {
-					return &r.(*uapi.IBUserPathRec).PacketLifeTimeSelector
-				}},
-				{"packet_life_time", func(r any) any {
-					return &r.(*uapi.IBUserPathRec).PacketLifeTime
-				}},
-				{"preference", func(r any) any {
-					return &r.(*uapi.IBUserPathRec).Preference
-				}},
+			Go:    "uapi.IBUserPathRec",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IBUserPathRec)
+				return []any{
+					&p.DGID,
+					&p.SGID,
+					&p.DLID,
+					&p.SLID,
+					&p.RawTraffic,
+					&p.FlowLabel,
+					&p.Reversible,
+					&p.MTU,
+					&p.PKey,
+					&p.HopLimit,
+					&p.TrafficClass,
+					&p.NumbPath,
+					&p.SL,
+					&p.MTUSelector,
+					&p.RateSelector,
+					&p.Rate,
+					&p.PacketLifeTimeSelector,
+					&p.PacketLifeTime,
+					&p.Preference,
+				}
 			},
-			Go:   "uapi.IBUserPathRec",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IBUserPathRec)
+			},
+			Paths: []string{
+				"dgid",
+				"sgid",
+				"dlid",
+				"slid",
+				"raw_traffic",
+				"flow_label",
+				"reversible",
+				"mtu",
+				"pkey",
+				"hop_limit",
+				"traffic_class",
+				"numb_path",
+				"sl",
+				"mtu_selector",
+				"rate_selector",
+				"rate",
+				"packet_life_time_selector",
+				"packet_life_time",
+				"preference",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IBUserServiceRec{}),
 			C:     "ib_user_service_rec",
-			Fields: []Field{
-				{"id", func(r any) any {
-					return &r.(*uapi.IBUserServiceRec).ID
-				}},
-				{"gid", func(r any) any {
-					return &r.(*uapi.IBUserServiceRec).GID
-				}},
-				{"pkey", func(r any) any {
-					return &r.(*uapi.IBUserServiceRec).PKey
-				}},
-				{"reserved", func(r any) any {
-					return &r.(*uapi.IBUserServiceRec).Reserved
-				}},
-				{"lease", func(r any) any {
-					return &r.(*uapi.IBUserServiceRec).Lease
-				}},
-				{"key", func(r any) any {
-					return &r.(*uapi.IBUserServiceRec).Key
-				}},
-				{"name", func(r any) any {
-					return &r.(*uapi.IBUserServiceRec).Name
-				}},
-				{"data_8", func(r any) any {
-					return &r.(*uapi.IBUserServiceRec).Data8
-				}},
-				{"data_16", func(r any) any {
-					return &r.(*uapi.IBUserServiceRec).Data16
-				}},
-				{"data_32", func(r any) any {
-					return &r.(*uapi.IBUserServiceRec).Data32
-				}},
-				{"data_64", func(r any) any {
-					return &r.(*uapi.IBUserServiceRec).Data64
-				}},
+			Go:    "uapi.IBUserServiceRec",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IBUserServiceRec)
+				return []any{
+					&p.ID,
+					&p.GID,
+					&p.PKey,
+					&p.Reserved,
+					&p.Lease,
+					&p.Key,
+					&p.Name,
+					&p.Data8,
+					&p.Data16,
+					&p.Data32,
+					&p.Data64,
+				}
 			},
-			Go:   "uapi.IBUserServiceRec",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IBUserServiceRec)
+			},
+			Paths: []string{
+				"id",
+				"gid",
+				"pkey",
+				"reserved",
+				"lease",
+				"key",
+				"name",
+				"data_8",
+				"data_16",
+				"data_32",
+				"data_64",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.RDMALSResolveHeader{}),
 			C:     "rdma_ls_resolve_header",
-			Fields: []Field{
-				{"device_name", func(r any) any {
-					return &r.(*uapi.RDMALSResolveHeader).DeviceName
-				}},
-				{"port_num", func(r any) any {
-					return &r.(*uapi.RDMALSResolveHeader).PortNum
-				}},
-				{"path_use", func(r any) any {
-					return &r.(*uapi.RDMALSResolveHeader).PathUse
-				}},
+			Go:    "uapi.RDMALSResolveHeader",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.RDMALSResolveHeader)
+				return []any{
+					&p.DeviceName,
+					&p.PortNum,
+					&p.PathUse,
+				}
 			},
-			Go:   "uapi.RDMALSResolveHeader",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.RDMALSResolveHeader)
+			},
+			Paths: []string{
+				"device_name",
+				"port_num",
+				"path_use",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.RDMALSIPResolveHeader{}),
 			C:     "rdma_ls_ip_resolve_header",
-			Fields: []Field{
-				{"ifindex", func(r any) any {
-					return &r.(*uapi.RDMALSIPResolveHeader).Ifindex
-				}},
+			Go:    "uapi.RDMALSIPResolveHeader",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.RDMALSIPResolveHeader)
+				return []any{
+					&p.Ifindex,
+				}
 			},
-			Go:   "uapi.RDMALSIPResolveHeader",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.RDMALSIPResolveHeader)
+			},
+			Paths: []string{
+				"ifindex",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.RDMANLALSGID{}),
 			C:     "rdma_nla_ls_gid",
-			Fields: []Field{
-				{"gid", func(r any) any {
-					return &r.(*uapi.RDMANLALSGID).GID
-				}},
+			Go:    "uapi.RDMANLALSGID",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.RDMANLALSGID)
+				return []any{
+					&p.GID,
+				}
 			},
-			Go:   "uapi.RDMANLALSGID",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.RDMANLALSGID)
+			},
+			Paths: []string{
+				"gid",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.RXEGID{}),
 			C:     "rxe_gid",
-			Fields: []Field{
-				{"raw", func(r any) any {
-					return r.(*uapi.RXEGID).Raw()
-				}},
-				{"global", func(r any) any {
-					return r.(*uapi.RXEGID).Global()
-				}},
-				{"global.subnet_prefix", func(r any) any {
-					return &r.(*uapi.RXEGID).Global().SubnetPrefix
-				}},
-				{"global.interface_id", func(r any) any {
-					return &r.(*uapi.RXEGID).Global().InterfaceID
-				}},
+			Go:    "uapi.RXEGID",
+			Kind:  "union",
+			Members: func(record any) []any {
+				p := record.(*uapi.RXEGID)
+				return []any{
+					p.Raw(),
+					p.Global(),
+					&p.Global().SubnetPrefix,
+					&p.Global().InterfaceID,
+				}
 			},
-			Go:   "uapi.RXEGID",
-			Kind: "union",
 			New: func() any {
 				return new(uapi.RXEGID)
+			},
+			Paths: []string{
+				"raw",
+				"global",
+				"global.subnet_prefix",
+				"global.interface_id",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.RXEGlobalRoute{}),
 			C:     "rxe_global_route",
-			Fields: []Field{
-				{"dgid", func(r any) any {
-					return &r.(*uapi.RXEGlobalRoute).DGID
-				}},
-				{"flow_label", func(r any) any {
-					return &r.(*uapi.RXEGlobalRoute).FlowLabel
-				}},
-				{"sgid_index", func(r any) any {
-					return &r.(*uapi.RXEGlobalRoute).SGIDIndex
-				}},
-				{"hop_limit", func(r any) any {
-					return &r.(*uapi.RXEGlobalRoute).HopLimit
-				}},
-				{"traffic_class", func(r any) any {
-					return &r.(*uapi.RXEGlobalRoute).TrafficClass
-				}},
+			Go:    "uapi.RXEGlobalRoute",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.RXEGlobalRoute)
+				return []any{
+					&p.DGID,
+					&p.FlowLabel,
+					&p.SGIDIndex,
+					&p.HopLimit,
+					&p.TrafficClass,
+				}
 			},
-			Go:   "uapi.RXEGlobalRoute",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.RXEGlobalRoute)
+			},
+			Paths: []string{
+				"dgid",
+				"flow_label",
+				"sgid_index",
+				"hop_limit",
+				"traffic_class",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.RXEAV{}),
 			C:     "rxe_av",
-			Fields: []Field{
-				{"port_num", func(r any) any {
-					return &r.(*uapi.RXEAV).PortNum
-				}},
-				{"network_type", func(r any) any {
-					return &r.(*uapi.RXEAV).NetworkType
-				}},
-				{"dmac", func(r any) any {
-					return &r.(*uapi.RXEAV).Dmac
-				}},
-				{"grh", func(r any) any {
-					return &r.(*uapi.RXEAV).GRH
-				}},
-				{"sgid_addr", func(r any) any {
-					return &r.(*uapi.RXEAV).SGIDAddr
-				}},
-				{"sgid_addr._sockaddr_in", func(r any) any {
-					return r.(*uapi.RXEAV).SGIDAddr.SockaddrIn()
-				}},
-				{"sgid_addr._sockaddr_in6", func(r any) any {
-					return r.(*uapi.RXEAV).SGIDAddr.SockaddrIn6()
-				}},
-				{"dgid_addr", func(r any) any {
-					return &r.(*uapi.RXEAV).DGIDAddr
-				}},
-				{"dgid_addr._sockaddr_in", func(r any) any {
-					return r.(*uapi.RXEAV).DGIDAddr.SockaddrIn()
-				}},
-				{"dgid_addr._sockaddr_in6", func(r any) any {
-					return r.(*uapi.RXEAV).DGIDAddr.SockaddrIn6()
-				}},
+			Go:    "uapi.RXEAV",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.RXEAV)
+				return []any{
+					&p.PortNum,
+					&p.NetworkType,
+					&p.Dmac,
+					&p.GRH,
+					&p.SGIDAddr,
+					p.SGIDAddr.SockaddrIn(),
+					p.SGIDAddr.SockaddrIn6(),
+					&p.DGIDAddr,
+					p.DGIDAddr.SockaddrIn(),
+					p.DGIDAddr.SockaddrIn6(),
+				}
 			},
-			Go:   "uapi.RXEAV",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.RXEAV)
+			},
+			Paths: []string{
+				"port_num",
+				"network_type",
+				"dmac",
+				"grh",
+				"sgid_addr",
+				"sgid_addr._sockaddr_in",
+				"sgid_addr._sockaddr_in6",
+				"dgid_addr",
+				"dgid_addr._sockaddr_in",
+				"dgid_addr._sockaddr_in6",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.RXESendWR{}),
 			C:     "rxe_send_wr",
-			Fields: []Field{
-				{"wr_id", func(r any) any {
-					return &r.(*uapi.RXESendWR).WRID
-				}},
-				{"reserved", func(r any) any {
-					return &r.(*uapi.RXESendWR).Reserved
-				}},
-				{"opcode", func(r any) any {
-					return &r.(*uapi.RXESendWR).Opcode
-				}},
-				{"send_flags", func(r any) any {
-					return &r.(*uapi.RXESendWR).SendFlags
-				}},
-				{"ex", func(r any) any {
-					return &r.(*uapi.RXESendWR).Ex
-				}},
-				{"ex.imm_data", func(r any) any {
-					return r.(*uapi.RXESendWR).Ex.ImmData()
-				}},
-				{"ex.invalidate_rkey", func(r any) any {
-					return r.(*uapi.RXESendWR).Ex.InvalidateRKey()
-				}},
-				{"wr", func(r any) any {
-					return &r.(*uapi.RXESendWR).WR
-				}},
-				{"wr.flush", func(r any) any {
-					return r.(*uapi.RXESendWR).WR.Flush()
-				}},
-				{"wr.flush.remote_addr", func(r any) any {
-					return &r.(*uapi.RXESendWR).WR.Flush().RemoteAddr
-				}},
-				{"wr.flush.length", func(r any) any {
-					return &r.(*uapi.RXESendWR).WR.Flush().Length
-				}},
-				{"wr.flush.rkey", func(r any) any {
-					return &r.(*uapi.RXESendWR).WR.Flush().RKey
-				}},
-				{"wr.flush.type", func(r any) any {
-					return &r.(*uapi.RXESendWR).WR.Flush().Type
-				}},
-				{"wr.flush.level", func(r any) any {
-					return &r.(*uapi.RXESendWR).WR.Flush().Level
-				}},
-				{"wr.rdma", func(r any) any {
-					return r.(*uapi.RXESendWR).WR.RDMA()
-				}},
-				{"wr.rdma.remote_addr", func(r any) any {
-					return &r.(*uapi.RXESendWR).WR.RDMA().RemoteAddr
-				}},
-				{"wr.rdma.rkey", func(r any) any {
-					return &r.(*uapi.RXESendWR).WR.RDMA().RKey
-				}},
-				{"wr.rdma.reserved", func(r any) any {
-					return &r.(*uapi.RXESendWR).WR.RDMA().Reserved
-				}},
-				{"wr.atomic", func(r any) any {
-					return r.(*uapi.RXESendWR).WR.Atomic()
-				}},
-				{"wr.atomic.remote_addr", func(r any) any {
-					return &r.(*uapi.RXESendWR).WR.Atomic().RemoteAddr
-				}},
-				{"wr.atomic.compare_add", func(r any) any {
-					return &r.(*uapi.RXESendWR).WR.Atomic().CompareAdd
-				}},
-				{"wr.atomic.swap", func(r any) any {
-					return &r.(*uapi.RXESendWR).WR.Atomic().Swap
-				}},
-				{"wr.atomic.rkey", func(r any) any {
-					return &r.(*uapi.RXESendWR).WR.Atomic().RKey
-				}},
-				{"wr.atomic.reserved", func(r any) any {
-					return &r.(*uapi.RXESendWR).WR.Atomic().Reserved
-				}},
-				{"wr.ud", func(r any) any {
-					return r.(*uapi.RXESendWR).WR.UD()
-				}},
-				{"wr.ud.remote_qpn", func(r any) any {
-					return &r.(*uapi.RXESendWR).WR.UD().RemoteQPN
-				}},
-				{"wr.ud.remote_qkey", func(r any) any {
-					return &r.(*uapi.RXESendWR).WR.UD().RemoteQKey
-				}},
-				{"wr.ud.pkey_index", func(r any) any {
-					return &r.(*uapi.RXESendWR).WR.UD().PKeyIndex
-				}},
-				{"wr.ud.reserved", func(r any) any {
-					return &r.(*uapi.RXESendWR).WR.UD().Reserved
-				}},
-				{"wr.ud.ah_num", func(r any) any {
-					return &r.(*uapi.RXESendWR).WR.UD().AHNum
-				}},
-				{"wr.ud.pad", func(r any) any {
-					return &r.(*uapi.RXESendWR).WR.UD().Pad
-				}},
-				{"wr.ud.av", func(r any) any {
-					return &r.(*uapi.RXESendWR).WR.UD().AV
-				}},
-				{"wr.mw", func(r any) any {
-					return r.(*uapi.RXESendWR).WR.MW()
-				}},
-				{"wr.mw.addr", func(r any) any {
-					return &r.(*uapi.RXESendWR).WR.MW().Addr
-				}},
-				{"wr.mw.length", func(r any) any {
-					return &r.(*uapi.RXESendWR).WR.MW().Length
-				}},
-				{"wr.mw.mr_lkey", func(r any) any {
-					return &r.(*uapi.RXESendWR).WR.MW().MRLKey
-				}},
-				{"wr.mw.mw_rkey", func(r any) any {
-					return &r.(*uapi.RXESendWR).WR.MW().MWRKey
-				}},
-				{"wr.mw.rkey", func(r any) any {
-					return &r.(*uapi.RXESendWR).WR.MW().RKey
-				}},
-				{"wr.mw.access", func(r any) any {
-					return &r.(*uapi.RXESendWR).WR.MW().Access
-				}},
+			Go:    "uapi.RXESendWR",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.RXESendWR)
+				return []any{
+					&p.WRID,
+					&p.Reserved,
+					&p.Opcode,
+					&p.SendFlags,
+					&p.Ex,
+					p.Ex.ImmData(),
+					p.Ex.InvalidateRKey(),
+					&p.WR,
+					p.WR.Flush(),
+					&p.WR.Flush().RemoteAddr,
+					&p.WR.Flush().Length,
+					&p.WR.Flush().RKey,
+					&p.WR.Flush().Type,
+					&p.WR.Flush().Level,
+					p.WR.RDMA(),
+					&p.WR.RDMA().RemoteAddr,
+					&p.WR.RDMA().RKey,
+					&p.WR.RDMA().Reserved,
+					p.WR.Atomic(),
+					&p.WR.Atomic().RemoteAddr,
+					&p.WR.Atomic().CompareAdd,
+					&p.WR.Atomic().Swap,
+					&p.WR.Atomic().RKey,
+					&p.WR.Atomic().Reserved,
+					p.WR.UD(),
+					&p.WR.UD().RemoteQPN,
+					&p.WR.UD().RemoteQKey,
+					&p.WR.UD().PKeyIndex,
+					&p.WR.UD().Reserved,
+					&p.WR.UD().AHNum,
+					&p.WR.UD().Pad,
+					&p.WR.UD().AV,
+					p.WR.MW(),
+					&p.WR.MW().Addr,
+					&p.WR.MW().Length,
+					&p.WR.MW().MRLKey,
+					&p.WR.MW().MWRKey,
+					&p.WR.MW().RKey,
+					&p.WR.MW().Access,
+				}
 			},
-			Go:   "uapi.RXESendWR",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.RXESendWR)
+			},
+			Paths: []string{
+				"wr_id",
+				"reserved",
+				"opcode",
+				"send_flags",
+				"ex",
+				"ex.imm_data",
+				"ex.invalidate_rkey",
+				"wr",
+				"wr.flush",
+				"wr.flush.remote_addr",
+				"wr.flush.length",
+				"wr.flush.rkey",
+				"wr.flush.type",
+				"wr.flush.level",
+				"wr.rdma",
+				"wr.rdma.remote_addr",
+				"wr.rdma.rkey",
+				"wr.rdma.reserved",
+				"wr.atomic",
+				"wr.atomic.remote_addr",
+				"wr.atomic.compare_add",
+				"wr.atomic.swap",
+				"wr.atomic.rkey",
+				"wr.atomic.reserved",
+				"wr.ud",
+				"wr.ud.remote_qpn",
+				"wr.ud.remote_qkey",
+				"wr.ud.pkey_index",
+				"wr.ud.reserved",
+				"wr.ud.ah_num",
+				"wr.ud.pad",
+				"wr.ud.av",
+				"wr.mw",
+				"wr.mw.addr",
+				"wr.mw.length",
+				"wr.mw.mr_lkey",
+				"wr.mw.mw_rkey",
+				"wr.mw.rkey",
+				"wr.mw.access",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.RXESGE{}),
 			C:     "rxe_sge",
-			Fields: []Field{
-				{"addr", func(r any) any {
-					return &r.(*uapi.RXESGE).Addr
-				}},
-				{"length", func(r any) any {
-					return &r.(*uapi.RXESGE).Length
-				}},
-				{"lkey", func(r any) any {
-					return &r.(*uapi.RXESGE).LKey
-				}},
+			Go:    "uapi.RXESGE",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.RXESGE)
+				return []any{
+					&p.Addr,
+					&p.Length,
+					&p.LKey,
+				}
 			},
-			Go:   "uapi.RXESGE",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.RXESGE)
+			},
+			Paths: []string{
+				"addr",
+				"length",
+				"lkey",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.Mminfo{}),
 			C:     "mminfo",
-			Fields: []Field{
-				{"offset", func(r any) any {
-					return &r.(*uapi.Mminfo).Offset
-				}},
-				{"size", func(r any) any {
-					return &r.(*uapi.Mminfo).Size
-				}},
-				{"pad", func(r any) any {
-					return &r.(*uapi.Mminfo).Pad
-				}},
+			Go:    "uapi.Mminfo",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.Mminfo)
+				return []any{
+					&p.Offset,
+					&p.Size,
+					&p.Pad,
+				}
 			},
-			Go:   "uapi.Mminfo",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.Mminfo)
+			},
+			Paths: []string{
+				"offset",
+				"size",
+				"pad",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.RXEDMAInfo{}),
 			C:     "rxe_dma_info",
-			Fields: []Field{
-				{"length", func(r any) any {
-					return &r.(*uapi.RXEDMAInfo).Length
-				}},
-				{"resid", func(r any) any {
-					return &r.(*uapi.RXEDMAInfo).Resid
-				}},
-				{"cur_sge", func(r any) any {
-					return &r.(*uapi.RXEDMAInfo).CurSGE
-				}},
-				{"num_sge", func(r any) any {
-					return &r.(*uapi.RXEDMAInfo).NumSGE
-				}},
-				{"sge_offset", func(r any) any {
-					return &r.(*uapi.RXEDMAInfo).SGEOffset
-				}},
-				{"reserved", func(r any) any {
-					return &r.(*uapi.RXEDMAInfo).Reserved
-				}},
+			Go:    "uapi.RXEDMAInfo",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.RXEDMAInfo)
+				return []any{
+					&p.Length,
+					&p.Resid,
+					&p.CurSGE,
+					&p.NumSGE,
+					&p.SGEOffset,
+					&p.Reserved,
+				}
 			},
-			Go:   "uapi.RXEDMAInfo",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.RXEDMAInfo)
+			},
+			Paths: []string{
+				"length",
+				"resid",
+				"cur_sge",
+				"num_sge",
+				"sge_offset",
+				"reserved",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.RXESendWQE{}),
 			C:     "rxe_send_wqe",
-			Fields: []Field{
-				{"wr", func(r any) any {
-					return &r.(*uapi.RXESendWQE).WR
-				}},
-				{"status", func(r any) any {
-					return &r.(*uapi.RXESendWQE).Status
-				}},
-				{"state", func(r any) any {
-					return &r.(*uapi.RXESendWQE).State
-				}},
-				{"iova", func(r any) any {
-					return &r.(*uapi.RXESendWQE).IOVA
-				}},
-				{"mask", func(r any) any {
-					return &r.(*uapi.RXESendWQE).Mask
-				}},
-				{"first_psn", func(r any) any {
-					return &r.(*uapi.RXESendWQE).FirstPSN
-				}},
-				{"last_psn", func(r any) any {
-					return &r.(*uapi.RXESendWQE).LastPSN
-				}},
-				{"ack_length", func(r any) any {
-					return &r.(*uapi.RXESendWQE).AckLength
-				}},
-				{"ssn", func(r any) any {
-					return &r.(*uapi.RXESendWQE).Ssn
-				}},
-				{"has_rd_atomic", func(r any) any {
-					return &r.(*uapi.RXESendWQE).HasRdAtomic
-				}},
-				{"dma", func(r any) any {
-					return &r.(*uapi.RXESendWQE).DMA
-				}},
+			Go:    "uapi.RXESendWQE",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.RXESendWQE)
+				return []any{
+					&p.WR,
+					&p.Status,
+					&p.State,
+					&p.IOVA,
+					&p.Mask,
+					&p.FirstPSN,
+					&p.LastPSN,
+					&p.AckLength,
+					&p.Ssn,
+					&p.HasRdAtomic,
+					&p.DMA,
+				}
 			},
-			Go:   "uapi.RXESendWQE",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.RXESendWQE)
+			},
+			Paths: []string{
+				"wr",
+				"status",
+				"state",
+				"iova",
+				"mask",
+				"first_psn",
+				"last_psn",
+				"ack_length",
+				"ssn",
+				"has_rd_atomic",
+				"dma",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.RXERecvWQE{}),
 			C:     "rxe_recv_wqe",
-			Fields: []Field{
-				{"wr_id", func(r any) any {
-					return &r.(*uapi.RXERecvWQE).WRID
-				}},
-				{"reserved", func(r any) any {
-					return &r.(*uapi.RXERecvWQE).Reserved
-				}},
-				{"padding", func(r any) any {
-					return &r.(*uapi.RXERecvWQE).Padding
-				}},
-				{"dma", func(r any) any {
-					return &r.(*uapi.RXERecvWQE).DMA
-				}},
+			Go:    "uapi.RXERecvWQE",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.RXERecvWQE)
+				return []any{
+					&p.WRID,
+					&p.Reserved,
+					&p.Padding,
+					&p.DMA,
+				}
 			},
-			Go:   "uapi.RXERecvWQE",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.RXERecvWQE)
+			},
+			Paths: []string{
+				"wr_id",
+				"reserved",
+				"padding",
+				"dma",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.RXECreateAHResp{}),
 			C:     "rxe_create_ah_resp",
-			Fields: []Field{
-				{"ah_num", func(r any) any {
-					return &r.(*uapi.RXECreateAHResp).AHNum
-				}},
-				{"reserved", func(r any) any {
-					return &r.(*uapi.RXECreateAHResp).Reserved
-				}},
+			Go:    "uapi.RXECreateAHResp",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.RXECreateAHResp)
+				return []any{
+					&p.AHNum,
+					&p.Reserved,
+				}
 			},
-			Go:   "uapi.RXECreateAHResp",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.RXECreateAHResp)
+			},
+			Paths: []string{
+				"ah_num",
+				"reserved",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.RXECreateCQResp{}),
 			C:     "rxe_create_cq_resp",
-			Fields: []Field{
-				{"mi", func(r any) any {
-					return &r.(*uapi.RXECreateCQResp).Mi
-				}},
+			Go:    "uapi.RXECreateCQResp",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.RXECreateCQResp)
+				return []any{
+					&p.Mi,
+				}
 			},
-			Go:   "uapi.RXECreateCQResp",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.RXECreateCQResp)
+			},
+			Paths: []string{
+				"mi",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.RXEResizeCQResp{}),
 			C:     "rxe_resize_cq_resp",
-			Fields: []Field{
-				{"mi", func(r any) any {
-					return &r.(*uapi.RXEResizeCQResp).Mi
-				}},
+			Go:    "uapi.RXEResizeCQResp",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.RXEResizeCQResp)
+				return []any{
+					&p.Mi,
+				}
 			},
-			Go:   "uapi.RXEResizeCQResp",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.RXEResizeCQResp)
+			},
+			Paths: []string{
+				"mi",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.RXECreateQPResp{}),
 			C:     "rxe_create_qp_resp",
-			Fields: []Field{
-				{"rq_mi", func(r any) any {
-					return &r.(*uapi.RXECreateQPResp).RQMi
-				}},
-				{"sq_mi", func(r any) any {
-					return &r.(*uapi.RXECreateQPResp).SQMi
-				}},
+			Go:    "uapi.RXECreateQPResp",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.RXECreateQPResp)
+				return []any{
+					&p.RQMi,
+					&p.SQMi,
+				}
 			},
-			Go:   "uapi.RXECreateQPResp",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.RXECreateQPResp)
+			},
+			Paths: []string{
+				"rq_mi",
+				"sq_mi",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.RXECreateSRQResp{}),
 			C:     "rxe_create_srq_resp",
-			Fields: []Field{
-				{"mi", func(r any) any {
-					return &r.(*uapi.RXECreateSRQResp).Mi
-				}},
-				{"srq_num", func(r any) any {
-					return &r.(*uapi.RXECreateSRQResp).SRQNum
-				}},
-				{"reserved", func(r any) any {
-					return &r.(*uapi.RXECreateSRQResp).Reserved
-				}},
+			Go:    "uapi.RXECreateSRQResp",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.RXECreateSRQResp)
+				return []any{
+					&p.Mi,
+					&p.SRQNum,
+					&p.Reserved,
+				}
 			},
-			Go:   "uapi.RXECreateSRQResp",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.RXECreateSRQResp)
+			},
+			Paths: []string{
+				"mi",
+				"srq_num",
+				"reserved",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.RXEModifySRQCmd{}),
 			C:     "rxe_modify_srq_cmd",
-			Fields: []Field{
-				{"mmap_info_addr", func(r any) any {
-					return &r.(*uapi.RXEModifySRQCmd).MmapInfoAddr
-				}},
+			Go:    "uapi.RXEModifySRQCmd",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.RXEModifySRQCmd)
+				return []any{
+					&p.MmapInfoAddr,
+				}
 			},
-			Go:   "uapi.RXEModifySRQCmd",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.RXEModifySRQCmd)
+			},
+			Paths: []string{
+				"mmap_info_addr",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.RXEQueueBuf{}),
 			C:     "rxe_queue_buf",
-			Fields: []Field{
-				{"log2_elem_size", func(r any) any {
-					return &r.(*uapi.RXEQueueBuf).Log2ElemSize
-				}},
-				{"index_mask", func(r any) any {
-					return &r.(*uapi.RXEQueueBuf).IndexMask
-				}},
-				{"pad_1", func(r any) any {
-					return &r.(*uapi.RXEQueueBuf).Pad1
-				}},
-				{"producer_index", func(r any) any {
-					return &r.(*uapi.RXEQueueBuf).ProducerIndex
-				}},
-				{"pad_2", func(r any) any {
-					return &r.(*uapi.RXEQueueBuf).Pad2
-				}},
-				{"consumer_index", func(r any) any {
-					return &r.(*uapi.RXEQueueBuf).ConsumerIndex
-				}},
-				{"pad_3", func(r any) any {
-					return &r.(*uapi.RXEQueueBuf).Pad3
-				}},
+			Go:    "uapi.RXEQueueBuf",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.RXEQueueBuf)
+				return []any{
+					&p.Log2ElemSize,
+					&p.IndexMask,
+					&p.Pad1,
+					&p.ProducerIndex,
+					&p.Pad2,
+					&p.ConsumerIndex,
+					&p.Pad3,
+				}
 			},
-			Go:   "uapi.RXEQueueBuf",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.RXEQueueBuf)
+			},
+			Paths: []string{
+				"log2_elem_size",
+				"index_mask",
+				"pad_1",
+				"producer_index",
+				"pad_2",
+				"consumer_index",
+				"pad_3",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.SIWUrespCreateCQ{}),
 			C:     "siw_uresp_create_cq",
-			Fields: []Field{
-				{"cq_id", func(r any) any {
-					return &r.(*uapi.SIWUrespCreateCQ).CQID
-				}},
-				{"num_cqe", func(r any) any {
-					return &r.(*uapi.SIWUrespCreateCQ).NumCQE
-				}},
-				{"cq_key", func(r any) any {
-					return &r.(*uapi.SIWUrespCreateCQ).CQKey
-				}},
+			Go:    "uapi.SIWUrespCreateCQ",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.SIWUrespCreateCQ)
+				return []any{
+					&p.CQID,
+					&p.NumCQE,
+					&p.CQKey,
+				}
 			},
-			Go:   "uapi.SIWUrespCreateCQ",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.SIWUrespCreateCQ)
+			},
+			Paths: []string{
+				"cq_id",
+				"num_cqe",
+				"cq_key",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.SIWUrespCreateQP{}),
 			C:     "siw_uresp_create_qp",
-			Fields: []Field{
-				{"qp_id", func(r any) any {
-					return &r.(*uapi.SIWUrespCreateQP).QPID
-				}},
-				{"num_sqe", func(r any) any {
-					return &r.(*uapi.SIWUrespCreateQP).NumSQE
-				}},
-				{"num_rqe", func(r any) any {
-					return &r.(*uapi.SIWUrespCreateQP).NumRQE
-				}},
-				{"pad", func(r any) any {
-					return &r.(*uapi.SIWUrespCreateQP).Pad
-				}},
-				{"sq_key", func(r any) any {
-					return &r.(*uapi.SIWUrespCreateQP).SQKey
-				}},
-				{"rq_key", func(r any) any {
-					return &r.(*uapi.SIWUrespCreateQP).RQKey
-				}},
+			Go:    "uapi.SIWUrespCreateQP",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.SIWUrespCreateQP)
+				return []any{
+					&p.QPID,
+					&p.NumSQE,
+					&p.NumRQE,
+					&p.Pad,
+					&p.SQKey,
+					&p.RQKey,
+				}
 			},
-			Go:   "uapi.SIWUrespCreateQP",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.SIWUrespCreateQP)
+			},
+			Paths: []string{
+				"qp_id",
+				"num_sqe",
+				"num_rqe",
+				"pad",
+				"sq_key",
+				"rq_key",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.SIWUreqRegMR{}),
 			C:     "siw_ureq_reg_mr",
-			Fields: []Field{
-				{"stag_key", func(r any) any {
-					return &r.(*uapi.SIWUreqRegMR).StagKey
-				}},
-				{"reserved", func(r any) any {
-					return &r.(*uapi.SIWUreqRegMR).Reserved
-				}},
-				{"pad", func(r any) any {
-					return &r.(*uapi.SIWUreqRegMR).Pad
-				}},
+			Go:    "uapi.SIWUreqRegMR",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.SIWUreqRegMR)
+				return []any{
+					&p.StagKey,
+					&p.Reserved,
+					&p.Pad,
+				}
 			},
-			Go:   "uapi.SIWUreqRegMR",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.SIWUreqRegMR)
+			},
+			Paths: []string{
+				"stag_key",
+				"reserved",
+				"pad",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.SIWUrespRegMR{}),
 			C:     "siw_uresp_reg_mr",
-			Fields: []Field{
-				{"stag", func(r any) any {
-					return &r.(*uapi.SIWUrespRegMR).Stag
-				}},
-				{"pad", func(r any) any {
-					return &r.(*uapi.SIWUrespRegMR).Pad
-				}},
+			Go:    "uapi.SIWUrespRegMR",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.SIWUrespRegMR)
+				return []any{
+					&p.Stag,
+					&p.Pad,
+				}
 			},
-			Go:   "uapi.SIWUrespRegMR",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.SIWUrespRegMR)
+			},
+			Paths: []string{
+				"stag",
+				"pad",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.SIWUrespCreateSRQ{}),
 			C:     "siw_uresp_create_srq",
-			Fields: []Field{
-				{"num_rqe", func(r any) any {
-					return &r.(*uapi.SIWUrespCreateSRQ).NumRQE
-				}},
-				{"pad", func(r any) any {
-					return &r.(*uapi.SIWUrespCreateSRQ).Pad
-				}},
-				{"srq_key", func(r any) any {
-					return &r.(*uapi.SIWUrespCreateSRQ).SRQKey
-				}},
+			Go:    "uapi.SIWUrespCreateSRQ",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.SIWUrespCreateSRQ)
+				return []any{
+					&p.NumRQE,
+					&p.Pad,
+					&p.SRQKey,
+				}
 			},
-			Go:   "uapi.SIWUrespCreateSRQ",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.SIWUrespCreateSRQ)
+			},
+			Paths: []string{
+				"num_rqe",
+				"pad",
+				"srq_key",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.SIWUrespAllocCtx{}),
 			C:     "siw_uresp_alloc_ctx",
-			Fields: []Field{
-				{"dev_id", func(r any) any {
-					return &r.(*uapi.SIWUrespAllocCtx).DevID
-				}},
-				{"pad", func(r any) any {
-					return &r.(*uapi.SIWUrespAllocCtx).Pad
-				}},
+			Go:    "uapi.SIWUrespAllocCtx",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.SIWUrespAllocCtx)
+				return []any{
+					&p.DevID,
+					&p.Pad,
+				}
 			},
-			Go:   "uapi.SIWUrespAllocCtx",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.SIWUrespAllocCtx)
+			},
+			Paths: []string{
+				"dev_id",
+				"pad",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.SIWSGE{}),
 			C:     "siw_sge",
-			Fields: []Field{
-				{"laddr", func(r any) any {
-					return &r.(*uapi.SIWSGE).Laddr
-				}},
-				{"length", func(r any) any {
-					return &r.(*uapi.SIWSGE).Length
-				}},
-				{"lkey", func(r any) any {
-					return &r.(*uapi.SIWSGE).LKey
-				}},
+			Go:    "uapi.SIWSGE",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.SIWSGE)
+				return []any{
+					&p.Laddr,
+					&p.Length,
+					&p.LKey,
+				}
 			},
-			Go:   "uapi.SIWSGE",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.SIWSGE)
+			},
+			Paths: []string{
+				"laddr",
+				"length",
+				"lkey",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.SIWSQE{}),
 			C:     "siw_sqe",
-			Fields: []Field{
-				{"id", func(r any) any {
-					return &r.(*uapi.SIWSQE).ID
-				}},
-				{"flags", func(r any) any {
-					return &r.(*uapi.SIWSQE).Flags
-				}},
-				{"num_sge", func(r any) any {
-					return &r.(*uapi.SIWSQE).NumSGE
-				}},
-				{"opcode", func(r any) any {
-					return &r.(*uapi.SIWSQE).Opcode
-				}},
-				{"rkey", func(r any) any {
-					return &r.(*uapi.SIWSQE).RKey
-				}},
-				{"raddr", func(r any) any {
-					return r.(*uapi.SIWSQE).RAddr()
-				}},
-				{"base_mr", func(r any) any {
-					return r.(*uapi.SIWSQE).BaseMR()
-				}},
-				{"sge", func(r any) any {
-					return r.(*uapi.SIWSQE).SGE()
-				}},
-				{"access", func(r any) any {
-					return r.(*uapi.SIWSQE).Access()
-				}},
+			Go:    "uapi.SIWSQE",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.SIWSQE)
+				return []any{
+					&p.ID,
+					&p.Flags,
+					&p.NumSGE,
+					&p.Opcode,
+					&p.RKey,
+					p.RAddr(),
+					p.BaseMR(),
+					p.SGE(),
+					p.Access(),
+				}
 			},
-			Go:   "uapi.SIWSQE",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.SIWSQE)
+			},
+			Paths: []string{
+				"id",
+				"flags",
+				"num_sge",
+				"opcode",
+				"rkey",
+				"raddr",
+				"base_mr",
+				"sge",
+				"access",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.SIWRQE{}),
 			C:     "siw_rqe",
-			Fields: []Field{
-				{"id", func(r any) any {
-					return &r.(*uapi.SIWRQE).ID
-				}},
-				{"flags", func(r any) any {
-					return &r.(*uapi.SIWRQE).Flags
-				}},
-				{"num_sge", func(r any) any {
-					return &r.(*uapi.SIWRQE).NumSGE
-				}},
-				{"opcode", func(r any) any {
-					return &r.(*uapi.SIWRQE).Opcode
-				}},
-				{"unused", func(r any) any {
-					return &r.(*uapi.SIWRQE).Unused
-				}},
-				{"sge", func(r any) any {
-					return &r.(*uapi.SIWRQE).SGE
-				}},
+			Go:    "uapi.SIWRQE",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.SIWRQE)
+				return []any{
+					&p.ID,
+					&p.Flags,
+					&p.NumSGE,
+					&p.Opcode,
+					&p.Unused,
+					&p.SGE,
+				}
 			},
-			Go:   "uapi.SIWRQE",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.SIWRQE)
+			},
+			Paths: []string{
+				"id",
+				"flags",
+				"num_sge",
+				"opcode",
+				"unused",
+				"sge",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.SIWCQE{}),
 			C:     "siw_cqe",
-			Fields: []Field{
-				{"id", func(r any) any {
-					return &r.(*uapi.SIWCQE).ID
-				}},
-				{"flags", func(r any) any {
-					return &r.(*uapi.SIWCQE).Flags
-				}},
-				{"opcode", func(r any) any {
-					return &r.(*uapi.SIWCQE).Opcode
-				}},
-				{"status", func(r any) any {
-					return &r.(*uapi.SIWCQE).Status
-				}},
-				{"bytes", func(r any) any {
-					return &r.(*uapi.SIWCQE).Bytes
-				}},
-				{"imm_data", func(r any) any {
-					return r.(*uapi.SIWCQE).ImmData()
-				}},
-				{"inval_stag", func(r any) any {
-					return r.(*uapi.SIWCQE).InvalStag()
-				}},
-				{"base_qp", func(r any) any {
-					return r.(*uapi.SIWCQE).BaseQP()
-				}},
-				{"qp_id", func(r any) any {
-					return r.(*uapi.SIWCQE).QPID()
-				}},
+			Go:    "uapi.SIWCQE",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.SIWCQE)
+				return []any{
+					&p.ID,
+					&p.Flags,
+					&p.Opcode,
+					&p.Status,
+					&p.Bytes,
+					p.ImmData(),
+					p.InvalStag(),
+					p.BaseQP(),
+					p.QPID(),
+				}
 			},
-			Go:   "uapi.SIWCQE",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.SIWCQE)
+			},
+			Paths: []string{
+				"id",
+				"flags",
+				"opcode",
+				"status",
+				"bytes",
+				"imm_data",
+				"inval_stag",
+				"base_qp",
+				"qp_id",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.SIWCQCtrl{}),
 			C:     "siw_cq_ctrl",
-			Fields: []Field{
-				{"flags", func(r any) any {
-					return &r.(*uapi.SIWCQCtrl).Flags
-				}},
-				{"pad", func(r any) any {
-					return &r.(*uapi.SIWCQCtrl).Pad
-				}},
+			Go:    "uapi.SIWCQCtrl",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.SIWCQCtrl)
+				return []any{
+					&p.Flags,
+					&p.Pad,
+				}
 			},
-			Go:   "uapi.SIWCQCtrl",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.SIWCQCtrl)
+			},
+			Paths: []string{
+				"flags",
+				"pad",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.MLX5IBAllocUcontextReq{}),
 			C:     "mlx5_ib_alloc_ucontext_req",
-			Fields: []Field{
-				{"total_num_bfregs", func(r any) any {
-					return &r.(*uapi.MLX5IBAllocUcontextReq).TotalNumBFRegs
-				}},
-				{"num_low_latency_bfregs", func(r any) any {
-					return &r.(*uapi.MLX5IBAllocUcontextReq).NumLowLatencyBFRegs
-				}},
+			Go:    "uapi.MLX5IBAllocUcontextReq",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.MLX5IBAllocUcontextReq)
+				return []any{
+					&p.TotalNumBFRegs,
+					&p.NumLowLatencyBFRegs,
+				}
 			},
-			Go:   "uapi.MLX5IBAllocUcontextReq",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.MLX5IBAllocUcontextReq)
+			},
+			Paths: []string{
+				"total_num_bfregs",
+				"num_low_latency_bfregs",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.MLX5IBAllocUcontextReqV2{}),
 			C:     "mlx5_ib_alloc_ucontext_req_v2",
-			Fields: []Field{
-				{"total_num_bfregs", func(r any) any {
-					return &r.(*uapi.MLX5IBAllocUcontextReqV2).TotalNumBFRegs
-				}},
-				{"num_low_latency_bfregs", func(r any) any {
-					return &r.(*uapi.MLX5IBAllocUcontextReqV2).NumLowLatencyBFRegs
-				}},
-				{"flags", func(r any) any {
-					return &r.(*uapi.MLX5IBAllocUcontextReqV2).Flags
-				}},
-				{"comp_mask", func(r any) any {
-					return &r.(*uapi.MLX5IBAllocUcontextReqV2).CompMask
-				}},
-				{"max_cqe_version", func(r any) any {
-					return &r.(*uapi.MLX5IBAllocUcontextReqV2).MaxCQEVersion
-				}},
-				{"reserved0", func(r any) any {
-					return &r.(*uapi.MLX5IBAllocUcontextReqV2).Reserved0
-				}},
-				{"reserved1", func(r any) any {
-					return &r.(*uapi.MLX5IBAllocUcontextReqV2).Reserved1
-				}},
-				{"reserved2", func(r any) any {
-					return &r.(*uapi.MLX5IBAllocUcontextReqV2).Reserved2
-				}},
-				{"lib_caps", func(r any) any {
-					return &r.(*uapi.MLX5IBAllocUcontextReqV2).LibCaps
-				}},
+			Go:    "uapi.MLX5IBAllocUcontextReqV2",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.MLX5IBAllocUcontextReqV2)
+				return []any{
+					&p.TotalNumBFRegs,
+					&p.NumLowLatencyBFRegs,
+					&p.Flags,
+					&p.CompMask,
+					&p.MaxCQEVersion,
+					&p.Reserved0,
+					&p.Reserved1,
+					&p.Reserved2,
+					&p.LibCaps,
+				}
 			},
-			Go:   "uapi.MLX5IBAllocUcontextReqV2",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.MLX5IBAllocUcontextReqV2)
+			},
+			Paths: []string{
+				"total_num_bfregs",
+				"num_low_latency_bfregs",
+				"flags",
+				"comp_mask",
+				"max_cqe_version",
+				"reserved0",
+				"reserved1",
+				"reserved2",
+				"lib_caps",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.MLX5IBAllocUcontextResp{}),
 			C:     "mlx5_ib_alloc_ucontext_resp",
-			Fields: []Field{
-				{"qp_tab_size", func(r any) any {
-					return &r.(*uapi.MLX5IBAllocUcontextResp).QPTabSize
-				}},
-				{"bf_reg_size", func(r any) any {
-					return &r.(*uapi.MLX5IBAllocUcontextResp).BFRegSize
-				}},
-				{"tot_bfregs", func(r any) any {
-					return &r.(*uapi.MLX5IBAllocUcontextResp).TotBFRegs
-				}},
-				{"cache_line_size", func(r any) any {
-					return &r.(*uapi.MLX5IBAllocUcontextResp).CacheLineSize
-				}},
-				{"max_sq_desc_sz", func(r any) any {
-					return &r.(*uapi.MLX5IBAllocUcontextResp).MaxSQDescSz
-				}},
-				{"max_rq_desc_sz", func(r any) any {
-					return &r.(*uapi.MLX5IBAllocUcontextResp).MaxRQDescSz
-				}},
-				{"max_send_wqebb", func(r any) any {
-					return &r.(*uapi.MLX5IBAllocUcontextResp).MaxSendWqebb
-				}},
-				{"max_recv_wr", func(r any) any {
-					return &r.(*uapi.MLX5IBAllocUcontextResp).MaxRecvWR
-				}},
-				{"max_srq_recv_wr", func(r any) any {
-					return &r.(*uapi.MLX5IBAllocUcontextResp).MaxSRQRecvWR
-				}},
-				{"num_ports", func(r any) any {
-					return &r.(*uapi.MLX5IBAllocUcontextResp).NumPorts
-				}},
-				{"flow_action_flags", func(r any) any {
-					return &r.(*uapi.MLX5IBAllocUcontextResp).FlowActionFlags
-				}},
-				{"comp_mask", func(r any) any {
-					return &r.(*uapi.MLX5IBAllocUcontextResp).CompMask
-				}},
-				{"response_length", func(r any) any {
-					return &r.(*uapi.MLX5IBAllocUcontextResp).ResponseLength
-				}},
-				{"cqe_version", func(r any) any {
-					return &r.(*uapi.MLX5IBAllocUcontextResp).CQEVersion
-				}},
-				{"cmds_supp_uhw", func(r any) any {
-					return &r.(*uapi.MLX5IBAllocUcontextResp).CmdsSuppUhw
-				}},
-				{"eth_min_inline", func(r any) any {
-					return &r.(*uapi.MLX5IBAllocUcontextResp).EthMinInline
-				}},
-				{"clock_info_versions", func(r any) any {
-					return &r.(*uapi.MLX5IBAllocUcontextResp).ClockInfoVersions
-				}},
-				{"hca_core_clock_offset", func(r any) any {
-					return &r.(*uapi.MLX5IBAllocUcontextResp).HCACoreClockOffset
-				}},
-				{"log_uar_size", func(r any) any {
-					return &r.(*uapi.MLX5IBAllocUcontextResp).LogUARSize
-				}},
-				{"num_uars_per_page", func(r any) any {
-					return &r.(*uapi.MLX5IBAllocUcontextResp).NumUarsPerPage
-				}},
-				{"num_dyn_bfregs", func(r any) any {
-					return &r.(*uapi.MLX5IBAllocUcontextResp).NumDynBFRegs
-				}},
-				{"dump_fill_mkey", func(r any) any {
-					return &r.(*uapi.MLX5IBAllocUcontextResp).DumpFillMKey
-				}},
+			Go:    "uapi.MLX5IBAllocUcontextResp",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.MLX5IBAllocUcontextResp)
+				return []any{
+					&p.QPTabSize,
+					&p.BFRegSize,
+					&p.TotBFRegs,
+					&p.CacheLineSize,
+					&p.MaxSQDescSz,
+					&p.MaxRQDescSz,
+					&p.MaxSendWqebb,
+					&p.MaxRecvWR,
+					&p.MaxSRQRecvWR,
+					&p.NumPorts,
+					&p.FlowActionFlags,
+					&p.CompMask,
+					&p.ResponseLength,
+					&p.CQEVersion,
+					&p.CmdsSuppUhw,
+					&p.EthMinInline,
+					&p.ClockInfoVersions,
+					&p.HCACoreClockOffset,
+					&p.LogUARSize,
+					&p.NumUarsPerPage,
+					&p.NumDynBFRegs,
+					&p.DumpFillMKey,
+				}
 			},
-			Go:   "uapi.MLX5IBAllocUcontextResp",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.MLX5IBAllocUcontextResp)
+			},
+			Paths: []string{
+				"qp_tab_size",
+				"bf_reg_size",
+				"tot_bfregs",
+				"cache_line_size",
+				"max_sq_desc_sz",
+				"max_rq_desc_sz",
+				"max_send_wqebb",
+				"max_recv_wr",
+				"max_srq_recv_wr",
+				"num_ports",
+				"flow_action_flags",
+				"comp_mask",
+				"response_length",
+				"cqe_version",
+				"cmds_supp_uhw",
+				"eth_min_inline",
+				"clock_info_versions",
+				"hca_core_clock_offset",
+				"log_uar_size",
+				"num_uars_per_page",
+				"num_dyn_bfregs",
+				"dump_fill_mkey",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.MLX5IBAllocPDResp{}),
 			C:     "mlx5_ib_alloc_pd_resp",
-			Fields: []Field{
-				{"pdn", func(r any) any {
-					return &r.(*uapi.MLX5IBAllocPDResp).PDN
-				}},
+			Go:    "uapi.MLX5IBAllocPDResp",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.MLX5IBAllocPDResp)
+				return []any{
+					&p.PDN,
+				}
 			},
-			Go:   "uapi.MLX5IBAllocPDResp",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.MLX5IBAllocPDResp)
+			},
+			Paths: []string{
+				"pdn",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.MLX5IBTSOCaps{}),
 			C:     "mlx5_ib_tso_caps",
-			Fields: []Field{
-				{"max_tso", func(r any) any {
-					return &r.(*uapi.MLX5IBTSOCaps).MaxTSO
-				}},
-				{"supported_qpts", func(r any) any {
-					return &r.(*uapi.MLX5IBTSOCaps).SupportedQPTs
-				}},
+			Go:    "uapi.MLX5IBTSOCaps",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.MLX5IBTSOCaps)
+				return []any{
+					&p.MaxTSO,
+					&p.SupportedQPTs,
+				}
 			},
-			Go:   "uapi.MLX5IBTSOCaps",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.MLX5IBTSOCaps)
+			},
+			Paths: []string{
+				"max_tso",
+				"supported_qpts",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.MLX5IBRSSCaps{}),
 			C:     "mlx5_ib_rss_caps",
-			Fields: []Field{
-				{"rx_hash_fields_mask", func(r any) any {
-					return &r.(*uapi.MLX5IBRSSCaps).RXHashFieldsMask
-				}},
-				{"rx_hash_function", func(r any) any {
-					return &r.(*uapi.MLX5IBRSSCaps).RXHashFunction
-				}},
-				{"reserved", func(r any) any {
-					return &r.(*uapi.MLX5IBRSSCaps).Reserved
-				}},
+			Go:    "uapi.MLX5IBRSSCaps",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.MLX5IBRSSCaps)
+				return []any{
+					&p.RXHashFieldsMask,
+					&p.RXHashFunction,
+					&p.Reserved,
+				}
 			},
-			Go:   "uapi.MLX5IBRSSCaps",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.MLX5IBRSSCaps)
+			},
+			Paths: []string{
+				"rx_hash_fields_mask",
+				"rx_hash_function",
+				"reserved",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.MLX5IBCQECompCaps{}),
 			C:     "mlx5_ib_cqe_comp_caps",
-			Fields: []Field{
-				{"max_num", func(r any) any {
-					return &r.(*uapi.MLX5IBCQECompCaps).MaxNum
-				}},
-				{"supported_format", func(r any) any {
-					return &r.(*uapi.MLX5IBCQECompCaps).SupportedFormat
-				}},
+			Go:    "uapi.MLX5IBCQECompCaps",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.MLX5IBCQECompCaps)
+				return []any{
+					&p.MaxNum,
+					&p.SupportedFormat,
+				}
 			},
-			Go:   "uapi.MLX5IBCQECompCaps",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.MLX5IBCQECompCaps)
+			},
+			Paths: []string{
+				"max_num",
+				"supported_format",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.MLX5PacketPacingCaps{}),
 			C:     "mlx5_packet_pacing_caps",
-			Fields: []Field{
-				{"qp_rate_limit_min", func(r any) any {
-					return &r.(*uapi.MLX5PacketPacingCaps).QPRateLimitMin
-				}},
-				{"qp_rate_limit_max", func(r any) any {
-					return &r.(*uapi.MLX5PacketPacingCaps).QPRateLimitMax
-				}},
-				{"supported_qpts", func(r any) any {
-					return &r.(*uapi.MLX5PacketPacingCaps).SupportedQPTs
-				}},
-				{"cap_flags", func(r any) any {
-					return &r.(*uapi.MLX5PacketPacingCaps).CapFlags
-				}},
-				{"reserved", func(r any) any {
-					return &r.(*uapi.MLX5PacketPacingCaps).Reserved
-				}},
+			Go:    "uapi.MLX5PacketPacingCaps",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.MLX5PacketPacingCaps)
+				return []any{
+					&p.QPRateLimitMin,
+					&p.QPRateLimitMax,
+					&p.SupportedQPTs,
+					&p.CapFlags,
+					&p.Reserved,
+				}
 			},
-			Go:   "uapi.MLX5PacketPacingCaps",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.MLX5PacketPacingCaps)
+			},
+			Paths: []string{
+				"qp_rate_limit_min",
+				"qp_rate_limit_max",
+				"supported_qpts",
+				"cap_flags",
+				"reserved",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.MLX5IBSWParsingCaps{}),
 			C:     "mlx5_ib_sw_parsing_caps",
-			Fields: []Field{
-				{"sw_parsing_offloads", func(r any) any {
-					return &r.(*uapi.MLX5IBSWParsingCaps).SWParsingOffloads
-				}},
-				{"supported_qpts", func(r any) any {
-					return &r.(*uapi.MLX5IBSWParsingCaps).SupportedQPTs
-				}},
+			Go:    "uapi.MLX5IBSWParsingCaps",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.MLX5IBSWParsingCaps)
+				return []any{
+					&p.SWParsingOffloads,
+					&p.SupportedQPTs,
+				}
 			},
-			Go:   "uapi.MLX5IBSWParsingCaps",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.MLX5IBSWParsingCaps)
+			},
+			Paths: []string{
+				"sw_parsing_offloads",
+				"supported_qpts",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.MLX5IBStridingRQCaps{}),
 			C:     "mlx5_ib_striding_rq_caps",
-			Fields: []Field{
-				{"min_single_stride_log_num_of_bytes", func(r any) any {
-					return &r.(*uapi.MLX5IBStridingRQCaps).MinSingleStrideLogNumOfBytes
-				}},
-				{"max_single_stride_log_num_of_bytes", func(r any) any {
-					return &r.(*uapi.MLX5IBStridingRQCaps).MaxSingleStrideLogNumOfBytes
-				}},
-				{"min_single_wqe_log_num_of_strides", func(r any) any {
-					return &r.(*uapi.MLX5IBStridingRQCaps).MinSingleWQELogNumOfStrides
-				}},
-				{"max_single_wqe_log_num_of_strides", func(r any) any {
-					return &r.(*uapi.MLX5IBStridingRQCaps).MaxSingleWQELogNumOfStrides
-				}},
-				{"supported_qpts", func(r any) any {
-					return &r.(*uapi.MLX5IBStridingRQCaps).SupportedQPTs
-				}},
-				{"reserved", func(r any) any {
-					return &r.(*uapi.MLX5IBStridingRQCaps).Reserved
-				}},
+			Go:    "uapi.MLX5IBStridingRQCaps",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.MLX5IBStridingRQCaps)
+				return []any{
+					&p.MinSingleStrideLogNumOfBytes,
+					&p.MaxSingleStrideLogNumOfBytes,
+					&p.MinSingleWQELogNumOfStrides,
+					&p.MaxSingleWQELogNumOfStrides,
+					&p.SupportedQPTs,
+					&p.Reserved,
+				}
 			},
-			Go:   "uapi.MLX5IBStridingRQCaps",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.MLX5IBStridingRQCaps)
+			},
+			Paths: []string{
+				"min_single_stride_log_num_of_bytes",
+				"max_single_stride_log_num_of_bytes",
+				"min_single_wqe_log_num_of_strides",
+				"max_single_wqe_log_num_of_strides",
+				"supported_qpts",
+				"reserved",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.MLX5IBDCIStreamsCaps{}),
 			C:     "mlx5_ib_dci_streams_caps",
-			Fields: []Field{
-				{"max_log_num_concurent", func(r any) any {
-					return &r.(*uapi.MLX5IBDCIStreamsCaps).MaxLogNumConcurent
-				}},
-				{"max_log_num_errored", func(r any) any {
-					return &r.(*uapi.MLX5IBDCIStreamsCaps).MaxLogNumErrored
-				}},
+			Go:    "uapi.MLX5IBDCIStreamsCaps",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.MLX5IBDCIStreamsCaps)
+				return []any{
+					&p.MaxLogNumConcurent,
+					&p.MaxLogNumErrored,
+				}
 			},
-			Go:   "uapi.MLX5IBDCIStreamsCaps",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.MLX5IBDCIStreamsCaps)
+			},
+			Paths: []string{
+				"max_log_num_concurent",
+				"max_log_num_errored",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.MLX5IBQueryDeviceResp{}),
 			C:     "mlx5_ib_query_device_resp",
-			Fields: []Field{
-				{"comp_mask", func(r any) any {
-					return &r.(*uapi.MLX5IBQueryDeviceResp).CompMask
-				}},
-				{"response_length", func(r any) any {
-					return &r.(*uapi.MLX5IBQueryDeviceResp).ResponseLength
-				}},
-				{"tso_caps", func(r any) any {
-					return &r.(*uapi.MLX5IBQueryDeviceResp).TSOCaps
-				}},
-				{"rss_caps", func(r any) any {
-					return &r.(*uapi.MLX5IBQueryDeviceResp).RSSCaps
-				}},
-				{"cqe_comp_caps", func(r any) any {
-					return &r.(*uapi.MLX5IBQueryDeviceResp).CQECompCaps
-				}},
-				{"packet_pacing_caps", func(r any) any {
-					return &r.(*uapi.MLX5IBQueryDeviceResp).PacketPacingCaps
-				}},
-				{"mlx5_ib_support_multi_pkt_send_wqes", func(r any) any {
-					return &r.(*uapi.MLX5IBQueryDeviceResp).MLX5IBSupportMultiPktSendWqes
-				}},
-				{"flags", func(r any) any {
-					return &r.(*uapi.MLX5IBQueryDeviceResp).Flags
-				}},
-				{"sw_parsing_caps", func(r any) any {
-					return &r.(*uapi.MLX5IBQueryDeviceResp).SWParsingCaps
-				}},
-				{"striding_rq_caps", func(r any) any {
-					return &r.(*uapi.MLX5IBQueryDeviceResp).StridingRQCaps
-				}},
-				{"tunnel_offloads_caps", func(r any) any {
-					return &r.(*uapi.MLX5IBQueryDeviceResp).TunnelOffloadsCaps
-				}},
-				{"dci_streams_caps", func(r any) any {
-					return &r.(*uapi.MLX5IBQueryDeviceResp).DCIStreamsCaps
-				}},
-				{"reserved", func(r any) any {
-					return &r.(*uapi.MLX5IBQueryDeviceResp).Reserved
-				}},
-				{"reg_c0", func(r any) any {
-					return &r.(*uapi.MLX5IBQueryDeviceResp).RegC0
-				}},
+			Go:    "uapi.MLX5IBQueryDeviceResp",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.MLX5IBQueryDeviceResp)
+				return []any{
+					&p.CompMask,
+					&p.ResponseLength,
+					&p.TSOCaps,
+					&p.RSSCaps,
+					&p.CQECompCaps,
+					&p.PacketPacingCaps,
+					&p.MLX5IBSupportMultiPktSendWqes,
+					&p.Flags,
+					&p.SWParsingCaps,
+					&p.StridingRQCaps,
+					&p.TunnelOffloadsCaps,
+					&p.DCIStreamsCaps,
+					&p.Reserved,
+					&p.RegC0,
+				}
 			},
-			Go:   "uapi.MLX5IBQueryDeviceResp",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.MLX5IBQueryDeviceResp)
+			},
+			Paths: []string{
+				"comp_mask",
+				"response_length",
+				"tso_caps",
+				"rss_caps",
+				"cqe_comp_caps",
+				"packet_pacing_caps",
+				"mlx5_ib_support_multi_pkt_send_wqes",
+				"flags",
+				"sw_parsing_caps",
+				"striding_rq_caps",
+				"tunnel_offloads_caps",
+				"dci_streams_caps",
+				"reserved",
+				"reg_c0",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.MLX5IBCreateCQ{}),
 			C:     "mlx5_ib_create_cq",
-			Fields: []Field{
-				{"buf_addr", func(r any) any {
-					return &r.(*uapi.MLX5IBCreateCQ).BufAddr
-				}},
-				{"db_addr", func(r any) any {
-					return &r.(*uapi.MLX5IBCreateCQ).DBAddr
-				}},
-				{"cqe_size", func(r any) any {
-					return &r.(*uapi.MLX5IBCreateCQ).CQESize
-				}},
-				{"cqe_comp_en", func(r any) any {
-					return &r.(*uapi.MLX5IBCreateCQ).CQECompEn
-				}},
-				{"cqe_comp_res_format", func(r any) any {
-					return &r.(*uapi.MLX5IBCreateCQ).CQECompResFormat
-				}},
-				{"flags", func(r any) any {
-					return &r.(*uapi.MLX5IBCreateCQ).Flags
-				}},
-				{"uar_page_index", func(r any) any {
-					return &r.(*uapi.MLX5IBCreateCQ).UARPageIndex
-				}},
-				{"reserved0", func(r any) any {
-					return &r.(*uapi.MLX5IBCreateCQ).Reserved0
-				}},
-				{"reserved1", func(r any) any {
-					return &r.(*uapi.MLX5IBCreateCQ).Reserved1
-				}},
+			Go:    "uapi.MLX5IBCreateCQ",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.MLX5IBCreateCQ)
+				return []any{
+					&p.BufAddr,
+					&p.DBAddr,
+					&p.CQESize,
+					&p.CQECompEn,
+					&p.CQECompResFormat,
+					&p.Flags,
+					&p.UARPageIndex,
+					&p.Reserved0,
+					&p.Reserved1,
+				}
 			},
-			Go:   "uapi.MLX5IBCreateCQ",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.MLX5IBCreateCQ)
+			},
+			Paths: []string{
+				"buf_addr",
+				"db_addr",
+				"cqe_size",
+				"cqe_comp_en",
+				"cqe_comp_res_format",
+				"flags",
+				"uar_page_index",
+				"reserved0",
+				"reserved1",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.MLX5IBCreateCQResp{}),
 			C:     "mlx5_ib_create_cq_resp",
-			Fields: []Field{
-				{"cqn", func(r any) any {
-					return &r.(*uapi.MLX5IBCreateCQResp).CQN
-				}},
-				{"reserved", func(r any) any {
-					return &r.(*uapi.MLX5IBCreateCQResp).Reserved
-				}},
+			Go:    "uapi.MLX5IBCreateCQResp",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.MLX5IBCreateCQResp)
+				return []any{
+					&p.CQN,
+					&p.Reserved,
+				}
 			},
-			Go:   "uapi.MLX5IBCreateCQResp",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.MLX5IBCreateCQResp)
+			},
+			Paths: []string{
+				"cqn",
+				"reserved",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.MLX5IBResizeCQ{}),
 			C:     "mlx5_ib_resize_cq",
-			Fields: []Field{
-				{"buf_addr", func(r any) any {
-					return &r.(*uapi.MLX5IBResizeCQ).BufAddr
-				}},
-				{"cqe_size", func(r any) any {
-					return &r.(*uapi.MLX5IBResizeCQ).CQESize
-				}},
-				{"reserved0", func(r any) any {
-					return &r.(*uapi.MLX5IBResizeCQ).Reserved0
-				}},
-				{"reserved1", func(r any) any {
-					return &r.(*uapi.MLX5IBResizeCQ).Reserved1
-				}},
+			Go:    "uapi.MLX5IBResizeCQ",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.MLX5IBResizeCQ)
+				return []any{
+					&p.BufAddr,
+					&p.CQESize,
+					&p.Reserved0,
+					&p.Reserved1,
+				}
 			},
-			Go:   "uapi.MLX5IBResizeCQ",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.MLX5IBResizeCQ)
+			},
+			Paths: []string{
+				"buf_addr",
+				"cqe_size",
+				"reserved0",
+				"reserved1",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.MLX5IBCreateSRQ{}),
 			C:     "mlx5_ib_create_srq",
-			Fields: []Field{
-				{"buf_addr", func(r any) any {
-					return &r.(*uapi.MLX5IBCreateSRQ).BufAddr
-				}},
-				{"db_addr", func(r any) any {
-					return &r.(*uapi.MLX5IBCreateSRQ).DBAddr
-				}},
-				{"flags", func(r any) any {
-					return &r.(*uapi.MLX5IBCreateSRQ).Flags
-				}},
-				{"reserved0", func(r any) any {
-					return &r.(*uapi.MLX5IBCreateSRQ).Reserved0
-				}},
-				{"uidx", func(r any) any {
-					return &r.(*uapi.MLX5IBCreateSRQ).UIdx
-				}},
-				{"reserved1", func(r any) any {
-					return &r.(*uapi.MLX5IBCreateSRQ).Reserved1
-				}},
+			Go:    "uapi.MLX5IBCreateSRQ",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.MLX5IBCreateSRQ)
+				return []any{
+					&p.BufAddr,
+					&p.DBAddr,
+					&p.Flags,
+					&p.Reserved0,
+					&p.UIdx,
+					&p.Reserved1,
+				}
 			},
-			Go:   "uapi.MLX5IBCreateSRQ",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.MLX5IBCreateSRQ)
+			},
+			Paths: []string{
+				"buf_addr",
+				"db_addr",
+				"flags",
+				"reserved0",
+				"uidx",
+				"reserved1",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.MLX5IBCreateSRQResp{}),
 			C:     "mlx5_ib_create_srq_resp",
-			Fields: []Field{
-				{"srqn", func(r any) any {
-					return &r.(*uapi.MLX5IBCreateSRQResp).SRQN
-				}},
-				{"reserved", func(r any) any {
-					return &r.(*uapi.MLX5IBCreateSRQResp).Reserved
-				}},
+			Go:    "uapi.MLX5IBCreateSRQResp",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.MLX5IBCreateSRQResp)
+				return []any{
+					&p.SRQN,
+					&p.Reserved,
+				}
 			},
-			Go:   "uapi.MLX5IBCreateSRQResp",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.MLX5IBCreateSRQResp)
+			},
+			Paths: []string{
+				"srqn",
+				"reserved",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.MLX5IBCreateQPDCIStreams{}),
 			C:     "mlx5_ib_create_qp_dci_streams",
-			Fields: []Field{
-				{"log_num_concurent", func(r any) any {
-					return &r.(*uapi.MLX5IBCreateQPDCIStreams).LogNumConcurent
-				}},
-				{"log_num_errored", func(r any) any {
-					return &r.(*uapi.MLX5IBCreateQPDCIStreams).LogNumErrored
-				}},
+			Go:    "uapi.MLX5IBCreateQPDCIStreams",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.MLX5IBCreateQPDCIStreams)
+				return []any{
+					&p.LogNumConcurent,
+					&p.LogNumErrored,
+				}
 			},
-			Go:   "uapi.MLX5IBCreateQPDCIStreams",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.MLX5IBCreateQPDCIStreams)
+			},
+			Paths: []string{
+				"log_num_concurent",
+				"log_num_errored",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.MLX5IBCreateQP{}),
 			C:     "mlx5_ib_create_qp",
-			Fields: []Field{
-				{"buf_addr", func(r any) any {
-					return &r.(*uapi.MLX5IBCreateQP).BufAddr
-				}},
-				{"db_addr", func(r any) any {
-					return &r.(*uapi.MLX5IBCreateQP).DBAddr
-				}},
-				{"sq_wqe_count", func(r any) any {
-					return &r.(*uapi.MLX5IBCreateQP).SQWQECount
-				}},
-				{"rq_wqe_count", func(r any) any {
-					return &r.(*uapi.MLX5IBCreateQP).RQWQECount
-				}},
-				{"rq_wqe_shift", func(r any) any {
-					return &r.(*uapi.MLX5IBCreateQP).RQWQEShift
-				}},
-				{"flags", func(r any) any {
-					return &r.(*uapi.MLX5IBCreateQP).Flags
-				}},
-				{"uidx", func(r any) any {
-					return &r.(*uapi.MLX5IBCreateQP).UIdx
-				}},
-				{"bfreg_index", func(r any) any {
-					return &r.(*uapi.MLX5IBCreateQP).BfregIndex
-				}},
-				{"sq_buf_addr", func(r any) any {
-					return r.(*uapi.MLX5IBCreateQP).SQBufAddr()
-				}},
-				{"access_key", func(r any) any {
-					return r.(*uapi.MLX5IBCreateQP).AccessKey()
-				}},
-				{"ece_options", func(r any) any {
-					return &r.(*uapi.MLX5IBCreateQP).ECEOptions
-				}},
-				{"dci_streams", func(r any) any {
-					return &r.(*uapi.MLX5IBCreateQP).DCIStreams
-				}},
-				{"reserved", func(r any) any {
-					return &r.(*uapi.MLX5IBCreateQP).Reserved
-				}},
+			Go:    "uapi.MLX5IBCreateQP",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.MLX5IBCreateQP)
+				return []any{
+					&p.BufAddr,
+					&p.DBAddr,
+					&p.SQWQECount,
+					&p.RQWQECount,
+					&p.RQWQEShift,
+					&p.Flags,
+					&p.UIdx,
+					&p.BfregIndex,
+					p.SQBufAddr(),
+					p.AccessKey(),
+					&p.ECEOptions,
+					&p.DCIStreams,
+					&p.Reserved,
+				}
 			},
-			Go:   "uapi.MLX5IBCreateQP",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.MLX5IBCreateQP)
+			},
+			Paths: []string{
+				"buf_addr",
+				"db_addr",
+				"sq_wqe_count",
+				"rq_wqe_count",
+				"rq_wqe_shift",
+				"flags",
+				"uidx",
+				"bfreg_index",
+				"sq_buf_addr",
+				"access_key",
+				"ece_options",
+				"dci_streams",
+				"reserved",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.MLX5IBCreateQPRSS{}),
 			C:     "mlx5_ib_create_qp_rss",
-			Fields: []Field{
-				{"rx_hash_fields_mask", func(r any) any {
-					return &r.(*uapi.MLX5IBCreateQPRSS).RXHashFieldsMask
-				}},
-				{"rx_hash_function", func(r any) any {
-					return &r.(*uapi.MLX5IBCreateQPRSS).RXHashFunction
-				}},
-				{"rx_key_len", func(r any) any {
-					return &r.(*uapi.MLX5IBCreateQPRSS).RXKeyLen
-				}},
-				{"reserved", func(r any) any {
-					return &r.(*uapi.MLX5IBCreateQPRSS).Reserved
-				}},
-				{"rx_hash_key", func(r any) any {
-					return &r.(*uapi.MLX5IBCreateQPRSS).RXHashKey
-				}},
-				{"comp_mask", func(r any) any {
-					return &r.(*uapi.MLX5IBCreateQPRSS).CompMask
-				}},
-				{"flags", func(r any) any {
-					return &r.(*uapi.MLX5IBCreateQPRSS).Flags
-				}},
+			Go:    "uapi.MLX5IBCreateQPRSS",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.MLX5IBCreateQPRSS)
+				return []any{
+					&p.RXHashFieldsMask,
+					&p.RXHashFunction,
+					&p.RXKeyLen,
+					&p.Reserved,
+					&p.RXHashKey,
+					&p.CompMask,
+					&p.Flags,
+				}
 			},
-			Go:   "uapi.MLX5IBCreateQPRSS",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.MLX5IBCreateQPRSS)
+			},
+			Paths: []string{
+				"rx_hash_fields_mask",
+				"rx_hash_function",
+				"rx_key_len",
+				"reserved",
+				"rx_hash_key",
+				"comp_mask",
+				"flags",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.MLX5IBCreateQPResp{}),
 			C:     "mlx5_ib_create_qp_resp",
-			Fields: []Field{
-				{"bfreg_index", func(r any) any {
-					return &r.(*uapi.MLX5IBCreateQPResp).BfregIndex
-				}},
-				{"ece_options", func(r any) any {
-					return &r.(*uapi.MLX5IBCreateQPResp).ECEOptions
-				}},
-				{"comp_mask", func(r any) any {
-					return &r.(*uapi.MLX5IBCreateQPResp).CompMask
-				}},
-				{"tirn", func(r any) any {
-					return &r.(*uapi.MLX5IBCreateQPResp).TIRN
-				}},
-				{"tisn", func(r any) any {
-					return &r.(*uapi.MLX5IBCreateQPResp).TISN
-				}},
-				{"rqn", func(r any) any {
-					return &r.(*uapi.MLX5IBCreateQPResp).RQN
-				}},
-				{"sqn", func(r any) any {
-					return &r.(*uapi.MLX5IBCreateQPResp).SQN
-				}},
-				{"reserved1", func(r any) any {
-					return &r.(*uapi.MLX5IBCreateQPResp).Reserved1
-				}},
-				{"tir_icm_addr", func(r any) any {
-					return &r.(*uapi.MLX5IBCreateQPResp).TIRICMAddr
-				}},
+			Go:    "uapi.MLX5IBCreateQPResp",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.MLX5IBCreateQPResp)
+				return []any{
+					&p.BfregIndex,
+					&p.ECEOptions,
+					&p.CompMask,
+					&p.TIRN,
+					&p.TISN,
+					&p.RQN,
+					&p.SQN,
+					&p.Reserved1,
+					&p.TIRICMAddr,
+				}
 			},
-			Go:   "uapi.MLX5IBCreateQPResp",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.MLX5IBCreateQPResp)
+			},
+			Paths: []string{
+				"bfreg_index",
+				"ece_options",
+				"comp_mask",
+				"tirn",
+				"tisn",
+				"rqn",
+				"sqn",
+				"reserved1",
+				"tir_icm_addr",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.MLX5IBAllocMW{}),
 			C:     "mlx5_ib_alloc_mw",
-			Fields: []Field{
-				{"comp_mask", func(r any) any {
-					return &r.(*uapi.MLX5IBAllocMW).CompMask
-				}},
-				{"num_klms", func(r any) any {
-					return &r.(*uapi.MLX5IBAllocMW).NumKlms
-				}},
-				{"reserved1", func(r any) any {
-					return &r.(*uapi.MLX5IBAllocMW).Reserved1
-				}},
-				{"reserved2", func(r any) any {
-					return &r.(*uapi.MLX5IBAllocMW).Reserved2
-				}},
+			Go:    "uapi.MLX5IBAllocMW",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.MLX5IBAllocMW)
+				return []any{
+					&p.CompMask,
+					&p.NumKlms,
+					&p.Reserved1,
+					&p.Reserved2,
+				}
 			},
-			Go:   "uapi.MLX5IBAllocMW",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.MLX5IBAllocMW)
+			},
+			Paths: []string{
+				"comp_mask",
+				"num_klms",
+				"reserved1",
+				"reserved2",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.MLX5IBCreateWQ{}),
 			C:     "mlx5_ib_create_wq",
-			Fields: []Field{
-				{"buf_addr", func(r any) any {
-					return &r.(*uapi.MLX5IBCreateWQ).BufAddr
-				}},
-				{"db_addr", func(r any) any {
-					return &r.(*uapi.MLX5IBCreateWQ).DBAddr
-				}},
-				{"rq_wqe_count", func(r any) any {
-					return &r.(*uapi.MLX5IBCreateWQ).RQWQECount
-				}},
-				{"rq_wqe_shift", func(r any) any {
-					return &r.(*uapi.MLX5IBCreateWQ).RQWQEShift
-				}},
-				{"user_index", func(r any) any {
-					return &r.(*uapi.MLX5IBCreateWQ).UserIndex
-				}},
-				{"flags", func(r any) any {
-					return &r.(*uapi.MLX5IBCreateWQ).Flags
-				}},
-				{"comp_mask", func(r any) any {
-					return &r.(*uapi.MLX5IBCreateWQ).CompMask
-				}},
-				{"single_stride_log_num_of_bytes", func(r any) any {
-					return &r.(*uapi.MLX5IBCreateWQ).SingleStrideLogNumOfBytes
-				}},
-				{"single_wqe_log_num_of_strides", func(r any) any {
-					return &r.(*uapi.MLX5IBCreateWQ).SingleWQELogNumOfStrides
-				}},
-				{"two_byte_shift_en", func(r any) any {
-					return &r.(*uapi.MLX5IBCreateWQ).TwoByteShiftEn
-				}},
+			Go:    "uapi.MLX5IBCreateWQ",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.MLX5IBCreateWQ)
+				return []any{
+					&p.BufAddr,
+					&p.DBAddr,
+					&p.RQWQECount,
+					&p.RQWQEShift,
+					&p.UserIndex,
+					&p.Flags,
+					&p.CompMask,
+					&p.SingleStrideLogNumOfBytes,
+					&p.SingleWQELogNumOfStrides,
+					&p.TwoByteShiftEn,
+				}
 			},
-			Go:   "uapi.MLX5IBCreateWQ",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.MLX5IBCreateWQ)
+			},
+			Paths: []string{
+				"buf_addr",
+				"db_addr",
+				"rq_wqe_count",
+				"rq_wqe_shift",
+				"user_index",
+				"flags",
+				"comp_mask",
+				"single_stride_log_num_of_bytes",
+				"single_wqe_log_num_of_strides",
+				"two_byte_shift_en",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.MLX5IBCreateAHResp{}),
 			C:     "mlx5_ib_create_ah_resp",
-			Fields: []Field{
-				{"response_length", func(r any) any {
-					return &r.(*uapi.MLX5IBCreateAHResp).ResponseLength
-				}},
-				{"dmac", func(r any) any {
-					return &r.(*uapi.MLX5IBCreateAHResp).Dmac
-				}},
-				{"reserved", func(r any) any {
-					return &r.(*uapi.MLX5IBCreateAHResp).Reserved
-				}},
+			Go:    "uapi.MLX5IBCreateAHResp",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.MLX5IBCreateAHResp)
+				return []any{
+					&p.ResponseLength,
+					&p.Dmac,
+					&p.Reserved,
+				}
 			},
-			Go:   "uapi.MLX5IBCreateAHResp",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.MLX5IBCreateAHResp)
+			},
+			Paths: []string{
+				"response_length",
+				"dmac",
+				"reserved",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.MLX5IBBurstInfo{}),
 			C:     "mlx5_ib_burst_info",
-			Fields: []Field{
-				{"max_burst_sz", func(r any) any {
-					return &r.(*uapi.MLX5IBBurstInfo).MaxBurstSz
-				}},
-				{"typical_pkt_sz", func(r any) any {
-					return &r.(*uapi.MLX5IBBurstInfo).TypicalPktSz
-				}},
-				{"reserved", func(r any) any {
-					return &r.(*uapi.MLX5IBBurstInfo).Reserved
-				}},
+			Go:    "uapi.MLX5IBBurstInfo",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.MLX5IBBurstInfo)
+				return []any{
+					&p.MaxBurstSz,
+					&p.TypicalPktSz,
+					&p.Reserved,
+				}
 			},
-			Go:   "uapi.MLX5IBBurstInfo",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.MLX5IBBurstInfo)
+			},
+			Paths: []string{
+				"max_burst_sz",
+				"typical_pkt_sz",
+				"reserved",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.MLX5IBModifyQP{}),
 			C:     "mlx5_ib_modify_qp",
-			Fields: []Field{
-				{"comp_mask", func(r any) any {
-					return &r.(*uapi.MLX5IBModifyQP).CompMask
-				}},
-				{"burst_info", func(r any) any {
-					return &r.(*uapi.MLX5IBModifyQP).BurstInfo
-				}},
-				{"ece_options", func(r any) any {
-					return &r.(*uapi.MLX5IBModifyQP).ECEOptions
-				}},
+			Go:    "uapi.MLX5IBModifyQP",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.MLX5IBModifyQP)
+				return []any{
+					&p.CompMask,
+					&p.BurstInfo,
+					&p.ECEOptions,
+				}
 			},
-			Go:   "uapi.MLX5IBModifyQP",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.MLX5IBModifyQP)
+			},
+			Paths: []string{
+				"comp_mask",
+				"burst_info",
+				"ece_options",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.MLX5IBModifyQPResp{}),
 			C:     "mlx5_ib_modify_qp_resp",
-			Fields: []Field{
-				{"response_length", func(r any) any {
-					return &r.(*uapi.MLX5IBModifyQPResp).ResponseLength
-				}},
-				{"dctn", func(r any) any {
-					return &r.(*uapi.MLX5IBModifyQPResp).DCTN
-				}},
-				{"ece_options", func(r any) any {
-					return &r.(*uapi.MLX5IBModifyQPResp).ECEOptions
-				}},
-				{"reserved", func(r any) any {
-					return &r.(*uapi.MLX5IBModifyQPResp).Reserved
-				}},
+			Go:    "uapi.MLX5IBModifyQPResp",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.MLX5IBModifyQPResp)
+				return []any{
+					&p.ResponseLength,
+					&p.DCTN,
+					&p.ECEOptions,
+					&p.Reserved,
+				}
 			},
-			Go:   "uapi.MLX5IBModifyQPResp",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.MLX5IBModifyQPResp)
+			},
+			Paths: []string{
+				"response_length",
+				"dctn",
+				"ece_options",
+				"reserved",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.MLX5IBCreateWQResp{}),
 			C:     "mlx5_ib_create_wq_resp",
-			Fields: []Field{
-				{"response_length", func(r any) any {
-					return &r.(*uapi.MLX5IBCreateWQResp).ResponseLength
-				}},
-				{"reserved", func(r any) any {
-					return &r.(*uapi.MLX5IBCreateWQResp).Reserved
-				}},
+			Go:    "uapi.MLX5IBCreateWQResp",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.MLX5IBCreateWQResp)
+				return []any{
+					&p.ResponseLength,
+					&p.Reserved,
+				}
 			},
-			Go:   "uapi.MLX5IBCreateWQResp",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.MLX5IBCreateWQResp)
+			},
+			Paths: []string{
+				"response_length",
+				"reserved",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.MLX5IBCreateRWQIndTblResp{}),
 			C:     "mlx5_ib_create_rwq_ind_tbl_resp",
-			Fields: []Field{
-				{"response_length", func(r any) any {
-					return &r.(*uapi.MLX5IBCreateRWQIndTblResp).ResponseLength
-				}},
-				{"reserved", func(r any) any {
-					return &r.(*uapi.MLX5IBCreateRWQIndTblResp).Reserved
-				}},
+			Go:    "uapi.MLX5IBCreateRWQIndTblResp",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.MLX5IBCreateRWQIndTblResp)
+				return []any{
+					&p.ResponseLength,
+					&p.Reserved,
+				}
 			},
-			Go:   "uapi.MLX5IBCreateRWQIndTblResp",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.MLX5IBCreateRWQIndTblResp)
+			},
+			Paths: []string{
+				"response_length",
+				"reserved",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.MLX5IBModifyWQ{}),
 			C:     "mlx5_ib_modify_wq",
-			Fields: []Field{
-				{"comp_mask", func(r any) any {
-					return &r.(*uapi.MLX5IBModifyWQ).CompMask
-				}},
-				{"reserved", func(r any) any {
-					return &r.(*uapi.MLX5IBModifyWQ).Reserved
-				}},
+			Go:    "uapi.MLX5IBModifyWQ",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.MLX5IBModifyWQ)
+				return []any{
+					&p.CompMask,
+					&p.Reserved,
+				}
 			},
-			Go:   "uapi.MLX5IBModifyWQ",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.MLX5IBModifyWQ)
+			},
+			Paths: []string{
+				"comp_mask",
+				"reserved",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.MLX5IBClockInfo{}),
 			C:     "mlx5_ib_clock_info",
-			Fields: []Field{
-				{"sign", func(r any) any {
-					return &r.(*uapi.MLX5IBClockInfo).Sign
-				}},
-				{"resv", func(r any) any {
-					return &r.(*uapi.MLX5IBClockInfo).Resv
-				}},
-				{"nsec", func(r any) any {
-					return &r.(*uapi.MLX5IBClockInfo).Nsec
-				}},
-				{"cycles", func(r any) any {
-					return &r.(*uapi.MLX5IBClockInfo).Cycles
-				}},
-				{"frac", func(r any) any {
-					return &r.(*uapi.MLX5IBClockInfo).Frac
-				}},
-				{"mult", func(r any) any {
-					return &r.(*uapi.MLX5IBClockInfo).Mult
-				}},
-				{"shift", func(r any) any {
-					return &r.(*uapi.MLX5IBClockInfo).Shift
-				}},
-				{"mask", func(r any) any {
-					return &r.(*uapi.MLX5IBClockInfo).Mask
-				}},
-				{"overflow_period", func(r any) any {
-					return &r.(*uapi.MLX5IBClockInfo).OverflowPeriod
-				}},
+			Go:    "uapi.MLX5IBClockInfo",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.MLX5IBClockInfo)
+				return []any{
+					&p.Sign,
+					&p.Resv,
+					&p.Nsec,
+					&p.Cycles,
+					&p.Frac,
+					&p.Mult,
+					&p.Shift,
+					&p.Mask,
+					&p.OverflowPeriod,
+				}
 			},
-			Go:   "uapi.MLX5IBClockInfo",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.MLX5IBClockInfo)
+			},
+			Paths: []string{
+				"sign",
+				"resv",
+				"nsec",
+				"cycles",
+				"frac",
+				"mult",
+				"shift",
+				"mask",
+				"overflow_period",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.MLX5IBFlowCountersDesc{}),
 			C:     "mlx5_ib_flow_counters_desc",
-			Fields: []Field{
-				{"description", func(r any) any {
-					return &r.(*uapi.MLX5IBFlowCountersDesc).Description
-				}},
-				{"index", func(r any) any {
-					return &r.(*uapi.MLX5IBFlowCountersDesc).Index
-				}},
+			Go:    "uapi.MLX5IBFlowCountersDesc",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.MLX5IBFlowCountersDesc)
+				return []any{
+					&p.Description,
+					&p.Index,
+				}
 			},
-			Go:   "uapi.MLX5IBFlowCountersDesc",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.MLX5IBFlowCountersDesc)
+			},
+			Paths: []string{
+				"description",
+				"index",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.MLX5IBFlowCountersData{}),
 			C:     "mlx5_ib_flow_counters_data",
-			Fields: []Field{
-				{"counters_data", func(r any) any {
-					return &r.(*uapi.MLX5IBFlowCountersData).CountersData
-				}},
-				{"ncounters", func(r any) any {
-					return &r.(*uapi.MLX5IBFlowCountersData).Ncounters
-				}},
-				{"reserved", func(r any) any {
-					return &r.(*uapi.MLX5IBFlowCountersData).Reserved
-				}},
+			Go:    "uapi.MLX5IBFlowCountersData",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.MLX5IBFlowCountersData)
+				return []any{
+					&p.CountersData,
+					&p.Ncounters,
+					&p.Reserved,
+				}
 			},
-			Go:   "uapi.MLX5IBFlowCountersData",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.MLX5IBFlowCountersData)
+			},
+			Paths: []string{
+				"counters_data",
+				"ncounters",
+				"reserved",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.MLX5IBCreateFlow{}),
 			C:     "mlx5_ib_create_flow",
-			Fields: []Field{
-				{"ncounters_data", func(r any) any {
-					return &r.(*uapi.MLX5IBCreateFlow).NcountersData
-				}},
-				{"reserved", func(r any) any {
-					return &r.(*uapi.MLX5IBCreateFlow).Reserved
-				}},
+			Go:    "uapi.MLX5IBCreateFlow",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.MLX5IBCreateFlow)
+				return []any{
+					&p.NcountersData,
+					&p.Reserved,
+				}
 			},
-			Go:   "uapi.MLX5IBCreateFlow",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.MLX5IBCreateFlow)
+			},
+			Paths: []string{
+				"ncounters_data",
+				"reserved",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.MLX5IBMatchParams{}),
 			C:     "mlx5_ib_match_params",
-			Fields: []Field{
-				{"match_params", func(r any) any {
-					return &r.(*uapi.MLX5IBMatchParams).MatchParams
-				}},
+			Go:    "uapi.MLX5IBMatchParams",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.MLX5IBMatchParams)
+				return []any{
+					&p.MatchParams,
+				}
 			},
-			Go:   "uapi.MLX5IBMatchParams",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.MLX5IBMatchParams)
+			},
+			Paths: []string{
+				"match_params",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.MLX5IBUAPIDevxAsyncCmdHdr{}),
 			C:     "mlx5_ib_uapi_devx_async_cmd_hdr",
-			Fields: []Field{
-				{"wr_id", func(r any) any {
-					return &r.(*uapi.MLX5IBUAPIDevxAsyncCmdHdr).WRID
-				}},
+			Go:    "uapi.MLX5IBUAPIDevxAsyncCmdHdr",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.MLX5IBUAPIDevxAsyncCmdHdr)
+				return []any{
+					&p.WRID,
+				}
 			},
-			Go:   "uapi.MLX5IBUAPIDevxAsyncCmdHdr",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.MLX5IBUAPIDevxAsyncCmdHdr)
+			},
+			Paths: []string{
+				"wr_id",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.MLX5IBUAPIDevxAsyncEventHdr{}),
 			C:     "mlx5_ib_uapi_devx_async_event_hdr",
-			Fields: []Field{
-				{"cookie", func(r any) any {
-					return &r.(*uapi.MLX5IBUAPIDevxAsyncEventHdr).Cookie
-				}},
+			Go:    "uapi.MLX5IBUAPIDevxAsyncEventHdr",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.MLX5IBUAPIDevxAsyncEventHdr)
+				return []any{
+					&p.Cookie,
+				}
 			},
-			Go:   "uapi.MLX5IBUAPIDevxAsyncEventHdr",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.MLX5IBUAPIDevxAsyncEventHdr)
+			},
+			Paths: []string{
+				"cookie",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.MLX5IBUAPIReg{}),
 			C:     "mlx5_ib_uapi_reg",
-			Fields: []Field{
-				{"value", func(r any) any {
-					return &r.(*uapi.MLX5IBUAPIReg).Value
-				}},
-				{"mask", func(r any) any {
-					return &r.(*uapi.MLX5IBUAPIReg).Mask
-				}},
+			Go:    "uapi.MLX5IBUAPIReg",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.MLX5IBUAPIReg)
+				return []any{
+					&p.Value,
+					&p.Mask,
+				}
 			},
-			Go:   "uapi.MLX5IBUAPIReg",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.MLX5IBUAPIReg)
+			},
+			Paths: []string{
+				"value",
+				"mask",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.MLX5IBUAPIQueryPort{}),
 			C:     "mlx5_ib_uapi_query_port",
-			Fields: []Field{
-				{"flags", func(r any) any {
-					return &r.(*uapi.MLX5IBUAPIQueryPort).Flags
-				}},
-				{"vport", func(r any) any {
-					return &r.(*uapi.MLX5IBUAPIQueryPort).VPort
-				}},
-				{"vport_vhca_id", func(r any) any {
-					return &r.(*uapi.MLX5IBUAPIQueryPort).VPortVHCAID
-				}},
-				{"esw_owner_vhca_id", func(r any) any {
-					return &r.(*uapi.MLX5IBUAPIQueryPort).ESWOwnerVHCAID
-				}},
-				{"rsvd0", func(r any) any {
-					return &r.(*uapi.MLX5IBUAPIQueryPort).Rsvd0
-				}},
-				{"vport_steering_icm_rx", func(r any) any {
-					return &r.(*uapi.MLX5IBUAPIQueryPort).VPortSteeringICMRX
-				}},
-				{"vport_steering_icm_tx", func(r any) any {
-					return &r.(*uapi.MLX5IBUAPIQueryPort).VPortSteeringICMTX
-				}},
-				{"reg_c0", func(r any) any {
-					return &r.(*uapi.MLX5IBUAPIQueryPort).RegC0
-				}},
+			Go:    "uapi.MLX5IBUAPIQueryPort",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.MLX5IBUAPIQueryPort)
+				return []any{
+					&p.Flags,
+					&p.VPort,
+					&p.VPortVHCAID,
+					&p.ESWOwnerVHCAID,
+					&p.Rsvd0,
+					&p.VPortSteeringICMRX,
+					&p.VPortSteeringICMTX,
+					&p.RegC0,
+				}
 			},
-			Go:   "uapi.MLX5IBUAPIQueryPort",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.MLX5IBUAPIQueryPort)
+			},
+			Paths: []string{
+				"flags",
+				"vport",
+				"vport_vhca_id",
+				"esw_owner_vhca_id",
+				"rsvd0",
+				"vport_steering_icm_rx",
+				"vport_steering_icm_tx",
+				"reg_c0",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.MLX4IBAllocUcontextRespV3{}),
 			C:     "mlx4_ib_alloc_ucontext_resp_v3",
-			Fields: []Field{
-				{"qp_tab_size", func(r any) any {
-					return &r.(*uapi.MLX4IBAllocUcontextRespV3).QPTabSize
-				}},
-				{"bf_reg_size", func(r any) any {
-					return &r.(*uapi.MLX4IBAllocUcontextRespV3).BFRegSize
-				}},
-				{"bf_regs_per_page", func(r any) any {
-					return &r.(*uapi.MLX4IBAllocUcontextRespV3).BFRegsPerPage
-				}},
+			Go:    "uapi.MLX4IBAllocUcontextRespV3",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.MLX4IBAllocUcontextRespV3)
+				return []any{
+					&p.QPTabSize,
+					&p.BFRegSize,
+					&p.BFRegsPerPage,
+				}
 			},
-			Go:   "uapi.MLX4IBAllocUcontextRespV3",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.MLX4IBAllocUcontextRespV3)
+			},
+			Paths: []string{
+				"qp_tab_size",
+				"bf_reg_size",
+				"bf_regs_per_page",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.MLX4IBAllocUcontextResp{}),
 			C:     "mlx4_ib_alloc_ucontext_resp",
-			Fields: []Field{
-				{"dev_caps", func(r any) any {
-					return &r.(*uapi.MLX4IBAllocUcontextResp).DevCaps
-				}},
-				{"qp_tab_size", func(r any) any {
-					return &r.(*uapi.MLX4IBAllocUcontextResp).QPTabSize
-				}},
-				{"bf_reg_size", func(r any) any {
-					return &r.(*uapi.MLX4IBAllocUcontextResp).BFRegSize
-				}},
-				{"bf_regs_per_page", func(r any) any {
-					return &r.(*uapi.MLX4IBAllocUcontextResp).BFRegsPerPage
-				}},
-				{"cqe_size", func(r any) any {
-					return &r.(*uapi.MLX4IBAllocUcontextResp).CQESize
-				}},
+			Go:    "uapi.MLX4IBAllocUcontextResp",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.MLX4IBAllocUcontextResp)
+				return []any{
+					&p.DevCaps,
+					&p.QPTabSize,
+					&p.BFRegSize,
+					&p.BFRegsPerPage,
+					&p.CQESize,
+				}
 			},
-			Go:   "uapi.MLX4IBAllocUcontextResp",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.MLX4IBAllocUcontextResp)
+			},
+			Paths: []string{
+				"dev_caps",
+				"qp_tab_size",
+				"bf_reg_size",
+				"bf_regs_per_page",
+				"cqe_size",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.MLX4IBAllocPDResp{}),
 			C:     "mlx4_ib_alloc_pd_resp",
-			Fields: []Field{
-				{"pdn", func(r any) any {
-					return &r.(*uapi.MLX4IBAllocPDResp).PDN
-				}},
-				{"reserved", func(r any) any {
-					return &r.(*uapi.MLX4IBAllocPDResp).Reserved
-				}},
+			Go:    "uapi.MLX4IBAllocPDResp",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.MLX4IBAllocPDResp)
+				return []any{
+					&p.PDN,
+					&p.Reserved,
+				}
 			},
-			Go:   "uapi.MLX4IBAllocPDResp",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.MLX4IBAllocPDResp)
+			},
+			Paths: []string{
+				"pdn",
+				"reserved",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.MLX4IBCreateCQ{}),
 			C:     "mlx4_ib_create_cq",
-			Fields: []Field{
-				{"buf_addr", func(r any) any {
-					return &r.(*uapi.MLX4IBCreateCQ).BufAddr
-				}},
-				{"db_addr", func(r any) any {
-					return &r.(*uapi.MLX4IBCreateCQ).DBAddr
-				}},
+			Go:    "uapi.MLX4IBCreateCQ",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.MLX4IBCreateCQ)
+				return []any{
+					&p.BufAddr,
+					&p.DBAddr,
+				}
 			},
-			Go:   "uapi.MLX4IBCreateCQ",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.MLX4IBCreateCQ)
+			},
+			Paths: []string{
+				"buf_addr",
+				"db_addr",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.MLX4IBCreateCQResp{}),
 			C:     "mlx4_ib_create_cq_resp",
-			Fields: []Field{
-				{"cqn", func(r any) any {
-					return &r.(*uapi.MLX4IBCreateCQResp).CQN
-				}},
-				{"reserved", func(r any) any {
-					return &r.(*uapi.MLX4IBCreateCQResp).Reserved
-				}},
+			Go:    "uapi.MLX4IBCreateCQResp",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.MLX4IBCreateCQResp)
+				return []any{
+					&p.CQN,
+					&p.Reserved,
+				}
 			},
-			Go:   "uapi.MLX4IBCreateCQResp",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.MLX4IBCreateCQResp)
+			},
+			Paths: []string{
+				"cqn",
+				"reserved",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.MLX4IBResizeCQ{}),
 			C:     "mlx4_ib_resize_cq",
-			Fields: []Field{
-				{"buf_addr", func(r any) any {
-					return &r.(*uapi.MLX4IBResizeCQ).BufAddr
-				}},
+			Go:    "uapi.MLX4IBResizeCQ",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.MLX4IBResizeCQ)
+				return []any{
+					&p.BufAddr,
+				}
 			},
-			Go:   "uapi.MLX4IBResizeCQ",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.MLX4IBResizeCQ)
+			},
+			Paths: []string{
+				"buf_addr",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.MLX4IBCreateSRQ{}),
 			C:     "mlx4_ib_create_srq",
-			Fields: []Field{
-				{"buf_addr", func(r any) any {
-					return &r.(*uapi.MLX4IBCreateSRQ).BufAddr
-				}},
-				{"db_addr", func(r any) any {
-					return &r.(*uapi.MLX4IBCreateSRQ).DBAddr
-				}},
+			Go:    "uapi.MLX4IBCreateSRQ",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.MLX4IBCreateSRQ)
+				return []any{
+					&p.BufAddr,
+					&p.DBAddr,
+				}
 			},
-			Go:   "uapi.MLX4IBCreateSRQ",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.MLX4IBCreateSRQ)
+			},
+			Paths: []string{
+				"buf_addr",
+				"db_addr",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.MLX4IBCreateSRQResp{}),
 			C:     "mlx4_ib_create_srq_resp",
-			Fields: []Field{
-				{"srqn", func(r any) any {
-					return &r.(*uapi.MLX4IBCreateSRQResp).SRQN
-				}},
-				{"reserved", func(r any) any {
-					return &r.(*uapi.MLX4IBCreateSRQResp).Reserved
-				}},
+			Go:    "uapi.MLX4IBCreateSRQResp",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.MLX4IBCreateSRQResp)
+				return []any{
+					&p.SRQN,
+					&p.Reserved,
+				}
 			},
-			Go:   "uapi.MLX4IBCreateSRQResp",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.MLX4IBCreateSRQResp)
+			},
+			Paths: []string{
+				"srqn",
+				"reserved",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.MLX4IBCreateQPRSS{}),
 			C:     "mlx4_ib_create_qp_rss",
-			Fields: []Field{
-				{"rx_hash_fields_mask", func(r any) any {
-					return &r.(*uapi.MLX4IBCreateQPRSS).RXHashFieldsMask
-				}},
-				{"rx_hash_function", func(r any) any {
-					return &r.(*uapi.MLX4IBCreateQPRSS).RXHashFunction
-				}},
-				{"reserved", func(r any) any {
-					return &r.(*uapi.MLX4IBCreateQPRSS).Reserved
-				}},
-				{"rx_hash_key", func(r any) any {
-					return &r.(*uapi.MLX4IBCreateQPRSS).RXHashKey
-				}},
-				{"comp_mask", func(r any) any {
-					return &r.(*uapi.MLX4IBCreateQPRSS).CompMask
-				}},
-				{"reserved1", func(r any) any {
-					return &r.(*uapi.MLX4IBCreateQPRSS).Reserved1
-				}},
+			Go:    "uapi.MLX4IBCreateQPRSS",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.MLX4IBCreateQPRSS)
+				return []any{
+					&p.RXHashFieldsMask,
+					&p.RXHashFunction,
+					&p.Reserved,
+					&p.RXHashKey,
+					&p.CompMask,
+					&p.Reserved1,
+				}
 			},
-			Go:   "uapi.MLX4IBCreateQPRSS",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.MLX4IBCreateQPRSS)
+			},
+			Paths: []string{
+				"rx_hash_fields_mask",
+				"rx_hash_function",
+				"reserved",
+				"rx_hash_key",
+				"comp_mask",
+				"reserved1",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.MLX4IBCreateQP{}),
 			C:     "mlx4_ib_create_qp",
-			Fields: []Field{
-				{"buf_addr", func(r any) any {
-					return &r.(*uapi.MLX4IBCreateQP).BufAddr
-				}},
-				{"db_addr", func(r any) any {
-					return &r.(*uapi.MLX4IBCreateQP).DBAddr
-				}},
-				{"log_sq_bb_count", func(r any) any {
-					return &r.(*uapi.MLX4IBCreateQP).LogSQBbCount
-				}},
-				{"log_sq_stride", func(r any) any {
-					return &r.(*uapi.MLX4IBCreateQP).LogSQStride
-				}},
-				{"sq_no_prefetch", func(r any) any {
-					return &r.(*uapi.MLX4IBCreateQP).SQNoPrefetch
-				}},
-				{"reserved", func(r any) any {
-					return &r.(*uapi.MLX4IBCreateQP).Reserved
-				}},
-				{"inl_recv_sz", func(r any) any {
-					return &r.(*uapi.MLX4IBCreateQP).InlRecvSz
-				}},
+			Go:    "uapi.MLX4IBCreateQP",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.MLX4IBCreateQP)
+				return []any{
+					&p.BufAddr,
+					&p.DBAddr,
+					&p.LogSQBbCount,
+					&p.LogSQStride,
+					&p.SQNoPrefetch,
+					&p.Reserved,
+					&p.InlRecvSz,
+				}
 			},
-			Go:   "uapi.MLX4IBCreateQP",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.MLX4IBCreateQP)
+			},
+			Paths: []string{
+				"buf_addr",
+				"db_addr",
+				"log_sq_bb_count",
+				"log_sq_stride",
+				"sq_no_prefetch",
+				"reserved",
+				"inl_recv_sz",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.MLX4IBCreateWQ{}),
 			C:     "mlx4_ib_create_wq",
-			Fields: []Field{
-				{"buf_addr", func(r any) any {
-					return &r.(*uapi.MLX4IBCreateWQ).BufAddr
-				}},
-				{"db_addr", func(r any) any {
-					return &r.(*uapi.MLX4IBCreateWQ).DBAddr
-				}},
-				{"log_range_size", func(r any) any {
-					return &r.(*uapi.MLX4IBCreateWQ).LogRangeSize
-				}},
-				{"reserved", func(r any) any {
-					return &r.(*uapi.MLX4IBCreateWQ).Reserved
-				}},
-				{"comp_mask", func(r any) any {
-					return &r.(*uapi.MLX4IBCreateWQ).CompMask
-				}},
+			Go:    "uapi.MLX4IBCreateWQ",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.MLX4IBCreateWQ)
+				return []any{
+					&p.BufAddr,
+					&p.DBAddr,
+					&p.LogRangeSize,
+					&p.Reserved,
+					&p.CompMask,
+				}
 			},
-			Go:   "uapi.MLX4IBCreateWQ",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.MLX4IBCreateWQ)
+			},
+			Paths: []string{
+				"buf_addr",
+				"db_addr",
+				"log_range_size",
+				"reserved",
+				"comp_mask",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.MLX4IBModifyWQ{}),
 			C:     "mlx4_ib_modify_wq",
-			Fields: []Field{
-				{"comp_mask", func(r any) any {
-					return &r.(*uapi.MLX4IBModifyWQ).CompMask
-				}},
-				{"reserved", func(r any) any {
-					return &r.(*uapi.MLX4IBModifyWQ).Reserved
-				}},
+			Go:    "uapi.MLX4IBModifyWQ",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.MLX4IBModifyWQ)
+				return []any{
+					&p.CompMask,
+					&p.Reserved,
+				}
 			},
-			Go:   "uapi.MLX4IBModifyWQ",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.MLX4IBModifyWQ)
+			},
+			Paths: []string{
+				"comp_mask",
+				"reserved",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.MLX4IBCreateRWQIndTblResp{}),
 			C:     "mlx4_ib_create_rwq_ind_tbl_resp",
-			Fields: []Field{
-				{"response_length", func(r any) any {
-					return &r.(*uapi.MLX4IBCreateRWQIndTblResp).ResponseLength
-				}},
-				{"reserved", func(r any) any {
-					return &r.(*uapi.MLX4IBCreateRWQIndTblResp).Reserved
-				}},
+			Go:    "uapi.MLX4IBCreateRWQIndTblResp",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.MLX4IBCreateRWQIndTblResp)
+				return []any{
+					&p.ResponseLength,
+					&p.Reserved,
+				}
 			},
-			Go:   "uapi.MLX4IBCreateRWQIndTblResp",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.MLX4IBCreateRWQIndTblResp)
+			},
+			Paths: []string{
+				"response_length",
+				"reserved",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.MLX4IBRSSCaps{}),
 			C:     "mlx4_ib_rss_caps",
-			Fields: []Field{
-				{"rx_hash_fields_mask", func(r any) any {
-					return &r.(*uapi.MLX4IBRSSCaps).RXHashFieldsMask
-				}},
-				{"rx_hash_function", func(r any) any {
-					return &r.(*uapi.MLX4IBRSSCaps).RXHashFunction
-				}},
-				{"reserved", func(r any) any {
-					return &r.(*uapi.MLX4IBRSSCaps).Reserved
-				}},
+			Go:    "uapi.MLX4IBRSSCaps",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.MLX4IBRSSCaps)
+				return []any{
+					&p.RXHashFieldsMask,
+					&p.RXHashFunction,
+					&p.Reserved,
+				}
 			},
-			Go:   "uapi.MLX4IBRSSCaps",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.MLX4IBRSSCaps)
+			},
+			Paths: []string{
+				"rx_hash_fields_mask",
+				"rx_hash_function",
+				"reserved",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.MLX4IBTSOCaps{}),
 			C:     "mlx4_ib_tso_caps",
-			Fields: []Field{
-				{"max_tso", func(r any) any {
-					return &r.(*uapi.MLX4IBTSOCaps).MaxTSO
-				}},
-				{"supported_qpts", func(r any) any {
-					return &r.(*uapi.MLX4IBTSOCaps).SupportedQPTs
-				}},
+			Go:    "uapi.MLX4IBTSOCaps",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.MLX4IBTSOCaps)
+				return []any{
+					&p.MaxTSO,
+					&p.SupportedQPTs,
+				}
 			},
-			Go:   "uapi.MLX4IBTSOCaps",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.MLX4IBTSOCaps)
+			},
+			Paths: []string{
+				"max_tso",
+				"supported_qpts",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.MLX4UverbsExQueryDeviceResp{}),
 			C:     "mlx4_uverbs_ex_query_device_resp",
-			Fields: []Field{
-				{"comp_mask", func(r any) any {
-					return &r.(*uapi.MLX4UverbsExQueryDeviceResp).CompMask
-				}},
-				{"response_length", func(r any) any {
-					return &r.(*uapi.MLX4UverbsExQueryDeviceResp).ResponseLength
-				}},
-				{"hca_core_clock_offset", func(r any) any {
-					return &r.(*uapi.MLX4UverbsExQueryDeviceResp).HCACoreClockOffset
-				}},
-				{"max_inl_recv_sz", func(r any) any {
-					return &r.(*uapi.MLX4UverbsExQueryDeviceResp).MaxInlRecvSz
-				}},
-				{"reserved", func(r any) any {
-					return &r.(*uapi.MLX4UverbsExQueryDeviceResp).Reserved
-				}},
-				{"rss_caps", func(r any) any {
-					return &r.(*uapi.MLX4UverbsExQueryDeviceResp).RSSCaps
-				}},
-				{"tso_caps", func(r any) any {
-					return &r.(*uapi.MLX4UverbsExQueryDeviceResp).TSOCaps
-				}},
+			Go:    "uapi.MLX4UverbsExQueryDeviceResp",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.MLX4UverbsExQueryDeviceResp)
+				return []any{
+					&p.CompMask,
+					&p.ResponseLength,
+					&p.HCACoreClockOffset,
+					&p.MaxInlRecvSz,
+					&p.Reserved,
+					&p.RSSCaps,
+					&p.TSOCaps,
+				}
 			},
-			Go:   "uapi.MLX4UverbsExQueryDeviceResp",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.MLX4UverbsExQueryDeviceResp)
+			},
+			Paths: []string{
+				"comp_mask",
+				"response_length",
+				"hca_core_clock_offset",
+				"max_inl_recv_sz",
+				"reserved",
+				"rss_caps",
+				"tso_caps",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.EFAIBVAllocUcontextCmd{}),
 			C:     "efa_ibv_alloc_ucontext_cmd",
-			Fields: []Field{
-				{"supported_caps", func(r any) any {
-					return &r.(*uapi.EFAIBVAllocUcontextCmd).SupportedCaps
-				}},
-				{"reserved_20", func(r any) any {
-					return &r.(*uapi.EFAIBVAllocUcontextCmd).Reserved20
-				}},
+			Go:    "uapi.EFAIBVAllocUcontextCmd",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.EFAIBVAllocUcontextCmd)
+				return []any{
+					&p.SupportedCaps,
+					&p.Reserved20,
+				}
 			},
-			Go:   "uapi.EFAIBVAllocUcontextCmd",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.EFAIBVAllocUcontextCmd)
+			},
+			Paths: []string{
+				"supported_caps",
+				"reserved_20",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.EFAIBVAllocUcontextResp{}),
 			C:     "efa_ibv_alloc_ucontext_resp",
-			Fields: []Field{
-				{"comp_mask", func(r any) any {
-					return &r.(*uapi.EFAIBVAllocUcontextResp).CompMask
-				}},
-				{"cmds_supp_udata_mask", func(r any) any {
-					return &r.(*uapi.EFAIBVAllocUcontextResp).CmdsSuppUdataMask
-				}},
-				{"sub_cqs_per_cq", func(r any) any {
-					return &r.(*uapi.EFAIBVAllocUcontextResp).SubCqsPerCQ
-				}},
-				{"inline_buf_size", func(r any) any {
-					return &r.(*uapi.EFAIBVAllocUcontextResp).InlineBufSize
-				}},
-				{"max_llq_size", func(r any) any {
-					return &r.(*uapi.EFAIBVAllocUcontextResp).MaxLlqSize
-				}},
-				{"max_tx_batch", func(r any) any {
-					return &r.(*uapi.EFAIBVAllocUcontextResp).MaxTXBatch
-				}},
-				{"min_sq_wr", func(r any) any {
-					return &r.(*uapi.EFAIBVAllocUcontextResp).MinSQWR
-				}},
-				{"inline_buf_size_ex", func(r any) any {
-					return &r.(*uapi.EFAIBVAllocUcontextResp).InlineBufSizeEx
-				}},
-				{"reserved_b0", func(r any) any {
-					return &r.(*uapi.EFAIBVAllocUcontextResp).ReservedB0
-				}},
+			Go:    "uapi.EFAIBVAllocUcontextResp",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.EFAIBVAllocUcontextResp)
+				return []any{
+					&p.CompMask,
+					&p.CmdsSuppUdataMask,
+					&p.SubCqsPerCQ,
+					&p.InlineBufSize,
+					&p.MaxLlqSize,
+					&p.MaxTXBatch,
+					&p.MinSQWR,
+					&p.InlineBufSizeEx,
+					&p.ReservedB0,
+				}
 			},
-			Go:   "uapi.EFAIBVAllocUcontextResp",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.EFAIBVAllocUcontextResp)
+			},
+			Paths: []string{
+				"comp_mask",
+				"cmds_supp_udata_mask",
+				"sub_cqs_per_cq",
+				"inline_buf_size",
+				"max_llq_size",
+				"max_tx_batch",
+				"min_sq_wr",
+				"inline_buf_size_ex",
+				"reserved_b0",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.EFAIBVAllocPDResp{}),
 			C:     "efa_ibv_alloc_pd_resp",
-			Fields: []Field{
-				{"comp_mask", func(r any) any {
-					return &r.(*uapi.EFAIBVAllocPDResp).CompMask
-				}},
-				{"pdn", func(r any) any {
-					return &r.(*uapi.EFAIBVAllocPDResp).PDN
-				}},
-				{"reserved_30", func(r any) any {
-					return &r.(*uapi.EFAIBVAllocPDResp).Reserved30
-				}},
+			Go:    "uapi.EFAIBVAllocPDResp",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.EFAIBVAllocPDResp)
+				return []any{
+					&p.CompMask,
+					&p.PDN,
+					&p.Reserved30,
+				}
 			},
-			Go:   "uapi.EFAIBVAllocPDResp",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.EFAIBVAllocPDResp)
+			},
+			Paths: []string{
+				"comp_mask",
+				"pdn",
+				"reserved_30",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.EFAIBVCreateCQ{}),
 			C:     "efa_ibv_create_cq",
-			Fields: []Field{
-				{"comp_mask", func(r any) any {
-					return &r.(*uapi.EFAIBVCreateCQ).CompMask
-				}},
-				{"cq_entry_size", func(r any) any {
-					return &r.(*uapi.EFAIBVCreateCQ).CQEntrySize
-				}},
-				{"num_sub_cqs", func(r any) any {
-					return &r.(*uapi.EFAIBVCreateCQ).NumSubCqs
-				}},
-				{"flags", func(r any) any {
-					return &r.(*uapi.EFAIBVCreateCQ).Flags
-				}},
-				{"reserved_58", func(r any) any {
-					return &r.(*uapi.EFAIBVCreateCQ).Reserved58
-				}},
+			Go:    "uapi.EFAIBVCreateCQ",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.EFAIBVCreateCQ)
+				return []any{
+					&p.CompMask,
+					&p.CQEntrySize,
+					&p.NumSubCqs,
+					&p.Flags,
+					&p.Reserved58,
+				}
 			},
-			Go:   "uapi.EFAIBVCreateCQ",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.EFAIBVCreateCQ)
+			},
+			Paths: []string{
+				"comp_mask",
+				"cq_entry_size",
+				"num_sub_cqs",
+				"flags",
+				"reserved_58",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.EFAIBVCreateCQResp{}),
 			C:     "efa_ibv_create_cq_resp",
-			Fields: []Field{
-				{"comp_mask", func(r any) any {
-					return &r.(*uapi.EFAIBVCreateCQResp).CompMask
-				}},
-				{"reserved_20", func(r any) any {
-					return &r.(*uapi.EFAIBVCreateCQResp).Reserved20
-				}},
-				{"q_mmap_key", func(r any) any {
-					return &r.(*uapi.EFAIBVCreateCQResp).QMmapKey
-				}},
-				{"q_mmap_size", func(r any) any {
-					return &r.(*uapi.EFAIBVCreateCQResp).QMmapSize
-				}},
-				{"cq_idx", func(r any) any {
-					return &r.(*uapi.EFAIBVCreateCQResp).CQIdx
-				}},
-				{"reserved_d0", func(r any) any {
-					return &r.(*uapi.EFAIBVCreateCQResp).ReservedD0
-				}},
-				{"db_off", func(r any) any {
-					return &r.(*uapi.EFAIBVCreateCQResp).DBOff
-				}},
-				{"db_mmap_key", func(r any) any {
-					return &r.(*uapi.EFAIBVCreateCQResp).DBMmapKey
-				}},
+			Go:    "uapi.EFAIBVCreateCQResp",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.EFAIBVCreateCQResp)
+				return []any{
+					&p.CompMask,
+					&p.Reserved20,
+					&p.QMmapKey,
+					&p.QMmapSize,
+					&p.CQIdx,
+					&p.ReservedD0,
+					&p.DBOff,
+					&p.DBMmapKey,
+				}
 			},
-			Go:   "uapi.EFAIBVCreateCQResp",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.EFAIBVCreateCQResp)
+			},
+			Paths: []string{
+				"comp_mask",
+				"reserved_20",
+				"q_mmap_key",
+				"q_mmap_size",
+				"cq_idx",
+				"reserved_d0",
+				"db_off",
+				"db_mmap_key",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.EFAIBVCreateQP{}),
 			C:     "efa_ibv_create_qp",
-			Fields: []Field{
-				{"comp_mask", func(r any) any {
-					return &r.(*uapi.EFAIBVCreateQP).CompMask
-				}},
-				{"rq_ring_size", func(r any) any {
-					return &r.(*uapi.EFAIBVCreateQP).RQRingSize
-				}},
-				{"sq_ring_size", func(r any) any {
-					return &r.(*uapi.EFAIBVCreateQP).SQRingSize
-				}},
-				{"driver_qp_type", func(r any) any {
-					return &r.(*uapi.EFAIBVCreateQP).DriverQPType
-				}},
-				{"flags", func(r any) any {
-					return &r.(*uapi.EFAIBVCreateQP).Flags
-				}},
-				{"sl", func(r any) any {
-					return &r.(*uapi.EFAIBVCreateQP).SL
-				}},
-				{"reserved_98", func(r any) any {
-					return &r.(*uapi.EFAIBVCreateQP).Reserved98
-				}},
+			Go:    "uapi.EFAIBVCreateQP",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.EFAIBVCreateQP)
+				return []any{
+					&p.CompMask,
+					&p.RQRingSize,
+					&p.SQRingSize,
+					&p.DriverQPType,
+					&p.Flags,
+					&p.SL,
+					&p.Reserved98,
+				}
 			},
-			Go:   "uapi.EFAIBVCreateQP",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.EFAIBVCreateQP)
+			},
+			Paths: []string{
+				"comp_mask",
+				"rq_ring_size",
+				"sq_ring_size",
+				"driver_qp_type",
+				"flags",
+				"sl",
+				"reserved_98",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.EFAIBVCreateQPResp{}),
 			C:     "efa_ibv_create_qp_resp",
-			Fields: []Field{
-				{"comp_mask", func(r any) any {
-					return &r.(*uapi.EFAIBVCreateQPResp).CompMask
-				}},
-				{"rq_db_offset", func(r any) any {
-					return &r.(*uapi.EFAIBVCreateQPResp).RQDBOffset
-				}},
-				{"sq_db_offset", func(r any) any {
-					return &r.(*uapi.EFAIBVCreateQPResp).SQDBOffset
-				}},
-				{"llq_desc_offset", func(r any) any {
-					return &r.(*uapi.EFAIBVCreateQPResp).LlqDescOffset
-				}},
-				{"rq_mmap_key", func(r any) any {
-					return &r.(*uapi.EFAIBVCreateQPResp).RQMmapKey
-				}},
-				{"rq_mmap_size", func(r any) any {
-					return &r.(*uapi.EFAIBVCreateQPResp).RQMmapSize
-				}},
-				{"rq_db_mmap_key", func(r any) any {
-					return &r.(*uapi.EFAIBVCreateQPResp).RQDBMmapKey
-				}},
-				{"sq_db_mmap_key", func(r any) any {
-					return &r.(*uapi.EFAIBVCreateQPResp).SQDBMmapKey
-				}},
-				{"llq_desc_mmap_key", func(r any) any {
-					return &r.(*uapi.EFAIBVCreateQPResp).LlqDescMmapKey
-				}},
-				{"send_sub_cq_idx", func(r any) any {
-					return &r.(*uapi.EFAIBVCreateQPResp).SendSubCQIdx
-				}},
-				{"recv_sub_cq_idx", func(r any) any {
-					return &r.(*uapi.EFAIBVCreateQPResp).RecvSubCQIdx
-				}},
-				{"reserved_1e0", func(r any) any {
-					return &r.(*uapi.EFAIBVCreateQPResp).Reserved1e0
-				}},
+			Go:    "uapi.EFAIBVCreateQPResp",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.EFAIBVCreateQPResp)
+				return []any{
+					&p.CompMask,
+					&p.RQDBOffset,
+					&p.SQDBOffset,
+					&p.LlqDescOffset,
+					&p.RQMmapKey,
+					&p.RQMmapSize,
+					&p.RQDBMmapKey,
+					&p.SQDBMmapKey,
+					&p.LlqDescMmapKey,
+					&p.SendSubCQIdx,
+					&p.RecvSubCQIdx,
+					&p.Reserved1e0,
+				}
 			},
-			Go:   "uapi.EFAIBVCreateQPResp",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.EFAIBVCreateQPResp)
+			},
+			Paths: []string{
+				"comp_mask",
+				"rq_db_offset",
+				"sq_db_offset",
+				"llq_desc_offset",
+				"rq_mmap_key",
+				"rq_mmap_size",
+				"rq_db_mmap_key",
+				"sq_db_mmap_key",
+				"llq_desc_mmap_key",
+				"send_sub_cq_idx",
+				"recv_sub_cq_idx",
+				"reserved_1e0",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.EFAIBVCreateAHResp{}),
 			C:     "efa_ibv_create_ah_resp",
-			Fields: []Field{
-				{"comp_mask", func(r any) any {
-					return &r.(*uapi.EFAIBVCreateAHResp).CompMask
-				}},
-				{"efa_address_handle", func(r any) any {
-					return &r.(*uapi.EFAIBVCreateAHResp).EFAAddressHandle
-				}},
-				{"reserved_30", func(r any) any {
-					return &r.(*uapi.EFAIBVCreateAHResp).Reserved30
-				}},
+			Go:    "uapi.EFAIBVCreateAHResp",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.EFAIBVCreateAHResp)
+				return []any{
+					&p.CompMask,
+					&p.EFAAddressHandle,
+					&p.Reserved30,
+				}
 			},
-			Go:   "uapi.EFAIBVCreateAHResp",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.EFAIBVCreateAHResp)
+			},
+			Paths: []string{
+				"comp_mask",
+				"efa_address_handle",
+				"reserved_30",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.EFAIBVExQueryDeviceResp{}),
 			C:     "efa_ibv_ex_query_device_resp",
-			Fields: []Field{
-				{"comp_mask", func(r any) any {
-					return &r.(*uapi.EFAIBVExQueryDeviceResp).CompMask
-				}},
-				{"max_sq_wr", func(r any) any {
-					return &r.(*uapi.EFAIBVExQueryDeviceResp).MaxSQWR
-				}},
-				{"max_rq_wr", func(r any) any {
-					return &r.(*uapi.EFAIBVExQueryDeviceResp).MaxRQWR
-				}},
-				{"max_sq_sge", func(r any) any {
-					return &r.(*uapi.EFAIBVExQueryDeviceResp).MaxSQSGE
-				}},
-				{"max_rq_sge", func(r any) any {
-					return &r.(*uapi.EFAIBVExQueryDeviceResp).MaxRQSGE
-				}},
-				{"max_rdma_size", func(r any) any {
-					return &r.(*uapi.EFAIBVExQueryDeviceResp).MaxRDMASize
-				}},
-				{"device_caps", func(r any) any {
-					return &r.(*uapi.EFAIBVExQueryDeviceResp).DeviceCaps
-				}},
+			Go:    "uapi.EFAIBVExQueryDeviceResp",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.EFAIBVExQueryDeviceResp)
+				return []any{
+					&p.CompMask,
+					&p.MaxSQWR,
+					&p.MaxRQWR,
+					&p.MaxSQSGE,
+					&p.MaxRQSGE,
+					&p.MaxRDMASize,
+					&p.DeviceCaps,
+				}
 			},
-			Go:   "uapi.EFAIBVExQueryDeviceResp",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.EFAIBVExQueryDeviceResp)
+			},
+			Paths: []string{
+				"comp_mask",
+				"max_sq_wr",
+				"max_rq_wr",
+				"max_sq_sge",
+				"max_rq_sge",
+				"max_rdma_size",
+				"device_caps",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.ERDMAUreqCreateCQ{}),
 			C:     "erdma_ureq_create_cq",
-			Fields: []Field{
-				{"db_record_va", func(r any) any {
-					return &r.(*uapi.ERDMAUreqCreateCQ).DBRecordVA
-				}},
-				{"qbuf_va", func(r any) any {
-					return &r.(*uapi.ERDMAUreqCreateCQ).QbufVA
-				}},
-				{"qbuf_len", func(r any) any {
-					return &r.(*uapi.ERDMAUreqCreateCQ).QbufLen
-				}},
-				{"rsvd0", func(r any) any {
-					return &r.(*uapi.ERDMAUreqCreateCQ).Rsvd0
-				}},
+			Go:    "uapi.ERDMAUreqCreateCQ",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.ERDMAUreqCreateCQ)
+				return []any{
+					&p.DBRecordVA,
+					&p.QbufVA,
+					&p.QbufLen,
+					&p.Rsvd0,
+				}
 			},
-			Go:   "uapi.ERDMAUreqCreateCQ",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.ERDMAUreqCreateCQ)
+			},
+			Paths: []string{
+				"db_record_va",
+				"qbuf_va",
+				"qbuf_len",
+				"rsvd0",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.ERDMAUrespCreateCQ{}),
 			C:     "erdma_uresp_create_cq",
-			Fields: []Field{
-				{"cq_id", func(r any) any {
-					return &r.(*uapi.ERDMAUrespCreateCQ).CQID
-				}},
-				{"num_cqe", func(r any) any {
-					return &r.(*uapi.ERDMAUrespCreateCQ).NumCQE
-				}},
+			Go:    "uapi.ERDMAUrespCreateCQ",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.ERDMAUrespCreateCQ)
+				return []any{
+					&p.CQID,
+					&p.NumCQE,
+				}
 			},
-			Go:   "uapi.ERDMAUrespCreateCQ",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.ERDMAUrespCreateCQ)
+			},
+			Paths: []string{
+				"cq_id",
+				"num_cqe",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.ERDMAUreqCreateQP{}),
 			C:     "erdma_ureq_create_qp",
-			Fields: []Field{
-				{"db_record_va", func(r any) any {
-					return &r.(*uapi.ERDMAUreqCreateQP).DBRecordVA
-				}},
-				{"qbuf_va", func(r any) any {
-					return &r.(*uapi.ERDMAUreqCreateQP).QbufVA
-				}},
-				{"qbuf_len", func(r any) any {
-					return &r.(*uapi.ERDMAUreqCreateQP).QbufLen
-				}},
-				{"rsvd0", func(r any) any {
-					return &r.(*uapi.ERDMAUreqCreateQP).Rsvd0
-				}},
+			Go:    "uapi.ERDMAUreqCreateQP",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.ERDMAUreqCreateQP)
+				return []any{
+					&p.DBRecordVA,
+					&p.QbufVA,
+					&p.QbufLen,
+					&p.Rsvd0,
+				}
 			},
-			Go:   "uapi.ERDMAUreqCreateQP",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.ERDMAUreqCreateQP)
+			},
+			Paths: []string{
+				"db_record_va",
+				"qbuf_va",
+				"qbuf_len",
+				"rsvd0",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.ERDMAUrespCreateQP{}),
 			C:     "erdma_uresp_create_qp",
-			Fields: []Field{
-				{"qp_id", func(r any) any {
-					return &r.(*uapi.ERDMAUrespCreateQP).QPID
-				}},
-				{"num_sqe", func(r any) any {
-					return &r.(*uapi.ERDMAUrespCreateQP).NumSQE
-				}},
-				{"num_rqe", func(r any) any {
-					return &r.(*uapi.ERDMAUrespCreateQP).NumRQE
-				}},
-				{"rq_offset", func(r any) any {
-					return &r.(*uapi.ERDMAUrespCreateQP).RQOffset
-				}},
+			Go:    "uapi.ERDMAUrespCreateQP",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.ERDMAUrespCreateQP)
+				return []any{
+					&p.QPID,
+					&p.NumSQE,
+					&p.NumRQE,
+					&p.RQOffset,
+				}
 			},
-			Go:   "uapi.ERDMAUrespCreateQP",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.ERDMAUrespCreateQP)
+			},
+			Paths: []string{
+				"qp_id",
+				"num_sqe",
+				"num_rqe",
+				"rq_offset",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.ERDMAUrespAllocCtx{}),
 			C:     "erdma_uresp_alloc_ctx",
-			Fields: []Field{
-				{"dev_id", func(r any) any {
-					return &r.(*uapi.ERDMAUrespAllocCtx).DevID
-				}},
-				{"pad", func(r any) any {
-					return &r.(*uapi.ERDMAUrespAllocCtx).Pad
-				}},
-				{"sdb_type", func(r any) any {
-					return &r.(*uapi.ERDMAUrespAllocCtx).SDBType
-				}},
-				{"sdb_offset", func(r any) any {
-					return &r.(*uapi.ERDMAUrespAllocCtx).SDBOffset
-				}},
-				{"sdb", func(r any) any {
-					return &r.(*uapi.ERDMAUrespAllocCtx).SDB
-				}},
-				{"rdb", func(r any) any {
-					return &r.(*uapi.ERDMAUrespAllocCtx).RDB
-				}},
-				{"cdb", func(r any) any {
-					return &r.(*uapi.ERDMAUrespAllocCtx).Cdb
-				}},
+			Go:    "uapi.ERDMAUrespAllocCtx",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.ERDMAUrespAllocCtx)
+				return []any{
+					&p.DevID,
+					&p.Pad,
+					&p.SDBType,
+					&p.SDBOffset,
+					&p.SDB,
+					&p.RDB,
+					&p.Cdb,
+				}
 			},
-			Go:   "uapi.ERDMAUrespAllocCtx",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.ERDMAUrespAllocCtx)
+			},
+			Paths: []string{
+				"dev_id",
+				"pad",
+				"sdb_type",
+				"sdb_offset",
+				"sdb",
+				"rdb",
+				"cdb",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IRDMAAllocUcontextReq{}),
 			C:     "irdma_alloc_ucontext_req",
-			Fields: []Field{
-				{"rsvd32", func(r any) any {
-					return &r.(*uapi.IRDMAAllocUcontextReq).Rsvd32
-				}},
-				{"userspace_ver", func(r any) any {
-					return &r.(*uapi.IRDMAAllocUcontextReq).UserspaceVer
-				}},
-				{"rsvd8", func(r any) any {
-					return &r.(*uapi.IRDMAAllocUcontextReq).Rsvd8
-				}},
-				{"comp_mask", func(r any) any {
-					return &r.(*uapi.IRDMAAllocUcontextReq).CompMask
-				}},
+			Go:    "uapi.IRDMAAllocUcontextReq",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IRDMAAllocUcontextReq)
+				return []any{
+					&p.Rsvd32,
+					&p.UserspaceVer,
+					&p.Rsvd8,
+					&p.CompMask,
+				}
 			},
-			Go:   "uapi.IRDMAAllocUcontextReq",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IRDMAAllocUcontextReq)
+			},
+			Paths: []string{
+				"rsvd32",
+				"userspace_ver",
+				"rsvd8",
+				"comp_mask",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IRDMAAllocUcontextResp{}),
 			C:     "irdma_alloc_ucontext_resp",
-			Fields: []Field{
-				{"max_pds", func(r any) any {
-					return &r.(*uapi.IRDMAAllocUcontextResp).MaxPds
-				}},
-				{"max_qps", func(r any) any {
-					return &r.(*uapi.IRDMAAllocUcontextResp).MaxQps
-				}},
-				{"wq_size", func(r any) any {
-					return &r.(*uapi.IRDMAAllocUcontextResp).WQSize
-				}},
-				{"kernel_ver", func(r any) any {
-					return &r.(*uapi.IRDMAAllocUcontextResp).KernelVer
-				}},
-				{"rsvd", func(r any) any {
-					return &r.(*uapi.IRDMAAllocUcontextResp).Rsvd
-				}},
-				{"feature_flags", func(r any) any {
-					return &r.(*uapi.IRDMAAllocUcontextResp).FeatureFlags
-				}},
-				{"db_mmap_key", func(r any) any {
-					return &r.(*uapi.IRDMAAllocUcontextResp).DBMmapKey
-				}},
-				{"max_hw_wq_frags", func(r any) any {
-					return &r.(*uapi.IRDMAAllocUcontextResp).MaxHWWQFrags
-				}},
-				{"max_hw_read_sges", func(r any) any {
-					return &r.(*uapi.IRDMAAllocUcontextResp).MaxHWReadSGEs
-				}},
-				{"max_hw_inline", func(r any) any {
-					return &r.(*uapi.IRDMAAllocUcontextResp).MaxHWInline
-				}},
-				{"max_hw_rq_quanta", func(r any) any {
-					return &r.(*uapi.IRDMAAllocUcontextResp).MaxHWRQQuanta
-				}},
-				{"max_hw_wq_quanta", func(r any) any {
-					return &r.(*uapi.IRDMAAllocUcontextResp).MaxHWWQQuanta
-				}},
-				{"min_hw_cq_size", func(r any) any {
-					return &r.(*uapi.IRDMAAllocUcontextResp).MinHWCQSize
-				}},
-				{"max_hw_cq_size", func(r any) any {
-					return &r.(*uapi.IRDMAAllocUcontextResp).MaxHWCQSize
-				}},
-				{"max_hw_sq_chunk", func(r any) any {
-					return &r.(*uapi.IRDMAAllocUcontextResp).MaxHWSQChunk
-				}},
-				{"hw_rev", func(r any) any {
-					return &r.(*uapi.IRDMAAllocUcontextResp).HWRev
-				}},
-				{"rsvd2", func(r any) any {
-					return &r.(*uapi.IRDMAAllocUcontextResp).Rsvd2
-				}},
-				{"comp_mask", func(r any) any {
-					return &r.(*uapi.IRDMAAllocUcontextResp).CompMask
-				}},
-				{"min_hw_wq_size", func(r any) any {
-					return &r.(*uapi.IRDMAAllocUcontextResp).MinHWWQSize
-				}},
-				{"revd3", func(r any) any {
-					return &r.(*uapi.IRDMAAllocUcontextResp).Revd3
-				}},
-				{"max_hw_srq_quanta", func(r any) any {
-					return &r.(*uapi.IRDMAAllocUcontextResp).MaxHWSRQQuanta
-				}},
+			Go:    "uapi.IRDMAAllocUcontextResp",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IRDMAAllocUcontextResp)
+				return []any{
+					&p.MaxPds,
+					&p.MaxQps,
+					&p.WQSize,
+					&p.KernelVer,
+					&p.Rsvd,
+					&p.FeatureFlags,
+					&p.DBMmapKey,
+					&p.MaxHWWQFrags,
+					&p.MaxHWReadSGEs,
+					&p.MaxHWInline,
+					&p.MaxHWRQQuanta,
+					&p.MaxHWWQQuanta,
+					&p.MinHWCQSize,
+					&p.MaxHWCQSize,
+					&p.MaxHWSQChunk,
+					&p.HWRev,
+					&p.Rsvd2,
+					&p.CompMask,
+					&p.MinHWWQSize,
+					&p.Revd3,
+					&p.MaxHWSRQQuanta,
+				}
 			},
-			Go:   "uapi.IRDMAAllocUcontextResp",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IRDMAAllocUcontextResp)
+			},
+			Paths: []string{
+				"max_pds",
+				"max_qps",
+				"wq_size",
+				"kernel_ver",
+				"rsvd",
+				"feature_flags",
+				"db_mmap_key",
+				"max_hw_wq_frags",
+				"max_hw_read_sges",
+				"max_hw_inline",
+				"max_hw_rq_quanta",
+				"max_hw_wq_quanta",
+				"min_hw_cq_size",
+				"max_hw_cq_size",
+				"max_hw_sq_chunk",
+				"hw_rev",
+				"rsvd2",
+				"comp_mask",
+				"min_hw_wq_size",
+				"revd3",
+				"max_hw_srq_quanta",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IRDMAAllocPDResp{}),
 			C:     "irdma_alloc_pd_resp",
-			Fields: []Field{
-				{"pd_id", func(r any) any {
-					return &r.(*uapi.IRDMAAllocPDResp).PDID
-				}},
-				{"rsvd", func(r any) any {
-					return &r.(*uapi.IRDMAAllocPDResp).Rsvd
-				}},
+			Go:    "uapi.IRDMAAllocPDResp",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IRDMAAllocPDResp)
+				return []any{
+					&p.PDID,
+					&p.Rsvd,
+				}
 			},
-			Go:   "uapi.IRDMAAllocPDResp",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IRDMAAllocPDResp)
+			},
+			Paths: []string{
+				"pd_id",
+				"rsvd",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IRDMAResizeCQReq{}),
 			C:     "irdma_resize_cq_req",
-			Fields: []Field{
-				{"user_cq_buffer", func(r any) any {
-					return &r.(*uapi.IRDMAResizeCQReq).UserCQBuffer
-				}},
+			Go:    "uapi.IRDMAResizeCQReq",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IRDMAResizeCQReq)
+				return []any{
+					&p.UserCQBuffer,
+				}
 			},
-			Go:   "uapi.IRDMAResizeCQReq",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IRDMAResizeCQReq)
+			},
+			Paths: []string{
+				"user_cq_buffer",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IRDMACreateCQReq{}),
 			C:     "irdma_create_cq_req",
-			Fields: []Field{
-				{"user_cq_buf", func(r any) any {
-					return &r.(*uapi.IRDMACreateCQReq).UserCQBuf
-				}},
-				{"user_shadow_area", func(r any) any {
-					return &r.(*uapi.IRDMACreateCQReq).UserShadowArea
-				}},
+			Go:    "uapi.IRDMACreateCQReq",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IRDMACreateCQReq)
+				return []any{
+					&p.UserCQBuf,
+					&p.UserShadowArea,
+				}
 			},
-			Go:   "uapi.IRDMACreateCQReq",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IRDMACreateCQReq)
+			},
+			Paths: []string{
+				"user_cq_buf",
+				"user_shadow_area",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IRDMACreateSRQReq{}),
 			C:     "irdma_create_srq_req",
-			Fields: []Field{
-				{"user_srq_buf", func(r any) any {
-					return &r.(*uapi.IRDMACreateSRQReq).UserSRQBuf
-				}},
-				{"user_shadow_area", func(r any) any {
-					return &r.(*uapi.IRDMACreateSRQReq).UserShadowArea
-				}},
+			Go:    "uapi.IRDMACreateSRQReq",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IRDMACreateSRQReq)
+				return []any{
+					&p.UserSRQBuf,
+					&p.UserShadowArea,
+				}
 			},
-			Go:   "uapi.IRDMACreateSRQReq",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IRDMACreateSRQReq)
+			},
+			Paths: []string{
+				"user_srq_buf",
+				"user_shadow_area",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IRDMACreateSRQResp{}),
 			C:     "irdma_create_srq_resp",
-			Fields: []Field{
-				{"srq_id", func(r any) any {
-					return &r.(*uapi.IRDMACreateSRQResp).SRQID
-				}},
-				{"srq_size", func(r any) any {
-					return &r.(*uapi.IRDMACreateSRQResp).SRQSize
-				}},
+			Go:    "uapi.IRDMACreateSRQResp",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IRDMACreateSRQResp)
+				return []any{
+					&p.SRQID,
+					&p.SRQSize,
+				}
 			},
-			Go:   "uapi.IRDMACreateSRQResp",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IRDMACreateSRQResp)
+			},
+			Paths: []string{
+				"srq_id",
+				"srq_size",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IRDMACreateQPReq{}),
 			C:     "irdma_create_qp_req",
-			Fields: []Field{
-				{"user_wqe_bufs", func(r any) any {
-					return &r.(*uapi.IRDMACreateQPReq).UserWQEBufs
-				}},
-				{"user_compl_ctx", func(r any) any {
-					return &r.(*uapi.IRDMACreateQPReq).UserComplCtx
-				}},
+			Go:    "uapi.IRDMACreateQPReq",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IRDMACreateQPReq)
+				return []any{
+					&p.UserWQEBufs,
+					&p.UserComplCtx,
+				}
 			},
-			Go:   "uapi.IRDMACreateQPReq",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IRDMACreateQPReq)
+			},
+			Paths: []string{
+				"user_wqe_bufs",
+				"user_compl_ctx",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IRDMAMemRegReq{}),
 			C:     "irdma_mem_reg_req",
-			Fields: []Field{
-				{"reg_type", func(r any) any {
-					return &r.(*uapi.IRDMAMemRegReq).RegType
-				}},
-				{"cq_pages", func(r any) any {
-					return &r.(*uapi.IRDMAMemRegReq).CQPages
-				}},
-				{"rq_pages", func(r any) any {
-					return &r.(*uapi.IRDMAMemRegReq).RQPages
-				}},
-				{"sq_pages", func(r any) any {
-					return &r.(*uapi.IRDMAMemRegReq).SQPages
-				}},
+			Go:    "uapi.IRDMAMemRegReq",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IRDMAMemRegReq)
+				return []any{
+					&p.RegType,
+					&p.CQPages,
+					&p.RQPages,
+					&p.SQPages,
+				}
 			},
-			Go:   "uapi.IRDMAMemRegReq",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IRDMAMemRegReq)
+			},
+			Paths: []string{
+				"reg_type",
+				"cq_pages",
+				"rq_pages",
+				"sq_pages",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IRDMAModifyQPReq{}),
 			C:     "irdma_modify_qp_req",
-			Fields: []Field{
-				{"sq_flush", func(r any) any {
-					return &r.(*uapi.IRDMAModifyQPReq).SQFlush
-				}},
-				{"rq_flush", func(r any) any {
-					return &r.(*uapi.IRDMAModifyQPReq).RQFlush
-				}},
-				{"rsvd", func(r any) any {
-					return &r.(*uapi.IRDMAModifyQPReq).Rsvd
-				}},
+			Go:    "uapi.IRDMAModifyQPReq",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IRDMAModifyQPReq)
+				return []any{
+					&p.SQFlush,
+					&p.RQFlush,
+					&p.Rsvd,
+				}
 			},
-			Go:   "uapi.IRDMAModifyQPReq",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IRDMAModifyQPReq)
+			},
+			Paths: []string{
+				"sq_flush",
+				"rq_flush",
+				"rsvd",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IRDMACreateCQResp{}),
 			C:     "irdma_create_cq_resp",
-			Fields: []Field{
-				{"cq_id", func(r any) any {
-					return &r.(*uapi.IRDMACreateCQResp).CQID
-				}},
-				{"cq_size", func(r any) any {
-					return &r.(*uapi.IRDMACreateCQResp).CQSize
-				}},
+			Go:    "uapi.IRDMACreateCQResp",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IRDMACreateCQResp)
+				return []any{
+					&p.CQID,
+					&p.CQSize,
+				}
 			},
-			Go:   "uapi.IRDMACreateCQResp",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IRDMACreateCQResp)
+			},
+			Paths: []string{
+				"cq_id",
+				"cq_size",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IRDMACreateQPResp{}),
 			C:     "irdma_create_qp_resp",
-			Fields: []Field{
-				{"qp_id", func(r any) any {
-					return &r.(*uapi.IRDMACreateQPResp).QPID
-				}},
-				{"actual_sq_size", func(r any) any {
-					return &r.(*uapi.IRDMACreateQPResp).ActualSQSize
-				}},
-				{"actual_rq_size", func(r any) any {
-					return &r.(*uapi.IRDMACreateQPResp).ActualRQSize
-				}},
-				{"irdma_drv_opt", func(r any) any {
-					return &r.(*uapi.IRDMACreateQPResp).IRDMADrvOpt
-				}},
-				{"push_idx", func(r any) any {
-					return &r.(*uapi.IRDMACreateQPResp).PushIdx
-				}},
-				{"lsmm", func(r any) any {
-					return &r.(*uapi.IRDMACreateQPResp).Lsmm
-				}},
-				{"rsvd", func(r any) any {
-					return &r.(*uapi.IRDMACreateQPResp).Rsvd
-				}},
-				{"qp_caps", func(r any) any {
-					return &r.(*uapi.IRDMACreateQPResp).QPCaps
-				}},
+			Go:    "uapi.IRDMACreateQPResp",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IRDMACreateQPResp)
+				return []any{
+					&p.QPID,
+					&p.ActualSQSize,
+					&p.ActualRQSize,
+					&p.IRDMADrvOpt,
+					&p.PushIdx,
+					&p.Lsmm,
+					&p.Rsvd,
+					&p.QPCaps,
+				}
 			},
-			Go:   "uapi.IRDMACreateQPResp",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IRDMACreateQPResp)
+			},
+			Paths: []string{
+				"qp_id",
+				"actual_sq_size",
+				"actual_rq_size",
+				"irdma_drv_opt",
+				"push_idx",
+				"lsmm",
+				"rsvd",
+				"qp_caps",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IRDMAModifyQPResp{}),
 			C:     "irdma_modify_qp_resp",
-			Fields: []Field{
-				{"push_wqe_mmap_key", func(r any) any {
-					return &r.(*uapi.IRDMAModifyQPResp).PushWQEMmapKey
-				}},
-				{"push_db_mmap_key", func(r any) any {
-					return &r.(*uapi.IRDMAModifyQPResp).PushDBMmapKey
-				}},
-				{"push_offset", func(r any) any {
-					return &r.(*uapi.IRDMAModifyQPResp).PushOffset
-				}},
-				{"push_valid", func(r any) any {
-					return &r.(*uapi.IRDMAModifyQPResp).PushValid
-				}},
-				{"rsvd", func(r any) any {
-					return &r.(*uapi.IRDMAModifyQPResp).Rsvd
-				}},
+			Go:    "uapi.IRDMAModifyQPResp",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IRDMAModifyQPResp)
+				return []any{
+					&p.PushWQEMmapKey,
+					&p.PushDBMmapKey,
+					&p.PushOffset,
+					&p.PushValid,
+					&p.Rsvd,
+				}
 			},
-			Go:   "uapi.IRDMAModifyQPResp",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IRDMAModifyQPResp)
+			},
+			Paths: []string{
+				"push_wqe_mmap_key",
+				"push_db_mmap_key",
+				"push_offset",
+				"push_valid",
+				"rsvd",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IRDMACreateAHResp{}),
 			C:     "irdma_create_ah_resp",
-			Fields: []Field{
-				{"ah_id", func(r any) any {
-					return &r.(*uapi.IRDMACreateAHResp).AHID
-				}},
-				{"rsvd", func(r any) any {
-					return &r.(*uapi.IRDMACreateAHResp).Rsvd
-				}},
+			Go:    "uapi.IRDMACreateAHResp",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IRDMACreateAHResp)
+				return []any{
+					&p.AHID,
+					&p.Rsvd,
+				}
 			},
-			Go:   "uapi.IRDMACreateAHResp",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IRDMACreateAHResp)
+			},
+			Paths: []string{
+				"ah_id",
+				"rsvd",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.BNXTReUctxReq{}),
 			C:     "bnxt_re_uctx_req",
-			Fields: []Field{
-				{"comp_mask", func(r any) any {
-					return &r.(*uapi.BNXTReUctxReq).CompMask
-				}},
+			Go:    "uapi.BNXTReUctxReq",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.BNXTReUctxReq)
+				return []any{
+					&p.CompMask,
+				}
 			},
-			Go:   "uapi.BNXTReUctxReq",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.BNXTReUctxReq)
+			},
+			Paths: []string{
+				"comp_mask",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.BNXTReUctxResp{}),
 			C:     "bnxt_re_uctx_resp",
-			Fields: []Field{
-				{"dev_id", func(r any) any {
-					return &r.(*uapi.BNXTReUctxResp).DevID
-				}},
-				{"max_qp", func(r any) any {
-					return &r.(*uapi.BNXTReUctxResp).MaxQP
-				}},
-				{"pg_size", func(r any) any {
-					return &r.(*uapi.BNXTReUctxResp).PgSize
-				}},
-				{"cqe_sz", func(r any) any {
-					return &r.(*uapi.BNXTReUctxResp).CQESz
-				}},
-				{"max_cqd", func(r any) any {
-					return &r.(*uapi.BNXTReUctxResp).MaxCqd
-				}},
-				{"rsvd", func(r any) any {
-					return &r.(*uapi.BNXTReUctxResp).Rsvd
-				}},
-				{"comp_mask", func(r any) any {
-					return &r.(*uapi.BNXTReUctxResp).CompMask
-				}},
-				{"chip_id0", func(r any) any {
-					return &r.(*uapi.BNXTReUctxResp).ChipId0
-				}},
-				{"chip_id1", func(r any) any {
-					return &r.(*uapi.BNXTReUctxResp).ChipId1
-				}},
-				{"mode", func(r any) any {
-					return &r.(*uapi.BNXTReUctxResp).Mode
-				}},
-				{"rsvd1", func(r any) any {
-					return &r.(*uapi.BNXTReUctxResp).Rsvd1
-				}},
+			Go:    "uapi.BNXTReUctxResp",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.BNXTReUctxResp)
+				return []any{
+					&p.DevID,
+					&p.MaxQP,
+					&p.PgSize,
+					&p.CQESz,
+					&p.MaxCqd,
+					&p.Rsvd,
+					&p.CompMask,
+					&p.ChipId0,
+					&p.ChipId1,
+					&p.Mode,
+					&p.Rsvd1,
+				}
 			},
-			Go:   "uapi.BNXTReUctxResp",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.BNXTReUctxResp)
+			},
+			Paths: []string{
+				"dev_id",
+				"max_qp",
+				"pg_size",
+				"cqe_sz",
+				"max_cqd",
+				"rsvd",
+				"comp_mask",
+				"chip_id0",
+				"chip_id1",
+				"mode",
+				"rsvd1",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.BNXTRePDResp{}),
 			C:     "bnxt_re_pd_resp",
-			Fields: []Field{
-				{"pdid", func(r any) any {
-					return &r.(*uapi.BNXTRePDResp).Pdid
-				}},
-				{"dpi", func(r any) any {
-					return &r.(*uapi.BNXTRePDResp).Dpi
-				}},
-				{"dbr", func(r any) any {
-					return &r.(*uapi.BNXTRePDResp).DbrBytes
-				}},
+			Go:    "uapi.BNXTRePDResp",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.BNXTRePDResp)
+				return []any{
+					&p.Pdid,
+					&p.Dpi,
+					&p.DbrBytes,
+				}
 			},
-			Go:   "uapi.BNXTRePDResp",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.BNXTRePDResp)
+			},
+			Paths: []string{
+				"pdid",
+				"dpi",
+				"dbr",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.BNXTReCQReq{}),
 			C:     "bnxt_re_cq_req",
-			Fields: []Field{
-				{"cq_va", func(r any) any {
-					return &r.(*uapi.BNXTReCQReq).CQVA
-				}},
-				{"cq_handle", func(r any) any {
-					return &r.(*uapi.BNXTReCQReq).CQHandle
-				}},
-				{"comp_mask", func(r any) any {
-					return &r.(*uapi.BNXTReCQReq).CompMask
-				}},
+			Go:    "uapi.BNXTReCQReq",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.BNXTReCQReq)
+				return []any{
+					&p.CQVA,
+					&p.CQHandle,
+					&p.CompMask,
+				}
 			},
-			Go:   "uapi.BNXTReCQReq",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.BNXTReCQReq)
+			},
+			Paths: []string{
+				"cq_va",
+				"cq_handle",
+				"comp_mask",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.BNXTReCQResp{}),
 			C:     "bnxt_re_cq_resp",
-			Fields: []Field{
-				{"cqid", func(r any) any {
-					return &r.(*uapi.BNXTReCQResp).Cqid
-				}},
-				{"tail", func(r any) any {
-					return &r.(*uapi.BNXTReCQResp).Tail
-				}},
-				{"phase", func(r any) any {
-					return &r.(*uapi.BNXTReCQResp).Phase
-				}},
-				{"rsvd", func(r any) any {
-					return &r.(*uapi.BNXTReCQResp).Rsvd
-				}},
-				{"comp_mask", func(r any) any {
-					return &r.(*uapi.BNXTReCQResp).CompMask
-				}},
+			Go:    "uapi.BNXTReCQResp",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.BNXTReCQResp)
+				return []any{
+					&p.Cqid,
+					&p.Tail,
+					&p.Phase,
+					&p.Rsvd,
+					&p.CompMask,
+				}
 			},
-			Go:   "uapi.BNXTReCQResp",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.BNXTReCQResp)
+			},
+			Paths: []string{
+				"cqid",
+				"tail",
+				"phase",
+				"rsvd",
+				"comp_mask",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.BNXTReResizeCQReq{}),
 			C:     "bnxt_re_resize_cq_req",
-			Fields: []Field{
-				{"cq_va", func(r any) any {
-					return &r.(*uapi.BNXTReResizeCQReq).CQVA
-				}},
+			Go:    "uapi.BNXTReResizeCQReq",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.BNXTReResizeCQReq)
+				return []any{
+					&p.CQVA,
+				}
 			},
-			Go:   "uapi.BNXTReResizeCQReq",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.BNXTReResizeCQReq)
+			},
+			Paths: []string{
+				"cq_va",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.BNXTReQPReq{}),
 			C:     "bnxt_re_qp_req",
-			Fields: []Field{
-				{"qpsva", func(r any) any {
-					return &r.(*uapi.BNXTReQPReq).Qpsva
-				}},
-				{"qprva", func(r any) any {
-					return &r.(*uapi.BNXTReQPReq).Qprva
-				}},
-				{"qp_handle", func(r any) any {
-					return &r.(*uapi.BNXTReQPReq).QPHandle
-				}},
-				{"comp_mask", func(r any) any {
-					return &r.(*uapi.BNXTReQPReq).CompMask
-				}},
-				{"sq_slots", func(r any) any {
-					return &r.(*uapi.BNXTReQPReq).SQSlots
-				}},
-				{"sq_npsn", func(r any) any {
-					return &r.(*uapi.BNXTReQPReq).SQNpsn
-				}},
+			Go:    "uapi.BNXTReQPReq",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.BNXTReQPReq)
+				return []any{
+					&p.Qpsva,
+					&p.Qprva,
+					&p.QPHandle,
+					&p.CompMask,
+					&p.SQSlots,
+					&p.SQNpsn,
+				}
 			},
-			Go:   "uapi.BNXTReQPReq",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.BNXTReQPReq)
+			},
+			Paths: []string{
+				"qpsva",
+				"qprva",
+				"qp_handle",
+				"comp_mask",
+				"sq_slots",
+				"sq_npsn",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.BNXTReQPResp{}),
 			C:     "bnxt_re_qp_resp",
-			Fields: []Field{
-				{"qpid", func(r any) any {
-					return &r.(*uapi.BNXTReQPResp).Qpid
-				}},
-				{"rsvd", func(r any) any {
-					return &r.(*uapi.BNXTReQPResp).Rsvd
-				}},
+			Go:    "uapi.BNXTReQPResp",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.BNXTReQPResp)
+				return []any{
+					&p.Qpid,
+					&p.Rsvd,
+				}
 			},
-			Go:   "uapi.BNXTReQPResp",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.BNXTReQPResp)
+			},
+			Paths: []string{
+				"qpid",
+				"rsvd",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.BNXTReSRQReq{}),
 			C:     "bnxt_re_srq_req",
-			Fields: []Field{
-				{"srqva", func(r any) any {
-					return &r.(*uapi.BNXTReSRQReq).Srqva
-				}},
-				{"srq_handle", func(r any) any {
-					return &r.(*uapi.BNXTReSRQReq).SRQHandle
-				}},
+			Go:    "uapi.BNXTReSRQReq",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.BNXTReSRQReq)
+				return []any{
+					&p.Srqva,
+					&p.SRQHandle,
+				}
 			},
-			Go:   "uapi.BNXTReSRQReq",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.BNXTReSRQReq)
+			},
+			Paths: []string{
+				"srqva",
+				"srq_handle",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.BNXTReSRQResp{}),
 			C:     "bnxt_re_srq_resp",
-			Fields: []Field{
-				{"srqid", func(r any) any {
-					return &r.(*uapi.BNXTReSRQResp).Srqid
-				}},
-				{"rsvd", func(r any) any {
-					return &r.(*uapi.BNXTReSRQResp).Rsvd
-				}},
-				{"comp_mask", func(r any) any {
-					return &r.(*uapi.BNXTReSRQResp).CompMask
-				}},
+			Go:    "uapi.BNXTReSRQResp",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.BNXTReSRQResp)
+				return []any{
+					&p.Srqid,
+					&p.Rsvd,
+					&p.CompMask,
+				}
 			},
-			Go:   "uapi.BNXTReSRQResp",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.BNXTReSRQResp)
+			},
+			Paths: []string{
+				"srqid",
+				"rsvd",
+				"comp_mask",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.BNXTRePacketPacingCaps{}),
 			C:     "bnxt_re_packet_pacing_caps",
-			Fields: []Field{
-				{"qp_rate_limit_min", func(r any) any {
-					return &r.(*uapi.BNXTRePacketPacingCaps).QPRateLimitMin
-				}},
-				{"qp_rate_limit_max", func(r any) any {
-					return &r.(*uapi.BNXTRePacketPacingCaps).QPRateLimitMax
-				}},
-				{"supported_qpts", func(r any) any {
-					return &r.(*uapi.BNXTRePacketPacingCaps).SupportedQPTs
-				}},
-				{"reserved", func(r any) any {
-					return &r.(*uapi.BNXTRePacketPacingCaps).Reserved
-				}},
+			Go:    "uapi.BNXTRePacketPacingCaps",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.BNXTRePacketPacingCaps)
+				return []any{
+					&p.QPRateLimitMin,
+					&p.QPRateLimitMax,
+					&p.SupportedQPTs,
+					&p.Reserved,
+				}
 			},
-			Go:   "uapi.BNXTRePacketPacingCaps",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.BNXTRePacketPacingCaps)
+			},
+			Paths: []string{
+				"qp_rate_limit_min",
+				"qp_rate_limit_max",
+				"supported_qpts",
+				"reserved",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.BNXTReQueryDeviceExResp{}),
 			C:     "bnxt_re_query_device_ex_resp",
-			Fields: []Field{
-				{"packet_pacing_caps", func(r any) any {
-					return &r.(*uapi.BNXTReQueryDeviceExResp).PacketPacingCaps
-				}},
+			Go:    "uapi.BNXTReQueryDeviceExResp",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.BNXTReQueryDeviceExResp)
+				return []any{
+					&p.PacketPacingCaps,
+				}
 			},
-			Go:   "uapi.BNXTReQueryDeviceExResp",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.BNXTReQueryDeviceExResp)
+			},
+			Paths: []string{
+				"packet_pacing_caps",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.BNXTReDBRegion{}),
 			C:     "bnxt_re_db_region",
-			Fields: []Field{
-				{"dpi", func(r any) any {
-					return &r.(*uapi.BNXTReDBRegion).Dpi
-				}},
-				{"reserved", func(r any) any {
-					return &r.(*uapi.BNXTReDBRegion).Reserved
-				}},
-				{"reserved2", func(r any) any {
-					return &r.(*uapi.BNXTReDBRegion).Reserved2
-				}},
+			Go:    "uapi.BNXTReDBRegion",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.BNXTReDBRegion)
+				return []any{
+					&p.Dpi,
+					&p.Reserved,
+					&p.Reserved2,
+				}
 			},
-			Go:   "uapi.BNXTReDBRegion",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.BNXTReDBRegion)
+			},
+			Paths: []string{
+				"dpi",
+				"reserved",
+				"reserved2",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.HNSRoceIBCreateCQ{}),
 			C:     "hns_roce_ib_create_cq",
-			Fields: []Field{
-				{"buf_addr", func(r any) any {
-					return &r.(*uapi.HNSRoceIBCreateCQ).BufAddr
-				}},
-				{"db_addr", func(r any) any {
-					return &r.(*uapi.HNSRoceIBCreateCQ).DBAddr
-				}},
-				{"cqe_size", func(r any) any {
-					return &r.(*uapi.HNSRoceIBCreateCQ).CQESize
-				}},
-				{"reserved", func(r any) any {
-					return &r.(*uapi.HNSRoceIBCreateCQ).Reserved
-				}},
+			Go:    "uapi.HNSRoceIBCreateCQ",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.HNSRoceIBCreateCQ)
+				return []any{
+					&p.BufAddr,
+					&p.DBAddr,
+					&p.CQESize,
+					&p.Reserved,
+				}
 			},
-			Go:   "uapi.HNSRoceIBCreateCQ",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.HNSRoceIBCreateCQ)
+			},
+			Paths: []string{
+				"buf_addr",
+				"db_addr",
+				"cqe_size",
+				"reserved",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.HNSRoceIBCreateCQResp{}),
 			C:     "hns_roce_ib_create_cq_resp",
-			Fields: []Field{
-				{"cqn", func(r any) any {
-					return &r.(*uapi.HNSRoceIBCreateCQResp).CQN
-				}},
-				{"cap_flags", func(r any) any {
-					return &r.(*uapi.HNSRoceIBCreateCQResp).CapFlags
-				}},
+			Go:    "uapi.HNSRoceIBCreateCQResp",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.HNSRoceIBCreateCQResp)
+				return []any{
+					&p.CQN,
+					&p.CapFlags,
+				}
 			},
-			Go:   "uapi.HNSRoceIBCreateCQResp",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.HNSRoceIBCreateCQResp)
+			},
+			Paths: []string{
+				"cqn",
+				"cap_flags",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.HNSRoceIBCreateSRQ{}),
 			C:     "hns_roce_ib_create_srq",
-			Fields: []Field{
-				{"buf_addr", func(r any) any {
-					return &r.(*uapi.HNSRoceIBCreateSRQ).BufAddr
-				}},
-				{"db_addr", func(r any) any {
-					return &r.(*uapi.HNSRoceIBCreateSRQ).DBAddr
-				}},
-				{"que_addr", func(r any) any {
-					return &r.(*uapi.HNSRoceIBCreateSRQ).QueAddr
-				}},
-				{"req_cap_flags", func(r any) any {
-					return &r.(*uapi.HNSRoceIBCreateSRQ).ReqCapFlags
-				}},
-				{"reserved", func(r any) any {
-					return &r.(*uapi.HNSRoceIBCreateSRQ).Reserved
-				}},
+			Go:    "uapi.HNSRoceIBCreateSRQ",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.HNSRoceIBCreateSRQ)
+				return []any{
+					&p.BufAddr,
+					&p.DBAddr,
+					&p.QueAddr,
+					&p.ReqCapFlags,
+					&p.Reserved,
+				}
 			},
-			Go:   "uapi.HNSRoceIBCreateSRQ",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.HNSRoceIBCreateSRQ)
+			},
+			Paths: []string{
+				"buf_addr",
+				"db_addr",
+				"que_addr",
+				"req_cap_flags",
+				"reserved",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.HNSRoceIBCreateSRQResp{}),
 			C:     "hns_roce_ib_create_srq_resp",
-			Fields: []Field{
-				{"srqn", func(r any) any {
-					return &r.(*uapi.HNSRoceIBCreateSRQResp).SRQN
-				}},
-				{"cap_flags", func(r any) any {
-					return &r.(*uapi.HNSRoceIBCreateSRQResp).CapFlags
-				}},
+			Go:    "uapi.HNSRoceIBCreateSRQResp",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.HNSRoceIBCreateSRQResp)
+				return []any{
+					&p.SRQN,
+					&p.CapFlags,
+				}
 			},
-			Go:   "uapi.HNSRoceIBCreateSRQResp",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.HNSRoceIBCreateSRQResp)
+			},
+			Paths: []string{
+				"srqn",
+				"cap_flags",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.HNSRoceIBCreateQP{}),
 			C:     "hns_roce_ib_create_qp",
-			Fields: []Field{
-				{"buf_addr", func(r any) any {
-					return &r.(*uapi.HNSRoceIBCreateQP).BufAddr
-				}},
-				{"db_addr", func(r any) any {
-					return &r.(*uapi.HNSRoceIBCreateQP).DBAddr
-				}},
-				{"log_sq_bb_count", func(r any) any {
-					return &r.(*uapi.HNSRoceIBCreateQP).LogSQBbCount
-				}},
-				{"log_sq_stride", func(r any) any {
-					return &r.(*uapi.HNSRoceIBCreateQP).LogSQStride
-				}},
-				{"sq_no_prefetch", func(r any) any {
-					return &r.(*uapi.HNSRoceIBCreateQP).SQNoPrefetch
-				}},
-				{"reserved", func(r any) any {
-					return &r.(*uapi.HNSRoceIBCreateQP).Reserved
-				}},
-				{"sdb_addr", func(r any) any {
-					return &r.(*uapi.HNSRoceIBCreateQP).SDBAddr
-				}},
-				{"comp_mask", func(r any) any {
-					return &r.(*uapi.HNSRoceIBCreateQP).CompMask
-				}},
-				{"create_flags", func(r any) any {
-					return &r.(*uapi.HNSRoceIBCreateQP).CreateFlags
-				}},
-				{"cong_type_flags", func(r any) any {
-					return &r.(*uapi.HNSRoceIBCreateQP).CongTypeFlags
-				}},
+			Go:    "uapi.HNSRoceIBCreateQP",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.HNSRoceIBCreateQP)
+				return []any{
+					&p.BufAddr,
+					&p.DBAddr,
+					&p.LogSQBbCount,
+					&p.LogSQStride,
+					&p.SQNoPrefetch,
+					&p.Reserved,
+					&p.SDBAddr,
+					&p.CompMask,
+					&p.CreateFlags,
+					&p.CongTypeFlags,
+				}
 			},
-			Go:   "uapi.HNSRoceIBCreateQP",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.HNSRoceIBCreateQP)
+			},
+			Paths: []string{
+				"buf_addr",
+				"db_addr",
+				"log_sq_bb_count",
+				"log_sq_stride",
+				"sq_no_prefetch",
+				"reserved",
+				"sdb_addr",
+				"comp_mask",
+				"create_flags",
+				"cong_type_flags",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.HNSRoceIBCreateQPResp{}),
 			C:     "hns_roce_ib_create_qp_resp",
-			Fields: []Field{
-				{"cap_flags", func(r any) any {
-					return &r.(*uapi.HNSRoceIBCreateQPResp).CapFlags
-				}},
-				{"dwqe_mmap_key", func(r any) any {
-					return &r.(*uapi.HNSRoceIBCreateQPResp).DwqeMmapKey
-				}},
+			Go:    "uapi.HNSRoceIBCreateQPResp",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.HNSRoceIBCreateQPResp)
+				return []any{
+					&p.CapFlags,
+					&p.DwqeMmapKey,
+				}
 			},
-			Go:   "uapi.HNSRoceIBCreateQPResp",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.HNSRoceIBCreateQPResp)
+			},
+			Paths: []string{
+				"cap_flags",
+				"dwqe_mmap_key",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.HNSRoceIBModifyQPResp{}),
 			C:     "hns_roce_ib_modify_qp_resp",
-			Fields: []Field{
-				{"tc_mode", func(r any) any {
-					return &r.(*uapi.HNSRoceIBModifyQPResp).TcMode
-				}},
-				{"priority", func(r any) any {
-					return &r.(*uapi.HNSRoceIBModifyQPResp).Priority
-				}},
-				{"reserved", func(r any) any {
-					return &r.(*uapi.HNSRoceIBModifyQPResp).Reserved
-				}},
+			Go:    "uapi.HNSRoceIBModifyQPResp",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.HNSRoceIBModifyQPResp)
+				return []any{
+					&p.TcMode,
+					&p.Priority,
+					&p.Reserved,
+				}
 			},
-			Go:   "uapi.HNSRoceIBModifyQPResp",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.HNSRoceIBModifyQPResp)
+			},
+			Paths: []string{
+				"tc_mode",
+				"priority",
+				"reserved",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.HNSRoceIBAllocUcontextResp{}),
 			C:     "hns_roce_ib_alloc_ucontext_resp",
-			Fields: []Field{
-				{"qp_tab_size", func(r any) any {
-					return &r.(*uapi.HNSRoceIBAllocUcontextResp).QPTabSize
-				}},
-				{"cqe_size", func(r any) any {
-					return &r.(*uapi.HNSRoceIBAllocUcontextResp).CQESize
-				}},
-				{"srq_tab_size", func(r any) any {
-					return &r.(*uapi.HNSRoceIBAllocUcontextResp).SRQTabSize
-				}},
-				{"reserved", func(r any) any {
-					return &r.(*uapi.HNSRoceIBAllocUcontextResp).Reserved
-				}},
-				{"config", func(r any) any {
-					return &r.(*uapi.HNSRoceIBAllocUcontextResp).Config
-				}},
-				{"max_inline_data", func(r any) any {
-					return &r.(*uapi.HNSRoceIBAllocUcontextResp).MaxInlineData
-				}},
-				{"congest_type", func(r any) any {
-					return &r.(*uapi.HNSRoceIBAllocUcontextResp).CongestType
-				}},
-				{"reserved0", func(r any) any {
-					return &r.(*uapi.HNSRoceIBAllocUcontextResp).Reserved0
-				}},
+			Go:    "uapi.HNSRoceIBAllocUcontextResp",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.HNSRoceIBAllocUcontextResp)
+				return []any{
+					&p.QPTabSize,
+					&p.CQESize,
+					&p.SRQTabSize,
+					&p.Reserved,
+					&p.Config,
+					&p.MaxInlineData,
+					&p.CongestType,
+					&p.Reserved0,
+				}
 			},
-			Go:   "uapi.HNSRoceIBAllocUcontextResp",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.HNSRoceIBAllocUcontextResp)
+			},
+			Paths: []string{
+				"qp_tab_size",
+				"cqe_size",
+				"srq_tab_size",
+				"reserved",
+				"config",
+				"max_inline_data",
+				"congest_type",
+				"reserved0",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.HNSRoceIBAllocUcontext{}),
 			C:     "hns_roce_ib_alloc_ucontext",
-			Fields: []Field{
-				{"config", func(r any) any {
-					return &r.(*uapi.HNSRoceIBAllocUcontext).Config
-				}},
-				{"reserved", func(r any) any {
-					return &r.(*uapi.HNSRoceIBAllocUcontext).Reserved
-				}},
+			Go:    "uapi.HNSRoceIBAllocUcontext",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.HNSRoceIBAllocUcontext)
+				return []any{
+					&p.Config,
+					&p.Reserved,
+				}
 			},
-			Go:   "uapi.HNSRoceIBAllocUcontext",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.HNSRoceIBAllocUcontext)
+			},
+			Paths: []string{
+				"config",
+				"reserved",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.HNSRoceIBAllocPDResp{}),
 			C:     "hns_roce_ib_alloc_pd_resp",
-			Fields: []Field{
-				{"pdn", func(r any) any {
-					return &r.(*uapi.HNSRoceIBAllocPDResp).PDN
-				}},
+			Go:    "uapi.HNSRoceIBAllocPDResp",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.HNSRoceIBAllocPDResp)
+				return []any{
+					&p.PDN,
+				}
 			},
-			Go:   "uapi.HNSRoceIBAllocPDResp",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.HNSRoceIBAllocPDResp)
+			},
+			Paths: []string{
+				"pdn",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.HNSRoceIBCreateAHResp{}),
 			C:     "hns_roce_ib_create_ah_resp",
-			Fields: []Field{
-				{"dmac", func(r any) any {
-					return &r.(*uapi.HNSRoceIBCreateAHResp).Dmac
-				}},
-				{"priority", func(r any) any {
-					return &r.(*uapi.HNSRoceIBCreateAHResp).Priority
-				}},
-				{"tc_mode", func(r any) any {
-					return &r.(*uapi.HNSRoceIBCreateAHResp).TcMode
-				}},
+			Go:    "uapi.HNSRoceIBCreateAHResp",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.HNSRoceIBCreateAHResp)
+				return []any{
+					&p.Dmac,
+					&p.Priority,
+					&p.TcMode,
+				}
 			},
-			Go:   "uapi.HNSRoceIBCreateAHResp",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.HNSRoceIBCreateAHResp)
+			},
+			Paths: []string{
+				"dmac",
+				"priority",
+				"tc_mode",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.ManaIBCreateCQ{}),
 			C:     "mana_ib_create_cq",
-			Fields: []Field{
-				{"buf_addr", func(r any) any {
-					return &r.(*uapi.ManaIBCreateCQ).BufAddr
-				}},
-				{"flags", func(r any) any {
-					return &r.(*uapi.ManaIBCreateCQ).Flags
-				}},
-				{"reserved0", func(r any) any {
-					return &r.(*uapi.ManaIBCreateCQ).Reserved0
-				}},
-				{"reserved1", func(r any) any {
-					return &r.(*uapi.ManaIBCreateCQ).Reserved1
-				}},
+			Go:    "uapi.ManaIBCreateCQ",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.ManaIBCreateCQ)
+				return []any{
+					&p.BufAddr,
+					&p.Flags,
+					&p.Reserved0,
+					&p.Reserved1,
+				}
 			},
-			Go:   "uapi.ManaIBCreateCQ",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.ManaIBCreateCQ)
+			},
+			Paths: []string{
+				"buf_addr",
+				"flags",
+				"reserved0",
+				"reserved1",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.ManaIBCreateCQResp{}),
 			C:     "mana_ib_create_cq_resp",
-			Fields: []Field{
-				{"cqid", func(r any) any {
-					return &r.(*uapi.ManaIBCreateCQResp).Cqid
-				}},
-				{"reserved", func(r any) any {
-					return &r.(*uapi.ManaIBCreateCQResp).Reserved
-				}},
+			Go:    "uapi.ManaIBCreateCQResp",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.ManaIBCreateCQResp)
+				return []any{
+					&p.Cqid,
+					&p.Reserved,
+				}
 			},
-			Go:   "uapi.ManaIBCreateCQResp",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.ManaIBCreateCQResp)
+			},
+			Paths: []string{
+				"cqid",
+				"reserved",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.ManaIBCreateQP{}),
 			C:     "mana_ib_create_qp",
-			Fields: []Field{
-				{"sq_buf_addr", func(r any) any {
-					return &r.(*uapi.ManaIBCreateQP).SQBufAddr
-				}},
-				{"sq_buf_size", func(r any) any {
-					return &r.(*uapi.ManaIBCreateQP).SQBufSize
-				}},
-				{"port", func(r any) any {
-					return &r.(*uapi.ManaIBCreateQP).Port
-				}},
+			Go:    "uapi.ManaIBCreateQP",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.ManaIBCreateQP)
+				return []any{
+					&p.SQBufAddr,
+					&p.SQBufSize,
+					&p.Port,
+				}
 			},
-			Go:   "uapi.ManaIBCreateQP",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.ManaIBCreateQP)
+			},
+			Paths: []string{
+				"sq_buf_addr",
+				"sq_buf_size",
+				"port",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.ManaIBCreateQPResp{}),
 			C:     "mana_ib_create_qp_resp",
-			Fields: []Field{
-				{"sqid", func(r any) any {
-					return &r.(*uapi.ManaIBCreateQPResp).Sqid
-				}},
-				{"cqid", func(r any) any {
-					return &r.(*uapi.ManaIBCreateQPResp).Cqid
-				}},
-				{"tx_vp_offset", func(r any) any {
-					return &r.(*uapi.ManaIBCreateQPResp).TXVpOffset
-				}},
-				{"reserved", func(r any) any {
-					return &r.(*uapi.ManaIBCreateQPResp).Reserved
-				}},
+			Go:    "uapi.ManaIBCreateQPResp",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.ManaIBCreateQPResp)
+				return []any{
+					&p.Sqid,
+					&p.Cqid,
+					&p.TXVpOffset,
+					&p.Reserved,
+				}
 			},
-			Go:   "uapi.ManaIBCreateQPResp",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.ManaIBCreateQPResp)
+			},
+			Paths: []string{
+				"sqid",
+				"cqid",
+				"tx_vp_offset",
+				"reserved",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.ManaIBCreateRCQP{}),
 			C:     "mana_ib_create_rc_qp",
-			Fields: []Field{
-				{"queue_buf", func(r any) any {
-					return &r.(*uapi.ManaIBCreateRCQP).QueueBuf
-				}},
-				{"queue_size", func(r any) any {
-					return &r.(*uapi.ManaIBCreateRCQP).QueueSize
-				}},
+			Go:    "uapi.ManaIBCreateRCQP",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.ManaIBCreateRCQP)
+				return []any{
+					&p.QueueBuf,
+					&p.QueueSize,
+				}
 			},
-			Go:   "uapi.ManaIBCreateRCQP",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.ManaIBCreateRCQP)
+			},
+			Paths: []string{
+				"queue_buf",
+				"queue_size",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.ManaIBCreateRCQPResp{}),
 			C:     "mana_ib_create_rc_qp_resp",
-			Fields: []Field{
-				{"queue_id", func(r any) any {
-					return &r.(*uapi.ManaIBCreateRCQPResp).QueueID
-				}},
+			Go:    "uapi.ManaIBCreateRCQPResp",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.ManaIBCreateRCQPResp)
+				return []any{
+					&p.QueueID,
+				}
 			},
-			Go:   "uapi.ManaIBCreateRCQPResp",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.ManaIBCreateRCQPResp)
+			},
+			Paths: []string{
+				"queue_id",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.ManaIBCreateWQ{}),
 			C:     "mana_ib_create_wq",
-			Fields: []Field{
-				{"wq_buf_addr", func(r any) any {
-					return &r.(*uapi.ManaIBCreateWQ).WQBufAddr
-				}},
-				{"wq_buf_size", func(r any) any {
-					return &r.(*uapi.ManaIBCreateWQ).WQBufSize
-				}},
-				{"reserved", func(r any) any {
-					return &r.(*uapi.ManaIBCreateWQ).Reserved
-				}},
+			Go:    "uapi.ManaIBCreateWQ",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.ManaIBCreateWQ)
+				return []any{
+					&p.WQBufAddr,
+					&p.WQBufSize,
+					&p.Reserved,
+				}
 			},
-			Go:   "uapi.ManaIBCreateWQ",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.ManaIBCreateWQ)
+			},
+			Paths: []string{
+				"wq_buf_addr",
+				"wq_buf_size",
+				"reserved",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.ManaIBCreateQPRSS{}),
 			C:     "mana_ib_create_qp_rss",
-			Fields: []Field{
-				{"rx_hash_fields_mask", func(r any) any {
-					return &r.(*uapi.ManaIBCreateQPRSS).RXHashFieldsMask
-				}},
-				{"rx_hash_function", func(r any) any {
-					return &r.(*uapi.ManaIBCreateQPRSS).RXHashFunction
-				}},
-				{"reserved", func(r any) any {
-					return &r.(*uapi.ManaIBCreateQPRSS).Reserved
-				}},
-				{"rx_hash_key_len", func(r any) any {
-					return &r.(*uapi.ManaIBCreateQPRSS).RXHashKeyLen
-				}},
-				{"rx_hash_key", func(r any) any {
-					return &r.(*uapi.ManaIBCreateQPRSS).RXHashKey
-				}},
-				{"port", func(r any) any {
-					return &r.(*uapi.ManaIBCreateQPRSS).Port
-				}},
+			Go:    "uapi.ManaIBCreateQPRSS",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.ManaIBCreateQPRSS)
+				return []any{
+					&p.RXHashFieldsMask,
+					&p.RXHashFunction,
+					&p.Reserved,
+					&p.RXHashKeyLen,
+					&p.RXHashKey,
+					&p.Port,
+				}
 			},
-			Go:   "uapi.ManaIBCreateQPRSS",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.ManaIBCreateQPRSS)
+			},
+			Paths: []string{
+				"rx_hash_fields_mask",
+				"rx_hash_function",
+				"reserved",
+				"rx_hash_key_len",
+				"rx_hash_key",
+				"port",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.RSSRespEntry{}),
 			C:     "rss_resp_entry",
-			Fields: []Field{
-				{"cqid", func(r any) any {
-					return &r.(*uapi.RSSRespEntry).Cqid
-				}},
-				{"wqid", func(r any) any {
-					return &r.(*uapi.RSSRespEntry).Wqid
-				}},
+			Go:    "uapi.RSSRespEntry",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.RSSRespEntry)
+				return []any{
+					&p.Cqid,
+					&p.Wqid,
+				}
 			},
-			Go:   "uapi.RSSRespEntry",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.RSSRespEntry)
+			},
+			Paths: []string{
+				"cqid",
+				"wqid",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.ManaIBCreateQPRSSResp{}),
 			C:     "mana_ib_create_qp_rss_resp",
-			Fields: []Field{
-				{"num_entries", func(r any) any {
-					return &r.(*uapi.ManaIBCreateQPRSSResp).NumEntries
-				}},
-				{"entries", func(r any) any {
-					return &r.(*uapi.ManaIBCreateQPRSSResp).Entries
-				}},
+			Go:    "uapi.ManaIBCreateQPRSSResp",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.ManaIBCreateQPRSSResp)
+				return []any{
+					&p.NumEntries,
+					&p.Entries,
+				}
 			},
-			Go:   "uapi.ManaIBCreateQPRSSResp",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.ManaIBCreateQPRSSResp)
+			},
+			Paths: []string{
+				"num_entries",
+				"entries",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IonicCtxReq{}),
 			C:     "ionic_ctx_req",
-			Fields: []Field{
-				{"rsvd", func(r any) any {
-					return &r.(*uapi.IonicCtxReq).Rsvd
-				}},
+			Go:    "uapi.IonicCtxReq",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IonicCtxReq)
+				return []any{
+					&p.Rsvd,
+				}
 			},
-			Go:   "uapi.IonicCtxReq",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IonicCtxReq)
+			},
+			Paths: []string{
+				"rsvd",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IonicCtxResp{}),
 			C:     "ionic_ctx_resp",
-			Fields: []Field{
-				{"rsvd", func(r any) any {
-					return &r.(*uapi.IonicCtxResp).Rsvd
-				}},
-				{"page_shift", func(r any) any {
-					return &r.(*uapi.IonicCtxResp).PageShift
-				}},
-				{"dbell_offset", func(r any) any {
-					return &r.(*uapi.IonicCtxResp).DbellOffset
-				}},
-				{"version", func(r any) any {
-					return &r.(*uapi.IonicCtxResp).Version
-				}},
-				{"qp_opcodes", func(r any) any {
-					return &r.(*uapi.IonicCtxResp).QPOpcodes
-				}},
-				{"admin_opcodes", func(r any) any {
-					return &r.(*uapi.IonicCtxResp).AdminOpcodes
-				}},
-				{"sq_qtype", func(r any) any {
-					return &r.(*uapi.IonicCtxResp).SQQtype
-				}},
-				{"rq_qtype", func(r any) any {
-					return &r.(*uapi.IonicCtxResp).RQQtype
-				}},
-				{"cq_qtype", func(r any) any {
-					return &r.(*uapi.IonicCtxResp).CQQtype
-				}},
-				{"admin_qtype", func(r any) any {
-					return &r.(*uapi.IonicCtxResp).AdminQtype
-				}},
-				{"max_stride", func(r any) any {
-					return &r.(*uapi.IonicCtxResp).MaxStride
-				}},
-				{"max_spec", func(r any) any {
-					return &r.(*uapi.IonicCtxResp).MaxSpec
-				}},
-				{"udma_count", func(r any) any {
-					return &r.(*uapi.IonicCtxResp).UdmaCount
-				}},
-				{"expdb_mask", func(r any) any {
-					return &r.(*uapi.IonicCtxResp).ExpdbMask
-				}},
-				{"expdb_qtypes", func(r any) any {
-					return &r.(*uapi.IonicCtxResp).ExpdbQtypes
-				}},
-				{"rsvd2", func(r any) any {
-					return &r.(*uapi.IonicCtxResp).Rsvd2
-				}},
+			Go:    "uapi.IonicCtxResp",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IonicCtxResp)
+				return []any{
+					&p.Rsvd,
+					&p.PageShift,
+					&p.DbellOffset,
+					&p.Version,
+					&p.QPOpcodes,
+					&p.AdminOpcodes,
+					&p.SQQtype,
+					&p.RQQtype,
+					&p.CQQtype,
+					&p.AdminQtype,
+					&p.MaxStride,
+					&p.MaxSpec,
+					&p.UdmaCount,
+					&p.ExpdbMask,
+					&p.ExpdbQtypes,
+					&p.Rsvd2,
+				}
 			},
-			Go:   "uapi.IonicCtxResp",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IonicCtxResp)
+			},
+			Paths: []string{
+				"rsvd",
+				"page_shift",
+				"dbell_offset",
+				"version",
+				"qp_opcodes",
+				"admin_opcodes",
+				"sq_qtype",
+				"rq_qtype",
+				"cq_qtype",
+				"admin_qtype",
+				"max_stride",
+				"max_spec",
+				"udma_count",
+				"expdb_mask",
+				"expdb_qtypes",
+				"rsvd2",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IonicQdesc{}),
 			C:     "ionic_qdesc",
-			Fields: []Field{
-				{"addr", func(r any) any {
-					return &r.(*uapi.IonicQdesc).Addr
-				}},
-				{"size", func(r any) any {
-					return &r.(*uapi.IonicQdesc).Size
-				}},
-				{"mask", func(r any) any {
-					return &r.(*uapi.IonicQdesc).Mask
-				}},
-				{"depth_log2", func(r any) any {
-					return &r.(*uapi.IonicQdesc).DepthLog2
-				}},
-				{"stride_log2", func(r any) any {
-					return &r.(*uapi.IonicQdesc).StrideLog2
-				}},
+			Go:    "uapi.IonicQdesc",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IonicQdesc)
+				return []any{
+					&p.Addr,
+					&p.Size,
+					&p.Mask,
+					&p.DepthLog2,
+					&p.StrideLog2,
+				}
 			},
-			Go:   "uapi.IonicQdesc",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IonicQdesc)
+			},
+			Paths: []string{
+				"addr",
+				"size",
+				"mask",
+				"depth_log2",
+				"stride_log2",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IonicAHResp{}),
 			C:     "ionic_ah_resp",
-			Fields: []Field{
-				{"ahid", func(r any) any {
-					return &r.(*uapi.IonicAHResp).Ahid
-				}},
-				{"pad", func(r any) any {
-					return &r.(*uapi.IonicAHResp).Pad
-				}},
+			Go:    "uapi.IonicAHResp",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IonicAHResp)
+				return []any{
+					&p.Ahid,
+					&p.Pad,
+				}
 			},
-			Go:   "uapi.IonicAHResp",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IonicAHResp)
+			},
+			Paths: []string{
+				"ahid",
+				"pad",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IonicCQReq{}),
 			C:     "ionic_cq_req",
-			Fields: []Field{
-				{"cq", func(r any) any {
-					return &r.(*uapi.IonicCQReq).CQ
-				}},
-				{"udma_mask", func(r any) any {
-					return &r.(*uapi.IonicCQReq).UdmaMask
-				}},
-				{"rsvd", func(r any) any {
-					return &r.(*uapi.IonicCQReq).Rsvd
-				}},
+			Go:    "uapi.IonicCQReq",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IonicCQReq)
+				return []any{
+					&p.CQ,
+					&p.UdmaMask,
+					&p.Rsvd,
+				}
 			},
-			Go:   "uapi.IonicCQReq",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IonicCQReq)
+			},
+			Paths: []string{
+				"cq",
+				"udma_mask",
+				"rsvd",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IonicCQResp{}),
 			C:     "ionic_cq_resp",
-			Fields: []Field{
-				{"cqid", func(r any) any {
-					return &r.(*uapi.IonicCQResp).Cqid
-				}},
-				{"udma_mask", func(r any) any {
-					return &r.(*uapi.IonicCQResp).UdmaMask
-				}},
-				{"rsvd", func(r any) any {
-					return &r.(*uapi.IonicCQResp).Rsvd
-				}},
+			Go:    "uapi.IonicCQResp",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IonicCQResp)
+				return []any{
+					&p.Cqid,
+					&p.UdmaMask,
+					&p.Rsvd,
+				}
 			},
-			Go:   "uapi.IonicCQResp",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IonicCQResp)
+			},
+			Paths: []string{
+				"cqid",
+				"udma_mask",
+				"rsvd",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IonicQPReq{}),
 			C:     "ionic_qp_req",
-			Fields: []Field{
-				{"sq", func(r any) any {
-					return &r.(*uapi.IonicQPReq).SQ
-				}},
-				{"rq", func(r any) any {
-					return &r.(*uapi.IonicQPReq).RQ
-				}},
-				{"sq_spec", func(r any) any {
-					return &r.(*uapi.IonicQPReq).SQSpec
-				}},
-				{"rq_spec", func(r any) any {
-					return &r.(*uapi.IonicQPReq).RQSpec
-				}},
-				{"sq_cmb", func(r any) any {
-					return &r.(*uapi.IonicQPReq).SQCmb
-				}},
-				{"rq_cmb", func(r any) any {
-					return &r.(*uapi.IonicQPReq).RQCmb
-				}},
-				{"udma_mask", func(r any) any {
-					return &r.(*uapi.IonicQPReq).UdmaMask
-				}},
-				{"rsvd", func(r any) any {
-					return &r.(*uapi.IonicQPReq).Rsvd
-				}},
+			Go:    "uapi.IonicQPReq",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IonicQPReq)
+				return []any{
+					&p.SQ,
+					&p.RQ,
+					&p.SQSpec,
+					&p.RQSpec,
+					&p.SQCmb,
+					&p.RQCmb,
+					&p.UdmaMask,
+					&p.Rsvd,
+				}
 			},
-			Go:   "uapi.IonicQPReq",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IonicQPReq)
+			},
+			Paths: []string{
+				"sq",
+				"rq",
+				"sq_spec",
+				"rq_spec",
+				"sq_cmb",
+				"rq_cmb",
+				"udma_mask",
+				"rsvd",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IonicQPResp{}),
 			C:     "ionic_qp_resp",
-			Fields: []Field{
-				{"qpid", func(r any) any {
-					return &r.(*uapi.IonicQPResp).Qpid
-				}},
-				{"sq_cmb", func(r any) any {
-					return &r.(*uapi.IonicQPResp).SQCmb
-				}},
-				{"rq_cmb", func(r any) any {
-					return &r.(*uapi.IonicQPResp).RQCmb
-				}},
-				{"udma_idx", func(r any) any {
-					return &r.(*uapi.IonicQPResp).UdmaIdx
-				}},
-				{"rsvd", func(r any) any {
-					return &r.(*uapi.IonicQPResp).Rsvd
-				}},
-				{"sq_cmb_offset", func(r any) any {
-					return &r.(*uapi.IonicQPResp).SQCmbOffset
-				}},
-				{"rq_cmb_offset", func(r any) any {
-					return &r.(*uapi.IonicQPResp).RQCmbOffset
-				}},
+			Go:    "uapi.IonicQPResp",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IonicQPResp)
+				return []any{
+					&p.Qpid,
+					&p.SQCmb,
+					&p.RQCmb,
+					&p.UdmaIdx,
+					&p.Rsvd,
+					&p.SQCmbOffset,
+					&p.RQCmbOffset,
+				}
 			},
-			Go:   "uapi.IonicQPResp",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IonicQPResp)
+			},
+			Paths: []string{
+				"qpid",
+				"sq_cmb",
+				"rq_cmb",
+				"udma_idx",
+				"rsvd",
+				"sq_cmb_offset",
+				"rq_cmb_offset",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IonicSRQReq{}),
 			C:     "ionic_srq_req",
-			Fields: []Field{
-				{"rq", func(r any) any {
-					return &r.(*uapi.IonicSRQReq).RQ
-				}},
-				{"rq_spec", func(r any) any {
-					return &r.(*uapi.IonicSRQReq).RQSpec
-				}},
-				{"rq_cmb", func(r any) any {
-					return &r.(*uapi.IonicSRQReq).RQCmb
-				}},
-				{"udma_mask", func(r any) any {
-					return &r.(*uapi.IonicSRQReq).UdmaMask
-				}},
-				{"rsvd", func(r any) any {
-					return &r.(*uapi.IonicSRQReq).Rsvd
-				}},
+			Go:    "uapi.IonicSRQReq",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IonicSRQReq)
+				return []any{
+					&p.RQ,
+					&p.RQSpec,
+					&p.RQCmb,
+					&p.UdmaMask,
+					&p.Rsvd,
+				}
 			},
-			Go:   "uapi.IonicSRQReq",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IonicSRQReq)
+			},
+			Paths: []string{
+				"rq",
+				"rq_spec",
+				"rq_cmb",
+				"udma_mask",
+				"rsvd",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.IonicSRQResp{}),
 			C:     "ionic_srq_resp",
-			Fields: []Field{
-				{"qpid", func(r any) any {
-					return &r.(*uapi.IonicSRQResp).Qpid
-				}},
-				{"rq_cmb", func(r any) any {
-					return &r.(*uapi.IonicSRQResp).RQCmb
-				}},
-				{"udma_idx", func(r any) any {
-					return &r.(*uapi.IonicSRQResp).UdmaIdx
-				}},
-				{"rsvd", func(r any) any {
-					return &r.(*uapi.IonicSRQResp).Rsvd
-				}},
-				{"rq_cmb_offset", func(r any) any {
-					return &r.(*uapi.IonicSRQResp).RQCmbOffset
-				}},
+			Go:    "uapi.IonicSRQResp",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.IonicSRQResp)
+				return []any{
+					&p.Qpid,
+					&p.RQCmb,
+					&p.UdmaIdx,
+					&p.Rsvd,
+					&p.RQCmbOffset,
+				}
 			},
-			Go:   "uapi.IonicSRQResp",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.IonicSRQResp)
+			},
+			Paths: []string{
+				"qpid",
+				"rq_cmb",
+				"udma_idx",
+				"rsvd",
+				"rq_cmb_offset",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.C4iwCreateCQ{}),
 			C:     "c4iw_create_cq",
-			Fields: []Field{
-				{"flags", func(r any) any {
-					return &r.(*uapi.C4iwCreateCQ).Flags
-				}},
-				{"reserved", func(r any) any {
-					return &r.(*uapi.C4iwCreateCQ).Reserved
-				}},
+			Go:    "uapi.C4iwCreateCQ",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.C4iwCreateCQ)
+				return []any{
+					&p.Flags,
+					&p.Reserved,
+				}
 			},
-			Go:   "uapi.C4iwCreateCQ",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.C4iwCreateCQ)
+			},
+			Paths: []string{
+				"flags",
+				"reserved",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.C4iwCreateCQResp{}),
 			C:     "c4iw_create_cq_resp",
-			Fields: []Field{
-				{"key", func(r any) any {
-					return &r.(*uapi.C4iwCreateCQResp).Key
-				}},
-				{"gts_key", func(r any) any {
-					return &r.(*uapi.C4iwCreateCQResp).GtsKey
-				}},
-				{"memsize", func(r any) any {
-					return &r.(*uapi.C4iwCreateCQResp).Memsize
-				}},
-				{"cqid", func(r any) any {
-					return &r.(*uapi.C4iwCreateCQResp).Cqid
-				}},
-				{"size", func(r any) any {
-					return &r.(*uapi.C4iwCreateCQResp).Size
-				}},
-				{"qid_mask", func(r any) any {
-					return &r.(*uapi.C4iwCreateCQResp).QidMask
-				}},
-				{"flags", func(r any) any {
-					return &r.(*uapi.C4iwCreateCQResp).Flags
-				}},
+			Go:    "uapi.C4iwCreateCQResp",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.C4iwCreateCQResp)
+				return []any{
+					&p.Key,
+					&p.GtsKey,
+					&p.Memsize,
+					&p.Cqid,
+					&p.Size,
+					&p.QidMask,
+					&p.Flags,
+				}
 			},
-			Go:   "uapi.C4iwCreateCQResp",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.C4iwCreateCQResp)
+			},
+			Paths: []string{
+				"key",
+				"gts_key",
+				"memsize",
+				"cqid",
+				"size",
+				"qid_mask",
+				"flags",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.C4iwCreateQPResp{}),
 			C:     "c4iw_create_qp_resp",
-			Fields: []Field{
-				{"ma_sync_key", func(r any) any {
-					return &r.(*uapi.C4iwCreateQPResp).MaSyncKey
-				}},
-				{"sq_key", func(r any) any {
-					return &r.(*uapi.C4iwCreateQPResp).SQKey
-				}},
-				{"rq_key", func(r any) any {
-					return &r.(*uapi.C4iwCreateQPResp).RQKey
-				}},
-				{"sq_db_gts_key", func(r any) any {
-					return &r.(*uapi.C4iwCreateQPResp).SQDBGtsKey
-				}},
-				{"rq_db_gts_key", func(r any) any {
-					return &r.(*uapi.C4iwCreateQPResp).RQDBGtsKey
-				}},
-				{"sq_memsize", func(r any) any {
-					return &r.(*uapi.C4iwCreateQPResp).SQMemsize
-				}},
-				{"rq_memsize", func(r any) any {
-					return &r.(*uapi.C4iwCreateQPResp).RQMemsize
-				}},
-				{"sqid", func(r any) any {
-					return &r.(*uapi.C4iwCreateQPResp).Sqid
-				}},
-				{"rqid", func(r any) any {
-					return &r.(*uapi.C4iwCreateQPResp).Rqid
-				}},
-				{"sq_size", func(r any) any {
-					return &r.(*uapi.C4iwCreateQPResp).SQSize
-				}},
-				{"rq_size", func(r any) any {
-					return &r.(*uapi.C4iwCreateQPResp).RQSize
-				}},
-				{"qid_mask", func(r any) any {
-					return &r.(*uapi.C4iwCreateQPResp).QidMask
-				}},
-				{"flags", func(r any) any {
-					return &r.(*uapi.C4iwCreateQPResp).Flags
-				}},
+			Go:    "uapi.C4iwCreateQPResp",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.C4iwCreateQPResp)
+				return []any{
+					&p.MaSyncKey,
+					&p.SQKey,
+					&p.RQKey,
+					&p.SQDBGtsKey,
+					&p.RQDBGtsKey,
+					&p.SQMemsize,
+					&p.RQMemsize,
+					&p.Sqid,
+					&p.Rqid,
+					&p.SQSize,
+					&p.RQSize,
+					&p.QidMask,
+					&p.Flags,
+				}
 			},
-			Go:   "uapi.C4iwCreateQPResp",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.C4iwCreateQPResp)
+			},
+			Paths: []string{
+				"ma_sync_key",
+				"sq_key",
+				"rq_key",
+				"sq_db_gts_key",
+				"rq_db_gts_key",
+				"sq_memsize",
+				"rq_memsize",
+				"sqid",
+				"rqid",
+				"sq_size",
+				"rq_size",
+				"qid_mask",
+				"flags",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.C4iwCreateSRQResp{}),
 			C:     "c4iw_create_srq_resp",
-			Fields: []Field{
-				{"srq_key", func(r any) any {
-					return &r.(*uapi.C4iwCreateSRQResp).SRQKey
-				}},
-				{"srq_db_gts_key", func(r any) any {
-					return &r.(*uapi.C4iwCreateSRQResp).SRQDBGtsKey
-				}},
-				{"srq_memsize", func(r any) any {
-					return &r.(*uapi.C4iwCreateSRQResp).SRQMemsize
-				}},
-				{"srqid", func(r any) any {
-					return &r.(*uapi.C4iwCreateSRQResp).Srqid
-				}},
-				{"srq_size", func(r any) any {
-					return &r.(*uapi.C4iwCreateSRQResp).SRQSize
-				}},
-				{"rqt_abs_idx", func(r any) any {
-					return &r.(*uapi.C4iwCreateSRQResp).RqtAbsIdx
-				}},
-				{"qid_mask", func(r any) any {
-					return &r.(*uapi.C4iwCreateSRQResp).QidMask
-				}},
-				{"flags", func(r any) any {
-					return &r.(*uapi.C4iwCreateSRQResp).Flags
-				}},
-				{"reserved", func(r any) any {
-					return &r.(*uapi.C4iwCreateSRQResp).Reserved
-				}},
+			Go:    "uapi.C4iwCreateSRQResp",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.C4iwCreateSRQResp)
+				return []any{
+					&p.SRQKey,
+					&p.SRQDBGtsKey,
+					&p.SRQMemsize,
+					&p.Srqid,
+					&p.SRQSize,
+					&p.RqtAbsIdx,
+					&p.QidMask,
+					&p.Flags,
+					&p.Reserved,
+				}
 			},
-			Go:   "uapi.C4iwCreateSRQResp",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.C4iwCreateSRQResp)
+			},
+			Paths: []string{
+				"srq_key",
+				"srq_db_gts_key",
+				"srq_memsize",
+				"srqid",
+				"srq_size",
+				"rqt_abs_idx",
+				"qid_mask",
+				"flags",
+				"reserved",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.C4iwAllocUcontextResp{}),
 			C:     "c4iw_alloc_ucontext_resp",
-			Fields: []Field{
-				{"status_page_key", func(r any) any {
-					return &r.(*uapi.C4iwAllocUcontextResp).StatusPageKey
-				}},
-				{"status_page_size", func(r any) any {
-					return &r.(*uapi.C4iwAllocUcontextResp).StatusPageSize
-				}},
-				{"reserved", func(r any) any {
-					return &r.(*uapi.C4iwAllocUcontextResp).Reserved
-				}},
+			Go:    "uapi.C4iwAllocUcontextResp",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.C4iwAllocUcontextResp)
+				return []any{
+					&p.StatusPageKey,
+					&p.StatusPageSize,
+					&p.Reserved,
+				}
 			},
-			Go:   "uapi.C4iwAllocUcontextResp",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.C4iwAllocUcontextResp)
+			},
+			Paths: []string{
+				"status_page_key",
+				"status_page_size",
+				"reserved",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.C4iwAllocPDResp{}),
 			C:     "c4iw_alloc_pd_resp",
-			Fields: []Field{
-				{"pdid", func(r any) any {
-					return &r.(*uapi.C4iwAllocPDResp).Pdid
-				}},
+			Go:    "uapi.C4iwAllocPDResp",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.C4iwAllocPDResp)
+				return []any{
+					&p.Pdid,
+				}
 			},
-			Go:   "uapi.C4iwAllocPDResp",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.C4iwAllocPDResp)
+			},
+			Paths: []string{
+				"pdid",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.MthcaAllocUcontextResp{}),
 			C:     "mthca_alloc_ucontext_resp",
-			Fields: []Field{
-				{"qp_tab_size", func(r any) any {
-					return &r.(*uapi.MthcaAllocUcontextResp).QPTabSize
-				}},
-				{"uarc_size", func(r any) any {
-					return &r.(*uapi.MthcaAllocUcontextResp).UarcSize
-				}},
+			Go:    "uapi.MthcaAllocUcontextResp",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.MthcaAllocUcontextResp)
+				return []any{
+					&p.QPTabSize,
+					&p.UarcSize,
+				}
 			},
-			Go:   "uapi.MthcaAllocUcontextResp",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.MthcaAllocUcontextResp)
+			},
+			Paths: []string{
+				"qp_tab_size",
+				"uarc_size",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.MthcaAllocPDResp{}),
 			C:     "mthca_alloc_pd_resp",
-			Fields: []Field{
-				{"pdn", func(r any) any {
-					return &r.(*uapi.MthcaAllocPDResp).PDN
-				}},
-				{"reserved", func(r any) any {
-					return &r.(*uapi.MthcaAllocPDResp).Reserved
-				}},
+			Go:    "uapi.MthcaAllocPDResp",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.MthcaAllocPDResp)
+				return []any{
+					&p.PDN,
+					&p.Reserved,
+				}
 			},
-			Go:   "uapi.MthcaAllocPDResp",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.MthcaAllocPDResp)
+			},
+			Paths: []string{
+				"pdn",
+				"reserved",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.MthcaRegMR{}),
 			C:     "mthca_reg_mr",
-			Fields: []Field{
-				{"mr_attrs", func(r any) any {
-					return &r.(*uapi.MthcaRegMR).MRAttrs
-				}},
-				{"reserved", func(r any) any {
-					return &r.(*uapi.MthcaRegMR).Reserved
-				}},
+			Go:    "uapi.MthcaRegMR",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.MthcaRegMR)
+				return []any{
+					&p.MRAttrs,
+					&p.Reserved,
+				}
 			},
-			Go:   "uapi.MthcaRegMR",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.MthcaRegMR)
+			},
+			Paths: []string{
+				"mr_attrs",
+				"reserved",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.MthcaCreateCQ{}),
 			C:     "mthca_create_cq",
-			Fields: []Field{
-				{"lkey", func(r any) any {
-					return &r.(*uapi.MthcaCreateCQ).LKey
-				}},
-				{"pdn", func(r any) any {
-					return &r.(*uapi.MthcaCreateCQ).PDN
-				}},
-				{"arm_db_page", func(r any) any {
-					return &r.(*uapi.MthcaCreateCQ).ArmDBPage
-				}},
-				{"set_db_page", func(r any) any {
-					return &r.(*uapi.MthcaCreateCQ).SetDBPage
-				}},
-				{"arm_db_index", func(r any) any {
-					return &r.(*uapi.MthcaCreateCQ).ArmDBIndex
-				}},
-				{"set_db_index", func(r any) any {
-					return &r.(*uapi.MthcaCreateCQ).SetDBIndex
-				}},
+			Go:    "uapi.MthcaCreateCQ",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.MthcaCreateCQ)
+				return []any{
+					&p.LKey,
+					&p.PDN,
+					&p.ArmDBPage,
+					&p.SetDBPage,
+					&p.ArmDBIndex,
+					&p.SetDBIndex,
+				}
 			},
-			Go:   "uapi.MthcaCreateCQ",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.MthcaCreateCQ)
+			},
+			Paths: []string{
+				"lkey",
+				"pdn",
+				"arm_db_page",
+				"set_db_page",
+				"arm_db_index",
+				"set_db_index",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.MthcaCreateCQResp{}),
 			C:     "mthca_create_cq_resp",
-			Fields: []Field{
-				{"cqn", func(r any) any {
-					return &r.(*uapi.MthcaCreateCQResp).CQN
-				}},
-				{"reserved", func(r any) any {
-					return &r.(*uapi.MthcaCreateCQResp).Reserved
-				}},
+			Go:    "uapi.MthcaCreateCQResp",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.MthcaCreateCQResp)
+				return []any{
+					&p.CQN,
+					&p.Reserved,
+				}
 			},
-			Go:   "uapi.MthcaCreateCQResp",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.MthcaCreateCQResp)
+			},
+			Paths: []string{
+				"cqn",
+				"reserved",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.MthcaResizeCQ{}),
 			C:     "mthca_resize_cq",
-			Fields: []Field{
-				{"lkey", func(r any) any {
-					return &r.(*uapi.MthcaResizeCQ).LKey
-				}},
-				{"reserved", func(r any) any {
-					return &r.(*uapi.MthcaResizeCQ).Reserved
-				}},
+			Go:    "uapi.MthcaResizeCQ",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.MthcaResizeCQ)
+				return []any{
+					&p.LKey,
+					&p.Reserved,
+				}
 			},
-			Go:   "uapi.MthcaResizeCQ",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.MthcaResizeCQ)
+			},
+			Paths: []string{
+				"lkey",
+				"reserved",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.MthcaCreateSRQ{}),
 			C:     "mthca_create_srq",
-			Fields: []Field{
-				{"lkey", func(r any) any {
-					return &r.(*uapi.MthcaCreateSRQ).LKey
-				}},
-				{"db_index", func(r any) any {
-					return &r.(*uapi.MthcaCreateSRQ).DBIndex
-				}},
-				{"db_page", func(r any) any {
-					return &r.(*uapi.MthcaCreateSRQ).DBPage
-				}},
+			Go:    "uapi.MthcaCreateSRQ",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.MthcaCreateSRQ)
+				return []any{
+					&p.LKey,
+					&p.DBIndex,
+					&p.DBPage,
+				}
 			},
-			Go:   "uapi.MthcaCreateSRQ",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.MthcaCreateSRQ)
+			},
+			Paths: []string{
+				"lkey",
+				"db_index",
+				"db_page",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.MthcaCreateSRQResp{}),
 			C:     "mthca_create_srq_resp",
-			Fields: []Field{
-				{"srqn", func(r any) any {
-					return &r.(*uapi.MthcaCreateSRQResp).SRQN
-				}},
-				{"reserved", func(r any) any {
-					return &r.(*uapi.MthcaCreateSRQResp).Reserved
-				}},
+			Go:    "uapi.MthcaCreateSRQResp",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.MthcaCreateSRQResp)
+				return []any{
+					&p.SRQN,
+					&p.Reserved,
+				}
 			},
-			Go:   "uapi.MthcaCreateSRQResp",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.MthcaCreateSRQResp)
+			},
+			Paths: []string{
+				"srqn",
+				"reserved",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.MthcaCreateQP{}),
 			C:     "mthca_create_qp",
-			Fields: []Field{
-				{"lkey", func(r any) any {
-					return &r.(*uapi.MthcaCreateQP).LKey
-				}},
-				{"reserved", func(r any) any {
-					return &r.(*uapi.MthcaCreateQP).Reserved
-				}},
-				{"sq_db_page", func(r any) any {
-					return &r.(*uapi.MthcaCreateQP).SQDBPage
-				}},
-				{"rq_db_page", func(r any) any {
-					return &r.(*uapi.MthcaCreateQP).RQDBPage
-				}},
-				{"sq_db_index", func(r any) any {
-					return &r.(*uapi.MthcaCreateQP).SQDBIndex
-				}},
-				{"rq_db_index", func(r any) any {
-					return &r.(*uapi.MthcaCreateQP).RQDBIndex
-				}},
+			Go:    "uapi.MthcaCreateQP",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.MthcaCreateQP)
+				return []any{
+					&p.LKey,
+					&p.Reserved,
+					&p.SQDBPage,
+					&p.RQDBPage,
+					&p.SQDBIndex,
+					&p.RQDBIndex,
+				}
 			},
-			Go:   "uapi.MthcaCreateQP",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.MthcaCreateQP)
+			},
+			Paths: []string{
+				"lkey",
+				"reserved",
+				"sq_db_page",
+				"rq_db_page",
+				"sq_db_index",
+				"rq_db_index",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.OcrdmaAllocUcontextResp{}),
 			C:     "ocrdma_alloc_ucontext_resp",
-			Fields: []Field{
-				{"dev_id", func(r any) any {
-					return &r.(*uapi.OcrdmaAllocUcontextResp).DevID
-				}},
-				{"wqe_size", func(r any) any {
-					return &r.(*uapi.OcrdmaAllocUcontextResp).WQESize
-				}},
-				{"max_inline_data", func(r any) any {
-					return &r.(*uapi.OcrdmaAllocUcontextResp).MaxInlineData
-				}},
-				{"dpp_wqe_size", func(r any) any {
-					return &r.(*uapi.OcrdmaAllocUcontextResp).DppWQESize
-				}},
-				{"ah_tbl_page", func(r any) any {
-					return &r.(*uapi.OcrdmaAllocUcontextResp).AHTblPage
-				}},
-				{"ah_tbl_len", func(r any) any {
-					return &r.(*uapi.OcrdmaAllocUcontextResp).AHTblLen
-				}},
-				{"rqe_size", func(r any) any {
-					return &r.(*uapi.OcrdmaAllocUcontextResp).RQESize
-				}},
-				{"fw_ver", func(r any) any {
-					return &r.(*uapi.OcrdmaAllocUcontextResp).FWVer
-				}},
-				{"rsvd1", func(r any) any {
-					return &r.(*uapi.OcrdmaAllocUcontextResp).Rsvd1
-				}},
-				{"rsvd2", func(r any) any {
-					return &r.(*uapi.OcrdmaAllocUcontextResp).Rsvd2
-				}},
+			Go:    "uapi.OcrdmaAllocUcontextResp",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.OcrdmaAllocUcontextResp)
+				return []any{
+					&p.DevID,
+					&p.WQESize,
+					&p.MaxInlineData,
+					&p.DppWQESize,
+					&p.AHTblPage,
+					&p.AHTblLen,
+					&p.RQESize,
+					&p.FWVer,
+					&p.Rsvd1,
+					&p.Rsvd2,
+				}
 			},
-			Go:   "uapi.OcrdmaAllocUcontextResp",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.OcrdmaAllocUcontextResp)
+			},
+			Paths: []string{
+				"dev_id",
+				"wqe_size",
+				"max_inline_data",
+				"dpp_wqe_size",
+				"ah_tbl_page",
+				"ah_tbl_len",
+				"rqe_size",
+				"fw_ver",
+				"rsvd1",
+				"rsvd2",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.OcrdmaAllocPDUreq{}),
 			C:     "ocrdma_alloc_pd_ureq",
-			Fields: []Field{
-				{"rsvd", func(r any) any {
-					return &r.(*uapi.OcrdmaAllocPDUreq).Rsvd
-				}},
+			Go:    "uapi.OcrdmaAllocPDUreq",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.OcrdmaAllocPDUreq)
+				return []any{
+					&p.Rsvd,
+				}
 			},
-			Go:   "uapi.OcrdmaAllocPDUreq",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.OcrdmaAllocPDUreq)
+			},
+			Paths: []string{
+				"rsvd",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.OcrdmaAllocPDUresp{}),
 			C:     "ocrdma_alloc_pd_uresp",
-			Fields: []Field{
-				{"id", func(r any) any {
-					return &r.(*uapi.OcrdmaAllocPDUresp).ID
-				}},
-				{"dpp_enabled", func(r any) any {
-					return &r.(*uapi.OcrdmaAllocPDUresp).DppEnabled
-				}},
-				{"dpp_page_addr_hi", func(r any) any {
-					return &r.(*uapi.OcrdmaAllocPDUresp).DppPageAddrHi
-				}},
-				{"dpp_page_addr_lo", func(r any) any {
-					return &r.(*uapi.OcrdmaAllocPDUresp).DppPageAddrLo
-				}},
-				{"rsvd", func(r any) any {
-					return &r.(*uapi.OcrdmaAllocPDUresp).Rsvd
-				}},
+			Go:    "uapi.OcrdmaAllocPDUresp",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.OcrdmaAllocPDUresp)
+				return []any{
+					&p.ID,
+					&p.DppEnabled,
+					&p.DppPageAddrHi,
+					&p.DppPageAddrLo,
+					&p.Rsvd,
+				}
 			},
-			Go:   "uapi.OcrdmaAllocPDUresp",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.OcrdmaAllocPDUresp)
+			},
+			Paths: []string{
+				"id",
+				"dpp_enabled",
+				"dpp_page_addr_hi",
+				"dpp_page_addr_lo",
+				"rsvd",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.OcrdmaCreateCQUreq{}),
 			C:     "ocrdma_create_cq_ureq",
-			Fields: []Field{
-				{"dpp_cq", func(r any) any {
-					return &r.(*uapi.OcrdmaCreateCQUreq).DppCQ
-				}},
-				{"rsvd", func(r any) any {
-					return &r.(*uapi.OcrdmaCreateCQUreq).Rsvd
-				}},
+			Go:    "uapi.OcrdmaCreateCQUreq",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.OcrdmaCreateCQUreq)
+				return []any{
+					&p.DppCQ,
+					&p.Rsvd,
+				}
 			},
-			Go:   "uapi.OcrdmaCreateCQUreq",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.OcrdmaCreateCQUreq)
+			},
+			Paths: []string{
+				"dpp_cq",
+				"rsvd",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.OcrdmaCreateCQUresp{}),
 			C:     "ocrdma_create_cq_uresp",
-			Fields: []Field{
-				{"cq_id", func(r any) any {
-					return &r.(*uapi.OcrdmaCreateCQUresp).CQID
-				}},
-				{"page_size", func(r any) any {
-					return &r.(*uapi.OcrdmaCreateCQUresp).PageSize
-				}},
-				{"num_pages", func(r any) any {
-					return &r.(*uapi.OcrdmaCreateCQUresp).NumPages
-				}},
-				{"max_hw_cqe", func(r any) any {
-					return &r.(*uapi.OcrdmaCreateCQUresp).MaxHWCQE
-				}},
-				{"page_addr", func(r any) any {
-					return &r.(*uapi.OcrdmaCreateCQUresp).PageAddr
-				}},
-				{"db_page_addr", func(r any) any {
-					return &r.(*uapi.OcrdmaCreateCQUresp).DBPageAddr
-				}},
-				{"db_page_size", func(r any) any {
-					return &r.(*uapi.OcrdmaCreateCQUresp).DBPageSize
-				}},
-				{"phase_change", func(r any) any {
-					return &r.(*uapi.OcrdmaCreateCQUresp).PhaseChange
-				}},
-				{"rsvd1", func(r any) any {
-					return &r.(*uapi.OcrdmaCreateCQUresp).Rsvd1
-				}},
-				{"rsvd2", func(r any) any {
-					return &r.(*uapi.OcrdmaCreateCQUresp).Rsvd2
-				}},
+			Go:    "uapi.OcrdmaCreateCQUresp",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.OcrdmaCreateCQUresp)
+				return []any{
+					&p.CQID,
+					&p.PageSize,
+					&p.NumPages,
+					&p.MaxHWCQE,
+					&p.PageAddr,
+					&p.DBPageAddr,
+					&p.DBPageSize,
+					&p.PhaseChange,
+					&p.Rsvd1,
+					&p.Rsvd2,
+				}
 			},
-			Go:   "uapi.OcrdmaCreateCQUresp",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.OcrdmaCreateCQUresp)
+			},
+			Paths: []string{
+				"cq_id",
+				"page_size",
+				"num_pages",
+				"max_hw_cqe",
+				"page_addr",
+				"db_page_addr",
+				"db_page_size",
+				"phase_change",
+				"rsvd1",
+				"rsvd2",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.OcrdmaCreateQPUreq{}),
 			C:     "ocrdma_create_qp_ureq",
-			Fields: []Field{
-				{"enable_dpp_cq", func(r any) any {
-					return &r.(*uapi.OcrdmaCreateQPUreq).EnableDppCQ
-				}},
-				{"rsvd", func(r any) any {
-					return &r.(*uapi.OcrdmaCreateQPUreq).Rsvd
-				}},
-				{"dpp_cq_id", func(r any) any {
-					return &r.(*uapi.OcrdmaCreateQPUreq).DppCQID
-				}},
-				{"rsvd1", func(r any) any {
-					return &r.(*uapi.OcrdmaCreateQPUreq).Rsvd1
-				}},
+			Go:    "uapi.OcrdmaCreateQPUreq",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.OcrdmaCreateQPUreq)
+				return []any{
+					&p.EnableDppCQ,
+					&p.Rsvd,
+					&p.DppCQID,
+					&p.Rsvd1,
+				}
 			},
-			Go:   "uapi.OcrdmaCreateQPUreq",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.OcrdmaCreateQPUreq)
+			},
+			Paths: []string{
+				"enable_dpp_cq",
+				"rsvd",
+				"dpp_cq_id",
+				"rsvd1",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.OcrdmaCreateQPUresp{}),
 			C:     "ocrdma_create_qp_uresp",
-			Fields: []Field{
-				{"qp_id", func(r any) any {
-					return &r.(*uapi.OcrdmaCreateQPUresp).QPID
-				}},
-				{"sq_dbid", func(r any) any {
-					return &r.(*uapi.OcrdmaCreateQPUresp).SQDbid
-				}},
-				{"rq_dbid", func(r any) any {
-					return &r.(*uapi.OcrdmaCreateQPUresp).RQDbid
-				}},
-				{"resv0", func(r any) any {
-					return &r.(*uapi.OcrdmaCreateQPUresp).Resv0
-				}},
-				{"sq_page_size", func(r any) any {
-					return &r.(*uapi.OcrdmaCreateQPUresp).SQPageSize
-				}},
-				{"rq_page_size", func(r any) any {
-					return &r.(*uapi.OcrdmaCreateQPUresp).RQPageSize
-				}},
-				{"num_sq_pages", func(r any) any {
-					return &r.(*uapi.OcrdmaCreateQPUresp).NumSQPages
-				}},
-				{"num_rq_pages", func(r any) any {
-					return &r.(*uapi.OcrdmaCreateQPUresp).NumRQPages
-				}},
-				{"sq_page_addr", func(r any) any {
-					return &r.(*uapi.OcrdmaCreateQPUresp).SQPageAddr
-				}},
-				{"rq_page_addr", func(r any) any {
-					return &r.(*uapi.OcrdmaCreateQPUresp).RQPageAddr
-				}},
-				{"db_page_addr", func(r any) any {
-					return &r.(*uapi.OcrdmaCreateQPUresp).DBPageAddr
-				}},
-				{"db_page_size", func(r any) any {
-					return &r.(*uapi.OcrdmaCreateQPUresp).DBPageSize
-				}},
-				{"dpp_credit", func(r any) any {
-					return &r.(*uapi.OcrdmaCreateQPUresp).DppCredit
-				}},
-				{"dpp_offset", func(r any) any {
-					return &r.(*uapi.OcrdmaCreateQPUresp).DppOffset
-				}},
-				{"num_wqe_allocated", func(r any) any {
-					return &r.(*uapi.OcrdmaCreateQPUresp).NumWQEAllocated
-				}},
-				{"num_rqe_allocated", func(r any) any {
-					return &r.(*uapi.OcrdmaCreateQPUresp).NumRQEAllocated
-				}},
-				{"db_sq_offset", func(r any) any {
-					return &r.(*uapi.OcrdmaCreateQPUresp).DBSQOffset
-				}},
-				{"db_rq_offset", func(r any) any {
-					return &r.(*uapi.OcrdmaCreateQPUresp).DBRQOffset
-				}},
-				{"db_shift", func(r any) any {
-					return &r.(*uapi.OcrdmaCreateQPUresp).DBShift
-				}},
-				{"rsvd", func(r any) any {
-					return &r.(*uapi.OcrdmaCreateQPUresp).Rsvd
-				}},
+			Go:    "uapi.OcrdmaCreateQPUresp",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.OcrdmaCreateQPUresp)
+				return []any{
+					&p.QPID,
+					&p.SQDbid,
+					&p.RQDbid,
+					&p.Resv0,
+					&p.SQPageSize,
+					&p.RQPageSize,
+					&p.NumSQPages,
+					&p.NumRQPages,
+					&p.SQPageAddr,
+					&p.RQPageAddr,
+					&p.DBPageAddr,
+					&p.DBPageSize,
+					&p.DppCredit,
+					&p.DppOffset,
+					&p.NumWQEAllocated,
+					&p.NumRQEAllocated,
+					&p.DBSQOffset,
+					&p.DBRQOffset,
+					&p.DBShift,
+					&p.Rsvd,
+				}
 			},
-			Go:   "uapi.OcrdmaCreateQPUresp",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.OcrdmaCreateQPUresp)
+			},
+			Paths: []string{
+				"qp_id",
+				"sq_dbid",
+				"rq_dbid",
+				"resv0",
+				"sq_page_size",
+				"rq_page_size",
+				"num_sq_pages",
+				"num_rq_pages",
+				"sq_page_addr",
+				"rq_page_addr",
+				"db_page_addr",
+				"db_page_size",
+				"dpp_credit",
+				"dpp_offset",
+				"num_wqe_allocated",
+				"num_rqe_allocated",
+				"db_sq_offset",
+				"db_rq_offset",
+				"db_shift",
+				"rsvd",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.OcrdmaCreateSRQUresp{}),
 			C:     "ocrdma_create_srq_uresp",
-			Fields: []Field{
-				{"rq_dbid", func(r any) any {
-					return &r.(*uapi.OcrdmaCreateSRQUresp).RQDbid
-				}},
-				{"resv0", func(r any) any {
-					return &r.(*uapi.OcrdmaCreateSRQUresp).Resv0
-				}},
-				{"resv1", func(r any) any {
-					return &r.(*uapi.OcrdmaCreateSRQUresp).Resv1
-				}},
-				{"rq_page_size", func(r any) any {
-					return &r.(*uapi.OcrdmaCreateSRQUresp).RQPageSize
-				}},
-				{"num_rq_pages", func(r any) any {
-					return &r.(*uapi.OcrdmaCreateSRQUresp).NumRQPages
-				}},
-				{"rq_page_addr", func(r any) any {
-					return &r.(*uapi.OcrdmaCreateSRQUresp).RQPageAddr
-				}},
-				{"db_page_addr", func(r any) any {
-					return &r.(*uapi.OcrdmaCreateSRQUresp).DBPageAddr
-				}},
-				{"db_page_size", func(r any) any {
-					return &r.(*uapi.OcrdmaCreateSRQUresp).DBPageSize
-				}},
-				{"num_rqe_allocated", func(r any) any {
-					return &r.(*uapi.OcrdmaCreateSRQUresp).NumRQEAllocated
-				}},
-				{"db_rq_offset", func(r any) any {
-					return &r.(*uapi.OcrdmaCreateSRQUresp).DBRQOffset
-				}},
-				{"db_shift", func(r any) any {
-					return &r.(*uapi.OcrdmaCreateSRQUresp).DBShift
-				}},
-				{"rsvd2", func(r any) any {
-					return &r.(*uapi.OcrdmaCreateSRQUresp).Rsvd2
-				}},
-				{"rsvd3", func(r any) any {
-					return &r.(*uapi.OcrdmaCreateSRQUresp).Rsvd3
-				}},
+			Go:    "uapi.OcrdmaCreateSRQUresp",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.OcrdmaCreateSRQUresp)
+				return []any{
+					&p.RQDbid,
+					&p.Resv0,
+					&p.Resv1,
+					&p.RQPageSize,
+					&p.NumRQPages,
+					&p.RQPageAddr,
+					&p.DBPageAddr,
+					&p.DBPageSize,
+					&p.NumRQEAllocated,
+					&p.DBRQOffset,
+					&p.DBShift,
+					&p.Rsvd2,
+					&p.Rsvd3,
+				}
 			},
-			Go:   "uapi.OcrdmaCreateSRQUresp",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.OcrdmaCreateSRQUresp)
+			},
+			Paths: []string{
+				"rq_dbid",
+				"resv0",
+				"resv1",
+				"rq_page_size",
+				"num_rq_pages",
+				"rq_page_addr",
+				"db_page_addr",
+				"db_page_size",
+				"num_rqe_allocated",
+				"db_rq_offset",
+				"db_shift",
+				"rsvd2",
+				"rsvd3",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.QedrAllocUcontextReq{}),
 			C:     "qedr_alloc_ucontext_req",
-			Fields: []Field{
-				{"context_flags", func(r any) any {
-					return &r.(*uapi.QedrAllocUcontextReq).ContextFlags
-				}},
-				{"reserved", func(r any) any {
-					return &r.(*uapi.QedrAllocUcontextReq).Reserved
-				}},
+			Go:    "uapi.QedrAllocUcontextReq",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.QedrAllocUcontextReq)
+				return []any{
+					&p.ContextFlags,
+					&p.Reserved,
+				}
 			},
-			Go:   "uapi.QedrAllocUcontextReq",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.QedrAllocUcontextReq)
+			},
+			Paths: []string{
+				"context_flags",
+				"reserved",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.QedrAllocUcontextResp{}),
 			C:     "qedr_alloc_ucontext_resp",
-			Fields: []Field{
-				{"db_pa", func(r any) any {
-					return &r.(*uapi.QedrAllocUcontextResp).DBPa
-				}},
-				{"db_size", func(r any) any {
-					return &r.(*uapi.QedrAllocUcontextResp).DBSize
-				}},
-				{"max_send_wr", func(r any) any {
-					return &r.(*uapi.QedrAllocUcontextResp).MaxSendWR
-				}},
-				{"max_recv_wr", func(r any) any {
-					return &r.(*uapi.QedrAllocUcontextResp).MaxRecvWR
-				}},
-				{"max_srq_wr", func(r any) any {
-					return &r.(*uapi.QedrAllocUcontextResp).MaxSRQWR
-				}},
-				{"sges_per_send_wr", func(r any) any {
-					return &r.(*uapi.QedrAllocUcontextResp).SGEsPerSendWR
-				}},
-				{"sges_per_recv_wr", func(r any) any {
-					return &r.(*uapi.QedrAllocUcontextResp).SGEsPerRecvWR
-				}},
-				{"sges_per_srq_wr", func(r any) any {
-					return &r.(*uapi.QedrAllocUcontextResp).SGEsPerSRQWR
-				}},
-				{"max_cqes", func(r any) any {
-					return &r.(*uapi.QedrAllocUcontextResp).MaxCqes
-				}},
-				{"dpm_flags", func(r any) any {
-					return &r.(*uapi.QedrAllocUcontextResp).DPMFlags
-				}},
-				{"wids_enabled", func(r any) any {
-					return &r.(*uapi.QedrAllocUcontextResp).WidsEnabled
-				}},
-				{"wid_count", func(r any) any {
-					return &r.(*uapi.QedrAllocUcontextResp).WidCount
-				}},
-				{"ldpm_limit_size", func(r any) any {
-					return &r.(*uapi.QedrAllocUcontextResp).LdpmLimitSize
-				}},
-				{"edpm_trans_size", func(r any) any {
-					return &r.(*uapi.QedrAllocUcontextResp).EdpmTransSize
-				}},
-				{"reserved", func(r any) any {
-					return &r.(*uapi.QedrAllocUcontextResp).Reserved
-				}},
-				{"edpm_limit_size", func(r any) any {
-					return &r.(*uapi.QedrAllocUcontextResp).EdpmLimitSize
-				}},
-				{"padding", func(r any) any {
-					return &r.(*uapi.QedrAllocUcontextResp).Padding
-				}},
+			Go:    "uapi.QedrAllocUcontextResp",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.QedrAllocUcontextResp)
+				return []any{
+					&p.DBPa,
+					&p.DBSize,
+					&p.MaxSendWR,
+					&p.MaxRecvWR,
+					&p.MaxSRQWR,
+					&p.SGEsPerSendWR,
+					&p.SGEsPerRecvWR,
+					&p.SGEsPerSRQWR,
+					&p.MaxCqes,
+					&p.DPMFlags,
+					&p.WidsEnabled,
+					&p.WidCount,
+					&p.LdpmLimitSize,
+					&p.EdpmTransSize,
+					&p.Reserved,
+					&p.EdpmLimitSize,
+					&p.Padding,
+				}
 			},
-			Go:   "uapi.QedrAllocUcontextResp",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.QedrAllocUcontextResp)
+			},
+			Paths: []string{
+				"db_pa",
+				"db_size",
+				"max_send_wr",
+				"max_recv_wr",
+				"max_srq_wr",
+				"sges_per_send_wr",
+				"sges_per_recv_wr",
+				"sges_per_srq_wr",
+				"max_cqes",
+				"dpm_flags",
+				"wids_enabled",
+				"wid_count",
+				"ldpm_limit_size",
+				"edpm_trans_size",
+				"reserved",
+				"edpm_limit_size",
+				"padding",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.QedrAllocPDUreq{}),
 			C:     "qedr_alloc_pd_ureq",
-			Fields: []Field{
-				{"rsvd1", func(r any) any {
-					return &r.(*uapi.QedrAllocPDUreq).Rsvd1
-				}},
+			Go:    "uapi.QedrAllocPDUreq",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.QedrAllocPDUreq)
+				return []any{
+					&p.Rsvd1,
+				}
 			},
-			Go:   "uapi.QedrAllocPDUreq",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.QedrAllocPDUreq)
+			},
+			Paths: []string{
+				"rsvd1",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.QedrAllocPDUresp{}),
 			C:     "qedr_alloc_pd_uresp",
-			Fields: []Field{
-				{"pd_id", func(r any) any {
-					return &r.(*uapi.QedrAllocPDUresp).PDID
-				}},
-				{"reserved", func(r any) any {
-					return &r.(*uapi.QedrAllocPDUresp).Reserved
-				}},
+			Go:    "uapi.QedrAllocPDUresp",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.QedrAllocPDUresp)
+				return []any{
+					&p.PDID,
+					&p.Reserved,
+				}
 			},
-			Go:   "uapi.QedrAllocPDUresp",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.QedrAllocPDUresp)
+			},
+			Paths: []string{
+				"pd_id",
+				"reserved",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.QedrCreateCQUreq{}),
 			C:     "qedr_create_cq_ureq",
-			Fields: []Field{
-				{"addr", func(r any) any {
-					return &r.(*uapi.QedrCreateCQUreq).Addr
-				}},
-				{"len", func(r any) any {
-					return &r.(*uapi.QedrCreateCQUreq).Len
-				}},
+			Go:    "uapi.QedrCreateCQUreq",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.QedrCreateCQUreq)
+				return []any{
+					&p.Addr,
+					&p.Len,
+				}
 			},
-			Go:   "uapi.QedrCreateCQUreq",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.QedrCreateCQUreq)
+			},
+			Paths: []string{
+				"addr",
+				"len",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.QedrCreateCQUresp{}),
 			C:     "qedr_create_cq_uresp",
-			Fields: []Field{
-				{"db_offset", func(r any) any {
-					return &r.(*uapi.QedrCreateCQUresp).DBOffset
-				}},
-				{"icid", func(r any) any {
-					return &r.(*uapi.QedrCreateCQUresp).Icid
-				}},
-				{"reserved", func(r any) any {
-					return &r.(*uapi.QedrCreateCQUresp).Reserved
-				}},
-				{"db_rec_addr", func(r any) any {
-					return &r.(*uapi.QedrCreateCQUresp).DBRecAddr
-				}},
+			Go:    "uapi.QedrCreateCQUresp",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.QedrCreateCQUresp)
+				return []any{
+					&p.DBOffset,
+					&p.Icid,
+					&p.Reserved,
+					&p.DBRecAddr,
+				}
 			},
-			Go:   "uapi.QedrCreateCQUresp",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.QedrCreateCQUresp)
+			},
+			Paths: []string{
+				"db_offset",
+				"icid",
+				"reserved",
+				"db_rec_addr",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.QedrCreateQPUreq{}),
 			C:     "qedr_create_qp_ureq",
-			Fields: []Field{
-				{"qp_handle_hi", func(r any) any {
-					return &r.(*uapi.QedrCreateQPUreq).QPHandleHi
-				}},
-				{"qp_handle_lo", func(r any) any {
-					return &r.(*uapi.QedrCreateQPUreq).QPHandleLo
-				}},
-				{"sq_addr", func(r any) any {
-					return &r.(*uapi.QedrCreateQPUreq).SQAddr
-				}},
-				{"sq_len", func(r any) any {
-					return &r.(*uapi.QedrCreateQPUreq).SQLen
-				}},
-				{"rq_addr", func(r any) any {
-					return &r.(*uapi.QedrCreateQPUreq).RQAddr
-				}},
-				{"rq_len", func(r any) any {
-					return &r.(*uapi.QedrCreateQPUreq).RQLen
-				}},
+			Go:    "uapi.QedrCreateQPUreq",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.QedrCreateQPUreq)
+				return []any{
+					&p.QPHandleHi,
+					&p.QPHandleLo,
+					&p.SQAddr,
+					&p.SQLen,
+					&p.RQAddr,
+					&p.RQLen,
+				}
 			},
-			Go:   "uapi.QedrCreateQPUreq",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.QedrCreateQPUreq)
+			},
+			Paths: []string{
+				"qp_handle_hi",
+				"qp_handle_lo",
+				"sq_addr",
+				"sq_len",
+				"rq_addr",
+				"rq_len",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.QedrCreateQPUresp{}),
 			C:     "qedr_create_qp_uresp",
-			Fields: []Field{
-				{"qp_id", func(r any) any {
-					return &r.(*uapi.QedrCreateQPUresp).QPID
-				}},
-				{"atomic_supported", func(r any) any {
-					return &r.(*uapi.QedrCreateQPUresp).AtomicSupported
-				}},
-				{"sq_db_offset", func(r any) any {
-					return &r.(*uapi.QedrCreateQPUresp).SQDBOffset
-				}},
-				{"sq_icid", func(r any) any {
-					return &r.(*uapi.QedrCreateQPUresp).SQIcid
-				}},
-				{"rq_db_offset", func(r any) any {
-					return &r.(*uapi.QedrCreateQPUresp).RQDBOffset
-				}},
-				{"rq_icid", func(r any) any {
-					return &r.(*uapi.QedrCreateQPUresp).RQIcid
-				}},
-				{"rq_db2_offset", func(r any) any {
-					return &r.(*uapi.QedrCreateQPUresp).RQDb2Offset
-				}},
-				{"reserved", func(r any) any {
-					return &r.(*uapi.QedrCreateQPUresp).Reserved
-				}},
-				{"sq_db_rec_addr", func(r any) any {
-					return &r.(*uapi.QedrCreateQPUresp).SQDBRecAddr
-				}},
-				{"rq_db_rec_addr", func(r any) any {
-					return &r.(*uapi.QedrCreateQPUresp).RQDBRecAddr
-				}},
+			Go:    "uapi.QedrCreateQPUresp",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.QedrCreateQPUresp)
+				return []any{
+					&p.QPID,
+					&p.AtomicSupported,
+					&p.SQDBOffset,
+					&p.SQIcid,
+					&p.RQDBOffset,
+					&p.RQIcid,
+					&p.RQDb2Offset,
+					&p.Reserved,
+					&p.SQDBRecAddr,
+					&p.RQDBRecAddr,
+				}
 			},
-			Go:   "uapi.QedrCreateQPUresp",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.QedrCreateQPUresp)
+			},
+			Paths: []string{
+				"qp_id",
+				"atomic_supported",
+				"sq_db_offset",
+				"sq_icid",
+				"rq_db_offset",
+				"rq_icid",
+				"rq_db2_offset",
+				"reserved",
+				"sq_db_rec_addr",
+				"rq_db_rec_addr",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.QedrCreateSRQUreq{}),
 			C:     "qedr_create_srq_ureq",
-			Fields: []Field{
-				{"prod_pair_addr", func(r any) any {
-					return &r.(*uapi.QedrCreateSRQUreq).ProdPairAddr
-				}},
-				{"srq_addr", func(r any) any {
-					return &r.(*uapi.QedrCreateSRQUreq).SRQAddr
-				}},
-				{"srq_len", func(r any) any {
-					return &r.(*uapi.QedrCreateSRQUreq).SRQLen
-				}},
+			Go:    "uapi.QedrCreateSRQUreq",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.QedrCreateSRQUreq)
+				return []any{
+					&p.ProdPairAddr,
+					&p.SRQAddr,
+					&p.SRQLen,
+				}
 			},
-			Go:   "uapi.QedrCreateSRQUreq",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.QedrCreateSRQUreq)
+			},
+			Paths: []string{
+				"prod_pair_addr",
+				"srq_addr",
+				"srq_len",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.QedrCreateSRQUresp{}),
 			C:     "qedr_create_srq_uresp",
-			Fields: []Field{
-				{"srq_id", func(r any) any {
-					return &r.(*uapi.QedrCreateSRQUresp).SRQID
-				}},
-				{"reserved0", func(r any) any {
-					return &r.(*uapi.QedrCreateSRQUresp).Reserved0
-				}},
-				{"reserved1", func(r any) any {
-					return &r.(*uapi.QedrCreateSRQUresp).Reserved1
-				}},
+			Go:    "uapi.QedrCreateSRQUresp",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.QedrCreateSRQUresp)
+				return []any{
+					&p.SRQID,
+					&p.Reserved0,
+					&p.Reserved1,
+				}
 			},
-			Go:   "uapi.QedrCreateSRQUresp",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.QedrCreateSRQUresp)
+			},
+			Paths: []string{
+				"srq_id",
+				"reserved0",
+				"reserved1",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.QedrUserDBRec{}),
 			C:     "qedr_user_db_rec",
-			Fields: []Field{
-				{"db_data", func(r any) any {
-					return &r.(*uapi.QedrUserDBRec).DBData
-				}},
+			Go:    "uapi.QedrUserDBRec",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.QedrUserDBRec)
+				return []any{
+					&p.DBData,
+				}
 			},
-			Go:   "uapi.QedrUserDBRec",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.QedrUserDBRec)
+			},
+			Paths: []string{
+				"db_data",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.PVRDMAAllocUcontextResp{}),
 			C:     "pvrdma_alloc_ucontext_resp",
-			Fields: []Field{
-				{"qp_tab_size", func(r any) any {
-					return &r.(*uapi.PVRDMAAllocUcontextResp).QPTabSize
-				}},
-				{"reserved", func(r any) any {
-					return &r.(*uapi.PVRDMAAllocUcontextResp).Reserved
-				}},
+			Go:    "uapi.PVRDMAAllocUcontextResp",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.PVRDMAAllocUcontextResp)
+				return []any{
+					&p.QPTabSize,
+					&p.Reserved,
+				}
 			},
-			Go:   "uapi.PVRDMAAllocUcontextResp",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.PVRDMAAllocUcontextResp)
+			},
+			Paths: []string{
+				"qp_tab_size",
+				"reserved",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.PVRDMAAllocPDResp{}),
 			C:     "pvrdma_alloc_pd_resp",
-			Fields: []Field{
-				{"pdn", func(r any) any {
-					return &r.(*uapi.PVRDMAAllocPDResp).PDN
-				}},
-				{"reserved", func(r any) any {
-					return &r.(*uapi.PVRDMAAllocPDResp).Reserved
-				}},
+			Go:    "uapi.PVRDMAAllocPDResp",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.PVRDMAAllocPDResp)
+				return []any{
+					&p.PDN,
+					&p.Reserved,
+				}
 			},
-			Go:   "uapi.PVRDMAAllocPDResp",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.PVRDMAAllocPDResp)
+			},
+			Paths: []string{
+				"pdn",
+				"reserved",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.PVRDMACreateCQ{}),
 			C:     "pvrdma_create_cq",
-			Fields: []Field{
-				{"buf_addr", func(r any) any {
-					return &r.(*uapi.PVRDMACreateCQ).BufAddr
-				}},
-				{"buf_size", func(r any) any {
-					return &r.(*uapi.PVRDMACreateCQ).BufSize
-				}},
-				{"reserved", func(r any) any {
-					return &r.(*uapi.PVRDMACreateCQ).Reserved
-				}},
+			Go:    "uapi.PVRDMACreateCQ",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.PVRDMACreateCQ)
+				return []any{
+					&p.BufAddr,
+					&p.BufSize,
+					&p.Reserved,
+				}
 			},
-			Go:   "uapi.PVRDMACreateCQ",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.PVRDMACreateCQ)
+			},
+			Paths: []string{
+				"buf_addr",
+				"buf_size",
+				"reserved",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.PVRDMACreateCQResp{}),
 			C:     "pvrdma_create_cq_resp",
-			Fields: []Field{
-				{"cqn", func(r any) any {
-					return &r.(*uapi.PVRDMACreateCQResp).CQN
-				}},
-				{"reserved", func(r any) any {
-					return &r.(*uapi.PVRDMACreateCQResp).Reserved
-				}},
+			Go:    "uapi.PVRDMACreateCQResp",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.PVRDMACreateCQResp)
+				return []any{
+					&p.CQN,
+					&p.Reserved,
+				}
 			},
-			Go:   "uapi.PVRDMACreateCQResp",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.PVRDMACreateCQResp)
+			},
+			Paths: []string{
+				"cqn",
+				"reserved",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.PVRDMAResizeCQ{}),
 			C:     "pvrdma_resize_cq",
-			Fields: []Field{
-				{"buf_addr", func(r any) any {
-					return &r.(*uapi.PVRDMAResizeCQ).BufAddr
-				}},
-				{"buf_size", func(r any) any {
-					return &r.(*uapi.PVRDMAResizeCQ).BufSize
-				}},
-				{"reserved", func(r any) any {
-					return &r.(*uapi.PVRDMAResizeCQ).Reserved
-				}},
+			Go:    "uapi.PVRDMAResizeCQ",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.PVRDMAResizeCQ)
+				return []any{
+					&p.BufAddr,
+					&p.BufSize,
+					&p.Reserved,
+				}
 			},
-			Go:   "uapi.PVRDMAResizeCQ",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.PVRDMAResizeCQ)
+			},
+			Paths: []string{
+				"buf_addr",
+				"buf_size",
+				"reserved",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.PVRDMACreateSRQ{}),
 			C:     "pvrdma_create_srq",
-			Fields: []Field{
-				{"buf_addr", func(r any) any {
-					return &r.(*uapi.PVRDMACreateSRQ).BufAddr
-				}},
-				{"buf_size", func(r any) any {
-					return &r.(*uapi.PVRDMACreateSRQ).BufSize
-				}},
-				{"reserved", func(r any) any {
-					return &r.(*uapi.PVRDMACreateSRQ).Reserved
-				}},
+			Go:    "uapi.PVRDMACreateSRQ",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.PVRDMACreateSRQ)
+				return []any{
+					&p.BufAddr,
+					&p.BufSize,
+					&p.Reserved,
+				}
 			},
-			Go:   "uapi.PVRDMACreateSRQ",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.PVRDMACreateSRQ)
+			},
+			Paths: []string{
+				"buf_addr",
+				"buf_size",
+				"reserved",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.PVRDMACreateSRQResp{}),
 			C:     "pvrdma_create_srq_resp",
-			Fields: []Field{
-				{"srqn", func(r any) any {
-					return &r.(*uapi.PVRDMACreateSRQResp).SRQN
-				}},
-				{"reserved", func(r any) any {
-					return &r.(*uapi.PVRDMACreateSRQResp).Reserved
-				}},
+			Go:    "uapi.PVRDMACreateSRQResp",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.PVRDMACreateSRQResp)
+				return []any{
+					&p.SRQN,
+					&p.Reserved,
+				}
 			},
-			Go:   "uapi.PVRDMACreateSRQResp",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.PVRDMACreateSRQResp)
+			},
+			Paths: []string{
+				"srqn",
+				"reserved",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.PVRDMACreateQP{}),
 			C:     "pvrdma_create_qp",
-			Fields: []Field{
-				{"rbuf_addr", func(r any) any {
-					return &r.(*uapi.PVRDMACreateQP).RbufAddr
-				}},
-				{"sbuf_addr", func(r any) any {
-					return &r.(*uapi.PVRDMACreateQP).SbufAddr
-				}},
-				{"rbuf_size", func(r any) any {
-					return &r.(*uapi.PVRDMACreateQP).RbufSize
-				}},
-				{"sbuf_size", func(r any) any {
-					return &r.(*uapi.PVRDMACreateQP).SbufSize
-				}},
-				{"qp_addr", func(r any) any {
-					return &r.(*uapi.PVRDMACreateQP).QPAddr
-				}},
+			Go:    "uapi.PVRDMACreateQP",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.PVRDMACreateQP)
+				return []any{
+					&p.RbufAddr,
+					&p.SbufAddr,
+					&p.RbufSize,
+					&p.SbufSize,
+					&p.QPAddr,
+				}
 			},
-			Go:   "uapi.PVRDMACreateQP",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.PVRDMACreateQP)
+			},
+			Paths: []string{
+				"rbuf_addr",
+				"sbuf_addr",
+				"rbuf_size",
+				"sbuf_size",
+				"qp_addr",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.PVRDMACreateQPResp{}),
 			C:     "pvrdma_create_qp_resp",
-			Fields: []Field{
-				{"qpn", func(r any) any {
-					return &r.(*uapi.PVRDMACreateQPResp).QPN
-				}},
-				{"qp_handle", func(r any) any {
-					return &r.(*uapi.PVRDMACreateQPResp).QPHandle
-				}},
+			Go:    "uapi.PVRDMACreateQPResp",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.PVRDMACreateQPResp)
+				return []any{
+					&p.QPN,
+					&p.QPHandle,
+				}
 			},
-			Go:   "uapi.PVRDMACreateQPResp",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.PVRDMACreateQPResp)
+			},
+			Paths: []string{
+				"qpn",
+				"qp_handle",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.PVRDMAExCmpSwap{}),
 			C:     "pvrdma_ex_cmp_swap",
-			Fields: []Field{
-				{"swap_val", func(r any) any {
-					return &r.(*uapi.PVRDMAExCmpSwap).SwapVal
-				}},
-				{"compare_val", func(r any) any {
-					return &r.(*uapi.PVRDMAExCmpSwap).CompareVal
-				}},
-				{"swap_mask", func(r any) any {
-					return &r.(*uapi.PVRDMAExCmpSwap).SwapMask
-				}},
-				{"compare_mask", func(r any) any {
-					return &r.(*uapi.PVRDMAExCmpSwap).CompareMask
-				}},
+			Go:    "uapi.PVRDMAExCmpSwap",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.PVRDMAExCmpSwap)
+				return []any{
+					&p.SwapVal,
+					&p.CompareVal,
+					&p.SwapMask,
+					&p.CompareMask,
+				}
 			},
-			Go:   "uapi.PVRDMAExCmpSwap",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.PVRDMAExCmpSwap)
+			},
+			Paths: []string{
+				"swap_val",
+				"compare_val",
+				"swap_mask",
+				"compare_mask",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.PVRDMAExFetchAdd{}),
 			C:     "pvrdma_ex_fetch_add",
-			Fields: []Field{
-				{"add_val", func(r any) any {
-					return &r.(*uapi.PVRDMAExFetchAdd).AddVal
-				}},
-				{"field_boundary", func(r any) any {
-					return &r.(*uapi.PVRDMAExFetchAdd).FieldBoundary
-				}},
+			Go:    "uapi.PVRDMAExFetchAdd",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.PVRDMAExFetchAdd)
+				return []any{
+					&p.AddVal,
+					&p.FieldBoundary,
+				}
 			},
-			Go:   "uapi.PVRDMAExFetchAdd",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.PVRDMAExFetchAdd)
+			},
+			Paths: []string{
+				"add_val",
+				"field_boundary",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.PVRDMAAV{}),
 			C:     "pvrdma_av",
-			Fields: []Field{
-				{"port_pd", func(r any) any {
-					return &r.(*uapi.PVRDMAAV).PortPD
-				}},
-				{"sl_tclass_flowlabel", func(r any) any {
-					return &r.(*uapi.PVRDMAAV).SLTClassFlowlabel
-				}},
-				{"dgid", func(r any) any {
-					return &r.(*uapi.PVRDMAAV).DGID
-				}},
-				{"src_path_bits", func(r any) any {
-					return &r.(*uapi.PVRDMAAV).SrcPathBits
-				}},
-				{"gid_index", func(r any) any {
-					return &r.(*uapi.PVRDMAAV).GIDIndex
-				}},
-				{"stat_rate", func(r any) any {
-					return &r.(*uapi.PVRDMAAV).StatRate
-				}},
-				{"hop_limit", func(r any) any {
-					return &r.(*uapi.PVRDMAAV).HopLimit
-				}},
-				{"dmac", func(r any) any {
-					return &r.(*uapi.PVRDMAAV).Dmac
-				}},
-				{"reserved", func(r any) any {
-					return &r.(*uapi.PVRDMAAV).Reserved
-				}},
+			Go:    "uapi.PVRDMAAV",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.PVRDMAAV)
+				return []any{
+					&p.PortPD,
+					&p.SLTClassFlowlabel,
+					&p.DGID,
+					&p.SrcPathBits,
+					&p.GIDIndex,
+					&p.StatRate,
+					&p.HopLimit,
+					&p.Dmac,
+					&p.Reserved,
+				}
 			},
-			Go:   "uapi.PVRDMAAV",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.PVRDMAAV)
+			},
+			Paths: []string{
+				"port_pd",
+				"sl_tclass_flowlabel",
+				"dgid",
+				"src_path_bits",
+				"gid_index",
+				"stat_rate",
+				"hop_limit",
+				"dmac",
+				"reserved",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.PVRDMASGE{}),
 			C:     "pvrdma_sge",
-			Fields: []Field{
-				{"addr", func(r any) any {
-					return &r.(*uapi.PVRDMASGE).Addr
-				}},
-				{"length", func(r any) any {
-					return &r.(*uapi.PVRDMASGE).Length
-				}},
-				{"lkey", func(r any) any {
-					return &r.(*uapi.PVRDMASGE).LKey
-				}},
+			Go:    "uapi.PVRDMASGE",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.PVRDMASGE)
+				return []any{
+					&p.Addr,
+					&p.Length,
+					&p.LKey,
+				}
 			},
-			Go:   "uapi.PVRDMASGE",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.PVRDMASGE)
+			},
+			Paths: []string{
+				"addr",
+				"length",
+				"lkey",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.PVRDMARQWQEHdr{}),
 			C:     "pvrdma_rq_wqe_hdr",
-			Fields: []Field{
-				{"wr_id", func(r any) any {
-					return &r.(*uapi.PVRDMARQWQEHdr).WRID
-				}},
-				{"num_sge", func(r any) any {
-					return &r.(*uapi.PVRDMARQWQEHdr).NumSGE
-				}},
-				{"total_len", func(r any) any {
-					return &r.(*uapi.PVRDMARQWQEHdr).TotalLen
-				}},
+			Go:    "uapi.PVRDMARQWQEHdr",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.PVRDMARQWQEHdr)
+				return []any{
+					&p.WRID,
+					&p.NumSGE,
+					&p.TotalLen,
+				}
 			},
-			Go:   "uapi.PVRDMARQWQEHdr",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.PVRDMARQWQEHdr)
+			},
+			Paths: []string{
+				"wr_id",
+				"num_sge",
+				"total_len",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.PVRDMASQWQEHdr{}),
 			C:     "pvrdma_sq_wqe_hdr",
-			Fields: []Field{
-				{"wr_id", func(r any) any {
-					return &r.(*uapi.PVRDMASQWQEHdr).WRID
-				}},
-				{"num_sge", func(r any) any {
-					return &r.(*uapi.PVRDMASQWQEHdr).NumSGE
-				}},
-				{"total_len", func(r any) any {
-					return &r.(*uapi.PVRDMASQWQEHdr).TotalLen
-				}},
-				{"opcode", func(r any) any {
-					return &r.(*uapi.PVRDMASQWQEHdr).Opcode
-				}},
-				{"send_flags", func(r any) any {
-					return &r.(*uapi.PVRDMASQWQEHdr).SendFlags
-				}},
-				{"ex", func(r any) any {
-					return &r.(*uapi.PVRDMASQWQEHdr).Ex
-				}},
-				{"ex.imm_data", func(r any) any {
-					return r.(*uapi.PVRDMASQWQEHdr).Ex.ImmData()
-				}},
-				{"ex.invalidate_rkey", func(r any) any {
-					return r.(*uapi.PVRDMASQWQEHdr).Ex.InvalidateRKey()
-				}},
-				{"reserved", func(r any) any {
-					return &r.(*uapi.PVRDMASQWQEHdr).Reserved
-				}},
-				{"wr", func(r any) any {
-					return &r.(*uapi.PVRDMASQWQEHdr).WR
-				}},
-				{"wr.rdma", func(r any) any {
-					return r.(*uapi.PVRDMASQWQEHdr).WR.RDMA()
-				}},
-				{"wr.rdma.remote_addr", func(r any) any {
-					return &r.(*uapi.PVRDMASQWQEHdr).WR.RDMA().RemoteAddr
-				}},
-				{"wr.rdma.rkey", func(r any) any {
-					return &r.(*uapi.PVRDMASQWQEHdr).WR.RDMA().RKey
-				}},
-				{"wr.rdma.reserved", func(r any) any {
-					return &r.(*uapi.PVRDMASQWQEHdr).WR.RDMA().Reserved
-				}},
-				{"wr.atomic", func(r any) any {
-					return r.(*uapi.PVRDMASQWQEHdr).WR.Atomic()
-				}},
-				{"wr.atomic.remote_addr", func(r any) any {
-					return &r.(*uapi.PVRDMASQWQEHdr).WR.Atomic().RemoteAddr
-				}},
-				{"wr.atomic.compare_add", func(r any) any {
-					return &r.(*uapi.PVRDMASQWQEHdr).WR.Atomic().CompareAdd
-				}},
-				{"wr.atomic.swap", func(r any) any {
-					return &r.(*uapi.PVRDMASQWQEHdr).WR.Atomic().Swap
-				}},
-				{"wr.atomic.rkey", func(r any) any {
-					return &r.(*uapi.PVRDMASQWQEHdr).WR.Atomic().RKey
-				}},
-				{"wr.atomic.reserved", func(r any) any {
-					return &r.(*uapi.PVRDMASQWQEHdr).WR.Atomic().Reserved
-				}},
-				{"wr.masked_atomics", func(r any) any {
-					return r.(*uapi.PVRDMASQWQEHdr).WR.MaskedAtomics()
-				}},
-				{"wr.masked_atomics.remote_addr", func(r any) any {
-					return &r.(*uapi.PVRDMASQWQEHdr).WR.MaskedAtomics().RemoteAddr
-				}},
-				{"wr.masked_atomics.log_arg_sz", func(r any) any {
-					return &r.(*uapi.PVRDMASQWQEHdr).WR.MaskedAtomics().LogArgSz
-				}},
-				{"wr.masked_atomics.rkey", func(r any) any {
-					return &r.(*uapi.PVRDMASQWQEHdr).WR.MaskedAtomics().RKey
-				}},
-				{"wr.masked_atomics.wr_data", func(r any) any {
-					return &r.(*uapi.PVRDMASQWQEHdr).WR.MaskedAtomics().WRData
-				}},
-				{"wr.masked_atomics.wr_data.cmp_swap", func(r any) any {
-					return r.(*uapi.PVRDMASQWQEHdr).WR.MaskedAtomics().WRData.CmpSwap()
-				}},
-				{"wr.masked_atomics.wr_data.fetch_add", func(r any) any {
-					return r.(*uapi.PVRDMASQWQEHdr).WR.MaskedAtomics().WRData.FetchAdd()
-				}},
-				{"wr.fast_reg", func(r any) any {
-					return r.(*uapi.PVRDMASQWQEHdr).WR.FastReg()
-				}},
-				{"wr.fast_reg.iova_start", func(r any) any {
-					return &r.(*uapi.PVRDMASQWQEHdr).WR.FastReg().IOVAStart
-				}},
-				{"wr.fast_reg.pl_pdir_dma", func(r any) any {
-					return &r.(*uapi.PVRDMASQWQEHdr).WR.FastReg().PlPdirDMA
-				}},
-				{"wr.fast_reg.page_shift", func(r any) any {
-					return &r.(*uapi.PVRDMASQWQEHdr).WR.FastReg().PageShift
-				}},
-				{"wr.fast_reg.page_list_len", func(r any) any {
-					return &r.(*uapi.PVRDMASQWQEHdr).WR.FastReg().PageListLen
-				}},
-				{"wr.fast_reg.length", func(r any) any {
-					return &r.(*uapi.PVRDMASQWQEHdr).WR.FastReg().Length
-				}},
-				{"wr.fast_reg.access_flags", func(r any) any {
-					return &r.(*uapi.PVRDMASQWQEHdr).WR.FastReg().AccessFlags
-				}},
-				{"wr.fast_reg.rkey", func(r any) any {
-					return &r.(*uapi.PVRDMASQWQEHdr).WR.FastReg().RKey
-				}},
-				{"wr.fast_reg.reserved", func(r any) any {
-					return &r.(*uapi.PVRDMASQWQEHdr).WR.FastReg().Reserved
-				}},
-				{"wr.ud", func(r any) any {
-					return r.(*uapi.PVRDMASQWQEHdr).WR.UD()
-				}},
-				{"wr.ud.remote_qpn", func(r any) any {
-					return &r.(*uapi.PVRDMASQWQEHdr).WR.UD().RemoteQPN
-				}},
-				{"wr.ud.remote_qkey", func(r any) any {
-					return &r.(*uapi.PVRDMASQWQEHdr).WR.UD().RemoteQKey
-				}},
-				{"wr.ud.av", func(r any) any {
-					return &r.(*uapi.PVRDMASQWQEHdr).WR.UD().AV
-				}},
+			Go:    "uapi.PVRDMASQWQEHdr",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.PVRDMASQWQEHdr)
+				return []any{
+					&p.WRID,
+					&p.NumSGE,
+					&p.TotalLen,
+					&p.Opcode,
+					&p.SendFlags,
+					&p.Ex,
+					p.Ex.ImmData(),
+					p.Ex.InvalidateRKey(),
+					&p.Reserved,
+					&p.WR,
+					p.WR.RDMA(),
+					&p.WR.RDMA().RemoteAddr,
+					&p.WR.RDMA().RKey,
+					&p.WR.RDMA().Reserved,
+					p.WR.Atomic(),
+					&p.WR.Atomic().RemoteAddr,
+					&p.WR.Atomic().CompareAdd,
+					&p.WR.Atomic().Swap,
+					&p.WR.Atomic().RKey,
+					&p.WR.Atomic().Reserved,
+					p.WR.MaskedAtomics(),
+					&p.WR.MaskedAtomics().RemoteAddr,
+					&p.WR.MaskedAtomics().LogArgSz,
+					&p.WR.MaskedAtomics().RKey,
+					&p.WR.MaskedAtomics().WRData,
+					p.WR.MaskedAtomics().WRData.CmpSwap(),
+					p.WR.MaskedAtomics().WRData.FetchAdd(),
+					p.WR.FastReg(),
+					&p.WR.FastReg().IOVAStart,
+					&p.WR.FastReg().PlPdirDMA,
+					&p.WR.FastReg().PageShift,
+					&p.WR.FastReg().PageListLen,
+					&p.WR.FastReg().Length,
+					&p.WR.FastReg().AccessFlags,
+					&p.WR.FastReg().RKey,
+					&p.WR.FastReg().Reserved,
+					p.WR.UD(),
+					&p.WR.UD().RemoteQPN,
+					&p.WR.UD().RemoteQKey,
+					&p.WR.UD().AV,
+				}
 			},
-			Go:   "uapi.PVRDMASQWQEHdr",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.PVRDMASQWQEHdr)
+			},
+			Paths: []string{
+				"wr_id",
+				"num_sge",
+				"total_len",
+				"opcode",
+				"send_flags",
+				"ex",
+				"ex.imm_data",
+				"ex.invalidate_rkey",
+				"reserved",
+				"wr",
+				"wr.rdma",
+				"wr.rdma.remote_addr",
+				"wr.rdma.rkey",
+				"wr.rdma.reserved",
+				"wr.atomic",
+				"wr.atomic.remote_addr",
+				"wr.atomic.compare_add",
+				"wr.atomic.swap",
+				"wr.atomic.rkey",
+				"wr.atomic.reserved",
+				"wr.masked_atomics",
+				"wr.masked_atomics.remote_addr",
+				"wr.masked_atomics.log_arg_sz",
+				"wr.masked_atomics.rkey",
+				"wr.masked_atomics.wr_data",
+				"wr.masked_atomics.wr_data.cmp_swap",
+				"wr.masked_atomics.wr_data.fetch_add",
+				"wr.fast_reg",
+				"wr.fast_reg.iova_start",
+				"wr.fast_reg.pl_pdir_dma",
+				"wr.fast_reg.page_shift",
+				"wr.fast_reg.page_list_len",
+				"wr.fast_reg.length",
+				"wr.fast_reg.access_flags",
+				"wr.fast_reg.rkey",
+				"wr.fast_reg.reserved",
+				"wr.ud",
+				"wr.ud.remote_qpn",
+				"wr.ud.remote_qkey",
+				"wr.ud.av",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.PVRDMACQE{}),
 			C:     "pvrdma_cqe",
-			Fields: []Field{
-				{"wr_id", func(r any) any {
-					return &r.(*uapi.PVRDMACQE).WRID
-				}},
-				{"qp", func(r any) any {
-					return &r.(*uapi.PVRDMACQE).QP
-				}},
-				{"opcode", func(r any) any {
-					return &r.(*uapi.PVRDMACQE).Opcode
-				}},
-				{"status", func(r any) any {
-					return &r.(*uapi.PVRDMACQE).Status
-				}},
-				{"byte_len", func(r any) any {
-					return &r.(*uapi.PVRDMACQE).ByteLen
-				}},
-				{"imm_data", func(r any) any {
-					return &r.(*uapi.PVRDMACQE).ImmData
-				}},
-				{"src_qp", func(r any) any {
-					return &r.(*uapi.PVRDMACQE).SrcQP
-				}},
-				{"wc_flags", func(r any) any {
-					return &r.(*uapi.PVRDMACQE).WCFlags
-				}},
-				{"vendor_err", func(r any) any {
-					return &r.(*uapi.PVRDMACQE).VendorErr
-				}},
-				{"pkey_index", func(r any) any {
-					return &r.(*uapi.PVRDMACQE).PKeyIndex
-				}},
-				{"slid", func(r any) any {
-					return &r.(*uapi.PVRDMACQE).SLID
-				}},
-				{"sl", func(r any) any {
-					return &r.(*uapi.PVRDMACQE).SL
-				}},
-				{"dlid_path_bits", func(r any) any {
-					return &r.(*uapi.PVRDMACQE).DLIDPathBits
-				}},
-				{"port_num", func(r any) any {
-					return &r.(*uapi.PVRDMACQE).PortNum
-				}},
-				{"smac", func(r any) any {
-					return &r.(*uapi.PVRDMACQE).Smac
-				}},
-				{"network_hdr_type", func(r any) any {
-					return &r.(*uapi.PVRDMACQE).NetworkHdrType
-				}},
-				{"reserved2", func(r any) any {
-					return &r.(*uapi.PVRDMACQE).Reserved2
-				}},
+			Go:    "uapi.PVRDMACQE",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.PVRDMACQE)
+				return []any{
+					&p.WRID,
+					&p.QP,
+					&p.Opcode,
+					&p.Status,
+					&p.ByteLen,
+					&p.ImmData,
+					&p.SrcQP,
+					&p.WCFlags,
+					&p.VendorErr,
+					&p.PKeyIndex,
+					&p.SLID,
+					&p.SL,
+					&p.DLIDPathBits,
+					&p.PortNum,
+					&p.Smac,
+					&p.NetworkHdrType,
+					&p.Reserved2,
+				}
 			},
-			Go:   "uapi.PVRDMACQE",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.PVRDMACQE)
+			},
+			Paths: []string{
+				"wr_id",
+				"qp",
+				"opcode",
+				"status",
+				"byte_len",
+				"imm_data",
+				"src_qp",
+				"wc_flags",
+				"vendor_err",
+				"pkey_index",
+				"slid",
+				"sl",
+				"dlid_path_bits",
+				"port_num",
+				"smac",
+				"network_hdr_type",
+				"reserved2",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.In6Addr{}),
 			C:     "in6_addr",
-			Fields: []Field{
-				{"in6_u", func(r any) any {
-					return &r.(*uapi.In6Addr).In6U
-				}},
-				{"in6_u.u6_addr8", func(r any) any {
-					return r.(*uapi.In6Addr).In6U.U6Addr8()
-				}},
-				{"in6_u.u6_addr16", func(r any) any {
-					return r.(*uapi.In6Addr).In6U.U6Addr16()
-				}},
-				{"in6_u.u6_addr32", func(r any) any {
-					return r.(*uapi.In6Addr).In6U.U6Addr32()
-				}},
+			Go:    "uapi.In6Addr",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.In6Addr)
+				return []any{
+					&p.In6U,
+					p.In6U.U6Addr8(),
+					p.In6U.U6Addr16(),
+					p.In6U.U6Addr32(),
+				}
 			},
-			Go:   "uapi.In6Addr",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.In6Addr)
+			},
+			Paths: []string{
+				"in6_u",
+				"in6_u.u6_addr8",
+				"in6_u.u6_addr16",
+				"in6_u.u6_addr32",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.SockaddrIn6{}),
 			C:     "sockaddr_in6",
-			Fields: []Field{
-				{"sin6_family", func(r any) any {
-					return &r.(*uapi.SockaddrIn6).Sin6Family
-				}},
-				{"sin6_port", func(r any) any {
-					return &r.(*uapi.SockaddrIn6).Sin6Port
-				}},
-				{"sin6_flowinfo", func(r any) any {
-					return &r.(*uapi.SockaddrIn6).Sin6Flowinfo
-				}},
-				{"sin6_addr", func(r any) any {
-					return &r.(*uapi.SockaddrIn6).Sin6Addr
-				}},
-				{"sin6_scope_id", func(r any) any {
-					return &r.(*uapi.SockaddrIn6).Sin6ScopeID
-				}},
+			Go:    "uapi.SockaddrIn6",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.SockaddrIn6)
+				return []any{
+					&p.Sin6Family,
+					&p.Sin6Port,
+					&p.Sin6Flowinfo,
+					&p.Sin6Addr,
+					&p.Sin6ScopeID,
+				}
 			},
-			Go:   "uapi.SockaddrIn6",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.SockaddrIn6)
+			},
+			Paths: []string{
+				"sin6_family",
+				"sin6_port",
+				"sin6_flowinfo",
+				"sin6_addr",
+				"sin6_scope_id",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.KernelSockaddrStorage{}),
 			C:     "__kernel_sockaddr_storage",
-			Fields: []Field{
-				{"ss_family", func(r any) any {
-					return r.(*uapi.KernelSockaddrStorage).SsFamily()
-				}},
-				{"__data", func(r any) any {
-					return r.(*uapi.KernelSockaddrStorage).Data()
-				}},
-				{"__align", func(r any) any {
-					return r.(*uapi.KernelSockaddrStorage).Align()
-				}},
+			Go:    "uapi.KernelSockaddrStorage",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.KernelSockaddrStorage)
+				return []any{
+					p.SsFamily(),
+					p.Data(),
+					p.Align(),
+				}
 			},
-			Go:   "uapi.KernelSockaddrStorage",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.KernelSockaddrStorage)
+			},
+			Paths: []string{
+				"ss_family",
+				"__data",
+				"__align",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.InAddr{}),
 			C:     "in_addr",
-			Fields: []Field{
-				{"s_addr", func(r any) any {
-					return &r.(*uapi.InAddr).SAddr
-				}},
+			Go:    "uapi.InAddr",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.InAddr)
+				return []any{
+					&p.SAddr,
+				}
 			},
-			Go:   "uapi.InAddr",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.InAddr)
+			},
+			Paths: []string{
+				"s_addr",
 			},
 		},
 		{
 			Align: unsafe.Alignof(uapi.SockaddrIn{}),
 			C:     "sockaddr_in",
-			Fields: []Field{
-				{"sin_family", func(r any) any {
-					return &r.(*uapi.SockaddrIn).SinFamily
-				}},
-				{"sin_port", func(r any) any {
-					return &r.(*uapi.SockaddrIn).SinPort
-				}},
-				{"sin_addr", func(r any) any {
-					return &r.(*uapi.SockaddrIn).SinAddr
-				}},
-				{"__pad", func(r any) any {
-					return &r.(*uapi.SockaddrIn).Pad
-				}},
+			Go:    "uapi.SockaddrIn",
+			Kind:  "struct",
+			Members: func(record any) []any {
+				p := record.(*uapi.SockaddrIn)
+				return []any{
+					&p.SinFamily,
+					&p.SinPort,
+					&p.SinAddr,
+					&p.Pad,
+				}
 			},
-			Go:   "uapi.SockaddrIn",
-			Kind: "struct",
 			New: func() any {
 				return new(uapi.SockaddrIn)
+			},
+			Paths: []string{
+				"sin_family",
+				"sin_port",
+				"sin_addr",
+				"__pad",
 			},
 		},
 	},

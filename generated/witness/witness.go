@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
 // Package witness lists the types and constants of the generated packages under their C names. It serves proofs and
-// tools, such as conformance/abi; a program has no use for it.
+// tools, such as abicheck; a program has no use for it.
 package witness
 
 // Package is what one generated package has.
@@ -15,18 +15,13 @@ type Package struct {
 
 // Record is a structure, a union or an opaque type.
 type Record struct {
-	C      string // tag or typedef: "ibv_send_wr"
-	Kind   string // struct, union, opaque
-	Go     string // "ibv.SendWR"
-	Align  uintptr
-	New    func() any // a pointer to a new one
-	Fields []Field
-}
-
-// Field is a member that C can name.
-type Field struct {
-	Path string               // "wr.rdma.rkey"
-	Of   func(record any) any // pointer to the member inside the record
+	C       string // tag or typedef: "ibv_send_wr"
+	Kind    string // struct, union, opaque
+	Go      string // "ibv.SendWR"
+	Align   uintptr
+	New     func() any             // a pointer to a new one
+	Paths   []string               // of the members that C can name: "wr.rdma.rkey"
+	Members func(record any) []any // pointers to them inside the record
 }
 
 // Constant is an enumerator or a macro.
@@ -36,7 +31,7 @@ type Constant struct {
 	Value any // an integer
 }
 
-// All are the generated packages.
+// All are the packages of the libraries. That of the kernel is UAPI.
 func All() []Package {
-	return []Package{IBV, RDMACM, MLX5DV, MLX4DV, EFADV, RPMA, UAPI}
+	return []Package{IBV, RDMACM, MLX5DV, MLX4DV, EFADV, RPMA}
 }

@@ -254,7 +254,9 @@ func recordedReport(t tree, models, old, new string) (*diff.Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	return diff.Recorded(recorded, old, new, string(rows))
+	return diff.Recorded(recorded, old, new, func(r *model.Release) (diff.API, []string, error) {
+		return diff.GoAPI(r, recorded, string(rows))
+	})
 }
 
 func printReport(r *diff.Report, asJSON bool) error {

@@ -14,14 +14,14 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/goverbs/goverbs/cmd/goverbs/internal/exporting"
 	"github.com/goverbs/goverbs/cmd/goverbs/internal/resources"
 )
 
 // Collector asks a host each time that somebody wants the metrics.
 type Collector struct {
-	Host *resources.Host
-	exporting.Exporter
+	Host      *resources.Host
+	By        string // what tells processes apart: name, pid, or none, for no metrics of processes
+	Processes int    // most processes of a device
 
 	ledger ledger
 }

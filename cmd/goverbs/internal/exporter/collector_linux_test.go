@@ -14,7 +14,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/goverbs/goverbs/cmd/goverbs/internal/exporting"
 	"github.com/goverbs/goverbs/cmd/goverbs/internal/resources"
 	"github.com/goverbs/goverbs/cmd/goverbs/internal/resources/fixture"
 	"github.com/goverbs/goverbs/internal/stats"
@@ -38,10 +37,10 @@ func adapter(t *testing.T) *resources.Host {
 	return h
 }
 
-// text is what a host exports.
-func text(t *testing.T, h *resources.Host, o exporting.Exporter) string {
+// text returns what a collector exports.
+func text(t *testing.T, c *Collector) string {
 	var b bytes.Buffer
-	require.NoError(t, Write(&b, (&Collector{Host: h, Exporter: o}).Registry()))
+	require.NoError(t, Write(&b, c.Registry()))
 	return b.String()
 }
 
@@ -50,7 +49,7 @@ var volatile = []string{"goverbs_exporter_read_seconds ", "goverbs_exporter_info
 
 // TestText: what an adapter's host exports, every line. Prometheus' own linter has nothing to say of it.
 func TestText(t *testing.T) {
-	out := text(t, adapter(t), exporting.Exporter{By: "pid", Processes: 50})
+	out := text(t, &Collector{Host: adapter(t), By: "pid", Processes: 50})
 	problems, err := promlint.New(strings.NewReader(out)).Lint()
 	require.NoError(t, err)
 	assert.Empty(t, problems)
@@ -78,7 +77,7 @@ func TestText(t *testing.T) {
 // TestBounded: programs cannot make more metrics than the options allow, and none of what they have is lost.
 func TestBounded(t *testing.T) {
 	s := &resources.Host{FS: adapter(t).FS}
-	c := &Collector{Host: s, Exporter: exporting.Exporter{By: "pid", Processes: 3}}
+	c := &Collector{Host: s, By: "pid", Processes: 3}
 	var objects []resources.Object
 	for i := range uint32(1000) {
 		o := resources.Object{Kind: "mr", Device: "mlx5_0", PID: 1 + i, Owner: fmt.Sprint("p", i), Bytes: 4096}
@@ -107,7 +106,7 @@ func TestBounded(t *testing.T) {
 	assert.Empty(t, all[0].pid)
 	c.Processes = 0
 	assert.Equal(t, others, c.programs(objects)[0].name)
-	out := text(t, adapter(t), exporting.Exporter{By: "none", Processes: 1})
+	out := text(t, &Collector{Host: adapter(t), By: "none", Processes: 1})
 	assert.NotContains(t, out, "goverbs_process_")
 	assert.Contains(t, out, `goverbs_software_receive_queue_bytes{address="",process="(others)"} 0`)
 }
@@ -116,7 +115,7 @@ func TestBounded(t *testing.T) {
 func TestNone(t *testing.T) {
 	h, err := fixture.None()
 	require.NoError(t, err)
-	out := text(t, h, exporting.Exporter{By: "name", Processes: 50})
+	out := text(t, &Collector{Host: h, By: "name", Processes: 50})
 	assert.Contains(t, out, "goverbs_exporter_notes 0")
 	assert.NotContains(t, out, "goverbs_device_info")
 }

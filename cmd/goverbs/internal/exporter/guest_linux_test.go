@@ -120,6 +120,6 @@ func serveInGuest(t *testing.T, once map[string]string) {
 		}
 	}
 	http.DefaultClient.CloseIdleConnections()
-	require.NoError(t, server.Process.Signal(syscall.SIGTERM), "goverbs has become goverbs-exporter")
+	require.NoError(t, server.Process.Signal(syscall.SIGTERM))
 	assert.NoError(t, server.Wait())
 }

@@ -20,7 +20,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/goverbs/goverbs/cmd/goverbs/internal/exporting"
 	"github.com/goverbs/goverbs/cmd/goverbs/internal/resources"
 	"github.com/goverbs/goverbs/cmd/goverbs/internal/resources/fixture"
 	"github.com/goverbs/goverbs/cmd/goverbs/internal/top"
@@ -162,7 +161,7 @@ func TestPublished(t *testing.T) {
 	require.NoError(t, err)
 	h.FS = os.DirFS("/")
 	h.Publish(dir)
-	c := &Collector{Host: h, Exporter: exporting.Exporter{By: "name", Processes: 50}}
+	c := &Collector{Host: h, By: "name", Processes: 50}
 	scrape := func() map[string]float64 {
 		var b strings.Builder
 		require.NoError(t, Write(&b, c.Registry()))

@@ -15,15 +15,13 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/goverbs/goverbs/cmd/goverbs/internal/exporting"
 )
 
 // serving serves the adapter's metrics, and gives the address and what ends it.
 func serving(t *testing.T) (address string, end func() error) {
 	ctx, cancel := context.WithCancel(t.Context())
 	at, ended := make(chan string, 1), make(chan error, 1)
-	registry := (&Collector{Host: adapter(t), Exporter: exporting.Exporter{By: "name", Processes: 50}}).Registry()
+	registry := (&Collector{Host: adapter(t), By: "name", Processes: 50}).Registry()
 	go func() {
 		ended <- Serve(ctx, "127.0.0.1:0", registry, func(a net.Addr) { at <- a.String() })
 	}()

@@ -12,8 +12,8 @@ import (
 	"strings"
 
 	"github.com/goverbs/goverbs/cmd/goverbs/internal/page"
-	"github.com/goverbs/goverbs/conformance/abi/facts"
 	"github.com/goverbs/goverbs/generated/witness"
+	"github.com/goverbs/goverbs/internal/abicheck"
 )
 
 // Structure is a structure or a union.
@@ -38,7 +38,7 @@ type Structures []Structure
 
 // Of gives the structures of the names, in C or in Go; without one, all of them without their members.
 func Of(names []string) (Structures, error) {
-	measured, err := facts.Measure(witness.All()...)
+	measured, err := abicheck.Measure(witness.All()...)
 	if err != nil {
 		return nil, err
 	}
@@ -84,9 +84,9 @@ func missing(all Structures, name string) error {
 }
 
 // members are those of a structure in the order of memory, with the padding between them.
-func members(r facts.GoRecord) (all []Member) {
+func members(r abicheck.GoRecord) (all []Member) {
 	fields := slices.Clone(r.Fields)
-	slices.SortStableFunc(fields, func(a, b facts.GoField) int { return cmp.Compare(a.Offset, b.Offset) })
+	slices.SortStableFunc(fields, func(a, b abicheck.GoField) int { return cmp.Compare(a.Offset, b.Offset) })
 	end := int64(0)
 	pad := func(to int64) {
 		if to > end && len(fields) > 0 {

@@ -16,7 +16,7 @@ import (
 	"runtime"
 	"strings"
 
-	"github.com/goverbs/goverbs/conformance/abi/check"
+	"github.com/goverbs/goverbs/internal/abicheck"
 	"github.com/goverbs/goverbs/internal/printable"
 )
 
@@ -51,7 +51,7 @@ func main() {
 }
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	var o check.Options
+	var o abicheck.Options
 	fs := flag.NewFlagSet("abicheck", flag.ContinueOnError)
 	fs.SetOutput(stderr)
 	fs.BoolVar(&o.Dump, "dump", false,
@@ -68,7 +68,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		"`release` of what is installed, such as 33.2 or librpma=1.2.0, where nothing tells it; without a project,\n"+
 			"of rdma-core; several with commas between them (default: found out)")
 	fs.StringVar(&o.Packages, "pkg", "",
-		"check these `packages` alone: "+strings.Join(check.PackageNames(), ",")+" (default: all but uapi,\nfor which "+
+		"check these `packages` alone: "+strings.Join(abicheck.PackageNames(), ",")+" (default: all but uapi,\nfor which "+
 			"-cache asks compilers: what counts is the kernel that runs)")
 	fs.StringVar(&o.Only, "only", "", "check the headers or the libraries alone: `headers|libraries`")
 	fs.StringVar(&o.Dirs, "L", "", "`directories` that hold the libraries, with colons between them (default: "+
@@ -99,7 +99,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintf(stderr, "abicheck: %v; see -h\n", err)
 		return exitUnchecked
 	}
-	ok, err := check.Run(ctx, o, stdout)
+	ok, err := abicheck.Run(ctx, o, stdout)
 	switch {
 	case err != nil:
 		fmt.Fprintf(stderr, "abicheck: could not check: %s\n", printable.Text(err.Error()))
@@ -111,11 +111,11 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 }
 
 // minimum refuses a -minimum-releases that would not be looked at.
-func minimum(fs *flag.FlagSet, o check.Options) error {
+func minimum(fs *flag.FlagSet, o abicheck.Options) error {
 	given := false
 	fs.Visit(func(f *flag.Flag) { given = given || f.Name == "minimum-releases" })
 	switch {
-	case given && (o.Cache == "" || len(check.List(o.Required)) == 0):
+	case given && (o.Cache == "" || len(abicheck.List(o.Required)) == 0):
 		return errors.New("-minimum-releases is about the targets that -require names, with -cache: give both")
 	case o.Releases < 1:
 		return fmt.Errorf("-minimum-releases %d: at least 1 release has to be checked", o.Releases)

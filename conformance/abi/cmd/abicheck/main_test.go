@@ -19,14 +19,14 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/goverbs/goverbs/conformance/abi"
 	"github.com/goverbs/goverbs/gen/fetch"
 	"github.com/goverbs/goverbs/headers"
+	"github.com/goverbs/goverbs/internal/abicheck"
 )
 
 const cacheDir = "../../../../headers/cache"
 
-func abicheck(args ...string) (code int, stdout, stderr string) {
+func command(args ...string) (code int, stdout, stderr string) {
 	var out, errs bytes.Buffer
 	code = run(context.Background(), args, &out, &errs)
 	return code, out.String(), errs.String()
@@ -55,7 +55,7 @@ func change(t *testing.T, dir, old, new string) {
 }
 
 func TestIdentical(t *testing.T) {
-	code, out, errs := abicheck("-only", "headers", "-I", headersOf(t, "65.0"))
+	code, out, errs := command("-only", "headers", "-I", headersOf(t, "65.0"))
 	assert.Equal(t, 0, code, "%s%s", out, errs)
 	assert.Contains(t, out, "rdma-core 65.0  "+runtime.GOARCH)
 	assert.Contains(t, out, "477 prototypes, 0 mismatches\nidentical: ")
@@ -64,11 +64,11 @@ func TestIdentical(t *testing.T) {
 
 func TestOlder(t *testing.T) {
 	old := headersOf(t, "44.0")
-	code, out, errs := abicheck("-only", "headers", "-I", old)
+	code, out, errs := command("-only", "headers", "-I", old)
 	assert.Equal(t, 0, code, "%s%s", out, errs)
 	assert.Regexp(t, `\n  fine : headers of rdma-core: 2\d\d differences\n-v lists what is fine\n$`, out)
 	assert.Equal(t, 1, strings.Count(out, "fine :"))
-	code, out, errs = abicheck("-v", "-only", "headers", "-I", old)
+	code, out, errs = command("-v", "-only", "headers", "-I", old)
 	assert.Equal(t, 0, code, "%s%s", out, errs)
 	assert.Contains(t, out, " are of rdma-core 44.0; the Go packages ibv, rdmacm, mlx5dv, mlx4dv, efadv were "+
 		"generated from 65.0")
@@ -92,7 +92,7 @@ func TestIncompatible(t *testing.T) {
 	} {
 		dir := headersOf(t, test.release)
 		change(t, dir, test.old, test.new)
-		code, out, errs := abicheck("-only", "headers", "-pkg", "ibv", "-I", dir)
+		code, out, errs := command("-only", "headers", "-pkg", "ibv", "-I", dir)
 		assert.Equal(t, 1, code, "%s%s", out, errs)
 		assert.Contains(t, out, test.want)
 		assert.Contains(t, out, "\nincompatible: ")
@@ -102,17 +102,17 @@ func TestIncompatible(t *testing.T) {
 func TestReleaseIsStated(t *testing.T) {
 	dir := headersOf(t, "33.2")
 	change(t, dir, "int ibv_close_device(struct ibv_context *context);", "")
-	code, out, _ := abicheck("-only", "headers", "-pkg", "ibv", "-release", "28.0", "-I", dir)
+	code, out, _ := command("-only", "headers", "-pkg", "ibv", "-release", "28.0", "-I", dir)
 	assert.Equal(t, 0, code, out)
 	assert.Contains(t, out, "of rdma-core 28.0;")
 }
 
 func TestJSON(t *testing.T) {
-	code, out, errs := abicheck("-json", "-I", headersOf(t, "44.0"))
+	code, out, errs := command("-json", "-I", headersOf(t, "44.0"))
 	require.Equal(t, 0, code, errs)
-	var a abi.Answer
+	var a abicheck.Answer
 	require.NoError(t, json.Unmarshal([]byte(out), &a))
-	assert.Equal(t, abi.Compatible, a.Verdict)
+	assert.Equal(t, abicheck.Compatible, a.Verdict)
 	assert.Equal(t, "44.0", a.Headers[0].Release)
 	assert.NotEmpty(t, a.Headers[0].Differences)
 	assert.Len(t, a.Headers[0].Packages, 5)
@@ -121,19 +121,19 @@ func TestJSON(t *testing.T) {
 
 // What is installed here, of which there may be much or little.
 func TestInstalled(t *testing.T) {
-	code, out, errs := abicheck()
+	code, out, errs := command()
 	if code == 2 {
 		t.Skip(errs)
 	}
 	assert.Equal(t, 0, code, "%s%s", out, errs)
 	assert.NotContains(t, out, "wrong")
-	code, _, errs = abicheck("-require", "ibv,libibverbs.so.1,libnone.so.1")
+	code, _, errs = command("-require", "ibv,libibverbs.so.1,libnone.so.1")
 	assert.Equal(t, 2, code)
 	assert.Contains(t, errs, "libnone.so.1 is required and was not checked")
 }
 
 func TestLibrariesAlone(t *testing.T) {
-	code, _, errs := abicheck("-only", "libraries", "-L", t.TempDir()+":"+t.TempDir())
+	code, _, errs := command("-only", "libraries", "-L", t.TempDir()+":"+t.TempDir())
 	assert.Equal(t, 2, code)
 	assert.Contains(t, errs, "libibverbs1 brings it")
 }
@@ -154,7 +154,7 @@ func cached(t *testing.T) int {
 
 func TestCache(t *testing.T) {
 	headersOf(t, "65.0")
-	code, out, errs := abicheck("-cache", cacheDir, "-require", runtime.GOARCH, "-minimum-releases",
+	code, out, errs := command("-cache", cacheDir, "-require", runtime.GOARCH, "-minimum-releases",
 		strconv.Itoa(cached(t)))
 	assert.Equal(t, 0, code, "every release whose headers are here was checked: %s%s", out, errs)
 	assert.Contains(t, out, "rdma-core 65.0  "+runtime.GOARCH)
@@ -163,11 +163,11 @@ func TestCache(t *testing.T) {
 	release, err := filepath.Abs(filepath.Join(cacheDir, "65.0"))
 	require.NoError(t, err)
 	require.NoError(t, os.Symlink(release, filepath.Join(one, "65.0")))
-	code, _, errs = abicheck("-cache", one, "-require", runtime.GOARCH+",pdp11")
+	code, _, errs = command("-cache", one, "-require", runtime.GOARCH+",pdp11")
 	assert.Equal(t, 2, code)
 	assert.Equal(t, "abicheck: could not check: pdp11 is required and was not checked: no model was read for it\n",
 		errs)
-	code, _, errs = abicheck("-cache", one, "-require", runtime.GOARCH, "-minimum-releases", "99")
+	code, _, errs = command("-cache", one, "-require", runtime.GOARCH, "-minimum-releases", "99")
 	assert.Equal(t, 2, code)
 	assert.Regexp(t,
 		"^abicheck: could not check: "+runtime.GOARCH+" was checked against 1 releases, fewer than the 99 "+
@@ -176,14 +176,14 @@ func TestCache(t *testing.T) {
 }
 
 func TestDump(t *testing.T) {
-	code, out, errs := abicheck("-dump")
+	code, out, errs := command("-dump")
 	assert.Equal(t, 0, code, errs)
 	for _, line := range []string{"ibv_send_wr,wr.rdma.rkey,48,4", "ibv_send_wr,,0,128", "ibv_wr_opcode,IBV_WR_SEND,2",
 		"rdma_cm_id,qp,24,8", "mlx5_wqe_ctrl_seg,,0,16", "efadv_qp_init_attr,,0,24",
 		"mlx4dv_obj_type,MLX4DV_OBJ_QP,1"} {
 		assert.Contains(t, out, "\n"+line+"\n")
 	}
-	_, out, _ = abicheck("-dump", "-pkg", "efadv,mlx4dv")
+	_, out, _ = command("-dump", "-pkg", "efadv,mlx4dv")
 	assert.Contains(t, out, "\nefadv_qp_init_attr,,0,24\n")
 	assert.NotContains(t, out, "ibv_send_wr,")
 }
@@ -218,14 +218,14 @@ func TestCouldNotCheck(t *testing.T) {
 			"at least 1 release has to be checked"},
 		{[]string{"headers"}, "takes no arguments but flags"},
 	} {
-		code, out, errs := abicheck(test.args...)
+		code, out, errs := command(test.args...)
 		assert.Equal(t, 2, code, "%v: %s", test.args, out)
 		assert.Contains(t, errs, test.want)
 	}
 }
 
 func TestHelp(t *testing.T) {
-	code, _, errs := abicheck("-h")
+	code, _, errs := command("-h")
 	assert.Equal(t, 0, code)
 	assert.Contains(t, errs, "Exit codes: 0 identical or compatible, 1 incompatible, 2 could not check")
 	for _, name := range []string{"-dump", "-I ", "-cc ", "-target ", "-release ", "-cache ", "-json", "-pkg ",
@@ -238,7 +238,7 @@ func TestHelp(t *testing.T) {
 func TestPageForUsers(t *testing.T) {
 	page, err := os.ReadFile("../../../../docs/abi-ci.md")
 	require.NoError(t, err)
-	_, _, help := abicheck("-h")
+	_, _, help := command("-h")
 	flags := regexp.MustCompile(` (-[a-zA-Z]+)\b`)
 	seen := 0
 	for _, line := range regexp.MustCompile("(?:go tool |`)abicheck( -[^|`\n]*)").FindAllStringSubmatch(string(page),
@@ -269,7 +269,7 @@ func TestOddFiles(t *testing.T) {
 			require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
 			require.NoError(t, make(path))
 			only := map[string]string{"-I": "headers", "-L": "libraries"}[flag]
-			code, out, errs := abicheck("-only", only, flag, dir)
+			code, out, errs := command("-only", only, flag, dir)
 			assert.Equal(t, 2, code, "%s %s: %s", flag, name, out)
 			assert.Contains(t, errs, path)
 			assert.Contains(t, errs, name)
@@ -287,7 +287,7 @@ func TestControlCharacters(t *testing.T) {
 	require.NoError(t, err)
 	text = append([]byte("#include \"\x1b]0;x\u009b.h\"\n"), text...)
 	require.NoError(t, os.WriteFile(name, text, 0o600))
-	code, _, errs := abicheck("-I", dir, "-only", "headers", "-pkg", "ibv")
+	code, _, errs := command("-I", dir, "-only", "headers", "-pkg", "ibv")
 	assert.Equal(t, 2, code)
 	assert.Contains(t, errs, "]0;x")
 	assert.NotContains(t, errs, "\x1b")

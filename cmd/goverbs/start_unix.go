@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+//go:build unix
+
+package main
+
+import (
+	"os"
+	"syscall"
+)
+
+// endedBy is the signal that ended a program, or 0. Those with which people and pipes end programs need no words.
+func endedBy(p *os.ProcessState) (number int, name string) {
+	status, ok := p.Sys().(syscall.WaitStatus)
+	if !ok || !status.Signaled() {
+		return 0, ""
+	}
+	switch s := status.Signal(); s {
+	case syscall.SIGPIPE, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP:
+		return int(s), ""
+	default:
+		return int(s), s.String()
+	}
+}

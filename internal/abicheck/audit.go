@@ -1,0 +1,392 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package abicheck
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/goverbs/goverbs/gen/model"
+	"github.com/goverbs/goverbs/gen/project"
+	"github.com/goverbs/goverbs/gen/rules"
+	"github.com/goverbs/goverbs/generated/witness"
+)
+
+// Verdict is how what is installed and the generated Go packages go together.
+type Verdict string
+
+const (
+	Identical    Verdict = "identical"    // they say the same
+	Compatible   Verdict = "compatible"   // one is older; what both have is the same
+	Incompatible Verdict = "incompatible" // a program would read or write the wrong memory, or mean another value
+)
+
+// Question is what Ask needs to know.
+type Question struct {
+	Packages []rules.Package // to check; all when empty
+	Include  string          // include directory that holds the headers; the compiler's own when empty
+	CC       Compiler        // for Target
+	Target   string          // GOARCH
+	// Release is that of what is installed, by project, where the user states it.
+	Release     map[string]string
+	Only        Part     // look at nothing else; everything when empty
+	LibraryDirs []string // where the libraries are; where the loader looks when empty
+	// the Go packages; empty when they were not compiled for Target, and their model stands for them
+	Go       []witness.Package
+	Primary  rules.Recorded // the models that the Go packages were generated from, one of each project
+	Recorded rules.Recorded // all recorded releases
+}
+
+func (q Question) packages() []rules.Package {
+	if len(q.Packages) == 0 {
+		return rules.Calling()
+	}
+	return q.Packages
+}
+
+// Part is one of the two things that an installation has.
+type Part string
+
+const (
+	Headers   Part = "headers"
+	Libraries Part = "libraries"
+)
+
+// Answer is what is installed, and how the Go packages go with it.
+type Answer struct {
+	Verdict      Verdict    `json:"verdict"` // of everything below
+	Headers      []*Include `json:"headers"` // of each project whose headers were compared
+	Libraries    []*Library `json:"libraries"`
+	NotInstalled []Absent   `json:"not_installed"` // packages whose headers, and libraries that, are not here
+}
+
+// Include is how the installed headers of a project go with the Go packages.
+type Include struct {
+	Project     string       `json:"project"`
+	Verdict     Verdict      `json:"verdict"`
+	Packages    []string     `json:"packages"`    // whose headers were compared
+	Dir         string       `json:"include"`     // where they are
+	Release     string       `json:"release"`     // of the headers: "44.0", or how it lies to the recorded ones
+	Primary     string       `json:"primary"`     // the release that the Go packages were generated from
+	Report      *Report      `json:"report"`      // of the C compiler, about our reading of the headers
+	Differences []Difference `json:"differences"` // between the headers and the Go packages
+}
+
+// Absent is something that a machine has not.
+type Absent struct {
+	Name string `json:"name"`
+	Why  string `json:"why"`
+}
+
+// Ask compares what is installed with the Go packages. An error means that there is no verdict; that some of it is not
+// installed is none, unless nothing is.
+func Ask(ctx context.Context, q Question) (*Answer, error) {
+	a := &Answer{Headers: []*Include{}, Libraries: []*Library{}, NotInstalled: []Absent{}}
+	for of, release := range q.Release {
+		if project.Named(of) == nil {
+			return nil, fmt.Errorf("%q is no project; there are %s", of, strings.Join(project.Names(), ", "))
+		}
+		if release != "" && !releaseName.MatchString(release) {
+			return nil, fmt.Errorf("%q is no release of %s; name one like %s", release, of, q.Primary.Of(of)[0].Name)
+		}
+	}
+	var none error
+	if q.Only != Libraries {
+		projects, packages := projectsOf(q.packages())
+		for _, of := range projects {
+			err := a.askHeaders(ctx, q, of, packages[of.Name])
+			if err != nil && !errors.Is(err, ErrNoHeaders) {
+				return nil, err
+			}
+			if err != nil {
+				none = cmp.Or(none, err)
+				a.NotInstalled = append(a.NotInstalled, Absent{Name: "headers of " + of.Name, Why: err.Error()})
+			}
+		}
+		if len(a.Headers) == 0 && none != nil && (q.Only == Headers || q.Include != "") {
+			return nil, none
+		}
+	}
+	if q.Only != Headers {
+		found, absent, err := checkLibraries(ctx, q)
+		if err != nil {
+			return nil, err
+		}
+		a.Libraries = append(a.Libraries, found...)
+		a.NotInstalled = append(a.NotInstalled, absent...)
+	}
+	if len(a.Headers) == 0 && len(a.Libraries) == 0 {
+		if none == nil {
+			none = errors.New(a.NotInstalled[0].Why)
+		}
+		return nil, none
+	}
+	a.Verdict = a.verdict()
+	return a, nil
+}
+
+// askHeaders reads the installed headers of a project, compares them with the Go packages, and lets the C compiler
+// prove the reading, so that the verdict does not rest on a C reader of our own.
+func (a *Answer) askHeaders(ctx context.Context, q Question, of *project.Project, packages []rules.Package) error {
+	include := q.Include
+	if include == "" {
+		var err error
+		if include, err = FindHeaders(ctx, q.CC, of); err != nil {
+			return err
+		}
+	}
+	if err := hasHeaders(include, of); err != nil {
+		return err
+	}
+	packages, absent := installed(include, packages)
+	if a.NotInstalled = append(a.NotInstalled, absent...); len(packages) == 0 {
+		return fmt.Errorf("%w of %s: %s", ErrNoHeaders, absent[0].Name, absent[0].Why)
+	}
+	read, err := ReadHeaders(include, q.Target, ofProject(withImports(packages), of.Name))
+	if err != nil {
+		return err
+	}
+	ours := q.Primary.Of(of.Name)[0]
+	h := &Include{Project: of.Name, Primary: ours.Name, Dir: include, Packages: namesOf(packages),
+		Differences: []Difference{}}
+	if len(q.Go) > 0 {
+		differences, err := q.compareGo(ours, packages)
+		if err != nil {
+			return err
+		}
+		h.Differences = append(h.Differences, differences...)
+	}
+	theirs, primary := restrict(read, packages), restrict(ours, packages)
+	var recorded []*model.Release
+	for _, r := range q.Recorded.Of(of.Name) {
+		recorded = append(recorded, restrict(r, packages))
+	}
+	stated := StatedRelease(include, of)
+	stated = cmp.Or(q.Release[of.Name], Identify(theirs, recorded, q.Target, stated), stated)
+	theirs.Name = stated
+	differences := Compare(primary, theirs, recorded, q.Target)
+	h.Differences = append(h.Differences, differences...)
+	h.Release = cmp.Or(stated, place(differences, recorded))
+	theirs.Name = cmp.Or(stated, "?")
+	if h.Report, err = CWitness(ctx, q.CC, q.Include, theirs, q.Target); err != nil {
+		return err
+	}
+	h.Verdict = h.verdict()
+	a.Headers = append(a.Headers, h)
+	return nil
+}
+
+var releaseName = regexp.MustCompile(`^[0-9]+(\.[0-9]+)*$`)
+
+// compareGo measures the Go packages, with those whose types they use, and compares them with their model.
+func (q Question) compareGo(ours *model.Release, packages []rules.Package) ([]Difference, error) {
+	packages = ofProject(withImports(packages), ours.Project)
+	var compiled []witness.Package
+	for _, p := range q.Go {
+		if slices.Contains(namesOf(packages), p.Name) {
+			compiled = append(compiled, p)
+		}
+	}
+	have, err := Measure(compiled...)
+	if err != nil {
+		return nil, err
+	}
+	return compareModel(have, restrict(ours, packages), q.Target), nil
+}
+
+// verdict is the worst of all.
+func (a *Answer) verdict() Verdict {
+	all := map[Verdict]bool{}
+	for _, h := range a.Headers {
+		all[h.Verdict] = true
+	}
+	for _, l := range a.Libraries {
+		all[l.Verdict] = true
+	}
+	switch {
+	case all[Incompatible]:
+		return Incompatible
+	case all[Compatible]:
+		return Compatible
+	}
+	return Identical
+}
+
+func (h *Include) verdict() Verdict {
+	switch {
+	case h.Mismatches() > 0:
+		return Incompatible
+	case len(h.Differences) > 0:
+		return Compatible
+	}
+	return Identical
+}
+
+// Mismatches counts what makes the headers incompatible: what the C compiler has otherwise than we read it, and what
+// they have otherwise than the Go packages.
+func (h *Include) Mismatches() int {
+	n := len(h.Report.Mismatches)
+	for _, d := range h.Differences {
+		if !d.Compatible {
+			n++
+		}
+	}
+	return n
+}
+
+// place tells how headers of no known release lie to the recorded ones.
+func place(differences []Difference, recorded []*model.Release) string {
+	names := make([]string, 0, len(recorded))
+	for _, r := range recorded {
+		names = append(names, r.Name)
+	}
+	slices.SortFunc(names, compareReleases)
+	var lack, more bool
+	for _, d := range differences {
+		lack = lack || d.Headers == ""
+		more = more || (d.Want == "" && d.Since == "")
+	}
+	switch {
+	case len(names) == 0:
+	case more && !lack:
+		return "newer than " + names[len(names)-1]
+	case lack && !more && len(names) > 1:
+		return "between " + names[0] + " and " + names[len(names)-1]
+	}
+	return "unknown"
+}
+
+// Print writes the answer for people: for the headers the line of counts and the verdict, a line for each library and
+// for what is not installed, then every mismatch on a line. Differences that are compatible are counted, for the
+// headers and for each library, or with verbose each is a line.
+func (a *Answer) Print(w io.Writer, verbose bool) error {
+	p := printer{w: w}
+	for _, h := range a.Headers {
+		p.line("%s", h.Report.line(h.Mismatches()))
+		verdict := fmt.Sprintf("%s: the headers in %s are of %s %s; the Go packages %s were generated from %s",
+			h.Verdict, h.Dir, h.Project, h.Release, strings.Join(h.Packages, ", "), h.Primary)
+		if n := len(h.Differences); n > 0 {
+			verdict += fmt.Sprintf("; %d differences", n)
+		}
+		p.line("%s", verdict)
+	}
+	for _, l := range a.Libraries {
+		p.line("%s", l)
+	}
+	for _, n := range a.NotInstalled {
+		p.line("not installed: %s: %s", n.Name, n.Why)
+	}
+	a.printDifferences(&p, false, "wrong")
+	if verbose {
+		a.printDifferences(&p, true, "fine ")
+	} else {
+		a.countDifferences(&p)
+	}
+	for _, l := range a.Libraries {
+		for _, s := range l.New {
+			p.line("  new  : %s in %s: no table knows it", s, l.Name)
+		}
+	}
+	return p.err
+}
+
+func (a *Answer) printDifferences(p *printer, compatible bool, word string) {
+	for _, h := range a.Headers {
+		if !compatible {
+			for _, m := range h.Report.Mismatches {
+				p.line("  %s: the C compiler has it otherwise than it was read: %s", word, m)
+			}
+		}
+		for _, d := range h.Differences {
+			if d.Compatible == compatible {
+				p.line("  %s: %s", word, d)
+			}
+		}
+	}
+	for _, l := range a.Libraries {
+		for _, d := range l.Problems {
+			if d.Compatible == compatible {
+				p.line("  %s: %s: %s", word, l.Name, d)
+			}
+		}
+	}
+}
+
+// countDifferences writes how many differences are compatible.
+func (a *Answer) countDifferences(p *printer) {
+	all := 0
+	count := func(where string, n int) {
+		if all += n; n > 0 {
+			p.line("  fine : %s: %d differences", where, n)
+		}
+	}
+	for _, h := range a.Headers {
+		n := 0
+		for _, d := range h.Differences {
+			if d.Compatible {
+				n++
+			}
+		}
+		count("headers of "+h.Project, n)
+	}
+	for _, l := range a.Libraries {
+		count(l.Name, len(l.Problems)-l.Wrong())
+	}
+	if all > 0 {
+		p.line("-v lists what is fine")
+	}
+}
+
+// printer keeps the first error of many writes.
+type printer struct {
+	w   io.Writer
+	err error
+}
+
+func (p *printer) line(format string, args ...any) {
+	if p.err == nil {
+		_, p.err = fmt.Fprintf(p.w, format+"\n", args...)
+	}
+}
+
+// headersOfPackage is how an answer names the headers that a package is made of, where none of them are here.
+func headersOfPackage(name string) string {
+	for _, p := range rules.Packages {
+		if p.Name == name {
+			return "headers of " + p.Project()
+		}
+	}
+	return ""
+}
+
+// Require is an error that names those of the packages and libraries that were not checked.
+func (a *Answer) Require(names []string) error {
+	checked := map[string]bool{}
+	for _, h := range a.Headers {
+		for _, p := range h.Packages {
+			checked[p] = true
+		}
+	}
+	for _, l := range a.Libraries {
+		checked[l.Name] = true
+	}
+	var missing []error
+	for _, name := range names {
+		if !checked[name] {
+			why := "it was not asked for"
+			for _, n := range a.NotInstalled {
+				if n.Name == name || n.Name == headersOfPackage(name) {
+					why = n.Why
+				}
+			}
+			missing = append(missing, fmt.Errorf("%s is required and was not checked: %s", name, why))
+		}
+	}
+	return errors.Join(missing...)
+}
