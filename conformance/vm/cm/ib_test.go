@@ -136,7 +136,7 @@ func (r *resolver) serve(c net.Conn) {
 					[64]byte(body[8:])})
 		}
 		r.mu.Unlock()
-		answer := binary.NativeEndian.AppendUint32(append([]byte(nil), header...), r.path.Flags)
+		answer := binary.NativeEndian.AppendUint32(append([]byte(nil), header...), uint32(r.path.Flags))
 		answer = binary.NativeEndian.AppendUint16(answer, acmPath)
 		answer = append(answer, 0, 0)
 		answer = append(answer, unsafe.Slice((*byte)(unsafe.Pointer(&r.path.Path)), unsafe.Sizeof(r.path.Path))...)
