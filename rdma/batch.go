@@ -19,12 +19,12 @@ type batch struct {
 	n     int      // requests that were appended, also beyond the capacity
 	// linked is the number of requests that the next pointers lead through. A batch with another n is not posted as it is.
 	linked int
-	// home is self, or the address of the last request that got the address of a datagram, which only some queues take.
-	// So a post that finds the batch's own address here has nothing to look at. It is in the cache line of the chain.
+	// home is self, or the address of the last request that was given a datagram's address, which only some queues take.
+	// In a copy it is not the batch's own address either, so a post compares once to find both.
 	home   uintptr
 	size   uintptr // bytes of a work request
 	places int     // capacity + 1: the last one takes what is appended beyond the capacity
-	end    int     // the chain ends behind so many: Next of that one is NULL, every other points on
+	end    int     // number of the request whose Next is NULL; every other points on
 	sges   int     // room of each work request
 	// entries of the first work request; the next one's come behind
 	entries unsafe.Pointer

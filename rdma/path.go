@@ -65,7 +65,7 @@ func newRoute(fn ibv.FuncPtr, verb provider.Verbs, name string, o *QueueOptions)
 	return s, p, err
 }
 
-// misused says what C has done to a queue that is not C's, or gives "". The caller keeps others from posting.
+// misused returns how C has used a queue that a path in Go owns, or "". The caller keeps others from posting.
 func misused(p Path, sends bool) string {
 	own, ok := trace.Under(p).(datapath.Own)
 	if !ok {

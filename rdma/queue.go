@@ -299,8 +299,8 @@ func (q *queue) unfit(err error) error {
 	return recorded(q.failure(-1, 0, 0, "").because(err))
 }
 
-// orMisused is the error of a post, or that C has used the queue, where the path found no room. Nobody else posts by
-// then, as in misused.
+// orMisused returns the error of a post, or if the path found no room since C has used the queue, that. The caller keeps
+// others from posting.
 func (q *queue) orMisused(e *PostError) *PostError {
 	if e.Errno == enomem {
 		if reason := misused(q.path, q.recv == nil); reason != "" {
@@ -310,8 +310,7 @@ func (q *queue) orMisused(e *PostError) *PostError {
 	return e
 }
 
-// noRoom returns why so many requests find no slots: C may have used the queue. Nobody else posts by then, as in
-// misused.
+// noRoom returns why so many requests find no slots: C may have used the queue. The caller keeps others from posting.
 func (q *queue) noRoom(n int) (errno runtime.Errno, reason string) {
 	if reason = misused(q.path, q.recv == nil); reason != "" {
 		return ebusy, reason

@@ -19,7 +19,7 @@ type RecvQueue struct {
 	queue
 	rules recvRules
 
-	_ [56]byte // so that Go aligns it to cache lines
+	_ [56]byte // fills the size up to one that Go aligns to cache lines
 }
 
 // recvRules are the rules of a receive queue.
