@@ -94,7 +94,7 @@ check-vm:
 
 check-go: # it boots guests of a kernel, which check-vm may not have brought yet
 	@$(MAKE) --no-print-directory vm-deps KERNEL=$(TESTKERNEL)
-	RAPID_CHECKS=$(if $(GOVERBS_EVERYTHING),100,40) GOVERBS_VM=1 GOVERBS_TSHARK=1 $(GO) tool gotestsum --format pkgname --format-hide-empty-pkg -- $(TESTFLAGS) ./...
+	RAPID_CHECKS=$(if $(GOVERBS_EVERYTHING),100,40) GOVERBS_LONG=1 GOVERBS_VM=1 GOVERBS_TSHARK=1 $(GO) tool gotestsum --format pkgname --format-hide-empty-pkg -- $(TESTFLAGS) ./...
 
 # What other builds and other wires repeat: tshark judges packets once, for they are the same; one goroutine takes all ports once; programs drawn
 # at random and hostile packets are fewer. Make test-all repeats all of it.
@@ -327,10 +327,9 @@ docs: ## write docs/verbs.md and docs/rpma.md, where each function of C is in Go
 	@$(GO) test ./conformance/verbsdoc ./conformance/vm/promises ./conformance/suites -run TestPage -update
 
 .PHONY: api
-PACKAGES ?= ./rdma/... ./runtime/...
-api: ## print what has changed of the names that programs can use since BASE, a commit; fails if CHANGELOG.md lacks one; PACKAGES=... for other packages; 6 s
-	@dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT && git archive '$(BASE)' | tar -x -C "$$dir" && \
-		$(GO) run ./conformance/house/cmd/api -since "$$dir" -listed CHANGELOG.md $(PACKAGES)
+PACKAGES ?= ./rdma/... ./runtime/... ./rpma
+api: ## print how the exported API has changed since BASE, a commit; PACKAGES=... for other packages
+	@conformance/house/apidiff.sh '$(BASE)' $(PACKAGES)
 
 .PHONY: headers
 headers: ## bring the pinned headers into headers/cache; FROM=DIR takes them from an include directory or source tree; 1 s when they are there
@@ -437,7 +436,7 @@ bench-dropin: dropin ## what a call of C through the drop-in libraries costs; 10
 .PHONY: deps
 deps: ## install what is missing: C compilers for five targets, or eight with GOVERBS_EVERYTHING=1, the C library's headers, rdma-core's headers and libraries, tshark, Go modules; 1 s when all is there
 	@.ci/deps $(DEPS) cross $(if $(GOVERBS_EVERYTHING),ports) $(EMULATORS) $(JUDGES)
-	@.ci/modules . conformance/bench examples/grpc examples/valkey
+	@.ci/modules . conformance/bench conformance/house/tools examples/grpc examples/valkey
 
 .PHONY: suites
 suites: ## test suites of others on the drop-in libraries: installs them, runs them and compares with what docs/suites.md says; SUITES=NAME,NAME for some, UPDATE=1 writes the results; 35 min, of which 8 build what is only there as source

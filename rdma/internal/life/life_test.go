@@ -117,7 +117,7 @@ func TestChildrenAreDestroyedFirst(t *testing.T) {
 		require.Len(t, order, n)
 		gone := map[*Life]bool{}
 		for _, l := range order {
-			for _, p := range l.parents {
+			for _, p := range l.parents { // +checklocksignore
 				require.False(t, gone[p], "%s went before %s, which needs it", p.name, l.name)
 			}
 			gone[l] = true
