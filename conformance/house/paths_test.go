@@ -37,8 +37,13 @@ func paths(text string) (all []string) {
 
 // TestPaths checks that the paths in documents for people who change the code are there.
 func TestPaths(t *testing.T) {
+	documents, err := filepath.Glob("../../docs/dev/*.md")
+	require.NoError(t, err)
 	for _, document := range []string{"CONTRIBUTING.md", "ARCHITECTURE.md", "RATIONALE.md", "README.md"} {
-		text, err := os.ReadFile(filepath.Join("../..", document))
+		documents = append(documents, filepath.Join("../..", document))
+	}
+	for _, document := range documents {
+		text, err := os.ReadFile(document)
 		require.NoError(t, err)
 		for _, path := range paths(string(text)) {
 			found, err := filepath.Glob(filepath.Join("../..", path))
