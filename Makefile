@@ -68,7 +68,8 @@ generate: ## make generated/ from the recorded models, offline; 2 s
 .PHONY: bump
 bump: ## make FROM (66.0-1@sid, a directory) the primary release; DRY_RUN=1 only reports; 9 s
 	@dir=$$(mktemp -d); trap 'rm -rf "$$dir"' EXIT; $(GO) build -o "$$dir/gen" ./gen/cmd/gen; \
-	"$$dir/gen" bump '$(FROM)' $(if $(DRY_RUN),--dry-run) $(BUMP_FLAGS)
+	rc=0; "$$dir/gen" bump '$(FROM)' $(if $(DRY_RUN),--dry-run) $(BUMP_FLAGS) || rc=$$?; \
+	$(GO) test ./headers -update; exit $$rc
 
 .PHONY: headers
 headers: ## download the pinned headers to headers/cache; FROM=DIR takes them from there; 1 s
@@ -77,6 +78,7 @@ headers: ## download the pinned headers to headers/cache; FROM=DIR takes them fr
 .PHONY: record
 record: headers ## read the headers again and write the models; 10 s
 	@$(GEN) record
+	@$(GO) test ./headers -update
 
 .PHONY: measure
 measure: ## ask Soft-RoCE of KERNEL what is valid; PROMOTE=1 records the answers in headers/
@@ -153,7 +155,7 @@ TESTFLAGS := -vet=off -timeout 30m
 GOTEST := $(GO) test $(TESTFLAGS)
 
 .PHONY: check-generated check-vet check-witness check-vm check-go check-race check-encoded check-nofd check-32
-.PHONY: check-bench check-grpc check-perf check-hostile
+.PHONY: check-bench check-grpc check-hostile
 check-generated: # is what it would be made again, and everything is formatted
 	$(GEN) headers --available
 	$(GEN) generate --check
@@ -213,10 +215,6 @@ check-bench: # modules of their own; without valkey-go, which takes a minute to 
 	cd examples/valkey && $(GO) vet ./valkeyrdma && $(GOTEST) ./valkeyrdma
 	cd conformance/bench && CGO_ENABLED=1 $(GO) vet ./... && \
 		CGO_ENABLED=1 $(GO) tool -modfile=../../go.mod gotestsum --format pkgname -- $(TESTFLAGS) ./...
-
-check-perf: # pages of goverbs perf in Chromium, its histograms in HdrHistogram for Java
-	@.ci/deps chromium default-jre-headless libhdrhistogram-java
-	@GOVERBS_JUDGES=1 $(GOTEST) -count=1 ./cmd/goverbs/internal/perf -run 'TestChromium|TestReferenceHistograms'
 
 check-hostile:
 	GOVERBS_PACKETS=10000000 $(GO) test -count=1 -timeout 20m ./rdma/soft -run TestHostilePackets

@@ -17,7 +17,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/goverbs/goverbs/conformance/abi"
+	"github.com/goverbs/goverbs/internal/abicheck"
 	"github.com/goverbs/goverbs/runtime"
 	"github.com/goverbs/goverbs/runtime/offheap"
 )
@@ -56,7 +56,7 @@ var opened struct {
 func Build(t testing.TB) *Stub {
 	t.Helper()
 	opened.Do(func() { opened.stub, opened.err = build() })
-	if errors.Is(opened.err, abi.ErrNoCompiler) || errors.Is(opened.err, abi.ErrNoHeaders) {
+	if errors.Is(opened.err, abicheck.ErrNoCompiler) || errors.Is(opened.err, abicheck.ErrNoHeaders) {
 		t.Skip(opened.err)
 	}
 	require.NoError(t, opened.err)

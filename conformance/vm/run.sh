@@ -52,7 +52,7 @@ all) # about 6 min a kernel, 20 s where nothing but the software device has chan
 	vm "$@" -kernel "$rpma_kernels" "${with_rpma[@]}" -- ./conformance/vm/rpma
 	rdma_tool
 	# doctor comes last: it takes modules and devices away
-	vm "$@" -kernel "$kernel" -with ./cmd/goverbs -with ./cmd/goverbs/goverbs-exporter "${with_rdma[@]}" -- \
+	vm "$@" -kernel "$kernel" -with ./cmd/goverbs "${with_rdma[@]}" -- \
 		./conformance/dropin ./cmd/goverbs/internal/{resources,top,exporter,trace,doctor} \
 		-run 'TestQuery|TestPing$|TestWithoutLibraries|TestGuest|TestQuiet'
 	vm "$@" -kernel "$kernel" -pair -cpus 1 -- ./conformance/vm/pair ./conformance/vm/cm -run '^TestMove$|TwoHosts'

@@ -190,7 +190,7 @@ func TestDump(t *testing.T) {
 
 // needCompiler skips a test on a machine without a C compiler.
 func needCompiler(t *testing.T) {
-	if _, err := abi.FindCompiler(runtime.GOARCH); errors.Is(err, abi.ErrNoCompiler) {
+	if _, err := abicheck.FindCompiler(runtime.GOARCH); errors.Is(err, abicheck.ErrNoCompiler) {
 		t.Skip(err)
 	}
 }
