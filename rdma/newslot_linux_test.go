@@ -5,6 +5,7 @@
 package rdma
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -29,7 +30,11 @@ func TestSlotsOfOlderLibraries(t *testing.T) {
 	dir := os.Getenv("GOVERBS_TEST_LIBRARIES")
 	if dir == "" {
 		dir = t.TempDir()
-		require.NoError(t, compileDevice(dir))
+		err := compileDevice(dir)
+		if errors.Is(err, exec.ErrNotFound) {
+			t.Skip("the C functions of this test need a compiler: ", err)
+		}
+		require.NoError(t, err)
 	}
 	words := append(strings.Fields(os.Getenv("GOVERBS_TEST_EMULATOR")), os.Args[0], "-test.run=^"+t.Name()+"$",
 		"-test.v")

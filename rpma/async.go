@@ -66,6 +66,8 @@ func (a *Async) Close() error {
 
 // endAsyncs closes what is left of them when the queue pair is closed: then all their operations have ended, and so do
 // the waits. The caller holds closing.
+//
+// +checklocks:c.closing
 func (c *Conn) endAsyncs() error {
 	for _, a := range c.asyncs {
 		a.waits.Lock()

@@ -4,6 +4,7 @@ package rpma
 
 import (
 	"fmt"
+	"syscall"
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma"
@@ -125,7 +126,7 @@ func (b *Batch) full(op string) error {
 		return neverMade(op)
 	}
 	return &Error{Op: op, Code: ErrNoMemory, Reason: fmt.Sprintf("the batch is full: it was created for %d operations",
-		cap(b.ops)), Err: errENOMEM}
+		cap(b.ops)), Err: syscall.ENOMEM}
 }
 
 // Read is [Conn.Read].

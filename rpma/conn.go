@@ -20,8 +20,10 @@ type Conn struct {
 	pmem    atomic.Bool // the peer's direct writes are persistent
 
 	closing sync.Mutex // guards what follows
-	over    bool
-	asyncs  []*Async
+	// +checklocks:closing
+	over bool
+	// +checklocks:closing
+	asyncs []*Async
 }
 
 // newConn returns the connection of a link, which has private data if the peer has sent a request with it.

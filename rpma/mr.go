@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math"
 	"sync/atomic"
+	"syscall"
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma"
@@ -70,7 +71,7 @@ func (p *Peer) newMR(op string, length uint64, b []byte, usage Usage,
 	}
 	mr, err := p.register(usage, reg)
 	if err != nil {
-		if p.nativeFlush && usage&FlushPersistent != 0 && errors.Is(err, errEINVAL) {
+		if p.nativeFlush && usage&FlushPersistent != 0 && errors.Is(err, syscall.EINVAL) {
 			return nil, &Error{Op: op, Code: ErrProvider, Err: err,
 				Reason: "the device flushes natively, and may take only persistent memory for FlushPersistent; a " +
 					"software device takes all with soft.DeviceOptions.Persistent"}
@@ -173,7 +174,7 @@ func (m *MR) Advise(offset, length uint64, advice ibv.IBUverbsAdviseMRAdvice, fl
 	switch {
 	case errors.Is(err, rdma.ErrNotSupported):
 		return failedAs(op, ErrNotSupported, err)
-	case errors.Is(err, errEINVAL), errors.Is(err, errEFAULT):
+	case errors.Is(err, syscall.EINVAL), errors.Is(err, syscall.EFAULT):
 		return failedAs(op, ErrInvalid, err)
 	}
 	return failed(op, err)

@@ -4,6 +4,7 @@ package rpma
 
 import (
 	"errors"
+	"syscall"
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma"
@@ -47,7 +48,7 @@ func NewPeer(device *Device, o PeerOptions) (*Peer, error) {
 	const bothFlushes = capFlushGlobal | capFlushPersistent
 	p.nativeFlush = attr.DeviceCapFlagsEx&bothFlushes == bothFlushes && !o.ReadFlush
 	p.nativeAtomicWrite = attr.DeviceCapFlagsEx&capAtomicWrite != 0 && !o.PlainAtomicWrite
-	if p.pd, err = device.AllocPD(); errors.Is(err, errENOMEM) { // of which librpma tells here, and nowhere else
+	if p.pd, err = device.AllocPD(); errors.Is(err, syscall.ENOMEM) { // of which librpma tells here, and nowhere else
 		return nil, failedAs(op, ErrNoMemory, err)
 	} else if err != nil {
 		return nil, failed(op, err)

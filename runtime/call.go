@@ -2,6 +2,8 @@
 
 package runtime
 
+import "syscall"
+
 // Call is a Function together with the code that will run: exported, in a slot, or a backend's. Its methods make the
 // call, one for each way in which C functions report failure. Each may block. Convert the address of Go memory to
 // uintptr in the parentheses of the call: that keeps the memory alive and in place. The error is a *CallError, or a
@@ -64,7 +66,7 @@ func (c Call) failed(errno Errno) error {
 	if c.observed != nil {
 		c.observed.Failed(errno)
 	}
-	if errno != eagain {
+	if errno != syscall.EAGAIN {
 		return &CallError{Function: c.function.Name, Errno: errno}
 	}
 	e := c.function.again.Load()

@@ -4,6 +4,7 @@ package runtime
 
 import (
 	"errors"
+	"syscall"
 )
 
 // ErrNotSupported is what errors.Is finds in every error about a missing library, symbol or slot, or about a build that
@@ -39,7 +40,7 @@ func (e *NotSupportedError) Error() string {
 
 // Is reports ErrNotSupported, errors.ErrUnsupported and EOPNOTSUPP.
 func (e *NotSupportedError) Is(target error) bool {
-	return target == ErrNotSupported || target == errors.ErrUnsupported || target == error(eopnotsupp)
+	return target == ErrNotSupported || target == errors.ErrUnsupported || target == error(syscall.EOPNOTSUPP)
 }
 
 func (e *NotSupportedError) Unwrap() error { return e.Err }
@@ -71,7 +72,7 @@ const enotsupp Errno = 524
 // lacks something, and errors.ErrUnsupported.
 func (e *CallError) Is(target error) bool {
 	return (target == ErrNotSupported || target == errors.ErrUnsupported) &&
-		(e.Errno == eopnotsupp || e.Errno == enosys || e.Errno == enotsupp)
+		(e.Errno == syscall.EOPNOTSUPP || e.Errno == syscall.ENOSYS || e.Errno == enotsupp)
 }
 
 func (e *CallError) Unwrap() error {
@@ -109,4 +110,4 @@ type NilError struct {
 func (e *NilError) Error() string { return e.Function + ": " + e.Argument + " is nil" }
 
 // Is reports EINVAL.
-func (e *NilError) Is(target error) bool { return target == error(einval) }
+func (e *NilError) Is(target error) bool { return target == error(syscall.EINVAL) }

@@ -181,7 +181,7 @@ func runObjects(out string) error {
 
 const objectsHeading = `# Objects beside the bare runtime
 
-Written by ` + "`make bench-post`" + `. A list is posted, whose last request is signalled, and its completion
+Written by ` + "`make bench`" + `. A list is posted, whose last request is signalled, and its completion
 polled: by a QP and a CQ of package rdma, which check requests, count slots and may be closed at any time, and by an
 unchecked queue over the bare runtime. The functions in C return at once. Unchecked objects are what closing safely
 costs alone. Minimum / median in ns; %s, %s/%s, %d CPUs.

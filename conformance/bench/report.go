@@ -78,7 +78,7 @@ func title(c cell) string {
 
 const heading = `# Posting and polling: Go against C
 
-Written by ` + "`make bench-post`" + `. Minimum / median of the samples in ns for each call of the whole list or
+Written by ` + "`make bench`" + `. Minimum / median of the samples in ns for each call of the whole list or
 each poll, and in parentheses the ratio of the minimum to C's. With several goroutines it is the time that passed, by
 the number of calls that all of them made.
 `

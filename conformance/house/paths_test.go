@@ -37,8 +37,13 @@ func paths(text string) (all []string) {
 
 // TestPaths checks that the paths in documents for people who change the code are there.
 func TestPaths(t *testing.T) {
+	documents, err := filepath.Glob("../../docs/dev/*.md")
+	require.NoError(t, err)
 	for _, document := range []string{"CONTRIBUTING.md", "ARCHITECTURE.md", "RATIONALE.md", "README.md"} {
-		text, err := os.ReadFile(filepath.Join("../..", document))
+		documents = append(documents, filepath.Join("../..", document))
+	}
+	for _, document := range documents {
+		text, err := os.ReadFile(document)
 		require.NoError(t, err)
 		for _, path := range paths(string(text)) {
 			found, err := filepath.Glob(filepath.Join("../..", path))
@@ -48,6 +53,30 @@ func TestPaths(t *testing.T) {
 			}
 		}
 	}
+}
+
+// makeRE finds commands of make in documents.
+var makeRE = regexp.MustCompile("(?m)(?:`|^)make ([a-z][a-z0-9-]*)")
+
+// TestMakeTargets checks that the Makefile has the targets that documents name.
+func TestMakeTargets(t *testing.T) {
+	makefile, err := os.ReadFile("../../Makefile")
+	require.NoError(t, err)
+	documents, err := filepath.Glob("../../docs/*.md")
+	require.NoError(t, err)
+	nested, err := filepath.Glob("../../docs/*/*.md")
+	require.NoError(t, err)
+	seen := 0
+	documents = append(documents, nested...)
+	for _, document := range append(documents, "../../CONTRIBUTING.md", "../../ARCHITECTURE.md", "../../README.md") {
+		text, err := os.ReadFile(document)
+		require.NoError(t, err)
+		for _, m := range makeRE.FindAllStringSubmatch(string(text), -1) {
+			seen++
+			assert.Regexp(t, `(?m)^`+m[1]+`:`, string(makefile), "%s names make %s", document, m[1])
+		}
+	}
+	assert.Greater(t, seen, 20)
 }
 
 func TestPathsAreFound(t *testing.T) {

@@ -46,6 +46,9 @@ func run(t *testing.T, env []string, words ...string) string {
 }
 
 func needFast(t *testing.T) {
+	if os.Getenv("GOVERBS_LONG") == "" {
+		t.Skip("storms take a minute; GOVERBS_LONG=1, which make test sets, runs it")
+	}
 	if runtime.GOARCH != "amd64" && runtime.GOARCH != "arm64" {
 		t.Skip("the ways without the scheduler are for amd64 and arm64; the tests of package runtime cover the " +
 			"slow way")

@@ -6,7 +6,7 @@
 //
 //	make suites                           # all of them
 //	make suites SUITES=qperf              # one, or more with commas between
-//	make suites-rxe KERNEL=6.1            # those with a line @ rxe, on Soft-RoCE of a kernel
+//	make suites KERNEL=6.1            # those with a line @ rxe, on Soft-RoCE of a kernel
 //	go run ./conformance/suites/cmd/suites -update
 //
 // cases/NAME.txt lists the cases of a suite. results/NAME.txt says how each of them ends on the software device, and

@@ -14,7 +14,7 @@ const about = `# Test suites of others, on the software device and on Soft-RoCE
 Programs and tests that nobody of this project wrote run unmodified on the [drop-in libraries](dropin.md) over the
 software device. They come from the Debian archive, in the versions below. ` +
 	"`make suites` installs them, runs\neach case, and fails if one ends otherwise than here; it takes half an " +
-	"hour, of which the first time 8 min build what\nthe archive has only as source. `make suites-rxe` runs those " +
+	"hour, of which the first time 8 min build what\nthe archive has only as source. `make suites KERNEL=all` runs those " +
 	"that can on Soft-RoCE of two kernels, with rdma-core's own\n" + `libraries, in a guest. This page is made from
 [conformance/suites/results](../conformance/suites/results).
 

@@ -104,7 +104,7 @@ func Update(dir, suite string, want, got []Result) error {
 		device, how = "emulated adapters", "go test ./conformance/provider -run TestPyverbs -update"
 	}
 	if kernel, ok := strings.CutPrefix(filepath.Base(dir), "rxe-"); ok {
-		device, how, ours = "Soft-RoCE of Linux "+kernel, "make suites-rxe UPDATE=1 KERNEL="+kernel, false
+		device, how, ours = "Soft-RoCE of Linux "+kernel, "make suites UPDATE=1 KERNEL="+kernel, false
 	}
 	fmt.Fprintf(&text, "# How the cases of %s end on %s. %s writes it, and leaves the reasons of failures to "+
 		"us.\n#\n# case | result | the suite's reason for a skip, ours for a failure\n", suite, device, how)

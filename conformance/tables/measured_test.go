@@ -16,7 +16,7 @@ import (
 var measurements = map[string]ibv.Measurement{"6.1": ibv.MeasuredRXE_6_1, "6.12": ibv.MeasuredRXE_6_12,
 	"7": ibv.MeasuredRXE_7}
 
-// TestMeasuredIsWhatWasMeasured: the generated answers are those of conformance/vm/results, which make measured
+// TestMeasuredIsWhatWasMeasured: the generated answers are those of conformance/vm/results, which make measure PROMOTE=1
 // promotes.
 func TestMeasuredIsWhatWasMeasured(t *testing.T) {
 	require.Len(t, measurements, len(results.Kernels))
@@ -51,7 +51,7 @@ func TestMeasuredIsWhatWasMeasured(t *testing.T) {
 				}
 				checked++
 				where := strings.Join([]string{verb.file, kernel, at["qp_type"], at["opcode"]},
-					" ") + ": run make measured"
+					" ") + ": run make measure PROMOTE=1"
 				v, refused, status := verb.of(qpt, op)
 				switch {
 				case at["create"] != "0":

@@ -15,7 +15,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft"
 )
 
-// TestCalls runs in a guest of conformance/vm, make vm-grpc, and elsewhere on the software device. Many calls at once
+// TestCalls runs in a guest of conformance/vm, make vm WHAT=grpc, and elsewhere on the software device. Many calls at once
 // over one connection, and a stream, by each protocol.
 func TestCalls(t *testing.T) {
 	own := os.Getenv("GOVERBS_ADDRESS")

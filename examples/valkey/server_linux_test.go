@@ -24,7 +24,7 @@ import (
 	"github.com/goverbs/goverbs/examples/valkey/valkeyrdma"
 )
 
-// Directories of Valkey's programs, which make valkey has built: its server and its test of RDMA, and those of a later
+// Directories of Valkey's programs, which make suites SUITES=valkey has built: its server and its test of RDMA, and those of a later
 // release that know RDMA.
 const (
 	programs = "GOVERBS_VALKEY"
@@ -37,7 +37,7 @@ func program(t *testing.T, of, name string, args ...string) *exec.Cmd {
 	t.Helper()
 	dir := os.Getenv(of)
 	if dir == "" {
-		t.Skipf("%s does not say where %s is: make valkey builds and runs it", of, name)
+		t.Skipf("%s does not say where %s is: make suites SUITES=valkey builds and runs it", of, name)
 	}
 	cmd := exec.CommandContext(t.Context(), filepath.Join(dir, name), args...)
 	cmd.Dir = t.TempDir()
@@ -69,7 +69,7 @@ type server struct {
 func startServer(t *testing.T, config *valkeyrdma.Config, own string, options ...string) *server {
 	t.Helper()
 	if config.Backend != nil && os.Getenv(programs) != "" {
-		t.Fatal("valkey-server is another process: set GOVERBS_DEVICE=soft@ADDRESS, as make valkey does")
+		t.Fatal("valkey-server is another process: set GOVERBS_DEVICE=soft@ADDRESS, as make suites SUITES=valkey does")
 	}
 	port, tcp := 20000+rand.IntN(10000), freePort(t)
 	args := append([]string{"--port", strconv.Itoa(tcp), "--bind", "127.0.0.1", "--protected-mode", "no",

@@ -34,7 +34,7 @@ var colors = regexp.MustCompile("\x1b\\[[0-9;]*m")
 // TestSuite runs Valkey's own suite, which speaks TCP, through connections that go on over RDMA.
 func TestSuite(t *testing.T) {
 	if os.Getenv("GOVERBS_EVERYTHING") == "" {
-		t.Skip("takes 5 min: GOVERBS_EVERYTHING=1 make valkey runs it")
+		t.Skip("takes 5 min: GOVERBS_EVERYTHING=1 make suites SUITES=valkey runs it")
 	}
 	own, config := address(t)
 	for _, unit := range units {

@@ -4,6 +4,7 @@ package parse
 
 import (
 	"fmt"
+	"os"
 	"regexp"
 	"slices"
 	"strconv"
@@ -254,6 +255,9 @@ func TestEnumerators(t *testing.T) {
 
 // TestConstantsEnd: macros that double each other, or name themselves, are computed once.
 func TestConstantsEnd(t *testing.T) {
+	if os.Getenv("GOVERBS_LONG") == "" {
+		t.Skip("it takes seconds; GOVERBS_LONG=1, which make test sets, runs it")
+	}
 	text := "#define A00 1\n#define SELF SELF + SELF\n"
 	for i := range 60 {
 		text += "#define A" + number2(i+1) + " (A" + number2(i) + " | A" + number2(i) + ")\n"

@@ -3,6 +3,7 @@
 package parse
 
 import (
+	"os"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -26,6 +27,9 @@ func readText(text string) error {
 // TestNesting: whatever is nested deeper than the C reader can read is refused at its line, before the program runs
 // out of stack, and soon.
 func TestNesting(t *testing.T) {
+	if os.Getenv("GOVERBS_LONG") == "" {
+		t.Skip("it reads megabytes of C; GOVERBS_LONG=1, which make test sets, runs it")
+	}
 	const deep = 300_000
 	r := strings.Repeat
 	for name, text := range map[string]string{
@@ -60,6 +64,9 @@ func TestNesting(t *testing.T) {
 
 // TestNestingOfMacros: macros that double each other are stopped by the reader's own limit.
 func TestNestingOfMacros(t *testing.T) {
+	if os.Getenv("GOVERBS_LONG") == "" {
+		t.Skip("it reads megabytes of C; GOVERBS_LONG=1, which make test sets, runs it")
+	}
 	start := processors.Time()
 	text := "#define A(x) ((((((((x))))))))\n"
 	for c := 'B'; c < 'H'; c++ {

@@ -3,6 +3,7 @@
 package abicheck
 
 import (
+	"os"
 	"slices"
 	"testing"
 
@@ -162,6 +163,9 @@ func TestCompareRecordedReleases(t *testing.T) {
 
 // Whatever would make a Go program read the wrong memory or mean another value must be found and be incompatible.
 func TestCompareFindsMutations(t *testing.T) {
+	if os.Getenv("GOVERBS_LONG") == "" {
+		t.Skip("it compiles many times; GOVERBS_LONG=1, which make test sets, runs it")
+	}
 	tests := []struct {
 		name   string
 		mutate func(r *model.Release)

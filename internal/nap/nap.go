@@ -40,8 +40,10 @@ type Call interface {
 
 // asleep are the calls whose threads wait.
 var asleep struct {
-	mu   sync.Mutex // guards what follows
-	all  map[uint64]Call
+	mu sync.Mutex // guards what follows
+	// +checklocks:mu
+	all map[uint64]Call
+	// +checklocks:mu
 	last uint64
 }
 

@@ -18,8 +18,10 @@ type Places struct {
 	waiting int           // clients that may wait
 	served  sync.WaitGroup
 
-	mu    sync.Mutex // guards what follows
+	mu sync.Mutex // guards what follows
+	// +checklocks:mu
 	users int
+	// +checklocks:mu
 	hosts map[netip.Addr]*host
 }
 

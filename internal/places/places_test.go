@@ -52,6 +52,8 @@ func TestGivenBack(t *testing.T) {
 	}
 	p.Wait()
 	assert.Zero(t, p.Taken())
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	assert.Zero(t, p.users)
 	assert.Empty(t, p.hosts)
 }

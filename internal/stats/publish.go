@@ -19,7 +19,8 @@ func On() bool { return directory() != "" }
 var sources struct {
 	begin sync.Once
 	mu    sync.Mutex // guards what follows
-	all   []func(*Report)
+	// +checklocks:mu
+	all []func(*Report)
 }
 
 // Add adds a source, which is asked for its part of each report by one goroutine at a time. It does nothing where

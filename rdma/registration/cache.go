@@ -49,13 +49,19 @@ type Cache struct {
 
 	background sync.WaitGroup // deregistrations because memory was unmapped
 
-	mu       sync.Mutex // guards what follows
-	indexes  []*index   // one for each set of access flags
-	pending  []*region  // being registered
-	idle     idleList   // regions in an index without a lease
-	unclosed []*region  // that could not be deregistered
-	stats    Stats
-	closed   bool
+	mu sync.Mutex // guards what follows
+	// +checklocks:mu
+	indexes []*index // one for each set of access flags
+	// +checklocks:mu
+	pending []*region // being registered
+	// +checklocks:mu
+	idle idleList // regions in an index without a lease
+	// +checklocks:mu
+	unclosed []*region // that could not be deregistered
+	// +checklocks:mu
+	stats Stats
+	// +checklocks:mu
+	closed bool
 }
 
 // NewCache returns an empty cache. Close it before the protection domain.
@@ -106,6 +112,8 @@ func (c *Cache) Get(b []byte, access ibv.AccessFlags) (Lease, error) {
 }
 
 // findLocked returns the region that serves a lease, or nil. The caller holds mu.
+//
+// +checklocks:c.mu
 func (c *Cache) findLocked(start, end uintptr, access ibv.AccessFlags) *region {
 	for _, x := range c.indexes {
 		if x.access == access {
@@ -116,6 +124,8 @@ func (c *Cache) findLocked(start, end uintptr, access ibv.AccessFlags) *region {
 }
 
 // leaseLocked counts a lease of a region in an index. The caller holds mu.
+//
+// +checklocks:c.mu
 func (c *Cache) leaseLocked(r *region) {
 	if r.leases == 0 {
 		c.idle.remove(r)
@@ -178,6 +188,8 @@ func (c *Cache) miss(b []byte, start, end uintptr, access ibv.AccessFlags) (*reg
 const manyTurns = 100
 
 // pendingLocked returns a region that is being registered and will serve a lease, or nil. The caller holds mu.
+//
+// +checklocks:c.mu
 func (c *Cache) pendingLocked(start, end uintptr, access ibv.AccessFlags) *region {
 	for _, r := range c.pending {
 		if r.access == access && r.start <= start && end <= r.end {
@@ -223,6 +235,8 @@ func (c *Cache) register(r *region, b []byte) error {
 
 // indexLocked makes a region one that serves leases, in the place of those that it contains. It returns regions to end.
 // The caller holds mu.
+//
+// +checklocks:c.mu
 func (c *Cache) indexLocked(r *region) (out []*region) {
 	var x *index
 	for _, x = range c.indexes {
@@ -246,6 +260,8 @@ func (c *Cache) indexLocked(r *region) (out []*region) {
 }
 
 // dropLocked takes a region out of its index, and appends it to out if it has to be ended now. The caller holds mu.
+//
+// +checklocks:c.mu
 func (c *Cache) dropLocked(r *region, out []*region) []*region {
 	if !r.indexed {
 		return out
@@ -346,6 +362,8 @@ func (c *Cache) Forget(b []byte) error {
 }
 
 // forgetLocked returns the regions to end, and the number of leases of the others. The caller holds mu.
+//
+// +checklocks:c.mu
 func (c *Cache) forgetLocked(start, end uintptr) (out []*region, leases int) {
 	for _, x := range c.indexes {
 		for _, r := range x.overlapping(start, end) {

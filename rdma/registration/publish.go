@@ -12,8 +12,10 @@ import (
 var published struct {
 	begin sync.Once
 	mu    sync.Mutex // guards what follows; it is taken before that of a cache
-	open  map[*Cache]bool
-	past  stats.Cache // what closed ones have counted
+	// +checklocks:mu
+	open map[*Cache]bool
+	// +checklocks:mu
+	past stats.Cache // what closed ones have counted
 }
 
 func (c *Cache) publish() {

@@ -17,7 +17,8 @@ const Prefix = "soft@"
 
 // wired is the fabric of the devices that have a wire and a name.
 var wired struct {
-	mu     sync.Mutex // guards what follows
+	mu sync.Mutex // guards what follows
+	// +checklocks:mu
 	fabric *Fabric
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
 // Package streams measures stream connections on software devices. It runs in trees of other commits as well (make
-// bench-soft-beside), so it uses what streams have had for long.
+// bench WHAT=soft BASE=COMMIT), so it uses what streams have had for long.
 package streams
 
 import (

@@ -46,7 +46,7 @@ const envBefore = "GOVERBS_CM_BEFORE"
 // cm-connections-KERNEL.csv has the figures. GOVERBS_SPEED=1 asks for it.
 func TestConnections(t *testing.T) {
 	if os.Getenv("GOVERBS_SPEED") == "" {
-		t.Skip("measures for minutes: make vm-bench")
+		t.Skip("measures for minutes: make bench WHAT=vm")
 	}
 	rig.Kernel(t)
 	client := filepath.Join(t.TempDir(), "cmclient") // the name by which its calls are counted

@@ -90,7 +90,7 @@ func (s streamTest) run(conn net.Conn, client bool) error {
 	return nil
 }
 
-// streamTests are many where make vm-rsockets asks for them, and else the two that are quick.
+// streamTests are many where make vm WHAT=rsockets asks for them, and else the two that are quick.
 var streamTests = func() []streamTest {
 	all := []streamTest{{"b", 64, 10, 1}, {"a", 1 << 16, 1, 4}, {"b", 64, 40, 1}, {"a", 64, 20, 1}, {"b", 1000, 2, 400},
 		{"a", 1000, 2, 200}, {"b", 1 << 16, 1, 20}, {"a", 1 << 20, 2, 3}}

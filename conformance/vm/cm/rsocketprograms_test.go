@@ -36,11 +36,11 @@ const tcpRoot = "GOVERBS_TCPROOT"
 // preload is a directory of the guest with programs for TCP, and the library with which they speak rsockets.
 type preload struct{ root, library string }
 
-// needTCPRoot skips what make vm-rsockets runs.
+// needTCPRoot skips what make vm WHAT=rsockets runs.
 func needTCPRoot(t *testing.T) {
 	t.Helper()
 	if os.Getenv(tcpRoot) == "" {
-		t.Skip("this takes longer: make vm-rsockets")
+		t.Skip("this takes longer: make vm WHAT=rsockets")
 	}
 }
 
@@ -48,7 +48,7 @@ func openPreload(t *testing.T, name string) preload {
 	rig.Kernel(t)
 	root := os.Getenv(name)
 	if root == "" {
-		t.Skip("programs for TCP are not in this guest: make vm-rsockets")
+		t.Skip("programs for TCP are not in this guest: make vm WHAT=rsockets")
 	}
 	require.NoError(t, os.MkdirAll(filepath.Join(root, "tmp"), 0o777)) // iperf3 sends from a file there
 	for _, dir := range []string{"/dev", "/proc", "/sys"} {

@@ -90,7 +90,7 @@ func TestSpeed(t *testing.T) {
 
 const speedPage = `# Streams of rdma/cm beside raw writes and TCP
 
-Measured by make vm-bench in one boot with Soft-RoCE, under QEMU's software emulation with two processors: both ends in one process. The
+Measured by make bench WHAT=vm in one boot with Soft-RoCE, under QEMU's software emulation with two processors: both ends in one process. The
 programs take turns in 7 rounds; each figure is the median of the rounds, each ratio that of the rounds' own ratios, with the least and the
 greatest. Raw writes have 8 requests under way, of one and the same MiB. The target is a throughput of 0.9 of raw writes'.
 

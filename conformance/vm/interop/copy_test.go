@@ -22,7 +22,7 @@ import (
 // TestCopy copies a file with goverbs cp from a software device to Soft-RoCE, and the other way.
 func TestCopy(t *testing.T) {
 	if _, err := exec.LookPath("goverbs"); err != nil {
-		t.Skip("goverbs is not in this guest: make vm-doctor")
+		t.Skip("goverbs is not in this guest: make vm WHAT=doctor")
 	}
 	a := rig.OpenAcross(t)
 	here := func(f func() error) error { return f() }

@@ -4,5 +4,5 @@
 //
 //	go run ./conformance/vm/cmd/vmtest -with ./examples/... -- ./conformance/vm/interop
 //
-// and those in which goverbs perf measures with perftest: make vm-perftest.
+// and those in which goverbs perf measures with perftest: make vm WHAT=perftest.
 package interop

@@ -226,7 +226,7 @@ func TestDoctor(t *testing.T) {
 	kernel := rig.Kernel(t)
 	root := os.Getenv("GOVERBS_NFT")
 	if root == "" {
-		t.Skip("nft is not in this guest: make vm-doctor")
+		t.Skip("nft is not in this guest: make vm WHAT=doctor")
 	}
 	h := &hosts{Across: rig.OpenAcross(t), root: root}
 	h.serve(t)

@@ -46,7 +46,7 @@ func newGuest(t *testing.T) *guest {
 	rig.Kernel(t)
 	g := &guest{root: os.Getenv("GOVERBS_NFT"), netdev: os.Getenv(wire.EnvNetdev), device: os.Getenv(wire.EnvDevice)}
 	if os.Getenv(wire.EnvPeer) == "" || g.root == "" {
-		t.Skip("runs in two guests with nft: make vm-doctor")
+		t.Skip("runs in two guests with nft: make vm WHAT=doctor")
 	}
 	g.own4, g.peer4 = netip.MustParseAddr(os.Getenv(wire.EnvAddress)), netip.MustParseAddr(os.Getenv(wire.EnvPeer))
 	six := func(of netip.Addr) netip.Addr {

@@ -49,7 +49,7 @@ type latencies struct{ mean, p50, p99 float64 }
 func TestLatency(t *testing.T) {
 	kernel := rig.Kernel(t)
 	if os.Getenv("GOVERBS_MEASURE") == "" {
-		t.Skip("measures: make vm-bench")
+		t.Skip("measures: make bench WHAT=vm")
 	}
 	device := os.Getenv(wire.EnvDevice)
 	index := strconv.Itoa(gidIndex(t, device, rdma.GIDQuery{}))
@@ -128,7 +128,7 @@ func TestLatency(t *testing.T) {
 
 const head = `# Ping-pong in Go and in C
 
-Measured by make vm-bench in one boot of Linux %[1]s with Soft-RoCE, under QEMU's software emulation with two processors: an RC message there
+Measured by make bench WHAT=vm in one boot of Linux %[1]s with Soft-RoCE, under QEMU's software emulation with two processors: an RC message there
 and back, between two processes, %[2]d times (polling: %[3]d) in each of %[4]d rounds, in which the programs take turns. Each figure is the median of the rounds, in µs; each ratio that of the
 rounds' own ratios, with the least and the greatest. Go is
 examples/rc-pingpong; C is conformance/vm/interop/c/rc-latency.c, which makes the calls of ibv_rc_pingpong and tells percentiles; that

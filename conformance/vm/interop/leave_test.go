@@ -22,7 +22,7 @@ import (
 func TestLeaving(t *testing.T) {
 	root := os.Getenv("GOVERBS_NFT")
 	if root == "" {
-		t.Skip("nft is not in this guest: make vm-doctor")
+		t.Skip("nft is not in this guest: make vm WHAT=doctor")
 	}
 	h := &hosts{Across: rig.OpenAcross(t), root: root}
 	wall := h.filtered(t, false, "output", "drop")

@@ -44,7 +44,7 @@ func openEnds(t *testing.T) *ends {
 	rig.Kernel(t)
 	roots := os.Getenv("GOVERBS_PERFTEST")
 	if roots == "" {
-		t.Skip("perftest is not in this guest: make vm-perftest")
+		t.Skip("perftest is not in this guest: make vm WHAT=perftest")
 	}
 	e := &ends{device: os.Getenv(wire.EnvDevice), address: os.Getenv(wire.EnvAddress), roots: strings.Split(roots, ",")}
 	for _, root := range e.roots {

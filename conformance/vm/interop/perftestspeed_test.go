@@ -35,7 +35,7 @@ var perftestFigures = []string{
 func TestPerftestSpeed(t *testing.T) {
 	kernel := rig.Kernel(t)
 	if os.Getenv("GOVERBS_MEASURE") == "" {
-		t.Skip("measures: make vm-perftest-speed")
+		t.Skip("measures: make bench WHAT=perftest")
 	}
 	e := openEnds(t)
 	rounds := 5
@@ -121,7 +121,7 @@ func TestPerftestSpeed(t *testing.T) {
 
 const perftestHead = `# goverbs perf beside perftest
 
-Measured by make vm-perftest-speed in one boot of Linux %[1]s with Soft-RoCE, under QEMU's software emulation with
+Measured by make bench WHAT=perftest in one boot of Linux %[1]s with Soft-RoCE, under QEMU's software emulation with
 %[3]s:
 goverbs perf at both ends, and perftest at both ends, of Debian 12 (4.5, bookworm) and of Debian 13 (25.01, trixie),
 %[2]d times each in turn. Each figure is the median of the rounds; each ratio, goverbs' figure divided by perftest's,

@@ -32,7 +32,7 @@ const (
 func TestRegistrationSpeed(t *testing.T) {
 	rig.Kernel(t)
 	if os.Getenv("GOVERBS_SPEED") == "" {
-		t.Skip("measures for some seconds: make vm-bench, or GOVERBS_SPEED=1 GOVERBS_OUT=DIR")
+		t.Skip("measures for some seconds: make bench WHAT=vm, or GOVERBS_SPEED=1 GOVERBS_OUT=DIR")
 	}
 	d := open(t)
 	pd, err := d.AllocPD()
@@ -77,7 +77,7 @@ func TestRegistrationSpeed(t *testing.T) {
 	}
 	var csv, page strings.Builder
 	csv.WriteString("what,minimum,median,maximum\n")
-	where := "by make vm-bench in one boot with Soft-RoCE, under QEMU's software emulation with two processors"
+	where := "by make bench WHAT=vm in one boot with Soft-RoCE, under QEMU's software emulation with two processors"
 	if rig.Kernel(t) == rig.Soft {
 		where = fmt.Sprintf("on the software device, with %d processors", runtime.GOMAXPROCS(0))
 	}

@@ -29,7 +29,7 @@
 // nothing came, and - for a field that is undefined. data is ok when the bytes are where the opcode should have brought
 // them, wrong when they are not, none when nothing was changed, and - when the opcode moves none.
 //
-// The files of kernels are written by measuring again (make vm-measure), never by hand.
+// The files of kernels are written by measuring again (make measure), never by hand.
 package results
 
 import (

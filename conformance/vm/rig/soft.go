@@ -38,7 +38,7 @@ func Backend() (runtime.Backend, error) {
 	return soft.Default()
 }
 
-// Lossy says whether the software device loses packets, with a virtual clock: see soft-lossy in the Makefile.
+// Lossy says whether the software device loses packets, with a virtual clock: see conformance/vm/soft.sh.
 func Lossy() bool { return strings.HasPrefix(os.Getenv("GOVERBS_SOFT_WIRE"), "lossy") }
 
 // Immediate skips a test, or a part of one, that asserts times of the clock or when a message arrives, which a lossy

@@ -86,7 +86,7 @@ func TestSpeed(t *testing.T) {
 
 const speedPage = `# The software device beside Soft-RoCE
 
-Measured by make vm-bench in one boot, under QEMU's software emulation with two processors: both ends in one process that waits for events,
+Measured by make bench WHAT=vm in one boot, under QEMU's software emulation with two processors: both ends in one process that waits for events,
 over IPv4, with packets of 1024 bytes. MB/s is of RC writes of 1 MiB, 4 under way; µs is of 64 bytes sent to the other end and back. The pairs take turns
 in 7 rounds: median and minimum of the rounds, and the median of their own ratios to the Soft-RoCE pair above, with the least and the greatest.
 What Soft-RoCE sends to itself takes no socket, no IP and no cable. Between two namespaces it works since kernel 7.

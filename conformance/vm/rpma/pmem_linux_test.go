@@ -25,11 +25,11 @@ const (
 	persisted  = "data that has to survive"
 )
 
-// TestPersistentMemory: what package rpma says of persistent memory of a real kernel. Make vm-dax runs it in a guest
+// TestPersistentMemory: what package rpma says of persistent memory of a real kernel. Make vm WHAT=dax runs it in a guest
 // with an NVDIMM that has a file system.
 func TestPersistentMemory(t *testing.T) {
 	if _, err := os.Stat(pmem); err != nil || os.Getenv(wire.EnvGuest) == "" { // no host's memory is touched
-		t.Skip("needs persistent memory with a file system, as make vm-dax gives it to a guest")
+		t.Skip("needs persistent memory with a file system, as make vm WHAT=dax gives it to a guest")
 	}
 	p := newPeer(t)
 	t.Run("ordinary memory", func(t *testing.T) { ordinaryMemory(t, p) })

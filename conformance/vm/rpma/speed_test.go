@@ -251,7 +251,7 @@ func row(what string, said map[string][]map[string]timing) (line string, toC map
 
 const speedPage = `# Package rpma beside librpma
 
-Measured by make vm-bench in one boot with Soft-RoCE, in a guest with one processor whose clock counts its instructions: a
+Measured by make bench WHAT=vm in one boot with Soft-RoCE, in a guest with one processor whose clock counts its instructions: a
 microsecond is a thousand of them, of the kernel and of the program, whatever else the machine does. A connection of
 librpma in C and two of package rpma are open at the same time, each to a peer in C. They take 6 turns of 200 calls (10
 of the large ones) in 3 rounds, and poll. One of package rpma calls C as it does by itself; the other one has

@@ -16,10 +16,13 @@ type Device struct {
 	name     string
 	software bool
 
-	mu     sync.Mutex             // guards what follows
-	open   map[any]*opened        // with the name
-	queues map[any][]*queue       // of each object
-	past   map[string]stats.Queue // what queues have counted that are gone, by kind
+	mu sync.Mutex // guards what follows
+	// +checklocks:mu
+	open map[any]*opened // with the name
+	// +checklocks:mu
+	queues map[any][]*queue // of each object
+	// +checklocks:mu
+	past map[string]stats.Queue // what queues have counted that are gone, by kind
 }
 
 // opened is a device that is open.
@@ -41,8 +44,9 @@ type queue struct {
 }
 
 var published struct {
-	begin  sync.Once
-	mu     sync.Mutex // guards what follows; it is taken before that of a Device
+	begin sync.Once
+	mu    sync.Mutex // guards what follows; it is taken before that of a Device
+	// +checklocks:mu
 	byName map[string]*Device
 }
 

@@ -42,10 +42,14 @@ type Life struct {
 	gone    atomic.Bool                   // state is closed
 	mu      sync.Mutex                    // guards what follows
 	idle    sync.Cond                     // users has become 0, or state has changed
-	state   state                         //
-	users   int                           // calls under way
-	parents []*Life                       // what the object needs
-	needed  map[*Life]struct{}            // its children: they keep it from being closed
+	// +checklocks:mu
+	state state //
+	// +checklocks:mu
+	users int // calls under way
+	// +checklocks:mu
+	parents []*Life // what the object needs
+	// +checklocks:mu
+	needed map[*Life]struct{} // its children: they keep it from being closed
 }
 
 type state uint8
@@ -130,6 +134,8 @@ func (l *Life) TryUse() bool {
 
 // Hold is TryUse for a few instructions that cannot block or panic: nobody is told of them, which costs half. Release
 // ends them.
+//
+// +checklocksignore
 func (l *Life) Hold() bool {
 	l.mu.Lock()
 	if l.state != alive {
@@ -140,6 +146,8 @@ func (l *Life) Hold() bool {
 }
 
 // Release ends what Hold began.
+//
+// +checklocksignore
 func (l *Life) Release() { l.mu.Unlock() }
 
 // Use is TryUse with an error.
@@ -179,6 +187,8 @@ func (l *Life) IsClosed() bool {
 func (l *Life) IsGone() bool { return l.gone.Load() }
 
 // wait waits until something has changed. The caller holds mu.
+//
+// +checklocks:l.mu
 func (l *Life) wait() {
 	l.idle.L = &l.mu
 	l.idle.Wait()
@@ -215,6 +225,8 @@ func (l *Life) begin(all set) (open bool, err error) {
 }
 
 // unlocked calls f, which may be nil, without the lock that the caller holds.
+//
+// +checklocks:l.mu
 func (l *Life) unlocked(f func()) {
 	if f == nil {
 		return
@@ -246,6 +258,8 @@ func (l *Life) become(s state) {
 }
 
 // finish destroys the object, and leaves its parents. It needs no lock: no call is under way that could change them.
+//
+// +checklocksignore
 func (l *Life) finish() (gone bool, err error) {
 	if l.Settle != nil {
 		if err := l.Settle(); err != nil {
@@ -264,6 +278,8 @@ func (l *Life) finish() (gone bool, err error) {
 const most = 4
 
 // neededBy is the error of closing an object that others need than those of all, or nil. The caller holds mu.
+//
+// +checklocks:l.mu
 func (l *Life) neededBy(all set) error {
 	var by []*Life
 	for c := range l.needed {

@@ -142,6 +142,8 @@ func youngestFirst(all []*Life) []*Life {
 // childrenFirst is the order in which those of all that are open are destroyed: the given one, but each behind those
 // that need it. Age does not tell: a parent may be younger than the child that joined it. It needs no lock: no call is
 // under way that could change parents.
+//
+// +checklocksignore
 func childrenFirst(all []*Life, open set) []*Life {
 	if len(all) == len(open) && len(all) < 2 {
 		return all

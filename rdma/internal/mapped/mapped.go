@@ -14,8 +14,10 @@ import (
 // Memory is a mapping, from Add to Leave.
 type Memory struct {
 	start, end uintptr
-	leaving    bool              // guarded by mu
-	users      map[*Use]struct{} // guarded by mu
+	// +checklocks:mu
+	leaving bool // guarded by mu
+	// +checklocks:mu
+	users map[*Use]struct{} // guarded by mu
 }
 
 // Use is the use of a part of a mapping, from Find to End.
@@ -25,7 +27,8 @@ type Use struct {
 }
 
 var (
-	mu  sync.Mutex
+	mu sync.Mutex
+	// +checklocks:mu
 	all []*Memory // guarded by mu; in the order of their addresses, which do not overlap
 )
 
@@ -40,6 +43,8 @@ func Add(start, length uintptr) *Memory {
 }
 
 // find returns where a mapping that begins at start is or would be. The caller holds mu.
+//
+// +checklocks:mu
 func find(start uintptr) (int, bool) {
 	return slices.BinarySearchFunc(all, start, func(m *Memory, at uintptr) int { return cmp.Compare(m.start, at) })
 }

@@ -32,6 +32,8 @@ func TestFind(t *testing.T) {
 	assert.NotNil(t, Find(0x11000, 1, func() error { return nil }))
 	require.NoError(t, a.Leave())
 	require.NoError(t, b.Leave())
+	mu.Lock()
+	defer mu.Unlock()
 	assert.Empty(t, all)
 }
 

@@ -35,10 +35,13 @@ type FD struct {
 	poked  chan struct{}  // holds a token if stop has to be called
 	closed chan struct{}
 
-	mu   sync.Mutex // guards what follows
-	tie  *tie       // to the context of the last wait, or nil
-	over bool       // it is closed
+	mu sync.Mutex // guards what follows
+	// +checklocks:mu
+	tie *tie // to the context of the last wait, or nil
+	// +checklocks:mu
+	over bool // it is closed
 
+	// +checklocks:mu
 	nonblock bool // the descriptor does not block
 }
 
@@ -81,6 +84,8 @@ func (r *FD) SetNonblock() error {
 }
 
 // setNonblock is SetNonblock of a file. The caller holds mu.
+//
+// +checklocks:r.mu
 func (r *FD) setNonblock() error {
 	if r.nonblock {
 		return nil
@@ -203,6 +208,8 @@ func (r *FD) follow(ctx context.Context) bool {
 }
 
 // untie lets go of the last context. The caller holds mu.
+//
+// +checklocks:r.mu
 func (r *FD) untie() {
 	if r.tie != nil {
 		r.tie.stop()

@@ -48,8 +48,10 @@ type Recorder struct {
 	begin time.Time
 	calls atomic.Uint64
 
-	mu    sync.Mutex // guards what follows
-	file  *os.File
+	mu sync.Mutex // guards what follows
+	// +checklocks:mu
+	file *os.File
+	// +checklocks:mu
 	asked map[string]time.Time // when the counters of a device were written last
 }
 

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-//go:build !plan9
-
 package verberr
 
 import "syscall"

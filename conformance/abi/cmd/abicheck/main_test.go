@@ -188,7 +188,15 @@ func TestDump(t *testing.T) {
 	assert.NotContains(t, out, "ibv_send_wr,")
 }
 
+// needCompiler skips a test on a machine without a C compiler.
+func needCompiler(t *testing.T) {
+	if _, err := abicheck.FindCompiler(runtime.GOARCH); errors.Is(err, abicheck.ErrNoCompiler) {
+		t.Skip(err)
+	}
+}
+
 func TestCouldNotCheck(t *testing.T) {
+	needCompiler(t)
 	other := "arm64"
 	if runtime.GOARCH == other {
 		other = "amd64"
@@ -256,6 +264,7 @@ func TestPageForUsers(t *testing.T) {
 
 // TestOddFiles: files that would never end, or that fill the memory, are refused by name.
 func TestOddFiles(t *testing.T) {
+	needCompiler(t)
 	for name, make := range map[string]func(path string) error{
 		"a named pipe, not a regular file": func(path string) error { return syscall.Mkfifo(path, 0o644) },
 		"a device, not a regular file":     func(path string) error { return os.Symlink("/dev/zero", path) },

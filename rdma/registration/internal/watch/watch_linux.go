@@ -16,15 +16,21 @@ import (
 
 // monitor watches all memory that is watched, because the kernel lets only one descriptor watch a mapping.
 type monitor struct {
-	mu      sync.Mutex // guards what follows
-	file    *os.File   // nil while nothing is watched
-	fd      uintptr
+	mu sync.Mutex // guards what follows
+	// +checklocks:mu
+	file *os.File // nil while nothing is watched
+	// +checklocks:mu
+	fd uintptr
+	// +checklocks:mu
 	watches map[*Watch]struct{}
 	// Memory that madvise(2) gave back. The report comes before the pages go, so who registers such memory now may
 	// still get the old ones; it is not watched again before it has been unmapped.
+	// +checklocks:mu
 	discarded []span
-	tried     bool
-	broken    error // why this system cannot watch
+	// +checklocks:mu
+	tried bool
+	// +checklocks:mu
+	broken error // why this system cannot watch
 }
 
 var process = monitor{watches: map[*Watch]struct{}{}}
@@ -112,6 +118,8 @@ func (m *monitor) remove(w *Watch) *os.File {
 }
 
 // idleLocked returns the file, for Close, if nothing needs it any more. The caller holds mu.
+//
+// +checklocks:m.mu
 func (m *monitor) idleLocked() *os.File {
 	if len(m.watches) > 0 || len(m.discarded) > 0 {
 		return nil
@@ -122,6 +130,8 @@ func (m *monitor) idleLocked() *os.File {
 }
 
 // unregisterLocked ends the kernel's reports about memory, unless another watch needs them. The caller holds mu.
+//
+// +checklocks:m.mu
 func (m *monitor) unregisterLocked(w *Watch) {
 	for other := range m.watches {
 		if overlap(w.start, w.end, other.start, other.end) {
@@ -138,6 +148,8 @@ func (m *monitor) unregisterLocked(w *Watch) {
 }
 
 // openLocked sees to it that reports are read. The caller holds mu.
+//
+// +checklocks:m.mu
 func (m *monitor) openLocked() error {
 	if m.file != nil || m.broken != nil {
 		return m.broken
@@ -202,6 +214,8 @@ func (m *monitor) take(file *os.File) (gone []*Watch, open bool) {
 }
 
 // reportLocked marks the watches that a report is about. The caller holds mu.
+//
+// +checklocks:m.mu
 func (m *monitor) reportLocked(e event) []*Watch {
 	start, end := uintptr(e.args[0]), uintptr(e.args[1])
 	switch e.kind {
@@ -226,6 +240,8 @@ func (m *monitor) reportLocked(e event) []*Watch {
 const manySpans = 1024
 
 // changedLocked marks the watches of a range. The caller holds mu.
+//
+// +checklocks:m.mu
 func (m *monitor) changedLocked(start, end uintptr) (gone []*Watch) {
 	for w := range m.watches {
 		if !w.gone && overlap(w.start, w.end, start, end) {

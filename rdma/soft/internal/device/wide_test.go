@@ -16,7 +16,7 @@ import (
 )
 
 // Numbers of 64 bits are whole on every machine: as arguments of functions, of slots, and as results. They are tested
-// with 32-bit registers by make test-32.
+// with 32-bit registers by make check-32.
 
 // TestWideOperands posts by builders, with addresses of regions and operands above 32 bits.
 func TestWideOperands(t *testing.T) {

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-//go:build !plan9
-
 // Package errnos has the numbers of errors that the software device answers with, on systems that lack some, too.
 package errnos
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-//go:build !plan9 && !wasip1 && !freebsd && !openbsd && !dragonfly
+//go:build !wasip1 && !freebsd && !openbsd && !dragonfly
 
 package errnos
 

@@ -24,13 +24,19 @@ type Capture struct {
 	wake chan struct{} // there is something to do
 	done chan struct{} // all is written
 
-	mu      sync.Mutex // guards what follows
-	filled  []byte     // packets that are to be written
-	packets uint64     // of them
+	mu sync.Mutex // guards what follows
+	// +checklocks:mu
+	filled []byte // packets that are to be written
+	// +checklocks:mu
+	packets uint64 // of them
+	// +checklocks:mu
 	written uint64
-	lost    uint64
-	closed  bool
-	err     error // of the file, after which nothing is written
+	// +checklocks:mu
+	lost uint64
+	// +checklocks:mu
+	closed bool
+	// +checklocks:mu
+	err error // of the file, after which nothing is written
 }
 
 // Captures are those that a fabric's wires give their packets to. The zero value has none.

@@ -1,0 +1,149 @@
+#!/usr/bin/env bash
+# Runs tests in guests: make vm, and what make bench, measure and suites do on real kernels. Usage: run.sh WHAT
+# KERNEL is 6.1, 6.12, a list with commas, or all. VMFLAGS goes to vmtest, and GO names another go command.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+what=${1:-all}
+go=${GO:-go}
+kernel=${KERNEL:-all}
+export CGO_ENABLED=${CGO_ENABLED:-0}
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+
+vm() { "$go" run ./conformance/vm/cmd/vmtest "$@"; }
+
+# if_all prints the kernels for a test that does not run on all of them: those of KERNEL, or others in place of all.
+if_all() { if [ "$kernel" = all ]; then echo "$1"; else echo "$kernel"; fi; }
+
+# Debian has librpma, which is no longer developed, beside the libraries of these kernels alone.
+rpma_kernels=$(if_all 6.1,6.12)
+
+# The peer in C, and what makes its memory run out.
+rpma_peer() {
+	.ci/deps gcc libc6-dev librpma-dev
+	gcc -O2 -Wall -Werror -shared -fPIC -o "$dir/faults.so" conformance/vm/rpma/peer/faults.c
+	with_rpma=(-with ./conformance/vm/rpma/peer/rpmapeer.c -file "$dir/faults.so=/usr/lib/faults.so")
+}
+
+# rdma of iproute2, with those of this host's libraries that guests do not have.
+rdma_tool() {
+	.ci/deps iproute2
+	with_rdma=(-file "$(command -v rdma)=/usr/bin/rdma")
+	local library path
+	while read -r library path; do
+		with_rdma+=(-file "$path=/usr/lib/x86_64-linux-gnu/$library")
+	done < <(ldd "$(command -v rdma)" | awk '/=> \// && !/libc\.so/ {print $1, $3}')
+}
+
+perftests=(-root bookworm:perftest=/bookworm -root trixie:perftest=/trixie
+	-env GOVERBS_PERFTEST=/bookworm,/trixie -with ./cmd/goverbs)
+
+.ci/deps qemu-system-x86
+vm -fetch -kernel "$kernel"
+
+case $what in
+fetch) ;;
+all) # about 6 min a kernel, 20 s where nothing but the software device has changed
+	# shellcheck disable=SC2086
+	set -- ${VMFLAGS:-}
+	vm "$@" -kernel "$kernel" -with ./examples/... -with ./conformance/vm/cm/peer/cmpeer.c -- \
+		./conformance/vm/{rxe,promises,objects,interop,roce,cm}
+	rpma_peer
+	vm "$@" -kernel "$rpma_kernels" "${with_rpma[@]}" -- ./conformance/vm/rpma
+	rdma_tool
+	# doctor comes last: it takes modules and devices away
+	vm "$@" -kernel "$kernel" -with ./cmd/goverbs "${with_rdma[@]}" -- \
+		./conformance/dropin ./cmd/goverbs/internal/{resources,top,exporter,trace,doctor} \
+		-run 'TestQuery|TestPing$|TestWithoutLibraries|TestGuest|TestQuiet'
+	vm "$@" -kernel "$kernel" -pair -cpus 1 -- ./conformance/vm/pair ./conformance/vm/cm -run '^TestMove$|TwoHosts'
+	;;
+race) # objects with the race detector; 3 min a kernel
+	CGO_ENABLED=1 vm -kernel "$kernel" -memory 2048 -timeout 15m -build=-race -- ./conformance/vm/objects
+	;;
+unreachable) # a peer that does not answer, against librpma: the kernel waits 70 s, the clock of these guests does not
+	rpma_peer
+	vm -kernel "$rpma_kernels" -counted -cpus 1 -env GOVERBS_UNREACHABLE=1 "${with_rpma[@]}" -- \
+		./conformance/vm/rpma -run TestUnreachable
+	;;
+dax) # persistent memory of a kernel, an NVDIMM of QEMU
+	.ci/deps e2fsprogs
+	truncate -s 128M "$dir/nvdimm"
+	/sbin/mke2fs -q -t ext4 -b 4096 "$dir/nvdimm" 64M
+	vm -kernel "$(if_all 6.12)" -nvdimm "$dir/nvdimm" -- ./conformance/vm/rpma -run TestPersistentMemory
+	;;
+grpc) # the example, a module of its own
+	(cd examples/grpc && "$go" test -c -trimpath -o "$dir/grpc.test" .)
+	vm -kernel "$kernel" -- "$dir/grpc.test" -test.v
+	;;
+doctor) # faults of a host, and between two; writes results/doctor-*; 9 min a kernel
+	needs=libnftables1,libnftnl11,libmnl0,libxtables12,libjansson4,libgmp10,libedit2,libtinfo6,libbsd0,libmd0
+	nft=(-env GOVERBS_NFT=/nft -root "bookworm:nftables,$needs,libreadline8=/nft")
+	vm -again=false -kernel "$(if_all 6.1,6.12)" -timeout 14m "${nft[@]}" -with ./cmd/goverbs \
+		-out conformance/vm/results -- ./conformance/vm/interop ./cmd/goverbs/internal/doctor \
+		-run 'TestDoctor$|TestGuest$|TestLeaving$|TestCopy$' -v
+	vm -again=false -kernel "$(if_all 6.1,6.12)" -timeout 14m -pair -cpus 1 "${nft[@]}" -with ./cmd/goverbs \
+		-out conformance/vm/results -- ./conformance/vm/interop -run 'TestDoctorGuests$' -v
+	;;
+perftest) # goverbs perf with perftest of Debian 12 and 13 as its peer, in both roles; 5 min
+	vm -kernel "$(if_all 6.1)" -timeout 40m "${perftests[@]}" -- ./conformance/vm/interop -run 'TestPerftest$'
+	;;
+rsockets) # streams as rsockets against rstream, riostream, rcopy, and curl, netcat and iperf3 preloaded; 5 min
+	needs=libcurl4,libnghttp2-14,libidn2-0,librtmp1,libssh2-1,libpsl5,libssl3,libgssapi-krb5-2,libldap-2.5-0,libzstd1
+	needs+=,libbrotli1,libunistring2,libgnutls30,libhogweed6,libnettle8,libgmp10,libkrb5-3,libk5crypto3,libcom-err2
+	needs+=,libkrb5support0,libsasl2-2,libp11-kit0,libtasn1-6,libkeyutils1,libffi8
+	# select of librspreload works in 44.12, 62.1, 63 and later: iperf3 needs it
+	vm -kernel "$(if_all 6.1)" -timeout 10m \
+		-env GOVERBS_TCPROOT=/tcp -root "bookworm:netcat-traditional,curl,$needs=/tcp" \
+		-env GOVERBS_NEWERROOT=/newer -root testing:iperf3,libiperf0,libsctp1,libssl3t64,libzstd1=/newer \
+		-- ./conformance/vm/cm -run TestRSocket
+	;;
+measure) # what Soft-RoCE answers, written to results; 2 min a kernel
+	vm -kernel "$kernel" -env GOVERBS_MEASURE=1 -out conformance/vm/results -- ./conformance/vm/rxe
+	vm -kernel "$kernel" -out conformance/vm/results -- ./cmd/goverbs/internal/trace -run TestGuest
+	"$go" test ./conformance/vm/results -update
+	;;
+bench) # latencies and rates, written to results; 14 min
+	.ci/deps gcc libc6-dev libibverbs-dev librdmacm-dev librpma-dev
+	out=(-out conformance/vm/results)
+	one=$(if_all 6.1)
+	vm -kernel "$one" -cpus 2 -timeout 20m -env GOVERBS_MEASURE=1 "${out[@]}" -with ./examples/rc-pingpong \
+		-with conformance/vm/interop/c/rc-latency.c -- ./conformance/vm/interop -run TestLatency -v
+	# cmtime of Debian 12, which later releases changed, and what gives its queue pairs completion queues of their own
+	gcc -O2 -Wall -Werror -shared -fPIC -o "$dir/ownqueues.so" conformance/vm/cm/peer/ownqueues.c
+	vm -kernel "$one" -cpus 2 -timeout 12m -env GOVERBS_SPEED=1 "${out[@]}" -root bookworm:rdmacm-utils=/bookworm \
+		-env GOVERBS_CMTIME=/bookworm -file "$dir/ownqueues.so=/usr/lib/ownqueues.so" \
+		-- ./conformance/vm/cm -run '^Test(Speed|Counts|Connections)$' -v
+	vm -kernel "$one" -cpus 2 -env GOVERBS_SPEED=1 "${out[@]}" -- ./conformance/vm/objects -run TestRegistrationSpeed -v
+	vm -kernel "$kernel" -cpus 2 -env GOVERBS_SPEED=1 "${out[@]}" -- ./conformance/vm/roce -run TestSpeed -v
+	vm -kernel "$rpma_kernels" -cpus 1 -counted -env GOVERBS_SPEED=1 "${out[@]}" \
+		-with ./conformance/vm/rpma/peer/rpmapeer.c -- ./conformance/vm/rpma -run TestSpeed -v
+	;;
+bench-perftest) # goverbs perf against perftest, in one boot; writes results/perftest-*; 7 min
+	for flags in '-cpus 1 -counted' '-cpus 2'; do
+		# shellcheck disable=SC2086
+		vm -kernel "$(if_all 6.1)" $flags -timeout 14m "${perftests[@]}" -env GOVERBS_MEASURE=1 \
+			-out conformance/vm/results -- ./conformance/vm/interop -run TestPerftestSpeed -v
+	done
+	;;
+bench-soft) # operations between two software devices on one core, against Soft-RoCE in an emulated guest; 45 s
+	GOOS=linux GOARCH=amd64 "$go" build -o "$dir/demo" ./examples/demo
+	vm -kernel "$(if_all 6.12)" -out "$dir" -- "$dir/demo" -- -device rxe0 -time 200ms \
+		-write /out/rxe-6.12-emulated.csv >"$dir/log" || { cat "$dir/log"; exit 1; }
+	GOMAXPROCS=1 "$go" run ./examples/demo -time 500ms -beside "$dir/rxe-6.12-emulated.csv"
+	;;
+valkey) # Valkey over RDMA, without its suite and the race detector; 4 min
+	conformance/suites/build/all-valkey
+	cache=$PWD/conformance/suites/cache
+	files=(-file "$(ldd "$cache/valkey-8.1.1/valkey-server" | awk '/libm\.so/ {print $3}')=/usr/lib/x86_64-linux-gnu/libm.so.6")
+	for f in "$cache"/valkey-8.1.1/{valkey-server,rdma-test} "$cache"/valkey-tools-9.1.2/valkey-{cli,benchmark}; do
+		[ ! -e "$f" ] || files+=(-file "$f=/valkey/${f##*/}")
+	done
+	(cd examples/valkey && "$go" test -c -trimpath -o "$dir/valkey.test" .)
+	vm -kernel "$(if_all 6.1)" -memory 2048 -cpus 2 -timeout 10m "${files[@]}" \
+		-env GOVERBS_VALKEY=/valkey -env GOVERBS_VALKEY_TOOLS=/valkey -- "$dir/valkey.test" -test.v
+	;;
+*)
+	echo "goverbs: no tests $what; WHAT is all, race, unreachable, dax, grpc, doctor, perftest or rsockets" >&2
+	exit 2
+	;;
+esac
