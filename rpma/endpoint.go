@@ -8,6 +8,7 @@ import (
 	"errors"
 	"net/netip"
 	"sync"
+	"time"
 
 	"github.com/goverbs/goverbs/generated/rdmacm"
 	"github.com/goverbs/goverbs/internal/places"
@@ -34,7 +35,7 @@ type Endpoint struct {
 const handshakes = 16
 
 // handshakeTimeout limits the time that a peer has to confirm a connection. A test changes it.
-var handshakeTimeout = cm.DefaultHandshakeTimeout
+var handshakeTimeout = 5 * time.Second
 
 func (e *Endpoint) made() bool { return e != nil && e.id != nil }
 

@@ -22,8 +22,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/goverbs/goverbs/rdma/cm"
 	"github.com/goverbs/goverbs/rdma/soft"
+	"github.com/goverbs/goverbs/rdma/stream"
 )
 
 // installed skips a test without a program.
@@ -106,7 +106,7 @@ func TestPreloadedCurl(t *testing.T) {
 	fabric, err := soft.New(soft.Options{Devices: []soft.DeviceOptions{at}})
 	require.NoError(t, err)
 	defer func() { assert.NoError(t, fabric.Close()) }()
-	l, err := (&cm.Config{Backend: fabric, Protocol: cm.RSocket}).Listen(context.Background(), own+":0")
+	l, err := (&stream.Config{Backend: fabric, Protocol: stream.RSocket}).Listen(context.Background(), own+":0")
 	require.NoError(t, err)
 	want := randomBytes(700_000)
 	server := http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -18,6 +18,7 @@ import (
 	// What the pages' code imports: when it changes, go test does not take the result of an earlier run.
 	_ "github.com/goverbs/goverbs/rdma/cm"
 	_ "github.com/goverbs/goverbs/rdma/soft"
+	_ "github.com/goverbs/goverbs/rdma/stream"
 )
 
 const (

@@ -24,6 +24,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/mlx5"
 	"github.com/goverbs/goverbs/rdma/registration"
 	"github.com/goverbs/goverbs/rdma/soft"
+	"github.com/goverbs/goverbs/rdma/stream"
 	"github.com/goverbs/goverbs/rpma"
 	"github.com/goverbs/goverbs/runtime"
 )
@@ -45,9 +46,11 @@ var functions = map[string]any{
 
 	"cm.AddrPort": cm.AddrPort, "cm.CreateEP": cm.CreateEP, "cm.CreateEventChannelOn": cm.CreateEventChannelOn,
 	"cm.CreateID": cm.CreateID, "cm.CreateIDOn": cm.CreateIDOn, "cm.DefaultConnParam": cm.DefaultConnParam,
-	"cm.Dial": cm.Dial, "cm.GetAddrInfo": cm.GetAddrInfo, "cm.GetAddrInfoOn": cm.GetAddrInfoOn,
-	"cm.GetDevicesOn": cm.GetDevicesOn, "cm.Listen": cm.Listen, "cm.NewIBAddr": cm.NewIBAddr,
+	"cm.GetAddrInfo": cm.GetAddrInfo, "cm.GetAddrInfoOn": cm.GetAddrInfoOn,
+	"cm.GetDevicesOn": cm.GetDevicesOn, "cm.NewIBAddr": cm.NewIBAddr,
 	"cm.Sockaddr": cm.Sockaddr,
+
+	"stream.Dial": stream.Dial, "stream.Listen": stream.Listen,
 
 	"mlx5.CreateQP": mlx5.CreateQP, "mlx5.DC": mlx5.DC, "mlx5.DCStream": mlx5.DCStream, "mlx5.NewPath": mlx5.NewPath,
 	"mlx5.Release": mlx5.Release,

@@ -22,11 +22,11 @@ import (
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
-	"github.com/goverbs/goverbs/rdma/cm"
+	"github.com/goverbs/goverbs/rdma/stream"
 )
 
 // config configures all streams: nil uses the defaults and the machine's RDMA devices.
-var config *cm.Config
+var config *stream.Config
 
 func main() {
 	listen := flag.String("listen", "", "serve at this `address`")

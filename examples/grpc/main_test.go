@@ -11,15 +11,15 @@ import (
 
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
-	"github.com/goverbs/goverbs/rdma/cm"
 	"github.com/goverbs/goverbs/rdma/soft"
+	"github.com/goverbs/goverbs/rdma/stream"
 )
 
 // TestCalls runs in a guest of conformance/vm, make vm WHAT=grpc, and elsewhere on the software device. Many calls at once
 // over one connection, and a stream, by each protocol.
 func TestCalls(t *testing.T) {
 	own := os.Getenv("GOVERBS_ADDRESS")
-	config = &cm.Config{}
+	config = &stream.Config{}
 	if own == "" {
 		fabric, err := soft.Default()
 		if err != nil {
@@ -27,7 +27,7 @@ func TestCalls(t *testing.T) {
 		}
 		own, config.Backend = "127.0.0.1", fabric
 	}
-	for name, protocol := range map[string]cm.Protocol{"stream": cm.Stream, "rsocket": cm.RSocket} {
+	for name, protocol := range map[string]stream.Protocol{"stream": stream.Stream, "rsocket": stream.RSocket} {
 		config.Protocol = protocol
 		t.Run(name, func(t *testing.T) { calls(t, own) })
 	}

@@ -20,11 +20,11 @@ import (
 	"os"
 	"time"
 
-	"github.com/goverbs/goverbs/rdma/cm"
+	"github.com/goverbs/goverbs/rdma/stream"
 )
 
 // config configures all streams: nil uses the defaults and the machine's RDMA devices.
-var config *cm.Config
+var config *stream.Config
 
 func main() {
 	listen := flag.String("listen", "", "serve at this `address`")

@@ -11,15 +11,15 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/goverbs/goverbs/rdma/cm"
 	"github.com/goverbs/goverbs/rdma/soft"
+	"github.com/goverbs/goverbs/rdma/stream"
 )
 
 // TestFiles: a file comes as it is, and one that is not there is an error, on the software device.
 func TestFiles(t *testing.T) {
 	fabric, err := soft.Default()
 	require.NoError(t, err)
-	config = &cm.Config{Backend: fabric}
+	config = &stream.Config{Backend: fabric}
 	l, err := config.Listen(context.Background(), "127.0.0.1:0")
 	require.NoError(t, err)
 	server := &http.Server{Handler: http.FileServer(http.Dir("."))}

@@ -24,8 +24,8 @@ import (
 	"os/exec"
 	"time"
 
-	"github.com/goverbs/goverbs/rdma/cm"
 	"github.com/goverbs/goverbs/rdma/soft"
+	"github.com/goverbs/goverbs/rdma/stream"
 )
 
 // peerAt is the environment variable that makes this program the other process, with the address to serve at.
@@ -36,7 +36,7 @@ const (
 	httpPort = "8080"
 	messages = 1000
 	message  = 64
-	stream   = 64 << 20
+	large    = 64 << 20
 )
 
 func main() {
@@ -60,11 +60,11 @@ func exit(err error) {
 // serve is the other process, whose GOVERBS_DEVICE names its device: it returns what it gets by a stream, and answers
 // HTTP with the digest of what it gets, until its input ends.
 func serve(address string) error {
-	echo, err := cm.Listen(context.Background(), net.JoinHostPort(address, echoPort))
+	echo, err := stream.Listen(context.Background(), net.JoinHostPort(address, echoPort))
 	if err != nil {
 		return err
 	}
-	web, err := cm.Listen(context.Background(), net.JoinHostPort(address, httpPort))
+	web, err := stream.Listen(context.Background(), net.JoinHostPort(address, httpPort))
 	if err != nil {
 		return err
 	}
@@ -119,7 +119,7 @@ func run(here, there string, out io.Writer) error {
 	fmt.Fprintf(out, "%s in process %d, %s in process %d, RoCE v2 over UDP port 4791 between them:\n",
 		device, os.Getpid(), soft.Prefix+there, other.Process.Pid)
 	// With heartbeats, and a second for acknowledgements, a peer that is gone is seen soon.
-	config := &cm.Config{Backend: fabric, Heartbeat: 200 * time.Millisecond, AckTimeout: 15}
+	config := &stream.Config{Backend: fabric, Heartbeat: 200 * time.Millisecond, AckTimeout: 15}
 	c, err := config.Dial(context.Background(), net.JoinHostPort(there, echoPort))
 	if err != nil {
 		return err
@@ -163,7 +163,7 @@ func pingpong(c net.Conn, out io.Writer) error {
 
 // thereAndBack sends a long stream, which comes back meanwhile.
 func thereAndBack(c net.Conn, out io.Writer) error {
-	data, got := random(stream), make([]byte, stream)
+	data, got := random(large), make([]byte, large)
 	written := make(chan error, 1)
 	start := time.Now()
 	go func() {
@@ -180,8 +180,8 @@ func thereAndBack(c net.Conn, out io.Writer) error {
 	if !bytes.Equal(data, got) {
 		return errors.New("the stream came back as other bytes")
 	}
-	fmt.Fprintf(out, "  stream     %d MiB there and back at once, %.0f MB/s each way, the same bytes\n", stream>>20,
-		stream/1e6/took.Seconds())
+	fmt.Fprintf(out, "  stream     %d MiB there and back at once, %.0f MB/s each way, the same bytes\n", large>>20,
+		large/1e6/took.Seconds())
 	return nil
 }
 
@@ -192,7 +192,7 @@ func random(n int) []byte {
 }
 
 // post posts data by HTTP, and compares digests.
-func post(config *cm.Config, url string, out io.Writer) error {
+func post(config *stream.Config, url string, out io.Writer) error {
 	client := &http.Client{Transport: &http.Transport{
 		DialContext: func(ctx context.Context, _, address string) (net.Conn, error) {
 			return config.Dial(ctx, address)

@@ -60,6 +60,7 @@ func (l *addrList) done() {
 type AddrInfoError struct {
 	Node, Service string
 	Code          int
+	hint          string // which addresses there are, of software devices
 }
 
 // Numbers of getaddrinfo(3) in the GNU C library.
@@ -75,7 +76,7 @@ func (e *AddrInfoError) Error() string {
 	if s == "" {
 		s = fmt.Sprintf("code %d", e.Code)
 	}
-	return fmt.Sprintf("rdma_getaddrinfo: %q, %q: %s", e.Node, e.Service, s)
+	return fmt.Sprintf("rdma_getaddrinfo: %q, %q: %s%s", e.Node, e.Service, s, e.hint)
 }
 
 // GetAddrInfo resolves a node, by name or address, and a service, by name or number; either may be "". It may ask the
@@ -134,7 +135,7 @@ func getAddrInfo(backend runtime.Backend, node, service string, hints *cHints) (
 	goruntime.KeepAlive(hints)
 	switch {
 	case err != nil && code != 0 && code != -1:
-		return nil, &AddrInfoError{node, service, code}
+		return nil, &AddrInfoError{node, service, code, addressesOf(backend)}
 	case err != nil:
 		return nil, verberr.Wrap("rdma_getaddrinfo", fmt.Sprintf("%q, %q", node, service), err)
 	}

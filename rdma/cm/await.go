@@ -34,7 +34,7 @@ func (id *ID) beginBy(ctx context.Context, verb string, call func(func() error) 
 	if err := call(do); err != nil {
 		return Event{}, id.failed(verb, err)
 	}
-	if !id.Synchronous() && id.inbox == nil {
+	if !id.Synchronous() {
 		return Event{}, nil
 	}
 	return id.await(ctx, verb, success...)
@@ -47,32 +47,16 @@ func (id *ID) Synchronous() bool {
 	return id.sync
 }
 
-// failures are the events that end an operation with an error.
-var failures = map[rdmacm.CMEventType]bool{
-	rdmacm.CM_EVENT_ADDR_ERROR: true, rdmacm.CM_EVENT_ROUTE_ERROR: true, rdmacm.CM_EVENT_CONNECT_ERROR: true,
-	rdmacm.CM_EVENT_UNREACHABLE: true,
-	rdmacm.CM_EVENT_REJECTED:    true, rdmacm.CM_EVENT_DISCONNECTED: true, rdmacm.CM_EVENT_DEVICE_REMOVAL: true,
-	rdmacm.CM_EVENT_MULTICAST_ERROR: true, rdmacm.CM_EVENT_ADDRINFO_ERROR: true,
-}
-
 // await waits for one of the events of success, or for a failure. It keeps other events for Event.
 func (id *ID) await(ctx context.Context, verb string, success ...rdmacm.CMEventType) (Event, error) {
-	ends := func(e Event) bool {
-		// whose status is WriteEvent's
-		return failures[e.Type] || slices.Contains(success, e.Type) || e.Status != 0 && e.Type != rdmacm.CM_EVENT_USER
-	}
+	ends := func(e Event) bool { return e.failed() || slices.Contains(success, e.Type) }
 	e, ok := id.takePending(ends)
 	for !ok {
-		next := id.inbox.event
-		if id.inbox == nil {
-			ch, err := id.ownChannel(verb)
-			if err != nil {
-				return Event{}, err
-			}
-			next = ch.Event
+		ch, err := id.ownChannel(verb)
+		if err != nil {
+			return Event{}, err
 		}
-		var err error
-		if e, err = next(ctx); err != nil {
+		if e, err = ch.Event(ctx); err != nil {
 			return Event{}, id.failed(verb, err)
 		}
 		to := id
@@ -83,17 +67,10 @@ func (id *ID) await(ctx context.Context, verb string, success ...rdmacm.CMEventT
 			to.keep(e, to != id)
 		}
 	}
-	if e.Status != 0 || !slices.Contains(success, e.Type) {
-		failed := &EventError{Verb: verb, Object: id.name(), Event: e}
-		switch {
-		case failed.nobodyListens():
-			failed.hint = id.alone()
-		case e.Type == rdmacm.CM_EVENT_UNREACHABLE && !failed.noQueuePair():
-			failed.hint = id.unanswered()
-		}
-		return e, failed
+	if e.Status == 0 && slices.Contains(success, e.Type) {
+		return e, nil
 	}
-	return e, nil
+	return e, e.Err(verb)
 }
 
 // ownChannel returns the channel of a synchronous ID.

@@ -84,7 +84,7 @@ func CreateEventChannelOn(backend runtime.Backend) (*EventChannel, error) {
 		return nil, verberr.Wrap(verb, "", fmt.Errorf("its descriptor cannot be waited for: %w", err))
 	}
 	ch.get = ch.take
-	ch.born(ch.name(), ch.ready.Poke, ch.destroy)
+	ch.created(ch.name(), ch.ready.Poke, ch.destroy)
 	return ch, nil
 }
 

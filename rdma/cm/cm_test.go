@@ -7,16 +7,13 @@ import (
 	"net/netip"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/goverbs/goverbs/generated/rdmacm"
 	"github.com/goverbs/goverbs/rdma"
-	"github.com/goverbs/goverbs/rdma/cm/internal/protocol"
 	"github.com/goverbs/goverbs/rdma/soft"
-	"github.com/goverbs/goverbs/runtime"
 )
 
 func TestAddressesSurviveC(t *testing.T) {
@@ -72,38 +69,4 @@ func TestWhatStandsInAChannelsWay(t *testing.T) {
 	err = ch.Close()
 	assert.ErrorIs(t, err, rdma.ErrInUse)
 	assert.ErrorContains(t, err, "ID has to be closed or migrated first")
-}
-
-func TestConfig(t *testing.T) {
-	c, err := (*Config)(nil).complete()
-	require.NoError(t, err)
-	assert.Equal(t, Config{Backend: runtime.Native, Buffer: DefaultBuffer, HandshakeTimeout: DefaultHandshakeTimeout,
-		Linger: DefaultLinger, AckTimeout: DefaultAckTimeout, Backlog: DefaultBacklog}, c)
-	c, err = (&Config{Buffer: protocol.MinBuffer + 1}).complete()
-	require.NoError(t, err)
-	assert.Equal(t, protocol.MinBuffer+64, c.Buffer, "control messages behind it stay in their places")
-	for _, bad := range []Config{{Buffer: 1}, {Buffer: protocol.MaxBuffer + 1}, {AckTimeout: 32},
-		{Protocol: RSocket + 1}, {Linger: -1}, {Heartbeat: -1},
-		{BusyPoll: -2}, {Backlog: -1}} {
-		_, err := bad.complete()
-		assert.Error(t, err, "%+v", bad)
-	}
-}
-
-func TestDeadline(t *testing.T) {
-	came := make(chan bool, 8)
-	d := newDeadline()
-	d.came = func() { came <- true }
-	d.set(time.Now().Add(time.Hour))
-	assert.False(t, isDone(d.passed()))
-	d.set(time.Now().Add(-time.Second))
-	assert.True(t, isDone(d.passed()))
-	<-came
-	d.set(time.Now().Add(time.Hour))
-	assert.False(t, isDone(d.passed()), "moved again")
-	d.set(time.Now().Add(5 * time.Millisecond))
-	<-d.passed()
-	<-came
-	d.set(time.Time{})
-	assert.False(t, isDone(d.passed()))
 }

@@ -149,7 +149,7 @@ func (id *ID) ConnectEvent(ctx context.Context, param *rdmacm.ConnParam, private
 		})
 	}, rdmacm.CM_EVENT_ESTABLISHED, rdmacm.CM_EVENT_CONNECT_RESPONSE)
 	if errors.Is(err, context.DeadlineExceeded) {
-		err = verberr.Explain(verb, id.name(), "the peer does not answer: "+id.unanswered(), context.DeadlineExceeded)
+		err = verberr.Explain(verb, id.name(), "the peer does not answer: "+id.NoAnswerHint(), context.DeadlineExceeded)
 	}
 	return e, err
 }

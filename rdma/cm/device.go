@@ -4,15 +4,12 @@ package cm
 
 import (
 	"errors"
-	"math"
 	"sync"
-	"sync/atomic"
 	"unsafe"
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/librdmacm"
 	"github.com/goverbs/goverbs/rdma"
-	"github.com/goverbs/goverbs/rdma/cm/internal/protocol"
 	"github.com/goverbs/goverbs/rdma/internal/chosen"
 	"github.com/goverbs/goverbs/rdma/internal/made"
 	"github.com/goverbs/goverbs/rdma/internal/verberr"
@@ -25,10 +22,7 @@ type sharedDevice struct {
 	device *rdma.Device
 	pd     *rdma.PD
 
-	streams streaming
-
-	messages sync.Map                       // uint32 by port, of maxMessage
-	reads    atomic.Pointer[protocol.Reads] // of mostReads, or nil
+	messages sync.Map // uint32 by port, of maxMessage
 
 	// shared's mu guards these
 	users   int
@@ -57,7 +51,7 @@ func shareDevice(c *ibv.Context) (*sharedDevice, error) {
 		}
 		shared.left.Wait() // its last user leaves
 	}
-	s := &sharedDevice{c: at, users: 1, streams: streaming{pool: protocol.Pool{Most: keptMemory}}}
+	s := &sharedDevice{c: at, users: 1}
 	var err error
 	if made.Shared(func() { err = s.make(c) }); err != nil {
 		return nil, err
@@ -90,9 +84,6 @@ func (s *sharedDevice) release(close func(last ...rdma.Object) error) error {
 	}
 	var last []rdma.Object
 	if s.users == 1 {
-		if err := s.streams.forgetLent(); err != nil {
-			return err
-		}
 		last = s.last()
 	}
 	s.leaving++
@@ -104,7 +95,6 @@ func (s *sharedDevice) release(close func(last ...rdma.Object) error) error {
 	}
 	if s.users == 0 {
 		delete(shared.of, s.c)
-		err = s.streams.close()
 	}
 	shared.left.Broadcast()
 	return err
@@ -125,24 +115,8 @@ func (s *sharedDevice) maxMessage(port uint8) uint32 {
 	return attr.MaxMsgSz
 }
 
-// mostReads returns how many RDMA READs a queue pair of the device may have under way, which never changes: none if
-// that is unknown.
-func (s *sharedDevice) mostReads() protocol.Reads {
-	if most := s.reads.Load(); most != nil {
-		return *most
-	}
-	attr, err := s.device.Query()
-	if err != nil {
-		return protocol.Reads{}
-	}
-	number := func(n int32) uint8 { return uint8(min(max(n, 0), math.MaxUint8)) }
-	most := protocol.Reads{Ours: number(attr.MaxQPInitRdAtom), Theirs: number(attr.MaxQPRdAtom)}
-	s.reads.Store(&most)
-	return most
-}
-
 // last is what goes with the last user.
-func (s *sharedDevice) last() []rdma.Object { return append(s.streams.objects(), s.pd, s.device) }
+func (s *sharedDevice) last() []rdma.Object { return []rdma.Object{s.pd, s.device} }
 
 // needed says why objects, and what goes with the last users of devices (which may be nil), cannot be closed, or
 // returns nil.
@@ -151,9 +125,6 @@ func needed(all []rdma.Object, devices ...*sharedDevice) error {
 	defer shared.mu.Unlock()
 	for _, s := range devices {
 		if s != nil && s.users == 1 {
-			if err := s.streams.forgetLent(); err != nil {
-				return err
-			}
 			all = append(all, s.last()...)
 		}
 	}

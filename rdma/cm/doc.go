@@ -1,11 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package cm is the RDMA connection manager: librdmacm over the objects of package rdma, and stream connections on top.
-//
-// # Streams
-//
-// [Dial] and [Listen] return connections that are net.Conn, for any protocol over TCP. [Config] has their options;
-// Protocol makes them rsockets, for programs in C.
+// Package cm is the RDMA connection manager: librdmacm over the objects of package rdma. Package stream has connections
+// that are net.Conn.
 //
 // # Which library
 //
@@ -15,10 +11,10 @@
 // reaches other processes and hosts (soft.Named); otherwise they use the native library. Which of the fabric's devices
 // is used depends on the addresses, as on hardware. Programs with more rights than their user ignore the variable.
 //
-// A program chooses by itself with Config.Backend, or with the functions whose names end in On. All take a fabric of
-// package soft; runtime.Native, which is the native library whatever the variable says; or nil, which leaves the choice
-// to the variable. Device.Info of package rdma has the backend of a device that was opened by its name. The rules for
-// private data below are the same.
+// A program chooses by itself with the functions whose names end in On, or the Config of package stream. All take a
+// fabric of package soft; runtime.Native, which is the native library whatever the variable says; or nil, which leaves
+// the choice to the variable. Device.Info of package rdma has the backend of a device that was opened by its name. The
+// rules for private data below are the same.
 //
 // # Identifiers
 //
@@ -41,6 +37,6 @@
 // # Addresses
 //
 // Addresses are usually IP addresses, netip.AddrPort here: RoCE, iWARP and IPoIB have them. [IBAddr] is an AF_IB
-// address of InfiniBand, for [ID.BindIB], [ID.ResolveIBAddr], [ID.JoinIB], [Hints], [Config.ListenIB] and
-// [Config.DialIB]; its documentation says what Linux supports.
+// address of InfiniBand, for [ID.BindIB], [ID.ResolveIBAddr], [ID.JoinIB], [Hints] and package stream; its
+// documentation says what Linux supports.
 package cm

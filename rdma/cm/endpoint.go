@@ -86,11 +86,6 @@ func createEP(info *AddrInfo, pd *rdma.PD, attr *ibv.QPInitAttr, o rdma.QueueOpt
 //
 // Man: rdma_get_request(3)
 func (id *ID) GetRequest(ctx context.Context) (*ID, Event, error) {
-	return id.getRequest(ctx, func(child *ID) error { return child.Migrate(nil) })
-}
-
-// getRequest is GetRequest that moves the ID of the request from the listener's channel.
-func (id *ID) getRequest(ctx context.Context, move func(child *ID) error) (*ID, Event, error) {
 	const verb = "rdma_get_request"
 	if err := id.use(verb, id.name); err != nil {
 		return nil, Event{}, err
@@ -105,7 +100,7 @@ func (id *ID) getRequest(ctx context.Context, move func(child *ID) error) (*ID, 
 		return nil, e, err
 	}
 	child := e.ID
-	if err := move(child); err != nil {
+	if err := child.Migrate(nil); err != nil {
 		return nil, e, errors.Join(err, child.Close())
 	}
 	if p := child.passive; p != nil {

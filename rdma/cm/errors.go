@@ -18,23 +18,6 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// UndeliveredError reports that a peer has not acknowledged what was written to a [Conn], or closed and did not read
-// it: see [Conn.Close].
-type UndeliveredError struct {
-	Bytes uint64 // that were written and not acknowledged; 0 if only the end of data was not
-	Err   error  // the reason
-}
-
-func (e *UndeliveredError) Error() string {
-	if e.Bytes == 0 {
-		return "the end of data was not acknowledged: " + e.Err.Error()
-	}
-	return strconv.FormatUint(e.Bytes, 10) + " bytes were not acknowledged: " + e.Err.Error()
-}
-
-// Unwrap returns the reason.
-func (e *UndeliveredError) Unwrap() error { return e.Err }
-
 // EventError says that an operation has failed, and has the event that reported it. errors.Is finds the matching errno:
 // ECONNREFUSED for a rejection (of a lookup of datagrams, too), ETIMEDOUT for a peer that does not answer, ENODEV for a
 // device that is gone, and so on. errors.As finds an rdma.VerbError as well, with the same errno.
@@ -141,9 +124,9 @@ func (e *EventError) reason() string {
 	return ""
 }
 
-// unanswered says what to look for when nobody answers the ID. A software device knows which addresses are its
-// fabric's; of others, it knows nothing.
-func (id *ID) unanswered() string {
+// NoAnswerHint returns what to check if the peer does not answer, for error messages of a program with a timeout of its
+// own. An [EventError] has it already.
+func (id *ID) NoAnswerHint() string {
 	peer := id.PeerAddr().Addr().Unmap()
 	b, software := id.backend.(interface{ Addresses() map[netip.Addr]string })
 	switch {
@@ -160,6 +143,23 @@ func (id *ID) unanswered() string {
 	}
 	return fmt.Sprintf("perhaps no process has a device at %v: start the listener there, on an adapter or with "+
 		"GOVERBS_DEVICE=soft@%v, and let UDP port 4791 through firewalls", peer, peer)
+}
+
+// addressesOf lists the addresses of a software backend, for messages, or is "".
+func addressesOf(backend runtime.Backend) string {
+	b, ok := backend.(interface{ Addresses() map[netip.Addr]string })
+	if !ok {
+		return ""
+	}
+	all := b.Addresses()
+	var texts []string
+	for _, ip := range slices.SortedFunc(maps.Keys(all), netip.Addr.Compare) {
+		texts = append(texts, fmt.Sprintf("%v (%s)", ip, all[ip]))
+	}
+	if len(texts) == 0 {
+		return "; the software devices have no address"
+	}
+	return "; the software devices have " + strings.Join(texts, ", ")
 }
 
 // elsewhere says, of software devices without a wire, how to reach other processes. It is "" for others.

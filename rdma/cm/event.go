@@ -98,5 +98,37 @@ func copyBytes(address uintptr, n uint8) []byte {
 	return append([]byte(nil), unsafe.Slice(ibv.Ptr[byte](address).Deref(), n)...)
 }
 
+// failures are the events that end an operation with an error.
+var failures = map[rdmacm.CMEventType]bool{
+	rdmacm.CM_EVENT_ADDR_ERROR: true, rdmacm.CM_EVENT_ROUTE_ERROR: true, rdmacm.CM_EVENT_CONNECT_ERROR: true,
+	rdmacm.CM_EVENT_UNREACHABLE: true, rdmacm.CM_EVENT_REJECTED: true, rdmacm.CM_EVENT_DISCONNECTED: true,
+	rdmacm.CM_EVENT_DEVICE_REMOVAL: true, rdmacm.CM_EVENT_MULTICAST_ERROR: true, rdmacm.CM_EVENT_ADDRINFO_ERROR: true,
+}
+
+// failed reports whether the event ends an operation with an error. The status of RDMA_CM_EVENT_USER is WriteEvent's.
+func (e Event) failed() bool {
+	return failures[e.Type] || e.Status != 0 && e.Type != rdmacm.CM_EVENT_USER
+}
+
+// Err returns the [EventError] of an operation that the event ends with an error, or nil: methods of an asynchronous ID
+// only start operations. verb is the operation, as in "rdma_connect". Events that end a connection are errors, too.
+func (e Event) Err(verb string) error {
+	if !e.failed() {
+		return nil
+	}
+	err := &EventError{Verb: verb, Event: e}
+	if e.ID == nil {
+		return err
+	}
+	err.Object = e.ID.name()
+	switch {
+	case err.nobodyListens():
+		err.hint = e.ID.alone()
+	case e.Type == rdmacm.CM_EVENT_UNREACHABLE && !err.noQueuePair():
+		err.hint = e.ID.NoAnswerHint()
+	}
+	return err
+}
+
 // LogValue is String, for package log/slog.
 func (e Event) LogValue() slog.Value { return slog.StringValue(e.String()) }

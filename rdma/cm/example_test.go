@@ -6,11 +6,7 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
-	"io"
 	"log"
-	"net"
-	"net/http"
-	"net/http/httptest"
 	"net/netip"
 	"time"
 
@@ -33,49 +29,6 @@ func check(err error) {
 	if err != nil {
 		log.Fatal(err)
 	}
-}
-
-// A stream, for whatever runs over TCP. Backend makes it run on the software devices, in this process; without it,
-// Listen and Dial are for RDMA hardware, between machines.
-func Example() {
-	ctx := context.Background()
-	config := &cm.Config{Backend: must(soft.Default())}
-	listener := must(config.Listen(ctx, "127.0.0.1:0"))
-	defer listener.Close()
-	go func() {
-		conn := must(listener.Accept())
-		defer conn.Close()
-		io.Copy(conn, conn)
-	}()
-
-	conn := must(config.Dial(ctx, listener.Addr().String()))
-	defer conn.Close()
-	fmt.Fprint(conn, "hello")
-	check(conn.CloseWrite())
-	fmt.Println(string(must(io.ReadAll(conn))))
-	// Output: hello
-}
-
-// A server and a client of HTTP as they are.
-func ExampleConfig_Dial() {
-	config := &cm.Config{Backend: must(soft.Default())}
-	listener := must(config.Listen(context.Background(), "127.0.0.1:0"))
-	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter,
-		r *http.Request) {
-		fmt.Fprint(w, "over RDMA")
-	})}
-	go server.Serve(listener)
-	defer server.Close()
-
-	client := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _,
-		address string) (net.Conn, error) {
-		return config.Dial(ctx, address)
-	}}}
-	defer client.CloseIdleConnections()
-	answer := must(client.Get("http://" + listener.Addr().String()))
-	defer answer.Body.Close()
-	fmt.Println(string(must(io.ReadAll(answer.Body))))
-	// Output: over RDMA
 }
 
 var attr = &ibv.QPInitAttr{QPType: ibv.QPT_RC, SQSigAll: 1,
@@ -160,27 +113,6 @@ func ExampleCreateEP() {
 	check(listener.Listen(0))
 	fmt.Println(listener.LocalAddr())
 	// Output: 127.0.0.1:7471
-}
-
-// RDMA encrypts nothing, and TLS runs over a stream as over TCP.
-func ExampleConfig_Listen() {
-	streams := &cm.Config{Backend: must(soft.Default())}
-	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		fmt.Fprint(w, "encrypted: ", r.TLS != nil)
-	}))
-	server.Listener.Close() // the one of TCP
-	server.Listener = must(streams.Listen(context.Background(), "127.0.0.1:0"))
-	server.StartTLS()
-	defer server.Close()
-
-	client := server.Client() // it knows the server's certificate
-	client.Transport.(*http.Transport).DialContext = func(ctx context.Context, _, address string) (net.Conn, error) {
-		return streams.Dial(ctx, server.Listener.Addr().String())
-	}
-	answer := must(client.Get("https://example.com"))
-	defer answer.Body.Close()
-	fmt.Println(string(must(io.ReadAll(answer.Body))))
-	// Output: encrypted: true
 }
 
 // A server lends memory, and tells address and key with its answer to the connection; a client reads it, and the server

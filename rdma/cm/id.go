@@ -31,7 +31,7 @@ import (
 // completions end. A peer whose machine or link is gone tells nobody, nor does the process of a device soft@ADDRESS
 // that is killed: only a send, write or read of this end fails, with IBV_WC_RETRY_EXC_ERR after some seconds; a server
 // that serves one-sided reads alone learns nothing. Let such a server write nothing now and then, which the peer's
-// device acknowledges and its program does not see, or use [Conn] with a heartbeat:
+// device acknowledges and its program does not see, or use package stream, which does so:
 //
 //	id.PostWrite(1, nil, nil, ibv.SEND_SIGNALED, 0, 0)
 //
@@ -45,7 +45,6 @@ type ID struct {
 	value   atomic.Value
 	noReads atomic.Bool // an end has said that there will be no reads
 	request bool        // it is the ID of a request
-	inbox   *inbox      // of a stream, whose events are handed out; or nil
 	begun   atomic.Bool // there was an attempt to connect, or to join a group; set while record is held
 	listens atomic.Bool
 	noted   atomic.Pointer[noted] // after the last call, for String
@@ -88,7 +87,7 @@ func newID(ch *EventChannel, c *rdmacm.CMID, listener *ID) *ID {
 		id.passive = listener.passive
 		id.value.Store(valueOf{listener.Value()})
 	}
-	id.born("ID", id.wake, func() (gone bool, err error) {
+	id.created("ID", id.wake, func() (gone bool, err error) {
 		gone, err = id.destroy()
 		if !gone {
 			id.channel.goOn()
@@ -304,7 +303,7 @@ func (id *ID) destroy() (gone bool, err error) {
 	if err := id.channelNeeded(); err != nil { // by what came in the meantime
 		return false, err
 	}
-	var left farewell
+	var left leaving
 	err = id.shared.release(func(last ...rdma.Object) error {
 		id.changes.Lock()
 		defer id.changes.Unlock()
@@ -351,12 +350,12 @@ func (id *ID) destroyC() error {
 	return err
 }
 
-// farewell counts what leaveAll has ended for good.
-type farewell struct{ groups, requests int }
+// leaving counts what leaveAll has ended for good.
+type leaving struct{ groups, requests int }
 
 // explain adds what had ended before to a later error of Close.
-func (f farewell) explain(err error) error {
-	if f == (farewell{}) {
+func (f leaving) explain(err error) error {
+	if f == (leaving{}) {
 		return err
 	}
 	return fmt.Errorf("%w (by then %d multicast groups were left, and %d requests rejected)", err, f.groups, f.requests)
@@ -364,7 +363,7 @@ func (f farewell) explain(err error) error {
 
 // leaveAll leaves all multicast groups, and closes the IDs of undelivered requests. It needs no lock: no call is under
 // way.
-func (id *ID) leaveAll(left *farewell) error {
+func (id *ID) leaveAll(left *leaving) error {
 	if err := id.leaveGroups(&left.groups); err != nil {
 		return verberr.Wrap("rdma_leave_multicast", id.name(), err)
 	}

@@ -3,7 +3,6 @@
 package cm
 
 import (
-	"net"
 	"net/netip"
 
 	"github.com/goverbs/goverbs/generated/librdmacm"
@@ -60,21 +59,4 @@ func (id *ID) PeerIBAddr() (a IBAddr, ok bool) {
 	}
 	defer id.done()
 	return ibAddr(librdmacm.GetPeerAddr(id.c))
-}
-
-// peerHost returns the address of the peer's host, also of an AF_IB address.
-func (id *ID) peerHost() netip.Addr {
-	if a, ok := id.PeerIBAddr(); ok {
-		return netip.AddrFrom16(*a.GID.Raw())
-	}
-	return id.PeerAddr().Addr()
-}
-
-// netAddrs returns the addresses of both ends.
-func (id *ID) netAddrs() (local, remote net.Addr) {
-	if ib, ok := id.LocalIBAddr(); ok {
-		peer, _ := id.PeerIBAddr()
-		return ib, peer
-	}
-	return Addr{id.LocalAddr()}, Addr{id.PeerAddr()}
 }

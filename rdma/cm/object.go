@@ -13,9 +13,9 @@ type object struct {
 	life life.Life
 }
 
-// born makes the object live. On Close, wake ends waits of calls under way, and then destroy destroys the object in C
-// and returns whether it is gone. If it is not, it lives on.
-func (o *object) born(name string, wake func(), destroy func() (gone bool, err error)) {
+// created makes the object live. On Close, wake ends waits of calls under way, and then destroy destroys the object in
+// C and returns whether it is gone. If it is not, it lives on.
+func (o *object) created(name string, wake func(), destroy func() (gone bool, err error)) {
 	o.life.Wake = wake
 	o.life.Begin(name, destroy)
 }

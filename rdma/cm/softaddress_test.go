@@ -3,9 +3,7 @@
 package cm
 
 import (
-	"context"
 	"net/netip"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -96,67 +94,6 @@ func TestSoftAddressesHaveOneOwner(t *testing.T) {
 	require.NoError(t, l.Close())
 	_, err = bound(t, f, rdmacm.PS_TCP, "127.0.0.1:7471")
 	assert.NoError(t, err, "given back")
-}
-
-// serve accepts streams and says which address each came to.
-func serve(t *testing.T, f *soft.Fabric, at string) *Listener {
-	t.Helper()
-	l, err := (&Config{Backend: f, Buffer: 8 << 10}).Listen(context.Background(), at)
-	var served sync.WaitGroup
-	t.Cleanup(served.Wait)
-	keep(t, l, err)
-	served.Go(func() {
-		for {
-			c, err := l.AcceptRDMA(context.Background())
-			if err != nil {
-				return
-			}
-			c.Write([]byte(c.LocalAddr().String()))
-			c.Close()
-		}
-	})
-	return l
-}
-
-// TestSoftAddressesReach: which address reaches whom.
-func TestSoftAddressesReach(t *testing.T) {
-	f := newFabric(t, soft.Options{})
-	everywhere := serve(t, f, ":7471")
-	config := &Config{Backend: f, Buffer: 8 << 10}
-	ask := func(at string) (string, error) {
-		c, err := config.Dial(soon(t), at)
-		if err != nil {
-			return "", err
-		}
-		defer c.Close()
-		got := make([]byte, 64)
-		n, err := c.Read(got)
-		return string(got[:n]), err
-	}
-	for _, at := range []string{"127.0.0.1:7471", "127.0.0.2:7471", "[::1]:7471"} {
-		got, err := ask(at)
-		require.NoError(t, err)
-		assert.Equal(t, at, got)
-	}
-	got, err := ask(everywhere.Addr().String()) // [::]
-	require.NoError(t, err)
-	assert.Equal(t, "[::1]:7471", got)
-	_, err = ask("127.0.0.1:7472")
-	assert.ErrorIs(t, err, syscall.ECONNREFUSED)
-	_, err = (&Config{Backend: newFabric(t, soft.Options{})}).Dial(soon(t), "127.0.0.1:7471")
-	assert.ErrorIs(t, err, syscall.ECONNREFUSED, "another fabric")
-
-	own := newFabric(t,
-		soft.Options{Devices: []soft.DeviceOptions{{Address: netip.MustParseAddr("192.0.2.1")},
-			{Address: netip.MustParseAddr("2001:db8::1")}}})
-	config.Backend = own
-	serve(t, own, ":7471")
-	for at, to := range map[string]string{"192.0.2.1:7471": "192.0.2.1:7471",
-		"[2001:db8::1]:7471": "[2001:db8::1]:7471", "127.0.0.1:7471": "127.0.0.1:7471"} {
-		got, err := ask(at)
-		require.NoError(t, err, at)
-		assert.Equal(t, to, got)
-	}
 }
 
 // TestSoftTwoDevices: an ID that names its source address is on that device, and its peer on the other.
@@ -345,22 +282,12 @@ func TestSoftAddressesThatAreNone(t *testing.T) {
 	assert.ErrorIs(t, err, syscall.EINVAL)
 }
 
-// TestSoftDialNobody: Dial's deadline bounds the search for an address that does not answer.
-func TestSoftDialNobody(t *testing.T) {
-	f := newFabric(t, soft.Options{})
-	f.SetLink("soft1", false)
-	start := time.Now()
-	_, err := (&Config{Backend: f, HandshakeTimeout: 50 * time.Millisecond}).Dial(soon(t), "127.0.0.2:1")
-	assert.ErrorIs(t, err, syscall.ETIMEDOUT)
-	assert.ErrorContains(t, err, "nobody answers at the address: is its machine up, and its link?")
-	assert.Less(t, time.Since(start), 3*time.Second)
-}
-
 // TestSoftSourceInUse: an error because of the source port names it and its owner, as Bind's does.
 func TestSoftSourceInUse(t *testing.T) {
 	f := newFabric(t, soft.Options{})
-	l, err := (&Config{Backend: f}).Listen(soon(t), "127.0.0.2:7471")
-	keep(t, l, err)
+	l, err := bound(t, f, rdmacm.PS_TCP, "127.0.0.2:7471")
+	require.NoError(t, err)
+	require.NoError(t, l.Listen(1))
 	source := netip.MustParseAddrPort("127.0.0.1:7000")
 	owner := newIDOn(t, f)
 	require.NoError(t, owner.Bind(source))
@@ -369,11 +296,7 @@ func TestSoftSourceInUse(t *testing.T) {
 	err = id.ResolveAddr(soon(t), source, netip.MustParseAddrPort("127.0.0.2:7471"), time.Second)
 	assert.ErrorIs(t, err, syscall.EADDRINUSE)
 	assert.ErrorContains(t, err, names)
-	_, err = (&Config{Backend: f, Local: source.Addr(), LocalPort: source.Port()}).Dial(soon(t), "127.0.0.2:7471")
-	assert.ErrorIs(t, err, syscall.EADDRINUSE)
-	assert.ErrorContains(t, err, names)
-	assert.ErrorContains(t, err, "127.0.0.2:7471")
-	_, err = (&Config{Backend: f, Local: netip.MustParseAddr("192.0.2.1")}).Dial(soon(t), "127.0.0.2:7471")
+	err = newIDOn(t, f).ResolveAddr(soon(t), netip.MustParseAddrPort("192.0.2.1:0"), l.LocalAddr(), time.Second)
 	assert.ErrorIs(t, err, syscall.EADDRNOTAVAIL)
 	assert.ErrorContains(t, err, "the source is 192.0.2.1:0: it is not an address of this machine")
 

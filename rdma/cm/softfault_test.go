@@ -3,9 +3,7 @@
 package cm
 
 import (
-	"bytes"
 	"fmt"
-	"io"
 	"testing"
 	"time"
 
@@ -13,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/goverbs/goverbs/generated/rdmacm"
-	"github.com/goverbs/goverbs/rdma/internal/verberr"
 	"github.com/goverbs/goverbs/rdma/soft"
 )
 
@@ -68,47 +65,6 @@ func TestSoftLookupFaults(t *testing.T) {
 	}
 }
 
-// eachProtocol runs a test of streams on every protocol that they speak.
-func eachProtocol(t *testing.T, test func(t *testing.T, p Protocol)) {
-	for name, p := range map[string]Protocol{"stream": Stream, "rsocket": RSocket} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			test(t, p)
-		})
-	}
-}
-
-// TestSoftStreamOverABadNetwork: a stream delivers all the same.
-func TestSoftStreamOverABadNetwork(t *testing.T) {
-	eachProtocol(t, func(t *testing.T, p Protocol) {
-		f := newFabric(t,
-			soft.Options{CMResponse: 100 * time.Millisecond,
-				Faults: soft.Faults{Seed: 3, Drop: 0.02, Duplicate: 0.05, Delay: 0.05, Late: time.Millisecond}})
-		config := &Config{Backend: f, Protocol: p, Buffer: 64 << 10, AckTimeout: 10}
-		l, err := config.Listen(soon(t), "127.0.0.1:0")
-		keep(t, l, err)
-		data := bytes.Repeat([]byte("0123456789abcdef"), 1<<15)
-		sent := make(chan error, 1)
-		go func() {
-			c, err := config.Dial(soon(t), l.Addr().String())
-			if err == nil {
-				_, err = c.Write(data)
-			}
-			if err == nil {
-				err = c.Close()
-			}
-			sent <- err
-		}()
-		c, err := l.AcceptRDMA(soon(t))
-		require.NoError(t, err)
-		got, err := io.ReadAll(c)
-		require.NoError(t, err)
-		assert.True(t, bytes.Equal(data, got))
-		require.NoError(t, <-sent)
-		require.NoError(t, c.Close())
-	})
-}
-
 // TestSoftProgramsThatNeverAnswer: with a clock that goes on, they are waited for as long as all attempts together
 // take.
 func TestSoftProgramsThatNeverAnswer(t *testing.T) {
@@ -128,120 +84,4 @@ func TestSoftProgramsThatNeverAnswer(t *testing.T) {
 	require.NoError(t, s.client.Disconnect(soon(t)))
 	s.event(s.there, rdmacm.CM_EVENT_DISCONNECTED)
 	assert.Negative(t, s.event(s.here, rdmacm.CM_EVENT_DISCONNECTED).Status)
-}
-
-// TestSoftStreamPeerVanishes: a link that goes down, or a device that is taken away, in the middle of a transfer is an
-// error of writes, and with a heartbeat of reads.
-func TestSoftStreamPeerVanishes(t *testing.T) {
-	eachProtocol(t, func(t *testing.T, p Protocol) {
-		for name, vanish := range map[string]func(*soft.Fabric){
-			"link":   func(f *soft.Fabric) { f.SetLink("soft0", false) },
-			"device": func(f *soft.Fabric) { f.RemoveDevice("soft0") },
-		} {
-			t.Run(name, func(t *testing.T) {
-				f := newFabric(t, soft.Options{})
-				config := &Config{Backend: f, Protocol: p, Buffer: 64 << 10, AckTimeout: 8,
-					Heartbeat: 20 * time.Millisecond, Linger: 50 * time.Millisecond}
-				l, err := config.Listen(soon(t), "127.0.0.1:0")
-				keep(t, l, err)
-				wrote := make(chan error, 1)
-				go func() {
-					c, err := config.Dial(soon(t), l.Addr().String())
-					for err == nil {
-						_, err = c.Write(make([]byte, 10_000))
-					}
-					c.Close()
-					wrote <- err
-				}()
-				c, err := l.AcceptRDMA(soon(t))
-				require.NoError(t, err)
-				_, err = io.CopyN(io.Discard, c, 1<<20)
-				require.NoError(t, err)
-				start := time.Now()
-				vanish(f)
-				_, err = io.Copy(io.Discard, c)
-				assert.Error(t, err)
-				assert.Error(t, <-wrote)
-				assert.Less(t, time.Since(start), 5*time.Second)
-				t.Log(err)
-				c.Close()
-			})
-		}
-	})
-}
-
-// TestSoftPeerVanishesWhileWriteWaits: a Write that waits for room notices it too, without heartbeats, though all that
-// was sent has arrived.
-func TestSoftPeerVanishesWhileWriteWaits(t *testing.T) {
-	eachProtocol(t, func(t *testing.T, p Protocol) {
-		f := newFabric(t, soft.Options{})
-		config := &Config{Backend: f, Protocol: p, Buffer: 64 << 10, AckTimeout: 8, Linger: 50 * time.Millisecond}
-		l, err := config.Listen(soon(t), "127.0.0.1:0")
-		keep(t, l, err)
-		c, err := config.Dial(soon(t), l.Addr().String())
-		require.NoError(t, err)
-		peer, err := l.AcceptRDMA(soon(t))
-		keep(t, peer, err)
-		wrote := make(chan error, 1)
-		go func() {
-			_, err := c.Write(make([]byte, 1<<20))
-			wrote <- err
-		}()
-		require.Never(t, func() bool { return len(wrote) > 0 }, 2*probeAfter+probeAfter/2, 100*time.Millisecond,
-			"the peer answers, though nobody reads")
-		f.SetLink("soft0", false)
-		select {
-		case err := <-wrote:
-			assert.ErrorIs(t, err, verberr.ETIMEDOUT)
-		case <-soon(t).Done():
-			t.Error("Write did not return")
-		}
-		assert.ErrorIs(t, c.Close(), verberr.ETIMEDOUT)
-	})
-}
-
-// TestSoftMemoryRunsOut: whichever allocation fails, it is an error or the same as ever, and nothing is left.
-func TestSoftMemoryRunsOut(t *testing.T) {
-	eachProtocol(t, func(t *testing.T, p Protocol) {
-		failed := 0
-		for nth := 1; ; nth++ {
-			f, err := soft.New(soft.Options{})
-			require.NoError(t, err)
-			f.SetFaults(soft.Faults{FailAllocation: nth})
-			err = func() error {
-				config := &Config{Backend: f, Protocol: p, Buffer: 4 << 10, HandshakeTimeout: 500 * time.Millisecond,
-					Linger: 50 * time.Millisecond}
-				l, err := config.Listen(soon(t), "127.0.0.1:0")
-				if err != nil {
-					return err
-				}
-				accepted := make(chan *Conn, 1)
-				go func() {
-					c, _ := l.AcceptRDMA(soon(t))
-					accepted <- c
-				}()
-				c, err := config.Dial(soon(t), l.Addr().String())
-				if err == nil {
-					c.Close()
-				}
-				if err2 := l.Close(); err == nil {
-					err = err2
-				}
-				if c := <-accepted; c != nil {
-					c.Close()
-				}
-				return err
-			}()
-			assert.Empty(t, f.Resources(), "allocation %d: %v", nth, err)
-			if err != nil {
-				failed++
-			}
-			require.NoError(t, f.Close(), "allocation %d: %v", nth, err)
-			if nth > 70 {
-				break
-			}
-		}
-		assert.Greater(t, failed, 15)
-		t.Log(failed, "allocations are errors")
-	})
 }

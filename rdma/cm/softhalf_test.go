@@ -15,7 +15,6 @@ import (
 	"github.com/goverbs/goverbs/generated/libibverbs"
 	"github.com/goverbs/goverbs/generated/rdmacm"
 	"github.com/goverbs/goverbs/rdma"
-	"github.com/goverbs/goverbs/rdma/internal/made"
 	"github.com/goverbs/goverbs/rdma/internal/verberr"
 	"github.com/goverbs/goverbs/rdma/soft"
 )
@@ -79,31 +78,6 @@ func TestSoftCloseHalfway(t *testing.T) {
 	require.NoError(t, s.taken().Accept(soon(t), nil, nil))
 	require.NoError(t, <-connected)
 	require.NoError(t, id.Close())
-}
-
-// TestSoftListenerTellsWhatStayed: a connection that came to nothing and whose ID cannot be given back is an error of
-// the listener's Close.
-func TestSoftListenerTellsWhatStayed(t *testing.T) {
-	s := newStageOn(t, rdmacm.PS_TCP, soft.Options{})
-	l, err := (&Config{Backend: s.f}).Listen(soon(t), "127.0.0.1:0")
-	require.NoError(t, err)
-	s.listen(2)
-	for range 2 {
-		id := s.withQP(s.resolved())
-		require.NoError(t, id.Connect(soon(t), nil, []byte("no stream")))
-		e := s.event(s.there, rdmacm.CM_EVENT_CONNECT_REQUEST)
-		request := s.withQP(keep(t, e.ID, nil))
-		attr := softAttr
-		attr.SendCQ, attr.RecvCQ = request.QP().SendCQ().Ptr(), request.QP().RecvCQ().Ptr()
-		other, err := request.QP().PD().CreateQP(&attr, rdma.QueueOptions{Overcommit: true}) // the CQ cannot be closed
-		keep(t, other, err)
-		l.handshake(request, e, made.NewWork(made.Here()))
-		s.event(s.here, rdmacm.CM_EVENT_REJECTED)
-	}
-	err = l.Close()
-	assert.ErrorIs(t, err, rdma.ErrInUse)
-	assert.ErrorContains(t, err, "close rdma 127.0.0.1:")
-	assert.ErrorContains(t, err, "a connection that came to nothing could not be given back, and 1 more")
 }
 
 // TestSoftCloseHalfwayOutOfGroups: what Close has ended besides objects is said, too.

@@ -3,10 +3,8 @@
 package cm
 
 import (
-	"context"
 	"errors"
 	"math"
-	"net"
 	"net/netip"
 	"testing"
 	"time"
@@ -17,7 +15,6 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/rdmacm"
 	"github.com/goverbs/goverbs/rdma"
-	"github.com/goverbs/goverbs/rdma/cm/internal/protocol"
 	"github.com/goverbs/goverbs/rdma/internal/verberr"
 	"github.com/goverbs/goverbs/rdma/soft"
 )
@@ -134,43 +131,6 @@ func TestTimeoutsAsCTakesThem(t *testing.T) {
 	} {
 		assert.Equal(t, want, milliseconds(d), "%d", d)
 	}
-}
-
-// TestSoftDialGivesUp: a context that ends is a timeout as package net has it, or says that it was cancelled, in every
-// step.
-func TestSoftDialGivesUp(t *testing.T) {
-	f := newFabric(t, soft.Options{})
-	l := newSoftID(t, f, rdmacm.PS_TCP)
-	require.NoError(t, l.Bind(netip.MustParseAddrPort("127.0.0.1:7471")))
-	require.NoError(t, l.Listen(8)) // and nobody answers
-	f.SetLink("soft1", false)
-	for _, at := range []string{"127.0.0.1:7471", "127.0.0.2:1"} {
-		for _, after := range []time.Duration{-time.Second, 20 * time.Millisecond} {
-			ctx, cancel := context.WithTimeout(context.Background(), after)
-			defer cancel()
-			_, err := (&Config{Backend: f, Buffer: protocol.MinBuffer}).Dial(ctx, at)
-			var timeout net.Error
-			require.ErrorAs(t, err, &timeout)
-			assert.True(t, timeout.Timeout(), "%v", err)
-
-			ctx, cancel = context.WithCancel(context.Background())
-			defer time.AfterFunc(max(after, 0), cancel).Stop()
-			_, err = (&Config{Backend: f, Buffer: protocol.MinBuffer}).Dial(ctx, at)
-			assert.ErrorIs(t, err, context.Canceled)
-			require.ErrorAs(t, err, &timeout)
-			assert.False(t, timeout.Timeout())
-		}
-	}
-}
-
-// TestWriteHearsOfClose: Close says good-bye before a Write under way looks again, which is not the peer's doing.
-func TestWriteHearsOfClose(t *testing.T) {
-	c := newConn(nil, Config{})
-	c.finWanted = protocol.Fin | protocol.Done
-	assert.ErrorIs(t, c.writeErr(), verberr.EPIPE)
-	c.err = verberr.ECONNRESET
-	close(c.closed)
-	assert.ErrorIs(t, c.writeErr(), net.ErrClosed)
 }
 
 // TestSoftDestinationOfHints stands in for a node and a service.

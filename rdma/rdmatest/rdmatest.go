@@ -11,7 +11,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft"
 )
 
-// NewFabric returns a fabric of the test's own, for rdma.OpenOn and cm.Config. At the end of the test it fails the test
+// NewFabric returns a fabric of the test's own, for rdma.OpenOn and stream.Config. At the end of the test it fails the test
 // if something is not closed, and says what it is and where it was made; then it closes the fabric. Functions that the
 // test gave to Cleanup since then run before. Queue pairs have exactly the capacities that they ask for
 // (soft.Options.ExactCaps).

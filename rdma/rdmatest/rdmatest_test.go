@@ -22,6 +22,7 @@ import (
 	"github.com/goverbs/goverbs/rdma"
 	"github.com/goverbs/goverbs/rdma/cm"
 	"github.com/goverbs/goverbs/rdma/soft"
+	"github.com/goverbs/goverbs/rdma/stream"
 )
 
 // fake is a test that ends when it is told to, and whose failures are kept.
@@ -210,8 +211,8 @@ not closed: PD \d+ on soft0, .*, QP 0x\w+ \(RC\), made at rdmatest/rdmatest_test
 func TestLeaksOfStreams(t *testing.T) {
 	f := &fake{TB: t}
 	fabric := NewFabric(f, soft.Options{})
-	config := &cm.Config{Backend: fabric}
-	var l *cm.Listener
+	config := &stream.Config{Backend: fabric}
+	var l *stream.Listener
 	var err error
 	sync.OnceFunc(func() { l, err = config.Listen(t.Context(), "127.0.0.1:0") })() // by way of package sync
 	require.NoError(t, err)
@@ -227,10 +228,10 @@ func TestLeaksOfStreams(t *testing.T) {
 	f.end()
 	all := strings.Join(f.failures, "\n")
 	for _, want := range []string{
-		`^not closed: 2 cm_id, 2 mr, 2 qp made .* by cm.Config.Dial$`, // both were made at one place
-		`^not closed: cm_id, mr, qp made .* by cm.Listener.Accept$`,
+		`^not closed: 2 cm_id, 2 mr, 2 qp made .* by stream.Config.Dial$`, // both were made at one place
+		`^not closed: cm_id, mr, qp made .* by stream.Listener.Accept$`,
 		// the listener, and what waits to be accepted
-		`^not closed: 2 cm_id, event channel, mr, qp made .* by cm.Config.Listen$`,
+		`^not closed: 2 cm_id, event channel, mr, qp made .* by stream.Config.Listen$`,
 		`^not closed: channel, cq, ctx, event channel, 2 pd shared by the IDs`,
 	} {
 		assert.Regexp(t, "(?m)"+want, all)

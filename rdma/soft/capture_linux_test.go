@@ -24,9 +24,9 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/rdmacm"
-	"github.com/goverbs/goverbs/rdma/cm"
 	"github.com/goverbs/goverbs/rdma/soft"
 	"github.com/goverbs/goverbs/rdma/soft/internal/packet"
+	"github.com/goverbs/goverbs/rdma/stream"
 )
 
 // frame is what tshark says of a packet.
@@ -342,7 +342,7 @@ func TestCaptureByEnvironment(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "capture-%p")
 	t.Setenv("GOVERBS_SOFT_CAPTURE", name)
 	p := startPeer(t, "127.0.2.7")
-	c, err := (&cm.Config{Backend: fabricAt(t, "127.0.2.8")}).Dial(t.Context(), p.at(echoPort))
+	c, err := (&stream.Config{Backend: fabricAt(t, "127.0.2.8")}).Dial(t.Context(), p.at(echoPort))
 	require.NoError(t, err)
 	_, err = c.Write([]byte("\xe1\xe2\xe3\xe4"))
 	require.NoError(t, err)

@@ -19,6 +19,7 @@ import (
 	"github.com/goverbs/goverbs/rdma"
 	"github.com/goverbs/goverbs/rdma/cm"
 	"github.com/goverbs/goverbs/rdma/soft"
+	"github.com/goverbs/goverbs/rdma/stream"
 )
 
 // apart are two fabrics, each with a device with a wire and an event channel: one asks, the other one listens.
@@ -236,8 +237,8 @@ func datagramsBetween(t *testing.T, a *apart) {
 // TestKilledFabric: a peer that is gone without a word breaks the stream to it.
 func TestKilledFabric(t *testing.T) {
 	a, b := fabricAt(t, "127.0.1.3"), fabricAt(t, "127.0.1.4")
-	config := func(f *soft.Fabric) *cm.Config {
-		return &cm.Config{Backend: f, AckTimeout: 12, Linger: time.Second}
+	config := func(f *soft.Fabric) *stream.Config {
+		return &stream.Config{Backend: f, AckTimeout: 12, Linger: time.Second}
 	}
 	l, err := config(b).Listen(t.Context(), "127.0.1.4:7001")
 	require.NoError(t, err)

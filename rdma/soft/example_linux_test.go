@@ -8,8 +8,8 @@ import (
 	"fmt"
 	"net/netip"
 
-	"github.com/goverbs/goverbs/rdma/cm"
 	"github.com/goverbs/goverbs/rdma/soft"
+	"github.com/goverbs/goverbs/rdma/stream"
 )
 
 // The packets of a connection, for Wireshark. A file takes the place of the buffer.
@@ -20,11 +20,11 @@ func ExampleFabric_Capture() {
 		return must(soft.New(soft.Options{Devices: []soft.DeviceOptions{device}}))
 	}
 	here, there := at("127.0.0.91"), at("127.0.0.92")
-	listener := must((&cm.Config{Backend: there}).Listen(ctx, "127.0.0.92:80"))
+	listener := must((&stream.Config{Backend: there}).Listen(ctx, "127.0.0.92:80"))
 
 	var file bytes.Buffer
 	capture := must(here.Capture(&file))
-	conn := must((&cm.Config{Backend: here}).Dial(ctx, "127.0.0.92:80"))
+	conn := must((&stream.Config{Backend: here}).Dial(ctx, "127.0.0.92:80"))
 	accepted := must(listener.Accept())
 	fmt.Println("connections:", len(here.Connections()))
 	check(accepted.Close())

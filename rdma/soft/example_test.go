@@ -11,8 +11,8 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma"
-	"github.com/goverbs/goverbs/rdma/cm"
 	"github.com/goverbs/goverbs/rdma/soft"
+	"github.com/goverbs/goverbs/rdma/stream"
 )
 
 // must ends the program at an error, which is good enough for examples.
@@ -121,7 +121,7 @@ func ExampleFabric_RemoveDevice() {
 func ExampleNew() {
 	ctx := context.Background()
 	fabric := must(soft.New(soft.Options{Devices: []soft.DeviceOptions{{Name: "left"}, {Name: "right"}}}))
-	streams := &cm.Config{Backend: fabric}
+	streams := &stream.Config{Backend: fabric}
 	listener := must(streams.Listen(ctx, "127.0.0.2:80")) // the address of right
 	served := make(chan struct{})
 	go func() {

@@ -20,6 +20,7 @@ import (
 	"github.com/goverbs/goverbs/rdma"
 	"github.com/goverbs/goverbs/rdma/cm"
 	"github.com/goverbs/goverbs/rdma/soft"
+	"github.com/goverbs/goverbs/rdma/stream"
 )
 
 // linkLocals lays a cable whose ends have link-local addresses, with a device on each, in a fabric of its own.
@@ -89,7 +90,7 @@ func TestLinkLocal(t *testing.T) {
 	assert.Equal(t, netip.MustParseAddr("fe80::1%near0"), rdma.GIDEntryAddress(entry))
 	require.NoError(t, device.Close())
 
-	l, err := (&cm.Config{Backend: far}).Listen(ctx, "[fe80::2%far0]:7471")
+	l, err := (&stream.Config{Backend: far}).Listen(ctx, "[fe80::2%far0]:7471")
 	require.NoError(t, err)
 	defer l.Close()
 	assert.Equal(t, "[fe80::2%far0]:7471", l.Addr().String())
@@ -105,7 +106,7 @@ func TestLinkLocal(t *testing.T) {
 		conn.Close()
 		done <- own + " " + peer
 	}()
-	conn, err := (&cm.Config{Backend: near}).Dial(ctx, "[fe80::2%near0]:7471")
+	conn, err := (&stream.Config{Backend: near}).Dial(ctx, "[fe80::2%near0]:7471")
 	require.NoError(t, err)
 	assert.Equal(t, "[fe80::2%near0]:7471", conn.RemoteAddr().String())
 	assert.Equal(t, "fe80::1%near0", netip.MustParseAddrPort(conn.LocalAddr().String()).Addr().String())
@@ -125,7 +126,7 @@ func TestLinkLocalSilent(t *testing.T) {
 		return
 	}
 	near, _ := linkLocals(t)
-	config := &cm.Config{Backend: near, HandshakeTimeout: 50 * time.Millisecond}
+	config := &stream.Config{Backend: near, HandshakeTimeout: 50 * time.Millisecond}
 	_, err := config.Dial(t.Context(), "[fe80::9%near0]:7471")
 	assert.ErrorContains(t, err, "[fe80::9%near0]:7471")
 	assert.ErrorContains(t, err, "perhaps no process has a device at fe80::9%near0: start the listener there, on an "+

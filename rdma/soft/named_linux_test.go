@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/goverbs/goverbs/rdma"
-	"github.com/goverbs/goverbs/rdma/cm"
 	"github.com/goverbs/goverbs/rdma/soft"
+	"github.com/goverbs/goverbs/rdma/stream"
 )
 
 // TestNamed: an address in a name opens a device, once; devices with such names share a fabric, which is not Default.
@@ -81,7 +81,7 @@ func TestNamesThatAreWrong(t *testing.T) {
 		t.Setenv("GOVERBS_DEVICE", name)
 		_, err = rdma.Open("")
 		assert.ErrorContains(t, err, want, name)
-		_, err = cm.Listen(t.Context(), "127.0.0.1:0")
+		_, err = stream.Listen(t.Context(), "127.0.0.1:0")
 		assert.ErrorContains(t, err, want, name)
 		assert.ErrorContains(t, err, "GOVERBS_DEVICE", name)
 	}
@@ -112,7 +112,7 @@ func TestNamedByTheEnvironment(t *testing.T) {
 	require.NoError(t, device.Close())
 	defer soft.Wired().RemoveDevice("soft@127.0.0.10")
 	b := fabricAt(t, "127.0.0.11")
-	l, err := (&cm.Config{Backend: b}).Listen(t.Context(), "127.0.0.11:0")
+	l, err := (&stream.Config{Backend: b}).Listen(t.Context(), "127.0.0.11:0")
 	require.NoError(t, err)
 	defer l.Close()
 	served := make(chan struct{})
@@ -124,7 +124,7 @@ func TestNamedByTheEnvironment(t *testing.T) {
 			c.Close()
 		}
 	}()
-	c, err := cm.Dial(t.Context(), l.Addr().String())
+	c, err := stream.Dial(t.Context(), l.Addr().String())
 	require.NoError(t, err)
 	defer c.Close()
 	assert.Contains(t, c.LocalAddr().String(), "127.0.0.10:")

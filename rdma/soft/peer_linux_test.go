@@ -26,8 +26,8 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma"
-	"github.com/goverbs/goverbs/rdma/cm"
 	"github.com/goverbs/goverbs/rdma/soft/internal/rig"
+	"github.com/goverbs/goverbs/rdma/stream"
 )
 
 // A peer is the test's program again, in another process, with a device at an address of its own, which it knows from
@@ -81,7 +81,7 @@ func serveAsPeer(at string) error {
 	if other := os.Getenv(asEcho); other != "" {
 		port = other
 	}
-	echo, err := cm.Listen(context.Background(), net.JoinHostPort(at, port))
+	echo, err := stream.Listen(context.Background(), net.JoinHostPort(at, port))
 	if err != nil {
 		return err
 	}
@@ -98,7 +98,7 @@ func serveAsPeer(at string) error {
 
 // serveDigests answers with the digest of what it gets.
 func serveDigests(at string) error {
-	web, err := cm.Listen(context.Background(), net.JoinHostPort(at, httpPort))
+	web, err := stream.Listen(context.Background(), net.JoinHostPort(at, httpPort))
 	if err != nil {
 		return err
 	}
@@ -145,7 +145,7 @@ func serveEcho(l net.Listener) {
 
 // sendOn connects to an address and sends for ever.
 func sendOn(to string) error {
-	c, err := cm.Dial(context.Background(), to)
+	c, err := stream.Dial(context.Background(), to)
 	if err != nil {
 		return err
 	}

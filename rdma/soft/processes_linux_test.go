@@ -23,8 +23,8 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma"
-	"github.com/goverbs/goverbs/rdma/cm"
 	"github.com/goverbs/goverbs/rdma/soft"
+	"github.com/goverbs/goverbs/rdma/stream"
 )
 
 // bound is how long a survivor may take to see that its peer is gone. It takes seconds; machines may be busy.
@@ -38,8 +38,8 @@ func soon(t *testing.T) context.Context {
 }
 
 // config dials and listens on a fabric. A peer that is gone is noticed soon.
-func config(f *soft.Fabric) *cm.Config {
-	return &cm.Config{Backend: f, AckTimeout: 15, Heartbeat: time.Second, Linger: 100 * time.Millisecond}
+func config(f *soft.Fabric) *stream.Config {
+	return &stream.Config{Backend: f, AckTimeout: 15, Heartbeat: time.Second, Linger: 100 * time.Millisecond}
 }
 
 func random(n int, seed byte) []byte {
@@ -49,7 +49,7 @@ func random(n int, seed byte) []byte {
 }
 
 // echoed sends data and requires that it comes back.
-func echoed(t *testing.T, c *cm.Conn, data []byte) {
+func echoed(t *testing.T, c *stream.Conn, data []byte) {
 	t.Helper()
 	require.NoError(t, c.SetDeadline(time.Now().Add(2*bound)))
 	sent := make(chan error, 1)
@@ -142,7 +142,7 @@ func webClient(f *soft.Fabric) *http.Client {
 }
 
 // called lets the peer connect to a listener and send without end.
-func called(t *testing.T, l *cm.Listener, p *peer) net.Conn {
+func called(t *testing.T, l *stream.Listener, p *peer) net.Conn {
 	t.Helper()
 	accepted := make(chan net.Conn, 1)
 	go func() {

@@ -21,6 +21,7 @@ import (
 	"github.com/goverbs/goverbs/rdma"
 	"github.com/goverbs/goverbs/rdma/cm"
 	"github.com/goverbs/goverbs/rdma/soft"
+	"github.com/goverbs/goverbs/rdma/stream"
 )
 
 // TestOneAddress: two processes with one address reach each other as two with an address each do.
@@ -91,11 +92,11 @@ func TestOthersComeAndGo(t *testing.T) {
 }
 
 // dialedBy is a connection that a peer makes.
-func dialedBy(t *testing.T, l *cm.Listener, p *peer) *cm.Conn {
+func dialedBy(t *testing.T, l *stream.Listener, p *peer) *stream.Conn {
 	c := called(t, l, p)
 	_, err := io.CopyN(io.Discard, c, 1<<16)
 	require.NoError(t, err)
-	return c.(*cm.Conn)
+	return c.(*stream.Conn)
 }
 
 // TestNobodyListens: a request to connect for a port that no process of the address has is refused at once.

@@ -17,8 +17,8 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma"
-	"github.com/goverbs/goverbs/rdma/cm"
 	"github.com/goverbs/goverbs/rdma/soft"
+	"github.com/goverbs/goverbs/rdma/stream"
 )
 
 // siege is a device with lines of every kind to a device elsewhere, and memory that no peer may use.
@@ -31,9 +31,9 @@ type siege struct {
 	lines   []*line
 	out     *meter // what the besieged device sends
 
-	private *rdma.MR // without rights of peers
-	secret  []byte   // what it has: nobody is to see it
-	stream  *cm.Conn // which the connection manager made, or nil
+	private *rdma.MR     // without rights of peers
+	secret  []byte       // what it has: nobody is to see it
+	stream  *stream.Conn // which the connection manager made, or nil
 }
 
 // line is a connection, or two queue pairs of datagrams, that both ends go on to use.
@@ -366,7 +366,7 @@ func (m *meter) saw() bool {
 func (s *siege) listen(at netip.AddrPort) {
 	var served sync.WaitGroup
 	s.t.Cleanup(served.Wait) // when the stream and the listener are closed
-	patient := func(f *soft.Fabric) *cm.Config {
+	patient := func(f *soft.Fabric) *stream.Config {
 		c := config(f)
 		c.AckTimeout = siegeTimeout
 		return c

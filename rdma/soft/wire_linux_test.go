@@ -15,8 +15,8 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma"
-	"github.com/goverbs/goverbs/rdma/cm"
 	"github.com/goverbs/goverbs/rdma/soft"
+	"github.com/goverbs/goverbs/rdma/stream"
 )
 
 func fabricAt(t *testing.T, address string) *soft.Fabric {
@@ -30,7 +30,7 @@ func fabricAt(t *testing.T, address string) *soft.Fabric {
 // TestStreamBetweenFabrics: a stream from one fabric to another one goes over UDP.
 func TestStreamBetweenFabrics(t *testing.T) {
 	a, b := fabricAt(t, "127.0.0.2"), fabricAt(t, "127.0.0.3")
-	l, err := (&cm.Config{Backend: b}).Listen(t.Context(), "127.0.0.3:7001")
+	l, err := (&stream.Config{Backend: b}).Listen(t.Context(), "127.0.0.3:7001")
 	require.NoError(t, err)
 	defer l.Close()
 	const size = 3 << 20
@@ -45,7 +45,7 @@ func TestStreamBetweenFabrics(t *testing.T) {
 		c.Close()
 		got <- all
 	}()
-	c, err := (&cm.Config{Backend: a}).Dial(t.Context(), "127.0.0.3:7001")
+	c, err := (&stream.Config{Backend: a}).Dial(t.Context(), "127.0.0.3:7001")
 	require.NoError(t, err)
 	want := bytes.Repeat([]byte("goverbs "), size/8)
 	start := time.Now()

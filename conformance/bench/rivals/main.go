@@ -21,8 +21,8 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/goverbs/goverbs/rdma/cm"
 	"github.com/goverbs/goverbs/rdma/soft"
+	"github.com/goverbs/goverbs/rdma/stream"
 )
 
 // rival is one kind of connection, with what was measured in each round.
@@ -76,7 +76,7 @@ func connect(name string, busy time.Duration) (*rival, error) {
 		if fabric, err = soft.New(soft.Options{}); err != nil {
 			return nil, err
 		}
-		config := &cm.Config{Backend: fabric, BusyPoll: busy}
+		config := &stream.Config{Backend: fabric, BusyPoll: busy}
 		l, err = config.Listen(context.Background(), "127.0.0.1:0")
 		dial = func(_, address string) (net.Conn, error) { return config.Dial(context.Background(), address) }
 	case "tcp":
@@ -110,11 +110,11 @@ func connect(name string, busy time.Duration) (*rival, error) {
 	read := r.far.Read
 	r.write = r.near.Write
 	if name == "lends" {
-		far := r.far.(*cm.Conn)
+		far := r.far.(*stream.Conn)
 		read = func(p []byte) (int, error) {
 			return far.ReadLent(func(lent []byte) (int, error) { return min(len(lent), len(p)), nil })
 		}
-		r.write = r.near.(*cm.Conn).WriteLent
+		r.write = r.near.(*stream.Conn).WriteLent
 	}
 	go r.serve(read)
 	return r, nil

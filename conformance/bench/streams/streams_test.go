@@ -13,32 +13,32 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/goverbs/goverbs/rdma/cm"
 	"github.com/goverbs/goverbs/rdma/soft"
+	"github.com/goverbs/goverbs/rdma/stream"
 )
 
 // stream gives both ends of a stream on software devices.
-func stream(b *testing.B) (near, far *cm.Conn) {
-	l, config := listener(b, cm.DefaultBuffer)
+func pair(b *testing.B) (near, far *stream.Conn) {
+	l, config := listener(b, stream.DefaultBuffer)
 	near, far = connect(b, l, config)
 	b.Cleanup(func() { near.Close() })
 	b.Cleanup(func() { far.Close() })
 	return near, far
 }
 
-func listener(b *testing.B, buffer int) (*cm.Listener, *cm.Config) {
+func listener(b *testing.B, buffer int) (*stream.Listener, *stream.Config) {
 	fabric, err := soft.New(soft.Options{})
 	require.NoError(b, err)
 	b.Cleanup(func() { fabric.Close() })
-	config := &cm.Config{Backend: fabric, Buffer: buffer}
+	config := &stream.Config{Backend: fabric, Buffer: buffer}
 	l, err := config.Listen(context.Background(), "127.0.0.1:0")
 	require.NoError(b, err)
 	b.Cleanup(func() { l.Close() })
 	return l, config
 }
 
-func connect(b *testing.B, l *cm.Listener, config *cm.Config) (near, far *cm.Conn) {
-	accepted := make(chan *cm.Conn, 1)
+func connect(b *testing.B, l *stream.Listener, config *stream.Config) (near, far *stream.Conn) {
+	accepted := make(chan *stream.Conn, 1)
 	go func() {
 		c, err := l.AcceptRDMA(context.Background())
 		if err != nil {
@@ -53,7 +53,7 @@ func connect(b *testing.B, l *cm.Listener, config *cm.Config) (near, far *cm.Con
 
 // BenchmarkWrite is a write of 1 MiB to a stream whose other end is read.
 func BenchmarkWrite(b *testing.B) {
-	near, far := stream(b)
+	near, far := pair(b)
 	go io.Copy(io.Discard, struct{ io.Reader }{far})
 	p := make([]byte, 1<<20)
 	b.SetBytes(int64(len(p)))
@@ -66,7 +66,7 @@ func BenchmarkWrite(b *testing.B) {
 
 // BenchmarkEcho is 64 bytes to the other end of a stream and back.
 func BenchmarkEcho(b *testing.B) {
-	near, far := stream(b)
+	near, far := pair(b)
 	go io.CopyBuffer(struct{ io.Writer }{far}, struct{ io.Reader }{far}, make([]byte, 64))
 	p := make([]byte, 64)
 	for b.Loop() {
@@ -100,27 +100,27 @@ func BenchmarkLend(b *testing.B) {
 	for _, size := range []int{64 << 10, 1 << 20} {
 		source := bytes.NewReader(make([]byte, size))
 		for name, way := range map[string]struct {
-			write func(c *cm.Conn, p []byte) error
-			read  func(c *cm.Conn)
+			write func(c *stream.Conn, p []byte) error
+			read  func(c *stream.Conn)
 		}{
-			"copied":             {func(c *cm.Conn, p []byte) error { _, err := c.Write(p); return err }, readAll},
-			"lent":               {func(c *cm.Conn, p []byte) error { _, err := c.WriteLent(p); return err }, look},
+			"copied":             {func(c *stream.Conn, p []byte) error { _, err := c.Write(p); return err }, readAll},
+			"lent":               {func(c *stream.Conn, p []byte) error { _, err := c.WriteLent(p); return err }, look},
 			"lent by two":        {lendBy(2), look},
-			"lent by the writer": {func(c *cm.Conn, p []byte) error { _, err := c.WriteLent(p); return err }, readAll},
-			"lent to the reader": {func(c *cm.Conn, p []byte) error { _, err := c.Write(p); return err }, look},
-			"io.Copy copied": {func(c *cm.Conn, p []byte) error {
+			"lent by the writer": {func(c *stream.Conn, p []byte) error { _, err := c.WriteLent(p); return err }, readAll},
+			"lent to the reader": {func(c *stream.Conn, p []byte) error { _, err := c.Write(p); return err }, look},
+			"io.Copy copied": {func(c *stream.Conn, p []byte) error {
 				source.Reset(p)
 				_, err := io.CopyBuffer(struct{ io.Writer }{c}, struct{ io.Reader }{source}, make([]byte, 128<<10))
 				return err
 			}, readAll},
-			"io.Copy": {func(c *cm.Conn, p []byte) error {
+			"io.Copy": {func(c *stream.Conn, p []byte) error {
 				source.Reset(p)
 				_, err := io.Copy(c, struct{ io.Reader }{source})
 				return err
 			}, look},
 		} {
 			b.Run(fmt.Sprintf("%s/%d", name, size), func(b *testing.B) {
-				near, far := stream(b)
+				near, far := pair(b)
 				go way.read(far)
 				p := make([]byte, size)
 				b.SetBytes(int64(size))
@@ -135,10 +135,10 @@ func BenchmarkLend(b *testing.B) {
 }
 
 // lendBy lends a number of buffers in turn.
-func lendBy(buffers int) func(c *cm.Conn, p []byte) error {
-	lent := make([]*cm.Lent, buffers)
+func lendBy(buffers int) func(c *stream.Conn, p []byte) error {
+	lent := make([]*stream.Lent, buffers)
 	i := 0
-	return func(c *cm.Conn, p []byte) (err error) {
+	return func(c *stream.Conn, p []byte) (err error) {
 		if lent[i] != nil {
 			lent[i].Wait()
 		}
@@ -148,11 +148,11 @@ func lendBy(buffers int) func(c *cm.Conn, p []byte) error {
 	}
 }
 
-func readAll(c *cm.Conn) {
+func readAll(c *stream.Conn) {
 	io.CopyBuffer(struct{ io.Writer }{io.Discard}, struct{ io.Reader }{c}, make([]byte, 1<<20))
 }
 
-func look(c *cm.Conn) {
+func look(c *stream.Conn) {
 	for err := error(nil); err == nil; {
 		_, err = c.ReadLent(func(p []byte) (int, error) { return len(p), nil })
 	}

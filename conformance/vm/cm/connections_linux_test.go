@@ -29,6 +29,7 @@ import (
 	"github.com/goverbs/goverbs/generated/rdmacm"
 	"github.com/goverbs/goverbs/rdma"
 	"github.com/goverbs/goverbs/rdma/cm"
+	"github.com/goverbs/goverbs/rdma/stream"
 )
 
 const (
@@ -191,7 +192,7 @@ func TestConnectionsPeer(t *testing.T) {
 	}
 	rig.Kernel(t)
 	at := netip.MustParseAddrPort(os.Getenv(envAt))
-	config := on(&cm.Config{Buffer: 8 << 10})
+	config := on(&stream.Config{Buffer: 8 << 10})
 	began, err := strconv.ParseInt(os.Getenv(envBegan), 10, 64)
 	require.NoError(t, err)
 	defer func() { fmt.Println("took", time.Since(time.Unix(0, began))) }()
@@ -203,7 +204,7 @@ func TestConnectionsPeer(t *testing.T) {
 	case "one queue server", "own queues server":
 		acceptAll(t, eventChannel(t), &queues{one: strings.HasPrefix(role, "one queue")}, at)
 	case "streams": // each step for all, as cmtime does it
-		conns := make([]*cm.Conn, n)
+		conns := make([]*stream.Conn, n)
 		atOnce(n, n, func(i int) error {
 			var err error
 			conns[i], err = config.Dial(context.Background(), at.String())

@@ -22,7 +22,7 @@ import (
 
 	"github.com/goverbs/goverbs/conformance/vm/rig"
 	"github.com/goverbs/goverbs/conformance/vm/wire"
-	"github.com/goverbs/goverbs/rdma/cm"
+	"github.com/goverbs/goverbs/rdma/stream"
 )
 
 // tracing is where the kernel counts what threads do.
@@ -140,11 +140,11 @@ const envPeer = "GOVERBS_CM_PEER"
 func lends(kind string) bool { return strings.HasPrefix(kind, "lends") }
 
 // configOf is the configuration of both ends.
-func configOf(kind string) *cm.Config {
-	config := &cm.Config{KeepThread: strings.Contains(kind, "thread")}
+func configOf(kind string) *stream.Config {
+	config := &stream.Config{KeepThread: strings.Contains(kind, "thread")}
 	switch kind {
 	case "stream that learns", "stream that learns, with a thread":
-		config.BusyPoll = cm.LearnedBusyPoll
+		config.BusyPoll = stream.LearnedBusyPoll
 	case "stream that polls 2 ms":
 		config.BusyPoll = 2 * time.Millisecond
 	}
@@ -242,8 +242,8 @@ func (s streamTest) plain(c net.Conn, kind string, client bool) error {
 		_, err := io.ReadFull(c, p)
 		return err
 	}
-	var lent []*cm.Lent
-	if own, ok := c.(*cm.Conn); ok && lends(kind) {
+	var lent []*stream.Lent
+	if own, ok := c.(*stream.Conn); ok && lends(kind) {
 		send = func() error {
 			if len(lent) == 2 { // at a time
 				lent[0].Wait()

@@ -24,6 +24,7 @@ import (
 	"github.com/goverbs/goverbs/generated/rdmacm"
 	"github.com/goverbs/goverbs/rdma"
 	"github.com/goverbs/goverbs/rdma/cm"
+	"github.com/goverbs/goverbs/rdma/stream"
 )
 
 // hello is what a stream's side says as it connects; the numbers are those of the protocol, written once more.
@@ -44,12 +45,12 @@ type hostile struct {
 }
 
 // newHostile connects to a stream.
-func newHostile(t *testing.T) (*hostile, *cm.Conn) {
+func newHostile(t *testing.T) (*hostile, *stream.Conn) {
 	t.Helper()
-	l, err := on(&cm.Config{Buffer: 8 << 10, Linger: 200 * time.Millisecond}).Listen(context.Background(),
+	l, err := on(&stream.Config{Buffer: 8 << 10, Linger: 200 * time.Millisecond}).Listen(context.Background(),
 		address(t, 0).String())
 	keep(t, l, err)
-	h := &hostile{t: t, id: resolve(t, l.Addr().(cm.Addr).AddrPort)}
+	h := &hostile{t: t, id: resolve(t, l.Addr().(stream.Addr).AddrPort)}
 	h.mr, err = h.id.RegWrite(make([]byte, 16<<10))
 	keep(t, h.mr, err)
 	for i := range 8 {
@@ -146,7 +147,7 @@ func TestHandshakeOfAHostilePeer(t *testing.T) {
 		"a ring without memory": hello(1, 2, 0),
 		"a ring of 4 GiB":       hello(1, 2, 1<<32-1),
 	} {
-		err := resolve(t, l.Addr().(cm.Addr).AddrPort).Connect(soon(t), nil, bad)
+		err := resolve(t, l.Addr().(stream.Addr).AddrPort).Connect(soon(t), nil, bad)
 		assert.ErrorIs(t, err, syscall.ECONNREFUSED, name)
 		var e *cm.EventError
 		if assert.ErrorAs(t, err, &e, name) {
@@ -185,7 +186,7 @@ func TestDialOfAHostileListener(t *testing.T) {
 	over := make(chan struct{})
 	serve(func(*cm.ID) error { <-over; return nil })
 	start := time.Now()
-	_, err = on(&cm.Config{HandshakeTimeout: 300 * time.Millisecond}).Dial(context.Background(),
+	_, err = on(&stream.Config{HandshakeTimeout: 300 * time.Millisecond}).Dial(context.Background(),
 		address(t, 7991).String())
 	close(over)
 	assert.ErrorIs(t, err, syscall.ETIMEDOUT)
@@ -200,9 +201,9 @@ func TestDialOfAHostileListener(t *testing.T) {
 
 // TestContextsEndEachStep: the connecting side gives up in every step, and nothing is left.
 func TestContextsEndEachStep(t *testing.T) {
-	eachProtocol(t, func(t *testing.T, protocol cm.Protocol) {
+	eachProtocol(t, func(t *testing.T, protocol stream.Protocol) {
 		unchanged(t)
-		l, err := on(&cm.Config{Protocol: protocol}).Listen(context.Background(), address(t, 0).String())
+		l, err := on(&stream.Config{Protocol: protocol}).Listen(context.Background(), address(t, 0).String())
 		require.NoError(t, err)
 		go func() {
 			for {
@@ -216,7 +217,7 @@ func TestContextsEndEachStep(t *testing.T) {
 		failed := 0
 		for after := time.Duration(0); after < 40*time.Millisecond; after += time.Millisecond / 2 {
 			ctx, cancel := context.WithTimeout(context.Background(), after)
-			c, err := on(&cm.Config{Protocol: protocol}).Dial(ctx, l.Addr().String())
+			c, err := on(&stream.Config{Protocol: protocol}).Dial(ctx, l.Addr().String())
 			if err == nil {
 				c.Close()
 			} else {
@@ -233,16 +234,16 @@ func TestContextsEndEachStep(t *testing.T) {
 
 // TestListenerClosesWhileOthersConnect: handshakes under way end, and nothing is left.
 func TestListenerClosesWhileOthersConnect(t *testing.T) {
-	eachProtocol(t, func(t *testing.T, protocol cm.Protocol) {
+	eachProtocol(t, func(t *testing.T, protocol stream.Protocol) {
 		unchanged(t)
 		for round := range 20 {
-			config := on(&cm.Config{Protocol: protocol, Buffer: 8 << 10, Linger: 100 * time.Millisecond})
+			config := on(&stream.Config{Protocol: protocol, Buffer: 8 << 10, Linger: 100 * time.Millisecond})
 			l, err := config.Listen(context.Background(), address(t, 0).String())
 			require.NoError(t, err)
 			var all sync.WaitGroup
 			for range 4 {
 				all.Go(func() {
-					c, err := on(&cm.Config{Protocol: protocol, Buffer: 8 << 10, Linger: 100 * time.Millisecond,
+					c, err := on(&stream.Config{Protocol: protocol, Buffer: 8 << 10, Linger: 100 * time.Millisecond,
 						HandshakeTimeout: 2 * time.Second}).Dial(context.Background(), l.Addr().String())
 					if err == nil {
 						c.Close()
@@ -259,13 +260,13 @@ func TestListenerClosesWhileOthersConnect(t *testing.T) {
 // TestCloseAmongReadersAndWriters: Close from several goroutines, while others read and write, of a connection that is
 // alive or has failed.
 func TestCloseAmongReadersAndWriters(t *testing.T) {
-	eachProtocol(t, func(t *testing.T, protocol cm.Protocol) {
+	eachProtocol(t, func(t *testing.T, protocol stream.Protocol) {
 		unchanged(t)
 		for round := range 40 {
-			a, b, err := connect(t, &cm.Config{Protocol: protocol, Buffer: 256 << 10, Linger: 100 * time.Millisecond})
+			a, b, err := connect(t, &stream.Config{Protocol: protocol, Buffer: 256 << 10, Linger: 100 * time.Millisecond})
 			require.NoError(t, err)
 			var all sync.WaitGroup
-			for _, c := range []*cm.Conn{a, b} {
+			for _, c := range []*stream.Conn{a, b} {
 				all.Go(func() { io.Copy(io.Discard, c) })
 				all.Go(func() {
 					for p := make([]byte, 100<<10); ; {
@@ -279,12 +280,12 @@ func TestCloseAmongReadersAndWriters(t *testing.T) {
 			var ok, again int
 			var mu sync.Mutex
 			for range 3 {
-				for _, c := range []*cm.Conn{a, b}[:1+round%2] {
+				for _, c := range []*stream.Conn{a, b}[:1+round%2] {
 					all.Go(func() {
 						err := c.Close()
 						mu.Lock()
 						defer mu.Unlock()
-						var lost *cm.UndeliveredError // of a Write
+						var lost *stream.UndeliveredError // of a Write
 						if err == nil || errors.As(err, &lost) {
 							ok++
 						} else if assert.ErrorIs(t, err, net.ErrClosed) {
@@ -312,7 +313,7 @@ func TestCloseAmongReadersAndWriters(t *testing.T) {
 // TestCloseWaitsForWhoCopies: memory that a Read copies from, or a Write into, does not go away under it.
 func TestCloseWaitsForWhoCopies(t *testing.T) {
 	const size = 32 << 20
-	a, b := pipe(t, &cm.Config{Buffer: size, Linger: time.Millisecond})
+	a, b := pipe(t, &stream.Config{Buffer: size, Linger: time.Millisecond})
 	sent := bytes.Repeat([]byte("0123456789abcdef"), size/16)
 	_, err := a.Write(sent)
 	require.NoError(t, err)

@@ -19,15 +19,15 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/goverbs/goverbs/rdma/cm"
+	"github.com/goverbs/goverbs/rdma/stream"
 )
 
 // TestHTTP: net/http as it is runs over streams: many requests at once, with large bodies both ways, on connections
 // that are kept.
 func TestHTTP(t *testing.T) {
-	eachProtocol(t, func(t *testing.T, protocol cm.Protocol) {
+	eachProtocol(t, func(t *testing.T, protocol stream.Protocol) {
 		unchanged(t)
-		l, err := on(&cm.Config{Protocol: protocol}).Listen(context.Background(), address(t, 0).String())
+		l, err := on(&stream.Config{Protocol: protocol}).Listen(context.Background(), address(t, 0).String())
 		require.NoError(t, err)
 		server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			h := sha256.New()
@@ -38,7 +38,7 @@ func TestHTTP(t *testing.T) {
 		go server.Serve(l)
 		client := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _,
 			at string) (net.Conn, error) {
-			return on(&cm.Config{Protocol: protocol}).Dial(ctx, at)
+			return on(&stream.Config{Protocol: protocol}).Dial(ctx, at)
 		}}}
 		var all sync.WaitGroup
 		for i := range 4 {

@@ -20,6 +20,7 @@ import (
 	"github.com/goverbs/goverbs/generated/rdmacm"
 	"github.com/goverbs/goverbs/rdma/cm"
 	"github.com/goverbs/goverbs/rdma/mlx5"
+	"github.com/goverbs/goverbs/rdma/stream"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -85,8 +86,8 @@ func getAddrInfo(ctx context.Context, node, service string, h cm.Hints) (*cm.Add
 
 // on is a configuration of streams, on what the tests run on, with time for a busy machine where c does not say how
 // much.
-func on(c *cm.Config) *cm.Config {
-	own := cm.Config{}
+func on(c *stream.Config) *stream.Config {
+	own := stream.Config{}
 	if c != nil {
 		own = *c
 	}
@@ -97,10 +98,10 @@ func on(c *cm.Config) *cm.Config {
 }
 
 // eachProtocol runs a test of streams on every protocol that they speak.
-func eachProtocol(t *testing.T, test func(t *testing.T, p cm.Protocol)) {
+func eachProtocol(t *testing.T, test func(t *testing.T, p stream.Protocol)) {
 	t.Helper()
-	for _, p := range []cm.Protocol{cm.Stream, cm.RSocket} {
-		t.Run(map[cm.Protocol]string{cm.Stream: "stream", cm.RSocket: "rsocket"}[p],
+	for _, p := range []stream.Protocol{stream.Stream, stream.RSocket} {
+		t.Run(map[stream.Protocol]string{stream.Stream: "stream", stream.RSocket: "rsocket"}[p],
 			func(t *testing.T) { test(t, p) })
 	}
 }

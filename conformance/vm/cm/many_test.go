@@ -21,7 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/goverbs/goverbs/conformance/vm/rig"
-	"github.com/goverbs/goverbs/rdma/cm"
+	"github.com/goverbs/goverbs/rdma/stream"
 )
 
 // descriptors counts the process's open files.
@@ -76,9 +76,9 @@ func (stacks) String() string {
 
 // TestManyConnections opens and closes them, with a word each way: a thousand in make test-all.
 func TestManyConnections(t *testing.T) {
-	eachProtocol(t, func(t *testing.T, protocol cm.Protocol) {
+	eachProtocol(t, func(t *testing.T, protocol stream.Protocol) {
 		unchanged(t)
-		config := on(&cm.Config{Protocol: protocol, Buffer: 8 << 10})
+		config := on(&stream.Config{Protocol: protocol, Buffer: 8 << 10})
 		l, err := config.Listen(context.Background(), address(t, 0).String())
 		require.NoError(t, err)
 		defer l.Close() // where something fails: what it has would be blamed on others
@@ -156,7 +156,7 @@ func TestVictim(t *testing.T) {
 	}
 	protocol, err := strconv.Atoi(os.Getenv(envVictimSpeaks))
 	require.NoError(t, err)
-	c, err := on(&cm.Config{Protocol: cm.Protocol(protocol)}).Dial(soon(t), to)
+	c, err := on(&stream.Config{Protocol: stream.Protocol(protocol)}).Dial(soon(t), to)
 	require.NoError(t, err)
 	p := make([]byte, 64<<10)
 	for {
@@ -168,10 +168,10 @@ func TestVictim(t *testing.T) {
 // TestPeerKilled: the other process is killed in the middle of a transfer. The error comes at once, since its kernel
 // ends the connection.
 func TestPeerKilled(t *testing.T) {
-	eachProtocol(t, func(t *testing.T, protocol cm.Protocol) {
+	eachProtocol(t, func(t *testing.T, protocol stream.Protocol) {
 		inGuest(t, "the peer is another process")
 		unchanged(t)
-		l, err := on(&cm.Config{Protocol: protocol}).Listen(context.Background(), address(t, 0).String())
+		l, err := on(&stream.Config{Protocol: protocol}).Listen(context.Background(), address(t, 0).String())
 		require.NoError(t, err)
 		self, err := os.Executable()
 		require.NoError(t, err)
@@ -208,17 +208,17 @@ func TestReader(t *testing.T) {
 	}
 	protocol, err := strconv.Atoi(os.Getenv(envVictimSpeaks))
 	require.NoError(t, err)
-	_, err = on(&cm.Config{Protocol: cm.Protocol(protocol)}).Dial(soon(t), to)
+	_, err = on(&stream.Config{Protocol: stream.Protocol(protocol)}).Dial(soon(t), to)
 	require.NoError(t, err)
 	time.Sleep(time.Hour)
 }
 
 // TestReaderKilled: the process that would read is killed, and the writer is told, by Write or by Close.
 func TestReaderKilled(t *testing.T) {
-	eachProtocol(t, func(t *testing.T, protocol cm.Protocol) {
+	eachProtocol(t, func(t *testing.T, protocol stream.Protocol) {
 		inGuest(t, "the peer is another process")
 		unchanged(t)
-		l, err := on(&cm.Config{Protocol: protocol}).Listen(context.Background(), address(t, 0).String())
+		l, err := on(&stream.Config{Protocol: protocol}).Listen(context.Background(), address(t, 0).String())
 		require.NoError(t, err)
 		self, err := os.Executable()
 		require.NoError(t, err)
@@ -243,13 +243,13 @@ func TestReaderKilled(t *testing.T) {
 
 // TestStreamLeavesNothing: ends of every kind leave nothing behind.
 func TestStreamLeavesNothing(t *testing.T) {
-	eachProtocol(t, func(t *testing.T, protocol cm.Protocol) {
+	eachProtocol(t, func(t *testing.T, protocol stream.Protocol) {
 		unchanged(t)
-		l, err := on(&cm.Config{Protocol: protocol}).Listen(context.Background(), address(t, 0).String())
+		l, err := on(&stream.Config{Protocol: protocol}).Listen(context.Background(), address(t, 0).String())
 		require.NoError(t, err)
-		_, err = on(&cm.Config{Protocol: protocol}).Listen(context.Background(), l.Addr().String())
+		_, err = on(&stream.Config{Protocol: protocol}).Listen(context.Background(), l.Addr().String())
 		assert.ErrorIs(t, err, syscall.EADDRINUSE)
-		c, err := on(&cm.Config{Protocol: protocol}).Dial(soon(t), l.Addr().String()) // which nobody accepts
+		c, err := on(&stream.Config{Protocol: protocol}).Dial(soon(t), l.Addr().String()) // which nobody accepts
 		require.NoError(t, err)
 		require.NoError(t, l.Close())
 		_, err = io.ReadAll(c)
@@ -268,14 +268,14 @@ func TestStreamLeavesNothing(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), long)
 		defer cancel()
-		_, err = on(&cm.Config{Protocol: protocol}).Dial(ctx, "10.77.0.98:1") // which nobody has
+		_, err = on(&stream.Config{Protocol: protocol}).Dial(ctx, "10.77.0.98:1") // which nobody has
 		switch {
 		case rig.Kernel(t) == rig.Soft: // no wire leads anywhere else, so nothing is waited for
 			assert.ErrorIs(t, err, syscall.EHOSTUNREACH)
 		case !errors.Is(err, syscall.ETIMEDOUT): // the search for the address ends at the same moment
 			assert.ErrorIs(t, err, context.DeadlineExceeded)
 		}
-		_, err = on(&cm.Config{Protocol: protocol}).Dial(soon(t), "10.77.0.1")
+		_, err = on(&stream.Config{Protocol: protocol}).Dial(soon(t), "10.77.0.1")
 		assert.ErrorContains(t, err, "missing port")
 		assert.False(t, strings.Contains(err.Error(), "%!"))
 	})
@@ -283,8 +283,8 @@ func TestStreamLeavesNothing(t *testing.T) {
 
 // TestStreamHeartbeat: a goroutine that only reads notices a peer that vanished without a message.
 func TestStreamHeartbeat(t *testing.T) {
-	eachProtocol(t, func(t *testing.T, protocol cm.Protocol) {
-		a, b := pipe(t, &cm.Config{Protocol: protocol, Heartbeat: 50 * time.Millisecond, AckTimeout: 10})
+	eachProtocol(t, func(t *testing.T, protocol stream.Protocol) {
+		a, b := pipe(t, &stream.Config{Protocol: protocol, Heartbeat: 50 * time.Millisecond, AckTimeout: 10})
 		time.Sleep(300 * time.Millisecond)
 		for range 3 { // it changes nothing for a peer that is there
 			_, err := a.Write([]byte("x"))

@@ -20,11 +20,11 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/goverbs/goverbs/conformance/vm/wire"
-	"github.com/goverbs/goverbs/rdma/cm"
+	"github.com/goverbs/goverbs/rdma/stream"
 )
 
 // twoHosts connects two guests: host 0 listens.
-func twoHosts(t *testing.T, config *cm.Config, port uint16) (c *cm.Conn, first bool) {
+func twoHosts(t *testing.T, config *stream.Config, port uint16) (c *stream.Conn, first bool) {
 	t.Helper()
 	inGuest(t, "two of them")
 	own := address(t, port)
@@ -56,8 +56,8 @@ func twoHosts(t *testing.T, config *cm.Config, port uint16) (c *cm.Conn, first b
 
 // TestTwoHostsMove moves 16 MiB each way, and compares the sums.
 func TestTwoHostsMove(t *testing.T) {
-	eachProtocol(t, func(t *testing.T, protocol cm.Protocol) {
-		c, _ := twoHosts(t, &cm.Config{Protocol: protocol}, 7530+10*uint16(protocol))
+	eachProtocol(t, func(t *testing.T, protocol stream.Protocol) {
+		c, _ := twoHosts(t, &stream.Config{Protocol: protocol}, 7530+10*uint16(protocol))
 		const size = 16 << 20
 		data := make([]byte, size)
 		rand.NewChaCha8([32]byte{3}).Read(data)
@@ -95,8 +95,8 @@ func vanish(t *testing.T) {
 // TestTwoHostsPart: one host vanishes from the network in the middle of a transfer. A writer notices it; a reader
 // notices it through heartbeats.
 func TestTwoHostsPart(t *testing.T) {
-	eachProtocol(t, func(t *testing.T, protocol cm.Protocol) {
-		config := &cm.Config{Protocol: protocol, Heartbeat: 200 * time.Millisecond, AckTimeout: 14, Linger: time.Second}
+	eachProtocol(t, func(t *testing.T, protocol stream.Protocol) {
+		config := &stream.Config{Protocol: protocol, Heartbeat: 200 * time.Millisecond, AckTimeout: 14, Linger: time.Second}
 		c, first := twoHosts(t, config, 7531+10*uint16(protocol))
 		d, _ := twoHosts(t, config, 7532+10*uint16(protocol))
 		e, _ := twoHosts(t, config, 7533+10*uint16(protocol))
@@ -143,7 +143,7 @@ func TestTwoHostsPart(t *testing.T) {
 			}
 		}
 		before := time.Now()
-		var lost *cm.UndeliveredError
+		var lost *stream.UndeliveredError
 		assert.ErrorAs(t, c.Close(), &lost)
 		assert.NoError(t, d.Close(), "it has written nothing")
 		assert.Less(t, time.Since(before), 5*time.Second)

@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/goverbs/goverbs/rdma/cm"
+	"github.com/goverbs/goverbs/rdma/stream"
 )
 
 // counting is the data of rstream when it verifies: bytes that count on in each direction.
@@ -127,7 +127,7 @@ func TestRSocketAsksRStream(t *testing.T) {
 		for i, s := range streamTests {
 			port := strconv.Itoa(7502 + i)
 			c := run(t, "rstream", s.args(port, "-b", e.theirs.String())...)
-			conn := patiently(t, func() (*cm.Conn, error) {
+			conn := patiently(t, func() (*stream.Conn, error) {
 				return rsocketOn(e).Dial(soon(t), net.JoinHostPort(e.theirs.String(), port))
 			})
 			require.NoError(t, conn.SetDeadline(time.Now().Add(patience)))
@@ -159,11 +159,11 @@ func TestRSocketOfAKilledProgram(t *testing.T) {
 		assert.ErrorIs(t, err, syscall.ECONNRESET)
 		_, err = conn.Write([]byte{0})
 		assert.Error(t, err)
-		var lost *cm.UndeliveredError
+		var lost *stream.UndeliveredError
 		assert.ErrorAs(t, conn.Close(), &lost, "what was sent may have been lost")
 	})
 }
 
-func rsocketOn(e ends) *cm.Config {
-	return &cm.Config{Backend: e.backend, Protocol: cm.RSocket, HandshakeTimeout: patience}
+func rsocketOn(e ends) *stream.Config {
+	return &stream.Config{Backend: e.backend, Protocol: stream.RSocket, HandshakeTimeout: patience}
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/goverbs/goverbs/rdma"
-	"github.com/goverbs/goverbs/rdma/cm"
+	"github.com/goverbs/goverbs/rdma/stream"
 )
 
 // mapTest is a test of riostream: each end maps memory at offset 0, into which the other one writes; the last byte says
@@ -31,7 +31,7 @@ func (m mapTest) args(port string, more ...string) []string {
 }
 
 // run is an end of the test, whose data counts on in each direction.
-func (m mapTest) run(t *testing.T, conn *cm.Conn, client bool) error {
+func (m mapTest) run(t *testing.T, conn *stream.Conn, client bool) error {
 	b, err := rdma.NewBuffer(m.size, rdma.MapOptions{})
 	keep(t, b, err)
 	in, out := b.Bytes(), make([]byte, m.size)
@@ -124,7 +124,7 @@ func TestRSocketAsksRIOStream(t *testing.T) {
 			port := strconv.Itoa(7531 + i)
 			c := run(t, "riostream", m.args(port, "-b", e.theirs.String())...)
 			time.Sleep(time.Second) // it listens before it says that it takes maps
-			conn := patiently(t, func() (*cm.Conn, error) {
+			conn := patiently(t, func() (*stream.Conn, error) {
 				return config.Dial(soon(t), net.JoinHostPort(e.theirs.String(), port))
 			})
 			t.Cleanup(func() { conn.Close() })

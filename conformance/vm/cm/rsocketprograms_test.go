@@ -27,7 +27,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/goverbs/goverbs/conformance/vm/rig"
-	"github.com/goverbs/goverbs/rdma/cm"
+	"github.com/goverbs/goverbs/rdma/stream"
 )
 
 // tcpRoot names that directory.
@@ -179,7 +179,7 @@ func TestRSocketBesideNetcat(t *testing.T) {
 		if e.own.Is6() {
 			return // it knows no such addresses
 		}
-		both := func(t *testing.T, nc *exec.Cmd, got *bytes.Buffer, conn *cm.Conn) {
+		both := func(t *testing.T, nc *exec.Cmd, got *bytes.Buffer, conn *stream.Conn) {
 			defer conn.Close()
 			require.NoError(t, conn.SetDeadline(time.Now().Add(patience)))
 			sent := make(chan error, 1)

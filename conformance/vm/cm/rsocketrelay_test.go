@@ -18,7 +18,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/goverbs/goverbs/rdma/cm"
+	"github.com/goverbs/goverbs/rdma/stream"
 )
 
 // relay takes connections at one port and makes one to another port for each, and passes on what either side says until
@@ -32,7 +32,7 @@ func relay(t *testing.T, e ends, from, to uint16, leave ...error) {
 		assert.NoError(t, l.Close())
 		all.Wait()
 	})
-	pass := func(to, from *cm.Conn) {
+	pass := func(to, from *stream.Conn) {
 		_, err := io.Copy(to, from)
 		if !slices.ContainsFunc(leave, func(left error) bool { return errors.Is(err, left) }) {
 			assert.NoError(t, err)
@@ -93,7 +93,7 @@ func TestRSocketRelaysRCopy(t *testing.T) {
 
 // awaitListener returns when C's server takes connections.
 func awaitListener(t *testing.T, e ends, port uint16) {
-	c := patiently(t, func() (*cm.Conn, error) {
+	c := patiently(t, func() (*stream.Conn, error) {
 		return rsocketOn(e).Dial(soon(t), netip.AddrPortFrom(e.theirs, port).String())
 	})
 	require.NoError(t, c.Close())

@@ -18,7 +18,7 @@ import (
 	"github.com/goverbs/goverbs/conformance/vm/wire"
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma"
-	"github.com/goverbs/goverbs/rdma/cm"
+	"github.com/goverbs/goverbs/rdma/stream"
 )
 
 const (
@@ -38,8 +38,8 @@ func TestSpeed(t *testing.T) {
 		t.Skip("measures for a minute: vmtest -env GOVERBS_SPEED=1")
 	}
 	a, b := pipe(t, nil)
-	largeA, largeB := pipe(t, &cm.Config{Buffer: 4 << 20})
-	pollA, pollB := pipe(t, &cm.Config{BusyPoll: 2 * rdma.DefaultBusyPoll})
+	largeA, largeB := pipe(t, &stream.Config{Buffer: 4 << 20})
+	pollA, pollB := pipe(t, &stream.Config{BusyPoll: 2 * rdma.DefaultBusyPoll})
 	l, err := net.Listen("tcp4", at.String())
 	require.NoError(t, err)
 	ta, err := net.Dial("tcp4", l.Addr().String())

@@ -20,11 +20,11 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/net/nettest"
 
-	"github.com/goverbs/goverbs/rdma/cm"
+	"github.com/goverbs/goverbs/rdma/stream"
 )
 
 // pipe gives the two ends of a connection.
-func pipe(t testing.TB, config *cm.Config) (client, server *cm.Conn) {
+func pipe(t testing.TB, config *stream.Config) (client, server *stream.Conn) {
 	t.Helper()
 	client, server, err := connect(t, config)
 	require.NoError(t, err)
@@ -32,14 +32,14 @@ func pipe(t testing.TB, config *cm.Config) (client, server *cm.Conn) {
 	return client, server
 }
 
-func connect(t testing.TB, config *cm.Config) (client, server *cm.Conn, err error) {
+func connect(t testing.TB, config *stream.Config) (client, server *stream.Conn, err error) {
 	config = on(config)
 	l, err := config.Listen(context.Background(), address(t, 0).String())
 	if err != nil {
 		return nil, nil, err
 	}
 	type result struct {
-		c   *cm.Conn
+		c   *stream.Conn
 		err error
 	}
 	accepted := make(chan result, 1)
@@ -56,18 +56,18 @@ func connect(t testing.TB, config *cm.Config) (client, server *cm.Conn, err erro
 }
 
 func TestStreamIsANetConn(t *testing.T) {
-	eachProtocol(t, func(t *testing.T, protocol cm.Protocol) {
+	eachProtocol(t, func(t *testing.T, protocol stream.Protocol) {
 		address(t, 0)
 		nettest.TestConn(t, func() (c1, c2 net.Conn, stop func(), err error) {
-			a, b, err := connect(t, &cm.Config{Protocol: protocol, Buffer: 64 << 10})
+			a, b, err := connect(t, &stream.Config{Protocol: protocol, Buffer: 64 << 10})
 			return a, b, func() { a.Close(); b.Close() }, err
 		})
 	})
 }
 
 func TestStreamSaysHelloBothWays(t *testing.T) {
-	eachProtocol(t, func(t *testing.T, protocol cm.Protocol) {
-		a, b := pipe(t, &cm.Config{Protocol: protocol})
+	eachProtocol(t, func(t *testing.T, protocol stream.Protocol) {
+		a, b := pipe(t, &stream.Config{Protocol: protocol})
 		for _, ends := range [][2]net.Conn{{a, b}, {b, a}} {
 			_, err := ends[0].Write([]byte("hello"))
 			require.NoError(t, err)
@@ -84,17 +84,17 @@ func TestStreamSaysHelloBothWays(t *testing.T) {
 // TestStreamDelivers sends much with pieces of every size through buffers of several sizes, to a reader of every size,
 // both ways at once.
 func TestStreamDelivers(t *testing.T) {
-	eachProtocol(t, func(t *testing.T, protocol cm.Protocol) {
+	eachProtocol(t, func(t *testing.T, protocol stream.Protocol) {
 		for _, buffer := range []int{4 << 10, 60_000, 1 << 20} {
 			start := time.Now()
-			a, b := pipe(t, &cm.Config{Protocol: protocol, Buffer: buffer})
+			a, b := pipe(t, &stream.Config{Protocol: protocol, Buffer: buffer})
 			const total = 2 << 20
 			type sum struct {
 				sum [32]byte
 				err error
 			}
 			sums := make(chan sum, 4)
-			for i, ends := range [][2]*cm.Conn{{a, b}, {b, a}} {
+			for i, ends := range [][2]*stream.Conn{{a, b}, {b, a}} {
 				go func() {
 					random, bytes, h := rand.New(rand.NewPCG(uint64(i), 7)), rand.NewChaCha8([32]byte{byte(i)}),
 						sha256.New()
@@ -145,8 +145,8 @@ func TestStreamDelivers(t *testing.T) {
 }
 
 func TestStreamHalfClose(t *testing.T) {
-	eachProtocol(t, func(t *testing.T, protocol cm.Protocol) {
-		a, b := pipe(t, &cm.Config{Protocol: protocol})
+	eachProtocol(t, func(t *testing.T, protocol stream.Protocol) {
+		a, b := pipe(t, &stream.Config{Protocol: protocol})
 		_, err := a.Write([]byte("question"))
 		require.NoError(t, err)
 		require.NoError(t, a.CloseWrite())
@@ -166,8 +166,8 @@ func TestStreamHalfClose(t *testing.T) {
 
 // TestStreamCloseDelivers: what was written before Close is read, though the writer is gone.
 func TestStreamCloseDelivers(t *testing.T) {
-	eachProtocol(t, func(t *testing.T, protocol cm.Protocol) {
-		a, b := pipe(t, &cm.Config{Protocol: protocol})
+	eachProtocol(t, func(t *testing.T, protocol stream.Protocol) {
+		a, b := pipe(t, &stream.Config{Protocol: protocol})
 		sent := bytes.Repeat([]byte("0123456789abcdef"), 40_000)
 		_, err := a.Write(sent)
 		require.NoError(t, err)
@@ -182,8 +182,8 @@ func TestStreamCloseDelivers(t *testing.T) {
 }
 
 func TestStreamBackpressure(t *testing.T) {
-	eachProtocol(t, func(t *testing.T, protocol cm.Protocol) {
-		a, b := pipe(t, &cm.Config{Protocol: protocol, Buffer: 8 << 10})
+	eachProtocol(t, func(t *testing.T, protocol stream.Protocol) {
+		a, b := pipe(t, &stream.Config{Protocol: protocol, Buffer: 8 << 10})
 		n := 0
 		for m := 1; m > 0 || n == 0; n += m { // a machine that has much to do may not get that far in the first
 			require.NoError(t, a.SetWriteDeadline(time.Now().Add(200*time.Millisecond)))
@@ -208,8 +208,8 @@ func TestStreamBackpressure(t *testing.T) {
 // TestStreamArrivesUnread: what is written arrives, in many small pieces too, though the peer does not read, as far as
 // its buffer goes.
 func TestStreamArrivesUnread(t *testing.T) {
-	eachProtocol(t, func(t *testing.T, protocol cm.Protocol) {
-		a, b := pipe(t, &cm.Config{Protocol: protocol, Buffer: 64 << 10})
+	eachProtocol(t, func(t *testing.T, protocol stream.Protocol) {
+		a, b := pipe(t, &stream.Config{Protocol: protocol, Buffer: 64 << 10})
 		require.NoError(t, a.SetWriteDeadline(time.Now().Add(10*time.Second)))
 		start := time.Now()
 		for i := range 1000 {
@@ -229,7 +229,7 @@ func TestStreamDialErrors(t *testing.T) {
 	_, err := on(nil).Dial(soon(t), at.String())
 	assert.ErrorIs(t, err, syscall.ECONNREFUSED)
 	assert.ErrorContains(t, err, "nobody listens there")
-	_, err = on(&cm.Config{HandshakeTimeout: time.Second}).Dial(soon(t), "10.99.0.1:1") // nobody has that address
+	_, err = on(&stream.Config{HandshakeTimeout: time.Second}).Dial(soon(t), "10.99.0.1:1") // nobody has that address
 	assert.Error(t, err)
 	t.Log(err)
 	l := listen(t, 7998)

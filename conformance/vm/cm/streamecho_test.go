@@ -10,14 +10,14 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/goverbs/goverbs/rdma/cm"
+	"github.com/goverbs/goverbs/rdma/stream"
 )
 
 // TestStreamEchoes: an answer wakes the waiting goroutine at whatever point between looking and sleeping it comes.
 func TestStreamEchoes(t *testing.T) {
-	eachProtocol(t, func(t *testing.T, protocol cm.Protocol) {
+	eachProtocol(t, func(t *testing.T, protocol stream.Protocol) {
 		for _, busy := range []time.Duration{0, 50 * time.Microsecond} {
-			a, b := pipe(t, &cm.Config{Protocol: protocol, Buffer: 64 << 10, BusyPoll: busy})
+			a, b := pipe(t, &stream.Config{Protocol: protocol, Buffer: 64 << 10, BusyPoll: busy})
 			limit := time.Now().Add(2 * time.Minute)
 			require.NoError(t, a.SetDeadline(limit))
 			require.NoError(t, b.SetDeadline(limit))

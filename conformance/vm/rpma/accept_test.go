@@ -69,7 +69,7 @@ func TestAcceptManyRequests(t *testing.T) {
 	ask(8)
 	began := time.Now()
 	connect()
-	assert.Less(t, time.Since(began), 3*cm.DefaultHandshakeTimeout) // one after the other, they took 35 s
+	assert.Less(t, time.Since(began), 15*time.Second) // one after the other, they took 35 s
 	ask(7)
 	for i := range all { // those that wait first
 		require.NoError(t, all[len(all)-1-i].Close())

@@ -11,18 +11,18 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/goverbs/goverbs/rdma/cm"
+	"github.com/goverbs/goverbs/rdma/stream"
 )
 
 // queue is what a socket that listens has: connections that wait for raccept.
 type queue struct {
-	listener *cm.Listener
+	listener *stream.Listener
 	served   sync.WaitGroup
 	places   chan struct{} // a token for each that waits
 	over     chan struct{} // closed by close
 
 	mu    sync.Mutex
-	ready []*cm.Conn
+	ready []*stream.Conn
 	err   error
 }
 
@@ -48,7 +48,7 @@ func (k *socket) listen(backlog int) error {
 		return err
 	}
 	config.Maps = mostMaps // programs set this option after they listen
-	config.Backlog = min(max(backlog, 1), cm.DefaultBacklog)
+	config.Backlog = min(max(backlog, 1), stream.DefaultBacklog)
 	at := k.local
 	if !at.IsValid() {
 		at = netip.AddrPortFrom(netip.IPv6Unspecified(), 0)
@@ -59,7 +59,7 @@ func (k *socket) listen(backlog int) error {
 	}
 	k.queue = &queue{listener: l, places: make(chan struct{}, mostReady), over: make(chan struct{})}
 	k.state = listening
-	if a, ok := l.Addr().(cm.Addr); ok {
+	if a, ok := l.Addr().(stream.Addr); ok {
 		k.local = a.AddrPort
 	}
 	k.queue.served.Go(func() { k.queue.serve(k) })
@@ -90,7 +90,7 @@ func (q *queue) serve(k *socket) {
 }
 
 // take returns the next connection, or EAGAIN.
-func (q *queue) take() (*cm.Conn, error) {
+func (q *queue) take() (*stream.Conn, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	switch {

@@ -15,6 +15,7 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/rdmacm"
 	"github.com/goverbs/goverbs/rdma/cm"
+	"github.com/goverbs/goverbs/rdma/stream"
 )
 
 // parseAddress reads a sockaddr_in or a sockaddr_in6, whose port is in network byte order.
@@ -97,6 +98,6 @@ func (k *socket) ownName(to, length uint64) error {
 }
 
 func ipOf(a net.Addr) netip.AddrPort {
-	ip, _ := a.(cm.Addr)
+	ip, _ := a.(stream.Addr)
 	return ip.AddrPort
 }

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/goverbs/goverbs/internal/nap"
-	"github.com/goverbs/goverbs/rdma/cm"
+	"github.com/goverbs/goverbs/rdma/stream"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -30,7 +30,7 @@ type call struct {
 
 	nap     nap.Nap
 	waiter  nap.Waiter
-	resting []*cm.Conn
+	resting []*stream.Conn
 }
 
 // awaited are events of a socket.

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/goverbs/goverbs/generated/rdmacm"
-	"github.com/goverbs/goverbs/rdma/cm"
+	"github.com/goverbs/goverbs/rdma/stream"
 )
 
 const rdmacmTCP = rdmacm.PS_TCP
@@ -83,7 +83,7 @@ func (k *socket) startConnect(to netip.AddrPort) error {
 }
 
 // dialled takes the outcome.
-func (k *socket) dialled(c *cm.Conn, err error) {
+func (k *socket) dialled(c *stream.Conn, err error) {
 	k.mu.Lock()
 	switch over := k.state == closed; {
 	case err != nil && !over:
@@ -98,8 +98,8 @@ func (k *socket) dialled(c *cm.Conn, err error) {
 }
 
 // takeConn makes the socket one that is connected. The caller holds mu, or has it alone.
-func (k *socket) takeConn(c *cm.Conn) {
-	c.Watch(func(r cm.Readiness) { k.waiters.rouse(eventsOf(r)) })
+func (k *socket) takeConn(c *stream.Conn) {
+	c.Watch(func(r stream.Readiness) { k.waiters.rouse(eventsOf(r)) })
 	k.conn.Store(c)
 	k.state = connected
 }
@@ -117,7 +117,7 @@ func (k *socket) takeError() error {
 }
 
 // stream returns the connection, for a call that sends or receives, or EAGAIN while the socket connects.
-func (k *socket) stream() (*cm.Conn, error) {
+func (k *socket) stream() (*stream.Conn, error) {
 	if c := k.conn.Load(); c != nil {
 		return c, nil
 	}

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/goverbs/goverbs/generated/ibv"
-	"github.com/goverbs/goverbs/rdma/cm"
+	"github.com/goverbs/goverbs/rdma/stream"
 )
 
 // waits reports whether a call with such flags may wait.
@@ -165,7 +165,7 @@ func (k *socket) sendMessage(at uint64, flags int) *call {
 }
 
 // eventsOf are poll's events of a connection.
-func eventsOf(r cm.Readiness) (events int16) {
+func eventsOf(r stream.Readiness) (events int16) {
 	if r.Read {
 		events |= unix.POLLIN | readNormal
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/goverbs/goverbs/internal/nap"
 	"github.com/goverbs/goverbs/rdma"
 	"github.com/goverbs/goverbs/rdma/cm"
+	"github.com/goverbs/goverbs/rdma/stream"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -41,7 +42,7 @@ type socket struct {
 	fd      int // an eventfd, which nothing uses but its number
 	family  int
 	waiters waiters
-	conn    atomic.Pointer[cm.Conn] // once it is connected
+	conn    atomic.Pointer[stream.Conn] // once it is connected
 
 	nonblock, deaf, mute atomic.Bool // O_NONBLOCK; shut down for reading and for writing
 
@@ -82,7 +83,7 @@ func (s *Sockets) newSocket(family int, o options) (*socket, error) {
 }
 
 // config is that of the socket's streams. The caller holds mu.
-func (k *socket) config() (*cm.Config, error) {
+func (k *socket) config() (*stream.Config, error) {
 	backend, err := k.of.backend()
 	if err != nil {
 		return nil, unix.ENODEV

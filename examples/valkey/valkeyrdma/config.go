@@ -18,7 +18,7 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/goverbs/goverbs/rdma/cm"
+	"github.com/goverbs/goverbs/rdma/stream"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -66,8 +66,8 @@ const (
 	MaxBuffer = 1 << 30
 )
 
-// ackTimeout is as with streams of package cm: a peer that does not answer is given up after some four seconds.
-const ackTimeout = cm.DefaultAckTimeout
+// ackTimeout is as with package stream: a peer that does not answer is given up after some four seconds.
+const ackTimeout = stream.DefaultAckTimeout
 
 // complete returns the configuration with all defaults filled in.
 func (c *Config) complete() (Config, error) {

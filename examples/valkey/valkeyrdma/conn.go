@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/goverbs/goverbs/rdma/cm"
+	"github.com/goverbs/goverbs/rdma/stream"
 )
 
 // Conn is a connection: a net.Conn without half-close, which the protocol does not have. All bytes arrive in order, or
@@ -62,7 +63,7 @@ func newConn(id *cm.ID, config Config, server bool) *Conn {
 
 // start starts the goroutines of a connection that is established, and lends the peer memory.
 func (c *Conn) start() {
-	c.local, c.remote = cm.Addr{AddrPort: c.id.LocalAddr()}, cm.Addr{AddrPort: c.id.PeerAddr()}
+	c.local, c.remote = stream.Addr{AddrPort: c.id.LocalAddr()}, stream.Addr{AddrPort: c.id.PeerAddr()}
 	var pumping context.Context
 	pumping, c.stopPump = context.WithCancel(c.ctx)
 	c.workers.Go(func() { c.pump(pumping) })
@@ -87,10 +88,10 @@ func (c *Conn) start() {
 	}
 }
 
-// LocalAddr returns a [cm.Addr].
+// LocalAddr returns a [stream.Addr].
 func (c *Conn) LocalAddr() net.Addr { return c.local }
 
-// RemoteAddr returns a [cm.Addr].
+// RemoteAddr returns a [stream.Addr].
 func (c *Conn) RemoteAddr() net.Addr { return c.remote }
 
 // SetDeadline calls SetReadDeadline and SetWriteDeadline.

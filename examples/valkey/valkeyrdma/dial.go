@@ -10,6 +10,7 @@ import (
 
 	"github.com/goverbs/goverbs/generated/rdmacm"
 	"github.com/goverbs/goverbs/rdma/cm"
+	"github.com/goverbs/goverbs/rdma/stream"
 )
 
 // Dial connects to a server at "host:port", with the defaults of [Config].
@@ -34,7 +35,7 @@ func (c *Config) Dial(ctx context.Context, address string) (*Conn, error) {
 		if conn, err = config.dial(ctx, to); err == nil {
 			return conn, nil
 		}
-		err = &net.OpError{Op: "dial", Net: "rdma", Addr: cm.Addr{AddrPort: to}, Err: err}
+		err = &net.OpError{Op: "dial", Net: "rdma", Addr: stream.Addr{AddrPort: to}, Err: err}
 	}
 	return nil, err
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/goverbs/goverbs/generated/rdmacm"
 	"github.com/goverbs/goverbs/internal/places"
 	"github.com/goverbs/goverbs/rdma/cm"
+	"github.com/goverbs/goverbs/rdma/stream"
 )
 
 // Listener is a net.Listener.
@@ -51,7 +52,7 @@ func (c *Config) Listen(ctx context.Context, address string) (*Listener, error) 
 	if err != nil {
 		return nil, &net.OpError{Op: "listen", Net: "rdma", Err: err}
 	}
-	at := cm.Addr{AddrPort: all[0]}
+	at := stream.Addr{AddrPort: all[0]}
 	l, err := config.listen(at)
 	if err != nil {
 		return nil, &net.OpError{Op: "listen", Net: "rdma", Addr: at, Err: err}
@@ -59,7 +60,7 @@ func (c *Config) Listen(ctx context.Context, address string) (*Listener, error) 
 	return l, nil
 }
 
-func (c Config) listen(at cm.Addr) (*Listener, error) {
+func (c Config) listen(at stream.Addr) (*Listener, error) {
 	id, err := cm.CreateIDOn(c.Backend, rdmacm.PS_TCP)
 	if err != nil {
 		return nil, err
@@ -70,14 +71,14 @@ func (c Config) listen(at cm.Addr) (*Listener, error) {
 	if err != nil {
 		return nil, errors.Join(err, id.Close())
 	}
-	l := &Listener{id: id, config: c, local: cm.Addr{AddrPort: id.LocalAddr()}, conns: make(chan *Conn),
+	l := &Listener{id: id, config: c, local: stream.Addr{AddrPort: id.LocalAddr()}, conns: make(chan *Conn),
 		places: places.New(c.Backlog, places.Waiting), failed: make(chan struct{})}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
 	l.serving.Go(l.serve)
 	return l, nil
 }
 
-// Addr returns a [cm.Addr].
+// Addr returns a [stream.Addr].
 func (l *Listener) Addr() net.Addr { return l.local }
 
 // serve takes requests. Those that get no place yet have no memory of a connection.

@@ -18,6 +18,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/cm"
 	"github.com/goverbs/goverbs/rdma/rdmatest"
 	"github.com/goverbs/goverbs/rdma/soft"
+	"github.com/goverbs/goverbs/rdma/stream"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -69,7 +70,7 @@ func (p *peer) dial(config Config) *Conn {
 	}()
 	p.id, err = cm.CreateIDOn(config.Backend, rdmacm.PS_TCP)
 	require.NoError(p.t, err)
-	at := l.Addr().(cm.Addr).AddrPort
+	at := l.Addr().(stream.Addr).AddrPort
 	require.NoError(p.t, p.id.ResolveAddr(soon(p.t), netip.AddrPort{}, at, time.Second))
 	require.NoError(p.t, p.id.ResolveRoute(soon(p.t), time.Second))
 	require.NoError(p.t, p.open(p.id, peerBuffer))

@@ -11,9 +11,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/goverbs/goverbs/internal/unconfirmed"
-	"github.com/goverbs/goverbs/rdma/cm"
 	"github.com/goverbs/goverbs/rdma/rdmatest"
 	"github.com/goverbs/goverbs/rdma/soft"
+	"github.com/goverbs/goverbs/rdma/stream"
 )
 
 // TestHostileHost: one host that asks for connections and never confirms them does not lock out another one, on which
@@ -27,7 +27,7 @@ func TestHostileHost(t *testing.T) {
 	l, err := (&Config{Backend: here, Buffer: MinBuffer, Backlog: 1, HandshakeTimeout: time.Hour}).Listen(t.Context(),
 		"127.48.1.1:0")
 	require.NoError(t, err)
-	unconfirmed.Requests(t, "127.48.1.2", l.Addr().(cm.Addr).AddrPort, 40, nil)
+	unconfirmed.Requests(t, "127.48.1.2", l.Addr().(stream.Addr).AddrPort, 40, nil)
 	const peers = 2
 	dialed := make(chan error, peers)
 	for range peers {
@@ -44,7 +44,7 @@ func TestHostileHost(t *testing.T) {
 		require.NoError(t, <-dialed)
 		c, err := l.Accept()
 		require.NoError(t, err)
-		assert.Equal(t, "127.48.1.3", c.RemoteAddr().(cm.Addr).Addr().String())
+		assert.Equal(t, "127.48.1.3", c.RemoteAddr().(stream.Addr).Addr().String())
 		require.NoError(t, c.Close())
 	}
 	require.NoError(t, l.Close())

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/goverbs/goverbs/internal/places"
-	"github.com/goverbs/goverbs/rdma/cm"
+	"github.com/goverbs/goverbs/rdma/stream"
 )
 
 // Address adds the usual port to a host that has none.
@@ -34,7 +34,7 @@ const (
 // serves a number of clients at once; others wait. One host gets three quarters of them at most: more connections of it
 // are closed at once.
 func Serve(ctx context.Context, address string, clients int, ready func(address string)) error {
-	l, err := (&cm.Config{Heartbeat: heartbeat, Backlog: backlog}).Listen(ctx, address)
+	l, err := (&stream.Config{Heartbeat: heartbeat, Backlog: backlog}).Listen(ctx, address)
 	if err != nil {
 		return err
 	}
@@ -78,7 +78,7 @@ func Serve(ctx context.Context, address string, clients int, ready func(address 
 
 // hostOf returns the address of the peer's host, or the zero Addr if it has none.
 func hostOf(c net.Conn) netip.Addr {
-	at, _ := c.RemoteAddr().(cm.Addr)
+	at, _ := c.RemoteAddr().(stream.Addr)
 	return at.AddrPort.Addr()
 }
 
@@ -99,7 +99,7 @@ func (r *Result) WriteText(w io.Writer) error {
 // Talk sends what it reads to a server, and writes what comes back, until there is nothing more.
 func Talk(ctx context.Context, address string, from io.Reader, to io.Writer) (*Result, error) {
 	r, begin := &Result{Peer: address}, time.Now()
-	c, err := (&cm.Config{Heartbeat: heartbeat}).Dial(ctx, address)
+	c, err := (&stream.Config{Heartbeat: heartbeat}).Dial(ctx, address)
 	if err != nil {
 		return nil, err
 	}

@@ -16,8 +16,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/goverbs/goverbs/rdma/cm"
 	"github.com/goverbs/goverbs/rdma/soft"
+	"github.com/goverbs/goverbs/rdma/stream"
 )
 
 // TestInterrupted: a talk that is interrupted while it waits for words says so.
@@ -50,7 +50,7 @@ func TestInterrupted(t *testing.T) {
 // TestLessComesBack: a server that ends without returning everything is an error.
 func TestLessComesBack(t *testing.T) {
 	t.Setenv("GOVERBS_DEVICE", "soft0")
-	l, err := cm.Listen(t.Context(), "127.0.0.1:0")
+	l, err := stream.Listen(t.Context(), "127.0.0.1:0")
 	require.NoError(t, err)
 	served := make(chan error, 1)
 	go func() {
@@ -73,13 +73,13 @@ func TestClientsWait(t *testing.T) {
 	ctx, end := context.WithCancel(t.Context())
 	go func() { served <- Serve(ctx, "127.0.0.1:0", 1, func(address string) { at <- address }) }()
 	address := <-at
-	first, err := cm.Dial(ctx, address)
+	first, err := stream.Dial(ctx, address)
 	require.NoError(t, err)
 	_, err = first.Write([]byte("1"))
 	require.NoError(t, err)
 	_, err = io.ReadFull(first, make([]byte, 1))
 	require.NoError(t, err)
-	second, err := cm.Dial(ctx, address)
+	second, err := stream.Dial(ctx, address)
 	require.NoError(t, err)
 	_, err = second.Write([]byte("2"))
 	require.NoError(t, err)
@@ -102,16 +102,16 @@ func TestHostShare(t *testing.T) {
 	ctx, end := context.WithCancel(t.Context())
 	go func() { served <- Serve(ctx, "127.44.1.1:0", 4, func(address string) { at <- address }) }()
 	address := <-at
-	from := func(host string) *cm.Config {
+	from := func(host string) *stream.Config {
 		f, err := soft.New(soft.Options{Devices: []soft.DeviceOptions{{Name: "soft0",
 			Address: netip.MustParseAddr(host), Wire: true}}})
 		require.NoError(t, err)
 		t.Cleanup(func() { assert.NoError(t, f.Close()) })
-		return &cm.Config{Backend: f}
+		return &stream.Config{Backend: f}
 	}
 	greedy, other := from("127.44.1.2"), from("127.44.1.3")
-	var held []*cm.Conn
-	answers := func(c *cm.Config) bool {
+	var held []*stream.Conn
+	answers := func(c *stream.Config) bool {
 		conn, err := c.Dial(ctx, address)
 		require.NoError(t, err)
 		held = append(held, conn)

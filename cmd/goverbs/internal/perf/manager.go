@@ -92,7 +92,7 @@ func meetByManager(ctx context.Context, r *rig) (l *connected, err error) {
 const handshakes = 16
 
 // handshakeTimeout limits the time that a peer has to confirm its connection. A test changes it.
-var handshakeTimeout = cm.DefaultHandshakeTimeout
+var handshakeTimeout = 5 * time.Second
 
 // await waits for a peer that confirms its connection: a request alone may be a stranger's. Several are answered at
 // once, so that strangers do not delay the peer, which is the first one to confirm.

@@ -271,13 +271,16 @@ func (s *Server) end(ctx context.Context, m *managed) {
 	s.left = append(s.left, m.descriptor())
 }
 
+// confirmTimeout is how long a peer may take to confirm an accepted connection.
+const confirmTimeout = 5 * time.Second
+
 // serve answers until the peer disconnects, or is lost.
 func (m *managed) serve(ctx context.Context, lost time.Duration) error {
 	if err := m.equip(); err != nil {
 		return errors.Join(err, m.id.Reject(nil))
 	}
 	param := cm.DefaultConnParam()
-	limited, stop := context.WithTimeout(ctx, min(lost, cm.DefaultHandshakeTimeout))
+	limited, stop := context.WithTimeout(ctx, min(lost, confirmTimeout))
 	err := m.id.Accept(limited, &param, nil)
 	stop()
 	if err != nil {

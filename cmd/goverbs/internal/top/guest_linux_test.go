@@ -23,7 +23,7 @@ import (
 	"github.com/goverbs/goverbs/cmd/goverbs/internal/resources"
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma"
-	"github.com/goverbs/goverbs/rdma/cm"
+	"github.com/goverbs/goverbs/rdma/stream"
 )
 
 // holds is the variable with which this test's program holds objects, and leaks when it is told to.
@@ -80,7 +80,7 @@ func hold() error {
 	if _, err := pd.RegMR(make([]byte, 4097), ibv.ACCESS_LOCAL_WRITE); err != nil {
 		return err
 	}
-	_, err = cm.Listen(context.Background(), os.Getenv("GOVERBS_ADDRESS")+":7471")
+	_, err = stream.Listen(context.Background(), os.Getenv("GOVERBS_ADDRESS")+":7471")
 	if err != nil {
 		return err
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/goverbs/goverbs/generated/rdmacm"
 	"github.com/goverbs/goverbs/rdma"
 	"github.com/goverbs/goverbs/rdma/cm"
+	"github.com/goverbs/goverbs/rdma/stream"
 )
 
 // documented are programs with one fault each, for Soft-RoCE: one or more for what ibv_poll_cq(3), ibv_post_send(3),
@@ -250,7 +251,7 @@ func dials(at string) func(t *testing.T) {
 		if at == "" {
 			at = net.JoinHostPort(os.Getenv("GOVERBS_ADDRESS"), "4711")
 		}
-		_, err := (&cm.Config{HandshakeTimeout: 3 * time.Second}).Dial(t.Context(), at)
+		_, err := (&stream.Config{HandshakeTimeout: 3 * time.Second}).Dial(t.Context(), at)
 		require.Error(t, err)
 	}
 }

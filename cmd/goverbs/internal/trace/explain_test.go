@@ -17,8 +17,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/goverbs/goverbs/rdma/cm"
 	"github.com/goverbs/goverbs/rdma/soft"
+	"github.com/goverbs/goverbs/rdma/stream"
 )
 
 // faultVariable names the fault that this process is the program of.
@@ -59,7 +59,7 @@ func guest() string { return os.Getenv("GOVERBS_GUEST") }
 
 // quiet are programs in which nothing goes wrong.
 var quiet = []fault{{"a stream that ends well", "", func(t *testing.T) {
-	config, at := &cm.Config{}, net.JoinHostPort(os.Getenv("GOVERBS_ADDRESS"), "4713")
+	config, at := &stream.Config{}, net.JoinHostPort(os.Getenv("GOVERBS_ADDRESS"), "4713")
 	if guest() == "" {
 		config.Backend, at = must(soft.New(soft.Options{}))(t), "127.0.0.1:4713"
 	}

@@ -11,8 +11,8 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma"
-	"github.com/goverbs/goverbs/rdma/cm"
 	"github.com/goverbs/goverbs/rdma/soft"
+	"github.com/goverbs/goverbs/rdma/stream"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -369,13 +369,13 @@ var faults = []fault{
 		require.Error(t, r.a.qp.Modify(&ibv.QPAttr{QPState: ibv.QPS_RTS}, ibv.QP_STATE))
 	}},
 	{"a connection that nobody waits for", "rejected", func(t *testing.T) {
-		config := &cm.Config{Backend: must(soft.New(soft.Options{Virtual: true}))(t)}
+		config := &stream.Config{Backend: must(soft.New(soft.Options{Virtual: true}))(t)}
 		_, err := config.Dial(t.Context(), "127.0.0.1:4711")
 		require.Error(t, err)
 	}},
 	{"a connection to an address that no host has", "connect-timeout", func(t *testing.T) {
 		wire := soft.Options{Devices: []soft.DeviceOptions{{Address: netip.MustParseAddr("127.0.77.8"), Wire: true}}}
-		config := &cm.Config{Backend: must(soft.New(wire))(t), HandshakeTimeout: 500 * time.Millisecond}
+		config := &stream.Config{Backend: must(soft.New(wire))(t), HandshakeTimeout: 500 * time.Millisecond}
 		_, err := config.Dial(t.Context(), "127.0.77.9:4711")
 		require.Error(t, err)
 	}},

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package cm
+
+import (
+	"context"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/generated/rdmacm"
+	"github.com/goverbs/goverbs/rdma"
+	"github.com/goverbs/goverbs/rdma/internal/verberr"
+	"github.com/goverbs/goverbs/rdma/soft"
+)
+
+// TestSoftDatagramThatIsTooLong is an error as it is posted, which names the limit.
+func TestSoftDatagramThatIsTooLong(t *testing.T) {
+	f := newFabric(t, soft.Options{})
+	id, err := bound(t, f, rdmacm.PS_UDP, "127.0.0.1:0")
+	require.NoError(t, err)
+	attr := softAttr
+	attr.QPType = ibv.QPT_UD
+	_, err = id.CreateQP(nil, &attr, rdma.QueueOptions{})
+	require.NoError(t, err)
+	mr, err := id.RegMsgs(make([]byte, 4097))
+	require.NoError(t, err)
+	pd, err := id.PD()
+	require.NoError(t, err)
+	to := &ibv.AHAttr{IsGlobal: 1, PortNum: 1}
+	*to.GRH.DGID.Raw() = id.LocalAddr().Addr().As16()
+	ah, err := pd.CreateAH(to)
+	require.NoError(t, err)
+	err = id.PostUDSend(1, mr.Bytes(), mr, 0, ah, 1)
+	assert.ErrorIs(t, err, verberr.EINVAL)
+	assert.ErrorContains(t, err, "4096")
+	require.NoError(t, id.QP().Close())
+	require.NoError(t, ah.Close())
+	require.NoError(t, mr.Close())
+}
+
+// TestSoftFamiliesApart: a listener at all addresses of one family is not reached at those of the other.
+func TestSoftFamiliesApart(t *testing.T) {
+	f := newFabric(t, soft.Options{})
+	for at, other := range map[string]string{"0.0.0.0:7471": "[::1]:7471", "[::]:7472": "127.0.0.1:7472"} {
+		l, err := bound(t, f, rdmacm.PS_TCP, at, func(id *ID) error { return id.SetAFOnly(true) })
+		require.NoError(t, err)
+		require.NoError(t, l.Listen(1))
+		id := newSoftID(t, f, rdmacm.PS_TCP)
+		require.NoError(t, id.ResolveAddr(soon(t), netip.AddrPort{}, netip.MustParseAddrPort(other), time.Second))
+		require.NoError(t, id.ResolveRoute(soon(t), time.Second))
+		_, err = id.CreateQP(nil, &softAttr, rdma.QueueOptions{})
+		require.NoError(t, err)
+		assert.ErrorIs(t, id.Connect(soon(t), nil, nil), verberr.ECONNREFUSED)
+	}
+}
+
+// TestSoftAnswerOfWhoHasLeft: an answer that is taken when the other side has gone again connects nothing.
+func TestSoftAnswerOfWhoHasLeft(t *testing.T) {
+	s := newStage(t, rdmacm.PS_TCP)
+	s.listen(1)
+	id := s.asked()
+	other := s.taken()
+	require.NoError(t, other.Accept(soon(t), nil, nil))
+	require.NoError(t, other.Close())
+	e := s.event(s.here, rdmacm.CM_EVENT_CONNECT_ERROR)
+	assert.Negative(t, e.Status)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Millisecond)
+	defer cancel()
+	e, err := s.here.Event(ctx)
+	assert.ErrorIs(t, err, context.DeadlineExceeded, "%v: the rest is known", e)
+	require.NoError(t, id.Close())
+}

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package stream
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/rdma/stream/internal/protocol"
+	"github.com/goverbs/goverbs/runtime"
+)
+
+func TestConfig(t *testing.T) {
+	c, err := (*Config)(nil).complete()
+	require.NoError(t, err)
+	assert.Equal(t, Config{Backend: runtime.Native, Buffer: DefaultBuffer, HandshakeTimeout: DefaultHandshakeTimeout,
+		Linger: DefaultLinger, AckTimeout: DefaultAckTimeout, Backlog: DefaultBacklog}, c)
+	c, err = (&Config{Buffer: protocol.MinBuffer + 1}).complete()
+	require.NoError(t, err)
+	assert.Equal(t, protocol.MinBuffer+64, c.Buffer, "control messages behind it stay in their places")
+	for _, bad := range []Config{{Buffer: 1}, {Buffer: protocol.MaxBuffer + 1}, {AckTimeout: 32},
+		{Protocol: RSocket + 1}, {Linger: -1}, {Heartbeat: -1},
+		{BusyPoll: -2}, {Backlog: -1}} {
+		_, err := bad.complete()
+		assert.Error(t, err, "%+v", bad)
+	}
+}
+
+func TestDeadline(t *testing.T) {
+	came := make(chan bool, 8)
+	d := newDeadline()
+	d.came = func() { came <- true }
+	d.set(time.Now().Add(time.Hour))
+	assert.False(t, isDone(d.passed()))
+	d.set(time.Now().Add(-time.Second))
+	assert.True(t, isDone(d.passed()))
+	<-came
+	d.set(time.Now().Add(time.Hour))
+	assert.False(t, isDone(d.passed()), "moved again")
+	d.set(time.Now().Add(5 * time.Millisecond))
+	<-d.passed()
+	<-came
+	d.set(time.Time{})
+	assert.False(t, isDone(d.passed()))
+}

@@ -1,0 +1,675 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package stream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/generated/rdmacm"
+	"github.com/goverbs/goverbs/rdma"
+	"github.com/goverbs/goverbs/rdma/cm"
+	"github.com/goverbs/goverbs/rdma/internal/made"
+	"github.com/goverbs/goverbs/rdma/internal/verberr"
+	"github.com/goverbs/goverbs/rdma/registration"
+	"github.com/goverbs/goverbs/rdma/stream/internal/protocol"
+)
+
+// Addr is the address of a stream connection over IP. A connection over AF_IB has a [cm.IBAddr].
+type Addr struct{ netip.AddrPort }
+
+// Network returns "rdma".
+func (Addr) Network() string { return "rdma" }
+
+// Conn is a stream connection: a net.Conn whose two directions can be closed separately. All bytes arrive in order, or
+// the connection fails. Write waits if the peer reads more slowly. Up to [Config].Buffer bytes are in the peer's memory
+// soon after Write, whether the peer reads or not.
+//
+// Any number of goroutines may use it at once; concurrent Writes do not mix. Write copies: its argument belongs to the
+// caller again when it returns.
+type Conn struct {
+	id            *endpoint
+	config        Config
+	work          *made.Work // of a connection that a listener has made
+	local, remote net.Addr
+	poller        *poller // brings the completions, by the key
+	shared        *shared // that the poller is of
+	key           uint32
+	protocol      protocol.Protocol
+	link          *protocol.Link // the protocol's
+
+	readDeadline, writeDeadline *deadline
+	reader                      sync.Mutex // of the reading goroutine, also while it looks at what is lent; inside it
+	reading, writing            sync.Mutex // by Read and by Write while they use the memory
+	readable, writable          chan struct{}
+
+	moved    chan struct{} // holds a token after something happened that Close may wait for
+	returned chan struct{} // holds a token after all receives have completed
+
+	mu        sync.Mutex
+	err       error // why the connection failed
+	dead      chan struct{}
+	closed    chan struct{}  // Close was called
+	finWanted protocol.Flags // flags that the peer has to be told
+	finSent   protocol.Flags
+	finSeq    uint64         // number of messages up to the one that told it
+	endSeq    uint64         // number of messages up to the one that told Fin
+	peerFin   protocol.Flags // flags that the peer told
+	gone      bool           // the peer has disconnected
+	started   bool           // the peer is known, and may be told something
+	released  bool           // the objects are gone, or about to be
+
+	learned   learned                  // guarded by reading
+	lends     []*lend                  // oldest first
+	lenders   sync.WaitGroup           // that wait for the device
+	unclaimed []*rdma.Buffer           // of ReadFrom, which Close gives back
+	word      [protocol.MaxInline]byte // of WriteBuffers; guarded by writing
+	mapped    []mapping                // for the other end's WriteAt; guarded by writing
+	watcher   func(Readiness)          // is told of changes; or nil
+	probe     probe
+	beat      *time.Timer        // or nil
+	ctx       context.Context    // of goroutines while it is open
+	cancel    context.CancelFunc // or nil: it has not started
+	workers   sync.WaitGroup
+	once      sync.Once
+	ended     error
+}
+
+// lend is memory of the program that the device may read until a message has completed.
+type lend struct {
+	upTo  uint64             // messages
+	back  chan struct{}      // holds a token when the device is done
+	lease registration.Lease // of memory that the program has not registered itself
+}
+
+// mapping is memory that was mapped, or the place of one that is no more.
+type mapping struct {
+	mr     *rdma.MR
+	offset int64
+}
+
+// Readiness is what a connection can do without waiting.
+type Readiness struct {
+	Read  bool  // Read returns bytes, io.EOF or an error
+	Write bool  // Write sends something, however long it is, or returns an error
+	Over  bool  // the peer has closed, and all that it sent was read
+	Err   error // why the connection failed
+}
+
+var _ net.Conn = (*Conn)(nil)
+
+func newConn(id *endpoint, config Config) *Conn {
+	c := &Conn{
+		id: id, config: config, readDeadline: newDeadline(), writeDeadline: newDeadline(),
+		readable: make(chan struct{}, 1), writable: make(chan struct{}, 1), dead: make(chan struct{}),
+		closed: make(chan struct{}), moved: make(chan struct{}, 1), returned: make(chan struct{}, 1),
+	}
+	c.protocol = config.Protocol.new()
+	c.link = c.protocol.Objects()
+	c.probe.timer = time.AfterFunc(time.Hour, c.ask)
+	c.probe.timer.Stop()
+	c.readDeadline.came, c.writeDeadline.came = c.interrupt, c.interrupt
+	return c
+}
+
+// LocalAddr returns an [Addr], or a [cm.IBAddr] after DialIB and ListenIB.
+func (c *Conn) LocalAddr() net.Addr { return c.local }
+
+// RemoteAddr returns an address of the same kind as LocalAddr.
+func (c *Conn) RemoteAddr() net.Addr { return c.remote }
+
+// SetDeadline calls SetReadDeadline and SetWriteDeadline.
+func (c *Conn) SetDeadline(t time.Time) error {
+	if err := c.SetReadDeadline(t); err != nil {
+		return err
+	}
+	return c.SetWriteDeadline(t)
+}
+
+// SetReadDeadline ends Reads at a time, also those under way; the zero time means never.
+func (c *Conn) SetReadDeadline(t time.Time) error { return c.setDeadline(c.readDeadline, t) }
+
+// SetWriteDeadline ends Writes at a time. Bytes that they have counted until then are sent.
+func (c *Conn) SetWriteDeadline(t time.Time) error { return c.setDeadline(c.writeDeadline, t) }
+
+func (c *Conn) setDeadline(d *deadline, t time.Time) error {
+	if isDone(c.closed) {
+		return c.opError("set", net.ErrClosed)
+	}
+	d.set(t)
+	return nil
+}
+
+// String returns the addresses and the device: "connection 127.0.0.1:4000 to 127.0.0.2:5000 on mlx5_0", with ", closed"
+// behind it after Close. Any goroutine may call it at any time.
+func (c *Conn) String() string { return c.id.text("connection", isDone(c.closed)) }
+
+// LogValue is String, for package log/slog.
+func (c *Conn) LogValue() slog.Value { return slog.StringValue(c.String()) }
+
+// opError returns an error like those of package net.
+func (c *Conn) opError(op string, err error) error {
+	return &net.OpError{Op: op, Net: "rdma", Source: c.local, Addr: c.remote, Err: err}
+}
+
+// fail ends the connection. The caller holds mu.
+func (c *Conn) fail(err error) {
+	if c.err == nil {
+		c.err = err
+		close(c.dead)
+		c.changed()
+		c.interrupt()
+	}
+}
+
+// interrupt has waiting goroutines of this stream look again, because something else has happened than completions.
+func (c *Conn) interrupt() {
+	signal(c.readable)
+	signal(c.writable)
+	signal(c.moved)
+	if r := c.poller; r != nil && r.leader.Load() == c {
+		r.interrupt()
+	}
+}
+
+// changed tells who watches. The caller holds mu.
+func (c *Conn) changed() {
+	if c.watcher != nil && !c.released {
+		c.watcher(c.readiness())
+	}
+}
+
+// readiness is Ready. The caller holds mu. What a peer sent before it left may have to be handled still, until Read
+// would say that there is no more.
+func (c *Conn) readiness() Readiness {
+	return Readiness{
+		Read:  c.canRead() || isDone(c.closed),
+		Write: c.writeErr() != nil || c.protocol.Room(math.MaxInt32, false) > 0, // for a write of any length
+		Over:  (c.gone && c.canRead() || c.peerFin&protocol.Done != 0) && c.protocol.Unread() == 0,
+		Err:   c.err,
+	}
+}
+
+// canRead reports whether Read can return. The caller holds mu.
+func (c *Conn) canRead() bool {
+	return c.protocol.Unread() > 0 || c.peerFin&protocol.Fin != 0 || c.err != nil
+}
+
+// writeErr says why writing is impossible, or returns nil. The caller holds mu.
+func (c *Conn) writeErr() error {
+	switch {
+	case isDone(c.closed): // which says so by itself, too
+		return net.ErrClosed
+	case c.err != nil:
+		return c.err
+	case c.finWanted&protocol.Fin != 0, c.peerFin&protocol.Done != 0, c.gone:
+		return verberr.EPIPE
+	}
+	return nil
+}
+
+// start starts the connection after the peer is known.
+func (c *Conn) start() {
+	c.local, c.remote = c.id.addrs()
+	c.ctx, c.cancel = context.WithCancel(context.Background())
+	c.mu.Lock()
+	c.started = true
+	c.sendControl() // what the peer has to know before the first data
+	c.mu.Unlock()
+	c.id.forward(c.event)
+	c.startBeat()
+}
+
+// event takes an event of the ID. Nobody waits for it: it comes when the peer disconnects.
+func (c *Conn) event(e cm.Event, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case err != nil:
+		c.fail(err)
+	case c.gone:
+	case e.Type == rdmacm.CM_EVENT_DISCONNECTED, e.Type == rdmacm.CM_EVENT_DEVICE_REMOVAL:
+		c.gone = true
+		c.changed()
+		c.interrupt()
+		if e.Type == rdmacm.CM_EVENT_DISCONNECTED && c.heardAll() {
+			return
+		}
+		c.workers.Go(func() { c.peerLeft(e) })
+	}
+}
+
+// heardAll reports whether the peer has said its last word, and the device reads nothing that the program has lent:
+// then nothing is waited for. The caller holds mu.
+func (c *Conn) heardAll() bool {
+	const last = protocol.Fin | protocol.Done
+	return c.protocol.AnswersEnd() && c.peerFin&last == last && len(c.lends) == 0
+}
+
+// flushAfter is how long receives of a queue pair in ERR may take to complete before a drain helps.
+const flushAfter = 100 * time.Millisecond
+
+// peerLeft waits until everything that has arrived is handled. Nothing is sent any more.
+func (c *Conn) peerLeft(e cm.Event) {
+	c.flush()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if e.Type == rdmacm.CM_EVENT_DEVICE_REMOVAL {
+		c.fail(e.Err("rdma_get_cm_event"))
+	} else if c.peerFin&protocol.Fin == 0 {
+		c.fail(verberr.ECONNRESET)
+	}
+	c.changed()
+	c.interrupt()
+}
+
+// flush has all receives complete, and waits for that.
+func (c *Conn) flush() {
+	ctx, cancel := context.WithTimeout(c.ctx, c.config.Linger)
+	defer cancel()
+	_ = c.link.QP.Modify(&ibv.QPAttr{QPState: ibv.QPS_ERR}, ibv.QP_STATE)
+	soon, stop := context.WithTimeout(ctx, flushAfter)
+	defer stop()
+	if c.awaitReturn(soon) || ctx.Err() != nil {
+		return
+	}
+	if c.link.QP.Drain(ctx) == nil {
+		c.poller.wake()
+		c.awaitReturn(ctx)
+	}
+}
+
+// awaitReturn waits until all receives have completed.
+func (c *Conn) awaitReturn(ctx context.Context) bool {
+	for {
+		c.mu.Lock()
+		out := c.link.RecvsOut
+		c.mu.Unlock()
+		if out == 0 {
+			return true
+		}
+		select {
+		case <-c.returned:
+		case <-c.dead:
+			return true
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
+// startBeat sends a heartbeat whenever nothing else was sent for a while.
+func (c *Conn) startBeat() {
+	every := c.config.Heartbeat
+	if every == 0 {
+		return
+	}
+	last := uint64(0)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.beat = time.AfterFunc(every, func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if c.err != nil || c.gone || c.released {
+			return
+		}
+		if c.link.Messages == last {
+			c.sendProbe()
+		}
+		last = c.link.Messages
+		c.beat.Reset(every)
+	})
+}
+
+// probeAfter is how long a Write waits for room before it asks whether the peer is still there: all that was sent may
+// have been acknowledged before the peer vanished, and then nothing else would tell.
+const probeAfter = time.Second
+
+// probe asks a peer that gives no room. One timer runs for all Writes that wait within its time.
+type probe struct {
+	wanted atomic.Bool // a Write waits for room
+	armed  atomic.Bool
+	timer  *time.Timer
+	last   uint64 // messages when the timer fired before; guarded by Conn.mu
+}
+
+// ask sends a message that has to be acknowledged, when a Write has waited since the timer fired before.
+func (c *Conn) ask() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err != nil || c.gone || isDone(c.closed) {
+		return
+	}
+	if !c.probe.wanted.Load() {
+		c.probe.armed.Store(false)
+		if !c.probe.wanted.Load() || c.probe.armed.Swap(true) { // the next Write arms it, or has armed it
+			return
+		}
+	} else if c.link.Messages == c.probe.last {
+		if c.sendProbe(); c.err != nil {
+			return
+		}
+	}
+	c.probe.last = c.link.Messages
+	c.probe.timer.Reset(probeAfter)
+}
+
+// stopAsking returns when ask does nothing any more. The connection is closed.
+func (c *Conn) stopAsking() {
+	c.probe.timer.Stop()
+	c.mu.Lock() // of one that runs
+	defer c.mu.Unlock()
+}
+
+// completionFailed ends the connection because a completion failed. The caller holds mu.
+func (c *Conn) completionFailed(wc *ibv.WC) {
+	if known := c.err != nil || c.gone || isDone(c.closed); known && wc.Status == ibv.WC_WR_FLUSH_ERR {
+		return // every receive of a stream that ends is flushed, and the stream tells the reason itself
+	}
+	err := rdma.CompletionErr(wc)
+	switch wc.Status {
+	case ibv.WC_WR_FLUSH_ERR:
+		err = fmt.Errorf("%w: the queue pair has failed: %w", verberr.ECONNRESET, err)
+	case ibv.WC_RETRY_EXC_ERR:
+		err = fmt.Errorf("%w: the peer does not answer: %w", verberr.ETIMEDOUT, err)
+	case ibv.WC_RNR_RETRY_EXC_ERR, ibv.WC_REM_OP_ERR, ibv.WC_REM_ACCESS_ERR, ibv.WC_REM_INV_REQ_ERR:
+		err = fmt.Errorf("%w: %w", verberr.ECONNRESET, err)
+	}
+	c.fail(err)
+}
+
+// handle handles completions, posts their receives again, and wakes waiting goroutines.
+func (c *Conn) handle(wcs []ibv.WC) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.released {
+		return
+	}
+	bad := false
+	for i := range wcs {
+		wc := &wcs[i]
+		recv := protocol.IsRecv(wc.WRID)
+		sent := !recv && !protocol.IsFetch(wc.WRID)
+		if recv {
+			c.link.RecvsOut--
+		}
+		switch {
+		case wc.Status != ibv.WC_SUCCESS:
+			if sent {
+				c.link.SendDone(wc.WRID, true) // the device reads its memory no more
+			}
+			c.completionFailed(wc)
+			continue
+		case sent:
+			c.link.SendDone(wc.WRID, false)
+			continue
+		case bad: // what a peer says after that counts no more
+			continue
+		}
+		flags, err := c.protocol.Received(wc, c.peerFin)
+		if err != nil {
+			c.fail(err)
+			bad = true
+			continue
+		}
+		c.peerFin |= flags
+		if recv {
+			c.protocol.AddRecv(wc)
+		}
+	}
+	if c.link.Recvs.Len() > 0 && c.err == nil && !c.gone {
+		if err := c.link.PostRecvs(); err != nil {
+			c.fail(err)
+		}
+	}
+	c.link.Recvs.Reset()
+	if c.link.RecvsOut == 0 {
+		signal(c.returned)
+	}
+	if c.peerFin&protocol.Done != 0 {
+		c.finWanted |= protocol.Fin // nobody would read our data, so the peer need not wait
+	}
+	c.sendControl()
+	c.tellLenders()
+	signal(c.readable)
+	signal(c.writable)
+	signal(c.moved)
+	c.changed()
+}
+
+// sendControl tells the peer what it has to know, if there is room for it. The caller holds mu.
+func (c *Conn) sendControl() {
+	if c.err != nil || c.gone || !c.started || c.released {
+		return
+	}
+	told, err := c.protocol.Tell(c.finWanted &^ c.finSent)
+	if err != nil {
+		c.fail(err)
+		return
+	}
+	if told != 0 {
+		c.finSeq = c.link.Messages
+	}
+	if told&protocol.Fin != 0 {
+		c.endSeq = c.link.Messages
+	}
+	c.finSent |= told
+}
+
+// sendProbe makes the peer's device answer. The caller holds mu.
+func (c *Conn) sendProbe() {
+	if err := c.protocol.Probe(); err != nil {
+		c.fail(err)
+	}
+}
+
+// CloseWrite ends writing: the peer reads all written data and then io.EOF. Reading goes on. CloseWrite does not wait
+// for that; Close does, and reports what did not arrive.
+func (c *Conn) CloseWrite() error {
+	if isDone(c.closed) {
+		return c.opError("close", net.ErrClosed)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err != nil {
+		return c.opError("close", c.err)
+	}
+	c.want(protocol.Fin)
+	if c.peerFin&protocol.Done != 0 {
+		if err := c.undelivered(); err != nil {
+			return c.opError("close", err)
+		}
+	}
+	return nil
+}
+
+// want tells the peer flags as soon as there is room. The caller holds mu.
+func (c *Conn) want(flags protocol.Flags) {
+	c.finWanted |= flags
+	c.sendControl()
+	c.changed()
+	c.interrupt()
+}
+
+// Close ends the connection. It waits until all written data is in the peer's memory and the peer knows that no more
+// comes, for [Config].Linger at most, and then releases everything. If that was not acknowledged, or the peer has
+// closed and not read all of it, the error has an [UndeliveredError], and the data may be lost: nothing sends it again.
+// Close of a TCP connection returns nil at once in the same place. Without an error the data has arrived; only an
+// answer of the peer's program shows that it has read it. Data that the peer sends during Close is dropped, and its
+// next Write fails.
+func (c *Conn) Close() error {
+	first := false
+	c.once.Do(func() {
+		first = true
+		close(c.closed)
+		c.interrupt()
+		lost := c.goodbye()
+		c.ended = errors.Join(lost, c.release())
+	})
+	switch {
+	case !first:
+		return c.opError("close", net.ErrClosed)
+	case c.ended != nil:
+		return c.opError("close", c.ended)
+	}
+	return nil
+}
+
+// abandon is Close of a connection that nobody has got, without a word to the peer.
+func (c *Conn) abandon() (err error) {
+	c.once.Do(func() {
+		close(c.closed)
+		c.interrupt()
+		err = c.release()
+	})
+	return err
+}
+
+// lastAck is how long Close waits for a peer that has said its last word to leave. Until then the peer may wait for
+// the acknowledgement of that word, which Soft-RoCE sends after it has brought it, and a queue pair that is gone sends
+// none: C's rsockets would wait without end.
+const lastAck = 500 * time.Millisecond
+
+// goodbye tells the peer, and waits for its answer. It returns an error about data that did not arrive.
+func (c *Conn) goodbye() error {
+	c.mu.Lock()
+	if c.cancel != nil && c.err == nil && !c.gone {
+		c.want(c.lastWord())
+	}
+	c.mu.Unlock()
+	late := newDeadline()
+	late.came = c.interrupt
+	late.set(time.Now().Add(c.config.Linger))
+	defer late.stop()
+	for leaving := false; ; {
+		c.mu.Lock()
+		over, left := c.parted(), c.peerFin&protocol.Done != 0 && !c.protocol.AnswersEnd()
+		gone := c.gone
+		c.mu.Unlock()
+		if over || isDone(late.passed()) {
+			if gone {
+				c.workers.Wait() // the peer's last messages have to be handled: they acknowledge
+			}
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			return c.undelivered()
+		}
+		if left && !leaving {
+			leaving = true
+			late.set(time.Now().Add(min(lastAck, c.config.Linger)))
+		}
+		c.awaitEnd(late, func() bool {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			return c.parted() || isDone(late.passed())
+		})
+	}
+}
+
+// undelivered returns an error about what the peer has not acknowledged: data, or the end of data, without which its
+// program sees a failed connection. The caller holds mu.
+func (c *Conn) undelivered() error {
+	said := c.peerFin
+	lost := c.protocol.Undelivered(said)
+	ended := c.link.Written == 0 || said&protocol.Done != 0 ||
+		c.finSent&protocol.Fin != 0 && c.link.Acked >= c.endSeq
+	err := c.err
+	switch {
+	case c.cancel == nil || lost == 0 && ended:
+		return nil
+	case err != nil:
+	case said&protocol.Done != 0:
+		err = fmt.Errorf("%w: the peer closed without reading them", verberr.EPIPE)
+	case c.gone:
+		err = verberr.ECONNRESET
+	default:
+		err = fmt.Errorf("%w: Linger of %v is over", verberr.ETIMEDOUT, c.config.Linger)
+	}
+	return &UndeliveredError{Bytes: lost, Err: err}
+}
+
+// lastWord is what Close tells the peer: one that has closed need not know that nobody reads. The caller holds mu.
+func (c *Conn) lastWord() protocol.Flags {
+	if c.protocol.AnswersEnd() && c.peerFin&protocol.Done != 0 {
+		return protocol.Fin
+	}
+	return protocol.Fin | protocol.Done
+}
+
+// parted reports whether nothing is left to send. The caller holds mu.
+func (c *Conn) parted() bool {
+	if c.cancel == nil || c.err != nil || c.gone {
+		return true
+	}
+	word := c.lastWord()
+	told := c.finSent&word == word && c.link.Completed >= c.finSeq
+	if !c.protocol.AnswersEnd() {
+		return told // or the peer goes, which it does when its own last word is acknowledged
+	}
+	return told && c.peerFin&protocol.Fin != 0 && !c.link.Offered()
+}
+
+// awaitEnd is await for Close, which c.closed does not end, until something has happened that over may know.
+func (c *Conn) awaitEnd(late *deadline, over func() bool) {
+	r := c.poller
+	select {
+	case r.turn <- struct{}{}:
+		r.lead(c, over)
+	case <-c.moved:
+		r.turns.Add(1)
+	case <-c.dead:
+	case <-late.passed():
+	}
+}
+
+// release disconnects and releases everything.
+func (c *Conn) release() error {
+	c.readDeadline.stop()
+	c.writeDeadline.stop()
+	c.stopAsking()
+	if c.cancel != nil {
+		c.id.forward(nil)
+		c.cancel()
+		c.workers.Wait()
+	}
+	c.reading.Lock() // waits for goroutines that still copy from or into the memory
+	defer c.reading.Unlock()
+	c.writing.Lock()
+	defer c.writing.Unlock()
+	c.mu.Lock()
+	if c.released = true; c.beat != nil {
+		c.beat.Stop()
+	}
+	c.mu.Unlock()
+	if c.cancel != nil {
+		c.disconnect()
+	}
+	err := c.link.Close()
+	c.endLends()
+	for _, m := range c.mapped {
+		if m.mr != nil {
+			err = errors.Join(err, m.mr.Close())
+		}
+	}
+	return errors.Join(err, c.unshare(), c.id.Close())
+}
+
+// disconnect tells the peer that the connection is over, after the device has been told. In RESET it forgets the
+// receives, where after rdma_disconnect alone, and a drain, each of them would have a completion. The queue pair is
+// closed first, or C would move it to ERR.
+func (c *Conn) disconnect() {
+	if c.shared.device.Info().Transport != ibv.TRANSPORT_IWARP &&
+		c.link.QP.Modify(&ibv.QPAttr{QPState: ibv.QPS_RESET}, ibv.QP_STATE) == nil {
+		_ = c.link.QP.Close() // link.Close has the error
+	}
+	_ = c.id.Disconnect(context.Background()) // fails if the connection is gone already
+}

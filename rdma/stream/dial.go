@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package stream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strconv"
+	"time"
+
+	"github.com/goverbs/goverbs/generated/rdmacm"
+	"github.com/goverbs/goverbs/rdma/cm"
+	"github.com/goverbs/goverbs/rdma/internal/verberr"
+	"github.com/goverbs/goverbs/rdma/stream/internal/protocol"
+	"github.com/goverbs/goverbs/runtime"
+)
+
+// Dial connects to a listener of [Listen], at "host:port", with the defaults of [Config].
+func Dial(ctx context.Context, address string) (*Conn, error) {
+	return (*Config)(nil).Dial(ctx, address)
+}
+
+// Dial connects to a listener at "host:port". If a host has several addresses, Dial tries one after the other.
+func (c *Config) Dial(ctx context.Context, address string) (*Conn, error) {
+	config, err := c.complete()
+	if err != nil {
+		return nil, err
+	}
+	all, err := config.lookup(ctx, address)
+	if err != nil {
+		return nil, &net.OpError{Op: "dial", Net: "rdma", Err: err}
+	}
+	var errs []error
+	for _, to := range all {
+		conn, err := config.dial(ctx, Addr{to})
+		if err == nil {
+			return conn, nil
+		}
+		errs = append(errs, err)
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	if len(errs) == 1 {
+		return nil, errs[0]
+	}
+	return nil, errors.Join(errs...)
+}
+
+// DialIB is Dial to an AF_IB address, to a listener of [Config.ListenIB], on ports with InfiniBand's link layer: see
+// [cm.IBAddr].
+func (c *Config) DialIB(ctx context.Context, to cm.IBAddr) (*Conn, error) {
+	config, err := c.completeIB()
+	if err != nil {
+		return nil, err
+	}
+	return config.dial(ctx, to)
+}
+
+// lookup resolves "host:port"; no host means all addresses. Names of software devices are names of hosts on their
+// fabric, where nobody else is.
+func (c *Config) lookup(ctx context.Context, address string) ([]netip.AddrPort, error) {
+	host, service, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, err
+	}
+	port, err := strconv.ParseUint(service, 10, 16)
+	if err != nil {
+		n, err := net.DefaultResolver.LookupPort(ctx, "tcp", service)
+		if err != nil {
+			return nil, err
+		}
+		port = uint64(n)
+	}
+	if host == "" {
+		return []netip.AddrPort{netip.AddrPortFrom(netip.IPv6Unspecified(), uint16(port))}, nil
+	}
+	ips := make([]netip.Addr, 1)
+	if ips[0], err = netip.ParseAddr(host); err != nil && c.Backend != runtime.Native {
+		if ips[0], err = softHost(ctx, c.Backend, host); err != nil {
+			return nil, err
+		}
+	} else if err != nil {
+		if ips, err = net.DefaultResolver.LookupNetIP(ctx, "ip", host); err != nil {
+			return nil, err
+		}
+	}
+	var all []netip.AddrPort
+	for _, ip := range ips {
+		all = append(all, netip.AddrPortFrom(ip.Unmap(), uint16(port)))
+	}
+	return all, nil
+}
+
+// softHost returns the address of a name on a software backend.
+func softHost(ctx context.Context, backend runtime.Backend, name string) (netip.Addr, error) {
+	found, err := cm.GetAddrInfoOn(ctx, backend, name, "", cm.Hints{})
+	if err != nil {
+		return netip.Addr{}, err
+	}
+	defer found.Close()
+	return found.Destination().Addr(), nil
+}
+
+// dial connects to one address, an [Addr] or an [cm.IBAddr].
+func (c Config) dial(ctx context.Context, to net.Addr) (*Conn, error) {
+	conn, err := c.dialOnce(ctx, to)
+	if err != nil {
+		return nil, &net.OpError{Op: "dial", Net: "rdma", Addr: to, Err: err}
+	}
+	return conn, nil
+}
+
+func (c Config) dialOnce(ctx context.Context, to net.Addr) (*Conn, error) {
+	id, err := newEndpoint(c.Backend)
+	if err != nil {
+		return nil, err
+	}
+	conn := newConn(id, c)
+	if err := conn.connect(ctx, to); err != nil {
+		if left := conn.release(); left != nil {
+			err = errors.Join(err, left)
+		}
+		return nil, err // not joined, because a net.OpError asks it whether it is a timeout
+	}
+	conn.start()
+	return conn, nil
+}
+
+// options sets the configured options of an ID.
+func (c *Config) options(id *cm.ID) error {
+	if c.ToS != 0 {
+		if err := id.SetToS(c.ToS); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *Conn) connect(ctx context.Context, to net.Addr) error {
+	timeout := c.config.HandshakeTimeout
+	if until, ok := ctx.Deadline(); ok {
+		timeout = min(timeout, max(time.Until(until), time.Millisecond))
+	}
+	if err := c.config.options(c.id.ID); err != nil {
+		return err
+	}
+	if err := c.id.resolve(ctx, netip.AddrPortFrom(c.config.Local, c.config.LocalPort), to, timeout); err != nil {
+		return err
+	}
+	if err := c.id.SetAckTimeout(c.config.AckTimeout); err != nil {
+		return err
+	}
+	if err := c.id.resolveRoute(ctx, timeout); err != nil {
+		return err
+	}
+	if err := c.open(oneRead); err != nil {
+		return err
+	}
+	step, cancel := context.WithTimeout(ctx, c.config.HandshakeTimeout)
+	defer cancel()
+	answer, err := c.id.connect(step, streamParam(c.link.Reads), c.protocol.Hello())
+	switch {
+	case err != nil && ctx.Err() == nil && step.Err() != nil:
+		return noAnswer{c.id.NoAnswerHint()}
+	case err != nil:
+		return c.explainRejection(err)
+	}
+	c.mu.Lock() // the peer's first messages may be here already, and be handled for another connection's sake
+	defer c.mu.Unlock()
+	c.link.Reads = c.link.Reads.AtMost(readsOf(answer))
+	return c.protocol.Meet(answer.PrivateData)
+}
+
+// oneRead is how many reads streams have under way: they read one piece at a time.
+var oneRead = protocol.Reads{Ours: 1, Theirs: 1}
+
+// readsOf returns what the peer has room for, from the event with its parameters.
+func readsOf(e cm.Event) protocol.Reads {
+	return protocol.Reads{Ours: e.Conn.InitiatorDepth, Theirs: e.Conn.ResponderResources}
+}
+
+// open makes the objects of the connection, whose ID has a device. reads are at most as many as the peer has room for,
+// if that is known.
+func (c *Conn) open(reads protocol.Reads) error {
+	if err := c.share(); err != nil {
+		return err
+	}
+	return c.protocol.Open(c.id, protocol.Options{Buffer: c.config.Buffer, Maps: c.config.Maps, CQ: c.poller.cq,
+		Key: c.key, Pool: &c.shared.pool, Reads: reads.AtMost(c.shared.mostReads()),
+		// A software device copies, and pins nothing. Adapters pin memory, and are slow where it is on demand.
+		OnDemand: c.config.Backend != runtime.Native})
+}
+
+// streamParam returns the connection parameters of streams. A device keeps memory for each read that may be under way.
+// Soft-RoCE takes 7 retries as retries without end.
+func streamParam(reads protocol.Reads) *rdmacm.ConnParam {
+	p := cm.DefaultConnParam()
+	p.InitiatorDepth, p.ResponderResources = reads.Ours, reads.Theirs
+	p.RetryCount = 6
+	return &p
+}
+
+// noAnswer means that the listener takes longer than HandshakeTimeout. It has what to look for.
+type noAnswer struct{ hint string }
+
+func (e noAnswer) Error() string {
+	return "rdma_connect: the listener does not answer: " + e.hint + ": " + verberr.ETIMEDOUT.Error()
+}
+func (noAnswer) Unwrap() error { return verberr.ETIMEDOUT }
+func (noAnswer) Timeout() bool { return true }
+
+// explainRejection adds the listener's reason.
+func (c *Conn) explainRejection(err error) error {
+	var e *cm.EventError
+	if !errors.As(err, &e) || e.Event.Type != rdmacm.CM_EVENT_REJECTED {
+		return err
+	}
+	why := e.Event.PrivateData
+	for len(why) > 0 && why[len(why)-1] == 0 {
+		why = why[:len(why)-1]
+	}
+	if len(why) == 0 {
+		return err
+	}
+	return fmt.Errorf("%w: the listener says %q", err, why)
+}

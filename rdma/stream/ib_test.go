@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package stream
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/generated/rdmacm"
+	"github.com/goverbs/goverbs/rdma/cm"
+	"github.com/goverbs/goverbs/rdma/internal/verberr"
+	"github.com/goverbs/goverbs/rdma/soft"
+)
+
+// TestSoftHasNoIB: the software devices are RoCE.
+func TestSoftHasNoIB(t *testing.T) {
+	f := newFabric(t, soft.Options{})
+	at := func(ip string) cm.IBAddr {
+		var g ibv.GID
+		*g.Raw() = netip.MustParseAddr(ip).As16()
+		return cm.NewIBAddr(g, rdmacm.PS_TCP, 7471)
+	}
+	own, peer := at("fe80::1"), at("fe80::2")
+	c := &Config{Backend: f}
+	_, err := c.ListenIB(own)
+	assert.ErrorIs(t, err, verberr.ENODEV)
+	assert.ErrorContains(t, err, "listen rdma ib[fe80::1]:0x1061d2f pkey 0xffff: ")
+	_, err = c.DialIB(soon(t), peer)
+	assert.ErrorIs(t, err, verberr.ENODEV)
+	assert.ErrorContains(t, err, "dial rdma ib[fe80::2]:0x1061d2f pkey 0xffff: ")
+	for _, err := range []error{func() error { _, err := (&Config{Buffer: 1}).DialIB(soon(t), peer); return err }(),
+		func() error { _, err := (&Config{Buffer: 1}).ListenIB(own); return err }()} {
+		assert.ErrorContains(t, err, "a buffer of 1 bytes")
+	}
+}

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package protocol
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/internal/verberr"
+)
+
+// What rsockets say to each other. Private data tells where a side's list of targets is, the first target, and how many
+// messages may come. Then every message is a write with immediate data, whose upper three bits say what it is.
+
+// rsocketHello is the private data, in big-endian.
+type rsocketHello struct {
+	bigEndian bool   // the sender, and so what is written into its list
+	credits   uint16 // messages of data
+	maps      int    // entries for memory that the other end maps, behind those of the list
+	list      target // its length is a number of entries
+	data      target // the first
+}
+
+const (
+	rsocketVersion   = 1
+	rsocketHelloSize = 40
+	helloBigEndian   = 1 // a flag
+	helloMaps        = 2 // a flag: there is a number of maps
+	targetSize       = 16
+	targetEntries    = 2
+	mappedSize       = 8 + targetSize
+	maxMaps          = 127 // more are said in units of 256
+)
+
+// The upper bits of immediate data.
+const (
+	opData    = 0 // so many bytes were written
+	opSGL     = 4 // so many messages may be sent in all; with an entry of the list, or none
+	opMap     = 6 // an entry for mapped memory was written
+	opControl = 7
+	opShift   = 29
+)
+
+// Control messages.
+const (
+	controlDisconnect = 0
+	controlKeepalive  = 1
+	controlShutdown   = 2
+)
+
+func word(op, value uint32) ibv.BE32 { return ibv.ToBE32(op<<opShift | value) }
+
+// errRSocket means that the peer violates the protocol.
+var errRSocket = fmt.Errorf("%w: the peer does not keep to the protocol of rsockets", verberr.EPROTO)
+
+var errNoRSocket = errors.New("stream: the peer speaks another protocol than that of rsockets")
+
+func (h rsocketHello) marshal() []byte {
+	b := make([]byte, 8, rsocketHelloSize)
+	b[0] = rsocketVersion
+	b[1] = helloMaps
+	if h.bigEndian {
+		b[1] |= helloBigEndian
+	}
+	binary.BigEndian.PutUint16(b[2:], h.credits)
+	b[7] = byte(h.maps)
+	b = append(b, h.list.marshal(binary.BigEndian)...)
+	return append(b, h.data.marshal(binary.BigEndian)...)
+}
+
+// parseRSocketHello wants a peer that has what a stream needs.
+func parseRSocketHello(b []byte) (h rsocketHello, err error) {
+	if len(b) < rsocketHelloSize || b[0] != rsocketVersion {
+		return h, errNoRSocket
+	}
+	maps := int(b[7])
+	if maps > maxMaps {
+		maps = maps & maxMaps << 8
+	}
+	if b[1]&helloMaps == 0 {
+		maps = 0
+	}
+	h = rsocketHello{b[1]&helloBigEndian != 0, binary.BigEndian.Uint16(b[2:]), maps, targetOf(b[8:], binary.BigEndian),
+		targetOf(b[24:], binary.BigEndian)}
+	if h.credits == 0 || h.list.length < targetEntries {
+		return h, errNoRSocket
+	}
+	return h, nil
+}
+
+// order is that of the peer's memory.
+func (h *rsocketHello) order() byteOrder {
+	if h.bigEndian {
+		return binary.BigEndian
+	}
+	return binary.LittleEndian
+}
+
+// mapped is memory that may be written at offsets.
+type mapped struct {
+	offset uint64
+	target
+}
+
+func (m mapped) marshal(order byteOrder) []byte {
+	return append(order.AppendUint64(make([]byte, 0, mappedSize), m.offset), m.target.marshal(order)...)
+}
+
+// parseMapped reads an entry of this side's list.
+func parseMapped(b []byte) mapped { return mapped{binary.NativeEndian.Uint64(b), parseTarget(b[8:])} }
+
+type byteOrder interface {
+	binary.ByteOrder
+	binary.AppendByteOrder
+}
+
+func (t target) marshal(order byteOrder) []byte {
+	b := order.AppendUint64(make([]byte, 0, targetSize), t.address)
+	b = order.AppendUint32(b, t.key)
+	return order.AppendUint32(b, t.length)
+}
+
+func targetOf(b []byte, order byteOrder) target {
+	return target{order.Uint64(b), order.Uint32(b[8:]), order.Uint32(b[12:])}
+}
+
+// parseTarget reads an entry of this side's list.
+func parseTarget(b []byte) target { return targetOf(b, binary.NativeEndian) }

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package protocol
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/goverbs/goverbs/rdma/internal/verberr"
+)
+
+// The protocol of stream connections. Each side has a ring that the other side writes its data into, with one write
+// with immediate data for each piece; the immediate data is the number of bytes. Everything else is a control message
+// into a receive: the total number of bytes that were read from the ring, and of messages that were received. From
+// these the sender knows how much room the ring has and how many receives are posted.
+//
+// A control message may also offer a piece of data, with its address, key and length: the other side reads it into the
+// place of its ring where it would have been written, one offer after the other, and reports in its control messages
+// how many it has read. What is said and written after an offer counts when that was read. Only a side that has said in
+// its hello that it fetches is offered something: it has room for one RDMA READ, and so has the other one, as the
+// parameters of the connection say.
+
+// Hello is what the sides exchange as they connect, in private data, which has no length of its own.
+type hello struct {
+	ring  uint64 // address of the ring
+	rkey  uint32
+	size  uint32 // bytes of the ring
+	depth uint16 // receives that are posted
+
+	fetches bool // reads what it is offered; versions before have not said so
+}
+
+const (
+	helloMagic   = 0x676f7662 // "govb"
+	helloVersion = 1
+	helloSize    = 4 + 2 + 2 + 8 + 4 + 4 // of the first versions; one byte of flags follows
+	helloFetches = 1                     // flag
+)
+
+func (h hello) marshal() []byte {
+	b := make([]byte, 0, helloSize+1)
+	b = binary.BigEndian.AppendUint32(b, helloMagic)
+	b = binary.BigEndian.AppendUint16(b, helloVersion)
+	b = binary.BigEndian.AppendUint16(b, h.depth)
+	b = binary.BigEndian.AppendUint64(b, h.ring)
+	b = binary.BigEndian.AppendUint32(b, h.rkey)
+	b = binary.BigEndian.AppendUint32(b, h.size)
+	if !h.fetches {
+		return b
+	}
+	return append(b, helloFetches)
+}
+
+// StreamHello is a hello of a stream with a ring of that size, which is nowhere: for tests.
+func StreamHello(size uint32) []byte { return hello{size: size, depth: StreamDepth}.marshal() }
+
+// errProtocol means that the peer violates the protocol.
+var errProtocol = fmt.Errorf("%w: the peer does not keep to the stream protocol", verberr.EPROTO)
+
+var errNoStream = errors.New("stream: the peer speaks another protocol than this package's stream connections")
+
+func parseHello(b []byte) (h hello, err error) {
+	if len(b) < helloSize || binary.BigEndian.Uint32(b) != helloMagic {
+		return h, errNoStream
+	}
+	if v := binary.BigEndian.Uint16(b[4:]); v != helloVersion {
+		return h, fmt.Errorf("stream: the peer speaks version %d of the stream protocol, and this is version %d", v,
+			helloVersion)
+	}
+	h = hello{depth: binary.BigEndian.Uint16(b[6:]), ring: binary.BigEndian.Uint64(b[8:]),
+		rkey: binary.BigEndian.Uint32(b[16:]), size: binary.BigEndian.Uint32(b[20:])}
+	if len(b) > helloSize {
+		h.fetches = b[helloSize]&helloFetches != 0
+	}
+	if h.depth < 8 || h.size < MinBuffer || h.size > MaxBuffer {
+		return h, errNoStream
+	}
+	return h, nil
+}
+
+// control is a control message.
+type control struct {
+	flags   Flags
+	fetched uint32 // offers, counted
+	read    uint64 // bytes taken out of the ring
+	handled uint64 // messages received
+	offer   *span  // or nil
+}
+
+const (
+	controlSize = 24
+	offerSize   = controlSize + 8 + 4 + 4 // of one with an offer
+	offerFlag   = Flags(1 << 2)           // of such a message
+)
+
+func (c control) marshal(b []byte) []byte {
+	b = append(b[:0], byte(c.flags), 0, 0, 0)
+	if c.offer != nil {
+		b[0] |= byte(offerFlag)
+	}
+	b = binary.BigEndian.AppendUint32(b, c.fetched)
+	b = binary.BigEndian.AppendUint64(b, c.read)
+	b = binary.BigEndian.AppendUint64(b, c.handled)
+	if c.offer == nil {
+		return b
+	}
+	b = binary.BigEndian.AppendUint64(b, c.offer.address)
+	b = binary.BigEndian.AppendUint32(b, c.offer.rkey)
+	return binary.BigEndian.AppendUint32(b, c.offer.n)
+}
+
+func parseControl(b []byte) control {
+	return control{flags: Flags(b[0]), fetched: binary.BigEndian.Uint32(b[4:]), read: binary.BigEndian.Uint64(b[8:]),
+		handled: binary.BigEndian.Uint64(b[16:])}
+}
+
+func parseOffer(b []byte) span {
+	return span{address: binary.BigEndian.Uint64(b[controlSize:]), rkey: binary.BigEndian.Uint32(b[controlSize+8:]),
+		n: binary.BigEndian.Uint32(b[controlSize+12:])}
+}

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package stream
+
+import (
+	"runtime"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+)
+
+// TestKeeping: a stream that is alone keeps its thread after some waits, and no longer where others share its device,
+// or other goroutines want to run. With one processor it never does.
+func TestKeeping(t *testing.T) {
+	before := runtime.GOMAXPROCS(2)
+	t.Cleanup(func() { runtime.GOMAXPROCS(before) })
+	kept := false
+	k := threadPolicy{keep: func(keep bool) { kept = keep }, yielded: time.Now().Add(time.Hour)}
+	wait := func(keys ...uint64) {
+		k.decide()
+		var all []ibv.WC
+		for _, key := range keys {
+			all = append(all, ibv.WC{WRID: key << 32})
+		}
+		k.learn(7, all)
+	}
+	alone := func() {
+		for range ownBefore {
+			wait(7, 7)
+			assert.False(t, kept)
+		}
+		wait(7)
+	}
+	alone()
+	assert.True(t, kept)
+	wait()
+	assert.True(t, kept, "a wait for nothing says nothing")
+	wait(7, 8)
+	wait(7)
+	assert.True(t, kept, "once may be by chance")
+	wait(8)
+	wait(8)
+	wait(7)
+	assert.False(t, kept)
+
+	k.own = 0
+	alone()
+	require.True(t, kept)
+	k.yielded = time.Time{}
+	var over atomic.Bool
+	for range 4 {
+		go func() {
+			for !over.Load() {
+			}
+		}()
+	}
+	assert.Eventually(t, func() bool {
+		for kept && time.Since(k.yielded) <= lookEvery {
+		}
+		k.decide()
+		return !kept
+	}, 10*time.Second, time.Microsecond)
+	over.Store(true)
+
+	runtime.GOMAXPROCS(1)
+	k = threadPolicy{keep: k.keep}
+	for range 4 * ownBefore {
+		wait(7)
+	}
+	assert.False(t, kept)
+
+	k = threadPolicy{keep: k.keep, always: true}
+	for range 4 * ownBefore {
+		wait(8)
+	}
+	assert.False(t, kept, "the program has said so: it is left as it is")
+}

@@ -1,0 +1,459 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package stream
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma"
+	"github.com/goverbs/goverbs/rdma/internal/verberr"
+	"github.com/goverbs/goverbs/rdma/stream/internal/protocol"
+)
+
+// lendFrom is from how many bytes on lending is worth the wait for the device.
+const lendFrom = 16 << 10
+
+// WriteLent is Write that copies nothing: the device reads p itself, and WriteLent returns when it no longer does, so p
+// is the caller's again. p is memory of any kind; it must not change meanwhile. It pays where copying costs more than a
+// round trip: on the software device, 64 KiB take 1.8 times as long as with Write, and 1 MiB 0.4 times. See also
+// [Conn.Lend].
+//
+// What was lent stays registered for the next time, as long as the device has connections or a listener at one of its
+// addresses: up to 64 MiB, which are also kept from the garbage collector. See package registration, and
+// [Conn.WriteMR] for memory that the program registers.
+//
+// WriteLent returns an error if the peer's device did not acknowledge all of p; the number of bytes is that of those
+// which were sent.
+//
+// After a deadline the device may still read p. If the peer's does not acknowledge what was sent within a second, the
+// connection ends. So do all waits of WriteLent, with an error, when the connection is closed.
+func (c *Conn) WriteLent(p []byte) (int, error) {
+	if len(p) < lendFrom {
+		return c.Write(p)
+	}
+	l := &lend{back: make(chan struct{}, 1)}
+	n, err := c.lendBytes(l, p, 0, len(p))
+	return c.lentAll(l, n, err)
+}
+
+// lentAll waits until the device is done with what was lent, and returns what a Write of n bytes returns.
+func (c *Conn) lentAll(l *lend, n int, err error) (int, error) {
+	c.takeBack(l)
+	if err == nil {
+		err = c.arrived(l)
+	}
+	if err != nil {
+		return n, c.opError("write", err)
+	}
+	return n, nil
+}
+
+// Lent is memory on its way: see [Conn.Lend].
+type Lent struct {
+	c *Conn
+	l lend
+}
+
+// Lend is [Conn.WriteLent] that does not wait: it returns when all of p is sent, and p is the device's until Wait
+// returns. So the next lend may begin before the last one has arrived. Close gives back a lend without Wait.
+func (c *Conn) Lend(p []byte) (*Lent, error) {
+	if len(p) == 0 {
+		_, err := c.Write(p)
+		return &Lent{c: c}, err
+	}
+	t := &Lent{c, lend{back: make(chan struct{}, 1)}}
+	if _, err := c.lendBytes(&t.l, p, 0, len(p)); err != nil {
+		c.takeBack(&t.l)
+		return nil, c.opError("write", err)
+	}
+	return t, nil
+}
+
+// Wait waits until the memory is the program's again. Waiting once more does nothing. It has no error: if the peer does
+// not get what was lent, what the program does next with the connection says so.
+func (t *Lent) Wait() { t.c.takeBack(&t.l) }
+
+// WriteMR is [Conn.WriteLent] of n bytes at an offset of a memory region, which has to be of [Conn.PD]: memory that the
+// program keeps registered, or that is not the process's, as a GPU's.
+func (c *Conn) WriteMR(mr *rdma.MR, offset uint64, n int) (int, error) {
+	pd, err := c.PD()
+	if err != nil {
+		return 0, err
+	}
+	switch {
+	case mr == nil || mr.PD() != pd:
+		return 0, c.opError("write", verberr.Invalid("WriteMR", "", "the memory region is not one of "+
+			"the connection's protection domain: register it with Conn.PD"))
+	case n < 0 || offset > mr.Len() || uint64(n) > mr.Len()-offset:
+		return 0, c.opError("write", verberr.Invalid("WriteMR", "",
+			"%d bytes at %d are not inside a region of %d bytes", n, offset, mr.Len()))
+	}
+	l := &lend{back: make(chan struct{}, 1)}
+	r := mr.Region()
+	c.writing.Lock()
+	n, err = c.lendOut(l, rdma.Region{Address: r.Address + offset, Length: uint64(n), LKey: r.LKey})
+	c.writing.Unlock()
+	return c.lentAll(l, n, err)
+}
+
+// PD returns the protection domain of the connection, which all connections of its device share. Close what is made of
+// it before the last one of them: its Close fails otherwise.
+func (c *Conn) PD() (*rdma.PD, error) {
+	pd, err := c.id.PD()
+	if err != nil {
+		return nil, c.opError("pd", err)
+	}
+	return pd, nil
+}
+
+// lendBytes lends n bytes at a place of memory, all of which it registers, and returns how many were posted.
+func (c *Conn) lendBytes(l *lend, all []byte, at, n int) (int, error) {
+	c.writing.Lock() // Close waits for it, so the device stays
+	defer c.writing.Unlock()
+	if _, err := c.room(n, true); err != nil {
+		return 0, err
+	}
+	cache, err := c.shared.lent()
+	if err != nil {
+		return 0, err
+	}
+	if l.lease, err = cache.Get(all, 0); err != nil {
+		return 0, err
+	}
+	r := l.lease.Region()
+	posted, err := c.lendOut(l, rdma.Region{Address: r.Address + uint64(at), Length: uint64(n), LKey: r.LKey})
+	if posted == 0 {
+		l.lease.Release()
+	}
+	return posted, err
+}
+
+// lendOut posts memory in pieces, and returns how many bytes were posted. The caller holds writing, and waits for the
+// memory afterwards, without it.
+func (c *Conn) lendOut(l *lend, r rdma.Region) (n int, err error) {
+	for total := int(r.Length); ; {
+		rest := total - n
+		m, err := c.room(rest, true)
+		if m > 0 {
+			m, err = c.send(protocol.Piece{Lent: r.SGE(uint64(n), uint32(m))}, l)
+		}
+		n += m
+		switch {
+		case err != nil || n == total:
+			return n, err
+		case m > 0:
+			continue
+		}
+		c.awaitRoom(func() bool { return c.protocol.Room(rest, true) > 0 })
+	}
+}
+
+// Memory of a ReadFrom: one part is read into while the device sends the others.
+const (
+	relayParts = 4
+	relayPart  = 128 << 10
+	keptRelays = 8
+)
+
+// ReadFrom sends what it reads from r until that ends: io.Copy to a connection uses it. r reads into registered memory,
+// which the device sends, so large reads are not copied; ReadFrom uses 512 KiB for that. Other Writes may go on beside
+// it, between two reads. While r.Read waits, neither Close nor a deadline ends ReadFrom, and Close does not wait for
+// it.
+func (c *Conn) ReadFrom(r io.Reader) (total int64, err error) {
+	relay, err := c.shared.takeRelay()
+	if err != nil {
+		return 0, c.opError("write", err)
+	}
+	var lends [relayParts]lend
+	for i := range lends {
+		lends[i].back = make(chan struct{}, 1)
+	}
+	defer func() {
+		whole := true
+		for i := range lends {
+			whole = c.takeBack(&lends[i]) && whole
+			if lost := c.arrived(&lends[i]); lost != nil && err == nil {
+				err = c.opError("write", lost)
+			}
+		}
+		c.leaveRelay(relay, whole)
+	}()
+	for i := 0; ; i = (i + 1) % relayParts {
+		c.takeBack(&lends[i])
+		if err := c.arrived(&lends[i]); err != nil {
+			return total, c.opError("write", err)
+		}
+		all, at := relay.Bytes(), i*relayPart
+		n, end := r.Read(all[at : at+relayPart])
+		var m int
+		if n < lendFrom {
+			m, err = c.Write(all[at : at+n])
+		} else if m, err = c.lendBytes(&lends[i], all, at, n); err != nil {
+			err = c.opError("write", err)
+		}
+		total += int64(m)
+		switch {
+		case err != nil:
+			return total, err
+		case end == io.EOF:
+			return total, nil
+		case end != nil:
+			return total, end
+		}
+	}
+}
+
+// takeRelay gives memory for a ReadFrom.
+func (s *shared) takeRelay() (*rdma.Buffer, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if last := len(s.relay) - 1; last >= 0 {
+		b := s.relay[last]
+		s.relay = s.relay[:last]
+		return b, nil
+	}
+	return rdma.NewBuffer(relayParts*relayPart, rdma.MapOptions{})
+}
+
+// leaveRelay keeps the memory for the next, or has Close give it back if the device may still read it. After Close, the
+// device may be gone with what it shares.
+func (c *Conn) leaveRelay(b *rdma.Buffer, whole bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.released:
+		_ = b.Close()
+	case !whole:
+		c.unclaimed = append(c.unclaimed, b)
+	default:
+		c.shared.keepRelay(b)
+	}
+}
+
+func (s *shared) keepRelay(b *rdma.Buffer) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.relay) < keptRelays {
+		s.relay = append(s.relay, b)
+	} else {
+		_ = b.Close()
+	}
+}
+
+// WriteTo writes what arrives into w until the peer ends: io.Copy from a connection uses it. w gets the bytes where
+// they lie, as [Conn.ReadLent] lends them.
+func (c *Conn) WriteTo(w io.Writer) (total int64, err error) {
+	for {
+		n, end, err := c.lendOnce(func(p []byte) (int, error) {
+			n, err := w.Write(p)
+			if n < len(p) && err == nil {
+				err = io.ErrShortWrite
+			}
+			return n, err
+		})
+		total += int64(n)
+		switch {
+		case end == io.EOF:
+			return total, nil
+		case end != nil:
+			return total, end
+		case err != nil:
+			return total, err
+		}
+	}
+}
+
+// ReadLent waits until data has arrived, and calls use with some of it, which is not copied: it lies in memory that the
+// device writes into, and belongs to use until use returns. use says how many bytes it has taken, from the first on;
+// the others come again. ReadLent returns that number, and the error of use. Until then they take up the peer's room.
+//
+// Other readers wait for use. Close does not: the memory stays until use returns. use may Write, and Close, but not
+// read.
+//
+// A hostile peer can change the bytes while use looks at them. What is checked and then used, or looked at twice, has
+// to be copied first, as Read does.
+func (c *Conn) ReadLent(use func(p []byte) (n int, err error)) (int, error) {
+	n, end, err := c.lendOnce(use)
+	if end != nil {
+		return 0, end
+	}
+	return n, err
+}
+
+// lendOnce is ReadLent; end is why use was not called.
+func (c *Conn) lendOnce(use func(p []byte) (int, error)) (n int, end, err error) {
+	c.reader.Lock()
+	defer c.reader.Unlock()
+	p, hold, err := c.borrow()
+	if err == io.EOF {
+		return 0, err, nil
+	} else if err != nil {
+		return 0, c.opError("read", err), nil
+	}
+	defer hold.Release()
+	n, err = use(p)
+	if n < 0 || n > len(p) {
+		return 0, nil, c.opError("read", verberr.Invalid("ReadLent", "", "%d bytes were taken of %d", n, len(p)))
+	}
+	c.took(n)
+	return n, nil, err
+}
+
+// borrow waits until data has arrived, and holds it.
+func (c *Conn) borrow() ([]byte, protocol.Hold, error) {
+	c.reading.Lock()
+	defer c.reading.Unlock()
+	defer c.learned.end()
+	for {
+		err := c.mayRead()
+		var n uint64
+		if err == nil {
+			n, err = c.unread()
+		}
+		if n > 0 {
+			return c.protocol.Front(n), c.link.Hold(), nil
+		}
+		if err != nil {
+			return nil, protocol.Hold{}, err
+		}
+		c.awaitData()
+	}
+}
+
+// lendTimeout is how long after its deadline a write waits for the device to be done with what was lent, which takes as
+// long as the peer's device needs for an acknowledgement, before it ends the connection for that.
+const lendTimeout = time.Second
+
+// lent notes that the last message has memory of l. The caller holds mu.
+func (c *Conn) lent(l *lend) {
+	if !slices.Contains(c.lends, l) {
+		c.lends = append(c.lends, l)
+	}
+	l.upTo = c.link.Messages
+}
+
+// tellLenders wakes those that wait for memory that the device reads no more. The caller holds mu.
+func (c *Conn) tellLenders() {
+	for _, l := range c.lends {
+		if l.upTo > c.link.Completed {
+			return
+		}
+		signal(l.back)
+	}
+}
+
+// takeBack returns when the device no longer reads what was lent, if anything was. It returns false if a connection
+// that has failed does not say so: then Close gives the memory back.
+func (c *Conn) takeBack(l *lend) bool {
+	c.mu.Lock()
+	out := slices.Contains(c.lends, l)
+	if out {
+		c.lenders.Add(1)
+	}
+	c.mu.Unlock()
+	if !out {
+		return true
+	}
+	defer c.lenders.Done()
+	if !c.awaitBack(l) {
+		return false
+	}
+	c.mu.Lock()
+	out = slices.Contains(c.lends, l) // or Close has given it back
+	c.lends = slices.DeleteFunc(c.lends, func(other *lend) bool { return other == l })
+	c.mu.Unlock()
+	if out {
+		l.lease.Release()
+	}
+	return true
+}
+
+// arrived returns an error if the peer has not acknowledged what was lent. The device is done with it.
+func (c *Conn) arrived(l *lend) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch err := c.writeErr(); {
+	case l.upTo <= c.link.Acked:
+		return nil
+	case err != nil:
+		return err
+	}
+	return verberr.ECONNRESET
+}
+
+// awaitBack is await for a lend: neither a deadline nor Close ends it by itself.
+func (c *Conn) awaitBack(l *lend) bool {
+	isBack := func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return l.upTo <= c.link.Completed || !slices.Contains(c.lends, l)
+	}
+	var late *time.Timer
+	defer func() {
+		if late != nil {
+			late.Stop()
+		}
+	}()
+	r := c.poller
+	for !isDone(c.dead) {
+		passed := c.writeDeadline.passed()
+		if isDone(passed) {
+			if passed = nil; late == nil {
+				late = time.AfterFunc(lendTimeout, c.lendTimedOut)
+			}
+		}
+		if isBack() {
+			return true
+		}
+		select {
+		case r.turn <- struct{}{}:
+			r.lead(c, func() bool { return isBack() || isDone(c.dead) || passed != nil && isDone(passed) })
+		case <-l.back:
+			r.turns.Add(1) // the background goroutine leaves the queue
+		case <-passed:
+		case <-c.dead:
+		}
+	}
+	_ = c.link.QP.Modify(&ibv.QPAttr{QPState: ibv.QPS_ERR}, ibv.QP_STATE) // which returns all requests
+	limit := time.After(lendTimeout)
+	for !isBack() {
+		select {
+		case <-l.back:
+		case <-limit:
+			return isBack()
+		}
+	}
+	return true
+}
+
+// lendTimedOut ends the connection, so that the device gives back what was lent.
+func (c *Conn) lendTimedOut() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.lends) > 0 && !c.released {
+		c.fail(fmt.Errorf("%w: the peer does not acknowledge what was sent from memory of the program",
+			os.ErrDeadlineExceeded))
+	}
+}
+
+// endLends gives back all memory that is lent, after the queue pair is gone, and waits until its lenders know.
+func (c *Conn) endLends() {
+	c.mu.Lock()
+	all := c.lends
+	c.lends = nil
+	c.mu.Unlock()
+	for _, l := range all {
+		l.lease.Release()
+		signal(l.back)
+	}
+	c.interrupt()
+	c.lenders.Wait()
+	for _, b := range c.unclaimed {
+		_ = b.Close() // the cache forgets it
+	}
+}

@@ -1,0 +1,405 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package stream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/goverbs/goverbs/generated/rdmacm"
+	"github.com/goverbs/goverbs/internal/places"
+	"github.com/goverbs/goverbs/rdma/cm"
+	"github.com/goverbs/goverbs/rdma/internal/made"
+	"github.com/goverbs/goverbs/runtime"
+)
+
+// Listener is a net.Listener of stream connections.
+type Listener struct {
+	id      *cm.ID
+	channel *cm.EventChannel // of requests
+	events  *eventDispatcher // kept for the connections
+	config  Config
+	local   net.Addr
+	conns   chan *Conn
+	places  *places.Places // of connections that Accept has not returned yet
+	shared  *shared        // what connections share, if the listener is on a device; or nil
+
+	cancel  context.CancelFunc
+	ctx     context.Context
+	serving sync.WaitGroup
+	once    sync.Once
+	ended   error
+	failed  chan struct{} // closed when no more requests can come; then
+	failure error
+
+	mu      sync.Mutex
+	stayed  error               // of the first failed connection whose objects could not be released
+	more    int                 // number of later ones
+	holders map[*shared]*holder // by what connections of a device share; nil at the end
+	drops   sync.WaitGroup      // of holders of devices that are gone; one more only while there are holders
+}
+
+var _ net.Listener = (*Listener)(nil)
+
+// Listen listens at "host:port", with the defaults of [Config]. No host means all addresses of all devices. Port 0
+// means a free port; Addr returns it.
+func Listen(ctx context.Context, address string) (*Listener, error) {
+	return (*Config)(nil).Listen(ctx, address)
+}
+
+// Listen listens at "host:port"; if a host has several addresses, at the first. ctx limits the lookup of the host.
+func (c *Config) Listen(ctx context.Context, address string) (*Listener, error) {
+	config, err := c.complete()
+	if err != nil {
+		return nil, err
+	}
+	all, err := config.lookup(ctx, address)
+	if err != nil {
+		return nil, &net.OpError{Op: "listen", Net: "rdma", Err: err}
+	}
+	return config.listen(Addr{all[0]})
+}
+
+// ListenIB is Listen at an AF_IB address, on ports with InfiniBand's link layer: see [cm.IBAddr]. Make the address with
+// NewIBAddr and RDMA_PS_TCP; without a GID it means all ports.
+func (c *Config) ListenIB(at cm.IBAddr) (*Listener, error) {
+	config, err := c.completeIB()
+	if err != nil {
+		return nil, err
+	}
+	return config.listen(at)
+}
+
+// listen listens at an [Addr] or an [cm.IBAddr].
+func (c Config) listen(at net.Addr) (*Listener, error) {
+	l, err := c.listenOnce(at)
+	if err != nil {
+		return nil, &net.OpError{Op: "listen", Net: "rdma", Addr: at, Err: err}
+	}
+	return l, nil
+}
+
+func (c Config) listenOnce(at net.Addr) (_ *Listener, err error) {
+	channel, err := cm.CreateEventChannelOn(c.Backend)
+	if err != nil {
+		return nil, err
+	}
+	defer closeIf(&err, channel)
+	id, err := channel.CreateID(rdmacm.PS_TCP)
+	if err != nil {
+		return nil, err
+	}
+	defer closeIf(&err, id)
+	if err = c.options(id); err != nil {
+		return nil, err
+	}
+	if ib, ok := at.(cm.IBAddr); ok {
+		err = id.BindIB(ib)
+	} else {
+		err = id.Bind(at.(Addr).AddrPort)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err = id.Listen(0); err != nil { // the most: requests that are taken wait for one of the places
+		return nil, err
+	}
+	l := &Listener{id: id, channel: channel, config: c, conns: make(chan *Conn),
+		places: places.New(c.Backlog, places.Waiting), failed: make(chan struct{}), holders: map[*shared]*holder{}}
+	if id.PortNum() > 0 { // the listener keeps what the connections of its device share
+		if l.shared, err = share(id); err != nil {
+			return nil, err
+		}
+	}
+	if l.events, err = shareDispatcher(c.Backend); err != nil {
+		return nil, errors.Join(err, l.shared.leave())
+	}
+	l.local, _ = addrsOf(id)
+	l.ctx, l.cancel = context.WithCancel(context.Background())
+	place := made.Here()
+	l.serving.Go(func() { l.serve(place) })
+	return l, nil
+}
+
+// closeIf closes an object if there is an error, to which it adds its own.
+func closeIf(err *error, o interface{ Close() error }) {
+	if *err != nil {
+		*err = errors.Join(*err, o.Close())
+	}
+}
+
+// Addr returns an [Addr], or an [cm.IBAddr] after ListenIB.
+func (l *Listener) Addr() net.Addr { return l.local }
+
+// serve takes requests. What it makes is made for the program at by, which listens, or where that accepts it.
+func (l *Listener) serve(by made.Place) {
+	for {
+		work := made.NewWork(by)
+		var id *endpoint
+		var e cm.Event
+		var lost, err error
+		made.For(work, func() {
+			if e, err = l.request(); err == nil {
+				id, lost = adoptRequest(e.ID, l.config.Backend)
+			}
+		})
+		switch {
+		case err != nil && l.ctx.Err() != nil:
+			return
+		case err != nil:
+			l.failure = err
+			close(l.failed)
+			return
+		case lost != nil: // for want of something: the peer is rejected
+			l.gaveBack(e.ID.Close())
+			continue
+		}
+		l.places.Go(l.ctx, id.peerHost(), func() {
+			made.For(work, func() { l.handshake(id, e, work) })
+		}, func() {
+			l.gaveBack(id.Close()) // which rejects the request
+		})
+	}
+}
+
+// request waits for the next one.
+func (l *Listener) request() (cm.Event, error) {
+	for {
+		e, err := l.channel.Event(l.ctx)
+		if err == nil {
+			err = e.Err("rdma_get_request")
+		}
+		if err != nil || e.Type == rdmacm.CM_EVENT_CONNECT_REQUEST {
+			return e, err
+		}
+	}
+}
+
+// handshake answers a request, and hands the connection to Accept.
+func (l *Listener) handshake(id *endpoint, e cm.Event, work *made.Work) {
+	c := newConn(id, l.config)
+	c.work = work
+	if err := c.accept(l.ctx, e); err != nil { // which the other side is told
+		l.gaveBack(c.release())
+		return
+	}
+	l.hold(c)
+	c.start()
+	if !c.confirmed(l.ctx) { // a forged request, or a peer that has gone
+		l.gaveBack(c.abandon())
+		return
+	}
+	select {
+	case l.conns <- c:
+	case <-l.ctx.Done():
+		l.gaveBack(c.Close())
+	}
+}
+
+// confirmed reports whether the peer acknowledges a message within HandshakeTimeout: until then it may be nothing but
+// two forged packets, and does not get out of the backlog.
+func (c *Conn) confirmed(ctx context.Context) bool {
+	late := newDeadline()
+	late.came = c.interrupt
+	late.set(time.Now().Add(c.config.HandshakeTimeout))
+	defer late.stop()
+	defer context.AfterFunc(ctx, c.interrupt)()
+	heard := func() bool { return c.link.Acked > 0 || c.protocol.Unread() > 0 || c.peerFin != 0 }
+	over := func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return heard() || c.err != nil || c.gone || ctx.Err() != nil || isDone(late.passed())
+	}
+	c.mu.Lock()
+	if c.err == nil && !c.gone && c.link.Messages == 0 {
+		c.sendProbe()
+	}
+	c.mu.Unlock()
+	for !over() {
+		c.awaitEnd(late, over)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return heard() || c.gone // a peer that left has existed: Read returns what it wrote, and the reason
+}
+
+// holder keeps the device of connections, and what they share.
+type holder struct {
+	id     *endpoint // on the device, which does nothing else
+	shared *shared
+}
+
+func (h *holder) close() error { return errors.Join(h.shared.leave(), h.id.Close()) }
+
+// hold keeps what the connections of c's device share, until the listener is closed or the device is removed. A
+// listener at all addresses is on no device itself: so an ID at c's address is.
+func (l *Listener) hold(c *Conn) {
+	local, _ := c.id.addrs()
+	at, ok := local.(Addr)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !ok || l.holders == nil || l.holders[c.shared] != nil || l.shared != nil {
+		return
+	}
+	h, err := newHolder(c.config.Backend, at)
+	if err != nil {
+		return // the next connection makes anew what they share
+	}
+	l.holders[h.shared] = h
+	h.id.forward(func(e cm.Event, err error) {
+		if err != nil || e.Type == rdmacm.CM_EVENT_DEVICE_REMOVAL {
+			go l.drop(h.shared)
+		}
+	})
+}
+
+// newHolder holds the device that has an address.
+func newHolder(backend runtime.Backend, at Addr) (h *holder, err error) {
+	made.Shared(func() {
+		var id *endpoint
+		if id, err = newEndpoint(backend); err != nil {
+			return
+		}
+		var s *shared
+		if err = id.Bind(netip.AddrPortFrom(at.Addr(), 0)); err == nil {
+			s, err = share(id.ID)
+		}
+		if err != nil {
+			err = errors.Join(err, id.Close())
+			return
+		}
+		h = &holder{id, s}
+	})
+	return h, err
+}
+
+// drop gives back what connections of a device have shared, because it is gone.
+func (l *Listener) drop(of *shared) {
+	l.mu.Lock()
+	h := l.holders[of]
+	if h == nil {
+		l.mu.Unlock()
+		return
+	}
+	delete(l.holders, of)
+	l.drops.Add(1)
+	l.mu.Unlock()
+	l.gaveBack(h.close())
+	l.drops.Done()
+}
+
+// dropAll gives back what the connections of all devices have shared, after all that drop has begun to.
+func (l *Listener) dropAll() (err error) {
+	l.mu.Lock()
+	all := l.holders
+	l.holders = nil
+	l.mu.Unlock()
+	l.drops.Wait()
+	for _, h := range all {
+		err = errors.Join(err, h.close())
+	}
+	return err
+}
+
+// gaveBack records objects of a failed connection that could not be released, for Close.
+func (l *Listener) gaveBack(err error) {
+	if err == nil {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.stayed == nil {
+		l.stayed = err
+	} else {
+		l.more++
+	}
+}
+
+// leftover returns the error about objects that could not be released, or nil.
+func (l *Listener) leftover() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.stayed == nil {
+		return nil
+	}
+	return fmt.Errorf("a connection that came to nothing could not be given back, and %d more: %w", l.more, l.stayed)
+}
+
+func (c *Conn) accept(ctx context.Context, e cm.Event) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, c.config.HandshakeTimeout)
+	defer cancel()
+	if err = c.protocol.Meet(e.PrivateData); err != nil {
+		c.id.Reject([]byte(err.Error()))
+		return err
+	}
+	if err = c.open(oneRead.AtMost(readsOf(e))); err != nil {
+		c.id.Reject([]byte("no resources for one more connection"))
+		return err
+	}
+	if err = c.id.SetAckTimeout(c.config.AckTimeout); err != nil {
+		return err
+	}
+	return c.id.accept(ctx, streamParam(c.link.Reads), c.protocol.Hello())
+}
+
+// String returns the address, and the device if the address is of one: "listener 127.0.0.1:5000 on mlx5_0", with
+// ", closed" behind it after Close. Any goroutine may call it at any time.
+func (l *Listener) String() string {
+	return textOf(l.id, "listener", l.ctx != nil && l.ctx.Err() != nil)
+}
+
+// LogValue is String, for package log/slog.
+func (l *Listener) LogValue() slog.Value { return slog.StringValue(l.String()) }
+
+// Accept waits for the next connection whose peer's device has acknowledged a message.
+func (l *Listener) Accept() (net.Conn, error) {
+	c, err := l.AcceptRDMA(context.Background())
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// AcceptRDMA is Accept with a context, and returns a *Conn.
+func (l *Listener) AcceptRDMA(ctx context.Context) (*Conn, error) {
+	var err error
+	select {
+	case c := <-l.conns:
+		c.work.Taken(made.Here())
+		return c, nil
+	case <-l.ctx.Done():
+		err = net.ErrClosed
+	case <-l.failed:
+		err = l.failure
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	return nil, &net.OpError{Op: "accept", Net: "rdma", Addr: l.local, Err: err}
+}
+
+// Close ends listening. Accepted connections stay; others are closed. The error also reports failed connections whose
+// objects could not be released while it listened.
+func (l *Listener) Close() error {
+	first := false
+	l.once.Do(func() {
+		first = true
+		l.cancel()
+		l.serving.Wait()
+		l.places.Wait()
+		l.ended = errors.Join(l.dropAll(), l.shared.leave(), l.id.Close(), l.channel.Close(), l.events.leave(),
+			l.leftover())
+	})
+	switch {
+	case !first:
+		return &net.OpError{Op: "close", Net: "rdma", Addr: l.local, Err: net.ErrClosed}
+	case l.ended != nil:
+		return &net.OpError{Op: "close", Net: "rdma", Addr: l.local, Err: l.ended}
+	}
+	return nil
+}

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package stream
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"slices"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma"
+	"github.com/goverbs/goverbs/rdma/internal/verberr"
+	"github.com/goverbs/goverbs/rdma/stream/internal/protocol"
+)
+
+// Map lets the other end of an [RSocket] write into a buffer by its WriteAt, or riowrite: byte i of the buffer is at
+// offset+i there. The other end takes as many buffers as its Maps, or RDMA_IOMAPSIZE, says. It may write at any time
+// from now until Close, and nothing tells when it has. The caller closes the buffer after the connection. Map waits
+// while the other end takes no messages. See riomap in rsocket(7).
+func (c *Conn) Map(b *rdma.Buffer, offset int64) error {
+	return c.mapMemory(offset, func(pd *rdma.PD) (*rdma.MR, error) { return pd.RegBuffer(b, mapAccess) })
+}
+
+// MapAddress is Map of memory by its address, for example of another library; see [rdma.PD.RegAddress].
+func (c *Conn) MapAddress(address uintptr, length uint64, offset int64) error {
+	return c.mapMemory(offset, func(pd *rdma.PD) (*rdma.MR, error) {
+		return pd.RegAddress(address, length, uint64(address), mapAccess)
+	})
+}
+
+const mapAccess = ibv.ACCESS_LOCAL_WRITE | ibv.ACCESS_REMOTE_WRITE
+
+// Unmap takes memory away that was mapped at an offset. The other end is not told: if it writes there once more, the
+// connection fails. The place is free for another Map.
+func (c *Conn) Unmap(offset int64) error {
+	c.writing.Lock()
+	defer c.writing.Unlock()
+	for i, m := range c.mapped {
+		if m.mr != nil && m.offset == offset {
+			c.mapped[i].mr = nil
+			if err := m.mr.Close(); err != nil {
+				return c.opError("unmap", err)
+			}
+			return nil
+		}
+	}
+	return c.opError("unmap", fmt.Errorf("%w: nothing is mapped at offset %d", verberr.EINVAL, offset))
+}
+
+// mapMemory is Map of memory that is registered so.
+func (c *Conn) mapMemory(offset int64, register func(*rdma.PD) (*rdma.MR, error)) error {
+	r, ok := c.protocol.(*protocol.RSocket)
+	if !ok || offset < 0 {
+		return c.opError("map", fmt.Errorf("%w: only an RSocket maps, at an offset from 0 on", verberr.EINVAL))
+	}
+	c.writing.Lock()
+	defer c.writing.Unlock()
+	if isDone(c.closed) {
+		return c.opError("map", net.ErrClosed)
+	}
+	pd, err := c.id.PD()
+	if err != nil {
+		return c.opError("map", err)
+	}
+	mr, err := register(pd)
+	if err != nil {
+		return c.opError("map", err)
+	}
+	place := slices.IndexFunc(c.mapped, func(m mapping) bool { return m.mr == nil })
+	if place < 0 {
+		place = len(c.mapped)
+	}
+	for {
+		told, err := c.tryMap(r, place, uint64(offset), mr)
+		switch {
+		case err != nil:
+			_ = mr.Close()
+			return c.opError("map", err)
+		case told:
+			c.mapped = slices.Replace(c.mapped, place, min(place+1, len(c.mapped)), mapping{mr, offset})
+			return nil
+		}
+		c.awaitRoom(func() bool { may, err := r.MayMap(place); return may || err != nil })
+	}
+}
+
+// tryMap tells the other end, if there is room.
+func (c *Conn) tryMap(r *protocol.RSocket, place int, offset uint64, mr *rdma.MR) (bool, error) {
+	if isDone(c.writeDeadline.passed()) {
+		return false, os.ErrDeadlineExceeded
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	may, err := r.MayMap(place)
+	if gone := c.writeErr(); gone != nil {
+		err = gone
+	}
+	if err != nil || !may {
+		return false, err
+	}
+	if err := r.Map(place, offset, mr); err != nil {
+		c.fail(err)
+		return false, err
+	}
+	return true, nil
+}
+
+// WriteAt writes into what the other end of an [RSocket] has mapped, at an offset: see Map, and riowrite in rsocket(7).
+// The other end is not told. What Write sends afterwards arrives after it. Like Write it copies, and waits for room.
+func (c *Conn) WriteAt(p []byte, offset int64) (n int, err error) {
+	r, ok := c.protocol.(*protocol.RSocket)
+	if !ok || offset < 0 {
+		return 0, c.opError("write", fmt.Errorf("%w: only an RSocket writes at offsets, from 0 on", verberr.EINVAL))
+	}
+	c.writing.Lock()
+	defer c.writing.Unlock()
+	for n < len(p) {
+		m, err := c.tryWriteAt(r, p[n:], uint64(offset)+uint64(n))
+		if n += m; err != nil {
+			return n, c.opError("write", err)
+		}
+		if m == 0 {
+			c.awaitRoom(func() bool {
+				room, err := r.RoomAt(uint64(offset)+uint64(n), len(p)-n)
+				return room > 0 || err != nil
+			})
+		}
+	}
+	return n, nil
+}
+
+// tryWriteAt writes one piece of p, if there is room for it.
+func (c *Conn) tryWriteAt(r *protocol.RSocket, p []byte, offset uint64) (int, error) {
+	switch {
+	case isDone(c.closed):
+		return 0, net.ErrClosed
+	case isDone(c.writeDeadline.passed()):
+		return 0, os.ErrDeadlineExceeded
+	}
+	c.mu.Lock()
+	room, err := r.RoomAt(offset, len(p))
+	if gone := c.writeErr(); gone != nil {
+		err = gone
+	}
+	c.mu.Unlock()
+	if err != nil || room == 0 {
+		return 0, err
+	}
+	piece := protocol.Piece{Inline: p[:room]}
+	if room > c.link.Inline {
+		c.link.Stage(0, p[:room])
+		piece = protocol.Piece{Staged: room}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err := c.writeErr(); err != nil {
+		return 0, err
+	}
+	switch sent, err := r.PostAt(offset, piece); {
+	case err != nil:
+		c.fail(err)
+		return 0, err
+	case !sent:
+		return 0, nil
+	}
+	return room, nil
+}

@@ -1,0 +1,7 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+//go:build !race
+
+package stream
+
+const underRaceDetector = false

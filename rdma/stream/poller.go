@@ -1,0 +1,329 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package stream
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/internal/yield"
+	"github.com/goverbs/goverbs/rdma"
+	"github.com/goverbs/goverbs/rdma/stream/internal/protocol"
+)
+
+// poller takes the completions of many connections out of one queue. A goroutine that has to wait in a connection leads
+// if nobody else does: it waits for completions and handles those of all connections, until there is something for its
+// own. No other goroutine has to be woken for that one. The next of those that wait leads then, or else the background
+// goroutine.
+type poller struct {
+	channel *rdma.CompChannel
+	cq      *rdma.CQ
+	wcs     []ibv.WC // of the goroutine that leads
+	thread  threadPolicy
+
+	turn     chan struct{} // holds a token while a goroutine leads
+	leader   atomic.Pointer[Conn]
+	turns    atomic.Uint64 // number of turns that were taken or waited for
+	released chan struct{} // holds a token after the turn was given back
+	waits    atomic.Pointer[waiting]
+	resting  atomic.Int64  // number of threads that sleep until the background goroutine has something for them
+	urgent   chan struct{} // holds a token after there was one more
+	attempts atomic.Int64  // of tryPoll in a row, while the background goroutine leads
+
+	mu    sync.Mutex // guards what follows
+	conns map[uint32]*Conn
+	last  uint32 // key that was given
+	err   error  // why the queue has failed
+	stop  func() // ends the background goroutine, without the lock
+
+	taken int // entries of the queue that streams may need; guarded by shared.mu
+}
+
+// waiting is the outcome of a wait for completions.
+type waiting struct {
+	ctx    context.Context
+	cancel context.CancelFunc
+}
+
+// waitsBy is how a poller waits.
+type waitsBy struct {
+	busyPoll   time.Duration
+	keepThread bool
+}
+
+func newPoller(d *rdma.Device, entries int, by waitsBy) (*poller, error) {
+	p := &poller{
+		wcs: make([]ibv.WC, 32), turn: make(chan struct{}, 1), released: make(chan struct{}, 1),
+		urgent: make(chan struct{}, 1), conns: map[uint32]*Conn{},
+	}
+	p.interrupt()
+	var err error
+	if p.channel, err = d.CreateCompChannel(); err != nil {
+		return nil, err
+	}
+	p.channel.KeepThread(by.keepThread)
+	p.thread = threadPolicy{keep: p.channel.KeepThread, always: by.keepThread}
+	if p.cq, err = d.CreateCQ(entries, p.channel, 0); err != nil {
+		_ = p.channel.Close()
+		return nil, err
+	}
+	p.cq.SetBusyPoll(by.busyPoll)
+	return p, nil
+}
+
+// grow makes room for a number of completions, and reports whether there is. Not every device can.
+func (p *poller) grow(entries int) bool {
+	now := p.cq.Len()
+	if entries <= now {
+		return true
+	}
+	return entries <= mostEntries && p.cq.Resize(max(entries, min(2*now+2, mostEntries))) == nil
+}
+
+func (p *poller) close() error { return rdma.CloseAll(nil, p.cq, p.channel) }
+
+// add gives a stream the key of its completions.
+func (p *poller) add(c *Conn) uint32 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for p.last++; ; p.last++ {
+		p.last &= protocol.MostKeys
+		if _, taken := p.conns[p.last]; !taken {
+			break
+		}
+	}
+	p.conns[p.last] = c
+	if len(p.conns) == 1 {
+		p.startBackground()
+	}
+	return p.last
+}
+
+// remove forgets a stream. What is left of its completions is dropped.
+func (p *poller) remove(key uint32) {
+	p.mu.Lock()
+	delete(p.conns, key)
+	stop := p.stop
+	if len(p.conns) > 0 {
+		stop = func() {}
+	}
+	p.mu.Unlock()
+	stop()
+}
+
+func (p *poller) find(key uint32) *Conn {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.conns[key]
+}
+
+// interrupt ends the wait of the goroutine that leads.
+func (p *poller) interrupt() {
+	w := new(waiting)
+	w.ctx, w.cancel = context.WithCancel(context.Background())
+	if old := p.waits.Swap(w); old != nil {
+		old.cancel()
+	}
+}
+
+// lead handles completions once, unless there is nothing to wait for. The caller has the turn; its connection is
+// nil for the background goroutine.
+func (p *poller) lead(c *Conn, over func() bool) {
+	p.turns.Add(1)
+	p.leader.Store(c)
+	w := p.waits.Load() // before looking: later events end the wait
+	if !over() {
+		p.take(w.ctx, c)
+	}
+	p.leader.Store(nil)
+	<-p.turn
+	signal(p.released)
+}
+
+// pollsAtOnce is how often poll looks before it asks whether it is over, and lets other goroutines run.
+const pollsAtOnce = 16
+
+// poll handles completions without sleeping until over says so, unless another goroutine waits for them.
+func (p *poller) poll(over func() bool) bool {
+	select {
+	case p.turn <- struct{}{}:
+	default:
+		return false
+	}
+	p.turns.Add(1)
+	for p.failure() == nil && !over() {
+		for range pollsAtOnce {
+			n, err := p.cq.Poll(p.wcs)
+			if p.handOut(p.wcs[:n]); n > 0 || err != nil {
+				break
+			}
+		}
+		yield.Here()
+	}
+	<-p.turn
+	signal(p.released)
+	return true
+}
+
+// take waits for completions and handles them. c is the stream that leads, or nil.
+func (p *poller) take(ctx context.Context, c *Conn) {
+	if c != nil {
+		p.thread.decide()
+	}
+	n, err := p.cq.Wait(ctx, p.wcs)
+	if c != nil {
+		p.thread.learn(c.key, p.wcs[:n])
+	}
+	if err != nil && ctx.Err() == nil {
+		p.fail(err)
+	}
+	p.handOut(p.wcs[:n])
+}
+
+// handOut gives completions to their streams.
+func (p *poller) handOut(all []ibv.WC) {
+	for len(all) > 0 {
+		key, some := protocol.KeyOf(all[0].WRID), 1
+		for some < len(all) && protocol.KeyOf(all[some].WRID) == key {
+			some++
+		}
+		if c := p.find(key); c != nil {
+			c.handle(all[:some])
+		}
+		all = all[some:]
+	}
+}
+
+// fail ends all streams, because their queue has failed.
+func (p *poller) fail(err error) {
+	p.mu.Lock()
+	p.err = err
+	var all []*Conn
+	for _, c := range p.conns {
+		all = append(all, c)
+	}
+	p.mu.Unlock()
+	for _, c := range all {
+		c.mu.Lock()
+		c.fail(err)
+		c.mu.Unlock()
+	}
+}
+
+// failure is why the queue has failed, or nil.
+func (p *poller) failure() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.err
+}
+
+// wake has what somebody else took out of the queue handled, as a drain does.
+func (p *poller) wake() {
+	select {
+	case p.turn <- struct{}{}:
+		p.lead(nil, func() bool {
+			for n, err := p.cq.Poll(p.wcs); n > 0 && err == nil; n, err = p.cq.Poll(p.wcs) {
+				p.handOut(p.wcs[:n])
+			}
+			return true
+		})
+	default:
+		p.interrupt() // the next one that leads finds it
+	}
+}
+
+// backgroundAfter is the time without handled completions after which the background goroutine handles them. It checks
+// as often, which wakes a thread.
+const backgroundAfter = 10 * time.Millisecond
+
+// startBackground starts the goroutine for the first connection. The caller holds mu.
+func (p *poller) startBackground() {
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	p.stop = func() {
+		cancel()
+		p.interrupt()
+		<-ended
+	}
+	go func() {
+		defer close(ended)
+		p.background(ctx)
+	}()
+	signal(p.released)
+}
+
+// mostAttempts is after how many calls of tryPoll in a row the background goroutine leaves the queue to the program.
+const mostAttempts = 16
+
+// tryPoll handles what there is, for a program that asks again and again.
+func (p *poller) tryPoll() {
+	select {
+	case p.turn <- struct{}{}:
+		p.lead(nil, func() bool {
+			for n, err := p.cq.Poll(p.wcs); n > 0 && err == nil; n, err = p.cq.Poll(p.wcs) {
+				p.handOut(p.wcs[:n])
+			}
+			return true
+		})
+	default:
+		if p.attempts.Add(1) == mostAttempts {
+			p.turns.Add(1)
+			p.interrupt()
+		}
+	}
+}
+
+// rest has the background goroutine handle completions at once, as long as a thread rests.
+func (p *poller) rest(now bool) {
+	if !now {
+		p.resting.Add(-1)
+		return
+	}
+	p.attempts.Store(0)
+	p.resting.Add(1)
+	signal(p.urgent)
+}
+
+// mayRest reports whether the background goroutine leaves it to others to handle completions, as long as they do.
+func (p *poller) mayRest() bool { return p.resting.Load() == 0 || p.attempts.Load() >= mostAttempts }
+
+// background handles completions while nobody reads or writes.
+func (p *poller) background(ctx context.Context) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	over := func() bool { return ctx.Err() != nil || p.failure() != nil }
+	for {
+		select {
+		case <-p.released:
+		case <-ctx.Done():
+			return
+		}
+		for before := p.turns.Load() - 1; before != p.turns.Load() && p.mayRest(); {
+			before = p.turns.Load()
+			timer.Reset(backgroundAfter)
+			select {
+			case <-timer.C:
+			case <-p.urgent:
+			case <-ctx.Done():
+				return
+			}
+		}
+		p.attempts.Store(0)
+		for alone := true; alone && !over(); {
+			own := p.turns.Load() + 1
+			select {
+			case p.turn <- struct{}{}:
+				p.lead(nil, over)
+				alone = p.turns.Load() == own
+			default: // the goroutine that has it will give it back
+				alone = false
+			}
+		}
+		if over() {
+			return
+		}
+	}
+}

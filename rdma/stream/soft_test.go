@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package stream
+
+import (
+	"context"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/generated/rdmacm"
+	"github.com/goverbs/goverbs/rdma/cm"
+	"github.com/goverbs/goverbs/rdma/soft"
+)
+
+// keep closes an object when the test ends.
+func keep[T interface{ Close() error }](t testing.TB, o T, err error) T {
+	t.Helper()
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, o.Close()) })
+	return o
+}
+
+// tooLong is what only a step that hangs takes: on a busy machine, each of many programs is slow.
+const tooLong = time.Minute
+
+// soon is a context that ends when something takes far too long.
+func soon(t testing.TB) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), tooLong)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func newFabric(t *testing.T, o soft.Options) *soft.Fabric {
+	t.Helper()
+	f, err := soft.New(o)
+	return keep(t, f, err)
+}
+
+// resolved is an ID whose route to a peer is resolved, and its channel.
+func resolved(t *testing.T, f *soft.Fabric, to netip.AddrPort) (*cm.ID, *cm.EventChannel) {
+	t.Helper()
+	ch, err := cm.CreateEventChannelOn(f)
+	keep(t, ch, err)
+	id, err := ch.CreateID(rdmacm.PS_TCP)
+	keep(t, id, err)
+	require.NoError(t, id.ResolveAddr(soon(t), netip.AddrPort{}, to, time.Second))
+	_, err = ch.Event(soon(t))
+	require.NoError(t, err)
+	require.NoError(t, id.ResolveRoute(soon(t), time.Second))
+	_, err = ch.Event(soon(t))
+	require.NoError(t, err)
+	return id, ch
+}

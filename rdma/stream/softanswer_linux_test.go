@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package stream
+
+import (
+	"net/netip"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/goverbs/goverbs/rdma/soft"
+)
+
+// TestSoftNobodyAtAddress: over a wire, an address without a process is silent. Every error about it says so, and what
+// to do.
+func TestSoftNobodyAtAddress(t *testing.T) {
+	f := newFabric(t, soft.Options{Devices: []soft.DeviceOptions{{Wire: true,
+		Address: netip.MustParseAddr("127.0.32.1")}}})
+	const hint = "perhaps no process has a device at 127.0.32.2: start the listener there, on an adapter or with " +
+		"GOVERBS_DEVICE=soft@127.0.32.2, and let UDP port 4791 through firewalls"
+	config := &Config{Backend: f, HandshakeTimeout: 50 * time.Millisecond}
+	_, err := config.Dial(soon(t), "127.0.32.2:1")
+	assert.ErrorIs(t, err, syscall.ETIMEDOUT)
+	assert.ErrorContains(t, err, "the listener does not answer: "+hint)
+}

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package stream
+
+import (
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/rdma/soft"
+	"github.com/goverbs/goverbs/rdma/stream/internal/protocol"
+)
+
+// TestSoftManyAtOnce: the requests of many peers at once wait at a listener with a small Backlog. A dropped one comes
+// again after 4 s only, and Dial waits for 5 s.
+func TestSoftManyAtOnce(t *testing.T) {
+	const peers = 300
+	f := newFabric(t, soft.Options{})
+	config := &Config{Backend: f, Backlog: 1, Buffer: protocol.MinBuffer, HandshakeTimeout: tooLong}
+	l, err := config.Listen(soon(t), "127.0.0.1:0")
+	keep(t, l, err)
+	var dialing sync.WaitGroup
+	for range peers {
+		dialing.Go(func() {
+			c, err := config.Dial(soon(t), l.Addr().String())
+			if assert.NoError(t, err) {
+				assert.NoError(t, c.Close())
+			}
+		})
+	}
+	for range peers {
+		c, err := l.AcceptRDMA(soon(t))
+		require.NoError(t, err)
+		dialing.Go(func() { assert.NoError(t, c.Close()) })
+	}
+	dialing.Wait()
+	assert.Zero(t, f.HWCounters("soft0")["rx_cm_backlog"], "dropped requests")
+}

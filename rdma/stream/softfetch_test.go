@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package stream
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/netip"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/generated/rdmacm"
+	"github.com/goverbs/goverbs/rdma/cm"
+	"github.com/goverbs/goverbs/rdma/internal/verberr"
+	"github.com/goverbs/goverbs/rdma/soft"
+	"github.com/goverbs/goverbs/rdma/stream/internal/protocol"
+)
+
+// apart is a stream from soft0 to soft1, whose completions are handled apart.
+func apart(t *testing.T, config Config, before ...func(f *soft.Fabric)) (f *soft.Fabric, client, server *Conn) {
+	t.Helper()
+	f = newFabric(t, soft.Options{})
+	config.Backend, config.Local = f, netip.MustParseAddr("127.0.0.1")
+	for _, do := range before {
+		do(f)
+	}
+	l, err := config.Listen(soon(t), "127.0.0.2:0")
+	keep(t, l, err)
+	dialled := make(chan *Conn, 1)
+	go func() {
+		c, err := config.Dial(soon(t), l.Addr().String())
+		assert.NoError(t, err)
+		dialled <- c
+	}()
+	server, err = l.AcceptRDMA(soon(t))
+	require.NoError(t, err)
+	t.Cleanup(func() { server.Close() })
+	client = <-dialled
+	require.NotNil(t, client)
+	t.Cleanup(func() { client.Close() })
+	return f, client, server
+}
+
+func randomBytes(n int) []byte {
+	b := make([]byte, n)
+	rand.NewChaCha8([32]byte{3}).Read(b)
+	return b
+}
+
+// fetched is how many pieces an end has read out of the other's memory.
+func (c *Conn) fetched() uint32 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.protocol.(*protocol.Stream).Fetched
+}
+
+// TestSoftDevicesWithoutReads: a device that cannot read, or be read from, has streams as before; only what both ends'
+// devices can is fetched.
+func TestSoftDevicesWithoutReads(t *testing.T) {
+	sent := randomBytes(1 << 20)
+	for ours := range uint8(2) {
+		for theirs := range uint8(2) {
+			t.Run(fmt.Sprint(ours, theirs), func(t *testing.T) {
+				_, client, server := apart(t, Config{}, func(f *soft.Fabric) {
+					id, err := cm.CreateIDOn(f, rdmacm.PS_TCP)
+					keep(t, id, err)
+					require.NoError(t, id.Bind(netip.MustParseAddrPort("127.0.0.1:0")))
+					s, err := share(id)
+					require.NoError(t, err)
+					s.reads = &protocol.Reads{Ours: ours, Theirs: theirs}
+					t.Cleanup(func() { assert.NoError(t, s.leave()) })
+				})
+				var both sync.WaitGroup
+				for _, c := range []*Conn{client, server} {
+					both.Go(func() {
+						_, err := c.Write(sent)
+						assert.NoError(t, err)
+						assert.NoError(t, c.CloseWrite())
+					})
+					both.Go(func() {
+						got, err := io.ReadAll(struct{ io.Reader }{c})
+						assert.NoError(t, err)
+						assert.True(t, bytes.Equal(sent, got))
+					})
+				}
+				both.Wait()
+				assert.Equal(t, ours > 0, client.fetched() > 0)
+				assert.Equal(t, theirs > 0, server.fetched() > 0)
+				assert.Equal(t, ours > 0,
+					len(client.protocol.Hello()) > len(protocol.StreamHello(protocol.MinBuffer)), "says that it reads")
+				attr, _, err := client.link.QP.Query(ibv.QP_MAX_QP_RD_ATOMIC | ibv.QP_MAX_DEST_RD_ATOMIC)
+				require.NoError(t, err)
+				assert.Equal(t, [2]uint8{ours, theirs}, [2]uint8{attr.MaxRdAtomic, attr.MaxDestRdAtomic})
+			})
+		}
+	}
+}
+
+// TestSoftCloseWaitsForFetches: Close of an end takes nothing away that the other one may still read, also when that
+// has said long before that it writes no more.
+func TestSoftCloseWaitsForFetches(t *testing.T) {
+	_, client, server := apart(t, Config{Linger: time.Minute})
+	require.NoError(t, server.CloseWrite())
+	_, err := client.Read(make([]byte, 1))
+	require.Equal(t, io.EOF, err)
+	sent := randomBytes(200 << 10)
+	server.mu.Lock() // it handles nothing
+	_, err = client.Write(sent)
+	require.NoError(t, err)
+	closed := make(chan error, 1)
+	go func() { closed <- client.Close() }()
+	select {
+	case err = <-closed:
+		t.Errorf("closed (%v) before the peer has fetched what it was offered", err)
+	case <-time.After(100 * time.Millisecond):
+	}
+	server.mu.Unlock()
+	got, err := io.ReadAll(struct{ io.Reader }{server})
+	require.NoError(t, err)
+	assert.True(t, bytes.Equal(sent, got))
+	assert.NotZero(t, server.fetched())
+	if !t.Failed() {
+		require.NoError(t, <-closed)
+	}
+}
+
+// TestSoftPeersThatFetchNothing: a Write waits for them as for those that do not read, until its deadline; when they
+// vanish, it fails. Everything is given back then, also what they may have been reading: the fabric closes.
+func TestSoftPeersThatFetchNothing(t *testing.T) {
+	f, client, server := apart(t, Config{AckTimeout: 13, Linger: 10 * time.Millisecond})
+	server.mu.Lock()
+	defer server.mu.Unlock()
+	_, err := client.Write(make([]byte, 200<<10)) // there is room for it
+	require.NoError(t, err)
+	require.NoError(t, client.SetWriteDeadline(time.Now().Add(50*time.Millisecond)))
+	n, err := client.Write(make([]byte, 16<<20))
+	assert.ErrorIs(t, err, os.ErrDeadlineExceeded)
+	assert.Less(t, n, 16<<20)
+	client.mu.Lock()
+	assert.True(t, client.link.Offered())
+	client.mu.Unlock()
+	require.NoError(t, client.SetWriteDeadline(time.Time{}))
+	f.SetLink("soft1", false)
+	_, err = client.Write(make([]byte, 1<<20))
+	assert.Error(t, err)
+	assert.NotErrorIs(t, err, os.ErrDeadlineExceeded)
+	var lost *UndeliveredError
+	assert.ErrorAs(t, client.Close(), &lost)
+	assert.NotZero(t, lost.Bytes)
+}
+
+// TestSoftPeersThatVanishWhileTheyAreRead: a reader learns of it, and gets only what came before.
+func TestSoftPeersThatVanishWhileTheyAreRead(t *testing.T) {
+	f, client, server := apart(t, Config{AckTimeout: 13, Linger: 10 * time.Millisecond})
+	sent := randomBytes(200 << 10)
+	server.mu.Lock() // it handles nothing
+	_, err := client.Write(sent)
+	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		client.mu.Lock()
+		defer client.mu.Unlock()
+		return client.link.Completed > 0 // the offer, which is the first, has arrived
+	}, time.Minute, time.Millisecond)
+	f.SetLink("soft0", false)
+	server.mu.Unlock()
+	got, err := io.ReadAll(struct{ io.Reader }{server})
+	assert.ErrorIs(t, err, verberr.ETIMEDOUT)
+	assert.Less(t, len(got), len(sent))
+	assert.True(t, bytes.HasPrefix(sent, got))
+	assert.NoError(t, server.Close())
+}

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package stream
+
+import (
+	"io"
+	"net/netip"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/goverbs/goverbs/rdma/cm"
+	"github.com/goverbs/goverbs/rdma/soft"
+	"github.com/goverbs/goverbs/runtime"
+)
+
+// TestSwitch: with GOVERBS_DEVICE=soft0, a program that names no backend runs on the software devices.
+func TestSwitch(t *testing.T) {
+	t.Setenv("GOVERBS_DEVICE", "soft0")
+	listener, err := Listen(soon(t), "soft1:0")
+	require.NoError(t, err)
+	assert.Contains(t, listener.Addr().String(), "127.0.0.2:")
+	go func() {
+		conn, err := listener.Accept()
+		if assert.NoError(t, err) {
+			io.Copy(conn, conn)
+			conn.Close()
+		}
+	}()
+	conn, err := Dial(soon(t), listener.Addr().String())
+	require.NoError(t, err)
+	_, err = conn.Write([]byte("hello"))
+	require.NoError(t, err)
+	require.NoError(t, conn.CloseWrite())
+	got, err := io.ReadAll(conn)
+	assert.NoError(t, err)
+	assert.Equal(t, "hello", string(got))
+	assert.NoError(t, conn.Close())
+	assert.NoError(t, listener.Close())
+}
+
+// TestNoBackendIsTheSwitch: a backend of nil leaves the choice to GOVERBS_DEVICE; runtime.Native is the native library
+// even so.
+func TestNoBackendIsTheSwitch(t *testing.T) {
+	t.Setenv("GOVERBS_DEVICE", "soft1")
+	fabric, err := soft.Default()
+	require.NoError(t, err)
+	config, err := new(Config).complete()
+	require.NoError(t, err)
+	assert.Same(t, fabric, config.Backend)
+	config, err = (&Config{Backend: runtime.Native}).complete()
+	require.NoError(t, err)
+	assert.Equal(t, runtime.Native, config.Backend)
+}
+
+// TestSwitchIsOff: nobody gets a software device who has not asked for it.
+func TestSwitchIsOff(t *testing.T) {
+	for _, name := range []string{"", "mlx5_0", "soft"} {
+		t.Setenv("GOVERBS_DEVICE", name)
+		config, err := (*Config)(nil).complete()
+		require.NoError(t, err)
+		assert.Equal(t, runtime.Native, config.Backend, "%q", name)
+	}
+}
+
+// TestSoftUnknownAddress: what nobody can have fails at once, and says what there is.
+func TestSoftUnknownAddress(t *testing.T) {
+	f := newFabric(t, soft.Options{Devices: []soft.DeviceOptions{{Name: "left"},
+		{Name: "right", Address: netip.MustParseAddr("10.0.0.2")}}})
+	const known = "; the software devices have 10.0.0.2 (right), 127.0.0.1 (left)"
+	config, start := &Config{Backend: f}, time.Now()
+	_, err := config.Dial(soon(t), "10.0.0.1:7")
+	assert.ErrorIs(t, err, syscall.EHOSTUNREACH)
+	assert.ErrorContains(t, err, "nobody has the address"+known+" in this process, and a device soft@ADDRESS reaches "+
+		"others")
+	_, err = config.Listen(soon(t), "127.0.0.9:7")
+	assert.ErrorIs(t, err, syscall.EADDRNOTAVAIL)
+	assert.ErrorContains(t, err, "it is not an address of this machine"+known)
+	assert.Less(t, time.Since(start), 3*time.Second)
+	_, err = config.Dial(soon(t), "middle:7") // for which a name server may be asked, which takes its time
+	var unknown *cm.AddrInfoError
+	assert.ErrorAs(t, err, &unknown)
+	assert.ErrorContains(t, err, known)
+}
+
+// TestSoftLocalAddress: the two ends of a stream are on two devices if the dialer says so.
+func TestSoftLocalAddress(t *testing.T) {
+	f := newFabric(t, soft.Options{})
+	listener, err := (&Config{Backend: f}).Listen(soon(t), "soft1:0")
+	require.NoError(t, err)
+	conn, err := (&Config{Backend: f, Local: netip.MustParseAddr("127.0.0.1")}).Dial(soon(t), listener.Addr().String())
+	require.NoError(t, err)
+	assert.Contains(t, conn.LocalAddr().String(), "127.0.0.1:")
+	peer, err := listener.Accept()
+	require.NoError(t, err)
+	here, err := conn.id.Device()
+	require.NoError(t, err)
+	there, err := peer.(*Conn).id.Device()
+	require.NoError(t, err)
+	assert.Equal(t, []string{"soft0", "soft1"}, []string{here.Name(), there.Name()})
+	assert.NoError(t, conn.Close())
+	assert.NoError(t, peer.Close())
+	assert.NoError(t, listener.Close())
+}

@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package stream
+
+import (
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/internal/yield"
+	"github.com/goverbs/goverbs/rdma/stream/internal/protocol"
+)
+
+func isDone(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+func signal(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// deadline is a time that can be changed and waited for together with other events.
+type deadline struct {
+	mu    sync.Mutex
+	timer *time.Timer
+	over  atomic.Pointer[chan struct{}] // closed at that time
+	came  func()                        // also called then
+}
+
+func newDeadline() *deadline {
+	d := new(deadline)
+	d.renew()
+	return d
+}
+
+func (d *deadline) renew() {
+	over := make(chan struct{})
+	d.over.Store(&over)
+}
+
+// set moves the deadline; the zero time is never.
+func (d *deadline) set(t time.Time) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.timer != nil && !d.timer.Stop() {
+		<-d.passed() // its function runs, or ran
+	}
+	d.timer = nil
+	if isDone(d.passed()) {
+		d.renew()
+	}
+	if t.IsZero() {
+		return
+	}
+	over := *d.over.Load()
+	if left := time.Until(t); left > 0 {
+		d.timer = time.AfterFunc(left, func() {
+			close(over)
+			d.came()
+		})
+		return
+	}
+	close(over)
+	d.came()
+}
+
+func (d *deadline) passed() <-chan struct{} { return *d.over.Load() }
+
+// stop releases the timer.
+func (d *deadline) stop() { d.set(time.Time{}) }
+
+// LearnedBusyPoll is a [Config.BusyPoll] that each connection learns: it has some Reads poll until the peer's answer
+// comes, and others sleep. It goes on polling if answers come within 100 µs then, or sooner by an eighth, and tries
+// again now and then, ever more seldom where that does not pay. A Read polls for some times as long as answers take,
+// 5 ms at most, and sleeps then. It does not poll where answers take longer, or with one processor. One goroutine polls
+// for all connections of a device.
+const LearnedBusyPoll time.Duration = -1
+
+const (
+	mostLearned = 5 * time.Millisecond
+	tooSoon     = 100 * time.Microsecond // for a sleep, which costs the sender time, too, to end it
+	waitsTried  = 8                      // of each way, before they are compared
+	waitsPolled = 1024                   // before it is seen again how long sleeping takes
+	mostMisses  = 10                     // each of which doubles the waits that sleep before polling is tried again
+)
+
+// learned is what a connection has learned of its waits for the peer.
+type learned struct {
+	polled, slept answers
+	polling       bool // waits poll
+	n             int  // waits since that has changed
+	misses        int  // times in a row that polling was not faster
+	began         time.Time
+	until         time.Time // the wait polls, if it does
+}
+
+// answers are waits of a kind.
+type answers struct {
+	n    int // as far as waitsTried
+	mean time.Duration
+}
+
+func (a *answers) add(took, most time.Duration) {
+	took = min(took, most)
+	a.n = min(a.n+1, waitsTried)
+	a.mean += (took - a.mean) / time.Duration(a.n)
+}
+
+// begin begins a wait, unless it has begun.
+func (l *learned) begin() {
+	if !l.began.IsZero() {
+		return
+	}
+	l.began = time.Now()
+	if l.polling && runtime.GOMAXPROCS(0) > 1 {
+		most := l.slept.mean // of a poll that ends before a sleep would
+		if l.polled.n > 0 {
+			most = max(most, l.polled.mean)
+		}
+		l.until = l.began.Add(min(4*most, mostLearned))
+	}
+}
+
+// end ends the wait, if one has begun.
+func (l *learned) end() {
+	if l.began.IsZero() {
+		return
+	}
+	took := time.Since(l.began)
+	if l.until.IsZero() { // a pause says nothing of answers
+		l.slept.add(took, 2*mostLearned)
+	} else { // nor does one that came very late
+		l.polled.add(took, 2*l.slept.mean)
+	}
+	l.began, l.until = time.Time{}, time.Time{}
+	l.n++
+	if !l.polling {
+		if l.n >= waitsTried<<l.misses && l.slept.mean < mostLearned {
+			l.turn()
+		}
+		return
+	}
+	switch {
+	case l.n < waitsTried:
+	case l.polled.mean > max(l.slept.mean-l.slept.mean/8, tooSoon):
+		l.misses = min(l.misses+1, mostMisses)
+		l.turn()
+	case l.n == waitsTried:
+		l.misses = 0
+	case l.n >= waitsPolled:
+		l.turn()
+	}
+}
+
+// turn has the next waits sleep instead of poll, or the reverse, and learn anew how long those take.
+func (l *learned) turn() {
+	l.polling, l.n = !l.polling, 0
+	if l.polling {
+		l.polled = answers{}
+	} else {
+		l.slept = answers{}
+	}
+}
+
+// polls reports whether the wait still polls.
+func (l *learned) polls() bool { return !l.until.IsZero() && time.Now().Before(l.until) }
+
+// threadPolicy decides whether the goroutine that waits for a poller's completions keeps its thread. That is faster for
+// its own stream. Other goroutines wait longer: they get the processor of a thread that sleeps in a system call only when
+// Go's scheduler looks for such. So, unless the program has said so, it keeps the thread only where nothing but its own
+// stream's completions has come lately, and no other goroutine wants to run.
+type threadPolicy struct {
+	keep    func(bool) // the poller's channel's KeepThread
+	always  bool       // the program has said so
+	kept    bool
+	own     int // lately, as far as ownBefore
+	yielded time.Time
+}
+
+const (
+	ownBefore = 16                   // waits that bring only its own completions, before it keeps its thread
+	lookEvery = 4 * time.Millisecond // for goroutines that want to run
+	crowded   = time.Millisecond     // that those take, if they do not wait themselves soon
+)
+
+// decide is called before a stream's goroutine waits. The background goroutine leaves it.
+func (k *threadPolicy) decide() {
+	if k.always {
+		return
+	}
+	if k.kept {
+		if now := time.Now(); now.Sub(k.yielded) > lookEvery {
+			k.yielded = now
+			yield.Here()
+			if time.Since(now) > crowded || runtime.GOMAXPROCS(0) == 1 {
+				k.own = 0
+			}
+		}
+	}
+	switch {
+	case k.kept && k.own == 0:
+		k.kept = false
+	case !k.kept && k.own == ownBefore && runtime.GOMAXPROCS(0) > 1:
+		k.kept = true
+	default:
+		return
+	}
+	k.keep(k.kept)
+}
+
+// learn is told what the wait of the stream with a key has brought.
+func (k *threadPolicy) learn(key uint32, all []ibv.WC) {
+	if k.always || len(all) == 0 {
+		return
+	}
+	for i := range all {
+		if protocol.KeyOf(all[i].WRID) != key {
+			k.own = max(k.own-ownBefore/2, 0)
+			return
+		}
+	}
+	k.own = min(k.own+1, ownBefore)
+}

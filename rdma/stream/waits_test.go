@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package stream
+
+import (
+	"io"
+	"runtime"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// poll is how long a poll takes.
+const poll = 10 * time.Microsecond
+
+// waits has answers come after a time, and some more if the waiting goroutine sleeps. It returns how many waits polled,
+// how many of these until the answer, and how long all of them polled.
+func (l *learned) waits(n int, after, wake time.Duration) (polled, met int, spent time.Duration) {
+	for range n {
+		l.begin()
+		for began := time.Now(); time.Since(began) < after; {
+			if l.polls() {
+				spent += min(poll, after)
+				time.Sleep(min(poll, after))
+				continue
+			}
+			time.Sleep(after + wake - time.Since(began))
+		}
+		if !l.until.IsZero() {
+			if polled++; l.polls() {
+				met++
+			}
+		}
+		l.end()
+	}
+	return polled, met, spent
+}
+
+// TestLearned: a connection polls as long as that is faster than sleeping, not for what takes long, and tries again
+// after a change.
+func TestLearned(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2))
+	const wake = 30 * time.Microsecond
+	synctest.Test(t, func(t *testing.T) {
+		var l learned
+		polled, met, _ := l.waits(1000, 100*time.Microsecond, wake)
+		assert.Equal(t, 1000-waitsTried, polled)
+		assert.Equal(t, polled, met)
+		polled, met, spent := l.waits(1, time.Minute, wake) // an idle connection sleeps
+		assert.Equal(t, 1, polled)
+		assert.Zero(t, met)
+		assert.Less(t, spent, time.Millisecond)
+		polled, met, _ = l.waits(1000, 100*time.Microsecond, wake)
+		assert.Greater(t, polled, 950, "it goes on")
+		assert.Equal(t, polled, met)
+		l.waits(100, 2*mostLearned, wake)
+		polled, _, _ = l.waits(1000, 2*mostLearned, wake)
+		assert.Zero(t, polled, "longer than the most")
+		l.waits(100, 20*time.Microsecond, wake)
+		polled, met, _ = l.waits(1000, 20*time.Microsecond, wake)
+		assert.Equal(t, polled, met)
+		assert.Greater(t, polled, 950)
+		for range 100 { // now and then one comes late
+			l.waits(19, 20*time.Microsecond, wake)
+			l.waits(1, time.Millisecond, wake)
+		}
+		polled, _, _ = l.waits(1000, 20*time.Microsecond, wake)
+		assert.Greater(t, polled, 950)
+	})
+}
+
+// TestLearnedGivesUp: where an answer takes as long as it does, polling is tried ever more seldom.
+func TestLearnedGivesUp(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2))
+	synctest.Test(t, func(t *testing.T) {
+		var l learned
+		polled, _, _ := l.waits(10_000, 200*time.Microsecond, 5*time.Microsecond)
+		assert.Less(t, polled, 100)
+		polled, _, _ = l.waits(20_000, 200*time.Microsecond, 100*time.Microsecond)
+		assert.Greater(t, polled, 5_000, "it pays at last")
+		polled, _, _ = l.waits(20_000, 50*time.Microsecond, 0)
+		assert.Greater(t, polled, 19_000, "it comes soon")
+	})
+}
+
+// TestLearnedNeedsTwo: where one processor runs both ends, polling keeps the answer from coming.
+func TestLearnedNeedsTwo(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	synctest.Test(t, func(t *testing.T) {
+		var l learned
+		polled, _, _ := l.waits(100, 100*time.Microsecond, 100*time.Microsecond)
+		assert.Zero(t, polled)
+	})
+}
+
+// TestLearnedStreams: bytes go back and forth, and a connection where nothing comes sleeps.
+func TestLearnedStreams(t *testing.T) {
+	a, b := softPipe(t, Config{BusyPoll: LearnedBusyPoll})
+	go io.Copy(b, onlyReader{b})
+	p := make([]byte, 64)
+	for range 2000 {
+		_, err := a.Write(p)
+		require.NoError(t, err)
+		_, err = io.ReadFull(a, p)
+		require.NoError(t, err)
+	}
+	assert.Eventually(t, func() bool { return b.poller.leader.Load() == b }, 10*time.Second, time.Millisecond)
+	turns := b.poller.turns.Load()
+	time.Sleep(3 * mostLearned)
+	assert.LessOrEqual(t, b.poller.turns.Load()-turns, uint64(1))
+	_, err := a.Write(p)
+	require.NoError(t, err)
+	_, err = io.ReadFull(a, p)
+	require.NoError(t, err)
+}
