@@ -106,7 +106,8 @@ func TestPreloadedCurl(t *testing.T) {
 	fabric, err := soft.New(soft.Options{Devices: []soft.DeviceOptions{at}})
 	require.NoError(t, err)
 	defer func() { assert.NoError(t, fabric.Close()) }()
-	l, err := (&stream.Config{Backend: fabric, Protocol: stream.RSocket}).Listen(context.Background(), own+":0")
+	lc := stream.ListenConfig{Config: stream.Config{Backend: fabric, Protocol: stream.RSocket}}
+	l, err := lc.Listen(context.Background(), own+":0")
 	require.NoError(t, err)
 	want := randomBytes(700_000)
 	server := http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

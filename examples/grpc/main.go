@@ -25,8 +25,8 @@ import (
 	"github.com/goverbs/goverbs/rdma/stream"
 )
 
-// config configures all streams: nil uses the defaults and the machine's RDMA devices.
-var config *stream.Config
+// config configures all streams. The zero value uses the defaults and the machine's RDMA devices.
+var config stream.Config
 
 func main() {
 	listen := flag.String("listen", "", "serve at this `address`")
@@ -48,7 +48,8 @@ func main() {
 }
 
 func serve(address string) error {
-	l, err := config.Listen(context.Background(), address)
+	lc := stream.ListenConfig{Config: config}
+	l, err := lc.Listen(context.Background(), address)
 	if err != nil {
 		return err
 	}
@@ -63,10 +64,10 @@ func newServer() *grpc.Server {
 
 // dial returns a client whose connections use RDMA.
 func dial(address string) (*grpc.ClientConn, error) {
+	dialer := &stream.Dialer{Config: config}
 	return grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn,
-			error) {
-			return config.Dial(ctx, address)
+		grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
+			return dialer.Dial(ctx, address)
 		}))
 }
 

@@ -19,7 +19,7 @@ import (
 // over one connection, and a stream, by each protocol.
 func TestCalls(t *testing.T) {
 	own := os.Getenv("GOVERBS_ADDRESS")
-	config = &stream.Config{}
+	config = stream.Config{}
 	if own == "" {
 		fabric, err := soft.Default()
 		if err != nil {
@@ -34,7 +34,7 @@ func TestCalls(t *testing.T) {
 }
 
 func calls(t *testing.T, own string) {
-	l, err := config.Listen(context.Background(), own+":0")
+	l, err := (&stream.ListenConfig{Config: config}).Listen(context.Background(), own+":0")
 	if err != nil {
 		t.Fatal(err)
 	}

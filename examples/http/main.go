@@ -15,7 +15,6 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"time"
@@ -23,8 +22,8 @@ import (
 	"github.com/goverbs/goverbs/rdma/stream"
 )
 
-// config configures all streams: nil uses the defaults and the machine's RDMA devices.
-var config *stream.Config
+// config configures all streams. The zero value uses the defaults and the machine's RDMA devices.
+var config stream.Config
 
 func main() {
 	listen := flag.String("listen", "", "serve at this `address`")
@@ -47,7 +46,8 @@ func main() {
 
 // serve serves until the listener fails.
 func serve(address string, handler http.Handler) error {
-	l, err := config.Listen(context.Background(), address)
+	lc := stream.ListenConfig{Config: config}
+	l, err := lc.Listen(context.Background(), address)
 	if err != nil {
 		return err
 	}
@@ -58,10 +58,8 @@ func serve(address string, handler http.Handler) error {
 
 // client returns an HTTP client whose connections use RDMA.
 func client() *http.Client {
-	return &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, address string) (net.Conn,
-		error) {
-		return config.Dial(ctx, address)
-	}}}
+	dialer := &stream.Dialer{Config: config}
+	return &http.Client{Transport: &http.Transport{DialContext: dialer.DialContext}}
 }
 
 // get writes the content of a URL.

@@ -19,8 +19,8 @@ import (
 func TestFiles(t *testing.T) {
 	fabric, err := soft.Default()
 	require.NoError(t, err)
-	config = &stream.Config{Backend: fabric}
-	l, err := config.Listen(context.Background(), "127.0.0.1:0")
+	config = stream.Config{Backend: fabric}
+	l, err := (&stream.ListenConfig{Config: config}).Listen(context.Background(), "127.0.0.1:0")
 	require.NoError(t, err)
 	server := &http.Server{Handler: http.FileServer(http.Dir("."))}
 	go server.Serve(l)

@@ -119,8 +119,9 @@ func run(here, there string, out io.Writer) error {
 	fmt.Fprintf(out, "%s in process %d, %s in process %d, RoCE v2 over UDP port 4791 between them:\n",
 		device, os.Getpid(), soft.Prefix+there, other.Process.Pid)
 	// With heartbeats, and a second for acknowledgements, a peer that is gone is seen soon.
-	config := &stream.Config{Backend: fabric, Heartbeat: 200 * time.Millisecond, AckTimeout: 15}
-	c, err := config.Dial(context.Background(), net.JoinHostPort(there, echoPort))
+	config := stream.Config{Backend: fabric, Heartbeat: 200 * time.Millisecond, AckTimeout: 15}
+	dialer := &stream.Dialer{Config: config}
+	c, err := dialer.Dial(context.Background(), net.JoinHostPort(there, echoPort))
 	if err != nil {
 		return err
 	}
@@ -131,7 +132,7 @@ func run(here, there string, out io.Writer) error {
 	if err := thereAndBack(c, out); err != nil {
 		return err
 	}
-	if err := post(config, "http://"+net.JoinHostPort(there, httpPort), out); err != nil {
+	if err := post(dialer, "http://"+net.JoinHostPort(there, httpPort), out); err != nil {
 		return err
 	}
 	counters := fabric.HWCounters(device)
@@ -192,11 +193,8 @@ func random(n int) []byte {
 }
 
 // post posts data by HTTP, and compares digests.
-func post(config *stream.Config, url string, out io.Writer) error {
-	client := &http.Client{Transport: &http.Transport{
-		DialContext: func(ctx context.Context, _, address string) (net.Conn, error) {
-			return config.Dial(ctx, address)
-		}}}
+func post(dialer *stream.Dialer, url string, out io.Writer) error {
+	client := &http.Client{Transport: &http.Transport{DialContext: dialer.DialContext}}
 	defer client.CloseIdleConnections()
 	body := random(1 << 20)
 	answer, err := client.Post(url, "", bytes.NewReader(body))

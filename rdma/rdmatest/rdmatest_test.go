@@ -211,14 +211,15 @@ not closed: PD \d+ on soft0, .*, QP 0x\w+ \(RC\), made at rdmatest/rdmatest_test
 func TestLeaksOfStreams(t *testing.T) {
 	f := &fake{TB: t}
 	fabric := NewFabric(f, soft.Options{})
-	config := &stream.Config{Backend: fabric}
+	config := stream.Config{Backend: fabric}
 	var l *stream.Listener
 	var err error
-	sync.OnceFunc(func() { l, err = config.Listen(t.Context(), "127.0.0.1:0") })() // by way of package sync
+	lc, dialer := stream.ListenConfig{Config: config}, stream.Dialer{Config: config}
+	sync.OnceFunc(func() { l, err = lc.Listen(t.Context(), "127.0.0.1:0") })() // by way of package sync
 	require.NoError(t, err)
 	var open []io.Closer
 	_ = slices.ContainsFunc([]int{1, 2}, func(int) bool { // by way of package slices
-		conn, err := config.Dial(t.Context(), l.Addr().String())
+		conn, err := dialer.Dial(t.Context(), l.Addr().String())
 		require.NoError(t, err)
 		open = append(open, conn)
 		return false
@@ -228,10 +229,10 @@ func TestLeaksOfStreams(t *testing.T) {
 	f.end()
 	all := strings.Join(f.failures, "\n")
 	for _, want := range []string{
-		`^not closed: 2 cm_id, 2 mr, 2 qp made .* by stream.Config.Dial$`, // both were made at one place
+		`^not closed: 2 cm_id, 2 mr, 2 qp made .* by stream.Dialer.Dial$`, // both were made at one place
 		`^not closed: cm_id, mr, qp made .* by stream.Listener.Accept$`,
 		// the listener, and what waits to be accepted
-		`^not closed: 2 cm_id, event channel, mr, qp made .* by stream.Config.Listen$`,
+		`^not closed: 2 cm_id, event channel, mr, qp made .* by stream.ListenConfig.Listen$`,
 		`^not closed: channel, cq, ctx, event channel, 2 pd shared by the IDs`,
 	} {
 		assert.Regexp(t, "(?m)"+want, all)

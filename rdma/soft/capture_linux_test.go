@@ -342,7 +342,7 @@ func TestCaptureByEnvironment(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "capture-%p")
 	t.Setenv("GOVERBS_SOFT_CAPTURE", name)
 	p := startPeer(t, "127.0.2.7")
-	c, err := (&stream.Config{Backend: fabricAt(t, "127.0.2.8")}).Dial(t.Context(), p.at(echoPort))
+	c, err := dialer(stream.Config{Backend: fabricAt(t, "127.0.2.8")}).Dial(t.Context(), p.at(echoPort))
 	require.NoError(t, err)
 	_, err = c.Write([]byte("\xe1\xe2\xe3\xe4"))
 	require.NoError(t, err)

@@ -237,10 +237,10 @@ func datagramsBetween(t *testing.T, a *apart) {
 // TestKilledFabric: a peer that is gone without a word breaks the stream to it.
 func TestKilledFabric(t *testing.T) {
 	a, b := fabricAt(t, "127.0.1.3"), fabricAt(t, "127.0.1.4")
-	config := func(f *soft.Fabric) *stream.Config {
-		return &stream.Config{Backend: f, AckTimeout: 12, Linger: time.Second}
+	config := func(f *soft.Fabric) stream.Config {
+		return stream.Config{Backend: f, AckTimeout: 12, Linger: time.Second}
 	}
-	l, err := config(b).Listen(t.Context(), "127.0.1.4:7001")
+	l, err := listening(config(b)).Listen(t.Context(), "127.0.1.4:7001")
 	require.NoError(t, err)
 	defer l.Close()
 	served := make(chan struct{})
@@ -252,7 +252,7 @@ func TestKilledFabric(t *testing.T) {
 			c.Close()
 		}
 	}()
-	c, err := config(a).Dial(t.Context(), "127.0.1.4:7001")
+	c, err := dialer(config(a)).Dial(t.Context(), "127.0.1.4:7001")
 	require.NoError(t, err)
 	_, err = c.Write([]byte("first words"))
 	require.NoError(t, err)

@@ -20,11 +20,11 @@ func ExampleFabric_Capture() {
 		return must(soft.New(soft.Options{Devices: []soft.DeviceOptions{device}}))
 	}
 	here, there := at("127.0.0.91"), at("127.0.0.92")
-	listener := must((&stream.Config{Backend: there}).Listen(ctx, "127.0.0.92:80"))
+	listener := must(listening(stream.Config{Backend: there}).Listen(ctx, "127.0.0.92:80"))
 
 	var file bytes.Buffer
 	capture := must(here.Capture(&file))
-	conn := must((&stream.Config{Backend: here}).Dial(ctx, "127.0.0.92:80"))
+	conn := must(dialer(stream.Config{Backend: here}).Dial(ctx, "127.0.0.92:80"))
 	accepted := must(listener.Accept())
 	fmt.Println("connections:", len(here.Connections()))
 	check(accepted.Close())

@@ -121,8 +121,8 @@ func ExampleFabric_RemoveDevice() {
 func ExampleNew() {
 	ctx := context.Background()
 	fabric := must(soft.New(soft.Options{Devices: []soft.DeviceOptions{{Name: "left"}, {Name: "right"}}}))
-	streams := &stream.Config{Backend: fabric}
-	listener := must(streams.Listen(ctx, "127.0.0.2:80")) // the address of right
+	streams := stream.Config{Backend: fabric}
+	listener := must((&stream.ListenConfig{Config: streams}).Listen(ctx, "127.0.0.2:80")) // the address of right
 	served := make(chan struct{})
 	go func() {
 		defer close(served)
@@ -130,7 +130,7 @@ func ExampleNew() {
 		fmt.Fprint(conn, "hello")
 		check(conn.Close())
 	}()
-	conn := must(streams.Dial(ctx, listener.Addr().String()))
+	conn := must((&stream.Dialer{Config: streams}).Dial(ctx, listener.Addr().String()))
 	word := make([]byte, 5)
 	must(conn.Read(word))
 	fmt.Printf("%s\n", word)

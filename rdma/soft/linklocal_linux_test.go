@@ -90,7 +90,7 @@ func TestLinkLocal(t *testing.T) {
 	assert.Equal(t, netip.MustParseAddr("fe80::1%near0"), rdma.GIDEntryAddress(entry))
 	require.NoError(t, device.Close())
 
-	l, err := (&stream.Config{Backend: far}).Listen(ctx, "[fe80::2%far0]:7471")
+	l, err := listening(stream.Config{Backend: far}).Listen(ctx, "[fe80::2%far0]:7471")
 	require.NoError(t, err)
 	defer l.Close()
 	assert.Equal(t, "[fe80::2%far0]:7471", l.Addr().String())
@@ -106,7 +106,7 @@ func TestLinkLocal(t *testing.T) {
 		conn.Close()
 		done <- own + " " + peer
 	}()
-	conn, err := (&stream.Config{Backend: near}).Dial(ctx, "[fe80::2%near0]:7471")
+	conn, err := dialer(stream.Config{Backend: near}).Dial(ctx, "[fe80::2%near0]:7471")
 	require.NoError(t, err)
 	assert.Equal(t, "[fe80::2%near0]:7471", conn.RemoteAddr().String())
 	assert.Equal(t, "fe80::1%near0", netip.MustParseAddrPort(conn.LocalAddr().String()).Addr().String())
@@ -126,8 +126,8 @@ func TestLinkLocalSilent(t *testing.T) {
 		return
 	}
 	near, _ := linkLocals(t)
-	config := &stream.Config{Backend: near, HandshakeTimeout: 50 * time.Millisecond}
-	_, err := config.Dial(t.Context(), "[fe80::9%near0]:7471")
+	config := stream.Config{Backend: near, HandshakeTimeout: 50 * time.Millisecond}
+	_, err := dialer(config).Dial(t.Context(), "[fe80::9%near0]:7471")
 	assert.ErrorContains(t, err, "[fe80::9%near0]:7471")
 	assert.ErrorContains(t, err, "perhaps no process has a device at fe80::9%near0: start the listener there, on an "+
 		"adapter or with GOVERBS_DEVICE=soft@fe80::9%INTERFACE, and let")

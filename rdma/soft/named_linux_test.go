@@ -112,7 +112,7 @@ func TestNamedByTheEnvironment(t *testing.T) {
 	require.NoError(t, device.Close())
 	defer soft.Wired().RemoveDevice("soft@127.0.0.10")
 	b := fabricAt(t, "127.0.0.11")
-	l, err := (&stream.Config{Backend: b}).Listen(t.Context(), "127.0.0.11:0")
+	l, err := listening(stream.Config{Backend: b}).Listen(t.Context(), "127.0.0.11:0")
 	require.NoError(t, err)
 	defer l.Close()
 	served := make(chan struct{})

@@ -38,8 +38,8 @@ func soon(t *testing.T) context.Context {
 }
 
 // config dials and listens on a fabric. A peer that is gone is noticed soon.
-func config(f *soft.Fabric) *stream.Config {
-	return &stream.Config{Backend: f, AckTimeout: 15, Heartbeat: time.Second, Linger: 100 * time.Millisecond}
+func config(f *soft.Fabric) stream.Config {
+	return stream.Config{Backend: f, AckTimeout: 15, Heartbeat: time.Second, Linger: 100 * time.Millisecond}
 }
 
 func random(n int, seed byte) []byte {
@@ -91,7 +91,7 @@ func TestProcessesIPv6(t *testing.T) {
 
 func betweenProcesses(t *testing.T, f *soft.Fabric, p *peer, size int) {
 	t.Run("stream", func(t *testing.T) {
-		c, err := config(f).Dial(soon(t), p.at(echoPort))
+		c, err := dialer(config(f)).Dial(soon(t), p.at(echoPort))
 		require.NoError(t, err)
 		for n := range 200 {
 			echoed(t, c, random(1+n*97, byte(n)))
@@ -117,7 +117,7 @@ func betweenProcesses(t *testing.T, f *soft.Fabric, p *peer, size int) {
 	})
 	t.Run("verbs", func(t *testing.T) { verbsBetween(t, f, p) })
 	t.Run("the other way", func(t *testing.T) {
-		l, err := config(f).Listen(soon(t), net.JoinHostPort(addressOf(f), "0"))
+		l, err := listening(config(f)).Listen(soon(t), net.JoinHostPort(addressOf(f), "0"))
 		require.NoError(t, err)
 		defer l.Close()
 		c := called(t, l, p)
@@ -137,7 +137,7 @@ func addressOf(f *soft.Fabric) string {
 func webClient(f *soft.Fabric) *http.Client {
 	return &http.Client{Timeout: 2 * bound, Transport: &http.Transport{
 		DialContext: func(ctx context.Context, _, address string) (net.Conn, error) {
-			return config(f).Dial(ctx, address)
+			return dialer(config(f)).Dial(ctx, address)
 		}}}
 }
 
@@ -254,7 +254,7 @@ func TestPeerKilled(t *testing.T) {
 			ended <- err
 		}()
 	}
-	writes, err := config(f).Dial(soon(t), p.at(echoPort))
+	writes, err := dialer(config(f)).Dial(soon(t), p.at(echoPort))
 	require.NoError(t, err)
 	echoed(t, writes, random(1<<20, 1))
 	ends("write", func() (err error) {
@@ -264,7 +264,7 @@ func TestPeerKilled(t *testing.T) {
 		}
 		return err
 	})
-	reads, err := config(f).Dial(soon(t), p.at(echoPort))
+	reads, err := dialer(config(f)).Dial(soon(t), p.at(echoPort))
 	require.NoError(t, err)
 	ends("read", func() error {
 		n, err := reads.Read(make([]byte, 1))
@@ -282,7 +282,7 @@ func TestPeerKilled(t *testing.T) {
 		_, err := client.Post("http://"+p.at(httpPort), "", endless{})
 		return err
 	})
-	l, err := config(f).Listen(soon(t), "127.0.0.34:0")
+	l, err := listening(config(f)).Listen(soon(t), "127.0.0.34:0")
 	require.NoError(t, err)
 	accepted := called(t, l, p)
 	ends("accepted", func() error {
@@ -330,14 +330,14 @@ func (endless) Read(b []byte) (int, error) { return len(b), nil }
 // while the other side still has connections to the one before. These end.
 func TestPeerStartsAgain(t *testing.T) {
 	f := fabricAt(t, "127.0.0.36")
-	l, err := config(f).Listen(soon(t), "127.0.0.36:0")
+	l, err := listening(config(f)).Listen(soon(t), "127.0.0.36:0")
 	require.NoError(t, err)
 	var old []net.Conn
 	numbers := map[uint32]bool{}
 	for round := range 3 {
 		p := startPeer(t, "127.0.0.37")
 		start := time.Now()
-		out, err := config(f).Dial(soon(t), p.at(echoPort))
+		out, err := dialer(config(f)).Dial(soon(t), p.at(echoPort))
 		require.NoError(t, err)
 		echoed(t, out, random(1<<20, byte(round)))
 		in := called(t, l, p)
@@ -363,9 +363,13 @@ func TestPeerStartsAgain(t *testing.T) {
 		}
 		c.Close()
 	}
-	out, err := config(f).Dial(soon(t), p.at(echoPort))
+	out, err := dialer(config(f)).Dial(soon(t), p.at(echoPort))
 	require.NoError(t, err)
 	echoed(t, out, random(1<<20, 9))
 	require.NoError(t, out.Close())
 	require.NoError(t, l.Close())
 }
+
+func dialer(c stream.Config) *stream.Dialer { return &stream.Dialer{Config: c} }
+
+func listening(c stream.Config) *stream.ListenConfig { return &stream.ListenConfig{Config: c} }

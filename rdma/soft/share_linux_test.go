@@ -42,16 +42,16 @@ func TestOthersComeAndGo(t *testing.T) {
 	const at = "127.0.0.39"
 	first := startPeer(t, at) // requests to connect come to it
 	f := fabricAt(t, at)
-	stays, err := config(f).Dial(soon(t), first.at(echoPort))
+	stays, err := dialer(config(f)).Dial(soon(t), first.at(echoPort))
 	require.NoError(t, err)
 	defer stays.Close()
-	l, err := config(f).Listen(soon(t), at+":7472")
+	l, err := listening(config(f)).Listen(soon(t), at+":7472")
 	require.NoError(t, err)
 	defer l.Close()
 	for round := range 4 {
 		third := newPeer(t, at, asEcho+"=7473")
 		third.start()
-		c, err := config(f).Dial(soon(t), at+":7473")
+		c, err := dialer(config(f)).Dial(soon(t), at+":7473")
 		require.NoError(t, err)
 		echoed(t, c, random(1<<16, byte(round)))
 		in := called(t, l, third)
@@ -59,7 +59,7 @@ func TestOthersComeAndGo(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, "connected", third.ask("send "+first.at(echoPort))) // of both, none is this process
 		require.Equal(t, "connected", first.ask("send "+third.at("7473")))
-		_, err = config(f).Listen(soon(t), at+":7473")
+		_, err = listening(config(f)).Listen(soon(t), at+":7473")
 		require.ErrorIs(t, err, syscall.EADDRINUSE)
 		require.ErrorContains(t, err, fmt.Sprintf(`process %d ("soft.test"), which shares the address, has it`,
 			third.command.Process.Pid))
@@ -76,14 +76,14 @@ func TestOthersComeAndGo(t *testing.T) {
 			require.False(t, os.IsTimeout(err), "the end of the other process is not noticed")
 			c.Close()
 		}
-		again, err := config(f).Listen(soon(t), at+":7473")
+		again, err := listening(config(f)).Listen(soon(t), at+":7473")
 		require.NoError(t, err)
 		require.NoError(t, again.Close())
 		echoed(t, stays, random(1<<16, byte(round)))
 	}
 	first.kill()
 	fourth := startPeer(t, at)
-	c, err := config(f).Dial(soon(t), fourth.at(echoPort))
+	c, err := dialer(config(f)).Dial(soon(t), fourth.at(echoPort))
 	require.NoError(t, err)
 	echoed(t, c, random(1<<20, 9))
 	require.NoError(t, c.Close())
@@ -114,7 +114,7 @@ func TestNobodyListens(t *testing.T) {
 	for _, f := range []*soft.Fabric{a, b, elsewhere} {
 		for _, port := range []string{"7474", "7475"} {
 			began := time.Now()
-			_, err := config(f).Dial(soon(t), "127.0.0.40:"+port)
+			_, err := dialer(config(f)).Dial(soon(t), "127.0.0.40:"+port)
 			require.ErrorIs(t, err, syscall.ECONNREFUSED)
 			require.Less(t, time.Since(began), 10*time.Second)
 		}

@@ -366,12 +366,12 @@ func (m *meter) saw() bool {
 func (s *siege) listen(at netip.AddrPort) {
 	var served sync.WaitGroup
 	s.t.Cleanup(served.Wait) // when the stream and the listener are closed
-	patient := func(f *soft.Fabric) *stream.Config {
+	patient := func(f *soft.Fabric) stream.Config {
 		c := config(f)
 		c.AckTimeout = siegeTimeout
 		return c
 	}
-	l, err := patient(s.fabrics[1]).Listen(s.t.Context(), at.String())
+	l, err := listening(patient(s.fabrics[1])).Listen(s.t.Context(), at.String())
 	s.keep(l, err)
 	served.Go(func() {
 		for c, err := l.Accept(); err == nil; c, err = l.Accept() {
@@ -383,6 +383,6 @@ func (s *siege) listen(at netip.AddrPort) {
 	})
 	ctx, cancel := context.WithTimeout(s.t.Context(), bound)
 	defer cancel()
-	s.stream, err = patient(s.fabrics[0]).Dial(ctx, at.String())
+	s.stream, err = dialer(patient(s.fabrics[0])).Dial(ctx, at.String())
 	s.keep(s.stream, err)
 }

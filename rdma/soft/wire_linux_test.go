@@ -30,7 +30,7 @@ func fabricAt(t *testing.T, address string) *soft.Fabric {
 // TestStreamBetweenFabrics: a stream from one fabric to another one goes over UDP.
 func TestStreamBetweenFabrics(t *testing.T) {
 	a, b := fabricAt(t, "127.0.0.2"), fabricAt(t, "127.0.0.3")
-	l, err := (&stream.Config{Backend: b}).Listen(t.Context(), "127.0.0.3:7001")
+	l, err := listening(stream.Config{Backend: b}).Listen(t.Context(), "127.0.0.3:7001")
 	require.NoError(t, err)
 	defer l.Close()
 	const size = 3 << 20
@@ -45,7 +45,7 @@ func TestStreamBetweenFabrics(t *testing.T) {
 		c.Close()
 		got <- all
 	}()
-	c, err := (&stream.Config{Backend: a}).Dial(t.Context(), "127.0.0.3:7001")
+	c, err := dialer(stream.Config{Backend: a}).Dial(t.Context(), "127.0.0.3:7001")
 	require.NoError(t, err)
 	want := bytes.Repeat([]byte("goverbs "), size/8)
 	start := time.Now()

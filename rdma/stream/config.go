@@ -5,7 +5,6 @@ package stream
 import (
 	"errors"
 	"fmt"
-	"net/netip"
 	"time"
 
 	"github.com/goverbs/goverbs/rdma/internal/chosen"
@@ -14,7 +13,7 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// Config has the options of stream connections. The zero value has the defaults.
+// Config has the options that both ends of a connection have. The zero value has the defaults.
 type Config struct {
 	// Backend is a software backend, runtime.Native for the native library, or nil for what GOVERBS_DEVICE says: see
 	// "Which library" in the package's documentation.
@@ -25,12 +24,6 @@ type Config struct {
 	// Maps is how many pieces of memory the other end of an RSocket may map for WriteAt here (RDMA_IOMAPSIZE), 127 at
 	// most. 0 means none.
 	Maps int
-	// Local is the address that Dial connects from; not valid: the one that leads to the peer. On the software devices
-	// that is the peer's own, so both ends are on one device; with 127.0.0.1 here and a listener at 127.0.0.2, they are
-	// on soft0 and soft1.
-	Local netip.Addr
-	// LocalPort is the port that Dial connects from; 0 means a free one.
-	LocalPort uint16
 	// Buffer is the number of bytes that each side can receive before its program reads them. Sending takes half as
 	// many. Adapters and Soft-RoCE pin the memory. Large writes are sent in pieces of a quarter, or of an eighth where
 	// the other end's device reads every other one. 0 means [DefaultBuffer].
@@ -59,12 +52,6 @@ type Config struct {
 	AckTimeout uint8
 	// ToS is the type of service of the IP packets: DSCP << 2.
 	ToS uint8
-	// Backlog is how many connections of a listener may wait for Accept, including those that are still being made or
-	// whose peer's device has not acknowledged a message yet. Like any connection, each pins its Buffer, and half as
-	// much again when it has sent more than a few bytes: 3 MiB with the defaults, and 403 MB for all 128 together; on
-	// a software device the memory takes pages when it is used. One host gets at most three quarters of them. Further
-	// requests wait and pin nothing. 0 means [DefaultBacklog]; less than 16 means 16.
-	Backlog int
 }
 
 // Protocol is what the ends of a stream connection say to each other.
@@ -82,7 +69,7 @@ func (p Protocol) new() protocol.Protocol {
 	return new(protocol.Stream)
 }
 
-// Defaults of [Config].
+// Defaults of [Config] and [ListenConfig].
 const (
 	DefaultBuffer           = 2 << 20
 	DefaultHandshakeTimeout = 5 * time.Second
@@ -91,15 +78,9 @@ const (
 	DefaultBacklog          = 128
 )
 
-const minBacklog = 16
-
 // complete returns the configuration with all defaults filled in.
-func (c *Config) complete() (Config, error) {
-	var own Config
-	if c != nil {
-		own = *c
-	}
-	var err error
+func (c Config) complete() (own Config, err error) {
+	own = c
 	if own.Backend, err = chosen.Of(own.Backend); err != nil {
 		return own, err
 	}
@@ -107,10 +88,6 @@ func (c *Config) complete() (Config, error) {
 	or(&own.HandshakeTimeout, DefaultHandshakeTimeout)
 	or(&own.Linger, DefaultLinger)
 	or(&own.AckTimeout, DefaultAckTimeout)
-	or(&own.Backlog, DefaultBacklog)
-	if own.Backlog > 0 { // with fewer, one host leaves no place to others
-		own.Backlog = max(own.Backlog, minBacklog)
-	}
 	switch {
 	case own.Protocol > RSocket:
 		return own, fmt.Errorf("stream: Protocol %d is not known; Stream and RSocket are", own.Protocol)
@@ -123,16 +100,16 @@ func (c *Config) complete() (Config, error) {
 		return own, errors.New("stream: Maps are for RSocket")
 	case own.AckTimeout > 31:
 		return own, fmt.Errorf("stream: an AckTimeout of %d: the maximum is 31", own.AckTimeout)
-	case own.HandshakeTimeout < 0 || own.Linger < 0 || own.Heartbeat < 0 || own.Backlog < 0,
+	case own.HandshakeTimeout < 0 || own.Linger < 0 || own.Heartbeat < 0,
 		own.BusyPoll < 0 && own.BusyPoll != LearnedBusyPoll:
-		return own, errors.New("stream: a timeout or a number of the Config is negative")
+		return own, errors.New("stream: a timeout of the Config is negative")
 	}
 	own.Buffer = (own.Buffer + 63) &^ 63
 	return own, nil
 }
 
 // completeIB is complete for AF_IB addresses.
-func (c *Config) completeIB() (Config, error) {
+func (c Config) completeIB() (Config, error) {
 	own, err := c.complete()
 	if err == nil && own.Protocol == RSocket {
 		err = fmt.Errorf("%w: rsockets over AF_IB addresses: IPoIB's addresses do", verberr.EOPNOTSUPP)

@@ -17,14 +17,14 @@ import (
 )
 
 // streams gives both ends of a stream connection on a software device.
-func streams(t *testing.T, config *Config) (a, b *Conn) {
+func streams(t *testing.T, config Config) (a, b *Conn) {
 	t.Helper()
 	config.Backend = newFabric(t, soft.Options{})
-	l, err := config.Listen(soon(t), "127.0.0.1:0")
+	l, err := listening(config).Listen(soon(t), "127.0.0.1:0")
 	keep(t, l, err)
 	dialled := make(chan *Conn, 1)
 	go func() {
-		c, err := config.Dial(soon(t), l.Addr().String())
+		c, err := dialer(config).Dial(soon(t), l.Addr().String())
 		assert.NoError(t, err)
 		dialled <- c
 	}()
@@ -50,7 +50,7 @@ func TestStreamsAllocateNothing(t *testing.T) {
 		keepThread bool
 	}{"a word": {64, false}, "more than there is room for": {64 << 10, false}, "a word, with a thread": {64, true}} {
 		size := c.size
-		a, b := streams(t, &Config{Buffer: 4 << 10, KeepThread: c.keepThread})
+		a, b := streams(t, Config{Buffer: 4 << 10, KeepThread: c.keepThread})
 		if wakeup.Of(b.poller.channel.C().FD) != nil {
 			t.Skip("what stands for a descriptor here allocates")
 		}

@@ -18,24 +18,57 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// Dial connects to a listener of [Listen], at "host:port", with the defaults of [Config].
+// Dialer connects to listeners. The zero value has the defaults.
+type Dialer struct {
+	Config
+	// LocalAddr is where it connects from. The zero value is the address that leads to the peer, and a free port; a
+	// port without an address is possible, too. On the software devices the address that leads to the peer is the
+	// peer's own, so both ends are on one device; with 127.0.0.1 here and a listener at 127.0.0.2, they are on soft0
+	// and soft1.
+	LocalAddr netip.AddrPort
+}
+
+// Dial connects to a listener of [Listen], at "host:port", with the defaults of [Dialer].
 func Dial(ctx context.Context, address string) (*Conn, error) {
-	return (*Config)(nil).Dial(ctx, address)
+	return new(Dialer).Dial(ctx, address)
 }
 
 // Dial connects to a listener at "host:port". If a host has several addresses, Dial tries one after the other.
-func (c *Config) Dial(ctx context.Context, address string) (*Conn, error) {
-	config, err := c.complete()
+func (d *Dialer) Dial(ctx context.Context, address string) (*Conn, error) {
+	return d.dialHost(ctx, "ip", address)
+}
+
+// DialContext is Dial for what takes the method of a net.Dialer, as http.Transport does. The network is "tcp" or "rdma";
+// a 4 or a 6 behind it chooses the family of addresses. The net.Conn is a [*Conn].
+func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
+	family, ok := networks[network]
+	if !ok {
+		return nil, &net.OpError{Op: "dial", Net: network, Err: net.UnknownNetworkError(network)}
+	}
+	c, err := d.dialHost(ctx, family, address)
 	if err != nil {
 		return nil, err
 	}
-	all, err := config.lookup(ctx, address)
+	return c, nil
+}
+
+// networks are those of DialContext, with the families for the resolver.
+var networks = map[string]string{
+	"tcp": "ip", "tcp4": "ip4", "tcp6": "ip6", "rdma": "ip", "rdma4": "ip4", "rdma6": "ip6",
+}
+
+func (d *Dialer) dialHost(ctx context.Context, family, address string) (*Conn, error) {
+	config, err := d.Config.complete()
+	if err != nil {
+		return nil, err
+	}
+	all, err := config.lookup(ctx, family, address)
 	if err != nil {
 		return nil, &net.OpError{Op: "dial", Net: "rdma", Err: err}
 	}
 	var errs []error
 	for _, to := range all {
-		conn, err := config.dial(ctx, Addr{to})
+		conn, err := config.dial(ctx, d.LocalAddr, Addr{to})
 		if err == nil {
 			return conn, nil
 		}
@@ -50,19 +83,19 @@ func (c *Config) Dial(ctx context.Context, address string) (*Conn, error) {
 	return nil, errors.Join(errs...)
 }
 
-// DialIB is Dial to an AF_IB address, to a listener of [Config.ListenIB], on ports with InfiniBand's link layer: see
-// [cm.IBAddr].
-func (c *Config) DialIB(ctx context.Context, to cm.IBAddr) (*Conn, error) {
-	config, err := c.completeIB()
+// DialIB is Dial to an AF_IB address, to a listener of [ListenConfig.ListenIB], on ports with InfiniBand's link layer:
+// see [cm.IBAddr].
+func (d *Dialer) DialIB(ctx context.Context, to cm.IBAddr) (*Conn, error) {
+	config, err := d.Config.completeIB()
 	if err != nil {
 		return nil, err
 	}
-	return config.dial(ctx, to)
+	return config.dial(ctx, d.LocalAddr, to)
 }
 
-// lookup resolves "host:port"; no host means all addresses. Names of software devices are names of hosts on their
-// fabric, where nobody else is.
-func (c *Config) lookup(ctx context.Context, address string) ([]netip.AddrPort, error) {
+// lookup resolves "host:port" to addresses of a family; no host means all addresses. Names of software devices are
+// names of hosts on their fabric, where nobody else is.
+func (c *Config) lookup(ctx context.Context, family, address string) ([]netip.AddrPort, error) {
 	host, service, err := net.SplitHostPort(address)
 	if err != nil {
 		return nil, err
@@ -76,7 +109,11 @@ func (c *Config) lookup(ctx context.Context, address string) ([]netip.AddrPort, 
 		port = uint64(n)
 	}
 	if host == "" {
-		return []netip.AddrPort{netip.AddrPortFrom(netip.IPv6Unspecified(), uint16(port))}, nil
+		all := netip.IPv6Unspecified()
+		if family == "ip4" {
+			all = netip.IPv4Unspecified()
+		}
+		return []netip.AddrPort{netip.AddrPortFrom(all, uint16(port))}, nil
 	}
 	ips := make([]netip.Addr, 1)
 	if ips[0], err = netip.ParseAddr(host); err != nil && c.Backend != runtime.Native {
@@ -84,13 +121,18 @@ func (c *Config) lookup(ctx context.Context, address string) ([]netip.AddrPort, 
 			return nil, err
 		}
 	} else if err != nil {
-		if ips, err = net.DefaultResolver.LookupNetIP(ctx, "ip", host); err != nil {
+		if ips, err = net.DefaultResolver.LookupNetIP(ctx, family, host); err != nil {
 			return nil, err
 		}
 	}
 	var all []netip.AddrPort
 	for _, ip := range ips {
-		all = append(all, netip.AddrPortFrom(ip.Unmap(), uint16(port)))
+		if ip = ip.Unmap(); family == "ip" || ip.Is4() == (family == "ip4") {
+			all = append(all, netip.AddrPortFrom(ip, uint16(port)))
+		}
+	}
+	if len(all) == 0 {
+		return nil, &net.AddrError{Err: "no suitable address found", Addr: host}
 	}
 	return all, nil
 }
@@ -106,21 +148,21 @@ func softHost(ctx context.Context, backend runtime.Backend, name string) (netip.
 }
 
 // dial connects to one address, an [Addr] or an [cm.IBAddr].
-func (c Config) dial(ctx context.Context, to net.Addr) (*Conn, error) {
-	conn, err := c.dialOnce(ctx, to)
+func (c Config) dial(ctx context.Context, from netip.AddrPort, to net.Addr) (*Conn, error) {
+	conn, err := c.dialOnce(ctx, from, to)
 	if err != nil {
 		return nil, &net.OpError{Op: "dial", Net: "rdma", Addr: to, Err: err}
 	}
 	return conn, nil
 }
 
-func (c Config) dialOnce(ctx context.Context, to net.Addr) (*Conn, error) {
+func (c Config) dialOnce(ctx context.Context, from netip.AddrPort, to net.Addr) (*Conn, error) {
 	id, err := newEndpoint(c.Backend)
 	if err != nil {
 		return nil, err
 	}
 	conn := newConn(id, c)
-	if err := conn.connect(ctx, to); err != nil {
+	if err := conn.connect(ctx, from, to); err != nil {
 		if left := conn.release(); left != nil {
 			err = errors.Join(err, left)
 		}
@@ -140,7 +182,7 @@ func (c *Config) options(id *cm.ID) error {
 	return nil
 }
 
-func (c *Conn) connect(ctx context.Context, to net.Addr) error {
+func (c *Conn) connect(ctx context.Context, from netip.AddrPort, to net.Addr) error {
 	timeout := c.config.HandshakeTimeout
 	if until, ok := ctx.Deadline(); ok {
 		timeout = min(timeout, max(time.Until(until), time.Millisecond))
@@ -148,7 +190,7 @@ func (c *Conn) connect(ctx context.Context, to net.Addr) error {
 	if err := c.config.options(c.id.ID); err != nil {
 		return err
 	}
-	if err := c.id.resolve(ctx, netip.AddrPortFrom(c.config.Local, c.config.LocalPort), to, timeout); err != nil {
+	if err := c.id.resolve(ctx, from, to, timeout); err != nil {
 		return err
 	}
 	if err := c.id.SetAckTimeout(c.config.AckTimeout); err != nil {

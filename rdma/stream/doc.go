@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package stream has connections over RDMA that are net.Conn, for any protocol over TCP: [Dial] and [Listen] return
-// them. [Config] has their options; Protocol makes them rsockets, for programs in C.
+// Package stream has connections over RDMA that are net.Conn, for any protocol over TCP. [Dial] and [Listen] return
+// them; [Dialer] and [ListenConfig] have options. [Config] has those of both: its Protocol makes connections rsockets,
+// for programs in C.
 //
 // Each side writes into a ring of memory of the other side. The queue pairs of a device complete into one queue, which
 // the goroutines that wait for it poll in turn, and the events of all connections come from one event channel: an idle
@@ -12,6 +13,6 @@
 //
 // # Addresses
 //
-// Addresses are usually IP addresses: RoCE, iWARP and IPoIB have them. [Config.ListenIB] and [Config.DialIB] take AF_IB
-// addresses of InfiniBand, which [cm.IBAddr] documents.
+// Addresses are usually IP addresses: RoCE, iWARP and IPoIB have them. [ListenConfig.ListenIB] and [Dialer.DialIB] take
+// AF_IB addresses of InfiniBand, which [cm.IBAddr] documents.
 package stream

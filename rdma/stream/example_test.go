@@ -33,8 +33,9 @@ func check(err error) {
 // Listen and Dial are for RDMA hardware, between machines.
 func Example() {
 	ctx := context.Background()
-	config := &stream.Config{Backend: must(soft.Default())}
-	listener := must(config.Listen(ctx, "127.0.0.1:0"))
+	config := stream.Config{Backend: must(soft.Default())}
+	lc, dialer := stream.ListenConfig{Config: config}, stream.Dialer{Config: config}
+	listener := must(lc.Listen(ctx, "127.0.0.1:0"))
 	defer listener.Close()
 	go func() {
 		conn := must(listener.Accept())
@@ -42,7 +43,7 @@ func Example() {
 		io.Copy(conn, conn)
 	}()
 
-	conn := must(config.Dial(ctx, listener.Addr().String()))
+	conn := must(dialer.Dial(ctx, listener.Addr().String()))
 	defer conn.Close()
 	fmt.Fprint(conn, "hello")
 	check(conn.CloseWrite())
@@ -51,9 +52,10 @@ func Example() {
 }
 
 // A server and a client of HTTP as they are.
-func ExampleConfig_Dial() {
-	config := &stream.Config{Backend: must(soft.Default())}
-	listener := must(config.Listen(context.Background(), "127.0.0.1:0"))
+func ExampleDialer_DialContext() {
+	config := stream.Config{Backend: must(soft.Default())}
+	lc, dialer := stream.ListenConfig{Config: config}, stream.Dialer{Config: config}
+	listener := must(lc.Listen(context.Background(), "127.0.0.1:0"))
 	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter,
 		r *http.Request) {
 		fmt.Fprint(w, "over RDMA")
@@ -61,10 +63,7 @@ func ExampleConfig_Dial() {
 	go server.Serve(listener)
 	defer server.Close()
 
-	client := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _,
-		address string) (net.Conn, error) {
-		return config.Dial(ctx, address)
-	}}}
+	client := &http.Client{Transport: &http.Transport{DialContext: dialer.DialContext}}
 	defer client.CloseIdleConnections()
 	answer := must(client.Get("http://" + listener.Addr().String()))
 	defer answer.Body.Close()
@@ -73,19 +72,20 @@ func ExampleConfig_Dial() {
 }
 
 // RDMA encrypts nothing, and TLS runs over a stream as over TCP.
-func ExampleConfig_Listen() {
-	streams := &stream.Config{Backend: must(soft.Default())}
+func ExampleListenConfig_Listen() {
+	config := stream.Config{Backend: must(soft.Default())}
+	lc, dialer := stream.ListenConfig{Config: config}, stream.Dialer{Config: config}
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprint(w, "encrypted: ", r.TLS != nil)
 	}))
 	server.Listener.Close() // the one of TCP
-	server.Listener = must(streams.Listen(context.Background(), "127.0.0.1:0"))
+	server.Listener = must(lc.Listen(context.Background(), "127.0.0.1:0"))
 	server.StartTLS()
 	defer server.Close()
 
 	client := server.Client() // it knows the server's certificate
 	client.Transport.(*http.Transport).DialContext = func(ctx context.Context, _, address string) (net.Conn, error) {
-		return streams.Dial(ctx, server.Listener.Addr().String())
+		return dialer.Dial(ctx, server.Listener.Addr().String())
 	}
 	answer := must(client.Get("https://example.com"))
 	defer answer.Body.Close()

@@ -24,15 +24,15 @@ func TestSoftHasNoIB(t *testing.T) {
 		return cm.NewIBAddr(g, rdmacm.PS_TCP, 7471)
 	}
 	own, peer := at("fe80::1"), at("fe80::2")
-	c := &Config{Backend: f}
-	_, err := c.ListenIB(own)
+	c := Config{Backend: f}
+	_, err := listening(c).ListenIB(own)
 	assert.ErrorIs(t, err, verberr.ENODEV)
 	assert.ErrorContains(t, err, "listen rdma ib[fe80::1]:0x1061d2f pkey 0xffff: ")
-	_, err = c.DialIB(soon(t), peer)
+	_, err = dialer(c).DialIB(soon(t), peer)
 	assert.ErrorIs(t, err, verberr.ENODEV)
 	assert.ErrorContains(t, err, "dial rdma ib[fe80::2]:0x1061d2f pkey 0xffff: ")
-	for _, err := range []error{func() error { _, err := (&Config{Buffer: 1}).DialIB(soon(t), peer); return err }(),
-		func() error { _, err := (&Config{Buffer: 1}).ListenIB(own); return err }()} {
-		assert.ErrorContains(t, err, "a buffer of 1 bytes")
-	}
+	_, err = dialer(Config{Buffer: 1}).DialIB(soon(t), peer)
+	assert.ErrorContains(t, err, "a buffer of 1 bytes")
+	_, err = listening(Config{Buffer: 1}).ListenIB(own)
+	assert.ErrorContains(t, err, "a buffer of 1 bytes")
 }

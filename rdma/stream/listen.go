@@ -47,45 +47,73 @@ type Listener struct {
 
 var _ net.Listener = (*Listener)(nil)
 
-// Listen listens at "host:port", with the defaults of [Config]. No host means all addresses of all devices. Port 0
-// means a free port; Addr returns it.
+// ListenConfig makes listeners. The zero value has the defaults.
+type ListenConfig struct {
+	Config
+	// Backlog is how many connections may wait for Accept, including those that are still being made or whose peer's
+	// device has not acknowledged a message yet. Like any connection, each pins its Buffer, and half as much again when
+	// it has sent more than a few bytes: 3 MiB with the defaults, and 403 MB for all 128 together; on a software device
+	// the memory takes pages when it is used. One host gets at most three quarters of them. Further requests wait and
+	// pin nothing. 0 means [DefaultBacklog]; less than 16 means 16.
+	Backlog int
+}
+
+const minBacklog = 16
+
+// backlog returns Backlog, or its default.
+func (lc *ListenConfig) backlog() (int, error) {
+	switch {
+	case lc.Backlog < 0:
+		return 0, errors.New("stream: the Backlog of the ListenConfig is negative")
+	case lc.Backlog == 0:
+		return DefaultBacklog, nil
+	}
+	return max(lc.Backlog, minBacklog), nil // with fewer, one host leaves no place to others
+}
+
+// Listen listens at "host:port", with the defaults of [ListenConfig]. No host means all addresses of all devices. Port
+// 0 means a free port; Addr returns it.
 func Listen(ctx context.Context, address string) (*Listener, error) {
-	return (*Config)(nil).Listen(ctx, address)
+	return new(ListenConfig).Listen(ctx, address)
 }
 
 // Listen listens at "host:port"; if a host has several addresses, at the first. ctx limits the lookup of the host.
-func (c *Config) Listen(ctx context.Context, address string) (*Listener, error) {
-	config, err := c.complete()
+func (lc *ListenConfig) Listen(ctx context.Context, address string) (*Listener, error) {
+	config, err := lc.Config.complete()
 	if err != nil {
 		return nil, err
 	}
-	all, err := config.lookup(ctx, address)
+	all, err := config.lookup(ctx, "ip", address)
 	if err != nil {
 		return nil, &net.OpError{Op: "listen", Net: "rdma", Err: err}
 	}
-	return config.listen(Addr{all[0]})
+	return lc.listen(config, Addr{all[0]})
 }
 
 // ListenIB is Listen at an AF_IB address, on ports with InfiniBand's link layer: see [cm.IBAddr]. Make the address with
-// NewIBAddr and RDMA_PS_TCP; without a GID it means all ports.
-func (c *Config) ListenIB(at cm.IBAddr) (*Listener, error) {
-	config, err := c.completeIB()
+// cm.NewIBAddr and RDMA_PS_TCP; without a GID it means all ports.
+func (lc *ListenConfig) ListenIB(at cm.IBAddr) (*Listener, error) {
+	config, err := lc.Config.completeIB()
 	if err != nil {
 		return nil, err
 	}
-	return config.listen(at)
+	return lc.listen(config, at)
 }
 
-// listen listens at an [Addr] or an [cm.IBAddr].
-func (c Config) listen(at net.Addr) (*Listener, error) {
-	l, err := c.listenOnce(at)
+// listen listens at an [Addr] or a [cm.IBAddr].
+func (lc *ListenConfig) listen(config Config, at net.Addr) (*Listener, error) {
+	backlog, err := lc.backlog()
+	if err != nil {
+		return nil, err
+	}
+	l, err := listen(config, backlog, at)
 	if err != nil {
 		return nil, &net.OpError{Op: "listen", Net: "rdma", Addr: at, Err: err}
 	}
 	return l, nil
 }
 
-func (c Config) listenOnce(at net.Addr) (_ *Listener, err error) {
+func listen(c Config, backlog int, at net.Addr) (_ *Listener, err error) {
 	channel, err := cm.CreateEventChannelOn(c.Backend)
 	if err != nil {
 		return nil, err
@@ -111,7 +139,7 @@ func (c Config) listenOnce(at net.Addr) (_ *Listener, err error) {
 		return nil, err
 	}
 	l := &Listener{id: id, channel: channel, config: c, conns: make(chan *Conn),
-		places: places.New(c.Backlog, places.Waiting), failed: make(chan struct{}), holders: map[*shared]*holder{}}
+		places: places.New(backlog, places.Waiting), failed: make(chan struct{}), holders: map[*shared]*holder{}}
 	if id.PortNum() > 0 { // the listener keeps what the connections of its device share
 		if l.shared, err = share(id); err != nil {
 			return nil, err

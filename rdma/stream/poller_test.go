@@ -20,15 +20,15 @@ import (
 )
 
 // softPairs gives both ends of some streams on one software device.
-func softPairs(t *testing.T, config *Config, n int) (clients, servers []*Conn) {
+func softPairs(t *testing.T, config Config, n int) (clients, servers []*Conn) {
 	t.Helper()
 	config.Backend = newFabric(t, soft.Options{})
-	l, err := config.Listen(soon(t), "127.0.0.1:0")
+	l, err := listening(config).Listen(soon(t), "127.0.0.1:0")
 	keep(t, l, err)
 	for range n {
 		dialled := make(chan *Conn, 1)
 		go func() {
-			c, err := config.Dial(soon(t), l.Addr().String())
+			c, err := dialer(config).Dial(soon(t), l.Addr().String())
 			assert.NoError(t, err)
 			dialled <- c
 		}()
@@ -46,7 +46,7 @@ func softPairs(t *testing.T, config *Config, n int) (clients, servers []*Conn) {
 // TestSoftSlowReaderHoldsNobodyUp: a stream whose other end does not read is full, and another one of the same queue
 // goes on.
 func TestSoftSlowReaderHoldsNobodyUp(t *testing.T) {
-	clients, servers := softPairs(t, &Config{Buffer: protocol.MinBuffer}, 2)
+	clients, servers := softPairs(t, Config{Buffer: protocol.MinBuffer}, 2)
 	require.Same(t, clients[0].poller, servers[1].poller)
 	var writing sync.WaitGroup
 	defer writing.Wait()
@@ -79,7 +79,7 @@ func TestSoftSlowReaderHoldsNobodyUp(t *testing.T) {
 // TestSoftLargeWrites: both ends write much at once, in pieces of many sizes, and close as soon as they have; all of it
 // arrives, and a part of it was fetched.
 func TestSoftLargeWrites(t *testing.T) {
-	clients, servers := softPairs(t, &Config{}, 1)
+	clients, servers := softPairs(t, Config{}, 1)
 	sent := make([]byte, 9_000_001)
 	rand.NewChaCha8([32]byte{1}).Read(sent)
 	sizes := []int{1 << 20, 70_000, 1, 3 << 20, 1 << 16, 40_000, 200_000}
@@ -109,7 +109,7 @@ func TestSoftLargeWrites(t *testing.T) {
 
 // TestSoftCloseAfterALargeWrite: Close waits until the peer has fetched what it was offered.
 func TestSoftCloseAfterALargeWrite(t *testing.T) {
-	clients, servers := softPairs(t, &Config{}, 8)
+	clients, servers := softPairs(t, Config{}, 8)
 	sent := make([]byte, 1<<20)
 	rand.NewChaCha8([32]byte{2}).Read(sent)
 	for i, c := range clients {
@@ -131,9 +131,9 @@ func TestSoftCloseAfterALargeWrite(t *testing.T) {
 
 // TestSoftStreamsOfOneQueueKeepApart: while streams of a queue come and go, each has its own bytes.
 func TestSoftStreamsOfOneQueueKeepApart(t *testing.T) {
-	config := &Config{Backend: newFabric(t, soft.Options{}), Buffer: protocol.MinBuffer, Backlog: 32,
+	config := Config{Backend: newFabric(t, soft.Options{}), Buffer: protocol.MinBuffer,
 		HandshakeTimeout: tooLong}
-	l, err := config.Listen(soon(t), "127.0.0.1:0")
+	l, err := listening(config, 32).Listen(soon(t), "127.0.0.1:0")
 	require.NoError(t, err)
 	var all sync.WaitGroup
 	all.Go(func() {
@@ -152,7 +152,7 @@ func TestSoftStreamsOfOneQueueKeepApart(t *testing.T) {
 	for one := range 8 {
 		clients.Go(func() {
 			for round := range 15 {
-				c, err := config.Dial(soon(t), l.Addr().String())
+				c, err := dialer(config).Dial(soon(t), l.Addr().String())
 				if !assert.NoError(t, err) {
 					return
 				}
@@ -188,7 +188,7 @@ func TestPollerKeys(t *testing.T) {
 
 // TestPollerEndsStreams: when their queue fails, so do they, and later ones have another.
 func TestPollerEndsStreams(t *testing.T) {
-	clients, servers := softPairs(t, &Config{Buffer: protocol.MinBuffer}, 2)
+	clients, servers := softPairs(t, Config{Buffer: protocol.MinBuffer}, 2)
 	r := clients[0].poller
 	r.fail(io.ErrClosedPipe)
 	for _, c := range append(clients, servers...) {

@@ -30,7 +30,7 @@ func logged(t *testing.T, o any) string {
 func TestPrint(t *testing.T) {
 	f := newFabric(t, soft.Options{})
 	config := Config{Backend: f}
-	l, err := config.Listen(soon(t), "127.0.0.1:7002")
+	l, err := listening(config).Listen(soon(t), "127.0.0.1:7002")
 	require.NoError(t, err)
 	assert.Equal(t, "listener 127.0.0.1:7002 on soft0", logged(t, l))
 	a, b := dialOne(t, config, l)
@@ -53,7 +53,7 @@ func dialOne(t *testing.T, config Config, l *Listener) (a, b *Conn) {
 	t.Helper()
 	var dialing sync.WaitGroup
 	var err error
-	dialing.Go(func() { a, err = config.Dial(soon(t), l.Addr().String()) })
+	dialing.Go(func() { a, err = dialer(config).Dial(soon(t), l.Addr().String()) })
 	b, acceptErr := l.AcceptRDMA(soon(t))
 	dialing.Wait()
 	require.NoError(t, err)

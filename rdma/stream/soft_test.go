@@ -56,3 +56,10 @@ func resolved(t *testing.T, f *soft.Fabric, to netip.AddrPort) (*cm.ID, *cm.Even
 	require.NoError(t, err)
 	return id, ch
 }
+
+func dialer(c Config) *Dialer { return &Dialer{Config: c} }
+
+// listening may have a Backlog.
+func listening(c Config, backlog ...int) *ListenConfig {
+	return &ListenConfig{Config: c, Backlog: append(backlog, 0)[0]}
+}

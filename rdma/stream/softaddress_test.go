@@ -4,6 +4,7 @@ package stream
 
 import (
 	"context"
+	"net"
 	"net/netip"
 	"sync"
 	"syscall"
@@ -21,7 +22,7 @@ import (
 // serve accepts streams and says which address each came to.
 func serve(t *testing.T, f *soft.Fabric, at string) *Listener {
 	t.Helper()
-	l, err := (&Config{Backend: f, Buffer: 8 << 10}).Listen(context.Background(), at)
+	l, err := listening(Config{Backend: f, Buffer: 8 << 10}).Listen(context.Background(), at)
 	var served sync.WaitGroup
 	t.Cleanup(served.Wait)
 	keep(t, l, err)
@@ -42,9 +43,9 @@ func serve(t *testing.T, f *soft.Fabric, at string) *Listener {
 func TestSoftAddressesReach(t *testing.T) {
 	f := newFabric(t, soft.Options{})
 	everywhere := serve(t, f, ":7471")
-	config := &Config{Backend: f, Buffer: 8 << 10}
+	config := Config{Backend: f, Buffer: 8 << 10}
 	ask := func(at string) (string, error) {
-		c, err := config.Dial(soon(t), at)
+		c, err := dialer(config).Dial(soon(t), at)
 		if err != nil {
 			return "", err
 		}
@@ -63,7 +64,7 @@ func TestSoftAddressesReach(t *testing.T) {
 	assert.Equal(t, "[::1]:7471", got)
 	_, err = ask("127.0.0.1:7472")
 	assert.ErrorIs(t, err, syscall.ECONNREFUSED)
-	_, err = (&Config{Backend: newFabric(t, soft.Options{})}).Dial(soon(t), "127.0.0.1:7471")
+	_, err = dialer(Config{Backend: newFabric(t, soft.Options{})}).Dial(soon(t), "127.0.0.1:7471")
 	assert.ErrorIs(t, err, syscall.ECONNREFUSED, "another fabric")
 
 	own := newFabric(t,
@@ -84,7 +85,7 @@ func TestSoftDialNobody(t *testing.T) {
 	f := newFabric(t, soft.Options{})
 	f.SetLink("soft1", false)
 	start := time.Now()
-	_, err := (&Config{Backend: f, HandshakeTimeout: 50 * time.Millisecond}).Dial(soon(t), "127.0.0.2:1")
+	_, err := dialer(Config{Backend: f, HandshakeTimeout: 50 * time.Millisecond}).Dial(soon(t), "127.0.0.2:1")
 	assert.ErrorIs(t, err, syscall.ETIMEDOUT)
 	assert.ErrorContains(t, err, "nobody answers at the address: is its machine up, and its link?")
 	assert.Less(t, time.Since(start), 3*time.Second)
@@ -93,18 +94,45 @@ func TestSoftDialNobody(t *testing.T) {
 // TestSoftSourceInUse: an error because of the source port names it and its owner, as Bind's does.
 func TestSoftSourceInUse(t *testing.T) {
 	f := newFabric(t, soft.Options{})
-	l, err := (&Config{Backend: f}).Listen(soon(t), "127.0.0.2:7471")
+	l, err := listening(Config{Backend: f}).Listen(soon(t), "127.0.0.2:7471")
 	keep(t, l, err)
 	source := netip.MustParseAddrPort("127.0.0.1:7000")
 	owner, err := cm.CreateIDOn(f, rdmacm.PS_TCP)
 	keep(t, owner, err)
 	require.NoError(t, owner.Bind(source))
 	const names = "the source is 127.0.0.1:7000: an ID that is bound to 127.0.0.1:7000, on soft0, has it"
-	_, err = (&Config{Backend: f, Local: source.Addr(), LocalPort: source.Port()}).Dial(soon(t), "127.0.0.2:7471")
+	_, err = (&Dialer{Config: Config{Backend: f}, LocalAddr: source}).Dial(soon(t), "127.0.0.2:7471")
 	assert.ErrorIs(t, err, syscall.EADDRINUSE)
 	assert.ErrorContains(t, err, names)
 	assert.ErrorContains(t, err, "127.0.0.2:7471")
-	_, err = (&Config{Backend: f, Local: netip.MustParseAddr("192.0.2.1")}).Dial(soon(t), "127.0.0.2:7471")
+	_, err = (&Dialer{Config: Config{Backend: f}, LocalAddr: netip.MustParseAddrPort("192.0.2.1:0")}).Dial(soon(t),
+		"127.0.0.2:7471")
 	assert.ErrorIs(t, err, syscall.EADDRNOTAVAIL)
 	assert.ErrorContains(t, err, "the source is 192.0.2.1:0: it is not an address of this machine")
+}
+
+// TestDialContext: the network chooses the family of addresses, as that of net.Dialer does.
+func TestDialContext(t *testing.T) {
+	f := newFabric(t, soft.Options{})
+	at := serve(t, f, ":7471")
+	_, port, err := net.SplitHostPort(at.Addr().String())
+	require.NoError(t, err)
+	d := dialer(Config{Backend: f, Buffer: 8 << 10})
+	for network, hosts := range map[string]map[string]string{
+		"tcp":   {"127.0.0.1": "127.0.0.1", "::1": "::1", "": "::1"},
+		"tcp4":  {"127.0.0.1": "127.0.0.1", "": "127.0.0.1", "soft1": "127.0.0.2"},
+		"rdma6": {"::1": "::1", "": "::1"},
+	} {
+		for host, want := range hosts {
+			c, err := d.DialContext(soon(t), network, net.JoinHostPort(host, port))
+			require.NoError(t, err, "%s %q", network, host)
+			assert.Equal(t, want, c.RemoteAddr().(Addr).Addr().String(), "%s %q", network, host)
+			assert.NoError(t, c.Close())
+		}
+	}
+	for network, host := range map[string]string{"tcp4": "::1", "rdma6": "127.0.0.1", "udp": "127.0.0.1"} {
+		c, err := d.DialContext(soon(t), network, net.JoinHostPort(host, port))
+		assert.Error(t, err, "%s %q", network, host)
+		assert.Nil(t, c)
+	}
 }

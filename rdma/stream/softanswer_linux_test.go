@@ -20,8 +20,8 @@ func TestSoftNobodyAtAddress(t *testing.T) {
 		Address: netip.MustParseAddr("127.0.32.1")}}})
 	const hint = "perhaps no process has a device at 127.0.32.2: start the listener there, on an adapter or with " +
 		"GOVERBS_DEVICE=soft@127.0.32.2, and let UDP port 4791 through firewalls"
-	config := &Config{Backend: f, HandshakeTimeout: 50 * time.Millisecond}
-	_, err := config.Dial(soon(t), "127.0.32.2:1")
+	config := Config{Backend: f, HandshakeTimeout: 50 * time.Millisecond}
+	_, err := dialer(config).Dial(soon(t), "127.0.32.2:1")
 	assert.ErrorIs(t, err, syscall.ETIMEDOUT)
 	assert.ErrorContains(t, err, "the listener does not answer: "+hint)
 }

@@ -18,13 +18,13 @@ import (
 func TestSoftManyAtOnce(t *testing.T) {
 	const peers = 300
 	f := newFabric(t, soft.Options{})
-	config := &Config{Backend: f, Backlog: 1, Buffer: protocol.MinBuffer, HandshakeTimeout: tooLong}
-	l, err := config.Listen(soon(t), "127.0.0.1:0")
+	config := Config{Backend: f, Buffer: protocol.MinBuffer, HandshakeTimeout: tooLong}
+	l, err := listening(config, 1).Listen(soon(t), "127.0.0.1:0")
 	keep(t, l, err)
 	var dialing sync.WaitGroup
 	for range peers {
 		dialing.Go(func() {
-			c, err := config.Dial(soon(t), l.Addr().String())
+			c, err := dialer(config).Dial(soon(t), l.Addr().String())
 			if assert.NoError(t, err) {
 				assert.NoError(t, c.Close())
 			}

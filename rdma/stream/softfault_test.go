@@ -31,13 +31,13 @@ func TestSoftStreamOverABadNetwork(t *testing.T) {
 		f := newFabric(t,
 			soft.Options{CMResponse: 100 * time.Millisecond,
 				Faults: soft.Faults{Seed: 3, Drop: 0.02, Duplicate: 0.05, Delay: 0.05, Late: time.Millisecond}})
-		config := &Config{Backend: f, Protocol: p, Buffer: 64 << 10, AckTimeout: 10}
-		l, err := config.Listen(soon(t), "127.0.0.1:0")
+		config := Config{Backend: f, Protocol: p, Buffer: 64 << 10, AckTimeout: 10}
+		l, err := listening(config).Listen(soon(t), "127.0.0.1:0")
 		keep(t, l, err)
 		data := bytes.Repeat([]byte("0123456789abcdef"), 1<<15)
 		sent := make(chan error, 1)
 		go func() {
-			c, err := config.Dial(soon(t), l.Addr().String())
+			c, err := dialer(config).Dial(soon(t), l.Addr().String())
 			if err == nil {
 				_, err = c.Write(data)
 			}
@@ -66,13 +66,13 @@ func TestSoftStreamPeerVanishes(t *testing.T) {
 		} {
 			t.Run(name, func(t *testing.T) {
 				f := newFabric(t, soft.Options{})
-				config := &Config{Backend: f, Protocol: p, Buffer: 64 << 10, AckTimeout: 8,
+				config := Config{Backend: f, Protocol: p, Buffer: 64 << 10, AckTimeout: 8,
 					Heartbeat: 20 * time.Millisecond, Linger: 50 * time.Millisecond}
-				l, err := config.Listen(soon(t), "127.0.0.1:0")
+				l, err := listening(config).Listen(soon(t), "127.0.0.1:0")
 				keep(t, l, err)
 				wrote := make(chan error, 1)
 				go func() {
-					c, err := config.Dial(soon(t), l.Addr().String())
+					c, err := dialer(config).Dial(soon(t), l.Addr().String())
 					for err == nil {
 						_, err = c.Write(make([]byte, 10_000))
 					}
@@ -101,10 +101,10 @@ func TestSoftStreamPeerVanishes(t *testing.T) {
 func TestSoftPeerVanishesWhileWriteWaits(t *testing.T) {
 	eachProtocol(t, func(t *testing.T, p Protocol) {
 		f := newFabric(t, soft.Options{})
-		config := &Config{Backend: f, Protocol: p, Buffer: 64 << 10, AckTimeout: 8, Linger: 50 * time.Millisecond}
-		l, err := config.Listen(soon(t), "127.0.0.1:0")
+		config := Config{Backend: f, Protocol: p, Buffer: 64 << 10, AckTimeout: 8, Linger: 50 * time.Millisecond}
+		l, err := listening(config).Listen(soon(t), "127.0.0.1:0")
 		keep(t, l, err)
-		c, err := config.Dial(soon(t), l.Addr().String())
+		c, err := dialer(config).Dial(soon(t), l.Addr().String())
 		require.NoError(t, err)
 		peer, err := l.AcceptRDMA(soon(t))
 		keep(t, peer, err)
@@ -135,9 +135,9 @@ func TestSoftMemoryRunsOut(t *testing.T) {
 			require.NoError(t, err)
 			f.SetFaults(soft.Faults{FailAllocation: nth})
 			err = func() error {
-				config := &Config{Backend: f, Protocol: p, Buffer: 4 << 10, HandshakeTimeout: 500 * time.Millisecond,
+				config := Config{Backend: f, Protocol: p, Buffer: 4 << 10, HandshakeTimeout: 500 * time.Millisecond,
 					Linger: 50 * time.Millisecond}
-				l, err := config.Listen(soon(t), "127.0.0.1:0")
+				l, err := listening(config).Listen(soon(t), "127.0.0.1:0")
 				if err != nil {
 					return err
 				}
@@ -146,7 +146,7 @@ func TestSoftMemoryRunsOut(t *testing.T) {
 					c, _ := l.AcceptRDMA(soon(t))
 					accepted <- c
 				}()
-				c, err := config.Dial(soon(t), l.Addr().String())
+				c, err := dialer(config).Dial(soon(t), l.Addr().String())
 				if err == nil {
 					c.Close()
 				}

@@ -28,15 +28,16 @@ import (
 func apart(t *testing.T, config Config, before ...func(f *soft.Fabric)) (f *soft.Fabric, client, server *Conn) {
 	t.Helper()
 	f = newFabric(t, soft.Options{})
-	config.Backend, config.Local = f, netip.MustParseAddr("127.0.0.1")
+	config.Backend = f
 	for _, do := range before {
 		do(f)
 	}
-	l, err := config.Listen(soon(t), "127.0.0.2:0")
+	l, err := listening(config).Listen(soon(t), "127.0.0.2:0")
 	keep(t, l, err)
 	dialled := make(chan *Conn, 1)
 	go func() {
-		c, err := config.Dial(soon(t), l.Addr().String())
+		d := Dialer{Config: config, LocalAddr: netip.MustParseAddrPort("127.0.0.1:0")}
+		c, err := d.Dial(soon(t), l.Addr().String())
 		assert.NoError(t, err)
 		dialled <- c
 	}()

@@ -21,7 +21,7 @@ import (
 // the listener's Close.
 func TestSoftListenerTellsWhatStayed(t *testing.T) {
 	f := newFabric(t, soft.Options{})
-	l, err := (&Config{Backend: f}).Listen(soon(t), "127.0.0.1:0")
+	l, err := listening(Config{Backend: f}).Listen(soon(t), "127.0.0.1:0")
 	require.NoError(t, err)
 	there, err := cm.CreateEventChannelOn(f)
 	keep(t, there, err)

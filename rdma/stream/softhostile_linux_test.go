@@ -24,7 +24,7 @@ func TestSoftHostileHost(t *testing.T) {
 			Address: netip.MustParseAddr(address)}}})
 	}
 	here, hostile, honest := fabric("127.0.33.1"), fabric("127.0.33.2"), fabric("127.0.33.3")
-	l, err := (&Config{Backend: here, Buffer: protocol.MinBuffer, Backlog: 1, HandshakeTimeout: tooLong}).Listen(
+	l, err := listening(Config{Backend: here, Buffer: protocol.MinBuffer, HandshakeTimeout: tooLong}, 1).Listen(
 		soon(t), "127.0.33.1:0")
 	keep(t, l, err)
 	ch, err := cm.CreateEventChannelOn(hostile)
@@ -55,7 +55,7 @@ func TestSoftHostileHost(t *testing.T) {
 	dialed := make(chan error, peers)
 	for range peers {
 		go func() {
-			c, err := (&Config{Backend: honest, Buffer: protocol.MinBuffer, HandshakeTimeout: 30 * time.Second}).Dial(
+			c, err := dialer(Config{Backend: honest, Buffer: protocol.MinBuffer, HandshakeTimeout: 30 * time.Second}).Dial(
 				soon(t), l.Addr().String())
 			if err == nil {
 				err = c.Close()

@@ -51,12 +51,12 @@ func TestCloseReportsLostData(t *testing.T) {
 				t.Run(breaking+"/"+way, func(t *testing.T) {
 					f := newFabric(t, soft.Options{})
 					// the send buffer takes all that is written at once
-					config := &Config{Backend: f, Protocol: p, Buffer: 1 << 20, AckTimeout: 8,
+					config := Config{Backend: f, Protocol: p, Buffer: 1 << 20, AckTimeout: 8,
 						Linger: 100 * time.Millisecond}
-					l, err := config.Listen(soon(t), "127.0.0.1:0")
+					l, err := listening(config).Listen(soon(t), "127.0.0.1:0")
 					require.NoError(t, err)
 					defer l.Close()
-					c, err := config.Dial(soon(t), l.Addr().String())
+					c, err := dialer(config).Dial(soon(t), l.Addr().String())
 					require.NoError(t, err)
 					peer, err := l.AcceptRDMA(soon(t))
 					require.NoError(t, err)
@@ -87,11 +87,11 @@ func TestCloseOnALossyNetwork(t *testing.T) {
 		failed := 0
 		for seed := range uint64(40) {
 			f := newFabric(t, soft.Options{Faults: soft.Faults{Seed: seed}})
-			config := &Config{Backend: f, Protocol: p, Buffer: 1 << 20, AckTimeout: 12, Linger: 100 * time.Millisecond,
+			config := Config{Backend: f, Protocol: p, Buffer: 1 << 20, AckTimeout: 12, Linger: 100 * time.Millisecond,
 				Heartbeat: 50 * time.Millisecond} // so that the reader notices
-			l, err := config.Listen(soon(t), "127.0.0.1:0")
+			l, err := listening(config).Listen(soon(t), "127.0.0.1:0")
 			require.NoError(t, err)
-			c, err := config.Dial(soon(t), l.Addr().String())
+			c, err := dialer(config).Dial(soon(t), l.Addr().String())
 			require.NoError(t, err)
 			peer, err := l.AcceptRDMA(soon(t))
 			require.NoError(t, err)
@@ -122,7 +122,7 @@ func TestCloseOnALossyNetwork(t *testing.T) {
 
 // TestCloseOfUnreadData: a peer that closes tells what its program has read.
 func TestCloseOfUnreadData(t *testing.T) {
-	clients, servers := softPairs(t, &Config{}, 1)
+	clients, servers := softPairs(t, Config{}, 1)
 	_, err := clients[0].Write(make([]byte, 100))
 	require.NoError(t, err)
 	_, err = io.ReadFull(servers[0], make([]byte, 60))
@@ -143,7 +143,7 @@ func TestCloseOfUnreadData(t *testing.T) {
 // TestCloseAtOnce: both ends close after they have read everything, in any order, and neither reports a loss.
 func TestCloseAtOnce(t *testing.T) {
 	eachProtocol(t, func(t *testing.T, p Protocol) {
-		clients, servers := softPairs(t, &Config{Protocol: p, Buffer: 64 << 10}, 100)
+		clients, servers := softPairs(t, Config{Protocol: p, Buffer: 64 << 10}, 100)
 		for i := range clients {
 			var both sync.WaitGroup
 			for _, c := range []*Conn{clients[i], servers[i]} {

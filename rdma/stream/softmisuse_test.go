@@ -32,14 +32,14 @@ func TestSoftDialGivesUp(t *testing.T) {
 		for _, after := range []time.Duration{-time.Second, 20 * time.Millisecond} {
 			ctx, cancel := context.WithTimeout(context.Background(), after)
 			defer cancel()
-			_, err := (&Config{Backend: f, Buffer: protocol.MinBuffer}).Dial(ctx, at)
+			_, err := dialer(Config{Backend: f, Buffer: protocol.MinBuffer}).Dial(ctx, at)
 			var timeout net.Error
 			require.ErrorAs(t, err, &timeout)
 			assert.True(t, timeout.Timeout(), "%v", err)
 
 			ctx, cancel = context.WithCancel(context.Background())
 			defer time.AfterFunc(max(after, 0), cancel).Stop()
-			_, err = (&Config{Backend: f, Buffer: protocol.MinBuffer}).Dial(ctx, at)
+			_, err = dialer(Config{Backend: f, Buffer: protocol.MinBuffer}).Dial(ctx, at)
 			assert.ErrorIs(t, err, context.Canceled)
 			require.ErrorAs(t, err, &timeout)
 			assert.False(t, timeout.Timeout())

@@ -22,7 +22,7 @@ func (unobserved) Failed(runtime.Errno)        {}
 // TestCloseResets: a stream that closes moves its queue pair once, to RESET, instead of waiting until all receives are
 // flushed; so does the other end, which has heard the last word.
 func TestCloseResets(t *testing.T) {
-	clients, servers := softPairs(t, &Config{}, 1)
+	clients, servers := softPairs(t, Config{}, 1)
 	_, err := clients[0].Write([]byte("word"))
 	require.NoError(t, err)
 	b := make([]byte, 4)

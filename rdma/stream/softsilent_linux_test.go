@@ -27,12 +27,12 @@ func wireAt(t *testing.T, address string) *soft.Fabric {
 func TestSoftSilentPeers(t *testing.T) {
 	here, there := wireAt(t, "127.0.83.1"), wireAt(t, "127.0.83.2")
 	const peers = 400
-	l, err := (&Config{Backend: here}).Listen(soon(t), "127.0.83.1:0")
+	l, err := listening(Config{Backend: here}).Listen(soon(t), "127.0.83.1:0")
 	keep(t, l, err)
 	var all []*Conn
 	before := weigh(t)
 	for range peers {
-		c, err := (&Config{Backend: there, Buffer: 4 << 10}).Dial(soon(t), l.Addr().String())
+		c, err := dialer(Config{Backend: there, Buffer: 4 << 10}).Dial(soon(t), l.Addr().String())
 		require.NoError(t, err)
 		server, err := l.AcceptRDMA(soon(t))
 		require.NoError(t, err)
@@ -61,8 +61,8 @@ func TestSoftSilentPeers(t *testing.T) {
 // TestSoftForgedRequest: a listener accepts a request whose queue pair does not exist, and Accept never returns it.
 func TestSoftForgedRequest(t *testing.T) {
 	f := newFabric(t, soft.Options{})
-	config := &Config{Backend: f, AckTimeout: 8}
-	l, err := config.Listen(soon(t), "127.0.0.1:0")
+	config := Config{Backend: f, AckTimeout: 8}
+	l, err := listening(config).Listen(soon(t), "127.0.0.1:0")
 	keep(t, l, err)
 	id, err := cm.CreateIDOn(f, rdmacm.PS_TCP)
 	keep(t, id, err)
@@ -73,7 +73,7 @@ func TestSoftForgedRequest(t *testing.T) {
 	_, err = id.ConnectEvent(soon(t), &param, protocol.StreamHello(protocol.MinBuffer))
 	require.NoError(t, err)
 	require.NoError(t, id.Establish())
-	c, err := config.Dial(soon(t), l.Addr().String())
+	c, err := dialer(config).Dial(soon(t), l.Addr().String())
 	keep(t, c, err)
 	accepted, err := l.AcceptRDMA(soon(t))
 	require.NoError(t, err)

@@ -27,12 +27,12 @@ func softPipe(t *testing.T, config Config) (client, server *Conn) {
 	if config.HandshakeTimeout == 0 {
 		config.HandshakeTimeout = tooLong
 	}
-	l, err := config.Listen(soon(t), "127.0.0.1:0")
+	l, err := listening(config).Listen(soon(t), "127.0.0.1:0")
 	keep(t, l, err)
 	dialed := make(chan error, 1)
 	go func() {
 		var err error
-		client, err = config.Dial(soon(t), l.Addr().String())
+		client, err = dialer(config).Dial(soon(t), l.Addr().String())
 		dialed <- err
 	}()
 	server, err = l.AcceptRDMA(soon(t))
@@ -110,8 +110,8 @@ func TestSoftConfigIsKept(t *testing.T) {
 // TestSoftListenerIsNotHeldUp: a peer that never sends the RTU keeps its place for HandshakeTimeout and no longer.
 func TestSoftListenerIsNotHeldUp(t *testing.T) {
 	f := newFabric(t, soft.Options{})
-	l, err := (&Config{Backend: f, Buffer: protocol.MinBuffer, Backlog: 1,
-		HandshakeTimeout: 50 * time.Millisecond}).Listen(soon(t), "127.0.0.1:0")
+	l, err := listening(Config{Backend: f, Buffer: protocol.MinBuffer, HandshakeTimeout: 50 * time.Millisecond},
+		1).Listen(soon(t), "127.0.0.1:0")
 	keep(t, l, err)
 	id, _ := resolved(t, f, l.local.(Addr).AddrPort)
 	// and never takes the answer
@@ -136,7 +136,7 @@ func TestSoftListenerIsNotHeldUp(t *testing.T) {
 		}
 	})
 	for over := false; !over; { // 50 ms may be too short for a machine with much to do
-		c, err := (&Config{Backend: f, Buffer: protocol.MinBuffer, HandshakeTimeout: tooLong}).Dial(ctx,
+		c, err := dialer(Config{Backend: f, Buffer: protocol.MinBuffer, HandshakeTimeout: tooLong}).Dial(ctx,
 			l.Addr().String())
 		if err == nil {
 			c.Close()
@@ -155,8 +155,8 @@ func TestSoftListenerIsNotHeldUp(t *testing.T) {
 func TestSoftAcceptsInParallel(t *testing.T) {
 	f := newFabric(t, soft.Options{})
 	const slow = 3
-	config := &Config{Backend: f, Buffer: protocol.MinBuffer, Backlog: slow + 1, HandshakeTimeout: tooLong}
-	l, err := config.Listen(soon(t), "127.0.0.1:0")
+	config := Config{Backend: f, Buffer: protocol.MinBuffer, HandshakeTimeout: tooLong}
+	l, err := listening(config, slow+1).Listen(soon(t), "127.0.0.1:0")
 	keep(t, l, err)
 	for i := range uint32(slow) {
 		id, _ := resolved(t, f, l.local.(Addr).AddrPort)
@@ -174,7 +174,7 @@ func TestSoftAcceptsInParallel(t *testing.T) {
 		accepted <- err
 	}()
 	began := time.Now()
-	c, err := config.Dial(soon(t), l.Addr().String())
+	c, err := dialer(config).Dial(soon(t), l.Addr().String())
 	require.NoError(t, err)
 	require.NoError(t, c.Close())
 	require.NoError(t, <-accepted)
@@ -187,8 +187,8 @@ func TestSoftAcceptsInParallel(t *testing.T) {
 func TestSoftListenerKeeps(t *testing.T) {
 	for _, at := range []string{"127.0.0.1:0", ":0", "0.0.0.0:0"} {
 		f := newFabric(t, soft.Options{})
-		config := &Config{Backend: f, Buffer: protocol.MinBuffer}
-		l, err := config.Listen(soon(t), at)
+		config := Config{Backend: f, Buffer: protocol.MinBuffer}
+		l, err := listening(config).Listen(soon(t), at)
 		require.NoError(t, err)
 		_, port, err := net.SplitHostPort(l.Addr().String())
 		require.NoError(t, err)
@@ -200,7 +200,7 @@ func TestSoftListenerKeeps(t *testing.T) {
 				assert.NoError(t, err)
 				accepted <- c
 			}()
-			a, err := config.Dial(soon(t), "127.0.0.1:"+port)
+			a, err := dialer(config).Dial(soon(t), "127.0.0.1:"+port)
 			require.NoError(t, err)
 			b := <-accepted
 			used[b.poller] = true
@@ -224,7 +224,7 @@ func TestSoftListenerKeeps(t *testing.T) {
 // TestSoftListenerWithoutADevice: Accept says why no more connections can come.
 func TestSoftListenerWithoutADevice(t *testing.T) {
 	f := newFabric(t, soft.Options{})
-	l, err := (&Config{Backend: f}).Listen(soon(t), "127.0.0.1:0")
+	l, err := listening(Config{Backend: f}).Listen(soon(t), "127.0.0.1:0")
 	keep(t, l, err)
 	require.True(t, f.RemoveDevice("soft0"))
 	for range 2 {
@@ -238,9 +238,9 @@ func TestSoftListenerWithoutADevice(t *testing.T) {
 // do; a program that polls would spin otherwise.
 func TestSoftReadyIfALongWriteIs(t *testing.T) {
 	f := newFabric(t, soft.Options{})
-	l, err := (&Config{Backend: f, Buffer: 1 << 20}).Listen(soon(t), "127.0.0.1:0")
+	l, err := listening(Config{Backend: f, Buffer: 1 << 20}).Listen(soon(t), "127.0.0.1:0")
 	keep(t, l, err)
-	client, err := (&Config{Backend: f, Buffer: 4 << 10, Linger: time.Millisecond}).Dial(soon(t), l.Addr().String())
+	client, err := dialer(Config{Backend: f, Buffer: 4 << 10, Linger: time.Millisecond}).Dial(soon(t), l.Addr().String())
 	require.NoError(t, err)
 	defer client.Close()
 	server, err := l.AcceptRDMA(soon(t))

@@ -29,8 +29,8 @@ func TestSoftStreamWeight(t *testing.T) {
 	if os.Getenv("GOVERBS_EVERYTHING") != "" {
 		pairs = 10_000
 	}
-	config := &Config{Backend: newFabric(t, soft.Options{}), Buffer: protocol.MinBuffer}
-	l, err := config.Listen(soon(t), "127.0.0.1:0")
+	config := Config{Backend: newFabric(t, soft.Options{}), Buffer: protocol.MinBuffer}
+	l, err := listening(config).Listen(soon(t), "127.0.0.1:0")
 	keep(t, l, err)
 	var all []net.Conn
 	connect := func() {
@@ -41,7 +41,7 @@ func TestSoftStreamWeight(t *testing.T) {
 				accepted <- c
 			}
 		}()
-		client, err := config.Dial(soon(t), l.Addr().String())
+		client, err := dialer(config).Dial(soon(t), l.Addr().String())
 		require.NoError(t, err)
 		server := <-accepted
 		require.NotNil(t, server)

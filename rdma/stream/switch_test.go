@@ -48,10 +48,10 @@ func TestNoBackendIsTheSwitch(t *testing.T) {
 	t.Setenv("GOVERBS_DEVICE", "soft1")
 	fabric, err := soft.Default()
 	require.NoError(t, err)
-	config, err := new(Config).complete()
+	config, err := Config{}.complete()
 	require.NoError(t, err)
 	assert.Same(t, fabric, config.Backend)
-	config, err = (&Config{Backend: runtime.Native}).complete()
+	config, err = (Config{Backend: runtime.Native}).complete()
 	require.NoError(t, err)
 	assert.Equal(t, runtime.Native, config.Backend)
 }
@@ -60,7 +60,7 @@ func TestNoBackendIsTheSwitch(t *testing.T) {
 func TestSwitchIsOff(t *testing.T) {
 	for _, name := range []string{"", "mlx5_0", "soft"} {
 		t.Setenv("GOVERBS_DEVICE", name)
-		config, err := (*Config)(nil).complete()
+		config, err := Config{}.complete()
 		require.NoError(t, err)
 		assert.Equal(t, runtime.Native, config.Backend, "%q", name)
 	}
@@ -71,16 +71,16 @@ func TestSoftUnknownAddress(t *testing.T) {
 	f := newFabric(t, soft.Options{Devices: []soft.DeviceOptions{{Name: "left"},
 		{Name: "right", Address: netip.MustParseAddr("10.0.0.2")}}})
 	const known = "; the software devices have 10.0.0.2 (right), 127.0.0.1 (left)"
-	config, start := &Config{Backend: f}, time.Now()
-	_, err := config.Dial(soon(t), "10.0.0.1:7")
+	config, start := Config{Backend: f}, time.Now()
+	_, err := dialer(config).Dial(soon(t), "10.0.0.1:7")
 	assert.ErrorIs(t, err, syscall.EHOSTUNREACH)
 	assert.ErrorContains(t, err, "nobody has the address"+known+" in this process, and a device soft@ADDRESS reaches "+
 		"others")
-	_, err = config.Listen(soon(t), "127.0.0.9:7")
+	_, err = listening(config).Listen(soon(t), "127.0.0.9:7")
 	assert.ErrorIs(t, err, syscall.EADDRNOTAVAIL)
 	assert.ErrorContains(t, err, "it is not an address of this machine"+known)
 	assert.Less(t, time.Since(start), 3*time.Second)
-	_, err = config.Dial(soon(t), "middle:7") // for which a name server may be asked, which takes its time
+	_, err = dialer(config).Dial(soon(t), "middle:7") // for which a name server may be asked, which takes its time
 	var unknown *cm.AddrInfoError
 	assert.ErrorAs(t, err, &unknown)
 	assert.ErrorContains(t, err, known)
@@ -89,9 +89,10 @@ func TestSoftUnknownAddress(t *testing.T) {
 // TestSoftLocalAddress: the two ends of a stream are on two devices if the dialer says so.
 func TestSoftLocalAddress(t *testing.T) {
 	f := newFabric(t, soft.Options{})
-	listener, err := (&Config{Backend: f}).Listen(soon(t), "soft1:0")
+	listener, err := listening(Config{Backend: f}).Listen(soon(t), "soft1:0")
 	require.NoError(t, err)
-	conn, err := (&Config{Backend: f, Local: netip.MustParseAddr("127.0.0.1")}).Dial(soon(t), listener.Addr().String())
+	conn, err := (&Dialer{Config: Config{Backend: f}, LocalAddr: netip.MustParseAddrPort("127.0.0.1:0")}).Dial(soon(t),
+		listener.Addr().String())
 	require.NoError(t, err)
 	assert.Contains(t, conn.LocalAddr().String(), "127.0.0.1:")
 	peer, err := listener.Accept()

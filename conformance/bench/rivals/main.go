@@ -76,9 +76,13 @@ func connect(name string, busy time.Duration) (*rival, error) {
 		if fabric, err = soft.New(soft.Options{}); err != nil {
 			return nil, err
 		}
-		config := &stream.Config{Backend: fabric, BusyPoll: busy}
-		l, err = config.Listen(context.Background(), "127.0.0.1:0")
-		dial = func(_, address string) (net.Conn, error) { return config.Dial(context.Background(), address) }
+		config := stream.Config{Backend: fabric, BusyPoll: busy}
+		lc := stream.ListenConfig{Config: config}
+		l, err = lc.Listen(context.Background(), "127.0.0.1:0")
+		dialer := stream.Dialer{Config: config}
+		dial = func(network, address string) (net.Conn, error) {
+			return dialer.DialContext(context.Background(), network, address)
+		}
 	case "tcp":
 		l, err = net.Listen("tcp", "127.0.0.1:0")
 	case "unix":

@@ -26,18 +26,18 @@ func pair(b *testing.B) (near, far *stream.Conn) {
 	return near, far
 }
 
-func listener(b *testing.B, buffer int) (*stream.Listener, *stream.Config) {
+func listener(b *testing.B, buffer int) (*stream.Listener, stream.Config) {
 	fabric, err := soft.New(soft.Options{})
 	require.NoError(b, err)
 	b.Cleanup(func() { fabric.Close() })
-	config := &stream.Config{Backend: fabric, Buffer: buffer}
-	l, err := config.Listen(context.Background(), "127.0.0.1:0")
+	config := stream.Config{Backend: fabric, Buffer: buffer}
+	l, err := (&stream.ListenConfig{Config: config}).Listen(context.Background(), "127.0.0.1:0")
 	require.NoError(b, err)
 	b.Cleanup(func() { l.Close() })
 	return l, config
 }
 
-func connect(b *testing.B, l *stream.Listener, config *stream.Config) (near, far *stream.Conn) {
+func connect(b *testing.B, l *stream.Listener, config stream.Config) (near, far *stream.Conn) {
 	accepted := make(chan *stream.Conn, 1)
 	go func() {
 		c, err := l.AcceptRDMA(context.Background())
@@ -46,7 +46,7 @@ func connect(b *testing.B, l *stream.Listener, config *stream.Config) (near, far
 		}
 		accepted <- c
 	}()
-	near, err := config.Dial(context.Background(), l.Addr().String())
+	near, err := (&stream.Dialer{Config: config}).Dial(context.Background(), l.Addr().String())
 	require.NoError(b, err)
 	return near, <-accepted
 }

@@ -192,7 +192,7 @@ func TestConnectionsPeer(t *testing.T) {
 	}
 	rig.Kernel(t)
 	at := netip.MustParseAddrPort(os.Getenv(envAt))
-	config := on(&stream.Config{Buffer: 8 << 10})
+	config := on(stream.Config{Buffer: 8 << 10})
 	began, err := strconv.ParseInt(os.Getenv(envBegan), 10, 64)
 	require.NoError(t, err)
 	defer func() { fmt.Println("took", time.Since(time.Unix(0, began))) }()
@@ -207,20 +207,20 @@ func TestConnectionsPeer(t *testing.T) {
 		conns := make([]*stream.Conn, n)
 		atOnce(n, n, func(i int) error {
 			var err error
-			conns[i], err = config.Dial(context.Background(), at.String())
+			conns[i], err = dialer(config).Dial(context.Background(), at.String())
 			return err
 		}, t)
 		atOnce(n, n, func(i int) error { return conns[i].Close() }, t)
 	case "streams, 8 at a time":
 		atOnce(n, dialAtOnce, func(int) error {
-			c, err := config.Dial(context.Background(), at.String())
+			c, err := dialer(config).Dial(context.Background(), at.String())
 			if err == nil {
 				err = c.Close()
 			}
 			return err
 		}, t)
 	case "streams server", "streams, 8 at a time server":
-		l, err := config.Listen(context.Background(), at.String())
+		l, err := listenConfig(config).Listen(context.Background(), at.String())
 		require.NoError(t, err)
 		fmt.Println("listens at", l.Addr())
 		for {

@@ -140,8 +140,8 @@ const envPeer = "GOVERBS_CM_PEER"
 func lends(kind string) bool { return strings.HasPrefix(kind, "lends") }
 
 // configOf is the configuration of both ends.
-func configOf(kind string) *stream.Config {
-	config := &stream.Config{KeepThread: strings.Contains(kind, "thread")}
+func configOf(kind string) stream.Config {
+	config := stream.Config{KeepThread: strings.Contains(kind, "thread")}
 	switch kind {
 	case "stream that learns", "stream that learns, with a thread":
 		config.BusyPoll = stream.LearnedBusyPoll
@@ -162,7 +162,7 @@ func TestCountsPeer(t *testing.T) {
 	if at := address(t, 0); kind == "TCP" {
 		l, err = net.Listen("tcp4", at.String())
 	} else {
-		l, err = configOf(kind).Listen(soon(t), at.String())
+		l, err = listenConfig(configOf(kind)).Listen(soon(t), at.String())
 	}
 	require.NoError(t, err)
 	fmt.Println("listens at", l.Addr())
@@ -195,7 +195,7 @@ func elsewhere(t *testing.T, kind string) net.Conn {
 	if kind == "TCP" {
 		c, err = net.Dial("tcp4", at)
 	} else {
-		c, err = configOf(kind).Dial(soon(t), at)
+		c, err = dialer(configOf(kind)).Dial(soon(t), at)
 	}
 	require.NoError(t, err)
 	t.Cleanup(func() {

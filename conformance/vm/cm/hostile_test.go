@@ -47,7 +47,7 @@ type hostile struct {
 // newHostile connects to a stream.
 func newHostile(t *testing.T) (*hostile, *stream.Conn) {
 	t.Helper()
-	l, err := on(&stream.Config{Buffer: 8 << 10, Linger: 200 * time.Millisecond}).Listen(context.Background(),
+	l, err := listenConfig(on(stream.Config{Buffer: 8 << 10, Linger: 200 * time.Millisecond})).Listen(context.Background(),
 		address(t, 0).String())
 	keep(t, l, err)
 	h := &hostile{t: t, id: resolve(t, l.Addr().(stream.Addr).AddrPort)}
@@ -138,7 +138,7 @@ func TestStreamOfAHostilePeer(t *testing.T) {
 
 // TestHandshakeOfAHostilePeer: a wrong hello is rejected with the reason, and the listener goes on.
 func TestHandshakeOfAHostilePeer(t *testing.T) {
-	l, err := on(nil).Listen(context.Background(), address(t, 0).String())
+	l, err := listenConfig(on(stream.Config{})).Listen(context.Background(), address(t, 0).String())
 	keep(t, l, err)
 	for name, bad := range map[string][]byte{
 		"nothing":               nil,
@@ -154,7 +154,7 @@ func TestHandshakeOfAHostilePeer(t *testing.T) {
 			assert.Contains(t, string(e.Event.PrivateData), "protocol", name)
 		}
 	}
-	c, err := on(nil).Dial(soon(t), l.Addr().String())
+	c, err := dialer(on(stream.Config{})).Dial(soon(t), l.Addr().String())
 	require.NoError(t, err)
 	assert.NoError(t, c.Close())
 }
@@ -180,13 +180,13 @@ func TestDialOfAHostileListener(t *testing.T) {
 		}()
 	}
 	serve(func(id *cm.ID) error { return id.Accept(soon(t), nil, []byte("nonsense")) })
-	_, err := on(nil).Dial(soon(t), address(t, 7991).String())
+	_, err := dialer(on(stream.Config{})).Dial(soon(t), address(t, 7991).String())
 	assert.ErrorContains(t, err, "another protocol")
 	require.NoError(t, <-served)
 	over := make(chan struct{})
 	serve(func(*cm.ID) error { <-over; return nil })
 	start := time.Now()
-	_, err = on(&stream.Config{HandshakeTimeout: 300 * time.Millisecond}).Dial(context.Background(),
+	_, err = dialer(on(stream.Config{HandshakeTimeout: 300 * time.Millisecond})).Dial(context.Background(),
 		address(t, 7991).String())
 	close(over)
 	assert.ErrorIs(t, err, syscall.ETIMEDOUT)
@@ -203,7 +203,7 @@ func TestDialOfAHostileListener(t *testing.T) {
 func TestContextsEndEachStep(t *testing.T) {
 	eachProtocol(t, func(t *testing.T, protocol stream.Protocol) {
 		unchanged(t)
-		l, err := on(&stream.Config{Protocol: protocol}).Listen(context.Background(), address(t, 0).String())
+		l, err := listenConfig(on(stream.Config{Protocol: protocol})).Listen(soon(t), address(t, 0).String())
 		require.NoError(t, err)
 		go func() {
 			for {
@@ -217,7 +217,7 @@ func TestContextsEndEachStep(t *testing.T) {
 		failed := 0
 		for after := time.Duration(0); after < 40*time.Millisecond; after += time.Millisecond / 2 {
 			ctx, cancel := context.WithTimeout(context.Background(), after)
-			c, err := on(&stream.Config{Protocol: protocol}).Dial(ctx, l.Addr().String())
+			c, err := dialer(on(stream.Config{Protocol: protocol})).Dial(ctx, l.Addr().String())
 			if err == nil {
 				c.Close()
 			} else {
@@ -237,14 +237,14 @@ func TestListenerClosesWhileOthersConnect(t *testing.T) {
 	eachProtocol(t, func(t *testing.T, protocol stream.Protocol) {
 		unchanged(t)
 		for round := range 20 {
-			config := on(&stream.Config{Protocol: protocol, Buffer: 8 << 10, Linger: 100 * time.Millisecond})
-			l, err := config.Listen(context.Background(), address(t, 0).String())
+			config := on(stream.Config{Protocol: protocol, Buffer: 8 << 10, Linger: 100 * time.Millisecond})
+			l, err := listenConfig(config).Listen(context.Background(), address(t, 0).String())
 			require.NoError(t, err)
 			var all sync.WaitGroup
 			for range 4 {
 				all.Go(func() {
-					c, err := on(&stream.Config{Protocol: protocol, Buffer: 8 << 10, Linger: 100 * time.Millisecond,
-						HandshakeTimeout: 2 * time.Second}).Dial(context.Background(), l.Addr().String())
+					c, err := dialer(on(stream.Config{Protocol: protocol, Buffer: 8 << 10, Linger: 100 * time.Millisecond,
+						HandshakeTimeout: 2 * time.Second})).Dial(context.Background(), l.Addr().String())
 					if err == nil {
 						c.Close()
 					}
@@ -263,7 +263,7 @@ func TestCloseAmongReadersAndWriters(t *testing.T) {
 	eachProtocol(t, func(t *testing.T, protocol stream.Protocol) {
 		unchanged(t)
 		for round := range 40 {
-			a, b, err := connect(t, &stream.Config{Protocol: protocol, Buffer: 256 << 10, Linger: 100 * time.Millisecond})
+			a, b, err := connect(t, stream.Config{Protocol: protocol, Buffer: 256 << 10, Linger: 100 * time.Millisecond})
 			require.NoError(t, err)
 			var all sync.WaitGroup
 			for _, c := range []*stream.Conn{a, b} {
@@ -313,7 +313,7 @@ func TestCloseAmongReadersAndWriters(t *testing.T) {
 // TestCloseWaitsForWhoCopies: memory that a Read copies from, or a Write into, does not go away under it.
 func TestCloseWaitsForWhoCopies(t *testing.T) {
 	const size = 32 << 20
-	a, b := pipe(t, &stream.Config{Buffer: size, Linger: time.Millisecond})
+	a, b := pipe(t, stream.Config{Buffer: size, Linger: time.Millisecond})
 	sent := bytes.Repeat([]byte("0123456789abcdef"), size/16)
 	_, err := a.Write(sent)
 	require.NoError(t, err)

@@ -27,7 +27,7 @@ import (
 func TestHTTP(t *testing.T) {
 	eachProtocol(t, func(t *testing.T, protocol stream.Protocol) {
 		unchanged(t)
-		l, err := on(&stream.Config{Protocol: protocol}).Listen(context.Background(), address(t, 0).String())
+		l, err := listenConfig(on(stream.Config{Protocol: protocol})).Listen(soon(t), address(t, 0).String())
 		require.NoError(t, err)
 		server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			h := sha256.New()
@@ -38,7 +38,7 @@ func TestHTTP(t *testing.T) {
 		go server.Serve(l)
 		client := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _,
 			at string) (net.Conn, error) {
-			return on(&stream.Config{Protocol: protocol}).Dial(ctx, at)
+			return dialer(on(stream.Config{Protocol: protocol})).Dial(ctx, at)
 		}}}
 		var all sync.WaitGroup
 		for i := range 4 {

@@ -22,6 +22,7 @@ import (
 	"github.com/goverbs/goverbs/generated/rdmacm"
 	"github.com/goverbs/goverbs/rdma"
 	"github.com/goverbs/goverbs/rdma/cm"
+	"github.com/goverbs/goverbs/rdma/stream"
 )
 
 func gid(text string) (g ibv.GID) {
@@ -55,7 +56,7 @@ func TestIBOnRoCE(t *testing.T) {
 		}
 		assert.ErrorIs(t, id(ps).ResolveIBAddr(soon(t), &own, own, time.Second), syscall.ENODEV, "%v", ps)
 	}
-	_, err = on(nil).DialIB(soon(t), cm.NewIBAddr(gids[0].GID, rdmacm.PS_TCP, 7480))
+	_, err = dialer(on(stream.Config{})).DialIB(soon(t), cm.NewIBAddr(gids[0].GID, rdmacm.PS_TCP, 7480))
 	assert.ErrorIs(t, err, syscall.ENODEV)
 
 	all := cm.NewIBAddr(ibv.GID{}, rdmacm.PS_TCP, 0)
@@ -85,7 +86,7 @@ func TestIBOnRoCE(t *testing.T) {
 	err = everywhere.BindIB(all)
 	assert.ErrorIs(t, err, syscall.EINVAL)
 	assert.ErrorContains(t, err, "it is bound already")
-	l, err := on(nil).ListenIB(all)
+	l, err := listenConfig(on(stream.Config{})).ListenIB(all)
 	keep(t, l, err)
 	assert.NotZero(t, l.Addr().(cm.IBAddr).Port())
 }

@@ -86,16 +86,16 @@ func getAddrInfo(ctx context.Context, node, service string, h cm.Hints) (*cm.Add
 
 // on is a configuration of streams, on what the tests run on, with time for a busy machine where c does not say how
 // much.
-func on(c *stream.Config) *stream.Config {
-	own := stream.Config{}
-	if c != nil {
-		own = *c
-	}
-	own.Backend = backend()
-	own.HandshakeTimeout = cmp.Or(own.HandshakeTimeout, patience)
-	own.Linger = cmp.Or(own.Linger, patience)
-	return &own
+func on(c stream.Config) stream.Config {
+	c.Backend = backend()
+	c.HandshakeTimeout = cmp.Or(c.HandshakeTimeout, patience)
+	c.Linger = cmp.Or(c.Linger, patience)
+	return c
 }
+
+func dialer(c stream.Config) *stream.Dialer { return &stream.Dialer{Config: c} }
+
+func listenConfig(c stream.Config) *stream.ListenConfig { return &stream.ListenConfig{Config: c} }
 
 // eachProtocol runs a test of streams on every protocol that they speak.
 func eachProtocol(t *testing.T, test func(t *testing.T, p stream.Protocol)) {

@@ -78,8 +78,8 @@ func (stacks) String() string {
 func TestManyConnections(t *testing.T) {
 	eachProtocol(t, func(t *testing.T, protocol stream.Protocol) {
 		unchanged(t)
-		config := on(&stream.Config{Protocol: protocol, Buffer: 8 << 10})
-		l, err := config.Listen(context.Background(), address(t, 0).String())
+		config := on(stream.Config{Protocol: protocol, Buffer: 8 << 10})
+		l, err := listenConfig(config).Listen(context.Background(), address(t, 0).String())
 		require.NoError(t, err)
 		defer l.Close() // where something fails: what it has would be blamed on others
 		done := make(chan error)
@@ -115,7 +115,7 @@ func TestManyConnections(t *testing.T) {
 			go func() {
 				for range next {
 					errs <- func() error {
-						c, err := config.Dial(soon(t), l.Addr().String())
+						c, err := dialer(config).Dial(soon(t), l.Addr().String())
 						if err != nil {
 							return err
 						}
@@ -156,7 +156,7 @@ func TestVictim(t *testing.T) {
 	}
 	protocol, err := strconv.Atoi(os.Getenv(envVictimSpeaks))
 	require.NoError(t, err)
-	c, err := on(&stream.Config{Protocol: stream.Protocol(protocol)}).Dial(soon(t), to)
+	c, err := dialer(on(stream.Config{Protocol: stream.Protocol(protocol)})).Dial(soon(t), to)
 	require.NoError(t, err)
 	p := make([]byte, 64<<10)
 	for {
@@ -171,7 +171,7 @@ func TestPeerKilled(t *testing.T) {
 	eachProtocol(t, func(t *testing.T, protocol stream.Protocol) {
 		inGuest(t, "the peer is another process")
 		unchanged(t)
-		l, err := on(&stream.Config{Protocol: protocol}).Listen(context.Background(), address(t, 0).String())
+		l, err := listenConfig(on(stream.Config{Protocol: protocol})).Listen(soon(t), address(t, 0).String())
 		require.NoError(t, err)
 		self, err := os.Executable()
 		require.NoError(t, err)
@@ -208,7 +208,7 @@ func TestReader(t *testing.T) {
 	}
 	protocol, err := strconv.Atoi(os.Getenv(envVictimSpeaks))
 	require.NoError(t, err)
-	_, err = on(&stream.Config{Protocol: stream.Protocol(protocol)}).Dial(soon(t), to)
+	_, err = dialer(on(stream.Config{Protocol: stream.Protocol(protocol)})).Dial(soon(t), to)
 	require.NoError(t, err)
 	time.Sleep(time.Hour)
 }
@@ -218,7 +218,7 @@ func TestReaderKilled(t *testing.T) {
 	eachProtocol(t, func(t *testing.T, protocol stream.Protocol) {
 		inGuest(t, "the peer is another process")
 		unchanged(t)
-		l, err := on(&stream.Config{Protocol: protocol}).Listen(context.Background(), address(t, 0).String())
+		l, err := listenConfig(on(stream.Config{Protocol: protocol})).Listen(soon(t), address(t, 0).String())
 		require.NoError(t, err)
 		self, err := os.Executable()
 		require.NoError(t, err)
@@ -245,11 +245,11 @@ func TestReaderKilled(t *testing.T) {
 func TestStreamLeavesNothing(t *testing.T) {
 	eachProtocol(t, func(t *testing.T, protocol stream.Protocol) {
 		unchanged(t)
-		l, err := on(&stream.Config{Protocol: protocol}).Listen(context.Background(), address(t, 0).String())
+		l, err := listenConfig(on(stream.Config{Protocol: protocol})).Listen(soon(t), address(t, 0).String())
 		require.NoError(t, err)
-		_, err = on(&stream.Config{Protocol: protocol}).Listen(context.Background(), l.Addr().String())
+		_, err = listenConfig(on(stream.Config{Protocol: protocol})).Listen(context.Background(), l.Addr().String())
 		assert.ErrorIs(t, err, syscall.EADDRINUSE)
-		c, err := on(&stream.Config{Protocol: protocol}).Dial(soon(t), l.Addr().String()) // which nobody accepts
+		c, err := dialer(on(stream.Config{Protocol: protocol})).Dial(soon(t), l.Addr().String()) // which nobody accepts
 		require.NoError(t, err)
 		require.NoError(t, l.Close())
 		_, err = io.ReadAll(c)
@@ -268,14 +268,14 @@ func TestStreamLeavesNothing(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), long)
 		defer cancel()
-		_, err = on(&stream.Config{Protocol: protocol}).Dial(ctx, "10.77.0.98:1") // which nobody has
+		_, err = dialer(on(stream.Config{Protocol: protocol})).Dial(ctx, "10.77.0.98:1") // which nobody has
 		switch {
 		case rig.Kernel(t) == rig.Soft: // no wire leads anywhere else, so nothing is waited for
 			assert.ErrorIs(t, err, syscall.EHOSTUNREACH)
 		case !errors.Is(err, syscall.ETIMEDOUT): // the search for the address ends at the same moment
 			assert.ErrorIs(t, err, context.DeadlineExceeded)
 		}
-		_, err = on(&stream.Config{Protocol: protocol}).Dial(soon(t), "10.77.0.1")
+		_, err = dialer(on(stream.Config{Protocol: protocol})).Dial(soon(t), "10.77.0.1")
 		assert.ErrorContains(t, err, "missing port")
 		assert.False(t, strings.Contains(err.Error(), "%!"))
 	})
@@ -284,7 +284,7 @@ func TestStreamLeavesNothing(t *testing.T) {
 // TestStreamHeartbeat: a goroutine that only reads notices a peer that vanished without a message.
 func TestStreamHeartbeat(t *testing.T) {
 	eachProtocol(t, func(t *testing.T, protocol stream.Protocol) {
-		a, b := pipe(t, &stream.Config{Protocol: protocol, Heartbeat: 50 * time.Millisecond, AckTimeout: 10})
+		a, b := pipe(t, stream.Config{Protocol: protocol, Heartbeat: 50 * time.Millisecond, AckTimeout: 10})
 		time.Sleep(300 * time.Millisecond)
 		for range 3 { // it changes nothing for a peer that is there
 			_, err := a.Write([]byte("x"))

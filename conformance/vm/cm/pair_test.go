@@ -24,7 +24,7 @@ import (
 )
 
 // twoHosts connects two guests: host 0 listens.
-func twoHosts(t *testing.T, config *stream.Config, port uint16) (c *stream.Conn, first bool) {
+func twoHosts(t *testing.T, config stream.Config, port uint16) (c *stream.Conn, first bool) {
 	t.Helper()
 	inGuest(t, "two of them")
 	own := address(t, port)
@@ -33,7 +33,7 @@ func twoHosts(t *testing.T, config *stream.Config, port uint16) (c *stream.Conn,
 		t.Skip("runs in two guests: go run ./conformance/vm/cmd/vmtest -pair -- ./conformance/vm/cm -run TwoHosts")
 	}
 	if os.Getenv(wire.EnvHost) == "0" {
-		l, err := config.Listen(context.Background(), own.String())
+		l, err := listenConfig(config).Listen(context.Background(), own.String())
 		require.NoError(t, err)
 		defer l.Close()
 		ctx, cancel := context.WithTimeout(context.Background(), 90*time.Second)
@@ -45,7 +45,7 @@ func twoHosts(t *testing.T, config *stream.Config, port uint16) (c *stream.Conn,
 	// the other host may boot later
 	for until := time.Now().Add(90 * time.Second); ; time.Sleep(100 * time.Millisecond) {
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-		c, err := config.Dial(ctx, netip.AddrPortFrom(netip.MustParseAddr(remote), port).String())
+		c, err := dialer(config).Dial(ctx, netip.AddrPortFrom(netip.MustParseAddr(remote), port).String())
 		cancel()
 		if err == nil {
 			return c, false
@@ -57,7 +57,7 @@ func twoHosts(t *testing.T, config *stream.Config, port uint16) (c *stream.Conn,
 // TestTwoHostsMove moves 16 MiB each way, and compares the sums.
 func TestTwoHostsMove(t *testing.T) {
 	eachProtocol(t, func(t *testing.T, protocol stream.Protocol) {
-		c, _ := twoHosts(t, &stream.Config{Protocol: protocol}, 7530+10*uint16(protocol))
+		c, _ := twoHosts(t, stream.Config{Protocol: protocol}, 7530+10*uint16(protocol))
 		const size = 16 << 20
 		data := make([]byte, size)
 		rand.NewChaCha8([32]byte{3}).Read(data)
@@ -96,7 +96,7 @@ func vanish(t *testing.T) {
 // notices it through heartbeats.
 func TestTwoHostsPart(t *testing.T) {
 	eachProtocol(t, func(t *testing.T, protocol stream.Protocol) {
-		config := &stream.Config{Protocol: protocol, Heartbeat: 200 * time.Millisecond, AckTimeout: 14, Linger: time.Second}
+		config := stream.Config{Protocol: protocol, Heartbeat: 200 * time.Millisecond, AckTimeout: 14, Linger: time.Second}
 		c, first := twoHosts(t, config, 7531+10*uint16(protocol))
 		d, _ := twoHosts(t, config, 7532+10*uint16(protocol))
 		e, _ := twoHosts(t, config, 7533+10*uint16(protocol))

@@ -104,7 +104,7 @@ var streamTests = func() []streamTest {
 func TestRSocketServesRStream(t *testing.T) {
 	unchanged(t)
 	onEnds(t, len(streamTests), func(t *testing.T, e ends) {
-		l, err := rsocketOn(e).Listen(soon(t), netip.AddrPortFrom(e.own, 7501).String())
+		l, err := listenConfig(rsocketOn(e)).Listen(soon(t), netip.AddrPortFrom(e.own, 7501).String())
 		keep(t, l, err)
 		for _, s := range streamTests {
 			c := run(t, "rstream", s.args("7501", "-s", e.own.String(), "-k", "1")...)
@@ -128,7 +128,7 @@ func TestRSocketAsksRStream(t *testing.T) {
 			port := strconv.Itoa(7502 + i)
 			c := run(t, "rstream", s.args(port, "-b", e.theirs.String())...)
 			conn := patiently(t, func() (*stream.Conn, error) {
-				return rsocketOn(e).Dial(soon(t), net.JoinHostPort(e.theirs.String(), port))
+				return dialer(rsocketOn(e)).Dial(soon(t), net.JoinHostPort(e.theirs.String(), port))
 			})
 			require.NoError(t, conn.SetDeadline(time.Now().Add(patience)))
 			require.NoError(t, s.run(conn, true), "%+v: %s", s, &c.out)
@@ -142,7 +142,7 @@ func TestRSocketAsksRStream(t *testing.T) {
 func TestRSocketOfAKilledProgram(t *testing.T) {
 	unchanged(t)
 	onEnds(t, 1, func(t *testing.T, e ends) {
-		l, err := rsocketOn(e).Listen(soon(t), netip.AddrPortFrom(e.own, 7515).String())
+		l, err := listenConfig(rsocketOn(e)).Listen(soon(t), netip.AddrPortFrom(e.own, 7515).String())
 		keep(t, l, err)
 		s := streamTest{"b", 1000, 1, 1 << 20}
 		c := run(t, "rstream", s.args("7515", "-s", e.own.String())...)
@@ -164,6 +164,6 @@ func TestRSocketOfAKilledProgram(t *testing.T) {
 	})
 }
 
-func rsocketOn(e ends) *stream.Config {
-	return &stream.Config{Backend: e.backend, Protocol: stream.RSocket, HandshakeTimeout: patience}
+func rsocketOn(e ends) stream.Config {
+	return stream.Config{Backend: e.backend, Protocol: stream.RSocket, HandshakeTimeout: patience}
 }

@@ -98,7 +98,7 @@ func TestRSocketServesRIOStream(t *testing.T) {
 	onEnds(t, len(mapTests), func(t *testing.T, e ends) {
 		config := rsocketOn(e)
 		config.Maps = 1
-		l, err := config.Listen(soon(t), netip.AddrPortFrom(e.own, 7530).String())
+		l, err := listenConfig(config).Listen(soon(t), netip.AddrPortFrom(e.own, 7530).String())
 		keep(t, l, err)
 		for _, m := range mapTests {
 			c := run(t, "riostream", m.args("7530", "-s", e.own.String())...)
@@ -125,7 +125,7 @@ func TestRSocketAsksRIOStream(t *testing.T) {
 			c := run(t, "riostream", m.args(port, "-b", e.theirs.String())...)
 			time.Sleep(time.Second) // it listens before it says that it takes maps
 			conn := patiently(t, func() (*stream.Conn, error) {
-				return config.Dial(soon(t), net.JoinHostPort(e.theirs.String(), port))
+				return dialer(config).Dial(soon(t), net.JoinHostPort(e.theirs.String(), port))
 			})
 			t.Cleanup(func() { conn.Close() })
 			require.NoError(t, conn.SetDeadline(time.Now().Add(patience)))

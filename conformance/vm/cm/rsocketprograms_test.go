@@ -80,7 +80,7 @@ func TestRSocketServesCurl(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(p.root, "body"), body, 0o600))
 	onEnds(t, 4, func(t *testing.T, e ends) {
 		at := netip.AddrPortFrom(e.own, 7520)
-		l, err := rsocketOn(e).Listen(soon(t), at.String())
+		l, err := listenConfig(rsocketOn(e)).Listen(soon(t), at.String())
 		require.NoError(t, err)
 		var from []string
 		server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -196,7 +196,7 @@ func TestRSocketBesideNetcat(t *testing.T) {
 			require.NoError(t, nc.Wait())
 			assert.True(t, bytes.Equal(to, got.Bytes()), "%d bytes", got.Len())
 		}
-		l, err := rsocketOn(e).Listen(soon(t), netip.AddrPortFrom(e.own, 7521).String())
+		l, err := listenConfig(rsocketOn(e)).Listen(soon(t), netip.AddrPortFrom(e.own, 7521).String())
 		keep(t, l, err)
 		var got, wrong bytes.Buffer
 		client := p.command(soon(t), netcatPath, e.own.String(), "7521")
@@ -212,7 +212,7 @@ func TestRSocketBesideNetcat(t *testing.T) {
 		server := p.listen(t, at, from, &got)
 		server.goOn(t)
 		server.await(t, inAccept)
-		conn, err = rsocketOn(e).Dial(soon(t), at.String())
+		conn, err = dialer(rsocketOn(e)).Dial(soon(t), at.String())
 		require.NoError(t, err)
 		both(t, server.Cmd, &got, conn)
 	})

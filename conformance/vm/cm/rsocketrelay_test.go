@@ -25,7 +25,7 @@ import (
 // both have said all. So Go is the server of one program and the client of the other, whatever they speak. Some leave
 // what comes last unread.
 func relay(t *testing.T, e ends, from, to uint16, leave ...error) {
-	l, err := rsocketOn(e).Listen(soon(t), netip.AddrPortFrom(e.own, from).String())
+	l, err := listenConfig(rsocketOn(e)).Listen(soon(t), netip.AddrPortFrom(e.own, from).String())
 	require.NoError(t, err)
 	var all sync.WaitGroup
 	t.Cleanup(func() {
@@ -45,7 +45,7 @@ func relay(t *testing.T, e ends, from, to uint16, leave ...error) {
 			if err != nil {
 				return
 			}
-			server, err := rsocketOn(e).Dial(soon(t), netip.AddrPortFrom(e.theirs, to).String())
+			server, err := dialer(rsocketOn(e)).Dial(soon(t), netip.AddrPortFrom(e.theirs, to).String())
 			if !assert.NoError(t, err) {
 				client.Close()
 				return
@@ -94,7 +94,7 @@ func TestRSocketRelaysRCopy(t *testing.T) {
 // awaitListener returns when C's server takes connections.
 func awaitListener(t *testing.T, e ends, port uint16) {
 	c := patiently(t, func() (*stream.Conn, error) {
-		return rsocketOn(e).Dial(soon(t), netip.AddrPortFrom(e.theirs, port).String())
+		return dialer(rsocketOn(e)).Dial(soon(t), netip.AddrPortFrom(e.theirs, port).String())
 	})
 	require.NoError(t, c.Close())
 }

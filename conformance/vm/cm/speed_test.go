@@ -37,9 +37,9 @@ func TestSpeed(t *testing.T) {
 	if os.Getenv("GOVERBS_SPEED") == "" {
 		t.Skip("measures for a minute: vmtest -env GOVERBS_SPEED=1")
 	}
-	a, b := pipe(t, nil)
-	largeA, largeB := pipe(t, &stream.Config{Buffer: 4 << 20})
-	pollA, pollB := pipe(t, &stream.Config{BusyPoll: 2 * rdma.DefaultBusyPoll})
+	a, b := pipe(t, stream.Config{})
+	largeA, largeB := pipe(t, stream.Config{Buffer: 4 << 20})
+	pollA, pollB := pipe(t, stream.Config{BusyPoll: 2 * rdma.DefaultBusyPoll})
 	l, err := net.Listen("tcp4", at.String())
 	require.NoError(t, err)
 	ta, err := net.Dial("tcp4", l.Addr().String())

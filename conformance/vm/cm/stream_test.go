@@ -24,7 +24,7 @@ import (
 )
 
 // pipe gives the two ends of a connection.
-func pipe(t testing.TB, config *stream.Config) (client, server *stream.Conn) {
+func pipe(t testing.TB, config stream.Config) (client, server *stream.Conn) {
 	t.Helper()
 	client, server, err := connect(t, config)
 	require.NoError(t, err)
@@ -32,9 +32,9 @@ func pipe(t testing.TB, config *stream.Config) (client, server *stream.Conn) {
 	return client, server
 }
 
-func connect(t testing.TB, config *stream.Config) (client, server *stream.Conn, err error) {
+func connect(t testing.TB, config stream.Config) (client, server *stream.Conn, err error) {
 	config = on(config)
-	l, err := config.Listen(context.Background(), address(t, 0).String())
+	l, err := listenConfig(config).Listen(context.Background(), address(t, 0).String())
 	if err != nil {
 		return nil, nil, err
 	}
@@ -47,7 +47,7 @@ func connect(t testing.TB, config *stream.Config) (client, server *stream.Conn, 
 		c, err := l.AcceptRDMA(soon(t))
 		accepted <- result{c, err}
 	}()
-	client, err = config.Dial(soon(t), l.Addr().String())
+	client, err = dialer(config).Dial(soon(t), l.Addr().String())
 	if err != nil {
 		return nil, nil, errors.Join(err, l.Close())
 	}
@@ -59,7 +59,7 @@ func TestStreamIsANetConn(t *testing.T) {
 	eachProtocol(t, func(t *testing.T, protocol stream.Protocol) {
 		address(t, 0)
 		nettest.TestConn(t, func() (c1, c2 net.Conn, stop func(), err error) {
-			a, b, err := connect(t, &stream.Config{Protocol: protocol, Buffer: 64 << 10})
+			a, b, err := connect(t, stream.Config{Protocol: protocol, Buffer: 64 << 10})
 			return a, b, func() { a.Close(); b.Close() }, err
 		})
 	})
@@ -67,7 +67,7 @@ func TestStreamIsANetConn(t *testing.T) {
 
 func TestStreamSaysHelloBothWays(t *testing.T) {
 	eachProtocol(t, func(t *testing.T, protocol stream.Protocol) {
-		a, b := pipe(t, &stream.Config{Protocol: protocol})
+		a, b := pipe(t, stream.Config{Protocol: protocol})
 		for _, ends := range [][2]net.Conn{{a, b}, {b, a}} {
 			_, err := ends[0].Write([]byte("hello"))
 			require.NoError(t, err)
@@ -87,7 +87,7 @@ func TestStreamDelivers(t *testing.T) {
 	eachProtocol(t, func(t *testing.T, protocol stream.Protocol) {
 		for _, buffer := range []int{4 << 10, 60_000, 1 << 20} {
 			start := time.Now()
-			a, b := pipe(t, &stream.Config{Protocol: protocol, Buffer: buffer})
+			a, b := pipe(t, stream.Config{Protocol: protocol, Buffer: buffer})
 			const total = 2 << 20
 			type sum struct {
 				sum [32]byte
@@ -146,7 +146,7 @@ func TestStreamDelivers(t *testing.T) {
 
 func TestStreamHalfClose(t *testing.T) {
 	eachProtocol(t, func(t *testing.T, protocol stream.Protocol) {
-		a, b := pipe(t, &stream.Config{Protocol: protocol})
+		a, b := pipe(t, stream.Config{Protocol: protocol})
 		_, err := a.Write([]byte("question"))
 		require.NoError(t, err)
 		require.NoError(t, a.CloseWrite())
@@ -167,7 +167,7 @@ func TestStreamHalfClose(t *testing.T) {
 // TestStreamCloseDelivers: what was written before Close is read, though the writer is gone.
 func TestStreamCloseDelivers(t *testing.T) {
 	eachProtocol(t, func(t *testing.T, protocol stream.Protocol) {
-		a, b := pipe(t, &stream.Config{Protocol: protocol})
+		a, b := pipe(t, stream.Config{Protocol: protocol})
 		sent := bytes.Repeat([]byte("0123456789abcdef"), 40_000)
 		_, err := a.Write(sent)
 		require.NoError(t, err)
@@ -183,7 +183,7 @@ func TestStreamCloseDelivers(t *testing.T) {
 
 func TestStreamBackpressure(t *testing.T) {
 	eachProtocol(t, func(t *testing.T, protocol stream.Protocol) {
-		a, b := pipe(t, &stream.Config{Protocol: protocol, Buffer: 8 << 10})
+		a, b := pipe(t, stream.Config{Protocol: protocol, Buffer: 8 << 10})
 		n := 0
 		for m := 1; m > 0 || n == 0; n += m { // a machine that has much to do may not get that far in the first
 			require.NoError(t, a.SetWriteDeadline(time.Now().Add(200*time.Millisecond)))
@@ -209,7 +209,7 @@ func TestStreamBackpressure(t *testing.T) {
 // its buffer goes.
 func TestStreamArrivesUnread(t *testing.T) {
 	eachProtocol(t, func(t *testing.T, protocol stream.Protocol) {
-		a, b := pipe(t, &stream.Config{Protocol: protocol, Buffer: 64 << 10})
+		a, b := pipe(t, stream.Config{Protocol: protocol, Buffer: 64 << 10})
 		require.NoError(t, a.SetWriteDeadline(time.Now().Add(10*time.Second)))
 		start := time.Now()
 		for i := range 1000 {
@@ -226,10 +226,10 @@ func TestStreamArrivesUnread(t *testing.T) {
 
 func TestStreamDialErrors(t *testing.T) {
 	at := address(t, 7999)
-	_, err := on(nil).Dial(soon(t), at.String())
+	_, err := dialer(on(stream.Config{})).Dial(soon(t), at.String())
 	assert.ErrorIs(t, err, syscall.ECONNREFUSED)
 	assert.ErrorContains(t, err, "nobody listens there")
-	_, err = on(&stream.Config{HandshakeTimeout: time.Second}).Dial(soon(t), "10.99.0.1:1") // nobody has that address
+	_, err = dialer(on(stream.Config{HandshakeTimeout: time.Second})).Dial(soon(t), "10.99.0.1:1") // nobody has that address
 	assert.Error(t, err)
 	t.Log(err)
 	l := listen(t, 7998)
@@ -241,7 +241,7 @@ func TestStreamDialErrors(t *testing.T) {
 			assert.NoError(t, id.Close())
 		}
 	})
-	_, err = on(nil).Dial(soon(t), address(t, 7998).String())
+	_, err = dialer(on(stream.Config{})).Dial(soon(t), address(t, 7998).String())
 	rejected.Wait()
 	assert.ErrorIs(t, err, syscall.ECONNREFUSED)
 	assert.ErrorContains(t, err, "not today")

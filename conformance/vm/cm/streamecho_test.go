@@ -17,7 +17,7 @@ import (
 func TestStreamEchoes(t *testing.T) {
 	eachProtocol(t, func(t *testing.T, protocol stream.Protocol) {
 		for _, busy := range []time.Duration{0, 50 * time.Microsecond} {
-			a, b := pipe(t, &stream.Config{Protocol: protocol, Buffer: 64 << 10, BusyPoll: busy})
+			a, b := pipe(t, stream.Config{Protocol: protocol, Buffer: 64 << 10, BusyPoll: busy})
 			limit := time.Now().Add(2 * time.Minute)
 			require.NoError(t, a.SetDeadline(limit))
 			require.NoError(t, b.SetDeadline(limit))

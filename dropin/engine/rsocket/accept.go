@@ -48,12 +48,12 @@ func (k *socket) listen(backlog int) error {
 		return err
 	}
 	config.Maps = mostMaps // programs set this option after they listen
-	config.Backlog = min(max(backlog, 1), stream.DefaultBacklog)
+	lc := stream.ListenConfig{Config: config, Backlog: min(max(backlog, 1), stream.DefaultBacklog)}
 	at := k.local
 	if !at.IsValid() {
 		at = netip.AddrPortFrom(netip.IPv6Unspecified(), 0)
 	}
-	l, err := config.Listen(context.Background(), at.String())
+	l, err := lc.Listen(context.Background(), at.String())
 	if err != nil {
 		return err
 	}

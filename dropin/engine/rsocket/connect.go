@@ -69,14 +69,14 @@ func (k *socket) startConnect(to netip.AddrPort) error {
 	if err := k.letGo(); err != nil {
 		return err
 	}
-	config.Local, config.LocalPort = k.local.Addr(), k.local.Port()
-	if config.Local.IsValid() && config.Local.IsUnspecified() {
-		config.Local = netip.Addr{}
+	dialer := stream.Dialer{Config: config, LocalAddr: k.local}
+	if k.local.Addr().IsUnspecified() {
+		dialer.LocalAddr = netip.AddrPortFrom(netip.Addr{}, k.local.Port())
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	k.state, k.err, k.cancel = connecting, nil, cancel
 	go func() {
-		c, err := config.Dial(ctx, to.String())
+		c, err := dialer.Dial(ctx, to.String())
 		k.dialled(c, err)
 	}()
 	return nil

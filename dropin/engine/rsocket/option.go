@@ -61,8 +61,8 @@ var untold = map[option]int{
 }
 
 // config is a configuration of streams. A send queue is half as large as what is received into.
-func (o *options) config(backend runtime.Backend) *stream.Config {
-	c := &stream.Config{Backend: backend, Protocol: stream.RSocket, Maps: o.maps, ToS: uint8(o.tos),
+func (o *options) config(backend runtime.Backend) stream.Config {
+	c := stream.Config{Backend: backend, Protocol: stream.RSocket, Maps: o.maps, ToS: uint8(o.tos),
 		Buffer: max(o.receive, 2*o.send)}
 	if o.alive {
 		c.Heartbeat = o.idle

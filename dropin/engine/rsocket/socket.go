@@ -83,10 +83,10 @@ func (s *Sockets) newSocket(family int, o options) (*socket, error) {
 }
 
 // config is that of the socket's streams. The caller holds mu.
-func (k *socket) config() (*stream.Config, error) {
+func (k *socket) config() (stream.Config, error) {
 	backend, err := k.of.backend()
 	if err != nil {
-		return nil, unix.ENODEV
+		return stream.Config{}, unix.ENODEV
 	}
 	return k.options.config(backend), nil
 }

@@ -172,7 +172,7 @@ func text(f runtime.Frame) string {
 	return fmt.Sprintf("%s/%s:%d (%s)", filepath.Base(dir), file, f.Line, name(f))
 }
 
-// name is that of the function, as in "stream.Config.Dial".
+// name is that of the function, as in "stream.Dialer.Dial".
 func name(f runtime.Frame) string {
 	return strings.NewReplacer("(*", "", ")", "").Replace(f.Function[strings.LastIndex(f.Function, "/")+1:])
 }

@@ -34,7 +34,7 @@ const (
 // serves a number of clients at once; others wait. One host gets three quarters of them at most: more connections of it
 // are closed at once.
 func Serve(ctx context.Context, address string, clients int, ready func(address string)) error {
-	l, err := (&stream.Config{Heartbeat: heartbeat, Backlog: backlog}).Listen(ctx, address)
+	l, err := (&stream.ListenConfig{Config: stream.Config{Heartbeat: heartbeat}, Backlog: backlog}).Listen(ctx, address)
 	if err != nil {
 		return err
 	}
@@ -99,7 +99,7 @@ func (r *Result) WriteText(w io.Writer) error {
 // Talk sends what it reads to a server, and writes what comes back, until there is nothing more.
 func Talk(ctx context.Context, address string, from io.Reader, to io.Writer) (*Result, error) {
 	r, begin := &Result{Peer: address}, time.Now()
-	c, err := (&stream.Config{Heartbeat: heartbeat}).Dial(ctx, address)
+	c, err := (&stream.Dialer{Config: stream.Config{Heartbeat: heartbeat}}).Dial(ctx, address)
 	if err != nil {
 		return nil, err
 	}

@@ -102,17 +102,17 @@ func TestHostShare(t *testing.T) {
 	ctx, end := context.WithCancel(t.Context())
 	go func() { served <- Serve(ctx, "127.44.1.1:0", 4, func(address string) { at <- address }) }()
 	address := <-at
-	from := func(host string) *stream.Config {
+	from := func(host string) stream.Config {
 		f, err := soft.New(soft.Options{Devices: []soft.DeviceOptions{{Name: "soft0",
 			Address: netip.MustParseAddr(host), Wire: true}}})
 		require.NoError(t, err)
 		t.Cleanup(func() { assert.NoError(t, f.Close()) })
-		return &stream.Config{Backend: f}
+		return stream.Config{Backend: f}
 	}
 	greedy, other := from("127.44.1.2"), from("127.44.1.3")
 	var held []*stream.Conn
-	answers := func(c *stream.Config) bool {
-		conn, err := c.Dial(ctx, address)
+	answers := func(c stream.Config) bool {
+		conn, err := (&stream.Dialer{Config: c}).Dial(ctx, address)
 		require.NoError(t, err)
 		held = append(held, conn)
 		if _, err = conn.Write([]byte("1")); err == nil {

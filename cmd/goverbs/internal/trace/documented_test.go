@@ -251,7 +251,7 @@ func dials(at string) func(t *testing.T) {
 		if at == "" {
 			at = net.JoinHostPort(os.Getenv("GOVERBS_ADDRESS"), "4711")
 		}
-		_, err := (&stream.Config{HandshakeTimeout: 3 * time.Second}).Dial(t.Context(), at)
+		_, err := (&stream.Dialer{Config: stream.Config{HandshakeTimeout: 3 * time.Second}}).Dial(t.Context(), at)
 		require.Error(t, err)
 	}
 }

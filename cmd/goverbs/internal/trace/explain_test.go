@@ -59,11 +59,11 @@ func guest() string { return os.Getenv("GOVERBS_GUEST") }
 
 // quiet are programs in which nothing goes wrong.
 var quiet = []fault{{"a stream that ends well", "", func(t *testing.T) {
-	config, at := &stream.Config{}, net.JoinHostPort(os.Getenv("GOVERBS_ADDRESS"), "4713")
+	config, at := stream.Config{}, net.JoinHostPort(os.Getenv("GOVERBS_ADDRESS"), "4713")
 	if guest() == "" {
 		config.Backend, at = must(soft.New(soft.Options{}))(t), "127.0.0.1:4713"
 	}
-	l := must(config.Listen(t.Context(), at))(t)
+	l := must((&stream.ListenConfig{Config: config}).Listen(t.Context(), at))(t)
 	var other sync.WaitGroup
 	other.Go(func() {
 		c, err := l.Accept()
@@ -73,7 +73,7 @@ var quiet = []fault{{"a stream that ends well", "", func(t *testing.T) {
 			assert.NoError(t, c.Close())
 		}
 	})
-	c := must(config.Dial(t.Context(), at))(t)
+	c := must((&stream.Dialer{Config: config}).Dial(t.Context(), at))(t)
 	_, err := c.Write([]byte("hello"))
 	require.NoError(t, err)
 	require.NoError(t, c.CloseWrite())

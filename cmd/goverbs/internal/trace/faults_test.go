@@ -369,14 +369,14 @@ var faults = []fault{
 		require.Error(t, r.a.qp.Modify(&ibv.QPAttr{QPState: ibv.QPS_RTS}, ibv.QP_STATE))
 	}},
 	{"a connection that nobody waits for", "rejected", func(t *testing.T) {
-		config := &stream.Config{Backend: must(soft.New(soft.Options{Virtual: true}))(t)}
-		_, err := config.Dial(t.Context(), "127.0.0.1:4711")
+		config := stream.Config{Backend: must(soft.New(soft.Options{Virtual: true}))(t)}
+		_, err := (&stream.Dialer{Config: config}).Dial(t.Context(), "127.0.0.1:4711")
 		require.Error(t, err)
 	}},
 	{"a connection to an address that no host has", "connect-timeout", func(t *testing.T) {
 		wire := soft.Options{Devices: []soft.DeviceOptions{{Address: netip.MustParseAddr("127.0.77.8"), Wire: true}}}
-		config := &stream.Config{Backend: must(soft.New(wire))(t), HandshakeTimeout: 500 * time.Millisecond}
-		_, err := config.Dial(t.Context(), "127.0.77.9:4711")
+		config := stream.Config{Backend: must(soft.New(wire))(t), HandshakeTimeout: 500 * time.Millisecond}
+		_, err := (&stream.Dialer{Config: config}).Dial(t.Context(), "127.0.77.9:4711")
 		require.Error(t, err)
 	}},
 	{"a change without its attributes", "attributes-missing", func(t *testing.T) {
