@@ -33,9 +33,10 @@ type Config struct {
 	// Linger limits how long Close waits until all written data has arrived. Close returns an error if that is too
 	// short: on a network that loses packets, each loss may take an AckTimeout. 0 means [DefaultLinger].
 	Linger time.Duration
-	// Heartbeat is the time without messages after which a heartbeat is sent. Without heartbeats, only a Write notices
-	// that the peer's machine has vanished, also one that waits for room; with them, the connection fails soon. 0 means
-	// none.
+	// Heartbeat is the time without messages after which the peer's device has to answer; if it does not, the connection
+	// fails. Without heartbeats, only a Write notices that the peer's machine has vanished, also one that waits for
+	// room, and a connection that only reads keeps its memory for ever. The peer's program is not asked. 0 means
+	// [DefaultHeartbeat], and less than 0 none.
 	Heartbeat time.Duration
 	// BusyPoll is how long a waiting goroutine polls before it sleeps, as long as that finds completions: see
 	// rdma.CQ.SetBusyPoll. It uses processors, which the software devices of kernels need themselves. With hardware it
@@ -74,9 +75,13 @@ const (
 	DefaultBuffer           = 2 << 20
 	DefaultHandshakeTimeout = 5 * time.Second
 	DefaultLinger           = 3 * time.Second
-	DefaultAckTimeout       = 17 // 0.54 s
+	DefaultHeartbeat        = 15 * time.Second // as keep-alives of package net
+	DefaultAckTimeout       = 17               // 0.54 s
 	DefaultBacklog          = 128
 )
+
+// defaultHeartbeat is DefaultHeartbeat, but for tests.
+var defaultHeartbeat = DefaultHeartbeat
 
 // complete returns the configuration with all defaults filled in.
 func (c Config) complete() (own Config, err error) {
@@ -87,6 +92,7 @@ func (c Config) complete() (own Config, err error) {
 	or(&own.Buffer, DefaultBuffer)
 	or(&own.HandshakeTimeout, DefaultHandshakeTimeout)
 	or(&own.Linger, DefaultLinger)
+	or(&own.Heartbeat, defaultHeartbeat)
 	or(&own.AckTimeout, DefaultAckTimeout)
 	switch {
 	case own.Protocol > RSocket:
@@ -100,7 +106,7 @@ func (c Config) complete() (own Config, err error) {
 		return own, errors.New("stream: Maps are for RSocket")
 	case own.AckTimeout > 31:
 		return own, fmt.Errorf("stream: an AckTimeout of %d: the maximum is 31", own.AckTimeout)
-	case own.HandshakeTimeout < 0 || own.Linger < 0 || own.Heartbeat < 0,
+	case own.HandshakeTimeout < 0 || own.Linger < 0,
 		own.BusyPoll < 0 && own.BusyPoll != LearnedBusyPoll:
 		return own, errors.New("stream: a timeout of the Config is negative")
 	}

@@ -17,12 +17,12 @@ func TestConfig(t *testing.T) {
 	c, err := Config{}.complete()
 	require.NoError(t, err)
 	assert.Equal(t, Config{Backend: runtime.Native, Buffer: DefaultBuffer, HandshakeTimeout: DefaultHandshakeTimeout,
-		Linger: DefaultLinger, AckTimeout: DefaultAckTimeout}, c)
+		Linger: DefaultLinger, Heartbeat: DefaultHeartbeat, AckTimeout: DefaultAckTimeout}, c)
 	c, err = (&Config{Buffer: protocol.MinBuffer + 1}).complete()
 	require.NoError(t, err)
 	assert.Equal(t, protocol.MinBuffer+64, c.Buffer, "control messages behind it stay in their places")
 	for _, bad := range []Config{{Buffer: 1}, {Buffer: protocol.MaxBuffer + 1}, {AckTimeout: 32},
-		{Protocol: RSocket + 1}, {Linger: -1}, {Heartbeat: -1},
+		{Protocol: RSocket + 1}, {Linger: -1},
 		{BusyPoll: -2}} {
 		_, err := bad.complete()
 		assert.Error(t, err, "%+v", bad)

@@ -66,6 +66,7 @@ type Conn struct {
 	peerFin   protocol.Flags // flags that the peer told
 	gone      bool           // the peer has disconnected
 	started   bool           // the peer is known, and may be told something
+	received  uint64         // messages
 	released  bool           // the objects are gone, or about to be
 
 	learned   learned                  // guarded by reading
@@ -307,10 +308,10 @@ func (c *Conn) awaitReturn(ctx context.Context) bool {
 	}
 }
 
-// startBeat sends a heartbeat whenever nothing else was sent for a while.
+// startBeat sends a heartbeat whenever nothing was sent or received for a while.
 func (c *Conn) startBeat() {
 	every := c.config.Heartbeat
-	if every == 0 {
+	if every <= 0 {
 		return
 	}
 	last := uint64(0)
@@ -322,10 +323,11 @@ func (c *Conn) startBeat() {
 		if c.err != nil || c.gone || c.released {
 			return
 		}
-		if c.link.Messages == last {
+		if now := c.link.Messages + c.received; now == last {
 			c.sendProbe()
+		} else {
+			last = now
 		}
-		last = c.link.Messages
 		c.beat.Reset(every)
 	})
 }
@@ -398,7 +400,8 @@ func (c *Conn) handle(wcs []ibv.WC) {
 	for i := range wcs {
 		wc := &wcs[i]
 		recv := protocol.IsRecv(wc.WRID)
-		sent := !recv && !protocol.IsFetch(wc.WRID)
+		probe := protocol.IsProbe(wc.WRID)
+		sent := !recv && !probe && !protocol.IsFetch(wc.WRID)
 		if recv {
 			c.link.RecvsOut--
 		}
@@ -412,6 +415,9 @@ func (c *Conn) handle(wcs []ibv.WC) {
 		case sent:
 			c.link.SendDone(wc.WRID, false)
 			continue
+		case probe:
+			c.link.ProbeDone()
+			continue
 		case bad: // what a peer says after that counts no more
 			continue
 		}
@@ -423,6 +429,7 @@ func (c *Conn) handle(wcs []ibv.WC) {
 		}
 		c.peerFin |= flags
 		if recv {
+			c.received++
 			c.protocol.AddRecv(wc)
 		}
 	}
@@ -465,9 +472,12 @@ func (c *Conn) sendControl() {
 	c.finSent |= told
 }
 
-// sendProbe makes the peer's device answer. The caller holds mu.
+// sendProbe makes the peer's device answer, unless the peer has said its last word. The caller holds mu.
 func (c *Conn) sendProbe() {
-	if err := c.protocol.Probe(); err != nil {
+	if c.peerFin&protocol.Done != 0 {
+		return
+	}
+	if err := c.link.Probe(c.protocol.ProbeAt()); err != nil {
 		c.fail(err)
 	}
 }

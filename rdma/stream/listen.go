@@ -238,7 +238,7 @@ func (c *Conn) confirmed(ctx context.Context) bool {
 	late.set(time.Now().Add(c.config.HandshakeTimeout))
 	defer late.stop()
 	defer context.AfterFunc(ctx, c.interrupt)()
-	heard := func() bool { return c.link.Acked > 0 || c.protocol.Unread() > 0 || c.peerFin != 0 }
+	heard := func() bool { return c.link.Answered || c.link.Acked > 0 || c.protocol.Unread() > 0 || c.peerFin != 0 }
 	over := func() bool {
 		c.mu.Lock()
 		defer c.mu.Unlock()

@@ -154,7 +154,7 @@ const fetchBit = 1 << 31
 func (l *Link) fetchID() uint64 { return l.key | fetchBit }
 
 // IsFetch reports whether the wr_id is that of a read of what the peer has offered.
-func IsFetch(wrID uint64) bool { return wrID&(recvBit|fetchBit) == fetchBit }
+func IsFetch(wrID uint64) bool { return wrID&(recvBit|probeID) == fetchBit }
 
 // Offered reports whether the peer has something left to fetch: until then its device may read staging.
 func (l *Link) Offered() bool { return l.given.n > 0 }

@@ -67,6 +67,8 @@ type Link struct {
 	parts      uint64            // of staging: a piece is one at most
 	given      offers            // pieces of staging that the peer may read
 	reading    uint64            // fetches under way, of what the peer has offered
+	probing    uint64            // probes under way
+	Answered   bool              // the peer's device has answered a probe
 }
 
 // Device is where a link is made: an ID that has a device.
@@ -244,8 +246,33 @@ func (l *Link) post(w rdma.SendRequest, signaled bool, n int) error {
 	return nil
 }
 
+// Probe has the peer's device acknowledge a write of no bytes, unless it is to do so already or the send queue is full.
+// C's keepalives are the same. It is not a message of the protocol: a peer that posts no receives, or handles none, has
+// to answer, too.
+func (l *Link) Probe(address uint64, rkey uint32) error {
+	if l.probing > 0 || !l.mayPost() {
+		return nil
+	}
+	l.sends.Reset()
+	l.sends.Write(l.key|probeID, address, rkey).Signaled()
+	if _, err := l.QP.PostSend(l.sends); err != nil {
+		return err
+	}
+	l.probing = 1
+	return nil
+}
+
+// ProbeDone records that the peer's device has answered.
+func (l *Link) ProbeDone() { l.probing, l.Answered = 0, true }
+
+// probeID is the wr_id of a probe, beside that of a fetch.
+const probeID = fetchBit | 1
+
+// IsProbe reports whether the wr_id is a probe's.
+func IsProbe(wrID uint64) bool { return wrID&(recvBit|probeID) == probeID }
+
 // mayPost reports whether the send queue has a free slot.
-func (l *Link) mayPost() bool { return l.Messages-l.Completed+l.reading < sendDepth }
+func (l *Link) mayPost() bool { return l.Messages-l.Completed+l.reading+l.probing < sendDepth }
 
 // SendDone records completed sends, up to the one with the wr_id. The peer has acknowledged them, or if that one is the
 // first that failed, those before it.

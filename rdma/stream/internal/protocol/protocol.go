@@ -38,8 +38,8 @@ type Protocol interface {
 	AddRecv(wc *ibv.WC)
 	// Tell tells the peer flags, and what else it has to know, as far as there is room. It returns the flags told.
 	Tell(flags Flags) (Flags, error)
-	// Probe sends something that the peer's device has to acknowledge, if there is room. Its completion is signalled.
-	Probe() error
+	// ProbeAt is memory of the peer that a probe may name.
+	ProbeAt() (address uint64, rkey uint32)
 	// AnswersEnd reports whether a peer that was told the end says its own end at once.
 	AnswersEnd() bool
 	// Undelivered returns how many bytes of PostData the peer has not acknowledged, or has not read when it closed.

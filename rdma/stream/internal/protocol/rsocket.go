@@ -248,13 +248,8 @@ func (r *RSocket) postControl(imm ibv.BE32, at uint64, b []byte) error {
 	return r.post(w, true, 0)
 }
 
-// Probe writes no bytes, as keepalives of C do.
-func (r *RSocket) Probe() error {
-	if r.over || !r.mayControl() {
-		return nil
-	}
-	r.sends.Reset()
-	return r.post(r.sends.Write(r.sendID(), r.peer.list.address, r.peer.list.key), true, 0)
+func (r *RSocket) ProbeAt() (address uint64, rkey uint32) {
+	return r.peer.list.address, r.peer.list.key
 }
 
 // answersEnd: a peer that was told the end says its own when its program closes.

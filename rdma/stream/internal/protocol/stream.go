@@ -251,12 +251,7 @@ func (s *Stream) Tell(flags Flags) (Flags, error) {
 	return flags, s.fetch()
 }
 
-func (s *Stream) Probe() error {
-	if !s.slotFree(keptByBytes) {
-		return nil
-	}
-	return s.say(control{}, true, 0)
-}
+func (s *Stream) ProbeAt() (address uint64, rkey uint32) { return s.peer.ring, s.peer.rkey }
 
 func (s *Stream) AnswersEnd() bool { return true }
 
