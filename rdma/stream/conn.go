@@ -11,7 +11,6 @@ import (
 	"net"
 	"net/netip"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/goverbs/goverbs/generated/ibv"
@@ -20,7 +19,6 @@ import (
 	"github.com/goverbs/goverbs/rdma/cm"
 	"github.com/goverbs/goverbs/rdma/internal/made"
 	"github.com/goverbs/goverbs/rdma/internal/verberr"
-	"github.com/goverbs/goverbs/rdma/registration"
 	"github.com/goverbs/goverbs/rdma/stream/internal/protocol"
 )
 
@@ -47,10 +45,9 @@ type Conn struct {
 	protocol      protocol.Protocol
 	link          *protocol.Link // the protocol's
 
-	readDeadline, writeDeadline *deadline
-	reader                      sync.Mutex // of the reading goroutine, also while it looks at what is lent; inside it
-	reading, writing            sync.Mutex // by Read and by Write while they use the memory
-	readable, writable          chan struct{}
+	reader  reader
+	writer  writer
+	lending lending
 
 	moved    chan struct{} // holds a token after something happened that Close may wait for
 	returned chan struct{} // holds a token after all receives have completed
@@ -69,33 +66,27 @@ type Conn struct {
 	received  uint64         // messages
 	released  bool           // the objects are gone, or about to be
 
-	learned   learned                  // guarded by reading
-	lends     []*lend                  // oldest first
-	lenders   sync.WaitGroup           // that wait for the device
-	unclaimed []*rdma.Buffer           // of ReadFrom, which Close gives back
-	word      [protocol.MaxInline]byte // of WriteBuffers; guarded by writing
-	mapped    []mapping                // for the other end's WriteAt; guarded by writing
-	watcher   func(Readiness)          // is told of changes; or nil
-	probe     probe
-	beat      *time.Timer        // or nil
-	ctx       context.Context    // of goroutines while it is open
-	cancel    context.CancelFunc // or nil: it has not started
-	workers   sync.WaitGroup
-	once      sync.Once
-	ended     error
+	watcher func(Readiness)    // is told of changes; or nil
+	beat    *time.Timer        // or nil
+	ctx     context.Context    // of goroutines while it is open
+	cancel  context.CancelFunc // or nil: it has not started
+	workers sync.WaitGroup
+	once    sync.Once
+	ended   error
 }
 
-// lend is memory of the program that the device may read until a message has completed.
-type lend struct {
-	upTo  uint64             // messages
-	back  chan struct{}      // holds a token when the device is done
-	lease registration.Lease // of memory that the program has not registered itself
-}
+var _ net.Conn = (*Conn)(nil)
 
-// mapping is memory that was mapped, or the place of one that is no more.
-type mapping struct {
-	mr     *rdma.MR
-	offset int64
+func newConn(id *endpoint, config Config) *Conn {
+	c := &Conn{
+		id: id, config: config, dead: make(chan struct{}),
+		closed: make(chan struct{}), moved: make(chan struct{}, 1), returned: make(chan struct{}, 1),
+	}
+	c.protocol = config.Protocol.new()
+	c.link = c.protocol.Objects()
+	c.reader.begin(c.interrupt)
+	c.writer.begin(c.interrupt, c.ask)
+	return c
 }
 
 // Readiness is what a connection can do without waiting.
@@ -106,20 +97,79 @@ type Readiness struct {
 	Err   error // why the connection failed
 }
 
-var _ net.Conn = (*Conn)(nil)
+// Ready tells what can be done without waiting.
+func (c *Conn) Ready() Readiness {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.readiness()
+}
 
-func newConn(id *endpoint, config Config) *Conn {
-	c := &Conn{
-		id: id, config: config, readDeadline: newDeadline(), writeDeadline: newDeadline(),
-		readable: make(chan struct{}, 1), writable: make(chan struct{}, 1), dead: make(chan struct{}),
-		closed: make(chan struct{}), moved: make(chan struct{}, 1), returned: make(chan struct{}, 1),
+// readiness is Ready. The caller holds mu. What a peer sent before it left may have to be handled still, until Read
+// would say that there is no more.
+func (c *Conn) readiness() Readiness {
+	return Readiness{
+		Read:  c.canRead() || isDone(c.closed),
+		Write: c.writeErr() != nil || c.protocol.Room(math.MaxInt32, false) > 0, // for a write of any length
+		Over:  (c.gone && c.canRead() || c.peerFin&protocol.Done != 0) && c.protocol.Unread() == 0,
+		Err:   c.err,
 	}
-	c.protocol = config.Protocol.new()
-	c.link = c.protocol.Objects()
-	c.probe.timer = time.AfterFunc(time.Hour, c.ask)
-	c.probe.timer.Stop()
-	c.readDeadline.came, c.writeDeadline.came = c.interrupt, c.interrupt
-	return c
+}
+
+// canRead reports whether Read can return. The caller holds mu.
+func (c *Conn) canRead() bool {
+	return c.protocol.Unread() > 0 || c.peerFin&protocol.Fin != 0 || c.err != nil
+}
+
+// writeErr says why writing is impossible, or returns nil. The caller holds mu.
+func (c *Conn) writeErr() error {
+	switch {
+	case isDone(c.closed): // which says so by itself, too
+		return net.ErrClosed
+	case c.err != nil:
+		return c.err
+	case c.finWanted&protocol.Fin != 0, c.peerFin&protocol.Done != 0, c.gone:
+		return verberr.EPIPE
+	}
+	return nil
+}
+
+// Watch has a function called whenever Ready may have something new to tell: for programs that wait for many things at
+// once, by TryRead and TryWrite. The goroutine that calls it handles the completions of other connections, too: it has
+// to return soon, without calls of the connection. Watch is called once, before anything else.
+func (c *Conn) Watch(changed func(Readiness)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.watcher = changed
+}
+
+// Poll handles what has arrived, for a program that calls Ready again and again; TryRead and TryWrite do so.
+func (c *Conn) Poll() { c.poller.tryPoll() }
+
+// Rest tells that a thread sleeps until Watch's function is called, and then that it does no longer. What arrives is
+// handled at once meanwhile; otherwise it may take 10 ms until somebody looks who was not asked to.
+func (c *Conn) Rest(asleep bool) { c.poller.rest(asleep) }
+
+// await returns when there may be something new. It waits for completions itself if nobody else does.
+func (c *Conn) await(d *deadline, more <-chan struct{}, ready func() bool) {
+	r := c.poller
+	over := func() bool {
+		c.mu.Lock()
+		now := ready() || c.err != nil
+		c.mu.Unlock()
+		return now || isDone(d.passed()) || isDone(c.closed)
+	}
+	select {
+	case r.turn <- struct{}{}: // mostly, and a choice takes longer
+		r.lead(c, over)
+		return
+	default:
+	}
+	select {
+	case r.turn <- struct{}{}:
+		r.lead(c, over)
+	case <-more: // as interrupt says, too
+		r.turns.Add(1) // the background goroutine leaves the queue
+	}
 }
 
 // LocalAddr returns an [Addr], or a [cm.IBAddr] after DialIB and ListenIB.
@@ -137,10 +187,10 @@ func (c *Conn) SetDeadline(t time.Time) error {
 }
 
 // SetReadDeadline ends Reads at a time, also those under way; the zero time means never.
-func (c *Conn) SetReadDeadline(t time.Time) error { return c.setDeadline(c.readDeadline, t) }
+func (c *Conn) SetReadDeadline(t time.Time) error { return c.setDeadline(c.reader.deadline, t) }
 
 // SetWriteDeadline ends Writes at a time. Bytes that they have counted until then are sent.
-func (c *Conn) SetWriteDeadline(t time.Time) error { return c.setDeadline(c.writeDeadline, t) }
+func (c *Conn) SetWriteDeadline(t time.Time) error { return c.setDeadline(c.writer.deadline, t) }
 
 func (c *Conn) setDeadline(d *deadline, t time.Time) error {
 	if isDone(c.closed) {
@@ -174,8 +224,8 @@ func (c *Conn) fail(err error) {
 
 // interrupt has waiting goroutines of this stream look again, because something else has happened than completions.
 func (c *Conn) interrupt() {
-	signal(c.readable)
-	signal(c.writable)
+	signal(c.reader.ready)
+	signal(c.writer.ready)
 	signal(c.moved)
 	if r := c.poller; r != nil && r.leader.Load() == c {
 		r.interrupt()
@@ -187,35 +237,6 @@ func (c *Conn) changed() {
 	if c.watcher != nil && !c.released {
 		c.watcher(c.readiness())
 	}
-}
-
-// readiness is Ready. The caller holds mu. What a peer sent before it left may have to be handled still, until Read
-// would say that there is no more.
-func (c *Conn) readiness() Readiness {
-	return Readiness{
-		Read:  c.canRead() || isDone(c.closed),
-		Write: c.writeErr() != nil || c.protocol.Room(math.MaxInt32, false) > 0, // for a write of any length
-		Over:  (c.gone && c.canRead() || c.peerFin&protocol.Done != 0) && c.protocol.Unread() == 0,
-		Err:   c.err,
-	}
-}
-
-// canRead reports whether Read can return. The caller holds mu.
-func (c *Conn) canRead() bool {
-	return c.protocol.Unread() > 0 || c.peerFin&protocol.Fin != 0 || c.err != nil
-}
-
-// writeErr says why writing is impossible, or returns nil. The caller holds mu.
-func (c *Conn) writeErr() error {
-	switch {
-	case isDone(c.closed): // which says so by itself, too
-		return net.ErrClosed
-	case c.err != nil:
-		return c.err
-	case c.finWanted&protocol.Fin != 0, c.peerFin&protocol.Done != 0, c.gone:
-		return verberr.EPIPE
-	}
-	return nil
 }
 
 // start starts the connection after the peer is known.
@@ -253,7 +274,7 @@ func (c *Conn) event(e cm.Event, err error) {
 // then nothing is waited for. The caller holds mu.
 func (c *Conn) heardAll() bool {
 	const last = protocol.Fin | protocol.Done
-	return c.protocol.AnswersEnd() && c.peerFin&last == last && len(c.lends) == 0
+	return c.protocol.AnswersEnd() && c.peerFin&last == last && len(c.lending.all) == 0
 }
 
 // flushAfter is how long receives of a queue pair in ERR may take to complete before a drain helps.
@@ -332,46 +353,6 @@ func (c *Conn) startBeat() {
 	})
 }
 
-// probeAfter is how long a Write waits for room before it asks whether the peer is still there: all that was sent may
-// have been acknowledged before the peer vanished, and then nothing else would tell.
-const probeAfter = time.Second
-
-// probe asks a peer that gives no room. One timer runs for all Writes that wait within its time.
-type probe struct {
-	wanted atomic.Bool // a Write waits for room
-	armed  atomic.Bool
-	timer  *time.Timer
-	last   uint64 // messages when the timer fired before; guarded by Conn.mu
-}
-
-// ask sends a message that has to be acknowledged, when a Write has waited since the timer fired before.
-func (c *Conn) ask() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.err != nil || c.gone || isDone(c.closed) {
-		return
-	}
-	if !c.probe.wanted.Load() {
-		c.probe.armed.Store(false)
-		if !c.probe.wanted.Load() || c.probe.armed.Swap(true) { // the next Write arms it, or has armed it
-			return
-		}
-	} else if c.link.Messages == c.probe.last {
-		if c.sendProbe(); c.err != nil {
-			return
-		}
-	}
-	c.probe.last = c.link.Messages
-	c.probe.timer.Reset(probeAfter)
-}
-
-// stopAsking returns when ask does nothing any more. The connection is closed.
-func (c *Conn) stopAsking() {
-	c.probe.timer.Stop()
-	c.mu.Lock() // of one that runs
-	defer c.mu.Unlock()
-}
-
 // completionFailed ends the connection because a completion failed. The caller holds mu.
 func (c *Conn) completionFailed(wc *ibv.WC) {
 	if known := c.err != nil || c.gone || isDone(c.closed); known && wc.Status == ibv.WC_WR_FLUSH_ERR {
@@ -447,8 +428,8 @@ func (c *Conn) handle(wcs []ibv.WC) {
 	}
 	c.sendControl()
 	c.tellLenders()
-	signal(c.readable)
-	signal(c.writable)
+	signal(c.reader.ready)
+	signal(c.writer.ready)
 	signal(c.moved)
 	c.changed()
 }
@@ -643,18 +624,18 @@ func (c *Conn) awaitEnd(late *deadline, over func() bool) {
 
 // release disconnects and releases everything.
 func (c *Conn) release() error {
-	c.readDeadline.stop()
-	c.writeDeadline.stop()
+	c.reader.deadline.stop()
+	c.writer.deadline.stop()
 	c.stopAsking()
 	if c.cancel != nil {
 		c.id.forward(nil)
 		c.cancel()
 		c.workers.Wait()
 	}
-	c.reading.Lock() // waits for goroutines that still copy from or into the memory
-	defer c.reading.Unlock()
-	c.writing.Lock()
-	defer c.writing.Unlock()
+	c.reader.memory.Lock() // waits for goroutines that still copy from or into the memory
+	defer c.reader.memory.Unlock()
+	c.writer.mu.Lock()
+	defer c.writer.mu.Unlock()
 	c.mu.Lock()
 	if c.released = true; c.beat != nil {
 		c.beat.Stop()
@@ -665,7 +646,7 @@ func (c *Conn) release() error {
 	}
 	err := c.link.Close()
 	c.endLends()
-	for _, m := range c.mapped {
+	for _, m := range c.writer.mapped {
 		if m.mr != nil {
 			err = errors.Join(err, m.mr.Close())
 		}

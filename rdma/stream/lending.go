@@ -7,13 +7,30 @@ import (
 	"io"
 	"os"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma"
 	"github.com/goverbs/goverbs/rdma/internal/verberr"
+	"github.com/goverbs/goverbs/rdma/registration"
 	"github.com/goverbs/goverbs/rdma/stream/internal/protocol"
 )
+
+// lending is what the program has lent to the device. The connection's lock guards it, because what is lent belongs to
+// messages.
+type lending struct {
+	all       []*lend        // oldest first
+	waiting   sync.WaitGroup // that wait for the device
+	unclaimed []*rdma.Buffer // of ReadFrom, which Close gives back
+}
+
+// lend is memory of the program that the device may read until a message has completed.
+type lend struct {
+	upTo  uint64             // messages
+	back  chan struct{}      // holds a token when the device is done
+	lease registration.Lease // of memory that the program has not registered itself
+}
 
 // lendFrom is from how many bytes on lending is worth the wait for the device.
 const lendFrom = 16 << 10
@@ -95,9 +112,9 @@ func (c *Conn) WriteMR(mr *rdma.MR, offset uint64, n int) (int, error) {
 	}
 	l := &lend{back: make(chan struct{}, 1)}
 	r := mr.Region()
-	c.writing.Lock()
+	c.writer.mu.Lock()
 	n, err = c.lendOut(l, rdma.Region{Address: r.Address + offset, Length: uint64(n), LKey: r.LKey})
-	c.writing.Unlock()
+	c.writer.mu.Unlock()
 	return c.lentAll(l, n, err)
 }
 
@@ -113,8 +130,8 @@ func (c *Conn) PD() (*rdma.PD, error) {
 
 // lendBytes lends n bytes at a place of memory, all of which it registers, and returns how many were posted.
 func (c *Conn) lendBytes(l *lend, all []byte, at, n int) (int, error) {
-	c.writing.Lock() // Close waits for it, so the device stays
-	defer c.writing.Unlock()
+	c.writer.mu.Lock() // Close waits for it, so the device stays
+	defer c.writer.mu.Unlock()
 	if _, err := c.room(n, true); err != nil {
 		return 0, err
 	}
@@ -133,7 +150,7 @@ func (c *Conn) lendBytes(l *lend, all []byte, at, n int) (int, error) {
 	return posted, err
 }
 
-// lendOut posts memory in pieces, and returns how many bytes were posted. The caller holds writing, and waits for the
+// lendOut posts memory in pieces, and returns how many bytes were posted. The caller holds writer.mu, and waits for the
 // memory afterwards, without it.
 func (c *Conn) lendOut(l *lend, r rdma.Region) (n int, err error) {
 	for total := int(r.Length); ; {
@@ -229,7 +246,7 @@ func (c *Conn) leaveRelay(b *rdma.Buffer, whole bool) {
 	case c.released:
 		_ = b.Close()
 	case !whole:
-		c.unclaimed = append(c.unclaimed, b)
+		c.lending.unclaimed = append(c.lending.unclaimed, b)
 	default:
 		c.shared.keepRelay(b)
 	}
@@ -245,101 +262,21 @@ func (s *shared) keepRelay(b *rdma.Buffer) {
 	}
 }
 
-// WriteTo writes what arrives into w until the peer ends: io.Copy from a connection uses it. w gets the bytes where
-// they lie, as [Conn.ReadLent] lends them.
-func (c *Conn) WriteTo(w io.Writer) (total int64, err error) {
-	for {
-		n, end, err := c.lendOnce(func(p []byte) (int, error) {
-			n, err := w.Write(p)
-			if n < len(p) && err == nil {
-				err = io.ErrShortWrite
-			}
-			return n, err
-		})
-		total += int64(n)
-		switch {
-		case end == io.EOF:
-			return total, nil
-		case end != nil:
-			return total, end
-		case err != nil:
-			return total, err
-		}
-	}
-}
-
-// ReadLent waits until data has arrived, and calls use with some of it, which is not copied: it lies in memory that the
-// device writes into, and belongs to use until use returns. use says how many bytes it has taken, from the first on;
-// the others come again. ReadLent returns that number, and the error of use. Until then they take up the peer's room.
-//
-// Other readers wait for use. Close does not: the memory stays until use returns. use may Write, and Close, but not
-// read.
-//
-// A hostile peer can change the bytes while use looks at them. What is checked and then used, or looked at twice, has
-// to be copied first, as Read does.
-func (c *Conn) ReadLent(use func(p []byte) (n int, err error)) (int, error) {
-	n, end, err := c.lendOnce(use)
-	if end != nil {
-		return 0, end
-	}
-	return n, err
-}
-
-// lendOnce is ReadLent; end is why use was not called.
-func (c *Conn) lendOnce(use func(p []byte) (int, error)) (n int, end, err error) {
-	c.reader.Lock()
-	defer c.reader.Unlock()
-	p, hold, err := c.borrow()
-	if err == io.EOF {
-		return 0, err, nil
-	} else if err != nil {
-		return 0, c.opError("read", err), nil
-	}
-	defer hold.Release()
-	n, err = use(p)
-	if n < 0 || n > len(p) {
-		return 0, nil, c.opError("read", verberr.Invalid("ReadLent", "", "%d bytes were taken of %d", n, len(p)))
-	}
-	c.took(n)
-	return n, nil, err
-}
-
-// borrow waits until data has arrived, and holds it.
-func (c *Conn) borrow() ([]byte, protocol.Hold, error) {
-	c.reading.Lock()
-	defer c.reading.Unlock()
-	defer c.learned.end()
-	for {
-		err := c.mayRead()
-		var n uint64
-		if err == nil {
-			n, err = c.unread()
-		}
-		if n > 0 {
-			return c.protocol.Front(n), c.link.Hold(), nil
-		}
-		if err != nil {
-			return nil, protocol.Hold{}, err
-		}
-		c.awaitData()
-	}
-}
-
 // lendTimeout is how long after its deadline a write waits for the device to be done with what was lent, which takes as
 // long as the peer's device needs for an acknowledgement, before it ends the connection for that.
 const lendTimeout = time.Second
 
 // lent notes that the last message has memory of l. The caller holds mu.
 func (c *Conn) lent(l *lend) {
-	if !slices.Contains(c.lends, l) {
-		c.lends = append(c.lends, l)
+	if !slices.Contains(c.lending.all, l) {
+		c.lending.all = append(c.lending.all, l)
 	}
 	l.upTo = c.link.Messages
 }
 
 // tellLenders wakes those that wait for memory that the device reads no more. The caller holds mu.
 func (c *Conn) tellLenders() {
-	for _, l := range c.lends {
+	for _, l := range c.lending.all {
 		if l.upTo > c.link.Completed {
 			return
 		}
@@ -351,21 +288,21 @@ func (c *Conn) tellLenders() {
 // that has failed does not say so: then Close gives the memory back.
 func (c *Conn) takeBack(l *lend) bool {
 	c.mu.Lock()
-	out := slices.Contains(c.lends, l)
+	out := slices.Contains(c.lending.all, l)
 	if out {
-		c.lenders.Add(1)
+		c.lending.waiting.Add(1)
 	}
 	c.mu.Unlock()
 	if !out {
 		return true
 	}
-	defer c.lenders.Done()
+	defer c.lending.waiting.Done()
 	if !c.awaitBack(l) {
 		return false
 	}
 	c.mu.Lock()
-	out = slices.Contains(c.lends, l) // or Close has given it back
-	c.lends = slices.DeleteFunc(c.lends, func(other *lend) bool { return other == l })
+	out = slices.Contains(c.lending.all, l) // or Close has given it back
+	c.lending.all = slices.DeleteFunc(c.lending.all, func(other *lend) bool { return other == l })
 	c.mu.Unlock()
 	if out {
 		l.lease.Release()
@@ -391,7 +328,7 @@ func (c *Conn) awaitBack(l *lend) bool {
 	isBack := func() bool {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		return l.upTo <= c.link.Completed || !slices.Contains(c.lends, l)
+		return l.upTo <= c.link.Completed || !slices.Contains(c.lending.all, l)
 	}
 	var late *time.Timer
 	defer func() {
@@ -401,7 +338,7 @@ func (c *Conn) awaitBack(l *lend) bool {
 	}()
 	r := c.poller
 	for !isDone(c.dead) {
-		passed := c.writeDeadline.passed()
+		passed := c.writer.deadline.passed()
 		if isDone(passed) {
 			if passed = nil; late == nil {
 				late = time.AfterFunc(lendTimeout, c.lendTimedOut)
@@ -435,7 +372,7 @@ func (c *Conn) awaitBack(l *lend) bool {
 func (c *Conn) lendTimedOut() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.lends) > 0 && !c.released {
+	if len(c.lending.all) > 0 && !c.released {
 		c.fail(fmt.Errorf("%w: the peer does not acknowledge what was sent from memory of the program",
 			os.ErrDeadlineExceeded))
 	}
@@ -444,16 +381,16 @@ func (c *Conn) lendTimedOut() {
 // endLends gives back all memory that is lent, after the queue pair is gone, and waits until its lenders know.
 func (c *Conn) endLends() {
 	c.mu.Lock()
-	all := c.lends
-	c.lends = nil
+	all := c.lending.all
+	c.lending.all = nil
 	c.mu.Unlock()
 	for _, l := range all {
 		l.lease.Release()
 		signal(l.back)
 	}
 	c.interrupt()
-	c.lenders.Wait()
-	for _, b := range c.unclaimed {
+	c.lending.waiting.Wait()
+	for _, b := range c.lending.unclaimed {
 		_ = b.Close() // the cache forgets it
 	}
 }

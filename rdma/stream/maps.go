@@ -14,6 +14,12 @@ import (
 	"github.com/goverbs/goverbs/rdma/stream/internal/protocol"
 )
 
+// mapping is memory that was mapped, or the place of one that is no more.
+type mapping struct {
+	mr     *rdma.MR
+	offset int64
+}
+
 // Map lets the other end of an [RSocket] write into a buffer by its WriteAt, or riowrite: byte i of the buffer is at
 // offset+i there. The other end takes as many buffers as its Maps, or RDMA_IOMAPSIZE, says. It may write at any time
 // from now until Close, and nothing tells when it has. The caller closes the buffer after the connection. Map waits
@@ -34,11 +40,11 @@ const mapAccess = ibv.ACCESS_LOCAL_WRITE | ibv.ACCESS_REMOTE_WRITE
 // Unmap takes memory away that was mapped at an offset. The other end is not told: if it writes there once more, the
 // connection fails. The place is free for another Map.
 func (c *Conn) Unmap(offset int64) error {
-	c.writing.Lock()
-	defer c.writing.Unlock()
-	for i, m := range c.mapped {
+	c.writer.mu.Lock()
+	defer c.writer.mu.Unlock()
+	for i, m := range c.writer.mapped {
 		if m.mr != nil && m.offset == offset {
-			c.mapped[i].mr = nil
+			c.writer.mapped[i].mr = nil
 			if err := m.mr.Close(); err != nil {
 				return c.opError("unmap", err)
 			}
@@ -54,8 +60,8 @@ func (c *Conn) mapMemory(offset int64, register func(*rdma.PD) (*rdma.MR, error)
 	if !ok || offset < 0 {
 		return c.opError("map", fmt.Errorf("%w: only an RSocket maps, at an offset from 0 on", verberr.EINVAL))
 	}
-	c.writing.Lock()
-	defer c.writing.Unlock()
+	c.writer.mu.Lock()
+	defer c.writer.mu.Unlock()
 	if isDone(c.closed) {
 		return c.opError("map", net.ErrClosed)
 	}
@@ -67,9 +73,9 @@ func (c *Conn) mapMemory(offset int64, register func(*rdma.PD) (*rdma.MR, error)
 	if err != nil {
 		return c.opError("map", err)
 	}
-	place := slices.IndexFunc(c.mapped, func(m mapping) bool { return m.mr == nil })
+	place := slices.IndexFunc(c.writer.mapped, func(m mapping) bool { return m.mr == nil })
 	if place < 0 {
-		place = len(c.mapped)
+		place = len(c.writer.mapped)
 	}
 	for {
 		told, err := c.tryMap(r, place, uint64(offset), mr)
@@ -78,7 +84,7 @@ func (c *Conn) mapMemory(offset int64, register func(*rdma.PD) (*rdma.MR, error)
 			_ = mr.Close()
 			return c.opError("map", err)
 		case told:
-			c.mapped = slices.Replace(c.mapped, place, min(place+1, len(c.mapped)), mapping{mr, offset})
+			c.writer.mapped = slices.Replace(c.writer.mapped, place, min(place+1, len(c.writer.mapped)), mapping{mr, offset})
 			return nil
 		}
 		c.awaitRoom(func() bool { may, err := r.MayMap(place); return may || err != nil })
@@ -87,7 +93,7 @@ func (c *Conn) mapMemory(offset int64, register func(*rdma.PD) (*rdma.MR, error)
 
 // tryMap tells the other end, if there is room.
 func (c *Conn) tryMap(r *protocol.RSocket, place int, offset uint64, mr *rdma.MR) (bool, error) {
-	if isDone(c.writeDeadline.passed()) {
+	if isDone(c.writer.deadline.passed()) {
 		return false, os.ErrDeadlineExceeded
 	}
 	c.mu.Lock()
@@ -113,8 +119,8 @@ func (c *Conn) WriteAt(p []byte, offset int64) (n int, err error) {
 	if !ok || offset < 0 {
 		return 0, c.opError("write", fmt.Errorf("%w: only an RSocket writes at offsets, from 0 on", verberr.EINVAL))
 	}
-	c.writing.Lock()
-	defer c.writing.Unlock()
+	c.writer.mu.Lock()
+	defer c.writer.mu.Unlock()
 	for n < len(p) {
 		m, err := c.tryWriteAt(r, p[n:], uint64(offset)+uint64(n))
 		if n += m; err != nil {
@@ -135,7 +141,7 @@ func (c *Conn) tryWriteAt(r *protocol.RSocket, p []byte, offset uint64) (int, er
 	switch {
 	case isDone(c.closed):
 		return 0, net.ErrClosed
-	case isDone(c.writeDeadline.passed()):
+	case isDone(c.writer.deadline.passed()):
 		return 0, os.ErrDeadlineExceeded
 	}
 	c.mu.Lock()

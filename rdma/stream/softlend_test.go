@@ -352,7 +352,7 @@ func TestSoftLentComesBack(t *testing.T) {
 			require.Eventually(t, func() bool {
 				a.mu.Lock()
 				defer a.mu.Unlock()
-				return len(a.lends) > 0
+				return len(a.lending.all) > 0
 			}, 10*time.Second, time.Millisecond)
 			select {
 			case r := <-wrote:
@@ -365,7 +365,7 @@ func TestSoftLentComesBack(t *testing.T) {
 			assert.Less(t, time.Since(began), lendTimeout+8*time.Second)
 			assert.ErrorIs(t, r.err, test.want)
 			a.mu.Lock()
-			assert.Empty(t, a.lends)
+			assert.Empty(t, a.lending.all)
 			a.mu.Unlock()
 		})
 	}
