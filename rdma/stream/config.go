@@ -33,10 +33,10 @@ type Config struct {
 	// Linger limits how long Close waits until all written data has arrived. Close returns an error if that is too
 	// short: on a network that loses packets, each loss may take an AckTimeout. 0 means [DefaultLinger].
 	Linger time.Duration
-	// Heartbeat is the time without messages after which the peer's device has to answer; if it does not, the connection
-	// fails. Without heartbeats, only a Write notices that the peer's machine has vanished, also one that waits for
-	// room, and a connection that only reads keeps its memory for ever. The peer's program is not asked. 0 means
-	// [DefaultHeartbeat], and less than 0 none.
+	// Heartbeat is the time without messages after which the peer's device has to answer; if it does not, the
+	// connection fails. Without heartbeats, only a Write notices that the peer's machine has vanished, also one that
+	// waits for room, and a connection that only reads keeps its memory for ever. The peer's program is not asked. 0
+	// means [DefaultHeartbeat], and less than 0 none.
 	Heartbeat time.Duration
 	// BusyPoll is how long a waiting goroutine polls before it sleeps, as long as that finds completions: see
 	// rdma.CQ.SetBusyPoll. It uses processors, which the software devices of kernels need themselves. With hardware it

@@ -97,7 +97,7 @@ type Readiness struct {
 	Err   error // why the connection failed
 }
 
-// Ready tells what can be done without waiting.
+// Ready returns what can be done without waiting.
 func (c *Conn) Ready() Readiness {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -120,10 +120,10 @@ func (c *Conn) canRead() bool {
 	return c.protocol.Unread() > 0 || c.peerFin&protocol.Fin != 0 || c.err != nil
 }
 
-// writeErr says why writing is impossible, or returns nil. The caller holds mu.
+// writeErr returns why writing is impossible, or nil. The caller holds mu.
 func (c *Conn) writeErr() error {
 	switch {
-	case isDone(c.closed): // which says so by itself, too
+	case isDone(c.closed): // Close sends the end of data, which is no reason of its own
 		return net.ErrClosed
 	case c.err != nil:
 		return c.err
@@ -145,8 +145,8 @@ func (c *Conn) Watch(changed func(Readiness)) {
 // Poll handles what has arrived, for a program that calls Ready again and again; TryRead and TryWrite do so.
 func (c *Conn) Poll() { c.poller.tryPoll() }
 
-// Rest tells that a thread sleeps until Watch's function is called, and then that it does no longer. What arrives is
-// handled at once meanwhile; otherwise it may take 10 ms until somebody looks who was not asked to.
+// Rest begins and ends the time in which a thread sleeps until Watch's function is called. What arrives in that time is
+// handled at once; otherwise it may take 10 ms.
 func (c *Conn) Rest(asleep bool) { c.poller.rest(asleep) }
 
 // await returns when there may be something new. It waits for completions itself if nobody else does.
@@ -232,7 +232,7 @@ func (c *Conn) interrupt() {
 	}
 }
 
-// changed tells who watches. The caller holds mu.
+// changed calls the function of Watch. The caller holds mu.
 func (c *Conn) changed() {
 	if c.watcher != nil && !c.released {
 		c.watcher(c.readiness())
@@ -263,16 +263,16 @@ func (c *Conn) event(e cm.Event, err error) {
 		c.gone = true
 		c.changed()
 		c.interrupt()
-		if e.Type == rdmacm.CM_EVENT_DISCONNECTED && c.heardAll() {
+		if e.Type == rdmacm.CM_EVENT_DISCONNECTED && c.sawEnd() {
 			return
 		}
 		c.workers.Go(func() { c.peerLeft(e) })
 	}
 }
 
-// heardAll reports whether the peer has said its last word, and the device reads nothing that the program has lent:
-// then nothing is waited for. The caller holds mu.
-func (c *Conn) heardAll() bool {
+// sawEnd reports whether the peer has sent its end, and the device reads nothing that the program has lent: then there
+// is nothing to wait for. The caller holds mu.
+func (c *Conn) sawEnd() bool {
 	const last = protocol.Fin | protocol.Done
 	return c.protocol.AnswersEnd() && c.peerFin&last == last && len(c.lending.all) == 0
 }
@@ -356,7 +356,7 @@ func (c *Conn) startBeat() {
 // completionFailed ends the connection because a completion failed. The caller holds mu.
 func (c *Conn) completionFailed(wc *ibv.WC) {
 	if known := c.err != nil || c.gone || isDone(c.closed); known && wc.Status == ibv.WC_WR_FLUSH_ERR {
-		return // every receive of a stream that ends is flushed, and the stream tells the reason itself
+		return // every receive of a stream that ends is flushed, and the stream knows the reason
 	}
 	err := rdma.CompletionErr(wc)
 	switch wc.Status {
@@ -399,7 +399,7 @@ func (c *Conn) handle(wcs []ibv.WC) {
 		case probe:
 			c.link.ProbeDone()
 			continue
-		case bad: // what a peer says after that counts no more
+		case bad: // later messages of the peer are ignored
 			continue
 		}
 		flags, err := c.protocol.Received(wc, c.peerFin)
@@ -434,7 +434,7 @@ func (c *Conn) handle(wcs []ibv.WC) {
 	c.changed()
 }
 
-// sendControl tells the peer what it has to know, if there is room for it. The caller holds mu.
+// sendControl sends the peer what it has to know, if there is room for it. The caller holds mu.
 func (c *Conn) sendControl() {
 	if c.err != nil || c.gone || !c.started || c.released {
 		return
@@ -453,7 +453,7 @@ func (c *Conn) sendControl() {
 	c.finSent |= told
 }
 
-// sendProbe makes the peer's device answer, unless the peer has said its last word. The caller holds mu.
+// sendProbe makes the peer's device answer, unless the peer has closed. The caller holds mu.
 func (c *Conn) sendProbe() {
 	if c.peerFin&protocol.Done != 0 {
 		return
@@ -483,7 +483,7 @@ func (c *Conn) CloseWrite() error {
 	return nil
 }
 
-// want tells the peer flags as soon as there is room. The caller holds mu.
+// want sends the peer flags as soon as there is room. The caller holds mu.
 func (c *Conn) want(flags protocol.Flags) {
 	c.finWanted |= flags
 	c.sendControl()
@@ -503,7 +503,7 @@ func (c *Conn) Close() error {
 		first = true
 		close(c.closed)
 		c.interrupt()
-		lost := c.goodbye()
+		lost := c.sendEnd()
 		c.ended = errors.Join(lost, c.release())
 	})
 	switch {
@@ -515,8 +515,8 @@ func (c *Conn) Close() error {
 	return nil
 }
 
-// abandon is Close of a connection that nobody has got, without a word to the peer.
-func (c *Conn) abandon() (err error) {
+// discard is Close of a connection that Accept has not returned. It sends the peer nothing.
+func (c *Conn) discard() (err error) {
 	c.once.Do(func() {
 		close(c.closed)
 		c.interrupt()
@@ -525,16 +525,16 @@ func (c *Conn) abandon() (err error) {
 	return err
 }
 
-// lastAck is how long Close waits for a peer that has said its last word to leave. Until then the peer may wait for
-// the acknowledgement of that word, which Soft-RoCE sends after it has brought it, and a queue pair that is gone sends
-// none: C's rsockets would wait without end.
+// lastAck is how long Close waits for a peer that has closed to disconnect. Until then the peer may wait for the
+// acknowledgement of its last message, which Soft-RoCE sends after it has delivered it, and a queue pair that is gone
+// sends none: C's rsockets would wait without end.
 const lastAck = 500 * time.Millisecond
 
-// goodbye tells the peer, and waits for its answer. It returns an error about data that did not arrive.
-func (c *Conn) goodbye() error {
+// sendEnd sends the end of data, and waits for the answer. It returns an error about data that did not arrive.
+func (c *Conn) sendEnd() error {
 	c.mu.Lock()
 	if c.cancel != nil && c.err == nil && !c.gone {
-		c.want(c.lastWord())
+		c.want(c.endFlags())
 	}
 	c.mu.Unlock()
 	late := newDeadline()
@@ -543,7 +543,7 @@ func (c *Conn) goodbye() error {
 	defer late.stop()
 	for leaving := false; ; {
 		c.mu.Lock()
-		over, left := c.parted(), c.peerFin&protocol.Done != 0 && !c.protocol.AnswersEnd()
+		over, left := c.finished(), c.peerFin&protocol.Done != 0 && !c.protocol.AnswersEnd()
 		gone := c.gone
 		c.mu.Unlock()
 		if over || isDone(late.passed()) {
@@ -561,7 +561,7 @@ func (c *Conn) goodbye() error {
 		c.awaitEnd(late, func() bool {
 			c.mu.Lock()
 			defer c.mu.Unlock()
-			return c.parted() || isDone(late.passed())
+			return c.finished() || isDone(late.passed())
 		})
 	}
 }
@@ -588,23 +588,23 @@ func (c *Conn) undelivered() error {
 	return &UndeliveredError{Bytes: lost, Err: err}
 }
 
-// lastWord is what Close tells the peer: one that has closed need not know that nobody reads. The caller holds mu.
-func (c *Conn) lastWord() protocol.Flags {
+// endFlags is what Close sends: a peer that has closed need not know that nothing will be read. The caller holds mu.
+func (c *Conn) endFlags() protocol.Flags {
 	if c.protocol.AnswersEnd() && c.peerFin&protocol.Done != 0 {
 		return protocol.Fin
 	}
 	return protocol.Fin | protocol.Done
 }
 
-// parted reports whether nothing is left to send. The caller holds mu.
-func (c *Conn) parted() bool {
+// finished reports whether nothing is left to send. The caller holds mu.
+func (c *Conn) finished() bool {
 	if c.cancel == nil || c.err != nil || c.gone {
 		return true
 	}
-	word := c.lastWord()
+	word := c.endFlags()
 	told := c.finSent&word == word && c.link.Completed >= c.finSeq
 	if !c.protocol.AnswersEnd() {
-		return told // or the peer goes, which it does when its own last word is acknowledged
+		return told // or the peer leaves, when its own end is acknowledged
 	}
 	return told && c.peerFin&protocol.Fin != 0 && !c.link.Offered()
 }

@@ -38,8 +38,8 @@ func (d *Dialer) Dial(ctx context.Context, address string) (*Conn, error) {
 	return d.dialHost(ctx, "ip", address)
 }
 
-// DialContext is Dial for what takes the method of a net.Dialer, as http.Transport does. The network is "tcp" or "rdma";
-// a 4 or a 6 behind it chooses the family of addresses. The net.Conn is a [*Conn].
+// DialContext is Dial for what takes the method of a net.Dialer, as http.Transport does. The network is "tcp" or
+// "rdma"; a 4 or a 6 behind it chooses the family of addresses. The net.Conn is a [*Conn].
 func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	family, ok := networks[network]
 	if !ok {

@@ -4,8 +4,8 @@
 // them; [Dialer] and [ListenConfig] have options. [Config] has those of both: its Protocol makes connections rsockets,
 // for programs in C.
 //
-// A [Conn] has a reader, a writer, and what the program has lent to the device. Each side writes into a ring of memory of
-// the other side. The queue pairs of a device complete into one queue, which the goroutines that wait for it poll in
+// A [Conn] has a reader, a writer, and what the program has lent to the device. Each side writes into a ring of memory
+// of the other side. The queue pairs of a device complete into one queue, which the goroutines that wait for it poll in
 // turn, and the events of all connections come from one event channel: an idle connection has neither a goroutine nor a
 // descriptor.
 //

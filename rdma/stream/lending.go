@@ -92,7 +92,7 @@ func (c *Conn) Lend(p []byte) (*Lent, error) {
 }
 
 // Wait waits until the memory is the program's again. Waiting once more does nothing. It has no error: if the peer does
-// not get what was lent, what the program does next with the connection says so.
+// not get what was lent, the next call of the connection returns the error.
 func (t *Lent) Wait() { t.c.takeBack(&t.l) }
 
 // WriteMR is [Conn.WriteLent] of n bytes at an offset of a memory region, which has to be of [Conn.PD]: memory that the

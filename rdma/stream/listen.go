@@ -38,11 +38,11 @@ type Listener struct {
 	failed  chan struct{} // closed when no more requests can come; then
 	failure error
 
-	mu      sync.Mutex
-	stayed  error               // of the first failed connection whose objects could not be released
-	more    int                 // number of later ones
-	holders map[*shared]*holder // by what connections of a device share; nil at the end
-	drops   sync.WaitGroup      // of holders of devices that are gone; one more only while there are holders
+	mu         sync.Mutex
+	unreleased error               // of the first failed connection whose objects could not be released
+	more       int                 // number of later ones
+	holders    map[*shared]*holder // by what connections of a device share; nil at the end
+	drops      sync.WaitGroup      // of holders of devices that are gone; one more only while there are holders
 }
 
 var _ net.Listener = (*Listener)(nil)
@@ -185,13 +185,13 @@ func (l *Listener) serve(by made.Place) {
 			close(l.failed)
 			return
 		case lost != nil: // for want of something: the peer is rejected
-			l.gaveBack(e.ID.Close())
+			l.noteRelease(e.ID.Close())
 			continue
 		}
 		l.places.Go(l.ctx, id.peerHost(), func() {
 			made.For(work, func() { l.handshake(id, e, work) })
 		}, func() {
-			l.gaveBack(id.Close()) // which rejects the request
+			l.noteRelease(id.Close()) // which rejects the request
 		})
 	}
 }
@@ -214,19 +214,19 @@ func (l *Listener) handshake(id *endpoint, e cm.Event, work *made.Work) {
 	c := newConn(id, l.config)
 	c.work = work
 	if err := c.accept(l.ctx, e); err != nil { // which the other side is told
-		l.gaveBack(c.release())
+		l.noteRelease(c.release())
 		return
 	}
 	l.hold(c)
 	c.start()
 	if !c.confirmed(l.ctx) { // a forged request, or a peer that has gone
-		l.gaveBack(c.abandon())
+		l.noteRelease(c.discard())
 		return
 	}
 	select {
 	case l.conns <- c:
 	case <-l.ctx.Done():
-		l.gaveBack(c.Close())
+		l.noteRelease(c.Close())
 	}
 }
 
@@ -318,7 +318,7 @@ func (l *Listener) drop(of *shared) {
 	delete(l.holders, of)
 	l.drops.Add(1)
 	l.mu.Unlock()
-	l.gaveBack(h.close())
+	l.noteRelease(h.close())
 	l.drops.Done()
 }
 
@@ -335,15 +335,15 @@ func (l *Listener) dropAll() (err error) {
 	return err
 }
 
-// gaveBack records objects of a failed connection that could not be released, for Close.
-func (l *Listener) gaveBack(err error) {
+// noteRelease records objects of a failed connection that could not be released, for Close.
+func (l *Listener) noteRelease(err error) {
 	if err == nil {
 		return
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.stayed == nil {
-		l.stayed = err
+	if l.unreleased == nil {
+		l.unreleased = err
 	} else {
 		l.more++
 	}
@@ -353,10 +353,10 @@ func (l *Listener) gaveBack(err error) {
 func (l *Listener) leftover() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.stayed == nil {
+	if l.unreleased == nil {
 		return nil
 	}
-	return fmt.Errorf("a connection that came to nothing could not be given back, and %d more: %w", l.more, l.stayed)
+	return fmt.Errorf("releasing a failed connection, and %d more: %w", l.more, l.unreleased)
 }
 
 func (c *Conn) accept(ctx context.Context, e cm.Event) (err error) {

@@ -84,7 +84,8 @@ func (c *Conn) mapMemory(offset int64, register func(*rdma.PD) (*rdma.MR, error)
 			_ = mr.Close()
 			return c.opError("map", err)
 		case told:
-			c.writer.mapped = slices.Replace(c.writer.mapped, place, min(place+1, len(c.writer.mapped)), mapping{mr, offset})
+			all := c.writer.mapped
+			c.writer.mapped = slices.Replace(all, place, min(place+1, len(all)), mapping{mr, offset})
 			return nil
 		}
 		c.awaitRoom(func() bool { may, err := r.MayMap(place); return may || err != nil })

@@ -61,7 +61,7 @@ func (c *Conn) tryRead(p []byte) (int, error) {
 	return n, nil
 }
 
-// mayRead says why reading is over, whatever has arrived, or returns nil.
+// mayRead returns why reading is over, whatever has arrived, or nil.
 func (c *Conn) mayRead() error {
 	switch {
 	case isDone(c.closed):

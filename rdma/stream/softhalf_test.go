@@ -51,5 +51,5 @@ func TestSoftListenerTellsWhatStayed(t *testing.T) {
 	err = l.Close()
 	assert.ErrorIs(t, err, rdma.ErrInUse)
 	assert.ErrorContains(t, err, "close rdma 127.0.0.1:")
-	assert.ErrorContains(t, err, "a connection that came to nothing could not be given back, and 1 more")
+	assert.ErrorContains(t, err, "releasing a failed connection, and 1 more")
 }

@@ -104,9 +104,9 @@ func TestRSocketWaitsForTheLastAck(t *testing.T) {
 	c := newConn(nil, Config{Protocol: RSocket})
 	c.cancel = func() {}
 	c.peerFin = protocol.Fin | protocol.Done
-	assert.False(t, c.parted())
+	assert.False(t, c.finished())
 	c.gone = true
-	assert.True(t, c.parted())
+	assert.True(t, c.finished())
 	a, b := softPipe(t, Config{Protocol: RSocket, Linger: 10 * time.Minute})
 	a.mu.Lock()
 	a.want(protocol.Fin | protocol.Done)

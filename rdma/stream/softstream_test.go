@@ -81,13 +81,13 @@ func TestPartedOnceSendsHaveEnded(t *testing.T) {
 	c := newConn(nil, Config{})
 	c.cancel = func() {}
 	c.finSent, c.finSeq, c.peerFin, c.link.Completed = protocol.Fin|protocol.Done, 7, protocol.Fin, 7
-	assert.True(t, c.parted())
+	assert.True(t, c.finished())
 	c.link.Completed = 6
-	assert.False(t, c.parted())
+	assert.False(t, c.finished())
 	c.link.Completed, c.peerFin = 7, 0
-	assert.False(t, c.parted(), "nor before the peer's")
+	assert.False(t, c.finished(), "nor before the peer's")
 	c.peerFin, c.finSent = protocol.Fin, protocol.Fin
-	assert.False(t, c.parted(), "nor after half of it")
+	assert.False(t, c.finished(), "nor after half of it")
 }
 
 // TestSoftConfigIsKept: what was chosen is what the queue pairs and the packets have.

@@ -176,9 +176,9 @@ func (l *learned) turn() {
 func (l *learned) polls() bool { return !l.until.IsZero() && time.Now().Before(l.until) }
 
 // threadPolicy decides whether the goroutine that waits for a poller's completions keeps its thread. That is faster for
-// its own stream. Other goroutines wait longer: they get the processor of a thread that sleeps in a system call only when
-// Go's scheduler looks for such. So, unless the program has said so, it keeps the thread only where nothing but its own
-// stream's completions has come lately, and no other goroutine wants to run.
+// its own stream. Other goroutines wait longer: they get the processor of a thread that sleeps in a system call only
+// when Go's scheduler looks for such. So, unless the program has said so, it keeps the thread only where nothing but its
+// own stream's completions has come lately, and no other goroutine wants to run.
 type threadPolicy struct {
 	keep    func(bool) // the poller's channel's KeepThread
 	always  bool       // the program has said so
