@@ -179,3 +179,21 @@ func TestSoftAPassiveServerLearns(t *testing.T) {
 	require.NoError(t, b.QP().Close())
 	require.NoError(t, mb.Close())
 }
+
+// TestSoftEventsAreErrors: an event that ends an operation of an asynchronous ID is the error that a synchronous one
+// returns; others are none.
+func TestSoftEventsAreErrors(t *testing.T) {
+	s := newStage(t, rdmacm.PS_TCP)
+	id := s.withQP(s.resolved())
+	require.NoError(t, id.Connect(soon(t), nil, nil)) // nobody listens
+	err := s.event(s.here, rdmacm.CM_EVENT_REJECTED).Err("rdma_connect")
+	var rejected *EventError
+	require.ErrorAs(t, err, &rejected)
+	assert.ErrorIs(t, err, verberr.ECONNREFUSED)
+	assert.ErrorContains(t, err, "rdma_connect: ID 127.0.0.1:")
+	assert.ErrorContains(t, err, "nobody listens there in this process, the only one that can reach its soft1")
+	assert.Contains(t, id.NoAnswerHint(), "does its program call Accept")
+	require.NoError(t, id.WriteEvent(5, 0))
+	assert.NoError(t, s.event(s.here, rdmacm.CM_EVENT_USER).Err("rdma_connect"), "the status is the program's")
+	assert.NoError(t, Event{}.Err(""))
+}
