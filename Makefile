@@ -200,7 +200,7 @@ check-encoded:
 	@conformance/vm/soft.sh lossy
 
 # Packages whose tests have software devices: the rest do not know what their wires are, or have no descriptors.
-DEVICES = ./rdma/soft ./rdma/soft/internal/device ./rdma/soft/internal/cm ./rdma/cm
+DEVICES = ./rdma/soft ./rdma/soft/internal/device ./rdma/soft/internal/cm ./rdma/cm ./rdma/stream
 check-nofd: # as on systems without eventfd
 	$(FEWER) GOVERBS_ROUNDS=200 $(GOTEST) -tags goverbs_nofd $(ONCE) $(DEVICES) ./rdma ./rdma/registration ./rdma/rdmatest
 

@@ -24,7 +24,7 @@ case ${1:-} in
 	;;
 encoded)
 	GOVERBS_SOFT_WIRE=encoded "${test[@]}" "${once[@]}" "${suites[@]}" \
-		./rdma/soft ./rdma/soft/internal/{device,cm} ./rdma/cm
+		./rdma/soft ./rdma/soft/internal/{device,cm} ./rdma/cm ./rdma/stream
 	;;
 packets)
 	GOVERBS_SOFT_WIRE=packets "${test[@]}" "${suites[@]}"
@@ -35,7 +35,7 @@ lossy)
 		echo "$loss"
 		.ci/lossy "$loss" ./conformance/vm/{rxe,promises,objects}
 	done
-	.ci/lossy "${losses%% *}" ./conformance/vm/{cm,rpma} ./rpma ./rdma/cm
+	.ci/lossy "${losses%% *}" ./conformance/vm/{cm,rpma} ./rpma ./rdma/cm ./rdma/stream
 	;;
 *)
 	echo "goverbs: no wire $1; WIRE is encoded, packets or lossy" >&2
