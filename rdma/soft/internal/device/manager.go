@@ -357,14 +357,13 @@ func (q *qp) connection(end ManagedEnd) Connection {
 		CMID: end.ID, CMLocal: end.Local, CMPeer: end.Peer,
 	}
 	c.NextPSN, c.ExpectedPSN = q.psns()
-	l := q.pipeline
-	if l == nil {
-		if q.awaits {
-			c.InFlight = q.out.Packets
-		}
-		return c
+	c.SentAgain = q.resent
+	switch {
+	case q.sender != nil:
+		c.Window = q.sender.Window()
+		_, c.InFlight = q.sender.UnderWay()
+	case q.sent:
+		c.InFlight = q.out.Packets
 	}
-	c.SentAgain, c.Window = l.again, l.sender.Window()
-	_, c.InFlight = l.sender.UnderWay()
 	return c
 }
