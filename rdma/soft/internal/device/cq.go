@@ -334,7 +334,7 @@ type whose struct {
 	position uint32 // behind the request in its queue
 }
 
-// isOf says whether two completions are of one queue.
+// isOf reports whether two completions are of one queue.
 func (w *whose) isOf(other *completion) bool {
 	return w.sender == other.sender && w.receiver == other.receiver
 }

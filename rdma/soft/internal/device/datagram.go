@@ -31,7 +31,7 @@ const (
 	hopLimit = 64
 )
 
-// isIPv4 says whether a GID is an address of IPv4.
+// isIPv4 reports whether a GID is an address of IPv4.
 func isIPv4(gid [16]byte) bool { return [12]byte(gid[:12]) == [12]byte{10: 0xff, 11: 0xff} }
 
 // grhOf is the header of a datagram, as it was in its packet. Packets of IPv4 have the Identification 0.

@@ -259,7 +259,7 @@ func TestListsWhereNoMemoryIs(t *testing.T) {
 		&outside[[2]uintptr](s.rig, 1)[0]
 	*recv = ibv.RecvWR{SGList: ibv.Ptr[ibv.SGE](nowhere), NumSGE: 1}
 	badSend, badRecv := (*ibv.Ptr[ibv.SendWR])(unsafe.Pointer(bad)), (*ibv.Ptr[ibv.RecvWR])(unsafe.Pointer(bad))
-	// alive says whether others can go on.
+	// alive reports whether others can go on.
 	alive := func(t *testing.T) bool {
 		lives := make(chan []ibv.WCStatus)
 		go func() {

@@ -17,7 +17,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft/internal/wire"
 )
 
-// guarded is memory of which the middle page is registered; whole says whether the rest is as it was.
+// guarded is memory of which the middle page is registered; whole reports whether the rest is as it was.
 type guarded struct {
 	all []byte
 	mr  *ibv.MR

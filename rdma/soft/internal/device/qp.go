@@ -188,7 +188,7 @@ func (q *qp) count(c counters.Counter) { q.device.counts[c]++ }
 // retire gives back the slots up to a position: the completion before it was polled.
 func (q *qp) retire(position uint32) { freeUpTo(&q.retired, position) }
 
-// refused says whether a table says no.
+// refused reports whether a table says no.
 func refused(v ibv.Validity) bool { return v.Answer == ibv.AnswerNo || v.Answer == ibv.AnswerNotInVerb }
 
 // qpOf is the queue pair that a slot is called with, or nil for one that is gone.
@@ -247,7 +247,7 @@ type part struct {
 	sges     []ibv.SGE
 }
 
-// orphaned says whether the receive that was taken is of a shared receive queue that is gone: XRC has such.
+// orphaned reports whether the receive that was taken is of a shared receive queue that is gone: XRC has such.
 func (p *part) orphaned() bool { return p.srq != nil && all.srqs.get(p.srq.index) != p.srq }
 
 // giveBack frees the slot of the receive that was taken. Nobody hears of it.

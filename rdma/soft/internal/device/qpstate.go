@@ -119,10 +119,10 @@ func (q *qp) refuse(m *message.Request, s message.Syndrome) message.Syndrome {
 	return s
 }
 
-// receives says whether messages come in, in this state.
+// receives reports whether messages come in, in this state.
 func (q *qp) receives() bool { return q.state >= ibv.QPS_RTR && q.state <= ibv.QPS_SQE }
 
-// inPartition says whether a message has a key of the queue pair's partition, and one of the two is a full member's.
+// inPartition reports whether a message has a key of the queue pair's partition, and one of the two is a full member's.
 func (q *qp) inPartition(key uint16) bool {
 	const full = 0x8000
 	a, b := key, q.out.PKey
@@ -155,7 +155,7 @@ func (f *Fabric) overrun(c *cq) {
 	}
 }
 
-// completesIn says whether a completion queue is one of the queue pair's: also that of shared receives, or of any of
+// completesIn reports whether a completion queue is one of the queue pair's: also that of shared receives, or of any of
 // its XRC domain.
 func (q *qp) completesIn(c *cq) bool {
 	if q.sendCQ == c || q.recvCQ == c || q.srq != nil && q.srq.cq == c {

@@ -9,8 +9,8 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft/internal/message"
 )
 
-// recvQueueOf is the queue that a message takes a receive of, or nil with what the sender hears: there is no receive, or
-// no such queue.
+// recvQueueOf is the queue that a message takes a receive of, or nil with the answer to it: there is no receive, or no
+// such queue.
 func (q *qp) recvQueueOf(m *message.Request) (recvs *recvQueue, s *srq, answer message.Syndrome) {
 	if q.kind == ibv.QPT_XRC_RECV {
 		s = q.fabric().srqOf(m.SRQ)
@@ -42,8 +42,7 @@ func take(recvs *recvQueue, s *srq) {
 }
 
 // received publishes the completion of a send, and returns the answer to the sender.
-func (q *qp) received(m *message.Request, c *cq, e *completion) message.Syndrome {
-	status := e.wc.Status
+func (q *qp) received(m *message.Request, status ibv.WCStatus, c *cq, e *completion) message.Syndrome {
 	if status == ibv.WC_SUCCESS {
 		describeSend(m, e)
 		if m.Opcode == ibv.WR_SEND_WITH_INV {
@@ -72,6 +71,11 @@ func (q *qp) answerOf(status ibv.WCStatus) message.Syndrome {
 		q.count(counters.Receives)
 		return message.Ack
 	}
+	return q.breakBy(status)
+}
+
+// breakBy brings the queue pair to ERR for a message that was not placed, and returns the answer to it.
+func (q *qp) breakBy(status ibv.WCStatus) message.Syndrome {
 	q.setState(ibv.QPS_ERR)
 	switch status {
 	case ibv.WC_LOC_PROT_ERR:
@@ -154,8 +158,8 @@ func (q *qp) remote(m *message.Request, length uint64, access ibv.AccessFlags) (
 	return s, ok
 }
 
-// takesKeysOf says whether a peer may use keys of a protection domain; a receiving XRC queue pair has none, and takes
-// those of its domain's shared receive queues.
+// takesKeysOf reports whether a peer may use keys of a protection domain. A receiving XRC queue pair has none, and
+// takes those of its domain's shared receive queues.
 func (q *qp) takesKeysOf(p *pd) bool {
 	if q.owner == nil {
 		return q.domain.pds[p] > 0

@@ -157,12 +157,13 @@ func (q *qp) beginStep() bool {
 func (q *qp) addMessage(b pending) bool {
 	packets, asks, length := uint32(1), b.step == readStep, uint64(0)
 	if b.step == ownRequest {
-		_, length, b.status = q.gather(b.position)
-		q.on.calm()
 		opcode := q.ring[b.position&q.mask].opcode
-		asks = asksFor(opcode)
-		if b.status == ibv.WC_SUCCESS && opcode < ibv.WR_FLUSH && asks && q.sender.Asking() >= int(q.attr.MaxRdAtomic) {
-			return false
+		if asks = asksFor(opcode); opcode < ibv.WR_FLUSH {
+			_, length, b.status = q.gather(b.position)
+			q.on.calm()
+			if asks && b.status == ibv.WC_SUCCESS && q.sender.Asking() >= int(q.attr.MaxRdAtomic) {
+				return false
+			}
 		}
 	} else if asks {
 		length = uint64(q.rendezvous.first().headers.rvh.Len.Host())
@@ -180,7 +181,8 @@ func (q *qp) addMessage(b pending) bool {
 }
 
 // send sends a pending message: as a whole to a peer in memory, whose answer Send brings, or else a part of it as
-// packets, with p. Without an answer, a message that is not pending yet becomes so. It reports whether more may be sent.
+// packets, with p. Without an answer, a message that is not pending yet becomes so. It reports whether more may be
+// sent.
 func (q *qp) send(b pending, p *transport.Part, again bool) bool {
 	m, f, r := &q.out, q.on, &q.ring[b.position&q.mask]
 	n, length, status := 0, uint64(0), ibv.WC_SUCCESS

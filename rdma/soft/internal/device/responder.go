@@ -215,7 +215,7 @@ func (q *qp) takePart(m *message.Request) message.Syndrome {
 	return s
 }
 
-// fitsPart says whether a part has whole packets, unless it is the last one, and the message no more bytes than one
+// fitsPart reports whether a part has whole packets, unless it is the last one, and the message no more bytes than one
 // may have.
 func (q *qp) fitsPart(m *message.Request, writes bool) bool {
 	p, n := &q.part, sum(m.Payload)
@@ -299,7 +299,7 @@ func (q *qp) establish() {
 	}
 }
 
-// allows says whether the queue pair lets its peer do something.
+// allows reports whether the queue pair lets its peer do something.
 func (q *qp) allows(access ibv.AccessFlags) bool { return q.attr.QPAccessFlags&access == access }
 
 // writtenBy is a write, or the last part of one that has so many bytes as a whole.
@@ -444,7 +444,7 @@ func (q *qp) receive(m *message.Request) message.Syndrome {
 	e := c.nextOf(recvs, recvs.taken)
 	e.wc = ibv.WC{WRID: id, Status: status, Opcode: ibv.WC_RECV, ByteLen: uint32(m.Length), QPNum: q.number,
 		SrcQP: m.SourceQP}
-	return q.received(m, c, e)
+	return q.received(m, status, c, e)
 }
 
 // receivePart takes a part of a send into a receive, which the first part takes.
@@ -481,7 +481,7 @@ func (q *qp) receivePart(m *message.Request) message.Syndrome {
 	e := c.nextOf(p.recvs, p.position)
 	e.wc = ibv.WC{WRID: p.id, Status: status, Opcode: ibv.WC_RECV, ByteLen: uint32(p.done + n), QPNum: q.number,
 		SrcQP: m.SourceQP}
-	return q.received(m, c, e)
+	return q.received(m, status, c, e)
 }
 
 // collect collects a send that is matched by its tag until all of it is there, or more than any buffer has room for.

@@ -51,7 +51,7 @@ func newTags(c *ibv.TMCap) *tags {
 	return &tags{most: int(c.MaxNumTags), ops: recvQueue{capacity: c.MaxOps, shared: true}}
 }
 
-// inStep says whether the program has seen every unexpected message.
+// inStep reports whether the program has seen every unexpected message.
 func (t *tags) inStep() bool { return t.told == t.unexpected }
 
 // tell takes the program's count of unexpected messages.
@@ -64,7 +64,7 @@ func (t *tags) tell(count uint32) {
 	}
 }
 
-// holds says whether a tag is held back.
+// holds reports whether a tag is held back.
 func (t *tags) holds() bool {
 	return !t.inStep() && slices.ContainsFunc(t.entries, func(e *tag) bool { return e.held })
 }
