@@ -38,10 +38,10 @@ func TestLongAnswers(t *testing.T) {
 	f.Tap(func(below wire.Wire) wire.Wire { w.Wire = below; return w })
 	ask := func(m message.Request) {
 		m.From, m.To, m.Transport, m.PKey, m.DestQP = q.out.To, q.out.From, ibv.QPT_RC, 0xffff, q.number
-		m.PSN, m.Packets, m.AckReq = q.pipeline.receiver.Expects, 1, true
+		m.PSN, m.Packets, m.AckReq = q.receiver.Expects, 1, true
 		f.Deliver(func() { require.Nil(t, q.device.Request(&m)) })
 	}
-	first := q.pipeline.receiver.Expects
+	first := q.receiver.Expects
 	ask(message.Request{Opcode: ibv.WR_RDMA_READ, Remote: there.at(0), RKey: there.mr.RKey, Length: size})
 	ask(message.Request{Opcode: ibv.WR_RDMA_WRITE, Remote: there.at(0), RKey: there.mr.RKey, Length: 0})
 	require.Len(t, w.answers, 1, "one part at once")
@@ -61,5 +61,5 @@ func TestLongAnswers(t *testing.T) {
 	assert.Equal(t, there.bytes, got)
 	last := w.answers[len(w.answers)-1]
 	assert.Equal(t, message.Plain, last.Kind)
-	assert.Equal(t, q.pipeline.receiver.Expects-1, last.PSN)
+	assert.Equal(t, q.receiver.Expects-1, last.PSN)
 }

@@ -90,7 +90,7 @@ func wrAbort(address, _, _, _, _, _ uint64) (uint64, runtime.Errno) {
 	return 0, 0
 }
 
-// started says whether the queue pair's post is locked, as ibv_wr_start leaves it.
+// started reports whether the queue pair's post is locked, as ibv_wr_start leaves it.
 func (q *qp) started() bool {
 	if q.post.TryLock() {
 		q.post.Unlock()
@@ -99,7 +99,7 @@ func (q *qp) started() bool {
 	return true
 }
 
-// addressed says whether all datagrams that were built know where they go.
+// addressed reports whether all datagrams that were built know where they go.
 func (q *qp) addressed() bool {
 	for i := range q.build.n {
 		if q.ring[(q.posted+i)&q.mask].ah == nil {

@@ -3,6 +3,8 @@
 package device
 
 import (
+	"time"
+
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma/soft/internal/counters"
 	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
@@ -10,111 +12,46 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft/internal/transport"
 )
 
-// Answer takes an answer to a request of one of the device's queue pairs that did not come at once. An answer that does
-// not fit is dropped. The caller holds Fabric.mu.
-func (d *device) Answer(a *message.Answer) {
-	q := d.fabric.qpOf(a.DestQP)
+// atomicSize is the size of the operand of an atomic, in bytes.
+const atomicSize = 8
+
+// answered takes an answer that Send did not return. One that fits no pending message is dropped. The caller holds
+// Fabric.mu.
+func (q *qp) answered(a *message.Answer) {
+	if q.sender != nil {
+		q.acknowledged(a)
+		return
+	}
+	if q.pending.len() == 0 || !q.sent || a.PSN != q.out.PSN {
+		q.count(counters.LateAnswers)
+		return
+	}
+	b := q.pending.first()
 	switch {
-	case q == nil || q.device != d:
-		d.count(counters.UnknownQP)
+	case a.Syndrome != message.Ack:
+		q.refused(a)
 		return
-	case d.down:
-		d.count(counters.WhileDown)
-		return
-	case a.From.Link != q.out.To.Link:
-		d.count(counters.StrangePeer)
-		return
-	case a.Life != q.out.Life && a.Life != 0:
-		d.count(counters.LateAnswers)
-		return
+	case !q.returns:
+		b.done = true
+	default:
+		b.status, b.done = q.keepData(*b, a, 0)
 	}
-	if q.pipeline != nil {
-		switch {
-		case a.Transport != q.kind: // nobody answers to UC
-			d.count(counters.WrongKind)
-			return
-		case !q.inPartition(a.PKey): // which counts it
-			return
-		}
-		if q.acknowledged(a); !q.moving {
-			q.progress()
-		}
-		return
+	if b.done {
+		q.psn = transport.Next(q.psn, q.out.Packets)
 	}
-	if !q.awaits || a.PSN != q.out.PSN {
-		d.count(counters.LateAnswers)
-		return
-	}
-	v, data, fits := q.verdictOf(a)
-	if fits && data != nil {
-		v.status, fits = q.keep(data, func() ibv.WCStatus { return q.copyBack(data) })
-	}
-	if !fits {
-		return
-	}
-	if v.outcome == finished {
-		q.advance()
-	}
-	q.awaits, q.reply.there, q.reply.verdict = false, true, v
-	if q.moving { // the requester has not returned from sending
-		return
-	}
-	if q.stall.timer != 0 {
-		d.fabric.clock.Cancel(q.stall.timer)
-		q.stall.timer = 0
-	}
-	q.progress()
 }
 
-// keep copies what came back late to where the request wants it, and again where memory of this side turns out to be
-// gone. An answer whose own memory is gone cannot be read.
-func (q *qp) keep(data []segment, copies func() ibv.WCStatus) (status ibv.WCStatus, read bool) {
-	f := q.on
-	status, gone := q.tryKeep(copies)
-	if gone == nil {
-		return status, true
-	}
-	defer func(before bool) { f.careful = before }(f.careful)
-	for range attempts {
-		if !mem.TouchAll(data) {
-			return status, false
-		}
-		f.careful = true
-		if status, gone = q.tryKeep(copies); gone == nil {
-			return status, true
-		}
-	}
-	return ibv.WC_LOC_PROT_ERR, true
-}
-
-// tryKeep copies, and returns a panic of memory that is gone.
-func (q *qp) tryKeep(copies func() ibv.WCStatus) (status ibv.WCStatus, gone any) {
-	f := q.on
-	done, before := false, f.guard()
-	defer func() {
-		f.unguard(before)
-		if !done {
-			gone = f.fault(recover())
-		}
-	}()
-	status = copies()
-	done = true
-	return status, nil
-}
-
-// acknowledged takes an answer to messages that went as packets. One that fits none of them is dropped. The caller
-// holds Fabric.mu.
+// acknowledged takes an answer to messages that travelled as packets.
 func (q *qp) acknowledged(a *message.Answer) {
-	l := q.pipeline
-	s := &l.sender
-	if l.flight.len() == 0 || a.Kind == message.Plain && transport.Distance(a.PSN, s.Oldest()) < 0 {
+	s := q.sender
+	if q.pending.len() == 0 || a.Kind == message.Plain && transport.Distance(a.PSN, s.Oldest()) < 0 {
 		q.count(counters.LateAnswers)
 		return
 	}
 	news, backs := false, s.Backs()
 	switch {
 	case a.Kind != message.Plain:
-		if news = q.takeData(a); !news {
+		if news = q.dataArrived(a); !news {
 			q.count(counters.LateAnswers)
 		}
 	case a.Syndrome == message.Ack:
@@ -136,36 +73,38 @@ func (q *qp) acknowledged(a *message.Answer) {
 		q.count(counters.ImpliedGaps)
 	}
 	if news {
-		l.lost, l.notReady, l.due = 0, 0, 0
+		q.retry.lost, q.retry.notReady, q.retry.due = 0, 0, 0
 	}
 }
 
-// refused handles the answer that the oldest packet was not taken.
+// refused takes a NAK, which is for the oldest message that was not acknowledged.
 func (q *qp) refused(a *message.Answer) {
-	l := q.pipeline
-	b := l.flight.at(l.sender.First())
+	b, t := q.pending.first(), &q.retry
+	if q.sender != nil {
+		b = q.pending.at(q.sender.First())
+	}
 	told, _ := counters.OfRefusal(a.Syndrome)
 	switch a.Syndrome {
 	case message.OutOfOrder:
 		q.count(counters.ToldGaps)
-		if l.sender.Missing() {
+		if q.sender != nil && q.sender.Missing() {
 			q.count(counters.WentBack)
 		}
 	case message.NotReady:
-		if l.pause || l.wait > 0 { // it came twice
+		if t.paused { // it came twice
 			q.count(counters.LateAnswers)
 			return
 		}
-		l.lost = 0
+		t.lost = 0
 		if q.attr.RNRRetry != forEver {
-			if l.notReady >= int(q.attr.RNRRetry) {
+			if t.notReady >= int(q.attr.RNRRetry) {
 				b.status = ibv.WC_RNR_RETRY_EXC_ERR
 				break
 			}
-			l.notReady++
+			t.notReady++
 		}
-		l.sender.Back(false)
-		l.wait = notReadyTime(a.Timer)
+		q.goBack(false)
+		q.pause(notReadyTime(a.Timer))
 	case message.InvalidRequest:
 		b.status = ibv.WC_REM_INV_REQ_ERR
 	case message.RemoteAccess:
@@ -176,60 +115,340 @@ func (q *qp) refused(a *message.Answer) {
 	q.count(told)
 }
 
-// takeData copies what an answer brings to the memory of its request, and says whether the answer was the next one.
-func (q *qp) takeData(a *message.Answer) bool {
-	l := q.pipeline
-	i, packet, ok := l.sender.Answer(a.PSN)
+// answerIsLate lets the messages be sent again that were not answered in time, unless that was done often enough.
+func (q *qp) answerIsLate() {
+	t := &q.retry
+	t.due = 0
+	q.count(counters.Timeouts)
+	if t.lost++; t.lost > int(q.attr.RetryCnt) {
+		q.pending.first().status = ibv.WC_RETRY_EXC_ERR
+		return
+	}
+	q.count(counters.WentBack)
+	q.goBack(true)
+}
+
+// goBack lets all messages be sent again that were not acknowledged.
+func (q *qp) goBack(lost bool) {
+	if q.sent = false; q.sender != nil {
+		q.sender.Back(lost)
+	}
+}
+
+// dataArrived takes the next part of the data that a message asked for, and reports whether an answer brings it.
+func (q *qp) dataArrived(a *message.Answer) bool {
+	i, packet, ok := q.sender.Answer(a.PSN)
 	if !ok {
 		return false
 	}
-	b := l.flight.at(i)
+	b := q.pending.at(i)
 	if b.status != ibv.WC_SUCCESS {
 		return false
 	}
-	mtu, atomic := uint64(128)<<q.attr.PathMTU, false
-	var length uint64
-	if b.rendezvous == readStep {
-		length = uint64(q.rendezvous.first().headers.rvh.Len.Host())
-	} else {
-		r := &q.ring[b.position&q.mask]
-		switch r.opcode {
-		case ibv.WR_RDMA_READ:
-			length = total(q.entries(b.position)[:r.sges])
-		case ibv.WR_ATOMIC_CMP_AND_SWP, ibv.WR_ATOMIC_FETCH_AND_ADD:
-			atomic = true
-		}
+	status, fits := q.keepData(*b, a, uint64(packet)<<(7+q.attr.PathMTU))
+	if fits {
+		b.status = status
+		q.sender.Answered(i)
 	}
-	skip := uint64(packet) * mtu
-	if atomic != (a.Kind == message.AtomicData) || !atomic && sum(a.Data) != min(length-skip, mtu) {
-		return false
+	return fits
+}
+
+// readLength is how many bytes the request at a position reads.
+func (q *qp) readLength(position uint32) uint64 {
+	r := &q.ring[position&q.mask]
+	if r.opcode != ibv.WR_RDMA_READ {
+		return 0
+	}
+	return total(q.entries(position)[:r.sges])
+}
+
+// takeData copies what an answer brings to the memory of a message behind its first bytes, and reports whether that is
+// what the message asked for. It panics where memory is gone.
+func (q *qp) takeData(b pending, a *message.Answer, skip uint64) (status ibv.WCStatus, fits bool) {
+	opcode, length := q.out.Opcode, q.out.Length
+	if q.sender != nil { // out may be another message
+		if opcode = ibv.WR_RDMA_READ; b.step == readStep {
+			length = uint64(q.rendezvous.first().headers.rvh.Len.Host())
+		} else {
+			opcode, length = q.ring[b.position&q.mask].opcode, q.readLength(b.position)
+		}
+		length = min(length-skip, 128<<q.attr.PathMTU)
 	}
 	data := a.Data
-	if atomic {
+	if opcode == ibv.WR_ATOMIC_CMP_AND_SWP || opcode == ibv.WR_ATOMIC_FETCH_AND_ADD {
 		f := q.on
 		f.original = a.Original
 		f.data[0] = segment{Base: addressOf(&f.original), Length: atomicSize}
-		data = f.data[:]
+		data, fits = f.data[:], a.Kind == message.AtomicData
+	} else {
+		fits = a.Kind != message.AtomicData && sum(data) == length && len(data) <= message.MaxSegments
 	}
-	if len(data) > 0 {
-		status, read := q.keep(data, func() ibv.WCStatus { return q.placeData(b, skip, data) })
-		if !read {
-			return false
+	if fits && len(data) > 0 {
+		status = q.placeData(b, skip, data)
+	}
+	return status, fits
+}
+
+// keepData is takeData outside Send. It copies again where memory of this side turns out to be gone. An answer whose
+// own memory is gone cannot be read.
+func (q *qp) keepData(b pending, a *message.Answer, skip uint64) (status ibv.WCStatus, fits bool) {
+	f := q.on
+	copies := func() ibv.WCStatus {
+		status, fits = q.takeData(b, a, skip)
+		return status
+	}
+	if _, gone := q.tryKeep(copies); gone == nil {
+		return status, fits
+	}
+	defer func(before bool) { f.careful = before }(f.careful)
+	for range attempts {
+		if !mem.TouchAll(a.Data) {
+			return status, false
 		}
-		b.status = status
+		f.careful = true
+		if _, gone := q.tryKeep(copies); gone == nil {
+			return status, fits
+		}
 	}
-	l.sender.Answered(i)
-	return true
+	return ibv.WC_LOC_PROT_ERR, true
+}
+
+// tryKeep copies, and returns a panic of memory that is gone.
+func (q *qp) tryKeep(copies func() ibv.WCStatus) (status ibv.WCStatus, gone any) {
+	f := q.on
+	done, before := false, f.guard()
+	defer func() {
+		f.unguard(before)
+		if !done {
+			gone = f.fault(recover())
+		}
+	}()
+	status = copies()
+	done = true
+	return status, nil
 }
 
 // placeData copies data behind the first bytes of a message's memory. It panics where memory is gone.
-func (q *qp) placeData(b *begun, skip uint64, data []segment) ibv.WCStatus {
-	if b.rendezvous == readStep {
+func (q *qp) placeData(b pending, skip uint64, data []segment) ibv.WCStatus {
+	if b.step == readStep {
 		return q.placeAt(q.srq.recvs.pd, q.rendezvous.first().tag.sges, skip, data, sum(data))
 	}
-	local, _, status := q.gather(b.position)
-	if status == ibv.WC_SUCCESS {
-		mem.Scatter(mem.Skip(local, skip), data)
+	f := q.on
+	local := f.from[:] // of a request that was sent just now
+	if q.sender != nil || !q.moving || f.careful {
+		var status ibv.WCStatus
+		if local, _, status = q.gather(b.position); status != ibv.WC_SUCCESS {
+			return status
+		}
+		local = mem.Skip(local, skip)
 	}
-	return status
+	mem.Scatter(local, data)
+	return ibv.WC_SUCCESS
+}
+
+// gather looks up the memory of the request at a position, on the sender's side.
+func (q *qp) gather(position uint32) (local []segment, length uint64, status ibv.WCStatus) {
+	f, r := q.on, &q.ring[position&q.mask]
+	if r.inline >= 0 {
+		f.from[0] = segment{Base: q.inlineAt(position), Length: uint64(r.inline)}
+		return f.from[:1], uint64(r.inline), ibv.WC_SUCCESS
+	}
+	access := ibv.AccessFlags(0)
+	switch r.opcode {
+	case ibv.WR_RDMA_READ, ibv.WR_ATOMIC_CMP_AND_SWP, ibv.WR_ATOMIC_FETCH_AND_ADD:
+		access = ibv.ACCESS_LOCAL_WRITE
+	}
+	n := 0
+	for _, s := range q.entries(position)[:r.sges] {
+		if s.Length == 0 {
+			continue
+		}
+		segment, ok := q.device.keys.local(q.protects, s, access)
+		if !ok || f.careful && !mem.Touch(segment, access != 0) {
+			return nil, 0, ibv.WC_LOC_PROT_ERR
+		}
+		f.from[n] = segment
+		n++
+		length += uint64(s.Length)
+	}
+	switch {
+	case access != 0 && q.attr.MaxRdAtomic == 0:
+		return nil, 0, ibv.WC_LOC_QP_OP_ERR
+	case length > maxMessage, access != 0 && r.opcode != ibv.WR_RDMA_READ && length != atomicSize:
+		return nil, 0, ibv.WC_LOC_LEN_ERR
+	}
+	return f.from[:n], length, ibv.WC_SUCCESS
+}
+
+// endFirst ends the first pending message if it is done or has failed, and reports whether it is.
+func (q *qp) endFirst() bool {
+	b := q.pending.first()
+	if b.status == ibv.WC_SUCCESS && !b.done && (q.sender == nil || !q.sender.Done()) {
+		return false
+	}
+	q.endPending(b.status)
+	return true
+}
+
+// endPending ends the first pending message with a status.
+func (q *qp) endPending(status ibv.WCStatus) {
+	b := *q.pending.first()
+	q.pending.drop()
+	if q.sender != nil {
+		q.sender.Take()
+	} else {
+		q.sent, q.retry.lost, q.retry.notReady, q.retry.due = false, 0, 0, 0
+	}
+	q.endMessage(b, status)
+}
+
+// endMessage ends a message that is not pending any more.
+func (q *qp) endMessage(b pending, status ibv.WCStatus) {
+	if b.step == ownRequest {
+		q.finish(&q.ring[b.position&q.mask], status)
+		return
+	}
+	r := q.rendezvous.first()
+	if b.step == readStep {
+		q.told(r, status, ibv.WC_TM_DATA_VALID, r.headers.rvh.Len.Host())
+		q.srq.tags.recycle(r.tag)
+		r.isRead = true
+	}
+	if b.step == finStep || status != ibv.WC_SUCCESS {
+		q.rendezvous.drop()
+	}
+	if status != ibv.WC_SUCCESS {
+		q.setState(ibv.QPS_ERR)
+	}
+}
+
+// endRendezvous gives back the tags whose data was not read.
+func (q *qp) endRendezvous() {
+	for q.rendezvous.len() > 0 {
+		if r := q.rendezvous.first(); !r.isRead {
+			q.told(r, ibv.WC_WR_FLUSH_ERR, ibv.WC_TM_DATA_VALID, 0)
+			q.srq.tags.recycle(r.tag)
+		}
+		q.rendezvous.drop()
+	}
+}
+
+// finish ends the first request of the send queue.
+func (q *qp) finish(r *request, status ibv.WCStatus) {
+	position := q.next
+	q.next++
+	if status != ibv.WC_SUCCESS || r.flags&ibv.SEND_SIGNALED != 0 || q.signals {
+		e := q.sendCQ.next()
+		e.wc = ibv.WC{WRID: r.id, Status: status, Opcode: sendOpcodes[r.opcode], QPNum: q.number}
+		switch r.opcode {
+		case ibv.WR_RDMA_READ:
+			e.wc.ByteLen = uint32(q.readLength(position))
+		case ibv.WR_ATOMIC_CMP_AND_SWP, ibv.WR_ATOMIC_FETCH_AND_ADD:
+			e.wc.ByteLen = 8
+		}
+		e.sender, e.receiver, e.position = q, nil, q.next
+		q.sendCQ.publish(e, false)
+	}
+	q.count(counters.OfRequest(r.opcode))
+	switch status {
+	case ibv.WC_SUCCESS:
+		return
+	case ibv.WC_RETRY_EXC_ERR:
+		q.count(counters.RetriesExceeded)
+	case ibv.WC_RNR_RETRY_EXC_ERR:
+		q.count(counters.NotReadyExceeded)
+	}
+	if state, changes := stateAfter(status, q.kind); changes && q.state != ibv.QPS_ERR {
+		q.setState(state)
+	}
+}
+
+// waits reports whether messages are in flight.
+func (q *qp) waits() bool {
+	if q.sender != nil {
+		return q.sender.Waits()
+	}
+	return q.sent
+}
+
+// setTimer sets the timer for the answers to messages in flight. One that is set stays: when it fires, the queue pair
+// looks at the time that counts by then.
+func (q *qp) setTimer() {
+	t := &q.retry
+	if t.paused {
+		return
+	}
+	if !q.waits() {
+		if t.timer != 0 && q.on.clock.IsVirtual() { // it would let the time go on
+			q.stopTimer()
+		}
+		return
+	}
+	if q.attr.Timeout == 0 {
+		return
+	}
+	d := int64(4096) << (q.attr.Timeout & 31)
+	if t.due == 0 {
+		t.due = q.on.clock.Now() + d
+	}
+	if t.timer == 0 {
+		t.timer = q.on.clock.After(time.Duration(d), t.fire)
+	}
+}
+
+// pause lets nothing be sent for a time.
+func (q *qp) pause(d time.Duration) {
+	q.stopTimer()
+	q.retry.paused = true
+	q.retry.timer = q.on.clock.After(d, q.retry.fire)
+}
+
+// forEver is the rnr_retry that has no end.
+const forEver = 7
+
+// notReadyTimes are the RNR timers of codes 1 and higher, in hundredths of a millisecond; that of code 0 is the
+// longest.
+var notReadyTimes = [32]int32{
+	65536, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096,
+	6144, 8192, 12288, 16384, 24576, 32768, 49152,
+}
+
+func notReadyTime(code uint8) time.Duration {
+	return time.Duration(notReadyTimes[code&31]) * 10 * time.Microsecond
+}
+
+// asking are the operations that are answered with more than an acknowledgement.
+const asking = 1<<ibv.WR_RDMA_READ | 1<<ibv.WR_ATOMIC_CMP_AND_SWP | 1<<ibv.WR_ATOMIC_FETCH_AND_ADD | 1<<ibv.WR_FLUSH |
+	1<<ibv.WR_ATOMIC_WRITE
+
+// asksFor reports whether a request is answered with more than an acknowledgement.
+func asksFor(opcode ibv.WROpcode) bool { return asking>>(opcode&31)&1 != 0 }
+
+// packets is how many packets of the path's MTU a message takes, or the answer to a read.
+func (q *qp) packets(m *message.Request) uint32 {
+	if m.Opcode == ibv.WR_FLUSH || q.kind == ibv.QPT_UD {
+		return 1
+	}
+	return packetsOf(m.Length, q.attr.PathMTU)
+}
+
+// packetsOf is how many packets a number of bytes takes.
+func packetsOf(length uint64, mtu ibv.MTU) uint32 {
+	return uint32((length + 128<<mtu - 1) >> (7 + mtu))
+}
+
+// total is how many bytes scatter/gather entries have.
+func total(sges []ibv.SGE) (n uint64) {
+	for i := range sges {
+		n += uint64(sges[i].Length)
+	}
+	return n
+}
+
+// sum is how many bytes segments have.
+func sum(of []segment) (n uint64) {
+	for i := range of {
+		n += of[i].Length
+	}
+	return n
 }

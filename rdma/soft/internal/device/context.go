@@ -115,7 +115,7 @@ func (c *context) close() runtime.Errno {
 	return 0
 }
 
-// Keep says whether nobody holds the context but the connection manager.
+// Keep reports whether nobody holds the context but the connection manager.
 func (c *context) Keep(kept bool) { c.kept.Store(kept) }
 
 // abandon closes a context that has objects. The caller holds Fabric.mu.
@@ -183,7 +183,7 @@ func drop[C any](c *context, record *C, kind string, free bool) {
 	replace(addressOf(record), &stale{c, kind, func() { forget(record) }})
 }
 
-// unimportStale forgets a handle that is stale, and says whether it is.
+// unimportStale forgets a handle that is stale, and reports whether it is.
 func unimportStale[C any](of ibv.Ptr[C], kind string) bool {
 	s := locked[stale](of)
 	if s == nil {
@@ -200,7 +200,7 @@ func unimportStale[C any](of ibv.Ptr[C], kind string) bool {
 
 func (c *context) address() ibv.Ptr[ibv.Context] { return ibv.PtrTo(&c.record.Context) }
 
-// isGone says whether the device was taken away since it was opened.
+// isGone reports whether the device was taken away since it was opened.
 func (c *context) isGone() bool {
 	c.fabric().mu.Lock()
 	defer c.fabric().mu.Unlock()

@@ -188,6 +188,13 @@ func (c *cq) next() *completion {
 	return &c.entries[c.tail&c.mask]
 }
 
+// nextOf is next for the completion of a receive, which is the one before a position.
+func (c *cq) nextOf(recvs *recvQueue, position uint32) *completion {
+	e := c.next()
+	e.sender, e.receiver, e.position = nil, recvs, position
+	return e
+}
+
 func (c *cq) publish(e *completion, solicited bool) {
 	if e == &c.spare {
 		e.retire(1)
@@ -327,7 +334,7 @@ type whose struct {
 	position uint32 // behind the request in its queue
 }
 
-// isOf says whether two completions are of one queue.
+// isOf reports whether two completions are of one queue.
 func (w *whose) isOf(other *completion) bool {
 	return w.sender == other.sender && w.receiver == other.receiver
 }

@@ -101,7 +101,7 @@ func (c *context) newQP(attr *ibv.QPInitAttrEx) (*qp, runtime.Errno) {
 	if q.srq == nil && q.kind != ibv.QPT_XRC_RECV && q.kind != ibv.QPT_XRC_SEND {
 		q.recvs = newRecvQueue(q.protects, q.cap.MaxRecvWR, q.cap.MaxRecvSGE, false)
 	}
-	q.stall.fire = q.timeout
+	q.retry.fire = q.timeout
 	q.index = all.qps.add(q)
 	record.index = q.index
 	base := &record.QPBase

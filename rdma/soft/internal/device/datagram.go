@@ -31,7 +31,7 @@ const (
 	hopLimit = 64
 )
 
-// isIPv4 says whether a GID is an address of IPv4.
+// isIPv4 reports whether a GID is an address of IPv4.
 func isIPv4(gid [16]byte) bool { return [12]byte(gid[:12]) == [12]byte{10: 0xff, 11: 0xff} }
 
 // grhOf is the header of a datagram, as it was in its packet. Packets of IPv4 have the Identification 0.
@@ -166,12 +166,12 @@ func (q *qp) carry(m *message.Request) *message.Answer {
 		q.count(counters.BadQKey)
 		return nil
 	}
-	recvs, s, _ := q.receiver(m)
+	recvs, s, _ := q.recvQueueOf(m)
 	if recvs == nil {
 		return nil
 	}
-	q.expects = (m.PSN + 1) & psnMask
-	got, sges := recvs.first()
+	q.receiver.Expects = (m.PSN + 1) & psnMask
+	id, sges := recvs.first()
 	status := ibv.WC_REM_INV_REQ_ERR
 	if m.Length+grhSize <= total(sges) {
 		f.header = grhOf(m)
@@ -181,22 +181,16 @@ func (q *qp) carry(m *message.Request) *message.Answer {
 	} else if q.count(counters.TooLong); s == nil {
 		return nil
 	}
-	recvs.take()
-	if s != nil {
-		s.took()
-	}
-	e := q.recvCQ.next()
+	take(recvs, s)
+	c := q.completes(s)
+	e := c.nextOf(recvs, recvs.taken)
 	e.wc = ibv.WC{
-		WRID: got.id, Status: status, Opcode: ibv.WC_RECV, ByteLen: uint32(m.Length) + grhSize, QPNum: q.number,
+		WRID: id, Status: status, Opcode: ibv.WC_RECV, ByteLen: uint32(m.Length) + grhSize, QPNum: q.number,
 		SrcQP: m.SourceQP, WCFlags: ibv.WC_GRH,
 		PKeyIndex: q.attr.PKeyIndex,
 	}
-	e.sender, e.receiver, e.position = nil, recvs, recvs.taken
-	if m.Opcode == ibv.WR_SEND_WITH_IMM {
-		e.wc.WCFlags |= ibv.WC_WITH_IMM
-		*e.wc.ImmData() = m.Imm
-	}
-	q.recvCQ.publish(e, m.Solicited)
+	describeSend(m, e)
+	c.publish(e, m.Solicited)
 	switch status {
 	case ibv.WC_SUCCESS:
 		q.count(counters.Receives)

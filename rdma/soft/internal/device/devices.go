@@ -74,7 +74,7 @@ func (f *Fabric) finder(name string) runtime.Func {
 	return nil
 }
 
-// HasDevice says whether there is a device of the name.
+// HasDevice reports whether there is a device of the name.
 func (f *Fabric) HasDevice(name string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -90,7 +90,7 @@ func (f *Fabric) device(name string) *device {
 	return f.devices[i]
 }
 
-// RemoveDevice takes a device away, and says whether there was one of the name. Programs that have it open get an
+// RemoveDevice takes a device away, and reports whether there was one of the name. Programs that have it open get an
 // event, and their queue pairs break; what they ask of it fails with EIO, but for destroying. Peers hear nothing any
 // more.
 func (f *Fabric) RemoveDevice(name string) bool {
@@ -122,7 +122,7 @@ func (f *Fabric) RemoveDevice(name string) bool {
 	return true
 }
 
-// SetLink takes the link of a device down or up again, and says whether there is a device of the name. While it is
+// SetLink takes the link of a device down or up again, and reports whether there is a device of the name. While it is
 // down, nothing reaches the device or leaves it.
 func (f *Fabric) SetLink(name string, up bool) bool {
 	f.mu.Lock()

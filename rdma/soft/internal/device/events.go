@@ -153,7 +153,7 @@ func (f *Fabric) acknowledged(r *reports) {
 	f.acked.Broadcast()
 }
 
-// settled says whether all events that the program got are acknowledged.
+// settled reports whether all events that the program got are acknowledged.
 func (r *reports) settled() bool { return int32(r.got-r.acked) <= 0 }
 
 // settle waits until they are. The fabric's lock is given up while it waits.

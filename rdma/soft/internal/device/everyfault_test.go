@@ -100,7 +100,7 @@ func (r *everyOp) patient(qp *ibv.QP, device int, peer uint32) {
 	require.NoError(r.t, verbs.ModifyQP(qp, attr, mask))
 }
 
-// takes says whether an operation takes a receive.
+// takes reports whether an operation takes a receive.
 func takes(op ibv.WROpcode) bool {
 	switch op {
 	case ibv.WR_SEND, ibv.WR_SEND_WITH_IMM, ibv.WR_SEND_WITH_INV, ibv.WR_RDMA_WRITE_WITH_IMM:

@@ -73,7 +73,7 @@ func (f *Fabric) After(d time.Duration, fire func()) (number uint64) { return f.
 // Cancel takes back a timer that may have fired. The caller holds Fabric.mu.
 func (f *Fabric) Cancel(number uint64) { f.clock.Cancel(number) }
 
-// IsVirtual says whether the clock stands still while programs are at work. The caller holds Fabric.mu.
+// IsVirtual reports whether the clock stands still while programs are at work. The caller holds Fabric.mu.
 func (f *Fabric) IsVirtual() bool { return f.clock.IsVirtual() }
 
 // Named is a device by its name, or nil. The caller holds Fabric.mu.
@@ -132,5 +132,5 @@ func (r *reports) Settle(f *Fabric) { r.settle(f) }
 func (r *reports) Got()   { r.got++ }
 func (r *reports) Acked() { r.acked++ }
 
-// IsGone says whether the device was taken away. The caller holds Fabric.mu.
+// IsGone reports whether the device was taken away. The caller holds Fabric.mu.
 func (d *device) IsGone() bool { return d.gone }

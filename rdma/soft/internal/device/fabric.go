@@ -312,7 +312,7 @@ func (f *Fabric) SetFaults(o Faults) {
 	f.setFaults(o)
 }
 
-// FailedAllocation says whether a fault made an allocation fail since it was last asked.
+// FailedAllocation reports whether a fault made an allocation fail since it was last asked.
 func (f *Fabric) FailedAllocation() bool { return f.failed.Swap(false) }
 
 // setFaults lets messages go by the wire on which things go wrong, if any do.
@@ -332,7 +332,7 @@ func (f *Fabric) setFaults(o Faults) {
 // ends in a status. The message itself may lie in memory of the sender's, which is none of the receiver's business: its
 // guard lets the panic go on to the sender's.
 
-// bySender says whether the guard of a request's sender does for its receiver as well, which costs nothing: the request
+// bySender reports whether the guard of a request's sender does for its receiver as well, which costs nothing: the request
 // goes to one receiver, once, while it is sent, so that sending it again does no more than receiving it again.
 func (f *Fabric) bySender() bool { return f.guarded && f.plain }
 

@@ -128,6 +128,17 @@ func memoryThatIsGone(t *testing.T, over func(*rig)) {
 	}
 }
 
+// TestPartsIntoMemoryThatIsGone: so does a message in packets whose first part had memory.
+func TestPartsIntoMemoryThatIsGone(t *testing.T) {
+	t.Setenv(wireVariable, "packets")
+	for _, kind := range []ibv.QPType{ibv.QPT_RC, ibv.QPT_UC} {
+		s := newStage(t, kind, Options{Virtual: true})
+		s.recv(s.p.b, 7, s.gone(1).sge(unix.Getpagesize()-1500, 3000))
+		require.NoError(t, s.post(s.p.a, s.send(1, ibv.WR_SEND, s.here.sge(0, 3000))))
+		assert.Equal(t, []ibv.WCStatus{ibv.WC_LOC_PROT_ERR}, s.statuses(s.p.bRecv), kind)
+	}
+}
+
 // TestTagsOnMemoryThatIsGone: so does data for a tag, and data that the receiver of a rendezvous reads.
 func TestTagsOnMemoryThatIsGone(t *testing.T) {
 	for name, over := range wires {
@@ -248,7 +259,7 @@ func TestListsWhereNoMemoryIs(t *testing.T) {
 		&outside[[2]uintptr](s.rig, 1)[0]
 	*recv = ibv.RecvWR{SGList: ibv.Ptr[ibv.SGE](nowhere), NumSGE: 1}
 	badSend, badRecv := (*ibv.Ptr[ibv.SendWR])(unsafe.Pointer(bad)), (*ibv.Ptr[ibv.RecvWR])(unsafe.Pointer(bad))
-	// alive says whether others can go on.
+	// alive reports whether others can go on.
 	alive := func(t *testing.T) bool {
 		lives := make(chan []ibv.WCStatus)
 		go func() {

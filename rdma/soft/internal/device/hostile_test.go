@@ -17,7 +17,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft/internal/wire"
 )
 
-// guarded is memory of which the middle page is registered; whole says whether the rest is as it was.
+// guarded is memory of which the middle page is registered; whole reports whether the rest is as it was.
 type guarded struct {
 	all []byte
 	mr  *ibv.MR
@@ -292,7 +292,7 @@ func TestMessagesThatLie(t *testing.T) {
 	payload := []byte("a payload of thirty-two bytes..")
 	whole := message.Request{
 		From: b.out.To, To: b.out.From, Transport: ibv.QPT_RC, Opcode: ibv.WR_RDMA_WRITE, PKey: 0xffff,
-		SourceQP: s.p.a.QPNum, DestQP: s.p.b.QPNum, PSN: b.expects, Packets: 1, Remote: s.there.at(0),
+		SourceQP: s.p.a.QPNum, DestQP: s.p.b.QPNum, PSN: b.receiver.Expects, Packets: 1, Remote: s.there.at(0),
 		RKey: s.there.mr.RKey, Length: 8, Payload: []mem.Segment{{Base: addressOf(&payload[0]), Length: 8}},
 	}
 	lies := map[string]func(*message.Request){
@@ -313,7 +313,7 @@ func TestMessagesThatLie(t *testing.T) {
 		lie(&m)
 		arrives(m)
 		assert.Equal(t, make([]byte, 16), s.there.bytes[:16], what)
-		assert.Equal(t, whole.PSN, b.expects, what)
+		assert.Equal(t, whole.PSN, b.receiver.Expects, what)
 	}
 	arrives(whole)
 	assert.Equal(t, payload[:8], s.there.bytes[:8])

@@ -28,7 +28,7 @@ func (r *rig) imported(device int) *ibv.Context {
 	return c
 }
 
-// isOpen says whether there is a file of a descriptor's number.
+// isOpen reports whether there is a file of a descriptor's number.
 func isOpen(file int32) bool {
 	_, err := unix.FcntlInt(uintptr(file), unix.F_GETFD, 0)
 	return err == nil

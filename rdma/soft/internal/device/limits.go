@@ -51,7 +51,7 @@ func (l *limits) of(record any) *int {
 	return nil
 }
 
-// full says whether a device has as many as it can have of what a record is of.
+// full reports whether a device has as many as it can have of what a record is of.
 func (d *device) full(record any) bool {
 	most := d.limits.of(record)
 	if most == nil {

@@ -166,7 +166,7 @@ func (f *Fabric) Claimant(ip netip.Addr, service uint64) string {
 }
 
 // Pass gives a message for a service to another process that has claimed it at the address that the message came to,
-// and says whether there is one. The caller holds Fabric.mu.
+// and reports whether there is one. The caller holds Fabric.mu.
 func (d *device) Pass(service uint64, m *message.MAD) bool {
 	return slices.ContainsFunc(d.links, func(l *roce.Link) bool { return l.Has(m.To.GID) && l.Pass(service, m) })
 }
@@ -216,7 +216,7 @@ func (f *Fabric) Toward(ip netip.Addr, scope uint32) (d *device, own netip.Addr)
 	return d, own
 }
 
-// Routes says whether there is a path from an address of a device to another address. The caller holds Fabric.mu.
+// Routes reports whether there is a path from an address of a device to another address. The caller holds Fabric.mu.
 func (f *Fabric) Routes(from *device, own, to netip.Addr) bool {
 	if d := f.gids[to.As16()]; d != nil {
 		return f.wire.Routes(from.AddressOf(own), d.AddressOf(to))
@@ -240,7 +240,7 @@ func (f *Fabric) PathMTU(from *device, own, to netip.Addr) ibv.MTU {
 
 func (d *device) Name() string { return text(d.record.Name[:]) }
 
-// IsWired says whether the device speaks to other fabrics.
+// IsWired reports whether the device speaks to other fabrics.
 func (d *device) IsWired() bool { return d.wired }
 
 // PKey is the partition key that connections have.
@@ -299,7 +299,7 @@ func (d *device) MAD(m *message.MAD) {
 
 // What it asks of a queue pair, beside making and destroying it and its membership of groups.
 
-// IsShared says whether its receives are those of a shared receive queue.
+// IsShared reports whether its receives are those of a shared receive queue.
 func (q *qp) IsShared() bool { return q.srq != nil }
 
 // Transit is ibv_modify_qp. It is called without the fabric's lock.
@@ -357,14 +357,13 @@ func (q *qp) connection(end ManagedEnd) Connection {
 		CMID: end.ID, CMLocal: end.Local, CMPeer: end.Peer,
 	}
 	c.NextPSN, c.ExpectedPSN = q.psns()
-	l := q.pipeline
-	if l == nil {
-		if q.awaits {
-			c.InFlight = q.out.Packets
-		}
-		return c
+	c.SentAgain = q.resent
+	switch {
+	case q.sender != nil:
+		c.Window = q.sender.Window()
+		_, c.InFlight = q.sender.UnderWay()
+	case q.sent:
+		c.InFlight = q.out.Packets
 	}
-	c.SentAgain, c.Window = l.again, l.sender.Window()
-	_, c.InFlight = l.sender.UnderWay()
 	return c
 }

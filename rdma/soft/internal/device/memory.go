@@ -27,7 +27,7 @@ type buf struct {
 
 func (b *buf) base() uint64 { return b.memory.Address() }
 
-// holds says whether a range is in the memory.
+// holds reports whether a range is in the memory.
 func (b *buf) holds(address, length uint64) bool {
 	offset := address - b.base()
 	return offset <= b.length && length <= b.length-offset
@@ -210,7 +210,7 @@ func (m *dm) made() *dm {
 
 func (m *dm) base() uint64 { return m.memory.Address() }
 
-// holds says whether a range is in the memory.
+// holds reports whether a range is in the memory.
 func (m *dm) holds(offset, length uint64) bool {
 	return offset <= m.length && length <= m.length-offset
 }

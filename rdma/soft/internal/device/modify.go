@@ -6,8 +6,12 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 	"github.com/goverbs/goverbs/rdma/soft/internal/message"
+	"github.com/goverbs/goverbs/rdma/soft/internal/transport"
 	"github.com/goverbs/goverbs/runtime"
 )
+
+// psnMask are the bits of a packet sequence number.
+const psnMask = 1<<24 - 1
 
 // modifyQP is ibv_modify_qp.
 func modifyQP(of ibv.Ptr[qpRecord], to ibv.Ptr[ibv.QPAttr], mask ibv.QPAttrMask) runtime.Errno {
@@ -78,14 +82,13 @@ const qpAccess = regionAccess | ibv.ACCESS_REMOTE_WRITE | ibv.ACCESS_REMOTE_READ
 // check checks the values of attributes.
 func (q *qp) check(attr *ibv.QPAttr, mask ibv.QPAttrMask) runtime.Errno {
 	has := func(one ibv.QPAttrMask) bool { return mask&one != 0 }
-	const psn = 1<<24 - 1
 	switch {
 	case has(ibv.QP_PORT) && attr.PortNum != portNum,
 		has(ibv.QP_PKEY_INDEX) && int(attr.PKeyIndex) >= len(q.device.pkeys),
 		has(ibv.QP_ACCESS_FLAGS) && attr.QPAccessFlags&^qpAccess != 0,
 		has(ibv.QP_AV) && q.device.checkAH(&attr.AHAttr) != 0,
 		has(ibv.QP_PATH_MTU) && (attr.PathMTU < ibv.MTU_256 || attr.PathMTU > q.device.mtu),
-		has(ibv.QP_DEST_QPN) && attr.DestQPNum > psn,
+		has(ibv.QP_DEST_QPN) && attr.DestQPNum > psnMask,
 		has(ibv.QP_TIMEOUT) && attr.Timeout > 31,
 		has(ibv.QP_RETRY_CNT) && attr.RetryCnt > 7,
 		has(ibv.QP_RNR_RETRY) && attr.RNRRetry > 7,
@@ -144,10 +147,8 @@ func (q *qp) set(attr *ibv.QPAttr, mask ibv.QPAttrMask) {
 		to.RNRRetry = attr.RNRRetry
 	}
 	if has(ibv.QP_RQ_PSN) {
-		q.expects, q.heard = attr.RQPSN&psnMask, false
-		if q.pipeline != nil {
-			q.pipeline.receiver.Reset(q.expects)
-		}
+		q.receiver.Reset(attr.RQPSN & psnMask)
+		q.heard = false
 	}
 	if has(ibv.QP_MAX_QP_RD_ATOMIC) {
 		to.MaxRdAtomic = attr.MaxRdAtomic
@@ -175,7 +176,9 @@ func (q *qp) face() {
 	}
 	q.out.From.GID, _ = q.device.gidAt(q.attr.AHAttr.GRH.SGIDIndex)
 	q.back.From, q.back.To = q.out.From, q.out.To
-	q.usePackets()
+	if q.sender == nil && q.state < ibv.QPS_RTR && q.kind != ibv.QPT_UD && q.on.wire.Packets(&q.out.To) {
+		q.sender, q.arriving = &transport.Sender{}, &arriving{}
+	}
 }
 
 // queryQP is ibv_query_qp: everything, whatever the mask asks for.
@@ -211,15 +214,11 @@ func queryQP(of ibv.Ptr[qpRecord], to ibv.Ptr[ibv.QPAttr], mask ibv.QPAttrMask,
 
 // psns are the sequence numbers of the packets that the queue pair sends and expects next.
 func (q *qp) psns() (next, expects uint32) {
-	l := q.pipeline
-	if l == nil {
-		return q.psn, q.expects
-	}
 	next = q.psn
-	if l.flight.len() > 0 { // of which not all are sent, or are sent again
-		next, _ = l.sender.UnderWay()
+	if q.sender != nil && q.pending.len() > 0 { // of which not all are sent, or are sent again
+		next, _ = q.sender.UnderWay()
 	}
-	return next, l.receiver.Expects
+	return next, q.receiver.Expects
 }
 
 // Enhanced connection establishment lets two devices of a vendor agree on options. This one has no vendor and no

@@ -124,16 +124,16 @@ const mwAccess = regionAccess | ibv.ACCESS_REMOTE_WRITE | ibv.ACCESS_REMOTE_READ
 	ibv.ACCESS_ZERO_BASED
 
 // bindWindow carries out a request to bind.
-func (q *qp) bindWindow(r *request) verdict {
+func (q *qp) bindWindow(r *request) ibv.WCStatus {
 	w, b := r.window, &r.bind
-	wrong := failed(ibv.WC_MW_BIND_ERR)
+	const wrong = ibv.WC_MW_BIND_ERR
 	if w.key == 0 || q.device.keys.get(w.key) != &w.memory || w.pd != q.protects { // gone since it was posted
 		return wrong
 	}
 	if w.kind == ibv.MW_TYPE_1 && b.length == 0 {
 		w.unbind()
 		q.device.keys.rename(&w.memory, b.key)
-		return succeeded
+		return ibv.WC_SUCCESS
 	}
 	const writes = ibv.ACCESS_REMOTE_WRITE | ibv.ACCESS_REMOTE_ATOMIC
 	switch m := b.region; {
@@ -158,7 +158,7 @@ func (q *qp) bindWindow(r *request) verdict {
 		w.bound = q
 		q.windows++
 	}
-	return succeeded
+	return ibv.WC_SUCCESS
 }
 
 // rename changes the low byte of a key.
@@ -173,11 +173,11 @@ func (q *qp) boundWindow(key uint32) *mw {
 }
 
 // invalidate carries out a request to invalidate.
-func (q *qp) invalidate(r *request) verdict {
+func (q *qp) invalidate(r *request) ibv.WCStatus {
 	w := q.boundWindow(r.imm)
 	if w == nil {
-		return failed(ibv.WC_LOC_QP_OP_ERR)
+		return ibv.WC_LOC_QP_OP_ERR
 	}
 	w.unbind()
-	return succeeded
+	return ibv.WC_SUCCESS
 }

@@ -119,7 +119,7 @@ func find[T any, A abi.Address](address A) *T {
 	return object
 }
 
-// still says whether an object is there, asked with the lock that destroying it takes.
+// still reports whether an object is there, asked with the lock that destroying it takes.
 func still[T any, A abi.Address](address A, object *T) bool { return find[T](address) == object }
 
 // locked finds the object at an address, or nil. It takes Fabric.mu for its caller, unless there is none: while it
@@ -140,7 +140,7 @@ func locked[T any, P interface {
 	return object
 }
 
-// mayGo says whether an object can be destroyed: not while something uses it, which is EBUSY. It waits until the
+// mayGo reports whether an object can be destroyed: not while something uses it, which is EBUSY. It waits until the
 // program has acknowledged all events of it that it got, and gives up the fabric's lock meanwhile: what another
 // goroutine destroyed is gone, which is EINVAL.
 func mayGo[T any, A abi.Address](f *Fabric, address A, object *T, busy func() bool,

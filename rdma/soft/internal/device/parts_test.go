@@ -17,7 +17,7 @@ import (
 // packet brings a packet of the peer's, the next one of a message, to a queue pair.
 func (r *rig) packet(q *qp, data []byte, m message.Request) {
 	m.From, m.To, m.PKey, m.DestQP, m.Packets = q.out.To, q.out.From, 0xffff, q.number, 1
-	m.PSN, m.Transport = q.pipeline.receiver.Expects, q.expectsOf
+	m.PSN, m.Transport = q.receiver.Expects, q.expectsOf
 	if m.Length == 0 {
 		m.Length = uint64(len(data))
 	}
@@ -41,10 +41,10 @@ func TestTaggedWithoutEnd(t *testing.T) {
 	require.EqualValues(t, 3016, q.srq.greatest())
 	for i := 0; i < 1000 && q.state != ibv.QPS_ERR; i++ {
 		r.packet(q, data, message.Request{Opcode: ibv.WR_SEND, Continues: i > 0, More: true})
-		assert.LessOrEqual(t, cap(q.pipeline.part.whole), 8192)
+		assert.LessOrEqual(t, cap(q.part.whole), 8192)
 	}
 	require.Equal(t, ibv.QPS_ERR, q.state)
-	assert.Nil(t, q.pipeline.part.whole)
+	assert.Nil(t, q.part.whole)
 	r.came(t, 10, ibv.WC_TM_RECV, matched, ibv.WC_LOC_LEN_ERR)
 }
 
@@ -70,7 +70,7 @@ func TestHeldReceives(t *testing.T) {
 		require.NoError(t, verbs.PostSRQRecv(srq, wr, bad), "the queue is full")
 		q := findQP(addressOf(to))
 		r.packet(q, data, message.Request{Opcode: ibv.WR_SEND, More: true})
-		require.True(t, q.pipeline.part.held)
+		require.True(t, q.part.held)
 		require.NoError(t, verbs.DestroyQP(to))
 	}
 }
@@ -104,7 +104,7 @@ func TestQueueOfAPartGoes(t *testing.T) {
 		q := findQP(addressOf(to))
 		data := outside[byte](r, 1024)
 		r.packet(q, data, message.Request{Opcode: ibv.WR_SEND, More: true, SRQ: *number})
-		require.True(t, q.pipeline.part.held)
+		require.True(t, q.part.held)
 		require.NoError(t, verbs.DestroySRQ(srq))
 		if more { // what goes on is refused
 			r.packet(q, data, message.Request{Opcode: ibv.WR_SEND, Continues: true, SRQ: *number})

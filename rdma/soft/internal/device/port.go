@@ -84,63 +84,66 @@ func (d *device) try(m *message.Request, by carrier) (a *message.Answer, gone an
 
 // carry takes a request of a connection. The caller holds Fabric.mu.
 func (d *device) carry(m *message.Request) *message.Answer {
-	q := d.expecting(m)
-	if q == nil {
-		d.fabric.lose(m)
-		return nil
-	}
-	if q.pipeline != nil {
-		q.arrives(m)
-		return nil
-	}
-	var syndrome message.Syndrome
-	if q.isRepeated(m) {
-		syndrome = q.repeat(m)
-	} else if syndrome = q.carryOut(m); syndrome != message.NotReady {
-		q.heard, q.peerLife, q.last, q.expects = true, m.Life, m.PSN, (m.PSN+m.Packets)&psnMask
-	}
-	if !q.reliable {
-		return nil
-	}
-	a := &q.back
-	a.PSN, a.Life, a.Syndrome, a.Original = m.PSN, m.Life, syndrome, q.saved
-	switch reads := m.Opcode == ibv.WR_RDMA_READ && syndrome == message.Ack && m.Length > 0; {
-	case reads && a.Data == nil:
-		a.Data = q.on.read[:]
-	case !reads && a.Data != nil:
-		a.Data = nil
-	}
-	return a
-}
-
-// expecting is the queue pair that a message is for, or nil where nobody answers: it does not exist, or does not expect
-// this one.
-func (d *device) expecting(m *message.Request) *qp {
 	q := d.fabric.qpOf(m.DestQP)
-	if q != nil && q.pipeline != nil { // a packet does not say which queue pair it is of
+	if q == nil || q.device != d {
+		d.drop(m, counters.UnknownQP)
+		return nil
+	}
+	if q.sender != nil { // a packet does not say which queue pair it is of
 		m.SourceQP = q.attr.DestQPNum
 	}
-	why := counters.Nothing
+	switch {
+	case d.down:
+		d.drop(m, counters.WhileDown)
+	case q.out.To.Link != m.From.Link || q.attr.DestQPNum != m.SourceQP:
+		d.drop(m, counters.StrangePeer)
+	case !q.receives():
+		d.drop(m, counters.WrongState)
+		return q.refuseAgain(m)
+	case m.Transport != q.expectsOf:
+		d.drop(m, counters.WrongKind)
+	case !q.inPartition(m.PKey): // which counts it
+		d.fabric.lose(m)
+	case q.reliable && !q.inStep(m):
+		d.drop(m, counters.BehindGaps)
+	default:
+		return q.arrives(m)
+	}
+	return nil
+}
+
+// drop counts a request of a connection to which nobody answers.
+func (d *device) drop(m *message.Request, why counters.Counter) {
+	d.count(why)
+	d.fabric.lose(m)
+}
+
+// Answer takes an answer to a request of one of the device's queue pairs that did not come at once. An answer that does
+// not fit is dropped. The caller holds Fabric.mu.
+func (d *device) Answer(a *message.Answer) {
+	q := d.fabric.qpOf(a.DestQP)
 	switch {
 	case q == nil || q.device != d:
-		why = counters.UnknownQP
+		d.count(counters.UnknownQP)
+		return
 	case d.down:
-		why = counters.WhileDown
-	case q.out.To.Link != m.From.Link || q.attr.DestQPNum != m.SourceQP:
-		why = counters.StrangePeer
-	case !q.receives():
-		why = counters.WrongState
-		q.refuseAgain(m)
-	case m.Transport != q.expectsOf:
-		why = counters.WrongKind
-	case !q.inPartition(m.PKey): // which counts it
-	case q.reliable && q.pipeline == nil && !q.inStep(m):
-		why = counters.BehindGaps
-	default:
-		return q
+		d.count(counters.WhileDown)
+		return
+	case a.From.Link != q.out.To.Link:
+		d.count(counters.StrangePeer)
+		return
+	case a.Life != q.out.Life && a.Life != 0:
+		d.count(counters.LateAnswers)
+		return
+	case q.sender != nil && a.Transport != q.kind: // nobody answers to UC
+		d.count(counters.WrongKind)
+		return
+	case q.sender != nil && !q.inPartition(a.PKey): // which counts it
+		return
 	}
-	d.count(why)
-	return nil
+	if q.answered(a); !q.moving {
+		q.progress()
+	}
 }
 
 // datagrams takes a datagram that is for one of the device's queue pairs, or for a group.

@@ -52,7 +52,7 @@ func (q *qp) fillList(first uint64) (n uint32, wr uint64, errno runtime.Errno) {
 	return n, wr, 0
 }
 
-// publish shows the requests that were filled to the device, which carries out what it can. It says whether the queue
+// publish shows the requests that were filled to the device, which carries out what it can. It reports whether the queue
 // takes work in its state. The caller holds qp.post, and has called SetPanicOnFault. It takes Fabric.mu.
 func (q *qp) publish(n uint32) bool {
 	f := q.fabric()

@@ -58,7 +58,7 @@ func (p *program) share(s *refSend, wr *ibv.SendWR) {
 	wr.QPType.XRC().RemoteSRQN = s.number
 }
 
-// mayWait says whether the queue pair posts nothing, or might wait for shared receives, which are taken in an order
+// mayWait reports whether the queue pair posts nothing, or might wait for shared receives, which are taken in an order
 // that nothing promises.
 func (p *program) mayWait(q *refQP, n int) bool {
 	switch {

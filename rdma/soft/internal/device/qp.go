@@ -5,7 +5,6 @@ package device
 import (
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma/soft/internal/abi"
@@ -51,22 +50,23 @@ type qp struct {
 	groups      int        // of multicast that it is in
 	unheard     bool       // by itself, of what it sends to groups
 
-	// Of the requester and the completer.
-	// the message that is sent, or was last: what does not change from one to the next is filled in
-	out     message.Request
-	psn     uint32 // packet sequence number of the next message
-	awaits  bool   // that message is under way, and no answer has come
-	returns bool   // its answer brings data
-	reply   reply
-	reading *rendezvous // that the message is a read of, or nil
+	// The requester and the completer.
+	out     message.Request // the message that is sent, or was last; fields that do not change stay filled in
+	psn     uint32          // packet sequence number of the next message
+	returns bool            // the answer to out brings data
+	pending fifo[pending]   // messages that were begun and are not done, in order
+	// The window. In memory it is one whole message, which is answered within Send, or else waits here.
+	sender *transport.Sender // of messages that travel as packets; nil for a peer in memory
+	sent   bool              // for a peer in memory: the pending message is under way
+	retry  retry
+	resent uint64 // packets
 
-	// Of the responder: what it knows of the sender.
-	heard    bool           // of one, since the first number was set
-	peerLife uint64         // of the last message
-	expects  uint32         // packet sequence number of the next message
-	last     uint32         // that of the last one that was carried out, or noPSN
-	saved    uint64         // what the last atomic found
-	back     message.Answer // the answer that is sent, or was last
+	// The responder, which knows of the sender what its messages say.
+	receiver  transport.Receiver
+	heard     bool           // a message came since the first sequence number was set
+	peerLife  uint64         // of the last message
+	back      message.Answer // the answer that is sent, or was last
+	*arriving                // of messages that travel as packets; nil for a peer in memory
 
 	// Posting fills the ring under post alone, then takes the fabric's lock: posted and next are under that. Positions
 	// count requests that were ever posted, modulo 2³².
@@ -79,13 +79,11 @@ type qp struct {
 	next     uint32
 	retired  atomic.Uint32 // slots before it are free, by polling
 	build    builder       // guarded by post
-	pipeline *pipeline     // nil unless messages travel as packets
 	binds    lastBound     // guarded by post
 	latestAH *ah           // guarded by post
 
 	rendezvous fifo[rendezvous] // of messages that matched tags of the shared receive queue
-	stall      stall
-	moving     bool // in progress
+	moving     bool             // in progress
 }
 
 // fifo is a queue. Its memory is used again once all that was added is dropped.
@@ -107,17 +105,32 @@ func (l *fifo[T]) drop() {
 	}
 }
 
-// stall is why the first request of the send queue is not done yet.
-type stall struct {
-	on         bool
-	rendezvous bool          // it is of a rendezvous, before that request
-	timer      uint64        // 0 for none
-	notReady   int           // answers of the peer that it is not ready
-	lost       int           // answers that did not come
-	spent      bool          // the timer is that of the last try
-	wait       time.Duration // that the wire asks for
-	fire       func()        // of the timer
+// retry is when the queue pair sends again what was not answered.
+type retry struct {
+	timer    uint64 // 0 for none
+	due      int64  // when an answer is late; the timer may be set for an earlier time, when another one was
+	paused   bool   // nothing is sent before the timer fires: the peer is not ready, or the wire takes nothing
+	lost     int    // timeouts in a row
+	notReady int    // RNR NAKs in a row
+	fire     func() // of the timer
 }
+
+// pending is a message that was begun and is not done.
+type pending struct {
+	position uint32 // of its request
+	step     step
+	status   ibv.WCStatus // how it ends; until then WC_SUCCESS
+	done     bool         // it was answered, by a peer in memory
+}
+
+// step is what a pending message is.
+type step uint8
+
+const (
+	ownRequest step = iota // a request of the send queue
+	readStep               // the read of a rendezvous
+	finStep                // the message that ends a rendezvous
+)
 
 // request is a send work request that was posted. What its opcode does not have is left over from another one.
 type request struct {
@@ -175,7 +188,7 @@ func (q *qp) count(c counters.Counter) { q.device.counts[c]++ }
 // retire gives back the slots up to a position: the completion before it was polled.
 func (q *qp) retire(position uint32) { freeUpTo(&q.retired, position) }
 
-// refused says whether a table says no.
+// refused reports whether a table says no.
 func refused(v ibv.Validity) bool { return v.Answer == ibv.AnswerNo || v.Answer == ibv.AnswerNotInVerb }
 
 // qpOf is the queue pair that a slot is called with, or nil for one that is gone.
@@ -187,32 +200,6 @@ func qpOf(address uint64) *qp {
 	return q
 }
 
-// verdict is what became of a request.
-type verdict struct {
-	status  ibv.WCStatus
-	outcome outcome
-}
-
-type outcome uint8
-
-const (
-	finished outcome = iota // with a status
-	notReady                // the peer has no receive
-	lost                    // nobody answered
-	late                    // the wire does not take it yet
-)
-
-var succeeded = verdict{status: ibv.WC_SUCCESS}
-
-func failed(status ibv.WCStatus) verdict { return verdict{status: status} }
-
-// reply is the answer to the message that was sent last, until the requester takes it.
-type reply struct {
-	there   bool
-	verdict verdict
-	timer   uint8 // code of the time that a peer that is not ready asks to wait
-}
-
 // completes is the completion queue that a receive completes in.
 func (q *qp) completes(s *srq) *cq {
 	if s != nil && s.cq != nil {
@@ -221,24 +208,12 @@ func (q *qp) completes(s *srq) *cq {
 	return q.recvCQ
 }
 
-// pipeline is what a queue pair has whose messages travel as packets: several are under way at once.
-type pipeline struct {
-	sender   transport.Sender
-	receiver transport.Receiver
-	flight   fifo[begun] // messages that were begun and are not done, as the sender counts them
-	begin    uint32      // position of the request that is begun next
-	part     part        // the message that is arriving
-	answers  fifo[waiting]
-	broke    message.Syndrome // of the request that broke the connection
-	brokeAt  uint32           // its sequence number
-
-	timer    uint64        // 0 for none
-	due      int64         // when it means something: an answer came since it was set, if it is later
-	pause    bool          // the timer is that of a peer that is not ready, or of the wire: nothing is sent until then
-	wait     time.Duration // that the peer asks for, until the timer is set
-	again    uint64        // packets that were sent again
-	lost     int           // times that no answer came
-	notReady int           // answers of the peer that it is not ready
+// arriving is the rest of a responder's state where messages travel as packets.
+type arriving struct {
+	part    part // the message that is arriving
+	answers fifo[waiting]
+	broke   message.Syndrome // of the request that broke the connection
+	brokeAt uint32           // its sequence number
 }
 
 // waiting is an answer that waits for those before it to be sent.
@@ -253,22 +228,6 @@ type readRange struct {
 	rkey   uint32
 	length uint64
 }
-
-// begun is a message that was begun.
-type begun struct {
-	position   uint32
-	rendezvous kindOfStep
-	status     ibv.WCStatus // how it ends; until then WC_SUCCESS
-}
-
-// kindOfStep says which message of a rendezvous one is.
-type kindOfStep uint8
-
-const (
-	ownRequest kindOfStep = iota // none of a rendezvous
-	readStep
-	finStep
-)
 
 // part is a message that arrives in parts, of which some have come.
 type part struct {
@@ -288,7 +247,7 @@ type part struct {
 	sges     []ibv.SGE
 }
 
-// orphaned says whether the receive that was taken is of a shared receive queue that is gone: XRC has such.
+// orphaned reports whether the receive that was taken is of a shared receive queue that is gone: XRC has such.
 func (p *part) orphaned() bool { return p.srq != nil && all.srqs.get(p.srq.index) != p.srq }
 
 // giveBack frees the slot of the receive that was taken. Nobody hears of it.

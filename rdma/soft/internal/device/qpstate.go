@@ -15,8 +15,9 @@ func (q *qp) renew() {
 	q.out = message.Request{From: message.Address{Link: q.device.link}, Transport: q.kind, PKey: q.device.pkeys[0],
 		SourceQP: q.number, Life: q.on.newLife(), Payload: q.on.from[:0]}
 	q.back = message.Answer{}
-	q.psn, q.awaits, q.reply, q.reading, q.pipeline = 0, false, reply{}, nil, nil
-	q.heard, q.expects, q.last = false, 0, noPSN
+	q.psn, q.sender, q.resent = 0, nil, 0
+	q.receiver.Reset(0)
+	q.heard, q.arriving = false, nil
 }
 
 // setState brings the queue pair to a state, and does what comes with it.
@@ -25,10 +26,9 @@ func (q *qp) setState(to ibv.QPState) {
 	q.state, q.attr.SQDraining = to, 0
 	switch to {
 	case ibv.QPS_RESET:
-		q.settle()
-		if q.pipeline != nil {
-			q.disarm()
-			q.pipeline.part.giveBack()
+		q.stopSending()
+		if q.arriving != nil {
+			q.part.giveBack()
 		}
 		q.next = q.posted
 		q.rendezvous.reset()
@@ -44,10 +44,8 @@ func (q *qp) setState(to ibv.QPState) {
 		q.attr.SQDraining = 1
 		f.ready = append(f.ready, q)
 	case ibv.QPS_SQE:
-		q.settle()
 		f.ready = append(f.ready, q)
 	case ibv.QPS_ERR:
-		q.settle()
 		q.flushRecvs()
 		if q.srq != nil {
 			q.tell(ibv.EVENT_QP_LAST_WQE_REACHED)
@@ -56,39 +54,51 @@ func (q *qp) setState(to ibv.QPState) {
 	}
 }
 
-// settle forgets why the first request waited.
-func (q *qp) settle() {
-	if !q.stall.on {
-		return
+// stopSending forgets the pending messages.
+func (q *qp) stopSending() {
+	q.stopTimer()
+	q.pending.reset()
+	q.sent, q.retry.lost, q.retry.notReady, q.retry.due = false, 0, 0, 0
+	if q.sender != nil {
+		q.sender.Reset(q.psn, windowOf(q.attr.PathMTU))
 	}
-	if q.stall.timer != 0 {
-		q.fabric().clock.Cancel(q.stall.timer)
-	}
-	q.stall = stall{fire: q.stall.fire}
-	if !q.moving {
-		q.awaits, q.reply.there = false, false
+}
+
+const (
+	mostPackets   = 128       // in flight on a connection, as with Soft-RoCE
+	bytesInFlight = 128 << 10 // that any socket's buffer holds, and that stay in a processor's caches
+)
+
+// windowOf is how many packets may be in flight. More of them, as large buffers hold, made large writes on loopback
+// half as fast: the kernel's pages that they go through are then in no cache any more when they are used again.
+func windowOf(mtu ibv.MTU) uint32 { return min(mostPackets, uint32(bytesInFlight)>>(7+mtu)) }
+
+// stopTimer ends a pause as well.
+func (q *qp) stopTimer() {
+	if t := &q.retry; t.timer != 0 {
+		q.on.clock.Cancel(t.timer)
+		t.timer, t.paused = 0, false
 	}
 }
 
 // flushRecvs gives back all receives that were not used: first the one that a message has of which parts are missing.
 func (q *qp) flushRecvs() {
-	if q.pipeline != nil {
-		if p := &q.pipeline.part; p.held && !p.orphaned() {
+	if q.arriving != nil {
+		if p := &q.part; p.held && !p.orphaned() {
 			q.flushRecv(q.completes(p.srq), p.recvs, p.position, p.id)
 		}
-		q.pipeline.part = part{}
+		q.part = part{}
 	}
 	for q.recvs != nil && !q.recvs.empty() {
-		got, _ := q.recvs.first()
+		id, _ := q.recvs.first()
 		q.recvs.take()
-		q.flushRecv(q.recvCQ, q.recvs, q.recvs.taken, got.id)
+		q.flushRecv(q.recvCQ, q.recvs, q.recvs.taken, id)
 	}
 }
 
 func (q *qp) flushRecv(c *cq, recvs *recvQueue, position uint32, id uint64) {
-	e := c.next()
+	e := c.nextOf(recvs, position)
 	e.wc = ibv.WC{WRID: id, Status: ibv.WC_WR_FLUSH_ERR, Opcode: ibv.WC_RECV, QPNum: q.number}
-	e.sender, e.receiver, e.position = nil, recvs, position
 	c.publish(e, false)
 }
 
@@ -109,10 +119,10 @@ func (q *qp) refuse(m *message.Request, s message.Syndrome) message.Syndrome {
 	return s
 }
 
-// receives says whether messages come in, in this state.
+// receives reports whether messages come in, in this state.
 func (q *qp) receives() bool { return q.state >= ibv.QPS_RTR && q.state <= ibv.QPS_SQE }
 
-// inPartition says whether a message has a key of the queue pair's partition, and one of the two is a full member's.
+// inPartition reports whether a message has a key of the queue pair's partition, and one of the two is a full member's.
 func (q *qp) inPartition(key uint16) bool {
 	const full = 0x8000
 	a, b := key, q.out.PKey
@@ -135,16 +145,6 @@ func (q *qp) tell(kind ibv.EventType) {
 
 func (q *qp) reported() *reports { return &q.asyncs }
 
-// noPSN is no packet sequence number.
-const noPSN = 1 << 24
-
-func (q *qp) disarm() {
-	if l := q.pipeline; l.timer != 0 {
-		q.on.clock.Cancel(l.timer)
-		l.timer, l.pause = 0, false
-	}
-}
-
 // overrun breaks the queue pairs whose completions have no place any more.
 func (f *Fabric) overrun(c *cq) {
 	for _, object := range f.numbers.All() {
@@ -155,7 +155,7 @@ func (f *Fabric) overrun(c *cq) {
 	}
 }
 
-// completesIn says whether a completion queue is one of the queue pair's: also that of shared receives, or of any of
+// completesIn reports whether a completion queue is one of the queue pair's: also that of shared receives, or of any of
 // its XRC domain.
 func (q *qp) completesIn(c *cq) bool {
 	if q.sendCQ == c || q.recvCQ == c || q.srq != nil && q.srq.cq == c {

@@ -9,9 +9,9 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft/internal/message"
 )
 
-// receiver is the queue that a message takes a receive of, or nil with what the sender hears: there is no receive, or
-// no such queue.
-func (q *qp) receiver(m *message.Request) (recvs *recvQueue, s *srq, answer message.Syndrome) {
+// recvQueueOf is the queue that a message takes a receive of, or nil with the answer to it: there is no receive, or no
+// such queue.
+func (q *qp) recvQueueOf(m *message.Request) (recvs *recvQueue, s *srq, answer message.Syndrome) {
 	if q.kind == ibv.QPT_XRC_RECV {
 		s = q.fabric().srqOf(m.SRQ)
 		if s == nil || s.kind != ibv.SRQT_XRC || s.domain != q.domain || s.device != q.device {
@@ -34,12 +34,48 @@ func (q *qp) receiver(m *message.Request) (recvs *recvQueue, s *srq, answer mess
 	return recvs, s, message.Ack
 }
 
-// answerOf is what the sender hears of a message that was, or was not, placed.
+// take takes the first receive of a queue, which may be shared.
+func take(recvs *recvQueue, s *srq) {
+	if recvs.take(); s != nil {
+		s.took()
+	}
+}
+
+// received publishes the completion of a send, and returns the answer to the sender.
+func (q *qp) received(m *message.Request, status ibv.WCStatus, c *cq, e *completion) message.Syndrome {
+	if status == ibv.WC_SUCCESS {
+		describeSend(m, e)
+		if m.Opcode == ibv.WR_SEND_WITH_INV {
+			q.boundWindow(uint32(m.Imm)).unbind()
+		}
+	}
+	c.publish(e, m.Solicited)
+	return q.answerOf(status)
+}
+
+// describeSend fills in what a completion has of a send besides its data.
+func describeSend(m *message.Request, e *completion) {
+	switch m.Opcode {
+	case ibv.WR_SEND_WITH_IMM:
+		e.wc.WCFlags |= ibv.WC_WITH_IMM
+		*e.wc.ImmData() = m.Imm
+	case ibv.WR_SEND_WITH_INV:
+		e.wc.WCFlags |= ibv.WC_WITH_INV
+		*e.wc.InvalidatedRKey() = uint32(m.Imm)
+	}
+}
+
+// answerOf is the answer to a message that was, or was not, placed.
 func (q *qp) answerOf(status ibv.WCStatus) message.Syndrome {
 	if status == ibv.WC_SUCCESS {
 		q.count(counters.Receives)
 		return message.Ack
 	}
+	return q.breakBy(status)
+}
+
+// breakBy brings the queue pair to ERR for a message that was not placed, and returns the answer to it.
+func (q *qp) breakBy(status ibv.WCStatus) message.Syndrome {
 	q.setState(ibv.QPS_ERR)
 	switch status {
 	case ibv.WC_LOC_PROT_ERR:
@@ -48,22 +84,6 @@ func (q *qp) answerOf(status ibv.WCStatus) message.Syndrome {
 		q.count(counters.TooLong)
 	}
 	return message.InvalidRequest
-}
-
-// received completes the receive of a send, with an entry that tells the rest.
-func (q *qp) received(m *message.Request, status ibv.WCStatus, c *cq, e *completion) {
-	if status == ibv.WC_SUCCESS {
-		switch m.Opcode {
-		case ibv.WR_SEND_WITH_IMM:
-			e.wc.WCFlags = ibv.WC_WITH_IMM
-			*e.wc.ImmData() = m.Imm
-		case ibv.WR_SEND_WITH_INV:
-			q.boundWindow(uint32(m.Imm)).unbind()
-			e.wc.WCFlags = ibv.WC_WITH_INV
-			*e.wc.InvalidatedRKey() = uint32(m.Imm)
-		}
-	}
-	c.publish(e, m.Solicited)
 }
 
 // place scatters a message to the entries of a receive, once it is sure that it fits and may go there. It comes before
@@ -123,4 +143,26 @@ func (k *keys) local(p *pd, s ibv.SGE, access ibv.AccessFlags) (segment, bool) {
 		return segment{}, false
 	}
 	return m.locate(s.Addr, uint64(s.Length), access)
+}
+
+// remote is where a range is that a message is about, by a key.
+func (q *qp) remote(m *message.Request, length uint64, access ibv.AccessFlags) (segment, bool) {
+	k := q.device.keys.get(m.RKey)
+	if k == nil || !q.takesKeysOf(k.pd) || k.bound != nil && k.bound != q {
+		return segment{}, false
+	}
+	s, ok := k.locate(m.Remote, length, access)
+	if q.on.careful && ok {
+		ok = mem.Touch(s, access&(ibv.ACCESS_REMOTE_WRITE|ibv.ACCESS_REMOTE_ATOMIC) != 0)
+	}
+	return s, ok
+}
+
+// takesKeysOf reports whether a peer may use keys of a protection domain. A receiving XRC queue pair has none, and
+// takes those of its domain's shared receive queues.
+func (q *qp) takesKeysOf(p *pd) bool {
+	if q.owner == nil {
+		return q.domain.pds[p] > 0
+	}
+	return q.protects == p
 }

@@ -109,9 +109,9 @@ func tellBad(errno runtime.Errno, bad, wr uint64) uint64 {
 func (r *recvQueue) empty() bool { return r.taken == r.posted }
 
 // first is the first receive, which is there; take takes it.
-func (r *recvQueue) first() (receive, []ibv.SGE) {
+func (r *recvQueue) first() (id uint64, sges []ibv.SGE) {
 	i := r.taken & r.mask
-	return r.ring[i], r.sges[i*r.maxSGE:][:r.ring[i].sges]
+	return r.ring[i].id, r.sges[i*r.maxSGE:][:r.ring[i].sges]
 }
 
 func (r *recvQueue) take() { r.taken++ }

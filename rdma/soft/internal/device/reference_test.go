@@ -96,7 +96,7 @@ type refQP struct {
 	reach [2]int
 }
 
-// reliable says whether the queue pair hears from its peer.
+// reliable reports whether the queue pair hears from its peer.
 func (q *refQP) reliable() bool { return q.kind == ibv.QPT_RC || q.kind == ibv.QPT_XRC_SEND }
 
 type refWorld struct {
@@ -280,7 +280,7 @@ func (q *refQP) take(from *refQP, recv *refRecv, data []byte, done *refDone) ibv
 	return ibv.WC_SUCCESS
 }
 
-// lets says whether a peer may do that to the memory it names.
+// lets reports whether a peer may do that to the memory it names.
 func (q *refQP) lets(s *refSend, access ibv.AccessFlags) bool {
 	p := &s.remote
 	inside := p.offset >= 0 && p.offset+p.length <= len(q.world.devices[0].main)
@@ -294,7 +294,7 @@ func (q *refQP) lets(s *refSend, access ibv.AccessFlags) bool {
 	return false
 }
 
-// allowed says whether the owner may read the pieces, or write them; pieces of no bytes are not looked at.
+// allowed reports whether the owner may read the pieces, or write them; pieces of no bytes are not looked at.
 func allowed(pieces []refPiece, write bool) bool {
 	for _, p := range pieces {
 		if p.length > 0 && (p.of >= ofForeign || p.of == ofFixed && write || p.of == ofMain &&

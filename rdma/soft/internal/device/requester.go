@@ -9,344 +9,416 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft/internal/counters"
 	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
 	"github.com/goverbs/goverbs/rdma/soft/internal/message"
+	"github.com/goverbs/goverbs/rdma/soft/internal/transport"
 )
 
-// total is how many bytes entries have.
-func total(sges []ibv.SGE) (n uint64) {
-	for i := range sges {
-		n += uint64(sges[i].Length)
+// mostPartBytes is the size of a part of a message: a datagram that is segmented later.
+const mostPartBytes = 60 << 10
+
+// progress sends the requests of the send queue that may be sent, in order, and ends those that are done.
+func (q *qp) progress() {
+	if q.moving { // its own peer
+		return
 	}
-	return n
+	for !q.run() {
+	}
+	if q.state == ibv.QPS_SQD && q.attr.SQDraining != 0 && q.pending.len() == 0 {
+		q.attr.SQDraining = 0
+		if q.attr.EnSQDAsyncNotify != 0 {
+			q.attr.EnSQDAsyncNotify = 0
+			q.tell(ibv.EVENT_SQ_DRAINED)
+		}
+	}
 }
 
-// hold lets the first request wait for its time: nothing else wakes it, neither a receive nor another request. It gives
-// the status that ends it when it has waited often enough.
-func (q *qp) hold(why outcome) ibv.WCStatus {
-	s, f := &q.stall, q.fabric()
-	if s.on = true; why == notReady { // the peer is there
-		s.lost, s.spent = 0, false
-	}
-	var d time.Duration
-	switch why {
-	case notReady:
-		if q.attr.RNRRetry != forEver {
-			if s.notReady >= int(q.attr.RNRRetry) {
-				return ibv.WC_RNR_RETRY_EXC_ERR
+// run is progress until memory of a request is found to be gone. Then it starts again carefully, so that the request
+// ends in a status. The caller holds Fabric.mu.
+func (q *qp) run() (done bool) {
+	f := q.on
+	before := f.guard()
+	q.moving = true
+	defer func() {
+		f.unguard(before)
+		q.moving = false
+		if done {
+			f.calm()
+			return
+		}
+		f.again(recover())
+	}()
+	for {
+		switch {
+		case q.state == ibv.QPS_ERR || q.state == ibv.QPS_SQE:
+			q.flushSends()
+			return true
+		case q.pending.len() == 0:
+			if q.retry.paused || !q.beginNext() {
+				if q.sent || q.retry.timer != 0 || q.sender != nil {
+					q.setTimer()
+				}
+				return true
 			}
-			s.notReady++
-		}
-		d = notReadyTime(q.reply.timer)
-	case lost:
-		if q.attr.Timeout == 0 { // no timer: another request shows that one is missing, and both are sent
-			return ibv.WC_SUCCESS
-		}
-		s.lost++
-		if s.spent = s.lost > int(q.attr.RetryCnt); !s.spent {
-			q.count(counters.WentBack)
-			q.count(counters.Timeouts)
-		}
-		d = time.Duration(4096) * time.Nanosecond << (q.attr.Timeout & 31)
-	case late:
-		d = s.wait
-	}
-	s.timer = f.clock.After(d, s.fire)
-	return ibv.WC_SUCCESS
-}
-
-// forEver is the rnr_retry that has no end.
-const forEver = 7
-
-// notReadyTimes are those of the codes from 1 on, in hundredths of a millisecond; code 0 is the longest.
-var notReadyTimes = [32]int32{
-	65536, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096,
-	6144, 8192, 12288, 16384, 24576, 32768, 49152,
-}
-
-func notReadyTime(code uint8) time.Duration {
-	return time.Duration(notReadyTimes[code&31]) * 10 * time.Microsecond
-}
-
-// psnMask are the bits of a packet sequence number.
-const psnMask = 1<<24 - 1
-
-// atomicSize is what atomics are of, in bytes.
-const atomicSize = 8
-
-// execute carries a request out: here, or by sending it.
-func (q *qp) execute(r *request) verdict {
-	switch r.opcode {
-	case ibv.WR_LOCAL_INV:
-		return q.invalidate(r)
-	case ibv.WR_BIND_MW:
-		return q.bindWindow(r)
-	}
-	local, length := []segment(nil), uint64(0)
-	if r.opcode < ibv.WR_FLUSH { // the others have no memory of the sender's
-		var status ibv.WCStatus
-		if local, length, status = q.gather(q.next); status != ibv.WC_SUCCESS {
-			return failed(status)
+		case q.endFirst():
+		case q.retry.paused || !q.sendPending():
+			q.setTimer()
+			return true
 		}
 	}
-	if q.kind == ibv.QPT_UD && length > q.device.bytes() {
-		return failed(ibv.WC_LOC_LEN_ERR)
-	}
-	if q.stall.spent {
-		return failed(ibv.WC_RETRY_EXC_ERR)
-	}
-	// what describe does: a call of it costs 3 ns of the 60 that a message takes
-	m := &q.out
-	m.Opcode, m.Solicited, m.Imm, m.SRQ = r.opcode, r.flags&ibv.SEND_SOLICITED != 0, ibv.BE32(r.imm), r.number
-	m.Remote, m.RKey, m.Length = r.remote, r.rkey, length
-	payload := len(local)
-	q.returns = false
-	switch r.opcode {
-	case ibv.WR_RDMA_READ:
-		payload, q.returns = 0, true
-	case ibv.WR_ATOMIC_CMP_AND_SWP, ibv.WR_ATOMIC_FETCH_AND_ADD:
-		payload, m.Operand, m.Swap, q.returns = 0, r.operand, r.swap, true
-	case ibv.WR_ATOMIC_WRITE:
-		payload, m.Operand, m.Length = 0, r.operand, atomicSize
-	case ibv.WR_FLUSH:
-		payload, m.Length, m.Placement, m.Level = 0, r.operand, uint32(r.swap), uint32(r.swap>>32)
-	}
-	m.Payload = m.Payload[:payload] // of Fabric.from, where gather has put it
-	if q.kind == ibv.QPT_UD {
-		q.direct(m, r)
-	}
-	if q.reading != nil {
-		q.reading = nil
-	}
-	return q.transmit(m)
 }
 
-// describe makes the message of a request, whose memory is that of Fabric.from, to be sent as packets.
-func (q *qp) describe(r *request, local []segment, length uint64) {
-	m := &q.out
-	m.Opcode, m.Solicited, m.Imm, m.SRQ = r.opcode, r.flags&ibv.SEND_SOLICITED != 0, ibv.BE32(r.imm), r.number
-	m.Remote, m.RKey, m.Length = r.remote, r.rkey, length
-	payload := len(local)
-	q.returns = false
-	switch r.opcode {
-	case ibv.WR_RDMA_READ:
-		payload, q.returns = 0, true
-	case ibv.WR_ATOMIC_CMP_AND_SWP, ibv.WR_ATOMIC_FETCH_AND_ADD:
-		payload, m.Operand, m.Swap, q.returns = 0, r.operand, r.swap, true
-	case ibv.WR_ATOMIC_WRITE:
-		payload, m.Operand, m.Length = 0, r.operand, atomicSize
-	case ibv.WR_FLUSH:
-		payload, m.Length, m.Placement, m.Level = 0, r.operand, uint32(r.swap), uint32(r.swap>>32)
+// flushSends ends all requests.
+func (q *qp) flushSends() {
+	q.stopSending()
+	if q.state == ibv.QPS_ERR {
+		q.endRendezvous()
 	}
-	m.Payload = m.Payload[:payload] // of Fabric.from, where gather has put it
-}
-
-// direct says where a datagram goes.
-func (q *qp) direct(m *message.Request, r *request) {
-	to := &r.ah.route
-	m.From.GID, _ = q.device.gidAt(to.SGIDIndex)
-	m.To = *r.ah.address(r.number)
-	m.Route = message.Route{TrafficClass: to.TrafficClass, HopLimit: to.HopLimit}
-	m.DestQP, m.QKey, m.MTU = r.number, r.qkey, uint32(q.device.bytes())
-	if int32(r.qkey) < 0 { // a controlled key: the sender's own is meant
-		m.QKey = q.attr.QKey
+	for q.next != q.posted {
+		q.finish(&q.ring[q.next&q.mask], ibv.WC_WR_FLUSH_ERR)
 	}
 }
 
-// transmit sends a message. A reliable connection then waits for the answer, which a wire in memory returns; others
-// wait for nothing.
-func (q *qp) transmit(m *message.Request) verdict {
-	f, d := q.on, q.device
-	m.PSN, m.Packets = q.psn, 1
-	if m.Length > 256 {
+// sendPending sends what is left of pending messages, or begins another one. It reports whether more may be sent.
+func (q *qp) sendPending() bool {
+	if q.sender != nil {
+		if p, ok := q.sender.Next(partPackets(q.attr.PathMTU)); ok {
+			b := q.pending.at(p.Message)
+			return b.status == ibv.WC_SUCCESS && q.send(*b, &p, true)
+		}
+		return q.beginNext()
+	}
+	if q.sent && q.retry.timer != 0 {
+		return false
+	}
+	// It was not answered in time, or, without a timer, another request comes.
+	return q.send(*q.pending.first(), nil, true)
+}
+
+// beginNext begins the next message, and reports whether there is one that may begin.
+func (q *qp) beginNext() bool {
+	waiting := uint32(q.pending.len())
+	switch {
+	case q.state != ibv.QPS_RTS || q.sender != nil && !q.mayBegin():
+		return false
+	case q.rendezvous.len() > 0:
+		return waiting == 0 && q.beginStep()
+	case q.next+waiting == q.posted:
+		return false
+	}
+	b := pending{position: q.next + waiting}
+	r := &q.ring[b.position&q.mask]
+	switch {
+	case r.opcode == ibv.WR_LOCAL_INV || r.opcode == ibv.WR_BIND_MW:
+		if waiting > 0 { // messages in flight may need the window
+			return false
+		}
+		if r.opcode == ibv.WR_BIND_MW {
+			q.finish(r, q.bindWindow(r))
+		} else {
+			q.finish(r, q.invalidate(r))
+		}
+		return true
+	case q.sender == nil:
+		return q.send(b, nil, false)
+	case r.flags&ibv.SEND_FENCE != 0 && q.sender.Asking() > 0:
+		return false
+	}
+	return q.addMessage(b)
+}
+
+// mayBegin reports whether a message may begin behind those that are in flight as packets.
+func (q *qp) mayBegin() bool {
+	s := q.sender
+	if q.pending.len() > 0 {
+		return q.pending.last().status == ibv.WC_SUCCESS
+	}
+	if s.Window() == 0 || !s.Waits() && s.Oldest() != q.psn {
+		s.Reset(q.psn, windowOf(q.attr.PathMTU))
+	}
+	return true
+}
+
+// beginStep begins the next message of the first rendezvous: the read, or the FIN.
+func (q *qp) beginStep() bool {
+	r, b := q.rendezvous.first(), pending{step: readStep}
+	switch {
+	case r.isRead:
+		b.step = finStep
+	case r.headers.rvh.Len == 0:
+		q.endMessage(b, ibv.WC_SUCCESS)
+		return true
+	}
+	if q.sender == nil {
+		return q.send(b, nil, false)
+	}
+	return q.addMessage(b)
+}
+
+// addMessage lets a message begin that travels as packets, unless too many reads and atomics are in flight.
+func (q *qp) addMessage(b pending) bool {
+	packets, asks, length := uint32(1), b.step == readStep, uint64(0)
+	if b.step == ownRequest {
+		opcode := q.ring[b.position&q.mask].opcode
+		if asks = asksFor(opcode); opcode < ibv.WR_FLUSH {
+			_, length, b.status = q.gather(b.position)
+			q.on.calm()
+			if asks && b.status == ibv.WC_SUCCESS && q.sender.Asking() >= int(q.attr.MaxRdAtomic) {
+				return false
+			}
+		}
+	} else if asks {
+		length = uint64(q.rendezvous.first().headers.rvh.Len.Host())
+		if q.attr.MaxRdAtomic == 0 {
+			b.status = ibv.WC_LOC_QP_OP_ERR
+		}
+	}
+	if b.status == ibv.WC_SUCCESS {
+		packets = max(packetsOf(length, q.attr.PathMTU), 1)
+		q.psn = transport.Next(q.psn, packets)
+	}
+	q.pending.add(b)
+	q.sender.Begin(packets, asks && b.status == ibv.WC_SUCCESS)
+	return true
+}
+
+// send sends a pending message: as a whole to a peer in memory, whose answer Send brings, or else a part of it as
+// packets, with p. Without an answer, a message that is not pending yet becomes so. It reports whether more may be
+// sent.
+func (q *qp) send(b pending, p *transport.Part, again bool) bool {
+	m, f, r := &q.out, q.on, &q.ring[b.position&q.mask]
+	n, length, status := 0, uint64(0), ibv.WC_SUCCESS
+	if b.step != ownRequest {
+		n, status = q.describe(b.step)
+	} else {
+		if r.opcode < ibv.WR_FLUSH { // others have no memory of the sender
+			var local []segment
+			local, length, status = q.gather(b.position)
+			n = len(local)
+		}
+		m.Opcode, m.Solicited, m.Imm, m.SRQ = r.opcode, r.flags&ibv.SEND_SOLICITED != 0, ibv.BE32(r.imm), r.number
+		m.Remote, m.RKey, m.Length = r.remote, r.rkey, length
+		q.returns = false
+		switch r.opcode {
+		case ibv.WR_RDMA_READ:
+			n, q.returns = 0, true
+		case ibv.WR_ATOMIC_CMP_AND_SWP, ibv.WR_ATOMIC_FETCH_AND_ADD:
+			n, m.Operand, m.Swap, q.returns = 0, r.operand, r.swap, true
+		case ibv.WR_ATOMIC_WRITE:
+			m.Operand, m.Length = r.operand, atomicSize
+		case ibv.WR_FLUSH:
+			m.Length, m.Placement, m.Level = r.operand, uint32(r.swap), uint32(r.swap>>32)
+		}
+		if q.kind == ibv.QPT_UD && status == ibv.WC_SUCCESS {
+			status = q.direct(r)
+		}
+	}
+	if status != ibv.WC_SUCCESS {
+		return q.failed(b, p, again, status)
+	}
+	m.Payload = m.Payload[:n] // of Fabric.from, where gather has put it
+	if m.PSN, m.Packets = q.psn, 1; p != nil {
+		q.cut(p)
+	} else if m.Length > 256 {
 		m.Packets = q.packets(m)
 	}
-	q.awaits, q.reply.there = q.reliable, false
 	var answer *message.Answer
-	if d.down || m.To.Link == 0 {
+	if q.device.down || m.To.Link == 0 {
 		f.lose(m)
 	} else {
 		var wait time.Duration
 		if answer, wait = f.wire.Send(m); wait > 0 {
-			q.awaits, q.stall.wait = false, wait
-			return verdict{outcome: late}
+			return q.notTaken(b, wait, again)
 		}
 	}
-	if !q.reliable {
-		q.advance()
-		return succeeded
+	if p != nil {
+		q.partSent(p)
+		return true
 	}
-	if answer != nil {
-		q.awaits = false
-		if answer.Syndrome == message.Ack && !q.returns {
-			q.advance()
-			return succeeded
+	if answer == nil {
+		if q.reliable {
+			return q.unanswered(b, again)
 		}
-		v, data, fits := q.verdictOf(answer)
-		if !fits {
-			return verdict{outcome: lost}
+	} else if answer.Syndrome != message.Ack {
+		q.unanswered(b, again)
+		q.refused(answer)
+		return q.endFirst()
+	} else if q.returns {
+		var fits bool
+		if status, fits = q.takeData(b, answer, 0); !fits {
+			return q.unanswered(b, again)
 		}
-		if data != nil {
-			v.status = q.copyBack(data)
-		}
-		if v.outcome == finished {
-			q.advance()
-		}
-		return v
 	}
-	if v, there := q.answered(); there {
-		return v
+	f.calm()
+	if q.psn = transport.Next(q.psn, m.Packets); again || b.step != ownRequest {
+		return q.endSent(b, again, status)
 	}
-	return verdict{outcome: lost}
+	q.finish(r, status)
+	return true
 }
 
-// verdictOf makes a verdict of an answer, if it is one to the request. What it brings is to be copied to the memory of
-// the request before it counts.
-func (q *qp) verdictOf(a *message.Answer) (v verdict, data []segment, fits bool) {
-	v = succeeded
-	if a.Syndrome != message.Ack {
-		told, _ := counters.OfRefusal(a.Syndrome)
-		q.count(told)
+// endSent ends a message, which may be pending.
+func (q *qp) endSent(b pending, again bool, status ibv.WCStatus) bool {
+	if again {
+		q.endPending(status)
+	} else {
+		q.endMessage(b, status)
 	}
-	switch a.Syndrome {
-	case message.Ack:
-		switch q.out.Opcode {
-		case ibv.WR_RDMA_READ:
-			data = a.Data
-			if sum(data) != q.out.Length || len(data) > message.MaxSegments {
-				return v, nil, false
-			}
-		case ibv.WR_ATOMIC_CMP_AND_SWP, ibv.WR_ATOMIC_FETCH_AND_ADD:
-			f := q.on
-			f.original = a.Original
-			f.data[0] = segment{Base: addressOf(&f.original), Length: atomicSize}
-			data = f.data[:]
-		}
-	case message.NotReady:
-		v.outcome, q.reply.timer = notReady, a.Timer
-	case message.InvalidRequest:
-		v.status = ibv.WC_REM_INV_REQ_ERR
-	case message.RemoteAccess:
-		v.status = ibv.WC_REM_ACCESS_ERR
-	default:
-		v.status = ibv.WC_REM_OP_ERR
-	}
-	return v, data, true
+	return true
 }
 
-// copyBack copies what came back. It panics where memory is gone.
-func (q *qp) copyBack(data []segment) ibv.WCStatus {
-	if q.reading != nil {
-		return q.place(q.srq.recvs.pd, q.reading.tag.sges, data, q.out.Length)
+// failed ends a message that cannot be sent.
+func (q *qp) failed(b pending, p *transport.Part, again bool, status ibv.WCStatus) bool {
+	q.on.calm()
+	if p != nil { // its memory is gone by now
+		q.pending.at(p.Message).status = status
+		return true
 	}
-	f := q.on
-	local := f.from[:]
-	if !q.moving || f.careful { // other requests were sent since, or the memory was not touched
-		var status ibv.WCStatus
-		if local, _, status = q.gather(q.next); status != ibv.WC_SUCCESS {
-			return status
-		}
+	return q.endSent(b, again, status)
+}
+
+// unanswered lets a message wait for its answer.
+func (q *qp) unanswered(b pending, again bool) bool {
+	q.on.calm()
+	if q.sent = true; !again {
+		q.pending.add(b)
 	}
-	mem.Scatter(local, data)
+	return false
+}
+
+// notTaken lets a message wait that the wire does not take for a time.
+func (q *qp) notTaken(b pending, wait time.Duration, again bool) bool {
+	q.on.calm()
+	q.pause(wait)
+	if q.sender != nil {
+		q.out.Payload = q.on.from[:0]
+		return false
+	}
+	if q.sent = false; !again {
+		q.pending.add(b)
+	}
+	return false
+}
+
+// direct addresses a datagram.
+func (q *qp) direct(r *request) ibv.WCStatus {
+	m, to := &q.out, &r.ah.route
+	if m.Length > q.device.bytes() {
+		return ibv.WC_LOC_LEN_ERR
+	}
+	m.From.GID, _ = q.device.gidAt(to.SGIDIndex)
+	m.To = *r.ah.address(r.number)
+	m.Route = message.Route{TrafficClass: to.TrafficClass, HopLimit: to.HopLimit}
+	m.DestQP, m.QKey, m.MTU = r.number, r.qkey, uint32(q.device.bytes())
+	if int32(r.qkey) < 0 { // a controlled Q_Key stands for the queue pair's own
+		m.QKey = q.attr.QKey
+	}
 	return ibv.WC_SUCCESS
 }
 
-// sum is how many bytes segments have.
-func sum(of []segment) (n uint64) {
-	for i := range of {
-		n += of[i].Length
+// describe makes out a message of the first rendezvous, and returns how many segments of Fabric.from its payload has.
+func (q *qp) describe(s step) (n int, status ibv.WCStatus) {
+	m, h := &q.out, &q.rendezvous.first().headers
+	m.Solicited, m.Imm, m.SRQ, q.returns = false, 0, 0, s == readStep
+	if s == finStep {
+		h.tmh.Opcode = ibv.TMH_FIN
+		q.on.from[0] = segment{Base: addressOf(h), Length: tmhSize + rvhSize}
+		m.Opcode, m.Length = ibv.WR_SEND, tmhSize+rvhSize
+		return 1, ibv.WC_SUCCESS
 	}
-	return n
+	m.Opcode, m.Remote, m.RKey, m.Length = ibv.WR_RDMA_READ, h.rvh.VA.Host(), h.rvh.RKey.Host(), uint64(h.rvh.Len.Host())
+	if q.attr.MaxRdAtomic == 0 {
+		return 0, ibv.WC_LOC_QP_OP_ERR
+	}
+	return 0, ibv.WC_SUCCESS
 }
 
-// packets is how many packets of the path's MTU a message takes, or the answer to a read.
-func (q *qp) packets(m *message.Request) uint32 {
-	if m.Opcode == ibv.WR_FLUSH || q.kind == ibv.QPT_UD {
-		return 1
+// cut leaves a part of the message that out describes.
+func (q *qp) cut(p *transport.Part) {
+	m := &q.out
+	m.MTU = 128 << q.attr.PathMTU
+	skip := uint64(p.First) * uint64(m.MTU)
+	m.PSN, m.Packets, m.Continues, m.More = p.PSN, p.Packets, p.First > 0, !p.Last
+	n := min(m.Length-skip, uint64(p.Packets)*uint64(m.MTU))
+	switch {
+	case m.Opcode == ibv.WR_RDMA_READ: // each part is a read
+		m.Remote, m.Length, m.Continues, m.More = m.Remote+skip, n, false, false
+	case len(m.Payload) > 0:
+		m.Payload = cut(mem.Skip(m.Payload, skip), n)
+		if m.Continues {
+			m.Length = n
+		}
 	}
-	shift := 7 + q.attr.PathMTU
-	return uint32((m.Length + 1<<shift - 1) >> shift)
+	m.AckReq = asksFor(m.Opcode) || q.sender.Asks(*p, !p.Last || q.moreFollows(p.Message))
 }
 
-// advance goes on to the packet sequence number of the next message.
-func (q *qp) advance() { q.psn = (q.psn + q.out.Packets) & psnMask }
+// partSent notes that the wire has taken a part.
+func (q *qp) partSent(p *transport.Part) {
+	q.on.calm()
+	q.out.Payload = q.on.from[:0]
+	if again := q.sender.Sent(*p); again > 0 {
+		if asksFor(q.out.Opcode) { // the sequence numbers are those of the answer
+			again = 1
+		}
+		q.resent += uint64(again)
+		q.device.counts[counters.SentAgain] += uint64(again)
+	}
+	if !q.reliable {
+		q.sender.Unreliable()
+	}
+}
 
-// lose counts a message that does not arrive, if it is a connected queue pair's.
+// lose counts a message that does not arrive, if it is one of a connection.
 func (f *Fabric) lose(m *message.Request) {
 	if m.Transport != ibv.QPT_UD {
 		f.lost++
 	}
 }
 
-// gather looks up the memory of the request at a position, on the sender's side.
-func (q *qp) gather(position uint32) (local []segment, length uint64, status ibv.WCStatus) {
-	f, r := q.on, &q.ring[position&q.mask]
-	if r.inline >= 0 {
-		f.from[0] = segment{Base: q.inlineAt(position), Length: uint64(r.inline)}
-		return f.from[:1], uint64(r.inline), ibv.WC_SUCCESS
+// cut leaves the first n bytes of a list, which it changes.
+func cut(from []segment, n uint64) []segment {
+	for i := range from {
+		if n <= from[i].Length {
+			from[i].Length = n
+			return from[:i+1]
+		}
+		n -= from[i].Length
 	}
-	access := ibv.AccessFlags(0)
+	return from
+}
+
+// moreFollows reports whether another message will be sent behind a pending one, whatever the peer answers.
+func (q *qp) moreFollows(message int) bool {
+	if message+1 < q.pending.len() {
+		return q.pending.at(message+1).status == ibv.WC_SUCCESS
+	}
+	begin := q.next + uint32(q.pending.len())
+	if q.rendezvous.len() > 0 || begin == q.posted || q.state != ibv.QPS_RTS {
+		return false
+	}
+	r := &q.ring[begin&q.mask]
 	switch r.opcode {
-	case ibv.WR_RDMA_READ, ibv.WR_ATOMIC_CMP_AND_SWP, ibv.WR_ATOMIC_FETCH_AND_ADD:
-		access = ibv.ACCESS_LOCAL_WRITE
+	case ibv.WR_SEND, ibv.WR_SEND_WITH_IMM, ibv.WR_RDMA_WRITE, ibv.WR_RDMA_WRITE_WITH_IMM:
+		return r.flags&ibv.SEND_FENCE == 0
 	}
-	n := 0
-	for _, s := range q.entries(position)[:r.sges] {
-		if s.Length == 0 {
-			continue
-		}
-		segment, ok := q.device.keys.local(q.protects, s, access)
-		if !ok || f.careful && !mem.Touch(segment, access != 0) {
-			return nil, 0, ibv.WC_LOC_PROT_ERR
-		}
-		f.from[n] = segment
-		n++
-		length += uint64(s.Length)
-	}
-	switch {
-	case access != 0 && q.attr.MaxRdAtomic == 0:
-		return nil, 0, ibv.WC_LOC_QP_OP_ERR
-	case length > maxMessage, access != 0 && r.opcode != ibv.WR_RDMA_READ && length != atomicSize:
-		return nil, 0, ibv.WC_LOC_LEN_ERR
-	}
-	return f.from[:n], length, ibv.WC_SUCCESS
+	return false
 }
 
-// answered takes the reply, if there is one.
-func (q *qp) answered() (v verdict, there bool) {
-	if there = q.reply.there; there {
-		v, q.reply.there = q.reply.verdict, false
-	}
-	return v, there
-}
+// partPackets is how many packets a part of a message has at most.
+func partPackets(mtu ibv.MTU) uint32 { return max(uint32(mostPartBytes)>>(7+mtu), 1) }
 
-// finish ends the first request of the send queue.
-func (q *qp) finish(r *request, status ibv.WCStatus) {
-	position := q.next
-	q.next++
-	if q.stall.on {
-		q.settle()
-	}
-	if status != ibv.WC_SUCCESS || r.flags&ibv.SEND_SIGNALED != 0 || q.signals {
-		e := q.sendCQ.next()
-		e.wc = ibv.WC{WRID: r.id, Status: status, Opcode: sendOpcodes[r.opcode], QPNum: q.number}
-		switch r.opcode {
-		case ibv.WR_RDMA_READ:
-			e.wc.ByteLen = uint32(total(q.entries(position)[:r.sges]))
-		case ibv.WR_ATOMIC_CMP_AND_SWP, ibv.WR_ATOMIC_FETCH_AND_ADD:
-			e.wc.ByteLen = 8
-		}
-		e.sender, e.receiver, e.position = q, nil, q.next
-		q.sendCQ.publish(e, false)
-	}
-	q.count(counters.OfRequest(r.opcode))
-	switch status {
-	case ibv.WC_SUCCESS:
+// timeout handles the timer.
+func (q *qp) timeout() {
+	t := &q.retry
+	t.timer = 0
+	switch now := q.on.clock.Now(); {
+	case t.paused:
+		t.paused = false
+	case !q.waits() || t.due == 0: // all was answered
+		t.due = 0
+	case t.due > now:
+		t.timer = q.on.clock.After(time.Duration(t.due-now), t.fire)
 		return
-	case ibv.WC_RETRY_EXC_ERR:
-		q.count(counters.RetriesExceeded)
-	case ibv.WC_RNR_RETRY_EXC_ERR:
-		q.count(counters.NotReadyExceeded)
+	default:
+		q.answerIsLate()
 	}
-	if state, changes := stateAfter(status, q.kind); changes && q.state != ibv.QPS_ERR {
-		q.setState(state)
-	}
+	q.progress()
 }

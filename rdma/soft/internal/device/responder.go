@@ -7,36 +7,258 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft/internal/counters"
 	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
 	"github.com/goverbs/goverbs/rdma/soft/internal/message"
+	"github.com/goverbs/goverbs/rdma/soft/internal/transport"
 )
 
-// inStep says whether a message of a reliable connection is the next one of the sender's, or the last one again. A
-// queue pair that has heard of no sender since its first number was set takes up with one whose next message has that
-// number.
+// inStep reports whether a message of a reliable connection is of the sender that the queue pair knows. Packets do not
+// tell one life of a queue pair from another.
 func (q *qp) inStep(m *message.Request) bool {
-	switch {
-	case q.heard:
-		return m.Life == q.peerLife && (m.PSN == q.expects || m.PSN == q.last)
-	case m.PSN != q.expects:
+	return q.heard && m.Life == q.peerLife || q.sender != nil || q.meets(m)
+}
+
+// meets accepts a sender in memory whose next message has the first sequence number, if no message came since that was
+// set.
+func (q *qp) meets(m *message.Request) bool {
+	if q.heard || m.PSN != q.receiver.Expects {
 		return false
 	}
-	q.heard, q.peerLife, q.last = true, m.Life, noPSN
+	q.heard, q.peerLife = true, m.Life
 	return true
 }
 
-// isRepeated says whether a message was carried out already: the answer to it was lost, or it came twice.
-func (q *qp) isRepeated(m *message.Request) bool {
-	return m.PSN != q.expects && q.heard && m.Life == q.peerLife && m.PSN == q.last
+// arrives handles a request, or a part of one, and returns the answer for a peer in memory. An answer in packets goes
+// to the wire at once, while memory that is gone is recovered from.
+func (q *qp) arrives(m *message.Request) *message.Answer {
+	r, psn, s := &q.receiver, m.PSN, message.Ack
+	if psn != r.Expects || q.sender != nil {
+		if a, done := q.arrivesOtherwise(m); done {
+			return a
+		}
+	}
+	if q.isPart(m) {
+		s = q.takePart(m)
+	} else {
+		s = q.carryOut(m)
+	}
+	switch {
+	case s == message.NotReady:
+		r.Refused()
+	case s != message.Ack:
+		if q.arriving != nil {
+			q.broke, q.brokeAt = s, psn
+		}
+	case asksFor(m.Opcode):
+		return q.answerAsked(m)
+	default:
+		r.Took(m.Packets, !m.More)
+		switch {
+		case q.sender != nil:
+			if !m.AckReq {
+				return nil
+			}
+			psn = transport.Next(r.Expects, psnMask) // one answer is for all requests before it
+		case !q.reliable:
+			q.heard, q.peerLife = true, m.Life
+			return nil
+		}
+	}
+	if a := q.answer(m, message.Plain, s, psn); q.sender == nil {
+		return a
+	}
+	return q.sendAnswer(readRange{})
 }
 
-// repeat answers such a message as the first time. Only a read is carried out again.
-func (q *qp) repeat(m *message.Request) message.Syndrome {
-	if !q.on.careful { // the answer to it was begun already
+// arrivesOtherwise handles a request that is not the next one, or that nobody answers in packets. It reports whether
+// that is all.
+func (q *qp) arrivesOtherwise(m *message.Request) (a *message.Answer, done bool) {
+	r := &q.receiver
+	switch {
+	case q.sender != nil && !q.reliable:
+		q.arrivesUnreliably(m)
+		return nil, true
+	case m.PSN == r.Expects:
+		return nil, false
+	case q.reliable:
+		return q.arrivesOutOfOrder(m), true
+	case q.heard && m.Life == q.peerLife && transport.Next(m.PSN, m.Packets) == r.Expects: // the wire brought it twice
+		q.count(counters.Repeats)
+		return nil, true
+	}
+	r.Expects = m.PSN
+	return nil, false
+}
+
+// answerAsked answers a request that asks for more than an acknowledgement.
+func (q *qp) answerAsked(m *message.Request) *message.Answer {
+	r := &q.receiver
+	if m.Opcode == ibv.WR_ATOMIC_CMP_AND_SWP || m.Opcode == ibv.WR_ATOMIC_FETCH_AND_ADD {
+		r.Took(1, true)
+		r.Keep(m.PSN, q.back.Original, max(int(q.attr.MaxDestRdAtomic), 1))
+		return q.reply(q.answer(m, message.AtomicData, message.Ack, m.PSN))
+	}
+	r.Count++ // which the answer says
+	a := q.answerData(m)
+	r.Count--
+	r.Took(q.answerPackets(m), true)
+	return a
+}
+
+// arrivesOutOfOrder handles a request that is not the next one.
+func (q *qp) arrivesOutOfOrder(m *message.Request) *message.Answer {
+	switch q.receiver.Arrives(m.PSN) {
+	case transport.Repeated:
+		return q.repeated(m)
+	case transport.Gap:
+		q.count(counters.Gaps)
+		return q.reply(q.answer(m, message.Plain, message.OutOfOrder, q.receiver.Expects))
+	}
+	q.count(counters.BehindGaps)
+	return nil
+}
+
+// repeated answers a request that came before. Only a read is carried out again.
+func (q *qp) repeated(m *message.Request) *message.Answer {
+	if !q.on.careful { // otherwise the answer was begun already
 		q.count(counters.Repeats)
 	}
-	if m.Opcode == ibv.WR_RDMA_READ {
-		return q.readBy(m)
+	switch {
+	case m.Opcode == ibv.WR_RDMA_READ:
+		if transport.Distance(transport.Next(m.PSN, q.answerPackets(m)), q.receiver.Expects) > 0 {
+			return nil
+		}
+		switch s := q.reads(m); {
+		case s == message.Ack:
+			return q.answerData(m)
+		case q.sender == nil: // the memory is gone since; a packet may be forged, which breaks nothing
+			return q.reply(q.answer(m, message.Plain, q.refuse(m, s), m.PSN))
+		}
+	case m.Opcode == ibv.WR_ATOMIC_CMP_AND_SWP || m.Opcode == ibv.WR_ATOMIC_FETCH_AND_ADD:
+		if found, ok := q.receiver.Found(m.PSN); ok {
+			q.back.Original = found
+			return q.reply(q.answer(m, message.AtomicData, message.Ack, m.PSN))
+		}
+	case asksFor(m.Opcode):
+		return q.answerData(m)
+	case q.sender == nil:
+		return q.reply(q.answer(m, message.Plain, message.Ack, m.PSN))
+	case m.AckReq:
+		return q.reply(q.answer(m, message.Plain, message.Ack, transport.Next(q.receiver.Expects, psnMask)))
 	}
-	return message.Ack
+	return nil
+}
+
+// refuseAgain answers a packet that broke the connection, if the answer was lost.
+func (q *qp) refuseAgain(m *message.Request) *message.Answer {
+	if q.sender != nil && q.state == ibv.QPS_ERR && q.broke != message.Ack && m.PSN == q.brokeAt &&
+		m.Transport == q.expectsOf {
+		return q.reply(q.answer(m, message.Plain, q.broke, m.PSN))
+	}
+	return nil
+}
+
+// arrivesUnreliably handles a request, or a part of one, that nobody answers. A message of which a part is missing is
+// dropped.
+func (q *qp) arrivesUnreliably(m *message.Request) {
+	p, r := &q.part, &q.receiver
+	if m.Continues && (!p.on || m.PSN != r.Expects) {
+		if q.count(counters.BehindGaps); p.on {
+			q.on.lost++
+		}
+		p.on = false
+		return
+	}
+	if !m.Continues {
+		p.on = false
+	}
+	if !q.isPart(m) {
+		q.carryOut(m)
+	} else if q.takePart(m) != message.Ack {
+		p.on = false
+	}
+	r.Expects = transport.Next(m.PSN, m.Packets)
+}
+
+// isPart reports whether a message is a part of one, or comes behind one.
+func (q *qp) isPart(m *message.Request) bool {
+	return q.arriving != nil && (m.Continues || m.More || q.part.on || q.part.held)
+}
+
+// takePart takes a part of a request, or one behind a part.
+func (q *qp) takePart(m *message.Request) message.Syndrome {
+	p := &q.part
+	writes := m.Opcode == ibv.WR_RDMA_WRITE || m.Opcode == ibv.WR_RDMA_WRITE_WITH_IMM
+	if !m.Continues && !m.More && writes && !p.on {
+		return q.carryOut(m)
+	}
+	if m.Continues != p.on || m.Continues && writes != p.writes || !q.fitsPart(m, writes) {
+		return q.refuse(m, message.InvalidRequest)
+	}
+	var s message.Syndrome
+	switch {
+	case writes:
+		s = q.takeWrite(m)
+	case q.srq != nil && q.srq.tags != nil:
+		s = q.collect(m)
+	default:
+		s = q.receivePart(m)
+	}
+	if s != message.Ack {
+		return s
+	}
+	p.on, p.writes = m.More, writes
+	if m.More {
+		p.done += sum(m.Payload)
+		return s
+	}
+	p.done = 0
+	q.establish()
+	return s
+}
+
+// fitsPart reports whether a part has whole packets, unless it is the last one, and the message no more bytes than one
+// may have.
+func (q *qp) fitsPart(m *message.Request, writes bool) bool {
+	p, n := &q.part, sum(m.Payload)
+	done := uint64(0)
+	if m.Continues {
+		done = p.done
+	}
+	switch {
+	case n == 0 && (m.More || m.Continues), m.More && n&(128<<q.attr.PathMTU-1) != 0, done+n > maxMessage:
+		return false
+	case !writes:
+		return true
+	case !m.Continues:
+		return m.Length > n && m.Length <= maxMessage
+	case m.More:
+		return done+n < p.length
+	}
+	return done+n == p.length
+}
+
+// takeWrite takes a part of a write. Keys are looked up for each part, because a region may go in between.
+func (q *qp) takeWrite(m *message.Request) message.Syndrome {
+	p := &q.part
+	if !m.Continues {
+		if !q.allows(ibv.ACCESS_REMOTE_WRITE) {
+			return q.refuse(m, message.InvalidRequest)
+		}
+		if _, ok := q.remote(m, m.Length, ibv.ACCESS_REMOTE_WRITE); !ok {
+			return q.refuse(m, message.RemoteAccess)
+		}
+		p.remote, p.rkey, p.length, p.done = m.Remote, m.RKey, m.Length, 0
+	}
+	m.Remote, m.RKey = p.remote+p.done, p.rkey
+	if m.More || m.Opcode == ibv.WR_RDMA_WRITE {
+		to, ok := q.remote(m, sum(m.Payload), ibv.ACCESS_REMOTE_WRITE)
+		if !ok {
+			return q.refuse(m, message.RemoteAccess)
+		}
+		scatterTo(to, m.Payload)
+		return message.Ack
+	}
+	m.Length = sum(m.Payload)
+	return q.writtenBy(m, p.length)
 }
 
 // carryOut does what a message asks for. A reliable connection hears what went wrong; a message that an unreliable one
@@ -77,29 +299,7 @@ func (q *qp) establish() {
 	}
 }
 
-// remote is where a range is that a message is about, by a key.
-func (q *qp) remote(m *message.Request, length uint64, access ibv.AccessFlags) (segment, bool) {
-	k := q.device.keys.get(m.RKey)
-	if k == nil || !q.takesKeysOf(k.pd) || k.bound != nil && k.bound != q {
-		return segment{}, false
-	}
-	s, ok := k.locate(m.Remote, length, access)
-	if q.on.careful && ok {
-		ok = mem.Touch(s, access&(ibv.ACCESS_REMOTE_WRITE|ibv.ACCESS_REMOTE_ATOMIC) != 0)
-	}
-	return s, ok
-}
-
-// takesKeysOf says whether a peer may use keys of a protection domain; a receiving XRC queue pair has none, and takes
-// those of its domain's shared receive queues.
-func (q *qp) takesKeysOf(p *pd) bool {
-	if q.owner == nil {
-		return q.domain.pds[p] > 0
-	}
-	return q.protects == p
-}
-
-// allows says whether the queue pair lets its peer do something.
+// allows reports whether the queue pair lets its peer do something.
 func (q *qp) allows(access ibv.AccessFlags) bool { return q.attr.QPAccessFlags&access == access }
 
 // writtenBy is a write, or the last part of one that has so many bytes as a whole.
@@ -118,22 +318,18 @@ func (q *qp) writtenBy(m *message.Request, whole uint64) message.Syndrome {
 		scatterTo(to, m.Payload)
 		return message.Ack
 	}
-	recvs, s, answer := q.receiver(m)
+	recvs, s, answer := q.recvQueueOf(m)
 	if recvs == nil {
 		return answer
 	}
 	scatterTo(to, m.Payload)
-	got, _ := recvs.first()
-	recvs.take()
-	if s != nil {
-		s.took()
-	}
+	id, _ := recvs.first()
+	take(recvs, s)
 	c := q.completes(s)
-	e := c.next()
-	e.wc = ibv.WC{WRID: got.id, Opcode: ibv.WC_RECV_RDMA_WITH_IMM, ByteLen: uint32(whole), QPNum: q.number,
+	e := c.nextOf(recvs, recvs.taken)
+	e.wc = ibv.WC{WRID: id, Opcode: ibv.WC_RECV_RDMA_WITH_IMM, ByteLen: uint32(whole), QPNum: q.number,
 		SrcQP: m.SourceQP, WCFlags: ibv.WC_WITH_IMM}
 	*e.wc.ImmData() = m.Imm
-	e.sender, e.receiver, e.position = nil, recvs, recvs.taken
 	c.publish(e, m.Solicited)
 	q.count(counters.Receives)
 	return message.Ack
@@ -167,7 +363,7 @@ func (q *qp) reads(m *message.Request) message.Syndrome {
 	if !ok {
 		return message.RemoteAccess
 	}
-	q.fabric().read[0] = from
+	q.on.read[0] = from
 	return message.Ack
 }
 
@@ -180,11 +376,12 @@ func (q *qp) atomic(m *message.Request) message.Syndrome {
 	if !ok {
 		return q.refuse(m, message.RemoteAccess)
 	}
-	q.saved = mem.Load64(at.Base)
+	found := mem.Load64(at.Base)
+	q.back.Original = found
 	switch {
 	case m.Opcode == ibv.WR_ATOMIC_FETCH_AND_ADD:
-		mem.Store64(at.Base, q.saved+m.Operand)
-	case q.saved == m.Operand:
+		mem.Store64(at.Base, found+m.Operand)
+	case found == m.Operand:
 		mem.Store64(at.Base, m.Swap)
 	}
 	return message.Ack
@@ -228,29 +425,87 @@ func (q *qp) atomicWrite(m *message.Request) message.Syndrome {
 	return message.Ack
 }
 
-// receive takes a message into a receive.
+// receive takes a send into a receive.
 func (q *qp) receive(m *message.Request) message.Syndrome {
 	if q.srq != nil && q.srq.tags != nil {
 		return q.tagged(m)
 	}
-	recvs, s, answer := q.receiver(m)
+	recvs, s, answer := q.recvQueueOf(m)
 	if recvs == nil {
 		return answer
 	}
-	got, sges := recvs.first()
+	id, sges := recvs.first()
 	status := ibv.WC_REM_INV_REQ_ERR
 	if m.Opcode != ibv.WR_SEND_WITH_INV || q.boundWindow(uint32(m.Imm)) != nil {
 		status = q.place(recvs.pd, sges, m.Payload, m.Length)
 	}
-	recvs.take()
-	if s != nil {
-		s.took()
-	}
+	take(recvs, s)
 	c := q.completes(s)
-	e := c.next()
-	e.wc = ibv.WC{WRID: got.id, Status: status, Opcode: ibv.WC_RECV, ByteLen: uint32(m.Length), QPNum: q.number,
+	e := c.nextOf(recvs, recvs.taken)
+	e.wc = ibv.WC{WRID: id, Status: status, Opcode: ibv.WC_RECV, ByteLen: uint32(m.Length), QPNum: q.number,
 		SrcQP: m.SourceQP}
-	e.sender, e.receiver, e.position = nil, recvs, recvs.taken
-	q.received(m, status, c, e)
-	return q.answerOf(status)
+	return q.received(m, status, c, e)
+}
+
+// receivePart takes a part of a send into a receive, which the first part takes.
+func (q *qp) receivePart(m *message.Request) message.Syndrome {
+	p := &q.part
+	if !m.Continues {
+		if p.done = 0; !p.held {
+			recvs, s, answer := q.recvQueueOf(m)
+			if recvs == nil {
+				return answer
+			}
+			id, sges := recvs.first()
+			p.held, p.recvs, p.srq, p.id = true, recvs, s, id
+			p.sges = append(p.sges[:0], sges...)
+			take(recvs, s)
+			p.position = recvs.taken
+		}
+	}
+	if p.orphaned() {
+		p.held = false
+		return q.refuse(m, message.InvalidRequest)
+	}
+	n, status := sum(m.Payload), ibv.WC_SUCCESS
+	if !m.More && m.Opcode == ibv.WR_SEND_WITH_INV && q.boundWindow(uint32(m.Imm)) == nil {
+		status = ibv.WC_REM_INV_REQ_ERR
+	} else if n > 0 {
+		status = q.placeAt(p.recvs.pd, p.sges, p.done, m.Payload, n)
+	}
+	if m.More && status == ibv.WC_SUCCESS {
+		return message.Ack
+	}
+	p.held = false
+	c := q.completes(p.srq)
+	e := c.nextOf(p.recvs, p.position)
+	e.wc = ibv.WC{WRID: p.id, Status: status, Opcode: ibv.WC_RECV, ByteLen: uint32(p.done + n), QPNum: q.number,
+		SrcQP: m.SourceQP}
+	return q.received(m, status, c, e)
+}
+
+// collect collects a send that is matched by its tag until all of it is there, or more than any buffer has room for.
+func (q *qp) collect(m *message.Request) message.Syndrome {
+	p := &q.part
+	if !m.Continues {
+		p.whole, p.done = p.whole[:0], 0
+	}
+	p.whole = p.whole[:p.done] // again, where memory turned out to be gone
+	at := len(p.whole)
+	n := int(sum(m.Payload))
+	grows := at+n > cap(p.whole)
+	p.whole = append(p.whole, make([]byte, n)...)
+	if n > 0 {
+		mem.Scatter([]segment{{Base: addressOf(&p.whole[at]), Length: uint64(n)}}, m.Payload)
+	}
+	if m.More && !(grows && uint64(at+n) > q.srq.greatest()) {
+		return message.Ack
+	}
+	all, length := *m, uint64(len(p.whole))
+	all.Length, all.Payload = length, []segment{{Base: addressOf(&p.whole[0]), Length: length}}
+	s := q.tagged(&all)
+	if s != message.NotReady {
+		p.whole = nil
+	}
+	return s
 }

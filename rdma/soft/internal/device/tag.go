@@ -9,8 +9,6 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
-	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
-	"github.com/goverbs/goverbs/rdma/soft/internal/message"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -53,7 +51,7 @@ func newTags(c *ibv.TMCap) *tags {
 	return &tags{most: int(c.MaxNumTags), ops: recvQueue{capacity: c.MaxOps, shared: true}}
 }
 
-// inStep says whether the program has seen every unexpected message.
+// inStep reports whether the program has seen every unexpected message.
 func (t *tags) inStep() bool { return t.told == t.unexpected }
 
 // tell takes the program's count of unexpected messages.
@@ -66,7 +64,7 @@ func (t *tags) tell(count uint32) {
 	}
 }
 
-// holds says whether a tag is held back.
+// holds reports whether a tag is held back.
 func (t *tags) holds() bool {
 	return !t.inStep() && slices.ContainsFunc(t.entries, func(e *tag) bool { return e.held })
 }
@@ -192,118 +190,21 @@ func (s *srq) checkTag(add *ibv.OpsTMAdd) runtime.Errno {
 	return 0
 }
 
-// tagged takes a message into the buffer of its tag, or into a plain receive where no tag matches, and then invalidates
-// what it says.
-func (q *qp) tagged(m *message.Request) message.Syndrome {
-	if m.Opcode != ibv.WR_SEND_WITH_INV {
-		return q.matched(m)
-	}
-	w := q.boundWindow(uint32(m.Imm))
-	if w == nil {
-		return q.refuse(m, message.InvalidRequest)
-	}
-	s := q.matched(m)
-	if s == message.Ack {
-		w.unbind()
-	}
-	return s
+// rendezvous is data that a message announced, and for which it took a tag: the receiver reads it, then sends a message,
+// the FIN. Both go before requests of the receiving queue pair that were not begun. Of an eager message it describes the
+// completion.
+type rendezvous struct {
+	tag       *tag
+	headers   tagHeaders
+	source    uint32 // number of the sender
+	solicited bool
+	isRead    bool
 }
 
 // tagHeaders are the headers of a message that announces a rendezvous. Others have the first one.
 type tagHeaders struct {
 	tmh ibv.TMH
 	rvh ibv.RVH
-}
-
-func (q *qp) matched(m *message.Request) message.Syndrome {
-	s, h := q.srq, &q.srq.tags.headers
-	*h = tagHeaders{}
-	peek(addressOf(h), tmhSize+rvhSize, m.Payload)
-	op := h.tmh.Opcode
-	if m.Length < tmhSize || op == ibv.TMH_RNDV && (m.Length < tmhSize+rvhSize || m.Length > rndvBytes) {
-		op = ibv.TMH_NO_TAG
-	}
-	if op != ibv.TMH_EAGER && op != ibv.TMH_RNDV {
-		return q.untagged(m, ibv.WC_TM_NO_TAG)
-	}
-	i := s.tags.match(h.tmh.Tag.Host())
-	if i < 0 {
-		return q.untagged(m, ibv.WC_TM_RECV)
-	}
-	e := s.tags.entries[i]
-	r := rendezvous{tag: e, headers: *h, source: m.SourceQP, solicited: m.Solicited}
-	if op == ibv.TMH_EAGER {
-		n := m.Length - tmhSize
-		payload := q.fabric().framed[:copy(q.fabric().framed[:], m.Payload)] // which the message keeps as it is
-		status := q.place(s.recvs.pd, e.sges, mem.Skip(payload, tmhSize), n)
-		s.tags.take(i)
-		q.told(&r, status, ibv.WC_TM_MATCH|ibv.WC_TM_DATA_VALID, uint32(n))
-		s.tags.recycle(e)
-		return q.answerOf(status)
-	}
-	n := h.rvh.Len.Host()
-	if uint64(n) > room(e.sges) { // the program has to go on: it finds both headers in the buffer
-		headers := segment{Base: addressOf(h), Length: tmhSize + rvhSize}
-		status := q.place(s.recvs.pd, e.sges, []segment{headers}, headers.Length)
-		s.tags.take(i)
-		if status != ibv.WC_SUCCESS {
-			q.told(&r, status, ibv.WC_TM_MATCH, 0)
-			s.tags.recycle(e)
-			return q.answerOf(status)
-		}
-		q.told(&r, ibv.WC_TM_RNDV_INCOMPLETE, ibv.WC_TM_MATCH, uint32(headers.Length))
-		s.tags.recycle(e)
-		return message.Ack
-	}
-	s.tags.take(i)
-	q.told(&r, ibv.WC_SUCCESS, ibv.WC_TM_MATCH, n)
-	q.startRendezvous(r)
-	return message.Ack
-}
-
-// told completes a receive by a tag, or a part of it. The tag stands in the completion of the message that matched it,
-// and not once more in that of the data that is read later.
-func (q *qp) told(r *rendezvous, status ibv.WCStatus, flags ibv.WCFlags, n uint32) {
-	c := q.srq.cq.next()
-	*c = completion{
-		wc: ibv.WC{WRID: r.tag.id, Status: status, Opcode: ibv.WC_TM_RECV, ByteLen: n, QPNum: q.number, SrcQP: r.source,
-			WCFlags: flags},
-	}
-	if flags&ibv.WC_TM_MATCH != 0 {
-		c.tag, c.priv = r.headers.tmh.Tag.Host(), r.headers.tmh.AppCtx.Host()
-	}
-	q.srq.cq.publish(c, r.solicited)
-}
-
-// untagged takes a message into a plain receive.
-func (q *qp) untagged(m *message.Request, opcode ibv.WCOpcode) message.Syndrome {
-	recvs, s, answer := q.receiver(m)
-	if recvs == nil {
-		return answer
-	}
-	got, sges := recvs.first()
-	status := q.place(recvs.pd, sges, m.Payload, m.Length)
-	recvs.take()
-	s.took()
-	c := s.cq.next()
-	*c = completion{wc: ibv.WC{WRID: got.id, Status: status, Opcode: opcode, ByteLen: uint32(m.Length), QPNum: q.number,
-		SrcQP: m.SourceQP}, whose: whose{receiver: recvs}}
-	switch m.Opcode {
-	case ibv.WR_SEND_WITH_IMM:
-		c.wc.WCFlags = ibv.WC_WITH_IMM
-		*c.wc.ImmData() = m.Imm
-	case ibv.WR_SEND_WITH_INV:
-		c.wc.WCFlags = ibv.WC_WITH_INV
-		*c.wc.InvalidatedRKey() = uint32(m.Imm)
-	}
-	if opcode == ibv.WC_TM_RECV {
-		s.tags.unexpected++
-		if s.tags.holds() {
-			c.wc.WCFlags |= ibv.WC_TM_SYNC_REQ
-		}
-	}
-	s.cq.publish(c, m.Solicited)
-	return q.answerOf(status)
 }
 
 // greatest is how many bytes the greatest message has that finds room now, with its header.
@@ -324,13 +225,4 @@ func room(sges []ibv.SGE) (n uint64) {
 		n += uint64(sges[i].Length)
 	}
 	return n
-}
-
-// peek copies the first bytes of a message, as many as it has.
-func peek(to uint64, n uint64, from []segment) {
-	for _, s := range from {
-		k := min(n, s.Length)
-		mem.Move(to, s.Base, k)
-		to, n = to+k, n-k
-	}
 }

@@ -228,6 +228,21 @@ func TestRendezvousWithoutReads(t *testing.T) {
 	}
 }
 
+// TestEmptyRendezvous: a rendezvous of no bytes reads nothing, and what the receiver sends behind it arrives.
+func TestEmptyRendezvous(t *testing.T) {
+	for _, wire := range []string{"", "packets"} {
+		t.Setenv(wireVariable, wire)
+		r := newTagRig(t, 4, 4)
+		r.recv(r.p.a, 77, r.here.sge(3000, 64))
+		r.add(10, 0xa, 0, 64)
+		r.came(t, 10, ibv.WC_TM_ADD, 0, ibv.WC_SUCCESS)
+		r.rendezvous(0xa, 1024, 0)
+		r.came(t, 10, ibv.WC_TM_RECV, ibv.WC_TM_MATCH, ibv.WC_SUCCESS)
+		r.came(t, 10, ibv.WC_TM_RECV, ibv.WC_TM_DATA_VALID, ibv.WC_SUCCESS)
+		assert.EqualValues(t, 32, r.poll(r.p.aRecv).ByteLen, "the FIN, over %q", wire)
+	}
+}
+
 // TestLongAnnouncements: an announcement of a rendezvous that is longer than the device says takes no tag; one as long
 // does.
 func TestLongAnnouncements(t *testing.T) {

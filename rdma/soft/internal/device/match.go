@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package device
+
+import (
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
+	"github.com/goverbs/goverbs/rdma/soft/internal/message"
+)
+
+// tagged takes a message into the buffer of its tag, or into a plain receive where no tag matches, and then invalidates
+// what it says.
+func (q *qp) tagged(m *message.Request) message.Syndrome {
+	if m.Opcode != ibv.WR_SEND_WITH_INV {
+		return q.matched(m)
+	}
+	w := q.boundWindow(uint32(m.Imm))
+	if w == nil {
+		return q.refuse(m, message.InvalidRequest)
+	}
+	s := q.matched(m)
+	if s == message.Ack {
+		w.unbind()
+	}
+	return s
+}
+
+func (q *qp) matched(m *message.Request) message.Syndrome {
+	s, h := q.srq, &q.srq.tags.headers
+	*h = tagHeaders{}
+	peek(addressOf(h), tmhSize+rvhSize, m.Payload)
+	op := h.tmh.Opcode
+	if m.Length < tmhSize || op == ibv.TMH_RNDV && (m.Length < tmhSize+rvhSize || m.Length > rndvBytes) {
+		op = ibv.TMH_NO_TAG
+	}
+	if op != ibv.TMH_EAGER && op != ibv.TMH_RNDV {
+		return q.untagged(m, ibv.WC_TM_NO_TAG)
+	}
+	i := s.tags.match(h.tmh.Tag.Host())
+	if i < 0 {
+		return q.untagged(m, ibv.WC_TM_RECV)
+	}
+	e := s.tags.entries[i]
+	r := rendezvous{tag: e, headers: *h, source: m.SourceQP, solicited: m.Solicited}
+	if op == ibv.TMH_EAGER {
+		n := m.Length - tmhSize
+		payload := q.fabric().framed[:copy(q.fabric().framed[:], m.Payload)] // which the message keeps as it is
+		status := q.place(s.recvs.pd, e.sges, mem.Skip(payload, tmhSize), n)
+		s.tags.take(i)
+		q.told(&r, status, ibv.WC_TM_MATCH|ibv.WC_TM_DATA_VALID, uint32(n))
+		s.tags.recycle(e)
+		return q.answerOf(status)
+	}
+	n := h.rvh.Len.Host()
+	if uint64(n) > room(e.sges) { // the program has to go on: it finds both headers in the buffer
+		headers := segment{Base: addressOf(h), Length: tmhSize + rvhSize}
+		status := q.place(s.recvs.pd, e.sges, []segment{headers}, headers.Length)
+		s.tags.take(i)
+		if status != ibv.WC_SUCCESS {
+			q.told(&r, status, ibv.WC_TM_MATCH, 0)
+			s.tags.recycle(e)
+			return q.answerOf(status)
+		}
+		q.told(&r, ibv.WC_TM_RNDV_INCOMPLETE, ibv.WC_TM_MATCH, uint32(headers.Length))
+		s.tags.recycle(e)
+		return message.Ack
+	}
+	s.tags.take(i)
+	q.told(&r, ibv.WC_SUCCESS, ibv.WC_TM_MATCH, n)
+	q.rendezvous.add(r) // its data is read behind the answer to this message
+	q.on.ready = append(q.on.ready, q)
+	return message.Ack
+}
+
+// told completes a receive by a tag, or a part of it. The tag stands in the completion of the message that matched it,
+// and not once more in that of the data that is read later.
+func (q *qp) told(r *rendezvous, status ibv.WCStatus, flags ibv.WCFlags, n uint32) {
+	c := q.srq.cq.next()
+	*c = completion{
+		wc: ibv.WC{WRID: r.tag.id, Status: status, Opcode: ibv.WC_TM_RECV, ByteLen: n, QPNum: q.number, SrcQP: r.source,
+			WCFlags: flags},
+	}
+	if flags&ibv.WC_TM_MATCH != 0 {
+		c.tag, c.priv = r.headers.tmh.Tag.Host(), r.headers.tmh.AppCtx.Host()
+	}
+	q.srq.cq.publish(c, r.solicited)
+}
+
+// untagged takes a message into a plain receive.
+func (q *qp) untagged(m *message.Request, opcode ibv.WCOpcode) message.Syndrome {
+	recvs, s, answer := q.recvQueueOf(m)
+	if recvs == nil {
+		return answer
+	}
+	id, sges := recvs.first()
+	status := q.place(recvs.pd, sges, m.Payload, m.Length)
+	take(recvs, s)
+	c := q.completes(s)
+	e := c.nextOf(recvs, recvs.taken)
+	*e = completion{wc: ibv.WC{WRID: id, Status: status, Opcode: opcode, ByteLen: uint32(m.Length), QPNum: q.number,
+		SrcQP: m.SourceQP}, whose: e.whose}
+	describeSend(m, e)
+	if opcode == ibv.WC_TM_RECV {
+		s.tags.unexpected++
+		if s.tags.holds() {
+			e.wc.WCFlags |= ibv.WC_TM_SYNC_REQ
+		}
+	}
+	c.publish(e, m.Solicited)
+	return q.answerOf(status)
+}
+
+// peek copies the first bytes of a message, as many as it has.
+func peek(to uint64, n uint64, from []segment) {
+	for _, s := range from {
+		k := min(n, s.Length)
+		mem.Move(to, s.Base, k)
+		to, n = to+k, n-k
+	}
+}
