@@ -176,7 +176,7 @@ check-witness:
 
 check-vm:
 	@KERNEL=$(TESTKERNEL) conformance/vm/run.sh all
-check-vm: export VMFLAGS = -again=$(AGAIN) -timeout=15m $(if $(GOVERBS_EVERYTHING),-env GOVERBS_EVERYTHING=1)
+check-vm: export VMFLAGS = -again=$(AGAIN) -retries=1 -timeout=15m $(if $(GOVERBS_EVERYTHING),-env GOVERBS_EVERYTHING=1)
 
 check-go: # it boots guests of a kernel, which check-vm may not have brought yet
 	@$(if $(NOINSTALL),,KERNEL=$(TESTKERNEL) conformance/vm/run.sh fetch)

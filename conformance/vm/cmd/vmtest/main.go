@@ -44,6 +44,7 @@ type options struct {
 	with    []string
 	roots   []string
 	again   bool
+	retries int
 }
 
 func main() {
@@ -64,6 +65,8 @@ func main() {
 	set.StringVar(&o.nvdimm, "nvdimm", "",
 		"FILE whose content is persistent memory of the guest, /dev/pmem0; the guest does not change it")
 	set.BoolVar(&o.again, "again", true, "run again what has passed and has not changed since")
+	set.IntVar(&o.retries, "retries", 0, "boot this many more times, with the programs that have not passed, before a "+
+		"failure counts; passing then is reported as a flake")
 	set.StringVar(&o.out, "out", "", "directory for what programs leave in $GOVERBS_OUT")
 	set.Func("env", "NAME=VALUE for the programs; may be repeated",
 		func(s string) error { o.env = append(o.env, s); return nil })
@@ -142,7 +145,9 @@ func run(ctx context.Context, o options, args []string) (status int, err error) 
 	}
 	files = slices.Concat(files, helpers, roots)
 	for _, image := range images {
-		outcomes, err := boot(ctx, o, image, programs, files, out)
+		outcomes, err := retried(o.retries, out.printf, func() ([]*vm.Outcome, error) {
+			return boot(ctx, o, image, programs, files, out)
+		})
 		if err != nil {
 			return 0, fmt.Errorf("kernel %s: %w", image.Kernel, err)
 		}
@@ -158,6 +163,26 @@ func run(ctx context.Context, o options, args []string) (status int, err error) 
 		}
 	}
 	return status, nil
+}
+
+// retried boots guests until all have passed, and up to so many times more. A guest of a busy machine may get no processor
+// for longer than a peer waits for it. A fault of the kernel counts at once.
+func retried(retries int, log vm.Logf, boot func() ([]*vm.Outcome, error)) ([]*vm.Outcome, error) {
+	for failed := 0; ; failed++ {
+		outcomes, err := boot()
+		if err != nil {
+			return nil, err
+		}
+		i := slices.IndexFunc(outcomes, func(o *vm.Outcome) bool { return o.Kind != vm.Passed })
+		switch {
+		case i < 0 && failed > 0:
+			log("FLAKE: passed at attempt %d", failed+1)
+			return outcomes, nil
+		case i < 0 || failed == retries || outcomes[i].ExitStatus() == vm.StatusKernel:
+			return outcomes, nil
+		}
+		log("attempt %d failed (%s); trying once more", failed+1, outcomes[i].Kind)
+	}
 }
 
 // boot runs the programs in one guest, or in two.

@@ -3,8 +3,11 @@
 package main
 
 import (
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -34,6 +37,45 @@ func TestPrograms(t *testing.T) {
 	assert.ErrorContains(t, err, "go list ./not/there")
 	_, err = programs(t.Context(), options{}, t.TempDir(), []string{"../../wire"}, nil)
 	assert.EqualError(t, err, "no tests and no programs in ../../wire")
+}
+
+// TestRetried: a failure counts once the attempts are used up, that of a kernel at once, and a pass after a failure is said
+// to be a flake.
+func TestRetried(t *testing.T) {
+	exited, passed := &vm.Outcome{Kind: vm.Exited, Status: 1}, &vm.Outcome{Kind: vm.Passed}
+	for name, c := range map[string]struct {
+		boots   [][]*vm.Outcome
+		retries int
+		want    int // boots
+		status  int
+		flake   bool
+	}{
+		"passed":               {[][]*vm.Outcome{{passed}}, 1, 1, 0, false},
+		"no retries":           {[][]*vm.Outcome{{exited}}, 0, 1, 1, false},
+		"flake":                {[][]*vm.Outcome{{passed, exited}, {passed, passed}}, 1, 2, 0, true},
+		"failed twice":         {[][]*vm.Outcome{{exited}, {exited}}, 1, 2, 1, false},
+		"fault of the kernel":  {[][]*vm.Outcome{{{Kind: vm.Oops}}}, 1, 1, vm.StatusKernel, false},
+		"hung, and then fault": {[][]*vm.Outcome{{{Kind: vm.Hang}}, {{Kind: vm.Panic}}}, 1, 2, vm.StatusKernel, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			boots, said := 0, ""
+			outcomes, err := retried(c.retries, func(format string, args ...any) { said += fmt.Sprintf(format, args...) },
+				func() ([]*vm.Outcome, error) {
+					boots++
+					return c.boots[boots-1], nil
+				})
+			require.NoError(t, err)
+			assert.Equal(t, c.want, boots)
+			status := 0
+			for _, o := range outcomes {
+				status = max(status, o.ExitStatus())
+			}
+			assert.Equal(t, c.status, status)
+			assert.Equal(t, c.flake, strings.Contains(said, "FLAKE"), said)
+		})
+	}
+	_, err := retried(1, nil, func() ([]*vm.Outcome, error) { return nil, errors.New("no guest") })
+	assert.EqualError(t, err, "no guest")
 }
 
 func TestFiles(t *testing.T) {
