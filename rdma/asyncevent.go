@@ -9,6 +9,7 @@ import (
 	"iter"
 	"log/slog"
 	"sync"
+	"syscall"
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/libibverbs"
@@ -105,7 +106,7 @@ func (a *asyncEvents) read(d *Device) {
 	get := func() bool {
 		asks = append(asks, a.asked()...)
 		failure = libibverbs.GetAsyncEvent(d.c, event)
-		if !errors.Is(failure, eagain) {
+		if !errors.Is(failure, syscall.EAGAIN) {
 			return true
 		}
 		for _, ask := range asks {
@@ -126,7 +127,7 @@ func (a *asyncEvents) read(d *Device) {
 			return
 		}
 		if !got {
-			a.end(&VerbError{Verb: "ibv_get_async_event", Object: d.Name(), Errno: einval, Err: ErrClosed})
+			a.end(&VerbError{Verb: "ibv_get_async_event", Object: d.Name(), Errno: syscall.EINVAL, Err: ErrClosed})
 			return
 		}
 		e := d.asyncEvent(event)
@@ -189,7 +190,7 @@ func (d *Device) asyncEvent(c *ibv.AsyncEvent) AsyncEvent {
 func (d *Device) tell(e AsyncEvent) {
 	switch {
 	case e.Type == ibv.EVENT_DEVICE_FATAL:
-		d.fail(&VerbError{Object: d.Name(), Errno: eio,
+		d.fail(&VerbError{Object: d.Name(), Errno: syscall.EIO,
 			Reason: "the device reported a fatal error, or was unplugged: " + e.Type.String()})
 	case e.Type == ibv.EVENT_QP_LAST_WQE_REACHED && e.QP != nil:
 		e.QP.lastWQE.set()

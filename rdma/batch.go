@@ -5,6 +5,7 @@ package rdma
 import (
 	"fmt"
 	"math"
+	"syscall"
 	"unsafe"
 
 	"github.com/goverbs/goverbs/generated/ibv"
@@ -139,7 +140,7 @@ func (b *batch) Err() error {
 	}
 	switch {
 	case b.n > b.Cap():
-		return &verberr.VerbError{Errno: enomem,
+		return &verberr.VerbError{Errno: syscall.ENOMEM,
 			Reason: fmt.Sprintf("the batch is full: it was made for %d work requests, not for %d", b.Cap(), b.n)}
 	case b.lacks&lackEntry != 0:
 		return invalid("", "", "no room for another entry: the batch was made for %d in each work request", b.sges)
@@ -204,7 +205,7 @@ func (l *layout) add(n, each int, size uintptr) (offset int) {
 
 func (l *layout) mapMemory() (*offheap.Mapping, error) {
 	if l.tooMuch {
-		return nil, &verberr.VerbError{Errno: enomem, Reason: "so much memory cannot be had"}
+		return nil, &verberr.VerbError{Errno: syscall.ENOMEM, Reason: "so much memory cannot be had"}
 	}
 	m, err := offheap.Map(l.size, offheap.Options{})
 	return m, verberr.Wrap("", "", err)

@@ -3,6 +3,8 @@
 package rdma
 
 import (
+	"syscall"
+
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/libibverbs"
 	"github.com/goverbs/goverbs/rdma/internal/datapath"
@@ -67,9 +69,9 @@ func unbindable(mw *ibv.MW, info *ibv.MWBindInfo) runtime.Errno {
 	switch {
 	case mw.Type != ibv.MW_TYPE_1, mr == nil && (info.Addr != 0 || info.Length != 0),
 		info.MWAccessFlags&ibv.ACCESS_ZERO_BASED != 0:
-		return einval
+		return syscall.EINVAL
 	case mr != nil && mw.PD != mr.PD:
-		return eperm
+		return syscall.EPERM
 	}
 	return 0
 }

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"sync"
 	"sync/atomic"
+	"syscall"
 
 	"github.com/goverbs/goverbs/generated/ibv"
 )
@@ -180,7 +181,7 @@ func (c Call) Abandon(release func()) {
 // has ended fails with [ErrClosed].
 func (c Call) Wait(ctx context.Context) (ibv.WC, error) {
 	if c.calls == nil {
-		return ibv.WC{}, &VerbError{Verb: "Wait", Object: "a call", Errno: einval, Reason: "it was never begun",
+		return ibv.WC{}, &VerbError{Verb: "Wait", Object: "a call", Errno: syscall.EINVAL, Reason: "it was never begun",
 			Err: ErrClosed}
 	}
 	for {
@@ -326,7 +327,7 @@ func (c *Calls) settle() error {
 		}
 	}
 	if n > 0 {
-		return &VerbError{Verb: "Close", Object: c.poller.name, Errno: ebusy, Err: ErrInUse,
+		return &VerbError{Verb: "Close", Object: c.poller.name, Errno: syscall.EBUSY, Err: ErrInUse,
 			Reason: fmt.Sprintf("%d abandoned calls have not completed: close or drain their queue pairs first", n)}
 	}
 	c.over = true

@@ -7,6 +7,7 @@ import (
 	"errors"
 	goruntime "runtime"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -34,7 +35,7 @@ func TestCallsOfManyGoroutines(t *testing.T) {
 				if !assert.NoError(t, err) {
 					return
 				}
-				for _, err = e.qp.PostSend(emptyWrites(batch, call.ID(), 1)); errors.Is(err, enomem); _,
+				for _, err = e.qp.PostSend(emptyWrites(batch, call.ID(), 1)); errors.Is(err, syscall.ENOMEM); _,
 					err = e.qp.PostSend(batch) {
 					goruntime.Gosched()
 				}

@@ -52,7 +52,7 @@ func TestChecksAreTheTables(t *testing.T) {
 				_, err := q.Post(b)
 				var e *PostError
 				// one unsignalled request fills this queue: the rules passed it
-				if errors.As(err, &e) && e.Errno == enomem {
+				if errors.As(err, &e) && e.Errno == syscall.ENOMEM {
 					err = nil
 				}
 				assert.Equal(t, want, err == nil, "%v, %v, %v: %v", qpt, op, flag, err)

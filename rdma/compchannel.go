@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"syscall"
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/libibverbs"
@@ -40,7 +41,7 @@ func (d *Device) CreateCompChannel() (*CompChannel, error) {
 	ch := &CompChannel{device: d, cq: new(ibv.Ptr[ibv.CQ]), context: new(uintptr)}
 	ch.get = func() bool {
 		ch.failure = libibverbs.GetCQEvent(ch.c, ch.cq, ch.context)
-		return !errors.Is(ch.failure, eagain)
+		return !errors.Is(ch.failure, syscall.EAGAIN)
 	}
 	create := func() (*ibv.CompChannel, error) {
 		c, err := libibverbs.CreateCompChannel(d.c)
@@ -142,7 +143,7 @@ func (ch *CompChannel) Wait(ctx context.Context) (*CQ, error) {
 		case ctx.Err() != nil:
 			return nil, ctx.Err()
 		case ch.isClosed():
-			return nil, &VerbError{Verb: verb, Object: ch.name, Errno: einval, Err: ErrClosed}
+			return nil, &VerbError{Verb: verb, Object: ch.name, Errno: syscall.EINVAL, Err: ErrClosed}
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync/atomic"
+	"syscall"
 	"unsafe"
 
 	"github.com/goverbs/goverbs/generated/ibv"
@@ -329,7 +330,7 @@ func (q *CompletionQueue) countSRQ(srq *RecvQueue) error {
 	case srq.capacity == 0:
 		return nil
 	case q.srq != nil:
-		return &runtime.CallError{Function: "ibv_create_srq_ex", Errno: einval}
+		return &runtime.CallError{Function: "ibv_create_srq_ex", Errno: syscall.EINVAL}
 	}
 	q.srq = srq
 	return nil
@@ -429,7 +430,7 @@ func (q *CompletionQueue) reqNotify(p Path, solicitedOnly bool) error {
 	q.armed.Store(true)
 	if r := p.Arm(q.c, solicitedOnly); r != 0 {
 		if reason := misused(p, false); reason != "" {
-			return &verberr.VerbError{Verb: "ibv_req_notify_cq", Errno: ebusy, Reason: reason}
+			return &verberr.VerbError{Verb: "ibv_req_notify_cq", Errno: syscall.EBUSY, Reason: reason}
 		}
 		return &runtime.CallError{Function: "ibv_req_notify_cq", Errno: errnoOf(r)}
 	}
@@ -443,13 +444,13 @@ func pollFailed(p Path, c *ibv.CQ, result int) error {
 		return &runtime.CallError{Function: "ibv_poll_cq", Errno: runtime.Errno(result)}
 	}
 	if reason := misused(p, false); reason != "" {
-		return &verberr.VerbError{Verb: "ibv_poll_cq", Object: fmt.Sprintf("CQ %d", c.Handle), Errno: ebusy,
+		return &verberr.VerbError{Verb: "ibv_poll_cq", Object: fmt.Sprintf("CQ %d", c.Handle), Errno: syscall.EBUSY,
 			Reason: reason}
 	}
 	return errPoll
 }
 
-var errPoll = error(&verberr.VerbError{Verb: "ibv_poll_cq", Errno: eio,
+var errPoll = error(&verberr.VerbError{Verb: "ibv_poll_cq", Errno: syscall.EIO,
 	Reason: "the completion queue is broken, or the call failed without a reason"})
 
 // refuse makes polls fail from now on, or succeed again with nil; none is under way when it returns.

@@ -7,6 +7,7 @@ import (
 	"math"
 	"sync"
 	"sync/atomic"
+	"syscall"
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/libibverbs"
@@ -188,7 +189,7 @@ func unfitCQ(entries int) string {
 
 // endWaits stops all polls from now on, and wakes waiting goroutines.
 func (q *CQ) endWaits() {
-	q.queue.refuse(&VerbError{Verb: "ibv_poll_cq", Object: q.name, Errno: einval, Err: ErrClosed})
+	q.queue.refuse(&VerbError{Verb: "ibv_poll_cq", Object: q.name, Errno: syscall.EINVAL, Err: ErrClosed})
 	q.wake()
 }
 
@@ -268,7 +269,7 @@ func (q *CQ) notForUsers(verb string) error {
 
 // consumed is the error of users' polls while the queue has a consumer.
 func (q *CQ) consumed(verb string, calls bool) error {
-	return &VerbError{Verb: verb, Object: q.name, Errno: ebusy, Reason: "the queue has " + consumer(calls) +
+	return &VerbError{Verb: verb, Object: q.name, Errno: syscall.EBUSY, Reason: "the queue has " + consumer(calls) +
 		", which takes all completions: poll or wait there", Err: ErrInUse}
 }
 

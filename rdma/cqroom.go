@@ -4,6 +4,7 @@ package rdma
 
 import (
 	"fmt"
+	"syscall"
 
 	"github.com/goverbs/goverbs/generated/libibverbs"
 )
@@ -43,7 +44,7 @@ func (q *CQ) Resize(entries int) error {
 			q.taken)
 	}
 	if q.native != nil { // C would copy completions from where it has polled, which is nowhere
-		return &VerbError{Verb: verb, Object: q.name, Errno: eopnotsupp,
+		return &VerbError{Verb: verb, Object: q.name, Errno: syscall.EOPNOTSUPP,
 			Reason: "the queue is polled by a data path in Go, which cannot follow it: create it large enough"}
 	}
 	hidden := reserve
@@ -73,7 +74,7 @@ func (q *CQ) admit(n int, srq *SRQ, overcommit bool) error {
 		if n > 0 {
 			others = fmt.Sprintf(" and %d for each further one like this", n)
 		}
-		return &VerbError{Object: q.name, Errno: enomem,
+		return &VerbError{Object: q.name, Errno: syscall.ENOMEM,
 			Reason: fmt.Sprintf("%d completions may be outstanding, and of the queue's %d there is room for %d: "+
 				"create the queue with at least %d%s, or set QueueOptions.Overcommit",
 				more, q.entries, q.entries-q.taken, q.taken+more, others)}
@@ -102,7 +103,7 @@ func (q *CQ) resizeSRQ(srq *SRQ, depth int, force bool) error {
 	}
 	taken := q.taken + depth - s.depth
 	if taken > q.entries && taken > q.taken && q.taken <= q.entries && !force {
-		return &VerbError{Object: q.name, Errno: enomem,
+		return &VerbError{Object: q.name, Errno: syscall.ENOMEM,
 			Reason: fmt.Sprintf("%s would need %d completions more, and there is room for %d of %d", srq.name,
 				depth-s.depth, q.entries-q.taken, q.entries)}
 	}

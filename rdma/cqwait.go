@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"syscall"
 
 	"github.com/goverbs/goverbs/generated/ibv"
 )
@@ -332,7 +333,7 @@ func (q *CQ) goneOr(err error) error {
 // failure says why there is nothing left to wait for, or returns nil.
 func (q *CQ) failure() error {
 	if q.isClosed() {
-		return &VerbError{Verb: "ibv_poll_cq", Object: q.name, Errno: einval, Err: ErrClosed}
+		return &VerbError{Verb: "ibv_poll_cq", Object: q.name, Errno: syscall.EINVAL, Err: ErrClosed}
 	}
 	if e := q.dead.Load(); e != nil {
 		return e
@@ -365,7 +366,7 @@ func (q *CQ) wake() {
 // broken records that the device gave up the queue.
 func (q *CQ) broken(event ibv.EventType) {
 	q.dead.CompareAndSwap(nil,
-		&VerbError{Object: q.name, Errno: eio,
+		&VerbError{Object: q.name, Errno: syscall.EIO,
 			Reason: fmt.Sprintf("%v: the queue has overrun, or failed otherwise; it and its queue pairs have to be "+
 				"closed",
 				event)})

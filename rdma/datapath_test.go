@@ -112,7 +112,7 @@ func TestPathInGo(t *testing.T) {
 			var e *PostError
 			require.True(t, errors.As(err, &e))
 			assert.Equal(t, PostError{Verb: "ibv_post_send", QPNum: 0x12, QPType: ibv.QPT_RC, Index: 1,
-				WRID: refuse, Errno: enomem}, *e)
+				WRID: refuse, Errno: syscall.ENOMEM}, *e)
 			assert.Equal(t, provider.Software, send.Provider())
 		})
 	}

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"unsafe"
 
 	"github.com/goverbs/goverbs/generated/ibv"
@@ -191,7 +192,7 @@ func lookup[T any](d *Device, verb, object, member string, address uintptr) (*T,
 		return nil, nil
 	}
 	if address == closedAddress {
-		return nil, &VerbError{Verb: verb, Object: object, Errno: einval, Reason: member, Err: ErrClosed}
+		return nil, &VerbError{Verb: verb, Object: object, Errno: syscall.EINVAL, Reason: member, Err: ErrClosed}
 	}
 	o, ok := d.objects.find(address).(*T)
 	if !ok {

@@ -4,6 +4,7 @@ package rdma
 
 import (
 	"slices"
+	"syscall"
 	"testing"
 	"unsafe"
 
@@ -47,7 +48,7 @@ var space = func() *runtime.Space {
 var devices []*device
 
 func newDevice(t require.TestingT, qpt ibv.QPType) *device {
-	d := &device{fail: passes, errno: enomem}
+	d := &device{fail: passes, errno: syscall.ENOMEM}
 	devices = append(devices, d)
 	slot := func(f runtime.SlotFunc) ibv.FuncPtr {
 		address, err := space.Slot(f)

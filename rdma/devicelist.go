@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"syscall"
 	"unsafe"
 
 	"github.com/goverbs/goverbs/generated/ibv"
@@ -53,7 +54,7 @@ func Devices() ([]DeviceInfo, error) {
 
 // noRDMA reports whether an error of the list of devices means that there can be none here.
 func noRDMA(err error) bool {
-	return errors.Is(err, ErrNotSupported) || errors.Is(err, enosys) || errors.Is(err, enoent)
+	return errors.Is(err, ErrNotSupported) || errors.Is(err, syscall.ENOSYS) || errors.Is(err, syscall.ENOENT)
 }
 
 // DevicesOf lists the devices of a software backend, or of the native library, runtime.Native; nil means all, as
@@ -100,7 +101,7 @@ func eachDevice(backend runtime.Backend, f func(d *ibv.Device, info DeviceInfo) 
 // listReason explains an errno of ibv_get_device_list.
 func listReason(err error) string {
 	var call *runtime.CallError
-	if errors.As(err, &call) && (call.Errno == enosys || call.Errno == enoent) {
+	if errors.As(err, &call) && (call.Errno == syscall.ENOSYS || call.Errno == syscall.ENOENT) {
 		return "the kernel has no RDMA here: is the module ib_uverbs loaded, and /sys/class/infiniband_verbs there?"
 	}
 	return ""
@@ -234,7 +235,7 @@ func (e *UnknownDeviceError) Error() string {
 }
 
 // Unwrap returns ENOENT.
-func (e *UnknownDeviceError) Unwrap() error { return enoent }
+func (e *UnknownDeviceError) Unwrap() error { return syscall.ENOENT }
 
 // embedded is the built-in software fabric, or nil.
 var embedded = func() (runtime.Backend, error) {

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 	"unsafe"
 
@@ -252,7 +253,7 @@ func (d *Device) FindGID(q GIDQuery) (ibv.GIDEntry, error) {
 	}
 	e, ok := gid.Choose(q, all)
 	if !ok {
-		return e, &VerbError{Verb: "ibv_query_gid_table", Object: d.name, Errno: enoent,
+		return e, &VerbError{Verb: "ibv_query_gid_table", Object: d.name, Errno: syscall.ENOENT,
 			Reason: fmt.Sprintf("there is no GID %v; there are %s", q, gid.List(all))}
 	}
 	return e, nil

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"syscall"
 	"unsafe"
 
 	"github.com/goverbs/goverbs/generated/ibv"
@@ -87,7 +88,7 @@ func (m *DM) WriteAt(b []byte, off int64) (n int, err error) {
 		return 0, err
 	}
 	if err == io.EOF {
-		err = &VerbError{Verb: verb, Object: m.name, Errno: einval,
+		err = &VerbError{Verb: verb, Object: m.name, Errno: syscall.EINVAL,
 			Reason: fmt.Sprintf("%d bytes at %d are not inside %d", len(b), off, m.length), Err: io.ErrShortWrite}
 	}
 	if e := m.use(verb); e != nil || n == 0 {
@@ -132,7 +133,7 @@ func (m *DM) ReadAt(b []byte, off int64) (n int, err error) {
 
 // uncopied says why nothing was copied.
 func (m *DM) uncopied(verb string, off int64, n int, err error) error {
-	if errors.Is(err, einval) && (off%4 != 0 || n%4 != 0) {
+	if errors.Is(err, syscall.EINVAL) && (off%4 != 0 || n%4 != 0) {
 		return explain(verb, m.name, fmt.Sprintf("%d bytes at %d: both have to be multiples of 4", n, off), err)
 	}
 	return wrap(verb, m.name, err)
@@ -170,7 +171,7 @@ func (p *PD) RegDMMR(m *DM, offset, length uint64, access ibv.AccessFlags) (*MR,
 		r.register(verb, ibv.AccessRegDMMR, access, registration{pd: p, region: Region{Length: length}},
 			func() (*ibv.MR, error) {
 				c, err := libibverbs.RegDMMR(p.c, m.c, offset, length, access)
-				if errors.Is(err, einval) && m.length > 0 && (offset > m.length || length > m.length-offset) {
+				if errors.Is(err, syscall.EINVAL) && m.length > 0 && (offset > m.length || length > m.length-offset) {
 					err = explain("", "", fmt.Sprintf("%d bytes at %d are not inside %s, which has %d", length, offset,
 						m.name,
 						m.length), err)

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"syscall"
 	"time"
 
 	"github.com/goverbs/goverbs/generated/ibv"
@@ -41,7 +42,7 @@ func (q *QP) Drain(ctx context.Context) error {
 	defer q.done()
 	q.changes.Lock()
 	defer q.changes.Unlock()
-	q.refuse(&VerbError{Object: q.name, Errno: ebusy,
+	q.refuse(&VerbError{Object: q.name, Errno: syscall.EBUSY,
 		Reason: "it is being drained, and takes no work requests until that ends"})
 	defer q.refuse(nil)
 	if err := q.native.Misuse("Drain", q.name); err != nil {

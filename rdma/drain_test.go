@@ -7,6 +7,7 @@ import (
 	"errors"
 	goruntime "runtime"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 	"unsafe"
@@ -187,14 +188,14 @@ func TestDrainIntoABrokenQueue(t *testing.T) {
 	go func() { ends <- e.qp.await(patience{Context: context.Background()}, &lost) }()
 	go func() {
 		ends <- e.qp.whileFull(patience{Context: context.Background()}, e.cq,
-			func() error { return &runtime.CallError{Function: "ibv_post_send", Errno: enomem} })
+			func() error { return &runtime.CallError{Function: "ibv_post_send", Errno: syscall.ENOMEM} })
 	}()
 	time.Sleep(5 * time.Millisecond)
 	assert.Empty(t, ends)
 	e.cq.broken(ibv.EVENT_CQ_ERR)
 	for range 2 {
 		err := requireEnd(t, ends)
-		assert.ErrorIs(t, err, eio)
+		assert.ErrorIs(t, err, syscall.EIO)
 		assert.ErrorContains(t, err, "it is not drained")
 	}
 	lost.forget()
@@ -338,7 +339,7 @@ func TestDatagramsThatCannotBe(t *testing.T) {
 	for n, ok := range map[int]bool{0: false, GRHBytes - 1: false, GRHBytes: true, 64: true, 65: false} {
 		payload, _, err := Datagram(&ibv.WC{ByteLen: uint32(n)}, buffer)
 		if !ok {
-			assert.ErrorIs(t, err, einval, n)
+			assert.ErrorIs(t, err, syscall.EINVAL, n)
 			continue
 		}
 		require.NoError(t, err, n)

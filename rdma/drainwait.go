@@ -5,6 +5,7 @@ package rdma
 import (
 	"context"
 	"errors"
+	"syscall"
 	"time"
 
 	"github.com/goverbs/goverbs/generated/ibv"
@@ -71,7 +72,7 @@ func (q *QP) markSend(p patience) error {
 // full says whether a post was refused for want of a slot.
 func full(err error) bool {
 	var call *runtime.CallError
-	return errors.As(err, &call) && call.Errno == enomem
+	return errors.As(err, &call) && call.Errno == syscall.ENOMEM
 }
 
 // ownHandle returns an address handle of the local port, for a datagram that never leaves.

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	goruntime "runtime"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -29,7 +30,7 @@ func TestParentsWithChildren(t *testing.T) {
 		e.cq: e.qp.name} {
 		err := object.Close()
 		assert.ErrorIs(t, err, ErrInUse)
-		assert.ErrorIs(t, err, ebusy)
+		assert.ErrorIs(t, err, syscall.EBUSY)
 		assert.ErrorContains(t, err, "it is needed by "+needed)
 	}
 	assert.ErrorContains(t, e.cq.Close(), "needed by "+e.qp.name+", which",
@@ -90,11 +91,11 @@ func TestCloseThatFails(t *testing.T) {
 	assert.Equal(t, 16, e.qp.SendQueue().Free(), "it is still tracked")
 
 	end := e.qp.endC
-	e.qp.endC = func(*ibv.QP) error { return ebusy }
-	assert.ErrorIs(t, e.qp.Close(), ebusy)
-	e.qp.endC = func(*ibv.QP) error { return &runtime.CallError{Function: "ibv_destroy_qp", Errno: eio} }
+	e.qp.endC = func(*ibv.QP) error { return syscall.EBUSY }
+	assert.ErrorIs(t, e.qp.Close(), syscall.EBUSY)
+	e.qp.endC = func(*ibv.QP) error { return &runtime.CallError{Function: "ibv_destroy_qp", Errno: syscall.EIO} }
 	err = e.qp.Close()
-	assert.ErrorIs(t, err, eio)
+	assert.ErrorIs(t, err, syscall.EIO)
 	assert.ErrorContains(t, err, "RDMAV_ALLOW_DISASSOC_DESTROY=1")
 	e.qp.endC = end
 	e.write(2, 1)

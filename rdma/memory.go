@@ -6,6 +6,7 @@ import (
 	"fmt"
 	goruntime "runtime"
 	"sync"
+	"syscall"
 	"unsafe"
 
 	"github.com/goverbs/goverbs/generated/ibv"
@@ -116,7 +117,7 @@ func (b *Buffer) Close() error {
 }
 
 func (b *Buffer) inUse(reason string) error {
-	return &VerbError{Verb: "Close", Object: "buffer", Errno: ebusy, Reason: reason, Err: ErrInUse}
+	return &VerbError{Verb: "Close", Object: "buffer", Errno: syscall.EBUSY, Reason: reason, Err: ErrInUse}
 }
 
 // Pinned is a Go slice that the garbage collector keeps alive and in place until Unpin, even if nothing else refers to

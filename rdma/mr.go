@@ -9,6 +9,7 @@ import (
 	"os"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"unsafe"
 
 	"github.com/goverbs/goverbs/generated/ibv"
@@ -107,7 +108,7 @@ func (p *PD) RegAddress(address uintptr, length, iova uint64, access ibv.AccessF
 			return libibverbs.RegMR(p.c, address, length, access)
 		}
 		c, err := libibverbs.RegMRIOVA(p.c, address, length, iova, access)
-		if page := uint64(os.Getpagesize()); errors.Is(err, einval) && (uint64(address)^iova)%page != 0 {
+		if page := uint64(os.Getpagesize()); errors.Is(err, syscall.EINVAL) && (uint64(address)^iova)%page != 0 {
 			err = explain("", "",
 				fmt.Sprintf("iova is %#x and the address %#x: they have to lie at the same place in their pages of %d "+
 					"bytes",

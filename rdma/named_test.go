@@ -4,6 +4,7 @@ package rdma
 
 import (
 	"sync"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -64,7 +65,7 @@ func TestNamedObjectsClosedMeanwhile(t *testing.T) {
 				both.Go(func() { refused = parent.Close() })
 				both.Wait()
 				if failed != nil {
-					assert.ErrorIs(t, failed, einval)
+					assert.ErrorIs(t, failed, syscall.EINVAL)
 					require.NoError(t, refused)
 					continue
 				}

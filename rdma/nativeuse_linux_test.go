@@ -7,6 +7,7 @@ package rdma
 import (
 	goruntime "runtime"
 	"sync"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -52,7 +53,7 @@ func TestManyGoroutines(t *testing.T) {
 					if err == nil {
 						break
 					}
-					if !assert.ErrorIs(t, err, enomem) {
+					if !assert.ErrorIs(t, err, syscall.ENOMEM) {
 						return
 					}
 					goruntime.Gosched()

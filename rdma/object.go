@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"reflect"
 	"strings"
+	"syscall"
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma/internal/counted"
@@ -182,7 +183,7 @@ func birth[C any](d *Device, o *object, to **C, owner any, verb string, create f
 		} else {
 			d.counts.Gone(owner)
 		}
-		if errors.Is(err, eio) {
+		if errors.Is(err, syscall.EIO) {
 			err = explain("", "", goneForGood, err)
 		}
 		return err

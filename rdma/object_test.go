@@ -7,6 +7,7 @@ import (
 	goruntime "runtime"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -205,7 +206,7 @@ func TestCloseAllKeepsTheOrderOfWhatDoesNotNeedOneAnother(t *testing.T) {
 	slices.Reverse(regions)
 	window, err := pd.AllocMW(ibv.MW_TYPE_1)
 	require.NoError(t, err)
-	window.itself().life.Begin("a window that C keeps", func() (bool, error) { return false, &VerbError{Errno: ebusy} },
+	window.itself().life.Begin("a window that C keeps", func() (bool, error) { return false, &VerbError{Errno: syscall.EBUSY} },
 		&pd.life)
 	err = CloseAll(nil, append(regions, window)...)
 	var names []string

@@ -4,6 +4,7 @@ package rdma
 
 import (
 	"fmt"
+	"syscall"
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/libibverbs"
@@ -99,7 +100,7 @@ func missing(fn ibv.FuncPtr, name, object string) error {
 func errnoOf(result int32) runtime.Errno {
 	switch {
 	case result == -1:
-		return eio
+		return syscall.EIO
 	case result < 0:
 		return runtime.Errno(-int64(result))
 	}

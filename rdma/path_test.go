@@ -4,6 +4,7 @@ package rdma
 
 import (
 	"sync"
+	"syscall"
 	"testing"
 	"unsafe"
 
@@ -33,7 +34,7 @@ func (r *ring) PostSend(qp *ibv.QP, list *ibv.SendWR, bad *ibv.Ptr[ibv.SendWR]) 
 		r.flags = append(r.flags, w.SendFlags)
 		if r.full {
 			*bad = ibv.PtrTo(w)
-			return int32(enomem)
+			return int32(syscall.ENOMEM)
 		}
 		data := unsafe.Slice((*byte)(ibv.Ptr[byte](w.SGList.Deref().Addr).Deref()), w.SGList.Deref().Length)
 		to := ibv.Ptr[byte](w.WR.RDMA().RemoteAddr)
@@ -70,10 +71,12 @@ func (r *ring) PostRecv(_ *ibv.QP, list *ibv.RecvWR, _ *ibv.Ptr[ibv.RecvWR]) int
 }
 
 func (r *ring) PostSRQRecv(*ibv.SRQ, *ibv.RecvWR, *ibv.Ptr[ibv.RecvWR]) int32 {
-	return int32(eopnotsupp)
+	return int32(syscall.EOPNOTSUPP)
 }
 
-func (r *ring) PostWQRecv(*ibv.WQ, *ibv.RecvWR, *ibv.Ptr[ibv.RecvWR]) int32 { return int32(eopnotsupp) }
+func (r *ring) PostWQRecv(*ibv.WQ, *ibv.RecvWR, *ibv.Ptr[ibv.RecvWR]) int32 {
+	return int32(syscall.EOPNOTSUPP)
+}
 
 func (r *ring) Poll(cq *ibv.CQ, wcs []ibv.WC) int32 {
 	r.mu.Lock()
@@ -171,7 +174,7 @@ func TestPathOfADevice(t *testing.T) {
 
 			used.full = true
 			err = qp.PostProgram(p)
-			assert.ErrorIs(t, err, enomem)
+			assert.ErrorIs(t, err, syscall.ENOMEM)
 			assert.Equal(t, 4, qp.SendQueue().Free(), "nothing was posted")
 			used.full = false
 
@@ -197,7 +200,7 @@ func TestPathOfADevice(t *testing.T) {
 	assert.Len(t, pollAll(t, cq, 1), 1)
 	assert.Equal(t, before, hardware.lists, "the device's own again")
 	_, err = pd.Device().CreateCQ(4, nil, 0, QueueOptions{}, QueueOptions{})
-	assert.ErrorIs(t, err, einval)
+	assert.ErrorIs(t, err, syscall.EINVAL)
 }
 
 // pollAll polls so many completions.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"iter"
 	"sync"
+	"syscall"
 
 	"github.com/goverbs/goverbs/generated/ibv"
 )
@@ -81,7 +82,7 @@ func newPollerOf[T any](cq *CQ, tickets int, verb string, lost func(T)) (*Poller
 	refusing := noCompletionQueue(cq.consumed("ibv_poll_cq", calls))
 	if !cq.users.CompareAndSwap(cq.queue, refusing) {
 		has := consumer(cq.calls.Load())
-		return nil, &VerbError{Verb: verb, Object: cq.name, Errno: ebusy,
+		return nil, &VerbError{Verb: verb, Object: cq.name, Errno: syscall.EBUSY,
 			Reason: "the queue has " + has + " already, which takes all completions", Err: ErrInUse}
 	}
 	cq.calls.Store(calls)
@@ -133,7 +134,7 @@ func (p *Poller[T]) Ticket(value T) (id uint64, err error) {
 	}
 	i := p.free
 	if i == none {
-		return 0, &VerbError{Verb: "Ticket", Object: p.cq.name, Errno: enomem,
+		return 0, &VerbError{Verb: "Ticket", Object: p.cq.name, Errno: syscall.ENOMEM,
 			Reason: fmt.Sprintf("all %d tickets are out", len(p.slab))}
 	}
 	t := &p.slab[i]
@@ -244,7 +245,7 @@ func (p *Poller[T]) borrow() *[atOnce]ibv.WC {
 }
 
 func (p *Poller[T]) closed(verb string) error {
-	return &VerbError{Verb: verb, Object: p.name, Errno: einval, Err: ErrClosed}
+	return &VerbError{Verb: verb, Object: p.name, Errno: syscall.EINVAL, Err: ErrClosed}
 }
 
 // leave ends the use of the queue. It fails while a goroutine polls, because its completions would go to the next
@@ -253,7 +254,7 @@ func (p *Poller[T]) leave() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.busy > 0 {
-		return &VerbError{Verb: "Close", Errno: ebusy,
+		return &VerbError{Verb: "Close", Errno: syscall.EBUSY,
 			Reason: "somebody polls or waits: end that first, by its context for example", Err: ErrInUse}
 	}
 	p.over = true

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"syscall"
 	"unsafe"
 
 	"github.com/goverbs/goverbs/generated/ibv"
@@ -315,7 +316,7 @@ func (p *PollProgram) start() {
 
 func (p *PollProgram) end() ([]Completion, error) {
 	found := p.all[:p.state.n]
-	if r := p.state.result; r != 0 && errnoOf(r) != enoent {
+	if r := p.state.result; r != 0 && errnoOf(r) != syscall.ENOENT {
 		return found, &runtime.CallError{Function: "ibv_start_poll or ibv_next_poll", Errno: errnoOf(r)}
 	}
 	return found, nil

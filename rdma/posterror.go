@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"syscall"
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma/internal/refusal"
@@ -78,7 +79,7 @@ func (e *PostError) As(target any) bool {
 
 // because completes the error of a post that a batch or a program is not fit for.
 func (e *PostError) because(err error) *PostError {
-	e.Errno, e.Err = einval, err
+	e.Errno, e.Err = syscall.EINVAL, err
 	if why, ok := err.(*verberr.VerbError); ok {
 		e.Errno, e.Reason = why.Errno, cmp.Or(why.Reason, why.Object+" is closed")
 	}

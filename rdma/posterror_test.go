@@ -5,6 +5,7 @@ package rdma
 import (
 	"errors"
 	"fmt"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -57,31 +58,31 @@ func TestPostErrorsAreAlike(t *testing.T) {
 		do    func() error
 	}
 	for name, c := range map[string]call{
-		"an empty batch": {einval, -1, postSend(1, 0, func(*SendBatch) {})},
-		"a full batch": {enomem, -1, postSend(1, 0, func(b *SendBatch) {
+		"an empty batch": {syscall.EINVAL, -1, postSend(1, 0, func(*SendBatch) {})},
+		"a full batch": {syscall.ENOMEM, -1, postSend(1, 0, func(b *SendBatch) {
 			b.Send(1).SGE(1, 1, 1)
 			b.Send(2).SGE(1, 1, 1)
 		})},
-		"too many entries":       {einval, -1, postSend(1, 0, twoEntries)},
-		"too many for the queue": {einval, 0, postSend(2, 0, twoEntries)},
-		"inline bytes": {einval, -1, postSend(1, 1, func(b *SendBatch) {
+		"too many entries":       {syscall.EINVAL, -1, postSend(1, 0, twoEntries)},
+		"too many for the queue": {syscall.EINVAL, 0, postSend(2, 0, twoEntries)},
+		"inline bytes": {syscall.EINVAL, -1, postSend(1, 1, func(b *SendBatch) {
 			b.Send(1).Inline([]byte("12"))
 		})},
-		"a closed batch":             {einval, -1, postSend(1, 0, func(b *SendBatch) { b.Close() })},
-		"an empty batch of receives": {einval, -1, postRecv(func(*RecvBatch) {})},
-		"a full batch of receives": {enomem, -1, postRecv(func(b *RecvBatch) {
+		"a closed batch":             {syscall.EINVAL, -1, postSend(1, 0, func(b *SendBatch) { b.Close() })},
+		"an empty batch of receives": {syscall.EINVAL, -1, postRecv(func(*RecvBatch) {})},
+		"a full batch of receives": {syscall.ENOMEM, -1, postRecv(func(b *RecvBatch) {
 			b.Recv(1)
 			b.Recv(2)
 		})},
-		"too many entries of a receive": {einval, -1, postRecv(func(b *RecvBatch) {
+		"too many entries of a receive": {syscall.EINVAL, -1, postRecv(func(b *RecvBatch) {
 			b.Recv(1).SGE(1, 1, 1).SGE(1, 1, 1)
 		})},
-		"an empty batch of tags": {einval, -1, postTags(func(*TagBatch) {})},
-		"too many entries of tag": {einval, -1, postTags(func(b *TagBatch) {
+		"an empty batch of tags": {syscall.EINVAL, -1, postTags(func(*TagBatch) {})},
+		"too many entries of tag": {syscall.EINVAL, -1, postTags(func(b *TagBatch) {
 			b.AddTag(1, 1, 1, 1).SGE(1, 1, 1).SGE(1, 1, 1)
 		})},
-		"an empty program": {einval, -1, func() error { return programs.PostProgram(NewWRProgram(&x.qp)) }},
-		"a bad program": {einval, -1, func() error {
+		"an empty program": {syscall.EINVAL, -1, func() error { return programs.PostProgram(NewWRProgram(&x.qp)) }},
+		"a bad program": {syscall.EINVAL, -1, func() error {
 			p := NewWRProgram(&x.qp)
 			p.Send(1).SGE(1, 2, 3).UD(8, 1, 1)
 			return programs.PostProgram(p)

@@ -207,7 +207,7 @@ type extendedCQ struct {
 }
 
 func newExtendedCQ(t *testing.T) *extendedCQ {
-	x := &extendedCQ{failure: enoent}
+	x := &extendedCQ{failure: syscall.ENOENT}
 	slot := func(f func(*ibv.WC) uintptr, name string) ibv.FuncPtr {
 		address, err := space.Slot(func(cq, a, _, _, _, _ uint64) (uint64, runtime.Errno) {
 			x.calls = append(x.calls, name)

@@ -6,6 +6,7 @@ import (
 	"context"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 	"unsafe"
 
@@ -179,7 +180,7 @@ func (q *QP) cannot(verb, why string) error {
 		return err
 	}
 	defer q.done()
-	return &VerbError{Verb: verb, Object: q.name, Errno: einval, Reason: why}
+	return &VerbError{Verb: verb, Object: q.name, Errno: syscall.EINVAL, Reason: why}
 }
 
 // NewWRProgram creates an empty program for the queue pair, which has to be an extended one and to stay open while the
@@ -288,7 +289,7 @@ func (q *QP) idle() bool {
 
 // refusePosts makes both queues refuse posts.
 func (q *QP) refusePosts() {
-	q.refuse(&VerbError{Object: q.name, Errno: einval, Err: ErrClosed})
+	q.refuse(&VerbError{Object: q.name, Errno: syscall.EINVAL, Err: ErrClosed})
 }
 
 // livesOn is called if Close did not destroy the queue pair.
@@ -389,7 +390,7 @@ func (q *QP) uncounted() error {
 	if !q.options.Unchecked || !q.onEFA() && !q.onERDMA() {
 		return nil
 	}
-	return &VerbError{Verb: "Drain", Object: q.name, Errno: einval, Reason: "its library takes no marker in ERR, and " +
+	return &VerbError{Verb: "Drain", Object: q.name, Errno: syscall.EINVAL, Reason: "its library takes no marker in ERR, and " +
 		"an unchecked queue pair does not count its requests: create it without QueueOptions.Unchecked, or poll " +
 		"until each request has completed"}
 }

@@ -5,6 +5,7 @@ package rdma
 import (
 	"fmt"
 	goruntime "runtime"
+	"syscall"
 	"unsafe"
 
 	"github.com/goverbs/goverbs/generated/ibv"
@@ -227,7 +228,7 @@ func (q *queue) explain(b *batch, from, to int) error {
 		return q.explainSends(b.sends(from, to), from)
 	}
 	if i, reason := q.recv.explain(q.qp, b, from, to); reason != "" {
-		return q.failure(i, b.wr(i).WRID, einval, reason)
+		return q.failure(i, b.wr(i).WRID, syscall.EINVAL, reason)
 	}
 	errno, reason := q.noRoom(to - from)
 	return q.failure(from, b.wr(from).WRID, errno, reason)
@@ -236,7 +237,7 @@ func (q *queue) explain(b *batch, from, to int) error {
 // explainSends is explain of a list of sends; from is the index of the first.
 func (q *queue) explainSends(wrs []ibv.SendWR, from int) *PostError {
 	if i, reason := q.checks.refuse(q.qp, wrs); reason != "" {
-		return q.failure(from+i, wrs[i].WRID, einval, reason)
+		return q.failure(from+i, wrs[i].WRID, syscall.EINVAL, reason)
 	}
 	errno, reason := q.noRoom(len(wrs))
 	return q.failure(from, wrs[0].WRID, errno, reason)
@@ -283,7 +284,7 @@ func (q *queue) misplaced(b *batch, from, to int) error {
 	if i < from || i >= to || !q.connected {
 		return nil
 	}
-	return recorded(q.failure(i, b.wr(i).WRID, einval,
+	return recorded(q.failure(i, b.wr(i).WRID, syscall.EINVAL,
 		fmt.Sprintf("UD gives it the address of a datagram, and requests of %s go to the connected queue pair",
 			refusal.ShortName(q.qp.QPType))))
 }
@@ -302,9 +303,9 @@ func (q *queue) unfit(err error) error {
 // orMisused returns the error of a post, or if the path found no room since C has used the queue, that. The caller keeps
 // others from posting.
 func (q *queue) orMisused(e *PostError) *PostError {
-	if e.Errno == enomem {
+	if e.Errno == syscall.ENOMEM {
 		if reason := misused(q.path, q.recv == nil); reason != "" {
-			e.Errno, e.Reason = ebusy, reason
+			e.Errno, e.Reason = syscall.EBUSY, reason
 		}
 	}
 	return e
@@ -313,7 +314,7 @@ func (q *queue) orMisused(e *PostError) *PostError {
 // noRoom returns why so many requests find no slots: C may have used the queue. The caller keeps others from posting.
 func (q *queue) noRoom(n int) (errno runtime.Errno, reason string) {
 	if reason = misused(q.path, q.recv == nil); reason != "" {
-		return ebusy, reason
+		return syscall.EBUSY, reason
 	}
-	return enomem, q.reason(n)
+	return syscall.ENOMEM, q.reason(n)
 }

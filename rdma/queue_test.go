@@ -64,7 +64,7 @@ func TestPostFails(t *testing.T) {
 			var e *PostError
 			require.ErrorAs(t, err, &e)
 			assert.Equal(t, PostError{Verb: "ibv_post_send", QPNum: 0x12, QPType: ibv.QPT_UC, Index: 3, WRID: 0x13,
-				Errno: enomem}, *e)
+				Errno: syscall.ENOMEM}, *e)
 			assert.EqualError(t, err, "ibv_post_send: QP 0x12 (UC): WR 3 (id 0x13): cannot allocate memory")
 
 			d.fail = passes
@@ -252,7 +252,7 @@ func TestPanicInBackendLeavesNoLock(t *testing.T) {
 }
 
 func TestErrnoOf(t *testing.T) {
-	for result, want := range map[int32]runtime.Errno{12: enomem, -12: enomem, -1: eio, math.MinInt32: 1 << 31} {
+	for result, want := range map[int32]runtime.Errno{12: syscall.ENOMEM, -12: syscall.ENOMEM, -1: syscall.EIO, math.MinInt32: 1 << 31} {
 		assert.Equal(t, want, errnoOf(result))
 	}
 }

@@ -5,6 +5,7 @@ package rdma
 import (
 	"slices"
 	"sync"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -74,7 +75,7 @@ func TestAccountingModel(t *testing.T) {
 						"%v", err)
 				}
 				if !fits && len(d.sends) == before {
-					require.ErrorIs(t, err, enomem)
+					require.ErrorIs(t, err, syscall.ENOMEM)
 				}
 				if len(d.sends) > before {
 					if d.fail != passes {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"sync/atomic"
+	"syscall"
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/libibverbs"
@@ -123,7 +124,7 @@ func (d *Device) createSRQEx(verb string, attr *ibv.SRQInitAttrEx, o QueueOption
 			reason = "libmlx5 matches tags with an extended completion queue alone: create it with CreateCQEx and " +
 				"IBV_WC_EX_WITH_TM_INFO"
 		}
-		if reason != "" && errors.Is(err, einval) {
+		if reason != "" && errors.Is(err, syscall.EINVAL) {
 			err = explain("", "", reason, err)
 		}
 		return c, own.Attr, err
@@ -174,7 +175,7 @@ func (q *SRQ) create(verb string, o QueueOptions, asked ibv.SRQAttr, create func
 	}
 	q.life.Hooks = life.Hooks{
 		Stop: func() {
-			q.queue.refuse(&VerbError{Verb: "ibv_post_srq_recv", Object: q.name, Errno: einval, Err: ErrClosed})
+			q.queue.refuse(&VerbError{Verb: "ibv_post_srq_recv", Object: q.name, Errno: syscall.EINVAL, Err: ErrClosed})
 		},
 		Revive: func() { q.queue.refuse(nil) },
 	}
@@ -198,7 +199,7 @@ func (q *SRQ) admit(o QueueOptions) error {
 			err)
 	}
 	if q.limits != nil {
-		q.cq.queue.onlyPrograms(&VerbError{Verb: "ibv_poll_cq", Object: q.cq.name, Errno: einval,
+		q.cq.queue.onlyPrograms(&VerbError{Verb: "ibv_poll_cq", Object: q.cq.name, Errno: syscall.EINVAL,
 			Reason: "libmlx5 reads completions of tag matching by ibv_start_poll alone, and mistakes them otherwise " +
 				"for those of other receives: use PollProgram or WaitProgram"})
 	}

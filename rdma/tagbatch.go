@@ -5,6 +5,7 @@ package rdma
 import (
 	"errors"
 	"fmt"
+	"syscall"
 	"unsafe"
 
 	"github.com/goverbs/goverbs/generated/ibv"
@@ -145,7 +146,7 @@ func (r TagRequest) Handle() uint32 { return r.w.TM.Handle }
 
 // tagError is the error of a post to a shared receive queue, of a batch with that error.
 func tagError(c *ibv.SRQ, err error) *PostError {
-	e := &PostError{Verb: "ibv_post_srq_ops", QPNum: c.Handle, Errno: einval}
+	e := &PostError{Verb: "ibv_post_srq_ops", QPNum: c.Handle, Errno: syscall.EINVAL}
 	if err != nil {
 		e.Index = -1
 		e.because(err)

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -81,7 +82,7 @@ func takeAway(t *testing.T) {
 		defer batch.Close()
 		batch.Write(1, 0, 0).Signaled()
 		_, err = a.PostSend(batch)
-		if errors.Is(err, enomem) {
+		if errors.Is(err, syscall.ENOMEM) {
 			return d.Err() // while it works others poll
 		}
 		return err
@@ -121,14 +122,14 @@ func takeAway(t *testing.T) {
 	require.True(t, fabric.RemoveDevice("soft0"))
 	users.Wait()
 
-	assert.ErrorIs(t, d.Err(), eio)
+	assert.ErrorIs(t, d.Err(), syscall.EIO)
 	_, err = d.AllocPD()
-	assert.ErrorIs(t, err, eio)
+	assert.ErrorIs(t, err, syscall.EIO)
 	_, err = cq.Wait(ctx, make([]ibv.WC, 1))
 	for err == nil { // what had completed before
 		_, err = cq.Wait(ctx, make([]ibv.WC, 1))
 	}
-	assert.ErrorIs(t, err, eio)
+	assert.ErrorIs(t, err, syscall.EIO)
 	assert.ErrorIs(t, pd.Close(), ErrInUse)
 	for _, o := range []interface{ Close() error }{calls, a, b, c, srq, mr, cq, other, channel, bare, pd, d} {
 		start := time.Now()

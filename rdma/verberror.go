@@ -3,6 +3,8 @@
 package rdma
 
 import (
+	"syscall"
+
 	"github.com/goverbs/goverbs/rdma/internal/verberr"
 	"github.com/goverbs/goverbs/runtime"
 )
@@ -53,18 +55,6 @@ var ErrInUse = verberr.ErrInUse
 // build lacks. errors.Is finds errors.ErrUnsupported in them as well.
 var ErrNotSupported = runtime.ErrNotSupported
 
-const (
-	einval     = verberr.EINVAL
-	enomem     = verberr.ENOMEM
-	eperm      = verberr.EPERM
-	eio        = verberr.EIO
-	enoent     = verberr.ENOENT
-	ebusy      = verberr.EBUSY
-	eagain     = verberr.EAGAIN
-	eopnotsupp = verberr.EOPNOTSUPP
-	enosys     = verberr.ENOSYS
-)
-
 // wrap names the object in the error of a call. The verb is that of the call, if known.
 func wrap(verb, object string, err error) error { return verberr.Wrap(verb, object, err) }
 
@@ -85,5 +75,5 @@ func otherPath(verb, object, queue string) error {
 
 // closed returns the error of every use of something that is closed.
 func closed(what string) error {
-	return &verberr.VerbError{Object: what, Errno: einval, Err: ErrClosed}
+	return &verberr.VerbError{Object: what, Errno: syscall.EINVAL, Err: ErrClosed}
 }

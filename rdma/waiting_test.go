@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 	"unsafe"
@@ -96,7 +97,7 @@ func TestManyWaitOnOneQueue(t *testing.T) {
 	for i := 0; i < n; {
 		k := min(1+rand.IntN(4), n-i)
 		_, err := e.qp.PostSend(emptyWrites(e.send, uint64(i), k))
-		if errors.Is(err, enomem) && ctx.Err() == nil {
+		if errors.Is(err, syscall.ENOMEM) && ctx.Err() == nil {
 			goruntime.Gosched()
 			continue
 		}
@@ -176,7 +177,7 @@ func TestCancelledWaitTakesNothing(t *testing.T) {
 	}
 	for i := 0; i < n; i++ {
 		for _, err := e.qp.PostSend(emptyWrites(e.send, uint64(i), 1)); err != nil; _, err = e.qp.PostSend(e.send) {
-			require.ErrorIs(t, err, enomem)
+			require.ErrorIs(t, err, syscall.ENOMEM)
 			time.Sleep(10 * time.Microsecond)
 		}
 	}
@@ -255,17 +256,17 @@ func TestDeviceGoneWhileWaiting(t *testing.T) {
 	time.Sleep(time.Millisecond)
 	d.tell(AsyncEvent{Type: ibv.EVENT_DEVICE_FATAL})
 	for range 8 {
-		assert.ErrorIs(t, requireEnd(t, errs), eio)
+		assert.ErrorIs(t, requireEnd(t, errs), syscall.EIO)
 	}
-	assert.ErrorIs(t, requireEnd(t, events), eio)
-	assert.ErrorIs(t, requireEnd(t, events), eio)
+	assert.ErrorIs(t, requireEnd(t, events), syscall.EIO)
+	assert.ErrorIs(t, requireEnd(t, events), syscall.EIO)
 	_, err = a.cq.Wait(context.Background(), a.wcs)
-	assert.ErrorIs(t, err, eio)
+	assert.ErrorIs(t, err, syscall.EIO)
 	_, err = a.cq.WaitBusy(context.Background(), a.wcs)
-	assert.ErrorIs(t, err, eio)
+	assert.ErrorIs(t, err, syscall.EIO)
 	_, err = b.channel.Wait(context.Background())
-	assert.ErrorIs(t, err, eio)
-	assert.ErrorIs(t, d.Err(), eio)
+	assert.ErrorIs(t, err, syscall.EIO)
+	assert.ErrorIs(t, d.Err(), syscall.EIO)
 }
 
 // A queue that broke ends its own waits, also of those who come late, while another queue of the channel waits on.
@@ -294,7 +295,7 @@ func TestBrokenQueueEndsItsWaitsAlone(t *testing.T) {
 		}
 		cq.broken(ibv.EVENT_CQ_ERR)
 		for range 4 {
-			assert.ErrorIs(t, requireEnd(t, errs), eio)
+			assert.ErrorIs(t, requireEnd(t, errs), syscall.EIO)
 		}
 		require.NoError(t, cq.Close())
 	}

@@ -7,6 +7,7 @@ import (
 	"math/bits"
 	goruntime "runtime"
 	"sync/atomic"
+	"syscall"
 	"unsafe"
 
 	"github.com/goverbs/goverbs/generated/ibv"
@@ -81,7 +82,7 @@ func (d *Device) CreateWQ(attr *ibv.WQInitAttr, o QueueOptions) (*WQ, error) {
 	}
 	w.life.Hooks = life.Hooks{
 		Stop: func() {
-			w.queue.refuse(&VerbError{Verb: "ibv_post_wq_recv", Object: w.name, Errno: einval, Err: ErrClosed})
+			w.queue.refuse(&VerbError{Verb: "ibv_post_wq_recv", Object: w.name, Errno: syscall.EINVAL, Err: ErrClosed})
 		},
 		Revive: func() { w.queue.refuse(nil) },
 	}

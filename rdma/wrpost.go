@@ -4,12 +4,12 @@ package rdma
 
 import (
 	"errors"
+	"syscall"
 	"unsafe"
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma/internal/datapath"
 	"github.com/goverbs/goverbs/rdma/internal/trace"
-	"github.com/goverbs/goverbs/rdma/internal/verberr"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -164,7 +164,7 @@ func (q *SendQueue) takeProgram(path Path, p *WRProgram) (runner datapath.Runner
 		return runner, m, nil
 	}
 	if !q.checks.inState(q.qp) {
-		return nil, m, p.refused(0, einval, stateReason(q.qp.State, ibv.WorkQueueSend))
+		return nil, m, p.refused(0, syscall.EINVAL, stateReason(q.qp.State, ibv.WorkQueueSend))
 	}
 	m, ok := q.takeUsual(p)
 	if ok {
@@ -172,7 +172,7 @@ func (q *SendQueue) takeProgram(path Path, p *WRProgram) (runner datapath.Runner
 	}
 	for i := range p.info {
 		if reason := q.checks.programReason(&p.wrs[i], &p.info[i]); reason != "" {
-			return nil, m, p.refused(i, einval, reason)
+			return nil, m, p.refused(i, syscall.EINVAL, reason)
 		}
 	}
 	if m, ok = q.takeSend(p.wrs, nil); !ok {
@@ -200,7 +200,7 @@ func (p *WRProgram) refused(i int, errno runtime.Errno, reason string) *PostErro
 // recordedProgram is [recorded] for programs, which may need functions that are missing.
 func (q *SendQueue) recordedProgram(err error) error {
 	if _, ok := err.(*PostError); !ok {
-		trace.Refused("ibv_wr_complete", q.qp.QPNum, 0, verberr.EOPNOTSUPP, err.Error())
+		trace.Refused("ibv_wr_complete", q.qp.QPNum, 0, syscall.EOPNOTSUPP, err.Error())
 	}
 	return recorded(err)
 }

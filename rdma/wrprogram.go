@@ -7,6 +7,7 @@ import (
 	"math"
 	goruntime "runtime"
 	"slices"
+	"syscall"
 	"unsafe"
 
 	"github.com/goverbs/goverbs/generated/ibv"
@@ -169,7 +170,7 @@ func (p *WRProgram) allowFlags(index int, flags ibv.SendFlags) {
 // failure is an error about a request.
 func (p *WRProgram) failure(i int) *PostError {
 	return &PostError{Verb: "ibv_wr_post", QPNum: p.qp.QPBase.QPNum, QPType: p.qp.QPBase.QPType, Index: i,
-		WRID: p.wrs[i].WRID, Errno: einval}
+		WRID: p.wrs[i].WRID, Errno: syscall.EINVAL}
 }
 
 // complete returns an error if the last request lacks data or an address that it needs.

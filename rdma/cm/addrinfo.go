@@ -11,6 +11,7 @@ import (
 	goruntime "runtime"
 	"slices"
 	"sync"
+	"syscall"
 	"unsafe"
 
 	"github.com/goverbs/goverbs/generated/ibv"
@@ -253,10 +254,10 @@ func (a *AddrInfo) name() string {
 
 // reason says why there is no endpoint for the answer.
 func (a *AddrInfo) reason(err error) string {
-	if a.C.AiFamily == rdmacm.AF_IB && errors.Is(err, verberr.ENODEV) {
+	if a.C.AiFamily == rdmacm.AF_IB && errors.Is(err, syscall.ENODEV) {
 		return "there is no InfiniBand device on the way to it"
 	}
-	if errors.Is(err, verberr.EADDRINUSE) {
+	if errors.Is(err, syscall.EADDRINUSE) {
 		return "somebody has " + addressString(a.C.AiSrcAddr.Deref())
 	}
 	return ""
@@ -300,7 +301,7 @@ func (id *ID) ResolveAddrInfo(ctx context.Context, node, service string, h Hints
 		case h.Flags&rdmacm.RAI_SA != 0:
 			reason = "RAI_SA asks InfiniBand's subnet administration, which needs an ID that is bound to a device " +
 				"which has it"
-		case call.Errno == 0, call.Errno == verberr.ENOENT: // C drops the number that getaddrinfo gives
+		case call.Errno == 0, call.Errno == syscall.ENOENT: // C drops the number that getaddrinfo gives
 			reason = fmt.Sprintf("node %q or service %q is not known", node, service)
 		}
 		return verberr.Explain(verb, "", reason, err)
@@ -318,7 +319,7 @@ func (id *ID) QueryAddrInfo() (*AddrInfo, error) {
 		return nil, err
 	}
 	if *res == 0 {
-		return nil, &AddrInfoError{Code: int(verberr.ENOENT)}
+		return nil, &AddrInfoError{Code: int(syscall.ENOENT)}
 	}
 	return &AddrInfo{C: res.Deref(), list: &addrList{c: res.Deref(), backend: id.backend}}, nil
 }

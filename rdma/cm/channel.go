@@ -11,6 +11,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"syscall"
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/librdmacm"
@@ -72,7 +73,7 @@ func CreateEventChannelOn(backend runtime.Backend) (*EventChannel, error) {
 	c, err := librdmacm.From{Backend: backend}.CreateEventChannel()
 	if err != nil {
 		reason := ""
-		if errors.Is(err, verberr.ENOENT) || errors.Is(err, verberr.ENODEV) || errors.Is(err, verberr.EPERM) {
+		if errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ENODEV) || errors.Is(err, syscall.EPERM) {
 			reason = "is there an RDMA device, and is the module rdma_ucm loaded? Without an adapter, " + chosen.Hint()
 		}
 		return nil, verberr.Injected(backend, verberr.Explain(verb, "", reason, err))
@@ -98,7 +99,7 @@ func (ch *EventChannel) take() bool {
 	ch.calls.Lock()
 	defer ch.calls.Unlock()
 	if ch.err = librdmacm.GetCMEvent(ch.c, ch.c1); ch.err != nil {
-		return !errors.Is(ch.err, verberr.EAGAIN)
+		return !errors.Is(ch.err, syscall.EAGAIN)
 	}
 	ch.event = ch.copyEvent(ch.c1.Deref())
 	if id := ch.event.ID; id != nil {
@@ -245,7 +246,7 @@ func (ch *EventChannel) CreateID(ps rdmacm.PortSpace) (*ID, error) {
 }
 
 func portSpaceReason(ps rdmacm.PortSpace, err error) string {
-	if errors.Is(err, verberr.EINVAL) || errors.Is(err, verberr.EPROTONOSUPPORT) {
+	if errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.EPROTONOSUPPORT) {
 		return fmt.Sprintf("port space %v is not known", ps)
 	}
 	return ""

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"net/netip"
 	goruntime "runtime"
+	"syscall"
 	"unsafe"
 
 	"github.com/goverbs/goverbs/generated/ibv"
@@ -110,7 +111,7 @@ func (id *ID) Listen(backlog int) error {
 	if reason := id.noAddress(at, err); reason != "" {
 		return verberr.Explain(verb, id.name(), reason, err)
 	}
-	return id.failed(verb, err, because{verberr.EINVAL, "it listens already, or connects"})
+	return id.failed(verb, err, because{syscall.EINVAL, "it listens already, or connects"})
 }
 
 // Connect connects to the peer, whose route has to be resolved. param is nil for [DefaultConnParam]. The peer gets
@@ -177,7 +178,7 @@ const withoutQP = "it has no queue pair: call CreateQP before; or give parameter
 
 // connReason says why C may have refused parameters.
 func (id *ID) connReason(p *rdmacm.ConnParam, err error) string {
-	if !errors.Is(err, verberr.EINVAL) {
+	if !errors.Is(err, syscall.EINVAL) {
 		return ""
 	}
 	switch {
@@ -233,7 +234,7 @@ func (id *ID) Accept(ctx context.Context, param *rdmacm.ConnParam, private []byt
 		return withPrivate(param, private, func(p *rdmacm.ConnParam) error {
 			id.asks(p)
 			return id.failed(verb, librdmacm.Accept(id.c, p),
-				because{verberr.EINVAL, "the request is gone, or the parameters exceed the limits of the device"})
+				because{syscall.EINVAL, "the request is gone, or the parameters exceed the limits of the device"})
 		})
 	}
 	if id.c.QPType == ibv.QPT_UD { // a datagram service has no event for it
@@ -272,7 +273,7 @@ func (id *ID) reject(verb string, private []byte, do func(*rdmacm.CMID, uintptr,
 			}
 			return do(id.c, p.PrivateData, p.PrivateDataLen)
 		})
-	}, because{verberr.EINVAL, "there is no unanswered request to reject"})
+	}, because{syscall.EINVAL, "there is no unanswered request to reject"})
 	if err == nil {
 		id.parted.Store(true)
 	}
@@ -287,7 +288,7 @@ func (id *ID) reject(verb string, private []byte, do func(*rdmacm.CMID, uintptr,
 // Man: rdma_establish(3)
 func (id *ID) Establish() error {
 	return id.call("rdma_establish", func() error { return librdmacm.Establish(id.c) },
-		because{verberr.EINVAL, "only an ID without a queue pair can do this, after RDMA_CM_EVENT_CONNECT_RESPONSE"})
+		because{syscall.EINVAL, "only an ID without a queue pair can do this, after RDMA_CM_EVENT_CONNECT_RESPONSE"})
 }
 
 // Notify tells the connection manager about an event of a queue pair that it does not know: IBV_EVENT_COMM_EST, a
@@ -298,9 +299,9 @@ func (id *ID) Establish() error {
 // Man: rdma_notify(3)
 func (id *ID) Notify(event ibv.EventType) error {
 	return id.call("rdma_notify", func() error { return librdmacm.Notify(id.c, event) },
-		because{verberr.EINVAL,
+		because{syscall.EINVAL,
 			"the only valid event is IBV_EVENT_COMM_EST, for an ID that is accepted and not yet connected"},
-		because{verberr.EISCONN, "the connection is established already"})
+		because{syscall.EISCONN, "the connection is established already"})
 }
 
 // Disconnect ends the connection and flushes outstanding work. A synchronous ID waits for the event, which comes after
@@ -324,7 +325,7 @@ func (id *ID) Disconnect(ctx context.Context) error {
 // disconnect starts it and does not wait.
 func (id *ID) disconnect() error {
 	return id.failed("rdma_disconnect", librdmacm.Disconnect(id.c),
-		because{verberr.EINVAL, "there is no connection, and none was begun"})
+		because{syscall.EINVAL, "there is no connection, and none was begun"})
 }
 
 // WriteEvent puts RDMA_CM_EVENT_USER with an argument into the ID's channel, for a goroutine that waits there.

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"github.com/goverbs/goverbs/generated/rdmacm"
 	"github.com/goverbs/goverbs/rdma"
@@ -82,9 +83,9 @@ func (e *EventError) reason() string {
 			others = addressesOf(e.Event.ID.backend)
 		}
 		switch errno := e.errno(); {
-		case errno == verberr.ETIMEDOUT:
+		case errno == syscall.ETIMEDOUT:
 			return "nobody answers at the address: is its machine up, and its link?"
-		case errno == verberr.EHOSTUNREACH && others != "":
+		case errno == syscall.EHOSTUNREACH && others != "":
 			return "nobody has the address" + others + elsewhere(e.Event.ID.backend)
 		}
 		return "the address leads to no RDMA device: is there a route, and a device on its network interface?"
@@ -192,20 +193,20 @@ func (e *EventError) errno() runtime.Errno {
 	}
 	switch e.Event.Type {
 	case rdmacm.CM_EVENT_ADDR_ERROR, rdmacm.CM_EVENT_ROUTE_ERROR:
-		return verberr.EHOSTUNREACH
+		return syscall.EHOSTUNREACH
 	case rdmacm.CM_EVENT_UNREACHABLE:
 		if e.noQueuePair() {
-			return verberr.ECONNREFUSED
+			return syscall.ECONNREFUSED
 		}
-		return verberr.ETIMEDOUT
+		return syscall.ETIMEDOUT
 	case rdmacm.CM_EVENT_REJECTED:
-		return verberr.ECONNREFUSED
+		return syscall.ECONNREFUSED
 	case rdmacm.CM_EVENT_DISCONNECTED:
-		return verberr.ECONNRESET
+		return syscall.ECONNRESET
 	case rdmacm.CM_EVENT_DEVICE_REMOVAL:
-		return verberr.ENODEV
+		return syscall.ENODEV
 	}
-	return verberr.EIO
+	return syscall.EIO
 }
 
 // Is reports the errno that matches the event, and runtime.ErrNotSupported if it says so.
@@ -225,7 +226,7 @@ func (e *EventError) As(target any) bool {
 }
 
 // Timeout reports whether the peer did not answer. With it, a net.OpError is a timeout, too.
-func (e *EventError) Timeout() bool { return e.errno() == verberr.ETIMEDOUT }
+func (e *EventError) Timeout() bool { return e.errno() == syscall.ETIMEDOUT }
 
 // invalid is the error of arguments that the ID, if it is open, does not take.
 func (id *ID) invalid(verb, reason string) error {

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	goruntime "runtime"
+	"syscall"
 	"testing"
 	"time"
 	"unsafe"
@@ -18,7 +19,6 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/rdmacm"
 	"github.com/goverbs/goverbs/rdma"
-	"github.com/goverbs/goverbs/rdma/internal/verberr"
 	"github.com/goverbs/goverbs/rdma/soft"
 )
 
@@ -86,14 +86,14 @@ func TestSoftHasNoIB(t *testing.T) {
 		"no active port is in the partition and the subnet of ib[fe80::2]": id.ResolveIBAddr(soon(t), &own, peer,
 			time.Second),
 	} {
-		assert.ErrorIs(t, err, verberr.ENODEV)
+		assert.ErrorIs(t, err, syscall.ENODEV)
 		assert.ErrorContains(t, err, what)
 	}
 	_, there := id.LocalIBAddr()
 	assert.False(t, there)
 	require.NoError(t, id.Bind(netip.MustParseAddrPort("127.0.0.1:0")))
 	assert.ErrorContains(t, id.BindIB(own), "it is bound already")
-	assert.ErrorIs(t, id.ResolveIBAddr(soon(t), nil, peer, time.Second), verberr.EINVAL)
+	assert.ErrorIs(t, id.ResolveIBAddr(soon(t), nil, peer, time.Second), syscall.EINVAL)
 	_, there = id.PeerIBAddr()
 	assert.False(t, there)
 
@@ -101,9 +101,9 @@ func TestSoftHasNoIB(t *testing.T) {
 	require.NoError(t, err)
 	group := NewIBAddr(gid("ff12:401b::1"), rdmacm.PS_UDP, 0)
 	_, _, err = datagrams.JoinIB(soon(t), group)
-	assert.ErrorIs(t, err, verberr.EINVAL)
+	assert.ErrorIs(t, err, syscall.EINVAL)
 	_, _, err = datagrams.JoinIBEx(soon(t), group, rdmacm.MC_JOIN_FLAG_FULLMEMBER)
-	assert.ErrorIs(t, err, verberr.EINVAL)
+	assert.ErrorIs(t, err, syscall.EINVAL)
 	assert.Error(t, datagrams.LeaveIB(group))
 }
 
@@ -179,7 +179,7 @@ func TestSoftHintsOfIB(t *testing.T) {
 		assert.Nil(t, info.Route(), what)
 		assert.Nil(t, info.Connect(), what)
 		_, err = CreateEP(soon(t), info, nil, nil, rdma.QueueOptions{})
-		assert.ErrorIs(t, err, verberr.ENODEV, what)
+		assert.ErrorIs(t, err, syscall.ENODEV, what)
 		assert.ErrorContains(t, err, "there is no InfiniBand device on the way to it", what)
 		info.Close()
 		_, ok := info.SourceIB()
@@ -206,7 +206,7 @@ func TestSoftHintsOfIB(t *testing.T) {
 		`there is no network interface "x`: {"", Hints{Destination: netip.MustParseAddrPort("[fe80::1%xyz0]:1")}},
 	} {
 		_, err := GetAddrInfoOn(soon(t), f, c.node, "7", c.hints)
-		assert.ErrorIs(t, err, verberr.EINVAL)
+		assert.ErrorIs(t, err, syscall.EINVAL)
 		assert.ErrorContains(t, err, says)
 		assert.ErrorContains(t, newSoftID(t, f, rdmacm.PS_TCP).ResolveAddrInfo(soon(t), c.node, "7", c.hints), says)
 	}
@@ -245,5 +245,5 @@ func TestSoftPreface(t *testing.T) {
 	id.preface = 36
 	err := id.Connect(soon(t), nil, make([]byte, 21))
 	assert.ErrorContains(t, err, "21 bytes of private data; this service (connected) takes 20 at most")
-	assert.ErrorIs(t, err, verberr.EINVAL)
+	assert.ErrorIs(t, err, syscall.EINVAL)
 }

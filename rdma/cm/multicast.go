@@ -5,12 +5,12 @@ package cm
 import (
 	"context"
 	"net/netip"
+	"syscall"
 	"unsafe"
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/librdmacm"
 	"github.com/goverbs/goverbs/generated/rdmacm"
-	"github.com/goverbs/goverbs/rdma/internal/verberr"
 )
 
 // Join joins a multicast group. The ID has to be bound, or an address of the group's network resolved. The event says
@@ -100,7 +100,7 @@ func (id *ID) join(ctx context.Context, verb string, group *rdmacm.SockaddrStora
 	id.mu.Unlock()
 	e, err = id.beginEvent(ctx, verb, func() error {
 		err := id.failed(verb, do(number),
-			because{verberr.EINVAL,
+			because{syscall.EINVAL,
 				"it needs the address of a multicast group, and an ID for datagrams that is bound to a device"})
 		if err == nil {
 			id.mu.Lock()
@@ -136,7 +136,7 @@ func (id *ID) leaveGroup(group *rdmacm.SockaddrStorage) error {
 		return err
 	}
 	defer id.done()
-	return id.failed(verb, id.leave(group), because{verberr.EADDRNOTAVAIL, "it has not joined the group"})
+	return id.failed(verb, id.leave(group), because{syscall.EADDRNOTAVAIL, "it has not joined the group"})
 }
 
 // leaveGroups leaves all groups, and counts them.

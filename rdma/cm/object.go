@@ -3,9 +3,10 @@
 package cm
 
 import (
+	"syscall"
+
 	"github.com/goverbs/goverbs/rdma"
 	"github.com/goverbs/goverbs/rdma/internal/life"
-	"github.com/goverbs/goverbs/rdma/internal/verberr"
 )
 
 // object is the common part of IDs and event channels: a lifetime that ends in C, with the rules of [rdma.Device].
@@ -32,5 +33,5 @@ func (o *object) done() { o.life.Done() }
 
 // closedError says that an object is closed.
 func closedError(verb, object string) error {
-	return &rdma.VerbError{Verb: verb, Object: object, Errno: verberr.EINVAL, Err: rdma.ErrClosed}
+	return &rdma.VerbError{Verb: verb, Object: object, Errno: syscall.EINVAL, Err: rdma.ErrClosed}
 }

@@ -3,6 +3,7 @@
 package cm
 
 import (
+	"syscall"
 	"unsafe"
 
 	"github.com/goverbs/goverbs/generated/ibv"
@@ -36,7 +37,7 @@ func (id *ID) SetToS(tos uint8) error {
 // Man: rdma_set_option(3)
 func (id *ID) SetReuseAddr(reuse bool) error {
 	return option(id, rdmacm.OPTION_ID, rdmacm.OPTION_ID_REUSEADDR, truth(reuse),
-		because{verberr.EINVAL, "set this option before the ID is bound"})
+		because{syscall.EINVAL, "set this option before the ID is bound"})
 }
 
 // SetAFOnly restricts a listener to the family of its address: IPv6 without IPv4. Call it before the ID is bound.
@@ -46,7 +47,7 @@ func (id *ID) SetReuseAddr(reuse bool) error {
 // Man: rdma_set_option(3)
 func (id *ID) SetAFOnly(only bool) error {
 	return option(id, rdmacm.OPTION_ID, rdmacm.OPTION_ID_AFONLY, truth(only),
-		because{verberr.EINVAL, "set this option before the ID is bound"})
+		because{syscall.EINVAL, "set this option before the ID is bound"})
 }
 
 func truth(set bool) int32 {
@@ -72,7 +73,7 @@ func (id *ID) SetAckTimeout(exponent uint8) error {
 			"timeout: call SetAckTimeout before Connect or Accept")
 	}
 	return option(id, rdmacm.OPTION_ID, rdmacm.OPTION_ID_ACK_TIMEOUT, exponent,
-		because{verberr.EINVAL, "it needs an ID for connections, not for datagrams"})
+		because{syscall.EINVAL, "it needs an ID for connections, not for datagrams"})
 }
 
 // SetIBPath sets the paths that ResolveRoute would find on InfiniBand. RDMA_CM_EVENT_ROUTE_RESOLVED follows.
@@ -88,7 +89,7 @@ func (id *ID) SetIBPath(paths []rdmacm.IBVPathData) error {
 	return id.call(verb, func() error {
 		return librdmacm.SetOption(id.c, rdmacm.OPTION_IB, rdmacm.OPTION_IB_PATH, uintptr(unsafe.Pointer(&paths[0])),
 			uint64(len(paths))*uint64(unsafe.Sizeof(paths[0])))
-	}, because{verberr.EINVAL, "the ID needs a resolved address, and a path with the flags IBV_PATH_FLAG_GMP, " +
+	}, because{syscall.EINVAL, "the ID needs a resolved address, and a path with the flags IBV_PATH_FLAG_GMP, " +
 		"_PRIMARY and _BIDIRECTIONAL"})
 }
 
@@ -99,7 +100,7 @@ func (id *ID) SetIBPath(paths []rdmacm.IBVPathData) error {
 // Man: rdma_set_local_ece(3)
 func (id *ID) SetLocalECE(ece *ibv.ECE) error {
 	return id.call("rdma_set_local_ece", func() error { return librdmacm.SetLocalECE(id.c, ece) },
-		because{verberr.EINVAL, "only an ID without a queue pair can do this, and the options need a vendor_id"})
+		because{syscall.EINVAL, "only an ID without a queue pair can do this, and the options need a vendor_id"})
 }
 
 // RemoteECE returns the options that the peer proposed, on an ID without a queue pair.
@@ -110,6 +111,6 @@ func (id *ID) SetLocalECE(ece *ibv.ECE) error {
 func (id *ID) RemoteECE() (*ibv.ECE, error) {
 	ece := new(ibv.ECE)
 	err := id.call("rdma_get_remote_ece", func() error { return librdmacm.GetRemoteECE(id.c, ece) },
-		because{verberr.EINVAL, "only an ID without a queue pair can do this"})
+		because{syscall.EINVAL, "only an ID without a queue pair can do this"})
 	return ece, err
 }

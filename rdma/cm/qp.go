@@ -5,6 +5,7 @@ package cm
 import (
 	"errors"
 	"sync/atomic"
+	"syscall"
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/libibverbs"
@@ -160,7 +161,7 @@ func (id *ID) destroyQP(qp *ibv.QP) error {
 	id.mu.Lock()
 	defer id.mu.Unlock()
 	reason := ""
-	if errors.Is(err, verberr.EBUSY) && len(id.groups) > 0 {
+	if errors.Is(err, syscall.EBUSY) && len(id.groups) > 0 {
 		reason = "it is attached to a multicast group: leave the group first"
 	}
 	return verberr.Explain("ibv_destroy_qp", "", reason, err)
@@ -292,7 +293,7 @@ func (id *ID) QP() *rdma.QP {
 func (id *ID) InitQPAttr(state ibv.QPState) (*ibv.QPAttr, ibv.QPAttrMask, error) {
 	attr, mask := &ibv.QPAttr{QPState: state}, new(int32)
 	err := id.call("rdma_init_qp_attr", func() error { return librdmacm.InitQPAttr(id.c, attr, mask) },
-		because{verberr.EINVAL,
+		because{syscall.EINVAL,
 			"attributes for INIT need a device, those for RTR and RTS also a peer; there are no others"})
 	return attr, ibv.QPAttrMask(*mask), err
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/netip"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/goverbs/goverbs/generated/librdmacm"
@@ -35,7 +36,7 @@ func (id *ID) Bind(local netip.AddrPort) error {
 		return nil
 	}
 	reason := id.noAddress(local, err)
-	if errors.Is(err, verberr.EINVAL) && id.LocalAddr().IsValid() {
+	if errors.Is(err, syscall.EINVAL) && id.LocalAddr().IsValid() {
 		reason = "it is bound already"
 	}
 	return verberr.Explain(verb, "ID "+local.String(), reason, err)
@@ -57,7 +58,7 @@ func (id *ID) BindIB(local IBAddr) error {
 		return nil
 	}
 	reason := noIBAddress(local, err)
-	if errors.Is(err, verberr.EINVAL) {
+	if errors.Is(err, syscall.EINVAL) {
 		if reason = "the kernel does not support AF_IB"; addressString(librdmacm.GetLocalAddr(id.c)) != "" {
 			reason = "it is bound already"
 		}
@@ -68,14 +69,14 @@ func (id *ID) BindIB(local IBAddr) error {
 // noIBAddress says why an ID cannot have an AF_IB address.
 func noIBAddress(at IBAddr, err error) string {
 	switch {
-	case errors.Is(err, verberr.ENODEV):
+	case errors.Is(err, syscall.ENODEV):
 		return "no port with InfiniBand's link layer has that GID; RoCE and iWARP have addresses of IP alone"
-	case errors.Is(err, verberr.EPROTONOSUPPORT):
+	case errors.Is(err, syscall.EPROTONOSUPPORT):
 		return fmt.Sprintf("service ID %#x under the mask %#x is in no port space that the ID accepts", at.ServiceID,
 			at.ServiceMask)
-	case errors.Is(err, verberr.EADDRINUSE), errors.Is(err, verberr.EADDRNOTAVAIL):
+	case errors.Is(err, syscall.EADDRINUSE), errors.Is(err, syscall.EADDRNOTAVAIL):
 		return "somebody has the service ID"
-	case errors.Is(err, verberr.EACCES):
+	case errors.Is(err, syscall.EACCES):
 		return "ports below 1024 need CAP_NET_BIND_SERVICE"
 	}
 	return ""
@@ -85,9 +86,9 @@ func noIBAddress(at IBAddr, err error) string {
 func (id *ID) noAddress(at netip.AddrPort, err error) string {
 	all := at.Addr().IsUnspecified()
 	switch {
-	case errors.Is(err, verberr.EADDRINUSE):
+	case errors.Is(err, syscall.EADDRINUSE):
 		return id.owner(at, "somebody has it")
-	case errors.Is(err, verberr.EADDRNOTAVAIL): // Linux has several reasons for it
+	case errors.Is(err, syscall.EADDRNOTAVAIL): // Linux has several reasons for it
 		switch others := addressesOf(id.backend); {
 		case !all && others != "" && !strings.Contains(others, at.Addr().Unmap().String()+" ("):
 			return "it is not an address of this machine" + others
@@ -99,11 +100,11 @@ func (id *ID) noAddress(at netip.AddrPort, err error) string {
 			return "it is not an address of this machine, or no port is free"
 		}
 		return "it is not an address of this machine, or another ID has the port for all addresses"
-	case errors.Is(err, verberr.EINVAL) && at.Addr().Is6() && at.Addr().IsLinkLocalUnicast() && at.Addr().Zone() == "":
+	case errors.Is(err, syscall.EINVAL) && at.Addr().Is6() && at.Addr().IsLinkLocalUnicast() && at.Addr().Zone() == "":
 		return fmt.Sprintf("a link-local address needs its interface, as in %v%%eth0", at.Addr())
-	case errors.Is(err, verberr.ENODEV):
+	case errors.Is(err, syscall.ENODEV):
 		return "there is no RDMA device on the network interface of that address"
-	case errors.Is(err, verberr.EACCES):
+	case errors.Is(err, syscall.EACCES):
 		return "ports below 1024 need CAP_NET_BIND_SERVICE"
 	}
 	return ""
@@ -111,8 +112,8 @@ func (id *ID) noAddress(at netip.AddrPort, err error) string {
 
 // noSource says why an ID cannot resolve from a source address, which is nil for any.
 func (id *ID) noSource(from *rdmacm.Sockaddr, err error) string {
-	if from == nil || !errors.Is(err, verberr.EADDRINUSE) && !errors.Is(err, verberr.EADDRNOTAVAIL) &&
-		!errors.Is(err, verberr.EACCES) {
+	if from == nil || !errors.Is(err, syscall.EADDRINUSE) && !errors.Is(err, syscall.EADDRNOTAVAIL) &&
+		!errors.Is(err, syscall.EACCES) {
 		return ""
 	}
 	why := ""
@@ -187,15 +188,15 @@ func (id *ID) resolveAddr(ctx context.Context, from, to *rdmacm.Sockaddr, timeou
 		reason := id.noSource(from, err)
 		switch {
 		case reason != "":
-		case errors.Is(err, verberr.ENODEV):
+		case errors.Is(err, syscall.ENODEV):
 			reason = noDevice
-		case errors.Is(err, verberr.ENETUNREACH), errors.Is(err, verberr.EHOSTUNREACH):
+		case errors.Is(err, syscall.ENETUNREACH), errors.Is(err, syscall.EHOSTUNREACH):
 			reason = "there is no route to " + addressString(to)
-		case errors.Is(err, verberr.EPROTONOSUPPORT):
+		case errors.Is(err, syscall.EPROTONOSUPPORT):
 			reason = "the service ID is in no port space that the ID accepts"
-		case errors.Is(err, verberr.EINVAL) && id.listens.Load():
+		case errors.Is(err, syscall.EINVAL) && id.listens.Load():
 			reason = "it listens, and an ID that listens has no peer: connect with another ID"
-		case errors.Is(err, verberr.EINVAL):
+		case errors.Is(err, syscall.EINVAL):
 			reason = "an ID resolves an address once, and one of the same family as its own"
 		}
 		return verberr.Explain(verb, "", reason, err)
@@ -225,7 +226,7 @@ func (id *ID) ResolveRoute(ctx context.Context, timeout time.Duration) error {
 			noPath = "InfiniBand's own addresses lead over ports with its link layer alone; RoCE has those of IP"
 		}
 		return id.failed(verb, librdmacm.ResolveRoute(id.c, milliseconds(timeout)),
-			because{verberr.EINVAL, "its address is not resolved, or its route is resolved already"},
-			because{verberr.ENODEV, noPath})
+			because{syscall.EINVAL, "its address is not resolved, or its route is resolved already"},
+			because{syscall.ENODEV, noPath})
 	}, rdmacm.CM_EVENT_ROUTE_RESOLVED)
 }

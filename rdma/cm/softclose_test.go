@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net/netip"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -15,7 +16,6 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/rdmacm"
 	"github.com/goverbs/goverbs/rdma"
-	"github.com/goverbs/goverbs/rdma/internal/verberr"
 	"github.com/goverbs/goverbs/rdma/soft"
 )
 
@@ -107,7 +107,7 @@ func TestSoftCloseWhatOthersNeed(t *testing.T) {
 			qp, srq := id.QP(), id.SRQ()
 			err = id.Close()
 			require.ErrorIs(t, err, rdma.ErrInUse)
-			assert.ErrorIs(t, err, verberr.EBUSY)
+			assert.ErrorIs(t, err, syscall.EBUSY)
 			assert.ErrorContains(t, err, kind.names)
 			require.NoError(t, id.WriteEvent(0, 7))
 			require.NoError(t, s.peer.PostSend(1, nil, nil, ibv.SEND_INLINE))

@@ -5,6 +5,7 @@ package cm
 import (
 	"context"
 	"net/netip"
+	"syscall"
 	"testing"
 	"time"
 
@@ -14,7 +15,6 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/rdmacm"
 	"github.com/goverbs/goverbs/rdma"
-	"github.com/goverbs/goverbs/rdma/internal/verberr"
 	"github.com/goverbs/goverbs/rdma/soft"
 )
 
@@ -36,7 +36,7 @@ func TestSoftDatagramThatIsTooLong(t *testing.T) {
 	ah, err := pd.CreateAH(to)
 	require.NoError(t, err)
 	err = id.PostUDSend(1, mr.Bytes(), mr, 0, ah, 1)
-	assert.ErrorIs(t, err, verberr.EINVAL)
+	assert.ErrorIs(t, err, syscall.EINVAL)
 	assert.ErrorContains(t, err, "4096")
 	require.NoError(t, id.QP().Close())
 	require.NoError(t, ah.Close())
@@ -55,7 +55,7 @@ func TestSoftFamiliesApart(t *testing.T) {
 		require.NoError(t, id.ResolveRoute(soon(t), time.Second))
 		_, err = id.CreateQP(nil, &softAttr, rdma.QueueOptions{})
 		require.NoError(t, err)
-		assert.ErrorIs(t, id.Connect(soon(t), nil, nil), verberr.ECONNREFUSED)
+		assert.ErrorIs(t, id.Connect(soon(t), nil, nil), syscall.ECONNREFUSED)
 	}
 }
 

@@ -5,6 +5,7 @@ package cm
 import (
 	"context"
 	"net/netip"
+	"syscall"
 	"testing"
 	"time"
 
@@ -14,7 +15,6 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/rdmacm"
 	"github.com/goverbs/goverbs/rdma"
-	"github.com/goverbs/goverbs/rdma/internal/verberr"
 	"github.com/goverbs/goverbs/rdma/soft"
 )
 
@@ -48,7 +48,7 @@ func TestSoftErrorsNameTheID(t *testing.T) {
 	assert.ErrorIs(t, err, context.Canceled)
 	err = id.ResolveAddr(soon(t), none, nowhere, time.Second)
 	refused(err, "rdma_resolve_addr: ID to 192.0.2.9:7: RDMA_CM_EVENT_ADDR_ERROR: nobody has the address")
-	assert.ErrorIs(t, err, verberr.EHOSTUNREACH)
+	assert.ErrorIs(t, err, syscall.EHOSTUNREACH)
 
 	id = newIDOn(t, f)
 	require.NoError(t, id.ResolveAddr(soon(t), none, at, time.Second))
@@ -61,7 +61,7 @@ func TestSoftErrorsNameTheID(t *testing.T) {
 	err = id.Connect(soon(t), nil, nil)
 	refused(err, " to 127.0.0.1:7471: RDMA_CM_EVENT_REJECTED: nobody listens there in this process, the only one that "+
 		"can reach its soft0; for a listener in another process, give each of them a device soft@ADDRESS")
-	assert.ErrorIs(t, err, verberr.ECONNREFUSED)
+	assert.ErrorIs(t, err, syscall.ECONNREFUSED)
 	name := id.name()
 	require.NoError(t, id.Close())
 	for _, err := range []error{
@@ -189,7 +189,7 @@ func TestSoftEventsAreErrors(t *testing.T) {
 	err := s.event(s.here, rdmacm.CM_EVENT_REJECTED).Err("rdma_connect")
 	var rejected *EventError
 	require.ErrorAs(t, err, &rejected)
-	assert.ErrorIs(t, err, verberr.ECONNREFUSED)
+	assert.ErrorIs(t, err, syscall.ECONNREFUSED)
 	assert.ErrorContains(t, err, "rdma_connect: ID 127.0.0.1:")
 	assert.ErrorContains(t, err, "nobody listens there in this process, the only one that can reach its soft1")
 	assert.Contains(t, id.NoAnswerHint(), "does its program call Accept")

@@ -5,6 +5,7 @@ package cm
 import (
 	"fmt"
 	"net/netip"
+	"syscall"
 	"testing"
 	"time"
 
@@ -15,7 +16,6 @@ import (
 	"github.com/goverbs/goverbs/generated/libibverbs"
 	"github.com/goverbs/goverbs/generated/rdmacm"
 	"github.com/goverbs/goverbs/rdma"
-	"github.com/goverbs/goverbs/rdma/internal/verberr"
 	"github.com/goverbs/goverbs/rdma/soft"
 )
 
@@ -55,7 +55,7 @@ func TestSoftCloseHalfway(t *testing.T) {
 	gone := fmt.Sprintf("closed before it: QP %#x (RC), SRQ ", id.QP().Num())
 	for range 2 { // the second time nothing is closed
 		err = id.Close()
-		assert.ErrorIs(t, err, verberr.EBUSY)
+		assert.ErrorIs(t, err, syscall.EBUSY)
 		assert.ErrorContains(t, err, "ibv_destroy_cq: CQ")
 		if gone != "" {
 			assert.ErrorContains(t, err, gone)
@@ -68,7 +68,7 @@ func TestSoftCloseHalfway(t *testing.T) {
 	}
 	assert.Equal(t, "127.0.0.2:7471", id.PeerAddr().String(), "it lives on")
 	_, err = id.CreateQP(nil, &s.attrs, rdma.QueueOptions{})
-	assert.ErrorIs(t, err, verberr.EBUSY, "the completion queues that it would replace")
+	assert.ErrorIs(t, err, syscall.EBUSY, "the completion queues that it would replace")
 	require.NoError(t, libibverbs.DestroyQP(raw))
 	require.NoError(t, pd.Close())
 	_, err = id.CreateQP(nil, &s.attrs, rdma.QueueOptions{})
@@ -96,10 +96,10 @@ func TestSoftCloseHalfwayOutOfGroups(t *testing.T) {
 	require.NoError(t, err)
 	raw := inTheWay(t, qp, pd)
 	err = id.Close()
-	assert.ErrorIs(t, err, verberr.EBUSY)
+	assert.ErrorIs(t, err, syscall.EBUSY)
 	assert.ErrorContains(t, err, fmt.Sprintf("closed before it: QP %#x", qp.Num()))
 	assert.ErrorContains(t, err, "by then 1 multicast groups were left, and 0 requests rejected")
-	assert.ErrorIs(t, id.Leave(group), verberr.EADDRNOTAVAIL)
+	assert.ErrorIs(t, id.Leave(group), syscall.EADDRNOTAVAIL)
 	require.NoError(t, libibverbs.DestroyQP(raw))
 	require.NoError(t, id.Close())
 	assert.Empty(t, f.Resources())

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"math"
 	"net/netip"
+	"syscall"
 	"testing"
 	"time"
 
@@ -15,7 +16,6 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/rdmacm"
 	"github.com/goverbs/goverbs/rdma"
-	"github.com/goverbs/goverbs/rdma/internal/verberr"
 	"github.com/goverbs/goverbs/rdma/soft"
 )
 
@@ -32,7 +32,7 @@ func TestSoftGroupsByOtherNames(t *testing.T) {
 		require.NoError(t, id.Leave(names[1]))
 		assert.Empty(t, id.groups)
 		err = id.Leave(names[0])
-		assert.ErrorIs(t, err, verberr.EADDRNOTAVAIL)
+		assert.ErrorIs(t, err, syscall.EADDRNOTAVAIL)
 		assert.ErrorContains(t, err, "it has not joined the group")
 		require.NoError(t, id.Close())
 	}
@@ -168,7 +168,7 @@ func TestSoftWhatAnIDIsNotFor(t *testing.T) {
 			rdmacm.PS_TCP).ResolveRoute(soon(t), time.Second)},
 	} {
 		for _, err := range errs {
-			assert.ErrorIs(t, err, verberr.EINVAL, reason)
+			assert.ErrorIs(t, err, syscall.EINVAL, reason)
 			assert.ErrorContains(t, err, reason)
 		}
 	}
@@ -183,7 +183,7 @@ func TestSoftLateAckTimeout(t *testing.T) {
 	s.connect()
 	for _, id := range []*ID{s.client, s.peer} {
 		err := id.SetAckTimeout(9)
-		assert.ErrorIs(t, err, verberr.EINVAL)
+		assert.ErrorIs(t, err, syscall.EINVAL)
 		assert.ErrorContains(t, err, "call SetAckTimeout before Connect or Accept")
 	}
 	early, err := bound(t, s.f, rdmacm.PS_TCP, "127.0.0.1:0")

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -14,7 +15,6 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/rdmacm"
 	"github.com/goverbs/goverbs/rdma"
-	"github.com/goverbs/goverbs/rdma/internal/verberr"
 	"github.com/goverbs/goverbs/rdma/soft"
 )
 
@@ -62,7 +62,7 @@ func TestSoftCreateQPEx(t *testing.T) {
 	} {
 		err := create()
 		assert.ErrorContains(t, err, "it needs attributes")
-		assert.ErrorIs(t, err, verberr.EINVAL)
+		assert.ErrorIs(t, err, syscall.EINVAL)
 	}
 	attr := ibv.QPInitAttrEx{QPType: ibv.QPT_RC, SQSigAll: 1, Cap: softAttr.Cap, CompMask: ibv.QP_INIT_ATTR_PD,
 		PD: pd.Ptr()}
@@ -74,7 +74,7 @@ func TestSoftCreateQPEx(t *testing.T) {
 	_, err = id.CreateQPEx(&attr, rdma.QueueOptions{})
 	assert.ErrorContains(t, err, "rdma_create_qp_ex")
 	assert.ErrorContains(t, err, "it has a queue pair already")
-	assert.ErrorIs(t, err, verberr.EINVAL)
+	assert.ErrorIs(t, err, syscall.EINVAL)
 	mr, err := id.RegMsgs(make([]byte, 8))
 	require.NoError(t, err, "in the domain of the queue pair")
 	require.NoError(t, id.PostRecv(5, mr.Bytes(), mr))

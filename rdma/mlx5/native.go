@@ -5,6 +5,7 @@ package mlx5
 import (
 	"fmt"
 	"os"
+	"syscall"
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/libmlx5"
@@ -48,7 +49,7 @@ import (
 func NewPath(d *rdma.Device) (rdma.Path, error) {
 	const verb = "mlx5dv_init_obj"
 	refused := func(format string, args ...any) error {
-		return &verberr.VerbError{Verb: verb, Object: d.Name(), Errno: verberr.EOPNOTSUPP,
+		return &verberr.VerbError{Verb: verb, Object: d.Name(), Errno: syscall.EOPNOTSUPP,
 			Reason: "no data path in Go: " + fmt.Sprintf(format, args...)}
 	}
 	if d == nil {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"runtime"
 	"sync"
+	"syscall"
 	"unsafe"
 
 	"github.com/goverbs/goverbs/generated/ibv"
@@ -203,7 +204,7 @@ func (c *Cache) pendingLocked(start, end uintptr, access ibv.AccessFlags) *regio
 func (c *Cache) register(r *region, b []byte) error {
 	keep := r.secure(b, c.o.Trust)
 	mr, err := c.pd.RegMR(b, r.access)
-	for errors.Is(err, verberr.ENOMEM) && c.shed(int64(len(b))) {
+	for errors.Is(err, syscall.ENOMEM) && c.shed(int64(len(b))) {
 		mr, err = c.pd.RegMR(b, r.access)
 	}
 	c.mu.Lock()
@@ -381,7 +382,7 @@ func (c *Cache) forgetLocked(start, end uintptr) (out []*region, leases int) {
 }
 
 func (c *Cache) inUse(verb, reason string) error {
-	return &verberr.VerbError{Verb: verb, Object: c.name, Errno: verberr.EBUSY, Reason: reason, Err: verberr.ErrInUse}
+	return &verberr.VerbError{Verb: verb, Object: c.name, Errno: syscall.EBUSY, Reason: reason, Err: verberr.ErrInUse}
 }
 
 // Stats returns the counts.

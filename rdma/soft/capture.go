@@ -5,9 +5,9 @@ package soft
 import (
 	"fmt"
 	"io"
+	"syscall"
 
 	"github.com/goverbs/goverbs/internal/rights"
-	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 	"github.com/goverbs/goverbs/rdma/soft/internal/pcap"
 )
 
@@ -30,7 +30,7 @@ func (f *Fabric) Capture(w io.Writer) (*Capture, error) {
 		return nil, errZero
 	}
 	if w == nil {
-		return nil, fmt.Errorf("soft: a capture has nothing to write to: %w", errnos.EINVAL)
+		return nil, fmt.Errorf("soft: a capture has nothing to write to: %w", syscall.EINVAL)
 	}
 	c, err := f.fabric.Capture(w)
 	if err != nil {

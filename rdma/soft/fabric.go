@@ -7,13 +7,13 @@ import (
 	"net/netip"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/goverbs/goverbs/generated/rdmacm"
 	"github.com/goverbs/goverbs/internal/rights"
 	"github.com/goverbs/goverbs/rdma/soft/internal/cm"
 	"github.com/goverbs/goverbs/rdma/soft/internal/device"
-	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -22,7 +22,7 @@ import (
 type Fabric struct{ fabric *device.Fabric }
 
 // errZero is the error of a Fabric or a Capture that nothing has made.
-var errZero = fmt.Errorf("soft: the object was never created: it is the zero value of its type: %w", errnos.EINVAL)
+var errZero = fmt.Errorf("soft: the object was never created: it is the zero value of its type: %w", syscall.EINVAL)
 
 // New makes a fabric, which stays until Close.
 func New(o Options) (*Fabric, error) {

@@ -4,9 +4,8 @@ package soft
 
 import (
 	"fmt"
+	"syscall"
 	"time"
-
-	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 )
 
 // Faults cause failures on a fabric. The zero value causes none. [New] and SetFaults refuse values that mean
@@ -35,15 +34,15 @@ func (o Faults) check() error {
 		value float64
 	}{{"Drop", o.Drop}, {"Duplicate", o.Duplicate}, {"Delay", o.Delay}} {
 		if !(f.value >= 0 && f.value <= 1) { // also for NaN
-			return fmt.Errorf("soft: Faults.%s is %v; a probability is from 0 to 1: %w", f.name, f.value, errnos.EINVAL)
+			return fmt.Errorf("soft: Faults.%s is %v; a probability is from 0 to 1: %w", f.name, f.value, syscall.EINVAL)
 		}
 	}
 	if o.Late < 0 {
-		return fmt.Errorf("soft: Faults.Late is %v; it cannot be negative: %w", o.Late, errnos.EINVAL)
+		return fmt.Errorf("soft: Faults.Late is %v; it cannot be negative: %w", o.Late, syscall.EINVAL)
 	}
 	if o.FailAllocation < 0 {
 		return fmt.Errorf("soft: Faults.FailAllocation is %d; allocations are counted from 1: %w", o.FailAllocation,
-			errnos.EINVAL)
+			syscall.EINVAL)
 	}
 	return nil
 }
@@ -59,7 +58,7 @@ func late(by string) (Faults, error) {
 	d, err := time.ParseDuration(by)
 	if err != nil || d < 0 {
 		return Faults{}, fmt.Errorf("soft: %s=%q is not the time that a message takes, like 50us: %w", lateVariable, by,
-			errnos.EINVAL)
+			syscall.EINVAL)
 	}
 	return Faults{Delay: 1, Late: d}, nil
 }

@@ -7,8 +7,7 @@ import (
 	"net/netip"
 	"strings"
 	"sync"
-
-	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
+	"syscall"
 )
 
 // Prefix begins the names of devices that are bound to an address of this machine and speak to others:
@@ -66,7 +65,7 @@ func Wired() *Fabric {
 // parseName returns the address in a device's name.
 func parseName(name string) (address netip.Addr, err error) {
 	text, ok := strings.CutPrefix(name, Prefix)
-	bad := func(why string) error { return fmt.Errorf("soft: device name %q: %s: %w", name, why, errnos.EINVAL) }
+	bad := func(why string) error { return fmt.Errorf("soft: device name %q: %s: %w", name, why, syscall.EINVAL) }
 	switch {
 	case !ok:
 		return address, bad("such names begin with " + Prefix)

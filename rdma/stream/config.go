@@ -5,10 +5,10 @@ package stream
 import (
 	"errors"
 	"fmt"
+	"syscall"
 	"time"
 
 	"github.com/goverbs/goverbs/rdma/internal/chosen"
-	"github.com/goverbs/goverbs/rdma/internal/verberr"
 	"github.com/goverbs/goverbs/rdma/stream/internal/protocol"
 	"github.com/goverbs/goverbs/runtime"
 )
@@ -118,7 +118,7 @@ func (c Config) complete() (own Config, err error) {
 func (c Config) completeIB() (Config, error) {
 	own, err := c.complete()
 	if err == nil && own.Protocol == RSocket {
-		err = fmt.Errorf("%w: rsockets over AF_IB addresses: IPoIB's addresses do", verberr.EOPNOTSUPP)
+		err = fmt.Errorf("%w: rsockets over AF_IB addresses: IPoIB's addresses do", syscall.EOPNOTSUPP)
 	}
 	return own, err
 }

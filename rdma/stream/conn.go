@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/netip"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/goverbs/goverbs/generated/ibv"
@@ -18,7 +19,6 @@ import (
 	"github.com/goverbs/goverbs/rdma"
 	"github.com/goverbs/goverbs/rdma/cm"
 	"github.com/goverbs/goverbs/rdma/internal/made"
-	"github.com/goverbs/goverbs/rdma/internal/verberr"
 	"github.com/goverbs/goverbs/rdma/stream/internal/protocol"
 )
 
@@ -128,7 +128,7 @@ func (c *Conn) writeErr() error {
 	case c.err != nil:
 		return c.err
 	case c.finWanted&protocol.Fin != 0, c.peerFin&protocol.Done != 0, c.gone:
-		return verberr.EPIPE
+		return syscall.EPIPE
 	}
 	return nil
 }
@@ -288,7 +288,7 @@ func (c *Conn) peerLeft(e cm.Event) {
 	if e.Type == rdmacm.CM_EVENT_DEVICE_REMOVAL {
 		c.fail(e.Err("rdma_get_cm_event"))
 	} else if c.peerFin&protocol.Fin == 0 {
-		c.fail(verberr.ECONNRESET)
+		c.fail(syscall.ECONNRESET)
 	}
 	c.changed()
 	c.interrupt()
@@ -361,11 +361,11 @@ func (c *Conn) completionFailed(wc *ibv.WC) {
 	err := rdma.CompletionErr(wc)
 	switch wc.Status {
 	case ibv.WC_WR_FLUSH_ERR:
-		err = fmt.Errorf("%w: the queue pair has failed: %w", verberr.ECONNRESET, err)
+		err = fmt.Errorf("%w: the queue pair has failed: %w", syscall.ECONNRESET, err)
 	case ibv.WC_RETRY_EXC_ERR:
-		err = fmt.Errorf("%w: the peer does not answer: %w", verberr.ETIMEDOUT, err)
+		err = fmt.Errorf("%w: the peer does not answer: %w", syscall.ETIMEDOUT, err)
 	case ibv.WC_RNR_RETRY_EXC_ERR, ibv.WC_REM_OP_ERR, ibv.WC_REM_ACCESS_ERR, ibv.WC_REM_INV_REQ_ERR:
-		err = fmt.Errorf("%w: %w", verberr.ECONNRESET, err)
+		err = fmt.Errorf("%w: %w", syscall.ECONNRESET, err)
 	}
 	c.fail(err)
 }
@@ -579,11 +579,11 @@ func (c *Conn) undelivered() error {
 		return nil
 	case err != nil:
 	case said&protocol.Done != 0:
-		err = fmt.Errorf("%w: the peer closed without reading them", verberr.EPIPE)
+		err = fmt.Errorf("%w: the peer closed without reading them", syscall.EPIPE)
 	case c.gone:
-		err = verberr.ECONNRESET
+		err = syscall.ECONNRESET
 	default:
-		err = fmt.Errorf("%w: Linger of %v is over", verberr.ETIMEDOUT, c.config.Linger)
+		err = fmt.Errorf("%w: Linger of %v is over", syscall.ETIMEDOUT, c.config.Linger)
 	}
 	return &UndeliveredError{Bytes: lost, Err: err}
 }

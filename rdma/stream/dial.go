@@ -9,11 +9,11 @@ import (
 	"net"
 	"net/netip"
 	"strconv"
+	"syscall"
 	"time"
 
 	"github.com/goverbs/goverbs/generated/rdmacm"
 	"github.com/goverbs/goverbs/rdma/cm"
-	"github.com/goverbs/goverbs/rdma/internal/verberr"
 	"github.com/goverbs/goverbs/rdma/stream/internal/protocol"
 	"github.com/goverbs/goverbs/runtime"
 )
@@ -250,9 +250,9 @@ func streamParam(reads protocol.Reads) *rdmacm.ConnParam {
 type noAnswer struct{ hint string }
 
 func (e noAnswer) Error() string {
-	return "rdma_connect: the listener does not answer: " + e.hint + ": " + verberr.ETIMEDOUT.Error()
+	return "rdma_connect: the listener does not answer: " + e.hint + ": " + syscall.ETIMEDOUT.Error()
 }
-func (noAnswer) Unwrap() error { return verberr.ETIMEDOUT }
+func (noAnswer) Unwrap() error { return syscall.ETIMEDOUT }
 func (noAnswer) Timeout() bool { return true }
 
 // explainRejection adds the listener's reason.

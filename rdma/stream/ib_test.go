@@ -4,6 +4,7 @@ package stream
 
 import (
 	"net/netip"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -11,7 +12,6 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/rdmacm"
 	"github.com/goverbs/goverbs/rdma/cm"
-	"github.com/goverbs/goverbs/rdma/internal/verberr"
 	"github.com/goverbs/goverbs/rdma/soft"
 )
 
@@ -26,10 +26,10 @@ func TestSoftHasNoIB(t *testing.T) {
 	own, peer := at("fe80::1"), at("fe80::2")
 	c := Config{Backend: f}
 	_, err := listening(c).ListenIB(own)
-	assert.ErrorIs(t, err, verberr.ENODEV)
+	assert.ErrorIs(t, err, syscall.ENODEV)
 	assert.ErrorContains(t, err, "listen rdma ib[fe80::1]:0x1061d2f pkey 0xffff: ")
 	_, err = dialer(c).DialIB(soon(t), peer)
-	assert.ErrorIs(t, err, verberr.ENODEV)
+	assert.ErrorIs(t, err, syscall.ENODEV)
 	assert.ErrorContains(t, err, "dial rdma ib[fe80::2]:0x1061d2f pkey 0xffff: ")
 	_, err = dialer(Config{Buffer: 1}).DialIB(soon(t), peer)
 	assert.ErrorContains(t, err, "a buffer of 1 bytes")

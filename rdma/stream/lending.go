@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/goverbs/goverbs/generated/ibv"
@@ -320,7 +321,7 @@ func (c *Conn) arrived(l *lend) error {
 	case err != nil:
 		return err
 	}
-	return verberr.ECONNRESET
+	return syscall.ECONNRESET
 }
 
 // awaitBack is await for a lend: neither a deadline nor Close ends it by itself.

@@ -7,10 +7,10 @@ import (
 	"net"
 	"os"
 	"slices"
+	"syscall"
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma"
-	"github.com/goverbs/goverbs/rdma/internal/verberr"
 	"github.com/goverbs/goverbs/rdma/stream/internal/protocol"
 )
 
@@ -51,14 +51,14 @@ func (c *Conn) Unmap(offset int64) error {
 			return nil
 		}
 	}
-	return c.opError("unmap", fmt.Errorf("%w: nothing is mapped at offset %d", verberr.EINVAL, offset))
+	return c.opError("unmap", fmt.Errorf("%w: nothing is mapped at offset %d", syscall.EINVAL, offset))
 }
 
 // mapMemory is Map of memory that is registered so.
 func (c *Conn) mapMemory(offset int64, register func(*rdma.PD) (*rdma.MR, error)) error {
 	r, ok := c.protocol.(*protocol.RSocket)
 	if !ok || offset < 0 {
-		return c.opError("map", fmt.Errorf("%w: only an RSocket maps, at an offset from 0 on", verberr.EINVAL))
+		return c.opError("map", fmt.Errorf("%w: only an RSocket maps, at an offset from 0 on", syscall.EINVAL))
 	}
 	c.writer.mu.Lock()
 	defer c.writer.mu.Unlock()
@@ -118,7 +118,7 @@ func (c *Conn) tryMap(r *protocol.RSocket, place int, offset uint64, mr *rdma.MR
 func (c *Conn) WriteAt(p []byte, offset int64) (n int, err error) {
 	r, ok := c.protocol.(*protocol.RSocket)
 	if !ok || offset < 0 {
-		return 0, c.opError("write", fmt.Errorf("%w: only an RSocket writes at offsets, from 0 on", verberr.EINVAL))
+		return 0, c.opError("write", fmt.Errorf("%w: only an RSocket writes at offsets, from 0 on", syscall.EINVAL))
 	}
 	c.writer.mu.Lock()
 	defer c.writer.mu.Unlock()

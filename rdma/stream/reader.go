@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"syscall"
 
 	"github.com/goverbs/goverbs/rdma/internal/verberr"
 	"github.com/goverbs/goverbs/rdma/stream/internal/protocol"
@@ -124,7 +125,7 @@ func (c *Conn) TryRead(p []byte) (int, error) {
 	}
 	switch {
 	case err == nil && n == 0 && len(p) > 0:
-		return 0, verberr.EAGAIN
+		return 0, syscall.EAGAIN
 	case err == nil || err == io.EOF:
 		return n, err
 	}
@@ -148,7 +149,7 @@ func (c *Conn) Peek(p []byte) (int, error) {
 	case unread > 0:
 		return c.protocol.CopyOut(p, unread), nil
 	case !may:
-		return 0, verberr.EAGAIN
+		return 0, syscall.EAGAIN
 	case err != nil:
 		return 0, c.opError("read", err)
 	}

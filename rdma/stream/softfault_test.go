@@ -5,13 +5,13 @@ package stream
 import (
 	"bytes"
 	"io"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/goverbs/goverbs/rdma/internal/verberr"
 	"github.com/goverbs/goverbs/rdma/soft"
 )
 
@@ -118,11 +118,11 @@ func TestSoftPeerVanishesWhileWriteWaits(t *testing.T) {
 		f.SetLink("soft0", false)
 		select {
 		case err := <-wrote:
-			assert.ErrorIs(t, err, verberr.ETIMEDOUT)
+			assert.ErrorIs(t, err, syscall.ETIMEDOUT)
 		case <-soon(t).Done():
 			t.Error("Write did not return")
 		}
-		assert.ErrorIs(t, c.Close(), verberr.ETIMEDOUT)
+		assert.ErrorIs(t, c.Close(), syscall.ETIMEDOUT)
 	})
 }
 

@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"os"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -19,7 +20,6 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/rdmacm"
 	"github.com/goverbs/goverbs/rdma/cm"
-	"github.com/goverbs/goverbs/rdma/internal/verberr"
 	"github.com/goverbs/goverbs/rdma/soft"
 	"github.com/goverbs/goverbs/rdma/stream/internal/protocol"
 )
@@ -173,7 +173,7 @@ func TestSoftPeersThatVanishWhileTheyAreRead(t *testing.T) {
 	f.SetLink("soft0", false)
 	server.mu.Unlock()
 	got, err := io.ReadAll(struct{ io.Reader }{server})
-	assert.ErrorIs(t, err, verberr.ETIMEDOUT)
+	assert.ErrorIs(t, err, syscall.ETIMEDOUT)
 	assert.Less(t, len(got), len(sent))
 	assert.True(t, bytes.HasPrefix(sent, got))
 	assert.NoError(t, server.Close())

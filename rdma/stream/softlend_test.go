@@ -11,6 +11,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -18,7 +19,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/goverbs/goverbs/rdma"
-	"github.com/goverbs/goverbs/rdma/internal/verberr"
 	"github.com/goverbs/goverbs/rdma/soft"
 	"github.com/goverbs/goverbs/rdma/stream/internal/protocol"
 )
@@ -201,7 +201,7 @@ func TestSoftWriteMRRefuses(t *testing.T) {
 	strange, err := own.RegMR(make([]byte, 8), 0)
 	require.NoError(t, err)
 	_, err = a.WriteMR(strange, 0, 8)
-	assert.ErrorIs(t, err, verberr.EINVAL)
+	assert.ErrorIs(t, err, syscall.EINVAL)
 	assert.ErrorContains(t, err, "Conn.PD")
 	require.NoError(t, rdma.CloseAll(nil, strange, own))
 	pd, err := a.PD()
@@ -213,7 +213,7 @@ func TestSoftWriteMRRefuses(t *testing.T) {
 		n      int
 	}{{0, 9}, {9, 0}, {8, 1}, {1 << 63, 1}, {0, -1}} {
 		_, err = a.WriteMR(mr, at.offset, at.n)
-		assert.ErrorIs(t, err, verberr.EINVAL, "%v", at)
+		assert.ErrorIs(t, err, syscall.EINVAL, "%v", at)
 	}
 	_, err = a.WriteMR(mr, 8, 0)
 	assert.NoError(t, err)
@@ -252,7 +252,7 @@ func TestSoftCloseDuringLends(t *testing.T) {
 	_, err = io.ReadFull(a, make([]byte, len(text)))
 	require.NoError(t, err)
 	require.NoError(t, b.Close())
-	require.ErrorIs(t, a.Close(), verberr.EPIPE, "b has not taken what it looks at")
+	require.ErrorIs(t, a.Close(), syscall.EPIPE, "b has not taken what it looks at")
 	close(goOn)
 	assert.NoError(t, <-looked)
 	_, err = b.ReadLent(func([]byte) (int, error) { return 0, nil })
@@ -293,7 +293,7 @@ func TestSoftLendsOfTheWrongLength(t *testing.T) {
 	require.NoError(t, err)
 	for _, n := range []int{-1, 5} {
 		_, err = b.ReadLent(func([]byte) (int, error) { return n, nil })
-		assert.ErrorIs(t, err, verberr.EINVAL)
+		assert.ErrorIs(t, err, syscall.EINVAL)
 	}
 	_, err = b.WriteTo(writerFunc(func(p []byte) (int, error) { return 1, nil }))
 	assert.ErrorIs(t, err, io.ErrShortWrite)
@@ -316,7 +316,7 @@ func TestSoftLentComesBack(t *testing.T) {
 	reset := func(c *Conn) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		c.fail(verberr.ECONNRESET)
+		c.fail(syscall.ECONNRESET)
 	}
 	for name, test := range map[string]struct {
 		cut  bool // the peer acknowledges nothing
@@ -327,7 +327,7 @@ func TestSoftLentComesBack(t *testing.T) {
 		"Close":              {false, closing, net.ErrClosed},
 		"cut, deadline":      {true, deadline, os.ErrDeadlineExceeded},
 		"cut, Close":         {true, closing, net.ErrClosed},
-		"cut, peer is reset": {true, reset, verberr.ECONNRESET},
+		"cut, peer is reset": {true, reset, syscall.ECONNRESET},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"io"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -13,7 +14,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/goverbs/goverbs/generated/ibv"
-	"github.com/goverbs/goverbs/rdma/internal/verberr"
 	"github.com/goverbs/goverbs/rdma/soft"
 )
 
@@ -136,7 +136,7 @@ func TestCloseOfUnreadData(t *testing.T) {
 	assert.EqualValues(t, 40, lost.Bytes)
 	require.ErrorAs(t, clients[0].Close(), &lost)
 	assert.EqualValues(t, 40, lost.Bytes)
-	assert.ErrorIs(t, lost, verberr.EPIPE)
+	assert.ErrorIs(t, lost, syscall.EPIPE)
 	assert.NoError(t, <-closed)
 }
 

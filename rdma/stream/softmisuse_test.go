@@ -6,6 +6,7 @@ import (
 	"context"
 	"net"
 	"net/netip"
+	"syscall"
 	"testing"
 	"time"
 
@@ -14,7 +15,6 @@ import (
 
 	"github.com/goverbs/goverbs/generated/rdmacm"
 	"github.com/goverbs/goverbs/rdma/cm"
-	"github.com/goverbs/goverbs/rdma/internal/verberr"
 	"github.com/goverbs/goverbs/rdma/soft"
 	"github.com/goverbs/goverbs/rdma/stream/internal/protocol"
 )
@@ -51,8 +51,8 @@ func TestSoftDialGivesUp(t *testing.T) {
 func TestWriteHearsOfClose(t *testing.T) {
 	c := newConn(nil, Config{})
 	c.finWanted = protocol.Fin | protocol.Done
-	assert.ErrorIs(t, c.writeErr(), verberr.EPIPE)
-	c.err = verberr.ECONNRESET
+	assert.ErrorIs(t, c.writeErr(), syscall.EPIPE)
+	c.err = syscall.ECONNRESET
 	close(c.closed)
 	assert.ErrorIs(t, c.writeErr(), net.ErrClosed)
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
+	"syscall"
 	"testing"
 	"time"
 
@@ -15,7 +16,6 @@ import (
 	"golang.org/x/net/nettest"
 
 	"github.com/goverbs/goverbs/rdma"
-	"github.com/goverbs/goverbs/rdma/internal/verberr"
 	"github.com/goverbs/goverbs/rdma/stream/internal/protocol"
 )
 
@@ -88,14 +88,14 @@ func TestSoftRSocketMaps(t *testing.T) {
 	_, err = b.WriteAt([]byte{1}, 0)
 	assert.ErrorIs(t, err, protocol.ErrNotMapped, "nothing is mapped here")
 	_, err = a.WriteAt([]byte{1}, -1)
-	assert.ErrorIs(t, err, verberr.EINVAL)
+	assert.ErrorIs(t, err, syscall.EINVAL)
 	require.NoError(t, a.Close())
 	require.NoError(t, b.Close())
 	_, err = a.WriteAt([]byte{1}, 0)
 	assert.ErrorIs(t, err, net.ErrClosed)
 	assert.ErrorIs(t, b.Map(more, 0), net.ErrClosed)
 	c, _ := softPipe(t, Config{})
-	assert.ErrorIs(t, c.Map(more, 0), verberr.EINVAL, "streams of this package do not")
+	assert.ErrorIs(t, c.Map(more, 0), syscall.EINVAL, "streams of this package do not")
 }
 
 // TestRSocketWaitsForTheLastAck: Close after the peer's last word waits until the peer leaves, which C does when that

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -15,7 +16,6 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/rdmacm"
-	"github.com/goverbs/goverbs/rdma/internal/verberr"
 	"github.com/goverbs/goverbs/rdma/soft"
 	"github.com/goverbs/goverbs/rdma/stream/internal/protocol"
 )
@@ -71,7 +71,7 @@ func TestSoftPeerLeavesWithoutAWord(t *testing.T) {
 	require.NoError(t, a.id.Disconnect(soon(t)))
 	got, err := io.ReadAll(b)
 	assert.Equal(t, "some", string(got))
-	assert.ErrorIs(t, err, verberr.ECONNRESET)
+	assert.ErrorIs(t, err, syscall.ECONNRESET)
 	_, err = b.Write([]byte("x"))
 	assert.Error(t, err)
 }
@@ -229,7 +229,7 @@ func TestSoftListenerWithoutADevice(t *testing.T) {
 	require.True(t, f.RemoveDevice("soft0"))
 	for range 2 {
 		_, err = l.AcceptRDMA(soon(t))
-		assert.ErrorIs(t, err, verberr.ENODEV)
+		assert.ErrorIs(t, err, syscall.ENODEV)
 		assert.NotErrorIs(t, err, net.ErrClosed)
 	}
 }
@@ -254,7 +254,7 @@ func TestSoftReadyIfALongWriteIs(t *testing.T) {
 		return client.protocol.Room(1, false) > 0
 	}, tooLong, time.Millisecond)
 	_, err = client.TryWrite(make([]byte, 900<<10))
-	require.ErrorIs(t, err, verberr.EAGAIN)
+	require.ErrorIs(t, err, syscall.EAGAIN)
 	assert.False(t, client.Ready().Write)
 	_, err = io.ReadFull(server, make([]byte, 900<<10))
 	require.NoError(t, err)

@@ -8,9 +8,9 @@ import (
 	"os"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
-	"github.com/goverbs/goverbs/rdma/internal/verberr"
 	"github.com/goverbs/goverbs/rdma/stream/internal/protocol"
 )
 
@@ -199,7 +199,7 @@ func (c *Conn) TryWrite(p []byte) (n int, err error) {
 		if n > 0 {
 			return n, nil
 		}
-		return 0, verberr.EAGAIN
+		return 0, syscall.EAGAIN
 	}
 }
 

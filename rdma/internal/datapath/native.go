@@ -3,6 +3,8 @@
 package datapath
 
 import (
+	"syscall"
+
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/libibverbs"
 	"github.com/goverbs/goverbs/rdma/internal/verberr"
@@ -55,7 +57,7 @@ func (n *Native) Misuse(verb, name string) error {
 		return nil
 	}
 	if reason := n.Inspect(); reason != "" {
-		return &verberr.VerbError{Verb: verb, Object: name, Errno: verberr.EBUSY, Reason: reason}
+		return &verberr.VerbError{Verb: verb, Object: name, Errno: syscall.EBUSY, Reason: reason}
 	}
 	return nil
 }

@@ -8,10 +8,10 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"syscall"
 	"unsafe"
 
 	"github.com/goverbs/goverbs/generated/ibv"
-	"github.com/goverbs/goverbs/rdma/internal/verberr"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -127,7 +127,7 @@ func (f *Fake) call(name string, a []uintptr) (uintptr, runtime.Errno) {
 	case "ibv_open_device":
 		return address(&f.Context.Context), 0
 	case "ibv_get_async_event":
-		return ^uintptr(0), verberr.EAGAIN
+		return ^uintptr(0), syscall.EAGAIN
 	case "ibv_free_device_list", "ibv_get_device_index", "ibv_get_device_guid", "ibv_query_device", "ibv_query_port":
 		return 0, 0
 	}
@@ -141,7 +141,7 @@ func (f *Fake) call(name string, a []uintptr) (uintptr, runtime.Errno) {
 	if do := f.Do[name]; do != nil {
 		result := do(a)
 		if result == 0 && strings.Contains(name, "create") {
-			return 0, verberr.EINVAL
+			return 0, syscall.EINVAL
 		}
 		return result, 0
 	}

@@ -19,6 +19,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 
 	"github.com/goverbs/goverbs/rdma/internal/verberr"
 )
@@ -156,7 +157,7 @@ func (l *Life) Use(verb string) error {
 		if l.isUnborn() {
 			return verberr.NotCreated(verb)
 		}
-		return &verberr.VerbError{Verb: verb, Object: l.name, Errno: verberr.EINVAL, Err: verberr.ErrClosed}
+		return &verberr.VerbError{Verb: verb, Object: l.name, Errno: syscall.EINVAL, Err: verberr.ErrClosed}
 	}
 	return nil
 }
@@ -303,6 +304,6 @@ func (l *Life) neededBy(all set) error {
 
 // InUse is the error of closing what others need.
 func InUse(object, reason string) error {
-	return &verberr.VerbError{Verb: "Close", Object: object, Errno: verberr.EBUSY, Reason: reason,
+	return &verberr.VerbError{Verb: "Close", Object: object, Errno: syscall.EBUSY, Reason: reason,
 		Err: verberr.ErrInUse}
 }

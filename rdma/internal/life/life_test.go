@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -41,7 +42,7 @@ func TestCloseTellsWhatNeedsTheObject(t *testing.T) {
 		return "Close: parent: it is needed by " + names + ", which have to be closed first: in use"
 	}
 	assert.EqualError(t, err, needs("child 0, child 1, child 2, child 3, 2 more"))
-	assert.ErrorIs(t, err, verberr.EBUSY)
+	assert.ErrorIs(t, err, syscall.EBUSY)
 	require.NoError(t, all[1].Close())
 	require.NoError(t, all[0].Close())
 	assert.EqualError(t, Needed(parent), needs("child 2, child 3, child 4, child 5"))
@@ -134,10 +135,10 @@ func TestCloseThatStopsHalfway(t *testing.T) {
 	first, last := named("first", parent), named("last", parent)
 	revived := 0
 	stuck := &Life{Hooks: Hooks{Revive: func() { revived++ }}}
-	refusal := error(&verberr.VerbError{Verb: "ibv_destroy_x", Object: "stuck", Errno: verberr.EBUSY})
+	refusal := error(&verberr.VerbError{Verb: "ibv_destroy_x", Object: "stuck", Errno: syscall.EBUSY})
 	stuck.Begin("stuck", func() (bool, error) { return false, refusal }, parent)
 	err := Close(nil, parent, first, stuck, last)
-	assert.EqualError(t, err, "ibv_destroy_x: stuck: closed before it: first: "+verberr.EBUSY.Error())
+	assert.EqualError(t, err, "ibv_destroy_x: stuck: closed before it: first: "+syscall.EBUSY.Error())
 	assert.True(t, first.IsGone())
 	for _, l := range []*Life{parent, stuck, last} {
 		require.NoError(t, l.Use("x"))

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"syscall"
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/libibverbs"
@@ -24,7 +25,7 @@ type Device struct {
 // NotSoMuch says whether an error may mean that the device has not so much of something. A software device is out of
 // memory when that was asked of it, and is not to be asked for less then.
 func (d Device) NotSoMuch(err error) bool {
-	return errors.Is(err, verberr.EINVAL) || errors.Is(err, verberr.ENOMEM) && !d.Software
+	return errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.ENOMEM) && !d.Software
 }
 
 // MissingCQ says which completion queue a queue pair has to have and does not, or nothing: C reads it without a look.
@@ -59,11 +60,11 @@ func (d Device) QP(kind ibv.QPType, misses string, asked ibv.QPCap, try func(ibv
 	if !strings.HasPrefix(kind.String(), "IBV_QPT_") {
 		return explain(fmt.Sprintf("%v is not a known queue pair type", kind), err)
 	}
-	if misses != "" && errors.Is(err, verberr.EINVAL) {
+	if misses != "" && errors.Is(err, syscall.EINVAL) {
 		return explain(misses, err)
 	}
 	switch {
-	case errors.Is(err, verberr.EOPNOTSUPP):
+	case errors.Is(err, syscall.EOPNOTSUPP):
 		const reason = "the device does not have queue pairs of type %s, or not with these attributes"
 		return explain(fmt.Sprintf(reason, ShortName(kind)), err)
 	case d.NotSoMuch(err):
@@ -183,7 +184,7 @@ func MissingOfSRQ(attr *ibv.SRQInitAttrEx) string {
 
 // ModifySRQ says which number of a change the queue, which holds so many receives, does not take, if that is it.
 func (d Device) ModifySRQ(attr *ibv.SRQAttr, mask ibv.SRQAttrMask, holds uint32, err error) error {
-	if !errors.Is(err, verberr.EINVAL) {
+	if !errors.Is(err, syscall.EINVAL) {
 		return err
 	}
 	if mask&ibv.SRQ_LIMIT != 0 && attr.SRQLimit > holds {
@@ -210,7 +211,7 @@ func (d Device) DM(length uint64, err error) error {
 // MR says what the device did not like about a region, if that is it.
 func MR(use ibv.AccessUse, access ibv.AccessFlags, address, length uint64, err error) error {
 	switch {
-	case !errors.Is(err, verberr.EINVAL) && !errors.Is(err, verberr.EOPNOTSUPP):
+	case !errors.Is(err, syscall.EINVAL) && !errors.Is(err, syscall.EOPNOTSUPP):
 		return err
 	case length == 0:
 		return explain("the memory is empty", err)

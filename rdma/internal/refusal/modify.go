@@ -6,10 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"syscall"
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/libibverbs"
-	"github.com/goverbs/goverbs/rdma/internal/verberr"
 )
 
 // QP is a queue pair that the device did not change.
@@ -148,8 +148,8 @@ func (d Device) Unreached(path *ibv.AHAttr, err error) string {
 	source := new(ibv.GIDEntry)
 	switch {
 	case path.IsGlobal == 0,
-		!errors.Is(err, verberr.EINVAL) && !errors.Is(err, verberr.ENETUNREACH) &&
-			!errors.Is(err, verberr.EHOSTUNREACH),
+		!errors.Is(err, syscall.EINVAL) && !errors.Is(err, syscall.ENETUNREACH) &&
+			!errors.Is(err, syscall.EHOSTUNREACH),
 		libibverbs.QueryGIDEx(d.C, uint32(path.PortNum), uint32(path.GRH.SGIDIndex), source, 0) != nil:
 		return ""
 	}

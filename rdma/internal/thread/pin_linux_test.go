@@ -4,12 +4,11 @@ package thread
 
 import (
 	goruntime "runtime"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"golang.org/x/sys/unix"
-
-	"github.com/goverbs/goverbs/rdma/internal/verberr"
 )
 
 // allowed is where the thread may run.
@@ -21,7 +20,7 @@ func allowed(t *testing.T) (set unix.CPUSet) {
 func TestPin(t *testing.T) {
 	for _, cpu := range []int{-1, 1 << 20, 1023} {
 		_, err := Pin(cpu)
-		assert.ErrorIs(t, err, verberr.EINVAL, "processor %d", cpu)
+		assert.ErrorIs(t, err, syscall.EINVAL, "processor %d", cpu)
 	}
 	done := make(chan struct{})
 	go func() {

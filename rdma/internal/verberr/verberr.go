@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"strings"
 	"sync/atomic"
+	"syscall"
 
 	"github.com/goverbs/goverbs/runtime"
 )
@@ -100,7 +101,7 @@ func Explain(verb, object, reason string, err error) error {
 			e.Reason = errnoReason(e.Verb, e.Errno)
 		}
 	case errors.As(err, &missing):
-		if e.Errno = EOPNOTSUPP; missing.Function != "" {
+		if e.Errno = syscall.EOPNOTSUPP; missing.Function != "" {
 			e.Verb = "" // the message has it
 		}
 	case errors.As(err, &behind):
@@ -120,7 +121,7 @@ type Reason struct {
 // Injected is err with the reason that a test made an allocation of the software device fail, if the backend says so.
 func Injected(backend any, err error) error {
 	b, ok := backend.(interface{ FailedAllocation() bool })
-	if !ok || !errors.Is(err, ENOMEM) || !b.FailedAllocation() {
+	if !ok || !errors.Is(err, syscall.ENOMEM) || !b.FailedAllocation() {
 		return err
 	}
 	const reason = "this is the failure that Faults.FailAllocation of the software device asks for"
@@ -134,7 +135,7 @@ func Injected(backend any, err error) error {
 
 // Invalid is an error of a check that C was not asked for.
 func Invalid(verb, object, format string, args ...any) error {
-	e := &VerbError{Verb: verb, Object: object, Errno: EINVAL, Reason: fmt.Sprintf(format, args...)}
+	e := &VerbError{Verb: verb, Object: object, Errno: syscall.EINVAL, Reason: fmt.Sprintf(format, args...)}
 	if f := observer.Load(); f != nil {
 		(*f)(e)
 	}

@@ -6,18 +6,18 @@ import (
 	"cmp"
 	"fmt"
 	"sync/atomic"
+	"syscall"
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/libmlx5"
 	"github.com/goverbs/goverbs/generated/mlx5dv"
-	"github.com/goverbs/goverbs/rdma/internal/verberr"
 )
 
 // Two must not write one queue. C keeps its own numbers of what it has posted and polled: where it does so here, it
 // begins at 0, overwrites requests, and moves the doorbell record back. That is looked for where there is time, and
 // where something has gone wrong. It is found for as long as the record or the request stays as C has left it.
 
-const ebusy = int32(verberr.EBUSY)
+const ebusy = int32(syscall.EBUSY)
 
 // remedy ends each reason.
 const remedy = ": use it by package rdma alone, or create it without a Path"

@@ -11,6 +11,7 @@ package direct
 import (
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"unsafe"
 
 	"github.com/goverbs/goverbs/generated/ibv"
@@ -215,7 +216,7 @@ func (q *queuePair) End(destroy func() error) error {
 // refusing has all methods of a path: they refuse.
 type refusing struct{}
 
-const eopnotsupp = int32(verberr.EOPNOTSUPP)
+const eopnotsupp = int32(syscall.EOPNOTSUPP)
 
 func (refusing) PostSend(*ibv.QP, *ibv.SendWR, *ibv.Ptr[ibv.SendWR]) int32     { return eopnotsupp }
 func (refusing) PostRecv(*ibv.QP, *ibv.RecvWR, *ibv.Ptr[ibv.RecvWR]) int32     { return eopnotsupp }
@@ -228,7 +229,7 @@ func (refusing) Event()                                                        {
 
 // unable is the error of what the data path does not have.
 func unable(verb, reason string) error {
-	return &verberr.VerbError{Verb: verb, Errno: verberr.EOPNOTSUPP, Reason: reason}
+	return &verberr.VerbError{Verb: verb, Errno: syscall.EOPNOTSUPP, Reason: reason}
 }
 
 // pointer is an address of C's memory, or the device's.

@@ -5,20 +5,20 @@ package direct
 import (
 	"math/bits"
 	"sync/atomic"
+	"syscall"
 	"unsafe"
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/mlx5dv"
 	"github.com/goverbs/goverbs/internal/lock"
-	"github.com/goverbs/goverbs/rdma/internal/verberr"
 )
 
 const (
 	block = mlx5dv.MLX5_SEND_WQE_BB // bytes that the queue is divided into
 	unit  = 16                      // bytes that a request's size is told in
 
-	einval = int32(verberr.EINVAL)
-	enomem = int32(verberr.ENOMEM)
+	einval = int32(syscall.EINVAL)
+	enomem = int32(syscall.ENOMEM)
 )
 
 // sendQueue is a ring of blocks. A request begins with a block and takes as many as it needs; it may continue at the

@@ -9,10 +9,10 @@ package abi
 
 import (
 	"runtime/debug"
+	"syscall"
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/internal/nap"
-	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
 	"github.com/goverbs/goverbs/runtime"
 )
@@ -113,7 +113,7 @@ func Of[O any](find func(address uint64) *O, f func(*O, Args) runtime.Errno) fun
 	return func(a Args) runtime.Errno {
 		o := find(a[0])
 		if o == nil {
-			return errnos.EINVAL
+			return syscall.EINVAL
 		}
 		return f(o, a)
 	}
@@ -124,7 +124,7 @@ func TryOf[O any](find func(address uint64) *O, f func(*O, Args) nap.Try) func(A
 	return func(a Args) nap.Try {
 		o := find(a[0])
 		if o == nil {
-			return func(*nap.Waiter) runtime.Errno { return errnos.EINVAL }
+			return func(*nap.Waiter) runtime.Errno { return syscall.EINVAL }
 		}
 		return f(o, a)
 	}

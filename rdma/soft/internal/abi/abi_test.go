@@ -4,13 +4,13 @@ package abi
 
 import (
 	"math"
+	"syscall"
 	"testing"
 	"unsafe"
 
 	"github.com/stretchr/testify/assert"
 
 	"github.com/goverbs/goverbs/generated/ibv"
-	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -101,21 +101,21 @@ func TestResults(t *testing.T) {
 		result, errno := f([]uint64{1})
 		return answer{result, errno}
 	}
-	fails := func(Args) runtime.Errno { return errnos.EINVAL }
+	fails := func(Args) runtime.Errno { return syscall.EINVAL }
 	works := func(Args) runtime.Errno { return 0 }
-	assert.Equal(t, answer{uint64(errnos.EINVAL), 0}, of(Number(fails)))
-	assert.Equal(t, answer{math.MaxUint64, errnos.EINVAL}, of(Status(fails)))
-	assert.Equal(t, answer{0, errnos.EINVAL}, of(Void(fails)))
+	assert.Equal(t, answer{uint64(syscall.EINVAL), 0}, of(Number(fails)))
+	assert.Equal(t, answer{math.MaxUint64, syscall.EINVAL}, of(Status(fails)))
+	assert.Equal(t, answer{0, syscall.EINVAL}, of(Void(fails)))
 	for _, f := range []runtime.Func{Number(works), Status(works), Void(works)} {
 		assert.Zero(t, of(f))
 	}
 	// A negative number has its sign in the whole register, and an unsigned one has nothing above itself.
 	assert.Equal(t, answer{math.MaxUint64, 0}, of(Constant(int32(-1))))
 	assert.Equal(t, answer{math.MaxUint32, 0}, of(Constant(uint32(math.MaxUint32))))
-	assert.Equal(t, answer{math.MaxUint64 - uint64(errnos.EINVAL) + 1, 0},
-		of(Result(func(Args) int64 { return -int64(errnos.EINVAL) })))
-	assert.Equal(t, answer{math.MaxUint64 - 2, errnos.EIO},
-		of(Func0(func() (int32, runtime.Errno) { return -3, errnos.EIO })))
+	assert.Equal(t, answer{math.MaxUint64 - uint64(syscall.EINVAL) + 1, 0},
+		of(Result(func(Args) int64 { return -int64(syscall.EINVAL) })))
+	assert.Equal(t, answer{math.MaxUint64 - 2, syscall.EIO},
+		of(Func0(func() (int32, runtime.Errno) { return -3, syscall.EIO })))
 }
 
 // TestNoObject: a function of an object that is not there is not called.
@@ -131,12 +131,12 @@ func TestNoObject(t *testing.T) {
 	f := Of(find, After0(func(o *int) runtime.Errno {
 		calls++
 		assert.Same(t, object, o)
-		return errnos.EBUSY
+		return syscall.EBUSY
 	}))
-	assert.Equal(t, errnos.EINVAL, f(Args{0}))
-	assert.Equal(t, errnos.EINVAL, f(Args{4}))
+	assert.Equal(t, syscall.EINVAL, f(Args{0}))
+	assert.Equal(t, syscall.EINVAL, f(Args{4}))
 	assert.Zero(t, calls)
-	assert.Equal(t, errnos.EBUSY, f(Args{5}))
+	assert.Equal(t, syscall.EBUSY, f(Args{5}))
 	assert.Equal(t, 1, calls)
 }
 

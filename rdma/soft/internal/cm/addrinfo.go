@@ -5,12 +5,12 @@ package cm
 import (
 	"net/netip"
 	"strconv"
+	"syscall"
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/rdmacm"
 	"github.com/goverbs/goverbs/rdma/soft/internal/abi"
 	"github.com/goverbs/goverbs/rdma/soft/internal/device"
-	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
 	"github.com/goverbs/goverbs/runtime"
 )
@@ -38,7 +38,7 @@ const (
 func (c *Manager) getAddrInfo(node, service ibv.Ptr[byte], hints ibv.Ptr[rdmacm.AddrInfo],
 	to ibv.Ptr[ibv.Ptr[rdmacm.AddrInfo]]) (int32, runtime.Errno) {
 	if node == 0 && service == 0 && hints == 0 || to == 0 {
-		return -1, errnos.EINVAL
+		return -1, syscall.EINVAL
 	}
 	c.Lock()
 	defer c.Unlock()
@@ -60,7 +60,7 @@ func (c *Manager) resolve(node, service ibv.Ptr[byte], hinted ibv.Ptr[rdmacm.Add
 		hints = *hinted.Deref()
 	}
 	if hints.AiFlags&rdmacm.RAI_SA != 0 { // of InfiniBand's subnet administration
-		return nil, 0, errnos.EOPNOTSUPP
+		return nil, 0, syscall.EOPNOTSUPP
 	}
 	var own netip.AddrPort
 	passive := hints.AiFlags&rdmacm.RAI_PASSIVE != 0
@@ -186,10 +186,10 @@ func freeAddrInfo(of ibv.Ptr[rdmacm.AddrInfo]) runtime.Errno {
 // the same.
 func resolveAddrInfo(id *identifier, node, service ibv.Ptr[byte], hints ibv.Ptr[rdmacm.AddrInfo]) runtime.Errno {
 	if id.looking {
-		return errnos.EBUSY
+		return syscall.EBUSY
 	}
 	if hints != 0 && hints.Deref().AiFlags&rdmacm.RAI_SA != 0 { // there is no subnet administration
-		return errnos.EOPNOTSUPP
+		return syscall.EOPNOTSUPP
 	}
 	record, code, errno := id.cm.resolve(node, service, hints)
 	switch {
@@ -207,9 +207,9 @@ func resolveAddrInfo(id *identifier, node, service ibv.Ptr[byte], hints ibv.Ptr[
 func queryAddrInfo(id *identifier, to ibv.Ptr[ibv.Ptr[rdmacm.AddrInfo]]) runtime.Errno {
 	switch {
 	case to == 0:
-		return errnos.EINVAL
+		return syscall.EINVAL
 	case id.addresses == nil:
-		return errnos.ENOENT
+		return syscall.ENOENT
 	}
 	*to.Deref() = ibv.PtrTo(&id.addresses.AddrInfo)
 	id.looking, id.addresses = false, nil

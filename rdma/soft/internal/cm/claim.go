@@ -5,9 +5,9 @@ package cm
 import (
 	"errors"
 	"net/netip"
+	"syscall"
 
 	"github.com/goverbs/goverbs/rdma/soft/internal/device"
-	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 	"github.com/goverbs/goverbs/rdma/soft/internal/message"
 	"github.com/goverbs/goverbs/runtime"
 )
@@ -78,7 +78,7 @@ func (c *Manager) claimAt(key claimKey) (giveUp func(), errno runtime.Errno) {
 			if errno := runtime.Errno(0); errors.As(err, &errno) {
 				return nil, errno
 			}
-			return nil, errnos.EADDRINUSE
+			return nil, syscall.EADDRINUSE
 		}
 		for _, one := range claims {
 			ends = append(ends, one.Close)

@@ -4,6 +4,7 @@ package cm
 
 import (
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 	"unsafe"
@@ -16,7 +17,6 @@ import (
 	rdma "github.com/goverbs/goverbs/generated/librdmacm"
 	"github.com/goverbs/goverbs/generated/rdmacm"
 	"github.com/goverbs/goverbs/rdma/soft/internal/device"
-	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 )
 
 // endpoint makes a synchronous identifier by the functions of C alone.
@@ -76,11 +76,11 @@ func TestSynchronousIdentifiers(t *testing.T) {
 	require.Equal(t, 1, n)
 	require.NoError(t, rdma.Disconnect(id))
 	served.Wait()
-	assert.ErrorIs(t, rdma.MigrateID(id, nil), errnos.EINVAL, "it is synchronous already")
+	assert.ErrorIs(t, rdma.MigrateID(id, nil), syscall.EINVAL, "it is synchronous already")
 	require.NoError(t, rdma.DestroyEP(id))
 
 	refused := r.endpoint("soft0", "7472", 0, 0, &ibv.QPInitAttr{Cap: testCaps})
-	assert.ErrorIs(t, rdma.Connect(refused, nil), errnos.ECONNREFUSED)
+	assert.ErrorIs(t, rdma.Connect(refused, nil), syscall.ECONNREFUSED)
 	require.NoError(t, rdma.DestroyEP(refused))
 	require.NoError(t, rdma.DestroyEP(listener))
 	assert.Equal(t, before, r.fabric.Resources())
@@ -125,8 +125,8 @@ func TestDestroyWaitsForAcknowledgements(t *testing.T) {
 	}
 	require.NoError(t, rdma.AckCMEvent(e))
 	require.NoError(t, <-destroyed)
-	assert.ErrorIs(t, rdma.AckCMEvent(e), errnos.EINVAL, "once")
-	assert.ErrorIs(t, rdma.Listen(id, 1), errnos.EINVAL, "of an identifier that is gone")
+	assert.ErrorIs(t, rdma.AckCMEvent(e), syscall.EINVAL, "once")
+	assert.ErrorIs(t, rdma.Listen(id, 1), syscall.EINVAL, "of an identifier that is gone")
 }
 
 // TestXRCIdentifiers: the shared receive queue of a target has its domain and its completion queue, and its queue pair
@@ -155,9 +155,9 @@ func TestAFabricIsNotClosedUnderEventChannels(t *testing.T) {
 	id := r.identifier(ch, rdmacm.PS_TCP)
 	require.NoError(t, rdma.BindAddr(id, r.sockaddr([4]byte{127, 0, 0, 1}, 7471)))
 	require.NoError(t, rdma.BindAddr(r.identifier(ch, rdmacm.PS_UDP), r.sockaddr([4]byte{}, 7471)))
-	assert.ErrorIs(t, f.Close(), errnos.EBUSY)
+	assert.ErrorIs(t, f.Close(), syscall.EBUSY)
 	require.NoError(t, rdma.DestroyEventChannel(ch))
-	assert.ErrorIs(t, rdma.DestroyID(id), errnos.EINVAL, "it went with the channel")
+	assert.ErrorIs(t, rdma.DestroyID(id), syscall.EINVAL, "it went with the channel")
 	assert.Empty(t, f.Resources())
 	require.NoError(t, f.Close())
 }

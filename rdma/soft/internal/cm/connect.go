@@ -5,13 +5,13 @@ package cm
 import (
 	"net/netip"
 	"slices"
+	"syscall"
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/rdmacm"
 	"github.com/goverbs/goverbs/internal/nap"
 	"github.com/goverbs/goverbs/rdma/soft/internal/abi"
 	"github.com/goverbs/goverbs/rdma/soft/internal/device"
-	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 	"github.com/goverbs/goverbs/rdma/soft/internal/message"
 	"github.com/goverbs/goverbs/runtime"
 )
@@ -28,11 +28,11 @@ func listen(id *identifier, backlog int32) runtime.Errno {
 		}
 	}
 	if id.state != bound {
-		return errnos.EINVAL
+		return syscall.EINVAL
 	}
 	for _, other := range id.cm.bound[id.port] {
 		if id.conflicts(id.local.Addr(), other, true) {
-			return errnos.EADDRINUSE
+			return syscall.EADDRINUSE
 		}
 	}
 	if errno := id.claimPort(); errno != 0 {
@@ -56,11 +56,11 @@ func (id *identifier) readParam(from ibv.Ptr[rdmacm.ConnParam], call rdmacm.Call
 	if from != 0 {
 		p = *from.Deref()
 	} else if id.record.QP == 0 && !id.datagrams() {
-		return p, nil, errnos.EINVAL
+		return p, nil, syscall.EINVAL
 	}
 	if !id.datagrams() && (p.ResponderResources != rdmacm.MAX_RESP_RES && p.ResponderResources > device.MaxReads ||
 		p.InitiatorDepth != rdmacm.MAX_INIT_DEPTH && p.InitiatorDepth > device.MaxReads) {
-		return p, nil, errnos.EINVAL
+		return p, nil, syscall.EINVAL
 	}
 	if private, errno = id.readPrivate(ibv.Ptr[byte](p.PrivateData), p.PrivateDataLen, call); errno != 0 {
 		return p, nil, errno
@@ -89,7 +89,7 @@ func (id *identifier) readPrivate(from ibv.Ptr[byte], n uint8, call rdmacm.Call)
 	}
 	private, ok := abi.List(from, uint64(n), limit)
 	if !ok {
-		return nil, errnos.EINVAL
+		return nil, syscall.EINVAL
 	}
 	return slices.Clone(private), 0
 }
@@ -97,7 +97,7 @@ func (id *identifier) readPrivate(from ibv.Ptr[byte], n uint8, call rdmacm.Call)
 // connect is rdma_connect.
 func connect(id *identifier, param ibv.Ptr[rdmacm.ConnParam]) runtime.Errno {
 	if id.state != routeResolved {
-		return errnos.EINVAL
+		return syscall.EINVAL
 	}
 	p, private, errno := id.readParam(param, rdmacm.CallConnect)
 	if errno != 0 {
@@ -140,7 +140,7 @@ func (id *identifier) accept(param ibv.Ptr[rdmacm.ConnParam]) runtime.Errno {
 	var private []byte
 	errno := id.locked(func() (errno runtime.Errno) {
 		if id.state != requested {
-			return errnos.EINVAL
+			return syscall.EINVAL
 		}
 		if p, private, errno = id.readParam(param, rdmacm.CallAccept); errno != 0 {
 			return errno
@@ -158,7 +158,7 @@ func (id *identifier) accept(param ibv.Ptr[rdmacm.ConnParam]) runtime.Errno {
 	}
 	errno = id.sent(func() runtime.Errno {
 		if id.state != requested { // the other side has given up
-			return errnos.EINVAL
+			return syscall.EINVAL
 		}
 		id.qpn, id.private = p.QPNum, private
 		if id.datagrams() {
@@ -180,7 +180,7 @@ func (id *identifier) accept(param ibv.Ptr[rdmacm.ConnParam]) runtime.Errno {
 // establish is rdma_establish.
 func establish(id *identifier) runtime.Errno {
 	if id.record.QP != 0 || id.state != answered {
-		return errnos.EINVAL
+		return syscall.EINVAL
 	}
 	id.state = established
 	id.confirm()
@@ -191,11 +191,11 @@ func establish(id *identifier) runtime.Errno {
 func notify(id *identifier, event ibv.EventType) runtime.Errno {
 	switch {
 	case event != ibv.EVENT_COMM_EST:
-		return errnos.EINVAL
+		return syscall.EINVAL
 	case id.state == established:
-		return errnos.EISCONN
+		return syscall.EISCONN
 	case id.state != accepting:
-		return errnos.EINVAL
+		return syscall.EINVAL
 	}
 	id.establish()
 	return 0
@@ -211,7 +211,7 @@ func rejecting(reason uint16) func(id *identifier, private ibv.Ptr[byte], n uint
 // reject ends a request with a reason and private data.
 func (id *identifier) reject(private ibv.Ptr[byte], n uint8, reason uint16) runtime.Errno {
 	if id.state != requested {
-		return errnos.EINVAL
+		return syscall.EINVAL
 	}
 	said, errno := id.readPrivate(private, n, rdmacm.CallReject)
 	if errno != 0 {
@@ -230,7 +230,7 @@ func disconnect(id *identifier) nap.Try {
 
 func (id *identifier) disconnect() runtime.Errno {
 	if id.record.Verbs == 0 {
-		return errnos.EINVAL
+		return syscall.EINVAL
 	}
 	if errno := id.toError(); errno != 0 {
 		return errno
@@ -238,7 +238,7 @@ func (id *identifier) disconnect() runtime.Errno {
 	return id.sent(func() runtime.Errno {
 		switch {
 		case id.number == 0 || id.datagrams():
-			return errnos.EINVAL
+			return syscall.EINVAL
 		case id.state == established:
 			id.leave()
 		case id.state == left:

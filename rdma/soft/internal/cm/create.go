@@ -3,10 +3,11 @@
 package cm
 
 import (
+	"syscall"
+
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/rdmacm"
 	"github.com/goverbs/goverbs/rdma/soft/internal/device"
-	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -15,7 +16,7 @@ func createID(of ibv.Ptr[rdmacm.EventChannel], to ibv.Ptr[ibv.Ptr[rdmacm.CMID]],
 	space rdmacm.PortSpace) runtime.Errno {
 	ch := device.Find[channel](of)
 	if ch == nil {
-		return errnos.EINVAL
+		return syscall.EINVAL
 	}
 	return ch.cm.createIDOn(ch, to, context, space)
 }
@@ -33,7 +34,7 @@ func (c *Manager) createIDOn(ch *channel, to ibv.Ptr[ibv.Ptr[rdmacm.CMID]], cont
 	space rdmacm.PortSpace) runtime.Errno {
 	datagrams, ok := portSpaceKind(space)
 	if to == 0 || !ok {
-		return errnos.EINVAL
+		return syscall.EINVAL
 	}
 	kind := ibv.QPT_RC
 	if datagrams {
@@ -121,13 +122,13 @@ func migrateID(id *identifier, channelTo ibv.Ptr[rdmacm.EventChannel]) runtime.E
 	to := device.Find[channel](channelTo)
 	c := id.cm
 	if channelTo != 0 && (to == nil || to.cm != c) || channelTo == 0 && id.sync {
-		return errnos.EINVAL
+		return syscall.EINVAL
 	}
 	id.acknowledge()
 	c.Lock()
 	defer c.Unlock()
 	if id.gone {
-		return errnos.EINVAL
+		return syscall.EINVAL
 	}
 	sync := to == nil
 	if sync {

@@ -3,11 +3,12 @@
 package cm
 
 import (
+	"syscall"
+
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/rdmacm"
 	"github.com/goverbs/goverbs/internal/nap"
 	"github.com/goverbs/goverbs/rdma/soft/internal/device"
-	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -40,11 +41,11 @@ func beginEP(to ibv.Ptr[ibv.Ptr[rdmacm.CMID]], of ibv.Ptr[rdmacm.AddrInfo], pd i
 	init ibv.Ptr[ibv.QPInitAttr]) (*identifier, nap.Try, runtime.Errno) {
 	info := device.Find[addrInfo](of)
 	if info == nil || to == 0 {
-		return nil, nil, errnos.EINVAL
+		return nil, nil, syscall.EINVAL
 	}
 	c, i := info.cm, &info.record.AddrInfo
 	if _, ok := portSpaceKind(i.AiPortSpace); !ok {
-		return nil, nil, errnos.EINVAL
+		return nil, nil, syscall.EINVAL
 	}
 	c.Lock()
 	id, errno := c.newID(nil, 0, i.AiPortSpace, i.AiQPType)
@@ -103,7 +104,7 @@ func destroyEP(id *identifier) runtime.Errno {
 func getRequest(of ibv.Ptr[rdmacm.CMID], to ibv.Ptr[ibv.Ptr[rdmacm.CMID]], w *nap.Waiter) runtime.Errno {
 	id := device.Find[identifier](of)
 	if id == nil || !id.sync || to == 0 {
-		return errnos.EINVAL
+		return syscall.EINVAL
 	}
 	id.acknowledge()
 	e, errno := id.channel.next(w)
@@ -112,11 +113,11 @@ func getRequest(of ibv.Ptr[rdmacm.CMID], to ibv.Ptr[ibv.Ptr[rdmacm.CMID]], w *na
 	}
 	switch {
 	case e.Event == rdmacm.CM_EVENT_REJECTED:
-		errno = errnos.ECONNREFUSED
+		errno = syscall.ECONNREFUSED
 	case e.Status != 0:
 		errno = runtime.Errno(-e.Status)
 	case e.Event != rdmacm.CM_EVENT_CONNECT_REQUEST:
-		errno = errnos.EINVAL
+		errno = syscall.EINVAL
 	}
 	request := device.Find[identifier](uint64(e.ID))
 	if errno == 0 && id.passive != nil {

@@ -3,11 +3,12 @@
 package cm
 
 import (
+	"syscall"
+
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/rdmacm"
 	"github.com/goverbs/goverbs/internal/nap"
 	"github.com/goverbs/goverbs/rdma/soft/internal/device"
-	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
 	"github.com/goverbs/goverbs/runtime"
 )
@@ -52,17 +53,17 @@ func destroyEventChannel(of ibv.Ptr[rdmacm.EventChannel]) runtime.Errno {
 // wakes no thread. Programs like rping leave such a thread behind, and would take an error for one of theirs.
 func getEvent(of ibv.Ptr[rdmacm.EventChannel], to ibv.Ptr[ibv.Ptr[rdmacm.CMEvent]], w *nap.Waiter) runtime.Errno {
 	if of == 0 || to == 0 {
-		return errnos.EINVAL
+		return syscall.EINVAL
 	}
 	var record *rdmacm.CMEvent
-	errno := errnos.EINVAL
+	errno := syscall.EINVAL
 	if ch := device.Find[channel](of); ch != nil {
 		record, errno = ch.next(w)
 	}
 	switch {
 	case errno == 0:
 		*to.Deref() = ibv.PtrTo(record)
-	case errno == errnos.EINVAL && w != nil:
+	case errno == syscall.EINVAL && w != nil:
 		return w.Forever()
 	}
 	return errno
@@ -174,13 +175,13 @@ func (e *event) take(record *eventRecord) bool {
 func ackEvent(of ibv.Ptr[rdmacm.CMEvent]) runtime.Errno {
 	r := device.Find[report](of)
 	if r == nil {
-		return errnos.EINVAL
+		return syscall.EINVAL
 	}
 	c := r.id.cm
 	c.Lock()
 	defer c.Unlock()
 	if !device.Still(of, r) {
-		return errnos.EINVAL
+		return syscall.EINVAL
 	}
 	r.acknowledge()
 	return 0
@@ -199,7 +200,7 @@ func (r *report) acknowledge() {
 func (id *identifier) finish() runtime.Errno {
 	errno := runtime.Errno(0)
 	if id.peerECE.vendor != 0 { // no device here knows any
-		errno = errnos.EINVAL
+		errno = syscall.EINVAL
 	}
 	id.cm.Unlock()
 	if errno == 0 {
@@ -207,7 +208,7 @@ func (id *identifier) finish() runtime.Errno {
 	}
 	id.cm.Lock()
 	if errno == 0 && (id.gone || id.state != answered) { // the other side has given up
-		errno = errnos.EINVAL
+		errno = syscall.EINVAL
 	}
 	if errno != 0 {
 		id.breakQP()
@@ -234,7 +235,7 @@ func (id *identifier) complete(w *nap.Waiter) runtime.Errno {
 	case e.Status == 0:
 		return 0
 	case e.Event == rdmacm.CM_EVENT_REJECTED:
-		return errnos.ECONNREFUSED
+		return syscall.ECONNREFUSED
 	}
 	return runtime.Errno(max(e.Status, -e.Status))
 }

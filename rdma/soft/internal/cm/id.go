@@ -4,10 +4,10 @@ package cm
 
 import (
 	"net/netip"
+	"syscall"
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/rdmacm"
-	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 
 	"github.com/goverbs/goverbs/rdma/soft/internal/device"
 	"github.com/goverbs/goverbs/rdma/soft/internal/message"
@@ -111,7 +111,7 @@ func (id *identifier) locked(f func() runtime.Errno) runtime.Errno {
 	id.cm.Lock()
 	defer id.cm.Unlock()
 	if id.gone {
-		return errnos.EINVAL
+		return syscall.EINVAL
 	}
 	return f()
 }

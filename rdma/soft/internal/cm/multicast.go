@@ -5,11 +5,11 @@ package cm
 import (
 	"net/netip"
 	"slices"
+	"syscall"
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/rdmacm"
 	"github.com/goverbs/goverbs/rdma/soft/internal/device"
-	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -34,15 +34,15 @@ func joinMulticast(id *identifier, address ibv.Ptr[rdmacm.Sockaddr], context uin
 // joinMulticastEx is rdma_join_multicast_ex.
 func joinMulticastEx(id *identifier, join ibv.Ptr[rdmacm.CMJoinMCAttrEx], context uint64) runtime.Errno {
 	if join == 0 {
-		return errnos.EINVAL
+		return syscall.EINVAL
 	}
 	const needs = rdmacm.CM_JOIN_MC_ATTR_ADDRESS | rdmacm.CM_JOIN_MC_ATTR_JOIN_FLAGS
 	attr := join.Deref()
 	switch {
 	case attr.CompMask >= rdmacm.CM_JOIN_MC_ATTR_RESERVED:
-		return errnos.EOPNOTSUPP
+		return syscall.EOPNOTSUPP
 	case attr.CompMask != needs || attr.JoinFlags >= rdmacm.MC_JOIN_FLAG_RESERVED:
-		return errnos.EINVAL
+		return syscall.EINVAL
 	}
 	return id.join(addressAt(attr.Addr), attr.JoinFlags, context)
 }
@@ -50,7 +50,7 @@ func joinMulticastEx(id *identifier, join ibv.Ptr[rdmacm.CMJoinMCAttrEx], contex
 func (id *identifier) join(address netip.AddrPort, flags rdmacm.CMMCJoinFlags, context uint64) runtime.Errno {
 	if !address.IsValid() || !device.IsMulticast(address.Addr().As16()) || !id.datagrams() || id.device == nil ||
 		id.state != bound && id.state != addrResolved && id.state != routeResolved {
-		return errnos.EINVAL
+		return syscall.EINVAL
 	}
 	if to := address.Addr(); to.Is6() && !to.Is4In6() {
 		return noIPv6Groups
@@ -76,11 +76,11 @@ func (g *group) attach() runtime.Errno {
 func leaveMulticast(id *identifier, of ibv.Ptr[rdmacm.Sockaddr]) runtime.Errno {
 	address := addressAt(of)
 	if !address.IsValid() {
-		return errnos.EINVAL
+		return syscall.EINVAL
 	}
 	i := slices.IndexFunc(id.groups, func(g *group) bool { return g.address == address })
 	if i < 0 {
-		return errnos.EADDRNOTAVAIL
+		return syscall.EADDRNOTAVAIL
 	}
 	g := id.groups[i]
 	id.leaveGroup(g)

@@ -3,11 +3,11 @@
 package cm
 
 import (
+	"syscall"
 	"unsafe"
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/rdmacm"
-	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
 	"github.com/goverbs/goverbs/runtime"
 )
@@ -15,7 +15,7 @@ import (
 // setOption is rdma_set_option.
 func setOption(id *identifier, level, name int32, value, size uint64) runtime.Errno {
 	if value == 0 {
-		return errnos.EINVAL
+		return syscall.EINVAL
 	}
 	switch level {
 	case rdmacm.OPTION_ID:
@@ -25,16 +25,16 @@ func setOption(id *identifier, level, name int32, value, size uint64) runtime.Er
 			return id.setPath(value, size)
 		}
 	}
-	return errnos.ENOSYS
+	return syscall.ENOSYS
 }
 
 func (id *identifier) setOption(name int32, value, size uint64) runtime.Errno {
 	sizes := map[int32]uint64{rdmacm.OPTION_ID_TOS: 1, rdmacm.OPTION_ID_REUSEADDR: 4, rdmacm.OPTION_ID_AFONLY: 4,
 		rdmacm.OPTION_ID_ACK_TIMEOUT: 1}
 	if wanted, ok := sizes[name]; !ok {
-		return errnos.ENOSYS
+		return syscall.ENOSYS
 	} else if size != wanted {
-		return errnos.EINVAL
+		return syscall.EINVAL
 	}
 	switch name {
 	case rdmacm.OPTION_ID_TOS:
@@ -42,17 +42,17 @@ func (id *identifier) setOption(name int32, value, size uint64) runtime.Errno {
 	case rdmacm.OPTION_ID_REUSEADDR:
 		on := *mem.At[int32](value) != 0
 		if id.state != idle && (!on || id.state == listening) {
-			return errnos.EINVAL
+			return syscall.EINVAL
 		}
 		id.reuse = on
 	case rdmacm.OPTION_ID_AFONLY:
 		if id.state != idle && id.state != bound {
-			return errnos.EINVAL
+			return syscall.EINVAL
 		}
 		id.afOnly = *mem.At[int32](value) != 0
 	case rdmacm.OPTION_ID_ACK_TIMEOUT:
 		if id.datagrams() || *mem.At[uint8](value) > 31 {
-			return errnos.EINVAL
+			return syscall.EINVAL
 		}
 		id.timeout = *mem.At[uint8](value)
 	}
@@ -64,7 +64,7 @@ func (id *identifier) setPath(value, size uint64) runtime.Errno {
 	const wanted = rdmacm.IBV_PATH_FLAG_GMP | rdmacm.IBV_PATH_FLAG_PRIMARY | rdmacm.IBV_PATH_FLAG_BIDIRECTIONAL
 	one := uint64(unsafe.Sizeof(rdmacm.IBVPathData{}))
 	if size == 0 || size%one != 0 || id.state != addrResolved {
-		return errnos.EINVAL
+		return syscall.EINVAL
 	}
 	for _, path := range mem.List[rdmacm.IBVPathData](value, int(size/one)) {
 		if path.Flags == wanted {
@@ -73,17 +73,17 @@ func (id *identifier) setPath(value, size uint64) runtime.Errno {
 			return 0
 		}
 	}
-	return errnos.EINVAL
+	return syscall.EINVAL
 }
 
 // setLocalECE is rdma_set_local_ece.
 func setLocalECE(id *identifier, options ibv.Ptr[ibv.ECE]) runtime.Errno {
 	if id.record.QP != 0 || options == 0 {
-		return errnos.EINVAL
+		return syscall.EINVAL
 	}
 	ece := options.Deref()
 	if ece.VendorID == 0 || ece.CompMask != 0 {
-		return errnos.EINVAL
+		return syscall.EINVAL
 	}
 	id.ece = eceOptions{ece.VendorID, ece.Options}
 	return 0
@@ -92,7 +92,7 @@ func setLocalECE(id *identifier, options ibv.Ptr[ibv.ECE]) runtime.Errno {
 // remoteECE is rdma_get_remote_ece.
 func remoteECE(id *identifier, to ibv.Ptr[ibv.ECE]) runtime.Errno {
 	if id.record.QP != 0 || to == 0 {
-		return errnos.EINVAL
+		return syscall.EINVAL
 	}
 	*to.Deref() = ibv.ECE{VendorID: id.peerECE.vendor, Options: id.peerECE.options}
 	return 0
@@ -101,7 +101,7 @@ func remoteECE(id *identifier, to ibv.Ptr[ibv.ECE]) runtime.Errno {
 // writeEvent is rdma_write_cm_event.
 func writeEvent(id *identifier, kind rdmacm.CMEventType, status int32, arg uint64) runtime.Errno {
 	if kind != rdmacm.CM_EVENT_USER {
-		return errnos.EINVAL
+		return syscall.EINVAL
 	}
 	id.push(&event{kind: rdmacm.CM_EVENT_USER, status: status, arg: arg})
 	return 0

@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"syscall"
 
 	"github.com/goverbs/goverbs/generated/rdmacm"
 	"github.com/goverbs/goverbs/rdma/soft/internal/device"
-	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
 	"github.com/goverbs/goverbs/runtime"
 )
@@ -37,17 +37,17 @@ func (id *identifier) takePort(address netip.AddrPort, claims bool) runtime.Errn
 			}
 			if len(c.bound[portKey{id.space, c.lastPort}]) == 0 {
 				at := netip.AddrPortFrom(address.Addr(), c.lastPort)
-				if errno := id.takePort(at, claims); errno != errnos.EADDRINUSE {
+				if errno := id.takePort(at, claims); errno != syscall.EADDRINUSE {
 					return errno
 				}
 			}
 		}
-		return errnos.EADDRNOTAVAIL
+		return syscall.EADDRNOTAVAIL
 	}
 	own := portKey{id.space, address.Port()}
 	for _, other := range c.bound[own] {
 		if id.conflicts(address.Addr(), other, false) {
-			return errnos.EADDRINUSE
+			return syscall.EADDRINUSE
 		}
 	}
 	id.local, id.port = address, own

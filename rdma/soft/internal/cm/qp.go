@@ -4,11 +4,11 @@ package cm
 
 import (
 	"slices"
+	"syscall"
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/rdmacm"
 	"github.com/goverbs/goverbs/rdma/soft/internal/device"
-	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
 	"github.com/goverbs/goverbs/runtime"
 )
@@ -23,7 +23,7 @@ func (id *identifier) qpAttr(to ibv.QPState) (attr ibv.QPAttr, mask ibv.QPAttrMa
 	from := map[ibv.QPState]ibv.QPState{ibv.QPS_INIT: ibv.QPS_RESET, ibv.QPS_RTR: ibv.QPS_INIT,
 		ibv.QPS_RTS: ibv.QPS_RTR}
 	if _, ok := from[to]; id.device == nil || connecting && !ok {
-		return attr, 0, errnos.EINVAL
+		return attr, 0, syscall.EINVAL
 	}
 	attr.QPState = to
 	if !connecting { // there is not more to know
@@ -32,7 +32,7 @@ func (id *identifier) qpAttr(to ibv.QPState) (attr ibv.QPAttr, mask ibv.QPAttrMa
 		return attr, mask | ibv.QP_STATE, 0
 	}
 	if to != ibv.QPS_INIT && (id.state == requesting || id.state == left) {
-		return attr, 0, errnos.EINVAL
+		return attr, 0, syscall.EINVAL
 	}
 	attr.PortNum, attr.QPAccessFlags = device.PortNum, ibv.ACCESS_REMOTE_WRITE
 	if id.responder > 0 {
@@ -53,7 +53,7 @@ func (id *identifier) qpAttr(to ibv.QPState) (attr ibv.QPAttr, mask ibv.QPAttrMa
 // initQPAttr is rdma_init_qp_attr.
 func initQPAttr(id *identifier, to ibv.Ptr[ibv.QPAttr], maskTo ibv.Ptr[int32]) runtime.Errno {
 	if to == 0 || maskTo == 0 {
-		return errnos.EINVAL
+		return syscall.EINVAL
 	}
 	attr, mask, errno := id.qpAttr(to.Deref().QPState)
 	if errno != 0 {
@@ -110,7 +110,7 @@ func (id *identifier) breakQP() {
 // createQP is rdma_create_qp.
 func createQP(id *identifier, pd ibv.Ptr[ibv.PD], init ibv.Ptr[ibv.QPInitAttr]) runtime.Errno {
 	if init == 0 {
-		return errnos.EINVAL
+		return syscall.EINVAL
 	}
 	return id.createPlainQP(pd, init.Deref())
 }
@@ -129,7 +129,7 @@ func (id *identifier) createPlainQP(pd ibv.Ptr[ibv.PD], attr *ibv.QPInitAttr) ru
 // createQPEx is rdma_create_qp_ex.
 func createQPEx(id *identifier, init ibv.Ptr[ibv.QPInitAttrEx]) runtime.Errno {
 	if init == 0 {
-		return errnos.EINVAL
+		return syscall.EINVAL
 	}
 	return id.createQP(init.Deref())
 }
@@ -138,16 +138,16 @@ func (id *identifier) createQP(attr *ibv.QPInitAttrEx) runtime.Errno {
 	r := id.record
 	c := device.Find[device.Context](uint64(r.Verbs))
 	if r.QP != 0 || c == nil {
-		return errnos.EINVAL
+		return syscall.EINVAL
 	}
 	if attr.CompMask&ibv.QP_INIT_ATTR_PD == 0 || attr.PD == 0 {
 		attr.CompMask, attr.PD = attr.CompMask|ibv.QP_INIT_ATTR_PD, r.PD
 	} else if p := device.Find[device.PD](uint64(attr.PD)); p == nil || !p.IsOf(c) {
-		return errnos.EINVAL
+		return syscall.EINVAL
 	}
 	if r.RecvCQ != 0 && attr.RecvCQ != 0 && r.RecvCQ != attr.RecvCQ || r.SendCQ != 0 && attr.SendCQ != 0 &&
 		r.SendCQ != attr.SendCQ {
-		return errnos.EINVAL
+		return syscall.EINVAL
 	}
 	if id.kind == ibv.QPT_XRC_RECV && (attr.CompMask&ibv.QP_INIT_ATTR_XRCD == 0 || attr.XRCD == 0) {
 		domain, errno := id.xrcDomain()

@@ -5,12 +5,12 @@ package cm
 import (
 	"net/netip"
 	"slices"
+	"syscall"
 	"time"
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/rdmacm"
 	"github.com/goverbs/goverbs/rdma/soft/internal/device"
-	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -46,11 +46,11 @@ func (id *identifier) gidOfPeer() (gid [16]byte) {
 // bindAddr is rdma_bind_addr.
 func bindAddr(id *identifier, to ibv.Ptr[rdmacm.Sockaddr]) runtime.Errno {
 	if id.state == idle && isNative(to) {
-		return errnos.ENODEV
+		return syscall.ENODEV
 	}
 	address := addressAt(to)
 	if !address.IsValid() || id.state != idle {
-		return errnos.EINVAL
+		return syscall.EINVAL
 	}
 	if errno := id.bind(address, scopeOf(to.Deref()), true); errno != 0 {
 		return errno
@@ -70,14 +70,14 @@ func (id *identifier) bind(address netip.AddrPort, scope uint32, claims bool) ru
 	d := id.cm.Owner(address.Addr())
 	switch ip := address.Addr(); {
 	case isLinkLocal(ip) && scope == 0 && (d == nil || d.IsWired()):
-		return errnos.EINVAL
+		return syscall.EINVAL
 	case isLinkLocal(ip) && d != nil && d.IsWired() && scope != d.Scope(ip):
-		return errnos.ENODEV
+		return syscall.ENODEV
 	case d != nil || ip.IsUnspecified():
 	case ip.IsLoopback() && !id.cm.looped():
 		address = netip.AddrPortFrom(unspecified(ip.Is4()), address.Port())
 	default:
-		return errnos.EADDRNOTAVAIL
+		return syscall.EADDRNOTAVAIL
 	}
 	afOnly := id.afOnly
 	id.afOnly = afOnly || address.Addr().Is4()
@@ -99,12 +99,12 @@ func (c *Manager) looped() bool {
 // for local addresses.
 func resolveAddr(id *identifier, from, peer ibv.Ptr[rdmacm.Sockaddr], timeout int32) runtime.Errno {
 	if id.state == idle && isNative(peer) {
-		return errnos.ENODEV
+		return syscall.ENODEV
 	}
 	source, to := addressAt(from), addressAt(peer)
 	c := id.cm
 	if !to.IsValid() || from != 0 && !source.IsValid() || id.state != idle && id.state != bound {
-		return errnos.EINVAL
+		return syscall.EINVAL
 	}
 	if to.Addr().IsUnspecified() { // this machine
 		to = netip.AddrPortFrom(loopback(to.Addr().Is4()), to.Port())
@@ -118,13 +118,13 @@ func resolveAddr(id *identifier, from, peer ibv.Ptr[rdmacm.Sockaddr], timeout in
 		}
 	}
 	if own := id.local.Addr(); own.Is4() != to.Addr().Is4() && !own.IsUnspecified() {
-		return errnos.EINVAL
+		return syscall.EINVAL
 	}
 	id.to, id.state = to, addrQuery
 	target := c.Owner(to.Addr())
 	if !id.takeScope(target, scopeOf(peer.Deref())) {
 		id.state, id.to = bound, netip.AddrPort{}
-		return errnos.ENETUNREACH
+		return syscall.ENETUNREACH
 	}
 	writeAddress(id.record.Route.Addr.DstStorage(), to, id.scope)
 	if group := device.IsMulticast(to.Addr().As16()); group && id.device == nil && c.First() != nil {
@@ -136,12 +136,12 @@ func resolveAddr(id *identifier, from, peer ibv.Ptr[rdmacm.Sockaddr], timeout in
 		}
 	} else if !group && target == nil { // no wire leads anywhere else, so nothing is waited for
 		id.state = bound
-		id.tell(rdmacm.CM_EVENT_ADDR_ERROR, -int32(errnos.EHOSTUNREACH))
+		id.tell(rdmacm.CM_EVENT_ADDR_ERROR, -int32(syscall.EHOSTUNREACH))
 		return 0
 	} else if !group && (target.IsDown() || id.device != nil && id.device.IsDown()) {
 		id.timer = c.After(time.Duration(max(timeout, 0))*time.Millisecond, func() {
 			id.state = bound
-			id.tell(rdmacm.CM_EVENT_ADDR_ERROR, -int32(errnos.ETIMEDOUT))
+			id.tell(rdmacm.CM_EVENT_ADDR_ERROR, -int32(syscall.ETIMEDOUT))
 		})
 		return 0
 	} else if id.device == nil {
@@ -190,14 +190,14 @@ func (id *identifier) start(d *device.Device, own netip.Addr) {
 // resolveRoute is rdma_resolve_route.
 func resolveRoute(id *identifier, timeout int32) runtime.Errno {
 	if id.state != addrResolved {
-		return errnos.EINVAL
+		return syscall.EINVAL
 	}
 	c := id.cm
 	if !c.Routes(id.device, id.local.Addr(), id.to.Addr()) {
 		id.state = routeQuery
 		id.timer = c.After(time.Duration(max(timeout, 0))*time.Millisecond, func() {
 			id.state = addrResolved
-			id.tell(rdmacm.CM_EVENT_ROUTE_ERROR, -int32(errnos.ETIMEDOUT))
+			id.tell(rdmacm.CM_EVENT_ROUTE_ERROR, -int32(syscall.ETIMEDOUT))
 		})
 		return 0
 	}

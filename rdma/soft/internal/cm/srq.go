@@ -3,9 +3,10 @@
 package cm
 
 import (
+	"syscall"
+
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma/soft/internal/device"
-	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
 	"github.com/goverbs/goverbs/runtime"
 )
@@ -13,7 +14,7 @@ import (
 // createSRQ is rdma_create_srq.
 func createSRQ(id *identifier, pd ibv.Ptr[ibv.PD], init ibv.Ptr[ibv.SRQInitAttr]) runtime.Errno {
 	if init == 0 {
-		return errnos.EINVAL
+		return syscall.EINVAL
 	}
 	attr := init.Deref()
 	ex := &ibv.SRQInitAttrEx{
@@ -31,7 +32,7 @@ func createSRQ(id *identifier, pd ibv.Ptr[ibv.PD], init ibv.Ptr[ibv.SRQInitAttr]
 // createSRQEx is rdma_create_srq_ex.
 func createSRQEx(id *identifier, init ibv.Ptr[ibv.SRQInitAttrEx]) runtime.Errno {
 	if init == 0 {
-		return errnos.EINVAL
+		return syscall.EINVAL
 	}
 	return id.createSRQ(init.Deref())
 }
@@ -40,7 +41,7 @@ func (id *identifier) createSRQ(attr *ibv.SRQInitAttrEx) runtime.Errno {
 	r := id.record
 	c := device.Find[device.Context](uint64(r.Verbs))
 	if c == nil || attr.CompMask&ibv.SRQ_INIT_ATTR_TYPE == 0 {
-		return errnos.EINVAL
+		return syscall.EINVAL
 	}
 	if attr.CompMask&ibv.SRQ_INIT_ATTR_PD == 0 || attr.PD == 0 {
 		attr.CompMask, attr.PD = attr.CompMask|ibv.SRQ_INIT_ATTR_PD, r.PD

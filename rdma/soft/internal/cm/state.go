@@ -3,8 +3,9 @@
 package cm
 
 import (
+	"syscall"
+
 	"github.com/goverbs/goverbs/generated/rdmacm"
-	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 	"github.com/goverbs/goverbs/rdma/soft/internal/message"
 )
 
@@ -33,7 +34,7 @@ func (id *identifier) establish() {
 func (id *identifier) leave() {
 	if id.state == established {
 		id.state = leaving
-		id.exchange(id.disconnectRequest(), func() { id.over(-int32(errnos.ETIMEDOUT)) })
+		id.exchange(id.disconnectRequest(), func() { id.over(-int32(syscall.ETIMEDOUT)) })
 	}
 }
 
@@ -56,7 +57,7 @@ func (id *identifier) over(status int32) {
 func (id *identifier) unreachable() {
 	id.state = over
 	id.forgetRemote()
-	id.tell(rdmacm.CM_EVENT_UNREACHABLE, -int32(errnos.ETIMEDOUT))
+	id.tell(rdmacm.CM_EVENT_UNREACHABLE, -int32(syscall.ETIMEDOUT))
 }
 
 // unconfirmed ends an accepted request that the other side never confirmed. If the request comes again, it is refused.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"slices"
 	"sync/atomic"
+	"syscall"
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
@@ -37,11 +38,11 @@ func (d *device) gidAt(index uint8) (gid [16]byte, ok bool) {
 
 func createAH(of ibv.Ptr[ibv.PD], attr ibv.Ptr[ibv.AHAttr]) (uint64, runtime.Errno) {
 	if attr == 0 {
-		return 0, errnos.EINVAL
+		return 0, syscall.EINVAL
 	}
 	p := locked[pd](of)
 	if p == nil {
-		return 0, errnos.EINVAL
+		return 0, syscall.EINVAL
 	}
 	defer p.fabric().unlock()
 	return p.newAH(attr.Deref())
@@ -66,14 +67,14 @@ func (p *pd) newAH(attr *ibv.AHAttr) (uint64, runtime.Errno) {
 // checkAH checks an address vector: over Ethernet it has to be global.
 func (d *device) checkAH(attr *ibv.AHAttr) runtime.Errno {
 	if attr.IsGlobal == 0 || attr.PortNum != portNum {
-		return errnos.EINVAL
+		return syscall.EINVAL
 	}
 	if _, ok := d.gidAt(attr.GRH.SGIDIndex); !ok {
 		return errnos.ENODATA
 	}
 	if to := *attr.GRH.DGID.Raw(); d.fabric.gids[to] == nil && !isMulticast(to) && (!d.wired || to == [16]byte{}) {
 		// no address resolves to it
-		return errnos.EINVAL
+		return syscall.EINVAL
 	}
 	return 0
 }
@@ -97,7 +98,7 @@ func resolveEthernet(of ibv.Ptr[ibv.Context], to ibv.Ptr[ibv.AHAttr], ethernet i
 	vlan ibv.Ptr[uint16]) runtime.Errno {
 	c := find[context](of)
 	if c == nil || to == 0 || ethernet == 0 || vlan == 0 {
-		return errnos.EINVAL
+		return syscall.EINVAL
 	}
 	attr := to.Deref()
 	c.fabric().mu.Lock()
@@ -126,7 +127,7 @@ func (d *device) mac() [6]byte {
 func destroyAH(of ibv.Ptr[ibv.AH]) runtime.Errno {
 	h := locked[ah](of)
 	if h == nil {
-		return errnos.EINVAL
+		return syscall.EINVAL
 	}
 	defer h.fabric().unlock()
 	if errno := mayGo(h.fabric(), of, h, never); errno != 0 {
@@ -145,11 +146,11 @@ const multicastQPN = 0xffffff
 func attachMcast(of ibv.Ptr[ibv.QP], group ibv.Ptr[[16]byte]) runtime.Errno {
 	q := lockedQP(of)
 	if q == nil {
-		return errnos.EINVAL
+		return syscall.EINVAL
 	}
 	defer q.fabric().unlock()
 	if group == 0 || q.kind != ibv.QPT_UD || !isMulticast(*group.Deref()) {
-		return errnos.EINVAL
+		return syscall.EINVAL
 	}
 	return q.attach(*group.Deref())
 }
@@ -167,7 +168,7 @@ func (q *qp) attach(group [16]byte) runtime.Errno {
 	}
 	has := &q.device.has
 	if same == maxGroupQPs || same == 0 && has.groups == q.device.limits.groups {
-		return errnos.ENOMEM
+		return syscall.ENOMEM
 	}
 	if same == 0 {
 		if errno := q.device.join(group); errno != 0 {
@@ -191,14 +192,14 @@ func (d *device) join(group [16]byte) runtime.Errno {
 		}
 		joined, err := d.fabric.outer.Join(l, group)
 		if err != nil {
-			errno := errnos.ENODEV // of an error of package net
+			errno := syscall.ENODEV // of an error of package net
 			errors.As(err, &errno)
 			return errno
 		}
 		d.joined[group] = joined
 		return 0
 	}
-	return errnos.EAFNOSUPPORT
+	return syscall.EAFNOSUPPORT
 }
 
 // leave undoes join.
@@ -211,11 +212,11 @@ func (d *device) leave(group [16]byte) {
 
 func detachMcast(of ibv.Ptr[ibv.QP], group ibv.Ptr[[16]byte]) runtime.Errno {
 	if group == 0 {
-		return errnos.EINVAL
+		return syscall.EINVAL
 	}
 	q := lockedQP(of)
 	if q == nil {
-		return errnos.EINVAL
+		return syscall.EINVAL
 	}
 	defer q.fabric().unlock()
 	return q.detach(*group.Deref())
@@ -225,7 +226,7 @@ func (q *qp) detach(group [16]byte) runtime.Errno {
 	f := q.fabric()
 	i := slices.Index(f.groups[group], q)
 	if i < 0 {
-		return errnos.EINVAL
+		return syscall.EINVAL
 	}
 	f.groups[group] = slices.Delete(f.groups[group], i, i+1)
 	if !slices.ContainsFunc(f.groups[group], func(other *qp) bool { return other.device == q.device }) {

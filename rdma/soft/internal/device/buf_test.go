@@ -3,6 +3,7 @@
 package device
 
 import (
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -10,7 +11,6 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
-	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 )
 
 // TestBuffers: memory that the device allocates is registered by parts, in the domain that it is of, and can be freed
@@ -21,16 +21,16 @@ func TestBuffers(t *testing.T) {
 	nothing, err := verbs.AllocBuf(s.pd[1], 0, handle)
 	require.NoError(t, err)
 	_, err = verbs.RegBufMR(s.pd[1], handle.Deref(), nothing, 1, everything)
-	assert.ErrorIs(t, err, errnos.EINVAL, "it has no bytes")
+	assert.ErrorIs(t, err, syscall.EINVAL, "it has no bytes")
 	require.NoError(t, verbs.FreeBuf(handle.Deref()))
 	_, err = verbs.AllocBuf(s.pd[1], 1<<62, handle)
-	assert.ErrorIs(t, err, errnos.ENOMEM)
+	assert.ErrorIs(t, err, syscall.ENOMEM)
 	before := s.fabric.Resources()
 	pd, err := verbs.AllocPD(s.context[1])
 	require.NoError(t, err)
 	_, err = verbs.AllocBuf(pd, 1, handle)
 	require.NoError(t, err)
-	assert.ErrorIs(t, verbs.DeallocPD(pd), errnos.EBUSY)
+	assert.ErrorIs(t, verbs.DeallocPD(pd), syscall.EBUSY)
 	require.NoError(t, verbs.FreeBuf(handle.Deref()))
 	require.NoError(t, verbs.DeallocPD(pd))
 
@@ -47,10 +47,10 @@ func TestBuffers(t *testing.T) {
 	for _, bad := range [][2]uint64{{1, size}, {size + 1, 1}, {size, 1}, {^uint64(0), 2}, {0, size + 1},
 		{4096, ^uint64(0)}} {
 		_, err = register(s.pd[1], bad[0], bad[1])
-		assert.ErrorIs(t, err, errnos.EINVAL, "%v", bad)
+		assert.ErrorIs(t, err, syscall.EINVAL, "%v", bad)
 	}
 	_, err = register(s.pd[0], 0, 64)
-	assert.ErrorIs(t, err, errnos.EINVAL, "of another domain")
+	assert.ErrorIs(t, err, syscall.EINVAL, "of another domain")
 	mr, err := register(s.pd[1], 4096, 64)
 	require.NoError(t, err)
 	extended, err := verbs.RegMREx(s.pd[1], &ibv.MRInitAttr{
@@ -60,13 +60,13 @@ func TestBuffers(t *testing.T) {
 	require.NoError(t, err)
 	_, err = verbs.RegMREx(s.pd[1],
 		&ibv.MRInitAttr{Length: size, Access: everything, Buf: ibv.PtrTo(b), CompMask: ibv.REG_MR_MASK_BUF})
-	assert.ErrorIs(t, err, errnos.EINVAL, "without an address")
+	assert.ErrorIs(t, err, syscall.EINVAL, "without an address")
 
 	memory := find[buf](uint64(*handle)).memory
 	require.NoError(t, verbs.FreeBuf(b))
 	assert.NoError(t, verbs.FreeBuf(b), "it is gone")
 	_, err = register(s.pd[1], 0, 64)
-	assert.ErrorIs(t, err, errnos.EINVAL)
+	assert.ErrorIs(t, err, syscall.EINVAL)
 	copy(s.here.bytes, "into a buffer")
 	wr := s.send(1, ibv.WR_RDMA_WRITE, s.here.sge(0, 13))
 	*wr.WR.RDMA() = ibv.SendRDMA{RemoteAddr: uint64(at) + 4096, RKey: mr.RKey}

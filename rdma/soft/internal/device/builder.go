@@ -4,9 +4,9 @@ package device
 
 import (
 	"runtime/debug"
+	"syscall"
 
 	"github.com/goverbs/goverbs/generated/ibv"
-	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
 	"github.com/goverbs/goverbs/runtime"
 )
@@ -30,11 +30,11 @@ var sendOps = [...]ibv.WROpcode{
 // buildable checks the operations that a queue pair is asked for.
 func buildable(kind ibv.QPType, ops ibv.QPCreateSendOpsFlags) runtime.Errno {
 	if ops>>len(sendOps) != 0 {
-		return errnos.EOPNOTSUPP
+		return syscall.EOPNOTSUPP
 	}
 	for i, op := range sendOps {
 		if ops&(1<<i) != 0 && !rules[kind][op].builds {
-			return errnos.EOPNOTSUPP
+			return syscall.EOPNOTSUPP
 		}
 	}
 	return 0
@@ -51,7 +51,7 @@ func toQPEx(of ibv.Ptr[ibv.QP]) (ibv.Ptr[ibv.QP], runtime.Errno) {
 	if q := find[qp](of); q != nil && q.build.ops != 0 {
 		return of, 0
 	}
-	return 0, errnos.EOPNOTSUPP
+	return 0, syscall.EOPNOTSUPP
 }
 
 // wrStart is the slot wr_start. It takes qp.post for its caller, until ibv_wr_complete or ibv_wr_abort.
@@ -67,18 +67,18 @@ func wrStart(address, _, _, _, _, _ uint64) (uint64, runtime.Errno) {
 func wrComplete(address, _, _, _, _, _ uint64) (uint64, runtime.Errno) {
 	q := qpOf(address)
 	if q == nil || !q.started() {
-		return uint64(errnos.EINVAL), 0
+		return uint64(syscall.EINVAL), 0
 	}
 	defer q.post.Unlock()
 	if q.kind == ibv.QPT_UD && !q.addressed() {
-		q.build.fail(errnos.EINVAL)
+		q.build.fail(syscall.EINVAL)
 	}
 	if q.build.errno != 0 {
 		return uint64(q.build.errno), 0
 	}
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	if !q.publish(q.build.n) {
-		return uint64(errnos.EINVAL), 0
+		return uint64(syscall.EINVAL), 0
 	}
 	return 0, 0
 }
@@ -133,7 +133,7 @@ func (q *qp) begin(op ibv.WROpcode) *request {
 	r, errno := q.claim(q.posted + b.n)
 	flags := q.record.WRFlags
 	if errno == 0 && (b.ops == 0 || flags&^rules[q.kind][op].wrFlags != 0) {
-		errno = errnos.EINVAL
+		errno = syscall.EINVAL
 	}
 	if errno != 0 {
 		b.fail(errno)
@@ -179,9 +179,9 @@ func wrAtomicWrite(address, rkey, remote, value, _, _ uint64) (uint64, runtime.E
 	r := q.begin(ibv.WR_ATOMIC_WRITE)
 	r.rkey, r.remote = uint32(rkey), remote
 	if ok := false; value == 0 {
-		q.build.fail(errnos.EINVAL)
+		q.build.fail(syscall.EINVAL)
 	} else if r.operand, ok = mem.TryLoad64(value); !ok {
-		q.build.fail(errnos.EFAULT)
+		q.build.fail(syscall.EFAULT)
 	}
 	return 0, 0
 }
@@ -196,7 +196,7 @@ func withImm(op ibv.WROpcode) runtime.SlotFunc {
 func wrBindMW(q *qp, window, rkey, info, _, _ uint64) {
 	r := q.begin(ibv.WR_BIND_MW)
 	if info == 0 {
-		q.build.fail(errnos.EINVAL)
+		q.build.fail(syscall.EINVAL)
 		return
 	}
 	q.build.reads(func() {
@@ -224,7 +224,7 @@ func wrSetInlineData(q *qp, address, length, _, _, _ uint64) {
 // wrSetInlineDataList is the slot wr_set_inline_data_list. The caller holds qp.post, since ibv_wr_start.
 func wrSetInlineDataList(q *qp, n, pieces, _, _, _ uint64) {
 	if n > uint64(maxSGE) || n > 0 && pieces == 0 {
-		q.build.fail(errnos.EINVAL)
+		q.build.fail(syscall.EINVAL)
 		return
 	}
 	q.build.reads(func() { q.setInline(list[ibv.DataBuf](pieces, int(n))) })
@@ -233,7 +233,7 @@ func wrSetInlineDataList(q *qp, n, pieces, _, _, _ uint64) {
 // reads calls a function that reads memory of the program's, which may not be there.
 func (b *builder) reads(f func()) {
 	if !mem.Try(f) {
-		b.fail(errnos.EFAULT)
+		b.fail(syscall.EFAULT)
 	}
 }
 
@@ -243,11 +243,11 @@ func (q *qp) setInline(pieces []ibv.DataBuf) {
 		return
 	}
 	if q.build.n == 0 { // it would be another one's
-		q.build.fail(errnos.EINVAL)
+		q.build.fail(syscall.EINVAL)
 		return
 	}
 	if rules[q.kind][r.opcode].flags&ibv.SEND_INLINE == 0 {
-		q.build.fail(errnos.EINVAL)
+		q.build.fail(syscall.EINVAL)
 		return
 	}
 	r.inline = 0
@@ -267,7 +267,7 @@ func wrSetSGE(q *qp, lkey, address, length, _, _ uint64) {
 // wrSetSGEList is the slot wr_set_sge_list. The caller holds qp.post, since ibv_wr_start.
 func wrSetSGEList(q *qp, n, sges, _, _, _ uint64) {
 	if n > uint64(q.cap.MaxSendSGE) || n > 0 && sges == 0 {
-		q.build.fail(errnos.EINVAL)
+		q.build.fail(syscall.EINVAL)
 		return
 	}
 	q.build.reads(func() { q.setSGEs(list[ibv.SGE](sges, int(n))) })
@@ -278,7 +278,7 @@ func (q *qp) setSGEs(sges []ibv.SGE) {
 		return
 	}
 	if q.build.n == 0 || len(sges) > int(q.cap.MaxSendSGE) {
-		q.build.fail(errnos.EINVAL)
+		q.build.fail(syscall.EINVAL)
 		return
 	}
 	r := q.built()

@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -17,7 +18,6 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
-	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 )
 
 // worker is what one goroutine posts and polls with: records that it uses again.
@@ -48,7 +48,7 @@ func (w *worker) post(qp *ibv.QP) {
 		if err == nil {
 			return
 		}
-		if !errors.Is(err, errnos.ENOMEM) {
+		if !errors.Is(err, syscall.ENOMEM) {
 			panic(err)
 		}
 		runtime.Gosched()

@@ -6,10 +6,10 @@ import (
 	"iter"
 	"slices"
 	"sync/atomic"
+	"syscall"
 	"unsafe"
 
 	"github.com/goverbs/goverbs/generated/ibv"
-	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 	"github.com/goverbs/goverbs/rdma/soft/internal/fd"
 	"github.com/goverbs/goverbs/runtime"
 )
@@ -36,7 +36,7 @@ type closedContext struct{ *context }
 func openDevice(of ibv.Ptr[ibv.Device]) (ibv.Ptr[ibv.Context], runtime.Errno) {
 	d := find[device](of)
 	if d == nil {
-		return 0, errnos.EINVAL
+		return 0, syscall.EINVAL
 	}
 	d.fabric.mu.Lock()
 	defer d.fabric.unlock()
@@ -50,7 +50,7 @@ func openDevice(of ibv.Ptr[ibv.Device]) (ibv.Ptr[ibv.Context], runtime.Errno) {
 // open opens the device once more.
 func (d *device) open() (*context, runtime.Errno) {
 	if d.gone { // it was there when it was listed
-		return nil, errnos.ENOENT
+		return nil, syscall.ENOENT
 	}
 	file, errno := fd.NewCommands()
 	if errno != 0 {
@@ -92,12 +92,12 @@ func (d *device) openBy(file *fd.Commands, shared *opened) (*context, runtime.Er
 func closeDevice(of ibv.Ptr[ibv.Context]) runtime.Errno {
 	c := locked[context](of)
 	if c == nil {
-		return errnos.EINVAL
+		return syscall.EINVAL
 	}
 	f := c.fabric()
 	defer f.unlock()
 	errno := c.close()
-	if errno == errnos.EBUSY {
+	if errno == syscall.EBUSY {
 		c.abandon()
 		errno = 0
 	}

@@ -7,11 +7,11 @@ import (
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"unsafe"
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/internal/lock"
-	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
 	"github.com/goverbs/goverbs/runtime"
 )
@@ -67,7 +67,7 @@ func createCQ(of ibv.Ptr[ibv.Context], entries int32, userContext uintptr, ch ib
 	vector uint32) (uint64, runtime.Errno) {
 	c := find[context](of)
 	if c == nil || entries <= 0 {
-		return 0, errnos.EINVAL
+		return 0, syscall.EINVAL
 	}
 	return c.newCQ(&ibv.CQInitAttrEx{CQE: uint32(entries), CQContext: userContext, Channel: ch, CompVector: vector},
 		false)
@@ -79,12 +79,12 @@ func (c *context) newCQ(attr *ibv.CQInitAttrEx, extended bool) (uint64, runtime.
 	ch := find[channel](uint64(attr.Channel))
 	if attr.CQE == 0 || attr.CQE > maxCQE || attr.CompVector != 0 || attr.Channel != 0 &&
 		(ch == nil || ch.context != c) {
-		return 0, errnos.EINVAL
+		return 0, syscall.EINVAL
 	}
 	var parent *pd
 	if attr.CompMask&ibv.CQ_INIT_ATTR_MASK_PD != 0 {
 		if parent = find[pd](uint64(attr.ParentDomain)); parent == nil || parent.parent == nil || parent.context != c {
-			return 0, errnos.EINVAL
+			return 0, syscall.EINVAL
 		}
 	}
 	record, errno := allocate[cqRecord](c.device)
@@ -132,14 +132,14 @@ func (c *cq) resize(entries uint32) {
 func resizeCQ(of ibv.Ptr[ibv.CQ], entries int32) runtime.Errno {
 	c := find[cq](of)
 	if c == nil || entries <= 0 || entries > maxCQE {
-		return errnos.EINVAL
+		return syscall.EINVAL
 	}
 	c.mu.Lock() // first, because a callback of the poll may post before it ends
 	defer c.mu.Unlock()
 	c.fabric().mu.Lock()
 	defer c.fabric().unlock()
 	if find[cq](of) != c || c.tail-c.head.Load() > uint32(entries) {
-		return errnos.EINVAL
+		return syscall.EINVAL
 	}
 	c.resize(uint32(entries))
 	return 0
@@ -148,7 +148,7 @@ func resizeCQ(of ibv.Ptr[ibv.CQ], entries int32) runtime.Errno {
 func destroyCQ(of ibv.Ptr[ibv.CQ]) runtime.Errno {
 	c := locked[cq](of)
 	if c == nil {
-		return errnos.EINVAL
+		return syscall.EINVAL
 	}
 	f := c.fabric()
 	defer f.unlock()
@@ -277,7 +277,7 @@ func (c *cq) free(from, to uint32) {
 func reqNotifyCQ(address, solicitedOnly, _, _, _, _ uint64) (uint64, runtime.Errno) {
 	c := all.cqs.get(at[cqRecord](address).index)
 	if c == nil || addressOf(c.record) != address {
-		return uint64(errnos.EINVAL), 0
+		return uint64(syscall.EINVAL), 0
 	}
 	c.fabric().mu.Lock()
 	if int32(solicitedOnly) == 0 {
@@ -299,7 +299,7 @@ func reqNotifyCQ(address, solicitedOnly, _, _, _, _ uint64) (uint64, runtime.Err
 // createCQEx is the operation create_cq_ex.
 func createCQEx(c *context, address uint64) (uint64, runtime.Errno) {
 	if address == 0 {
-		return 0, errnos.EINVAL
+		return 0, syscall.EINVAL
 	}
 	attr := *at[ibv.CQInitAttrEx](address)
 	const (
@@ -312,9 +312,9 @@ func createCQEx(c *context, address uint64) (uint64, runtime.Errno) {
 	}
 	switch {
 	case attr.CompMask&^known != 0, attr.Flags&^flags != 0:
-		return 0, errnos.EINVAL
+		return 0, syscall.EINVAL
 	case attr.WCFlags&lacks != 0, attr.WCFlags&^ibv.CREATE_CQ_SUP_WC_FLAGS != 0:
-		return 0, errnos.EOPNOTSUPP
+		return 0, syscall.EOPNOTSUPP
 	}
 	return c.newCQ(&attr, true)
 }

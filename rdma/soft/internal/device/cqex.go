@@ -3,10 +3,10 @@
 package device
 
 import (
+	"syscall"
 	"time"
 
 	"github.com/goverbs/goverbs/generated/ibv"
-	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
 	"github.com/goverbs/goverbs/runtime"
 )
@@ -31,14 +31,14 @@ func cqOf(address uint64) *cq {
 func startPoll(address, attr, _, _, _, _ uint64) (uint64, runtime.Errno) {
 	c := cqOf(address)
 	if c == nil || attr == 0 {
-		return uint64(errnos.EINVAL), 0
+		return uint64(syscall.EINVAL), 0
 	}
 	mask := uint32(0)
 	if !mem.Try(func() { mask = at[ibv.PollCQAttr](attr).CompMask }) {
-		return uint64(errnos.EFAULT), 0
+		return uint64(syscall.EFAULT), 0
 	}
 	if mask != 0 {
-		return uint64(errnos.EINVAL), 0
+		return uint64(syscall.EINVAL), 0
 	}
 	c.mu.Lock()
 	if c.step() {
@@ -53,9 +53,9 @@ func startPoll(address, attr, _, _, _, _ uint64) (uint64, runtime.Errno) {
 		c.mu.Unlock()
 	}
 	if c.broken.Load() {
-		return uint64(errnos.EIO), 0
+		return uint64(syscall.EIO), 0
 	}
-	return uint64(errnos.ENOENT), 0
+	return uint64(syscall.ENOENT), 0
 }
 
 // step shows the next completion, as a copy: its place and its request's slot are free from now on, because programs
@@ -79,10 +79,10 @@ func (c *cq) step() bool {
 func nextPoll(address, _, _, _, _, _ uint64) (uint64, runtime.Errno) {
 	c := cqOf(address)
 	if c == nil || c.current == nil { // nothing was started
-		return uint64(errnos.EINVAL), 0
+		return uint64(syscall.EINVAL), 0
 	}
 	if !c.step() {
-		return uint64(errnos.ENOENT), 0
+		return uint64(syscall.ENOENT), 0
 	}
 	return 0, 0
 }
@@ -91,7 +91,7 @@ func nextPoll(address, _, _, _, _, _ uint64) (uint64, runtime.Errno) {
 func endPoll(address, _, _, _, _, _ uint64) (uint64, runtime.Errno) {
 	c := cqOf(address)
 	if c == nil || c.current == nil {
-		return 0, errnos.EINVAL
+		return 0, syscall.EINVAL
 	}
 	c.current, c.shown.whose = nil, whose{}
 	c.mu.Unlock()
@@ -141,15 +141,15 @@ type moderation struct {
 // of mlx5: no event could be left out for good.
 func modifyCQ(address, record uint64) runtime.Errno {
 	if record == 0 {
-		return errnos.EINVAL
+		return syscall.EINVAL
 	}
 	attr := *at[ibv.ModifyCQAttr](record)
 	if attr.AttrMask >= ibv.CQ_ATTR_RESERVED {
-		return errnos.EINVAL
+		return syscall.EINVAL
 	}
 	c := locked[cq](address)
 	if c == nil {
-		return errnos.EINVAL
+		return syscall.EINVAL
 	}
 	defer c.fabric().unlock()
 	if attr.AttrMask&ibv.CQ_ATTR_MODERATE == 0 {

@@ -5,17 +5,17 @@ package device
 import (
 	"math/bits"
 	"slices"
+	"syscall"
 	"unsafe"
 
 	"github.com/goverbs/goverbs/generated/ibv"
-	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 	"github.com/goverbs/goverbs/runtime"
 )
 
 func createQP(of ibv.Ptr[ibv.PD], init ibv.Ptr[ibv.QPInitAttr]) (uint64, runtime.Errno) {
 	p := find[pd](of)
 	if p == nil || init == 0 {
-		return 0, errnos.EINVAL
+		return 0, syscall.EINVAL
 	}
 	attr := init.Deref()
 	ex := ibv.QPInitAttrEx{
@@ -34,17 +34,17 @@ func createQP(of ibv.Ptr[ibv.PD], init ibv.Ptr[ibv.QPInitAttr]) (uint64, runtime
 // createQPEx is the operation create_qp_ex.
 func createQPEx(c *context, address uint64) (uint64, runtime.Errno) {
 	if address == 0 {
-		return 0, errnos.EINVAL
+		return 0, syscall.EINVAL
 	}
 	attr := at[ibv.QPInitAttrEx](address)
 	const known = ibv.QP_INIT_ATTR_PD | ibv.QP_INIT_ATTR_XRCD | ibv.QP_INIT_ATTR_CREATE_FLAGS |
 		ibv.QP_INIT_ATTR_SEND_OPS_FLAGS
 	if attr.CompMask&^known != 0 {
-		return 0, errnos.EOPNOTSUPP
+		return 0, syscall.EOPNOTSUPP
 	}
 	flags := createFlags(attr)
 	if flags != 0 && (flags != ibv.QP_CREATE_BLOCK_SELF_MCAST_LB || attr.QPType != ibv.QPT_UD) {
-		return 0, errnos.EOPNOTSUPP
+		return 0, syscall.EOPNOTSUPP
 	}
 	q, errno := c.newQP(attr)
 	if errno != 0 {
@@ -91,7 +91,7 @@ func (c *context) newQP(attr *ibv.QPInitAttrEx) (*qp, runtime.Errno) {
 	number, ok := f.numbers.Add(numbered{qp: q}, low, values)
 	if !ok {
 		forget(record)
-		return nil, errnos.ENOMEM
+		return nil, syscall.ENOMEM
 	}
 	q.record, q.number = record, number
 	q.renew()
@@ -128,48 +128,48 @@ func (q *qp) parts(attr *ibv.QPInitAttrEx) runtime.Errno {
 	switch q.kind {
 	case ibv.QPT_RC, ibv.QPT_UC, ibv.QPT_UD, ibv.QPT_XRC_SEND, ibv.QPT_XRC_RECV:
 	case ibv.QPT_RAW_PACKET, ibv.QPT_DRIVER:
-		return errnos.EOPNOTSUPP
+		return syscall.EOPNOTSUPP
 	default:
-		return errnos.EINVAL
+		return syscall.EINVAL
 	}
 	if q.kind == ibv.QPT_XRC_RECV { // which has neither queues nor a protection domain
 		if attr.CompMask&ibv.QP_INIT_ATTR_XRCD == 0 {
-			return errnos.EINVAL
+			return syscall.EINVAL
 		}
 		handle := find[xrcd](uint64(attr.XRCD))
 		if handle == nil || handle.device != of.device {
-			return errnos.EINVAL
+			return syscall.EINVAL
 		}
 		q.domain, q.cap = handle.domain, ibv.QPCap{}
 		return 0
 	}
 	if attr.CompMask&ibv.QP_INIT_ATTR_PD == 0 {
-		return errnos.EINVAL
+		return syscall.EINVAL
 	}
 	if q.owner = find[pd](uint64(attr.PD)); q.owner == nil || q.owner.device != of.device {
-		return errnos.EINVAL
+		return syscall.EINVAL
 	}
 	q.protects = q.owner.protects()
 	if q.sendCQ = find[cq](uint64(attr.SendCQ)); q.sendCQ == nil || q.sendCQ.device != of.device {
-		return errnos.EINVAL
+		return syscall.EINVAL
 	}
 	if q.kind == ibv.QPT_XRC_SEND {
 		q.cap.MaxRecvWR, q.cap.MaxRecvSGE = 0, 0
 	} else {
 		if q.recvCQ = find[cq](uint64(attr.RecvCQ)); q.recvCQ == nil || q.recvCQ.device != of.device {
-			return errnos.EINVAL
+			return syscall.EINVAL
 		}
 		if attr.SRQ != 0 {
 			if q.srq = find[srq](uint64(attr.SRQ)); q.srq == nil || q.srq.device != of.device ||
 				refused(ibv.SRQAttachValidity(q.srq.kind, q.kind)) {
-				return errnos.EINVAL
+				return syscall.EINVAL
 			}
 			q.cap.MaxRecvWR, q.cap.MaxRecvSGE = 0, 0
 		}
 	}
 	if q.cap.MaxSendWR > maxQPWR || q.cap.MaxRecvWR > maxQPWR || q.cap.MaxSendSGE > maxSGE ||
 		q.cap.MaxRecvSGE > maxSGE || q.cap.MaxInlineData > maxInline {
-		return errnos.EINVAL
+		return syscall.EINVAL
 	}
 	// Inline data may take the place of the segments, as with Soft-RoCE. Some programs ask for none and use it.
 	if !of.device.fabric.exact {
@@ -215,7 +215,7 @@ func destroyQP(of ibv.Ptr[ibv.QP]) runtime.Errno {
 	}
 	q := locked[qp](of)
 	if q == nil {
-		return errnos.EINVAL
+		return syscall.EINVAL
 	}
 	f := q.fabric()
 	defer f.unlock()

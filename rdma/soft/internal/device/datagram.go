@@ -5,10 +5,10 @@ package device
 import (
 	"encoding/binary"
 	"slices"
+	"syscall"
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma/soft/internal/counters"
-	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 	"github.com/goverbs/goverbs/rdma/soft/internal/message"
 	"github.com/goverbs/goverbs/runtime"
 )
@@ -85,7 +85,7 @@ func readGRH(h *[grhSize]byte) (route ibv.GlobalRoute, own [16]byte, errno runti
 		return route, own, 0
 	}
 	if h[0]>>4 != 6 {
-		return route, own, errnos.EPROTONOSUPPORT
+		return route, own, syscall.EPROTONOSUPPORT
 	}
 	flow := binary.BigEndian.Uint32(h[:])
 	*route.DGID.Raw() = [16]byte(h[8:24])
@@ -100,7 +100,7 @@ func (d *device) back(wc *ibv.WC, grh ibv.Ptr[[grhSize]byte]) (attr ibv.AHAttr, 
 		return attr, 0
 	}
 	if grh == 0 {
-		return attr, errnos.EINVAL
+		return attr, syscall.EINVAL
 	}
 	route, own, errno := readGRH(grh.Deref())
 	if errno != 0 {
@@ -108,7 +108,7 @@ func (d *device) back(wc *ibv.WC, grh ibv.Ptr[[grhSize]byte]) (attr ibv.AHAttr, 
 	}
 	index := slices.Index(d.gids, own)
 	if index < 0 {
-		return attr, errnos.EINVAL
+		return attr, syscall.EINVAL
 	}
 	route.SGIDIndex = uint8(index)
 	attr.IsGlobal, attr.GRH = 1, route
@@ -120,7 +120,7 @@ func initAH(of ibv.Ptr[ibv.Context], port uint8, wc ibv.Ptr[ibv.WC], grh ibv.Ptr
 	to ibv.Ptr[ibv.AHAttr]) runtime.Errno {
 	c := find[context](of)
 	if c == nil || port != portNum || wc == 0 || to == 0 {
-		return errnos.EINVAL
+		return syscall.EINVAL
 	}
 	c.fabric().mu.Lock()
 	defer c.fabric().mu.Unlock()
@@ -135,11 +135,11 @@ func initAH(of ibv.Ptr[ibv.Context], port uint8, wc ibv.Ptr[ibv.WC], grh ibv.Ptr
 func createAHFromWC(of ibv.Ptr[ibv.PD], wc ibv.Ptr[ibv.WC], grh ibv.Ptr[[grhSize]byte], port uint8) (uint64,
 	runtime.Errno) {
 	if wc == 0 || port != portNum {
-		return 0, errnos.EINVAL
+		return 0, syscall.EINVAL
 	}
 	p := locked[pd](of)
 	if p == nil {
-		return 0, errnos.EINVAL
+		return 0, syscall.EINVAL
 	}
 	defer p.fabric().unlock()
 	attr, errno := p.device.back(wc.Deref(), grh)

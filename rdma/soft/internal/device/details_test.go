@@ -5,6 +5,7 @@ package device
 import (
 	"encoding/binary"
 	"fmt"
+	"syscall"
 	"testing"
 	"time"
 	"unsafe"
@@ -14,7 +15,6 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
-	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 	"github.com/goverbs/goverbs/rdma/soft/internal/numbers"
 )
 
@@ -117,7 +117,7 @@ func TestDrainingIsNotCutShort(t *testing.T) {
 	back := func() error {
 		return verbs.ModifyQP(s.p.a, &ibv.QPAttr{QPState: ibv.QPS_RTS}, ibv.QP_STATE)
 	}
-	assert.ErrorIs(t, back(), errnos.EINVAL)
+	assert.ErrorIs(t, back(), syscall.EINVAL)
 	require.True(t, s.fabric.SetLink("soft1", true))
 	s.fabric.Advance(time.Second)
 	require.NoError(t, back())
@@ -131,7 +131,7 @@ func TestLimitOfSharedReceives(t *testing.T) {
 	srq, err := verbs.CreateSRQ(r.pd[0], &ibv.SRQInitAttr{Attr: ibv.SRQAttr{MaxWR: 8, MaxSGE: 1}})
 	require.NoError(t, err)
 	require.NoError(t, verbs.ModifySRQ(srq, &ibv.SRQAttr{SRQLimit: 3}, ibv.SRQ_LIMIT))
-	assert.ErrorIs(t, verbs.ModifySRQ(srq, &ibv.SRQAttr{MaxWR: 2}, ibv.SRQ_MAX_WR), errnos.EINVAL)
+	assert.ErrorIs(t, verbs.ModifySRQ(srq, &ibv.SRQAttr{MaxWR: 2}, ibv.SRQ_MAX_WR), syscall.EINVAL)
 	for range 4 {
 		require.NoError(t, verbs.PostSRQRecv(srq, &outside[ibv.RecvWR](r, 1)[0],
 			&outside[ibv.Ptr[ibv.RecvWR]](r, 1)[0]))

@@ -6,12 +6,12 @@ import (
 	"crypto/rand"
 	"encoding/binary"
 	"slices"
+	"syscall"
 	"time"
 	"unsafe"
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma/soft/internal/counters"
-	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 	"github.com/goverbs/goverbs/rdma/soft/internal/wire/roce"
 	"github.com/goverbs/goverbs/runtime"
 )
@@ -114,7 +114,7 @@ func (f *Fabric) deviceList(count ibv.Ptr[int32]) (uint64, runtime.Errno) {
 	defer f.unlock()
 	p, err := all.space.Alloc((len(f.devices) + 1) * int(unsafe.Sizeof(uintptr(0))))
 	if err != nil {
-		return 0, errnos.ENOMEM
+		return 0, syscall.ENOMEM
 	}
 	devices := unsafe.Slice((*ibv.Ptr[ibv.Device])(p), len(f.devices)+1)
 	for i, d := range f.devices {
@@ -153,7 +153,7 @@ func freeDeviceList(of ibv.Ptr[ibv.Ptr[ibv.Device]]) runtime.Errno {
 func deviceName(of ibv.Ptr[ibv.Device]) (uint64, runtime.Errno) {
 	d := find[device](of)
 	if d == nil {
-		return 0, errnos.EINVAL
+		return 0, syscall.EINVAL
 	}
 	return addressOf(&d.record.Name[0]), 0
 }
@@ -162,13 +162,13 @@ func deviceIndex(of ibv.Ptr[ibv.Device]) (int32, runtime.Errno) {
 	if d := find[device](of); d != nil {
 		return int32(d.index), 0
 	}
-	return -1, errnos.EINVAL
+	return -1, syscall.EINVAL
 }
 
 func deviceGUID(of ibv.Ptr[ibv.Device]) (ibv.BE64, runtime.Errno) {
 	d := find[device](of)
 	if d == nil {
-		return 0, errnos.EINVAL
+		return 0, syscall.EINVAL
 	}
 	return ibv.ToBE64(d.guid), 0
 }
@@ -203,10 +203,10 @@ func (d *device) attributes() (a ibv.DeviceAttr) {
 func queryDevice(of ibv.Ptr[ibv.Context], attr ibv.Ptr[ibv.DeviceAttr]) runtime.Errno {
 	c := find[context](of)
 	if c == nil || attr == 0 {
-		return errnos.EINVAL
+		return syscall.EINVAL
 	}
 	if c.isGone() {
-		return errnos.EIO
+		return syscall.EIO
 	}
 	*attr.Deref() = c.device.attributes()
 	return 0
@@ -215,7 +215,7 @@ func queryDevice(of ibv.Ptr[ibv.Context], attr ibv.Ptr[ibv.DeviceAttr]) runtime.
 // queryDeviceEx fills in as much as the caller's record holds.
 func queryDeviceEx(c *context, record uint64, size uint64) runtime.Errno {
 	if record == 0 || size < uint64(unsafe.Sizeof(ibv.DeviceAttr{})) {
-		return errnos.EINVAL
+		return syscall.EINVAL
 	}
 	v := ibv.DeviceAttrEx{OrigAttr: c.device.attributes()}
 	v.CompletionTimestampMask, v.HCACoreClock = ^uint64(0), clockKHz
@@ -249,7 +249,7 @@ const (
 // queryRTValues is ibv_query_rt_values_ex: the clock that timestamps are of.
 func queryRTValues(c *context, record uint64) runtime.Errno {
 	if record == 0 {
-		return errnos.EINVAL
+		return syscall.EINVAL
 	}
 	v := at[ibv.ValuesEx](record)
 	if v.CompMask&ibv.VALUES_MASK_RAW_CLOCK == 0 {

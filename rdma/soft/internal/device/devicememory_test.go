@@ -5,6 +5,7 @@ package device
 import (
 	"bytes"
 	"encoding/binary"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -12,7 +13,6 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
-	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 )
 
 func TestDeviceMemory(t *testing.T) {
@@ -20,35 +20,35 @@ func TestDeviceMemory(t *testing.T) {
 	caps := new(ibv.DeviceAttrEx)
 	require.NoError(t, verbs.QueryDeviceEx(s.context[1], nil, caps))
 	_, err := verbs.AllocDM(s.context[1], &ibv.AllocDMAttr{Length: caps.MaxDMSize + 1})
-	assert.ErrorIs(t, err, errnos.EINVAL)
+	assert.ErrorIs(t, err, syscall.EINVAL)
 	dm, err := verbs.AllocDM(s.context[1], &ibv.AllocDMAttr{Length: 100, LogAlignReq: 3})
 	require.NoError(t, err)
 	_, err = verbs.AllocDM(s.context[1], &ibv.AllocDMAttr{Length: caps.MaxDMSize})
-	assert.ErrorIs(t, err, errnos.ENOMEM, "a part is given out")
+	assert.ErrorIs(t, err, syscall.ENOMEM, "a part is given out")
 
 	copy(s.here.bytes, "to the device")
 	require.NoError(t, verbs.MemcpyToDM(dm, 16, pointerTo(&s.here.bytes[0]), 16))
-	assert.ErrorIs(t, verbs.MemcpyToDM(dm, 92, pointerTo(&s.here.bytes[0]), 12), errnos.EFAULT)
-	assert.ErrorIs(t, verbs.MemcpyToDM(dm, 2, pointerTo(&s.here.bytes[0]), 4), errnos.EINVAL, "an odd offset")
-	assert.ErrorIs(t, verbs.MemcpyFromDM(pointerTo(&s.here.bytes[0]), dm, 4, 2), errnos.EINVAL, "an odd length")
-	assert.ErrorIs(t, verbs.MemcpyFromDM(pointerTo(&s.here.bytes[0]), dm, ^uint64(0), 1), errnos.EFAULT)
+	assert.ErrorIs(t, verbs.MemcpyToDM(dm, 92, pointerTo(&s.here.bytes[0]), 12), syscall.EFAULT)
+	assert.ErrorIs(t, verbs.MemcpyToDM(dm, 2, pointerTo(&s.here.bytes[0]), 4), syscall.EINVAL, "an odd offset")
+	assert.ErrorIs(t, verbs.MemcpyFromDM(pointerTo(&s.here.bytes[0]), dm, 4, 2), syscall.EINVAL, "an odd length")
+	assert.ErrorIs(t, verbs.MemcpyFromDM(pointerTo(&s.here.bytes[0]), dm, ^uint64(0), 1), syscall.EFAULT)
 	require.NoError(t, verbs.MemcpyFromDM(pointerTo(&s.here.bytes[64]), dm, 16, 16))
 	assert.Equal(t, "to the device", string(s.here.bytes[64:77]))
 
 	const access = ibv.ACCESS_ZERO_BASED | ibv.ACCESS_LOCAL_WRITE | ibv.ACCESS_REMOTE_READ | ibv.ACCESS_REMOTE_WRITE |
 		ibv.ACCESS_REMOTE_ATOMIC
 	_, err = verbs.RegDMMR(s.pd[1], dm, 16, 64, access&^ibv.ACCESS_ZERO_BASED)
-	assert.ErrorIs(t, err, errnos.EINVAL)
+	assert.ErrorIs(t, err, syscall.EINVAL)
 	_, err = verbs.RegDMMR(s.pd[1], dm, 16, 85, access)
-	assert.ErrorIs(t, err, errnos.EINVAL)
+	assert.ErrorIs(t, err, syscall.EINVAL)
 	_, err = verbs.RegDMMR(s.pd[0], dm, 16, 64, access)
-	assert.ErrorIs(t, err, errnos.EINVAL, "another device")
+	assert.ErrorIs(t, err, syscall.EINVAL, "another device")
 	empty, err := verbs.RegDMMR(s.pd[1], dm, 16, 0, access)
 	require.NoError(t, err, "no bytes")
 	require.NoError(t, verbs.DeregMR(empty))
 	mr, err := verbs.RegDMMR(s.pd[1], dm, 16, 64, access)
 	require.NoError(t, err)
-	assert.ErrorIs(t, verbs.FreeDM(dm), errnos.EBUSY)
+	assert.ErrorIs(t, verbs.FreeDM(dm), syscall.EBUSY)
 
 	do := func(op ibv.WROpcode, remote uint64, sge ibv.SGE) ibv.WCStatus {
 		wr := s.send(1, op, sge)
@@ -117,7 +117,7 @@ func TestNullRegion(t *testing.T) {
 	assert.Equal(t, append(make([]byte, 64), 2), s.there.bytes[1024:1089])
 
 	_, err := verbs.ReregMR(null[0], ibv.REREG_MR_CHANGE_ACCESS, nil, 0, 0, everything)
-	assert.ErrorIs(t, err, errnos.EINVAL)
+	assert.ErrorIs(t, err, syscall.EINVAL)
 	wr := s.send(4, ibv.WR_RDMA_WRITE, s.here.sge(0, 8))
 	*wr.WR.RDMA() = ibv.SendRDMA{RemoteAddr: 1 << 40, RKey: null[1].LKey}
 	require.NoError(t, s.post(s.p.a, wr))
@@ -138,23 +138,23 @@ func TestAdvice(t *testing.T) {
 	assert.NoError(t, advise(r.pd[0], read, 0, all))
 	assert.NoError(t, advise(r.pd[0], write, ibv.ADVISE_MR_FLAG_FLUSH, all))
 	assert.NoError(t, advise(r.pd[0], ibv.ADVISE_MR_ADVICE_PREFETCH_NO_FAULT, 0, all))
-	assert.ErrorIs(t, advise(r.pd[0], write, 0, fixed.sge(0, 8)), errnos.EPERM)
-	assert.ErrorIs(t, advise(r.pd[0], read, 0, onDemand.sge(1, 4096)), errnos.EFAULT)
-	assert.ErrorIs(t, advise(r.pd[0], read, 0, plain.sge(0, 8)), errnos.EFAULT)
-	assert.ErrorIs(t, advise(r.pd[0], read, 0, ibv.SGE{Addr: all.Addr, Length: 1, LKey: all.LKey ^ 1}), errnos.EFAULT)
-	assert.ErrorIs(t, advise(r.pd[0], read, 2, all), errnos.EINVAL)
-	assert.ErrorIs(t, advise(r.pd[0], 77, 0, all), errnos.EOPNOTSUPP)
+	assert.ErrorIs(t, advise(r.pd[0], write, 0, fixed.sge(0, 8)), syscall.EPERM)
+	assert.ErrorIs(t, advise(r.pd[0], read, 0, onDemand.sge(1, 4096)), syscall.EFAULT)
+	assert.ErrorIs(t, advise(r.pd[0], read, 0, plain.sge(0, 8)), syscall.EFAULT)
+	assert.ErrorIs(t, advise(r.pd[0], read, 0, ibv.SGE{Addr: all.Addr, Length: 1, LKey: all.LKey ^ 1}), syscall.EFAULT)
+	assert.ErrorIs(t, advise(r.pd[0], read, 2, all), syscall.EINVAL)
+	assert.ErrorIs(t, advise(r.pd[0], 77, 0, all), syscall.EOPNOTSUPP)
 	other, err := verbs.AllocPD(r.context[0])
 	require.NoError(t, err)
 	defer func() { require.NoError(t, verbs.DeallocPD(other)) }()
-	assert.ErrorIs(t, advise(other, read, 0, all), errnos.EPERM)
+	assert.ErrorIs(t, advise(other, read, 0, all), syscall.EPERM)
 }
 
 func TestNoOptionsOfAVendor(t *testing.T) {
 	s := newStage(t, ibv.QPT_RC, Options{})
 	ece := new(ibv.ECE)
-	assert.ErrorIs(t, verbs.QueryECE(s.p.a, ece), errnos.EOPNOTSUPP)
-	assert.ErrorIs(t, verbs.SetECE(s.p.a, ece), errnos.EOPNOTSUPP)
+	assert.ErrorIs(t, verbs.QueryECE(s.p.a, ece), syscall.EOPNOTSUPP)
+	assert.ErrorIs(t, verbs.SetECE(s.p.a, ece), syscall.EOPNOTSUPP)
 	ece.VendorID, ece.Options = 0x15b3, 7
 	require.NoError(t, verbs.SetECE(s.p.a, ece))
 	assert.Zero(t, ece.Options, "none is taken")
@@ -167,7 +167,7 @@ func TestDeviceMemoryEnds(t *testing.T) {
 		all, err := verbs.AllocDM(r.context[0], &ibv.AllocDMAttr{Length: maxDM})
 		require.NoError(t, err)
 		_, err = verbs.AllocDM(r.context[0], &ibv.AllocDMAttr{Length: 1})
-		assert.ErrorIs(t, err, errnos.ENOMEM)
+		assert.ErrorIs(t, err, syscall.ENOMEM)
 		require.NoError(t, verbs.FreeDM(all))
 	}
 }

@@ -10,11 +10,11 @@ import (
 	"net/netip"
 	"slices"
 	"sync/atomic"
+	"syscall"
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma/soft/internal/abi"
 	"github.com/goverbs/goverbs/rdma/soft/internal/counters"
-	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 	"github.com/goverbs/goverbs/rdma/soft/internal/udp"
 	"github.com/goverbs/goverbs/rdma/soft/internal/wire/roce"
 	"github.com/goverbs/goverbs/runtime"
@@ -194,7 +194,7 @@ func (d *device) connect(address netip.Addr) error {
 	d.links = append(d.links, l)
 	n, err := l.MTU()
 	if err == nil && n == 0 {
-		err = fmt.Errorf("its path takes no packets of 256 bytes: %w", errnos.EMSGSIZE)
+		err = fmt.Errorf("its path takes no packets of 256 bytes: %w", syscall.EMSGSIZE)
 	}
 	if err != nil {
 		d.disconnect()
@@ -304,11 +304,11 @@ func (f *Fabric) Close() error {
 	f.manager.Rest()
 	for _, d := range slices.Concat(f.devices, f.gone) {
 		if len(d.contexts) > 0 {
-			return fmt.Errorf("soft: device %s is open: %w", text(d.record.Name[:]), errnos.EBUSY)
+			return fmt.Errorf("soft: device %s is open: %w", text(d.record.Name[:]), syscall.EBUSY)
 		}
 	}
 	if n := f.manager.OpenChannels(); n > 0 {
-		return fmt.Errorf("soft: %d event channels are open: %w", n, errnos.EBUSY)
+		return fmt.Errorf("soft: %d event channels are open: %w", n, syscall.EBUSY)
 	}
 	for _, d := range f.devices {
 		d.gone = true

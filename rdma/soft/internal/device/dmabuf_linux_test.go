@@ -5,6 +5,7 @@ package device
 import (
 	"fmt"
 	"os"
+	"syscall"
 	"testing"
 	"unsafe"
 
@@ -14,7 +15,6 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
-	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 )
 
 const fileAccessOfTests = ibv.ACCESS_LOCAL_WRITE | ibv.ACCESS_REMOTE_WRITE | ibv.ACCESS_REMOTE_READ |
@@ -73,7 +73,7 @@ func TestRegionsOfAFile(t *testing.T) {
 		assert.False(t, ok, "%#x is at %v", outside, place)
 	}
 	code, err := verbs.ReregMR(mr, ibv.REREG_MR_CHANGE_ACCESS, nil, 0, 0, ibv.ACCESS_LOCAL_WRITE)
-	assert.ErrorIs(t, err, errnos.EINVAL, "%v", code)
+	assert.ErrorIs(t, err, syscall.EINVAL, "%v", code)
 	at := find[region](addressOf(mr)).base
 	require.NoError(t, verbs.DeregMR(mr))
 	require.NoError(t, verbs.DeregMR(extended))
@@ -104,20 +104,20 @@ func TestFilesThatAreNoMemory(t *testing.T) {
 		access               ibv.AccessFlags
 		errno                error
 	}{
-		{"no descriptor", -1, 0, 1, 0, 0, errnos.EBADF},
-		{"a closed one", 1 << 20, 0, 1, 0, 0, errnos.EBADF},
-		{"a directory", int(directory.Fd()), 0, 1, 0, 0, errnos.EINVAL},
-		{"a pipe", pipe[0], 0, 1, 0, 0, errnos.EINVAL},
-		{"no bytes", file, 0, 0, 0, 0, errnos.EINVAL},
-		{"one byte too many", file, 0, size + 1, 0, 0, errnos.EINVAL},
-		{"behind the end", file, size, 1, 0, 0, errnos.EINVAL},
-		{"far behind", file, 1 << 63, 1, 0, 0, errnos.EINVAL},
-		{"all there is", file, 1, ^uint64(0), 1, 0, errnos.EINVAL},
-		{"another place in the page", file, 100, 1, 0, 0, errnos.EINVAL},
-		{"windows", file, 0, 1, 0, ibv.ACCESS_MW_BIND, errnos.EINVAL},
-		{"on demand", file, 0, 1, 0, ibv.ACCESS_ON_DEMAND, errnos.EINVAL},
-		{"remote writes alone", file, 0, 1, 0, ibv.ACCESS_REMOTE_WRITE, errnos.EINVAL},
-		{"only to be read", reads, 0, 1, 0, ibv.ACCESS_LOCAL_WRITE, errnos.EACCES},
+		{"no descriptor", -1, 0, 1, 0, 0, syscall.EBADF},
+		{"a closed one", 1 << 20, 0, 1, 0, 0, syscall.EBADF},
+		{"a directory", int(directory.Fd()), 0, 1, 0, 0, syscall.EINVAL},
+		{"a pipe", pipe[0], 0, 1, 0, 0, syscall.EINVAL},
+		{"no bytes", file, 0, 0, 0, 0, syscall.EINVAL},
+		{"one byte too many", file, 0, size + 1, 0, 0, syscall.EINVAL},
+		{"behind the end", file, size, 1, 0, 0, syscall.EINVAL},
+		{"far behind", file, 1 << 63, 1, 0, 0, syscall.EINVAL},
+		{"all there is", file, 1, ^uint64(0), 1, 0, syscall.EINVAL},
+		{"another place in the page", file, 100, 1, 0, 0, syscall.EINVAL},
+		{"windows", file, 0, 1, 0, ibv.ACCESS_MW_BIND, syscall.EINVAL},
+		{"on demand", file, 0, 1, 0, ibv.ACCESS_ON_DEMAND, syscall.EINVAL},
+		{"remote writes alone", file, 0, 1, 0, ibv.ACCESS_REMOTE_WRITE, syscall.EINVAL},
+		{"only to be read", reads, 0, 1, 0, ibv.ACCESS_LOCAL_WRITE, syscall.EACCES},
 	} {
 		_, err := verbs.RegDMABufMR(r.pd[0], c.offset, c.length, c.iova, c.file, c.access)
 		assert.ErrorIs(t, err, c.errno, c.what)
@@ -128,7 +128,7 @@ func TestFilesThatAreNoMemory(t *testing.T) {
 	for _, mask := range []ibv.MRInitAttrMask{ibv.REG_MR_MASK_FD, ibv.REG_MR_MASK_FD | ibv.REG_MR_MASK_FD_OFFSET,
 		ibv.REG_MR_MASK_FD | ibv.REG_MR_MASK_FD_OFFSET | ibv.REG_MR_MASK_IOVA | ibv.REG_MR_MASK_ADDR} {
 		_, err := verbs.RegMREx(r.pd[0], &ibv.MRInitAttr{Length: 1, FD: int32(file), CompMask: mask})
-		assert.ErrorIs(t, err, errnos.EINVAL, "%v", mask)
+		assert.ErrorIs(t, err, syscall.EINVAL, "%v", mask)
 	}
 }
 
@@ -179,7 +179,7 @@ func TestExportedMemory(t *testing.T) {
 			_, err = verbs.DMExportDMABufFD(dm)
 		}
 		assert.Equal(t, "exported", string(got[2:10]))
-		assert.ErrorIs(t, err, errnos.EINVAL, "it is gone")
+		assert.ErrorIs(t, err, syscall.EINVAL, "it is gone")
 		s.crossing(mr.RKey, 0, "alive")
 		require.NoError(t, verbs.DeregMR(mr))
 	}

@@ -4,10 +4,10 @@ package device
 
 import (
 	"slices"
+	"syscall"
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/internal/nap"
-	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 	"github.com/goverbs/goverbs/rdma/soft/internal/fd"
 	"github.com/goverbs/goverbs/runtime"
 )
@@ -91,7 +91,7 @@ func (e *events[T]) Nudge() {
 func (e *events[T]) wait(f *Fabric, lookingWaits bool, w *nap.Waiter) (v T, errno runtime.Errno) {
 	for {
 		if e.closed { // the file may be another's by now
-			return v, errnos.EINVAL
+			return v, syscall.EINVAL
 		}
 		if e.nudged {
 			e.nudged = false
@@ -110,7 +110,7 @@ func (e *events[T]) wait(f *Fabric, lookingWaits bool, w *nap.Waiter) (v T, errn
 			if lookingWaits {
 				f.clock.Await(e)
 			}
-			return v, errnos.EAGAIN
+			return v, syscall.EAGAIN
 		}
 		if w != nil && w.Interrupted != 0 {
 			return v, w.Interrupted
@@ -190,7 +190,7 @@ func (c *context) silence(r *reports) {
 func getAsyncEvent(of ibv.Ptr[ibv.Context], to ibv.Ptr[ibv.AsyncEvent], w *nap.Waiter) runtime.Errno {
 	c := find[context](of)
 	if c == nil || to == 0 {
-		return errnos.EINVAL
+		return syscall.EINVAL
 	}
 	c.fabric().mu.Lock()
 	defer c.fabric().unlock()
@@ -217,7 +217,7 @@ type reporter interface {
 
 func ackAsyncEvent(of ibv.Ptr[ibv.AsyncEvent]) runtime.Errno {
 	if of == 0 {
-		return errnos.EINVAL
+		return syscall.EINVAL
 	}
 	all.mu.RLock()
 	object, ok := all.objects[uint64(*of.Deref().Element.QP())].(reporter)
@@ -243,7 +243,7 @@ type channel struct {
 func createChannel(of ibv.Ptr[ibv.Context]) (uint64, runtime.Errno) {
 	c := locked[context](of)
 	if c == nil {
-		return 0, errnos.EINVAL
+		return 0, syscall.EINVAL
 	}
 	defer c.fabric().unlock()
 	record, errno := allocate[ibv.CompChannel](c.device)
@@ -264,7 +264,7 @@ func createChannel(of ibv.Ptr[ibv.Context]) (uint64, runtime.Errno) {
 func destroyChannel(of ibv.Ptr[ibv.CompChannel]) runtime.Errno {
 	ch := locked[channel](of)
 	if ch == nil {
-		return errnos.EINVAL
+		return syscall.EINVAL
 	}
 	defer ch.fabric().unlock()
 	if errno := mayGo(ch.fabric(), of, ch, func() bool { return ch.uses > 0 }); errno != 0 {
@@ -280,11 +280,11 @@ func destroyChannel(of ibv.Ptr[ibv.CompChannel]) runtime.Errno {
 func getCQEvent(of ibv.Ptr[ibv.CompChannel], queue ibv.Ptr[ibv.Ptr[ibv.CQEx]],
 	userContext ibv.Ptr[uintptr], w *nap.Waiter) runtime.Errno {
 	if queue == 0 || userContext == 0 {
-		return errnos.EINVAL
+		return syscall.EINVAL
 	}
 	ch := locked[channel](of)
 	if ch == nil {
-		return errnos.EINVAL
+		return syscall.EINVAL
 	}
 	defer ch.fabric().unlock()
 	c, errno := ch.events.wait(ch.fabric(), true, w)
@@ -300,7 +300,7 @@ func getCQEvent(of ibv.Ptr[ibv.CompChannel], queue ibv.Ptr[ibv.Ptr[ibv.CQEx]],
 func ackCQEvents(of ibv.Ptr[ibv.CQ], n uint32) runtime.Errno {
 	c := locked[cq](of)
 	if c == nil {
-		return errnos.EINVAL
+		return syscall.EINVAL
 	}
 	f := c.fabric()
 	defer f.unlock()

@@ -3,6 +3,7 @@
 package device
 
 import (
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -11,7 +12,6 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
-	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 )
 
 // TestAllMemory: one region on demand has all memory of the process, also what is mapped after it was made. What no
@@ -74,15 +74,15 @@ func allMemory(t *testing.T, over func(*rig)) {
 	assert.Equal(t, ibv.WC_SUCCESS, do(ibv.WR_RDMA_WRITE, at, at+3*uint64(page), 8))
 
 	sges := outside[ibv.SGE](s.rig, 1)
-	for addr, want := range map[uint64]error{at: nil, hole: errnos.EFAULT, 0: errnos.EFAULT} {
+	for addr, want := range map[uint64]error{at: nil, hole: syscall.EFAULT, 0: syscall.EFAULT} {
 		sges[0] = ibv.SGE{Addr: addr, Length: 8, LKey: all[0].LKey}
 		err := verbs.AdviseMR(s.pd[0], ibv.ADVISE_MR_ADVICE_PREFETCH_WRITE, ibv.ADVISE_MR_FLAG_FLUSH, &sges[0], 1)
 		assert.ErrorIs(t, err, want, "%#x", addr)
 	}
 	_, err = verbs.ReregMR(all[0], ibv.REREG_MR_CHANGE_ACCESS, nil, 0, 0, everything)
-	assert.ErrorIs(t, err, errnos.EINVAL)
+	assert.ErrorIs(t, err, syscall.EINVAL)
 	_, err = verbs.RegMR(s.pd[0], 0, ^uint64(0), everything)
-	assert.ErrorIs(t, err, errnos.EINVAL, "not on demand")
+	assert.ErrorIs(t, err, syscall.EINVAL, "not on demand")
 	_, err = verbs.RegMRIOVA(s.pd[0], 0, ^uint64(0), 4096, everything|ibv.ACCESS_ON_DEMAND)
-	assert.ErrorIs(t, err, errnos.EINVAL, "peers have no other addresses for it")
+	assert.ErrorIs(t, err, syscall.EINVAL, "peers have no other addresses for it")
 }

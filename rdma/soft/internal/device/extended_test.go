@@ -4,6 +4,7 @@ package device
 
 import (
 	"encoding/binary"
+	"syscall"
 	"testing"
 	"time"
 	"unsafe"
@@ -13,7 +14,6 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
-	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 )
 
 // extended replaces the sender by a queue pair with builders.
@@ -72,12 +72,12 @@ func TestBuilders(t *testing.T) {
 	require.NoError(t, verbs.WRSetInlineData(x, pointerTo(&s.here.bytes[0]), 65))
 	require.NoError(t, verbs.WRRDMAWrite(x, rkey, remote))
 	require.NoError(t, verbs.WRSetSGE(x, s.here.mr.LKey, s.here.at(0), 8))
-	assert.ErrorIs(t, verbs.WRComplete(x), errnos.EINVAL)
+	assert.ErrorIs(t, verbs.WRComplete(x), syscall.EINVAL)
 	require.NoError(t, verbs.WRStart(x))
 	for range 20 {
 		require.NoError(t, verbs.WRRDMAWrite(x, rkey, remote))
 	}
-	assert.ErrorIs(t, verbs.WRComplete(x), errnos.ENOMEM)
+	assert.ErrorIs(t, verbs.WRComplete(x), syscall.ENOMEM)
 	require.NoError(t, verbs.WRStart(x))
 	require.NoError(t, verbs.WRRDMAWrite(x, rkey, remote))
 	require.NoError(t, verbs.WRAbort(x))
@@ -102,7 +102,7 @@ func TestExtendedCompletions(t *testing.T) {
 	s.connect(from, 1, to.QPNum)
 	s.connect(to, 0, from.QPNum)
 	attr := new(ibv.PollCQAttr)
-	assert.ErrorIs(t, verbs.StartPoll(cq, attr), errnos.ENOENT)
+	assert.ErrorIs(t, verbs.StartPoll(cq, attr), syscall.ENOENT)
 	for id := range uint64(3) {
 		s.recv(to, id, s.there.sge(0, 64))
 		wr := s.send(id, ibv.WR_SEND_WITH_IMM, s.here.sge(0, int(id)))
@@ -134,11 +134,11 @@ func TestExtendedCompletions(t *testing.T) {
 		}
 		last = stamp
 	}
-	assert.ErrorIs(t, verbs.NextPoll(cq), errnos.ENOENT)
+	assert.ErrorIs(t, verbs.NextPoll(cq), syscall.ENOENT)
 	require.NoError(t, verbs.EndPoll(cq))
-	assert.ErrorIs(t, verbs.StartPoll(cq, attr), errnos.ENOENT)
+	assert.ErrorIs(t, verbs.StartPoll(cq, attr), syscall.ENOENT)
 	_, err = verbs.CreateCQEx(s.context[1], &ibv.CQInitAttrEx{CQE: 8, WCFlags: ibv.WC_EX_WITH_CVLAN})
-	assert.ErrorIs(t, err, errnos.EOPNOTSUPP)
+	assert.ErrorIs(t, err, syscall.EOPNOTSUPP)
 }
 
 // TestEvents: a channel tells of the next completion after it was asked for, and of solicited ones alone.
@@ -228,7 +228,7 @@ func TestCloseWakes(t *testing.T) {
 	require.NoError(t, verbs.CloseDevice(context.Deref()))
 	select {
 	case err := <-woken:
-		assert.ErrorIs(t, err, errnos.EINVAL)
+		assert.ErrorIs(t, err, syscall.EINVAL)
 	case <-time.After(20 * time.Second):
 		t.Error("it waits still")
 	}
@@ -246,7 +246,7 @@ func TestDeviceTakenAway(t *testing.T) {
 	require.NoError(t, s.post(s.p.a, s.send(1, ibv.WR_SEND)))
 	assert.Equal(t, []ibv.WCStatus{ibv.WC_RETRY_EXC_ERR}, s.statuses(s.p.aSend))
 	_, err := verbs.AllocPD(s.context[1])
-	assert.ErrorIs(t, err, errnos.EIO)
+	assert.ErrorIs(t, err, syscall.EIO)
 	var n int32
 	list, err := verbs.From{Backend: s.fabric}.GetDeviceList(&n)
 	require.NoError(t, err)
@@ -269,7 +269,7 @@ func TestPostBetweenStartAndEndPoll(t *testing.T) {
 	r.connect(q, 1, p.b.QPNum)
 	require.NoError(t, verbs.ModifyQP(q, &ibv.QPAttr{QPState: ibv.QPS_ERR}, ibv.QP_STATE))
 	require.NoError(t, r.post(q, r.send(1, ibv.WR_SEND)))
-	require.ErrorIs(t, r.post(q, r.send(2, ibv.WR_SEND)), errnos.ENOMEM)
+	require.ErrorIs(t, r.post(q, r.send(2, ibv.WR_SEND)), syscall.ENOMEM)
 	require.NoError(t, verbs.StartPoll(cq, &ibv.PollCQAttr{}))
 	for id := uint64(2); id < 6; id++ {
 		require.NoError(t, r.post(q, r.send(id, ibv.WR_SEND)))
@@ -338,7 +338,7 @@ func TestCloseWithADeviceTakenAway(t *testing.T) {
 	require.NoError(t, err)
 	verbs.FreeDeviceList(devices)
 	f.RemoveDevice("soft0")
-	assert.ErrorIs(t, f.Close(), errnos.EBUSY)
+	assert.ErrorIs(t, f.Close(), syscall.EBUSY)
 	require.NoError(t, verbs.CloseDevice(c))
 	assert.NoError(t, f.Close())
 }
@@ -361,9 +361,9 @@ func TestRegionsThatLackSomething(t *testing.T) {
 	} {
 		require.NoError(t, verbs.WRStart(x))
 		set()
-		assert.ErrorIs(t, verbs.WRComplete(x), errnos.EINVAL, name)
+		assert.ErrorIs(t, verbs.WRComplete(x), syscall.EINVAL, name)
 	}
-	assert.ErrorIs(t, verbs.WRComplete(x), errnos.EINVAL, "nothing was started")
+	assert.ErrorIs(t, verbs.WRComplete(x), syscall.EINVAL, "nothing was started")
 	assert.NoError(t, verbs.WRAbort(x))
 	s.recv(s.p.b, 7, s.there.sge(0, 64))
 	assert.Equal(t, ibv.WC_SUCCESS, s.poll(s.p.aSend).Status)
@@ -373,5 +373,5 @@ func TestRegionsThatLackSomething(t *testing.T) {
 	x = u.extended(ibv.QP_EX_WITH_SEND)
 	require.NoError(t, verbs.WRStart(x))
 	require.NoError(t, verbs.WRSend(x))
-	assert.ErrorIs(t, verbs.WRComplete(x), errnos.EINVAL, "it goes nowhere")
+	assert.ErrorIs(t, verbs.WRComplete(x), syscall.EINVAL, "it goes nowhere")
 }

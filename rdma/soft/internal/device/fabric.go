@@ -10,6 +10,7 @@ import (
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/goverbs/goverbs/generated/ibv"
@@ -18,7 +19,6 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft/internal/abi"
 	"github.com/goverbs/goverbs/rdma/soft/internal/clock"
 	"github.com/goverbs/goverbs/rdma/soft/internal/counters"
-	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
 	"github.com/goverbs/goverbs/rdma/soft/internal/numbers"
 	"github.com/goverbs/goverbs/rdma/soft/internal/packet"
@@ -170,7 +170,7 @@ func (f *Fabric) Capture(to io.Writer) (*pcap.Capture, error) {
 	f.mu.Unlock()
 	if !sends {
 		return nil, fmt.Errorf("soft: no device of the fabric sends packets, which those with an address do "+
-			"(soft@ADDRESS, or DeviceOptions.Wire): %w", errnos.EOPNOTSUPP)
+			"(soft@ADDRESS, or DeviceOptions.Wire): %w", syscall.EOPNOTSUPP)
 	}
 	return f.captures.Start(to)
 }

@@ -4,12 +4,12 @@ package device
 
 import (
 	"sync"
+	"syscall"
 	"unsafe"
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/internal/nap"
 	"github.com/goverbs/goverbs/rdma/soft/internal/abi"
-	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 	"github.com/goverbs/goverbs/rdma/soft/internal/rate"
 	"github.com/goverbs/goverbs/runtime"
 )
@@ -173,7 +173,7 @@ func named(name func(int32) string) runtime.Func {
 		}
 		p, err := all.space.Alloc(len(s) + 1)
 		if err != nil {
-			return 0, errnos.ENOMEM
+			return 0, syscall.ENOMEM
 		}
 		copy(unsafe.Slice((*byte)(p), len(s)), s)
 		texts.at[s] = uint64(uintptr(p))

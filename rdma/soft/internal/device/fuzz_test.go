@@ -3,6 +3,7 @@
 package device
 
 import (
+	"syscall"
 	"testing"
 	"unsafe"
 
@@ -10,7 +11,6 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
-	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 )
 
 // FuzzRequests posts requests with any fields: the answer is an error or a completion, and memory that no key lets in
@@ -129,7 +129,7 @@ func FuzzAttributes(f *testing.F) {
 			verbs.MemcpyFromDM(pointerTo(&memory.bytes[0]), dm, h.Next(), h.Next())
 			if mr, err := verbs.RegDMMR(r.pd[0], dm, h.Next(), h.Next(),
 				ibv.AccessFlags(h.Or(uint64(ibv.ACCESS_ZERO_BASED)))); err == nil {
-				require.ErrorIs(t, verbs.FreeDM(dm), errnos.EBUSY)
+				require.ErrorIs(t, verbs.FreeDM(dm), syscall.EBUSY)
 				require.NoError(t, verbs.DeregMR(mr))
 			}
 			require.NoError(t, verbs.FreeDM(dm))

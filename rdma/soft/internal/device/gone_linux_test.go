@@ -4,6 +4,7 @@ package device
 
 import (
 	"slices"
+	"syscall"
 	"testing"
 	"time"
 	"unsafe"
@@ -14,7 +15,6 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
-	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 	tests "github.com/goverbs/goverbs/rdma/soft/internal/rig"
 )
 
@@ -324,7 +324,7 @@ func TestListsWhereNoMemoryIs(t *testing.T) {
 		"attributes of a poll": func() error { return verbs.StartPoll(wide, (*ibv.PollCQAttr)(pointer(nowhere))) },
 	} {
 		t.Run(what, func(t *testing.T) {
-			assert.ErrorIs(t, call(), errnos.EFAULT)
+			assert.ErrorIs(t, call(), syscall.EFAULT)
 			require.True(t, alive(t), "the fabric is locked")
 		})
 	}
@@ -332,7 +332,7 @@ func TestListsWhereNoMemoryIs(t *testing.T) {
 		*send = *s.send(7, ibv.WR_SEND, s.here.sge(0, 8))
 		send.Next = ibv.Ptr[ibv.SendWR](nowhere)
 		s.recv(s.p.b, 1, s.there.sge(0, 64))
-		assert.ErrorIs(t, verbs.PostSend(s.p.a, send, badSend), errnos.EFAULT)
+		assert.ErrorIs(t, verbs.PostSend(s.p.a, send, badSend), syscall.EFAULT)
 		assert.EqualValues(t, nowhere, *badSend)
 		assert.Equal(t, []ibv.WCStatus{ibv.WC_SUCCESS}, s.statuses(s.p.aSend), "it was posted")
 		require.True(t, alive(t), "the fabric is locked")

@@ -3,13 +3,13 @@
 package device
 
 import (
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
-	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 )
 
 // built is a queue pair with builders, connected to nobody.
@@ -33,7 +33,7 @@ func TestSettersBeforeStart(t *testing.T) {
 	verbs.WRSetUDAddr(ud, r.ah(0, 1), 17, testQKey)
 	_, x := r.built(ibv.QPT_XRC_SEND, ibv.QP_EX_WITH_SEND, cq)
 	verbs.WRSetXRCSRQN(x, 17)
-	require.ErrorIs(t, verbs.WRComplete(x), errnos.EINVAL)
+	require.ErrorIs(t, verbs.WRComplete(x), syscall.EINVAL)
 }
 
 // TestBuilderListsOfNothing: a list of entries at NULL is an error of the region.
@@ -47,7 +47,7 @@ func TestBuilderListsOfNothing(t *testing.T) {
 		require.NoError(t, verbs.WRStart(x))
 		verbs.WRSend(x)
 		set()
-		require.ErrorIs(t, verbs.WRComplete(x), errnos.EINVAL)
+		require.ErrorIs(t, verbs.WRComplete(x), syscall.EINVAL)
 	}
 }
 
@@ -76,5 +76,5 @@ func TestEventsAfterTheirEnd(t *testing.T) {
 	f.mu.Lock()
 	defer f.unlock()
 	_, errno := e.wait(f, false, nil)
-	require.Equal(t, errnos.EINVAL, errno, "the file is another's by now")
+	require.Equal(t, syscall.EINVAL, errno, "the file is another's by now")
 }

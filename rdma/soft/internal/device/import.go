@@ -4,9 +4,9 @@ package device
 
 import (
 	"slices"
+	"syscall"
 
 	"github.com/goverbs/goverbs/generated/ibv"
-	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 	"github.com/goverbs/goverbs/rdma/soft/internal/fd"
 	"github.com/goverbs/goverbs/runtime"
 )
@@ -29,7 +29,7 @@ func original[T any](is func(*T) bool) *T {
 func (f *Fabric) importDevice(file int32) (ibv.Ptr[ibv.Context], runtime.Errno) {
 	name, errno := fd.Name(file)
 	if errno != 0 || name == "" {
-		return 0, errnos.EINVAL
+		return 0, syscall.EINVAL
 	}
 	f.mu.Lock()
 	defer f.unlock()
@@ -39,7 +39,7 @@ func (f *Fabric) importDevice(file int32) (ibv.Ptr[ibv.Context], runtime.Errno) 
 			switch {
 			case c.closed:
 			case c.file.Descriptor() == file: // it would be closed twice: a duplicate is needed
-				return 0, errnos.EINVAL
+				return 0, syscall.EINVAL
 			case c.opened.name == name:
 				of = c
 			}
@@ -59,14 +59,14 @@ func (f *Fabric) importDevice(file int32) (ibv.Ptr[ibv.Context], runtime.Errno) 
 func importPD(of ibv.Ptr[ibv.Context], number uint32) (uint64, runtime.Errno) {
 	c := locked[context](of)
 	if c == nil {
-		return 0, errnos.EINVAL
+		return 0, syscall.EINVAL
 	}
 	defer c.fabric().unlock()
 	from := original(func(p *pd) bool {
 		return p.opened == c.opened && p.of == nil && p.parent == nil && p.record.Handle == number
 	})
 	if from == nil {
-		return 0, errnos.ENOENT
+		return 0, syscall.ENOENT
 	}
 	p, errno := c.newPD()
 	if errno != 0 {
@@ -85,7 +85,7 @@ func unimportPD(of ibv.Ptr[ibv.PD]) runtime.Errno {
 	}
 	p := locked[pd](of)
 	if p == nil {
-		return errnos.EINVAL
+		return syscall.EINVAL
 	}
 	defer p.fabric().unlock()
 	if p.of == nil {
@@ -102,12 +102,12 @@ func unimportPD(of ibv.Ptr[ibv.PD]) runtime.Errno {
 func importMR(of ibv.Ptr[ibv.PD], number uint32) (uint64, runtime.Errno) {
 	p := locked[pd](of)
 	if p == nil {
-		return 0, errnos.EINVAL
+		return 0, syscall.EINVAL
 	}
 	defer p.fabric().unlock()
 	from := original(func(r *region) bool { return r.opened == p.opened && r.record.Handle == number })
 	if from == nil {
-		return 0, errnos.ENOENT
+		return 0, syscall.ENOENT
 	}
 	record, errno := allocate[ibv.MR](p.device)
 	if errno != 0 {
@@ -134,7 +134,7 @@ func unimportMR(of ibv.Ptr[ibv.MR]) runtime.Errno {
 	}
 	i := locked[importedMR](of)
 	if i == nil {
-		return errnos.EINVAL
+		return syscall.EINVAL
 	}
 	defer i.fabric().unlock()
 	i.of.remove(i)
@@ -147,12 +147,12 @@ func unimportMR(of ibv.Ptr[ibv.MR]) runtime.Errno {
 func importDM(of ibv.Ptr[ibv.Context], number uint32) (uint64, runtime.Errno) {
 	c := locked[context](of)
 	if c == nil {
-		return 0, errnos.EINVAL
+		return 0, syscall.EINVAL
 	}
 	defer c.fabric().unlock()
 	from := original(func(m *dm) bool { return m.opened == c.opened && m.of == nil && m.record.Handle == number })
 	if from == nil {
-		return 0, errnos.ENOENT
+		return 0, syscall.ENOENT
 	}
 	record, errno := allocate[ibv.DM](c.device)
 	if errno != 0 {
@@ -175,7 +175,7 @@ func unimportDM(of ibv.Ptr[ibv.DM]) runtime.Errno {
 	}
 	m := locked[dm](of)
 	if m == nil {
-		return errnos.EINVAL
+		return syscall.EINVAL
 	}
 	defer m.fabric().unlock()
 	if m.of == nil {

@@ -3,6 +3,7 @@
 package device
 
 import (
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -11,7 +12,6 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
-	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 )
 
 // duplicate gives a duplicate of a context's descriptor.
@@ -73,8 +73,8 @@ func TestImportedObjectsCarryTraffic(t *testing.T) {
 	require.Equal(t, ibv.WC_SUCCESS, r.poll(cq).Status)
 	assert.Equal(t, "heree", string(here.bytes[:5]))
 
-	assert.ErrorIs(t, verbs.DeallocPD(pd), errnos.EBUSY)
-	assert.ErrorIs(t, verbs.DeallocPD(r.pd[1]), errnos.EBUSY, "the region and the queue pair are in it, by any handle")
+	assert.ErrorIs(t, verbs.DeallocPD(pd), syscall.EBUSY)
+	assert.ErrorIs(t, verbs.DeallocPD(r.pd[1]), syscall.EBUSY, "the region and the queue pair are in it, by any handle")
 	require.NoError(t, verbs.UnimportMR(mr))
 	require.NoError(t, verbs.UnimportPD(pd))
 	require.NoError(t, r.post(to, wr), "what was made in the domain stays")
@@ -119,8 +119,8 @@ func TestDestroyedByAnyHandle(t *testing.T) {
 		const zeroBased = everything&^ibv.ACCESS_FLUSH_GLOBAL | ibv.ACCESS_ZERO_BASED
 		onDM, err := verbs.RegDMMR(pd2, dm2, 0, 64, zeroBased)
 		require.NoError(t, err)
-		assert.ErrorIs(t, verbs.FreeDM(dm), errnos.EBUSY)
-		assert.ErrorIs(t, verbs.FreeDM(dm2), errnos.EBUSY)
+		assert.ErrorIs(t, verbs.FreeDM(dm), syscall.EBUSY)
+		assert.ErrorIs(t, verbs.FreeDM(dm2), syscall.EBUSY)
 		require.NoError(t, verbs.DeregMR(onDM))
 
 		key := mr.RKey
@@ -130,32 +130,32 @@ func TestDestroyedByAnyHandle(t *testing.T) {
 			keep, keepPD, keepDM = [2]*ibv.MR{mr2, mr}, [2]*ibv.PD{pd2, pd}, [2]*ibv.DM{dm2, dm}
 		}
 		_, err = verbs.ReregMR(mr2, ibv.REREG_MR_CHANGE_ACCESS, nil, 0, 0, 0)
-		assert.ErrorIs(t, err, errnos.EINVAL)
-		assert.ErrorIs(t, verbs.DeallocPD(keepPD[0]), errnos.EBUSY)
+		assert.ErrorIs(t, err, syscall.EINVAL)
+		assert.ErrorIs(t, verbs.DeallocPD(keepPD[0]), syscall.EBUSY)
 		require.NoError(t, verbs.DeregMR(keep[0]))
 		r.fabric.mu.Lock()
 		assert.Nil(t, r.fabric.devices[0].keys.get(key))
 		r.fabric.mu.Unlock()
 		through, err := verbs.RegMR(pd2, pointerTo(&memory[0]), 64, everything)
 		require.NoError(t, err)
-		assert.ErrorIs(t, verbs.DeallocPD(pd), errnos.EBUSY, "a region that was made by the import")
-		assert.ErrorIs(t, verbs.DeallocPD(pd2), errnos.EBUSY)
+		assert.ErrorIs(t, verbs.DeallocPD(pd), syscall.EBUSY, "a region that was made by the import")
+		assert.ErrorIs(t, verbs.DeallocPD(pd2), syscall.EBUSY)
 		require.NoError(t, verbs.DeregMR(through))
 		require.NoError(t, verbs.FreeDM(keepDM[0]))
 		require.NoError(t, verbs.DeallocPD(keepPD[0]))
 
-		assert.ErrorIs(t, verbs.DeregMR(keep[1]), errnos.EINVAL, "it was destroyed")
-		assert.ErrorIs(t, verbs.FreeDM(keepDM[1]), errnos.EINVAL)
-		assert.ErrorIs(t, verbs.DeallocPD(keepPD[1]), errnos.EINVAL)
-		assert.ErrorIs(t, verbs.MemcpyToDM(keepDM[1], 0, pointerTo(&word[0]), 8), errnos.EINVAL)
+		assert.ErrorIs(t, verbs.DeregMR(keep[1]), syscall.EINVAL, "it was destroyed")
+		assert.ErrorIs(t, verbs.FreeDM(keepDM[1]), syscall.EINVAL)
+		assert.ErrorIs(t, verbs.DeallocPD(keepPD[1]), syscall.EINVAL)
+		assert.ErrorIs(t, verbs.MemcpyToDM(keepDM[1], 0, pointerTo(&word[0]), 8), syscall.EINVAL)
 		_, err = verbs.RegMR(keepPD[1], pointerTo(&memory[0]), 64, everything)
-		assert.ErrorIs(t, err, errnos.EINVAL)
+		assert.ErrorIs(t, err, syscall.EINVAL)
 		_, err = verbs.ImportPD(c, keepPD[1].Handle)
-		assert.ErrorIs(t, err, errnos.ENOENT)
+		assert.ErrorIs(t, err, syscall.ENOENT)
 		_, err = verbs.ImportMR(r.pd[0], keep[1].Handle)
-		assert.ErrorIs(t, err, errnos.ENOENT)
+		assert.ErrorIs(t, err, syscall.ENOENT)
 		_, err = verbs.ImportDM(c, keepDM[1].Handle)
-		assert.ErrorIs(t, err, errnos.ENOENT)
+		assert.ErrorIs(t, err, syscall.ENOENT)
 		assert.Equal(t, before["pd"]+1, r.fabric.Resources()["pd"], "a handle that is held")
 		require.NoError(t, verbs.UnimportMR(keep[1]))
 		require.NoError(t, verbs.UnimportDM(keepDM[1]))
@@ -209,8 +209,8 @@ func TestImportedWindow(t *testing.T) {
 			MWAccessFlags: ibv.ACCESS_REMOTE_WRITE}}
 	require.NoError(t, s.post(s.p.b, wr))
 	require.Equal(t, ibv.WC_SUCCESS, s.poll(s.p.bSend).Status)
-	assert.ErrorIs(t, verbs.DeregMR(imported), errnos.EBUSY)
-	assert.ErrorIs(t, verbs.DeregMR(bound), errnos.EBUSY)
+	assert.ErrorIs(t, verbs.DeregMR(imported), syscall.EBUSY)
+	assert.ErrorIs(t, verbs.DeregMR(bound), syscall.EBUSY)
 	require.NoError(t, verbs.DeallocMW(window))
 	require.NoError(t, verbs.DeregMR(imported))
 	require.NoError(t, verbs.UnimportMR(bound))
@@ -224,16 +224,16 @@ func TestImportRefused(t *testing.T) {
 		_, err := verbs.From{Backend: r.fabric}.ImportDevice(file)
 		assert.ErrorIs(t, err, want, why)
 	}
-	refused(-1, errnos.EINVAL, "no descriptor")
-	refused(1<<20, errnos.EINVAL, "a closed one")
-	refused(int(r.context[0].CmdFD), errnos.EINVAL, "it is no duplicate: closing the device would close it twice")
-	refused(int(r.context[0].AsyncFD), errnos.EINVAL, "another file of the device")
+	refused(-1, syscall.EINVAL, "no descriptor")
+	refused(1<<20, syscall.EINVAL, "a closed one")
+	refused(int(r.context[0].CmdFD), syscall.EINVAL, "it is no duplicate: closing the device would close it twice")
+	refused(int(r.context[0].AsyncFD), syscall.EINVAL, "another file of the device")
 	memory, _ := memoryFile(t, 4096)
 	defer unix.Close(memory)
-	refused(memory, errnos.EINVAL, "any memory")
+	refused(memory, syscall.EINVAL, "any memory")
 	of := other.duplicate(other.context[0])
 	defer unix.Close(of)
-	refused(of, errnos.ENODEV, "another fabric's")
+	refused(of, syscall.ENODEV, "another fabric's")
 	assert.True(t, isOpen(int32(of)))
 
 	foreign, err := unix.MemfdCreate("foreign", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
@@ -245,19 +245,19 @@ func TestImportRefused(t *testing.T) {
 	ours[n-2] ^= 1 // the last digit of the process's number
 	_, err = unix.Write(foreign, ours[:n])
 	require.NoError(t, err)
-	refused(foreign, errnos.EINVAL, "whoever has it can write to it")
+	refused(foreign, syscall.EINVAL, "whoever has it can write to it")
 	_, err = unix.FcntlInt(uintptr(foreign), unix.F_ADD_SEALS, unix.F_SEAL_WRITE)
 	require.NoError(t, err)
-	refused(foreign, errnos.EOPNOTSUPP, "another process's")
+	refused(foreign, syscall.EOPNOTSUPP, "another process's")
 
 	pd, err := verbs.AllocPD(r.context[1])
 	require.NoError(t, err)
 	_, err = verbs.ImportPD(r.context[0], pd.Handle)
-	assert.ErrorIs(t, err, errnos.ENOENT, "another device's")
+	assert.ErrorIs(t, err, syscall.ENOENT, "another device's")
 	opened, err := verbs.OpenDevice(r.context[1].Device.Deref())
 	require.NoError(t, err)
 	_, err = verbs.ImportPD(opened, pd.Handle)
-	assert.ErrorIs(t, err, errnos.ENOENT, "it was opened once more, not imported")
+	assert.ErrorIs(t, err, syscall.ENOENT, "it was opened once more, not imported")
 	again, err := verbs.ImportPD(r.context[1], pd.Handle)
 	require.NoError(t, err, "into the context that it is of")
 	require.NoError(t, verbs.DeallocPD(pd))
@@ -274,5 +274,5 @@ func TestImportRefused(t *testing.T) {
 	assert.True(t, isOpen(int32(late)))
 	require.NoError(t, verbs.CloseDevice(imported))
 	assert.False(t, isOpen(int32(late)))
-	refused(last, errnos.ENODEV, "nobody has the device open any more")
+	refused(last, syscall.ENODEV, "nobody has the device open any more")
 }

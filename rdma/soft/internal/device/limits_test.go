@@ -3,6 +3,7 @@
 package device
 
 import (
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -10,7 +11,6 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
-	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 )
 
 // TestObjectLimits: a device has as many objects of each kind as it says and no more, one that goes makes room for
@@ -78,7 +78,7 @@ func TestObjectLimits(t *testing.T) {
 				undo = append(undo, u)
 			}
 			_, err := make(0)
-			assert.ErrorIs(t, err, errnos.ENOMEM)
+			assert.ErrorIs(t, err, syscall.ENOMEM)
 			u, err := make(1)
 			require.NoError(t, err, "another device has room")
 			require.NoError(t, u())
@@ -107,7 +107,7 @@ func TestLimitOfAGroup(t *testing.T) {
 	for range maxGroupQPs {
 		require.NoError(t, attach(s.qp(0, ibv.QPT_UD, testCaps, s.p.aSend, s.p.aRecv)))
 	}
-	assert.ErrorIs(t, attach(s.p.a), errnos.ENOMEM)
+	assert.ErrorIs(t, attach(s.p.a), syscall.ENOMEM)
 	assert.NoError(t, attach(s.p.b), "of another device")
 }
 

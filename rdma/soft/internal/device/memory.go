@@ -4,9 +4,9 @@ package device
 
 import (
 	"runtime/debug"
+	"syscall"
 
 	"github.com/goverbs/goverbs/generated/ibv"
-	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 	"github.com/goverbs/goverbs/rdma/soft/internal/fd"
 	"github.com/goverbs/goverbs/runtime"
 )
@@ -37,15 +37,15 @@ func (b *buf) holds(address, length uint64) bool {
 func allocBuf(of ibv.Ptr[ibv.PD], length uint64, handle ibv.Ptr[uintptr]) (uint64, runtime.Errno) {
 	size := int(length)
 	if handle == 0 {
-		return 0, errnos.EINVAL
+		return 0, syscall.EINVAL
 	}
 	p := locked[pd](of)
 	if p == nil {
-		return 0, errnos.EINVAL
+		return 0, syscall.EINVAL
 	}
 	defer p.fabric().unlock()
 	if size < 0 || uint64(size) != length {
-		return 0, errnos.ENOMEM
+		return 0, syscall.ENOMEM
 	}
 	record, errno := allocate[bufRecord](p.device)
 	if errno != 0 {
@@ -90,7 +90,7 @@ func (b *buf) release() {
 func regBufMR(of ibv.Ptr[ibv.PD], handle, address, length uint64, access ibv.AccessFlags) (uint64, runtime.Errno) {
 	p := find[pd](of)
 	if p == nil {
-		return 0, errnos.EINVAL
+		return 0, syscall.EINVAL
 	}
 	return p.registerBuf(handle, address, length, address, access)
 }
@@ -99,7 +99,7 @@ func regBufMR(of ibv.Ptr[ibv.PD], handle, address, length uint64, access ibv.Acc
 func (p *pd) registerBuf(handle, address, length, iova uint64, access ibv.AccessFlags) (uint64, runtime.Errno) {
 	b := find[buf](handle)
 	if b == nil || b.owner.made() != p.made() || !b.holds(address, length) {
-		return 0, errnos.EINVAL
+		return 0, syscall.EINVAL
 	}
 	return p.register(address, length, iova, access, backing{buf: b})
 }
@@ -108,7 +108,7 @@ func (p *pd) registerBuf(handle, address, length, iova uint64, access ibv.Access
 func exportBuf(of ibv.Ptr[bufRecord]) (int32, runtime.Errno) {
 	b := locked[buf](of)
 	if b == nil {
-		return -1, errnos.EINVAL
+		return -1, syscall.EINVAL
 	}
 	defer b.fabric().unlock()
 	return b.memory.Export()
@@ -118,31 +118,31 @@ func exportBuf(of ibv.Ptr[bufRecord]) (int32, runtime.Errno) {
 func regMREx(domain ibv.Ptr[ibv.PD], init ibv.Ptr[ibv.MRInitAttr]) (uint64, runtime.Errno) {
 	p := find[pd](domain)
 	if p == nil || init == 0 {
-		return 0, errnos.EINVAL
+		return 0, syscall.EINVAL
 	}
 	attr := init.Deref()
 	mask := attr.CompMask
 	const file = ibv.REG_MR_MASK_FD | ibv.REG_MR_MASK_FD_OFFSET
 	const known = ibv.REG_MR_MASK_IOVA | ibv.REG_MR_MASK_ADDR | ibv.REG_MR_MASK_BUF | ibv.REG_MR_MASK_DMAH | file
 	if mask&^known != 0 {
-		return 0, errnos.EOPNOTSUPP
+		return 0, syscall.EOPNOTSUPP
 	}
 	var of backing
 	if mask&ibv.REG_MR_MASK_DMAH != 0 {
 		of.hints = find[dmah](uint64(attr.DMAH))
 		if of.hints == nil || of.hints.device != p.device || attr.Access&ibv.ACCESS_ON_DEMAND != 0 ||
 			mask&(file|ibv.REG_MR_MASK_BUF) != 0 {
-			return 0, errnos.EINVAL
+			return 0, syscall.EINVAL
 		}
 	}
 	if mask&file != 0 {
 		if mask != file|ibv.REG_MR_MASK_IOVA {
-			return 0, errnos.EINVAL
+			return 0, syscall.EINVAL
 		}
 		return p.registerFile(attr.FD, attr.FDOffset, attr.Length, attr.IOVA, attr.Access)
 	}
 	if mask&ibv.REG_MR_MASK_ADDR == 0 {
-		return 0, errnos.EINVAL
+		return 0, syscall.EINVAL
 	}
 	iova := uint64(attr.Addr)
 	if mask&ibv.REG_MR_MASK_IOVA != 0 {
@@ -159,7 +159,7 @@ func regDMABufMR(of ibv.Ptr[ibv.PD], offset, length, iova uint64, file int32, ac
 	runtime.Errno) {
 	p := find[pd](of)
 	if p == nil {
-		return 0, errnos.EINVAL
+		return 0, syscall.EINVAL
 	}
 	return p.registerFile(file, offset, length, iova, access)
 }
@@ -171,7 +171,7 @@ const fileAccess = ibv.ACCESS_LOCAL_WRITE | ibv.ACCESS_REMOTE_WRITE | ibv.ACCESS
 // registerFile makes a region of a part of a file: of a dma-buf, or of other memory that can be mapped.
 func (p *pd) registerFile(file int32, offset, length, iova uint64, access ibv.AccessFlags) (uint64, runtime.Errno) {
 	if access&^fileAccess != 0 || (offset^iova)%pageSize != 0 {
-		return 0, errnos.EINVAL
+		return 0, syscall.EINVAL
 	}
 	mapped, errno := fd.MapMemory(file, offset, length, access&ibv.ACCESS_LOCAL_WRITE != 0)
 	if errno != 0 {
@@ -218,16 +218,16 @@ func (m *dm) holds(offset, length uint64) bool {
 // allocDM is the operation alloc_dm.
 func allocDM(c *context, address uint64) (uint64, runtime.Errno) {
 	if address == 0 {
-		return 0, errnos.EINVAL
+		return 0, syscall.EINVAL
 	}
 	attr := at[ibv.AllocDMAttr](address)
 	if attr.CompMask != 0 || attr.Length == 0 || attr.Length > maxDM || attr.LogAlignReq > maxDMAlign {
-		return 0, errnos.EINVAL
+		return 0, syscall.EINVAL
 	}
 	c.fabric().mu.Lock()
 	defer c.fabric().unlock()
 	if c.device.dmUsed+attr.Length > maxDM {
-		return 0, errnos.ENOMEM
+		return 0, syscall.ENOMEM
 	}
 	record, errno := allocate[ibv.DM](c.device)
 	if errno != 0 {
@@ -250,7 +250,7 @@ func allocDM(c *context, address uint64) (uint64, runtime.Errno) {
 func freeDM(address uint64) runtime.Errno {
 	m := locked[dm](address)
 	if m == nil {
-		return errnos.EINVAL
+		return syscall.EINVAL
 	}
 	defer m.fabric().unlock()
 	of := m.made()
@@ -269,7 +269,7 @@ func freeDM(address uint64) runtime.Errno {
 func exportDM(of ibv.Ptr[ibv.DM]) (int32, runtime.Errno) {
 	m := locked[dm](of)
 	if m == nil {
-		return -1, errnos.EINVAL
+		return -1, syscall.EINVAL
 	}
 	defer m.fabric().unlock()
 	return m.memory.Export()
@@ -279,13 +279,13 @@ func exportDM(of ibv.Ptr[ibv.DM]) (int32, runtime.Errno) {
 func regDMMR(domain, address, offset, length, flags, _ uint64) (uint64, runtime.Errno) {
 	p, access := locked[pd](domain), ibv.AccessFlags(flags)
 	if p == nil {
-		return 0, errnos.EINVAL
+		return 0, syscall.EINVAL
 	}
 	defer p.fabric().unlock()
 	m := find[dm](address)
 	if m == nil || m.device != p.device || !m.holds(offset, length) ||
 		access&ibv.ACCESS_ZERO_BASED == 0 {
-		return 0, errnos.EINVAL
+		return 0, syscall.EINVAL
 	}
 	if errno := p.device.checkAccess(access); errno != 0 {
 		return 0, errno
@@ -315,14 +315,14 @@ const copyWords = 4
 func copyDM(address, offset, length, host uint64, do func(device uint64)) runtime.Errno {
 	m := locked[dm](address)
 	if m == nil {
-		return errnos.EINVAL
+		return syscall.EINVAL
 	}
 	defer m.fabric().unlock()
 	if !m.holds(offset, length) || host == 0 && length > 0 {
-		return errnos.EFAULT
+		return syscall.EFAULT
 	}
 	if (offset|length)%copyWords != 0 {
-		return errnos.EINVAL
+		return syscall.EINVAL
 	}
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true)) // the host's memory may be gone
 	do(m.base() + offset)
@@ -337,14 +337,14 @@ func adviseMR(domain, advice, flags, sges, n, _ uint64) (uint64, runtime.Errno) 
 	case ibv.ADVISE_MR_ADVICE_PREFETCH_WRITE:
 		writes = true
 	default:
-		return uint64(errnos.EOPNOTSUPP), 0
+		return uint64(syscall.EOPNOTSUPP), 0
 	}
 	if ibv.IBUverbsAdviseMRFlag(flags)&^ibv.ADVISE_MR_FLAG_FLUSH != 0 || uint32(n) == 0 || sges == 0 {
-		return uint64(errnos.EINVAL), 0
+		return uint64(syscall.EINVAL), 0
 	}
 	p := locked[pd](domain)
 	if p == nil {
-		return uint64(errnos.EINVAL), 0
+		return uint64(syscall.EINVAL), 0
 	}
 	defer p.fabric().unlock()
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true)) // the list may be where no memory is
@@ -362,18 +362,18 @@ func (p *pd) prefetch(s ibv.SGE, writes, there bool) runtime.Errno {
 	m := p.device.keys.get(s.LKey)
 	switch {
 	case m == nil:
-		return errnos.EFAULT
+		return syscall.EFAULT
 	case m.window != nil:
-		return errnos.EINVAL
+		return syscall.EINVAL
 	case m.pd != p.protects():
-		return errnos.EPERM
+		return syscall.EPERM
 	}
 	place, ok := m.locate(s.Addr, uint64(s.Length), 0)
 	switch {
 	case !ok, m.access&ibv.ACCESS_ON_DEMAND == 0:
-		return errnos.EFAULT
+		return syscall.EFAULT
 	case writes && m.access&ibv.ACCESS_LOCAL_WRITE == 0:
-		return errnos.EPERM
+		return syscall.EPERM
 	case there, s.Length == 0:
 		return 0
 	}

@@ -4,6 +4,7 @@ package device
 
 import (
 	"os"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -11,7 +12,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
-	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 )
 
 // TestMemoryThatMayNotBeUsed: memory is not registered when part of it cannot be accessed.
@@ -23,7 +23,7 @@ func TestMemoryThatMayNotBeUsed(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, unix.Mprotect(m[page:2*page], prot))
 		mr, err := verbs.RegMR(r.pd[0], pointerTo(&m[0]), uint64(len(m)), everything)
-		assert.ErrorIs(t, err, errnos.EFAULT)
+		assert.ErrorIs(t, err, syscall.EFAULT)
 		if err == nil {
 			verbs.DeregMR(mr)
 		}

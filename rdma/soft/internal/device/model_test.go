@@ -5,6 +5,7 @@ package device
 import (
 	"encoding/binary"
 	"fmt"
+	"syscall"
 	"testing"
 	"time"
 
@@ -14,7 +15,6 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
-	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 	"github.com/goverbs/goverbs/rdma/soft/internal/wire/packets"
 )
 
@@ -287,7 +287,7 @@ func models(t *testing.T, o Options) {
 			}
 			err := r.post(qps[i], wr)
 			if m.posted-m.retired == depth {
-				if !assert.ErrorIs(rt, err, errnos.ENOMEM) {
+				if !assert.ErrorIs(rt, err, syscall.ENOMEM) {
 					rt.FailNow()
 				}
 				return
@@ -316,7 +316,7 @@ func models(t *testing.T, o Options) {
 				}
 				err := r.tryRecv(qps[i], id, buffers[i%2].sge(recv.local, recv.length))
 				if m.recvsPosted-m.recvsRetired == depth {
-					if !assert.ErrorIs(rt, err, errnos.ENOMEM) {
+					if !assert.ErrorIs(rt, err, syscall.ENOMEM) {
 						rt.FailNow()
 					}
 					return

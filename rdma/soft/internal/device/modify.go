@@ -3,8 +3,9 @@
 package device
 
 import (
+	"syscall"
+
 	"github.com/goverbs/goverbs/generated/ibv"
-	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 	"github.com/goverbs/goverbs/rdma/soft/internal/message"
 	"github.com/goverbs/goverbs/rdma/soft/internal/transport"
 	"github.com/goverbs/goverbs/runtime"
@@ -17,7 +18,7 @@ const psnMask = 1<<24 - 1
 func modifyQP(of ibv.Ptr[qpRecord], to ibv.Ptr[ibv.QPAttr], mask ibv.QPAttrMask) runtime.Errno {
 	q := findQP(of)
 	if q == nil || to == 0 {
-		return errnos.EINVAL
+		return syscall.EINVAL
 	}
 	return q.modify(of.Deref(), to.Deref(), mask)
 }
@@ -28,14 +29,14 @@ func (q *qp) modify(record *qpRecord, attr *ibv.QPAttr, mask ibv.QPAttrMask) run
 	f.mu.Lock()
 	defer f.unlock()
 	if findQP(addressOf(record)) != q { // another goroutine destroyed it
-		return errnos.EINVAL
+		return syscall.EINVAL
 	}
 	if q.device.gone {
-		return errnos.EIO
+		return syscall.EIO
 	}
 	from, to := q.state, q.state
 	if mask&ibv.QP_CUR_STATE != 0 && attr.CurQPState != from {
-		return errnos.EINVAL
+		return syscall.EINVAL
 	}
 	if mask&ibv.QP_STATE != 0 {
 		to = attr.QPState
@@ -43,10 +44,10 @@ func (q *qp) modify(record *qpRecord, attr *ibv.QPAttr, mask ibv.QPAttrMask) run
 	mask = q.answersTo(mask)
 	required, optional, ok := ibv.ModifyQPMask(q.kind, from, to)
 	if !ok || mask&required != required || mask&^(required|optional|ibv.QP_STATE) != 0 {
-		return errnos.EINVAL
+		return syscall.EINVAL
 	}
 	if from == ibv.QPS_SQD && q.attr.SQDraining != 0 && to != ibv.QPS_ERR && to != ibv.QPS_RESET {
-		return errnos.EINVAL
+		return syscall.EINVAL
 	}
 	if errno := q.check(attr, mask); errno != 0 {
 		return errno
@@ -99,7 +100,7 @@ func (q *qp) check(attr *ibv.QPAttr, mask ibv.QPAttrMask) runtime.Errno {
 		has(ibv.QP_ALT_PATH), // there is no migration here
 		has(ibv.QP_CAP),      // nor queues that grow
 		has(ibv.QP_RATE_LIMIT):
-		return errnos.EINVAL
+		return syscall.EINVAL
 	}
 	return 0
 }
@@ -185,15 +186,15 @@ func (q *qp) face() {
 func queryQP(of ibv.Ptr[qpRecord], to ibv.Ptr[ibv.QPAttr], mask ibv.QPAttrMask,
 	initTo ibv.Ptr[ibv.QPInitAttr]) runtime.Errno {
 	if to == 0 || initTo == 0 {
-		return errnos.EINVAL
+		return syscall.EINVAL
 	}
 	q := lockedQP(of)
 	if q == nil {
-		return errnos.EINVAL
+		return syscall.EINVAL
 	}
 	defer q.fabric().unlock()
 	if mask&^(ibv.QP_RATE_LIMIT<<1-1) != 0 {
-		return errnos.EOPNOTSUPP
+		return syscall.EOPNOTSUPP
 	}
 	attr := q.attr
 	attr.QPState, attr.CurQPState, attr.Cap = q.state, q.state, q.cap
@@ -227,14 +228,14 @@ func (q *qp) psns() (next, expects uint32) {
 // setECE is ibv_set_ece. Of what another vendor's device offers, nothing is taken.
 func setECE(of ibv.Ptr[ibv.QP], options ibv.Ptr[ibv.ECE]) runtime.Errno {
 	if findQP(of) == nil || options == 0 {
-		return errnos.EINVAL
+		return syscall.EINVAL
 	}
 	ece := options.Deref()
 	switch {
 	case ece.VendorID == 0: // the library refuses it for every device
-		return errnos.EOPNOTSUPP
+		return syscall.EOPNOTSUPP
 	case ece.CompMask != 0:
-		return errnos.EINVAL
+		return syscall.EINVAL
 	}
 	ece.Options = 0
 	return 0
@@ -243,7 +244,7 @@ func setECE(of ibv.Ptr[ibv.QP], options ibv.Ptr[ibv.ECE]) runtime.Errno {
 // queryECE is ibv_query_ece. The device has no options, which are a vendor's; one that has none says so.
 func queryECE(of ibv.Ptr[ibv.QP], to ibv.Ptr[ibv.ECE]) runtime.Errno {
 	if findQP(of) == nil || to == 0 {
-		return errnos.EINVAL
+		return syscall.EINVAL
 	}
-	return errnos.EOPNOTSUPP
+	return syscall.EOPNOTSUPP
 }

@@ -6,9 +6,9 @@ import (
 	"crypto/rand"
 	"encoding/binary"
 	"sync/atomic"
+	"syscall"
 
 	"github.com/goverbs/goverbs/generated/ibv"
-	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 	"github.com/goverbs/goverbs/rdma/soft/internal/fd"
 	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
 	"github.com/goverbs/goverbs/runtime"
@@ -136,12 +136,12 @@ const pageSize = 4096 // that addresses of regions are compared in
 func (d *device) checkAccess(access ibv.AccessFlags) runtime.Errno {
 	access &^= ibv.AccessFlags(ibv.ACCESS_OPTIONAL_RANGE)
 	if access&ibv.ACCESS_HUGETLB != 0 { // a promise about pages that this device has no use for
-		return errnos.EOPNOTSUPP
+		return syscall.EOPNOTSUPP
 	}
 	const writes = ibv.ACCESS_REMOTE_WRITE | ibv.ACCESS_REMOTE_ATOMIC
 	if access&^mrAccess != 0 || access&ibv.ACCESS_FLUSH_PERSISTENT != 0 && !d.persistent || access&writes != 0 &&
 		access&ibv.ACCESS_LOCAL_WRITE == 0 {
-		return errnos.EINVAL
+		return syscall.EINVAL
 	}
 	return 0
 }
@@ -156,10 +156,10 @@ func (p *pd) registerAll(iova uint64, access ibv.AccessFlags, of backing) (uint6
 		return 0, errno
 	}
 	if access&ibv.ACCESS_ON_DEMAND == 0 || iova != 0 || of != (backing{}) {
-		return 0, errnos.EINVAL
+		return 0, syscall.EINVAL
 	}
 	if p = locked[pd](addressOf(p.record)); p == nil {
-		return 0, errnos.EINVAL
+		return 0, syscall.EINVAL
 	}
 	defer p.fabric().unlock()
 	most := uint64(^uintptr(0)) // of addresses of this machine; the record says what was asked for
@@ -182,14 +182,14 @@ func (p *pd) register(address, length uint64, iova uint64, access ibv.AccessFlag
 	}
 	if length == 0 || length > maxMRSize || address+length < address || iova+length < iova ||
 		(iova^address)%pageSize != 0 {
-		return 0, errnos.EINVAL
+		return 0, syscall.EINVAL
 	}
 	shown := address
 	if of.mapped != nil { // all of it is there, and some of it may be no memory that the kernel has pages of
 		shown = of.offset // as libibverbs has it
 	} else if access&ibv.ACCESS_ON_DEMAND != 0 {
 		if !inAddressSpace(address, length) {
-			return 0, errnos.EFAULT
+			return 0, syscall.EFAULT
 		}
 		if errno := mem.Mapped(uintptr(address), uintptr(length)); errno != 0 {
 			return 0, errno
@@ -198,11 +198,11 @@ func (p *pd) register(address, length uint64, iova uint64, access ibv.AccessFlag
 		return 0, errno
 	}
 	if p = locked[pd](addressOf(p.record)); p == nil {
-		return 0, errnos.EINVAL
+		return 0, syscall.EINVAL
 	}
 	defer p.fabric().unlock()
 	if of.buf != nil && of.buf.freed || of.hints != nil && !still(addressOf(of.hints.record), of.hints) {
-		return 0, errnos.EINVAL
+		return 0, syscall.EINVAL
 	}
 	if access&ibv.ACCESS_ZERO_BASED != 0 {
 		iova = 0
@@ -229,7 +229,7 @@ func inAddressSpace(address, length uint64) bool {
 // accessible is present for a range that may lie where no process of this machine has memory.
 func accessible(address, length uint64, write bool) runtime.Errno {
 	if !inAddressSpace(address, length) {
-		return errnos.EFAULT
+		return syscall.EFAULT
 	}
 	return mem.Present(uintptr(address), uintptr(length), write)
 }
@@ -256,7 +256,7 @@ func (p *pd) newRegion(of memory, address uint64) (*region, runtime.Errno) {
 func allocNullMR(domain, _, _, _, _, _ uint64) (uint64, runtime.Errno) {
 	p := locked[pd](domain)
 	if p == nil {
-		return 0, errnos.EINVAL
+		return 0, syscall.EINVAL
 	}
 	defer p.fabric().unlock()
 	r, errno := p.newRegion(memory{length: ^uint64(0), access: ibv.ACCESS_LOCAL_WRITE}, 0)
@@ -270,7 +270,7 @@ func allocNullMR(domain, _, _, _, _, _ uint64) (uint64, runtime.Errno) {
 func regMR(of ibv.Ptr[ibv.PD], address, length uint64, access ibv.AccessFlags) (uint64, runtime.Errno) {
 	p := find[pd](of)
 	if p == nil {
-		return 0, errnos.EINVAL
+		return 0, syscall.EINVAL
 	}
 	return p.register(address, length, address, access, backing{})
 }
@@ -278,7 +278,7 @@ func regMR(of ibv.Ptr[ibv.PD], address, length uint64, access ibv.AccessFlags) (
 func regMRIOVA(of ibv.Ptr[ibv.PD], address, length, iova uint64, access ibv.AccessFlags) (uint64, runtime.Errno) {
 	p := find[pd](of)
 	if p == nil {
-		return 0, errnos.EINVAL
+		return 0, syscall.EINVAL
 	}
 	return p.register(address, length, iova, access, backing{})
 }
@@ -294,7 +294,7 @@ func deregMR(of ibv.Ptr[ibv.MR]) runtime.Errno {
 	}
 	i := locked[importedMR](of)
 	if i == nil {
-		return errnos.EINVAL
+		return syscall.EINVAL
 	}
 	defer i.fabric().unlock()
 	errno := mayGo(i.fabric(), of, i, func() bool { return i.of.windows > 0 })
@@ -349,32 +349,32 @@ func reregMR(of ibv.Ptr[ibv.MR], flags ibv.ReregMRFlags, domain ibv.Ptr[ibv.PD],
 	access ibv.AccessFlags) (ibv.ReregMRErrCode, runtime.Errno) {
 	r := locked[region](of)
 	if r == nil {
-		return ibv.REREG_MR_ERR_INPUT, errnos.EINVAL
+		return ibv.REREG_MR_ERR_INPUT, syscall.EINVAL
 	}
 	defer r.fabric().unlock()
 	if r.dm != nil || r.mapped != nil || r.base <= everywhere || flags == 0 ||
 		flags&^ibv.REREG_MR_FLAGS_SUPPORTED != 0 {
-		return ibv.REREG_MR_ERR_INPUT, errnos.EINVAL
+		return ibv.REREG_MR_ERR_INPUT, syscall.EINVAL
 	}
 	to, owner := r.memory, r.owner
 	if access != 0 && flags&ibv.REREG_MR_CHANGE_ACCESS == 0 {
-		return ibv.REREG_MR_ERR_INPUT, errnos.EINVAL
+		return ibv.REREG_MR_ERR_INPUT, syscall.EINVAL
 	}
 	if flags&ibv.REREG_MR_CHANGE_PD != 0 {
 		if owner = find[pd](domain); owner == nil || owner.device != r.device {
-			return ibv.REREG_MR_ERR_INPUT, errnos.EINVAL
+			return ibv.REREG_MR_ERR_INPUT, syscall.EINVAL
 		}
 		to.pd = owner.protects()
 	}
 	if flags&ibv.REREG_MR_CHANGE_ACCESS != 0 {
 		if r.device.checkAccess(access) != 0 {
-			return ibv.REREG_MR_ERR_INPUT, errnos.EINVAL
+			return ibv.REREG_MR_ERR_INPUT, syscall.EINVAL
 		}
 		to.access = access
 	}
 	if flags&ibv.REREG_MR_CHANGE_TRANSLATION != 0 {
 		if address == 0 || length == 0 || address+length < address {
-			return ibv.REREG_MR_ERR_INPUT, errnos.EINVAL
+			return ibv.REREG_MR_ERR_INPUT, syscall.EINVAL
 		}
 		to.base, to.start, to.length = address, address, length
 	}
@@ -385,7 +385,7 @@ func reregMR(of ibv.Ptr[ibv.MR], flags ibv.ReregMRFlags, domain ibv.Ptr[ibv.PD],
 		return ibv.REREG_MR_ERR_CMD, errno
 	}
 	if r.windows > 0 {
-		return ibv.REREG_MR_ERR_CMD, errnos.EBUSY
+		return ibv.REREG_MR_ERR_CMD, syscall.EBUSY
 	}
 	r.owner.hold(-1)
 	owner.hold(1)

@@ -4,9 +4,9 @@ package device
 
 import (
 	"sync/atomic"
+	"syscall"
 
 	"github.com/goverbs/goverbs/generated/ibv"
-	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -32,11 +32,11 @@ type binding struct {
 // allocMW is the slot alloc_mw.
 func allocMW(domain, kind, _, _, _, _ uint64) (uint64, runtime.Errno) {
 	if ibv.MWType(kind) != ibv.MW_TYPE_1 && ibv.MWType(kind) != ibv.MW_TYPE_2 {
-		return 0, errnos.EINVAL
+		return 0, syscall.EINVAL
 	}
 	p := locked[pd](domain)
 	if p == nil {
-		return 0, errnos.EINVAL
+		return 0, syscall.EINVAL
 	}
 	defer p.fabric().unlock()
 	record, errno := allocate[ibv.MW](p.device)
@@ -58,7 +58,7 @@ func allocMW(domain, kind, _, _, _, _ uint64) (uint64, runtime.Errno) {
 func deallocMW(address, _, _, _, _, _ uint64) (uint64, runtime.Errno) {
 	w := locked[mw](address)
 	if w == nil {
-		return uint64(errnos.EINVAL), 0
+		return uint64(syscall.EINVAL), 0
 	}
 	defer w.fabric().unlock()
 	if errno := mayGo(w.fabric(), address, w, never); errno != 0 {
@@ -110,11 +110,11 @@ func (l *lastBound) find(window, of uint64) (*mw, *region) {
 func (q *qp) fillBind(r *request, window uint64, key uint32, info *ibv.MWBindInfo) runtime.Errno {
 	w, m := q.binds.find(window, uint64(info.MR))
 	if w == nil || refused(ibv.BindMWValidity(w.kind, ibv.BindMWPostSend, q.kind)) {
-		return errnos.EINVAL
+		return syscall.EINVAL
 	}
 	r.window, r.bind = w, binding{m, info.Addr, info.Length, info.MWAccessFlags, key}
 	if info.MR != 0 && m == nil {
-		return errnos.EINVAL
+		return syscall.EINVAL
 	}
 	return 0
 }

@@ -6,11 +6,11 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"unsafe"
 
 	"github.com/goverbs/goverbs/rdma/internal/made"
 	"github.com/goverbs/goverbs/rdma/soft/internal/abi"
-	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
 	"github.com/goverbs/goverbs/runtime"
 )
@@ -47,10 +47,10 @@ func (h *host) Function(library, name string) runtime.Func { return function(lib
 // allocate gives zeroed memory for a T of the device's.
 func allocate[T any](d *device) (*T, runtime.Errno) {
 	if d.gone {
-		return nil, errnos.EIO
+		return nil, syscall.EIO
 	}
 	if d.full((*T)(nil)) {
-		return nil, errnos.ENOMEM
+		return nil, syscall.ENOMEM
 	}
 	return allocateOf[T](d.fabric)
 }
@@ -59,12 +59,12 @@ func allocate[T any](d *device) (*T, runtime.Errno) {
 func allocateOf[T any](f *Fabric) (*T, runtime.Errno) {
 	if !f.faulty.Allocates() {
 		f.failed.Store(true)
-		return nil, errnos.ENOMEM
+		return nil, syscall.ENOMEM
 	}
 	var v T
 	p, err := all.space.Alloc(int(unsafe.Sizeof(v)))
 	if err != nil {
-		return nil, errnos.ENOMEM
+		return nil, syscall.ENOMEM
 	}
 	return (*T)(p), 0
 }
@@ -74,7 +74,7 @@ func allocateList[T any](n int) ([]T, runtime.Errno) {
 	var v T
 	p, err := all.space.Alloc(n * int(unsafe.Sizeof(v)))
 	if err != nil {
-		return nil, errnos.ENOMEM
+		return nil, syscall.ENOMEM
 	}
 	return unsafe.Slice((*T)(p), n), 0
 }
@@ -149,13 +149,13 @@ func mayGo[T any, A abi.Address](f *Fabric, address A, object *T, busy func() bo
 	for still(address, object) {
 		switch {
 		case busy():
-			return errnos.EBUSY
+			return syscall.EBUSY
 		case !slices.ContainsFunc(told, func(r *reports) bool { return !r.settled() }):
 			return 0
 		}
 		f.acked.Wait()
 	}
-	return errnos.EINVAL
+	return syscall.EINVAL
 }
 
 // never is when objects are busy that nothing uses.

@@ -3,6 +3,7 @@
 package device
 
 import (
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -10,19 +11,18 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
-	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 )
 
 // TestParentDomainOfAnotherDevice: there is none.
 func TestParentDomainOfAnotherDevice(t *testing.T) {
 	r := newRig(t, Options{})
 	_, err := verbs.AllocParentDomain(r.context[0], &ibv.ParentDomainInitAttr{PD: ibv.PtrTo(r.pd[1])})
-	assert.ErrorIs(t, err, errnos.EINVAL)
+	assert.ErrorIs(t, err, syscall.EINVAL)
 	td, err := verbs.AllocTD(r.context[1], &ibv.TDInitAttr{})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, verbs.DeallocTD(td)) }()
 	_, err = verbs.AllocParentDomain(r.context[0], &ibv.ParentDomainInitAttr{PD: ibv.PtrTo(r.pd[0]), TD: ibv.PtrTo(td)})
-	assert.ErrorIs(t, err, errnos.EINVAL)
+	assert.ErrorIs(t, err, syscall.EINVAL)
 }
 
 // TestCompletionQueueInParentDomain: the domain stays as long as the queue does, and a plain domain is none.
@@ -35,12 +35,12 @@ func TestCompletionQueueInParentDomain(t *testing.T) {
 			&ibv.CQInitAttrEx{CQE: 4, CompMask: ibv.CQ_INIT_ATTR_MASK_PD, ParentDomain: ibv.PtrTo(domain)})
 	}
 	_, err = create(0, r.pd[0])
-	assert.ErrorIs(t, err, errnos.EINVAL, "it is no parent domain")
+	assert.ErrorIs(t, err, syscall.EINVAL, "it is no parent domain")
 	_, err = create(1, parent)
-	assert.ErrorIs(t, err, errnos.EINVAL, "it is another device's")
+	assert.ErrorIs(t, err, syscall.EINVAL, "it is another device's")
 	cq, err := create(0, parent)
 	require.NoError(t, err)
-	assert.ErrorIs(t, verbs.DeallocPD(parent), errnos.EBUSY)
+	assert.ErrorIs(t, verbs.DeallocPD(parent), syscall.EBUSY)
 	require.NoError(t, verbs.DestroyCQ(verbs.CQExToCQ(cq)))
 	assert.NoError(t, verbs.DeallocPD(parent))
 }
@@ -51,7 +51,7 @@ func TestAllocators(t *testing.T) {
 	r := newRig(t, Options{})
 	attr := ibv.ParentDomainInitAttr{PD: ibv.PtrTo(r.pd[0]), CompMask: ibv.PARENT_DOMAIN_INIT_ATTR_ALLOCATORS, Alloc: 1}
 	_, err := verbs.AllocParentDomain(r.context[0], &attr)
-	assert.ErrorIs(t, err, errnos.EINVAL)
+	assert.ErrorIs(t, err, syscall.EINVAL)
 	attr.Free = 1
 	parent, err := verbs.AllocParentDomain(r.context[0], &attr)
 	require.NoError(t, err)
@@ -70,28 +70,28 @@ func TestDMAHandles(t *testing.T) {
 		{CompMask: all, PH: 4}, {CompMask: all, CPUID: 0xffff}, {CompMask: all, TPHMemType: 2},
 	} {
 		_, err := verbs.AllocDMAH(r.context[0], &wrong)
-		assert.ErrorIs(t, err, errnos.EINVAL)
+		assert.ErrorIs(t, err, syscall.EINVAL)
 	}
 	_, err := verbs.AllocDMAH(r.context[0], &ibv.DMAHInitAttr{CompMask: 8})
-	assert.ErrorIs(t, err, errnos.EOPNOTSUPP)
+	assert.ErrorIs(t, err, syscall.EOPNOTSUPP)
 	h, err := verbs.AllocDMAH(r.context[0], &ibv.DMAHInitAttr{CompMask: all, PH: 3, TPHMemType: 1})
 	require.NoError(t, err)
 	memory := make([]byte, pageSize)
 	attr := ibv.MRInitAttr{CompMask: ibv.REG_MR_MASK_ADDR | ibv.REG_MR_MASK_DMAH, Length: pageSize,
 		Addr: uintptr(addressOf(&memory[0])), Access: ibv.ACCESS_LOCAL_WRITE, DMAH: ibv.PtrTo(h)}
 	_, err = verbs.RegMREx(r.pd[1], &attr)
-	assert.ErrorIs(t, err, errnos.EINVAL, "it is another device's")
+	assert.ErrorIs(t, err, syscall.EINVAL, "it is another device's")
 	attr.Access |= ibv.ACCESS_ON_DEMAND
 	_, err = verbs.RegMREx(r.pd[0], &attr)
-	assert.ErrorIs(t, err, errnos.EINVAL)
+	assert.ErrorIs(t, err, syscall.EINVAL)
 	attr.Access = ibv.ACCESS_LOCAL_WRITE
 	mr, err := verbs.RegMREx(r.pd[0], &attr)
 	require.NoError(t, err)
-	assert.ErrorIs(t, verbs.DeallocDMAH(h), errnos.EBUSY)
+	assert.ErrorIs(t, verbs.DeallocDMAH(h), syscall.EBUSY)
 	require.NoError(t, verbs.DeregMR(mr))
 	require.NoError(t, verbs.DeallocDMAH(h))
 	_, err = verbs.RegMREx(r.pd[0], &attr)
-	assert.ErrorIs(t, err, errnos.EINVAL, "it is gone")
+	assert.ErrorIs(t, err, syscall.EINVAL, "it is gone")
 }
 
 // TestPortSpeed: it is what width and speed of the port say.
@@ -100,5 +100,5 @@ func TestPortSpeed(t *testing.T) {
 	var speed uint64
 	require.NoError(t, verbs.QueryPortSpeed(r.context[0], portNum, &speed))
 	assert.EqualValues(t, 1000, speed)
-	assert.ErrorIs(t, verbs.QueryPortSpeed(r.context[0], 2, &speed), errnos.EINVAL)
+	assert.ErrorIs(t, verbs.QueryPortSpeed(r.context[0], 2, &speed), syscall.EINVAL)
 }

@@ -3,8 +3,9 @@
 package device
 
 import (
+	"syscall"
+
 	"github.com/goverbs/goverbs/generated/ibv"
-	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -33,7 +34,7 @@ func (p *pd) hold(n int) { p.made().uses += n }
 func allocPD(of ibv.Ptr[ibv.Context]) (uint64, runtime.Errno) {
 	c := locked[context](of)
 	if c == nil {
-		return 0, errnos.EINVAL
+		return 0, syscall.EINVAL
 	}
 	defer c.fabric().unlock()
 	p, errno := c.newPD()
@@ -58,7 +59,7 @@ func (c *context) newPD() (*pd, runtime.Errno) {
 func deallocPD(of ibv.Ptr[ibv.PD]) runtime.Errno {
 	p := locked[pd](of)
 	if p == nil {
-		return errnos.EINVAL
+		return syscall.EINVAL
 	}
 	defer p.fabric().unlock()
 	return p.dealloc()
@@ -99,7 +100,7 @@ type td struct {
 
 func allocTD(c *context, init uint64) (uint64, runtime.Errno) {
 	if init == 0 || at[ibv.TDInitAttr](init).CompMask != 0 {
-		return 0, errnos.EINVAL
+		return 0, syscall.EINVAL
 	}
 	c.fabric().mu.Lock()
 	defer c.fabric().unlock()
@@ -116,7 +117,7 @@ func allocTD(c *context, init uint64) (uint64, runtime.Errno) {
 func deallocTD(address uint64) runtime.Errno {
 	t := locked[td](address)
 	if t == nil {
-		return errnos.EINVAL
+		return syscall.EINVAL
 	}
 	defer t.fabric().unlock()
 	if errno := mayGo(t.fabric(), address, t, func() bool { return t.uses > 0 }); errno != 0 {
@@ -145,21 +146,21 @@ const (
 func allocDMAH(of ibv.Ptr[ibv.Context], init ibv.Ptr[ibv.DMAHInitAttr]) (uint64, runtime.Errno) {
 	c := locked[context](of)
 	if c == nil {
-		return 0, errnos.EINVAL
+		return 0, syscall.EINVAL
 	}
 	defer c.fabric().unlock()
 	if init == 0 {
-		return 0, errnos.EINVAL
+		return 0, syscall.EINVAL
 	}
 	attr := init.Deref()
 	const known = ibv.DMAH_INIT_ATTR_MASK_CPU_ID | ibv.DMAH_INIT_ATTR_MASK_PH | ibv.DMAH_INIT_ATTR_MASK_TPH_MEM_TYPE
 	has := func(bit ibv.DMAHInitAttrMask) bool { return attr.CompMask&bit != 0 }
 	switch {
 	case attr.CompMask&^known != 0:
-		return 0, errnos.EOPNOTSUPP
+		return 0, syscall.EOPNOTSUPP
 	case has(ibv.DMAH_INIT_ATTR_MASK_PH) && attr.PH > maxPH, has(ibv.DMAH_INIT_ATTR_MASK_CPU_ID) && attr.CPUID > maxCPU,
 		has(ibv.DMAH_INIT_ATTR_MASK_TPH_MEM_TYPE) && attr.TPHMemType > ibv.TPH_MEM_TYPE_PM:
-		return 0, errnos.EINVAL
+		return 0, syscall.EINVAL
 	}
 	record, errno := allocate[ibv.DMAH](c.device)
 	if errno != 0 {
@@ -175,7 +176,7 @@ func allocDMAH(of ibv.Ptr[ibv.Context], init ibv.Ptr[ibv.DMAHInitAttr]) (uint64,
 func deallocDMAH(of ibv.Ptr[ibv.DMAH]) runtime.Errno {
 	h := locked[dmah](of)
 	if h == nil {
-		return errnos.EINVAL
+		return syscall.EINVAL
 	}
 	defer h.fabric().unlock()
 	if errno := mayGo(h.fabric(), of, h, func() bool { return h.uses > 0 }); errno != 0 {
@@ -188,7 +189,7 @@ func deallocDMAH(of ibv.Ptr[ibv.DMAH]) runtime.Errno {
 
 func allocParentDomain(c *context, init uint64) (uint64, runtime.Errno) {
 	if init == 0 {
-		return 0, errnos.EINVAL
+		return 0, syscall.EINVAL
 	}
 	attr := at[ibv.ParentDomainInitAttr](init)
 	c.fabric().mu.Lock()
@@ -196,11 +197,11 @@ func allocParentDomain(c *context, init uint64) (uint64, runtime.Errno) {
 	of, with := find[pd](uint64(attr.PD)), find[td](uint64(attr.TD))
 	if of == nil || of.parent != nil || of.device != c.device || attr.TD != 0 &&
 		(with == nil || with.device != c.device) {
-		return 0, errnos.EINVAL
+		return 0, syscall.EINVAL
 	}
 	// The program's functions for memory of queues are not called: queues of this device are not in its memory.
 	if attr.CompMask&ibv.PARENT_DOMAIN_INIT_ATTR_ALLOCATORS != 0 && (attr.Alloc == 0 || attr.Free == 0) {
-		return 0, errnos.EINVAL
+		return 0, syscall.EINVAL
 	}
 	p, errno := c.newPD()
 	if errno != 0 {

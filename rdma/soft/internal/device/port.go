@@ -5,6 +5,7 @@ package device
 import (
 	"net/netip"
 	"slices"
+	"syscall"
 	"unsafe"
 
 	"github.com/goverbs/goverbs/generated/ibv"
@@ -203,10 +204,10 @@ func (d *device) port() ibv.PortAttr {
 // queryPort is ibv_query_port, with the size of the caller's record: that of the old symbol ends before what is newer.
 func queryPort(c *context, port uint8, record, size uint64) runtime.Errno {
 	if port != portNum || record == 0 {
-		return errnos.EINVAL
+		return syscall.EINVAL
 	}
 	if c.isGone() {
-		return errnos.EIO
+		return syscall.EIO
 	}
 	c.device.fabric.mu.Lock()
 	v := c.device.port()
@@ -222,7 +223,7 @@ const oldPortSize = unsafe.Offsetof(ibv.PortAttr{}.PortCapFlags2)
 func queryPortSymbol(of ibv.Ptr[ibv.Context], port uint8, attr uint64) runtime.Errno {
 	c := find[context](of)
 	if c == nil {
-		return errnos.EINVAL
+		return syscall.EINVAL
 	}
 	return queryPort(c, port, attr, uint64(oldPortSize))
 }
@@ -234,10 +235,10 @@ const portSpeed = 1000
 func queryPortSpeed(of ibv.Ptr[ibv.Context], port uint32, to ibv.Ptr[uint64]) runtime.Errno {
 	c := find[context](of)
 	if c == nil || port != portNum || to == 0 {
-		return errnos.EINVAL
+		return syscall.EINVAL
 	}
 	if c.isGone() {
-		return errnos.EIO
+		return syscall.EIO
 	}
 	*to.Deref() = portSpeed
 	return 0
@@ -246,7 +247,7 @@ func queryPortSpeed(of ibv.Ptr[ibv.Context], port uint32, to ibv.Ptr[uint64]) ru
 func queryGID(of ibv.Ptr[ibv.Context], port uint8, index int32, to ibv.Ptr[[16]byte]) runtime.Errno {
 	c := find[context](of)
 	if c == nil || port != portNum || index < 0 || index >= gidEntries || to == 0 {
-		return errnos.EINVAL
+		return syscall.EINVAL
 	}
 	f := c.fabric()
 	f.mu.Lock()
@@ -268,7 +269,7 @@ func (d *device) gidEntry(i int) ibv.GIDEntry {
 func queryGIDEx(of ibv.Ptr[ibv.Context], port, index uint32, entry uint64, flags uint32, size uint64) runtime.Errno {
 	c := find[context](of)
 	if c == nil || port != portNum || index >= gidEntries || entry == 0 || flags != 0 {
-		return errnos.EINVAL
+		return syscall.EINVAL
 	}
 	f := c.fabric()
 	f.mu.Lock()
@@ -285,7 +286,7 @@ func queryGIDEx(of ibv.Ptr[ibv.Context], port, index uint32, entry uint64, flags
 func queryGIDTable(of ibv.Ptr[ibv.Context], entries, most uint64, flags uint32, size uint64) int64 {
 	c := find[context](of)
 	if c == nil || entries == 0 || flags != 0 || size < uint64(unsafe.Sizeof(ibv.GIDEntry{})) {
-		return -int64(errnos.EINVAL)
+		return -int64(syscall.EINVAL)
 	}
 	f := c.fabric()
 	f.mu.Lock()
@@ -296,7 +297,7 @@ func queryGIDTable(of ibv.Ptr[ibv.Context], entries, most uint64, flags uint32, 
 			continue
 		}
 		if n == most {
-			return -int64(errnos.EINVAL)
+			return -int64(syscall.EINVAL)
 		}
 		*at[ibv.GIDEntry](entries + n*size) = c.device.gidEntry(i)
 		n++
@@ -307,10 +308,10 @@ func queryGIDTable(of ibv.Ptr[ibv.Context], entries, most uint64, flags uint32, 
 func queryPKey(of ibv.Ptr[ibv.Context], port uint8, index int32, to ibv.Ptr[ibv.BE16]) runtime.Errno {
 	c := find[context](of)
 	if c == nil || to == 0 {
-		return errnos.EINVAL
+		return syscall.EINVAL
 	}
 	if port != portNum || index < 0 || int(index) >= len(c.device.pkeys) {
-		return errnos.ENOENT
+		return syscall.ENOENT
 	}
 	*to.Deref() = ibv.ToBE16(c.device.pkeys[index])
 	return 0
@@ -319,12 +320,12 @@ func queryPKey(of ibv.Ptr[ibv.Context], port uint8, index int32, to ibv.Ptr[ibv.
 func pkeyIndex(of ibv.Ptr[ibv.Context], _ uint8, key ibv.BE16) (int32, runtime.Errno) {
 	c := find[context](of)
 	if c == nil {
-		return -1, errnos.EINVAL
+		return -1, syscall.EINVAL
 	}
 	for i, own := range c.device.pkeys {
 		if ibv.ToBE16(own) == key {
 			return int32(i), 0
 		}
 	}
-	return -1, errnos.ENOENT
+	return -1, syscall.ENOENT
 }

@@ -4,9 +4,9 @@ package device
 
 import (
 	"runtime/debug"
+	"syscall"
 
 	"github.com/goverbs/goverbs/generated/ibv"
-	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
 	"github.com/goverbs/goverbs/runtime"
 )
@@ -15,7 +15,7 @@ import (
 func postSend(address, first, bad, _, _, _ uint64) (uint64, runtime.Errno) {
 	q := qpOf(address)
 	if q == nil {
-		return uint64(errnos.EINVAL), 0
+		return uint64(syscall.EINVAL), 0
 	}
 	q.post.Lock()
 	before := debug.SetPanicOnFault(true) // once, for the list and for what is carried out
@@ -25,7 +25,7 @@ func postSend(address, first, bad, _, _, _ uint64) (uint64, runtime.Errno) {
 	}()
 	n, wr, errno := q.fillList(first)
 	if !q.publish(n) && first != 0 {
-		errno, wr = errnos.EINVAL, first
+		errno, wr = syscall.EINVAL, first
 	}
 	return tellBad(errno, bad, wr), 0
 }
@@ -33,7 +33,7 @@ func postSend(address, first, bad, _, _, _ uint64) (uint64, runtime.Errno) {
 // fillList copies a list of work requests to the ring. It tells how many it took, and which one stopped it, and why.
 // It is mem.Try, written out, because most lists are short. The caller holds qp.post, and has called SetPanicOnFault.
 func (q *qp) fillList(first uint64) (n uint32, wr uint64, errno runtime.Errno) {
-	wr, errno = first, errnos.EFAULT // until the list is read
+	wr, errno = first, syscall.EFAULT // until the list is read
 	done := false
 	defer func() {
 		if !done {
@@ -73,7 +73,7 @@ func (q *qp) publish(n uint32) bool {
 // claim is the request at a position, if there is a slot for it. The caller holds qp.post.
 func (q *qp) claim(position uint32) (*request, runtime.Errno) {
 	if position-q.retired.Load() >= q.cap.MaxSendWR {
-		return nil, errnos.ENOMEM
+		return nil, syscall.ENOMEM
 	}
 	return &q.ring[position&q.mask], 0
 }
@@ -85,12 +85,12 @@ func (q *qp) fill(position uint32, w *ibv.SendWR) runtime.Errno {
 		return errno
 	}
 	if w.Opcode >= knownOpcodes {
-		return errnos.EINVAL
+		return syscall.EINVAL
 	}
 	rule := &rules[q.kind][w.Opcode]
 	if !rule.posts || w.SendFlags&^rule.flags != 0 || uint32(w.NumSGE) > q.cap.MaxSendSGE || w.NumSGE > 0 &&
 		w.SGList == 0 {
-		return errnos.EINVAL
+		return syscall.EINVAL
 	}
 	r.start(w.WRID, w.Opcode, w.SendFlags)
 	r.imm = uint32(*w.ImmData())
@@ -144,7 +144,7 @@ func (q *qp) fillInline(position uint32, r *request, pieces []ibv.SGE) runtime.E
 
 func (q *qp) addInline(position uint32, r *request, address uint64, length uint64) runtime.Errno {
 	if length > uint64(q.cap.MaxInlineData)-uint64(r.inline) {
-		return errnos.EINVAL
+		return syscall.EINVAL
 	}
 	if length > 0 {
 		move(q.inlineAt(position)+uint64(r.inline), address, length)
@@ -166,7 +166,7 @@ func (q *qp) address(r *request, handle uint64, number, qkey uint32) runtime.Err
 	h := q.latestAH // most datagrams go where the one before went: found without a lock
 	if h == nil || addressOf(h.record) != handle || h.gone.Load() {
 		if h = find[ah](handle); h == nil || h.owner.protects() != q.protects {
-			return errnos.EINVAL
+			return syscall.EINVAL
 		}
 		q.latestAH = h
 	}
@@ -178,13 +178,13 @@ func (q *qp) address(r *request, handle uint64, number, qkey uint32) runtime.Err
 func postRecv(address, wr, bad, _, _, _ uint64) (uint64, runtime.Errno) {
 	q := qpOf(address)
 	if q == nil {
-		return uint64(errnos.EINVAL), 0
+		return uint64(syscall.EINVAL), 0
 	}
 	f := q.fabric()
 	f.mu.Lock()
 	defer f.unlock()
 	if q.recvs == nil || q.state == ibv.QPS_RESET {
-		return tellBad(errnos.EINVAL, bad, wr), 0
+		return tellBad(syscall.EINVAL, bad, wr), 0
 	}
 	errno := q.recvs.post(wr, bad)
 	if q.state == ibv.QPS_ERR {
@@ -197,11 +197,11 @@ func postRecv(address, wr, bad, _, _, _ uint64) (uint64, runtime.Errno) {
 func bindMW(address, window, bind, _, _, _ uint64) (uint64, runtime.Errno) {
 	q, w := findQP(address), find[mw](window)
 	if q == nil || w == nil || bind == 0 || refused(ibv.BindMWValidity(w.kind, ibv.BindMWVerb, q.kind)) {
-		return uint64(errnos.EINVAL), 0
+		return uint64(syscall.EINVAL), 0
 	}
 	var b ibv.MWBind
 	if !mem.Try(func() { b = *at[ibv.MWBind](bind) }) {
-		return uint64(errnos.EFAULT), 0
+		return uint64(syscall.EFAULT), 0
 	}
 	q.post.Lock()
 	defer q.post.Unlock()
@@ -215,17 +215,17 @@ func bindMW(address, window, bind, _, _, _ uint64) (uint64, runtime.Errno) {
 		access: b.BindInfo.MWAccessFlags}
 	// Of windows of type 1, addresses never count from 0 (InfiniBand architecture, o10-36.2.2).
 	if b.BindInfo.MWAccessFlags&ibv.ACCESS_ZERO_BASED != 0 {
-		return uint64(errnos.EINVAL), 0
+		return uint64(syscall.EINVAL), 0
 	}
 	if b.BindInfo.MR != 0 && r.bind.region == nil || b.SendFlags&^rules[q.kind][ibv.WR_BIND_MW].flags != 0 {
-		return uint64(errnos.EINVAL), 0
+		return uint64(syscall.EINVAL), 0
 	}
 	// The key is there at once, though the window is bound when its request is carried out.
 	key := w.record.RKey&^0xff | uint32(uint8(w.record.RKey)+1)
 	r.bind.key = key
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	if !q.publish(1) {
-		return uint64(errnos.EINVAL), 0
+		return uint64(syscall.EINVAL), 0
 	}
 	w.record.RKey = key
 	return 0, 0

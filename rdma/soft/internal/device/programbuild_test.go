@@ -3,13 +3,13 @@
 package device
 
 import (
+	"syscall"
 	"unsafe"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
-	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 )
 
 // xrcQueue is a shared receive queue of an XRC domain.
@@ -116,7 +116,7 @@ func (p *program) build() {
 		}
 	}
 	if err := verbs.WRComplete(x); q.posted-q.retired+n > refDepth {
-		require.ErrorIs(p.rt, err, errnos.ENOMEM)
+		require.ErrorIs(p.rt, err, syscall.ENOMEM)
 		p.last[q] = key
 	} else {
 		require.NoError(p.rt, err)

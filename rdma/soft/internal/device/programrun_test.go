@@ -3,6 +3,7 @@
 package device
 
 import (
+	"syscall"
 	"time"
 	"unsafe"
 
@@ -10,7 +11,6 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
-	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 )
 
 // post posts a list of requests, of which one may be malformed.
@@ -43,9 +43,9 @@ func (p *program) post() {
 		switch {
 		case want != nil:
 		case q.posted-q.retired >= refDepth:
-			want = errnos.ENOMEM
+			want = syscall.ENOMEM
 		case i == malformed:
-			want = errnos.EINVAL
+			want = syscall.EINVAL
 		default:
 			s.position = q.posted
 			q.posted++
@@ -111,7 +111,7 @@ func (p *program) receiveOne(q *refQP) {
 		err = p.tryRecv(p.qps[q], p.id, p.sges(q.device, pieces)...)
 	}
 	if queue.posted-queue.retired == refDepth {
-		require.ErrorIs(p.rt, err, errnos.ENOMEM)
+		require.ErrorIs(p.rt, err, syscall.ENOMEM)
 		return
 	}
 	require.NoError(p.rt, err)
@@ -174,7 +174,7 @@ func (p *program) destroy() {
 	}
 	err := verbs.DestroyQP(p.qps[q])
 	if q.key != 0 {
-		require.ErrorIs(p.rt, err, errnos.EBUSY, "a window is bound to it")
+		require.ErrorIs(p.rt, err, syscall.EBUSY, "a window is bound to it")
 		return
 	}
 	require.NoError(p.rt, err)

@@ -6,9 +6,9 @@ import (
 	"math/bits"
 	"runtime/debug"
 	"sync/atomic"
+	"syscall"
 
 	"github.com/goverbs/goverbs/generated/ibv"
-	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
 	"github.com/goverbs/goverbs/runtime"
 )
@@ -66,7 +66,7 @@ func (r *recvQueue) copyList(first uint64) (address uint64, errno runtime.Errno)
 		debug.SetPanicOnFault(before)
 		if !done {
 			mem.OnlyFault(recover())
-			errno = errnos.EFAULT
+			errno = syscall.EFAULT
 		}
 	}()
 	for address != 0 {
@@ -85,9 +85,9 @@ func (r *recvQueue) copyOne(wr *ibv.RecvWR) runtime.Errno {
 	n := wr.NumSGE
 	switch {
 	case n < 0 || uint32(n) > r.maxSGE || n > 0 && wr.SGList == 0:
-		return errnos.EINVAL
+		return syscall.EINVAL
 	case r.posted-r.freed.Load() >= r.capacity:
-		return errnos.ENOMEM
+		return syscall.ENOMEM
 	}
 	i := r.posted & r.mask
 	r.ring[i] = receive{wr.WRID, n}

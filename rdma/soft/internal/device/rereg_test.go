@@ -4,6 +4,7 @@ package device
 
 import (
 	"sync"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -11,7 +12,6 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
-	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 )
 
 // TestZeroBasedAgain: a region that counts from 0 does so over other memory, too.
@@ -69,7 +69,7 @@ func TestRegisteredAgainUnderAWindow(t *testing.T) {
 	}
 	bind(4096)
 	code, err := again()
-	assert.ErrorIs(t, err, errnos.EBUSY)
+	assert.ErrorIs(t, err, syscall.EBUSY)
 	assert.Equal(t, ibv.REREG_MR_ERR_CMD, code)
 	assert.EqualValues(t, 4096, s.there.mr.Length)
 	assert.Equal(t, ibv.WC_SUCCESS, s.write(s.p, 4088, w.RKey))

@@ -4,9 +4,9 @@ package device
 
 import (
 	"runtime/debug"
+	"syscall"
 
 	"github.com/goverbs/goverbs/generated/ibv"
-	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -46,7 +46,7 @@ func (h *host) fillSlots() (err error) {
 				defer debug.SetPanicOnFault(debug.SetPanicOnFault(true)) // as abi.Guarded
 				return f(c, record)
 			}
-			return 0, errnos.EINVAL
+			return 0, syscall.EINVAL
 		}
 	}
 	number := func(f func(a, b uint64) runtime.Errno) runtime.SlotFunc {
@@ -58,14 +58,14 @@ func (h *host) fillSlots() (err error) {
 	set(&x.QueryPort, func(a, port, record, size, _, _ uint64) (uint64, runtime.Errno) {
 		c := find[context](a)
 		if c == nil {
-			return uint64(errnos.EINVAL), 0
+			return uint64(syscall.EINVAL), 0
 		}
 		return uint64(queryPort(c, uint8(port), record, size)), 0
 	})
 	set(&x.QueryDeviceEx, func(a, input, record, size, _, _ uint64) (uint64, runtime.Errno) {
 		c := find[context](a)
 		if c == nil || input != 0 && at[ibv.QueryDeviceExInput](input).CompMask != 0 {
-			return uint64(errnos.EINVAL), 0
+			return uint64(syscall.EINVAL), 0
 		}
 		return uint64(queryDeviceEx(c, record, size)), 0
 	})
@@ -73,7 +73,7 @@ func (h *host) fillSlots() (err error) {
 		if c := find[context](a); c != nil {
 			return queryRTValues(c, record)
 		}
-		return errnos.EINVAL
+		return syscall.EINVAL
 	}))
 	set(&x.AdviseMR, adviseMR)
 	set(&x.AllocDM, ofContext(allocDM))

@@ -3,8 +3,9 @@
 package device
 
 import (
+	"syscall"
+
 	"github.com/goverbs/goverbs/generated/ibv"
-	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -33,11 +34,11 @@ type srq struct {
 
 func createSRQ(of ibv.Ptr[ibv.PD], init ibv.Ptr[ibv.SRQInitAttr]) (uint64, runtime.Errno) {
 	if init == 0 {
-		return 0, errnos.EINVAL
+		return 0, syscall.EINVAL
 	}
 	p, attr := locked[pd](of), init.Deref()
 	if p == nil {
-		return 0, errnos.EINVAL
+		return 0, syscall.EINVAL
 	}
 	defer p.fabric().unlock()
 	s, errno := p.context.newSRQ(&ibv.SRQInitAttrEx{SRQContext: attr.SRQContext, Attr: attr.Attr,
@@ -52,15 +53,15 @@ func createSRQ(of ibv.Ptr[ibv.PD], init ibv.Ptr[ibv.SRQInitAttr]) (uint64, runti
 // createSRQEx is the operation create_srq_ex.
 func createSRQEx(c *context, address uint64) (uint64, runtime.Errno) {
 	if address == 0 {
-		return 0, errnos.EINVAL
+		return 0, syscall.EINVAL
 	}
 	attr := at[ibv.SRQInitAttrEx](address)
 	of := *attr
 	if of.CompMask >= ibv.SRQ_INIT_ATTR_RESERVED {
-		return 0, errnos.EOPNOTSUPP
+		return 0, syscall.EOPNOTSUPP
 	}
 	if of.CompMask&ibv.SRQ_INIT_ATTR_PD == 0 {
-		return 0, errnos.EINVAL
+		return 0, syscall.EINVAL
 	}
 	if of.CompMask&ibv.SRQ_INIT_ATTR_TYPE == 0 {
 		of.SRQType = ibv.SRQT_BASIC
@@ -69,7 +70,7 @@ func createSRQEx(c *context, address uint64) (uint64, runtime.Errno) {
 	defer c.fabric().unlock()
 	p := find[pd](uint64(of.PD))
 	if p == nil || p.device != c.device {
-		return 0, errnos.EINVAL
+		return 0, syscall.EINVAL
 	}
 	var d *domain
 	var q *cq
@@ -77,25 +78,25 @@ func createSRQEx(c *context, address uint64) (uint64, runtime.Errno) {
 	case ibv.SRQT_BASIC:
 	case ibv.SRQT_XRC, ibv.SRQT_TM:
 		if of.CompMask&ibv.SRQ_INIT_ATTR_CQ == 0 {
-			return 0, errnos.EINVAL
+			return 0, syscall.EINVAL
 		}
 		if q = find[cq](uint64(of.CQ)); q == nil || q.device != c.device {
-			return 0, errnos.EINVAL
+			return 0, syscall.EINVAL
 		}
 		if of.SRQType == ibv.SRQT_XRC {
 			if of.CompMask&ibv.SRQ_INIT_ATTR_XRCD == 0 {
-				return 0, errnos.EINVAL
+				return 0, syscall.EINVAL
 			}
 			handle := find[xrcd](uint64(of.XRCD))
 			if handle == nil || handle.device != c.device {
-				return 0, errnos.EINVAL
+				return 0, syscall.EINVAL
 			}
 			d = handle.domain
 		} else if of.CompMask&ibv.SRQ_INIT_ATTR_TM == 0 || checkTags(&of.TMCap) != 0 {
-			return 0, errnos.EINVAL
+			return 0, syscall.EINVAL
 		}
 	default:
-		return 0, errnos.EINVAL
+		return 0, syscall.EINVAL
 	}
 	s, errno := c.newSRQ(&of, p, d, q)
 	if errno != 0 {
@@ -107,7 +108,7 @@ func createSRQEx(c *context, address uint64) (uint64, runtime.Errno) {
 
 func (c *context) newSRQ(attr *ibv.SRQInitAttrEx, p *pd, d *domain, q *cq) (*srq, runtime.Errno) {
 	if attr.Attr.MaxWR == 0 || attr.Attr.MaxWR > maxSRQWR || attr.Attr.MaxSGE > maxSGE {
-		return nil, errnos.EINVAL
+		return nil, syscall.EINVAL
 	}
 	f := c.fabric()
 	record, errno := allocate[srqRecord](c.device)
@@ -119,7 +120,7 @@ func (c *context) newSRQ(attr *ibv.SRQInitAttrEx, p *pd, d *domain, q *cq) (*srq
 	number, ok := f.numbers.Add(numbered{srq: s}, low, values)
 	if !ok {
 		forget(record)
-		return nil, errnos.ENOMEM
+		return nil, syscall.ENOMEM
 	}
 	if s.kind == ibv.SRQT_TM {
 		s.tags = newTags(&attr.TMCap)
@@ -144,7 +145,7 @@ func (c *context) newSRQ(attr *ibv.SRQInitAttrEx, p *pd, d *domain, q *cq) (*srq
 func destroySRQ(of ibv.Ptr[ibv.SRQ]) runtime.Errno {
 	s := locked[srq](of)
 	if s == nil {
-		return errnos.EINVAL
+		return syscall.EINVAL
 	}
 	f := s.fabric()
 	defer f.unlock()
@@ -172,22 +173,22 @@ func destroySRQ(of ibv.Ptr[ibv.SRQ]) runtime.Errno {
 func modifySRQ(of ibv.Ptr[ibv.SRQ], to ibv.Ptr[ibv.SRQAttr], mask ibv.SRQAttrMask) runtime.Errno {
 	attr := to.Deref()
 	if attr == nil || mask&^(ibv.SRQ_MAX_WR|ibv.SRQ_LIMIT) != 0 {
-		return errnos.EINVAL
+		return syscall.EINVAL
 	}
 	s := locked[srq](of)
 	if s == nil {
-		return errnos.EINVAL
+		return syscall.EINVAL
 	}
 	defer s.fabric().unlock()
 	capacity := s.recvs.capacity
 	if mask&ibv.SRQ_MAX_WR != 0 {
 		if capacity = attr.MaxWR; capacity == 0 || capacity > maxSRQWR ||
 			s.recvs.posted-s.recvs.freed.Load() > capacity || s.limit > capacity {
-			return errnos.EINVAL
+			return syscall.EINVAL
 		}
 	}
 	if mask&ibv.SRQ_LIMIT != 0 && attr.SRQLimit > capacity {
-		return errnos.EINVAL
+		return syscall.EINVAL
 	}
 	if capacity != s.recvs.capacity {
 		s.recvs.resize(capacity)
@@ -200,11 +201,11 @@ func modifySRQ(of ibv.Ptr[ibv.SRQ], to ibv.Ptr[ibv.SRQAttr], mask ibv.SRQAttrMas
 
 func querySRQ(of ibv.Ptr[ibv.SRQ], to ibv.Ptr[ibv.SRQAttr]) runtime.Errno {
 	if to == 0 {
-		return errnos.EINVAL
+		return syscall.EINVAL
 	}
 	s := locked[srq](of)
 	if s == nil {
-		return errnos.EINVAL
+		return syscall.EINVAL
 	}
 	defer s.fabric().unlock()
 	*to.Deref() = ibv.SRQAttr{MaxWR: s.recvs.capacity, MaxSGE: s.recvs.maxSGE, SRQLimit: s.limit}
@@ -216,9 +217,9 @@ func srqNumber(address, number uint64) runtime.Errno {
 	s := find[srq](address)
 	switch {
 	case s == nil || number == 0:
-		return errnos.EINVAL
+		return syscall.EINVAL
 	case refused(ibv.SRQOpValidity(s.kind, ibv.SRQGetNum)):
-		return errnos.EOPNOTSUPP
+		return syscall.EOPNOTSUPP
 	}
 	*at[uint32](number) = s.number
 	return 0
@@ -238,7 +239,7 @@ func (s *srq) took() {
 func postSRQRecv(address, wr, bad, _, _, _ uint64) (uint64, runtime.Errno) {
 	s := all.srqs.get(at[srqRecord](address).index)
 	if s == nil || addressOf(s.record) != address {
-		return uint64(errnos.EINVAL), 0
+		return uint64(syscall.EINVAL), 0
 	}
 	f := s.fabric()
 	f.mu.Lock()

@@ -13,7 +13,6 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
-	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 )
 
 // TestTransitions: ibv_modify_qp goes by the generated table, needs what that needs, and changes nothing where it
@@ -43,7 +42,7 @@ func TestTransitions(t *testing.T) {
 					if err == nil {
 						assert.Equal(t, to, now.QPState)
 					} else {
-						assert.ErrorIs(t, err, errnos.EINVAL)
+						assert.ErrorIs(t, err, syscall.EINVAL)
 						assert.Equal(t, from, now.QPState)
 					}
 					return err

@@ -5,10 +5,10 @@ package device
 import (
 	"runtime/debug"
 	"slices"
+	"syscall"
 	"unsafe"
 
 	"github.com/goverbs/goverbs/generated/ibv"
-	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -42,7 +42,7 @@ const (
 // checkTags checks what a queue that matches tags is asked for.
 func checkTags(c *ibv.TMCap) runtime.Errno {
 	if c.MaxNumTags == 0 || c.MaxNumTags > maxTags || c.MaxOps == 0 || c.MaxOps > maxTagOps {
-		return errnos.EINVAL
+		return syscall.EINVAL
 	}
 	return 0
 }
@@ -98,13 +98,13 @@ func (t *tags) recycle(e *tag) { t.free = append(t.free, e) }
 func postSRQOps(address, first, bad, _, _, _ uint64) (uint64, runtime.Errno) {
 	s := locked[srq](address)
 	if s == nil {
-		return uint64(errnos.EINVAL), 0
+		return uint64(syscall.EINVAL), 0
 	}
 	defer s.fabric().unlock()
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true)) // the list may be where no memory is
 	n := uint32(0)
 	for op := first; op != 0; n++ {
-		w, errno := at[ibv.OpsWR](op), errnos.ENOMEM // a list without an end
+		w, errno := at[ibv.OpsWR](op), syscall.ENOMEM // a list without an end
 		if s.tags == nil || n < s.tags.ops.capacity {
 			errno = s.operate(w)
 		}
@@ -124,11 +124,11 @@ func (s *srq) operate(w *ibv.OpsWR) runtime.Errno {
 	t := s.tags
 	switch {
 	case t == nil:
-		return errnos.EOPNOTSUPP
+		return syscall.EOPNOTSUPP
 	case w.Flags&^(ibv.OPS_SIGNALED|ibv.OPS_TM_SYNC) != 0:
-		return errnos.EINVAL
+		return syscall.EINVAL
 	case t.ops.posted-t.ops.freed.Load() >= t.ops.capacity:
-		return errnos.ENOMEM
+		return syscall.ENOMEM
 	}
 	status, opcode := ibv.WC_SUCCESS, ibv.WC_TM_ADD
 	switch w.Opcode {
@@ -141,7 +141,7 @@ func (s *srq) operate(w *ibv.OpsWR) runtime.Errno {
 	case ibv.WR_TAG_SYNC:
 		opcode = ibv.WC_TM_SYNC
 	default:
-		return errnos.EINVAL
+		return syscall.EINVAL
 	}
 	if w.Flags&ibv.OPS_TM_SYNC != 0 || w.Opcode == ibv.WR_TAG_SYNC {
 		t.tell(w.TM.UnexpectedCnt)
@@ -183,9 +183,9 @@ func (s *srq) operate(w *ibv.OpsWR) runtime.Errno {
 func (s *srq) checkTag(add *ibv.OpsTMAdd) runtime.Errno {
 	switch {
 	case add.NumSGE < 0 || uint32(max(add.NumSGE, 0)) > s.recvs.maxSGE || add.NumSGE > 0 && add.SGList == 0:
-		return errnos.EINVAL
+		return syscall.EINVAL
 	case len(s.tags.entries) >= s.tags.most:
-		return errnos.ENOMEM
+		return syscall.ENOMEM
 	}
 	return 0
 }

@@ -3,6 +3,7 @@
 package device
 
 import (
+	"syscall"
 	"testing"
 	"time"
 	"unsafe"
@@ -12,7 +13,6 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
-	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 )
 
 // tagRig is a sender and a receiver that matches tags.
@@ -265,11 +265,11 @@ func TestTagList(t *testing.T) {
 	first := r.add(10, 0xa, 0, 64)
 	r.add(11, 0xb, 0, 64)
 	_, err := r.op(ibv.OpsWR{})
-	assert.ErrorIs(t, err, errnos.ENOMEM, "the list is full")
+	assert.ErrorIs(t, err, syscall.ENOMEM, "the list is full")
 	_, err = r.op(ibv.OpsWR{Opcode: 9})
-	assert.ErrorIs(t, err, errnos.EINVAL)
+	assert.ErrorIs(t, err, syscall.EINVAL)
 	require.NoError(t, r.sync(0))
-	assert.ErrorIs(t, r.sync(0), errnos.ENOMEM, "three operations are outstanding")
+	assert.ErrorIs(t, r.sync(0), syscall.ENOMEM, "three operations are outstanding")
 	r.came(t, 10, ibv.WC_TM_ADD, 0, ibv.WC_SUCCESS)
 	_, err = r.op(ibv.OpsWR{WRID: 20, Opcode: ibv.WR_TAG_DEL, TM: ibv.OpsTM{Handle: first}})
 	require.NoError(t, err)
@@ -319,7 +319,7 @@ func TestTagOperationsWithoutEnd(t *testing.T) {
 	r := newTagRig(t, 2, 3)
 	op, bad := &outside[ibv.OpsWR](r.rig, 1)[0], &outside[ibv.Ptr[ibv.OpsWR]](r.rig, 1)[0]
 	*op = ibv.OpsWR{Opcode: ibv.WR_TAG_SYNC, Next: ibv.PtrTo(op)}
-	assert.ErrorIs(t, verbs.PostSRQOps(r.srq, op, bad), errnos.ENOMEM)
+	assert.ErrorIs(t, verbs.PostSRQOps(r.srq, op, bad), syscall.ENOMEM)
 	assert.Equal(t, ibv.PtrTo(op), *bad)
 }
 
@@ -367,7 +367,7 @@ func TestTagOperationsOnAQueueThatGoes(t *testing.T) {
 	delete(all.objects, address) // as destroying it does
 	all.mu.Unlock()
 	r.fabric.mu.Unlock()
-	assert.ErrorIs(t, <-posted, errnos.EINVAL)
+	assert.ErrorIs(t, <-posted, syscall.EINVAL)
 	_, came := r.polled(r.cq)
 	assert.False(t, came)
 	all.mu.Lock()

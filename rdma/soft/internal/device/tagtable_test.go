@@ -5,6 +5,7 @@ package device
 import (
 	"fmt"
 	"slices"
+	"syscall"
 	"testing"
 	"unsafe"
 
@@ -14,7 +15,6 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
-	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 )
 
 // TestTagCompletionsAreThoseOfTheTables: each fate of a message, and each operation, completes as the generated tables
@@ -184,7 +184,7 @@ func TestTagPrograms(t *testing.T) {
 			w.TM.Handle = op.TM.Handle
 			full := w.Opcode == ibv.WR_TAG_ADD && len(tags) == most
 			if operations == depth || full {
-				require.ErrorIs(rt, err, errnos.ENOMEM)
+				require.ErrorIs(rt, err, syscall.ENOMEM)
 				require.Equal(rt, ibv.PtrTo(op), *bad)
 				return err
 			}
@@ -365,7 +365,7 @@ func TestTagMistakes(t *testing.T) {
 			}
 		}
 		ops[1].Opcode = 77
-		assert.ErrorIs(t, verbs.PostSRQOps(r.srq, &ops[0], bad), errnos.EINVAL)
+		assert.ErrorIs(t, verbs.PostSRQOps(r.srq, &ops[0], bad), syscall.EINVAL)
 		assert.Equal(t, ibv.PtrTo(&ops[1]), *bad)
 		r.came(t, 0, ibv.WC_TM_SYNC, 0, ibv.WC_SUCCESS)
 		_, more := r.polled(r.cq)

@@ -3,6 +3,7 @@
 package device
 
 import (
+	"syscall"
 	"testing"
 	"time"
 
@@ -11,7 +12,6 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
-	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 )
 
 func (s *stage) window(kind ibv.MWType) *ibv.MW {
@@ -53,7 +53,7 @@ func TestWindowsOfType1(t *testing.T) {
 	assert.Equal(t, ibv.WC_REM_ACCESS_ERR, s.write(s.pair(ibv.QPT_RC), 99, w.RKey))
 	assert.Equal(t, ibv.WC_REM_ACCESS_ERR, s.write(s.pair(ibv.QPT_RC), 293, w.RKey))
 	assert.Equal(t, ibv.WC_REM_ACCESS_ERR, s.write(s.pair(ibv.QPT_RC), 100, unbound))
-	assert.ErrorIs(t, verbs.DeregMR(s.there.mr), errnos.EBUSY)
+	assert.ErrorIs(t, verbs.DeregMR(s.there.mr), syscall.EBUSY)
 	require.NoError(t, bind(0, 0))
 	assert.Equal(t, ibv.WC_REM_ACCESS_ERR, s.write(s.pair(ibv.QPT_RC), 100, w.RKey))
 	require.NoError(t, verbs.DeallocMW(w))
@@ -108,7 +108,7 @@ func TestWindowsOfType2(t *testing.T) {
 		require.NoError(t, s.post(p.a, wr))
 		assert.Equal(t, want, s.poll(p.aSend).Status)
 	}
-	assert.ErrorIs(t, verbs.DestroyQP(s.p.b), errnos.EBUSY)
+	assert.ErrorIs(t, verbs.DestroyQP(s.p.b), syscall.EBUSY)
 
 	// Another queue pair, or the peer of another one, cannot end it.
 	other := s.pair(ibv.QPT_RC)

@@ -3,8 +3,9 @@
 package device
 
 import (
+	"syscall"
+
 	"github.com/goverbs/goverbs/generated/ibv"
-	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 	"github.com/goverbs/goverbs/rdma/soft/internal/fd"
 	"github.com/goverbs/goverbs/runtime"
 )
@@ -26,12 +27,12 @@ type xrcd struct {
 
 func openXRCD(c *context, address uint64) (uint64, runtime.Errno) {
 	if address == 0 {
-		return 0, errnos.EINVAL
+		return 0, syscall.EINVAL
 	}
 	attr := at[ibv.XRCDInitAttr](address)
 	const needs = ibv.XRCD_INIT_ATTR_FD | ibv.XRCD_INIT_ATTR_OFLAGS
 	if attr.CompMask != needs {
-		return 0, errnos.EINVAL
+		return 0, syscall.EINVAL
 	}
 	file, errno := fd.Name(attr.FD)
 	if errno != 0 {
@@ -43,11 +44,11 @@ func openXRCD(c *context, address uint64) (uint64, runtime.Errno) {
 	d := c.device.inodes[file]
 	switch {
 	case file == "" && attr.Oflags&oCreate == 0: // without a file, the domain is private
-		return 0, errnos.EINVAL
+		return 0, syscall.EINVAL
 	case d == nil && attr.Oflags&oCreate == 0:
-		return 0, errnos.EAGAIN
+		return 0, syscall.EAGAIN
 	case d != nil && attr.Oflags&oExclusive != 0:
-		return 0, errnos.EINVAL
+		return 0, syscall.EINVAL
 	}
 	record, errno := allocate[ibv.XRCD](c.device)
 	if errno != 0 {
@@ -75,7 +76,7 @@ const (
 func closeXRCD(address uint64) runtime.Errno {
 	x := locked[xrcd](address)
 	if x == nil {
-		return errnos.EINVAL
+		return syscall.EINVAL
 	}
 	defer x.fabric().unlock()
 	return x.close()
@@ -100,7 +101,7 @@ func (x *xrcd) close() runtime.Errno {
 // openQP is ibv_open_qp: another handle of a receiving XRC queue pair.
 func openQP(c *context, address uint64) (uint64, runtime.Errno) {
 	if address == 0 {
-		return 0, errnos.EINVAL
+		return 0, syscall.EINVAL
 	}
 	attr := at[ibv.QPOpenAttr](address)
 	const needs = ibv.QP_OPEN_ATTR_NUM | ibv.QP_OPEN_ATTR_XRCD | ibv.QP_OPEN_ATTR_TYPE
@@ -110,14 +111,14 @@ func openQP(c *context, address uint64) (uint64, runtime.Errno) {
 	handle := find[xrcd](uint64(attr.XRCD))
 	if attr.CompMask&needs != needs || attr.CompMask >= ibv.QP_OPEN_ATTR_RESERVED || attr.QPType != ibv.QPT_XRC_RECV ||
 		handle == nil || handle.device != c.device {
-		return 0, errnos.EINVAL
+		return 0, syscall.EINVAL
 	}
 	of := f.qpOf(attr.QPNum)
 	if of == nil || of.kind != ibv.QPT_XRC_RECV || of.domain != handle.domain || of.device != c.device {
-		return 0, errnos.EINVAL
+		return 0, syscall.EINVAL
 	}
 	if c.device.gone {
-		return 0, errnos.EIO
+		return 0, syscall.EIO
 	}
 	record, errno := allocateOf[qpRecord](f) // a handle is no queue pair more
 	if errno != 0 {

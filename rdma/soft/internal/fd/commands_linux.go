@@ -5,10 +5,10 @@ package fd
 import (
 	"fmt"
 	"os"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 
-	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -46,17 +46,17 @@ func owner() string { return fmt.Sprintf("%s%d\n", ownersOf, os.Getpid()) }
 func WhyNoCommands(file int32) runtime.Errno {
 	seals, err := unix.FcntlInt(uintptr(file), unix.F_GET_SEALS, 0)
 	if err != nil || seals&unix.F_SEAL_WRITE == 0 {
-		return errnos.EINVAL
+		return syscall.EINVAL
 	}
 	var b [len(ownersOf) + 32]byte
 	n, err := unix.Pread(int(file), b[:], 0)
 	switch {
 	case err != nil || n < len(ownersOf) || string(b[:len(ownersOf)]) != ownersOf:
-		return errnos.EINVAL
+		return syscall.EINVAL
 	case string(b[:n]) != owner():
-		return errnos.EOPNOTSUPP
+		return syscall.EOPNOTSUPP
 	}
-	return errnos.ENODEV
+	return syscall.ENODEV
 }
 
 // Descriptor is the number of the descriptor.

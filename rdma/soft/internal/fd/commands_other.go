@@ -5,7 +5,8 @@
 package fd
 
 import (
-	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
+	"syscall"
+
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -19,7 +20,7 @@ func NewCommands() (*Commands, runtime.Errno) { return &Commands{}, 0 }
 func TakeCommands(file int32) *Commands { return &Commands{} }
 
 // WhyNoCommands is the error for a descriptor that is of no open device here.
-func WhyNoCommands(file int32) runtime.Errno { return errnos.EOPNOTSUPP }
+func WhyNoCommands(file int32) runtime.Errno { return syscall.EOPNOTSUPP }
 
 // Descriptor is −1.
 func (c *Commands) Descriptor() int32 { return -1 }

@@ -5,11 +5,11 @@ package fd
 import (
 	"errors"
 	"os"
+	"syscall"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
 
-	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -26,7 +26,7 @@ func NewMemory(size int) (*Memory, runtime.Errno) {
 	page := os.Getpagesize()
 	whole := (max(size, 1) + page - 1) &^ (page - 1)
 	if whole < size || exceedsLimit(uint64(whole)) {
-		return nil, errnos.ENOMEM
+		return nil, syscall.ENOMEM
 	}
 	file, err := unix.MemfdCreate("goverbs", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {
@@ -41,7 +41,7 @@ func NewMemory(size int) (*Memory, runtime.Errno) {
 	}
 	if err != nil {
 		unix.Close(file)
-		return nil, errnos.ENOMEM
+		return nil, syscall.ENOMEM
 	}
 	return m, 0
 }
@@ -60,7 +60,7 @@ func MapMemory(file int32, offset, length uint64, write bool) (*Memory, runtime.
 		return nil, errnoOf(err)
 	}
 	if s.Size < 0 || offset > uint64(s.Size) || length == 0 || length > uint64(s.Size)-offset {
-		return nil, errnos.EINVAL
+		return nil, syscall.EINVAL
 	}
 	protection := unix.PROT_READ
 	if write {
@@ -71,7 +71,7 @@ func MapMemory(file int32, offset, length uint64, write bool) (*Memory, runtime.
 		unix.MAP_SHARED|unix.MAP_POPULATE)
 	switch {
 	case errors.Is(err, unix.ENODEV):
-		return nil, errnos.EINVAL
+		return nil, syscall.EINVAL
 	case err != nil:
 		return nil, errnoOf(err)
 	}
@@ -107,5 +107,5 @@ func errnoOf(err error) runtime.Errno {
 	if errno, ok := err.(runtime.Errno); ok {
 		return errno
 	}
-	return errnos.ENOMEM
+	return syscall.ENOMEM
 }

@@ -5,6 +5,8 @@
 package fd
 
 import (
+	"syscall"
+
 	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 	"github.com/goverbs/goverbs/runtime"
 	"github.com/goverbs/goverbs/runtime/offheap"
@@ -17,14 +19,14 @@ type Memory struct{ mapping *offheap.Mapping }
 func NewMemory(size int) (*Memory, runtime.Errno) {
 	mapping, err := offheap.Map(max(size, 1), offheap.Options{})
 	if err != nil {
-		return nil, errnos.ENOMEM
+		return nil, syscall.ENOMEM
 	}
 	return &Memory{mapping}, 0
 }
 
 // MapMemory would map a part of the file that a descriptor is of.
 func MapMemory(file int32, offset, length uint64, write bool) (*Memory, runtime.Errno) {
-	return nil, errnos.EOPNOTSUPP
+	return nil, syscall.EOPNOTSUPP
 }
 
 // Address is where the memory is, or 0 after Close.

@@ -4,10 +4,10 @@ package fd
 
 import (
 	"fmt"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 
-	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -18,7 +18,7 @@ func Name(fd int32) (string, runtime.Errno) {
 	}
 	var s unix.Stat_t
 	if err := unix.Fstat(int(fd), &s); err != nil {
-		return "", errnos.EINVAL
+		return "", syscall.EINVAL
 	}
 	return fmt.Sprintf("%d:%d", s.Dev, s.Ino), 0
 }

@@ -5,15 +5,15 @@
 package fd
 
 import (
-	"github.com/goverbs/goverbs/runtime"
+	"syscall"
 
-	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
+	"github.com/goverbs/goverbs/runtime"
 )
 
 // Name tells which file a descriptor is of; "" is for none. Here no file names a domain.
 func Name(fd int32) (string, runtime.Errno) {
 	if fd != -1 {
-		return "", errnos.EOPNOTSUPP
+		return "", syscall.EOPNOTSUPP
 	}
 	return "", 0
 }

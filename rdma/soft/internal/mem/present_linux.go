@@ -8,7 +8,6 @@ import (
 	"syscall"
 	"unsafe"
 
-	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 	"github.com/goverbs/goverbs/runtime"
 	"golang.org/x/sys/unix"
 )
@@ -44,7 +43,7 @@ func Present(address, length uintptr, write bool) runtime.Errno {
 			_, _, errno = unix.Syscall(unix.SYS_MADVISE, from, n, advice)
 		}
 		if errno != 0 && errno != syscall.EAGAIN {
-			return errnos.EFAULT
+			return syscall.EFAULT
 		}
 		return 0
 	})
@@ -58,7 +57,7 @@ func eachPart(address, length uintptr, with func(from, n uintptr) runtime.Errno)
 	for from := first; from <= last && from >= first; from += page * uintptr(len(resident)) {
 		n := min(last-from+page, page*uintptr(len(resident)))
 		if _, _, errno := unix.Syscall(unix.SYS_MINCORE, from, n, uintptr(unsafe.Pointer(&resident[0]))); errno != 0 {
-			return errnos.EFAULT
+			return syscall.EFAULT
 		}
 		if errno := with(from, n); errno != 0 {
 			return errno

@@ -5,15 +5,15 @@
 package mem
 
 import (
-	"github.com/goverbs/goverbs/runtime"
+	"syscall"
 
-	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
+	"github.com/goverbs/goverbs/runtime"
 )
 
 // Present knows nothing of memory here, but that there is none at the lowest addresses.
 func Present(address, length uintptr, write bool) runtime.Errno {
 	if address < 4096 {
-		return errnos.EFAULT
+		return syscall.EFAULT
 	}
 	return 0
 }

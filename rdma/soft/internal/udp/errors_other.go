@@ -6,11 +6,10 @@ package udp
 
 import (
 	"errors"
-
-	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
+	"syscall"
 )
 
-func full(err error) bool    { return errors.Is(err, errnos.ENOBUFS) || errors.Is(err, errnos.EAGAIN) }
-func tooLong(err error) bool { return errors.Is(err, errnos.EMSGSIZE) }
+func full(err error) bool    { return errors.Is(err, syscall.ENOBUFS) || errors.Is(err, syscall.EAGAIN) }
+func tooLong(err error) bool { return errors.Is(err, syscall.EMSGSIZE) }
 
 func named(err error) error { return err }

@@ -16,8 +16,6 @@ import (
 	"sync"
 	"syscall"
 	"time"
-
-	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 )
 
 // Socket is a UDP socket of one address, or the socket of a multicast group.
@@ -65,7 +63,7 @@ func (s *Socket) Join(group netip.Addr) (*Socket, error) {
 	group = group.Unmap().WithZone("")
 	if !group.IsMulticast() || group.Is4() != s.addr.Addr().Is4() {
 		return nil, fmt.Errorf("udp: join %v: not a multicast group of %s: %w", group, family(s.addr.Addr()),
-			errnos.EINVAL)
+			syscall.EINVAL)
 	}
 	i, err := InterfaceOf(s.addr.Addr())
 	if err != nil {
@@ -128,7 +126,7 @@ func (s *Socket) Identification(netip.Addr) Identification { return identificati
 // net.ErrClosed; errors of the network are counted and are not returned.
 func (s *Socket) Read(b []byte, a *Arrival) error {
 	if len(b) == 0 {
-		return fmt.Errorf("udp: read: no buffer: %w", errnos.EINVAL)
+		return fmt.Errorf("udp: read: no buffer: %w", syscall.EINVAL)
 	}
 	for failed := 0; ; {
 		n, from, err := s.conn.ReadFromUDPAddrPort(b)
@@ -184,11 +182,11 @@ const patience = time.Millisecond
 // What the network does with datagrams is no error, it is counted.
 func (s *Socket) Write(to netip.AddrPort, b []byte, segment int) (int, error) {
 	if to.Addr().Is4() != s.addr.Addr().Is4() {
-		return 0, fmt.Errorf("udp: write: %v is not reached from %v: %w", to, s.addr, errnos.EINVAL)
+		return 0, fmt.Errorf("udp: write: %v is not reached from %v: %w", to, s.addr, syscall.EINVAL)
 	}
 	if segment <= 0 || len(b) > MaxWrite || len(b) > segment*MaxSegments {
 		return 0, fmt.Errorf("udp: write: %d bytes in datagrams of %d: 1 to %d datagrams, %d bytes at most: %w", len(b),
-			segment, MaxSegments, MaxWrite, errnos.EINVAL)
+			segment, MaxSegments, MaxWrite, syscall.EINVAL)
 	}
 	if zone := s.addr.Addr().Zone(); zone != "" && to.Addr().IsLinkLocalUnicast() && to.Addr().Zone() == "" {
 		to = netip.AddrPortFrom(to.Addr().WithZone(zone), to.Port())
@@ -225,7 +223,7 @@ func (s *Socket) Write(to netip.AddrPort, b []byte, segment int) (int, error) {
 // from a single one.
 func (s *Socket) WriteBuffers(to netip.AddrPort, buffers [][]byte, segment int) (int, error) {
 	if len(buffers) > MaxBuffers {
-		return 0, fmt.Errorf("udp: write: %d buffers: %d at most: %w", len(buffers), MaxBuffers, errnos.EINVAL)
+		return 0, fmt.Errorf("udp: write: %d buffers: %d at most: %w", len(buffers), MaxBuffers, syscall.EINVAL)
 	}
 	return s.Write(to, slices.Concat(buffers...), segment)
 }

@@ -5,10 +5,9 @@ package udp
 import (
 	"errors"
 	"fmt"
+	"syscall"
 
 	"golang.org/x/sys/windows"
-
-	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 )
 
 const identification = Unknown
@@ -35,10 +34,10 @@ func tooLong(err error) bool { return errors.Is(err, windows.WSAEMSGSIZE) }
 // named adds the error of package syscall that other systems have, and that callers ask for.
 func named(err error) error {
 	for number, name := range map[error]error{
-		windows.WSAEADDRINUSE:    errnos.EADDRINUSE,
-		windows.WSAEADDRNOTAVAIL: errnos.EADDRNOTAVAIL,
-		windows.WSAEACCES:        errnos.EACCES,
-		windows.WSAEAFNOSUPPORT:  errnos.EAFNOSUPPORT,
+		windows.WSAEADDRINUSE:    syscall.EADDRINUSE,
+		windows.WSAEADDRNOTAVAIL: syscall.EADDRNOTAVAIL,
+		windows.WSAEACCES:        syscall.EACCES,
+		windows.WSAEAFNOSUPPORT:  syscall.EAFNOSUPPORT,
 	} {
 		if errors.Is(err, number) {
 			return fmt.Errorf("%w (%w)", err, name)

@@ -20,8 +20,7 @@ import (
 	"net"
 	"net/netip"
 	"sync/atomic"
-
-	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
+	"syscall"
 )
 
 // Port is the UDP port of RoCEv2.
@@ -135,21 +134,21 @@ func (c *counters) values() Counters {
 }
 
 // Open opens a socket that is bound to one address of this machine, as peers name it; a link-local one has its zone
-// (fe80::1%eth0). Errors name the reason and the remedy; errors.Is finds errnos.EADDRINUSE and others in them.
+// (fe80::1%eth0). Errors name the reason and the remedy; errors.Is finds syscall.EADDRINUSE and others in them.
 //
 // A socket's methods may be called by several goroutines.
 func Open(addr netip.Addr, o Options) (*Socket, error) {
 	addr = addr.Unmap()
 	switch {
 	case !addr.IsValid() || addr.IsUnspecified() || addr.IsMulticast():
-		return nil, fmt.Errorf("udp: %v: a socket is bound to one address of this machine: %w", addr, errnos.EINVAL)
+		return nil, fmt.Errorf("udp: %v: a socket is bound to one address of this machine: %w", addr, syscall.EINVAL)
 	case addr.IsLinkLocalUnicast() && addr.Is6() && addr.Zone() == "":
 		return nil, fmt.Errorf("udp: %v: a link-local address needs its interface, as in %v%%eth0: %w", addr, addr,
-			errnos.EINVAL)
+			syscall.EINVAL)
 	case o.Share && o.Port == AnyPort:
-		return nil, fmt.Errorf("udp: a port that is shared is not any port: %w", errnos.EINVAL)
+		return nil, fmt.Errorf("udp: a port that is shared is not any port: %w", syscall.EINVAL)
 	case o.Port < AnyPort || o.Port > 65535:
-		return nil, fmt.Errorf("udp: port %d: ports are 1 to 65535: %w", o.Port, errnos.EINVAL)
+		return nil, fmt.Errorf("udp: port %d: ports are 1 to 65535: %w", o.Port, syscall.EINVAL)
 	}
 	switch o.Port {
 	case 0:
@@ -171,15 +170,15 @@ func Open(addr netip.Addr, o Options) (*Socket, error) {
 func explain(at netip.AddrPort, err error) error {
 	why := ""
 	switch {
-	case errors.Is(err, errnos.EADDRINUSE):
+	case errors.Is(err, syscall.EADDRINUSE):
 		why = holder(at)
-	case errors.Is(err, errnos.EADDRNOTAVAIL):
+	case errors.Is(err, syscall.EADDRNOTAVAIL):
 		why = "it is none of this machine's addresses in this network namespace, which are " + addresses()
-	case errors.Is(err, errnos.EAFNOSUPPORT):
+	case errors.Is(err, syscall.EAFNOSUPPORT):
 		why = "this system has no " + family(at.Addr())
-	case (errors.Is(err, errnos.EACCES) || errors.Is(err, errnos.EPERM)) && at.Port() < 1024:
+	case (errors.Is(err, syscall.EACCES) || errors.Is(err, syscall.EPERM)) && at.Port() < 1024:
 		why = "ports below 1024 may need CAP_NET_BIND_SERVICE"
-	case errors.Is(err, errnos.EACCES) || errors.Is(err, errnos.EPERM):
+	case errors.Is(err, syscall.EACCES) || errors.Is(err, syscall.EPERM):
 		why = "a security policy of this system (seccomp, SELinux, a sandbox) forbids it"
 	}
 	if why != "" {

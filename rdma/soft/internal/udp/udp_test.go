@@ -11,13 +11,12 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
 )
 
 // limit is how long something is waited for that has to come, on a machine with much to do.
@@ -33,7 +32,7 @@ func opened(t testing.TB, addr netip.Addr, o Options) *Socket {
 	t.Helper()
 	o.Port = AnyPort
 	s, err := Open(addr, o)
-	if addr.Is6() && errors.Is(err, errnos.EADDRNOTAVAIL) {
+	if addr.Is6() && errors.Is(err, syscall.EADDRNOTAVAIL) {
 		t.Skip("this machine has no IPv6 loopback")
 	}
 	require.NoError(t, err)
@@ -119,7 +118,7 @@ func TestBuffersAreJoined(t *testing.T) {
 			assert.Len(t, sizes, 9)
 		}
 		_, err := near.WriteBuffers(far.Addr(), make([][]byte, MaxBuffers+1), 1000)
-		assert.ErrorIs(t, err, errnos.EINVAL)
+		assert.ErrorIs(t, err, syscall.EINVAL)
 		n, err := near.WriteBuffers(far.Addr(), nil, 1000)
 		assert.NoError(t, err)
 		assert.Zero(t, n)
@@ -164,7 +163,7 @@ func TestWriteRefusesWhatDoesNotFit(t *testing.T) {
 		"too long":          {MaxWrite + 1, 4096},
 	} {
 		_, err := near.Write(to, make([]byte, c.length), c.segment)
-		assert.ErrorIs(t, err, errnos.EINVAL, name)
+		assert.ErrorIs(t, err, syscall.EINVAL, name)
 	}
 	_, err := near.Write(netip.AddrPortFrom(v6, 4791), []byte{1}, 1)
 	assert.ErrorContains(t, err, "is not reached from")
@@ -275,13 +274,13 @@ func TestOpenSaysWhatIsWrong(t *testing.T) {
 		is   error
 		says string
 	}{
-		"taken":      {"127.0.0.1", int(taken.Addr().Port()), errnos.EADDRINUSE, "has the port"},
-		"not ours":   {"192.0.2.1", AnyPort, errnos.EADDRNOTAVAIL, "which are 127.0.0.1/8"},
-		"every":      {"0.0.0.0", 0, errnos.EINVAL, "one address of this machine"},
-		"group":      {"224.0.0.1", 0, errnos.EINVAL, "one address of this machine"},
-		"no zone":    {"fe80::1", 0, errnos.EINVAL, "fe80::1%eth0"},
+		"taken":      {"127.0.0.1", int(taken.Addr().Port()), syscall.EADDRINUSE, "has the port"},
+		"not ours":   {"192.0.2.1", AnyPort, syscall.EADDRNOTAVAIL, "which are 127.0.0.1/8"},
+		"every":      {"0.0.0.0", 0, syscall.EINVAL, "one address of this machine"},
+		"group":      {"224.0.0.1", 0, syscall.EINVAL, "one address of this machine"},
+		"no zone":    {"fe80::1", 0, syscall.EINVAL, "fe80::1%eth0"},
 		"wrong zone": {"fe80::1%none0", 0, nil, `zone "none0"`},
-		"no port":    {"127.0.0.1", 65536, errnos.EINVAL, "ports are"},
+		"no port":    {"127.0.0.1", 65536, syscall.EINVAL, "ports are"},
 	} {
 		_, err := Open(netip.MustParseAddr(c.addr), Options{Port: c.port})
 		if c.is != nil {
@@ -290,7 +289,7 @@ func TestOpenSaysWhatIsWrong(t *testing.T) {
 		assert.ErrorContains(t, err, c.says, name)
 	}
 	_, err := Open(netip.Addr{}, Options{})
-	assert.ErrorIs(t, err, errnos.EINVAL)
+	assert.ErrorIs(t, err, syscall.EINVAL)
 }
 
 func TestMTU(t *testing.T) {

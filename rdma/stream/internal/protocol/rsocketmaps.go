@@ -4,19 +4,19 @@ package protocol
 
 import (
 	"fmt"
+	"syscall"
 
 	"github.com/goverbs/goverbs/rdma"
-	"github.com/goverbs/goverbs/rdma/internal/verberr"
 )
 
 // MaxMaps is how much memory a peer may map at most.
 const MaxMaps = maxMaps
 
 // ErrNotMapped means that the peer has mapped no memory at an offset.
-var ErrNotMapped = fmt.Errorf("%w: the peer has mapped no memory there", verberr.EINVAL)
+var ErrNotMapped = fmt.Errorf("%w: the peer has mapped no memory there", syscall.EINVAL)
 
 // errNoPlace means that the peer has no place for what is mapped.
-var errNoPlace = fmt.Errorf("%w: the peer takes no more mapped memory", verberr.ENOMEM)
+var errNoPlace = fmt.Errorf("%w: the peer takes no more mapped memory", syscall.ENOMEM)
 
 // RoomAt returns how many of n bytes to write at an offset in one piece now.
 func (r *RSocket) RoomAt(offset uint64, n int) (int, error) {

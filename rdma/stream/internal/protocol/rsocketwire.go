@@ -6,9 +6,9 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"syscall"
 
 	"github.com/goverbs/goverbs/generated/ibv"
-	"github.com/goverbs/goverbs/rdma/internal/verberr"
 )
 
 // What rsockets say to each other. Private data tells where a side's list of targets is, the first target, and how many
@@ -53,7 +53,7 @@ const (
 func word(op, value uint32) ibv.BE32 { return ibv.ToBE32(op<<opShift | value) }
 
 // errRSocket means that the peer violates the protocol.
-var errRSocket = fmt.Errorf("%w: the peer does not keep to the protocol of rsockets", verberr.EPROTO)
+var errRSocket = fmt.Errorf("%w: the peer does not keep to the protocol of rsockets", syscall.EPROTO)
 
 var errNoRSocket = errors.New("stream: the peer speaks another protocol than that of rsockets")
 

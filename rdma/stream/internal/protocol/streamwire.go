@@ -6,8 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-
-	"github.com/goverbs/goverbs/rdma/internal/verberr"
+	"syscall"
 )
 
 // The protocol of stream connections. Each side has a ring that the other side writes its data into, with one write
@@ -56,7 +55,7 @@ func (h hello) marshal() []byte {
 func StreamHello(size uint32) []byte { return hello{size: size, depth: StreamDepth}.marshal() }
 
 // errProtocol means that the peer violates the protocol.
-var errProtocol = fmt.Errorf("%w: the peer does not keep to the stream protocol", verberr.EPROTO)
+var errProtocol = fmt.Errorf("%w: the peer does not keep to the stream protocol", syscall.EPROTO)
 
 var errNoStream = errors.New("stream: the peer speaks another protocol than this package's stream connections")
 
