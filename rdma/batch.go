@@ -13,7 +13,7 @@ import (
 	"github.com/goverbs/goverbs/runtime/offheap"
 )
 
-// batch is what batches of sends and of receives have in common, their first member.
+// batch is the common part of batches of sends, receives and tag operations, their first member.
 type batch struct {
 	first uintptr  // address of the first work request
 	bad   *uintptr // C stores here which request it refused; outside Go's heap
@@ -82,7 +82,7 @@ var (
 	errBatchCopied = invalid("", "", "the batch is a copy of another one, whose memory it shares")
 )
 
-// lack is what there was no room for.
+// lack is a set of resources that a batch had no room for.
 type lack uint8
 
 const (
@@ -90,7 +90,7 @@ const (
 	lackInline
 )
 
-// nowhere does a chain end that was never posted.
+// nowhere is linked and end of a batch whose next pointers were not set for a post.
 const nowhere = -1
 
 // wr is a work request as far as sends and receives are alike: a receive is how a send begins.
@@ -130,7 +130,7 @@ func (b *batch) Len() int { return min(b.n, b.Cap()) }
 // Cap is the number of requests that there is room for.
 func (b *batch) Cap() int { return max(b.places-1, 0) }
 
-// Err says what there was no room for since the last Reset, or nil.
+// Err returns an error if the batch is closed or a copy, or had no room for something since the last Reset.
 func (b *batch) Err() error {
 	if b.closed {
 		return errBatchClosed
@@ -153,7 +153,7 @@ var errBatchEmpty = invalid("", "", "the batch is empty, so there is nothing to 
 
 var errBatchClosed = closed("batch")
 
-// postable says whether a part of the batch can be posted: it lacks nothing, and the part is not empty.
+// postable reports whether a part of the batch can be posted: the batch lacks nothing, and the part is not empty.
 func (b *batch) postable(from, to int) bool {
 	return b.n < b.places && b.lacks == 0 && from != to
 }

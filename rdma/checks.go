@@ -58,7 +58,7 @@ var sameChecks = struct {
 	all map[checksFor]weak.Pointer[sendChecks]
 }{all: map[checksFor]weak.Pointer[sendChecks]{}}
 
-// checksFor is what the rules of a send queue depend on.
+// checksFor has the properties of a send queue that its rules depend on.
 type checksFor struct {
 	qpt                ibv.QPType
 	sges, inline, most uint32
@@ -123,7 +123,7 @@ func newSendChecks(qpt ibv.QPType, o *QueueOptions) *sendChecks {
 	return c
 }
 
-// reads says whether an operation needs max_rd_atomic: its answer brings data.
+// reads reports whether an operation needs max_rd_atomic: its response carries data.
 func reads(op ibv.WROpcode) bool { return op == ibv.WR_RDMA_READ || isAtomic(op) }
 
 func isAtomic(op ibv.WROpcode) bool {
@@ -136,7 +136,7 @@ func (c *sendChecks) rule(w *ibv.SendWR) *sendRule {
 	return &c.rules[uint32(w.Opcode)%knownOpcodes+uint32(w.SendFlags&ibv.SEND_INLINE)*inline]
 }
 
-// known says whether the headers have an opcode.
+// known reports whether the headers have an opcode.
 func known(op ibv.WROpcode) bool { return strings.HasPrefix(op.String(), "IBV_WR_") }
 
 // statesFor is the bit set of the states in which work may be posted.
@@ -149,14 +149,14 @@ func statesFor(queue ibv.WorkQueue) (states uint32) {
 	return states
 }
 
-// inState says whether the queue takes work now. The library keeps track of what ibv_modify_qp did; a queue pair that
+// inState reports whether the queue takes work now. The library keeps track of what ibv_modify_qp did; a queue pair that
 // broke is found in its completions.
 func (c *sendChecks) inState(qp *ibv.QP) bool { return c.states>>(qp.State&31)&1 != 0 }
 
 // noRule is the rule of queues without checks.
 var noRule = sendRule{most: 1<<32 - 1}
 
-// takesAddresses says whether requests have addresses, as far as the tables know.
+// takesAddresses reports whether requests have addresses, as far as the tables know.
 func takesAddresses(qpt ibv.QPType) bool {
 	send := ibv.WRPost(qpt, ibv.WR_SEND)
 	known := send.Answer == ibv.AnswerYes || send.Answer == ibv.AnswerNeedsCapability
@@ -217,7 +217,7 @@ func (c *sendChecks) look(w *ibv.SendWR) string {
 	return c.addressReason(w)
 }
 
-// operandReason says what no queue takes of the operands of an operation, or "".
+// operandReason returns what is wrong with the operands of an operation on any queue, or "".
 func operandReason(w *ibv.SendWR) string {
 	switch w.Opcode {
 	case ibv.WR_ATOMIC_CMP_AND_SWP, ibv.WR_ATOMIC_FETCH_AND_ADD:
@@ -230,7 +230,7 @@ func operandReason(w *ibv.SendWR) string {
 	return ""
 }
 
-// addressReason says what is wrong with the address of a datagram, or "".
+// addressReason returns what is wrong with the address of a datagram, or "".
 func (c *sendChecks) addressReason(w *ibv.SendWR) string {
 	switch to := w.WR.UD(); {
 	case !c.datagrams || w.Opcode == ibv.WR_DRIVER1:
@@ -366,7 +366,7 @@ func (c *sendChecks) opcodes(flags ibv.SendFlags) string {
 	return strings.Join(names, ", ")
 }
 
-// opcodeReason says where an operation is valid that is not on a type of queue pair.
+// opcodeReason returns the types of queue pairs on which an operation is valid that is not valid on qpt.
 func opcodeReason(qpt ibv.QPType, op ibv.WROpcode) string {
 	if v := ibv.PostSendValidity(qpt, op); v.Answer == ibv.AnswerNotInVerb || qpt == ibv.QPT_XRC_RECV {
 		return fmt.Sprintf("%v: %s", op, v.Reason)
@@ -378,7 +378,7 @@ func opcodeReason(qpt ibv.QPType, op ibv.WROpcode) string {
 	return fmt.Sprintf("%v is not valid on %s (valid on: %s)", op, refusal.ShortName(qpt), strings.Join(on, ", "))
 }
 
-// stateReason says in which states a queue takes work.
+// stateReason returns the states in which a queue takes work.
 func stateReason(state ibv.QPState, queue ibv.WorkQueue) string {
 	var in []string
 	for s := ibv.QPS_RESET; s <= ibv.QPS_ERR; s++ {

@@ -121,7 +121,7 @@ func (q *CompletionQueue) trackAll(qpNum uint32, t trackedQueues) {
 	t.tell(q.given)
 }
 
-// tell sets who is told of requests that are done without a completion of their own. The caller holds
+// tell sets the function that is called for requests that complete without a completion of their own. The caller holds
 // CompletionQueue.mu.
 func (t *trackedQueues) tell(given func(id uint64)) {
 	if t.Send != nil {
@@ -132,7 +132,7 @@ func (t *trackedQueues) tell(given func(id uint64)) {
 	}
 }
 
-// tellAll is tell of all queues, those of later on as well.
+// tellAll is tell for all tracked queues, present and future.
 func (q *CompletionQueue) tellAll(given func(id uint64)) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -195,8 +195,8 @@ func (q *CompletionQueue) Poll(dst []ibv.WC) (n int, err error) {
 	return n, nil
 }
 
-// pollEnds is the rest of Poll for a result that is no number of completions. It releases CompletionQueue.mu, if Poll
-// holds it.
+// pollEnds returns the error of a Poll whose result is not a number of completions. It releases CompletionQueue.mu, if
+// Poll holds it.
 func (q *CompletionQueue) pollEnds(result int, held bool) (n int, err error) {
 	if held {
 		q.mu.Unlock()
@@ -238,8 +238,8 @@ func (q *CompletionQueue) take(p Path, dst []ibv.WC, times int) (n int, err erro
 	return q.retire(dst[:r]), nil
 }
 
-// retire gives back the slots that completions tell of, and says how many of them are the user's: those of drains are
-// taken out. The caller holds CompletionQueue.mu.
+// retire frees the slots of completed requests, removes the completions of drains, and returns the number of the others.
+// The caller holds CompletionQueue.mu.
 func (q *CompletionQueue) retire(wcs []ibv.WC) (n int) {
 	if len(q.markers) > 0 {
 		wcs = slices.DeleteFunc(wcs, func(wc ibv.WC) bool { return q.marked(wc.WRID) })
@@ -248,7 +248,7 @@ func (q *CompletionQueue) retire(wcs []ibv.WC) (n int) {
 	return len(wcs)
 }
 
-// retireAll gives back the slots that completions tell of. The caller holds CompletionQueue.mu.
+// retireAll frees the slots of completed requests. The caller holds CompletionQueue.mu.
 func (q *CompletionQueue) retireAll(wcs []ibv.WC) {
 	for i := 0; i < len(wcs); {
 		first, num := i, wcs[i].QPNum
@@ -313,7 +313,7 @@ func (q *CompletionQueue) retireOf(t *trackedQueues, wc *ibv.WC) {
 	of.retire(wc)
 }
 
-// retire gives a completion to one queue. A failed one does not say which queue it is of: it is the send queue's when
+// retire passes a completion to one of the queues. A failed completion does not name its queue: it is the send queue's if
 // its wr_id is outstanding there.
 func (t *trackedQueues) retire(wc *ibv.WC) {
 	if (t.Send == nil || !t.Send.retireWC(wc)) && t.Recv != nil {
@@ -352,7 +352,7 @@ func (q *CompletionQueue) quiet(f func()) {
 	f()
 }
 
-// marked takes the completion of a drain's work request, and says whether it is one. The caller holds
+// marked reports whether a completion is of a drain's work request, and ends the wait for it. The caller holds
 // CompletionQueue.mu.
 func (q *CompletionQueue) marked(id uint64) bool {
 	done := q.markers[id]
@@ -396,8 +396,8 @@ func (q *CompletionQueue) onlyPrograms(why error) {
 	q.usual()
 }
 
-// collect polls all completions and keeps them for the next poll. What comes in the meantime may stay: there is no end
-// to it while others post and get their slots back here.
+// collect polls all completions and keeps them for the next poll. Completions that arrive while it polls may stay in the
+// queue: other goroutines may post without end.
 func (q *CompletionQueue) collect() error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -437,8 +437,8 @@ func (q *CompletionQueue) reqNotify(p Path, solicitedOnly bool) error {
 	return nil
 }
 
-// pollFailed says what a result means that is no number of completions. libibverbs answers EOPNOTSUPP, which looks like
-// one, for a provider without ibv_poll_cq.
+// pollFailed returns the error for a result that is not a number of completions. For a provider without ibv_poll_cq,
+// libibverbs returns EOPNOTSUPP, a positive number.
 func pollFailed(p Path, c *ibv.CQ, result int) error {
 	if result > 0 {
 		return &runtime.CallError{Function: "ibv_poll_cq", Errno: runtime.Errno(result)}

@@ -75,7 +75,7 @@ func misused(p Path, sends bool) string {
 	return own.Misused(sends)
 }
 
-// missing says why a slot of an extended object cannot be called, or gives nil. Objects of older libraries are too
+// missing returns the error of a slot that cannot be called, or nil. Objects of older libraries are too
 // short for some slots: what stands there is something else.
 func missing(fn ibv.FuncPtr, name, object string) error {
 	since := ""
@@ -96,7 +96,7 @@ func missing(fn ibv.FuncPtr, name, object string) error {
 		Project: "rdma-core", Since: since}
 }
 
-// errnoOf is the number of the error that a call gave. Some old libraries give -1, which says nothing.
+// errnoOf returns the errno of a failed call. Some old libraries return -1 without setting one: that is EIO.
 func errnoOf(result int32) runtime.Errno {
 	switch {
 	case result == -1:
@@ -107,7 +107,7 @@ func errnoOf(result int32) runtime.Errno {
 	return runtime.Errno(result)
 }
 
-// reason says why there are no slots for a list of n.
+// reason returns why a list of n finds no slots.
 func (s *slots) reason(n int) string {
 	free := s.free()
 	switch {

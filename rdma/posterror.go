@@ -15,7 +15,7 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// PostError says why a list was not posted, or only a part of it. errors.Is finds Errno and Err in it, and errors.As a
+// PostError is the error of a list that was not posted, or only in part. errors.Is finds Errno and Err in it, and errors.As a
 // [VerbError] with the same errno. How many requests were posted is the other result of the post.
 type PostError struct {
 	Verb   string     // "ibv_post_send"
@@ -101,7 +101,7 @@ func recorded(err error) error {
 	return err
 }
 
-// CompletionError says that a work request failed, what the status means, and which causes are likely. errors.As finds
+// CompletionError is the error of a failed work request: its status, with its meaning and likely causes. errors.As finds
 // it. In JSON it has the members of a failed [ibv.WC].
 //
 // Man: ibv_poll_cq(3)

@@ -12,12 +12,11 @@ import (
 	"github.com/goverbs/goverbs/rdma/internal/datapath"
 	"github.com/goverbs/goverbs/rdma/internal/provider"
 	"github.com/goverbs/goverbs/rdma/internal/refusal"
-	"github.com/goverbs/goverbs/rdma/internal/verberr"
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// queue is what send queues and receive queues have in common, their first member. What a post uses is in the first two
-// cache lines, what a completion uses besides in the fourth.
+// queue is the common part of send queues and receive queues, their first member. A post uses the first two cache lines,
+// and a completion the fourth as well.
 type queue struct {
 	slots
 	refusal error // guarded by mu: why the queue takes nothing now, such as that its owner is closed
@@ -27,7 +26,7 @@ type queue struct {
 	route
 }
 
-// posting is what the call of a post needs.
+// posting has the fields that the call of a post needs.
 type posting struct {
 	function runtime.Bound // of C
 	checks   *sendChecks   // of a checked send queue; or nil
@@ -100,8 +99,8 @@ func (q *queue) Free() int {
 	return q.free()
 }
 
-// Reset forgets what is outstanding: the queue pair was moved to RESET, which drops it without completions. No
-// completion of the queue may be retired meanwhile.
+// Reset frees all slots: the queue pair was moved to RESET, which drops its requests without completions. The caller
+// retires no completions of the queue at the same time.
 func (q *queue) Reset() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -148,8 +147,8 @@ func (q *queue) post(b *batch, from, to int) (posted int, err error) {
 	return q.postHeld(b, from, to)
 }
 
-// postHeld checks requests, takes slots for them and posts them, and gives slots back that the device did not take. The
-// chain ends at to. The caller holds slots.mu, if posts do.
+// postHeld checks requests, takes slots for them and posts them, and frees the slots of requests that the device refused.
+// The chain ends at to. The caller holds slots.mu, if posts do.
 func (q *queue) postHeld(b *batch, from, to int) (posted int, err error) {
 	if q.refusal != nil {
 		return 0, q.refusal
@@ -257,8 +256,9 @@ func (q *queue) failure(index int, id uint64, errno runtime.Errno, reason string
 	return e
 }
 
-// notPosted returns how many requests a failed call posted, and its error: *bad_wr is where it stopped. It gives back
-// the slots of the others, unless any of them may have been posted. The caller holds slots.mu, if posts do.
+// notPosted returns the number of requests that a failed call posted, and its error. *bad_wr is the first request that was
+// not posted. notPosted frees the slots of that one and those after it, but none if C did not set *bad_wr, since then all
+// may have been posted. The caller holds slots.mu, if posts do.
 func (q *queue) notPosted(b *batch, from, to int, m mark, result int32) (posted int, err error) {
 	e := q.failure(b.refused(from, to), 0, errnoOf(result), "")
 	if e.Index >= 0 {
@@ -271,8 +271,8 @@ func (q *queue) notPosted(b *batch, from, to int, m mark, result int32) (posted 
 	return posted, q.orMisused(e)
 }
 
-// misplaced returns the error of a batch that is not for this queue: it is a copy, or a request has an address and the
-// queue's connection is its address. There the address would be read as something else, if at all.
+// misplaced returns the error of a batch that is a copy, or that has a datagram's address in a request for a connected
+// queue pair, which would read the address as other fields.
 func (q *queue) misplaced(b *batch, from, to int) error {
 	if b.home == address(b) {
 		return nil
@@ -289,12 +289,9 @@ func (q *queue) misplaced(b *batch, from, to int) error {
 			refusal.ShortName(q.qp.QPType))))
 }
 
-// unfit is the error of a post of a batch with that error, or nil.
+// unfit returns the error of a post of a batch with that error, or nil.
 func (q *queue) unfit(err error) error {
-	switch {
-	case q == nil:
-		return verberr.NotCreated("ibv_post_send")
-	case err == nil:
+	if err == nil {
 		return nil
 	}
 	return recorded(q.failure(-1, 0, 0, "").because(err))

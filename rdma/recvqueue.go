@@ -8,6 +8,7 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma/internal/provider"
+	"github.com/goverbs/goverbs/rdma/internal/verberr"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -92,24 +93,22 @@ func (q *RecvQueue) make(fn ibv.FuncPtr, object unsafe.Pointer, o *QueueOptions)
 
 // Post posts the whole batch in one call. Its results are those of [SendQueue.Post].
 func (q *RecvQueue) Post(b *RecvBatch) (posted int, err error) {
-	if q == nil || b == nil {
-		return 0, q.none()
+	if q == nil {
+		return 0, verberr.NotCreated("ibv_post_recv")
+	}
+	if b == nil {
+		return 0, q.unfit(errBatchNil)
 	}
 	return q.postAll(&b.batch)
 }
 
-// none is the error of a post to no queue, or of no batch.
-func (q *RecvQueue) none() error {
-	if q == nil {
-		return (*queue)(nil).unfit(nil)
-	}
-	return q.unfit(errBatchNil)
-}
-
-// PostRange posts the requests from one index up to another, exclusive: the rest of a batch after a failure, say.
+// PostRange is [SendQueue.PostRange].
 func (q *RecvQueue) PostRange(b *RecvBatch, from, to int) (posted int, err error) {
-	if q == nil || b == nil {
-		return 0, q.none()
+	if q == nil {
+		return 0, verberr.NotCreated("ibv_post_recv")
+	}
+	if b == nil {
+		return 0, q.unfit(errBatchNil)
 	}
 	return q.post(&b.batch, from, to)
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/internal/lock"
 	"github.com/goverbs/goverbs/rdma/internal/provider"
+	"github.com/goverbs/goverbs/rdma/internal/verberr"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -104,8 +105,11 @@ func refusingSendQueue(qp *ibv.QP, why error) *SendQueue {
 // a check refuses one, or those before the one that the device refused. The error is a [*PostError], or the reason why
 // the queue takes nothing. An empty batch is an error.
 func (q *SendQueue) Post(b *SendBatch) (posted int, err error) {
-	if q == nil || b == nil {
-		return 0, q.none()
+	if q == nil {
+		return 0, verberr.NotCreated("ibv_post_send")
+	}
+	if b == nil {
+		return 0, q.unfit(errBatchNil)
 	}
 	if q.direct && b.n == b.linked && b.bad != nil {
 		if result := q.callDirect(&b.batch); result != 0 {
@@ -164,25 +168,20 @@ func (q *SendQueue) oneNotPosted(b *SendBatch, m mark, result int32) (posted int
 	return q.notPosted(&b.batch, 0, 1, m, result)
 }
 
-// none is the error of a post to no queue, or of no batch.
-func (q *SendQueue) none() error {
-	if q == nil {
-		return (*queue)(nil).unfit(nil)
-	}
-	return q.unfit(errBatchNil)
-}
-
-// PostRange posts the requests from one index up to another, exclusive: the rest of a batch after a failure, say. There
-// may be none.
+// PostRange posts the requests from index from to index to, exclusive, such as the rest of a batch after a failure. An
+// empty range posts nothing and is no error.
 func (q *SendQueue) PostRange(b *SendBatch, from, to int) (posted int, err error) {
-	if q == nil || b == nil {
-		return 0, q.none()
+	if q == nil {
+		return 0, verberr.NotCreated("ibv_post_send")
+	}
+	if b == nil {
+		return 0, q.unfit(errBatchNil)
 	}
 	return q.post(&b.batch, from, to)
 }
 
-// takeOne takes a slot for a request of the usual kind, with one entry, or does nothing and returns false. The caller
-// holds slots.mu.
+// takeOne checks a request with one entry and takes a slot for it. It returns false and does nothing if a rule needs a
+// closer look. The caller holds slots.mu.
 func (q *SendQueue) takeOne(w *ibv.SendWR) (m mark, ok bool) {
 	checks, at := q.checks, q.posted.Load()
 	rule := checks.rule(w)
@@ -201,8 +200,8 @@ func (q *SendQueue) takeOne(w *ibv.SendWR) (m mark, ok bool) {
 	return m, true
 }
 
-// one posts a request by the shorter way of the path, unless a check, the slots or the path have something against it:
-// then it has done nothing, and returns false. The caller holds slots.mu.
+// one posts a request by PostOne of the path. It returns false and does nothing if a check, the slots or the path refuse
+// it. The caller holds slots.mu.
 func (q *SendQueue) one(w *ibv.SendWR) bool {
 	if q.capacity == 0 {
 		return q.quick.PostOne(w)
@@ -215,8 +214,8 @@ func (q *SendQueue) one(w *ibv.SendWR) bool {
 	return ok
 }
 
-// oneInline is one of a request whose data the path copies, which panics where the data is not there. The caller holds
-// slots.mu; a panic releases it.
+// oneInline is one for a request with inline data. The path copies the data and panics if its memory is not mapped. The
+// caller holds slots.mu; a panic releases it.
 func (q *SendQueue) oneInline(w *ibv.SendWR) (ok bool) {
 	m, over := mark{posted: q.posted.Load(), signal: q.signal}, false
 	defer func() {
@@ -230,11 +229,11 @@ func (q *SendQueue) oneInline(w *ibv.SendWR) (ok bool) {
 	return ok
 }
 
-// Retire gives back the slots that completions tell of: of a successful one, those of its work request and of all
-// before it; likewise of a failed one. Completions of other queues are passed over. A [CompletionQueue] that tracks the
-// queue does this by itself. If you poll in another way, hand over all completions of the queue here, in the order in
-// which they were polled: one caller at a time. A failed completion does not tell sends from receives, so wr_ids of the
-// queue pair's two queues should differ.
+// Retire frees the slots of completed requests: a completion, successful or not, frees the slot of its request and those
+// of all earlier requests. Retire ignores completions of other queues. A [CompletionQueue] that tracks the queue retires by
+// itself. If you poll in another way, pass all completions of the queue to Retire, in the order in which they were polled,
+// from one goroutine at a time. A failed completion does not identify sends or receives, so the wr_ids of the queue pair's
+// two queues should differ.
 func (q *SendQueue) Retire(wcs []ibv.WC) {
 	for i := range wcs {
 		q.retireWC(&wcs[i])

@@ -23,7 +23,7 @@ import (
 // before it are done, too; after a failure every request completes, one by one. So a completion stands for the first
 // outstanding request that bears its wr_id, and, when it succeeded, is signalled.
 //
-// With many queues, lines of the cache are what a post costs: see queue.
+// With many queues, a post costs mostly cache misses: see queue for the layout.
 type slots struct {
 	// With these, the place of the next wr_id is known when the first cache line is: a thousand queues in turn wait for
 	// that line and then for the place, and not for a second line in between.
@@ -133,7 +133,7 @@ func (s *slots) outstanding() int {
 	}
 }
 
-// positions are for Positions. What was posted is at least what is done, as that is read first.
+// positions returns the numbers for Positions. It reads retired first, so that posted is never less.
 func (s *slots) positions() (done, posted, slots uint32) {
 	done = s.retired.Load()
 	return done, s.posted.Load(), s.capacity
@@ -278,7 +278,7 @@ func (s *slots) undo(m mark, n int) {
 	lock.StoreRelease32(&s.posted, end)
 }
 
-// retire gives back the slots that a completion tells of, and says whether it told of any.
+// retire frees the slots that a completion stands for, and reports whether there were any.
 func (s *slots) retire(id uint64, succeeded bool) bool {
 	if !succeeded {
 		return s.retireAny(id, false)
@@ -329,7 +329,7 @@ func (s *slots) retireAny(id uint64, succeeded bool) bool {
 	return false
 }
 
-// giveBack tells of the requests from one position up to another, exclusive.
+// giveBack calls given for the requests from one position to another, exclusive.
 func (s *slots) giveBack(from, to uint32) {
 	for ; s.given != nil && from != to; from++ {
 		s.given(*s.id(from))
@@ -350,7 +350,7 @@ func (s *slots) retireOne() bool {
 	}
 }
 
-// reset forgets what is outstanding. The caller holds slots.mu, and excludes completions.
+// reset frees all slots. The caller holds slots.mu, and excludes completions.
 func (s *slots) reset() {
 	posted := s.posted.Load()
 	if !s.anyOrder {

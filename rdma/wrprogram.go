@@ -73,7 +73,7 @@ func (p *WRProgram) Reset() {
 // Len is the number of requests.
 func (p *WRProgram) Len() int { return len(p.wrs) }
 
-// Err says what is wrong with the program so far, or returns nil. Only a post checks whether the last request is
+// Err returns the first error of the program so far, or nil. Only a post checks whether the last request is
 // complete, and a post by a [Path] that takes lists needs none of the provider's functions.
 func (p *WRProgram) Err() error {
 	if p.err != nil {
@@ -105,7 +105,7 @@ func (p *WRProgram) link() {
 	p.linked, p.runs = true, p.unable == nil
 }
 
-// inlined gives the work requests the flag of inline data, which a program's setter says.
+// inlined sets IBV_SEND_INLINE in the work requests of a list. In a program the setter implies it.
 func (p *WRProgram) inlined() {
 	for i := range p.info {
 		if p.info[i].inline {
@@ -365,7 +365,7 @@ func (p *WRProgram) BindMW(id uint64, mw ibv.Ptr[ibv.MW], rkey uint32, info ibv.
 	return r
 }
 
-// noList says that a work request cannot hold what a function does.
+// noList records that the program cannot be posted as a list, because ibv_send_wr has no such operation.
 func (p *WRProgram) noList(function string) {
 	if p.unlisted == nil {
 		p.unlisted = &runtime.NotSupportedError{Function: function,
@@ -373,7 +373,7 @@ func (p *WRProgram) noList(function string) {
 	}
 }
 
-// wrInfo is what the checks need of a request in a program, and its data: entries, each of them inline or none.
+// wrInfo has the sizes of a request, for the checks, and its entries: all of them inline, or none.
 type wrInfo struct {
 	sges   int
 	bytes  uint64
@@ -433,7 +433,7 @@ func (r WRRequest) setter(s ibv.WRSetters, fn ibv.FuncPtr, args ...uint64) bool 
 	return true
 }
 
-// last says whether the request can get more: it is the last one.
+// last reports whether the request is the last one, which alone can change its shape.
 func (r WRRequest) last(s ibv.WRSetters) bool {
 	if p := r.p; r.index != len(p.wrs)-1 || p.closed {
 		p.fail(invalid("", "", "WR %d: %v for a request that others follow", r.index, s))

@@ -9,7 +9,7 @@ import (
 	"unsafe"
 )
 
-// fast says that this release of Go was tested with the links below. They reach into Go's own runtime, so test a new
+// fast is true if this release of Go was tested with the links below. They reach into Go's own runtime, so test a new
 // minor release before you name it in the build tag of this file and of the assembly.
 const fast = true
 
@@ -64,12 +64,12 @@ const (
 	gM       = 48 // g.m, the goroutine's thread
 	mG0      = 0  // m.g0, whose stack is the system stack
 	gSchedSP = 56 // g.sched.sp: on g0, the end of what Go has used
-	// g.throwsplit says that nothing may touch the goroutine's stack. A signal that C raises then ends the process at
+	// If g.throwsplit is set, Go does not touch the goroutine's stack. A signal that C raises then ends the process at
 	// once, with a message. Otherwise Go would run a panic on a stack that is not Go's and may have no room for it.
 	gThrowsplit = 183
 )
 
-// direct says that calls switch to another stack and leave g unchanged. This costs half of Go's own switch, which is
+// direct is true if calls switch to another stack and leave g unchanged. This costs half of Go's own switch, which is
 // used if the offsets above are wrong.
 //
 // A crash, or SIGQUIT, during such a call prints Go's traceback without registers and then a second error: Go prints

@@ -165,8 +165,8 @@ func run(ctx context.Context, o options, args []string) (status int, err error) 
 	return status, nil
 }
 
-// retried boots guests until all have passed, and up to so many times more. A guest of a busy machine may get no processor
-// for longer than a peer waits for it. A fault of the kernel counts at once.
+// retried boots guests until all have passed, at most 1+retries times. On a busy machine a guest may get no processor for
+// longer than its peer waits. A kernel fault is not retried.
 func retried(retries int, log vm.Logf, boot func() ([]*vm.Outcome, error)) ([]*vm.Outcome, error) {
 	for failed := 0; ; failed++ {
 		outcomes, err := boot()
