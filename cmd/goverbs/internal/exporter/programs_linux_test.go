@@ -38,7 +38,7 @@ const countedVariable = "GOVERBS_EXPORTER_TEST_WRITES"
 func TestCountedProgram(t *testing.T) {
 	var writes int
 	if _, err := fmt.Sscan(os.Getenv(countedVariable), &writes); err != nil {
-		t.Skip("of TestPublished")
+		t.Skip("TestPublished runs it as a process of its own")
 	}
 	fabric, err := soft.New(soft.Options{})
 	require.NoError(t, err)
