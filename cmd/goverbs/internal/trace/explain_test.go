@@ -96,7 +96,7 @@ func TestQuiet(t *testing.T) {
 // TestExplain: of at least 90 % of the faults, the first finding names the cause.
 func TestExplain(t *testing.T) {
 	if guest() != "" {
-		t.Skip("of the software device")
+		t.Skip("tests the software device alone")
 	}
 	right := 0
 	for _, f := range faults {
@@ -117,7 +117,7 @@ func TestExplain(t *testing.T) {
 // TestEvidence: a finding has what the device of its own program counted, which the trace says behind the completion.
 func TestEvidence(t *testing.T) {
 	if guest() != "" {
-		t.Skip("of the software device")
+		t.Skip("tests the software device alone")
 	}
 	found := Explain(traced(t, "a remote key that nobody has"))
 	require.NotEmpty(t, found)

@@ -80,7 +80,7 @@ func refusal(name, cause, because string, build func(r *rig, p *rdma.WRProgram, 
 // TestRefusals: what a check refuses before the device is asked stands in the trace, and is explained.
 func TestRefusals(t *testing.T) {
 	if guest() != "" {
-		t.Skip("of checks, which need no device")
+		t.Skip("tests checks, which are the same on every device")
 	}
 	for _, f := range refusals {
 		found := Explain(traced(t, f.name))
@@ -100,7 +100,7 @@ var wide = write("a region above 4 GiB", "remote-range", func(r *rig) (uint64, u
 // TestWide: addresses of regions are whole, also on 32-bit machines.
 func TestWide(t *testing.T) {
 	if guest() != "" {
-		t.Skip("of the software device")
+		t.Skip("tests the software device alone")
 	}
 	found := Explain(traced(t, wide.name))
 	require.NotEmpty(t, found)
