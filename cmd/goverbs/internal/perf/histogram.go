@@ -65,18 +65,17 @@ func (r *Report) SaveHistograms(name string) error {
 
 // save writes a file whole, or not at all. What is no file, such as a pipe, /dev/stdout or another device, is written
 // to, for a file in its place would be none of them; a link leads to the file. A link or pipe that another user has put
-// there is refused. In a directory such as /tmp, others cannot replace what belongs to this user, but they can create
-// what is missing: only a link that was found is followed.
+// there is refused, also if it takes the place of a link of this user at the last moment.
 func save(name string, write func(io.Writer) error) error {
 	info, err := os.Lstat(name)
 	switch {
 	case err != nil:
 	case info.Mode()&os.ModeSymlink != 0:
 		if foreign(info) {
-			return fmt.Errorf("write: %q: a link of another user is not followed", name)
+			return linkOfAnother(name)
 		}
 		if info, err = os.Stat(name); err == nil && info.Mode().IsRegular() {
-			name, err = filepath.EvalSymlinks(name)
+			name, err = target(name)
 		}
 	case info.Mode()&os.ModeNamedPipe != 0 && foreign(info):
 		return fmt.Errorf("write: %q: the pipe belongs to another user", name)
@@ -101,6 +100,25 @@ func save(name string, write func(io.Writer) error) error {
 		return err
 	}
 	return os.Rename(f.Name(), name)
+}
+
+func linkOfAnother(name string) error {
+	return fmt.Errorf("write: %q: a link of another user is not followed", name)
+}
+
+// target follows links from a name to the name of a file.
+func target(name string) (string, error) {
+	for range 40 { // as the kernel does
+		to, err := readLink(name)
+		if err != nil || to == "" {
+			return name, err
+		}
+		if !filepath.IsAbs(to) {
+			to = filepath.Join(filepath.Dir(name), to)
+		}
+		name = to
+	}
+	return "", fmt.Errorf("write: %q: too many links", name)
 }
 
 func (r *Report) writeDistribution(w io.Writer) error {

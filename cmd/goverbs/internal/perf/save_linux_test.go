@@ -105,3 +105,36 @@ func TestSaveRace(t *testing.T) {
 		require.Equal(t, "untouched", string(text))
 	}
 }
+
+// TestSaveSwappedLink: in a directory that others may write to, a link of another user takes the place of this user's link
+// again and again, and is never followed.
+func TestSaveSwappedLink(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root makes links of others")
+	}
+	dir := t.TempDir()
+	victim, name := filepath.Join(dir, "victim"), filepath.Join(dir, "name")
+	own, others := filepath.Join(dir, "own"), filepath.Join(dir, "others")
+	require.NoError(t, os.WriteFile(victim, []byte("untouched"), 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "file"), nil, 0o600))
+	require.NoError(t, os.Symlink("file", name))
+	var ended sync.WaitGroup
+	defer ended.Wait()
+	var end atomic.Bool
+	defer end.Store(true)
+	ended.Go(func() {
+		for !end.Load() {
+			_ = os.Symlink("victim", others)
+			_ = os.Lchown(others, 12345, -1)
+			_ = os.Rename(others, name)
+			_ = os.Symlink("file", own)
+			_ = os.Rename(own, name)
+		}
+	})
+	for range 5000 {
+		_ = save(name, func(w io.Writer) error { _, err := io.WriteString(w, "hello"); return err })
+		text, err := os.ReadFile(victim)
+		require.NoError(t, err)
+		require.Equal(t, "untouched", string(text))
+	}
+}
