@@ -72,7 +72,7 @@ func get(url string, w io.Writer) error {
 	}
 	defer answer.Body.Close()
 	if answer.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s: %s", url, answer.Status)
+		return fmt.Errorf("%s: %q", url, answer.Status)
 	}
 	_, err = io.Copy(w, answer.Body)
 	return err

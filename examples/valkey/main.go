@@ -65,7 +65,11 @@ func do(address string, command []string) error {
 	if err != nil && !valkey.IsValkeyNil(err) {
 		return err
 	}
-	fmt.Println(answer)
+	if text, ok := answer.(string); ok {
+		fmt.Printf("%q\n", text) // another process's, which may hold escape sequences of terminals
+		return nil
+	}
+	fmt.Printf("%#v\n", answer)
 	return nil
 }
 

@@ -15,7 +15,7 @@ import (
 
 var (
 	enumLike = regexp.MustCompile(`(^|_)(state|mtu|rate|width|speed|link_layer|type|flags?|mask|opcode|status|selector|` +
-		`caps?|event|level|mode|access)\d*(_ex)?$`)
+		`caps?|event|level|mode|access|qpts|oflags)\d*(_ex)?$`)
 	integer = regexp.MustCompile(`^(u?int(8|16|32|64)|byte|BE(16|32|64))$`)
 )
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package places shares the places of a server among the hosts of its clients, so that one host cannot take them all.
+// Package places shares the places of a server among the addresses of its clients, so that one address cannot take them
+// all. A host with many addresses counts as many.
 package places
 
 import (

@@ -82,7 +82,7 @@ func noIBAddress(at IBAddr, err error) string {
 	return ""
 }
 
-// noAddress says why an ID cannot have an address.
+// noAddress returns why an ID cannot have an address, or "".
 func (id *ID) noAddress(at netip.AddrPort, err error) string {
 	all := at.Addr().IsUnspecified()
 	switch {
@@ -110,17 +110,21 @@ func (id *ID) noAddress(at netip.AddrPort, err error) string {
 	return ""
 }
 
-// noSource says why an ID cannot resolve from a source address, which is nil for any.
+// noSource returns why an ID cannot resolve from a source address, which is nil for any, or "" if the source may be right.
 func (id *ID) noSource(from *rdmacm.Sockaddr, err error) string {
-	if from == nil || !errors.Is(err, syscall.EADDRINUSE) && !errors.Is(err, syscall.EADDRNOTAVAIL) &&
-		!errors.Is(err, syscall.EACCES) {
+	if from == nil {
 		return ""
 	}
 	why := ""
 	if a, ok := ibAddr(from); ok {
-		why = noIBAddress(a, err)
-	} else {
-		why = id.noAddress(addrPort(from), err)
+		if errors.Is(err, syscall.EADDRINUSE) || errors.Is(err, syscall.EADDRNOTAVAIL) || errors.Is(err, syscall.EACCES) {
+			why = noIBAddress(a, err)
+		}
+	} else if at := addrPort(from); !errors.Is(err, syscall.ENODEV) || at.Addr().IsLinkLocalUnicast() {
+		why = id.noAddress(at, err) // with another address, ENODEV is about the route to the peer
+	}
+	if why == "" {
+		return ""
 	}
 	return "the source is " + addressString(from) + ": " + why
 }

@@ -67,6 +67,13 @@ func TestLinkLocal(t *testing.T) {
 		assert.ErrorContains(t, err, at)
 		assert.False(t, id.LocalAddr().IsValid(), at)
 	}
+	for from, want := range map[string]string{"[fe80::1]:0": "needs its interface",
+		"[fe80::1%lo]:0": "no RDMA device on the network interface of that address"} {
+		err := newID().ResolveAddr(ctx, netip.MustParseAddrPort(from), netip.MustParseAddrPort("[fe80::2%near0]:7"),
+			time.Second)
+		assert.ErrorContains(t, err, "the source is "+from)
+		assert.ErrorContains(t, err, want)
+	}
 	id := newID()
 	require.NoError(t, id.Bind(netip.MustParseAddrPort("[fe80::1%near0]:0")))
 	assert.Equal(t, netip.MustParseAddr("fe80::1%near0"), id.LocalAddr().Addr())

@@ -494,6 +494,7 @@ func (c *Conn) want(flags protocol.Flags) {
 // Close ends the connection. It waits until all written data is in the peer's memory and the peer knows that no more
 // comes, for [Config].Linger at most, and then releases everything. If that was not acknowledged, or the peer has
 // closed and not read all of it, the error has an [UndeliveredError], and the data may be lost: nothing sends it again.
+// With rsockets, whose peers do not report what they have read, only the first of these is an error.
 // Close of a TCP connection returns nil at once in the same place. Without an error the data has arrived; only an
 // answer of the peer's program shows that it has read it. Data that the peer sends during Close is dropped, and its
 // next Write fails.

@@ -271,12 +271,11 @@ func connect(ctx context.Context, peer *rpma.Peer, address string, o offer) (*rp
 	if err == nil {
 		err = conn.WaitEstablished(soon)
 	}
-	host, _, _ := net.SplitHostPort(address)
 	switch event := new(rpma.EventError); {
 	case err == nil || ctx.Err() != nil:
 	case soon.Err() != nil:
-		err = fmt.Errorf("%s does not answer: start goverbs cp --listen there, on an adapter or with -d soft@%s, and "+
-			"let UDP port 4791 through firewalls", address, host)
+		err = fmt.Errorf("%s does not answer: start goverbs cp --listen there, on an adapter or with -d soft@ADDRESS, an "+
+			"address of that host, and let UDP port 4791 through firewalls", address)
 	case errors.As(err, &event) && event.Event == rpma.Rejected:
 		err = fmt.Errorf("%s: %w: start goverbs cp --listen there", address, err)
 	}
