@@ -99,6 +99,30 @@ func Walk(root string, fn fs.WalkDirFunc) error {
 	})
 }
 
+// Tree checks that Open opens every file below a directory and below directories that links lead to, for programs that
+// read more files than they are given, such as a C compiler.
+func Tree(dir string) error { return checkTree(dir, map[string]bool{}) }
+
+func checkTree(dir string, seen map[string]bool) error {
+	real, err := filepath.EvalSymlinks(dir)
+	if err != nil || seen[real] {
+		return err
+	}
+	seen[real] = true
+	return Walk(real, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		switch info, err := os.Stat(path); {
+		case err != nil: // a link that leads nowhere; the compiler does not open it either
+			return nil
+		case info.IsDir():
+			return checkTree(path, seen)
+		}
+		return check(path)
+	})
+}
+
 type tree struct {
 	fs.ReadLinkFS
 	path    string

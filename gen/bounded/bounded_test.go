@@ -45,14 +45,26 @@ func TestRead(t *testing.T) {
 				assert.Equal(t, "text", string(text))
 				continue
 			}
+			reason := want
 			if name == "dir.h" && how == "fs" {
-				want = "is a directory"
+				reason = "is a directory"
 			}
-			assert.ErrorContains(t, err, want, how)
+			assert.ErrorContains(t, err, reason, how)
 			assert.ErrorContains(t, err, name, how)
 			assert.Equal(t, name == "missing.h", os.IsNotExist(err), name)
 		}
 	}
+}
+
+func TestTree(t *testing.T) {
+	outer, elsewhere := t.TempDir(), t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(outer, "plain.h"), []byte("text"), 0o644))
+	require.NoError(t, os.Symlink(".", filepath.Join(outer, "again")))
+	require.NoError(t, os.Symlink("nothing", filepath.Join(outer, "broken.h")))
+	require.NoError(t, os.Symlink(elsewhere, filepath.Join(outer, "sub")))
+	assert.NoError(t, Tree(outer))
+	require.NoError(t, syscall.Mkfifo(filepath.Join(elsewhere, "pipe.h"), 0o644))
+	assert.ErrorContains(t, Tree(outer), "pipe.h: a named pipe, not a regular file")
 }
 
 func TestAll(t *testing.T) {

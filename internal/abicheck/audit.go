@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/goverbs/goverbs/gen/bounded"
+
 	"github.com/goverbs/goverbs/gen/model"
 	"github.com/goverbs/goverbs/gen/project"
 	"github.com/goverbs/goverbs/gen/rules"
@@ -138,6 +140,11 @@ func (a *Answer) askHeaders(ctx context.Context, q Question, of *project.Project
 	if include == "" {
 		var err error
 		if include, err = FindHeaders(ctx, q.CC, of); err != nil {
+			return err
+		}
+	}
+	if q.Include != "" { // the C compiler would wait for a pipe, or read a device to no end
+		if err := bounded.Tree(q.Include); err != nil {
 			return err
 		}
 	}

@@ -286,6 +286,21 @@ func TestOddFiles(t *testing.T) {
 	}
 }
 
+// TestOddIncludedFiles: what the C compiler alone would open has the same limits.
+func TestOddIncludedFiles(t *testing.T) {
+	headersOf(t, "65.0")
+	needCompiler(t)
+	dir := t.TempDir()
+	require.NoError(t, os.CopyFS(dir, os.DirFS(filepath.Join(cacheDir, "65.0", "include"))))
+	path := filepath.Join(dir, "linux", "types.h")
+	require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
+	require.NoError(t, os.RemoveAll(path))
+	require.NoError(t, syscall.Mkfifo(path, 0o644))
+	code, out, errs := command("-only", "headers", "-pkg", "ibv", "-I", dir)
+	assert.Equal(t, 2, code, out)
+	assert.Contains(t, errs, "types.h: a named pipe, not a regular file")
+}
+
 // TestControlCharacters: a header's text does not command the terminal.
 func TestControlCharacters(t *testing.T) {
 	headersOf(t, "65.0")
