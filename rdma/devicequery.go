@@ -39,7 +39,7 @@ func (d *Device) Query() (*ibv.DeviceAttr, error) {
 	return a, d.query("ibv_query_device", func() error { return libibverbs.QueryDevice(d.c, a) })
 }
 
-// QueryEx returns attributes of the device that Query lacks. Attributes that the device does not know are 0.
+// QueryEx returns attributes of the device that Query lacks. Attributes that the device does not report are 0.
 //
 // C: ibv_query_device_ex
 //
@@ -108,9 +108,9 @@ func (d *Device) PortSpeed(port uint8) (mbps uint64, err error) {
 	return speed * unit, err
 }
 
-// HWCounters returns what the driver counts at a port: packets, what was sent again, errors. Names are those of the
-// files in /sys/class/infiniband/DEVICE/ports/PORT/hw_counters, and differ between drivers; docs/wire.md explains those
-// of software devices. It reads a file for each counter. Where a driver has none, errors.Is finds fs.ErrNotExist.
+// HWCounters returns the driver's counters of a port: packets, retransmissions, errors. Names are those of the files in
+// /sys/class/infiniband/DEVICE/ports/PORT/hw_counters, and differ between drivers; docs/wire.md explains those of
+// software devices. It reads a file for each counter. If a driver has no counters, errors.Is matches fs.ErrNotExist.
 func (d *Device) HWCounters(port uint8) (all map[string]uint64, err error) {
 	const verb = "HWCounters"
 	if _, err := d.Port(port); err != nil {
@@ -140,7 +140,7 @@ func (d *Device) HWCounters(port uint8) (all map[string]uint64, err error) {
 		if err != nil {
 			return nil, wrap(verb, d.name, err)
 		}
-		if f.Name() == "lifespan" { // how old they may be, in milliseconds
+		if f.Name() == "lifespan" { // the refresh interval in milliseconds, not a counter
 			continue
 		}
 		if all[f.Name()], err = strconv.ParseUint(strings.TrimSpace(string(text)), 10, 64); err != nil {

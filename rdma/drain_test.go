@@ -136,7 +136,7 @@ func TestDrainBesideAPoller(t *testing.T) {
 // A drain that is given up leaves nothing that a user would see; the next one goes on.
 func TestCancelledDrain(t *testing.T) {
 	e, _ := stuck(t)
-	leave, err := e.qp.alone(patience{Context: context.Background()}) // another queue pair's drain of the same queue
+	leave, err := e.qp.alone(drainContext{Context: context.Background()}) // another queue pair's drain of the same queue
 	require.NoError(t, err)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
 	defer cancel()
@@ -164,7 +164,7 @@ func TestCancelledDrain(t *testing.T) {
 // Close ends a drain that is under way, and drains by itself.
 func TestCloseDuringDrain(t *testing.T) {
 	e, _ := stuck(t)
-	leave, err := e.qp.alone(patience{Context: context.Background()})
+	leave, err := e.qp.alone(drainContext{Context: context.Background()})
 	require.NoError(t, err)
 	drained, closed := make(chan error, 1), make(chan error, 1)
 	go func() { drained <- e.qp.Drain(context.Background()) }()
@@ -185,9 +185,9 @@ func TestDrainIntoABrokenQueue(t *testing.T) {
 	e := self(t, ibv.QPT_RC)
 	lost := e.cq.mark() // no request bears it
 	ends := make(chan error, 2)
-	go func() { ends <- e.qp.await(patience{Context: context.Background()}, &lost) }()
+	go func() { ends <- e.qp.await(drainContext{Context: context.Background()}, &lost) }()
 	go func() {
-		ends <- e.qp.whileFull(patience{Context: context.Background()}, e.cq,
+		ends <- e.qp.whileFull(drainContext{Context: context.Background()}, e.cq,
 			func() error { return &runtime.CallError{Function: "ibv_post_send", Errno: syscall.ENOMEM} })
 	}()
 	time.Sleep(5 * time.Millisecond)
@@ -270,7 +270,7 @@ func TestDrainOfSharedReceives(t *testing.T) {
 	require.NoError(t, silent.Close())
 	assert.Less(t, time.Since(start), lastWQEWait)
 	assert.True(t, d.keepsLastWQE.Load())
-	d.tell(AsyncEvent{Type: ibv.EVENT_QP_LAST_WQE_REACHED, QP: e.qp})
+	d.notify(AsyncEvent{Type: ibv.EVENT_QP_LAST_WQE_REACHED, QP: e.qp})
 	assert.False(t, d.keepsLastWQE.Load(), "it does say so")
 
 	waitForLastWQE(t, usual)

@@ -58,7 +58,7 @@ func TestEventsOfFormerLives(t *testing.T) {
 		loop(t, e.qp)
 	}
 
-	d.tell(AsyncEvent{Type: ibv.EVENT_QP_LAST_WQE_REACHED, QP: e.qp}) // the device took its time
+	d.notify(AsyncEvent{Type: ibv.EVENT_QP_LAST_WQE_REACHED, QP: e.qp}) // the device took its time
 	assert.GreaterOrEqual(t, timed(t, d, e.qp), lastWQEWait, "before the way to ERR there was none of this life")
 }
 

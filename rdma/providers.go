@@ -20,15 +20,15 @@ const (
 	ReqNotify = provider.ReqNotify // ibv_req_notify_cq
 )
 
-// Provider describes a provider: the verbs that it executes in user space alone, and those that enter the kernel and do
-// not sleep there. They may be called without telling Go's scheduler.
+// Provider describes a provider: the verbs that it executes in user space alone, and those that enter the kernel
+// without sleeping there. Both may be called directly, without entersyscall.
 //
 // Fields:
 //
 //	Name   string // as in the name of its shared object: "mlx5" of libmlx5.so.1 and of libmlx5-rdmav34.so
 //	Pure   Verbs
 //	Brief  Verbs
-//	Reason string // the sources that show it, and what was found when it was run
+//	Reason string // evidence: source files, and results of tests
 type Provider = provider.Provider
 
 // Providers returns the built-in list. A provider that is not in it, or a verb that is neither in its Pure nor in its

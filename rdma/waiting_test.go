@@ -254,7 +254,7 @@ func TestDeviceGoneWhileWaiting(t *testing.T) {
 		}
 	}
 	time.Sleep(time.Millisecond)
-	d.tell(AsyncEvent{Type: ibv.EVENT_DEVICE_FATAL})
+	d.notify(AsyncEvent{Type: ibv.EVENT_DEVICE_FATAL})
 	for range 8 {
 		assert.ErrorIs(t, requireEnd(t, errs), syscall.EIO)
 	}
@@ -316,7 +316,7 @@ func TestEventsOfClosedObjects(t *testing.T) {
 	got := d.asyncEvent(event)
 	assert.Nil(t, got.QP)
 	assert.Equal(t, ibv.EVENT_QP_FATAL, got.Type)
-	d.tell(got)
+	d.notify(got)
 
 	d.events.add(AsyncEvent{Type: ibv.EVENT_QP_FATAL, QP: qp}) // looked up before it was closed
 	got, err := d.Event(soon(t))
