@@ -12,6 +12,7 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/libibverbs"
 	"github.com/goverbs/goverbs/rdma/internal/chosen"
+	kernel "github.com/goverbs/goverbs/rdma/native"
 	"github.com/goverbs/goverbs/rdma/soft"
 	"github.com/goverbs/goverbs/runtime"
 )
@@ -115,6 +116,8 @@ func listReason(err error) string {
 // processes and hosts, Soft-RoCE, and adapters. See soft.Named. Such a device is reachable from the network:
 // docs/wire.md describes the consequences.
 //
+// A name like "native:rxe0" opens the kernel's device without rdma-core; see package native.
+//
 // Without a name, Open uses the environment variable GOVERBS_DEVICE. If that is not set, it opens the native library's
 // first device. Programs with more privileges than their user (set-uid, set-gid, file capabilities) ignore the
 // variable.
@@ -135,6 +138,9 @@ func Open(name string) (*Device, error) {
 			return nil, err
 		}
 		return OpenOn(fabric, device)
+	}
+	if kernelName, ok := strings.CutPrefix(name, kernel.Prefix); ok {
+		return openNative(kernelName)
 	}
 	if !named { // rdma/cm has the same order
 		if fabric, err := chosen.Backend(); err == nil && fabric != runtime.Native {
@@ -160,6 +166,19 @@ func Open(name string) (*Device, error) {
 	}
 	if errors.As(err, &unknown) { // there is no native library that could have it either
 		return nil, fmt.Errorf("%w; there are no others, because of %w", err, native)
+	}
+	return d, err
+}
+
+// openNative opens a device of the kernel without rdma-core.
+func openNative(name string) (*Device, error) {
+	backend, err := kernel.Open()
+	if err != nil {
+		return nil, err
+	}
+	d, err := OpenOn(backend, name)
+	if errors.Is(err, syscall.EOPNOTSUPP) {
+		err = explain("", "", "its driver needs rdma-core: open it without "+kernel.Prefix, err)
 	}
 	return d, err
 }

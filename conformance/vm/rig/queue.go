@@ -45,21 +45,26 @@ func Within(event string, wait func() error) error {
 	}
 }
 
-// Poll waits for a completion until patience is at its end; false when none came. The empty time between polls lets a
-// guest with one processor go on.
+// Poll waits for a completion until patience is at its end; false when none came. The sleep between polls lets a guest
+// with one processor make progress. Poll also makes a minimum number of polls, so that the wait grows on a busy machine,
+// where the goroutines of a device run as late as this one.
 func Poll(cq *ibv.CQ, patience time.Duration) (ibv.WC, bool, error) {
 	wc := new(ibv.WC)
-	for deadline := time.Now().Add(Patience(patience)); ; time.Sleep(50 * time.Microsecond) {
+	wait := Patience(patience)
+	least := int(wait / (100 * time.Microsecond))
+	deadline := time.Now().Add(wait)
+	for polls := 1; ; polls++ {
 		n, err := verbs.PollCQ(cq, 1, wc)
 		if err != nil || n == 1 {
 			return *wc, n == 1, err
 		}
-		if time.Now().After(deadline) {
+		if polls >= least && time.Now().After(deadline) {
 			if err = Elapse(patience); err == nil {
 				n, err = verbs.PollCQ(cq, 1, wc)
 			}
 			return *wc, n == 1, err
 		}
+		time.Sleep(50 * time.Microsecond)
 	}
 }
 
