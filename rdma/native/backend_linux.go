@@ -206,6 +206,7 @@ func (b *Backend) functions() map[string]runtime.Func {
 		"_ibv_query_gid_ex":    errnoResult(b.queryGIDEx),
 		"_ibv_query_gid_table": b.queryGIDTable,
 		"ibv_query_pkey":       status(b.queryPKey),
+		"ibv_get_pkey_index":   b.pkeyIndex,
 		"ibv_get_async_event":  status(b.getAsyncEvent),
 		"ibv_ack_async_event":  void(b.ackAsyncEvent),
 
@@ -216,6 +217,7 @@ func (b *Backend) functions() map[string]runtime.Func {
 		},
 		"ibv_reg_mr_iova":  b.regMRIOVA,
 		"ibv_reg_mr_iova2": b.regMRIOVA,
+		"ibv_rereg_mr":     b.reregMR,
 		"ibv_dereg_mr":     errnoResult(func(a []uint64) syscall.Errno { return b.deregMR(a[0]) }),
 
 		"ibv_create_comp_channel":  b.createChannel,
@@ -268,6 +270,9 @@ func (b *Backend) fillSlots() (err error) {
 	set(&o.PostSend, b.postSend)
 	set(&o.PostRecv, b.postRecv)
 	set(&o.PostSRQRecv, b.postSRQRecv)
+	set(&o.AllocMW, b.allocMW)
+	set(&o.BindMW, b.bindMW)
+	set(&o.DeallocMW, b.deallocMW)
 	set(&o.PollCQ, b.pollCQ)
 	set(&o.ReqNotifyCQ, b.reqNotifyCQ)
 	x := &b.slots.extended

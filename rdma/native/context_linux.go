@@ -170,13 +170,12 @@ func (b *Backend) closeDevice(address uint64) syscall.Errno {
 	if c == nil {
 		return syscall.EINVAL
 	}
-	if c.uses.Load() > 0 {
-		return syscall.EBUSY
-	}
 	b.forget(address)
 	b.kernel.Close(c.asyncFD)
 	b.kernel.Close(c.fd)
-	free(b, c.record)
+	if c.uses.Load() == 0 { // records of objects that are left keep pointing to it
+		free(b, c.record)
+	}
 	b.releaseDevice(c.device)
 	return 0
 }
@@ -248,7 +247,7 @@ func (c *context) gidEntry(port, index uint32) (e uapi.IBUverbsGIDEntry, errno s
 		return e, errno
 	}
 	defer c.commands.put(cmd)
-	input(&cmd, uint16(uapi.UVERBS_ATTR_QUERY_GID_ENTRY_PORT), &port)
+	cmd.attr(uint16(uapi.UVERBS_ATTR_QUERY_GID_ENTRY_PORT), 8, uint64(port))
 	input(&cmd, uint16(uapi.UVERBS_ATTR_QUERY_GID_ENTRY_GID_INDEX), &index)
 	input(&cmd, uint16(uapi.UVERBS_ATTR_QUERY_GID_ENTRY_FLAGS), new(uint32))
 	out := output[uapi.IBUverbsGIDEntry](&cmd, uint16(uapi.UVERBS_ATTR_QUERY_GID_ENTRY_RESP_ENTRY))
@@ -340,4 +339,25 @@ func (b *Backend) queryPKey(a []uint64) syscall.Errno {
 		}
 		return errno
 	})
+}
+
+// pkeyIndex is ibv_get_pkey_index, which compares keys without the bit of full membership.
+func (b *Backend) pkeyIndex(a []uint64) (uint64, runtime.Errno) {
+	c := find[context](b, a[0])
+	if c == nil {
+		return ^uint64(0), syscall.EINVAL
+	}
+	const member = 0x7fff
+	var word [2]byte
+	binary.NativeEndian.PutUint16(word[:], uint16(a[2]))
+	want := binary.BigEndian.Uint16(word[:]) & member
+	for i := int32(0); ; i++ {
+		key, errno := pkey(c.device.Name, uint8(a[1]), i)
+		if errno != 0 {
+			return ^uint64(0), errno
+		}
+		if key&member == want {
+			return uint64(i), 0
+		}
+	}
 }

@@ -97,7 +97,7 @@ func (System) Close(fd int32) syscall.Errno { return errnoOf(unix.Close(int(fd))
 func pkey(device string, port uint8, index int32) (uint16, syscall.Errno) {
 	text, err := os.ReadFile(pkeyPath(device, port, index))
 	if err != nil {
-		return 0, syscall.EINVAL
+		return 0, syscall.ENOENT
 	}
 	return parsePKey(text)
 }

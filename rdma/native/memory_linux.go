@@ -116,6 +116,118 @@ func (b *Backend) deregMR(address uint64) syscall.Errno {
 	return 0
 }
 
+// reregMR is ibv_rereg_mr, which returns an ibv.ReregMRErrCode and errno.
+func (b *Backend) reregMR(a []uint64) (uint64, runtime.Errno) {
+	fail := func(code ibv.ReregMRErrCode, errno syscall.Errno) (uint64, runtime.Errno) {
+		return uint64(int64(code)), errno
+	}
+	r, flags := find[region](b, a[0]), ibv.ReregMRFlags(uint32(a[1]))
+	changes := func(flag ibv.ReregMRFlags) bool { return flags&flag != 0 }
+	if r == nil || flags&^ibv.REREG_MR_FLAGS_SUPPORTED != 0 || changes(ibv.REREG_MR_CHANGE_TRANSLATION) && a[4] == 0 {
+		return fail(ibv.REREG_MR_ERR_INPUT, syscall.EINVAL)
+	}
+	in := uapi.IBUverbsReregMR{MRHandle: r.record.Handle, Flags: uint32(flags)}
+	var p *domain
+	if changes(ibv.REREG_MR_CHANGE_PD) {
+		if p = find[domain](b, a[2]); p == nil {
+			return fail(ibv.REREG_MR_ERR_INPUT, syscall.EINVAL)
+		}
+		in.PDHandle = p.record.Handle
+	}
+	if changes(ibv.REREG_MR_CHANGE_TRANSLATION) {
+		in.Start, in.HCAVA, in.Length = a[3], a[3], a[4]
+	}
+	if changes(ibv.REREG_MR_CHANGE_ACCESS) {
+		in.AccessFlags = uapi.IBUverbsAccessFlags(a[5])
+	}
+	out, _, errno := write[uapi.IBUverbsReregMRResp, none](&r.domain.context.file, uapi.IB_USER_VERBS_CMD_REREG_MR, &in,
+		&none{})
+	if errno != 0 {
+		return fail(ibv.REREG_MR_ERR_CMD, errno)
+	}
+	r.record.LKey, r.record.RKey = out.LKey, out.RKey
+	if p != nil {
+		r.record.PD = ibv.PtrTo(p.record)
+	}
+	if changes(ibv.REREG_MR_CHANGE_TRANSLATION) {
+		r.record.Addr, r.record.Length = uintptr(a[3]), a[4]
+	}
+	return 0, 0
+}
+
+// window is a memory window.
+type window struct {
+	domain *domain
+	record *ibv.MW
+}
+
+func (b *Backend) allocMW(pd, kind, _, _, _, _ uint64) (uint64, runtime.Errno) {
+	p := find[domain](b, pd)
+	if p == nil {
+		return 0, syscall.EINVAL
+	}
+	c := p.context
+	out, _, errno := write[uapi.IBUverbsAllocMWResp, none](&c.file, uapi.IB_USER_VERBS_CMD_ALLOC_MW,
+		&uapi.IBUverbsAllocMW{PDHandle: p.record.Handle, MWType: uint8(kind)}, &none{})
+	if errno != 0 {
+		return 0, errno
+	}
+	record, errno := allocate[ibv.MW](b)
+	if errno != 0 {
+		c.deallocMW(out.MWHandle)
+		return 0, errno
+	}
+	*record = ibv.MW{Context: c.pointer(), PD: ibv.PtrTo(p.record), RKey: out.RKey, Handle: out.MWHandle,
+		Type: ibv.MWType(uint32(kind))}
+	c.uses.Add(1)
+	b.enter(addressOf(record), &window{domain: p, record: record})
+	return addressOf(record), 0
+}
+
+func (c *context) deallocMW(handle uint32) syscall.Errno {
+	_, _, errno := write[none, none](&c.file, uapi.IB_USER_VERBS_CMD_DEALLOC_MW, &uapi.IBUverbsDeallocMW{MWHandle: handle},
+		&none{})
+	return errno
+}
+
+func (b *Backend) deallocMW(address, _, _, _, _, _ uint64) (uint64, runtime.Errno) {
+	w := find[window](b, address)
+	if w == nil {
+		return uint64(syscall.EINVAL), 0
+	}
+	c := w.domain.context
+	if errno := c.deallocMW(w.record.Handle); errno != 0 {
+		return uint64(errno), 0
+	}
+	b.forget(address)
+	c.uses.Add(-1)
+	free(b, w.record)
+	return 0, 0
+}
+
+// bindMW is ibv_bind_mw of a window of type 1: a request to bind it under its next key.
+func (b *Backend) bindMW(qp, mw, bind, _, _, _ uint64) (uint64, runtime.Errno) {
+	w := find[window](b, mw)
+	if w == nil || bind == 0 {
+		return uint64(syscall.EINVAL), 0
+	}
+	of := at[ibv.MWBind](bind)
+	request, errno := allocate[ibv.SendWR](b)
+	if errno != 0 {
+		return uint64(errno), 0
+	}
+	defer free(b, request)
+	const variant = 0xff // the part of a key that a new one changes
+	key := w.record.RKey&^variant | (w.record.RKey+1)&variant
+	request.WRID, request.Opcode, request.SendFlags = of.WRID, ibv.WR_BIND_MW, of.SendFlags
+	*request.BindMW() = ibv.SendBindMW{MW: ibv.PtrTo(w.record), RKey: key, BindInfo: of.BindInfo}
+	result, _ := b.postSend(qp, addressOf(request), 0, 0, 0, 0)
+	if result == 0 {
+		w.record.RKey = key
+	}
+	return result, 0
+}
+
 // handle is an address handle.
 type handle struct {
 	domain *domain

@@ -286,16 +286,8 @@ func (b *Backend) postSend(address, wr, bad, _, _, _ uint64) (uint64, runtime.Er
 			errno = syscall.ENOMEM
 			break
 		}
-		number := uint32(0)
-		if q.record.QPType == ibv.QPT_UD {
-			h := find[handle](b, uint64(request.WR.UD().AH))
-			if h == nil {
-				errno = syscall.EINVAL
-				break
-			}
-			number = h.number
-		}
-		if !rxe.FillSend(element, request, q.limits, q.record.QPType, number, s.ssn) {
+		number, ok := b.named(q, request)
+		if !ok || !rxe.FillSend(element, request, q.limits, q.record.QPType, number, s.ssn) {
 			errno = syscall.EINVAL
 			break
 		}
@@ -309,6 +301,23 @@ func (b *Backend) postSend(address, wr, bad, _, _, _ uint64) (uint64, runtime.Er
 		}
 	}
 	return setBad(errno, bad, wr), 0
+}
+
+// named checks the objects that a request names. It returns the number of a datagram's address handle.
+func (b *Backend) named(q *queuePair, wr *ibv.SendWR) (number uint32, ok bool) {
+	if q.record.QPType == ibv.QPT_UD {
+		h := find[handle](b, uint64(wr.WR.UD().AH))
+		if h == nil {
+			return 0, false
+		}
+		return h.number, true
+	}
+	if wr.Opcode == ibv.WR_BIND_MW {
+		bind := wr.BindMW()
+		return 0, find[window](b, uint64(bind.MW)) != nil &&
+			(bind.BindInfo.MR == 0 || find[region](b, uint64(bind.BindInfo.MR)) != nil)
+	}
+	return 0, true
 }
 
 func (b *Backend) postRecv(address, wr, bad, _, _, _ uint64) (uint64, runtime.Errno) {

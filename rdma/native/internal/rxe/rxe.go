@@ -120,6 +120,14 @@ func FillSend(element unsafe.Pointer, wr *ibv.SendWR, l SendLimits, kind ibv.QPT
 			from, to := wr.WR.UD(), w.WR.WR.UD()
 			to.RemoteQPN, to.RemoteQKey, to.AHNum = from.RemoteQPN, from.RemoteQKey, ah
 		}
+	case ibv.WR_BIND_MW:
+		from, to := wr.BindMW(), w.WR.WR.MW()
+		to.Addr, to.Length = from.BindInfo.Addr, from.BindInfo.Length
+		to.MWRKey, to.RKey = from.MW.Deref().RKey, from.RKey
+		to.Access = uapi.IBUverbsAccessFlags(from.BindInfo.MWAccessFlags)
+		if mr := from.BindInfo.MR.Deref(); mr != nil {
+			to.MRLKey = mr.LKey
+		}
 	case ibv.WR_LOCAL_INV:
 	default:
 		return false
