@@ -7,6 +7,8 @@ package native
 import (
 	"encoding/binary"
 	"fmt"
+	"math"
+	"slices"
 	"sync/atomic"
 	"syscall"
 	"unsafe"
@@ -222,39 +224,75 @@ func (c *context) queryPort(port uint8, attr uint64, size uintptr) syscall.Errno
 	if attr == 0 {
 		return syscall.EINVAL
 	}
-	r, _, errno := write[uapi.IBUverbsQueryPortResp, none](&c.file, uapi.IB_USER_VERBS_CMD_QUERY_PORT,
-		&uapi.IBUverbsQueryPort{PortNum: port}, &none{})
-	if errno != 0 {
+	var p ibv.PortAttr
+	if errno := c.readPort(port, &p); errno != 0 {
 		return errno
 	}
-	p := ibv.PortAttr{State: ibv.PortState(r.State), MaxMTU: ibv.MTU(r.MaxMTU), ActiveMTU: ibv.MTU(r.ActiveMTU),
-		GIDTblLen: int32(r.GIDTblLen), PortCapFlags: ibv.PortCapFlags(r.PortCapFlags), MaxMsgSz: r.MaxMsgSz,
-		BadPKeyCntr: r.BadPKeyCntr, QKeyViolCntr: r.QKeyViolCntr, PKeyTblLen: r.PKeyTblLen, LID: r.LID, SMLID: r.SMLID,
-		LMC: r.LMC, MaxVLNum: r.MaxVLNum, SMSL: r.SMSL, SubnetTimeout: r.SubnetTimeout, InitTypeReply: r.InitTypeReply,
-		ActiveWidth: ibv.LinkWidth(r.ActiveWidth), ActiveSpeed: ibv.LinkSpeed8(r.ActiveSpeed),
-		PhysState: ibv.PortPhysState(r.PhysState), LinkLayer: ibv.LinkLayer(r.LinkLayer),
-		Flags: ibv.IBUverbsQueryPortFlags(r.Flags)}
 	from := unsafe.Slice((*byte)(unsafe.Pointer(&p)), unsafe.Sizeof(p))
 	to := listAt[byte](attr, int(size))
 	clear(to[copy(to, from):])
 	return 0
 }
 
-// gidEntry reads one entry of the GID table.
+func (c *context) readPort(port uint8, p *ibv.PortAttr) syscall.Errno {
+	r, _, errno := write[uapi.IBUverbsQueryPortResp, none](&c.file, uapi.IB_USER_VERBS_CMD_QUERY_PORT,
+		&uapi.IBUverbsQueryPort{PortNum: port}, &none{})
+	if errno != 0 {
+		return errno
+	}
+	*p = ibv.PortAttr{State: ibv.PortState(r.State), MaxMTU: ibv.MTU(r.MaxMTU), ActiveMTU: ibv.MTU(r.ActiveMTU),
+		GIDTblLen: int32(r.GIDTblLen), PortCapFlags: ibv.PortCapFlags(r.PortCapFlags), MaxMsgSz: r.MaxMsgSz,
+		BadPKeyCntr: r.BadPKeyCntr, QKeyViolCntr: r.QKeyViolCntr, PKeyTblLen: r.PKeyTblLen, LID: r.LID, SMLID: r.SMLID,
+		LMC: r.LMC, MaxVLNum: r.MaxVLNum, SMSL: r.SMSL, SubnetTimeout: r.SubnetTimeout, InitTypeReply: r.InitTypeReply,
+		ActiveWidth: ibv.LinkWidth(r.ActiveWidth), ActiveSpeed: ibv.LinkSpeed8(r.ActiveSpeed),
+		PhysState: ibv.PortPhysState(r.PhysState), LinkLayer: ibv.LinkLayer(r.LinkLayer),
+		Flags: ibv.IBUverbsQueryPortFlags(r.Flags)}
+	return 0
+}
+
+// maxGIDs is the largest number of entries in one answer: the length of an attribute has 16 bits.
+const maxGIDs = 1 << 15 / int(unsafe.Sizeof(uapi.IBUverbsGIDEntry{}))
+
+// gidTable returns up to n entries of the GID tables of all ports, without empty ones.
+func (c *context) gidTable(n int) ([]uapi.IBUverbsGIDEntry, syscall.Errno) {
+	const size = unsafe.Sizeof(uapi.IBUverbsGIDEntry{})
+	n = min(n, maxGIDs)
+	table, err := c.backend.space.Alloc(n * int(size))
+	if err != nil {
+		return nil, syscall.ENOMEM
+	}
+	defer c.backend.space.Free(table)
+	cmd, errno := c.commands.get(uapi.UVERBS_OBJECT_DEVICE, uint16(uapi.UVERBS_METHOD_QUERY_GID_TABLE), c.driver)
+	if errno != 0 {
+		return nil, errno
+	}
+	defer c.commands.put(cmd)
+	entrySize := uint64(size)
+	input(&cmd, uint16(uapi.UVERBS_ATTR_QUERY_GID_TABLE_ENTRY_SIZE), &entrySize)
+	input(&cmd, uint16(uapi.UVERBS_ATTR_QUERY_GID_TABLE_FLAGS), new(uint32))
+	cmd.attr(uint16(uapi.UVERBS_ATTR_QUERY_GID_TABLE_RESP_ENTRIES), uint16(n*int(size)), uint64(uintptr(table)))
+	got := output[uint64](&cmd, uint16(uapi.UVERBS_ATTR_QUERY_GID_TABLE_RESP_NUM_ENTRIES))
+	if errno := cmd.run(c.kernel, c.fd); errno != 0 {
+		return nil, errno
+	}
+	return slices.Clone(unsafe.Slice((*uapi.IBUverbsGIDEntry)(table), n)[:min(*got, uint64(n))]), 0
+}
+
+// gidEntry reads one entry of the GID table. An empty one is ENODATA.
 func (c *context) gidEntry(port, index uint32) (e uapi.IBUverbsGIDEntry, errno syscall.Errno) {
-	cmd, errno := c.commands.get(uapi.UVERBS_OBJECT_DEVICE, uint16(uapi.UVERBS_METHOD_QUERY_GID_ENTRY), c.driver)
+	var attr ibv.PortAttr
+	if port > math.MaxUint8 || c.readPort(uint8(port), &attr) != 0 || int64(index) >= int64(attr.GIDTblLen) {
+		return e, syscall.EINVAL
+	}
+	all, errno := c.gidTable(maxGIDs)
 	if errno != 0 {
 		return e, errno
 	}
-	defer c.commands.put(cmd)
-	cmd.attr(uint16(uapi.UVERBS_ATTR_QUERY_GID_ENTRY_PORT), 8, uint64(port))
-	input(&cmd, uint16(uapi.UVERBS_ATTR_QUERY_GID_ENTRY_GID_INDEX), &index)
-	input(&cmd, uint16(uapi.UVERBS_ATTR_QUERY_GID_ENTRY_FLAGS), new(uint32))
-	out := output[uapi.IBUverbsGIDEntry](&cmd, uint16(uapi.UVERBS_ATTR_QUERY_GID_ENTRY_RESP_ENTRY))
-	if errno = cmd.run(c.kernel, c.fd); errno == 0 {
-		e = *out
+	i := slices.IndexFunc(all, func(e uapi.IBUverbsGIDEntry) bool { return e.PortNum == port && e.GIDIndex == index })
+	if i < 0 {
+		return e, syscall.ENODATA
 	}
-	return e, errno
+	return all[i], 0
 }
 
 func (c *context) queryGID(port, index uint32, to *ibv.GID) syscall.Errno {
@@ -295,38 +333,21 @@ func (b *Backend) queryGIDEx(a []uint64) syscall.Errno {
 
 // queryGIDTable is _ibv_query_gid_table, which returns the number of entries or a negative error number.
 func (b *Backend) queryGIDTable(a []uint64) (uint64, runtime.Errno) {
-	fail := func(errno syscall.Errno) (uint64, runtime.Errno) { return uint64(-int64(errno)), 0 }
 	c := find[context](b, a[0])
-	const size = unsafe.Sizeof(uapi.IBUverbsGIDEntry{})
-	if c == nil || a[1] == 0 || a[2] == 0 || a[3] != 0 || a[4] < uint64(size) {
-		return fail(syscall.EINVAL)
+	if c == nil || a[1] == 0 || a[2] == 0 || a[3] != 0 || a[4] < uint64(unsafe.Sizeof(ibv.GIDEntry{})) {
+		return negative(syscall.EINVAL), 0
 	}
-	const most = 1 << 15 / size // an attribute has a length of 16 bits
-	n := min(a[2], uint64(most))
-	table, err := b.space.Alloc(int(n) * int(size))
-	if err != nil {
-		return fail(syscall.ENOMEM)
-	}
-	defer b.space.Free(table)
-	cmd, errno := c.commands.get(uapi.UVERBS_OBJECT_DEVICE, uint16(uapi.UVERBS_METHOD_QUERY_GID_TABLE), c.driver)
+	all, errno := c.gidTable(int(min(a[2], uint64(maxGIDs))))
 	if errno != 0 {
-		return fail(errno)
+		return negative(errno), 0
 	}
-	defer c.commands.put(cmd)
-	entrySize := uint64(size)
-	input(&cmd, uint16(uapi.UVERBS_ATTR_QUERY_GID_TABLE_ENTRY_SIZE), &entrySize)
-	input(&cmd, uint16(uapi.UVERBS_ATTR_QUERY_GID_TABLE_FLAGS), new(uint32))
-	cmd.attr(uint16(uapi.UVERBS_ATTR_QUERY_GID_TABLE_RESP_ENTRIES), uint16(uintptr(n)*size), uint64(uintptr(table)))
-	got := output[uint64](&cmd, uint16(uapi.UVERBS_ATTR_QUERY_GID_TABLE_RESP_NUM_ENTRIES))
-	if errno := cmd.run(c.kernel, c.fd); errno != 0 {
-		return fail(errno)
+	for i := range all {
+		*at[ibv.GIDEntry](a[1] + uint64(i)*a[4]) = gidEntry(&all[i])
 	}
-	from := unsafe.Slice((*uapi.IBUverbsGIDEntry)(table), n)[:min(*got, n)]
-	for i := range from {
-		*at[ibv.GIDEntry](a[1] + uint64(i)*a[4]) = gidEntry(&from[i])
-	}
-	return uint64(len(from)), 0
+	return uint64(len(all)), 0
 }
+
+func negative(errno syscall.Errno) uint64 { return uint64(-int64(errno)) }
 
 func (b *Backend) queryPKey(a []uint64) syscall.Errno {
 	return b.ofContext(a[0], func(c *context) syscall.Errno {

@@ -123,7 +123,8 @@ func (b *Backend) reregMR(a []uint64) (uint64, runtime.Errno) {
 	}
 	r, flags := find[region](b, a[0]), ibv.ReregMRFlags(uint32(a[1]))
 	changes := func(flag ibv.ReregMRFlags) bool { return flags&flag != 0 }
-	if r == nil || flags&^ibv.REREG_MR_FLAGS_SUPPORTED != 0 || changes(ibv.REREG_MR_CHANGE_TRANSLATION) && a[4] == 0 {
+	if r == nil || flags&^ibv.REREG_MR_FLAGS_SUPPORTED != 0 || changes(ibv.REREG_MR_CHANGE_TRANSLATION) && a[4] == 0 ||
+		!changes(ibv.REREG_MR_CHANGE_ACCESS) && uint32(a[5]) != 0 {
 		return fail(ibv.REREG_MR_ERR_INPUT, syscall.EINVAL)
 	}
 	in := uapi.IBUverbsReregMR{MRHandle: r.record.Handle, Flags: uint32(flags)}
@@ -212,6 +213,9 @@ func (b *Backend) bindMW(qp, mw, bind, _, _, _ uint64) (uint64, runtime.Errno) {
 		return uint64(syscall.EINVAL), 0
 	}
 	of := at[ibv.MWBind](bind)
+	if of.BindInfo.MWAccessFlags&ibv.ACCESS_ZERO_BASED != 0 {
+		return uint64(syscall.EINVAL), 0
+	}
 	request, errno := allocate[ibv.SendWR](b)
 	if errno != 0 {
 		return uint64(errno), 0

@@ -219,6 +219,10 @@ func (b *Backend) queryQP(a []uint64) syscall.Errno {
 	if q == nil || a[1] == 0 || a[3] == 0 {
 		return syscall.EINVAL
 	}
+	const known = 1<<26 - 1 // attributes that a mask can have, ibv.QP_RATE_LIMIT the last of them
+	if uint32(a[2])&^known != 0 {
+		return syscall.EOPNOTSUPP
+	}
 	r, _, errno := write[uapi.IBUverbsQueryQPResp, none](&q.context.file, uapi.IB_USER_VERBS_CMD_QUERY_QP,
 		&uapi.IBUverbsQueryQP{QPHandle: q.record.Handle, AttrMask: uint32(a[2])}, &none{})
 	if errno != 0 {
