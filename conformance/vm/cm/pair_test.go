@@ -94,7 +94,7 @@ func vanish(t *testing.T) {
 }
 
 // TestTwoHostsPart: one host vanishes from the network in the middle of a transfer. A writer notices it; a reader
-// notices it through heartbeats. Both take eight times 1.1 s, so that a host that is not run for a while has not
+// notices it through heartbeats. Both take seven times 1.1 s, so that a host that is not run for a while has not
 // vanished.
 func TestTwoHostsPart(t *testing.T) {
 	eachProtocol(t, func(t *testing.T, protocol stream.Protocol) {
