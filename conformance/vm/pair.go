@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// RunPair boots two guests with a network between them, each with its own programs, and tells how each ended. When one
-// ends otherwise than passed, the other, which may wait for it, is ended after a grace. When one would be booted again,
+// RunPair boots two guests with a network between them, each with its own programs, and tells how each ended. When a
+// program fails in one, that one ends, and the other, which may wait for it, is ended after a grace. When one would be booted again,
 // both are. What has passed is noted, and not run again, of guests that run the same.
 func RunPair(ctx context.Context, guests [2]*Guest) (outcomes [2]*Outcome, err error) {
 	dir, err := os.MkdirTemp("", "goverbs-pair-")

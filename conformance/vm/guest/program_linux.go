@@ -17,14 +17,15 @@ import (
 	"github.com/goverbs/goverbs/conformance/vm/wire"
 )
 
-// program runs one program to its end, or kills it when its time is up. The error says that the guest cannot go on.
-func program(h *host, p wire.Program, env []string) error {
+// program runs one program to its end, or kills it when its time is up, and reports whether it failed. The error says
+// that the guest cannot go on.
+func program(h *host, p wire.Program, env []string) (failed bool, err error) {
 	before := resources()
 	h.send(wire.Message{Kind: wire.Start, Program: p.Name})
 	// A pipe of our own: Wait does not wait for a descendant that keeps it open.
 	r, w, err := os.Pipe()
 	if err != nil {
-		return err
+		return false, err
 	}
 	cmd := exec.Command(p.Path, p.Args...)
 	cmd.Dir = p.Dir
@@ -35,7 +36,7 @@ func program(h *host, p wire.Program, env []string) error {
 		w.Close()
 		r.Close()
 		h.send(wire.Message{Kind: wire.Exit, Program: p.Name, Status: 127, Text: err.Error()})
-		return nil
+		return true, nil
 	}
 	w.Close()
 	written := make(chan struct{})
@@ -47,7 +48,7 @@ func program(h *host, p wire.Program, env []string) error {
 	go func() { ended <- cmd.Wait() }()
 	timedOut, err := await(h, p, cmd.Process.Pid, ended)
 	if err != nil {
-		return err
+		return true, err
 	}
 	// What is left of its process group would hold the device.
 	syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
@@ -64,7 +65,7 @@ func program(h *host, p wire.Program, env []string) error {
 		m.Status, m.Text = max(m.Status, 1), "it has ended, and the kernel still holds "+left
 	}
 	h.send(m)
-	return nil
+	return timedOut || m.Status != 0, nil
 }
 
 // resources counts what the kernel holds of RDMA devices for programs, by kind.

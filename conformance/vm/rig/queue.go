@@ -71,12 +71,12 @@ func Poll(cq *ibv.CQ, patience time.Duration) (ibv.WC, bool, error) {
 // Completion waits for a completion, which must come.
 func (r *Rig) Completion(cq *ibv.CQ) ibv.WC {
 	r.t.Helper()
-	wait := 5 * time.Second
-	if r.Patient {
-		wait = time.Minute
-	}
-	wc, ok, err := Poll(cq, wait)
+	wc, ok, err := Poll(cq, 5*time.Second)
 	require.NoError(r.t, err)
+	for ctx := GuestTime(r.t, time.Minute); r.Patient && !ok && ctx.Err() == nil; {
+		wc, ok, err = Poll(cq, time.Second)
+		require.NoError(r.t, err)
+	}
 	require.True(r.t, ok, "no completion came")
 	return wc
 }
@@ -141,7 +141,7 @@ func (r *Rig) RTS(qp *ibv.QP) {
 		attr.RetryCnt = 7
 	}
 	if r.Patient {
-		attr.Timeout, attr.RetryCnt, attr.RNRRetry = 18, 7, 7 // a second each; without end where there is no receive
+		attr.Timeout, attr.RetryCnt, attr.RNRRetry = PeerAckTimeout, 7, 7 // without end where there is no receive
 	}
 	mask := ibv.QP_STATE | ibv.QP_SQ_PSN
 	if qp.QPType == ibv.QPT_RC {
