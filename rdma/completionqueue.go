@@ -93,7 +93,7 @@ func newOwnCompletionQueue(c *ibv.CQ, o QueueOptions) (*CompletionQueue, error) 
 // usual keeps whether polls are plain. The caller holds CompletionQueue.mu.
 func (q *CompletionQueue) usual() {
 	// others may panic, and mu has to be given back; a path of the queue's own reads what it knows
-	_, own := q.path.(datapath.Own)
+	_, own := q.path.(datapath.Queue)
 	q.plain = q.refusal == nil && q.programs == nil && len(q.aside) == 0 && len(q.markers) == 0 && (own || q.direct)
 }
 
@@ -432,7 +432,7 @@ func (q *CompletionQueue) reqNotify(p Path, solicitedOnly bool) error {
 		if reason := misused(p, false); reason != "" {
 			return &verberr.VerbError{Verb: "ibv_req_notify_cq", Errno: syscall.EBUSY, Reason: reason}
 		}
-		return &runtime.CallError{Function: "ibv_req_notify_cq", Errno: errnoOf(r)}
+		return callError("ibv_req_notify_cq", r)
 	}
 	return nil
 }

@@ -4,7 +4,6 @@ package rdma
 
 import (
 	"github.com/goverbs/goverbs/generated/ibv"
-	"github.com/goverbs/goverbs/rdma/internal/provider"
 )
 
 // QueueOptions describe a queue where C's structures do not.
@@ -37,7 +36,7 @@ type QueueOptions struct {
 	// device's, which are the provider's functions unless Device.UsePath was called.
 	Path Path
 	// Providers are looked up before the built-in ones.
-	Providers []provider.Provider
+	Providers []Provider
 }
 
 // knowing adds what the library of a provider takes less of than others. libefa writes numbers of remote queue pairs to

@@ -9,7 +9,6 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/libibverbs"
 	"github.com/goverbs/goverbs/rdma/internal/backend"
-	"github.com/goverbs/goverbs/rdma/internal/datapath"
 	"github.com/goverbs/goverbs/rdma/internal/provider"
 	"github.com/goverbs/goverbs/rdma/internal/trace"
 	"github.com/goverbs/goverbs/runtime"
@@ -56,7 +55,7 @@ func newRoute(fn ibv.FuncPtr, verb provider.Verbs, name string, o *QueueOptions)
 	if fn == 0 {
 		return s, nil, &runtime.NotSupportedError{Function: name, Missing: "the device's provider does not have it"}
 	}
-	s.provider, s.way, err = provider.WayOf(uintptr(fn), verb, o.Way, o.Providers)
+	s.provider, s.way, err = provider.WayOf(uintptr(fn), verb, o.Way, o.ways())
 	if p = backend.Path(uintptr(fn)); p == nil {
 		p = provider.New(uintptr(fn), s.way)
 	}
@@ -64,15 +63,6 @@ func newRoute(fn ibv.FuncPtr, verb provider.Verbs, name string, o *QueueOptions)
 		p, err = trace.Of(p)
 	}
 	return s, p, err
-}
-
-// misused returns how C has used a queue that a path in Go owns, or "". The caller keeps others from posting.
-func misused(p Path, sends bool) string {
-	own, ok := trace.Under(p).(datapath.Own)
-	if !ok {
-		return ""
-	}
-	return own.Misused(sends)
 }
 
 // missing returns the error of a slot that cannot be called, or nil. Objects of older libraries are too

@@ -294,9 +294,12 @@ func (p *PollProgram) pollList(path Path) ([]Completion, error) {
 	}
 	cq := (*ibv.CQ)(ibv.Ptr[ibv.CQ](p.cq).Deref())
 	var n int32
-	if extended, ok := path.(datapath.Extended); ok {
-		n = extended.PollExtended(cq, p.wcs)
-	} else {
+	switch path := path.(type) {
+	case datapath.Queue:
+		n = path.PollExtended(cq, p.wcs)
+	case *trace.Path:
+		n = path.PollExtended(cq, p.wcs)
+	default:
 		n = path.Poll(cq, p.wcs)
 	}
 	if uint(n) > uint(len(p.wcs)) {

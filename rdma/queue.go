@@ -48,7 +48,7 @@ func (q *queue) init(fn ibv.FuncPtr, object unsafe.Pointer, verb provider.Verbs,
 // anybody posts.
 func (q *queue) needLock() {
 	q.locked, q.direct = true, false
-	if quick, ok := q.path.(datapath.Quick); ok && q.recv == nil {
+	if quick, ok := q.path.(datapath.Queue); ok && q.recv == nil {
 		q.quick, q.short = quick, true
 		quick.Held(&q.mu)
 	}

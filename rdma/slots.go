@@ -49,7 +49,7 @@ type slots struct {
 
 	mu lock.Lock
 
-	quick   datapath.Quick  // of a path with a shorter way for one request; or nil
+	quick   datapath.Queue  // of a send queue whose path owns it, for PostOne; or nil
 	_       [32]byte        // the one that retires writes to another line
 	retired atomic.Uint32   // of the one that retires
 	num     uint32          // of the queue pair, which may be gone
