@@ -3,6 +3,7 @@
 package rdma
 
 import (
+	"cmp"
 	"fmt"
 	"math/bits"
 	goruntime "runtime"
@@ -301,16 +302,28 @@ func (c *sendChecks) reason(w *ibv.SendWR) string {
 			op, on, allowed, c.opcodes(denied))
 	}
 	if uint32(w.NumSGE) >= uint32(rule.sges) {
-		return fmt.Sprintf("%d entries, and the queue pair takes %d at most", w.NumSGE, c.options.Cap.MaxSendSGE)
+		return c.entriesReason(w)
 	}
-	bytes := total(w)
-	if w.SendFlags&ibv.SEND_INLINE != 0 && bytes > uint64(rule.most) {
-		return fmt.Sprintf("%d inline bytes, and the queue pair takes %d at most", bytes, rule.most)
+	return cmp.Or(c.sizeReason(w, w.SendFlags&ibv.SEND_INLINE != 0), c.look(w))
+}
+
+func (c *sendChecks) entriesReason(w *ibv.SendWR) string {
+	return fmt.Sprintf("%d entries, and the queue pair takes %d at most", w.NumSGE, c.options.Cap.MaxSendSGE)
+}
+
+// sizeReason returns why a message is too long, or "".
+func (c *sendChecks) sizeReason(w *ibv.SendWR, inline bool) string {
+	most := uint32(largestMessage)
+	if c.options.MaxMessage != 0 && w.Opcode != ibv.WR_TSO { // which sends many messages
+		most = c.options.MaxMessage
 	}
-	if bytes > uint64(rule.most) {
-		return fmt.Sprintf("a message of %d bytes, and the most is %d", bytes, rule.most)
+	switch bytes, inlines := total(w), c.options.Cap.MaxInlineData; {
+	case inline && bytes > uint64(min(inlines, most)):
+		return fmt.Sprintf("%d inline bytes, and the queue pair takes %d at most", bytes, min(inlines, most))
+	case bytes > uint64(most):
+		return fmt.Sprintf("a message of %d bytes, and the most is %d", bytes, most)
 	}
-	return c.look(w)
+	return ""
 }
 
 func atomicReason(bytes, remote uint64) string {
@@ -327,29 +340,21 @@ func atomicReason(bytes, remote uint64) string {
 // programReason returns what is wrong with a request of a [WRProgram] for this queue, which alone knows its capacities,
 // or "".
 func (c *sendChecks) programReason(w *ibv.SendWR, s *wrInfo) string {
-	op, flags, most := w.Opcode, w.SendFlags, uint64(largestMessage)
-	if c.options.MaxMessage != 0 && op != ibv.WR_TSO {
-		most = uint64(c.options.MaxMessage)
-	}
-	switch o := &c.options.Cap; {
+	switch op, unknown := w.Opcode, w.SendFlags&unknownFlags; {
 	case c.options.noReads && reads(op):
 		return fmt.Sprintf(noReadsReason, op)
-	case flags&unknownFlags != 0:
-		return fmt.Sprintf("%#x is no send flag that is known", uint32(flags&unknownFlags))
+	case unknown != 0:
+		return fmt.Sprintf("%#x is no send flag that is known", uint32(unknown))
 	case s.toQPN > c.mostQPN:
 		return c.qpnReason(s.toQPN)
-	case s.sges > int(o.MaxSendSGE):
-		return fmt.Sprintf("%d entries, and the queue pair takes %d at most", s.sges, o.MaxSendSGE)
-	case s.inline && s.bytes > uint64(o.MaxInlineData):
-		return fmt.Sprintf("%d inline bytes, and the queue pair takes %d at most", s.bytes, o.MaxInlineData)
-	case s.bytes > most:
-		return fmt.Sprintf("a message of %d bytes, and the most is %d", s.bytes, most)
-	case isAtomic(op):
-		return atomicReason(s.bytes, s.remote)
+	case !s.inline && w.NumSGE > int32(c.options.Cap.MaxSendSGE):
+		return c.entriesReason(w)
 	case op == ibv.WR_ATOMIC_WRITE: // of 8 bytes always
-		return atomicReason(atomicSize, s.remote)
+		return atomicReason(atomicSize, w.WR.RDMA().RemoteAddr)
+	case isAtomic(op):
+		return cmp.Or(c.sizeReason(w, s.inline), operandReason(w))
 	}
-	return ""
+	return c.sizeReason(w, s.inline)
 }
 
 // opcodes are the names of the operations that are valid on the queue pair, with flags.

@@ -8,7 +8,6 @@ import (
 	"unsafe"
 
 	"github.com/goverbs/goverbs/generated/ibv"
-	"github.com/goverbs/goverbs/rdma/internal/verberr"
 )
 
 // SendBatch is a chain of send work requests with their scatter/gather entries and inline bytes, in one piece of memory
@@ -39,19 +38,13 @@ type SendBatch struct {
 // NewSendBatch creates an empty batch with room for requests of a number of entries each, and with inline bytes in each
 // request for the data that Inline and TSO copy.
 func NewSendBatch(requests, sges, inline int) (*SendBatch, error) {
-	if requests <= 0 || sges < 0 || inline < 0 {
-		return nil, verberr.Invalid("NewSendBatch", "",
-			"a batch of %d work requests with %d entries and %d inline bytes each: it "+
-				"needs at least one request, and no negative number", requests, sges, inline)
-	}
 	b := &SendBatch{inline: inline, spare: requests}
 	var err error
-	if b.base, b.bytes, err = b.mapBatch(requests, sges, inline, unsafe.Sizeof(ibv.SendWR{})); err != nil {
+	if b.wrs, b.bytes, err = mapBatch[ibv.SendWR](&b.batch, "NewSendBatch", requests, sges, inline); err != nil {
 		return nil, err
 	}
-	b.wrs = unsafe.Slice((*ibv.SendWR)(b.base), requests+1)
+	b.base = unsafe.Pointer(unsafe.SliceData(b.wrs))
 	b.link()
-	b.settle()
 	return b, nil
 }
 

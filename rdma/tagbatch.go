@@ -11,7 +11,6 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/libibverbs"
 	"github.com/goverbs/goverbs/rdma/internal/refusal"
-	"github.com/goverbs/goverbs/rdma/internal/verberr"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -40,21 +39,14 @@ type TagRequest struct {
 
 // NewTagBatch creates an empty batch with room for operations of a number of entries each.
 func NewTagBatch(operations, sges int) (*TagBatch, error) {
-	if operations <= 0 || sges < 0 {
-		return nil, verberr.Invalid("NewTagBatch", "",
-			"a batch of %d operations with %d entries each: it needs at least one "+
-				"operation, and no negative number", operations, sges)
-	}
 	b := new(TagBatch)
-	first, _, err := b.mapBatch(operations, sges, 0, unsafe.Sizeof(ibv.OpsWR{}))
-	if err != nil {
+	var err error
+	if b.wrs, _, err = mapBatch[ibv.OpsWR](&b.batch, "NewTagBatch", operations, sges, 0); err != nil {
 		return nil, err
 	}
-	b.wrs = unsafe.Slice((*ibv.OpsWR)(first), operations+1)
 	for i := range b.wrs {
 		b.wrs[i].TM.Add.SGList = ibv.Ptr[ibv.SGE](uintptr(b.entries) + uintptr(i*sges*sizeofSGE))
 	}
-	b.settle()
 	return b, nil
 }
 

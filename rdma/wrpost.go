@@ -207,9 +207,6 @@ func (q *SendQueue) recordedProgram(err error) error {
 
 // postList posts the program as a list by a path. The caller holds slots.mu.
 func (q *SendQueue) postList(path Path, p *WRProgram, m mark) error {
-	if !p.usual {
-		p.inlined()
-	}
 	p.bad = 0
 	r := path.PostSend(q.qp, &p.wrs[0], &p.bad)
 	if r == 0 {
