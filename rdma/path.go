@@ -18,7 +18,7 @@ import (
 // see [Device.UsePath]; or the backend's, if the backend of the device is a Path; or the functions of the provider. Its
 // methods are named after functions of C, and take and return what those do: the results are 0 or an errno, and of Poll
 // the number of completions, or a negative number. Many goroutines call at once. A post must not keep the list, bad, or
-// what they point to.
+// what they point to. A post that panics has posted nothing.
 //
 // Programs use it, too: a [WRProgram] is posted as a list, and a [PollProgram] polls, with the values that ibv_poll_cq
 // has. What lists and ibv_poll_cq cannot say is [ErrNotSupported]. BindMW, and operations of shared receive queues with

@@ -13,7 +13,6 @@ import (
 	"github.com/goverbs/goverbs/rdma/internal/datapath"
 	"github.com/goverbs/goverbs/rdma/internal/provider"
 	"github.com/goverbs/goverbs/rdma/internal/trace"
-	"github.com/goverbs/goverbs/rdma/internal/verberr"
 	"github.com/goverbs/goverbs/runtime"
 	"github.com/goverbs/goverbs/runtime/offheap"
 	"github.com/goverbs/goverbs/runtime/program"
@@ -105,8 +104,7 @@ const (
 // values to read; the queue must have been created with them. Of the options, Way and Providers have an effect.
 func NewPollProgram(cq *ibv.CQEx, n int, flags ibv.CreateCQWCFlags, o QueueOptions) (*PollProgram, error) {
 	if n <= 0 {
-		return nil, verberr.Invalid("NewPollProgram", "",
-			"a program that polls %d completions; it must be at least one", n)
+		return nil, invalid("NewPollProgram", "", "a program that polls %d completions; it must be at least one", n)
 	}
 	if cq == nil {
 		return nil, &runtime.NilError{Function: "ibv_start_poll", Argument: "cq"}

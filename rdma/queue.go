@@ -12,6 +12,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/internal/datapath"
 	"github.com/goverbs/goverbs/rdma/internal/provider"
 	"github.com/goverbs/goverbs/rdma/internal/refusal"
+	"github.com/goverbs/goverbs/rdma/internal/trace"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -72,13 +73,6 @@ func (q *queue) refuse(err error) {
 func (q *queue) setRefusal(err error) {
 	q.refusal = err
 	q.plain = err == nil && q.callsC(q.path)
-}
-
-// refused returns why the queue takes nothing now, or nil.
-func (q *queue) refused() error {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return q.refusal
 }
 
 func (q *queue) idle() bool { return q.outstanding() == 0 }
@@ -164,7 +158,7 @@ func (q *queue) postHeld(b *batch, from, to int) (posted int, err error) {
 	if q.plain && from == 0 {
 		result = q.callDirect(b)
 	} else {
-		result = q.call(b, from)
+		result = q.call(b, from, m)
 	}
 	if result != 0 {
 		return q.notPosted(b, from, to, m, result)
@@ -180,8 +174,10 @@ func (q *queue) callDirect(b *batch) int32 {
 	return result
 }
 
-// call calls the queue's path with the requests from one index on.
-func (q *queue) call(b *batch, from int) (result int32) {
+// call calls the queue's path with the requests from one index on, whose slots begin at m.
+func (q *queue) call(b *batch, from int, m mark) (result int32) {
+	returned := false
+	defer q.ifPanics(m, &returned)
 	*b.bad = 0
 	list, bad := b.wr(from), (*ibv.Ptr[ibv.RecvWR])(unsafe.Pointer(b.bad))
 	switch {
@@ -196,7 +192,19 @@ func (q *queue) call(b *batch, from int) (result int32) {
 		result = q.path.PostRecv(q.qp, list, bad)
 	}
 	goruntime.KeepAlive(b)
+	returned = true
 	return result
+}
+
+// ifPanics gives back the slots of a post whose Path panics, since that has posted nothing. A Runner is functions, and one
+// of a backend that panics may have posted some. The caller holds slots.mu, if posts do.
+func (q *queue) ifPanics(m mark, returned *bool) {
+	if *returned || q.capacity == 0 {
+		return
+	}
+	if _, function := trace.Under(q.path).(datapath.Runner); !function {
+		q.undo(m, 0)
+	}
 }
 
 // reserve checks requests and takes slots for them, or does nothing. The caller holds slots.mu.
