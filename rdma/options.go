@@ -28,7 +28,6 @@ type QueueOptions struct {
 	// Unchecked turns off checks and accounting. If such a queue pair uses a checked shared receive queue, each of its
 	// failed sends gives back a slot of that queue, because a failed completion does not say that it belongs to a send.
 	Unchecked bool
-	noReads   bool // the queue pair reads nothing: max_rd_atomic is 0
 	// Way forces a way to call the queue: "blocking" or "system". If it is "", GOVERBS_CALL decides, and if that is not
 	// set, the provider.
 	Way string
@@ -44,25 +43,12 @@ type QueueOptions struct {
 // none to the device.
 func (o *QueueOptions) knowing(provider string) { o.narrow = o.narrow || provider == "efa" }
 
-// mostQPN is the highest number of a queue pair.
-func (o *QueueOptions) mostQPN() uint32 {
-	if o.narrow {
-		return 1<<16 - 1
-	}
-	return 1<<24 - 1
-}
-
 // leastRecvSGE is how many entries a receive has at least.
 func (o *QueueOptions) leastRecvSGE() uint32 {
 	if o.narrow && o.Cap.MaxRecvSGE > 0 {
 		return 1
 	}
 	return 0
-}
-
-// notAsked reports whether the queue pair was created without an operation.
-func (o *QueueOptions) notAsked(op ibv.WROpcode) bool {
-	return o.unasked&uint16(ibv.WRBuilder(op).SendOps) != 0
 }
 
 // defaultDepth is the capacity of each queue of a queue pair by default.

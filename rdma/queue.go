@@ -25,6 +25,8 @@ type queue struct {
 	verb    string // that posts
 	recv    *recvRules
 	route
+	calling mark // guarded by mu, like inPath: the slots of the post that is in the path
+	inPath  bool // a path is called for a queue that counts
 }
 
 // posting has the fields that the call of a post needs.
@@ -136,7 +138,7 @@ func (q *queue) post(b *batch, from, to int) (posted int, err error) {
 	}
 	if q.locked {
 		q.mu.Lock()
-		defer q.mu.Unlock()
+		defer q.unlock()
 	}
 	return q.postHeld(b, from, to)
 }
@@ -176,8 +178,7 @@ func (q *queue) callDirect(b *batch) int32 {
 
 // call calls the queue's path with the requests from one index on, whose slots begin at m.
 func (q *queue) call(b *batch, from int, m mark) (result int32) {
-	returned := false
-	defer q.ifPanics(m, &returned)
+	q.enter(m)
 	*b.bad = 0
 	list, bad := b.wr(from), (*ibv.Ptr[ibv.RecvWR])(unsafe.Pointer(b.bad))
 	switch {
@@ -192,19 +193,33 @@ func (q *queue) call(b *batch, from int, m mark) (result int32) {
 		result = q.path.PostRecv(q.qp, list, bad)
 	}
 	goruntime.KeepAlive(b)
-	returned = true
+	q.leave()
 	return result
 }
 
-// ifPanics gives back the slots of a post whose Path panics, since that has posted nothing. A Runner is functions, and one
-// of a backend that panics may have posted some. The caller holds slots.mu, if posts do.
-func (q *queue) ifPanics(m mark, returned *bool) {
-	if *returned || q.capacity == 0 {
-		return
+// enter and leave enclose a call of the path that may panic, for unlock.
+func (q *queue) enter(m mark) {
+	if q.capacity > 0 {
+		q.calling, q.inPath = m, true
 	}
-	if _, function := trace.Under(q.path).(datapath.Runner); !function {
-		q.undo(m, 0)
+}
+
+func (q *queue) leave() {
+	if q.capacity > 0 {
+		q.inPath = false
 	}
+}
+
+// unlock releases slots.mu. If a Path panics, it gives back the slots of the post, since that has posted nothing. A
+// Runner is functions, and one of a backend that panics may have posted some.
+func (q *queue) unlock() {
+	if q.inPath {
+		q.inPath = false
+		if _, functions := trace.Under(q.path).(datapath.Runner); !functions {
+			q.undo(q.calling, 0)
+		}
+	}
+	q.mu.Unlock()
 }
 
 // reserve checks requests and takes slots for them, or does nothing. The caller holds slots.mu.

@@ -62,7 +62,7 @@ func (q *SendQueue) PostProgram(p *WRProgram) error {
 
 // postUnusual is the rest of PostProgram. The caller holds slots.mu; postUnusual releases it.
 func (q *SendQueue) postUnusual(p *WRProgram) error {
-	defer q.mu.Unlock()
+	defer q.unlock()
 	if q.refusal != nil {
 		return q.refusal
 	}
@@ -200,11 +200,10 @@ func (q *SendQueue) recordedProgram(err error) error {
 
 // postList posts the program as a list. The caller holds slots.mu.
 func (q *SendQueue) postList(p *WRProgram, m mark) error {
-	returned := false
-	defer q.ifPanics(m, &returned)
 	p.bad = 0
+	q.enter(m)
 	r := q.path.PostSend(q.qp, &p.wrs[0], &p.bad)
-	returned = true
+	q.leave()
 	if r == 0 {
 		return nil
 	}

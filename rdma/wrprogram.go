@@ -107,24 +107,32 @@ func (p *WRProgram) link() {
 
 // step appends a call of a slot with the queue pair and arguments.
 func (p *WRProgram) step(fn ibv.FuncPtr, name string, args ...uint64) program.Step {
-	if err := missing(fn, name, "the queue pair"); err != nil {
-		if p.unable == nil {
-			p.unable = err
-		}
+	if !p.has(fn, name) {
 		return 0
 	}
-	return p.program.Call(uintptr(fn), append([]uint64{uint64(uintptr(unsafe.Pointer(p.qp)))}, args...)...)
+	return p.program.Call(uintptr(fn), p.withQP(args)...)
 }
 
 // restep puts another call in the place of one.
 func (p *WRProgram) restep(s program.Step, fn ibv.FuncPtr, name string, args ...uint64) {
-	if err := missing(fn, name, "the queue pair"); err != nil && p.unable == nil {
+	if p.has(fn, name); p.unable == nil {
+		p.program.SetCall(s, uintptr(fn), p.withQP(args)...)
+	}
+}
+
+// has reports whether the queue pair has a function, without which the device cannot run the program.
+func (p *WRProgram) has(fn ibv.FuncPtr, name string) bool {
+	err := missing(fn, name, "the queue pair")
+	if err != nil && p.unable == nil {
 		p.unable = err
 		p.unfit()
 	}
-	if p.unable == nil {
-		p.program.SetCall(s, uintptr(fn), append([]uint64{uint64(uintptr(unsafe.Pointer(p.qp)))}, args...)...)
-	}
+	return err == nil
+}
+
+// withQP returns arguments behind the queue pair.
+func (p *WRProgram) withQP(args []uint64) []uint64 {
+	return append([]uint64{uint64(uintptr(unsafe.Pointer(p.qp)))}, args...)
 }
 
 // add appends a request.
@@ -419,10 +427,10 @@ func (r WRRequest) setter(s ibv.WRSetters, fn ibv.FuncPtr, args ...uint64) bool 
 	return true
 }
 
-// last reports whether the request is the last one, which alone can change its shape.
-func (r WRRequest) last(s ibv.WRSetters) bool {
+// last reports whether the request is the last one, which alone can change its shape by a setter.
+func (r WRRequest) last(setter any) bool {
 	if p := r.p; r.index != len(p.wrs)-1 || p.closed {
-		p.fail(invalid("", "", "WR %d: %v for a request that others follow", r.index, s))
+		p.fail(invalid("", "", "WR %d: %v for a request that others follow", r.index, setter))
 		return false
 	}
 	return true
@@ -632,8 +640,7 @@ func (r WRRequest) Fail(err error) { r.p.fail(err) }
 // the queue pair was not created for it.
 func (r WRRequest) CallSetter(name string, fn ibv.FuncPtr, object uintptr, args ...uint64) WRRequest {
 	switch p := r.p; {
-	case r.index != len(p.wrs)-1 || p.closed:
-		p.fail(invalid("", "", "WR %d: %s for a request that others follow", r.index, name))
+	case !r.last(name):
 	case fn == 0:
 		p.fail(&runtime.NotSupportedError{Function: name, Missing: "the queue pair was created without it"})
 	default:
