@@ -41,13 +41,13 @@ func (c Completion) String() string {
 	return s.String()
 }
 
-// String says how full the batch is: "batch of 2 sends, with room for 4".
+// String describes the batch: "batch of 2 sends, with room for 4".
 func (b *SendBatch) String() string { return b.text("sends") }
 
-// String says how full the batch is: "batch of 2 receives, with room for 4".
+// String describes the batch: "batch of 2 receives, with room for 4".
 func (b *RecvBatch) String() string { return b.text("receives") }
 
-// String says how full the batch is: "batch of 2 operations, with room for 4".
+// String describes the batch: "batch of 2 operations, with room for 4".
 func (b *TagBatch) String() string { return b.text("operations") }
 
 func (b *batch) text(kind string) string {
@@ -66,7 +66,7 @@ func (p *WRProgram) String() string {
 		refusal.ShortName(p.qp.QPBase.QPType), p.Len())
 }
 
-// String says how much a poll takes: "program that polls up to 32 completions".
+// String describes the program: "program that polls up to 32 completions".
 func (p *PollProgram) String() string {
 	return fmt.Sprintf("program that polls up to %d completions", len(p.all))
 }
@@ -135,7 +135,7 @@ const GRHBytes = int(unsafe.Sizeof(ibv.GRH{}))
 
 // Datagram splits a completed receive of a UD queue pair. buffer is the posted memory, in one piece from its first
 // byte, and wc the completion. payload is the part of buffer with the message. grh is the header in front of it, or nil
-// if the completion says that there is none; the bytes mean nothing then. Between IPv4 addresses, RoCE v2 has the IPv4
+// if the completion has no WC_GRH; the bytes mean nothing then. Between IPv4 addresses, RoCE v2 has the IPv4
 // header in the last 20 of those 40 bytes, and the fields of grh mean nothing. Neither is a copy.
 //
 // Man: ibv_poll_cq(3)

@@ -47,7 +47,7 @@ type CompletionQueue struct {
 	given    func(id uint64) // of a Poller; or nil
 	refusal  error           // why nothing can be polled any more
 	programs error           // why programs alone can poll, or nil
-	aside    []ibv.WC        // what was polled while queue pairs were drained, and nobody has asked for yet
+	aside    []ibv.WC        // what was polled while queue pairs were drained, for the next poll
 	// that completes here by itself, under the number of whichever queue pair took its receive; or nil
 	srq     *RecvQueue
 	markers map[uint64]chan struct{} // of the work requests that drains wait for, by wr_id; closed when they complete
@@ -92,7 +92,7 @@ func newOwnCompletionQueue(c *ibv.CQ, o QueueOptions) (*CompletionQueue, error) 
 
 // usual keeps whether polls are plain. The caller holds CompletionQueue.mu.
 func (q *CompletionQueue) usual() {
-	// others may panic, and mu has to be given back; a path of the queue's own reads what it knows
+	// Other paths may panic, and mu has to be released.
 	_, own := q.path.(datapath.Queue)
 	q.plain = q.refusal == nil && q.programs == nil && len(q.aside) == 0 && len(q.markers) == 0 && (own || q.direct)
 }
@@ -106,7 +106,7 @@ func (q *CompletionQueue) Provider() string { return q.provider }
 // Track gives the slots of checked queues back as Poll finds their completions. Either queue may be nil; of queue pairs
 // that share a receive queue, each is tracked with it. A tracked queue pair must not be destroyed before Untrack.
 //
-// A failed completion does not tell sends from receives, so the wr_ids of the two queues of a queue pair should differ:
+// A failed completion does not distinguish sends from receives, so the wr_ids of the two queues of a queue pair should differ:
 // where they do not, the send queue takes it. With a shared receive queue, track a checked send queue as well, or
 // failed sends give its slots back.
 func (q *CompletionQueue) Track(qpNum uint32, send *SendQueue, recv *RecvQueue) {
@@ -118,12 +118,12 @@ func (q *CompletionQueue) trackAll(qpNum uint32, t trackedQueues) {
 	defer q.mu.Unlock()
 	q.tracked.set(qpNum, t)
 	q.tracks.Store(true)
-	t.tell(q.given)
+	t.observe(q.given)
 }
 
-// tell sets the function that is called for requests that complete without a completion of their own. The caller holds
+// observe sets the function that is called for requests that complete without a completion of their own. The caller holds
 // CompletionQueue.mu.
-func (t *trackedQueues) tell(given func(id uint64)) {
+func (t *trackedQueues) observe(given func(id uint64)) {
 	if t.Send != nil {
 		t.Send.given = given
 	}
@@ -132,13 +132,13 @@ func (t *trackedQueues) tell(given func(id uint64)) {
 	}
 }
 
-// tellAll is tell for all tracked queues, present and future.
-func (q *CompletionQueue) tellAll(given func(id uint64)) {
+// observeAll is observe for all tracked queues, present and future.
+func (q *CompletionQueue) observeAll(given func(id uint64)) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.given = given
 	for t := range q.tracked.all() {
-		t.tell(given)
+		t.observe(given)
 	}
 }
 
@@ -345,7 +345,7 @@ func (q *CompletionQueue) forgetSRQ(srq *RecvQueue) {
 	}
 }
 
-// quiet calls f while nobody retires completions.
+// quiet calls f while no completions are retired.
 func (q *CompletionQueue) quiet(f func()) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -405,7 +405,7 @@ func (q *CompletionQueue) collect() error {
 	if q.programs != nil {
 		return q.programs
 	}
-	some := 1 // mostly there is none
+	some := 1 // the queue is mostly empty
 	for most := int(atomic.LoadInt32(&q.c.CQE)); ; some = 32 {
 		at := len(q.aside)
 		q.aside = append(q.aside, make([]ibv.WC, some)...)

@@ -13,20 +13,20 @@ type QueueOptions struct {
 	// Cap is the capacity of the queue pair as ibv_create_qp returned it; for a shared receive queue, set MaxRecvWR and
 	// MaxRecvSGE. A checked queue needs it.
 	Cap ibv.QPCap
-	// SQSigAll says that every send request has a completion: sq_sig_all of ibv_qp_init_attr.
+	// SQSigAll makes every send request complete: sq_sig_all of ibv_qp_init_attr.
 	SQSigAll bool
 	narrow   bool   // the library of the device is libefa: see knowing
 	unasked  uint16 // ibv.QPCreateSendOpsFlags of the operations that send_ops_flags did not have
 	// MaxMessage is the largest message in bytes: max_msg_sz of ibv_port_attr, or the path's MTU for datagrams. 0 means
 	// unknown; then 2 GiB is the limit.
 	MaxMessage uint32
-	// NoIPChecksum says that the device lacks IBV_SEND_IP_CSUM for this queue pair.
+	// NoIPChecksum is set if the device lacks IBV_SEND_IP_CSUM for this queue pair.
 	NoIPChecksum bool
 	// Overcommit admits the queue pair to completion queues that have no room for all its work requests. The user then
 	// has to prevent an overrun. It has an effect only on objects.
 	Overcommit bool
 	// Unchecked turns off checks and accounting. If such a queue pair uses a checked shared receive queue, each of its
-	// failed sends gives back a slot of that queue, because a failed completion does not say that it belongs to a send.
+	// failed sends gives back a slot of that queue, because a failed completion does not identify its queue.
 	Unchecked bool
 	// Way forces a way to call the queue: "blocking" or "system". If it is "", GOVERBS_CALL decides, and if that is not
 	// set, the provider.

@@ -269,11 +269,11 @@ func (p *PollProgram) pollTraced(traced *trace.Path, runs datapath.Runner) ([]Co
 	return found, err
 }
 
-// listed are the values that ibv_poll_cq gives as well.
+// listed are the values that ibv_poll_cq returns as well.
 const listed = ibv.WC_EX_WITH_BYTE_LEN | ibv.WC_EX_WITH_IMM | ibv.WC_EX_WITH_QP_NUM | ibv.WC_EX_WITH_SRC_QP |
 	ibv.WC_EX_WITH_SLID | ibv.WC_EX_WITH_SL | ibv.WC_EX_WITH_DLID_PATH_BITS
 
-// unlisted says why a path without functions for programs cannot give values, or nil.
+// unlisted returns why a path without functions for programs cannot return values, or nil.
 func unlisted(flags ibv.CreateCQWCFlags) error {
 	if flags&^listed == 0 {
 		return nil
@@ -354,7 +354,7 @@ func (q *CompletionQueue) pollProgram(p *PollProgram) ([]Completion, error) {
 	}
 	path := p.path
 	if _, ok := q.path.(datapath.Runner); !ok {
-		path = q.path // which the program does not know where the queue's object chose it
+		path = q.path // the queue's object may have chosen it, and not the program
 	}
 	found, err := p.pollBy(path)
 	if len(q.markers) > 0 {

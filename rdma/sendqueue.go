@@ -29,8 +29,8 @@ import (
 //     and the PostError names the request. If the device does not name the refused request, all slots stay taken.
 //  7. slots.mu is released. Polling gives slots back without it: see slots.
 
-// SendQueue posts to the send queue of a queue pair. Post, PostRange, PostProgram and BindMW post; Free and Retire deal
-// with slots. Any number of goroutines may use it at once, each with its own batch.
+// SendQueue posts to the send queue of a queue pair. Post, PostRange, PostProgram and BindMW post; Free and Retire count
+// slots. Any number of goroutines may use it at once, each with its own batch.
 //
 // On 64-bit machines a send queue takes 320 bytes, a receive queue 384. A checked one takes 8 bytes and a bit more for
 // each of its slots, whose number is rounded up to a power of two. A post uses two cache lines of the queue and one or

@@ -20,8 +20,7 @@ import (
 // that has any. If that takes only some of the requests, the error's Index is that of the first one that it did not
 // take.
 //
-// A program that was posted once is known to fit. From then on the checks are those of a list, and the program goes to C
-// in one call.
+// The first post of a program checks it completely. Later ones check it like a list, and run it in one call of C.
 func (q *SendQueue) PostProgram(p *WRProgram) error {
 	switch {
 	case p == nil: // here, because a panic below leaves the queue locked
