@@ -217,9 +217,9 @@ func TestChecksAreShared(t *testing.T) {
 	for i := range uint32(100) {
 		o := options(1, 1, 0)
 		o.MaxMessage = 1000 + i
-		all = append(all, sendChecksOf(ibv.QPT_RC, &o))
-		assert.Same(t, all[i], sendChecksOf(ibv.QPT_RC, &o))
-		assert.NotSame(t, all[0], sendChecksOf(ibv.QPT_UC, &o))
+		all = append(all, sendChecksOf(limitsOf(ibv.QPT_RC, &o)))
+		assert.Same(t, all[i], sendChecksOf(limitsOf(ibv.QPT_RC, &o)))
+		assert.NotSame(t, all[0], sendChecksOf(limitsOf(ibv.QPT_UC, &o)))
 	}
 	assert.GreaterOrEqual(t, count(), 100)
 	goruntime.KeepAlive(all)
@@ -232,7 +232,7 @@ func TestPass(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		o := options(1, 2, 16)
 		o.MaxMessage = 100
-		c := newSendChecks(ibv.QPT_RC, &o)
+		c := newSendChecks(limitsOf(ibv.QPT_RC, &o))
 		n := rapid.IntRange(1, 64).Draw(t, "length")
 		b, err := NewSendBatch(n, 2, 0)
 		require.NoError(t, err)

@@ -205,7 +205,9 @@ func (q *CQ) countsEvents() bool {
 
 // acknowledge counts an event, and acknowledges many to C at once.
 func (q *CQ) acknowledge() {
-	q.native.Took()
+	if q.native != nil {
+		q.native.Event()
+	}
 	q.room.Lock()
 	defer q.room.Unlock()
 	if q.unacked++; q.unacked >= ackBatch || q.flushing {

@@ -84,11 +84,11 @@ func TestSourceIsWhatWasChosen(t *testing.T) {
 	require.NoError(t, err)
 	chosen, err := e.qp.device.FindGID(GIDQuery{GID: &own.GID})
 	require.NoError(t, err)
-	_, ok := gid.Choose(e.qp.local.source, []ibv.GIDEntry{chosen})
+	_, ok := gid.Choose(gid.Query(e.qp.local.source), []ibv.GIDEntry{chosen})
 	assert.True(t, ok)
 	other := chosen
 	other.GIDType = ibv.GID_TYPE_ROCE_V1
-	_, ok = gid.Choose(e.qp.local.source, []ibv.GIDEntry{other})
+	_, ok = gid.Choose(gid.Query(e.qp.local.source), []ibv.GIDEntry{other})
 	assert.False(t, ok)
 	path, err := e.qp.Path(own)
 	require.NoError(t, err)

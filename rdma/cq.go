@@ -34,7 +34,7 @@ type CQ struct {
 	device  *Device
 	channel *CompChannel // or nil
 	queue   *CompletionQueue
-	native  *datapath.Native
+	native  *directQueue
 	users   atomic.Pointer[CompletionQueue] // queue, or one that rejects polls while a Poller or Calls polls it
 
 	event   chan struct{} // holds a token if there may be completions to poll
@@ -156,12 +156,12 @@ func (q *CQ) create(verb string, entries, vector int, options []QueueOptions, cr
 		if err != nil {
 			return nil, d.refused().CQ(entries, vector, err)
 		}
-		o.Path, q.native, err = datapath.NativeOf(o.Path, func(m datapath.Maker) (datapath.Own, error) { return m.CQ(c) })
+		o.Path, q.native, err = directQueueOf(o.Path, func(m datapath.Maker) (datapath.Queue, error) { return m.CQ(c) })
 		if err == nil {
 			q.queue, err = newOwnCompletionQueue(c, o)
 		}
 		if err != nil {
-			q.native.Destroy(func() error { return libibverbs.DestroyCQ(c) })
+			q.native.destroy(func() error { return libibverbs.DestroyCQ(c) })
 			return nil, err
 		}
 		if q.ex != nil {
@@ -198,8 +198,8 @@ func (q *CQ) destroyC(c *ibv.CQ) error {
 		q.channel.ready.Forget()
 	}
 	q.acknowledgeAll(true)
-	misuse := q.native.Misuse("Close", q.name)
-	if err := q.native.Destroy(func() error { return libibverbs.DestroyCQ(c) }); err != nil {
+	misuse := q.native.misuse("Close", q.name)
+	if err := q.native.destroy(func() error { return libibverbs.DestroyCQ(c) }); err != nil {
 		q.acknowledgeAll(false)
 		return err
 	}

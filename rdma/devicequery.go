@@ -217,21 +217,17 @@ func (d *Device) GID(port uint8, index int) (*ibv.GIDEntry, error) {
 }
 
 // GIDQuery describes a GID. A field that is not set matches every GID.
-//
-// Fields:
-//
-//	Port      uint8        // 0: any
-//	Address   netip.Addr   // of the network interface; peers use it
-//	Type      *ibv.GIDType // nil: RoCE v2 if the port has it, otherwise any type
-//	Interface string       // name of the network interface: "eth0"
-//	VLAN      *uint16      // of the interface; 0: none
-//	GID       *ibv.GID     // exactly this GID
-//
-// Methods, whose whole documentation go doc rdma/internal/gid.Query has:
-//
-//	// String describes the query: "with port 1, address 10.0.0.1".
-//	String() string
-type GIDQuery = gid.Query
+type GIDQuery struct {
+	Port      uint8        // 0: any
+	Address   netip.Addr   // of the network interface; peers use it
+	Type      *ibv.GIDType // nil: RoCE v2 if the port has it, otherwise any type
+	Interface string       // name of the network interface: "eth0"
+	VLAN      *uint16      // of the interface; 0: none
+	GID       *ibv.GID     // exactly this GID
+}
+
+// String describes the query: "with port 1, address 10.0.0.1".
+func (q GIDQuery) String() string { return gid.Query(q).String() }
 
 // GIDAddress returns a GID as an IP address. For RoCE v2 it is that of the network interface; other GIDs only look like
 // one.
@@ -251,7 +247,7 @@ func (d *Device) FindGID(q GIDQuery) (ibv.GIDEntry, error) {
 	if err != nil {
 		return ibv.GIDEntry{}, err
 	}
-	e, ok := gid.Choose(q, all)
+	e, ok := gid.Choose(gid.Query(q), all)
 	if !ok {
 		return e, &VerbError{Verb: "ibv_query_gid_table", Object: d.name, Errno: syscall.ENOENT,
 			Reason: fmt.Sprintf("there is no GID %v; there are %s", q, gid.List(all))}

@@ -43,7 +43,7 @@ func (q *QP) Drain(ctx context.Context) error {
 	q.refuse(&VerbError{Object: q.name, Errno: syscall.EBUSY,
 		Reason: "it is being drained, and takes no work requests until that ends"})
 	defer q.refuse(nil)
-	if err := q.native.Misuse("Drain", q.name); err != nil {
+	if err := q.native.misuse("Drain", q.name); err != nil {
 		return err
 	}
 	return q.drain(drainContext{ctx, q.ends.done()})

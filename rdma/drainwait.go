@@ -56,7 +56,7 @@ func (q *QP) markSend(p drainContext) error {
 	bad := new(ibv.Ptr[ibv.SendWR])
 	none := false // libmlx5 rejects sends with ENOMEM until the queue pair has been in RTS
 	err := q.whileFull(p, q.sendCQ, func() error {
-		err := q.native.Send(q.c, wr, bad)
+		err := q.native.send(q.c, wr, bad)
 		none = full(err) && !q.options.Unchecked && q.send.idle()
 		if none {
 			return nil
@@ -102,7 +102,7 @@ func (q *QP) markRecv(p drainContext) error {
 	}
 	q.recvMark = q.recvCQ.mark()
 	wr, bad := &ibv.RecvWR{WRID: q.recvMark.id}, new(ibv.Ptr[ibv.RecvWR])
-	err := q.whileFull(p, q.recvCQ, func() error { return q.native.Recv(q.c, wr, bad) })
+	err := q.whileFull(p, q.recvCQ, func() error { return q.native.receive(q.c, wr, bad) })
 	if err != nil {
 		q.recvMark.forget()
 	}

@@ -37,14 +37,12 @@ func (r Region) outside(offset uint64, length uint32) {
 }
 
 // MapOptions select the page size and NUMA node of a [Buffer]. The zero value means normal pages on any node.
-//
-// Fields:
-//
-//	// use huge pages (of the system's default size) and fail when none are free; the size is rounded up to them
-//	HugePages bool
-//	// Node is the NUMA node of the memory, counted from 1: 0 means any node, 1 is node 0.
-//	Node int
-type MapOptions = offheap.Options
+type MapOptions struct {
+	// HugePages uses huge pages of the system's default size and fails when none are free. The size is rounded up.
+	HugePages bool
+	// Node is the NUMA node of the memory, counted from 1: 0 means any node, 1 is node 0.
+	Node int
+}
 
 // Buffer is memory that the garbage collector does not own, aligned to a page. A device may use it until it is closed.
 // Any number of goroutines may use it; call Close after the last use.
@@ -60,7 +58,7 @@ type Buffer struct {
 
 // NewBuffer maps size zeroed bytes, with the page size and on the NUMA node of o. It fails if the system lacks them.
 func NewBuffer(size int, o MapOptions) (*Buffer, error) {
-	m, err := offheap.Map(size, o)
+	m, err := offheap.Map(size, offheap.Options(o))
 	if err != nil {
 		return nil, err
 	}

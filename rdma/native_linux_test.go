@@ -17,7 +17,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/goverbs/goverbs/generated/ibv"
-	"github.com/goverbs/goverbs/rdma/internal/provider"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -89,8 +88,7 @@ func TestProviderIsRecognisedByItsCode(t *testing.T) {
 	q := sendQueue(t, d, o)
 	assert.Equal(t, "device", q.Provider())
 	assert.Equal(t, runtime.Blocking, q.Way(), "it is not known")
-	o.Providers = []provider.Provider{{Name: "device", Pure: provider.PostSend | provider.PostRecv | provider.Poll |
-		provider.ReqNotify}}
+	o.Providers = []Provider{{Name: "device", Pure: PostSend | PostRecv | Poll | ReqNotify}}
 	q = sendQueue(t, d, o)
 	assert.Equal(t, runtime.System, q.Way())
 }

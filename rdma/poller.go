@@ -99,11 +99,11 @@ func newPollerOf[T any](cq *CQ, tickets int, verb string, lost func(T)) (*Poller
 		if err := p.leave(); err != nil {
 			return err
 		}
-		cq.queue.tellAll(nil)
+		cq.queue.observeAll(nil)
 		cq.users.Store(cq.queue)
 		return nil
 	}, &cq.object)
-	cq.queue.tellAll(func(id uint64) {
+	cq.queue.observeAll(func(id uint64) {
 		if value, ok := p.Cancel(id); ok {
 			lost(value)
 		}

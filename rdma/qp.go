@@ -14,7 +14,6 @@ import (
 	"github.com/goverbs/goverbs/generated/libibverbs"
 	"github.com/goverbs/goverbs/internal/stats"
 	"github.com/goverbs/goverbs/rdma/internal/counted"
-	"github.com/goverbs/goverbs/rdma/internal/datapath"
 )
 
 // QP is a queue pair.
@@ -38,7 +37,7 @@ type QP struct {
 	send    *SendQueue // nil if it cannot send
 	sends   *SendQueue // send, or a queue that rejects posts
 	recv    *RecvQueue // nil without a receive queue, or with an SRQ
-	native  *datapath.Native
+	native  *directQueue
 	cap     ibv.QPCap // capacities without the reserve for markers
 	options QueueOptions
 	endC    func(*ibv.QP) error // destroys the queue pair in C
@@ -215,7 +214,7 @@ func (q *QP) Query(mask ibv.QPAttrMask) (*ibv.QPAttr, *ibv.QPInitAttr, error) {
 	err := libibverbs.QueryQP(q.c, attr, mask, init)
 	known := attr.MaxRdAtomic > 0 || q.device.info.Transport != ibv.TRANSPORT_IWARP // drivers of iWARP may leave it 0
 	if err == nil && q.native != nil && q.changes.TryLock() {                       // a drain may hold it for long
-		err = still(q.send, q.recv, func() error { return q.native.Misuse(verb, q.name) })
+		err = still(q.send, q.recv, func() error { return q.native.misuse(verb, q.name) })
 		q.changes.Unlock()
 	}
 	if err == nil && mask&ibv.QP_MAX_QP_RD_ATOMIC != 0 && q.state() == ibv.QPS_RTS && known {
@@ -301,7 +300,7 @@ func (q *QP) livesOn() {
 func (q *QP) settleDown() error {
 	q.changes.Lock()
 	defer q.changes.Unlock()
-	if q.native.Misuse("Close", q.name) == nil && !q.idle() {
+	if q.native.misuse("Close", q.name) == nil && !q.idle() {
 		ctx, cancel := context.WithTimeout(context.Background(), closeDrains)
 		defer cancel()
 		// destroying the queue pair releases the memory, whether it was drained or not
@@ -314,11 +313,11 @@ func (q *QP) settleDown() error {
 func (q *QP) destroyC(c *ibv.QP) error {
 	q.changes.Lock()
 	defer q.changes.Unlock()
-	misuse := q.native.Misuse("Close", q.name)
+	misuse := q.native.misuse("Close", q.name)
 	q.collect() // so that slots of a shared receive queue come back
 	q.leaveGroups()
 	q.untrack() // from here on another queue pair may have the number, and C's memory goes
-	if err := q.native.Destroy(func() error { return q.endC(c) }); err != nil {
+	if err := q.native.destroy(func() error { return q.endC(c) }); err != nil {
 		q.track()
 		return err
 	}

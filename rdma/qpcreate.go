@@ -194,7 +194,7 @@ func (q *QP) create(in *qpInit, o QueueOptions, parents []*object,
 			undo, err = q.admit()
 		}
 		if err != nil {
-			q.native.Destroy(func() error { return q.endC(c) })
+			q.native.destroy(func() error { return q.endC(c) })
 			return nil, err
 		}
 		return c, nil
@@ -260,18 +260,18 @@ func (q *QP) createC(in *qpInit, o *QueueOptions, create func(ibv.QPCap) (*ibv.Q
 // makeNative creates the path of the queue pair if its options have a Path that owns queues.
 func (q *QP) makeNative(in *qpInit, o *QueueOptions) (err error) {
 	for _, cq := range []*CQ{q.sendCQ, q.recvCQ} {
-		if cq != nil && !cq.native.Fits(o.Path) {
+		if cq != nil && !cq.native.fits(o.Path) {
 			return otherPath(in.verb, in.parent, cq.name)
 		}
 	}
-	if q.srq != nil && !q.srq.native.Fits(o.Path) {
+	if q.srq != nil && !q.srq.native.fits(o.Path) {
 		return otherPath(in.verb, in.parent, q.srq.name)
 	}
 	if q.sendCQ == nil && q.recvCQ == nil {
 		return nil // it has no queues
 	}
-	o.Path, q.native, err = datapath.NativeOf(o.Path,
-		func(m datapath.Maker) (datapath.Own, error) { return m.QP(q.c, in.made, in.all, in.flags) })
+	o.Path, q.native, err = directQueueOf(o.Path,
+		func(m datapath.Maker) (datapath.Queue, error) { return m.QP(q.c, in.made, in.all, in.flags) })
 	return err
 }
 
@@ -288,7 +288,7 @@ func (q *QP) beside() {
 		}
 		return
 	}
-	m := q.native.Maker()
+	m := q.native.maker
 	if _, known := d.makers.LoadOrStore(m, true); known {
 		return
 	}

@@ -70,7 +70,9 @@ func (q *QP) modify(attr *ibv.QPAttr, mask ibv.QPAttrMask) error {
 	case ibv.QPS_RTR:
 		q.received = true
 	case ibv.QPS_RESET:
-		q.native.Anew()
+		if q.native != nil {
+			q.native.Reset()
+		}
 		q.resetQueues()
 	case ibv.QPS_INIT:
 		if mask&ibv.QP_PORT != 0 {

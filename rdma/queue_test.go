@@ -256,3 +256,52 @@ func TestErrnoOf(t *testing.T) {
 		assert.Equal(t, want, errnoOf(result))
 	}
 }
+
+// refused returns why the queue takes nothing now, or nil.
+func (q *queue) refused() error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.refusal
+}
+
+// refused returns why polls fail, or nil.
+func (q *CompletionQueue) refused() error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.refusal
+}
+
+// panics is a path whose posts panic.
+type panics struct{ Path }
+
+func (panics) PostSend(*ibv.QP, *ibv.SendWR, *ibv.Ptr[ibv.SendWR]) int32 { panic("send") }
+func (panics) PostRecv(*ibv.QP, *ibv.RecvWR, *ibv.Ptr[ibv.RecvWR]) int32 { panic("receive") }
+
+// TestPathPanics: a post whose path panics holds no slots afterwards: of lists, programs and receives.
+func TestPathPanics(t *testing.T) {
+	x := newExtended(t, ibv.QPT_RC)
+	o := options(8, 1, 8)
+	o.Path = panics{}
+	q, b, p := x.queue(t, o), sendBatch(t, 2, 1, 8), NewWRProgram(&x.qp)
+	p.Write(1, 0, 0).SGE(0, 8, 0).Signaled()
+	for name, post := range map[string]func(){
+		"one":     func() { q.Post(writes(b, 1, 1)) },
+		"list":    func() { q.Post(writes(b, 1, 2)) },
+		"program": func() { q.PostProgram(p) },
+	} {
+		for range 2 {
+			assert.Panics(t, post, name)
+			assert.Equal(t, 8, q.Free(), name)
+		}
+	}
+	d := newDevice(t, ibv.QPT_RC)
+	o.Cap.MaxRecvWR, o.Cap.MaxRecvSGE = 8, 1
+	r, err := NewRecvQueue(&d.qp, o)
+	require.NoError(t, err)
+	receives, err := NewRecvBatch(1, 1)
+	require.NoError(t, err)
+	defer receives.Close()
+	receives.Recv(1).SGE(0, 8, 0)
+	assert.Panics(t, func() { r.Post(receives) })
+	assert.Equal(t, 8, r.Free())
+}

@@ -36,6 +36,8 @@ func (p *quickly) PostOne(w *ibv.SendWR) bool {
 	return true
 }
 
+func (p *quickly) PollExtended(cq *ibv.CQ, wcs []ibv.WC) int32 { return p.Poll(cq, wcs) }
+
 func (p *quickly) Held(by *lock.Lock)             { p.by = by }
 func (p *quickly) Reset()                         {}
 func (p *quickly) Event()                         {}

@@ -37,7 +37,7 @@ type SRQ struct {
 	tags   int           // completions of tag matching, in addition to those of size
 	limits *tagLimits    // or nil
 	queue  *RecvQueue
-	native *datapath.Native
+	native *directQueue
 	endC   func(*ibv.SRQ) error // destroys the queue in C
 }
 
@@ -144,11 +144,11 @@ func (q *SRQ) create(verb string, o QueueOptions, asked ibv.SRQAttr, create func
 		q.size.Store(cap.MaxWR)
 		q.device.pathFor(&o)
 		o.Cap = ibv.QPCap{MaxRecvWR: cap.MaxWR, MaxRecvSGE: cap.MaxSGE}
-		if q.cq != nil && !q.cq.native.Fits(o.Path) {
+		if q.cq != nil && !q.cq.native.fits(o.Path) {
 			err = otherPath(verb, q.device.name, q.cq.name)
 		} else {
-			o.Path, q.native, err = datapath.NativeOf(o.Path,
-				func(m datapath.Maker) (datapath.Own, error) { return m.SRQ(c, q.kind, made) })
+			o.Path, q.native, err = directQueueOf(o.Path,
+				func(m datapath.Maker) (datapath.Queue, error) { return m.SRQ(c, q.kind, made) })
 		}
 		if err == nil {
 			if q.queue, err = NewSharedRecvQueue(c, o); err == nil {
@@ -157,17 +157,17 @@ func (q *SRQ) create(verb string, o QueueOptions, asked ibv.SRQAttr, create func
 			}
 		}
 		if err != nil {
-			q.native.Destroy(func() error { return q.endC(c) })
+			q.native.destroy(func() error { return q.endC(c) })
 			return nil, err
 		}
 		return c, nil
 	}
 	destroy := func(c *ibv.SRQ) error {
-		misuse := q.native.Misuse("Close", q.name)
+		misuse := q.native.misuse("Close", q.name)
 		if q.cq != nil {
 			q.cq.queue.collect() // before C forgets the queue that completions are of
 		}
-		if err := q.native.Destroy(func() error { return q.endC(c) }); err != nil {
+		if err := q.native.destroy(func() error { return q.endC(c) }); err != nil {
 			return err
 		}
 		q.leaveCQ()
@@ -341,7 +341,7 @@ func (q *SRQ) Query() (*ibv.SRQAttr, error) {
 	}
 	defer q.done()
 	err := wrap(verb, q.name, libibverbs.QuerySRQ(q.c, attr))
-	return attr, cmp.Or(err, q.native.Misuse(verb, q.name))
+	return attr, cmp.Or(err, q.native.misuse(verb, q.name))
 }
 
 // Close destroys the queue. Close its queue pairs first. Unused receives end without a completion. Remaining

@@ -45,10 +45,10 @@ func (sparse) Poll(_ *ibv.CQ, wcs []ibv.WC) int32 {
 	return 1
 }
 
-// generous is one that sets others for extended completion queues.
-type generous struct{ sparse }
+// generous is one that owns the queue, and sets others for extended completion queues.
+type generous struct{ quickly }
 
-func (generous) PollExtended(_ *ibv.CQ, wcs []ibv.WC) int32 {
+func (*generous) PollExtended(_ *ibv.CQ, wcs []ibv.WC) int32 {
 	wcs[0] = ibv.WC{WRID: 7, ByteLen: 9}
 	return 1
 }
@@ -72,7 +72,7 @@ func TestPollProgramOnPaths(t *testing.T) {
 	}
 	check := func() {
 		assert.Equal(t, Completion{WRID: 1, ByteLen: 1}, poll(sparse{}))
-		assert.Equal(t, Completion{WRID: 7, ByteLen: 9}, poll(generous{}))
+		assert.Equal(t, Completion{WRID: 7, ByteLen: 9}, poll(&generous{}))
 	}
 	check()
 	r, err := trace.Start(filepath.Join(t.TempDir(), "trace"))

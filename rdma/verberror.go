@@ -32,18 +32,21 @@ import (
 //	Unwrap() error
 type VerbError = verberr.VerbError
 
-// ErrnoReason is the meaning of an errno of some verbs, as used in error texts.
-//
-// Fields:
-//
-//	Verbs  []string
-//	Errno  runtime.Errno
-//	Reason string // whenever these verbs give it, or said to be one of several
-//	Source string // a page of rdma-core's manual, or a file of it or of Linux
-type ErrnoReason = verberr.Reason
+// ErrnoReason is the meaning of an errno of some verbs, as errors state it.
+type ErrnoReason struct {
+	Verbs  []string
+	Errno  runtime.Errno
+	Reason string // the cause, or one of several where it says so
+	Source string // a page of rdma-core's manual, or a file of rdma-core or Linux
+}
 
 // ErrnoReasons returns the known meanings of errnos on Linux, and nil elsewhere.
-func ErrnoReasons() []ErrnoReason { return verberr.Reasons() }
+func ErrnoReasons() (all []ErrnoReason) {
+	for _, r := range verberr.Reasons() {
+		all = append(all, ErrnoReason(r))
+	}
+	return all
+}
 
 // ErrClosed matches, with errors.Is, errors of methods of an object that is closed or being closed.
 var ErrClosed = verberr.ErrClosed

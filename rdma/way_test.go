@@ -20,7 +20,7 @@ func TestWay(t *testing.T) {
 	assert.Equal(t, runtime.Blocking, q.Way())
 
 	o := options(1, 1, 0)
-	o.Providers = []provider.Provider{{Name: provider.Software, Pure: provider.PostSend}}
+	o.Providers = []Provider{{Name: provider.Software, Pure: PostSend}}
 	q = sendQueue(t, d, o)
 	assert.Equal(t, runtime.System, q.Way())
 	cq, err := NewCompletionQueue(&d.cq, o)
@@ -28,7 +28,7 @@ func TestWay(t *testing.T) {
 	assert.Equal(t, runtime.Blocking, cq.Way(), "its polls are not pure")
 
 	brief := options(1, 1, 0)
-	brief.Providers = []provider.Provider{{Name: provider.Software, Brief: provider.PostSend}}
+	brief.Providers = []Provider{{Name: provider.Software, Brief: PostSend}}
 	q = sendQueue(t, d, brief)
 	assert.Equal(t, runtime.System, q.Way())
 
