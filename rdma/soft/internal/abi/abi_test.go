@@ -118,8 +118,8 @@ func TestResults(t *testing.T) {
 		of(Func0(func() (int32, runtime.Errno) { return -3, syscall.EIO })))
 }
 
-// TestNoObject: a function of an object that is not there is not called.
-func TestNoObject(t *testing.T) {
+// TestNilObjectArguments: a function of an object that is not there is not called.
+func TestNilObjectArguments(t *testing.T) {
 	object := new(int)
 	find := func(address uint64) *int {
 		if address == 5 {
