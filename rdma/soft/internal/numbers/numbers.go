@@ -32,8 +32,8 @@ type Table[T any] struct {
 	places *[1 << Bits]uint16 // random bits to index plus 1; 0 for none
 }
 
-// scatteredRest is the number of free indexes below which an index is reused although peers may still be connected to
-// its old number.
+// scatteredRest is the number of free indexes to keep before one is reused, because peers may still be connected to its
+// old number.
 const scatteredRest = 1 << 12
 
 // Scatter makes numbers random, because other processes and hosts know some of them: one number does not predict the
