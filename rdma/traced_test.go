@@ -16,8 +16,8 @@ import (
 // noPath is a data path that is never called.
 type noPath struct{ Path }
 
-// TestUntraced: a queue has a path of package trace only while a trace is recorded, so that otherwise posts and polls
-// cost nothing more.
+// TestUntraced: queues use a path of package trace only while a trace is recorded, so that tracing otherwise costs
+// nothing.
 func TestUntraced(t *testing.T) {
 	own := &noPath{}
 	path := func() Path {
@@ -53,8 +53,8 @@ func (*generous) PollExtended(_ *ibv.CQ, wcs []ibv.WC) int32 {
 	return 1
 }
 
-// TestPollProgramOnPaths: a program returns nothing of earlier completions, and what the path has for extended queues,
-// traced or not.
+// TestPollProgramOnPaths: a program returns no values of earlier completions, and the values that the path provides for
+// extended queues, traced or not.
 func TestPollProgramOnPaths(t *testing.T) {
 	poll := func(path Path) Completion {
 		x := newExtendedCQ(t)

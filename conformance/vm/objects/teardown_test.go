@@ -124,7 +124,7 @@ func TestQueuesShareAChannel(t *testing.T) {
 	all.Wait()
 }
 
-func TestCloseWakesWhoWaits(t *testing.T) {
+func TestCloseWakesWaiters(t *testing.T) {
 	d := open(t)
 	for range 50 {
 		channel, err := d.CreateCompChannel()
@@ -245,7 +245,7 @@ func TestCloseWithSharedReceives(t *testing.T) {
 }
 
 // Objects are closed by two at once, while others post, poll, wait, arm, modify, drain and create.
-func TestCloseInTheMidstOfUse(t *testing.T) {
+func TestCloseDuringUse(t *testing.T) {
 	d := open(t)
 	for range 20 {
 		pd, err := d.AllocPD()
