@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
 /*
- * rc-latency does what examples/rc-pingpong does, by the calls of ibv_rc_pingpong, and prints each end's latencies as mean,p50,p99 in
- * nanoseconds, as rc-pingpong -csv does: rdma-core's program tells the mean alone.
+ * rc-latency is equivalent to examples/rc-pingpong, with the calls of ibv_rc_pingpong. Each end prints its latencies as mean,p50,p99 in
+ * nanoseconds, like rc-pingpong -csv; rdma-core's program prints only the mean.
  *
  *	rc-latency DEVICE GID-INDEX SIZE ITERS EVENTS PORT [HOST]
  */
@@ -39,7 +39,7 @@ static int by_value(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-/* meet gives a TCP connection: to the host, or from whoever calls. */
+/* meet connects to the host, or accepts a connection. */
 static int meet(const char *host, int port)
 {
 	struct sockaddr_in at = { .sin_family = AF_INET, .sin_port = htons(port) };
