@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What came with the newest library.
+// Verbs of the newest library.
 var bufferControls = []control{
 	{verb: "ibv_reg_mr_ex", what: works, call: regEx(func(*ibv.MRInitAttr) {})},
 	{verb: "ibv_reg_mr_ex", what: "an address of its own, which is allowed", call: regEx(func(a *ibv.MRInitAttr) {
@@ -70,7 +70,7 @@ func allocBuf(r *rig.Rig, size uint64) error {
 	return err
 }
 
-// buffered calls f with a buffer that the library allocated.
+// buffered calls f with a buffer allocated by the library.
 func buffered(f func(r *rig.Rig, buf *ibv.Buf, at uintptr) error) func(*rig.Rig) error {
 	return func(r *rig.Rig) error {
 		buf := &rig.Records[ibv.Ptr[ibv.Buf]](r, 1)[0]

@@ -96,7 +96,7 @@ var memoryControls = []control{
 		mr, err := verbs.RegMR(r.PD, address(&memory[0]), bufferLen, remote|ibv.ACCESS_MW_BIND)
 		r.Check(err)
 		r.Defer(func() {
-			if err != nil { // the window is gone now
+			if err != nil { // the window was deallocated
 				r.Check(verbs.DeregMR(mr))
 			}
 		})
@@ -131,7 +131,7 @@ var memoryControls = []control{
 	{verb: "ibv_advise_mr", what: "memory that is not registered on demand", call: advise(local, prefetch{})},
 }
 
-// prefetch is what is wrong with advising to fetch a region.
+// prefetch describes invalid arguments for prefetching a region.
 type prefetch struct {
 	advice ibv.IBUverbsAdviseMRAdvice
 	flags  ibv.IBUverbsAdviseMRFlag
@@ -139,7 +139,7 @@ type prefetch struct {
 	key    uint32
 }
 
-// advise registers memory and advises to fetch it; where memory cannot be registered so, that is the answer.
+// advise registers memory and prefetches it. If registration fails, that is the result.
 func advise(access ibv.AccessFlags, p prefetch) func(*rig.Rig) error {
 	return func(r *rig.Rig) error {
 		memory := r.Memory(4096)
@@ -156,7 +156,7 @@ func advise(access ibv.AccessFlags, p prefetch) func(*rig.Rig) error {
 	}
 }
 
-// zeroBased asks reach to name the remote bytes by their offset.
+// zeroBased makes reach address the remote bytes by offset.
 const zeroBased = 1
 
 // reg registers memory.
@@ -166,7 +166,7 @@ func reg(access ibv.AccessFlags) func(*rig.Rig) error {
 	}
 }
 
-// reach registers memory, and has a peer write to it and read it back.
+// reach registers memory, and lets a peer write to it and read it back.
 func reach(access ibv.AccessFlags, based int) func(*rig.Rig) error {
 	return func(r *rig.Rig) error {
 		memory := r.Memory(4096)
@@ -184,7 +184,7 @@ func reach(access ibv.AccessFlags, based int) func(*rig.Rig) error {
 	}
 }
 
-// reachAt does the same with memory that is known under an address of its own.
+// reachAt is like reach, for memory registered at a different I/O virtual address.
 func reachAt(iova uint64) func(*rig.Rig) error {
 	return func(r *rig.Rig) error {
 		memory := r.Memory(4096)
@@ -197,7 +197,7 @@ func reachAt(iova uint64) func(*rig.Rig) error {
 	}
 }
 
-// exchange has a peer write to memory, which it knows under an address, and read it back.
+// exchange lets a peer write to memory at an address, and read it back.
 func exchange(r *rig.Rig, to *rig.Buffer, at uint64) error {
 	p, from := r.Pair(ibv.QPT_RC), r.Buffer(256, local)
 	copy(from.Bytes, pattern())
@@ -217,10 +217,10 @@ func exchange(r *rig.Rig, to *rig.Buffer, at uint64) error {
 	return nil
 }
 
-// rereg changes a region; the answer has C's code of the failure.
+// rereg changes a region. The result includes C's failure code.
 func rereg(flags ibv.ReregMRFlags, length uint64, access ibv.AccessFlags) func(*rig.Rig) error {
 	return func(r *rig.Rig) error {
-		var pd *ibv.PD // goes after the region that may come to be of it
+		var pd *ibv.PD // deallocated after the region that may use it
 		if flags&ibv.REREG_MR_CHANGE_PD != 0 {
 			var err error
 			pd, err = verbs.AllocPD(r.Context)

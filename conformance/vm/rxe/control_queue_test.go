@@ -86,7 +86,7 @@ var queueControls = []control{
 			r.Check(status(r.Completion(p.ASend)))
 		}
 		if err := verbs.ResizeCQ(p.BRecv, 2); err != nil {
-			for range 4 { // none of them is lost
+			for range 4 { // none is lost
 				r.Check(status(r.Completion(p.BRecv)))
 			}
 			return err
@@ -107,7 +107,7 @@ var queueControls = []control{
 		b := r.Buffer(64, local)
 		l := r.Sends(1)
 		l.WRs[0].Opcode, l.SGEs[0] = ibv.WR_SEND, b.SGE(0, 8)
-		_, err := l.Post(qp) // is flushed
+		_, err := l.Post(qp) // flushed
 		r.Check(err)
 		return event(r, channel, cq)
 	}},
@@ -230,7 +230,7 @@ func createQPEx(change func(*ibv.QPInitAttrEx)) func(*rig.Rig) error {
 	}
 }
 
-// channelled is a completion queue with a channel.
+// channelled returns a completion queue with a channel.
 func channelled(r *rig.Rig) (*ibv.CompChannel, *ibv.CQ) {
 	channel, err := verbs.CreateCompChannel(r.Context)
 	r.Check(err)
@@ -241,7 +241,7 @@ func channelled(r *rig.Rig) (*ibv.CompChannel, *ibv.CQ) {
 	return channel, cq
 }
 
-// event takes an event of a queue from its channel.
+// event reads an event of a queue from its channel.
 func event(r *rig.Rig, channel *ibv.CompChannel, of *ibv.CQ) error {
 	got, context := &rig.Records[ibv.Ptr[ibv.CQ]](r, 1)[0], &rig.Records[uintptr](r, 1)[0]
 	if err := rig.Within("a completion event",
@@ -255,7 +255,7 @@ func event(r *rig.Rig, channel *ibv.CompChannel, of *ibv.CQ) error {
 	return nil
 }
 
-// queueAccess brings a queue pair to INIT with access flags.
+// queueAccess moves a queue pair to INIT with access flags.
 func queueAccess(access ibv.AccessFlags) func(*rig.Rig) error {
 	return func(r *rig.Rig) error {
 		cq := r.CQ(4)
@@ -264,8 +264,8 @@ func queueAccess(access ibv.AccessFlags) func(*rig.Rig) error {
 	}
 }
 
-// unpolled calls f with a queue pair that has received, and of which nobody polled the completion. It answers how many
-// completions there are after the call.
+// unpolled calls f with a queue pair whose receive completion has not been polled, and returns the number of
+// completions after the call.
 func unpolled(f func(*ibv.QP) error) func(*rig.Rig) error {
 	return func(r *rig.Rig) error {
 		sends, recvs := r.CQ(4), r.CQ(4)

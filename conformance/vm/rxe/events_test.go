@@ -18,12 +18,12 @@ import (
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
 )
 
-// occurrence is something that happens to a device of its own, after which asynchronous events come, or do not.
+// occurrence is something that happens to a device, and may raise asynchronous events.
 type occurrence struct {
 	what string
-	// what events are about: *ibv.CQ, *ibv.QP, *ibv.SRQ; nil for the port
+	// object of the events: *ibv.CQ, *ibv.QP, *ibv.SRQ; nil for the port
 	of func(r *rig.Rig, s *rig.Spare) (element any)
-	// an event that does not come on any kernel, and why
+	// an event that no kernel raises, and the reason
 	event ibv.EventType
 	why   string
 }
@@ -167,9 +167,9 @@ var occurrences = []occurrence{
 	{event: ibv.EVENT_DEVICE_SPEED_CHANGE, why: "the speed of a dummy device does not change"},
 }
 
-const noEvent = "it came of nothing that is listed here"
+const noEvent = "none of the listed causes raises it"
 
-// TestEvents measures which events come of what; the events that cannot come are listed with the reason.
+// TestEvents measures which events are raised by which causes. Events that cannot occur are listed with the reason.
 func TestEvents(t *testing.T) {
 	home := rig.Open(t)
 	table := results.Table{Columns: []string{"occurrence", "events", "not_provoked"}, Keys: 1}
@@ -182,7 +182,7 @@ func TestEvents(t *testing.T) {
 			spare := home.For(t).Spare()
 			r := spare.Open()
 			require.NoError(t, unix.SetNonblock(int(r.Context.AsyncFD), true))
-			events(t, r, nil) // of the device's own beginning
+			events(t, r, nil) // discard initial events
 			element := o.of(r, spare)
 			require.NoError(t, rig.Elapse(time.Second))
 			table.Rows = append(table.Rows, []string{o.what, events(t, r, element), "-"})
@@ -191,8 +191,7 @@ func TestEvents(t *testing.T) {
 	check(t, "events", table)
 }
 
-// events takes the events that come and tells their names, each once, in order; those about an object must be about the
-// right one.
+// events reads pending events and returns their distinct names in order. Events about an object must be about element.
 func events(t *testing.T, r *rig.Rig, element any) (names string) {
 	t.Helper()
 	event := &rig.Records[ibv.AsyncEvent](r, 1)[0]
@@ -206,7 +205,7 @@ func events(t *testing.T, r *rig.Rig, element any) (names string) {
 		name := trim(event.EventType.String())
 		switch of := element.(type) {
 		case *ibv.CQ:
-			if event.EventType == ibv.EVENT_QP_FATAL { // of the queue pair that completes there
+			if event.EventType == ibv.EVENT_QP_FATAL { // a queue pair of that completion queue
 				break
 			}
 			assert.Equal(t, ibv.PtrTo(of), *event.Element.CQ(), name)
@@ -230,7 +229,7 @@ func events(t *testing.T, r *rig.Rig, element any) (names string) {
 	return names
 }
 
-// write posts one signalled work request.
+// write posts one signaled work request.
 func write(r *rig.Rig, qp *ibv.QP, opcode ibv.WROpcode, sge ibv.SGE, remote uint64, rkey uint32) {
 	l := r.Sends(1)
 	l.WRs[0].Opcode, l.WRs[0].SendFlags, l.SGEs[0] = opcode, ibv.SEND_SIGNALED, sge
@@ -240,8 +239,8 @@ func write(r *rig.Rig, qp *ibv.QP, opcode ibv.WROpcode, sge ibv.SGE, remote uint
 	time.Sleep(2 * time.Millisecond)
 }
 
-// TestDeviceRemoved: while a device is open it can be asked to go; what that does, differs. Once it is closed, it is
-// gone, and what was listed before cannot be opened.
+// TestDeviceRemoved measures the effect of removing an open device, which varies. Once the device is closed, it no
+// longer exists, and a device listed earlier cannot be opened.
 func TestDeviceRemoved(t *testing.T) {
 	home := rig.Open(t)
 	table := results.Table{Columns: []string{"question", "answer"}, Keys: 1}
@@ -279,6 +278,6 @@ func TestDeviceRemoved(t *testing.T) {
 		require.Fail(t, "the device does not go once it is closed")
 	}
 	_, err := netlink.RdmaLinkByName(spare.Name)
-	assert.Error(t, err, "it is gone")
+	assert.Error(t, err, "removed")
 	check(t, "removed", table)
 }
