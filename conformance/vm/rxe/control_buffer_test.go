@@ -12,7 +12,7 @@ import (
 // Verbs of the newest library.
 var bufferControls = []control{
 	{verb: "ibv_reg_mr_ex", what: works, call: regEx(func(*ibv.MRInitAttr) {})},
-	{verb: "ibv_reg_mr_ex", what: "an address of its own, which is allowed", call: regEx(func(a *ibv.MRInitAttr) {
+	{verb: "ibv_reg_mr_ex", what: "separate I/O virtual address, which is allowed", call: regEx(func(a *ibv.MRInitAttr) {
 		a.CompMask, a.IOVA = a.CompMask|ibv.REG_MR_MASK_IOVA, uint64(a.Addr)+1<<40
 	})},
 	{verb: "ibv_reg_mr_ex", what: "neither address nor file", call: regEx(func(a *ibv.MRInitAttr) { a.CompMask = 0 })},
@@ -42,7 +42,7 @@ var bufferControls = []control{
 			r.Defer(func() { r.Check(verbs.DeallocPD(other)) })
 			return made(r, verbs.DeregMR)(verbs.RegBufMR(other, buf, at, bufferLen, local))
 		})},
-	{verb: "ibv_export_buf_dmabuf_fd", what: "buffer that is no DMA-BUF",
+	{verb: "ibv_export_buf_dmabuf_fd", what: "buffer that is not a DMA-BUF",
 		call: buffered(func(r *rig.Rig, buf *ibv.Buf, _ uintptr) error {
 			fd, err := verbs.ExportBufDMABufFD(buf)
 			if err == nil {

@@ -21,7 +21,7 @@ var datagramControls = []control{
 	{verb: "ibv_create_ah", what: "destination that no address resolves to",
 		call: createAH(func(a *ibv.AHAttr) { a.GRH.DGID = ibv.GID{} })},
 	{verb: "ibv_destroy_ah", what: works, call: createAH(func(*ibv.AHAttr) {})},
-	{verb: "ibv_destroy_ah", what: "any", why: "the page tells none, and nothing depends on a handle"},
+	{verb: "ibv_destroy_ah", what: "any", why: "the page documents none, and nothing depends on a handle"},
 	{verb: "ibv_init_ah_from_wc", what: works, call: answering(func(r *rig.Rig, wc *ibv.WC, header *ibv.GRH) error {
 		attr := new(ibv.AHAttr)
 		if err := verbs.InitAHFromWC(r.Context, rig.PortNum, wc, header, attr); err != nil {
@@ -33,7 +33,7 @@ var datagramControls = []control{
 		}
 		return nil
 	})},
-	{verb: "ibv_init_ah_from_wc", what: "header of no version",
+	{verb: "ibv_init_ah_from_wc", what: "header without a version",
 		call: answering(func(r *rig.Rig, wc *ibv.WC, header *ibv.GRH) error {
 			none := rig.Records[ibv.GRH](r, 1)
 			return verbs.InitAHFromWC(r.Context, rig.PortNum, wc, &none[0], new(ibv.AHAttr))
@@ -45,7 +45,7 @@ var datagramControls = []control{
 	{verb: "ibv_create_ah_from_wc", what: works, call: answering(func(r *rig.Rig, wc *ibv.WC, header *ibv.GRH) error {
 		return made(r, verbs.DestroyAH)(verbs.CreateAHFromWC(r.PD, wc, header, rig.PortNum))
 	})},
-	{verb: "ibv_create_ah_from_wc", what: "header of no version",
+	{verb: "ibv_create_ah_from_wc", what: "header without a version",
 		call: answering(func(r *rig.Rig, wc *ibv.WC, header *ibv.GRH) error {
 			none := rig.Records[ibv.GRH](r, 1)
 			return made(r, verbs.DestroyAH)(verbs.CreateAHFromWC(r.PD, wc, &none[0], rig.PortNum))

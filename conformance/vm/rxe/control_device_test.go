@@ -76,7 +76,7 @@ var deviceControls = []control{
 		r.Check(verbs.QueryDevice(r.Context, attr))
 		return failed(fmt.Sprintf("%#x", attr.VendorID))
 	}},
-	{verb: "ibv_query_device", what: "any", why: "the page tells none, and it has no argument that can be wrong"},
+	{verb: "ibv_query_device", what: "any", why: "the page documents none, and it has no argument that can be wrong"},
 	{verb: "ibv_query_device_ex", what: works,
 		call: func(r *rig.Rig) error { return verbs.QueryDeviceEx(r.Context, nil, new(ibv.DeviceAttrEx)) }},
 	{verb: "ibv_query_device_ex", what: "unknown bit in comp_mask", call: func(r *rig.Rig) error {
@@ -143,7 +143,7 @@ var deviceControls = []control{
 		}
 		return err
 	}},
-	{verb: "ibv_is_fork_initialized", what: "any", why: "it tells a state"},
+	{verb: "ibv_is_fork_initialized", what: "any", why: "it returns a state"},
 }
 
 // served returns the functions that take no object, of the rig's backend.

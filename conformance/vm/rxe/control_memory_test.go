@@ -49,11 +49,11 @@ var memoryControls = []control{
 	{verb: "ibv_reg_mr", what: "window binding, which is allowed", call: reach(remote|ibv.ACCESS_MW_BIND, 0)},
 	{verb: "ibv_reg_mr", what: "relaxed ordering, which is optional",
 		call: reach(remote|ibv.ACCESS_RELAXED_ORDERING, 0)},
-	{verb: "ibv_reg_mr", what: "huge pages that are none", call: reach(remote|ibv.ACCESS_HUGETLB, 0)},
+	{verb: "ibv_reg_mr", what: "huge page flag on ordinary pages", call: reach(remote|ibv.ACCESS_HUGETLB, 0)},
 	{verb: "ibv_reg_mr", what: "zero based, reached by offset", call: reach(remote|ibv.ACCESS_ZERO_BASED, zeroBased)},
 	{verb: "ibv_reg_mr", what: "zero based, reached by address", call: reach(remote|ibv.ACCESS_ZERO_BASED, 0)},
 	{verb: "ibv_reg_mr", what: "on demand", call: reach(remote|ibv.ACCESS_ON_DEMAND, 0)},
-	{verb: "ibv_reg_mr", what: "on demand with huge pages that are none",
+	{verb: "ibv_reg_mr", what: "on demand with the huge page flag on ordinary pages",
 		call: reach(remote|ibv.ACCESS_ON_DEMAND|ibv.ACCESS_HUGETLB, 0)},
 	{verb: "ibv_reg_mr", what: "on demand, all memory", call: func(r *rig.Rig) error {
 		return made(r, verbs.DeregMR)(verbs.RegMR(r.PD, 0, 1<<64-1, local|ibv.ACCESS_ON_DEMAND))
@@ -63,13 +63,13 @@ var memoryControls = []control{
 		call: reg(local | ibv.ACCESS_FLUSH_PERSISTENT)},
 	{verb: "ibv_reg_mr", what: "unknown access flag", call: reg(local | 1<<18)},
 	{verb: "ibv_reg_mr", what: "unknown optional access flag", call: reg(local | 1<<29)},
-	{verb: "ibv_reg_mr", what: "memory that is not there", call: func(r *rig.Rig) error {
+	{verb: "ibv_reg_mr", what: "unmapped memory", call: func(r *rig.Rig) error {
 		return made(r, verbs.DeregMR)(verbs.RegMR(r.PD, 0x10, 4096, local))
 	}},
 	{verb: "ibv_reg_mr", what: "beyond the end of the address space", call: func(r *rig.Rig) error {
 		return made(r, verbs.DeregMR)(verbs.RegMR(r.PD, ^uintptr(0)-4095, 1<<20, local))
 	}},
-	{verb: "ibv_reg_mr", what: "memory that cannot be written, for writing", call: func(r *rig.Rig) error {
+	{verb: "ibv_reg_mr", what: "read-only memory, for writing", call: func(r *rig.Rig) error {
 		memory, err := unix.Mmap(-1, 0, 4096, unix.PROT_READ, unix.MAP_ANON|unix.MAP_PRIVATE)
 		r.Check(err)
 		defer unix.Munmap(memory)
@@ -109,7 +109,7 @@ var memoryControls = []control{
 	{verb: "ibv_rereg_mr", what: "new protection domain", call: rereg(ibv.REREG_MR_CHANGE_PD, 0, 0)},
 	{verb: "ibv_rereg_mr", what: "new access", call: rereg(ibv.REREG_MR_CHANGE_ACCESS, 0, remote)},
 	{verb: "ibv_rereg_mr", what: "input error: unknown flag", call: rereg(1<<7, 0, 0)},
-	{verb: "ibv_rereg_mr", what: "input error: translation to no bytes",
+	{verb: "ibv_rereg_mr", what: "input error: translation to zero bytes",
 		call: rereg(ibv.REREG_MR_CHANGE_TRANSLATION, 0, 0)},
 	{verb: "ibv_rereg_mr", what: "input error: access without the flag for it",
 		call: rereg(ibv.REREG_MR_CHANGE_TRANSLATION, 64, local)},
@@ -121,7 +121,7 @@ var memoryControls = []control{
 	{verb: "ibv_advise_mr", what: "memory registered on demand", call: advise(local|ibv.ACCESS_ON_DEMAND, prefetch{})},
 	{verb: "ibv_advise_mr", what: "for writing",
 		call: advise(local|ibv.ACCESS_ON_DEMAND, prefetch{advice: ibv.IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH_WRITE})},
-	{verb: "ibv_advise_mr", what: "for writing, of memory that is not to be written",
+	{verb: "ibv_advise_mr", what: "for writing, of read-only memory",
 		call: advise(ibv.ACCESS_ON_DEMAND, prefetch{advice: ibv.IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH_WRITE})},
 	{verb: "ibv_advise_mr", what: "out of the region's range",
 		call: advise(local|ibv.ACCESS_ON_DEMAND, prefetch{beyond: 4096})},

@@ -33,7 +33,7 @@ var receiveControls = []control{
 		}
 		return err
 	}},
-	{verb: "ibv_query_srq", what: "any", why: "the page tells none, and it has no argument that can be wrong"},
+	{verb: "ibv_query_srq", what: "any", why: "the page documents none, and it has no argument that can be wrong"},
 	{verb: "ibv_modify_srq", what: works, call: modifySRQ(ibv.SRQAttr{SRQLimit: 4}, ibv.SRQ_LIMIT)},
 	{verb: "ibv_modify_srq", what: "limit above the size",
 		call: modifySRQ(ibv.SRQAttr{SRQLimit: 1 << 20}, ibv.SRQ_LIMIT)},

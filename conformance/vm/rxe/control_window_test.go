@@ -58,10 +58,10 @@ var windowControls = []control{
 	{verb: "ibv_bind_mw", what: "unknown access flag", call: windowed(func(w *windows) error {
 		return w.bind(w.window(ibv.MW_TYPE_1), w.there, 0, bufferLen, 1<<18)
 	})},
-	{verb: "ibv_bind_mw", what: "local write, which is no access of a window", call: windowed(func(w *windows) error {
+	{verb: "ibv_bind_mw", what: "local write, which does not apply to windows", call: windowed(func(w *windows) error {
 		return w.bind(w.window(ibv.MW_TYPE_1), w.there, 0, bufferLen, local)
 	})},
-	{verb: "ibv_bind_mw", what: "on demand, which is no access of a window", call: windowed(func(w *windows) error {
+	{verb: "ibv_bind_mw", what: "on demand, which does not apply to windows", call: windowed(func(w *windows) error {
 		return w.bind(w.window(ibv.MW_TYPE_1), w.there, 0, bufferLen, window|ibv.ACCESS_ON_DEMAND)
 	})},
 	{verb: "ibv_bind_mw", what: "zero based", call: windowed(func(w *windows) error {
@@ -127,7 +127,7 @@ var windowControls = []control{
 			key, _ := w.invalidatedByPeer()
 			return w.write(key)
 		})},
-	{verb: "ibv_alloc_mw", what: "type 2, invalidated by the peer, and the receiver is told the key",
+	{verb: "ibv_alloc_mw", what: "type 2, invalidated by the peer, and the receiver gets the key",
 		call: windowed(func(w *windows) error {
 			key, wc := w.invalidatedByPeer()
 			if told := *wc.InvalidatedRKey(); told != key {

@@ -54,7 +54,7 @@ var occurrences = []occurrence{
 		r.Check(status(r.Completion(p.BRecv)))
 		return p.B
 	}},
-	{what: "a write under a key that there is none of", of: func(r *rig.Rig, _ *rig.Spare) any {
+	{what: "a write under an unknown key", of: func(r *rig.Rig, _ *rig.Spare) any {
 		p, b := r.Pair(ibv.QPT_RC), r.Buffer(64, remote)
 		write(r, p.A, ibv.WR_RDMA_WRITE, b.SGE(0, 8), b.Address(0), b.MR.RKey^0xff00)
 		r.Completion(p.ASend)
@@ -71,7 +71,7 @@ var occurrences = []occurrence{
 		r.Completion(p.ASend)
 		return p.B
 	}},
-	{what: "more reads at once than the queue pair answers", of: func(r *rig.Rig, _ *rig.Spare) any {
+	{what: "more concurrent reads than the queue pair accepts", of: func(r *rig.Rig, _ *rig.Spare) any {
 		p, b := &rig.Pair{ASend: r.CQ(8), ARecv: r.CQ(8), BSend: r.CQ(8), BRecv: r.CQ(8)}, r.Buffer(64, remote)
 		p.A, p.B = r.QP(ibv.QPT_RC, p.ASend, p.ARecv), r.QP(ibv.QPT_RC, p.BSend, p.BRecv)
 		r.Init(p.B)
@@ -94,7 +94,7 @@ var occurrences = []occurrence{
 		r.Completion(p.ASend)
 		return p.B
 	}},
-	{what: "an invalidation of a key that there is none of", of: func(r *rig.Rig, _ *rig.Spare) any {
+	{what: "an invalidation of an unknown key", of: func(r *rig.Rig, _ *rig.Spare) any {
 		p, b, l := r.Pair(ibv.QPT_RC), r.Buffer(64, local), r.Sends(1)
 		r.Recv(p.B, 1, b.SGE(0, 64))
 		l.WRs[0].Opcode, l.WRs[0].SendFlags, l.SGEs[0] = ibv.WR_SEND_WITH_INV, ibv.SEND_SIGNALED, b.SGE(0, 8)
@@ -104,7 +104,7 @@ var occurrences = []occurrence{
 		r.Completion(p.ASend)
 		return p.B
 	}},
-	{what: "a receive into a region that is not to be written", of: func(r *rig.Rig, _ *rig.Spare) any {
+	{what: "a receive into a read-only region", of: func(r *rig.Rig, _ *rig.Spare) any {
 		p, b, only := r.Pair(ibv.QPT_RC), r.Buffer(64, local), r.Buffer(64, 0)
 		r.Recv(p.B, 1, only.SGE(0, 64))
 		write(r, p.A, ibv.WR_SEND, b.SGE(0, 8), 0, 0)
@@ -148,7 +148,7 @@ var occurrences = []occurrence{
 		s.AddAddress(net.IPv4(10, 79, 0, 1))
 		return nil
 	}},
-	{what: "the largest packet of the network device changes", of: func(r *rig.Rig, s *rig.Spare) any {
+	{what: "the MTU of the network device changes", of: func(r *rig.Rig, s *rig.Spare) any {
 		r.Check(s.SetMTU(3000))
 		return nil
 	}},
@@ -162,7 +162,7 @@ var occurrences = []occurrence{
 	{event: ibv.EVENT_CLIENT_REREGISTER, why: "RoCE has no subnet manager"},
 	{event: ibv.EVENT_PKEY_CHANGE, why: "Soft-RoCE has one P_Key, which does not change"},
 	{event: ibv.EVENT_SRQ_ERR, why: "a program cannot break a shared receive queue"},
-	{event: ibv.EVENT_WQ_FATAL, why: "Soft-RoCE has no work queues of their own"},
+	{event: ibv.EVENT_WQ_FATAL, why: "Soft-RoCE has no separate work queues"},
 	{event: ibv.EVENT_DEVICE_FATAL, why: "Soft-RoCE does not go while it is open: removed-KERNEL.csv"},
 	{event: ibv.EVENT_DEVICE_SPEED_CHANGE, why: "the speed of a dummy device does not change"},
 }
@@ -258,9 +258,9 @@ func TestDeviceRemoved(t *testing.T) {
 		select {
 		case err := <-removed:
 			removed <- err
-			note("the device goes while it is open", "yes")
+			note("the device is removed while it is open", "yes")
 		case <-time.After(time.Second):
-			note("the device goes while it is open", "when it is closed")
+			note("the device is removed while it is open", "when it is closed")
 		}
 		note("events", events(t, r, nil))
 		note("ibv_query_port", errnoName(verbs.QueryPort(r.Context, rig.PortNum, new(ibv.PortAttr))))

@@ -98,7 +98,7 @@ var mistakes = []struct {
 		func(m *mistake) *rig.List { return m.remoteOp(ibv.WR_RDMA_WRITE, bufferLen-8, moved) }},
 	{"read from remote address out of range", false,
 		func(m *mistake) *rig.List { return m.remoteOp(ibv.WR_RDMA_READ, bufferLen-8, moved) }},
-	{"write to a region that allows none", false, func(m *mistake) *rig.List {
+	{"write to a region without remote write", false, func(m *mistake) *rig.List {
 		m.remote = m.Buffer(bufferLen, ibv.ACCESS_LOCAL_WRITE)
 		return m.remoteOp(ibv.WR_RDMA_WRITE, 0, moved)
 	}},
@@ -139,15 +139,15 @@ var mistakes = []struct {
 		func(m *mistake) *rig.List { return m.remoteOp(ibv.WR_ATOMIC_FETCH_AND_ADD, 4, 8) }},
 	{"atomic of 4 bytes", true, func(m *mistake) *rig.List { return m.remoteOp(ibv.WR_ATOMIC_FETCH_AND_ADD, 0, 4) }},
 	{"atomic of 16 bytes", true, func(m *mistake) *rig.List { return m.remoteOp(ibv.WR_ATOMIC_FETCH_AND_ADD, 0, 16) }},
-	{"opcode that there is none of", true,
+	{"unknown opcode", true,
 		func(m *mistake) *rig.List { l := m.send(1); l.WRs[0].Opcode = 255; return l }},
-	{"opcode that the queue pair's type lacks", true,
+	{"opcode not for the queue pair's type", true,
 		func(m *mistake) *rig.List { l := m.send(1); l.WRs[0].Opcode = ibv.WR_TSO; return l }},
-	{"opcode that is posted with a builder alone", true,
+	{"builder-only opcode", true,
 		func(m *mistake) *rig.List { l := m.send(1); l.WRs[0].Opcode = ibv.WR_ATOMIC_WRITE; return l }},
-	{"send flag that there is none of", true,
+	{"unknown send flag", true,
 		func(m *mistake) *rig.List { m.recv(64); l := m.send(1); l.WRs[0].SendFlags |= 1 << 20; return l }},
-	{"send flag that the opcode does not take", true, func(m *mistake) *rig.List {
+	{"send flag not for the opcode", true, func(m *mistake) *rig.List {
 		l := m.remoteOp(ibv.WR_RDMA_READ, 0, moved)
 		l.WRs[0].SendFlags |= ibv.SEND_INLINE
 		return l

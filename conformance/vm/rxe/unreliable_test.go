@@ -139,14 +139,14 @@ var unreliableCases = []struct {
 		u.room(moved)
 		u.request(ibv.WR_RDMA_WRITE, 2048+moved, func(wr *ibv.SendWR) { wr.WR.RDMA().RemoteAddr += unreliably - 2048 })
 	}},
-	{"write to a region that allows none", []ibv.QPType{ibv.QPT_UC}, func(u *unreliable) {
+	{"write to a region without remote write", []ibv.QPType{ibv.QPT_UC}, func(u *unreliable) {
 		u.room(moved)
 		b := u.Buffer(256, local)
 		u.request(ibv.WR_RDMA_WRITE, moved, func(wr *ibv.SendWR) {
 			*wr.WR.RDMA() = ibv.SendRDMA{RemoteAddr: b.Address(0), RKey: b.MR.RKey}
 		})
 	}},
-	{"write to a queue pair that allows none", []ibv.QPType{ibv.QPT_UC}, func(u *unreliable) {
+	{"write to a queue pair without remote write", []ibv.QPType{ibv.QPT_UC}, func(u *unreliable) {
 		u.room(moved)
 		u.Check(verbs.ModifyQP(u.pair.B, &ibv.QPAttr{QPAccessFlags: local}, ibv.QP_ACCESS_FLAGS))
 		u.request(ibv.WR_RDMA_WRITE, moved, asItIs)
