@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// What the program holds, as a kernel tells it by netlink: here in a file that GOVERBS_EMULATED_COUNTS names, a line
+// Resource counts of the program, which a kernel reports by netlink: here in the file GOVERBS_EMULATED_COUNTS, one line
 // for each kind of object.
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -35,7 +35,7 @@ static __attribute__((constructor)) void begin(void)
 		say(kind);
 }
 
-// hold counts one more object, or with -1 one less.
+// hold counts objects: more is 1 or -1.
 void hold(enum kind kind, int more)
 {
 	held[kind] += more;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-/* Lists of work requests, built as a C program builds them from plain values, and posted through the header's inline functions. */
+/* Builds lists of work requests from plain values like a C program, and posts them through the header's inline
+ * functions. */
 #include <arpa/inet.h>
 
 #include "stub.h"
@@ -89,7 +90,7 @@ static void fill_send(const struct recipe *r, struct ibv_send_wr *wr)
 	}
 }
 
-/* The index of the bad work request, -1 for NULL, -2 where it was left alone. */
+/* The index of the bad work request, -1 for NULL, -2 if unchanged. */
 static int64_t bad_index(const void *bad, const void *first, size_t size)
 {
 	if (bad == &stub_log)
