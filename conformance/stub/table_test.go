@@ -67,7 +67,7 @@ func readFunctions(t *testing.T) []byte {
 	slices.Sort(imports)
 	slices.Sort(rows)
 	text := fmt.Sprintf("// SPDX-License-Identifier: BSD-2-Clause\n\npackage stub\n\nimport (\n%s)\n\n"+
-		"// goFunctions are the Go functions by their C names. go "+
+		"// goFunctions maps C names to Go functions. go "+
 		"test -update writes this file.\nvar goFunctions = map[string]any{\n%s}\n",
 		strings.Join(imports, ""), strings.Join(rows, ""))
 	formatted, err := format.Source([]byte(text))

@@ -17,7 +17,7 @@ import (
 )
 
 // open lists, for each table, the cells that may be unspecified, because each provider decides or no source covers
-// them. All others must be specified, in tables without an entry all.
+// them. All other cells, and all cells of tables without an entry, must be specified.
 var open = map[string]func(at []string) bool{
 	"post_send":  providers,
 	"send_flags": providers,
