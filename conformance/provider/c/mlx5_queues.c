@@ -179,7 +179,7 @@ bool mlx5_next_send(struct qp *qp, struct request *r)
 	r->with_invalidate = r->opcode == MLX5_OPCODE_SEND_INVAL;
 	if (!units || (uint16_t)(first >> 8) != qp->sq_head || be32toh(control.qpn_ds) >> 8 != qp->number) {
 		if (qp->attr.qp_state != IBV_QPS_ERR) // many requests may follow the failed one
-			refuse("a request that is none: its first word is", first);
+			refuse("invalid request, first word", first);
 		r->operation = OP_UNKNOWN, r->blocks = 1;
 		return true;
 	}

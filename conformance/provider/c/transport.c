@@ -16,7 +16,7 @@ uint64_t now(void)
 
 // Completions and events
 
-static void tell(struct cq *cq)
+static void notify(struct cq *cq)
 {
 	if (!cq->channel || !driver->take_request(cq))
 		return;
@@ -30,7 +30,7 @@ void complete(struct cq *cq, const struct completion *c)
 	if (cq->overrun)
 		return;
 	if (driver->complete(cq, c)) {
-		tell(cq);
+		notify(cq);
 		return;
 	}
 	cq->overrun = true;
@@ -257,8 +257,8 @@ static const uint32_t rnr_timers[32] = {
 	20480, 30720, 40960, 61440, 81920, 122880, 163840, 245760, 327680, 491520,
 };
 
-// patience returns how long a request is retried before it fails; 0 is unlimited.
-static uint64_t patience(const struct qp *qp, enum status status)
+// retry_time returns how long a request is retried before it fails; 0 is unlimited.
+static uint64_t retry_time(const struct qp *qp, enum status status)
 {
 	if (status == RETRIES)
 		return qp->attr.timeout ? (uint64_t)((4.096 * (1ull << qp->attr.timeout)) * (qp->attr.retry_cnt + 1)) + 1 : 0;
@@ -270,7 +270,7 @@ static uint64_t patience(const struct qp *qp, enum status status)
 // patient reports whether to retry the request at the head.
 bool patient(struct qp *qp, enum status status)
 {
-	uint64_t most = patience(qp, status);
+	uint64_t most = retry_time(qp, status);
 	if (!qp->deadline)
 		qp->deadline = now() + most;
 	return !most || now() < qp->deadline;
@@ -384,7 +384,7 @@ static void run_queue(void *o)
 		flush(qp);
 }
 
-static void tell_queue(void *o) { tell(o); }
+static void notify_queue(void *o) { notify(o); }
 
 void run_queues(void)
 {
@@ -392,5 +392,5 @@ void run_queues(void)
 		return;
 	each(QP, run_queue);
 	each(QP, run_queue); // a later queue pair may have failed an earlier one
-	each(CQ, tell_queue);
+	each(CQ, notify_queue);
 }

@@ -106,7 +106,7 @@ static void queue(struct cm_id *to, struct cm_id *of, struct cm_id *child, uint3
 	put(to->file, e);
 }
 
-void tell(struct cm_id *to, uint32_t event, int32_t status, const struct cm_message *m)
+void queue_event(struct cm_id *to, uint32_t event, int32_t status, const struct cm_message *m)
 {
 	queue(to, to, NULL, event, status, m);
 }

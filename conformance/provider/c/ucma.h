@@ -71,7 +71,7 @@ struct cm_id *new_cm_id(struct cm_file *);
 struct cm_id *find_cm_id(struct cm_call *, uint32_t number);
 struct cm_id *next_cm_id(uint32_t *at); // iterates over all IDs, from 0
 void forget_cm_id(struct cm_id *);
-void tell(struct cm_id *, uint32_t event, int32_t status, const struct cm_message *);
+void queue_event(struct cm_id *, uint32_t event, int32_t status, const struct cm_message *);
 void tell_request(struct cm_id *listener, struct cm_id *child);
 uint32_t unread_requests(struct cm_id *listener);
 int cm_answer(uint64_t response, size_t room, const void *from, size_t size);

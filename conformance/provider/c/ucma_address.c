@@ -148,7 +148,7 @@ int cm_resolve_addr(struct cm_call *c)
 	if (id->state != CM_IDLE && id->state != CM_BOUND)
 		return EINVAL;
 	if (gid_of(&to) < 0) { // only the device's own addresses are reachable
-		tell(id, ADDR_ERROR, -ETIMEDOUT, NULL);
+		queue_event(id, ADDR_ERROR, -ETIMEDOUT, NULL);
 		return 0;
 	}
 	if (!q.src_size || any(&from)) {
@@ -163,7 +163,7 @@ int cm_resolve_addr(struct cm_call *c)
 		id->from = to, *port_of(&id->from) = port, id->gid = gid_of(&to);
 	}
 	id->to = to, id->state = CM_ADDRESS;
-	tell(id, ADDR_RESOLVED, 0, NULL);
+	queue_event(id, ADDR_RESOLVED, 0, NULL);
 	return 0;
 }
 
@@ -175,7 +175,7 @@ int cm_resolve_route(struct cm_call *c)
 	if (!id || id->state != CM_ADDRESS)
 		return id ? EINVAL : ENOENT;
 	id->state = CM_ROUTE;
-	tell(id, ROUTE_RESOLVED, 0, NULL);
+	queue_event(id, ROUTE_RESOLVED, 0, NULL);
 	return 0;
 }
 

@@ -25,7 +25,7 @@ struct recipe { /* the Go side has the same structure */
 	uint32_t bind_access, mss;
 	uint64_t hdr;
 	uint32_t hdr_sz, num_sge;
-	uint64_t list; /* sg_list is set although there is no SGE */
+	uint64_t list; /* sg_list is set without SGEs */
 	struct { uint64_t addr; uint32_t length, lkey; } sge[MAX_SGE];
 };
 

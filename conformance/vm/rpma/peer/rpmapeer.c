@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
 /*
- * A peer of librpma in C for the tests of package rpma. Each role prints what it saw, line by line, for the tests to compare with what Go saw
- * in the same role: the result of each call that may fail, each completion, each event, and the bytes that arrived.
+ * A C peer with librpma for the tests of package rpma. Each role prints the result of each call that may fail, each completion, each event,
+ * and the received data, line by line. Tests compare that with the output of Go in the same role.
  *
  * rpmapeer x|y ADDRESS PORT: every operation; x connects, y listens.
  * rpmapeer s|r ADDRESS PORT: a rejection, a shared receive queue and a shared completion channel; s connects, r listens.
  * rpmapeer errors ADDRESS PORT: calls that fail, on a connection with a "serve".
- * rpmapeer full ADDRESS PORT: queues that are full, on a connection with a "serve".
- * rpmapeer flush ADDRESS PORT: one flush, of a region of a "guard", which grants flushes and no reads.
- * rpmapeer memory|own ADDRESS PORT: calls for which memory runs out, each at every allocation of the libraries below, or of librpma; see faults.c.
- * rpmapeer watch|watched ADDRESS PORT: the events of a connection, until it is over; watch connects, watched listens.
- * rpmapeer bench ADDRESS PORT CALLS: for each line that it reads, the medians of operations' times, in nanoseconds, on a connection with a "serve".
- * rpmapeer serve ADDRESS PORT: takes one connection, and lets it go when the peer goes.
+ * rpmapeer full ADDRESS PORT: full queues, on a connection with a "serve".
+ * rpmapeer flush ADDRESS PORT: one flush of a region of a "guard", which grants flushes but no reads.
+ * rpmapeer memory|own ADDRESS PORT: calls that run out of memory at each allocation of the libraries below, or of librpma; see faults.c.
+ * rpmapeer watch|watched ADDRESS PORT: the events of a connection until it ends; watch connects, watched listens.
+ * rpmapeer bench ADDRESS PORT CALLS: for each line of input, the median times of operations in nanoseconds, on a connection with a "serve".
+ * rpmapeer serve ADDRESS PORT: accepts one connection, and closes it when the peer does.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -617,9 +617,9 @@ static void out_of_memory(const char *address, const char *port, int own)
 	without_memory("shared receive queue", new_srq);
 }
 
-/* tell prints the events of the connection until it ends, then waits for the end of its input, because the other
+/* print_events prints the events of the connection until it ends, then waits for the end of its input, because the other
  * side would notice its exit. The device may have been removed, so it closes nothing. */
-static void tell(void)
+static void print_events(void)
 {
 	for (;;) {
 		enum rpma_conn_event e = RPMA_CONN_UNDEFINED;
@@ -642,7 +642,7 @@ static void watch(const char *address, const char *port)
 	open_peer(address, RPMA_UTIL_IBV_CONTEXT_REMOTE);
 	must(rpma_conn_req_new(peer, address, port, cfg, &req), "rpma_conn_req_new");
 	must(rpma_conn_req_connect(&req, NULL, &conn), "rpma_conn_req_connect");
-	tell();
+	print_events();
 }
 
 static void watched(const char *address, const char *port)
@@ -656,7 +656,7 @@ static void watched(const char *address, const char *port)
 	printf("ready\n");
 	must(rpma_ep_next_conn_req(ep, cfg, &req), "rpma_ep_next_conn_req");
 	must(rpma_conn_req_connect(&req, NULL, &conn), "rpma_conn_req_connect");
-	tell();
+	print_events();
 }
 
 static uint64_t now(void)
