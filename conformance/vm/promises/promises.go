@@ -58,11 +58,11 @@ type Page struct {
 // places are where tests run, with their description in docs/conformance.md.
 var places = []struct{ name, text string }{
 	{"rxe", "Soft-RoCE of Linux " + list(results.Kernels)},
-	{"C", "a program of the library itself, at the other end and beside"},
+	{"C", "a C program of the library, as peer and for comparison"},
 	{"soft0", "the software device"},
-	{"stub", "a stub of a provider, beside C"},
+	{"stub", "a stub of a provider, compared with C"},
 	{"tables", "the page itself"},
-	{"unit", "our code alone"},
+	{"unit", "our code only"},
 }
 
 func list(names []string) string {
@@ -194,11 +194,11 @@ func Check(root string, pages []Page) (wrong []string, err error) {
 
 const head = `# Conformance of posting
 
-What the manual pages of posting promise, in words of ours, and the tests that show it. Made from
+Promises of the manual pages about posting, paraphrased, and the tests that verify them. Generated from
 [promises.txt](../conformance/vm/promises/promises.txt) by ` + "`make docs`" + `; a promise without a test, and a page that has
-changed since it was read, fail ` + "`make test`" + `. Tests without a directory are of
+changed since, fail ` + "`make test`" + `. Tests without a directory are in
 [conformance/vm/promises](../conformance/vm/promises): ` + "`go test ./conformance/vm/promises`" + ` runs them on the software
-device, ` + "`make vm`" + ` on real kernels with Soft-RoCE. No adapter was ever at hand.
+device, ` + "`make vm`" + ` on real kernels with Soft-RoCE. None of them ran on a real adapter.
 
 `
 
@@ -211,7 +211,7 @@ func Markdown(pages []Page) string {
 	}
 	for _, page := range pages {
 		fmt.Fprintf(&b, "\n## %s\n\n", page.Name)
-		b.WriteString("| promise | shown by | where | what differs |\n| --- | --- | --- | --- |\n")
+		b.WriteString("| promise | tests | where | differences |\n| --- | --- | --- | --- |\n")
 		for _, p := range page.Promises {
 			var tests []string
 			for _, t := range p.Tests {
