@@ -133,7 +133,7 @@ struct baseline *baseline_new(struct stub *s, struct ibv_cq *cq, int qps, int ba
 	b->batch = batch;
 	b->cq = cq;
 	b->work = work;
-	/* one piece of memory, as an array of work requests with their SGEs behind it */
+	/* one block: an array of work requests, then their SGEs */
 	if (posix_memalign((void **)&b->wr, 4096, STUB_DEPTH * (sizeof(*b->wr) + sizeof(*b->sge) + sizeof(*b->wc))))
 		abort();
 	memset(b->wr, 0, STUB_DEPTH * (sizeof(*b->wr) + sizeof(*b->sge) + sizeof(*b->wc)));

@@ -1,10 +1,10 @@
-/* The loops of an ordinary C program, which every other implementation is compared with. */
+/* The loops of an ordinary C program, the baseline for every other implementation. */
 #ifndef GOVERBS_BENCH_BASELINE_H
 #define GOVERBS_BENCH_BASELINE_H
 
 #include "stub.h"
 
-/* What is written: work request k of list i is for the bytes at addr + (i + k) * length. */
+/* Data of work requests: work request k of list i is for the bytes at addr + (i + k) * length. */
 struct work {
 	uint64_t addr, remote_addr;
 	uint32_t length, lkey, rkey;
@@ -12,22 +12,22 @@ struct work {
 
 struct baseline {
 	struct ibv_qp **qp;
-	unsigned int mask; /* of the number of a round to the queue pair that takes it: queue pairs - 1 */
-	int batch;         /* work requests of a list, or completions of a poll */
+	unsigned int mask; /* maps the number of a round to a queue pair: queue pairs - 1 */
+	int batch;         /* work requests per list, or completions per poll */
 	struct ibv_send_wr *wr;
 	struct ibv_sge *sge;
 	struct ibv_cq *cq;
 	struct ibv_wc *wc;
 	struct work work;
-	uint64_t sum; /* of what was read from completions */
+	uint64_t sum; /* checksum of values read from completions */
 };
 
 enum baseline_case { CASE_CALL, CASE_BUILD, CASE_PATCH, CASE_POLL };
 
 struct baseline *baseline_new(struct stub *s, struct ibv_cq *cq, int qps, int batch, struct work work);
 
-/* Does a case n times on every baseline at once, each on a thread of its own, one of them on the caller's. The result
- * is how many nanoseconds passed from the first start to the last end, or -1 when a call failed. */
+/* Runs a case n times on every baseline concurrently, each on a thread, one of them the caller's. Returns the nanoseconds
+ * from the first start to the last end, or -1 if a call failed. */
 int64_t baseline_run(struct baseline **b, int threads, enum baseline_case which, long n);
 
 #endif

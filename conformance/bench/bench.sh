@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Measures speed: make bench WHAT=NAME. With BASE=COMMIT, post and soft are measured in turn with those of that commit.
+# Measures speed: make bench WHAT=NAME. With BASE=COMMIT, post and soft are compared with that commit, in interleaved
+# rounds.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 go=${GO:-go}
@@ -17,18 +18,18 @@ post-beside) # CELLS=REGEXP selects some
 soft) # operations on software devices against Soft-RoCE in an emulated guest; 45 s
 	conformance/vm/run.sh bench-soft
 	;;
-soft-beside) # operations, streams and connections on software devices; fails where one is over 3 % slower; 1 min
+soft-beside) # operations, streams and connections on software devices; fails if one is over 3 % slower; 1 min
 	sh conformance/bench/beside.sh soft "$BASE"
 	;;
 mlx5) # libmlx5 from C and Go, and the data path in Go, over the emulated device; writes results/mlx5.csv; 40 s
 	cd conformance/bench
 	CGO_ENABLED=1 "$go" run ./mlx5
 	;;
-streams) # streams on the software device, TCP over loopback and a Unix socket, in turn; 15 s
+streams) # streams on the software device, loopback TCP and Unix sockets; 15 s
 	cd conformance/bench
 	"$go" run ./rivals
 	;;
-wire) # RDMA between two processes over UDP, and UDP sockets alone; fails below 0.7 of their throughput; 30 s
+wire) # RDMA between two processes over UDP, and plain UDP sockets; fails below 0.7 of their throughput; 30 s
 	cd conformance/bench
 	"$go" build -o "$dir/" ./bare ./wire ./ratios
 	for _ in 1 2 3 4 5 6 7 8 9 10 11 12; do

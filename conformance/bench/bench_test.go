@@ -20,7 +20,7 @@ import (
 	"github.com/goverbs/goverbs/rdma"
 )
 
-// TestResults: what is committed has every row that a reader of it counts on, with numbers that fit together.
+// TestResults checks that the committed results have all rows, with consistent numbers.
 func TestResults(t *testing.T) {
 	impls := []string{"c", "go-default", "go-default-checked", "cgo", "purego"}
 	for file, want := range map[string]map[string][]string{
@@ -67,7 +67,7 @@ func parse(t *testing.T, s string) float64 {
 	return v
 }
 
-// TestChart: the committed chart is well-formed XML and names what it compares.
+// TestChart checks that the committed chart is well-formed XML and names the implementations.
 func TestChart(t *testing.T) {
 	text, err := os.ReadFile("results/post.svg")
 	require.NoError(t, err)
@@ -84,12 +84,12 @@ func TestChart(t *testing.T) {
 	}
 }
 
-// TestSameBytes: every implementation posts what C posts.
+// TestSameBytes checks that every implementation posts the same bytes as C.
 func TestSameBytes(t *testing.T) {
 	require.NoError(t, sameBytes(openStub(stubCapture, 1)))
 }
 
-// TestSameBytesCanFail: a list that differs in one number is found and named.
+// TestSameBytesCanFail checks that a difference in one number is found and reported.
 func TestSameBytesCanFail(t *testing.T) {
 	s := openStub(stubCapture, 1)
 	defer func(w work) { theWork = w }(theWork)
@@ -109,7 +109,7 @@ func capturedBy(t *testing.T, s *stub) []byte {
 	return captured()
 }
 
-// TestNoAllocations: posting and polling allocate nothing, in every way, checked or not.
+// TestNoAllocations checks that posting and polling do not allocate, in any way, checked or not.
 func TestNoAllocations(t *testing.T) {
 	s := openStub(stubReturn, 1)
 	for _, impl := range []implementation{{implDefault, prepareDefault}, {implChecked, prepareChecked}} {
@@ -127,8 +127,8 @@ func TestNoAllocations(t *testing.T) {
 	}
 }
 
-// TestWayIsForced: what is measured as the default way is not the blocking one because nobody knows the stub's
-// provider.
+// TestWayIsForced checks that the default way is not measured as the blocking one because the stub's provider is
+// unknown.
 func TestWayIsForced(t *testing.T) {
 	s, c := openStub(stubReturn, 1), plain(caseCall, 1)
 	q, err := rdma.NewSendQueue(s.qps(1)[0], options(c, false))

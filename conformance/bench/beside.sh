@@ -1,8 +1,8 @@
 #!/bin/sh
-# Measures this tree's speed beside that of another commit, in turn.
-# usage: beside.sh post COMMIT [REGEXP of cells] [rounds]    posting and polling, and what benchstat says of it
+# Compares the speed of this tree with that of another commit in interleaved rounds.
+# usage: beside.sh post COMMIT [REGEXP of cells] [rounds]    posting and polling, evaluated by benchstat
 #        beside.sh soft COMMIT [rounds]    software devices: every operation of examples/demo, streams and connections;
-#                                          fails where one is more than 3 % slower
+#                                          fails if one is more than 3 % slower
 set -eu
 cd "$(dirname "$0")/../.."
 what=$1 base=$2
@@ -10,7 +10,7 @@ out=$(mktemp -d)
 trap 'git worktree remove --force "$out/tree" 2>/dev/null || true; rm -rf "$out"' EXIT
 git worktree add --quiet --detach "$out/tree" "$base"
 
-# both builds a program of either tree: both NAME DIRECTORY COMMAND...
+# both builds a program in both trees: both NAME DIRECTORY COMMAND...
 both() {
 	name=$1 dir=$2
 	shift 2
@@ -18,7 +18,7 @@ both() {
 	(cd "$dir" && "$@" -o "$out/$name-after" .)
 }
 
-# turns calls a function for both trees in turn, and keeps what it prints: turns ROUNDS FUNCTION
+# turns calls a function for both trees alternately and stores its output: turns ROUNDS FUNCTION
 turns() {
 	for _ in $(seq "$1"); do
 		for side in before after; do

@@ -40,14 +40,14 @@ const (
 	stubWQE     stubKind = C.STUB_WQE
 	stubCapture stubKind = C.STUB_CAPTURE
 
-	depth = C.STUB_DEPTH // work requests of the longest list
+	depth = C.STUB_DEPTH // maximum work requests of a list
 )
 
 func (k stubKind) String() string {
 	return [...]string{"returning", "64-byte WQE", "capturing"}[k]
 }
 
-// stub is a device with queue pairs, and a completion queue for each number of completions that a poll is to find.
+// stub is a device with queue pairs, and a completion queue for each number of completions per poll.
 type stub struct {
 	c   *C.struct_stub
 	cqs map[int]*C.struct_ibv_cq
@@ -57,7 +57,7 @@ func openStub(kind stubKind, qps int) *stub {
 	return &stub{c: C.stub_open(C.enum_stub_kind(kind), C.int(qps)), cqs: map[int]*C.struct_ibv_cq{}}
 }
 
-// qps are the first n queue pairs.
+// qps returns the first n queue pairs.
 func (s *stub) qps(n int) []*ibv.QP {
 	return unsafe.Slice((**ibv.QP)(unsafe.Pointer(s.c.qp)), int(s.c.qps))[:n]
 }
@@ -75,13 +75,14 @@ func (s *stub) ccq(available int) *C.struct_ibv_cq {
 	return q
 }
 
-// captured is what the capturing stub saw last: work requests and SGEs, addresses as numbers within the list.
+// captured returns the last list that the capturing stub saw: work requests and SGEs, with addresses relative to the
+// list.
 func captured() []byte {
 	all := unsafe.Slice((*byte)(unsafe.Pointer(&C.stub_captured)), C.sizeof_struct_stub_captured)
 	return bytes.Clone(all)
 }
 
-// work is what every list writes: work request k of list i is for the bytes at addr + (i + k) * length.
+// work describes the data of every list: work request k of list i is for the bytes at addr + (i + k) * length.
 type work struct {
 	addr, remoteAddr   uint64
 	length, lkey, rkey uint32
@@ -89,9 +90,9 @@ type work struct {
 
 var theWork = work{addr: 0x7f0000000000, remoteAddr: 0x7e0000000000, length: 64, lkey: 0x1234, rkey: 0x5678}
 
-var errFailed = errors.New("a call failed that cannot")
+var errFailed = errors.New("unexpected failure of a call")
 
-// prepareC is the case in C, on threads of C's own.
+// prepareC prepares the case in C, on C threads.
 func prepareC(c cell, s *stub) (sampler, error) {
 	w := C.struct_work{addr: C.uint64_t(theWork.addr), remote_addr: C.uint64_t(theWork.remoteAddr),
 		length: C.uint32_t(theWork.length),
@@ -118,7 +119,7 @@ func prepareC(c cell, s *stub) (sampler, error) {
 	return func(n int) (time.Duration, error) { return run(which, n) }, nil
 }
 
-// postCgo and pollCgo cross into C once for each call.
+// postCgo and pollCgo cross into C for each call.
 func postCgo(qp, wr, bad uintptr) int32 {
 	return int32(C.cgo_post_send(C.uintptr_t(qp), C.uintptr_t(wr), C.uintptr_t(bad)))
 }
@@ -127,11 +128,11 @@ func pollCgo(cq uintptr, entries int32, wc uintptr) int32 {
 	return int32(C.cgo_poll_cq(C.uintptr_t(cq), C.int(entries), C.uintptr_t(wc)))
 }
 
-// lend gives a device's context functions of the stub that return at once: each poll finds the completion that
-// completes says.
+// lend replaces a device's context functions by those of the stub, which return immediately: each poll finds the
+// completion set by completes.
 func lend(c *ibv.Context) { C.stub_lend((*C.struct_ibv_context_ops)(unsafe.Pointer(&c.Ops))) }
 
-// completes says what polls find: the completion of a request of a queue pair, or nothing where that is 0.
+// completes sets the completion that polls find: that of a request of a queue pair, or none for 0.
 func completes(id uint64, qpNum uint32, op ibv.WCOpcode) {
 	*(*ibv.WC)(unsafe.Pointer(&C.stub_completion)) = ibv.WC{WRID: id, QPNum: qpNum, Opcode: op}
 }

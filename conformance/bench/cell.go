@@ -10,35 +10,35 @@ import (
 
 // The cases.
 const (
-	caseCall  = "call"       // post_send of a list that is there, nothing else
+	caseCall  = "call"       // post_send of an existing list
 	caseBuild = "build+post" // every field of every work request and SGE, then post_send
-	casePatch = "patch+post" // wr_id and the two addresses of a list that is there, then post_send
-	casePoll  = "poll"       // poll_cq, and reading what it found in place
+	casePatch = "patch+post" // wr_id and both addresses of an existing list, then post_send
+	casePoll  = "poll"       // poll_cq, and reading the completions in place
 )
 
-// cell is one thing that every implementation is measured at.
+// cell is a combination of parameters for measuring every implementation.
 type cell struct {
 	stub       stubKind
-	qps        int // taken in turn
-	goroutines int // at once; threads in C
+	qps        int // used in turn
+	goroutines int // concurrent; threads in C
 	name       string
-	batch      int // work requests of a list, or completions that a poll finds
+	batch      int // work requests per list, or completions per poll
 }
 
 func (c cell) String() string {
 	return fmt.Sprintf("%s of %d, %v stub, %d QPs, %d goroutines", c.name, c.batch, c.stub, c.qps, c.goroutines)
 }
 
-// label is the cell's name as Go's benchmarks have names.
+// label returns the cell's name in the style of Go benchmarks.
 func (c cell) label(impl string) string {
 	return fmt.Sprintf("%s/%s/%s/qps=%d/goroutines=%d/batch=%d", strings.ReplaceAll(c.name, "+", "-"), impl,
 		strings.Fields(c.stub.String())[0], c.qps, c.goroutines, c.batch)
 }
 
-// plain cells are those of post.csv and poll.csv.
+// plain reports whether the cell is in post.csv or poll.csv.
 func (c cell) plain() bool { return c.stub == stubReturn && c.qps == 1 && c.goroutines == 1 }
 
-// cells are all of them: the plain ones first, then other stubs and numbers of queue pairs, then several goroutines.
+// cells returns all cells: plain ones, other stubs and numbers of queue pairs, then several goroutines.
 func cells() (all []cell) {
 	add := func(kind stubKind, qps, goroutines int) {
 		for _, name := range []string{caseCall, caseBuild, casePatch} {
@@ -47,7 +47,7 @@ func cells() (all []cell) {
 			}
 		}
 		if qps > 1 {
-			return // polling knows no queue pair
+			return // polling does not depend on queue pairs
 		}
 		for _, batch := range []int{0, 1, 16} {
 			all = append(all, cell{kind, qps, goroutines, casePoll, batch})
@@ -65,10 +65,10 @@ func cells() (all []cell) {
 	return all
 }
 
-// sampler does a cell's case n times, by each of its goroutines, and says how long all of that took.
+// sampler runs a cell's case n times on each of its goroutines, and returns the total time.
 type sampler func(n int) (time.Duration, error)
 
-// implementation is one way to do the cases.
+// implementation is one way to run the cases.
 type implementation struct {
 	name    string
 	prepare func(cell, *stub) (sampler, error)
@@ -82,7 +82,7 @@ const (
 	implPurego  = "purego"
 )
 
-// implementations are in the order in which they are printed. C comes first: the others are compared with it.
+// implementations are in the order of output. C, the baseline, is first.
 var implementations = []implementation{
 	{name: implC, prepare: prepareC},
 	{name: implDefault, prepare: prepareDefault},
@@ -91,10 +91,10 @@ var implementations = []implementation{
 	{name: implPurego, prepare: goroutines(preparePurego)},
 }
 
-// runner does a case n times on one goroutine.
+// runner runs a case n times on one goroutine.
 type runner func(n int) error
 
-// goroutines gives each goroutine of a cell a runner of its own and lets them run at once.
+// goroutines gives each goroutine of a cell a separate runner and runs them concurrently.
 func goroutines(prepare func(cell, *stub) (runner, error)) func(cell, *stub) (sampler, error) {
 	return func(c cell, s *stub) (sampler, error) {
 		runners := make([]runner, c.goroutines)
@@ -109,7 +109,7 @@ func goroutines(prepare func(cell, *stub) (runner, error)) func(cell, *stub) (sa
 	}
 }
 
-// together measures from the first start to the last end, as the baseline in C does.
+// together measures from the first start to the last end, like the baseline in C.
 func together(runners []runner) sampler {
 	if len(runners) == 1 {
 		return func(n int) (time.Duration, error) {

@@ -14,7 +14,7 @@ var colours = map[string]string{
 	implPurego: "#d4bc8b",
 }
 
-// panels of the chart, each with a scale of its own.
+// panels of the chart, each with a separate scale.
 var panels = []struct {
 	title string
 	cell  cell
@@ -25,7 +25,7 @@ var panels = []struct {
 	{"poll 16 completions and read them", plain(casePoll, 16)},
 }
 
-// chart draws bars of the minima: a panel for each of four plain cells, C's minimum as a line across.
+// chart draws bars of the minima, in a panel for each of four plain cells, with a line for C's minimum.
 func chart(w io.Writer, all results) error {
 	const (
 		width, panelWidth  = 860, 430

@@ -7,7 +7,7 @@ import (
 	"github.com/goverbs/goverbs/rdma"
 )
 
-// slots are what a goroutine posts to each queue before it takes all of that as completed.
+// slots is the number of requests that a goroutine posts to a queue before it counts them all as completed.
 const slots = 1024
 
 func options(c cell, checked bool) rdma.QueueOptions {
@@ -15,7 +15,7 @@ func options(c cell, checked bool) rdma.QueueOptions {
 		Unchecked: !checked, Way: "system"}
 }
 
-// newBatch is a batch with the first list in it.
+// newBatch returns a batch that contains the first list.
 func newBatch(size int) (*rdma.SendBatch, error) {
 	b, err := rdma.NewSendBatch(size, 1, 0)
 	if err != nil {
@@ -25,7 +25,8 @@ func newBatch(size int) (*rdma.SendBatch, error) {
 	return b, b.Err()
 }
 
-// buildBatch and patchBatch are leaves: within the loop that posts, their values would not all fit into registers.
+// buildBatch and patchBatch are separate leaf functions: inside the posting loop, their values would not fit into
+// registers.
 //
 //go:noinline
 func buildBatch(b *rdma.SendBatch, i, size uint64) {
@@ -71,7 +72,7 @@ func sendQueues(c cell, s *stub, checked bool) (all []*rdma.SendQueue, err error
 func prepareDefault(c cell, s *stub) (sampler, error) { return prepareShared(c, s, false) }
 func prepareChecked(c cell, s *stub) (sampler, error) { return prepareShared(c, s, true) }
 
-// prepareShared has one queue for all goroutines, each with a batch of its own.
+// prepareShared creates one queue for all goroutines, each of which has a batch.
 func prepareShared(c cell, s *stub, checked bool) (sampler, error) {
 	queues, err := sendQueues(c, s, checked)
 	if err != nil {
@@ -81,7 +82,7 @@ func prepareShared(c cell, s *stub, checked bool) (sampler, error) {
 	if err != nil {
 		return nil, err
 	}
-	if checked { // completions are looked at for slots that they give back
+	if checked { // polls release slots
 		cq.Track(s.qps(1)[0].QPNum, queues[0], nil)
 	}
 	return goroutines(func(c cell, s *stub) (runner, error) {
@@ -99,8 +100,8 @@ func prepareShared(c cell, s *stub, checked bool) (sampler, error) {
 	})(c, s)
 }
 
-// completing counts everything posted as completed before a checked queue is full. Nothing polls here: the cost of
-// accounting in polls is part of the case poll.
+// completing counts all posted requests as completed before a checked queue is full. Polling is not part of these
+// cases: the case poll includes the accounting of polls.
 func completing(c cell, queues []*rdma.SendQueue, post runner) runner {
 	chunk := slots / max(c.batch, 1) * len(queues)
 	room := chunk

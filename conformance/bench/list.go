@@ -12,8 +12,7 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 )
 
-// list is work requests, SGEs and completions in memory that the collector does not own: what a Go program without
-// goverbs would write itself.
+// list has work requests, SGEs and completions outside the Go heap, as in a Go program without goverbs.
 type list struct {
 	wr  []ibv.SendWR
 	sge []ibv.SGE
@@ -73,7 +72,7 @@ func prepareCgo(c cell, s *stub) (runner, error) {
 	return prepareList(c, s, postCgo, pollCgo)
 }
 
-// preparePurego crosses by purego for each call, of the function in the slot.
+// preparePurego crosses by purego for each call of the function in the slot.
 func preparePurego(c cell, s *stub) (runner, error) {
 	post, poll := uintptr(s.context().Ops.PostSend), uintptr(s.context().Ops.PollCQ)
 	return prepareList(c, s,
@@ -87,8 +86,7 @@ func preparePurego(c cell, s *stub) (runner, error) {
 		})
 }
 
-// prepareList does the cases with a list of its own. A call through a variable is as nothing beside these ways to
-// cross.
+// prepareList runs the cases with a list. An indirect call is negligible compared with these crossings.
 func prepareList(c cell, s *stub, post func(qp, wr, bad uintptr) int32,
 	poll func(cq uintptr, entries int32, wc uintptr) int32) (runner, error) {
 	l, err := newList()

@@ -7,7 +7,7 @@ import (
 	"github.com/goverbs/goverbs/rdma"
 )
 
-// noinline keeps each closure the function that it is here.
+// noinline keeps each closure a separate function.
 
 //go:noinline
 func postTo(c cell, all []*rdma.SendQueue, b *rdma.SendBatch) runner {
@@ -78,7 +78,7 @@ func pollBy(q *rdma.CompletionQueue, batch int) runner {
 	}
 }
 
-// completions is what every poll of the returning stub finds.
+// completions is the result of every poll of the returning stub.
 func completions(wcs []ibv.WC) []ibv.WC {
 	for k := range wcs {
 		wcs[k] = ibv.WC{WRID: uint64(k), Opcode: ibv.WC_RDMA_WRITE, ByteLen: theWork.length, QPNum: 1}
@@ -86,7 +86,7 @@ func completions(wcs []ibv.WC) []ibv.WC {
 	return wcs
 }
 
-// keep lets the compiler believe that a result is wanted.
+// keep prevents the compiler from removing a result.
 //
 //go:noinline
 func keep(uint64) {}

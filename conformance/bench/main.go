@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
 // Command bench measures post_send and poll_cq from Go against C, cgo and purego, in one process and one run, on a
-// device that does next to nothing. It writes results/post.csv and poll.csv, a table and a chart, and says which
-// targets were met.
+// device with minimal work. It writes results/post.csv and poll.csv, a table and a chart, and reports which targets
+// were met.
 package main
 
 import (
@@ -66,7 +66,7 @@ func run(out string) error {
 	return nil
 }
 
-// runCells prints what was measured at some cells, by the ways that are Go's and by C.
+// runCells prints the results of some cells, for the Go implementations and C.
 func runCells(which string) error {
 	match, err := regexp.Compile(which)
 	if err != nil {

@@ -12,19 +12,18 @@ import (
 
 const (
 	rounds       = 21
-	plainSamples = 3 // of a plain cell in each round
+	plainSamples = 3 // per round for a plain cell
 	plainLength  = time.Millisecond
 	length       = 400 * time.Microsecond
 
-	// budget is when cells that are not plain go without further samples: on a busy machine, so that the whole stays
-	// under 50 s.
+	// budget is when sampling of cells that are not plain stops, to limit the total to 50 s on a busy machine.
 	budget = 40 * time.Second
 )
 
-// figure is what one implementation showed at one cell: nanoseconds for each call of the whole list, or each poll.
+// figure is the result of an implementation at a cell: nanoseconds per call with a complete list, or per poll.
 type figure struct{ min, median float64 }
 
-// results are of every cell and implementation that was measured.
+// results has the figures of every measured cell and implementation.
 type results map[cell]map[string]figure
 
 // task is an implementation at a cell.
@@ -36,8 +35,7 @@ type task struct {
 	ns     []float64
 }
 
-// prepare makes what has to be measured, of all cells or of those whose labels match, and settles how often a sample
-// does its case.
+// prepare prepares all cells or those whose labels match, and calibrates the repetitions of a sample.
 func prepare(stubs map[stubKind]*stub, match *regexp.Regexp) (tasks []*task, err error) {
 	for _, c := range cells() {
 		for _, impl := range implementations {
@@ -54,13 +52,13 @@ func prepare(stubs map[stubKind]*stub, match *regexp.Regexp) (tasks []*task, err
 	return tasks, nil
 }
 
-// calibrate finds how many times make a sample of its length.
+// calibrate determines the number of repetitions for the length of a sample.
 func (t *task) calibrate() error {
 	want := length
 	if t.cell.plain() {
 		want = plainLength
 	}
-	// Neither the first touch of memory is a part of it, nor the turns after which a lock belongs to a goroutine.
+	// Warm up: excludes first touches of memory, and the turns after which a lock is biased to a goroutine.
 	if _, err := t.sample(100 * t.cell.qps); err != nil {
 		return fmt.Errorf("%s: %v: %w", t.impl, t.cell, err)
 	}
@@ -77,7 +75,7 @@ func (t *task) calibrate() error {
 }
 
 func (t *task) measure() error {
-	if _, err := t.sample(max(t.n/16, 4*t.cell.qps)); err != nil { // caches and predictors
+	if _, err := t.sample(max(t.n/16, 4*t.cell.qps)); err != nil { // warms caches and predictors
 		return err
 	}
 	took, err := t.sample(t.n)
@@ -88,8 +86,8 @@ func (t *task) measure() error {
 	return nil
 }
 
-// measure takes the samples in turn over cells and implementations, again and again: what else happens on the machine
-// for a while meets all of them, and the minimum none.
+// measure samples cells and implementations in interleaved rounds, so that load on the machine affects all of them
+// alike, and the minimum not at all.
 func measure(tasks []*task) (results, error) {
 	start := time.Now()
 	for _, t := range tasks {
@@ -120,7 +118,7 @@ func measure(tasks []*task) (results, error) {
 	return all, nil
 }
 
-// ratio is how many times C's minimum an implementation's is.
+// ratio returns the ratio of an implementation's minimum to C's.
 func (r results) ratio(c cell, impl string) float64 {
 	base := r[c][implC].min
 	if base == 0 {

@@ -16,18 +16,18 @@ import (
 	"github.com/goverbs/goverbs/rdma"
 )
 
-// objectLimit is how much more the objects may cost for each work request, in nanoseconds.
+// objectLimit is the maximum overhead of objects per work request, in nanoseconds.
 const objectLimit = 5
 
-// objectRow is what posting a list and polling its completion costs, in nanoseconds: by queues over the bare runtime,
-// and by objects.
+// objectRow is the cost of posting a list and polling its completion, in nanoseconds: with queues over the runtime, and
+// with objects.
 type objectRow struct {
 	batch                    int
 	bare, objects, unchecked figure
 }
 
-// measureObjects measures a checked QP and its CQ beside an unchecked queue that no object owns. Both make the same
-// calls of C, on the system stack; the device is soft0, with functions of the stub in its context.
+// measureObjects compares a checked QP and its CQ with an unchecked queue without objects. Both make the same C calls
+// on the system stack. The device is soft0, with stub functions in its context.
 func measureObjects() (rows []objectRow, err error) {
 	old, had := os.LookupEnv(rdma.EnvCall)
 	os.Setenv(rdma.EnvCall, "system")
@@ -91,7 +91,7 @@ func measureObjects() (rows []objectRow, err error) {
 	if err != nil {
 		return nil, err
 	}
-	defer completes(0, 0, 0) // before anything is closed, so that polls find an end
+	defer completes(0, 0, 0) // before closing, so that polls terminate
 	for _, batch := range []int{1, 4, 16, 64} {
 		b, err := newBatch(batch)
 		if err != nil {
@@ -135,7 +135,7 @@ func measureObjects() (rows []objectRow, err error) {
 	return rows, nil
 }
 
-// inTurn measures loops in turn.
+// inTurn measures loops in interleaved rounds.
 func inTurn(loops ...func(n int) error) (all []figure, err error) {
 	const n, samples = 5000, 201
 	ns := make([][]float64, len(loops))

@@ -15,7 +15,7 @@ import (
 
 var csvHeader = []string{"case", "batch", "impl", "min_ns", "median_ns", "ratio_to_c"}
 
-// csvOf is the plain cells that are polls, or that are not.
+// csvOf writes the plain cells that are polls, or the others.
 func csvOf(w io.Writer, all results, polls bool) error {
 	out := csv.NewWriter(w)
 	out.Write(csvHeader)
@@ -35,7 +35,7 @@ func csvOf(w io.Writer, all results, polls bool) error {
 
 func number(v float64) string { return strconv.FormatFloat(v, 'f', 2, 64) }
 
-// table is Markdown: a row for each case, a column for each implementation, a table for each setting.
+// table writes Markdown: a table for each setting, a row for each case, a column for each implementation.
 func table(w io.Writer, all results) {
 	var last cell
 	for _, c := range cells() {
@@ -83,7 +83,7 @@ each poll, and in parentheses the ratio of the minimum to C's. With several goro
 the number of calls that all of them made.
 `
 
-// write leaves post.csv, poll.csv, post.md and post.svg in a directory.
+// write writes post.csv, poll.csv, post.md and post.svg to a directory.
 func write(dir string, all results) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err

@@ -130,7 +130,7 @@ struct ibv_cq *stub_create_cq(struct stub *s, int available)
 
 struct ibv_wc stub_completion;
 
-/* A poll that always finds stub_completion, once a queue pair is in it. */
+/* A poll that always finds stub_completion if it has a queue pair. */
 static int one_poll(struct ibv_cq *cq, int entries, struct ibv_wc *wc)
 {
 	(void)cq;

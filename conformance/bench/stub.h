@@ -1,4 +1,4 @@
-/* A device that does next to nothing: queue pairs and a completion queue whose slots are the functions of stub.c. */
+/* A device with minimal work: queue pairs and a completion queue whose slots are the functions of stub.c. */
 #ifndef GOVERBS_BENCH_STUB_H
 #define GOVERBS_BENCH_STUB_H
 
@@ -7,12 +7,12 @@
 #include <stdint.h>
 
 enum stub_kind {
-	STUB_RETURN,  /* post_send and poll_cq return at once */
-	STUB_WQE,     /* a 64-byte entry for each work request, a doorbell in memory for each list; completions likewise */
+	STUB_RETURN,  /* post_send and poll_cq return immediately */
+	STUB_WQE,     /* a 64-byte entry for each work request, a doorbell in memory for each list; the same for completions */
 	STUB_CAPTURE, /* post_send keeps a copy of the list */
 };
 
-#define STUB_DEPTH 64 /* entries of a queue; the longest list */
+#define STUB_DEPTH 64 /* queue entries; maximum list length */
 
 struct stub_wqe {
 	uint32_t opcode, qp_num, flags, imm;
@@ -53,7 +53,8 @@ struct stub {
 	int qps;
 };
 
-/* What STUB_CAPTURE saw last, addresses of the list itself as numbers of work requests and SGEs counted from 1. */
+/* The last list that STUB_CAPTURE saw. Addresses within the list are replaced by indices of work requests and SGEs,
+ * from 1. */
 struct stub_captured {
 	int count;
 	struct ibv_send_wr wr[STUB_DEPTH];
@@ -64,10 +65,11 @@ extern struct stub_captured stub_captured;
 
 struct stub *stub_open(enum stub_kind kind, int qps);
 
-/* A completion queue in which every poll finds so many completions. */
+/* A completion queue in which every poll finds this number of completions. */
 struct ibv_cq *stub_create_cq(struct stub *s, int available);
 
-/* stub_lend gives another device's context functions that return at once; each poll finds stub_completion. */
+/* stub_lend replaces another device's context functions by ones that return immediately; each poll finds
+ * stub_completion. */
 extern struct ibv_wc stub_completion;
 void stub_lend(struct ibv_context_ops *ops);
 

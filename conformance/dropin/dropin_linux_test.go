@@ -28,15 +28,14 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-var dir string // of what the tests build
+var dir string // for binaries that the tests build
 
-// libraries builds the drop-in libraries, once, and gives their directory.
+// libraries builds the drop-in libraries once and returns their directory.
 var libraries = sync.OnceValues(func() (_ string, err error) {
 	if dir, err = os.MkdirTemp("", "goverbs-dropin"); err != nil {
 		return "", err
 	}
-	// The go command runs tests again when a file that they have looked at has changed; it does not see what a script
-	// reads.
+	// Open the inputs so that go test tracks them: it does not see files that a script reads.
 	for _, from := range []string{"../../dropin", "../../generated/dropin"} {
 		err := filepath.WalkDir(from, func(file string, _ fs.DirEntry, err error) error {
 			if err == nil {
@@ -68,7 +67,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// built skips a test where there is no C compiler, and gives the directory of the libraries.
+// built returns the directory of the libraries. It skips the test without a C compiler.
 func built(t *testing.T) string {
 	if _, err := exec.LookPath("cc"); err != nil {
 		t.Skip("no C compiler is here: make deps installs one")
@@ -87,7 +86,7 @@ func compile(t *testing.T, name string, flags ...string) string {
 	return program
 }
 
-// with is a command over the drop-in libraries, which ends after a time.
+// with returns a command that uses the drop-in libraries, with a timeout.
 func with(t *testing.T, dir, program string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(t.Context(), program, args...)
 	cmd.Env = append(os.Environ(), "LD_LIBRARY_PATH="+dir, "GOVERBS_DEVICE=")
@@ -95,8 +94,8 @@ func with(t *testing.T, dir, program string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// TestSymbols: what the installed libraries of rdma-core export for programs, the drop-in libraries do, with the same
-// versions.
+// TestSymbols checks that the drop-in libraries export the same symbols and versions as the installed libraries of
+// rdma-core.
 func TestSymbols(t *testing.T) {
 	dir := built(t)
 	for _, name := range []string{"libibverbs.so.1", "librdmacm.so.1"} {
@@ -110,7 +109,7 @@ func TestSymbols(t *testing.T) {
 	}
 }
 
-// symbols are those that a library exports, as name@version.
+// symbols returns the exported symbols of a library, as name@version.
 func symbols(t *testing.T, path string) map[string]bool {
 	f, err := elf.Open(path)
 	require.NoError(t, err)
@@ -121,7 +120,7 @@ func symbols(t *testing.T, path string) map[string]bool {
 	for _, s := range all {
 		if s.Section != elf.SHN_UNDEF && s.Section != elf.SHN_ABS && s.HasVersion {
 			hidden := ""
-			// Which private version is the default does not matter: only providers of its release ask for one.
+			// The default among private versions does not matter: only providers of the same release request one.
 			if s.VersionIndex.IsHidden() && !strings.Contains(s.Version, "_PRIVATE_") {
 				hidden = " (old)"
 			}
@@ -131,7 +130,7 @@ func symbols(t *testing.T, path string) map[string]bool {
 	return found
 }
 
-// TestFunctions: the software device has every function that the libraries call, but for these.
+// TestFunctions checks that the software device has every function that the libraries call, apart from listed ones.
 func TestFunctions(t *testing.T) {
 	fabric, err := soft.New(soft.Options{})
 	require.NoError(t, err)
@@ -159,7 +158,7 @@ func TestFunctions(t *testing.T) {
 	assert.Greater(t, n, 130)
 }
 
-// missing are functions that the software device does not have, with the reason.
+// missing are functions that the software device lacks, with the reason.
 var missing = func() map[string]string {
 	all := map[string]string{}
 	for reason, names := range map[string]string{
@@ -176,7 +175,7 @@ var missing = func() map[string]string {
 	return all
 }()
 
-// TestManager: identifiers without a channel, contexts of a list that was freed, and the names of hosts.
+// TestManager tests identifiers without a channel, contexts of a freed list, and host names.
 func TestManager(t *testing.T) {
 	dir, address := built(t), freeAddress(t)
 	program := compile(t, "manager", filepath.Join(dir, "librdmacm.so.1"), filepath.Join(dir, "libibverbs.so.1"))
@@ -188,7 +187,7 @@ func TestManager(t *testing.T) {
 	require.NoError(t, err, "%s", out)
 }
 
-// TestFiles: what goverbs-run starts finds a device node and a file of the device in /sys, where neither is.
+// TestFiles checks that programs started by goverbs-run find a device node and a sysfs file of the device.
 func TestFiles(t *testing.T) {
 	dir := built(t)
 	for _, c := range []struct {
@@ -209,7 +208,7 @@ func TestFiles(t *testing.T) {
 	}
 }
 
-// TestPrograms: Debian's programs meet, each of a pair in a process of its own.
+// TestPrograms runs Debian's programs as pairs of processes.
 func TestPrograms(t *testing.T) {
 	dir := built(t)
 	for _, pair := range []struct{ server, client, want string }{
@@ -231,8 +230,8 @@ func TestPrograms(t *testing.T) {
 	}
 }
 
-// meet starts a server and then its client, each at an address of its own, and gives what they said. In their
-// arguments, SERVER is the server's address and PORT a free port.
+// meet starts a server and then its client, each with its own address, and returns their output. In arguments, SERVER
+// is the server's address and PORT a free port.
 func meet(t *testing.T, dir string, server, client []string, env ...string) (said, out string) {
 	port, own, other := freePort(t), freeAddress(t), freeAddress(t)
 	fill := func(args []string) (filled []string) {
@@ -258,7 +257,7 @@ func meet(t *testing.T, dir string, server, client []string, env ...string) (sai
 	return b.String(), out
 }
 
-// TestCapture: a program of C writes its packets to the file that GOVERBS_SOFT_CAPTURE names.
+// TestCapture checks that a C program writes its packets to the file GOVERBS_SOFT_CAPTURE.
 func TestCapture(t *testing.T) {
 	dir := built(t)
 	if _, err := exec.LookPath("ibv_rc_pingpong"); err != nil {
@@ -282,13 +281,13 @@ func TestCapture(t *testing.T) {
 	assert.Greater(t, len(captured), 100*1024, "1000 messages of 4 KiB in packets of 1 KiB")
 
 	refused := with(t, dir, "ibv_devinfo")
-	refused.Env = append(refused.Env, "GOVERBS_SOFT_CAPTURE=/proc/nothing") // at the usual address
+	refused.Env = append(refused.Env, "GOVERBS_SOFT_CAPTURE=/proc/nothing") // at the default address
 	out, _ := refused.CombinedOutput()
 	assert.Contains(t, string(out), "goverbs: no software device: soft: GOVERBS_SOFT_CAPTURE: create: \"/proc/nothing\"")
 }
 
-// TestKilledPeer: the peer of a program that is killed gets an error, and ends by itself. One that has just been
-// answered waits for a message and has nothing to send, so it would wait for ever, as with an adapter: then once more.
+// TestKilledPeer checks that the peer of a killed program gets an error and exits. If it has just been acknowledged, it
+// waits for a message without sending, and would wait forever, as with an adapter; then the test repeats.
 func TestKilledPeer(t *testing.T) {
 	dir := built(t)
 	if _, err := exec.LookPath("ibv_rc_pingpong"); err != nil {
@@ -303,7 +302,7 @@ func TestKilledPeer(t *testing.T) {
 	t.Fatal("no peer ends")
 }
 
-// killed starts a ping-pong, kills the server, and gives what the client said, if it ended.
+// killed starts a ping-pong, kills the server, and returns the client's output, if it ended.
 func killed(t *testing.T, dir string) (said string, ended bool) {
 	port, own, other := freePort(t), freeAddress(t), freeAddress(t)
 	long := []string{"-oL", "ibv_rc_pingpong", "-g", "0", "-n", "100000000", "-p", port} // whole lines, for stdbuf
@@ -340,7 +339,7 @@ func killed(t *testing.T, dir string) (said string, ended bool) {
 	}
 }
 
-// freePort is a port of TCP that nothing listens at.
+// freePort returns an unused TCP port.
 func freePort(t *testing.T) string {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -355,7 +354,7 @@ var addresses = struct {
 	last uint16
 }{}
 
-// freeAddress is a loopback address whose port of RoCE v2 is free.
+// freeAddress returns a loopback address with a free RoCE v2 port.
 func freeAddress(t *testing.T) string {
 	addresses.Lock()
 	defer addresses.Unlock()
@@ -370,8 +369,8 @@ func freeAddress(t *testing.T) string {
 	return ""
 }
 
-// TestElsewhere: a library that was found by a relative path opens its own engine after the program has changed its
-// working directory, and not a file there.
+// TestElsewhere checks that a library found by a relative path opens its own engine after the program has changed its
+// working directory, not a file there.
 func TestElsewhere(t *testing.T) {
 	dir, stranger := built(t), t.TempDir()
 	program := compile(t, "elsewhere", "-libverbs")

@@ -17,7 +17,7 @@ import (
 	"github.com/goverbs/goverbs/conformance/pages/console"
 )
 
-// TestExamples runs what the page of examples shows of goverbs run, and compares what is printed.
+// TestExamples runs the goverbs run examples of the documentation and compares the output.
 func TestExamples(t *testing.T) {
 	if inGuest() {
 		t.Skip("the libraries are not in a guest")
@@ -30,7 +30,7 @@ func TestExamples(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "goverbs-run"), script, 0o700)) // as make dropin does
 	t.Setenv("GOVERBS_LIBRARIES", dir)
-	t.Setenv("GOVERBS_SOFT_CAPTURE", filepath.Join(t.TempDir(), "packets")) // one process alone may write it
+	t.Setenv("GOVERBS_SOFT_CAPTURE", filepath.Join(t.TempDir(), "packets")) // only one process may write it
 	n := console.Run(t, "../../docs/examples-goverbs.md", filepath.Dir(goverbs(t)), false, func(command string) bool {
 		return strings.HasPrefix(command, "goverbs run ")
 	})

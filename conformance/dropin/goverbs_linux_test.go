@@ -23,9 +23,9 @@ import (
 
 var command = sync.OnceValues(func() (string, error) {
 	if inGuest() {
-		return exec.LookPath("goverbs") // vmtest brings it: -with ./cmd/goverbs
+		return exec.LookPath("goverbs") // installed by vmtest -with ./cmd/goverbs
 	}
-	dir, err := libraries() // what is in it goes away in the end
+	dir, err := libraries() // removed after the tests
 	if err != nil {
 		return "", err
 	}
@@ -37,20 +37,20 @@ var command = sync.OnceValues(func() (string, error) {
 	return program, nil
 })
 
-// goverbs builds the command, once.
+// goverbs builds the command once.
 func goverbs(t *testing.T) string {
 	program, err := command()
 	require.NoError(t, err)
 	return program
 }
 
-// inGuest says if this is a guest with Soft-RoCE, where nothing is built and the libraries are rdma-core's.
+// inGuest reports whether this is a guest with Soft-RoCE, which has rdma-core's libraries and cannot build.
 func inGuest() bool { return os.Getenv("GOVERBS_GUEST") != "" }
 
-// alike is what ibv_devinfo calls by another name than C.
+// alike maps names of ibv_devinfo that differ from C.
 var alike = map[string]string{"InfiniBand": "IB", "Ethernet": "ETHERNET"}
 
-// TestQuery: goverbs query says of a device what ibv_devinfo -v says, wherever both say something.
+// TestQuery compares goverbs query with ibv_devinfo -v for values that both print.
 func TestQuery(t *testing.T) {
 	device, dir := os.Getenv("GOVERBS_DEVICE"), ""
 	if !inGuest() {
@@ -95,7 +95,7 @@ func TestQuery(t *testing.T) {
 	t.Logf("%d values agree", compared)
 }
 
-// flatten finds all values of a document that have a name.
+// flatten collects all named values of a document.
 func flatten(to map[string]any, from any) {
 	switch from := from.(type) {
 	case []any:
@@ -116,10 +116,10 @@ func flatten(to map[string]any, from any) {
 	}
 }
 
-// unit stands behind a number without a space.
+// unit matches a unit that follows a number without a space.
 var unit = regexp.MustCompile(`(kHZ|kbps)$`)
 
-// same compares a value with text of ibv_devinfo, which has a number, a name, or both.
+// same compares a value with text of ibv_devinfo: a number, a name, or both.
 func same(own any, text string) bool {
 	words := strings.Fields(text)
 	if name, ok := own.(string); ok {
@@ -134,7 +134,7 @@ func same(own any, text string) bool {
 	}
 	candidates := words[:1]
 	if _, err := strconv.ParseUint(unit.ReplaceAllString(words[0], ""), 0, 64); err != nil {
-		candidates = nil // it is a name, or 2.5, with the number behind it
+		candidates = nil // a name, or 2.5, followed by the number
 		for _, word := range words[1:] {
 			if strings.HasPrefix(word, "(") {
 				candidates = append(candidates, strings.Trim(word, "()"))
@@ -149,7 +149,7 @@ func same(own any, text string) bool {
 	return false
 }
 
-// TestWithoutLibraries: where libibverbs is not, goverbs says what the kernel knows, and what is missing.
+// TestWithoutLibraries checks that without libibverbs goverbs reports the kernel's data and the missing library.
 func TestWithoutLibraries(t *testing.T) {
 	if !inGuest() {
 		t.Skip("there is no device of a kernel here: make vm runs this in a guest")
@@ -174,7 +174,7 @@ func TestWithoutLibraries(t *testing.T) {
 	assert.Regexp(t, `driver|parent`, report)
 }
 
-// TestPing: goverbs ping has answers of rdma-core's programs, and goverbs serve answers theirs.
+// TestPing runs goverbs ping against rdma-core's programs, and these against goverbs serve.
 func TestPing(t *testing.T) {
 	dir := ""
 	if !inGuest() {

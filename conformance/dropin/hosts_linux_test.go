@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestHosts: threads with small stacks, signals, fork, and closing the library leave the program alive and right.
+// TestHosts checks that small thread stacks, signals, fork and closing the library do not break the program.
 func TestHosts(t *testing.T) {
 	dir := built(t)
 	host := compile(t, "host", filepath.Join(dir, "libibverbs.so.1"), filepath.Join(dir, "librdmacm.so.1"), "-pthread")
@@ -43,7 +43,7 @@ func TestHosts(t *testing.T) {
 	})
 }
 
-// TestCancel: pthread_cancel ends threads that wait.
+// TestCancel checks that pthread_cancel ends waiting threads.
 func TestCancel(t *testing.T) {
 	dir := built(t)
 	cancel := compile(t, "cancel", filepath.Join(dir, "libibverbs.so.1"), filepath.Join(dir, "librdmacm.so.1"), "-pthread")
@@ -60,7 +60,7 @@ func TestCancel(t *testing.T) {
 	}
 }
 
-// TestLimits: a program that lacks descriptors, memory or the size of a file gets an errno and lives on.
+// TestLimits checks that a program that runs out of descriptors, memory or file size gets an errno and continues.
 func TestLimits(t *testing.T) {
 	dir := built(t)
 	limits := compile(t, "limits", filepath.Join(dir, "libibverbs.so.1"), filepath.Join(dir, "librdmacm.so.1"))
@@ -77,8 +77,8 @@ func TestLimits(t *testing.T) {
 	})
 }
 
-// TestOrphans: a child of fork does not keep its parent's place at a shared address, even where it can't list its
-// descriptors: /proc is not mounted, or there is no descriptor for reading it.
+// TestOrphans checks that a child of fork does not keep its parent's claim on a shared address, even if it cannot list
+// its descriptors because /proc is not mounted or no descriptor is left.
 func TestOrphans(t *testing.T) {
 	dir := built(t)
 	limits := compile(t, "limits", filepath.Join(dir, "libibverbs.so.1"), filepath.Join(dir, "librdmacm.so.1"))
@@ -94,7 +94,7 @@ func TestOrphans(t *testing.T) {
 			address := freeAddress(t)
 			parent := with(t, dir, words[0], words[1:]...)
 			parent.Env = append(parent.Env, "GOVERBS_DEVICE=soft@"+address)
-			in, err := parent.StdinPipe() // the child ends when it is closed
+			in, err := parent.StdinPipe() // the child exits when it is closed
 			require.NoError(t, err)
 			defer in.Close()
 			var said bytes.Buffer
@@ -129,7 +129,7 @@ func TestARM64(t *testing.T) {
 	out, err = exec.Command("aarch64-linux-gnu-gcc", "-I"+headers, "-O1", "-o", host, "testdata/host.c",
 		filepath.Join(dir, "libibverbs.so.1"), filepath.Join(dir, "librdmacm.so.1"), "-pthread").CombinedOutput()
 	require.NoError(t, err, "%s", out)
-	// the emulator itself does not survive fork
+	// the emulator itself fails after fork
 	for _, name := range []string{"plain", "threads", "handlers", "urgent", "interrupts"} {
 		cmd := exec.Command("qemu-aarch64", "-L", "/usr/aarch64-linux-gnu", "-E", "LD_LIBRARY_PATH="+dir, host, name)
 		out, err := cmd.CombinedOutput()

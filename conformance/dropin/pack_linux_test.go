@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestPack: every user can enter what the package and the tarball install, whatever the builder's umask is, and
-// goverbs-run finds the libraries beside it.
+// TestPack checks that every user can access the installed files regardless of the builder's umask, and that
+// goverbs-run finds the libraries next to it.
 func TestPack(t *testing.T) {
 	if _, err := exec.LookPath("dpkg-deb"); err != nil {
 		t.Skip("packages are Debian's: ", err)

@@ -25,14 +25,14 @@ import (
 	"github.com/goverbs/goverbs/conformance/vm"
 )
 
-// measured are tests that both ends are told alike: perftest's program, and goverbs perf. Each sends 100 messages.
+// measured are arguments for both perftest's programs and goverbs perf. Each sends 100 messages.
 var measured = []string{
 	"send bw -q 3 -l 5 -t 20 -r 40", "send bw -c UD -s 1024 -q 2", "send bw -R -e", "write bw -R -q 2",
 	"read bw -s 5001", "atomic bw -q 2 -b", "send lat -c UD -s 200", "write lat -s 100",
 	"read lat -R", "atomic lat -x 0", "send lat -c UD -R -s 200",
 }
 
-// measuredAtLength are more of them, many of which take longer: perftest looks at the clock for a second at each size.
+// measuredAtLength are more of them, many of which are slower: perftest calibrates the clock for a second at each size.
 var measuredAtLength = []string{
 	"send bw", "send bw -c UC -s 3000", "write bw -m 1024", "write bw -c UC -I 64 -s 64", "send lat", "send lat -R -e",
 	"send bw -a -n 20", "write bw -a -n 20", "read bw -a -R -n 20", "send lat -a -n 20", "send bw -c UD -a -n 20",
@@ -43,7 +43,7 @@ var measuredAtLength = []string{
 	"send bw -c UD -R -s 1024 -q 2", "send bw -c UD -R -b -t 20 -s 500 -q 2", "send lat -c UD -R -e",
 }
 
-// TestPerf: goverbs perf measures with the programs of perftest as its peer, in both roles.
+// TestPerf runs goverbs perf against programs of perftest, in both roles.
 func TestPerf(t *testing.T) {
 	dir := built(t)
 	if _, err := exec.LookPath("ib_send_bw"); err != nil {
@@ -56,7 +56,7 @@ func TestPerf(t *testing.T) {
 	perfWith(t, dir, tests, nil)
 }
 
-// TestPerfNewer is TestPerf with the perftest of Debian 13, which runs here with the C library that it was built for.
+// TestPerfNewer is TestPerf with the perftest of Debian 13 and its C library.
 func TestPerfNewer(t *testing.T) {
 	dir := built(t)
 	if os.Getenv("GOVERBS_EVERYTHING") == "" {
@@ -64,7 +64,7 @@ func TestPerfNewer(t *testing.T) {
 			"conformance/vm/interop this one: GOVERBS_EVERYTHING=1 has it here")
 	}
 	if runtime.GOARCH != "amd64" {
-		t.Skip("what is brought from the archive is for amd64")
+		t.Skip("packages are fetched for amd64 only")
 	}
 	root, err := vm.PrepareRoot(t.Context(), "trixie", []string{"perftest"}, vm.CacheDir(), t.Logf)
 	require.NoError(t, err)
@@ -75,7 +75,7 @@ func TestPerfNewer(t *testing.T) {
 	})
 }
 
-// perfWith carries out tests with perftest's programs; called says how one is started, unless it is by its name.
+// perfWith runs tests with perftest's programs. called returns the command for a program, by default its name.
 func perfWith(t *testing.T, dir string, tests []string, called func(name string) []string) {
 	goverbs := goverbs(t)
 	if called == nil {
@@ -113,7 +113,7 @@ func perfWith(t *testing.T, dir string, tests []string, called func(name string)
 	}
 }
 
-// measure runs a server and its client on devices of their own, and gives what they print.
+// measure runs a server and its client on separate devices and returns their output.
 func measure(t *testing.T, dir string, server, client []string) (served, asked []byte) {
 	port, own, other := freePort(t), freeAddress(t), freeAddress(t)
 	var said, wrong bytes.Buffer
@@ -146,7 +146,7 @@ func measure(t *testing.T, dir string, server, client []string) (served, asked [
 			asked = out
 			break
 		}
-		if first == nil { // later ones may only find that the server has begun
+		if first == nil { // later errors may only mean that the server is busy
 			first = bad.Bytes()
 		}
 		if time.Now().After(deadline) || len(ended) > 0 {
@@ -162,9 +162,9 @@ func measure(t *testing.T, dir string, server, client []string) (served, asked [
 	return said.Bytes(), asked
 }
 
-// listening says if a server waits for TCP connections to a port, or at least has a device at an address.
+// listening reports whether a server listens at a TCP port, or at least has a device at an address.
 func listening(t *testing.T, address, port string, manager bool) bool {
-	if manager { // looked up: to bind it here would keep the server from it
+	if manager { // looked up without binding, which would block the server
 		text, err := os.ReadFile("/proc/net/udp")
 		require.NoError(t, err)
 		ip := net.ParseIP(address).To4()
@@ -184,7 +184,7 @@ func listening(t *testing.T, address, port string, manager bool) bool {
 	return false
 }
 
-// results checks what goverbs perf printed as JSON.
+// results checks the JSON output of goverbs perf.
 func results(t *testing.T, test string, text []byte, client bool) {
 	var report struct {
 		Test    string

@@ -17,8 +17,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestPerfOther: goverbs perf ends, and says what its peer needs to run, when that is a program of perftest that runs
-// another test. Where the server of both has nothing to do, the client's test is carried out.
+// TestPerfOther checks that goverbs perf exits, and prints the command that its peer needs, if the peer is a program of
+// perftest that runs a different test. If the servers of both tests are passive, the client's test runs.
 func TestPerfOther(t *testing.T) {
 	dir, goverbs := built(t), goverbs(t)
 	if _, err := exec.LookPath("ib_send_bw"); err != nil {
@@ -65,7 +65,7 @@ func TestPerfOther(t *testing.T) {
 	}
 }
 
-// unnoticed are pairs that measure what one of them was told. Nothing in the exchange tells the other one.
+// unnoticed are pairs that run although their tests differ, because the exchanged data does not tell them apart.
 var unnoticed = []string{
 	"write lat with a client of write lat -n 200", "write lat with a server of write lat -n 200",
 	"read bw -s 64 with a server of read bw -s 128",
@@ -74,7 +74,7 @@ var unnoticed = []string{
 	"write bw with a client of read bw", "read bw with a client of write bw", "atomic lat with a client of read lat",
 }
 
-// notices runs a server and a client, of which ours is goverbs perf, until that ends.
+// notices runs a server and a client, one of which is goverbs perf, until that exits.
 func notices(t *testing.T, dir string, server, client []string, serves, noticed bool) {
 	port, own, other := freePort(t), freeAddress(t), freeAddress(t)
 	at := func(address string, args []string, more ...string) *exec.Cmd {
@@ -106,6 +106,6 @@ func notices(t *testing.T, dir string, server, client []string, serves, noticed 
 		_ = ours.Process.Kill()
 		<-ended
 	}
-	_ = theirs.Process.Kill() // perftest may look at its memory for ever
+	_ = theirs.Process.Kill() // perftest may poll its memory forever
 	_ = theirs.Wait()
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestRPMA: librpma in C runs on the libraries, in two processes: it finds its device through an identifier without a
-// channel, and uses every operation, private data, a rejection, a shared receive queue and a shared completion channel.
+// TestRPMA runs librpma on the libraries in two processes, with every operation, private data, a rejection, a shared
+// receive queue and a shared completion channel. It finds its device through an identifier without a channel.
 func TestRPMA(t *testing.T) {
 	dir := built(t)
 	if _, err := os.Stat("/usr/include/librpma.h"); err != nil {
@@ -29,7 +29,7 @@ func TestRPMA(t *testing.T) {
 	require.NoError(t, err, "%s", out)
 	for _, c := range []struct {
 		passive, active string
-		seen, asked     string // what each of them saw
+		seen, asked     string // observations of each
 	}{
 		{"y", "x", "written written by x, written by x, 8 bytes!, written\nreceived a message, message\n",
 			"received an answer,  answer\nevent 1\n"},

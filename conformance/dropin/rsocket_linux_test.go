@@ -26,15 +26,15 @@ import (
 	"github.com/goverbs/goverbs/rdma/stream"
 )
 
-// installed skips a test without a program.
+// installed skips a test if a program is not installed.
 func installed(t *testing.T, program string) {
 	if _, err := exec.LookPath(program); err != nil {
 		t.Skipf("%s is not installed: make deps brings it", program)
 	}
 }
 
-// TestRSocketPrograms: Debian's programs of rsockets meet, each of a pair in a process of its own: with calls that
-// wait, that do not, and with rpoll, and with memory that the other end writes.
+// TestRSocketPrograms runs pairs of Debian's rsockets programs: blocking, nonblocking, with rpoll, and with remote
+// memory.
 func TestRSocketPrograms(t *testing.T) {
 	dir := built(t)
 	for _, c := range []struct{ program, how string }{
@@ -55,7 +55,7 @@ func TestRSocketPrograms(t *testing.T) {
 	}
 }
 
-// TestRSocketCopy: rcopy copies a file to another process.
+// TestRSocketCopy copies a file to another process with rcopy.
 func TestRSocketCopy(t *testing.T) {
 	dir := built(t)
 	installed(t, "rcopy")
@@ -87,7 +87,7 @@ func randomBytes(n int) []byte {
 	return b
 }
 
-// preload is where Debian's rdma-core has the library that puts rsockets before a program's sockets.
+// preload returns the path of Debian's library that replaces a program's sockets by rsockets.
 func preload(t *testing.T) string {
 	all, err := filepath.Glob("/usr/lib/*/rsocket/librspreload.so")
 	require.NoError(t, err)
@@ -97,7 +97,7 @@ func preload(t *testing.T) string {
 	return "LD_PRELOAD=" + all[0]
 }
 
-// TestPreloadedCurl: curl, which knows nothing of RDMA, and a server in Go that speaks rsockets, over the wire.
+// TestPreloadedCurl runs unmodified curl against a Go server with rsockets, over the wire.
 func TestPreloadedCurl(t *testing.T) {
 	dir := built(t)
 	installed(t, "curl")
@@ -137,7 +137,7 @@ func TestPreloadedCurl(t *testing.T) {
 	}
 }
 
-// TestPreloadedPrograms: programs for TCP, as both ends.
+// TestPreloadedPrograms runs TCP programs as both ends.
 func TestPreloadedPrograms(t *testing.T) {
 	dir, before := built(t), preload(t)
 	t.Run("iperf3", func(t *testing.T) {

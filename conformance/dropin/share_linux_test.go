@@ -15,8 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestMeeting: programs that are told nothing of addresses all meet at one: two servers of different kinds, which stay,
-// and their clients.
+// TestMeeting checks that programs without configured addresses find each other: two servers of different kinds that
+// stay, and their clients.
 func TestMeeting(t *testing.T) {
 	dir := built(t)
 	for _, name := range []string{"ibv_rc_pingpong", "rping"} {
@@ -35,7 +35,7 @@ func TestMeeting(t *testing.T) {
 		return cmd, &said
 	}
 	verbs, said := start("ibv_rc_pingpong -g 0 -p " + port)
-	start("rping -s -P -a 0.0.0.0 -p " + other) // it serves until it is killed
+	start("rping -s -P -a 0.0.0.0 -p " + other) // runs until it is killed
 	client := func(words string) string {
 		var out []byte
 		all := strings.Fields(words)

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Prints how the exported API of packages has changed since a commit, as golang.org/x/exp/cmd/apidiff reports it.
+# Prints changes of the exported API of packages since a commit, using golang.org/x/exp/cmd/apidiff.
 # Usage: apidiff.sh COMMIT PACKAGE...
 set -eu
 cd "$(dirname "$0")/../.."

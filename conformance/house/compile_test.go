@@ -16,11 +16,11 @@ import (
 	"github.com/goverbs/goverbs/conformance/house/targets"
 )
 
-// TestEveryTarget type-checks the packages of types and functions, the call layer and what stands on it for every GOOS
-// and GOARCH of this Go: where there is no C to call, they say so when they are called, not when they are built.
-// On 64-bit Linux that asserts layouts, which are checked for each target of Linux. Make test-all checks all packages
-// for all targets; otherwise, of targets of Linux that have the same files and sizes of types, one is checked for more
-// than layouts, and of each other system one. Without GOVERBS_LONG, which make test sets, these are four targets.
+// TestEveryTarget type-checks the generated packages, the call layer and packages above it for every GOOS and GOARCH.
+// Targets without C must compile; calls return an error there. On 64-bit Linux the check includes layout assertions for
+// each target. make test-all checks all packages for all targets. Otherwise, Linux targets with identical files and
+// type sizes are checked once apart from layouts, and one target of each other system. Without GOVERBS_LONG, which make
+// test sets, only four targets are checked.
 func TestEveryTarget(t *testing.T) {
 	t.Parallel()
 	out, err := exec.Command("go", "tool", "dist", "list").Output()
@@ -69,8 +69,8 @@ func TestEveryTarget(t *testing.T) {
 	}
 }
 
-// TestOthersCompile type-checks what no other test compiles: every package with 32 bits, and an example that is a
-// module of its own. Make test-all checks both such examples with 32 bits.
+// TestOthersCompile type-checks code that no other test compiles: every package for 32 bits, and an example in a
+// separate module. make test-all checks both such examples for 32 bits.
 func TestOthersCompile(t *testing.T) {
 	if os.Getenv("GOVERBS_LONG") == "" {
 		t.Skip("it compiles examples; GOVERBS_LONG=1, which make test sets, runs it")
@@ -114,7 +114,7 @@ func TestOthersCompile(t *testing.T) {
 	}
 }
 
-// TestStaticProgram checks that a program that imports the nouns is static without cgo.
+// TestStaticProgram checks that a program that imports the type packages is static without cgo.
 func TestStaticProgram(t *testing.T) {
 	dir := t.TempDir()
 	root, err := filepath.Abs("../..")

@@ -46,7 +46,7 @@ func list(t *testing.T, patterns ...string) []listed {
 	}
 }
 
-// room is the part of an import path behind the module: "gen/parse"; false for a foreign one.
+// room returns the part of an import path after the module path, "gen/parse", and false for other modules.
 func room(path string) (string, bool) {
 	rest, ok := strings.CutPrefix(path, module+"/")
 	return rest, ok
@@ -56,7 +56,7 @@ func under(path string, rooms ...string) bool {
 	return slices.ContainsFunc(rooms, func(r string) bool { return path == r || strings.HasPrefix(path, r+"/") })
 }
 
-// nouns are the packages of types and tables, as gen/rules has them.
+// nouns are the packages of types and tables according to gen/rules.
 var nouns = func() (all []string) {
 	for _, p := range rules.Packages {
 		all = append(all, "generated/"+p.Name)
@@ -72,7 +72,7 @@ var verbs = func() (all []string) {
 	return all
 }()
 
-// vendors are the packages that only one vendor's devices have use for.
+// vendors are the packages for devices of only one vendor.
 var vendors = func() (all []string) {
 	for _, p := range rules.Calling() {
 		if p.Name != "ibv" && p.Name != "rdmacm" {

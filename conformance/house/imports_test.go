@@ -39,7 +39,7 @@ func readImportRules(text string) (rules []importRule, err error) {
 	return rules, nil
 }
 
-// ruleFor returns the rule with the longest folder that a package is below, or nil.
+// ruleFor returns the rule with the longest folder that contains a package, or nil.
 func ruleFor(rules []importRule, path string) (rule *importRule) {
 	for i, r := range rules {
 		if under(path, r.folder) && (rule == nil || len(r.folder) > len(rule.folder)) {
@@ -93,7 +93,7 @@ func TestImports(t *testing.T) {
 	}
 }
 
-// TestImportRules checks that the table refuses what the architecture forbids.
+// TestImportRules checks that the table rejects imports that the architecture forbids.
 func TestImportRules(t *testing.T) {
 	rules := importRules(t)
 	for from, to := range map[string]string{
@@ -130,7 +130,7 @@ func TestImportRules(t *testing.T) {
 	assert.ErrorContains(t, err, "4 columns")
 }
 
-// TestVendors checks that programs that import rdma get no package that only one vendor's devices use.
+// TestVendors checks that importing rdma does not import vendor packages.
 func TestVendors(t *testing.T) {
 	for _, to := range list(t, "./rdma")[0].Deps {
 		if to, ours := room(to); ours {
@@ -139,8 +139,8 @@ func TestVendors(t *testing.T) {
 	}
 }
 
-// TestNounsNeedNothing checks that a program that imports packages of types gets no third-party code, and of Go's
-// library only packages that cost nothing.
+// TestNounsNeedNothing checks that packages of types import no third-party code, and only lightweight packages of the
+// standard library.
 func TestNounsNeedNothing(t *testing.T) {
 	var patterns []string
 	for _, n := range nouns {

@@ -14,13 +14,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// annotated are the packages whose fields and functions have annotations +checklocks. What the others say about locks
-// is prose: the checker does not follow a lock that another object or a wrapper takes, as the fabric's.
+// annotated are the packages with +checklocks annotations. Others describe their locking in prose, because the checker
+// does not follow a lock that another object or a wrapper acquires, like the fabric's.
 var annotated = []string{"./rdma/internal/counted", "./rdma/internal/life", "./rdma/internal/mapped",
 	"./rdma/internal/readiness", "./rdma/internal/trace", "./rdma/registration", "./rdma/registration/internal/watch",
 	"./rdma/soft", "./rdma/soft/internal/pcap", "./internal/nap", "./internal/places", "./internal/stats", "./rpma"}
 
-// TestLocks runs gVisor's checklocks on the annotated packages, and on one in which a lock is missing.
+// TestLocks runs gVisor's checklocks on the annotated packages, and on one with a missing lock.
 func TestLocks(t *testing.T) {
 	if os.Getenv("GOVERBS_LONG") == "" {
 		t.Skip("takes a minute of processor time with a cold cache; GOVERBS_LONG=1, which make test sets, runs it")

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestMain lets the type checker make more garbage before it is collected: that is a fifth of the time.
+// TestMain raises the garbage collection target: collection takes a fifth of the type checker's time.
 func TestMain(m *testing.M) {
 	debug.SetGCPercent(400)
 	debug.SetMemoryLimit(2 << 30)

@@ -14,18 +14,18 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// pathRE finds paths from the root of the repository: a top-level directory and what follows. "..." ends a pattern of
-// packages.
+// pathRE matches paths from the root of the repository: a top-level directory and the rest. "..." ends a package
+// pattern.
 var pathRE = regexp.MustCompile(`(?:^|[\s(` + "`" + `"])(?:\./)?` +
 	`((?:cmd|conformance|docs|examples|gen|generated|headers|rdma|rpma|runtime)/[\w*./-]+)`)
 
-// placeholder stands for a part of a name: headers/macros/GOARCH.h.
+// placeholder matches a placeholder in a name: headers/macros/GOARCH.h.
 var placeholder = regexp.MustCompile(`\b[A-Z]{3,}\b`)
 
-// notCommitted are paths that a command creates, and the example of a release.
+// notCommitted are paths that a command creates, and an example release.
 var notCommitted = []string{"headers/cache", "headers/models/66.0.json"}
 
-// paths returns the paths that a text names.
+// paths returns the paths in a text.
 func paths(text string) (all []string) {
 	for _, m := range pathRE.FindAllStringSubmatch(text, -1) {
 		path := strings.TrimSuffix(strings.TrimRight(m[1], "."), "/")
@@ -35,7 +35,7 @@ func paths(text string) (all []string) {
 	return slices.Compact(all)
 }
 
-// TestPaths checks that the paths in documents for people who change the code are there.
+// TestPaths checks that paths in documents for contributors exist.
 func TestPaths(t *testing.T) {
 	documents, err := filepath.Glob("../../docs/dev/*.md")
 	require.NoError(t, err)
@@ -55,10 +55,10 @@ func TestPaths(t *testing.T) {
 	}
 }
 
-// makeRE finds commands of make in documents.
+// makeRE matches make commands in documents.
 var makeRE = regexp.MustCompile("(?m)(?:`|^)make ([a-z][a-z0-9-]*)")
 
-// TestMakeTargets checks that the Makefile has the targets that documents name.
+// TestMakeTargets checks that the Makefile has the targets in documents.
 func TestMakeTargets(t *testing.T) {
 	makefile, err := os.ReadFile("../../Makefile")
 	require.NoError(t, err)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package pages takes the code out of README.md and docs/, so that its test builds all of it and runs what is whole.
+// Package pages extracts the code of README.md and docs/, so that its test can build all of it and run complete
+// programs.
 package pages
 
 import (
@@ -10,9 +11,9 @@ import (
 
 // A block is a fenced block of a page.
 type block struct {
-	line int    // of its first line of text
-	info string // the word behind the fence: go, output
-	mark string // what the comment before it says: <!-- from rdma/example_test.go --> is "from rdma/example_test.go"
+	line int    // first line of text
+	info string // the word after the fence: go, output
+	mark string // text of the comment before it: <!-- from rdma/example_test.go --> is "from rdma/example_test.go"
 	text string
 }
 
@@ -43,17 +44,17 @@ func blocks(page string) (all []block, err error) {
 	return all, nil
 }
 
-// A kind is how a block of Go is compiled.
+// A kind determines how a block of Go is compiled.
 type kind int
 
 const (
-	program  kind = iota // it is whole: it is built and run
-	test                 // it is a file of tests: they are run
-	body                 // statements, with the variables of testdata/body.go: they are built
-	fragment             // a piece of a file that the tests build: it is looked up there
+	program  kind = iota // a complete program: built and run
+	test                 // a file of tests, which are run
+	body                 // statements, with the variables of testdata/body.go: built
+	fragment             // part of a file that is built elsewhere, with which it is compared
 )
 
-// kindOf returns the kind of a block of Go, and the file that a fragment is from.
+// kindOf returns the kind of a block of Go, and the file of a fragment.
 func kindOf(b block) (k kind, from string, err error) {
 	switch file, ok := strings.CutPrefix(b.mark, "from "); {
 	case strings.HasPrefix(b.text, "package ") && strings.Contains(b.text, "\nfunc Test"):
@@ -69,7 +70,7 @@ func kindOf(b block) (k kind, from string, err error) {
 		" <!-- from FILE --> or <!-- body -->", b.line)
 }
 
-// flat is a text without its indentation and empty lines.
+// flat returns a text without indentation and empty lines.
 func flat(text string) string {
 	var lines []string
 	for line := range strings.Lines(text) {

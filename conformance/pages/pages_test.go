@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	// What the pages' code imports: when it changes, go test does not take the result of an earlier run.
+	// Imports of the pages' code, so that go test does not use a cached result when they change.
 	_ "github.com/goverbs/goverbs/rdma/cm"
 	_ "github.com/goverbs/goverbs/rdma/soft"
 	_ "github.com/goverbs/goverbs/rdma/stream"
@@ -26,7 +26,7 @@ const (
 	module = "github.com/goverbs/goverbs"
 )
 
-// pages returns the texts of README.md and docs/ by their paths.
+// pages returns README.md and docs/ by path.
 func pages(t *testing.T) map[string]string {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(root, "docs/*.md"))
@@ -40,7 +40,7 @@ func pages(t *testing.T) map[string]string {
 	return texts
 }
 
-// workshop is a module of a user's in a folder of its own, which requires this tree.
+// workshop returns the directory of a user's module that requires this tree.
 func workshop(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -60,7 +60,7 @@ func write(t *testing.T, name, text string) {
 	require.NoError(t, os.WriteFile(name, []byte(text), 0o644))
 }
 
-// run runs a command in a folder and returns what it prints.
+// run runs a command in a directory and returns its output.
 func run(t *testing.T, dir, name string, args ...string) (string, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
@@ -72,8 +72,8 @@ func run(t *testing.T, dir, name string, args ...string) (string, error) {
 	return string(out), err
 }
 
-// TestPages: every piece of Go in README.md and docs/ compiles; whole programs and tests run, on the software device,
-// and print what the page says.
+// TestPages compiles all Go code in README.md and docs/, runs complete programs and tests on the software device, and
+// compares their output with the page.
 func TestPages(t *testing.T) {
 	dir := workshop(t)
 	harness, err := os.ReadFile("testdata/body.go.txt")
@@ -162,7 +162,7 @@ func TestBlocks(t *testing.T) {
 	assert.ErrorContains(t, err, "line 1: the fence is not closed")
 }
 
-// TestLinks: what a page links to in this tree is there.
+// TestLinks checks that links within this tree have a target.
 func TestLinks(t *testing.T) {
 	seen := 0
 	for page, text := range pages(t) {

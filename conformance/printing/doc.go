@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package printing proves how values of the generated packages print, and that what they print is read back. Judges are
-// the C library, and the packages netip and encoding/json.
+// Package printing tests that values of the generated packages print readably and can be parsed again. It compares with
+// the C library and the packages netip and encoding/json.
 package printing

@@ -20,8 +20,8 @@ import (
 	"github.com/goverbs/goverbs/generated/witness"
 )
 
-// TestEveryName: every enumerator of every header is read by its name, with and without its prefix, and what prints is
-// read back.
+// TestEveryName checks that every enumerator of every header can be parsed by name, with and without its prefix, and
+// that printed values can be parsed.
 func TestEveryName(t *testing.T) {
 	types := map[reflect.Type]bool{}
 	for _, p := range append(witness.All(), witness.UAPI) {
@@ -39,7 +39,7 @@ func TestEveryName(t *testing.T) {
 		}
 	}
 	assert.Greater(t, len(types), 100)
-	for typ := range types { // numbers without names
+	for typ := range types { // values without names
 		for _, n := range []int64{0, 1, 3, 77, 0x12345678, math.MaxInt32} {
 			v := reflect.ValueOf(n).Convert(typ).Interface()
 			assert.Equal(t, v, roundTrip(t, v), "%v(%d)", typ, n)
@@ -56,7 +56,7 @@ func TestEveryName(t *testing.T) {
 	}
 }
 
-// read reads a value of v's type from a text, and, where it is JSON, from that.
+// read parses a value of v's type from text, and from JSON if it is JSON.
 func read(t *testing.T, v any, text string) any {
 	t.Helper()
 	to := reflect.New(reflect.TypeOf(v))
@@ -68,7 +68,7 @@ func read(t *testing.T, v any, text string) any {
 	return to.Elem().Interface()
 }
 
-// roundTrip sends a value through JSON, as a value and as the key of a map, and through its String.
+// roundTrip converts a value to JSON and back, as a value and as the key of a map, and through its String.
 func roundTrip(t *testing.T, v any) any {
 	t.Helper()
 	m := reflect.MakeMap(reflect.MapOf(reflect.TypeOf(v), reflect.TypeOf(v)))
@@ -81,8 +81,8 @@ func roundTrip(t *testing.T, v any) any {
 	return read(t, v, v.(fmt.Stringer).String())
 }
 
-// TestStatusesAsTheLibrary: the statuses, events, states and kinds of nodes that have names are those that the C
-// library knows. Its phrases are its own.
+// TestStatusesAsTheLibrary checks that exactly those statuses, events, states and node types have names that the C
+// library knows, although its phrases differ.
 func TestStatusesAsTheLibrary(t *testing.T) {
 	if err := libibverbs.Library.Open(); err != nil {
 		t.Skipf("no libibverbs here: %v", err)

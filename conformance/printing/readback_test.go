@@ -11,8 +11,8 @@ import (
 	"golang.org/x/tools/go/packages"
 )
 
-// TestWhatIsMarshaledIsReadBack: a type that says how it is marshaled says how it is read, or reading would leave it
-// empty without a word. All public packages are looked at, and what their aliases stand for.
+// TestWhatIsMarshaledIsReadBack checks that types with a marshaling method have the unmarshaling one; otherwise parsing
+// would silently leave them empty. It covers all public packages and the targets of their aliases.
 func TestWhatIsMarshaledIsReadBack(t *testing.T) {
 	const mode = packages.NeedName | packages.NeedTypes | packages.NeedImports | packages.NeedDeps
 	all, err := packages.Load(&packages.Config{Dir: "../..", Mode: mode}, "./generated/...", "./rdma/...", "./rpma",

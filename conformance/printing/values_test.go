@@ -51,7 +51,7 @@ func TestGIDs(t *testing.T) {
 	assert.Equal(t, gid(t, "::1"), g)
 }
 
-// TestAttributes: structures of C's, as they are, print and marshal their members by name.
+// TestAttributes checks that C structures print and marshal their members by name.
 func TestAttributes(t *testing.T) {
 	port := ibv.PortAttr{State: ibv.PORT_ACTIVE, MaxMTU: ibv.MTU_4096, ActiveMTU: 99,
 		PortCapFlags: ibv.PORT_IP_BASED_GIDS | ibv.PORT_CM_SUP}
@@ -75,7 +75,7 @@ func TestAttributes(t *testing.T) {
 	assert.Equal(t, "0002:c903:00a1:b2c3", fmt.Sprint(device.NodeGUID))
 }
 
-// completions are one of each kind, with what prints: the second line is JSON.
+// completions has one completion of each kind, with its text; the second line is JSON.
 func completions() map[string]ibv.WC {
 	received := ibv.WC{WRID: 42, Opcode: ibv.WC_RECV, QPNum: 0x11, ByteLen: 64,
 		WCFlags: ibv.WC_WITH_IMM | ibv.WC_GRH, SrcQP: 0x12}
@@ -89,7 +89,7 @@ func completions() map[string]ibv.WC {
 		"QP 0x1: WR id 0x0: IBV_WC_RECV, 0 bytes, invalidated key 0x1234, IBV_WC_WITH_INV\n" +
 			`{"wr_id":0,"status":"IBV_WC_SUCCESS","qp_num":1,"opcode":"IBV_WC_RECV","byte_len":0,` +
 			`"wc_flags":"IBV_WC_WITH_INV","invalidated_rkey":4660}`: invalidated,
-		"QP 0x11: WR id 0x7: IBV_WC_RDMA_WRITE\n" + // whose length means nothing
+		"QP 0x11: WR id 0x7: IBV_WC_RDMA_WRITE\n" + // its length is undefined
 			`{"wr_id":7,"status":"IBV_WC_SUCCESS","qp_num":17,"opcode":"IBV_WC_RDMA_WRITE"}`: {
 			WRID: 7, Opcode: ibv.WC_RDMA_WRITE, QPNum: 0x11, ByteLen: 99},
 		"QP 0x11: WR id 0x7: ibv_wc_opcode(9999), 99 bytes\n" +
@@ -120,7 +120,7 @@ func TestCompletions(t *testing.T) {
 		var spaced bytes.Buffer
 		require.NoError(t, json.Indent(&spaced, text, " ", "\t"))
 		for _, text := range []string{string(text), spaced.String(),
-			`{"more":{"a,b":["}\"",1]},` + string(text[1:])} { // of a later release
+			`{"more":{"a,b":["}\"",1]},` + string(text[1:])} { // from a later release
 			back := ibv.WC{WRID: 1, Status: 2, Opcode: 3, VendorErr: 4, ByteLen: 5, QPNum: 6, SrcQP: 7}
 			require.NoError(t, json.Unmarshal([]byte(text), &back), text)
 			again, err := json.Marshal(back)
@@ -131,7 +131,7 @@ func TestCompletions(t *testing.T) {
 	}
 }
 
-// TestCompletionsThatAreNone: a text that is no completion is an error that says what is wrong, and changes nothing.
+// TestCompletionsThatAreNone checks that invalid text causes a descriptive error and changes nothing.
 func TestCompletionsThatAreNone(t *testing.T) {
 	for text, want := range map[string]string{
 		`[]`: "is not a completion", `7`: "is not a completion", `"x"`: "is not a completion",
@@ -152,7 +152,7 @@ func TestCompletionsThatAreNone(t *testing.T) {
 	assert.EqualValues(t, 7, wc.WRID)
 }
 
-// TestSmallStructures: those that programs print most say what they are.
+// TestSmallStructures checks the text of frequently printed structures.
 func TestSmallStructures(t *testing.T) {
 	for want, v := range map[string]any{
 		"64 bytes at 0x7f0000001000, lkey 0x1234": ibv.SGE{Addr: 0x7f0000001000, Length: 64, LKey: 0x1234},
@@ -168,7 +168,7 @@ func TestSmallStructures(t *testing.T) {
 	}
 }
 
-// TestLogs: the handlers of log/slog print the same.
+// TestLogs checks that the handlers of log/slog print the same text.
 func TestLogs(t *testing.T) {
 	var out bytes.Buffer
 	options := &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {

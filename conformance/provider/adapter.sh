@@ -1,17 +1,17 @@
 #!/usr/bin/env bash
-# Runs the tests of the objects and the storms on an adapter. DEVICE names it, ADDRESS is that of its interface, and
-# NATIVE=mlx5 selects the data path in Go. DEVICE=emulated runs them over an emulated mlx5 with rdma-core's libraries.
+# Runs the object tests and storms on an adapter. DEVICE is its name, ADDRESS the address of its interface, and
+# NATIVE=mlx5 selects the data path in Go. DEVICE=emulated uses an emulated mlx5 with rdma-core's libraries.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 go=${GO:-go}
 device=${DEVICE:-}
 address=${ADDRESS:-}
-# tests that are about Soft-RoCE, or that mlx5 cannot pass
+# tests of Soft-RoCE only, or that mlx5 cannot pass
 skip='^TestWhatTheDeviceLacks$|^TestResizedSRQ$|^TestRegistrationSpeed$'
 exec=()
 if [ "$device" = emulated ]; then
 	device=mlx5_0 address=192.0.2.1
-	# what else conformance/provider leaves out, with the reasons: suite_linux_test.go
+	# tests that conformance/provider skips too; suite_linux_test.go has the reasons
 	skip+='|^TestGIDsOf(VLANs|Namespaces)$|^TestMulticast$|^TestNumbersAsTheKernelWritesThem$|^TestManyQueuePairs$'
 	skip+='|^TestCacheOf(ChangedMemory|GoMemory)$'
 	.ci/deps gcc libc6-dev libibverbs-dev librdmacm-dev

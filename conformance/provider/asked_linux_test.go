@@ -17,7 +17,7 @@ import (
 	"github.com/goverbs/goverbs/rdma"
 )
 
-// asksForSends makes a queue pair for sends alone, its own peer, with a window and what it is bound to.
+// asksForSends creates a queue pair for sends only, connected to itself, with a window and its region.
 func asksForSends(t *testing.T, device *rdma.Device, o rdma.QueueOptions) (*rdma.QP, func(b *rdma.SendBatch)) {
 	t.Helper()
 	pd, err := device.AllocPD()
@@ -44,8 +44,9 @@ func asksForSends(t *testing.T, device *rdma.Device, o rdma.QueueOptions) (*rdma
 	}
 }
 
-// TestUnasked: libmlx5 makes a ring for the operations that were asked for, and posts any. Without checks a list that
-// it takes as a whole overwrites its own beginning; checks refuse what was not asked for.
+// TestUnasked posts operations that were not requested at creation. libmlx5 sizes its ring for the requested
+// operations, but posts any. Without checks, a long list overwrites its own beginning; with checks, the operation is
+// rejected.
 func TestUnasked(t *testing.T) {
 	if !inside(t) {
 		return
@@ -64,7 +65,7 @@ func TestUnasked(t *testing.T) {
 		require.NoError(t, rdma.CompletionErr(&wc))
 	}
 	if os.Getenv(envInside) == pathGo {
-		return // the queue pair that it breaks would be the same one
+		return // would break the same queue pair
 	}
 	qp, bind = asksForSends(t, device, rdma.QueueOptions{Unchecked: true})
 	b.Reset()
@@ -77,7 +78,7 @@ func TestUnasked(t *testing.T) {
 	var dv mlx5dv.QP
 	require.NoError(t, libmlx5.InitObj(&mlx5dv.Obj{QP: mlx5dv.ObjQP{In: ibv.PtrTo(qp.C()), Out: ibv.PtrTo(&dv)}},
 		mlx5dv.OBJ_QP))
-	const ofBind = 3 // blocks
+	const ofBind = 3 // blocks of a bind
 	assert.Less(t, int(dv.SQ.WQECnt), 1+(n-1)*ofBind, "blocks of the ring, and those of the list")
 	first := ibv.Ptr[[4]byte](dv.SQ.Buf).Deref()
 	assert.EqualValues(t, mlx5dv.MLX5_OPCODE_UMR, first[3], "where the send was")

@@ -16,8 +16,8 @@ import (
 	"github.com/goverbs/goverbs/rdma"
 )
 
-// TestNoAtomics: of a device that has none, libmlx5 and the data path in Go refuse atomic operations when they are
-// posted, and the queue pair goes on.
+// TestNoAtomics checks that on a device without atomics, libmlx5 and the data path in Go reject atomic operations when
+// they are posted, and that the queue pair remains usable.
 func TestNoAtomics(t *testing.T) {
 	if os.Getenv(envInside) == "" {
 		for _, path := range []string{pathC, pathGo} {

@@ -14,8 +14,8 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 )
 
-// TestRefusedBindings: the data path in Go refuses the windows that ibv_bind_mw refuses with libmlx5, and the send
-// queue is as it was.
+// TestRefusedBindings checks that the data path in Go rejects the windows that ibv_bind_mw of libmlx5 rejects, and
+// leaves the send queue unchanged.
 func TestRefusedBindings(t *testing.T) {
 	if !inside(t) {
 		return
@@ -38,7 +38,7 @@ func TestRefusedBindings(t *testing.T) {
 
 	good := ibv.MWBind{WRID: 1, SendFlags: ibv.SEND_SIGNALED, BindInfo: ibv.MWBindInfo{MR: mr.Ptr(), Addr: mr.Address(),
 		Length: 8, MWAccessFlags: ibv.ACCESS_REMOTE_WRITE}}
-	raw := qp.SendQueue() // which knows no objects: what C says is the answer
+	raw := qp.SendQueue() // raw: C decides
 	one := windows[ibv.MW_TYPE_1]
 	for name, test := range map[string]struct {
 		mw    *ibv.MW

@@ -21,7 +21,7 @@ import (
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
 )
 
-// caller makes the calls of testdata/calls.c, each as the program of C does.
+// caller makes the same calls as testdata/calls.c.
 type caller struct {
 	t       *testing.T
 	out     io.Writer
@@ -33,7 +33,7 @@ type caller struct {
 	qp      *ibv.QP
 	mr      *ibv.MR
 	ah      *ibv.AH
-	sends   []ibv.SendWR // in memory that does not move
+	sends   []ibv.SendWR // outside the Go heap
 	recvs   []ibv.RecvWR
 	sges    [][callsSGEs]ibv.SGE
 	rc, srd bool
@@ -49,7 +49,7 @@ func (c *caller) check(err error) {
 	require.NoError(c.t, err)
 }
 
-// memory maps the memory of all programs, and behind it some for lists.
+// memory maps the memory of all programs, followed by memory for lists.
 func (c *caller) memory() unsafe.Pointer {
 	at, err := unix.MmapPtr(-1, 0, unsafe.Pointer(ibv.Ptr[byte](callsAt).Deref()), 2*callsSize,
 		unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_FIXED_NOREPLACE)
@@ -147,7 +147,7 @@ func (c *caller) pieces(s *[callsSGEs]ibv.SGE, most uint32) int {
 	return n
 }
 
-// code is what a call gave.
+// code prints the result of a call.
 func (c *caller) code(step int, what string, err error) {
 	var code syscall.Errno
 	if err != nil {

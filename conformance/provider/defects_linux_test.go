@@ -29,8 +29,8 @@ import (
 	"github.com/goverbs/goverbs/rdma/mlx5"
 )
 
-// insideDefect has a test run again in a process over each release that is here, with an adapter; there it reports
-// whether the release has a defect of the adapter's library, by the table of package defects.
+// insideDefect runs a test again in a process for each available release, with an adapter. The test reports whether the
+// release has a defect of the adapter's library, according to the table of package defects.
 func insideDefect(t *testing.T, on Adapter, path, name string, env ...string) (has, inside bool) {
 	t.Helper()
 	i := slices.IndexFunc(defects.All(), func(d defects.Defect) bool { return d.Library == on.Name && d.Name == name })
@@ -50,8 +50,8 @@ func insideDefect(t *testing.T, on Adapter, path, name string, env ...string) (h
 	return false, false
 }
 
-// TestQueueSize: creating an extended queue leaves the caller's attributes alone, also where the library doubles the
-// size in those that it gets.
+// TestQueueSize checks that creating an extended queue leaves the caller's attributes unchanged, even if the library
+// doubles the size in its copy.
 func TestQueueSize(t *testing.T) {
 	has, inside := insideDefect(t, IRDMA, pathIRDMA, "cq-size")
 	if !inside {
@@ -74,8 +74,8 @@ func TestQueueSize(t *testing.T) {
 	require.NoError(t, libibverbs.DestroyCQ(libibverbs.CQExToCQ(cq)))
 }
 
-// unlockedQueue makes an extended queue whose regions take no lock in libmlx5, and n queue pairs that use it, each
-// connected to itself.
+// unlockedQueue creates an extended queue that libmlx5 does not lock, and n queue pairs that use it, each connected to
+// itself.
 func unlockedQueue(t *testing.T, n int) (cq *rdma.CQ, qps []*rdma.QP, mr *rdma.MR) {
 	t.Helper()
 	device := openDevice(t)
@@ -106,8 +106,8 @@ func writeTo(t *testing.T, qp *rdma.QP, mr *rdma.MR, first, n uint64) {
 	})
 }
 
-// TestCloseBetweenRegions: a region runs as one call, so that a program may close a queue pair when it has a completion
-// of it, and poll the queue further. Freed memory has other bytes.
+// TestCloseBetweenRegions checks that a program may close a queue pair when it has polled a completion of it, and
+// continue to poll the queue. Freed memory is overwritten.
 func TestCloseBetweenRegions(t *testing.T) {
 	if _, inside := insideDefect(t, MLX5, pathC, "current-queue", "MALLOC_PERTURB_=165"); !inside {
 		return
@@ -137,8 +137,8 @@ func TestCloseBetweenRegions(t *testing.T) {
 	assert.Len(t, slices.Compact(ids), 2*len(qps), "each once")
 }
 
-// TestPollProgramLocks: goroutines that poll a queue by [rdma.CQ.PollProgram] at once read each completion once, though
-// regions of the library take no lock. Here that is libmlx5 with a queue for one thread, and for libionic any queue.
+// TestPollProgramLocks checks that goroutines that call [rdma.CQ.PollProgram] concurrently read each completion once,
+// although the library does not lock: libmlx5 for a single-threaded queue, libionic for any queue.
 func TestPollProgramLocks(t *testing.T) {
 	if !insideReleases(t, pathC) {
 		return
@@ -185,8 +185,8 @@ func TestPollProgramLocks(t *testing.T) {
 	}
 }
 
-// TestWallclock: a poll while the kernel writes the clock's page returns EBUSY. Older libraries take the completion
-// away, and still older ones keep the queue locked.
+// TestWallclock checks that a poll returns EBUSY while the kernel updates the clock page. Older libraries lose the
+// completion, and still older ones leave the queue locked.
 func TestWallclock(t *testing.T) {
 	locked, inside := insideDefect(t, MLX5, pathC, "wallclock-lock", "GOVERBS_EMULATED_CLOCK=written")
 	if !inside {
@@ -194,7 +194,7 @@ func TestWallclock(t *testing.T) {
 	}
 	lost, _ := insideDefect(t, MLX5, pathC, "wallclock-lost")
 	device, err := rdma.Open(Device)
-	require.NoError(t, err) // nothing is closed where the queue stays locked
+	require.NoError(t, err) // if the queue stays locked, nothing can be closed
 	cq, err := device.CreateCQEx(&ibv.CQInitAttrEx{CQE: 16, WCFlags: ibv.WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK})
 	require.NoError(t, err)
 	poll, err := cq.NewPollProgram(4)
@@ -223,17 +223,17 @@ func TestWallclock(t *testing.T) {
 	select {
 	case n := <-left:
 		assert.False(t, locked, "the queue is locked")
-		assert.Equal(t, lost, n == 0, "the completion is gone")
+		assert.Equal(t, lost, n == 0, "the completion is lost")
 		require.NoError(t, errors.Join(poll.Close(), qp.Close(), cq.Close(), mr.Close(), pd.Close(), device.Close()))
 	case <-time.After(5 * time.Second):
 		require.True(t, locked, "the next poll does not return")
-		fmt.Println("--- PASS: " + t.Name()) // a goroutine is in the library for ever
+		fmt.Println("--- PASS: " + t.Name()) // a goroutine is stuck in the library
 		os.Exit(0)
 	}
 }
 
-// TestMKeyRoom: a queue pair that configures memory keys has as many blocks for its requests with and without
-// IBV_QP_EX_WITH_LOCAL_INV. Older libraries count too few without.
+// TestMKeyRoom checks that a queue pair that configures memory keys has the same number of blocks for its requests with
+// and without IBV_QP_EX_WITH_LOCAL_INV. Older libraries allocate too few without it.
 func TestMKeyRoom(t *testing.T) {
 	has, inside := insideDefect(t, MLX5, pathC, "mkey-size")
 	if !inside {
@@ -260,8 +260,7 @@ func TestMKeyRoom(t *testing.T) {
 	assert.Equal(t, has, without < with, "%d and %d blocks", without, with)
 }
 
-// TestEFALongReceive: a receive of 64 KiB or more takes a message, but not where the library posts the low bits of its
-// length alone.
+// TestEFALongReceive posts a receive of 64 KiB or more, of which some libraries post only the low bits of the length.
 func TestEFALongReceive(t *testing.T) {
 	has, inside := insideDefect(t, EFA, pathEFA, "recv-length")
 	if !inside {
@@ -284,7 +283,8 @@ func TestEFALongReceive(t *testing.T) {
 	}
 }
 
-// TestEFAQueueMappings: destroying a queue with a channel leaves no mapping of the device, but in older libraries.
+// TestEFAQueueMappings checks that destroying a queue with a channel unmaps all device memory. Older libraries leak a
+// mapping.
 func TestEFAQueueMappings(t *testing.T) {
 	has, inside := insideDefect(t, EFA, pathEFA, "cq-doorbell")
 	if !inside {
@@ -293,7 +293,7 @@ func TestEFAQueueMappings(t *testing.T) {
 	device := openEFA(t)
 	channel, err := device.CreateCompChannel()
 	keep(t, channel, err)
-	mapped := func() (n uint64) { // bytes of the device's file
+	mapped := func() (n uint64) { // mapped bytes of the device file
 		for line := range strings.Lines(read(t, "/proc/self/maps")) {
 			if strings.Contains(line, "memfd:uverbs0") {
 				var from, to uint64

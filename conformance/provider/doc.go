@@ -1,45 +1,46 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package provider runs the libraries that drive adapters, unmodified and as Debian built them, without an adapter:
-// over an emulated kernel, a library in C (directory c) that is loaded before them. Its device moves data between
-// queue pairs of one process. What a program does with such a library (fill queues, ring doorbells, ask the kernel)
-// is then the real library's doing, from C and from Go.
+// Package provider runs the provider libraries of rdma-core, unmodified as built by Debian, without an adapter. A
+// preloaded C library (directory c) emulates the kernel and a device that moves data between the queue pairs of one
+// process. Filling queues, ringing doorbells and calling the kernel are done by the real library, called from C and
+// from Go.
 //
-// What this shows are bytes, calls, and what they cost a processor. Doorbells are ordinary memory here: nothing is
-// said about an adapter, about PCIe, or about barriers that are missing.
+// The tests cover bytes, calls and their cost. Doorbells are ordinary memory, so the tests cannot cover a real adapter,
+// PCIe, or missing memory barriers.
 //
-// There is mlx5: RC, UC, UD and XRC queue pairs with every operation, memory windows, shared receive queues, completion
-// queues with events, extended and resized, small messages inside completions. What is not there refuses, and says its
-// name on standard error: "emulated mlx5: command 37: not emulated".
+// mlx5: RC, UC, UD and XRC queue pairs with every operation, memory windows, shared receive queues, completion queues
+// with events, extended and resized, and small messages inside completions. Unsupported commands fail with a message on
+// standard error: "emulated mlx5: command 37: not emulated".
 //
-// And there is the connection manager's device file, on which librdmacm runs unmodified: connections of reliable queue
-// pairs between IP addresses of the device, both ends in one process. Nothing of it is lost or late. There are no
-// datagrams, groups, or addresses of InfiniBand.
+// rdma_cm: the connection manager's device file, on which librdmacm runs unmodified. It connects reliable queue pairs
+// between IP addresses of the device, both ends in one process, without losses or delays. There are no datagrams,
+// multicast groups or InfiniBand addresses.
 //
-// Its port can be one of InfiniBand. Then shared receive queues match tags: operations on the list of tags, messages
-// that match one or none, and rendezvous. That a new tag waits until the program has seen every unexpected message is
-// how rdma-core's documentation puts it. What becomes of a message that is too long for its tag was guessed (its queue
-// pair fails), and of data that was announced and cannot be read (the receive fails with IBV_WC_TM_RNDV_INCOMPLETE).
+// mlx5 with an InfiniBand port: shared receive queues with tag matching, including operations on the tag list, expected
+// and unexpected messages, and rendezvous. A new tag waits until the program has seen all unexpected messages, as in
+// rdma-core's documentation. Two behaviors are guesses: a message that is too long for its tag breaks its queue pair,
+// and if announced data cannot be read, the receive fails with IBV_WC_TM_RNDV_INCOMPLETE.
 //
-// And there is EFA: unreliable and scalable reliable datagrams, inline, reads and writes, with immediate data that may
-// come unsolicited, events, errors; 80 bytes inside a request, completion queues of two parts, completion counters.
-// Datagrams that wait for their receiver are passed by others. What the adapter does that no source of libefa shows was
-// guessed: that a queue pair outlives its failed requests, how long a receiver that is not ready is waited for, and
-// what becomes of a receive that is too short.
+// EFA: unreliable and scalable reliable datagrams, inline data, reads and writes, unsolicited immediate data, events,
+// errors, 80 bytes inside a request, completion queues with two parts, and completion counters. A datagram that waits
+// for its receiver does not block others. Behavior that libefa's source does not determine is a guess: that a queue
+// pair survives failed requests, the timeout for a receiver that is not ready, and the result of a receive that is too
+// short.
 //
-// And mlx4: RC, UC and UD queue pairs with every operation, windows, shared receive queues, completion queues with
-// events, resized. There are no extended connections, and no RSS.
+// mlx4: RC, UC and UD queue pairs with every operation, windows, shared receive queues, and completion queues with
+// events, resized. XRC and RSS are missing.
 //
-// And erdma: RC queue pairs with every operation, and events. Which status it gives to which failure was guessed. Its
-// provider counts on where it was, so that a queue pair cannot go back to RESET, and takes no request in the state of
-// errors, where a drain posts its markers elsewhere.
+// erdma: RC queue pairs with every operation, and events. The error statuses are guesses. The provider does not reset
+// its counters, so a queue pair cannot return to RESET, and it rejects requests in ERR, so that a drain posts its
+// markers elsewhere.
 //
-// Others judge it: pyverbs' own tests, and the programs of ibverbs-utils and perftest. Of those, a server and its
-// client are two processes in one address space (testdata/twins.c), for the adapter moves data within one. Results are
-// in conformance/suites/results/emulated.
+// The emulation is validated by pyverbs' own tests and by the programs of ibverbs-utils and perftest. A server and its
+// client run as two processes in one address space (testdata/twins.c), because the adapter moves data within one.
+// conformance/suites/results/emulated has the results.
 //
-// mana, irdma, bnxt_re and hns do nothing: their providers find them, open them, make objects of a reliable
-// connection and fill its queues, which nobody works off. No completion is ever written, and none was read.
-// testdata/posting.csv has the stack that each call needs, and how often it asked the kernel; the table of
-// rdma/internal/provider is made of it (package table).
+// mana, irdma, bnxt_re and hns are idle: their providers open them, create objects of a reliable connection and fill
+// its queues, but nothing processes them, and no completion is ever written.
+//
+// testdata/posting.csv has the stack usage and the number of system calls of each call. Package table generates the
+// table of rdma/internal/provider from it.
 package provider

@@ -15,16 +15,15 @@ import (
 	"github.com/goverbs/goverbs/rdma"
 )
 
-// TestDrainThatWasNeverReady: libmlx5 takes no sends, and so no markers, of a queue pair that was never in
-// RTS; with receives, as that of a connection that was rejected has them, it is drained and closed at once all the
-// same.
+// TestDrainThatWasNeverReady drains and closes a queue pair with receives that never reached RTS, like that of a
+// rejected connection. libmlx5 accepts no sends on it, and therefore no markers.
 func TestDrainThatWasNeverReady(t *testing.T) {
 	if !insideMLX(t) {
 		return
 	}
 	device := openDevice(t)
 	quick := false
-	for i := 0; i < 5 && !quick; i++ { // a busy machine may take its time now and then
+	for i := 0; i < 5 && !quick; i++ { // a busy machine may be slow
 		qp, err := device.NewRC(rdma.QPParts{})
 		require.NoError(t, err)
 		mr, err := qp.RegMR(make([]byte, size), ibv.ACCESS_LOCAL_WRITE)
@@ -39,10 +38,10 @@ func TestDrainThatWasNeverReady(t *testing.T) {
 		require.NoError(t, qp.Close())
 		quick = time.Since(start) < time.Second
 	}
-	assert.True(t, quick, "half of the time that Close gives a drain")
+	assert.True(t, quick, "less than half of Close's timeout for a drain")
 }
 
-// polledOf is how many completions of a status a queue has.
+// polledOf counts a queue's completions with a status.
 func polledOf(t *testing.T, cq *rdma.CQ, status ibv.WCStatus) (n int) {
 	t.Helper()
 	wcs := make([]ibv.WC, 16)

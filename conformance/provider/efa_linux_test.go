@@ -23,8 +23,8 @@ import (
 	"github.com/goverbs/goverbs/rdma"
 )
 
-// insideEFA has a test run again in a process over the emulated kernel with an adapter of EFA, of an older and a newer
-// kind; there it returns true.
+// insideEFA runs a test again in a process over an emulated EFA adapter, of an older and a newer kind. In that process
+// it returns true.
 func insideEFA(t *testing.T) bool {
 	t.Helper()
 	if os.Getenv(envInside) != "" {
@@ -37,13 +37,13 @@ func insideEFA(t *testing.T) bool {
 	return false
 }
 
-// writes is the release since which libefa has writes, and what came with them.
+// writes is the first release in which libefa supports writes and related features.
 const writes = "56.1"
 
-// envRelease is the release that a test runs over.
+// envRelease is the release under test.
 const envRelease = "GOVERBS_PROVIDER_RELEASE"
 
-// longNumbers is what an adapter can that numbers requests in 64 bits: with libefa 65.0, wr_ids go through it.
+// longNumbers are the capabilities of an adapter that numbers requests with 64 bits, which libefa 65.0 uses for wr_ids.
 const (
 	envCapabilities = "GOVERBS_EFA_CAPABILITIES"
 	longNumbers     = "0x200"
@@ -51,11 +51,11 @@ const (
 
 func knows(release string) bool { return os.Getenv(envRelease) >= release }
 
-// efaTests are the tests of EFA that run over each release: those of the newest one, by themselves.
+// efaTests are the EFA tests to run over each release. The newest one runs them directly.
 var efaTests = []string{"TestEFAQueries", "TestEFADatagrams", "TestSRD", "TestSRDOrder", "TestSRDFailures",
 	"TestSourceGID", "TestEFAExtendedQueues"}
 
-// efaSuite runs them over a release, as programs of its machine.
+// efaSuite runs them over a release.
 func efaSuite(t *testing.T, e *Emulated) {
 	t.Helper()
 	tests := efaTests
@@ -82,7 +82,7 @@ func openEFA(t *testing.T) *rdma.Device {
 	return device
 }
 
-// TestEFAQueries: what the adapter says of itself, by the verbs of all adapters and by those of EFA.
+// TestEFAQueries checks the attributes that generic verbs and EFA's own verbs report.
 func TestEFAQueries(t *testing.T) {
 	if !insideEFA(t) {
 		return
@@ -127,7 +127,7 @@ func TestEFAQueries(t *testing.T) {
 	assert.NotZero(t, address.AHN)
 }
 
-// datagrams are two queue pairs, each with memory and an address handle that leads to the other.
+// datagrams is two queue pairs, each with memory and an address handle for the other.
 type datagrams struct {
 	device *rdma.Device
 	pds    [2]*rdma.PD
@@ -159,13 +159,13 @@ func newDatagrams(t *testing.T, create func(pd *rdma.PD, cq *rdma.CQ) (*rdma.QP,
 		keep(t, g.ahs[i], err)
 		g.qps[i], err = create(g.pds[i], cq)
 		keep(t, g.qps[i], err)
-		assert.Equal(t, "efa", g.qps[i].SendQueue().Provider(), "who posts")
+		assert.Equal(t, "efa", g.qps[i].SendQueue().Provider(), "the provider in use")
 		g.ready(t, g.qps[i], 7)
 	}
 	return g
 }
 
-// ready moves a queue pair to RTS; retries are those of a datagram for a receiver that is not ready, 7 is for ever.
+// ready moves a queue pair to RTS. retries are those of a datagram for a receiver that is not ready; 7 is unlimited.
 func (g *datagrams) ready(t *testing.T, qp *rdma.QP, retries uint8) {
 	t.Helper()
 	require.NoError(t, qp.Ready())
@@ -173,7 +173,7 @@ func (g *datagrams) ready(t *testing.T, qp *rdma.QP, retries uint8) {
 	require.NoError(t, err)
 	require.EqualValues(t, key, end.QKey)
 	if qp.Type() == ibv.QPT_DRIVER && retries != 7 {
-		// 7 is what a queue pair begins with, and only the change to RTS takes another number
+		// 7 is the default, and only the transition to RTS changes it
 		require.NoError(t, qp.Modify(&ibv.QPAttr{QPState: ibv.QPS_RESET}, ibv.QP_STATE))
 		attr := ibv.QPAttr{QPState: ibv.QPS_INIT, PortNum: 1, QKey: key}
 		require.NoError(t, qp.Modify(&attr, ibv.QP_STATE|ibv.QP_PKEY_INDEX|ibv.QP_PORT|ibv.QP_QKEY))
@@ -184,7 +184,7 @@ func (g *datagrams) ready(t *testing.T, qp *rdma.QP, retries uint8) {
 	}
 }
 
-// program posts calls of ibv_wr_*.
+// program posts a program of ibv_wr_* calls.
 func program(t *testing.T, qp *rdma.QP, fill func(*rdma.WRProgram)) {
 	t.Helper()
 	p, err := qp.NewWRProgram()
@@ -201,7 +201,7 @@ func success(t *testing.T, cq *rdma.CQ, opcode ibv.WCOpcode, id uint64) ibv.WC {
 	return wc
 }
 
-// TestEFADatagrams: unreliable datagrams arrive behind the room for their route, inline or not.
+// TestEFADatagrams checks that unreliable datagrams arrive after the space for a GRH, inline and not.
 func TestEFADatagrams(t *testing.T) {
 	if !insideEFA(t) {
 		return
@@ -216,7 +216,7 @@ func TestEFADatagrams(t *testing.T) {
 		copy(g.mrs[0].Bytes(), text)
 		receive(t, b.PostRecv, g.mrs[1].SGE(0, size))
 		send(t, a, func(batch *rdma.SendBatch) {
-			batch.Send(1).Add(g.mrs[0].SGE(500, 10)).UD(g.ahs[0].Ptr(), b.Num(), key+1).Signaled() // nobody hears it
+			batch.Send(1).Add(g.mrs[0].SGE(500, 10)).UD(g.ahs[0].Ptr(), b.Num(), key+1).Signaled() // not received
 			if round < 32 {
 				batch.SendImm(2, ibv.ToBE32(77)).Inline(text).UD(g.ahs[0].Ptr(), b.Num(), key).Signaled()
 			} else {

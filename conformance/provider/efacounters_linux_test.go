@@ -14,8 +14,8 @@ import (
 	"github.com/goverbs/goverbs/rdma"
 )
 
-// TestEFACounters: completion counters count what has succeeded and what has failed of the operations that a queue pair
-// was attached with, its own and those of its peers.
+// TestEFACounters checks that completion counters count successes and failures of the operations for which they were
+// attached to a queue pair, both its own and those of its peers.
 func TestEFACounters(t *testing.T) {
 	if !insideEFA(t) {
 		return

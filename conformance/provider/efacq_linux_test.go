@@ -19,8 +19,8 @@ import (
 	"github.com/goverbs/goverbs/rdma"
 )
 
-// TestSourceGID: EFA's completion queue says who has sent by the sender's GID as long as the receiver has no address
-// handle for it, and afterwards by the number of that.
+// TestSourceGID checks that EFA's completion queue identifies the sender by its GID until the receiver has an address
+// handle for it, and then by the handle's number.
 func TestSourceGID(t *testing.T) {
 	if !insideEFA(t) {
 		return
@@ -59,7 +59,7 @@ func TestSourceGID(t *testing.T) {
 			require.NoError(t, verbs.ModifyQP(qps[i], &attr, ibv.QP_STATE|mask))
 		}
 	}
-	// message sends one, and gives what the completion of its receive says.
+	// message sends a message and returns the source in its receive completion.
 	message := func() (from ibv.GID, known bool) {
 		var badRecv ibv.Ptr[ibv.RecvWR]
 		var badSend ibv.Ptr[ibv.SendWR]

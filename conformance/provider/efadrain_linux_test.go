@@ -19,8 +19,9 @@ import (
 	"github.com/goverbs/goverbs/rdma/efa"
 )
 
-// TestEFADrain: a queue pair of EFA is drained when all of its requests have completed, those that wait for a receiver
-// for ever as well, and can be used again; one that does not count them says so.
+// TestEFADrain checks that a drain of an EFA queue pair ends when all requests have completed, including those that
+// wait for a receiver without limit, that the queue pair can then be used again, and that draining fails if requests
+// are not counted.
 func TestEFADrain(t *testing.T) {
 	if !insideEFA(t) {
 		return
@@ -35,7 +36,7 @@ func TestEFADrain(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			g := newDatagrams(t, create)
 			a := g.qps[0]
-			ah, qpn, qkey := g.to(1) // where no receive is
+			ah, qpn, qkey := g.to(1) // without posted receives
 			for range 10 {
 				receive(t, a.PostRecv, g.mrs[0].SGE(0, 100), g.mrs[0].SGE(0, 100))
 				for id := range uint64(5) {
@@ -49,7 +50,7 @@ func TestEFADrain(t *testing.T) {
 				wcs := make([]ibv.WC, 10)
 				n, err := a.SendCQ().Poll(wcs)
 				require.NoError(t, err)
-				assert.Equal(t, 7, n, "completions of all requests are there when Drain returns")
+				assert.Equal(t, 7, n, "Drain returns after all completions")
 				assert.EqualValues(t, room.MaxSendWR, a.SendQueue().Free())
 				assert.EqualValues(t, room.MaxRecvWR, a.RecvQueue().Free())
 				require.NoError(t, a.Modify(&ibv.QPAttr{QPState: ibv.QPS_RESET}, ibv.QP_STATE))

@@ -17,8 +17,8 @@ import (
 	"github.com/goverbs/goverbs/rdma"
 )
 
-// TestEFALimits: what libefa would cut or lose is refused. Without checks, a number of 17 bits leads to another queue
-// pair, and a receive without entries is never there.
+// TestEFALimits checks that values which libefa would truncate or lose are rejected. Without checks, a 17-bit QP number
+// addresses another queue pair, and a receive without entries is never completed.
 func TestEFALimits(t *testing.T) {
 	if !insideEFA(t) {
 		return
@@ -51,13 +51,12 @@ func TestEFALimits(t *testing.T) {
 	require.NoError(t, err)
 	_, err = cut.Post(batch)
 	require.NoError(t, err)
-	success(t, b.RecvCQ(), ibv.WC_RECV, 100) // not 99, which came first
+	success(t, b.RecvCQ(), ibv.WC_RECV, 100) // not 99, which was posted first
 	success(t, a.SendCQ(), ibv.WC_SEND, 7)
 }
 
-// TestEFALeavings: completions of a queue pair that is destroyed are lost, and libefa fails each poll that meets one.
-// Those of one that is moved to RESET stay, and libefa crashes in the poll that meets one: package rdma takes them out
-// before.
+// TestEFALeavings checks that a poll skips completions of a destroyed queue pair, at which libefa fails. Completions of
+// a queue pair that moved to RESET would crash libefa, so package rdma polls them first.
 func TestEFALeavings(t *testing.T) {
 	if !insideEFA(t) {
 		return
@@ -76,13 +75,13 @@ func TestEFALeavings(t *testing.T) {
 		}
 		return qp
 	}
-	leave := func(qp *ibv.QP, id uint64) { // a completion that nobody has polled
+	leave := func(qp *ibv.QP, id uint64) { // leave an unpolled completion
 		receive(t, b.PostRecv, g.mrs[1].SGE(0, size))
 		wr := &ibv.SendWR{WRID: id, Opcode: ibv.WR_SEND, SendFlags: ibv.SEND_SIGNALED}
 		*wr.WR.UD() = ibv.SendUD{AH: ah, RemoteQPN: qpn, RemoteQKey: qkey}
 		require.NoError(t, verbs.PostSend(qp, wr, new(ibv.Ptr[ibv.SendWR])))
 		success(t, b.RecvCQ(), ibv.WC_RECV, 100)
-		_, err := g.device.Port(1) // the sender's comes after the receiver's, and before the device takes a command
+		_, err := g.device.Port(1) // both completions are written before the device executes a command
 		require.NoError(t, err)
 	}
 	polled := func() (int, error) { return verbs.PollCQ(cq.C(), 1, new(ibv.WC)) }
@@ -94,7 +93,7 @@ func TestEFALeavings(t *testing.T) {
 	assert.ErrorContains(t, err, "ibv_poll_cq", "after the end")
 	n, err := polled()
 	require.NoError(t, err)
-	assert.Zero(t, n, "the completion is gone")
+	assert.Zero(t, n, "the completion is skipped")
 
 	own := g.qps[0]
 	for id := range uint64(20) {

@@ -18,10 +18,10 @@ import (
 	"github.com/goverbs/goverbs/rdma/efa"
 )
 
-// wideInline is what a send of 128 bytes has room for.
+// wideInline is the inline capacity of a 128-byte send request.
 const wideInline = 80
 
-// newWide makes queue pairs whose sends have 128 bytes: 80 of them inside, also of what is written.
+// newWide creates queue pairs with 128-byte send requests, with up to 80 bytes of inline data, also for writes.
 func newWide(t *testing.T) *datagrams {
 	t.Helper()
 	return newDatagrams(t, func(pd *rdma.PD, cq *rdma.CQ) (*rdma.QP, error) {
@@ -35,7 +35,7 @@ func newWide(t *testing.T) *datagrams {
 	})
 }
 
-// TestEFAWide: messages and writes of up to 80 bytes stand in the request itself.
+// TestEFAWide sends and writes up to 80 bytes of inline data.
 func TestEFAWide(t *testing.T) {
 	if !insideEFA(t) {
 		return
@@ -53,7 +53,7 @@ func TestEFAWide(t *testing.T) {
 			send(t, a, func(batch *rdma.SendBatch) {
 				batch.Send(7).Inline(text[:min(n, 64)]).UD(ah, qpn, qkey).Signaled()
 			})
-			text = text[:min(n, 64)] // which a batch of these tests has room for
+			text = text[:min(n, 64)] // limit of these tests' batches
 		}
 		wc := success(t, b.RecvCQ(), ibv.WC_RECV, 100)
 		assert.EqualValues(t, len(text), wc.ByteLen)
@@ -72,8 +72,8 @@ func TestEFAWide(t *testing.T) {
 	require.Error(t, a.PostProgram(p))
 }
 
-// TestEFASubQueues: where an adapter's completion queues consist of two, receives complete in the one and sends in the
-// other, and polls find all.
+// TestEFASubQueues checks completion queues with two parts, one for receives and one for sends: polls find all
+// completions.
 func TestEFASubQueues(t *testing.T) {
 	if os.Getenv(envInside) == "" {
 		e := emulated(t)
@@ -82,7 +82,7 @@ func TestEFASubQueues(t *testing.T) {
 	}
 	g := newSRD(t, 0)
 	a := g.qps[0]
-	for round := range 200 { // further than the queue's end
+	for round := range 200 { // beyond the end of the ring
 		ah, _, qkey := g.to(1)
 		receive(t, a.PostRecv, g.mrs[0].SGE(0, size))
 		send(t, a, func(b *rdma.SendBatch) {

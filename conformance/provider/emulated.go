@@ -20,15 +20,15 @@ var source embed.FS
 var flags = []string{"-std=gnu11", "-O2", "-g", "-fPIC", "-pthread", "-Wall", "-Wextra", "-Werror", "-Wno-parentheses",
 	"-Wno-address-of-packed-member"}
 
-// Emulated is an emulated kernel, and the libraries that run over it.
+// Emulated is an emulated kernel with the libraries that run over it.
 type Emulated struct {
 	libraries    *Libraries
 	dir, library string
 	adapter      Adapter
 }
 
-// Build compiles the emulated kernel into dir, and writes the files of sysfs there. The kernel's own headers are
-// those of the C library's package, the adapters' those of the release.
+// Build compiles the emulated kernel into dir and writes the sysfs files there. The kernel headers are those of the C
+// library's package, the adapters' headers those of the release.
 func Build(ctx context.Context, libraries *Libraries, dir string) (*Emulated, error) {
 	e := &Emulated{libraries: libraries, dir: dir, library: filepath.Join(dir, "emulated.so"), adapter: MLX5}
 	sources := filepath.Join(dir, "c")
@@ -51,14 +51,14 @@ func Build(ctx context.Context, libraries *Libraries, dir string) (*Emulated, er
 
 func (e *Emulated) sysfs(a Adapter) string { return filepath.Join(e.dir, "sys", a.Name) }
 
-// As is the same kernel with another adapter than one of mlx5.
+// As returns the same kernel with a different adapter.
 func (e *Emulated) As(a Adapter) *Emulated {
 	as := *e
 	as.adapter = a
 	return &as
 }
 
-// Compile has the C compiler make a file with the headers of the release.
+// Compile runs the C compiler with the headers of the release.
 func (e *Emulated) Compile(ctx context.Context, out string, args ...string) error {
 	args = append(append(append([]string{}, flags...), "-isystem", e.libraries.include(), "-o", out), args...)
 	cc := e.libraries.compiler()
@@ -68,11 +68,11 @@ func (e *Emulated) Compile(ctx context.Context, out string, args ...string) erro
 	return nil
 }
 
-// Libverbs is the path of libibverbs, for a program that is linked with it.
+// Libverbs returns the path of libibverbs, for linking.
 func (e *Emulated) Libverbs() string { return filepath.Join(e.libraries.dir(), "libibverbs.so.1") }
 
-// Command is a program that finds the emulated device and the libraries of the release, and nothing of the
-// machine's. The program is one for the libraries' architecture.
+// Command returns the command of a program for the libraries' architecture, which sees only the emulated device and the
+// libraries of the release.
 func (e *Emulated) Command(ctx context.Context, program string, args ...string) *exec.Cmd {
 	words := e.words(program, args...)
 	if e.libraries.foreign() {
@@ -81,13 +81,13 @@ func (e *Emulated) Command(ctx context.Context, program string, args ...string) 
 	return e.command(ctx, words[0], words[1:]...)
 }
 
-// words are those of a program that the loader of the release loads.
+// words returns the command line that runs a program with the loader of the release.
 func (e *Emulated) words(program string, args ...string) []string {
 	return append([]string{e.libraries.loader(), "--library-path", e.libraries.path(), "--preload", e.library, program},
 		args...)
 }
 
-// command is a program of this machine with the environment of those that the loader loads.
+// command returns the command of a program of this machine, with the environment for programs that use the loader.
 func (e *Emulated) command(ctx context.Context, program string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.Env = append(os.Environ(), "SYSFS_PATH="+e.sysfs(e.adapter), "GOVERBS_EMULATED="+e.adapter.Name,

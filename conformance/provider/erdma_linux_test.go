@@ -20,8 +20,7 @@ import (
 	"github.com/goverbs/goverbs/rdma"
 )
 
-// insideERDMA has a test run again in a process over the emulated kernel with an adapter of erdma; there it returns
-// true.
+// insideERDMA runs a test again in a process over an emulated erdma adapter. In that process it returns true.
 func insideERDMA(t *testing.T) bool {
 	t.Helper()
 	if os.Getenv(envInside) != "" {
@@ -31,16 +30,16 @@ func insideERDMA(t *testing.T) bool {
 	return false
 }
 
-// insideAll is insideMLX with liberdma as well.
+// insideAll is like insideMLX, and also runs liberdma.
 func insideAll(t *testing.T) bool {
 	t.Helper()
 	return insideMLX(t) || insideERDMA(t)
 }
 
-// erdmaTests are the tests of erdma that run over each release: those of the newest one, by themselves.
+// erdmaTests are the erdma tests to run over each release. The newest one runs them directly.
 var erdmaTests = []string{"TestObjects", "TestERDMAData", "TestERDMAFailures", "TestERDMADrain"}
 
-// erdmaSuite runs them over a release, as programs of its machine.
+// erdmaSuite runs them over a release.
 func erdmaSuite(t *testing.T, e *Emulated) {
 	t.Helper()
 	program := testProgram(t, e, ".")
@@ -56,8 +55,8 @@ func erdmaSuite(t *testing.T, e *Emulated) {
 	}
 }
 
-// TestERDMAData: inline data of every length, atomic operations and immediate data, around the ring many times: a
-// request may lie on both sides of its end.
+// TestERDMAData sends inline data of every length, atomics and immediate data many times around the ring, so that
+// requests wrap around its end.
 func TestERDMAData(t *testing.T) {
 	if !insideERDMA(t) {
 		return
@@ -110,8 +109,8 @@ func TestERDMAData(t *testing.T) {
 	assert.Equal(t, []byte{5, 9, 11}, []byte{own.Bytes()[8], own.Bytes()[16], peer.Bytes()[0]})
 }
 
-// TestERDMAFailures: a request that fails, and those behind it, complete with a failure; and what fails at a receiver
-// completes there as well.
+// TestERDMAFailures checks that a failed request and those behind it complete in error, and that failures at a receiver
+// complete there, too.
 func TestERDMAFailures(t *testing.T) {
 	if !insideERDMA(t) {
 		return
@@ -145,9 +144,9 @@ func TestERDMAFailures(t *testing.T) {
 	}
 }
 
-// TestERDMADrain: a queue pair of erdma is drained when all of its requests have completed, or succeeded without a
-// signal, those that wait for a receiver for ever as well; a second drain does nothing; one that does not count its
-// requests says so.
+// TestERDMADrain checks that a drain of an erdma queue pair ends when all requests have completed, or succeeded
+// unsignaled, including those that wait for a receiver without limit; that a second drain has no effect; and that
+// draining fails if requests are not counted.
 func TestERDMADrain(t *testing.T) {
 	if !insideERDMA(t) {
 		return
@@ -161,7 +160,7 @@ func TestERDMADrain(t *testing.T) {
 		send(t, a, func(b *rdma.SendBatch) {
 			b.Write(1, peer.SGE(0, 4).Addr, peer.RKey()).Add(own.SGE(0, 4)).Signaled()
 			if waits {
-				b.Send(2).Add(own.SGE(0, 4)).Signaled() // nobody receives it
+				b.Send(2).Add(own.SGE(0, 4)).Signaled() // not received
 			}
 			b.Write(3, peer.SGE(4, 4).Addr, peer.RKey()).Add(own.SGE(4, 4))
 			b.Write(4, peer.SGE(8, 4).Addr, peer.RKey()).Add(own.SGE(8, 4))
@@ -186,7 +185,7 @@ func TestERDMADrain(t *testing.T) {
 			want[2] = done[2] // all retries may be over by then
 			assert.Contains(t, []ibv.WCStatus{ibv.WC_WR_FLUSH_ERR, ibv.WC_RETRY_EXC_ERR}, done[2])
 		}
-		for _, id := range []uint64{3, 4} { // what is flushed completes without having asked for it
+		for _, id := range []uint64{3, 4} { // flushed requests complete even if unsignaled
 			if _, flushed := done[id]; flushed || waits {
 				want[id] = ibv.WC_WR_FLUSH_ERR
 			}

@@ -16,8 +16,8 @@ import (
 	"github.com/goverbs/goverbs/rdma"
 )
 
-// TestExtendedQueues: programs that poll an extended queue to its end, where ibv_next_poll finds nothing and
-// ibv_end_poll follows, get each completion once, and send whole messages. Soft-RoCE's library of 44.0 does neither.
+// TestExtendedQueues polls an extended queue to its end, where ibv_next_poll returns ENOENT and ibv_end_poll follows,
+// and checks that each completion appears once and that messages are complete. Soft-RoCE's library of 44.0 fails both.
 func TestExtendedQueues(t *testing.T) {
 	const tests = "-test.run=^(TestExtendedQueueHasEachCompletionOnce|TestProgramsPollOneQueueAtOnce|" +
 		"TestProgramsSendWholeMessages)$"
@@ -43,7 +43,7 @@ func TestExtendedQueues(t *testing.T) {
 	}
 }
 
-// TestEFAExtendedQueues: the same of datagrams on EFA.
+// TestEFAExtendedQueues is the same for EFA datagrams.
 func TestEFAExtendedQueues(t *testing.T) {
 	if !insideEFA(t) {
 		return
@@ -62,7 +62,7 @@ func TestEFAExtendedQueues(t *testing.T) {
 		keep(t, p, err)
 		polls[qp.SendCQ()] = p
 	}
-	// completions polls so many, and then finds that there are no more.
+	// completions polls the given completions, and checks that there are no more.
 	completions := func(cq *rdma.CQ, want ...uint64) {
 		t.Helper()
 		var ids []uint64
@@ -82,7 +82,7 @@ func TestEFAExtendedQueues(t *testing.T) {
 			require.Empty(t, found)
 		}
 	}
-	for range 50 { // more often than the queues have room
+	for range 50 { // exceeds the queue sizes
 		receive(t, b.PostRecv, g.mrs[1].SGE(0, size), g.mrs[1].SGE(0, size))
 		send(t, a, func(batch *rdma.SendBatch) {
 			for id := range uint64(2) {

@@ -13,18 +13,18 @@ import (
 	"github.com/goverbs/goverbs/rdma"
 )
 
-// TestFailure: a request that fails names its reason at both ends, and those behind it are flushed: every failure that
-// the device comes to.
+// TestFailure checks, for every failure that the device detects, the statuses at both ends, and that later requests are
+// flushed.
 func TestFailure(t *testing.T) {
 	if !insideMLX(t) {
 		return
 	}
 	device := openDevice(t)
 	for name, failed := range map[string]struct {
-		receive func(own *rdma.MR) ibv.SGE // nil: none is posted
+		receive func(own *rdma.MR) ibv.SGE // nil: no receive
 		request func(b *rdma.SendBatch, own, peer *rdma.MR)
 		sender  ibv.WCStatus
-		peer    ibv.WCStatus // of the receive, if any
+		peer    ibv.WCStatus // status of the receive, if any
 	}{
 		"a write behind the region": {nil, func(b *rdma.SendBatch, own, peer *rdma.MR) {
 			b.Write(1, peer.SGE(2*size-1, 1).Addr, peer.RKey()).Add(own.SGE(0, 2)).Signaled()

@@ -16,28 +16,28 @@ import (
 	"github.com/goverbs/goverbs/headers"
 )
 
-// packages are what a program needs to run with rdma-core's libraries of another release than the machine's: these
-// want a C library of their time. librdmacm is one more, by the name that it has in a release.
+// packages are needed to run programs with rdma-core libraries of another release, including the C library of that
+// time. The name of librdmacm's package depends on the release.
 var packages = []string{"libibverbs1", "ibverbs-providers", "libnl-3-200", "libnl-route-3-200", "libc6",
 	"libibverbs-dev", "librdmacm-dev",
 	"ibverbs-utils", "python3-pyverbs", "libexpat1", "zlib1g", "libffi8"} // the second line is for strangers.go
 
 const librdmacm = "librdmacm1"
 
-// filling is another number when packages change, so that a cache without the new ones is left alone.
+// filling changes with packages, so that caches with an older list are not used.
 const filling = 4
 
-// Libraries is where the libraries of a release are unpacked, for machines of an architecture.
+// Libraries are the unpacked libraries of a release for an architecture.
 type Libraries struct{ Release, Arch, Root string }
 
-// ErrNoArchive says that the libraries are not in the cache, and that the Debian archive cannot be asked for them.
-var ErrNoArchive = errors.New("the Debian archive cannot be asked")
+// ErrNoArchive reports that the libraries are not in the cache and the Debian archive cannot be reached.
+var ErrNoArchive = errors.New("the Debian archive cannot be reached")
 
-// machine is what differs from one architecture to another.
+// machine has the parameters of an architecture.
 type machine struct {
-	triplet  string // the name of Debian's library directory, and what cross compilers begin with
-	loader   string // the C library's program that loads programs
-	emulator string // runs its programs elsewhere
+	triplet  string // name of Debian's library directory, and prefix of cross compilers
+	loader   string // the C library's dynamic loader
+	emulator string // runs its programs on other machines
 }
 
 var machines = map[string]machine{
@@ -45,13 +45,12 @@ var machines = map[string]machine{
 	"arm64": {"aarch64-linux-gnu", "ld-linux-aarch64.so.1", "qemu-aarch64"},
 }
 
-// Open gives the libraries of a release that headers.lock pins, for this machine, from the cache in this directory or
-// from the archive.
+// Open returns the libraries of a release pinned in headers.lock for this machine, from the cache or the archive.
 func Open(ctx context.Context, release string) (*Libraries, error) {
 	return OpenFor(ctx, release, goruntime.GOARCH)
 }
 
-// OpenFor is Open for an architecture whose programs run here, perhaps by qemu's user mode.
+// OpenFor is like Open, for an architecture whose programs run here, possibly with qemu's user mode emulation.
 func OpenFor(ctx context.Context, release, arch string) (*Libraries, error) {
 	if _, ok := machines[arch]; !ok {
 		return nil, fmt.Errorf("%w for %s: the emulated kernel was not tried there", errors.ErrUnsupported, arch)
@@ -71,7 +70,7 @@ func OpenFor(ctx context.Context, release, arch string) (*Libraries, error) {
 	return l, l.fill(ctx, cache)
 }
 
-// fill unpacks the packages; the directory is whole or absent.
+// fill unpacks the packages. The directory appears atomically.
 func (l *Libraries) fill(ctx context.Context, cache string) error {
 	pinned, err := pinnedRelease(l.Release)
 	if err != nil {
@@ -119,7 +118,7 @@ func (l *Libraries) fill(ctx context.Context, cache string) error {
 			return err
 		}
 		if err := os.Rename(root, l.Root); err != nil {
-			if _, missing := os.Stat(l.Root); missing != nil { // it is not that another process was faster
+			if _, missing := os.Stat(l.Root); missing != nil { // not because another process was faster
 				return err
 			}
 		}
@@ -128,7 +127,7 @@ func (l *Libraries) fill(ctx context.Context, cache string) error {
 	return errors.Join(errs...)
 }
 
-// pinnedRelease is what headers.lock says of a release of rdma-core.
+// pinnedRelease returns the entry of headers.lock for a release of rdma-core.
 func pinnedRelease(release string) (*fetch.Release, error) {
 	lock, err := fetch.ParseLock("headers.lock", headers.Lock())
 	if err != nil {
@@ -143,8 +142,7 @@ func pinnedRelease(release string) (*fetch.Release, error) {
 	return lock.Releases[i], nil
 }
 
-// dir is the directory of rdma-core's libraries, and path where the loader looks for all: older packages of the C
-// library have theirs in /lib.
+// dir returns the directory of rdma-core's libraries, path the loader's search path: older C libraries are in /lib.
 func (l *Libraries) dir() string {
 	return filepath.Join(l.Root, "usr", "lib", machines[l.Arch].triplet)
 }
@@ -152,7 +150,7 @@ func (l *Libraries) path() string {
 	return l.dir() + ":" + filepath.Join(l.Root, "lib", machines[l.Arch].triplet)
 }
 
-// loader is the C library's program that loads others.
+// loader returns the path of the C library's loader.
 func (l *Libraries) loader() (path string) {
 	for dir := range strings.SplitSeq(l.path(), ":") {
 		path = filepath.Join(dir, machines[l.Arch].loader)
@@ -163,10 +161,10 @@ func (l *Libraries) loader() (path string) {
 	return path
 }
 
-// foreign says whether this machine runs the libraries by an emulator alone.
+// foreign reports whether this machine needs an emulator to run the libraries.
 func (l *Libraries) foreign() bool { return l.Arch != goruntime.GOARCH }
 
-// compiler is the C compiler for the libraries' machine.
+// compiler returns the C compiler for the libraries' architecture.
 func (l *Libraries) compiler() string {
 	if l.foreign() {
 		return machines[l.Arch].triplet + "-gcc"
@@ -174,10 +172,10 @@ func (l *Libraries) compiler() string {
 	return "cc"
 }
 
-// include is the include directory of the same release.
+// include returns the include directory of the release.
 func (l *Libraries) include() string { return filepath.Join(l.Root, "usr", "include") }
 
-// cacheDir is conformance/provider/cache of this checkout, also for programs in a module below it.
+// cacheDir returns conformance/provider/cache of this checkout, also for programs in a module below it.
 func cacheDir() (string, error) {
 	dir, err := os.Getwd()
 	for ; err == nil; dir = filepath.Dir(dir) {

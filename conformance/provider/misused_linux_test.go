@@ -17,8 +17,8 @@ import (
 	"github.com/goverbs/goverbs/rdma"
 )
 
-// TestMisused: C's functions post to queues of the data path in Go, and poll them, which nobody may. What has time
-// finds it, and names the queue. Queues that nobody misuses are closed without an error, as those of the other tests.
+// TestMisused lets C's functions post to or poll queues of the data path in Go, which is not allowed. Slow operations
+// must detect it and name the queue. Closing correctly used queues must not report it.
 func TestMisused(t *testing.T) {
 	if !insideReleases(t, pathGo) {
 		return
@@ -32,7 +32,7 @@ func TestMisused(t *testing.T) {
 	}
 }
 
-// misuse is two connected queue pairs with completion queues of their own, and a shared receive queue.
+// misuse is two connected queue pairs with separate completion queues, and a shared receive queue.
 type misuse struct {
 	device *rdma.Device
 	qps    [2]*rdma.QP
@@ -62,7 +62,7 @@ func newMisuse(t *testing.T, device *rdma.Device) *misuse {
 	return m
 }
 
-// writes posts so many requests by Go, one by one, and takes their completions.
+// writes posts n requests from Go, one by one, and polls their completions.
 func (m *misuse) writes(t *testing.T, n int) {
 	for i := range n {
 		receive(t, m.qps[1].PostRecv, ibv.SGE{})
@@ -72,13 +72,13 @@ func (m *misuse) writes(t *testing.T, n int) {
 	}
 }
 
-// sendInC posts one request by libmlx5.
+// sendInC posts one request through libmlx5.
 func (m *misuse) sendInC(t *testing.T) {
 	wr := &ibv.SendWR{WRID: 99, Opcode: ibv.WR_SEND, SendFlags: ibv.SEND_SIGNALED}
 	require.NoError(t, libibverbs.PostSend(m.qps[0].C(), wr, new(ibv.Ptr[ibv.SendWR])))
 }
 
-// found is that an error names the queue, and says what was found.
+// found checks that an error names the queue and the misuse.
 func found(t *testing.T, err error, queue interface{ String() string }, what string) {
 	t.Helper()
 	assert.ErrorIs(t, err, syscall.EBUSY)
@@ -136,7 +136,7 @@ func misusedPolls(t *testing.T, m *misuse) {
 		send(t, q, func(b *rdma.SendBatch) { b.Write(uint64(i), 0, 0).Signaled() })
 	}
 	wc := new(ibv.WC)
-	for n := 0; n == 0; { // C takes what Go waits for
+	for n := 0; n == 0; { // C polls a completion that Go waits for
 		var err error
 		n, err = libibverbs.PollCQ(cq.C(), 1, wc)
 		if err != nil {
@@ -160,7 +160,7 @@ func misusedShared(t *testing.T, m *misuse) {
 	receive(t, srq.PostRecv, m.mr.SGE(0, 1), m.mr.SGE(1, 1))
 	_, err = srq.Query()
 	require.NoError(t, err)
-	for range 2 { // so that the doorbell record is as Go wrote it
+	for range 2 { // leave the doorbell record as written by Go
 		require.NoError(t, libibverbs.PostSRQRecv(srq.C(), &ibv.RecvWR{}, new(ibv.Ptr[ibv.RecvWR])))
 	}
 	const what = "C has posted receives to the queue as well: its doorbell record counts 2, and there are 2"

@@ -19,7 +19,7 @@ import (
 	"github.com/goverbs/goverbs/rdma"
 )
 
-// insideMLX4 has a test run again in a process over the emulated kernel with an adapter of mlx4; there it returns true.
+// insideMLX4 runs a test again in a process over an emulated mlx4 adapter. In that process it returns true.
 func insideMLX4(t *testing.T) bool {
 	t.Helper()
 	if os.Getenv(envInside) != "" {
@@ -29,11 +29,11 @@ func insideMLX4(t *testing.T) bool {
 	return false
 }
 
-// mlx4Tests are the tests of mlx4 that run over each release: those of the newest one, by themselves.
+// mlx4Tests are the mlx4 tests to run over each release. The newest one runs them directly.
 var mlx4Tests = []string{"TestObjects", "TestDatagrams", "TestSharedReceives", "TestFailure", "TestResized",
 	"TestInlineSegments", "TestWindows", "TestXRC"}
 
-// mlx4Suite runs them over a release, as programs of its machine.
+// mlx4Suite runs them over a release.
 func mlx4Suite(t *testing.T, e *Emulated) {
 	t.Helper()
 	program := testProgram(t, e, ".")
@@ -49,7 +49,7 @@ func mlx4Suite(t *testing.T, e *Emulated) {
 	}
 }
 
-// TestResized: a completion queue is resized while completions stand in it, at every place of its ring.
+// TestResized resizes a completion queue with unpolled completions at every position of its ring.
 func TestResized(t *testing.T) {
 	if !insideMLX4(t) {
 		return
@@ -95,7 +95,7 @@ func TestResized(t *testing.T) {
 	}
 }
 
-// TestInlineSegments: data that stand in a request are cut where the cache lines of the queue are.
+// TestInlineSegments checks that inline data is split at the queue's cache lines.
 func TestInlineSegments(t *testing.T) {
 	if !insideMLX4(t) {
 		return
@@ -124,7 +124,7 @@ func TestInlineSegments(t *testing.T) {
 	}
 }
 
-// TestWindows: a window of the second type is bound, written through, and invalidated by either side.
+// TestWindows binds a type 2 window, writes through it, and invalidates it from either side.
 func TestWindows(t *testing.T) {
 	if !insideMLX4(t) {
 		return

@@ -20,7 +20,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/mlx5"
 )
 
-// deviceName is that of the adapter that a test is inside of.
+// deviceName returns the name of the emulated device.
 func deviceName() string {
 	switch os.Getenv(envInside) {
 	case pathMLX4:
@@ -44,7 +44,7 @@ func openDevice(t *testing.T) *rdma.Device {
 	return device
 }
 
-// toItself makes a connected queue pair whose peer is itself.
+// toItself creates a queue pair that is connected to itself.
 func toItself(t *testing.T, device *rdma.Device) *rdma.QP {
 	qp, err := device.NewRC(rdma.QPParts{Cap: ibv.QPCap{MaxSendWR: 4, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1}})
 	keep(t, qp, err)
@@ -59,7 +59,7 @@ func connectToItself(t *testing.T, qp *rdma.QP) {
 	require.NoError(t, qp.Connect(own))
 }
 
-// pair is two connected queue pairs, each with memory: a half to send from, a half to receive in.
+// pair creates two connected queue pairs, each with memory: one half to send from, one half to receive in.
 func pair(t *testing.T, device *rdma.Device, create func(rdma.QPParts) (*rdma.QP, error), parts rdma.QPParts) (
 	qps [2]*rdma.QP, mrs [2]*rdma.MR) {
 	t.Helper()
@@ -85,10 +85,10 @@ func pair(t *testing.T, device *rdma.Device, create func(rdma.QPParts) (*rdma.QP
 
 const (
 	size        = 1000
-	routeHeader = 40 // bytes in front of a datagram
+	routeHeader = 40 // bytes before a datagram
 )
 
-// next is the next completion of a queue, which has to be a success.
+// next returns the next completion of a queue, which must be successful.
 func next(t *testing.T, cq *rdma.CQ) ibv.WC {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
@@ -122,7 +122,7 @@ func receive(t *testing.T, post func(*rdma.RecvBatch) (int, error), at ...ibv.SG
 	require.NoError(t, err)
 }
 
-// TestObjects: the objects of package rdma, over libibverbs, libmlx5, libmlx4 and liberdma.
+// TestObjects tests the objects of package rdma over libibverbs, libmlx5, libmlx4 and liberdma.
 func TestObjects(t *testing.T) {
 	if !insideAll(t) {
 		return
@@ -165,7 +165,8 @@ func TestObjects(t *testing.T) {
 	require.NoError(t, qps[0].Drain(t.Context()))
 }
 
-// TestDatagrams: a datagram arrives behind the room for its route, from whom the completion says.
+// TestDatagrams checks that a datagram arrives after the space for a GRH, and that the completion identifies the
+// sender.
 func TestDatagrams(t *testing.T) {
 	if !insideMLX(t) {
 		return
@@ -191,7 +192,7 @@ func TestDatagrams(t *testing.T) {
 	copy(mrs[0].Bytes(), "a datagram")
 	receive(t, qps[1].PostRecv, mrs[1].SGE(0, size), mrs[1].SGE(size, size))
 	send(t, qps[0], func(b *rdma.SendBatch) {
-		b.Send(1).Add(mrs[0].SGE(500, 10)).UD(ah.Ptr(), qps[1].Num(), peer.QKey+1).Signaled() // nobody hears it
+		b.Send(1).Add(mrs[0].SGE(500, 10)).UD(ah.Ptr(), qps[1].Num(), peer.QKey+1).Signaled() // not received
 		b.Send(2).Add(mrs[0].SGE(0, 10)).UD(ah.Ptr(), qps[1].Num(), peer.QKey).Signaled()
 	})
 	wc := next(t, qps[1].RecvCQ())
@@ -204,7 +205,7 @@ func TestDatagrams(t *testing.T) {
 	}
 }
 
-// TestSharedReceives: two queue pairs consume one queue of receives, and its limit is told once.
+// TestSharedReceives checks that two queue pairs share one receive queue, and that its limit event is raised once.
 func TestSharedReceives(t *testing.T) {
 	if !insideMLX(t) {
 		return
@@ -225,7 +226,7 @@ func TestSharedReceives(t *testing.T) {
 	for i := range 4 {
 		at = append(at, mr.SGE(uint64(i)*size, size))
 	}
-	for round := range 10 { // as often as it takes for the places to be used again in another order
+	for round := range 10 { // until slots are reused in a different order
 		receive(t, srq.PostRecv, at...)
 		for i := range 4 {
 			from, to := i%2, 1-i%2
@@ -249,8 +250,8 @@ func TestSharedReceives(t *testing.T) {
 	}
 }
 
-// TestExtended: a list of calls posts to an extended queue pair, and an extended completion queue says what it was
-// created for, also after it was resized while completions stood in it.
+// TestExtended posts a program to an extended queue pair, and checks that an extended completion queue has the
+// requested fields, also after a resize with unpolled completions.
 func TestExtended(t *testing.T) {
 	if !inside(t) {
 		return

@@ -27,22 +27,22 @@ var update = flag.Bool("update", false, "write what was measured to posting.csv"
 
 const postingFile = "testdata/posting.csv"
 
-// idle are the adapters that do nothing here, and the release since which each has a provider that opens them.
+// idle are the adapters without a working device, with the first release whose provider opens them.
 var idle = []struct {
 	Adapter
 	since string
 }{{MANA, "56.1"}, {IRDMA, "44.0"}, {BNXT, "44.0"}, {HNS, "44.0"}}
 
-// A row says what a verb needs: bytes of stack, and commands to the kernel. Nothing but their own names is printed.
+// A row has the needs of a verb: bytes of stack, and system calls. Only the names are printed.
 type row struct{ release, provider, call, stack, commands string }
 
 func (r row) String() string {
 	return strings.Join([]string{r.release, r.provider, r.call, r.stack, r.commands}, ",")
 }
 
-// TestPosting: the providers of adapters that do nothing here open them, make objects, and post: under seccomp, on a
-// painted stack. And what they ask the kernel when they post to a queue pair in the state of errors, or poll its
-// completions: rdma/internal/provider calls those that ask anything so that Go's scheduler knows of it.
+// TestPosting runs the providers of idle adapters: they open them, create objects and post, under seccomp and on a
+// painted stack. It also records the system calls for posting to a queue pair in ERR or polling its completions:
+// rdma/internal/provider calls verbs that need any through Go's scheduler.
 func TestPosting(t *testing.T) { posting(t, emulated(t)) }
 
 func posting(t *testing.T, e *Emulated) {
@@ -56,7 +56,7 @@ func posting(t *testing.T, e *Emulated) {
 		on := e.As(a.Adapter)
 		failed := inErrors(t, on, program)
 		if e.libraries.foreign() {
-			assert.Len(t, failed, 4) // seccomp is this machine's, and so are addresses on the stack
+			assert.Len(t, failed, 4) // seccomp and stack addresses belong to this machine
 			continue
 		}
 		for line := range strings.Lines(output(t, on, program, "posts")) {
@@ -72,7 +72,7 @@ func posting(t *testing.T, e *Emulated) {
 	compareRows(t, e.libraries.Release, rows)
 }
 
-// mostStack is less than every stack that Go calls C on has.
+// mostStack is less than any stack on which Go calls C.
 const mostStack = 2048
 
 func number(t *testing.T, text string) int {
@@ -82,7 +82,7 @@ func number(t *testing.T, text string) int {
 	return n
 }
 
-// inErrors are the rows of a queue pair in the state of errors.
+// inErrors returns the rows of a queue pair in ERR.
 func inErrors(t *testing.T, e *Emulated, program string) (rows []row) {
 	t.Helper()
 	record := filepath.Join(t.TempDir(), "record")
@@ -92,7 +92,7 @@ func inErrors(t *testing.T, e *Emulated, program string) (rows []row) {
 	cmd.Env = append(cmd.Env, "GOVERBS_RECORD="+record)
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, "%s: %s", e.adapter.Name, out)
-	const port = "command 2," // a question for the port is before and behind each call
+	const port = "command 2," // a port query surrounds each call
 	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
 	parts := strings.Split(read(t, record), port)
 	require.Greater(t, len(parts), len(lines)+1)
@@ -104,7 +104,7 @@ func inErrors(t *testing.T, e *Emulated, program string) (rows []row) {
 	return rows
 }
 
-// compareRows holds the rows of some providers of a release against the file, or writes them there.
+// compareRows compares the rows of some providers of a release with the file, or writes them.
 func compareRows(t *testing.T, release string, rows []row) {
 	t.Helper()
 	head, old, _ := strings.Cut(read(t, postingFile), "\n")

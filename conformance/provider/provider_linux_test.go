@@ -22,10 +22,10 @@ import (
 	"github.com/goverbs/goverbs/headers"
 )
 
-// envInside says that a test runs over the emulated kernel, and with which data path: libmlx5's, or that in Go.
+// envInside marks a process over the emulated kernel, and selects its data path: libmlx5's or the one in Go.
 const envInside = "GOVERBS_PROVIDER_INSIDE"
 
-// envAll asks for what takes long as well.
+// envAll also enables slow tests.
 const envAll = "GOVERBS_PROVIDERS"
 
 const (
@@ -40,10 +40,10 @@ const (
 	pathIRDMA = "libirdma"
 )
 
-var dir string // of what the tests build
+var dir string // for binaries that the tests build
 
 func TestMain(m *testing.M) {
-	const shared = "GOVERBS_PROVIDER_TESTS" // with processes that tests start, and may kill
+	const shared = "GOVERBS_PROVIDER_TESTS" // for processes that tests start and may kill
 	os.Exit(func() int {
 		if dir = os.Getenv(shared); dir == "" {
 			var err error
@@ -67,8 +67,8 @@ var build = sync.OnceValues(func() (*Emulated, error) {
 	return Build(ctx, libraries, dir)
 })
 
-// emulated is the emulated kernel below the primary release's libraries. It skips a test where there is no C
-// compiler, or the libraries cannot be had, unless GOVERBS_VM says that they must be there, as make test does.
+// emulated returns the emulated kernel with the primary release's libraries. Without a C compiler or the libraries it
+// skips the test, or fails it if GOVERBS_VM is set, as in make test.
 func emulated(t *testing.T) *Emulated {
 	t.Helper()
 	if _, err := exec.LookPath("cc"); err != nil {
@@ -82,7 +82,7 @@ func emulated(t *testing.T) *Emulated {
 	return e
 }
 
-// output runs a program to its end.
+// output runs a program and returns its output.
 func output(t *testing.T, e *Emulated, program string, args ...string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
@@ -92,7 +92,8 @@ func output(t *testing.T, e *Emulated, program string, args ...string) string {
 	return string(out)
 }
 
-// inside has a test run again in a process over the emulated kernel, once for each data path; there it returns true.
+// inside runs a test again in a process over the emulated kernel, once for each data path. In that process it returns
+// true.
 func inside(t *testing.T) bool {
 	t.Helper()
 	if os.Getenv(envInside) != "" {
@@ -104,7 +105,7 @@ func inside(t *testing.T) bool {
 	return false
 }
 
-// insideReleases is inside with one data path, and over the older releases as well where there is time.
+// insideReleases is like inside with one data path, and also runs older releases if slow tests are enabled.
 func insideReleases(t *testing.T, path string) bool {
 	t.Helper()
 	if os.Getenv(envInside) != "" {
@@ -119,7 +120,7 @@ func insideReleases(t *testing.T, path string) bool {
 	return false
 }
 
-// insideMLX is inside with libmlx4 as well.
+// insideMLX is like inside, and also runs libmlx4.
 func insideMLX(t *testing.T) bool {
 	t.Helper()
 	if inside(t) {
@@ -156,7 +157,7 @@ func compile(t *testing.T, e *Emulated, name string) string {
 	return program
 }
 
-// TestC: a program of C sends, writes, reads, and gets its errors and events, through libibverbs and libmlx5.
+// TestC runs a C program that sends, writes, reads, and gets errors and events through libibverbs and libmlx5.
 func TestC(t *testing.T) {
 	e := emulated(t)
 	program := compile(t, e, "pingpong")
@@ -167,8 +168,8 @@ func TestC(t *testing.T) {
 	assert.Contains(t, output(t, e.As(ERDMA), program, "rc"), "rc: fine")
 }
 
-// TestPure: posting, polling and asking for events make no system call, print nothing, and need little stack. That is
-// what rdma/internal/provider says of mlx5 and efa, so that Go calls them without telling its scheduler.
+// TestPure checks that posting, polling and arming make no system call, print nothing, and use little stack, as
+// rdma/internal/provider claims for mlx5 and efa, so that Go calls them without its scheduler.
 func TestPure(t *testing.T) { pure(t, emulated(t)) }
 
 func pure(t *testing.T, e *Emulated) {
@@ -187,14 +188,14 @@ func pure(t *testing.T, e *Emulated) {
 			assert.Less(t, number(t, stack), mostStack, "bytes of stack that %s takes", call)
 			rows = append(rows, row{e.libraries.Release, run.on.Name, call + " (" + run.kind + ")", stack, "0"})
 		}
-		assert.Equal(t, run.verbs, lines, "verbs that were called on %s", run.kind)
+		assert.Equal(t, run.verbs, lines, "verbs called on %s", run.kind)
 	}
 	if e.libraries.Arch == "amd64" {
 		compareRows(t, e.libraries.Release, rows)
 	}
 }
 
-// takesLong skips a test of minutes, which make providers runs.
+// takesLong skips a test that takes minutes unless make providers runs it.
 func takesLong(t *testing.T) {
 	t.Helper()
 	if os.Getenv(envAll) == "" {
@@ -202,14 +203,14 @@ func takesLong(t *testing.T) {
 	}
 }
 
-// TestReleases: the same programs with the libraries of older releases, whose C libraries are older, too, and with
-// those of arm64, where an emulator runs the processor.
+// TestReleases runs the same programs with libraries of older releases, including their C libraries, and with those of
+// arm64 under an emulator.
 func TestReleases(t *testing.T) {
 	takesLong(t)
 	for _, arch := range []string{"amd64", "arm64"} {
 		for _, release := range []string{"65.0", "56.1", "44.0"} {
 			if arch == goruntime.GOARCH && release == headers.Primary("rdma-core") {
-				continue // the other tests
+				continue // covered by the other tests
 			}
 			t.Run(arch+"/"+release, func(t *testing.T) { releaseSuite(t, emulatedFor(t, release, arch)) })
 		}
@@ -218,7 +219,7 @@ func TestReleases(t *testing.T) {
 
 var builtFor = map[string]*Emulated{} // by release and architecture
 
-// emulatedFor is emulated for a release and an architecture.
+// emulatedFor is like emulated, for a release and an architecture.
 func emulatedFor(t *testing.T, release, arch string) *Emulated {
 	t.Helper()
 	of := release + "-" + arch
@@ -236,8 +237,8 @@ func emulatedFor(t *testing.T, release, arch string) *Emulated {
 	return e
 }
 
-// TestARM64: the primary release's libmlx5 and libefa of arm64, where an emulator runs the processor: the programs of C
-// and of Go, and some lists beside the data path in Go. TestReleases has all of it.
+// TestARM64 runs the primary release's libmlx5 and libefa for arm64 under an emulator: C and Go programs, and some
+// lists through the data path in Go. TestReleases runs everything.
 func TestARM64(t *testing.T) {
 	if goruntime.GOARCH == "arm64" {
 		t.Skip("the other tests do this")

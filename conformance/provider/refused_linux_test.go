@@ -19,13 +19,13 @@ import (
 	"github.com/goverbs/goverbs/rdma/mlx5"
 )
 
-// TestRefusedDevices: the data path in Go says why it may not serve a device: its completions are of the first version,
-// or its requests have signatures.
+// TestRefusedDevices checks the reason for which the data path in Go rejects a device: completions of version 0, or
+// requests with signatures.
 func TestRefusedDevices(t *testing.T) {
 	reasons := map[string]string{"GOVERBS_EMULATED_OLD": "its completions are of the first version",
 		"MLX5_QP_SIGNATURE":  "MLX5_QP_SIGNATURE asks for signatures",
 		"MLX5_SRQ_SIGNATURE": "MLX5_SRQ_SIGNATURE asks for signatures"}
-	values := map[string]string{"MLX5_SRQ_SIGNATURE": "0"} // libmlx5 asks whether it is set, and not to what
+	values := map[string]string{"MLX5_SRQ_SIGNATURE": "0"} // libmlx5 checks only whether it is set
 	if os.Getenv(envInside) == "" {
 		for name := range reasons {
 			again(t, emulated(t), pathC, name+"="+cmp.Or(values[name], "1"))
@@ -44,8 +44,8 @@ func TestRefusedDevices(t *testing.T) {
 	t.Fatal("no reason is set")
 }
 
-// TestRefusedQueues: the data path in Go says why it may not serve a queue: its type, a queue of it that C polls or
-// fills, or values of completions that it does not read. Through libmlx5 all of them are there.
+// TestRefusedQueues checks the reason for which the data path in Go rejects a queue: its type, a related queue that C
+// polls or fills, or completion fields that it does not read. libmlx5 supports all of them.
 func TestRefusedQueues(t *testing.T) {
 	if !inside(t) {
 		return
@@ -76,7 +76,7 @@ func TestRefusedQueues(t *testing.T) {
 		require.NoError(t, srq.Close())
 	}
 
-	device.UsePath(nil) // the next queue is C's
+	device.UsePath(nil) // create the next queue in C
 	inC, err := device.CreateCQ(16, nil, 0)
 	keep(t, inC, err)
 	options := rdma.QueueOptions{}
@@ -104,8 +104,8 @@ func TestRefusedQueues(t *testing.T) {
 	}
 }
 
-// TestReleaseOfLibrary: the data path in Go refuses a libmlx5 that is older than those it was compared with, and says
-// which it was compared with.
+// TestReleaseOfLibrary checks that the data path in Go rejects a libmlx5 older than the tested ones, with an error that
+// lists these.
 func TestReleaseOfLibrary(t *testing.T) {
 	const refused = Device + ": no data path in Go: its libmlx5 is of rdma-core 43.2, and the oldest one that was " +
 		"compared is of 44.0"

@@ -19,9 +19,9 @@ import (
 	"github.com/goverbs/goverbs/rdma"
 )
 
-// TestResetUnderway: a queue pair is moved to RESET and connected again while its requests complete, another queue pair
-// completes in the same queue, and a goroutine polls. Each request completes at most once, in order. Of a shared queue,
-// every receive comes back, because the queue pair is drained before.
+// TestResetUnderway moves a queue pair to RESET and connects it again while its requests complete, another queue pair
+// completes in the same queue, and a goroutine polls. Each request completes at most once, in order. With a shared
+// receive queue the queue pair is drained first, so that every receive completes.
 func TestResetUnderway(t *testing.T) {
 	if !inside(t) {
 		return
@@ -67,7 +67,7 @@ func resetUnderway(t *testing.T, device *rdma.Device, shared bool) {
 				return
 			}
 			for _, wc := range wcs[:n] {
-				if !shared || wc.Status != ibv.WC_WR_FLUSH_ERR { // by the drain
+				if !shared || wc.Status != ibv.WC_WR_FLUSH_ERR { // flushed by the drain
 					assert.NoError(t, rdma.CompletionErr(&wc))
 				}
 				switch {
@@ -94,7 +94,7 @@ func resetUnderway(t *testing.T, device *rdma.Device, shared bool) {
 			}
 		}
 	})
-	all.Go(func() { // the other queue pair works all the time
+	all.Go(func() { // keep the other queue pair busy
 		b, err := rdma.NewSendBatch(1, 1, 0)
 		assert.NoError(t, err)
 		defer b.Close()
@@ -141,7 +141,7 @@ func resetUnderway(t *testing.T, device *rdma.Device, shared bool) {
 		}
 		_, err := qp.PostSend(list)
 		require.NoError(t, err)
-		if round%2 == 1 { // otherwise the device is at work
+		if round%2 == 1 { // otherwise the device is still working
 			time.Sleep(time.Duration(r.IntN(200)) * time.Microsecond)
 		}
 		if shared {

@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Numbers of testdata/calls.c.
+// Constants of testdata/calls.c.
 const (
 	callsAt                                      = 1 << 45
 	callsSize                                    = 1 << 14
@@ -25,8 +25,8 @@ const (
 	callsSteps, callsLive                        = 40, 200
 )
 
-// TestSameCalls: a program of C and one of Go that make the same calls ask the kernel the same, word for word, and
-// leave the same in queues and doorbells; and what completes is read the same.
+// TestSameCalls checks that a C program and a Go program that make the same calls issue identical commands to the
+// kernel, leave identical queues and doorbells, and read identical completions.
 func TestSameCalls(t *testing.T) {
 	if kind := os.Getenv(envInside); kind != "" {
 		insideCalls(t, kind)
@@ -39,7 +39,8 @@ func TestSameCalls(t *testing.T) {
 	sameCalls(t, emulated(t), seeds)
 }
 
-// sameCalls compares them as often, a third as often for mlx4 and erdma, and a tenth for adapters that do nothing.
+// sameCalls runs the comparison for a number of seeds: a third as many for mlx4 and erdma, and a tenth for idle
+// adapters.
 func sameCalls(t *testing.T, e *Emulated, seeds int) {
 	t.Helper()
 	c := callers{t: t, e: e, c: compile(t, e, "calls"), tags: compile(t, e, "tags"), goes: testProgram(t, e, ".")}
@@ -62,7 +63,7 @@ func sameCalls(t *testing.T, e *Emulated, seeds int) {
 	}
 }
 
-// callers are the programs of C, and that of Go.
+// callers are the C and the Go program.
 type callers struct {
 	t             *testing.T
 	e             *Emulated
@@ -104,10 +105,10 @@ func (c *callers) compare(adapter Adapter, kind, live string) {
 	assert.Regexp(c.t, "queue pair 25[67]\n", texts[0][0])
 }
 
-// notWritten are words of commands that a provider hands to the kernel without having written them: of regions how many
-// pages of queues they have, a mask, attributes that the mask of a change has not got.
+// notWritten are words of commands that a provider passes to the kernel uninitialized: for regions, the number of pages
+// of queues; a mask; attributes that are not in the mask.
 var notWritten = []struct {
-	provider, before string // the release since which they are written, or nothing
+	provider, before string // first release that initializes them, if any
 	words            *regexp.Regexp
 }{
 	{"irdma", "", regexp.MustCompile("driver, 8 bytes:.*")},
@@ -124,9 +125,9 @@ func written(a Adapter, release, record string) string {
 	return record
 }
 
-// What a program of Go is told by.
+// Arguments of the Go program.
 const (
-	ofTags     = "tags" // what runs testdata/tags.c
+	ofTags     = "tags" // runs testdata/tags.c
 	envSeed    = "GOVERBS_CALLS_SEED"
 	envLive    = "GOVERBS_CALLS_LIVE"
 	envResults = "GOVERBS_CALLS_RESULTS"

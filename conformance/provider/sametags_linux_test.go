@@ -18,12 +18,12 @@ import (
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
 )
 
-// Numbers of testdata/tags.c.
+// Constants of testdata/tags.c.
 const (
 	callsTags, callsOps, callsMost = 4, 8, 3
 )
 
-// tagCaller makes the calls of testdata/tags.c, each as the program of C does.
+// tagCaller makes the same calls as testdata/tags.c.
 type tagCaller struct {
 	caller
 	cqEx       *ibv.CQEx

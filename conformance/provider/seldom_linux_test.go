@@ -20,8 +20,8 @@ import (
 	"github.com/goverbs/goverbs/rdma"
 )
 
-// TestAddressGone: requests carry their address, so that a handle may go when its requests were posted. One that is
-// gone is read all the same, as libmlx5 reads it, and asked for nothing.
+// TestAddressGone closes an address handle after posting requests that copied it. Posting with a closed handle reads
+// its freed memory, like libmlx5, but calls nothing on it.
 func TestAddressGone(t *testing.T) {
 	if !inside(t) {
 		return
@@ -44,7 +44,7 @@ func TestAddressGone(t *testing.T) {
 		require.NoError(t, err)
 		return ah
 	}
-	if os.Getenv(envInside) == pathGo { // libmlx5 reads what is at address 0
+	if os.Getenv(envInside) == pathGo { // libmlx5 dereferences a null pointer
 		b, err := rdma.NewSendBatch(1, 1, 0)
 		require.NoError(t, err)
 		b.Send(1).UD(0, own.QPNum, own.QKey)
@@ -69,8 +69,8 @@ func TestAddressGone(t *testing.T) {
 	}
 }
 
-// TestOverrun: a completion queue that has no room for a completion is given up. What it had room for is polled, its
-// event tells, and waits end; queue pairs are closed without hanging.
+// TestOverrun checks that an overrun breaks a completion queue: completions that fitted are polled, its event is
+// raised, waits end, and queue pairs close without hanging.
 func TestOverrun(t *testing.T) {
 	if !inside(t) {
 		return
@@ -120,8 +120,8 @@ func TestOverrun(t *testing.T) {
 	require.NoError(t, ctx.Err())
 }
 
-// TestResizedUnderway: a completion queue is resized while goroutines poll it and completions come. Every request
-// completes once. The data path in Go refuses, and loses nothing either.
+// TestResizedUnderway resizes a completion queue while goroutines poll it and completions arrive. Every request
+// completes once. The data path in Go rejects the resize, and loses nothing either.
 func TestResizedUnderway(t *testing.T) {
 	if !inside(t) {
 		return
@@ -186,7 +186,7 @@ func TestResizedUnderway(t *testing.T) {
 		}
 	})
 	resized := 0
-	for last := -1; ; { // each resizing takes one place, until something was polled
+	for last := -1; ; { // each resize takes one entry until the next poll
 		mu.Lock()
 		now, done := count, count == requests || t.Failed()
 		mu.Unlock()
@@ -210,8 +210,8 @@ func TestResizedUnderway(t *testing.T) {
 	assert.Greater(t, resized, 10)
 }
 
-// TestSRQLimit: the limit of a shared receive queue is told once, with the receive that goes below it, and again when
-// it was set again.
+// TestSRQLimit checks that the limit event of a shared receive queue is raised once, by the receive that goes below the
+// limit, and again after the limit was set again.
 func TestSRQLimit(t *testing.T) {
 	if !insideMLX(t) {
 		return

@@ -18,8 +18,8 @@ import (
 	"github.com/goverbs/goverbs/rdma/mlx5"
 )
 
-// TestSharedRegister: a queue pair of the data path in Go that shares a doorbell register with one that C posts to
-// writes 8 bytes there, and no whole request, whichever of the two is made first.
+// TestSharedRegister checks that a queue pair of the data path in Go that shares a doorbell register with one that C
+// posts to writes 8 bytes to it rather than a complete request, in either order of creation.
 func TestSharedRegister(t *testing.T) {
 	if !insideReleases(t, pathC) {
 		return
@@ -27,7 +27,7 @@ func TestSharedRegister(t *testing.T) {
 	device := openDevice(t)
 	path, err := mlx5.NewPath(device)
 	require.NoError(t, err)
-	const many = 40 // more than libmlx5 has registers for, which it gives in turn
+	const many = 40 // more than libmlx5 has registers, which it assigns round-robin
 	isNative := func(i int) bool { return i%5 == 0 }
 	var all []*rdma.QP
 	for i := range many {
@@ -58,7 +58,7 @@ func TestSharedRegister(t *testing.T) {
 		at := unsafe.Slice((*byte)(*(*unsafe.Pointer)(unsafe.Pointer(&bf.Reg))), max(8, 2*bf.Size))
 		clear(at)
 		send(t, qp, func(b *rdma.SendBatch) { b.Send(1).Inline([]byte("0123456789abcdef")).Signaled() })
-		next(t, qp.SendCQ()) // the device has taken the doorbell, and left the rest
+		next(t, qp.SendCQ()) // the device cleared the doorbell only
 		written := 0
 		for _, b := range at {
 			if b != 0 {
@@ -66,7 +66,7 @@ func TestSharedRegister(t *testing.T) {
 			}
 		}
 		shared := inC[bf.Reg]
-		if shared || bf.Size == 0 { // the latter never takes more
+		if shared || bf.Size == 0 { // such a register accepts only 8 bytes
 			assert.LessOrEqual(t, written, 8, "queue pair %d of %v", i, bf)
 		} else {
 			assert.Greater(t, written, 16, "queue pair %d of %v", i, bf)

@@ -32,18 +32,18 @@ func createSRD(pd *rdma.PD, cq *rdma.CQ, flags efadv.QPFlags) (*rdma.QP, error) 
 		&efadv.QPInitAttr{DriverQPType: efadv.QP_DRIVER_TYPE_SRD, Flags: flags}, rdma.QueueOptions{})
 }
 
-// newSRD makes queue pairs of scalable reliable datagrams.
+// newSRD creates queue pairs for scalable reliable datagrams.
 func newSRD(t *testing.T, flags efadv.QPFlags) *datagrams {
 	t.Helper()
 	return newDatagrams(t, func(pd *rdma.PD, cq *rdma.CQ) (*rdma.QP, error) { return createSRD(pd, cq, flags) })
 }
 
-// to is where a request goes that the one queue pair posts to the other.
+// to returns the destination for requests from one queue pair to the other.
 func (g *datagrams) to(i int) (ibv.Ptr[ibv.AH], uint32, uint32) {
 	return g.ahs[1-i].Ptr(), g.qps[i].Num(), key
 }
 
-// TestSRD: messages of scalable reliable datagrams by either way to post, and what they write and read.
+// TestSRD sends, writes and reads with scalable reliable datagrams, with both ways to post.
 func TestSRD(t *testing.T) {
 	if !insideEFA(t) {
 		return
@@ -98,7 +98,7 @@ func TestSRD(t *testing.T) {
 	program(t, a, func(p *rdma.WRProgram) {
 		p.Read(2, peer.SGE(14, 1).Addr, peer.RKey()).Add(own.SGE(size, 10)).UD(ah, qpn, qkey).Signaled()
 	})
-	success(t, a.SendCQ(), ibv.WC_SEND, 2) // libefa says so of reads
+	success(t, a.SendCQ(), ibv.WC_SEND, 2) // libefa reports reads as sends
 	assert.Equal(t, "is written", string(own.Bytes()[size:][:10]))
 	receive(t, b.PostRecv, peer.SGE(0, 1))
 	program(t, a, func(p *rdma.WRProgram) {
@@ -110,8 +110,8 @@ func TestSRD(t *testing.T) {
 	success(t, a.SendCQ(), ibv.WC_RDMA_WRITE, 3)
 }
 
-// TestUnsolicited: a write with immediate data takes no receive where the receiver said so when it was made, and the
-// completion says that it has none.
+// TestUnsolicited checks that a write with immediate data consumes no receive if the receiver was created with
+// unsolicited writes, and that the completion reports that.
 func TestUnsolicited(t *testing.T) {
 	if !insideEFA(t) {
 		return
@@ -129,8 +129,8 @@ func TestUnsolicited(t *testing.T) {
 	}
 }
 
-// TestSRDOrder: a datagram that waits for its receiver is passed by one for another, and completes when the receiver
-// is ready; what comes back out of order is told apart.
+// TestSRDOrder checks that a datagram that waits for its receiver does not block one for another receiver, completes
+// when the receiver is ready, and that out-of-order completions are matched to their requests.
 func TestSRDOrder(t *testing.T) {
 	if !insideEFA(t) {
 		return
@@ -151,7 +151,7 @@ func TestSRDOrder(t *testing.T) {
 	}
 }
 
-// TestSRDFailures: what fails says why, and the queue pair goes on.
+// TestSRDFailures checks the status of each failure, and that the queue pair remains usable.
 func TestSRDFailures(t *testing.T) {
 	if !insideEFA(t) {
 		return
@@ -163,7 +163,7 @@ func TestSRDFailures(t *testing.T) {
 	keep(t, nowhere, err)
 	nowhere.Send(1).Add(own.SGE(0, 2)).Signaled()
 	_, err = a.PostSend(nowhere)
-	require.ErrorContains(t, err, "a datagram needs an address handle") // which libefa would read at address 0
+	require.ErrorContains(t, err, "a datagram needs an address handle") // libefa would dereference a null pointer
 	away := ibv.AHAttr{PortNum: 1, IsGlobal: 1}
 	*away.GRH.DGID.Raw() = [16]byte{0xfe, 0x80, 15: 1}
 	far, err := g.pds[0].CreateAH(&away)
@@ -221,10 +221,10 @@ func TestSRDFailures(t *testing.T) {
 	assert.Equal(t, ibv.WC_LOC_LEN_ERR, wc.Status)
 }
 
-// laterStatuses are those that older releases of libefa do not tell from others.
+// laterStatuses are statuses that older releases of libefa do not distinguish from others.
 var laterStatuses = []ibv.WCStatus{ibv.WC_REM_ACCESS_ERR, ibv.WC_RESP_TIMEOUT_ERR}
 
-// newSRDOn is a queue pair beside the first one, whose datagrams wait for no receiver.
+// newSRDOn creates another queue pair on the same device, whose datagrams do not wait for a receiver.
 func newSRDOn(t *testing.T, g *datagrams) *rdma.QP {
 	t.Helper()
 	channel, err := g.device.CreateCompChannel()

@@ -23,8 +23,8 @@ import (
 	"github.com/goverbs/goverbs/rdma"
 )
 
-// srdStorm is what its goroutines share: each has one queue pair of scalable reliable datagrams after the other, and
-// sends to those of all, which may be gone.
+// srdStorm is the shared state of goroutines that each create one SRD queue pair after the other and send to all
+// current ones, which may be destroyed meanwhile.
 type srdStorm struct {
 	*datagrams
 	t                   *testing.T
@@ -32,8 +32,8 @@ type srdStorm struct {
 	sent, heard, nobody atomic.Int64
 }
 
-// TestSRDStorm: goroutines create and destroy queue pairs, and send to those of the others meanwhile. Every request
-// completes once, and nobody hears what was not sent.
+// TestSRDStorm creates and destroys queue pairs in several goroutines, and sends to those of the others. Every request
+// completes once, and no message arrives that was not sent.
 func TestSRDStorm(t *testing.T) {
 	if !insideEFA(t) {
 		return
@@ -58,7 +58,7 @@ func TestSRDStorm(t *testing.T) {
 	t.Logf("%d sent, %d heard, %d to nobody", s.sent.Load(), s.heard.Load(), s.nobody.Load())
 }
 
-// TestSRDStormRaces is TestSRDStorm under the race detector.
+// TestSRDStormRaces is TestSRDStorm with the race detector.
 func TestSRDStormRaces(t *testing.T) {
 	takesLong(t)
 	e := emulated(t).As(EFA)
@@ -76,7 +76,7 @@ func TestSRDStormRaces(t *testing.T) {
 	t.Logf("%s", out)
 }
 
-// once is the life of one queue pair.
+// once runs the life cycle of one queue pair.
 func (s *srdStorm) once(i int, r *rand.Rand) {
 	channel, err := s.device.CreateCompChannel()
 	require.NoError(s.t, err)
@@ -113,7 +113,7 @@ func (s *srdStorm) once(i int, r *rand.Rand) {
 	s.numbers[i].Store(0)
 }
 
-// complete takes what has completed, and posts receives in the place of those that have.
+// complete polls completions and replaces completed receives.
 func (s *srdStorm) complete(qp *rdma.QP, cq *rdma.CQ, waiting map[uint64]bool) {
 	ctx, cancel := context.WithTimeout(s.t.Context(), 30*time.Second)
 	defer cancel()
@@ -133,7 +133,7 @@ func (s *srdStorm) complete(qp *rdma.QP, cq *rdma.CQ, waiting map[uint64]bool) {
 		case ibv.WC_REM_INV_RD_REQ_ERR:
 			s.nobody.Add(1)
 		default:
-			assert.Fail(s.t, "of no request that was posted", "%v", errors.Join(rdma.CompletionErr(&wc)))
+			assert.Fail(s.t, "unknown request", "%v", errors.Join(rdma.CompletionErr(&wc)))
 		}
 	}
 }

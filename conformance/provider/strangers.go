@@ -10,10 +10,10 @@ import (
 	"github.com/goverbs/goverbs/gen/fetch"
 )
 
-// Strangers judge the emulated adapter: pyverbs with its tests, and ibverbs-utils, of the same release as the
-// libraries. pyverbs runs in the Python of its suite.
+// The emulated adapter is validated with independent programs of the same release: pyverbs with its tests, and
+// ibverbs-utils. pyverbs runs in the suite's Python.
 
-// pythonPackages are those of the suite's Python: what its interpreter and its own modules need.
+// pythonPackages returns the packages of the suite's Python: the interpreter and its standard modules.
 func pythonPackages(ctx context.Context, archive *fetch.Packages) ([]string, error) {
 	python, err := archive.Depends(ctx, "python3", "python3.")
 	if err != nil || len(python) != 1 {
@@ -23,7 +23,7 @@ func pythonPackages(ctx context.Context, archive *fetch.Packages) ([]string, err
 		"lib" + python[0] + "-stdlib"}, nil
 }
 
-// Python is the interpreter, and what its environment has to say.
+// Python returns the interpreter and its environment.
 func (l *Libraries) Python() (program string, env []string, err error) {
 	usr := filepath.Join(l.Root, "usr")
 	all, err := filepath.Glob(filepath.Join(usr, "bin", "python3.*[0-9]"))
@@ -34,7 +34,7 @@ func (l *Libraries) Python() (program string, env []string, err error) {
 		"PYTHONDONTWRITEBYTECODE=1"}, nil
 }
 
-// PyverbsTests is the directory of pyverbs' tests, partly compressed.
+// PyverbsTests returns the directory of pyverbs' tests, some of which are compressed.
 func (l *Libraries) PyverbsTests() string {
 	return filepath.Join(l.Root, "usr", "share", "doc", "rdma-core", "tests")
 }

@@ -21,16 +21,16 @@ import (
 	"github.com/goverbs/goverbs/conformance/suites"
 )
 
-// strangersResults says how each of their tests ends.
+// strangersResults has the expected results of the suites.
 const strangersResults = "../suites/results/emulated"
 
-// judging are the modules of pyverbs' tests that judge what is emulated. The others are about what is not there
-// (device memory, raw packets, devx, and so on) and skip, or fork two processes, whose memory is not one (rdmacm).
+// judging matches the modules of pyverbs' tests that cover the emulation. The others test unsupported features (device
+// memory, raw packets, devx and others) and skip, or fork two processes, which do not share memory (rdmacm).
 var judging = regexp.MustCompile(`^test_(addr|atomic|buf|cq|cq_events|cqex|device|efa_srd|efadv|fork|mlx5_cq|` +
 	`mlx5_huge_page|mlx5_timestamp|mr|parent_domain|pd|qp|qpex|relaxed_ordering|shared_pd|srq|tag_matching)$`)
 
-// fragile is the release whose pyverbs frees objects after their context, and then may end anywhere: fewer modules run,
-// each in a process of its own.
+// fragile is the release whose pyverbs frees objects after their context and may crash: fewer modules run, each in a
+// separate process.
 const fragile = "56.1"
 
 var (
@@ -38,11 +38,11 @@ var (
 	judgingFew     = regexp.MustCompile(`^test_(atomic|cq|cqex|cq_events|mr|qp|qpex|parent_domain)$`)
 )
 
-// judgingTags is the one that wants a port of InfiniBand.
+// judgingTags matches the module that needs an InfiniBand port.
 var judgingTags = regexp.MustCompile(`^test_tag_matching$`)
 
-// TestPyverbs: rdma-core's own tests of verbs, which nobody here wrote, over an emulated adapter of mlx5. They judge
-// libmlx5's queues as the device reads and completes them. That of the other adapters takes longer.
+// TestPyverbs runs rdma-core's own tests of verbs over an emulated mlx5 adapter, as an independent test of the
+// emulation. Tests of other adapters take longer.
 func TestPyverbs(t *testing.T) {
 	e := emulated(t)
 	if os.Getenv(envAll) == "" {
@@ -65,7 +65,7 @@ func pyverbsSuite(t *testing.T, e *Emulated) {
 	pyverbs(t, e, "-infiniband", judgingTags, "GOVERBS_EMULATED_INFINIBAND=1")
 }
 
-// pyverbs runs modules of its tests, and compares how they end with what is expected.
+// pyverbs runs modules of its tests and compares the results with the expected ones.
 func pyverbs(t *testing.T, e *Emulated, kind string, modules *regexp.Regexp, env ...string) {
 	t.Helper()
 	python, environ, err := e.libraries.Python()
@@ -99,7 +99,7 @@ func pyverbs(t *testing.T, e *Emulated, kind string, modules *regexp.Regexp, env
 	compareResults(t, name, got, !some)
 }
 
-// compareResults holds results against those that are expected, or writes them.
+// compareResults compares results with the expected ones, or writes them.
 func compareResults(t *testing.T, name string, got []suites.Result, all bool) {
 	t.Helper()
 	want, err := suites.Expected(strangersResults, name)
@@ -114,12 +114,12 @@ func compareResults(t *testing.T, name string, got []suites.Result, all bool) {
 	assert.NoError(t, suites.Compare(name, want, got))
 }
 
-// TestPrograms: rdma-core's pingpongs, as Debian built them, two programs over one emulated adapter; with
-// GOVERBS_PROVIDERS those of perftest as well, with all that they can be asked for.
+// TestPrograms runs rdma-core's pingpong programs, two over one emulated adapter. With GOVERBS_PROVIDERS it also runs
+// those of perftest with all options.
 func TestPrograms(t *testing.T) {
 	e := emulated(t)
 	if e.libraries.Arch != "amd64" {
-		t.Skip("testdata/twins.c knows how a program of amd64 begins")
+		t.Skip("testdata/twins.c supports amd64 only")
 	}
 	programs(t, e, "ibverbs-utils", filepath.Join(e.libraries.Root, "usr", "bin"))
 	if os.Getenv(envAll) != "" {
@@ -127,14 +127,14 @@ func TestPrograms(t *testing.T) {
 	}
 }
 
-// notJudging are cases of perftest that are left out. Those with -R pass, mostly: two of 31 do not end, or say that an
-// operation is not supported, in one run of two, and it is not known why. ib_send_lat, ib_read_lat and ib_atomic_lat -e
-// take each event for a completion, and ask for the next one before they poll: libmlx5's request then says that a
-// completion lies there, and the emulated adapter sends an event for it at once. With that they post one request too
-// many, on a busy machine in one run of five.
+// notJudging matches perftest cases to skip. Most with -R pass, but 2 of 31 hang or report an unsupported operation in
+// every second run, for an unknown reason. ib_send_lat, ib_read_lat and ib_atomic_lat with -e treat each event as a
+// completion, and arm the queue before they poll: libmlx5's request then shows that a completion is present, and the
+// emulated adapter raises an event immediately. The programs then post one request too many, on a busy machine in one
+// run of five.
 var notJudging = regexp.MustCompile(` -R|^ib_(send|read|atomic)_lat .*-e`)
 
-// programs runs the cases of a suite whose programs are in a directory: a server and its client in one address space.
+// programs runs the cases of a suite from a directory, with server and client in one address space.
 func programs(t *testing.T, e *Emulated, name, from string) {
 	t.Helper()
 	twins := filepath.Join(dir, "twins")
@@ -142,7 +142,7 @@ func programs(t *testing.T, e *Emulated, name, from string) {
 		"testdata/twins.c").CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	r := &suites.Runner{
-		// a server, its client and the adapter all poll: on a processor's 26th, a case takes more than a minute
+		// server, client and adapter all poll: on a slow processor a case takes more than a minute
 		Kernel: &suites.Kernel{Device: e.adapter.Device, Address: "127.0.0.1", GID: "1", Slower: 5},
 		Command: func(program string, args ...string) *exec.Cmd {
 			return e.command(t.Context(), program, args...)

@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// streamTests are tests of conformance/vm/cm that need one process, one device with one address, and no network below
-// it: streams, and what connections of reliable queue pairs do.
+// streamTests are the tests of conformance/vm/cm that need one process, one device with one address, and no network
+// device: streams and reliable connections.
 var streamTests = []string{
 	"TestStream.*", "TestHTTP", "TestAMessageEachWay", "TestConnectionsWithoutReads",
 	"TestEventsOfA.*", "TestEventsWithoutAQueuePair", "TestEventOfAQueuePairThatIsBroken",
@@ -23,11 +23,11 @@ var streamTests = []string{
 	"TestLateAckTimeout", "TestRetry.*", "TestAddressesForC", "TestECE", "TestNotify",
 }
 
-// briefTests are those of make test.
+// briefTests are those for make test.
 var briefTests = []string{"TestStream(IsANetConn|Says.*|Delivers|HalfClose|CloseDelivers)", "TestEventsOfA.*"}
 
-// TestStreamSuite: tests of streams and of connections, which were written for Soft-RoCE in guests, over librdmacm and
-// libmlx5, and over the data path in Go.
+// TestStreamSuite runs tests of streams and connections, written for Soft-RoCE in guests, over librdmacm and libmlx5,
+// and over the data path in Go.
 func TestStreamSuite(t *testing.T) {
 	for _, path := range []string{pathC, pathGo} {
 		t.Run(path, func(t *testing.T) { streamSuite(t, emulated(t), path) })
@@ -42,12 +42,12 @@ func streamSuite(t *testing.T, e *Emulated, path string) {
 	}
 	args := []string{"-test.run=^(" + strings.Join(tests, "|") + ")$"}
 	if path == pathGo {
-		args = append(args, "-test.skip=^TestTheLastIDKeepsItsDevice$") // the path keeps it
+		args = append(args, "-test.skip=^TestTheLastIDKeepsItsDevice$") // the path keeps the device open
 	}
 	runSuite(t, e, path, least, testProgram(t, e, "../vm/cm"), args...)
 }
 
-// TestRSocketsOfC: librdmacm's own streams, both ends of them, run on the emulated kernel: a stranger's word on its
+// TestRSocketsOfC runs both ends of librdmacm's rsockets on the emulated kernel, as an independent test of its
 // connection manager.
 func TestRSocketsOfC(t *testing.T) { rsockets(t, emulated(t)) }
 

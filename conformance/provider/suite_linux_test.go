@@ -21,8 +21,8 @@ import (
 	"github.com/goverbs/goverbs/conformance/vm/wire"
 )
 
-// notHere are tests of conformance/vm/objects that cannot pass here, and why; foreign: where the processor is emulated
-// as well.
+// notHere are tests of conformance/vm/objects that cannot pass here, with the reason. foreign ones cannot pass when the
+// processor is emulated.
 var notHere = []struct {
 	test, why string
 	foreign   bool
@@ -30,17 +30,17 @@ var notHere = []struct {
 	{"TestGIDsOfVLANs", "there is no network device below the adapter", false},
 	{"TestGIDsOfNamespaces", "there is no network device below the adapter", false},
 	{"TestMulticast", "there is no network device below the adapter", false},
-	{"TestNumbersAsTheKernelWritesThem", "it reads /sys, whatever SYSFS_PATH says", false},
+	{"TestNumbersAsTheKernelWritesThem", "it reads /sys, regardless of SYSFS_PATH", false},
 	{"TestResizedSRQ", "mlx5 does not resize shared receive queues", false},
 	{"TestManyQueuePairs", "a queue pair is closed while the device still works on its request", false},
 	{"TestWhatTheDeviceLacks", "it lists what Soft-RoCE lacks", false},
-	{"TestCacheOfChangedMemory", "a registration pins nothing here: the device finds what is mapped now", false},
-	{"TestCacheOfGoMemory", "a registration pins nothing here: the device finds what is mapped now", false},
-	{"TestRegistrationSpeed", "what it measures is this emulation", false},
-	{"TestCacheStorm", "the emulator has not got what says that memory is gone, so nothing is cached", true},
+	{"TestCacheOfChangedMemory", "registration does not pin memory here: the device uses current mappings", false},
+	{"TestCacheOfGoMemory", "registration does not pin memory here: the device uses current mappings", false},
+	{"TestRegistrationSpeed", "it would measure this emulation", false},
+	{"TestCacheStorm", "the emulator lacks userfaultfd, so nothing is cached", true},
 }
 
-// notOnERDMA are more of them, for liberdma.
+// notOnERDMA are additional ones for liberdma.
 var notOnERDMA = []struct{ test, why string }{
 	{"TestCloseWithSharedReceives", "there are no shared receive queues"},
 	{"TestRoomIsCountedAsAskedFor", "there are no shared receive queues"},
@@ -49,8 +49,8 @@ var notOnERDMA = []struct{ test, why string }{
 	{"TestWindows", "there are no windows"},
 }
 
-// TestIdentity: what the data path in Go writes to queues, doorbell records and doorbells is what libmlx5 writes, and
-// it makes the same of completions: requests, receives and completions at random.
+// TestIdentity checks with random requests, receives and completions that the data path in Go writes the same queues,
+// doorbell records and doorbells as libmlx5, and reads completions alike.
 func TestIdentity(t *testing.T) {
 	lists := fewLists
 	if os.Getenv(envAll) != "" {
@@ -59,11 +59,10 @@ func TestIdentity(t *testing.T) {
 	identity(t, emulated(t), lists)
 }
 
-// fewLists are posted in each run, so many that each kind of request and of list is among them.
+// fewLists is the number of lists for each run, enough to cover each kind of request and list.
 const fewLists = 24_000
 
-// The lists that are posted where there is time, and where a processor is emulated as well; GOVERBS_LISTS is another
-// number for both.
+// Numbers of lists with enough time, and with an emulated processor as well; GOVERBS_LISTS overrides both.
 const (
 	manyLists    = 10_000_000
 	foreignLists = 1_000_000
@@ -77,7 +76,7 @@ func identity(t *testing.T, e *Emulated, lists int) {
 		require.NoError(t, err)
 	}
 	program := testProgram(t, e, "../../rdma/mlx5/internal/direct")
-	for _, size := range []string{"64", "128"} { // bytes of a completion
+	for _, size := range []string{"64", "128"} { // size of a completion
 		seed := rand.Uint64()
 		cmd := e.Command(t.Context(), program, "-test.v", "-test.run=^TestIdentity", "-test.timeout=2h")
 		cmd.Env = append(cmd.Env, "GOVERBS_EMULATED_STILL=1", "GOVERBS_IDENTITY_LISTS="+strconv.Itoa(lists/2),
@@ -94,7 +93,7 @@ func identity(t *testing.T, e *Emulated, lists int) {
 	}
 }
 
-// testProgram is the tests of a package, for the libraries' architecture.
+// testProgram builds the tests of a package for the libraries' architecture.
 func testProgram(t *testing.T, e *Emulated, pkg string) string {
 	t.Helper()
 	program := filepath.Join(dir, filepath.Base(pkg)+"-"+e.libraries.Arch+".test")
@@ -105,21 +104,20 @@ func testProgram(t *testing.T, e *Emulated, pkg string) string {
 	return program
 }
 
-// TestObjectSuite: the tests of the objects, which were written for Soft-RoCE in guests, over libmlx5 and over the data
-// path in Go.
+// TestObjectSuite runs the object tests, written for Soft-RoCE in guests, over libmlx5 and over the data path in Go.
 func TestObjectSuite(t *testing.T) {
 	for _, path := range []string{pathC, pathGo} {
 		t.Run(path, func(t *testing.T) { objectSuite(t, emulated(t), path) })
 	}
 }
 
-// TestObjectSuiteMLX4: the same over libmlx4.
+// TestObjectSuiteMLX4 is the same over libmlx4.
 func TestObjectSuiteMLX4(t *testing.T) {
 	takesLong(t)
 	objectSuite(t, emulated(t).As(MLX4), pathMLX4)
 }
 
-// TestObjectSuiteERDMA: the same over liberdma.
+// TestObjectSuiteERDMA is the same over liberdma.
 func TestObjectSuiteERDMA(t *testing.T) {
 	takesLong(t)
 	objectSuite(t, emulated(t).As(ERDMA), pathERDMA)
@@ -144,7 +142,7 @@ func objectSuite(t *testing.T, e *Emulated, path string) {
 	runSuite(t, e, path, least, program, "-test.skip="+strings.Join(skip, "|"))
 }
 
-// runSuite runs tests that were written for guests, whose kernel and library they take the emulated ones for.
+// runSuite runs tests that were written for guests, with the emulated kernel and library.
 func runSuite(t *testing.T, e *Emulated, path string, least int, program string, args ...string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
@@ -159,7 +157,7 @@ func runSuite(t *testing.T, e *Emulated, path string, least int, program string,
 	text, err := cmd.CombinedOutput()
 	require.NoError(t, err, "%s", text)
 	assert.Greater(t, strings.Count(string(text), "\n--- PASS"), least)
-	if path != pathERDMA { // whose tests try types and states that it has not got
+	if path != pathERDMA { // its tests try unsupported types and states
 		assert.NotContains(t, string(text), "emulated "+e.adapter.Name+": ", "something is missing")
 	}
 }

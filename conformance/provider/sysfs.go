@@ -9,20 +9,20 @@ import (
 	"strings"
 )
 
-// Adapter is a kind of adapter that is emulated.
+// Adapter is a kind of emulated adapter.
 type Adapter struct {
 	Name   string // of its driver: the provider is lib<Name>
 	Device string
-	files  map[string]string // of sysfs, beside those that all have
+	files  map[string]string // additional sysfs files
 }
 
-// Device and Address are the name of the emulated device of mlx5, and the address that its GID of RoCE v2 has.
+// Device and Address are the name of the emulated mlx5 device and the address of its RoCE v2 GID.
 const (
 	Device  = "mlx5_0"
 	Address = "192.0.2.1"
 )
 
-// The adapters that there are.
+// The emulated adapters.
 var (
 	MLX5 = Adapter{"mlx5", Device, map[string]string{
 		"class/infiniband/DEVICE/fw_ver":                    "16.35.1",
@@ -46,10 +46,10 @@ var (
 	adapters = []Adapter{MLX5, EFA, MLX4, ERDMA, MANA, IRDMA, BNXT, HNS}
 )
 
-// address is that of the GID of RoCE v2.
+// address returns the address of the RoCE v2 GID.
 func (a *Adapter) address() string {
 	if a.Name == MLX4.Name {
-		return "fe80::267:6fff:fe76:6572" // libmlx4 knows the way to link-local addresses alone
+		return "fe80::267:6fff:fe76:6572" // libmlx4 resolves only link-local addresses
 	}
 	return Address
 }
@@ -65,7 +65,7 @@ func roce(name, abi, modalias string) Adapter {
 	}}
 }
 
-// sysfs has the files below SYSFS_PATH that libibverbs reads, and a directory that has to be there, without files.
+// sysfs has the files below SYSFS_PATH that libibverbs reads, and a directory that must exist.
 var sysfs = map[string]string{
 	"drivers/":                                   "",
 	"class/infiniband_verbs/abi_version":         "6",
@@ -80,7 +80,7 @@ var sysfs = map[string]string{
 	"class/infiniband/DEVICE/ports/1/gids/0":     "fe80:0000:0000:0000:0267:6fff:fe76:6572",
 }
 
-// writeSysfs makes a directory for SYSFS_PATH.
+// writeSysfs writes a directory for SYSFS_PATH.
 func (a *Adapter) writeSysfs(dir string) error {
 	files := maps.Clone(sysfs)
 	maps.Copy(files, a.files)

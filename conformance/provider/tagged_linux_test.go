@@ -22,7 +22,7 @@ type tagged struct {
 	t                *testing.T
 	pd               *rdma.PD
 	srq              *rdma.SRQ
-	cq               *rdma.CQ // of the shared receive queue
+	cq               *rdma.CQ // for the shared receive queue
 	polls            *rdma.PollProgram
 	sender, receiver *rdma.QP
 	here, there      *rdma.MR
@@ -71,13 +71,13 @@ func newTagged(t *testing.T) *tagged {
 		assert.NotZero(t, end.LID)
 		attr, err := from.ConnectAttr(end)
 		require.NoError(t, err)
-		attr.RNRRetry = 7 // for ever: the sender may be late to hear that its data was read
+		attr.RNRRetry = 7 // unlimited: the sender may learn late that its data was read
 		require.NoError(t, from.ConnectWith(attr))
 	}
 	return g
 }
 
-// change posts one operation, and gives the tag's handle.
+// change posts one operation and returns the tag's handle.
 func (g *tagged) change(fill func(b *rdma.TagBatch) rdma.TagRequest) uint32 {
 	g.t.Helper()
 	b, err := rdma.NewTagBatch(1, 1)
@@ -89,7 +89,7 @@ func (g *tagged) change(fill func(b *rdma.TagBatch) rdma.TagRequest) uint32 {
 	return r.Handle()
 }
 
-// add adds a tag, whose messages complete under it and 1000.
+// add adds a tag, whose messages complete with tag+1000.
 func (g *tagged) add(tag uint64, at ibv.SGE) uint32 {
 	g.t.Helper()
 	handle := g.change(func(b *rdma.TagBatch) rdma.TagRequest {
@@ -99,8 +99,8 @@ func (g *tagged) add(tag uint64, at ibv.SGE) uint32 {
 	return handle
 }
 
-// message sends one that begins with a header; data is what an eager one has behind it, or of a rendezvous how many
-// bytes it announces.
+// message sends a message with a header. data is the payload of an eager message, or the number of bytes that a
+// rendezvous announces.
 func (g *tagged) message(op ibv.TMHOp, tag uint64, data []byte, more func(rdma.SendRequest)) {
 	g.t.Helper()
 	m := g.here.Bytes()
@@ -122,7 +122,7 @@ func (g *tagged) sent() {
 	success(g.t, g.sender.SendCQ(), ibv.WC_SEND, 5)
 }
 
-// next is the next completion of the shared receive queue.
+// next returns the next completion of the shared receive queue.
 func (g *tagged) next() rdma.Completion {
 	g.t.Helper()
 	ctx, cancel := context.WithTimeout(g.t.Context(), 20*time.Second)
@@ -133,7 +133,7 @@ func (g *tagged) next() rdma.Completion {
 	return c[0]
 }
 
-// came takes the next completion, which is a success.
+// came returns the next completion, which must be successful.
 func (g *tagged) came(id uint64, opcode ibv.WCOpcode, flags ibv.WCFlags) rdma.Completion {
 	g.t.Helper()
 	c := g.next()
@@ -149,7 +149,7 @@ func (g *tagged) nothing() {
 	assert.Empty(g.t, c)
 }
 
-// announce fills the sender's memory, and sends a message that announces n bytes of it, under a key.
+// announce fills the sender's memory and sends a message that announces n bytes of it under a key.
 func (g *tagged) announce(tag uint64, n int, key uint32) []byte {
 	g.t.Helper()
 	data := g.here.Bytes()[4096:][:n]

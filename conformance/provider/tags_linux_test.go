@@ -19,11 +19,11 @@ import (
 	"github.com/goverbs/goverbs/rdma"
 )
 
-// envInfiniBand makes the emulated port one of InfiniBand: libmlx5's queue pair for tags finds itself by its LID, which
-// RoCE has not got.
+// envInfiniBand makes the emulated port an InfiniBand port: libmlx5's queue pair for tags connects to itself by LID,
+// which RoCE does not have.
 const envInfiniBand = "GOVERBS_EMULATED_INFINIBAND=1"
 
-// insideTags has a test run again in a process over a port of InfiniBand, with completions of both sizes; there it
+// insideTags runs a test again in a process over an InfiniBand port, with completions of both sizes. In that process it
 // returns true.
 func insideTags(t *testing.T) bool {
 	t.Helper()
@@ -36,10 +36,10 @@ func insideTags(t *testing.T) bool {
 	return false
 }
 
-// tagTests run over each release: those of the newest one, by themselves.
+// tagTests are the tests to run over each release. The newest one runs them directly.
 const tagTests = "TestTags|TestTagsAndReceives|TestTagLists|TestRendezvous|TestTagLimits|TestLostTags"
 
-// tagSuite runs them over a release, as programs of its machine.
+// tagSuite runs them over a release.
 func tagSuite(t *testing.T, e *Emulated) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
@@ -53,7 +53,7 @@ func tagSuite(t *testing.T, e *Emulated) {
 	}
 }
 
-// Of tagged's shared receive queue, and the bytes of a message's header and of what else announces a rendezvous.
+// Parameters of the shared receive queue of tagged, and the sizes of a tag header and of a rendezvous header.
 const (
 	mostTags  = 4
 	mostOps   = 8
@@ -65,7 +65,7 @@ const tagValues = ibv.WC_STANDARD_FLAGS | ibv.WC_EX_WITH_TM_INFO
 
 const whole = ibv.WC_TM_MATCH | ibv.WC_TM_DATA_VALID
 
-// TestTags: messages find the memory of their tags, in whatever order they come, through ibv_post_srq_ops of libmlx5.
+// TestTags checks that messages arrive in the memory of their tags in any order, through ibv_post_srq_ops of libmlx5.
 func TestTags(t *testing.T) {
 	if !insideTags(t) {
 		return
@@ -92,8 +92,8 @@ func TestTags(t *testing.T) {
 	}
 }
 
-// TestTagsAndReceives: a message that matches no tag goes to a receive as a whole, and holds back the tags that are
-// added before the program says that it has seen it; one that says it has no tag holds back nothing.
+// TestTagsAndReceives checks that a message without a matching tag goes to a receive and delays tags that are added
+// before the program has reported it as seen, and that a message without a tag delays nothing.
 func TestTagsAndReceives(t *testing.T) {
 	if !insideTags(t) {
 		return
@@ -136,7 +136,7 @@ func TestTagsAndReceives(t *testing.T) {
 		assert.Equal(t, text, g.there.Bytes()[:len(text)])
 		g.sent()
 
-		g.change(func(b *rdma.TagBatch) rdma.TagRequest { // says with another operation that all were seen
+		g.change(func(b *rdma.TagBatch) rdma.TagRequest { // reports all as seen with another operation
 			return b.AddTag(4, 1002, 2, ^uint64(0)).Add(g.there.SGE(0, 1000)).Unexpected(unexpected).Signaled()
 		})
 		g.came(4, ibv.WC_TM_ADD, 0)
@@ -146,7 +146,7 @@ func TestTagsAndReceives(t *testing.T) {
 	}
 }
 
-// TestTagLists: masks, tags that are taken away, and by whom, operations without a completion, and full lists.
+// TestTagLists tests masks, removed tags, unsignaled operations, and full lists.
 func TestTagLists(t *testing.T) {
 	if !insideTags(t) {
 		return
@@ -157,7 +157,7 @@ func TestTagLists(t *testing.T) {
 		g.change(func(b *rdma.TagBatch) rdma.TagRequest { return b.DelTag(9, first).Signaled() })
 		g.came(9, ibv.WC_TM_DEL, 0)
 		g.message(ibv.TMH_EAGER, 2, []byte("two"), nil)
-		g.sent() // and so the message was there
+		g.sent() // the message has arrived
 		g.change(func(b *rdma.TagBatch) rdma.TagRequest { return b.DelTag(8, second).Signaled() })
 		g.came(1002, ibv.WC_TM_RECV, whole)
 		c := g.next()
@@ -179,7 +179,7 @@ func TestTagLists(t *testing.T) {
 		g.change(func(b *rdma.TagBatch) rdma.TagRequest {
 			return b.AddTag(5, 1005, 5, ^uint64(0)).Add(g.there.SGE(0, 9))
 		})
-		g.nothing() // it was not asked for
+		g.nothing() // unsignaled
 		g.message(ibv.TMH_EAGER, 5, []byte("quiet"), nil)
 		g.came(1005, ibv.WC_TM_RECV, whole)
 		g.sent()
@@ -197,8 +197,8 @@ func TestTagLists(t *testing.T) {
 	}
 }
 
-// TestRendezvous: data that a message announces is read when a tag matches it, its sender is told, and the receive
-// completes twice; where a tag has no room for it, the program finds the headers.
+// TestRendezvous checks that announced data is read when a tag matches, that the sender is notified, and that the
+// receive completes twice. If the tag's buffer is too small, the program gets the headers.
 func TestRendezvous(t *testing.T) {
 	if !insideTags(t) {
 		return
@@ -215,7 +215,7 @@ func TestRendezvous(t *testing.T) {
 		assert.EqualValues(t, n, c.ByteLen)
 		assert.Equal(t, data, g.there.Bytes()[:n])
 		g.sent()
-		receive(t, g.sender.PostRecv, g.here.SGE(2048, 64)) // only now is the sender ready to hear of it
+		receive(t, g.sender.PostRecv, g.here.SGE(2048, 64)) // the sender can be notified only now
 		wc := success(t, g.sender.RecvCQ(), ibv.WC_RECV, 100)
 		require.EqualValues(t, rndvSize, wc.ByteLen)
 		fin, sent := g.here.Bytes()[2048:][:rndvSize], g.here.Bytes()[:rndvSize]
@@ -239,7 +239,7 @@ func TestRendezvous(t *testing.T) {
 	assert.Equal(t, ibv.QPS_ERR, attr.QPState)
 }
 
-// TestTagLimits: what libmlx5 would drop, or write behind its memory, or read as something else, is refused.
+// TestTagLimits checks that operations that libmlx5 would drop, write beyond its memory or misinterpret are rejected.
 func TestTagLimits(t *testing.T) {
 	if !insideTags(t) {
 		return
@@ -268,7 +268,7 @@ func TestTagLimits(t *testing.T) {
 	g.nothing()
 }
 
-// TestLostTags: libmlx5 loses tags where a program deletes one whose message it has polled.
+// TestLostTags demonstrates that libmlx5 loses tags when a program deletes a tag whose message it has polled.
 func TestLostTags(t *testing.T) {
 	if !insideTags(t) {
 		return

@@ -18,8 +18,8 @@ import (
 	"github.com/goverbs/goverbs/rdma"
 )
 
-// TestEventOfAnother: an event that this package did not ask for lies in a channel, because C has, and keeps no wait
-// asleep: an adapter of mlx5 sends no other until libmlx5 has read it.
+// TestEventOfAnother checks that an event in a channel that C armed, not this package, does not keep a wait asleep: an
+// mlx5 adapter sends no other until libmlx5 has read it.
 func TestEventOfAnother(t *testing.T) {
 	if os.Getenv(envInside) == "" {
 		again(t, emulated(t), pathC)

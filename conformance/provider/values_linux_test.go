@@ -24,8 +24,8 @@ import (
 	"github.com/goverbs/goverbs/rdma"
 )
 
-// TestValues: a PollProgram reads the same values of each completion through libmlx5 and through the data path in Go:
-// of sends and receives, whether they succeed or fail.
+// TestValues checks that a PollProgram reads the same values of each successful or failed completion through libmlx5
+// and through the data path in Go.
 func TestValues(t *testing.T) {
 	if os.Getenv(envInside) != "" {
 		insideValues(t)
@@ -62,7 +62,7 @@ func insideValues(t *testing.T) {
 	}
 }
 
-// values makes completions at random.
+// values generates random completions.
 type values struct {
 	rand   *rand.Rand
 	device *rdma.Device
@@ -71,11 +71,11 @@ type values struct {
 	polls  *rdma.PollProgram
 }
 
-// queuePair makes completions of a queue pair that is its own peer, the last of which fail.
+// queuePair generates completions of a queue pair that is connected to itself, the last of which fail.
 func (v *values) queuePair(t *testing.T, out *os.File) {
 	cq, err := v.device.CreateCQEx(&ibv.CQInitAttrEx{CQE: 64, WCFlags: ibv.WC_STANDARD_FLAGS})
 	require.NoError(t, err)
-	v.polls, err = cq.NewPollProgram(3) // fewer than a round has
+	v.polls, err = cq.NewPollProgram(3) // fewer than in a round
 	require.NoError(t, err)
 	v.qp, err = v.device.NewRC(rdma.QPParts{CQ: cq,
 		Cap: ibv.QPCap{MaxSendWR: 16, MaxRecvWR: 16, MaxSendSGE: 1, MaxRecvSGE: 1, MaxInlineData: 16}})
@@ -93,7 +93,7 @@ func (v *values) queuePair(t *testing.T, out *os.File) {
 	require.NoError(t, cq.Close())
 }
 
-// round posts a list, and writes what it completes with, in the order of wr_ids.
+// round posts a list and writes its completions in the order of wr_ids.
 func (v *values) round(t *testing.T, out *os.File, fails bool) {
 	const most = 4
 	n := 1 + v.rand.IntN(most)
@@ -135,7 +135,7 @@ func (v *values) round(t *testing.T, out *os.File, fails bool) {
 			}
 		}
 		if fails {
-			receive(t, v.qp.PostRecv, at[0]) // which is flushed
+			receive(t, v.qp.PostRecv, at[0]) // to be flushed
 			want++
 		}
 	})
@@ -148,7 +148,7 @@ func (v *values) round(t *testing.T, out *os.File, fails bool) {
 	}, 30*time.Second, 10*time.Microsecond)
 	require.Len(t, all, want)
 	slices.SortStableFunc(all, func(a, b rdma.Completion) int { return cmp.Compare(a.WRID, b.WRID) })
-	type plain rdma.Completion // which prints every field
+	type plain rdma.Completion // without methods, to print every field
 	for _, c := range all {
 		c.QPNum -= v.qp.Num()
 		_, err := fmt.Fprintf(out, "%+v\n", plain(c))

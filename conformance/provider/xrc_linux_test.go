@@ -18,13 +18,13 @@ import (
 	"github.com/goverbs/goverbs/rdma/mlx5"
 )
 
-// extended is an extended connection: a queue pair that sends, and one that receives into the shared receive queues of
-// its domain, which libmlx5 and libmlx4 have.
+// extended is an XRC connection: a queue pair that sends, and one that receives into the shared receive queues of its
+// domain. libmlx5 and libmlx4 support it.
 type extended struct {
 	send, recv *rdma.QP
 	srqs       [2]*rdma.SRQ
 	own, peer  *rdma.MR
-	cqs        [3]*rdma.CQ // of the sender, and of the shared receive queues
+	cqs        [3]*rdma.CQ // for the sender and the shared receive queues
 }
 
 // keep closes an object when the test ends.
@@ -38,7 +38,7 @@ func newExtended(t *testing.T) *extended {
 	t.Helper()
 	d, err := rdma.Open(deviceName())
 	keep(t, d, err)
-	var o rdma.QueueOptions // of the sender
+	var o rdma.QueueOptions // for the sender
 	if os.Getenv(envInside) == pathGo {
 		o.Path, err = mlx5.NewPath(d)
 		require.NoError(t, err)
@@ -87,7 +87,7 @@ func newExtended(t *testing.T) *extended {
 	return x
 }
 
-// post posts one request, to the shared receive queue of a number.
+// post posts one request to a shared receive queue.
 func (x *extended) post(t *testing.T, number uint32, fill func(*rdma.SendBatch)) {
 	t.Helper()
 	send(t, x.send, func(b *rdma.SendBatch) {
@@ -96,8 +96,8 @@ func (x *extended) post(t *testing.T, number uint32, fill func(*rdma.SendBatch))
 	})
 }
 
-// TestXRC: requests of an extended connection arrive in the shared receive queue that each names, and what they do to
-// memory is done with that queue's protection domain.
+// TestXRC checks that requests of an XRC connection arrive in the shared receive queue that each names, and access
+// memory in that queue's protection domain.
 func TestXRC(t *testing.T) {
 	if !insideMLX(t) {
 		return

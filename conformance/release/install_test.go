@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package release tests what a version of this module is to its users: what the module's zip file holds, what go
-// install makes of it, and that the workflow finds the notes of a version.
+// Package release tests a version of this module as users get it: the content of its zip file, go install, and release
+// notes.
 package release
 
 import (
@@ -25,22 +25,22 @@ const (
 	path = "github.com/goverbs/goverbs"
 )
 
-// version is one that no proxy has.
+// version is unknown to any proxy.
 var version = module.Version{Path: path, Version: "v0.0.1-test"}
 
-// checkout copies the files of the repository, as they are now, to a directory.
+// checkout copies the current files of the repository to a directory.
 func checkout(t *testing.T) string {
 	t.Helper()
 	list := exec.Command("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
 	list.Dir = root
 	out, err := list.Output()
 	if err != nil {
-		t.Skip("this is no checkout: ", err)
+		t.Skip("not a checkout: ", err)
 	}
 	dir := t.TempDir()
 	for name := range bytes.SplitSeq(bytes.Trim(out, "\x00"), []byte{0}) {
 		text, err := os.ReadFile(filepath.Join(root, string(name)))
-		if os.IsNotExist(err) { // it was removed, and that is not committed yet
+		if os.IsNotExist(err) { // it was removed without a commit
 			continue
 		}
 		require.NoError(t, err)
@@ -55,7 +55,7 @@ func write(t *testing.T, name string, text []byte) {
 	require.NoError(t, os.WriteFile(name, text, 0o644))
 }
 
-// proxy makes a module proxy of a directory, with this tree as a version.
+// proxy creates a module proxy in a directory, with this tree as a version.
 func proxy(t *testing.T) string {
 	t.Helper()
 	tree, dir := checkout(t), t.TempDir()
@@ -76,15 +76,15 @@ func proxy(t *testing.T) string {
 	return dir
 }
 
-// commands are those that pages tell users to install, with arguments to try.
+// commands are those that pages tell users to install, with arguments for a test.
 var commands = map[string][]string{
 	"cmd/goverbs":                  {"explain", "12"},
 	"conformance/abi/cmd/abicheck": {"-dump", "-pkg", "efadv"},
 	"examples/demo":                {"-time", "1ms", "-only", "FLUSH"},
 }
 
-// TestInstall: go install with a version finds what each command that a page names consists of, outside of any module,
-// all in the module's zip file and in what it requires; make test-all lets it compile that, and runs the commands.
+// TestInstall checks that go install with a version finds all packages of each command that a page names in the
+// module's zip file and its dependencies. make test-all also compiles and runs the commands.
 func TestInstall(t *testing.T) {
 	if os.Getenv("GOVERBS_LONG") == "" {
 		t.Skip("it compiles programs anew; GOVERBS_LONG=1, which make test sets, runs it")
@@ -112,10 +112,10 @@ func TestInstall(t *testing.T) {
 	}
 }
 
-// commandRE finds commands that a page tells users to install or run with a version.
+// commandRE matches commands with a version that a page tells users to install or run.
 var commandRE = regexp.MustCompile(path + `/([\w/-]+(?:/\.\.\.)?)@`)
 
-// TestPagesNameCommands: each command that a page names with a version is one that TestInstall installs.
+// TestPagesNameCommands checks that TestInstall covers each command that a page names with a version.
 func TestPagesNameCommands(t *testing.T) {
 	pages, err := filepath.Glob(filepath.Join(root, "docs/*.md"))
 	require.NoError(t, err)
@@ -132,7 +132,7 @@ func TestPagesNameCommands(t *testing.T) {
 	assert.Greater(t, seen, 4)
 }
 
-// TestNotes: the workflow's script finds the section of a version, that alone, and fails if there is none.
+// TestNotes checks that the workflow's script extracts only the section of a version, and fails without one.
 func TestNotes(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "CHANGELOG.md")
 	write(t, file, []byte("# Changelog\n\n## Unreleased\n\nnew\n\n## v0.1.1, 2026-12-01\n\nmended\n\n### API\n\n"+

@@ -18,7 +18,7 @@ import (
 
 const module = "github.com/goverbs/goverbs"
 
-var dir string // what the tests build
+var dir string // for binaries that the tests build
 
 func TestMain(m *testing.M) {
 	os.Exit(func() int {
@@ -31,8 +31,7 @@ func TestMain(m *testing.M) {
 	}())
 }
 
-// everything says that what takes minutes to compile or to emulate, and seldom finds what the rest does not, is tried
-// too: make test-all.
+// everything enables variants that take minutes to compile or emulate and rarely find anything new: make test-all.
 var everything = os.Getenv("GOVERBS_EVERYTHING") != ""
 
 func needEverything(t *testing.T, seldom bool) {
@@ -45,13 +44,13 @@ func needEverything(t *testing.T, seldom bool) {
 // build is a way to build the worker.
 type build struct {
 	name   string
-	seldom bool // Go's library, or ours, would have to be compiled for it alone
+	seldom bool // needs a separate compilation of the libraries
 	env    []string
 	flags  []string
 }
 
-// builds of this machine: without cgo, with it and the race detector, which checks what we do with pointers too, and
-// with those checked alone. PIE is addressed otherwise.
+// builds for this machine: without cgo; with cgo and the race detector, which also checks our use of pointers; and with
+// pointer checks only. PIE changes addressing.
 var builds = []build{
 	{name: "plain", env: []string{"CGO_ENABLED=0"}},
 	{name: "race", env: []string{"CGO_ENABLED=1"}, flags: []string{"-race"}},
@@ -63,7 +62,7 @@ var builds = []build{
 
 var built sync.Map // file → *sync.Once
 
-// produce runs a command that makes a file of the tests' directory, once; the argument OUT stands for it.
+// produce runs a command, once, that creates a file in the tests' directory. OUT in its arguments is the file's path.
 func produce(t *testing.T, file string, env []string, name string, args ...string) string {
 	t.Helper()
 	once, _ := built.LoadOrStore(file, &sync.Once{})
@@ -96,7 +95,7 @@ func queueLibrary(t *testing.T, cc string) string {
 		"testdata/queue.c", "testdata/device.c")
 }
 
-// command runs a program and gives what it printed. One that has not ended after limit is killed.
+// command runs a program and returns its output. It is killed after limit.
 func command(t *testing.T, limit time.Duration, env []string, name string, args ...string) (string, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)

@@ -18,10 +18,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// machine is one that the tests of package runtime run on: this one, or by qemu's user mode.
+// machine is a machine for the tests of package runtime: this one, or an emulated one in qemu's user mode.
 type machine struct {
 	name, arch, gnu, qemu string
-	seldom                bool // make test-all alone runs it: other machines share what it is about
+	seldom                bool // only in make test-all: other machines cover it
 	flags, env            []string
 }
 
@@ -32,7 +32,7 @@ var machines = []machine{
 	{name: "a full traceback", seldom: true, arch: runtime.GOARCH, env: []string{"GOVERBS_FULL_TRACEBACK=1"}},
 	arm64,
 	{name: "ppc64le", seldom: true, arch: "ppc64le", gnu: "powerpc64le-linux-gnu", qemu: "qemu-ppc64le"},
-	// what purego takes for the interpreter is not what Debian has
+	// Debian's loader is not where purego expects it
 	{name: "riscv64", seldom: true, arch: "riscv64", gnu: "riscv64-linux-gnu", qemu: "qemu-riscv64",
 		flags: []string{"-ldflags=-I=/lib/ld-linux-riscv64-lp64d.so.1"}},
 }
@@ -44,7 +44,7 @@ func (m machine) cc() string {
 	return m.gnu + "-gcc"
 }
 
-// emulator is what runs the machine's programs; none for this machine.
+// emulator returns the command that runs the machine's programs; empty for this machine.
 func (m machine) emulator(t *testing.T) []string {
 	t.Helper()
 	if m.arch == runtime.GOARCH {
@@ -88,7 +88,7 @@ func TestMachines(t *testing.T) {
 			}
 			flags, objects := []string{"-rapid.checks=50"}, []string{"-rapid.checks=50"}
 			if len(emulator) > 0 {
-				// the kernel runs no set-uid programs of another machine, and a test compiles for this one
+				// set-uid programs do not run under qemu, and a test compiles for this machine
 				flags = append(flags, "-test.skip=^TestMoreRightsThanTheUser$")
 				objects = append(objects, "-test.skip=^TestSoftDeviceFromEnvironment$")
 			}
@@ -101,8 +101,8 @@ func TestMachines(t *testing.T) {
 	}
 }
 
-// TestStormsOnARM runs the worker for arm64, without cgo and with it: what TestMachines runs there finds wrong assembly
-// without storms, and what storms alone find they find on this machine too.
+// TestStormsOnARM runs the worker for arm64, with and without cgo. Wrong assembly shows up in TestMachines already, and
+// other failures under storms also on this machine.
 func TestStormsOnARM(t *testing.T) {
 	needEverything(t, true)
 	library := "-library=" + queueLibrary(t, arm64.cc())

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package stress proves that package runtime, and the queues of package rdma over it, call C without breaking what Go's
-// runtime relies on: its worker program runs in processes of its own, built in several ways, under storms of signals,
-// collections and stops of the world. The tests of both packages are run for other machines as well, by qemu's user
-// mode.
+// Package stress tests that package runtime, and the queues of package rdma, call C without violating invariants of the
+// Go runtime. Its worker program, built in several ways, runs in separate processes under storms of signals, garbage
+// collections and stop-the-world pauses. The tests of both packages also run for other machines in qemu's user mode.
 package stress

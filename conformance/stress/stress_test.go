@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// bodies of package runtime and of rdma's queues, each group with the processors for itself.
+// bodies of package runtime and of rdma's queues, in groups that run one after the other.
 var bodies = []string{"queue,blocking,programs",
 	"sends,sends-unchecked,sends-programs"}
 
@@ -24,7 +24,7 @@ const (
 	allStorms   = "stop,collect,urg,prof,profile,trace"
 )
 
-// period is how long one run of the worker takes: STRESS is for how long they run in all, by default some 40 seconds.
+// period returns the duration of one run of the worker. STRESS is the total duration, by default about 40 seconds.
 func period(t *testing.T) time.Duration {
 	t.Helper()
 	s := os.Getenv("STRESS")
@@ -36,7 +36,7 @@ func period(t *testing.T) time.Duration {
 	return max(all/80, leastPeriod)
 }
 
-// run lets a worker run, and fails when it does not end well and in time.
+// run runs a worker and fails the test unless it succeeds in time.
 func run(t *testing.T, env []string, words ...string) string {
 	t.Helper()
 	out, err := command(t, 2*period(t)+30*time.Second, env, words[0], append(words[1:], "-for="+period(t).String())...)
@@ -55,8 +55,8 @@ func needFast(t *testing.T) {
 	}
 }
 
-// TestStorms: every post arrives once and with its bytes, no checked queue is overfilled or loses a slot, and locks of
-// C are held by one program at a time, however the worker is built and whatever happens meanwhile.
+// TestStorms checks in each build of the worker and under all storms that every post arrives once and intact, that no
+// checked queue overflows or loses a slot, and that C locks are held by one program at a time.
 func TestStorms(t *testing.T) {
 	needFast(t)
 	library := queueLibrary(t, "gcc")
@@ -83,8 +83,8 @@ func storms(t *testing.T, words ...string) {
 	}
 }
 
-// TestRegionsAreOneProgram: a lock of C that is held across separate calls stops the process for good when Go preempts
-// its holder; within a program it does not.
+// TestRegionsAreOneProgram checks that a program may hold a C lock. If separate calls held it, the process would
+// deadlock when Go preempts the holder, which the test demonstrates.
 func TestRegionsAreOneProgram(t *testing.T) {
 	needFast(t)
 	worker, library := builds[0].worker(t), queueLibrary(t, "gcc")
@@ -98,10 +98,10 @@ func TestRegionsAreOneProgram(t *testing.T) {
 
 var p99 = regexp.MustCompile(`stop-p99=(\S+) .*own-p99=(\S+) own-max=([^;\s]+)`)
 
-// TestTheWorldStops: p99 of stopping the world and starting it again is below 5 ms while a goroutine polls in a tight
-// loop, less the time in which a thread of the process was ready and had no CPU: on a machine with more to do than CPUs
-// those wait some 4 ms for their turn, whatever runs on them. A loop of Go's that cannot be preempted shows that the
-// rest is still counted, with the waits of one thread less alone: those of several at once are longer than the stop.
+// TestTheWorldStops checks that stop-the-world pauses have a p99 below 5 ms while a goroutine polls in a tight loop,
+// minus the time in which a thread of the process was runnable without a CPU: on an overloaded machine that is about 4
+// ms. A Go loop that cannot be preempted shows that the remaining time still counts; there, only the wait of one thread
+// is subtracted, because the sum over several can exceed the pause.
 func TestTheWorldStops(t *testing.T) {
 	needFast(t)
 	worker, library := builds[0].worker(t), queueLibrary(t, "gcc")
@@ -122,7 +122,7 @@ func TestTheWorldStops(t *testing.T) {
 		assert.Less(t, own, limit)
 	}
 	most := time.Duration(0)
-	for range 20 { // on a busy machine it may lose its CPU just when the world is to stop
+	for range 20 { // on a busy machine it may lose its CPU during the pause
 		if _, most = measure("spin-go", "GODEBUG=asyncpreemptoff=1"); most > limit {
 			break
 		}

@@ -13,23 +13,23 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 )
 
-// call is one call of a function, in C and in Go: its arguments and all that it depends on.
+// call is one call of a function in C and in Go, with its arguments and environment.
 type call struct {
 	b       *bench
 	f       *model.Func
-	kinds   string // as C records the arguments
+	kinds   string // how C records the arguments
 	args    []uint64
 	results map[string][]Result // scripts
-	memory  []byte              // of the device, before
+	memory  []byte              // device memory before the call
 	lacking bool                // the device lacks the slot
-	crash   bool                // and C crashes where it calls it
-	nothing bool                // there is no object
-	said    answer              // of C
-	log     []Record            // and the calls that C made
+	crash   bool                // C crashes when it calls the slot
+	nothing bool                // the object is NULL
+	said    answer              // result in C
+	log     []Record            // calls made in C
 }
 
-// newCall fills the device's buffers and makes arguments: objects of the device where a parameter points to one, else a
-// buffer each, and any number for a number.
+// newCall fills the device's buffers and creates arguments: objects of the device for pointers to them, buffers for
+// other pointers, and random numbers.
 func (b *bench) newCall(f *model.Func) *call {
 	c := &call{b: b, f: f, kinds: (&text{}).kinds(f.Name, &f.Proto), results: map[string][]Result{}}
 	for i := range Buffers {
@@ -44,7 +44,7 @@ func (b *bench) newCall(f *model.Func) *call {
 	return c
 }
 
-// scatter fills memory with numbers, small ones in half of it.
+// scatter fills memory with random numbers, half of them small.
 func (b *bench) scatter(memory []byte) {
 	for at := 0; at < len(memory); at += 8 {
 		v := b.random.Uint64()
@@ -115,7 +115,7 @@ func (c *call) list(kind byte, buffer []byte) {
 	}
 }
 
-// callees are what the function may call, by the names of the stub: a slot, exported functions.
+// callees returns what the function may call, by the names of the stub: a slot, exported functions.
 func (c *call) callees() []string {
 	var all []string
 	if c.f.Inline == nil {
@@ -133,7 +133,7 @@ func (c *call) callees() []string {
 	return here
 }
 
-// script makes the answers of what is called, of the function's own type, and what they write behind arguments.
+// script creates results of the called function's type, and writes to its output arguments.
 func (c *call) script() {
 	typ, err := model.ParseType(c.f.Result)
 	if err != nil {
@@ -157,7 +157,7 @@ func (c *call) script() {
 			minus := func(v int64) uint64 { return uint64(-v) }
 			r = []Result{{}, {}, {Value: 22}, {Value: 95}, {Value: 38}, {Value: minus(1), Errno: 13},
 				{Value: minus(22)}, {Value: number(c.b.random)}}[draw]
-			if int32(r.Value) == -1<<31 { // whose negative is no int
+			if int32(r.Value) == -1<<31 { // cannot be negated
 				r.Value = 0
 			}
 		}
@@ -171,7 +171,7 @@ func (c *call) script() {
 	}
 }
 
-// pokes are writes behind the arguments that point to buffers, as queries do.
+// pokes returns writes to buffers that arguments point to, like those of queries.
 func (c *call) pokes() []Poke {
 	var all []Poke
 	for i, p := range c.f.Params {
@@ -183,10 +183,10 @@ func (c *call) pokes() []Poke {
 	return all
 }
 
-// goArguments are the arguments as Go takes them.
+// goArguments converts the arguments to Go types.
 func (c *call) goArguments(fn reflect.Type) ([]reflect.Value, error) {
 	args := c.args
-	// what the compiler knows of an argument
+	// known to the compiler
 	if last := len(c.f.Params) - 1; last >= 0 && c.f.Params[last].Name == "is_access_const" {
 		args = args[:last]
 	}

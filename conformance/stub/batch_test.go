@@ -14,8 +14,8 @@ import (
 	"github.com/goverbs/goverbs/rdma"
 )
 
-// carried are the shapes that ibv_send_wr carries: what each opcode has besides entries and flags. ud marks those that
-// may name the receiver of a datagram.
+// carried are the shapes for ibv_send_wr: the operands of each opcode, besides entries and flags. ud marks those that
+// can be datagrams.
 var carried = []struct {
 	opcode           ibv.WROpcode
 	extra, arm, tail uint32
@@ -35,7 +35,7 @@ var carried = []struct {
 	{opcode: ibv.WR_DRIVER1},
 }
 
-// carriedShapes are every opcode × arm × flags × SGE count of them, in lists.
+// carriedShapes yields lists with every combination of opcode, arm, flags and SGE count.
 func carriedShapes(yield func([]shape) bool) {
 	for _, c := range carried {
 		for variant := range uint32(4) {
@@ -56,8 +56,8 @@ func carriedShapes(yield func([]shape) bool) {
 	}
 }
 
-// randomList is shapes of a random list. What a batch remembers of its former requests matters: some lists have the
-// parts that are rare, and some have few opcodes, so that a request often is what it was before.
+// randomList returns shapes of a random list. A batch reuses memory of earlier requests, so some lists have rare
+// operands, and some have few opcodes, so that a request is often overwritten by one of the same kind.
 func randomList(r *rand.Rand) []shape {
 	all := make([]shape, 1+r.IntN(24)/(1+r.IntN(8)))
 	xrc, ud, opcodes := r.IntN(4) == 0, r.IntN(3) == 0, 1+r.IntN(len(carried))
@@ -75,15 +75,15 @@ func randomList(r *rand.Rand) []shape {
 	return all
 }
 
-// batched is a shape's values as SendBatch has them: the list of entries always has an address, and a fetch-and-add no
-// swap.
+// batched returns a shape's values as SendBatch writes them: the list of entries always has an address, and
+// fetch-and-add no swap value.
 func (s shape) batched(r *rand.Rand, readable []byte) recipe {
 	c := s.values(r, readable)
 	c.list = 1
 	if s.opcode == ibv.WR_ATOMIC_FETCH_AND_ADD {
 		c.swap = 0
 	}
-	if s.flags&ibv.SEND_INLINE != 0 { // inline bytes that the batch copies have no key
+	if s.flags&ibv.SEND_INLINE != 0 { // inline data that the batch copies has no key
 		for i := range c.sge {
 			c.sge[i].LKey = 0
 		}
@@ -138,20 +138,20 @@ func (c *recipe) append(b *rdma.SendBatch) {
 	}
 }
 
-// queue is what every form of a queue of package rdma has.
+// queue is implemented by every kind of queue of package rdma.
 type queue[B any] interface {
 	Post(B) (posted int, err error)
 	PostRange(b B, from, to int) (posted int, err error)
 }
 
-// patch gives a request of a batch other values, through what the batch lends, also members that it had not before, and
-// says what it is then.
+// patch changes a request of a batch through the pointers that the batch returns, including members that were unset,
+// and returns the new recipe.
 func (b *bench) patch(batch *rdma.SendBatch, i int, old recipe, s shape) recipe {
 	if s.xrc = 1; s.arm == armNone {
 		s.arm = armUD
 	}
 	c := s.batched(b.random, b.data.Bytes())
-	if s.flags&ibv.SEND_INLINE != 0 { // these are copies inside of the batch
+	if s.flags&ibv.SEND_INLINE != 0 { // copied into the batch
 		c.sge, c.numSGE = old.sge, old.numSGE
 	} else {
 		copy(batch.SGEs(i), c.sge[:c.numSGE])
@@ -160,7 +160,7 @@ func (b *bench) patch(batch *rdma.SendBatch, i int, old recipe, s shape) recipe 
 	return c
 }
 
-// posted is what a post did, in the terms of C.
+// posted converts the result of a post to C's representation.
 func (b *bench) posted(n, length int, err error) outcome {
 	o := outcome{bad: badKept, log: b.stub.RawLog()}
 	if err == nil {
@@ -177,8 +177,8 @@ func (b *bench) posted(n, length int, err error) outcome {
 	return o
 }
 
-// TestSendBatch: what a SendBatch posts is the list that C builds from the same values, also where the batch was
-// something else before; and what the queue says of a failure is what C says.
+// TestSendBatch checks that a SendBatch, also a reused one, posts the same list as C for the same values, and that the
+// queue reports failures like C.
 func TestSendBatch(t *testing.T) {
 	b := newBench(t)
 	b.stub.Readable(nil)
@@ -232,7 +232,7 @@ func TestSendBatch(t *testing.T) {
 		if b.random.IntN(4) > 0 {
 			continue
 		}
-		// some of them once more, with other values
+		// patch some of them
 		i := b.random.IntN(len(recipes))
 		recipes[i] = b.patch(batch, i, recipes[i], shapes[i])
 		from := b.random.IntN(i + 1)

@@ -28,24 +28,24 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// enoughRounds are enough to see all that a function can do.
+// enoughRounds is the number of rounds that cover all paths of a function.
 const enoughRounds = 40
 
 var rounds = flag.Int("rounds", defaultRounds, "how often each function is called in each state of its slot")
 
-// state is what a device has of a slot.
+// state is the state of a slot.
 type state string
 
 const (
 	present     state = "the slot is there"
 	null        state = "the slot is NULL"
 	tooShort    state = "sz ends in front of the slot"
-	longEnough  state = "sz ends behind the slot"
+	longEnough  state = "sz includes the slot"
 	notExtended state = "the context is not extended"
-	noObject    state = "the object is NULL" // and C crashes
+	noObject    state = "the object is NULL" // C crashes
 )
 
-// states are those that a function is called in.
+// states returns the states in which to call a function.
 func states(f *model.Func) []state {
 	switch in := f.Inline; {
 	case len(slotsOf(f)) == 0:
@@ -59,14 +59,14 @@ func states(f *model.Func) []state {
 	}
 }
 
-// slotsOf are the slots that a function calls, itself or through other inline code.
+// slotsOf returns the slots that a function calls, directly or through other inline functions.
 func slotsOf(f *model.Func) []string {
 	if f == nil || f.Inline == nil {
 		return nil
 	}
 	var all []string
 	switch in := f.Inline; {
-	case in.Slot != "" && in.Struct == "": // the local variable that verbs_get_ctx was assigned to
+	case in.Slot != "" && in.Struct == "": // the local variable assigned from verbs_get_ctx
 		all = append(all, "verbs_context."+in.Slot)
 	case in.Slot != "":
 		all = append(all, in.Struct+"."+in.Slot)
@@ -79,7 +79,7 @@ func slotsOf(f *model.Func) []string {
 	return all
 }
 
-// object is the argument from which C gets to the slot.
+// object returns the index of the argument from which C reads the slot.
 func (c *call) object() int {
 	name, _, _ := strings.Cut(c.f.Inline.Object, "->")
 	for i, p := range c.f.Params {
@@ -90,7 +90,7 @@ func (c *call) object() int {
 	return 0
 }
 
-// enter puts the device into a state, and says what follows for the call.
+// enter puts the device into a state, and sets the expected result.
 func (c *call) enter(s state) {
 	if s == present {
 		return
@@ -124,7 +124,7 @@ func (c *call) enter(s state) {
 	}
 }
 
-// run calls the function in C and in Go, and compares all that can be seen of it.
+// run calls the function in C and in Go, and compares all observable effects.
 func (c *call) run(fn reflect.Value) error {
 	d, s := c.b.device, c.b.stub
 	before := bytes.Clone(d.Memory())
@@ -168,7 +168,7 @@ func (c *call) run(fn reflect.Value) error {
 	return c.said.check(c.f, convention(c.f.Name), missing, got)
 }
 
-// where names the object that a byte of the device's memory belongs to.
+// where returns the object at an offset of the device's memory.
 func (d *Device) where(at int) string {
 	for name, p := range d.stub.places {
 		if uintptr(at) >= p.offset && uintptr(at) < p.offset+p.size {
@@ -182,9 +182,8 @@ func (c *call) describe() string {
 	return fmt.Sprintf("%s%#x with %+v", c.f.Name, c.args, c.results)
 }
 
-// TestCalls calls every function of every header, inline or exported, in C and from Go, with the same arguments, the
-// same device and the same answers: the device sees the same calls, memory changes in the same way, and Go returns what
-// C returned.
+// TestCalls calls every function of every header, inline or exported, in C and in Go with the same arguments, device
+// and scripted results. Both must make the same calls and memory writes, and Go must return C's result.
 func TestCalls(t *testing.T) {
 	b := newBench(t)
 	image := bytes.Clone(b.device.Memory())
@@ -242,7 +241,8 @@ func TestCalls(t *testing.T) {
 	}
 }
 
-// missing calls a function that the library does not export: an error says so, and since when there is one.
+// missing calls a function that the library does not export, and checks that the error has the release that introduced
+// it.
 func (b *bench) missing(f *model.Func, fn reflect.Value) error {
 	c := &call{b: b, f: f, args: make([]uint64, len(f.Params))}
 	args, err := c.goArguments(fn.Type())
@@ -258,7 +258,7 @@ func (b *bench) missing(f *model.Func, fn reflect.Value) error {
 	return nil
 }
 
-// refused: a pointer that Go has to follow is nil.
+// refused checks the error for a nil pointer that Go dereferences.
 func refused(got []reflect.Value) error {
 	err, _ := got[len(got)-1].Interface().(error)
 	var null *runtime.NilError
@@ -268,8 +268,8 @@ func refused(got []reflect.Value) error {
 	return nil
 }
 
-// TestOlderProviders: the same with providers and libraries of older releases, whose structures are shorter and which
-// export less.
+// TestOlderProviders is TestCalls with providers and libraries of older releases, which have shorter structures and
+// export fewer functions.
 func TestOlderProviders(t *testing.T) {
 	if os.Getenv(EnvHeaders) != "" {
 		t.Skip("this is the test of one older provider")
@@ -300,7 +300,7 @@ func TestOlderProviders(t *testing.T) {
 	}
 }
 
-// uncallable are the functions that have no Go function for a reason.
+// uncallable returns the C functions without a Go function.
 func uncallable() []string {
 	text, err := os.ReadFile("../../gen/rules/verbs.txt")
 	if err != nil {
@@ -315,7 +315,7 @@ func uncallable() []string {
 	return all
 }
 
-// TestInlinesAreCovered: every function that the tables call inline is among those that TestCalls calls.
+// TestInlinesAreCovered checks that TestCalls covers every inline function in the tables.
 func TestInlinesAreCovered(t *testing.T) {
 	n := 0
 	for _, table := range tables {

@@ -15,13 +15,13 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// What the functions need that follow addresses in what they are given, or that compute with it, and what else they do
-// than the rules say. arguments change the arguments and scripts of a call; absent says what follows from a missing
-// slot; results compare results that no kind of conventions.txt gives; outcomes are what has to be seen: which calls
-// were made, or with none the number of the error.
+// Special cases: functions that dereference or compute with their arguments, or deviate from the rules. arguments
+// change the arguments and scripts of a call; absent sets the expected result for a missing slot; results compare
+// results that no kind of conventions.txt covers; outcomes are results that must be observed: the calls made, or
+// without any the errno.
 var (
 	arguments = map[string]func(*call){
-		// bits that lie inside of a word: what else C does is undefined
+		// bits within a word; otherwise C's behavior is undefined
 		"_devx_set":            func(c *call) { c.args[2], c.args[3] = c.bits() },
 		"_devx_get":            func(c *call) { c.args[1], c.args[2] = c.bits() },
 		"_devx_set64":          func(c *call) { c.args[2] = 64 * c.b.random.Uint64N(BufferSize/8) },
@@ -30,15 +30,15 @@ var (
 		"mlx5dv_set_eth_seg":   func(c *call) { c.args[3] = c.b.random.Uint64N(512) },
 		"ibv_is_qpt_supported": func(c *call) { c.args[1] %= 32 },
 
-		// 64 bits in C, of which Go's enumeration has 32
+		// 64 bits in C; Go's enumeration has 32
 		"mlx5dv_init_obj": func(c *call) { c.args[1] &= 0xffffffff },
 		"mlx4dv_init_obj": func(c *call) { c.args[1] &= 0xffffffff },
 
-		// 32 bits in C, of which Go's enumeration has the 8 of ibv_ah_attr.static_rate
+		// 32 bits in C; Go's enumeration has the 8 bits of ibv_ah_attr.static_rate
 		"ibv_rate_to_mbps": func(c *call) { c.args[0] &= 0xff },
 		"ibv_rate_to_mult": func(c *call) { c.args[0] &= 0xff },
 
-		// addresses that are followed
+		// addresses that are dereferenced
 		"ibv_bind_mw": bindMW,
 		"ibv_create_srq_ex": func(c *call) {
 			buffer[ibv.SRQInitAttrEx](c, 1).CompMask = ibv.SRQInitAttrMask(c.pick(1, 2, 3, 3, 7, 0))
@@ -52,7 +52,7 @@ var (
 		"__ibv_reg_mr":        func(c *call) { c.args[3], c.args[4] = c.access(), 1 },
 		"__ibv_reg_mr_iova":   func(c *call) { c.args[4], c.args[5] = c.access(), 1 },
 
-		// librdmacm's: a QP, an SRQ or none, and a region or none
+		// librdmacm's: with or without a QP or SRQ, and with or without a region
 		"rdma_post_recvv":    func(c *call) { c.args[3] = c.count(); c.receive() },
 		"rdma_post_sendv":    func(c *call) { c.args[3] = c.count(); c.answers("ibv_context_ops.post_send") },
 		"rdma_post_readv":    func(c *call) { c.args[3] = c.count(); c.answers("ibv_context_ops.post_send") },
@@ -71,7 +71,7 @@ var (
 	}
 
 	absent = map[string]func(*call){
-		// these find out by themselves, before C would crash
+		// these check for NULL before C would crash
 		"ibv_alloc_mw": func(c *call) { c.crash = false },
 		"ibv_bind_mw":  func(c *call) { c.crash = bindMWCalls(c) },
 	}
@@ -96,28 +96,28 @@ const (
 	twice               = polls + " " + asks + " " + polls
 )
 
-// waits are how a wait for a completion can end: at once, when asking fails, with what came just before, when waiting
-// fails, after it.
+// waits are the ways in which a wait for a completion can end: immediately, at a failure to arm, with a completion that
+// arrived just before, at a failure to wait, or after waiting.
 var waits = []string{polls, polls + " " + asks, twice, twice + " " + waited, twice + " " + waited +
 	" ibv_ack_cq_events " + polls}
 
-// buffer is what an argument points to.
+// buffer returns the buffer that an argument points to.
 func buffer[T any](c *call, argument int) *T { return at[T](uintptr(c.args[argument])) }
 
 func (c *call) pick(values ...uint64) uint64 { return values[c.b.random.IntN(len(values))] }
 
-// bits are the offset and the size of a field inside of a word of 32 bits.
+// bits returns the offset and size of a field inside a 32-bit word.
 func (c *call) bits() (offset, size uint64) {
 	size = 1 + c.b.random.Uint64N(32)
 	return 32*c.b.random.Uint64N(BufferSize/4) + c.b.random.Uint64N(33-size), size
 }
 
-// access is flags for a registration, with one that a library may ignore in half of the cases.
+// access returns registration flags, in half of the cases with one that a library may ignore.
 func (c *call) access() uint64 {
 	return c.b.random.Uint64N(16) | c.pick(0, uint64(ibv.ACCESS_RELAXED_ORDERING))
 }
 
-// count is a number of entries that are there, or none.
+// count returns a number of entries, possibly 0.
 func (c *call) count() uint64 { return c.pick(0, 1, 2, 30, ^uint64(0)) }
 
 func (c *call) maybeNull(argument int) {
@@ -126,7 +126,7 @@ func (c *call) maybeNull(argument int) {
 	}
 }
 
-// answers scripts what verbs return: 0 or the number of an error.
+// answers scripts results of verbs: 0 or an errno.
 func (c *call) answers(names ...string) {
 	for _, name := range names {
 		c.results[name] = []Result{{Value: c.pick(0, 0, 12, 22, 95)}}
@@ -141,7 +141,7 @@ func (c *call) registers() {
 	}
 }
 
-// receive lets the identifier have an SRQ or not.
+// receive gives the identifier an SRQ or not.
 func (c *call) receive() {
 	if c.b.random.IntN(2) == 0 {
 		c.b.device.CMID.SRQ = 0
@@ -149,7 +149,7 @@ func (c *call) receive() {
 	c.answers("ibv_context_ops.post_recv", "ibv_context_ops.post_srq_recv")
 }
 
-// postRecv has memory inside of the region: C ends the program otherwise.
+// postRecv uses memory inside the region: otherwise C aborts.
 func postRecv(c *call) {
 	mr := c.b.device.MR
 	mr.Addr, mr.Length = uintptr(c.args[2]), BufferSize
@@ -159,7 +159,7 @@ func postRecv(c *call) {
 	c.receive()
 }
 
-// bindMW has a window of either type, and of a region, of one in another protection domain, or of none.
+// bindMW uses a window of either type, and a region of the same or another protection domain, or none.
 func bindMW(c *call) {
 	d, bind := c.b.device, buffer[ibv.MWBind](c, 2)
 	d.MW.Type = ibv.MWType(c.pick(1, 1, 1, 2))
@@ -169,7 +169,7 @@ func bindMW(c *call) {
 	bind.BindInfo.Addr, bind.BindInfo.Length = c.pick(0, 0, 7), c.pick(0, 0, 7)
 }
 
-// bindMWCalls reports whether a binding gets as far as the slot.
+// bindMWCalls reports whether a binding reaches the slot.
 func bindMWCalls(c *call) bool {
 	d, info := c.b.device, buffer[ibv.MWBind](c, 2).BindInfo
 	mr := info.MR.Deref()
@@ -209,14 +209,14 @@ func completion(c *call) {
 	}
 }
 
-// newer are functions whose inline code has changed since some release: Go has that of the primary one.
+// newer are functions whose inline code has changed between releases: Go has that of the primary one.
 var newer = map[string]string{
 	"verbs_get_ctx":     "the structure starts elsewhere: it grows in front",
-	"___ibv_query_port": "the record that is filled in is shorter",
+	"___ibv_query_port": "the output structure is shorter",
 	"ibv_bind_mw":       "less is checked before the call",
 }
 
-// outcomeOf is what is seen of a call.
+// outcomeOf describes the observed calls.
 func outcomeOf(c *call) string {
 	var made []string
 	for _, r := range c.log {
@@ -231,7 +231,7 @@ func outcomeOf(c *call) string {
 	return fmt.Sprint(int32(c.said.result))
 }
 
-// results are those of the functions that conventions.txt calls special, and says why.
+// results are for the functions that conventions.txt declares special, with reasons.
 var results = map[string]func(c *call, said answer, got []reflect.Value) error{
 	"ibv_start_poll": stepped,
 	"ibv_next_poll":  stepped,
@@ -267,8 +267,7 @@ var results = map[string]func(c *call, said answer, got []reflect.Value) error{
 	},
 }
 
-// completed: the inline code makes errno of what ibv_poll_cq returned, which is negative and not the number of an
-// error.
+// completed: the inline code sets errno to the result of ibv_poll_cq, which is negative and not an errno.
 func completed(c *call, said answer, got []reflect.Value) error {
 	if int32(said.errno) < 0 {
 		return failedWith(0, true, got[1])
@@ -276,7 +275,7 @@ func completed(c *call, said answer, got []reflect.Value) error {
 	return said.check(c.f, "minus-one", false, got)
 }
 
-// stepped: 0, a positive errno, or a failure without one.
+// stepped: 0, a positive errno, or a failure without an errno.
 func stepped(c *call, said answer, got []reflect.Value) error {
 	n := int32(said.result)
 	if n == 0 {
@@ -285,7 +284,7 @@ func stepped(c *call, said answer, got []reflect.Value) error {
 	return failedWith(runtime.Errno(max(n, 0)), true, got[0])
 }
 
-// failedWith wants a *runtime.CallError, and this number if it is certain.
+// failedWith checks for a *runtime.CallError, with this errno if it is certain.
 func failedWith(errno runtime.Errno, certain bool, got reflect.Value) error {
 	err, _ := got.Interface().(error)
 	var call *runtime.CallError

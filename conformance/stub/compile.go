@@ -27,15 +27,15 @@ import (
 //go:embed c
 var source embed.FS
 
-// flags are those of a C program that is built with care. What C leaves unset on its stack is zero, as it is in Go:
-// padding, and members that an opcode does not use.
+// flags are for careful compilation. Unset stack memory in C is zeroed, as in Go: padding, and members that an opcode
+// does not use.
 var flags = []string{
 	"-std=gnu11", "-O2", "-fPIC", "-Wall", "-Werror", "-Wno-deprecated-declarations", "-Wno-address-of-packed-member",
 	"-Wno-array-parameter", "-ftrivial-auto-var-init=zero",
 }
 
-// compile gives the path of the shared library. It is kept in the user's cache directory under a name that follows from
-// all that it is made of, so that it is compiled once and not by every test binary.
+// compile returns the path of the shared library. It is cached in the user's cache directory under a name derived from
+// all its inputs, so that test binaries share it.
 func compile() (path, release string, names []string, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
@@ -71,7 +71,7 @@ func compile() (path, release string, names []string, err error) {
 	for _, name := range sorted(texts) {
 		fmt.Fprintf(sum, "%s %d\n%s", name, len(texts[name]), texts[name])
 	}
-	for _, h := range r.Headers { // inline code that has changed makes another stub
+	for _, h := range r.Headers { // changed inline code needs another stub
 		if b, err := os.ReadFile(filepath.Join(include, h.Name)); err == nil && !h.Support {
 			fmt.Fprintf(sum, "%s %d\n%s", h.Name, len(b), b)
 		}
@@ -96,11 +96,11 @@ func compile() (path, release string, names []string, err error) {
 	if err := run(ctx, cc, dir, include, texts); err != nil {
 		return "", "", nil, err
 	}
-	// whole or not at all, whoever else builds it
+	// appears atomically, even if another process builds it concurrently
 	return path, r.Name, names, os.Rename(filepath.Join(dir, "stub.so"), path)
 }
 
-// run compiles the files side by side, and links them.
+// run compiles the files in parallel and links them.
 func run(ctx context.Context, cc abicheck.Compiler, dir, include string, texts map[string]string) error {
 	gcc := func(args ...string) error {
 		cmd := exec.CommandContext(ctx, cc[0], append(slices.Clone(cc[1:]), args...)...)
@@ -133,25 +133,25 @@ func run(ctx context.Context, cc abicheck.Compiler, dir, include string, texts m
 			return err
 		}
 	}
-	// -Bsymbolic: C calls the stub's own ibv_reg_mr, also where libibverbs is in the process
+	// -Bsymbolic: C calls the stub's ibv_reg_mr even if libibverbs is loaded
 	return gcc(append([]string{"-shared", "-Wl,-Bsymbolic", "-o", "stub.so"}, objects...)...)
 }
 
-// EnvHeaders is the environment variable with the include directory that the stub is compiled with: of an older
-// release, say. It then is a provider of that release.
+// EnvHeaders is the environment variable with the include directory for compiling the stub. With an older release's
+// headers, it is a provider of that release.
 const EnvHeaders = "GOVERBS_STUB_HEADERS"
 
-// rdmaCore is the project whose providers the stub is one of.
+// rdmaCore is the project of the emulated provider.
 var rdmaCore = project.Named("rdma-core")
 
-// packages are those that are made of its headers.
+// packages returns the packages generated from its headers.
 func packages() []rules.Package {
 	return slices.DeleteFunc(slices.Clone(rules.Packages),
 		func(p rules.Package) bool { return p.Project() != rdmaCore.Name })
 }
 
-// findHeaders is the include directory and its model: what EnvHeaders says, the primary release where its headers are
-// in headers/cache, or else what is installed.
+// findHeaders returns the include directory and its model: of EnvHeaders, of the primary release if its headers are in
+// headers/cache, or of the installed headers.
 func findHeaders(ctx context.Context, cc abicheck.Compiler) (include string, r *model.Release, err error) {
 	if include = os.Getenv(EnvHeaders); include != "" {
 		r, err = abicheck.ReadHeaders(include, goruntime.GOARCH, packages())
@@ -183,7 +183,7 @@ func findHeaders(ctx context.Context, cc abicheck.Compiler) (include string, r *
 	return include, r, nil
 }
 
-// moduleRoot is the directory of go.mod above the working directory: that of the test's package.
+// moduleRoot returns the directory of go.mod above the working directory.
 func moduleRoot() (string, error) {
 	dir, err := os.Getwd()
 	for ; err == nil; dir = filepath.Dir(dir) {

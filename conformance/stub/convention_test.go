@@ -15,8 +15,8 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// conventions are how C functions tell that they failed, by name: the rows that the Go functions are made from, which
-// are themselves read off man pages and C code.
+// conventions are the error conventions of C functions by name: the rows from which the Go functions are generated,
+// themselves derived from man pages and C code.
 var conventions = sync.OnceValue(func() map[string][]string {
 	text, err := os.ReadFile("../../gen/rules/conventions.txt")
 	if err != nil {
@@ -31,8 +31,8 @@ var conventions = sync.OnceValue(func() map[string][]string {
 	return all
 })
 
-// convention is the kind of a function's row. Of a special one it is the kind that gives the right error, if the row
-// names one.
+// convention returns the kind of a function's row. For a special one it is the kind that yields the right error, if the
+// row names one.
 func convention(name string) string {
 	row := conventions()[name]
 	if len(row) == 0 {
@@ -44,13 +44,13 @@ func convention(name string) string {
 	return row[0]
 }
 
-// answer is what C said.
+// answer is the result of the C function.
 type answer struct {
 	result uint64
 	errno  runtime.Errno
 }
 
-// failure is the errno that a Go function has to report for what C said, and whether C failed at all.
+// failure returns the errno that Go has to report for C's result, and whether C failed.
 func (a answer) failure(kind string, long bool) (runtime.Errno, bool) {
 	r := int64(int32(a.result))
 	if long {
@@ -82,8 +82,8 @@ func (a answer) failure(kind string, long bool) (runtime.Errno, bool) {
 	panic("no such kind of function: " + kind)
 }
 
-// check compares what a Go function returned with what C said: the error, and where there is none the value. missing
-// says that C had no code to call.
+// check compares the result of a Go function with that of C: the error, or without one the value. missing means that C
+// had nothing to call.
 func (a answer) check(f *model.Func, kind string, missing bool, got []reflect.Value) error {
 	var err error
 	if n := len(got); n > 0 && got[n-1].Type() == reflect.TypeFor[error]() {
@@ -145,7 +145,7 @@ func (a answer) value(kind string, got reflect.Value) error {
 	return nil
 }
 
-// truncated is a number in the type of another value.
+// truncated converts a number to the type of another value.
 func truncated(v uint64, like reflect.Value) reflect.Value {
 	return reflect.ValueOf(v).Convert(like.Type())
 }

@@ -16,11 +16,11 @@ import (
 	"github.com/goverbs/goverbs/runtime/offheap"
 )
 
-// Device is one object of each kind, linked with each other, with every slot filled by a function that records: a QP
-// without the extended slots and one with them, a CQ of each kind. All of it lies in one piece of memory outside the
-// garbage collector's. An object that the headers of the stub lack is nil.
+// Device has one object of each kind, linked with each other, with recording functions in every slot: a QP with and one
+// without the extended slots, and a CQ of each kind. All are in one block of memory outside the Go heap. Objects that
+// the stub's headers lack are nil.
 type Device struct {
-	VerbsContext *ibv.VerbsContext // members in front of what SZ says are zero: the provider is older than they are
+	VerbsContext *ibv.VerbsContext // members outside SZ are zero: the provider is older
 	Context      *ibv.Context
 	Device       *ibv.Device
 	CompChannel  *ibv.CompChannel
@@ -46,7 +46,7 @@ type Device struct {
 	memory *offheap.Mapping
 }
 
-// New makes a device. It goes when the test ends.
+// New creates a device. It is freed when the test ends.
 func (s *Stub) New(t testing.TB) *Device {
 	t.Helper()
 	memory, err := offheap.Map(s.size, offheap.Options{})
@@ -56,7 +56,7 @@ func (s *Stub) New(t testing.TB) *Device {
 	f := runtime.Function{Name: "stub_world_init"}
 	require.NoError(t, f.Slot(s.Symbol("stub_world_init")).Void(memory.Address()))
 	find(d, "ibv_context", &d.Context)
-	// what a newer release has in front lies in front here, too: in memory that is zero
+	// members that a newer release has before the structure are in zeroed memory
 	d.VerbsContext = (*ibv.VerbsContext)(unsafe.Add(unsafe.Pointer(d.Context),
 		-int(unsafe.Offsetof(ibv.VerbsContext{}.Context))))
 	find(d, "ibv_device", &d.Device)
@@ -82,7 +82,7 @@ func (s *Stub) New(t testing.TB) *Device {
 	return d
 }
 
-// name gives objects the numbers by which devices know them.
+// name numbers the objects.
 func (d *Device) name() {
 	copy(d.Device.Name[:], "stub0")
 	d.Context.NumCompVectors = 1
@@ -101,7 +101,7 @@ func find[T any](d *Device, object string, into **T) {
 	}
 }
 
-// Address is where an object lies, by the tag of its structure; 0 when the headers of the stub lack it.
+// Address returns the address of an object by its structure tag; 0 if the stub's headers lack it.
 func (d *Device) Address(tag string) uintptr {
 	if p, ok := d.stub.places[tag]; ok {
 		return d.memory.Address() + p.offset
@@ -109,10 +109,10 @@ func (d *Device) Address(tag string) uintptr {
 	return 0
 }
 
-// Buffer is memory of the device for a test's own use, BufferSize bytes of it; there are Buffers of them.
+// Buffer returns one of the device's Buffers buffers of BufferSize bytes, for use by a test.
 func (d *Device) Buffer(i int) []byte {
 	return d.memory.Bytes()[d.stub.places["buffers"].offset+uintptr(i)*BufferSize:][:BufferSize:BufferSize]
 }
 
-// Memory is all of the device's memory.
+// Memory returns all of the device's memory.
 func (d *Device) Memory() []byte { return d.memory.Bytes()[:d.stub.size] }

@@ -10,7 +10,7 @@ import (
 	"github.com/goverbs/goverbs/generated/librdmacm"
 )
 
-// goFunctions are the Go functions by their C names. go test -update writes this file.
+// goFunctions maps C names to Go functions. go test -update writes this file.
 var goFunctions = map[string]any{
 	"___ibv_query_port":                          libibverbs.QueryPort,
 	"__ibv_reg_mr":                               libibverbs.RegMR,

@@ -13,7 +13,7 @@ import (
 	"github.com/goverbs/goverbs/headers"
 )
 
-// primary is the model that the Go packages were generated from.
+// primary is the model from which the Go packages were generated.
 var primary = sync.OnceValue(func() *model.Release {
 	data, err := headers.Model(headers.Primary("rdma-core"))
 	if err != nil {
@@ -47,13 +47,13 @@ var records = sync.OnceValue(func() map[string]*model.Record {
 	return all
 })
 
-// slot is where a device's object holds a function: slot("ibv_qp_ex.wr_send").
+// slot returns the address of a function slot: slot("ibv_qp_ex.wr_send").
 func (d *Device) slot(name string) *uintptr {
 	tag, member, _ := strings.Cut(name, ".")
 	var object unsafe.Pointer
 	switch tag {
 	case "verbs_context":
-		object = unsafe.Pointer(d.VerbsContext) // as Go has it: longer in front than that of older headers
+		object = unsafe.Pointer(d.VerbsContext) // Go's layout: has more members in front than older headers
 	case "ibv_context_ops":
 		object = unsafe.Pointer(&d.Context.Ops)
 	default:

@@ -31,11 +31,11 @@ type poll struct {
 	started, polled, next int64
 }
 
-// maxPolled is how many completions the region reads at most.
+// maxPolled is the maximum number of completions that the region reads.
 const maxPolled = 6
 
-// pollProgram is the loop of c/poll.c, unrolled: every completion's fields go to a place of its own. counted says how
-// many were read.
+// pollProgram is the loop of c/poll.c, unrolled: every completion's fields are stored separately. counted is the number
+// read.
 func pollProgram(cq *ibv.CQEx, attr uintptr, to *[maxPolled]polled, counted, started, next *uint32) *program.Program {
 	p := &program.Program{}
 	object := uint64(uintptr(unsafe.Pointer(cq)))
@@ -78,8 +78,8 @@ func pollProgram(cq *ibv.CQEx, attr uintptr, to *[maxPolled]polled, counted, sta
 	return p
 }
 
-// TestPollRegion: the loop from ibv_start_poll to ibv_end_poll, as one program, makes the calls of the loop in C and
-// reads what it reads, however it ends.
+// TestPollRegion checks that the loop from ibv_start_poll to ibv_end_poll, as one program, makes the same calls and
+// reads the same values as the loop in C, for each way to end.
 func TestPollRegion(t *testing.T) {
 	b := newBench(t)
 	cq := b.device.CQEx
@@ -89,7 +89,7 @@ func TestPollRegion(t *testing.T) {
 	program := pollProgram(cq, attr, to, &counters[0], &counters[1], &counters[2])
 	reads := []string{"opcode", "vendor_err", "byte_len", "imm_data", "qp_num", "src_qp", "wc_flags", "slid",
 		"flow_tag", "completion_ts", "sl", "dlid_path_bits", "cvlan"}
-	// what a provider writes into the queue for each completion: status and wr_id
+	// values that a provider writes for each completion: status and wr_id
 	completion := func(result uint64) Result {
 		entry := binary.NativeEndian.AppendUint32(nil, b.random.Uint32N(24))
 		at := int(unsafe.Offsetof(ibv.CQEx{}.Status))

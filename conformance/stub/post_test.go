@@ -19,9 +19,9 @@ import (
 	"github.com/goverbs/goverbs/runtime/offheap"
 )
 
-var seed = flag.Uint64("seed", 1, "what random work requests and arguments follow from")
+var seed = flag.Uint64("seed", 1, "seed of random work requests and arguments")
 
-// bench is what the proofs of posting stand on: a device, memory for C's lists and for Go's, and data to send inline.
+// bench has a device, memory for lists of C and Go, and inline data.
 type bench struct {
 	stub           *Stub
 	device         *Device
@@ -46,7 +46,7 @@ func newBench(t *testing.T) *bench {
 	return b
 }
 
-// outcome is what a post did: what it returned, where the bad work request was, and what the device saw.
+// outcome is the result of a post: the returned value, the bad work request, and the device's log.
 type outcome struct {
 	result, bad int64
 	log         []byte
@@ -87,7 +87,7 @@ func sizeOf(list []recipe) int {
 	return n
 }
 
-// buildSend builds a list in Go, in the layout that C uses: work requests, then SGEs.
+// buildSend builds a list in Go with C's layout: work requests, then SGEs.
 func (b *bench) buildSend(list []recipe) *ibv.SendWR {
 	clear(b.other.Bytes()[:sizeOf(list)])
 	wrs := unsafe.Slice((*ibv.SendWR)(unsafe.Pointer(&b.other.Bytes()[0])), len(list))
@@ -130,7 +130,7 @@ func (b *bench) call3(way runtime.Way, fn ibv.FuncPtr, object, list uintptr, siz
 	})
 }
 
-// call posts a list of work requests of some size.
+// call posts a list of work requests with a given size.
 func (b *bench) call(list uintptr, size int, post func(bad uintptr) int64) outcome {
 	b.stub.ResetLog()
 	bad := (*uintptr)(unsafe.Pointer(&b.device.Buffer(0)[0]))
@@ -147,7 +147,7 @@ func (b *bench) call(list uintptr, size int, post func(bad uintptr) int64) outco
 
 var ways = []runtime.Way{runtime.Blocking, runtime.System}
 
-// sendPosters are all the ways in which Go posts send work requests.
+// sendPosters returns all ways to post send work requests from Go.
 func (b *bench) sendPosters() map[string]func([]recipe) outcome {
 	all := map[string]func([]recipe) outcome{}
 	for _, way := range ways {
@@ -166,14 +166,14 @@ func (b *bench) sendPosters() map[string]func([]recipe) outcome {
 	return all
 }
 
-// errnoOf is the number in an error of a call.
+// errnoOf returns the errno of an error.
 func errnoOf(err error) int64 {
 	var errno runtime.Errno
 	errors.As(err, &errno)
 	return int64(errno)
 }
 
-// same fails with the first difference, in words.
+// same fails the test with a description of the first difference.
 func (b *bench) same(t *testing.T, who string, list []recipe, want, got outcome) bool {
 	t.Helper()
 	if want.result == got.result && want.bad == got.bad && bytes.Equal(want.log, got.log) {
@@ -200,7 +200,7 @@ func differ(a, b []byte) int {
 	return -1
 }
 
-// describe names the work request and the member in which two logs of one post differ.
+// describe names the work request and the member in which two logs of a post differ.
 func describe(list []recipe, c, other []byte, at int) string {
 	place := fmt.Sprintf("byte %d of the record (C has %d bytes, Go %d)", at, len(c), len(other))
 	offset := at - 16 - 3*8
@@ -226,7 +226,7 @@ func describe(list []recipe, c, other []byte, at int) string {
 
 func end(b []byte, at int) []byte { return b[min(at, len(b)):min(at+8, len(b))] }
 
-// TestSendShapes: for every opcode × arm × flags × SGE count the list that Go builds is the list that C builds.
+// TestSendShapes compares the lists that Go and C build for every combination of opcode, arm, flags and SGE count.
 func TestSendShapes(t *testing.T) {
 	b := newBench(t)
 	posters := b.sendPosters()
@@ -247,7 +247,7 @@ func TestSendShapes(t *testing.T) {
 	t.Logf("%d work requests, %d ways", n, len(posters))
 }
 
-// TestSendRandom: lists of random length with random values, and every answer of the device.
+// TestSendRandom compares lists of random length with random values, for every result of the device.
 func TestSendRandom(t *testing.T) {
 	b := newBench(t)
 	posters := b.sendPosters()
@@ -266,7 +266,7 @@ func TestSendRandom(t *testing.T) {
 	}
 }
 
-// answer scripts success, or a failure at any work request, or one that names none.
+// answer scripts success, a failure at any work request, or a failure without bad_wr.
 func (b *bench) answer(slot string, length int) {
 	r := Result{}
 	switch b.random.IntN(4) {
@@ -278,7 +278,7 @@ func (b *bench) answer(slot string, length int) {
 	b.stub.Script(slot, r)
 }
 
-// TestRecv: the same for receive requests, on a QP and on an SRQ.
+// TestRecv is the same for receive requests, on a QP and on an SRQ.
 func TestRecv(t *testing.T) {
 	b := newBench(t)
 	slots := &b.device.Context.Ops

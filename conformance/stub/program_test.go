@@ -18,7 +18,7 @@ import (
 	"github.com/goverbs/goverbs/runtime/program"
 )
 
-// builderCall is a call of the region from ibv_wr_start to ibv_wr_complete, with what is stored in the QP before it.
+// builderCall is a call between ibv_wr_start and ibv_wr_complete, with the values stored in the QP before it.
 type builderCall struct {
 	function, slot string
 	args           []uint64
@@ -27,7 +27,7 @@ type builderCall struct {
 	wrFlags        uint32
 }
 
-// builders are the inline functions of struct ibv_qp_ex but those at the ends of the region.
+// builders are the inline functions of struct ibv_qp_ex except those at the ends of the region.
 func builders() []string {
 	var all []string
 	for _, f := range ibv.Functions {
@@ -51,15 +51,15 @@ func (b *bench) builderCall(name string) builderCall {
 			c.args = append(c.args, uint64(b.device.Address("ibv_qp_ex")))
 		case strings.Contains(p.Type, "*"):
 			c.args = append(c.args, base)
-		case strings.HasPrefix(p.Name, "num_") || p.Name == "length" || p.Name == "hdr_sz": // what is there is recorded
+		case strings.HasPrefix(p.Name, "num_") || p.Name == "length" || p.Name == "hdr_sz": // recorded contents must exist
 			lengths = b.random.Uint64N(20)
 			c.args = append(c.args, lengths)
 		default:
-			c.args = append(c.args, register(p.Type, number(b.random))) // a program passes registers, as they are
+			c.args = append(c.args, register(p.Type, number(b.random))) // a program passes registers unchanged
 		}
 	}
 	if name == "ibv_wr_set_inline_data_list" {
-		for i := range lengths { // buffers that are there
+		for i := range lengths { // existing buffers
 			at := b.data.Bytes()[4096*2+16*i:]
 			binary.NativeEndian.PutUint64(at, uint64(uintptr(unsafe.Pointer(&b.data.Bytes()[0])))+b.random.Uint64N(512))
 			binary.NativeEndian.PutUint64(at[8:], b.random.Uint64N(64))
@@ -68,7 +68,7 @@ func (b *bench) builderCall(name string) builderCall {
 	return c
 }
 
-// register is a number of a C type as it stands in a register, where the machine's convention says how.
+// register returns the register representation of a number of a C type, if the machine's convention defines one.
 func register(spelled string, v uint64) uint64 {
 	switch spelled {
 	case "uint8_t":
@@ -77,7 +77,7 @@ func register(spelled string, v uint64) uint64 {
 		return uint64(uint16(v))
 	case "uint32_t", "__be32":
 		if goruntime.GOARCH == "riscv64" || goruntime.GOARCH == "loong64" {
-			return uint64(int32(v)) // with the sign of 32 bits, whatever the type is
+			return uint64(int32(v)) // sign-extended from 32 bits, even if unsigned
 		}
 		return uint64(uint32(v))
 	case "uint64_t", "size_t":
@@ -86,8 +86,8 @@ func register(spelled string, v uint64) uint64 {
 	panic("a parameter of type " + spelled)
 }
 
-// TestBuilderRegion: the work requests between ibv_wr_start and ibv_wr_complete or ibv_wr_abort, as one program, are
-// the calls that C makes one after the other.
+// TestBuilderRegion checks that work requests between ibv_wr_start and ibv_wr_complete or ibv_wr_abort, as one program,
+// make the same calls as C.
 func TestBuilderRegion(t *testing.T) {
 	b := newBench(t)
 	all := builders()

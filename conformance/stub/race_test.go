@@ -4,5 +4,5 @@
 
 package stub
 
-// defaultRounds is small: the race detector looks at every byte that is copied.
+// defaultRounds is small: the race detector checks every copied byte.
 const defaultRounds = 5

@@ -12,7 +12,7 @@ import (
 
 const maxSGE = 32
 
-// recipe is struct recipe of c/post.c: what a work request says, as plain values.
+// recipe is struct recipe of c/post.c: a work request as plain values.
 type recipe struct {
 	wrID                         uint64
 	opcode, flags                uint32
@@ -46,7 +46,7 @@ var opcodes = []ibv.WROpcode{
 	ibv.WR_FLUSH, ibv.WR_ATOMIC_WRITE,
 }
 
-// shape is how a recipe is built, without its values.
+// shape determines how a recipe is built, without its values.
 type shape struct {
 	opcode                ibv.WROpcode
 	flags                 ibv.SendFlags
@@ -54,7 +54,7 @@ type shape struct {
 	sges                  int
 }
 
-// shapes are every opcode × arm × flags × SGE count, also those that no device takes.
+// shapes yields every combination of opcode, arm, flags and SGE count, including those that no device supports.
 func shapes(yield func([]shape) bool) {
 	for _, opcode := range opcodes {
 		for variant := range uint32(extras * arms * tails * 2) {
@@ -81,8 +81,7 @@ func randomShape(r *rand.Rand) shape {
 	}
 }
 
-// values fills a shape with values. Inline data and headers lie in memory that can be read; every other address is any
-// number.
+// values fills a shape with random values. Inline data and headers are in readable memory; other addresses are random.
 func (s shape) values(r *rand.Rand, readable []byte) recipe {
 	base := uint64(uintptr(unsafe.Pointer(unsafe.SliceData(readable))))
 	c := recipe{
@@ -104,7 +103,7 @@ func (s shape) values(r *rand.Rand, readable []byte) recipe {
 	return c
 }
 
-// number is any number, and more often than by chance one at an end of a range.
+// number returns a random number, with a preference for the ends of ranges.
 func number(r *rand.Rand) uint64 {
 	switch r.IntN(4) {
 	case 0:
@@ -147,7 +146,7 @@ func (c *recipe) fill(wr *ibv.SendWR) {
 	}
 }
 
-// String is the recipe without what it does not use.
+// String formats the recipe without unused fields.
 func (c *recipe) String() string {
 	return fmt.Sprintf("%v %v extra %d arm %d xrc %d tail %d, %d SGEs", ibv.WROpcode(c.opcode), ibv.SendFlags(c.flags),
 		c.extra, c.arm, c.xrc, c.tail, c.numSGE)

@@ -15,7 +15,7 @@ import (
 	"github.com/goverbs/goverbs/rdma"
 )
 
-// recvQueues are all forms of a receive queue.
+// recvQueues returns all kinds of receive queues.
 func (b *bench) recvQueues(t *testing.T, shared bool) map[string]queue[*rdma.RecvBatch] {
 	all := map[string]queue[*rdma.RecvBatch]{}
 	for _, way := range ways {
@@ -33,7 +33,7 @@ func (b *bench) recvQueues(t *testing.T, shared bool) map[string]queue[*rdma.Rec
 	return all
 }
 
-// TestRecvBatch: what a RecvBatch posts is the list that C builds from the same values, on a QP and on an SRQ.
+// TestRecvBatch checks that a RecvBatch posts the same list as C for the same values, on a QP and on an SRQ.
 func TestRecvBatch(t *testing.T) {
 	b := newBench(t)
 	batch, err := rdma.NewRecvBatch(32, maxSGE)
@@ -74,8 +74,8 @@ func TestRecvBatch(t *testing.T) {
 	}
 }
 
-// TestPollCQ: polling gives the completions that C's ibv_poll_cq gives, none, some, all, or a failure, and a request
-// for notification is C's.
+// TestPollCQ checks that polling returns the completions of C's ibv_poll_cq, with none, some, all, or a failure, and
+// that arming makes C's call.
 func TestPollCQ(t *testing.T) {
 	b := newBench(t)
 	cq, object := b.device.CQ, b.device.Address("ibv_cq")
@@ -95,7 +95,7 @@ func TestPollCQ(t *testing.T) {
 	}
 	for range 2_000 {
 		asked := 1 + b.random.IntN(most)
-		given := b.random.IntN(asked + 2) // one more stands for a failure
+		given := b.random.IntN(asked + 2) // one more means failure
 		result := uint64(given)
 		if given > asked {
 			given, result = 0, ^uint64(1) // -2

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package stub builds a provider of its own: a shared library, compiled from C against the real headers, whose slots
-// and exported functions record how they were called and answer what a test has scripted. It stands for a device and
-// for libibverbs, librdmacm and the providers' libraries, so that what Go calls and what C calls can be compared byte
-// by byte.
+// Package stub builds a fake provider: a shared library, compiled from C against the real headers, whose slots and
+// exported functions record their calls and return what a test has scripted. It stands in for a device, libibverbs,
+// librdmacm and the providers' libraries, so that calls from Go and from C can be compared byte by byte.
 package stub
 
 import (
@@ -22,9 +21,9 @@ import (
 	"github.com/goverbs/goverbs/runtime/offheap"
 )
 
-// Stub is the library, opened. There is one in a process: its log and its scripts are shared by every device.
+// Stub is the opened library. There is one in a process: all devices share its log and its scripts.
 type Stub struct {
-	Path    string // of the shared library, to be named to a runtime.Library
+	Path    string // of the shared library, for a runtime.Library
 	Release string // of the headers that it was compiled with
 	library runtime.Library
 	names   []string
@@ -33,7 +32,7 @@ type Stub struct {
 	records *offheap.Mapping
 	scripts []script
 	places  map[string]place
-	size    int // of a device
+	size    int // size of a device
 	keep    [][]byte
 }
 
@@ -42,7 +41,7 @@ type place struct{ offset, size uintptr }
 // clog is struct stub_log.
 type clog struct{ recording, capacity, used, calls, from, to, records uint64 }
 
-// logBytes is how much the log holds between two Resets.
+// logBytes is the capacity of the log between two Resets.
 const logBytes = 16 << 20
 
 var opened struct {
@@ -51,8 +50,7 @@ var opened struct {
 	err  error
 }
 
-// Build compiles the stub and opens it, once in a process. Without a C compiler or
-// rdma-core's headers, it skips the test.
+// Build compiles and opens the stub, once in a process. Without a C compiler or rdma-core's headers, it skips the test.
 func Build(t testing.TB) *Stub {
 	t.Helper()
 	opened.Do(func() { opened.stub, opened.err = build() })
@@ -93,8 +91,8 @@ func build() (*Stub, error) {
 	return s, nil
 }
 
-// Symbol is the address of a function or a variable of the library: "stub_object", "call_ibv_post_send",
-// "ibv_create_qp". It panics when there is none; see [Stub.Has].
+// Symbol returns the address of a function or a variable of the library: "stub_object", "call_ibv_post_send",
+// "ibv_create_qp". It panics if the symbol does not exist; see [Stub.Has].
 func (s *Stub) Symbol(name string) uintptr {
 	address, err := s.library.Symbol(name)
 	if err != nil || address == 0 {
@@ -103,18 +101,17 @@ func (s *Stub) Symbol(name string) uintptr {
 	return address
 }
 
-// Has reports whether the headers that the stub was compiled with have a slot ("ibv_qp_ex.wr_flush") or an exported
-// function.
+// Has reports whether the stub's headers have a slot ("ibv_qp_ex.wr_flush") or an exported function.
 func (s *Stub) Has(name string) bool { _, ok := s.ids[name]; return ok }
 
-// HasCall reports whether they have a function, inline or exported, that Call can call.
+// HasCall reports whether the stub's headers have a function, inline or exported, that Call can call.
 func (s *Stub) HasCall(function string) bool {
 	address, err := s.library.Symbol("call_" + function)
 	return err == nil && address != 0
 }
 
-// Call calls a function as a C program does, inline code of the header included. Arguments are cast to the C types.
-// errno was 0 before the call.
+// Call calls a function like a C program, including inline code of the header. Arguments are converted to the C types.
+// errno is 0 before the call.
 func (s *Stub) Call(function string, args ...uint64) (result uint64, errno runtime.Errno) {
 	frame := make([]uint64, max(len(args), 1))
 	copy(frame, args)
@@ -127,7 +124,7 @@ func (s *Stub) Call(function string, args ...uint64) (result uint64, errno runti
 	return r[0], runtime.Errno(r[1])
 }
 
-// Reset forgets the log and every script, and turns recording on.
+// Reset clears the log and all scripts, and turns recording on.
 func (s *Stub) Reset() {
 	s.ResetLog()
 	clear(s.scripts)
@@ -136,10 +133,10 @@ func (s *Stub) Reset() {
 	s.Recording(true)
 }
 
-// ResetLog forgets the log alone.
+// ResetLog clears only the log.
 func (s *Stub) ResetLog() { s.log.used, s.log.calls = 0, 0 }
 
-// Recording turns recording on or off. Without it a call costs C a few nanoseconds.
+// Recording turns recording on or off. Without it, a call takes a few nanoseconds.
 func (s *Stub) Recording(on bool) {
 	s.log.recording = 0
 	if on {
@@ -147,27 +144,27 @@ func (s *Stub) Recording(on bool) {
 	}
 }
 
-// Readable says where the contents behind addresses may be read: arrays that are arguments, data that is sent inline.
-// Anywhere, after a Reset.
+// Readable sets the memory in which contents of arguments may be recorded: arrays and inline data. After a Reset it is
+// all memory.
 func (s *Stub) Readable(memory []byte) {
 	s.log.from = uint64(uintptr(unsafe.Pointer(unsafe.SliceData(memory))))
 	s.log.to = s.log.from + uint64(len(memory))
 }
 
-// Calls is how many calls came since ResetLog while recording was on.
+// Calls returns the number of recorded calls since ResetLog.
 func (s *Stub) Calls() uint64 { return s.log.calls }
 
 // Record is one call.
 type Record struct {
 	Name string   // "ibv_context_ops.post_send", "ibv_create_qp"
-	Args []uint64 // lists, arrays of SGEs and addresses of addresses as 1, or 0 for NULL
-	// of lists and arrays: every work request with next, sg_list and hdr as 1 or 0, its SGEs, its inline data
+	Args []uint64 // 1 for lists, SGE arrays and addresses of addresses, 0 for NULL
+	// for lists and arrays: every work request, with 1 or 0 for next, sg_list and hdr, its SGEs, and its inline data
 	Contents []byte
 }
 
 func (r Record) String() string { return fmt.Sprintf("%s%#x %x", r.Name, r.Args, r.Contents) }
 
-// Log is the calls since the last Reset, in their order. Calls that the log had no room for panic.
+// Log returns the calls since the last Reset in order. It panics if the log overflowed.
 func (s *Stub) Log() []Record {
 	if s.log.used > s.log.capacity {
 		panic("the stub's log is full: call ResetLog earlier")
@@ -190,29 +187,29 @@ func (s *Stub) decode(b []byte) []Record {
 	return all
 }
 
-// RawLog is the log as C wrote it: equal calls give equal bytes. It is valid until the next call.
+// RawLog returns the log as written in C: equal calls yield equal bytes. It is valid until the next call.
 func (s *Stub) RawLog() []byte { return s.records.Bytes()[:min(s.log.used, s.log.capacity)] }
 
 func word(b []byte, i int) uint32 { return binary.NativeEndian.Uint32(b[4*i:]) }
 
-// Result is the answer to one call.
+// Result is the result of one call.
 type Result struct {
-	Value uint64        // what the function returns
-	Errno runtime.Errno // what errno becomes, unless 0
-	Bad   Bad           // where bad_wr points
-	Pokes []Poke        // what is written behind arguments; three at most
+	Value uint64        // returned value
+	Errno runtime.Errno // errno, unless 0
+	Bad   Bad           // value of bad_wr
+	Pokes []Poke        // writes to output arguments, at most three
 }
 
-// Bad says where a post lets bad_wr point. The zero value leaves it alone.
+// Bad determines how a post sets bad_wr. The zero value leaves it unchanged.
 type Bad int32
 
-// BadNull lets bad_wr be NULL.
+// BadNull sets bad_wr to NULL.
 const BadNull Bad = 1
 
-// BadAt lets bad_wr point to a work request of the list, counted from 0.
+// BadAt sets bad_wr to a work request of the list, counted from 0.
 func BadAt(index int) Bad { return Bad(2 + index) }
 
-// Poke writes bytes to where argument Arg points, Offset bytes behind it, unless it is NULL.
+// Poke writes bytes at Offset of the memory that argument Arg points to, unless it is NULL.
 type Poke struct {
 	Arg, Offset int
 	Bytes       []byte
@@ -235,22 +232,22 @@ type (
 	}
 )
 
-// MaxResults is how many results a script has at most.
+// MaxResults is the maximum number of results in a script.
 const MaxResults = 8
 
-// Script says what the next calls of a slot or function answer, one result each, and every later call the last
-// one. Without a script, and without results, it is 0, or the address of stub_object where a pointer is returned.
+// Script sets the results of the next calls of a slot or function, one each; the last one repeats. Without results, a
+// call returns 0, or the address of stub_object for a pointer.
 func (s *Stub) Script(name string, results ...Result) {
 	id, ok := s.ids[name]
 	if !ok {
 		panic(fmt.Sprintf("the stub, compiled with the headers of %s, has no slot or function %s", s.Release, name))
 	}
-	c := script{count: uint32(len(results))} // more than MaxResults panic below
+	c := script{count: uint32(len(results))} // more than MaxResults panics below
 	for i, r := range results {
 		c.results[i] = cresult{value: r.Value, error: int32(r.Errno), bad: int32(r.Bad), pokes: uint64(len(r.Pokes))}
 		for j, p := range r.Pokes {
 			b := slices.Clone(p.Bytes)
-			s.keep = append(s.keep, b) // on the heap, where it stays
+			s.keep = append(s.keep, b) // on the heap: it does not move
 			c.results[i].poke[j] = cpoke{arg: uint32(p.Arg), offset: uint32(p.Offset), length: uint64(len(b)),
 				from: uint64(uintptr(unsafe.Pointer(unsafe.SliceData(b))))}
 		}
@@ -258,7 +255,7 @@ func (s *Stub) Script(name string, results ...Result) {
 	s.scripts[id] = c
 }
 
-// at is the T at an address of the library.
+// at returns the T at an address of the library.
 func at[T any](address uintptr) *T { return *(**T)(unsafe.Pointer(&address)) }
 
 func cstring(address uintptr) string {

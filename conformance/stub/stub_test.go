@@ -11,7 +11,7 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 )
 
-// TestRecords: a call in C is recorded as it was made, and answers what was scripted.
+// TestRecords checks that a call in C is recorded and returns the scripted result.
 func TestRecords(t *testing.T) {
 	s := Build(t)
 	d := s.New(t)

@@ -34,7 +34,7 @@ import (
 
 var update = flag.Bool("update", false, "write functions_test.go anew")
 
-// tables are the functions of the headers, as the Go packages have them.
+// tables are the functions of the headers in the Go packages.
 var tables = [][]ibv.Function{ibv.Functions, rdmacm.Functions, mlx5dv.Functions, mlx4dv.Functions, efadv.Functions}
 
 var libraries = []*runtime.Library{libibverbs.Library, librdmacm.Library, libmlx5.Library, libmlx4.Library,
@@ -42,7 +42,7 @@ var libraries = []*runtime.Library{libibverbs.Library, librdmacm.Library, libmlx
 
 var documented = regexp.MustCompile(`(?m)^C: [^(]*?(\w+)\(`)
 
-// readFunctions writes the table of C names and Go functions that follows from the comments of the generated packages.
+// readFunctions generates the table of C names and Go functions from comments of the generated packages.
 func readFunctions(t *testing.T) []byte {
 	var imports, rows []string
 	for _, library := range libraries {
@@ -67,7 +67,7 @@ func readFunctions(t *testing.T) []byte {
 	slices.Sort(imports)
 	slices.Sort(rows)
 	text := fmt.Sprintf("// SPDX-License-Identifier: BSD-2-Clause\n\npackage stub\n\nimport (\n%s)\n\n"+
-		"// goFunctions are the Go functions by their C names. go "+
+		"// goFunctions maps C names to Go functions. go "+
 		"test -update writes this file.\nvar goFunctions = map[string]any{\n%s}\n",
 		strings.Join(imports, ""), strings.Join(rows, ""))
 	formatted, err := format.Source([]byte(text))
@@ -75,7 +75,7 @@ func readFunctions(t *testing.T) []byte {
 	return formatted
 }
 
-// TestFunctionTable: functions_test.go has every function of the generated packages.
+// TestFunctionTable checks that functions_test.go has every function of the generated packages.
 func TestFunctionTable(t *testing.T) {
 	want := readFunctions(t)
 	if *update {

@@ -10,8 +10,7 @@ import (
 	"github.com/goverbs/goverbs/gen/model"
 )
 
-// objects are the structures of which every device has one, linked with each other: a member that points to one of them
-// does.
+// objects are the structures with one instance in each device. Members that point to one of them are linked.
 var objects = []string{
 	"verbs_context", "ibv_device", "ibv_comp_channel", "ibv_pd", "ibv_cq", "ibv_cq_ex", "ibv_srq", "ibv_wq", "ibv_qp",
 	"ibv_qp_ex",
@@ -20,9 +19,8 @@ var objects = []string{
 	"ibv_dmah", "mlx5dv_qp_ex", "efadv_qp", "efadv_cq", "rdma_event_channel", "rdma_cm_id",
 }
 
-// text writes the C that follows from a release: a recorder for every slot and every function that a library exports, a
-// device whose slots are the recorders, and a function of one form for every function, which calls it as a C program
-// does.
+// text generates C code from a release: a recorder for every slot and exported function, a device whose slots are the
+// recorders, and a wrapper with uniform parameters for every function, which calls it like a C program.
 type text struct {
 	release   *model.Release
 	records   map[string]*model.Record
@@ -31,11 +29,11 @@ type text struct {
 	links     strings.Builder
 	places    strings.Builder
 	calls     strings.Builder
-	here      []string // the objects that the release has
+	here      []string // objects that the release has
 	err       error
 }
 
-// files are the C files by name.
+// files returns the C files by name.
 func files(r *model.Release) (map[string]string, []string, error) {
 	t := &text{release: r, records: map[string]*model.Record{}}
 	var includes strings.Builder
@@ -64,7 +62,7 @@ func files(r *model.Release) (map[string]string, []string, error) {
 	}, t.names, t.err
 }
 
-// Buffers of a device: an argument that points to something else than an object points into one of them.
+// Buffers of a device, for arguments that do not point to an object.
 const (
 	Buffers    = 16
 	BufferSize = 2048
@@ -143,7 +141,7 @@ func (t *text) parse(spelled string) model.Type {
 	return typ
 }
 
-// recorder writes the function that a slot holds, once for each slot.
+// recorder generates the function for a slot, once.
 func (t *text) recorder(name string, p *model.Proto) int {
 	if id := slices.Index(t.names, name); id >= 0 {
 		return id
@@ -154,7 +152,7 @@ func (t *text) recorder(name string, p *model.Proto) int {
 	return id
 }
 
-// functions writes what the libraries export, and a way to call each function of the headers.
+// functions generates the exported functions, and a way to call each function of the headers.
 func (t *text) functions() {
 	for _, h := range t.release.Headers {
 		for i := range h.Funcs {
@@ -169,8 +167,8 @@ func (t *text) functions() {
 	}
 }
 
-// define writes a recorder. Its parameters are whole registers, whatever the type is: so it sees what a caller left in
-// the upper bits where the machine's convention says what stands there.
+// define generates a recorder. Its parameters are complete registers, regardless of the type, so that it records the
+// upper bits if the machine's convention defines them.
 func (t *text) define(id int, cname, storage, name string, p *model.Proto) {
 	params, args := []string{}, []string{}
 	add := func(spelled string) {
@@ -191,7 +189,7 @@ func (t *text) define(id int, cname, storage, name string, p *model.Proto) {
 			add("STUB_NUMBER(" + typ.String() + ", a%d)")
 		}
 	}
-	if p.Variadic { // one more number follows: that is how such functions are called
+	if p.Variadic { // followed by one more number, as these functions are called
 		add("a%d")
 	}
 	if len(args) == 0 {
@@ -208,7 +206,7 @@ func (t *text) define(id int, cname, storage, name string, p *model.Proto) {
 		call = fmt.Sprintf("return (%s)%s", result, call)
 	}
 	head := fmt.Sprintf("%s(%s)", result.Declare(cname), strings.Join(params, ", "))
-	if storage == "" { // an exported function, which the header declares with its own types
+	if storage == "" { // an exported function, declared by the header with its own types
 		head = fmt.Sprintf("%s(%s)", result.Declare(fmt.Sprintf("exported_%d", id)), strings.Join(params, ", "))
 		fmt.Fprintf(&t.recorders, "%s __asm__(%q);\n", head, cname)
 	}
@@ -216,7 +214,7 @@ func (t *text) define(id int, cname, storage, name string, p *model.Proto) {
 		strings.Join(args, ", "), call)
 }
 
-// kinds says how each argument is recorded: see stub.h.
+// kinds returns how each argument is recorded: see stub.h.
 func (t *text) kinds(name string, p *model.Proto) string {
 	lists := map[string]byte{"ibv_send_wr": 's', "ibv_recv_wr": 'r', "ibv_ops_wr": 'o'}
 	k := make([]byte, len(p.Params))
@@ -256,14 +254,14 @@ func (t *text) kinds(name string, p *model.Proto) string {
 	return string(k)
 }
 
-// call writes a function of one form that calls another as a C program does: through the inline code of the header,
-// where the header has it. A macro of the same name does not hide it.
+// call generates a wrapper that calls another function like a C program: through the inline code of the header, if any.
+// A macro with the same name does not hide it.
 func (t *text) call(f *model.Func) {
 	args := make([]string, len(f.Params))
 	for i, a := range f.Params {
 		typ := t.parse(a.Type)
 		cast := "(" + typ.Declare("") + ")"
-		if len(typ.Dims) > 0 { // a parameter that is written as an array is an address
+		if len(typ.Dims) > 0 { // an array parameter is an address
 			typ.Dims, typ.Pointers = nil, typ.Pointers+1
 			cast = "(" + typ.String() + ")"
 		}

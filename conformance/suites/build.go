@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// Build runs a script that builds what a suite has only as source. It ends, with all that it started, at the limit.
+// Build runs a script that builds a suite from source. At the limit it is killed with all its children.
 func Build(ctx context.Context, script string, limit time.Duration, args ...string) error {
 	within, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()

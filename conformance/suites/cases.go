@@ -17,45 +17,44 @@ import (
 //go:embed cases/*.txt
 var casesFiles embed.FS
 
-// Suite is what one file of cases says.
+// Suite is the content of one file of cases.
 type Suite struct {
 	Name     string
-	Title    string         // what the page calls it
-	Packages []Package      // what it needs of the archive
-	Version  string         // what the page says, if it is not that of the first of Packages
-	Build    string         // a script in build, which makes what the archive has only as source; or ""
-	Builds   time.Duration  // how long Build may take
-	Python   string         // the directory with tests of pyverbs; then Cases are empty, and the tests name themselves
-	Rxe      bool           // whether it runs on Soft-RoCE of guests, too,
-	Without  *regexp.Regexp // but for cases of these names, which would take too long there; or nil
-	Network  bool           // whether its programs run in a network namespace, because they leave loopback out
-	Limit    time.Duration  // for each case, or for each test of Python
-	Skips    []int          // exit statuses with which programs say that they skip
-	Again    string         // a case that fails and writes this runs again: a race of the suite's own; or ""
+	Title    string         // title in the page
+	Packages []Package      // Debian packages that it needs
+	Version  string         // version in the page, if not that of the first of Packages
+	Build    string         // script in build for parts that Debian has only as source; optional
+	Builds   time.Duration  // timeout of Build
+	Python   string         // directory with tests of pyverbs, which replace Cases
+	Rxe      bool           // it also runs on Soft-RoCE in guests,
+	Without  *regexp.Regexp // except these cases, which take too long there; optional
+	Network  bool           // its programs run in a network namespace, because they ignore loopback
+	Limit    time.Duration  // timeout of each case or Python test
+	Skips    []int          // exit statuses that mean skipped
+	Again    string         // output of a known race in the suite: the failed case runs again; optional
 	Cases    []Case
 }
 
-// Package is a package of the archive.
+// Package is a Debian package.
 type Package struct{ Name, Version string }
 
-// Case is a program, or a server and its client, each with its arguments. {port} is a port of the case's own, {server}
-// and {client} are the addresses of the two devices, {device} is their name, {gid} the index of the address among the
-// device's, {temp} names a file for both that is not there yet, and {cache} is where Build puts things. NAME=VALUE in
-// front is for the environment.
+// Case is a program, or a server and its client, with arguments. {port} is a port for the case, {server} and {client}
+// are the addresses of the two devices, {device} is their name, {gid} the GID index of the address, {temp} an unused
+// file name for both, and {cache} the directory of Build. NAME=VALUE before the program sets the environment.
 type Case struct {
 	Name   string
-	Server []string // empty for a program that runs alone
-	Stays  bool     // the server does not end by itself
+	Server []string // empty without a server
+	Stays  bool     // the server does not exit by itself
 	Client []string
-	Prints string // what the client's output has in it
+	Prints string // text in the client's output
 }
 
-// On says whether a case, or a module of pyverbs, runs on a kernel, or, for "", on the software device.
+// On reports whether a case, or a module of pyverbs, runs on a kernel, or for "" on the software device.
 func (s *Suite) On(kernel, name string) bool {
 	return kernel == "" || s.Rxe && (s.Without == nil || !s.Without.MatchString(name))
 }
 
-// Names are the suites there are, in the order in which they run.
+// Names are the suites in the order in which they run.
 var Names = []string{"ibverbs-utils", "rdmacm-utils", "pyverbs-44.0", "pyverbs-65.0", "perftest", "qperf", "ucx",
 	"ucx-gtest", "libfabric", "fabtests", "openmpi", "fio", "dapl", "qemu"}
 

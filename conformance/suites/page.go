@@ -26,7 +26,7 @@ fails, runs again; the suite's file of cases says which.
 
 `
 
-// Page makes docs/suites.md from the results that are expected.
+// Page returns docs/suites.md, generated from the expected results.
 func Page(root string) (string, error) {
 	var table, reasons strings.Builder
 	table.WriteString("Numbers are of cases that pass, are skipped, and fail.\n\n| suite | version | cases | soft0 |")
@@ -62,7 +62,7 @@ func Page(root string) (string, error) {
 	return about + table.String() + reasons.String(), nil
 }
 
-// writeReasons writes why cases of a suite fail and are skipped. On Soft-RoCE, what fails is enough.
+// writeReasons writes the reasons of failed and skipped cases; for Soft-RoCE only of failed ones.
 func writeReasons(to *strings.Builder, s *Suite, kernel string, results []Result) {
 	at := ""
 	if kernel != "" {
@@ -84,7 +84,7 @@ func writeReasons(to *strings.Builder, s *Suite, kernel string, results []Result
 	}
 }
 
-// version is that of what is built, or of the package that has the suite, which is the first one.
+// version returns the version of the built source, or of the first package, which has the suite.
 func (s *Suite) version() string {
 	if s.Version != "" || len(s.Packages) == 0 {
 		return s.Version
@@ -101,7 +101,7 @@ type reason struct {
 	cases []string
 }
 
-// grouped are the cases of each reason, in the order of the results.
+// grouped groups cases by reason, in the order of the results.
 func grouped(results []Result) (all []*reason) {
 	for _, r := range results {
 		i := slices.IndexFunc(all, func(of *reason) bool { return of.text == r.Reason })

@@ -14,12 +14,12 @@ import (
 	"strings"
 )
 
-// pyverbsTests runs modules of pyverbs' tests, and says of each test how it ended.
+// pyverbsTests runs modules of pyverbs' tests and reports the result of each test.
 //
 //go:embed unittests.py
 var pyverbsTests []byte
 
-// RunPython runs the tests of pyverbs in s.Python, each module whose name is wanted in a process of its own.
+// RunPython runs the tests of pyverbs in s.Python, each wanted module in a separate process.
 func (r *Runner) RunPython(ctx context.Context, s *Suite, wanted func(name string) bool) ([]Result, error) {
 	dir, err := os.MkdirTemp("", "goverbs-pyverbs-")
 	if err != nil {
@@ -52,8 +52,8 @@ func (r *Runner) RunPython(ctx context.Context, s *Suite, wanted func(name strin
 	return all, nil
 }
 
-// module runs a module, or several with commas between. A test that ends the process, or never ends, fails, and the
-// module runs again without the tests that had their turn.
+// module runs a module, or several separated by commas. A test that kills the process or hangs fails, and the remaining
+// tests of the module run in another process.
 func (r *Runner) module(ctx context.Context, s *Suite, dir, script, module string) (all []Result) {
 	command := r.Python
 	if command == nil {
@@ -86,7 +86,7 @@ func (r *Runner) module(ctx context.Context, s *Suite, dir, script, module strin
 	}
 }
 
-// read reads what unittests.py prints: the results, and the test that began and did not end.
+// read parses the output of unittests.py: the results, and the test that began and did not end.
 func read(text string) (all []Result, begun string) {
 	for line := range strings.Lines(text) {
 		word, rest, ok := strings.Cut(strings.TrimRight(line, "\n"), "\t")
@@ -108,7 +108,7 @@ func read(text string) (all []Result, begun string) {
 	return all, begun
 }
 
-// unzip copies tests, which Debian has partly compressed, and names the modules with tests.
+// unzip copies the tests, some of which Debian compresses, and returns the modules with tests.
 func unzip(to, from string) (modules []string, err error) {
 	if err := os.Mkdir(to, 0o755); err != nil {
 		return nil, err

@@ -13,34 +13,33 @@ import (
 	"github.com/goverbs/goverbs/gen/rows"
 )
 
-// How a case ended.
+// Results of a case.
 const (
 	Pass = "pass"
 	Skip = "skip"
 	Fail = "fail"
 )
 
-// Result is how a case ended, or is expected to.
+// Result is the actual or expected result of a case.
 type Result struct {
 	Case string
 	Ends string // Pass, Skip or Fail
-	// why it was skipped, in the words of the suite; why it fails, in ours, or, of a case that has just run, the last
-	// that its programs wrote
+	// skip: the suite's reason. fail: our explanation or, for a case that has just run, the last output of its programs
 	Reason string
-	// all that the programs of a case that failed wrote
+	// complete output of a failed case
 	output string
 }
 
-// noReason is what Update writes for a failure that no row explains yet.
+// noReason is the reason that Update writes for an unexplained failure.
 const noReason = "?"
 
-// emulated is the directory, below that of results, of those on the adapters of conformance/provider.
+// emulated is the subdirectory for results on the adapters of conformance/provider.
 const emulated = "emulated"
 
 // Kernels are those on whose Soft-RoCE suites run.
 var Kernels = []string{"6.1", "6.12"}
 
-// ResultsOf is the directory of results that has those of a kernel, or, for "", those of the software device.
+// ResultsOf returns the directory of results for a kernel, or for "" of the software device.
 func ResultsOf(dir, kernel string) string {
 	if kernel == "" {
 		return dir
@@ -48,7 +47,7 @@ func ResultsOf(dir, kernel string) string {
 	return filepath.Join(dir, "rxe-"+kernel)
 }
 
-// Expected reads the results that are expected of a suite. A file that is not there has none.
+// Expected reads the expected results of a suite. Without a file there are none.
 func Expected(dir, suite string) ([]Result, error) {
 	name := filepath.Join(dir, suite+".txt")
 	text, err := os.ReadFile(name)
@@ -61,7 +60,7 @@ func Expected(dir, suite string) ([]Result, error) {
 		r := Result{Case: row.Columns[0], Ends: row.Columns[1], Reason: row.Rest(2)}
 		switch {
 		case r.Ends != Pass && r.Ends != Skip && r.Ends != Fail:
-			f.Fail(row.At, "%s is no result; want pass, skip or fail", r.Ends)
+			f.Fail(row.At, "invalid result %q; want pass, skip or fail", r.Ends)
 		case r.Ends == Pass && r.Reason != "":
 			f.Fail(row.At, "what passes needs no reason")
 		case r.Ends != Pass && (r.Reason == "" || r.Reason == noReason):
@@ -72,14 +71,14 @@ func Expected(dir, suite string) ([]Result, error) {
 	return all, f.Err()
 }
 
-// Compare says in what the results differ from the expected ones. Reasons of what fails are ours, and are not compared.
+// Compare describes differences between actual and expected results. Reasons of failures are ours and are not compared.
 func Compare(suite string, want, got []Result) error {
 	var errs []error
 	for _, g := range got {
 		i := slices.IndexFunc(want, func(w Result) bool { return w.Case == g.Case })
 		switch {
 		case i < 0:
-			errs = append(errs, fmt.Errorf("%s: %s: %s, and no row says so", suite, g.Case, g))
+			errs = append(errs, fmt.Errorf("%s: %s: %s, without a row", suite, g.Case, g))
 		case want[i].Ends != g.Ends:
 			errs = append(errs, fmt.Errorf("%s: %s: %s, but expected is %s", suite, g.Case, g, want[i]))
 		case g.Ends == Skip && want[i].Reason != g.Reason:
@@ -95,8 +94,8 @@ func Compare(suite string, want, got []Result) error {
 	return errors.Join(errs...)
 }
 
-// Update writes the results of a suite; failures keep the reasons that stood there. Without one, those of kernels have
-// the last that their programs wrote: we do not mend kernels.
+// Update writes the results of a suite and keeps existing reasons of failures. On kernels, a missing reason is the
+// programs' last output, because we do not fix kernels.
 func Update(dir, suite string, want, got []Result) error {
 	var text strings.Builder
 	device, how, ours := "the software device", "make suites UPDATE=1", true
@@ -137,7 +136,7 @@ func (r Result) detail() string {
 	return "\n\t" + strings.ReplaceAll(strings.TrimSpace(r.output), "\n", "\n\t")
 }
 
-// Of gives the expected results of cases that have run.
+// Of returns the expected results of cases that have run.
 func Of(want, got []Result) []Result {
 	return slices.DeleteFunc(slices.Clone(want), func(w Result) bool {
 		return !slices.ContainsFunc(got, func(g Result) bool { return g.Case == w.Case })

@@ -19,40 +19,40 @@ import (
 	"time"
 )
 
-// Runner runs cases, one after the other.
+// Runner runs cases sequentially.
 type Runner struct {
-	Libraries string // the directory of the drop-in libraries, or "" for those of the system, with Kernel
+	Libraries string // directory of the drop-in libraries, or "" for those of the system, with Kernel
 	Kernel    *Kernel
-	Cache     string // for what is built
+	Cache     string // directory for built sources
 	Log       func(format string, args ...any)
-	Begins    func(name string) // is told of each case, and of each module of pyverbs, before it runs; may be nil
-	Ended     func(Result)      // is told of each result; may be nil
+	Begins    func(name string) // called before each case and each module of pyverbs; optional
+	Ended     func(Result)      // called with each result; optional
 
-	// Command makes a command with the environment of a Kernel's programs; nil where that is the process's.
+	// Command returns a command with the environment of a Kernel's programs; optional.
 	Command  func(program string, args ...string) *exec.Cmd
-	Python   []string // NAME=VALUE, and the interpreter, for which pyverbs was built; nil for the machine's
-	Together bool     // all modules of pyverbs in one process, which has to read them all in any case
+	Python   []string // environment and interpreter for pyverbs; default the system's
+	Together bool     // run all modules of pyverbs in one process, which reads them all anyway
 
-	network *network // in which programs run, or nil
+	network *network // for the programs; optional
 }
 
-// Kernel is a device of the kernel that programs run on, instead of one software device each.
+// Kernel is a kernel device for the programs, instead of one software device each.
 type Kernel struct {
 	Device, Address string
-	GID             string        // the index of Address among the device's
-	Slower          time.Duration // limits are so many times as long
+	GID             string        // GID index of Address
+	Slower          time.Duration // factor for timeouts
 }
 
-// addresses counts those that the devices of cases have had: a run does not use one twice.
+// addresses counts the addresses of devices, so that a run does not reuse one.
 var addresses atomic.Uint32
 
-// address gives a loopback address for a device. Several runs on one machine do not meet: their ids are in it.
+// address returns a loopback address for a device. It contains the process ID, so that concurrent runs do not collide.
 func address() string {
 	n := addresses.Add(1)
 	return fmt.Sprintf("127.%d.%d.%d", 64+os.Getpid()%128, n/250%250, 1+n%250)
 }
 
-// addresses gives those of a case.
+// addresses returns the addresses of a case.
 func (r *Runner) addresses() (server, client string) {
 	switch {
 	case r.Kernel != nil:
@@ -63,7 +63,7 @@ func (r *Runner) addresses() (server, client string) {
 	return address(), address()
 }
 
-// limit is how long a case, or a test of Python, may take.
+// limit returns the timeout of a case or a Python test.
 func (r *Runner) limit(s *Suite) time.Duration {
 	if r.Kernel != nil {
 		return s.Limit * r.Kernel.Slower
@@ -71,7 +71,7 @@ func (r *Runner) limit(s *Suite) time.Duration {
 	return s.Limit
 }
 
-// fill fills what cases leave open, with pairs of names and values of one case.
+// fill returns a replacer for placeholders, with additional pairs of names and values.
 func (r *Runner) fill(pairs ...string) *strings.Replacer {
 	device, gid := "soft0", "0"
 	if r.Kernel != nil {
@@ -92,7 +92,7 @@ func (r *Runner) ended(result Result) {
 	}
 }
 
-// freePort gives a port that nobody listens at.
+// freePort returns an unused port.
 func freePort() (string, error) {
 	l, err := net.Listen("tcp", ":0")
 	if err != nil {
@@ -154,18 +154,18 @@ func (r *Runner) Run(ctx context.Context, s *Suite, c Case) Result {
 	return result
 }
 
-// process is a process with a group of its own.
+// process is a process with its own process group.
 type process struct {
 	cmd    *exec.Cmd
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the following fields
 	output bytes.Buffer
-	last   time.Time // when it wrote, or was started
+	last   time.Time // time of its last output, or of its start
 
 	ended chan struct{} // closed when err is set
 	err   error
 }
 
-// start starts a command on a device of its own.
+// start starts a command on its own device.
 func (r *Runner) start(address string, fill *strings.Replacer, command []string) (*process, error) {
 	var words, env []string
 	for _, word := range command {
@@ -194,7 +194,7 @@ func (r *Runner) start(address string, fill *strings.Replacer, command []string)
 	return p, nil
 }
 
-// command makes a command that finds the device.
+// command returns a command that finds the device.
 func (r *Runner) command(address, program string, args ...string) *exec.Cmd {
 	if r.Command != nil {
 		return r.Command(program, args...)
@@ -204,7 +204,7 @@ func (r *Runner) command(address, program string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// environ is what goverbs-run makes of the environment.
+// environ returns the environment that goverbs-run sets.
 func (r *Runner) environ(address string) []string {
 	if r.Kernel != nil {
 		return os.Environ()
@@ -218,7 +218,7 @@ func (r *Runner) environ(address string) []string {
 	return env
 }
 
-// Write keeps what the process writes.
+// Write stores output of the process.
 func (p *process) Write(b []byte) (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -234,7 +234,7 @@ func (p *process) said() string {
 
 var errNotInTime = errors.New("it did not end in time")
 
-// end waits for the end of the process, or of ctx.
+// end waits for the end of the process or of ctx.
 func (p *process) end(ctx context.Context) error {
 	select {
 	case <-p.ended:
@@ -244,7 +244,7 @@ func (p *process) end(ctx context.Context) error {
 	}
 }
 
-// endOrSilence waits for the end of the process, or of ctx, or until it has written nothing for so long.
+// endOrSilence waits for the end of the process or of ctx, or until it has written nothing for limit.
 func (p *process) endOrSilence(ctx context.Context, limit time.Duration) error {
 	for {
 		p.mu.Lock()
@@ -263,7 +263,7 @@ func (p *process) endOrSilence(ctx context.Context, limit time.Duration) error {
 	}
 }
 
-// kill kills the process and all of its group, and waits for its end; in vain where a kernel does not let go of it.
+// kill kills the process group and waits for its end, which may fail if a kernel hangs.
 func (p *process) kill() {
 	_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL)
 	select {
@@ -272,8 +272,8 @@ func (p *process) kill() {
 	}
 }
 
-// waits returns when the process waits for its clients: none of its threads has run, or wanted to, in ten looks 20 ms
-// apart. It returns at the latest after 10 s, because there are servers that never rest.
+// waits returns when the process waits for clients: none of its threads was runnable in ten samples 20 ms apart. It
+// returns after 10 s at the latest, because some servers never sleep.
 func (p *process) waits(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
@@ -298,7 +298,7 @@ func asleep(pid int) bool {
 	tasks, _ := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
 	for _, task := range tasks {
 		stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%s/stat", pid, task.Name()))
-		// the name of the program stands in parentheses and may have any character
+		// the program name is in parentheses and may contain any character
 		if i := bytes.LastIndexByte(stat, ')'); i < 0 || !bytes.HasPrefix(stat[i+1:], []byte(" S")) {
 			return false
 		}
@@ -306,7 +306,7 @@ func asleep(pid int) bool {
 	return len(tasks) > 0
 }
 
-// last is the last line of a text that says something.
+// last returns the last line of a text that is not empty.
 func last(text string) string {
 	lines := strings.Split(strings.TrimSpace(text), "\n")
 	line := strings.TrimSpace(lines[len(lines)-1])
@@ -316,12 +316,12 @@ func last(text string) string {
 	return strings.ReplaceAll(line, "|", "/")
 }
 
-// isRace says whether a case failed by a race of the suite's own.
+// isRace reports whether a case failed by a known race in the suite.
 func (s *Suite) isRace(r Result) bool {
 	return s.Again != "" && r.Ends == Fail && strings.Contains(r.output, s.Again)
 }
 
-// All runs the cases of a suite whose names are wanted.
+// All runs the wanted cases of a suite.
 func (r *Runner) All(ctx context.Context, s *Suite, wanted func(name string) bool) ([]Result, error) {
 	if s.Network && r.Kernel == nil {
 		n, err := newNetwork()

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Runs test suites of others on the drop-in libraries, or with KERNEL on Soft-RoCE, and compares their results with
-# conformance/suites/results. SUITES=NAME,NAME selects some, UPDATE=1 writes results. SUITES=valkey is Valkey over RDMA,
-# with valkey-go, valkey-server and its own tests.
+# Runs third-party test suites on the drop-in libraries, or with KERNEL on Soft-RoCE, and compares the results with
+# conformance/suites/results. SUITES=NAME,NAME selects suites, UPDATE=1 writes results. SUITES=valkey is Valkey over
+# RDMA, with valkey-go, valkey-server and its own tests.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 go=${GO:-go}
@@ -21,7 +21,7 @@ elif [ "${SUITES:-}" = valkey ]; then # 3 min, of which 2 build; 5 min more for 
 fi
 arguments=(${SUITES:+-suites "$SUITES"} ${UPDATE:+-update})
 case ${KERNEL:-} in
-'') # 35 min, of which 8 build what is only there as source
+'') # 35 min, of which 8 build suites that exist only as source
 	"$go" run ./conformance/suites/cmd/suites "${arguments[@]}"
 	;;
 *) # 15 min a kernel

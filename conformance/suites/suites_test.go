@@ -19,7 +19,8 @@ const root = "../.."
 
 var update = flag.Bool("update", false, "write docs/suites.md")
 
-// TestPage: make docs writes it. That also reads all cases and all expected results; each failure has a reason.
+// TestPage compares docs/suites.md, which make docs writes. It also reads all cases and expected results, and checks
+// that each failure has a reason.
 func TestPage(t *testing.T) {
 	want, err := Page(root)
 	require.NoError(t, err)
@@ -32,8 +33,8 @@ func TestPage(t *testing.T) {
 	assert.Equal(t, want, string(got), "docs/suites.md is stale: make docs writes it")
 }
 
-// TestExpectedAreOfCases: what is expected is of cases that there are, and of all of them that run, on the software
-// device and on the kernels on which a suite has been run.
+// TestExpectedAreOfCases checks that expected results are those of all existing cases that run on the software device,
+// and on the kernels on which a suite has run.
 func TestExpectedAreOfCases(t *testing.T) {
 	for _, kernel := range append([]string{""}, Kernels...) {
 		for _, name := range Names {
@@ -69,7 +70,7 @@ func runner(t *testing.T) *Runner {
 	return &Runner{Libraries: t.TempDir(), Cache: t.TempDir(), Log: t.Logf}
 }
 
-// TestRun: how a pair of programs ends, with programs that every machine has.
+// TestRun checks the results of pairs of common programs.
 func TestRun(t *testing.T) {
 	s, err := parse("made", "made.txt", `
 @ limit 20s
@@ -108,7 +109,7 @@ own           |                    | X=own printenv X              | own
 	}, ends)
 }
 
-// TestAgain: a case that fails by the suite's own race runs again, and no other does.
+// TestAgain checks that only a case that fails by the suite's known race runs again.
 func TestAgain(t *testing.T) {
 	script := filepath.Join(t.TempDir(), "script")
 	require.NoError(t, os.WriteFile(script, []byte("echo >>$1; echo late; test $(wc -l <$1) -ge $2\n"), 0o600))
@@ -122,7 +123,7 @@ func TestAgain(t *testing.T) {
 	}
 }
 
-// TestNetwork: programs of a suite with a network have two addresses that are not loopback's.
+// TestNetwork checks that programs of a suite with a network have two addresses other than loopback.
 func TestNetwork(t *testing.T) {
 	s, err := parse("made", "made.txt", `
 @ network own
@@ -137,7 +138,7 @@ addresses | | ip -4 -o addr show up | 192.0.2.2
 	assert.Equal(t, []Result{{Case: "addresses", Ends: Pass}}, all)
 }
 
-// hangs writes a script that never ends, nor does what it starts. gone waits until that is gone.
+// hangs writes a script that hangs, with a child that hangs, too. gone waits until both have exited.
 func hangs(t *testing.T) (script string, gone func()) {
 	pids := filepath.Join(t.TempDir(), "pid")
 	script = filepath.Join(t.TempDir(), "script")
@@ -152,7 +153,7 @@ func hangs(t *testing.T) (script string, gone func()) {
 	}
 }
 
-// TestRunEnds: a program that hangs fails, and what it started ends too.
+// TestRunEnds checks that a hanging program fails and is killed with its children.
 func TestRunEnds(t *testing.T) {
 	script, gone := hangs(t)
 	s := &Suite{Limit: 300 * time.Millisecond}
@@ -161,7 +162,7 @@ func TestRunEnds(t *testing.T) {
 	gone()
 }
 
-// TestBuildEnds: so does a script that builds.
+// TestBuildEnds checks the same for a build script.
 func TestBuildEnds(t *testing.T) {
 	script, gone := hangs(t)
 	assert.ErrorContains(t, Build(t.Context(), "sh", 300*time.Millisecond, script), "did not end in 300ms")
@@ -170,7 +171,7 @@ func TestBuildEnds(t *testing.T) {
 	assert.NoError(t, Build(t.Context(), "/bin/true", time.Minute))
 }
 
-// TestCompare: a difference in either direction is one, and so is a row without a case.
+// TestCompare checks that differences in either direction and rows without a case are reported.
 func TestCompare(t *testing.T) {
 	pass, fail := Result{Case: "a", Ends: Pass}, Result{Case: "a", Ends: Fail, Reason: "b"}
 	skip := Result{Case: "a", Ends: Skip, Reason: "no such device"}
@@ -184,7 +185,7 @@ func TestCompare(t *testing.T) {
 		{[]Result{fail}, []Result{pass}, "s: a: pass, but expected is fail (b)"},
 		{[]Result{pass}, []Result{fail}, "s: a: fail (b), but expected is pass"},
 		{[]Result{skip}, []Result{other}, "s: a: skip (no such port), but expected is skip (no such device)"},
-		{nil, []Result{pass}, "s: a: pass, and no row says so"},
+		{nil, []Result{pass}, "s: a: pass, without a row"},
 		{[]Result{pass}, nil, "s: a: is expected, but no such case has run; delete its row"},
 	} {
 		err := Compare("s", c.want, c.got)
@@ -196,7 +197,7 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-// TestUpdate: it keeps reasons, and asks for those that are missing.
+// TestUpdate checks that reasons are kept, and missing ones marked.
 func TestUpdate(t *testing.T) {
 	dir := t.TempDir()
 	old := []Result{{Case: "a", Ends: Fail, Reason: "ours"}, {Case: "gone", Ends: Pass}}
@@ -210,7 +211,7 @@ func TestUpdate(t *testing.T) {
 	_, err = Expected(dir, "s")
 	assert.ErrorContains(t, err, "s.txt:4: fail: write why, in the third column")
 
-	dir = ResultsOf(dir, "6.1") // what a kernel does, its programs say
+	dir = ResultsOf(dir, "6.1") // on kernels, output is the reason
 	require.NoError(t, os.Mkdir(dir, 0o755))
 	require.NoError(t, Update(dir, "s", nil, []Result{{Case: "c", Ends: Fail, Reason: "theirs"}}))
 	got, err = Expected(dir, "s")
@@ -218,7 +219,7 @@ func TestUpdate(t *testing.T) {
 	assert.Equal(t, []Result{{Case: "c", Ends: Fail, Reason: "theirs"}}, got)
 }
 
-// TestRead: what the script for tests of pyverbs prints.
+// TestRead parses output of the script for pyverbs' tests.
 func TestRead(t *testing.T) {
 	got, begun := read("begin\ta\npass\ta\nnoise\nbegin\tb\nskip\tb\tno such device\n" +
 		"begin\tc\nfail\tc\tFile x\\nError: y\\n\nbegin\td\n")
@@ -227,8 +228,8 @@ func TestRead(t *testing.T) {
 		{"c", Fail, "Error: y", "File x\nError: y\n"}}, got)
 }
 
-// TestOnAKernel: programs know the device's name, address and GID, and nothing of the drop-in libraries; cases that
-// take too long there don't run.
+// TestOnAKernel checks that programs get the device's name, address and GID without the drop-in libraries, and that
+// cases that take too long are omitted.
 func TestOnAKernel(t *testing.T) {
 	s, err := parse("made", "made.txt", `
 @ rxe without -a$
@@ -259,7 +260,7 @@ func TestCasesRefuse(t *testing.T) {
 	assert.ErrorContains(t, err, "s.txt:3: a has no client, and no line @ client stands above")
 }
 
-// TestLimitOfEachTest: a process of many tests has its limit for each of them.
+// TestLimitOfEachTest checks that the timeout applies to each test of a process.
 func TestLimitOfEachTest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()

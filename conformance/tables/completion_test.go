@@ -14,7 +14,7 @@ import (
 
 var allTypes = append(slices.Clone(documentedTypes), ibv.QPT_XRC_RECV)
 
-// wcOpcodes are the completion opcodes of requests: what SendCompletion gives, by what was posted.
+// wcOpcodes returns the completion opcodes of requests, from SendCompletion.
 func wcOpcodes() map[ibv.WCOpcode][]ibv.WROpcode {
 	all := map[ibv.WCOpcode][]ibv.WROpcode{}
 	for _, op := range append(slices.Clone(documentedOpcodes), ibv.WR_FLUSH, ibv.WR_ATOMIC_WRITE) {
@@ -24,15 +24,15 @@ func wcOpcodes() map[ibv.WCOpcode][]ibv.WROpcode {
 	return all
 }
 
-// TestSendCompletion: a queue pair completes with an opcode where, and only where, one of the operations behind it may
-// be posted.
+// TestSendCompletion checks that a queue pair completes with an opcode if and only if a corresponding operation may be
+// posted.
 func TestSendCompletion(t *testing.T) {
 	for wc, ops := range wcOpcodes() {
 		require.NotEmpty(t, ops)
 		for _, qpt := range allTypes {
 			posted := slices.ContainsFunc(ops,
 				func(op ibv.WROpcode) bool { return ibv.PostSendValidity(qpt, op).Answer == ibv.AnswerYes })
-			if wc == ibv.WC_FLUSH || wc == ibv.WC_ATOMIC_WRITE { // posted with the builders alone
+			if wc == ibv.WC_FLUSH || wc == ibv.WC_ATOMIC_WRITE { // only posted with builders
 				posted = qpt == ibv.QPT_RC || qpt == ibv.QPT_XRC_SEND
 			}
 			kind := ibv.WCKindOf(wc, qpt)
@@ -73,7 +73,7 @@ func TestRecvCompletion(t *testing.T) {
 		ibv.WR_BIND_MW} {
 		assert.Equal(t, ibv.AnswerNo, ibv.RecvCompletion(op).Answer, "%v", op)
 	}
-	assert.Contains(t, ibv.RecvCompletion(ibv.WR_SEND_WITH_IMM).Note, "ibv_wr_post.3", "the page's error is told")
+	assert.Contains(t, ibv.RecvCompletion(ibv.WR_SEND_WITH_IMM).Note, "ibv_wr_post.3", "the note has the page's error")
 }
 
 func TestTagMatchingCompletions(t *testing.T) {
@@ -99,7 +99,7 @@ func TestTagMatchingCompletions(t *testing.T) {
 	}
 }
 
-// TestErrorFields: four fields are valid in every completion with an error, nothing else is.
+// TestErrorFields checks that exactly four fields are valid in every completion with an error.
 func TestErrorFields(t *testing.T) {
 	valid := []ibv.WCField{ibv.WCFieldWRID, ibv.WCFieldStatus, ibv.WCFieldQPNum, ibv.WCFieldVendorErr}
 	for field := range ibv.WCFieldTMInfo + 1 {
@@ -111,14 +111,15 @@ func TestErrorFields(t *testing.T) {
 		assert.Equal(t, want, v.Answer, "%v", field)
 		assert.Contains(t, v.Source, "ibv_poll_cq.3")
 	}
-	assert.Zero(t, ibv.WCKindError, "what is not known is treated as an error: the fewest fields")
+	assert.Zero(t, ibv.WCKindError, "unknown kinds are treated as an error: the fewest fields")
 	assert.Equal(t, ibv.AnswerYes, ibv.WCFieldValidity(ibv.WCFieldSrcQP, ibv.WCKindDatagram).Answer)
 	assert.Equal(t, ibv.AnswerNo, ibv.WCFieldValidity(ibv.WCFieldSrcQP, ibv.WCKindReceived).Answer)
 	assert.Equal(t, ibv.WC_EX_WITH_BYTE_LEN, ibv.WCFieldValidity(ibv.WCFieldByteLen, ibv.WCKindReceived).Request)
 	assert.Equal(t, ibv.AnswerNeedsCapability, ibv.WCFieldValidity(ibv.WCFieldCompletionTS, ibv.WCKindSent).Answer)
 }
 
-// TestWCStatus: what does not occur leaves every state alone, and retries belong to services that acknowledge.
+// TestWCStatus checks that statuses that do not occur keep every state, and that retries belong to services with
+// acknowledgements.
 func TestWCStatus(t *testing.T) {
 	types := append(slices.Clone(allTypes), ibv.QPT_DRIVER)
 	for status := range ibv.WC_TM_RNDV_INCOMPLETE + 1 {

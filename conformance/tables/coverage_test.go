@@ -16,24 +16,24 @@ import (
 	"github.com/goverbs/goverbs/headers"
 )
 
-// open says, for each table, which cells may be open: unspecified, because each provider decides or no source says. All
-// others must be answered. A table that is not listed may have none.
+// open lists, for each table, the cells that may be unspecified, because each provider decides or no source covers
+// them. All other cells, and all cells of tables without an entry, must be specified.
 var open = map[string]func(at []string) bool{
 	"post_send":  providers,
 	"send_flags": providers,
 	"wr_post":    providers,
 	"wr_flags":   providers,
 	"modify_qp":  providers,
-	// A builder that does not exist cannot be measured.
+	// Opcodes without a builder cannot be measured.
 	"wr_post_measured": providers,
 }
 
-// providers are the cells of queue pair types and opcodes that every provider defines for itself.
+// providers reports whether every provider defines the cell for itself.
 func providers(at []string) bool {
 	return slices.Contains(at, "IBV_QPT_DRIVER") || slices.Contains(at, "IBV_WR_DRIVER1")
 }
 
-// grids are the tables of all packages.
+// grids returns the tables of all packages.
 func grids(t *testing.T) map[string]*rules.Grid {
 	t.Helper()
 	var primaries []string
@@ -52,14 +52,14 @@ func grids(t *testing.T) map[string]*rules.Grid {
 	return all
 }
 
-// mine are the tables about queue pairs, and how many cells they have.
+// mine are the tables about queue pairs, with their numbers of cells.
 var mine = map[string]int{
 	"post_send": 7 * 14, "send_flags": 7 * 14 * 5, "wr_post": 7 * 14, "wr_flags": 7 * 14 * 5, "wr_builder": 14,
 	"modify_qp": 7 * 7 * 7, "qp_posting": 7 * 2,
 	"post_send_measured": 3 * 7 * 14, "wr_post_measured": 3 * 7 * 14,
 }
 
-// TestCoverage: every cell exists, bears reason and source, and is answered unless the table lists it as open.
+// TestCoverage checks that every cell exists, has a reason and a source, and is specified unless listed as open.
 func TestCoverage(t *testing.T) {
 	all := grids(t)
 	for name, size := range mine {
@@ -68,7 +68,7 @@ func TestCoverage(t *testing.T) {
 	}
 	for name, g := range all {
 		assert.Equal(t, g.Size(), len(g.Cells), name)
-		assert.Empty(t, g.Silent(), "%s: cells that no source answers", name)
+		assert.Empty(t, g.Silent(), "%s: cells without an answer in any source", name)
 		may := open[name]
 		for i := range g.Cells {
 			c, at := &g.Cells[i], g.Combination(i)
@@ -85,7 +85,7 @@ func TestCoverage(t *testing.T) {
 	}
 }
 
-// TestNoWildcardNoMachine: data names cells exactly, and no source is a place on somebody's machine.
+// TestNoWildcardNoMachine checks that data names cells exactly, and that no source is a local path.
 func TestNoWildcardNoMachine(t *testing.T) {
 	for name, g := range grids(t) {
 		for i := range g.Cells {

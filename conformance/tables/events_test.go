@@ -12,7 +12,8 @@ import (
 	"github.com/goverbs/goverbs/generated/rdmacm"
 )
 
-// TestAsyncEvents: all are to be acknowledged, and the function that waits destroys what the event is about.
+// TestAsyncEvents checks that all events need an acknowledgement, and that the function that waits for it destroys the
+// object of the event.
 func TestAsyncEvents(t *testing.T) {
 	waits := map[ibv.AsyncElement]string{
 		ibv.AsyncElementCQ: "ibv_destroy_cq", ibv.AsyncElementQP: "ibv_destroy_qp",
@@ -43,7 +44,7 @@ func TestAsyncEvents(t *testing.T) {
 	assert.Equal(t, ibv.AnswerUnspecified, ibv.AsyncEventMeaning(99).Answer)
 }
 
-// TestCMEvents: the states of one event lead to those of the next, along the ways of rdma_cm.7.
+// TestCMEvents checks that the states of successive events match, along the sequences of rdma_cm.7.
 func TestCMEvents(t *testing.T) {
 	for event := range rdmacm.CM_EVENT_INTERNAL {
 		v := rdmacm.EventMeaning(event)
@@ -73,7 +74,7 @@ func TestCMEvents(t *testing.T) {
 	assert.Equal(t, rdmacm.EventParamUD, rdmacm.EventMeaning(rdmacm.CM_EVENT_MULTICAST_JOIN).Param)
 }
 
-// TestPrivateData: what a call takes is what the other side's event brings.
+// TestPrivateData checks that the private data of a call arrives with the other side's event.
 func TestPrivateData(t *testing.T) {
 	services := []rdmacm.Service{rdmacm.ServiceIB, rdmacm.ServiceIBNative, rdmacm.ServiceUD, rdmacm.ServiceUDNative,
 		rdmacm.ServiceIWARP}
@@ -105,7 +106,7 @@ func TestPrivateData(t *testing.T) {
 	}
 }
 
-// TestFactsDoNotAllocate asks every table of facts.
+// TestFactsDoNotAllocate queries every table of facts.
 func TestFactsDoNotAllocate(t *testing.T) {
 	var v ibv.Validity
 	assert.Zero(t, testing.AllocsPerRun(100, func() {

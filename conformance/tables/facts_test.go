@@ -16,14 +16,14 @@ import (
 	"github.com/goverbs/goverbs/headers"
 )
 
-// factTable says which cells of a table must be answered: all but those that open names, item by item of each
-// dimension, where "" stands for every item. It is about this test only: the tables themselves have no such wildcard.
+// factTable lists the cells of a table that must be specified: all except those of open, item by item of each
+// dimension, where "" means every item. The tables themselves have no such wildcard.
 type factTable struct {
 	size int
 	open [][]string
 }
 
-// driver is the queue pair type that stands for no service.
+// driver is the queue pair type without a service.
 const driver = "IBV_QPT_DRIVER"
 
 var factTables = map[string]factTable{
@@ -106,8 +106,8 @@ func isOpen(open [][]string, combination []string) bool {
 	})
 }
 
-// TestFactCoverage: every cell is stated, those that must be answered are, and the rest say why they are not. An
-// exemption that is no longer needed is refused, so that the list tells the truth.
+// TestFactCoverage checks that every cell exists, that required ones are specified, and that others have a reason.
+// Unnecessary exemptions are errors.
 func TestFactCoverage(t *testing.T) {
 	grids := factGrids(t)
 	for name, want := range factTables {
@@ -137,7 +137,7 @@ func TestFactCoverage(t *testing.T) {
 	}
 }
 
-// sourceOf are the ways to name a source.
+// sourceOf are the prefixes of sources.
 var sourceOf = []string{"ibv_", "rdma_", "verbs.h", "rdma_cma.h", "rdma-core ", "Linux ", "measured on ",
 	"InfiniBand Architecture Specification", "RFC "}
 
@@ -155,8 +155,8 @@ func assertSourced(t *testing.T, at string, cell *rules.Cell) {
 	}
 }
 
-// unlooked are the cells whose only source is a specification that was not at hand, or that rest on one in part. The
-// number may go down.
+// TestFactsNotLookedUp counts cells that rely at least partly on a specification that was not available. The number may
+// only decrease.
 func TestFactsNotLookedUp(t *testing.T) {
 	whole, part := 0, 0
 	for name, g := range factGrids(t) {

@@ -14,12 +14,11 @@ import (
 	"github.com/goverbs/goverbs/generated/rdmacm"
 )
 
-// The tables below were written down apart from gen/rules/tables, so that an edit of a single cell there is noticed
-// here.
+// The tables below were written independently of gen/rules/tables, to detect an edit of a single cell there.
 
 // kernelMoves is qp_state_table of Linux, drivers/infiniband/core/verbs.c: from, to, types, required and optional
-// attributes. IBV_QP_STATE is not in it: it is required where the state changes and may be given where it stays. "-" is
-// none, "*" all types.
+// attributes. It omits IBV_QP_STATE, which is required if the state changes and optional otherwise. "-" is none, "*"
+// all types.
 const kernelMoves = `
 RESET RESET | * | - | -
 RESET INIT | UD | PKEY_INDEX PORT QKEY | -
@@ -71,7 +70,7 @@ ERR RESET | * | - | -
 ERR ERR | * | - | -
 `
 
-// TestModifyQPIsTheKernel compares every type, state and state with the kernel's table.
+// TestModifyQPIsTheKernel compares every type and pair of states with the kernel's table.
 func TestModifyQPIsTheKernel(t *testing.T) {
 	bits := map[string]ibv.QPAttrMask{}
 	for bit := range 32 {
@@ -143,8 +142,8 @@ func stateOf(t *testing.T, name string) ibv.QPState {
 	return 0
 }
 
-// TestPrivateDataOfEveryCell: the lengths by service, in the order of cmServices; 0 for none. What an event brings is
-// what the call behind it takes.
+// TestPrivateDataOfEveryCell compares lengths by service, in the order of cmServices; 0 for none. An event has the
+// length of the corresponding call.
 func TestPrivateDataOfEveryCell(t *testing.T) {
 	type at struct {
 		event rdmacm.CMEventType
@@ -181,18 +180,18 @@ func TestPrivateDataOfEveryCell(t *testing.T) {
 	}
 }
 
-// answerOf reads a letter of the tables below.
+// answerOf maps letters of the tables below to answers.
 var answerOf = map[rune]ibv.Answer{'y': ibv.AnswerYes, 'n': ibv.AnswerNo, 'c': ibv.AnswerNeedsCapability,
 	'-': ibv.AnswerNotInVerb, '?': ibv.AnswerUnspecified}
 
-// TestWCFieldOfEveryCell: a letter for each kind, in the order error, sent, fetched, received, datagram, raw packet,
-// tag list, tag message. What must have been asked for has the field's name.
+// TestWCFieldOfEveryCell has a letter for each kind, in the order error, sent, fetched, received, datagram, raw packet,
+// tag list, tag message. Fields that must be requested have the name of the field.
 func TestWCFieldOfEveryCell(t *testing.T) {
 	kinds := []ibv.WCKind{
 		ibv.WCKindError, ibv.WCKindSent, ibv.WCKindFetched, ibv.WCKindReceived, ibv.WCKindDatagram, ibv.WCKindRaw,
 		ibv.WCKindTagOp, ibv.WCKindTagMessage,
 	}
-	want := map[string][2]string{ // answers, and the end of the flag's name
+	want := map[string][2]string{ // answers, and the suffix of the flag
 		"wr_id": {"yyyyyyyy", ""}, "status": {"yyyyyyyy", ""}, "opcode": {"nyyyyyyy", ""}, "wc_flags": {"nyyyyyyy", ""},
 		"vendor_err": {"ynnnnnnn", ""}, "pkey_index": {"nnnnnnnn", ""}, "byte_len": {"nnyyyyny", "BYTE_LEN"},
 		"imm_data": {"nnnyynny", "IMM"}, "invalidated_rkey": {"nnnynnny", "IMM"}, "qp_num": {"yyyyyy?y", "QP_NUM"},
@@ -221,7 +220,7 @@ func TestWCFieldOfEveryCell(t *testing.T) {
 	}
 }
 
-// someTypes are the queue pair types in the order of the letters of the two tests below.
+// someTypes are the queue pair types of the letters in the two tests below.
 var someTypes = []ibv.QPType{ibv.QPT_RC, ibv.QPT_UC, ibv.QPT_UD, ibv.QPT_RAW_PACKET, ibv.QPT_XRC_SEND, ibv.QPT_XRC_RECV,
 	ibv.QPT_DRIVER}
 
@@ -257,7 +256,7 @@ func TestBindMWOfEveryCell(t *testing.T) {
 	}
 }
 
-// wcStatuses has for each status the side that detects it, and the states after it by type, for sends and receives: e
+// wcStatuses has for each status the side that detects it, and the states afterwards by type, for sends and receives: e
 // ERR, s SQE, n none.
 var wcStatuses = map[ibv.WCStatus]struct {
 	occurs     bool

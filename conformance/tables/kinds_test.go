@@ -12,8 +12,8 @@ import (
 	"github.com/goverbs/goverbs/generated/rdmacm"
 )
 
-// TestWCKindOfEveryCell: a letter for each of someTypes: s sent, f fetched, r received, d datagram, w raw packet, l tag
-// list, m tag message.
+// TestWCKindOfEveryCell has a letter for each of someTypes: s sent, f fetched, r received, d datagram, w raw packet, l
+// tag list, m tag message.
 func TestWCKindOfEveryCell(t *testing.T) {
 	kinds := map[rune]ibv.WCKind{
 		's': ibv.WCKindSent, 'f': ibv.WCKindFetched, 'r': ibv.WCKindReceived, 'd': ibv.WCKindDatagram,
@@ -43,7 +43,7 @@ func TestWCKindOfEveryCell(t *testing.T) {
 	}
 }
 
-// TestAsyncSeverities: what is fatal, an error, a warning; the rest informs.
+// TestAsyncSeverities checks which events are fatal, errors or warnings; all others are informational.
 func TestAsyncSeverities(t *testing.T) {
 	want := map[ibv.EventType]ibv.AsyncSeverity{ibv.EVENT_DEVICE_FATAL: ibv.AsyncSeverityFatal}
 	for _, e := range []ibv.EventType{
@@ -67,7 +67,7 @@ func TestAsyncSeverities(t *testing.T) {
 	}
 }
 
-// TestCMEventParams: the member of param that is valid, and that an event which brings private data has one.
+// TestCMEventParams checks which member of param is valid, and that events with private data have one.
 func TestCMEventParams(t *testing.T) {
 	want := map[rdmacm.CMEventType]rdmacm.EventParam{
 		rdmacm.CM_EVENT_CONNECT_REQUEST: rdmacm.EventParamConn, rdmacm.CM_EVENT_CONNECT_RESPONSE: rdmacm.EventParamConn,

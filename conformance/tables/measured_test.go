@@ -16,8 +16,8 @@ import (
 var measurements = map[string]ibv.Measurement{"6.1": ibv.MeasuredRXE_6_1, "6.12": ibv.MeasuredRXE_6_12,
 	"7": ibv.MeasuredRXE_7}
 
-// TestMeasuredIsWhatWasMeasured: the generated answers are those of conformance/vm/results, which make measure PROMOTE=1
-// promotes.
+// TestMeasuredIsWhatWasMeasured compares the generated answers with conformance/vm/results, from which make measure
+// PROMOTE=1 generates them.
 func TestMeasuredIsWhatWasMeasured(t *testing.T) {
 	require.Len(t, measurements, len(results.Kernels))
 	for _, kernel := range results.Kernels {
@@ -73,8 +73,8 @@ func TestMeasuredIsWhatWasMeasured(t *testing.T) {
 	}
 }
 
-// TestMeasuredFlags: the answers about send flags are those of the rows with the flag, where the operation works
-// without it, and a note stands where the page says otherwise.
+// TestMeasuredFlags compares answers about send flags with the rows for that flag, if the operation works without it,
+// and checks that deviations from the page have a note.
 func TestMeasuredFlags(t *testing.T) {
 	flags := map[string]ibv.SendFlags{"INLINE": ibv.SEND_INLINE, "FENCE": ibv.SEND_FENCE,
 		"SOLICITED": ibv.SEND_SOLICITED, "IP_CSUM": ibv.SEND_IP_CSUM}
@@ -122,7 +122,7 @@ func TestMeasuredFlags(t *testing.T) {
 	}
 }
 
-// named is the queue pair type of a name.
+// named returns the queue pair type with a name.
 func named(t *testing.T, name string) ibv.QPType {
 	t.Helper()
 	for _, qpt := range append(documentedTypes, ibv.QPT_XRC_RECV, ibv.QPT_DRIVER) {
@@ -134,7 +134,7 @@ func named(t *testing.T, name string) ibv.QPType {
 	return 0
 }
 
-// opcode is the one of a name, or one that there is none of.
+// opcode returns the opcode with a name, or an invalid one.
 func opcode(name string) ibv.WROpcode {
 	for op := range ibv.WROpcode(256) {
 		if op.String() == name {
@@ -144,7 +144,7 @@ func opcode(name string) ibv.WROpcode {
 	return ^ibv.WROpcode(0)
 }
 
-// TestMeasuredDisagreements: a cell has a note exactly where it differs from what is documented.
+// TestMeasuredDisagreements checks that exactly the cells that differ from the documentation have a note.
 func TestMeasuredDisagreements(t *testing.T) {
 	differ := 0
 	for _, on := range measurements {

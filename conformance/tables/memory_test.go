@@ -20,7 +20,7 @@ const (
 	hugePages   = ibv.ACCESS_HUGETLB
 )
 
-// TestCheckAccess: sets of flags, and the flag that decides.
+// TestCheckAccess tests sets of flags, and the reported flag.
 func TestCheckAccess(t *testing.T) {
 	for _, c := range []struct {
 		use   ibv.AccessUse
@@ -71,7 +71,7 @@ func TestCheckAccess(t *testing.T) {
 	assert.Contains(t, ibv.AccessFlag(ibv.AccessBindMW1, zeroBased).Note, "another source says no")
 }
 
-// TestAccessNeeds: a needed flag can itself be given, so that every set can be completed.
+// TestAccessNeeds checks that a required flag can itself be set, so that every set can be completed.
 func TestAccessNeeds(t *testing.T) {
 	for use := range ibv.AccessQPDriver {
 		for bit := range 32 {
@@ -86,7 +86,7 @@ func TestAccessNeeds(t *testing.T) {
 	}
 }
 
-// TestAccessOfQP: the rules of a queue pair's flags are found by its type.
+// TestAccessOfQP looks up rules for flags by queue pair type.
 func TestAccessOfQP(t *testing.T) {
 	for _, qpt := range append(documentedTypes, ibv.QPT_XRC_RECV, ibv.QPT_DRIVER) {
 		v := ibv.AccessOfQP(qpt)
@@ -95,7 +95,8 @@ func TestAccessOfQP(t *testing.T) {
 	}
 }
 
-// TestMemoryWindows: what is posted agrees with the table of ibv_post_send, and type 1 and 2 never share a way.
+// TestMemoryWindows checks consistency with the table of ibv_post_send, and that types 1 and 2 are bound in different
+// ways.
 func TestMemoryWindows(t *testing.T) {
 	for _, qpt := range append(documentedTypes, ibv.QPT_XRC_RECV, ibv.QPT_DRIVER) {
 		posts := ibv.PostSendValidity(qpt, ibv.WR_BIND_MW).Answer

@@ -20,7 +20,7 @@ var (
 		ibv.QPS_ERR}
 )
 
-// transitions are the moves that exist, the same for every type.
+// transitions are the valid transitions, the same for every type.
 var transitions = map[ibv.QPState][]ibv.QPState{
 	ibv.QPS_RESET: {ibv.QPS_RESET, ibv.QPS_INIT},
 	ibv.QPS_INIT:  {ibv.QPS_RESET, ibv.QPS_INIT, ibv.QPS_RTR, ibv.QPS_ERR},
@@ -46,7 +46,7 @@ func table(t *testing.T, name string) *model.Table {
 	return nil
 }
 
-// TestModifyQPIsThePage: where the page has a table, the required attributes are its own, by their names.
+// TestModifyQPIsThePage compares the required attributes with the tables of the page, by name.
 func TestModifyQPIsThePage(t *testing.T) {
 	page := table(t, "modify_qp")
 	types := map[string]ibv.QPType{}
@@ -69,8 +69,8 @@ func TestModifyQPIsThePage(t *testing.T) {
 	}
 }
 
-// TestModifyQPTransitions: what is a transition is one for every type, required and optional attributes never overlap,
-// and the state is required exactly where it changes.
+// TestModifyQPTransitions checks that transitions are the same for every type, that required and optional attributes do
+// not overlap, and that the state is required exactly if it changes.
 func TestModifyQPTransitions(t *testing.T) {
 	for _, qpt := range movable {
 		for _, from := range states {
@@ -99,7 +99,7 @@ func TestModifyQPTransitions(t *testing.T) {
 	}
 }
 
-// TestModifyQPMasks pins masks that the page does not have.
+// TestModifyQPMasks checks masks that the page does not have.
 func TestModifyQPMasks(t *testing.T) {
 	for _, c := range []struct {
 		qpt                ibv.QPType

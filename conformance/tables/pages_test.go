@@ -18,7 +18,7 @@ import (
 	"github.com/goverbs/goverbs/headers"
 )
 
-// page is a man page of the primary release. It is in headers/cache, which is not committed.
+// page reads a man page of the primary release from headers/cache, which is not committed.
 func page(t *testing.T, name string) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("../../headers/cache", headers.Primary("rdma-core"), "man", name))
@@ -29,7 +29,7 @@ func page(t *testing.T, name string) string {
 	return string(text)
 }
 
-// items are what the tagged paragraphs of a page are about.
+// items returns the terms of the tagged paragraphs of a page.
 func items(text, pattern string) []string {
 	var all []string
 	for _, m := range regexp.MustCompile(`(?m)^\.(?:B|IP) (`+pattern+`)\b`).FindAllStringSubmatch(text, -1) {
@@ -38,7 +38,7 @@ func items(text, pattern string) []string {
 	return all
 }
 
-// given are the access flags that something takes, with a capability or without.
+// given returns the access flags that are valid for a use, with a capability or without.
 func given(use ibv.AccessUse) []string {
 	var all []string
 	for bit := range 32 {
@@ -50,10 +50,10 @@ func given(use ibv.AccessUse) []string {
 	return all
 }
 
-// TestAccessPages: the flags that the pages list are those that the table allows.
+// TestAccessPages compares the flags in the pages with those in the table.
 func TestAccessPages(t *testing.T) {
 	reg := page(t, "ibv_reg_mr.3")
-	listed, prose, found := strings.Cut(reg, "\nIf\n") // the list ends where the rule about local write begins
+	listed, prose, found := strings.Cut(reg, "\nIf\n") // the list ends before the rule about local write
 	require.True(t, found)
 	flags := items(listed, `IBV_ACCESS_[A-Z_]+`)
 	require.Contains(t, prose[:strings.Index(prose, ".PP")], "IBV_ACCESS_LOCAL_WRITE")
@@ -67,7 +67,7 @@ func TestAccessPages(t *testing.T) {
 	assert.ElementsMatch(t, bind, given(ibv.AccessBindMW2))
 }
 
-// TestErrorFieldsPage: the four fields are the page's.
+// TestErrorFieldsPage compares the four fields with the page.
 func TestErrorFieldsPage(t *testing.T) {
 	text := page(t, "ibv_poll_cq.3")
 	_, rest, found := strings.Cut(text, "only the following attributes are valid:")
@@ -79,7 +79,7 @@ func TestErrorFieldsPage(t *testing.T) {
 	}
 }
 
-// TestAsyncEventPage: the page puts every event under what the table says that it is about.
+// TestAsyncEventPage compares the object of every event with the page.
 func TestAsyncEventPage(t *testing.T) {
 	headings := map[ibv.AsyncElement]string{
 		ibv.AsyncElementQP: "QP", ibv.AsyncElementCQ: "CQ", ibv.AsyncElementSRQ: "SRQ", ibv.AsyncElementWQ: "WQ",
@@ -100,7 +100,7 @@ func TestAsyncEventPage(t *testing.T) {
 	}
 }
 
-// TestCMPages: programs get the events that the page lists, and the lengths are the pages'.
+// TestCMPages compares the events and the lengths with the pages.
 func TestCMPages(t *testing.T) {
 	var known []string
 	for event := range rdmacm.CM_EVENT_INTERNAL + 1 {
@@ -121,7 +121,7 @@ func TestCMPages(t *testing.T) {
 	}
 }
 
-// TestMemoryWindowPage: the queue pair types for binding are the page's.
+// TestMemoryWindowPage compares the queue pair types for binding with the page.
 func TestMemoryWindowPage(t *testing.T) {
 	m := regexp.MustCompile(`Transport Service Type must be either ([A-Z_, ]+) or ([A-Z_]+)`).FindStringSubmatch(page(t,
 		"ibv_bind_mw.3"))

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package tables proves the tables of the generated packages against the recorded man pages.
+// Package tables tests the tables of the generated packages against the recorded man pages.
 package tables
 
 import (
@@ -23,8 +23,8 @@ var (
 	}
 )
 
-// TestPostSendIsThePage: the generated answers are the recorded page's, cell by cell, and every one is yes or no with a
-// source and a reason.
+// TestPostSendIsThePage compares the generated answers with the recorded page, cell by cell. Every answer is yes or no,
+// with a source and a reason.
 func TestPostSendIsThePage(t *testing.T) {
 	text, err := headers.Model(headers.Primary("rdma-core"))
 	require.NoError(t, err)
@@ -77,7 +77,7 @@ func TestPostSendElsewhere(t *testing.T) {
 	}
 }
 
-// TestPostSendDisagreements: where sources disagree, both are told.
+// TestPostSendDisagreements checks that a note mentions disagreements between sources.
 func TestPostSendDisagreements(t *testing.T) {
 	for _, c := range []struct {
 		qpt  ibv.QPType
@@ -119,7 +119,7 @@ func TestNamesPrint(t *testing.T) {
 	assert.Equal(t, "IBV_SEND_FENCE|IBV_SEND_SIGNALED|0x4000", (ibv.SEND_FENCE | ibv.SEND_SIGNALED | 0x4000).String())
 	assert.Equal(t, "0", ibv.SendFlags(0).String())
 	assert.Equal(t, "IBV_RX_HASH_INNER", ibv.RX_HASH_INNER.String())
-	assert.Equal(t, "IBV_MW_TYPE_2", ibv.MW_TYPE_2.String(), "an enum of 1 and 2 is no set of flags")
+	assert.Equal(t, "IBV_MW_TYPE_2", ibv.MW_TYPE_2.String(), "an enum of 1 and 2 is not a set of flags")
 	assert.Equal(t, "IBV_WC_RECV", ibv.WC_RECV.String())
 	assert.Equal(t, "RDMA_DRIVER_I40IW", ibv.RDMA_DRIVER_IRDMA.String(), "a repeated value prints its first name")
 }

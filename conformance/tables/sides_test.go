@@ -11,7 +11,7 @@ import (
 	"github.com/goverbs/goverbs/generated/rdmacm"
 )
 
-// cmSides are the sides that rdma_get_cm_event.3 and the kernel give.
+// cmSides are the sides according to rdma_get_cm_event.3 and the kernel.
 var cmSides = map[rdmacm.CMEventType]rdmacm.EventSide{
 	rdmacm.CM_EVENT_ADDR_RESOLVED: rdmacm.EventSideActive, rdmacm.CM_EVENT_ADDR_ERROR: rdmacm.EventSideActive,
 	rdmacm.CM_EVENT_ROUTE_RESOLVED: rdmacm.EventSideActive, rdmacm.CM_EVENT_ROUTE_ERROR: rdmacm.EventSideActive,
@@ -29,8 +29,7 @@ var cmSides = map[rdmacm.CMEventType]rdmacm.EventSide{
 var cmServices = []rdmacm.Service{rdmacm.ServiceIB, rdmacm.ServiceIBNative, rdmacm.ServiceUD, rdmacm.ServiceUDNative,
 	rdmacm.ServiceIWARP}
 
-// TestCMEventSides: whom each event reaches, and that the table of private data tells the same: data comes to a side
-// that the event reaches, and a side that it reaches is not told that the event does not come there.
+// TestCMEventSides checks which sides get each event, consistently with the table of private data.
 func TestCMEventSides(t *testing.T) {
 	for event := range rdmacm.CM_EVENT_INTERNAL + 1 {
 		want, known := cmSides[event]
@@ -65,8 +64,8 @@ func TestCMEventSides(t *testing.T) {
 	assert.Contains(t, rdmacm.EventMeaning(rdmacm.CM_EVENT_CONNECT_ERROR).Note, "caller only")
 }
 
-// TestAbortedIsOpen: no source tells where IBV_WC_REM_ABORT_ERR comes, so nothing is denied but what the types do not
-// have.
+// TestAbortedIsOpen checks that IBV_WC_REM_ABORT_ERR, whose occurrence no source specifies, is excluded only for types
+// without it.
 func TestAbortedIsOpen(t *testing.T) {
 	for _, c := range []struct {
 		qpt        ibv.QPType

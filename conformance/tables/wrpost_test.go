@@ -14,7 +14,7 @@ import (
 
 var allOpcodes = append([]ibv.WROpcode{ibv.WR_FLUSH, ibv.WR_ATOMIC_WRITE, ibv.WR_DRIVER1}, documentedOpcodes...)
 
-// TestWRPostIsThePage: the answers are the page's, but for the slips that are corrected.
+// TestWRPostIsThePage compares the answers with the page, apart from corrected errors.
 func TestWRPostIsThePage(t *testing.T) {
 	page := table(t, "wr_post")
 	require.Len(t, page.Rows, 12)
@@ -38,10 +38,11 @@ func TestWRPostIsThePage(t *testing.T) {
 	}
 	assert.Contains(t, ibv.WRPost(ibv.QPT_XRC_SEND, ibv.WR_SEND_WITH_IMM).Note, `"SRC SEND"`)
 	assert.Contains(t, ibv.WRPost(ibv.QPT_UD, ibv.WR_FLUSH).Note, `"RD"`)
-	assert.Contains(t, ibv.WRPost(ibv.QPT_RC, ibv.WR_FLUSH).Note, "Data = ibv_wr_set_sge", "what the page says is kept")
+	assert.Contains(t, ibv.WRPost(ibv.QPT_RC, ibv.WR_FLUSH).Note, "Data = ibv_wr_set_sge", "the note has the page's text")
 }
 
-// TestWRPostAgainstPostSend: both ways to post take the same operations, but for those that only builders have.
+// TestWRPostAgainstPostSend checks that both ways to post support the same operations, apart from those only in
+// builders.
 func TestWRPostAgainstPostSend(t *testing.T) {
 	for _, op := range documentedOpcodes {
 		for _, qpt := range append([]ibv.QPType{ibv.QPT_XRC_RECV, ibv.QPT_DRIVER}, documentedTypes...) {
@@ -83,7 +84,7 @@ func TestWRPostSetters(t *testing.T) {
 	assert.Equal(t, "ibv_wr_set_sge|ibv_wr_set_xrc_srqn", (ibv.WRSetSGE | ibv.WRSetXRCSRQN).String())
 }
 
-// TestWRBuilder: each opcode has a builder of its own and a flag of its own, named alike.
+// TestWRBuilder checks that each opcode has its own builder and flag with corresponding names.
 func TestWRBuilder(t *testing.T) {
 	seen := map[ibv.QPCreateSendOpsFlags]bool{}
 	for _, op := range allOpcodes {

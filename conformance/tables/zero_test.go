@@ -13,7 +13,7 @@ import (
 	"github.com/goverbs/goverbs/generated/rdmacm"
 )
 
-// TestNoAnswerIsNone: what a lookup gives for a value that it does not know cannot be taken for an answer.
+// TestNoAnswerIsNone checks that the result of a lookup for an unknown value is not a valid answer.
 func TestNoAnswerIsNone(t *testing.T) {
 	event, status, cm := ibv.AsyncEventMeaning(99), ibv.WCStatusMeaning(99), rdmacm.EventMeaning(99)
 	assert.Equal(t, ibv.AsyncElementUnknown, event.Element)
@@ -28,8 +28,8 @@ func TestNoAnswerIsNone(t *testing.T) {
 	assert.Equal(t, ibv.AnswerUnspecified, ibv.AccessRequired(ibv.AccessUseNone).Answer)
 }
 
-// TestListsBeginWithNone: the same of every list that is a value of some table, and no cell that is a yes has the first
-// item but for EventParamNone, which says that nothing is valid.
+// TestListsBeginWithNone checks the same for every enumeration in the tables, and that no cell with answer yes has its
+// first item, except EventParamNone, which means that no member is valid.
 func TestListsBeginWithNone(t *testing.T) {
 	seen := map[string]bool{}
 	for name, g := range factGrids(t) {

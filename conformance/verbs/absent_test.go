@@ -17,7 +17,7 @@ import (
 	"github.com/goverbs/goverbs/gen/rules"
 )
 
-// zero is Go source for the zero value of a parameter.
+// zero returns Go source for the zero value of a parameter.
 func zero(e ast.Expr) string {
 	switch e := e.(type) {
 	case *ast.StarExpr:
@@ -33,7 +33,7 @@ func zero(e ast.Expr) string {
 	return "0"
 }
 
-// caller is a program that calls every function that can fail with nothing but zeros, and prints what came of it.
+// caller returns a program that calls every function that returns an error with zero values, and prints the results.
 func caller(all []function) string {
 	var b strings.Builder
 	b.WriteString("package main\n\nimport (\n\t\"errors\"\n\t\"fmt\"\n\t\"syscall\"\n\n" +
@@ -77,8 +77,8 @@ func main() {
 	return b.String()
 }
 
-// TestWithoutLibraries: a program that imports all the packages starts where there is no library, and each function
-// says what is missing, or which argument is nil; none crashes.
+// TestWithoutLibraries checks that a program that imports all the packages starts without the libraries, and that each
+// function reports the missing library or the nil argument without crashing.
 func TestWithoutLibraries(t *testing.T) {
 	all := functions(t)
 	dir := t.TempDir()
@@ -106,7 +106,7 @@ func TestWithoutLibraries(t *testing.T) {
 	kinds := map[string]int{}
 	for _, f := range all {
 		name := f.pkg + "." + f.name
-		if !f.fails || name == "librdmacm.SetErrno" { // no error is its answer to 0
+		if !f.fails || name == "librdmacm.SetErrno" { // succeeds with 0
 			continue
 		}
 		kind, message, _ := strings.Cut(said[name], " ")
@@ -115,7 +115,7 @@ func TestWithoutLibraries(t *testing.T) {
 		case "missing":
 			assert.Contains(t, message, "/nonexistent/", name)
 			assert.Contains(t, message, "GOVERBS_LIB", name)
-			called, _, _ := strings.Cut(message, ":") // of an inline function, what it calls
+			called, _, _ := strings.Cut(message, ":") // for an inline function, the function that it calls
 			assert.Contains(t, f.c+" ibv_dereg_mr", strings.TrimLeft(called, "_"),
 				"%s: the message starts with the C function's name", name)
 		case "nil":

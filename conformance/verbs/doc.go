@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package verbs proves the packages of functions: that every function is there, answers without a library, and does
-// with one what it says.
+// Package verbs tests the generated packages of functions: that every function exists, returns an error without its
+// library, and works with it.
 package verbs

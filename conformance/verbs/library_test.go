@@ -27,17 +27,17 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// libraries are all the packages' own.
+// libraries are those of all packages.
 var libraries = map[*runtime.Library][]*runtime.Function{
 	libibverbs.Library: libibverbs.Functions, librdmacm.Library: librdmacm.Functions,
 	libmlx5.Library: libmlx5.Functions,
 	libmlx4.Library: libmlx4.Functions, libefa.Library: libefa.Functions, librpma.Library: librpma.Functions,
 }
 
-// debian is the package of each project's library, whose version is that of the project's release.
+// debian has the package of each project's library, whose version is the project's release.
 var debian = map[string]string{"rdma-core": "libibverbs1", "librpma": "librpma0"}
 
-// needLibraries skips a test where rdma-core's libraries are not installed.
+// needLibraries skips a test if rdma-core's libraries are not installed.
 func needLibraries(t *testing.T) {
 	t.Helper()
 	for l := range libraries {
@@ -50,8 +50,8 @@ func needLibraries(t *testing.T) {
 	}
 }
 
-// TestInstalledLibrary holds what "since" says against the symbols of the libraries that Debian installed: what is
-// newer is missing, and says since when rdma-core has it; everything else is there.
+// TestInstalledLibrary compares the releases that introduced functions with the symbols of Debian's libraries: newer
+// functions are missing and report their release, all others exist.
 func TestInstalledLibrary(t *testing.T) {
 	needLibraries(t)
 	installed := map[string]string{}
@@ -90,7 +90,7 @@ func TestInstalledLibrary(t *testing.T) {
 	}
 }
 
-// TestNumbersAndTexts calls what needs no device.
+// TestNumbersAndTexts calls functions that need no device.
 func TestNumbersAndTexts(t *testing.T) {
 	needLibraries(t)
 	mult, err := libibverbs.RateToMult(ibv.RATE_10_GBPS)
@@ -116,7 +116,7 @@ func TestNumbersAndTexts(t *testing.T) {
 	require.NoError(t, orMissing(libmlx5.GetExportSizes(&sizes)))
 }
 
-// orMissing takes ErrNotSupported for an answer: the installed library may be older than the function.
+// orMissing accepts ErrNotSupported: the installed library may be older than the function.
 func orMissing(err error) error {
 	if errors.Is(err, runtime.ErrNotSupported) {
 		return nil
@@ -124,7 +124,7 @@ func orMissing(err error) error {
 	return err
 }
 
-// TestWithoutDevice calls what fails, or finds nothing, where there is no device; the errno is C's.
+// TestWithoutDevice calls functions that fail, or find nothing, without a device, and checks for C's errno.
 func TestWithoutDevice(t *testing.T) {
 	needLibraries(t)
 	if devices, _ := os.ReadDir("/sys/class/infiniband_verbs"); len(devices) > 0 {
@@ -166,8 +166,8 @@ func TestWithoutDevice(t *testing.T) {
 	assert.NotZero(t, call.Errno)
 }
 
-// TestSocketCalls: of calls on sockets, which are numbers, the errno is that of the library. (It crashes on a wrong
-// number where it reads and writes; these look it up.)
+// TestSocketCalls checks errnos of functions with an invalid socket. Functions that read or write crash; these look the
+// socket up.
 func TestSocketCalls(t *testing.T) {
 	needLibraries(t)
 	var address rdmacm.SockaddrIn
@@ -179,11 +179,11 @@ func TestSocketCalls(t *testing.T) {
 	assert.ErrorIs(t, err, syscall.EBADF)
 }
 
-// TestSlotsOfNewerReleases: an object of an older library is too short for a slot that came later, and what stands
-// there is something else. The installed library tells by what it exports.
+// TestSlotsOfNewerReleases checks that slots beyond the end of an older library's object are not read. The exported
+// symbols determine the library's release.
 func TestSlotsOfNewerReleases(t *testing.T) {
 	needLibraries(t)
-	qp := &ibv.QPEx{WRFlush: 2, WRAtomicWrite: 2} // no code lies there
+	qp := &ibv.QPEx{WRFlush: 2, WRAtomicWrite: 2} // no code there
 	for name, slot := range map[string]struct {
 		with string
 		call func() error

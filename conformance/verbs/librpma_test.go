@@ -19,7 +19,7 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// What needs no device of librpma, as the installed library has it.
+// Functions of the installed librpma that need no device.
 
 var errNumbers = []rpma.Error{rpma.E_UNKNOWN, rpma.E_NOSUPP, rpma.E_PROVIDER, rpma.E_NOMEM, rpma.E_INVAL,
 	rpma.E_NO_COMPLETION, rpma.E_NO_EVENT, rpma.E_AGAIN, rpma.E_SHARED_CHANNEL, rpma.E_NOT_SHARED_CHNL}
@@ -48,7 +48,7 @@ func TestRPMATexts(t *testing.T) {
 	}
 }
 
-// peerConfig reads a peer configuration's descriptor, if C takes it.
+// peerConfig parses the descriptor of a peer configuration with C.
 func peerConfig(desc []byte) (directWrite bool, err error) {
 	var cfg ibv.Ptr[rpma.PeerCfg]
 	err = librpma.PeerCfgFromDescriptor(uintptr(unsafe.Pointer(unsafe.SliceData(desc))), uint64(len(desc)), &cfg)
@@ -89,7 +89,7 @@ func TestRPMAPeerConfig(t *testing.T) {
 	assert.ErrorIs(t, librpma.PeerCfgGetDescriptor(nil, 0), rpma.E_INVAL)
 }
 
-// region is a memory region's descriptor: address, length, key and usage, the least significant byte first.
+// region returns a memory region's descriptor: address, length, key and usage, little-endian.
 func region(address, length uint64, key uint32, usage rpma.MRUsage) []byte {
 	desc := binary.LittleEndian.AppendUint64(nil, address)
 	desc = binary.LittleEndian.AppendUint64(desc, length)
@@ -193,7 +193,7 @@ func TestRPMAConnectionConfig(t *testing.T) {
 	require.NoError(t, librpma.SRQCfgDelete(&s))
 }
 
-// The errors say which function failed, with the library's name of the error.
+// TestRPMAErrors checks that errors name the failed function and the library's error.
 func TestRPMAErrors(t *testing.T) {
 	needLibraries(t)
 	err := librpma.UtilsGetIBVContext("", rpma.UTIL_IBV_CONTEXT_LOCAL, new(ibv.Ptr[ibv.Context]))
@@ -220,7 +220,7 @@ func TestRPMAErrors(t *testing.T) {
 	}
 }
 
-// TestRPMAOfSoftwareDevice: C cannot use a device of Go's, and must not be called with one.
+// TestRPMAOfSoftwareDevice checks that C is not called with a software device.
 func TestRPMAOfSoftwareDevice(t *testing.T) {
 	needLibraries(t)
 	context := object[ibv.Context](newSoftware(t))
@@ -230,7 +230,7 @@ func TestRPMAOfSoftwareDevice(t *testing.T) {
 	assert.Zero(t, peer)
 }
 
-// TestRPMALog sets thresholds, and has C call a function of Go's.
+// TestRPMALog sets thresholds, and registers a Go function as log callback.
 func TestRPMALog(t *testing.T) {
 	needLibraries(t)
 	var was rpma.LogLevel
@@ -245,7 +245,7 @@ func TestRPMALog(t *testing.T) {
 	assert.ErrorIs(t, librpma.LogSetThreshold(rpma.LOG_THRESHOLD_MAX, rpma.LOG_LEVEL_INFO), rpma.E_INVAL)
 	assert.ErrorIs(t, librpma.LogSetThreshold(rpma.LOG_THRESHOLD, rpma.LOG_LEVEL_DEBUG+1), rpma.E_INVAL)
 
-	// C passes what it would print to a function of any number of parameters, in their order.
+	// C passes the arguments of its message in order to a variadic function.
 	var said []string
 	log := purego.NewCallback(func(level rpma.LogLevel, file uintptr, line int32, function, format uintptr, have,
 		want int32) {
@@ -266,7 +266,7 @@ func TestRPMALog(t *testing.T) {
 	assert.Len(t, said, 1, "nothing is said below the threshold")
 }
 
-// cString copies a text of C's.
+// cString copies a C string.
 func cString(address uintptr) string {
 	if address == 0 {
 		return "NULL"

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// On arm64 the mutex of the GNU C library is larger than musl's, and objects have one in their middle.
+// On arm64, glibc's mutex is larger than musl's, and some objects embed one.
 const armProgram = `package main
 
 import (
@@ -32,8 +32,8 @@ func main() {
 }
 `
 
-// TestOtherCLibrary: on arm64 a process whose C library is not the GNU one is told so before an object can be read
-// wrongly. Any library stands for libibverbs here: it is refused before a function of it is looked for.
+// TestOtherCLibrary checks that on arm64 a process with a C library other than glibc gets an error before it can
+// misread an object. Any library can replace libibverbs here, as it is rejected before symbol lookup.
 func TestOtherCLibrary(t *testing.T) {
 	const root64 = "/usr/aarch64-linux-gnu"
 	var run []string

@@ -17,7 +17,7 @@ import (
 	"github.com/goverbs/goverbs/generated/libibverbs"
 )
 
-// filesOf are the files that are loaded whose names begin so.
+// filesOf returns the loaded files whose names have a prefix.
 func filesOf(t *testing.T, name string) (files []string) {
 	maps, err := os.ReadFile("/proc/self/maps")
 	require.NoError(t, err)
@@ -32,8 +32,8 @@ func filesOf(t *testing.T, name string) (files []string) {
 	return files
 }
 
-// TestOneLibibverbs: whichever library is opened first, there is one libibverbs in the process, the one that a path
-// names. With a second one, objects of one would be given to the other.
+// TestOneLibibverbs checks that only one libibverbs is loaded, the one named by path, regardless of which library is
+// opened first. With two, objects of one would be passed to the other.
 func TestOneLibibverbs(t *testing.T) {
 	if first := os.Getenv("GOVERBS_TEST_FIRST"); first != "" {
 		for l := range libraries {

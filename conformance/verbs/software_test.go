@@ -16,15 +16,15 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// software is a backend of Go functions by "library.function", whose objects lie in its space: it answers what C would.
+// software is a backend of Go functions by "library.function", whose objects are in its space.
 type software struct {
 	t     *testing.T
 	space *runtime.Space
 	funcs map[string]runtime.Func
-	calls []string // functions asked for
+	calls []string // called functions
 }
 
-var spare = sync.OnceValues(func() (*software, error) { // there is room for 64 in a process: all tests share one
+var spare = sync.OnceValues(func() (*software, error) { // a process can have 64: all tests share one
 	s := &software{}
 	var err error
 	s.space, err = runtime.NewSpace(s)
@@ -44,7 +44,7 @@ func (s *software) Function(library, name string) runtime.Func {
 	return s.funcs[library+"."+name]
 }
 
-// object is a zeroed T of the backend's.
+// object returns a zeroed T of the backend.
 func object[T any](s *software) *T {
 	var v T
 	p, err := s.space.Alloc(int(unsafe.Sizeof(v)))
@@ -60,7 +60,7 @@ func (s *software) slot(f runtime.SlotFunc) ibv.FuncPtr {
 	return ibv.FuncPtr(a)
 }
 
-// context is a context in the structure that libraries with extended operations embed it in.
+// context returns a context, embedded in the structure for extended operations.
 func (s *software) context() (*ibv.VerbsContext, *ibv.Context) {
 	outer := object[ibv.VerbsContext](s)
 	outer.Sz = uint64(unsafe.Sizeof(*outer))
@@ -68,7 +68,7 @@ func (s *software) context() (*ibv.VerbsContext, *ibv.Context) {
 	return outer, &outer.Context
 }
 
-// TestFrom: a backend that is named serves what takes no object; without one the library does.
+// TestFrom checks that a named backend serves functions without an object, and otherwise the library.
 func TestFrom(t *testing.T) {
 	s := newSoftware(t)
 	list := object[ibv.Ptr[ibv.Device]](s)
@@ -88,11 +88,11 @@ func TestFrom(t *testing.T) {
 	assert.EqualError(t, err, "ibv_import_device: the software device does not have it")
 
 	require.Len(t, s.calls, 2)
-	_ = orMissing(libibverbs.ForkInit()) // the library's, or that of none
+	_ = orMissing(libibverbs.ForkInit()) // from the library, or ErrNotSupported
 	assert.Len(t, s.calls, 2)
 }
 
-// TestObjectDecides: a call on an object goes to the object's own backend.
+// TestObjectDecides checks that a call on an object goes to the object's backend.
 func TestObjectDecides(t *testing.T) {
 	s := newSoftware(t)
 	pd, qp := object[ibv.PD](s), object[ibv.QP](s)
@@ -112,7 +112,8 @@ func TestObjectDecides(t *testing.T) {
 	assert.EqualError(t, err, "ibv_create_qp: cannot allocate memory")
 }
 
-// TestAckAsyncEvent: the event is the program's; the object inside it tells the backend, where there is one.
+// TestAckAsyncEvent checks that an event, which is in the program's memory, is acknowledged by the backend of its
+// object, if any.
 func TestAckAsyncEvent(t *testing.T) {
 	s := newSoftware(t)
 	acked := 0
@@ -121,13 +122,13 @@ func TestAckAsyncEvent(t *testing.T) {
 	*event.Element.CQ() = ibv.PtrTo(object[ibv.CQ](s))
 	require.NoError(t, libibverbs.AckAsyncEvent(&event))
 	assert.Equal(t, 1, acked)
-	event.EventType = ibv.EVENT_PORT_ACTIVE // the union holds a number now, whatever its bits are
-	assert.NoError(t, libibverbs.AckAsyncEvent(&event), "whether there is a library or not")
+	event.EventType = ibv.EVENT_PORT_ACTIVE // the union holds a number
+	assert.NoError(t, libibverbs.AckAsyncEvent(&event), "with or without a library")
 	assert.Equal(t, 1, acked)
 	assert.ErrorIs(t, libibverbs.AckAsyncEvent(nil), syscall.EINVAL)
 }
 
-// TestExtendedGuard: an operation is read only where the library's structure is long enough to have it.
+// TestExtendedGuard checks that an operation is read only if the library's structure is long enough.
 func TestExtendedGuard(t *testing.T) {
 	s := newSoftware(t)
 	outer, context := s.context()
@@ -165,7 +166,8 @@ func TestExtendedGuard(t *testing.T) {
 	assert.Nil(t, libibverbs.VerbsGetCtx(context))
 }
 
-// TestNilObjects: what Go would have to follow is refused by name, members included.
+// TestNilObjects checks that errors for nil pointers that Go would dereference, including members, have the argument's
+// name.
 func TestNilObjects(t *testing.T) {
 	var bad ibv.Ptr[ibv.SendWR]
 	assert.EqualError(t, libibverbs.PostSend(nil, nil, &bad), "ibv_post_send: qp is nil")

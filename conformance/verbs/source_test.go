@@ -24,17 +24,17 @@ import (
 
 const root = "../.."
 
-// function is an exported function of a package of functions, as its source declares it.
+// function is an exported function of a generated package, parsed from its source.
 type function struct {
 	pkg    string
 	name   string
 	c      string // the C function's prototype
 	params []ast.Expr
-	values int // results beside the error
+	values int // results besides the error
 	fails  bool
 }
 
-// functions reads the generated source of all the packages.
+// functions parses the generated source of all the packages.
 func functions(t *testing.T) []function {
 	t.Helper()
 	var all []function
@@ -86,13 +86,13 @@ func recorded(t *testing.T, release string) *model.Release {
 	return r
 }
 
-// TestEveryFunction holds the packages of functions against the model of the headers: every function that a header
-// declares, exported or inline, is one of Go's, and none is made up. No function is excepted.
+// TestEveryFunction compares the packages with the model of the headers: every function that a header declares,
+// exported or inline, has exactly one Go function, without exceptions, and there are no others.
 func TestEveryFunction(t *testing.T) {
 	have := map[string]string{}
 	for _, f := range functions(t) {
-		if assert.NotEmpty(t, f.c, "%s.%s stands for no C function", f.pkg, f.name) {
-			assert.Empty(t, have[f.c], "%s.%s stands for %s as well", f.pkg, f.name, f.c)
+		if assert.NotEmpty(t, f.c, "%s.%s has no C function", f.pkg, f.name) {
+			assert.Empty(t, have[f.c], "%s.%s also has %s", f.pkg, f.name, f.c)
 			have[f.c] = f.pkg
 		}
 	}
@@ -111,7 +111,7 @@ func TestEveryFunction(t *testing.T) {
 		}
 	}
 	assert.Empty(t, have, "functions that no header declares")
-	if headers.Primary("rdma-core") == "65.0" && headers.Primary("librpma") == "1.3.0" { // counted apart from gen
+	if headers.Primary("rdma-core") == "65.0" && headers.Primary("librpma") == "1.3.0" { // counted independently of gen
 		assert.Equal(t, map[string]int{
 			"infiniband/verbs.h": 87 + 97, "rdma/rdma_cma.h": 41 + 2, "rdma/rdma_verbs.h": 3 + 16, "rdma/rsocket.h": 30,
 			"infiniband/ib.h":     4,
@@ -121,7 +121,7 @@ func TestEveryFunction(t *testing.T) {
 	}
 }
 
-// TestNobodyWritesHere: generated packages hold no test and nothing that was written by hand.
+// TestNobodyWritesHere checks that generated packages have no tests and no files written by hand.
 func TestNobodyWritesHere(t *testing.T) {
 	for _, p := range rules.Calling() {
 		names, err := filepath.Glob(filepath.Join(root, "generated", p.Verbs.Name, "*"))

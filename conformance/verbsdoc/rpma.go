@@ -13,7 +13,7 @@ import (
 	"github.com/goverbs/goverbs/headers"
 )
 
-// RPMAPage is docs/rpma.md, from the files below root.
+// RPMAPage returns docs/rpma.md, generated from files below root.
 func RPMAPage(root string) (string, error) {
 	release := headers.Primary("librpma")
 	data, err := headers.Model("librpma-" + release)
@@ -35,12 +35,13 @@ func RPMAPage(root string) (string, error) {
 	return rpmaPage(m, in, generated)
 }
 
-// rpmaPage refuses a function that there is not, and one that package rpma or generated/librpma lacks.
+// rpmaPage fails for a function that does not exist, and for one without a counterpart in package rpma or
+// generated/librpma.
 func rpmaPage(release *model.Release, in []Stated, generated map[string]string) (string, error) {
 	where := map[string][]string{}
 	for _, s := range in {
 		if strings.HasPrefix(s.C, "rpma_") && generated[s.C] == "" {
-			return "", fmt.Errorf("rpma/%s: %s is said to be for %s, which librpma.h does not have", s.Place, s.Go, s.C)
+			return "", fmt.Errorf("rpma/%s: %s names %s, which librpma.h does not have", s.Place, s.Go, s.C)
 		}
 		if !slices.Contains(where[s.C], s.Go) {
 			where[s.C] = append(where[s.C], s.Go)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package verbsdoc makes docs/verbs.md: for every function of verbs.h, where it is in package rdma, or which function
-// of generated/libibverbs calls it; and docs/rpma.md: for every function of librpma.h, where it is in package rpma.
+// Package verbsdoc generates docs/verbs.md, which maps every function of verbs.h to package rdma or to
+// generated/libibverbs, and docs/rpma.md, which maps every function of librpma.h to package rpma.
 package verbsdoc
 
 import (
@@ -22,10 +22,10 @@ import (
 	"github.com/goverbs/goverbs/headers"
 )
 
-// header is whose functions the page is about.
+// header is the header whose functions the page lists.
 const header = "infiniband/verbs.h"
 
-// Stated is a C function that a doc comment of package rdma says it stands for.
+// Stated is a C function named in a doc comment of package rdma.
 type Stated struct {
 	C     string // "ibv_post_send"
 	Go    string // "QP.PostSend"
@@ -34,7 +34,7 @@ type Stated struct {
 
 var identifier = regexp.MustCompile(`^[a-z_][a-z0-9_]*$`)
 
-// ReadRDMA reads the lines "C: ibv_x, ibv_y" of doc comments of exported names.
+// ReadRDMA parses the lines "C: ibv_x, ibv_y" in doc comments of exported names.
 func ReadRDMA(dirs ...string) ([]Stated, error) {
 	var all []Stated
 	read := func(set *token.FileSet, f *ast.File) error {
@@ -104,7 +104,7 @@ func stated(all *[]Stated, set *token.FileSet, doc *ast.CommentGroup, name strin
 		place := fmt.Sprintf("%s:%d", filepath.Base(at.Filename), at.Line)
 		for c := range strings.SplitSeq(list, ", ") {
 			if !identifier.MatchString(c) {
-				return fmt.Errorf("%s: %s: %q is no name of a C function", place, name, c)
+				return fmt.Errorf("%s: %s: %q is not the name of a C function", place, name, c)
 			}
 			*all = append(*all, Stated{c, name, place})
 		}
@@ -112,7 +112,7 @@ func stated(all *[]Stated, set *token.FileSet, doc *ast.CommentGroup, name strin
 	return nil
 }
 
-// goName is how the page calls an exported function or a method of an exported type.
+// goName returns the name of an exported function, or of a method of an exported type.
 func goName(d *ast.FuncDecl) (string, bool) {
 	if !d.Name.IsExported() || d.Recv == nil {
 		return d.Name.Name, d.Name.IsExported()
@@ -128,10 +128,10 @@ func goName(d *ast.FuncDecl) (string, bool) {
 	return id.Name + "." + d.Name.Name, true
 }
 
-// prototype is the function of a line "C: int ibv_x(…) (verbs.h)" of generated code.
+// prototype matches the function of a line "C: int ibv_x(…) (verbs.h)" in generated code.
 var prototype = regexp.MustCompile(`^C: [^(]*?([A-Za-z_][A-Za-z0-9_]*)\(`)
 
-// ReadGenerated gives the Go names of a package of functions by their C names.
+// ReadGenerated maps C names to the Go names of a generated package.
 func ReadGenerated(dir string) (map[string]string, error) {
 	all := map[string]string{}
 	return all, eachFile(dir, func(_ *token.FileSet, f *ast.File) error {
@@ -175,7 +175,7 @@ func eachFile(dir string, f func(*token.FileSet, *ast.File) error) error {
 	return nil
 }
 
-// Page is the page, from the files below root.
+// Page returns docs/verbs.md, generated from files below root.
 func Page(root string) (string, error) {
 	data, err := headers.Model(headers.Primary("rdma-core"))
 	if err != nil {
@@ -185,7 +185,7 @@ func Page(root string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	// whose types are rdma's, by aliases
+	// subpackages whose types package rdma aliases
 	inRDMA, err := ReadRDMA(filepath.Join(root, "rdma"))
 	if err != nil {
 		return "", err
@@ -200,7 +200,7 @@ func Page(root string) (string, error) {
 		}
 	}
 	known := map[string]bool{}
-	generated := map[string]string{} // of verbs.h
+	generated := map[string]string{} // functions of verbs.h
 	for _, p := range rules.Calling() {
 		names, err := ReadGenerated(filepath.Join(root, "generated", p.Verbs.Name))
 		if err != nil {
@@ -216,12 +216,12 @@ func Page(root string) (string, error) {
 	return page(release, inRDMA, generated, known)
 }
 
-// page refuses what the page must not say: a function that there is not, and one that is nowhere.
+// page fails for a function that does not exist, and for one without a counterpart.
 func page(release *model.Release, inRDMA []Stated, generated map[string]string, known map[string]bool) (string, error) {
 	where := map[string][]string{}
 	for _, s := range inRDMA {
 		if !known[s.C] {
-			return "", fmt.Errorf("rdma/%s: %s is said to be for %s, which no header has", s.Place, s.Go, s.C)
+			return "", fmt.Errorf("rdma/%s: %s names %s, which no header has", s.Place, s.Go, s.C)
 		}
 		if !slices.Contains(where[s.C], s.Go) {
 			where[s.C] = append(where[s.C], s.Go)
@@ -287,7 +287,7 @@ conversions of pointers; and parts of the functions above.
 	return b.String(), nil
 }
 
-// others are the functions of other headers.
+// others returns rows for functions of other headers.
 func others(funcs []model.Func, where map[string][]string) (rows []string) {
 	for _, c := range slices.Sorted(maps.Keys(where)) {
 		if !slices.ContainsFunc(funcs, func(f model.Func) bool { return f.Name == c }) {
@@ -301,7 +301,7 @@ func code(names []string) string {
 	return "`" + strings.Join(names, "`, `") + "`"
 }
 
-// Pages are the pages by their files in docs.
+// Pages returns the generated pages by file name in docs.
 func Pages(root string) (map[string]string, error) {
 	verbs, err := Page(root)
 	if err != nil {

@@ -18,7 +18,7 @@ const root = "../.."
 
 var update = flag.Bool("update", false, "write docs/verbs.md")
 
-// TestPage: make docs writes them.
+// TestPage compares the pages, which make docs writes.
 func TestPage(t *testing.T) {
 	if *update {
 		require.NoError(t, Write(root))
@@ -32,7 +32,7 @@ func TestPage(t *testing.T) {
 	}
 }
 
-// TestWhatThePageOfLibrpmaRefuses: a name that there is not, and a function without a counterpart.
+// TestWhatThePageOfLibrpmaRefuses tests unknown names, and functions without a counterpart.
 func TestWhatThePageOfLibrpmaRefuses(t *testing.T) {
 	of := &model.Release{Name: "1.3.0", Headers: []model.Header{{Name: "librpma.h",
 		Funcs: []model.Func{{Name: "rpma_send"}, {Name: "rpma_recv"}}}}}
@@ -41,7 +41,7 @@ func TestWhatThePageOfLibrpmaRefuses(t *testing.T) {
 	_, err := rpmaPage(of, in, generated)
 	assert.EqualError(t, err, "rpma or generated/librpma lacks rpma_recv")
 	_, err = rpmaPage(of, append(in, Stated{"rpma_typo", "Conn.Typo", "x.go:2"}), generated)
-	assert.EqualError(t, err, "rpma/x.go:2: Conn.Typo is said to be for rpma_typo, which librpma.h does not have")
+	assert.EqualError(t, err, "rpma/x.go:2: Conn.Typo names rpma_typo, which librpma.h does not have")
 	text, err := rpmaPage(of, append(in, Stated{"rpma_recv", "ConnConfig.Recv", "x.go:3"}), generated)
 	require.NoError(t, err)
 	assert.Contains(t, text, "\n| rpma_recv | `ConnConfig.Recv` | `librpma.Recv` |\n| rpma_send |")
@@ -68,7 +68,7 @@ func TestWhatThePageRefuses(t *testing.T) {
 	_, err = page(release("ibv_x", "ibv_z"), in, generated, known)
 	assert.EqualError(t, err, "neither rdma nor generated/libibverbs has ibv_z")
 	_, err = page(release("ibv_x"), append(in, Stated{"ibv_typo", "CQ.Typo", "cq.go:7"}), generated, known)
-	assert.EqualError(t, err, "rdma/cq.go:7: CQ.Typo is said to be for ibv_typo, which no header has")
+	assert.EqualError(t, err, "rdma/cq.go:7: CQ.Typo names ibv_typo, which no header has")
 }
 
 func TestLinesOfDocComments(t *testing.T) {
@@ -108,7 +108,7 @@ func F() {}
 		{"ibv_f", "F", "a.go:21"}}, all)
 	write("b.go", "package a\n\n// H does.\n//\n// C: ibv_h and ibv_i\nfunc H() {}\n")
 	_, err = ReadRDMA(dir)
-	assert.EqualError(t, err, `b.go:3: H: "ibv_h and ibv_i" is no name of a C function`)
+	assert.EqualError(t, err, `b.go:3: H: "ibv_h and ibv_i" is not the name of a C function`)
 	_, err = ReadRDMA(t.TempDir())
 	assert.ErrorContains(t, err, "no Go in")
 }

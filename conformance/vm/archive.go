@@ -11,29 +11,30 @@ import (
 	"github.com/goverbs/goverbs/gen/fetch"
 )
 
-// ErrNoArchive says that the Debian archive cannot be asked on this machine.
-var ErrNoArchive = errors.New("the Debian archive cannot be asked")
+// ErrNoArchive reports that the Debian archive cannot be reached from this machine.
+var ErrNoArchive = errors.New("the Debian archive cannot be reached")
 
-const mendArchive = "conformance/vm needs the network and Debian's apt, dpkg-deb and debian-archive-keyring once, " +
+const archiveHint = "conformance/vm needs the network and Debian's apt, dpkg-deb and debian-archive-keyring once, " +
 	"to fill its cache; " +
 	"copy conformance/vm/cache from a machine that has it, or run there"
 
-// archive is the Debian archive's packages for amd64.
+// archive downloads amd64 packages from the Debian archive.
 type archive struct {
 	*fetch.Packages
 	log Logf
 }
 
-// openArchive finds the archive and works in dir.
+// openArchive prepares the archive's package lists below dir.
 func openArchive(ctx context.Context, dir string, log Logf, suites ...string) (*archive, error) {
 	packages, err := fetch.OpenPackages(ctx, dir, "amd64", suites...)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w; %s", ErrNoArchive, err, mendArchive)
+		return nil, fmt.Errorf("%w: %w; %s", ErrNoArchive, err, archiveHint)
 	}
 	return &archive{packages, log}, nil
 }
 
-// unpack downloads the newest version of packages of the suite in use and unpacks them below dir; nothing is installed.
+// unpack downloads the newest version of each package in the current suite and unpacks it below dir, without installing
+// it.
 func (a *archive) unpack(ctx context.Context, dir string, packages ...string) error {
 	a.log.printf("downloading %s", strings.Join(packages, " "))
 	return a.Unpack(ctx, dir, packages...)

@@ -11,7 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestCached: what was never fetched is told with the command that fetches it; what an older recipe made is not taken.
+// TestCached checks that the error for a missing image names the command that fetches it, and that an image of an older
+// recipe is ignored.
 func TestCached(t *testing.T) {
 	dir := t.TempDir()
 	_, err := Cached("6.1", dir)
@@ -31,7 +32,7 @@ func TestCached(t *testing.T) {
 	assert.Equal(t, filepath.Join(dir, "6.1-"+k.recipe(), "vmlinuz"), image.kernelFile())
 }
 
-// TestPrepareWithoutApt: where the archive cannot be asked, nothing is left behind, and the error says what to do.
+// TestPrepareWithoutApt checks that a failed Prepare leaves no files behind and that its error has a hint.
 func TestPrepareWithoutApt(t *testing.T) {
 	t.Setenv("PATH", "")
 	dir := t.TempDir()

@@ -20,7 +20,7 @@ import (
 	"github.com/goverbs/goverbs/conformance/vm/wire"
 )
 
-// boot runs QEMU to its end.
+// boot runs QEMU until it exits.
 func (g *Guest) boot(ctx context.Context, initrd string) (*Outcome, error) {
 	within, stop := context.WithCancel(ctx)
 	defer stop()
@@ -74,24 +74,24 @@ func (g *Guest) boot(ctx context.Context, initrd string) (*Outcome, error) {
 	return o, nil
 }
 
-// watch collects what a guest says.
+// watch collects the messages and the console output of a guest.
 type watch struct {
 	guest   *Guest
 	began   time.Time
-	started time.Time // of the program that runs
+	started time.Time // of the running program
 	boot    time.Duration
 	files   map[string][]byte
 	stop    context.CancelFunc
 
-	bootAt     time.Time // when init said that it runs, and
-	bootUptime float64   // for how long the kernel ran then, in its own seconds
+	bootAt     time.Time // when init reported that it runs
+	bootUptime float64   // kernel uptime at bootAt, in seconds
 
 	mu    sync.Mutex
 	saw   observed
 	timer *time.Timer // ends the guest
 }
 
-// bound gives the guest so long from now on, whatever it had before.
+// bound restarts the guest's timer with a new limit.
 func (w *watch) bound(limit time.Duration) {
 	if w.timer != nil {
 		w.timer.Stop()
@@ -105,23 +105,22 @@ func (w *watch) bound(limit time.Duration) {
 	})
 }
 
-// errClock is of a guest whose time runs faster than ours, so that everything in it times out: its kernel finds out at
-// boot how many ticks of the processor a second has, and on a busy machine it may lose time meanwhile (270 s in 84 were
-// seen).
+// errClock means that the guest's clock is so fast that everything in the guest times out. Its kernel measures the tick
+// rate at boot, and on a busy host the measurement is wrong: 270 s in 84 have been seen.
 var errClock = errors.New("the guest's clock is too fast")
 
-// errBroke is of a kernel that found a fault in itself, stopped or stood still before it ran anything of ours: emulated
-// processors do not always survive that one of them changes the code that another one runs (an int3 in sched_clock_cpu
-// was seen on Linux 7), and on a busy machine some wait for an interrupt that does not come.
+// errBroke means that the kernel crashed, stopped or hung before it ran a program. Emulated processors do not always
+// survive cross-modifying code (an int3 in sched_clock_cpu has been seen on Linux 7), and on a busy host some wait for
+// an interrupt that never comes.
 var errBroke = errors.New("the kernel broke before it ran anything")
 
-// clockIsFast compares what a guest takes for so many seconds with our own. A guest that had to wait is not told from a
-// good one by less.
+// clockIsFast compares elapsed time in the guest and on the host. A small difference can also mean that the guest was
+// not scheduled.
 func clockIsFast(guest float64, own time.Duration) bool {
 	return guest > 0.5 && guest > 2*own.Seconds()
 }
 
-// endTime is how long a guest that has nothing more to say may take to switch itself off.
+// endTime is how long a guest may take to power off after its last message.
 const endTime = 5 * time.Second
 
 const (
@@ -129,7 +128,7 @@ const (
 	keptOutput  = 64 << 10
 )
 
-// keep appends to a text and keeps at most n bytes of its end.
+// keep appends more to s and returns at most the last n bytes.
 func keep(s, more string, n int) string {
 	s += more
 	return s[max(0, len(s)-n):]
@@ -157,7 +156,7 @@ func (w *watch) readLine(r io.Reader) {
 	lines := bufio.NewReaderSize(r, 1<<16)
 	for {
 		text, err := lines.ReadBytes('\n')
-		// Before init has set it up, the serial port may say something else.
+		// The serial port may carry other output until init has configured it.
 		if start := bytes.IndexByte(text, '{'); start >= 0 {
 			var m wire.Message
 			if json.Unmarshal(text[start:], &m) == nil {

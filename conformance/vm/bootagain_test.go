@@ -12,7 +12,7 @@ import (
 	"github.com/goverbs/goverbs/conformance/vm/wire"
 )
 
-// TestFastClock: a guest that takes a second for three is ended as soon as it is ready, if it may be booted again.
+// TestFastClock checks that a guest with a fast clock is ended as soon as it is ready, if it may boot again.
 func TestFastClock(t *testing.T) {
 	for name, c := range map[string]struct {
 		again        bool
@@ -44,7 +44,8 @@ func TestFastClock(t *testing.T) {
 	}
 }
 
-// TestTimeOfABoot: on a busy machine the kernel takes most of the time that it has; init has its own.
+// TestTimeOfABoot checks that the kernel's boot and init have separate time limits: on a busy machine the first needs
+// most of its time.
 func TestTimeOfABoot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ended := false
@@ -74,17 +75,17 @@ func TestKernelBreaksEarly(t *testing.T) {
 		"with apic=debug\n"}
 	assert.True(t, timer.brokeEarly(classify(timer).Kind))
 	noInit := observed{console: "[    1.1] Kernel panic - not syncing: No working init found.\n"}
-	assert.False(t, noInit.brokeEarly(classify(noInit).Kind), "which it would say again")
+	assert.False(t, noInit.brokeEarly(classify(noInit).Kind), "would fail again")
 	still := observed{console: "[    0.2] x2apic enabled\n", timedOut: true}
 	assert.True(t, still.brokeEarly(classify(still).Kind), "it stood still")
 	still.booted = true
-	assert.False(t, still.brokeEarly(classify(still).Kind), "init ran, and says what it waits for")
+	assert.False(t, still.brokeEarly(classify(still).Kind), "init ran and reports its own failures")
 	stopped := observed{console: "[    0.2] x2apic enabled\n"}
-	assert.True(t, stopped.brokeEarly(classify(stopped).Kind), "it stopped without a word")
+	assert.True(t, stopped.brokeEarly(classify(stopped).Kind), "it stopped without an error")
 	stopped.emulator = "qemu-system-x86_64: could not open the kernel"
-	assert.False(t, stopped.brokeEarly(classify(stopped).Kind), "which QEMU would say again")
+	assert.False(t, stopped.brokeEarly(classify(stopped).Kind), "QEMU would fail again")
 	init := observed{console: "[    2.1] x\n", booted: true, failed: "loading rdma_rxe: no such file"}
-	assert.False(t, init.brokeEarly(classify(init).Kind), "which init would say again")
+	assert.False(t, init.brokeEarly(classify(init).Kind), "init would fail again")
 	memory := observed{console: "[    0.5] Initramfs unpacking failed: write error\n"}
 	assert.False(t, memory.brokeEarly(classify(memory).Kind))
 }

@@ -19,21 +19,21 @@ import (
 	"time"
 )
 
-// moduleRoot is this checkout. A program that was built with -trimpath has to ask the go command for it.
+// moduleRoot is the root of this checkout. In a program built with -trimpath, the go command reports it.
 var moduleRoot = sync.OnceValue(func() string {
 	if _, file, _, _ := runtime.Caller(0); filepath.IsAbs(file) {
 		return filepath.Join(filepath.Dir(file), "..", "..")
 	}
 	dir, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}").Output()
 	if err != nil {
-		return "." // what is not found there names its path
+		return "." // errors about missing files name their path
 	}
 	return strings.TrimSpace(string(dir))
 })
 
 func guestTarget() []string { return []string{"GOOS=linux", "GOARCH=amd64"} }
 
-// goCommand runs the go command; what it says is in the error.
+// goCommand runs the go command. Its output is part of the error.
 func goCommand(ctx context.Context, dir string, env []string, args ...string) error {
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = dir
@@ -45,7 +45,8 @@ func goCommand(ctx context.Context, dir string, env []string, args ...string) er
 	return nil
 }
 
-// ended is why a command has failed: one whose context is over was killed, which says nothing.
+// ended returns the cause of a command's failure: the context's error if the context ended, as the command's own is
+// only "killed".
 func ended(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -53,15 +54,14 @@ func ended(ctx context.Context, err error) error {
 	return err
 }
 
-// listed is what `go list` says of a package.
+// listed is the output of go list for a package.
 type listed struct {
 	Dir, ImportPath, Name     string
 	TestGoFiles, XTestGoFiles []string
 }
 
-// Build compiles the tests of the packages that patterns name, and the programs among them that have no tests, for the
-// guest, with executables in dir. buildFlags are the go command's; args are what each program is given. Packages with
-// neither are left out.
+// Build compiles for the guest the tests of the packages that match patterns, and those of these packages that are
+// programs without tests. Executables go to dir. buildFlags are for the go command, args for each program.
 func Build(ctx context.Context, dir string, patterns, buildFlags, args []string, timeout time.Duration,
 	log Logf) ([]Program, error) {
 	packages, err := list(ctx, patterns, buildFlags)
@@ -103,9 +103,9 @@ func Build(ctx context.Context, dir string, patterns, buildFlags, args []string,
 	return programs, nil
 }
 
-// BuildHelpers compiles programs that tests run in the guest, where they are in /usr/bin under the name of their
-// directory or, of C, their file: packages of Go by patterns, and files of C that may need libibverbs, librdmacm and,
-// where they include its header, librpma.
+// BuildHelpers compiles programs that tests run in the guest. They are installed in /usr/bin under the name of their
+// directory (Go packages) or file (C files). C files are linked with libibverbs, librdmacm and, if they include its
+// header, librpma.
 func BuildHelpers(ctx context.Context, dir string, what, buildFlags []string, log Logf) (files []File, err error) {
 	var patterns []string
 	for _, name := range what {
@@ -114,7 +114,7 @@ func BuildHelpers(ctx context.Context, dir string, what, buildFlags []string, lo
 			log.printf("compiling %s", base)
 			libraries := []string{"-lrdmacm", "-libverbs"}
 			if text, err := os.ReadFile(name); err == nil && bytes.Contains(text, []byte("<librpma.h>")) {
-				libraries = append(libraries, "-lrpma") // not everyone has it installed
+				libraries = append(libraries, "-lrpma") // it may not be installed
 			}
 			args := append([]string{"-O2", "-Wall", "-Werror", "-o", host, name, "-Wl,--as-needed"}, libraries...)
 			if out, err := exec.CommandContext(ctx, "gcc", args...).CombinedOutput(); err != nil {
@@ -151,14 +151,14 @@ func BuildHelpers(ctx context.Context, dir string, what, buildFlags []string, lo
 	return files, nil
 }
 
-// compile runs a command of go, which makes a program for the guest.
+// compile runs a go command that writes an executable for the guest.
 func compile(ctx context.Context, command string, buildFlags []string, host, path string) error {
 	args := append(strings.Fields(command), buildFlags...)
 	return goCommand(ctx, "", guestTarget(), append(args, "-buildvcs=false", "-ldflags=-s -w", "-o", host, path)...)
 }
 
-// testArgs turns the flags of `go test` into those of a test program (-run becomes -test.run), and gives the test less
-// time than the guest gives the program, so that it can tell for itself where it was.
+// testArgs converts flags of go test to those of a test program (-run becomes -test.run). The test's timeout is shorter
+// than the guest's, so that the test can print its goroutines itself.
 func testArgs(args []string, timeout time.Duration) []string {
 	var all []string
 	own := false

@@ -13,23 +13,23 @@ import (
 	"strings"
 )
 
-// libraryDir is where a guest has all its shared libraries; providers are in a directory below, whose name is compiled
-// in.
+// libraryDir has all shared libraries of a guest. Providers are in a subdirectory, whose name is compiled into
+// libibverbs.
 const libraryDir = "usr/lib/x86_64-linux-gnu"
 
-// searched are the directories of an unpacked root that libraries are looked for in.
+// searched are the directories of an unpacked root in which libraries are searched.
 var searched = []string{libraryDir, "lib/x86_64-linux-gnu", "usr/lib64", "lib64"}
 
-// opened are the libraries that programs open by name, so that no program's headers mention them. glibc opens libgcc_s
-// when a thread is cancelled or ends itself.
+// opened are libraries that programs load with dlopen, and which their ELF headers therefore do not list. glibc loads
+// libgcc_s when a thread is cancelled or exits.
 var opened = []string{"libibverbs.so.1", "librdmacm.so.1", "libgcc_s.so.1", "libmlx5.so.1",
 	"libmlx4.so.1", "libefa.so.1"}
 
-// openedIfThere are those of optionalPackages.
+// openedIfThere are the libraries of optionalPackages.
 var openedIfThere = []string{"librpma.so.0"}
 
-// closure finds in an unpacked root the shared libraries that files need, and those of more by name, with all that they
-// need: by name, where they are. files are paths on the host; a library among them needs not be in the root.
+// closure returns the shared libraries that files need, directly or indirectly, and those named in more, as a map from
+// name to path on the host. Libraries among files need not be in the root.
 func closure(root string, files, more []string) (map[string]string, error) {
 	found := map[string]string{}
 	missing := map[string]string{}
@@ -81,7 +81,7 @@ func closure(root string, files, more []string) (map[string]string, error) {
 	return found, nil
 }
 
-// imported lists what an ELF file needs: libraries, and the loader it asks for. A static program needs nothing.
+// imported lists the libraries and the loader that an ELF file needs. A static program needs none.
 func imported(file string) ([]string, error) {
 	f, err := elf.Open(file)
 	if err != nil {
@@ -108,7 +108,7 @@ func imported(file string) ([]string, error) {
 	return libraries, nil
 }
 
-// resolve follows the symbolic links of an unpacked root, absolute ones too, to a file on the host.
+// resolve follows symbolic links in an unpacked root, including absolute ones, to a file on the host.
 func resolve(root, name string) (string, error) {
 	for range 8 {
 		file := filepath.Join(root, name)

@@ -13,11 +13,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// elfFile is what the tests' own ELF files say: only what is read of them is there.
+// elfFile describes a minimal ELF file for tests.
 type elfFile struct {
 	machine elf.Machine // amd64 unless given
 	modinfo string      // of a kernel module
-	interp  string      // the loader that a program asks for
+	interp  string      // loader of the program
 	needed  []string    // shared libraries
 }
 
@@ -79,7 +79,7 @@ func (e elfFile) encode(t *testing.T) []byte {
 	return b.Bytes()
 }
 
-// write puts the file at a path below a directory, with what is above it.
+// write writes the file to name below dir, and creates its parent directories.
 func (e elfFile) write(t *testing.T, dir, name string) string {
 	t.Helper()
 	return put(t, dir, name, e.encode(t))

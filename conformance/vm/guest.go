@@ -21,50 +21,50 @@ import (
 // Program is a program to run in a guest.
 type Program struct {
 	Name     string
-	Host     string // the executable, on the host
-	Source   string // a digest of what it is built from, so far as guests use it, or "": then the executable counts
-	Testdata string // a directory of the host that is testdata in the program's directory, or ""
+	Host     string // executable on the host
+	Source   string // digest of its sources, if known; otherwise the executable is hashed
+	Testdata string // directory on the host for testdata in the program's directory; optional
 	Args     []string
 	Env      []string
-	Timeout  time.Duration // 10 min unless given; then it is asked where it is with SIGQUIT, and killed
+	Timeout  time.Duration // default 10 min; then the program gets SIGQUIT and, later, SIGKILL
 }
 
-// Guest is a machine that boots an image, runs programs one after the other, and stops.
+// Guest is a virtual machine that boots an image, runs programs one after the other, and stops.
 type Guest struct {
 	Image    *Image
 	Programs []Program
 	Files    []File
-	CPUs     int           // 2 unless given
-	Memory   int           // MiB; 1024 unless given
-	Timeout  time.Duration // of the programs together, from when the guest is ready; what they have each unless given
-	Output   io.Writer     // what programs write, as it comes; nil for nothing
-	Console  io.Writer     // what the kernel writes, as it comes; nil for nothing
-	Log      Logf          // a line about each step
+	CPUs     int           // default 2
+	Memory   int           // MiB; default 1024
+	Timeout  time.Duration // of all programs, from when the guest is ready; default the sum of theirs
+	Output   io.Writer     // output of the programs, as it arrives; optional
+	Console  io.Writer     // output of the kernel, as it arrives; optional
+	Log      Logf          // progress; optional
 	NoDevice bool          // no RDMA device
-	Counted  bool          // the clock counts instructions, so that what is measured does not depend on other load
-	Socket   string        // of two guests: the unix socket between them
-	Host     int           // of two guests: which, 0 or 1
-	Append   string        // more for the kernel's command line
-	NVDIMM   string        // a file of the host whose content is persistent memory of the guest, /dev/pmem0, or ""
-	// Passed is a directory with notes of programs that have passed, which are not run again while nothing that they
-	// run with changes, or "".
+	Counted  bool          // the clock counts instructions: measurements do not depend on the host's load
+	Socket   string        // of a pair: Unix socket that connects the guests
+	Host     int           // of a pair: number of this guest, 0 or 1
+	Append   string        // additional kernel parameters
+	NVDIMM   string        // file on the host with the content of /dev/pmem0; optional
+	// Passed is a directory with notes about programs that have passed. They are skipped until one of their inputs
+	// changes. Optional.
 	Passed string
 
 	mayBootAgain bool
-	bootTime     time.Duration // of the first boot; bootTime unless given
+	bootTime     time.Duration // of the first boot; default bootTime
 }
 
-// bootTime bounds a boot until init runs, and then until it is ready. Both take 3 to 10 s; the machine may have other
-// work.
+// bootTime limits the kernel's boot until init runs, and again until init is ready. Both take 3 to 10 s on an idle
+// host.
 const bootTime = 90 * time.Second
 
-// ErrNoQEMU says that there is nothing to boot a guest with.
+// ErrNoQEMU reports that QEMU is not installed.
 var ErrNoQEMU = errors.New("no qemu-system-x86_64: install it (Debian: apt-get install qemu-system-x86)")
 
-// Run boots the guest, runs its programs and tells how that ended; the error says that it could not be tried. It ends
-// within Timeout and the time that boots may take, or when ctx does: then the guest is killed, and nothing is tried
-// again. A guest whose kernel never reaches init, or breaks or has a wrong clock before it runs a program, is booted
-// again, up to three times.
+// Run boots the guest, runs its programs and returns the outcome. An error means that the guest could not be run. Run
+// returns within Timeout plus the time of the boots, or when ctx ends; then it kills the guest and does not retry. A
+// guest whose kernel never reaches init, or crashes or has a wrong clock before it runs a program, is booted again, up
+// to three times.
 func (g *Guest) Run(ctx context.Context) (*Outcome, error) {
 	dir, err := os.MkdirTemp("", "goverbs-vm-")
 	if err != nil {
@@ -101,7 +101,7 @@ func (g *Guest) Run(ctx context.Context) (*Outcome, error) {
 	}
 }
 
-// prepare writes the guest's initial file system to a directory.
+// prepare writes the guest's initramfs to a directory.
 func (g *Guest) prepare(dir, initProgram string) (initrd string, err error) {
 	files, _, err := g.Image.initramfs(initProgram, g.config(), g.Programs, g.Files)
 	if err != nil {
@@ -116,10 +116,10 @@ func (g *Guest) prepare(dir, initProgram string) (initrd string, err error) {
 	return initrd, nil
 }
 
-// isBadBoot says whether a guest that may be booted again has to be.
+// isBadBoot reports whether the guest has to be booted again.
 func isBadBoot(err error) bool { return errors.Is(err, errClock) || errors.Is(err, errBroke) }
 
-// bootsAgain is how many times a guest is booted again.
+// bootsAgain is the maximum number of repeated boots.
 var bootsAgain = 3
 
 func (g *Guest) config() wire.Config {
@@ -141,7 +141,7 @@ func (g *Guest) config() wire.Config {
 	return c
 }
 
-// limit is the time that the programs have: theirs, and what it takes to end each of them.
+// limit returns the time for all programs, including that for ending each of them.
 func (g *Guest) limit() time.Duration {
 	if g.Timeout != 0 {
 		return g.Timeout
@@ -153,7 +153,7 @@ func (g *Guest) limit() time.Duration {
 	return sum
 }
 
-// programTime is what a program has unless it says otherwise.
+// programTime is the default timeout of a program.
 const programTime = 10 * time.Minute
 
 func orDefault[T comparable](v, otherwise T) T {
@@ -164,11 +164,11 @@ func orDefault[T comparable](v, otherwise T) T {
 	return v
 }
 
-// command is QEMU's: no devices but two serial ports, the kernel's console on file descriptor 3 and the line to init on
-// 4. KVM is never asked for: where it is there and does not work, it hangs.
+// command returns QEMU's command line. The only devices are two serial ports: the kernel's console on file descriptor 3
+// and the connection to init on 4. KVM is never used: where it is present but broken, it hangs.
 func (g *Guest) command(initrd string) []string {
-	// A kernel in trouble ends at once (panic=-1 restarts, -no-reboot makes that the end) instead of going on with a
-	// broken state. It does not look whether the timer's interrupts come at their times: on a busy machine they do not.
+	// A kernel fault ends the guest (panic=-1 restarts, and -no-reboot exits instead) rather than continuing with
+	// broken state. The check of the timer interrupt is off, because it fails on a busy host.
 	line := "console=ttyS0 loglevel=5 panic=-1 oops=panic rdinit=/init nokaslr mitigations=off random.trust_cpu=on " +
 		"tsc=reliable no_timer_check audit=0 cryptomgr.notests"
 	if g.Append != "" {
@@ -183,7 +183,7 @@ func (g *Guest) command(initrd string) []string {
 		"-chardev", "file,id=console,path=/proc/self/fd/3", "-serial", "chardev:console",
 		"-chardev", "file,id=line,path=/proc/self/fd/4", "-serial", "chardev:line",
 	}
-	if g.Counted { // which processors that run at the same time cannot do
+	if g.Counted { // not possible with processors that run in parallel
 		args[1] = "tcg,thread=single"
 		args = append(args, "-icount", "shift=0,sleep=off,align=off")
 	}
@@ -202,11 +202,11 @@ func (g *Guest) command(initrd string) []string {
 	return args
 }
 
-// nvdimm are the arguments for persistent memory. What the guest writes there is not written to the host's file. A
-// kernel wants the size to be a multiple of 128 MiB.
+// nvdimm returns the arguments for persistent memory. Guest writes do not reach the host's file. The kernel requires a
+// size that is a multiple of 128 MiB.
 func (g *Guest) nvdimm() []string {
 	size := int64(0)
-	if info, err := os.Stat(g.NVDIMM); err == nil { // or QEMU says what is wrong
+	if info, err := os.Stat(g.NVDIMM); err == nil { // otherwise QEMU reports the error
 		size = info.Size()
 	}
 	return []string{"-machine", "pc,hpet=off,nvdimm=on", "-m", fmt.Sprintf("%dM,slots=1,maxmem=%dM",
@@ -215,7 +215,7 @@ func (g *Guest) nvdimm() []string {
 		"-device", "nvdimm,memdev=persistent"}
 }
 
-// emulator is QEMU's file.
+// emulator returns the path of QEMU.
 func emulator() (string, error) {
 	file, err := exec.LookPath("qemu-system-x86_64")
 	if err != nil {
@@ -224,7 +224,7 @@ func emulator() (string, error) {
 	return file, nil
 }
 
-// buildInit compiles the guest's init: a static program. Without QEMU there is no use for it.
+// buildInit compiles the guest's init as a static program.
 func buildInit(ctx context.Context, dir string) (string, error) {
 	if _, err := emulator(); err != nil {
 		return "", err

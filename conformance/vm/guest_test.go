@@ -17,9 +17,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// available gives the image and the program misbehave of the tests that boot a guest. Where there is no QEMU or no
-// kernel in the cache they are skipped, unless GOVERBS_VM says that both must be there, as make test does after it has
-// brought them.
+// available returns the image and the program misbehave for tests that boot a guest. Without QEMU or a cached kernel it
+// skips the test, or fails it if GOVERBS_VM is set, as in make test.
 func available(t *testing.T) (*Image, func(args ...string) Program) {
 	t.Helper()
 	image, err := Cached("6.1", CacheDir())
@@ -40,7 +39,7 @@ func available(t *testing.T) (*Image, func(args ...string) Program) {
 	}
 }
 
-// seldom skips a test that boots guests for what few changes of this package can break.
+// seldom skips a test that boots guests for code that rarely changes.
 func seldom(t *testing.T) {
 	t.Helper()
 	if os.Getenv("GOVERBS_EVERYTHING") == "" {
@@ -48,7 +47,7 @@ func seldom(t *testing.T) {
 	}
 }
 
-// TestGuest boots one guest for all that leaves the kernel well: statuses, output, files, and programs that do not end.
+// TestGuest boots one guest for all programs that leave the kernel intact: exit statuses, output, files, and hangs.
 func TestGuest(t *testing.T) {
 	image, program := available(t)
 	sleep, deaf := program("sleep"), program("deaf")
@@ -78,9 +77,9 @@ func TestGuest(t *testing.T) {
 	assert.Equal(t, "sleep", o.Program)
 	assert.Regexp(t,
 		`thread \d+ in system call \d+ .*\n(0x\w+ is /.*misbehave\+0x\w+\n)+(\[<0>\] .*\n)+`+
-			`asked where it is, it wrote:\nSIGQUIT: quit`,
+			`output after SIGQUIT:\nSIGQUIT: quit`,
 		o.Detail)
-	assert.Contains(t, o.Detail, "main.main()", "the goroutine that sleeps")
+	assert.Contains(t, o.Detail, "main.main()", "the sleeping goroutine")
 	assert.Equal(t, map[string][]byte{"below/left": []byte("as it was\n\x00\xff")}, o.Files)
 	assert.Contains(t, output.String(), "misbehave leave\ngiven to the guest\n<nil>\n")
 	assert.Greater(t, o.Elapsed, o.Boot)
@@ -108,8 +107,7 @@ func TestGuestLacksMemory(t *testing.T) {
 	assert.Contains(t, o.Detail, "misbehave")
 }
 
-// TestGuestHangs: the host ends a guest that does not end by itself, and one that nobody wants any more; no QEMU is
-// left.
+// TestGuestHangs checks that the host kills a hanging guest and a cancelled one, and that no QEMU remains.
 func TestGuestHangs(t *testing.T) {
 	seldom(t)
 	image, program := available(t)
@@ -117,7 +115,7 @@ func TestGuestHangs(t *testing.T) {
 		Programs: []Program{program("sleep")}}).Run(t.Context())
 	require.NoError(t, err)
 	assert.Equal(t, Hang, o.Kind, "%s", o)
-	assert.Contains(t, o.Detail, "the guest did not end within 5s; at last the programs wrote:\nmisbehave sleep")
+	assert.Contains(t, o.Detail, "the guest did not end within 5s; last output of the programs:\nmisbehave sleep")
 	assert.Less(t, o.Elapsed-o.Boot, 30*time.Second)
 
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -126,7 +124,7 @@ func TestGuestHangs(t *testing.T) {
 	assert.ErrorIs(t, err, context.DeadlineExceeded)
 }
 
-// TestGuestDoesNotStart: what QEMU says is in the error.
+// TestGuestDoesNotStart checks that the error contains QEMU's message.
 func TestGuestDoesNotStart(t *testing.T) {
 	image, program := available(t)
 	_, err := (&Guest{Image: image, NoDevice: true, CPUs: 100000, Programs: []Program{program("0")}}).Run(t.Context())
@@ -137,8 +135,8 @@ func TestGuestDoesNotStart(t *testing.T) {
 	assert.ErrorIs(t, err, ErrNoQEMU)
 }
 
-// TestGuestBootsAgain checks that a guest whose kernel never reaches init is booted again: first it stands still until
-// its time is up, then it panics, then it is as it should be. On a busy machine there may be more reasons for a boot.
+// TestGuestBootsAgain boots a guest whose kernel first hangs, then panics, then reaches init. On a busy machine it may
+// boot more often.
 func TestGuestBootsAgain(t *testing.T) {
 	seldom(t)
 	image, program := available(t)
@@ -166,8 +164,8 @@ func TestGuestBootsAgain(t *testing.T) {
 	assert.Empty(t, guest.Append, "it panicked, too")
 }
 
-// TestPairBreaksEarly: when the kernel of one of two guests breaks before it runs anything, both are booted again,
-// until they have been often enough.
+// TestPairBreaksEarly checks that both guests of a pair are booted again, a limited number of times, when the kernel of
+// one crashes early.
 func TestPairBreaksEarly(t *testing.T) {
 	seldom(t)
 	image, program := available(t)
@@ -207,8 +205,8 @@ func TestPairFails(t *testing.T) {
 	assert.Less(t, outcomes[0].Elapsed-outcomes[0].Boot, 30*time.Second)
 }
 
-// TestPassedBefore checks that a program that has passed is not run again while it is the same, whatever directory it
-// was built in, and that one that has failed is, beside others.
+// TestPassedBefore checks that an unchanged program that has passed is skipped, whatever directory it was built in, and
+// that a failed one runs again.
 func TestPassedBefore(t *testing.T) {
 	seldom(t)
 	image, _ := available(t)
@@ -238,7 +236,7 @@ func TestPassedBefore(t *testing.T) {
 	assert.Equal(t, Passed, before.Kind)
 }
 
-// TestNotes: a program has passed when it has in each of two guests, and when no guest was in trouble.
+// TestNotes checks that a program of a pair counts as passed only if it passed in both guests and neither had trouble.
 func TestNotes(t *testing.T) {
 	passed, failed := Result{}, Result{Status: 1}
 	for name, c := range map[string]struct {
@@ -266,8 +264,7 @@ func TestNotes(t *testing.T) {
 	assert.False(t, none[0].exists())
 }
 
-// TestDigest checks that everything that a guest is booted with is in its digest, and that a program counts by its
-// source.
+// TestDigest checks that all inputs of a guest change its digest, and that a program is hashed by its sources.
 func TestDigest(t *testing.T) {
 	image, program := available(t)
 	initProgram, err := buildInit(t.Context(), t.TempDir())
@@ -301,7 +298,7 @@ func TestDigest(t *testing.T) {
 	}
 }
 
-// TestCounted: a clock that counts instructions is one of processors that take turns.
+// TestCounted checks that with a clock that counts instructions, processors take turns.
 func TestCounted(t *testing.T) {
 	g := Guest{Image: &Image{}, CPUs: 1}
 	assert.NotContains(t, g.command("x"), "-icount")

@@ -14,46 +14,45 @@ import (
 	"strings"
 )
 
-// Kernel is a kernel that guests can have, and the libraries that they have with it.
+// Kernel is a kernel that guests can run, with its libraries.
 type Kernel struct {
-	Name    string   // as Prepare takes it: "6.12"
-	Suites  []string // of the Debian archive, in the order in which they are asked for the kernel
-	Library string   // suite that rdma-core and the C library come from
+	Name    string   // as in Prepare: "6.12"
+	Suites  []string // of the Debian archive, in the order in which the kernel is searched
+	Library string   // suite of rdma-core and the C library
 }
 
-// Kernels are the ones that Prepare knows, oldest first.
+// Kernels are those that Prepare accepts, oldest first.
 var Kernels = []Kernel{
 	{Name: "6.1", Suites: []string{"bookworm"}, Library: "bookworm"},                    // rdma-core 44
 	{Name: "6.12", Suites: []string{"bookworm-backports", "trixie"}, Library: "trixie"}, // rdma-core 56
 	{Name: "7", Suites: []string{"testing", "sid"}, Library: "testing"},
 }
 
-// wantedModules are loaded in every guest, after what they need.
-// rdma_rxe does without crc32_generic's name in its dependencies and then fails to add a device, and what nf_tables
-// depends on is likewise about crc32c_generic.
+// wantedModules are loaded in every guest, after their dependencies. rdma_rxe does not list crc32_generic as a
+// dependency, but cannot add a device without it; the same holds for a dependency of nf_tables and crc32c_generic.
 var wantedModules = []string{"crc32_generic", "crc32c_generic", "dummy", "veth", "8021q", "bonding", "virtio_pci",
 	"virtio_net", "nf_tables", "nft_reject_inet", "ib_uverbs", "rdma_ucm", "rdma_rxe"}
 
-// optionalModules are built in, or gone, in some of the kernels.
+// optionalModules are built into some kernels, or absent.
 var optionalModules = map[string]bool{"crc32_generic": true, "crc32c_generic": true}
 
-// nvdimmModules are loaded in guests with persistent memory: its drivers, and a file system for it.
+// nvdimmModules are loaded in guests with persistent memory: drivers and a file system.
 var nvdimmModules = []string{"crc32c_generic", "ext4", "nfit", "nd_pmem", "device_dax", "dax_pmem"}
 
-// libraryPackages hold the shared libraries that a guest can have, and upstream's own test programs.
+// libraryPackages have the shared libraries of guests and rdma-core's own test programs.
 var libraryPackages = []string{"libc6", "libgcc-s1", "libibverbs1", "ibverbs-providers", "librdmacm1", "libnl-3-200",
 	"libnl-route-3-200", "ibverbs-utils", "rdmacm-utils", "librpma0"}
 
-// optionalPackages are not in every suite: librpma is no longer developed.
+// optionalPackages are missing in some suites: librpma is no longer developed.
 var optionalPackages = map[string]bool{"librpma0": true}
 
-// Image is a kernel with modules and libraries, on disk.
+// Image is a kernel with modules and libraries on disk.
 type Image struct {
 	Kernel  string   // name
 	Version string   // of the kernel's package: "6.1.192-2"
 	Library string   // version of libibverbs1
-	Modules []string // in the order of loading; files of the directory modules
-	NVDIMM  []string // more modules, likewise: for persistent memory
+	Modules []string // files of the directory modules, in load order
+	NVDIMM  []string // additional modules for persistent memory, in load order
 	dir     string
 }
 
@@ -61,7 +60,7 @@ func (i *Image) kernelFile() string            { return filepath.Join(i.dir, "vm
 func (i *Image) root() string                  { return filepath.Join(i.dir, "root") }
 func (i *Image) moduleFile(name string) string { return filepath.Join(i.dir, "modules", name+".ko") }
 
-// CacheDir is where images are kept: conformance/vm/cache of this checkout, or what GOVERBS_VM_CACHE says.
+// CacheDir returns the directory of images: GOVERBS_VM_CACHE, or conformance/vm/cache of this checkout.
 func CacheDir() string {
 	if dir := os.Getenv("GOVERBS_VM_CACHE"); dir != "" {
 		return dir
@@ -69,7 +68,7 @@ func CacheDir() string {
 	return filepath.Join(moduleRoot(), "conformance", "vm", "cache")
 }
 
-// find gives the kernel of that name.
+// find returns the kernel with that name.
 func find(name string) (Kernel, error) {
 	var have []string
 	for _, k := range Kernels {
@@ -81,7 +80,7 @@ func find(name string) (Kernel, error) {
 	return Kernel{}, fmt.Errorf("no kernel %q is known, only %s", name, strings.Join(have, ", "))
 }
 
-// recipe tells images apart that were made by different versions of this package.
+// recipe returns a digest that differs between versions of this package that make different images.
 func (k Kernel) recipe() string {
 	text, err := json.Marshal([]any{"1", k, wantedModules, nvdimmModules, libraryPackages})
 	if err != nil {
@@ -90,10 +89,10 @@ func (k Kernel) recipe() string {
 	return fmt.Sprintf("%x", sha256.Sum256(text))[:8]
 }
 
-// ErrNoImage says that an image is not in the cache.
+// ErrNoImage reports that an image is not in the cache.
 var ErrNoImage = errors.New("not in the cache")
 
-// Cached gives a kernel's image when it is in the cache; [ErrNoImage] when it is not.
+// Cached returns a kernel's image from the cache, or [ErrNoImage].
 func Cached(name, cacheDir string) (*Image, error) {
 	k, err := find(name)
 	if err != nil {
@@ -114,8 +113,8 @@ func Cached(name, cacheDir string) (*Image, error) {
 	return i, nil
 }
 
-// Prepare gives a kernel's image, from the cache or else from the Debian archive: it is downloaded and unpacked, never
-// installed. Downloading takes seconds to minutes and about 80 MB; 40 MB stay.
+// Prepare returns a kernel's image from the cache, or downloads it from the Debian archive and unpacks it without
+// installing anything. The download is about 80 MB, of which 40 MB are kept.
 func Prepare(ctx context.Context, name, cacheDir string, log Logf) (*Image, error) {
 	image, err := Cached(name, cacheDir)
 	if !errors.Is(err, ErrNoImage) {
@@ -136,7 +135,7 @@ func Prepare(ctx context.Context, name, cacheDir string, log Logf) (*Image, erro
 	if err := k.make(ctx, work, log); err != nil {
 		return nil, fmt.Errorf("kernel %s: %w", name, err)
 	}
-	// One rename, so that an image is whole or absent; a second process uses the first one's.
+	// A rename makes the image appear atomically. A concurrent process uses the image that was first.
 	if err := os.Rename(filepath.Join(work, "image"), filepath.Join(cacheDir, k.Name+"-"+k.recipe())); err != nil {
 		if image, again := Cached(name, cacheDir); again == nil {
 			return image, nil
@@ -146,7 +145,7 @@ func Prepare(ctx context.Context, name, cacheDir string, log Logf) (*Image, erro
 	return Cached(name, cacheDir)
 }
 
-// make fills work/image.
+// make writes the image to work/image.
 func (k Kernel) make(ctx context.Context, work string, log Logf) error {
 	a, err := openArchive(ctx, filepath.Join(work, "apt"), log, append([]string{k.Library}, k.Suites...)...)
 	if err != nil {
@@ -190,7 +189,7 @@ func (k Kernel) make(ctx context.Context, work string, log Logf) error {
 	return os.WriteFile(filepath.Join(image.dir, "image.json"), text, 0o644)
 }
 
-// called are the names of packages in the suite in use: some are called otherwise since time_t has 64 bits everywhere.
+// called returns the names of packages in the current suite: some were renamed when time_t became 64 bits wide.
 func (a *archive) called(ctx context.Context, packages []string) ([]string, error) {
 	var all []string
 	for _, name := range packages {
@@ -214,7 +213,7 @@ func (a *archive) called(ctx context.Context, packages []string) ([]string, erro
 	return all, nil
 }
 
-// download unpacks the newest package of the kernel that a suite has, and gives its version.
+// download unpacks the newest kernel package that a suite has, and returns its version.
 func (k Kernel) download(ctx context.Context, a *archive, dir string) (string, error) {
 	var have []string
 	for _, suite := range k.Suites {
@@ -234,7 +233,7 @@ func (k Kernel) download(ctx context.Context, a *archive, dir string) (string, e
 		if err != nil {
 			return "", err
 		}
-		for _, image := range packages { // from 7 on, the image has neither kernel nor modules nor lists inside
+		for _, image := range packages { // from 7 on, the image package is empty
 			parts, err := a.Depends(ctx, image, "linux-base-", "linux-binary-", "linux-modules-")
 			if err != nil {
 				return "", err
@@ -246,10 +245,9 @@ func (k Kernel) download(ctx context.Context, a *archive, dir string) (string, e
 	return "", fmt.Errorf("the archive has no such kernel: %s", strings.Join(have, "; "))
 }
 
-// takeKernel copies the kernel and the modules that guests load, uncompressed, from its unpacked package.
+// takeKernel copies the kernel and the modules that guests load from the unpacked package, uncompressed.
 func (i *Image) takeKernel(dir string) error {
-	// The kernel lies in /boot, and from 7 on beside its modules, which lie below /usr in some packages and not in
-	// others.
+	// The kernel is in /boot; from 7 on it is in the directory of its modules, which some packages have below /usr.
 	kernels := glob(dir, "boot/vmlinuz-*", "lib/modules/*/vmlinuz", "usr/lib/modules/*/vmlinuz")
 	if len(kernels) != 1 {
 		return fmt.Errorf("the kernel's package has %d kernels instead of one", len(kernels))
@@ -297,7 +295,7 @@ func (i *Image) takeKernel(dir string) error {
 	return nil
 }
 
-// glob lists what matches one of patterns below dir.
+// glob lists files below dir that match one of patterns.
 func glob(dir string, patterns ...string) (all []string) {
 	for _, pattern := range patterns {
 		found, _ := filepath.Glob(filepath.Join(dir, filepath.FromSlash(pattern)))
@@ -314,7 +312,7 @@ func copyFile(from, to string, mode os.FileMode) error {
 	return os.WriteFile(to, data, mode)
 }
 
-// KernelNames lists the kernels that Prepare knows.
+// KernelNames lists the kernels that Prepare accepts.
 func KernelNames() (all []string) {
 	for _, k := range Kernels {
 		all = append(all, k.Name)

@@ -23,8 +23,8 @@ import (
 	"github.com/goverbs/goverbs/conformance/vm/wire"
 )
 
-// archiveWriter writes the initial file system: directories above a file come by themselves, once. The sum is of all
-// that is written; files of the host whose source has a digest count by that.
+// archiveWriter writes the initramfs and creates parent directories as needed. sum is the digest of everything written;
+// a file with a source digest contributes that digest.
 type archiveWriter struct {
 	w       *cpio.Writer
 	made    map[string]bool
@@ -42,7 +42,7 @@ func (a *archiveWriter) entry(name string, mode cpio.FileMode, data []byte) {
 	a.entryOf(name, mode, data, data)
 }
 
-// entryOf is entry of data that counts by something else.
+// entryOf is like entry, but adds counts instead of data to the digest.
 func (a *archiveWriter) entryOf(name string, mode cpio.FileMode, data, counts []byte) {
 	name = strings.TrimPrefix(path.Clean("/"+name), "/")
 	if a.err != nil || name == "" || a.made[name] {
@@ -80,7 +80,7 @@ func (a *archiveWriter) copy(name, from string) {
 	}
 }
 
-// tree copies a directory with all regular files below it.
+// tree copies all regular files below a directory.
 func (a *archiveWriter) tree(name, from string) {
 	err := filepath.WalkDir(from, func(file string, entry fs.DirEntry, err error) error {
 		if err != nil || !entry.Type().IsRegular() {
@@ -95,17 +95,17 @@ func (a *archiveWriter) tree(name, from string) {
 	}
 }
 
-// File is a file that a guest has beside what it needs anyway.
+// File is an additional file for a guest.
 type File struct {
 	Name string // in the guest, absolute
-	Host string // where it is on the host
+	Host string // path on the host
 
-	Source string // as that of a Program
-	Whole  bool   // what it needs is among the files, in a root of its own
+	Source string // as in Program
+	Whole  bool   // its libraries are among the files, in a separate root
 }
 
-// initramfs is the initial file system of a guest, with its digest: init, its configuration, modules, programs, and
-// what those need.
+// initramfs returns the initramfs of a guest and its digest. It contains init, its configuration, modules, programs,
+// and their libraries.
 func (i *Image) initramfs(initProgram string, config wire.Config, programs []Program, files []File) (archive []byte,
 	digest string, err error) {
 	var out bytes.Buffer
@@ -116,7 +116,7 @@ func (i *Image) initramfs(initProgram string, config wire.Config, programs []Pro
 	for _, f := range files {
 		a.sources[f.Host] = f.Source
 	}
-	// Where /lib and /usr/lib are one, it does not matter which of them a name says.
+	// Where /lib and /usr/lib are the same directory, either name works.
 	a.entry("usr/lib64", cpio.TypeDir|0o755, nil)
 	a.link("lib", "usr/lib")
 	a.link("lib64", "usr/lib64")
@@ -157,12 +157,12 @@ func (i *Image) initramfs(initProgram string, config wire.Config, programs []Pro
 	return out.Bytes(), hex.EncodeToString(a.sum.Sum(nil)), nil
 }
 
-// tools are upstream's programs that a guest has in /usr/bin.
+// tools are the rdma-core programs in /usr/bin of a guest.
 var tools = []string{"ibv_devinfo", "ibv_rc_pingpong", "ibv_uc_pingpong", "ibv_ud_pingpong", "ibv_srq_pingpong",
 	"ibv_xsrq_pingpong", "rping", "ucmatose", "udaddy", "mckey", "rdma_client", "rdma_server", "rdma_xclient",
 	"rdma_xserver", "rstream", "riostream", "rcopy", "cmtime"}
 
-// libraries adds the provider, upstream's programs, and the shared libraries that they and executables need.
+// libraries adds the provider, rdma-core's programs, and the shared libraries that these and executables need.
 func (i *Image) libraries(a *archiveWriter, executables []string) error {
 	providers, err := filepath.Glob(filepath.Join(i.root(), libraryDir, "libibverbs", "librxe-*.so"))
 	if err != nil {

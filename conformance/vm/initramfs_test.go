@@ -20,7 +20,7 @@ import (
 
 const loader = "ld-linux-x86-64.so.2"
 
-// madeImage is an image of files of the tests' own.
+// madeImage returns an image made of minimal files.
 func madeImage(t *testing.T) *Image {
 	t.Helper()
 	i := &Image{Kernel: "6.1", Modules: []string{"ib_core", "rdma_rxe"}, dir: t.TempDir()}
@@ -45,7 +45,7 @@ type packed struct {
 	data []byte
 }
 
-// unpack reads an initial file system; every entry comes once, behind the directory that it is in.
+// unpack reads an initramfs. It checks that every entry occurs once, after its directory.
 func unpack(t *testing.T, data []byte) map[string]packed {
 	t.Helper()
 	all := map[string]packed{".": {mode: cpio.TypeDir}}
@@ -61,7 +61,7 @@ func unpack(t *testing.T, data []byte) map[string]packed {
 			content = []byte(h.Linkname)
 		}
 		assert.NotContains(t, all, h.Name, "comes twice")
-		assert.Equal(t, cpio.FileMode(cpio.TypeDir), all[path.Dir(h.Name)].mode&^cpio.ModePerm, "what %s is in", h.Name)
+		assert.Equal(t, cpio.FileMode(cpio.TypeDir), all[path.Dir(h.Name)].mode&^cpio.ModePerm, "directory of %s", h.Name)
 		all[h.Name] = packed{h.Mode, content}
 	}
 }
@@ -113,7 +113,7 @@ func TestInitramfsLacksLibraries(t *testing.T) {
 		"shared libraries: libpmem.so.1 (needed by program)")
 	assert.ErrorContains(t, make(elfFile{machine: elf.EM_AARCH64}), "guests are amd64")
 	assert.NoError(t, make(elfFile{}))
-	// A library that comes as a file needs not be the guest's, but what it needs has to be there.
+	// A library given as a file need not be in the guest's packages, but its dependencies must be.
 	program := elfFile{needed: []string{"libmnl.so.0"}}.write(t, dir, "program")
 	for needed, want := range map[string]string{"libc.so.6": "", "libz.so.1": "libz.so.1 (needed by libmnl.so.0)"} {
 		library := elfFile{needed: []string{needed}}.write(t, dir, "libmnl.so.0")

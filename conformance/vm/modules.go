@@ -16,7 +16,7 @@ import (
 	"github.com/ulikunitz/xz"
 )
 
-// modules are the kernel modules below a directory, by name. A name has underscores where the file's has dashes.
+// modules maps the names of kernel modules to files. File names may have dashes where module names have underscores.
 type modules map[string]string
 
 func findModules(dir string) (modules, error) {
@@ -35,7 +35,7 @@ func findModules(dir string) (modules, error) {
 
 func moduleName(s string) string { return strings.ReplaceAll(s, "-", "_") }
 
-// module is the content of a module's file, uncompressed.
+// decompress returns the uncompressed content of a module's file.
 func decompress(file string, data []byte) ([]byte, error) {
 	if path.Ext(file) != ".xz" {
 		return data, nil
@@ -51,8 +51,8 @@ func decompress(file string, data []byte) ([]byte, error) {
 	return plain, nil
 }
 
-// needs lists the modules that a module says must be loaded before it: those with symbols it uses, then those it asks
-// for softly. soft ones may be missing, for they may be built into the kernel or be one choice of several.
+// needs lists the modules that must be loaded before a module: hard ones have symbols that it uses, soft ones are its
+// soft dependencies. The latter may be missing, because they are built in or alternatives.
 func needs(module []byte) (hard, soft []string, err error) {
 	f, err := elf.NewFile(bytes.NewReader(module))
 	if err != nil {
@@ -81,9 +81,8 @@ func needs(module []byte) (hard, soft []string, err error) {
 	return hard, soft, nil
 }
 
-// loadOrder lists wanted modules and what they need in an order in which each can be loaded. A wanted module that the
-// kernel has built in (builtin) is left out, one that exists nowhere is an error. get gives the content of a module's
-// file.
+// loadOrder lists wanted modules and their dependencies in an order in which they can be loaded. Built-in modules are
+// omitted, and a missing one is an error. get returns the content of a module's file.
 func (m modules) loadOrder(wanted []string, builtin map[string]bool, get func(file string) ([]byte, error)) ([]string,
 	error) {
 	var order, above []string
@@ -137,7 +136,7 @@ func (m modules) loadOrder(wanted []string, builtin map[string]bool, get func(fi
 	return order, nil
 }
 
-// builtins are the modules that a kernel has inside, as its file modules.builtin lists them.
+// builtins parses modules.builtin, which lists the modules that are built into the kernel.
 func builtins(list string) map[string]bool {
 	all := map[string]bool{}
 	for line := range strings.Lines(list) {

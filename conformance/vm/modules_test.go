@@ -12,7 +12,7 @@ import (
 	"github.com/ulikunitz/xz"
 )
 
-// tree has modules that need each other as those of a kernel do, in both spellings of a name, one of them compressed.
+// tree returns modules with dependencies as a kernel has them: both spellings of a name, and a compressed file.
 func tree(t *testing.T) modules {
 	t.Helper()
 	dir := t.TempDir()

@@ -10,35 +10,35 @@ import (
 	"time"
 )
 
-// Kind is how a guest ended.
+// Kind classifies how a guest ended.
 type Kind string
 
 const (
 	Passed      Kind = "passed"
-	Exited      Kind = "exited"        // a program ended with another status than 0
-	Oops        Kind = "oops"          // the kernel found a fault in itself
-	Panic       Kind = "panic"         // the kernel gave up
-	OutOfMemory Kind = "out of memory" // the guest's memory did not suffice
+	Exited      Kind = "exited"        // a program exited with a status other than 0
+	Oops        Kind = "oops"          // kernel oops
+	Panic       Kind = "panic"         // kernel panic
+	OutOfMemory Kind = "out of memory" // the guest ran out of memory
 	Hang        Kind = "hang"          // a program or the guest did not end in time
-	Broken      Kind = "broken"        // the guest did not come as far as the programs, or stopped without a reason
+	Broken      Kind = "broken"        // the guest stopped before the programs ran, or for no known reason
 )
 
-// Outcome tells how a guest ended.
+// Outcome describes how a guest ended.
 type Outcome struct {
 	Kind    Kind
-	Before  bool          // it passed before, and was not run again
-	Status  int           // the first exit status of a program that is not 0; 128 + signal when it was killed
-	Program string        // which one, or the one that ran when the guest ended
-	Detail  string        // the kernel's words, or the last lines
+	Before  bool          // all programs passed before and were skipped
+	Status  int           // first exit status of a program other than 0; 128 + signal if it was killed
+	Program string        // the failed program, or the one running when the guest ended
+	Detail  string        // the kernel's message, or the last lines of output
 	Boot    time.Duration // until the programs could start
 	Elapsed time.Duration
-	Files   map[string][]byte // what programs left in the directory GOVERBS_OUT
+	Files   map[string][]byte // files that programs wrote to GOVERBS_OUT
 	Results []Result
-	// Warnings are lines in which the kernel says that something is not right with it, though it went on.
+	// Warnings are lines in which the kernel reports problems from which it recovered.
 	Warnings []string
 }
 
-// Result is how one program ended.
+// Result describes how one program ended.
 type Result struct {
 	Program  string
 	Status   int
@@ -46,11 +46,11 @@ type Result struct {
 	TimedOut bool
 	Elapsed  time.Duration
 	Text     string // why it could not be started
-	Last     string // the last lines that it wrote before its time was up
-	Where    string // what it wrote when it was asked where it is: Go's programs, their goroutines
+	Last     string // last lines of output before the timeout
+	Where    string // output after SIGQUIT: Go programs print their goroutines
 }
 
-// Exit statuses of vmtest for what is no program's status.
+// Exit statuses of vmtest that are not those of a program.
 const (
 	StatusHang        = 124
 	StatusBroken      = 125
@@ -58,7 +58,7 @@ const (
 	StatusOutOfMemory = 137
 )
 
-// ExitStatus is 0 when all passed, the program's own status when one failed, or one of the statuses above.
+// ExitStatus returns 0 if all passed, the status of the failed program, or one of the statuses above.
 func (o *Outcome) ExitStatus() int {
 	switch o.Kind {
 	case Passed:
@@ -78,7 +78,7 @@ func (o *Outcome) ExitStatus() int {
 func (o *Outcome) String() string {
 	s := string(o.Kind)
 	if o.Before {
-		return s + " before, and nothing of it has changed"
+		return s + " before, unchanged since"
 	}
 	if o.Kind == Exited {
 		s = fmt.Sprintf("exit status %d", o.Status)
@@ -101,8 +101,8 @@ func (o *Outcome) String() string {
 
 const stall = `(soft lockup|hard LOCKUP|INFO: task .* blocked for more than|rcu.*detected stalls)`
 
-// console patterns, each with what it means; the first line that matches one decides, for what follows it is often its
-// consequence.
+// Console patterns and their meaning. The first line that matches one decides, because later lines are often
+// consequences.
 var (
 	outOfMemoryLine = regexp.MustCompile(`(Out of memory: Killed process|` +
 		`Kernel panic - not syncing: (System is deadlocked on memory|` +
@@ -114,7 +114,7 @@ var (
 	stallLine   = regexp.MustCompile(stall)
 )
 
-// trouble finds what the kernel says of itself on its console: the kind, and the text from the line that says it.
+// trouble searches the console for a kernel failure, and returns its kind and the text from that line on.
 func trouble(console string) (Kind, string) {
 	lines := strings.Split(strings.ReplaceAll(console, "\r\n", "\n"), "\n")
 	for n, line := range lines {
@@ -140,7 +140,7 @@ func matching(lines []string, what *regexp.Regexp) string {
 	return strings.Join(slices.DeleteFunc(slices.Clone(lines), other), "\n")
 }
 
-// excerpt is the beginning of what the kernel says, up to where a panic says that it is at its end.
+// excerpt returns the first n lines of a kernel failure, at most up to the end of the panic.
 func excerpt(lines []string, n int) string {
 	for i, line := range lines {
 		if strings.Contains(line, "---[ end Kernel panic") {
@@ -151,32 +151,32 @@ func excerpt(lines []string, n int) string {
 	return strings.TrimRight(strings.Join(lines[:min(n, len(lines))], "\n"), "\n")
 }
 
-// observed is what the host saw of a guest, from which classify judges.
+// observed is the state of a guest as seen by the host, the input of classify.
 type observed struct {
 	console  string // what the kernel wrote
 	ready    bool   // programs could start
-	done     bool   // init said that it is through
-	failed   string // init said that it cannot go on
-	running  string // the program that runs, or ran when the guest ended
+	done     bool   // init reported the end
+	failed   string // error reported by init
+	running  string // current program, or the last one when the guest ended
 	results  []Result
-	timedOut bool // the host ended it
+	timedOut bool // the host killed the guest
 	limit    time.Duration
-	output   string // the end of what the last program wrote, if it was asked where it is, from then on
-	before   string // the end of what it wrote before that
-	emulator string // what QEMU complained of
+	output   string // end of the last program's output, from SIGQUIT on if it was sent
+	before   string // end of its output before SIGQUIT
+	emulator string // error output of QEMU
 
-	fastClock bool // it was ended because of its clock
+	fastClock bool // the host killed the guest because of its clock
 	booted    bool // init ran
 }
 
-// brokeEarly says that a guest that ended so never came to run a program, and may do so when it is booted again: its
-// kernel broke, or stood still or stopped before it ran init. A kernel without an init to run, or without the memory
-// for one, would say so again, and so would QEMU.
+// brokeEarly reports whether a guest that ended with this kind never ran a program and may succeed when booted again:
+// its kernel crashed, hung or stopped before it ran init. Missing init, too little memory and errors of QEMU are
+// permanent.
 func (s *observed) brokeEarly(how Kind) bool {
 	switch {
 	case s.ready:
 		return false
-	case s.booted: // init says what else it waits for, or what it lacks
+	case s.booted: // init reports its own failures
 		return how == Panic || how == Oops
 	}
 	switch how {
@@ -192,7 +192,8 @@ func (s *observed) brokeEarly(how Kind) bool {
 
 var noInit = regexp.MustCompile(`not syncing: .*(init|VFS)`)
 
-// classify tells how a guest ended. What the kernel says of itself explains a program that failed, so it comes first.
+// classify determines how a guest ended. A kernel failure takes precedence, because it explains the failure of a
+// program.
 func classify(s observed) *Outcome {
 	o := &Outcome{Results: s.results, Program: s.running}
 	for line := range strings.Lines(s.console) {
@@ -215,12 +216,12 @@ func classify(s observed) *Outcome {
 		o.Kind, o.Detail = kind, text
 	case stuck != nil:
 		o.Kind, o.Program = Hang, stuck.Program
-		o.Detail = join("the program did not end in time; it had written at last:", stuck.Last,
-			"asked where it is, it wrote:", stuck.Where, text)
+		o.Detail = join("the program did not end in time; last output:", stuck.Last,
+			"output after SIGQUIT:", stuck.Where, text)
 	case s.timedOut:
 		o.Kind = Hang
-		o.Detail = join(fmt.Sprintf("the guest did not end within %v; at last the programs wrote:", s.limit),
-			lastLines(s.output, 20), "the kernel wrote:", lastLines(s.console, 20), text)
+		o.Detail = join(fmt.Sprintf("the guest did not end within %v; last output of the programs:", s.limit),
+			lastLines(s.output, 20), "last output of the kernel:", lastLines(s.console, 20), text)
 	case s.failed != "" && s.ready && kind == Hang:
 		o.Kind, o.Detail = Hang, join(s.failed, text)
 	case s.failed != "" && strings.Contains(s.failed, "stuck inside the kernel"):
@@ -229,7 +230,7 @@ func classify(s observed) *Outcome {
 	case s.failed != "":
 		o.Kind, o.Detail = Broken, join("init: "+s.failed, lastLines(s.console, 20))
 	case !s.done:
-		o.Kind, o.Detail = Broken, join("the guest stopped without saying why; the kernel wrote at last:",
+		o.Kind, o.Detail = Broken, join("the guest stopped for no known reason; last output of the kernel:",
 			lastLines(s.console, 30), s.emulator)
 	case o.Status != 0:
 		o.Kind = Exited
@@ -244,7 +245,7 @@ func classify(s observed) *Outcome {
 	return o
 }
 
-// firstLines is the beginning of a text, n lines of it at most.
+// firstLines returns at most the first n lines of s.
 func firstLines(s string, n int) string {
 	lines := strings.Split(strings.TrimRight(s, "\r\n"), "\n")
 	return strings.Join(lines[:min(n, len(lines))], "\n")
@@ -260,7 +261,7 @@ func join(parts ...string) string {
 	return strings.Join(all, "\n")
 }
 
-// lastLines is the end of a text, n lines of it at most.
+// lastLines returns at most the last n lines of s.
 func lastLines(s string, n int) string {
 	lines := strings.Split(strings.TrimRight(s, "\r\n"), "\n")
 	return strings.Join(lines[max(0, len(lines)-n):], "\n")

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// console is a kernel's text: all but "stuck" were recorded from guests, cut at 110 columns.
+// console returns a kernel's console output: all but "stuck" were recorded in guests and cut at 110 columns.
 func console(t *testing.T, name string) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("testdata", "console", name+".txt"))
@@ -29,7 +29,7 @@ func TestClassify(t *testing.T) {
 		kind    Kind
 		status  int // of vmtest
 		program string
-		detail  string // what the detail begins with
+		detail  string // beginning of the detail
 	}{
 		"all passed": {observed{console: quiet, ready: true, done: true, results: passed}, Passed, 0, "", ""},
 		"one failed": {observed{console: quiet, ready: true, done: true,
@@ -56,7 +56,7 @@ func TestClassify(t *testing.T) {
 		"program hangs": {observed{console: quiet, ready: true, done: true,
 			results: []Result{{Program: "a", Status: 2, TimedOut: true, Last: "x\nlast", Where: "SIGQUIT: quit"}}},
 			Hang, StatusHang, "a",
-			"the program did not end in time; it had written at last:\nx\nlast\nasked where it is, it wrote:\n" +
+			"the program did not end in time; last output:\nx\nlast\noutput after SIGQUIT:\n" +
 				"SIGQUIT: quit"},
 		"hangs, exit 0": {observed{console: quiet, ready: true, done: true,
 			results: []Result{{Program: "a", TimedOut: true}}}, Hang,
@@ -66,13 +66,13 @@ func TestClassify(t *testing.T) {
 			"a", "a did not end within 1s"},
 		"guest hangs": {observed{console: console(t, "stuck"), ready: true, running: "a", timedOut: true,
 			limit: time.Minute, output: "1\n2\n"}, Hang, StatusHang, "a",
-			"the guest did not end within 1m0s; at last the programs wrote:\n1\n2\nthe kernel wrote:"},
+			"the guest did not end within 1m0s; last output of the programs:\n1\n2\nlast output of the kernel:"},
 		"does not boot": {observed{timedOut: true, limit: bootTime}, Hang, StatusHang, "", "the guest did not end " +
 			"within 1m30s"},
 		"init fails": {observed{console: quiet, failed: "module rdma_rxe: exec format error"}, Broken, StatusBroken, "",
 			"init: module rdma_rxe: exec format error\n[    2.243333]"},
 		"stops": {observed{console: quiet, ready: true, running: "a"}, Broken, StatusBroken, "a",
-			"the guest stopped without saying why"},
+			"the guest stopped for no known reason"},
 		"a stall, and passed": {observed{console: console(t, "stuck"), ready: true, done: true, results: passed},
 			Passed, 0, "", ""},
 	} {
@@ -87,8 +87,8 @@ func TestClassify(t *testing.T) {
 	}
 }
 
-// TestKernelText: the text shows the trace of a fault, and for a lack of memory the process that asked and the one that
-// was killed.
+// TestKernelText checks that the text has the trace of a fault and, for lack of memory, both the allocating and the
+// killed process.
 func TestKernelText(t *testing.T) {
 	kind, text := trouble(console(t, "oops-6.1"))
 	assert.Equal(t, Oops, kind)

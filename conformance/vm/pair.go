@@ -12,9 +12,9 @@ import (
 	"time"
 )
 
-// RunPair boots two guests with a network between them, each with its own programs, and tells how each ended. When a
-// program fails in one, that one ends, and the other, which may wait for it, is ended after a grace. When one would be booted again,
-// both are. What has passed is noted, and not run again, of guests that run the same.
+// RunPair boots two guests with a network between them, each with its own programs, and returns both outcomes. When a
+// program fails in one guest, that guest ends, and the other, which may be waiting for it, is ended after pairGrace. If
+// one needs another boot, both boot again. Programs that passed before are skipped if both guests run the same ones.
 func RunPair(ctx context.Context, guests [2]*Guest) (outcomes [2]*Outcome, err error) {
 	dir, err := os.MkdirTemp("", "goverbs-pair-")
 	if err != nil {
@@ -83,7 +83,7 @@ func runPair(ctx context.Context, guests [2]*Guest, initrds [2]string, mayBootAg
 		})
 	}
 	running.Wait()
-	for host := range errs { // the one that was ended for the other's sake
+	for host := range errs { // the guest ended because of the other's failure
 		other := outcomes[1-host]
 		if errors.Is(errs[host], context.Canceled) && other != nil && other.Kind != Passed {
 			outcomes[host] = &Outcome{Kind: Broken,
@@ -94,10 +94,10 @@ func runPair(ctx context.Context, guests [2]*Guest, initrds [2]string, mayBootAg
 	return outcomes, errors.Join(errs[:]...)
 }
 
-// pairGrace is how long a guest goes on after the other has failed.
+// pairGrace is how long a guest continues after the other has failed.
 const pairGrace = 10 * time.Second
 
-// appear waits for the socket that the first guest makes.
+// appear waits for the socket that the first guest creates.
 func appear(ctx context.Context, socket string) error {
 	for deadline := time.Now().Add(bootTime); ; time.Sleep(20 * time.Millisecond) {
 		if _, err := os.Stat(socket); err == nil {

@@ -12,7 +12,8 @@ import (
 	"slices"
 )
 
-// note is a file that says that what has a digest has passed, as `go test` notes it. The empty one is never there.
+// note is the path of a file whose existence records that the input with its digest has passed, like the test cache of
+// go test. The empty note never exists.
 type note string
 
 func passedNote(dir, digest string) note {
@@ -30,11 +31,11 @@ func (n note) exists() bool {
 	return err == nil
 }
 
-// notes are those of the programs of a guest, or of two guests that run the same, in their order.
+// notes are the notes for the programs of a guest, or of a pair that runs the same programs, in order.
 type notes []note
 
-// write leaves the notes of programs that have passed in all guests, unless the kernel or a guest was in trouble.
-// Without one, there is more to do the next time, and that is all.
+// write writes the notes of programs that have passed in all guests, unless a kernel or guest had trouble. Errors are
+// ignored: a missing note only means that the program runs again.
 func (all notes) write(outcomes ...*Outcome) {
 	for n, note := range all {
 		if note != "" && !slices.ContainsFunc(outcomes, func(o *Outcome) bool { return !o.passed(n) }) &&
@@ -44,14 +45,14 @@ func (all notes) write(outcomes ...*Outcome) {
 	}
 }
 
-// passed says whether the nth program has.
+// passed reports whether the nth program passed.
 func (o *Outcome) passed(n int) bool {
 	return o != nil && (o.Kind == Passed || o.Kind == Exited) && n < len(o.Results) && o.Results[n].Status == 0 &&
 		!o.Results[n].TimedOut
 }
 
-// undone are the programs of a guest, or of two that run the same, that are not known to have passed, with the notes to
-// leave of them. A program counts with all that a guest has that runs it alone.
+// undone returns the programs, of a guest or of a pair that runs the same programs, that are not known to have passed,
+// and the notes to write for them. A program's digest covers everything in a guest that runs only this program.
 func undone(initProgram string, guests ...*Guest) (rest []Program, left notes, err error) {
 	first := guests[0]
 	if first.Passed == "" {
@@ -70,7 +71,7 @@ func undone(initProgram string, guests ...*Guest) (rest []Program, left notes, e
 		}
 		note := passedNote(first.Passed, hex.EncodeToString(digests.Sum(nil)))
 		if note.exists() {
-			first.Log.printf("%s: passed before, and nothing of it has changed", p.Name)
+			first.Log.printf("%s: passed before, unchanged since", p.Name)
 			continue
 		}
 		rest, left = append(rest, p), append(left, note)
@@ -78,8 +79,7 @@ func undone(initProgram string, guests ...*Guest) (rest []Program, left notes, e
 	return rest, left, nil
 }
 
-// digest is of what a guest runs and is booted with: its files, which have a digest of their own, the kernel, the
-// emulator, the command line.
+// digest returns the digest of a guest's inputs: its files, the kernel, the emulator and the command line.
 func (g *Guest) digest(initProgram string) (string, error) {
 	qemu, err := emulator()
 	if err != nil {
@@ -104,7 +104,7 @@ func (g *Guest) digest(initProgram string) (string, error) {
 		return "", err
 	}
 	own := *g
-	own.Socket = "" // a new one each time; the files say that there is another guest
+	own.Socket = "" // it changes with each run; the configuration records that there is a pair
 	fmt.Fprintf(all, "%d %v %q", info.Size(), info.ModTime(), own.command("initrd"))
 	return hex.EncodeToString(all.Sum(nil)), nil
 }

@@ -8,8 +8,9 @@ import (
 	"syscall"
 )
 
-// start starts a process that the kernel kills when this one ends, so that no QEMU outlives us, and gives what waits
-// for its end. The kernel means the thread by that, so one thread starts the process and stays until it has ended.
+// start starts a process that the kernel kills when this one exits, so that no QEMU outlives it, and returns a function
+// that waits for it. The parent death signal follows the thread, so one thread starts the process and stays until it
+// has exited.
 func start(cmd *exec.Cmd) (wait func() error, err error) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	started, ended := make(chan error), make(chan error, 1)

@@ -15,19 +15,19 @@ import (
 	"strings"
 )
 
-// Root is packages of a suite of the Debian archive, unpacked: programs that run beside those of another suite, with
-// the C library and the libibverbs that they were built for.
+// Root is a directory with unpacked packages of a Debian suite: programs with the C library and the libibverbs that
+// they were built for, for use with another suite's kernel.
 type Root struct {
 	Suite string
-	Dir   string // on the host
+	Dir   string // directory on the host
 }
 
-// rootPackages are in every root: what programs over libibverbs need to run, with perftest's own.
+// rootPackages are in every root: the dependencies of libibverbs programs and of perftest.
 var rootPackages = []string{"libc6", "libgcc-s1", "libibverbs1", "ibverbs-providers", "librdmacm1", "libnl-3-200",
 	"libnl-route-3-200", "libibumad3", "libpci3", "zlib1g", "libudev1", "libcap2"}
 
-// PrepareRoot gives a root with packages of a suite, from the cache or else from the Debian archive. Nothing is
-// installed.
+// PrepareRoot returns a root with packages of a suite, from the cache or from the Debian archive, without installing
+// anything.
 func PrepareRoot(ctx context.Context, suite string, packages []string, cacheDir string, log Logf) (*Root, error) {
 	all := append(slices.Clone(rootPackages), packages...)
 	recipe := fmt.Sprintf("%x", sha256.Sum256([]byte(strings.Join(all, " "))))[:8]
@@ -63,19 +63,19 @@ func PrepareRoot(ctx context.Context, suite string, packages []string, cacheDir 
 			return nil, err
 		}
 	}
-	if err := os.Rename(dir, r.Dir); err != nil && !isDir(r.Dir) { // another process may have been first
+	if err := os.Rename(dir, r.Dir); err != nil && !isDir(r.Dir) { // a concurrent process may have been first
 		return nil, err
 	}
 	return r, nil
 }
 
-// Programs are those of the root, by name: where they are on the host.
+// Programs returns the root's programs as a map from name to path on the host.
 func (r *Root) Programs() (map[string]string, error) {
 	files, err := filepath.Glob(filepath.Join(r.Dir, "usr", "bin", "*"))
 	if err != nil {
 		return nil, err
 	}
-	older, err := filepath.Glob(filepath.Join(r.Dir, "bin", "*")) // of packages that do not know that they are one
+	older, err := filepath.Glob(filepath.Join(r.Dir, "bin", "*")) // of packages from before /bin and /usr/bin were merged
 	if err != nil {
 		return nil, err
 	}
@@ -95,7 +95,7 @@ func (r *Root) Programs() (map[string]string, error) {
 	return all, nil
 }
 
-// Files are what a guest needs to run the root's programs on Soft-RoCE with that directory of its own as their root.
+// Files returns the files that a guest needs to run the root's programs on Soft-RoCE with dir as their root.
 func (r *Root) Files(dir string) ([]File, error) {
 	programs, err := r.Programs()
 	if err != nil {
@@ -138,7 +138,8 @@ func (r *Root) Files(dir string) ([]File, error) {
 	return all, nil
 }
 
-// Libraries are those that the root's programs and its provider for rxe need, the loader too: by name, where they are.
+// Libraries returns the libraries, including the loader, that the root's programs and its rxe provider need, as a map
+// from name to path.
 func (r *Root) Libraries() (map[string]string, error) {
 	programs, err := r.Programs()
 	if err != nil {
@@ -151,10 +152,10 @@ func (r *Root) Libraries() (map[string]string, error) {
 	return closure(r.Dir, files, []string{"libgcc_s.so.1"})
 }
 
-// preload is the library with which programs for TCP speak rsockets.
+// preload is the library that makes TCP programs use rsockets.
 const preload = libraryDir + "/rsocket/librspreload.so"
 
-// preload is where it is on the host, or "".
+// preload returns the library's path on the host, or "".
 func (r *Root) preload() string {
 	file, err := resolve(r.Dir, preload)
 	if err != nil {
@@ -163,7 +164,7 @@ func (r *Root) preload() string {
 	return file
 }
 
-// parseRoot reads SUITE:PACKAGE,PACKAGE=DIRECTORY.
+// parseRoot parses SUITE:PACKAGE,PACKAGE=DIRECTORY.
 func parseRoot(s string) (suite string, packages []string, dir string, err error) {
 	of, dir, _ := strings.Cut(s, "=")
 	suite, names, _ := strings.Cut(of, ":")
@@ -173,7 +174,7 @@ func parseRoot(s string) (suite string, packages []string, dir string, err error
 	return suite, strings.Split(names, ","), dir, nil
 }
 
-// RootFiles brings roots that are described as SUITE:PACKAGE,PACKAGE=DIRECTORY, and gives their files.
+// RootFiles prepares roots described as SUITE:PACKAGE,PACKAGE=DIRECTORY and returns their files.
 func RootFiles(ctx context.Context, roots []string, cacheDir string, log Logf) (all []File, err error) {
 	for _, text := range roots {
 		suite, packages, dir, err := parseRoot(text)

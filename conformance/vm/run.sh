@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs tests in guests: make vm, and what make bench, measure and suites do on real kernels. Usage: run.sh WHAT
-# KERNEL is 6.1, 6.12, a list with commas, or all. VMFLAGS goes to vmtest, and GO names another go command.
+# Runs tests in guests, for make vm, bench, measure and suites. Usage: run.sh WHAT KERNEL is 6.1, 6.12, a
+# comma-separated list, or all. VMFLAGS are flags for vmtest. GO is the go command.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 what=${1:-all}
@@ -12,20 +12,20 @@ trap 'rm -rf "$dir"' EXIT
 
 vm() { "$go" run ./conformance/vm/cmd/vmtest "$@"; }
 
-# if_all prints the kernels for a test that does not run on all of them: those of KERNEL, or others in place of all.
+# if_all prints KERNEL, or the kernels given in place of all for a test that does not run on every kernel.
 if_all() { if [ "$kernel" = all ]; then echo "$1"; else echo "$kernel"; fi; }
 
-# Debian has librpma, which is no longer developed, beside the libraries of these kernels alone.
+# librpma is no longer developed. Only the Debian releases of these kernels have it.
 rpma_kernels=$(if_all 6.1,6.12)
 
-# The peer in C, and what makes its memory run out.
+# The C peer, and a library that makes its allocations fail.
 rpma_peer() {
 	.ci/deps gcc libc6-dev librpma-dev
 	gcc -O2 -Wall -Werror -shared -fPIC -o "$dir/faults.so" conformance/vm/rpma/peer/faults.c
 	with_rpma=(-with ./conformance/vm/rpma/peer/rpmapeer.c -file "$dir/faults.so=/usr/lib/faults.so")
 }
 
-# rdma of iproute2, with those of this host's libraries that guests do not have.
+# rdma of iproute2 and those of its libraries that guests do not have.
 rdma_tool() {
 	.ci/deps iproute2
 	with_rdma=(-file "$(command -v rdma)=/usr/bin/rdma")
@@ -43,7 +43,7 @@ vm -fetch -kernel "$kernel"
 
 case $what in
 fetch) ;;
-all) # about 6 min a kernel, 20 s where nothing but the software device has changed
+all) # about 6 min a kernel, 20 s if only the software device has changed
 	# shellcheck disable=SC2086
 	set -- ${VMFLAGS:-}
 	vm "$@" -kernel "$kernel" -with ./examples/... -with ./conformance/vm/cm/peer/cmpeer.c -- \
@@ -51,7 +51,7 @@ all) # about 6 min a kernel, 20 s where nothing but the software device has chan
 	rpma_peer
 	vm "$@" -kernel "$rpma_kernels" "${with_rpma[@]}" -- ./conformance/vm/rpma
 	rdma_tool
-	# doctor comes last: it takes modules and devices away
+	# doctor must be last: it removes modules and devices
 	vm "$@" -kernel "$kernel" -with ./cmd/goverbs "${with_rdma[@]}" -- \
 		./conformance/dropin ./cmd/goverbs/internal/{resources,top,exporter,trace,doctor} \
 		-run 'TestQuery|TestPing$|TestWithoutLibraries|TestGuest|TestQuiet'
@@ -63,22 +63,22 @@ native) # requests and control calls without rdma-core, compared with the result
 race) # objects with the race detector; 3 min a kernel
 	CGO_ENABLED=1 vm -kernel "$kernel" -memory 2048 -timeout 15m -build=-race -- ./conformance/vm/objects
 	;;
-unreachable) # a peer that does not answer, against librpma: the kernel waits 70 s, the clock of these guests does not
+unreachable) # an unreachable peer, against librpma; the timeout of 70 s passes quickly on a counted clock
 	rpma_peer
 	vm -kernel "$rpma_kernels" -counted -cpus 1 -env GOVERBS_UNREACHABLE=1 "${with_rpma[@]}" -- \
 		./conformance/vm/rpma -run TestUnreachable
 	;;
-dax) # persistent memory of a kernel, an NVDIMM of QEMU
+dax) # persistent memory on an NVDIMM of QEMU
 	.ci/deps e2fsprogs
 	truncate -s 128M "$dir/nvdimm"
 	/sbin/mke2fs -q -t ext4 -b 4096 "$dir/nvdimm" 64M
 	vm -kernel "$(if_all 6.12)" -nvdimm "$dir/nvdimm" -- ./conformance/vm/rpma -run TestPersistentMemory
 	;;
-grpc) # the example, a module of its own
+grpc) # the gRPC example, a separate module
 	(cd examples/grpc && "$go" test -c -trimpath -o "$dir/grpc.test" .)
 	vm -kernel "$kernel" -- "$dir/grpc.test" -test.v
 	;;
-doctor) # faults of a host, and between two; writes results/doctor-*; 9 min a kernel
+doctor) # faults on a host and between two hosts; writes results/doctor-*; 9 min a kernel
 	needs=libnftables1,libnftnl11,libmnl0,libxtables12,libjansson4,libgmp10,libedit2,libtinfo6,libbsd0,libmd0
 	nft=(-env GOVERBS_NFT=/nft -root "bookworm:nftables,$needs,libreadline8=/nft")
 	vm -again=false -kernel "$(if_all 6.1,6.12)" -timeout 14m "${nft[@]}" -with ./cmd/goverbs \
@@ -87,10 +87,10 @@ doctor) # faults of a host, and between two; writes results/doctor-*; 9 min a ke
 	vm -again=false -kernel "$(if_all 6.1,6.12)" -timeout 14m -pair -cpus 1 "${nft[@]}" -with ./cmd/goverbs \
 		-out conformance/vm/results -- ./conformance/vm/interop -run 'TestDoctorGuests$' -v
 	;;
-perftest) # goverbs perf with perftest of Debian 12 and 13 as its peer, in both roles; 5 min
+perftest) # goverbs perf with perftest of Debian 12 and 13 as peer, in both roles; 5 min
 	vm -kernel "$(if_all 6.1)" -timeout 40m "${perftests[@]}" -- ./conformance/vm/interop -run 'TestPerftest$'
 	;;
-rsockets) # streams as rsockets against rstream, riostream, rcopy, and curl, netcat and iperf3 preloaded; 5 min
+rsockets) # rsockets streams against rstream, riostream, rcopy, and curl, netcat and iperf3 preloaded; 5 min
 	needs=libcurl4,libnghttp2-14,libidn2-0,librtmp1,libssh2-1,libpsl5,libssl3,libgssapi-krb5-2,libldap-2.5-0,libzstd1
 	needs+=,libbrotli1,libunistring2,libgnutls30,libhogweed6,libnettle8,libgmp10,libkrb5-3,libk5crypto3,libcom-err2
 	needs+=,libkrb5support0,libsasl2-2,libp11-kit0,libtasn1-6,libkeyutils1,libffi8
@@ -100,7 +100,7 @@ rsockets) # streams as rsockets against rstream, riostream, rcopy, and curl, net
 		-env GOVERBS_NEWERROOT=/newer -root testing:iperf3,libiperf0,libsctp1,libssl3t64,libzstd1=/newer \
 		-- ./conformance/vm/cm -run TestRSocket
 	;;
-measure) # what Soft-RoCE answers, written to results; 2 min a kernel
+measure) # answers of Soft-RoCE, written to results; 2 min a kernel
 	vm -kernel "$kernel" -env GOVERBS_MEASURE=1 -out conformance/vm/results -- ./conformance/vm/rxe
 	vm -kernel "$kernel" -out conformance/vm/results -- ./cmd/goverbs/internal/trace -run TestGuest
 	"$go" test ./conformance/vm/results -update
@@ -111,7 +111,7 @@ bench) # latencies and rates, written to results; 14 min
 	one=$(if_all 6.1)
 	vm -kernel "$one" -cpus 2 -timeout 20m -env GOVERBS_MEASURE=1 "${out[@]}" -with ./examples/rc-pingpong \
 		-with conformance/vm/interop/c/rc-latency.c -- ./conformance/vm/interop -run TestLatency -v
-	# cmtime of Debian 12, which later releases changed, and what gives its queue pairs completion queues of their own
+	# cmtime of Debian 12, which later releases changed, and a library that gives each of its queue pairs its own CQs
 	gcc -O2 -Wall -Werror -shared -fPIC -o "$dir/ownqueues.so" conformance/vm/cm/peer/ownqueues.c
 	vm -kernel "$one" -cpus 2 -timeout 12m -env GOVERBS_SPEED=1 "${out[@]}" -root bookworm:rdmacm-utils=/bookworm \
 		-env GOVERBS_CMTIME=/bookworm -file "$dir/ownqueues.so=/usr/lib/ownqueues.so" \

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Runs the suites of kernels on the software device. Usage: soft.sh [WIRE]
-#   none      as they are; OUT=DIR is where the tables of answers go, .soft unless given
-#   encoded   over a wire that makes bytes of every message and reads them again, with the device's own tests
-#   packets   over a wire that makes RoCE packets of them
-#   lossy     over packets of which some are lost, repeated, overtaken, damaged and late, with a virtual clock
+# Runs the suites for kernels on the software device. Usage: soft.sh [WIRE]
+#   none      in memory; tables of answers go to OUT (default .soft)
+#   encoded   encodes and decodes every message; also runs the device's own tests
+#   packets   turns messages into RoCE packets
+#   lossy     loses, duplicates, reorders, corrupts and delays packets, with a virtual clock
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 go=${GO:-go}
@@ -11,7 +11,7 @@ suites=(./conformance/vm/{rxe,promises,objects,cm,rpma})
 if [ -n "${GOVERBS_EVERYTHING:-}" ]; then
 	once=() losses='lossy:1:10 lossy:2:10 lossy:3:5 lossy:4:1'
 	export RAPID_CHECKS=20 GOVERBS_PACKETS=100000
-else # tests that are the same on every wire are left out
+else # skip tests that do not depend on the wire
 	once=(-skip '^TestCapture(Of|InMemory)|^TestSoftEphemeralPorts$') losses='lossy:1:10 lossy:4:1' # seed and percent
 	export RAPID_CHECKS=5 GOVERBS_PACKETS=20000
 fi

@@ -18,13 +18,12 @@ import (
 	"strings"
 )
 
-// absent is the part of the module that programs link and do not use in a guest, where they have a device of the
-// kernel: the software device. When it alone changes, what has passed in a guest is not run again; the tests of the
-// software device, and those of its users, run outside. Present are parts of it that guests use: they compare rates
-// with those of C.
+// absent are parts of the module that guest programs link but do not use: a guest has a kernel device, so it never runs
+// the software device. A change to these parts alone does not repeat guest tests; their own tests run outside. present
+// are the exceptions, which guests do use to compare rates with C.
 var absent, present = []string{"rdma/soft"}, []string{"rdma/soft/internal/rate"}
 
-// inGuests says whether a program in a guest depends on a package of the module, by its path from the root.
+// inGuests reports whether guest programs depend on a package of the module, given its path from the root.
 func inGuests(room string) bool {
 	under := func(rooms []string) bool {
 		return slices.ContainsFunc(rooms, func(r string) bool { return room == r || strings.HasPrefix(room, r+"/") })
@@ -32,8 +31,8 @@ func inGuests(room string) bool {
 	return !under(absent) || under(present)
 }
 
-// source is what `go list` says about where a package comes from. A package that is compiled for a test has a name of
-// its own.
+// source is the output of go list about the origin of a package. A package that is compiled for a test has a different
+// name.
 type source struct {
 	ImportPath, ForTest, Dir string
 	Standard                 bool
@@ -44,8 +43,8 @@ type source struct {
 	GoFiles, CgoFiles, CFiles, SFiles, HFiles, EmbedFiles, Deps []string
 }
 
-// sourceDigests returns a digest for each package that patterns name, and for its tests under the name of the program,
-// "PATH.test": of all that the program is built from and that it may use in a guest.
+// sourceDigests returns a digest for each package that matches patterns, and for each test program "PATH.test". It
+// covers all sources of the program that may run in a guest.
 func sourceDigests(ctx context.Context, patterns, buildFlags []string) (map[string]string, error) {
 	fields := "ImportPath,ForTest,Dir,Standard,Module,GoFiles,CgoFiles,CFiles,SFiles,HFiles,EmbedFiles,Deps"
 	args := append([]string{"list", "-deps", "-test", "-json=" + fields}, buildFlags...)
@@ -82,12 +81,12 @@ func sourceDigests(ctx context.Context, patterns, buildFlags []string) (map[stri
 	return digests, nil
 }
 
-// digest is of the package itself. Go's own packages belong to the version of Go.
+// digest returns the package's own digest. The standard library is covered by the version of Go.
 func (s *source) digest() (string, error) {
 	switch {
 	case s.Standard:
 		return "", nil
-	case s.Module == nil || strings.HasSuffix(s.ImportPath, ".test"): // its text is made from that of the tests
+	case s.Module == nil || strings.HasSuffix(s.ImportPath, ".test"): // generated from the tests
 		return s.ImportPath, nil
 	case !s.Module.Main:
 		return s.Module.Path + "@" + s.Module.Version, nil
@@ -112,7 +111,7 @@ func (s *source) digest() (string, error) {
 	return hex.EncodeToString(sum.Sum(nil)), nil
 }
 
-// goOutput is what the go command writes about packages for the guest.
+// goOutput returns the go command's output about packages for the guest.
 func goOutput(ctx context.Context, args ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Env = append(os.Environ(), guestTarget()...)

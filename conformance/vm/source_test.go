@@ -10,7 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestInGuests checks which packages a program in a guest depends on: what guests compare with C is part of it.
+// TestInGuests checks the list of packages that guest programs depend on, including the parts of the software device
+// that they use.
 func TestInGuests(t *testing.T) {
 	for room, in := range map[string]bool{
 		"rdma": true, "rdma/cm": true, "rdma/stream": true, "rdma/internal/life": true, "conformance/vm/rxe": true, "rdma/software": true,
@@ -23,7 +24,7 @@ func TestInGuests(t *testing.T) {
 	}
 }
 
-// TestSourceDigest checks that a package has another digest when any of its files changes, unless guests do not use it.
+// TestSourceDigest checks that a package's digest changes with any of its files, unless guests do not use it.
 func TestSourceDigest(t *testing.T) {
 	root := t.TempDir()
 	of := func(room, text, name string) string {
@@ -45,7 +46,7 @@ func TestSourceDigest(t *testing.T) {
 	assert.Equal(t, of("rdma/soft", "one", "a.go"), of("rdma/soft", "two", "a.go"))
 }
 
-// TestSourceDigests checks what the digest of a test program is of: its tests, its packages and how it is built.
+// TestSourceDigests checks that the digest of a test program covers its tests, its packages and its build flags.
 func TestSourceDigests(t *testing.T) {
 	const program = "github.com/goverbs/goverbs/conformance/vm/misbehave"
 	plain, err := sourceDigests(t.Context(), []string{"./misbehave", "./rxe"}, nil)

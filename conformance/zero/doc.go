@@ -1,4 +1,4 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package zero calls what the packages for programs export with nil and with zero values.
+// Package zero calls the exported API with nil and zero values.
 package zero

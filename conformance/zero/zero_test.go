@@ -69,7 +69,7 @@ var functions = map[string]any{
 	"runtime.Word": runtime.Word,
 }
 
-// call calls a function with zero values, and a context that has ended, and returns how it panicked, or nil.
+// call calls a function with zero values and a cancelled context, and returns its panic, or nil.
 func call(f reflect.Value, receiver ...reflect.Value) (panicked error) {
 	defer func() {
 		v := recover()
@@ -113,7 +113,7 @@ func call(f reflect.Value, receiver ...reflect.Value) (panicked error) {
 	return nil
 }
 
-// where returns the function of this module that has panicked.
+// where returns the function of this module that panicked.
 func where() string {
 	pcs := make([]uintptr, 64)
 	frames := goruntime.CallersFrames(pcs[:goruntime.Callers(3, pcs)])
@@ -128,15 +128,15 @@ func where() string {
 	}
 }
 
-// panics are functions that panic, as functions of C would with the same pointers: what they get is part of a structure
-// that the caller has at hand.
+// panics are functions that panic, like their C counterparts with the same pointers: their argument is part of a
+// structure that the caller owns.
 var panics = map[string]string{
-	"rdma.CompletionErr": "of a completion that was polled", "rdma.Datagram": "of a completion that was polled",
-	"rpma.Immediate": "of a completion that was polled",
+	"rdma.CompletionErr": "a polled completion", "rdma.Datagram": "a polled completion",
+	"rpma.Immediate": "a polled completion",
 	"mlx5.DC":        "a request of a program", "mlx5.DCStream": "a request of a program",
 }
 
-// TestNilArguments: no function reads at address 0 that gets nil.
+// TestNilArguments checks that no function dereferences a nil argument.
 func TestNilArguments(t *testing.T) {
 	for name, f := range functions {
 		if err := call(reflect.ValueOf(f)); panics[name] == "" {
@@ -147,7 +147,7 @@ func TestNilArguments(t *testing.T) {
 	}
 }
 
-// TestZeroFabric: a fabric that nothing has made refuses everything.
+// TestZeroFabric checks that every method of a zero fabric returns an error.
 func TestZeroFabric(t *testing.T) {
 	for _, zero := range []any{new(soft.Fabric), new(soft.Capture)} {
 		sweep(t, zero, ", zero")
@@ -156,7 +156,7 @@ func TestZeroFabric(t *testing.T) {
 	assert.ErrorIs(t, new(soft.Fabric).SetFaults(soft.Faults{}), syscall.EINVAL)
 }
 
-// TestNilErrors: what may be nil by mistake is refused with an error.
+// TestNilErrors checks that accidentally nil arguments cause an error.
 func TestNilErrors(t *testing.T) {
 	qp := (*rdma.QP)(nil)
 	assert.ErrorContains(t, rdma.CloseAll(nil, qp), "object 0 is nil")
@@ -187,7 +187,7 @@ func TestNilErrors(t *testing.T) {
 	}
 }
 
-// objects returns objects of the software device, and closes them when the test ends.
+// objects returns objects of the software device, closed when the test ends.
 func objects(t *testing.T) (all []any) {
 	fabric, err := soft.New(soft.Options{})
 	require.NoError(t, err)
@@ -249,7 +249,7 @@ func objects(t *testing.T) (all []any) {
 	return all
 }
 
-// TestNilInMethods: no method of an object, open or closed, reads at address 0 that gets nil.
+// TestNilInMethods checks that no method of an open or closed object dereferences a nil argument.
 func TestNilInMethods(t *testing.T) {
 	for _, o := range objects(t) {
 		sweep(t, o, "")

@@ -2,14 +2,13 @@
 
 //go:build linux
 
-// Command bare measures what a wire of UDP packets is compared with: UDP sockets of Go between two processes on
-// loopback, without RDMA.
+// Command bare measures the baseline for a UDP wire: UDP sockets of Go between two processes on loopback, without RDMA.
 //
-//   - 1 MiB messages in datagrams of 4136 bytes, as RoCE makes them of an MTU of 4096, by segmentation offload in both
-//     directions. Both ends compute the CRC-32 of every datagram. The receiver acknowledges, so that nothing is lost.
-//   - 64 bytes to the other process and back, by the plainest calls of package net.
+//   - 1 MiB messages in datagrams of 4136 bytes, like RoCE with an MTU of 4096, with segmentation offload in both
+//     directions. Both ends compute the CRC-32 of every datagram. The receiver acknowledges, so that none is lost.
+//   - Round trips of 64 bytes, by the simplest calls of package net.
 //
-// It prints what each takes, and "operation,operations a second" for command ratios.
+// It prints each result, and "operation,operations a second" for command ratios.
 package main
 
 import (
@@ -26,7 +25,7 @@ import (
 	"time"
 )
 
-// messageSize is the data of a message, without what RoCE's headers take.
+// messageSize is the payload of a message, without RoCE's headers.
 const messageSize = 1 << 20
 
 func main() {
@@ -86,7 +85,7 @@ func beside(peer, at string, measure func(*net.UDPConn, netip.AddrPort) (int, er
 	if err != nil {
 		return 0, 0, err
 	}
-	alive, err := other.StdinPipe() // it ends with this process
+	alive, err := other.StdinPipe() // closed when this process exits
 	if err != nil {
 		return 0, 0, err
 	}
@@ -112,7 +111,7 @@ func beside(peer, at string, measure func(*net.UDPConn, netip.AddrPort) (int, er
 	return n, time.Since(start), err
 }
 
-// serve is the other process, until its standard input ends.
+// serve is the other process. It runs until its standard input ends.
 func serve(what, at string) error {
 	c, err := listen(at)
 	if err != nil {
@@ -124,7 +123,7 @@ func serve(what, at string) error {
 			return err
 		}
 	}
-	fmt.Println(c.LocalAddr()) // from here on, datagrams come
+	fmt.Println(c.LocalAddr()) // datagrams arrive from here on
 	go func() {
 		io.Copy(io.Discard, os.Stdin)
 		c.Close()
@@ -151,7 +150,7 @@ func listen(at string) (*net.UDPConn, error) {
 	return net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(addr, 0)))
 }
 
-// pingPong sends 64 bytes and waits for them, again and again.
+// pingPong sends 64 bytes and waits for them repeatedly.
 func pingPong(c *net.UDPConn, to netip.AddrPort, long time.Duration) (int, error) {
 	b := make([]byte, 64)
 	for n, start := 0, time.Now(); ; n++ {

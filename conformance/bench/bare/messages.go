@@ -21,12 +21,12 @@ import (
 const (
 	dataSize  = 4096
 	segment   = 12 + 16 + dataSize + 4 + 8 // headers, data, CRC; and 8 bytes for the number of the burst
-	perBurst  = 65507 / segment            // datagrams of a system call
-	burstCost = 72 << 10                   // what the kernel accounts a receive buffer for a burst, at most
-	answer    = 1 << 63                    // in the number of a burst that is to be acknowledged
+	perBurst  = 65507 / segment            // datagrams per system call
+	burstCost = 72 << 10                   // maximum receive buffer accounting for a burst
+	answer    = 1 << 63                    // flag in the number of a burst: acknowledge it
 )
 
-// offload turns segmentation offload on, and returns how many bursts the receive buffer holds.
+// offload enables segmentation offload, and returns how many bursts fit the receive buffer.
 func offload(c *net.UDPConn) (window int, err error) {
 	raw, err := c.SyscallConn()
 	if err != nil {
@@ -47,9 +47,9 @@ func offload(c *net.UDPConn) (window int, err error) {
 	return window, errors.Join(err, failed)
 }
 
-// sendMessages sends messages until the time is over, and returns how many arrived.
+// sendMessages sends messages until the time is over, and returns the number that arrived.
 func sendMessages(c *net.UDPConn, to netip.AddrPort, long time.Duration) (int, error) {
-	window, err := offload(c) // the other process asks for the same buffer and gets the same
+	window, err := offload(c) // the other process gets the same buffer size
 	if err != nil {
 		return 0, err
 	}

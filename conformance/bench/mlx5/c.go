@@ -76,9 +76,9 @@ import (
 	"syscall"
 )
 
-var errFailed = errors.New("a call failed that cannot")
+var errFailed = errors.New("unexpected failure of a call")
 
-// loopPost and loopPoll are the loops of a program of C.
+// loopPost and loopPoll are the loops of a C program.
 func loopPost(qp, wr, bad uintptr, n int) error {
 	if err := C.loop_post(C.uintptr_t(qp), C.uintptr_t(wr), C.uintptr_t(bad), C.int(n)); err != 0 {
 		return fmt.Errorf("%w: %w", errFailed, syscall.Errno(err))
@@ -97,7 +97,7 @@ func loopWR(qp uintptr, batch, n int) error {
 	return nil
 }
 
-// cgoWR, cgoPost and cgoPoll cross into C once for each call.
+// cgoWR, cgoPost and cgoPoll cross into C for each call.
 func cgoPost(qp, wr, bad uintptr) int {
 	return int(C.cgo_post(C.uintptr_t(qp), C.uintptr_t(wr), C.uintptr_t(bad)))
 }

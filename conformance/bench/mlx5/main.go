@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Command mlx5 measures posts and polls by libmlx5, from C and from Go, beside the data path in Go (rdma/mlx5), in one
-// process and one run. It writes results/mlx5.csv.
+// Command mlx5 compares posting and polling through libmlx5, from C and from Go, with the data path in Go (rdma/mlx5),
+// in one process and one run. It writes results/mlx5.csv.
 //
-// libmlx5 is Debian's, of the recorded release, over the emulated kernel of conformance/provider, whose device does
-// nothing here: the command itself writes the completions. Doorbell registers are ordinary memory. What is measured is
-// what a processor spends, and nothing of an adapter.
+// libmlx5 is Debian's, of the recorded release, over the emulated kernel of conformance/provider, whose device is
+// passive: the command writes the completions itself. Doorbell registers are ordinary memory. The results are processor
+// time only, without an adapter.
 package main
 
 import (
@@ -61,18 +61,18 @@ func outside() error {
 	return cmd.Run()
 }
 
-// cases are what is measured; the batch is requests of a list, or completions that a poll is to find.
+// cases are the cases to measure. batch is the number of requests per list, or completions per poll.
 var cases = []struct {
 	name    string
 	batches []int
 }{
 	{"post", []int{1, 16, 64}},
 	{"post-inline", []int{1, 16, 64}},
-	{"wr", []int{1, 16, 64}}, // as post, by ibv_wr_start and what follows it
+	{"wr", []int{1, 16, 64}}, // like post, with ibv_wr_start and so on
 	{"poll", []int{0, 1, 16}},
 }
 
-// figure is what a case took, in nanoseconds for each call.
+// figure is the result of a case, in nanoseconds per call.
 type figure struct{ min, median float64 }
 
 const samples = 1001
@@ -130,7 +130,7 @@ func write(rows [][]string) error {
 	return csv.NewWriter(f).WriteAll(rows)
 }
 
-// targets are limits that the project sets itself, on medians of one run: of sums of cases, beside C.
+// targets are limits for sums of cases relative to C, on medians of one run.
 var targets = []struct {
 	what  string
 	impl  string
@@ -160,7 +160,7 @@ func printTargets(all map[string]figure) {
 	}
 }
 
-// timed is how long something takes.
+// timed returns the duration of f.
 func timed(f func() error) (time.Duration, error) {
 	start := time.Now()
 	err := f()

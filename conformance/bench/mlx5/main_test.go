@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestResults: what is committed has a row of each case and implementation, with a minimum that is no more than the
-// median.
+// TestResults checks that the committed results have a row for each case and implementation, with a minimum not above
+// the median.
 func TestResults(t *testing.T) {
 	f, err := os.Open("../results/mlx5.csv")
 	require.NoError(t, err)

@@ -11,15 +11,15 @@ import (
 	"github.com/goverbs/goverbs/rdma"
 )
 
-// Posting by ibv_wr_start, ibv_wr_rdma_write and ibv_wr_set_sge for each request, ibv_wr_complete: the same requests
-// as the lists' of the case post.
+// Posting with ibv_wr_start, ibv_wr_rdma_write and ibv_wr_set_sge for each request, and ibv_wr_complete: the same
+// requests as in the case post.
 
 const (
 	remote, remoteKey = 0x7e0000000000, 0x5678
 	local, localKey   = 0x7f0000000000, 0x1234
 )
 
-// program is an rdma.WRProgram of so many writes.
+// program returns an rdma.WRProgram of batch writes.
 func (m *implementation) program(batch int) (*rdma.WRProgram, error) {
 	if p := m.programs[batch]; p != nil {
 		return p, nil
@@ -38,7 +38,7 @@ func (m *implementation) program(batch int) (*rdma.WRProgram, error) {
 	return p, p.Err()
 }
 
-// run has the implementation post a program of so many writes n times.
+// run posts a program of batch writes n times.
 func (m *implementation) run(batch, n int) error {
 	p, err := m.program(batch)
 	if err != nil {
@@ -47,7 +47,7 @@ func (m *implementation) run(batch, n int) error {
 	return m.wr(p, batch, n)
 }
 
-// wrC are the loops of a program of C, and of one that crosses into C once for each list.
+// wrC sets the loops of a C program, and of one that crosses into C for each list.
 func (m *implementation) wrC() {
 	qp := uintptr(unsafe.Pointer(m.qp.CEx()))
 	m.wr = func(_ *rdma.WRProgram, batch, n int) error { return loopWR(qp, batch, n) }
@@ -88,7 +88,7 @@ func (m *implementation) wrPurego() {
 	}
 }
 
-// poster is a queue that takes programs.
+// poster is a queue that accepts programs.
 type poster interface {
 	PostProgram(*rdma.WRProgram) error
 }

@@ -12,8 +12,8 @@ package main
 #define FENCE() __asm__ volatile("dsb st" ::: "memory")
 #endif
 
-// stores does nothing but what every post of a write must do: 48 bytes of a request, its number in the doorbell record,
-// the request's block in the register, and the two fences behind them.
+// stores executes only the stores that every post of a write needs: 48 bytes of a request, its number in the doorbell
+// record, the request's block in the register, and two fences.
 static void stores(uint64_t *ring, unsigned blocks, volatile uint32_t *record, volatile uint64_t *reg, int n)
 {
 	for (int i = 0; i < n; i++) {
@@ -37,8 +37,8 @@ import (
 	"time"
 )
 
-// storesAlone is what a post of one request cannot do without: the stores and fences that its device wants. What is
-// beside that in a post is a program's.
+// storesAlone measures the minimum for posting one request: the stores and fences that the device needs. Any other cost
+// of a post is software overhead.
 func storesAlone() figure {
 	const blockWords, registerWords = 8, 64
 	ring, register, record := make([]C.uint64_t, depth*blockWords), make([]C.uint64_t, registerWords), new(C.uint32_t)

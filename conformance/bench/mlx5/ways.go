@@ -19,31 +19,31 @@ import (
 )
 
 const (
-	depth = 1024 // requests that a sample posts
-	bytes = 64   // of a request
-	small = 16   // of an inline one
+	depth = 1024 // requests per sample
+	bytes = 64   // per request
+	small = 16   // per inline request
 )
 
-// implementation is one way to post and poll, with a device, queues and lists of its own.
+// implementation is one way to post and poll, with its own device, queues and lists.
 type implementation struct {
 	name  string
-	post  func(b *rdma.SendBatch, n int) error // n times
+	post  func(b *rdma.SendBatch, n int) error // posts n times
 	poll  func(wcs []ibv.WC, n int) (int, error)
 	lists map[string]*rdma.SendBatch
 
-	wr       func(p *rdma.WRProgram, batch, n int) error // posts a program, or what stands in it, n times
+	wr       func(p *rdma.WRProgram, batch, n int) error // posts a program, or its content, n times
 	programs map[int]*rdma.WRProgram
 
 	qp   *rdma.QP
 	cq   *rdma.CQ
 	wcs  []ibv.WC
-	ring struct { // of completions, which this command writes
+	ring struct { // completion ring, which this command writes
 		first unsafe.Pointer
 		size  uintptr
 		mask  uint32
 		next  uint32
 	}
-	posted uint32 // blocks of the send queue
+	posted uint32 // send queue blocks
 }
 
 func implementations() (all []*implementation, err error) {
@@ -116,7 +116,7 @@ func (m *implementation) open(o rdma.QueueOptions, native bool) error {
 	return nil
 }
 
-// list is a list of writes, the last of which is signalled.
+// list is a list of writes, the last of which is signaled.
 func (m *implementation) list(inline bool, batch int) (*rdma.SendBatch, error) {
 	key := fmt.Sprint(inline, batch)
 	if b := m.lists[key]; b != nil {
@@ -137,12 +137,12 @@ func (m *implementation) list(inline bool, batch int) (*rdma.SendBatch, error) {
 			r.Signaled()
 		}
 	}
-	b.WR(batch - 1).Next = 0 // for those that do not post it as a batch
+	b.WR(batch - 1).Next = 0 // for implementations that do not post a batch
 	m.lists[key] = b
 	return b, b.Err()
 }
 
-// sample does a case, and says how long all calls have taken.
+// sample runs a case and returns the duration of all calls.
 func (m *implementation) sample(name string, batch int) (took time.Duration, calls int, err error) {
 	switch name {
 	case "post", "post-inline", "wr":
@@ -210,7 +210,7 @@ func (m *implementation) complete(at uint32) {
 	r.next++
 }
 
-// addresses are what functions of C take.
+// addresses returns the arguments of C functions.
 func (m *implementation) addresses(b *rdma.SendBatch) (qp, wr uintptr) {
 	return uintptr(unsafe.Pointer(m.qp.C())), uintptr(unsafe.Pointer(b.WR(0)))
 }
@@ -274,7 +274,7 @@ func (m *implementation) purego() error {
 	return nil
 }
 
-// loose is queues that no object owns; those of a native queue pair are its own, unchecked.
+// loose creates queues without owning objects; those of a native queue pair are its own, unchecked.
 func (m *implementation) loose() error {
 	if m.name != "go-default" {
 		return m.objects()
@@ -309,7 +309,7 @@ func (m *implementation) loose() error {
 	return nil
 }
 
-// objects is a QP and a CQ.
+// objects creates a QP and a CQ.
 func (m *implementation) objects() error {
 	m.wrGo(m.qp)
 	m.post = func(b *rdma.SendBatch, n int) error {

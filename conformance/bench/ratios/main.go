@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Command ratios compares the speeds of two programs that took turns:
+// Command ratios compares the speeds of two programs that ran in interleaved rounds:
 //
 //	ratios [-most PERCENT] [-but OPERATION=PERCENT]... before.txt after.txt
 //
-// Each file has what examples/demo writes (operation,per second) or Go's benchmarks print (Benchmark… ns/op), once for
-// each round. It prints the ratios of the medians and of the best rounds, and fails if an operation is slower by both.
-// Other programs only ever slow a round down, so the best one says most on a busy machine.
+// Each file has output of examples/demo (operation,per second) or of Go benchmarks (Benchmark… ns/op), once for each
+// round. It prints the ratios of the medians and of the best rounds, and fails if both are slower for an operation.
+// Load can only slow a round down, so the best one is most reliable on a busy machine.
 package main
 
 import (
@@ -33,10 +33,10 @@ func main() {
 	}
 }
 
-// limits are how many percent slower operations may be.
+// limits are the maximum slowdowns in percent.
 type limits struct {
 	most float64
-	each map[string]float64 // of operations that have another one
+	each map[string]float64 // exceptions for operations
 }
 
 func (l *limits) but(s string) error {
@@ -49,7 +49,7 @@ func (l *limits) but(s string) error {
 	return err
 }
 
-// of gives the limit of an operation.
+// of returns the limit of an operation.
 func (l *limits) of(name string) float64 {
 	if v, ok := l.each[name]; ok {
 		return v
@@ -102,13 +102,13 @@ func run(w io.Writer, names []string, may limits) error {
 	return nil
 }
 
-// spread gives the best speed and the median.
+// spread returns the best speed and the median.
 func spread(speeds []float64) (best, median float64) {
 	slices.Sort(speeds)
 	return speeds[len(speeds)-1], speeds[len(speeds)/2]
 }
 
-// read gives operations a second by the name of the operation, one for each round, and the names in their order.
+// read returns operations per second by name, one for each round, and the names in order.
 func read(file string) (speeds map[string][]float64, order []string, err error) {
 	f, err := os.Open(file)
 	if err != nil {
@@ -130,7 +130,7 @@ func read(file string) (speeds map[string][]float64, order []string, err error) 
 	return speeds, order, lines.Err()
 }
 
-// parse reads a line. The speed of a line that has none is 0.
+// parse parses a line. Its speed is 0 if it has none.
 func parse(line string) (name string, perSecond float64) {
 	if benchmark, ok := strings.CutPrefix(line, "Benchmark"); ok {
 		fields := strings.Fields(benchmark)

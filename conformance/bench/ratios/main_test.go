@@ -16,8 +16,8 @@ func TestSlower(t *testing.T) {
 	const before = "SEND RC,1000\ngoos: linux\nBenchmarkEcho-2   100   1000 ns/op  5 MB/s\nSEND RC,900\nSEND RC,800\n"
 	for after, slower := range map[string]string{
 		before: "",
-		"SEND RC,1000\nSEND RC,500\nSEND RC,400\nBenchmarkEcho-2 9 1000 ns/op\n": "",        // the medians alone
-		"SEND RC,960\nSEND RC,900\nSEND RC,800\nBenchmarkEcho-2 9 1000 ns/op\n":  "",        // the best rounds alone
+		"SEND RC,1000\nSEND RC,500\nSEND RC,400\nBenchmarkEcho-2 9 1000 ns/op\n": "",        // only the medians
+		"SEND RC,960\nSEND RC,900\nSEND RC,800\nBenchmarkEcho-2 9 1000 ns/op\n":  "",        // only the best rounds
 		"SEND RC,960\nSEND RC,860\nSEND RC,800\nBenchmarkEcho-2 9 1029 ns/op\n":  "SEND RC", // 3 % for the other
 		"SEND RC,999\nBenchmarkEcho-2 9 1040.5 ns/op\n":                          "Echo-2",
 		"SEND RC,999\n": "has no Echo-2",
@@ -37,7 +37,7 @@ func TestSlower(t *testing.T) {
 	}
 }
 
-// TestLimits: an operation may have a limit of its own, which others do not have.
+// TestLimits checks that an operation may have a separate limit.
 func TestLimits(t *testing.T) {
 	dir := t.TempDir()
 	files := []string{filepath.Join(dir, "before"), filepath.Join(dir, "after")}

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Command rivals measures a stream on the software device, which copies or lends its memory, beside Go's TCP over
-// loopback and a Unix socket, in turn, with both ends in this process: a round trip of 64 bytes, how often threads
-// slept for it, and writes of 1 MiB.
+// Command rivals compares a stream on the software device, with copied or lent memory, with loopback TCP and a Unix
+// socket in Go, in interleaved rounds with both ends in this process. It measures a round trip of 64 bytes, how often
+// threads slept for it, and writes of 1 MiB.
 package main
 
 import (
@@ -25,18 +25,18 @@ import (
 	"github.com/goverbs/goverbs/rdma/stream"
 )
 
-// rival is one kind of connection, with what was measured in each round.
+// rival is one kind of connection, with results for each round.
 type rival struct {
 	name                  string
 	near, far             net.Conn
-	write                 func([]byte) (int, error) // of near
+	write                 func([]byte) (int, error) // near's Write
 	trip, slept, megabyte []float64
 }
 
 func main() {
 	rounds := flag.Int("rounds", 9, "how often each kind is measured")
 	span := flag.Duration("time", 200*time.Millisecond, "how long each measurement takes")
-	only := flag.String("only", "stream,lends,tcp,unix", "kinds that are measured; others are compared with the first")
+	only := flag.String("only", "stream,lends,tcp,unix", "kinds to measure; the first is the baseline")
 	busy := flag.Duration("busy", 0, "BusyPoll of the stream; -1ns is learned")
 	flag.Parse()
 	var all []*rival
@@ -64,7 +64,7 @@ func main() {
 	w.Flush()
 }
 
-// connect makes a connection whose far end sends back what comes in pieces of 64 bytes, and drops the rest.
+// connect opens a connection whose far end echoes pieces of 64 bytes and discards the rest.
 func connect(name string, busy time.Duration) (*rival, error) {
 	r := &rival{name: name}
 	var l net.Listener
@@ -129,7 +129,7 @@ const (
 	block = 1 << 20
 )
 
-// serve answers pieces of the length of a word, and a block with one byte.
+// serve echoes 64-byte pieces, and acknowledges a block with one byte.
 func (r *rival) serve(read func([]byte) (int, error)) {
 	p := make([]byte, block)
 	for {
@@ -154,7 +154,7 @@ func (r *rival) serve(read func([]byte) (int, error)) {
 	}
 }
 
-// round measures for twice a time.
+// round measures for twice the span.
 func (r *rival) round(span time.Duration) error {
 	before := sleeps()
 	each, n, err := r.often(span, make([]byte, word), word)
@@ -168,7 +168,7 @@ func (r *rival) round(span time.Duration) error {
 	return err
 }
 
-// often sends p and reads an answer, again and again, and says how long one takes.
+// often repeatedly sends p and reads a reply, and returns the time for each.
 func (r *rival) often(span time.Duration, p []byte, answer int) (each time.Duration, n int, err error) {
 	for began := time.Now(); ; {
 		for range 16 {
@@ -186,7 +186,7 @@ func (r *rival) often(span time.Duration, p []byte, answer int) (each time.Durat
 	}
 }
 
-// sleeps is how often threads of this process have given up their processor, because they waited for something.
+// sleeps returns the number of voluntary context switches of this process.
 func sleeps() int64 {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {

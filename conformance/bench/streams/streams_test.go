@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package streams measures stream connections on software devices. It runs in trees of other commits as well (make
-// bench WHAT=soft BASE=COMMIT), so it uses what streams have had for long.
+// Package streams measures stream connections on software devices. It also runs in trees of other commits (make bench
+// WHAT=soft BASE=COMMIT), so it uses only stable API.
 package streams
 
 import (
@@ -17,7 +17,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/stream"
 )
 
-// stream gives both ends of a stream on software devices.
+// pair returns both ends of a stream on software devices.
 func pair(b *testing.B) (near, far *stream.Conn) {
 	l, config := listener(b, stream.DefaultBuffer)
 	near, far = connect(b, l, config)
@@ -51,7 +51,7 @@ func connect(b *testing.B, l *stream.Listener, config stream.Config) (near, far 
 	return near, <-accepted
 }
 
-// BenchmarkWrite is a write of 1 MiB to a stream whose other end is read.
+// BenchmarkWrite writes 1 MiB to a stream whose other end is read.
 func BenchmarkWrite(b *testing.B) {
 	near, far := pair(b)
 	go io.Copy(io.Discard, struct{ io.Reader }{far})
@@ -64,7 +64,7 @@ func BenchmarkWrite(b *testing.B) {
 	}
 }
 
-// BenchmarkEcho is 64 bytes to the other end of a stream and back.
+// BenchmarkEcho sends 64 bytes to the other end of a stream and back.
 func BenchmarkEcho(b *testing.B) {
 	near, far := pair(b)
 	go io.CopyBuffer(struct{ io.Writer }{far}, struct{ io.Reader }{far}, make([]byte, 64))
@@ -79,7 +79,7 @@ func BenchmarkEcho(b *testing.B) {
 	}
 }
 
-// BenchmarkConnect is a stream that is dialled, accepted and closed at both ends.
+// BenchmarkConnect dials, accepts and closes a stream at both ends.
 func BenchmarkConnect(b *testing.B) {
 	l, config := listener(b, 64<<10)
 	for b.Loop() {
@@ -94,8 +94,8 @@ func BenchmarkConnect(b *testing.B) {
 	}
 }
 
-// BenchmarkLend is 64 KiB or 1 MiB to a stream, by Write to Read, which copy, by WriteLent to ReadLent, and as io.Copy
-// does it at either end.
+// BenchmarkLend transfers 64 KiB or 1 MiB with Write and Read, which copy, with WriteLent and ReadLent, and with
+// io.Copy at either end.
 func BenchmarkLend(b *testing.B) {
 	for _, size := range []int{64 << 10, 1 << 20} {
 		source := bytes.NewReader(make([]byte, size))

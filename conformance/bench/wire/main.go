@@ -2,8 +2,8 @@
 
 //go:build linux
 
-// Command wire measures what command bare does, with RDMA between two software devices in two processes: 1 MiB writes,
-// several at once, and 64 bytes sent to the other process and back. Its output is bare's.
+// Command wire makes the measurements of command bare with RDMA between two software devices in two processes: 1 MiB
+// writes, several in flight, and round trips of 64 bytes. It has the same output.
 package main
 
 import (
@@ -26,7 +26,7 @@ import (
 
 const (
 	messageSize = 1 << 20
-	depth       = 4 // writes under way
+	depth       = 4 // writes in flight
 	small       = 64
 )
 
@@ -99,7 +99,7 @@ func (e *end) says() (string, error) {
 	return fmt.Sprintf("%s|%d|%d", text, uint64(e.mr.SGE(0, 1).Addr), e.mr.RKey()), err
 }
 
-// connect connects to what the other end says, and posts a receive.
+// connect connects with the parameters from the other end, and posts a receive.
 func (e *end) connect(line string) (remote uint64, rkey uint32, err error) {
 	parts := strings.Split(strings.TrimSpace(line), "|")
 	if len(parts) != 3 {
@@ -128,7 +128,7 @@ func (e *end) receive() error {
 	return err
 }
 
-// completions waits for completions, each of which has succeeded.
+// completions waits for completions and checks that they succeeded.
 func (e *end) completions() ([]ibv.WC, error) {
 	for {
 		n, err := 0, error(nil)

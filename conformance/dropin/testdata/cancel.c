@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// pthread_cancel ends threads that wait in a call of libibverbs or librdmacm where rdma-core waits in a system call.
-// The objects that they waited for stay usable. Usage: cancel ADDRESS CASE
+// pthread_cancel ends threads that wait in a call of libibverbs or librdmacm, as it does where rdma-core waits in a
+// system call. The objects stay usable. Usage: cancel ADDRESS CASE
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -63,7 +63,7 @@ static void cancel(void (*call)(void))
 		CHECK(!pthread_cancel(t));
 		CHECK(!pthread_join(t, &result));
 		CHECK(result == PTHREAD_CANCELED);
-		CHECK(cleaned == 1 || i % 4 == 0); // in the latter case it may not have begun
+		CHECK(cleaned == 1 || i % 4 == 0); // in the latter case the call may not have begun
 	}
 }
 
@@ -89,7 +89,7 @@ static void get_cm_event(void)
 	rdma_get_cm_event(connections, &e);
 }
 
-// what_comes_next gets the next event of a channel, which the cancelled threads have left.
+// what_comes_next reads the next event of a channel after threads that waited for it were cancelled.
 static void what_comes_next(void)
 {
 	struct rdma_cm_event *e;
@@ -116,7 +116,7 @@ static void *get_gone(void *none)
 	return none;
 }
 
-// The channel of a waiting thread is destroyed, as rping does, before the thread is cancelled.
+// Destroys the channel of a waiting thread before cancelling the thread, like rping.
 static void gone(void)
 {
 	void *result;
@@ -129,7 +129,7 @@ static void gone(void)
 	CHECK(!pthread_cancel(t) && !pthread_join(t, &result) && result == PTHREAD_CANCELED);
 }
 
-// A call is a cancellation point even if it has nothing to wait for, and it leaves what it would have got.
+// A call is a cancellation point even if it need not wait, and then consumes nothing.
 static void *pending(void *none)
 {
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, NULL);
@@ -142,7 +142,7 @@ static void *pending(void *none)
 	return none;
 }
 
-// A thread that is not to be cancelled is not.
+// Threads with cancellation disabled are not cancelled.
 static void *disabled(void *none)
 {
 	struct rdma_cm_event *e;
@@ -205,10 +205,10 @@ static void connect_id(void)
 	snprintf(port, sizeof port, "%d", ntohs(rdma_get_src_port(id)));
 	CHECK(!rdma_getaddrinfo(host, port, &info, &list));
 	CHECK(!rdma_create_ep(&connects, list, NULL, &attr));
-	rdma_connect(connects, &param); // nobody answers
+	rdma_connect(connects, &param); // no reply
 }
 
-// Identifiers without a channel wait in the calls themselves.
+// With identifiers without a channel, the calls themselves wait.
 static void synchronous(void)
 {
 	CHECK(!rdma_create_id(NULL, &id, NULL, RDMA_PS_TCP));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// A program that opens libibverbs itself, and closes it.
+// Opens libibverbs with dlopen and closes it.
 
 #include <dlfcn.h>
 #include <stdio.h>

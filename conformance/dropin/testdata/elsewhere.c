@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Changes the working directory, and asks for devices then.
+// Changes the working directory, then lists devices.
 
 #include <infiniband/verbs.h>
 #include <stdio.h>

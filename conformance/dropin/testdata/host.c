@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// What programs do that libraries written in Go may not survive: each case prints what it found, and ends with 0.
+// Behavior of programs that is difficult for Go libraries. Each case prints its result and exits with 0 on success.
 
 #include <errno.h>
 #include <infiniband/verbs.h>
@@ -24,11 +24,11 @@
 		} \
 	} while (0)
 
-// A queue pair that is connected with itself.
+// A queue pair that is connected to itself.
 struct own {
 	struct ibv_context *context;
 	struct ibv_pd *pd;
-	struct ibv_comp_channel *channel; // or NULL
+	struct ibv_comp_channel *channel; // optional
 	struct ibv_cq *cq;
 	struct ibv_qp *qp;
 	struct ibv_mr *mr;
@@ -72,7 +72,7 @@ static void make(struct own *o, struct ibv_context *context)
 		IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC));
 }
 
-// turn writes 64 bytes from one half of the memory to the other, and looks at the completion and at the bytes.
+// turn writes 64 bytes from one half of the memory to the other, and checks the completion and the data.
 static void turn(struct own *o, int i)
 {
 	struct ibv_sge sge = {(uintptr_t)o->memory, 64, o->mr->lkey};
@@ -105,7 +105,7 @@ static void *many_turns(void *context)
 	return NULL;
 }
 
-// The smallest stack that C gives a thread.
+// The minimum stack size of a thread in C.
 static void threads(void)
 {
 	struct ibv_context *context = open_first();
@@ -144,7 +144,7 @@ static void *many_makes(void *context)
 	return NULL;
 }
 
-// Handlers of the program's own, without SA_ONSTACK, that interrupt calls.
+// Handlers of the program, without SA_ONSTACK, that interrupt calls.
 static void handlers(void)
 {
 	struct sigaction action = {.sa_handler = count};
@@ -173,7 +173,7 @@ static void handlers(void)
 	for (int i = 0; i < 5000 && !pthread_kill(t, SIGUSR1); i++)
 		usleep(100);
 	CHECK(!pthread_join(t, NULL));
-	// what all threads of the program block, no thread of the library takes
+	// signals that all threads of the program block are not handled by threads of the library
 	sigset_t usr1, pending;
 
 	sigemptyset(&usr1);
@@ -183,7 +183,7 @@ static void handlers(void)
 	CHECK(!kill(getpid(), SIGUSR1));
 	usleep(1000);
 	CHECK(!sigpending(&pending) && sigismember(&pending, SIGUSR1) && signals == 0);
-	// the program's own faults stay the program's
+	// faults of the program are handled by the program
 	pid_t child = fork();
 
 	if (child == 0) {
@@ -195,12 +195,13 @@ static void handlers(void)
 	CHECK(waitpid(child, &status, 0) == child && WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV);
 }
 
-// SIGURG, with which Go's runtime stops its threads where it may, is the program's, and interrupts no call of it.
+// SIGURG, with which the Go runtime preempts its threads, remains available to the program, and interrupts none of its
+// calls.
 static void urgent(void)
 {
 	struct sigaction action = {.sa_handler = count};
 
-	sigaction(SIGURG, &action, NULL); // before the library is open
+	sigaction(SIGURG, &action, NULL); // before the library is loaded
 	struct ibv_context *context = open_first();
 	pthread_t t[4];
 
@@ -225,7 +226,7 @@ static void *write_later(void *own)
 	return NULL;
 }
 
-// A signal ends the waits for events with EINTR, unless its handler asks for calls to be taken up again.
+// A signal ends waits for events with EINTR, unless its handler has SA_RESTART.
 static void interrupts(void)
 {
 	struct sigaction action = {.sa_handler = count};
@@ -283,7 +284,7 @@ static void forks(void)
 		CHECK(ibv_alloc_mw(o.pd, IBV_MW_TYPE_1) == NULL && errno == ENODEV);
 		CHECK(ibv_dealloc_pd(o.pd) != 0);
 		CHECK(ibv_reg_mr(o.pd, o.memory, 8, 0) == NULL);
-		make(&fresh, open_first()); // a device of its own, at another address
+		make(&fresh, open_first()); // a separate device, at another address
 		for (int i = 0; i < 100; i++)
 			turn(&fresh, i);
 		destroy(&fresh);
@@ -306,7 +307,7 @@ static void *first_call(void *none)
 	return none;
 }
 
-// ends waits for a process, which has to succeed.
+// ends waits for a process, which must succeed.
 static void ends(pid_t of)
 {
 	int status;
@@ -315,8 +316,8 @@ static void ends(pid_t of)
 	CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 
-// A thread forks while another one is in the first call of the process. The child's calls succeed, as do the parent's,
-// and those of a child of that child.
+// A thread forks while another one makes the first call of the process. Calls in the parent, the child, and a child of
+// that child succeed.
 static void opening(void)
 {
 	for (int i = 0; i < 60; i++) {
@@ -372,7 +373,7 @@ static double now(void)
 	return t.tv_sec * 1e9 + t.tv_nsec;
 }
 
-// What calls cost: the least of several rounds.
+// Cost of calls: the minimum of several rounds.
 static void costs(void)
 {
 	static struct own o;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// A program that lacks what the engine needs gets the number of an error and lives on. When it has it later, it can
-// open the device. Usage: limits CASE
+// A program without the resources that the engine needs gets an errno and continues. Once the resources are available,
+// it can open the device. Usage: limits CASE
 
 #include <errno.h>
 #include <fcntl.h>
@@ -45,7 +45,7 @@ static rlim_t limit(int resource, rlim_t to)
 	return before;
 }
 
-// refused makes calls that fail under a limit, with all conventions of errors.
+// refused makes calls that fail under a limit, with all error conventions.
 static void refused(int resource, rlim_t to, int error)
 {
 	rlim_t before = limit(resource, to);
@@ -73,7 +73,7 @@ static void use_up(void)
 		;
 }
 
-// Limits that are met when the device is open.
+// Limits that are reached after the device was opened.
 static void later(void)
 {
 	struct ibv_context *context = open_first();
@@ -94,7 +94,7 @@ static void later(void)
 	CHECK(!close(99) && !close(98) && !close(97) && ibv_create_comp_channel(context));
 }
 
-// The device of a program with few descriptors, which keeps its limit.
+// A program with few descriptors keeps its limit.
 static void few(void)
 {
 	limit(RLIMIT_NOFILE, 34);
@@ -102,14 +102,14 @@ static void few(void)
 	CHECK(limit(RLIMIT_NOFILE, 34) == 34);
 }
 
-// A child that stays when its parent ends, and which never calls a verb.
+// A child that outlives its parent and never calls a verb.
 static void stay(void)
 {
 	char b;
 
 	if (!fork()) {
 		close(1), close(2);
-		while (read(0, &b, 1) > 0) // until the test is over
+		while (read(0, &b, 1) > 0) // until the test ends
 			;
 	}
 }

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// What programs expect of librdmacm that have no event channel, and that keep a context of a list which they have freed, or of
-// an identifier which they have destroyed. Names of hosts are those of the C library.
-// Usage: manager ADDRESS NAME
+// Behavior of librdmacm that programs rely on: without an event channel, and with a context of a freed list or a
+// destroyed identifier. Host names are resolved by the C library. Usage: manager ADDRESS NAME
 #include <arpa/inet.h>
 #include <netdb.h>
 #include <rdma/rdma_cma.h>

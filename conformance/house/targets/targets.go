@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package targets type-checks packages of this module for other systems, as the compiler would, without compiling them
-// or what they import of Go's own library, which takes minutes for each system. Everything is read from its source,
-// with the files, the sizes and the alignments of the target. Constants are evaluated, so the layout assertions of
-// generated packages are checked.
+// Package targets type-checks packages of this module for other systems like the compiler, without compiling them or
+// the standard library, which takes minutes for each system. It reads all sources with the files, sizes and alignments
+// of the target. Constants are evaluated, so the layout assertions of generated packages are checked.
 //
-// What only a compiler, an assembler or a linker finds is left to the targets that are built because they run:
-// linux/amd64 and linux/arm64, which have all the assembly, ppc64le, riscv64 and 386.
+// Errors that only a compiler, assembler or linker finds are left to the targets that are built to run: linux/amd64 and
+// linux/arm64, which have all the assembly, ppc64le, riscv64 and 386.
 package targets
 
 import (
@@ -27,15 +26,15 @@ import (
 	"sync"
 )
 
-// Checker reads sources once for all targets. Its methods may be called by many goroutines.
+// Checker reads sources once for all targets. Its methods may be called concurrently.
 type Checker struct {
 	module  string
-	folders map[string]string // module → where its source is
+	folders map[string]string // module → directory of its source
 	files   *token.FileSet
 	parsed  sync.Map // path → func() (*ast.File, error)
 }
 
-// New makes a checker of the module in dir. It asks the go command where the modules are that its packages import.
+// New returns a checker for the module in dir. It uses the go command to locate imported modules.
 func New(dir string) (*Checker, error) {
 	c := &Checker{folders: map[string]string{}, files: token.NewFileSet()}
 	list := exec.Command("go", "list", "-deps", "-f", "{{with .Module}}{{.Path}}\t{{.Dir}}\t{{.Main}}{{end}}", "./...")
@@ -58,16 +57,16 @@ func New(dir string) (*Checker, error) {
 	return c, nil
 }
 
-// contextOf is what decides which files a target has.
+// contextOf returns the build context that selects a target's files.
 func contextOf(goos, goarch string) build.Context {
 	context := build.Default
 	context.GOOS, context.GOARCH, context.CgoEnabled = goos, goarch, false
 	return context
 }
 
-// Own describes what a target has of packages of the module, named by their folders: their files, and the sizes and
-// alignments of types. Targets of one system that have the same are the same to the module's code, but for what Go's
-// own library declares for each.
+// Own describes the target-specific files, sizes and alignments of packages of the module, named by directory. Targets
+// of a system with the same description are equivalent for the module's code, apart from differences in the standard
+// library.
 func (c *Checker) Own(goos, goarch string, packages ...string) (string, error) {
 	context := contextOf(goos, goarch)
 	text := fmt.Sprintf("%+v\n", types.SizesFor("gc", goarch))
@@ -81,11 +80,11 @@ func (c *Checker) Own(goos, goarch string, packages ...string) (string, error) {
 	return text, nil
 }
 
-// Check type-checks packages of the module, named by their folders, for a target, and all that they import: bodies of
-// functions in the module's packages alone. It returns all that is wrong.
+// Check type-checks packages of the module, named by directory, and their imports for a target; function bodies only in
+// the module's packages. It returns all errors.
 func (c *Checker) Check(goos, goarch string, packages ...string) error {
 	context := contextOf(goos, goarch)
-	// experiments of Go's that the target has
+	// Go experiments of the target
 	list := exec.Command("go", "list", "-f", `{{join context.ToolTags " "}}`, "unsafe")
 	list.Env = append(os.Environ(), "GOOS="+goos, "GOARCH="+goarch)
 	tags, err := list.Output()
@@ -98,7 +97,7 @@ func (c *Checker) Check(goos, goarch string, packages ...string) error {
 		return fmt.Errorf("%s/%s: no such target", goos, goarch)
 	}
 	for _, p := range packages {
-		// a package may be for some systems alone
+		// a package may be limited to some systems
 		if _, err := t.Import(path.Join(c.module, p)); err != nil && !errors.As(err, new(*build.NoGoError)) {
 			t.wrong = append(t.wrong, err)
 		}
@@ -106,7 +105,7 @@ func (c *Checker) Check(goos, goarch string, packages ...string) error {
 	return errors.Join(t.wrong...)
 }
 
-// target is the state of one Check. It imports for the type checker.
+// target is the state of one Check. It implements the type checker's importer.
 type target struct {
 	*Checker
 	context build.Context
@@ -117,7 +116,7 @@ type target struct {
 
 func (t *target) Import(name string) (*types.Package, error) { return t.ImportFrom(name, "", 0) }
 
-// ImportFrom gives a package that a file in the folder from imports.
+// ImportFrom returns a package imported by a file in the directory from.
 func (t *target) ImportFrom(path, from string, _ types.ImportMode) (*types.Package, error) {
 	if path == "unsafe" {
 		return types.Unsafe, nil
@@ -150,19 +149,19 @@ func (t *target) ImportFrom(path, from string, _ types.ImportMode) (*types.Packa
 		config.GoVersion = goVersion
 		t.wrong = append(t.wrong, t.bodiless(found, syntax)...)
 	}
-	p, _ := config.Check(path, t.files, syntax, nil) // what is wrong has been told to Error
+	p, _ := config.Check(path, t.files, syntax, nil) // Error has collected the errors
 	t.done[dir] = p
 	return p, nil
 }
 
-// goVersion is the language of the module's packages: that of the Go that runs this, for the module asks for it.
+// goVersion is the language version of the module's packages: that of the running Go, as the module requires.
 var goVersion = strings.Join(strings.SplitN(runtime.Version(), ".", 3)[:2], ".")
 
 func (c *Checker) isOwn(path string) bool {
 	return path == c.module || strings.HasPrefix(path, c.module+"/")
 }
 
-// folder finds where the source of an import is: in a module, or in Go's own library, which has copies of others'
+// folder returns the source directory of an import: in a module, or in the standard library, which has vendored
 // packages.
 func (c *Checker) folder(path, from string) (string, error) {
 	src := filepath.Join(runtime.GOROOT(), "src")
@@ -190,7 +189,7 @@ func (c *Checker) parse(file string) (*ast.File, error) {
 	return once.(func() (*ast.File, error))()
 }
 
-// bodiless tells of functions without a body that no assembly of the target has either.
+// bodiless reports functions without a body and without assembly for the target.
 func (t *target) bodiless(found *build.Package, syntax []*ast.File) (wrong []error) {
 	var assembly []byte
 	for _, name := range found.SFiles {

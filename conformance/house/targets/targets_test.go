@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestWhatIsFound checks that what is wrong on some targets alone is found there and nowhere else.
+// TestWhatIsFound checks that errors on some targets are reported for exactly those.
 func TestWhatIsFound(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{
@@ -28,7 +28,7 @@ type S struct {
 	b uint64
 }
 
-// 64-bit alignment, as C has it on 64-bit machines
+// 64-bit alignment, as in C on 64-bit machines
 const _ = uint(unsafe.Offsetof(S{}.b) - 8)
 
 var Dup = syscall.Dup
@@ -45,7 +45,7 @@ var Dup = syscall.Dup
 	}
 	c, err := New(dir)
 	require.NoError(t, err)
-	for _, p := range []string{"p", "q"} { // of a package, and of what it imports
+	for _, p := range []string{"p", "q"} { // in a package, and in an imported one
 		assert.NoError(t, c.Check("linux", "amd64", p))
 		assert.ErrorContains(t, c.Check("linux", "386", p), "overflows uint")
 		err = c.Check("linux", "arm64", p)

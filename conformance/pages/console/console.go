@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package console runs the commands that a page shows, and compares what they print with what the page says.
+// Package console runs the commands of a page and compares their output with the page.
 //
-// A block "console" is a session: a line that begins with "$ " is a command for bash, and what follows is what it
-// prints. A command that ends with " &" is a server: the next one is run once it waits for somebody; what it prints is
-// left out, and it ends with its block. In what is printed, "…" stands for anything, alone on a line for any lines.
+// A block "console" is a session: a line that begins with "$ " is a bash command, followed by its output. A command
+// that ends with " &" is a server: the next command runs once it listens; its output is omitted, and it is killed at
+// the end of the block. In output, "…" matches any text, and alone on a line any lines. After <!-- numbers vary -->,
+// numbers and white space are not compared.
 // Below <!-- numbers vary -->, numbers and white space need not be the same.
 package console
 
@@ -16,22 +17,22 @@ import (
 
 // Session is a block of a page.
 type Session struct {
-	Line     int // of the page, where the block begins
+	Line     int // line of the page where the block begins
 	Commands []Command
 	vary     bool
 }
 
-// Command is a command of a session, with what it has to print.
+// Command is a command of a session, with its expected output.
 type Command struct {
 	Text, Prints string
 	Server       bool
-	line         int // of the page; what it prints follows
+	line         int // line of the page, before the output
 }
 
-// varies is the mark above a block whose numbers are those of one run.
+// varies is the mark before a block whose numbers vary.
 const varies = "<!-- numbers vary -->"
 
-// Sessions finds the sessions of a page.
+// Sessions returns the sessions of a page.
 func Sessions(page string) (all []Session, err error) {
 	var open *Session
 	vary, fenced := false, false
@@ -65,15 +66,15 @@ func Sessions(page string) (all []Session, err error) {
 	return all, nil
 }
 
-// number is what varies.
+// number matches text that may vary.
 var number = regexp.MustCompile(`0x[0-9a-f]+|[0-9]+(\.[0-9]+)?`)
 
-// plain is a text without its numbers and with single spaces.
+// plain returns a text without its numbers and with single spaces.
 func plain(text string) string {
 	return strings.Join(strings.Fields(number.ReplaceAllString(text, "0")), " ")
 }
 
-// Fits says if a command has printed what the page says.
+// Fits reports whether the output of a command matches the page.
 func (s *Session) Fits(c *Command, printed string) bool {
 	if s.vary {
 		pattern := strings.ReplaceAll(regexp.QuoteMeta(plain(c.Prints)), "…", ".*")

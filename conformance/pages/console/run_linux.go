@@ -20,12 +20,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// patience is how long a command may take.
+// patience is the timeout of a command.
 const patience = time.Minute
 
-// Run runs the sessions of a page for whose first command pick is true, in folders of their own. Programs is a folder
-// that commands are looked up in first. It returns how many sessions it ran. With update, the page gets what was
-// printed where that does not fit.
+// Run runs those sessions of a page whose first command satisfies pick, in separate directories. Commands are looked up
+// in the directory programs first. It returns the number of sessions. With update, it writes output that does not match
+// to the page.
 func Run(t *testing.T, file, programs string, update bool, pick func(command string) bool) (ran int) {
 	t.Helper()
 	text, err := os.ReadFile(file)
@@ -46,7 +46,7 @@ func Run(t *testing.T, file, programs string, update bool, pick func(command str
 	return ran
 }
 
-// rewritten is a page with what commands, by their lines, have printed.
+// rewritten returns a page with the printed output of commands, by line.
 func rewritten(page string, all []Session, printed map[int]string) string {
 	lines := strings.SplitAfter(page, "\n")
 	for _, s := range all {
@@ -83,7 +83,7 @@ func (s *Session) run(t *testing.T, file, programs string, update bool, printed 
 			require.NoError(t, cmd.Start(), where)
 			defer func() {
 				cancel()
-				_ = cmd.Wait() // it was ended, or has done its one thing
+				_ = cmd.Wait() // it was killed or has exited
 			}()
 			require.Eventually(t, func() bool { return out.text() != "" || listens(cmd.Process.Pid) }, patience,
 				10*time.Millisecond, "%s does not wait for anybody: %s", where, &out)
@@ -108,7 +108,7 @@ func (s *Session) run(t *testing.T, file, programs string, update bool, printed 
 	}
 }
 
-// listens says if a process waits for connections over TCP.
+// listens reports whether a process listens for TCP connections.
 func listens(pid int) bool {
 	sockets, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))
 	if err != nil {
@@ -136,9 +136,9 @@ func listens(pid int) bool {
 	return false
 }
 
-// shared is what a process prints, which may be read meanwhile.
+// shared is the output of a process, which may be read while it runs.
 type shared struct {
-	mu   sync.Mutex // guards what follows
+	mu   sync.Mutex // guards the following fields
 	said bytes.Buffer
 }
 

@@ -11,7 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestRun: sessions run in order, know the last exit code, end their servers, and what does not fit can be taken over.
+// TestRun checks that sessions run in order, see the last exit code and kill their servers, and that differing output
+// can be written to the page.
 func TestRun(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "page.md")
 	write := func(text string) { require.NoError(t, os.WriteFile(file, []byte(text), 0o600)) }

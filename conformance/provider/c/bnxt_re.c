@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// The driver of a bnxt_re adapter: what its commands carry beside the usual.
+// The driver of a bnxt_re adapter: driver-specific command data.
 #include <rdma/bnxt_re-abi.h>
 
 #include "idle.h"
@@ -14,7 +14,7 @@ static const struct ib_uverbs_query_device_resp device = {
 
 static int get_context(struct call *c)
 {
-	if (!new_bells(c->file, 0) || !new_bells(c->file, BELLS)) // the first has numbers of address handles
+	if (!new_bells(c->file, 0) || !new_bells(c->file, BELLS)) // the first page has numbers of address handles
 		return ENOMEM;
 	struct bnxt_re_uctx_resp r = {
 		.dev_id = 1, .max_qp = 1 << 14, .pg_size = PAGE, .cqe_sz = ENTRY, .max_cqd = MOST_CQE,
@@ -55,7 +55,7 @@ static int create_qp(struct call *c, struct qp *qp)
 	take_driver(c, &q, sizeof q);
 	if (!q.qpsva || !qp->srq && !q.qprva)
 		return EINVAL;
-	qp->sends = memory_of(q.qpsva, PAGE); // how long they are, the provider alone knows
+	qp->sends = memory_of(q.qpsva, PAGE); // only the provider knows their length
 	qp->receives = memory_of(q.qprva, q.qprva ? PAGE : 0);
 	struct bnxt_re_qp_resp r = {.qpid = qp->number};
 	return answer_driver(c, &r, sizeof r);

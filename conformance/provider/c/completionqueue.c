@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Completion channels and queues: the commands.
+// Commands of completion channels and queues.
 #include <string.h>
 
 #include "emulated.h"
@@ -102,7 +102,7 @@ static int resize_cq(struct call *c)
 	return answer(c, &r, sizeof r);
 }
 
-// libibverbs waits until the program has acknowledged as many events as are reported here: exactly those that it
+// libibverbs waits until the program has acknowledged the number of events reported here, which must be those that it
 // read.
 static int destroy_cq(struct call *c)
 {

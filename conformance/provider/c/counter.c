@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Completion counters: two numbers in the program's memory, of what has succeeded and of what has failed, which the
-// adapter counts up for the operations that a queue pair was attached with. The headers of most machines have not got
-// their commands.
+// Completion counters: two numbers in the program's memory, of successes and failures, which the adapter increments for
+// the operations for which they were attached to a queue pair. Most installed headers do not have their commands.
 #include "emulated.h"
 
 enum { OBJECT = 19, CREATE = 0, DESTROY, MODIFY }; // methods
-enum { QUERY_CAPABILITIES = 8, ATTACH = 2 };       // of devices and of queue pairs
+enum { QUERY_CAPABILITIES = 8, ATTACH = 2 };       // methods of devices and of queue pairs
 enum { ALL = (1 << COUNTABLE) - 1, MOST_COUNTERS = 1 << 10 };
 
 struct counter {
@@ -14,7 +13,7 @@ struct counter {
 	uint64_t *value[2]; // of completions, of errors
 };
 
-struct buffer { // as the command describes one
+struct buffer { // as in the command
 	uint32_t type;
 	int32_t fd;
 	uint32_t flags, more_flags;
@@ -61,7 +60,7 @@ static int modify(struct file *f, struct ib_uverbs_ioctl_hdr *h)
 	struct ib_uverbs_attr *value = attribute(h, VALUE);
 	if (!n || !entry || !operation || !value)
 		return EINVAL;
-	// small constants stand where others have what their length says
+	// small constants are stored in place of a pointer
 	unsigned which = entry->attr_data.enum_data.elem_id | (unsigned)entry->data, how = (unsigned)operation->data;
 	if (which > 1 || how > ADD)
 		return EINVAL;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// What the program holds, as a kernel tells it by netlink: here in a file that GOVERBS_EMULATED_COUNTS names, a line
+// Resource counts of the program, which a kernel reports by netlink: here in the file GOVERBS_EMULATED_COUNTS, one line
 // for each kind of object.
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -19,7 +19,7 @@ static const char *const names[KINDS] = {
 static unsigned held[KINDS];
 static int file = -1;
 
-static void say(enum kind kind)
+static void print_count(enum kind kind)
 {
 	char line[32];
 	int n = snprintf(line, sizeof line, "%-8s%8u\n", names[kind] ? names[kind] : "-", held[kind]);
@@ -32,13 +32,13 @@ static __attribute__((constructor)) void begin(void)
 	const char *path = getenv("GOVERBS_EMULATED_COUNTS");
 	file = path ? open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0644) : -1;
 	for (int kind = 0; kind < KINDS && file >= 0; kind++)
-		say(kind);
+		print_count(kind);
 }
 
-// hold counts one more object, or with -1 one less.
+// hold counts objects: more is 1 or -1.
 void hold(enum kind kind, int more)
 {
 	held[kind] += more;
 	if (file >= 0)
-		say(kind);
+		print_count(kind);
 }

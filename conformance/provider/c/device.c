@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// The adapter's own time: a thread beside the program's, as an adapter runs beside its processor. Nothing but a
-// doorbell tells it of work.
+// The device thread, which runs concurrently with the program's threads, like an adapter. Only doorbells notify it of
+// work.
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <sched.h>
@@ -17,7 +17,7 @@
 static struct kernel own = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 struct kernel *kernel = &own;
 
-// share takes the place that testdata/twins.c has for the kernel of both programs, of zeros to begin with.
+// share maps the kernel state at the address that testdata/twins.c reserves for both programs, initially zero.
 static __attribute__((constructor)) void share(void)
 {
 	const char *at = getenv("GOVERBS_EMULATED_KERNEL");
@@ -35,16 +35,16 @@ void device_lock(void) { pthread_mutex_lock(&kernel->mutex); }
 void device_unlock(void) { pthread_mutex_unlock(&kernel->mutex); }
 
 static bool waiting, ending;
-static pid_t runs; // the process whose thread runs the device; 0 before, and when it has ended
+static pid_t runs; // process of the device thread; 0 before it starts and after it has ended
 
-// end waits for the end of the device's thread before the program ends: it would be killed with the lock in its hands,
-// which the other program waits for.
+// end waits for the device thread before the process exits: otherwise it could be killed while it holds the lock, for
+// which the other program would wait.
 static __attribute__((destructor)) void end(void)
 {
 	device_lock();
 	ending = true;
 	device_unlock();
-	while (__atomic_load_n(&runs, __ATOMIC_ACQUIRE) == getpid()) // and not in a child, which has no such thread
+	while (__atomic_load_n(&runs, __ATOMIC_ACQUIRE) == getpid()) // a child has no such thread
 		nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
 }
 
@@ -54,8 +54,8 @@ static void is_waiting(void *o)
 	waiting |= qp->deadline || qp->waiting || qp->rendezvous || qp->attr.qp_state == IBV_QPS_ERR;
 }
 
-// hurry has the device's thread run before those of programs that poll, as an adapter does: beside busy processors
-// it would wait for some milliseconds for each doorbell. Where that is not permitted it is slower, and as right.
+// hurry raises the priority of the device thread above polling threads: on busy processors it would otherwise wait for
+// milliseconds at each doorbell. Without permission it is only slower.
 static void hurry(void)
 {
 	prctl(PR_SET_TIMERSLACK, 1000ul);
@@ -63,7 +63,7 @@ static void hurry(void)
 		setpriority(PRIO_PROCESS, gettid(), -15);
 }
 
-// device looks for doorbells, often while there is work and seldom when there is none.
+// device polls doorbells, frequently while there is work.
 static void *device(void *unused)
 {
 	(void)unused;
@@ -84,11 +84,11 @@ static void *device(void *unused)
 	return NULL;
 }
 
-// still says that the adapter does nothing: requests stay in their queues and doorbells where they were rung, for tests
-// that look at them, and write completions themselves, or because nothing here knows the adapter's queues.
+// still reports whether the adapter is passive: requests and doorbells remain, for tests that inspect them and write
+// completions themselves, or because the driver does not implement the queues.
 bool still(void) { return !driver->next_send || getenv("GOVERBS_EMULATED_STILL"); }
 
-// catch_up does what doorbells have asked for: an adapter would have done it before the program's next command came.
+// catch_up processes rung doorbells: a real adapter would have done so before the next command.
 void catch_up(void)
 {
 	if (!still() && driver->rung())
@@ -108,7 +108,7 @@ void start_device(void)
 	pthread_t thread;
 	pthread_attr_t attributes;
 	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &old); // signals are for the program's threads
+	pthread_sigmask(SIG_SETMASK, &all, &old); // leave signals to the program's threads
 	pthread_attr_init(&attributes);
 	pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
 	runs = getpid();

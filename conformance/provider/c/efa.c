@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// The driver of an EFA adapter: what its commands carry beside the usual.
+// The driver of an EFA adapter: driver-specific command data.
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,7 +13,7 @@ enum {
 	MOST_CQE = 1 << 14,
 };
 
-// What kernels know that are newer than the headers of some machines.
+// Constants that some installed headers lack.
 enum { WITH_SGID = 2, WITH_LONG_NUMBERS = 4, WITH_UNSOLICITED = 1, QP_LONG_NUMBERS = 2 };
 enum {
 	CAN_READ = 1 << 0, CAN_RETRY = 1 << 1, CAN_NOTIFY = 1 << 2, CAN_SGID = 1 << 3, CAN_ORDER_128 = 1 << 4,
@@ -42,7 +42,7 @@ static const struct gid gids[] = {
 	{{0xfe, 0x80, [8] = 0x02, 0x67, 0x6f, 0xff, 0xfe, 0x76, 0x65, 0x72}, IB_UVERBS_GID_TYPE_IB},
 };
 
-// sub_queues is how many queues a completion queue consists of: sends complete in the first, receives in the last.
+// sub_queues returns the number of rings in a completion queue: sends complete in the first, receives in the last.
 static int sub_queues(void) { return getenv("GOVERBS_EFA_SUB_QUEUES") ? 2 : 1; }
 
 static int get_context(struct call *c)
@@ -52,7 +52,7 @@ static int get_context(struct call *c)
 		.cmds_supp_udata_mask = EFA_USER_CMDS_SUPP_UDATA_QUERY_DEVICE | EFA_USER_CMDS_SUPP_UDATA_CREATE_AH,
 		.sub_cqs_per_cq = sub_queues(), .inline_buf_size = INLINE, .max_llq_size = MOST_SENDS * SEND_SIZE, .max_tx_batch = 16,
 	};
-	memcpy((uint8_t *)&r + 20, &(uint16_t){EXTENDED_INLINE}, 2); // which 6.1's headers have not got
+	memcpy((uint8_t *)&r + 20, &(uint16_t){EXTENDED_INLINE}, 2); // missing in 6.1's headers
 	return answer_driver(c, &r, sizeof r);
 }
 
@@ -63,7 +63,7 @@ static int query_device(struct call *c)
 		.max_rdma_size = 1 << 30,
 		.device_caps = CAN_READ | CAN_RETRY | CAN_NOTIFY | CAN_SGID | CAN_ORDER_128 | CAN_WRITE | CAN_UNSOLICITED,
 	};
-	const char *more = getenv("GOVERBS_EFA_CAPABILITIES"); // that some adapters have
+	const char *more = getenv("GOVERBS_EFA_CAPABILITIES"); // of some adapters
 	if (more)
 		r.device_caps |= strtoul(more, NULL, 0);
 	return answer_driver(c, &r, sizeof r);
@@ -129,7 +129,7 @@ static int create_cq(struct call *c, struct cq *cq)
 	while (!power_of_two(cq->entries))
 		cq->entries += cq->entries & -cq->entries;
 	cq->entry_size = q.cq_entry_size, cq->parts = sub_queues();
-	cq->told = cq->guessed = 3; // the first number of a request is 0
+	cq->told = cq->guessed = 3; // request numbers start at 0
 	if (!make_mapping(c->file, &cq->ring, cq->parts * cq->entries * cq->entry_size) || !make_mapping(c->file, &cq->bell, 8))
 		return ENOMEM;
 	cq->buffer = cq->ring.at;
@@ -187,7 +187,7 @@ static void release(struct object *o)
 	}
 }
 
-// What the adapter has not got
+// Unsupported commands
 
 static int no_srq(struct call *c, struct srq *srq) { return (void)c, (void)srq, EOPNOTSUPP; }
 
@@ -196,7 +196,7 @@ static int no_resize(struct call *c, struct cq *cq, uint32_t entries)
 	return (void)c, (void)cq, (void)entries, EOPNOTSUPP;
 }
 
-// query_mr says by which interconnects a region is reached: one, of number 1.
+// query_mr returns the interconnects that reach a region: number 1.
 static int query_mr(struct file *f, struct ib_uverbs_ioctl_hdr *h)
 {
 	enum { HANDLE = 1 << UVERBS_ID_NS_SHIFT, VALID, RECEIVES, READS, WRITES };

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// The two halves of the driver of an EFA adapter: efa.c has its commands, efa_queues.c its queues.
+// The driver of an EFA adapter: efa.c has its commands, efa_queues.c its queues.
 #ifndef GOVERBS_EFA_H
 #define GOVERBS_EFA_H
 
 #include "emulated.h"
 
-enum { RECEIVE_SIZE = 16, UNKNOWN_ADDRESS = 0xffff, EFA_CQ_BELL = 1 }; // the word of its page that is the doorbell
+enum { RECEIVE_SIZE = 16, UNKNOWN_ADDRESS = 0xffff, EFA_CQ_BELL = 1 }; // index of the doorbell in its page
 
-uint32_t efa_address_of(struct pd *); // the number of an address handle that leads here, or UNKNOWN_ADDRESS
+uint32_t efa_address_of(struct pd *); // number of an address handle for this device, or UNKNOWN_ADDRESS
 bool efa_leads_here(struct qp *, uint32_t address, bool *here);
 
 bool efa_rung(void);

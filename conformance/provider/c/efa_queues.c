@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// The doorbells and queues of an EFA adapter, as libefa rings, fills and reads them. Numbers in them are in the order
-// of x86. No public header describes them: the layouts below are the adapter's.
+// Doorbells and queues of an EFA adapter as libefa uses them. Numbers are little-endian. The layouts are the adapter's;
+// no public header has them.
 #include <string.h>
 
 #include "efa.h"
 
-// A send: what it is, and where its data are, or they themselves.
+// A send: its kind, and its data or SGEs.
 struct send {
 	uint16_t id;
 	uint8_t operation, flags;
-	uint16_t to_qp, length; // of the data inside, or of the list
+	uint16_t to_qp, length; // of the inline data, or of the list
 	uint32_t immediate;
 	uint16_t address;
 	uint8_t hints, unused;
@@ -39,7 +39,7 @@ struct entry {
 	uint8_t status, flags;
 	uint16_t qp;
 	union {
-		uint8_t more_id[6]; // of a send
+		uint8_t more_id[6]; // for a send
 		struct {
 			uint16_t length, address, from;
 		};
@@ -47,7 +47,7 @@ struct entry {
 	uint32_t immediate;
 	union {
 		uint16_t length_high;
-		uint8_t from_gid[16]; // where the address is not known
+		uint8_t from_gid[16]; // if the address is unknown
 	};
 };
 _Static_assert(sizeof(struct send) == 32 && sizeof(struct room) == 16 && sizeof(struct entry) == 32, "as the adapter");
@@ -189,7 +189,7 @@ static const uint8_t statuses[] = {
 
 static uint8_t status_of(enum status s) { return s < sizeof statuses ? statuses[s] : 2; }
 
-// put_receive says what has come, from whom.
+// put_receive fills in a receive and its source.
 static void put_receive(struct entry *e, const struct completion *c)
 {
 	e->id = c->receive->index;
@@ -224,22 +224,22 @@ bool efa_complete(struct cq *cq, const struct completion *c)
 	size_t place = part * cq->entries + (written & (cq->entries - 1));
 	struct entry *slot = (void *)(cq->buffer + place * cq->entry_size);
 	uint8_t last = e.flags | !(written / cq->entries & 1);
-	e.flags = slot->flags; // the phase, which makes it valid, comes last
+	e.flags = slot->flags; // written last: the phase makes the entry valid
 	memcpy(slot, &e, cq->entry_size);
 	__atomic_store_n(&slot->flags, last, __ATOMIC_RELEASE);
 	cq->produced++;
 	return true;
 }
 
-// The word has a number, which libefa counts up with each event that it reads, and whether an event is asked for. The
-// doorbell of a later poll writes over a request that was not seen yet: where completions lie unread for a while, an
-// event is sent on the guess that it was so, once for each number, and another one if one is asked for afterwards.
+// The word has a sequence number, which libefa increments with each event that it reads, and a request bit. The
+// doorbell of a later poll may overwrite a request before it was seen. Therefore, if completions stay unpolled for a
+// while, one event is raised speculatively for each sequence number, and another one if a request appears afterwards.
 bool efa_take_request(struct cq *cq)
 {
 	enum { A_WHILE = 10000 };
 	uint32_t word = bell(&cq->bell, EFA_CQ_BELL);
 	if (number(word) == ((cq->guessed + 1) & 3))
-		cq->told = cq->guessed; // libefa has read what was sent on a guess, and counts on from there
+		cq->told = cq->guessed; // libefa has read the speculative event and incremented its number
 	if (number(word) == cq->told || !unread(cq)) {
 		cq->since = 0;
 		return false;

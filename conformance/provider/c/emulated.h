@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// The emulated kernel: what its parts know of each other. preload.c gives it the device file, uverbs.c reads
-// commands (ucma.c those of the connection manager), objects.c, memory.c, completionqueue.c, srq.c, xrc.c, counter.c and queuepair.c carry them out, device.c,
-// payload.c, transport.c and tags.c are the adapter, and a driver (mlx5.c, mlx5_queues.c, mlx5_tags.c; efa and mlx4
-// likewise) knows one kind: what its commands carry beside the usual, and its queues. Drivers without queues (idle.c)
-// leave in them what is posted.
+// Shared declarations of the emulated kernel. preload.c intercepts the device files. uverbs.c and ucma.c (connection
+// manager) dispatch commands, which objects.c, memory.c, completionqueue.c, srq.c, xrc.c, counter.c and queuepair.c
+// implement. device.c, payload.c, transport.c and tags.c are the adapter. A driver (mlx5.c, mlx5_queues.c and
+// mlx5_tags.c; similarly efa and mlx4) implements the driver-specific command data and the queues of one kind of
+// adapter. Drivers without queues (idle.c) process no requests.
 #ifndef GOVERBS_EMULATED_H
 #define GOVERBS_EMULATED_H
 
@@ -28,32 +28,32 @@ enum { DEVICE_NUMBER = 231 << 8 | 192 }; // major and minor
 
 enum kind { NONE, PD, MR, MW, AH, CHANNEL, CQ, QP, SRQ, XRCD, UAR, COUNTER, CONTEXT, CM_ID };
 
-// Events for a program: what it reads from its end of a pair of sockets. The third descriptor reads what the program
-// has not read, as a kernel may do.
+// Events for a program, which reads its end of a socket pair. The third descriptor reads events that the program has
+// not read, like a kernel can.
 struct events {
 	int ours, theirs, unread;
 };
 
-// What the emulated kernel knows of its programs: with testdata/twins.c, of two in one address space.
+// State of the emulated kernel, shared by two programs with testdata/twins.c.
 enum { OBJECTS = 1 << 16, QP_LISTS = 256, MOST_IDS = 1 << 16 };
 struct kernel {
-	pthread_mutex_t mutex; // commands and the devices' threads take turns; it guards what follows
+	pthread_mutex_t mutex; // serializes commands and device threads; guards what follows
 	struct file *files;
 	struct object *objects[OBJECTS];
-	uint32_t highest;           // handle that was ever used
+	uint32_t highest;           // highest handle used so far
 	struct qp *qps[QP_LISTS];   // by number
-	uint32_t last_number;       // of a queue pair
-	uint64_t last_domain;       // of extended connections
+	uint32_t last_number;       // last queue pair number
+	uint64_t last_domain;       // last XRC domain
 	struct cm_file *cm_files;
-	struct cm_id *cm_ids[MOST_IDS]; // a new ID has the lowest number, because librdmacm makes a table of them
-	uint8_t variant;            // of keys, so that an old key of a place in the table is not the next one's
+	struct cm_id *cm_ids[MOST_IDS]; // a new ID has the lowest free number, because librdmacm indexes a table with it
+	uint8_t variant;            // low byte of keys, so that a reused table entry has a different key
 };
 extern struct kernel *kernel;
 
-// An opened device file, and the context that it has after GET_CONTEXT.
+// An open device file, with its context after GET_CONTEXT.
 struct file {
 	int fd;
-	uint64_t generation; // tells a closed file's descriptor from a new one of the same number
+	uint64_t generation; // distinguishes a closed descriptor from a new one with the same number
 	bool context;
 	struct events async;
 	struct file *next;
@@ -62,7 +62,7 @@ struct file {
 struct object {
 	enum kind kind;
 	uint32_t handle;
-	unsigned users; // objects that were made with this one
+	unsigned users; // objects that depend on this one
 	struct file *file;
 };
 
@@ -77,20 +77,20 @@ struct mr {
 	uint32_t access, key;
 };
 
-// A memory window: where it is bound, a part of a region that its key opens.
+// A memory window, bound to a part of a region.
 struct mw {
 	struct object o;
 	struct pd *pd;
-	uint32_t key, access, of; // of is the region's key
-	uint32_t qp;              // of a window of type 2: the queue pair that has bound it
+	uint32_t key, access, of; // of: key of the region
+	uint32_t qp;              // type 2: the queue pair that bound it
 	uint64_t address, length;
-	bool second, bound; // second: of type 2
+	bool second, bound; // second: type 2
 };
 
-// A domain of extended connections, or one more handle of it: those that opened the same file share a domain.
+// A handle of an XRC domain: handles that opened the same file share a domain.
 struct xrcd {
 	struct object o;
-	uint64_t domain, device, inode; // inode is 0 where no file names it
+	uint64_t domain, device, inode; // inode is 0 without a file
 };
 
 struct ah {
@@ -99,7 +99,7 @@ struct ah {
 	uint8_t to[16];
 };
 
-// What a program maps from the device file, and the device sees as well.
+// Memory of the device file that the program maps, shared with the device.
 struct mapping {
 	uint64_t offset;
 	size_t size;
@@ -111,7 +111,7 @@ struct channel {
 	struct events events;
 };
 
-// A page of doorbells: the program maps it from the device file, and the device sees the same page.
+// A page of doorbells, shared between the program, which maps the device file, and the device.
 struct uar {
 	struct object o;
 	uint64_t offset;
@@ -124,17 +124,17 @@ struct cq {
 	struct channel *channel;
 	uint32_t entries;
 	uint8_t *buffer;
-	volatile uint32_t *record; // the doorbell record: [0] what the program has consumed, [1] what it asked to be told
+	volatile uint32_t *record; // the doorbell record: [0] consumer index, [1] arm request
 	uint32_t entry_size;
-	uint32_t produced;  // completions written since it was made
-	uint32_t solicited; // the value of produced behind the last completion that is solicited or an error
-	uint32_t told;      // the sequence number of the last request that an event answered
+	uint32_t produced;  // completions written in total
+	uint32_t solicited; // value of produced after the last completion that is solicited or in error
+	uint32_t told;      // sequence number of the last arm request that raised an event
 	uint32_t comp_sent, async_sent;
 	bool overrun;
 
-	uint32_t parts, written[2]; // of efa: queues that it consists of, the last one for receives; completions in each
-	struct mapping ring, bell; // of efa, whose doorbell has the consumed and the request in one word
-	uint32_t seen, guessed;    // that word, since when it leaves completions lie, and the number of the last guess
+	uint32_t parts, written[2]; // efa: number of rings, the last one for receives; completions in each
+	struct mapping ring, bell; // efa: its doorbell combines consumer index and arm request
+	uint32_t seen, guessed;    // efa: last doorbell, start time of unpolled completions, and number of the last speculative event
 	uint64_t since;
 };
 
@@ -144,23 +144,23 @@ struct srq {
 	uint64_t user;
 	uint8_t *buffer;
 	volatile uint32_t *record;
-	uint32_t requests, sges, stride, limit; // limit is 0 once an event told of it
-	uint16_t head;      // the receive that is consumed next
-	uint16_t consumed;  // as the program's counter counts
+	uint32_t requests, sges, stride, limit; // limit is 0 after its event
+	uint16_t head;      // next receive to consume
+	uint16_t consumed;  // in units of the program's counter
 	uint32_t async_sent;
-	struct xrcd *xrcd; // of one for extended connections, with the next two
+	struct xrcd *xrcd; // XRC only, like the next two
 	struct cq *cq;
 	uint32_t user_index;
-	struct tags *tags; // of one that matches them, whose completions also come to cq
+	struct tags *tags; // tag matching only; completions of tags also go to cq
 };
 
-// What is counted, by the bits that programs ask for it with.
+// Operations to count, by the bits that programs select them with.
 enum countable { SENDS, RECEIVES, READS_DONE, READS_SERVED, WRITES_DONE, WRITES_SERVED, COUNTABLE };
 
 struct qp {
 	struct object o;
-	struct qp *next; // in the table of its number
-	struct xrcd *xrcd; // of a receiver of extended connections: what is below is that of its last request
+	struct qp *next; // in the hash list of its number
+	struct xrcd *xrcd; // XRC receiver; the following fields are those of its last request
 	struct pd *pd;
 	struct cq *send_cq, *recv_cq;
 	struct srq *srq;
@@ -172,24 +172,24 @@ struct qp {
 	uint8_t *rq, *sq;
 	volatile uint32_t *record; // [0] receives posted, [1] blocks of sends posted
 	uint32_t rq_wqes, rq_stride, sq_blocks, user_index;
-	uint16_t rq_head, sq_head; // what the device consumes next
+	uint16_t rq_head, sq_head; // next receive and send to consume
 
-	uint32_t scatter;  // messages up to this size may come inside the completion
-	uint64_t deadline; // until when the request at the head is tried again; 0 for not yet tried
+	uint32_t scatter;  // maximum size of messages inside completions
+	uint64_t deadline; // end of retries for the request at the head; 0 if not tried yet
 	bool established;
 
-	// What the device sees, or a record shows. The bells of efa: [0] sends posted, [1] receives posted, each 16 bits
-	// of a word.
+	// Memory that the device reads, or that is recorded. efa bells: [0] sends posted, [1] receives posted, each in 16
+	// bits of a word.
 	struct mapping receives, sends, bells;
-	uint32_t entry_size;                   // of a send
-	uint16_t seen;                         // receives that the doorbell said
-	bool unsolicited;                      // writes with immediate data take no receive
-	struct waiting *waiting;               // requests that are tried again while others go on
+	uint32_t entry_size;                   // size of a send
+	uint16_t seen;                         // receives announced by the doorbell
+	bool unsolicited;                      // writes with immediate data consume no receive
+	struct waiting *waiting;               // requests that are retried while others proceed
 	struct counter *counters[COUNTABLE];
-	struct rendezvous *rendezvous;         // data for tags, to be read before further requests
+	struct rendezvous *rendezvous;         // data for tags, read before further requests
 };
 
-// Where data lies, by keys.
+// An SGE.
 struct piece {
 	uint64_t address;
 	uint32_t length, key;
@@ -200,66 +200,66 @@ enum { PIECES = 64, INLINE_BYTES = 1024 };
 enum operation { OP_SEND, OP_WRITE, OP_READ, OP_COMPARE_SWAP, OP_FETCH_ADD, OP_BIND, OP_TAGS,
 	OP_NONE, OP_UNKNOWN };
 
-// What is asked for a window: no length takes the binding away.
+// A request to bind a window. Length 0 unbinds.
 struct binding {
 	uint32_t key, of, access;
 	uint8_t variant; // the low byte of the window's next key
 	uint64_t address, length;
 };
 
-// What becomes of a list of tags, by operations and by messages.
+// Changes of a tag list, by operations and by messages.
 enum tag_kind {
-	TAG_ADDED, TAG_REMOVED, TAG_SEEN, // operations; TAG_SEEN says how many unexpected messages were seen
-	TAG_MESSAGE,                      // has matched, and is whole
-	TAG_MATCHED, TAG_DATA,            // the same one after the other
-	TAG_LONGER,                       // data was announced that the tag has no room for
-	TAG_CANCELED,                     // data that was announced will not come
-	TAG_UNEXPECTED, TAG_NONE,         // matches none, or has none
+	TAG_ADDED, TAG_REMOVED, TAG_SEEN, // operations; TAG_SEEN has the number of unexpected messages seen
+	TAG_MESSAGE,                      // matched, complete
+	TAG_MATCHED, TAG_DATA,            // the same, as two completions
+	TAG_LONGER,                       // announced data exceeds the tag's buffer
+	TAG_CANCELED,                     // announced data will not arrive
+	TAG_UNEXPECTED, TAG_NONE,         // without a matching tag, or without a tag
 };
 
 struct tag_operation {
 	enum tag_kind kind;
 	bool signaled, counted;
 	uint16_t seen;  // unexpected messages, if counted
-	uint16_t place; // of the tag to be removed; where a tag is added, of the one that will be added after it
+	uint16_t place; // index of the tag to remove; for additions, that of the next addition
 	uint64_t tag, mask;
 };
 
-// What a message begins with that may match a tag, numbers in network order.
+// The tag header of a message, in network order.
 struct tag_header {
 	uint8_t kind, reserved[3];
 	uint32_t own;
 	uint64_t tag;
 };
 
-// A send request as the driver read it from the queue.
+// A send request, parsed by the driver.
 struct request {
 	enum operation operation;
 	bool signaled, solicited, with_immediate, with_invalidate;
-	uint32_t immediate; // in network order; with_invalidate: the key, in this machine's order
+	uint32_t immediate; // in network order; with_invalidate: key in host order
 	uint64_t remote;
 	uint32_t remote_key;
 	uint64_t compare, swap;
-	uint32_t to_qp, to_key; // of a datagram
-	uint32_t to_srq;        // of an extended connection
-	bool elsewhere;         // the datagram's address leads out of this process
-	struct binding binding; // of OP_BIND
-	struct tag_operation tags; // of OP_TAGS
+	uint32_t to_qp, to_key; // datagrams
+	uint32_t to_srq;        // XRC
+	bool elsewhere;         // the datagram's destination is outside this process
+	struct binding binding; // OP_BIND
+	struct tag_operation tags; // OP_TAGS
 	int pieces;
 	struct piece piece[PIECES];
-	uint32_t inlined; // bytes in data
+	uint32_t inlined; // bytes of inline data
 	uint8_t data[INLINE_BYTES];
 
-	uint8_t opcode; // the adapter's own, its place and its size, which the completion repeats
+	uint8_t opcode; // native opcode, index and size, repeated in the completion
 	uint16_t index, blocks;
-	uint8_t more_index[6]; // of efa, whose programs may number requests in 64 bits
+	uint8_t more_index[6]; // efa: upper bits of 64-bit request numbers
 };
 
 struct receive {
 	int pieces;
 	struct piece piece[PIECES];
 	uint16_t index;
-	bool unsolicited; // there is none: a completion alone
+	bool unsolicited; // no receive, only a completion
 };
 
 enum status {
@@ -269,24 +269,24 @@ enum status {
 
 struct tagged {
 	enum tag_kind kind;
-	uint16_t place, unexpected; // unexpected messages until then
-	bool done;                  // the tag to be removed was there
+	uint16_t place, unexpected; // unexpected: number of unexpected messages so far
+	bool done;                  // the tag to remove existed
 	const struct tag_header *header;
 };
 
 struct completion {
 	struct qp *qp;
 	enum status status;
-	const struct request *request; // of the sender; at a receiver, what has come
-	const struct receive *receive; // nil at the sender
+	const struct request *request; // the sender's request, also at the receiver
+	const struct receive *receive; // NULL at the sender
 	struct qp *from;
 	uint32_t length;
-	const uint8_t *inside; // the message, where the completion carries it, or NULL
-	bool global; // it has a global route header
-	const struct tagged *tagged; // at a shared receive queue that matches tags
+	const uint8_t *inside; // the message, if the completion carries it
+	bool global; // has a GRH
+	const struct tagged *tagged; // on a shared receive queue with tags
 };
 
-// A command as INVOKE_WRITE brings it.
+// A command of INVOKE_WRITE.
 struct call {
 	struct file *file;
 	const uint8_t *in, *driver_in;
@@ -306,17 +306,17 @@ struct gid {
 
 struct driver {
 	const char *name;
-	uint32_t id, abi; // in netlink; an adapter without is found in sysfs alone
+	uint32_t id, abi; // netlink identifier; without it the adapter is found only in sysfs
 	const struct ib_uverbs_query_device_resp *device;
 	const struct ib_uverbs_query_port_resp *port;
 	const struct gid *gids;
 	unsigned gid_count;
-	uint32_t most_numbers; // of queue pairs: a mask
-	uint32_t target;       // bit that the number of a receiver of extended connections has besides
-	uint32_t datagram;     // the most bytes of one
-	bool no_reset;         // its provider goes on counting where it was
-	bool timestamps;       // completions have them, in nanoseconds
-	bool scalable;         // datagrams alone, also reliable ones; and a queue pair goes on after requests that failed
+	uint32_t most_numbers; // mask of queue pair numbers
+	uint32_t target;       // additional bit in the numbers of XRC receivers
+	uint32_t datagram;     // maximum size of a datagram
+	bool no_reset;         // its provider does not reset counters
+	bool timestamps;       // in completions, in nanoseconds
+	bool scalable;         // only datagrams, also reliable ones; queue pairs survive failed requests
 	int (*get_context)(struct call *);
 	int (*query_device)(struct call *);
 	int (*alloc_pd)(struct call *, struct pd *);
@@ -327,17 +327,17 @@ struct driver {
 	int (*create_qp)(struct call *, struct qp *);
 	void (*reset_qp)(struct qp *);
 	void (*record_qp)(const struct qp *);
-	int (*ioctl)(struct file *, struct ib_uverbs_ioctl_hdr *); // methods of its own
+	int (*ioctl)(struct file *, struct ib_uverbs_ioctl_hdr *); // driver-specific methods
 
-	void (*release)(struct object *);                   // what the driver has with an object that goes away
-	bool (*knows)(struct pd *);                         // has a receiver an address for who sends?
+	void (*release)(struct object *);                   // releases driver state of an object
+	bool (*knows)(struct pd *);                         // does the receiver have an address handle for the sender?
 
-	bool (*rung)(void);                                 // has a doorbell been rung since the last call?
-	bool (*next_send)(struct qp *, struct request *);   // what is at the head of the queue
+	bool (*rung)(void);                                 // was a doorbell rung since the last call?
+	bool (*next_send)(struct qp *, struct request *);   // reads the head of the queue
 	bool (*next_receive)(struct qp *, struct receive *);
 	void (*consume_receive)(struct qp *, const struct receive *);
-	bool (*complete)(struct cq *, const struct completion *); // false: there is no room
-	bool (*take_request)(struct cq *); // is an event asked for, and due? Each request is taken once
+	bool (*complete)(struct cq *, const struct completion *); // false: the queue is full
+	bool (*take_request)(struct cq *); // is an event requested and due? Consumes the request
 };
 
 extern const struct driver mlx5, efa, mlx4, erdma, mana, irdma, bnxt_re, hns;
@@ -345,11 +345,11 @@ extern const struct driver *driver;
 
 // uverbs.c
 int uverbs_ioctl(struct file *, struct ib_uverbs_ioctl_hdr *);
-int take(struct call *, void *, size_t);                    // what the command says
-int answer(struct call *, const void *, size_t);            // cut to what the program has room for
+int take(struct call *, void *, size_t);                    // reads the input of the command
+int answer(struct call *, const void *, size_t);            // truncated to the program's buffer
 int take_driver(struct call *, void *, size_t);
 int answer_driver(struct call *, const void *, size_t);
-int refuse(const char *what, uint64_t which);               // says on standard error what is not emulated: EOPNOTSUPP
+int refuse(const char *what, uint64_t which);               // reports an unsupported feature on standard error: EOPNOTSUPP
 struct ib_uverbs_attr *attribute(struct ib_uverbs_ioctl_hdr *, uint16_t);
 bool give(struct ib_uverbs_ioctl_hdr *, uint16_t, const void *, size_t);
 
@@ -358,10 +358,10 @@ void *new_object(struct file *, enum kind, size_t);
 void *find_object(struct file *, enum kind, uint32_t handle);
 struct object *object_of(uint32_t handle); // of any file
 void free_object(struct object *);
-int destroy_object(struct object *); // which may be NULL
+int destroy_object(struct object *); // may be NULL
 void free_objects(struct file *);
 void each(enum kind, void (*)(void *));
-bool infiniband(void); // the link, which is Ethernet otherwise
+bool infiniband(void); // link layer; otherwise Ethernet
 extern const uint8_t node_guid[8];
 extern const struct command object_commands[];
 
@@ -426,7 +426,7 @@ void drop_rendezvous(struct qp *);
 // device.c
 void device_lock(void), device_unlock(void);
 void start_device(void);
-void drop(void *); // memory that another program may have got
+void drop(void *); // frees memory possibly allocated by the other program
 void catch_up(void);
 bool still(void);
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// The driver of an erdma adapter: what its commands carry beside the usual.
+// The driver of an erdma adapter: driver-specific command data.
 #include <rdma/erdma-abi.h>
 
 #include "erdma.h"
 
-enum { NO_NUMBER = 0x100 }; // of a request for an event
+enum { NO_NUMBER = 0x100 }; // in an arm request
 
 static const struct ib_uverbs_query_device_resp device = {
 	ROCE_DEVICE, .vendor_id = 0x1ded, .vendor_part_id = 0x107f, .max_sge = 1, .max_sge_rd = 1, .max_cqe = 1 << 20,
@@ -28,7 +28,7 @@ static int create_cq(struct call *c, struct cq *cq)
 		return EINVAL;
 	cq->buffer = address(q.qbuf_va), cq->record = (volatile uint32_t *)address(q.db_record_va);
 	cq->told = NO_NUMBER;
-	*(volatile uint64_t *)cq->record = 0; // liberdma writes it when this is over
+	*(volatile uint64_t *)cq->record = 0; // liberdma writes it after this command
 	struct erdma_uresp_create_cq r = {.cq_id = cq->o.handle, .num_cqe = cq->entries};
 	return answer_driver(c, &r, sizeof r);
 }

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// The queues of an erdma adapter, as liberdma fills and reads them. Numbers in requests are in the order of x86, those
-// in completions in network order. No public header describes them: the layouts below are the adapter's. Which status
-// it gives to which failure no source shows; where there are several to choose from, one was guessed.
+// Queues of an erdma adapter as liberdma uses them. Numbers are little-endian in requests and big-endian in
+// completions. The layouts are the adapter's; no public header has them. The mapping of failures to statuses is partly
+// a guess.
 #include <endian.h>
 #include <string.h>
 
 #include "erdma.h"
 
-// The first word of a request: its kind, its blocks, and in the highest byte how many pieces or bytes follow.
+// The first word of a request: opcode, number of blocks, and in the high byte the number of SGEs or inline bytes.
 enum { OPCODE_AT = 27, INLINE = 1 << 25, SOLICITED = 1 << 23, SIGNALED = 1 << 22 };
 enum { BLOCKS_AT = 52, MOST_BLOCKS = 7, COUNT_AT = 56 };
 
@@ -22,7 +22,7 @@ struct data {
 	uint32_t length, key;
 };
 
-// A request, as one piece: every kind begins with the same words, and data are at 16 or behind 32.
+// A request without its wrap-around: all kinds begin with the same words; data is at offset 16 or 32.
 struct send {
 	uint64_t first;
 	uint32_t immediate, length;
@@ -76,7 +76,7 @@ static enum operation operation_of(uint8_t opcode)
 
 static struct piece piece_of(const struct data *d) { return (struct piece){d->address, d->length, d->key}; }
 
-// read_data reads a list, or data that stand in the request.
+// read_data reads SGEs or inline data.
 static void read_data(struct request *r, const struct send *s, const uint8_t *at)
 {
 	uint32_t count = s->first >> COUNT_AT, room = (const uint8_t *)(s + 1) - at;
@@ -117,7 +117,7 @@ bool erdma_next_send(struct qp *qp, struct request *r)
 		r->remote = sink(&s), r->remote_key = s.key;
 		read_data(r, &s, s.more);
 		break;
-	case OP_READ: // the sink is here
+	case OP_READ: // the sink is local
 		r->remote = s.list[0].address, r->remote_key = s.list[0].key;
 		r->piece[r->pieces++] = (struct piece){sink(&s), s.length, s.key};
 		break;
@@ -132,7 +132,7 @@ bool erdma_next_send(struct qp *qp, struct request *r)
 	return true;
 }
 
-// A receive has one piece, or none, of whose key and address the words are old ones.
+// A receive has one SGE, or none; then its key and address are stale.
 bool erdma_next_receive(struct qp *qp, struct receive *r)
 {
 	struct room room;
@@ -176,7 +176,7 @@ static uint32_t kind_of(const struct completion *c)
 	return c->request->with_invalidate ? RECEIVED_INVALIDATE : c->request->with_immediate ? RECEIVED_IMMEDIATE : RECEIVED;
 }
 
-// Nothing says how far the program has read, until it asks for an event: the queue cannot overrun here.
+// The program's progress is unknown until it requests an event, so the queue cannot overrun.
 bool erdma_complete(struct cq *cq, const struct completion *c)
 {
 	struct entry *slot = (struct entry *)cq->buffer + (cq->produced & (cq->entries - 1));
@@ -195,7 +195,7 @@ bool erdma_complete(struct cq *cq, const struct completion *c)
 	return true;
 }
 
-// The record has a number that liberdma counts up with each request.
+// The record has a number that liberdma increments with each request.
 bool erdma_take_request(struct cq *cq)
 {
 	enum { ASKED = 31, SOLICITED_ALONE = 30, NUMBER_AT = 56 };

@@ -33,8 +33,8 @@ bool send_event(struct events *e, const void *event, size_t size)
 	return send(e->ours, event, size, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)size;
 }
 
-// drop_unread takes back the events of one object that the program has not read, and says how many they were. Both
-// kinds of event begin with the object.
+// drop_unread removes events of one object that the program has not read, and returns their number. Both kinds of event
+// begin with the object.
 uint32_t drop_unread(struct events *e, size_t size, uint64_t element)
 {
 	uint32_t dropped = 0, kept = 0;

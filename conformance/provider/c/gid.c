@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// The table of GIDs, by methods of their own: the driver's, for one port. The files of sysfs that the tests write
-// (sysfs.go) say the same.
+// Methods for the GID table of the driver's single port. The sysfs files written by the tests (sysfs.go) agree with it.
 #include <string.h>
 
 #include "emulated.h"
@@ -11,7 +10,7 @@ static struct ib_uverbs_gid_entry entry(unsigned i)
 	struct ib_uverbs_gid_entry e = {.gid_index = i, .port_num = 1, .gid_type = driver->gids[i].type};
 	if (infiniband())
 		e.gid_type = IB_UVERBS_GID_TYPE_IB;
-	e.netdev_ifindex = e.gid_type != IB_UVERBS_GID_TYPE_IB; // 0 where there is none
+	e.netdev_ifindex = e.gid_type != IB_UVERBS_GID_TYPE_IB; // 0 without a network device
 	memcpy(&e.gid, driver->gids[i].raw, sizeof driver->gids[i].raw);
 	return e;
 }

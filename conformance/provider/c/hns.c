@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// The driver of an hns adapter: what its commands carry beside the usual. Its provider knows it by its modalias alone.
-// It does not offer to write a whole request to a doorbell, which takes stores of 64 bytes that x86 has not got: libhns
-// would copy 64 bytes of a request of 32.
+// The driver of an hns adapter: driver-specific command data. Its provider identifies it only by its modalias. Writing
+// a complete request to a doorbell is not offered, because it needs 64-byte stores, which x86 lacks: libhns would copy
+// 64 bytes from a 32-byte request.
 #include <rdma/hns-abi.h>
 
 #include "idle.h"

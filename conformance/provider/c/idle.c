@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Adapters that do nothing: their providers open them, make objects, and fill queues that nobody works off.
+// Idle adapters: their providers open them, create objects, and fill queues that nothing processes.
 #include <string.h>
 #include <sys/mman.h>
 
@@ -44,7 +44,7 @@ void free_bells(struct object *o)
 		munmap(u->page, PAGE);
 }
 
-// A doorbell has the number of a queue, or a request stands there whole: neither is all zeros.
+// A doorbell has a queue number or a complete request, which are never all zero.
 static bool any;
 
 static void take_bells(void *o)
@@ -81,6 +81,6 @@ void record_queues(const struct qp *qp)
 	record_words("sends", qp->sends.at, qp->sends.size);
 	record_words("receives", qp->receives.at, qp->receives.size);
 	record_words("doorbell records", qp->bells.at, qp->bells.size);
-	if (still()) // or the device has taken them
+	if (still()) // otherwise the device clears them
 		each(UAR, record_bells);
 }

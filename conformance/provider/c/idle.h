@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// What drivers of RoCE adapters share, above all of those whose queues nobody works off.
+// Shared code of drivers for RoCE adapters, mainly those with idle queues.
 #ifndef GOVERBS_IDLE_H
 #define GOVERBS_IDLE_H
 
 #include "emulated.h"
 
-// What adapters can. None of it is any adapter's: it is what tests want.
+// Capabilities, chosen for the tests; they are not those of any real adapter.
 #define ROCE_DEVICE \
 	.fw_ver = 1ull << 32, .max_mr_size = ~0ull, .page_size_cap = ~4095ull, .max_qp = 1 << 14, \
 	.max_qp_wr = MOST_REQUESTS / 4, .max_cq = 1 << 14, .max_mr = 1 << 15, .max_pd = 1 << 14, .max_qp_rd_atom = 16, \
@@ -23,18 +23,18 @@ enum { ROCE_LINK_UP = 5, ROCE_X4 = 2, ROCE_EDR = 32 };
 	.active_speed = ROCE_EDR, .phys_state = ROCE_LINK_UP, .link_layer = IBV_LINK_LAYER_ETHERNET
 
 extern const struct ib_uverbs_query_port_resp roce_port;
-extern const struct gid roce_gids[2]; // for one Ethernet port, of both versions of RoCE
+extern const struct gid roce_gids[2]; // one Ethernet port, RoCE v1 and v2
 
 uint32_t round_up(uint32_t); // to a power of two
 bool power_of_two(uint32_t);
 uint8_t *address(uint64_t);
-struct mapping memory_of(uint64_t address, size_t); // of the program's own
+struct mapping memory_of(uint64_t address, size_t); // the program's own memory
 
-bool new_bells(struct file *, uint64_t offset); // the program maps this page of doorbells at a place that it knows
+bool new_bells(struct file *, uint64_t offset); // a page of doorbells that the program maps at a known offset
 void free_bells(struct object *);
-bool bells_rung(void); // was anything written to such a page since the last call?
+bool bells_rung(void); // was such a page written since the last call?
 
-// Commands that carry nothing beside the usual, or that there are not.
+// Commands without driver-specific data, or unsupported.
 int plain_query_device(struct call *);
 int plain_pd(struct call *, struct pd *);
 int plain_ah(struct call *, struct ah *);

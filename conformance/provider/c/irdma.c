@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// The driver of an irdma adapter: what its commands carry beside the usual.
+// The driver of an irdma adapter: driver-specific command data.
 #include <rdma/irdma-abi.h>
 
 #include "idle.h"
 
-enum { QUANTUM = 32, HAS_SRQ = 1 << 7, MIN_QUEUE_KNOWN = 1 << 1, SECOND = 2 }; // SECOND is a generation
+enum { QUANTUM = 32, HAS_SRQ = 1 << 7, MIN_QUEUE_KNOWN = 1 << 1, SECOND = 2 }; // SECOND is the second generation
 enum { MOST_QUANTA = 1 << 15 };
 
-// What the headers of some machines have not got.
+// Definitions that some installed headers lack.
 union context {
 	struct irdma_alloc_ucontext_resp known;
 	struct {
@@ -73,7 +73,7 @@ static void look_at(void *o)
 		found = mr->length;
 }
 
-// A queue pair's queues were registered before, as memory; the length is that of the region.
+// A queue pair's queues were registered as memory earlier; the length is that of the region.
 static int create_qp(struct call *c, struct qp *qp)
 {
 	struct irdma_create_qp_req q;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// The driver of a mana adapter: what its commands carry beside the usual. The headers of some machines are older than
-// the driver, so that its structures are here.
+// The driver of a mana adapter: driver-specific command data. The structures are defined here, because some installed
+// headers predate the driver.
 #include "idle.h"
 
 enum { DRIVER_ID = 20, ABI = 1 };
@@ -46,7 +46,7 @@ static int create_qp(struct call *c, struct qp *qp)
 	}
 	qp->sends = memory_of(q.buffer[SEND_REQUESTS], q.size[SEND_REQUESTS]);
 	qp->receives = memory_of(q.buffer[RECEIVE_RESPONSES], q.size[RECEIVE_RESPONSES]);
-	qp->bells = memory_of(q.buffer[RECEIVE_REQUESTS], q.size[RECEIVE_REQUESTS]); // where reads are announced
+	qp->bells = memory_of(q.buffer[RECEIVE_REQUESTS], q.size[RECEIVE_REQUESTS]); // announces reads
 	return answer_driver(c, numbers, sizeof numbers);
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Memory regions and windows: the commands, and what keys open. A key is the handle of its object and a byte that
-// differs each time. Nothing is pinned: what a key opens is what the program has mapped there.
+// Commands of memory regions and windows, and key lookup. A key consists of the handle of its object and a byte that
+// changes each time. Registration does not pin memory: a key refers to the program's current mapping.
 #define _GNU_SOURCE
 #include <sys/mman.h>
 #include <sys/uio.h>
@@ -9,7 +9,7 @@
 
 #include "emulated.h"
 
-// mapped says whether a byte can be read. An emulator of a processor may know only whether its page is there.
+// mapped reports whether a byte can be read. Under a processor emulator the granularity may be a page.
 bool mapped(uint64_t at)
 {
 	char byte;
@@ -19,12 +19,12 @@ bool mapped(uint64_t at)
 	return errno == ENOSYS && msync((void *)(at & ~4095ull), 1, MS_ASYNC) == 0;
 }
 
-// pinnable says why a region cannot have this memory, or 0.
+// pinnable returns the error for which a region cannot have this memory, or 0.
 static int pinnable(uint64_t start, uint64_t length, uint64_t va)
 {
 	if (start + length < start || (start ^ va) & 4095)
 		return EINVAL;
-	return length && !(mapped(start) && mapped(start + length - 1)) ? EFAULT : 0; // what is not mapped
+	return length && !(mapped(start) && mapped(start + length - 1)) ? EFAULT : 0; // unmapped memory
 }
 
 static int reg_mr(struct call *c)
@@ -145,7 +145,7 @@ static struct mw *window(uint32_t key)
 	return o && o->kind == MW && ((struct mw *)o)->key == key ? (struct mw *)o : NULL;
 }
 
-// look_up gives the memory that a key of a queue pair's protection domain opens, or NULL.
+// look_up returns the memory for a key of a queue pair's protection domain, or NULL.
 uint8_t *look_up(struct qp *qp, uint64_t address, uint32_t length, uint32_t key, uint32_t access)
 {
 	struct mw *mw = window(key);
@@ -180,7 +180,7 @@ bool bind_window(struct qp *qp, const struct binding *b)
 	return true;
 }
 
-// invalidate takes the binding of a window of type 2 away, which the same queue pair has bound.
+// invalidate unbinds a type 2 window that the same queue pair bound.
 bool invalidate(struct qp *qp, uint32_t key)
 {
 	struct mw *mw = window(key);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// The driver of an mlx4 adapter: what its commands carry beside the usual.
+// The driver of an mlx4 adapter: driver-specific command data.
 #include <rdma/mlx4-abi.h>
 
 #include "mlx4.h"
@@ -12,7 +12,7 @@ static const struct ib_uverbs_query_device_resp device = {
 	ROCE_SRQ(31), .device_cap_flags = IBV_DEVICE_XRC,
 };
 
-// libmlx4 knows where a link-local address leads; of others it asks the kernel's network, which this is none of.
+// libmlx4 resolves link-local addresses itself; for others it uses the kernel's network, which is not emulated.
 static const struct ib_uverbs_query_port_resp port = {ROCE_PORT};
 
 static const struct gid gids[] = {
@@ -22,7 +22,7 @@ static const struct gid gids[] = {
 
 static int get_context(struct call *c)
 {
-	if (!new_bells(c->file, 0) || !new_bells(c->file, PAGE)) // the second one takes whole requests
+	if (!new_bells(c->file, 0) || !new_bells(c->file, PAGE)) // the second one accepts complete requests
 		return ENOMEM;
 	struct mlx4_ib_alloc_ucontext_resp r = {
 		.dev_caps = MLX4_USER_DEV_CAP_LARGE_CQE, .qp_tab_size = 1 << 16, .bf_reg_size = BLUE_FLAME,
@@ -65,7 +65,7 @@ static int create_srq(struct call *c, struct srq *srq)
 	return answer_driver(c, &r, sizeof r);
 }
 
-// The larger requests come first in the buffer.
+// The queue with larger requests comes first in the buffer.
 static int create_qp(struct call *c, struct qp *qp)
 {
 	struct mlx4_ib_create_qp q;
@@ -83,7 +83,7 @@ static int create_qp(struct call *c, struct qp *qp)
 	}
 	qp->sq_blocks = 1u << q.log_sq_bb_count, qp->entry_size = 1u << q.log_sq_stride;
 	size_t sends = (size_t)qp->sq_blocks * qp->entry_size, recvs = (size_t)qp->rq_wqes * qp->rq_stride;
-	bool first = qp->rq_stride > qp->entry_size; // the receives
+	bool first = qp->rq_stride > qp->entry_size; // receives come first
 	qp->rq = address(q.buf_addr) + (first ? 0 : sends), qp->sq = address(q.buf_addr) + (first ? recvs : 0);
 	qp->record = (volatile uint32_t *)address(q.db_addr);
 	qp->sends = (struct mapping){.at = qp->sq, .size = sends};

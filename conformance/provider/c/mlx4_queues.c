@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// The doorbells and queues of an mlx4 adapter, as libmlx4 rings, fills and reads them. Numbers in them are in network
-// order. No doorbell says how many requests there are: each has a bit that changes with the rounds of its queue.
+// Doorbells and queues of an mlx4 adapter as libmlx4 uses them. Numbers are big-endian. No doorbell has the number of
+// requests: each request has an owner bit that flips with each round of its queue.
 #include <endian.h>
 #include <string.h>
 
@@ -84,7 +84,7 @@ static enum operation operation_of(uint8_t opcode)
 	return OP_UNKNOWN;
 }
 
-// A window is named by the key that it gets, from which its present one differs in the low byte.
+// A bind names the window by its next key, which differs from the current one in the low byte.
 static uint32_t present_key(uint32_t next)
 {
 	struct object *o = object_of(next >> 8);
@@ -108,7 +108,7 @@ static void read_binding(struct request *r, const uint8_t *at)
 		r->binding.access |= IBV_ACCESS_REMOTE_READ;
 }
 
-// read_inline reads data that stand in the request. They come in segments, none of which crosses 64 bytes.
+// read_inline reads inline data, which is in segments that do not cross 64-byte boundaries.
 static void read_inline(struct request *r, const uint8_t *wqe, const uint8_t *at, const uint8_t *end)
 {
 	do {
@@ -126,7 +126,7 @@ static void read_inline(struct request *r, const uint8_t *wqe, const uint8_t *at
 	} while ((at - wqe) % MLX4_INLINE_ALIGN == 0 && at + sizeof(uint32_t) <= end);
 }
 
-// read_data reads where data are, or they themselves. A segment without length has the bit of those that stand there.
+// read_data reads SGEs and inline data. A segment with length 0 has the inline bit.
 static void read_data(struct request *r, const uint8_t *wqe, const uint8_t *at, const uint8_t *end)
 {
 	for (r->pieces = 0; at + DATA <= end && r->pieces < PIECES; at += DATA) {
@@ -142,7 +142,7 @@ static void read_data(struct request *r, const uint8_t *wqe, const uint8_t *at, 
 	}
 }
 
-enum { UNITS = 0x3f }; // of 16 bytes; a request without is none, as all are before a queue pair leaves RESET
+enum { UNITS = 0x3f }; // units of 16 bytes; 0 means no request, as in RESET
 
 static bool ready(const struct qp *qp, const struct mlx4_wqe_ctrl_seg *control, uint32_t *first)
 {
@@ -237,11 +237,11 @@ static uint32_t used(const struct cq *cq) { return (cq->produced - record(cq->re
 
 static struct mlx4_cqe *slot(uint8_t *buffer, uint32_t entries, uint32_t n)
 {
-	return (struct mlx4_cqe *)(buffer + (size_t)(n & entries) * ENTRY) + 1; // the second half of an entry of 64 bytes
+	return (struct mlx4_cqe *)(buffer + (size_t)(n & entries) * ENTRY) + 1; // second half of a 64-byte entry
 }
 
-// mlx4_clear_entries makes all entries of a buffer those of the round before: their owner is another than the next
-// one's will be.
+// mlx4_clear_entries marks all entries of a buffer as belonging to the previous round, so that their owner bit is
+// invalid.
 void mlx4_clear_entries(struct cq *cq, uint8_t *buffer, uint32_t entries)
 {
 	for (uint32_t n = cq->produced; n != cq->produced + entries + 1; n++)
@@ -282,7 +282,7 @@ bool mlx4_complete(struct cq *cq, const struct completion *c)
 	return true;
 }
 
-// mlx4_switch_buffer ends the old buffer with a completion that says so; libmlx4 then copies what stands before it.
+// mlx4_switch_buffer marks the end of the old buffer with a special completion; libmlx4 then copies those before it.
 int mlx4_switch_buffer(struct cq *cq, uint8_t *buffer, uint32_t entries)
 {
 	if (used(cq) > cq->entries || used(cq) >= entries)
@@ -293,7 +293,7 @@ int mlx4_switch_buffer(struct cq *cq, uint8_t *buffer, uint32_t entries)
 	return 0;
 }
 
-// The request to be told has a sequence number, which libmlx4 counts up with each event that it reads.
+// The arm request has a sequence number, which libmlx4 increments with each event that it reads.
 bool mlx4_take_request(struct cq *cq)
 {
 	uint32_t request = record(cq->record + 1), number = request >> 28 & 3;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// The driver of an mlx5 adapter: what its commands carry beside the usual.
+// The driver of an mlx5 adapter: driver-specific command data.
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -31,7 +31,7 @@ static const struct ib_uverbs_query_port_resp port = {
 	.active_speed = EDR, .phys_state = LINK_UP, .link_layer = IBV_LINK_LAYER_ETHERNET,
 };
 
-// Two for one Ethernet port, of both versions of RoCE.
+// One Ethernet port, RoCE v1 and v2.
 static const struct gid gids[] = {
 	{{0xfe, 0x80, [8] = 0x02, 0x67, 0x6f, 0xff, 0xfe, 0x76, 0x65, 0x72}, IB_UVERBS_GID_TYPE_ROCE_V1},
 	{{[10] = 0xff, 0xff, 192, 0, 2, 1}, IB_UVERBS_GID_TYPE_ROCE_V2},
@@ -39,9 +39,9 @@ static const struct gid gids[] = {
 
 // Commands
 
-enum { CLOCK_OFFSET = 0x700 * PAGE, UAR_OFFSET = 0x10000 * PAGE }; // of the device file
+enum { CLOCK_OFFSET = 0x700 * PAGE, UAR_OFFSET = 0x10000 * PAGE }; // offsets in the device file
 
-// show_clock writes the page that says how timestamps become nanoseconds, which they are.
+// show_clock writes the page for converting timestamps, which already are nanoseconds.
 static bool show_clock(struct file *f)
 {
 	enum { SHIFT = 16 };
@@ -49,7 +49,7 @@ static bool show_clock(struct file *f)
 	if (!page)
 		return false;
 	*page = (struct mlx5_ib_clock_info){
-		.sign = getenv("GOVERBS_EMULATED_CLOCK") ? MLX5_IB_CLOCK_INFO_KERNEL_UPDATING : 0, // for ever
+		.sign = getenv("GOVERBS_EMULATED_CLOCK") ? MLX5_IB_CLOCK_INFO_KERNEL_UPDATING : 0, // permanently
 		.nsec = now() * 1000, .cycles = now() * 1000, .mult = 1 << SHIFT, .shift = SHIFT, .mask = ~0ull,
 	};
 	munmap(page, PAGE);
@@ -61,7 +61,7 @@ static int get_context(struct call *c)
 	struct mlx5_ib_alloc_ucontext_req_v2 q;
 	take_driver(c, &q, sizeof q);
 	if (q.flags & MLX5_IB_ALLOC_UCTX_DEVX)
-		return EOPNOTSUPP; // libmlx5 asks again without
+		return EOPNOTSUPP; // libmlx5 retries without it
 	if (!(q.lib_caps & MLX5_LIB_CAP_DYN_UAR) || q.max_cqe_version < 1)
 		return refuse("a library without dynamic doorbell pages, of capabilities", q.lib_caps);
 	if (!show_clock(c->file))
@@ -72,7 +72,7 @@ static int get_context(struct call *c)
 		.max_srq_recv_wr = MOST_REQUESTS, .num_ports = 1,
 		.response_length = sizeof r, .cqe_version = !getenv("GOVERBS_EMULATED_OLD"), .cmds_supp_uhw = MLX5_USER_CMDS_SUPP_UHW_CREATE_AH,
 		.clock_info_versions = 1 << MLX5_IB_CLOCK_INFO_V1,
-		.log_uar_size = 12, .num_uars_per_page = 1, // no tot_bfregs: doorbell pages are asked for one by one
+		.log_uar_size = 12, .num_uars_per_page = 1, // no tot_bfregs: doorbell pages are allocated one by one
 	};
 	return answer_driver(c, &r, sizeof r);
 }
@@ -111,7 +111,7 @@ static int create_cq(struct call *c, struct cq *cq)
 	cq->buffer = address(q.buf_addr);
 	cq->record = (volatile uint32_t *)address(q.db_addr);
 	cq->entry_size = q.cqe_size;
-	// Nothing is asked for yet, which the sequence number before the first one says.
+	// No event is requested yet: the sequence number precedes the first one.
 	cq->told = 3;
 	cq->record[1] = ~0u;
 	struct mlx5_ib_create_cq_resp r = {.cqn = cq->o.handle};
@@ -152,7 +152,7 @@ static int create_qp(struct call *c, struct qp *qp)
 	qp->record = (volatile uint32_t *)address(q.db_addr);
 	qp->user_index = q.uidx;
 	if (qp->rq_wqes)
-		qp->attr.max_recv_wr = qp->rq_wqes; // which its driver says when it is asked
+		qp->attr.max_recv_wr = qp->rq_wqes; // reported by queries
 	if (q.flags & MLX5_QP_FLAG_SCATTER_CQE && qp->recv_cq && qp->type != IBV_QPT_UD)
 		qp->scatter = qp->recv_cq->entry_size == 128 ? 64 : 32;
 	struct mlx5_ib_create_qp_resp r = {0};
@@ -206,7 +206,7 @@ static void record_queues(const struct qp *qp)
 	record_words("sends", qp->sq, (size_t)qp->sq_blocks * 64);
 	record_words("receives", qp->rq, (size_t)qp->rq_wqes * qp->rq_stride);
 	record_words("doorbell records", (const void *)qp->record, 8);
-	if (still()) // or the device has taken them
+	if (still()) // otherwise the device clears them
 		each(UAR, record_bells);
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// The two halves of the driver of an mlx5 adapter: mlx5.c has its commands, mlx5_queues.c its queues.
+// The driver of an mlx5 adapter: mlx5.c has its commands, mlx5_queues.c its queues.
 #ifndef GOVERBS_MLX5_H
 #define GOVERBS_MLX5_H
 
@@ -8,7 +8,7 @@
 
 struct mlx5_cqe64;
 
-enum { UNIT = 16 }; // bytes that requests are made of
+enum { UNIT = 16 }; // unit of request sizes
 
 bool mlx5_rung(void);
 bool mlx5_next_send(struct qp *, struct request *);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// The doorbells and queues of an mlx5 adapter, as libmlx5 rings, fills and reads them. Numbers in them are in
-// network order.
+// Doorbells and queues of an mlx5 adapter as libmlx5 uses them. Numbers are big-endian.
 #include <endian.h>
 #include <string.h>
 
@@ -11,7 +10,7 @@
 
 enum { BLOCK = MLX5_SEND_WQE_BB };
 
-// Every doorbell is eight bytes that are not all zero: taking them out tells each ring from the next.
+// Every doorbell is eight bytes that are not all zero, so clearing them distinguishes successive rings.
 static uint64_t any;
 
 static void take_bells(void *o)
@@ -41,7 +40,7 @@ static uint32_t record(volatile uint32_t *r)
 	return v;
 }
 
-// pieces reads data segments, until one that ends a list.
+// pieces reads data segments up to the end of the list.
 static int pieces(struct piece *p, const uint8_t *at, const uint8_t *end)
 {
 	int n = 0;
@@ -91,7 +90,7 @@ void mlx5_consume_receive(struct qp *qp, const struct receive *r)
 	}
 }
 
-// copy_request makes one piece of a request that may wrap around the end of the queue.
+// copy_request linearizes a request that may wrap around the end of the queue.
 static uint32_t copy_request(const struct qp *qp, uint8_t *to)
 {
 	const uint8_t *ring = qp->sq;
@@ -132,8 +131,8 @@ static void read_inline(struct request *r, const uint8_t *at, const uint8_t *end
 	r->inlined = length;
 }
 
-// read_binding reads the change of a key's context that a window is bound, or its binding taken away, with: which
-// of its fields count, a mask says.
+// read_binding reads the change of a memory key's context that binds or unbinds a window. A mask selects the valid
+// fields.
 static void read_binding(struct request *r, uint32_t key, const uint8_t *at, const uint8_t *end)
 {
 	struct mlx5_wqe_umr_ctrl_seg control;
@@ -179,8 +178,8 @@ bool mlx5_next_send(struct qp *qp, struct request *r)
 	r->with_immediate = r->opcode == MLX5_OPCODE_SEND_IMM || r->opcode == MLX5_OPCODE_RDMA_WRITE_IMM;
 	r->with_invalidate = r->opcode == MLX5_OPCODE_SEND_INVAL;
 	if (!units || (uint16_t)(first >> 8) != qp->sq_head || be32toh(control.qpn_ds) >> 8 != qp->number) {
-		if (qp->attr.qp_state != IBV_QPS_ERR) // there may be many more behind the one that failed
-			refuse("a request that is none: its first word is", first);
+		if (qp->attr.qp_state != IBV_QPS_ERR) // many requests may follow the failed one
+			refuse("invalid request, first word", first);
 		r->operation = OP_UNKNOWN, r->blocks = 1;
 		return true;
 	}
@@ -192,7 +191,7 @@ bool mlx5_next_send(struct qp *qp, struct request *r)
 		at += sizeof av;
 	}
 	if (qp->type == IBV_QPT_XRC_SEND && r->operation != OP_BIND) {
-		uint32_t number; // of the shared receive queue
+		uint32_t number; // shared receive queue
 		memcpy(&number, at, sizeof number);
 		r->to_srq = be32toh(number);
 		at += UNIT;
@@ -249,8 +248,8 @@ static uint8_t opcode_of(const struct completion *c)
 
 static uint32_t used(const struct cq *cq) { return (cq->produced - record(cq->record)) & 0xffffff; }
 
-// put writes the next completion. Its last byte has the owner, which changes with each round of the queue, and
-// makes it valid.
+// put writes the next completion. Its last byte has the owner bit, which flips with each round of the queue and makes
+// it valid.
 static void put(struct cq *cq, const struct mlx5_cqe64 *e, uint8_t last)
 {
 	uint8_t *slot = cq->buffer + (size_t)(cq->produced & cq->entries) * cq->entry_size + cq->entry_size - 64;
@@ -259,13 +258,13 @@ static void put(struct cq *cq, const struct mlx5_cqe64 *e, uint8_t last)
 	__atomic_store_n(slot + offsetof(struct mlx5_cqe64, op_own), last | owner, __ATOMIC_RELEASE);
 }
 
-// carry puts a small message inside the completion: in front of one of 128 bytes, at the beginning of one of 64.
+// carry puts a small message inside the completion: before a 128-byte one, at the beginning of a 64-byte one.
 static uint8_t carry(struct cq *cq, struct mlx5_cqe64 *e, const struct completion *c)
 {
 	enum { SCATTER32 = 4, SCATTER64 = 8 };
 	if (!c->inside)
 		return 0;
-	bool of_tag = c->tagged && c->tagged->kind < TAG_UNEXPECTED; // whose header stands at the beginning
+	bool of_tag = c->tagged && c->tagged->kind < TAG_UNEXPECTED; // the header is at the beginning
 	if (c->length <= 32 && !of_tag) {
 		memcpy(e, c->inside, c->length);
 		return SCATTER32;
@@ -293,7 +292,7 @@ bool mlx5_complete(struct cq *cq, const struct completion *c)
 	}
 	if (c->status != OK) {
 		struct mlx5_err_cqe *failure = (struct mlx5_err_cqe *)&e;
-		e.timestamp = 0; // which lies in the same place as the syndromes
+		e.timestamp = 0; // shares storage with the syndromes
 		failure->syndrome = syndromes[c->status];
 		failure->vendor_err_synd = 0x40 + c->status;
 	}
@@ -305,7 +304,7 @@ bool mlx5_complete(struct cq *cq, const struct completion *c)
 	return true;
 }
 
-// mlx5_switch_buffer ends the old buffer with a completion that says so; libmlx5 then copies what stands before it.
+// mlx5_switch_buffer marks the end of the old buffer with a special completion; libmlx5 then copies those before it.
 int mlx5_switch_buffer(struct cq *cq, uint8_t *buffer, uint32_t entries)
 {
 	if (used(cq) > cq->entries || used(cq) >= entries)
@@ -316,8 +315,8 @@ int mlx5_switch_buffer(struct cq *cq, uint8_t *buffer, uint32_t entries)
 	return 0;
 }
 
-// The request to be told has a sequence number, which libmlx5 counts up with each event that it reads: perhaps
-// before the call that sent the event has returned.
+// The arm request has a sequence number, which libmlx5 increments with each event that it reads, possibly before the
+// call that sent the event returns.
 bool mlx5_take_request(struct cq *cq)
 {
 	uint32_t request = record(cq->record + 1), number = request >> 28 & 3;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Tag matching as libmlx5 asks for it and reads what became of it. The numbers are libmlx5's own, which its headers do
-// not give: conformance/provider/tags_linux_test.go shows that it takes them for what they are.
+// Tag matching as libmlx5 uses it. The numbers are internal to libmlx5 and not in its headers:
+// conformance/provider/tags_linux_test.go verifies them.
 #include <endian.h>
 #include <string.h>
 
@@ -11,7 +11,7 @@
 
 enum { KIND_AT = 4, ADD = 1, REMOVE = 2, COUNTED = 1 << 6, SIGNALED = 1 << 7 };
 
-// mlx5_read_tags reads an operation on the list of tags. One that adds says where the next one will be.
+// mlx5_read_tags reads an operation on the tag list. An addition also has the index of the next one.
 bool mlx5_read_tags(struct request *r, const uint8_t *at, const uint8_t *end)
 {
 	static const uint8_t kinds[] = {TAG_SEEN, [ADD] = TAG_ADDED, [REMOVE] = TAG_REMOVED};
@@ -34,7 +34,8 @@ static const uint8_t kinds[] = {
 	[TAG_SEEN] = 7, [TAG_MESSAGE] = 10, [TAG_LONGER] = 11, [TAG_CANCELED] = 12,
 };
 
-// mlx5_put_tagged writes what a completion says of tags, and gives its opcode: one without a packet has no message.
+// mlx5_put_tagged fills in the tag fields of a completion and returns its opcode. A completion without a packet has no
+// message.
 uint8_t mlx5_put_tagged(struct mlx5_cqe64 *e, const struct completion *c, uint8_t opcode)
 {
 	const struct tagged *t = c->tagged;

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Netlink for RDMA, as far as libibverbs asks: which devices there are, and which driver is behind one. Some providers
-// know their devices by the driver alone. It is there for adapters whose driver says what it is; for the others
-// libibverbs reads sysfs. The socket is one of a pair, which passes for one of netlink.
+// RDMA netlink, as far as libibverbs uses it: list devices and their drivers. Some providers identify their devices
+// only by driver. Adapters without a netlink identifier are found in sysfs. The socket is one of a pair.
 #define _GNU_SOURCE
 #include <endian.h>
 #include <linux/netlink.h>
@@ -46,7 +45,7 @@ static int new_socket(int type)
 	return n->fd;
 }
 
-// The libibverbs of this machine sees no adapters here but the emulated one.
+// Make libibverbs see only the emulated adapter.
 int socket(int domain, int type, int protocol)
 {
 	if (domain != AF_NETLINK || protocol != NETLINK_RDMA)
@@ -132,7 +131,7 @@ static void describe_file(struct message *m)
 	PUT(m, RDMA_NLDEV_ATTR_UVERBS_DRIVER_ID, (uint32_t)driver->id);
 }
 
-// asks_for_cm: the connection manager's file is described in sysfs, where librdmacm looks if there is no answer here.
+// asks_for_cm: sysfs describes the connection manager's file; librdmacm looks there if netlink has no answer.
 static bool asks_for_cm(const struct nlmsghdr *q, size_t size)
 {
 	static const char name[] = "rdma_cm";

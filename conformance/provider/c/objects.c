@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Objects that programs make, but for queue pairs, and the commands for them.
+// Objects of programs except queue pairs, and their commands.
 #include <stdlib.h>
 #include <string.h>
 
@@ -62,7 +62,7 @@ static void free_kind(struct file *f, bool qps)
 	}
 }
 
-// A file that is closed takes all of its objects along: first those that lead to others.
+// Closing a file frees all of its objects: first queue pairs, which refer to others.
 void free_objects(struct file *f)
 {
 	free_kind(f, true);
@@ -121,7 +121,7 @@ static int query_device_ex(struct call *c)
 	struct ib_uverbs_ex_query_device_resp r = {.base = described(), .hca_core_clock = 1000000}; // kHz
 	if (driver->timestamps)
 		r.timestamp_mask = ~0ull;
-	if (infiniband() && !driver->scalable) // which libmlx5's queue pair for tags wants
+	if (infiniband() && !driver->scalable) // needed by libmlx5's queue pair for tags
 		r.tm_caps = (struct ib_uverbs_tm_caps){64, MOST_TAGS, IBV_TM_CAP_RC, MOST_REQUESTS, 1, 0};
 	r.device_cap_flags_ex = r.base.device_cap_flags;
 	r.response_length = c->out_size < sizeof r ? c->out_size : sizeof r;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// What a request moves, from memory to memory.
+// Data movement of requests.
 #include <string.h>
 
 #include "transport.h"
@@ -27,7 +27,7 @@ bool open_all(struct memory *m, struct qp *qp, const struct piece *p, int n, uin
 	return true;
 }
 
-// move copies size bytes, from the beginning of both; skip leaves out the first bytes of to.
+// move copies size bytes to to, after its first skip bytes.
 void move(const struct memory *to, uint64_t skip, const struct memory *from, uint64_t size)
 {
 	int f = 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// The device files, as libibverbs and librdmacm find them: /dev/infiniband/uverbs0 is a sparse file in memory that calls
-// itself a character device, and so does rdma_cm beside it. Everything else goes to the kernel.
+// Intercepts the device files of libibverbs and librdmacm: /dev/infiniband/uverbs0 is a sparse memory file that
+// pretends to be a character device, and so is rdma_cm. Everything else goes to the kernel.
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <fcntl.h>
@@ -18,7 +18,7 @@
 
 #include "emulated.h"
 
-// The headers make names like stat64 other names of stat, or macros; both are interposed here.
+// The headers define stat64 and others as aliases or macros; both names are interposed here.
 #undef stat64
 #undef fstat64
 #undef open64
@@ -144,8 +144,8 @@ int close(int fd)
 	return syscall(SYS_close, fd);
 }
 
-// libibverbs loads what RDMAV_DRIVERS names, and besides what files of this machine name, whose drivers may be of
-// another release: it is shown a directory without files.
+// libibverbs loads RDMAV_DRIVERS and also drivers configured on this machine, which may be of another release: it is
+// shown an empty directory.
 DIR *opendir(const char *path)
 {
 	char none[4096];
@@ -164,11 +164,10 @@ void *map_device(struct file *f, uint64_t offset, size_t size)
 	return p == MAP_FAILED ? NULL : p;
 }
 
-// make_mapping has the program and the device share memory, of zeros, at a place of the device file that was never
-// used before.
+// make_mapping maps zeroed memory, shared by the program and the device, at an unused offset of the device file.
 bool make_mapping(struct file *f, struct mapping *m, size_t size)
 {
-	static uint64_t next = 1 << 30; // behind what is mapped by handles
+	static uint64_t next = 1 << 30; // after mappings by handle
 	size = (size + PAGE - 1) & ~(size_t)(PAGE - 1);
 	*m = (struct mapping){.offset = next, .size = size, .at = map_device(f, next, size)};
 	next += size;
@@ -179,7 +178,7 @@ void drop_mapping(struct mapping *m)
 {
 	if (!m->at)
 		return;
-	madvise(m->at, m->size, MADV_REMOVE); // and nothing stays in the file
+	madvise(m->at, m->size, MADV_REMOVE); // free the file's pages
 	munmap(m->at, m->size);
 	m->at = NULL;
 }

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Queue pairs and shared receive queues: the commands. Which attributes a change of state needs, and which it
-// allows, is what every kernel's core checks before a driver is asked.
+// Commands of queue pairs and shared receive queues. The kernel's core checks the required and optional attributes of a
+// state change before it calls a driver.
 #include <string.h>
 #include <unistd.h>
 
 #include "emulated.h"
 
-// Short names for the table below
+// Short names for the table below.
 enum {
 	RC = IBV_QPT_RC, UC = IBV_QPT_UC, UD = IBV_QPT_UD, XRC = IBV_QPT_XRC_SEND, XRC_RECV = IBV_QPT_XRC_RECV,
-	SRD = IBV_QPT_DRIVER, // the one such type that there is
+	SRD = IBV_QPT_DRIVER, // the only driver-specific type
 };
 enum { RESET = IBV_QPS_RESET, INIT = IBV_QPS_INIT, RTR = IBV_QPS_RTR, RTS = IBV_QPS_RTS, ERR = IBV_QPS_ERR };
 enum {
@@ -29,7 +29,7 @@ struct qp *find_qp(uint32_t number)
 	return qp;
 }
 
-// forget_qp takes a queue pair out of the table, and lets go of what it was made with.
+// forget_qp removes a queue pair from the table and releases the objects that it uses.
 void forget_qp(struct qp *qp)
 {
 	for (struct qp **at = &kernel->qps[qp->number % QP_LISTS]; *at; at = &(*at)->next)
@@ -59,10 +59,10 @@ static bool offered(uint32_t type)
 
 static int new_qp(struct call *c, const struct ib_uverbs_ex_create_qp *q, struct ib_uverbs_create_qp_resp *r)
 {
-	bool target = q->qp_type == XRC_RECV; // its domain stands where others have their protection domain
+	bool target = q->qp_type == XRC_RECV; // its XRC domain takes the place of the protection domain
 	if (!offered(q->qp_type))
 		return refuse("queue pair of type", q->qp_type);
-	enum { BLOCK_OWN_MULTICAST = 2 }; // there is no multicast
+	enum { BLOCK_OWN_MULTICAST = 2 }; // multicast is not emulated
 	if (q->create_flags & ~BLOCK_OWN_MULTICAST || q->comp_mask)
 		return refuse("flags of a queue pair", (uint64_t)q->comp_mask << 32 | q->create_flags);
 	if (q->max_send_wr > MOST_REQUESTS || q->max_recv_wr > MOST_REQUESTS)
@@ -70,11 +70,11 @@ static int new_qp(struct call *c, const struct ib_uverbs_ex_create_qp *q, struct
 	struct xrcd *xrcd = target ? find_object(c->file, XRCD, q->pd_handle) : NULL;
 	struct pd *pd = target ? NULL : find_object(c->file, PD, q->pd_handle);
 	struct cq *send = target ? NULL : find_object(c->file, CQ, q->send_cq_handle);
-	bool none = target || q->qp_type == XRC; // of receives
+	bool none = target || q->qp_type == XRC; // no receives
 	struct cq *recv = none ? send : find_object(c->file, CQ, q->recv_cq_handle);
 	struct srq *srq = q->is_srq && !target ? find_object(c->file, SRQ, q->srq_handle) : NULL;
 	if (srq && srq->tags)
-		recv = srq->cq; // where its messages complete
+		recv = srq->cq; // where its receives complete
 	if (target ? !xrcd : !pd || !send || !recv || q->is_srq && !srq)
 		return EINVAL;
 	struct qp *qp = new_object(c->file, QP, sizeof *qp);
@@ -82,12 +82,12 @@ static int new_qp(struct call *c, const struct ib_uverbs_ex_create_qp *q, struct
 		return ENOMEM;
 	qp->pd = pd, qp->send_cq = send, qp->recv_cq = recv, qp->srq = srq, qp->xrcd = xrcd;
 	qp->type = q->qp_type, qp->all_signaled = q->sq_sig_all, qp->user = q->user_handle;
-	if (!kernel->last_number) // few numbers are those of another process, whose queue pairs cannot be reached from here
+	if (!kernel->last_number) // random start: queue pairs of another process are unreachable and should rarely have the same numbers
 		kernel->last_number = recording() ? 256 : (uint32_t)getpid() << 8;
 	do
 		qp->number = ++kernel->last_number & driver->most_numbers | (target ? driver->target : 0);
 	while (!qp->number || find_qp(qp->number));
-	qp->attr.rnr_retry = q->qp_type == SRD ? 7 : 0; // which is for ever, unless the program says another number
+	qp->attr.rnr_retry = q->qp_type == SRD ? 7 : 0; // unlimited by default
 	qp->attr.max_send_wr = q->max_send_wr, qp->attr.max_recv_wr = q->max_recv_wr;
 	qp->attr.max_send_sge = q->max_send_sge, qp->attr.max_recv_sge = q->max_recv_sge;
 	qp->attr.max_inline_data = q->max_inline_data;
@@ -106,7 +106,7 @@ static int new_qp(struct call *c, const struct ib_uverbs_ex_create_qp *q, struct
 	kernel->qps[qp->number % QP_LISTS] = qp;
 	*r = (struct ib_uverbs_create_qp_resp){
 		.qp_handle = qp->o.handle, .qpn = qp->number,
-		.max_send_wr = qp->attr.max_send_wr, .max_recv_wr = qp->attr.max_recv_wr, // as the driver rounds them
+		.max_send_wr = qp->attr.max_send_wr, .max_recv_wr = qp->attr.max_recv_wr, // rounded by the driver
 		.max_send_sge = qp->attr.max_send_sge, .max_recv_sge = qp->attr.max_recv_sge,
 		.max_inline_data = q->max_inline_data,
 	};
@@ -192,8 +192,8 @@ static void set_route(struct ib_uverbs_ah_attr *a, const struct ib_uverbs_qp_des
 	a->is_global = d->is_global, a->port_num = d->port_num;
 }
 
-// others are attributes that belong to the other end of an extended connection, which programs set as for RC, and the
-// kernel leaves out.
+// others returns attributes that belong to the other end of an XRC connection. Programs set them as for RC, and the
+// kernel ignores them.
 static uint32_t others(const struct qp *qp)
 {
 	return qp->type == XRC ? DEST_READS | TIMER : qp->type == XRC_RECV ? READS | RETRY | RNR_RETRY : 0;
@@ -212,13 +212,13 @@ static int change(struct call *c, const struct ib_uverbs_modify_qp *q)
 		return refuse("state of a queue pair", to);
 	if (!allowed(qp, to, mask) || mask & PORT && q->port_num != 1 || mask & PKEY && q->pkey_index)
 		return EINVAL;
-	static const uint8_t nobody[16]; // whose address cannot be resolved
+	static const uint8_t nobody[16]; // cannot be resolved
 	if (mask & AV && (!q->dest.is_global && !infiniband() ||
 		q->dest.is_global && memcmp(q->dest.dgid, nobody, sizeof nobody) == 0) ||
 		mask & MTU && (q->path_mtu < 1 || q->path_mtu > 5))
-		return EINVAL; // over Ethernet every route is a global one
+		return EINVAL; // Ethernet needs a GRH
 	if (mask & READS && q->max_rd_atomic > 16 || mask & DEST_READS && q->max_dest_rd_atomic > 16)
-		return EINVAL; // what the mask has not got, some libraries have not written
+		return EINVAL; // attributes outside the mask may be uninitialized
 	if (mask & PKEY) a->pkey_index = q->pkey_index;
 	if (mask & PORT) a->port_num = q->port_num;
 	if (mask & ACCESS) a->qp_access_flags = q->qp_access_flags;

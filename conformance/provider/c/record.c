@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// A record of what a program asks of the kernel and leaves in its queues, as text, so that two programs can be
-// compared: the file that GOVERBS_RECORD names. Where a word is an address of the program's own, it says so alone:
-// programs that want to compare what they point to have it at FIXED.
+// Writes a text record of a program's commands and queues to the file GOVERBS_RECORD, so that two programs can be
+// compared. Addresses of the program are replaced by a placeholder; programs that compare memory map it at FIXED.
 #include <stdarg.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -18,7 +17,7 @@ bool recording(void)
 {
 	const char *name = record ? NULL : getenv("GOVERBS_RECORD");
 	if (name && (record = fopen(name, "we")))
-		setvbuf(record, NULL, _IOLBF, 1 << 16); // programs may end without a word to the C library
+		setvbuf(record, NULL, _IOLBF, 1 << 16); // programs may exit without flushing
 	return record;
 }
 
@@ -27,7 +26,7 @@ static bool is_address(uint64_t word)
 	return word >> 32 && (word < FIXED || word >= FIXED + FIXED_SIZE) && mapped(word);
 }
 
-// record_words writes bytes, as words; zeros at the end are counted alone.
+// record_words writes bytes as words. Trailing zeros are only counted.
 void record_words(const char *what, const void *p, size_t size)
 {
 	size_t used = size;
@@ -60,7 +59,7 @@ void record_method(const struct ib_uverbs_ioctl_hdr *h)
 	fputc('\n', record);
 }
 
-// record_qp writes the queues of a queue pair that ends, and its doorbells.
+// record_qp writes the queues and doorbells of a queue pair that is destroyed.
 void record_qp(const struct qp *qp)
 {
 	fprintf(record, "queue pair %u\n", qp->number);

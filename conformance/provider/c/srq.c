@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Shared receive queues: the commands.
+// Commands of shared receive queues.
 #include "emulated.h"
 
 static int new_srq(struct call *c, const struct ib_uverbs_create_xsrq *q)

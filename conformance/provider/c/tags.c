@@ -1,37 +1,37 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Tag matching of shared receive queues, as rdma-core's Documentation/tag_matching.md says it: a list of tags, each
-// with memory, that the program changes by requests to a queue pair of libmlx5's own; messages that match one of them;
-// and rendezvous, whose data the adapter reads and then says so to the sender.
+// Tag matching of shared receive queues as described in rdma-core's Documentation/tag_matching.md: a list of tags with
+// buffers, which the program changes by requests to an internal queue pair of libmlx5; messages that match a tag; and
+// rendezvous, whose data the adapter reads before it notifies the sender.
 #include <endian.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "transport.h"
 
-// What messages begin with, numbers in network order.
+// Headers of messages, in network order.
 struct headers {
 	struct tag_header tag;
-	struct { uint64_t address; uint32_t key, length; } data; // of a rendezvous
+	struct { uint64_t address; uint32_t key, length; } data; // for a rendezvous
 };
 
 enum { NO_TAG = 0, RENDEZVOUS = 1, FINISHED = 2, EAGER = 3 };
 
 struct tag {
-	uint16_t place; // by which the program knows it
-	bool held;      // until the program has seen every unexpected message
+	uint16_t place; // index known to the program
+	bool held;      // inactive until the program has seen all unexpected messages
 	uint64_t tag, mask;
 	struct piece piece;
 };
 
 struct tags {
 	uint32_t most, n;
-	uint16_t tail; // the place of the next one
-	uint16_t unexpected, told; // messages, and how many of them the program said that it has seen
-	struct tag list[]; // in the order in which they match
+	uint16_t tail; // index of the next one
+	uint16_t unexpected, told; // unexpected messages, and how many the program has reported as seen
+	struct tag list[]; // in matching order
 };
 
-// Data that a message has announced, and that is still to be read, or the sender to be told of it.
+// Announced data that has not been read, or whose sender has not been notified.
 struct rendezvous {
 	struct rendezvous *next;
 	struct headers headers;
@@ -72,7 +72,7 @@ static bool remove_tag(struct tags *t, uint16_t place)
 	return false;
 }
 
-// change_tags carries out an operation on the list.
+// change_tags executes an operation on the list.
 enum status change_tags(struct qp *qp, const struct request *r)
 {
 	const struct tag_operation *o = &r->tags;
@@ -106,7 +106,7 @@ static struct tag *match(struct tags *t, uint64_t tag)
 	return NULL;
 }
 
-// without is what memory has behind its first bytes.
+// without returns the memory after its first bytes.
 static struct memory without(const struct memory *m, uint32_t first)
 {
 	struct memory rest = {0};
@@ -118,7 +118,7 @@ static struct memory without(const struct memory *m, uint32_t first)
 	return rest;
 }
 
-// arrived completes a receive by a tag, or a part of it: the message, or what of it there is.
+// arrived completes a receive by a tag, completely or partially.
 static void arrived(struct qp *qp, const struct request *r, const struct tagged *tagged, uint32_t length,
 	const uint8_t *inside)
 {
@@ -128,8 +128,8 @@ static void arrived(struct qp *qp, const struct request *r, const struct tagged 
 	complete(qp->srq->cq, &c);
 }
 
-// place_data puts what has come where a tag says. A completion of 128 bytes carries up to 64 of them, and libmlx5 says
-// whether they are too many for the tag.
+// place_data stores data in a tag's buffer. A 128-byte completion carries up to 64 bytes, and libmlx5 checks whether
+// they fit the tag.
 static enum status place_data(struct qp *qp, struct tag *tag, const struct memory *data, uint8_t inside[64], bool *small)
 {
 	struct qp owner = *qp;
@@ -158,7 +158,7 @@ static enum status eager(struct qp *peer, const struct qp *from, const struct re
 		return refused(peer, status);
 	take_tag(t, tag - t->list);
 	bool packets = data->total + sizeof h->tag > 128u << from->attr.path_mtu;
-	if (packets) { // it matches before all of it is there
+	if (packets) { // it matches before the data is complete
 		what.kind = TAG_MATCHED;
 		arrived(peer, &(struct request){.operation = OP_SEND}, &what, data->total, NULL);
 		what.kind = TAG_DATA;
@@ -172,7 +172,7 @@ static enum status announced(struct qp *peer, const struct request *r, const str
 	struct tags *t = peer->srq->tags;
 	struct tagged what = {.kind = TAG_MATCHED, .place = tag->place, .header = &h->tag};
 	uint32_t length = be32toh(h->data.length);
-	if (length > tag->piece.length) { // the program goes on: it finds both headers
+	if (length > tag->piece.length) { // the program continues with both headers
 		struct memory headers = {0};
 		uint8_t inside[64];
 		bool small;
@@ -198,7 +198,7 @@ static enum status announced(struct qp *peer, const struct request *r, const str
 	return OK;
 }
 
-// land_tagged puts a message where the tag that it matches says, or else where the next receive says.
+// land_tagged stores a message in the buffer of the matching tag, or else of the next receive.
 enum status land_tagged(struct qp *peer, struct qp *from, const struct request *r, const struct memory *payload)
 {
 	enum { MOST_OF_RENDEZVOUS = 64 };
@@ -244,7 +244,7 @@ static enum status read_announced(struct qp *qp, struct rendezvous *v)
 	return OK;
 }
 
-// say_finished sends the headers back to who has announced the data.
+// say_finished sends a FIN with the headers to the sender of a rendezvous.
 static enum status say_finished(struct qp *qp, const struct rendezvous *v)
 {
 	struct request r = {.operation = OP_SEND, .inlined = sizeof v->headers};
@@ -270,7 +270,7 @@ void drop_rendezvous(struct qp *qp)
 		end_rendezvous(qp);
 }
 
-// run_rendezvous goes on with them, and says whether all have ended.
+// run_rendezvous advances all of them, and reports whether all have ended.
 bool run_rendezvous(struct qp *qp)
 {
 	while (qp->rendezvous && qp->attr.qp_state == IBV_QPS_RTS) {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// What an adapter does with requests: it looks keys up, moves data between queue pairs of this process, answers, and
-// completes.
+// Processing of requests: looks up keys, moves data between queue pairs of this process, acknowledges, and completes.
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -17,7 +16,7 @@ uint64_t now(void)
 
 // Completions and events
 
-static void tell(struct cq *cq)
+static void notify(struct cq *cq)
 {
 	if (!cq->channel || !driver->take_request(cq))
 		return;
@@ -31,7 +30,7 @@ void complete(struct cq *cq, const struct completion *c)
 	if (cq->overrun)
 		return;
 	if (driver->complete(cq, c)) {
-		tell(cq);
+		notify(cq);
 		return;
 	}
 	cq->overrun = true;
@@ -81,7 +80,7 @@ static bool reliable(const struct qp *qp)
 	return qp->type == IBV_QPT_RC || qp->type == IBV_QPT_XRC_SEND || qp->type == IBV_QPT_XRC_RECV;
 }
 
-// reliable_datagram says that each request says where it goes, and is answered.
+// reliable_datagram: each request has its own destination and is acknowledged.
 static bool reliable_datagram(const struct qp *qp) { return qp->type == IBV_QPT_DRIVER; }
 
 static bool datagram(const struct qp *qp) { return qp->type == IBV_QPT_UD || reliable_datagram(qp); }
@@ -97,7 +96,7 @@ static struct qp *peer_of(const struct qp *qp, const struct request *r)
 	return key == peer->attr.qkey ? peer : NULL;
 }
 
-// refused is a request that the peer may not carry out: it fails, and tells its program.
+// refused handles a request that the peer may not execute: the peer fails and raises an event.
 enum status refused(struct qp *peer, enum status status)
 {
 	if (reliable(peer)) {
@@ -110,10 +109,10 @@ enum status refused(struct qp *peer, enum status status)
 
 static bool permits(const struct qp *peer, uint32_t access)
 {
-	return reliable_datagram(peer) || peer->attr.qp_access_flags & access; // of datagrams, the region says it alone
+	return reliable_datagram(peer) || peer->attr.qp_access_flags & access; // for datagrams, only the region has access flags
 }
 
-// land puts what has come where the next receive says.
+// land stores received data in the buffer of the next receive.
 enum status land(struct qp *peer, struct qp *qp, const struct request *r, const struct memory *payload,
 	const struct tagged *tagged)
 {
@@ -126,7 +125,7 @@ enum status land(struct qp *peer, struct qp *qp, const struct request *r, const 
 	bool found = open_all(&to, peer, receive.piece, receive.pieces, IBV_ACCESS_LOCAL_WRITE);
 	enum status status = !found ? LOCAL_PROTECTION : to.total < payload->total + skip ? LOCAL_LENGTH : OK;
 	if (peer->type == IBV_QPT_UD && status != OK)
-		return DROPPED; // the receive stays
+		return DROPPED; // the receive remains posted
 	if (r->with_invalidate && !invalidate(peer, r->immediate))
 		return refused(peer, REMOTE_ACCESS);
 	uint8_t inside[64];
@@ -252,14 +251,14 @@ enum status carry_out(struct qp *qp, const struct request *r, uint32_t *length)
 	}
 }
 
-// How long a receiver that is not ready asks to be left alone, by its code, in microseconds.
+// RNR timers by code, in microseconds.
 static const uint32_t rnr_timers[32] = {
 	655360, 10, 20, 30, 40, 60, 80, 120, 160, 240, 320, 480, 640, 960, 1280, 1920, 2560, 3840, 5120, 7680, 10240, 15360,
 	20480, 30720, 40960, 61440, 81920, 122880, 163840, 245760, 327680, 491520,
 };
 
-// patience is how long a request is tried again before it fails; 0 is for ever.
-static uint64_t patience(const struct qp *qp, enum status status)
+// retry_time returns how long a request is retried before it fails; 0 is unlimited.
+static uint64_t retry_time(const struct qp *qp, enum status status)
 {
 	if (status == RETRIES)
 		return qp->attr.timeout ? (uint64_t)((4.096 * (1ull << qp->attr.timeout)) * (qp->attr.retry_cnt + 1)) + 1 : 0;
@@ -268,19 +267,19 @@ static uint64_t patience(const struct qp *qp, enum status status)
 		qp->attr.rnr_retry + 1;
 }
 
-// patient says whether the request at the head is to be tried again.
+// patient reports whether to retry the request at the head.
 bool patient(struct qp *qp, enum status status)
 {
-	uint64_t most = patience(qp, status);
+	uint64_t most = retry_time(qp, status);
 	if (!qp->deadline)
 		qp->deadline = now() + most;
 	return !most || now() < qp->deadline;
 }
 
-// Reliable datagrams have no order: while one waits for its receiver, those behind it go on.
+// Reliable datagrams are unordered: while one waits for its receiver, later ones proceed.
 struct waiting {
 	struct waiting *next;
-	uint64_t deadline; // 0 is never
+	uint64_t deadline; // 0 is unlimited
 	struct request request;
 };
 
@@ -306,14 +305,14 @@ static void end_waiting(struct waiting **at)
 	free(w);
 }
 
-// settle completes a request that was tried.
+// settle completes a request.
 static void settle(struct qp *qp, const struct request *r, enum status status, uint32_t length)
 {
 	bool answered = reliable(qp) || reliable_datagram(qp);
 	if (status == AGAIN)
 		status = RNR_RETRIES;
 	if (status == DROPPED || !answered && (status >= REMOTE_INVALID && status <= REMOTE_OPERATION))
-		status = OK; // nobody answers on an unreliable transport
+		status = OK; // an unreliable transport has no acknowledgements
 	complete_send(qp, r, status, length);
 	if (status != OK && !driver->scalable)
 		fail_qp(qp);
@@ -334,7 +333,7 @@ static void run_waiting(struct qp *qp)
 	}
 }
 
-// drop_waiting flushes the requests that wait, or forgets them where nobody can hear of it any more.
+// drop_waiting flushes the waiting requests, or discards them if no queue remains for their completions.
 void drop_waiting(struct qp *qp)
 {
 	while (qp->waiting) {
@@ -385,13 +384,13 @@ static void run_queue(void *o)
 		flush(qp);
 }
 
-static void tell_queue(void *o) { tell(o); }
+static void notify_queue(void *o) { notify(o); }
 
 void run_queues(void)
 {
 	if (still())
 		return;
 	each(QP, run_queue);
-	each(QP, run_queue); // a queue pair may have failed for what a later one has sent
-	each(CQ, tell_queue);
+	each(QP, run_queue); // a later queue pair may have failed an earlier one
+	each(CQ, notify_queue);
 }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// The adapter's own parts: transport.c and tags.c carry requests out, payload.c moves their data.
+// The adapter: transport.c and tags.c execute requests, payload.c moves their data.
 #ifndef GOVERBS_TRANSPORT_H
 #define GOVERBS_TRANSPORT_H
 
 #include "emulated.h"
 
-// Memory that keys were checked for.
+// Memory whose keys were checked.
 struct memory {
 	int n;
 	struct { uint8_t *p; uint32_t n; } part[PIECES];
@@ -23,9 +23,9 @@ void move(const struct memory *to, uint64_t skip, const struct memory *from, uin
 void complete(struct cq *, const struct completion *);
 enum status land(struct qp *, struct qp *from, const struct request *, const struct memory *payload,
 	const struct tagged *);
-enum status refused(struct qp *, enum status); // a request: the queue pair fails, and tells its program
+enum status refused(struct qp *, enum status); // fails the queue pair and raises an event
 enum status carry_out(struct qp *, const struct request *, uint32_t *length);
-bool patient(struct qp *, enum status); // is the request at the head to be tried again?
+bool patient(struct qp *, enum status); // retry the request at the head?
 
 // tags.c
 enum status change_tags(struct qp *, const struct request *);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// The connection manager's device file: IDs, events, and which command is which.
+// The connection manager's device file: IDs, events, and dispatch of commands.
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <poll.h>
@@ -81,7 +81,7 @@ static void put(struct cm_file *f, struct cm_event *e)
 	}
 }
 
-// take_event takes an event out of its file's list, which is no longer readable when it is empty.
+// take_event removes an event from its file's list. An empty file is no longer readable.
 static struct cm_event *take_event(struct cm_file *f, struct cm_event **at)
 {
 	struct cm_event *e = *at;
@@ -106,7 +106,7 @@ static void queue(struct cm_id *to, struct cm_id *of, struct cm_id *child, uint3
 	put(to->file, e);
 }
 
-void tell(struct cm_id *to, uint32_t event, int32_t status, const struct cm_message *m)
+void queue_event(struct cm_id *to, uint32_t event, int32_t status, const struct cm_message *m)
 {
 	queue(to, to, NULL, event, status, m);
 }
@@ -124,7 +124,7 @@ uint32_t unread_requests(struct cm_id *listener)
 	return n;
 }
 
-// forget_cm_id destroys an ID, the events that were not read, and the IDs of requests among them.
+// forget_cm_id destroys an ID, its unread events, and the IDs of unread requests.
 void forget_cm_id(struct cm_id *id)
 {
 	end_connection(id);
@@ -137,7 +137,7 @@ void forget_cm_id(struct cm_id *id)
 		take_event(id->file, at);
 		if (e->child && e->child != id) {
 			forget_cm_id(e->child);
-			at = &id->file->events; // it may have had the next one
+			at = &id->file->events; // the removed event may have been the next one
 		}
 		drop(e);
 	}
@@ -213,7 +213,7 @@ static int migrate_id(struct cm_call *c)
 	return cm_answer(q.response, c->out_size, &r, sizeof r);
 }
 
-// wait_event has the lock, but not while it waits.
+// wait_event holds the lock, except while it waits.
 static int wait_event(struct cm_file *f)
 {
 	struct pollfd ready = {.fd = f->fd, .events = POLLIN};
@@ -223,7 +223,7 @@ static int wait_event(struct cm_file *f)
 		device_unlock();
 		int n = poll(&ready, 1, -1);
 		device_lock();
-		if (n < 0 || file_of(ready.fd) != f) // a signal has come, or the file was closed
+		if (n < 0 || file_of(ready.fd) != f) // interrupted by a signal, or the file was closed
 			return n < 0 ? EINTR : EBADF;
 	}
 	return 0;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
 // Connections: /dev/infiniband/rdma_cm, to which librdmacm writes its commands. Both ends of a connection are in this
-// process, so that a message to the other end is a change of its state and an event. ucma.c has files, IDs and events,
-// ucma_address.c what comes before a connection, ucma_connect.c the rest.
+// process, so a message is a state change and an event. ucma.c has files, IDs and events, ucma_address.c address and
+// route resolution, ucma_connect.c the rest.
 #ifndef GOVERBS_UCMA_H
 #define GOVERBS_UCMA_H
 
@@ -12,18 +12,18 @@
 
 #include "emulated.h"
 
-// Events, as rdma_cm.h numbers them.
+// Events as in rdma_cm.h.
 enum {
 	ADDR_RESOLVED, ADDR_ERROR, ROUTE_RESOLVED, ROUTE_ERROR, CONNECT_REQUEST, CONNECT_RESPONSE, CONNECT_ERROR,
 	UNREACHABLE, REJECTED, ESTABLISHED, DISCONNECTED, TIMEWAIT_EXIT = 15,
 };
 
 enum cm_state {
-	CM_IDLE, CM_BOUND, CM_LISTENING, CM_ADDRESS, CM_ROUTE, // the last two: resolved
+	CM_IDLE, CM_BOUND, CM_LISTENING, CM_ADDRESS, CM_ROUTE, // the last two: address or route resolved
 	CM_REQ_SENT, CM_REQ_RCVD, CM_REP_SENT, CM_REP_RCVD, CM_ESTABLISHED, CM_DREQ_SENT, CM_DREQ_RCVD, CM_OVER,
 };
 
-// A message, or what one end knows of the other by it.
+// A message, or one end's view of the other.
 struct cm_message {
 	struct rdma_ucm_conn_param param;
 	struct rdma_ucm_ece ece;
@@ -32,14 +32,14 @@ struct cm_message {
 
 struct cm_id {
 	uint32_t number;
-	uint64_t uid; // the program's name for it; a request that is not accepted yet has none, and gets no events
+	uint64_t uid; // the program's identifier; an unaccepted request has none and gets no events
 	struct cm_file *file;
 	enum cm_state state;
 	uint16_t space;
 	struct sockaddr_storage from, to;
-	int gid; // of the address that it is bound to, or -1
+	int gid; // GID index of the bound address, or -1
 	bool reuse, family_only, family_said, timeout_said;
-	bool active; // it has sent the request
+	bool active; // sent the request
 	uint8_t tos, timeout;
 	uint32_t psn, backlog, reported; // reported: events that the program has read
 	struct cm_id *peer;
@@ -48,18 +48,18 @@ struct cm_id {
 
 struct cm_event {
 	struct rdma_ucm_event_resp r;
-	struct cm_id *id, *child; // child: of a request
+	struct cm_id *id, *child; // child: ID of a request
 	struct cm_event *next;
 };
 
-// A file is readable when it has events.
+// A file is readable while it has events.
 struct cm_file {
 	int fd;
 	struct cm_event *events;
 	struct cm_file *next;
 };
 
-// A command, and where its answer goes.
+// A command and its response.
 struct cm_call {
 	struct cm_file *file;
 	const uint8_t *in;
@@ -69,9 +69,9 @@ struct cm_call {
 // ucma.c
 struct cm_id *new_cm_id(struct cm_file *);
 struct cm_id *find_cm_id(struct cm_call *, uint32_t number);
-struct cm_id *next_cm_id(uint32_t *at); // all of them, from 0
+struct cm_id *next_cm_id(uint32_t *at); // iterates over all IDs, from 0
 void forget_cm_id(struct cm_id *);
-void tell(struct cm_id *, uint32_t event, int32_t status, const struct cm_message *);
+void queue_event(struct cm_id *, uint32_t event, int32_t status, const struct cm_message *);
 void tell_request(struct cm_id *listener, struct cm_id *child);
 uint32_t unread_requests(struct cm_id *listener);
 int cm_answer(uint64_t response, size_t room, const void *from, size_t size);
@@ -84,7 +84,7 @@ struct cm_id *listener_of(const struct cm_id *);
 // ucma_connect.c
 int cm_connect(struct cm_call *), cm_accept(struct cm_call *), cm_reject(struct cm_call *),
 	cm_disconnect(struct cm_call *), cm_notify(struct cm_call *), cm_init_qp_attr(struct cm_call *);
-void end_connection(struct cm_id *); // its ID is destroyed
+void end_connection(struct cm_id *); // for an ID that is destroyed
 
 #define TAKE_CM(call, what) do { \
 	if ((call)->in_size < sizeof(what)) return EINVAL; \

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// What comes before a connection: addresses and ports, of which the device has those of its GIDs of RoCE v2; routes,
-// which lead to the device itself; and what a program asks about them.
+// Resolution and queries: addresses and ports, where the device has the addresses of its RoCE v2 GIDs; routes, all of
+// which lead to the device itself.
 #include <arpa/inet.h>
 #include <endian.h>
 #include <stdlib.h>
@@ -14,7 +14,7 @@
 
 enum { FIRST_PORT = 32768, LAST_PORT = 60999, MOST_BACKLOG = 1024, RATE_EDR = 9, LIFETIME = 16 };
 
-// raw_of is an address as a GID.
+// raw_of converts an address to a GID.
 static bool raw_of(const struct sockaddr_storage *a, uint8_t raw[16])
 {
 	static const uint8_t mapped[12] = {[10] = 0xff, 0xff};
@@ -52,7 +52,7 @@ static int gid_of(const struct sockaddr_storage *a)
 	return -1;
 }
 
-// port_of is where both families have their port.
+// port_of returns the port, which is at the same offset for both families.
 static uint16_t *port_of(struct sockaddr_storage *a) { return &((struct sockaddr_in *)a)->sin_port; }
 
 static size_t size_of(const struct sockaddr_storage *a)
@@ -65,7 +65,7 @@ static size_t size_of(const struct sockaddr_storage *a)
 	return 0;
 }
 
-// Requests share their listener's port, and are asked no questions.
+// Requests share their listener's port and do not conflict.
 static bool holds_port(const struct cm_id *id)
 {
 	return id->state == CM_BOUND || id->state == CM_LISTENING || id->state == CM_ADDRESS || id->state == CM_ROUTE;
@@ -103,7 +103,7 @@ static int bind_to(struct cm_id *id, const struct sockaddr_storage *a)
 	if (id->state != CM_IDLE)
 		return EINVAL;
 	struct sockaddr_storage with = *a;
-	if (a->ss_family == AF_IB) { // librdmacm asks in this way whether there are such addresses
+	if (a->ss_family == AF_IB) { // librdmacm probes for AF_IB in this way
 		if (id->space != RDMA_PS_IB)
 			return refuse("address of family", a->ss_family);
 		id->from = with, id->state = CM_BOUND;
@@ -147,8 +147,8 @@ int cm_resolve_addr(struct cm_call *c)
 		return refuse("address of family", to.ss_family);
 	if (id->state != CM_IDLE && id->state != CM_BOUND)
 		return EINVAL;
-	if (gid_of(&to) < 0) { // nobody but the device answers
-		tell(id, ADDR_ERROR, -ETIMEDOUT, NULL);
+	if (gid_of(&to) < 0) { // only the device's own addresses are reachable
+		queue_event(id, ADDR_ERROR, -ETIMEDOUT, NULL);
 		return 0;
 	}
 	if (!q.src_size || any(&from)) {
@@ -158,12 +158,12 @@ int cm_resolve_addr(struct cm_call *c)
 	int err = id->state == CM_IDLE ? bind_to(id, &from) : 0;
 	if (err)
 		return err;
-	if (id->gid < 0) { // bound to a port alone
+	if (id->gid < 0) { // bound to a port only
 		uint16_t port = *port_of(&id->from);
 		id->from = to, *port_of(&id->from) = port, id->gid = gid_of(&to);
 	}
 	id->to = to, id->state = CM_ADDRESS;
-	tell(id, ADDR_RESOLVED, 0, NULL);
+	queue_event(id, ADDR_RESOLVED, 0, NULL);
 	return 0;
 }
 
@@ -175,7 +175,7 @@ int cm_resolve_route(struct cm_call *c)
 	if (!id || id->state != CM_ADDRESS)
 		return id ? EINVAL : ENOENT;
 	id->state = CM_ROUTE;
-	tell(id, ROUTE_RESOLVED, 0, NULL);
+	queue_event(id, ROUTE_RESOLVED, 0, NULL);
 	return 0;
 }
 
@@ -193,7 +193,7 @@ int cm_listen(struct cm_call *c)
 	return 0;
 }
 
-// listener_of is who listens where an ID connects to: rather at the address than at all.
+// listener_of returns the listener for an ID's destination, preferring one with that address to a wildcard.
 struct cm_id *listener_of(const struct cm_id *id)
 {
 	struct sockaddr_storage to = id->to;
@@ -210,7 +210,7 @@ struct cm_id *listener_of(const struct cm_id *id)
 	return found;
 }
 
-// Questions
+// Queries
 
 static void describe(const struct cm_id *id, struct rdma_ucm_query_addr_resp *r)
 {
@@ -287,7 +287,7 @@ int cm_set_option(struct cm_call *c)
 	bool byte = q.optname == RDMA_OPTION_ID_TOS || q.optname == RDMA_OPTION_ID_ACK_TIMEOUT;
 	if (q.optlen != (byte ? sizeof id->tos : sizeof value))
 		return EINVAL;
-	memcpy(&value, (void *)(uintptr_t)q.optval, q.optlen); // little-endian, as both machines are
+	memcpy(&value, (void *)(uintptr_t)q.optval, q.optlen); // little-endian, like both architectures
 	switch (q.optname) {
 	case RDMA_OPTION_ID_TOS:
 		id->tos = value;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Connections: the states of InfiniBand's communication management (volume 1, chapter 12), and the attributes that a
-// queue pair has in them. No message is lost and none takes time: nothing is sent again, nothing is given up, and a
-// connection is over as soon as both ends have said so.
+// Connections: the states of InfiniBand's communication management (volume 1, chapter 12), and the queue pair
+// attributes for them. Messages are neither lost nor delayed, so there are no retransmissions or timeouts, and a
+// connection ends as soon as both ends have disconnected.
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,16 +12,16 @@ enum { INVALID_SERVICE = 8, CONSUMER = 28 }; // reasons of a rejection
 enum { REQ_ROOM = 56, REP_ROOM = 196, REJ_ROOM = 148 }; // bytes of private data
 enum { ACK_TIMEOUT = 18, HOPS = 64 };
 
-static void say(struct cm_id *id, const struct rdma_ucm_conn_param *p, struct rdma_ucm_ece ece, size_t room)
+static void set_message(struct cm_id *id, const struct rdma_ucm_conn_param *p, struct rdma_ucm_ece ece, size_t room)
 {
 	id->said = (struct cm_message){.param = *p, .ece = ece, .psn = id->psn};
 	size_t length = p->private_data_len;
 	memset(id->said.param.private_data + length, 0, sizeof p->private_data - length);
-	id->said.param.private_data_len = room; // as many arrive as there is room for
+	id->said.param.private_data_len = room; // truncated to the message's size
 }
 
-// hear has an ID know what the other end has sent. How deep that may read is how deep this end answers.
-static void hear(struct cm_id *id, const struct cm_message *m)
+// deliver delivers a message to an ID. The initiator depth of the sender becomes the responder resources of the receiver.
+static void deliver(struct cm_id *id, const struct cm_message *m)
 {
 	id->heard = *m;
 	id->heard.param.responder_resources = m->param.initiator_depth;
@@ -43,21 +43,21 @@ static void reject(struct cm_id *id, int32_t reason, const uint8_t *data, size_t
 	if (size)
 		memcpy(m.param.private_data, data, size);
 	id->state = CM_OVER;
-	tell(id, REJECTED, reason, &m);
+	queue_event(id, REJECTED, reason, &m);
 }
 
 static void disconnected(struct cm_id *id)
 {
 	id->state = CM_DREQ_RCVD;
-	tell(id, DISCONNECTED, 0, NULL);
+	queue_event(id, DISCONNECTED, 0, NULL);
 }
 
-// farewell: the other end has agreed.
-static void farewell(struct cm_id *id)
+// finish_disconnect: the other end has disconnected, too.
+static void finish_disconnect(struct cm_id *id)
 {
 	id->state = CM_OVER;
-	tell(id, DISCONNECTED, 0, NULL);
-	tell(id, TIMEWAIT_EXIT, 0, NULL);
+	queue_event(id, DISCONNECTED, 0, NULL);
+	queue_event(id, TIMEWAIT_EXIT, 0, NULL);
 }
 
 void end_connection(struct cm_id *id)
@@ -66,10 +66,10 @@ void end_connection(struct cm_id *id)
 	if (!peer)
 		return;
 	switch (id->state) {
-	case CM_REQ_SENT: peer->state = CM_OVER; break; // and no event says so
+	case CM_REQ_SENT: peer->state = CM_OVER; break; // without an event
 	case CM_REQ_RCVD: case CM_REP_SENT: case CM_REP_RCVD: reject(peer, CONSUMER, NULL, 0); break;
 	case CM_ESTABLISHED: disconnected(peer); break;
-	case CM_DREQ_RCVD: farewell(peer); break;
+	case CM_DREQ_RCVD: finish_disconnect(peer); break;
 	default: break;
 	}
 }
@@ -79,11 +79,11 @@ int cm_connect(struct cm_call *c)
 	struct rdma_ucm_connect q = {0};
 	if (c->in_size < offsetof(struct rdma_ucm_connect, ece))
 		return EINVAL;
-	memcpy(&q, c->in, c->in_size < sizeof q ? c->in_size : sizeof q); // old libraries have no ECE
+	memcpy(&q, c->in, c->in_size < sizeof q ? c->in_size : sizeof q); // old libraries do not support ECE
 	struct cm_id *id = find_cm_id(c, q.id);
 	if (!id || id->state != CM_ROUTE || q.conn_param.private_data_len > REQ_ROOM)
 		return id ? EINVAL : ENOENT;
-	say(id, &q.conn_param, q.ece, REQ_ROOM);
+	set_message(id, &q.conn_param, q.ece, REQ_ROOM);
 	id->state = CM_REQ_SENT, id->active = true;
 	struct cm_id *listener = listener_of(id);
 	bool room = listener && unread_requests(listener) < listener->backlog;
@@ -95,7 +95,7 @@ int cm_connect(struct cm_call *c)
 	child->space = id->space, child->from = id->to, child->to = id->from, child->gid = id->gid;
 	child->state = CM_REQ_RCVD;
 	child->peer = id, id->peer = child;
-	hear(child, &id->said);
+	deliver(child, &id->said);
 	tell_request(listener, child);
 	return 0;
 }
@@ -106,13 +106,13 @@ static int answer_request(struct cm_id *id, const struct rdma_ucm_accept *q)
 	if (id->state != CM_REQ_RCVD || q->conn_param.private_data_len > REP_ROOM)
 		return EINVAL;
 	id->uid = q->uid;
-	say(id, &q->conn_param, q->ece, REP_ROOM);
-	id->said.param.retry_count = 0; // a reply has none
+	set_message(id, &q->conn_param, q->ece, REP_ROOM);
+	id->said.param.retry_count = 0; // a reply has no retry count
 	id->state = CM_REP_SENT;
 	struct cm_id *peer = id->peer;
-	hear(peer, &id->said);
+	deliver(peer, &id->said);
 	peer->state = CM_REP_RCVD;
-	tell(peer, CONNECT_RESPONSE, 0, &peer->heard);
+	queue_event(peer, CONNECT_RESPONSE, 0, &peer->heard);
 	return 0;
 }
 
@@ -130,9 +130,9 @@ int cm_accept(struct cm_call *c)
 	if (id->state != CM_REP_RCVD)
 		return EINVAL;
 	id->state = CM_ESTABLISHED;
-	if (id->peer->state == CM_REP_SENT) { // it was not notified
+	if (id->peer->state == CM_REP_SENT) { // no RTU yet
 		id->peer->state = CM_ESTABLISHED;
-		tell(id->peer, ESTABLISHED, 0, NULL);
+		queue_event(id->peer, ESTABLISHED, 0, NULL);
 	}
 	return 0;
 }
@@ -147,7 +147,7 @@ int cm_notify(struct cm_call *c)
 	if (id->state != CM_REP_SENT)
 		return id->state == CM_ESTABLISHED ? EISCONN : EINVAL;
 	id->state = CM_ESTABLISHED;
-	tell(id, ESTABLISHED, 0, NULL);
+	queue_event(id, ESTABLISHED, 0, NULL);
 	return 0;
 }
 
@@ -177,12 +177,12 @@ int cm_disconnect(struct cm_call *c)
 		break;
 	case CM_DREQ_RCVD:
 		id->state = CM_OVER;
-		tell(id, TIMEWAIT_EXIT, 0, NULL);
+		queue_event(id, TIMEWAIT_EXIT, 0, NULL);
 		if ((peer = part(id)))
-			farewell(peer);
+			finish_disconnect(peer);
 		break;
 	default:
-		break; // there is nothing to say
+		break; // no message
 	}
 	return 0;
 }
@@ -208,7 +208,7 @@ static void for_rtr(const struct cm_id *id, struct ib_uverbs_qp_attr *a)
 	a->max_dest_rd_atomic = id->heard.param.responder_resources;
 	a->ah_attr.is_global = 1, a->ah_attr.port_num = 1;
 	a->ah_attr.grh.sgid_index = id->gid, a->ah_attr.grh.hop_limit = HOPS, a->ah_attr.grh.traffic_class = id->tos;
-	memcpy(a->ah_attr.grh.dgid, driver->gids[id->gid].raw, sizeof a->ah_attr.grh.dgid); // there is one device
+	memcpy(a->ah_attr.grh.dgid, driver->gids[id->gid].raw, sizeof a->ah_attr.grh.dgid); // the only device
 }
 
 static void for_rts(const struct cm_id *id, struct ib_uverbs_qp_attr *a)
@@ -229,7 +229,7 @@ int cm_init_qp_attr(struct cm_call *c)
 	struct cm_id *id = find_cm_id(c, q.id);
 	if (!id)
 		return ENOENT;
-	bool known = id->state >= CM_REQ_RCVD && id->state <= CM_ESTABLISHED; // where the other end is
+	bool known = id->state >= CM_REQ_RCVD && id->state <= CM_ESTABLISHED; // the other end is known
 	struct ib_uverbs_qp_attr a = {.qp_state = q.qp_state};
 	if (id->gid < 0 || id->state > CM_ESTABLISHED)
 		return EINVAL;

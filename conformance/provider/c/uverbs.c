@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Commands: the ioctl that carries the classic ones. Methods of their own are refused as by a kernel that has not
-// got them, so that libibverbs falls back to the classic command; what a driver has of its own goes to the driver.
+// Command dispatch: the ioctl that carries classic write commands. Other methods are rejected like on an old kernel, so
+// that libibverbs falls back to the classic command, except those that the driver implements.
 #include <stdlib.h>
 #include <string.h>
 
@@ -32,7 +32,7 @@ int take(struct call *c, void *to, size_t size)
 	return 0;
 }
 
-// What a program that knows less does not say is zero.
+// Missing input of older programs is zero.
 int take_driver(struct call *c, void *to, size_t size)
 {
 	memset(to, 0, size);
@@ -63,7 +63,7 @@ struct ib_uverbs_attr *attribute(struct ib_uverbs_ioctl_hdr *h, uint16_t id)
 	return NULL;
 }
 
-// give writes an attribute that the program wants to read, if it asked for it and has room.
+// give writes an output attribute, if the program requested it and its buffer is large enough.
 bool give(struct ib_uverbs_ioctl_hdr *h, uint16_t id, const void *from, size_t size)
 {
 	struct ib_uverbs_attr *a = attribute(h, id);
@@ -74,7 +74,7 @@ bool give(struct ib_uverbs_ioctl_hdr *h, uint16_t id, const void *from, size_t s
 	return true;
 }
 
-// Small input stands in the attribute itself.
+// Small input is stored in the attribute itself.
 static const uint8_t *input(struct ib_uverbs_attr *a, size_t *size)
 {
 	*size = a ? a->len : 0;
@@ -105,7 +105,7 @@ static int invoke_write(struct file *f, struct ib_uverbs_ioctl_hdr *h)
 	c.driver_out = output(attribute(h, UVERBS_ATTR_UHW_OUT), &c.driver_out_size);
 
 	if (number == IB_USER_VERBS_CMD_QUERY_DEVICE && !c.out)
-		return ENOSPC; // libibverbs probes in this way for the command that carries commands
+		return ENOSPC; // libibverbs probes for INVOKE_WRITE in this way
 	if (recording())
 		record_call(&c, number);
 	const struct command *tables[] = {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Extended connections: domains, whose queue pairs receive into the shared receive queue that a request names. That
-// queue's protection domain and completion queue are the receive's.
+// XRC domains, whose queue pairs receive into the shared receive queue that a request names, with that queue's
+// protection domain and completion queue.
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -19,7 +19,7 @@ static void match_domain(void *o)
 		found = x;
 }
 
-// named finds the domain that a file names: it is looked up by what the file is, not by its descriptor.
+// named finds the domain of a file, identified by device and inode rather than descriptor.
 static int named(struct xrcd *like, int fd, uint32_t flags)
 {
 	struct stat st;
@@ -57,7 +57,7 @@ static int close_domain(struct call *c)
 	return destroy_object(x ? &x->o : NULL);
 }
 
-// aim has a queue pair receive into the shared receive queue of a number, if it is of the queue pair's domain.
+// aim makes a queue pair receive into the shared receive queue with this number, if it is in the queue pair's domain.
 bool aim(struct qp *qp, uint32_t number)
 {
 	struct srq *srq = (struct srq *)object_of(number);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package table makes the table of rdma/internal/provider, which says how providers of rdma-core may be called. What
-// their libraries did when they were run stands in testdata/posting.csv of conformance/provider; what no run shows, and
-// what the sources say, in providers.txt of rdma/internal/provider.
+// Package table generates the table of rdma/internal/provider, which determines how providers of rdma-core are called.
+// Its inputs are testdata/posting.csv of conformance/provider, measured by running their libraries, and providers.txt
+// of rdma/internal/provider, with facts from their sources.
 package table
 
 import (
@@ -17,7 +17,7 @@ import (
 	"github.com/goverbs/goverbs/gen/rows"
 )
 
-// Head are the columns of what was found.
+// Head has the columns of measured results.
 const Head = "release,provider,call,stack,commands"
 
 // verbs is a set like rdma.Verbs.
@@ -30,10 +30,10 @@ const (
 	reqNotify
 )
 
-// names are those of rdma's constants, in their order.
+// names are those of rdma's constants, in order.
 var names = []string{"PostSend", "PostRecv", "Poll", "ReqNotify"}
 
-// Table is the text of table.go, from what was found and from the rows of a file of that name.
+// Table returns the text of table.go, generated from the results and from the rows of a file.
 func Table(posting, name, sources string) (string, error) {
 	all, err := readPosting(posting)
 	if err != nil {
@@ -79,15 +79,16 @@ var providers = []Provider{
 	return string(text), err
 }
 
-// found is what the tests found of a provider, in all releases.
+// found has the results for a provider over all releases.
 type found struct {
-	called, asked verbs    // asked: the kernel
-	asking        []string // the calls that did
+	called, asked verbs    // asked: entered the kernel
+	asking        []string // calls that entered the kernel
 	releases      []string
 	stack         int
 }
 
-// pure are the verbs that never entered the kernel. Where posting does, what takes the same locks waits for it.
+// pure returns the verbs that never entered the kernel. If posting does, verbs that take the same locks may wait for
+// it.
 func (f *found) pure() verbs {
 	if f.asked&(postSend|postRecv) != 0 {
 		return 0
@@ -104,7 +105,7 @@ func (f *found) String() string {
 		strings.Join(f.releases, ", "), but, f.stack)
 }
 
-// readPosting gives what was found by the names of providers.
+// readPosting parses results, by provider.
 func readPosting(posting string) (map[string]*found, error) {
 	named := map[string]verbs{"ibv_post_send": postSend, "ibv_wr_start": postSend,
 		"ibv_post_recv": postRecv, "ibv_post_srq_recv": postRecv, "ibv_poll_cq": poll,
@@ -134,7 +135,7 @@ func readPosting(posting string) (map[string]*found, error) {
 		if !slices.Contains(f.releases, release) {
 			f.releases = append(f.releases, release)
 		}
-		if stack, err := strconv.Atoi(cells[3]); err == nil { // in errors it was not measured
+		if stack, err := strconv.Atoi(cells[3]); err == nil { // not measured in ERR
 			f.stack = max(f.stack, stack)
 		}
 		if commands != "0" {
@@ -147,7 +148,7 @@ func readPosting(posting string) (map[string]*found, error) {
 	return all, nil
 }
 
-// pure are the verbs of a row that never enter the kernel: those that were found here, or those that its sources show.
+// pure returns the verbs of a row that never enter the kernel, from the results or from its sources.
 func pure(f *rows.File, row *rows.Row, here *found) verbs {
 	text, ran := strings.CutPrefix(row.Columns[1], "found")
 	switch {
@@ -170,7 +171,7 @@ func pure(f *rows.File, row *rows.Row, here *found) verbs {
 	return here.pure()
 }
 
-// verbsOf reads a list of verbs.
+// verbsOf parses a list of verbs.
 func verbsOf(f *rows.File, row *rows.Row, list string) (set verbs) {
 	if list == "none" {
 		return 0
@@ -186,7 +187,7 @@ func verbsOf(f *rows.File, row *rows.Row, list string) (set verbs) {
 	return set
 }
 
-// String is the set in Go.
+// String formats the set as a Go expression.
 func (set verbs) String() string {
 	var list []string
 	for i, name := range names {
@@ -197,7 +198,7 @@ func (set verbs) String() string {
 	return cmp.Or(strings.Join(list, " | "), "0")
 }
 
-// quoted is a string in Go, in lines.
+// quoted formats a Go string over several lines.
 func quoted(text string) string {
 	var b strings.Builder
 	line := ""

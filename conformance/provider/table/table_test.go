@@ -14,8 +14,7 @@ import (
 
 var update = flag.Bool("update", false, "write the table of rdma/internal/provider")
 
-// TestTable: the table of rdma/internal/provider, by which Go calls providers without telling its scheduler, is made of
-// what was found, and of what sources say.
+// TestTable checks that the table of rdma/internal/provider is up to date with the results and the sources.
 func TestTable(t *testing.T) {
 	const of = "../../../rdma/internal/provider/"
 	read := func(name string) string {
@@ -32,7 +31,7 @@ func TestTable(t *testing.T) {
 	assert.Equal(t, want, read(of+"table.go"), "go test ./conformance/provider/table -update writes it")
 }
 
-// TestTableFollows: what is found changes the table, and what contradicts it has no table.
+// TestTableFollows checks that results change the table, and that contradictions are errors.
 func TestTableFollows(t *testing.T) {
 	const (
 		head    = Head + "\n"

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Calls at random, which samecalls_linux_test.go makes as well, number for number: a program of C and one of Go are
-// compared by what the kernel was asked, what stands in the queues, and what each call gave, which goes to standard
-// output. Arguments: the kind of queue pair (rc, or EFA's ud or srd), a seed, and live where the adapter works.
+// Makes random calls. samecalls_linux_test.go makes the same calls in Go; the commands to the kernel, the queues and
+// the printed results are compared. Arguments: the kind of queue pair (rc, or EFA's ud or srd), a seed, and live if the
+// adapter works.
 #include <infiniband/efadv.h>
 #include <infiniband/verbs.h>
 #include <endian.h>
@@ -138,7 +138,7 @@ static void calls(int step, int n)
 	printf("%d: calls: %d\n", step, ibv_wr_complete(x));
 }
 
-// live sends a message to itself, and says what completed.
+// live sends a message to itself and prints the completions.
 static void live(int step)
 {
 	struct ibv_sge in = {(uintptr_t)memory + SIZE / 2, 1000, mr->lkey};

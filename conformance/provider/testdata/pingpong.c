@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Two connected queue pairs in one process: messages go back and forth, and every kind of request says by its exit
-// status whether it did what it should. The argument is rc or uc.
+// Two connected queue pairs in one process: messages in both directions, and every kind of request. The exit status
+// reports success. The argument is rc or uc.
 #include <infiniband/verbs.h>
 #include <poll.h>
 #include <stdio.h>
@@ -69,7 +69,7 @@ static void post(struct end *e, struct ibv_send_wr wr, uint32_t length)
 	CHECK(!ibv_post_send(e->qp, &wr, &bad));
 }
 
-// next is the next completion, for which it sleeps.
+// next sleeps until the next completion and returns it.
 static struct ibv_wc next(void)
 {
 	struct ibv_wc wc;
@@ -103,7 +103,7 @@ static void expect(enum ibv_wc_status status)
 	exit(1);
 }
 
-// both waits for the two completions of a message, of its sender and of its receiver, and gives the receiver's.
+// both waits for the completions of a message at its sender and receiver, and returns the receiver's.
 static struct ibv_wc both(void)
 {
 	struct ibv_wc got = {0};
@@ -177,8 +177,8 @@ static void reads(struct end *e)
 	CHECK(*word == 1 && *was == 1);
 }
 
-// errors ends the connection: a key that is not there fails its request, what follows is flushed, and the peer is
-// told.
+// errors breaks the connection: a request with an unknown key fails, later ones are flushed, and the peer gets an
+// event.
 static void errors(struct end *e)
 {
 	struct ibv_send_wr wr = {.opcode = IBV_WR_RDMA_WRITE,

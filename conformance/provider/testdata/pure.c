@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// What posting and polling do besides filling queues: a thread makes these calls under seccomp, where any system call
-// ends the process, on a stack that is painted before each call. It prints how deep each call went. The argument is the
-// kind of queue pair: rc, or EFA's ud or srd; or posts for a reliable connection of an adapter that does nothing, and
-// error for what its provider does when the queue pair has failed: that may be calls of the kernel, each of which is
-// between two questions for the port.
+// Measures posting and polling: a thread makes the calls under seccomp, where any system call ends the process, on a
+// stack that is painted before each call, and prints the stack depth of each. The argument is the kind of queue pair:
+// rc, or EFA's ud or srd; posts for a reliable connection of an idle adapter; or error for its provider's behavior in
+// ERR, which may include system calls, each between two port queries.
 #include <infiniband/efadv.h>
 #include <infiniband/verbs.h>
 #include <linux/seccomp.h>
@@ -21,7 +20,7 @@
 	fprintf(stderr, "%s:%d: %s: %m\n", __FILE__, __LINE__, #what); exit(1); } } while (0)
 
 enum { SIZE = 256, ROUNDS = 200, STACK = 256 << 10, DEPTH = 64 << 10, PAINT = 0xa5, KEY = 7 };
-enum { DEEP = 64, FEW = 24 }; // requests of a queue that nobody works off, and those that are posted to it
+enum { DEEP = 64, FEW = 24 }; // capacity of an idle queue, and requests posted to it
 enum verb { SEND, INLINE, REFUSED, CALLS, RECV, SHARED, EMPTY, POLL, FAILED, NOTIFY, VERBS };
 
 static const char *const names[VERBS] = {
@@ -30,7 +29,7 @@ static const char *const names[VERBS] = {
 	"ibv_poll_cq of a failed completion", "ibv_req_notify_cq",
 };
 static size_t deepest[VERBS];
-static int wrong; // the line of the first thing that went wrong, which may not be printed there
+static int wrong; // line of the first failure, which cannot be printed there
 
 #define EXPECT(what) do { if (!(what) && !wrong) wrong = __LINE__; } while (0)
 
@@ -43,7 +42,7 @@ static struct ibv_srq *srq;
 static bool efa, srd, posts, error;
 static char memory[2 * SIZE];
 
-// A call, with what it takes in places that are not on the stack.
+// A call, with arguments that are not on the stack.
 static struct ibv_wc wc;
 static struct ibv_send_wr send_wr, *bad_send;
 static struct ibv_recv_wr recv_wr, *bad_recv;
@@ -85,7 +84,7 @@ static inline volatile unsigned char *stack_pointer(void)
 	return p;
 }
 
-// measure paints what is below its own frame, makes the call, and looks how far down the paint is gone.
+// measure paints the stack below its frame, makes the call, and measures how far the paint was overwritten.
 static __attribute__((noinline)) void measure(enum verb verb)
 {
 	volatile unsigned char *top = stack_pointer(), *p;
@@ -120,7 +119,7 @@ static void post(enum ibv_wr_opcode opcode, unsigned flags, uint32_t key)
 	EXPECT(result == 0);
 }
 
-// refused posts what cannot be posted: on EFA, a request that is not signaled.
+// refused posts an invalid request: on EFA, an unsignaled one.
 static void refused(void)
 {
 	post(IBV_WR_SEND, 0, 0);
@@ -130,7 +129,7 @@ static void refused(void)
 	EXPECT(result);
 }
 
-// fill posts to queues that nobody works off, and in the end more than fits.
+// fill posts to idle queues until they are full, and beyond.
 static void fill(void)
 {
 	for (int i = 0; i < FEW; i++) {
@@ -152,7 +151,7 @@ static void fill(void)
 	EXPECT(result);
 }
 
-// fail posts to a queue pair in the state of errors.
+// fail posts to a queue pair in ERR.
 static void fail(struct ibv_context *context)
 {
 	static const enum verb verbs[] = {SEND, RECV, POLL, NOTIFY};
@@ -204,7 +203,7 @@ static void *run(void *unused)
 		post(IBV_WR_RDMA_WRITE, 0, mr->rkey ^ 0x100);
 		completion(IBV_WC_REM_ACCESS_ERR);
 	}
-	syscall(SYS_exit, 0); // the only way out that is allowed
+	syscall(SYS_exit, 0); // the only exit that seccomp allows
 	return unused;
 }
 
@@ -222,7 +221,7 @@ static void connect_to_itself(struct ibv_context *context)
 		IBV_QP_MAX_QP_RD_ATOMIC));
 }
 
-// be_ready makes EFA's queue pair, which sends itself datagrams.
+// be_ready prepares EFA's queue pair, which sends datagrams to itself.
 static void be_ready(struct ibv_context *context, struct ibv_pd *pd)
 {
 	struct ibv_qp_init_attr_ex x = {.send_cq = cq, .recv_cq = cq, .qp_type = srd ? IBV_QPT_DRIVER : IBV_QPT_UD,
@@ -232,7 +231,7 @@ static void be_ready(struct ibv_context *context, struct ibv_pd *pd)
 		(srd ? IBV_QP_EX_WITH_RDMA_READ : 0)};
 	struct efadv_qp_init_attr e = {.driver_qp_type = EFADV_QP_DRIVER_TYPE_SRD};
 	CHECK(qp = srd ? efadv_create_qp_ex(context, &x, &e, sizeof e) : ibv_create_qp_ex(context, &x));
-	extended = ibv_qp_to_qp_ex(qp); // a function, which is looked up when it is called first
+	extended = ibv_qp_to_qp_ex(qp); // resolved lazily at the first call
 	struct ibv_qp_attr a = {.qp_state = IBV_QPS_INIT, .port_num = 1, .qkey = KEY};
 	CHECK(!ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY));
 	a.qp_state = IBV_QPS_RTR;
@@ -261,7 +260,7 @@ int main(int argc, char **argv)
 	struct ibv_srq_init_attr shared = {.attr = {.max_wr = DEEP, .max_sge = 1}};
 	if (posts) {
 		attr.cap.max_send_wr = attr.cap.max_recv_wr = DEEP;
-		srq = ibv_create_srq(pd, &shared); // some have none
+		srq = ibv_create_srq(pd, &shared); // unsupported by some
 	}
 	if (efa) {
 		be_ready(context, pd);

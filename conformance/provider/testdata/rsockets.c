@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Both ends of a connection of librdmacm's rsockets in one process: megabytes there and back, through the connection
-// manager's device file and the adapter's queues. Each end has one thread. Of two that read and write at once, one may
-// sleep for good: before it waits for an event it lets go of the queue's lock, and the other one then takes what it
-// waits for, and asks for the next event. That happened in every fifth run, with all completions polled.
+// Both ends of an rsockets connection in one process: transfers megabytes in both directions through the connection
+// manager's device file and the adapter's queues, with one thread for each end. With separate reading and writing
+// threads, one may sleep forever: before it waits for an event it releases the queue's lock, and the other one polls
+// the completion it waits for, and arms the queue again. That happened in every fifth run, with all completions polled.
 #include <arpa/inet.h>
 #include <pthread.h>
 #include <stdio.h>

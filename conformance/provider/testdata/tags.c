@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Operations on a list of tags at random, and messages for them, which sametags_linux_test.go makes as well, number for
-// number: a program of C and one of Go are compared by what the kernel was asked, what stands in the queues, and what
-// each call gave, which goes to standard output. Arguments: tags, a seed, and live where the adapter works.
+// Makes random tag operations and sends messages for them. sametags_linux_test.go makes the same calls in Go; the
+// commands to the kernel, the queues and the printed results are compared. Arguments: tags, a seed, and live if the
+// adapter works.
 #include <infiniband/tm_types.h>
 #include <infiniband/verbs.h>
 #include <endian.h>

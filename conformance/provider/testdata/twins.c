@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Two programs in one address space, so that the emulated adapter reaches the memory of both: a server and its client,
-// unmodified. Each is a process of its own with its own C library; what they share is memory and descriptors, as
-// CLONE_VM and CLONE_FILES say. A program is loaded as the kernel loads it: its first word is the C library's loader.
+// Runs two unmodified programs, a server and its client, in one address space, so that the emulated adapter reaches the
+// memory of both. Each is a separate process with its own C library; they share memory and descriptors (CLONE_VM and
+// CLONE_FILES). Programs are loaded like the kernel does it; the first word is the C library's loader.
 //
 //	twins PORT SERVER... -- CLIENT...
 //
-// The client starts when somebody listens at the port, or after a second: the connection manager's ports are its own. The status is 0 if both end so; when one does not, the other
-// is killed.
+// The client starts when a server listens at the port, or after a second, because ports of the connection manager are
+// not visible. The exit status is 0 if both exit with 0; if one fails, the other is killed.
 #define _GNU_SOURCE
 #include <elf.h>
 #include <fcntl.h>
@@ -35,9 +35,9 @@ static void *memory(size_t size)
 	return p;
 }
 
-static const uint64_t *auxiliary; // vector that the kernel gave this program
+static const uint64_t *auxiliary; // auxiliary vector of this program
 
-// A loaded file, and what it begins with.
+// A loaded file and its header.
 struct image {
 	uint8_t *base;
 	Elf64_Ehdr head;
@@ -71,7 +71,7 @@ static void load(struct image *i, const char *path)
 		uint8_t *at = i->base + down(p->p_vaddr), *end = i->base + p->p_vaddr + p->p_filesz;
 		if (mmap(at, end - at, protection(p->p_flags), MAP_PRIVATE | MAP_FIXED, fd, down(p->p_offset)) == MAP_FAILED)
 			abort();
-		if (p->p_flags & PF_W) // the rest of the last page is not the file's
+		if (p->p_flags & PF_W) // clear the rest of the last page
 			memset(end, 0, down((uint64_t)end + PAGE - 1) - (uint64_t)end);
 	}
 	close(fd);
@@ -90,7 +90,7 @@ static uint64_t replaced(uint64_t type, uint64_t value, const struct image *i, c
 	return value;
 }
 
-// begin puts on a new stack what a program finds there, and jumps to its entry.
+// begin builds the initial stack of a program and jumps to its entry.
 static int begin(void *of)
 {
 	char **argv = of, **env = environ;
@@ -126,7 +126,7 @@ static pid_t start(char **argv)
 	return pid;
 }
 
-// listens says whether somebody listens at a port.
+// listens reports whether a server listens at a port.
 static bool listens(unsigned port)
 {
 	const char *const files[] = {"/proc/net/tcp", "/proc/net/tcp6"};
@@ -156,11 +156,11 @@ int main(int argc, char **argv)
 		return 2;
 	}
 	*client++ = NULL;
-	alarm(LIMIT); // at which this program ends, and its children with it
+	alarm(LIMIT); // ends this program and its children
 	char kernel[32];
 	snprintf(kernel, sizeof kernel, "%p", memory(KERNEL));
 	setenv("GOVERBS_EMULATED_KERNEL", kernel, 1);
-	// The C libraries would move the same end of the heap: none can, so that they take other memory.
+	// Both C libraries would move the same program break: block it, so that they use mmap.
 	if (mmap((void *)down((uint64_t)sbrk(0) + PAGE - 1), PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) ==
 		MAP_FAILED)
 		abort();

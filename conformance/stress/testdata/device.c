@@ -1,5 +1,5 @@
-/* A send queue and its completion queue under a spinlock, as a provider has them. It takes a request's bytes apart and counts those that
- * are not as the worker writes them. The structures are as far as the functions look into them. */
+/* A send queue and its completion queue under a spinlock, like those of a provider. It parses requests and counts those that differ from
+ * what the worker writes. Structures are declared only as far as the functions use them. */
 #include <errno.h>
 #include <pthread.h>
 #include <stdint.h>
@@ -14,9 +14,9 @@ struct done { uint64_t id; int signalled; };
 
 struct device {
 	pthread_spinlock_t lock;
-	uint32_t capacity, head, tail; /* requests ever completed and taken */
-	uint32_t pending;              /* of a region, behind tail */
-	uint64_t inside;               /* regions that are open: 0 or 1 */
+	uint32_t capacity, head, tail; /* requests completed and consumed in total */
+	uint32_t pending;              /* requests of an open region, after tail */
+	uint64_t inside;               /* open regions: 0 or 1 */
 	uint64_t taken, refused, wrong;
 	struct done slot[SLOTS], polled;
 };
@@ -38,7 +38,7 @@ struct wc { uint64_t id; uint32_t status, opcode, vendor_err, byte_len, imm, qp_
 struct qp { void *context; struct device *device; };
 struct cq { void *context, *channel; struct device *device; };
 
-/* where members stand that the structures above do not reach; the worker says so */
+/* offsets of members beyond the structures above, set by the worker */
 static struct { uint32_t qp_wr_id, qp_wr_flags, cq_wr_id, cq_status; } at;
 
 #define MEMBER(type, object, offset) (*(type *)((char *)(object) + (offset)))
@@ -60,7 +60,7 @@ uint64_t device_taken(struct device *d) { return d->taken; }
 uint64_t device_refused(struct device *d) { return d->refused; }
 uint64_t device_wrong(struct device *d) { return d->wrong; }
 
-/* what a request with an id looks like */
+/* fields of a request, by ID */
 static uint64_t local_of(uint64_t id) { return id * 0x9e3779b97f4a7c15; }
 static uint64_t remote_of(uint64_t id) { return ~local_of(id); }
 
@@ -99,7 +99,7 @@ int device_post_send(struct qp *qp, struct send_wr *wr, struct send_wr **bad)
 	return r;
 }
 
-/* the next signalled request that completed; those before it are done, too */
+/* the next signaled request that completed; earlier ones are complete, too */
 static int next(struct device *d)
 {
 	while (d->head != d->tail) {

@@ -1,4 +1,4 @@
-// A queue under a spinlock, as a provider has one: what the stress proofs call.
+// A queue under a spinlock, like that of a provider, for the stress tests.
 #include <errno.h>
 #include <pthread.h>
 #include <stdint.h>
@@ -11,8 +11,8 @@ struct entry { uint64_t word[8]; };
 
 struct queue {
 	pthread_spinlock_t lock;
-	uint64_t head, tail; /* entries ever taken and put */
-	uint64_t inside; /* who holds the lock in a region */
+	uint64_t head, tail; /* entries consumed and posted in total */
+	uint64_t inside; /* holder of the lock in a region */
 	uint64_t regions, broken;
 	struct entry slot[SLOTS];
 };
@@ -74,7 +74,7 @@ int region_complete(struct queue *q, uint64_t who)
 uint64_t queue_regions(struct queue *q) { return q->regions; }
 uint64_t queue_broken(struct queue *q) { return q->broken; }
 
-/* leaves the stack and the vector registers in another state than it found them in */
+/* overwrites the stack and the vector registers */
 __attribute__((noinline)) uint64_t churn(uint64_t bytes)
 {
 	volatile uint64_t here[64];

@@ -28,7 +28,7 @@ var allBodies = map[string]func(*run){
 	"spin-go":         spinGo,
 }
 
-// entry is one post: the number of its poster, its own number, and bytes that follow from both.
+// entry is one post: the number of its poster, its sequence number, and bytes derived from both.
 type entry [8]uint64
 
 func makeEntry(who, n uint64) (e entry) {
@@ -39,7 +39,7 @@ func makeEntry(who, n uint64) (e entry) {
 	return e
 }
 
-// memory is outside Go's heap, for count entries.
+// memory allocates count entries outside the Go heap.
 func memory(count int) (uintptr, []entry) {
 	m, err := offheap.Map(count*64, offheap.Options{})
 	if err != nil {
@@ -48,8 +48,8 @@ func memory(count int) (uintptr, []entry) {
 	return m.Address(), unsafe.Slice((*entry)(unsafe.Pointer(unsafe.SliceData(m.Bytes()))), count)
 }
 
-// sharedQueue: two goroutines post to one queue the default way and two poll it, at once. Every post is seen exactly
-// once, as it was posted, and a poller sees those of one poster in their order.
+// sharedQueue posts to one queue from two goroutines and polls it from two others. Every post is seen exactly once and
+// intact, and each poller sees the posts of one poster in order.
 func sharedQueue(r *run) {
 	q, post, poll, churn := r.call("queue_new"), r.c("queue_post"), r.c("queue_poll"), r.c("churn")
 	var posting, polling sync.WaitGroup
@@ -57,8 +57,8 @@ func sharedQueue(r *run) {
 	var ended atomic.Bool
 	for who := range uint64(posters) {
 		posting.Go(func() {
-			at, e := memory(2)                              // the second one is where bad_wr goes
-			for n := uint64(0); !r.stop.Load() || n == 0; { // a starved one goes on until it had its turn
+			at, e := memory(2)                              // the second one is for bad_wr
+			for n := uint64(0); !r.stop.Load() || n == 0; { // a starved goroutine continues until it made progress
 				e[0] = makeEntry(who, n)
 				switch result := runtime.System.Call3(post, q, at, at+64); result {
 				case 0:
@@ -79,7 +79,7 @@ func sharedQueue(r *run) {
 	}
 	var mu sync.Mutex
 	seen := [posters]map[uint64]bool{{}, {}}
-	var total, low [posters]uint64 // low: all before it were seen, and are no longer in the map
+	var total, low [posters]uint64 // low: all before it were seen and removed from the map
 	for range 2 {
 		polling.Go(func() {
 			at, e := memory(16)
@@ -124,7 +124,7 @@ func sharedQueue(r *run) {
 	r.reportf("posts=%v", total)
 }
 
-// blocking calls C with memory of the goroutine's own that moves when its stack grows.
+// blocking calls C with memory on the goroutine's stack, which moves when the stack grows.
 func blocking(r *run) {
 	q := r.call("queue_new")
 	post := &runtime.Function{Library: r.clib, Name: "queue_post"}
@@ -149,7 +149,7 @@ func blocking(r *run) {
 	wg.Wait()
 }
 
-// region is what a goroutine does between taking a lock in C and giving it back.
+// region is the work of a goroutine while it holds a lock in C.
 type region struct {
 	start, set, complete, q, who uintptr
 	program                      *program.Program
@@ -157,14 +157,14 @@ type region struct {
 
 func runTogether(g *region) { g.program.Run(runtime.System) }
 
-// runApart is what must not be done.
+// runApart makes separate calls, which is incorrect.
 func runApart(g *region) {
 	runtime.System.Call3(g.start, g.q, g.who, 0)
 	runtime.System.Call3(g.set, g.q, g.who, 0)
 	runtime.System.Call3(g.complete, g.q, g.who, 0)
 }
 
-// regions: two goroutines hold a lock of C in turn.
+// regions has two goroutines take a C lock in turn.
 func regions(r *run, do func(*region)) {
 	q := r.call("queue_new")
 	var wg sync.WaitGroup
@@ -178,10 +178,10 @@ func regions(r *run, do func(*region)) {
 		}
 		g.program.Call(g.complete, uint64(q), uint64(g.who))
 		wg.Go(func() {
-			for !r.stop.Load() || count[who] == 0 { // a starved one goes on until it had its turn
+			for !r.stop.Load() || count[who] == 0 { // a starved goroutine continues until it made progress
 				do(g)
 				if count[who]++; who == 0 && count[who]%64 == 0 {
-					// so that with one P the world is stopped often; the other one runs until it is preempted
+					// with one P, yield to stop the world often; the other goroutine runs until it is preempted
 					goruntime.Gosched()
 				}
 			}
@@ -200,7 +200,7 @@ func spinSystem(r *run) {
 	q, fn := r.call("queue_new"), r.c("queue_poll")
 	e, _ := memory(16)
 	for !r.stop.Load() {
-		for range 1 << 22 { // a loop with nothing in it but the call: some 50 ms
+		for range 1 << 22 { // only the call: about 50 ms
 			runtime.System.Call3(fn, q, 16, e)
 		}
 	}
@@ -208,11 +208,10 @@ func spinSystem(r *run) {
 
 var sink atomic.Uint64
 
-// spinGo is what the others are compared with: Go alone, which without preemption by signals can stop only now and
-// then.
+// spinGo is the baseline: pure Go, which without preemption by signals can only be stopped between loops.
 func spinGo(r *run) {
 	for !r.stop.Load() {
-		for i := range uint64(1 << 22) { // some 20 ms
+		for i := range uint64(1 << 22) { // about 20 ms
 			sink.Store(i)
 		}
 		goruntime.Gosched()

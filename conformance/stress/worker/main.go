@@ -2,8 +2,8 @@
 
 //go:build linux && (amd64 || arm64)
 
-// Command worker is what the stress proofs run in processes of their own: bodies that call C, under storms of what Go's
-// runtime and the kernel do to a process. It ends with 0 and prints what it measured when everything was right.
+// Command worker runs the stress tests in separate processes: bodies that call C, under storms of events of the Go
+// runtime and the kernel. On success it exits with 0 and prints its measurements.
 package main
 
 import (
@@ -23,18 +23,18 @@ import (
 
 var (
 	library  = flag.String("library", "", "file of the C functions, made from testdata")
-	bodies   = flag.String("bodies", "", "comma-separated: what to run, at the same time")
-	storms   = flag.String("storms", "", "comma-separated: under what")
+	bodies   = flag.String("bodies", "", "comma-separated list of bodies to run concurrently")
+	storms   = flag.String("storms", "", "comma-separated list of storms")
 	duration = flag.Duration("for", time.Second, "how long")
 )
 
-// run is one run of the worker. Bodies end when stop says so.
+// run is one run of the worker. Bodies end when stop is set.
 type run struct {
 	stop    atomic.Bool
 	clib    *runtime.Library
 	mu      sync.Mutex
 	reports []string
-	kept    []any // memory whose address C has
+	kept    []any // memory referenced by C
 }
 
 func (r *run) keep(memory any) {
@@ -49,7 +49,7 @@ func (r *run) reportf(format string, args ...any) {
 	r.reports = append(r.reports, fmt.Sprintf(format, args...))
 }
 
-// c is the address of a C function.
+// c returns the address of a C function.
 func (r *run) c(name string) uintptr {
 	address, err := r.clib.Symbol(name)
 	if err != nil || address == 0 {
@@ -58,7 +58,7 @@ func (r *run) c(name string) uintptr {
 	return address
 }
 
-// call is C's result, when no way is to be tried.
+// call calls a C function outside the tests.
 func (r *run) call(name string, args ...uintptr) uintptr {
 	result, err := (&runtime.Function{Library: r.clib, Name: name}).Exported().Value(args...)
 	if err != nil {

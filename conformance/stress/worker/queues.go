@@ -18,7 +18,7 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// pair is a queue pair and its completion queues over a device of testdata/device.c.
+// pair is a queue pair and its completion queues on a device of testdata/device.c.
 type pair struct {
 	device  uintptr
 	context ibv.Context
@@ -67,14 +67,14 @@ func newPair(r *run, way string, unchecked bool) *pair {
 	return p
 }
 
-// Work that the device can check: all of a request follows from its id.
+// All fields of a request derive from its ID, so that the device can check them.
 func local(id uint64) uint64  { return id * 0x9e3779b97f4a7c15 }
 func remote(id uint64) uint64 { return ^local(id) }
 
-// signalled says which requests of a list are: that differs from list to list, but the last one always is.
+// signalled reports whether a request of a list is signaled: it varies, but the last one always is.
 func signalled(id, first uint64, n int) bool { return id%5 == 0 || id == first+uint64(n)-1 }
 
-// fill makes the batch n requests with ids from first on.
+// fill fills the batch with n requests with IDs from first on.
 func fill(b *rdma.SendBatch, first uint64, n int) {
 	b.Reset()
 	for id := first; id < first+uint64(n); id++ {
@@ -96,7 +96,7 @@ func fillProgram(p *rdma.WRProgram, first uint64, n int) {
 	}
 }
 
-// tally counts completions: how many, and the sum of their ids.
+// tally counts completions and sums up their IDs.
 type tally struct{ count, sum atomic.Uint64 }
 
 func (t *tally) add(id uint64) { t.count.Add(1); t.sum.Add(id) }
@@ -109,12 +109,12 @@ func (t *tally) addAll(first uint64, n int) {
 	}
 }
 
-// sequence is the ids of one poster, as one poller sees them: they only go up.
+// sequence has the last ID of each poster as seen by one poller; IDs only increase.
 type sequence [posters]uint64
 
 const (
 	posters = 2
-	ofWho   = 56 // bit of an id
+	ofWho   = 56 // bit of an ID
 )
 
 func (s *sequence) see(id uint64) {
@@ -125,7 +125,7 @@ func (s *sequence) see(id uint64) {
 	s[who] = id + 1
 }
 
-// settle checks what is left when all was polled.
+// settle checks the totals after everything was polled.
 func (p *pair) settle(r *run, what string, posted, polled *tally) {
 	if wrong := r.call("device_wrong", p.device); wrong != 0 {
 		log.Fatalf("%s: %d requests were not what was posted, or not alone in their region", what, wrong)
@@ -142,8 +142,8 @@ func (p *pair) settle(r *run, what string, posted, polled *tally) {
 	}
 }
 
-// shareSends: two goroutines post to one queue and two poll it, at once. A checked queue never overfills the device,
-// and has all slots in the end; to an unchecked one the rest of a list is posted again.
+// shareSends posts to one queue from two goroutines and polls it from two others. A checked queue never overflows the
+// device and has all slots free at the end; with an unchecked one, the rest of a failed list is posted again.
 func shareSends(unchecked bool) func(*run) {
 	return func(r *run) {
 		p := newPair(r, "system", unchecked)
@@ -192,7 +192,7 @@ func shareSends(unchecked bool) func(*run) {
 	}
 }
 
-// sharePrograms: the same by programs, whose regions hold the device's lock.
+// sharePrograms is the same with programs, whose regions hold the device's lock.
 func sharePrograms(r *run) {
 	p := newPair(r, "system", false)
 	share(r, p, "programs", func(who uint64, posted *tally) func() bool {
@@ -230,11 +230,11 @@ func sharePrograms(r *run) {
 			}
 			return len(found)
 		}
-	}, 1) // completions are retired in their order
+	}, 1) // completions are in order
 }
 
-// share lets goroutines post and poll until the run stops and all is polled. A poster says whether the queue took what
-// it had.
+// share runs posters and pollers until the run stops and everything is polled. A poster reports whether the queue
+// accepted its list.
 func share(r *run, p *pair, what string, poster func(who uint64, posted *tally) func() bool,
 	poller func(polled *tally) func() int, pollers int) {
 	churn := r.c("churn")
@@ -244,14 +244,14 @@ func share(r *run, p *pair, what string, poster func(who uint64, posted *tally) 
 	for who := range uint64(posters) {
 		posting.Go(func() {
 			post := poster(who, &posted)
-			for n := 0; !r.stop.Load() || n == 0; { // a starved one goes on until it had its turn
+			for n := 0; !r.stop.Load() || n == 0; { // a starved goroutine continues until it made progress
 				if !post() {
 					goruntime.Gosched()
 				} else if n++; n%50 == 0 {
 					goruntime.Gosched() // with one P the other poster would find the queue full every time
 				}
 			}
-			for !post() { // what is left of a list
+			for !post() { // the rest of a list
 				goruntime.Gosched()
 			}
 		})

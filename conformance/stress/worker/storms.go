@@ -27,16 +27,16 @@ var allStorms = map[string]func(*run){
 	"trace":   tracer,
 }
 
-// stopTheWorld stops the world thousands of times a second and tells how long that took: as it is, and without the time
-// in which threads of this process were ready and had no CPU, because the machine has more to do than CPUs. own-p99 is
-// without the times of all threads, one of which may wait for another; own-max is without that of one alone, which is
-// more where several waited at once.
+// stopTheWorld stops the world thousands of times a second and reports the duration, with and without the time in which
+// threads of this process were runnable without a CPU on an overloaded machine. own-p99 excludes the waits of all
+// threads, which may depend on each other; own-max excludes only the longest wait, so it is larger if several waited
+// concurrently.
 func stopTheWorld(r *run) {
 	var m goruntime.MemStats
 	var took, own []time.Duration
 	var most time.Duration
 	var waits queueing
-	alone := goruntime.GOMAXPROCS(0) == 1 // there is nothing to stop until another goroutine has run
+	alone := goruntime.GOMAXPROCS(0) == 1 // let another goroutine run first
 	for !r.stop.Load() {
 		if len(took)%64 == 0 {
 			waits.find()
@@ -67,7 +67,7 @@ func stopTheWorld(r *run) {
 		took[last*99/100], took[last], own[last*99/100], most)
 }
 
-// collect grows and shrinks stacks, makes garbage, and collects it.
+// collect grows and shrinks stacks, and produces and collects garbage.
 func collect(r *run) {
 	n := 0
 	for ; !r.stop.Load(); n++ {
@@ -89,7 +89,7 @@ func grow(n int) int {
 	return grow(n-1) + here[n%64]
 }
 
-// signals sends a signal to every thread of the process, again and again.
+// signals repeatedly sends a signal to every thread of the process.
 func signals(signal unix.Signal) func(*run) {
 	return func(r *run) {
 		n := 0
@@ -103,7 +103,7 @@ func signals(signal unix.Signal) func(*run) {
 	}
 }
 
-// profile takes a profile at the highest rate that the kernel gives, with signals on top of those of other storms.
+// profile profiles at the maximum rate, in addition to the signals of other storms.
 func profile(r *run) {
 	goruntime.SetCPUProfileRate(5000)
 	if err := pprof.StartCPUProfile(io.Discard); err != nil {
@@ -115,7 +115,7 @@ func profile(r *run) {
 	}
 }
 
-// tracer has the execution tracer on, and off and on again.
+// tracer repeatedly starts and stops the execution tracer.
 func tracer(r *run) {
 	for !r.stop.Load() {
 		if err := trace.Start(io.Discard); err != nil {

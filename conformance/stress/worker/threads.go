@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// threads are those of this process.
+// threads iterates over the threads of this process.
 func threads() iter.Seq[int] {
 	return func(yield func(int) bool) {
 		entries, err := os.ReadDir("/proc/self/task")
@@ -29,18 +29,18 @@ func threads() iter.Seq[int] {
 	}
 }
 
-// queueing reads how long the threads of this process were ready to run and had no CPU.
+// queueing measures how long threads of this process were runnable without a CPU.
 type queueing struct {
-	threads map[int]*waiting // by number
+	threads map[int]*waiting // by thread ID
 	text    [128]byte
 }
 
 type waiting struct {
-	file   int // descriptor of its schedstat
+	file   int // descriptor of its schedstat file
 	before time.Duration
 }
 
-// find looks for threads that are new.
+// find looks for new threads.
 func (q *queueing) find() {
 	if q.threads == nil {
 		q.threads = map[int]*waiting{}
@@ -55,15 +55,15 @@ func (q *queueing) find() {
 	}
 }
 
-// begin has since count from now on.
+// begin starts a measurement.
 func (q *queueing) begin() {
 	for _, w := range q.threads {
 		w.before = q.waited(w.file)
 	}
 }
 
-// since is how long the threads that find has found have waited since begin: all of them, and the one that waited
-// longest. Several may wait at the same time.
+// since returns how long the known threads have waited since begin: the sum, and the maximum. Several may wait
+// concurrently.
 func (q *queueing) since() (sum, most time.Duration) {
 	for _, w := range q.threads {
 		t := q.waited(w.file) - w.before
@@ -72,7 +72,7 @@ func (q *queueing) since() (sum, most time.Duration) {
 	return sum, most
 }
 
-// waited is the second number of the file, in nanoseconds.
+// waited reads the second number of the file, in nanoseconds.
 func (q *queueing) waited(file int) (t time.Duration) {
 	n, _ := unix.Pread(file, q.text[:], 0)
 	field := 0

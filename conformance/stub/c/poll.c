@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-/* The loop over an extended completion queue, as a C program writes it. */
+/* Polls an extended completion queue like a C program. */
 #include "stub.h"
 
 struct polled { /* the Go side has the same structure */

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-/* Lists of work requests, built as a C program builds them from plain values, and posted through the header's inline functions. */
+/* Builds lists of work requests from plain values like a C program, and posts them through the header's inline
+ * functions. */
 #include <arpa/inet.h>
 
 #include "stub.h"
@@ -24,7 +25,7 @@ struct recipe { /* the Go side has the same structure */
 	uint32_t bind_access, mss;
 	uint64_t hdr;
 	uint32_t hdr_sz, num_sge;
-	uint64_t list; /* sg_list is set although there is no SGE */
+	uint64_t list; /* sg_list is set without SGEs */
 	struct { uint64_t addr; uint32_t length, lkey; } sge[MAX_SGE];
 };
 
@@ -89,7 +90,7 @@ static void fill_send(const struct recipe *r, struct ibv_send_wr *wr)
 	}
 }
 
-/* The index of the bad work request, -1 for NULL, -2 where it was left alone. */
+/* The index of the bad work request, -1 for NULL, -2 if unchanged. */
 static int64_t bad_index(const void *bad, const void *first, size_t size)
 {
 	if (bad == &stub_log)

@@ -20,7 +20,7 @@ static void put(struct out *o, const void *from, size_t size)
 	o->size += size;
 }
 
-/* Contents behind an address are recorded only where the test has said that they can be read. */
+/* Memory behind an address is recorded only if the test declared it readable. */
 static bool readable(uint64_t address, uint64_t size)
 {
 	return address >= stub_log.from && address <= stub_log.to && size <= stub_log.to - address;
@@ -40,7 +40,7 @@ static void put_sges(struct out *o, const struct ibv_sge *sge, int64_t count, bo
 		struct ibv_sge copy = sge[i];
 		bool known = contents && readable(copy.addr, copy.length);
 
-		if (known) /* the bytes are what matters, wherever they stand */
+		if (known) /* compare contents, not addresses */
 			copy.addr = 0;
 		put(o, &copy, sizeof(copy));
 		if (known)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package guest runs suites on Soft-RoCE, in guests with a kernel of their own. The programs are those that the host
-// has installed, which is what the drop-in libraries are tested with, too.
+// Package guest runs suites on Soft-RoCE in guests. It uses the programs installed on the host, as for the drop-in
+// libraries.
 package guest
 
 import (
@@ -20,13 +20,13 @@ import (
 	"github.com/goverbs/goverbs/conformance/vm"
 )
 
-// RootFile is where a guest finds the root file system of the programs, as a tar file.
+// RootFile is the path in the guest of a tar file with the programs' root file system.
 const RootFile = "/suites.tar"
 
-// Slower is how many times as long a case may take in a guest, whose processors are emulated.
+// Slower is the factor for timeouts in a guest, whose processors are emulated.
 const Slower = 3
 
-// Event is what the guest says: that a case begins, how one ended, or that all had their turn.
+// Event is a message of the guest: a case begins, a case has ended, or all have ended.
 type Event struct {
 	Begins string         `json:",omitempty"`
 	Result *suites.Result `json:",omitempty"`
@@ -39,13 +39,13 @@ const mark = "suites-event "
 func (e Event) Write(to io.Writer) {
 	text, err := json.Marshal(e)
 	if err != nil {
-		panic(err) // an Event is nothing but strings
+		panic(err) // an Event has only strings
 	}
 	fmt.Fprintf(to, "\n%s%s\n", mark, text)
 }
 
-// Run runs the cases of a suite whose names match a regular expression on a kernel. When the guest breaks, the case
-// that ran fails, and the others run in another guest.
+// Run runs the cases of a suite whose names match a regular expression on a kernel. If the guest breaks, the running
+// case fails, and the remaining ones run in another guest.
 func Run(ctx context.Context, kernel string, s *suites.Suite, only string, log func(format string, args ...any)) (
 	[]suites.Result, error) {
 	image, err := vm.Prepare(ctx, kernel, vm.CacheDir(), log)
@@ -100,15 +100,15 @@ func Run(ctx context.Context, kernel string, s *suites.Suite, only string, log f
 	}
 }
 
-// events reads what the program inside writes.
+// events parses the output of the program inside.
 type events struct {
 	log func(format string, args ...any)
 
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the following fields
 	line  []byte
 	all   []suites.Result
-	begun string   // what has begun and not ended, or ""
-	had   []string // what has begun
+	begun string   // the running case, or ""
+	had   []string // cases that have begun
 	done  bool
 }
 

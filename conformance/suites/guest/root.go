@@ -16,18 +16,17 @@ import (
 	"strings"
 )
 
-// Packages are those that have to be installed for every suite.
+// Packages must be installed for every suite.
 var Packages = []string{"ibverbs-providers", "iproute2", "libgcc-s1", "dash", "coreutils", "python3-minimal"}
 
-// left are directories whose files no program of the suites reads.
+// left are directories with files that no program of the suites reads.
 var left = []string{"/usr/share/man", "/usr/share/locale", "/usr/share/doc/", "/usr/share/lintian", "/usr/share/perl",
 	"/usr/lib/x86_64-linux-gnu/perl", "/usr/lib/x86_64-linux-gnu/gconv", "/usr/share/bash-completion"}
 
-// kept are below those, and are read.
+// kept is a subdirectory with files that are read.
 const kept = "/usr/share/doc/rdma-core/tests/"
 
-// writeRoot writes a root file system as a tar file: these packages, as they are installed here, with all that they
-// depend on.
+// writeRoot writes a root file system as a tar file, with the installed files of packages and their dependencies.
 func writeRoot(ctx context.Context, to io.Writer, packages []string) error {
 	depend, virtual, err := depends(ctx)
 	if err != nil {
@@ -79,7 +78,7 @@ func writeRoot(ctx context.Context, to io.Writer, packages []string) error {
 	return w.Close()
 }
 
-// inUsr is the name of a file in a system whose /lib and so on are in /usr.
+// inUsr returns the name of a file on a system with merged /usr.
 func inUsr(name string) string {
 	for _, dir := range []string{"/bin/", "/sbin/", "/lib/", "/lib64/"} {
 		if strings.HasPrefix(name, dir) {
@@ -92,7 +91,7 @@ func inUsr(name string) string {
 func pack(w *tar.Writer, name string) error {
 	info, err := os.Lstat(name)
 	if os.IsNotExist(err) || err == nil && info.IsDir() {
-		return nil // an administrator has taken it away; directories come by themselves
+		return nil // removed by an administrator, or a directory, which is created as needed
 	}
 	if err != nil {
 		return err
@@ -118,8 +117,7 @@ func pack(w *tar.Writer, name string) error {
 	return err
 }
 
-// depends gives, for each installed package, the packages that it needs, and, for each virtual one, the package that
-// provides it.
+// depends returns the dependencies of each installed package, and the package that provides each virtual one.
 func depends(ctx context.Context) (all map[string][]string, virtual map[string]bool, err error) {
 	out, err := exec.CommandContext(ctx, "dpkg-query", "-W", "-f",
 		"${db:Status-Status}\t${Package}\t${Provides}\t${Pre-Depends},${Depends}\n").Output()
@@ -143,14 +141,14 @@ func depends(ctx context.Context) (all map[string][]string, virtual map[string]b
 			all[name], virtual[name] = []string{by}, true
 		}
 	}
-	// No program of the suites asks these, which others depend on for their installation.
+	// Dependencies for installation only, which no program of the suites uses.
 	for _, name := range []string{"debconf", "dpkg", "perl", "perl-base", "init-system-helpers", "systemd"} {
 		delete(all, name)
 	}
 	return all, virtual, nil
 }
 
-// names are the packages in a list like "libc6 (>= 2.34), a | b, python3:any".
+// names returns the packages in a list like "libc6 (>= 2.34), a | b, python3:any".
 func names(list string) (all []string) {
 	for one := range strings.FieldsFuncSeq(list, func(r rune) bool { return r == ',' || r == '|' }) {
 		name, _, _ := strings.Cut(strings.TrimSpace(one), " ")

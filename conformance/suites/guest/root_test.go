@@ -15,7 +15,7 @@ import (
 	"github.com/goverbs/goverbs/conformance/suites"
 )
 
-// TestRoot: a package comes with those that it depends on, as files of a system whose /lib is in /usr.
+// TestRoot checks that a root has packages with their dependencies, with merged /usr.
 func TestRoot(t *testing.T) {
 	if _, err := exec.LookPath("dpkg-query"); err != nil {
 		t.Skip("packages are Debian's: ", err)
@@ -51,7 +51,7 @@ func TestNames(t *testing.T) {
 	assert.Equal(t, []string{"libc6", "a", "b", "python3"}, names("libc6 (>= 2.34), a | b (= 1), , python3:any"))
 }
 
-// TestEvents: what a guest writes, in pieces, with lines of programs between.
+// TestEvents parses the output of a guest, written in pieces, with output of programs between events.
 func TestEvents(t *testing.T) {
 	var said []string
 	e := &events{log: func(format string, args ...any) { said = append(said, args[0].(string)) }}

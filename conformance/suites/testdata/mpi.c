@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Rounds of messages between ranks 0 and 1, and sums over all ranks, with sizes from 1 byte to 1 MiB; every byte is
-// looked at. Usage: mpirun -np N mpi
+// Exchanges messages between ranks 0 and 1, and sums over all ranks, with sizes from 1 byte to 1 MiB, and checks every
+// byte. Usage: mpirun -np N mpi
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +17,7 @@ static void want(int holds, const char *what, int size)
 	}
 }
 
-// pingpong passes a message of rank 0 to rank 1 and back.
+// pingpong sends a message from rank 0 to rank 1 and back.
 static void pingpong(int rank, int size, unsigned char *data)
 {
 	for (int round = 0; round < rounds; round++) {

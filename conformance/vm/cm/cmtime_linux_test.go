@@ -17,21 +17,21 @@ import (
 )
 
 const (
-	envCMTime = "GOVERBS_CMTIME"        // the directory of the guest with cmtime, if it is not the guest's own
+	envCMTime = "GOVERBS_CMTIME"        // root directory of cmtime, if it is not the guest's own
 	ownQueues = "/usr/lib/ownqueues.so" // of peer/ownqueues.c
 )
 
-// cmtime is that of rdma-core before 52. Newer ones make and connect queue pairs with other calls, and then connect
-// again without any, with numbers that client and server both count from the same one: where both are on one device,
-// the kernel takes the second connection with such a number for a stale one, and rejects it.
+// cmtime is that of rdma-core before 52. Newer versions connect a second time without queue pairs, with QP numbers that
+// client and server both count from the same start. On a single device, the kernel takes such a second connection for a
+// stale one and rejects it.
 //
-// A client connects everything before it disconnects anything. The server passes the same attributes to rdma_create_qp
-// for each request, and rdma_create_qp writes the completion queues of the first connection back to them. When the
-// first connection ends, these queues are destroyed, and the server refuses later requests of any client, in C and in
-// Go: "failure creating qp: Invalid argument".
+// A client opens all connections before it closes any. The server passes the same attributes to rdma_create_qp for each
+// request, and rdma_create_qp stores the completion queues of the first connection in them. When the first connection
+// ends, these queues are destroyed, and the server rejects later requests of any client, in C or Go: "failure creating
+// qp: Invalid argument".
 type cmtime struct {
-	root   string // or ""
-	server string // a name of it that is not counted
+	root   string // optional
+	server string // name of the server, whose calls are not counted
 }
 
 func openCMTime(t *testing.T) cmtime {
@@ -67,17 +67,17 @@ func (c cmtime) command(name, way string, at netip.AddrPort, n int, role string)
 	return cmd
 }
 
-// connecting is both ends, from the start of the connecting one to its end.
+// connecting runs both ends, and returns the time from the start of the client to its end.
 func (c cmtime) connecting(t *testing.T, way string, at netip.AddrPort, n int) time.Duration {
 	server := c.command(c.server, way, at, n, "-b")
 	require.NoError(t, server.Start())
-	time.Sleep(500 * time.Millisecond) // it does not say when it listens
+	time.Sleep(500 * time.Millisecond) // cmtime does not report when it listens
 	began := time.Now()
 	out, err := c.command("/usr/bin/cmtime", way, at, n, "-s").CombinedOutput()
 	took := time.Since(began)
 	require.NoError(t, err, "%s", out)
-	require.NotContains(t, string(out), "event:", "%s", out) // of a failure
-	_ = server.Process.Kill()                                // it serves on
+	require.NotContains(t, string(out), "event:", "%s", out) // reports a failure
+	_ = server.Process.Kill()                                // the server does not exit
 	_ = server.Wait()
 	return took
 }

@@ -33,24 +33,24 @@ import (
 )
 
 const (
-	fewConnections = 16 // whose time is taken off that of many, so that the programs' starts do not count
+	fewConnections = 16 // their time is subtracted, so that process startup does not count
 	connections    = 216
 	dialAtOnce     = 8
 )
 
-// envBefore names a program of these tests as they were, which is measured, too.
+// envBefore names an older build of these tests, which is measured too.
 const envBefore = "GOVERBS_CM_BEFORE"
 
-// TestConnections measures how long connections take to be made and ended between two processes: with one completion
-// queue for all and with their own, step by step as C's cmtime does it, beside cmtime with both; and as streams, some
-// at a time. In rounds of their own, the kernel counts the system calls of the connecting side, which takes time.
-// cm-connections-KERNEL.csv has the figures. GOVERBS_SPEED=1 asks for it.
+// TestConnections measures how long it takes to open and close connections between two processes: with a shared
+// completion queue and with separate ones, in the steps of C's cmtime, compared with cmtime; and as streams, several at
+// a time. In separate rounds, the kernel counts the system calls of the client, which takes time. It writes
+// cm-connections-KERNEL.csv, and runs only with GOVERBS_SPEED=1.
 func TestConnections(t *testing.T) {
 	if os.Getenv("GOVERBS_SPEED") == "" {
 		t.Skip("measures for minutes: make bench WHAT=vm")
 	}
 	rig.Kernel(t)
-	client := filepath.Join(t.TempDir(), "cmclient") // the name by which its calls are counted
+	client := filepath.Join(t.TempDir(), "cmclient") // name for counting its system calls
 	require.NoError(t, os.Symlink("/proc/self/exe", client))
 	c := openCMTime(t)
 	ways := []string{"cmtime", "cmtime, own queues", "one queue", "own queues", "streams",
@@ -60,7 +60,7 @@ func TestConnections(t *testing.T) {
 			"streams, 8 at a time before")
 	}
 	port := uint16(7700)
-	// both ends, with n connections
+	// connect runs both ends with n connections
 	connect := func(way string, n int) time.Duration {
 		port++
 		if strings.HasPrefix(way, "cmtime") {
@@ -75,7 +75,7 @@ func TestConnections(t *testing.T) {
 			few := connect(way, fewConnections)
 			each := more(few.Seconds()*1e6, connect(way, connections).Seconds()*1e6)
 			t.Logf("round %d: %s: %.1f", round, way, each)
-			if round > 0 { // the first is to get warm
+			if round > 0 { // the first warms up
 				took[way] = append(took[way], each)
 			}
 		}
@@ -102,7 +102,7 @@ func TestConnections(t *testing.T) {
 		}{
 			{"µs a connection", took},
 			{"system calls of the client a connection", made},
-			{"and sleeps of a thread that has nothing to do", naps},
+			{"and sleeps of idle threads", naps},
 		} {
 			least, median, most := spread(f.figures[way])
 			fmt.Fprintf(&csv, "%q,%s,%.1f,%.1f,%.1f", way, f.what, least, median, most)
@@ -117,10 +117,10 @@ func TestConnections(t *testing.T) {
 		".csv"), []byte(csv.String()), 0o644))
 }
 
-// called are numbers of system calls, by what they are.
+// called has the number of calls of each system call.
 type called map[string]int
 
-// calls are those until now.
+// calls returns the calls so far.
 func calls(t *testing.T) called {
 	text, err := os.ReadFile(filepath.Join(tracing, "raw_syscalls/sys_enter/hist"))
 	require.NoError(t, err)
@@ -132,8 +132,8 @@ func calls(t *testing.T) called {
 	return all
 }
 
-// less tells how many more there are, and apart from them, sleeps of Go's scheduler and yields of cmtime, of which
-// there are the more the longer something takes.
+// less returns the increase, and separately the sleeps of Go's scheduler and yields of cmtime, whose number depends on
+// the duration.
 func (c called) less(before called) (all, naps int) {
 	for id, n := range c {
 		switch n -= before[id]; id {
@@ -146,16 +146,16 @@ func (c called) less(before called) (all, naps int) {
 	return all, naps
 }
 
-// Roles of TestConnectionsPeer, and where.
+// Roles of TestConnectionsPeer, and its environment variables.
 const (
 	envConnect = "GOVERBS_CM_CONNECT"
 	envAt      = "GOVERBS_CM_AT"
-	envBegan   = "GOVERBS_CM_BEGAN" // when the role was started
+	envBegan   = "GOVERBS_CM_BEGAN" // start time of the role
 	envNumber  = "GOVERBS_CM_NUMBER"
 )
 
-// connecting is Go, both ends, from the start of the connecting one to its last connection's end. What it does after
-// that is a search for leaks, which finds what the other end has.
+// connecting runs both ends in Go, and returns the time from the start of the client to the end of its last connection.
+// It excludes the client's search for leaks, which would find resources of the server.
 func connecting(t *testing.T, at netip.AddrPort, client, way string, n int) time.Duration {
 	program := func(path, role string) *exec.Cmd {
 		c := exec.Command(path, "-test.run=^TestConnectionsPeer$")
@@ -184,7 +184,7 @@ func connecting(t *testing.T, at netip.AddrPort, client, way string, n int) time
 	return took
 }
 
-// TestConnectionsPeer is one end.
+// TestConnectionsPeer runs one end.
 func TestConnectionsPeer(t *testing.T) {
 	role := os.Getenv(envConnect)
 	if role == "" {
@@ -203,7 +203,7 @@ func TestConnectionsPeer(t *testing.T) {
 		connectAll(t, eventChannel(t), &queues{one: strings.HasPrefix(role, "one queue")}, at, n)
 	case "one queue server", "own queues server":
 		acceptAll(t, eventChannel(t), &queues{one: strings.HasPrefix(role, "one queue")}, at)
-	case "streams": // each step for all, as cmtime does it
+	case "streams": // each step for all connections, like cmtime
 		conns := make([]*stream.Conn, n)
 		atOnce(n, n, func(i int) error {
 			var err error
@@ -234,7 +234,7 @@ func TestConnectionsPeer(t *testing.T) {
 	}
 }
 
-// atOnce does something n times, of which most at once.
+// atOnce calls do n times, at most most of them concurrently.
 func atOnce(n, most int, do func(i int) error, t *testing.T) {
 	var all sync.WaitGroup
 	var next atomic.Int64
@@ -256,15 +256,15 @@ func eventChannel(t *testing.T) *cm.EventChannel {
 	return ch
 }
 
-// queues makes queue pairs with completion queues of their own, or with one that is made for the first.
+// queues creates queue pairs with separate completion queues, or with one created for the first.
 type queues struct {
 	one  bool
 	once sync.Once
-	cq   *rdma.CQ // or nil
+	cq   *rdma.CQ // optional
 }
 
 func (q *queues) create(id *cm.ID) error {
-	attr := ibv.QPInitAttr{QPType: ibv.QPT_RC, SQSigAll: 1, // as cmtime has it
+	attr := ibv.QPInitAttr{QPType: ibv.QPT_RC, SQSigAll: 1, // like cmtime
 		Cap: ibv.QPCap{MaxSendWR: 1, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1}}
 	if q.one {
 		var err error
@@ -279,15 +279,15 @@ func (q *queues) create(id *cm.ID) error {
 		}
 		attr.SendCQ, attr.RecvCQ = q.cq.Ptr(), q.cq.Ptr()
 	}
-	_, err := id.CreateQP(nil, &attr, rdma.QueueOptions{Overcommit: q.one}) // nothing is posted
+	_, err := id.CreateQP(nil, &attr, rdma.QueueOptions{Overcommit: q.one}) // no requests are posted
 	return err
 }
 
-// connectAll makes connections as cmtime does: each step for all, and then the next, while another goroutine takes the
-// events, as cmtime has a thread for them.
+// connectAll opens connections like cmtime: each step for all connections before the next, while another goroutine
+// reads events.
 func connectAll(t *testing.T, ch *cm.EventChannel, q *queues, to netip.AddrPort, n int) {
 	ctx := context.Background()
-	came := map[rdmacm.CMEventType]chan struct{}{ // closed when they have come for all
+	came := map[rdmacm.CMEventType]chan struct{}{ // closed when all have arrived
 		rdmacm.CM_EVENT_ADDR_RESOLVED: make(chan struct{}), rdmacm.CM_EVENT_ROUTE_RESOLVED: make(chan struct{}),
 		rdmacm.CM_EVENT_ESTABLISHED: make(chan struct{}), rdmacm.CM_EVENT_DISCONNECTED: make(chan struct{}),
 	}
@@ -315,7 +315,7 @@ func connectAll(t *testing.T, ch *cm.EventChannel, q *queues, to netip.AddrPort,
 	ids := make([]*cm.ID, n)
 	step := func(do func(id *cm.ID) error) {
 		for _, id := range ids {
-			if err := do(id); err != nil { // without a package that looks at the stack in each call
+			if err := do(id); err != nil { // testify would inspect the stack on each call
 				require.NoError(t, err)
 			}
 		}
@@ -332,7 +332,7 @@ func connectAll(t *testing.T, ch *cm.EventChannel, q *queues, to netip.AddrPort,
 	<-came[rdmacm.CM_EVENT_ROUTE_RESOLVED]
 	step(q.create)
 	param := cm.DefaultConnParam()
-	param.ResponderResources, param.InitiatorDepth = 1, 1 // as cmtime has them
+	param.ResponderResources, param.InitiatorDepth = 1, 1 // like cmtime
 	step(func(id *cm.ID) error { return id.Connect(ctx, &param, nil) })
 	<-came[rdmacm.CM_EVENT_ESTABLISHED]
 	step(func(id *cm.ID) error {
@@ -342,13 +342,13 @@ func connectAll(t *testing.T, ch *cm.EventChannel, q *queues, to netip.AddrPort,
 		return id.QP().Close()
 	})
 	<-came[rdmacm.CM_EVENT_DISCONNECTED]
-	if q.cq != nil { // before the last ID of its device
+	if q.cq != nil { // must precede the last ID of its device
 		require.NoError(t, q.cq.Close())
 	}
 	step((*cm.ID).Close)
 }
 
-// acceptAll is the other end.
+// acceptAll is the server of connectAll.
 func acceptAll(t *testing.T, ch *cm.EventChannel, q *queues, at netip.AddrPort) {
 	l, err := ch.CreateID(rdmacm.PS_TCP)
 	require.NoError(t, err)
@@ -357,7 +357,7 @@ func acceptAll(t *testing.T, ch *cm.EventChannel, q *queues, at netip.AddrPort) 
 	fmt.Println("listens at", at)
 	ctx := context.Background()
 	asked, left := make(chan *cm.ID, connections), make(chan *cm.ID, connections)
-	go func() { // as cmtime has threads for both
+	go func() { // like cmtime's two threads
 		for id := range asked {
 			err := q.create(id)
 			if err == nil {

@@ -25,14 +25,14 @@ import (
 	"github.com/goverbs/goverbs/rdma/stream"
 )
 
-// tracing is where the kernel counts what threads do.
+// tracing is the kernel's directory for events of threads.
 const tracing = "/sys/kernel/debug/tracing/events"
 
-// kinds are connections that TestCounts measures; the first is what others are compared with.
+// kinds are the connections that TestCounts measures, the first of which is the baseline.
 var kinds = []string{"TCP", "rstream", "stream", "stream that keeps a thread", "stream that learns",
 	"stream that learns, with a thread", "stream that polls 2 ms", "lends", "lends, and keeps a thread"}
 
-// exchanges are what goes back and forth.
+// exchanges are the transfers to measure.
 var exchanges = []struct {
 	name string
 	streamTest
@@ -48,17 +48,17 @@ const measured = 5 // rounds
 
 type countedEvent struct{ name, event, filter, keys string }
 
-// counted are events of the kernel, with the filters by the names of programs.
+// counted are kernel events, with filters by program name.
 var counted = []countedEvent{
 	{"wake-ups a transfer", "sched/sched_wakeup", "comm==%q", "pid"},
 	{"switches a transfer", "sched/sched_switch", "prev_comm==%[1]q||next_comm==%[1]q", "next_pid"},
 	{"system calls a transfer", "raw_syscalls/sys_enter", "COMM==%q", "id"},
 }
 
-// TestCounts measures transfers between two processes: by streams that sleep, as they come, with a thread of their own
-// and lending their memory, that learn how long to poll, and that poll for long; by C's rstream, blocking; and by Go's
-// TCP: in rounds that take turns. The kernel counts how often threads of both processes were woken, switched to or
-// from, and called it. cm-counts-KERNEL.csv has the figures. GOVERBS_SPEED=1 asks for it.
+// TestCounts measures transfers between two processes in interleaved rounds: by streams that sleep (by default, with
+// their own thread, and lending their memory), that adapt their polling time, and that poll for a long time; by C's
+// blocking rstream; and by TCP in Go. The kernel counts wakeups, context switches and system calls of both processes.
+// It writes cm-counts-KERNEL.csv, and runs only with GOVERBS_SPEED=1.
 func TestCounts(t *testing.T) {
 	if os.Getenv("GOVERBS_SPEED") == "" {
 		t.Skip("measures for minutes: vmtest -env GOVERBS_SPEED=1")
@@ -71,7 +71,7 @@ func TestCounts(t *testing.T) {
 		}
 	}
 	countEvents(t, counted, ownName(t), "rstream")
-	figures := map[[2]string][][]float64{} // by exchange and kind; µs a transfer, and what was counted
+	figures := map[[2]string][][]float64{} // by exchange and kind: µs per transfer, and counts
 	port := 7600
 	for round := range measured + 1 {
 		for _, x := range exchanges {
@@ -92,7 +92,7 @@ func TestCounts(t *testing.T) {
 					row = append(row, float64(n-before[i])/float64(2*x.iterations*x.transfers))
 				}
 				t.Logf("round %d: %s: %s: %.1f", round, x.name, kind, row)
-				if at := [2]string{x.name, kind}; round > 0 { // the first is to get warm
+				if at := [2]string{x.name, kind}; round > 0 { // the first warms up
 					figures[at] = append(figures[at], row)
 				}
 			}
@@ -111,7 +111,7 @@ func TestCounts(t *testing.T) {
 				least, median, most := spread(own)
 				fmt.Fprintf(&csv, "%q,%q,%s,%.2f,%.2f,%.2f", x.name, kind, what, least, median, most)
 				for _, other := range kinds[:2] {
-					if i > 0 && kind != other && other == "rstream" { // whose connecting is counted, too
+					if i > 0 && kind != other && other == "rstream" { // rstream's counts include connecting
 						csv.WriteString(",")
 						continue
 					}
@@ -134,12 +134,12 @@ func column(rows [][]float64, i int) (all []float64) {
 	return all
 }
 
-// envPeer makes this program the other end, of a kind of connection.
+// envPeer runs this program as the other end, for a kind of connection.
 const envPeer = "GOVERBS_CM_PEER"
 
 func lends(kind string) bool { return strings.HasPrefix(kind, "lends") }
 
-// configOf is the configuration of both ends.
+// configOf returns the configuration of both ends.
 func configOf(kind string) stream.Config {
 	config := stream.Config{KeepThread: strings.Contains(kind, "thread")}
 	switch kind {
@@ -151,7 +151,7 @@ func configOf(kind string) stream.Config {
 	return on(config)
 }
 
-// TestCountsPeer is the other end.
+// TestCountsPeer runs the other end.
 func TestCountsPeer(t *testing.T) {
 	kind := os.Getenv(envPeer)
 	if kind == "" {
@@ -181,11 +181,11 @@ func TestCountsPeer(t *testing.T) {
 	}
 }
 
-// elsewhere connects to a process that is the other end.
+// elsewhere starts a process for the other end and connects to it.
 func elsewhere(t *testing.T, kind string) net.Conn {
 	self, err := os.Executable()
 	require.NoError(t, err)
-	program := exec.Command(self, "-test.run=^TestCountsPeer$") // /proc/self/exe would be another name to count by
+	program := exec.Command(self, "-test.run=^TestCountsPeer$") // /proc/self/exe would have a different name
 	program.Env = append(os.Environ(), envPeer+"="+kind)
 	at := listening(t, program)
 	name, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", program.Process.Pid))
@@ -205,7 +205,7 @@ func elsewhere(t *testing.T, kind string) net.Conn {
 	return c
 }
 
-// listening starts a process, and returns where it says that it listens.
+// listening starts a process and returns the address that it prints.
 func listening(t *testing.T, program *exec.Cmd) (at string) {
 	out, err := program.StdoutPipe()
 	require.NoError(t, err)
@@ -216,7 +216,7 @@ func listening(t *testing.T, program *exec.Cmd) (at string) {
 			at = text
 		}
 	}
-	require.NotEmpty(t, at, "the other end says where it is")
+	require.NotEmpty(t, at, "the other end prints its address")
 	return at
 }
 
@@ -231,7 +231,7 @@ func exchange(t *testing.T, c net.Conn, kind string, s streamTest) float64 {
 	return time.Since(began).Seconds() * 1e6 / float64(2*s.iterations*s.transfers)
 }
 
-// plain is run without a look at the bytes, as rstream has it.
+// plain transfers without verifying the data, like rstream.
 func (s streamTest) plain(c net.Conn, kind string, client bool) error {
 	p := make([]byte, s.size)
 	send := func() error {
@@ -245,7 +245,7 @@ func (s streamTest) plain(c net.Conn, kind string, client bool) error {
 	var lent []*stream.Lent
 	if own, ok := c.(*stream.Conn); ok && lends(kind) {
 		send = func() error {
-			if len(lent) == 2 { // at a time
+			if len(lent) == 2 { // one batch
 				lent[0].Wait()
 				lent = lent[1:]
 			}
@@ -283,7 +283,7 @@ func (s streamTest) plain(c net.Conn, kind string, client bool) error {
 	return nil
 }
 
-// rstream returns what C's says a transfer takes, in µs.
+// rstream returns the time of a transfer in µs as reported by C's rstream.
 func rstream(t *testing.T, s streamTest, port int) float64 {
 	at := address(t, 0).Addr().String()
 	args := []string{"-p", strconv.Itoa(port), "-S", strconv.Itoa(s.size), "-I", strconv.Itoa(s.iterations),
@@ -300,14 +300,14 @@ func rstream(t *testing.T, s streamTest, port int) float64 {
 	return each
 }
 
-// ownName is what the kernel calls this program, in all processes that were started by that name.
+// ownName returns the kernel's name (comm) for this program and its copies.
 func ownName(t *testing.T) string {
 	name, err := os.ReadFile("/proc/self/comm")
 	require.NoError(t, err)
 	return strings.TrimSpace(string(name))
 }
 
-// countEvents has the kernel count what threads of programs do.
+// countEvents makes the kernel count events of programs' threads.
 func countEvents(t *testing.T, events []countedEvent, programs ...string) {
 	for _, c := range events {
 		var filters []string
@@ -317,11 +317,11 @@ func countEvents(t *testing.T, events []countedEvent, programs ...string) {
 		file := filepath.Join(tracing, c.event, "trigger")
 		trigger := "hist:keys=" + c.keys + " if " + strings.Join(filters, "||")
 		require.NoError(t, os.WriteFile(file, []byte(trigger), 0o644))
-		t.Cleanup(func() { require.NoError(t, os.WriteFile(file, []byte("!"+trigger), 0o644)) }) // counting takes time
+		t.Cleanup(func() { require.NoError(t, os.WriteFile(file, []byte("!"+trigger), 0o644)) }) // stop: counting takes time
 	}
 }
 
-// hits are the counts until now.
+// hits returns the counts so far.
 func hits(t *testing.T) (all []int) {
 	for _, c := range counted {
 		text, err := os.ReadFile(filepath.Join(tracing, c.event, "hist"))

@@ -21,7 +21,7 @@ func TestEventsOfDatagrams(t *testing.T) {
 	at := address(t, 7485)
 	id := withQP(t, s.resolved(rdmacm.PS_UDP, at))
 	require.NoError(t, id.Connect(soon(t), nil, nil))
-	assert.Equal(t, 1, expect(t, s.ch, rdmacm.CM_EVENT_UNREACHABLE).Status, "nobody listens: IB_SIDR_UNSUPPORTED")
+	assert.Equal(t, 1, expect(t, s.ch, rdmacm.CM_EVENT_UNREACHABLE).Status, "no listener: IB_SIDR_UNSUPPORTED")
 	s.listen(rdmacm.PS_UDP, at)
 	id = withQP(t, s.resolved(rdmacm.PS_UDP, at))
 	require.NoError(t, id.Connect(soon(t), nil, []byte("where are you")))
@@ -101,7 +101,7 @@ func TestEventsOfMulticast(t *testing.T) {
 	require.NoError(t, mr.Close())
 }
 
-// TestIPv6Multicast: Linux joins no IPv6 group over RoCE v2, and neither does the software device.
+// TestIPv6Multicast checks that the software device, like Linux, joins no IPv6 groups over RoCE v2.
 func TestIPv6Multicast(t *testing.T) {
 	s := newScene(t)
 	id, err := s.ch.CreateID(rdmacm.PS_UDP)

@@ -13,8 +13,8 @@ import (
 	"github.com/goverbs/goverbs/rdma/cm"
 )
 
-// TestConnectionsWithoutReads: an end that wants no reads is told so when it posts one, and so is its peer if that
-// serves none. Soft-RoCE would never carry it out.
+// TestConnectionsWithoutReads checks that posting a read fails at an end that negotiated no reads, or whose peer
+// accepts none. Soft-RoCE would never execute it.
 func TestConnectionsWithoutReads(t *testing.T) {
 	some, none := cm.DefaultConnParam(), cm.DefaultConnParam()
 	none.InitiatorDepth, none.ResponderResources = 0, 0

@@ -20,13 +20,13 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft"
 )
 
-// TestDetails: small print that the software device has to have right.
+// TestDetails tests details of librdmacm that the software device implements.
 func TestDetails(t *testing.T) {
 	s := newScene(t)
 	at := address(t, 7440)
 	l := s.listen(rdmacm.PS_UDP, at)
 
-	// A lookup is refused with the answer of a rejection, or of one that was destroyed.
+	// A SIDR request is rejected, or its ID is destroyed.
 	for _, refuse := range []func(*cm.ID) error{func(id *cm.ID) error {
 		return errors.Join(id.Reject([]byte("no")),
 			id.Close())
@@ -37,7 +37,7 @@ func TestDetails(t *testing.T) {
 		assert.Equal(t, 2, expect(t, s.ch, rdmacm.CM_EVENT_UNREACHABLE).Status, "IB_SIDR_REJECT")
 	}
 
-	// Private data of a lookup, and of its answer.
+	// Private data of a SIDR request and of its reply.
 	id := withQP(t, s.resolved(rdmacm.PS_UDP, at))
 	require.NoError(t, id.Connect(soon(t), nil, nil))
 	e := expect(t, s.server, rdmacm.CM_EVENT_CONNECT_REQUEST)
@@ -51,7 +51,7 @@ func TestDetails(t *testing.T) {
 	assert.Equal(t, at.Addr().As16(), *e.UD.AHAttr.GRH.DGID.Raw())
 	require.NoError(t, l.Close())
 
-	// Calls that come too early or too late.
+	// Calls in the wrong state.
 	fresh, err := s.ch.CreateID(rdmacm.PS_TCP)
 	keep(t, fresh, err)
 	assert.ErrorIs(t, fresh.Establish(), syscall.EINVAL)
@@ -68,8 +68,8 @@ func TestDetails(t *testing.T) {
 	assert.ErrorIs(t, known.Bind(at), syscall.EINVAL, "it is bound")
 	assert.ErrorIs(t, known.Listen(1), syscall.EINVAL, "it connects")
 
-	// One port for all addresses, which one has. Linux says that the address is not available; the software device
-	// names its owner.
+	// A port for all addresses is taken if one address has it. Linux reports that the address is not available; the
+	// software device names the owner.
 	all, err := createID(rdmacm.PS_TCP)
 	keep(t, all, err)
 	one, err := createID(rdmacm.PS_TCP)
@@ -82,7 +82,7 @@ func TestDetails(t *testing.T) {
 		assert.ErrorIs(t, err, syscall.EADDRNOTAVAIL)
 	}
 
-	// What the events of a connection say, and do not say.
+	// Fields of a connection's events.
 	s.listen(rdmacm.PS_TCP, at)
 	id = withQP(t, s.resolved(rdmacm.PS_TCP, at))
 	require.NoError(t, id.Connect(soon(t), nil, nil))
@@ -117,7 +117,7 @@ func TestDetails(t *testing.T) {
 	require.NoError(t, id.Disconnect(soon(t)))
 	expect(t, s.ch, rdmacm.CM_EVENT_TIMEWAIT_EXIT)
 
-	// The requesting side gives up, after it is answered and before.
+	// The requesting side closes after the reply has arrived, and before.
 	for _, accept := range []bool{true, false} {
 		id = withQP(t, s.resolved(rdmacm.PS_TCP, at))
 		require.NoError(t, id.Connect(soon(t), nil, nil))
@@ -128,10 +128,10 @@ func TestDetails(t *testing.T) {
 			require.Eventually(t, func() bool {
 				f, err := soft.Default()
 				require.NoError(t, err)
-				f.Advance(10 * time.Second) // of a virtual clock, which poll does not move
+				f.Advance(10 * time.Second) // polling does not advance a virtual clock
 				n, err := unix.Poll(waiting, 10)
 				return n > 0 && err == nil
-			}, 20*time.Second, time.Millisecond, "the answer is there, and nobody takes it")
+			}, 20*time.Second, time.Millisecond, "the reply is there, unread")
 		}
 		require.NoError(t, id.Close())
 		if accept {
@@ -139,6 +139,6 @@ func TestDetails(t *testing.T) {
 			continue
 		}
 		assert.Eventually(t, func() bool { return errors.Is(other.Accept(soon(t), nil, nil), syscall.EINVAL) },
-			5*time.Second, time.Second, "there is no event of it")
+			5*time.Second, time.Second, "no event is raised")
 	}
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package cm has the tests of package rdma/cm that run in guests, on a real kernel with Soft-RoCE, and where there is
-// no guest on the software device, but for those with other programs, other machines or netlink.
+// Package cm tests package rdma/cm on a real kernel with Soft-RoCE in guests, and otherwise on the software device,
+// except for tests that need other programs, other hosts or netlink.
 package cm

@@ -50,7 +50,7 @@ func TestEventsOfAConnection(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, other.PostRecv(1, mr.Bytes(), mr), "receives may be posted in INIT")
 	require.NoError(t, other.Accept(soon(t), nil, []byte("answer")))
-	assert.Equal(t, ibv.QPS_RTS, other.QP().State(), "before the event has come")
+	assert.Equal(t, ibv.QPS_RTS, other.QP().State(), "before the event arrives")
 	require.NoError(t, other.PostSend(2, []byte("hi"), nil, ibv.SEND_INLINE))
 	e = expect(t, s.ch, rdmacm.CM_EVENT_ESTABLISHED)
 	assert.Equal(t, append([]byte("answer"), make([]byte, 190)...), e.PrivateData)
@@ -88,7 +88,7 @@ func TestEventsOfARejection(t *testing.T) {
 	expect(t, s.ch, rdmacm.CM_EVENT_REJECTED)
 }
 
-// TestEventsWithoutAQueuePair connects a queue pair that the ID does not know.
+// TestEventsWithoutAQueuePair connects a queue pair that the ID does not own.
 func TestEventsWithoutAQueuePair(t *testing.T) {
 	s := newScene(t)
 	at := address(t, 7483)
@@ -134,8 +134,8 @@ func TestEventOfAQueuePairThatIsBroken(t *testing.T) {
 	expect(t, s.ch, rdmacm.CM_EVENT_CONNECT_ERROR)
 }
 
-// TestEventUnreachable: nobody has an address of the network; the request is given up when its neighbour's Ethernet
-// address changes.
+// TestEventUnreachable connects to an unused address. The request fails when the Ethernet address of the neighbor
+// changes.
 func TestEventUnreachable(t *testing.T) {
 	if rig.Kernel(t) == rig.Soft {
 		unreachableOnSoft(t)
@@ -155,8 +155,7 @@ func TestEventUnreachable(t *testing.T) {
 	assert.Negative(t, e.Status)
 }
 
-// unreachableOnSoft: the peer's link goes down once its address is known. Attempts are short, and all of them come to
-// an end.
+// unreachableOnSoft takes the peer's link down once its address is resolved. It checks that all retries end.
 func unreachableOnSoft(t *testing.T) {
 	f, err := soft.New(soft.Options{CMResponse: 5 * time.Millisecond})
 	keep(t, f, err)
@@ -186,7 +185,7 @@ func TestEventAddressError(t *testing.T) {
 		rig.Open(t).Spare()
 		link, err := netlink.LinkByName("rdma1") // the spare device's
 		require.NoError(t, err)
-		require.NoError(t, netlink.LinkSetARPOn(link)) // so that somebody would have to answer
+		require.NoError(t, netlink.LinkSetARPOn(link)) // so that address resolution needs an answer
 	}
 	id, err := s.ch.CreateID(rdmacm.PS_TCP)
 	keep(t, id, err)
@@ -217,7 +216,7 @@ func TestEventDeviceRemoval(t *testing.T) {
 	require.NoError(t, other.Accept(soon(t), nil, nil))
 	expect(t, s.ch, rdmacm.CM_EVENT_ESTABLISHED)
 	expect(t, s.server, rdmacm.CM_EVENT_ESTABLISHED)
-	go spare.Remove() // waits until all is closed
+	go spare.Remove() // waits until everything is closed
 	left := map[*cm.ID]bool{l: true, id: true, other: true}
 	for len(left) > 0 {
 		ch := s.server

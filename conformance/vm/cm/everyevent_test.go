@@ -11,7 +11,7 @@ import (
 	"github.com/goverbs/goverbs/generated/rdmacm"
 )
 
-// provoked says which test provokes an event on Soft-RoCE, or why none can.
+// provoked names the test that provokes each event on Soft-RoCE, or the reason why none can.
 var provoked = map[rdmacm.CMEventType]struct {
 	by  func(*testing.T)
 	why string
@@ -32,7 +32,7 @@ var provoked = map[rdmacm.CMEventType]struct {
 	rdmacm.CM_EVENT_MULTICAST_ERROR:   {by: TestEventsOfMulticast},
 	rdmacm.CM_EVENT_ADDR_CHANGE:       {by: TestEventAddressChange},
 	rdmacm.CM_EVENT_ADDRINFO_RESOLVED: {by: TestEventOfAddrInfo}, // with rdma-core 65
-	rdmacm.CM_EVENT_USER:              {by: TestEventOfTheUser},  // likewise
+	rdmacm.CM_EVENT_USER:              {by: TestEventOfTheUser},  // with rdma-core 65
 	rdmacm.CM_EVENT_ROUTE_ERROR: {why: "on RoCE the route is not asked for: what is wrong with it is the error of " +
 		"rdma_resolve_route itself; " +
 		"the event is the answer of InfiniBand's subnet administration to a path query. The software device has a " +

@@ -21,9 +21,9 @@ import (
 )
 
 const (
-	// envMainThread has a process read the list of devices on its first thread, before anything else does.
+	// envMainThread makes a process read the device list on its first thread, before anything else.
 	envMainThread = "GOVERBS_CM_MAIN_THREAD"
-	// oneArena has glibc take all memory from one place.
+	// oneArena makes glibc allocate all memory from one arena.
 	oneArena = "MALLOC_ARENA_MAX=1"
 )
 
@@ -33,7 +33,7 @@ func init() {
 	}
 }
 
-// deviceAddresses gives where libibverbs keeps its devices, by name.
+// deviceAddresses returns libibverbs' device addresses by name.
 func deviceAddresses() (map[string]uintptr, error) {
 	n := new(int32)
 	list, err := verbs.GetDeviceList(n)
@@ -52,9 +52,10 @@ func deviceAddresses() (map[string]uintptr, error) {
 	return all, nil
 }
 
-// TestDeviceListOfLibrdmacm is what the documentation of GetDevices says: with rdma-core 44.0, a device that goes takes
-// the other one along when its address is higher and sorts lower, for librdmacm looks at 32 bits of their difference;
-// and then librdmacm hangs. Newer ones do not, nor does that one with one arena.
+// TestDeviceListOfLibrdmacm demonstrates a defect that the documentation of GetDevices describes. librdmacm 44.0
+// compares device addresses by the low 32 bits of their difference. If a removed device is above another one but sorts
+// below it, the other one is dropped too, and librdmacm hangs. Newer versions, and 44.0 with one arena, do not have the
+// problem.
 func TestDeviceListOfLibrdmacm(t *testing.T) {
 	inGuest(t, "it is about librdmacm")
 	if os.Getenv(envAlone) == t.Name() {
@@ -75,7 +76,7 @@ func TestDeviceListOfLibrdmacm(t *testing.T) {
 		require.False(t, run(oneArena))
 	}
 	tries := 1
-	for ; !run(); tries++ { // the kernel chooses addresses at random
+	for ; !run(); tries++ { // addresses are random
 		require.Less(t, tries, 60)
 	}
 	t.Logf("the order of addresses was wrong at the try %d", tries)

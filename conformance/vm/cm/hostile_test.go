@@ -27,7 +27,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/stream"
 )
 
-// hello is what a stream's side says as it connects; the numbers are those of the protocol, written once more.
+// hello returns the private data of a stream's handshake, independently of the implementation.
 func hello(ring uint64, rkey, size uint32) []byte {
 	b := []byte{'g', 'o', 'v', 'b', 0, 1, 0, 64}
 	b = binary.BigEndian.AppendUint64(b, ring)
@@ -35,12 +35,12 @@ func hello(ring uint64, rkey, size uint32) []byte {
 	return binary.BigEndian.AppendUint32(b, size)
 }
 
-// hostile is a peer of a stream that says what it likes.
+// hostile is a stream peer that violates the protocol.
 type hostile struct {
 	t    *testing.T
 	id   *cm.ID
 	mr   *rdma.MR
-	ring uint64 // the stream's
+	ring uint64 // address of the stream's ring
 	rkey uint32
 }
 
@@ -77,7 +77,7 @@ func (h *hostile) send(b []byte) {
 	require.NoError(h.t, h.id.PostSend(1, h.mr.Bytes()[:n], h.mr, 0))
 }
 
-// write writes into the ring and says that it was so much.
+// write writes n bytes into the ring and claims to have written says bytes.
 func (h *hostile) write(at uint64, n int, says uint32) {
 	batch, err := rdma.NewSendBatch(1, 1, 0)
 	require.NoError(h.t, err)
@@ -87,7 +87,8 @@ func (h *hostile) write(at uint64, n int, says uint32) {
 	require.NoError(h.t, err)
 }
 
-// TestStreamOfAHostilePeer: a peer that violates the protocol causes errors of reads and writes, and nothing worse.
+// TestStreamOfAHostilePeer checks that protocol violations of a peer cause nothing worse than errors of reads and
+// writes.
 func TestStreamOfAHostilePeer(t *testing.T) {
 	for name, c := range map[string]struct {
 		do  func(*hostile)
@@ -123,7 +124,7 @@ func TestStreamOfAHostilePeer(t *testing.T) {
 					assert.ErrorIs(t, err, c.err)
 				}
 			}
-			for err = nil; err == nil; { // what came last may still be on its way
+			for err = nil; err == nil; { // the last message may be in flight
 				_, err = conn.Write([]byte("x"))
 			}
 			assert.NotErrorIs(t, err, os.ErrDeadlineExceeded)
@@ -136,7 +137,7 @@ func TestStreamOfAHostilePeer(t *testing.T) {
 	}
 }
 
-// TestHandshakeOfAHostilePeer: a wrong hello is rejected with the reason, and the listener goes on.
+// TestHandshakeOfAHostilePeer checks that an invalid hello is rejected with a reason, and that the listener continues.
 func TestHandshakeOfAHostilePeer(t *testing.T) {
 	l, err := listenConfig(on(stream.Config{})).Listen(context.Background(), address(t, 0).String())
 	keep(t, l, err)
@@ -159,7 +160,7 @@ func TestHandshakeOfAHostilePeer(t *testing.T) {
 	assert.NoError(t, c.Close())
 }
 
-// TestDialOfAHostileListener: a listener that answers nonsense, or never.
+// TestDialOfAHostileListener dials listeners that reply with garbage, or never.
 func TestDialOfAHostileListener(t *testing.T) {
 	unchanged(t)
 	l := listen(t, 7991)
@@ -199,7 +200,7 @@ func TestDialOfAHostileListener(t *testing.T) {
 	require.NoError(t, l.Close())
 }
 
-// TestContextsEndEachStep: the connecting side gives up in every step, and nothing is left.
+// TestContextsEndEachStep cancels Dial in each step and checks for leaks.
 func TestContextsEndEachStep(t *testing.T) {
 	eachProtocol(t, func(t *testing.T, protocol stream.Protocol) {
 		unchanged(t)
@@ -232,7 +233,7 @@ func TestContextsEndEachStep(t *testing.T) {
 	})
 }
 
-// TestListenerClosesWhileOthersConnect: handshakes under way end, and nothing is left.
+// TestListenerClosesWhileOthersConnect closes a listener during handshakes and checks for leaks.
 func TestListenerClosesWhileOthersConnect(t *testing.T) {
 	eachProtocol(t, func(t *testing.T, protocol stream.Protocol) {
 		unchanged(t)
@@ -257,8 +258,8 @@ func TestListenerClosesWhileOthersConnect(t *testing.T) {
 	})
 }
 
-// TestCloseAmongReadersAndWriters: Close from several goroutines, while others read and write, of a connection that is
-// alive or has failed.
+// TestCloseAmongReadersAndWriters closes a working or failed connection from several goroutines while others read and
+// write.
 func TestCloseAmongReadersAndWriters(t *testing.T) {
 	eachProtocol(t, func(t *testing.T, protocol stream.Protocol) {
 		unchanged(t)
@@ -285,7 +286,7 @@ func TestCloseAmongReadersAndWriters(t *testing.T) {
 						err := c.Close()
 						mu.Lock()
 						defer mu.Unlock()
-						var lost *stream.UndeliveredError // of a Write
+						var lost *stream.UndeliveredError // data of a Write
 						if err == nil || errors.As(err, &lost) {
 							ok++
 						} else if assert.ErrorIs(t, err, net.ErrClosed) {
@@ -310,7 +311,7 @@ func TestCloseAmongReadersAndWriters(t *testing.T) {
 	})
 }
 
-// TestCloseWaitsForWhoCopies: memory that a Read copies from, or a Write into, does not go away under it.
+// TestCloseWaitsForWhoCopies checks that the rings stay mapped while a Read or Write copies.
 func TestCloseWaitsForWhoCopies(t *testing.T) {
 	const size = 32 << 20
 	a, b := pipe(t, stream.Config{Buffer: size, Linger: time.Millisecond})
@@ -320,7 +321,7 @@ func TestCloseWaitsForWhoCopies(t *testing.T) {
 	one := make([]byte, 1)
 	_, err = b.Read(one)
 	require.NoError(t, err)
-	time.Sleep(500 * time.Millisecond) // until all has arrived
+	time.Sleep(500 * time.Millisecond) // until everything has arrived
 	got := make(chan int, 1)
 	go func() {
 		n, _ := b.Read(sent)
@@ -331,7 +332,7 @@ func TestCloseWaitsForWhoCopies(t *testing.T) {
 	t.Log(<-got, "bytes were read")
 }
 
-// TestDisconnectAfterThePeer: the event came already, so that there is nothing to wait for.
+// TestDisconnectAfterThePeer checks that Disconnect does not wait for an event that was already delivered.
 func TestDisconnectAfterThePeer(t *testing.T) {
 	l := listen(t, 7992)
 	serve := func() error {
@@ -361,7 +362,7 @@ func TestDisconnectAfterThePeer(t *testing.T) {
 	require.NoError(t, <-served)
 }
 
-// TestAClosedID says so, whatever it is asked.
+// TestAClosedID checks that every method of a closed ID reports that it is closed.
 func TestAClosedID(t *testing.T) {
 	rig.Kernel(t)
 	id, err := createID(rdmacm.PS_TCP)

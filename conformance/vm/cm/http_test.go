@@ -22,8 +22,8 @@ import (
 	"github.com/goverbs/goverbs/rdma/stream"
 )
 
-// TestHTTP: net/http as it is runs over streams: many requests at once, with large bodies both ways, on connections
-// that are kept.
+// TestHTTP runs unmodified net/http over streams: concurrent requests with large bodies in both directions on
+// persistent connections.
 func TestHTTP(t *testing.T) {
 	eachProtocol(t, func(t *testing.T, protocol stream.Protocol) {
 		unchanged(t)
@@ -65,9 +65,9 @@ func TestHTTP(t *testing.T) {
 	})
 }
 
-// TestHTTPExample runs the example, both ends.
+// TestHTTPExample runs both ends of the example.
 func TestHTTPExample(t *testing.T) {
-	inGuest(t, "both ends are processes of their own")
+	inGuest(t, "both ends are separate processes")
 	at := address(t, 7520)
 	if _, err := exec.LookPath("http"); err != nil {
 		t.Skip("the example is not in the guest: vmtest -with ./examples/http")

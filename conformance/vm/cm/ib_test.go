@@ -30,7 +30,7 @@ func gid(text string) (g ibv.GID) {
 	return g
 }
 
-// TestIBOnRoCE: what the kernel makes of InfiniBand's own addresses where the link layer is Ethernet.
+// TestIBOnRoCE checks how the kernel handles native InfiniBand addresses on an Ethernet link layer.
 func TestIBOnRoCE(t *testing.T) {
 	devices := keep(t, first(getDevices()), nil)
 	gids, err := devices.Devices[0].GIDs()
@@ -98,7 +98,7 @@ func first[T any](v T, err error) T {
 	return v
 }
 
-// resolver answers librdmacm as ibacm(8) does: with one path, to whatever is asked. It keeps what was asked for.
+// resolver stands in for ibacm(8): it answers every request of librdmacm with one path, and records the requests.
 type resolver struct {
 	path rdmacm.IBVPathData
 
@@ -107,7 +107,7 @@ type resolver struct {
 	failed error
 }
 
-// endpointInfo is acm_ep_addr_data.
+// endpointInfo is struct acm_ep_addr_data.
 type endpointInfo struct {
 	flags uint32
 	kind  uint16
@@ -147,11 +147,11 @@ func (r *resolver) serve(c net.Conn) {
 	}
 }
 
-// TestRouteOfHints: the service that resolves routes for librdmacm gets the route of the hints, and its answer can be
-// read: the addresses of InfiniBand's own, the path, and what has to stand in front of private data.
+// TestRouteOfHints checks that the route in hints reaches the service that resolves routes for librdmacm, and that its
+// reply is parsed: native addresses, the path, and the header before private data.
 func TestRouteOfHints(t *testing.T) {
 	inGuest(t, "librdmacm asks for routes at a socket of the system's")
-	if !alone(t) { // it looks for the socket once
+	if !alone(t) { // librdmacm looks for the socket only once
 		return
 	}
 	require.NoError(t, os.MkdirAll("/run", 0o755))
@@ -228,7 +228,7 @@ func TestRouteOfHints(t *testing.T) {
 	assert.Equal(t, peer, again)
 }
 
-// TestGIDOfHints: a GID by name is an address of InfiniBand's own.
+// TestGIDOfHints checks that a GID as a name resolves to a native InfiniBand address.
 func TestGIDOfHints(t *testing.T) {
 	const native = rdmacm.RAI_FAMILY | rdmacm.RAI_NUMERICHOST
 	for flags, want := range map[rdmacm.AddrInfoFlags]cm.IBAddr{native: cm.NewIBAddr(gid("fe80::2"), rdmacm.PS_TCP, 7482),

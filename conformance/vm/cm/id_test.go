@@ -20,7 +20,7 @@ import (
 
 var qpAttr = ibv.QPInitAttr{QPType: ibv.QPT_RC, Cap: rig.Caps, SQSigAll: 1}
 
-// listen makes a synchronous listener.
+// listen creates a synchronous listener.
 func listen(t testing.TB, port uint16) *cm.ID {
 	t.Helper()
 	at := address(t, port)
@@ -31,7 +31,7 @@ func listen(t testing.TB, port uint16) *cm.ID {
 	return l
 }
 
-// resolve makes a synchronous ID with a queue pair that is ready to connect.
+// resolve creates a synchronous ID with a queue pair that is ready to connect.
 func resolve(t testing.TB, to netip.AddrPort) *cm.ID {
 	t.Helper()
 	own, err := createID(rdmacm.PS_TCP)
@@ -43,9 +43,9 @@ func resolve(t testing.TB, to netip.AddrPort) *cm.ID {
 	return id
 }
 
-// TestAMessageEachWay has both ends disconnect when both have all their completions. Soft-RoCE completes a receive
-// before it acknowledges the message: an end that disconnects in between acknowledges it never, and the send of the
-// other one fails after all its retries, which take longer than the test.
+// TestAMessageEachWay disconnects only when both ends have all completions. Soft-RoCE completes a receive before it
+// acknowledges the message: if an end disconnected in between, it would never acknowledge, and the peer's send would
+// fail after all retries, which exceeds the test's timeout.
 func TestAMessageEachWay(t *testing.T) {
 	l := listen(t, 7471)
 	server, done := make(chan error, 1), make(chan struct{})
@@ -85,7 +85,7 @@ func TestAMessageEachWay(t *testing.T) {
 			}
 			assert.EqualValues(t, 2, wc.WRID)
 			select {
-			case done <- struct{}{}: // the client has its completions, too
+			case done <- struct{}{}: // the client also has its completions
 			case <-soon(t).Done():
 				return errors.New("the client has not got its completions")
 			}

@@ -18,8 +18,8 @@ import (
 	"github.com/goverbs/goverbs/rdma/cm"
 )
 
-// TestAnIdleID: whatever an ID without a device is asked for is an error with a reason. C would follow what is not
-// there.
+// TestAnIdleID checks that methods of an ID without a device return errors with a reason, where C would follow a null
+// pointer.
 func TestAnIdleID(t *testing.T) {
 	group, attr := netip.MustParseAddrPort("239.1.1.1:0"), qpAttr
 	for _, space := range []rdmacm.PortSpace{rdmacm.PS_TCP, rdmacm.PS_UDP} {
@@ -68,7 +68,7 @@ func TestAnIdleID(t *testing.T) {
 	}
 }
 
-// TestDestinationOfHints: an address at hand needs no name.
+// TestDestinationOfHints checks that an address in hints needs no name.
 func TestDestinationOfHints(t *testing.T) {
 	at := address(t, 7442)
 	l := listen(t, 7442)

@@ -39,7 +39,7 @@ func linkLocal(t *testing.T) netip.Addr {
 	return netip.Addr{}
 }
 
-// TestLinkLocal: a link-local address has a zone, which stays with it.
+// TestLinkLocal checks that a link-local address keeps its zone.
 func TestLinkLocal(t *testing.T) {
 	at := linkLocal(t)
 	bind := func(a netip.Addr) (*cm.ID, error) {
@@ -59,7 +59,7 @@ func TestLinkLocal(t *testing.T) {
 	assert.ErrorContains(t, err, "a link-local address needs its interface")
 	_, err = bind(at.WithZone("99"))
 	assert.ErrorIs(t, err, syscall.ENODEV)
-	if rig.Kernel(t) == "6.1" { // 7 takes any interface that there is
+	if rig.Kernel(t) == "6.1" { // 7 accepts any existing interface
 		_, err = bind(at.WithZone("lo"))
 		assert.ErrorIs(t, err, syscall.ENODEV)
 	}

@@ -24,7 +24,7 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// TestMain: where there is no guest, the tests run on the software device.
+// TestMain runs the tests on the software device outside a guest.
 func TestMain(m *testing.M) {
 	rig.OrSoft()
 	if os.Getenv(envMainThread) != "" {
@@ -32,13 +32,13 @@ func TestMain(m *testing.M) {
 	}
 	notCounted := []string{"ctx"}
 	if goPath {
-		notCounted = append(notCounted, "pd") // librdmacm's own, which it forgets where a list of devices ends last
+		notCounted = append(notCounted, "pd") // librdmacm leaks its own PD when a device list ends last
 	}
 	rig.Main(tests{m}, notCounted...)
 }
 
-// tests are run with the data path in Go where the environment says so: the devices stay open for it, with what streams
-// keep of them.
+// tests runs the tests, with the data path in Go if the environment selects it. That keeps devices, and the memory pool
+// of streams, open until the end.
 type tests struct{ *testing.M }
 
 var goPath = os.Getenv(wire.EnvPath) == "mlx5"
@@ -65,7 +65,7 @@ func (m tests) Run() int {
 	return status
 }
 
-// backend is what the tests run on: nil is C's library.
+// backend returns the backend of the tests: nil is the C library.
 var backend = sync.OnceValue(func() runtime.Backend {
 	b, err := rig.Backend()
 	if err != nil {
@@ -84,8 +84,7 @@ func getAddrInfo(ctx context.Context, node, service string, h cm.Hints) (*cm.Add
 	return cm.GetAddrInfoOn(ctx, backend(), node, service, h)
 }
 
-// on is a configuration of streams, on what the tests run on, with time for a busy machine where c does not say how
-// much.
+// on returns a configuration of streams for the tests' backend, with default timeouts that suit a busy machine.
 func on(c stream.Config) stream.Config {
 	c.Backend = backend()
 	c.HandshakeTimeout = cmp.Or(c.HandshakeTimeout, patience)
@@ -97,7 +96,7 @@ func dialer(c stream.Config) *stream.Dialer { return &stream.Dialer{Config: c} }
 
 func listenConfig(c stream.Config) *stream.ListenConfig { return &stream.ListenConfig{Config: c} }
 
-// eachProtocol runs a test of streams on every protocol that they speak.
+// eachProtocol runs a test of streams for each protocol.
 func eachProtocol(t *testing.T, test func(t *testing.T, p stream.Protocol)) {
 	t.Helper()
 	for _, p := range []stream.Protocol{stream.Stream, stream.RSocket} {
@@ -106,7 +105,7 @@ func eachProtocol(t *testing.T, test func(t *testing.T, p stream.Protocol)) {
 	}
 }
 
-// inGuest skips a test that does not run on the software device, and says why.
+// inGuest skips a test that cannot run on the software device.
 func inGuest(t testing.TB, why string) {
 	t.Helper()
 	if rig.Kernel(t) == rig.Soft {
@@ -114,11 +113,11 @@ func inGuest(t testing.TB, why string) {
 	}
 }
 
-// envAlone names the test that a process of its own runs.
+// envAlone names the test to run in a separate process.
 const envAlone = "GOVERBS_CM_ALONE"
 
-// alone says whether the test has the process for itself; if not, it has run in one that has, with C's memory in one
-// arena: where a device goes away, librdmacm 44.0 hangs otherwise, now and then. See TestDeviceListOfLibrdmacm.
+// alone reports whether the test has its own process. Otherwise it runs the test in one, with a single arena for C's
+// memory, because librdmacm 44.0 sometimes hangs when a device is removed: see TestDeviceListOfLibrdmacm.
 func alone(t *testing.T) bool {
 	t.Helper()
 	if rig.Kernel(t) == rig.Soft || os.Getenv(envAlone) == t.Name() {
@@ -134,7 +133,7 @@ func alone(t *testing.T) bool {
 	return false
 }
 
-// address is the guest's own, on the device, with a port.
+// address returns the IPv4 address of the guest's device, with a port.
 func address(t testing.TB, port uint16) netip.AddrPort {
 	t.Helper()
 	rig.Kernel(t)
@@ -143,10 +142,10 @@ func address(t testing.TB, port uint16) netip.AddrPort {
 	return netip.AddrPortFrom(ip, port)
 }
 
-// patience is for what takes far too long.
+// patience is the timeout for operations that should be fast.
 const patience = 20 * time.Second
 
-// soon is a context that ends when something takes far too long.
+// soon returns a context that ends after patience.
 func soon(t testing.TB) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)

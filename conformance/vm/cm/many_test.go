@@ -24,7 +24,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/stream"
 )
 
-// descriptors counts the process's open files.
+// descriptors returns the number of the process's open files.
 func descriptors(t testing.TB) int {
 	t.Helper()
 	all, err := os.ReadDir("/proc/self/fd")
@@ -32,18 +32,18 @@ func descriptors(t testing.TB) int {
 	return len(all)
 }
 
-// unchanged says that nothing is left when the test has ended, and its goroutines with it: no goroutine, no descriptor,
-// and nothing in the kernel but librdmacm's contexts.
+// unchanged checks, when the test has ended, that it leaves no goroutines, no descriptors, and no kernel resources
+// except librdmacm's contexts.
 func unchanged(t testing.TB) {
 	t.Helper()
 	rig.Kernel(t)
-	list, err := getDevices() // so that librdmacm has opened them
+	list, err := getDevices() // makes librdmacm open the devices
 	require.NoError(t, err)
 	require.NoError(t, list.Close())
 	before, err := rig.Resources()
 	require.NoError(t, err)
 	for _, kind := range []string{"mr", "cq", "pd"} {
-		if goPath { // which keeps the device open, and so what streams have in stock
+		if goPath { // the path in Go keeps the device and the pool of streams open
 			before[kind] = math.MaxUint64
 		}
 	}
@@ -66,7 +66,7 @@ func unchanged(t testing.TB) {
 	})
 }
 
-// stacks prints all of them.
+// stacks prints the stacks of all goroutines.
 type stacks struct{}
 
 func (stacks) String() string {
@@ -74,14 +74,14 @@ func (stacks) String() string {
 	return string(b[:goruntime.Stack(b, true)])
 }
 
-// TestManyConnections opens and closes them, with a word each way: a thousand in make test-all.
+// TestManyConnections opens and closes connections, with a message in each direction: a thousand in make test-all.
 func TestManyConnections(t *testing.T) {
 	eachProtocol(t, func(t *testing.T, protocol stream.Protocol) {
 		unchanged(t)
 		config := on(stream.Config{Protocol: protocol, Buffer: 8 << 10})
 		l, err := listenConfig(config).Listen(context.Background(), address(t, 0).String())
 		require.NoError(t, err)
-		defer l.Close() // where something fails: what it has would be blamed on others
+		defer l.Close() // after a failure, its resources would count as leaks of other tests
 		done := make(chan error)
 		go func() {
 			var served sync.WaitGroup
@@ -143,7 +143,7 @@ func TestManyConnections(t *testing.T) {
 	})
 }
 
-// envVictim has the address that a process of its own sends to, until it is killed, and envVictimSpeaks the protocol.
+// Environment variables of TestVictim: the address to send to until it is killed, and the protocol.
 const (
 	envVictim       = "GOVERBS_CM_VICTIM"
 	envVictimSpeaks = "GOVERBS_CM_VICTIM_SPEAKS"
@@ -165,8 +165,8 @@ func TestVictim(t *testing.T) {
 	}
 }
 
-// TestPeerKilled: the other process is killed in the middle of a transfer. The error comes at once, since its kernel
-// ends the connection.
+// TestPeerKilled kills the other process during a transfer. The error comes immediately, because the peer's kernel
+// closes the connection.
 func TestPeerKilled(t *testing.T) {
 	eachProtocol(t, func(t *testing.T, protocol stream.Protocol) {
 		inGuest(t, "the peer is another process")
@@ -198,7 +198,7 @@ func TestPeerKilled(t *testing.T) {
 	})
 }
 
-// envReader has the address that a process of its own connects to, to read nothing until it is killed.
+// envReader is the address for TestReader, a process that connects and never reads.
 const envReader = "GOVERBS_CM_READER"
 
 func TestReader(t *testing.T) {
@@ -213,7 +213,7 @@ func TestReader(t *testing.T) {
 	time.Sleep(time.Hour)
 }
 
-// TestReaderKilled: the process that would read is killed, and the writer is told, by Write or by Close.
+// TestReaderKilled kills the reading process and checks that Write or Close reports it.
 func TestReaderKilled(t *testing.T) {
 	eachProtocol(t, func(t *testing.T, protocol stream.Protocol) {
 		inGuest(t, "the peer is another process")
@@ -241,7 +241,7 @@ func TestReaderKilled(t *testing.T) {
 	})
 }
 
-// TestStreamLeavesNothing: ends of every kind leave nothing behind.
+// TestStreamLeavesNothing checks for leaks after each way in which a stream can end.
 func TestStreamLeavesNothing(t *testing.T) {
 	eachProtocol(t, func(t *testing.T, protocol stream.Protocol) {
 		unchanged(t)
@@ -249,13 +249,13 @@ func TestStreamLeavesNothing(t *testing.T) {
 		require.NoError(t, err)
 		_, err = listenConfig(on(stream.Config{Protocol: protocol})).Listen(context.Background(), l.Addr().String())
 		assert.ErrorIs(t, err, syscall.EADDRINUSE)
-		c, err := dialer(on(stream.Config{Protocol: protocol})).Dial(soon(t), l.Addr().String()) // which nobody accepts
+		c, err := dialer(on(stream.Config{Protocol: protocol})).Dial(soon(t), l.Addr().String()) // not accepted
 		require.NoError(t, err)
 		require.NoError(t, l.Close())
 		_, err = io.ReadAll(c)
-		switch { // the listener said good-bye, or had not heard that it was connected
+		switch { // the listener disconnected, or had not seen the connection
 		case err == nil:
-		case rig.Lossy() && errors.Is(err, syscall.ETIMEDOUT): // it said so later than all retries, which take no time
+		case rig.Lossy() && errors.Is(err, syscall.ETIMEDOUT): // retries take no time, and were exhausted before
 		default:
 			assert.ErrorIs(t, err, syscall.ECONNRESET)
 		}
@@ -268,11 +268,11 @@ func TestStreamLeavesNothing(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), long)
 		defer cancel()
-		_, err = dialer(on(stream.Config{Protocol: protocol})).Dial(ctx, "10.77.0.98:1") // which nobody has
+		_, err = dialer(on(stream.Config{Protocol: protocol})).Dial(ctx, "10.77.0.98:1") // unused address
 		switch {
-		case rig.Kernel(t) == rig.Soft: // no wire leads anywhere else, so nothing is waited for
+		case rig.Kernel(t) == rig.Soft: // the wire has no other destinations
 			assert.ErrorIs(t, err, syscall.EHOSTUNREACH)
-		case !errors.Is(err, syscall.ETIMEDOUT): // the search for the address ends at the same moment
+		case !errors.Is(err, syscall.ETIMEDOUT): // the address resolution times out at the same time
 			assert.ErrorIs(t, err, context.DeadlineExceeded)
 		}
 		_, err = dialer(on(stream.Config{Protocol: protocol})).Dial(soon(t), "10.77.0.1")
@@ -281,12 +281,12 @@ func TestStreamLeavesNothing(t *testing.T) {
 	})
 }
 
-// TestStreamHeartbeat: a goroutine that only reads notices a peer that vanished without a message.
+// TestStreamHeartbeat checks that a goroutine that only reads notices a peer that vanished silently.
 func TestStreamHeartbeat(t *testing.T) {
 	eachProtocol(t, func(t *testing.T, protocol stream.Protocol) {
 		a, b := pipe(t, stream.Config{Protocol: protocol, Heartbeat: 50 * time.Millisecond, AckTimeout: 10})
 		time.Sleep(300 * time.Millisecond)
-		for range 3 { // it changes nothing for a peer that is there
+		for range 3 { // no effect while the peer is alive
 			_, err := a.Write([]byte("x"))
 			require.NoError(t, err)
 			_, err = b.Read(make([]byte, 1))

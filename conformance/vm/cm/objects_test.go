@@ -19,7 +19,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/cm"
 )
 
-// TestSharedReceiveQueue: an ID's shared receive queue is that of its queue pair.
+// TestSharedReceiveQueue checks that an ID's shared receive queue is used by its queue pair.
 func TestSharedReceiveQueue(t *testing.T) {
 	l := listen(t, 7490)
 	served := make(chan bool)
@@ -61,7 +61,8 @@ func TestSharedReceiveQueue(t *testing.T) {
 	<-served
 }
 
-// TestTheLastIDKeepsItsDevice: what was made from the device of IDs has to be closed before the last of them.
+// TestTheLastIDKeepsItsDevice checks that objects created from an ID's device must be closed before the last ID of that
+// device.
 func TestTheLastIDKeepsItsDevice(t *testing.T) {
 	var ids [2]*cm.ID
 	at := address(t, 0)
@@ -86,7 +87,7 @@ func TestDevices(t *testing.T) {
 	rig.Kernel(t)
 	l, err := getDevices()
 	require.NoError(t, err)
-	if rig.Kernel(t) != rig.Soft { // whose fabric has two
+	if rig.Kernel(t) != rig.Soft { // the fabric has two devices
 		require.Len(t, l.Devices, 1)
 	}
 	assert.Equal(t, os.Getenv(wire.EnvDevice), l.Devices[0].Name())

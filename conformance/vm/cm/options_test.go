@@ -16,7 +16,7 @@ import (
 	"github.com/goverbs/goverbs/generated/rdmacm"
 )
 
-// TestOptions: each option is taken, and means what it says where that can be seen here.
+// TestOptions checks that each option is accepted and, where observable, takes effect.
 func TestOptions(t *testing.T) {
 	at := address(t, 7487)
 	for _, reuse := range []bool{false, true} {
@@ -57,8 +57,8 @@ func TestOptions(t *testing.T) {
 	assert.ErrorContains(t, resolve(t, at).Connect(soon(t), nil, make([]byte, 57)), "56 at most")
 }
 
-// TestLateAckTimeout: C takes an ACK timeout of a connected ID without an error, and the queue pair keeps the one that
-// it has. That is why SetAckTimeout refuses it.
+// TestLateAckTimeout checks that C accepts an ACK timeout for a connected ID without applying it, which is why
+// SetAckTimeout rejects it.
 func TestLateAckTimeout(t *testing.T) {
 	s := newScene(t)
 	at := address(t, 7496)
@@ -75,13 +75,13 @@ func TestLateAckTimeout(t *testing.T) {
 	late := uint8(20)
 	assert.ErrorContains(t, id.SetAckTimeout(late), "connected already")
 	assert.NoError(t, librdmacm.SetOption(id.C(), rdmacm.OPTION_ID, rdmacm.OPTION_ID_ACK_TIMEOUT,
-		uintptr(unsafe.Pointer(&late)), 1), "what C says")
+		uintptr(unsafe.Pointer(&late)), 1), "C accepts it")
 	attr, _, err := id.QP().Query(ibv.QP_TIMEOUT)
 	require.NoError(t, err)
 	assert.EqualValues(t, 15, attr.Timeout)
 }
 
-// TestMigrate: a connection's events arrive where its ID was moved to.
+// TestMigrate checks that events of a connection arrive at the channel that its ID was moved to.
 func TestMigrate(t *testing.T) {
 	s := newScene(t)
 	at := address(t, 7489)

@@ -25,7 +25,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/stream"
 )
 
-// twoHosts connects two guests: host 0 listens.
+// twoHosts connects two guests. Host 0 listens.
 func twoHosts(t *testing.T, config stream.Config, port uint16) (c *stream.Conn, first bool) {
 	t.Helper()
 	inGuest(t, "two of them")
@@ -55,7 +55,7 @@ func twoHosts(t *testing.T, config stream.Config, port uint16) (c *stream.Conn, 
 	}
 }
 
-// TestTwoHostsMove moves 16 MiB each way, and compares the sums.
+// TestTwoHostsMove transfers 16 MiB in each direction and compares checksums.
 func TestTwoHostsMove(t *testing.T) {
 	eachProtocol(t, func(t *testing.T, protocol stream.Protocol) {
 		c, _ := twoHosts(t, stream.Config{Protocol: protocol}, 7530+10*uint16(protocol))
@@ -79,9 +79,9 @@ func TestTwoHostsMove(t *testing.T) {
 	})
 }
 
-// vanish lets nothing that this host sends arrive at the other one any more: it goes to an Ethernet address that nobody
-// has. Taking the link down would do as well on 6.1. On 6.12 what is on its way then holds its queue pair until the
-// link is up again, and ibv_destroy_qp waits for that inside the kernel (rxe_destroy_qp, __rxe_cleanup).
+// vanish makes this host's packets go to an unused Ethernet address, so that none arrives at the other host. Taking the
+// link down works on 6.1 only: on 6.12, packets in flight hold their queue pair until the link is up again, and
+// ibv_destroy_qp waits for them in the kernel (rxe_destroy_qp, __rxe_cleanup).
 func vanish(t *testing.T) {
 	t.Helper()
 	link, err := netlink.LinkByName(os.Getenv(wire.EnvNetdev))
@@ -103,7 +103,7 @@ func TestTwoHostsPart(t *testing.T) {
 		d, _ := twoHosts(t, config, 7532+10*uint16(protocol))
 		e, _ := twoHosts(t, config, 7533+10*uint16(protocol))
 		got := make([]byte, 1<<20)
-		if !first { // this one vanishes
+		if !first { // this host vanishes
 			_, err := io.ReadFull(c, got)
 			require.NoError(t, err)
 			vanish(t)

@@ -20,8 +20,8 @@ import (
 	"github.com/goverbs/goverbs/rdma/cm"
 )
 
-// TestPeerInC has Go and a program in C play both roles of a script against each other, which has every helper of
-// rdma_verbs.h in it: what Go sees in a role (each completion, and what arrived) is what C sees in it.
+// TestPeerInC runs Go and a C program in both roles of a script that uses every helper of rdma_verbs.h, and checks that
+// Go observes the same completions and data in a role as C.
 func TestPeerInC(t *testing.T) {
 	inGuest(t, "the other end is a program in C")
 	at := address(t, 0).Addr().String()
@@ -50,13 +50,12 @@ func TestPeerInC(t *testing.T) {
 	assert.Contains(t, yOfGo, "data datagram\n")
 }
 
-// roles is what is seen in the roles of the script: first the active side, then the passive one.
+// roles has the recorded observations of the script: first the active side, then the passive one.
 //
 //go:embed testdata/roles.txt
 var roles string
 
-// TestPeerInGo has Go play both roles, on whatever device there is: what is seen is the same on each, and what C sees
-// of Soft-RoCE.
+// TestPeerInGo runs Go in both roles on any device, and checks that it observes the same as C on Soft-RoCE.
 func TestPeerInGo(t *testing.T) {
 	at := address(t, 0).Addr().String()
 	ready, x := make(chan struct{}), make(chan string, 1)
@@ -68,7 +67,7 @@ func TestPeerInGo(t *testing.T) {
 	assert.Equal(t, roles, <-x+"\n"+y)
 }
 
-// script is one role, and what was seen in it.
+// script is one role and its observations.
 type script struct {
 	t                        *testing.T
 	at                       string

@@ -16,7 +16,8 @@ import (
 	"github.com/goverbs/goverbs/rdma/cm"
 )
 
-// TestDisconnectAfterARejection: no event says that the connection ended which there was none of, on neither side.
+// TestDisconnectAfterARejection checks that neither side gets a DISCONNECTED event for a connection that was never
+// established.
 func TestDisconnectAfterARejection(t *testing.T) {
 	l := listen(t, 7561)
 	server := make(chan error, 1)
@@ -26,7 +27,7 @@ func TestDisconnectAfterARejection(t *testing.T) {
 			err = id.Reject(nil)
 		}
 		if err == nil {
-			id.Disconnect(soon(t)) // whatever C answers
+			id.Disconnect(soon(t)) // C may return an error
 			err = id.Close()
 		}
 		server <- err
@@ -39,11 +40,12 @@ func TestDisconnectAfterARejection(t *testing.T) {
 	require.NoError(t, <-server)
 }
 
-// TestRetry: a peer that does not listen yet refuses, and what stands on the ID serves the next attempt.
+// TestRetry checks that an ID can connect again with the same objects after a peer that does not listen yet rejected
+// it.
 func TestRetry(t *testing.T) {
 	at := address(t, 7562)
 	id := resolve(t, at)
-	t.Cleanup(func() { assert.NoError(t, id.Close()) }) // the last one
+	t.Cleanup(func() { assert.NoError(t, id.Close()) }) // the current one
 	id.SetValue("client")
 	mr, err := id.RegMsgs(make([]byte, 64))
 	require.NoError(t, err)
@@ -95,7 +97,7 @@ func TestRetry(t *testing.T) {
 	}()
 	require.NoError(t, id.Connect(soon(t), nil, nil))
 	wc, err := id.GetRecvComp(soon(t))
-	for err == nil && wc.Status == ibv.WC_WR_FLUSH_ERR { // of attempts that were refused
+	for err == nil && wc.Status == ibv.WC_WR_FLUSH_ERR { // from rejected attempts
 		wc, err = id.GetRecvComp(soon(t))
 	}
 	require.NoError(t, err)
@@ -111,7 +113,7 @@ func TestRetry(t *testing.T) {
 	require.NoError(t, <-server)
 }
 
-// TestRetryByEvents: the new ID has the channel of the old one.
+// TestRetryByEvents checks that the new ID has the channel of the old one.
 func TestRetryByEvents(t *testing.T) {
 	s := newScene(t)
 	at := address(t, 7563)
@@ -145,7 +147,7 @@ func TestDatagramsAreNotRetried(t *testing.T) {
 	assert.ErrorContains(t, err, "it is for datagrams, and has no connection")
 }
 
-// TestAddressesForC: what C gives and takes can be read and made.
+// TestAddressesForC converts addresses to and from C.
 func TestAddressesForC(t *testing.T) {
 	at := netip.MustParseAddrPort("192.0.2.1:7471")
 	assert.Equal(t, at, cm.AddrPort(cm.Sockaddr(at)))

@@ -19,7 +19,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/stream"
 )
 
-// counting is the data of rstream when it verifies: bytes that count on in each direction.
+// counting generates and checks the data of rstream's verification: a byte counter in each direction.
 type counting struct {
 	net.Conn
 	sent, got byte
@@ -49,15 +49,15 @@ func (c *counting) receive(size int) error {
 	return nil
 }
 
-// drain reads without a look.
+// drain reads and discards data.
 func (c *counting) drain(size int) error {
 	_, err := io.ReadFull(c, make([]byte, size))
 	return err
 }
 
-// streamTest is a test of rstream: so many times, some transfers one way and then the other.
+// streamTest is a test of rstream: a number of iterations, each with transfers in one direction and then the other.
 type streamTest struct {
-	ways                        string // of rstream: blocking, or with rpoll
+	ways                        string // mode of rstream: blocking, or with rpoll
 	size, iterations, transfers int
 }
 
@@ -66,7 +66,7 @@ func (s streamTest) args(port string, more ...string) []string {
 		"-C", strconv.Itoa(s.transfers), "-T", s.ways, "-T", "v"}, more...)
 }
 
-// run is an end of the test.
+// run runs one end of the test.
 func (s streamTest) run(conn net.Conn, client bool) error {
 	c := &counting{Conn: conn}
 	steps := [2]func(int) error{c.receive, c.send}
@@ -90,7 +90,7 @@ func (s streamTest) run(conn net.Conn, client bool) error {
 	return nil
 }
 
-// streamTests are many where make vm WHAT=rsockets asks for them, and else the two that are quick.
+// streamTests has all tests for make vm WHAT=rsockets, otherwise two short ones.
 var streamTests = func() []streamTest {
 	all := []streamTest{{"b", 64, 10, 1}, {"a", 1 << 16, 1, 4}, {"b", 64, 40, 1}, {"a", 64, 20, 1}, {"b", 1000, 2, 400},
 		{"a", 1000, 2, 200}, {"b", 1 << 16, 1, 20}, {"a", 1 << 20, 2, 3}}
@@ -100,7 +100,7 @@ var streamTests = func() []streamTest {
 	return all
 }()
 
-// TestRSocketServesRStream: Go is the server, C's rstream the client.
+// TestRSocketServesRStream runs a Go server against the client of C's rstream.
 func TestRSocketServesRStream(t *testing.T) {
 	unchanged(t)
 	onEnds(t, len(streamTests), func(t *testing.T, e ends) {
@@ -120,7 +120,7 @@ func TestRSocketServesRStream(t *testing.T) {
 	})
 }
 
-// TestRSocketAsksRStream: C's rstream is the server, Go the client.
+// TestRSocketAsksRStream runs a Go client against the server of C's rstream.
 func TestRSocketAsksRStream(t *testing.T) {
 	unchanged(t)
 	onEnds(t, len(streamTests), func(t *testing.T, e ends) {
@@ -138,7 +138,7 @@ func TestRSocketAsksRStream(t *testing.T) {
 	})
 }
 
-// TestRSocketOfAKilledProgram: the stream ends with an error, and nothing is left of it.
+// TestRSocketOfAKilledProgram checks that the stream ends with an error and leaks nothing.
 func TestRSocketOfAKilledProgram(t *testing.T) {
 	unchanged(t)
 	onEnds(t, 1, func(t *testing.T, e ends) {

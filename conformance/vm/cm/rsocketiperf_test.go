@@ -18,17 +18,17 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// newerRoot names a directory with iperf3, and with a librspreload without what TestRSocketSelectOfLibrspreload shows:
-// with that, iperf3 sends nothing to itself either.
+// newerRoot names a directory with iperf3 and a librspreload without the defect of TestRSocketSelectOfLibrspreload,
+// with which two iperf3 processes transfer nothing.
 const newerRoot = "GOVERBS_NEWERROOT"
 
-// iperf is iperf3 at a port.
+// iperf returns the command of iperf3 at a port.
 func (p preload) iperf(t *testing.T, at netip.AddrPort, args ...string) *exec.Cmd {
 	return p.command(soon(t), "/usr/bin/iperf3", append(args, "-p", strconv.Itoa(int(at.Port())))...)
 }
 
-// TestRSocketRelaysIperf: iperf3, made for TCP, measures iperf3 through Go: to it, from it, and over two streams. The
-// end that counts what comes leaves when the other says that it has sent all, which may be still under way.
+// TestRSocketRelaysIperf runs iperf3 against iperf3 through Go: to the server, from it, and over two streams. The
+// receiver exits when the sender reports that it has sent everything, although data may be in flight.
 func TestRSocketRelaysIperf(t *testing.T) {
 	p := openPreload(t, newerRoot)
 	const sent, underWay = 4 << 20, 2 << 20

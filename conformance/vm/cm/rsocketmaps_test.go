@@ -19,8 +19,8 @@ import (
 	"github.com/goverbs/goverbs/rdma/stream"
 )
 
-// mapTest is a test of riostream: each end maps memory at offset 0, into which the other one writes; the last byte says
-// that a round is through.
+// mapTest is a test of riostream: each end maps memory at offset 0, into which the other one writes. The last byte
+// marks the end of a round.
 type mapTest struct{ size, iterations int }
 
 var mapTests = []mapTest{{64, 30}, {4096, 20}, {1 << 16, 5}, {1 << 20, 2}}
@@ -30,7 +30,7 @@ func (m mapTest) args(port string, more ...string) []string {
 		"v"}, more...)
 }
 
-// run is an end of the test, whose data counts on in each direction.
+// run runs one end of the test.
 func (m mapTest) run(t *testing.T, conn *stream.Conn, client bool) error {
 	b, err := rdma.NewBuffer(m.size, rdma.MapOptions{})
 	keep(t, b, err)
@@ -91,7 +91,7 @@ func (m mapTest) run(t *testing.T, conn *stream.Conn, client bool) error {
 	return nil
 }
 
-// TestRSocketServesRIOStream: Go is the server, C's riostream the client.
+// TestRSocketServesRIOStream runs a Go server against the client of C's riostream.
 func TestRSocketServesRIOStream(t *testing.T) {
 	needTCPRoot(t)
 	unchanged(t)
@@ -113,7 +113,7 @@ func TestRSocketServesRIOStream(t *testing.T) {
 	})
 }
 
-// TestRSocketAsksRIOStream: C's riostream is the server, Go the client.
+// TestRSocketAsksRIOStream runs a Go client against the server of C's riostream.
 func TestRSocketAsksRIOStream(t *testing.T) {
 	needTCPRoot(t)
 	unchanged(t)
@@ -123,7 +123,7 @@ func TestRSocketAsksRIOStream(t *testing.T) {
 		for i, m := range mapTests {
 			port := strconv.Itoa(7531 + i)
 			c := run(t, "riostream", m.args(port, "-b", e.theirs.String())...)
-			time.Sleep(time.Second) // it listens before it says that it takes maps
+			time.Sleep(time.Second) // the server listens before it advertises iomaps
 			conn := patiently(t, func() (*stream.Conn, error) {
 				return dialer(config).Dial(soon(t), net.JoinHostPort(e.theirs.String(), port))
 			})

@@ -30,13 +30,13 @@ import (
 	"github.com/goverbs/goverbs/rdma/stream"
 )
 
-// tcpRoot names that directory.
+// tcpRoot names the directory of TCP programs.
 const tcpRoot = "GOVERBS_TCPROOT"
 
-// preload is a directory of the guest with programs for TCP, and the library with which they speak rsockets.
+// preload is a directory of the guest with TCP programs, and the library that makes them use rsockets.
 type preload struct{ root, library string }
 
-// needTCPRoot skips what make vm WHAT=rsockets runs.
+// needTCPRoot skips tests that only make vm WHAT=rsockets runs.
 func needTCPRoot(t *testing.T) {
 	t.Helper()
 	if os.Getenv(tcpRoot) == "" {
@@ -50,7 +50,7 @@ func openPreload(t *testing.T, name string) preload {
 	if root == "" {
 		t.Skip("programs for TCP are not in this guest: make vm WHAT=rsockets")
 	}
-	require.NoError(t, os.MkdirAll(filepath.Join(root, "tmp"), 0o777)) // iperf3 sends from a file there
+	require.NoError(t, os.MkdirAll(filepath.Join(root, "tmp"), 0o777)) // iperf3 creates a file there
 	for _, dir := range []string{"/dev", "/proc", "/sys"} {
 		require.NoError(t, os.MkdirAll(filepath.Join(root, dir), 0o755))
 		require.NoError(t, unix.Mount(dir, filepath.Join(root, dir), "", unix.MS_BIND|unix.MS_REC, ""))
@@ -62,7 +62,7 @@ func openPreload(t *testing.T, name string) preload {
 	return preload{root, strings.TrimPrefix(found[0], root)}
 }
 
-// command is a program of the directory.
+// command returns the command of a program in the directory.
 func (p preload) command(ctx context.Context, name string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: p.root, Pdeathsig: syscall.SIGKILL}
@@ -72,7 +72,7 @@ func (p preload) command(ctx context.Context, name string, args ...string) *exec
 	return cmd
 }
 
-// TestRSocketServesCurl: curl, made for TCP, is the client of net/http.
+// TestRSocketServesCurl runs curl as the client of net/http over rsockets.
 func TestRSocketServesCurl(t *testing.T) {
 	p := openPreload(t, tcpRoot)
 	body := make([]byte, 3_000_000)
@@ -106,7 +106,8 @@ func TestRSocketServesCurl(t *testing.T) {
 	})
 }
 
-// netcat is one that listens. It says so between listen and accept, into a pipe that has no room for it until goOn.
+// netcat is a listening netcat. It prints a message between listen and accept, to a full pipe that blocks it until
+// goOn.
 type netcat struct {
 	*exec.Cmd
 	said   *os.File
@@ -116,14 +117,14 @@ type netcat struct {
 const (
 	netcatPath   = "/usr/bin/nc.traditional"
 	smallestPipe = 4096
-	// saysFirst is what it says before: rsockets do not know this option.
+	// saysFirst is printed earlier: rsockets do not support this option.
 	saysFirst = "nnetfd reuseport failed : Operation not supported\n"
 )
 
-// inAccept is the system call of accept: librdmacm reads from a pipe which connection has come.
+// inAccept matches the system call of accept: librdmacm reads connections from a pipe.
 var inAccept = fmt.Sprintf("^%d ", unix.SYS_READ)
 
-// listen starts a netcat, and returns when it listens.
+// listen starts a netcat and returns when it listens.
 func (p preload) listen(t *testing.T, at netip.AddrPort, stdin []byte, stdout io.Writer) *netcat {
 	t.Helper()
 	r, w, err := os.Pipe()
@@ -143,7 +144,7 @@ func (p preload) listen(t *testing.T, at netip.AddrPort, stdin []byte, stdout io
 	return n
 }
 
-// goOn lets it come to accept.
+// goOn lets it continue to accept.
 func (n *netcat) goOn(t *testing.T) {
 	t.Helper()
 	require.NoError(t, n.said.SetReadDeadline(time.Now().Add(patience)))
@@ -157,7 +158,7 @@ func (n *netcat) goOn(t *testing.T) {
 	}
 }
 
-// await returns when its first thread sleeps in a system call.
+// await waits until the first thread of netcat blocks in a system call.
 func (n *netcat) await(t *testing.T, call string) {
 	t.Helper()
 	want := regexp.MustCompile(call)
@@ -170,14 +171,14 @@ func (n *netcat) await(t *testing.T, call string) {
 	})
 }
 
-// TestRSocketBesideNetcat: netcat, made for TCP, sends and takes a file, as the client and as the server. As the
-// server it is in accept when the connection comes: see TestRSocketSelectOfLibrspreload.
+// TestRSocketBesideNetcat sends and receives a file with netcat, as client and as server. As a server it is in accept
+// when the connection arrives: see TestRSocketSelectOfLibrspreload.
 func TestRSocketBesideNetcat(t *testing.T) {
 	p := openPreload(t, tcpRoot)
 	to, from := netcatFiles()
 	onEnds(t, 2, func(t *testing.T, e ends) {
 		if e.own.Is6() {
-			return // it knows no such addresses
+			return // netcat does not support IPv6
 		}
 		both := func(t *testing.T, nc *exec.Cmd, got *bytes.Buffer, conn *stream.Conn) {
 			defer conn.Close()
@@ -225,14 +226,14 @@ func netcatFiles() (to, from []byte) {
 	return to, from
 }
 
-// TestRSocketSelectOfLibrspreload shows, between two programs of C, a defect of librspreload before rdma-core 44.12,
-// 62.1 and 63: select tells which sockets are ready by the wrong numbers if the library's own descriptor of one has a
-// smaller number than the program's. That is so if the connection comes before the program calls accept: then netcat
-// sends all that it has, and never reads.
+// TestRSocketSelectOfLibrspreload demonstrates, with two C programs, a defect of librspreload before rdma-core 44.12,
+// 62.1 and 63: select reports the wrong sockets as ready if the library's descriptor of one is smaller than the
+// program's. That happens when the connection arrives before the program calls accept: netcat then sends all its data
+// and never reads.
 func TestRSocketSelectOfLibrspreload(t *testing.T) {
 	p := openPreload(t, tcpRoot)
 	to, from := netcatFiles()
-	to = to[:10_000] // is written without a read of the other end's
+	to = to[:10_000] // fits into the buffers without a read
 	at := address(t, 7523)
 	for name, early := range map[string]bool{"in accept": false, "before accept": true} {
 		t.Run(name, func(t *testing.T) {

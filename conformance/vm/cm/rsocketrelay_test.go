@@ -21,9 +21,9 @@ import (
 	"github.com/goverbs/goverbs/rdma/stream"
 )
 
-// relay takes connections at one port and makes one to another port for each, and passes on what either side says until
-// both have said all. So Go is the server of one program and the client of the other, whatever they speak. Some leave
-// what comes last unread.
+// relay accepts connections at one port, opens one to another port for each, and forwards data until both sides have
+// closed. Go is thus the server of one program and the client of the other, whatever protocol they use. leave are
+// errors to ignore from programs that exit with unread data.
 func relay(t *testing.T, e ends, from, to uint16, leave ...error) {
 	l, err := listenConfig(rsocketOn(e)).Listen(soon(t), netip.AddrPortFrom(e.own, from).String())
 	require.NoError(t, err)
@@ -37,7 +37,7 @@ func relay(t *testing.T, e ends, from, to uint16, leave ...error) {
 		if !slices.ContainsFunc(leave, func(left error) bool { return errors.Is(err, left) }) {
 			assert.NoError(t, err)
 		}
-		_ = to.CloseWrite() // which may have gone, when it has said all
+		_ = to.CloseWrite() // the peer may have exited
 	}
 	all.Go(func() {
 		for {
@@ -62,7 +62,7 @@ func relay(t *testing.T, e ends, from, to uint16, leave ...error) {
 	})
 }
 
-// TestRSocketRelaysRCopy: rcopy copies a file to rcopy, through Go.
+// TestRSocketRelaysRCopy copies a file from rcopy to rcopy through Go.
 func TestRSocketRelaysRCopy(t *testing.T) {
 	needTCPRoot(t)
 	unchanged(t)
@@ -73,11 +73,11 @@ func TestRSocketRelaysRCopy(t *testing.T) {
 	require.NoError(t, os.WriteFile(from, want, 0o600))
 	onEnds(t, 2, func(t *testing.T, e ends) {
 		if e.own.Is6() {
-			return // it takes what follows the first colon for a file
+			return // rcopy splits the address at the first colon
 		}
 		server := run(t, "rcopy", "-p", "7540")
 		defer func() {
-			_ = server.cmd.Process.Kill() // it serves on
+			_ = server.cmd.Process.Kill() // the server does not exit
 			<-server.done
 		}()
 		awaitListener(t, e, 7540)
@@ -91,7 +91,7 @@ func TestRSocketRelaysRCopy(t *testing.T) {
 	})
 }
 
-// awaitListener returns when C's server takes connections.
+// awaitListener waits until C's server accepts connections.
 func awaitListener(t *testing.T, e ends, port uint16) {
 	c := patiently(t, func() (*stream.Conn, error) {
 		return dialer(rsocketOn(e)).Dial(soon(t), netip.AddrPortFrom(e.theirs, port).String())

@@ -18,10 +18,10 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// scene is an event channel for each side.
+// scene has an event channel for each side.
 type scene struct {
 	t      *testing.T
-	ch     *cm.EventChannel // of the connecting side
+	ch     *cm.EventChannel // connecting side
 	server *cm.EventChannel
 }
 
@@ -49,7 +49,7 @@ func (s *scene) listen(ps rdmacm.PortSpace, at netip.AddrPort) *cm.ID {
 	return l
 }
 
-// resolved gives an ID whose route is known.
+// resolved returns an ID with a resolved route.
 func (s *scene) resolved(ps rdmacm.PortSpace, to netip.AddrPort) *cm.ID {
 	s.t.Helper()
 	id, err := s.ch.CreateID(ps)

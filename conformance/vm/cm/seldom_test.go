@@ -21,7 +21,7 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// TestECE: options travel with the request, and are refused with a word.
+// TestECE checks that ECE options travel with the request, and that a rejection for ECE has its own status.
 func TestECE(t *testing.T) {
 	s := newScene(t)
 	at := address(t, 7460)
@@ -45,15 +45,15 @@ func TestECE(t *testing.T) {
 	assert.ErrorIs(t, err, syscall.ECONNREFUSED)
 }
 
-// TestNotify: the accepting side tells the connection manager that a message came before the peer's last word (RTU),
-// which it then need not wait for.
+// TestNotify checks that the passive side can report a message that arrived before the RTU, so that the connection
+// manager need not wait for the RTU.
 func TestNotify(t *testing.T) {
 	s := newScene(t)
 	at := address(t, 7461)
 	s.listen(rdmacm.PS_TCP, at)
 	id := s.resolved(rdmacm.PS_TCP, at)
 	param := cm.DefaultConnParam()
-	param.QPNum = 77 // of no queue pair that the ID knows, so that the last word waits for Establish
+	param.QPNum = 77 // the ID has no queue pair, so that RTU waits for Establish
 	require.NoError(t, id.Connect(soon(t), &param, nil))
 	other := withQP(t, keep(t, expect(t, s.server, rdmacm.CM_EVENT_CONNECT_REQUEST).ID, nil))
 	assert.ErrorIs(t, other.Notify(ibv.EVENT_COMM_EST), syscall.EINVAL, "before it is accepted")
@@ -61,11 +61,11 @@ func TestNotify(t *testing.T) {
 	expect(t, s.ch, rdmacm.CM_EVENT_CONNECT_RESPONSE)
 	require.NoError(t, other.Notify(ibv.EVENT_COMM_EST))
 	expect(t, s.server, rdmacm.CM_EVENT_ESTABLISHED)
-	assert.ErrorIs(t, other.Notify(ibv.EVENT_SQ_DRAINED), syscall.EINVAL, "which is none of its business")
+	assert.ErrorIs(t, other.Notify(ibv.EVENT_SQ_DRAINED), syscall.EINVAL, "irrelevant event")
 }
 
-// TestSetIBPath: an ID whose address is resolved takes a path instead of looking for one. One that it cannot use is
-// refused.
+// TestSetIBPath checks that an ID with a resolved address accepts a path in place of route resolution, and rejects an
+// unusable one.
 func TestSetIBPath(t *testing.T) {
 	s := newScene(t)
 	at := address(t, 7462)
@@ -84,7 +84,7 @@ func TestSetIBPath(t *testing.T) {
 	assert.ErrorIs(t, id.SetIBPath([]rdmacm.IBVPathData{path}), syscall.EINVAL, "it has one")
 }
 
-// since65 says whether the guest's librdmacm has what rdma-core 65 has, and otherwise that an error says so.
+// since65 reports whether the guest's librdmacm is at least 65, and otherwise checks the error.
 func since65(t *testing.T, err error) bool {
 	t.Helper()
 	if !errors.Is(err, runtime.ErrNotSupported) {
@@ -96,7 +96,7 @@ func since65(t *testing.T, err error) bool {
 	return false
 }
 
-// TestEventOfTheUser: a user's event reaches a waiting goroutine and is not taken for the outcome of a call.
+// TestEventOfTheUser checks that a user event wakes a waiting goroutine and is not taken for the result of a call.
 func TestEventOfTheUser(t *testing.T) {
 	s := newScene(t)
 	id, err := createID(rdmacm.PS_TCP)
@@ -119,7 +119,7 @@ func TestEventOfTheUser(t *testing.T) {
 	assert.EqualValues(t, 3, expect(t, s.ch, rdmacm.CM_EVENT_USER).Arg)
 }
 
-// TestEventOfAddrInfo: names are resolved on an ID, one at a time.
+// TestEventOfAddrInfo resolves names on an ID, one at a time.
 func TestEventOfAddrInfo(t *testing.T) {
 	s := newScene(t)
 	at := address(t, 7464)
@@ -156,7 +156,7 @@ func TestEventOfAddrInfo(t *testing.T) {
 	info.Close()
 }
 
-// TestJoinToSendOnly: the queue pair is not attached, and gets nothing.
+// TestJoinToSendOnly checks that a send-only member is not attached and receives nothing.
 func TestJoinToSendOnly(t *testing.T) {
 	s := newScene(t)
 	group := netip.MustParseAddrPort("239.7.7.8:0")
@@ -197,7 +197,7 @@ func TestJoinToSendOnly(t *testing.T) {
 	}
 }
 
-// TestAddressesOfInfiniBand: names are resolved into them; no device here has one.
+// TestAddressesOfInfiniBand resolves names to native InfiniBand addresses, which no device here has.
 func TestAddressesOfInfiniBand(t *testing.T) {
 	inGuest(t, "the software device has addresses of IP alone")
 	for _, flags := range []rdmacm.AddrInfoFlags{rdmacm.RAI_PASSIVE, 0} {
@@ -214,7 +214,7 @@ func TestAddressesOfInfiniBand(t *testing.T) {
 	}
 }
 
-// removeDevice takes a device away, which waits until librdmacm has closed it, too.
+// removeDevice removes a device, which waits until librdmacm has closed it, too.
 func removeDevice(t *testing.T, remove func() error) {
 	removed := make(chan error, 1)
 	go func() { removed <- remove() }()
@@ -224,14 +224,14 @@ func removeDevice(t *testing.T, remove func() error) {
 			assert.NoError(t, err)
 			return
 		case <-time.After(20 * time.Millisecond):
-			if list, err := getDevices(); assert.NoError(t, err) { // has librdmacm look, and close what is gone
+			if list, err := getDevices(); assert.NoError(t, err) { // makes librdmacm close removed devices
 				assert.NoError(t, list.Close())
 			}
 		}
 	}
 }
 
-// TestEventAddressChange: the network device that an ID is on gets another Ethernet address, for a bond fails over.
+// TestEventAddressChange changes the Ethernet address of the network device that an ID uses, by a failover of its bond.
 func TestEventAddressChange(t *testing.T) {
 	if !alone(t) {
 		return
@@ -244,13 +244,13 @@ func TestEventAddressChange(t *testing.T) {
 	bond := rig.NewBond(t)
 	defer removeDevice(t, bond.Remove)
 	l := s.listen(rdmacm.PS_TCP, netip.AddrPortFrom(bond.Address, 7466))
-	defer l.Close() // which the device waits for
+	defer l.Close() // removal waits for it
 	bond.FailOver()
 	e := expect(t, s.server, rdmacm.CM_EVENT_ADDR_CHANGE)
 	assert.Same(t, l, e.ID)
 }
 
-// addressChangeOnSoft: the address itself goes to another device, and back.
+// addressChangeOnSoft moves the address to another device, and back.
 func addressChangeOnSoft(t *testing.T, s *scene) {
 	f, err := soft.Default()
 	require.NoError(t, err)

@@ -22,16 +22,16 @@ import (
 )
 
 const (
-	speedWrite = 1 << 20  // bytes of a write
-	speedBytes = 24 << 20 // of a round
+	speedWrite = 1 << 20  // bytes per write
+	speedBytes = 24 << 20 // bytes per round
 	echoBytes  = 64
 	echoRounds = 400
 	rounds     = 7
 )
 
-// TestSpeed measures streams beside raw writes and TCP, in rounds that take turns; cm-speed-KERNEL.csv has the figures,
-// and the page beside it the ratios. GOVERBS_SPEED=1 asks for it: figures of a loaded machine mean nothing, so nothing
-// is asserted here.
+// TestSpeed compares streams with raw RDMA writes and TCP in interleaved rounds. It writes figures to
+// cm-speed-KERNEL.csv and ratios to a page. It asserts nothing, as a loaded machine distorts the figures, and runs only
+// with GOVERBS_SPEED=1.
 func TestSpeed(t *testing.T) {
 	at := address(t, 0)
 	if os.Getenv("GOVERBS_SPEED") == "" {
@@ -103,7 +103,7 @@ func spread(figures []float64) (least, median, most float64) {
 	return sorted[0], sorted[len(sorted)/2], sorted[len(sorted)-1]
 }
 
-// ratios says how figures are to others of the same rounds.
+// ratios formats the ratios of figures to others of the same rounds.
 func ratios(figures, others []float64) string {
 	all := make([]float64, len(figures))
 	for i := range all {
@@ -167,7 +167,7 @@ func echo(t *testing.T, from, to net.Conn) float64 {
 	return float64(took.Microseconds()) / echoRounds
 }
 
-// raw is a connected queue pair that writes into memory of the same process, eight writes under way at most.
+// raw is a connected queue pair that writes into memory of the same process, with at most eight writes in flight.
 type raw struct {
 	t     *testing.T
 	qp    *rdma.QP

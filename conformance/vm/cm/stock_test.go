@@ -24,7 +24,7 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// program is one of upstream's, running.
+// program is a running program of rdma-core.
 type program struct {
 	cmd  *exec.Cmd
 	out  bytes.Buffer
@@ -41,7 +41,7 @@ func run(t *testing.T, name string, args ...string) *program {
 	return p
 }
 
-// ended waits for the program's end, which has to be a good one.
+// ended waits until the program exits and checks its status.
 func (p *program) ended(t *testing.T) string {
 	t.Helper()
 	err := <-p.done
@@ -49,7 +49,7 @@ func (p *program) ended(t *testing.T) string {
 	return p.out.String()
 }
 
-// patiently tries again while a program is not listening yet.
+// patiently retries f while a program is not listening yet.
 func patiently[T any](t *testing.T, f func() (T, error)) T {
 	t.Helper()
 	for until := time.Now().Add(10 * time.Second); ; time.Sleep(20 * time.Millisecond) {
@@ -61,15 +61,15 @@ func patiently[T any](t *testing.T, f func() (T, error)) T {
 	}
 }
 
-// ends are where Go's end of a test is, and C's.
+// ends are the locations of Go and of C in a test.
 type ends struct {
 	backend runtime.Backend // Go's; nil is C's library
 	own     netip.Addr      // Go's
 	theirs  netip.Addr
 }
 
-// onEnds runs a test of so many connections against C's programs: with Go over C's library on the same device, and with
-// Go on the software device, which speaks to Soft-RoCE over IPv4 and IPv6.
+// onEnds runs a test with a number of connections against C programs: with Go over the C library on the same device,
+// and with Go on the software device, connected to Soft-RoCE over IPv4 and IPv6.
 func onEnds(t *testing.T, connections int, test func(t *testing.T, e ends)) {
 	t.Helper()
 	inGuest(t, "the other end is a program of rdmacm-utils")
@@ -87,7 +87,7 @@ func onEnds(t *testing.T, connections int, test func(t *testing.T, e ends)) {
 	})
 }
 
-// sixteen is what the rdma_client and rdma_server of rdmacm-utils say to each other: 16 bytes.
+// sixteen are the attributes of rdma_client and rdma_server of rdmacm-utils, which exchange 16 bytes.
 var sixteen = ibv.QPInitAttr{Cap: ibv.QPCap{MaxSendWR: 1, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1,
 	MaxInlineData: 16}, SQSigAll: 1}
 
@@ -114,7 +114,7 @@ func rdmaClient(t *testing.T, e ends) {
 	require.NoError(t, err)
 	require.NoError(t, rdma.CompletionErr(&wc))
 	assert.EqualValues(t, 16, wc.ByteLen)
-	assert.Equal(t, make([]byte, 16), mr.Bytes(), "zeros are what it sends")
+	assert.Equal(t, make([]byte, 16), mr.Bytes(), "it sends zeros")
 	require.NoError(t, id.PostSend(2, mr.Bytes(), nil, ibv.SEND_INLINE))
 	wc, err = id.GetSendComp(soon(t))
 	require.NoError(t, err)
@@ -123,13 +123,13 @@ func rdmaClient(t *testing.T, e ends) {
 	assert.Contains(t, c.ended(t), "rdma_client: end 0")
 }
 
-// TestClientOfCAsksAtOnce: what C asks for a connection comes to the software device without a timeout before it.
+// TestClientOfCAsksAtOnce checks that a connection request from C reaches the software device without a timeout.
 func TestClientOfCAsksAtOnce(t *testing.T) {
 	const timeout = 2 * time.Second // of rping, for rdma_resolve_addr and rdma_resolve_route
 	var took time.Duration
-	for try := 1; try == 1 || try <= 3 && took >= timeout; try++ { // a busy machine may be slow once
+	for try := 1; try == 1 || try <= 3 && took >= timeout; try++ { // a busy machine may be slow
 		t.Run(strconv.Itoa(try), func(t *testing.T) {
-			a := rig.OpenAcross(t) // with another cable: ends that have spoken know each other
+			a := rig.OpenAcross(t) // with a new cable: otherwise the ends are in each other's neighbor tables
 			ch, err := cm.CreateEventChannelOn(a.Soft(t))
 			keep(t, ch, err)
 			own, err := ch.CreateID(rdmacm.PS_TCP)
@@ -193,8 +193,8 @@ func rdmaServer(t *testing.T, e ends) {
 	assert.Contains(t, s.ended(t), "rdma_server: end 0")
 }
 
-// ping is one end of what rping does: the client names a buffer, the server reads it, says so, gets another one named,
-// and writes there what it read. Sync with each other is by messages of 16 bytes: address, key and length, big-endian.
+// ping is one end of rping's protocol: the client sends a buffer's address, the server reads the buffer, acknowledges,
+// gets another address, and writes the data there. The messages have 16 bytes: address, key and length, big-endian.
 type ping struct {
 	id          *cm.ID
 	in, out, mr *rdma.MR
@@ -202,7 +202,7 @@ type ping struct {
 
 const pings = 50
 
-// rpingParam is what rping wants: its reads are one at a time.
+// rpingParam returns rping's parameters: it reads one at a time.
 func rpingParam() *rdmacm.ConnParam {
 	p := cm.DefaultConnParam()
 	p.ResponderResources, p.InitiatorDepth = 1, 1
@@ -252,7 +252,7 @@ func (p *ping) done(t *testing.T) {
 	require.NoError(t, rdma.CompletionErr(&wc))
 }
 
-// say names the buffer, and waits until that is heard.
+// say sends the buffer's address and waits for the acknowledgement.
 func (p *ping) say(t *testing.T, length int) {
 	t.Helper()
 	p.tell(t, length)
@@ -300,7 +300,7 @@ func rpingClient(t *testing.T, e ends) {
 	}
 	expect(t, ch, rdmacm.CM_EVENT_DISCONNECTED)
 	require.NoError(t, id.Disconnect(soon(t)))
-	// the peer leaves after the last message, perhaps before its device has acknowledged it: then it is flushed
+	// the peer exits after the last message, perhaps before its device has acknowledged it: then the message is flushed
 	_, err = id.GetSendComp(soon(t))
 	require.NoError(t, err)
 	assert.Contains(t, c.ended(t), fmt.Sprintf("ping data: rdma-ping-%d: ", pings-1))
@@ -331,7 +331,7 @@ func rpingServer(t *testing.T, e ends) {
 		}
 		return id, nil
 	})
-	const size = 64 // rping's, which ends what it prints at a zero
+	const size = 64 // as in rping, which prints up to the first zero
 	for i := range pings {
 		text := fmt.Appendf(nil, "rdma-ping-%d: of Go's", i)
 		clear(p.mr.Bytes())
@@ -348,7 +348,7 @@ func rpingServer(t *testing.T, e ends) {
 	assert.Contains(t, s.ended(t), fmt.Sprintf("server ping data: rdma-ping-%d: of Go's", pings-1))
 }
 
-// expect waits for an event, which has to be of that type.
+// expect waits for an event and checks its type.
 func expect(t *testing.T, ch *cm.EventChannel, want rdmacm.CMEventType) cm.Event {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)

@@ -19,7 +19,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/cm"
 )
 
-// What ucmatose and udaddy send, by default.
+// Default messages of ucmatose and udaddy.
 const (
 	messages    = 10
 	messageSize = 100
@@ -28,7 +28,7 @@ const (
 // exchanger is an ID that exchanges messages with one of these programs.
 type exchanger struct {
 	id *cm.ID
-	mr *rdma.MR // a place for each message, behind the header of UD, and one to send from
+	mr *rdma.MR // a slot for each message, after the GRH, and one to send from
 }
 
 const place = 40 + messageSize
@@ -51,13 +51,13 @@ func newExchanger(t *testing.T, id *cm.ID) *exchanger {
 	return x
 }
 
-// sends sends all messages, of UD to one queue pair.
+// sends sends all messages; with UD, to one queue pair.
 func (x *exchanger) sends(t *testing.T, to func(rdma.SendRequest)) {
 	t.Helper()
 	x.sendsAllBut(t, 0, to)
 }
 
-// sendsAllBut is sends that does not look at the completions of so many last messages.
+// sendsAllBut is like sends, but does not wait for the completions of the last messages.
 func (x *exchanger) sendsAllBut(t *testing.T, last int, to func(rdma.SendRequest)) {
 	t.Helper()
 	b, err := rdma.NewSendBatch(1, 1, 0)
@@ -65,7 +65,7 @@ func (x *exchanger) sendsAllBut(t *testing.T, last int, to func(rdma.SendRequest
 	defer b.Close()
 	for i := range messages {
 		b.Reset()
-		// by its immediate data, udaddy knows whom to answer
+		// udaddy replies to the QP number in the immediate data
 		r := b.SendImm(2, ibv.ToBE32(x.id.QP().Num())).Signaled().Add(x.mr.SGE(messages*place, messageSize))
 		if to != nil {
 			to(r)
@@ -81,7 +81,7 @@ func (x *exchanger) sendsAllBut(t *testing.T, last int, to func(rdma.SendRequest
 	}
 }
 
-// receives waits for all messages, and gives the last completion.
+// receives waits for all messages and returns the last completion.
 func (x *exchanger) receives(t *testing.T, before int) (wc ibv.WC) {
 	t.Helper()
 	for i := range messages {
@@ -127,12 +127,12 @@ func ucmatoseServer(t *testing.T, e ends) {
 	x.sendsAllBut(t, 1, nil)
 	expect(t, ch, rdmacm.CM_EVENT_DISCONNECTED)
 	require.NoError(t, x.id.Disconnect(soon(t)))
-	_, err := x.id.GetSendComp(soon(t)) // fails if the peer left before it acknowledged: see TestAMessageEachWay
+	_, err := x.id.GetSendComp(soon(t)) // fails if the peer exited before it acknowledged: see TestAMessageEachWay
 	require.NoError(t, err)
 	assert.Contains(t, s.ended(t), "return status 0")
 }
 
-// exchanging is the end that has connected to a program of C's, or looked it up.
+// exchanging returns the end that connected to a C program, or resolved it.
 func exchanging(t *testing.T, e ends, space rdmacm.PortSpace, at netip.AddrPort) (ch *cm.EventChannel, x *exchanger,
 	answer cm.Event) {
 	t.Helper()
@@ -157,7 +157,7 @@ func exchanging(t *testing.T, e ends, space rdmacm.PortSpace, at netip.AddrPort)
 	return ch, x, answer
 }
 
-// toUD sends datagrams one way.
+// toUD returns a function that addresses datagrams to a queue pair.
 func (x *exchanger) toUD(t *testing.T, attr ibv.AHAttr, qpn uint32) func(rdma.SendRequest) {
 	t.Helper()
 	pd, err := x.id.PD()

@@ -23,7 +23,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/stream"
 )
 
-// pipe gives the two ends of a connection.
+// pipe returns the two ends of a connection.
 func pipe(t testing.TB, config stream.Config) (client, server *stream.Conn) {
 	t.Helper()
 	client, server, err := connect(t, config)
@@ -81,8 +81,8 @@ func TestStreamSaysHelloBothWays(t *testing.T) {
 	})
 }
 
-// TestStreamDelivers sends much with pieces of every size through buffers of several sizes, to a reader of every size,
-// both ways at once.
+// TestStreamDelivers sends data in pieces of various sizes through buffers of several sizes to readers of various
+// sizes, in both directions concurrently.
 func TestStreamDelivers(t *testing.T) {
 	eachProtocol(t, func(t *testing.T, protocol stream.Protocol) {
 		for _, buffer := range []int{4 << 10, 60_000, 1 << 20} {
@@ -164,7 +164,7 @@ func TestStreamHalfClose(t *testing.T) {
 	})
 }
 
-// TestStreamCloseDelivers: what was written before Close is read, though the writer is gone.
+// TestStreamCloseDelivers checks that data written before Close can be read afterwards.
 func TestStreamCloseDelivers(t *testing.T) {
 	eachProtocol(t, func(t *testing.T, protocol stream.Protocol) {
 		a, b := pipe(t, stream.Config{Protocol: protocol})
@@ -185,7 +185,7 @@ func TestStreamBackpressure(t *testing.T) {
 	eachProtocol(t, func(t *testing.T, protocol stream.Protocol) {
 		a, b := pipe(t, stream.Config{Protocol: protocol, Buffer: 8 << 10})
 		n := 0
-		for m := 1; m > 0 || n == 0; n += m { // a machine that has much to do may not get that far in the first
+		for m := 1; m > 0 || n == 0; n += m { // a busy machine may not get that far in the first
 			require.NoError(t, a.SetWriteDeadline(time.Now().Add(200*time.Millisecond)))
 			var err error
 			m, err = a.Write(make([]byte, 100<<10))
@@ -205,8 +205,8 @@ func TestStreamBackpressure(t *testing.T) {
 	})
 }
 
-// TestStreamArrivesUnread: what is written arrives, in many small pieces too, though the peer does not read, as far as
-// its buffer goes.
+// TestStreamArrivesUnread checks that written data arrives, even in many small pieces, up to the size of the buffer,
+// while the peer does not read.
 func TestStreamArrivesUnread(t *testing.T) {
 	eachProtocol(t, func(t *testing.T, protocol stream.Protocol) {
 		a, b := pipe(t, stream.Config{Protocol: protocol, Buffer: 64 << 10})
@@ -229,7 +229,7 @@ func TestStreamDialErrors(t *testing.T) {
 	_, err := dialer(on(stream.Config{})).Dial(soon(t), at.String())
 	assert.ErrorIs(t, err, syscall.ECONNREFUSED)
 	assert.ErrorContains(t, err, "nobody listens there")
-	_, err = dialer(on(stream.Config{HandshakeTimeout: time.Second})).Dial(soon(t), "10.99.0.1:1") // nobody has that address
+	_, err = dialer(on(stream.Config{HandshakeTimeout: time.Second})).Dial(soon(t), "10.99.0.1:1") // unused address
 	assert.Error(t, err)
 	t.Log(err)
 	l := listen(t, 7998)

@@ -13,7 +13,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/stream"
 )
 
-// TestStreamEchoes: an answer wakes the waiting goroutine at whatever point between looking and sleeping it comes.
+// TestStreamEchoes checks that a reply wakes the waiting goroutine at any point between polling and sleeping.
 func TestStreamEchoes(t *testing.T) {
 	eachProtocol(t, func(t *testing.T, protocol stream.Protocol) {
 		for _, busy := range []time.Duration{0, 50 * time.Microsecond} {

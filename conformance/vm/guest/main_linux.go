@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Command guest is PID 1 of a guest: it mounts, loads modules, makes the RDMA device, runs the programs in order and
-// tells the host how they ended.
+// Command guest is PID 1 of a guest: it mounts file systems, loads modules, creates the RDMA device, runs the programs
+// in order and reports their results to the host.
 package main
 
 import (
@@ -22,7 +22,7 @@ import (
 	"github.com/goverbs/goverbs/conformance/vm/wire"
 )
 
-// host is the line to the host.
+// host is the connection to the host.
 type host struct {
 	mu   sync.Mutex
 	port *os.File
@@ -40,7 +40,7 @@ func (h *host) send(m wire.Message) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if _, err := h.port.Write(append(line, '\n')); err != nil {
-		fmt.Fprintln(os.Stderr, "goverbs guest: the host does not hear:", err)
+		fmt.Fprintln(os.Stderr, "goverbs guest: write to host:", err)
 	}
 }
 
@@ -149,7 +149,7 @@ func mounts() error {
 	return nil
 }
 
-// openPort opens the line to the host, and sees to it that the terminal changes no byte.
+// openPort opens the connection to the host as a raw terminal.
 func openPort() (*os.File, error) {
 	fd, err := unix.Open(wire.Port, unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -168,12 +168,12 @@ func openPort() (*os.File, error) {
 	return os.NewFile(uintptr(fd), wire.Port), nil
 }
 
-// settings are the ones of the kernel that tests need, and those that make a stuck kernel tell.
+// settings sets kernel parameters that tests need, and those that make a hung kernel print diagnostics.
 func settings() error {
 	for file, value := range map[string]string{
 		"/proc/sys/kernel/sysrq":                     "1",
 		"/proc/sys/kernel/hung_task_timeout_secs":    "20",
-		"/proc/sys/net/ipv6/conf/default/accept_dad": "0", // an address of IPv6 is of use at once
+		"/proc/sys/net/ipv6/conf/default/accept_dad": "0", // IPv6 addresses are usable immediately
 		"/proc/sys/net/ipv4/conf/all/rp_filter":      "0",
 		"/proc/sys/net/ipv4/conf/all/accept_local":   "1",
 	} {
@@ -204,7 +204,7 @@ func environment(c wire.Config) []string {
 	}
 }
 
-// leftovers sends what programs left for the host.
+// leftovers sends the programs' output files to the host.
 func leftovers(h *host) error {
 	return filepath.Walk(wire.OutDir, func(file string, info os.FileInfo, err error) error {
 		if err != nil || !info.Mode().IsRegular() {
@@ -223,7 +223,7 @@ func leftovers(h *host) error {
 	})
 }
 
-// output sends what a program writes as it comes.
+// output forwards a program's output to the host.
 func output(h *host, program string, from io.Reader) {
 	buf := make([]byte, 8192)
 	for {
@@ -237,5 +237,5 @@ func output(h *host, program string, from io.Reader) {
 	}
 }
 
-// stopGrace is how long a program has to tell where it is, and then to be gone.
+// stopGrace is how long a program may take after SIGQUIT, and again after SIGKILL.
 const stopGrace = 5 * time.Second

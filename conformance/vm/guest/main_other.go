@@ -2,7 +2,7 @@
 
 //go:build !linux
 
-// Command guest is PID 1 of a guest, which runs Linux.
+// Command guest is PID 1 of a Linux guest.
 package main
 
 func main() { panic("conformance/vm's guests run Linux: build this with GOOS=linux") }

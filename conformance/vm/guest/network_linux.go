@@ -18,8 +18,8 @@ import (
 
 const device = "rxe0"
 
-// network brings up the loopback device, and a network device with addresses and Soft-RoCE on top; it gives the
-// environment that tells programs so. Soft-RoCE does not work on the loopback device.
+// network configures the loopback device, and a network device with addresses and Soft-RoCE, which does not work on the
+// loopback device. It returns the environment variables that describe them.
 func network(c wire.Config) ([]string, error) {
 	lo, err := netlink.LinkByName("lo")
 	if err != nil {
@@ -59,7 +59,7 @@ func network(c wire.Config) ([]string, error) {
 	return env, nil
 }
 
-// netdev is the device that Soft-RoCE stands on: one that leads nowhere, or the one to the other guest.
+// netdev returns the device for Soft-RoCE: a dummy, or the one that connects to the other guest.
 func netdev(c wire.Config) (netlink.Link, error) {
 	if !c.Pair {
 		link := &netlink.Dummy{LinkAttrs: netlink.NewLinkAttrs()}
@@ -81,7 +81,7 @@ func netdev(c wire.Config) (netlink.Link, error) {
 	return nil, errors.New("the guest has no network device")
 }
 
-// active waits until the port is active and has a GID with the address: the kernel makes it in the background.
+// active waits until the port is active and has a GID for the address. The kernel creates it asynchronously.
 func active(own net.IP) error {
 	port := "/sys/class/infiniband/" + device + "/ports/1/"
 	want := gid(own)
@@ -100,7 +100,7 @@ func active(own net.IP) error {
 	}
 }
 
-// gid is how the kernel writes the GID with an IPv4 address.
+// gid returns the GID of an IPv4 address as the kernel prints it.
 func gid(ip net.IP) string {
 	var b strings.Builder
 	for i, octet := range ip.To16() {

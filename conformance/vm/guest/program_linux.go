@@ -17,12 +17,12 @@ import (
 	"github.com/goverbs/goverbs/conformance/vm/wire"
 )
 
-// program runs one program to its end, or kills it when its time is up, and reports whether it failed. The error says
-// that the guest cannot go on.
+// program runs one program until it exits, or kills it at its timeout, and reports whether it failed. An error means that
+// the guest cannot continue.
 func program(h *host, p wire.Program, env []string) (failed bool, err error) {
 	before := resources()
 	h.send(wire.Message{Kind: wire.Start, Program: p.Name})
-	// A pipe of our own: Wait does not wait for a descendant that keeps it open.
+	// With a pipe from exec.Cmd, Wait would wait for a descendant that keeps it open.
 	r, w, err := os.Pipe()
 	if err != nil {
 		return false, err
@@ -50,7 +50,7 @@ func program(h *host, p wire.Program, env []string) (failed bool, err error) {
 	if err != nil {
 		return true, err
 	}
-	// What is left of its process group would hold the device.
+	// Remaining processes of its group would hold the device.
 	syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
 	select {
 	case <-written:
@@ -68,7 +68,7 @@ func program(h *host, p wire.Program, env []string) (failed bool, err error) {
 	return timedOut || m.Status != 0, nil
 }
 
-// resources counts what the kernel holds of RDMA devices for programs, by kind.
+// resources counts RDMA resources in the kernel, by kind.
 func resources() map[string]uint64 {
 	sum := map[string]uint64{}
 	all, err := netlink.RdmaResourceList()
@@ -83,7 +83,7 @@ func resources() map[string]uint64 {
 	return sum
 }
 
-// leftover tells what the kernel holds that it did not hold before, once it had the time to let go.
+// leftover describes resources that the kernel did not hold before, after it had some time to release them.
 func leftover(before map[string]uint64) string {
 	var left []string
 	for deadline := time.Now().Add(2 * time.Second); ; time.Sleep(20 * time.Millisecond) {
@@ -100,8 +100,8 @@ func leftover(before map[string]uint64) string {
 	}
 }
 
-// await waits for the end of a program; past its time it sends SIGQUIT, which makes Go print its goroutines, then
-// SIGKILL. A program that survives that is stuck inside the kernel: where, is told.
+// await waits until a program exits. At its timeout it sends SIGQUIT, on which Go programs print their goroutines, then
+// SIGKILL. If the program survives, it is stuck in the kernel, and await prints where.
 func await(h *host, p wire.Program, pid int, ended <-chan error) (timedOut bool, err error) {
 	after := func(d time.Duration) <-chan time.Time {
 		if d <= 0 {
@@ -109,8 +109,8 @@ func await(h *host, p wire.Program, pid int, ended <-chan error) (timedOut bool,
 		}
 		return time.After(d)
 	}
-	// A test ends itself a little before its time, and tells what Go knows; what its threads do in C or in the kernel
-	// is told before that.
+	// A Go test times out a little earlier and prints its goroutines. The state of its threads in C and in the kernel
+	// is printed before that.
 	early, late := after(p.Timeout*8/10), after(p.Timeout)
 	for over := false; !over; {
 		select {
@@ -139,8 +139,8 @@ func await(h *host, p wire.Program, pid int, ended <-chan error) (timedOut bool,
 		p.Timeout)
 }
 
-// stuck tells where the threads of a process are: the system call with its arguments and the addresses of stack and
-// code, or "running", which of these lie in which file, and the stack in the kernel.
+// stuck describes the threads of a process: the system call with its arguments and the stack and instruction pointers,
+// or "running"; the mapped files that these point into; and the kernel stack.
 func stuck(pid int) string {
 	var b strings.Builder
 	files := mappedFiles(pid)
@@ -164,9 +164,9 @@ func stuck(pid int) string {
 	return b.String()
 }
 
-// mappedFile is a part of a file in memory, or what it has behind it for variables.
+// mappedFile is a mapping of a file, or of the anonymous memory for variables that follows it.
 type mappedFile struct {
-	from, to, base uint64 // base is where the file begins
+	from, to, base uint64 // base is the load address of the file
 	name           string
 }
 

@@ -19,7 +19,7 @@ import (
 	"github.com/goverbs/goverbs/conformance/vm/rig"
 )
 
-// TestCopy copies a file with goverbs cp from a software device to Soft-RoCE, and the other way.
+// TestCopy copies a file with goverbs cp from a software device to Soft-RoCE, and back.
 func TestCopy(t *testing.T) {
 	if _, err := exec.LookPath("goverbs"); err != nil {
 		t.Skip("goverbs is not in this guest: make vm WHAT=doctor")
@@ -52,7 +52,7 @@ func TestCopy(t *testing.T) {
 				go func() { received <- receiver.Wait() }()
 				var out []byte
 				var err error
-				for range 20 { // until the receiver listens
+				for range 20 { // retry until the receiver listens
 					var run *exec.Cmd
 					require.NoError(t, test.from(func() error {
 						run = exec.CommandContext(t.Context(), "goverbs", append([]string{"cp", file, test.at.String()},

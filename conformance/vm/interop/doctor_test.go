@@ -27,21 +27,21 @@ import (
 	"github.com/goverbs/goverbs/conformance/vm/wire"
 )
 
-// hosts are two: Soft-RoCE in the guest's namespace, where goverbs doctor runs, and a software device in another one,
-// where goverbs serve does.
+// hosts simulates two hosts: Soft-RoCE in the guest's namespace, where goverbs doctor runs, and a software device in
+// another namespace, where goverbs serve runs.
 type hosts struct {
 	*rig.Across
-	root    string // of nft
+	root    string // root directory of nft
 	serving *exec.Cmd
-	inside  bool // goverbs doctor runs where goverbs serve does, which is the wrong namespace for its device
+	inside  bool // goverbs doctor runs in the namespace of goverbs serve, the wrong one for its device
 }
 
 const (
-	nearFace = "across0" // of rig.Across
+	nearFace = "across0" // interface of rig.Across
 	farFace  = "across1"
 )
 
-// serve starts goverbs serve on the other host with more flags, and waits until it listens.
+// serve starts goverbs serve with additional flags on the other host, and waits until it listens.
 func (h *hosts) serve(t *testing.T, flags ...string) {
 	require.NoError(t, h.Inside(func() error { return h.start(flags...) }))
 	h.listens(t)
@@ -74,10 +74,10 @@ func (h *hosts) stop() {
 	}
 }
 
-// finding is one of goverbs doctor.
+// finding is a finding of goverbs doctor.
 type finding struct{ Cause, What, Fix string }
 
-// doctor examines the way to the other host.
+// doctor runs goverbs doctor against the other host.
 func (h *hosts) doctor(t *testing.T, args ...string) (all []finding) {
 	if !h.inside {
 		return doctor(t, h.Device, args...)
@@ -89,19 +89,19 @@ func (h *hosts) doctor(t *testing.T, args ...string) (all []finding) {
 	return all
 }
 
-// doctor runs goverbs doctor.
+// doctor runs goverbs doctor and returns its findings.
 func doctor(t *testing.T, device string, args ...string) []finding {
 	flags := []string{"--json", "doctor", "-i", "0s", "-t", "3s", "-d", device}
 	cmd := exec.Command("goverbs", append(flags, args...)...)
 	var wrong bytes.Buffer
 	cmd.Stderr = &wrong
-	out, _ := cmd.Output() // it ends with 1 when there are problems
+	out, _ := cmd.Output() // it exits with 1 if there are problems
 	var said struct{ Findings []finding }
 	require.NoError(t, json.Unmarshal(out, &said), "%s%s", out, &wrong)
 	return said.Findings
 }
 
-// causesOf are the names of findings, sorted and each once.
+// causesOf returns the sorted, distinct causes of findings.
 func causesOf(all []finding) (causes []string) {
 	for _, f := range all {
 		causes = append(causes, f.Cause)
@@ -110,7 +110,7 @@ func causesOf(all []finding) (causes []string) {
 	return slices.Compact(causes)
 }
 
-// nft has nft do something on the guest, or on the other host.
+// nft runs an nft command on this or the other host.
 func (h *hosts) nft(t *testing.T, there bool, rule string) {
 	run := func() error {
 		assert.NoError(t, nft(h.root, rule))
@@ -123,7 +123,7 @@ func (h *hosts) nft(t *testing.T, there bool, rule string) {
 	require.NoError(t, h.Inside(run))
 }
 
-// nft has Debian's nft, below a root, do something.
+// nft runs Debian's nft from a root directory.
 func nft(root, rule string) error {
 	cmd := exec.Command("/usr/bin/nft", rule)
 	cmd.SysProcAttr, cmd.Dir = &syscall.SysProcAttr{Chroot: root}, "/"
@@ -149,23 +149,22 @@ func (h *hosts) face(t *testing.T, name string, change func(l netlink.Link) erro
 	require.NoError(t, h.Inside(do))
 }
 
-// address takes an address from an interface, or gives it.
+// address adds an address to an interface, or removes it.
 func (h *hosts) address(t *testing.T, face string, a netip.Addr, do func(netlink.Link, *netlink.Addr) error) {
 	h.face(t, face, func(l netlink.Link) error {
 		return do(l, &netlink.Addr{IPNet: &net.IPNet{IP: a.AsSlice(), Mask: net.CIDRMask(24, 32)}})
 	})
 }
 
-// pairFault is something wrong between two hosts. mend does what the finding's remedy says, and undo leaves all as it
-// was before.
+// pairFault is a fault between two hosts. mend applies the finding's remedy, and undo restores the initial state.
 type pairFault struct {
 	name, cause        string
-	fix                string // a part of the remedy
+	fix                string // part of the remedy
 	inject, mend, undo func()
-	args, mended       []string // of goverbs doctor, and when the fault is mended
+	args, mended       []string // arguments of goverbs doctor, with the fault and after the remedy
 }
 
-// filtered is a firewall on one of the hosts, by Debian's nft. What lets RoCE's port through mends it.
+// filtered is the fault of a firewall on one of the hosts. Its remedy accepts the RoCE port.
 func (h *hosts) filtered(t *testing.T, there bool, hook, rule string) (f pairFault) {
 	f.inject = func() {
 		h.nft(t, there, "add table inet fire")
@@ -181,7 +180,7 @@ func (h *hosts) filtered(t *testing.T, there bool, hook, rule string) (f pairFau
 	return f
 }
 
-// pairFaults are all of them.
+// pairFaults returns all faults.
 func (h *hosts) pairFaults(t *testing.T) (all []pairFault) {
 	nothing := func() {}
 	again := func() { h.stop(); h.serve(t) }
@@ -192,7 +191,7 @@ func (h *hosts) pairFaults(t *testing.T) (all []pairFault) {
 	}
 	all = append(all, h.filtered(t, true, "input", "reject"),
 		h.filtered(t, true, "input", "reject with icmpx admin-prohibited"))
-	narrow := h.filtered(t, true, "input", "udp length > 900 drop") // like a switch with a small MTU on the way
+	narrow := h.filtered(t, true, "input", "udp length > 900 drop") // like a switch with a small MTU
 	narrow.name, narrow.cause, narrow.fix = "large packets are lost", "pair.mtu", "use packets of 512"
 	mtu := func(face string, n int) {
 		h.face(t, face, func(l netlink.Link) error { return netlink.LinkSetMTU(l, n) })
@@ -221,7 +220,7 @@ func (h *hosts) pairFaults(t *testing.T) (all []pairFault) {
 	)
 }
 
-// TestDoctor injects faults between two hosts. goverbs doctor names each, nothing else, and its remedy mends it.
+// TestDoctor injects faults between two hosts. goverbs doctor must report exactly that fault, and its remedy must work.
 func TestDoctor(t *testing.T) {
 	kernel := rig.Kernel(t)
 	root := os.Getenv("GOVERBS_NFT")
@@ -234,7 +233,7 @@ func TestDoctor(t *testing.T) {
 	tryFaults(t, "doctor-pair-"+kernel, h.pairFaults(t), []string{h.Soft4.String()}, h.doctor)
 }
 
-// tryFaults injects faults and mends them, and writes a table of what goverbs doctor found.
+// tryFaults injects faults, applies the remedies, and writes a table of the findings of goverbs doctor.
 func tryFaults(t *testing.T, table string, faults []pairFault, usual []string,
 	doctor func(t *testing.T, args ...string) []finding) {
 	rows := [][]string{{"fault", "cause", "named", "nothing else", "mended"}}

@@ -29,8 +29,8 @@ import (
 	"github.com/goverbs/goverbs/rdma"
 )
 
-// guest is one of two hosts, each of which has a kernel and Soft-RoCE of its own. What a host does to itself is an
-// order, a word with arguments, so that either can have the other do it.
+// guest is one of two hosts with their own kernel and Soft-RoCE. Each change to a host is an order, a word with
+// arguments, so that one host can send it to the other.
 type guest struct {
 	root, netdev, device string
 	own4, own6           netip.Addr
@@ -39,7 +39,7 @@ type guest struct {
 	stranger             net.Listener
 }
 
-// orders come over IPv6, which faults leave alone.
+// Orders use IPv6, which the faults do not affect.
 const ordersPort = 8080
 
 func newGuest(t *testing.T) *guest {
@@ -50,13 +50,13 @@ func newGuest(t *testing.T) *guest {
 	}
 	g.own4, g.peer4 = netip.MustParseAddr(os.Getenv(wire.EnvAddress)), netip.MustParseAddr(os.Getenv(wire.EnvPeer))
 	six := func(of netip.Addr) netip.Addr {
-		return netip.MustParseAddr(fmt.Sprintf("fd77::%d", of.As4()[3])) // as package guest has them
+		return netip.MustParseAddr(fmt.Sprintf("fd77::%d", of.As4()[3])) // as in package guest
 	}
 	g.own6, g.peer6 = six(g.own4), six(g.peer4)
 	return g
 }
 
-// TestDoctorGuests injects faults between two guests, on each of which all of it is the kernel's.
+// TestDoctorGuests injects faults between two guests with separate kernels.
 func TestDoctorGuests(t *testing.T) {
 	g := newGuest(t)
 	if os.Getenv(wire.EnvHost) == "1" {
@@ -71,9 +71,9 @@ func TestDoctorGuests(t *testing.T) {
 	t.Run("ping", g.endsBehindItsOwnFirewall)
 }
 
-// endsBehindItsOwnFirewall: Linux 6.1 does not close an end of a connection whose message a firewall drops, but goverbs
-// ping tells so in time, and ends. After that, Soft-RoCE of 6.12 sends no message of the connection manager before the
-// device was removed and added again.
+// endsBehindItsOwnFirewall checks that goverbs ping times out behind a firewall that drops its packets, although Linux
+// 6.1 does not close such a connection. Afterwards, Soft-RoCE of 6.12 sends no more messages of the connection manager
+// until the device is removed and added again.
 func (g *guest) endsBehindItsOwnFirewall(t *testing.T) {
 	f := g.filtered(t, false, "output", "drop")
 	f.inject()
@@ -123,7 +123,7 @@ func (g *guest) obey(ctx context.Context) error {
 	go func() { end <- s.ListenAndServe() }()
 	select {
 	case err := <-end:
-		time.Sleep(time.Second) // the answer is on its way
+		time.Sleep(time.Second) // let the answer arrive
 		return errors.Join(err, g.do("stop"))
 	case <-ctx.Done():
 		return errors.New("the other guest did not say that it is through")
@@ -191,13 +191,13 @@ func (g *guest) do(order ...string) error {
 	case "mtu":
 		n, err := strconv.Atoi(args[0])
 		return errors.Join(err, netlink.LinkSetMTU(link, n))
-	case "down": // for a time: nobody could tell it to come up again
+	case "down": // temporarily: no order to come up again would arrive
 		go func() {
-			time.Sleep(3 * time.Second) // until the answer to this order has come through, also on a busy machine
+			time.Sleep(3 * time.Second) // let the answer to this order arrive first
 			_ = netlink.LinkSetDown(link)
 			time.Sleep(30 * time.Second)
 			_ = netlink.LinkSetUp(link)
-			_ = netlink.AddrReplace(link, &netlink.Addr{Flags: unix.IFA_F_NODAD, // the kernel drops those of IPv6
+			_ = netlink.AddrReplace(link, &netlink.Addr{Flags: unix.IFA_F_NODAD, // the kernel drops IPv6 addresses of an interface that is down
 				IPNet: &net.IPNet{IP: g.own6.AsSlice(), Mask: net.CIDRMask(64, 128)}})
 		}()
 		return nil
@@ -207,7 +207,7 @@ func (g *guest) do(order ...string) error {
 			return netlink.AddrDel(link, a)
 		}
 		return netlink.AddrAdd(link, a)
-	case "lose", "find": // the way to the other guest, which Soft-RoCE finds without the table of routes
+	case "lose", "find": // the path to the other guest, which Soft-RoCE resolves without the routing table
 		n := &netlink.Neigh{LinkIndex: link.Attrs().Index, State: netlink.NUD_PERMANENT, IP: g.peer4.AsSlice(),
 			HardwareAddr: net.HardwareAddr{2, 0, 0, 0, 0, 99}}
 		if what == "lose" {
@@ -215,10 +215,10 @@ func (g *guest) do(order ...string) error {
 		}
 		return netlink.NeighDel(n)
 	}
-	return fmt.Errorf("nobody knows what %q is", order)
+	return fmt.Errorf("unknown order %q", order)
 }
 
-// serve starts goverbs serve with more flags, and waits until it listens.
+// serve starts goverbs serve with additional flags and waits until it listens.
 func (g *guest) serve(flags ...string) error {
 	g.serving = exec.Command("goverbs", append([]string{"serve", "-d", g.device}, flags...)...)
 	g.serving.Stderr = os.Stderr
@@ -235,7 +235,7 @@ func (g *guest) serve(flags ...string) error {
 	return errors.New("goverbs serve does not listen")
 }
 
-// listen is another program at the port of goverbs serve.
+// listen starts another server at the port of goverbs serve.
 func (g *guest) listen() (err error) {
 	g.stranger, err = net.Listen("tcp", ":18517")
 	go func(l net.Listener) {
@@ -251,7 +251,7 @@ func (g *guest) listen() (err error) {
 	return err
 }
 
-// filtered is a firewall. It lets pass what the remedy says, in front of what it drops.
+// filtered is the fault of a firewall. The remedy inserts an accept rule before the rule that drops.
 func (g *guest) filtered(t *testing.T, there bool, hook, rule string) pairFault {
 	do := g.do
 	if there {
@@ -276,7 +276,7 @@ func (g *guest) filtered(t *testing.T, there bool, hook, rule string) pairFault 
 	return f
 }
 
-// faults are all of them.
+// faults returns all faults.
 func (g *guest) faults(t *testing.T) (all []pairFault) {
 	nothing := func() {}
 	order := func(words ...string) func() { return func() { assert.NoError(t, g.there(words...)) } }
@@ -296,8 +296,8 @@ func (g *guest) faults(t *testing.T) (all []pairFault) {
 			all = append(all, g.filtered(t, there, hook, "drop"))
 		}
 	}
-	// A packet of RoCE begins with what it is: up to 31 are those of reliable connections, from 96 on datagrams. Number
-	// 1 is the queue pair of the connection manager.
+	// A RoCE packet begins with its opcode: up to 31 are reliable connections, from 96 on datagrams. Queue pair 1 is
+	// that of the connection manager.
 	rc := g.filtered(t, true, "input", "@th,64,8 < 32 drop")
 	rc.name, rc.cause, rc.fix = "packets of reliable connections are lost", "pair.rc", "UDP port 4791"
 	ud := g.filtered(t, true, "input", "@th,64,8 >= 96 @th,104,24 > 1 drop")
@@ -323,7 +323,7 @@ func (g *guest) faults(t *testing.T) (all []pairFault) {
 			"goverbs doctor, on " + g.peer4.String(), order("serve", "-x", "200"), again, nothing, nil, nil},
 		pairFault{"the peer has another port of the connection manager", "pair.cm", "--cm-port",
 			order("serve", "--cm-port", "7175"), again, nothing, nil, nil},
-		// the peer has a GID of IPv6 left, and chooses that
+		// the peer still has an IPv6 GID, and chooses it
 		pairFault{"the address of the peer's GID is gone", "pair.gid", "of one family with -x", order("forget"),
 			nothing, both(order("remember"), again), by6, append(by6, "-x", index6)},
 		pairFault{"the way to the peer's GID is wrong", "pair.address", "ip route get " + g.peer4.String(), do("lose"),

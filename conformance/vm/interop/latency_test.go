@@ -19,21 +19,21 @@ import (
 	"github.com/goverbs/goverbs/rdma"
 )
 
-// How TestLatency measures: rounds that count, and the port of the first.
+// Rounds that count in TestLatency, and the first port.
 const (
 	rounds    = 5
 	firstPort = 19000
 	target    = 1.05
 )
 
-// The modes: as CQ.Wait waits, which polls for a moment before it sleeps; without that; polling.
+// Modes: CQ.Wait, which polls briefly before it sleeps; without the polling; polling only.
 const (
 	events   = "events"
 	sleeping = "events, -busy-poll=0"
 	polling  = "polling"
 )
 
-// measured is how many messages go there and back in each round: a second of them, more or less.
+// measured returns the number of round trips for each round, for about one second.
 func measured(events bool) int {
 	if events {
 		return 300
@@ -41,11 +41,11 @@ func measured(events bool) int {
 	return 3000
 }
 
-// latencies are of one pair of programs in one round, in nanoseconds.
+// latencies are those of two programs in one round, in nanoseconds.
 type latencies struct{ mean, p50, p99 float64 }
 
-// TestLatency measures pairs of programs in turn, in one boot: ours; one in C that does the same and tells percentiles;
-// rdma-core's ibv_rc_pingpong, which tells the mean alone. It writes what it found and prints ratios.
+// TestLatency measures three programs in turn, in one boot: the example; an equivalent C program that reports
+// percentiles; and rdma-core's ibv_rc_pingpong, which reports only the mean. It writes the results and prints ratios.
 func TestLatency(t *testing.T) {
 	kernel := rig.Kernel(t)
 	if os.Getenv("GOVERBS_MEASURE") == "" {
@@ -100,7 +100,7 @@ func TestLatency(t *testing.T) {
 					l := players[who].run(mode, size)
 					port++
 					if round == 0 {
-						continue // warms up
+						continue // warm-up
 					}
 					all[who] = append(all[who], l)
 					fmt.Fprintf(&csv, "%q,%d,%d,%s,%.0f,%.0f,%.0f\n", mode, size, round, players[who].name, l.mean,
@@ -117,7 +117,7 @@ func TestLatency(t *testing.T) {
 				median(all[2], mean), ratio(all[0], all[2], mean))
 			t.Log(line)
 			md.WriteString(line)
-			// so far: on a busy machine time may run out
+			// write intermediate results: on a busy machine the test may time out
 			for ext, text := range map[string]string{"csv": csv.String(), "md": md.String()} {
 				require.NoError(t, os.WriteFile(filepath.Join(os.Getenv(wire.EnvOut), "pingpong-"+kernel+"."+ext),
 					[]byte(text), 0o644))
@@ -141,7 +141,7 @@ C sleeps at once, and so does Go with -busy-poll=0. The target is a ratio of at 
 
 func mean(l latencies) float64 { return l.mean }
 
-// ratio is the median of the rounds' own ratios: what else the machine does comes and goes.
+// ratio returns the median of the ratios of the rounds, which varies less with the machine's load.
 func ratio(own, c []latencies, of func(latencies) float64) string {
 	var all []float64
 	for round := range own {
@@ -156,7 +156,7 @@ func ratio(own, c []latencies, of func(latencies) float64) string {
 	return s
 }
 
-// median is in microseconds.
+// median returns the median in microseconds.
 func median(all []latencies, of func(latencies) float64) float64 {
 	var values []float64
 	for _, l := range all {

@@ -17,8 +17,8 @@ import (
 	"github.com/goverbs/goverbs/conformance/vm/rig"
 )
 
-// TestLeaving: behind a firewall that drops what this host sends, Linux 6.1 does not close an end of a connection of
-// the connection manager. What a user interrupts ends nevertheless.
+// TestLeaving checks that an interrupt ends commands behind a firewall that drops their packets, although Linux 6.1
+// does not close such a connection of the connection manager.
 func TestLeaving(t *testing.T) {
 	root := os.Getenv("GOVERBS_NFT")
 	if root == "" {

@@ -23,7 +23,7 @@ import (
 	"github.com/goverbs/goverbs/conformance/vm/wire"
 )
 
-// perftests are tests that perftest's program and goverbs perf are told alike.
+// perftests are arguments for both perftest's programs and goverbs perf.
 var perftests = []string{
 	"send bw", "send bw -R", "send bw -c UC", "send bw -c UD -s 1024", "send bw -c UD -s 1024 -R",
 	"send bw -c UD -R -q 2 -b -s 500", "send bw -b", "send bw -e -q 2",
@@ -34,10 +34,10 @@ var perftests = []string{
 	"atomic bw", "atomic bw -R", "atomic lat", "atomic lat -R",
 }
 
-// ends start programs of perftest's releases and goverbs on the guest's device.
+// ends starts programs of perftest releases and goverbs on the guest's device.
 type ends struct {
 	device, address string
-	roots           []string // directories of the guest with a release of perftest each
+	roots           []string // directories with one perftest release each
 }
 
 func openEnds(t *testing.T) *ends {
@@ -57,7 +57,7 @@ func openEnds(t *testing.T) *ends {
 	return e
 }
 
-// theirs is a program of a release of perftest, ours goverbs, for a test.
+// theirs returns the command of a perftest release for a test, ours that of goverbs.
 func (e *ends) theirs(root, test string, port int) *exec.Cmd {
 	words := strings.Fields(test)
 	cmd := exec.Command("/usr/bin/ib_"+words[0]+"_"+words[1], append([]string{"-F", "-d", e.device, "-p",
@@ -73,7 +73,7 @@ func (e *ends) ours(test string, port int) *exec.Cmd {
 		"-p", strconv.Itoa(port)}, words[2:]...)...)
 }
 
-// run starts a server and has a client talk to it.
+// run starts a server, then a client that connects to it.
 func (e *ends) run(server, client *exec.Cmd) (served, asked string, err error) {
 	var first, wrong bytes.Buffer
 	own := *server
@@ -83,7 +83,7 @@ func (e *ends) run(server, client *exec.Cmd) (served, asked string, err error) {
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- own.Wait() }()
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(50 * time.Millisecond) { // it may not listen yet
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(50 * time.Millisecond) { // the server may not listen yet
 		again := exec.Command(client.Path, append(client.Args[1:len(client.Args):len(client.Args)], e.address)...)
 		again.SysProcAttr, again.Dir = client.SysProcAttr, client.Dir
 		var out, bad bytes.Buffer
@@ -125,8 +125,8 @@ func (e *ends) run(server, client *exec.Cmd) (served, asked string, err error) {
 	}
 }
 
-// TestPerftest: goverbs perf measures with the programs of Debian's releases of perftest as its peer, in both roles.
-// What two of perftest's own cannot measure here, nobody asks of it.
+// TestPerftest runs goverbs perf against perftest of Debian's releases, in both roles. Tests that two perftest programs
+// cannot run here are skipped.
 func TestPerftest(t *testing.T) {
 	e := openEnds(t)
 	port := 21000
@@ -143,7 +143,7 @@ func TestPerftest(t *testing.T) {
 				port++
 				served, asked, err := e.run(e.ours(test, port), e.theirs(root, test, port))
 				if assert.NoError(t, err, "asked by perftest") {
-					// On a busy machine, perftest does not find the rate of an emulated processor's clock.
+					// On a busy machine, perftest cannot determine the clock rate of an emulated processor.
 					assert.Regexp(t, `(?m)^ \d+ +\d+00 +([0-9.]+|inf)`, asked)
 					assert.True(t, json.Valid([]byte(served)), served)
 				}

@@ -22,16 +22,16 @@ import (
 	"github.com/goverbs/goverbs/conformance/vm/wire"
 )
 
-// perftestFigures are tests that goverbs and perftest are timed at. Each takes about a second.
+// perftestFigures are the tests to time goverbs and perftest with. Each takes about a second.
 var perftestFigures = []string{
 	"send lat -n 2000", "send lat -c UD -n 2000", "write lat -n 2000", "read lat -n 1000", "atomic lat -n 1000",
 	"send bw -n 300", "send bw -c UD -s 1024 -n 3000", "write bw -n 300", "write bw -s 64 -n 10000", "read bw -n 300",
 }
 
-// TestPerftestSpeed measures with goverbs perf at both ends, and with each release of perftest at both ends, in turn,
-// in one boot. It writes what it found. With one processor, whose clock may count instructions, it measures where one
-// end works and the other one sleeps or follows; with more, where both wait without sleeping, and has both ends tell
-// what they saw of the same test: they have clocks of their own.
+// TestPerftestSpeed measures two goverbs processes, and two processes of each perftest release, in turn and in one
+// boot, and writes the results. With one processor, whose clock may count instructions, it runs tests in which one end
+// works while the other sleeps. With more, it runs tests in which both ends poll, and compares the results of both ends
+// of one test, as they have separate clocks.
 func TestPerftestSpeed(t *testing.T) {
 	kernel := rig.Kernel(t)
 	if os.Getenv("GOVERBS_MEASURE") == "" {
@@ -48,11 +48,11 @@ func TestPerftestSpeed(t *testing.T) {
 			port++
 			_, asked, err := e.run(server(test, port), client(test, port))
 			require.NoError(t, err)
-			if v := figureOf(t, test, asked); !math.IsInf(v, 0) { // perftest has found the rate of its clock
+			if v := figureOf(t, test, asked); !math.IsInf(v, 0) { // perftest determined its clock rate
 				return v
 			}
 		}
-		require.Fail(t, "perftest cannot tell the time", test)
+		require.Fail(t, "perftest does not know its clock rate", test)
 		return 0
 	}
 	write := func(csv, md string) {
@@ -101,7 +101,7 @@ func TestPerftestSpeed(t *testing.T) {
 		}
 		md.WriteString("\n")
 		t.Log(test)
-		write(csv.String(), md.String()) // so far
+		write(csv.String(), md.String()) // intermediate
 	}
 	if runtime.NumCPU() == 1 {
 		return
@@ -132,12 +132,12 @@ that of the rounds' own ratios, with the least and the greatest. The client's fi
 |---|---|---|---|---|---|---|
 `
 
-// pollsAtBothEnds says that each end waits for the other one without sleeping, which takes a processor each.
+// pollsAtBothEnds reports whether both ends of a test poll, which takes one processor each.
 func pollsAtBothEnds(test string) bool {
 	return strings.Contains(test, "send lat") || strings.Contains(test, "write lat")
 }
 
-// figureOf is what a program printed: the bandwidth, or the median latency.
+// figureOf extracts the bandwidth or the median latency from a program's output.
 func figureOf(t *testing.T, test, said string) float64 {
 	t.Helper()
 	if strings.HasPrefix(strings.TrimSpace(said), "{") {
@@ -176,7 +176,7 @@ func middle(all []float64) float64 {
 	return all[len(all)/2]
 }
 
-// beside is the median of the rounds' own ratios.
+// beside returns the median of the ratios of the rounds.
 func beside(own, other []float64) string {
 	var all []float64
 	for i := range own {

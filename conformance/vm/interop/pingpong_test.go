@@ -27,8 +27,8 @@ func TestMain(m *testing.M) { rig.Main(m) }
 
 const iters = 100
 
-// TestPingPong lets rdma-core's programs and ours play with each other: each as the one that calls and as the one that
-// is called, sleeping and polling, with data that both check.
+// TestPingPong runs rdma-core's programs against the examples, as server and client, sleeping and polling, with data
+// that both check.
 func TestPingPong(t *testing.T) {
 	rig.Kernel(t)
 	device := os.Getenv(wire.EnvDevice)
@@ -38,25 +38,25 @@ func TestPingPong(t *testing.T) {
 	pingPong(t, places{device: device, address: own, own: device, at: here, ownAt: here})
 }
 
-// TestPingPongAcross is TestPingPong with ours on a software device, in a namespace of its own, as a user without
-// privileges.
+// TestPingPongAcross is TestPingPong with the example on a software device in another namespace, as an unprivileged
+// user.
 func TestPingPongAcross(t *testing.T) {
 	over := rig.OpenAcross(t)
 	all := []places{
 		{device: over.Device, address: over.Kernel4, at: over.Kernel4, ownAt: over.Soft4, over: over},
 		{device: over.Device, address: over.Kernel6, at: over.Kernel4, ownAt: over.Soft6, over: over},
 	}
-	for _, p := range all[:rig.Many(2, 1)] { // packets of IPv6: make test has those of package roce
+	for _, p := range all[:rig.Many(2, 1)] { // package roce tests IPv6 in make test
 		p.own = "soft@" + p.ownAt.String()
 		t.Run(p.own, func(t *testing.T) { pingPong(t, p) })
 	}
 }
 
-// places are where C's program is and where ours is.
+// places are the devices and addresses of the C program and of the example.
 type places struct {
-	device, own string     // C's device and ours
-	address     netip.Addr // whose GID C uses
-	at, ownAt   netip.Addr // where they are called; C's programs listen at addresses of IPv4 alone
+	device, own string     // devices of the C program and of the example
+	address     netip.Addr // address of the GID for the C program
+	at, ownAt   netip.Addr // TCP addresses; the C programs listen on IPv4 only
 	over        *rig.Across
 }
 
@@ -65,7 +65,7 @@ func pingPong(t *testing.T, at places) {
 	port := 18515
 	for _, kind := range []struct {
 		name   string
-		own    string // our program
+		own    string // name of the example
 		events []bool
 		sizes  []int
 	}{
@@ -98,12 +98,12 @@ func pingPong(t *testing.T, at places) {
 	}
 }
 
-// program is one to run, with its arguments.
+// program is a program to run, with its arguments.
 type program struct {
 	name string
 	args []string
 	dash string
-	over *rig.Across // beyond whose cable it runs, without privileges; nil is here
+	over *rig.Across // run unprivileged at the far end of this cable; optional
 }
 
 func (p program) start(t *testing.T, cmd *exec.Cmd) {
@@ -132,7 +132,7 @@ func (p program) with(more ...string) program {
 	return p
 }
 
-// play runs the one that is called, and once it listens the one that calls, and gives what they wrote.
+// play runs the server, waits until it listens, runs the client, and returns the output of both.
 func play(t *testing.T, called, calling program, port int) (first, second string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -166,8 +166,8 @@ func (p program) command(t *testing.T, ctx context.Context) *exec.Cmd {
 
 func text(cmd *exec.Cmd) string { return cmd.Stdout.(*bytes.Buffer).String() }
 
-// listening waits until somebody listens at a TCP port where a process is, without calling: whoever listens takes one
-// call.
+// listening waits until a process listens at a TCP port. It reads the socket table, as the programs accept only one
+// connection.
 func listening(t *testing.T, where *exec.Cmd, port int) {
 	t.Helper()
 	net := fmt.Sprintf("/proc/%d/net/", where.Process.Pid)
@@ -186,8 +186,8 @@ func listening(t *testing.T, where *exec.Cmd, port int) {
 	}, 10*time.Second, 5*time.Millisecond, "nobody listens at port %d", port)
 }
 
-// gidIndex is the index of a GID, which C's program has to be told. Without a query it is the one that our end chooses
-// by itself.
+// gidIndex returns the index of a GID, which the C program needs as an argument. Without a query it is the one that
+// goverbs chooses.
 func gidIndex(t *testing.T, device string, of rdma.GIDQuery) int {
 	t.Helper()
 	d, err := rdma.Open(device)

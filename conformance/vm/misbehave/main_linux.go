@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Command misbehave ends as its argument says: it shows that the runner tells the ways apart in which a guest can fail.
+// Command misbehave fails in the way that its argument names, to test that the runner distinguishes failures of a
+// guest.
 package main
 
 import (
@@ -41,12 +42,12 @@ func main() {
 		}
 	case "sleep":
 		time.Sleep(time.Hour)
-	case "deaf": // to every signal but SIGKILL, and with a child that keeps its output open
+	case "deaf": // ignores signals, and has a child that keeps its output open
 		_, err := syscall.ForkExec("/proc/self/exe", []string{"misbehave", "sleep"},
 			&syscall.ProcAttr{Env: os.Environ(), Files: []uintptr{0, 1, 2}})
 		must(err)
 		time.Sleep(time.Hour)
-	case "hold": // leaves a process that has the device open
+	case "hold": // leaves a process with the device open
 		ready, w, err := os.Pipe()
 		must(err)
 		_, err = syscall.ForkExec("/proc/self/exe", []string{"misbehave", "holder"}, &syscall.ProcAttr{

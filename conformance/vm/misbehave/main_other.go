@@ -2,7 +2,7 @@
 
 //go:build !linux
 
-// Command misbehave runs in a guest of conformance/vm, which runs Linux.
+// Command misbehave runs in a Linux guest of conformance/vm.
 package main
 
 func main() { panic("misbehave runs on Linux") }

@@ -1,4 +1,4 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package objects has the tests of package rdma's objects that run in guests, on a real kernel with Soft-RoCE.
+// Package objects tests the objects of package rdma on a real kernel with Soft-RoCE, in guests.
 package objects

@@ -22,7 +22,7 @@ import (
 	"github.com/goverbs/goverbs/rdma"
 )
 
-// extendedPair is a pair of connected queue pairs that complete on one extended queue.
+// extendedPair is a pair of connected queue pairs with a common extended completion queue.
 type extendedPair struct {
 	cq   *rdma.CQ
 	a, b *rdma.QP
@@ -58,7 +58,7 @@ func newExtendedPair(t testing.TB, o rdma.QueueOptions, channel bool) *extendedP
 	return p
 }
 
-// writes returns a batch of writes whose wr_ids count up from first.
+// writes returns a batch of RDMA writes with consecutive WRIDs from first.
 func (p *extendedPair) writes(t testing.TB, first uint64, n int) *rdma.SendBatch {
 	t.Helper()
 	b, err := rdma.NewSendBatch(n, 1, 0)
@@ -70,8 +70,8 @@ func (p *extendedPair) writes(t testing.TB, first uint64, n int) *rdma.SendBatch
 	return b
 }
 
-// TestExtendedQueueHasEachCompletionOnce: however an extended queue is polled, each request has one completion, and a
-// queue that is empty stays empty.
+// TestExtendedQueueHasEachCompletionOnce checks that each way to poll an extended queue returns every completion
+// exactly once, and then none.
 func TestExtendedQueueHasEachCompletionOnce(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), rig.Patience(2*time.Minute))
 	defer cancel()
@@ -112,7 +112,7 @@ func TestExtendedQueueHasEachCompletionOnce(t *testing.T) {
 	for name, way := range ways {
 		for _, unchecked := range []bool{false, true} {
 			if name == "Program.Poll" && !unchecked {
-				continue // it gives no slots back
+				continue // it frees no slots
 			}
 			t.Run(fmt.Sprintf("%s/unchecked=%v", name, unchecked), func(t *testing.T) {
 				p := newExtendedPair(t, rdma.QueueOptions{Unchecked: unchecked}, name == "Wait" || name == "WaitProgram")
@@ -129,7 +129,7 @@ func TestExtendedQueueHasEachCompletionOnce(t *testing.T) {
 	}
 }
 
-// check posts requests, and polls their completions, and then more often than the queue holds completions.
+// check posts requests, polls their completions, and keeps polling for longer than the queue has entries.
 func (p *extendedPair) check(t *testing.T, n int, poll func() ([]uint64, error)) {
 	t.Helper()
 	_, err := p.a.PostSend(p.writes(t, 100, n))
@@ -152,8 +152,8 @@ func (p *extendedPair) check(t *testing.T, n int, poll func() ([]uint64, error))
 	}
 }
 
-// TestProgramsPollOneQueueAtOnce: programs of several goroutines poll an extended queue by themselves, so that the
-// provider's lock is all that keeps them apart; none of them loses a completion or reads one twice.
+// TestProgramsPollOneQueueAtOnce polls an extended queue from programs of several goroutines, which only the provider's
+// lock serializes. No completion may be lost or read twice.
 func TestProgramsPollOneQueueAtOnce(t *testing.T) {
 	p := newExtendedPair(t, rdma.QueueOptions{Unchecked: true}, false)
 	const rounds, n, room = 100, 16, 48
@@ -194,8 +194,8 @@ func TestProgramsPollOneQueueAtOnce(t *testing.T) {
 	}
 }
 
-// TestProgramsSendWholeMessages: a message of a program has the bytes of all its entries, and the entries may have
-// different lengths, be changed, or be inline.
+// TestProgramsSendWholeMessages checks the data of messages sent by a program: entries may have different lengths, be
+// changed, or be inline.
 func TestProgramsSendWholeMessages(t *testing.T) {
 	d := open(t)
 	pd, err := d.AllocPD()
@@ -239,7 +239,7 @@ func TestProgramsSendWholeMessages(t *testing.T) {
 			}
 		}
 	}
-	// sent posts a program of one message, and compares what comes.
+	// sent runs a program that sends one message and compares the received data.
 	sent := func(p *rdma.WRProgram, want []byte, text string) {
 		t.Helper()
 		clear(mr.Bytes()[half:])
@@ -263,7 +263,7 @@ func TestProgramsSendWholeMessages(t *testing.T) {
 	for _, lengths := range [][]int{{64}, {64, 64}, {8, 16, 24}, {24, 16, 8}, {100, 0, 3, 1}} {
 		for _, inline := range []bool{false, true} {
 			if inline && lengths[0] == 100 {
-				continue // more than the queue pair takes
+				continue // exceeds the queue pair's limit
 			}
 			p.Reset()
 			r := p.Send(2).Signaled()
@@ -291,8 +291,8 @@ func TestProgramsSendWholeMessages(t *testing.T) {
 	}
 }
 
-// TestProgramsThatNoListHolds: a program that Soft-RoCE's library would mishandle, and that is no list of work
-// requests, is refused.
+// TestProgramsThatNoListHolds checks that a program is rejected if no list of work requests is equivalent to it, as
+// Soft-RoCE's library would mishandle it.
 func TestProgramsThatNoListHolds(t *testing.T) {
 	d := open(t)
 	pd, err := d.AllocPD()

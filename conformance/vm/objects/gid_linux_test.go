@@ -24,7 +24,7 @@ import (
 	"github.com/goverbs/goverbs/rdma"
 )
 
-// spare is a device with a network device of its own, in whose place there are VLANs to come.
+// spare returns a device with its own network device, on which tests create VLANs.
 func spare(t *testing.T) (d *rdma.Device, netdev string) {
 	r := rig.Open(t)
 	s := r.Spare()
@@ -35,10 +35,10 @@ func spare(t *testing.T) (d *rdma.Device, netdev string) {
 	return keep(t, d, err), s.Netdev()
 }
 
-// vlanName is the network device of a VLAN.
+// vlanName returns the name of a VLAN's network device.
 func vlanName(netdev string, id int) string { return fmt.Sprintf("%s.%d", netdev, id) }
 
-// addVLAN makes a VLAN on a network device, down and without an address.
+// addVLAN creates a VLAN on a network device. It is down and has no address.
 func addVLAN(t *testing.T, netdev string, id int) netlink.Link {
 	t.Helper()
 	parent, err := netlink.LinkByName(netdev)
@@ -62,7 +62,7 @@ func up(t *testing.T, link netlink.Link, addresses ...string) {
 	}
 }
 
-// found waits for a GID: the kernel makes them in the background.
+// found waits for a GID, which the kernel creates asynchronously.
 func found(t *testing.T, d *rdma.Device, q rdma.GIDQuery) (e ibv.GIDEntry) {
 	t.Helper()
 	var err error
@@ -75,15 +75,14 @@ func found(t *testing.T, d *rdma.Device, q rdma.GIDQuery) (e ibv.GIDEntry) {
 	return e
 }
 
-// missing waits until a GID is gone.
+// missing waits until a GID is removed.
 func missing(t *testing.T, d *rdma.Device, q rdma.GIDQuery) {
 	t.Helper()
 	require.Eventually(t, func() bool { _, err := d.FindGID(q); return err != nil }, 5*time.Second, 5*time.Millisecond,
 		"%v", q)
 }
 
-// goes connects a queue pair with itself, through a GID, and writes. It gives the index that the queue pair has its
-// path from.
+// goes connects a queue pair to itself through a GID, and writes. It returns the GID index of the queue pair's path.
 func goes(t *testing.T, qp *rdma.QP, cq *rdma.CQ) int {
 	t.Helper()
 	loop(t, qp)
@@ -103,8 +102,8 @@ func newQP(t *testing.T, pd *rdma.PD, cq *rdma.CQ) *rdma.QP {
 	return keep(t, qp, err)
 }
 
-// A GID is chosen by the VLAN that its network device is of, also where two devices have the same address; traffic goes
-// through it; and when the table changes, connecting looks again.
+// TestGIDsOfVLANs checks that GIDs can be selected by VLAN, even if two network devices have the same address, that
+// traffic passes, and that connecting looks again after the GID table has changed.
 func TestGIDsOfVLANs(t *testing.T) {
 	d, netdev := spare(t)
 	pd, err := d.AllocPD()
@@ -143,7 +142,7 @@ func TestGIDsOfVLANs(t *testing.T) {
 	_, err = d.FindGID(rdma.GIDQuery{VLAN: &id9})
 	assert.ErrorContains(t, err, "there is no GID with VLAN 9; there are ")
 
-	// The addresses of VLAN 7 go, others take their places in the table, and they come back elsewhere.
+	// Remove the addresses of VLAN 7, let others take their table entries, and add them again.
 	q := rdma.GIDQuery{VLAN: &id7, Address: address, Type: &v2}
 	before := found(t, d, q)
 	qp := newQP(t, pd, cq)
@@ -164,8 +163,8 @@ func TestGIDsOfVLANs(t *testing.T) {
 	assert.EqualValues(t, after.GIDIndex, goes(t, qp, cq))
 }
 
-// A network device of another namespace is taken when nothing else fits, but never by its name or its VLAN, which are
-// another one's here.
+// TestGIDsOfNamespaces checks that a network device of another namespace is used only if nothing else matches, and
+// never by name or VLAN, which may denote a different device in this namespace.
 func TestGIDsOfNamespaces(t *testing.T) {
 	d, netdev := spare(t)
 	here, there := addVLAN(t, netdev, 7), addVLAN(t, netdev, 9)
@@ -180,7 +179,7 @@ func TestGIDsOfNamespaces(t *testing.T) {
 		e := found(t, d, rdma.GIDQuery{VLAN: &id9, Address: netip.MustParseAddr("10.78.9.1")})
 		assert.EqualValues(t, link.Attrs().Index, e.NDevIfindex, "this thread is in the namespace")
 		e = found(t, d, own)
-		assert.EqualValues(t, link.Attrs().Index, e.NDevIfindex, "its own is better")
+		assert.EqualValues(t, link.Attrs().Index, e.NDevIfindex, "this namespace's is preferred")
 		_, err := d.FindGID(rdma.GIDQuery{Interface: vlanName(netdev, 7)})
 		assert.Error(t, err)
 	}, func() {
@@ -196,13 +195,13 @@ func TestGIDsOfNamespaces(t *testing.T) {
 	})
 }
 
-// inside moves a network device to a new network namespace, calls one function on a thread there, and another one on
-// this side while the namespace is there.
+// inside moves a network device to a new network namespace, calls there on a thread in it, and here on this side while
+// the namespace exists.
 func inside(t *testing.T, link netlink.Link, there func(link netlink.Link), here func()) {
 	t.Helper()
 	namespace, ready, proceed, done := make(chan int), make(chan bool), make(chan bool), make(chan bool)
 	go func() {
-		goruntime.LockOSThread() // and never unlocked: the thread ends with the goroutine
+		goruntime.LockOSThread() // never unlocked: the thread exits with the goroutine
 		defer close(done)
 		if !assert.NoError(t, unix.Unshare(unix.CLONE_NEWNET)) {
 			close(namespace)
@@ -214,7 +213,7 @@ func inside(t *testing.T, link netlink.Link, there func(link netlink.Link), here
 			return
 		}
 		defer f.Close()
-		defer func() { <-ready }() // however it ended, the namespace stays until then
+		defer func() { <-ready }() // keep the namespace until then, even on failure
 		defer close(proceed)
 		namespace <- int(f.Fd())
 		<-ready
@@ -233,8 +232,8 @@ func inside(t *testing.T, link netlink.Link, there func(link netlink.Link), here
 	<-done
 }
 
-// TestNumbersAsTheKernelWritesThem: GIDs and GUIDs are read as sysfs has them. A GUID prints as there, and a GID as
-// ibv_devinfo prints those of RoCE v2.
+// TestNumbersAsTheKernelWritesThem compares GIDs and GUIDs with sysfs. A GUID prints as there, a GID as ibv_devinfo
+// prints RoCE v2 GIDs.
 func TestNumbersAsTheKernelWritesThem(t *testing.T) {
 	if rig.Kernel(t) == rig.Soft {
 		t.Skip("a software device is not in sysfs")

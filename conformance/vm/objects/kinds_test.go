@@ -23,7 +23,7 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// TestWindows: both types let a peer in while they are bound, and not afterwards.
+// TestWindows checks that windows of both types grant access while they are bound, and not afterwards.
 func TestWindows(t *testing.T) {
 	d := open(t)
 	pd, err := d.AllocPD()
@@ -66,7 +66,7 @@ func TestWindows(t *testing.T) {
 	}
 }
 
-// join has the network device take part in a group, so that what it sends there comes back.
+// join makes the network device join a group, so that datagrams to the group are looped back.
 func join(t *testing.T, group netip.Addr) {
 	t.Helper()
 	if rig.Kernel(t) == rig.Soft { // there is none
@@ -79,7 +79,7 @@ func join(t *testing.T, group netip.Addr) {
 	t.Cleanup(func() { c.Close() })
 }
 
-// TestMulticast: attached queue pairs receive what is sent to a group, and Close leaves the group.
+// TestMulticast checks that attached queue pairs receive datagrams to a group, and that Close leaves the group.
 func TestMulticast(t *testing.T) {
 	d := open(t)
 	pd, err := d.AllocPD()
@@ -100,7 +100,7 @@ func TestMulticast(t *testing.T) {
 	require.NoError(t, err)
 	s.recv(t, 7, s.mr.SGE(0, 256))
 	copy(s.mr.Bytes()[1024:], "to all")
-	const everybody = 0xffffff // the number of a group's queue pairs
+	const everybody = 0xffffff // QP number of a multicast group
 	s.send(t, func(b *rdma.SendBatch) {
 		b.Send(8).Add(s.mr.SGE(1024, 6)).UD(ah.Ptr(), everybody, end.QKey).Signaled()
 	})
@@ -118,7 +118,8 @@ func TestMulticast(t *testing.T) {
 	require.NoError(t, s.qp.Close(), "the kernel refuses to destroy one that is attached")
 }
 
-// TestResizedSRQ: a shared receive queue that was made larger takes more, and its completion queue knows.
+// TestResizedSRQ checks that an enlarged shared receive queue accepts more requests, and that its completion queue
+// accounts for them.
 func TestResizedSRQ(t *testing.T) {
 	d := open(t)
 	pd, err := d.AllocPD()
@@ -146,8 +147,8 @@ func TestResizedSRQ(t *testing.T) {
 	assert.ErrorIs(t, srq.Modify(&ibv.SRQAttr{MaxWR: 8}, ibv.SRQ_MAX_WR), syscall.EINVAL)
 }
 
-// TestWhatTheDeviceLacks: every object that Soft-RoCE has not is an error that says so, and the objects that there are
-// live on.
+// TestWhatTheDeviceLacks checks that creating an object that Soft-RoCE does not support returns ErrNotSupported, and
+// leaves existing objects usable.
 func TestWhatTheDeviceLacks(t *testing.T) {
 	d := open(t)
 	pd, err := d.AllocPD()
@@ -218,17 +219,17 @@ func TestWhatTheDeviceLacks(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			err := try()
 			t.Log(err)
-			// which it has
+			// supported objects
 			has := []string{"XRC domain", "thread domain", "device memory", "null region", "DMA handle"}
 			if rig.Kernel(t) == rig.Soft && slices.Contains(has, name) {
 				assert.NoError(t, err)
 				return
 			}
-			if rig.Kernel(t) == rig.Soft && name == "imported memory" { // it can be imported, but there is none
+			if rig.Kernel(t) == rig.Soft && name == "imported memory" { // import is supported, but no such memory exists
 				assert.ErrorIs(t, err, syscall.ENOENT)
 				return
 			}
-			if name == "tags" { // the table knows that a basic queue has none
+			if name == "tags" { // the table excludes tags on a basic queue
 				assert.ErrorIs(t, err, syscall.EINVAL)
 				return
 			}
@@ -238,7 +239,8 @@ func TestWhatTheDeviceLacks(t *testing.T) {
 	require.NoError(t, s.qp.Close())
 }
 
-// TestBufferOfTheProvider: libraries from 65 on have one for every provider, and the others say that they have not.
+// TestBufferOfTheProvider checks that libraries from 65 on support it for every provider, and that older ones report
+// ErrNotSupported.
 func TestBufferOfTheProvider(t *testing.T) {
 	pd := domain(t)
 	b, err := pd.AllocBuf(8192)

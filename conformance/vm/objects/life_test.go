@@ -19,7 +19,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/mlx5"
 )
 
-// closer is what every object is.
+// closer is implemented by every object.
 type closer interface{ Close() error }
 
 // keep closes an object when the test ends.
@@ -35,7 +35,7 @@ func open(t testing.TB) *rdma.Device {
 	t.Helper()
 	rig.Kernel(t)
 	before := goleak.IgnoreCurrent()
-	cleanups := goleak.IgnoreAnyFunction("runtime.runCleanups") // of Go, while it calls a function of ours
+	cleanups := goleak.IgnoreAnyFunction("runtime.runCleanups") // the runtime's goroutine that runs cleanups
 	t.Cleanup(func() { assert.NoError(t, goleak.Find(before, cleanups), "goroutines that the test has left") })
 	d, err := rdma.Open(os.Getenv(wire.EnvDevice))
 	keep(t, d, err)
@@ -49,7 +49,7 @@ func open(t testing.TB) *rdma.Device {
 
 const all = ibv.ACCESS_LOCAL_WRITE | ibv.ACCESS_REMOTE_WRITE | ibv.ACCESS_REMOTE_READ | ibv.ACCESS_REMOTE_ATOMIC
 
-// side is one end of a connection, with all that it needs.
+// side is one end of a connection, with its objects.
 type side struct {
 	channel *rdma.CompChannel
 	cq      *rdma.CQ
@@ -137,7 +137,7 @@ func TestAMessageGoesFromHereToThere(t *testing.T) {
 	assert.EqualValues(t, 9, sent.WRID)
 }
 
-// TestConnectAgain: a queue pair whose path led nowhere is connected in a second attempt.
+// TestConnectAgain checks that a queue pair can connect after a failed attempt.
 func TestConnectAgain(t *testing.T) {
 	d := open(t)
 	pd, err := d.AllocPD()
@@ -146,7 +146,7 @@ func TestConnectAgain(t *testing.T) {
 	nobody, err := b.qp.Endpoint()
 	require.NoError(t, err)
 	nobody.GID = ibv.GID{}
-	require.ErrorContains(t, a.qp.Connect(nobody), "the GID of zeros, which nobody has")
+	require.ErrorContains(t, a.qp.Connect(nobody), "the GID of zeros")
 	connect(t, a, b)
 	b.recv(t, 7, b.mr.SGE(0, 64))
 	a.send(t, func(s *rdma.SendBatch) { s.Send(9).Add(a.mr.SGE(0, 5)).Signaled() })
@@ -182,7 +182,7 @@ func TestDrainGivesAllMemoryBack(t *testing.T) {
 			}
 			n, err := a.cq.Poll(a.wcs)
 			require.NoError(t, err)
-			assert.Zero(t, n, "markers are nobody's business")
+			assert.Zero(t, n, "markers are not reported")
 			require.NoError(t, a.qp.Drain(ctx), "again")
 		})
 	}

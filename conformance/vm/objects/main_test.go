@@ -8,7 +8,7 @@ import (
 	"github.com/goverbs/goverbs/conformance/vm/rig"
 )
 
-// TestMain: where there is no guest, the tests run on the software device.
+// TestMain runs the tests on the software device outside a guest.
 func TestMain(m *testing.M) {
 	rig.OrSoft()
 	rig.Main(m)

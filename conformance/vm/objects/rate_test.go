@@ -13,8 +13,8 @@ import (
 	"github.com/goverbs/goverbs/rdma"
 )
 
-// TestRates: the software device knows of rates what the library here does, and every rate is found again by its
-// numbers.
+// TestRates compares the software device's rates with those of the C library, and converts every rate to numbers and
+// back.
 func TestRates(t *testing.T) {
 	soft, err := rdma.Open("soft0")
 	soft = keep(t, soft, err)

@@ -25,7 +25,7 @@ const cached = 1 << 20 // bytes
 
 func addressOf(b []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(b))) }
 
-// naive is a cache that finds registrations by their address and does nothing else.
+// naive is a cache that looks up registrations by address only.
 type naive struct {
 	pd  *rdma.PD
 	all map[uintptr]*rdma.MR
@@ -40,11 +40,11 @@ func (n *naive) get(t testing.TB, b []byte) ibv.SGE {
 	return n.all[at].SGE(0, 16)
 }
 
-// mmap maps memory that tests unmap, and map again at the same address: where neither Go nor the kernel puts other
-// memory in the meantime.
+// mmap maps memory that tests unmap and map again at the same address, where neither Go nor the kernel places other
+// mappings.
 func mmap(t testing.TB) []byte { return mmapAt(t, 3<<(28+(bits.UintSize-32)/2), 0) }
 
-// mmapAt maps memory at an address: with MAP_FIXED over what is there, with MAP_FIXED_NOREPLACE where nothing is.
+// mmapAt maps memory at an address: MAP_FIXED replaces mappings, MAP_FIXED_NOREPLACE fails if there are any.
 func mmapAt(t testing.TB, at uintptr, how int) []byte {
 	t.Helper()
 	flags := unix.MAP_PRIVATE | unix.MAP_ANONYMOUS | how
@@ -58,7 +58,7 @@ func unmap(t testing.TB, b []byte) {
 	require.NoError(t, unix.MunmapPtr(unsafe.Pointer(&b[0]), uintptr(len(b))))
 }
 
-// becomes returns memory at the same address that has other pages.
+// becomes are ways to get different pages at the same address.
 var becomes = map[string]func(t testing.TB, b []byte) []byte{
 	"unmapped and mapped anew": func(t testing.TB, b []byte) []byte {
 		unmap(t, b)
@@ -79,7 +79,7 @@ var becomes = map[string]func(t testing.TB, b []byte) []byte{
 	},
 }
 
-// sender sends what a device reads to the other end of a connection.
+// sender sends memory to the other end of a connection, to observe what a device reads.
 type sender struct{ a, b *side }
 
 func newSender(t testing.TB, pd *rdma.PD) sender {
@@ -88,7 +88,7 @@ func newSender(t testing.TB, pd *rdma.PD) sender {
 	return s
 }
 
-// sees returns what the device reads in memory.
+// sees returns the bytes that the device reads from memory.
 func (s sender) sees(t testing.TB, what ibv.SGE) string {
 	t.Helper()
 	s.b.recv(t, 1, s.b.mr.SGE(0, 64))
@@ -100,8 +100,8 @@ func (s sender) sees(t testing.TB, what ibv.SGE) string {
 	return string(s.b.mr.Bytes()[:3])
 }
 
-// stale is what a device sees through the registration of memory that has other pages now: the pages of before, unless
-// it is the software device, which looks at addresses.
+// stale returns what a device reads through a registration whose pages were replaced: the old data, except on the
+// software device, which uses addresses.
 func stale(t testing.TB, now string) string {
 	if rig.Kernel(t) == rig.Soft {
 		return now
@@ -109,8 +109,8 @@ func stale(t testing.TB, now string) string {
 	return "old"
 }
 
-// TestCacheOfChangedMemory: a cache that keeps registrations by address makes the device read pages that the program no
-// longer has; registration.Cache does not.
+// TestCacheOfChangedMemory checks that registration.Cache does not make the device read pages that are no longer
+// mapped, as a cache by address does.
 func TestCacheOfChangedMemory(t *testing.T) {
 	for name, change := range becomes {
 		t.Run(name, func(t *testing.T) {
@@ -146,7 +146,7 @@ func TestCacheOfChangedMemory(t *testing.T) {
 	}
 }
 
-// TestCacheOfGoMemory: the same with memory that the garbage collector frees, whose pages it gives back, and that Go
+// TestCacheOfGoMemory is the same for memory that the garbage collector frees and returns to the kernel, and that Go
 // allocates again.
 func TestCacheOfGoMemory(t *testing.T) {
 	d := open(t)
@@ -167,8 +167,8 @@ func TestCacheOfGoMemory(t *testing.T) {
 		}
 		runtime.KeepAlive(all)
 	}()
-	// Go may begin anywhere in the memory that it uses again, and may use some of it before it gave the pages back: so
-	// look for a part of it that has other pages.
+	// Go may place the new object anywhere in the freed memory, and reuse a part of it before the pages were returned.
+	// Look for a part that has new pages.
 	seen := map[string]bool{}
 	for others := [][]byte(nil); len(others) < 200 && !seen[stale(t, "new")]; {
 		debug.FreeOSMemory()
@@ -204,8 +204,8 @@ func TestCacheOfGoMemory(t *testing.T) {
 	assert.Zero(t, cache.Stats().Uncached)
 }
 
-// TestCacheStorm: goroutines map memory, have the device read it through one cache, and unmap it; the kernel gives the
-// same addresses to one after the other.
+// TestCacheStorm maps, reads through one cache and unmaps memory in several goroutines, so that the kernel reuses
+// addresses between them.
 func TestCacheStorm(t *testing.T) {
 	d := open(t)
 	pd, err := d.AllocPD()

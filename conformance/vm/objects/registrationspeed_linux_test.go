@@ -26,9 +26,9 @@ const (
 	rounds = 7
 )
 
-// TestRegistrationSpeed measures hits of a cache beside registrations, and ways to register large memory, in rounds
-// that take turns; registration-KERNEL.csv has the figures, and the page beside it the ratios. GOVERBS_SPEED=1 asks for
-// it: figures of a loaded machine mean nothing, so nothing is asserted here.
+// TestRegistrationSpeed compares cache hits with registrations, and ways to register large memory, in interleaved
+// rounds. It writes figures to registration-KERNEL.csv and ratios to a page. It asserts nothing, as a loaded machine
+// distorts the figures, and runs only with GOVERBS_SPEED=1.
 func TestRegistrationSpeed(t *testing.T) {
 	rig.Kernel(t)
 	if os.Getenv("GOVERBS_SPEED") == "" {
@@ -44,7 +44,7 @@ func TestRegistrationSpeed(t *testing.T) {
 	clear(heap)
 	kinds := []struct {
 		name    string
-		against int // the row that the ratio is to
+		against int // row of the ratio's denominator
 		run     func() float64
 	}{
 		{"ibv_reg_mr and ibv_dereg_mr, 4 KiB, µs", 0, func() float64 { return registering(t, pd, heap[:4096]) }},
@@ -110,13 +110,13 @@ to the first, of the others to the first of their three.
 |---|---|---|
 `
 
-// middle returns the least, the middle and the greatest of some figures.
+// middle returns the minimum, the median and the maximum.
 func middle(all []float64) (least, median, most float64) {
 	all = slices.Sorted(slices.Values(all))
 	return all[0], all[len(all)/2], all[len(all)-1]
 }
 
-// registering returns how many µs a registration takes, with its end.
+// registering returns the time of a registration and its release in µs.
 func registering(t testing.TB, pd *rdma.PD, b []byte) float64 {
 	const n = 50
 	start := time.Now()
@@ -128,7 +128,7 @@ func registering(t testing.TB, pd *rdma.PD, b []byte) float64 {
 	return time.Since(start).Seconds() * 1e6 / n
 }
 
-// hitting returns how many µs a hit takes.
+// hitting returns the time of a cache hit in µs.
 func hitting(t testing.TB, c *registration.Cache, b []byte) float64 {
 	const n = 20_000
 	first, err := c.Get(b, ibv.ACCESS_LOCAL_WRITE)
@@ -148,7 +148,7 @@ func hitting(t testing.TB, c *registration.Cache, b []byte) float64 {
 	return took.Seconds() * 1e6 / n
 }
 
-// largeWays are the ways to register large memory. They return what ends the registration.
+// largeWays are ways to register large memory. Each returns a function that deregisters it.
 var largeWays = []struct {
 	name     string
 	register func(pd *rdma.PD, b []byte) (interface{ Close() error }, error)
@@ -167,12 +167,12 @@ var largeWays = []struct {
 	}},
 }
 
-// largeIn returns how many ms a registration of large memory takes.
+// largeIn returns the time to register large memory in ms.
 func largeIn(t testing.TB, pd *rdma.PD, advice int, used bool,
 	register func(*rdma.PD, []byte) (interface{ Close() error }, error)) float64 {
 	b, err := unix.Mmap(-1, 0, large, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
 	require.NoError(t, err)
-	unix.Madvise(b, advice) // EINVAL where the kernel has no huge pages
+	unix.Madvise(b, advice) // EINVAL if the kernel has no huge pages
 	if used {
 		clear(b)
 	}

@@ -12,8 +12,8 @@ import (
 	"github.com/goverbs/goverbs/rdma"
 )
 
-// TestRoomIsCountedAsAskedFor: the device makes queues larger than was asked for, by rules of its own, and a completion
-// queue for what was asked for is enough all the same.
+// TestRoomIsCountedAsAskedFor checks that a completion queue for the requested capacities suffices, although the device
+// rounds queue sizes up.
 func TestRoomIsCountedAsAskedFor(t *testing.T) {
 	d := open(t)
 	pd, err := d.AllocPD()
@@ -37,8 +37,8 @@ func TestRoomIsCountedAsAskedFor(t *testing.T) {
 	}
 }
 
-// TestClosedQueuePairsTakeNoRoom: Close takes the completions of a queue pair out of the device's queue and keeps them
-// for Poll, so that a queue of two queue pairs is enough for any number of them in turn.
+// TestClosedQueuePairsTakeNoRoom checks that Close moves a queue pair's completions from the device's queue to memory,
+// for a later Poll, so that a completion queue for two queue pairs suffices for any number of them in turn.
 func TestClosedQueuePairsTakeNoRoom(t *testing.T) {
 	const rounds, depth = 20, 16
 	pd := domain(t)

@@ -49,7 +49,8 @@ func sendBatch(t testing.TB, n int) *rdma.SendBatch {
 	return keep(t, b, err)
 }
 
-// A waiting goroutine gets a completion at whatever point between arming, polling again and waiting it comes.
+// TestNoWakeUpIsLost checks that a waiting goroutine gets a completion that comes at any point between arming, polling
+// again and waiting.
 func TestNoWakeUpIsLost(t *testing.T) {
 	const n = 5_000
 	s := newSide(t, domain(t), ibv.QPT_RC)
@@ -86,7 +87,8 @@ func TestNoWakeUpIsLost(t *testing.T) {
 	t.Logf("%d waits: median %v, p99 %v", n, took[n/2], took[n*99/100])
 }
 
-// Queues that share a channel come and go, each with an event under way that another one may read.
+// TestQueuesShareAChannel creates and closes queues that share a channel, each with a pending event that another one
+// may read.
 func TestQueuesShareAChannel(t *testing.T) {
 	pd := domain(t)
 	d := pd.Device()
@@ -147,7 +149,7 @@ func TestCloseWakesWaiters(t *testing.T) {
 	}
 }
 
-// What a drain takes: of full queues, checked or not, and of queue pairs with a shared receive queue.
+// TestDrainTimes measures draining full queues, checked and unchecked, and queue pairs with a shared receive queue.
 func TestDrainTimes(t *testing.T) {
 	pd := domain(t)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -195,11 +197,12 @@ func TestDrainTimes(t *testing.T) {
 		took := time.Since(start)
 		t.Logf("shared receive queue: closed in %v", took)
 		assert.True(t, i == 0 || took < 400*time.Millisecond,
-			"half a second is what it waits for an event that does not come")
+			"half a second is the timeout for a missing event")
 	}
 }
 
-// Queue pairs with a shared receive queue close while messages come in: no receive is lost, and none comes twice.
+// TestCloseWithSharedReceives closes queue pairs with a shared receive queue while messages arrive: no receive is lost
+// or completed twice.
 func TestCloseWithSharedReceives(t *testing.T) {
 	pd := domain(t)
 	srq, err := pd.CreateSRQ(ibv.SRQAttr{MaxWR: 64, MaxSGE: 1}, rdma.QueueOptions{})
@@ -244,7 +247,8 @@ func TestCloseWithSharedReceives(t *testing.T) {
 	assert.Equal(t, depth-64+len(seen), srq.Queue().Free())
 }
 
-// Objects are closed by two at once, while others post, poll, wait, arm, modify, drain and create.
+// TestCloseDuringUse closes objects from two goroutines while others post, poll, wait, arm, modify, drain and
+// create.
 func TestCloseDuringUse(t *testing.T) {
 	d := open(t)
 	for range 20 {
@@ -290,7 +294,7 @@ func TestCloseDuringUse(t *testing.T) {
 			if err == nil {
 				err = qp.Close()
 			}
-			time.Sleep(time.Millisecond) // so that the others can be closed
+			time.Sleep(time.Millisecond) // let the others close objects
 			return err
 		})
 		time.Sleep(time.Duration(rand.IntN(20)) * time.Millisecond)
@@ -300,7 +304,7 @@ func TestCloseDuringUse(t *testing.T) {
 				assert.NoError(t, qp.Close())
 				for _, o := range []closer{cq, pd, channel} {
 					for err := o.Close(); err != nil; err = o.Close() {
-						if !assert.ErrorIs(t, err, rdma.ErrInUse) { // by the queue pair of the moment
+						if !assert.ErrorIs(t, err, rdma.ErrInUse) { // the current queue pair
 							return
 						}
 						goruntime.Gosched()
@@ -314,9 +318,8 @@ func TestCloseDuringUse(t *testing.T) {
 	}
 }
 
-// Ten thousand queue pairs, 2,000 in a guest of make test, are there at once, created and connected by several
-// goroutines, a part of them with work that Close has to drain: closed, nothing is left of them in the kernel, nor a
-// descriptor, nor a goroutine.
+// TestManyQueuePairs creates and connects 10,000 queue pairs, 2,000 in a guest of make test, from several goroutines,
+// some with work that Close has to drain. After Close, no kernel resources, descriptors or goroutines remain.
 func TestManyQueuePairs(t *testing.T) {
 	rig.Immediate(t, "queue pairs are closed at once, and what they sent has completed")
 	const workers, busy = 4, 50
@@ -352,7 +355,7 @@ func TestManyQueuePairs(t *testing.T) {
 	})
 	own, err := qps[0].Endpoint()
 	require.NoError(t, err)
-	attr, err := qps[0].ConnectAttr(own) // looking for the way is not what is tried here
+	attr, err := qps[0].ConnectAttr(own) // resolving the path is not part of this test
 	require.NoError(t, err)
 	connected := share(func(i int) error {
 		attr := *attr
@@ -376,11 +379,11 @@ func TestManyQueuePairs(t *testing.T) {
 	require.NoError(t, err)
 	assert.Empty(t, left)
 	assert.Equal(t, cq.Len(), cq.Free())
-	// The device's channel of events has one more from the first wait for events on, with the first queue pairs.
+	// The first wait for events, with the first queue pairs, opens the device's event channel.
 	assert.InDelta(t, files, descriptors(t), 1)
 	deadline := time.Now().Add(5 * time.Second)
 	for ; goruntime.NumGoroutine() > goroutines; time.Sleep(time.Millisecond) {
-		// those of the test take a moment to end
+		// the test's goroutines take a moment to exit
 		if !assert.True(t, time.Now().Before(deadline), "goroutines that are left") {
 			break
 		}
@@ -389,7 +392,7 @@ func TestManyQueuePairs(t *testing.T) {
 	k, err := cq.Poll(wcs)
 	require.NoError(t, err)
 	assert.Equal(t, n/busy, k, "what was posted has completed")
-	for i := range k { // over packets, a queue pair can be closed before its peer has answered
+	for i := range k { // over packets, a queue pair may close before its peer has acknowledged
 		if wcs[i].Status != ibv.WC_WR_FLUSH_ERR || os.Getenv("GOVERBS_SOFT_WIRE") == "" {
 			require.NoError(t, rdma.CompletionErr(&wcs[i]))
 		}

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package pair proves the generated packages between two hosts: two guests with a network between them.
-// go run ./conformance/vm/cmd/vmtest -pair -- ./conformance/vm/pair
+// Package pair tests the generated packages between two hosts: two guests with a network between them.
+//
+//	go run ./conformance/vm/cmd/vmtest -pair -- ./conformance/vm/pair
 package pair
 
 import (
@@ -25,13 +26,13 @@ import (
 
 func TestMain(m *testing.M) { rig.Main(m) }
 
-// peer is what the two tell each other over TCP before there is a connection.
+// peer is what the hosts exchange over TCP before they connect.
 type peer struct {
 	GID    [16]byte
 	QPNum  uint32
 	RKey   uint32
 	Buffer uint64
-	Sum    [32]byte // of what the sender will have sent
+	Sum    [32]byte // of the data to send
 }
 
 const (
@@ -39,8 +40,8 @@ const (
 	block = 1 << 20
 )
 
-// TestMove moves 64 MiB from host 0 to host 1 in blocks: each by an RDMA write with immediate data, which says the
-// block's number, and compares the sums.
+// TestMove moves 64 MiB from host 0 to host 1 in blocks, each by an RDMA write whose immediate data is the block
+// number, and compares checksums.
 func TestMove(t *testing.T) {
 	conn := meet(t)
 	defer conn.Close()
@@ -60,7 +61,7 @@ func TestMove(t *testing.T) {
 	other := exchange(t, conn, own)
 	require.NotEqual(t, own.GID, other.GID, "the two hosts have one GID")
 	r.GID = ibv.GID{}
-	*r.GID.Raw() = other.GID // the way leads to the other port
+	*r.GID.Raw() = other.GID // destination of the path
 	r.Init(qp)
 	if !sends {
 		for i := range rig.Caps.MaxRecvWR {
@@ -69,7 +70,7 @@ func TestMove(t *testing.T) {
 	}
 	r.RTR(qp, other.QPNum)
 	r.RTS(qp)
-	exchange(t, conn, own) // both are ready
+	exchange(t, conn, own) // barrier: both are ready
 	if sends {
 		for i := range total / block {
 			l := r.Sends(1)
@@ -94,10 +95,10 @@ func TestMove(t *testing.T) {
 		assert.Equal(t, other.Sum, sha256.Sum256(buffer.Bytes), "what arrived is not what was sent")
 		assert.NotEqual(t, own.Sum, other.Sum)
 	}
-	exchange(t, conn, own) // neither destroys what the other still uses
+	exchange(t, conn, own) // barrier: neither destroys objects in use
 }
 
-// meet connects the two over TCP.
+// meet opens a TCP connection between the hosts.
 func meet(t *testing.T) net.Conn {
 	t.Helper()
 	rig.Kernel(t)
@@ -130,13 +131,13 @@ func meet(t *testing.T) net.Conn {
 	return nil
 }
 
-// exchange tells the other host something and waits for its word.
+// exchange sends own to the other host and returns its answer.
 func exchange(t *testing.T, conn net.Conn, own peer) (other peer) {
 	t.Helper()
 	stop := context.AfterFunc(rig.GuestTime(t, 2*time.Minute), func() { conn.Close() })
 	defer stop()
 	require.NoError(t, json.NewEncoder(conn).Encode(own))
-	// One line and not a byte more: a decoder would read ahead.
+	// Read exactly one line: a JSON decoder would read ahead.
 	var line []byte
 	for one := make([]byte, 1); len(line) == 0 || line[len(line)-1] != '\n'; line = append(line, one[0]) {
 		_, err := conn.Read(one)

@@ -18,7 +18,7 @@ import (
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
 )
 
-// TestPostSend: what ibv_post_send(3) promises, by the names of promises.txt.
+// TestPostSend tests the promises of ibv_post_send(3). Subtests have the names in promises.txt.
 func TestPostSend(t *testing.T) {
 	t.Run("list in order", func(t *testing.T) {
 		s := newStage(t, ibv.QPT_RC)
@@ -65,7 +65,7 @@ func TestPostSend(t *testing.T) {
 		room := int(s.caps().MaxSendWR)
 		bad, err := s.sends(room + 40).Post(s.A)
 		require.Error(t, err)
-		assert.GreaterOrEqual(t, bad, room, "what was promised at creation has room")
+		assert.GreaterOrEqual(t, bad, room, "the created capacity is available")
 	})
 	t.Run("wr_id", func(t *testing.T) {
 		s := newStage(t, ibv.QPT_RC)
@@ -156,7 +156,7 @@ func TestPostSend(t *testing.T) {
 		s.post(l)
 		assert.Equal(t, ibv.WC_RDMA_READ, s.sent(1, ibv.WC_SUCCESS).Opcode)
 		assert.Equal(t, "what the peer ha", string(s.here.Bytes[:16]))
-		s.none(s.BRecv, "the peer is not told")
+		s.none(s.BRecv, "the peer gets no completion")
 	})
 	t.Run("rkey", func(t *testing.T) {
 		for _, opcode := range []ibv.WROpcode{ibv.WR_RDMA_WRITE, ibv.WR_RDMA_READ} {
@@ -179,7 +179,7 @@ func TestPostSend(t *testing.T) {
 				RKey: s.there.MR.RKey}
 			s.post(l)
 			assert.Equal(t, ibv.WC_COMP_SWAP, s.sent(1, ibv.WC_SUCCESS).Opcode)
-			assert.Equal(t, []uint64{5, 77}[i], *(*uint64)(unsafe.Pointer(&s.here.Bytes[512])), "what was there before")
+			assert.Equal(t, []uint64{5, 77}[i], *(*uint64)(unsafe.Pointer(&s.here.Bytes[512])), "the previous value")
 			assert.Equal(t, c.after, *word)
 		}
 	})
@@ -242,7 +242,7 @@ func TestPostSend(t *testing.T) {
 		s.post(l)
 		s.sent(1, ibv.WC_SUCCESS)
 		wc := s.received(100)
-		if rig.Kernel(t) == rig.Soft { // Soft-RoCE invalidates and does not tell
+		if rig.Kernel(t) == rig.Soft { // Soft-RoCE invalidates but does not report it
 			assert.Equal(t, ibv.WC_WITH_INV, wc.WCFlags&ibv.WC_WITH_INV)
 			assert.Equal(t, key, *wc.InvalidatedRKey())
 		}
@@ -289,7 +289,7 @@ func TestPostSend(t *testing.T) {
 		try(ibv.WR_RDMA_WRITE, 64, ibv.WC_SUCCESS)
 		try(ibv.WR_RDMA_WRITE, 176, ibv.WC_SUCCESS)
 		assert.Equal(t, s.here.Bytes[:16], bindable.Bytes[176:192])
-		if rig.Kernel(t) == rig.Soft { // Soft-RoCE asks for the bounds of the region alone
+		if rig.Kernel(t) == rig.Soft { // Soft-RoCE checks only the bounds of the region
 			try(ibv.WR_RDMA_WRITE, 177, ibv.WC_REM_ACCESS_ERR)
 			assert.Equal(t, make([]byte, 64), bindable.Bytes[192:])
 		}

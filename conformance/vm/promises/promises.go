@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package promises holds what the manual pages of posting promise against tests: promises.txt has a row for each
-// promise, in words of ours, with the tests that show it and what they run on. The package's own tests ask for the
-// promises one by one, on real kernels and on the software device, and make docs/conformance.md of the rows.
+// Package promises compares the promises of the manual pages about posting with tests. promises.txt has a row for each
+// promise, paraphrased, with the tests that verify it and where they run. The package's own tests verify promises one
+// by one, on real kernels and on the software device. docs/conformance.md is generated from the rows.
 package promises
 
 import (
@@ -24,7 +24,7 @@ import (
 //go:embed promises.txt
 var text string
 
-// own is this package's directory.
+// own is the path of this package.
 const own = "conformance/vm/promises"
 
 // Promise is one row.
@@ -32,11 +32,11 @@ type Promise struct {
 	Text    string
 	Tests   []Test
 	Where   []string // "rxe", "soft0", …
-	Differs string   // what differs there, or ""
+	Differs string   // known difference, or ""
 	At      string   // file:line
 }
 
-// Test names a test function, and one of its subtests or "".
+// Test names a test function and, optionally, a subtest.
 type Test struct{ Dir, Name, Sub string }
 
 func (t Test) String() string {
@@ -51,18 +51,18 @@ func (t Test) String() string {
 type Page struct {
 	Name     string // "ibv_post_send(3)"
 	File     string // in headers.lock
-	Sum      string // sha256 of the text that was read
+	Sum      string // sha256 of the page from which the promises were taken
 	Promises []Promise
 }
 
-// places are what tests run on, with the words of docs/conformance.md.
+// places are where tests run, with their description in docs/conformance.md.
 var places = []struct{ name, text string }{
 	{"rxe", "Soft-RoCE of Linux " + list(results.Kernels)},
-	{"C", "a program of the library itself, at the other end and beside"},
+	{"C", "a C program of the library, as peer and for comparison"},
 	{"soft0", "the software device"},
-	{"stub", "a stub of a provider, beside C"},
+	{"stub", "a stub of a provider, compared with C"},
 	{"tables", "the page itself"},
-	{"unit", "our code alone"},
+	{"unit", "our code only"},
 }
 
 func list(names []string) string {
@@ -70,7 +70,7 @@ func list(names []string) string {
 	return strings.Join(names[:last], ", ") + " and " + names[last]
 }
 
-// Read reads rows.
+// Read parses rows.
 func Read(name, text string) ([]Page, error) {
 	f := rows.Read(name, text, rows.Form{Want: "promise | tests | where | what differs", Least: 3, Most: 4,
 		Directives: true})
@@ -107,13 +107,13 @@ func promise(f *rows.File, row *rows.Row) Promise {
 		}
 		t.Name, t.Sub, _ = strings.Cut(name, "/")
 		if !strings.HasPrefix(t.Name, "Test") {
-			f.Fail(row.At, "%q is no test; a promise without a test is not kept", name)
+			f.Fail(row.At, "%q is not a test; every promise needs one", name)
 		}
 		p.Tests = append(p.Tests, t)
 	}
 	for _, w := range p.Where {
 		if !slices.ContainsFunc(places, func(k struct{ name, text string }) bool { return k.name == w }) {
-			f.Fail(row.At, "%q is no place where tests run", w)
+			f.Fail(row.At, "unknown place %q", w)
 		}
 	}
 	return p
@@ -121,8 +121,8 @@ func promise(f *rows.File, row *rows.Row) Promise {
 
 // sources are the tests of a directory.
 type sources struct {
-	tests    map[Test]bool // functions, and each string in one as if it were a subtest's name: some stand in tables
-	subtests map[Test]bool // those that Run names by a string
+	tests    map[Test]bool // functions, and all strings in them, since subtest names may be in tables
+	subtests map[Test]bool // those with a literal name in Run
 }
 
 func readTests(root, dir string) (sources, error) {
@@ -163,7 +163,7 @@ func readTests(root, dir string) (sources, error) {
 	return s, nil
 }
 
-// Check tells each test that a row names and that is not there, and each test of this package that no row names.
+// Check reports tests that a row names but that do not exist, and tests of this package without a row.
 func Check(root string, pages []Page) (wrong []string, err error) {
 	all, named := map[string]sources{}, map[Test]bool{}
 	for _, page := range pages {
@@ -194,15 +194,15 @@ func Check(root string, pages []Page) (wrong []string, err error) {
 
 const head = `# Conformance of posting
 
-What the manual pages of posting promise, in words of ours, and the tests that show it. Made from
+Promises of the manual pages about posting, paraphrased, and the tests that verify them. Generated from
 [promises.txt](../conformance/vm/promises/promises.txt) by ` + "`make docs`" + `; a promise without a test, and a page that has
-changed since it was read, fail ` + "`make test`" + `. Tests without a directory are of
+changed since, fail ` + "`make test`" + `. Tests without a directory are in
 [conformance/vm/promises](../conformance/vm/promises): ` + "`go test ./conformance/vm/promises`" + ` runs them on the software
-device, ` + "`make vm`" + ` on real kernels with Soft-RoCE. No adapter was ever at hand.
+device, ` + "`make vm`" + ` on real kernels with Soft-RoCE. None of them ran on a real adapter.
 
 `
 
-// Markdown is docs/conformance.md.
+// Markdown returns docs/conformance.md.
 func Markdown(pages []Page) string {
 	var b strings.Builder
 	b.WriteString(head)
@@ -211,7 +211,7 @@ func Markdown(pages []Page) string {
 	}
 	for _, page := range pages {
 		fmt.Fprintf(&b, "\n## %s\n\n", page.Name)
-		b.WriteString("| promise | shown by | where | what differs |\n| --- | --- | --- | --- |\n")
+		b.WriteString("| promise | tests | where | differences |\n| --- | --- | --- | --- |\n")
 		for _, p := range page.Promises {
 			var tests []string
 			for _, t := range p.Tests {

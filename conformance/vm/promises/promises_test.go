@@ -20,18 +20,18 @@ const root = "../../.."
 
 var update = flag.Bool("update", false, "write docs/conformance.md")
 
-// here skips in a guest, which has no sources.
+// here skips the test in a guest, which has no sources.
 func here(t *testing.T) []Page {
 	t.Helper()
 	if rig.Kernel(t) != rig.Soft {
-		t.Skip("holds sources against each other, which a guest does not have")
+		t.Skip("needs the sources, which a guest does not have")
 	}
 	pages, err := Read("promises.txt", text)
 	require.NoError(t, err)
 	return pages
 }
 
-// TestPage: make docs writes it.
+// TestPage compares docs/conformance.md, which make docs writes.
 func TestPage(t *testing.T) {
 	pages := here(t)
 	if *update {
@@ -42,26 +42,26 @@ func TestPage(t *testing.T) {
 	assert.Equal(t, Markdown(pages), string(got), "docs/conformance.md is stale: make docs writes it")
 }
 
-// TestEveryPromiseHasItsTests: what a row names is there, and what is there has a row.
+// TestEveryPromiseHasItsTests checks that each row names existing tests, and that each test has a row.
 func TestEveryPromiseHasItsTests(t *testing.T) {
 	wrong, err := Check(root, here(t))
 	require.NoError(t, err)
 	assert.Empty(t, wrong)
 }
 
-// TestPagesAreThoseThatWereRead: a page that has changed has to be read again.
+// TestPagesAreThoseThatWereRead checks that the manual pages have not changed since the promises were written.
 func TestPagesAreThoseThatWereRead(t *testing.T) {
 	_, primary, _ := strings.Cut(string(headers.Lock()), " primary\n")
 	for _, page := range here(t) {
 		assert.Contains(t, primary, " "+page.Sum+" "+page.File+"\n",
-			"%s of the primary release is another text: read it, mend the rows, and put its sum here", page.Name)
+			"%s of the primary release has changed: read it, correct the rows, and update the sum", page.Name)
 	}
 }
 
 func TestWhatRowsAreRefused(t *testing.T) {
 	for row, want := range map[string]string{
-		"@ page x(3) x.3 00\nIt works. |  | soft0":         `x:2: "" is no test; a promise without a test is not kept`,
-		"@ page x(3) x.3 00\nIt works. | TestX | hardware": `x:2: "hardware" is no place where tests run`,
+		"@ page x(3) x.3 00\nIt works. |  | soft0":         `x:2: "" is not a test; every promise needs one`,
+		"@ page x(3) x.3 00\nIt works. | TestX | hardware": `x:2: unknown place "hardware"`,
 		"@ page x(3)":                "x:1: want @ page PAGE FILE SHA256",
 		"It works. | TestX | soft0":  "x:1: a promise stands below its page",
 		"@ page x(3) x.3 00\nWorks.": "x:2: 1 columns; want promise | tests | where | what differs",

@@ -21,7 +21,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/cm"
 )
 
-// connection is two IDs of the connection manager, connected to each other, with memory at both ends.
+// connection is a pair of connected IDs of the connection manager, with memory at both ends.
 type connection struct {
 	t           *testing.T
 	ctx         context.Context
@@ -29,7 +29,7 @@ type connection struct {
 	from, to    *rdma.MR
 }
 
-// newConnection has no receive posted.
+// newConnection returns a connection without posted receives.
 func newConnection(t *testing.T) *connection {
 	c := newUnconnected(t)
 	c.connect()
@@ -109,7 +109,7 @@ func (c *connection) completions(sent, received uint64, length int) {
 	assert.EqualValues(c.t, length, wc.ByteLen)
 }
 
-// TestRDMAPostSend: what rdma_post_send(3) promises, by the names of promises.txt.
+// TestRDMAPostSend tests the promises of rdma_post_send(3). Subtests have the names in promises.txt.
 func TestRDMAPostSend(t *testing.T) {
 	t.Run("message", func(t *testing.T) {
 		c := newConnection(t)

@@ -15,8 +15,8 @@ import (
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
 )
 
-// testSolicited: a completion queue that is armed for solicited completions raises an event for a request that has the
-// flag, and for no other.
+// testSolicited checks that a completion queue armed for solicited completions gets an event only for a request with
+// the flag.
 func testSolicited(t *testing.T, opcode ibv.WROpcode) {
 	s := newStage(t, ibv.QPT_RC)
 	channel, err := verbs.CreateCompChannel(s.Context)
@@ -43,7 +43,7 @@ func testSolicited(t *testing.T, opcode ibv.WROpcode) {
 		s.sent(1, ibv.WC_SUCCESS)
 		require.Equal(t, ibv.WC_SUCCESS, s.Completion(cq).Status)
 		if flag == 0 {
-			assert.ErrorIs(t, event(), syscall.EAGAIN, "%v without the flag wakes nobody", opcode)
+			assert.ErrorIs(t, event(), syscall.EAGAIN, "%v without the flag raises no event", opcode)
 			continue
 		}
 		require.Eventually(t, func() bool { return event() == nil }, 10*time.Second, time.Millisecond, "%v", opcode)

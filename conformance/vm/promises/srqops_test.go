@@ -15,7 +15,7 @@ import (
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
 )
 
-// What the shared receive queue of tagStage has room for.
+// Capacities of the shared receive queue of tagStage.
 const (
 	mostTags = 4
 	mostOps  = 8
@@ -29,7 +29,7 @@ type tagStage struct {
 	cq  *ibv.CQ // of the shared receive queue
 }
 
-// newTagStage skips where the device matches no tags; [TestPostSRQOps] asks that it says so.
+// newTagStage skips the test if the device does not match tags. [TestPostSRQOps] checks the error in that case.
 func newTagStage(t *testing.T) *tagStage {
 	s := &tagStage{stage: newStage(t, ibv.QPT_RC)}
 	s.cq = s.CQ(64)
@@ -50,7 +50,7 @@ func (s *tagStage) createTagSRQ() (*ibv.SRQ, error) {
 	})
 }
 
-// ops makes a list of n operations, each with one buffer of 64 bytes of its own at the peer.
+// ops returns a list of n operations, each with its own buffer of 64 bytes at the peer.
 func (s *tagStage) ops(n int) []ibv.OpsWR {
 	ops, sges := rig.Records[ibv.OpsWR](s.Rig, n), rig.Records[ibv.SGE](s.Rig, n)
 	for i := range ops {
@@ -65,7 +65,7 @@ func (s *tagStage) ops(n int) []ibv.OpsWR {
 	return ops
 }
 
-// perform posts a list; bad is the place of the operation that was refused, or -1.
+// perform posts a list. bad is the index of the rejected operation, or -1.
 func (s *tagStage) perform(ops []ibv.OpsWR) (bad int, err error) {
 	where := &rig.Records[ibv.Ptr[ibv.OpsWR]](s.Rig, 1)[0]
 	err = verbs.PostSRQOps(s.srq, &ops[0], where)
@@ -77,7 +77,7 @@ func (s *tagStage) perform(ops []ibv.OpsWR) (bad int, err error) {
 	return -1, err
 }
 
-// add adds one tag and gives its handle.
+// add adds one tag and returns its handle.
 func (s *tagStage) add(op ibv.OpsWR) uint32 {
 	s.t.Helper()
 	ops := s.ops(1)
@@ -92,14 +92,14 @@ func (s *tagStage) add(op ibv.OpsWR) uint32 {
 	return ops[0].TM.Handle
 }
 
-// one makes one operation without a buffer.
+// one returns one operation without a buffer.
 func (s *tagStage) one(id uint64, opcode ibv.OpsWROpcode, handle uint32) []ibv.OpsWR {
 	ops := s.ops(1)
 	ops[0] = ibv.OpsWR{WRID: id, Opcode: opcode, Flags: ibv.OPS_SIGNALED, TM: ibv.OpsTM{Handle: handle}}
 	return ops
 }
 
-// sync tells the device how many unexpected messages the program has seen.
+// sync reports the number of unexpected messages that the program has seen to the device.
 func (s *tagStage) sync(id uint64, seen uint32) {
 	s.t.Helper()
 	ops := s.one(id, ibv.WR_TAG_SYNC, 0)
@@ -136,7 +136,7 @@ func (s *tagStage) matched(id uint64, at int, text string) {
 	assert.Equal(s.t, text, string(s.there.Bytes[at:at+len(text)]))
 }
 
-// TestPostSRQOps: what ibv_post_srq_ops(3) promises, by the names of promises.txt.
+// TestPostSRQOps tests the promises of ibv_post_srq_ops(3). Subtests have the names in promises.txt.
 func TestPostSRQOps(t *testing.T) {
 	t.Run("devices that match no tags", func(t *testing.T) {
 		s := &tagStage{stage: newStage(t, ibv.QPT_RC)}
@@ -186,7 +186,7 @@ func TestPostSRQOps(t *testing.T) {
 			_, err := s.perform(ops)
 			require.NoError(t, err)
 			s.came(2, ibv.WC_TM_ADD, ibv.WC_SUCCESS)
-			s.none(s.cq, "the first operation asked for none")
+			s.none(s.cq, "the first operation is unsignaled")
 			s.message(0, "it was performed")
 			s.matched(10, 0, "it was performed")
 		}},
@@ -243,7 +243,7 @@ func TestPostSRQOps(t *testing.T) {
 			require.NoError(t, err)
 			seen := map[uint32]bool{}
 			for i, op := range ops {
-				assert.False(t, seen[op.TM.Handle], "each entry has a handle of its own")
+				assert.False(t, seen[op.TM.Handle], "each entry has its own handle")
 				seen[op.TM.Handle] = true
 				s.came(uint64(i+1), ibv.WC_TM_ADD, ibv.WC_SUCCESS)
 			}
@@ -278,10 +278,10 @@ func TestPostSRQOps(t *testing.T) {
 			_, err := s.perform(ops)
 			require.NoError(t, err)
 			wc := s.came(1, ibv.WC_TM_ADD, ibv.WC_SUCCESS)
-			assert.Equal(t, ibv.WC_TM_SYNC_REQ, wc.WCFlags&ibv.WC_TM_SYNC_REQ, "an operation asks for the counter")
+			assert.Equal(t, ibv.WC_TM_SYNC_REQ, wc.WCFlags&ibv.WC_TM_SYNC_REQ, "an operation requests synchronization")
 			s.message(6, "behind it")
 			wc = s.came(101, ibv.WC_TM_RECV, ibv.WC_SUCCESS)
-			assert.Equal(t, ibv.WC_TM_SYNC_REQ, wc.WCFlags&ibv.WC_TM_SYNC_REQ, "an unexpected message asks for it, too")
+			assert.Equal(t, ibv.WC_TM_SYNC_REQ, wc.WCFlags&ibv.WC_TM_SYNC_REQ, "an unexpected message requests it, too")
 			assert.Zero(t, wc.WCFlags&ibv.WC_TM_MATCH)
 			s.sync(30, 2)
 			wc = s.came(30, ibv.WC_TM_SYNC, ibv.WC_SUCCESS)

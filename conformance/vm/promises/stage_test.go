@@ -31,7 +31,7 @@ func newStage(t *testing.T, kind ibv.QPType) *stage {
 	return s
 }
 
-// sends makes a list of n signalled sends, each of 16 bytes of its own.
+// sends returns a list of n signaled sends, each of its own 16 bytes.
 func (s *stage) sends(n int) *rig.List {
 	l := s.Sends(n)
 	for i := range l.WRs {
@@ -40,7 +40,7 @@ func (s *stage) sends(n int) *rig.List {
 	return l
 }
 
-// remote makes one signalled request of 16 bytes with an address at the peer.
+// remote returns one signaled request of 16 bytes with an address at the peer.
 func (s *stage) remote(opcode ibv.WROpcode, offset int) *rig.List {
 	l := s.sends(1)
 	l.WRs[0].Opcode = opcode
@@ -48,7 +48,7 @@ func (s *stage) remote(opcode ibv.WROpcode, offset int) *rig.List {
 	return l
 }
 
-// recvs posts n receives of 64 bytes, one behind the other in the peer's memory from 2048 on; IDs count from 100.
+// recvs posts n receives of 64 bytes, contiguous in the peer's memory from 2048 on. IDs count from 100.
 func (s *stage) recvs(n int) {
 	for i := range n {
 		s.Recv(s.B, uint64(100+i), s.there.SGE(2048+64*i, 64))
@@ -79,7 +79,7 @@ func (s *stage) received(id uint64) ibv.WC {
 	return wc
 }
 
-// caps are what the sender has: providers round up.
+// caps returns the sender's actual capacities, which providers round up.
 func (s *stage) caps() ibv.QPCap {
 	s.t.Helper()
 	init := new(ibv.QPInitAttr)
@@ -87,7 +87,7 @@ func (s *stage) caps() ibv.QPCap {
 	return init.Cap
 }
 
-// tooManySGEs gives a request one SGE more than the queue pair takes.
+// tooManySGEs gives a request one SGE more than the queue pair supports.
 func (s *stage) tooManySGEs(wr *ibv.SendWR) {
 	sges := rig.Records[ibv.SGE](s.Rig, int(s.caps().MaxSendSGE)+1)
 	for i := range sges {

@@ -15,7 +15,7 @@ type transition struct {
 	qp, from, to, attributes, answer string
 }
 
-// expected says whether the table of transitions lets it pass.
+// expected reports whether the table of transitions allows it.
 func (x transition) expected() bool {
 	rule := ibv.ModifyQP(number[ibv.QPType](x.qp, "IBV_QPT_"), number[ibv.QPState](x.from, "IBV_QPS_"),
 		number[ibv.QPState](x.to, "IBV_QPS_"))
@@ -34,7 +34,7 @@ func transitions(kernel string) ([]transition, error) {
 	return all, nil
 }
 
-// reportTransitions adds what ibv_modify_qp answers otherwise than its table says.
+// reportTransitions reports answers of ibv_modify_qp that differ from its table.
 func reportTransitions(b *strings.Builder) error {
 	type found struct {
 		transition
@@ -61,9 +61,9 @@ func reportTransitions(b *strings.Builder) error {
 		}
 	}
 	fmt.Fprintf(b,
-		"\n## ibv_modify_qp\n\n%d calls on each kernel: every transition with what it requires, without each of that, "+
-			"and with each attribute that it allows.\n"+
-			"All others are answered as the table of transitions says:\n\n", measured)
+		"\n## ibv_modify_qp\n\n%d calls on each kernel: every transition with the attributes that it requires, without each of them, "+
+			"and with each optional attribute.\n"+
+			"All answers agree with the table of transitions, except these:\n\n", measured)
 	for _, f := range all {
 		says := "refuses"
 		if f.expected() {
@@ -75,7 +75,7 @@ func reportTransitions(b *strings.Builder) error {
 	return nil
 }
 
-// reportRows adds a table whose first columns tell rows apart; a row comes for each answer that kernels give.
+// reportRows writes a table whose first keys columns identify a row, with one row for each distinct answer.
 func reportRows(b *strings.Builder, title, file string, keys int) error {
 	type row struct {
 		cells   []string

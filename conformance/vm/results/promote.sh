@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Copies what make measure found to headers/measured, with the versions of kernel and library, and generates.
-# KERNEL selects one kernel, or a list with commas.
+# Copies the results of make measure to headers/measured, with kernel and library versions, and runs the generator.
+# KERNEL selects one kernel or a comma-separated list.
 set -euo pipefail
 cd "$(dirname "$0")/../../.."
 go=${GO:-go}

@@ -10,10 +10,10 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 )
 
-// Kernels are those that results were recorded on, oldest first.
+// Kernels are those with recorded results, oldest first.
 var Kernels = []string{"6.1", "6.12", "7"}
 
-// verb is one way to post and what its documentation says.
+// verb is a way to post, with its documented behavior.
 type verb struct {
 	name, file string
 	keys       int
@@ -27,7 +27,7 @@ var verbs = []verb{
 		ibv.WRFlagValidity},
 }
 
-// Verdict is what the documentation and the provider make of a cell together.
+// Verdict compares documented and measured behavior of a cell.
 type Verdict string
 
 const (
@@ -42,7 +42,7 @@ type cell struct {
 	qp, opcode, flags, setter string
 	documented                ibv.Validity
 	works                     bool
-	measured                  string // what came
+	measured                  string // result
 }
 
 func (c cell) verdict() Verdict {
@@ -58,7 +58,7 @@ func (c cell) verdict() Verdict {
 	return Refused
 }
 
-// cells reads what was recorded of a verb on a kernel, beside what is documented.
+// cells returns the recorded results of a verb on a kernel, with the documented behavior.
 func (v verb) cells(kernel string) ([]cell, error) {
 	table, ok, err := Read(v.file+"-"+kernel+".csv", v.keys)
 	if err != nil || !ok {
@@ -94,7 +94,7 @@ func (v verb) cells(kernel string) ([]cell, error) {
 	return all, nil
 }
 
-// documented is what the table of the verb says, or that of its flags where there is one beside SIGNALED.
+// documented returns the verb's entry in its table, or in the table of its flags if one other than SIGNALED is set.
 func (v verb) documented(c cell) ibv.Validity {
 	qp, opcode := number[ibv.QPType](c.qp, "IBV_QPT_"), number[ibv.WROpcode](c.opcode, "IBV_WR_")
 	if flag, ok := strings.CutPrefix(c.flags, "SIGNALED|"); ok {
@@ -107,7 +107,7 @@ func (v verb) documented(c cell) ibv.Validity {
 	return v.valid(qp, opcode)
 }
 
-// number is the value of an enumeration with a name, or one that there is none of.
+// number returns the value of an enumerator by name, or an invalid value.
 func number[T interface {
 	~uint32
 	String() string
@@ -120,12 +120,12 @@ func number[T interface {
 	return ^T(0)
 }
 
-// Report is a page of Markdown: what is documented beside what was measured, and every cell in which the two differ.
+// Report returns a page of Markdown that compares documented with measured behavior and lists every difference.
 func Report() (string, error) {
 	var b strings.Builder
-	b.WriteString("# What Soft-RoCE does\n\nMeasured on real kernels (" + strings.Join(Kernels, ", ") +
-		"), beside what the tables of rdma-core's man pages say. " +
-		"Written by a program from the CSV files here: `go test ./conformance/vm/results -update`.\n" +
+	b.WriteString("# Behavior of Soft-RoCE\n\nMeasured on Linux " + strings.Join(Kernels, ", ") +
+		", compared with the tables of rdma-core's man pages. " +
+		"Generated from the CSV files here by `go test ./conformance/vm/results -update`.\n" +
 		"A failure is the completion's status, or the call that failed and its error.\n")
 	for _, v := range verbs {
 		if err := v.report(&b); err != nil {
@@ -137,15 +137,15 @@ func Report() (string, error) {
 		keys        int
 	}{
 		{"Queue pairs that can be created", "create_qp", 1},
-		{"Posting receives, by the state of the queue pair", "post_recv", 1},
-		{"Verbs that Soft-RoCE or the library of the kernel's time lacks", "unsupported", 1},
-		{"Control verbs: what works, and each failure", "control", 2},
+		{"Posting receives, by queue pair state", "post_recv", 1},
+		{"Verbs that Soft-RoCE or the kernel's contemporary library lacks", "unsupported", 1},
+		{"Control verbs: success and each failure", "control", 2},
 		{"Asynchronous events", "events", 1},
-		{"A device that is taken away while it is open", "removed", 1},
+		{"Removal of an open device", "removed", 1},
 		{"Mistakes with an RC queue pair, posted with ibv_post_send", "mistakes", 1},
-		{"Messages of UC and UD that the receiver cannot take", "unreliable", 3},
+		{"UC and UD messages that the receiver cannot take", "unreliable", 3},
 		{"Attributes that ibv_query_qp returns", "query_qp", 3},
-		{"The header in front of a datagram", "grh", 2},
+		{"The header before a datagram", "grh", 2},
 	} {
 		if err := reportRows(&b, one.title, one.file, one.keys); err != nil {
 			return "", err
@@ -202,8 +202,8 @@ func (v verb) report(b *strings.Builder) error {
 // line is a combination on all kernels.
 type line struct {
 	cell
-	what    []string   // measured, each once
-	kernels [][]string // on which
+	what    []string   // distinct results
+	kernels [][]string // of each result
 	judged  []Verdict
 }
 
@@ -217,7 +217,7 @@ func (l *line) add(kernel string, c cell) {
 	l.judged = append(l.judged, c.verdict())
 }
 
-// all tells what came; the kernels are named where they differ.
+// all lists the results, with the kernels if they differ.
 func (l *line) all() string {
 	if len(l.what) == 1 && len(l.kernels[0]) == len(Kernels) {
 		return l.what[0]

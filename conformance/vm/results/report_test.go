@@ -17,7 +17,7 @@ import (
 
 var update = flag.Bool("update", false, "write the page again")
 
-// TestReport: the page is what the recorded files and the tables say.
+// TestReport compares the page with the recorded files and the tables.
 func TestReport(t *testing.T) {
 	now, err := Report()
 	require.NoError(t, err)
@@ -29,7 +29,7 @@ func TestReport(t *testing.T) {
 	assert.Equal(t, string(recorded), now, "go test ./conformance/vm/results -update")
 }
 
-// TestRecorded: each kernel has all combinations, and what everybody relies on works on each of them.
+// TestRecorded checks that all combinations are recorded for each kernel, and that common ones work.
 func TestRecorded(t *testing.T) {
 	for _, kernel := range Kernels {
 		for _, v := range verbs {
@@ -53,7 +53,7 @@ func TestRecorded(t *testing.T) {
 	}
 }
 
-// TestTransitions: nothing that the table requires can be left out, on any kernel.
+// TestTransitions checks that no kernel accepts a transition without an attribute that the table requires.
 func TestTransitions(t *testing.T) {
 	for _, kernel := range Kernels {
 		all, err := transitions(kernel)
@@ -73,8 +73,8 @@ func TestTransitions(t *testing.T) {
 	assert.False(t, transition{qp: "RC", from: "RESET", to: "RTS", attributes: "required"}.expected())
 }
 
-// TestEvents: every asynchronous event came on one of the kernels, or is listed with the reason why it cannot; not
-// both.
+// TestEvents checks that every asynchronous event either occurred on some kernel or is listed with the reason why it
+// cannot occur, but not both.
 func TestEvents(t *testing.T) {
 	came, cannot := map[string]bool{}, map[string]bool{}
 	for _, kernel := range Kernels {
@@ -131,7 +131,7 @@ func TestVerdicts(t *testing.T) {
 	assert.Equal(t, ibv.SEND_IP_CSUM, number[ibv.SendFlags]("IP_CSUM", "IBV_SEND_"))
 }
 
-// TestDoctor: goverbs doctor named every fault that was injected, and nothing else, and what it said mended it.
+// TestDoctor checks that goverbs doctor reported exactly the injected fault each time, and that its remedy worked.
 func TestDoctor(t *testing.T) {
 	for _, kernel := range []string{"6.1", "6.12"} {
 		for file, faults := range map[string]int{"doctor-": 17, "doctor-pair-": 14} {

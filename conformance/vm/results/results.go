@@ -1,35 +1,35 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package results has what providers answered when it was measured, one file for each question and kernel:
+// Package results holds the measured answers of providers, one file for each question and kernel:
 //
-//	create_qp-KERNEL.csv   which queue pairs can be created: type, 0 or the errno's name
-//	post_send-KERNEL.csv   what becomes of every opcode with every queue pair and flag, posted with ibv_post_send
+//	create_qp-KERNEL.csv   queue pair types that can be created: type, 0 or the errno's name
+//	post_send-KERNEL.csv   result of every opcode for each queue pair type and flag, posted with ibv_post_send
 //	wr_post-KERNEL.csv     the same through ibv_wr_*
-//	modify_qp-KERNEL.csv   which transitions of a queue pair pass, with and without which attributes
-//	post_recv-KERNEL.csv   in which states receives can be posted, and what comes of them
-//	unsupported-KERNEL.csv what verbs answer that Soft-RoCE or the guest's library lacks, and
-//	                       whether errors.Is finds ErrNotSupported
-//	control-KERNEL.csv     what each control verb answers where it works, and to each failure; those that
-//	                       cannot be provoked, and why
-//	events-KERNEL.csv      which asynchronous events come of what, and which cannot come
-//	removed-KERNEL.csv     what becomes of a device that is taken away while it is open
-//	doctor-KERNEL.csv      faults injected into a host, whether goverbs doctor names each, nothing else with it, and
-//	                       whether its remedy mends it; doctor-pair-KERNEL.csv has those between two hosts
-//	mistakes-KERNEL.csv    what comes of posting what is wrong, and what a checked queue of package rdma says instead
-//	unreliable-KERNEL.csv  what comes of messages of UC and UD that the receiver cannot take
-//	query_qp-KERNEL.csv    the attributes that ibv_query_qp returns, by state and after traffic
-//	grh-KERNEL.csv         fields of the header in front of a datagram
-//	explained-KERNEL.csv   the cause that goverbs trace explain names for each fault, and what it was shown
-//	soft.txt               where the software device answers otherwise, and why; its answers are not recorded, but
-//	                       measured whenever tests run
-//	source-KERNEL.txt      versions of the kernel and the library that were measured
+//	modify_qp-KERNEL.csv   state transitions that pass, with and without each attribute
+//	post_recv-KERNEL.csv   states in which receives can be posted, and their completions
+//	unsupported-KERNEL.csv errors of verbs that Soft-RoCE or the guest's library lacks, and whether errors.Is finds
+//	                       ErrNotSupported
+//	control-KERNEL.csv     result of each control verb on success and for each failure; failures that cannot be
+//	                       provoked, with the reason
+//	events-KERNEL.csv      causes of asynchronous events, and events that cannot occur
+//	removed-KERNEL.csv     behavior of a device that is removed while it is open
+//	doctor-KERNEL.csv      faults injected into a host, whether goverbs doctor reports exactly that fault, and whether
+//	                       its remedy works; doctor-pair-KERNEL.csv has faults between two hosts
+//	mistakes-KERNEL.csv    result of posting invalid requests, and the error of a checked queue of package rdma
+//	unreliable-KERNEL.csv  fate of UC and UD messages that the receiver cannot take
+//	query_qp-KERNEL.csv    attributes that ibv_query_qp returns, by state and after traffic
+//	grh-KERNEL.csv         fields of the header before a datagram
+//	explained-KERNEL.csv   the cause that goverbs trace explain reports for each fault, and its input
+//	soft.txt               answers of the software device that differ, with reasons; its other answers are not recorded
+//	                       but measured in each test run
+//	source-KERNEL.txt      versions of the measured kernel and library
 //
-// Names are C's without the prefix that they share; flags are joined by | or none; post is 0 or the errno's name;
-// bad_wr is the place of the refused work request; opcodes that C has no name for are numbers; none stands where
-// nothing came, and - for a field that is undefined. data is ok when the bytes are where the opcode should have brought
-// them, wrong when they are not, none when nothing was changed, and - when the opcode moves none.
+// Names are those of C without the common prefix; flags are joined by | or none; post is 0 or the errno's name; bad_wr
+// is the index of the rejected work request; opcodes without a name in C are numbers; none means no result, and - an
+// undefined field. data is ok when the bytes arrived where the opcode should put them, wrong when they did not, none
+// when no memory changed, and - when the opcode moves no data.
 //
-// The files of kernels are written by measuring again (make measure), never by hand.
+// The files for kernels are written by make measure, never by hand.
 package results
 
 import (
@@ -44,14 +44,14 @@ import (
 //go:embed *.csv
 var files embed.FS
 
-// Table is a measured table: its columns, the first Keys of which tell rows apart, and its rows.
+// Table is a measured table. The first Keys columns identify a row.
 type Table struct {
 	Columns []string
 	Keys    int
 	Rows    [][]string
 }
 
-// Read gives the recorded table of that file; ok is false when nothing was recorded.
+// Read returns the recorded table of that file. ok is false if there is no such file.
 func Read(name string, keys int) (table Table, ok bool, err error) {
 	f, err := files.Open(name)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -71,17 +71,17 @@ func Read(name string, keys int) (table Table, ok bool, err error) {
 	return Table{Columns: all[0], Keys: keys, Rows: all[1:]}, true, nil
 }
 
-// Encode writes the table as CSV.
+// Encode returns the table as CSV.
 func (t Table) Encode() []byte {
 	var b strings.Builder
 	w := csv.NewWriter(&b)
 	w.Write(t.Columns)
-	w.WriteAll(t.Rows) // a strings.Builder takes everything
+	w.WriteAll(t.Rows) // a strings.Builder never fails
 	return []byte(b.String())
 }
 
-// Differences tells each cell in which a table measured now differs from the recorded one, and each row that only one
-// of them has.
+// Differences lists the cells in which a table measured now differs from the recorded one, and rows that exist in only
+// one of them.
 func Differences(recorded, now Table) (all []string) {
 	if strings.Join(recorded.Columns, ",") != strings.Join(now.Columns, ",") {
 		return []string{fmt.Sprintf("columns: recorded %v, measured %v", recorded.Columns, now.Columns)}

@@ -13,18 +13,17 @@ import (
 //go:embed soft.txt
 var softRows string
 
-// deviation is a row of soft.txt: cells in which the software device answers otherwise than Soft-RoCE, and why.
+// deviation is a row of soft.txt: cells in which the software device differs from Soft-RoCE, and the reason.
 type deviation struct {
 	table   string
 	kernels []string
-	keys    [][]string  // for each key column, the names that the row speaks of
-	cells   [][2]string // column, and what the software device answers there
+	keys    [][]string  // names that the row covers, for each key column
+	cells   [][2]string // column, and the answer of the software device
 	at      string
 }
 
-// Unexplained holds what the software device answers to a suite against what Soft-RoCE answered on each kernel. It
-// tells each cell that differs for which soft.txt has no row, and each row about the suite whose cells do not differ,
-// or not so.
+// Unexplained compares the software device's answers to a suite with those of Soft-RoCE on each kernel. It lists
+// differing cells without a row in soft.txt, and rows about the suite whose cells do not differ or differ otherwise.
 func Unexplained(table string, now Table) ([]string, error) {
 	rows, err := parseDeviations("soft.txt", softRows)
 	if err != nil {
@@ -46,7 +45,7 @@ func Unexplained(table string, now Table) ([]string, error) {
 }
 
 func unexplained(table string, now Table, recorded map[string]Table, rows []deviation) (all []string) {
-	differs := map[string]string{} // what the software device answers, by cell
+	differs := map[string]string{} // answers of the software device, by cell
 	for _, kernel := range Kernels {
 		for _, d := range deviations(recorded[kernel], now) {
 			if d.at == "" {
@@ -90,11 +89,11 @@ func unexplained(table string, now Table, recorded map[string]Table, rows []devi
 	return all
 }
 
-// place is a cell of a table, by keys and column, and what the software device answers there; a difference of whole
-// tables has no cell.
+// place is a cell of a table, by keys and column, with the software device's answer. A difference of tables as a whole
+// has no cell.
 type place struct{ at, answer string }
 
-// deviations are the cells in which two tables differ.
+// deviations lists the cells in which two tables differ.
 func deviations(recorded, now Table) (all []place) {
 	if !slices.Equal(recorded.Columns, now.Columns) {
 		return []place{{"", "other columns"}}
@@ -123,7 +122,7 @@ func deviations(recorded, now Table) (all []place) {
 	return all
 }
 
-// all is every cell that the row speaks of.
+// all lists every cell that the row covers.
 func (d *deviation) all() (cells []place) {
 	prefixes := d.kernels
 	for i, names := range d.keys {
@@ -147,7 +146,7 @@ func (d *deviation) all() (cells []place) {
 	return cells
 }
 
-// parseDeviations reads rows; the form stands at the top of soft.txt.
+// parseDeviations parses rows. The top of soft.txt describes the format.
 func parseDeviations(name, text string) (rows []deviation, err error) {
 	used := map[string]bool{} // labels
 	var errs []error
@@ -171,7 +170,7 @@ func parseDeviations(name, text string) (rows []deviation, err error) {
 				problem("want = label | kind | reason")
 			} else if !slices.Contains([]string{"specification", "rxe limit", "kernel version", "limit of soft"},
 				fields[1]) {
-				problem("%q is no kind of reason", fields[1])
+				problem("unknown kind of reason %q", fields[1])
 			} else if _, twice := used[fields[0]]; twice {
 				problem("label %q is defined twice", fields[0])
 			} else {
@@ -181,7 +180,7 @@ func parseDeviations(name, text string) (rows []deviation, err error) {
 			problem("want table | kernels | keys | ... | column=answer; ... | label")
 		default:
 			if _, ok := used[fields[last]]; !ok {
-				problem("there is no label %q above", fields[last])
+				problem("no label %q above", fields[last])
 			}
 			used[fields[last]] = true
 			if _, known, _ := Read(fields[0]+"-"+Kernels[0]+".csv", 0); !known {

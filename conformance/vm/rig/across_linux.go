@@ -22,9 +22,9 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft"
 )
 
-// Across is a place for a software device with a wire, in a network namespace of its own, and Soft-RoCE in the guest's,
-// with an Ethernet cable between them. Soft-RoCE keeps the port of RoCE v2 of every address of its namespace for
-// itself.
+// Across connects a network namespace for a software device with a wire to Soft-RoCE in the guest's own namespace, by a
+// virtual Ethernet cable. The software device needs its own namespace, because Soft-RoCE binds the RoCE v2 port of
+// every address in its namespace.
 type Across struct {
 	Device           string     // Soft-RoCE
 	Soft4, Soft6     netip.Addr // for the software device
@@ -39,7 +39,7 @@ const (
 	farLink      = "across1" // in the namespace
 )
 
-// OpenAcross lays the cable, which is gone when the test ends. One test of a guest has it at a time.
+// OpenAcross creates the cable and removes it when the test ends. Only one test of a guest can use it at a time.
 func OpenAcross(t testing.TB) *Across {
 	t.Helper()
 	if Kernel(t) == Soft {
@@ -88,7 +88,7 @@ func OpenAcross(t testing.TB) *Across {
 	return a
 }
 
-// Soft is a fabric with one device, soft0, that has both addresses, until the test ends.
+// Soft returns a fabric with one device, soft0, that has both addresses. It is closed when the test ends.
 func (a *Across) Soft(t testing.TB) (f *soft.Fabric) {
 	t.Helper()
 	require.NoError(t, a.Inside(func() (err error) {
@@ -102,7 +102,7 @@ func (a *Across) Soft(t testing.TB) (f *soft.Fabric) {
 	return f
 }
 
-// Beside is another fabric in the namespace of Soft, with one device, soft0, at an address of its own.
+// Beside returns another fabric in the namespace of Soft, with one device, soft0, at a different address.
 func (a *Across) Beside(t testing.TB) (f *soft.Fabric, at netip.Addr) {
 	t.Helper()
 	at = netip.MustParseAddr("10.88.0.3")
@@ -120,7 +120,7 @@ func (a *Across) Beside(t testing.TB) (f *soft.Fabric, at netip.Addr) {
 	return f, at
 }
 
-// Version names the version of IP that an address is of.
+// Version returns the IP version of an address.
 func Version(a netip.Addr) string {
 	if a.Is4() {
 		return "IPv4"
@@ -128,10 +128,10 @@ func Version(a netip.Addr) string {
 	return "IPv6"
 }
 
-// NoRepeats requires that no message of the connection manager had to be sent again since OpenAcross, by either side,
-// for so many connections: so Soft-RoCE's kernel counted. Only a DREQ may come again, which the software device sends
-// up to three times within the time of one answer: a guest that gets no processor for a while answers the first one
-// late, and so does a program that ends. If it never took the answer, there would be many more.
+// NoRepeats requires that since OpenAcross neither side retransmitted a message of the connection manager, according to
+// Soft-RoCE's counters, for this number of connections. Only DREQ may be repeated, up to three times within one
+// timeout, because a guest that is not scheduled, or an exiting program, answers late. If the DREQ were never
+// acknowledged, there would be many more.
 func (a *Across) NoRepeats(t testing.TB, connections int) {
 	t.Helper()
 	files, err := filepath.Glob("/sys/class/infiniband/" + a.Device + "/ports/1/cm_[tr]x_[rd]*/*")
@@ -150,12 +150,12 @@ func (a *Across) NoRepeats(t testing.TB, connections int) {
 	}
 }
 
-// Inside does something on a thread that is in the software device's namespace. A process that it starts is there, too.
+// Inside runs f on a thread in the software device's namespace. Processes that f starts are in it, too.
 func (a *Across) Inside(f func() error) error { return a.namespace.do(f) }
 
-// introduce tells both ends of the cable the link address of the other one. The kernel's rdma_resolve_addr would ask
-// for it and miss the answer: over a cable within one kernel that comes before the question is on its list. Then it
-// looks again only when the caller's timeout is over, after 2 s for programs of rdmacm-utils.
+// introduce adds each end of the cable to the other's neighbor table. Otherwise the kernel's rdma_resolve_addr would
+// send a neighbor solicitation and miss the answer, which over a cable within one kernel arrives before the request is
+// queued. It would look again only at the caller's timeout, 2 s for programs of rdmacm-utils.
 func (a *Across) introduce(t testing.TB, near netlink.Link) {
 	t.Helper()
 	know := func(link string, peer net.HardwareAddr, all ...netip.Addr) (net.HardwareAddr, error) {
@@ -191,7 +191,7 @@ func addAddresses(l netlink.Link, all ...netip.Addr) error {
 	return nil
 }
 
-// sysfsHasGID says whether the kernel has made a GID of an address.
+// sysfsHasGID reports whether the kernel has created a GID for an address.
 func sysfsHasGID(device string, ip netip.Addr) bool {
 	var groups []string
 	for b := ip.As16(); len(groups) < 8; {
@@ -219,7 +219,7 @@ func newNamespace(t testing.TB) *namespace {
 	n := &namespace{fd: -1, work: make(chan func())}
 	made := make(chan error)
 	go func() {
-		goruntime.LockOSThread() // for good: the thread ends with the goroutine
+		goruntime.LockOSThread() // never unlocked: the thread exits with the goroutine
 		err := unix.Unshare(unix.CLONE_NEWNET)
 		if err == nil {
 			n.fd, err = unix.Open("/proc/thread-self/ns/net", unix.O_RDONLY|unix.O_CLOEXEC, 0)

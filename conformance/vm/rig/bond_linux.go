@@ -12,8 +12,7 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// Bond is a Soft-RoCE device on a bond of two network devices, which gets another Ethernet address when one of them
-// takes over from the other.
+// Bond is a Soft-RoCE device on a bond of two network devices. On failover its Ethernet address changes.
 type Bond struct {
 	Address netip.Addr
 
@@ -27,7 +26,8 @@ const (
 
 var slaves = [...]string{"slave0", "slave1"}
 
-// NewBond makes a bond. The network devices are removed when the test ends; the caller removes the RDMA device before.
+// NewBond creates a bond. Its network devices are removed when the test ends; the caller must remove the RDMA device
+// earlier.
 func NewBond(t testing.TB) *Bond {
 	t.Helper()
 	b := &Bond{Address: netip.AddrFrom4([4]byte{10, 79, 0, 1}), t: t}
@@ -49,11 +49,11 @@ func NewBond(t testing.TB) *Bond {
 	return b
 }
 
-// FailOver has the second network device take over.
+// FailOver activates the second network device.
 func (b *Bond) FailOver() {
 	b.t.Helper()
 	require.NoError(b.t, os.WriteFile("/sys/class/net/"+bondLink+"/bonding/active_slave", []byte(slaves[1]), 0))
 }
 
-// Remove takes the RDMA device away. It returns when nobody has the device open.
+// Remove removes the RDMA device. It returns when no process has it open.
 func (b *Bond) Remove() error { return netlink.RdmaLinkDel(bondDevice) }

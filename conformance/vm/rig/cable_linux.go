@@ -15,14 +15,14 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft"
 )
 
-// Cable is an Ethernet cable between two network namespaces, neither of which is the guest's.
+// Cable is a virtual Ethernet cable between two network namespaces, neither of which is the guest's.
 type Cable struct {
-	At    [2]netip.Addr // its ends
+	At    [2]netip.Addr // addresses of the ends
 	links [2]string
 	spots [2]*namespace
 }
 
-// OpenCable lays a cable, which is gone when the test ends.
+// OpenCable creates a cable and removes it when the test ends.
 func OpenCable(t testing.TB, number byte) *Cable {
 	t.Helper()
 	c := &Cable{spots: [2]*namespace{newNamespace(t), newNamespace(t)}}
@@ -51,7 +51,7 @@ func OpenCable(t testing.TB, number byte) *Cable {
 	return c
 }
 
-// Soft is a fabric with one device, soft0, at an end of the cable, until the test ends.
+// Soft returns a fabric with one device, soft0, at an end of the cable. It is closed when the test ends.
 func (c *Cable) Soft(t testing.TB, end int) (f *soft.Fabric) {
 	t.Helper()
 	require.NoError(t, c.spots[end].do(func() (err error) {
@@ -62,8 +62,8 @@ func (c *Cable) Soft(t testing.TB, end int) (f *soft.Fabric) {
 	return f
 }
 
-// Kernel is the name of a device of Soft-RoCE at an end of the cable, until the test ends. Kernels before 7 have none
-// there that speaks.
+// Kernel returns the name of a Soft-RoCE device at an end of the cable, which exists until the test ends. Before Linux
+// 7, Soft-RoCE does not work in a namespace.
 func (c *Cable) Kernel(t testing.TB, end int) string {
 	t.Helper()
 	device := "rxe-" + c.links[end]

@@ -16,8 +16,8 @@ import (
 	"github.com/goverbs/goverbs/conformance/vm/wire"
 )
 
-// Resources counts what the kernel holds of the guest's device, of every process: "pd", "cq", "qp", "mr", "ctx", "srq",
-// "cm_id".
+// Resources counts the kernel's resources of the guest's device, for all processes: "pd", "cq", "qp", "mr", "ctx",
+// "srq", "cm_id".
 func Resources() (map[string]uint64, error) {
 	if os.Getenv(wire.EnvGuest) == Soft {
 		return softResources()
@@ -37,7 +37,7 @@ func Resources() (map[string]uint64, error) {
 	return nil, fmt.Errorf("counting RDMA resources: the kernel has no device %q", os.Getenv(wire.EnvDevice))
 }
 
-// emulatedResources reads what an emulated kernel says that this process holds.
+// emulatedResources reads the resource counts of this process in an emulated kernel.
 func emulatedResources(file string) (map[string]uint64, error) {
 	text, err := os.ReadFile(file)
 	counts := map[string]uint64{}
@@ -54,13 +54,13 @@ func emulatedResources(file string) (map[string]uint64, error) {
 	return counts, err
 }
 
-// Main runs a package's tests in a guest, and fails when the kernel then holds more than it did before: what a process
-// holds is gone with the process, so that this is the moment to look.
+// Main runs a package's tests in a guest, and fails if the kernel holds more resources afterwards. It checks before the
+// process exits, because that releases everything.
 //
-// librdmacm keeps the devices that it has opened until the process ends: with its tests, contexts do not count.
+// Resources in notCounted may remain: librdmacm keeps contexts of opened devices until the process exits.
 func Main(m interface{ Run() int }, notCounted ...string) {
 	if os.Getenv(wire.EnvGuest) == "" {
-		os.Exit(m.Run()) // every test says why it is skipped
+		os.Exit(m.Run()) // every test reports why it is skipped
 	}
 	before, err := Resources()
 	status := m.Run()
@@ -70,7 +70,7 @@ func Main(m interface{ Run() int }, notCounted ...string) {
 			before[kind] = math.MaxUint64
 		}
 		if left, err = Leaks(before); err == nil && left != "" {
-			err = fmt.Errorf("the tests left %s%s", left, whoLeft(status))
+			err = fmt.Errorf("the tests leaked %s%s", left, leakHint(status))
 		}
 	}
 	if err != nil {
@@ -80,17 +80,16 @@ func Main(m interface{ Run() int }, notCounted ...string) {
 	os.Exit(status)
 }
 
-// whoLeft says where to look for what was left: with the tests that failed, or else with the goroutines that there
-// still are.
-func whoLeft(status int) string {
+// leakHint returns a hint about leaked resources: the failed tests, or the remaining goroutines.
+func leakHint(status int) string {
 	if status != 0 {
-		return ": some failed, and may not have come to close it"
+		return "; some tests failed, and may not have closed their objects"
 	}
 	b := make([]byte, 1<<20)
-	return "; none failed, and these are still at work:\n" + string(b[:goruntime.Stack(b, true)])
+	return "; no test failed, remaining goroutines:\n" + string(b[:goruntime.Stack(b, true)])
 }
 
-// Leaks tells what the kernel holds that it did not hold before, or nothing.
+// Leaks describes resources that the kernel did not hold before, or returns "".
 func Leaks(before map[string]uint64) (string, error) {
 	now, err := Resources()
 	if err != nil {

@@ -24,8 +24,8 @@ func (r *Rig) CQ(entries int) *ibv.CQ {
 	return cq
 }
 
-// Patience is how long to wait for what need not come. A software device is fast: what it answers comes in the post, or
-// after timeouts, for which half a second and more is meant.
+// Patience returns how long to wait for something that need not happen. It is short on a software device, whose answers
+// come during the post or after timeouts, for which d of half a second or more is meant.
 func Patience(d time.Duration) time.Duration {
 	if os.Getenv(wire.EnvGuest) == Soft && d < 500*time.Millisecond {
 		return d / 25
@@ -33,7 +33,7 @@ func Patience(d time.Duration) time.Duration {
 	return d
 }
 
-// Within makes a call that waits for an event, and gives an error that names the event where it does not come.
+// Within calls wait, which waits for an event, and returns an error that names the event if it does not come.
 func Within(event string, wait func() error) error {
 	done := make(chan error, 1)
 	go func() { done <- wait() }()
@@ -45,9 +45,9 @@ func Within(event string, wait func() error) error {
 	}
 }
 
-// Poll waits for a completion until patience is at its end; false when none came. The sleep between polls lets a guest
-// with one processor make progress. Poll also makes a minimum number of polls, so that the wait grows on a busy machine,
-// where the goroutines of a device run as late as this one.
+// Poll polls for a completion until the timeout, and returns false if there is none. It sleeps between polls so that a
+// guest with one processor makes progress, and makes a minimum number of polls: on a busy machine the wait grows, since
+// the goroutines of a software device run as late as this one.
 func Poll(cq *ibv.CQ, patience time.Duration) (ibv.WC, bool, error) {
 	wc := new(ibv.WC)
 	wait := Patience(patience)
@@ -68,7 +68,7 @@ func Poll(cq *ibv.CQ, patience time.Duration) (ibv.WC, bool, error) {
 	}
 }
 
-// Completion waits for a completion, which must come.
+// Completion waits for a completion and fails the test if there is none.
 func (r *Rig) Completion(cq *ibv.CQ) ibv.WC {
 	r.t.Helper()
 	wc, ok, err := Poll(cq, 5*time.Second)
@@ -81,7 +81,7 @@ func (r *Rig) Completion(cq *ibv.CQ) ibv.WC {
 	return wc
 }
 
-// Caps are enough for these tests.
+// Caps are sufficient for these tests.
 var Caps = ibv.QPCap{MaxSendWR: 16, MaxRecvWR: 16, MaxSendSGE: 4, MaxRecvSGE: 4, MaxInlineData: 64}
 
 // QP creates a queue pair, which is in state RESET.
@@ -94,7 +94,7 @@ func (r *Rig) QP(kind ibv.QPType, send, recv *ibv.CQ) *ibv.QP {
 	return qp
 }
 
-// QKey is that of every UD queue pair.
+// QKey is the Q_Key of every UD queue pair.
 const QKey = 0x11111111
 
 // AH describes the path to the rig's port.
@@ -102,7 +102,7 @@ func (r *Rig) AH() ibv.AHAttr {
 	return ibv.AHAttr{PortNum: PortNum, IsGlobal: 1, GRH: ibv.GlobalRoute{DGID: r.GID, SGIDIndex: r.Index, HopLimit: 1}}
 }
 
-// Init brings a queue pair from RESET to INIT.
+// Init moves a queue pair from RESET to INIT.
 func (r *Rig) Init(qp *ibv.QP) {
 	r.t.Helper()
 	attr := &ibv.QPAttr{QPState: ibv.QPS_INIT, PortNum: PortNum, QPAccessFlags: r.Access, QKey: QKey}
@@ -115,7 +115,7 @@ func (r *Rig) Init(qp *ibv.QP) {
 	require.NoError(r.t, verbs.ModifyQP(qp, attr, mask))
 }
 
-// RTR brings a queue pair from INIT to RTR; a connected one has the queue pair peer as its other end.
+// RTR moves a queue pair from INIT to RTR. A connected one is connected to the queue pair peer.
 func (r *Rig) RTR(qp *ibv.QP, peer uint32) {
 	r.t.Helper()
 	attr := &ibv.QPAttr{
@@ -132,12 +132,12 @@ func (r *Rig) RTR(qp *ibv.QP, peer uint32) {
 	require.NoError(r.t, verbs.ModifyQP(qp, attr, mask))
 }
 
-// RTS brings a queue pair from RTR to RTS. Retries are few and short, so that failures come soon, but for a patient
+// RTS moves a queue pair from RTR to RTS. Retries are few and short so that failures come soon, except for a patient
 // rig.
 func (r *Rig) RTS(qp *ibv.QP) {
 	r.t.Helper()
 	attr := &ibv.QPAttr{QPState: ibv.QPS_RTS, SQPSN: 77, Timeout: 14, RetryCnt: 2, RNRRetry: 2, MaxRdAtomic: 4}
-	if Lossy() { // the device sends again what was lost, which costs no time
+	if Lossy() { // retransmission costs no time
 		attr.RetryCnt = 7
 	}
 	if r.Patient {
@@ -150,7 +150,7 @@ func (r *Rig) RTS(qp *ibv.QP) {
 	require.NoError(r.t, verbs.ModifyQP(qp, attr, mask))
 }
 
-// State asks for a queue pair's state.
+// State queries a queue pair's state.
 func (r *Rig) State(qp *ibv.QP) ibv.QPState {
 	r.t.Helper()
 	attr := new(ibv.QPAttr)
@@ -164,7 +164,7 @@ type Pair struct {
 	ASend, ARecv, BSend, BRecv *ibv.CQ
 }
 
-// Pair creates two queue pairs and brings them to RTS.
+// Pair creates two queue pairs and moves them to RTS.
 func (r *Rig) Pair(kind ibv.QPType) *Pair {
 	r.t.Helper()
 	p := &Pair{ASend: r.CQ(16), ARecv: r.CQ(16), BSend: r.CQ(16), BRecv: r.CQ(16)}
@@ -173,7 +173,7 @@ func (r *Rig) Pair(kind ibv.QPType) *Pair {
 	return p
 }
 
-// Connect brings two queue pairs in RESET to RTS, each the other's peer.
+// Connect moves two queue pairs from RESET to RTS, connected to each other.
 func (r *Rig) Connect(a, b *ibv.QP) {
 	r.t.Helper()
 	for _, ends := range [][2]*ibv.QP{{a, b}, {b, a}} {
@@ -192,14 +192,14 @@ func (r *Rig) Recv(qp *ibv.QP, id uint64, sge ibv.SGE) {
 	require.NoError(r.t, verbs.PostRecv(qp, wr, bad))
 }
 
-// List is a list of send work requests outside Go's heap, chained in order; sges are those of all of them together.
+// List is a list of send work requests outside the Go heap, linked in order. sges are the entries of all of them.
 type List struct {
 	WRs  []ibv.SendWR
 	SGEs []ibv.SGE
 	bad  *ibv.Ptr[ibv.SendWR]
 }
 
-// Sends makes a list of n work requests with one SGE each; WRIDs count from 1.
+// Sends returns a list of n work requests with one SGE each. WRIDs count from 1.
 func (r *Rig) Sends(n int) *List {
 	r.t.Helper()
 	l := &List{WRs: Records[ibv.SendWR](r, n), SGEs: Records[ibv.SGE](r, n),
@@ -213,14 +213,14 @@ func (r *Rig) Sends(n int) *List {
 	return l
 }
 
-// Post posts the list; bad is the place of the work request that was refused, or -1.
+// Post posts the list. bad is the index of the rejected work request, or -1.
 func (l *List) Post(qp *ibv.QP) (bad int, err error) {
 	*l.bad = 0
 	err = verbs.PostSend(qp, &l.WRs[0], l.bad)
 	return l.Bad(), err
 }
 
-// Bad is the place of the work request that bad_wr points to, or -1.
+// Bad returns the index of the work request that bad_wr points to, or -1.
 func (l *List) Bad() int {
 	for i := range l.WRs {
 		if *l.bad == ibv.PtrTo(&l.WRs[i]) {
@@ -230,22 +230,22 @@ func (l *List) Bad() int {
 	return -1
 }
 
-// Arguments are what the slot of ibv_post_send takes after the queue pair.
+// Arguments returns the arguments of ibv_post_send after the queue pair.
 func (l *List) Arguments() (wr, bad uintptr) {
 	return uintptr(unsafe.Pointer(&l.WRs[0])), uintptr(unsafe.Pointer(l.bad))
 }
 
-// Window allocates a memory window of type 2.
+// Window allocates a type 2 memory window.
 func (r *Rig) Window() *ibv.MW {
 	r.t.Helper()
 	mw, err := verbs.AllocMW(r.PD, ibv.MW_TYPE_2)
 	require.NoError(r.t, err)
-	// Destroying the queue pair that a window is bound to would wait for the window, so that this comes first.
+	// Destroying the queue pair would wait for a window that is bound to it, so the window is deallocated first.
 	r.t.Cleanup(func() { require.NoError(r.t, verbs.DeallocMW(mw)) })
 	return mw
 }
 
-// Bind makes wr one that binds a window to a whole buffer, and gives the window's next key.
+// Bind turns wr into a request that binds a window to a complete buffer, and returns the window's next key.
 func Bind(wr *ibv.SendWR, mw *ibv.MW, b *Buffer) uint32 {
 	key := verbs.IncRKey(mw.RKey)
 	wr.Opcode = ibv.WR_BIND_MW
@@ -256,13 +256,13 @@ func Bind(wr *ibv.SendWR, mw *ibv.MW, b *Buffer) uint32 {
 	return key
 }
 
-// Bound allocates a window, binds it on a queue pair in RTS, whose send completions go to cq, and gives its key.
+// Bound allocates a window, binds it on a queue pair in RTS, whose send completions go to cq, and returns its key.
 func (r *Rig) Bound(qp *ibv.QP, cq *ibv.CQ, b *Buffer) uint32 {
 	r.t.Helper()
 	return r.BindOn(qp, cq, r.Window(), b)
 }
 
-// BindOn binds a window on a queue pair in RTS, whose send completions go to cq, and gives its key.
+// BindOn binds a window on a queue pair in RTS, whose send completions go to cq, and returns its key.
 func (r *Rig) BindOn(qp *ibv.QP, cq *ibv.CQ, mw *ibv.MW, b *Buffer) uint32 {
 	r.t.Helper()
 	l := r.Sends(1)
@@ -283,7 +283,7 @@ func (r *Rig) SRQ(size uint32) *ibv.SRQ {
 	return srq
 }
 
-// SharingQP creates a queue pair that takes its receives from a shared queue.
+// SharingQP creates a queue pair with a shared receive queue.
 func (r *Rig) SharingQP(kind ibv.QPType, cq *ibv.CQ, srq *ibv.SRQ) *ibv.QP {
 	r.t.Helper()
 	qp, err := verbs.CreateQP(r.PD, &ibv.QPInitAttr{QPType: kind, SendCQ: ibv.PtrTo(cq), RecvCQ: ibv.PtrTo(cq),
@@ -312,7 +312,7 @@ func (r *Rig) Handle() *ibv.AH {
 	return ah
 }
 
-// Bring brings a queue pair in RESET to a state; it is its own peer.
+// Bring moves a queue pair from RESET to a state, connected to itself.
 func (r *Rig) Bring(qp *ibv.QP, to ibv.QPState) {
 	r.t.Helper()
 	if to == ibv.QPS_RESET {
@@ -337,7 +337,7 @@ func (r *Rig) Bring(qp *ibv.QP, to ibv.QPState) {
 	}
 }
 
-// drained waits until a queue pair in SQD has drained its send queue: before that, newer kernels let it go nowhere.
+// drained waits until a queue pair in SQD has drained its send queue. Newer kernels reject transitions before that.
 func (r *Rig) drained(qp *ibv.QP) {
 	r.t.Helper()
 	attr := new(ibv.QPAttr)
@@ -347,7 +347,7 @@ func (r *Rig) drained(qp *ibv.QP) {
 	}, 2*time.Second, time.Millisecond, "the send queue does not drain")
 }
 
-// Move changes a queue pair's state and nothing else.
+// Move changes only a queue pair's state.
 func (r *Rig) Move(qp *ibv.QP, to ibv.QPState) {
 	r.t.Helper()
 	require.NoError(r.t, verbs.ModifyQP(qp, &ibv.QPAttr{QPState: to}, ibv.QP_STATE))

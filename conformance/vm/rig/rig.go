@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package rig sets up verbs objects on a guest's device for the tests that run there, through the generated packages
-// and the runtime alone. Whatever fails ends the test; everything is destroyed in the opposite order when the test
-// ends.
+// Package rig creates verbs objects on a guest's device for tests that run there. It uses only the generated packages
+// and the runtime. A failure ends the test, and objects are destroyed in reverse order when the test ends.
 package rig
 
 import (
@@ -20,7 +19,7 @@ import (
 	"github.com/goverbs/goverbs/runtime/offheap"
 )
 
-// Kernel is the name of the guest's kernel, "6.1"; it skips a test that does not run in a guest.
+// Kernel returns the name of the guest's kernel, "6.1". It skips a test outside a guest.
 func Kernel(t testing.TB) string {
 	t.Helper()
 	name := os.Getenv(wire.EnvGuest)
@@ -31,7 +30,7 @@ func Kernel(t testing.TB) string {
 	return name
 }
 
-// Many is how many objects a test makes that tries many: where processors are emulated, make test has fewer.
+// Many returns the number of objects for a test that creates many: fewer on emulated processors in make test.
 func Many(all, emulated int) int {
 	if os.Getenv(wire.EnvGuest) != "" && os.Getenv("GOVERBS_EVERYTHING") == "" {
 		return emulated
@@ -46,14 +45,14 @@ type Rig struct {
 	Port    ibv.PortAttr
 	GID     ibv.GID         // RoCE v2, with the device's IPv4 address
 	Index   uint8           // of the GID
-	Access  ibv.AccessFlags // what queue pairs, once in INIT, and buffers of [Rig.Buffer] can allow at most
+	Access  ibv.AccessFlags // what maximum for queue pairs in INIT and for [Rig.Buffer]
 
-	Patient bool // the peer is another guest, which the host may hold up for long
+	Patient bool // the peer is another guest, which may not be scheduled for a long time
 
 	t testing.TB
 }
 
-// For gives the same device to a test of its own, at whose end what it makes is destroyed.
+// For returns the same device for a subtest, at whose end its objects are destroyed.
 func (r *Rig) For(t testing.TB) *Rig {
 	own := *r
 	own.t = t
@@ -75,7 +74,7 @@ func open(t testing.TB, device string, own net.IP) *Rig {
 	r := &Rig{t: t, Context: openDevice(t, device)}
 	t.Cleanup(func() { require.NoError(t, verbs.CloseDevice(r.Context)) })
 	require.NoError(t, verbs.QueryPort(r.Context, PortNum, &r.Port))
-	// The kernel makes GIDs of addresses in the background.
+	// The kernel creates GIDs of addresses asynchronously.
 	require.Eventually(t, func() bool { return r.findGID(own) }, 10*time.Second, 5*time.Millisecond,
 		"no GID of RoCE v2 with address %v", own)
 	pd, err := verbs.AllocPD(r.Context)
@@ -86,7 +85,7 @@ func open(t testing.TB, device string, own net.IP) *Rig {
 	return r
 }
 
-// OpenDevice opens the guest's device; the caller closes it.
+// OpenDevice opens the guest's device. The caller closes it.
 func OpenDevice(t testing.TB) *ibv.Context {
 	t.Helper()
 	return openDevice(t, os.Getenv(wire.EnvDevice))
@@ -113,7 +112,7 @@ func openDevice(t testing.TB, name string) *ibv.Context {
 	return nil
 }
 
-// findGID looks for the GID by type and address: its index differs.
+// findGID looks for the GID by type and address, because its index varies.
 func (r *Rig) findGID(own net.IP) bool {
 	entries := make([]ibv.GIDEntry, 64)
 	n, err := verbs.QueryGIDTable(r.Context, &entries[0], uint64(len(entries)), 0)
@@ -129,16 +128,16 @@ func (r *Rig) findGID(own net.IP) bool {
 	return false
 }
 
-// Check ends the test when something failed that is not the test's question.
+// Check fails the test on an error that is not the subject of the test.
 func (r *Rig) Check(err error) {
 	r.t.Helper()
 	require.NoError(r.t, err)
 }
 
-// Defer has something done when the test ends, before what was deferred or made earlier is destroyed.
+// Defer runs f when the test ends, before objects that were created earlier are destroyed.
 func (r *Rig) Defer(f func()) { r.t.Cleanup(f) }
 
-// Memory maps zeroed memory outside Go's heap: its addresses stay.
+// Memory maps zeroed memory outside the Go heap, where addresses are stable.
 func (r *Rig) Memory(size int) []byte {
 	r.t.Helper()
 	m, err := offheap.Map(size, offheap.Options{})
@@ -147,7 +146,7 @@ func (r *Rig) Memory(size int) []byte {
 	return m.Bytes()[:size]
 }
 
-// Records maps n zeroed records of a type outside Go's heap.
+// Records maps n zeroed records of a type outside the Go heap.
 func Records[T any](r *Rig, n int) []T {
 	r.t.Helper()
 	var one T
@@ -160,7 +159,7 @@ type Buffer struct {
 	MR    *ibv.MR
 }
 
-// allAccess is everything that a region or a queue pair can allow a peer: flushing is known to kernels from 6.2 on.
+// allAccess returns all access flags that a region or a queue pair can have. Kernels support flush from 6.2 on.
 func (r *Rig) allAccess() ibv.AccessFlags {
 	r.t.Helper()
 	all := ibv.ACCESS_LOCAL_WRITE | ibv.ACCESS_REMOTE_WRITE | ibv.ACCESS_REMOTE_READ | ibv.ACCESS_REMOTE_ATOMIC
@@ -184,12 +183,12 @@ func (r *Rig) Buffer(size int, access ibv.AccessFlags) *Buffer {
 	return b
 }
 
-// Address is where a byte of the buffer is.
+// Address returns the address of a byte of the buffer.
 func (b *Buffer) Address(offset int) uint64 {
 	return uint64(uintptr(unsafe.Pointer(&b.Bytes[offset])))
 }
 
-// SGE describes a part of the buffer.
+// SGE returns an entry for a part of the buffer.
 func (b *Buffer) SGE(offset, length int) ibv.SGE {
 	return ibv.SGE{Addr: b.Address(offset), Length: uint32(length), LKey: b.MR.LKey}
 }

@@ -14,11 +14,11 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// Soft is the kernel's name where there is none: the tests run in any process, on a software device. What they measure
-// goes to the directory GOVERBS_OUT, if it is set.
+// Soft is the kernel name for tests that run outside a guest, on a software device. Their measurements are written to
+// the directory GOVERBS_OUT, if it is set.
 const Soft = "soft"
 
-// OrSoft has tests that do not run in a guest run on the software device.
+// OrSoft selects the software device for tests outside a guest.
 func OrSoft() {
 	if os.Getenv(wire.EnvGuest) != "" {
 		return
@@ -31,7 +31,7 @@ func OrSoft() {
 	}
 }
 
-// Backend returns the backend of the device; nil is C's library. GOVERBS_NATIVE=1 selects package native.
+// Backend returns the backend of the device: nil is the C library. GOVERBS_NATIVE=1 selects package native.
 func Backend() (runtime.Backend, error) {
 	switch {
 	case os.Getenv(wire.EnvGuest) == Soft:
@@ -42,11 +42,11 @@ func Backend() (runtime.Backend, error) {
 	return nil, nil
 }
 
-// Lossy says whether the software device loses packets, with a virtual clock: see conformance/vm/soft.sh.
+// Lossy reports whether the software device loses packets and has a virtual clock; see conformance/vm/soft.sh.
 func Lossy() bool { return strings.HasPrefix(os.Getenv("GOVERBS_SOFT_WIRE"), "lossy") }
 
-// Immediate skips a test, or a part of one, that asserts times of the clock or when a message arrives, which a lossy
-// wire with a virtual clock leaves open.
+// Immediate skips a test, or a part of one, that asserts real time or when a message arrives: a lossy wire with a
+// virtual clock guarantees neither.
 func Immediate(t testing.TB, why string) {
 	t.Helper()
 	if Lossy() {
@@ -54,7 +54,7 @@ func Immediate(t testing.TB, why string) {
 	}
 }
 
-// Elapse lets the time of a lossy wire go on. Otherwise polls do.
+// Elapse advances the virtual clock of a lossy wire. Otherwise only polling does.
 func Elapse(d time.Duration) error {
 	if !Lossy() {
 		return nil
@@ -66,7 +66,7 @@ func Elapse(d time.Duration) error {
 	return err
 }
 
-// softResources counts what is held of the software fabric.
+// softResources counts the objects of the software fabric.
 func softResources() (map[string]uint64, error) {
 	f, err := soft.Default()
 	if err != nil {

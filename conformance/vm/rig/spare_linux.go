@@ -16,7 +16,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft"
 )
 
-// Spare is a second Soft-RoCE device with a network device of its own, for tests that take it down or away.
+// Spare is a second Soft-RoCE device with its own network device, for tests that take it down or remove it.
 type Spare struct {
 	Name    string // of the RDMA device
 	Address net.IP
@@ -27,7 +27,7 @@ type Spare struct {
 	remove func() error
 }
 
-// Spare makes a second device, which is removed when the test ends.
+// Spare creates a second device and removes it when the test ends.
 func (r *Rig) Spare() *Spare {
 	r.t.Helper()
 	if os.Getenv(wire.EnvGuest) == Soft {
@@ -46,7 +46,7 @@ func (r *Rig) Spare() *Spare {
 	return s
 }
 
-// Netdev is the network device below, or "" where there is none.
+// Netdev returns the network device of the RDMA device, or "".
 func (s *Spare) Netdev() string {
 	if s.soft != nil {
 		return ""
@@ -54,7 +54,7 @@ func (s *Spare) Netdev() string {
 	return s.link.Attrs().Name
 }
 
-// AddAddress gives the network device one more address, of which the kernel makes GIDs.
+// AddAddress adds an address to the network device, for which the kernel creates GIDs.
 func (s *Spare) AddAddress(ip net.IP) {
 	s.r.t.Helper()
 	if s.soft != nil {
@@ -66,7 +66,7 @@ func (s *Spare) AddAddress(ip net.IP) {
 		netlink.AddrAdd(s.link, &netlink.Addr{IPNet: &net.IPNet{IP: ip, Mask: net.CIDRMask(24, 32)}}))
 }
 
-// SetLink takes the network device down or up.
+// SetLink sets the network device up or down.
 func (s *Spare) SetLink(up bool) error {
 	switch {
 	case s.soft != nil:
@@ -78,7 +78,7 @@ func (s *Spare) SetLink(up bool) error {
 	return netlink.LinkSetDown(s.link)
 }
 
-// SetMTU changes the largest packet of the network device. A software device has none below it.
+// SetMTU sets the MTU of the network device. It has no effect on a software device.
 func (s *Spare) SetMTU(bytes int) error {
 	if s.soft != nil {
 		return nil
@@ -86,7 +86,7 @@ func (s *Spare) SetMTU(bytes int) error {
 	return netlink.LinkSetMTU(s.link, bytes)
 }
 
-// softSpare makes a second software device.
+// softSpare creates a second software device.
 func (r *Rig) softSpare() *Spare {
 	f, err := soft.Default()
 	require.NoError(r.t, err)
@@ -98,13 +98,13 @@ func (r *Rig) softSpare() *Spare {
 	return s
 }
 
-// Remove takes the RDMA device away; a second call does nothing. It returns when nobody has the device open.
+// Remove removes the RDMA device. It returns when no process has it open. A second call has no effect.
 func (s *Spare) Remove() error { return s.remove() }
 
 // Open opens the device.
 func (s *Spare) Open() *Rig { return s.OpenFor(s.r.t) }
 
-// OpenFor opens the device for a test of its own, at whose end it is closed.
+// OpenFor opens the device for a subtest, at whose end it is closed.
 func (s *Spare) OpenFor(t testing.TB) *Rig {
 	t.Helper()
 	return open(t, s.Name, s.Address)

@@ -15,8 +15,8 @@ import (
 	"github.com/goverbs/goverbs/rdma"
 )
 
-// TestHWCounters: what Soft-RoCE counts, as the kernel's files have it, is what the software device counts at the other
-// end, by the same names.
+// TestHWCounters compares Soft-RoCE's counters in sysfs with those of the same names that the software device keeps at
+// the other end.
 func TestHWCounters(t *testing.T) {
 	both(t, func(t *testing.T, pair func(*testing.T, options) (a, b *end)) {
 		a, b := pair(t, options{kind: ibv.QPT_RC})
@@ -30,7 +30,7 @@ func TestHWCounters(t *testing.T) {
 			kernel, own = b, a
 		}
 		for _, name := range slices.Sorted(maps.Keys(counts(kernel))) {
-			if name != "ack_deferred" && name != "lifespan" { // which are no counts of packets
+			if name != "ack_deferred" && name != "lifespan" { // these do not count packets
 				assert.Contains(t, counts(own), name)
 			}
 		}
@@ -48,7 +48,7 @@ func TestHWCounters(t *testing.T) {
 		assert.EqualValues(t, messages, since(1, "rdma_recvs"))
 		assert.GreaterOrEqual(t, since(0, "sent_pkts"), uint64(messages*5))
 		_, countsBytes := counts(kernel)["sent_bytes"] // since 7
-		for i := range 2 {                             // the last ones may be on their way
+		for i := range 2 {                             // the last ones may be in flight
 			assert.Eventually(t, func() bool { return since(i, "sent_pkts") == since(1-i, "rcvd_pkts") }, patience,
 				10*time.Millisecond, "end %d sent %d packets, and %d came", i, since(i, "sent_pkts"),
 				since(1-i, "rcvd_pkts"))

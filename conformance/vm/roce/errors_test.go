@@ -13,7 +13,7 @@ import (
 	"github.com/goverbs/goverbs/rdma"
 )
 
-// TestErrors: each status that a peer is the reason for, at the end that asks, and what the other end has of it.
+// TestErrors checks each error status that a peer causes, at the requester, and the responder's completion.
 func TestErrors(t *testing.T) {
 	const sent, wrongData, wrongBind = 5001, "data with a wrong key", "a window of a region without the right"
 	without := func(e *end, rights ibv.AccessFlags) uint32 { // another region of the same memory
@@ -29,7 +29,7 @@ func TestErrors(t *testing.T) {
 			ready func(b *end)
 			post  func(a, b *end, batch *rdma.SendBatch) rdma.SendRequest
 			want  ibv.WCStatus
-			other ibv.WCStatus // SUCCESS: it has no completion
+			other ibv.WCStatus // SUCCESS: no completion
 		}{
 			{"write with a wrong key", nil, func(a, b *end, batch *rdma.SendBatch) rdma.SendRequest {
 				return batch.Write(1, b.mr.SGE(0, 1).Addr, b.mr.RKey()^0x5500)
@@ -97,7 +97,7 @@ func TestErrors(t *testing.T) {
 					return r
 				})
 				want, other := c.want, c.other
-				switch { // so Soft-RoCE has it, as conformance/vm/results say
+				switch { // behavior of Soft-RoCE, see conformance/vm/results
 				case b.kernel && (other == ibv.WC_LOC_LEN_ERR || other == ibv.WC_LOC_PROT_ERR):
 					want, other = ibv.WC_REM_OP_ERR, ibv.WC_LOC_QP_OP_ERR
 				case a.kernel && c.name == wrongData && rig.Kernel(t) == "6.1":

@@ -16,7 +16,8 @@ import (
 	"github.com/goverbs/goverbs/rdma"
 )
 
-// TestSendInvalidate: a send takes away the key of a memory window of its receiver, whose completion says which.
+// TestSendInvalidate checks that a send invalidates the key of a memory window of its receiver, whose completion
+// reports the key.
 func TestSendInvalidate(t *testing.T) {
 	both(t, func(t *testing.T, pair func(*testing.T, options) (a, b *end)) {
 		a, b := pair(t, options{kind: ibv.QPT_RC})
@@ -49,11 +50,11 @@ func TestSendInvalidate(t *testing.T) {
 				a.done()
 				wc := b.done()
 				assert.EqualValues(t, size, wc.ByteLen)
-				if !b.kernel { // Soft-RoCE tells the key without the flag
+				if !b.kernel { // Soft-RoCE reports the key without the flag
 					assert.NotZero(t, wc.WCFlags&ibv.WC_WITH_INV)
 				}
 				assert.Equal(t, key, *wc.InvalidatedRKey())
-				require.True(t, bytes.Equal(want, b.mr.Bytes()), "what arrived is not what was sent")
+				require.True(t, bytes.Equal(want, b.mr.Bytes()), "received data differs")
 			})
 		}
 		a.t, b.t = t, t
@@ -61,11 +62,11 @@ func TestSendInvalidate(t *testing.T) {
 			return batch.Write(8, remote, mw.RKey()).Add(a.mr.SGE(0, 1))
 		})
 		wc := a.completion()
-		assert.Equal(t, ibv.WC_REM_ACCESS_ERR, wc.Status, "the key is gone")
+		assert.Equal(t, ibv.WC_REM_ACCESS_ERR, wc.Status, "the key is invalid")
 	})
 }
 
-// hasFlush skips tests of operations that Soft-RoCE has since 6.2.
+// hasFlush skips tests of operations that Soft-RoCE supports since 6.2.
 func hasFlush(t *testing.T) {
 	t.Helper()
 	if rig.Kernel(t) == "6.1" {
@@ -75,7 +76,7 @@ func hasFlush(t *testing.T) {
 
 const flushes = ibv.QP_EX_WITH_RDMA_WRITE | ibv.QP_EX_WITH_FLUSH | ibv.QP_EX_WITH_ATOMIC_WRITE
 
-// TestFlush: what was written before a flush is there when the flush is done.
+// TestFlush checks that data written before a flush is in memory when the flush completes.
 func TestFlush(t *testing.T) {
 	hasFlush(t)
 	both(t, func(t *testing.T, pair func(*testing.T, options) (a, b *end)) {
@@ -95,14 +96,14 @@ func TestFlush(t *testing.T) {
 					wc := a.done()
 					assert.EqualValues(t, 2, wc.WRID)
 					assert.Equal(t, ibv.WC_FLUSH, wc.Opcode)
-					require.True(t, bytes.Equal(want, b.mr.Bytes()), "what was written is not there")
+					require.True(t, bytes.Equal(want, b.mr.Bytes()), "data is missing")
 				})
 			}
 		}
 	})
 }
 
-// TestAtomicWrite: eight bytes are written at once, and no others.
+// TestAtomicWrite checks that exactly eight bytes are written atomically.
 func TestAtomicWrite(t *testing.T) {
 	hasFlush(t)
 	both(t, func(t *testing.T, pair func(*testing.T, options) (a, b *end)) {
@@ -123,7 +124,7 @@ func TestAtomicWrite(t *testing.T) {
 	})
 }
 
-// TestExtendedErrors: what these operations may not do ends in a status at the end that asks.
+// TestExtendedErrors checks the requester's status when one of these operations is not allowed.
 func TestExtendedErrors(t *testing.T) {
 	hasFlush(t)
 	both(t, func(t *testing.T, pair func(*testing.T, options) (a, b *end)) {

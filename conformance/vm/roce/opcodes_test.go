@@ -16,18 +16,18 @@ import (
 	"github.com/goverbs/goverbs/rdma"
 )
 
-// mtu is the one of both devices, on a cable of 1500 bytes.
+// mtu is the path MTU of both devices, over a cable with an MTU of 1500.
 const mtu = 1024
 
-// grh is what a receive of UD has before the data.
+// grh is the size of the header before the data in a UD receive.
 const grh = 40
 
 const imm = 0xfeedc0de
 
-// sizes are those of the messages: one packet, a full one, and several.
+// sizes are message sizes: less than a packet, one packet, and several.
 var sizes = []int{1, mtu, mtu + 1, 5001, 1 << 20}
 
-// TestOperations moves messages of several sizes by every operation that moves one, and compares all memory.
+// TestOperations transfers messages of several sizes with every operation, and compares all memory.
 func TestOperations(t *testing.T) {
 	both(t, func(t *testing.T, pair func(*testing.T, options) (a, b *end)) {
 		for _, kind := range []ibv.QPType{ibv.QPT_RC, ibv.QPT_UC, ibv.QPT_UD} {
@@ -60,7 +60,8 @@ func TestOperations(t *testing.T) {
 	})
 }
 
-// move moves one message from a to b, or with a read from b to a. It is false if an unreliable queue pair lost it.
+// move transfers one message from a to b, or with a read from b to a. It returns false if an unreliable queue pair lost
+// it.
 func move(t *testing.T, a, b *end, kind ibv.QPType, op ibv.WROpcode, size int) bool {
 	a.t, b.t = t, t
 	a.fill(1)
@@ -112,9 +113,9 @@ func move(t *testing.T, a, b *end, kind ibv.QPType, op ibv.WROpcode, size int) b
 		}
 		if kind == ibv.QPT_UD {
 			assert.Equal(t, a.q.Num(), wc.SrcQP)
-			copy(want[margin-before:], to.mr.Bytes()[margin-before:margin]) // the header of IP
+			copy(want[margin-before:], to.mr.Bytes()[margin-before:margin]) // IP header
 		}
-	case kind == ibv.QPT_UC: // which says nothing of what arrived: a message behind it does
+	case kind == ibv.QPT_UC: // no completion at the peer: use a message after it
 		copy(want, a.mr.Bytes()[:1])
 		send()
 		b.recv(0, 1)
@@ -128,12 +129,12 @@ func move(t *testing.T, a, b *end, kind ibv.QPType, op ibv.WROpcode, size int) b
 	default:
 		send()
 	}
-	require.True(t, bytes.Equal(want, to.mr.Bytes()), "what arrived is not what was sent")
-	require.True(t, bytes.Equal(kept, from.mr.Bytes()), "what was sent has changed")
+	require.True(t, bytes.Equal(want, to.mr.Bytes()), "received data differs")
+	require.True(t, bytes.Equal(kept, from.mr.Bytes()), "sent data changed")
 	return true
 }
 
-// TestAtomics: both atomic operations change what the peer has, once, and bring back what was there.
+// TestAtomics checks that both atomic operations change the peer's memory once and return the old value.
 func TestAtomics(t *testing.T) {
 	both(t, func(t *testing.T, pair func(*testing.T, options) (a, b *end)) {
 		a, b := pair(t, options{kind: ibv.QPT_RC})

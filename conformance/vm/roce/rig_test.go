@@ -22,23 +22,23 @@ func TestMain(m *testing.M) { rig.Main(m) }
 // end is one end of a pair.
 type end struct {
 	t      *testing.T
-	kernel bool // it is Soft-RoCE's
+	kernel bool // Soft-RoCE
 	q      *rdma.QP
 	mr     *rdma.MR
-	ah     *rdma.AH // of UD, to the other end
+	ah     *rdma.AH // for UD, to the other end
 	to     rdma.Endpoint
 }
 
-// memory is what each end has for its peer: the greatest message, and what lies before and behind it.
+// memory is the size of each end's memory: the largest message and a margin on both sides.
 const memory = 1<<20 + 2*margin
 
-// margin is what no message of these tests reaches.
+// margin is memory that no message may touch.
 const margin = 4096
 
-// caps are what these tests need.
+// caps are sufficient for these tests.
 var caps = ibv.QPCap{MaxSendWR: 16, MaxRecvWR: 16, MaxSendSGE: 1, MaxRecvSGE: 1}
 
-// both runs a test with each end as the one that asks, over IPv4 and IPv6.
+// both runs a test with each end as the requester, over IPv4 and IPv6.
 func both(t *testing.T, test func(t *testing.T, pair func(t *testing.T, o options) (a, b *end))) {
 	t.Helper()
 	over := rig.OpenAcross(t)
@@ -70,11 +70,11 @@ func both(t *testing.T, test func(t *testing.T, pair func(t *testing.T, o option
 	}
 }
 
-// options are of a pair.
+// options configures a pair.
 type options struct {
 	kind   ibv.QPType
-	change func(*ibv.QPAttr)        // what the queue pairs are connected with
-	ops    ibv.QPCreateSendOpsFlags // of RC: what programs of the queue pairs can post
+	change func(*ibv.QPAttr)        // modifies the attributes for connecting
+	ops    ibv.QPCreateSendOpsFlags // for RC: operations for programs
 }
 
 func newEnd(t *testing.T, d *rdma.Device, o options) *end {
@@ -104,7 +104,7 @@ func newEnd(t *testing.T, d *rdma.Device, o options) *end {
 	return e
 }
 
-// newExtended is a queue pair of RC whose programs can post some operations.
+// newExtended returns an RC queue pair whose programs support some operations.
 func newExtended(t *testing.T, d *rdma.Device, ops ibv.QPCreateSendOpsFlags) *rdma.QP {
 	t.Helper()
 	pd, err := d.AllocPD()
@@ -155,7 +155,7 @@ func connect(t *testing.T, a, b *end, atA, atB netip.Addr, o options) {
 	}
 }
 
-// fill gives all memory of the end other bytes.
+// fill overwrites all memory of the end.
 func (e *end) fill(seed byte) {
 	rand.NewChaCha8([32]byte{seed}).Read(e.mr.Bytes())
 }
@@ -174,7 +174,7 @@ func (e *end) post(add func(*rdma.SendBatch) rdma.SendRequest) {
 	require.NoError(e.t, err)
 }
 
-// allow changes what the peer may do with the queue pair.
+// allow changes the access that the queue pair grants to the peer.
 func (e *end) allow(rights ibv.AccessFlags) {
 	e.t.Helper()
 	require.NoError(e.t, e.q.Modify(&ibv.QPAttr{QPAccessFlags: rights}, ibv.QP_ACCESS_FLAGS))
@@ -205,16 +205,16 @@ func (e *end) recvAt(address uint64, length int, lkey uint32) {
 	require.NoError(e.t, err)
 }
 
-// patience is for what takes far too long.
+// patience is the timeout for operations that should be fast.
 const patience = time.Minute
 
-// losses is how many pairs of unreliable queue pairs may lose a message before a test holds that it never arrives. Of
-// one of 1 MiB, a packet is easily lost where the kernel that receives has no processor for a while.
+// losses is how many unreliable pairs may lose a message before the test fails. In a message of 1 MiB, a packet is
+// easily lost when the receiving kernel is not scheduled for a while.
 const losses = 20
 
-// hears waits for what another end sends. An unreliable queue pair may lose it: then it is sent once more, and ok is
-// false if that is lost, too. It takes another pair from there: Soft-RoCE, at least of 6.1, waits for the rest of a
-// write that has arrived in part, and drops everything that is none.
+// hears waits for a message from the other end. If an unreliable queue pair loses it, it is sent once more; if that is
+// lost too, ok is false and the caller needs a new pair: Soft-RoCE, at least of 6.1, waits for the rest of a partially
+// received write and drops everything else.
 func (e *end) hears(kind ibv.QPType, send func()) (wc ibv.WC, ok bool) {
 	e.t.Helper()
 	if kind == ibv.QPT_RC {
@@ -231,7 +231,7 @@ func (e *end) hears(kind ibv.QPType, send func()) (wc ibv.WC, ok bool) {
 	return wc, false
 }
 
-// completion waits for one.
+// completion waits for a completion.
 func (e *end) completion() ibv.WC {
 	e.t.Helper()
 	wc, err := e.within(patience)
@@ -239,7 +239,7 @@ func (e *end) completion() ibv.WC {
 	return wc
 }
 
-// within waits for a completion for a time.
+// within waits for a completion until a timeout.
 func (e *end) within(d time.Duration) (ibv.WC, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), d)
 	defer cancel()
@@ -248,7 +248,7 @@ func (e *end) within(d time.Duration) (ibv.WC, error) {
 	return wcs[0], err
 }
 
-// done waits for a completion that is a good one.
+// done waits for a successful completion.
 func (e *end) done() ibv.WC {
 	e.t.Helper()
 	wc := e.completion()

@@ -24,22 +24,22 @@ const (
 	speedRound  = 500 * time.Millisecond
 	speedRounds = 7
 	speedWrite  = 1 << 20
-	speedDepth  = 4 // writes under way
+	speedDepth  = 4 // writes in flight
 	speedEcho   = 64
 )
 
-// flow is a pair whose speed is measured.
+// flow is a pair to measure.
 type flow struct {
 	name   string
-	beside *flow // of Soft-RoCE, to which it is compared
+	beside *flow // the pair of Soft-RoCE to compare with
 	a, b   *end
 
-	writes, echoes []float64 // of each round: MB/s, and µs there and back
+	writes, echoes []float64 // per round: MB/s, and round trip in µs
 }
 
-// TestSpeed measures the software device beside Soft-RoCE, in rounds that take turns; roce-speed-KERNEL.csv has the
-// figures, and the page beside it the ratios. GOVERBS_SPEED=1 asks for it: figures of a loaded machine mean nothing, so
-// nothing is asserted here.
+// TestSpeed compares the software device with Soft-RoCE in interleaved rounds. It writes figures to
+// roce-speed-KERNEL.csv and ratios to a page. It asserts nothing, as a loaded machine distorts the figures, and runs
+// only with GOVERBS_SPEED=1.
 func TestSpeed(t *testing.T) {
 	if os.Getenv("GOVERBS_SPEED") == "" {
 		t.Skip("measures for half a minute: vmtest -env GOVERBS_SPEED=1")
@@ -95,7 +95,7 @@ What Soft-RoCE sends to itself takes no socket, no IP and no cable. Between two 
 |---|---|---|---|---|---|---|
 `
 
-// newFlows are the pairs. Those of Soft-RoCE come before those that are compared to them.
+// newFlows returns the pairs. Those of Soft-RoCE precede those that are compared with them.
 func newFlows(t *testing.T) (flows []*flow) {
 	open := func(d *rdma.Device, err error) *rdma.Device {
 		keep(t, d, err)
@@ -130,7 +130,7 @@ func newFlows(t *testing.T) (flows []*flow) {
 	return flows
 }
 
-// counts are the counters of both ends: what is lost costs more than anything else.
+// counts returns the counters of both ends, to detect losses, which cost more than anything else.
 func (f *flow) counts() (all [2]map[string]uint64) {
 	for i, e := range []*end{f.a, f.b} {
 		var err error
@@ -140,7 +140,7 @@ func (f *flow) counts() (all [2]map[string]uint64) {
 	return all
 }
 
-// again tells what was sent, and what had to be sent again.
+// again logs the packets sent and those retransmitted.
 func (f *flow) again(before [2]map[string]uint64) {
 	text := ""
 	for i, now := range f.counts() {
@@ -159,7 +159,7 @@ func spread(figures []float64) (least, median, most float64) {
 	return sorted[0], sorted[len(sorted)/2], sorted[len(sorted)-1]
 }
 
-// throughput writes for a while.
+// throughput posts writes for a while.
 func (f *flow) throughput() float64 {
 	b, err := rdma.NewSendBatch(1, 1, 0)
 	require.NoError(f.a.t, err)
@@ -180,7 +180,7 @@ func (f *flow) throughput() float64 {
 	return float64(done) * speedWrite / 1e6 / time.Since(began).Seconds()
 }
 
-// echo sends a small message there and back for a while.
+// echo exchanges a small message in both directions for a while.
 func (f *flow) echo() float64 {
 	count := 0
 	began := time.Now()

@@ -17,8 +17,8 @@ import (
 	"github.com/goverbs/goverbs/rpma"
 )
 
-// TestAcceptManyRequests: requests that are never confirmed do not delay a peer, and requests that are taken back while
-// they wait for a place of their host are no error of Accept.
+// TestAcceptManyRequests checks that requests without RTU do not delay other peers, and that requests withdrawn while
+// they wait for their host's limit are not errors of Accept.
 func TestAcceptManyRequests(t *testing.T) {
 	at := address(7690)
 	server, client := newRole(t, at, rpma.Local), newRole(t, at, rpma.Remote)
@@ -50,7 +50,7 @@ func TestAcceptManyRequests(t *testing.T) {
 			defer close(accepting)
 			if c, err := endpoint.Accept(ctx, nil, nil); err == nil {
 				assert.NoError(t, c.Close())
-				t.Error("a request that nobody confirmed is a connection")
+				t.Error("Accept returned an unconfirmed request")
 			}
 		}()
 		for range n {
@@ -60,7 +60,7 @@ func TestAcceptManyRequests(t *testing.T) {
 			require.NoError(t, id.ResolveAddr(client.ctx, netip.AddrPort{}, at, time.Second))
 			require.NoError(t, id.ResolveRoute(client.ctx, time.Second))
 			soon, cancel := context.WithTimeout(client.ctx, 300*time.Millisecond)
-			_ = id.Connect(soon, &rdmacm.ConnParam{QPNum: uint32(1000 + len(all))}, nil) // and no Establish
+			_ = id.Connect(soon, &rdmacm.ConnParam{QPNum: uint32(1000 + len(all))}, nil) // without Establish
 			cancel()
 		}
 		end()
@@ -69,9 +69,9 @@ func TestAcceptManyRequests(t *testing.T) {
 	ask(8)
 	began := time.Now()
 	connect()
-	assert.Less(t, time.Since(began), 15*time.Second) // one after the other, they took 35 s
+	assert.Less(t, time.Since(began), 15*time.Second) // sequentially, they would take 35 s
 	ask(7)
-	for i := range all { // those that wait first
+	for i := range all { // the waiting ones first
 		require.NoError(t, all[len(all)-1-i].Close())
 	}
 	connect()

@@ -20,8 +20,8 @@ import (
 	nouns "github.com/goverbs/goverbs/generated/rpma"
 )
 
-// bound is one end of a connection of librpma itself, called through generated/librpma: the script of rpmapeer.c, call
-// by call, with what it saw.
+// bound is one end of a connection of librpma itself, called through generated/librpma. It makes the calls of
+// rpmapeer.c's script and records the results.
 type bound struct {
 	t            *testing.T
 	rig          *rig.Rig
@@ -43,7 +43,7 @@ func (b *bound) must(err error) {
 
 func (b *bound) print(format string, args ...any) { fmt.Fprintf(&b.out, format+"\n", args...) }
 
-// result prints what C returned.
+// result prints the code that C returned.
 func (b *bound) result(what string, err error) {
 	var code nouns.Error
 	errors.As(err, &code)
@@ -86,7 +86,7 @@ func (b *bound) event() {
 	b.print("event %d", event)
 }
 
-// next is as that of a role.
+// next is like next of role.
 func (b *bound) next(receive bool) ibv.WC {
 	b.t.Helper()
 	for {
@@ -135,7 +135,8 @@ func (b *bound) receives(q ibv.Ptr[nouns.ConnReq], n int) {
 	}
 }
 
-// private is private data outside Go's heap: C follows a pointer in it. Without data, it is where C puts its own.
+// private returns private data outside the Go heap, because C follows a pointer in it. Without data, C stores its own
+// there.
 func (b *bound) private(data []byte) *nouns.ConnPrivateData {
 	p := &rig.Records[nouns.ConnPrivateData](b.rig, 1)[0]
 	if len(data) > 0 {
@@ -242,7 +243,7 @@ func boundX(r *rig.Rig) active {
 		b.sent(librpma.Send(c, msgs, 1024, 9, always, 9))
 		b.sent(librpma.SendWithImm(c, msgs, 1026, 7, always, 0xa1b2c3d4, 10))
 		b.sent(librpma.SendWithImm(c, nil, 0, 0, always, 5, 11))
-		b.completion(true) // the answers of y
+		b.completion(true) // replies of y
 		b.completion(true)
 		b.print("received %s, %s", b.msgs[:9], b.msgs[slot:slot+7])
 		b.event() // y disconnects
@@ -272,8 +273,8 @@ func boundY(r *rig.Rig) passive {
 	}
 }
 
-// TestBoundPeers has librpma, called from Go without cgo, meet package rpma in both roles: what it sees is what the
-// program in C sees.
+// TestBoundPeers runs librpma, called from Go without cgo, against package rpma in both roles, and compares its
+// observations with those of the C program.
 func TestBoundPeers(t *testing.T) {
 	inC(t)
 	r := rig.Open(t)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package rpma proves package rpma against librpma, in guests with Soft-RoCE, and alone on the software device.
+// Package rpma tests package rpma against librpma, in guests with Soft-RoCE, and against itself on the software device.
 package rpma
 
 import (
@@ -10,13 +10,12 @@ import (
 	"github.com/goverbs/goverbs/conformance/vm/rig"
 )
 
-// envRole makes the test program one of programs.
+// envRole makes the test program run a role.
 const envRole = "GOVERBS_RPMA_ROLE"
 
 var programs = map[string]func(args []string){}
 
-// TestMain: where there is no guest, the tests run on the software device. As a program of its own, it plays a role of
-// rpmapeer.c.
+// TestMain runs the tests on the software device outside a guest. In a separate process it runs a role of rpmapeer.c.
 func TestMain(m *testing.M) {
 	if role := os.Getenv(envRole); role != "" {
 		programs[role](os.Args[1:])

@@ -18,7 +18,7 @@ import (
 	"github.com/goverbs/goverbs/rpma"
 )
 
-// Roles whose libraries run out of memory: the ones below, or librpma itself.
+// Roles that run out of memory, in the libraries below or in librpma.
 const (
 	memory = "memory"
 	own    = "own"
@@ -26,12 +26,11 @@ const (
 
 const (
 	envFaults = "GOVERBS_FAULTS"
-	faultsLib = "/usr/lib/faults.so" // of faults.c
+	faultsLib = "/usr/lib/faults.so" // built from faults.c
 )
 
-// TestOutOfMemory: where libibverbs, its provider or librdmacm run out of memory, package rpma gives the codes that
-// librpma gives, call by call, whichever allocation it is. Where librpma's own memory runs out, its code says so; there
-// is no such error in Go.
+// TestOutOfMemory checks that package rpma returns librpma's codes, call by call, when any allocation of libibverbs,
+// its provider or librdmacm fails. librpma has a code for failures of its own allocations, which do not exist in Go.
 func TestOutOfMemory(t *testing.T) {
 	inC(t)
 	if _, err := os.Stat(faultsLib); err != nil {
@@ -57,7 +56,7 @@ func runOut(t *testing.T, language, role string) string {
 	return string(out)
 }
 
-// withoutMemory prints the codes that calls give when one of the libraries' allocations fails.
+// withoutMemory prints the codes of calls when one of the libraries' allocations fails.
 func withoutMemory(at, host string) error {
 	file, err := os.OpenFile(os.Getenv(envFaults), os.O_RDWR, 0)
 	if err != nil {

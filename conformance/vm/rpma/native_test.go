@@ -18,11 +18,11 @@ import (
 	"github.com/goverbs/goverbs/rpma"
 )
 
-// Sizes of the peer in C.
+// Sizes, as in the C peer.
 const (
 	size  = 4096
 	large = 1 << 20
-	slot  = 256 // of a message
+	slot  = 256 // per message
 	desc  = rpma.MRDescriptorSize
 )
 
@@ -31,7 +31,7 @@ const (
 	remoteUsage = rpma.ReadSrc | rpma.WriteDst | rpma.FlushVisibility | rpma.FlushPersistent
 )
 
-// role is one end of a connection with what it saw, in the words of rpmapeer.c.
+// role is one end of a connection, with its observations in the format of rpmapeer.c.
 type role struct {
 	t        *testing.T
 	ctx      context.Context
@@ -42,8 +42,8 @@ type role struct {
 	conn     *rpma.Conn
 	mr, msgs *rpma.MR
 	remote   *rpma.RemoteMR
-	recvs    *rpma.CQ // where receives complete, if not with everything else
-	kept     []ibv.WC // completions that were not waited for yet
+	recvs    *rpma.CQ // for receives, if separate
+	kept     []ibv.WC // completions received out of order
 }
 
 func (r *role) must(err error) {
@@ -53,7 +53,7 @@ func (r *role) must(err error) {
 
 func (r *role) print(format string, args ...any) { fmt.Fprintf(&r.out, format+"\n", args...) }
 
-// result prints what librpma returns.
+// result prints the code that librpma would return.
 func (r *role) result(what string, err error) { r.print("%s: %d", what, rpma.CodeOf(err)) }
 
 func (r *role) event() {
@@ -63,7 +63,7 @@ func (r *role) event() {
 	r.print("event %d", e)
 }
 
-// next waits for the next completion of a receive, or of anything else: which of them comes first is not said.
+// next waits for the next completion of a receive, or of anything else: their relative order is undefined.
 func (r *role) next(receive bool) (wc ibv.WC) {
 	r.t.Helper()
 	fits := func(wc ibv.WC) bool {
@@ -123,7 +123,7 @@ func newRoleWith(t *testing.T, at netip.AddrPort, side rpma.Side, o rpma.PeerOpt
 	return r
 }
 
-// regions registers memory; a device that flushes to persistent memory takes no other memory for that.
+// regions registers memory. A device that flushes to persistent memory accepts no other memory for that.
 func (r *role) regions(size int, usage rpma.Usage) {
 	r.t.Helper()
 	memory := make([]byte, size)
@@ -196,7 +196,7 @@ func (r *role) end() string {
 	return r.out.String()
 }
 
-// x asks for everything.
+// x is the active side.
 func x(t *testing.T, at netip.AddrPort) string {
 	r := newRole(t, at, rpma.Remote)
 	r.regions(size, localUsage)
@@ -232,7 +232,7 @@ func x(t *testing.T, at netip.AddrPort) string {
 	r.sent()
 	r.must(r.conn.SendWithImm(nil, 0, 0, rpma.Always, 5, 11))
 	r.sent()
-	r.received() // the answers of y
+	r.received() // replies of y
 	r.received()
 	r.print("received %s, %s", msgs[:9], msgs[slot:slot+7])
 	r.event() // y disconnects
@@ -240,7 +240,7 @@ func x(t *testing.T, at netip.AddrPort) string {
 	return r.end()
 }
 
-// y has the memory, sees the messages and answers.
+// y is the passive side.
 func y(t *testing.T, at netip.AddrPort, ready func()) string {
 	r := newRole(t, at, rpma.Local)
 	r.regions(size, remoteUsage)
@@ -261,7 +261,7 @@ func y(t *testing.T, at netip.AddrPort, ready func()) string {
 	return r.end()
 }
 
-// serve takes one connection, and lets it go when the peer goes.
+// serve accepts one connection, and closes it when the peer does.
 func serve(t *testing.T, at netip.AddrPort, ready func()) string {
 	return newRole(t, at, rpma.Local).serve(remoteUsage, ready)
 }
@@ -322,7 +322,7 @@ func mistakes(t *testing.T, at netip.AddrPort) string {
 		r.result(call.what, call.err)
 	}
 	wrong := slices.Clone(c.PrivateData()[:desc])
-	wrong[17] ^= 0xff // of the key
+	wrong[17] ^= 0xff // a byte of the key
 	none, err := rpma.ParseRemoteMR(wrong)
 	r.must(err)
 	r.must(c.Write(none, 0, r.mr, 0, 8, rpma.OnError, 1))
@@ -331,8 +331,8 @@ func mistakes(t *testing.T, at netip.AddrPort) string {
 	return r.end()
 }
 
-// full fills its queues: sends wait for receives, which a "serve" never posts. They end with the connection.
-// C's queues have the room that the device gives, ours what was asked for.
+// full fills its queues: sends wait for receives, which a "serve" never posts, until the connection ends. C's queues
+// have the capacity of the device, ours the requested one.
 func full(t *testing.T, at netip.AddrPort) string {
 	r := newRole(t, at, rpma.Remote)
 	r.regions(size, localUsage)
@@ -351,7 +351,7 @@ func full(t *testing.T, at netip.AddrPort) string {
 	r.print("room for 16 receives: %d, then %d", min(receives/16, 1), rpma.CodeOf(err))
 	r.must(r.conn.Disconnect())
 	for range sends + receives {
-		wc := r.next(false) // failed ones do not say what they were of
+		wc := r.next(false) // the opcode of a failed one is undefined
 		require.Equal(t, ibv.WC_WR_FLUSH_ERR, wc.Status)
 	}
 	r.print("all have ended")

@@ -20,7 +20,7 @@ import (
 	"github.com/goverbs/goverbs/conformance/vm/wire"
 )
 
-// soon ends long after everything must have happened.
+// soon returns a context with a generous timeout.
 func soon(t *testing.T) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	t.Cleanup(cancel)
@@ -31,7 +31,7 @@ func address(port uint16) netip.AddrPort {
 	return netip.AddrPortFrom(netip.MustParseAddr(os.Getenv(wire.EnvAddress)), port)
 }
 
-// Active and passive roles, of librpma's program in C and of package rpma.
+// Active and passive roles, of librpma's C program and of package rpma.
 type (
 	active  func(t *testing.T, at netip.AddrPort) string
 	passive func(t *testing.T, at netip.AddrPort, ready func()) string
@@ -68,7 +68,7 @@ func passiveInC(role string) passive {
 	}
 }
 
-// play has two roles meet, and gives what each saw.
+// play runs two roles against each other and returns their observations.
 func play(t *testing.T, port uint16, a active, p passive) (active, passive string) {
 	t.Helper()
 	ready, done := make(chan struct{}), make(chan string, 1)
@@ -86,7 +86,7 @@ func play(t *testing.T, port uint16, a active, p passive) (active, passive strin
 	return active, <-done
 }
 
-// inC skips where there is no program in C: librpma needs a device of the kernel.
+// inC skips tests with the C program on the software device: librpma needs a kernel device.
 func inC(t *testing.T) {
 	t.Helper()
 	if rig.Kernel(t) == rig.Soft {
@@ -97,8 +97,8 @@ func inC(t *testing.T) {
 	}
 }
 
-// TestPeers has package rpma and a program of librpma in C play both roles of a script against each other, which has
-// every operation in it: what each sees in a role is what C sees against C.
+// TestPeers runs package rpma and librpma's C program in both roles of a script that has every operation, and checks
+// that each observes the same as C against C.
 func TestPeers(t *testing.T) {
 	inC(t)
 	cx, cy := play(t, 7600, activeInC("x"), passiveInC("y"))
@@ -113,8 +113,8 @@ func TestPeers(t *testing.T) {
 	assert.Equal(t, cy, by)
 }
 
-// TestMistakesAreThoseOfC: calls that librpma refuses are refused with the same code, and what a peer refuses has the
-// same status.
+// TestMistakesAreThoseOfC checks that calls rejected by librpma are rejected with the same code, and that requests
+// rejected by a peer have the same status.
 func TestMistakesAreThoseOfC(t *testing.T) {
 	inC(t)
 	c, _ := play(t, 7610, activeInC("errors"), passiveInC("serve"))
@@ -124,8 +124,8 @@ func TestMistakesAreThoseOfC(t *testing.T) {
 	assert.Equal(t, served, own)
 }
 
-// TestFullQueues: a queue takes what it was asked for, refuses the next operation with C's code, and loses nothing that
-// it took.
+// TestFullQueues checks that a queue accepts the requested number of operations, rejects the next one with C's code,
+// and completes all that it accepted.
 func TestFullQueues(t *testing.T) {
 	own, _ := play(t, 7613, full, serve)
 	assert.Contains(t, own,
@@ -135,7 +135,7 @@ func TestFullQueues(t *testing.T) {
 	assert.Equal(t, c, own)
 }
 
-// TestRoles has package rpma play both roles on whatever device there is.
+// TestRoles runs package rpma in both roles on any device.
 func TestRoles(t *testing.T) {
 	ax, ay := play(t, 7620, x, y)
 	assert.Contains(t, ax, "read written by x, written by x, 8 bytes!\n")

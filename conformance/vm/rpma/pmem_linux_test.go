@@ -20,15 +20,15 @@ import (
 
 const (
 	pmem       = "/dev/pmem0"
-	fileSystem = 64 << 20 // bytes of a file system that the memory begins with
+	fileSystem = 64 << 20 // size of the file system at the start of the memory
 	pmemPort   = 7690
 	persisted  = "data that has to survive"
 )
 
-// TestPersistentMemory: what package rpma says of persistent memory of a real kernel. Make vm WHAT=dax runs it in a guest
-// with an NVDIMM that has a file system.
+// TestPersistentMemory checks how package rpma classifies persistent memory of a real kernel. make vm WHAT=dax runs it
+// in a guest with an NVDIMM that has a file system.
 func TestPersistentMemory(t *testing.T) {
-	if _, err := os.Stat(pmem); err != nil || os.Getenv(wire.EnvGuest) == "" { // no host's memory is touched
+	if _, err := os.Stat(pmem); err != nil || os.Getenv(wire.EnvGuest) == "" { // never use a host's memory
 		t.Skip("needs persistent memory with a file system, as make vm WHAT=dax gives it to a guest")
 	}
 	p := newPeer(t)
@@ -47,7 +47,7 @@ func newPeer(t *testing.T) *rpma.Peer {
 	return p
 }
 
-// ordinaryMemory: the kernel's driver knows that it is not persistent, and so does a file there.
+// ordinaryMemory checks that ordinary memory, and a file in it, are not persistent.
 func ordinaryMemory(t *testing.T, p *rpma.Peer) {
 	if p.NativeFlush() {
 		_, err := p.RegMR(make([]byte, 4096), rpma.WriteDst|rpma.FlushPersistent)
@@ -62,10 +62,10 @@ func ordinaryMemory(t *testing.T, p *rpma.Peer) {
 	assert.ErrorIs(t, err, rpma.ErrNotSupported)
 }
 
-// claim gives the persistent memory, as a device of another kind, to the driver of that.
+// claim binds the persistent memory, as a device of another kind, to that kind's driver.
 func claim(t *testing.T, device, driver string) {
 	const devices, drivers = "/sys/bus/nd/devices/", "/sys/bus/nd/drivers/"
-	os.WriteFile(drivers+"nd_pmem/unbind", []byte("namespace0.0"), 0) // the first time
+	os.WriteFile(drivers+"nd_pmem/unbind", []byte("namespace0.0"), 0) // needed the first time
 	for _, set := range [][2]string{
 		{devices + device + "/mode", "ram"},
 		{devices + device + "/align", "4096"},
@@ -81,8 +81,8 @@ func claim(t *testing.T, device, driver string) {
 	})
 }
 
-// fileOnDAX: the mapping is synchronous. Kernels pin such memory for a device that pages on demand only, and the error
-// for any other one says so.
+// fileOnDAX maps a file synchronously. Kernels pin such memory only for a device with on-demand paging, and the error
+// on other devices says so.
 func fileOnDAX(t *testing.T, p *rpma.Peer) {
 	raw, err := os.Open(pmem)
 	require.NoError(t, err)
@@ -90,7 +90,7 @@ func fileOnDAX(t *testing.T, p *rpma.Peer) {
 	_, err = io.ReadFull(raw, system)
 	require.NoError(t, err)
 	require.NoError(t, raw.Close())
-	claim(t, "pfn0.0", "nd_pmem") // direct access wants page structures, which begin the memory
+	claim(t, "pfn0.0", "nd_pmem") // DAX needs page structures, at the start of the memory
 	require.NoError(t, os.WriteFile(pmem, system, 0))
 	dir := t.TempDir()
 	require.NoError(t, unix.Mount(pmem, dir, "ext4", 0, "dax"))
@@ -116,7 +116,7 @@ func fileOnDAX(t *testing.T, p *rpma.Peer) {
 	flushed(t, p, m, f.Bytes())
 }
 
-// deviceDAX: a device of persistent memory is registered, and a persistent flush of it is native.
+// deviceDAX registers a device DAX of persistent memory, and checks that a persistent flush of it is native.
 func deviceDAX(t *testing.T, p *rpma.Peer) {
 	const size = 2 << 20
 	claim(t, "dax0.0", "dax_pmem")
@@ -134,7 +134,7 @@ func deviceDAX(t *testing.T, p *rpma.Peer) {
 	flushed(t, p, m, memory)
 }
 
-// flushed writes to persistent memory over a connection of the peer to itself, and flushes.
+// flushed connects the peer to itself, writes to persistent memory, and flushes.
 func flushed(t *testing.T, p *rpma.Peer, m *rpma.MR, memory []byte) {
 	own, err := p.RegMR([]byte(persisted), rpma.WriteSrc)
 	require.NoError(t, err)
@@ -159,7 +159,7 @@ func flushed(t *testing.T, p *rpma.Peer, m *rpma.MR, memory []byte) {
 	to, err := rpma.ParseRemoteMR(d[:])
 	require.NoError(t, err)
 	assert.ErrorIs(t, c.Flush(to, 4096, 8, rpma.Persistent, rpma.Always, 1), rpma.ErrNotSupported,
-		"the peer has not said yet that the memory is persistent")
+		"the peer has not declared the memory persistent yet")
 	c.ApplyRemotePeerConfig(rpma.PeerConfig{DirectWriteToPmem: true})
 	require.NoError(t, c.Write(to, 4096, own, 0, uint64(len(persisted)), rpma.OnError, 1))
 	require.NoError(t, c.Flush(to, 4096, uint64(len(persisted)), rpma.Persistent, rpma.Always, 2))

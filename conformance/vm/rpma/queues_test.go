@@ -13,7 +13,7 @@ import (
 	"github.com/goverbs/goverbs/rpma"
 )
 
-// attempt asks for a connection whose queues share a channel, and sees what becomes of it.
+// attempt requests a connection whose queues share a channel, and records the result.
 func (r *role) attempt() {
 	r.t.Helper()
 	c := config
@@ -26,7 +26,7 @@ func (r *role) attempt() {
 	r.event()
 }
 
-// s is rejected and asks again. Its two sends and its receive complete in queues of a shared channel.
+// s is rejected and connects again. Its two sends and its receive complete in queues of a shared channel.
 func s(t *testing.T, at netip.AddrPort) string {
 	r := newRole(t, at, rpma.Remote)
 	r.regions(size, localUsage)
@@ -60,7 +60,7 @@ func s(t *testing.T, at netip.AddrPort) string {
 	return r.end()
 }
 
-// r rejects a request, accepts the next one, and receives in a shared receive queue with its own completion queue.
+// r rejects a request, accepts the next one, and receives in a shared receive queue with a separate completion queue.
 func r(t *testing.T, at netip.AddrPort, ready func()) string {
 	r := newRole(t, at, rpma.Local)
 	r.regions(size, remoteUsage)
@@ -99,8 +99,8 @@ func r(t *testing.T, at netip.AddrPort, ready func()) string {
 	return r.end()
 }
 
-// TestQueuesAndRejection has package rpma and librpma in C meet over a shared receive queue and a shared completion
-// channel, after a request that was rejected: what each sees in a role is what C sees against C.
+// TestQueuesAndRejection runs package rpma against librpma's C program with a shared receive queue and a shared
+// completion channel, after a rejected request, and checks that each observes the same as C against C.
 func TestQueuesAndRejection(t *testing.T) {
 	gs, gr := play(t, 7640, s, r)
 	assert.Contains(t, gs, "event 3\nevent 0\nprivate data to s of 196 bytes\n"+

@@ -26,27 +26,27 @@ import (
 )
 
 const (
-	speedRounds = 3   // of connections, one of each program
-	speedTurns  = 6   // of each connection
-	speedCalls  = 200 // of an operation in a turn; a twentieth of large ones
+	speedRounds = 3   // of connections, one for each program
+	speedTurns  = 6   // per connection
+	speedCalls  = 200 // calls per operation and turn; a twentieth for large ones
 	speedWarm   = 50 * time.Millisecond
 	speedLimit  = 1.05
 	inCAlone    = "C"
 	asItIs      = ""
 )
 
-// speedNames are who takes turns: librpma in C, package rpma as it is, and with Go's scheduler told of every call.
+// speedNames are the contestants: librpma in C, and package rpma by default and with calls through Go's scheduler.
 var speedNames = []string{inCAlone, asItIs, runtime.Blocking.String()}
 
 var speedOperations = []string{"write+flush", "read", "write of 1 MiB"}
 
-// start is what clocks begin at: [time.Since] reads the monotonic clock once, as C does, and [time.Now] two clocks.
+// start is the reference for timing: [time.Since] reads only the monotonic clock, like C, and [time.Now] two clocks.
 var start = time.Now()
 
-// timing is the median of an operation's times in a turn, in nanoseconds.
+// timing is the median time of an operation in a turn, in nanoseconds.
 type timing float64
 
-// runner has a connection to a "serve" in C and takes turns on it, as rpmapeer.c's bench does.
+// runner has a connection to a "serve" in C and runs turns on it, like rpmapeer.c's bench.
 type runner interface {
 	turn() map[string]timing
 	end()
@@ -118,7 +118,7 @@ func (o *ours) turn() map[string]timing {
 	}
 }
 
-// theirs is a program of librpma.
+// theirs is a process of librpma.
 type theirs struct {
 	t     *testing.T
 	cmd   *exec.Cmd
@@ -136,11 +136,11 @@ func newTheirs(t *testing.T, port uint16) *theirs {
 	require.NoError(t, err)
 	c.tells = bufio.NewReader(out)
 	require.NoError(t, c.cmd.Start())
-	c.line("peer: ") // the connection is up
+	c.line("peer: ") // the connection is established
 	return c
 }
 
-// line reads what a line says behind a word, and skips others.
+// line returns the rest of the next line that begins with word, skipping others.
 func (c *theirs) line(word string) string {
 	for {
 		line, err := c.tells.ReadString('\n')
@@ -169,9 +169,10 @@ func (c *theirs) end() {
 	require.NoError(c.t, c.cmd.Wait())
 }
 
-// TestSpeed measures package rpma beside librpma: connections that are open at the same time, each to a peer in C, take
-// short turns, so that all see the same machine. rpma-speed-KERNEL.md has the figures. GOVERBS_SPEED=1 asks for it. The
-// limit holds in a guest whose clock counts instructions: by that of the host, a loaded machine has other figures.
+// TestSpeed compares package rpma with librpma. Connections that are open at the same time, each to a C peer, take
+// short turns, so that load affects all alike. It writes rpma-speed-KERNEL.md, and runs only with GOVERBS_SPEED=1. The
+// limit applies to guests whose clock counts instructions, because on a loaded machine the host's clock is not
+// reproducible.
 func TestSpeed(t *testing.T) {
 	if os.Getenv("GOVERBS_SPEED") == "" {
 		t.Skip("measures for a minute: vmtest -counted -cpus 1 -env GOVERBS_SPEED=1")
@@ -182,7 +183,7 @@ func TestSpeed(t *testing.T) {
 		all := contestants(t, 7650+uint16(len(speedNames))*round)
 		for turn := range speedTurns {
 			for i := range all {
-				at := (i + turn) % len(all) // each begins in turn
+				at := (i + turn) % len(all) // rotate the order
 				name := speedNames[at]
 				said[name] = append(said[name], all[at].turn())
 			}
@@ -203,7 +204,7 @@ func TestSpeed(t *testing.T) {
 	require.NoError(t, os.WriteFile(name, []byte(page.String()), 0o644))
 }
 
-// contestants have a connection each, in the order of speedNames.
+// contestants returns a connection for each of speedNames.
 func contestants(t *testing.T, port uint16) (all []runner) {
 	for i, name := range speedNames {
 		at := port + uint16(i)
@@ -224,7 +225,7 @@ func contestants(t *testing.T, port uint16) (all []runner) {
 	return all
 }
 
-// row has the figures of an operation, and gives the ratios to C.
+// row formats the figures of an operation and returns the ratios to C.
 func row(what string, said map[string][]map[string]timing) (line string, toC map[string]float64) {
 	median := func(name string) float64 {
 		var all []float64

@@ -13,14 +13,14 @@ import (
 	"github.com/goverbs/goverbs/rpma"
 )
 
-// guard serves a region that grants flushes and no reads, as a peer that was created with these options.
+// guard serves a region that grants flushes and no reads, with a peer created with these options.
 func guard(o rpma.PeerOptions) passive {
 	return func(t *testing.T, at netip.AddrPort, ready func()) string {
 		return newRoleWith(t, at, rpma.Local, o).serve(rpma.WriteDst|rpma.FlushVisibility, ready)
 	}
 }
 
-// flush flushes once; what its completion says is in why.
+// flush flushes once and stores the error of its completion in why.
 func flush(o rpma.PeerOptions, why *string) active {
 	return func(t *testing.T, at netip.AddrPort) string {
 		r := newRoleWith(t, at, rpma.Remote, o)
@@ -37,8 +37,9 @@ func flush(o rpma.PeerOptions, why *string) active {
 	}
 }
 
-// TestTrap: librpma flushes natively where the device can, and so does package rpma unless it is told to flush with
-// reads. Sides that chose differently refuse each other's flushes, and package rpma's error says which side chose what.
+// TestTrap checks flushes between different sides. librpma flushes natively if the device supports it, and so does
+// package rpma unless configured to flush with reads. If the sides differ, the flush is rejected, and package rpma's
+// error names the configuration of each side.
 func TestTrap(t *testing.T) {
 	device := newRole(t, address(7680), rpma.Local)
 	native := device.peer.NativeFlush()
@@ -71,7 +72,7 @@ func TestTrap(t *testing.T) {
 	assert.Contains(t, f, completed(refused))
 }
 
-// completed is a line of C's of a flush that has ended so.
+// completed returns the line that C prints for a flush with this status.
 func completed(status ibv.WCStatus) string {
 	return fmt.Sprintf("completion: context 1 status %d", status)
 }

@@ -20,7 +20,7 @@ import (
 	"github.com/goverbs/goverbs/rpma"
 )
 
-// Roles of watchers, which say each event of a connection until it is over: one connects, and one listens.
+// Roles of watchers, which print each event of a connection until it ends: one connects, one listens.
 const (
 	watch   = "watch"
 	watched = "watched"
@@ -32,8 +32,8 @@ func init() {
 	programs[memory] = roleOf(withoutMemory)
 }
 
-// roleOf is the main function of a role of rpmapeer.c, with its words, in a process of its own: a device is not removed
-// as long as a process has it open.
+// roleOf returns the main function for a role of rpmapeer.c in a separate process: a device cannot be removed while a
+// process has it open.
 func roleOf(role func(at, host string) error) func(args []string) {
 	return func(args []string) {
 		if err := role(net.JoinHostPort(args[0], args[1]), args[0]); err != nil {
@@ -99,8 +99,8 @@ func openPeer(side rpma.Side, host string) (peer *rpma.Peer, end func() error, e
 	}, err
 }
 
-// tell prints the events of a connection until it is over, stays until its input ends, for the other side would see it
-// go, and closes everything, also on a device that is gone.
+// tell prints the events of a connection until it ends, waits for the end of its input, because the other side would
+// notice its exit, and closes everything, even on a removed device.
 func tell(c *rpma.Conn, end func() error) error {
 	for {
 		e, err := c.NextEvent(context.Background())
@@ -118,7 +118,7 @@ func tell(c *rpma.Conn, end func() error) error {
 	}
 }
 
-// watcher is a watcher that runs.
+// watcher is a running watcher.
 type watcher struct {
 	t     *testing.T
 	what  string
@@ -127,7 +127,7 @@ type watcher struct {
 	lines *bufio.Scanner
 }
 
-// newWatcher is a program in C, or in Go, that plays a role.
+// newWatcher returns a program in C or Go that runs a role.
 func newWatcher(ctx context.Context, t *testing.T, language, role string, at netip.AddrPort) *watcher {
 	t.Helper()
 	name := "rpmapeer"
@@ -158,20 +158,20 @@ func startWatcher(ctx context.Context, t *testing.T, language, role string, at n
 	return w
 }
 
-// next is the next line.
+// next returns the next line.
 func (w *watcher) next() string {
 	w.t.Helper()
 	require.True(w.t, w.lines.Scan(), "%s: it has ended: %v", w.what, w.lines.Err())
 	return w.lines.Text()
 }
 
-// says requires the next line.
+// says checks the next line.
 func (w *watcher) says(line string) {
 	w.t.Helper()
 	require.Equal(w.t, line, w.next(), w.what)
 }
 
-// ends lets it go, and requires that it has said everything.
+// ends stops the watcher and checks that it prints nothing more.
 func (w *watcher) ends() {
 	w.t.Helper()
 	require.NoError(w.t, w.input.Close())

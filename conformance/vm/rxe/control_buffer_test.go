@@ -9,10 +9,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What came with the newest library.
+// Verbs of the newest library.
 var bufferControls = []control{
 	{verb: "ibv_reg_mr_ex", what: works, call: regEx(func(*ibv.MRInitAttr) {})},
-	{verb: "ibv_reg_mr_ex", what: "an address of its own, which is allowed", call: regEx(func(a *ibv.MRInitAttr) {
+	{verb: "ibv_reg_mr_ex", what: "separate I/O virtual address, which is allowed", call: regEx(func(a *ibv.MRInitAttr) {
 		a.CompMask, a.IOVA = a.CompMask|ibv.REG_MR_MASK_IOVA, uint64(a.Addr)+1<<40
 	})},
 	{verb: "ibv_reg_mr_ex", what: "neither address nor file", call: regEx(func(a *ibv.MRInitAttr) { a.CompMask = 0 })},
@@ -42,7 +42,7 @@ var bufferControls = []control{
 			r.Defer(func() { r.Check(verbs.DeallocPD(other)) })
 			return made(r, verbs.DeregMR)(verbs.RegBufMR(other, buf, at, bufferLen, local))
 		})},
-	{verb: "ibv_export_buf_dmabuf_fd", what: "buffer that is no DMA-BUF",
+	{verb: "ibv_export_buf_dmabuf_fd", what: "buffer that is not a DMA-BUF",
 		call: buffered(func(r *rig.Rig, buf *ibv.Buf, _ uintptr) error {
 			fd, err := verbs.ExportBufDMABufFD(buf)
 			if err == nil {
@@ -70,7 +70,7 @@ func allocBuf(r *rig.Rig, size uint64) error {
 	return err
 }
 
-// buffered calls f with a buffer that the library allocated.
+// buffered calls f with a buffer allocated by the library.
 func buffered(f func(r *rig.Rig, buf *ibv.Buf, at uintptr) error) func(*rig.Rig) error {
 	return func(r *rig.Rig) error {
 		buf := &rig.Records[ibv.Ptr[ibv.Buf]](r, 1)[0]

@@ -21,7 +21,7 @@ var datagramControls = []control{
 	{verb: "ibv_create_ah", what: "destination that no address resolves to",
 		call: createAH(func(a *ibv.AHAttr) { a.GRH.DGID = ibv.GID{} })},
 	{verb: "ibv_destroy_ah", what: works, call: createAH(func(*ibv.AHAttr) {})},
-	{verb: "ibv_destroy_ah", what: "any", why: "the page tells none, and nothing depends on a handle"},
+	{verb: "ibv_destroy_ah", what: "any", why: "the page documents none, and nothing depends on a handle"},
 	{verb: "ibv_init_ah_from_wc", what: works, call: answering(func(r *rig.Rig, wc *ibv.WC, header *ibv.GRH) error {
 		attr := new(ibv.AHAttr)
 		if err := verbs.InitAHFromWC(r.Context, rig.PortNum, wc, header, attr); err != nil {
@@ -33,7 +33,7 @@ var datagramControls = []control{
 		}
 		return nil
 	})},
-	{verb: "ibv_init_ah_from_wc", what: "header of no version",
+	{verb: "ibv_init_ah_from_wc", what: "header without a version",
 		call: answering(func(r *rig.Rig, wc *ibv.WC, header *ibv.GRH) error {
 			none := rig.Records[ibv.GRH](r, 1)
 			return verbs.InitAHFromWC(r.Context, rig.PortNum, wc, &none[0], new(ibv.AHAttr))
@@ -45,7 +45,7 @@ var datagramControls = []control{
 	{verb: "ibv_create_ah_from_wc", what: works, call: answering(func(r *rig.Rig, wc *ibv.WC, header *ibv.GRH) error {
 		return made(r, verbs.DestroyAH)(verbs.CreateAHFromWC(r.PD, wc, header, rig.PortNum))
 	})},
-	{verb: "ibv_create_ah_from_wc", what: "header of no version",
+	{verb: "ibv_create_ah_from_wc", what: "header without a version",
 		call: answering(func(r *rig.Rig, wc *ibv.WC, header *ibv.GRH) error {
 			none := rig.Records[ibv.GRH](r, 1)
 			return made(r, verbs.DestroyAH)(verbs.CreateAHFromWC(r.PD, wc, &none[0], rig.PortNum))
@@ -106,14 +106,14 @@ func createAH(change func(*ibv.AHAttr)) func(*rig.Rig) error {
 	}
 }
 
-// multicast is the GID of the group of IPv4 address 239.7.7.7, mapped as any IPv4 address is.
+// multicast returns the GID of the group 239.7.7.7, an IPv4-mapped address.
 func multicast(r *rig.Rig) *ibv.GID {
 	group := &rig.Records[ibv.GID](r, 1)[0]
 	*group.Raw() = [16]byte{10: 0xff, 11: 0xff, 12: 239, 13: 7, 14: 7, 15: 7}
 	return group
 }
 
-// attach puts a queue pair into a group, does what is asked, and takes it out again.
+// attach attaches a queue pair to a group, calls then, and detaches it.
 func attach(kind ibv.QPType, then func(*rig.Rig, *ibv.QP, *ibv.GID) error) func(*rig.Rig) error {
 	return func(r *rig.Rig) error {
 		cq, group := r.CQ(4), multicast(r)
@@ -128,7 +128,7 @@ func attach(kind ibv.QPType, then func(*rig.Rig, *ibv.QP, *ibv.GID) error) func(
 	}
 }
 
-// answering receives a datagram, of which f makes an address.
+// answering receives a datagram and passes its completion and header to f, which derives an address.
 func answering(f func(r *rig.Rig, wc *ibv.WC, header *ibv.GRH) error) func(*rig.Rig) error {
 	return func(r *rig.Rig) error {
 		p, to := r.Pair(ibv.QPT_UD), r.Buffer(256, local)

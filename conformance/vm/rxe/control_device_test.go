@@ -20,14 +20,14 @@ const noPort = rig.PortNum + 8
 
 var deviceControls = []control{
 	{verb: "ibv_get_device_list", what: works, call: devices(func(*rig.Rig, *ibv.Device) error { return nil })},
-	{verb: "ibv_get_device_list", what: "no permission", why: "the kernel lets everybody list devices"},
+	{verb: "ibv_get_device_list", what: "no permission", why: "any user may list devices"},
 	{verb: "ibv_get_device_list", what: "no RDMA in the kernel", why: "the guest's kernel has it"},
 	{verb: "ibv_get_device_list", what: "no memory", why: "the library's allocation does not fail"},
 	{verb: "ibv_free_device_list", what: works, call: devices(func(*rig.Rig, *ibv.Device) error { return nil })},
 	{verb: "ibv_free_device_list", what: "any", why: "it has no result"},
 	{verb: "ibv_get_device_name", what: works,
 		call: devices(func(_ *rig.Rig, d *ibv.Device) error { _, err := verbs.GetDeviceName(d); return err })},
-	{verb: "ibv_get_device_name", what: "any", why: "the name lies in the device"},
+	{verb: "ibv_get_device_name", what: "any", why: "the name is a field of the device"},
 	{verb: "ibv_get_device_guid", what: works, call: devices(func(r *rig.Rig, d *ibv.Device) error {
 		guid, err := verbs.GetDeviceGUID(d)
 		if err == nil && guid == 0 {
@@ -35,7 +35,7 @@ var deviceControls = []control{
 		}
 		return err
 	})},
-	{verb: "ibv_get_device_guid", what: "any", why: "the number lies in the device"},
+	{verb: "ibv_get_device_guid", what: "any", why: "the GUID is a field of the device"},
 	{verb: "ibv_get_device_index", what: works, call: devices(func(r *rig.Rig, d *ibv.Device) error {
 		index, err := verbs.GetDeviceIndex(d)
 		if err == nil && index < 0 {
@@ -65,7 +65,7 @@ var deviceControls = []control{
 		r.Check(err)
 		return verbs.CloseDevice(context)
 	})},
-	{verb: "ibv_close_device", what: "objects left", call: func(*rig.Rig) error { // which stay until the process ends
+	{verb: "ibv_close_device", what: "objects left", call: func(*rig.Rig) error { // they remain until the process exits
 		return alone("^TestCloseWithObjects$")
 	}},
 
@@ -76,7 +76,7 @@ var deviceControls = []control{
 		r.Check(verbs.QueryDevice(r.Context, attr))
 		return failed(fmt.Sprintf("%#x", attr.VendorID))
 	}},
-	{verb: "ibv_query_device", what: "any", why: "the page tells none, and it has no argument that can be wrong"},
+	{verb: "ibv_query_device", what: "any", why: "the page documents none, and it has no argument that can be wrong"},
 	{verb: "ibv_query_device_ex", what: works,
 		call: func(r *rig.Rig) error { return verbs.QueryDeviceEx(r.Context, nil, new(ibv.DeviceAttrEx)) }},
 	{verb: "ibv_query_device_ex", what: "unknown bit in comp_mask", call: func(r *rig.Rig) error {
@@ -129,7 +129,7 @@ var deviceControls = []control{
 		_, err := verbs.GetPKeyIndex(r.Context, rig.PortNum, ibv.ToBE16(0x1234))
 		return err
 	}},
-	{verb: "ibv_fork_init", what: works, call: func(r *rig.Rig) error { // before anything else of a process
+	{verb: "ibv_fork_init", what: works, call: func(r *rig.Rig) error { // first in a process
 		return alone("^TestForkInit$")
 	}},
 	{verb: "ibv_fork_init", what: "memory was registered before", call: func(r *rig.Rig) error {
@@ -143,10 +143,10 @@ var deviceControls = []control{
 		}
 		return err
 	}},
-	{verb: "ibv_is_fork_initialized", what: "any", why: "it tells a state"},
+	{verb: "ibv_is_fork_initialized", what: "any", why: "it returns a state"},
 }
 
-// served are the functions that take no object, of what serves the device.
+// served returns the functions that take no object, of the rig's backend.
 func served(r *rig.Rig) verbs.From {
 	backend, err := rig.Backend()
 	r.Check(err)
@@ -187,29 +187,29 @@ func gidTable(room uint64, flags uint32) func(*rig.Rig) error {
 	}
 }
 
-// alone runs a test of this program in a process of its own.
+// alone runs a test of this program in a separate process.
 func alone(test string) error {
 	again := exec.Command(os.Args[0], "-test.run="+test)
 	again.Env = append(os.Environ(), "GOVERBS_ALONE=1")
 	return again.Run()
 }
 
-// isAlone skips a test but in a process that alone started.
+// isAlone skips a test outside a process that alone started.
 func isAlone(t *testing.T) {
 	rig.Kernel(t)
 	if os.Getenv("GOVERBS_ALONE") == "" {
-		t.Skip("belongs into a process of its own, which TestControl starts")
+		t.Skip("runs in a separate process, which TestControl starts")
 	}
 }
 
-// TestForkInit is the first and only thing of a process that TestControl starts.
+// TestForkInit runs alone in a process that TestControl starts.
 func TestForkInit(t *testing.T) {
 	isAlone(t)
 	require.NoError(t, verbs.ForkInit())
 }
 
-// TestCloseWithObjects: a device can be closed with all that was made of it. Its objects keep the kernel's context,
-// too, until the process ends: so the test ends it, before anybody counts what is left.
+// TestCloseWithObjects checks that a device can be closed while its objects exist. They keep the kernel's context until
+// the process exits, so the test exits before leaks are counted.
 func TestCloseWithObjects(t *testing.T) {
 	isAlone(t)
 	context := rig.OpenDevice(t)

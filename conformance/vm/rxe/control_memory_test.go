@@ -49,11 +49,11 @@ var memoryControls = []control{
 	{verb: "ibv_reg_mr", what: "window binding, which is allowed", call: reach(remote|ibv.ACCESS_MW_BIND, 0)},
 	{verb: "ibv_reg_mr", what: "relaxed ordering, which is optional",
 		call: reach(remote|ibv.ACCESS_RELAXED_ORDERING, 0)},
-	{verb: "ibv_reg_mr", what: "huge pages that are none", call: reach(remote|ibv.ACCESS_HUGETLB, 0)},
+	{verb: "ibv_reg_mr", what: "huge page flag on ordinary pages", call: reach(remote|ibv.ACCESS_HUGETLB, 0)},
 	{verb: "ibv_reg_mr", what: "zero based, reached by offset", call: reach(remote|ibv.ACCESS_ZERO_BASED, zeroBased)},
 	{verb: "ibv_reg_mr", what: "zero based, reached by address", call: reach(remote|ibv.ACCESS_ZERO_BASED, 0)},
 	{verb: "ibv_reg_mr", what: "on demand", call: reach(remote|ibv.ACCESS_ON_DEMAND, 0)},
-	{verb: "ibv_reg_mr", what: "on demand with huge pages that are none",
+	{verb: "ibv_reg_mr", what: "on demand with the huge page flag on ordinary pages",
 		call: reach(remote|ibv.ACCESS_ON_DEMAND|ibv.ACCESS_HUGETLB, 0)},
 	{verb: "ibv_reg_mr", what: "on demand, all memory", call: func(r *rig.Rig) error {
 		return made(r, verbs.DeregMR)(verbs.RegMR(r.PD, 0, 1<<64-1, local|ibv.ACCESS_ON_DEMAND))
@@ -63,13 +63,13 @@ var memoryControls = []control{
 		call: reg(local | ibv.ACCESS_FLUSH_PERSISTENT)},
 	{verb: "ibv_reg_mr", what: "unknown access flag", call: reg(local | 1<<18)},
 	{verb: "ibv_reg_mr", what: "unknown optional access flag", call: reg(local | 1<<29)},
-	{verb: "ibv_reg_mr", what: "memory that is not there", call: func(r *rig.Rig) error {
+	{verb: "ibv_reg_mr", what: "unmapped memory", call: func(r *rig.Rig) error {
 		return made(r, verbs.DeregMR)(verbs.RegMR(r.PD, 0x10, 4096, local))
 	}},
 	{verb: "ibv_reg_mr", what: "beyond the end of the address space", call: func(r *rig.Rig) error {
 		return made(r, verbs.DeregMR)(verbs.RegMR(r.PD, ^uintptr(0)-4095, 1<<20, local))
 	}},
-	{verb: "ibv_reg_mr", what: "memory that cannot be written, for writing", call: func(r *rig.Rig) error {
+	{verb: "ibv_reg_mr", what: "read-only memory, for writing", call: func(r *rig.Rig) error {
 		memory, err := unix.Mmap(-1, 0, 4096, unix.PROT_READ, unix.MAP_ANON|unix.MAP_PRIVATE)
 		r.Check(err)
 		defer unix.Munmap(memory)
@@ -96,7 +96,7 @@ var memoryControls = []control{
 		mr, err := verbs.RegMR(r.PD, address(&memory[0]), bufferLen, remote|ibv.ACCESS_MW_BIND)
 		r.Check(err)
 		r.Defer(func() {
-			if err != nil { // the window is gone now
+			if err != nil { // the window was deallocated
 				r.Check(verbs.DeregMR(mr))
 			}
 		})
@@ -109,7 +109,7 @@ var memoryControls = []control{
 	{verb: "ibv_rereg_mr", what: "new protection domain", call: rereg(ibv.REREG_MR_CHANGE_PD, 0, 0)},
 	{verb: "ibv_rereg_mr", what: "new access", call: rereg(ibv.REREG_MR_CHANGE_ACCESS, 0, remote)},
 	{verb: "ibv_rereg_mr", what: "input error: unknown flag", call: rereg(1<<7, 0, 0)},
-	{verb: "ibv_rereg_mr", what: "input error: translation to no bytes",
+	{verb: "ibv_rereg_mr", what: "input error: translation to zero bytes",
 		call: rereg(ibv.REREG_MR_CHANGE_TRANSLATION, 0, 0)},
 	{verb: "ibv_rereg_mr", what: "input error: access without the flag for it",
 		call: rereg(ibv.REREG_MR_CHANGE_TRANSLATION, 64, local)},
@@ -121,7 +121,7 @@ var memoryControls = []control{
 	{verb: "ibv_advise_mr", what: "memory registered on demand", call: advise(local|ibv.ACCESS_ON_DEMAND, prefetch{})},
 	{verb: "ibv_advise_mr", what: "for writing",
 		call: advise(local|ibv.ACCESS_ON_DEMAND, prefetch{advice: ibv.IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH_WRITE})},
-	{verb: "ibv_advise_mr", what: "for writing, of memory that is not to be written",
+	{verb: "ibv_advise_mr", what: "for writing, of read-only memory",
 		call: advise(ibv.ACCESS_ON_DEMAND, prefetch{advice: ibv.IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH_WRITE})},
 	{verb: "ibv_advise_mr", what: "out of the region's range",
 		call: advise(local|ibv.ACCESS_ON_DEMAND, prefetch{beyond: 4096})},
@@ -131,7 +131,7 @@ var memoryControls = []control{
 	{verb: "ibv_advise_mr", what: "memory that is not registered on demand", call: advise(local, prefetch{})},
 }
 
-// prefetch is what is wrong with advising to fetch a region.
+// prefetch describes invalid arguments for prefetching a region.
 type prefetch struct {
 	advice ibv.IBUverbsAdviseMRAdvice
 	flags  ibv.IBUverbsAdviseMRFlag
@@ -139,7 +139,7 @@ type prefetch struct {
 	key    uint32
 }
 
-// advise registers memory and advises to fetch it; where memory cannot be registered so, that is the answer.
+// advise registers memory and prefetches it. If registration fails, that is the result.
 func advise(access ibv.AccessFlags, p prefetch) func(*rig.Rig) error {
 	return func(r *rig.Rig) error {
 		memory := r.Memory(4096)
@@ -156,7 +156,7 @@ func advise(access ibv.AccessFlags, p prefetch) func(*rig.Rig) error {
 	}
 }
 
-// zeroBased asks reach to name the remote bytes by their offset.
+// zeroBased makes reach address the remote bytes by offset.
 const zeroBased = 1
 
 // reg registers memory.
@@ -166,7 +166,7 @@ func reg(access ibv.AccessFlags) func(*rig.Rig) error {
 	}
 }
 
-// reach registers memory, and has a peer write to it and read it back.
+// reach registers memory, and lets a peer write to it and read it back.
 func reach(access ibv.AccessFlags, based int) func(*rig.Rig) error {
 	return func(r *rig.Rig) error {
 		memory := r.Memory(4096)
@@ -184,7 +184,7 @@ func reach(access ibv.AccessFlags, based int) func(*rig.Rig) error {
 	}
 }
 
-// reachAt does the same with memory that is known under an address of its own.
+// reachAt is like reach, for memory registered at a different I/O virtual address.
 func reachAt(iova uint64) func(*rig.Rig) error {
 	return func(r *rig.Rig) error {
 		memory := r.Memory(4096)
@@ -197,7 +197,7 @@ func reachAt(iova uint64) func(*rig.Rig) error {
 	}
 }
 
-// exchange has a peer write to memory, which it knows under an address, and read it back.
+// exchange lets a peer write to memory at an address, and read it back.
 func exchange(r *rig.Rig, to *rig.Buffer, at uint64) error {
 	p, from := r.Pair(ibv.QPT_RC), r.Buffer(256, local)
 	copy(from.Bytes, pattern())
@@ -217,10 +217,10 @@ func exchange(r *rig.Rig, to *rig.Buffer, at uint64) error {
 	return nil
 }
 
-// rereg changes a region; the answer has C's code of the failure.
+// rereg changes a region. The result includes C's failure code.
 func rereg(flags ibv.ReregMRFlags, length uint64, access ibv.AccessFlags) func(*rig.Rig) error {
 	return func(r *rig.Rig) error {
-		var pd *ibv.PD // goes after the region that may come to be of it
+		var pd *ibv.PD // deallocated after the region that may use it
 		if flags&ibv.REREG_MR_CHANGE_PD != 0 {
 			var err error
 			pd, err = verbs.AllocPD(r.Context)

@@ -59,7 +59,7 @@ var queueControls = []control{
 	{verb: "ibv_create_cq_ex", what: "overrun ignored",
 		call: createCQEx(ibv.CQInitAttrEx{CQE: 10, CompMask: ibv.CQ_INIT_ATTR_MASK_FLAGS,
 			Flags: ibv.CREATE_CQ_ATTR_IGNORE_OVERRUN})},
-	{verb: "ibv_create_cq_ex", what: "parent domain that there is none of",
+	{verb: "ibv_create_cq_ex", what: "invalid parent domain",
 		call: createCQEx(ibv.CQInitAttrEx{CQE: 10, CompMask: ibv.CQ_INIT_ATTR_MASK_PD})},
 	{verb: "ibv_resize_cq", what: works, call: func(r *rig.Rig) error {
 		cq := r.CQ(10)
@@ -86,7 +86,7 @@ var queueControls = []control{
 			r.Check(status(r.Completion(p.ASend)))
 		}
 		if err := verbs.ResizeCQ(p.BRecv, 2); err != nil {
-			for range 4 { // none of them is lost
+			for range 4 { // none is lost
 				r.Check(status(r.Completion(p.BRecv)))
 			}
 			return err
@@ -107,7 +107,7 @@ var queueControls = []control{
 		b := r.Buffer(64, local)
 		l := r.Sends(1)
 		l.WRs[0].Opcode, l.SGEs[0] = ibv.WR_SEND, b.SGE(0, 8)
-		_, err := l.Post(qp) // is flushed
+		_, err := l.Post(qp) // flushed
 		r.Check(err)
 		return event(r, channel, cq)
 	}},
@@ -120,24 +120,24 @@ var queueControls = []control{
 	{verb: "ibv_ack_cq_events", what: "any", why: "it has no result"},
 
 	{verb: "ibv_modify_qp", what: works, call: queueAccess(remote)},
-	{verb: "ibv_modify_qp", what: "on demand, which is no access of a queue pair",
+	{verb: "ibv_modify_qp", what: "on demand, which does not apply to queue pairs",
 		call: queueAccess(remote | ibv.ACCESS_ON_DEMAND)},
-	{verb: "ibv_modify_qp", what: "zero based, which is no access of a queue pair",
+	{verb: "ibv_modify_qp", what: "zero based, which does not apply to queue pairs",
 		call: queueAccess(remote | ibv.ACCESS_ZERO_BASED)},
-	{verb: "ibv_modify_qp", what: "relaxed ordering, which is no access of a queue pair",
+	{verb: "ibv_modify_qp", what: "relaxed ordering, which does not apply to queue pairs",
 		call: queueAccess(remote | ibv.ACCESS_RELAXED_ORDERING)},
 	{verb: "ibv_modify_qp", what: "unknown access flag", call: queueAccess(remote | 1<<18)},
 	{verb: "ibv_modify_qp", what: "unknown access flag beyond the optional ones", call: queueAccess(remote | 1<<30)},
-	{verb: "ibv_modify_qp", what: "to RESET, with a completion that nobody polled",
+	{verb: "ibv_modify_qp", what: "to RESET, with an unpolled completion",
 		call: unpolled(func(qp *ibv.QP) error {
 			if err := verbs.ModifyQP(qp, &ibv.QPAttr{QPState: ibv.QPS_RESET}, ibv.QP_STATE); err != nil {
 				return err
 			}
 			return verbs.DestroyQP(qp)
 		})},
-	{verb: "ibv_destroy_qp", what: "with a completion that nobody polled", call: unpolled(verbs.DestroyQP)},
+	{verb: "ibv_destroy_qp", what: "with an unpolled completion", call: unpolled(verbs.DestroyQP)},
 	{verb: "ibv_create_qp", what: works, call: createQP(func(*ibv.QPInitAttr) {})},
-	{verb: "ibv_create_qp", what: "type that the device lacks",
+	{verb: "ibv_create_qp", what: "type that the device does not support",
 		call: createQP(func(a *ibv.QPInitAttr) { a.QPType = ibv.QPT_RAW_PACKET })},
 	{verb: "ibv_create_qp", what: "no such type", call: createQP(func(a *ibv.QPInitAttr) { a.QPType = 77 })},
 	{verb: "ibv_create_qp", what: "no completion queue",
@@ -160,7 +160,7 @@ var queueControls = []control{
 	{verb: "ibv_create_qp_ex", what: "create flags", call: createQPEx(func(a *ibv.QPInitAttrEx) {
 		a.CompMask, a.CreateFlags = a.CompMask|ibv.QP_INIT_ATTR_CREATE_FLAGS, ibv.QP_CREATE_SCATTER_FCS
 	})},
-	{verb: "ibv_create_qp_ex", what: "send operation that the type lacks", call: createQPEx(func(a *ibv.QPInitAttrEx) {
+	{verb: "ibv_create_qp_ex", what: "send operation not for the type", call: createQPEx(func(a *ibv.QPInitAttrEx) {
 		a.CompMask, a.SendOpsFlags = a.CompMask|ibv.QP_INIT_ATTR_SEND_OPS_FLAGS, ibv.QP_EX_WITH_TSO
 	})},
 	{verb: "ibv_create_qp_ex", what: "headers for large sends", call: createQPEx(func(a *ibv.QPInitAttrEx) {
@@ -183,7 +183,7 @@ var queueControls = []control{
 		return err
 	}},
 	{verb: "ibv_query_qp_data_in_order", what: "any",
-		why: "where it knows nothing it answers that nothing is promised"},
+		why: "without information it returns that nothing is guaranteed"},
 	{verb: "ibv_destroy_qp", what: works, call: createQP(func(*ibv.QPInitAttr) {})},
 	{verb: "ibv_destroy_qp", what: "in a multicast group", call: func(r *rig.Rig) error {
 		cq := r.CQ(4)
@@ -230,7 +230,7 @@ func createQPEx(change func(*ibv.QPInitAttrEx)) func(*rig.Rig) error {
 	}
 }
 
-// channelled is a completion queue with a channel.
+// channelled returns a completion queue with a channel.
 func channelled(r *rig.Rig) (*ibv.CompChannel, *ibv.CQ) {
 	channel, err := verbs.CreateCompChannel(r.Context)
 	r.Check(err)
@@ -241,7 +241,7 @@ func channelled(r *rig.Rig) (*ibv.CompChannel, *ibv.CQ) {
 	return channel, cq
 }
 
-// event takes an event of a queue from its channel.
+// event reads an event of a queue from its channel.
 func event(r *rig.Rig, channel *ibv.CompChannel, of *ibv.CQ) error {
 	got, context := &rig.Records[ibv.Ptr[ibv.CQ]](r, 1)[0], &rig.Records[uintptr](r, 1)[0]
 	if err := rig.Within("a completion event",
@@ -255,7 +255,7 @@ func event(r *rig.Rig, channel *ibv.CompChannel, of *ibv.CQ) error {
 	return nil
 }
 
-// queueAccess brings a queue pair to INIT with access flags.
+// queueAccess moves a queue pair to INIT with access flags.
 func queueAccess(access ibv.AccessFlags) func(*rig.Rig) error {
 	return func(r *rig.Rig) error {
 		cq := r.CQ(4)
@@ -264,8 +264,8 @@ func queueAccess(access ibv.AccessFlags) func(*rig.Rig) error {
 	}
 }
 
-// unpolled calls f with a queue pair that has received, and of which nobody polled the completion. It answers how many
-// completions there are after the call.
+// unpolled calls f with a queue pair whose receive completion has not been polled, and returns the number of
+// completions after the call.
 func unpolled(f func(*ibv.QP) error) func(*rig.Rig) error {
 	return func(r *rig.Rig) error {
 		sends, recvs := r.CQ(4), r.CQ(4)

@@ -33,7 +33,7 @@ var receiveControls = []control{
 		}
 		return err
 	}},
-	{verb: "ibv_query_srq", what: "any", why: "the page tells none, and it has no argument that can be wrong"},
+	{verb: "ibv_query_srq", what: "any", why: "the page documents none, and it has no argument that can be wrong"},
 	{verb: "ibv_modify_srq", what: works, call: modifySRQ(ibv.SRQAttr{SRQLimit: 4}, ibv.SRQ_LIMIT)},
 	{verb: "ibv_modify_srq", what: "limit above the size",
 		call: modifySRQ(ibv.SRQAttr{SRQLimit: 1 << 20}, ibv.SRQ_LIMIT)},
@@ -76,7 +76,7 @@ func createSRQEx(change func(*ibv.SRQInitAttrEx)) func(*rig.Rig) error {
 	}
 }
 
-// modifySRQ modifies a queue of 8; where then is given, that follows and is the answer.
+// modifySRQ modifies a queue of 8 entries. If then is given, it is applied next, and its result returned.
 func modifySRQ(attr ibv.SRQAttr, mask ibv.SRQAttrMask, then ...ibv.SRQAttr) func(*rig.Rig) error {
 	return func(r *rig.Rig) error {
 		srq := r.SRQ(8)

@@ -21,13 +21,13 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// control is a call of a control verb: one that works, or one that fails in a way that the verb's page tells or that
-// its arguments allow.
+// control is a call of a control verb that succeeds, or fails in a way that the manual page documents or its arguments
+// allow.
 type control struct {
 	verb string
-	what string // works, or what is wrong
+	what string // works, or the fault
 	call func(r *rig.Rig) error
-	why  string // where call is nil: why it cannot be provoked
+	why  string // if call is nil: why the failure cannot be provoked
 }
 
 const works = "works"
@@ -35,7 +35,7 @@ const works = "works"
 var controls = slices.Concat(deviceControls, memoryControls, bufferControls, windowControls, queueControls,
 	receiveControls, datagramControls)
 
-// TestControl measures each call on objects of its own; those that cannot be provoked are listed with the reason.
+// TestControl measures each call on separate objects. Failures that cannot be provoked are listed with the reason.
 func TestControl(t *testing.T) {
 	r := rig.Open(t)
 	table := results.Table{Columns: []string{"verb", "case", "answer", "not_provoked"}, Keys: 2}
@@ -56,7 +56,7 @@ func TestControl(t *testing.T) {
 	check(t, "control", table)
 }
 
-// elsewhere are the functions that other tests call, or that enter neither the provider nor the kernel.
+// elsewhere are functions that other tests call, or that call neither the provider nor the kernel.
 var elsewhere = map[string]string{
 	"ibv_post_send":               "TestPostSend, TestMistakes",
 	"ibv_post_recv":               "TestRecvInStates",
@@ -69,7 +69,7 @@ var elsewhere = map[string]string{
 	"ibv_end_poll":                "TestExtendedCompletions",
 	"ibv_cq_ex_to_cq":             "TestExtendedCompletions",
 	"ibv_qp_to_qp_ex":             "TestWRPost",
-	"verbs_get_ctx":               "what extended verbs go through",
+	"verbs_get_ctx":               "used by all extended verbs",
 	"ibv_inc_rkey":                "rig.Bind; computes",
 	"ibv_flow_label_to_udp_sport": "computes",
 	"ibv_is_qpt_supported":        "computes",
@@ -84,13 +84,13 @@ var elsewhere = map[string]string{
 	"mbps_to_ibv_rate":            "computes",
 }
 
-// families are functions that one test calls all of.
+// families are groups of functions with a test that calls all of them.
 var families = map[string]string{
 	"ibv_wr_":      "TestWRPost",
 	"ibv_wc_read_": "TestExtendedCompletions",
 }
 
-// TestEveryVerbIsCalled: no function of libibverbs is forgotten. It reads the sources, on the host.
+// TestEveryVerbIsCalled checks that every function of libibverbs is covered. It reads the sources on the host.
 func TestEveryVerbIsCalled(t *testing.T) {
 	sources, err := filepath.Glob("../../../generated/libibverbs/*.go")
 	require.NoError(t, err)
@@ -113,12 +113,12 @@ func TestEveryVerbIsCalled(t *testing.T) {
 		}
 		fails[c.verb] = fails[c.verb] || c.what != works
 		succeeds[c.verb] = succeeds[c.verb] || c.what == works
-		assert.Equal(t, c.call == nil, c.why != "", "%s: %s: either it is called or it says why not", c.verb, c.what)
+		assert.Equal(t, c.call == nil, c.why != "", "%s: %s: needs either a call or a reason", c.verb, c.what)
 	}
 	for verb := range succeeds {
 		assert.True(t, succeeds[verb] || verb == "ibv_export_buf_dmabuf_fd" || called[verb] == "unsupported",
-			"%s: no call that works", verb)
-		assert.True(t, fails[verb], "%s: no failure, not even one that cannot be provoked", verb)
+			"%s: no successful call", verb)
+		assert.True(t, fails[verb], "%s: no failure, not even one listed as impossible", verb)
 	}
 	for verb, of := range unmade {
 		assert.Equal(t, "unsupported", called[of], "%s needs what %s makes", verb, of)
@@ -143,10 +143,10 @@ func TestEveryVerbIsCalled(t *testing.T) {
 	}
 }
 
-// prototype is the line about C above a generated function.
+// prototype matches the line about C above a generated function.
 var prototype = regexp.MustCompile(`(?m)^// C: [^(\n]*?(\w+)\(.*\.h\)$`)
 
-// absent is the answer of a function that the library of the guest does not have.
+// absent is the result of a function that the guest's library does not have.
 const absent = "not in the library"
 
 func answer(err error) string {
@@ -157,10 +157,10 @@ func answer(err error) string {
 	return errnoName(err)
 }
 
-// failed is an answer that is no errno: the status of a completion, or what did not hold.
+// failed returns a failure without an errno: a completion status or a violated expectation.
 func failed(what string) error { return errors.New(what) }
 
-// made passes on the failure to make an object, or destroys what was made.
+// made destroys a created object, or returns the error of its creation.
 func made[T any](r *rig.Rig, destroy func(*T) error) func(*T, error) error {
 	return func(object *T, err error) error {
 		if err == nil {

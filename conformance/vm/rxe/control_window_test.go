@@ -58,10 +58,10 @@ var windowControls = []control{
 	{verb: "ibv_bind_mw", what: "unknown access flag", call: windowed(func(w *windows) error {
 		return w.bind(w.window(ibv.MW_TYPE_1), w.there, 0, bufferLen, 1<<18)
 	})},
-	{verb: "ibv_bind_mw", what: "local write, which is no access of a window", call: windowed(func(w *windows) error {
+	{verb: "ibv_bind_mw", what: "local write, which does not apply to windows", call: windowed(func(w *windows) error {
 		return w.bind(w.window(ibv.MW_TYPE_1), w.there, 0, bufferLen, local)
 	})},
-	{verb: "ibv_bind_mw", what: "on demand, which is no access of a window", call: windowed(func(w *windows) error {
+	{verb: "ibv_bind_mw", what: "on demand, which does not apply to windows", call: windowed(func(w *windows) error {
 		return w.bind(w.window(ibv.MW_TYPE_1), w.there, 0, bufferLen, window|ibv.ACCESS_ON_DEMAND)
 	})},
 	{verb: "ibv_bind_mw", what: "zero based", call: windowed(func(w *windows) error {
@@ -127,7 +127,7 @@ var windowControls = []control{
 			key, _ := w.invalidatedByPeer()
 			return w.write(key)
 		})},
-	{verb: "ibv_alloc_mw", what: "type 2, invalidated by the peer, and the receiver is told the key",
+	{verb: "ibv_alloc_mw", what: "type 2, invalidated by the peer, and the receiver gets the key",
 		call: windowed(func(w *windows) error {
 			key, wc := w.invalidatedByPeer()
 			if told := *wc.InvalidatedRKey(); told != key {
@@ -151,10 +151,10 @@ var windowControls = []control{
 		})},
 }
 
-// window is what windows allow.
+// window has the access flags of windows.
 const window = ibv.ACCESS_REMOTE_WRITE | ibv.ACCESS_REMOTE_READ
 
-// windows is a stage where B binds windows to there, and A writes through them.
+// windows is a stage in which B binds windows to the remote buffer, and A writes through them.
 type windows struct {
 	*rig.Rig
 	p           *rig.Pair
@@ -177,7 +177,7 @@ func (w *windows) window(kind ibv.MWType) *ibv.MW {
 	return mw
 }
 
-// bind binds a window of type 1 and waits for it.
+// bind binds a type 1 window and waits for completion.
 func (w *windows) bind(mw *ibv.MW, to *rig.Buffer, from, length int, access ibv.AccessFlags) error {
 	err := verbs.BindMW(w.p.B, mw, &ibv.MWBind{WRID: 9, SendFlags: ibv.SEND_SIGNALED, BindInfo: ibv.MWBindInfo{
 		MR: ibv.PtrTo(to.MR), Addr: to.Address(from), Length: uint64(length), MWAccessFlags: access,
@@ -188,7 +188,7 @@ func (w *windows) bind(mw *ibv.MW, to *rig.Buffer, from, length int, access ibv.
 	return w.completed(w.p.BSend)
 }
 
-// write has A write to there under a key.
+// write makes A write to the remote buffer under a key.
 func (w *windows) write(key uint32) error {
 	l := w.Sends(1)
 	l.WRs[0].Opcode, l.WRs[0].SendFlags, l.SGEs[0] = ibv.WR_RDMA_WRITE, ibv.SEND_SIGNALED, w.here.SGE(0, moved)
@@ -196,7 +196,7 @@ func (w *windows) write(key uint32) error {
 	return w.post(l, w.p.A, w.p.ASend)
 }
 
-// invalidate has B invalidate a key of its own, which must be a bound window's.
+// invalidate makes B invalidate the key of a bound window.
 func (w *windows) invalidate(key uint32) error {
 	l := w.Sends(1)
 	l.WRs[0].Opcode, l.WRs[0].SendFlags, l.WRs[0].NumSGE = ibv.WR_LOCAL_INV, ibv.SEND_SIGNALED, 0
@@ -204,7 +204,7 @@ func (w *windows) invalidate(key uint32) error {
 	return w.post(l, w.p.B, w.p.BSend)
 }
 
-// invalidatedByPeer binds a window at B, which a send of A's invalidates, and gives its key and B's completion.
+// invalidatedByPeer binds a window at B, which a send of A invalidates. It returns the key and B's completion.
 func (w *windows) invalidatedByPeer() (key uint32, wc ibv.WC) {
 	key = w.Bound(w.p.B, w.p.BSend, w.there)
 	w.Recv(w.p.B, 1, w.there.SGE(0, bufferLen))
@@ -224,7 +224,7 @@ func (w *windows) post(l *rig.List, qp *ibv.QP, cq *ibv.CQ) error {
 	return w.completed(cq)
 }
 
-// completed is the status of the next completion.
+// completed returns the status of the next completion as an error.
 func (w *windows) completed(cq *ibv.CQ) error {
 	wc, came, err := rig.Poll(cq, patience)
 	w.Check(err)

@@ -18,12 +18,12 @@ import (
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
 )
 
-// occurrence is something that happens to a device of its own, after which asynchronous events come, or do not.
+// occurrence is something that happens to a device, and may raise asynchronous events.
 type occurrence struct {
 	what string
-	// what events are about: *ibv.CQ, *ibv.QP, *ibv.SRQ; nil for the port
+	// object of the events: *ibv.CQ, *ibv.QP, *ibv.SRQ; nil for the port
 	of func(r *rig.Rig, s *rig.Spare) (element any)
-	// an event that does not come on any kernel, and why
+	// an event that no kernel raises, and the reason
 	event ibv.EventType
 	why   string
 }
@@ -54,7 +54,7 @@ var occurrences = []occurrence{
 		r.Check(status(r.Completion(p.BRecv)))
 		return p.B
 	}},
-	{what: "a write under a key that there is none of", of: func(r *rig.Rig, _ *rig.Spare) any {
+	{what: "a write under an unknown key", of: func(r *rig.Rig, _ *rig.Spare) any {
 		p, b := r.Pair(ibv.QPT_RC), r.Buffer(64, remote)
 		write(r, p.A, ibv.WR_RDMA_WRITE, b.SGE(0, 8), b.Address(0), b.MR.RKey^0xff00)
 		r.Completion(p.ASend)
@@ -71,7 +71,7 @@ var occurrences = []occurrence{
 		r.Completion(p.ASend)
 		return p.B
 	}},
-	{what: "more reads at once than the queue pair answers", of: func(r *rig.Rig, _ *rig.Spare) any {
+	{what: "more concurrent reads than the queue pair accepts", of: func(r *rig.Rig, _ *rig.Spare) any {
 		p, b := &rig.Pair{ASend: r.CQ(8), ARecv: r.CQ(8), BSend: r.CQ(8), BRecv: r.CQ(8)}, r.Buffer(64, remote)
 		p.A, p.B = r.QP(ibv.QPT_RC, p.ASend, p.ARecv), r.QP(ibv.QPT_RC, p.BSend, p.BRecv)
 		r.Init(p.B)
@@ -94,7 +94,7 @@ var occurrences = []occurrence{
 		r.Completion(p.ASend)
 		return p.B
 	}},
-	{what: "an invalidation of a key that there is none of", of: func(r *rig.Rig, _ *rig.Spare) any {
+	{what: "an invalidation of an unknown key", of: func(r *rig.Rig, _ *rig.Spare) any {
 		p, b, l := r.Pair(ibv.QPT_RC), r.Buffer(64, local), r.Sends(1)
 		r.Recv(p.B, 1, b.SGE(0, 64))
 		l.WRs[0].Opcode, l.WRs[0].SendFlags, l.SGEs[0] = ibv.WR_SEND_WITH_INV, ibv.SEND_SIGNALED, b.SGE(0, 8)
@@ -104,7 +104,7 @@ var occurrences = []occurrence{
 		r.Completion(p.ASend)
 		return p.B
 	}},
-	{what: "a receive into a region that is not to be written", of: func(r *rig.Rig, _ *rig.Spare) any {
+	{what: "a receive into a read-only region", of: func(r *rig.Rig, _ *rig.Spare) any {
 		p, b, only := r.Pair(ibv.QPT_RC), r.Buffer(64, local), r.Buffer(64, 0)
 		r.Recv(p.B, 1, only.SGE(0, 64))
 		write(r, p.A, ibv.WR_SEND, b.SGE(0, 8), 0, 0)
@@ -148,7 +148,7 @@ var occurrences = []occurrence{
 		s.AddAddress(net.IPv4(10, 79, 0, 1))
 		return nil
 	}},
-	{what: "the largest packet of the network device changes", of: func(r *rig.Rig, s *rig.Spare) any {
+	{what: "the MTU of the network device changes", of: func(r *rig.Rig, s *rig.Spare) any {
 		r.Check(s.SetMTU(3000))
 		return nil
 	}},
@@ -162,14 +162,14 @@ var occurrences = []occurrence{
 	{event: ibv.EVENT_CLIENT_REREGISTER, why: "RoCE has no subnet manager"},
 	{event: ibv.EVENT_PKEY_CHANGE, why: "Soft-RoCE has one P_Key, which does not change"},
 	{event: ibv.EVENT_SRQ_ERR, why: "a program cannot break a shared receive queue"},
-	{event: ibv.EVENT_WQ_FATAL, why: "Soft-RoCE has no work queues of their own"},
+	{event: ibv.EVENT_WQ_FATAL, why: "Soft-RoCE has no separate work queues"},
 	{event: ibv.EVENT_DEVICE_FATAL, why: "Soft-RoCE does not go while it is open: removed-KERNEL.csv"},
 	{event: ibv.EVENT_DEVICE_SPEED_CHANGE, why: "the speed of a dummy device does not change"},
 }
 
-const noEvent = "it came of nothing that is listed here"
+const noEvent = "none of the listed causes raises it"
 
-// TestEvents measures which events come of what; the events that cannot come are listed with the reason.
+// TestEvents measures which events are raised by which causes. Events that cannot occur are listed with the reason.
 func TestEvents(t *testing.T) {
 	home := rig.Open(t)
 	table := results.Table{Columns: []string{"occurrence", "events", "not_provoked"}, Keys: 1}
@@ -182,7 +182,7 @@ func TestEvents(t *testing.T) {
 			spare := home.For(t).Spare()
 			r := spare.Open()
 			require.NoError(t, unix.SetNonblock(int(r.Context.AsyncFD), true))
-			events(t, r, nil) // of the device's own beginning
+			events(t, r, nil) // discard initial events
 			element := o.of(r, spare)
 			require.NoError(t, rig.Elapse(time.Second))
 			table.Rows = append(table.Rows, []string{o.what, events(t, r, element), "-"})
@@ -191,8 +191,7 @@ func TestEvents(t *testing.T) {
 	check(t, "events", table)
 }
 
-// events takes the events that come and tells their names, each once, in order; those about an object must be about the
-// right one.
+// events reads pending events and returns their distinct names in order. Events about an object must be about element.
 func events(t *testing.T, r *rig.Rig, element any) (names string) {
 	t.Helper()
 	event := &rig.Records[ibv.AsyncEvent](r, 1)[0]
@@ -206,7 +205,7 @@ func events(t *testing.T, r *rig.Rig, element any) (names string) {
 		name := trim(event.EventType.String())
 		switch of := element.(type) {
 		case *ibv.CQ:
-			if event.EventType == ibv.EVENT_QP_FATAL { // of the queue pair that completes there
+			if event.EventType == ibv.EVENT_QP_FATAL { // a queue pair of that completion queue
 				break
 			}
 			assert.Equal(t, ibv.PtrTo(of), *event.Element.CQ(), name)
@@ -230,7 +229,7 @@ func events(t *testing.T, r *rig.Rig, element any) (names string) {
 	return names
 }
 
-// write posts one signalled work request.
+// write posts one signaled work request.
 func write(r *rig.Rig, qp *ibv.QP, opcode ibv.WROpcode, sge ibv.SGE, remote uint64, rkey uint32) {
 	l := r.Sends(1)
 	l.WRs[0].Opcode, l.WRs[0].SendFlags, l.SGEs[0] = opcode, ibv.SEND_SIGNALED, sge
@@ -240,8 +239,8 @@ func write(r *rig.Rig, qp *ibv.QP, opcode ibv.WROpcode, sge ibv.SGE, remote uint
 	time.Sleep(2 * time.Millisecond)
 }
 
-// TestDeviceRemoved: while a device is open it can be asked to go; what that does, differs. Once it is closed, it is
-// gone, and what was listed before cannot be opened.
+// TestDeviceRemoved measures the effect of removing an open device, which varies. Once the device is closed, it no
+// longer exists, and a device listed earlier cannot be opened.
 func TestDeviceRemoved(t *testing.T) {
 	home := rig.Open(t)
 	table := results.Table{Columns: []string{"question", "answer"}, Keys: 1}
@@ -259,9 +258,9 @@ func TestDeviceRemoved(t *testing.T) {
 		select {
 		case err := <-removed:
 			removed <- err
-			note("the device goes while it is open", "yes")
+			note("the device is removed while it is open", "yes")
 		case <-time.After(time.Second):
-			note("the device goes while it is open", "when it is closed")
+			note("the device is removed while it is open", "when it is closed")
 		}
 		note("events", events(t, r, nil))
 		note("ibv_query_port", errnoName(verbs.QueryPort(r.Context, rig.PortNum, new(ibv.PortAttr))))
@@ -279,6 +278,6 @@ func TestDeviceRemoved(t *testing.T) {
 		require.Fail(t, "the device does not go once it is closed")
 	}
 	_, err := netlink.RdmaLinkByName(spare.Name)
-	assert.Error(t, err, "it is gone")
+	assert.Error(t, err, "removed")
 	check(t, "removed", table)
 }

@@ -16,9 +16,9 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// TestExpectedByPrograms has what programs and test suites of others took for granted and did not find on the software
-// device at first. Where Soft-RoCE has the verb, it answers in the same way; where it has not, it must say so, and
-// nothing else than the suite that asked shows how devices of vendors answer.
+// TestExpectedByPrograms tests behavior that other projects' programs and test suites expect, and that the software
+// device lacked at first. Where Soft-RoCE implements the verb, it must behave the same; otherwise it must report
+// ErrNotSupported.
 func TestExpectedByPrograms(t *testing.T) {
 	r := rig.Open(t)
 	answers := func(want string, call func(*rig.Rig) error) func(*testing.T) {
@@ -51,8 +51,8 @@ func TestExpectedByPrograms(t *testing.T) {
 	t.Run("a context is imported by its descriptor", func(t *testing.T) { expectImport(t, r.For(t)) })
 }
 
-// lacks says whether an error is that of a verb which the device does not have. The software device has all that is
-// asked here.
+// lacks reports whether an error means that the device does not support a verb. The software device supports all verbs
+// used here.
 func lacks(t *testing.T, err error) bool {
 	t.Helper()
 	if rig.Kernel(t) == rig.Soft {
@@ -84,7 +84,7 @@ func expectDeviceMemory(t *testing.T, r *rig.Rig) {
 	require.NoError(t, verbs.DeregMR(mr))
 }
 
-// expectRendezvous has a message announce data, which the receiver fetches, and reads the completion of that.
+// expectRendezvous sends a message that announces data, which the receiver fetches, and reads the completions.
 func expectRendezvous(t *testing.T, r *rig.Rig) {
 	sends, recvs := r.CQ(16), r.CQ(16)
 	ex, err := verbs.CreateCQEx(r.Context, &ibv.CQInitAttrEx{CQE: 64, WCFlags: ibv.WC_EX_WITH_TM_INFO})
@@ -111,7 +111,7 @@ func expectRendezvous(t *testing.T, r *rig.Rig) {
 	ops[0] = ibv.OpsWR{WRID: 5, Flags: ibv.OPS_SIGNALED, TM: ibv.OpsTM{Add: ibv.OpsTMAdd{RecvWRID: 6,
 		SGList: ibv.PtrTo(&sges[0]), NumSGE: 1, Tag: 9, Mask: ^uint64(0)}}}
 	require.NoError(t, verbs.PostSRQOps(srq, &ops[0], &rig.Records[ibv.Ptr[ibv.OpsWR]](r, 1)[0]))
-	r.Recv(a, 8, here.SGE(256, 64)) // of the receiver's answer, when it has the data
+	r.Recv(a, 8, here.SGE(256, 64)) // for the receiver's FIN, when it has the data
 
 	copy(here.Bytes[512:], "announced")
 	*(*ibv.TMH)(unsafe.Pointer(&here.Bytes[0])) = ibv.TMH{Opcode: ibv.TMH_RNDV, AppCtx: ibv.ToBE32(99),
@@ -148,7 +148,7 @@ func expectRendezvous(t *testing.T, r *rig.Rig) {
 	require.NoError(t, verbs.EndPoll(ex))
 }
 
-// expectImport: a second context by the descriptor of the first knows the objects of the first by their numbers.
+// expectImport checks that a second context, imported by the first one's descriptor, can import its objects by handle.
 func expectImport(t *testing.T, r *rig.Rig) {
 	assert.GreaterOrEqual(t, r.Context.CmdFD, int32(0), "a descriptor")
 	fd, err := unix.Dup(int(r.Context.CmdFD))

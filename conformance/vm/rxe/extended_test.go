@@ -16,8 +16,8 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// TestExtendedCompletions reads completions by the functions of an extended queue: what was asked for is there, and
-// what the queue was not made for is an error.
+// TestExtendedCompletions reads completions with the functions of an extended queue. Requested fields are present, and
+// others return an error.
 func TestExtendedCompletions(t *testing.T) {
 	r := rig.Open(t)
 	ex, err := verbs.CreateCQEx(r.Context, &ibv.CQInitAttrEx{CQE: 16, WCFlags: ibv.WC_STANDARD_FLAGS})
@@ -51,7 +51,7 @@ func TestExtendedCompletions(t *testing.T) {
 		opcode, err := verbs.WCReadOpcode(ex)
 		has(t, ibv.WC_RECV, opcode, err)
 		flags, err := verbs.WCReadWCFlags(ex)
-		has(t, ibv.WC_WITH_IMM, flags&^ibv.WC_GRH, err) // Soft-RoCE says GRH of all that it receives
+		has(t, ibv.WC_WITH_IMM, flags&^ibv.WC_GRH, err) // Soft-RoCE sets GRH in every receive
 		imm, err := verbs.WCReadImmData(ex)
 		has(t, ibv.ToBE32(0x01020304), imm, err)
 		number, err := verbs.WCReadQPNum(ex)
@@ -66,7 +66,7 @@ func TestExtendedCompletions(t *testing.T) {
 		has(t, 0, bits, err)
 		vendor, err := verbs.WCReadVendorErr(ex)
 		has(t, 0, vendor, err)
-		_, err = verbs.WCReadInvalidatedRKey(ex) // shares its bytes with imm_data
+		_, err = verbs.WCReadInvalidatedRKey(ex) // shares storage with imm_data
 		assert.NoError(t, err)
 	}
 	assert.ErrorIs(t, verbs.NextPoll(ex), unix.ENOENT)
@@ -82,7 +82,7 @@ func TestExtendedCompletions(t *testing.T) {
 	require.NoError(t, verbs.EndPoll(ex))
 }
 
-// has: it was read, and is what was expected.
+// has checks that a field was read and has the expected value.
 func has[T comparable](t *testing.T, want, got T, err error) {
 	t.Helper()
 	require.NoError(t, err)

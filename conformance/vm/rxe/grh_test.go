@@ -17,7 +17,7 @@ import (
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
 )
 
-// headerCases are datagrams whose headers are compared. Lengths that are no multiple of 4 are padded on the wire.
+// headerCases are datagrams whose headers are compared. Lengths that are not multiples of 4 are padded on the wire.
 var headerCases = []struct {
 	name   string
 	opcode ibv.WROpcode
@@ -49,7 +49,7 @@ func toGroup(g *ibv.GlobalRoute) {
 	}
 }
 
-// TestDatagramHeader measures the header in front of a datagram's data, field by field.
+// TestDatagramHeader measures the header before a datagram's data, field by field.
 func TestDatagramHeader(t *testing.T) {
 	r := rig.Open(t)
 	table := results.Table{Columns: []string{"family", "case", "before", "version", "class", "flow", "length",
@@ -75,7 +75,7 @@ func TestDatagramHeader(t *testing.T) {
 	check(t, "grh", table)
 }
 
-// linkLocal finds the device's GID of RoCE v2 that is an IPv6 address.
+// linkLocal finds the device's RoCE v2 GID that is an IPv6 address.
 func linkLocal(r *rig.Rig) (gid ibv.GID, index uint8) {
 	entries := make([]ibv.GIDEntry, 64)
 	n, err := verbs.QueryGIDTable(r.Context, &entries[0], uint64(len(entries)), 0)
@@ -90,7 +90,7 @@ func linkLocal(r *rig.Rig) (gid ibv.GID, index uint8) {
 	return entries[i].GID, uint8(entries[i].GIDIndex)
 }
 
-// receivedHeader sends a datagram along a path to the device itself, and returns what precedes its data.
+// receivedHeader sends a datagram along a path to the device itself, and returns the bytes before its data.
 func receivedHeader(t *testing.T, r *rig.Rig, attr *ibv.AHAttr, op ibv.WROpcode, length int) []byte {
 	p := r.Pair(ibv.QPT_UD)
 	ah, err := verbs.CreateAH(r.PD, attr)
@@ -120,12 +120,12 @@ func receivedHeader(t *testing.T, r *rig.Rig, attr *ibv.AHAttr, op ibv.WROpcode,
 	wc := r.Completion(p.BRecv)
 	r.Check(status(wc))
 	if int(wc.ByteLen) != grh+length {
-		r.Check(failed("another length than that of the datagram and its header"))
+		r.Check(failed("wrong length"))
 	}
 	return to.Bytes[:grh]
 }
 
-// fields are the columns of a header from "before" on.
+// fields returns the columns of a header from "before" on.
 func fields(family string, h []byte, from, to [16]byte) []string {
 	hex := func(v uint64) string { return "0x" + strconv.FormatUint(v, 16) }
 	number := func(v uint64) string { return strconv.FormatUint(v, 10) }
@@ -159,7 +159,7 @@ func fields(family string, h []byte, from, to [16]byte) []string {
 		addresses(ip[12:20], 12)}
 }
 
-// ones is the ones' complement sum of a header, which is 0xffff if the header's checksum is right.
+// ones returns the ones' complement sum of a header, which is 0xffff if its checksum is correct.
 func ones(b []byte) (sum uint32) {
 	for ; len(b) > 1; b = b[2:] {
 		sum += uint32(binary.BigEndian.Uint16(b))

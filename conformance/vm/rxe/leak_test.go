@@ -15,14 +15,14 @@ import (
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
 )
 
-// TestMain: where there is no guest, the tests run on the software device.
+// TestMain runs the tests on the software device outside a guest.
 func TestMain(m *testing.M) {
 	rig.OrSoft()
 	rig.Main(m)
 }
 
-// TestLeaks: the kernel's counts follow what is made and destroyed; tests that leave something fail, though each of
-// them passed.
+// TestLeaks checks that the kernel's counts follow creation and destruction, and that leaks fail a package whose tests
+// all passed.
 func TestLeaks(t *testing.T) {
 	r := rig.Open(t)
 	before, err := rig.Resources()
@@ -51,11 +51,11 @@ func TestLeaks(t *testing.T) {
 	again.Env = append(os.Environ(), "GOVERBS_LEAK=1")
 	out, err := again.CombinedOutput()
 	assert.ErrorContains(t, err, "exit status 1", "%s", out)
-	assert.Regexp(t, `PASS\nrig: the tests left 1 ctx, 1 pd; none failed, and these are still at work:\ngoroutine `,
+	assert.Regexp(t, `PASS\nrig: the tests leaked 1 ctx, 1 pd; no test failed, remaining goroutines:\ngoroutine `,
 		string(out))
 }
 
-// TestDeliberateLeak leaves a device open when TestLeaks asks for it.
+// TestDeliberateLeak leaves a device open for TestLeaks.
 func TestDeliberateLeak(t *testing.T) {
 	rig.Kernel(t)
 	if os.Getenv("GOVERBS_LEAK") == "" {

@@ -29,7 +29,7 @@ var (
 		ibv.WR_ATOMIC_CMP_AND_SWP,
 		ibv.WR_ATOMIC_FETCH_AND_ADD, ibv.WR_LOCAL_INV, ibv.WR_BIND_MW, ibv.WR_SEND_WITH_INV, ibv.WR_TSO, ibv.WR_DRIVER1,
 		ibv.WR_FLUSH, ibv.WR_ATOMIC_WRITE,
-		16, 255, // there are none of these numbers
+		16, 255, // undefined opcodes
 	}
 	flags = []ibv.SendFlags{
 		0, ibv.SEND_SIGNALED, ibv.SEND_SIGNALED | ibv.SEND_INLINE, ibv.SEND_SIGNALED | ibv.SEND_FENCE,
@@ -37,8 +37,8 @@ var (
 	}
 )
 
-// check holds a measured table against the recorded one, and leaves it for the host. On the software device, it holds
-// the table against what Soft-RoCE answered on every kernel, and each difference has to have its reason.
+// check compares a measured table with the recorded one and writes it for the host. On the software device, it compares
+// with Soft-RoCE on every kernel, and each difference needs a reason.
 func check(t *testing.T, table string, now results.Table) {
 	t.Helper()
 	name := table + "-" + rig.Kernel(t) + ".csv"
@@ -64,12 +64,11 @@ func check(t *testing.T, table string, now results.Table) {
 	}
 }
 
-// TestSource tells what is measured here: the versions of the kernel that runs and of the library that was put beside
-// it.
+// TestSource reports the versions of the running kernel and the library.
 func TestSource(t *testing.T) {
 	kernel := rig.Kernel(t)
 	if kernel == rig.Soft {
-		t.Skip("the software device is of this checkout: it has no kernel and no library")
+		t.Skip("the software device has no kernel and no library")
 	}
 	text, err := os.ReadFile("/proc/version")
 	require.NoError(t, err)
@@ -85,10 +84,10 @@ func TestSource(t *testing.T) {
 	}
 }
 
-// release is Debian's version of a kernel, in /proc/version.
+// release matches Debian's version of a kernel in /proc/version.
 var release = regexp.MustCompile(`Debian (\d+(?:\.\d+)+)-\d+[^)]* \(\d{4}`)
 
-// TestCreateQP: which types of queue pair there are, and what creating the others answers.
+// TestCreateQP measures which types of queue pair can be created, and the errors for others.
 func TestCreateQP(t *testing.T) {
 	r := rig.Open(t)
 	cq := r.CQ(16)
@@ -104,7 +103,7 @@ func TestCreateQP(t *testing.T) {
 	check(t, "create_qp", table)
 }
 
-// TestPostSend measures every opcode with every queue pair and every flag, each on a pair of its own.
+// TestPostSend measures every opcode with every queue pair type and flag, each on a separate pair.
 func TestPostSend(t *testing.T) {
 	r := rig.Open(t)
 	b := newBuffers(r)
@@ -128,7 +127,7 @@ func TestPostSend(t *testing.T) {
 	check(t, "post_send", table)
 }
 
-// post posts the scene's opcode with ibv_post_send and gives the columns from post on.
+// post posts the scene's opcode with ibv_post_send and returns the columns from post on.
 func (s *scene) post(t *testing.T, flag ibv.SendFlags) []string {
 	t.Helper()
 	l := s.Sends(1)
@@ -137,7 +136,7 @@ func (s *scene) post(t *testing.T, flag ibv.SendFlags) []string {
 	l.SGEs[0] = s.local.SGE(0, s.length())
 	atomic := s.opcode == ibv.WR_ATOMIC_CMP_AND_SWP || s.opcode == ibv.WR_ATOMIC_FETCH_AND_ADD
 	switch {
-	case s.kind == ibv.QPT_UD: // the members for other types of queue pair lie in the same bytes
+	case s.kind == ibv.QPT_UD: // a union with the members for other types
 		*wr.WR.UD() = ibv.SendUD{AH: ibv.PtrTo(s.ah), RemoteQPN: s.p.B.QPNum, RemoteQKey: rig.QKey}
 	case atomic:
 		*wr.WR.Atomic() = ibv.SendAtomic{RemoteAddr: s.remote.Address(0), RKey: s.remote.MR.RKey, CompareAdd: 1,

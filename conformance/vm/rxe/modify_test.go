@@ -18,8 +18,8 @@ import (
 	"github.com/goverbs/goverbs/rdma"
 )
 
-// TestQPModify: package rdma takes every transition of the table, and each optional attribute unless Soft-RoCE is known
-// not to; it refuses what lacks a required one, and names it.
+// TestQPModify checks that package rdma performs every transition of the table, with each optional attribute that
+// Soft-RoCE accepts, and that it rejects a transition without a required attribute with an error that names it.
 func TestQPModify(t *testing.T) {
 	r := rig.Open(t)
 	device, err := rdma.Open(os.Getenv(wire.EnvDevice))
@@ -91,7 +91,7 @@ func TestQPModify(t *testing.T) {
 	assert.Greater(t, optional, 40)
 }
 
-// recordedTransitions are the answers of ibv_modify_qp itself, or nil where none are recorded: of the software device.
+// recordedTransitions returns the recorded results of ibv_modify_qp, or nil on the software device, which has none.
 func recordedTransitions(t *testing.T) map[string]string {
 	t.Helper()
 	if rig.Kernel(t) == rig.Soft {

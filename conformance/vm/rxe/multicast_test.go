@@ -17,8 +17,7 @@ import (
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
 )
 
-// TestMulticast: a datagram for a group comes once to each queue pair that is in it, to none that is not, and to none
-// that left.
+// TestMulticast checks that a datagram to a group arrives exactly once at each attached queue pair, and not at others.
 func TestMulticast(t *testing.T) {
 	r := rig.Open(t)
 	group := multicast(r)
@@ -34,7 +33,7 @@ func TestMulticast(t *testing.T) {
 	for _, m := range in {
 		require.NoError(t, verbs.AttachMcast(m.qp, group, 0))
 	}
-	require.NoError(t, verbs.AttachMcast(in[0].qp, group, 0), "a second time, which changes nothing")
+	require.NoError(t, verbs.AttachMcast(in[0].qp, group, 0), "attaching twice has no effect")
 	attr := r.AH()
 	attr.GRH.DGID = *group
 	ah, err := verbs.CreateAH(r.PD, &attr)
@@ -57,10 +56,10 @@ func TestMulticast(t *testing.T) {
 	require.NoError(t, verbs.DetachMcast(in[2].qp, group, 0))
 }
 
-// groupNumber is what datagrams for a group name instead of a queue pair.
+// groupNumber is the destination QP number of datagrams to a group.
 const groupNumber = 0xffffff
 
-// member is a queue pair with receives.
+// member is a queue pair with posted receives.
 type member struct {
 	qp *ibv.QP
 	cq *ibv.CQ
@@ -77,7 +76,7 @@ func newMember(r *rig.Rig) *member {
 	return m
 }
 
-// came: another datagram came, with the right data.
+// came reports whether another datagram arrived with the right data.
 func (m *member) came(r *rig.Rig) bool {
 	wc, came, err := rig.Poll(m.cq, 2*nothingMore)
 	r.Check(err)
@@ -90,7 +89,7 @@ func (m *member) came(r *rig.Rig) bool {
 	return ok
 }
 
-// join has the network device take part in a group, so that what it sends there comes back.
+// join makes the network device join a group, so that datagrams to it are looped back.
 func join(t *testing.T, group net.IP) {
 	t.Helper()
 	if rig.Kernel(t) == rig.Soft { // there is none

@@ -21,14 +21,14 @@ import (
 	"github.com/goverbs/goverbs/rdma"
 )
 
-// mistake is a stage of type RC for one thing that must go wrong.
+// mistake is a stage of type RC for a single mistake.
 type mistake struct {
 	*rig.Rig
 	pair          *rig.Pair
 	local, remote *rig.Buffer
 }
 
-// send makes a list of n signalled sends of 16 bytes each.
+// send returns a list of n signaled sends of 16 bytes each.
 func (m *mistake) send(n int) *rig.List {
 	l := m.Sends(n)
 	for i := range l.WRs {
@@ -38,7 +38,7 @@ func (m *mistake) send(n int) *rig.List {
 	return l
 }
 
-// remoteOp makes a list of one opcode that goes to the start of the remote buffer.
+// remoteOp returns a list of one request that accesses the start of the remote buffer.
 func (m *mistake) remoteOp(o ibv.WROpcode, offset, length int) *rig.List {
 	l := m.send(1)
 	l.WRs[0].Opcode = o
@@ -54,13 +54,13 @@ func (m *mistake) remoteOp(o ibv.WROpcode, offset, length int) *rig.List {
 
 func (m *mistake) recv(length int) { m.Recv(m.pair.B, 7, m.remote.SGE(0, length)) }
 
-// fresh replaces the sender by a queue pair that was brought to a state, with itself as the peer.
+// fresh replaces the sender by a queue pair in a given state, connected to itself.
 func (m *mistake) fresh(state ibv.QPState) {
 	m.pair.A = m.QP(ibv.QPT_RC, m.pair.ASend, m.pair.ARecv)
 	m.Bring(m.pair.A, state)
 }
 
-// tooMany gives work request i of a list one SGE more than the queue pair takes.
+// tooMany gives work request i of a list one SGE more than the queue pair supports.
 func (m *mistake) tooMany(l *rig.List, i int) {
 	n := int(m.caps().MaxSendSGE) + 1
 	sges := rig.Records[ibv.SGE](m.Rig, n)
@@ -70,7 +70,7 @@ func (m *mistake) tooMany(l *rig.List, i int) {
 	l.WRs[i].SGList, l.WRs[i].NumSGE = ibv.PtrTo(&sges[0]), int32(n)
 }
 
-// caps are what the sender really has: providers round up.
+// caps returns the sender's actual capacities, which providers round up.
 func (m *mistake) caps() ibv.QPCap {
 	init := new(ibv.QPInitAttr)
 	if err := verbs.QueryQP(m.pair.A, new(ibv.QPAttr), ibv.QP_CAP, init); err != nil {
@@ -79,8 +79,7 @@ func (m *mistake) caps() ibv.QPCap {
 	return init.Cap
 }
 
-// mistakes with a rule are those that a checked queue refuses before the call; of the others, the keys, the regions
-// behind them and the peer alone know.
+// mistakes with a rule are rejected by a checked queue before the call. The others depend on keys, regions or the peer.
 var mistakes = []struct {
 	name string
 	rule bool
@@ -99,7 +98,7 @@ var mistakes = []struct {
 		func(m *mistake) *rig.List { return m.remoteOp(ibv.WR_RDMA_WRITE, bufferLen-8, moved) }},
 	{"read from remote address out of range", false,
 		func(m *mistake) *rig.List { return m.remoteOp(ibv.WR_RDMA_READ, bufferLen-8, moved) }},
-	{"write to a region that allows none", false, func(m *mistake) *rig.List {
+	{"write to a region without remote write", false, func(m *mistake) *rig.List {
 		m.remote = m.Buffer(bufferLen, ibv.ACCESS_LOCAL_WRITE)
 		return m.remoteOp(ibv.WR_RDMA_WRITE, 0, moved)
 	}},
@@ -140,15 +139,15 @@ var mistakes = []struct {
 		func(m *mistake) *rig.List { return m.remoteOp(ibv.WR_ATOMIC_FETCH_AND_ADD, 4, 8) }},
 	{"atomic of 4 bytes", true, func(m *mistake) *rig.List { return m.remoteOp(ibv.WR_ATOMIC_FETCH_AND_ADD, 0, 4) }},
 	{"atomic of 16 bytes", true, func(m *mistake) *rig.List { return m.remoteOp(ibv.WR_ATOMIC_FETCH_AND_ADD, 0, 16) }},
-	{"opcode that there is none of", true,
+	{"unknown opcode", true,
 		func(m *mistake) *rig.List { l := m.send(1); l.WRs[0].Opcode = 255; return l }},
-	{"opcode that the queue pair's type lacks", true,
+	{"opcode not for the queue pair's type", true,
 		func(m *mistake) *rig.List { l := m.send(1); l.WRs[0].Opcode = ibv.WR_TSO; return l }},
-	{"opcode that is posted with a builder alone", true,
+	{"builder-only opcode", true,
 		func(m *mistake) *rig.List { l := m.send(1); l.WRs[0].Opcode = ibv.WR_ATOMIC_WRITE; return l }},
-	{"send flag that there is none of", true,
+	{"unknown send flag", true,
 		func(m *mistake) *rig.List { m.recv(64); l := m.send(1); l.WRs[0].SendFlags |= 1 << 20; return l }},
-	{"send flag that the opcode does not take", true, func(m *mistake) *rig.List {
+	{"send flag not for the opcode", true, func(m *mistake) *rig.List {
 		l := m.remoteOp(ibv.WR_RDMA_READ, 0, moved)
 		l.WRs[0].SendFlags |= ibv.SEND_INLINE
 		return l
@@ -171,8 +170,8 @@ var mistakes = []struct {
 	{"two sends in ERR", false, func(m *mistake) *rig.List { m.Move(m.pair.A, ibv.QPS_ERR); return m.send(2) }},
 }
 
-// TestMistakes measures what comes of each: the post, the completions of both sides in order, the state after, and what
-// a checked queue says instead of posting.
+// TestMistakes measures the result of each mistake: the post, the completions of both sides in order, the state
+// afterwards, and the error of a checked queue.
 func TestMistakes(t *testing.T) {
 	r := rig.Open(t)
 	b := newBuffers(r)
@@ -210,8 +209,8 @@ func TestMistakes(t *testing.T) {
 
 const passes = "passes"
 
-// refusal is what a checked queue says of a list, and which work request it names; it posts a list that breaks none of
-// its rules.
+// refusal returns the error of a checked queue for a list, and the work request that it names. Lists that break no rule
+// are posted.
 func (m *mistake) refusal(t *testing.T, l *rig.List) string {
 	t.Helper()
 	qp := m.pair.A
@@ -249,17 +248,16 @@ func (m *mistake) refusal(t *testing.T, l *rig.List) string {
 	return fmt.Sprintf("WR %d: %s: %s", refused.Index, reason, errnoName(refused))
 }
 
-// addresses of memory differ from one run to the next.
+// addresses matches memory addresses, which vary between runs.
 var addresses = regexp.MustCompile(`0x[0-9a-f]{8,}`)
 
-// mtu is the most bytes of a datagram.
+// mtu returns the maximum size of a datagram.
 func (m *mistake) mtu() uint32 { return 128 << m.Port.ActiveMTU }
 
 // more is how long to wait for another completion of the same list.
 const more = 100 * time.Millisecond
 
-// all is the statuses of the completions that come, equal ones in a row as 3*SUCCESS; it waits for the first one
-// longer.
+// all returns the statuses of the completions, with runs of equal ones as 3*SUCCESS. It waits longer for the first one.
 func all(t *testing.T, cq *ibv.CQ, wait time.Duration) string {
 	t.Helper()
 	var statuses []string
@@ -302,8 +300,8 @@ func TestRecvInStates(t *testing.T) {
 			qp := own.QP(ibv.QPT_RC, cq, cq)
 			own.Bring(qp, state)
 			if state == ibv.QPS_ERR {
-				// the kernel flushes what is there when it enters the state, a little later; the provider tells it
-				// nothing of receives
+				// the kernel flushes posted receives shortly after it enters the state; the provider does not notify it
+				// of receives
 				time.Sleep(nothingMore)
 			}
 			sges, wr, bad := rig.Records[ibv.SGE](own, 1), &rig.Records[ibv.RecvWR](own, 1)[0],

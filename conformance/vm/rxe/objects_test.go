@@ -46,7 +46,7 @@ func TestQueries(t *testing.T) {
 	assert.Zero(t, index)
 }
 
-// TestSharedReceives: two queue pairs share receives, and an event comes when there are fewer than the limit.
+// TestSharedReceives checks that two queue pairs share receives, and that an event is raised below the limit.
 func TestSharedReceives(t *testing.T) {
 	r := rig.Open(t)
 	srq, err := verbs.CreateSRQ(r.PD, &ibv.SRQInitAttr{Attr: ibv.SRQAttr{MaxWR: 8, MaxSGE: 1}})
@@ -96,7 +96,7 @@ func TestSharedReceives(t *testing.T) {
 	assert.Error(t, verbs.DestroySRQ(srq), "a queue pair uses it")
 }
 
-// TestBusy: what is in use cannot be freed, and stays usable.
+// TestBusy checks that an object in use cannot be freed and stays usable.
 func TestBusy(t *testing.T) {
 	r := rig.Open(t)
 	r.Buffer(64, ibv.ACCESS_LOCAL_WRITE)

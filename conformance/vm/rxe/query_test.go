@@ -15,8 +15,8 @@ import (
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
 )
 
-// queried are the attributes that ibv_query_qp returns, as text. Sequence numbers are counted from the first one, which
-// the queue pair was given; "-" is 0 before that.
+// queried are the attributes that ibv_query_qp returns, as text. Sequence numbers are relative to the initial one; "-"
+// is 0 before it is set.
 var queried = []struct {
 	name string
 	text func(q *query, a *ibv.QPAttr, init *ibv.QPInitAttr) string
@@ -46,7 +46,7 @@ var queried = []struct {
 	{"min_rnr_timer", func(_ *query, a *ibv.QPAttr, _ *ibv.QPInitAttr) string { return fmt.Sprint(a.MinRNRTimer) }},
 	{"timeout", func(_ *query, a *ibv.QPAttr, _ *ibv.QPInitAttr) string { return fmt.Sprint(a.Timeout) }},
 	{"retries", func(_ *query, a *ibv.QPAttr, _ *ibv.QPInitAttr) string {
-		if rig.Lossy() && a.RetryCnt == 7 { // which the rig gives it
+		if rig.Lossy() && a.RetryCnt == 7 { // set by the rig
 			a.RetryCnt = 2
 		}
 		return fmt.Sprint(a.RetryCnt, " ", a.RNRRetry)
@@ -65,7 +65,7 @@ var queried = []struct {
 	}},
 }
 
-// firstPSN is the first sequence number of each direction of a rig's queue pair.
+// firstPSN is the initial sequence number of each direction of a rig's queue pair.
 const firstPSN = 77
 
 func since(psn uint32) string {
@@ -82,7 +82,7 @@ func named(v uint32, names map[uint32]string) string {
 	return fmt.Sprint(v)
 }
 
-// query is two connected queue pairs that are asked for their attributes.
+// query has two connected queue pairs to query.
 type query struct {
 	*rig.Rig
 	pair          *rig.Pair
@@ -122,7 +122,7 @@ func (q *query) ask(qp *ibv.QP) (columns []string) {
 	return columns
 }
 
-// do posts a signalled request of so many bytes, and waits for its end.
+// do posts a signaled request of length bytes and waits for its completion.
 func (q *query) do(op ibv.WROpcode, length int) {
 	if op == ibv.WR_SEND {
 		q.Recv(q.pair.B, 7, q.remote.SGE(4096, 4096))
@@ -149,7 +149,7 @@ func (q *query) modify(qp *ibv.QP, attr ibv.QPAttr, mask ibv.QPAttrMask) {
 	q.Check(verbs.ModifyQP(qp, &attr, mask))
 }
 
-// TestQueryQP measures the attributes that ibv_query_qp returns in each state, and after traffic.
+// TestQueryQP measures the attributes that ibv_query_qp returns in each state and after traffic.
 func TestQueryQP(t *testing.T) {
 	r := rig.Open(t)
 	table := results.Table{Columns: []string{"qp_type", "when", "queue_pair"}, Keys: 3}
@@ -191,7 +191,7 @@ func TestQueryQP(t *testing.T) {
 				q.do(ibv.WR_SEND, 2048+16)
 				both("a send of 3 packets")
 				q.do(ibv.WR_RDMA_WRITE, 1024)
-				if kind == ibv.QPT_UC { // nobody hears of it
+				if kind == ibv.QPT_UC { // the peer gets no completion
 					q.do(ibv.WR_SEND, 16)
 				}
 				both("a write")

@@ -18,8 +18,8 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// TestQueues: prepared work goes through package rdma's queues, checked and unchecked and called in each way; nothing
-// is lost and everything is in order.
+// TestQueues posts prepared work through package rdma's queues, checked and unchecked and with each way to call. No
+// message may be lost or reordered.
 func TestQueues(t *testing.T) {
 	r := rig.Open(t)
 	for _, unchecked := range []bool{false, true} {
@@ -67,7 +67,7 @@ func queues(t *testing.T, p *rig.Pair, o rdma.QueueOptions) (q queueSet) {
 	return q
 }
 
-// rounds sends chains of 8 messages, the last one signalled; each message has its number in it.
+// rounds sends chains of 8 numbered messages, of which the last is signaled.
 func rounds(t *testing.T, r *rig.Rig, q queueSet, n int) {
 	t.Helper()
 	const chain, size = 8, 64
@@ -104,7 +104,7 @@ func rounds(t *testing.T, r *rig.Rig, q queueSet, n int) {
 	}
 }
 
-// drain polls until n completions have come.
+// drain polls until n completions have arrived.
 func drain(t *testing.T, q *rdma.CompletionQueue, n int) []ibv.WC {
 	t.Helper()
 	wcs := make([]ibv.WC, n)
@@ -117,8 +117,8 @@ func drain(t *testing.T, q *rdma.CompletionQueue, n int) []ibv.WC {
 	return wcs
 }
 
-// TestCheckedQueue: what is wrong is refused before the call with the rule's name, where the provider would take it and
-// fail later; after a refusal the queue pair works on.
+// TestCheckedQueue checks that requests which the provider would accept and fail later are rejected before the call, by
+// the name of the rule, and that the queue pair remains usable.
 func TestCheckedQueue(t *testing.T) {
 	r := rig.Open(t)
 	pair := r.Pair(ibv.QPT_UC)
@@ -135,7 +135,7 @@ func TestCheckedQueue(t *testing.T) {
 	assert.ErrorIs(t, err, syscall.EINVAL)
 	assert.Equal(t, ibv.QPS_RTS, r.State(pair.A))
 
-	// 16 fit: a list of 20 is refused whole, and one of 16 is taken.
+	// The queue has 16 slots: a list of 20 is rejected as a whole, and one of 16 accepted.
 	sends.Reset()
 	for i := range 20 {
 		sends.Write(uint64(i), buffer.Address(0), buffer.MR.RKey).Add(buffer.SGE(0, 8)).Signaled()

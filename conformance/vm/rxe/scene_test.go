@@ -19,18 +19,18 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 )
 
-// Where things are in the two buffers.
+// Offsets and sizes in the two buffers.
 const (
-	moved     = 16  // bytes that an opcode moves; atomics move 8
-	recvAt    = 128 // in the remote buffer: where receives go
-	grh       = 40  // bytes that come before a UD message
+	moved     = 16  // bytes transferred by an opcode; atomics transfer 8
+	recvAt    = 128 // offset of receives in the remote buffer
+	grh       = 40  // bytes before the data of a UD message
 	bufferLen = 1024
-	before    = 41 // what an atomic finds
+	before    = 41 // initial value for atomics
 	swapped   = 99
 )
 
-// scene is two queue pairs in RTS, connected if they are of a connected type, with all that any opcode needs: B has a
-// receive posted and lets A do everything to its buffer.
+// scene is two queue pairs in RTS, connected for connected types, with everything that any opcode needs: B has posted a
+// receive and grants A all access to its buffer.
 type scene struct {
 	*rig.Rig
 	kind          ibv.QPType
@@ -39,10 +39,10 @@ type scene struct {
 	local, remote *rig.Buffer
 	ah            *ibv.AH
 	window        *ibv.MW // for BIND_MW
-	key           uint32  // of the bound window that LOCAL_INV and SEND_WITH_INV invalidate
+	key           uint32  // of the bound window for LOCAL_INV and SEND_WITH_INV
 }
 
-// buffers are made once: what is registered and forgotten for every cell takes longer than the cell.
+// buffers are registered once, because registration takes longer than a cell.
 type buffers struct{ local, remote *rig.Buffer }
 
 func newBuffers(r *rig.Rig) buffers {
@@ -50,7 +50,7 @@ func newBuffers(r *rig.Rig) buffers {
 	return buffers{r.Buffer(bufferLen, access), r.Buffer(bufferLen, access)}
 }
 
-// newScene sets up the stage; create makes A, B is a plain queue pair.
+// newScene sets up the stage. create creates A; B is a plain queue pair.
 func newScene(r *rig.Rig, b buffers, kind ibv.QPType, opcode ibv.WROpcode,
 	create func(send, recv *ibv.CQ) *ibv.QP) *scene {
 	s := &scene{Rig: r, kind: kind, opcode: opcode, local: b.local, remote: b.remote}
@@ -74,7 +74,7 @@ func newScene(r *rig.Rig, b buffers, kind ibv.QPType, opcode ibv.WROpcode,
 	switch opcode {
 	case ibv.WR_BIND_MW:
 		s.window = r.Window()
-	case ibv.WR_LOCAL_INV: // of a window that is not bound it brings the kernel down
+	case ibv.WR_LOCAL_INV: // without a bound window it crashes the kernel
 		s.key = s.bound(s.p.A, s.p.ASend, s.local)
 	case ibv.WR_SEND_WITH_INV:
 		s.key = s.bound(s.p.B, s.p.BSend, s.remote)
@@ -82,7 +82,8 @@ func newScene(r *rig.Rig, b buffers, kind ibv.QPType, opcode ibv.WROpcode,
 	return s
 }
 
-// bound gives the key of a window that is bound on a queue pair, or on another one of type RC where it cannot.
+// bound returns the key of a window that is bound on a queue pair, or on another one of type RC if its type does not
+// support it.
 func (s *scene) bound(qp *ibv.QP, cq *ibv.CQ, b *rig.Buffer) uint32 {
 	if s.kind == ibv.QPT_UD {
 		other := s.Pair(ibv.QPT_RC)
@@ -99,7 +100,7 @@ func pattern() []byte {
 	return p
 }
 
-// length is how many bytes the opcode's SGE has.
+// length returns the length of the opcode's SGE.
 func (s *scene) length() int {
 	switch s.opcode {
 	case ibv.WR_ATOMIC_CMP_AND_SWP, ibv.WR_ATOMIC_FETCH_AND_ADD, ibv.WR_ATOMIC_WRITE:
@@ -108,7 +109,7 @@ func (s *scene) length() int {
 	return moved
 }
 
-// data tells what became of the bytes.
+// data classifies the transferred data.
 func (s *scene) data() string {
 	received := s.remote.Bytes[recvAt:]
 	if s.kind == ibv.QPT_UD {
@@ -141,7 +142,7 @@ func (s *scene) data() string {
 
 func number64(b *rig.Buffer) uint64 { return binary.NativeEndian.Uint64(b.Bytes) }
 
-// untouched: neither side's memory is other than it was before.
+// untouched reports whether the memory of both sides is unchanged.
 func (s *scene) untouched() bool {
 	local, remote := make([]byte, bufferLen), make([]byte, bufferLen)
 	switch s.opcode {
@@ -155,15 +156,14 @@ func (s *scene) untouched() bool {
 	return bytes.Equal(local, s.local.Bytes) && bytes.Equal(remote, s.remote.Bytes)
 }
 
-// How long to wait for what may not come. Soft-RoCE on one device answers within a few milliseconds; what nothing
-// promises has come within that, or does not.
+// Timeouts for completions that may not come. Soft-RoCE on one device completes within a few milliseconds.
 const (
-	patience    = 2 * time.Second        // for what a completion without an error promises
+	patience    = 2 * time.Second        // for a completion, and for the receive that a success implies
 	unsignalled = 150 * time.Millisecond // for the error of an unsignalled work request
 	nothingMore = 50 * time.Millisecond  // for a completion that nothing promises
 )
 
-// outcome fills in the columns from wc_status on, after the post.
+// outcome returns the columns from wc_status on, after the post.
 func (s *scene) outcome(t testing.TB, posted error, flags ibv.SendFlags) []string {
 	wait := patience
 	switch {
@@ -182,7 +182,7 @@ func (s *scene) outcome(t testing.TB, posted error, flags ibv.SendFlags) []strin
 		append(completion(received, arrived), s.data())...)
 }
 
-// receives: the opcode takes a receive of the peer's.
+// receives reports whether the opcode consumes a receive.
 func (s *scene) receives() bool {
 	switch s.opcode {
 	case ibv.WR_SEND, ibv.WR_SEND_WITH_IMM, ibv.WR_SEND_WITH_INV, ibv.WR_RDMA_WRITE_WITH_IMM:
@@ -198,7 +198,7 @@ func poll(t testing.TB, cq *ibv.CQ, wait time.Duration) (ibv.WC, bool) {
 	return wc, came
 }
 
-// completion is a completion's status and opcode; the opcode of a failed one is undefined.
+// completion returns a completion's status and opcode. The opcode of a failed one is undefined.
 func completion(wc ibv.WC, came bool) []string {
 	switch {
 	case !came:
@@ -209,7 +209,7 @@ func completion(wc ibv.WC, came bool) []string {
 	return []string{trim(wc.Status.String()), trim(wc.Opcode.String())}
 }
 
-// trim takes off what the names of an enumeration begin with.
+// trim removes the common prefix of an enumeration's names.
 func trim(name string) string {
 	for _, prefix := range []string{"IBV_QPT_", "IBV_WR_", "IBV_WC_", "IBV_QPS_", "IBV_REREG_MR_", "IBV_EVENT_"} {
 		if rest, ok := strings.CutPrefix(name, prefix); ok {
@@ -240,7 +240,7 @@ func flagNames(f ibv.SendFlags) string {
 	return strings.Join(all, "|")
 }
 
-// errnoName is 0 or what C calls the number in an error.
+// errnoName returns 0 or C's name for the errno of an error.
 func errnoName(err error) string {
 	if err == nil {
 		return "0"

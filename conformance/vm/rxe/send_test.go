@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package rxe proves the generated packages and the runtime on a real kernel with Soft-RoCE. Its tests run in a guest:
-// go run ./conformance/vm/cmd/vmtest -- ./conformance/vm/rxe
+// Package rxe tests the generated packages and the runtime on a real kernel with Soft-RoCE, in a guest:
+//
+//	go run ./conformance/vm/cmd/vmtest -- ./conformance/vm/rxe
 package rxe
 
 import (
@@ -18,8 +19,8 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// TestSend: a message goes from one queue pair of the device to another, posted by the package's function and by each
-// way to call the slot itself.
+// TestSend sends a message from one queue pair of the device to another, posted with the generated function and with
+// each way to call the slot.
 func TestSend(t *testing.T) {
 	r := rig.Open(t)
 	pair := r.Pair(ibv.QPT_RC)

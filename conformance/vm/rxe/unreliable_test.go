@@ -15,8 +15,7 @@ import (
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
 )
 
-// unreliable is a sender and a receiver of type UC or UD. The receiver takes its receives from a shared queue, or from
-// its own.
+// unreliable is a sender and a receiver of type UC or UD. The receiver has a shared receive queue, or its own.
 type unreliable struct {
 	*rig.Rig
 	kind          ibv.QPType
@@ -26,7 +25,7 @@ type unreliable struct {
 	local, remote *rig.Buffer
 }
 
-// Where receives of an unreliable case are in the remote buffer.
+// Offsets and sizes of receives in the remote buffer.
 const (
 	firstRecv  = 0
 	secondRecv = 8192
@@ -53,7 +52,7 @@ func newUnreliable(r *rig.Rig, kind ibv.QPType, shared bool) *unreliable {
 	return u
 }
 
-// header is the size of what precedes the data of a message.
+// header returns the size of the bytes before a message's data.
 func (u *unreliable) header() int {
 	if u.kind == ibv.QPT_UD {
 		return grh
@@ -69,10 +68,10 @@ func (u *unreliable) recv(id uint64, sge ibv.SGE) {
 	}
 }
 
-// room posts a receive for so many bytes of data.
+// room posts a receive for length bytes of data.
 func (u *unreliable) room(length int) { u.recv(7, u.remote.SGE(firstRecv, u.header()+length)) }
 
-// request posts a signalled work request of so many bytes, after change.
+// request posts a signaled work request of length bytes, modified by change.
 func (u *unreliable) request(op ibv.WROpcode, length int, change func(*ibv.SendWR)) {
 	l := u.Sends(1)
 	l.WRs[0].Opcode, l.WRs[0].SendFlags, l.SGEs[0] = op, ibv.SEND_SIGNALED, u.local.SGE(0, length)
@@ -92,7 +91,7 @@ func asItIs(*ibv.SendWR) {}
 
 func badKey(wr *ibv.SendWR) { wr.WR.RDMA().RKey ^= 0xff00 }
 
-// unreliableCases end with a message that the receiver cannot take as it is, except for the first one.
+// unreliableCases end with a message that the receiver cannot take, except for the first one.
 var unreliableCases = []struct {
 	name  string
 	kinds []ibv.QPType
@@ -140,14 +139,14 @@ var unreliableCases = []struct {
 		u.room(moved)
 		u.request(ibv.WR_RDMA_WRITE, 2048+moved, func(wr *ibv.SendWR) { wr.WR.RDMA().RemoteAddr += unreliably - 2048 })
 	}},
-	{"write to a region that allows none", []ibv.QPType{ibv.QPT_UC}, func(u *unreliable) {
+	{"write to a region without remote write", []ibv.QPType{ibv.QPT_UC}, func(u *unreliable) {
 		u.room(moved)
 		b := u.Buffer(256, local)
 		u.request(ibv.WR_RDMA_WRITE, moved, func(wr *ibv.SendWR) {
 			*wr.WR.RDMA() = ibv.SendRDMA{RemoteAddr: b.Address(0), RKey: b.MR.RKey}
 		})
 	}},
-	{"write to a queue pair that allows none", []ibv.QPType{ibv.QPT_UC}, func(u *unreliable) {
+	{"write to a queue pair without remote write", []ibv.QPType{ibv.QPT_UC}, func(u *unreliable) {
 		u.room(moved)
 		u.Check(verbs.ModifyQP(u.pair.B, &ibv.QPAttr{QPAccessFlags: local}, ibv.QP_ACCESS_FLAGS))
 		u.request(ibv.WR_RDMA_WRITE, moved, asItIs)
@@ -158,8 +157,8 @@ var unreliableCases = []struct {
 		func(u *unreliable) { u.request(ibv.WR_RDMA_WRITE_WITH_IMM, moved, asItIs) }},
 }
 
-// TestUnreliable measures messages of UC and UD that the receiver cannot take: the completions of both sides, the
-// receiver's state afterwards, and whether the next message, which is sound, arrives.
+// TestUnreliable measures UC and UD messages that the receiver cannot take: the completions of both sides, the
+// receiver's state afterwards, and whether the next valid message arrives.
 func TestUnreliable(t *testing.T) {
 	r := rig.Open(t)
 	table := results.Table{Columns: []string{"qp_type", "receives", "case", "sent", "received", "qp_state", "next"},
@@ -168,7 +167,7 @@ func TestUnreliable(t *testing.T) {
 		for _, receives := range []string{"own", "shared"} {
 			for _, c := range unreliableCases {
 				if c.kinds != nil && c.kinds[0] != kind || kind == ibv.QPT_UC && receives == "shared" {
-					continue // UC takes no shared receives, by ibv_create_qp(3)
+					continue // according to ibv_create_qp(3), UC does not support shared receive queues
 				}
 				t.Run(trim(kind.String())+"/"+receives+"/"+c.name, func(t *testing.T) {
 					u := newUnreliable(r.For(t), kind, receives == "shared")
@@ -184,8 +183,8 @@ func TestUnreliable(t *testing.T) {
 	check(t, "unreliable", table)
 }
 
-// next sends another message, shorter than those before, and tells which receive took it: first is one that the message
-// before it left, second one that is posted now.
+// next sends another, shorter message, and reports which receive it consumes: first is one left by the message before,
+// second one posted now.
 func (u *unreliable) next(t *testing.T, state ibv.QPState) string {
 	if state != ibv.QPS_RTS {
 		return "-"

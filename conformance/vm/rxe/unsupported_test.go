@@ -17,7 +17,7 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// bare is what calls need that nothing comes of.
+// bare has arguments for calls that must fail.
 type bare struct {
 	*rig.Rig
 	cq     *ibv.CQ
@@ -27,7 +27,7 @@ type bare struct {
 }
 
 var unsupported = []struct {
-	name string // the verb, and what of it
+	name string // the verb, and its variant
 	call func(r *bare) error
 }{
 	{"ibv_open_xrcd", func(r *bare) error {
@@ -125,7 +125,7 @@ var unsupported = []struct {
 	}},
 }
 
-// unmade are the verbs that need an object which the other verb does not make.
+// unmade maps verbs to the verb that would create the object they need.
 var unmade = map[string]string{
 	"ibv_close_xrcd": "ibv_open_xrcd",
 
@@ -148,8 +148,8 @@ var unmade = map[string]string{
 	"ibv_read_err_comp_cntr": "ibv_create_comp_cntr", "ibv_qp_attach_comp_cntr": "ibv_create_comp_cntr",
 }
 
-// TestUnsupported calls what Soft-RoCE, or the guest's library, may lack: the answer is an error, not a crash. The
-// software device has some of it.
+// TestUnsupported calls verbs that Soft-RoCE or the guest's library may lack. They must return an error rather than
+// crash. The software device supports some of them.
 func TestUnsupported(t *testing.T) {
 	base := rig.Open(t)
 	cq := base.CQ(16)

@@ -14,13 +14,13 @@ import (
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
 )
 
-// TestWaitingForAReceive: a sender that found no receive tries again when the peer's min_rnr_timer is over. Neither a
-// receive nor another message makes it hurry, and the messages stay in order.
+// TestWaitingForAReceive checks that after an RNR NAK the sender retries when the peer's min_rnr_timer expires, no
+// earlier because of a new receive or another message, and that messages stay in order.
 func TestWaitingForAReceive(t *testing.T) {
 	rig.Immediate(t, "the timer takes no time")
 	r := rig.Open(t)
 	p := r.Pair(ibv.QPT_RC)
-	const code, least = 28, 110 * time.Millisecond // 163.84 ms; the ticks of an emulated kernel come late at times
+	const code, least = 28, 110 * time.Millisecond // 163.84 ms; ticks of an emulated kernel are sometimes late
 	require.NoError(t, verbs.ModifyQP(p.B, &ibv.QPAttr{MinRNRTimer: code}, ibv.QP_MIN_RNR_TIMER))
 	b := r.Buffer(64, ibv.ACCESS_LOCAL_WRITE)
 	began := time.Now()
@@ -29,7 +29,7 @@ func TestWaitingForAReceive(t *testing.T) {
 		l.WRs[0].WRID, l.WRs[0].Opcode, l.WRs[0].SendFlags, l.SGEs[0] = id, ibv.WR_SEND, ibv.SEND_SIGNALED, b.SGE(0, 8)
 		_, err := l.Post(p.A)
 		require.NoError(t, err)
-		time.Sleep(2 * time.Millisecond) // until the peer has answered
+		time.Sleep(2 * time.Millisecond) // until the NAK has arrived
 		r.Recv(p.B, id, b.SGE(16, 16))
 	}
 	for id := range uint64(2) {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package wire is what host and guest tell each other: the host a Config, in a file of the initial file system; the
-// guest Messages, one JSON object a line, over its second serial port.
+// Package wire defines the messages between host and guest. The host passes a Config in a file of the initramfs. The
+// guest sends Messages, one JSON object a line, over its second serial port.
 package wire
 
 import "time"
 
-// Where things are in the guest.
+// Paths in the guest.
 const (
 	ConfigFile = "/goverbs.json"
 	Port       = "/dev/ttyS1"
@@ -14,28 +14,28 @@ const (
 	OutDir     = "/out"
 )
 
-// Environment of the programs in the guest.
+// Environment variables of programs in the guest.
 const (
-	EnvGuest   = "GOVERBS_GUEST"           // the kernel's name as the host calls it: "6.1"
+	EnvGuest   = "GOVERBS_GUEST"           // kernel name: "6.1"
 	EnvLibrary = "GOVERBS_LIBRARY"         // version of the guest's rdma-core: "44.0-2"
 	EnvDevice  = "GOVERBS_DEVICE"          // the RDMA device: "rxe0"
 	EnvNetdev  = "GOVERBS_NETDEV"          // the network device below it
 	EnvAddress = "GOVERBS_ADDRESS"         // its IPv4 address
 	EnvPeer    = "GOVERBS_PEER_ADDRESS"    // the other guest's IPv4 address, where there are two
-	EnvHost    = "GOVERBS_HOST"            // which guest of two: "0" or "1"
+	EnvHost    = "GOVERBS_HOST"            // number of this guest in a pair: "0" or "1"
 	EnvPath    = "GOVERBS_PATH"            // "mlx5": the device's data path in Go, rdma/mlx5
-	EnvCounts  = "GOVERBS_EMULATED_COUNTS" // a file in which an emulated kernel says what programs hold
-	EnvOut     = "GOVERBS_OUT"             // a directory; what programs leave there is brought to the host
+	EnvCounts  = "GOVERBS_EMULATED_COUNTS" // file with the resource counts of an emulated kernel
+	EnvOut     = "GOVERBS_OUT"             // directory whose files are copied to the host
 )
 
-// Config tells a guest what to do.
+// Config configures a guest.
 type Config struct {
 	Kernel   string
 	Library  string   // version of rdma-core
 	Modules  []string // in order
 	Programs []Program
-	Host     int  // of two
-	Pair     bool // the guest has a virtio network device, with the other guest behind it
+	Host     int  // in a pair
+	Pair     bool // a virtio network device connects the guest to another one
 	NoDevice bool // no RDMA device: for tests of the runner itself
 }
 
@@ -46,22 +46,22 @@ type Program struct {
 	Args    []string
 	Env     []string
 	Dir     string
-	Timeout time.Duration // then it is asked with SIGQUIT to tell where it is, and killed
+	Timeout time.Duration // then SIGQUIT, and SIGKILL
 }
 
-// Kind is what a message says.
+// Kind is the type of a message.
 type Kind string
 
 const (
 	Boot   Kind = "boot"   // init runs; Text is the kernel's release
-	Ready  Kind = "ready"  // modules and device are there; Text says which
+	Ready  Kind = "ready"  // modules and device are ready; Text describes them
 	Start  Kind = "start"  // Program starts
 	Output Kind = "output" // Program wrote Data
-	Late   Kind = "late"   // Program's time is up, and it is asked where it is
+	Late   Kind = "late"   // Program timed out and got SIGQUIT
 	Exit   Kind = "exit"   // Program ended with Status, or by Signal
-	File   Kind = "file"   // Data of the file Text that programs left
+	File   Kind = "file"   // Data is the content of output file Text
 	Failed Kind = "failed" // init itself failed: Text
-	Done   Kind = "done"   // nothing more comes
+	Done   Kind = "done"   // last message
 )
 
 // Message is a line from the guest.

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Command abicheck tells whether the generated Go packages go with the rdma-core headers and libraries that are
-// installed where it runs. It is meant for the continuous integration of programs that use the packages; run it with
-// -h.
+// Command abicheck checks whether the generated Go packages are compatible with the installed rdma-core headers and
+// libraries. It is intended for continuous integration of programs that use the packages; run it with -h.
 package main
 
 import (
@@ -110,7 +109,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return exitFits
 }
 
-// minimum refuses a -minimum-releases that would not be looked at.
+// minimum rejects -minimum-releases if it would have no effect.
 func minimum(fs *flag.FlagSet, o abicheck.Options) error {
 	given := false
 	fs.Visit(func(f *flag.Flag) { given = given || f.Name == "minimum-releases" })

@@ -32,7 +32,7 @@ func command(args ...string) (code int, stdout, stderr string) {
 	return code, out.String(), errs.String()
 }
 
-// headersOf gives a copy of the headers of a pinned release, which a test may change.
+// headersOf returns a copy of the headers of a pinned release, which a test may modify.
 func headersOf(t *testing.T, release string) string {
 	t.Helper()
 	from := filepath.Join(cacheDir, release, "include")
@@ -119,7 +119,7 @@ func TestJSON(t *testing.T) {
 	assert.NotEmpty(t, a.Headers[0].Report.Facts)
 }
 
-// What is installed here, of which there may be much or little.
+// TestInstalled checks the installed headers and libraries, if any.
 func TestInstalled(t *testing.T) {
 	code, out, errs := command()
 	if code == 2 {
@@ -138,7 +138,7 @@ func TestLibrariesAlone(t *testing.T) {
 	assert.Contains(t, errs, "libibverbs1 brings it")
 }
 
-// cached counts the pinned releases whose headers are here.
+// cached counts the pinned releases with cached headers.
 func cached(t *testing.T) int {
 	t.Helper()
 	lock, err := fetch.ParseLock("headers.lock", headers.Lock())
@@ -158,7 +158,7 @@ func TestCache(t *testing.T) {
 		strconv.Itoa(cached(t)))
 	assert.Equal(t, 0, code, "every release whose headers are here was checked: %s%s", out, errs)
 	assert.Contains(t, out, "rdma-core 65.0  "+runtime.GOARCH)
-	// the rest is about the flags: one release will do
+	// the remaining flags need only one release
 	one := t.TempDir()
 	release, err := filepath.Abs(filepath.Join(cacheDir, "65.0"))
 	require.NoError(t, err)
@@ -242,7 +242,7 @@ func TestHelp(t *testing.T) {
 	}
 }
 
-// What the page for users says of flags and exit codes is what the command has.
+// TestPageForUsers compares flags and exit codes in the user page with the command.
 func TestPageForUsers(t *testing.T) {
 	page, err := os.ReadFile("../../../../docs/abi-ci.md")
 	require.NoError(t, err)
@@ -262,7 +262,7 @@ func TestPageForUsers(t *testing.T) {
 	}
 }
 
-// TestOddFiles: files that would never end, or that fill the memory, are refused by name.
+// TestOddFiles checks that endless or huge files are rejected by name.
 func TestOddFiles(t *testing.T) {
 	needCompiler(t)
 	for name, make := range map[string]func(path string) error{
@@ -286,7 +286,7 @@ func TestOddFiles(t *testing.T) {
 	}
 }
 
-// TestOddIncludedFiles: what the C compiler alone would open has the same limits.
+// TestOddIncludedFiles checks that the same limits apply to files that only the C compiler would open.
 func TestOddIncludedFiles(t *testing.T) {
 	headersOf(t, "65.0")
 	needCompiler(t)
@@ -301,7 +301,7 @@ func TestOddIncludedFiles(t *testing.T) {
 	assert.Contains(t, errs, "types.h: a named pipe, not a regular file")
 }
 
-// TestControlCharacters: a header's text does not command the terminal.
+// TestControlCharacters checks that text of a header cannot send control sequences to the terminal.
 func TestControlCharacters(t *testing.T) {
 	headersOf(t, "65.0")
 	dir := t.TempDir()

@@ -2,8 +2,8 @@
 
 //go:build amd64 || arm64
 
-// Command emulate runs a program over an emulated adapter, with libibverbs and the provider's library of the primary
-// release, as the program of go test -exec: what is for owners of an adapter can be rehearsed.
+// Command emulate runs a program over an emulated adapter, with libibverbs and the provider library of the primary
+// release. Use it with go test -exec to rehearse tests for a real adapter.
 //
 //	emulate [-adapter mlx5] PROGRAM ARGUMENT...
 package main
@@ -37,7 +37,7 @@ func main() {
 	os.Exit(status)
 }
 
-// run gives the program's status.
+// run returns the program's exit status.
 func run(name string, words []string) (int, error) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Command suites runs test suites of others on the drop-in libraries and compares what they say with the results that
-// are expected. The exit status is 1 when something differs.
+// Command suites runs third-party test suites on the drop-in libraries and compares the results with the expected ones.
+// It exits with 1 if they differ.
 package main
 
 import (
@@ -125,10 +125,10 @@ func one(ctx context.Context, r *suites.Runner, name string, only *regexp.Regexp
 	return errors.Join(err, suites.Compare(name, want, got))
 }
 
-// prepare installs the packages of a suite and builds what is built of it.
+// prepare installs the packages of a suite and builds its sources.
 func prepare(ctx context.Context, r *suites.Runner, s *suites.Suite) error {
 	var names []string
-	if r.Libraries == "" { // on a kernel
+	if r.Libraries == "" { // kernel device
 		names = slices.Clone(guest.Packages)
 	}
 	for _, p := range s.Packages {
@@ -153,7 +153,7 @@ func prepare(ctx context.Context, r *suites.Runner, s *suites.Suite) error {
 	if err := os.MkdirAll(r.Cache, 0o755); err != nil {
 		return err
 	}
-	// What sources there have of Go is not of this module.
+	// Exclude Go code in the sources from this module.
 	if err := os.WriteFile(filepath.Join(r.Cache, "go.mod"), []byte("module cache\n"), 0o644); err != nil {
 		return err
 	}
@@ -161,7 +161,7 @@ func prepare(ctx context.Context, r *suites.Runner, s *suites.Suite) error {
 	if err := suites.Build(ctx, "conformance/suites/build/"+s.Build, s.Builds, r.Cache, r.Libraries); err != nil {
 		return err
 	}
-	if took := time.Since(began); took > time.Second { // otherwise it was built before
+	if took := time.Since(began); took > time.Second { // otherwise it was already built
 		fmt.Printf("%s: built in %.0f s\n", s.Name, took.Seconds())
 	}
 	return nil

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Command inside runs suites in a guest, on its device of the kernel. The programs are in a root file system of their
-// own. Each line that it writes is an event, as guest.Event has it; others are for readers.
+// Command inside runs suites in a guest, on its kernel device. The programs are in a separate root file system. It
+// writes events as lines, see guest.Event; other lines are for readers.
 //
 // Usage: inside SUITE REGEXP [CASE TO LEAVE OUT]...
 package main
@@ -65,7 +65,7 @@ func run(name, pattern string, without []string) error {
 	return err
 }
 
-// enter unpacks guest.RootFile into a directory and makes that the root.
+// enter unpacks guest.RootFile into a directory and makes it the root.
 func enter(root string) error {
 	from, err := os.Open(guest.RootFile)
 	if err != nil {
@@ -75,7 +75,7 @@ func enter(root string) error {
 	if err := unpack(from, root); err != nil {
 		return fmt.Errorf("%s: %w", guest.RootFile, err)
 	}
-	if err := os.Remove(guest.RootFile); err != nil { // its memory is of use
+	if err := os.Remove(guest.RootFile); err != nil { // frees its memory
 		return err
 	}
 	for _, dir := range []string{"proc", "sys", "dev", "tmp"} {
@@ -128,7 +128,7 @@ func write(name string, mode os.FileMode, from io.Reader) error {
 	return errors.Join(err, to.Close())
 }
 
-// indexOf is the index of an IPv4 address among the GIDs of a device whose type is RoCE v2.
+// indexOf returns the index of the RoCE v2 GID with an IPv4 address.
 func indexOf(device, address string) (string, error) {
 	port := "/sys/class/infiniband/" + device + "/ports/1/"
 	var a [4]byte

@@ -2,7 +2,7 @@
 
 //go:build !linux
 
-// Command inside runs suites in a guest, which runs Linux.
+// Command inside runs suites in a Linux guest.
 package main
 
 func main() { panic("this runs in guests, which run Linux: build it with GOOS=linux") }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
 /*
- * A peer in C for the tests of package cm: it calls every function of <rdma/rdma_verbs.h> that is no constructor, in the order of a script
- * with two roles, and prints each completion and what arrived, for the tests to compare with what Go saw in the same role.
+ * A C peer for the tests of package cm. It calls every function of <rdma/rdma_verbs.h> except constructors, in the order of a script with two
+ * roles, and prints each completion and the received data. Tests compare that with the output of Go in the same role.
  *
  * peer x|y ADDRESS PORT: x connects, y listens. Datagrams go to the next port.
  */
@@ -121,7 +121,7 @@ static void *context(uintptr_t n)
 	return (void *)n;
 }
 
-/* x asks for everything. */
+/* x is the active side. */
 static void x(const char *address, const char *port, const char *next)
 {
 	struct ibv_sge two[2];
@@ -178,7 +178,7 @@ static void x(const char *address, const char *port, const char *next)
 	rdma_destroy_ep(ud);
 }
 
-/* y answers. */
+/* y is the passive side. */
 static void y(const char *address, const char *port, const char *next)
 {
 	struct rdma_cm_id *listener = endpoint(address, port, 1, RDMA_PS_TCP);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Gives each queue pair of a program that it is preloaded into completion queues of its own. cmtime before rdma-core 52
-// names none when it creates its first queue pair; rdma_create_qp writes those that it has made into the attributes,
-// with which cmtime creates all others.
+// Preloaded into a program, gives each of its queue pairs separate completion queues. cmtime before rdma-core 52 passes
+// none for its first queue pair; rdma_create_qp creates them and stores them in the attributes, which cmtime then uses
+// for all others.
 
 #define _GNU_SOURCE
 #include <dlfcn.h>

@@ -4,10 +4,10 @@
 //
 //	go run ./conformance/vm/cmd/vmtest -kernel 6.12 -- ./rdma/... -run X
 //
-// What follows the packages from the first flag on, or behind another --, is for the test programs; the flags of go
-// test are known. A path with a slash that is no package pattern of Go but a file is a program that is run as it is.
-// The exit status is 0 when all passed, a program's own when it failed, 124 when the guest or a program hung, 126 when
-// the kernel failed, 137 when memory ran out, 125 when it could not be tried, 2 on wrong usage.
+// Packages and files come first. Arguments from the first flag on, or after another --, are for the test programs;
+// flags of go test are recognized. A path with a slash that is a file and not a package pattern is a program to run
+// unchanged. The exit status is 0 if all passed, that of a failed program, 124 if the guest or a program hung, 126 if
+// the kernel failed, 137 if memory ran out, 125 if the guest could not run, and 2 for wrong usage.
 package main
 
 import (
@@ -166,8 +166,8 @@ func run(ctx context.Context, o options, args []string) (status int, err error) 
 	return status, nil
 }
 
-// retried boots guests until all have passed, at most 1+retries times. On a busy machine a guest may get no processor for
-// longer than its peer waits. A kernel fault is not retried.
+// retried boots guests until all programs have passed, at most 1+retries times. On a busy machine a guest may not be
+// scheduled for longer than its peer's timeout. A kernel fault is not retried.
 func retried(retries int, log vm.Logf, boot func() ([]*vm.Outcome, error)) ([]*vm.Outcome, error) {
 	for failed := 0; ; failed++ {
 		outcomes, err := boot()
@@ -222,7 +222,8 @@ func boot(ctx context.Context, o options, image *vm.Image, programs []vm.Program
 	return outcomes[:], nil
 }
 
-// programs builds what the arguments name; from the first flag or behind another --, they are the programs' own.
+// programs builds the packages that the arguments name. Arguments from the first flag on, or after another --, are for
+// the programs.
 func programs(ctx context.Context, o options, dir string, args []string, log vm.Logf) ([]vm.Program, error) {
 	own := slices.IndexFunc(args, func(a string) bool { return strings.HasPrefix(a, "-") })
 	if own < 0 {
@@ -284,12 +285,12 @@ func write(dir string, files map[string][]byte) error {
 	return nil
 }
 
-// clock writes lines with the seconds since it began in front.
+// clock prefixes each line with the seconds since its start.
 type clock struct {
 	began time.Time
 	to    *os.File
 	mu    sync.Mutex
-	open  bool // the last line has no end yet
+	open  bool // the last line is incomplete
 
 	prefix string
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/goverbs/goverbs/conformance/vm"
 )
 
-// TestPrograms: packages and files come first; from the first flag or behind another -- everything is the programs'.
+// TestPrograms checks that arguments from the first flag on, or after another --, are passed to the programs.
 func TestPrograms(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "tool")
 	require.NoError(t, os.WriteFile(file, nil, 0o755))
@@ -45,8 +45,8 @@ func TestPrograms(t *testing.T) {
 	assert.EqualError(t, err, "no tests and no programs in ../../wire")
 }
 
-// TestRetried: a failure counts once the attempts are used up, that of a kernel at once, and a pass after a failure is said
-// to be a flake.
+// TestRetried checks that a failure counts once the attempts are used up, that a kernel fault counts at once, and that
+// a pass after a failure is reported as a flake.
 func TestRetried(t *testing.T) {
 	exited, passed := &vm.Outcome{Kind: vm.Exited, Status: 1}, &vm.Outcome{Kind: vm.Passed}
 	for name, c := range map[string]struct {
@@ -94,7 +94,7 @@ func TestFiles(t *testing.T) {
 	}
 }
 
-// TestWrite: what a guest leaves stays below the directory.
+// TestWrite checks that files from a guest stay below the output directory.
 func TestWrite(t *testing.T) {
 	dir := t.TempDir()
 	require.NoError(t, write(dir, map[string][]byte{"a/b": []byte("x")}))
@@ -104,8 +104,8 @@ func TestWrite(t *testing.T) {
 	assert.ErrorContains(t, write(dir, map[string][]byte{"../c": nil}), "not below")
 }
 
-// TestClock: each line begins with the time, also one that comes in pieces; a line of our own does not end up in the
-// middle.
+// TestClock checks that each line begins with the time, including one written in pieces, and that vmtest's own lines do
+// not split it.
 func TestClock(t *testing.T) {
 	f, err := os.CreateTemp(t.TempDir(), "")
 	require.NoError(t, err)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
 /*
- * rc-latency does what examples/rc-pingpong does, by the calls of ibv_rc_pingpong, and prints each end's latencies as mean,p50,p99 in
- * nanoseconds, as rc-pingpong -csv does: rdma-core's program tells the mean alone.
+ * rc-latency is equivalent to examples/rc-pingpong, with the calls of ibv_rc_pingpong. Each end prints its latencies as mean,p50,p99 in
+ * nanoseconds, like rc-pingpong -csv; rdma-core's program prints only the mean.
  *
  *	rc-latency DEVICE GID-INDEX SIZE ITERS EVENTS PORT [HOST]
  */
@@ -39,7 +39,7 @@ static int by_value(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-/* meet gives a TCP connection: to the host, or from whoever calls. */
+/* meet connects to the host, or accepts a connection. */
 static int meet(const char *host, int port)
 {
 	struct sockaddr_in at = { .sin_family = AF_INET, .sin_port = htons(port) };
@@ -62,7 +62,7 @@ struct end {
 	union ibv_gid gid;
 };
 
-static void tell(int conn, const struct end *e)
+static void send_end(int conn, const struct end *e)
 {
 	char text[wire_bytes], *at = text + sprintf(text, "0000:%06x:%06x:", e->qpn, e->psn);
 	for (int i = 0; i < 16; i++)
@@ -70,7 +70,7 @@ static void tell(int conn, const struct end *e)
 	must(write(conn, text, wire_bytes) == wire_bytes, "write");
 }
 
-static void hear(int conn, struct end *e)
+static void recv_end(int conn, struct end *e)
 {
 	char text[wire_bytes];
 	unsigned lid, byte;
@@ -139,14 +139,14 @@ int main(int argc, char **argv)
 	int conn = meet(host, atoi(argv[6]));
 	char done[5] = "done";
 	if (host) {
-		tell(conn, &own);
-		hear(conn, &peer);
+		send_end(conn, &own);
+		recv_end(conn, &peer);
 		must(write(conn, done, 5) == 5, "done");
 		connect_to(qp, &own, &peer, gid_index);
 	} else {
-		hear(conn, &peer);
+		recv_end(conn, &peer);
 		connect_to(qp, &own, &peer, gid_index);
-		tell(conn, &own);
+		send_end(conn, &own);
 		must(recv(conn, done, 5, MSG_WAITALL) == 5, "done");
 	}
 

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-/*
- * Preloaded into a program, it makes one allocation fail as if memory had run out: gcc -shared -fPIC. The file that GOVERBS_FAULTS names has
- * two numbers, which the program changes: how many allocations there are up to that one, and whether they are librpma's own. Otherwise they
- * are those of libibverbs, its providers and librdmacm.
- */
+/* Preloaded into a program, makes one allocation fail; build with gcc -shared -fPIC. The file named by
+ * GOVERBS_FAULTS has two numbers, which the program changes: the number of allocations up to the one that fails, and
+ * whether it is an allocation of librpma itself, rather than of libibverbs, its providers and librdmacm. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>

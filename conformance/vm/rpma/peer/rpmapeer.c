@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
 /*
- * A peer of librpma in C for the tests of package rpma. Each role prints what it saw, line by line, for the tests to compare with what Go saw
- * in the same role: the result of each call that may fail, each completion, each event, and the bytes that arrived.
+ * A C peer with librpma for the tests of package rpma. Each role prints the result of each call that may fail, each completion, each event,
+ * and the received data, line by line. Tests compare that with the output of Go in the same role.
  *
  * rpmapeer x|y ADDRESS PORT: every operation; x connects, y listens.
  * rpmapeer s|r ADDRESS PORT: a rejection, a shared receive queue and a shared completion channel; s connects, r listens.
  * rpmapeer errors ADDRESS PORT: calls that fail, on a connection with a "serve".
- * rpmapeer full ADDRESS PORT: queues that are full, on a connection with a "serve".
- * rpmapeer flush ADDRESS PORT: one flush, of a region of a "guard", which grants flushes and no reads.
- * rpmapeer memory|own ADDRESS PORT: calls for which memory runs out, each at every allocation of the libraries below, or of librpma; see faults.c.
- * rpmapeer watch|watched ADDRESS PORT: the events of a connection, until it is over; watch connects, watched listens.
- * rpmapeer bench ADDRESS PORT CALLS: for each line that it reads, the medians of operations' times, in nanoseconds, on a connection with a "serve".
- * rpmapeer serve ADDRESS PORT: takes one connection, and lets it go when the peer goes.
+ * rpmapeer full ADDRESS PORT: full queues, on a connection with a "serve".
+ * rpmapeer flush ADDRESS PORT: one flush of a region of a "guard", which grants flushes but no reads.
+ * rpmapeer memory|own ADDRESS PORT: calls that run out of memory at each allocation of the libraries below, or of librpma; see faults.c.
+ * rpmapeer watch|watched ADDRESS PORT: the events of a connection until it ends; watch connects, watched listens.
+ * rpmapeer bench ADDRESS PORT CALLS: for each line of input, the median times of operations in nanoseconds, on a connection with a "serve".
+ * rpmapeer serve ADDRESS PORT: accepts one connection, and closes it when the peer does.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -63,7 +63,7 @@ static void event(void)
 static struct ibv_wc kept[8];
 static int nkept;
 
-/* next waits for the next completion of a receive, or of anything else: which of them comes first is not said. */
+/* next waits for the next completion of a receive, or of anything else: their relative order is undefined. */
 static struct ibv_wc next(int receive)
 {
 	struct ibv_wc wc;
@@ -137,7 +137,7 @@ static char *map(size_t size)
 	return at;
 }
 
-/* regions registers memory. A device that flushes to persistent memory takes no other memory for that. */
+/* regions registers memory. A device that flushes to persistent memory accepts no other memory for that. */
 static void regions(size_t size, int usage)
 {
 	int ret;
@@ -169,7 +169,7 @@ static void connected(void)
 	must(rpma_conn_get_cq(conn, &cq), "rpma_conn_get_cq");
 }
 
-/* connect_to connects, with private data, and learns of the peer's region and configuration from the peer's. */
+/* connect_to connects with private data, and reads the peer's region and configuration from the peer's. */
 static void connect_to(const char *address, const char *port, int receives)
 {
 	struct rpma_conn_private_data data = { .ptr = "from x", .len = 7 };
@@ -187,7 +187,7 @@ static void connect_to(const char *address, const char *port, int receives)
 		must(rpma_conn_req_connect(&req, &data, &conn), "rpma_conn_req_connect");
 		if (tries++ > 100)
 			break;
-		/* the listener may not be there yet */
+		/* the listener may not be ready yet */
 		enum rpma_conn_event e;
 		must(rpma_conn_next_event(conn, &e), "rpma_conn_next_event");
 		if (e == RPMA_CONN_ESTABLISHED) {
@@ -213,7 +213,7 @@ static void connect_to(const char *address, const char *port, int receives)
 	must(rpma_peer_cfg_delete(&pcfg), "rpma_peer_cfg_delete");
 }
 
-/* accept_one accepts one connection, and tells its peer of the region and of direct writes to pmem. */
+/* accept_one accepts one connection, and sends its peer the region and whether direct writes to pmem are possible. */
 static void accept_one(const char *address, const char *port, int receives)
 {
 	struct rpma_conn_private_data data;
@@ -262,7 +262,7 @@ static const int local_usage = RPMA_MR_USAGE_READ_DST | RPMA_MR_USAGE_WRITE_SRC;
 static const int remote_usage = RPMA_MR_USAGE_READ_SRC | RPMA_MR_USAGE_WRITE_DST | RPMA_MR_USAGE_FLUSH_TYPE_VISIBILITY |
 	RPMA_MR_USAGE_FLUSH_TYPE_PERSISTENT;
 
-/* x asks for everything. */
+/* x is the active side. */
 static void x(const char *address, const char *port)
 {
 	const int always = RPMA_F_COMPLETION_ALWAYS, on_error = RPMA_F_COMPLETION_ON_ERROR;
@@ -301,7 +301,7 @@ static void x(const char *address, const char *port)
 	sent();
 	must(rpma_send_with_imm(conn, NULL, 0, 0, always, 5, context(11)), "rpma_send_with_imm");
 	sent();
-	received(); /* the answers of y */
+	received(); /* replies of y */
 	received();
 	printf("received %.9s, %.7s\n", msgs, msgs + MSG);
 	event(); /* y disconnects */
@@ -309,7 +309,7 @@ static void x(const char *address, const char *port)
 	end();
 }
 
-/* y has the memory, sees the messages and answers. */
+/* y is the passive side. */
 static void y(const char *address, const char *port)
 {
 	const int always = RPMA_F_COMPLETION_ALWAYS;
@@ -332,7 +332,7 @@ static void y(const char *address, const char *port)
 	end();
 }
 
-/* attempt asks for a connection whose queues share a channel, and sees what becomes of it. */
+/* attempt requests a connection whose queues share a channel, and prints the result. */
 static void attempt(const char *address, const char *port)
 {
 	struct rpma_conn_private_data data = { .ptr = "from s", .len = 7 };
@@ -348,7 +348,7 @@ static void attempt(const char *address, const char *port)
 	must(rpma_conn_cfg_delete(&cfg), "rpma_conn_cfg_delete");
 }
 
-/* s is rejected and asks again. Its two sends and its receive complete in queues of a shared channel. */
+/* s is rejected and connects again. Its two sends and its receive complete in queues of a shared channel. */
 static void s(const char *address, const char *port)
 {
 	const int always = RPMA_F_COMPLETION_ALWAYS;
@@ -385,7 +385,8 @@ static void s(const char *address, const char *port)
 	end();
 }
 
-/* r rejects a request, accepts the next one, and receives in a shared receive queue with its own completion queue. */
+/* r rejects a request, accepts the next one, and receives in a shared receive queue with a separate completion
+ * queue. */
 static void r(const char *address, const char *port)
 {
 	struct rpma_conn_private_data data;
@@ -464,7 +465,7 @@ static void errors(const char *address, const char *port)
 	fcntl(fd, F_SETFL, n | O_NONBLOCK);
 	ret = rpma_conn_next_event(conn, &none_yet);
 	fcntl(fd, F_SETFL, n);
-	/* librpma takes ENODATA for it, and librdmacm tells of EAGAIN. */
+	/* librpma expects ENODATA, and librdmacm returns EAGAIN. */
 	printf("no event: %d\n", ret == RPMA_E_PROVIDER ? RPMA_E_NO_EVENT : ret);
 	result("write without flags", rpma_write(conn, remote, 0, mr, 0, 8, 0, NULL));
 	result("read without flags", rpma_read(conn, mr, 0, remote, 0, 8, 0, NULL));
@@ -483,7 +484,7 @@ static void errors(const char *address, const char *port)
 	result("receive into no region", rpma_recv(conn, NULL, 0, 8, NULL));
 	must(rpma_conn_get_private_data(conn, &data), "rpma_conn_get_private_data");
 	memcpy(desc, data.ptr, DESC);
-	desc[17] ^= 0xff; /* of the key */
+	desc[17] ^= 0xff; /* a byte of the key */
 	must(rpma_mr_remote_from_descriptor(desc, DESC, &none), "rpma_mr_remote_from_descriptor");
 	must(rpma_write(conn, none, 0, mr, 0, 8, RPMA_F_COMPLETION_ON_ERROR, context(1)), "rpma_write");
 	sent();
@@ -491,10 +492,8 @@ static void errors(const char *address, const char *port)
 	end();
 }
 
-/*
- * full fills its queues: sends wait for receives, which a "serve" never posts. They end with the connection. Queues may have more room than
- * they were asked for.
- */
+/* full fills its queues: sends wait for receives, which a "serve" never posts, until the connection ends. Queues may
+ * have more slots than requested. */
 static void full(const char *address, const char *port)
 {
 	int ret, i, sends = 0, receives = 0;
@@ -510,7 +509,7 @@ static void full(const char *address, const char *port)
 	printf("room for 16 receives: %d, then %d\n", receives >= 16, ret);
 	must(rpma_conn_disconnect(conn), "rpma_conn_disconnect");
 	for (i = 0; i < sends + receives; i++) {
-		struct ibv_wc wc = next(0); /* failed ones do not say what they were of */
+		struct ibv_wc wc = next(0); /* the opcode of a failed one is undefined */
 
 		if (wc.status != IBV_WC_WR_FLUSH_ERR)
 			die("a completion", RPMA_E_UNKNOWN);
@@ -574,7 +573,7 @@ static int new_srq(void)
 	return ret ? ret : rpma_srq_delete(&srq);
 }
 
-/* without_memory prints the codes that a call gives when one of its allocations fails, each once. */
+/* without_memory prints each distinct code that a call returns when one of its allocations fails. */
 static void without_memory(const char *what, int (*call)(void))
 {
 	bool seen[10] = { 0 };
@@ -618,11 +617,9 @@ static void out_of_memory(const char *address, const char *port, int own)
 	without_memory("shared receive queue", new_srq);
 }
 
-/*
- * tell prints the events of the connection until it is over, and stays until its input ends, for the other side would see it go. The device
- * may be gone then, so nothing is given back.
- */
-static void tell(void)
+/* print_events prints the events of the connection until it ends, then waits for the end of its input, because the other
+ * side would notice its exit. The device may have been removed, so it closes nothing. */
+static void print_events(void)
 {
 	for (;;) {
 		enum rpma_conn_event e = RPMA_CONN_UNDEFINED;
@@ -645,7 +642,7 @@ static void watch(const char *address, const char *port)
 	open_peer(address, RPMA_UTIL_IBV_CONTEXT_REMOTE);
 	must(rpma_conn_req_new(peer, address, port, cfg, &req), "rpma_conn_req_new");
 	must(rpma_conn_req_connect(&req, NULL, &conn), "rpma_conn_req_connect");
-	tell();
+	print_events();
 }
 
 static void watched(const char *address, const char *port)
@@ -659,7 +656,7 @@ static void watched(const char *address, const char *port)
 	printf("ready\n");
 	must(rpma_ep_next_conn_req(ep, cfg, &req), "rpma_ep_next_conn_req");
 	must(rpma_conn_req_connect(&req, NULL, &conn), "rpma_conn_req_connect");
-	tell();
+	print_events();
 }
 
 static uint64_t now(void)
@@ -711,7 +708,7 @@ static void write_much(void)
 	must(rpma_write(conn, remote, 0, mr, 0, LARGE, RPMA_F_COMPLETION_ALWAYS, NULL), "rpma_write");
 }
 
-/* measure repeats an operation for WARM nanoseconds, and then measures so many calls of it. */
+/* measure repeats an operation for WARM nanoseconds, and then measures calls repetitions. */
 static void measure(const char *what, uint64_t *times, int calls, void (*operation)(void))
 {
 	uint64_t began = now();
@@ -730,7 +727,7 @@ static void measure(const char *what, uint64_t *times, int calls, void (*operati
 	report(what, times, calls);
 }
 
-/* bench takes its turns when it reads a line, and ends with the lines. */
+/* bench runs a turn for each line of input. */
 static void bench(const char *address, const char *port, int calls)
 {
 	uint64_t *times = calloc(calls, sizeof(*times));
@@ -749,7 +746,7 @@ static void bench(const char *address, const char *port, int calls)
 	end();
 }
 
-/* serve has a region for whatever its peer does, or one of another usage. */
+/* serve has a region for any operation of its peer, or one with another usage. */
 static void serve(const char *address, const char *port, int usage)
 {
 	open_peer(address, RPMA_UTIL_IBV_CONTEXT_LOCAL);
