@@ -21,7 +21,7 @@ type factsCommands struct {
 	Layout   layoutCommand   `cmd:"" help:"Show how structures of the C libraries lie in memory."`
 	Validity validityCommand `cmd:"" help:"Print a table of what is valid: which operation on which queue pair."`
 	Tables   tablesCommand   `cmd:"" help:"Print all tables of what is valid, as text or as a page."`
-	ABI      abiCommand      `cmd:"" name:"abi" help:"Compare the Go packages with the libraries."`
+	ABI      abiCommand      `cmd:"" name:"abi" help:"Compare the Go packages with the libraries installed here."`
 	Diff     diffCommand     `cmd:"" help:"Say what changed between two releases of a library."`
 }
 
@@ -99,7 +99,7 @@ func (o output) tables(format string, names ...string) error {
 type abiCommand struct {
 	Verbose  bool   `short:"v" help:"List the differences that are fine, too."`
 	Include  string `short:"I" help:"Directory with infiniband/verbs.h; without it, where the C compiler finds it."`
-	CC       string `name:"cc" help:"C compiler, with optional arguments; without it, $$CC, cc, gcc or clang."`
+	CC       string `name:"cc" help:"C compiler, perhaps with arguments; without it, $$CC, cc, gcc or clang."`
 	Libdirs  string `short:"L" help:"Directories of the libraries, with colons between them."`
 	Only     string `enum:"headers,libraries,both" default:"both" help:"What to check: headers, libraries or both."`
 	Packages string `help:"Only these packages, with commas between them: ibv,rdmacm."`

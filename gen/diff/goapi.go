@@ -28,7 +28,7 @@ func ReadAPI(files map[string][]byte) (API, error) {
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		f, err := parser.ParseFile(fset, name, files[name], parser.SkipObjectResolution)
 		if err != nil {
-			return nil, fmt.Errorf("the generated source is no Go: %w", err)
+			return nil, fmt.Errorf("generated source is invalid: %w", err)
 		}
 		pkg := path.Dir(name)
 		if api[pkg] == nil {

@@ -192,7 +192,7 @@ func (x *measuredResolver) take(row *Disagreement) {
 		names := pick(row.Cells, n)
 		key := strings.Join(names, " × ")
 		if x.rows[key] != nil {
-			x.errorf("%s: %s: %s stands at %s already", row.At, row.Table, key, x.rows[key].At)
+			x.errorf("%s: duplicate %s: %s, first at %s", row.At, row.Table, key, x.rows[key].At)
 			continue
 		}
 		x.rows[key] = row

@@ -135,7 +135,7 @@ func TestSettle(t *testing.T) {
 	}
 	_, _, err = settle(lock, release("65.0-1.1", "sid", "b"), "65.0-1.1@sid")
 	assert.ErrorContains(t, err,
-		"65.0-1.1@sid is not what headers.lock pins:\n\tinclude/infiniband/verbs.h\n\t\twanted a\n\t\tfound  b\n")
+		"65.0-1.1@sid differs from headers.lock:\n\tinclude/infiniband/verbs.h\n\t\twanted a\n\t\tfound  b\n")
 	rebuilt := release("65.0-2", "sid", "b")
 	got, notes, err = settle(lock, rebuilt, "x")
 	require.NoError(t, err)

@@ -37,7 +37,7 @@ func headersOf(t *testing.T, release string) string {
 	t.Helper()
 	from := filepath.Join(cacheDir, release, "include")
 	if _, err := os.Stat(filepath.Join(from, "infiniband", "verbs.h")); err != nil {
-		t.Skipf("the headers of rdma-core %s are not here (%v); make headers brings them", release, err)
+		t.Skipf("the headers of rdma-core %s are not here (%v); run make headers", release, err)
 	}
 	dir := filepath.Join(t.TempDir(), "include")
 	require.NoError(t, os.CopyFS(dir, os.DirFS(from)))

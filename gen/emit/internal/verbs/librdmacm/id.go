@@ -15,6 +15,7 @@ import (
 
 // address returns an argument's address to store in a structure. Converted in the argument list of this call, the
 // memory stays in place; the caller keeps it alive.
+//
 //go:uintptrescapes
 func address(p uintptr) uintptr { return p }
 
